@@ -23,6 +23,15 @@ impl From<Ipv4Addr> for Ip {
     }
 }
 
+/// A rule for the first QP number and the first key index of an adapter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Numbers {
+    /// The operating system draws them, so that nobody can guess them.
+    Random,
+    /// They are the lowest ones, so that two runs post the same WQEs.
+    Lowest,
+}
+
 /// The engine's behaviour while it finds no work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Idle {
@@ -190,9 +199,8 @@ pub struct Config {
     pub idle: Idle,
     /// Injected faults.
     pub faults: Faults,
-    /// Seed of the first QP number and the first key index. `None` takes one from the operating system, so that nobody
-    /// can guess them.
-    pub number_seed: Option<u64>,
+    /// The first QP number and the first key index.
+    pub numbers: Numbers,
     /// Largest path MTU in bytes that a QP may request, 256 to 4096. A QP gets less if the link to its peer carries
     /// less without fragments. QUERY_QP returns the result.
     pub mtu: u32,
@@ -257,7 +265,7 @@ impl Default for Config {
             port: roce::PORT,
             idle: Idle::default(),
             faults: Faults::default(),
-            number_seed: None,
+            numbers: Numbers::Random,
             mtu: roce::MAX_MTU as u32,
             pkeys: vec![roce::DEFAULT_PKEY],
             retransmit: Duration::from_millis(20),

@@ -81,12 +81,12 @@ pub(crate) struct Pd {
 }
 
 impl Core {
-    /// Creates an adapter without objects. `numbers` draws the first QP number and the first key index.
+    /// Creates an adapter without objects. `numbers` draws the first QP number and the first key index, if they are random.
     pub(crate) fn new(
         config: Config,
         address: SocketAddrV4,
         fabric: Option<Fabric>,
-        mut numbers: Rng,
+        mut numbers: Option<Rng>,
     ) -> Core {
         let now = Instant::now();
         let faults = config.faults.clone();
@@ -113,9 +113,9 @@ impl Core {
             pds: Table::new(1, 1 << 16),
             uars: Table::new(0x10, 1 << 16),
             umems: Table::new(1, 1 << 20),
-            mkeys: Table::random(0x100, 1 << 20, &mut numbers),
+            mkeys: Table::from_random(0x100, 1 << 20, numbers.as_mut()),
             cqs: Table::new(0x400, 1 << 18),
-            qps: Table::random(0x100, 1 << 18, &mut numbers),
+            qps: Table::from_random(0x100, 1 << 18, numbers.as_mut()),
             dma,
             out,
             ready: VecDeque::new(),

@@ -64,7 +64,7 @@ mod wqe;
 mod wqe_log;
 
 pub use cmd::refuse::reason;
-pub use config::{Config, Faults, Idle, Ip};
+pub use config::{Config, Faults, Idle, Ip, Numbers};
 pub use event::Event;
 pub use fault_text::FaultError;
 pub use memory::{AtomicOp, HostBuffer, HostMemory, Memory, MemoryError, PAGE, Width};

@@ -1,7 +1,7 @@
 //! The adapter, and the handles of its users.
 #![allow(unsafe_code, reason = "a doorbell page's address is handed out")]
 
-use crate::config::{Config, Ip};
+use crate::config::{Config, Ip, Numbers};
 use crate::core::Core;
 use crate::engine::{self, Shared};
 use crate::event::Event;
@@ -146,8 +146,11 @@ impl Nic {
             None => SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0),
         };
         let (mtu, name) = (config.mtu, config.name.clone());
-        let seed = config.number_seed.map_or_else(getrandom::u64, Ok);
-        let numbers = Rng::new(seed.map_err(|error| Error::Random(error.to_string()))?);
+        let numbers = match config.numbers {
+            Numbers::Random => Some(getrandom::u64().map_err(|error| Error::Random(error.to_string()))?),
+            Numbers::Lowest => None,
+        };
+        let numbers = numbers.map(Rng::new);
         let mut core = Core::new(config, address, fabric, numbers);
         core.out.record = record;
         let shared = Arc::new(Shared::new(core));

@@ -22,10 +22,10 @@ impl<T> Table<T> {
         Table { base, limit, slots: Vec::new(), freed: VecDeque::new() }
     }
 
-    /// Creates a table of 24-bit numbers that begin at a random place, at `least` or above.
-    pub(crate) fn random(least: u32, limit: usize, rng: &mut Rng) -> Table<T> {
+    /// Creates a table of 24-bit numbers. They begin at `least`, or at a random place above it.
+    pub(crate) fn from_random(least: u32, limit: usize, rng: Option<&mut Rng>) -> Table<T> {
         let places = (1 << 24) - u64::from(least) - limit as u64;
-        Table::new(least + rng.below(places) as u32, limit)
+        Table::new(least + rng.map_or(0, |rng| rng.below(places) as u32), limit)
     }
 
     /// Stores the object that `make` builds for the new number. Returns `None` if the table is full.
@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn random_tables_stay_within_24_bits() {
         for seed in 0..100 {
-            let mut table = Table::random(0x100, 1 << 18, &mut Rng::new(seed));
+            let mut table = Table::from_random(0x100, 1 << 18, Some(&mut Rng::new(seed)));
             let first = table.insert(()).unwrap();
             assert!(first >= 0x100 && u64::from(first) + (1 << 18) <= 1 << 24, "{first:#x}");
             assert_eq!(table.insert(()), Some(first + 1));

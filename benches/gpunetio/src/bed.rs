@@ -12,7 +12,7 @@ use rushmem_mlx5::prm::qp::{
 };
 use rushmem_mlx5::prm::{Command, Response};
 use rushmem_mlx5::seg::WQEBB_BYTES;
-use rushmem_softnic::{Config, Context, HostBuffer, Memory, Nic, Uar};
+use rushmem_softnic::{Config, Context, HostBuffer, Memory, Nic, Numbers, Uar};
 
 use crate::{Error, Result};
 
@@ -84,7 +84,7 @@ impl Bed {
     /// # Errors
     /// - [`Error::Nic`], [`Error::Command`] and [`Error::Memory`]: the adapter refuses a call.
     pub fn new(shape: Shape) -> Result<Self> {
-        let nic = Nic::start(Config::default())?;
+        let nic = Nic::start(Config { numbers: Numbers::Lowest, ..Config::default() })?;
         // The target comes first: otherwise the initiator's QP number reads the same in both byte orders.
         let target = End::new(&nic, shape)?;
         let initiator = End::new(&nic, shape)?;

@@ -76,7 +76,7 @@ impl Harness {
         let config = Config { ip, faults, ..Config::default() };
         let fabric = Fabric::open(&config).expect("127/8 is always there");
         let address = fabric.as_ref().map_or(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0), Fabric::local);
-        let mut core = Core::new(config, address, fabric, Rng::new(1));
+        let mut core = Core::new(config, address, fabric, Some(Rng::new(1)));
         let context = core.new_context();
         let mut umem = |len: usize| {
             let memory = Arc::new(HostBuffer::new(len));

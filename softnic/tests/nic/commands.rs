@@ -12,7 +12,7 @@ use rushmem_mlx5::prm::qp::{
 };
 use rushmem_mlx5::prm::{CmdError, CmdOpcode, CmdStatus};
 use rushmem_mlx5::wqe::Inline;
-use rushmem_softnic::{Config, Error, HostBuffer, reason};
+use rushmem_softnic::{Config, Error, HostBuffer, Numbers, reason};
 use std::sync::Arc;
 
 fn status<T: std::fmt::Debug>(result: Result<T, CmdError>) -> CmdStatus {
@@ -347,12 +347,12 @@ fn second_adapter_on_the_same_address_fails() {
 
 #[test]
 fn numbers_start_at_random_places() {
-    let numbers = |number_seed| {
-        let nic = wire_nic(Config { number_seed, ..Config::default() });
+    let first = |numbers| {
+        let nic = wire_nic(Config { numbers, ..Config::default() });
         let end = Pe::new(&nic, Setup::default());
         (end.qpn, end.key)
     };
-    assert_eq!(numbers(Some(7)), numbers(Some(7)));
-    let (a, b) = (numbers(None), numbers(None));
+    assert_eq!(first(Numbers::Lowest), first(Numbers::Lowest));
+    let (a, b) = (first(Numbers::Random), first(Numbers::Random));
     assert!(a.0 != b.0 && a.1 >> 8 != b.1 >> 8, "{a:x?} {b:x?}");
 }
