@@ -8,12 +8,12 @@ pub fn fill(ctx: &Ctx, data: SymSlice<u64>, value: u64) {
     ctx.local(data).store(0, value);
 }
 
-fn forge(data: SymSlice<u64>) {
+fn forge(ctx: &Ctx, data: SymSlice<u64>) {
     let mut call = fill(data, 1);
     call.handles.clear();
     call.args[0] = vec![0; 24].into();
     call.name = "another";
-    (call.native)(todo!());
+    (call.native)(ctx);
 }
 
 fn make(data: SymSlice<u64>) -> Call {
