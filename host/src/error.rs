@@ -3,7 +3,7 @@
 use std::error::Error as _;
 use std::fmt;
 
-use crate::bootstrap::PeerLost;
+use crate::bootstrap::{self, Failure, PeerLost};
 use crate::report::DeviceError;
 
 /// The result of a call of this crate.
@@ -302,9 +302,8 @@ impl Error {
     /// - 1: another PE failed, in a collective call or at the other end of a QP.
     /// - 2: this PE was only informed of a lost PE.
     pub(crate) fn distance(&self) -> u8 {
-        use crate::bootstrap::{Error as Bootstrap, Failure};
         match self {
-            Self::PeerLost(_) | Self::Bootstrap(Bootstrap::Failed(Failure::Lost(_))) => 2,
+            error if error.lost_peer().is_some() => 2,
             Self::Operation { cause, .. } => cause.distance(),
             Self::Elsewhere { .. } => 1,
             Self::Device { first, .. } if first.is_flush() => 1,
@@ -314,14 +313,22 @@ impl Error {
 
     /// Returns the reason that the other PEs get when this error ends the PE. They know a lost PE already.
     pub(crate) fn abort_reason(&self) -> String {
-        use crate::bootstrap::{Error as Bootstrap, Failure};
+        match (self, self.lost_peer()) {
+            (_, Some(PeerLost { pe: Some(pe), .. })) => format!("PE {pe} was lost"),
+            (_, Some(PeerLost { pe: None, .. })) => "the launcher was lost".into(),
+            (Self::Operation { cause, .. }, None) => cause.abort_reason(),
+            (error, None) => error.to_string(),
+        }
+    }
+
+    /// Returns the lost PE or launcher, if this error only informs of it.
+    fn lost_peer(&self) -> Option<&PeerLost> {
         match self {
-            Self::PeerLost(lost) | Self::Bootstrap(Bootstrap::Failed(Failure::Lost(lost))) => match lost.pe {
-                Some(pe) => format!("PE {pe} was lost"),
-                None => "the launcher was lost".into(),
-            },
-            Self::Operation { cause, .. } => cause.abort_reason(),
-            error => error.to_string(),
+            Self::PeerLost(lost) | Self::Bootstrap(bootstrap::Error::Failed(Failure::Lost(lost))) => {
+                Some(lost)
+            }
+            Self::Operation { cause, .. } => cause.lost_peer(),
+            _ => None,
         }
     }
 }
