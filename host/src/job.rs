@@ -288,7 +288,7 @@ struct ProcessResources {
 
 impl ProcessResources {
     fn prepare(config: &Config, gpus: u32) -> Result<Self> {
-        let on_node = config.local_pes.unwrap_or(config.pes).get();
+        let on_node = config.pes_on_node();
         let gpus = share_gpus(config, gpus, on_node)?;
         if gpus.is_empty() && config.heap == HeapKind::Device {
             return Err(Error::Unavailable {

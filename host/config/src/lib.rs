@@ -143,6 +143,11 @@ impl Config {
         Config::load_from(std::env::vars_os())
     }
 
+    /// Returns the number of PEs on this node. A launcher states it; without one, all PEs are threads of this process.
+    pub fn pes_on_node(&self) -> u32 {
+        self.local_pes.unwrap_or(self.pes).get()
+    }
+
     /// Reads all layers, with the given environment.
     ///
     /// # Errors

@@ -89,7 +89,7 @@ impl Needs {
             }
             _ => Vec::new(),
         };
-        let here = u64::from(config.local_pes.unwrap_or(config.pes).get());
+        let here = u64::from(config.pes_on_node());
         Needs {
             gpu: config.device == DeviceKind::Gpu,
             rdma: connectx && config.nic != Nic::Soft,

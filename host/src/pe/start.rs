@@ -158,13 +158,8 @@ fn open_machine(
     let heap_bytes = config.heap_bytes.0.next_multiple_of(4096) + reserved;
     let heap = p2p::heap(config, machine, heap_bytes, n_pes)?;
     let state = Arc::new(StateMap::new(machine, shape)?);
-    let rails = open_rails(nics, machine, &heap, shape, config.queues, local_pes(config))?;
+    let rails = open_rails(nics, machine, &heap, shape, config.queues, config.pes_on_node())?;
     Ok((PeMemory { state, heap, heap_bytes, reserved, shape }, rails))
-}
-
-/// Returns the number of PEs that share the processors of this machine.
-fn local_pes(config: &Config) -> u32 {
-    config.local_pes.unwrap_or(config.pes).get()
 }
 
 /// Sets up the first `shape.rails` of `nics` that pass their probe.
@@ -292,7 +287,7 @@ fn start_service(
     let inbox = inbox.clone();
     let keep = move |message| inbox.keep(message);
     let service =
-        Service::start(connections, Arc::clone(bootstrap), control.clone(), local_pes(config), keep)?;
+        Service::start(connections, Arc::clone(bootstrap), control.clone(), config.pes_on_node(), keep)?;
     if config.connect == ConnectKind::Eager {
         service.connect_all(config.bootstrap_timeout)?;
     }
