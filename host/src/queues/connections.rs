@@ -17,7 +17,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-use rushmem_device::abi::{QpDesc, qp_flags};
+use rushmem_device::abi::QpDesc;
 
 use super::drain::drain;
 use super::info::QpInfo;
@@ -136,7 +136,7 @@ impl Connections {
 
     /// Returns whether the queues of a rail are in GPU memory.
     pub(crate) fn on_gpu(&self) -> bool {
-        self.rails.iter().any(|rail| rail.flags() & qp_flags::ON_GPU != 0)
+        self.rails.iter().any(Rail::is_on_gpu)
     }
 
     /// Returns the peer of QP `i`, and its set.

@@ -108,11 +108,12 @@ impl Rail {
     ///
     /// [`Rail::make`] clears a slot in host memory, because most slots are never used.
     pub(super) fn clear_ahead(&self, mut slots: Range<u64>) -> Result<()> {
-        if self.is_in_host_memory() { Ok(()) } else { slots.try_for_each(|slot| self.clear(slot)) }
+        if self.is_on_gpu() { slots.try_for_each(|slot| self.clear(slot)) } else { Ok(()) }
     }
 
-    fn is_in_host_memory(&self) -> bool {
-        self.queues.memory.host_ptr().is_some()
+    /// Returns whether the queues are in GPU memory.
+    pub(super) fn is_on_gpu(&self) -> bool {
+        self.flags & qp_flags::ON_GPU != 0
     }
 
     /// Resets a slot for a new QP: CQEs that look unwritten, and doorbell records of 0.
@@ -169,7 +170,7 @@ impl Rail {
     /// The errors of the NIC.
     pub(super) fn make(&self, slot: u64, index: u64) -> Result<Qp> {
         let (s, at, umem) = (&self.shape, self.shape.place(slot), self.umem.id());
-        if self.is_in_host_memory() {
+        if !self.is_on_gpu() {
             self.clear(slot)?;
         }
         let uar_page = self.uar(slot).page_id();
