@@ -326,7 +326,7 @@ impl ProcessResources {
             sharers: self.on_node,
             ..Default::default()
         };
-        Ok(Arc::new(Native::new(options, self.on_node)))
+        Ok(Arc::new(Native::new(options)))
     }
 
     /// Logs a warning that `sharers` processes take turns on `gpu`. Only the first of these processes logs it.

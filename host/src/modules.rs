@@ -133,7 +133,7 @@ mod tests {
     const OTHER: Ptx = Ptx { name: "other", image: ".visible .entry third()", omitted: "", code: &[] };
 
     fn machine() -> Native {
-        Native::new(Default::default(), 1)
+        Native::new(Default::default())
     }
 
     #[test]

@@ -75,7 +75,7 @@ pub fn survey(config: &Config) -> Survey {
     let n_pes = config.n_pes.unwrap_or(config.pes).get();
     let on_gpu = config.device != DeviceKind::Native && !gpus.is_empty();
     Survey {
-        cores: std::thread::available_parallelism().map_or(1, |n| n.get()),
+        cores: rushmem_base::cores() as usize,
         memory_available: crate::machine::available_memory(),
         pes: pes(config),
         kernels: kernels(config, &gpus, cuda.as_ref().err().map(ToString::to_string)),

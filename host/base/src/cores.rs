@@ -1,12 +1,25 @@
-//! Deadlines of work that many PEs of a machine do at the same time.
+//! The cores of this machine, and the share of a PE in them.
 
+use std::sync::OnceLock;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
-/// Returns the deadline of work for which `alone` suffices on an idle machine, while `pes` PEs share its processors.
+/// Returns the number of cores that this process may use.
+///
+/// The first call asks the system, which reads several files for the answer.
+pub fn cores() -> u32 {
+    static CORES: OnceLock<u32> = OnceLock::new();
+    *CORES.get_or_init(|| available_parallelism().map_or(1, |cores| cores.get() as u32))
+}
+
+/// Returns the number of PEs on each core, at least 1, if `pes` PEs share the cores.
+pub fn pes_per_core(pes: u32) -> u32 {
+    pes.div_ceil(cores()).max(1)
+}
+
+/// Returns the deadline of work for which `alone` suffices on an idle machine, while `pes` PEs share its cores.
 pub fn shared_deadline(alone: Duration, pes: u32) -> Duration {
-    let cores = available_parallelism().map_or(1, |cores| cores.get() as u32);
-    alone * pes.div_ceil(cores).max(1)
+    alone * pes_per_core(pes)
 }
 
 #[cfg(test)]

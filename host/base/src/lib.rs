@@ -5,12 +5,12 @@
 //! has its place in the crate of that subsystem.
 #![deny(unsafe_code)]
 
+mod cores;
 mod environment;
 mod grid;
 mod sync;
-mod time;
 
+pub use cores::{cores, pes_per_core, shared_deadline};
 pub use environment::{host_name, local_processes};
 pub use grid::{Grid, MAX_SHARED_BYTES, MAX_THREADS};
 pub use sync::{into_inner, lock, wait, wait_timeout};
-pub use time::shared_deadline;

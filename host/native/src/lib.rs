@@ -27,6 +27,7 @@ use std::num::NonZeroUsize;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rushmem_base::{cores, pes_per_core};
 use rushmem_device::arch::Lane;
 
 pub use error::Error;
@@ -44,8 +45,7 @@ pub struct Options {
     /// Time after which the launch ends with [`Error::TimeLimit`]. `None` by default, because the calls of the device
     /// API have their own deadlines.
     pub time_limit: Option<Duration>,
-    /// Number of launchers that share the cores, such as the PEs of a node. Waiting lanes rest longer if there are more
-    /// launchers than cores.
+    /// Number of PEs that share the cores. Waiting lanes rest longer if there are more PEs than cores.
     pub sharers: u32,
 }
 
@@ -97,11 +97,10 @@ fn launch_lanes(grid: Grid, options: &Options, kernel: &(dyn Fn(&dyn Lane) + Syn
             scope.spawn(beside).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         });
     }
-    let cores = || thread::available_parallelism().map_or(1, NonZeroUsize::get);
-    let workers = options.workers.map_or_else(cores, NonZeroUsize::get);
-    let workers = u32::try_from(workers).unwrap_or(u32::MAX).min(grid.blocks);
+    let wanted = options.workers.map(|workers| u32::try_from(workers.get()).unwrap_or(u32::MAX));
+    let workers = wanted.unwrap_or_else(cores).min(grid.blocks);
     let deadline = options.time_limit.map(|limit| (limit, Instant::now() + limit));
-    let rest = rest::Rest::new(options.sharers, cores() as u32);
+    let rest = rest::Rest::new(pes_per_core(options.sharers));
     let launch = worker::Launch::new(grid, workers, options.stack_bytes, deadline, rest, kernel);
     pool::share_out(workers as usize - 1, &|| in_kernel(|| launch.run()));
     launch.into_result()

@@ -27,11 +27,11 @@ pub(crate) struct Rest {
 }
 
 impl Rest {
-    /// Returns the limits if `launchers` share `cores`.
-    pub(crate) fn new(launchers: u32, cores: u32) -> Self {
-        match launchers.div_ceil(cores.max(1)) {
+    /// Returns the limits for this number of launchers on each core.
+    pub(crate) fn new(launchers: u32) -> Self {
+        match launchers {
             0 | 1 => Self { yields: YIELD, longest: SHORTEST },
-            each => Self { yields: YIELD / each, longest: PER_LAUNCHER * each },
+            _ => Self { yields: YIELD / launchers, longest: PER_LAUNCHER * launchers },
         }
     }
 
@@ -54,7 +54,7 @@ mod tests {
 
     #[test]
     fn sleeps_grow_with_the_launchers_and_the_time() {
-        let (alone, shared) = (Rest::new(2, 2), Rest::new(256, 2));
+        let (alone, shared) = (Rest::new(1), Rest::new(128));
         let ms = Duration::from_millis;
         assert_eq!((alone.sleep(ms(0)), alone.sleep(ms(1))), (None, Some(SHORTEST)));
         assert_eq!(alone.sleep(ms(1000)), Some(SHORTEST));

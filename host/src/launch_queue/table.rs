@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn a_launch_id_round_trips_through_its_word() {
-        let table = LaunchTable::new(&Native::new(Default::default(), 1)).unwrap();
+        let table = LaunchTable::new(&Native::new(Default::default())).unwrap();
         let (put, get) = (table.launch_id(7, "put"), table.launch_id(0, "get"));
         assert_eq!(table.launch_id(9, "put").name, put.name);
         for launch_id in [put, get] {
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn entries_are_independent() {
-        let table = LaunchTable::new(&Native::new(Default::default(), 1)).unwrap();
+        let table = LaunchTable::new(&Native::new(Default::default())).unwrap();
         let entry = table.take(Duration::ZERO).unwrap();
         let launch_id = table.launch_id(3, "x");
         table.words.write(u64::from(entry.index) * 8, &launch_id.to_word().to_ne_bytes()).unwrap();

@@ -18,7 +18,7 @@ mod tests {
 
     #[test]
     fn memory_beyond_the_address_space_is_an_error() {
-        let machine = Native::new(Default::default(), 1);
+        let machine = Native::new(Default::default());
         for bytes in [1 << 47, u64::MAX - 1] {
             let error = machine.local(bytes).err().unwrap();
             assert!(matches!(error, Error::HostMemory { bytes: asked } if asked == bytes), "{error}");

@@ -23,7 +23,7 @@ pub(crate) struct LimitedMachine {
 impl LimitedMachine {
     /// Creates a machine that cannot map memory of other PEs.
     pub(crate) fn without_windows() -> Self {
-        Self { native: Native::new(Default::default(), 1), windows: false, pages: |_| true }
+        Self { native: Native::new(Default::default()), windows: false, pages: |_| true }
     }
 
     /// Creates a machine that maps only the NIC pages that `pages` accepts.

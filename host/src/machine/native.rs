@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cudarc::driver::CudaStream;
+use rushmem_base::{cores, pes_per_core};
 use rushmem_device::abi::DevAddr;
 use rushmem_softnic::HostMemory;
 
@@ -28,23 +29,22 @@ const CROWD: u32 = 16;
 /// A machine that runs kernels natively.
 pub(crate) struct Native {
     options: Options,
-    /// Number of PEs that share the cores.
-    sharers: u32,
 }
 
 impl Native {
-    pub(crate) fn new(options: Options, sharers: u32) -> Self {
-        Self { options, sharers: sharers.max(1) }
+    pub(crate) fn new(options: Options) -> Self {
+        Self { options }
     }
 
-    fn cores() -> u32 {
-        std::thread::available_parallelism().map_or(1, |n| n.get() as u32)
+    /// Returns the number of PEs that share the cores.
+    fn sharers(&self) -> u32 {
+        self.options.sharers.max(1)
     }
 }
 
 impl Machine for Native {
     fn describe(&self) -> String {
-        format!("native kernels on {} CPU cores", Self::cores())
+        format!("native kernels on {} CPU cores", cores())
     }
 
     fn gpu(&self) -> Option<u32> {
@@ -53,8 +53,8 @@ impl Machine for Native {
 
     fn grid(&self) -> Grid {
         // Every lane has a stack, so many PEs on a core get one block each.
-        let blocks = match self.sharers.div_ceil(Self::cores()) {
-            0..=CROWD => Self::cores().div_ceil(self.sharers).clamp(1, 16) * 2,
+        let blocks = match pes_per_core(self.sharers()) {
+            0..=CROWD => cores().div_ceil(self.sharers()).clamp(1, 16) * 2,
             _ => 1,
         };
         Grid { blocks, threads: 32, shared_bytes: 0 }
@@ -125,7 +125,7 @@ impl Machine for Native {
         if !(1..=native::MAX_THREADS).contains(&threads) || shared_bytes > native::MAX_SHARED_BYTES {
             return Err(native::Error::Grid(grid).into());
         }
-        Ok(native::max_lanes() / self.sharers / threads)
+        Ok(native::max_lanes() / self.sharers() / threads)
     }
 }
 

@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn launches_learn_of_host_memory() {
-        let machine = Native::new(Options::default(), 1);
+        let machine = Native::new(Options::default());
         let has_host_memory = |segments| {
             let table = SegmentMap::new(&machine, CtxParts::zeroed(), segments).unwrap();
             table.ctx().flags & ctx_flags::HOST_MEMORY != 0

@@ -88,7 +88,7 @@ impl Hardware {
                 1,
                 driver_gate::JobId::unique(),
             )?),
-            None => Box::new(Native::new(native::Options::default(), 1)),
+            None => Box::new(Native::new(native::Options::default())),
         };
         let device = Rdma::open(&self.candidates[0], config).map_err(NicError::from)?;
         device.try_doorbells(&*machine)

@@ -504,7 +504,7 @@ mod tests {
 
     #[test]
     fn kernels_learn_whether_only_p2p_neighbours_are_mapped() {
-        let found = peer_maps(1, &p2p_config(), || Box::new(Native::new(Options::default(), 1)));
+        let found = peer_maps(1, &p2p_config(), || Box::new(Native::new(Options::default())));
         let reach = &found.into_iter().collect::<Result<Vec<_>>>().unwrap()[0];
         let describe = |mapped: [bool; 4]| {
             let peers = mapped.map(|mapped| PeerDesc { direct: DevAddr(if mapped { 4096 } else { 0 }) });
@@ -521,7 +521,7 @@ mod tests {
 
     #[test]
     fn memory_stays_mapped_after_its_pe_has_ended() {
-        let found = peer_maps(2, &p2p_config(), || Box::new(Native::new(Options::default(), 1)));
+        let found = peer_maps(2, &p2p_config(), || Box::new(Native::new(Options::default())));
         let found: Vec<PeerMap> = found.into_iter().collect::<Result<_>>().unwrap();
         // The heaps are freed, but their mappings remain.
         let at = found[0].mapped(1).unwrap();

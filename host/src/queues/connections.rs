@@ -452,7 +452,7 @@ mod tests {
 
     impl Job {
         fn new(n_pes: u32, config: &Config) -> Self {
-            let machine = Native::new(Options::default(), 1);
+            let machine = Native::new(Options::default());
             let nic = Arc::new(Nic::start(softnic::Config::default()).unwrap());
             let shape = Shape::new(config, n_pes);
             let rail = |_| {
@@ -559,7 +559,7 @@ mod tests {
         };
         let all = [address(0, 0), address(0, 1), address(1, 0)];
         assert!(all[0].psn != all[1].psn || all[1].psn != all[2].psn, "{all:?}");
-        let memory = Native::new(Options::default(), 1).local(4096).unwrap();
+        let memory = Native::new(Options::default()).local(4096).unwrap();
         let keys: Vec<_> = (0..8).map(|_| job.connections[0].register(&memory).unwrap()).collect();
         let variants: Vec<u32> = keys[..].iter().map(|key| key[0].rkey() & 0xff).collect();
         assert!(variants.iter().any(|variant| *variant != variants[0]), "{variants:x?}");

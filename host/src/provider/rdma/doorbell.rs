@@ -217,7 +217,7 @@ mod tests {
     use crate::native::Options;
 
     fn machine() -> Native {
-        Native::new(Options::default(), 1)
+        Native::new(Options::default())
     }
 
     fn ring(word: &DoorbellWord, value: u64) {
