@@ -8,6 +8,7 @@ use core::panic::Location;
 
 use crate::abi::{ControlPage, DevAddr, DeviceState, ErrorRecord, RECORDS};
 use crate::arch::{self, Gpu, Scope, SysWord};
+use crate::outlined::outlined;
 
 /// The result of a device call.
 pub type Result<T = ()> = core::result::Result<T, Error>;
@@ -150,8 +151,7 @@ impl Completion {
 #[cold]
 #[inline(always)]
 pub(crate) fn record(state: DevAddr, error: Error, d: Detail, site: Site) -> Error {
-    let qp = (d.peer as u64) << 32 | d.qpn as u64;
-    record_words(state, error as u32, qp, d.completion, d.found, d.wanted, d.offset, site);
+    record_detail(state, error as u32, site, d);
     error
 }
 
@@ -177,51 +177,36 @@ pub(crate) fn length_mismatch(state: DevAddr, peer: u32, found: u64, wanted: u64
     record(state, Error::LengthMismatch, Detail { peer, found, wanted, ..Detail::NONE }, site)
 }
 
-/// Claims a record and writes it.
-#[cold]
-#[inline(never)]
-#[allow(clippy::too_many_arguments, reason = "outlined: plain words stay in registers")]
-fn record_words(
-    state: DevAddr,
-    code: u32,
-    qp: u64,
-    completion: u64,
-    found: u64,
-    wanted: u64,
-    offset: u64,
-    site: Site,
-) {
-    // SAFETY: the host made the state; the words that kernels update are only touched by atomics.
-    let (control, pe, place) = unsafe {
-        let state = state.ptr::<DeviceState>();
-        ((*state).control, (*state).pe, Gpu::fetch_add_relaxed(&raw mut (*state).records.word, 1))
-    };
-    if place < RECORDS as u64 {
-        write_record(control, place, pe, code, qp, completion, found, wanted, offset, site);
+outlined! {
+    /// Claims a record and writes it.
+    #[cold]
+    fn record_detail(
+        state: DevAddr,
+        code: u32,
+        site: Site;
+        detail: Detail { peer: u32, qpn: u32, completion: u64, found: u64, wanted: u64, offset: u64 }
+    ) {
+        // SAFETY: the host made the state; the words that kernels update are only touched by atomics.
+        let (control, pe, place) = unsafe {
+            let state = state.ptr::<DeviceState>();
+            ((*state).control, (*state).pe, Gpu::fetch_add_relaxed(&raw mut (*state).records.word, 1))
+        };
+        if place < RECORDS as u64 {
+            write_record(control, place, pe, code, detail, site);
+        }
     }
 }
 
 /// Writes record number `place`, which is below [`RECORDS`] and this thread's alone.
 #[inline(always)]
-#[allow(clippy::too_many_arguments, reason = "outlined: plain words stay in registers")]
-pub(crate) fn write_record(
-    control: DevAddr,
-    place: u64,
-    pe: u32,
-    code: u32,
-    qp: u64,
-    completion: u64,
-    found: u64,
-    wanted: u64,
-    offset: u64,
-    site: Site,
-) {
+pub(crate) fn write_record(control: DevAddr, place: u64, pe: u32, code: u32, detail: Detail, site: Site) {
     // SAFETY: the control page has RECORDS records; this thread alone has `place`.
     unsafe {
         let to = (&raw mut (*control.ptr::<ControlPage>()).records).cast::<ErrorRecord>().add(place as usize);
         (*to).pe = pe;
-        (*to).peer = (qp >> 32) as u32;
-        (*to).qpn = qp as u32;
+        (*to).peer = detail.peer;
+        (*to).qpn = detail.qpn;
+        let completion = detail.completion;
         (*to).wqe = completion as u32 & 0xffff;
         (*to).opcode = (completion >> 16) as u32 & 0xff;
         (*to).syndrome = (completion >> 24) as u32 & 0xff;
@@ -229,9 +214,9 @@ pub(crate) fn write_record(
         (*to).block = arch::block();
         (*to).thread = arch::thread();
         (*to).line = site.line();
-        (*to).found = found;
-        (*to).wanted = wanted;
-        (*to).offset = offset;
+        (*to).found = detail.found;
+        (*to).wanted = detail.wanted;
+        (*to).offset = detail.offset;
         (*to).time_ns = arch::now_ns();
         (*to).file_len = write_tail((&raw mut (*to).file).cast(), site.file());
         <u32 as SysWord>::store_release(&raw mut (*to).code, code);

@@ -95,6 +95,7 @@ mod half;
 mod heap;
 pub mod info;
 pub mod kernel;
+mod outlined;
 mod post;
 mod segment;
 mod sharing;

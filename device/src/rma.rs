@@ -33,6 +33,7 @@ use crate::ctx::CtxRef;
 use crate::error::{Error, Result, Site, length_mismatch, outcome};
 use crate::group::{Group, Thread, agree, refused};
 use crate::heap::{LocalBuffer, Sym, SymSlice, local_operand};
+use crate::outlined::outlined;
 use crate::post::{Lanes, begin, post};
 use crate::sharing::Sharing;
 use crate::sq::{EndIndex, Qp};
@@ -260,9 +261,9 @@ impl<S: Sharing> Ctx<'_, S> {
             return Ok(None);
         }
         if !self.is_nic_peer(remote, local, pe) {
-            let (ctx_ref, there, here) = (CtxRef::of(self), end_of(remote), end_of(local));
-            let (code, end) =
-                transfer_slow::<G, S>(group, ctx_ref, direction, there, here, unit_of::<T>(), pe, complete);
+            let (remote, local, unit) = (end_of(remote), end_of(local), unit_of::<T>());
+            let transfer = Transfer { direction, remote, local, unit, pe, complete };
+            let (code, end) = transfer_slow::<G, S>(group, CtxRef::of(self), transfer);
             outcome(code)?;
             return Ok(if end != 0 { Some(EndIndex(end)) } else { None });
         }
@@ -271,14 +272,15 @@ impl<S: Sharing> Ctx<'_, S> {
             let qp = self.qp(pe);
             let (lkey, rkey) = qp.keys();
             let (there, here) = ((remote.offset(), rkey), (local.offset(), lkey));
-            let (entry, bytes, site) = (qp.entry(), local.bytes(), Location::caller());
+            let transfer = NicTransfer { direction, there, here, bytes: local.bytes(), complete };
+            let (entry, site) = (qp.entry(), Location::caller());
             // An exclusive context wants to post fast, so its code is inlined. Otherwise a kernel with many transfers
             // stays small.
             let sent = if S::SHARED {
-                let (code, end) = send::<G, S>(group, entry, direction, there, here, bytes, complete, site);
+                let (code, end) = send::<G, S>(group, entry, site, transfer);
                 outcome(code).map(|()| end)
             } else {
-                send_here::<G, S>(group, entry, direction, there, here, bytes, complete, site)
+                send_here::<G, S>(group, entry, site, transfer)
             };
             sent.map(|end| ticket = if end != 0 { Some(EndIndex(end)) } else { None })
         } else {
@@ -347,55 +349,60 @@ impl<S: Sharing> Ctx<'_, S> {
     }
 }
 
-/// Transfers where neither fast path applies. Returns an error's code, or 0 and the leader's end index, which is 0 if
-/// there is none.
-#[inline(never)]
-#[track_caller]
-#[allow(
-    clippy::too_many_arguments,
-    reason = "outlined: plain words stay in registers, so kernels need no stack"
-)]
-fn transfer_slow<G: Group, S: Sharing>(
-    group: G,
-    ctx_ref: CtxRef,
+/// A transfer as the caller describes it.
+#[derive(Clone, Copy)]
+struct Transfer {
     direction: Direction,
     remote: End,
     local: End,
-    (size, align): Unit,
+    unit: Unit,
     pe: u32,
+    /// Whether the call waits for its completion.
     complete: bool,
-) -> (u32, u64) {
-    let ctx = ctx_ref.ctx::<S>();
-    if !ctx.may_transfer(remote, local, size, pe) {
-        let why = if group.leader() { ctx.check_transfer(remote, local, size, pe) } else { Ok(()) };
-        return (refused(why) as u32, 0);
-    }
-    let bytes = local.1 * size as u64;
-    if let Some((there, here)) = ctx.mapped_operands(remote, local, pe) {
-        let (to, from) = match direction {
-            Direction::Put => (there, here),
-            Direction::Get => (here, there),
-        };
-        // SAFETY: both are inside of their heaps, or segments.
-        unsafe {
-            copy_part((group.rank(), group.size()), to, from.cast_const(), bytes as usize, align as usize)
-        };
-        if complete || !G::READY {
-            group.sync();
+}
+
+outlined! {
+    /// Transfers where neither fast path applies. Returns an error's code, or 0 and the leader's end index, which is 0 if
+    /// there is none.
+    #[track_caller]
+    fn transfer_slow[G: Group, S: Sharing](
+        group: G,
+        ctx_ref: CtxRef;
+        t: Transfer { direction: Direction, remote: End, local: End, unit: Unit, pe: u32, complete: bool }
+    ) -> (u32, u64) {
+        let Transfer { direction, remote, local, unit: (size, align), pe, complete } = t;
+        let ctx = ctx_ref.ctx::<S>();
+        if !ctx.may_transfer(remote, local, size, pe) {
+            let why = if group.leader() { ctx.check_transfer(remote, local, size, pe) } else { Ok(()) };
+            return (refused(why) as u32, 0);
         }
-        return (0, 0);
-    }
-    let (mut mine, mut end) = (Ok(()), 0);
-    if group.leader() {
-        let qp = ctx.qp(pe);
-        let (there, here) = (ctx.remote_end(&qp, remote.0), ctx.local_end(&qp, local.0));
-        let sent =
-            send::<G, S>(group, qp.entry(), direction, there, here, bytes, complete, Location::caller());
-        (mine, end) = (outcome(sent.0), sent.1);
-    }
-    match agree(group, mine) {
-        Ok(()) => (0, end),
-        Err(error) => (error as u32, 0),
+        let bytes = local.1 * size as u64;
+        if let Some((there, here)) = ctx.mapped_operands(remote, local, pe) {
+            let (to, from) = match direction {
+                Direction::Put => (there, here),
+                Direction::Get => (here, there),
+            };
+            // SAFETY: both are inside of their heaps, or segments.
+            unsafe {
+                copy_part((group.rank(), group.size()), to, from.cast_const(), bytes as usize, align as usize)
+            };
+            if complete || !G::READY {
+                group.sync();
+            }
+            return (0, 0);
+        }
+        let (mut mine, mut end) = (Ok(()), 0);
+        if group.leader() {
+            let qp = ctx.qp(pe);
+            let (there, here) = (ctx.remote_end(&qp, remote.0), ctx.local_end(&qp, local.0));
+            let transfer = NicTransfer { direction, there, here, bytes, complete };
+            let sent = send::<G, S>(group, qp.entry(), Location::caller(), transfer);
+            (mine, end) = (outcome(sent.0), sent.1);
+        }
+        match agree(group, mine) {
+            Ok(()) => (0, end),
+            Err(error) => (error as u32, 0),
+        }
     }
 }
 
@@ -457,42 +464,50 @@ fn g_slow<S: Sharing>(ctx_ref: CtxRef, offset: u64, bytes: u32, pe: u32) -> (u32
     }
 }
 
-/// Calls [`send_here`], outlined; returns an error's code, or 0 and the end index.
-#[inline(never)]
-#[allow(
-    clippy::too_many_arguments,
-    reason = "outlined: plain words stay in registers, so kernels need no stack"
-)]
-pub(crate) fn send<G: Group, S: Sharing>(
-    group: G,
-    entry: *mut QpEntry,
-    direction: Direction,
-    there: (u64, u32),
-    here: (u64, u32),
-    bytes: u64,
-    complete: bool,
-    site: Site,
-) -> (u32, u64) {
-    match send_here::<G, S>(group, entry, direction, there, here, bytes, complete, site) {
-        Ok(end) => (0, end),
-        Err(error) => (error as u32, 0),
+/// A transfer through a NIC.
+#[derive(Clone, Copy)]
+pub(crate) struct NicTransfer {
+    pub(crate) direction: Direction,
+    /// Address and key at the peer.
+    pub(crate) there: (u64, u32),
+    /// Address and key at this PE.
+    pub(crate) here: (u64, u32),
+    pub(crate) bytes: u64,
+    /// Whether the call waits for its completion.
+    pub(crate) complete: bool,
+}
+
+outlined! {
+    /// Calls [`send_here`], outlined; returns an error's code, or 0 and the end index.
+    pub(crate) fn send[G: Group, S: Sharing](
+        group: G,
+        entry: *mut QpEntry,
+        site: Site;
+        transfer: NicTransfer {
+            direction: Direction,
+            there: (u64, u32),
+            here: (u64, u32),
+            bytes: u64,
+            complete: bool,
+        }
+    ) -> (u32, u64) {
+        match send_here::<G, S>(group, entry, site, transfer) {
+            Ok(end) => (0, end),
+            Err(error) => (error as u32, 0),
+        }
     }
 }
 
-/// Posts a transfer through a NIC, in the leader: `left` bytes between `raddr` at the peer and `laddr` here, each with
-/// its key. Returns the end index of the posting, which is 0 if nothing was posted.
+/// Posts a transfer through a NIC, in the leader. Returns the end index of the posting, which is 0 if nothing was posted.
 #[inline(always)]
-#[allow(clippy::too_many_arguments, reason = "outlined: plain words stay in registers")]
 fn send_here<G: Group, S: Sharing>(
     group: G,
     entry: *mut QpEntry,
-    direction: Direction,
-    (mut raddr, rkey): (u64, u32),
-    (mut laddr, lkey): (u64, u32),
-    mut left: u64,
-    complete: bool,
     site: Site,
+    transfer: NicTransfer,
 ) -> Result<u64> {
+    let NicTransfer { direction, there: (mut raddr, rkey), here: (mut laddr, lkey), .. } = transfer;
+    let mut left = transfer.bytes;
     // SAFETY: the caller has it from a QP.
     let qp = unsafe { Qp::<S>::new(entry) };
     let mut ticket = EndIndex(0);
@@ -507,7 +522,7 @@ fn send_here<G: Group, S: Sharing>(
         laddr += len as u64;
         left -= len as u64;
     }
-    if complete && ticket.0 != 0 {
+    if transfer.complete && ticket.0 != 0 {
         qp.wait(ticket, site)?;
     }
     Ok(ticket.0)

@@ -15,8 +15,9 @@ use crate::ctx::CtxRef;
 use crate::error::{Result, Site, outcome};
 use crate::group::{Group, agree, refused};
 use crate::heap::{LocalBuffer, Signal, Sym, SymSlice, local_operand};
+use crate::outlined::outlined;
 use crate::post::{Lanes, begin, post};
-use crate::rma::{Direction, End, MAX_MESSAGE, Unit, end_of, send, unit_of};
+use crate::rma::{Direction, End, MAX_MESSAGE, NicTransfer, Unit, end_of, send, unit_of};
 use crate::sharing::Sharing;
 use crate::sq::Qp;
 
@@ -91,7 +92,8 @@ impl<S: Sharing> Ctx<'_, S> {
         value: u64,
         pe: u32,
     ) -> Result {
-        self.put_with_signal(group, dst, local_operand(src), signal, op, value, pe, false)
+        let update = SignalUpdate { signal, op, value, pe };
+        self.put_with_signal(group, dst, local_operand(src), update, false)
     }
 
     /// Copies and signals like [`Ctx::put_signal_nbi`]; returns once `src` may be reused.
@@ -113,7 +115,8 @@ impl<S: Sharing> Ctx<'_, S> {
         value: u64,
         pe: u32,
     ) -> Result {
-        self.put_with_signal(group, dst, local_operand(src), signal, op, value, pe, true)
+        let update = SignalUpdate { signal, op, value, pe };
+        self.put_with_signal(group, dst, local_operand(src), update, true)
     }
 
     /// Signals like [`Ctx::signal_op`], after all earlier operations to `pe` through this context: a *strong* signal.
@@ -169,7 +172,8 @@ impl<S: Sharing> Ctx<'_, S> {
         Sys::fence();
         let mine = if group.leader() { self.order_queues(pe) } else { Ok(()) };
         agree(group, mine)?;
-        self.put_with_signal(group, dst, local_operand(src), signal, op, value, pe, false)
+        let update = SignalUpdate { signal, op, value, pe };
+        self.put_with_signal(group, dst, local_operand(src), update, false)
     }
 
     /// Returns the value of this PE's own signal word. Acquires: announced data may be read afterwards.
@@ -200,18 +204,15 @@ impl<S: Sharing> Ctx<'_, S> {
     /// Copies and signals: the common part of the methods above.
     #[inline(always)]
     #[track_caller]
-    #[allow(clippy::too_many_arguments, reason = "inlined: the arguments of the four public forms")]
     fn put_with_signal<G: Group, T: Pod>(
         &self,
         group: G,
         dst: SymSlice<T>,
         src: SymSlice<T>,
-        signal: Sym<Signal>,
-        op: SignalOp,
-        value: u64,
-        pe: u32,
+        update: SignalUpdate,
         complete: bool,
     ) -> Result {
+        let SignalUpdate { signal, op, value, pe } = update;
         if !G::READY {
             group.sync();
         }
@@ -222,11 +223,11 @@ impl<S: Sharing> Ctx<'_, S> {
             // SAFETY: both are inside of their heaps.
             unsafe { copy(group, there, here.cast_const(), src.len()) };
             // It cannot fail, and the source has been read: no thread waits for the leader.
-            return self.signal_by_leader(group, signal, op, value, pe);
+            return self.signal_by_leader(group, update);
         }
-        let (ctx_ref, there, here) = (CtxRef::of(self), end_of(dst), end_of(src));
-        let unit = unit_of::<T>();
-        put_signal_slow::<G, S>(group, ctx_ref, there, here, unit, signal.offset(), op, value, pe, complete)
+        let (dst, src, unit, signal) = (end_of(dst), end_of(src), unit_of::<T>(), signal.offset());
+        let put = SignalPut { dst, src, unit, signal, op, value, pe, complete };
+        put_signal_slow::<G, S>(group, CtxRef::of(self), put)
     }
 
     /// Changes a signal word. Usually one thread of a warp calls it.
@@ -240,119 +241,155 @@ impl<S: Sharing> Ctx<'_, S> {
     /// Signals, in the leader, after all threads of the group have stored the data.
     #[inline(always)]
     #[track_caller]
-    fn signal_by_leader<G: Group>(
-        &self,
-        group: G,
-        signal: Sym<Signal>,
-        op: SignalOp,
-        value: u64,
-        pe: u32,
-    ) -> Result {
+    fn signal_by_leader<G: Group>(&self, group: G, update: SignalUpdate) -> Result {
         group.sync();
         if !group.leader() {
             return Ok(());
         }
         Sys::release();
+        let SignalUpdate { signal, op, value, pe } = update;
         self.emit_signal(signal, op, value, pe)
     }
 }
 
-/// Puts and signals where the fast path, between heaps of P2P peers, does not apply.
-#[inline(never)]
-#[track_caller]
-#[allow(
-    clippy::too_many_arguments,
-    reason = "outlined: plain words stay in registers, so kernels need no stack"
-)]
-fn put_signal_slow<G: Group, S: Sharing>(
-    group: G,
-    ctx_ref: CtxRef,
+/// An update of a signal word.
+#[derive(Clone, Copy)]
+struct SignalUpdate {
+    signal: Sym<Signal>,
+    op: SignalOp,
+    value: u64,
+    pe: u32,
+}
+
+/// A put with signal as the caller describes it.
+#[derive(Clone, Copy)]
+struct SignalPut {
     dst: End,
     src: End,
-    (size, align): Unit,
+    unit: Unit,
+    /// The offset of the signal word.
     signal: u64,
     op: SignalOp,
     value: u64,
     pe: u32,
+    /// Whether the call waits until the source may be reused.
     complete: bool,
-) -> Result {
-    let (ctx, word) = (ctx_ref.ctx::<S>(), size_of::<Signal>() as u64);
-    if !(ctx.has(signal, word) && ctx.may_transfer(dst, src, size, pe)) {
-        let mut why = Ok(());
-        if group.leader() {
-            ctx.check_bytes(signal, word)?;
-            why = ctx.check_transfer(dst, src, size, pe);
-        }
-        return Err(refused(why));
-    }
-    let bytes = src.1 * size as u64;
-    // SAFETY: the offset of a signal, as has been checked.
-    let to = unsafe { Sym::from_raw(signal) };
-    let mine = if let Some((there, here)) = ctx.mapped_operands(dst, src, pe) {
-        let threads = (group.rank(), group.size());
-        // SAFETY: both are inside of their heaps, or segments.
-        unsafe { copy_part(threads, there, here.cast_const(), bytes as usize, align as usize) };
-        ctx.signal_by_leader(group, to, op, value, pe)
-    } else if group.leader() {
-        let qp = ctx.atomic_qp(pe);
-        let (there, here) = (ctx.remote_end(&qp, dst.0), ctx.local_end(&qp, src.0));
-        let (entry, site) = (qp.entry(), Location::caller());
-        if ctx.peer_atomic_addr::<u64>(pe, signal).is_some() {
-            // Other atomics on the word are processor atomics, so this one must be too. It follows the complete put.
-            let (code, _) = send::<G, S>(group, entry, Direction::Put, there, here, bytes, true, site);
-            if code != 0 { outcome(code) } else { ctx.emit_signal(to, op, value, pe) }
-        } else {
-            let word = ctx.remote_end(&qp, signal);
-            send_put_signal::<G, S>(group, entry, there, here, bytes, word, op, value, complete, site)
-        }
-    } else {
-        Ok(())
-    };
-    agree(group, mine)
 }
 
-/// Puts and signals through a NIC, in the leader: `left` bytes from `laddr` here to `raddr` at the peer, then the word
-/// at `signal` there, each with its key. Outlined, so that a kernel with many calls stays small.
-#[inline(never)]
-#[allow(
-    clippy::too_many_arguments,
-    reason = "outlined: plain words stay in registers, so kernels need no stack"
-)]
-fn send_put_signal<G: Group, S: Sharing>(
-    group: G,
-    entry: *mut QpEntry,
-    (mut raddr, rkey): (u64, u32),
-    (mut laddr, lkey): (u64, u32),
-    mut left: u64,
+outlined! {
+    /// Puts and signals where the fast path, between heaps of P2P peers, does not apply.
+    #[track_caller]
+    fn put_signal_slow[G: Group, S: Sharing](
+        group: G,
+        ctx_ref: CtxRef;
+        put: SignalPut {
+            dst: End,
+            src: End,
+            unit: Unit,
+            signal: u64,
+            op: SignalOp,
+            value: u64,
+            pe: u32,
+            complete: bool,
+        }
+    ) -> Result {
+        let SignalPut { dst, src, unit: (size, align), signal, op, value, pe, complete } = put;
+        let (ctx, word) = (ctx_ref.ctx::<S>(), size_of::<Signal>() as u64);
+        if !(ctx.has(signal, word) && ctx.may_transfer(dst, src, size, pe)) {
+            let mut why = Ok(());
+            if group.leader() {
+                ctx.check_bytes(signal, word)?;
+                why = ctx.check_transfer(dst, src, size, pe);
+            }
+            return Err(refused(why));
+        }
+        let bytes = src.1 * size as u64;
+        // SAFETY: the offset of a signal, as has been checked.
+        let to = unsafe { Sym::from_raw(signal) };
+        let mine = if let Some((there, here)) = ctx.mapped_operands(dst, src, pe) {
+            let threads = (group.rank(), group.size());
+            // SAFETY: both are inside of their heaps, or segments.
+            unsafe { copy_part(threads, there, here.cast_const(), bytes as usize, align as usize) };
+            ctx.signal_by_leader(group, SignalUpdate { signal: to, op, value, pe })
+        } else if group.leader() {
+            let qp = ctx.atomic_qp(pe);
+            let (there, here) = (ctx.remote_end(&qp, dst.0), ctx.local_end(&qp, src.0));
+            let (entry, site) = (qp.entry(), Location::caller());
+            if ctx.peer_atomic_addr::<u64>(pe, signal).is_some() {
+                // Other atomics on the word are processor atomics, so this one must be too. It follows the complete put.
+                let transfer = NicTransfer { direction: Direction::Put, there, here, bytes, complete: true };
+                let (code, _) = send::<G, S>(group, entry, site, transfer);
+                if code != 0 { outcome(code) } else { ctx.emit_signal(to, op, value, pe) }
+            } else {
+                let signal = ctx.remote_end(&qp, signal);
+                let put = NicSignalPut { there, here, bytes, signal, op, value, complete };
+                send_put_signal::<G, S>(group, entry, site, put)
+            }
+        } else {
+            Ok(())
+        };
+        agree(group, mine)
+    }
+}
+
+/// A put with signal through a NIC. Addresses have their keys beside them.
+#[derive(Clone, Copy)]
+struct NicSignalPut {
+    /// The destination at the peer.
+    there: (u64, u32),
+    /// The source at this PE.
+    here: (u64, u32),
+    bytes: u64,
+    /// The signal word at the peer.
     signal: (u64, u32),
     op: SignalOp,
     value: u64,
+    /// Whether the call waits until the source may be reused.
     complete: bool,
-    site: Site,
-) -> Result {
-    // SAFETY: the caller has it from a QP.
-    let qp = unsafe { Qp::<S>::new(entry) };
-    let op = Op::<8>::new(op.kind(), value);
-    // The QP executes in order. So all messages but the last are posted by themselves, the last one with the atomic if
-    // the queue can hold both.
-    while left > MAX_MESSAGE {
-        let _ = post(group, &qp, 1, &Wqe::Write { raddr, rkey, laddr, lkey, len: MAX_MESSAGE as u32 }, site)?;
-        raddr += MAX_MESSAGE;
-        laddr += MAX_MESSAGE;
-        left -= MAX_MESSAGE;
+}
+
+outlined! {
+    /// Puts and signals through a NIC, in the leader. Outlined, so that a kernel with many calls stays small.
+    fn send_put_signal[G: Group, S: Sharing](
+        group: G,
+        entry: *mut QpEntry,
+        site: Site;
+        put: NicSignalPut {
+            there: (u64, u32),
+            here: (u64, u32),
+            bytes: u64,
+            signal: (u64, u32),
+            op: SignalOp,
+            value: u64,
+            complete: bool,
+        }
+    ) -> Result {
+        let NicSignalPut { there: (mut raddr, rkey), here: (mut laddr, lkey), bytes: mut left, .. } = put;
+        let NicSignalPut { signal, op, value, complete, .. } = put;
+        // SAFETY: the caller has it from a QP.
+        let qp = unsafe { Qp::<S>::new(entry) };
+        let op = Op::<8>::new(op.kind(), value);
+        // The QP executes in order. So all messages but the last are posted by themselves, the last one with the atomic if
+        // the queue can hold both.
+        while left > MAX_MESSAGE {
+            let _ = post(group, &qp, 1, &Wqe::Write { raddr, rkey, laddr, lkey, len: MAX_MESSAGE as u32 }, site)?;
+            raddr += MAX_MESSAGE;
+            laddr += MAX_MESSAGE;
+            left -= MAX_MESSAGE;
+        }
+        let write = Wqe::Write { raddr, rkey, laddr, lkey, len: left as u32 };
+        let blocks = 1 + op.blocks();
+        let ticket = if left == 0 {
+            post_atomic(group, &qp, signal, op, site)?
+        } else if blocks <= qp.depth() {
+            let posting = begin(&qp, Lanes::of(group, &qp, blocks, site), blocks, site)?;
+            let next = posting.write(&qp, posting.first, &write, Flags::NONE);
+            posting.write(&qp, next, &atomic_to_sink(&qp, signal, op), posting.last);
+            posting.commit(&qp)
+        } else {
+            let _ = post(group, &qp, 1, &write, site)?;
+            post_atomic(group, &qp, signal, op, site)?
+        };
+        if complete { qp.wait(ticket, site) } else { Ok(()) }
     }
-    let write = Wqe::Write { raddr, rkey, laddr, lkey, len: left as u32 };
-    let blocks = 1 + op.blocks();
-    let ticket = if left == 0 {
-        post_atomic(group, &qp, signal, op, site)?
-    } else if blocks <= qp.depth() {
-        let posting = begin(&qp, Lanes::of(group, &qp, blocks, site), blocks, site)?;
-        let next = posting.write(&qp, posting.first, &write, Flags::NONE);
-        posting.write(&qp, next, &atomic_to_sink(&qp, signal, op), posting.last);
-        posting.commit(&qp)
-    } else {
-        let _ = post(group, &qp, 1, &write, site)?;
-        post_atomic(group, &qp, signal, op, site)?
-    };
-    if complete { qp.wait(ticket, site) } else { Ok(()) }
 }

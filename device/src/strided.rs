@@ -18,6 +18,7 @@ use crate::ctx::Ctx;
 use crate::error::{Detail, Error, Result, Site, length_mismatch};
 use crate::group::{Group, agree};
 use crate::heap::Strided;
+use crate::outlined::outlined;
 use crate::post::post_many;
 use crate::rma::{Direction, MAX_MESSAGE};
 use crate::sharing::Sharing;
@@ -118,9 +119,8 @@ impl<S: Sharing> Ctx<'_, S> {
             (self.remote_end(&qp, remote.whole.offset()), self.local_end(&qp, local.whole.offset()));
         let bytes = |elements: u64| elements * size_of::<T>() as u64;
         let (steps, count) = ((bytes(remote.stride), bytes(local.stride)), local.len() as u64);
-        let (entry, block, site) = (qp.entry(), bytes(local.block), Location::caller());
-        let mine =
-            send_blocks::<G, S>(group, entry, direction, there, here, steps, block, count, complete, site);
+        let blocks = NicBlocks { direction, there, here, steps, block: bytes(local.block), count, complete };
+        let mine = send_blocks::<G, S>(group, qp.entry(), Location::caller(), blocks);
         agree(group, mine)
     }
 
@@ -170,47 +170,62 @@ unsafe fn copy_blocks<G: Group, T: Pod>(
     }
 }
 
-/// Posts `count` blocks of `block` bytes through a NIC. They begin at `raddr` at the peer and at `laddr` here, each
-/// with its key, and repeat after `rstep` and `lstep` bytes.
-///
-/// All threads of the group call. Outlined, so that a kernel with many calls stays small.
-#[inline(never)]
-#[allow(
-    clippy::too_many_arguments,
-    reason = "outlined: plain words stay in registers, so kernels need no stack"
-)]
-fn send_blocks<G: Group, S: Sharing>(
-    group: G,
-    entry: *mut QpEntry,
+/// Blocks that a NIC transfers. Addresses have their keys beside them.
+#[derive(Clone, Copy)]
+struct NicBlocks {
     direction: Direction,
-    (raddr, rkey): (u64, u32),
-    (laddr, lkey): (u64, u32),
-    (rstep, lstep): (u64, u64),
+    /// The first block at the peer.
+    there: (u64, u32),
+    /// The first block at this PE.
+    here: (u64, u32),
+    /// The distances to the next block, in bytes: at the peer, and here.
+    steps: (u64, u64),
+    /// The length of a block in bytes.
     block: u64,
     count: u64,
+    /// Whether the call waits for its completion.
     complete: bool,
-    site: Site,
-) -> Result {
-    // SAFETY: the caller has it from a QP.
-    let qp = unsafe { Qp::<S>::new(entry) };
-    // Nearly always one piece for a block.
-    let mut ticket = None;
-    let mut done = 0;
-    while done < block {
-        let len = (block - done).min(MAX_MESSAGE);
-        let wqe = |i: u64| {
-            let (raddr, laddr) = (raddr + i * rstep + done, laddr + i * lstep + done);
-            let len = len as u32;
-            match direction {
-                Direction::Put => Wqe::Write { raddr, rkey, laddr, lkey, len },
-                Direction::Get => Wqe::Read { raddr, rkey, laddr, lkey, len },
-            }
-        };
-        ticket = post_many(group, &qp, count, wqe, site)?;
-        done += len;
-    }
-    match ticket {
-        Some(t) if complete && group.leader() => qp.wait(t, site),
-        _ => Ok(()),
+}
+
+outlined! {
+    /// Posts blocks through a NIC. All threads of the group call. Outlined, so that a kernel with many calls stays small.
+    fn send_blocks[G: Group, S: Sharing](
+        group: G,
+        entry: *mut QpEntry,
+        site: Site;
+        blocks: NicBlocks {
+            direction: Direction,
+            there: (u64, u32),
+            here: (u64, u32),
+            steps: (u64, u64),
+            block: u64,
+            count: u64,
+            complete: bool,
+        }
+    ) -> Result {
+        let NicBlocks { direction, there: (raddr, rkey), here: (laddr, lkey), .. } = blocks;
+        let NicBlocks { steps: (rstep, lstep), block, count, complete, .. } = blocks;
+        // SAFETY: the caller has it from a QP.
+        let qp = unsafe { Qp::<S>::new(entry) };
+        // Nearly always one piece for a block.
+        let mut ticket = None;
+        let mut done = 0;
+        while done < block {
+            let len = (block - done).min(MAX_MESSAGE);
+            let wqe = |i: u64| {
+                let (raddr, laddr) = (raddr + i * rstep + done, laddr + i * lstep + done);
+                let len = len as u32;
+                match direction {
+                    Direction::Put => Wqe::Write { raddr, rkey, laddr, lkey, len },
+                    Direction::Get => Wqe::Read { raddr, rkey, laddr, lkey, len },
+                }
+            };
+            ticket = post_many(group, &qp, count, wqe, site)?;
+            done += len;
+        }
+        match ticket {
+            Some(t) if complete && group.leader() => qp.wait(t, site),
+            _ => Ok(()),
+        }
     }
 }

@@ -16,7 +16,7 @@ use crate::group::{Group, agree, agree_on};
 use crate::heap::{Signal, Sym, SymSlice};
 use crate::sharing::Sharing;
 use crate::view::View;
-use crate::wait::{Watch, poll_briefly, poll_until};
+use crate::wait::{poll_briefly, poll_until};
 
 /// A comparison of a word with its wanted value.
 ///
@@ -536,8 +536,8 @@ fn record_timeout(state: DevAddr, found: u64, wanted: u64, offset: u64, site: Si
     record(state, Error::WaitTimeout, Detail { found, wanted, offset, ..Detail::NONE }, site) as u32
 }
 
-/// Scans the words at `at` until one is as wanted. Returns an error's code, or 0 and the word's index. With `out`, it
-/// writes the indices of all such words there, and returns their number instead.
+/// Looks at the words at `at`, once or until one is as wanted. Returns an error's code, or 0 and the word's index. With
+/// `out`, it writes the indices of all such words there, and returns their number instead.
 ///
 /// # Safety
 /// The rules of [`await_address`] hold for all the words. There are as many statuses and values as words.
@@ -550,46 +550,66 @@ unsafe fn scan_words<T: Amo + PartialOrd>(
     patience: Patience,
     site: Site,
 ) -> (u32, u64) {
-    let len = words.words.len();
-    let first = if words.next < len { words.next } else { 0 };
-    let mut watch = Watch::new(state);
-    loop {
-        let (mut looked, mut count) = (0, 0);
-        let mut missing = None;
-        let mut i = first;
-        while looked < len {
-            if !words.excepts(i) {
-                // SAFETY: the caller's promise.
-                let found = T::from_word(unsafe { T::Word::load_relaxed(at.add(i)) });
-                let wanted = words.wanted(i);
-                match (words.cmp.holds(found, wanted), out) {
-                    (true, None) => {
-                        Sys::acquire();
-                        return (0, i as u64);
-                    }
-                    (true, Some(out)) if count < out.len() => {
-                        out.store(count, i as u64);
-                        count += 1;
-                    }
-                    (true, Some(_)) => {}
-                    (false, _) => missing = Some((i, found, wanted)),
-                }
-            }
-            looked += 1;
-            i = if i + 1 < len { i + 1 } else { 0 };
-        }
-        if count != 0 {
-            Sys::acquire();
-            return (0, count as u64);
-        }
-        let (Some((i, found, wanted)), Patience::Wait) = (missing, patience) else { return (0, NONE) };
-        match watch.turn() {
-            Ok(()) => {}
-            Err(Error::Timeout) => {
-                let offset = words.words.offset() + (i * size_of::<T>()) as u64;
-                return (record_timeout(state, found.bits(), wanted.bits(), offset, site), NONE);
-            }
-            Err(other) => return (other as u32, NONE),
-        }
+    // SAFETY: the caller's promise.
+    let look = || unsafe { look_at_words(at, words, out) };
+    let (code, seen) = match patience {
+        Patience::Test => (0, look()),
+        Patience::Wait => poll_until(state, None, look, |seen| seen.result != NONE || seen.missing == NONE),
+    };
+    if seen.result != NONE {
+        Sys::acquire();
     }
+    if code == Error::Timeout as u32 {
+        let (offset, wanted) = (seen.missing * size_of::<T>() as u64, words.wanted(seen.missing as usize));
+        let offset = words.words.offset() + offset;
+        return (record_timeout(state, seen.found, wanted.bits(), offset, site), NONE);
+    }
+    (code, seen.result)
+}
+
+/// The result of one look at words.
+#[derive(Clone, Copy)]
+struct Seen {
+    /// The result of [`scan_words`], or [`NONE`] if no word is as wanted.
+    result: u64,
+    /// The last word that was not as wanted, or [`NONE`], and its value.
+    missing: u64,
+    found: u64,
+}
+
+/// Looks at the words once, for [`scan_words`].
+///
+/// # Safety
+/// The same as for [`scan_words`].
+#[inline(always)]
+unsafe fn look_at_words<T: Amo + PartialOrd>(
+    at: *const T::Word,
+    words: &WaitWords<T>,
+    out: Option<View<u64>>,
+) -> Seen {
+    let len = words.words.len();
+    let (mut looked, mut count) = (0, 0);
+    let mut seen = Seen { result: NONE, missing: NONE, found: 0 };
+    let mut i = if words.next < len { words.next } else { 0 };
+    while looked < len {
+        if !words.excepts(i) {
+            // SAFETY: the caller's promise.
+            let found = T::from_word(unsafe { T::Word::load_relaxed(at.add(i)) });
+            match (words.cmp.holds(found, words.wanted(i)), out) {
+                (true, None) => return Seen { result: i as u64, ..seen },
+                (true, Some(out)) if count < out.len() => {
+                    out.store(count, i as u64);
+                    count += 1;
+                }
+                (true, Some(_)) => {}
+                (false, _) => (seen.missing, seen.found) = (i as u64, found.bits()),
+            }
+        }
+        looked += 1;
+        i = if i + 1 < len { i + 1 } else { 0 };
+    }
+    if count != 0 {
+        seen.result = count as u64;
+    }
+    seen
 }

@@ -12,6 +12,7 @@ use crate::ctx::Ctx;
 use crate::ctx::CtxRef;
 use crate::error::{Error, Result};
 use crate::heap::Sym;
+use crate::outlined::outlined;
 use crate::rma::fetch;
 use crate::sharing::Sharing;
 
@@ -98,12 +99,11 @@ impl<S: Sharing> Ctx<'_, S> {
     #[inline(always)]
     #[track_caller]
     fn masked<T: Amo>(&self, word: Sym<T>, kind: Masked, o: Operands, pe: u32) -> Result<T> {
-        let (ctx_ref, at, Operands { value, mask, compare, compare_mask }) =
-            (CtxRef::of(self), word.offset(), o);
+        let (ctx_ref, at) = (CtxRef::of(self), word.offset());
         let (error, found) = if size_of::<T>() == 8 {
-            masked::<S, 8>(ctx_ref, at, kind, value, mask, compare, compare_mask, pe)
+            masked::<S, 8>(ctx_ref, at, kind, pe, o)
         } else {
-            masked::<S, 4>(ctx_ref, at, kind, value, mask, compare, compare_mask, pe)
+            masked::<S, 4>(ctx_ref, at, kind, pe, o)
         };
         match Error::from_code(error) {
             Some(error) => Err(error),
@@ -112,73 +112,67 @@ impl<S: Sharing> Ctx<'_, S> {
     }
 }
 
-/// Applies a masked atomic to any word and waits for it; returns an error's code, or 0 and the old value. Outlined, so
-/// that a kernel with many calls stays small.
-#[inline(never)]
-#[track_caller]
-#[allow(
-    clippy::too_many_arguments,
-    reason = "outlined: plain words stay in registers, so kernels need no stack"
-)]
-fn masked<S: Sharing, const WIDTH: usize>(
-    ctx_ref: CtxRef,
-    offset: u64,
-    kind: Masked,
-    value: u64,
-    mask: u64,
-    compare: u64,
-    compare_mask: u64,
-    pe: u32,
-) -> (u32, u64) {
-    let ctx = ctx_ref.ctx::<S>();
-    if let Err(error) = ctx.check_word(offset, WIDTH as u64, pe) {
-        return (error as u32, 0);
-    }
-    if let Some(p) = ctx.peer_atomic_addr::<u8>(pe, offset) {
-        let o = Operands { value, mask, compare, compare_mask };
-        // SAFETY: inside of the peer's memory, which is mapped; all its atomics are processor atomics.
-        let old = unsafe {
-            if WIDTH == 8 {
-                apply_fetch::<u64>(p.cast(), kind, o)
-            } else {
-                apply_fetch::<u32>(p.cast(), kind, o) as u64
+outlined! {
+    /// Applies a masked atomic to any word and waits for it; returns an error's code, or 0 and the old value. Outlined, so
+    /// that a kernel with many calls stays small.
+    #[track_caller]
+    fn masked[S: Sharing; const WIDTH: usize](
+        ctx_ref: CtxRef,
+        offset: u64,
+        kind: Masked,
+        pe: u32;
+        o: Operands { value: u64, mask: u64, compare: u64, compare_mask: u64 }
+    ) -> (u32, u64) {
+        let ctx = ctx_ref.ctx::<S>();
+        let Operands { value, mask, compare, compare_mask } = o;
+        if let Err(error) = ctx.check_word(offset, WIDTH as u64, pe) {
+            return (error as u32, 0);
+        }
+        if let Some(p) = ctx.peer_atomic_addr::<u8>(pe, offset) {
+            // SAFETY: inside of the peer's memory, which is mapped; all its atomics are processor atomics.
+            let old = unsafe {
+                if WIDTH == 8 {
+                    apply_fetch::<u64>(p.cast(), kind, o)
+                } else {
+                    apply_fetch::<u32>(p.cast(), kind, o) as u64
+                }
+            };
+            return (0, old);
+        }
+        let qp = ctx.atomic_qp(pe);
+        let ((raddr, rkey), desc) = (ctx.remote_end(&qp, offset), qp.desc());
+        let (lkey, wide) = (desc.lkey, WIDTH == 8);
+        let wqe = |laddr| match (kind, wide) {
+            (Masked::CompareSwap, true) => Wqe::MaskedCompareSwap64 {
+                raddr,
+                rkey,
+                laddr,
+                lkey,
+                compare,
+                swap: value,
+                compare_mask,
+                swap_mask: mask,
+            },
+            (Masked::CompareSwap, false) => Wqe::MaskedCompareSwap32 {
+                raddr,
+                rkey,
+                laddr,
+                lkey,
+                compare: compare as u32,
+                swap: value as u32,
+                compare_mask: compare_mask as u32,
+                swap_mask: mask as u32,
+            },
+            (Masked::Add, true) => Wqe::MaskedFetchAdd64 { raddr, rkey, laddr, lkey, add: value, boundary: mask },
+            (Masked::Add, false) => {
+                Wqe::MaskedFetchAdd32 { raddr, rkey, laddr, lkey, add: value as u32, boundary: mask as u32 }
             }
         };
-        return (0, old);
-    }
-    let qp = ctx.atomic_qp(pe);
-    let ((raddr, rkey), desc) = (ctx.remote_end(&qp, offset), qp.desc());
-    let (lkey, wide) = (desc.lkey, WIDTH == 8);
-    let wqe = |laddr| match (kind, wide) {
-        (Masked::CompareSwap, true) => Wqe::MaskedCompareSwap64 {
-            raddr,
-            rkey,
-            laddr,
-            lkey,
-            compare,
-            swap: value,
-            compare_mask,
-            swap_mask: mask,
-        },
-        (Masked::CompareSwap, false) => Wqe::MaskedCompareSwap32 {
-            raddr,
-            rkey,
-            laddr,
-            lkey,
-            compare: compare as u32,
-            swap: value as u32,
-            compare_mask: compare_mask as u32,
-            swap_mask: mask as u32,
-        },
-        (Masked::Add, true) => Wqe::MaskedFetchAdd64 { raddr, rkey, laddr, lkey, add: value, boundary: mask },
-        (Masked::Add, false) => {
-            Wqe::MaskedFetchAdd32 { raddr, rkey, laddr, lkey, add: value as u32, boundary: mask as u32 }
+        let blocks = if matches!(kind, Masked::CompareSwap) && wide { 2 } else { 1 };
+        match fetch(&qp, ctx.parts_ref().heap, blocks, wqe, Location::caller()) {
+            Ok(found) => (0, to_native_order::<WIDTH>(found, desc.flags & qp_flags::BIG_ENDIAN_8 != 0)),
+            Err(error) => (error as u32, 0),
         }
-    };
-    let blocks = if matches!(kind, Masked::CompareSwap) && wide { 2 } else { 1 };
-    match fetch(&qp, ctx.parts_ref().heap, blocks, wqe, Location::caller()) {
-        Ok(found) => (0, to_native_order::<WIDTH>(found, desc.flags & qp_flags::BIG_ENDIAN_8 != 0)),
-        Err(error) => (error as u32, 0),
     }
 }
 

@@ -9,12 +9,12 @@ use super::call::Call;
 use crate::arch::SysWord;
 use crate::ctx::Ctx;
 use crate::ctx::CtxRef;
-use crate::error::{Detail, Error, Result};
+use crate::error::{Detail, Error, Result, outcome};
 use crate::group::{Group, agree};
 use crate::heap::SymSlice;
 use crate::sharing::Sharing;
 use crate::team::Team;
-use crate::wait::Watch;
+use crate::wait::poll_until;
 
 /// # Exchange with low latency
 ///
@@ -133,20 +133,12 @@ fn alltoall_in<G: Group, S: Sharing>(
 #[track_caller]
 fn await_flag<S: Sharing>(ctx: &Ctx<S>, offset: u64, flag: u32, pe: u32) -> Result<u32> {
     let at = ctx.address::<u64>(offset);
-    let mut watch = Watch::new(ctx.parts_ref().state);
-    loop {
-        // SAFETY: a word of a checked range of the heap, which the allocator aligned.
-        let found = unsafe { u64::load_acquire(at) };
-        if (found >> 32) as u32 == flag {
-            return Ok(found as u32);
-        }
-        match watch.turn() {
-            Ok(()) => {}
-            Err(Error::Timeout) => {
-                let d = Detail { peer: pe, found: found >> 32, wanted: flag as u64, offset, ..Detail::NONE };
-                return Err(ctx.fail(Error::WaitTimeout, d));
-            }
-            Err(other) => return Err(other),
-        }
+    // SAFETY: a word of a checked range of the heap, which the allocator aligned.
+    let read = || unsafe { u64::load_acquire(at) };
+    let (code, found) = poll_until(ctx.parts_ref().state, None, read, |found| (found >> 32) as u32 == flag);
+    if code == Error::Timeout as u32 {
+        let d = Detail { peer: pe, found: found >> 32, wanted: flag as u64, offset, ..Detail::NONE };
+        return Err(ctx.fail(Error::WaitTimeout, d));
     }
+    outcome(code).map(|()| found as u32)
 }

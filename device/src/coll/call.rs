@@ -28,13 +28,13 @@ use crate::arch::{self, Gpu, Scope, Sys, SysWord};
 use crate::copy::copy;
 use crate::ctx::Ctx;
 use crate::ctx::CtxRef;
-use crate::error::{Detail, Error, Result, Site};
+use crate::error::{Detail, Error, Result, Site, outcome};
 use crate::group::{Group, agree};
 use crate::heap::{Signal, Sym, SymSlice};
 use crate::sharing::Sharing;
 use crate::signal::SignalOp;
 use crate::team::Team;
-use crate::wait::Watch;
+use crate::wait::poll_until;
 use crate::wait_until::Cmp;
 
 use super::args::{self, WRONG, call_hash, check_in_word, scratch_of, wrapped};
@@ -437,24 +437,15 @@ fn check_in_by_rounds<S: Sharing>(
 fn await_number<S: Sharing>(ctx: &Ctx<S>, offset: u64, number: u32, pe: u32, site: Site) -> Result<u32> {
     let (at, state) = (ctx.address::<u64>(offset), ctx.parts_ref().state);
     ctx.announce_batches();
-    let mut watch = Watch::new(state);
-    loop {
-        // SAFETY: an aligned word of the runtime in this PE's heap, which remote atomics write.
-        let found = unsafe { Sys::load_relaxed(at) };
-        if (found >> 32) as u32 == number {
-            Sys::acquire();
-            return Ok(found as u32);
-        }
-        match watch.turn() {
-            Ok(()) => {}
-            Err(Error::Timeout) => {
-                let d =
-                    Detail { peer: pe, found: found >> 32, wanted: number as u64, offset, ..Detail::NONE };
-                return Err(crate::error::record(state, Error::WaitTimeout, d, site));
-            }
-            Err(other) => return Err(other),
-        }
+    // SAFETY: an aligned word of the runtime in this PE's heap, which remote atomics write.
+    let read = || unsafe { Sys::load_relaxed(at) };
+    let (code, found) = poll_until(state, None, read, |found| (found >> 32) as u32 == number);
+    Sys::acquire();
+    if code == Error::Timeout as u32 {
+        let d = Detail { peer: pe, found: found >> 32, wanted: number as u64, offset, ..Detail::NONE };
+        return Err(crate::error::record(state, Error::WaitTimeout, d, site));
     }
+    outcome(code).map(|()| found as u32)
 }
 
 #[inline(never)]

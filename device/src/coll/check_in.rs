@@ -2,13 +2,12 @@
 
 #![allow(unsafe_code, reason = "exchanges call hashes in team words")]
 
-use core::panic::Location;
-
 use super::args::{check_in_word, pe_of};
 use crate::abi::{DevAddr, TeamDesc};
 use crate::arch::{Scope, Sys};
-use crate::error::{Detail, Error, Result, record};
+use crate::error::{Detail, Error, Result, Site, record};
 use crate::group::Group;
+use crate::outlined::outlined;
 use crate::wait::{poll_briefly, poll_until};
 
 /// Waits until the word at `at` belongs to check-in `number`. Returns 0 or an error code, and the word found. It records
@@ -68,55 +67,49 @@ pub(super) struct Mismatch {
     pub(super) found: (u32, u64),
 }
 
-/// Returns the outcome of a check-in that failed for some lane or member. All lanes call it and get the same outcome.
-#[inline(always)]
-pub(super) fn outcome_of<F: Group>(
-    leaders: F,
-    m: Mismatch,
-    mine: Result,
-    site: &'static Location<'static>,
-) -> Result {
-    let team = (m.pes.0, m.pes.1, m.members.0, m.members.1);
-    outcome(leaders, m.state, m.words, m.desc, team, m.odd, m.found, m.number, mine, site)
-}
-
-/// Implements [`outcome_of`]. The lane with the first odd member records the error.
-#[cold]
-#[inline(never)]
-#[allow(clippy::too_many_arguments, reason = "the words stay in registers")]
-fn outcome<F: Group>(
-    leaders: F,
-    state: DevAddr,
-    words: u64,
-    desc: *mut TeamDesc,
-    (start, stride, n, me): (u32, u32, u32, u32),
-    odd: u32,
-    (how, found): (u32, u64),
-    number: u64,
-    mine: Result,
-    site: &'static Location<'static>,
-) -> Result {
-    let timed_out = leaders.any(how != 0);
-    if leaders.any(how == Error::Aborted as u32) {
-        return Err(Error::Aborted);
+outlined! {
+    /// Returns the outcome of a check-in that failed for some lane or member. All lanes call it and get the same outcome.
+    ///
+    /// The lane with the first odd member records the error.
+    #[cold]
+    pub(super) fn outcome_of[F: Group](
+        leaders: F,
+        mine: Result,
+        site: Site;
+        m: Mismatch {
+            state: DevAddr,
+            desc: *mut TeamDesc,
+            words: u64,
+            pes: (u32, u32),
+            members: (u32, u32),
+            number: u64,
+            odd: u32,
+            found: (u32, u64),
+        }
+    ) -> Result {
+        let Mismatch { state, desc, words, pes, members: (n, me), number, odd, found: (how, found) } = m;
+        let timed_out = leaders.any(how != 0);
+        if leaders.any(how == Error::Aborted as u32) {
+            return Err(Error::Aborted);
+        }
+        if !timed_out {
+            mine?;
+        }
+        let mut first = 0;
+        while first < n && !leaders.any(odd == first && (how != 0 || !timed_out)) {
+            first += 1;
+        }
+        let error = if timed_out { Error::WaitTimeout } else { Error::TeamMismatch };
+        if odd == first && first < n {
+            let pe = |member: u32| pe_of(desc, pes, member);
+            let (peer, offset) = (pe(odd), words + check_in_word(number, n, odd));
+            let d = if timed_out {
+                Detail { peer, found: found >> 32, wanted: number as u32 as u64, offset, ..Detail::NONE }
+            } else {
+                Detail { peer, found: pe(me) as u64, wanted: number, ..Detail::NONE }
+            };
+            let _ = record(state, error, d, site);
+        }
+        Err(error)
     }
-    if !timed_out {
-        mine?;
-    }
-    let mut first = 0;
-    while first < n && !leaders.any(odd == first && (how != 0 || !timed_out)) {
-        first += 1;
-    }
-    let error = if timed_out { Error::WaitTimeout } else { Error::TeamMismatch };
-    if odd == first && first < n {
-        let pe = |member: u32| pe_of(desc, (start, stride), member);
-        let (peer, offset) = (pe(odd), words + check_in_word(number, n, odd));
-        let d = if timed_out {
-            Detail { peer, found: found >> 32, wanted: number as u32 as u64, offset, ..Detail::NONE }
-        } else {
-            Detail { peer, found: pe(me) as u64, wanted: number, ..Detail::NONE }
-        };
-        let _ = record(state, error, d, site);
-    }
-    Err(error)
 }

@@ -8,8 +8,8 @@ use super::args::Reduction;
 use super::element::{ElementKind, Reduce, log_size};
 use crate::abi::DevAddr;
 use crate::arch;
-use crate::group::Group;
 use crate::half::{Bf16, F16};
+use crate::outlined::outlined;
 
 /// 16 bytes. The first word holds the first 8 bytes.
 type Unit = (u64, u64);
@@ -25,39 +25,24 @@ pub(super) struct MemberAddrs {
     pub(super) step: u64,
 }
 
-/// A reduction of the sources of all members.
+/// A reduction of the sources of all members. Pairs of addresses are of the source and of the destination.
+#[derive(Clone, Copy)]
 pub(super) struct Fold {
     /// Undefined reductions change nothing: see [`is_defined`](super::element::is_defined).
     pub(super) reduction: Reduction,
-    pub(super) from: MemberAddrs,
-    pub(super) to: MemberAddrs,
-    /// This member, and the number of members to combine, from member 0 on.
-    pub(super) members: (u32, u32),
+    /// The addresses on this member.
+    pub(super) own: (u64, u64),
+    /// The addresses on member 0, or on PE 0 with a list of PEs.
+    pub(super) first: (u64, u64),
+    /// The wrapping distances from each member, or PE, to the next.
+    pub(super) step: (u64, u64),
     /// The list of the members' PEs by which addresses count, or 0.
     pub(super) pes: DevAddr,
+    /// This member, and the number of members to combine, from member 0 on.
+    pub(super) members: (u32, u32),
     /// Whether the result goes to all members, or to this one only.
     pub(super) to_all: bool,
     pub(super) bytes: u64,
-}
-
-impl Fold {
-    /// Runs the reduction. Each thread of the group does its share.
-    ///
-    /// One function handles all types and reductions, so kernels hold no copies of it.
-    ///
-    /// # Safety
-    /// All addresses are valid for `bytes` bytes, a whole number of elements, and aligned for them. `to` overlaps
-    /// `from` nowhere, unless they are equal.
-    #[inline(always)]
-    pub(super) unsafe fn run<G: Group>(self, group: G) {
-        let Self { reduction, from, to, members, pes, to_all, bytes } = self;
-        let (own, first, step) = ((from.own, to.own), (from.first, to.first), (from.step, to.step));
-        let threads = (group.rank(), group.size());
-        // SAFETY: the caller's promise.
-        unsafe {
-            fold((reduction.op, reduction.kind), own, first, step, pes, members, to_all, bytes, threads);
-        }
-    }
 }
 
 /// Returns the address of an object on a member.
@@ -71,53 +56,59 @@ pub(super) fn member_addr(own: u64, first: u64, step: u64, pes: DevAddr, me: u32
     first.wrapping_add(step.wrapping_mul(at as u64))
 }
 
-/// Implements [`Fold::run`]. It takes words and pairs of words, which Rust passes in registers.
-///
-/// # Safety
-/// The same as for [`Fold::run`].
-#[inline(never)]
-#[allow(clippy::too_many_arguments, reason = "the words stay in registers")]
-unsafe fn fold(
-    what: (u32, u32),
-    own: (u64, u64),
-    first: (u64, u64),
-    step: (u64, u64),
-    pes: DevAddr,
-    (me, n): (u32, u32),
-    to_all: bool,
-    bytes: u64,
-    (rank, threads): (u32, u32),
-) {
-    let Some(log) = log_size(what.1) else { return };
-    let all = own.0 | own.1 | first.0 | step.0 | if to_all { first.1 | step.1 } else { 0 };
-    let units = if all & 15 == 0 { bytes / 16 } else { 0 };
-    let threads = threads as u64;
-    let loops = Loops {
-        what,
-        n,
-        targets: if to_all { (0, n) } else { (me, me + 1) },
-        source: |member: u32| member_addr(own.0, first.0, step.0, pes, me, member),
-        target: |member: u32| member_addr(own.1, first.1, step.1, pes, me, member),
-    };
-    let mut i = rank as u64;
-    // SAFETY: the caller's promise, for all loops.
-    unsafe {
-        while i + 7 * threads < units {
-            loops.eight_units(i, threads);
-            i += 8 * threads;
+outlined! {
+    /// Runs a reduction, as one of `(rank, size)` threads of a group. Each thread does its share.
+    ///
+    /// One function handles all types and reductions, so kernels hold no copies of it.
+    ///
+    /// # Safety
+    /// All addresses are valid for `bytes` bytes, a whole number of elements, and aligned for them. The destination
+    /// overlaps the source nowhere, unless they are equal.
+    pub(super) unsafe fn run(
+        thread: (u32, u32);
+        fold: Fold {
+            reduction: Reduction,
+            own: (u64, u64),
+            first: (u64, u64),
+            step: (u64, u64),
+            pes: DevAddr,
+            members: (u32, u32),
+            to_all: bool,
+            bytes: u64,
         }
-        while i + 3 * threads < units {
-            loops.four_units(i, threads);
-            i += 4 * threads;
-        }
-        while i < units {
-            loops.one_unit(i);
-            i += threads;
-        }
-        let mut at = units * 16 + ((rank as u64) << log);
-        while at < bytes {
-            loops.one_element(at, log);
-            at += threads << log;
+    ) {
+        let Fold { reduction, own, first, step, pes, members: (me, n), to_all, bytes } = fold;
+        let (rank, threads) = (thread.0, thread.1 as u64);
+        let Some(log) = log_size(reduction.kind) else { return };
+        let all = own.0 | own.1 | first.0 | step.0 | if to_all { first.1 | step.1 } else { 0 };
+        let units = if all & 15 == 0 { bytes / 16 } else { 0 };
+        let loops = Loops {
+            what: (reduction.op, reduction.kind),
+            n,
+            targets: if to_all { (0, n) } else { (me, me + 1) },
+            source: |member: u32| member_addr(own.0, first.0, step.0, pes, me, member),
+            target: |member: u32| member_addr(own.1, first.1, step.1, pes, me, member),
+        };
+        let mut i = rank as u64;
+        // SAFETY: the caller's promise, for all loops.
+        unsafe {
+            while i + 7 * threads < units {
+                loops.eight_units(i, threads);
+                i += 8 * threads;
+            }
+            while i + 3 * threads < units {
+                loops.four_units(i, threads);
+                i += 4 * threads;
+            }
+            while i < units {
+                loops.one_unit(i);
+                i += threads;
+            }
+            let mut at = units * 16 + ((rank as u64) << log);
+            while at < bytes {
+                loops.one_element(at, log);
+                at += threads << log;
+            }
         }
     }
 }

@@ -5,10 +5,10 @@
 use crate::abi::DeviceState;
 use crate::arch::{Gpu, Scope};
 use crate::ctx::Ctx;
-use crate::error::{Detail, Error, Result};
+use crate::error::{Detail, Error, Result, outcome};
 use crate::group::{Block, Group, agree};
 use crate::sharing::Sharing;
-use crate::wait::Watch;
+use crate::wait::poll_until;
 
 /// # Grid barrier
 ///
@@ -51,19 +51,13 @@ impl<S: Sharing> Ctx<'_, S> {
                 Gpu::store_release(generation, before + 1);
                 return Ok(());
             }
-            let mut watch = Watch::new(self.parts_ref().state);
-            while Gpu::load_acquire(generation) == before {
-                match watch.turn() {
-                    Ok(()) => {}
-                    Err(Error::Timeout) => {
-                        let wanted = block.count() as u64;
-                        let d = Detail { found: arrivals, wanted, ..Detail::NONE };
-                        return Err(self.fail(Error::Timeout, d));
-                    }
-                    Err(other) => return Err(other),
-                }
+            let read = || Gpu::load_acquire(generation);
+            let (code, _) = poll_until(self.parts_ref().state, None, read, |now| now != before);
+            if code == Error::Timeout as u32 {
+                let d = Detail { found: arrivals, wanted: block.count() as u64, ..Detail::NONE };
+                return Err(self.fail(Error::Timeout, d));
             }
+            outcome(code)
         }
-        Ok(())
     }
 }

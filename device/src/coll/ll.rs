@@ -19,6 +19,7 @@ use crate::arch::{self, Scope, Sys};
 use crate::coll::args::wrapped;
 use crate::coll::fold::member_addr;
 use crate::error::Error;
+use crate::outlined::outlined;
 use crate::wait::{Watch, poll_briefly};
 
 /// A word pair: the member or the number of its block, and the index of the pair in the block.
@@ -185,7 +186,9 @@ impl Senders {
 /// The receiving side of a small call.
 #[derive(Clone, Copy)]
 pub(super) struct Receiver {
-    pub(super) senders: Senders,
+    /// The range of members that send, and this member.
+    pub(super) members: (u32, u32),
+    pub(super) me: u32,
     /// The address of this member's slots.
     pub(super) from: u64,
     /// The destination of the first block, and the distance to the next one.
@@ -194,35 +197,21 @@ pub(super) struct Receiver {
 }
 
 impl Receiver {
-    /// Receives the blocks, as one of `(rank, size)` threads. The own block comes from `own`, or is in place if that is 0.
-    ///
-    /// `hashes` has the address of the check-in words and the expected call hash. The receiver does not wait for data of
-    /// a member with another hash. Returns 0, or an error code in the low 8 bits and the member above them.
-    ///
-    /// # Safety
-    /// All addresses are valid, and no other thread uses the destination.
     #[inline(always)]
-    pub(super) unsafe fn receive(
-        self,
-        threads: (u32, u32),
-        own: u64,
-        hashes: (u64, u64),
-        state: DevAddr,
-    ) -> u64 {
-        let Self { senders, from, to, block } = self;
-        // SAFETY: the caller's promise.
-        unsafe { receive(threads, senders.members, senders.me, from, own, to, block, hashes, state) }
+    fn senders(self) -> Senders {
+        Senders { members: self.members, me: self.me }
     }
 
     /// Receives at most one word pair of another member and one of the own block. Returns whether the pair arrived within
     /// the first looks.
     ///
     /// # Safety
-    /// The same as for [`Receiver::receive`].
+    /// The same as for [`receive`].
     #[inline(always)]
     pub(super) unsafe fn receive_one(self, rank: u32, own: impl FnOnce() -> u64) -> bool {
-        let Self { senders, from, to, block } = self;
-        let (pairs, others) = (block.pairs(), senders.others());
+        let Self { from, to, block, .. } = self;
+        let (senders, pairs) = (self.senders(), block.pairs());
+        let others = senders.others();
         let (mut own_at, mut own_data) = (None, 0);
         if let Some(own_block) = senders.own()
             && rank < pairs
@@ -256,105 +245,106 @@ impl Receiver {
     }
 }
 
-/// Implements [`Receiver::receive`].
-///
-/// # Safety
-/// The same as for [`Receiver::receive`].
-#[inline(never)]
-#[allow(clippy::too_many_arguments, reason = "the words stay in registers")]
-unsafe fn receive(
-    (rank, size): (u32, u32),
-    members: (u32, u32),
-    me: u32,
-    from: u64,
-    own: u64,
-    to: (u64, u64),
-    block: LlBlock,
-    hashes: (u64, u64),
-    state: DevAddr,
-) -> u64 {
-    let (senders, pairs) = (Senders { members, me }, block.pairs());
-    let (others, own_block) = (senders.others(), if own != 0 { senders.own() } else { None });
-    let own_data = |pair: u32| {
-        let offset = pair as u64 * 8;
-        if own_block.is_some() && pair < pairs {
-            // SAFETY: the caller's promise.
-            unsafe { load(own + offset, block.bytes - offset) }
-        } else {
-            0
-        }
-    };
-    // This load is on its way during the waits below.
-    let (mut own_pair, mut own_word) = (rank, own_data(rank));
-    // An index beyond the last pair reads some other pair.
-    let load_pair = |(k, pair): PairIndex| {
-        let index = (senders.block(k.min(others - 1)), pair.min(pairs - 1));
-        // SAFETY: the caller's promise.
-        unsafe { load_pair(index, from, block) }
-    };
-    let store = |(number, pair): PairIndex, data| {
-        // SAFETY: the caller's promise.
-        unsafe { store_data((number, pair), to, block, data) }
-    };
-    let store_found = |(k, pair): PairIndex, found| {
-        if k < others {
-            store((senders.block(k), pair), block.unpacked(found));
-        }
-    };
-    let member = |k| members.0 + senders.block(k);
-    // SAFETY: the caller's promise.
-    let hash_of = |k| unsafe { Sys::load_relaxed(DevAddr(hashes.0).add(member(k) as u64 * 8).ptr()) };
-    let differs = |word: u64| block.has_flag(word) && word as u32 != hashes.1 as u32;
-    let mut watch = Watch::new(state);
-    // Waits on, unless the member with the missing data has another call hash.
-    let mut again = |differs: bool| if differs { Err(Error::TeamMismatch) } else { watch.turn() };
-    let next = |index| advance(index, size, pairs, others);
-    let mut a = advance((0, 0), rank, pairs, others);
-    while a.0 < others {
-        // Four loads are on their way at once.
-        let b = next(a);
-        let c = next(b);
-        let d = next(c);
-        let mut late = a.0;
-        let (at_a, at_b, at_c, at_d) = loop {
-            let (word, found) = (hash_of(late), (load_pair(a), load_pair(b), load_pair(c), load_pair(d)));
-            let lacks = |(k, _): PairIndex, pair| k < others && !block.has_both(pair);
-            let missing = if lacks(a, found.0) {
-                a.0
-            } else if lacks(b, found.1) {
-                b.0
-            } else if lacks(c, found.2) {
-                c.0
-            } else if lacks(d, found.3) {
-                d.0
+outlined! {
+    /// Receives the blocks, as one of `(rank, size)` threads. The own block comes from `own`, or is in place if that is 0.
+    ///
+    /// `hashes` has the address of the check-in words and the expected call hash. The receiver does not wait for data of
+    /// a member with another hash. Returns 0, or an error code in the low 8 bits and the member above them.
+    ///
+    /// # Safety
+    /// All addresses are valid, and no other thread uses the destination.
+    pub(super) unsafe fn receive(
+        thread: (u32, u32),
+        own: u64,
+        hashes: (u64, u64),
+        state: DevAddr;
+        receiver: Receiver { members: (u32, u32), me: u32, from: u64, to: (u64, u64), block: LlBlock }
+    ) -> u64 {
+        let Receiver { members, from, to, block, .. } = receiver;
+        let (senders, pairs) = (receiver.senders(), block.pairs());
+        let (rank, size) = thread;
+        let (others, own_block) = (senders.others(), if own != 0 { senders.own() } else { None });
+        let own_data = |pair: u32| {
+            let offset = pair as u64 * 8;
+            if own_block.is_some() && pair < pairs {
+                // SAFETY: the caller's promise.
+                unsafe { load(own + offset, block.bytes - offset) }
             } else {
-                break found;
-            };
-            if let Err(error) = again(missing == late && differs(word)) {
-                return error as u64 | (member(missing) as u64) << 8;
+                0
             }
-            late = missing;
         };
-        store_found(a, at_a);
-        store_found(b, at_b);
-        store_found(c, at_c);
-        store_found(d, at_d);
-        a = next(d);
-    }
-    if let Some(number) = own_block {
-        while own_pair < pairs {
-            store((number, own_pair), own_word);
-            own_pair += size;
-            own_word = own_data(own_pair);
+        // This load is on its way during the waits below.
+        let (mut own_pair, mut own_word) = (rank, own_data(rank));
+        // An index beyond the last pair reads some other pair.
+        let load_pair = |(k, pair): PairIndex| {
+            let index = (senders.block(k.min(others - 1)), pair.min(pairs - 1));
+            // SAFETY: the caller's promise.
+            unsafe { load_pair(index, from, block) }
+        };
+        let store = |(number, pair): PairIndex, data| {
+            // SAFETY: the caller's promise.
+            unsafe { store_data((number, pair), to, block, data) }
+        };
+        let store_found = |(k, pair): PairIndex, found| {
+            if k < others {
+                store((senders.block(k), pair), block.unpacked(found));
+            }
+        };
+        let member = |k| members.0 + senders.block(k);
+        // SAFETY: the caller's promise.
+        let hash_of = |k| unsafe { Sys::load_relaxed(DevAddr(hashes.0).add(member(k) as u64 * 8).ptr()) };
+        let differs = |word: u64| block.has_flag(word) && word as u32 != hashes.1 as u32;
+        let mut watch = Watch::new(state);
+        // Waits on, unless the member with the missing data has another call hash.
+        let mut again = |differs: bool| if differs { Err(Error::TeamMismatch) } else { watch.turn() };
+        let next = |index| advance(index, size, pairs, others);
+        let mut a = advance((0, 0), rank, pairs, others);
+        while a.0 < others {
+            // Four loads are on their way at once.
+            let b = next(a);
+            let c = next(b);
+            let d = next(c);
+            let mut late = a.0;
+            let (at_a, at_b, at_c, at_d) = loop {
+                let (word, found) = (hash_of(late), (load_pair(a), load_pair(b), load_pair(c), load_pair(d)));
+                let lacks = |(k, _): PairIndex, pair| k < others && !block.has_both(pair);
+                let missing = if lacks(a, found.0) {
+                    a.0
+                } else if lacks(b, found.1) {
+                    b.0
+                } else if lacks(c, found.2) {
+                    c.0
+                } else if lacks(d, found.3) {
+                    d.0
+                } else {
+                    break found;
+                };
+                if let Err(error) = again(missing == late && differs(word)) {
+                    return error as u64 | (member(missing) as u64) << 8;
+                }
+                late = missing;
+            };
+            store_found(a, at_a);
+            store_found(b, at_b);
+            store_found(c, at_c);
+            store_found(d, at_d);
+            a = next(d);
         }
+        if let Some(number) = own_block {
+            while own_pair < pairs {
+                store((number, own_pair), own_word);
+                own_pair += size;
+                own_word = own_data(own_pair);
+            }
+        }
+        0
     }
-    0
 }
 
 /// Loads a word pair of a block's slots.
 ///
 /// # Safety
-/// The same as for [`Receiver::receive`].
+/// The same as for [`receive`].
 #[inline(always)]
 unsafe fn load_pair((number, pair): PairIndex, from: u64, block: LlBlock) -> [u64; 2] {
     let slot = number as u64 * block.pairs() as u64 + pair as u64;
@@ -365,7 +355,7 @@ unsafe fn load_pair((number, pair): PairIndex, from: u64, block: LlBlock) -> [u6
 /// Stores the data of a pair at its destination.
 ///
 /// # Safety
-/// The same as for [`Receiver::receive`].
+/// The same as for [`receive`].
 #[inline(always)]
 unsafe fn store_data((number, pair): PairIndex, to: (u64, u64), block: LlBlock, data: u64) {
     let offset = pair as u64 * 8;

@@ -44,7 +44,7 @@ impl<S: Sharing> Ctx<'_, S> {
     ) -> Result {
         let (dst, src) = (span_of(dst), span_of(src));
         if let Some(p2p_team) = P2pTeam::to(self, team, dst) {
-            return p2p::broadcast(group, p2p_team, dst, src, root);
+            return p2p::broadcast(group, dst, src, root, p2p_team);
         }
         broadcast::<G, S>(group, CtxRef::of(self), team, dst, src, root)
     }
@@ -71,7 +71,7 @@ impl<S: Sharing> Ctx<'_, S> {
     ) -> Result {
         let (dst, src) = (span_of(dst), span_of(src));
         if let Some(p2p_team) = P2pTeam::to(self, team, dst) {
-            return p2p::fcollect(group, p2p_team, dst, src);
+            return p2p::fcollect(group, dst, src, p2p_team);
         }
         fcollect::<G, S>(group, CtxRef::of(self), team, dst, src)
     }
@@ -120,7 +120,7 @@ impl<S: Sharing> Ctx<'_, S> {
     ) -> Result {
         let (dst, src, size) = (span_of(dst), span_of(src), size_of::<T>() as u64);
         if let Some(p2p_team) = P2pTeam::to(self, team, dst) {
-            return p2p::alltoall(group, p2p_team, dst, src, size);
+            return p2p::alltoall(group, dst, src, size, p2p_team);
         }
         alltoall::<G, S>(group, CtxRef::of(self), team, dst, src, size)
     }

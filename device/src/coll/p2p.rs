@@ -27,49 +27,34 @@ use super::p2p_team::P2pTeam;
 use crate::abi::{DevAddr, team_words};
 use crate::error::{Detail, Error, Result, record};
 use crate::group::Group;
+use crate::outlined::outlined;
 use crate::team::Team;
 
-/// Defines a collective call as an outlined function that takes its team in registers.
-///
-/// Rust passes a struct of this size through the stack, and these calls would wait for it. The outlined function
-/// therefore takes the fields of [`P2pTeam`] as words, two by two, and the inlined one unpacks them for it.
-macro_rules! outlined {
+/// Defines a collective call: an [`outlined`] function that takes a group, its arguments and a [`P2pTeam`].
+macro_rules! p2p_call {
     (
         $(#[$doc:meta])*
         fn $name:ident($group:ident, $team:ident $(, $argument:ident: $type:ty)*) $body:block
     ) => {
-        $(#[$doc])*
-        #[inline(always)]
-        #[track_caller]
-        pub(super) fn $name<G: Group>(group: G, t: P2pTeam $(, $argument: $type)*) -> Result {
-            #[inline(never)]
+        outlined! {
+            $(#[$doc])*
             #[track_caller]
-            #[allow(clippy::too_many_arguments, reason = "the words stay in registers")]
-            fn in_registers<G: Group>(
-                $group: G,
-                (heap, heap_bytes): (u64, u64),
-                (p2p_base, p2p_stride): (u64, u64),
-                (segments, state): (u64, u64),
-                (teams, team_words): (u64, u64),
-                (team_bytes, pes): (u64, u64),
-                team: Team
-                $(, $argument: $type)*
-            ) -> Result {
-                let $team = P2pTeam {
-                    heap, heap_bytes, p2p_base, p2p_stride, segments, state, teams, team_words, team_bytes, pes, team,
-                };
-                $body
-            }
-            in_registers(
-                group,
-                (t.heap, t.heap_bytes),
-                (t.p2p_base, t.p2p_stride),
-                (t.segments, t.state),
-                (t.teams, t.team_words),
-                (t.team_bytes, t.pes),
-                t.team
-                $(, $argument)*
-            )
+            pub(super) fn $name[G: Group](
+                $group: G $(, $argument: $type)*;
+                $team: P2pTeam {
+                    heap: u64,
+                    heap_bytes: u64,
+                    p2p_base: u64,
+                    p2p_stride: u64,
+                    segments: u64,
+                    state: u64,
+                    teams: u64,
+                    team_words: u64,
+                    team_bytes: u64,
+                    pes: u64,
+                    team: Team,
+                }
+            ) -> Result $body
         }
     };
 }
@@ -95,17 +80,17 @@ fn is_large(bytes: u64) -> bool {
     ll::bytes(bytes) > team_words::MOST_SLOTS
 }
 
-outlined! {
+p2p_call! {
     /// Implements [`Ctx::team_sync`](crate::Ctx::team_sync).
     fn sync(group, team) {
-            let call_hash = || team.call_hash(kind::SYNC, [0; 4]);
+        let call_hash = || team.call_hash(kind::SYNC, [0; 4]);
         let (mut call, _) = P2pCall::begin(group, team, true, call_hash, || true, |_, _, _| Ok(()))?;
         let checked_in = call.check_in_once();
         call.end(checked_in)
     }
 }
 
-outlined! {
+p2p_call! {
     /// Implements [`Ctx::broadcast`](crate::Ctx::broadcast).
     fn broadcast(group, team, dst: Span, src: Span, root: u32) {
         let site = Location::caller();
@@ -150,7 +135,7 @@ fn broadcast_in<G: Group>(call: &mut P2pCall<G>, mine: Result, dst: Span, src: S
     call.check_in_last(|call, rank, of| call.copy(rank, of, dst.0, src.0, own))
 }
 
-outlined! {
+p2p_call! {
     /// Implements [`Ctx::fcollect`](crate::Ctx::fcollect).
     fn fcollect(group, team, dst: Span, src: Span) {
         let site = Location::caller();
@@ -170,7 +155,7 @@ outlined! {
     }
 }
 
-outlined! {
+p2p_call! {
     /// Implements [`Ctx::alltoall`](crate::Ctx::alltoall).
     fn alltoall(group, team, dst: Span, src: Span, size: u64) {
         let site = Location::caller();
@@ -226,7 +211,7 @@ fn send_blocks<G: Group>(
     call.check_in_last(|call, rank, of| call.copy(rank, of, at, own, bytes))
 }
 
-outlined! {
+p2p_call! {
     /// Implements [`Ctx::alltoalls`](crate::Ctx::alltoalls).
     fn alltoalls(group, team, dst: Span, src: Span, strides: Strides, len: u64, size: u64) {
         let site = Location::caller();
@@ -247,7 +232,7 @@ outlined! {
     }
 }
 
-outlined! {
+p2p_call! {
     /// Implements [`Ctx::reduce`](crate::Ctx::reduce).
     fn reduce(group, team, reduction: Reduction, dst: Span, src: Span) {
         let site = Location::caller();
@@ -297,7 +282,7 @@ fn reduce_in<G: Group>(
     call.check_in_last(|_, _, _| ())
 }
 
-outlined! {
+p2p_call! {
     /// Implements [`Ctx::reduce_scatter`](crate::Ctx::reduce_scatter).
     fn reduce_scatter(group, team, reduction: Reduction, dst: Span, src: Span) {
         let site = Location::caller();

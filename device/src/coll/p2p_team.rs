@@ -16,7 +16,7 @@ const MAX_PES: u32 = 1 << 15;
 
 /// A team with P2P access to all PEs, and the fields of the context that its calls read.
 ///
-/// The fields are kernel parameters. [`outlined`](super::p2p) passes them to functions in registers.
+/// The fields are kernel parameters. [`outlined`](crate::outlined) passes them to functions in registers.
 #[derive(Clone, Copy)]
 pub(super) struct P2pTeam {
     /// The heap of this PE.

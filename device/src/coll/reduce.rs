@@ -7,7 +7,7 @@ use core::panic::Location;
 use super::args::{Reduction, Span, check_equal, check_spans, cut, kind, span_of};
 use super::call::Call;
 use super::element::{Element, Reduce, Scan};
-use super::fold::{Fold, MemberAddrs};
+use super::fold::{self, Fold};
 use super::p2p;
 use super::p2p_team::P2pTeam;
 use crate::abi::DevAddr;
@@ -65,7 +65,7 @@ impl<S: Sharing> Ctx<'_, S> {
     ) -> Result {
         let (reduction, dst, src) = (Reduction { op, kind }, span_of(dst), span_of(src));
         match P2pTeam::to(self, team, both(dst, src)) {
-            Some(p2p_team) => p2p::reduce(group, p2p_team, reduction, dst, src),
+            Some(p2p_team) => p2p::reduce(group, reduction, dst, src, p2p_team),
             None => reduce::<G, S>(group, CtxRef::of(self), team, reduction, dst, src),
         }
     }
@@ -112,7 +112,7 @@ impl<S: Sharing> Ctx<'_, S> {
     ) -> Result {
         let (reduction, dst, src) = (Reduction { op, kind }, span_of(dst), span_of(src));
         match P2pTeam::to(self, team, both(dst, src)) {
-            Some(p2p_team) => p2p::reduce_scatter(group, p2p_team, reduction, dst, src),
+            Some(p2p_team) => p2p::reduce_scatter(group, reduction, dst, src, p2p_team),
             None => reduce_scatter::<G, S>(group, CtxRef::of(self), team, reduction, dst, src),
         }
     }
@@ -199,12 +199,18 @@ fn combine<G: Group, S: Sharing>(
     call.complete()?;
     let ctx = call.ctx_ref.ctx::<S>();
     let at = |offset: u64| ctx.address::<u8>(offset).addr() as u64;
-    let from = MemberAddrs { own: at(own), first: at(scratch), step: piece };
-    let to = MemberAddrs { own: at(out.unwrap_or(scratch)), first: 0, step: 0 };
-    let members = (call.me, until);
-    let fold = Fold { reduction, from, to, members, pes: DevAddr(0), to_all: false, bytes };
+    let fold = Fold {
+        reduction,
+        own: (at(own), at(out.unwrap_or(scratch))),
+        first: (at(scratch), 0),
+        step: (piece, 0),
+        pes: DevAddr(0),
+        members: (call.me, until),
+        to_all: false,
+        bytes,
+    };
     // SAFETY: parts of checked objects, and pieces of the scratch, which have room for `bytes`.
-    unsafe { fold.run(call.group) };
+    unsafe { fold::run((call.group.rank(), call.group.size()), fold) };
     call.group.sync();
     Ok(())
 }

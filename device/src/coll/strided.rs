@@ -16,6 +16,7 @@ use crate::ctx::CtxRef;
 use crate::error::{Detail, Error, Result, Site, record};
 use crate::group::{Group, Thread};
 use crate::heap::SymSlice;
+use crate::outlined::outlined;
 use crate::sharing::Sharing;
 use crate::team::Team;
 
@@ -59,9 +60,10 @@ impl<S: Sharing> Ctx<'_, S> {
         let (dst, src, strides) = (span_of(dst), span_of(src), (dst_stride as u64, src_stride as u64));
         let (len, size) = (len as u64, size_of::<T>() as u64);
         if let Some(p2p_team) = P2pTeam::to(self, team, dst) {
-            return p2p::alltoalls(group, p2p_team, dst, src, strides, len, size);
+            return p2p::alltoalls(group, dst, src, strides, len, size, p2p_team);
         }
-        alltoalls::<G, S>(group, CtxRef::of(self), team, dst, src, strides, len, size)
+        let blocks = StridedBlocks { dst, src, strides, len, size };
+        alltoalls::<G, S>(group, CtxRef::of(self), team, blocks)
     }
 
     /// Exchanges blocks of different lengths. rocSHMEM's `alltoallv`.
@@ -85,51 +87,44 @@ impl<S: Sharing> Ctx<'_, S> {
         src: SymSlice<T>,
         src_parts: Parts,
     ) -> Result {
-        let size = size_of::<T>() as u64;
-        alltoallv::<G, S>(
-            group,
-            CtxRef::of(self),
-            team,
-            span_of(dst),
-            dst_parts,
-            span_of(src),
-            src_parts,
-            size,
-        )
+        let (dst, src, size) = (span_of(dst), span_of(src), size_of::<T>() as u64);
+        let blocks = PartBlocks { dst, dst_parts, src, src_parts, size };
+        alltoallv::<G, S>(group, CtxRef::of(self), team, blocks)
     }
 }
 
-#[inline(never)]
-#[track_caller]
-#[allow(clippy::too_many_arguments, reason = "the words stay in registers")]
-fn alltoalls<G: Group, S: Sharing>(
-    group: G,
-    ctx_ref: CtxRef,
-    team: Team,
+/// The blocks of an `alltoalls`: `len` elements of `size` bytes each, every stride-th of the objects.
+#[derive(Clone, Copy)]
+struct StridedBlocks {
     dst: Span,
     src: Span,
     strides: Strides,
     len: u64,
     size: u64,
-) -> Result {
-    let call = Call::<G, S>::begin(group, ctx_ref, team)?;
-    let done = alltoalls_in(call, dst, src, strides, len, size);
-    call.end(done)
+}
+
+outlined! {
+    /// Implements [`Ctx::alltoalls`] through NICs.
+    #[track_caller]
+    fn alltoalls[G: Group, S: Sharing](
+        group: G,
+        ctx_ref: CtxRef,
+        team: Team;
+        blocks: StridedBlocks { dst: Span, src: Span, strides: Strides, len: u64, size: u64 }
+    ) -> Result {
+        let call = Call::<G, S>::begin(group, ctx_ref, team)?;
+        let done = alltoalls_in(call, blocks);
+        call.end(done)
+    }
 }
 
 #[inline(always)]
 #[track_caller]
-fn alltoalls_in<G: Group, S: Sharing>(
-    call: Call<G, S>,
-    dst: Span,
-    src: Span,
-    (dst_stride, src_stride): Strides,
-    len: u64,
-    size: u64,
-) -> Result {
+fn alltoalls_in<G: Group, S: Sharing>(call: Call<G, S>, blocks: StridedBlocks) -> Result {
+    let StridedBlocks { dst, src, strides, len, size } = blocks;
+    let (dst_stride, src_stride) = strides;
     let site = Location::caller();
     let all = (call.n as u64).saturating_mul(len);
-    let strides = (dst_stride, src_stride);
     let mine = if call.group.leader() {
         check_strided(site, &call.ctx_ref.ctx::<S>(), all, dst, src, strides, size)
     } else {
@@ -172,22 +167,29 @@ fn announce<G: Group, S: Sharing>(call: Call<G, S>) -> Result {
     call.await_messages(call.n as u64 - 1)
 }
 
-#[inline(never)]
-#[track_caller]
-#[allow(clippy::too_many_arguments, reason = "the words stay in registers")]
-fn alltoallv<G: Group, S: Sharing>(
-    group: G,
-    ctx_ref: CtxRef,
-    team: Team,
+/// The blocks of an `alltoallv`, of elements of `size` bytes.
+#[derive(Clone, Copy)]
+struct PartBlocks {
     dst: Span,
     dst_parts: Parts,
     src: Span,
     src_parts: Parts,
     size: u64,
-) -> Result {
-    let call = Call::<G, S>::begin(group, ctx_ref, team)?;
-    let done = alltoallv_in(call, dst, dst_parts, src, src_parts, size);
-    call.end(done)
+}
+
+outlined! {
+    /// Implements [`Ctx::alltoallv`].
+    #[track_caller]
+    fn alltoallv[G: Group, S: Sharing](
+        group: G,
+        ctx_ref: CtxRef,
+        team: Team;
+        blocks: PartBlocks { dst: Span, dst_parts: Parts, src: Span, src_parts: Parts, size: u64 }
+    ) -> Result {
+        let call = Call::<G, S>::begin(group, ctx_ref, team)?;
+        let done = alltoallv_in(call, blocks);
+        call.end(done)
+    }
 }
 
 /// Returns the count and offset of the block of member `j`, which exists.
@@ -221,14 +223,8 @@ fn check_parts<S: Sharing>(site: Site, ctx: &Ctx<S>, n: u32, whole: Span, parts:
 
 #[inline(always)]
 #[track_caller]
-fn alltoallv_in<G: Group, S: Sharing>(
-    call: Call<G, S>,
-    dst: Span,
-    dst_parts: Parts,
-    src: Span,
-    src_parts: Parts,
-    size: u64,
-) -> Result {
+fn alltoallv_in<G: Group, S: Sharing>(call: Call<G, S>, blocks: PartBlocks) -> Result {
+    let PartBlocks { dst, dst_parts, src, src_parts, size } = blocks;
     let site = Location::caller();
     let ctx = call.ctx_ref.ctx::<S>();
     let mine = if call.group.leader() {

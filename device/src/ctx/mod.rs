@@ -97,19 +97,8 @@ impl Ctx<'_> {
         if h.magic != abi::MAGIC {
             return; // not a context at all: there is no page to write to
         }
-        let (code, none, version) = (Error::Layout as u32, u64::MAX, h.version as u64);
-        write_record(
-            h.control,
-            0,
-            u32::MAX,
-            code,
-            none,
-            0,
-            h.layout,
-            abi::LAYOUT,
-            version,
-            Location::caller(),
-        );
+        let d = Detail { found: h.layout, wanted: abi::LAYOUT, offset: h.version as u64, ..Detail::NONE };
+        write_record(h.control, 0, u32::MAX, Error::Layout as u32, d, Location::caller());
     }
 
     /// Returns whether an earlier launch of the same launch queue has failed. All threads of a launch get the same

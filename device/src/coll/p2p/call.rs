@@ -8,7 +8,7 @@ use crate::abi::DevAddr;
 use crate::arch::{self, Scope, Sys};
 use crate::coll::args::{Reduction, Strides, WRONG, check_in_word, kind, pe_of, wrapped};
 use crate::coll::check_in::{Mismatch, await_word, outcome_of};
-use crate::coll::fold::{Fold, MemberAddrs};
+use crate::coll::fold::{self, Fold, MemberAddrs};
 use crate::coll::ll::{self, LlBlock, Receiver, Sender, Senders};
 use crate::coll::p2p_team::P2pTeam;
 use crate::coll::team_lock::{check_locked, try_lock, unlock};
@@ -291,7 +291,7 @@ impl<G: Group> P2pCall<G> {
             odd,
             found: (how, heard),
         };
-        outcome_of(leaders, mismatch, mine, Location::caller())
+        outcome_of(leaders, mine, Location::caller(), mismatch)
     }
 
     /// Returns the PE of a member.
@@ -414,7 +414,7 @@ impl<G: Group> P2pCall<G> {
         }
     }
 
-    /// Receives the data of a small call if this thread `proceeds`. Returns 0, or the result of [`Receiver::receive`].
+    /// Receives the data of a small call if this thread `proceeds`. Returns 0, or the result of [`ll::receive`].
     #[inline(always)]
     fn receive(self, received: Received, proceeds: bool) -> u64 {
         let (senders, block) =
@@ -424,7 +424,8 @@ impl<G: Group> P2pCall<G> {
             return 0;
         }
         let receiver = Receiver {
-            senders,
+            members: received.members,
+            me: self.me,
             from: self.here(self.slots()),
             // Other members write these bytes, so they lie in the heap itself.
             to: (self.here(received.dst), received.step),
@@ -437,7 +438,7 @@ impl<G: Group> P2pCall<G> {
                 return 0;
             }
             let hashes = (self.here(self.word_of(0)), self.call_hash as u64);
-            receiver.receive((rank, of), own(), hashes, self.team.state())
+            ll::receive((rank, of), own(), hashes, self.team.state(), receiver)
         }
     }
 
@@ -535,9 +536,10 @@ impl<G: Group> P2pCall<G> {
         to_all: bool,
         bytes: u64,
     ) {
-        let fold = Fold { reduction, from, to, members: (self.me, self.n), pes, to_all, bytes };
+        let (own, first, step) = ((from.own, to.own), (from.first, to.first), (from.step, to.step));
+        let fold = Fold { reduction, own, first, step, pes, members: (self.me, self.n), to_all, bytes };
         // SAFETY: parts of objects that were checked, and of the slots.
-        unsafe { fold.run(self.group) }
+        unsafe { fold::run((self.group.rank(), self.group.size()), fold) }
     }
 }
 
