@@ -256,7 +256,7 @@ fn torch(i: u32, n: u32, port: u16, what: &[&str]) -> Command {
 
 /// Returns a free port.
 fn port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    rushmem_base::free_port(std::net::Ipv4Addr::LOCALHOST.into()).unwrap().port()
 }
 
 #[test]

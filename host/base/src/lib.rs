@@ -8,9 +8,11 @@
 mod cores;
 mod environment;
 mod grid;
+mod ports;
 mod sync;
 
 pub use cores::{cores, pes_per_core, shared_deadline};
 pub use environment::{host_name, local_processes};
 pub use grid::{Grid, MAX_SHARED_BYTES, MAX_THREADS};
+pub use ports::free_port;
 pub use sync::{into_inner, lock, wait, wait_timeout};

@@ -1,9 +1,10 @@
 //! `rushmem id`.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs};
+use std::net::{Ipv4Addr, ToSocketAddrs};
 use std::process::ExitCode;
 
 use rushmem::bootstrap::UniqueId;
+use rushmem_base::free_port;
 
 use crate::error::Error;
 
@@ -20,7 +21,7 @@ pub(crate) struct Args {
 
 pub(crate) fn execute(args: &Args) -> Result<ExitCode, Error> {
     let addr = match &args.at {
-        None => free_port()
+        None => free_port(Ipv4Addr::LOCALHOST.into())
             .map_err(|error| Error::Environment(format!("cannot find a free port on 127.0.0.1: {error}")))?,
         Some(at) => {
             let bad = |why: String| {
@@ -34,9 +35,4 @@ pub(crate) fn execute(args: &Args) -> Result<ExitCode, Error> {
     };
     println!("{}", UniqueId::at(addr)?.to_hex());
     Ok(ExitCode::SUCCESS)
-}
-
-/// Returns an address with a port that is free now.
-fn free_port() -> std::io::Result<SocketAddr> {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
 }

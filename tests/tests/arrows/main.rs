@@ -42,7 +42,14 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("rushmem-doctor", &["rushmem", "rushmem-device", "rushmem-mlx5"]),
     (
         "rushmem-cli",
-        &["rushmem", "rushmem-device", "rushmem-doctor", "rushmem-uverbs", "rushmem-bench-kernels"],
+        &[
+            "rushmem",
+            "rushmem-base",
+            "rushmem-device",
+            "rushmem-doctor",
+            "rushmem-uverbs",
+            "rushmem-bench-kernels",
+        ],
     ),
     ("rushmem-ptx", &[]),
     ("rushmem-corpus", &[]),
