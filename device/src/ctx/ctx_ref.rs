@@ -32,7 +32,7 @@ impl CtxRef {
         // SAFETY: `of` had the table and the sets from a context, and the host keeps the table while the kernel runs.
         unsafe {
             let parts = (*self.table.ptr::<SegmentTable>()).parts;
-            Ctx::from_ctx_ref(CtxParts { first_set, n_sets, ..parts })
+            Ctx::from_parts(CtxParts { first_set, n_sets, ..parts })
         }
     }
 }

@@ -36,24 +36,25 @@ pub struct Ctx<'k, S = PerGpu> {
     _marker: PhantomData<(S, &'k (), *mut ())>,
 }
 
-/// # Contexts of a block or of a thread
+/// # Construction
 ///
-/// Contexts with QPs that fewer threads share.
-impl Ctx<'_> {
+/// The constructor for code that launches kernels itself.
+impl<S> Ctx<'_, S> {
     /// Returns a context of these parts.
     ///
     /// # Safety
     /// Every address in `parts` leads to what its field describes, sized for the counts in `parts`. It stays valid
-    /// while a kernel may use the context.
+    /// while a kernel may use the context. `S` names the threads that share the QP sets.
+    #[inline(always)]
     pub const unsafe fn from_parts(parts: CtxParts) -> Self {
         Self { parts, _marker: PhantomData }
     }
+}
 
-    /// Returns the parts, which are the bytes of a kernel's first parameter.
-    pub const fn parts(&self) -> &CtxParts {
-        &self.parts
-    }
-
+/// # Contexts of a block or of a thread
+///
+/// Contexts with QPs that fewer threads share.
+impl Ctx<'_> {
     /// Returns a context with queues of the calling block's own.
     ///
     /// # Errors
@@ -176,15 +177,6 @@ impl<S> Ctx<'_, S> {
     #[inline(always)]
     pub fn reaches(&self, pe: u32) -> bool {
         pe < self.parts.n_pes && (pe == self.parts.pe || self.peer_addr::<u8>(pe, 0).is_some())
-    }
-
-    /// Returns the context that a [`CtxRef`] has found.
-    ///
-    /// # Safety
-    /// The rules of [`Ctx::from_parts`] hold. The QP sets exist, and `S` names the threads that share them.
-    #[inline(always)]
-    pub(crate) const unsafe fn from_ctx_ref(parts: CtxParts) -> Self {
-        Self { parts, _marker: PhantomData }
     }
 
     /// Returns a context of the queues of one set for each rail, from `set` on.

@@ -320,6 +320,12 @@ const ONE_CLAIM: u64 = OWNER_BLOCK + 1;
 /// The owner word with this bit names a single thread.
 const OWNER_THREAD: u64 = 1 << 63;
 
+/// Returns whether the count of a shared claim is at its maximum. The block then keeps the set.
+#[inline(always)]
+const fn is_full(owner: u64) -> bool {
+    (owner | OWNER_BLOCK) + ONE_CLAIM >= OWNER_THREAD
+}
+
 /// Returns the owner word after a claim by `claimant`; `None` if it must not have the set.
 #[inline(always)]
 const fn claimed(owner: u64, claimant: u64) -> Option<u64> {
@@ -327,8 +333,8 @@ const fn claimed(owner: u64, claimant: u64) -> Option<u64> {
         Some(if claimant & OWNER_THREAD != 0 { claimant } else { claimant | ONE_CLAIM })
     } else if owner & (OWNER_THREAD | OWNER_BLOCK) != claimant || claimant & OWNER_THREAD != 0 {
         None
-    } else if (owner | OWNER_BLOCK) + ONE_CLAIM >= OWNER_THREAD {
-        Some(owner) // the count is full: the block keeps the set
+    } else if is_full(owner) {
+        Some(owner)
     } else {
         Some(owner + ONE_CLAIM)
     }
@@ -339,7 +345,7 @@ const fn claimed(owner: u64, claimant: u64) -> Option<u64> {
 const fn released(owner: u64) -> u64 {
     if owner & OWNER_THREAD != 0 || owner <= ONE_CLAIM | OWNER_BLOCK {
         0
-    } else if (owner | OWNER_BLOCK) + ONE_CLAIM >= OWNER_THREAD {
+    } else if is_full(owner) {
         owner
     } else {
         owner - ONE_CLAIM
