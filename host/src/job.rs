@@ -13,7 +13,7 @@ use crate::machine::{Gpu, Machine, Native, available_memory};
 use crate::modules::Modules;
 use crate::nics::Nics;
 use crate::queues::Shape;
-use crate::{Error, Pe, Ptx, Result, log, native, ptx};
+use crate::{Error, Pe, Ptx, Result, deadlines, log, native, ptx};
 
 /// The kernels of the operations that the host initiates.
 const RUNTIME: Ptx = ptx!("rushmem_runtime_kernels");
@@ -148,7 +148,7 @@ impl Job {
     /// # Log
     /// If the program has set no subscriber of `tracing`, the call starts the log like [`init_log`](crate::init_log).
     /// The log shows warnings and errors, unless `RUSHMEM_LOG` says otherwise.
-    pub fn run<R, E>(self, app: impl Fn(&Pe) -> Result<R, E> + Send + Sync) -> Result<Vec<R>>
+    pub fn run<R, E>(mut self, app: impl Fn(&Pe) -> Result<R, E> + Send + Sync) -> Result<Vec<R>>
     where
         R: Send,
         E: Into<AppError>,
@@ -156,6 +156,7 @@ impl Job {
         log::init_if_unset(&self.config)?;
         // Must come first: loading CUDA sets environment variables, which is safe only before other threads exist.
         let gpus = count_gpus(&self.config, &self.ptx)?;
+        deadlines::extend(&mut self.config, gpus == 0);
         // PEs as threads share this memory: an absurd number is refused before they are made.
         if gpus == 0 && self.config.pes.get() > 1 {
             check_memory(&self.config, self.config.pes.get())?;

@@ -91,6 +91,7 @@ mod comm;
 mod buffer;
 mod build;
 mod contexts;
+mod deadlines;
 mod error;
 mod exit;
 pub mod inspect;

@@ -49,6 +49,14 @@ pub enum Idle {
         /// Longest sleep.
         max_sleep: Duration,
     },
+    /// Sleeps until a packet, a timer or [`Waker::wake`](crate::Waker::wake).
+    ///
+    /// Suits engines that outnumber the cores, where polls would keep the cores from programs with work. A doorbell
+    /// without [`Waker::wake`](crate::Waker::wake) is seen after the sleep.
+    Notified {
+        /// Longest sleep.
+        max_sleep: Duration,
+    },
 }
 
 /// Shortest sleep, unless `max_sleep` is shorter.
@@ -76,7 +84,8 @@ impl Idle {
                     sleep((idle / 8).max(FIRST_SLEEP).min(max_sleep));
                 }
             }
-            _ => std::hint::spin_loop(),
+            Idle::Notified { max_sleep } => sleep(max_sleep),
+            Idle::Dedicated | Idle::Shared { .. } => std::hint::spin_loop(),
         }
     }
 }

@@ -17,8 +17,9 @@ use crate::{sq, wire};
 use rushmem_mlx5::cqe::{Completion, Failure};
 use rushmem_mlx5::{Cqe, CqeOpcode, Opcode, Segment, Syndrome};
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::net::SocketAddrV4;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Segments of the largest send entry, rounded up to whole blocks.
@@ -31,6 +32,8 @@ pub(crate) struct Core {
     pub(crate) address: SocketAddrV4,
     pub(crate) fabric: Option<Fabric>,
     pub(crate) contexts: u32,
+    /// Callbacks for changes of a context's memory, by context.
+    pub(crate) listeners: BTreeMap<u32, Listener>,
     pub(crate) pds: Table<Pd>,
     pub(crate) uars: Table<UarPage>,
     pub(crate) umems: Table<Umem>,
@@ -71,7 +74,12 @@ pub(crate) struct Output {
     pub(crate) events: Vec<Event>,
     /// Log of executed WQEs.
     pub(crate) record: Option<WqeLog>,
+    /// Contexts with changed memory in this pass.
+    changed: Vec<u32>,
 }
+
+/// A callback of a context's owner.
+pub(crate) type Listener = Arc<dyn Fn() + Send + Sync>;
 
 /// A protection domain.
 pub(crate) struct Pd {
@@ -104,12 +112,14 @@ impl Core {
             wakeups: Vec::new(),
             events: Vec::new(),
             record: None,
+            changed: Vec::new(),
         };
         Core {
             config,
             address,
             fabric,
             contexts: 0,
+            listeners: BTreeMap::new(),
             pds: Table::new(1, 1 << 16),
             uars: Table::new(0x10, 1 << 16),
             umems: Table::new(1, 1 << 20),
@@ -184,6 +194,22 @@ impl Core {
             timer: [timer, due].into_iter().flatten().min(),
             now: self.now,
         }
+    }
+
+    /// Returns the listeners of the contexts with changed memory since the last call.
+    pub(crate) fn changed_listeners(&mut self) -> Vec<Listener> {
+        let mut changed = std::mem::take(&mut self.out.changed);
+        changed.sort_unstable();
+        changed.dedup();
+        let listeners = changed.iter().filter_map(|context| self.listeners.get(context)).cloned().collect();
+        changed.clear();
+        self.out.changed = changed;
+        listeners
+    }
+
+    /// Returns whether the next pass has work before any doorbell, packet or timer.
+    pub(crate) fn has_work(&self) -> bool {
+        !self.ready.is_empty() || !self.out.wakeups.is_empty() || !self.out.events.is_empty()
     }
 
     /// Adds a QP to the list of QPs with work.
@@ -326,6 +352,7 @@ pub(crate) fn push(
     match cq.push(make) {
         Ok(raised) => {
             out.stats.cqes += 1;
+            out.note_change(qp.owner);
             out.events.extend(raised.then_some(Event::Completion { cqn: cqn.unwrap_or(0) }));
         }
         Err(_) => {
@@ -353,6 +380,14 @@ impl Output {
             self.events.push(Event::QpError { qpn: qp.qpn, syndrome });
             // Its queues must be flushed.
             self.wakeups.push((self.now, qp.qpn));
+        }
+    }
+
+    /// Notes that memory of a context has changed, for its listener.
+    #[inline]
+    pub(crate) fn note_change(&mut self, context: u32) {
+        if self.changed.last() != Some(&context) {
+            self.changed.push(context);
         }
     }
 

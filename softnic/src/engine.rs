@@ -1,9 +1,11 @@
 //! The engine thread, which takes the place of the hardware.
 #![allow(unsafe_code, reason = "one prctl on the engine's own thread")]
 
+use crate::alarm::Alarm;
 use crate::config::Idle;
 use crate::core::Core;
 use crate::event::Sink;
+use crate::link::udp::Waiter;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,15 +17,17 @@ pub(crate) struct Shared {
     /// Number of callers that wait for the core; the engine then yields between passes.
     waiting: AtomicU32,
     stop: AtomicBool,
+    pub(crate) alarm: Arc<Alarm>,
     pub(crate) sink: Sink,
 }
 
 impl Shared {
-    pub(crate) fn new(core: Core) -> Shared {
+    pub(crate) fn new(core: Core, alarm: Alarm) -> Shared {
         Shared {
             core: Mutex::new(core),
             waiting: AtomicU32::new(0),
             stop: AtomicBool::new(false),
+            alarm: Arc::new(alarm),
             sink: Sink::default(),
         }
     }
@@ -44,6 +48,7 @@ impl Shared {
 
     pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
+        self.alarm.ring();
     }
 }
 
@@ -67,10 +72,12 @@ fn work(shared: &Arc<Shared>) {
     let idle = shared.core().config.idle;
     let mut pause = IdleTimer { idle, since: None };
     while !shared.stop.load(Ordering::Relaxed) {
-        let (busy, wake, events) = {
+        let (busy, wake, events, listeners) = {
             let mut core = shared.core.lock().unwrap_or_else(PoisonError::into_inner);
-            (core.pass(|| shared.wanted()), core.wake(), std::mem::take(&mut core.out.events))
+            let busy = core.pass(|| shared.wanted());
+            (busy, core.wake(), std::mem::take(&mut core.out.events), core.changed_listeners())
         };
+        listeners.iter().for_each(|listener| listener());
         if !events.is_empty() {
             shared.sink.deliver(&events);
         }
@@ -79,8 +86,9 @@ fn work(shared: &Arc<Shared>) {
         }
         if busy {
             pause.since = None;
+            shared.alarm.disarm();
         } else {
-            pause.rest(&wake);
+            pause.rest(&wake, &shared.alarm);
         }
     }
 }
@@ -88,7 +96,7 @@ fn work(shared: &Arc<Shared>) {
 /// The conditions that end a sleep early.
 pub(crate) struct Wake {
     /// The socket of the fabric.
-    pub(crate) socket: Option<crate::link::udp::Waiter>,
+    pub(crate) socket: Option<Waiter>,
     /// The next timer.
     pub(crate) timer: Option<Instant>,
     pub(crate) now: Instant,
@@ -101,14 +109,16 @@ struct IdleTimer {
 }
 
 impl IdleTimer {
-    fn rest(&mut self, wake: &Wake) {
+    fn rest(&mut self, wake: &Wake, alarm: &Alarm) {
         let since = *self.since.get_or_insert(wake.now);
         self.idle.rest(wake.now.saturating_duration_since(since), |sleep| {
             let until_timer = wake.timer.map(|timer| timer.saturating_duration_since(wake.now));
             let sleep = until_timer.map_or(sleep, |until| until.min(sleep));
-            match &wake.socket {
-                Some(socket) => socket.wait(sleep),
-                None => std::thread::sleep(sleep),
+            if alarm.is_armed() {
+                alarm.sleep(wake.socket.map(Waiter::fd), sleep);
+            } else {
+                // One more pass follows, which finds doorbells that were rung before this.
+                alarm.arm();
             }
         });
     }

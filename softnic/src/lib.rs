@@ -27,6 +27,7 @@
 //! queues, memory windows, indirect keys.
 #![deny(unsafe_code)]
 
+mod alarm;
 mod cmd;
 mod config;
 mod copy;
@@ -63,6 +64,7 @@ mod wire;
 mod wqe;
 mod wqe_log;
 
+pub use alarm::Waker;
 pub use cmd::refuse::reason;
 pub use config::{Config, Faults, Idle, Ip, Numbers};
 pub use event::Event;

@@ -1,6 +1,7 @@
 //! The adapter, and the handles of its users.
 #![allow(unsafe_code, reason = "a doorbell page's address is handed out")]
 
+use crate::alarm::{Alarm, Waker};
 use crate::config::{Config, Ip, Numbers};
 use crate::core::Core;
 use crate::engine::{self, Shared};
@@ -153,7 +154,8 @@ impl Nic {
         let numbers = numbers.map(Rng::new);
         let mut core = Core::new(config, address, fabric, numbers);
         core.out.record = record;
-        let shared = Arc::new(Shared::new(core));
+        let alarm = Alarm::new().map_err(Error::Thread)?;
+        let shared = Arc::new(Shared::new(core, alarm));
         let engine = std::thread::Builder::new()
             .name(name)
             .spawn({
@@ -311,7 +313,30 @@ impl Context {
     /// Status and syndrome are in the output mailbox, as firmware leaves them. If `output` is shorter than the answer,
     /// it gets the beginning. [`reason`](crate::reason) explains a syndrome.
     pub fn command(&self, input: &[u8], output: &mut [u8]) {
-        cmd::execute(&mut self.shared.core(), self.id, input, output);
+        let mut core = self.shared.core();
+        cmd::execute(&mut core, self.id, input, output);
+        let has_work = core.has_work();
+        drop(core);
+        if has_work {
+            self.shared.alarm.ring();
+        }
+    }
+
+    /// Returns a handle that ends a sleep of the engine.
+    ///
+    /// A program that rings a doorbell may call [`Waker::wake`] after it. The engine otherwise finds the doorbell after
+    /// its sleep, for which [`Config::idle`] has the limit.
+    #[must_use]
+    pub fn waker(&self) -> Waker {
+        Waker(Arc::clone(&self.shared.alarm))
+    }
+
+    /// Calls `listener` after the adapter has changed memory of this context, and an earlier listener no more.
+    ///
+    /// The changes are completions, and writes and atomics of peers. The engine thread calls `listener` once for all
+    /// changes of a pass, with no lock held. Dropping the context drops `listener`.
+    pub fn on_change(&self, listener: impl Fn() + Send + Sync + 'static) {
+        self.shared.core().listeners.insert(self.id, Arc::new(listener));
     }
 
     /// Registers `len` bytes of `memory` from `offset` for queues and memory keys, and returns the number of the umem.

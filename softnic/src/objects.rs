@@ -12,6 +12,7 @@ impl Core {
 
     /// Destroys all objects of a context.
     pub(crate) fn close_context(&mut self, context: u32) {
+        self.listeners.remove(&context);
         let numbers: Vec<u32> =
             self.qps.iter().filter(|(_, qp)| qp.owner == context).map(|(n, _)| n).collect();
         numbers.into_iter().for_each(|qpn| self.remove_qp(qpn));

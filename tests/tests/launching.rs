@@ -452,13 +452,27 @@ fn starts_256_pes_as_threads_within_16_mib_each() {
     assert!(kib < PES * 16 * 1024, "{kib} KiB");
 }
 
-#[test]
-fn starts_64_pes_as_processes() {
+/// Runs the PE program as `n` processes, which must not complain. Returns the lines that they print, in order.
+fn processes(test: &str, n: &str, what: &str) -> Option<Vec<String>> {
     let Some(launcher) = launcher(PE) else {
-        return skip("starts_64_pes_as_processes", "the launcher is not built: cargo build -p rushmem-cli");
+        skip(test, "the launcher is not built: cargo build -p rushmem-cli");
+        return None;
     };
-    let output = clean(&launcher).args(["run", "-n", "64", PE, "up"]).output().unwrap();
-    assert!(output.status.success(), "{}", all(&output));
+    let output = clean(&launcher).args(["run", "-n", n, "--no-label", PE, what]).output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{}", all(&output));
+    Some(sorted(&output.stdout))
+}
+
+#[test]
+fn starts_256_pes_as_processes() {
+    processes("starts_256_pes_as_processes", "256", "up");
+}
+
+#[test]
+fn all_of_64_processes_send_to_all() {
+    if let Some(lines) = processes("all_of_64_processes_send_to_all", "64", "ring") {
+        assert_eq!(lines, ring_lines(64));
+    }
 }
 
 #[test]

@@ -22,6 +22,15 @@ pub fn shared_deadline(alone: Duration, pes: u32) -> Duration {
     alone * pes_per_core(pes)
 }
 
+/// Number of PEs on a core up to which the built-in deadlines suffice.
+const CROWD: u32 = 8;
+
+/// Returns the deadline of work that waits for other PEs, for which `usual` suffices unless a core has more than eight
+/// PEs.
+pub fn crowd_deadline(usual: Duration, pes: u32) -> Duration {
+    shared_deadline(usual, pes / CROWD)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -34,5 +43,7 @@ mod tests {
         assert_eq!(shared_deadline(second, cores), second);
         assert_eq!(shared_deadline(second, 3 * cores), 3 * second);
         assert_eq!(shared_deadline(second, 3 * cores + 1), 4 * second);
+        assert_eq!(crowd_deadline(second, 8 * cores + 7), second);
+        assert_eq!(crowd_deadline(second, 64 * cores), 8 * second);
     }
 }

@@ -11,7 +11,7 @@ mod grid;
 mod ports;
 mod sync;
 
-pub use cores::{cores, pes_per_core, shared_deadline};
+pub use cores::{cores, crowd_deadline, pes_per_core, shared_deadline};
 pub use environment::{host_name, local_processes};
 pub use grid::{Grid, MAX_SHARED_BYTES, MAX_THREADS};
 pub use ports::free_port;

@@ -16,7 +16,7 @@ use crate::server::Server;
 use crate::watch::Watch;
 use crate::wire::{MESSAGE_LIMIT, Message, client_limit, frame, part_limit, read_frame};
 use crate::{Bootstrap, OnPeerLost};
-use rushmem_base::{lock, wait_timeout};
+use rushmem_base::{crowd_deadline, lock, wait_timeout};
 
 /// The extra time that the launcher has after a PE's deadline, to report the missing PEs.
 const GRACE: Duration = Duration::from_secs(5);
@@ -151,7 +151,7 @@ impl Tcp {
         if let Err(error) = self.leave(&message, "abort", Duration::from_secs(1)) {
             tracing::debug!(%error, "abort was not confirmed");
         }
-        self.linger(LINGER);
+        self.linger(crowd_deadline(LINGER, self.n_pes));
     }
 
     fn gather(&self, call: String, mine: &[u8], within: Duration) -> Result<Vec<Vec<u8>>, Error> {
@@ -189,10 +189,11 @@ impl Tcp {
         }
         // The launcher knows the missing PEs, and replies with their numbers.
         self.send_message(&Message::GiveUp { waited_ms: within.as_millis() as u64 });
+        let grace = crowd_deadline(GRACE, self.n_pes);
         let no_answer = || {
-            Err(Error::NoAnswer { server: self.server.clone(), call: call.into(), waited: within + GRACE })
+            Err(Error::NoAnswer { server: self.server.clone(), call: call.into(), waited: within + grace })
         };
-        self.shared.wait(GRACE, answer).unwrap_or_else(no_answer)
+        self.shared.wait(grace, answer).unwrap_or_else(no_answer)
     }
 
     /// Sends a message, and ignores a broken connection. The listener reports it with a better reason.

@@ -24,9 +24,9 @@ use crate::refusals::Refusals;
 use crate::wire::{
     HANDSHAKE_LIMIT, MESSAGE_LIMIT, Message, PROTOCOL, frame, read_frame, server_limit, write_frame,
 };
-use rushmem_base::{lock, wait_timeout};
+use rushmem_base::{crowd_deadline, lock, wait_timeout};
 
-/// The time that a new connection has for its handshake.
+/// The time that a new connection has for its handshake, unless many PEs share the cores.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The interval at which a connection that waits for the next job is checked for its end.
@@ -284,7 +284,8 @@ impl Shared {
     fn handshake(&self, stream: &TcpStream) -> Result<Message, String> {
         let io = |error: std::io::Error| error.to_string();
         tune(stream).map_err(io)?;
-        let mut socket = UntilDeadline::new(stream, Instant::now() + HANDSHAKE_TIMEOUT);
+        let within = crowd_deadline(HANDSHAKE_TIMEOUT, self.options.n_pes);
+        let mut socket = UntilDeadline::new(stream, Instant::now() + within);
         let ours = nonce().map_err(|error| error.to_string())?;
         write_frame(&mut socket, &Message::Hello { protocol: PROTOCOL, nonce: ours }).map_err(io)?;
         let theirs = match read_frame(&mut socket, HANDSHAKE_LIMIT).map_err(io)? {

@@ -239,6 +239,11 @@ impl Config {
             .collect()
     }
 
+    /// Returns whether the setting with this key has its built-in default because no layer has set it.
+    pub fn is_default(&self, key: &str) -> bool {
+        Setting::find(key).is_some_and(|setting| self.origin(setting) == Origin::Default)
+    }
+
     fn origin(&self, setting: &Setting) -> Origin {
         match self.origins.get(setting.key) {
             Some(origin) => origin.clone(),

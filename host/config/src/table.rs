@@ -168,9 +168,11 @@ settings! {
         Peers expert p2p_group: u32, "RUSHMEM_P2P_GROUP", "0", "PEs",
             "With peer_path = p2p: number of consecutive PEs that map each other's heaps. 0 is all PEs of a node.";
         Deadlines common timeout: Duration, "RUSHMEM_TIMEOUT", "10s", "time",
-            "Deadline of every blocking call of a kernel.";
+            "Deadline of every blocking call of a kernel. With native kernels, the default grows with the PEs of a core \
+             beyond 8.";
         Deadlines common bootstrap_timeout: Duration, "RUSHMEM_BOOTSTRAP_TIMEOUT", "60s", "time",
-            "Deadline of every collective call of the host, including the start of the job.";
+            "Deadline of every collective call of the host, including the start of the job. The default grows with the \
+             PEs of a core beyond 8.";
         Deadlines expert ack_timeout: Auto<Duration>, "RUSHMEM_ACK_TIMEOUT", "auto", "time",
             "Time that a NIC waits for each acknowledgement, rounded up to 4.096 us times a power of two. Auto lets all \
              retries end within half of `timeout`.";

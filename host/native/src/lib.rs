@@ -20,10 +20,12 @@ mod rest;
 mod stack;
 #[cfg(test)]
 mod tests;
+mod wait_channel;
 mod worker;
 
 use std::cell::Cell;
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -33,9 +35,10 @@ use rushmem_device::arch::Lane;
 pub use error::Error;
 pub use report::{BlockReport, Report};
 pub use rushmem_base::{Grid, MAX_SHARED_BYTES, MAX_THREADS};
+pub use wait_channel::WaitChannel;
 
 /// Options of a launch.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Options {
     /// Stack size of each lane in bytes, rounded up to whole pages. Memory is used page by page. Stacks are kept for
     /// later launches. A stack overflow hits a guard page and ends the process with a segmentation fault.
@@ -47,11 +50,13 @@ pub struct Options {
     pub time_limit: Option<Duration>,
     /// Number of PEs that share the cores. Waiting lanes rest longer if there are more PEs than cores.
     pub sharers: u32,
+    /// Channel of the PE. Waiting lanes otherwise find changes of memory by looking again.
+    pub channel: Option<Arc<WaitChannel>>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { stack_bytes: 1024 * 1024, workers: None, time_limit: None, sharers: 1 }
+        Self { stack_bytes: 1024 * 1024, workers: None, time_limit: None, sharers: 1, channel: None }
     }
 }
 
@@ -100,7 +105,7 @@ fn launch_lanes(grid: Grid, options: &Options, kernel: &(dyn Fn(&dyn Lane) + Syn
     let wanted = options.workers.map(|workers| u32::try_from(workers.get()).unwrap_or(u32::MAX));
     let workers = wanted.unwrap_or_else(cores).min(grid.blocks);
     let deadline = options.time_limit.map(|limit| (limit, Instant::now() + limit));
-    let rest = rest::Rest::new(pes_per_core(options.sharers));
+    let rest = rest::Rest::new(pes_per_core(options.sharers), options.channel.as_deref());
     let launch = worker::Launch::new(grid, workers, options.stack_bytes, deadline, rest, kernel);
     pool::share_out(workers as usize - 1, &|| in_kernel(|| launch.run()));
     launch.into_result()

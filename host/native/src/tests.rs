@@ -509,6 +509,31 @@ fn the_time_limit_ends_a_launch_with_a_report() {
 }
 
 #[test]
+fn workers_that_share_a_core_tell_when_they_wait_and_sleep_until_a_wake() {
+    let (channel, word, waits) = (Arc::new(WaitChannel::default()), AtomicU32::new(0), Arc::default());
+    let counted: Arc<AtomicU32> = Arc::clone(&waits);
+    channel.on_wait(move || {
+        counted.fetch_add(1, Release);
+    });
+    // The sleeps of so many PEs would last for hours.
+    let sharers = 1 << 30;
+    let options = Options { sharers, channel: Some(Arc::clone(&channel)), ..Options::default() };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while waits.load(Acquire) == 0 {
+                std::thread::yield_now();
+            }
+            std::thread::sleep(Duration::from_millis(50));
+            word.store(1, Release);
+            channel.wake();
+        });
+        launch_lanes(grid(1, 32), &options, &|lane| spin_until(lane, || word.load(Acquire) == 1)).unwrap();
+    });
+    // The wait and the end.
+    assert!(waits.load(Acquire) >= 2);
+}
+
+#[test]
 fn a_kernel_cannot_launch() {
     let errors = Mutex::new(Vec::new());
     run(grid(2, 1), |_| errors.lock().unwrap().push(run(grid(1, 1), |_| {}))).unwrap();

@@ -24,7 +24,7 @@ pub(crate) struct Launch<'a> {
     grid: Grid,
     stack_bytes: usize,
     deadline: Option<(Duration, Instant)>,
-    rest: Rest,
+    rest: Rest<'a>,
     kernel: Kernel<'a>,
     /// Index of the first block that has not begun.
     next: AtomicU32,
@@ -41,7 +41,7 @@ impl<'a> Launch<'a> {
         workers: u32,
         stack_bytes: usize,
         deadline: Option<(Duration, Instant)>,
-        rest: Rest,
+        rest: Rest<'a>,
         kernel: Kernel<'a>,
     ) -> Self {
         let share = grid.blocks.div_ceil(workers);
@@ -62,6 +62,7 @@ impl<'a> Launch<'a> {
             self.stop.store(true, Ordering::Relaxed);
         }
         worker.end();
+        self.rest.begin();
     }
 
     pub(crate) fn into_result(self) -> Result<(), Error> {
@@ -107,6 +108,7 @@ impl Worker<'_> {
             if self.queue.is_empty() || self.launch.stop.load(Ordering::Relaxed) {
                 return Ok(());
             }
+            let wakes = self.launch.rest.wakes();
             // In a whole round each lane reaches its next wait, so that a report is complete.
             let mut progress = false;
             for _ in 0..self.queue.len() {
@@ -121,12 +123,16 @@ impl Worker<'_> {
                 doomed = true;
             }
             rounds = rounds.wrapping_add(1);
-            if !progress || rounds.is_multiple_of(CLOCK_EVERY) {
+            let is_due = rounds.is_multiple_of(CLOCK_EVERY);
+            if !progress || is_due {
                 self.check_time()?;
+            }
+            if is_due || (!progress && !idle.has_begun()) {
+                self.launch.rest.begin();
             }
             match progress {
                 true => idle = Idle::default(),
-                false => self.launch.rest.after(idle.begin()),
+                false => self.launch.rest.after(idle.begin(), wakes),
             }
         }
     }
@@ -218,6 +224,10 @@ struct Idle {
 impl Idle {
     fn time(&self) -> Duration {
         self.since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
+    fn has_begun(&self) -> bool {
+        self.since.is_some()
     }
 
     /// Notes a round without progress. Returns the time since the first of them.

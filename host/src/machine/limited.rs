@@ -11,6 +11,7 @@ use super::{
     PageKind, Region,
 };
 use crate::buffer::MemoryLocation;
+use crate::native::WaitChannel;
 use crate::{Error, Ptx, Result};
 
 /// A native machine without some mappings.
@@ -43,6 +44,9 @@ impl Machine for LimitedMachine {
     }
     fn gpu(&self) -> Option<u32> {
         None
+    }
+    fn wait_channel(&self) -> Option<&Arc<WaitChannel>> {
+        self.native.wait_channel()
     }
     fn grid(&self) -> Grid {
         self.native.grid()

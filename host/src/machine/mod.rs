@@ -23,6 +23,7 @@ use cudarc::driver::CudaStream;
 
 use crate::buffer::MemoryLocation;
 use crate::cuda::{self, DeviceBuffer, GraphExec};
+use crate::native::WaitChannel;
 use crate::{Error, Ptx, Result};
 
 pub use crate::native::Grid;
@@ -189,6 +190,10 @@ pub(crate) trait Machine: Send + Sync {
     /// Returns whether the machine is a GPU.
     fn is_gpu(&self) -> bool {
         self.gpu().is_some()
+    }
+    /// Returns the wait channel of the PE's kernels; `None` for kernels on a GPU, which never sleep.
+    fn wait_channel(&self) -> Option<&Arc<WaitChannel>> {
+        None
     }
     /// Returns a grid that fills this PE's share of the machine. All its blocks run at once.
     fn grid(&self) -> Grid;

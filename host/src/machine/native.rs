@@ -17,7 +17,7 @@ use super::{
 };
 
 use crate::buffer::MemoryLocation;
-use crate::native::{self, Grid, Options};
+use crate::native::{self, Grid, Options, WaitChannel};
 use crate::{Error, Ptx, Result};
 
 use queue::NativeStream;
@@ -29,11 +29,13 @@ const CROWD: u32 = 16;
 /// A machine that runs kernels natively.
 pub(crate) struct Native {
     options: Options,
+    channel: Arc<WaitChannel>,
 }
 
 impl Native {
     pub(crate) fn new(options: Options) -> Self {
-        Self { options }
+        let channel = Arc::<WaitChannel>::default();
+        Self { options: Options { channel: Some(Arc::clone(&channel)), ..options }, channel }
     }
 
     /// Returns the number of PEs that share the cores.
@@ -49,6 +51,10 @@ impl Machine for Native {
 
     fn gpu(&self) -> Option<u32> {
         None
+    }
+
+    fn wait_channel(&self) -> Option<&Arc<WaitChannel>> {
+        Some(&self.channel)
     }
 
     fn grid(&self) -> Grid {

@@ -8,7 +8,9 @@ mod hardware;
 
 use std::net::{IpAddr, Ipv4Addr, ToSocketAddrs, UdpSocket};
 use std::sync::Arc;
+use std::time::Duration;
 
+use rushmem_base::{crowd_deadline, pes_per_core, shared_deadline};
 use rushmem_softnic::{self as softnic, Ip};
 
 use crate::config::{Config, HeapKind, Nic};
@@ -24,6 +26,9 @@ pub(crate) use self::hardware::Hardware;
 /// The RDMA devices in a build without the feature `rdma`: no value exists.
 #[cfg(not(feature = "rdma"))]
 pub(crate) type Hardware = std::convert::Infallible;
+
+/// The longest sleep of an engine that native kernels wake, for each PE of a core.
+const MAX_SLEEP: Duration = Duration::from_millis(1);
 
 /// The kind of NIC for a job, and the reason for the choice.
 pub(crate) struct Decision {
@@ -98,7 +103,7 @@ impl Nics {
             } else {
                 tracing::info!("traffic goes through the software ConnectX: {}", decision.reason);
             }
-            let soft = softnic_config(config, !gpus.is_empty())?;
+            let soft = softnic_config(config, !gpus.is_empty(), on_node)?;
             let start = |_| softnic::Nic::start(soft.clone()).map(Arc::new);
             return Ok(Self::Soft((0..config.nics_per_pe.get()).map(start).collect::<Result<_, _>>()?));
         };
@@ -155,8 +160,8 @@ impl Nics {
 /// Returns the configuration of the software ConnectX.
 ///
 /// For kernels on a GPU, its engine polls longer before it sleeps, because all threads of a kernel wait for it. Native
-/// kernels need the cores themselves.
-fn softnic_config(config: &Config, gpu: bool) -> Result<softnic::Config> {
+/// kernels need the cores themselves, and wake the engine. If engines of several processes share a core, they never poll.
+fn softnic_config(config: &Config, gpu: bool, on_node: u32) -> Result<softnic::Config> {
     let mut soft = softnic::Config { ip: fabric(config)?, ..Default::default() };
     soft.faults = config.softnic_fault.parse().map_err(|error: softnic::FaultError| Error::Unavailable {
         what: "a fault of RUSHMEM_SOFTNIC_FAULT".into(),
@@ -167,7 +172,11 @@ fn softnic_config(config: &Config, gpu: bool) -> Result<softnic::Config> {
     }
     if gpu {
         soft.idle = softnic::Idle::patient();
+    } else if config.local_pes.is_some() && pes_per_core(on_node) > 1 {
+        soft.idle = softnic::Idle::Notified { max_sleep: shared_deadline(MAX_SLEEP, on_node) };
     }
+    // A peer acknowledges when it gets a core.
+    soft.retransmit = crowd_deadline(soft.retransmit, on_node);
     if config.softnic_port != 0 {
         soft.port = config.softnic_port;
     }

@@ -18,7 +18,7 @@ use crate::machine::{Machine, Region};
 use crate::memory::Memory;
 use crate::modules::Modules;
 use crate::p2p::{self, PeerMap};
-use crate::provider::Provider;
+use crate::provider::{Provider, WakeNic};
 use crate::queues::{Connections, Handshakes, PeNics, Rail, RetryPolicy, Service, Shape, StateMap, probe};
 use crate::teams::{Inbox, PeLocation, TeamTable, Teams, predefined};
 use crate::{Error, Result};
@@ -52,6 +52,7 @@ impl Pe {
         let (me, n_pes) = (bootstrap.pe(), bootstrap.n_pes());
         let control = machine.shared(size_of::<ControlPage>() as u64)?;
         let lost = watch(&bootstrap, &control)?;
+        let wake_nics = link_nics(&*machine, &nics);
         // The rails drop before `opened`, so that no QP outlives the heap.
         let (opened, rails) = open_machine(&config, &*machine, n_pes, nics)?;
         let parts = context_parts(&opened, &control, me, n_pes);
@@ -79,7 +80,8 @@ impl Pe {
 
         let launch_queues = LaunchQueues::new(&*machine, shape.reserved())?;
         let inbox = Inbox::default();
-        let service = start_service(&config, connections, &bootstrap, &control, &inbox)?;
+        let service =
+            start_service(&config, connections, &bootstrap, &control, &inbox, &*machine, wake_nics)?;
         let teams = make_teams(&config, &*bootstrap, &peer_map, (table, inbox), shape)?;
         let job = job_number(&*bootstrap)?;
         let heap_max = config.heap_max.0.map(|max| max.0);
@@ -276,6 +278,12 @@ fn context_parts(opened: &PeMemory, control: &Region, pe: u32, n_pes: u32) -> Ct
     }
 }
 
+/// Connects the NICs with the wait channel of the kernels, if the machine has one.
+fn link_nics(machine: &dyn Machine, nics: &[Box<dyn Provider>]) -> Vec<WakeNic> {
+    let Some(channel) = machine.wait_channel() else { return Vec::new() };
+    nics.iter().filter_map(|nic| nic.link(channel)).collect()
+}
+
 /// Starts the service that connects QPs, and connects all of them now if `connect=eager`.
 fn start_service(
     config: &Config,
@@ -283,11 +291,21 @@ fn start_service(
     bootstrap: &Arc<dyn Bootstrap>,
     control: &Region,
     inbox: &Inbox,
+    machine: &dyn Machine,
+    wake_nics: Vec<WakeNic>,
 ) -> Result<Service> {
     let inbox = inbox.clone();
     let keep = move |message| inbox.keep(message);
-    let service =
-        Service::start(connections, Arc::clone(bootstrap), control.clone(), config.pes_on_node(), keep)?;
+    let channel = machine.wait_channel();
+    let polling = (config.pes_on_node(), channel.is_none());
+    let service = Service::start(connections, Arc::clone(bootstrap), control.clone(), polling, keep)?;
+    if let Some(channel) = channel {
+        let look = service.looker();
+        channel.on_wait(move || {
+            wake_nics.iter().for_each(|wake| wake());
+            look();
+        });
+    }
     if config.connect == ConnectKind::Eager {
         service.connect_all(config.bootstrap_timeout)?;
     }

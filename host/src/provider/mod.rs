@@ -9,6 +9,8 @@ mod soft;
 pub(crate) mod sysfs;
 pub(crate) mod topology;
 
+use std::sync::Arc;
+
 use rushmem_device::abi::DevAddr;
 use rushmem_mlx5::prm::caps::{Capability, QueryHcaCap};
 use rushmem_mlx5::prm::qp::{AddressPath, Mtu};
@@ -16,6 +18,7 @@ use rushmem_mlx5::prm::{Command, DecodeError, Response};
 
 use crate::config::{Partition, QueueMemory};
 use crate::machine::{Machine, Region};
+use crate::native::WaitChannel;
 use crate::nic_error::NicError;
 
 pub(crate) use soft::Soft;
@@ -99,10 +102,17 @@ fn page_offset(memory: &Region) -> u64 {
     memory.memory.host_ptr().map_or(0, |start| start.as_ptr() as u64 % PAGE)
 }
 
+/// A function that ends the sleep of a NIC after a doorbell.
+pub(crate) type WakeNic = Box<dyn Fn() + Send + Sync>;
+
 /// One port of a NIC, opened for one PE. It creates the NIC objects of the PE.
 pub(crate) trait Provider: Send + Sync {
     /// Returns the name of the NIC for messages.
     fn name(&self) -> String;
+    /// Connects a NIC that sleeps with the wait channel of the PE's kernels. Returns a function that ends its sleep.
+    fn link(&self, _: &Arc<WaitChannel>) -> Option<WakeNic> {
+        None
+    }
     /// Returns the address of the port.
     fn port(&self) -> PortAddress;
     /// Returns the path to a peer's port, in the form of `INIT2RTR_QP`, and the largest MTU on it.

@@ -10,10 +10,11 @@ use rushmem_softnic::{Context, Nic};
 
 use super::{
     Key, LinkLayer, MappedDoorbell, NicKind, Object, Pd, PortAddress, Provider, QpDoorbell, Uar, Umem,
-    mtu_within, page_offset, random, read,
+    WakeNic, mtu_within, page_offset, random, read,
 };
 use crate::config::Partition;
 use crate::machine::{Machine, Mapping, PageKind, Region};
+use crate::native::WaitChannel;
 use crate::nic_error::NicError;
 
 /// Number of the only port of the software ConnectX.
@@ -42,6 +43,12 @@ fn failed(call: &'static str) -> impl FnOnce(rushmem_softnic::Error) -> NicError
 impl Provider for Soft {
     fn name(&self) -> String {
         NAME.into()
+    }
+
+    fn link(&self, channel: &Arc<WaitChannel>) -> Option<WakeNic> {
+        let (channel, waker) = (Arc::clone(channel), self.context.waker());
+        self.context.on_change(move || channel.wake());
+        Some(Box::new(move || waker.wake()))
     }
 
     fn port(&self) -> PortAddress {
@@ -281,6 +288,7 @@ impl Uar for SoftUar {
 
     fn ring(&self, doorbell: u64) {
         self.page.uar.memory().store_u64(self.page.register(), doorbell);
+        self.page.context.waker().wake();
     }
 }
 

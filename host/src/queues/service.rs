@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rushmem_base::{lock, shared_deadline, wait_timeout};
+use rushmem_base::{crowd_deadline, lock, wait_timeout};
 use rushmem_device::abi::ControlPage;
 
 use super::connections::{ConnectMessage, Connections, Outgoing};
@@ -23,10 +23,8 @@ use crate::{Error, Result};
 const FIRST_LOOK: Duration = Duration::from_micros(20);
 const LAST_LOOK: Duration = Duration::from_millis(1);
 
-/// PEs that a core serves at [`LAST_LOOK`]. More PEs on a core look less often.
-const PES_PER_CORE: u32 = 8;
-
-/// Interval once all connections exist. Kernels can then only request the end of the job.
+/// Interval once all connections exist. Kernels can then only request the end of the job. Also the interval if kernels
+/// make the thread look when they wait.
 const IDLE_LOOK: Duration = Duration::from_millis(50);
 
 enum ServiceEvent {
@@ -34,6 +32,8 @@ enum ServiceEvent {
     /// Request to connect all QPs.
     All,
     Launched,
+    /// Kernels wait, and may have left a request.
+    Asked,
     Stop,
 }
 
@@ -42,6 +42,9 @@ pub(crate) struct Service {
     events: Sender<ServiceEvent>,
     thread: Option<JoinHandle<()>>,
     shared: Arc<Shared>,
+    control: Region,
+    /// Whether the thread polls for requests while kernels run.
+    polls: bool,
 }
 
 struct Shared {
@@ -64,7 +67,7 @@ impl Shared {
 
 impl Service {
     /// Starts the thread. Messages of peers may already have arrived. `keep` keeps the messages that are not about queues,
-    /// and returns the others.
+    /// and returns the others. Kernels that never sleep need a thread that `polls` for their requests.
     ///
     /// # Errors
     /// An error if the thread cannot start, or if this PE's messages already have a reader.
@@ -72,7 +75,7 @@ impl Service {
         connections: Connections,
         bootstrap: Arc<dyn Bootstrap>,
         control: Region,
-        local_pes: u32,
+        (local_pes, polls): (u32, bool),
         keep: impl Fn(PeerMessage) -> Option<PeerMessage> + Send + 'static,
     ) -> Result<Self> {
         let (events, inbox) = channel();
@@ -85,11 +88,29 @@ impl Service {
         }))?;
         let state = Mutex::new(State { connections, failure: None });
         let shared = Arc::new(Shared { state, changed: Condvar::new(), running: AtomicUsize::new(0) });
-        let last_look = shared_deadline(LAST_LOOK, local_pes / PES_PER_CORE);
-        let worker = Worker { shared: Arc::clone(&shared), bootstrap, control, last_look };
+        let [first, last] = if polls { [FIRST_LOOK, LAST_LOOK] } else { [IDLE_LOOK; 2] };
+        let [first, last, idle] = [first, last, IDLE_LOOK].map(|look| crowd_deadline(look, local_pes));
+        let looks = Looks { first, last, idle };
+        let worker = Worker { shared: Arc::clone(&shared), bootstrap, control: control.clone(), looks };
         let name = "rushmem-connect".to_string();
         let thread = std::thread::Builder::new().name(name).spawn(move || worker.run(&inbox));
-        Ok(Self { events, thread: Some(thread.map_err(Error::Thread)?), shared })
+        Ok(Self { events, thread: Some(thread.map_err(Error::Thread)?), shared, control, polls })
+    }
+
+    /// Returns a function that makes the thread serve the requests of kernels, if there are any.
+    pub(crate) fn looker(&self) -> impl Fn() + Send + Sync + 'static {
+        let (control, events) = (self.control.clone(), self.events.clone());
+        move || {
+            let is_set = |offset: usize| {
+                let mut word = 0u32;
+                // The thread reports an error of the read.
+                control.read(offset as u64, bytemuck::bytes_of_mut(&mut word)).is_err() || word != 0
+            };
+            if is_set(offset_of!(ControlPage, requested)) || is_set(offset_of!(ControlPage, exit)) {
+                // The thread may have ended with the PE.
+                drop(events.send(ServiceEvent::Asked));
+            }
+        }
     }
 
     /// Makes all connections and waits for them.
@@ -134,7 +155,9 @@ impl Service {
     /// Counts a launch.
     pub(crate) fn launched(&self) {
         self.shared.running.fetch_add(1, Ordering::AcqRel);
-        self.notify(ServiceEvent::Launched);
+        if self.polls {
+            self.notify(ServiceEvent::Launched);
+        }
     }
 
     /// Counts the end of a launch.
@@ -219,21 +242,31 @@ struct Worker {
     shared: Arc<Shared>,
     bootstrap: Arc<dyn Bootstrap>,
     control: Region,
-    /// The longest interval between polls for requests.
-    last_look: Duration,
+    looks: Looks,
+}
+
+/// Intervals between polls for requests.
+struct Looks {
+    /// After a launch or a request.
+    first: Duration,
+    /// The longest.
+    last: Duration,
+    /// Once all connections exist.
+    idle: Duration,
 }
 
 impl Worker {
     fn run(&self, events: &Receiver<ServiceEvent>) {
-        let mut pause = FIRST_LOOK;
+        let mut pause = self.looks.first;
         loop {
             let event = if self.shared.running.load(Ordering::Acquire) != 0 {
                 let complete = self.shared.lock().connections.complete();
-                match events.recv_timeout(if complete { IDLE_LOOK } else { pause }) {
+                match events.recv_timeout(if complete { self.looks.idle } else { pause }) {
                     Ok(event) => event,
                     Err(RecvTimeoutError::Timeout) => {
                         self.end_if_asked();
-                        pause = if self.look() { FIRST_LOOK } else { (pause * 2).min(self.last_look) };
+                        let is_asked = self.look();
+                        pause = if is_asked { self.looks.first } else { (pause * 2).min(self.looks.last) };
                         continue;
                     }
                     Err(RecvTimeoutError::Disconnected) => return,
@@ -245,7 +278,11 @@ impl Worker {
                 }
             };
             match event {
-                ServiceEvent::Launched => pause = FIRST_LOOK,
+                ServiceEvent::Launched => pause = self.looks.first,
+                ServiceEvent::Asked => {
+                    self.end_if_asked();
+                    self.look();
+                }
                 ServiceEvent::Mail(mail) => self.read(mail),
                 ServiceEvent::All => {
                     let all = self.shared.lock().connections.usable();

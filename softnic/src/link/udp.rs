@@ -10,7 +10,6 @@ use std::io;
 use std::mem::zeroed;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::fd::{AsRawFd, RawFd};
-use std::time::Duration;
 
 /// Maximum number of datagrams per system call.
 const BURST: usize = 64;
@@ -152,20 +151,13 @@ impl UdpLink {
     }
 }
 
-/// A handle that waits for a datagram. It does not keep the socket open; a wait on a closed socket is harmless.
+/// The socket, for a wait. It does not keep the socket open; a wait on a closed socket is harmless.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waiter(RawFd);
 
 impl Waiter {
-    /// Sleeps until a datagram arrives or the time is over.
-    pub(crate) fn wait(&self, time: Duration) {
-        let mut poll = libc::pollfd { fd: self.0, events: libc::POLLIN, revents: 0 };
-        let time = libc::timespec {
-            tv_sec: time.as_secs() as libc::time_t,
-            tv_nsec: libc::c_long::from(time.subsec_nanos() as i32),
-        };
-        // SAFETY: one valid pollfd, a valid timespec and no signal mask. Whatever it returns, the caller polls next.
-        unsafe { libc::ppoll(&raw mut poll, 1, &raw const time, std::ptr::null()) };
+    pub(crate) fn fd(self) -> RawFd {
+        self.0
     }
 }
 

@@ -438,6 +438,9 @@ fn execute(view: &View<'_>, source: &Source, parts: Parts<'_>) -> Result<Outcome
         // SEND_INVAL: peers cannot invalidate keys of this adapter.
         _ => return Err(RemoteError::Invalid.into()),
     };
+    if let Some(target) = qps.get(source.peer) {
+        out.note_change(target.owner);
+    }
     if outcome < len {
         return Ok(Outcome::Partly(outcome));
     }

@@ -109,7 +109,7 @@ pub(crate) fn request(core: &mut Core, qpn: u32, packet: &Packet<'_>) {
     }
     qp.resp.gap = false;
     match execute(qp, cqs, mkeys, dma, out, packet) {
-        Ok(()) => {}
+        Ok(()) => out.note_change(qp.owner),
         Err(RequestError::NotReady) => {
             let syndrome = AethSyndrome::Rnr(qp.attrs.min_rnr_nak);
             qp.push_response(Response::Ack { psn: packet.bth.psn, syndrome });
@@ -153,7 +153,7 @@ pub(crate) fn unreliable(core: &mut Core, qpn: u32, packet: &Packet<'_>) {
         return;
     }
     match execute(qp, cqs, mkeys, dma, out, packet) {
-        Ok(()) => return,
+        Ok(()) => return out.note_change(qp.owner),
         Err(RequestError::Receive(refusal)) => out.fail_qp(qp, refusal.syndrome().0),
         Err(RequestError::LocalError(_) | RequestError::NotReady) => {
             qp.drop_partial_message();

@@ -14,4 +14,5 @@ mod ring;
 mod script;
 mod services;
 mod sharing;
+mod sleep;
 mod stress;

@@ -7,6 +7,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use rushmem::bootstrap::{self, Observer, PeerLost, Pes, Server, ServerOptions};
+use rushmem_base::crowd_deadline;
 
 use super::output::Printer;
 use super::pe::Pe;
@@ -155,7 +156,7 @@ fn start_server(share: &NodeShare) -> Result<Server, Error> {
         host: None,
         token: share.token.clone(),
         listen,
-        exit_wait: EXIT_WAIT,
+        exit_wait: crowd_deadline(EXIT_WAIT, share.count),
     };
     Ok(Server::start(options)?)
 }
@@ -210,7 +211,7 @@ impl Supervisor<'_> {
             tracing::warn!("a process outside of its PE's process group keeps the PE's output open");
         }
         // The server may know of failures without an exit code.
-        self.observer.finish(TERM_TIME)?;
+        self.observer.finish(self.shared(TERM_TIME))?;
         self.wait(Some(Instant::now()))?;
         self.wait_for_other_nodes(server)?;
         Ok(self.code())
@@ -314,7 +315,7 @@ impl Supervisor<'_> {
     fn has_printed(&self, number: u32, reason: &str) -> bool {
         let Some(pe) = self.pes.iter().find(|pe| pe.pe == number) else { return false };
         let Some(cause) = reason.strip_prefix("aborted: ") else { return false };
-        pe.prints(cause, Instant::now() + PRINT_TIME)
+        pe.prints(cause, Instant::now() + self.shared(PRINT_TIME))
     }
 
     /// Reports the first failure and starts ending the job. Ignores later failures.
@@ -331,7 +332,7 @@ impl Supervisor<'_> {
         };
         self.printer.note(&format!("{what}{ending}"));
         if self.shutdown == Shutdown::Running {
-            self.shutdown = Shutdown::Reporting(Instant::now() + REPORT_TIME);
+            self.shutdown = Shutdown::Reporting(Instant::now() + self.shared(REPORT_TIME));
         }
     }
 
@@ -387,8 +388,13 @@ impl Supervisor<'_> {
     fn ask_to_end(&mut self) {
         if matches!(self.shutdown, Shutdown::Running | Shutdown::Reporting(_)) {
             self.signal_all(libc::SIGTERM);
-            self.shutdown = Shutdown::Terminating(Instant::now() + TERM_TIME);
+            self.shutdown = Shutdown::Terminating(Instant::now() + self.shared(TERM_TIME));
         }
+    }
+
+    /// Returns the time of a step that takes `usual`, while the PEs of this node share its cores.
+    fn shared(&self, usual: Duration) -> Duration {
+        crowd_deadline(usual, self.share.count)
     }
 
     fn next_deadline(&self) -> Option<Instant> {
@@ -407,7 +413,7 @@ impl Supervisor<'_> {
         if !left.is_empty() && self.failure.is_none() {
             tracing::info!("all PEs of this node are done; waiting for nodes {left:?}");
         }
-        let patience = Instant::now() + REPORT_TIME + 2 * TERM_TIME;
+        let patience = Instant::now() + self.shared(REPORT_TIME + 2 * TERM_TIME);
         while !left.is_empty() {
             let hopeless = self.failure.is_some() || !self.signals.is_empty();
             if hopeless && Instant::now() >= patience {

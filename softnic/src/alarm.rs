@@ -1,0 +1,109 @@
+//! The alarm, which ends a sleep of the engine.
+#![allow(unsafe_code, reason = "system calls on an eventfd")]
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::time::Duration;
+
+/// The alarm of one engine.
+///
+/// The engine arms the alarm and looks for work once more before it sleeps. A caller changes memory and rings. So
+/// either the engine finds the change, or the caller finds the alarm armed.
+pub(crate) struct Alarm {
+    event: OwnedFd,
+    armed: AtomicBool,
+}
+
+impl Alarm {
+    pub(crate) fn new() -> io::Result<Alarm> {
+        // SAFETY: takes no pointers.
+        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: a new descriptor that nothing else owns.
+        Ok(Alarm { event: unsafe { OwnedFd::from_raw_fd(fd) }, armed: AtomicBool::new(false) })
+    }
+
+    /// Ends the sleep of the engine, or prevents the next one.
+    pub(crate) fn ring(&self) {
+        // Orders the caller's stores before the load, like the fence in `arm`.
+        fence(Ordering::SeqCst);
+        if self.armed.load(Ordering::Relaxed) && self.armed.swap(false, Ordering::AcqRel) {
+            let one = 1u64;
+            // SAFETY: 8 readable bytes. The counter cannot overflow, because one ring follows each `arm`.
+            unsafe { libc::write(self.event.as_raw_fd(), (&raw const one).cast(), size_of::<u64>()) };
+        }
+    }
+
+    pub(crate) fn is_armed(&self) -> bool {
+        self.armed.load(Ordering::Acquire)
+    }
+
+    /// Arms the alarm. The engine must look for work before it sleeps.
+    pub(crate) fn arm(&self) {
+        self.armed.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    pub(crate) fn disarm(&self) {
+        self.armed.store(false, Ordering::Relaxed);
+    }
+
+    /// Sleeps until a ring, a datagram at `socket`, or the end of `time`.
+    pub(crate) fn sleep(&self, socket: Option<RawFd>, time: Duration) {
+        let fd = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        // The system ignores negative descriptors.
+        let mut fds = [fd(self.event.as_raw_fd()), fd(socket.unwrap_or(-1))];
+        let time = libc::timespec {
+            tv_sec: time.as_secs() as libc::time_t,
+            tv_nsec: libc::c_long::from(time.subsec_nanos() as i32),
+        };
+        // SAFETY: two valid entries, a valid timespec and no signal mask. The caller looks for work after any result.
+        unsafe { libc::ppoll(fds.as_mut_ptr(), fds.len() as _, &raw const time, std::ptr::null()) };
+        if fds[0].revents != 0 {
+            let mut rings = 0u64;
+            // SAFETY: 8 writable bytes.
+            unsafe { libc::read(self.event.as_raw_fd(), (&raw mut rings).cast(), size_of::<u64>()) };
+        }
+    }
+}
+
+/// A handle that wakes the engine of an adapter. [`Context::waker`](crate::Context::waker) returns it.
+#[derive(Clone)]
+pub struct Waker(pub(crate) Arc<Alarm>);
+
+impl Waker {
+    /// Makes the engine look for doorbells now, if it sleeps. Costs a fence if the engine is awake.
+    pub fn wake(&self) {
+        self.0.ring();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    #[test]
+    fn a_ring_ends_or_prevents_a_sleep() {
+        let alarm = Alarm::new().unwrap();
+        let long = Duration::from_secs(60);
+        let begin = Instant::now();
+        alarm.arm();
+        alarm.ring();
+        assert!(!alarm.is_armed());
+        alarm.sleep(None, long);
+        alarm.arm();
+        std::thread::scope(|scope| {
+            scope.spawn(|| alarm.sleep(None, long));
+            alarm.ring();
+        });
+        assert!(begin.elapsed() < long);
+        // Each ring ends one sleep.
+        alarm.sleep(None, Duration::from_millis(1));
+        assert!(!alarm.is_armed());
+    }
+}
