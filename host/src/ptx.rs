@@ -5,7 +5,7 @@
 pub struct Ptx {
     /// The name of the kernel crate.
     pub name: &'static str,
-    /// PTX text; empty if the build left it out.
+    /// PTX text for the oldest GPUs; empty if the build left it out. Comments in it have instructions for Hopper and newer.
     pub image: &'static str,
     /// The reason why the build left the PTX out, with the remedy; empty if there is PTX.
     pub omitted: &'static str,

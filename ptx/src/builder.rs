@@ -123,7 +123,7 @@ impl Builder {
         self
     }
 
-    /// Sets the oldest GPU that the kernels must run on, such as `sm_90` (Hopper, the default). Newer GPUs run them
+    /// Sets the oldest GPU that the kernels must run on, such as `sm_75` (Turing, the default). Newer GPUs run them
     /// too.
     pub fn arch(mut self, arch: impl Into<String>) -> Self {
         self.target.arch = arch.into();
@@ -264,7 +264,7 @@ fn assemble(ptx: &Path, text: &str) -> Result<()> {
     if cubin.exists() && files::read(&made).is_ok_and(|before| before == now) {
         return Ok(());
     }
-    ptxas::assemble(&ptxas::find()?, ptx, &arch, &cubin)?;
+    ptxas::assemble(&ptxas::find()?, text, &arch, &cubin)?;
     files::write_if_changed(&made, &now)
 }
 
@@ -322,7 +322,7 @@ mod tests {
         let tmp = tempfile::tempdir().unwrap();
         let path = tmp.path().join("my_kernels.ptx");
         let target = Target::default();
-        let ptx = ".version 8.6\n.target sm_90\n.visible .entry k()\n{\n\tret;\n}\n";
+        let ptx = ".version 8.6\n.target sm_75\n.visible .entry k()\n{\n\tret;\n}\n";
         let header = Header {
             krate: "my_kernels".into(),
             compiler: "c".into(),

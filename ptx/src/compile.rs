@@ -39,7 +39,8 @@ pub fn compile(source: &Source, toolchain: &Toolchain, target: &Target, cache: &
     let sysroot = Sysroot::open(toolchain, target, cache)?;
     let build = Build { source, toolchain, target, sysroot };
     let asm = build.run(Lines::None)?;
-    let body = bounds::apply(&files::read(&asm)?);
+    let text = bounds::apply(&files::read(&asm)?);
+    let body = target.apply(&text);
     let header = Header {
         krate: source.crate_name.clone(),
         compiler: toolchain.version.to_string(),
@@ -75,7 +76,7 @@ impl Build<'_> {
     fn located(&self) -> Option<(PathBuf, Vec<Violation>)> {
         let asm = self.run(Lines::All).ok()?;
         let text = files::read(&asm).ok()?;
-        Some((asm, inspect::check(&text, self.target).err()?))
+        Some((asm, inspect::check(&self.target.apply(&text), self.target).err()?))
     }
 
     /// Compiles the crate. Returns the path of the PTX.

@@ -343,7 +343,7 @@ mod tests {
         assert_eq!(read("aa", &Target::default()), Committed::Matches(text));
         assert!(reason(read("bb", &Target::default())).ends_with("was made from other source"));
         let other = Target { arch: "sm_80".into(), isa: (8, 6) };
-        assert!(reason(read("aa", &other)).ends_with("is for sm_90, PTX 8.6, not for sm_80, PTX 8.6"));
+        assert!(reason(read("aa", &other)).ends_with("is for sm_75, PTX 8.6, not for sm_80, PTX 8.6"));
         fs::write(&path, ".version 8.6\n").unwrap();
         assert!(reason(read("aa", &Target::default())).ends_with("was not written by rushmem-ptx"));
         let unnamed = Committed::read(None, &source("aa"), &Target::default()).unwrap();

@@ -70,6 +70,8 @@ pub enum Rule {
     NoEntry,
     /// An atomic without `.sem` or `.scope`.
     UnscopedAtomic(String),
+    /// A fence that only Hopper and newer GPUs have, in PTX for older ones.
+    OneWayFence(String),
     /// A call that panics, with the Rust path of the called function.
     Panic(String),
     /// A function that neither the module nor the driver has.
@@ -81,7 +83,7 @@ pub enum Rule {
 /// # Errors
 /// All violations, in the order of their lines.
 pub fn check(ptx: &str, target: &Target) -> Result<Report, Vec<Violation>> {
-    let mut reading = Reading::default();
+    let mut reading = Reading::new(target);
     for statement in statements(ptx) {
         reading.take(&statement);
     }
@@ -143,6 +145,11 @@ impl fmt::Display for Rule {
                 f,
                 "`{text}` has no ordering or no scope. The compiler drops them from `core`'s read-modify-write \
                  atomics: use rushmem_device's"
+            ),
+            Self::OneWayFence(text) => write!(
+                f,
+                "`{text}` needs sm_90: put it on a line of its own, or use `fence.acq_rel`, or build for sm_90 only \
+                 (`Builder::arch`)"
             ),
             Self::Panic(callee) => {
                 write!(f, "a path that panics: {}; it calls {callee}", panics::cause(callee))

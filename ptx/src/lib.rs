@@ -32,6 +32,18 @@
 //! | `committed` | never compiles; PTX that is missing or stale is an error unless it is optional |
 //! | `none` | writes an empty file; the kernels run natively only |
 //!
+//! # GPUs
+//!
+//! PTX is for Turing (`sm_75`) and newer, or for the GPUs that [`Builder::arch`] names. Turing, Ampere and Ada have
+//! two-way fences only. Hopper also has one-way fences, which are faster: an acquire fence costs one instruction there.
+//! So the build writes both on one line, and the second one is a comment:
+//!
+//! ```text
+//! fence.acq_rel.sys; // sm_90: fence.acquire.sys;
+//! ```
+//!
+//! The runtime chooses when it loads the PTX, by the GPU's compute capability.
+//!
 //! # Machine code
 //!
 //! The driver compiles PTX when a program first loads it, which may take seconds, and caches the result.

@@ -2,8 +2,11 @@
 
 use std::env;
 use std::fs;
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
 
 use rushmem_ptx::{Error, Header, Search, Source, Target, Toolchain, compile, inspect, ptxas};
 
@@ -39,9 +42,9 @@ usage: cargo run -p rushmem-ptx -- COMMAND
   update              compile the kernels of the runtime and the examples, and write their PTX
   check               compile all kernels, and compare with the committed PTX
   report [FILE.ptx ...]
-                      print registers, stack, spills and barriers of each kernel, by ptxas.
-                      Without files: compile all kernels, and fail if those of the examples
-                      or benchmarks spill";
+                      print registers, stack, spills and barriers of each kernel on Hopper, by
+                      ptxas. Without files: compile all kernels, fail if those of the examples
+                      or benchmarks spill, and assemble committed PTX for older and newer GPUs";
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -160,16 +163,19 @@ fn report(args: &[&str]) -> Result<(), Failure> {
         "kernel", "registers", "stack", "spills", "barriers", "in PTX, local"
     );
     if !args.is_empty() {
-        return args.iter().try_for_each(|file| report_file(&ptxas, Path::new(file)).map(drop));
+        return args.iter().map(Path::new).try_for_each(|file| {
+            let text =
+                fs::read_to_string(file).map_err(|e| format!("cannot read {}: {e}", file.display()))?;
+            report_kernels(&ptxas, file, &text).map(drop)
+        });
     }
-    let dir = root().join("target/rushmem-ptx/report");
-    fs::create_dir_all(&dir)?;
     let mut spilling = Vec::new();
     compile_each(KERNEL_CRATES.iter(), |kernels, name, _, text| {
-        let file = dir.join(format!("{name}.ptx"));
-        fs::write(&file, text)?;
-        let spills = report_file(&ptxas, &file)?;
+        let spills = report_kernels(&ptxas, Path::new(name), &text)?;
         spilling.extend(spills.into_iter().filter(|_| !kernels.may_spill));
+        if kernels.committed.is_some() {
+            assemble_for_all(&ptxas, name, &text)?;
+        }
         Ok(())
     })?;
     if !spilling.is_empty() {
@@ -183,18 +189,20 @@ fn crate_name(file: &Path) -> String {
     file.file_stem().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Prints a line for each kernel of `file`. Returns the names of the kernels that spill.
-fn report_file(ptxas: &Path, file: &Path) -> Result<Vec<String>, Failure> {
-    let target = Target::default();
-    let text = fs::read_to_string(file).map_err(|e| format!("cannot read {}: {e}", file.display()))?;
-    let contents = inspect::check(&text, &target).map_err(|violations| Error::Refused {
-        krate: crate_name(file),
-        ptx: file.into(),
+/// The architecture for which registers and spills are reported.
+const REPORTED: &str = "sm_90";
+
+/// Checks PTX, and prints a line for each kernel. `title` is the file or the crate. Returns the names of the kernels
+/// that spill.
+fn report_kernels(ptxas: &Path, title: &Path, text: &str) -> Result<Vec<String>, Failure> {
+    let contents = inspect::check(text, &Target::default()).map_err(|violations| Error::Refused {
+        krate: crate_name(title),
+        ptx: title.into(),
         violations,
     })?;
+    println!("{}", title.display());
     let mut spilling = Vec::new();
-    println!("{}", file.display());
-    for usage in ptxas::usage(ptxas, file, &target.arch)? {
+    for usage in ptxas::usage(ptxas, text, REPORTED)? {
         let in_ptx = contents.entries.get(&usage.entry);
         let (barriers, local) = in_ptx.map_or((0, 0), |f| (f.barriers, f.local_bytes));
         let spills = usage.spill_stores + usage.spill_loads;
@@ -207,6 +215,22 @@ fn report_file(ptxas: &Path, file: &Path) -> Result<Vec<String>, Failure> {
         }
     }
     Ok(spilling)
+}
+
+/// Assembles PTX for all other architectures, on all cores.
+fn assemble_for_all(ptxas: &Path, name: &str, text: &str) -> Result<(), Failure> {
+    let others = Mutex::new(ptxas::ARCHES.into_iter().filter(|arch| *arch != REPORTED));
+    let next = || others.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let work = || std::iter::from_fn(next).try_for_each(|arch| ptxas::usage(ptxas, text, arch).map(drop));
+    thread::scope(|scope| {
+        let cores = thread::available_parallelism().map_or(1, NonZero::get);
+        let workers: Vec<_> = (0..cores).map(|_| scope.spawn(work)).collect();
+        workers
+            .into_iter()
+            .try_for_each(|worker| worker.join().map_err(|_| "a thread panicked")?.map_err(Failure::from))
+    })?;
+    println!("{name} assembles for {}", ptxas::ARCHES.join(", "));
+    Ok(())
 }
 
 #[cfg(test)]

@@ -1,13 +1,19 @@
 //! Runs `ptxas`, and reads the registers, stack and spills of each kernel from its output.
 
 use std::env;
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use crate::error::{Error, Result};
+use crate::header::Header;
+use crate::target::for_arch;
 
 /// The variable that names `ptxas`.
 pub(crate) const PTXAS: &str = "RUSHMEM_PTXAS";
+
+/// The architectures that committed PTX must assemble for: Turing, Ampere, Ada, Hopper and Blackwell.
+pub const ARCHES: [&str; 7] = ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"];
 
 /// Resources of one kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -58,31 +64,42 @@ fn python_packages() -> Option<PathBuf> {
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().into())
 }
 
-/// Assembles the PTX file at `ptx` for `arch` into the file at `to`. Returns the output of ptxas.
+/// Assembles `ptx` for `arch` into the file at `to`. Returns the output of ptxas.
 ///
 /// # Errors
 /// - [`Error::Spawn`] if ptxas does not start.
 /// - [`Error::Ptxas`] if it refuses the text.
-pub(crate) fn assemble(ptxas: &Path, ptx: &Path, arch: &str, to: &Path) -> Result<String> {
-    let output = Command::new(ptxas)
+pub(crate) fn assemble(ptxas: &Path, ptx: &str, arch: &str, to: &Path) -> Result<String> {
+    let failed = |source| Error::Spawn { program: ptxas.into(), source };
+    let mut child = Command::new(ptxas)
         .args(["-v", &format!("-arch={arch}"), "-o"])
-        .args([to, ptx])
-        .output()
-        .map_err(|source| Error::Spawn { program: ptxas.into(), source })?;
+        .args([to, Path::new("-")])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(failed)?;
+    if let Some(mut input) = child.stdin.take() {
+        // Without its input, ptxas fails and says why.
+        let _ = input.write_all(for_arch(ptx, arch).as_bytes());
+    }
+    let output = child.wait_with_output().map_err(failed)?;
     // Its version decides which stream it writes to.
     let text = [output.stdout, output.stderr].map(|b| String::from_utf8_lossy(&b).into_owned()).join("\n");
     if !output.status.success() {
-        return Err(Error::Ptxas(format!("ptxas refuses {}:\n{}", ptx.display(), text.trim())));
+        let krate =
+            Header::parse(ptx).map_or_else(|| "the PTX".into(), |h| format!("the PTX of {}", h.krate));
+        return Err(Error::Ptxas(format!("ptxas refuses {krate} for {arch}:\n{}", text.trim())));
     }
     Ok(text)
 }
 
-/// Assembles the PTX file at `ptx` for `arch`. Returns the resources of each kernel, sorted by name.
+/// Assembles `ptx` for `arch`. Returns the resources of each kernel, sorted by name.
 ///
 /// # Errors
 /// - [`Error::Spawn`] if ptxas does not start.
 /// - [`Error::Ptxas`] if it refuses the text.
-pub fn usage(ptxas: &Path, ptx: &Path, arch: &str) -> Result<Vec<Usage>> {
+pub fn usage(ptxas: &Path, ptx: &str, arch: &str) -> Result<Vec<Usage>> {
     let mut found = parse(&assemble(ptxas, ptx, arch, Path::new("/dev/null"))?);
     found.sort_by(|a, b| a.entry.cmp(&b.entry));
     Ok(found)

@@ -1,21 +1,26 @@
 //! The GPUs that PTX is compiled for.
 
+use std::borrow::Cow;
 use std::fmt;
 
 /// A GPU architecture and a version of PTX.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// The operand of `.target`, such as `sm_90`. The driver translates the PTX for newer GPUs.
+    /// The operand of `.target`, such as `sm_75`. The driver translates the PTX for newer GPUs.
     pub arch: String,
     /// The operand of `.version`, major and minor. Older drivers cannot load the PTX.
     pub isa: (u32, u32),
 }
 
-/// Hopper, with the PTX version of CUDA 12.7. Drivers of release 565 and later load it.
-pub const DEFAULT_TARGET: (&str, (u32, u32)) = ("sm_90", (8, 6));
+/// Turing, with the PTX version of CUDA 12.7. Drivers of release 565 and later load it.
+pub const DEFAULT_TARGET: (&str, (u32, u32)) = ("sm_75", (8, 6));
 
-/// The oldest PTX version with `fence.release`, which precedes doorbells.
+/// The oldest PTX version with `fence.release`, which precedes doorbells on Hopper and newer GPUs.
 pub(crate) const OLDEST_ISA: (u32, u32) = (8, 6);
+
+/// The mark between an instruction for all GPUs and its replacement for Hopper and newer. PTX sees a comment.
+/// `rushmem-cuda` has the same mark, and reads it when it loads a module.
+const HOPPER: &str = " // sm_90: ";
 
 impl Default for Target {
     fn default() -> Self {
@@ -30,11 +35,88 @@ impl Target {
         let (major, minor) = self.isa;
         [format!("-Ctarget-cpu={}", self.arch), format!("-Ctarget-feature=+ptx{major}{minor}")]
     }
+
+    /// Returns whether only Hopper and newer GPUs run the PTX.
+    pub(crate) fn is_hopper(&self) -> bool {
+        is_hopper(&self.arch)
+    }
+
+    /// Replaces the fences in `ptx` that need Hopper by stronger ones that all GPUs have. A mark keeps the fence for
+    /// Hopper. PTX for Hopper stays the same.
+    pub(crate) fn apply<'a>(&self, ptx: &'a str) -> Cow<'a, str> {
+        if self.is_hopper() {
+            return Cow::Borrowed(ptx);
+        }
+        let mut out = String::with_capacity(ptx.len() + 4096);
+        for line in ptx.lines() {
+            let code = line.trim();
+            if code == format!(".target {}", self.arch) {
+                out += &format!("{line}{HOPPER}.target sm_90");
+            } else if let Some(scope) = one_way_fence(code) {
+                out += &format!("\tfence.acq_rel.{scope}{HOPPER}{code}");
+            } else {
+                out += line;
+            }
+            out.push('\n');
+        }
+        Cow::Owned(out)
+    }
+}
+
+/// Returns `gpu;` of `fence.release.gpu;` or `fence.acquire.gpu;`.
+fn one_way_fence(code: &str) -> Option<&str> {
+    code.strip_prefix("fence.release.").or_else(|| code.strip_prefix("fence.acquire."))
+}
+
+fn is_hopper(arch: &str) -> bool {
+    let digits = arch.trim_start_matches("sm_").trim_end_matches(|c: char| !c.is_ascii_digit());
+    digits.parse::<u32>().is_ok_and(|number| number >= 90)
+}
+
+/// Returns `ptx` in the form for GPUs of this architecture, such as `sm_90`.
+pub(crate) fn for_arch<'a>(ptx: &'a str, arch: &str) -> Cow<'a, str> {
+    if !is_hopper(arch) || !ptx.contains(HOPPER) {
+        return Cow::Borrowed(ptx);
+    }
+    let lines = ptx.lines().map(|line| line.split_once(HOPPER).map_or(line, |(_, hopper)| hopper));
+    Cow::Owned(lines.flat_map(|line| [line, "\n"]).collect())
 }
 
 /// Writes the target in the form that [`Header`](crate::Header) has.
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}, PTX {}.{}", self.arch, self.isa.0, self.isa.1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOPPER_PTX: &str =
+        ".version 8.6\n.target sm_90\n.entry k()\n{\nfence.release.gpu;\nfence.acquire.sys;\n\tret;\n}\n";
+
+    #[test]
+    fn older_gpus_get_stronger_fences() {
+        let made = HOPPER_PTX.replace("sm_90", "sm_75").replace("fence.", "\tfence.");
+        let all = Target::default().apply(&made).into_owned();
+        assert_eq!(
+            all,
+            ".version 8.6\n.target sm_75 // sm_90: .target sm_90\n.entry k()\n{\n\tfence.acq_rel.gpu; // sm_90: \
+             fence.release.gpu;\n\tfence.acq_rel.sys; // sm_90: fence.acquire.sys;\n\tret;\n}\n"
+        );
+        for arch in ["sm_75", "sm_80", "sm_89"] {
+            assert_eq!(for_arch(&all, arch), all);
+        }
+        for arch in ["sm_90", "sm_90a", "sm_100", "sm_120f"] {
+            assert_eq!(for_arch(&all, arch), HOPPER_PTX);
+        }
+    }
+
+    #[test]
+    fn ptx_for_hopper_stays_the_same() {
+        let target = Target { arch: "sm_90".into(), ..Target::default() };
+        assert_eq!(target.apply(HOPPER_PTX), HOPPER_PTX);
+        assert_eq!(for_arch(HOPPER_PTX, "sm_100"), HOPPER_PTX);
     }
 }

@@ -11,8 +11,8 @@ use crate::id::EncodedId;
 use crate::nic::Nic;
 use crate::start::{AddressFamily, BootstrapKind};
 use crate::value::{
-    self, Auto, Bytes, ConnectKind, CqKind, DeviceKind, DoorbellKind, Gpus, HeapKind, HeapMax, Partition,
-    PeerPath, Progress, QueueMemory, Retries, Secret, SqDepth, Value,
+    self, Auto, Bytes, ConnectKind, CqKind, DeviceKind, DoorbellKind, GpuArch, Gpus, HeapKind, HeapMax,
+    Partition, PeerPath, Progress, QueueMemory, Retries, Secret, SqDepth, Value,
 };
 use crate::{Group, Origin, Setting};
 
@@ -109,6 +109,8 @@ settings! {
             "Processor that runs kernels: gpu, or native for the CPU. Auto uses a GPU if there is one.";
         Job common gpus: Gpus, "RUSHMEM_GPUS", "auto", "ordinals",
             "GPUs that the PEs of a node take in turn. Auto uses all GPUs.";
+        Job expert gpu_arch: GpuArch, "RUSHMEM_GPU_ARCH", "auto", "",
+            "GPU architecture for which PTX is chosen. Auto is that of the GPU. An older one tests the PTX of older GPUs.";
         Job common teams: NonZeroU32, "RUSHMEM_TEAMS", "32", "teams",
             "Upper limit of the teams of a PE, including the 4 predefined teams.";
         Job common bootstrap: BootstrapKind, "RUSHMEM_BOOTSTRAP", "auto", "",

@@ -24,6 +24,7 @@ fn another(key: &str) -> &'static str {
         "heap" => "host",
         "device" => "gpu",
         "gpus" => "1,0",
+        "gpu_arch" => "sm_80",
         "nic" => "soft",
         "doorbell" => "cpu",
         "queues" => "host",

@@ -188,6 +188,10 @@ impl Gpus {
     }
 }
 
+/// A GPU architecture: a compute capability, major and minor. `None` is that of the GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GpuArch(pub Option<(u32, u32)>);
+
 /// The memory of the queues that kernels and an RDMA device share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueMemory {
@@ -554,6 +558,24 @@ impl Value for Gpus {
     }
 }
 
+impl Value for GpuArch {
+    fn accepts() -> String {
+        "auto, or sm_ and a compute capability, such as sm_80".into()
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        if text == "auto" {
+            return Ok(Self(None));
+        }
+        let number = text.strip_prefix("sm_").and_then(|digits| digits.parse::<u32>().ok());
+        number.map(|n| Self(Some((n / 10, n % 10)))).ok_or_else(|| format!("`{text}` is no architecture"))
+    }
+
+    fn show(&self) -> String {
+        self.0.map_or_else(|| "auto".into(), |(major, minor)| format!("sm_{major}{minor}"))
+    }
+}
+
 /// Empty text means `None`.
 impl<T: Value> Value for Option<T> {
     fn accepts() -> String {
@@ -676,6 +698,15 @@ mod tests {
         assert_eq!(Gpus::parse("2, 0").unwrap().of(3, 0), Some(0));
         assert!(Gpus::parse("").is_err());
         assert!(Gpus::parse("0,,1").is_err());
+    }
+
+    #[test]
+    fn architectures() {
+        assert_eq!(GpuArch::parse("sm_103"), Ok(GpuArch(Some((10, 3)))));
+        assert_eq!(GpuArch(Some((7, 5))).show(), "sm_75");
+        for wrong in ["80", "sm_", "sm_90a", ""] {
+            assert!(GpuArch::parse(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

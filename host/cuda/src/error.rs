@@ -9,6 +9,7 @@ use std::time::Duration;
 use cudarc::driver::sys::{self, CUresult};
 
 use crate::environment::{MAX_CONNECTIONS, MPS_QUEUES};
+use crate::ptx::Capability;
 
 /// An error of the CUDA layer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -71,6 +72,19 @@ pub enum Error {
     /// A driver call failed.
     #[error("{0}")]
     Call(CallError),
+    /// The GPU is older than the PTX.
+    #[error(
+        "the kernels of {module} are for GPUs of {} and newer, but this GPU is {}. Use a newer GPU, build the kernels \
+         for older ones (rushmem_ptx::Builder::arch), or set RUSHMEM_DEVICE=native", arch(.wanted), arch(.found)
+    )]
+    OldGpu {
+        /// Name of the module.
+        module: String,
+        /// The oldest compute capability of the PTX.
+        wanted: Capability,
+        /// The compute capability of the GPU.
+        found: Capability,
+    },
     /// The driver rejected PTX. The log is complete.
     #[error("the CUDA driver rejects the PTX of {module}: {cause}\n{log}")]
     Ptx {
@@ -163,6 +177,11 @@ pub enum Error {
         /// Time that the caller waited.
         limit: Duration,
     },
+}
+
+/// Returns the architecture of a compute capability: `sm_75` for `(7, 5)`.
+fn arch((major, minor): &Capability) -> String {
+    format!("sm_{major}{minor}")
 }
 
 /// Returns the part of an error text about launches that share the GPU.

@@ -17,6 +17,7 @@ use cudarc::driver::sys::{
 
 use crate::device::ExclusiveContext;
 use crate::error::{call_error, check, check_with, log_drop};
+use crate::ptx::{Image, ptx_kernels};
 use crate::{Device, Error, Stream};
 use rushmem_base::Grid;
 use rushmem_base::lock;
@@ -44,52 +45,45 @@ impl Module {
     /// Compiles PTX for this GPU and loads it. Errors refer to the module by `name`.
     ///
     /// # Errors
+    /// - [`Error::OldGpu`] if the PTX is for newer GPUs only
     /// - [`Error::Ptx`] if the driver rejects the PTX; the error has all messages of its compiler
     /// - [`Error::ZeroByte`] if the PTX contains a zero byte
     /// - [`Error::Call`] if the context is lost
     pub fn load(device: &Arc<Device>, name: &str, ptx: &str) -> Result<Arc<Self>, Error> {
-        Self::load_code(&device.exclusive()?, device, name, ptx, &[])
+        Self::load_image(&device.exclusive()?, device, &Image { name, ptx, code: &[], arch: None })
     }
 
     /// Loads a module and returns all its kernels by name.
     ///
-    /// Loads the machine code `code` if it is for this GPU, and otherwise compiles `ptx`. `code` may be empty. The call
-    /// passes the driver gate once for the module and all kernels.
+    /// Loads the machine code if it is for this GPU, and otherwise compiles the PTX. The call passes the driver gate once
+    /// for the module and all kernels.
     ///
     /// # Errors
+    /// - [`Error::OldGpu`] if the PTX is for newer GPUs only
     /// - [`Error::Ptx`] if the driver rejects the code or the PTX
     /// - [`Error::ZeroByte`] if the PTX contains a zero byte
     /// - [`Error::Call`] if the driver refuses to load a kernel, or cannot reserve its local memory
-    pub fn load_kernels(
-        device: &Arc<Device>,
-        name: &str,
-        ptx: &str,
-        code: &[u8],
-    ) -> Result<HashMap<String, Function>, Error> {
+    pub fn load_kernels(device: &Arc<Device>, image: &Image) -> Result<HashMap<String, Function>, Error> {
         let exclusive = device.exclusive()?;
-        let module = Self::load_code(&exclusive, device, name, ptx, code)?;
+        let module = Self::load_image(&exclusive, device, image)?;
         let names = module.kernels.keys();
         names.map(|name| Ok((name.clone(), module.load_function(&exclusive, name)?))).collect()
     }
 
     /// Loads the machine code or, if that is not for this GPU, the PTX.
-    fn load_code(
-        _: &ExclusiveContext,
-        device: &Arc<Device>,
-        name: &str,
-        ptx: &str,
-        code: &[u8],
-    ) -> Result<Arc<Self>, Error> {
-        let image = c_string(ptx, || format!("the PTX of {name}"))?;
+    fn load_image(_: &ExclusiveContext, device: &Arc<Device>, image: &Image) -> Result<Arc<Self>, Error> {
+        let (name, code) = (image.name, image.code());
+        let text = image.text(device.attributes().compute_capability)?;
+        let text = c_string(&text, || format!("the PTX of {name}"))?;
         let mut loaded = Err((CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU, String::new()));
         if !code.is_empty() {
             // SAFETY: a whole file from ptxas. Its header contains its length.
-            loaded = unsafe { load_image(code.as_ptr().cast()) };
+            loaded = unsafe { load_data(code.as_ptr().cast()) };
         }
         if let Err((CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU, _)) = loaded {
             tracing::debug!("the driver compiles the PTX of {name}");
             // SAFETY: the text ends with a zero byte.
-            loaded = unsafe { load_image(image.as_ptr().cast()) };
+            loaded = unsafe { load_data(text.as_ptr().cast()) };
         }
         let raw = loaded.map_err(|(result, log)| {
             let cause = call_error("cuModuleLoadDataEx", result, String::new());
@@ -99,7 +93,7 @@ impl Module {
             device: Arc::clone(device),
             name: name.to_owned(),
             raw,
-            kernels: ptx_kernels(ptx),
+            kernels: ptx_kernels(image.ptx),
         }))
     }
 
@@ -165,7 +159,7 @@ fn reserve_local_memory(_: &ExclusiveContext, bytes: u32, kernel: &str) -> Resul
 ///
 /// # Safety
 /// `image` points to PTX that ends with a zero byte, or to a whole file of machine code.
-unsafe fn load_image(image: *const c_void) -> Result<CUmodule, (CUresult, String)> {
+unsafe fn load_data(image: *const c_void) -> Result<CUmodule, (CUresult, String)> {
     let mut log = vec![0u8; LOG_BYTES];
     let mut options =
         [CUjit_option::CU_JIT_ERROR_LOG_BUFFER, CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
@@ -187,7 +181,7 @@ impl Drop for Module {
     fn drop(&mut self) {
         let unload = || {
             let _exclusive = self.device.exclusive()?;
-            // SAFETY: loaded in `load_code`, unloaded once. Functions hold an `Arc` of the module, so none is left.
+            // SAFETY: loaded in `load_image`, unloaded once. Functions hold an `Arc` of the module, so none is left.
             check("cuModuleUnload", unsafe { sys::cuModuleUnload(self.raw) })
         };
         log_drop("a module", unload());
@@ -418,18 +412,6 @@ fn parameter_sizes(function: CUfunction, count: usize) -> Result<Vec<usize>, Err
     (0..count).map(size).collect()
 }
 
-/// Returns the number of parameters of each kernel in a PTX text, by name.
-pub fn ptx_kernels(ptx: &str) -> HashMap<String, usize> {
-    ptx.split(".visible .entry ")
-        .skip(1)
-        .filter_map(|text| {
-            let (name, rest) = text.split_once('(')?;
-            let (parameters, _) = rest.split_once(')')?;
-            Some((name.trim().to_owned(), parameters.matches(".param").count()))
-        })
-        .collect()
-}
-
 /// Converts a text for the driver. `description` names it in the error.
 fn c_string(text: &str, description: impl FnOnce() -> String) -> Result<CString, Error> {
     CString::new(text).map_err(|_| Error::ZeroByte { text: description() })
@@ -438,14 +420,6 @@ fn c_string(text: &str, description: impl FnOnce() -> String) -> Result<CString,
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn finds_kernels_and_counts_their_parameters() {
-        let ptx = ".visible .func f(.param .b32 x)\n.visible .entry a()\n{}\n.visible .entry b (\n\t.param .align 8 .b8 \
-                   b_param_0[88],\n\t.param .u32 b_param_1\n)\n{}";
-        let found = ptx_kernels(ptx);
-        assert_eq!((found.len(), found["a"], found["b"]), (2, 0, 2));
-    }
 
     #[test]
     fn passes_each_argument_by_its_address() {

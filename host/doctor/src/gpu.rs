@@ -11,7 +11,7 @@ pub(super) static DRIVER: Check =
 pub(super) static FIT: Check = Check {
     id: "G2",
     about: "GPU and committed kernels",
-    why: "The committed PTX of Rushmem is for Hopper (sm_90) and newer.",
+    why: "The committed PTX of Rushmem is for Turing (sm_75) and newer. It has run on Hopper.",
 };
 pub(super) static SHARED: Check = Check {
     id: "G3",
@@ -47,7 +47,7 @@ pub(super) static TURNS: Check = Check {
 };
 
 /// Minimum compute capability of the committed PTX.
-const COMMITTED: (u32, u32) = (9, 0);
+const COMMITTED: (u32, u32) = (7, 5);
 
 pub(super) fn check(host: &Host, needs: &Needs) -> Vec<Finding> {
     let mut checks = vec![driver(host, needs)];
@@ -134,7 +134,7 @@ fn fit(gpu: &Gpu) -> Finding {
     if a.compute_capability >= COMMITTED {
         return FIT.good(title(gpu), found);
     }
-    FIT.bad(title(gpu), Verdict::Blocks, found, "use a Hopper GPU or newer, or RUSHMEM_DEVICE=native")
+    FIT.bad(title(gpu), Verdict::Blocks, found, "use a Turing GPU or newer, or RUSHMEM_DEVICE=native")
 }
 
 fn shared(gpu: &Gpu) -> Finding {

@@ -223,10 +223,10 @@ fn cases() -> Vec<Case> {
         ("no driver", no_driver, &[("G1", Blocks)], "--gpus all"),
         ("a GPU is asked for", asks_for_gpu, &[("G1", Blocks), ("N1", Note)], "install the driver"),
         (
-            "Ampere",
-            TestMachine::server().attributes(|a| a.compute_capability = (8, 0)),
+            "Volta",
+            TestMachine::server().attributes(|a| a.compute_capability = (7, 0)),
             &[("G2", Blocks)],
-            "Hopper",
+            "Turing",
         ),
         (
             "no descriptors",

@@ -20,8 +20,8 @@ use super::{
 use crate::buffer::MemoryLocation;
 use crate::config::HeapKind;
 use crate::cuda::{
-    self, CopyEngine, CudaMemory, Device, DeviceBuffer, Event, Function, GraphExec, GraphNode, HostKind,
-    PeerMappings, RegisteredHost, SharedMemory, Stream,
+    self, Capability, CopyEngine, CudaMemory, Device, DeviceBuffer, Event, Function, GraphExec, GraphNode,
+    HostKind, Image, PeerMappings, RegisteredHost, SharedMemory, Stream,
     driver_gate::{self, DRIVER_GATE},
 };
 use crate::native::Grid;
@@ -40,6 +40,8 @@ pub(crate) struct Gpu {
     heap: HeapKind,
     /// Number of PEs that share this GPU.
     sharers: u32,
+    /// The architecture for which PTX is chosen, in place of the GPU's own.
+    arch: Option<Capability>,
     job: driver_gate::JobId,
 }
 
@@ -57,7 +59,12 @@ impl Gpu {
         let stream = Arc::new(Stream::new(&device)?);
         let copies = Arc::new(CopyEngine::new(&device)?);
         let idle = Mutex::default();
-        Ok(Self { device, stream, copies, idle, heap, sharers: sharers.max(1), job })
+        Ok(Self { device, stream, copies, idle, heap, sharers: sharers.max(1), arch: None, job })
+    }
+
+    /// Chooses PTX for this architecture, if one is given, in place of the GPU's own.
+    pub(crate) fn with_arch(self, arch: Option<Capability>) -> Self {
+        Self { arch, ..self }
     }
 
     fn device_memory(&self, bytes: u64) -> Result<Region> {
@@ -178,12 +185,12 @@ impl Machine for Gpu {
     }
 
     fn load(&self, ptx: &Ptx) -> Result<Code> {
-        let Ptx { name, image, omitted, code } = ptx;
-        if image.is_empty() {
+        let &Ptx { name, image: ptx, omitted, code } = ptx;
+        if ptx.is_empty() {
             let why = format!("there is no PTX of it: {omitted}");
             return Err(Error::Unavailable { what: format!("{name} on a GPU"), why });
         }
-        Ok(Code::Gpu(cuda::Module::load_kernels(&self.device, name, image, code)?))
+        Ok(Code::Gpu(cuda::Module::load_kernels(&self.device, &Image { name, ptx, code, arch: self.arch })?))
     }
 
     fn run(&self, step: KernelLaunch, patience: Duration) -> Result<()> {

@@ -6,6 +6,7 @@ use super::panics::{self, Call};
 use super::reader::{self, Statement};
 use super::symbol::readable;
 use super::{Function, Report, Rule, Violation};
+use crate::target::Target;
 
 /// Functions that the driver provides.
 const DRIVER_FUNCTIONS: [&str; 4] = ["vprintf", "malloc", "free", "__assertfail"];
@@ -20,6 +21,8 @@ type Position = (u32, u32, u32);
 #[derive(Default)]
 pub(super) struct Reading {
     pub(super) report: Report,
+    /// Whether only Hopper and newer GPUs run the module.
+    is_hopper: bool,
     bodies: Vec<Body>,
     /// Whether the current line belongs to the last body.
     is_inside: bool,
@@ -59,6 +62,11 @@ struct Found {
 }
 
 impl Reading {
+    /// Returns the state before the first statement of a module for `target`.
+    pub(super) fn new(target: &Target) -> Self {
+        Self { is_hopper: target.is_hopper(), ..Self::default() }
+    }
+
     /// Reads the next statement.
     pub(super) fn take(&mut self, statement: &Statement<'_>) {
         match statement {
@@ -99,6 +107,9 @@ impl Reading {
                 if !has(&SEMANTICS) || !has(&SCOPES) {
                     self.refuse(line, Rule::UnscopedAtomic(text.to_owned()));
                 }
+            }
+            Some("fence") if !self.is_hopper && matches!(parts.next(), Some("acquire" | "release")) => {
+                self.refuse(line, Rule::OneWayFence(text.to_owned()));
             }
             Some("bar" | "barrier") if parts.next() != Some("warp") => self.count(|f| f.barriers += 1),
             Some("ret") => {

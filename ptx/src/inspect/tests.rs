@@ -5,7 +5,7 @@ use super::*;
 /// Returns a module with one kernel `k` and this body.
 fn module(body: &str) -> String {
     format!(
-        ".version 8.6\n.target sm_90\n.address_size 64\n.visible .entry k(\n\t.param .u64 p\n)\n{{\n{body}\n\tret;\n}}\n"
+        ".version 8.6\n.target sm_75\n.address_size 64\n.visible .entry k(\n\t.param .u64 p\n)\n{{\n{body}\n\tret;\n}}\n"
     )
 }
 
@@ -29,11 +29,20 @@ fn reports_a_good_module() {
     );
     let ptx = format!("{ptx}.func helper()\n{{\n\tbarrier.sync 1;\n\tret;\n}}\n");
     let report = check(&ptx, &Target::default()).unwrap();
-    assert_eq!((report.isa, &*report.arch), ((8, 6), "sm_90"));
+    assert_eq!((report.isa, &*report.arch), ((8, 6), "sm_75"));
     let k = &report.entries["k"];
     assert_eq!((k.line, k.barriers, k.local_bytes), (4, 2, 128));
     assert_eq!(k.calls, ["helper"]);
     assert_eq!(report.functions["helper"].barriers, 1);
+}
+
+#[test]
+fn one_way_fences_need_hopper() {
+    let ptx = module("\t{ fence.release.gpu; }");
+    assert_eq!(rules(&ptx), [Rule::OneWayFence("fence.release.gpu".into())]);
+    let hopper = Target { arch: "sm_90".into(), ..Target::default() };
+    check(&ptx.replace("sm_75", "sm_90"), &hopper).unwrap();
+    check(&module("\tfence.acq_rel.gpu; // sm_90: fence.release.gpu;"), &Target::default()).unwrap();
 }
 
 #[test]
@@ -159,11 +168,11 @@ fn names_the_callers_of_functions_that_no_gpu_has() {
 fn checks_version_target_and_kernels() {
     let good = module("");
     assert_eq!(rules(&good.replace("8.6", "7.8")), [Rule::Isa(7, 8)]);
-    assert_eq!(rules(&good.replace("sm_90", "sm_80")), [Rule::Arch("sm_80".into())]);
-    assert_eq!(rules(".version 8.6\n.target sm_90\n"), [Rule::NoEntry]);
+    assert_eq!(rules(&good.replace("sm_75", "sm_80")), [Rule::Arch("sm_80".into())]);
+    assert_eq!(rules(".version 8.6\n.target sm_75\n"), [Rule::NoEntry]);
     assert_eq!(rules(""), [Rule::Arch(String::new()), Rule::Isa(0, 0), Rule::NoEntry]);
     let newer = check(&good.replace("8.6", "8.7"), &Target::default()).unwrap();
     assert_eq!(newer.isa, (8, 7));
-    let old = Target { arch: "sm_90".into(), isa: (7, 8) };
+    let old = Target { arch: "sm_75".into(), isa: (7, 8) };
     assert!(check(&good.replace("8.6", "7.8"), &old).is_err(), "doorbells need 8.2 whatever is asked for");
 }

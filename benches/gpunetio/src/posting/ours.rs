@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytemuck::Zeroable;
-use rushmem::cuda::{Device, DeviceBuffer, Function, Module, PinnedBuffer, Stream};
+use rushmem::cuda::{Device, DeviceBuffer, Function, Image, Module, PinnedBuffer, Stream};
 use rushmem::native::Grid;
 use rushmem_bench_kernels as kernels;
 use rushmem_device::SymSlice;
@@ -41,7 +41,10 @@ impl Ours {
         if ptx.image.is_empty() {
             return Err(Error::Missing(format!("there is no PTX of {}: {}", ptx.name, ptx.omitted)));
         }
-        let kernels = Module::load_kernels(device, ptx.name, ptx.image, ptx.code)?;
+        let kernels = Module::load_kernels(
+            device,
+            &Image { name: ptx.name, ptx: ptx.image, code: ptx.code, arch: None },
+        )?;
         let control = PinnedBuffer::new(device, size_of::<ControlPage>())?;
         Ok(Self { kernels, stream: Stream::new(device)?, control })
     }

@@ -1,0 +1,120 @@
+//! The text and the machine code of kernels, in the form for one GPU.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use crate::Error;
+
+/// A compute capability, major and minor.
+pub type Capability = (u32, u32);
+
+/// The kernels of a module, before they are loaded.
+#[derive(Clone, Copy, Debug)]
+pub struct Image<'a> {
+    /// The name for errors.
+    pub name: &'a str,
+    /// The PTX.
+    pub ptx: &'a str,
+    /// Machine code of the same kernels; may be empty. Only one GPU architecture can run it.
+    pub code: &'a [u8],
+    /// The architecture for which the PTX is chosen, in place of the GPU's own. It also excludes the machine code.
+    pub arch: Option<Capability>,
+}
+
+/// The mark between an instruction for all GPUs and its replacement for Hopper and newer. `rushmem-ptx` writes it.
+const HOPPER_MARK: &str = " // sm_90: ";
+
+/// Hopper.
+const HOPPER: Capability = (9, 0);
+
+impl<'a> Image<'a> {
+    /// Returns the PTX for a GPU of this capability. Hopper and newer get one-way fences, which older GPUs lack.
+    ///
+    /// # Errors
+    /// - [`Error::OldGpu`] if the PTX is for newer GPUs only
+    pub(crate) fn text(&self, gpu: Capability) -> Result<Cow<'a, str>, Error> {
+        let gpu = self.arch.unwrap_or(gpu);
+        let wanted = target(self.ptx);
+        if wanted.is_some_and(|wanted| wanted > gpu) {
+            let wanted = wanted.unwrap_or_default();
+            return Err(Error::OldGpu { module: self.name.to_owned(), wanted, found: gpu });
+        }
+        if gpu < HOPPER || !self.ptx.contains(HOPPER_MARK) {
+            return Ok(Cow::Borrowed(self.ptx));
+        }
+        let newest = |line: &'a str| line.split_once(HOPPER_MARK).map_or(line, |(_, hopper)| hopper);
+        Ok(Cow::Owned(self.ptx.lines().flat_map(|line| [newest(line), "\n"]).collect()))
+    }
+
+    /// Returns the machine code, unless the PTX for another architecture is wanted.
+    pub(crate) fn code(&self) -> &'a [u8] {
+        if self.arch.is_some() { &[] } else { self.code }
+    }
+}
+
+/// Returns the oldest capability that the PTX is for: `(7, 5)` for `.target sm_75`.
+fn target(ptx: &str) -> Option<Capability> {
+    let line = ptx.lines().find_map(|line| line.strip_prefix(".target sm_"))?;
+    let digits = line.split(|c: char| !c.is_ascii_digit()).next()?;
+    let number: u32 = digits.parse().ok()?;
+    Some((number / 10, number % 10))
+}
+
+/// Returns the number of parameters of each kernel in a PTX text, by name.
+pub fn ptx_kernels(ptx: &str) -> HashMap<String, usize> {
+    ptx.split(".visible .entry ")
+        .skip(1)
+        .filter_map(|text| {
+            let (name, rest) = text.split_once('(')?;
+            let (parameters, _) = rest.split_once(')')?;
+            Some((name.trim().to_owned(), parameters.matches(".param").count()))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: &str = ".version 8.6\n.target sm_75 // sm_90: .target sm_90\n\tfence.acq_rel.gpu; // sm_90: fence.release.gpu;\n";
+
+    fn image(arch: Option<Capability>) -> Image<'static> {
+        Image { name: "k", ptx: ALL, code: b"code", arch }
+    }
+
+    #[test]
+    fn only_hopper_and_newer_get_one_way_fences() {
+        for old in [(7, 5), (8, 0), (8, 9)] {
+            assert_eq!(image(None).text(old).unwrap(), ALL);
+        }
+        for new in [(9, 0), (10, 0), (12, 0)] {
+            assert_eq!(image(None).text(new).unwrap(), ".version 8.6\n.target sm_90\nfence.release.gpu;\n");
+        }
+    }
+
+    #[test]
+    fn a_wanted_architecture_replaces_that_of_the_gpu() {
+        assert_eq!(image(Some((8, 0))).text((9, 0)).unwrap(), ALL);
+        assert_eq!((image(None).code(), image(Some((8, 0))).code()), (&b"code"[..], &b""[..]));
+    }
+
+    #[test]
+    fn refuses_older_gpus() {
+        let error = image(None).text((7, 0)).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "the kernels of k are for GPUs of sm_75 and newer, but this GPU is sm_70. Use a newer GPU, build the \
+             kernels for older ones (rushmem_ptx::Builder::arch), or set RUSHMEM_DEVICE=native"
+        );
+        let newest = Image { ptx: ".target sm_100a\n", ..image(None) };
+        assert!(newest.text((9, 0)).is_err() && newest.text((10, 0)).is_ok());
+    }
+
+    #[test]
+    fn finds_kernels_and_counts_their_parameters() {
+        let ptx = ".visible .func f(.param .b32 x)\n.visible .entry a()\n{}\n.visible .entry b (\n\t.param .align 8 .b8 \
+                   b_param_0[88],\n\t.param .u32 b_param_1\n)\n{}";
+        let found = ptx_kernels(ptx);
+        assert_eq!((found.len(), found["a"], found["b"]), (2, 0, 2));
+    }
+}
