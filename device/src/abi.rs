@@ -12,7 +12,7 @@ use core::mem::{offset_of, size_of};
 pub const MAGIC: u32 = u32::from_be_bytes(*b"RUSH");
 
 /// The version of the layout's meaning. It counts incompatible changes that the layout hash cannot see.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// A hash of the sizes and offsets below. Host and kernel agree on it if they were built from one layout.
 pub const LAYOUT: u64 = layout_hash();
@@ -503,6 +503,36 @@ pub mod reserved {
     }
 }
 
+/// Kinds of collective calls, as call hashes carry them in the bits from [`SHIFT`](call_kind::SHIFT) on.
+pub mod call_kind {
+    /// Lowest bit of the kind in a call hash.
+    pub const SHIFT: u32 = 27;
+    /// `barrier` and `sync`.
+    pub const SYNC: u32 = 1;
+    /// `broadcast`.
+    pub const BROADCAST: u32 = 2;
+    /// `fcollect`.
+    pub const FCOLLECT: u32 = 3;
+    /// `collect`.
+    pub const COLLECT: u32 = 4;
+    /// `alltoall`.
+    pub const ALLTOALL: u32 = 5;
+    /// `alltoalls`.
+    pub const ALLTOALLS: u32 = 6;
+    /// `alltoallv`.
+    pub const ALLTOALLV: u32 = 7;
+    /// `reduce`.
+    pub const REDUCE: u32 = 8;
+    /// `reduce_scatter`.
+    pub const REDUCE_SCATTER: u32 = 9;
+    /// `scan`.
+    pub const SCAN: u32 = 10;
+    /// A later check-in of the same call.
+    pub const STEP: u32 = 11;
+    /// A call whose member has found its own arguments wrong.
+    pub const WRONG: u32 = 15;
+}
+
 /// Error records in a control page. Later errors are counted, not kept.
 pub const RECORDS: usize = 16;
 
@@ -558,7 +588,8 @@ pub struct ErrorRecord {
     pub file_len: u32,
     /// Value found: of a word, an offset or a count, depending on `code`.
     pub found: u64,
-    /// Value wanted.
+    /// Value wanted. For a mismatch of collective calls: the call hash of this PE in the upper half and the hash of the
+    /// peer in the lower half, or 0.
     pub wanted: u64,
     /// Heap offset concerned; `u64::MAX` if none.
     pub offset: u64,

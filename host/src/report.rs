@@ -3,7 +3,7 @@
 use std::fmt;
 
 use rushmem_device::Error as Code;
-use rushmem_device::abi::{ControlPage, ErrorRecord, RECORDS};
+use rushmem_device::abi::{ControlPage, ErrorRecord, RECORDS, call_kind};
 use rushmem_mlx5::{Opcode, Syndrome};
 
 /// An error that a call in a kernel met and recorded.
@@ -252,16 +252,36 @@ impl DeviceError {
         }
     }
 
+    /// Writes how the collective calls of two PEs differ, from their call hashes.
+    fn fmt_mismatch(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (one, other) = (self.record.peer, self.record.found);
+        let [their_kind, my_kind] = [self.record.wanted as u32, (self.record.wanted >> 32) as u32]
+            .map(|hash| hash >> call_kind::SHIFT);
+        match (call_name(their_kind), call_name(my_kind)) {
+            (_, Some(mine)) if their_kind == call_kind::WRONG => write!(
+                f,
+                "PE {one} gave wrong arguments to its collective call of the team, and PE {other} called {mine}"
+            ),
+            (Some(theirs), Some(mine)) if theirs != mine => write!(
+                f,
+                "PE {one} and PE {other} made different collective calls of the team: {theirs} and {mine}"
+            ),
+            (Some(call), Some(_)) => {
+                write!(f, "PE {one} and PE {other} gave different arguments to {call} of the team")
+            }
+            _ => write!(
+                f,
+                "PE {one} and PE {other} made different collective calls of the team, or gave different arguments"
+            ),
+        }
+    }
+
     /// Writes an error of a team.
     fn fmt_team(&self, code: Code, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let r = &self.record;
         match code {
             Code::BadTeam => f.write_str("the handle names no team, or a destroyed one"),
-            Code::TeamMismatch => write!(
-                f,
-                "PE {} and PE {} made different collective calls of the team, or gave different arguments",
-                r.peer, r.found
-            ),
+            Code::TeamMismatch => self.fmt_mismatch(f),
             Code::TeamFailed => write!(
                 f,
                 "an earlier collective call of the team failed half way (code {}), and left its members out of step",
@@ -270,6 +290,24 @@ impl DeviceError {
             _ => f.write_str("another group of this PE is in a collective call of the team"),
         }
     }
+}
+
+/// Returns the name of a kind of collective call.
+fn call_name(kind: u32) -> Option<&'static str> {
+    Some(match kind {
+        call_kind::SYNC => "a barrier or sync",
+        call_kind::BROADCAST => "broadcast",
+        call_kind::FCOLLECT => "fcollect",
+        call_kind::COLLECT => "collect",
+        call_kind::ALLTOALL => "alltoall",
+        call_kind::ALLTOALLS => "alltoalls",
+        call_kind::ALLTOALLV => "alltoallv",
+        call_kind::REDUCE => "reduce",
+        call_kind::REDUCE_SCATTER => "reduce_scatter",
+        call_kind::SCAN => "scan",
+        call_kind::STEP => "a later step of a call",
+        _ => return None,
+    })
 }
 
 impl fmt::Display for DeviceError {

@@ -8,6 +8,7 @@
 use bytemuck::Pod;
 
 use super::element::{is_defined, log_size};
+pub(super) use crate::abi::call_kind as kind;
 use crate::abi::{TeamDesc, team_words};
 use crate::arch;
 use crate::ctx::Ctx;
@@ -15,7 +16,7 @@ use crate::error::{Detail, Error, Result, Site, length_mismatch, record};
 use crate::heap::SymSlice;
 
 /// The call hash of a member with wrong arguments.
-pub(super) const WRONG: u32 = u32::MAX >> 1;
+pub(super) const WRONG: u32 = kind::WRONG << kind::SHIFT;
 
 /// A range of the symmetric heap: offset and length in bytes.
 pub(super) type Span = (u64, u64);
@@ -26,23 +27,9 @@ pub(super) fn span_of<T: Pod>(object: SymSlice<T>) -> Span {
     (object.offset(), object.bytes())
 }
 
-/// Numbers that identify collective calls in call hashes.
-pub(super) mod kind {
-    pub(in crate::coll) const SYNC: u32 = 1;
-    pub(in crate::coll) const BROADCAST: u32 = 2;
-    pub(in crate::coll) const FCOLLECT: u32 = 3;
-    pub(in crate::coll) const COLLECT: u32 = 4;
-    pub(in crate::coll) const ALLTOALL: u32 = 5;
-    pub(in crate::coll) const ALLTOALLS: u32 = 6;
-    pub(in crate::coll) const ALLTOALLV: u32 = 7;
-    pub(in crate::coll) const REDUCE: u32 = 8;
-    pub(in crate::coll) const REDUCE_SCATTER: u32 = 9;
-    pub(in crate::coll) const SCAN: u32 = 10;
-    /// A later check-in of the same call.
-    pub(in crate::coll) const STEP: u32 = 11;
-}
-
 /// Returns the 31-bit hash of call `kind` with these arguments, on the team with this generation. It never is [`WRONG`].
+///
+/// The hash contains the kind, so that the record of a mismatch can name both calls.
 #[inline(always)]
 pub(super) fn call_hash(generation: u32, kind: u32, arguments: [u64; 4]) -> u32 {
     let [a, b, c, d] = arguments;
@@ -53,7 +40,7 @@ pub(super) fn call_hash(generation: u32, kind: u32, arguments: [u64; 4]) -> u32 
         .wrapping_add(b.wrapping_mul(0x94d0_49bb_1331_11eb))
         .wrapping_add(c.wrapping_mul(0xd6e8_feb8_6659_fd93))
         .wrapping_add(d.wrapping_mul(0xff51_afd7_ed55_8ccd));
-    ((sum >> 33) as u32).min(WRONG - 1)
+    kind << kind::SHIFT | (sum >> (64 - kind::SHIFT)) as u32
 }
 
 /// Checks that both objects lie in symmetric memory and do not overlap. They may overlap if `src` begins at `may`.

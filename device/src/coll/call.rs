@@ -359,7 +359,8 @@ fn check_in<S: Sharing>(
     // Earlier stores of the group become visible to members that read afterwards.
     Sys::fence();
     let call_hash = if mine.is_err() { WRONG } else { call_hash };
-    let known = if n <= MAX_DIRECT || ctx.p2p_heaps() {
+    let direct = n <= MAX_DIRECT || ctx.p2p_heaps();
+    let known = if direct {
         check_in_direct(&ctx, desc, words, number, call_hash, site)?
     } else {
         check_in_by_rounds(&ctx, desc, words, number, call_hash, site)?
@@ -371,8 +372,14 @@ fn check_in<S: Sharing>(
     let (one, other) = (known >> 15 & 0x7fff, known & 0x7fff);
     // Report the other member as the one that differs.
     let (one, other) = if one == me { (other, one) } else { (one, other) };
+    let mut hashes = 0;
+    if direct {
+        let at = ctx.address::<u64>(words + check_in_word(number, n, one));
+        // SAFETY: an aligned word of the runtime in this PE's heap, which its member writes next two check-ins later.
+        hashes = (call_hash as u64) << 32 | unsafe { Sys::load_relaxed(at) } as u32 as u64;
+    }
     let d =
-        Detail { peer: pe_of(desc, one), found: pe_of(desc, other) as u64, wanted: number, ..Detail::NONE };
+        Detail { peer: pe_of(desc, one), found: pe_of(desc, other) as u64, wanted: hashes, ..Detail::NONE };
     Err(ctx.fail(Error::TeamMismatch, d))
 }
 

@@ -61,6 +61,8 @@ pub(super) struct Mismatch {
     /// The number of members, and this member.
     pub(super) members: (u32, u32),
     pub(super) number: u64,
+    /// The call hash of this member.
+    pub(super) call_hash: u32,
     /// The first member that this lane saw differ or not come; `u32::MAX` if none.
     pub(super) odd: u32,
     /// The error code of the wait, or 0, and the word found.
@@ -83,11 +85,12 @@ outlined! {
             pes: (u32, u32),
             members: (u32, u32),
             number: u64,
+            call_hash: u32,
             odd: u32,
             found: (u32, u64),
         }
     ) -> Result {
-        let Mismatch { state, desc, words, pes, members: (n, me), number, odd, found: (how, found) } = m;
+        let Mismatch { state, desc, words, pes, members: (n, me), number, call_hash, odd, found: (how, found) } = m;
         let timed_out = leaders.any(how != 0);
         if leaders.any(how == Error::Aborted as u32) {
             return Err(Error::Aborted);
@@ -106,7 +109,8 @@ outlined! {
             let d = if timed_out {
                 Detail { peer, found: found >> 32, wanted: number as u32 as u64, offset, ..Detail::NONE }
             } else {
-                Detail { peer, found: pe(me) as u64, wanted: number, ..Detail::NONE }
+                let hashes = (call_hash as u64) << 32 | found as u32 as u64;
+                Detail { peer, found: pe(me) as u64, wanted: hashes, ..Detail::NONE }
             };
             let _ = record(state, error, d, site);
         }

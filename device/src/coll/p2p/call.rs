@@ -288,6 +288,7 @@ impl<G: Group> P2pCall<G> {
             pes: self.pes,
             members: (self.n, self.me),
             number: self.number,
+            call_hash: self.call_hash,
             odd,
             found: (how, heard),
         };

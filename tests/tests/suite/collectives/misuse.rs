@@ -58,21 +58,42 @@ fn a_differing_member_is_named_and_the_team_stays_usable() {
                     assert_eq!(pe.read(dst)?, good);
                     pe.write(dst, &vec![0; 4 * n])?;
                     pe.host_sync()?;
-                    all.push((peer, found as u32, text));
+                    all.push((peer, found as u32, differ(common, other, me == odd), text));
                 }
                 Ok(all)
             });
             for (me, told) in (0..).zip(told) {
-                for (one, other, text) in told {
+                for (one, other, differ, text) in told {
                     // The error names two that differ: one of them is the odd one.
                     assert!([one, other].contains(&odd), "odd {odd}, to {me}: {text}");
-                    let wanted = format!(
-                        "PE {me}: PE {one} and PE {other} made different collective calls of the team, or \
-                         gave different arguments, at "
-                    );
+                    let wanted = format!("PE {me}: PE {one} and PE {other} {differ}, at ");
                     assert!(text.starts_with(&wanted), "{text}");
                 }
             }
+        }
+    }
+}
+
+/// Returns how two calls differ, in the words of the error. The odd member made the call `other`, and the error names
+/// the call of the peer first.
+fn differ(common: Disagreement, other: Disagreement, at_odd: bool) -> String {
+    use Disagreement::*;
+    let call = |which| match which {
+        Broadcast | OtherRoot => "broadcast",
+        Sum | Largest | Fewer | OtherType => "reduce",
+        Sync => "a barrier or sync",
+        Fcollect => "fcollect",
+        Collect => "collect",
+        Alltoall => "alltoall",
+        Scan => "scan",
+        ScatteredSum => "reduce_scatter",
+        other => unreachable!("{other:?} is not among the cases"),
+    };
+    match (call(common), call(other)) {
+        (one, same) if one == same => format!("gave different arguments to {one} of the team"),
+        (common, other) => {
+            let (theirs, mine) = if at_odd { (common, other) } else { (other, common) };
+            format!("made different collective calls of the team: {theirs} and {mine}")
         }
     }
 }
