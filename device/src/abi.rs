@@ -529,7 +529,7 @@ pub mod call_kind {
     pub const SCAN: u32 = 10;
     /// A later check-in of the same call.
     pub const STEP: u32 = 11;
-    /// A call whose member has found its own arguments wrong.
+    /// A call with wrong arguments of its own member.
     pub const WRONG: u32 = 15;
 }
 
