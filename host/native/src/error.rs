@@ -84,7 +84,10 @@ pub enum Error {
         message: String,
     },
     /// The launch ran longer than [`Options::time_limit`](super::Options::time_limit).
-    #[error("the kernel did not end within {limit:?}\n{report}")]
+    #[error(
+        "the kernel did not end within {limit:?}; check its loops, or raise RUSHMEM_KERNEL_LIMIT (none for kernels \
+         that run on)\n{report}"
+    )]
     TimeLimit {
         /// The limit.
         limit: Duration,

@@ -13,6 +13,7 @@ use corosensei::{Coroutine, CoroutineResult, Yielder};
 use rushmem_device::arch::{self, Lane};
 
 use crate::Grid;
+use crate::overflow::{self, LaneStack};
 
 /// The reason why a lane suspends.
 pub(crate) enum Request {
@@ -131,11 +132,12 @@ impl Lane for Handle {
 pub(crate) struct Routine<'a> {
     coroutine: Coroutine<Answer, (Request, Site), (), DefaultStack>,
     handle: Rc<Handle>,
+    place: LaneStack,
     borrows: PhantomData<&'a ()>,
 }
 
 impl<'a> Routine<'a> {
-    pub(crate) fn new(stack: DefaultStack, handle: Handle, kernel: Kernel<'a>) -> Self {
+    pub(crate) fn new(stack: DefaultStack, handle: Handle, place: LaneStack, kernel: Kernel<'a>) -> Self {
         let handle = Rc::new(handle);
         let lane = Rc::clone(&handle);
         let body = move |yielder: &LaneYielder, _: Answer| {
@@ -144,12 +146,13 @@ impl<'a> Routine<'a> {
         };
         // SAFETY: the body borrows data for 'a, and the field `borrows` keeps this routine from outliving 'a.
         let coroutine = unsafe { Coroutine::with_stack_unchecked(stack, body) };
-        Self { coroutine, handle, borrows: PhantomData }
+        Self { coroutine, handle, place, borrows: PhantomData }
     }
 
     /// Runs the lane until it suspends, or until it ends (`None`). Propagates a panic of the lane.
     pub(crate) fn resume(&mut self, answer: Answer) -> Option<(Request, Site)> {
-        match arch::enter(&*self.handle, || self.coroutine.resume(answer)) {
+        let resume = || arch::enter(&*self.handle, || self.coroutine.resume(answer));
+        match overflow::enter(&self.place, resume) {
             CoroutineResult::Yield(request) => Some(request),
             CoroutineResult::Return(()) => None,
         }

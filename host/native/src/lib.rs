@@ -14,6 +14,7 @@
 mod block;
 mod error;
 mod lane;
+mod overflow;
 mod pool;
 mod report;
 mod rest;
@@ -27,9 +28,9 @@ use std::cell::Cell;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rushmem_base::{cores, pes_per_core};
+use rushmem_base::cores;
 use rushmem_device::arch::Lane;
 
 pub use error::Error;
@@ -41,7 +42,8 @@ pub use wait_channel::WaitChannel;
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Stack size of each lane in bytes, rounded up to whole pages. Memory is used page by page. Stacks are kept for
-    /// later launches. A stack overflow hits a guard page and ends the process with a segmentation fault.
+    /// later launches. A stack overflow hits a guard page and ends the process with a segmentation fault, after a line
+    /// that names the lane.
     pub stack_bytes: usize,
     /// Number of workers, including the calling thread; by default one for each core.
     pub workers: Option<NonZeroUsize>,
@@ -52,11 +54,23 @@ pub struct Options {
     pub sharers: u32,
     /// Channel of the PE. Waiting lanes otherwise find changes of memory by looking again.
     pub channel: Option<Arc<WaitChannel>>,
+    /// The PE that launches the kernel, for messages.
+    pub pe: Option<u32>,
+    /// The name of the kernel, for messages.
+    pub kernel: Option<&'static str>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { stack_bytes: 1024 * 1024, workers: None, time_limit: None, sharers: 1, channel: None }
+        Self {
+            stack_bytes: 1024 * 1024,
+            workers: None,
+            time_limit: None,
+            sharers: 1,
+            channel: None,
+            pe: None,
+            kernel: None,
+        }
     }
 }
 
@@ -104,9 +118,7 @@ fn launch_lanes(grid: Grid, options: &Options, kernel: &(dyn Fn(&dyn Lane) + Syn
     }
     let wanted = options.workers.map(|workers| u32::try_from(workers.get()).unwrap_or(u32::MAX));
     let workers = wanted.unwrap_or_else(cores).min(grid.blocks);
-    let deadline = options.time_limit.map(|limit| (limit, Instant::now() + limit));
-    let rest = rest::Rest::new(pes_per_core(options.sharers), options.channel.as_deref());
-    let launch = worker::Launch::new(grid, workers, options.stack_bytes, deadline, rest, kernel);
+    let launch = worker::Launch::new(grid, workers, options, kernel);
     pool::share_out(workers as usize - 1, &|| in_kernel(|| launch.run()));
     launch.into_result()
 }

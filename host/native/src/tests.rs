@@ -502,7 +502,8 @@ fn the_time_limit_ends_a_launch_with_a_report() {
     assert!(begin.elapsed() < Duration::from_secs(10));
     assert_eq!(
         text(&error.unwrap_err()),
-        "the kernel did not end within 30ms\n  \
+        "the kernel did not end within 30ms; check its loops, or raise RUSHMEM_KERNEL_LIMIT (none for kernels that run \
+         on)\n  \
          block 0: lanes 0-39 at HERE (spin), lanes 40-63 exited\n  \
          block 1: lanes 0-39 at HERE (spin), lanes 40-63 exited"
     );

@@ -6,12 +6,15 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use corosensei::stack::Stack;
+
 use crate::block::{Block, Queue, Turn};
 use crate::lane::{Handle, Kernel, Routine, Shared};
+use crate::overflow::{self, LaneStack};
 use crate::rest::Rest;
 use crate::stack::{STORE, Stacks};
-use crate::{Error, Grid, Report};
-use rushmem_base::lock;
+use crate::{Error, Grid, Options, Report};
+use rushmem_base::{lock, pes_per_core};
 
 /// Time after which a worker with only spinning lanes takes further blocks beyond its share.
 const TAKE_OVER: Duration = Duration::from_micros(200);
@@ -22,6 +25,8 @@ const CLOCK_EVERY: u32 = 256;
 /// State that the workers of one launch share.
 pub(crate) struct Launch<'a> {
     grid: Grid,
+    /// The PE and the kernel, for messages.
+    name: (Option<u32>, Option<&'static str>),
     stack_bytes: usize,
     deadline: Option<(Duration, Instant)>,
     rest: Rest<'a>,
@@ -36,21 +41,29 @@ pub(crate) struct Launch<'a> {
 }
 
 impl<'a> Launch<'a> {
-    pub(crate) fn new(
-        grid: Grid,
-        workers: u32,
-        stack_bytes: usize,
-        deadline: Option<(Duration, Instant)>,
-        rest: Rest<'a>,
-        kernel: Kernel<'a>,
-    ) -> Self {
+    pub(crate) fn new(grid: Grid, workers: u32, options: &'a Options, kernel: Kernel<'a>) -> Self {
+        let deadline = options.time_limit.and_then(|limit| Some((limit, Instant::now().checked_add(limit)?)));
+        let rest = Rest::new(pes_per_core(options.sharers), options.channel.as_deref());
         let share = grid.blocks.div_ceil(workers);
         let (next, stop, failure) = (AtomicU32::new(0), AtomicBool::new(false), Mutex::new(None));
-        Self { grid, stack_bytes, deadline, rest, kernel, next, share, stop, failure }
+        let name = (options.pe, options.kernel);
+        Self {
+            grid,
+            name,
+            stack_bytes: options.stack_bytes,
+            deadline,
+            rest,
+            kernel,
+            next,
+            share,
+            stop,
+            failure,
+        }
     }
 
     /// Runs one worker until no block is left.
     pub(crate) fn run(&self) {
+        overflow::prepare();
         let mut worker = Worker {
             launch: self,
             blocks: Vec::new(),
@@ -162,8 +175,11 @@ impl Worker<'_> {
             Some(routine) => routine,
             None => {
                 let stack = self.stacks.take()?;
-                let handle = Handle::new(self.launch.grid, block.index(), thread, Rc::clone(shared));
-                entry.insert(Routine::new(stack, handle, self.launch.kernel))
+                let Launch { grid, name: (pe, kernel), stack_bytes: bytes, .. } = *self.launch;
+                let handle = Handle::new(grid, block.index(), thread, Rc::clone(shared));
+                let guard = stack.limit().get();
+                let place = LaneStack { pe, kernel, block: block.index(), thread, bytes, guard };
+                entry.insert(Routine::new(stack, handle, place, self.launch.kernel))
             }
         };
         let answer = block.answer(thread);

@@ -4,7 +4,6 @@
 mod queue;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use cudarc::driver::CudaStream;
 use rushmem_base::{cores, pes_per_core};
@@ -109,7 +108,7 @@ impl Machine for Native {
         Ok(Code::Native)
     }
 
-    fn run(&self, step: KernelLaunch, _: Duration) -> Result<()> {
+    fn run(&self, step: KernelLaunch) -> Result<()> {
         run(&step, &self.options)
     }
 
@@ -137,8 +136,9 @@ impl Machine for Native {
 
 /// Runs a kernel on the calling thread and others.
 fn run(step: &KernelLaunch, options: &Options) -> Result<()> {
+    let options = Options { pe: Some(step.ctx.pe), kernel: Some(step.call.name()), ..options.clone() };
     // SAFETY: the PE keeps the memory at the addresses of the context, and the launch keeps its segment table.
-    Ok(native::launch(step.grid, options, || unsafe { step.call.run_native(&step.ctx) })?)
+    Ok(native::launch(step.grid, &options, || unsafe { step.call.run_native(&step.ctx) })?)
 }
 
 /// A mapping of a page at its own address.

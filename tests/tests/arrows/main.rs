@@ -70,7 +70,7 @@ const RESTRICTED: &[(&str, &[&str])] = &[
     ("rushmem-macros", &["proc-macro2", "quote", "syn"]),
     ("rushmem-base", &[]),
     ("rushmem-config", &["serde", "sha2", "thiserror", "toml"]),
-    ("rushmem-native", &["corosensei", "thiserror", "tracing"]),
+    ("rushmem-native", &["corosensei", "libc", "thiserror", "tracing"]),
     ("rushmem-cuda", &["cudarc", "libc", "serde", "thiserror", "tracing"]),
     ("rushmem-runtime-kernels", &[]),
     ("rushmem-example-kernels", &[]),
