@@ -82,6 +82,19 @@ pub enum Error {
         /// The number of blocks that can run at once there.
         room: u32,
     },
+    /// A kernel ran for longer than the setting `kernel_limit`.
+    #[error(
+        "PE {pe}: {kernel} did not end within {limit:?}; check its loops, or raise RUSHMEM_KERNEL_LIMIT (none for \
+         kernels that run on)"
+    )]
+    KernelLimit {
+        /// The PE that ran the kernel.
+        pe: u32,
+        /// The name of the kernel, and the place of its launch.
+        kernel: String,
+        /// The limit.
+        limit: std::time::Duration,
+    },
     /// A call of CUDA failed.
     #[error(transparent)]
     Cuda(#[from] crate::cuda::Error),

@@ -13,6 +13,7 @@ use crate::machine::{Gpu, Machine, Native, available_memory};
 use crate::modules::Modules;
 use crate::nics::Nics;
 use crate::queues::Shape;
+use crate::watchdog::kernel_limit;
 use crate::{Error, Pe, Ptx, Result, deadlines, log, native, ptx};
 
 /// The kernels of the operations that the host initiates.
@@ -325,6 +326,7 @@ impl ProcessResources {
             stack_bytes: config.native_stack.0 as usize,
             workers: std::num::NonZeroUsize::new(config.native_workers as usize),
             sharers: self.on_node,
+            time_limit: kernel_limit(config),
             ..Default::default()
         };
         Ok(Arc::new(Native::new(options)))

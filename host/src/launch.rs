@@ -1,11 +1,14 @@
 //! Launches of the application's kernels: on the PE's own stream, or on all PEs together.
 #![allow(unsafe_code, reason = "`Pe::launch_with` relies on a context of the caller")]
 
+use std::panic::Location;
+
 use rushmem_device::abi::CtxParts;
 use rushmem_device::kernel::Call;
 
 use crate::launch_queue::{LaunchId, LaunchResources, check_grid};
 use crate::machine::{Event, Grid};
+use crate::watchdog::Launched;
 use crate::{Error, Pe, Result};
 
 /// A launch of a kernel, which runs or is queued. [`Pe::launch`] creates it.
@@ -31,6 +34,7 @@ impl Launch<'_> {
     /// - [`Error::Unrecorded`] or [`Error::Poisoned`] if the kernel failed without a record.
     /// - [`Error::NotRun`] if a kernel launched before it has failed.
     /// - [`Error::PeerLost`] if it was ended because a PE died.
+    /// - [`Error::KernelLimit`] if it ran for longer than the setting `kernel_limit`.
     /// - [`Error::Cuda`] or [`Error::Native`] if the machine could not run it.
     pub fn wait(mut self) -> Result<()> {
         self.end()
@@ -63,6 +67,10 @@ impl Pe {
     /// any number of blocks. If blocks wait for each other, or for kernels of other PEs, all blocks must run at once.
     /// [`Pe::launch_collective`] checks this.
     ///
+    /// # Long kernels
+    /// A kernel that runs for longer than the setting `kernel_limit` (1 h by default) ends the job, and `kernel_warning`
+    /// logs it before. Set `kernel_limit=none` for a kernel that runs as long as the application.
+    ///
     /// # Kernels that run at the same time on a GPU
     /// A multiprocessor that runs blocks starts no block that needs another division of its L1 cache. While kernels
     /// wait on all multiprocessors, only kernels without shared memory can start beside them, such as the runtime's.
@@ -81,6 +89,7 @@ impl Pe {
     /// // The host may work here.
     /// launch.wait()?;
     /// ```
+    #[track_caller]
     pub fn launch(&self, grid: Grid, call: Call) -> Result<Launch<'_>> {
         let (ctx, needs) = self.launch_context(&call)?;
         self.begin(ctx, needs, grid, call)
@@ -94,14 +103,17 @@ impl Pe {
     /// # Safety
     /// The rules of [`Ctx::from_parts`](rushmem_device::Ctx::from_parts) hold until the launch ends.
     #[doc(hidden)]
+    #[track_caller]
     pub unsafe fn launch_with(&self, ctx: CtxParts, grid: Grid, call: Call) -> Result<Launch<'_>> {
         let (_, needs) = self.launch_context(&call)?;
         self.begin(ctx, needs, grid, call)
     }
 
+    #[track_caller]
     fn begin(&self, ctx: CtxParts, needs: LaunchResources, grid: Grid, call: Call) -> Result<Launch<'_>> {
         let own = &self.launch_queues().own;
-        let launch_id = own.launch(self, (ctx, needs), call.name(), grid, call)?;
+        let launched = Launched { name: call.name(), site: Some(Location::caller()) };
+        let launch_id = own.launch(self, (ctx, needs), launched, grid, call)?;
         Ok(Launch { pe: self, running: Some((launch_id, own.mark()?)) })
     }
 
@@ -110,6 +122,7 @@ impl Pe {
     /// # Errors
     /// - The errors of [`Pe::launch`].
     /// - The errors of [`Launch::wait`].
+    #[track_caller]
     pub fn run(&self, grid: Grid, call: Call) -> Result<()> {
         self.launch(grid, call)?.wait()
     }
@@ -126,6 +139,7 @@ impl Pe {
     /// - [`Error::Mismatch`] if PEs launch different kernels.
     /// - [`Error::Bootstrap`] if a PE does not come.
     /// - The errors of [`Pe::launch`]. If only one PE fails, the other PEs wait for it and end with an error.
+    #[track_caller]
     pub fn launch_collective(&self, grid: Grid, call: Call) -> Result<Launch<'_>> {
         let name = call.name();
         let rooms = self.rooms("launch_collective", &call, grid)?;

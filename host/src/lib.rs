@@ -112,6 +112,7 @@ mod report;
 mod status;
 mod survey;
 mod teams;
+mod watchdog;
 
 pub use rushmem_bootstrap as bootstrap;
 pub use rushmem_config as config;

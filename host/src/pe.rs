@@ -13,7 +13,6 @@ mod start;
 mod teams;
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use bytemuck::{Pod, Zeroable};
 use rushmem_base::lock;
@@ -32,6 +31,7 @@ use crate::p2p::{PeerMap, PeerRoute};
 use crate::queues::{QpInfo, Service, StateMap};
 use crate::report::{DeviceError, recorded};
 use crate::teams::Teams;
+use crate::watchdog::Watchdog;
 use crate::{Error, Result};
 
 pub use self::kernels::Kernels;
@@ -84,6 +84,7 @@ pub struct Pe {
     pub(crate) teams: Teams,
     pub(crate) contexts: Contexts,
     lost: Lost,
+    watchdog: Arc<Watchdog>,
     machine: Arc<dyn Machine>,
     bootstrap: Arc<dyn Bootstrap>,
     config: Config,
@@ -358,12 +359,6 @@ impl Pe {
 
     pub(crate) fn machine_ref(&self) -> &dyn Machine {
         &*self.machine
-    }
-
-    /// Returns the time after which the host gives up a running kernel. It is long, because every call in a kernel has
-    /// its own deadline, and a kernel may make many calls.
-    pub(crate) fn launch_timeout(&self) -> Duration {
-        self.config.timeout.saturating_mul(1000)
     }
 
     /// Takes the errors that kernels have recorded since the last call.

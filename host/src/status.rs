@@ -144,7 +144,7 @@ impl Error {
                 Status::Nic
             }
             Error::Memory(_) => Status::Internal,
-            Error::Absent { .. } => Status::Timeout,
+            Error::Absent { .. } | Error::KernelLimit { .. } => Status::Timeout,
             Error::PeerLost(_) => Status::PeerLost,
             Error::Thread(_) => Status::System,
             Error::App(_) | Error::Panic(_) => Status::Application,

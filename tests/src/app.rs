@@ -8,7 +8,8 @@ use rushmem::{Error, Job, Operations, Pe};
 use rushmem_device::Signal;
 use rushmem_doctor::{Host, examine, probe};
 use rushmem_test_kernels::{
-    add_everywhere, end_the_job, send_to_all, small_puts, store_everywhere, store_marks, wait_for_ever,
+    add_everywhere, end_the_job, endless, recurse, send_to_all, small_puts, store_everywhere, store_marks,
+    wait_for_ever,
 };
 
 use crate::files::Files;
@@ -22,6 +23,7 @@ const THREADS: usize = 128;
 /// - `ring`, `qps`, `p2p`: each PE communicates with the others and prints the result.
 /// - `wait`: all PEs wait for a signal in a kernel. `store`: they then store to each other's memory.
 /// - `exit PE`: like `wait`, but the given PE exits with code 3.
+/// - `endless BODY`: PE 0 runs a kernel that never ends, and each other PE fails. `recurse DEPTH`: a kernel recurses.
 /// - `global_exit PE`, `kernel_exit PE`: like `wait`, but the given PE ends the job with code 7, from its host or a kernel.
 /// - `again N`: runs N jobs, one after another.
 /// - `stalled`: PE 0 puts to a stopped PE and to a running one.
@@ -63,6 +65,11 @@ fn act(pe: &Pe, what: &str, who: Option<u32>) -> Result<(), Error> {
         "p2p" => p2p(pe),
         "store" => store(pe),
         "stalled" => stalled(pe),
+        "endless" => run_endless(pe, who.unwrap_or(0)),
+        "recurse" => {
+            let sum = pe.alloc_one::<u64>()?;
+            pe.run(grid(1, 1), recurse(who.unwrap_or(0), sum))
+        }
         "wait" | "exit" | "global_exit" | "kernel_exit" => {
             let (signal, seen) = (pe.alloc_one::<Signal>()?, pe.alloc_one::<u32>()?);
             pe.host_sync()?;
@@ -81,6 +88,18 @@ fn act(pe: &Pe, what: &str, who: Option<u32>) -> Result<(), Error> {
         }
         other => Err(Error::Misuse { call: "suite_pe", what: format!("no such thing to do: {other:?}") }),
     }
+}
+
+/// Runs an endless kernel on PE 0. Each other PE fails after the kernel has begun.
+fn run_endless(pe: &Pe, body: u32) -> Result<(), Error> {
+    let word = pe.alloc_one::<Signal>()?;
+    eprintln!("this is process {}", std::process::id());
+    pe.host_sync()?;
+    if pe.my_pe() == 0 {
+        return pe.run(grid(1, 1), endless(body, word));
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    Err(Error::Misuse { call: "suite_pe", what: "on purpose".into() })
 }
 
 /// Prints a line for each check.

@@ -1,6 +1,7 @@
 //! Every way to start a job except the Rushmem launcher: by hand with an id, by files, by other launchers, in MPI. Also
 //! the end of jobs, and the logs of processes.
 
+mod endless;
 mod slurm;
 
 use std::path::Path;

@@ -12,7 +12,7 @@ use crate::nic::Nic;
 use crate::start::{AddressFamily, BootstrapKind};
 use crate::value::{
     self, Auto, Bytes, ConnectKind, CqKind, DeviceKind, DoorbellKind, GpuArch, Gpus, HeapKind, HeapMax,
-    Partition, PeerPath, Progress, QueueMemory, Retries, Secret, SqDepth, Value,
+    Limit, Partition, PeerPath, Progress, QueueMemory, Retries, Secret, SqDepth, Value,
 };
 use crate::{Group, Origin, Setting};
 
@@ -178,6 +178,15 @@ settings! {
         Deadlines expert ack_timeout: Auto<Duration>, "RUSHMEM_ACK_TIMEOUT", "auto", "time",
             "Time that a NIC waits for each acknowledgement, rounded up to 4.096 us times a power of two. Auto lets all \
              retries end within half of `timeout`.";
+        Deadlines common kernel_warning: Auto<Limit>, "RUSHMEM_KERNEL_WARNING", "auto", "time",
+            "Running time after which a kernel is logged as a warning. Auto is three times `timeout`, at least 30s; none \
+             switches the warning off.";
+        Deadlines common kernel_limit: Auto<Limit>, "RUSHMEM_KERNEL_LIMIT", "auto", "time",
+            "Running time after which a kernel ends the job. Auto is a hundred times `timeout`, at least 1h; use none \
+             for kernels that run on.";
+        Deadlines expert abort_limit: Auto<Duration>, "RUSHMEM_ABORT_LIMIT", "auto", "time",
+            "Time that kernels have to end once the job has failed. Then their process ends. Auto is `timeout`, at \
+             least 5s, and longer where more than 8 PEs share a core.";
         Launch expert native_workers: u32, "RUSHMEM_NATIVE_WORKERS", "0", "threads",
             "Number of CPU threads that run native kernels. 0 is one for each core.";
         Launch expert native_stack: Bytes, "RUSHMEM_NATIVE_STACK", "1MiB", "bytes",

@@ -28,6 +28,10 @@ pub struct Bytes(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HeapMax(pub Option<Bytes>);
 
+/// A limit on a time, or `None` for no limit. Text: `none`, or a duration.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limit(pub Option<Duration>);
+
 /// A value that the runtime chooses if it is `None`. Text: `auto`, or the value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Auto<T>(pub Option<T>);
@@ -449,6 +453,20 @@ impl Value for HeapMax {
 
     fn show(&self) -> String {
         self.0.map_or_else(|| "none".into(), |bytes| bytes.show())
+    }
+}
+
+impl Value for Limit {
+    fn accepts() -> String {
+        format!("none, or {}", Duration::accepts())
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        if text == "none" { Ok(Self(None)) } else { Duration::parse(text).map(|limit| Self(Some(limit))) }
+    }
+
+    fn show(&self) -> String {
+        self.0.map_or_else(|| "none".into(), |limit| limit.show())
     }
 }
 

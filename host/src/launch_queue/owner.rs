@@ -1,9 +1,10 @@
 //! The owner of launch queues: the part of a PE that they use.
 
-use std::time::Duration;
+use std::sync::Arc;
 
 use super::{LaunchId, LaunchTable, Unreported};
 use crate::Result;
+use crate::watchdog::Watchdog;
 
 /// A PE, as its launch queues use it.
 pub(crate) trait QueueOwner {
@@ -16,8 +17,8 @@ pub(crate) trait QueueOwner {
     /// Returns the error of a dropped launch or stream.
     fn unreported(&self) -> &Unreported;
 
-    /// Returns the time after which a wait for launches gives up.
-    fn patience(&self) -> Duration;
+    /// Returns the watchdog of the PE's kernels.
+    fn watchdog(&self) -> &Arc<Watchdog>;
 
     /// Notes that a queue has begun to run launches.
     fn began(&self);

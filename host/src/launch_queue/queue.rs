@@ -8,11 +8,12 @@ use rushmem_device::kernel::Call;
 
 use super::{LaunchId, LaunchResources, QueueOwner, RecordedGraph, check_grid};
 use crate::machine::{Event, Grid, KernelLaunch, KernelStream};
+use crate::watchdog::{LaunchSite, Launched, Run};
 use crate::{Error, Result};
 
 /// A queue of a stream's launches, with the entry of the launch table that names a failed launch.
 pub(crate) struct LaunchQueue {
-    queue: Box<dyn KernelStream>,
+    queue: Arc<dyn KernelStream>,
     /// Its entry in the launch table.
     entry: u32,
     state: Mutex<QueueState>,
@@ -23,8 +24,8 @@ pub(crate) struct LaunchQueue {
 struct QueueState {
     /// The number of the last launch.
     launches: u32,
-    /// Whether launches of this queue may run, as the service knows.
-    running: bool,
+    /// The launches of this queue that may run, as the service and the watchdog know.
+    running: Option<Run>,
     /// Ranges of launches that did not run: the failed launch before them, and the number of the last.
     skipped: Vec<(LaunchId, u32)>,
     /// Resources of the running launches.
@@ -41,7 +42,7 @@ const SKIPPED: usize = 64;
 
 impl LaunchQueue {
     pub(crate) fn new(queue: Box<dyn KernelStream>, entry: u32) -> Self {
-        Self { queue, entry, state: Mutex::default() }
+        Self { queue: Arc::from(queue), entry, state: Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, QueueState> {
@@ -53,7 +54,7 @@ impl LaunchQueue {
         &self,
         owner: &dyn QueueOwner,
         (ctx, resources): (CtxParts, LaunchResources),
-        name: &'static str,
+        Launched { name, site }: Launched,
         grid: Grid,
         call: Call,
     ) -> Result<LaunchId> {
@@ -67,20 +68,38 @@ impl LaunchQueue {
         if !state.resources.contains(&resources) {
             state.resources.push(resources);
         }
-        state.began(owner);
+        self.began(&mut state, owner, Launched { name, site }, 1);
         tracing::debug!(pe = owner.number(), kernel = name, ?grid, "launched");
         Ok(launch_id)
     }
 
     /// Appends the kernels of a graph.
-    pub(crate) fn replay(&self, owner: &dyn QueueOwner, graph: &Arc<RecordedGraph>) -> Result<()> {
+    pub(crate) fn replay(
+        &self,
+        owner: &dyn QueueOwner,
+        graph: &Arc<RecordedGraph>,
+        site: LaunchSite,
+    ) -> Result<()> {
         let mut state = self.lock();
         self.queue.launch_graph(graph.recording())?;
-        state.began(owner);
+        self.began(&mut state, owner, Launched { name: "a graph", site: Some(site) }, graph.len());
         if !state.graphs.iter().any(|known| Arc::ptr_eq(known, graph)) {
             state.graphs.push(Arc::clone(graph));
         }
         Ok(())
+    }
+
+    /// Notes that a launch, or a graph of `count` kernels, may run.
+    fn began(&self, state: &mut QueueState, owner: &dyn QueueOwner, launched: Launched, count: u32) {
+        match &state.running {
+            Some(running) => running.add(launched, count),
+            None => {
+                owner.began();
+                let queue = Arc::clone(&self.queue);
+                state.running =
+                    Some(owner.watchdog().begin(Box::new(move || queue.is_busy()), launched, count));
+            }
+        }
     }
 
     /// Returns an event after everything that is queued now.
@@ -122,7 +141,7 @@ impl LaunchQueue {
     /// - [`Error::NotRun`] if a launch before it has failed.
     /// - The error of the launch itself.
     pub(crate) fn wait_for(&self, owner: &dyn QueueOwner, launch_id: LaunchId, event: &Event) -> Result<()> {
-        let ran = self.queue.wait(event, owner.patience());
+        let ran = self.queue.wait(event);
         let not_run = |failed: LaunchId| Error::NotRun {
             kernel: owner.table().name(launch_id),
             failed: owner.table().name(failed),
@@ -153,7 +172,7 @@ impl LaunchQueue {
 
     /// Waits until nothing runs in the queue.
     fn drain(&self, owner: &dyn QueueOwner) -> Result<()> {
-        let ran = self.queue.record_event().and_then(|event| self.queue.wait(&event, owner.patience()));
+        let ran = self.queue.record_event().and_then(|event| self.queue.wait(&event));
         self.lock().ended(owner);
         ran
     }
@@ -178,7 +197,7 @@ impl LaunchQueue {
 
     /// Waits for the last launches before the queue is dropped, and keeps their error for the end of the PE.
     pub(crate) fn close(&self, owner: &dyn QueueOwner) {
-        if self.lock().running
+        if self.lock().running.is_some()
             && let Err(error) = self.wait(owner)
         {
             owner.unreported().keep(error);
@@ -187,24 +206,19 @@ impl LaunchQueue {
 }
 
 impl QueueState {
-    /// Notes that a launch may run.
-    fn began(&mut self, owner: &dyn QueueOwner) {
-        if !std::mem::replace(&mut self.running, true) {
-            owner.began();
-        }
-    }
-
     /// Notes that launch `number` has ended. Nothing runs if it was the last one.
     fn ended_with(&mut self, owner: &dyn QueueOwner, number: u32) {
-        if number == self.launches {
-            self.ended(owner);
+        match (self.launches.wrapping_sub(number), &self.running) {
+            (0, _) => self.ended(owner),
+            (left, Some(running)) => running.keep_last(left),
+            _ => {}
         }
     }
 
     /// Notes that nothing runs.
     fn ended(&mut self, owner: &dyn QueueOwner) {
         self.resources.clear();
-        if std::mem::replace(&mut self.running, false) {
+        if self.running.take().is_some() {
             owner.ended();
         }
     }

@@ -7,13 +7,18 @@ use crate::machine::ExecGraph;
 pub(crate) struct RecordedGraph {
     recording: ExecGraph,
     entry: PooledIndex,
-    /// Resources of its kernels, which segments opened later do not join.
-    _resources: Vec<LaunchResources>,
+    /// Resources of each of its kernels, which segments opened later do not join.
+    resources: Vec<LaunchResources>,
 }
 
 impl RecordedGraph {
     pub(crate) fn new(recording: ExecGraph, entry: PooledIndex, resources: Vec<LaunchResources>) -> Self {
-        Self { recording, entry, _resources: resources }
+        Self { recording, entry, resources }
+    }
+
+    /// Returns the number of its kernels.
+    pub(crate) fn len(&self) -> u32 {
+        self.resources.len() as u32
     }
 
     pub(crate) fn recording(&self) -> &ExecGraph {

@@ -22,7 +22,7 @@ use crate::config::HeapKind;
 use crate::cuda::{
     self, Capability, CopyEngine, CudaMemory, Device, DeviceBuffer, Event, Function, GraphExec, GraphNode,
     HostKind, Image, PeerMappings, RegisteredHost, SharedMemory, Stream,
-    driver_gate::{self, DRIVER_GATE},
+    driver_gate::{self, DRIVER_GATE, KernelQueue},
 };
 use crate::native::Grid;
 use crate::{Error, Ptx, Result};
@@ -193,14 +193,14 @@ impl Machine for Gpu {
         Ok(Code::Gpu(cuda::Module::load_kernels(&self.device, &Image { name, ptx, code, arch: self.arch })?))
     }
 
-    fn run(&self, step: KernelLaunch, patience: Duration) -> Result<()> {
+    fn run(&self, step: KernelLaunch) -> Result<()> {
         let kept = self.idle().pop();
         let queue = match kept {
             Some(queue) => queue,
             None => GpuStream::new(Stream::new(&self.device)?, self.job),
         };
         let outcome = queue.launch(step);
-        let outcome = outcome.and_then(|()| Ok(queue.stream.wait(patience)?));
+        let outcome = outcome.and_then(|()| Ok(queue.stream.wait(Duration::MAX)?));
         self.idle().push(queue);
         outcome
     }
@@ -311,9 +311,15 @@ impl KernelStream for GpuStream {
         Ok(self.stream.wait_event(event)?)
     }
 
-    fn wait(&self, event: &super::Event, patience: Duration) -> Result<()> {
+    fn wait(&self, event: &super::Event) -> Result<()> {
         let super::Event::Gpu(event) = event else { return Err(other_machine()) };
-        Ok(event.wait(patience)?)
+        // Kernels end, or the watchdog ends their process.
+        Ok(event.wait(Duration::MAX)?)
+    }
+
+    fn is_busy(&self) -> bool {
+        // A stream that is being captured cannot be queried.
+        matches!(self.stream.is_capturing(), Ok(false)) && self.stream.is_busy()
     }
 }
 

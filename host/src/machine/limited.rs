@@ -2,7 +2,6 @@
 #![allow(unsafe_code, reason = "forwards unsafe calls to the native machine")]
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use cudarc::driver::CudaStream;
 
@@ -77,8 +76,8 @@ impl Machine for LimitedMachine {
     fn load(&self, ptx: &Ptx) -> Result<Code> {
         self.native.load(ptx)
     }
-    fn run(&self, step: KernelLaunch, patience: Duration) -> Result<()> {
-        self.native.run(step, patience)
+    fn run(&self, step: KernelLaunch) -> Result<()> {
+        self.native.run(step)
     }
     fn queue(&self) -> Result<Box<dyn KernelStream>> {
         self.native.queue()

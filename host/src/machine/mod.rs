@@ -12,7 +12,6 @@ mod native;
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Duration;
 
 use rushmem_device::abi::CtxParts;
 use rushmem_device::abi::DevAddr;
@@ -140,8 +139,10 @@ pub(crate) trait KernelStream: Send + Sync {
     fn record_event(&self) -> Result<Event>;
     /// Makes everything appended from now on wait for `event`, which may belong to any stream.
     fn wait_event(&self, event: &Event) -> Result<()>;
-    /// Waits until `event` of this stream is complete, for at most `patience`.
-    fn wait(&self, event: &Event, patience: Duration) -> Result<()>;
+    /// Waits until `event` of this stream is complete.
+    fn wait(&self, event: &Event) -> Result<()>;
+    /// Returns whether kernels run or wait to run. It does not block.
+    fn is_busy(&self) -> bool;
     /// Returns the launch id of a launch that the machine could not run. Later launches do not run either.
     fn failed(&self) -> Option<u64> {
         None
@@ -219,7 +220,7 @@ pub(crate) trait Machine: Send + Sync {
     /// Loads kernels. The call may wait until no kernel of this process's PEs runs.
     fn load(&self, ptx: &Ptx) -> Result<Code>;
     /// Runs a kernel to its end, concurrently with all streams.
-    fn run(&self, step: KernelLaunch, patience: Duration) -> Result<()>;
+    fn run(&self, step: KernelLaunch) -> Result<()>;
     /// Creates a stream.
     fn queue(&self) -> Result<Box<dyn KernelStream>>;
     /// Wraps a stream of the application.

@@ -1,10 +1,11 @@
 //! Outcomes of launches: which error a failed launch reports.
 
-use std::time::Duration;
+use std::sync::Arc;
 
 use crate::launch_queue::{LaunchId, LaunchTable, Operation, QueueOwner, Unreported, with_launch_id};
 use crate::machine::KernelLaunch;
 use crate::pe::Pe;
+use crate::watchdog::{Launched, Watchdog};
 use crate::{Error, Result};
 
 impl Pe {
@@ -25,7 +26,10 @@ impl Pe {
             call: operation.call,
             module: resources.module.clone(),
         };
-        let ran = self.machine_ref().run(step, self.launch_timeout());
+        let launched = Launched { name: operation.name, site: None };
+        let run = self.watchdog.begin(Box::new(|| true), launched, 1);
+        let ran = self.machine_ref().run(step);
+        drop(run);
         self.service().ended();
         let mut failed = table.failed(entry.index)?;
         if failed.is_some() {
@@ -53,8 +57,8 @@ impl QueueOwner for Pe {
         &self.launch_queues().unreported
     }
 
-    fn patience(&self) -> Duration {
-        self.launch_timeout()
+    fn watchdog(&self) -> &Arc<Watchdog> {
+        &self.watchdog
     }
 
     fn began(&self) {

@@ -19,8 +19,12 @@ use crate::memory::Memory;
 use crate::modules::Modules;
 use crate::p2p::{self, PeerMap};
 use crate::provider::{Provider, WakeNic};
-use crate::queues::{Connections, Handshakes, PeNics, Rail, RetryPolicy, Service, Shape, StateMap, probe};
+use crate::queues::{
+    Connections, Guards, Handshakes, PeNics, Rail, RetryPolicy, Service, Shape, StateMap, probe,
+    set_abort_word,
+};
 use crate::teams::{Inbox, PeLocation, TeamTable, Teams, predefined};
+use crate::watchdog::{Limits, Watchdog};
 use crate::{Error, Result};
 
 /// The memory that a PE allocates before it knows its peers.
@@ -51,7 +55,8 @@ impl Pe {
     ) -> Result<Self> {
         let (me, n_pes) = (bootstrap.pe(), bootstrap.n_pes());
         let control = machine.shared(size_of::<ControlPage>() as u64)?;
-        let lost = watch(&bootstrap, &control)?;
+        let watchdog = Watchdog::new(me, Limits::new(&config, !machine.is_gpu()));
+        let lost = watch(&bootstrap, &control, &watchdog)?;
         let wake_nics = link_nics(&*machine, &nics);
         // The rails drop before `opened`, so that no QP outlives the heap.
         let (opened, rails) = open_machine(&config, &*machine, n_pes, nics)?;
@@ -80,8 +85,12 @@ impl Pe {
 
         let launch_queues = LaunchQueues::new(&*machine, shape.reserved())?;
         let inbox = Inbox::default();
-        let service =
-            start_service(&config, connections, &bootstrap, &control, &inbox, &*machine, wake_nics)?;
+        let guards = Guards {
+            bootstrap: Arc::clone(&bootstrap),
+            control: control.clone(),
+            watchdog: Arc::clone(&watchdog),
+        };
+        let service = start_service(&config, connections, guards, &inbox, &*machine, wake_nics)?;
         let teams = make_teams(&config, &*bootstrap, &peer_map, (table, inbox), shape)?;
         let job = job_number(&*bootstrap)?;
         let heap_max = config.heap_max.0.map(|max| max.0);
@@ -101,6 +110,7 @@ impl Pe {
             teams,
             contexts: Contexts::new(shape),
             lost,
+            watchdog,
             machine,
             bootstrap,
             config,
@@ -113,8 +123,9 @@ impl Pe {
 ///
 /// The callback sets the abort word of the control page, so that the PE's kernels end. If the lost PE ended the job
 /// with an exit code, it ends this process instead.
-fn watch(bootstrap: &Arc<dyn Bootstrap>, control: &Region) -> Result<Lost> {
+fn watch(bootstrap: &Arc<dyn Bootstrap>, control: &Region, watchdog: &Arc<Watchdog>) -> Result<Lost> {
     let lost = Lost::default();
+    let watchdog = Arc::clone(watchdog);
     // Weak references: the bootstrap's thread may keep the callback for longer than the PE keeps its memory.
     let (slot, page, connection) =
         (Arc::clone(&lost), Arc::downgrade(&control.memory), Arc::downgrade(bootstrap));
@@ -127,10 +138,10 @@ fn watch(bootstrap: &Arc<dyn Bootstrap>, control: &Region) -> Result<Lost> {
                 None => end_process(code),
             }
         }
+        watchdog.job_failed(peer.to_string());
         lock(&slot).get_or_insert(peer);
         let Some(page) = page.upgrade() else { return };
-        let abort = std::mem::offset_of!(ControlPage, abort) as u64;
-        if let Err(error) = page.write(abort, bytemuck::bytes_of(&1u32)).and_then(|()| page.flush()) {
+        if let Err(error) = set_abort_word(&*page) {
             tracing::error!("the abort word of the kernels cannot be written: {error}");
         }
     }))?;
@@ -288,8 +299,7 @@ fn link_nics(machine: &dyn Machine, nics: &[Box<dyn Provider>]) -> Vec<WakeNic> 
 fn start_service(
     config: &Config,
     connections: Connections,
-    bootstrap: &Arc<dyn Bootstrap>,
-    control: &Region,
+    guards: Guards,
     inbox: &Inbox,
     machine: &dyn Machine,
     wake_nics: Vec<WakeNic>,
@@ -298,7 +308,7 @@ fn start_service(
     let keep = move |message| inbox.keep(message);
     let channel = machine.wait_channel();
     let polling = (config.pes_on_node(), channel.is_none());
-    let service = Service::start(connections, Arc::clone(bootstrap), control.clone(), polling, keep)?;
+    let service = Service::start(connections, guards, polling, keep)?;
     if let Some(channel) = channel {
         let look = service.looker();
         channel.on_wait(move || {

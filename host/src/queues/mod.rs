@@ -19,6 +19,6 @@ pub(crate) use connections::{Connections, PeNics};
 pub use info::QpInfo;
 pub(crate) use probe::probe;
 pub(crate) use rail::{Rail, RetryPolicy};
-pub(crate) use service::Service;
+pub(crate) use service::{Guards, Service, set_abort_word};
 pub(crate) use shape::Shape;
 pub(crate) use state::{Handshakes, StateMap};

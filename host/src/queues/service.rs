@@ -10,13 +10,15 @@ use std::time::{Duration, Instant};
 
 use rushmem_base::{crowd_deadline, lock, wait_timeout};
 use rushmem_device::abi::ControlPage;
+use rushmem_softnic::Memory;
 
 use super::connections::{ConnectMessage, Connections, Outgoing};
 use super::info::QpInfo;
 use crate::bootstrap::{Bootstrap, PeerMessage};
-use crate::exit::end_job;
+use crate::exit::{end_job, end_with};
 use crate::machine::Region;
 use crate::provider::Key;
+use crate::watchdog::{Alarm, Watchdog};
 use crate::{Error, Result};
 
 /// Interval at which the thread polls for requests. It is short after a launch and doubles up to the limit.
@@ -73,14 +75,13 @@ impl Service {
     /// An error if the thread cannot start, or if this PE's messages already have a reader.
     pub(crate) fn start(
         connections: Connections,
-        bootstrap: Arc<dyn Bootstrap>,
-        control: Region,
+        guards: Guards,
         (local_pes, polls): (u32, bool),
         keep: impl Fn(PeerMessage) -> Option<PeerMessage> + Send + 'static,
     ) -> Result<Self> {
         let (events, inbox) = channel();
         let mail = events.clone();
-        bootstrap.on_message(Box::new(move |message| {
+        guards.bootstrap.on_message(Box::new(move |message| {
             if let Some(message) = keep(message) {
                 // Messages that arrive after the thread's end are discarded.
                 drop(mail.send(ServiceEvent::Mail(message)));
@@ -91,7 +92,8 @@ impl Service {
         let [first, last] = if polls { [FIRST_LOOK, LAST_LOOK] } else { [IDLE_LOOK; 2] };
         let [first, last, idle] = [first, last, IDLE_LOOK].map(|look| crowd_deadline(look, local_pes));
         let looks = Looks { first, last, idle };
-        let worker = Worker { shared: Arc::clone(&shared), bootstrap, control: control.clone(), looks };
+        let control = guards.control.clone();
+        let worker = Worker { shared: Arc::clone(&shared), guards, looks };
         let name = "rushmem-connect".to_string();
         let thread = std::thread::Builder::new().name(name).spawn(move || worker.run(&inbox));
         Ok(Self { events, thread: Some(thread.map_err(Error::Thread)?), shared, control, polls })
@@ -238,10 +240,25 @@ impl Drop for Service {
     }
 }
 
+/// The parts of a PE with which its service thread watches kernels.
+pub(crate) struct Guards {
+    pub(crate) bootstrap: Arc<dyn Bootstrap>,
+    pub(crate) control: Region,
+    pub(crate) watchdog: Arc<Watchdog>,
+}
+
+/// Sets the abort word of the control page `page`, so that waiting calls of kernels end.
+///
+/// # Errors
+/// An error if the memory cannot be written.
+pub(crate) fn set_abort_word(page: &dyn Memory) -> Result<()> {
+    page.write(offset_of!(ControlPage, abort) as u64, bytemuck::bytes_of(&1u32))?;
+    Ok(page.flush()?)
+}
+
 struct Worker {
     shared: Arc<Shared>,
-    bootstrap: Arc<dyn Bootstrap>,
-    control: Region,
+    guards: Guards,
     looks: Looks,
 }
 
@@ -258,7 +275,12 @@ struct Looks {
 impl Worker {
     fn run(&self, events: &Receiver<ServiceEvent>) {
         let mut pause = self.looks.first;
+        let mut next_check = Instant::now();
         loop {
+            if Instant::now() >= next_check {
+                self.check_kernels();
+                next_check = Instant::now() + IDLE_LOOK;
+            }
             let event = if self.shared.running.load(Ordering::Acquire) != 0 {
                 let complete = self.shared.lock().connections.complete();
                 match events.recv_timeout(if complete { self.looks.idle } else { pause }) {
@@ -272,9 +294,11 @@ impl Worker {
                     Err(RecvTimeoutError::Disconnected) => return,
                 }
             } else {
-                match events.recv() {
+                // A launch may begin without an event, so the watchdog looks from time to time.
+                match events.recv_timeout(self.guards.watchdog.interval()) {
                     Ok(event) => event,
-                    Err(_) => return,
+                    Err(RecvTimeoutError::Timeout) => continue,
+                    Err(RecvTimeoutError::Disconnected) => return,
                 }
             };
             match event {
@@ -293,12 +317,29 @@ impl Worker {
         }
     }
 
+    /// Acts on the alarms of the watchdog.
+    fn check_kernels(&self) {
+        match self.guards.watchdog.check(Instant::now()) {
+            None => {}
+            Some(Alarm::Warning(text)) => tracing::warn!("{text}"),
+            Some(Alarm::Limit(error)) => {
+                tracing::error!("{error}");
+                self.shared.lock().failure.get_or_insert(error);
+                if let Err(error) = set_abort_word(&*self.guards.control.memory) {
+                    tracing::error!("the abort word of the kernels cannot be written: {error}");
+                }
+            }
+            Some(Alarm::Fatal(text)) => end_with(&*self.guards.bootstrap, &text),
+        }
+    }
+
     /// Ends the job if a kernel has requested it.
     fn end_if_asked(&self) {
         let mut exit = 0u32;
-        let read = self.control.read(offset_of!(ControlPage, exit) as u64, bytemuck::bytes_of_mut(&mut exit));
+        let read =
+            self.guards.control.read(offset_of!(ControlPage, exit) as u64, bytemuck::bytes_of_mut(&mut exit));
         match read {
-            Ok(()) if exit != 0 => end_job(&*self.bootstrap, exit as u8),
+            Ok(()) if exit != 0 => end_job(&*self.guards.bootstrap, exit as u8),
             Ok(()) => {}
             Err(error) => tracing::error!("cannot read the exit request of the kernels: {error}"),
         }
@@ -319,12 +360,12 @@ impl Worker {
     fn asked(&self) -> Result<Vec<usize>> {
         const AT: u64 = offset_of!(ControlPage, requested) as u64;
         let mut any = 0u32;
-        self.control.read(AT, bytemuck::bytes_of_mut(&mut any))?;
+        self.guards.control.read(AT, bytemuck::bytes_of_mut(&mut any))?;
         if any == 0 {
             return Ok(Vec::new());
         }
         // Cleared before the handshakes are read: a concurrent request sets it again.
-        self.control.write(AT, bytemuck::bytes_of(&0u32))?;
+        self.guards.control.write(AT, bytemuck::bytes_of(&0u32))?;
         fence(Ordering::SeqCst);
         self.shared.lock().connections.wanted()
     }
@@ -356,7 +397,8 @@ impl Worker {
         self.shared.changed.notify_all();
         for (to, message) in messages {
             let sent = serde_json::to_vec(&message).map_err(|e| e.to_string());
-            let sent = sent.and_then(|bytes| self.bootstrap.send(to, &bytes).map_err(|e| e.to_string()));
+            let sent =
+                sent.and_then(|bytes| self.guards.bootstrap.send(to, &bytes).map_err(|e| e.to_string()));
             if let Err(error) = sent {
                 // The peer or this PE has left. The kernels' deadlines and the lost-PE watch report that.
                 tracing::debug!("cannot send a message to PE {to}: {error}");

@@ -4,6 +4,7 @@
 //! where the last one stopped. The application's arguments are the recorded ones: signal with
 //! [`SignalOp::Add`](rushmem_device::SignalOp), and let kernels compute the values that they wait for.
 
+use std::panic::Location;
 use std::sync::{Arc, Mutex};
 
 use rushmem_base::lock;
@@ -120,6 +121,7 @@ impl Graph<'_> {
     /// # Errors
     /// - [`Error::Misuse`] if the stream belongs to another PE or is being captured.
     /// - [`Error::Cuda`] or [`Error::Native`] if the machine cannot launch it.
+    #[track_caller]
     pub fn launch(&self, stream: &Stream<'_>) -> Result<()> {
         if !std::ptr::eq(self.pe, stream.pe) {
             let what = format!(
@@ -129,6 +131,6 @@ impl Graph<'_> {
             );
             return Err(Error::Misuse { call: "Graph::launch", what });
         }
-        stream.launch_queue("Graph::launch")?.replay(self.pe, &self.recorded)
+        stream.launch_queue("Graph::launch")?.replay(self.pe, &self.recorded, Location::caller())
     }
 }

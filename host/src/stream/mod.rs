@@ -14,6 +14,8 @@
 
 mod graph;
 
+use std::panic::Location;
+
 use rushmem_device::abi::CtxParts;
 use rushmem_device::kernel::Call;
 use rushmem_device::{Cmp, Context, Scalar, Signal, Sym};
@@ -24,6 +26,7 @@ use graph::GraphRecorder;
 
 use crate::launch_queue::{LaunchQueue, Operation, PooledIndex};
 use crate::machine::{self, Grid};
+use crate::watchdog::{LaunchSite, Launched};
 use crate::{Error, Pe, Result};
 
 /// A queue of operations and kernels of a PE, which run one after the other. [`Pe::stream`] makes it.
@@ -143,14 +146,15 @@ impl Stream<'_> {
         Ok(self)
     }
 
-    /// Queues a kernel. Like [`Pe::launch`], it resources no launch on other PEs. [`Stream::wait`] reports errors of the kernel.
+    /// Queues a kernel. Like [`Pe::launch`], it needs no launch on other PEs. [`Stream::wait`] reports errors of the kernel.
     ///
     /// # Errors
     /// - [`Error::Misuse`] if an argument's handle is not valid.
     /// - [`Error::Unavailable`] if a block has more threads than the kernel's `max_threads`.
     /// - [`Error::Cuda`] or [`Error::Native`] if the machine cannot launch it.
+    #[track_caller]
     pub fn launch(&self, grid: Grid, call: Call) -> Result<()> {
-        self.queue(Operation { name: call.name(), grid, call }, None)
+        self.queue(Operation { name: call.name(), grid, call }, None, Some(Location::caller()))
     }
 
     /// Waits until everything in the stream has ended. CUDA's `cudaStreamSynchronize`.
@@ -221,17 +225,18 @@ impl Stream<'_> {
     /// Queues an operation in the stream's context.
     pub(crate) fn enqueue(&self, operation: Operation) -> Result<()> {
         let set = self.context.map(|context| self.pe.contexts.set(operation.name, context));
-        self.queue(operation, set.transpose()?)
+        self.queue(operation, set.transpose()?, None)
     }
 
-    /// Queues a kernel. Its default context uses the queue sets from `set` on.
-    fn queue(&self, operation: Operation, set: Option<u32>) -> Result<()> {
+    /// Queues a kernel, launched at `site`. Its default context uses the queue sets from `set` on.
+    fn queue(&self, operation: Operation, set: Option<u32>, site: Option<LaunchSite>) -> Result<()> {
         let (ctx, resources) = self.pe.launch_context(&operation.call)?;
         let ctx = set.map_or(ctx, |set| with_queue_sets(ctx, set));
         match &self.sink {
-            Sink::Queue(queue, _) => queue
-                .launch(self.pe, (ctx, resources), operation.name, operation.grid, operation.call)
-                .map(drop),
+            Sink::Queue(queue, _) => {
+                let Operation { name, grid, call } = operation;
+                queue.launch(self.pe, (ctx, resources), Launched { name, site }, grid, call).map(drop)
+            }
             Sink::Graph(recorder) => recorder.record(self.pe, (ctx, resources), operation),
         }
     }

@@ -6,6 +6,7 @@ mod arguments;
 mod atomics;
 mod collectives;
 mod context;
+mod endless;
 mod errors;
 mod job;
 mod locks;
@@ -35,6 +36,7 @@ pub use collectives::{
     scattered, team_twice, words_with_flags,
 };
 pub use context::{exchange_by, exclusive_turns, private_puts, take_context_twice, three_contexts};
+pub use endless::{EndlessLoop, endless, recurse};
 pub use errors::{
     Misuse, fail_in_one_thread, fill_slots, misuse, report_puts, send_to_all, stray_barrier, stray_block,
     wait_for_ever,

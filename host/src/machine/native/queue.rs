@@ -5,9 +5,8 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
-use rushmem_base::{lock, wait, wait_timeout};
+use rushmem_base::{lock, wait};
 
 use super::super::{Event, ExecGraph, KernelLaunch, KernelStream, other_machine};
 use super::run;
@@ -40,18 +39,12 @@ impl Completion {
         self.changed.notify_all();
     }
 
-    /// Waits for the event. Returns false if it is not reached within `patience`.
-    fn wait(&self, patience: Duration) -> bool {
-        let begin = Instant::now();
+    /// Waits for the event. Kernels end, or the watchdog ends their process.
+    fn wait(&self) {
         let mut passed = lock(&self.passed);
         while !*passed {
-            let left = patience.saturating_sub(begin.elapsed());
-            if left.is_zero() {
-                return false;
-            }
-            passed = wait_timeout(&self.changed, passed, left);
+            passed = wait(&self.changed, passed);
         }
-        true
     }
 }
 
@@ -71,6 +64,8 @@ struct State {
     /// Launch id and error of a kernel that could not run. Later kernels do not run until a caller takes it.
     failure: Option<(u64, Error)>,
     closed: bool,
+    /// Whether the thread works on an item.
+    works: bool,
 }
 
 enum Item {
@@ -95,6 +90,7 @@ impl Shared {
         let mut state = self.lock();
         loop {
             if let Some(item) = state.items.pop_front() {
+                state.works = true;
                 return Some(item);
             }
             if state.closed {
@@ -111,9 +107,10 @@ impl Shared {
                 Item::Kernel(step) => self.run(step, options),
                 Item::Graph(steps) => steps.alone().iter().for_each(|step| self.run(step, options)),
                 Item::Event(event) => event.set(),
-                // The event was recorded before this item, and every kernel has a deadline.
-                Item::WaitEvent(event) => drop(event.wait(Duration::MAX)),
+                // The event was recorded before this item.
+                Item::WaitEvent(event) => event.wait(),
             }
+            self.lock().works = false;
         }
     }
 
@@ -164,13 +161,15 @@ impl KernelStream for NativeStream {
         Ok(())
     }
 
-    fn wait(&self, event: &Event, patience: Duration) -> Result<()> {
+    fn wait(&self, event: &Event) -> Result<()> {
         let Event::Native(event) = event else { return Err(other_machine()) };
-        if !event.wait(patience) {
-            let what = format!("the queued kernels did not end within {patience:?}");
-            return Err(Error::Misuse { call: "stream", what });
-        }
+        event.wait();
         Ok(())
+    }
+
+    fn is_busy(&self) -> bool {
+        let state = self.shared.lock();
+        state.works || !state.items.is_empty()
     }
 
     fn failed(&self) -> Option<u64> {
@@ -224,7 +223,7 @@ mod tests {
             push(&queue, move || seen.lock().unwrap().push(i));
         }
         let event = queue.record_event().unwrap();
-        queue.wait(&event, Duration::from_secs(60)).unwrap();
+        queue.wait(&event).unwrap();
         assert_eq!(*seen.lock().unwrap(), (0..100).collect::<Vec<_>>());
     }
 
@@ -244,7 +243,7 @@ mod tests {
         push(&second, move || {
             c.fetch_add(10, Ordering::AcqRel);
         });
-        second.wait(&second.record_event().unwrap(), Duration::from_secs(60)).unwrap();
+        second.wait(&second.record_event().unwrap()).unwrap();
         assert_eq!(word.load(Ordering::Acquire), 12);
     }
 
@@ -257,7 +256,7 @@ mod tests {
             after.fetch_add(1, Ordering::AcqRel);
         });
         let event = queue.record_event().unwrap();
-        queue.wait(&event, Duration::from_secs(60)).unwrap();
+        queue.wait(&event).unwrap();
         assert_eq!(queue.failed(), Some(0));
         let error = queue.take_failure().unwrap();
         assert!(error.to_string().contains("on purpose"), "{error}");
@@ -266,7 +265,7 @@ mod tests {
         push(&queue, move || {
             after.fetch_add(1, Ordering::AcqRel);
         });
-        queue.wait(&queue.record_event().unwrap(), Duration::from_secs(60)).unwrap();
+        queue.wait(&queue.record_event().unwrap()).unwrap();
         assert_eq!(ran.load(Ordering::Acquire), 1);
     }
 }

@@ -1,0 +1,46 @@
+//! Kernels that never end by themselves, and a kernel that needs a large stack.
+
+use rushmem_device::prelude::*;
+
+/// The body of an endless loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum EndlessLoop {
+    /// Barriers of the block.
+    Barriers,
+    /// Waits with errors that the kernel ignores.
+    IgnoredErrors,
+    /// Nothing but a load.
+    Loads,
+}
+
+/// Loops until `word` is set, which no PE does. `body` is an [`EndlessLoop`].
+#[kernel]
+pub fn endless(ctx: &Ctx, body: u32, word: Sym<Signal>) {
+    let view = ctx.local_one(word);
+    while view.load_relaxed(0) == 0 {
+        if body == EndlessLoop::Barriers as u32 {
+            Block::current().sync();
+        } else if body == EndlessLoop::IgnoredErrors as u32 {
+            let _ = ctx.signal_wait_until(Thread, word, Cmp::Eq, 1);
+        }
+    }
+}
+
+/// Stores the result of a recursion of `depth` calls that keeps 8 KiB of stack for each, natively.
+#[kernel]
+pub fn recurse(ctx: &Ctx, depth: u32, out: Sym<u64>) {
+    #[cfg(not(target_arch = "nvptx64"))]
+    let sum = deeper(depth.into());
+    #[cfg(target_arch = "nvptx64")]
+    let sum = depth as u64;
+    ctx.local_one(out).store(0, sum);
+}
+
+#[cfg(not(target_arch = "nvptx64"))]
+#[inline(never)]
+fn deeper(depth: u64) -> u64 {
+    let cells = std::hint::black_box([depth; 1024]);
+    let below = if depth == 0 { 0 } else { deeper(depth - 1) };
+    below + cells.iter().sum::<u64>()
+}

@@ -1,0 +1,121 @@
+//! Kernels that do not end by themselves: the runtime reports them and ends the job. Also the overflow of a lane's stack.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use rushmem_test_kernels::EndlessLoop;
+use rushmem_tests::launch::{clean, launcher, text};
+use rushmem_tests::skip;
+
+use super::{PE, SOON, pe};
+
+/// Returns the command of a PE that runs an endless kernel, with short limits.
+fn endless(body: EndlessLoop) -> Command {
+    with_limits(pe(&["endless", &(body as u32).to_string()]))
+}
+
+fn with_limits(mut command: Command) -> Command {
+    command.env("RUSHMEM_TIMEOUT", "300ms").env("RUSHMEM_KERNEL_WARNING", "400ms");
+    command.env("RUSHMEM_KERNEL_LIMIT", "1s").env("RUSHMEM_ABORT_LIMIT", "500ms");
+    command
+}
+
+/// Runs a command that must fail soon, and returns its standard error.
+fn fails(mut command: Command) -> String {
+    let begin = Instant::now();
+    let mut child = command.spawn().unwrap();
+    while child.try_wait().unwrap().is_none() {
+        if begin.elapsed() > SOON {
+            child.kill().unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let output = child.wait_with_output().unwrap();
+    let told = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    told
+}
+
+/// Returns the only line of `told` with `part`.
+fn only_line<'a>(told: &'a str, part: &str) -> &'a str {
+    let lines: Vec<&str> = told.lines().filter(|line| line.contains(part)).collect();
+    assert_eq!(lines.len(), 1, "{part}: {told}");
+    lines[0]
+}
+
+#[test]
+fn an_endless_kernel_is_reported_and_ended_at_its_limit() {
+    let told = fails(endless(EndlessLoop::Barriers));
+    let warning = only_line(&told, "WARN");
+    assert!(warning.contains("PE 0: kernel endless, launched at tests/src/app.rs:"), "{told}");
+    assert!(warning.contains(", has run for 4"), "{told}");
+    assert!(warning.ends_with("; a kernel that runs for 1s ends the job (setting kernel_limit)"), "{told}");
+    // The emulator unwinds the lanes and tells where they are.
+    assert!(
+        told.contains("error: PE 0: kernel endless: the kernel did not end within 1s; check its loops"),
+        "{told}"
+    );
+    assert!(told.contains("\n  block 0: lane 0 "), "{told}");
+}
+
+#[test]
+fn a_kernel_that_nothing_can_end_ends_its_process() {
+    let told = fails(endless(EndlessLoop::Loads));
+    only_line(&told, "WARN");
+    let end = only_line(&told, "Error: ");
+    assert!(end.contains("PE 0: kernel endless, launched at tests/src/app.rs:"), "{told}");
+    assert!(
+        end.contains("did not end within 500ms after the failure of the job, so this process ends: "),
+        "{told}"
+    );
+    assert!(end.contains(" did not end within 1s; check its loops, or raise RUSHMEM_KERNEL_LIMIT"), "{told}");
+}
+
+#[test]
+fn a_kernel_that_ignores_the_end_of_the_job_ends_its_process() {
+    for body in [EndlessLoop::IgnoredErrors, EndlessLoop::Loads] {
+        let mut command = endless(body);
+        command.env("RUSHMEM_PES", "2").env("RUSHMEM_KERNEL_LIMIT", "none");
+        let told = fails(command);
+        let end = only_line(&told, "Error: ");
+        assert!(end.contains("PE 0: kernel endless, launched at "), "{told}");
+        assert!(end.contains("so this process ends: PE 1 was lost: aborted: suite_pe: on purpose"), "{told}");
+    }
+}
+
+#[test]
+fn no_process_is_left_by_an_endless_kernel() {
+    let test = "no_process_is_left_by_an_endless_kernel";
+    let Some(launcher) = launcher(PE) else {
+        return skip(test, "the launcher is not built: cargo build -p rushmem-cli");
+    };
+    let mut command = with_limits(clean(&launcher));
+    command.env("RUSHMEM_KERNEL_LIMIT", "none");
+    command.args(["run", "-n", "2", PE, "endless", &(EndlessLoop::IgnoredErrors as u32).to_string()]);
+    let told = fails(command);
+    let pids =
+        told.lines().filter_map(|line| line.split_once("this is process ")?.1.trim().parse::<u32>().ok());
+    let pids: Vec<u32> = pids.collect();
+    assert_eq!(pids.len(), 2, "{told}");
+    for pid in pids {
+        assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists(), "process {pid} is left: {told}");
+    }
+}
+
+#[test]
+fn a_stack_overflow_names_the_lane_and_the_setting() {
+    let run = |depth: &str| pe(&["recurse", depth]).env("RUSHMEM_NATIVE_STACK", "256KiB").output().unwrap();
+    let output = run("3");
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let output = run("1000");
+    let told = text(&output.stderr);
+    // SIGSEGV, by the default action.
+    assert_eq!(output.status.signal(), Some(11), "{told}");
+    let hint = only_line(&told, "overflowed");
+    assert_eq!(
+        hint,
+        "Error: PE 0: kernel recurse: lane 0 of block 0 overflowed its stack of 262144 bytes; raise \
+         RUSHMEM_NATIVE_STACK, or keep less on the stack"
+    );
+}
