@@ -110,7 +110,7 @@ settings! {
         Job common gpus: Gpus, "RUSHMEM_GPUS", "auto", "ordinals",
             "GPUs that the PEs of a node take in turn. Auto uses all GPUs.";
         Job expert gpu_arch: GpuArch, "RUSHMEM_GPU_ARCH", "auto", "",
-            "GPU architecture for which PTX is chosen. Auto is that of the GPU. An older one tests the PTX of older GPUs.";
+            "GPU architecture for which PTX is chosen. Auto is the GPU's own. An older one tests the PTX of older GPUs.";
         Job common teams: NonZeroU32, "RUSHMEM_TEAMS", "32", "teams",
             "Upper limit of the teams of a PE, including the 4 predefined teams.";
         Job common bootstrap: BootstrapKind, "RUSHMEM_BOOTSTRAP", "auto", "",

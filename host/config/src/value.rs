@@ -192,7 +192,7 @@ impl Gpus {
     }
 }
 
-/// A GPU architecture: a compute capability, major and minor. `None` is that of the GPU.
+/// A GPU architecture: a compute capability, major and minor. `None` is the GPU's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GpuArch(pub Option<(u32, u32)>);
 
