@@ -20,7 +20,7 @@ pub fn launcher(program: &str) -> Option<PathBuf> {
                 _ => "dev",
             };
             let mut build = Command::new(cargo);
-            build.args(["build", "-q", "-p", "rushmem-cli", "-p", "rushmem-uverbs-preload"]);
+            build.args(["build", "-q", "-p", "rushmem-cli"]);
             let built = build.args(["--profile", profile]).current_dir(env!("CARGO_MANIFEST_DIR")).status();
             assert!(built.is_ok_and(|status| status.success()), "the launcher cannot be built");
         }

@@ -24,7 +24,7 @@ impl SoftnicDevice {
     /// Returns nothing if the launcher is not built.
     fn new(test: &str, options: &[&str]) -> Option<SoftnicDevice> {
         let Some(launcher) = launcher(PE) else {
-            skip(test, "the launcher is not built: cargo build -p rushmem-cli -p rushmem-uverbs-preload");
+            skip(test, "the launcher is not built: cargo build -p rushmem-cli");
             return None;
         };
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);

@@ -99,9 +99,9 @@ pub(crate) fn execute(args: Args) -> Result<std::convert::Infallible, Error> {
 const PRELOAD: &str = "LD_PRELOAD";
 
 /// The library's file name.
-const LIBRARY: &str = "librushmem_uverbs_preload.so";
+const LIBRARY: &str = "rushmem-preload";
 
-/// Finds the library: the path in its variable, else the directory of this command, else `deps` there.
+/// Finds the library: the path in its variable, else the folder of this command.
 fn library() -> Result<PathBuf, Error> {
     if let Some(path) = std::env::var_os(variable::LIBRARY).filter(|path| !path.is_empty()) {
         return match PathBuf::from(&path).canonicalize() {
@@ -111,17 +111,16 @@ fn library() -> Result<PathBuf, Error> {
     }
     let own = std::env::current_exe()
         .map_err(|error| Error::Environment(format!("cannot find the path of this command: {error}")))?;
-    let beside = own.parent().unwrap_or(Path::new("/"));
-    let candidates = [beside.join(LIBRARY), beside.join("deps").join(LIBRARY)];
-    candidates.iter().find(|path| path.is_file()).cloned().ok_or_else(|| {
-        let places: Vec<_> = candidates.iter().map(|path| path.display().to_string()).collect();
-        Error::Environment(format!(
-            "cannot find the library to preload; looked for {}; build it with `cargo build --release -p \
-             rushmem-uverbs-preload`, or set {}",
-            places.join(" and "),
-            variable::LIBRARY
-        ))
-    })
+    let beside = own.with_file_name(LIBRARY);
+    if beside.is_file() {
+        return Ok(beside);
+    }
+    Err(Error::Environment(format!(
+        "cannot find {}, the library to preload; `cargo build -p rushmem-cli` and `cargo install rushmem-cli` make it \
+         with this command; {} names it elsewhere",
+        beside.display(),
+        variable::LIBRARY
+    )))
 }
 
 /// Writes the sysfs files in which libibverbs looks for devices, and returns their root.

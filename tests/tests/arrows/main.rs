@@ -48,6 +48,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "rushmem-device",
             "rushmem-doctor",
             "rushmem-uverbs",
+            "rushmem-uverbs-preload",
             "rushmem-bench-kernels",
         ],
     ),

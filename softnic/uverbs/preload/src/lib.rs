@@ -1,8 +1,8 @@
-//! The library that programs preload to find a software ConnectX as `mlx5_0`.
+//! The functions of the library that programs preload to find a software ConnectX as `mlx5_0`.
 //!
-//! It exports the C library's functions of [`rushmem_uverbs::interpose`] under their own names, and
+//! This crate defines the C library's functions of [`rushmem_uverbs::interpose`] under their own names, and
 //! [`rushmem_uverbs::peer_memory`]'s registration. It is a crate of its own so that nothing that merely links
-//! `rushmem-uverbs` gets these names.
+//! `rushmem-uverbs` gets these names. The package `rushmem-cli` links it into the shared object `rushmem-preload`.
 
 use libc::{c_char, c_int, c_ulong, mode_t};
 use rushmem_uverbs::interpose;

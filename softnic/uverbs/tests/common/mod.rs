@@ -46,20 +46,11 @@ pub(crate) fn built() -> &'static Path {
             let release = folder.file_name().is_some_and(|name| name == "release");
             let profile = if release { "release" } else { "dev" };
             let mut build = Command::new(cargo);
-            build.args([
-                "build",
-                "-q",
-                "-p",
-                "rushmem-cli",
-                "-p",
-                "rushmem-uverbs-preload",
-                "--profile",
-                profile,
-            ]);
+            build.args(["build", "-q", "-p", "rushmem-cli", "--profile", profile]);
             let status = build.current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap();
             assert!(status.success(), "the launcher and the library cannot be built");
         }
-        for file in ["rushmem", "librushmem_uverbs_preload.so"] {
+        for file in ["rushmem", "rushmem-preload"] {
             assert!(folder.join(file).is_file(), "{file} is not built");
         }
         folder
