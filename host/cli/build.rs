@@ -19,7 +19,8 @@ const EXPORTS: [&str; 9] = [
 ];
 
 fn main() -> io::Result<()> {
-    rushmem_ptx::Builder::new("../../benches/kernels").optional().build();
+    let kernels = env::var_os("DEP_RUSHMEM_BENCH_KERNELS_DIR").unwrap_or_default();
+    rushmem_ptx::Builder::new(PathBuf::from(kernels)).optional().build();
 
     let script = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default()).join("exports");
     fs::write(&script, format!("{{ global: {}; local: *; }};\n", EXPORTS.join("; ")))?;

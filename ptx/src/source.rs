@@ -11,7 +11,7 @@ use crate::lock::Lock;
 use crate::manifest::Manifest;
 
 /// The version of the way from source to PTX. Increasing it makes all committed PTX stale.
-const RECIPE: u32 = 1;
+const RECIPE: u32 = 2;
 
 /// Folders of a package that are no part of its library.
 const NOT_LIBRARY: [&str; 5] = ["target", "tests", "benches", "examples", "fuzz"];
