@@ -48,6 +48,9 @@ pub(crate) struct Overrun;
 
 impl Cq {
     /// Writes the next CQE, which `make` builds for its owner bit. Returns whether it raises the CQ's event.
+    ///
+    /// Hardware needs a driver that has made all CQEs invalid. In the first round, this adapter makes the next CQE
+    /// invalid before it writes one. So a driver that polls in order needs to touch the first CQE only.
     #[inline]
     pub(crate) fn push(&mut self, make: impl FnOnce(bool) -> Cqe) -> Result<bool, Overrun> {
         if self.overrun {
@@ -65,6 +68,9 @@ impl Cq {
         let slot = if self.collapsed { 0 } else { index & (entries - 1) };
         let cqe = make(owner_bit(index, entries));
         tracing::trace!(slot, %cqe, "completion");
+        if !self.collapsed && self.produced + 1 < u64::from(entries) {
+            self.ring.invalidate((slot as usize + 2) * self.entry - CQE_BYTES);
+        }
         self.ring.store_cqe((slot as usize + 1) * self.entry - CQE_BYTES, &cqe);
         self.produced += 1;
         let kind = cqe.op_own();

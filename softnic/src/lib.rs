@@ -23,6 +23,8 @@
 //! - CQs: rings and collapsed, CQEs of 64 and 128 bytes, arming and overrun;
 //! - loss recovery, and BlueFlame registers as doorbells.
 //!
+//! A driver that polls a CQ in order needs to initialise its first CQE only, unlike with hardware.
+//!
 //! Commands that need anything else are refused by name: extended and dynamic connections, multicast, shared receive
 //! queues, memory windows, indirect keys.
 #![deny(unsafe_code)]

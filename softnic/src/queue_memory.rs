@@ -112,6 +112,12 @@ impl QueueMemory {
         let _ = offset;
     }
 
+    /// Makes the CQE at a byte offset invalid, for consumers that poll its last eight bytes.
+    #[inline]
+    pub(crate) fn invalidate(&self, offset: usize) {
+        self.word64(offset + 56).store(u64::MAX, Ordering::Relaxed);
+    }
+
     /// Writes a CQE at a byte offset. Consumers poll its last eight bytes, which are stored last.
     #[inline]
     pub(crate) fn store_cqe(&self, offset: usize, cqe: &Cqe) {

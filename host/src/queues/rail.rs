@@ -88,7 +88,7 @@ impl Rail {
         let big_endian = atomics.atomic_req_8b_endianness_mode == 0;
         // A NIC without RoCE lacks this capability, and its time stamps run freely.
         let roce: RoceCap = provider::capabilities(&*nic).unwrap_or_default();
-        let (queues, umem) = provider::queue_memory(&*nic, machine, place, slots * shape.queue_bytes())?;
+        let (queues, umem) = provider::queue_memory(&*nic, machine, place, shape.rail_bytes())?;
         let pd = nic.alloc_pd()?;
         let key = pd.register(heap)?;
         let uars = (0..slots.min(UARS)).map(|_| nic.alloc_uar(machine)).collect::<Result<Vec<_>>>()?;
@@ -117,9 +117,12 @@ impl Rail {
     }
 
     /// Resets a slot for a new QP: CQEs that look unwritten, and doorbell records of 0.
+    ///
+    /// The software ConnectX needs the first CQE only. The other ones then take no memory before their use.
     fn clear(&self, slot: u64) -> Result<()> {
         let at = self.shape.place(slot);
-        self.queues.write(at.cq, &vec![0xff; (self.shape.depth * CQE_BYTES) as usize])?;
+        let cqes = if self.nic.port().kind == NicKind::Software { 1 } else { self.shape.depth };
+        self.queues.write(at.cq, &vec![0xff; (cqes * CQE_BYTES) as usize])?;
         for record in [at.sq_record, at.cq_record] {
             self.queues.write(record, bytemuck::bytes_of(&Record::zeroed()))?;
         }

@@ -111,18 +111,23 @@ impl Shape {
 
     /// Returns the bytes of all queues of a PE, including the words that kernels update.
     pub(crate) fn memory(&self) -> u64 {
-        let queues = self.slots().saturating_mul(self.queue_bytes());
+        let queues = u64::from(self.rails).saturating_mul(self.rail_bytes());
         queues.saturating_add(StateMap::bytes(self)).saturating_add(self.reserved())
     }
 
-    /// Returns the bytes of one QP: queues, ready entries, busy words and fetch slots.
+    /// Returns the bytes of one QP: queues, doorbell records, ready entries, busy words and fetch slots.
     fn slot_bytes(&self) -> u64 {
-        self.queue_bytes() + 3 * 8 * self.depth
+        self.queue_bytes() + 2 * RECORD_BYTES + 3 * 8 * self.depth
     }
 
-    /// Returns the bytes of queue memory of one QP: send queue, CQ and one cache line for each doorbell record.
-    pub(super) fn queue_bytes(&self) -> u64 {
-        self.sq_bytes() + (self.depth * CQE_BYTES + 2 * RECORD_BYTES).next_multiple_of(QUEUE_ALIGN)
+    /// Returns the bytes of queue memory of a rail: the queues of all slots, then their doorbell records.
+    pub(super) fn rail_bytes(&self) -> u64 {
+        (self.rail_slots() * (self.queue_bytes() + 2 * RECORD_BYTES)).next_multiple_of(QUEUE_ALIGN)
+    }
+
+    /// Returns the bytes of the queues of one QP.
+    fn queue_bytes(&self) -> u64 {
+        self.sq_bytes() + (self.depth * CQE_BYTES).next_multiple_of(QUEUE_ALIGN)
     }
 
     fn sq_bytes(&self) -> u64 {
@@ -130,10 +135,13 @@ impl Shape {
     }
 
     /// Returns the offsets of the queues of slot `slot` in the queue memory.
+    ///
+    /// Each queue starts at a page, and slots share the pages of their doorbell records. So an unused part of a queue
+    /// takes no page.
     pub(super) fn place(&self, slot: u64) -> QueueLayout {
         let sq = slot * self.queue_bytes();
         let cq = sq + self.sq_bytes();
-        let sq_record = cq + self.depth * CQE_BYTES;
+        let sq_record = self.rail_slots() * self.queue_bytes() + slot * 2 * RECORD_BYTES;
         QueueLayout { sq, cq, sq_record, cq_record: sq_record + RECORD_BYTES }
     }
 

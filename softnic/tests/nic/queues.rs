@@ -6,7 +6,7 @@ use rushmem_mlx5::prm::cq::{CqStatus, QueryCq};
 use rushmem_mlx5::prm::qp::QpState;
 use rushmem_mlx5::wqe::Inline;
 use rushmem_mlx5::{Flags, Wqe};
-use rushmem_softnic::Rule;
+use rushmem_softnic::{Memory, Rule};
 use std::time::Duration;
 
 fn put(b: &Pe, value: u32) -> Wqe {
@@ -27,6 +27,20 @@ fn sixteen_bit_indices_wrap() {
     }
     assert_eq!(b.heap.load_u32(0), 69_999);
     assert_eq!(nic.violations(), []);
+}
+
+#[test]
+fn a_driver_may_initialise_the_first_cqe_only() {
+    for log_cq in 0..3 {
+        both(Setup { log_sq: 3, log_cq, ..Setup::default() }, |a, b| {
+            let len = a.cq.memory.len();
+            a.cq.memory.write(64, &vec![0; len as usize - 64]).unwrap();
+            for i in 0..10 {
+                assert!(a.cq.poll().is_none(), "CQE {i} of 2^{log_cq}");
+                a.run(&put(b, i));
+            }
+        });
+    }
 }
 
 #[test]
