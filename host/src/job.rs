@@ -158,12 +158,13 @@ impl Job {
         // Must come first: loading CUDA sets environment variables, which is safe only before other threads exist.
         let gpus = count_gpus(&self.config, &self.ptx)?;
         deadlines::extend(&mut self.config, gpus == 0);
+        let is_threads = self.is_threads()?;
         // PEs as threads share this memory: an absurd number is refused before they are made.
-        if gpus == 0 && self.config.pes.get() > 1 {
+        if gpus == 0 && is_threads {
             check_memory(&self.config, self.config.pes.get())?;
         }
         let (job, pes) = self.join()?;
-        let resources = match ProcessResources::prepare(&job.config, gpus) {
+        let resources = match ProcessResources::prepare(&job.config, gpus, is_threads) {
             Ok(resources) => resources,
             Err(error) => {
                 pes.iter().for_each(|pe| pe.abort(&error.to_string()));
@@ -192,6 +193,14 @@ impl Job {
             Some((_, cause)) => results.into_iter().nth(cause).into_iter().collect(),
             None => results.into_iter().collect(),
         }
+    }
+
+    /// Returns whether this process is a whole job, with its PEs as threads.
+    fn is_threads(&self) -> Result<bool> {
+        Ok(match self.rendezvous {
+            Rendezvous::Environment => !bootstrap::is_launched(&self.config)?,
+            Rendezvous::Id { .. } => false,
+        })
     }
 
     /// Finds the other PEs. Returns the job, with this process's numbers in its settings, and the PEs of this process.
@@ -289,8 +298,9 @@ struct ProcessResources {
 }
 
 impl ProcessResources {
-    fn prepare(config: &Config, gpus: u32) -> Result<Self> {
+    fn prepare(config: &Config, gpus: u32, is_threads: bool) -> Result<Self> {
         let on_node = config.pes_on_node();
+        let is_checked = gpus == 0 && is_threads;
         let gpus = share_gpus(config, gpus, on_node)?;
         if gpus.is_empty() && config.heap == HeapKind::Device {
             return Err(Error::Unavailable {
@@ -298,7 +308,7 @@ impl ProcessResources {
                 why: "kernels run natively here; set RUSHMEM_HEAP=auto".into(),
             });
         }
-        if gpus.is_empty() || config.heap == HeapKind::Host {
+        if !is_checked && (gpus.is_empty() || config.heap == HeapKind::Host) {
             check_memory(config, on_node)?;
         }
         let nics = Nics::prepare(config, &gpus, on_node)?;
@@ -420,6 +430,7 @@ const SHARE_IN_USE: u64 = 4;
 fn check_memory(config: &Config, pes: u32) -> Result<()> {
     let Some(available) = available_memory() else { return Ok(()) };
     let wanted = config.heap_bytes.0.saturating_add(queue_memory(config));
+    tracing::debug!(wanted, pes, available, "bytes of heap and queues for each PE of this node");
     if wanted > available || wanted.saturating_mul(pes.into()) / SHARE_IN_USE > available {
         return Err(Error::HeapTooLarge { wanted, pes, memory: "this machine's memory".into(), available });
     }

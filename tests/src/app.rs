@@ -21,6 +21,7 @@ const THREADS: usize = 128;
 /// Runs the program with the arguments `ACTION [PE|N]`.
 ///
 /// - `ring`, `qps`, `p2p`: each PE communicates with the others and prints the result.
+/// - `up`, `full`: the job starts, or each PE sends to all; PE 0 prints what its process holds then.
 /// - `wait`: all PEs wait for a signal in a kernel. `store`: they then store to each other's memory.
 /// - `exit PE`: like `wait`, but the given PE exits with code 3.
 /// - `endless BODY`: PE 0 runs a kernel that never ends, and each other PE fails. `recurse DEPTH`: a kernel recurses.
@@ -61,6 +62,7 @@ fn act(pe: &Pe, what: &str, who: Option<u32>) -> Result<(), Error> {
     match what {
         "ring" => ring(pe),
         "up" => up(pe),
+        "full" => round(pe).and_then(|_| up(pe)),
         "qps" => qps(pe),
         "p2p" => p2p(pe),
         "store" => store(pe),

@@ -442,15 +442,25 @@ fn logs_are_filtered_by_part_and_go_to_files_by_pattern() {
     }
 }
 
-#[test]
-fn starts_256_pes_as_threads_within_16_mib_each() {
-    const PES: u64 = 256;
-    let mut command = pe(&["up"]);
-    let output =
-        command.env("RUSHMEM_PES", PES.to_string()).env("RUSHMEM_HEAP_BYTES", "1MiB").output().unwrap();
+/// Returns the KiB that `pes` PEs as threads, with small heaps, hold after doing `what`.
+fn kib_of_threads(pes: u64, what: &str) -> u64 {
+    let mut command = pe(&[what]);
+    command.env("RUSHMEM_PES", pes.to_string()).env("RUSHMEM_HEAP_BYTES", "1MiB");
+    let output = command.output().unwrap();
     assert!(output.status.success(), "{}", all(&output));
     let [_, _, kib] = held(text(&output.stdout).trim());
-    assert!(kib < PES * 16 * 1024, "{kib} KiB");
+    kib
+}
+
+#[test]
+fn starts_256_pes_as_threads_within_16_mib_each() {
+    assert!(kib_of_threads(256, "up") < 256 * 16 * 1024);
+}
+
+#[test]
+fn a_connection_takes_less_than_64_kib() {
+    let (up, full) = (kib_of_threads(64, "up"), kib_of_threads(64, "full"));
+    assert!(full - up < 64 * 64 * 64, "{up} KiB, with all connections {full} KiB");
 }
 
 /// Runs the PE program as `n` processes, which must not complain. Returns the lines that they print, in order.
@@ -474,6 +484,24 @@ fn all_of_64_processes_send_to_all() {
     if let Some(lines) = processes("all_of_64_processes_send_to_all", "64", "ring") {
         assert_eq!(lines, ring_lines(64));
     }
+}
+
+#[test]
+fn failed_connections_at_the_start_are_told_once() {
+    let mut command = pe(&["up"]);
+    command.env("RUSHMEM_PES", "16").env("RUSHMEM_CONNECT", "eager").env("RUSHMEM_QUEUE_MEMORY", "512KiB");
+    let output = command.output().unwrap();
+    let told = text(&output.stderr);
+    assert!(!output.status.success() && told.contains("raise RUSHMEM_QUEUE_MEMORY"), "{told}");
+    assert!(told.lines().count() <= 2, "{told}");
+}
+
+#[test]
+fn the_memory_of_threads_is_checked_once() {
+    let output =
+        pe(&["up"]).env("RUSHMEM_PES", "2").env("RUSHMEM_LOG", "rushmem::job=debug").output().unwrap();
+    let told = text(&output.stderr);
+    assert_eq!(told.matches("heap and queues").count(), 1, "{told}");
 }
 
 #[test]

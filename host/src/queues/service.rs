@@ -383,14 +383,15 @@ impl Worker {
         }
     }
 
-    /// Runs a step, sends the resulting messages, and keeps the first failure.
+    /// Runs a step, sends the resulting messages, and keeps the first failure. The start of the job or a launch returns
+    /// it, so it is not logged as an error.
     fn step(&self, step: impl FnOnce(&mut Connections, &mut dyn FnMut(Outgoing)) -> Result<()>) {
         let mut messages = Vec::new();
         {
             let mut state = self.shared.lock();
             let outcome = step(&mut state.connections, &mut |message| messages.push(message));
             if let Err(error) = outcome {
-                tracing::error!("{error}");
+                tracing::debug!("{error}");
                 state.failure.get_or_insert(error);
             }
         }
