@@ -9,7 +9,9 @@ use std::time::Duration;
 use cudarc::driver::sys::{self, CUresult};
 
 use crate::environment::{MAX_CONNECTIONS, MPS_QUEUES};
-use crate::ptx::Capability;
+
+/// A compute capability, major and minor.
+pub type Capability = (u32, u32);
 
 /// An error of the CUDA layer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

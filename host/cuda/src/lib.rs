@@ -37,12 +37,12 @@ mod stream_pool;
 
 pub use device::{Attributes, Device};
 pub use environment::environment;
-pub use error::Error;
+pub use error::{Capability, Error};
 pub use graph::{GraphExec, GraphNode};
 pub use load::Cuda;
 pub use memory::{DeviceBuffer, HostKind, PinnedBuffer, RegisteredHost};
 pub use module::{Function, FunctionAttributes, Module};
 pub use nic::{CopyEngine, CudaMemory};
-pub use ptx::{Capability, Image, ptx_kernels};
+pub use ptx::{Image, ptx_kernels};
 pub use shared::{PeerMappings, SharedMemory};
 pub use stream::{Event, Stream};

@@ -3,10 +3,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use crate::Error;
-
-/// A compute capability, major and minor.
-pub type Capability = (u32, u32);
+use crate::error::{Capability, Error};
 
 /// The kernels of a module, before they are loaded.
 #[derive(Clone, Copy, Debug)]
