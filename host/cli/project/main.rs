@@ -1,7 +1,7 @@
 //! Sends the number of each PE to the next PE.
 
-use rushmem::{Error, Grid, Job, Pe, Ptx};
-use rushmem_device::Signal;
+use rushmem::prelude::*;
+use rushmem::{Error, Ptx};
 
 /// The kernels for GPUs.
 const KERNELS: Ptx = rushmem::ptx!("my_app_kernels");

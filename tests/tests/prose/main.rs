@@ -1,8 +1,10 @@
 //! The language rules that a program can check, applied to all Rust and Markdown files of the repository.
 //!
 //! A sentence has at most 25 words and does not begin with "What" or "As". Docs of functions begin with a verb, docs of types
-//! with a noun. Public functions of the runtime and the device API list their errors. `text` and `rust` hold the rules.
+//! with a noun. Public functions of the runtime and the device API list their errors. `text` and `rust` hold the rules. Links
+//! between documents lead to files and headings that exist.
 
+mod links;
 mod rust;
 mod text;
 
@@ -51,6 +53,25 @@ fn prose_follows_the_rules() {
     };
     let lines: Vec<_> = found.iter().map(text).collect();
     assert!(found.is_empty(), "{} findings:\n{}", lines.len(), lines.join("\n"));
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let read = |path: &Path| {
+        let whole = repository::root().join(path);
+        whole.is_dir().then(String::new).or_else(|| std::fs::read_to_string(whole).ok())
+    };
+    let mut links = 0;
+    let mut problems = Vec::new();
+    for file in repository::files(&["md"]) {
+        for target in links::targets(&repository::read(&file)) {
+            links += 1;
+            let problem = links::problem(&file, &target, read);
+            problems.extend(problem.map(|problem| format!("{}: {problem}", file.display())));
+        }
+    }
+    assert!(links > 50, "found {links} links only");
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
 #[test]

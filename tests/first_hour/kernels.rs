@@ -1,0 +1,87 @@
+//! The kernels of a user's first hour: structures as arguments, and mistakes.
+#![cfg_attr(target_arch = "nvptx64", no_std, feature(abi_ptx))]
+#![forbid(unsafe_code)]
+
+use rushmem_device::prelude::*;
+
+/// Words, and what to write.
+#[derive(Clone, Copy, KernelArg)]
+#[repr(C)]
+pub struct Fill {
+    /// The words.
+    pub words: SymSlice<u64>,
+    /// The first word to write.
+    pub first: usize,
+    /// Whether to write at all.
+    pub enabled: bool,
+}
+
+/// Writes 7 to all words from the first one of `fill` on.
+#[kernel]
+pub fn fill(ctx: &Ctx, fill: Fill) {
+    let words = ctx.local(fill.words);
+    let mut at = fill.first;
+    while fill.enabled && Thread::index() == 0 && at < words.len() {
+        words.store(at, 7);
+        at += 1;
+    }
+}
+
+/// Adds 5 to a word of `pe`, and stores the old value in `old`.
+#[kernel]
+pub fn add(ctx: &Ctx, old: Sym<Fetched<u64>>, word: Sym<u64>, pe: u32) -> Result {
+    if Thread::index() == 0 {
+        ctx.atomic_fetch_add_nbi(old, word, 5, pe)?;
+    }
+    ctx.quiet(Block::current())
+}
+
+/// Lets the leader alone meet an error, which all threads return.
+#[kernel]
+pub fn fail_in_leader(ctx: &Ctx, word: Sym<u64>, pe: u32) -> Result {
+    let block = Block::current();
+    block.leader_result(|| ctx.atomic_fetch_inc(word, pe))?;
+    ctx.sync_all(block)
+}
+
+/// Waits for a signal that no PE sends.
+#[kernel]
+pub fn wait_in_vain(ctx: &Ctx, signal: Sym<Signal>) -> Result {
+    ctx.signal_wait_until(Block::current(), signal, Cmp::Eq, 1)?;
+    Ok(())
+}
+
+/// Uses words `first` to 98 of a shorter object.
+#[kernel]
+pub fn use_missing_words(ctx: &Ctx, words: SymSlice<u64>, first: usize) -> Result {
+    ctx.put(Block::current(), words.slice(first..99), words.slice(first..99), 0)
+}
+
+/// Uses an element that its table may lack.
+#[kernel]
+pub fn no_panic_reduce(ctx: &Ctx, words: SymSlice<u64>, at: usize) {
+    let table = [3, 5, 7];
+    ctx.local(words).store(0, table[at]);
+}
+
+/// Loops until a word is set, which no PE does.
+#[kernel]
+pub fn loop_for_ever(ctx: &Ctx, words: SymSlice<u64>) {
+    let words = ctx.local(words);
+    while words.load_relaxed(0) == 0 {}
+}
+
+/// Stores the result of `depth` calls inside of each other.
+#[kernel]
+pub fn recurse(ctx: &Ctx, words: SymSlice<u64>, depth: u64) {
+    #[cfg(not(target_arch = "nvptx64"))]
+    ctx.local(words).store(0, deeper(depth));
+}
+
+/// Returns the sum of the depths, and keeps 8 KiB on the stack for each.
+#[cfg(not(target_arch = "nvptx64"))]
+fn deeper(depth: u64) -> u64 {
+    let cells = std::hint::black_box([depth; 1024]);
+    let below = if depth == 0 { 0 } else { deeper(depth - 1) };
+    below + cells[0]
+}
