@@ -5,6 +5,7 @@ use std::fmt;
 use rushmem_device::Error as Code;
 use rushmem_device::abi::{ControlPage, ErrorRecord, RECORDS, call_kind};
 use rushmem_mlx5::{Opcode, Syndrome};
+use rushmem_softnic::PACKET_TOO_LONG;
 
 /// An error that a call in a kernel met and recorded.
 ///
@@ -79,10 +80,17 @@ impl DeviceError {
         self.syndrome() == Some(Syndrome::WR_FLUSH_ERR)
     }
 
+    /// Returns whether the software ConnectX could not send a packet because it was too long for the link.
+    fn is_too_long(&self) -> bool {
+        self.syndrome() == Some(Syndrome::TRANSPORT_RETRY_EXC_ERR)
+            && self.record.vendor == u32::from(PACKET_TOO_LONG)
+    }
+
     /// Returns whether a kernel meets this error when a peer has died.
     pub(crate) fn is_explained_by_loss(&self) -> bool {
         match self.code() {
             Some(Code::Aborted | Code::Timeout | Code::WaitTimeout | Code::Unconnected) => true,
+            _ if self.is_too_long() => false,
             _ => self.is_flush() || self.syndrome() == Some(Syndrome::TRANSPORT_RETRY_EXC_ERR),
         }
     }
@@ -108,6 +116,10 @@ impl DeviceError {
                 "every block of the grid must call the barrier the same number of times"
             }
             Some(Code::Timeout) => "check that the peer still runs, or raise RUSHMEM_TIMEOUT",
+            Some(Code::Completion) if self.is_too_long() => {
+                "packets are too long for the network: its MTU has shrunk since the QP was connected; raise the MTU \
+                 of the interface, or start the job again"
+            }
             Some(Code::Completion) if self.is_flush() => {
                 "the completion with the cause was overwritten; run with RUSHMEM_CQ=ring to see it"
             }
@@ -394,6 +406,14 @@ mod tests {
         for (distance, errors) in (0..).zip(order) {
             assert_eq!(errors.map(|error| error.distance()), [distance; 2]);
         }
+    }
+
+    #[test]
+    fn a_packet_that_was_too_long_is_named_and_no_lost_pe() {
+        let mut lost = error(Code::Completion, 7, Syndrome::TRANSPORT_RETRY_EXC_ERR);
+        assert!(lost.is_explained_by_loss());
+        lost.record.vendor = PACKET_TOO_LONG.into();
+        assert!(!lost.is_explained_by_loss() && lost.to_string().contains("raise the MTU"), "{lost}");
     }
 
     #[test]

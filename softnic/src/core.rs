@@ -6,8 +6,10 @@ use crate::dma::{Dma, Mkeys, Umem};
 use crate::engine::Wake;
 use crate::event::Event;
 use crate::link::Fabric;
+use crate::link::udp::TooLong;
 use crate::qp::{Qp, State};
 use crate::rng::Rng;
+use crate::route::Route;
 use crate::stats::Stats;
 use crate::table::Table;
 use crate::uar::UarPage;
@@ -168,8 +170,20 @@ impl Core {
         if let Some(fabric) = &mut self.fabric {
             fabric.flush(self.now, &mut self.out.stats);
             busy |= fabric.blocked();
+            for too_long in fabric.take_too_long() {
+                self.note_too_long(too_long);
+            }
         }
         busy
+    }
+
+    /// Notes the loss of a packet that was too long, for the error of its QP.
+    fn note_too_long(&mut self, TooLong { to, dest_qpn }: TooLong) {
+        let sent_it = |qp: &Qp| qp.route == Route::Peer(to) && qp.attrs.remote_qpn == dest_qpn;
+        let sender = self.qps.iter().find(|(_, qp)| sent_it(qp)).map(|(qpn, _)| qpn);
+        if let Some(qp) = sender.and_then(|qpn| self.qps.get_mut(qpn)) {
+            qp.req.too_long = true;
+        }
     }
 
     /// Handles one burst of packets.

@@ -76,3 +76,4 @@ pub use nic::{Context, Error, Nic, Uar};
 pub use route::ip_of_gid;
 pub use stats::Stats;
 pub use violation::{Rule, Violation};
+pub use wire::PACKET_TOO_LONG;

@@ -14,7 +14,7 @@ use capture::Capture;
 use fault::FaultStage;
 use std::net::SocketAddrV4;
 use std::time::Instant;
-use udp::{UdpLink, Waiter};
+use udp::{TooLong, UdpLink, Waiter};
 
 /// Maximum number of datagrams that wait for the kernel.
 const QUEUE: usize = 256;
@@ -97,6 +97,11 @@ impl Fabric {
         }
         stats.send_failures += self.udp.send(&mut self.outgoing);
         self.staged = self.outgoing.len();
+    }
+
+    /// Returns the packets that were too long for their link since the last call.
+    pub(crate) fn take_too_long(&mut self) -> Vec<TooLong> {
+        self.udp.take_too_long()
     }
 
     /// Receives one burst of packets and drops packets with a wrong CRC. Returns whether a datagram arrived.

@@ -1,10 +1,10 @@
 //! The UDP socket: non-blocking, with many datagrams per system call.
 #![allow(unsafe_code, reason = "system calls that take arrays of messages")]
 
-use super::batch::Batch;
+use super::batch::{Batch, Entry};
 use crate::config::Ip;
 use crate::nic::{LAST_LID, ip_of_lid};
-use crate::roce::{MAX_PACKET, PORT};
+use crate::roce::{self, MAX_PACKET, PORT};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
 use std::mem::zeroed;
@@ -19,6 +19,8 @@ const SOCKET_BUFFER: usize = 8 << 20;
 const SLOT: usize = MAX_PACKET.next_multiple_of(64);
 /// Bytes of the address that goes with a datagram.
 const NAME_LEN: libc::socklen_t = size_of::<libc::sockaddr_in>() as libc::socklen_t;
+/// Bytes of the headers that a datagram gets.
+const IP_AND_UDP: usize = 20 + 8;
 /// Bytes of the largest packet except its payload: IPv4, UDP, BTH, RETH, immediate and CRC.
 const OVERHEAD: u32 = 20 + 8 + 12 + 16 + 4 + 4;
 
@@ -29,6 +31,18 @@ pub(crate) struct UdpLink {
     slots: Vec<u8>,
     incoming: Messages,
     outgoing: Messages,
+    /// Datagrams that were too long for the link since the last [`UdpLink::take_too_long`].
+    too_long: Vec<TooLong>,
+    /// Whether a warning about them was given.
+    warned: bool,
+}
+
+/// A datagram that the system refused because it is longer than the MTU of the link.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TooLong {
+    pub(crate) to: SocketAddrV4,
+    /// The QP that should have received it.
+    pub(crate) dest_qpn: u32,
 }
 
 /// The arrays that `sendmmsg` and `recvmmsg` take: each header points at its name and its vector.
@@ -71,7 +85,8 @@ impl UdpLink {
             Ip::AnyLoopback => bind_any_loopback(port)?,
         };
         let (incoming, outgoing) = (Messages::new(), Messages::new());
-        Ok(Some(UdpLink { socket, local, slots: vec![0; BURST * SLOT], incoming, outgoing }))
+        let (slots, too_long) = (vec![0; BURST * SLOT], Vec::new());
+        Ok(Some(UdpLink { socket, local, slots, incoming, outgoing, too_long, warned: false }))
     }
 
     pub(crate) fn local(&self) -> SocketAddrV4 {
@@ -88,7 +103,10 @@ impl UdpLink {
                     io::ErrorKind::WouldBlock => break,
                     io::ErrorKind::Interrupted => {}
                     _ => {
-                        // An unreachable peer, or a datagram too long for the link: the retry count decides.
+                        if error.raw_os_error() == Some(libc::EMSGSIZE) {
+                            self.note_too_long(batch);
+                        }
+                        // The retry count decides.
                         tracing::debug!(%error, to = %batch.entries[0].peer, "datagram refused by the kernel");
                         batch.drop_front(1);
                         failed += 1;
@@ -97,6 +115,28 @@ impl UdpLink {
             }
         }
         failed
+    }
+
+    /// Notes that the first datagram of the batch is too long, and warns about the first of them all.
+    fn note_too_long(&mut self, batch: &Batch) {
+        let Entry { peer, bytes } = &batch.entries[0];
+        let packet = &batch.arena[bytes.clone()];
+        if !std::mem::replace(&mut self.warned, true) {
+            let (len, mtu) = (packet.len() + IP_AND_UDP, link_mtu(*self.local.ip(), *peer).unwrap_or(0));
+            tracing::warn!(
+                "packets of {len} bytes to {} are lost: the link has an MTU of {mtu} bytes now, less than when the \
+                 QP was connected; raise the MTU of the network interface, or start the job again",
+                peer.ip()
+            );
+        }
+        if let Ok(packet) = roce::parse(packet) {
+            self.too_long.push(TooLong { to: *peer, dest_qpn: packet.bth.dest_qpn });
+        }
+    }
+
+    /// Returns the datagrams that were too long since the last call.
+    pub(crate) fn take_too_long(&mut self) -> Vec<TooLong> {
+        std::mem::take(&mut self.too_long)
     }
 
     fn send_some(&mut self, batch: &mut Batch) -> io::Result<usize> {
@@ -165,6 +205,12 @@ impl Waiter {
 ///
 /// Returns `None` if 256 bytes do not fit or there is no route to `peer`.
 pub(crate) fn path_mtu(local: Ipv4Addr, peer: SocketAddrV4) -> Option<u32> {
+    let room = link_mtu(local, peer)?;
+    [4096, 2048, 1024, 512, 256].into_iter().find(|mtu| mtu + OVERHEAD <= room)
+}
+
+/// Returns the MTU of the link to `peer` in bytes, as far as the system knows it.
+fn link_mtu(local: Ipv4Addr, peer: SocketAddrV4) -> Option<u32> {
     let probe = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP)).ok()?;
     probe.bind(&SocketAddr::from((local, 0)).into()).ok()?;
     probe.connect(&SocketAddr::V4(peer).into()).ok()?;
@@ -180,8 +226,7 @@ pub(crate) fn path_mtu(local: Ipv4Addr, peer: SocketAddrV4) -> Option<u32> {
             &raw mut len,
         )
     };
-    let room = u32::try_from(mtu).ok().filter(|_| rc == 0)?;
-    [4096, 2048, 1024, 512, 256].into_iter().find(|mtu| mtu + OVERHEAD <= room)
+    u32::try_from(mtu).ok().filter(|_| rc == 0)
 }
 
 fn bind_addr(ip: Ipv4Addr, port: u16) -> io::Result<(Socket, SocketAddrV4)> {

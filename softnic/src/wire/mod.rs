@@ -22,6 +22,7 @@ pub(crate) mod sender;
 mod tests;
 
 use fault_injection::Turn;
+pub use requester::PACKET_TOO_LONG;
 pub(crate) use requester::Requester;
 pub(crate) use responder::Responder;
 

@@ -16,6 +16,9 @@ const INITIAL_WINDOW: u32 = 32;
 /// Smallest maximum of packets in flight, after losses.
 const MIN_WINDOW: u32 = 2;
 
+/// Vendor syndrome of a completion with `TRANSPORT_RETRY_EXC_ERR` if packets were too long for the link.
+pub const PACKET_TOO_LONG: u8 = 0x61;
+
 /// The requester's half of a connection.
 #[derive(Debug)]
 pub(crate) struct Requester {
@@ -46,6 +49,8 @@ pub(crate) struct Requester {
     pub(crate) pause: Option<Instant>,
     /// Packet number of a loss that is already handled.
     lost: Option<Psn>,
+    /// Set if a packet was too long for the link, until the next acknowledgement.
+    pub(crate) too_long: bool,
 }
 
 impl Default for Requester {
@@ -66,6 +71,7 @@ impl Default for Requester {
             backoff: Duration::ZERO,
             pause: None,
             lost: None,
+            too_long: false,
         }
     }
 }
@@ -143,7 +149,7 @@ impl Requester {
             return;
         }
         self.acked = upto;
-        self.lost = None;
+        (self.lost, self.too_long) = (None, false);
         self.credit += step as u32;
         if self.credit >= self.window {
             self.credit = 0;
@@ -179,7 +185,8 @@ pub(crate) fn timers(core: &mut Core, qpn: u32) -> bool {
     }
     let waited = qp.req.progress.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
     if qp.attrs.retry_timeout().is_some_and(|patience| waited >= patience) {
-        fail_at(qp, Syndrome::TRANSPORT_RETRY_EXC_ERR, 0);
+        let vendor = if qp.req.too_long { PACKET_TOO_LONG } else { 0 };
+        fail_at(qp, Syndrome::TRANSPORT_RETRY_EXC_ERR, vendor);
         return true;
     }
     qp.req.go_back();

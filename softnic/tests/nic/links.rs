@@ -3,10 +3,10 @@
 //! A link carries less than the requested path MTU, adapters share an address, and addresses have LIDs.
 
 use crate::script::{Pe, Setup, call, pair, pattern, wire_nic};
-use rushmem_mlx5::Wqe;
 use rushmem_mlx5::prm::qp::{AddressPath, Mtu};
 use rushmem_mlx5::wqe::Inline;
-use rushmem_softnic::{Config, Ip, Nic, reason};
+use rushmem_mlx5::{Syndrome, Wqe};
+use rushmem_softnic::{Config, Ip, Nic, PACKET_TOO_LONG, reason};
 use std::process::Command;
 
 /// Set for the test when it runs within the namespace.
@@ -16,7 +16,8 @@ const INSIDE: &str = "SOFTNIC_TEST_INSIDE";
 fn links_and_addresses_in_a_namespace() {
     if std::env::var_os(INSIDE).is_some() {
         short_link();
-        return shared_address();
+        shared_address();
+        return shrunken_link();
     }
     let test = "links::links_and_addresses_in_a_namespace";
     let program = std::env::current_exe().expect("a test has a program");
@@ -60,6 +61,23 @@ fn shared_address() {
     a.run(&Wqe::WriteInline { raddr: 0, rkey: b.key, data: Inline::from_u32(7) });
     b.run(&Wqe::WriteInline { raddr: 0, rkey: a.key, data: Inline::from_u32(8) });
     assert_eq!((a.heap.load_u32(0), b.heap.load_u32(0)), (8, 7));
+}
+
+/// Checks that the error of a QP names the cause if the link carries less than when the QP was connected.
+fn shrunken_link() {
+    let (x, y) = (wire_nic(Config::default()), wire_nic(Config::default()));
+    let (mut a, b) = pair(&x, &y, Setup { ack_timeout: 12, ..Setup::default() });
+    let put = |a: &Pe, len| Wqe::Write { raddr: 8, rkey: b.key, laddr: 0, lkey: a.key, len };
+    a.run(&put(&a, 1024));
+    let shrink = Command::new("ip").args(["link", "set", "lo", "mtu", "900"]).status().unwrap();
+    assert!(shrink.success());
+    a.run(&put(&a, 512));
+    let wqe = put(&a, 1024);
+    a.post(&wqe);
+    let cqe = a.cq.wait();
+    let error = cqe.as_error().expect("the packet does not fit");
+    let found = (error.syndrome, error.vendor_err_synd);
+    assert_eq!(found, (Syndrome::TRANSPORT_RETRY_EXC_ERR, PACKET_TOO_LONG));
 }
 
 #[test]
