@@ -103,7 +103,7 @@ pub struct CtxParts {
     pub status: DevAddr,
     /// The number of this launch among the launches of its queue; not 0.
     pub mark: u64,
-    /// The address where the heap of PE `p2p_from` is mapped. The heaps of the next PEs follow, `p2p_stride` bytes
+    /// The address where the heap of PE 0 is mapped, or would be. The heaps of the next PEs follow, `p2p_stride` bytes
     /// apart.
     pub p2p_base: DevAddr,
     /// Bytes from one mapped heap to the next.
@@ -144,8 +144,8 @@ impl CtxParts {
 
 /// [`CtxParts::flags`].
 pub mod ctx_flags {
-    /// Atomics on mapped heaps are processor atomics: no PE accesses these words through a NIC. Equal on all PEs of a
-    /// job.
+    /// Atomics on mapped heaps are processor atomics: no PE updates these words through a NIC. Contexts of one launch may
+    /// differ in it.
     pub const P2P_ATOMICS: u32 = 1;
     /// All PEs of the job are P2P peers and [`P2P_ATOMICS`] is set: no operation of this PE goes through a NIC.
     pub const P2P_ALL: u32 = 2;
@@ -155,6 +155,9 @@ pub mod ctx_flags {
     pub const HOST_MEMORY: u32 = 8;
     /// No heap is mapped here except the heaps of P2P peers.
     pub const NO_P2P_OTHERS: u32 = 16;
+    /// Processor atomics on mapped heaps are atomic with each other. [`P2P_ATOMICS`] may be set for words that no NIC
+    /// peer updates.
+    pub const NODE_ATOMICS: u32 = 32;
 }
 
 /// The table of segments for the launches of some time: `count` [`SegmentDesc`]s follow it. A table never changes; the
@@ -401,18 +404,39 @@ pub struct TeamDesc {
     /// Number that distinguishes this team from others that had the slot before; 0 while the slot is free. Equal on all
     /// members.
     pub generation: u32,
-    /// Reserved, zero.
-    pub reserved: u32,
+    /// Bits of [`team_flags`].
+    pub flags: u32,
     /// A `u32` for each member: its PE.
     pub pes: DevAddr,
     /// A `u32` for each PE: its number in the team, or `u32::MAX`.
     pub members: DevAddr,
+    /// A `u32` for each member number: the members of node 0, then of node 1, and so on. A node is a set of members that
+    /// are P2P peers of each other. Its first member is its leader.
+    pub by_node: DevAddr,
+    /// A `u32` for each node and one more: where its members begin in `by_node`.
+    pub node_starts: DevAddr,
+    /// A `u32` for each member: its node.
+    pub nodes: DevAddr,
+    /// Number of nodes.
+    pub n_nodes: u32,
+    /// Node of this PE.
+    pub node: u32,
+    /// Number of this PE among the members of its node.
+    pub node_rank: u32,
     /// Reserved, zero.
-    pub reserved_2: [u64; 11],
+    pub reserved_3: u32,
+    /// Reserved, zero.
+    pub reserved_2: [u64; 6],
     /// The team lock and the count of check-ins: see [`team_word`].
     pub word: CacheLine,
     /// The counters of the team's calls.
     pub counters: TeamCounters,
+}
+
+/// [`TeamDesc::flags`].
+pub mod team_flags {
+    /// All members are P2P peers of each other, and their processor atomics are atomic. Equal on all members.
+    pub const P2P: u32 = 1;
 }
 
 /// Bits of [`TeamDesc::word`]. Above them it counts the check-ins of all members.
@@ -429,7 +453,7 @@ pub mod team_word {
 #[repr(C, align(128))]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct TeamCounters {
-    /// Messages received from the other members, by all calls so far.
+    /// Messages received from NIC peers, by all calls so far.
     pub taken: u64,
     /// Arrivals at the split barrier.
     pub arrivals: u64,
@@ -437,8 +461,10 @@ pub struct TeamCounters {
     pub waits: u64,
     /// The [`Error`](crate::Error) code of the call that left the members out of step; 0 while they are in step.
     pub failed: u64,
+    /// Messages received from P2P peers, by all calls so far.
+    pub taken_p2p: u64,
     /// Reserved, zero.
-    pub reserved: [u64; 12],
+    pub reserved: [u64; 11],
 }
 
 /// Offsets of the words at the head of a team slot's part of the heap.
@@ -447,10 +473,13 @@ pub mod team_words {
     pub const ROUNDS: u32 = 32;
     /// Words of check-ins in rounds: `ROUNDS` for even check-ins, then as many for odd ones.
     pub const IN_ROUNDS: u64 = 0;
-    /// Count of received messages.
+    /// Count of messages received through the NIC.
     pub const MESSAGES: u64 = 2 * ROUNDS as u64 * 8;
-    /// Count of the other members' arrivals at the split barrier.
+    /// Count of the arrivals of NIC peers at the split barrier.
     pub const ARRIVALS: u64 = MESSAGES + 64;
+    /// Distance from a count of NIC peers to the same count of P2P peers. Atomics of NICs and of processors are not
+    /// atomic with each other, so each kind has its own word.
+    pub const P2P: u64 = 32;
     /// Words of check-ins in which each member tells all: one from each member for even check-ins, then as many for odd
     /// ones.
     pub const MEETINGS: u64 = MESSAGES + 128;
@@ -646,6 +675,8 @@ const fn layout_hash() -> u64 {
         size_of::<TeamDesc>(),
         offset_of!(TeamDesc, stride),
         offset_of!(TeamDesc, pes),
+        offset_of!(TeamDesc, by_node),
+        offset_of!(TeamDesc, node),
         offset_of!(TeamDesc, word),
         offset_of!(TeamDesc, counters),
         offset_of!(TeamCounters, failed),

@@ -72,7 +72,7 @@ impl<S: Sharing> Ctx<'_, S> {
     #[track_caller]
     pub fn set_lock(&self, lock: Sym<Lock>) -> Result {
         let (me, home) = self.prepare_request(lock)?;
-        let before = self.atomic_swap(lock.word(LAST), me, home)?;
+        let before = self.for_job_words().atomic_swap(lock.word(LAST), me, home)?;
         if before != 0 {
             // Only PEs request, so the number fits.
             self.atomic_set(lock.word(NEXT), me, before as u32 - 1)?;
@@ -92,7 +92,7 @@ impl<S: Sharing> Ctx<'_, S> {
     #[track_caller]
     pub fn test_lock(&self, lock: Sym<Lock>) -> Result<bool> {
         let (me, home) = self.prepare_request(lock)?;
-        let free = self.atomic_compare_swap(lock.word(LAST), 0, me, home)? == 0;
+        let free = self.for_job_words().atomic_compare_swap(lock.word(LAST), 0, me, home)? == 0;
         if free {
             self.mark_held(lock);
         }
@@ -117,7 +117,8 @@ impl<S: Sharing> Ctx<'_, S> {
         self.quiet(Thread)?;
         self.local_one(lock.word(HELD)).store(0, 0);
         let me = self.my_pe() as u64 + 1;
-        if self.atomic_compare_swap(lock.word(LAST), me, 0, self.lock_home(lock))? == me {
+        let home = self.lock_home(lock);
+        if self.for_job_words().atomic_compare_swap(lock.word(LAST), me, 0, home)? == me {
             return Ok(());
         }
         let next = self.await_word(lock.word(NEXT), Cmp::Ne, 0)?;

@@ -10,9 +10,9 @@
 //! postings through this context by any thread. "Earlier" is the program's own order: a barrier of the block between a
 //! put of one thread and a fence of another suffices.
 //!
-//! A mapped heap is also accessed through the NIC if atomics must use the NIC. They must as soon as one pair of PEs in
-//! the job uses it. Stores before such an atomic arrive before it, since a fence precedes every doorbell. Stores after
-//! it could overtake it, so `fence` waits for the QPs to those PEs.
+//! A mapped heap is also accessed through the NIC if atomics must use the NIC, as in jobs of several nodes. Stores before
+//! such an atomic arrive before it, since a fence precedes every doorbell. Stores after it could overtake it, so `fence`
+//! waits for the QPs to those PEs.
 
 use core::panic::Location;
 
@@ -235,8 +235,10 @@ impl<S: Sharing> Ctx<'_, S> {
     #[inline(always)]
     #[track_caller]
     pub(crate) fn order_queues(&self, pe: u32) -> Result {
-        let several = self.parts_ref().n_sets > 1 && !self.p2p_all();
-        if several { self.quiet_pe(pe) } else { self.check_pe(pe) }
+        self.check_pe(pe)?;
+        // A store to a P2P peer could overtake postings to it.
+        let several = || self.parts_ref().n_sets > 1 || self.peer_addr::<u8>(pe, 0).is_some();
+        if !self.p2p_all() && several() { self.quiet_pe(pe) } else { Ok(()) }
     }
 
     /// Waits until all postings to `pe`, which is below `n_pes`, are complete.

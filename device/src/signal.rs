@@ -24,9 +24,11 @@ use crate::sq::Qp;
 /// The change that a signal makes to its word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SignalOp {
-    /// `SHMEM_SIGNAL_SET`: the word becomes the value.
+    /// `SHMEM_SIGNAL_SET`: the word becomes the value. Such signals are atomic with each other, and with waits and fetches
+    /// of signals. They are not atomic with adds or atomics on the same word: to a P2P peer this is a store.
     Set,
-    /// `SHMEM_SIGNAL_ADD`: the value is added, wrapping.
+    /// `SHMEM_SIGNAL_ADD`: the value is added, wrapping. Such signals are atomic with each other and with atomics. In a
+    /// job of several nodes they go through the NIC, even to P2P peers, unless [`Ctx::for_node_words`] sends them.
     Add,
 }
 
@@ -34,7 +36,7 @@ impl SignalOp {
     #[inline(always)]
     fn kind(self) -> Kind {
         match self {
-            Self::Set => Kind::Set,
+            Self::Set => Kind::SignalSet,
             Self::Add => Kind::Add,
         }
     }
@@ -46,8 +48,8 @@ impl SignalOp {
 impl<S: Sharing> Ctx<'_, S> {
     /// Changes a signal word of `pe`; returns once posted.
     ///
-    /// It is ordered after nothing: [`Ctx::put_signal_nbi`] announces data. Signals are atomics; the module
-    /// [`amo`](crate::amo) says what they are atomic with. NVSHMEM: `nvshmemx_signal_op`.
+    /// It is ordered after nothing: [`Ctx::put_signal_nbi`] announces data. [`SignalOp`] says what signals are atomic
+    /// with. NVSHMEM: `nvshmemx_signal_op`.
     ///
     /// # Errors
     /// - The errors of [`Ctx::put_nbi`].
@@ -216,7 +218,7 @@ impl<S: Sharing> Ctx<'_, S> {
         if !G::READY {
             group.sync();
         }
-        if self.p2p_all()
+        if (op == SignalOp::Set || self.p2p_atomics())
             && let Some((there, here)) = self.p2p_operands(dst, src, pe)
             && self.parts_ref().has(signal.offset(), size_of::<Signal>() as u64)
         {

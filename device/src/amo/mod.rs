@@ -1,8 +1,12 @@
 //! Remote atomics on words of 4 and 8 bytes.
 //!
-//! They are atomic with each other and with signals, from every PE and path. The runtime sends all atomics on a PE's
-//! heap one way: through its NIC or as processor atomics, never both. They are **not** atomic with plain stores, puts
-//! or collectives on the same word. They order nothing: use `fence`, `quiet` or signals.
+//! They are atomic with each other and with signals by [`SignalOp::Add`](crate::SignalOp), from every PE and path. The
+//! runtime sends all atomics on a word one way: through its NIC or as processor atomics, never both. They are **not**
+//! atomic with plain stores, puts or collectives on the same word, nor with signals by
+//! [`SignalOp::Set`](crate::SignalOp). They order nothing: use `fence`, `quiet` or signals.
+//!
+//! In a job of several nodes, atomics to P2P peers go through the NIC too, since NIC peers may update the same word.
+//! [`Ctx::for_node_words`] avoids that.
 //!
 //! Every method takes `(result, word, value, pe)` in this order; `compare` precedes `value`, as in OpenSHMEM.
 //!
@@ -140,6 +144,8 @@ pub(crate) enum Kind {
     Xor,
     Set,
     CompareSwap,
+    /// A set that need only be atomic with other sets of this kind: a store to P2P peers, also in a mixed job.
+    SignalSet,
 }
 
 impl Kind {
@@ -195,7 +201,7 @@ impl<const WIDTH: usize> Op<WIDTH> {
             Kind::Xor => Wqe::MaskedFetchAdd64 { raddr, rkey, laddr, lkey, add: value, boundary: u64::MAX },
             Kind::And => masked_swap(!value),
             Kind::Or => masked_swap(value),
-            Kind::Set => masked_swap(u64::MAX),
+            Kind::Set | Kind::SignalSet => masked_swap(u64::MAX),
             Kind::CompareSwap => Wqe::CompareSwap { raddr, rkey, laddr, lkey, compare, swap: value },
         }
     }
@@ -219,7 +225,7 @@ impl<const WIDTH: usize> Op<WIDTH> {
             Kind::Xor => add(u32::MAX),
             Kind::And => swap(0, !value),
             Kind::Or => swap(0, value),
-            Kind::Set => swap(0, u32::MAX),
+            Kind::Set | Kind::SignalSet => swap(0, u32::MAX),
             Kind::CompareSwap => swap(u32::MAX, u32::MAX),
         }
     }
@@ -227,7 +233,7 @@ impl<const WIDTH: usize> Op<WIDTH> {
     /// Returns the number of blocks of the WQE.
     #[inline(always)]
     pub(crate) fn blocks(self) -> u64 {
-        let two = WIDTH == 8 && matches!(self.kind, Kind::And | Kind::Or | Kind::Set);
+        let two = WIDTH == 8 && matches!(self.kind, Kind::And | Kind::Or | Kind::Set | Kind::SignalSet);
         if two { 2 } else { 1 }
     }
 
@@ -245,7 +251,7 @@ impl<const WIDTH: usize> Op<WIDTH> {
                 Kind::And => T::Word::fetch_and(p, value),
                 Kind::Or => T::Word::fetch_or(p, value),
                 Kind::Xor => T::Word::fetch_xor(p, value),
-                Kind::Set => T::Word::swap(p, value),
+                Kind::Set | Kind::SignalSet => T::Word::swap(p, value),
                 Kind::CompareSwap => T::Word::compare_swap(p, T::word(self.compare), value),
             }
         };
@@ -275,14 +281,14 @@ impl<const WIDTH: usize> Op<WIDTH> {
     #[inline(always)]
     unsafe fn apply<T: AmoWord>(self, p: *mut T) {
         let (word, value) = (p.cast::<T::Word>(), T::word(self.value));
-        // SAFETY: the caller's promise. All atomics of the word are the processor's, with which a strong store is atomic.
+        // SAFETY: the caller's promise. A strong store is atomic with the processor's atomics, and with sets by NICs.
         unsafe {
             match self.kind {
                 Kind::Add => T::Word::add(word, value),
                 Kind::And => T::Word::and(word, value),
                 Kind::Or => T::Word::or(word, value),
                 Kind::Xor => T::Word::xor(word, value),
-                Kind::Set => T::Word::store_relaxed(word, value),
+                Kind::Set | Kind::SignalSet => T::Word::store_relaxed(word, value),
                 Kind::CompareSwap => {
                     self.apply_fetch(p);
                 }
@@ -558,8 +564,11 @@ impl<S: Sharing> Ctx<'_, S> {
     #[track_caller]
     pub(crate) fn post_op<T: AmoWord>(&self, word: Sym<T>, kind: Kind, value: T, pe: u32) -> Result {
         let value = value.bits();
-        if let Some(p) = self.p2p_atomic_addr::<T>(pe, word.offset(), size_of::<T>() as u64) {
-            // SAFETY: inside of the peer's heap, which is mapped; all its atomics are processor atomics.
+        let p2p = kind == Kind::SignalSet || self.p2p_atomics();
+        if let Some(p) = self.p2p_addr::<T>(pe, word.offset(), size_of::<T>() as u64)
+            && p2p
+        {
+            // SAFETY: inside of the peer's heap, which is mapped. All its atomics are processor atomics, or this is a set.
             unsafe { Op::<8>::new(kind, value).apply(p) };
             return Ok(());
         }
@@ -584,8 +593,9 @@ fn post_slow<S: Sharing, const WIDTH: usize>(
 ) -> Result {
     let (ctx, op) = (ctx_ref.ctx::<S>(), Op::<WIDTH>::new(kind, value));
     ctx.check_word(offset, WIDTH as u64, pe)?;
-    if let Some(p) = ctx.peer_atomic_addr::<u8>(pe, offset) {
-        // SAFETY: inside of the peer's memory, which is mapped; all its atomics are processor atomics.
+    let p2p = kind == Kind::SignalSet || ctx.p2p_atomics();
+    if p2p && let Some(p) = ctx.peer_addr::<u8>(pe, offset) {
+        // SAFETY: inside of the peer's memory, which is mapped. All its atomics are processor atomics, or this is a set.
         unsafe { op.apply_bits(p) };
         return Ok(());
     }

@@ -13,7 +13,7 @@ use crate::abi::{TeamDesc, team_words};
 use crate::arch;
 use crate::ctx::Ctx;
 use crate::error::{Detail, Error, Result, Site, length_mismatch, record};
-use crate::heap::SymSlice;
+use crate::heap::{Signal, Sym, SymSlice};
 
 /// The call hash of a member with wrong arguments.
 pub(super) const WRONG: u32 = kind::WRONG << kind::SHIFT;
@@ -170,6 +170,13 @@ fn listed(desc: *mut TeamDesc, member: u32) -> u32 {
 pub(super) fn check_in_word(number: u64, n: u32, member: u32) -> u64 {
     let set = (number & 1) * n as u64;
     team_words::MEETINGS + (set + member as u64) * 8
+}
+
+/// Returns the handle of a word of the runtime.
+#[inline(always)]
+pub(super) fn team_word(offset: u64) -> Sym<Signal> {
+    // SAFETY: the host has reserved it at the same offset on all members.
+    unsafe { Sym::from_raw(offset) }
 }
 
 /// Returns the offset of a team's scratch from its words, and its length in bytes.

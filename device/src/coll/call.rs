@@ -1,14 +1,14 @@
 //! The building blocks of collective calls on teams with NIC peers: check-ins, messages and fetches.
 //!
-//! **Check-in.** Each member sends its call hash to all others and compares theirs: either all proceed or none does. A
-//! large team with NIC peers checks in by rounds. In round `r` each member sends to the member `2^r` after it. It passes
-//! on "all hashes so far are equal" or "these two members differ". After the last round every member has heard of all.
+//! **Check-in.** Each member proves to the others that it makes the same call: either all proceed or none does. See
+//! [`nic_check_in`](super::nic_check_in).
 //!
 //! Check-in words are numbered and lie in one of two sets by turns. A member that is one check-in ahead writes to the
 //! other set. No member can be two ahead, because a check-in needs all.
 //!
-//! **Message.** Data with a signal that adds 1 to the receiver's message counter, which is never reset. A call knows the
-//! number of its messages. Messages of a later call cannot be among them, because that call begins with a check-in.
+//! **Message.** Data with a signal that adds 1 to a message counter of the receiver, which is never reset. NIC peers and
+//! P2P peers have a counter each, because their atomics are not atomic with each other. A call knows the number of its
+//! messages. Messages of a later call cannot be among them, because that call begins with a check-in.
 //!
 //! **Fetch.** A get into this PE's scratch of the team. No other member touches it.
 //!
@@ -23,27 +23,29 @@
 use core::marker::PhantomData;
 use core::panic::Location;
 
-use crate::abi::{TeamDesc, team_word, team_words};
+use crate::abi::{TeamDesc, team_word as bits, team_words};
 use crate::arch::{self, Gpu, Scope, Sys, SysWord};
 use crate::copy::copy;
-use crate::ctx::Ctx;
 use crate::ctx::CtxRef;
-use crate::error::{Detail, Error, Result, Site, outcome};
+use crate::error::{Detail, Error, Result};
 use crate::group::{Group, agree};
-use crate::heap::{Signal, Sym, SymSlice};
+use crate::heap::SymSlice;
 use crate::sharing::Sharing;
 use crate::signal::SignalOp;
 use crate::team::Team;
-use crate::wait::poll_until;
 use crate::wait_until::Cmp;
 
-use super::args::{self, WRONG, call_hash, check_in_word, scratch_of, wrapped};
+use super::args::{call_hash, scratch_of, team_word, wrapped};
+use super::nic_check_in::check_in;
+use super::nodes::{Nodes, pe_of};
 use super::team_lock::{check_locked, try_lock, unlock};
 
-/// The largest team with NIC peers that checks in without rounds.
-const MAX_DIRECT: u32 = 32;
-/// The flag of "two members differ". Their numbers follow, 15 bits each.
-const DIFFER: u32 = 1 << 31;
+/// Numbers of messages: from NIC peers and from P2P peers.
+#[derive(Clone, Copy)]
+pub(super) struct Messages {
+    pub(super) nic: u64,
+    pub(super) p2p: u64,
+}
 
 /// A collective call in progress. Its group holds the team lock.
 #[derive(Clone, Copy)]
@@ -114,11 +116,24 @@ impl<G: Group, S: Sharing> Call<G, S> {
         wrapped(self.me + k, self.n)
     }
 
+    /// Returns the nodes of the team.
+    #[inline(always)]
+    pub(super) fn nodes(self) -> Nodes {
+        Nodes::of(self.desc)
+    }
+
+    /// Returns the number of this member on its node.
+    #[inline(always)]
+    pub(super) fn rank_in_node(self) -> u32 {
+        // SAFETY: the host made the entry, and it does not change while the team exists.
+        unsafe { (*self.desc).node_rank }
+    }
+
     /// Sends `bytes` from `src` of this PE to `dst` of a member, with a message.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn deliver(self, member: u32, dst: u64, src: u64, bytes: u64) -> Result {
-        let signal = self.words + team_words::MESSAGES;
+        let signal = count_for(self.nodes(), member, self.words + team_words::MESSAGES);
         deliver::<G, S>(self.group, self.ctx_ref, self.pe(member), dst, src, bytes, signal)
     }
 
@@ -136,10 +151,19 @@ impl<G: Group, S: Sharing> Call<G, S> {
         complete::<G, S>(self.group, self.ctx_ref, self.desc)
     }
 
-    /// Waits for `messages` more messages.
+    /// Waits for a message of each other member.
     #[inline(always)]
     #[track_caller]
-    pub(crate) fn await_messages(self, messages: u64) -> Result {
+    pub(crate) fn await_others(self) -> Result {
+        let nodes = self.nodes();
+        let local = nodes.size(nodes.mine);
+        self.await_messages(Messages { nic: (self.n - local) as u64, p2p: (local - 1) as u64 })
+    }
+
+    /// Waits for this many more messages.
+    #[inline(always)]
+    #[track_caller]
+    pub(super) fn await_messages(self, messages: Messages) -> Result {
         let arrived = if self.group.leader() {
             await_messages::<S>(self.ctx_ref, self.desc, self.words, messages)
         } else {
@@ -164,7 +188,7 @@ impl<G: Group, S: Sharing> Call<G, S> {
         let ctx = self.ctx_ref.ctx::<S>();
         let (offset, bytes) = scratch_of(&ctx);
         // P2P calls use the first half.
-        let theirs = if ctx.p2p_heaps() { bytes / 2 } else { 0 };
+        let theirs = if self.nodes().n == 1 { bytes / 2 } else { 0 };
         (self.words + offset + theirs, bytes - theirs)
     }
 
@@ -268,20 +292,6 @@ fn value_at(n_pes: u32, member: u32) -> u64 {
     team_words::values(n_pes) + member as u64 * 16
 }
 
-/// Returns the PE of a member.
-#[inline(always)]
-fn pe_of(desc: *mut TeamDesc, member: u32) -> u32 {
-    // SAFETY: `desc` is the entry of a team with that member.
-    args::pe_of(desc, unsafe { ((*desc).start, (*desc).stride) }, member)
-}
-
-/// Returns the handle of a word of the runtime.
-#[inline(always)]
-fn word(offset: u64) -> Sym<Signal> {
-    // SAFETY: the host has reserved it at the same offset on all members.
-    unsafe { Sym::from_raw(offset) }
-}
-
 /// Returns the handle of a range of bytes.
 #[inline(always)]
 fn span(offset: u64, bytes: u64) -> SymSlice<u8> {
@@ -311,148 +321,10 @@ fn lock_team<S: Sharing>(ctx_ref: CtxRef, team: Team) -> Result {
 fn unlock_team(desc: *mut TeamDesc, result: Result) {
     // SAFETY: the group holds the lock. The fence makes its counters visible to the next group.
     unsafe {
-        let number = Gpu::load_relaxed(&raw const (*desc).word.word) >> team_word::SHIFT;
+        let number = Gpu::load_relaxed(&raw const (*desc).word.word) >> bits::SHIFT;
         Gpu::fence();
         unlock(desc, number, result);
     }
-}
-
-/// Returns the number of the next check-in.
-///
-/// # Safety
-/// The group holds the team lock, and this thread is its leader.
-#[inline(always)]
-unsafe fn next_check_in(desc: *mut TeamDesc) -> u64 {
-    // SAFETY: the caller's promise; no other thread changes the number.
-    unsafe {
-        let word = &raw mut (*desc).word.word;
-        let number = (Gpu::load_relaxed(word) >> team_word::SHIFT) + 1;
-        Gpu::store_relaxed(word, number << team_word::SHIFT | team_word::BUSY);
-        number
-    }
-}
-
-/// Combines what this member knows with `theirs`, from member `from`.
-#[inline(always)]
-fn combined(mine: u32, theirs: u32, me: u32, from: u32) -> u32 {
-    if mine & DIFFER != 0 || mine == theirs {
-        mine
-    } else if theirs & DIFFER != 0 {
-        theirs
-    } else {
-        DIFFER | (from & 0x7fff) << 15 | (me & 0x7fff)
-    }
-}
-
-#[inline(never)]
-#[track_caller]
-fn check_in<S: Sharing>(
-    ctx_ref: CtxRef,
-    desc: *mut TeamDesc,
-    words: u64,
-    call_hash: u32,
-    mine: Result,
-) -> Result {
-    let (ctx, site) = (ctx_ref.ctx::<S>(), Location::caller());
-    // SAFETY: the group holds the lock, and this thread is its leader.
-    let (number, n, me) = unsafe { (next_check_in(desc), (*desc).n_pes, (*desc).my_pe) };
-    // Earlier stores of the group become visible to members that read afterwards.
-    Sys::fence();
-    let call_hash = if mine.is_err() { WRONG } else { call_hash };
-    let direct = n <= MAX_DIRECT || ctx.p2p_heaps();
-    let known = if direct {
-        check_in_direct(&ctx, desc, words, number, call_hash, site)?
-    } else {
-        check_in_by_rounds(&ctx, desc, words, number, call_hash, site)?
-    };
-    mine?;
-    if known & DIFFER == 0 {
-        return Ok(());
-    }
-    let (one, other) = (known >> 15 & 0x7fff, known & 0x7fff);
-    // Report the other member as the one that differs.
-    let (one, other) = if one == me { (other, one) } else { (one, other) };
-    let mut hashes = 0;
-    if direct {
-        let at = ctx.address::<u64>(words + check_in_word(number, n, one));
-        // SAFETY: an aligned word of the runtime in this PE's heap, which its member writes next two check-ins later.
-        hashes = (call_hash as u64) << 32 | unsafe { Sys::load_relaxed(at) } as u32 as u64;
-    }
-    let d =
-        Detail { peer: pe_of(desc, one), found: pe_of(desc, other) as u64, wanted: hashes, ..Detail::NONE };
-    Err(ctx.fail(Error::TeamMismatch, d))
-}
-
-/// Checks in by sending to all members. Returns the combined result.
-#[inline(always)]
-fn check_in_direct<S: Sharing>(
-    ctx: &Ctx<S>,
-    desc: *mut TeamDesc,
-    words: u64,
-    number: u64,
-    call_hash: u32,
-    site: Site,
-) -> Result<u32> {
-    // SAFETY: the host made the entry.
-    let (n, me) = unsafe { ((*desc).n_pes, (*desc).my_pe) };
-    let at = |member: u32| words + check_in_word(number, n, member);
-    let mut k = 1;
-    while k < n {
-        let to = pe_of(desc, wrapped(me + k, n));
-        ctx.signal_op(word(at(me)), SignalOp::Set, number << 32 | call_hash as u64, to)?;
-        k += 1;
-    }
-    let (mut known, mut member) = (call_hash, 0);
-    while member < n {
-        if member != me {
-            let theirs = await_number(ctx, at(member), number as u32, pe_of(desc, member), site)?;
-            known = combined(known, theirs, me, member);
-        }
-        member += 1;
-    }
-    Ok(known)
-}
-
-/// Checks in by rounds. Returns the combined result.
-#[inline(always)]
-fn check_in_by_rounds<S: Sharing>(
-    ctx: &Ctx<S>,
-    desc: *mut TeamDesc,
-    words: u64,
-    number: u64,
-    call_hash: u32,
-    site: Site,
-) -> Result<u32> {
-    // SAFETY: the host made the entry.
-    let (n, me) = unsafe { ((*desc).n_pes, (*desc).my_pe) };
-    let set = words + team_words::IN_ROUNDS + (number & 1) * (team_words::ROUNDS as u64 * 8);
-    let (mut known, mut round) = (call_hash, 0);
-    while round < team_words::ROUNDS && 1u64 << round < n as u64 {
-        let step = 1u32 << round;
-        let (to, from) = (wrapped(me + step, n), wrapped(me + n - step, n));
-        let at = set + round as u64 * 8;
-        ctx.signal_op(word(at), SignalOp::Set, number << 32 | known as u64, pe_of(desc, to))?;
-        let theirs = await_number(ctx, at, number as u32, pe_of(desc, from), site)?;
-        known = combined(known, theirs, me, from);
-        round += 1;
-    }
-    Ok(known)
-}
-
-/// Waits for the word of check-in `number` and returns its lower half.
-#[inline(always)]
-fn await_number<S: Sharing>(ctx: &Ctx<S>, offset: u64, number: u32, pe: u32, site: Site) -> Result<u32> {
-    let (at, state) = (ctx.address::<u64>(offset), ctx.parts_ref().state);
-    ctx.announce_batches();
-    // SAFETY: an aligned word of the runtime in this PE's heap, which remote atomics write.
-    let read = || unsafe { Sys::load_relaxed(at) };
-    let (code, found) = poll_until(state, None, read, |found| (found >> 32) as u32 == number);
-    Sys::acquire();
-    if code == Error::Timeout as u32 {
-        let d = Detail { peer: pe, found: found >> 32, wanted: number as u64, offset, ..Detail::NONE };
-        return Err(crate::error::record(state, Error::WaitTimeout, d, site));
-    }
-    outcome(code).map(|()| found as u32)
 }
 
 #[inline(never)]
@@ -467,7 +339,15 @@ fn deliver<G: Group, S: Sharing>(
     signal: u64,
 ) -> Result {
     let (dst, src) = (span(dst, bytes), span(src, bytes));
-    ctx_ref.ctx::<S>().put_signal_nbi(group, dst, src, word(signal), SignalOp::Add, 1, pe)
+    // P2P peers and NIC peers have a count each.
+    let ctx = ctx_ref.ctx::<S>();
+    ctx.for_node_words().put_signal_nbi(group, dst, src, team_word(signal), SignalOp::Add, 1, pe)
+}
+
+/// Returns the offset of the count that this member adds to at another one. The count of NIC peers is at `at`.
+#[inline(always)]
+fn count_for(nodes: Nodes, member: u32, at: u64) -> u64 {
+    if nodes.is_local(member) { at + team_words::P2P } else { at }
 }
 
 #[inline(never)]
@@ -512,18 +392,36 @@ fn complete<G: Group, S: Sharing>(group: G, ctx_ref: CtxRef, desc: *mut TeamDesc
 
 #[inline(never)]
 #[track_caller]
-fn await_messages<S: Sharing>(ctx_ref: CtxRef, desc: *mut TeamDesc, words: u64, messages: u64) -> Result {
-    // SAFETY: the group holds the lock, so only its leader touches the counter.
-    let wanted = unsafe {
-        let counter = &raw mut (*desc).counters.taken;
-        let wanted = Gpu::load_relaxed(counter) + messages;
+fn await_messages<S: Sharing>(
+    ctx_ref: CtxRef,
+    desc: *mut TeamDesc,
+    words: u64,
+    messages: Messages,
+) -> Result {
+    // SAFETY: the group holds the lock, so only its leader touches the counters.
+    let wanted = |counter: *mut u64, more| unsafe {
+        let wanted = Gpu::load_relaxed(counter) + more;
         Gpu::store_relaxed(counter, wanted);
         wanted
     };
+    // SAFETY: the host made the entry.
+    let (nic, p2p) = unsafe { (&raw mut (*desc).counters.taken, &raw mut (*desc).counters.taken_p2p) };
+    await_counts::<S>(
+        ctx_ref,
+        words + team_words::MESSAGES,
+        Messages { nic: wanted(nic, messages.nic), p2p: wanted(p2p, messages.p2p) },
+    )
+}
+
+/// Waits until the counts of NIC peers, at `at`, and of P2P peers reach `wanted`.
+#[inline(always)]
+#[track_caller]
+fn await_counts<S: Sharing>(ctx_ref: CtxRef, at: u64, wanted: Messages) -> Result {
     let ctx = ctx_ref.ctx::<S>();
     // Other members may wait for held postings, even if this one waits for nothing.
     ctx.announce_batches();
-    ctx.await_word(word(words + team_words::MESSAGES), Cmp::Ge, wanted).map(|_| ())
+    ctx.await_word(team_word(at + team_words::P2P), Cmp::Ge, wanted.p2p)?;
+    ctx.await_word(team_word(at), Cmp::Ge, wanted.nic).map(|_| ())
 }
 
 /// Sends two numbers to another member. They arrive incremented by 1, because 0 means "not yet".
@@ -531,8 +429,8 @@ fn await_messages<S: Sharing>(ctx_ref: CtxRef, desc: *mut TeamDesc, words: u64, 
 #[track_caller]
 fn send_values<S: Sharing>(ctx_ref: CtxRef, pe: u32, at: u64, (a, b): (u64, u64)) -> Result {
     let ctx = ctx_ref.ctx::<S>();
-    ctx.signal_op(word(at), SignalOp::Set, a + 1, pe)?;
-    ctx.signal_op(word(at + 8), SignalOp::Set, b + 1, pe)
+    ctx.signal_op(team_word(at), SignalOp::Set, a + 1, pe)?;
+    ctx.signal_op(team_word(at + 8), SignalOp::Set, b + 1, pe)
 }
 
 #[inline(never)]
@@ -544,8 +442,8 @@ fn await_values<S: Sharing>(ctx_ref: CtxRef, words: u64, n: u32, me: u32) -> Res
     while member < n {
         if member != me {
             let at = words + value_at(ctx.n_pes(), member);
-            ctx.await_word(word(at), Cmp::Ne, 0)?;
-            ctx.await_word(word(at + 8), Cmp::Ne, 0)?;
+            ctx.await_word(team_word(at), Cmp::Ne, 0)?;
+            ctx.await_word(team_word(at + 8), Cmp::Ne, 0)?;
         }
         member += 1;
     }
@@ -567,9 +465,12 @@ fn arrive<S: Sharing>(ctx_ref: CtxRef, desc: *mut TeamDesc, words: u64) -> Resul
         ((*desc).n_pes, (*desc).my_pe)
     };
     Sys::fence();
+    let (nodes, at) = (Nodes::of(desc), words + team_words::ARRIVALS);
     let mut k = 1;
     while k < n {
-        ctx.signal_op(word(words + team_words::ARRIVALS), SignalOp::Add, 1, pe_of(desc, wrapped(me + k, n)))?;
+        let to = wrapped(me + k, n);
+        let word = team_word(count_for(nodes, to, at));
+        ctx.for_node_words().signal_op(word, SignalOp::Add, 1, pe_of(desc, to))?;
         k += 1;
     }
     ctx.announce_batches();
@@ -580,15 +481,18 @@ fn arrive<S: Sharing>(ctx_ref: CtxRef, desc: *mut TeamDesc, words: u64) -> Resul
 #[track_caller]
 fn await_arrivals<S: Sharing>(ctx_ref: CtxRef, desc: *mut TeamDesc, words: u64) -> Result {
     let ctx = ctx_ref.ctx::<S>();
+    let nodes = Nodes::of(desc);
+    let local = nodes.size(nodes.mine);
     // SAFETY: the group holds the lock, so only its leader touches the counters.
-    let wanted = unsafe {
+    let (waits, nic) = unsafe {
         let waits = &raw mut (*desc).counters.waits;
         let before = Gpu::load_relaxed(waits);
         if before == Gpu::load_relaxed(&raw const (*desc).counters.arrivals) {
             return Err(ctx.fail(Error::TeamBusy, Detail::NONE));
         }
         Gpu::store_relaxed(waits, before + 1);
-        (before + 1) * ((*desc).n_pes as u64 - 1)
+        (before + 1, (*desc).n_pes - local)
     };
-    ctx.await_word(word(words + team_words::ARRIVALS), Cmp::Ge, wanted).map(|_| ())
+    let wanted = Messages { nic: waits * nic as u64, p2p: waits * (local - 1) as u64 };
+    await_counts::<S>(ctx_ref, words + team_words::ARRIVALS, wanted)
 }

@@ -35,6 +35,8 @@ mod element;
 mod fold;
 mod grid;
 mod ll;
+mod nic_check_in;
+mod nodes;
 mod p2p;
 mod p2p_team;
 mod strided;

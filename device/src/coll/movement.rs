@@ -4,8 +4,8 @@ use core::panic::Location;
 
 use bytemuck::Pod;
 
-use super::args::{Span, check_equal, check_spans, kind, span_of};
-use super::call::Call;
+use super::args::{Span, check_equal, check_spans, kind, span_of, wrapped};
+use super::call::{Call, Messages};
 use super::p2p;
 use super::p2p_team::P2pTeam;
 use crate::ctx::Ctx;
@@ -160,18 +160,49 @@ fn broadcast_in<G: Group, S: Sharing>(call: Call<G, S>, dst: Span, src: Span, ro
     if dst.1 == 0 {
         return Ok(());
     }
-    if call.me != root {
-        return call.await_messages(1);
+    if call.me == root {
+        return broadcast_from_root(call, dst, src);
     }
+    let nodes = call.nodes();
+    if nodes.is_local(root) || call.me != nodes.member(nodes.mine, 0) {
+        return call.await_messages(Messages { nic: 0, p2p: 1 });
+    }
+    // The leader hands the data on.
+    call.await_messages(Messages { nic: 1, p2p: 0 })?;
+    deliver_in_node(call, dst.0, dst.0, dst.1)?;
+    call.complete()
+}
+
+/// Sends the data of a broadcast to the members of the root's node, and to the leader of each other node.
+#[inline(always)]
+#[track_caller]
+fn broadcast_from_root<G: Group, S: Sharing>(call: Call<G, S>, dst: Span, src: Span) -> Result {
+    let nodes = call.nodes();
     let mut k = 1;
-    while k < call.n {
-        call.deliver(call.after(k), dst.0, src.0, dst.1)?;
+    while k < nodes.n {
+        call.deliver(nodes.member(nodes.after(k), 0), dst.0, src.0, dst.1)?;
         k += 1;
     }
+    deliver_in_node(call, dst.0, src.0, dst.1)?;
     if dst.0 != src.0 {
         call.copy(dst.0, src.0, dst.1);
     }
     call.complete()
+}
+
+/// Delivers `bytes` from `src` of this PE to `dst` of every other member of its node.
+#[inline(always)]
+#[track_caller]
+fn deliver_in_node<G: Group, S: Sharing>(call: Call<G, S>, dst: u64, src: u64, bytes: u64) -> Result {
+    let nodes = call.nodes();
+    let local = nodes.size(nodes.mine);
+    let mut k = 1;
+    while k < local {
+        let at = wrapped(call.rank_in_node() + k, local);
+        call.deliver(nodes.member(nodes.mine, at), dst, src, bytes)?;
+        k += 1;
+    }
+    Ok(())
 }
 
 /// Delivers `src` to `at` of every member, including this one.
@@ -186,7 +217,7 @@ fn share<G: Group, S: Sharing>(call: Call<G, S>, at: u64, src: Span) -> Result {
     if at != src.0 {
         call.copy(at, src.0, src.1);
     }
-    call.await_messages(call.n as u64 - 1)?;
+    call.await_others()?;
     call.complete()
 }
 
@@ -211,7 +242,48 @@ fn fcollect_in<G: Group, S: Sharing>(call: Call<G, S>, dst: Span, src: Span) -> 
         Ok(())
     };
     call.check_in(call.call_hash(kind::FCOLLECT, [dst.0, dst.1, 0, 0]), mine)?;
-    if src.1 == 0 { Ok(()) } else { share(call, at, src) }
+    if src.1 == 0 { Ok(()) } else { share_by_nodes(call, dst.0, src) }
+}
+
+/// Delivers `src` to this member's part of `dst` of every member. One member of each other node gets it through the NIC
+/// and hands it on. Members of a node receive from different members of this one, so that all NICs work.
+#[inline(always)]
+#[track_caller]
+fn share_by_nodes<G: Group, S: Sharing>(call: Call<G, S>, dst: u64, src: Span) -> Result {
+    let (nodes, bytes, own) = (call.nodes(), src.1, call.rank_in_node());
+    let part = |member: u32| dst + member as u64 * bytes;
+    let at = part(call.me);
+    let mut k = 1;
+    while k < nodes.n {
+        let node = nodes.after(k);
+        let receiver = own.checked_rem(nodes.size(node)).unwrap_or(0);
+        call.deliver(nodes.member(node, receiver), at, src.0, bytes)?;
+        k += 1;
+    }
+    deliver_in_node(call, at, src.0, bytes)?;
+    if at != src.0 {
+        call.copy(at, src.0, bytes);
+    }
+    // Members `own`, `own + local`, ... of each other node send to this one.
+    let local = nodes.size(nodes.mine);
+    let (mut nic, mut k) = (0, 1);
+    while k < nodes.n {
+        nic += (nodes.size(nodes.after(k)) + local - 1 - own).checked_div(local).unwrap_or(0) as u64;
+        k += 1;
+    }
+    call.await_messages(Messages { nic, p2p: 0 })?;
+    let mut k = 1;
+    while k < nodes.n {
+        let (node, mut i) = (nodes.after(k), own);
+        while i < nodes.size(node) {
+            let theirs = part(nodes.member(node, i));
+            deliver_in_node(call, theirs, theirs, bytes)?;
+            i += local;
+        }
+        k += 1;
+    }
+    call.await_messages(Messages { nic: 0, p2p: call.n as u64 - 1 - nic })?;
+    call.complete()
 }
 
 #[inline(never)]
@@ -301,6 +373,6 @@ fn alltoall_in<G: Group, S: Sharing>(call: Call<G, S>, dst: Span, src: Span, siz
         k += 1;
     }
     call.copy(at, src.0 + call.me as u64 * block, block);
-    call.await_messages(n - 1)?;
+    call.await_others()?;
     call.complete()
 }

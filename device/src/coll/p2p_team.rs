@@ -5,7 +5,7 @@
 use bytemuck::Zeroable;
 
 use super::args::{Span, call_hash, scratch_of};
-use crate::abi::{CtxParts, DevAddr, TeamDesc, team_words};
+use crate::abi::{CtxParts, DevAddr, TeamDesc, ctx_flags, team_flags, team_words};
 use crate::arch;
 use crate::ctx::Ctx;
 use crate::sharing::Sharing;
@@ -14,7 +14,7 @@ use crate::team::Team;
 /// The largest number of PEs of a job with these calls. Number and PE fit into half a word each.
 const MAX_PES: u32 = 1 << 15;
 
-/// A team with P2P access to all PEs, and the fields of the context that its calls read.
+/// A team of P2P peers, and the fields of the context that its calls read.
 ///
 /// The fields are kernel parameters. [`outlined`](crate::outlined) passes them to functions in registers.
 #[derive(Clone, Copy)]
@@ -22,7 +22,7 @@ pub(super) struct P2pTeam {
     /// The heap of this PE.
     pub(super) heap: u64,
     pub(super) heap_bytes: u64,
-    /// The heap of PE 0 in the P2P mapping, and the distance from each PE to the next.
+    /// The address at which the heap of PE 0 is mapped or would be, and the distance from each PE to the next.
     pub(super) p2p_base: u64,
     pub(super) p2p_stride: u64,
     pub(super) segments: u64,
@@ -38,12 +38,16 @@ pub(super) struct P2pTeam {
 }
 
 impl P2pTeam {
-    /// Returns the team, unless some heap is not P2P-mapped or the handle names no team. All members get the same
-    /// answer, whatever they had registered at their launch.
+    /// Returns the team, unless it has NIC peers or the handle names no team. All members get the same answer, whatever
+    /// they had registered at their launch.
     #[inline(always)]
     pub(super) fn of<S: Sharing>(ctx: &Ctx<S>, team: Team) -> Option<Self> {
         let p = ctx.parts_ref();
-        if !ctx.p2p_heaps() || team.slot() >= p.team_slots || p.n_pes > MAX_PES {
+        if team.slot() >= p.team_slots || p.n_pes > MAX_PES {
+            return None;
+        }
+        // In a job of one node all teams are P2P teams. Only jobs of several nodes read the table.
+        if !ctx.p2p_heaps() && (p.flags & ctx_flags::NODE_ATOMICS == 0 || !is_p2p(p.teams, team.slot())) {
             return None;
         }
         if !ctx.p2p_all() {
@@ -154,4 +158,12 @@ impl P2pTeam {
         let (offset, bytes) = scratch_of(&self.ctx());
         (self.words() + offset, team_words::slots(bytes))
     }
+}
+
+/// Returns whether the team in this slot, which exists, has P2P peers only.
+#[inline(always)]
+fn is_p2p(teams: DevAddr, slot: u32) -> bool {
+    let desc = teams.ptr::<TeamDesc>().wrapping_add(slot as usize);
+    // SAFETY: the host made the table. The flags do not change while the team exists.
+    unsafe { arch::read(&raw const (*desc).flags) & team_flags::P2P != 0 }
 }

@@ -5,7 +5,7 @@
 use core::panic::Location;
 
 use super::args::{Reduction, Span, check_equal, check_spans, cut, kind, span_of};
-use super::call::Call;
+use super::call::{Call, Messages};
 use super::element::{Element, Reduce, Scan};
 use super::fold::{self, Fold};
 use super::p2p;
@@ -264,13 +264,18 @@ fn reduce_in<G: Group, S: Sharing>(call: Call<G, S>, reduction: Reduction, dst: 
         }
         at += len;
     }
-    let (mut messages, mut i) = (0, 0);
-    while i < n {
-        let share = cut(bytes, i + 1, n) - cut(bytes, i, n);
-        if i != call.me as u64 {
-            messages += (share + piece - 1).checked_div(piece).unwrap_or(0);
+    let nodes = call.nodes();
+    let (mut messages, mut k) = (Messages { nic: 0, p2p: 0 }, 1);
+    while k < call.n {
+        let from = call.after(k);
+        let share = cut(bytes, from as u64 + 1, n) - cut(bytes, from as u64, n);
+        let pieces = (share + piece - 1).checked_div(piece).unwrap_or(0);
+        if nodes.is_local(from) {
+            messages.p2p += pieces;
+        } else {
+            messages.nic += pieces;
         }
-        i += 1;
+        k += 1;
     }
     call.await_messages(messages)?;
     call.complete()

@@ -164,7 +164,7 @@ fn announce<G: Group, S: Sharing>(call: Call<G, S>) -> Result {
         call.deliver(call.after(k), 0, 0, 0)?;
         k += 1;
     }
-    call.await_messages(call.n as u64 - 1)
+    call.await_others()
 }
 
 /// The blocks of an `alltoallv`, of elements of `size` bytes.
@@ -264,7 +264,7 @@ fn alltoallv_in<G: Group, S: Sharing>(call: Call<G, S>, blocks: PartBlocks) -> R
         posted?;
         let ((count, at), (_, from)) = (expected(call.me), part(&ctx, src_parts, call.me));
         call.copy(dst.0 + at * size, src.0 + from * size, count * size);
-        call.await_messages(call.n as u64 - 1)?;
+        call.await_others()?;
         return call.complete();
     }
     call.clear_values();

@@ -66,17 +66,23 @@ impl<S> Ctx<'_, S> {
     /// Returns [`Ctx::peer_addr`] if atomics on that memory are processor atomics.
     #[inline(always)]
     pub(crate) fn peer_atomic_addr<T>(&self, pe: u32, offset: u64) -> Option<*mut T> {
-        if self.parts.flags & ctx_flags::P2P_ATOMICS != 0 { self.peer_addr(pe, offset) } else { None }
+        if self.p2p_atomics() { self.peer_addr(pe, offset) } else { None }
     }
 
     /// Returns [`Ctx::p2p_addr`] if atomics on that memory are processor atomics.
     #[inline(always)]
     pub(crate) fn p2p_atomic_addr<T>(&self, pe: u32, offset: u64, bytes: u64) -> Option<*mut T> {
-        let direct = self.parts.flags & ctx_flags::P2P_ATOMICS != 0;
+        let direct = self.p2p_atomics();
         match self.p2p_addr(pe, offset, bytes) {
             Some(p) if direct => Some(p),
             _ => None,
         }
+    }
+
+    /// Returns whether atomics on mapped memory are processor atomics.
+    #[inline(always)]
+    pub(crate) fn p2p_atomics(&self) -> bool {
+        self.parts.flags & ctx_flags::P2P_ATOMICS != 0
     }
 
     /// Returns whether nothing goes through a NIC: every heap is mapped, and atomics are processor atomics.
@@ -89,7 +95,7 @@ impl<S> Ctx<'_, S> {
     /// nothing of segments. All PEs get the same answer as long as the job runs.
     #[inline(always)]
     pub(crate) fn p2p_heaps(&self) -> bool {
-        self.parts.p2p_count == self.parts.n_pes && self.parts.flags & ctx_flags::P2P_ATOMICS != 0
+        self.parts.p2p_count == self.parts.n_pes && self.p2p_atomics()
     }
 
     /// Returns the address of a checked heap offset on a P2P peer. If [`Ctx::p2p_heaps`], every PE is one. It needs
@@ -164,7 +170,7 @@ impl<S> Ctx<'_, S> {
 /// in registers.
 #[inline(always)]
 fn heap_of(parts: &CtxParts, pe: u32) -> DevAddr {
-    let window = parts.p2p_base.0.wrapping_add(pe.wrapping_sub(parts.p2p_from) as u64 * parts.p2p_stride);
+    let window = parts.p2p_base.0.wrapping_add(pe as u64 * parts.p2p_stride);
     let own = parts.heap.0;
     DevAddr(if pe == parts.pe { own } else { window })
 }

@@ -8,7 +8,7 @@ mod queues;
 use core::marker::PhantomData;
 use core::panic::Location;
 
-use crate::abi::{self, CtxParts, DevAddr};
+use crate::abi::{self, CtxParts, DevAddr, ctx_flags};
 use crate::arch::{self, Scope, Sys, SysWord};
 use crate::error::{Detail, Error, Result, record, write_record};
 use crate::sharing::{Exclusive, PerBlock, PerGpu};
@@ -132,6 +132,54 @@ impl Ctx<'_> {
     pub(crate) fn trusted(&self) -> bool {
         let h = &self.parts.header;
         h.magic == abi::MAGIC && h.version == abi::VERSION && h.layout == abi::LAYOUT
+    }
+}
+
+/// # Atomics within a node
+///
+/// A promise about the words that a kernel updates.
+impl<S> Ctx<'_, S> {
+    /// Returns this context for atomics and signals on words that only PEs of one node update.
+    ///
+    /// Processors and NICs are not atomic with each other. So in a job of several nodes, atomics and signals by
+    /// [`SignalOp::Add`](crate::SignalOp::Add) to P2P peers go through the NIC. This context executes them as processor
+    /// atomics. In a job of one node every context does. If the links of the node have no atomics, the NIC executes them
+    /// nevertheless. The context has the queues of the original one.
+    ///
+    /// **The promise**: the word is accessed by atomics and signals of such contexts only, all from P2P peers of its PE
+    /// and that PE itself. Other PEs do not even read it by atomics. If the promise is broken, updates may be lost. The
+    /// setting `p2p_atomics` makes the promise for all words of a job.
+    ///
+    /// ```
+    /// # use rushmem_device::prelude::*;
+    /// /// Draws a ticket of this node. Only PEs of the node use the word.
+    /// #[kernel]
+    /// pub fn draw(ctx: &Ctx, tickets: Sym<u64>, first_of_node: u32, mine: Sym<u64>) -> Result {
+    ///     if Thread::index() == 0 {
+    ///         let ticket = ctx.for_node_words().atomic_fetch_inc(tickets, first_of_node)?;
+    ///         ctx.local(mine.as_slice()).store(0, ticket);
+    ///     }
+    ///     Ok(())
+    /// }
+    /// # fn main() {}
+    /// ```
+    #[inline(always)]
+    pub fn for_node_words(&self) -> Ctx<'_, S> {
+        const { assert!(ctx_flags::NODE_ATOMICS == ctx_flags::P2P_ATOMICS << 5) };
+        let atomics = self.parts.flags >> 5 & ctx_flags::P2P_ATOMICS;
+        self.with_flags(self.parts.flags | atomics)
+    }
+
+    /// Returns this context for atomics on words that any PE may update.
+    #[inline(always)]
+    pub(crate) fn for_job_words(&self) -> Ctx<'_, S> {
+        let atomics = if self.p2p_heaps() { ctx_flags::P2P_ATOMICS } else { 0 };
+        self.with_flags(self.parts.flags & !ctx_flags::P2P_ATOMICS | atomics)
+    }
+
+    #[inline(always)]
+    fn with_flags(&self, flags: u32) -> Ctx<'_, S> {
+        Ctx { parts: CtxParts { flags, ..self.parts }, _marker: PhantomData }
     }
 }
 

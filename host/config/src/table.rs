@@ -12,7 +12,7 @@ use crate::nic::Nic;
 use crate::start::{AddressFamily, BootstrapKind};
 use crate::value::{
     self, Auto, Bytes, ConnectKind, CqKind, DeviceKind, DoorbellKind, GpuArch, Gpus, HeapKind, HeapMax,
-    Limit, Partition, PeerPath, Progress, QueueMemory, Retries, Secret, SqDepth, Value,
+    Limit, P2pAtomics, Partition, PeerPath, Progress, QueueMemory, Retries, Secret, SqDepth, Value,
 };
 use crate::{Group, Origin, Setting};
 
@@ -169,6 +169,10 @@ settings! {
              native kernels.";
         Peers expert p2p_group: u32, "RUSHMEM_P2P_GROUP", "0", "PEs",
             "With peer_path = p2p: number of consecutive PEs that map each other's heaps. 0 is all PEs of a node.";
+        Peers expert p2p_atomics: P2pAtomics, "RUSHMEM_P2P_ATOMICS", "promised", "",
+            "Words of P2P peers that processors update atomically in a job of several nodes: words of kernels that \
+             promise it (promised), or all (node). With node, the program promises that atomics on a word come either \
+             from PEs of its node or from other nodes, never from both.";
         Deadlines common timeout: Duration, "RUSHMEM_TIMEOUT", "10s", "time",
             "Deadline of every blocking call of a kernel. With native kernels, the default grows with the PEs of a core \
              beyond 8.";

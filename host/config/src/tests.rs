@@ -33,6 +33,7 @@ fn another(key: &str) -> &'static str {
         "partition" => "0x8001",
         "retries" => "0",
         "peer_path" => "nic",
+        "p2p_atomics" => "node",
         "sq_depth" => "2",
         "cq" => "collapsed",
         "timeout" | "bootstrap_timeout" | "ack_timeout" | "abort_limit" => "250ms",

@@ -162,6 +162,15 @@ pub enum PeerPath {
     Nic,
 }
 
+/// The words that processor atomics update in a job with P2P peers and NIC peers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum P2pAtomics {
+    /// Words of kernels that promise it, by `Ctx::for_node_words`.
+    Promised,
+    /// All words of P2P peers: the program promises that NIC peers update other words than P2P peers.
+    Node,
+}
+
 /// The condition for progress bars.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
@@ -246,6 +255,11 @@ impl Choice for CqKind {
 impl Choice for PeerPath {
     const NAMES: &'static [(&'static str, Self)] =
         &[("auto", PeerPath::Auto), ("p2p", PeerPath::P2p), ("nic", PeerPath::Nic)];
+}
+
+impl Choice for P2pAtomics {
+    const NAMES: &'static [(&'static str, Self)] =
+        &[("promised", P2pAtomics::Promised), ("node", P2pAtomics::Node)];
 }
 
 impl Choice for QueueMemory {

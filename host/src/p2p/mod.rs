@@ -4,13 +4,14 @@
 //! process. A process on the same node sends its heap's file descriptor through a socket with that name. All other PEs
 //! are NIC peers.
 //!
-//! All atomics of a job take the same path, because atomics of processors and of NICs are not atomic with each other.
+//! All atomics on a word take the same path, because atomics of processors and of NICs are not atomic with each other.
 //! The processors execute them if every PE has mapped every other PE. In all other jobs the NIC of the heap's owner
-//! executes them.
+//! executes them, except for words that only PEs of one [node](nodes) update.
 #![allow(unsafe_code, reason = "a test writes through a mapping of a peer's heap")]
 
 mod fd_server;
 mod local_heaps;
+mod nodes;
 
 use std::fs;
 
@@ -19,8 +20,9 @@ use serde::{Deserialize, Serialize};
 
 use self::fd_server::FdServer;
 use self::local_heaps::LocalHeap;
+use self::nodes::{Mapping, nodes_of};
 use crate::bootstrap::{Bootstrap, nonce};
-use crate::config::{Config, HeapKind, PeerPath};
+use crate::config::{Config, HeapKind, P2pAtomics, PeerPath};
 use crate::machine::{HeapWindow, Machine, PeerHeap, Region};
 use crate::{Error, Result};
 
@@ -40,6 +42,10 @@ pub(crate) struct PeerMap {
     access: Vec<PeerAccess>,
     /// Set if all PEs of the job have mapped each other, so that their processors execute atomics.
     atomics: bool,
+    /// The node of each PE.
+    nodes: Vec<u32>,
+    /// Whether the program promises that NIC peers and P2P peers update different words.
+    node_words: bool,
     /// The window of mapped heaps, if there are any.
     mapped_heaps: Option<MappedHeaps>,
 }
@@ -188,7 +194,9 @@ impl PeerMap {
             let why = nic_for_all(config, machine.is_gpu()).unwrap_or_default();
             let access = |pe| if pe == me { PeerAccess::Own } else { PeerAccess::Nic(why.into()) };
             let atomics = n_pes == 1 && config.peer_path != PeerPath::Nic;
-            return Ok(Self { access: (0..n_pes).map(access).collect(), atomics, mapped_heaps: None });
+            let access = (0..n_pes).map(access).collect();
+            let nodes = (0..n_pes).collect();
+            return Ok(Self { access, atomics, nodes, node_words: false, mapped_heaps: None });
         }
         let export = HeapExport::new(config, bootstrap, heap)?;
         let mine = &export.exported;
@@ -211,12 +219,21 @@ impl PeerMap {
             let what = format!("the memory of PE {pe}, for the loads and stores of PE {me},");
             Error::Unavailable { what, why: format!("{why}; set RUSHMEM_PEER_PATH=auto") }
         });
-        let all = mapped.as_ref().is_ok_and(|(_, atomics)| *atomics)
-            && access.iter().all(|access| !matches!(access, PeerAccess::Nic(_)));
+        let reached = access.iter().map(|access| !matches!(access, PeerAccess::Nic(_)));
+        let atomics = mapped.as_ref().is_ok_and(|(_, atomics)| *atomics);
+        let mapping = if atomics { Mapping::of(reached) } else { Mapping::default() };
         // A PE that failed joins too: the others may still map its heap, and its export ends after this.
-        let results = bootstrap.allgather("the mapping of heaps", &[all.into()])?;
-        let atomics = results.iter().all(|theirs| theirs == &[1]);
-        Ok(Self { access, atomics, mapped_heaps: mapped?.0 })
+        let all = bootstrap.allgather("the mapping of heaps", &mapping.encode())?;
+        let nodes = nodes_of(&all.iter().map(|bytes| Mapping::decode(bytes)).collect::<Vec<_>>());
+        let atomics = nodes.iter().all(|&node| node == 0);
+        let node_words = config.p2p_atomics == P2pAtomics::Node;
+        Ok(Self { access, atomics, nodes, node_words, mapped_heaps: mapped?.0 })
+    }
+
+    /// Returns the node of each PE. A node is a set of PEs that have all mapped each other, and that are atomic with each
+    /// other. Its number is the first of its PEs. Equal on all PEs.
+    pub(crate) fn nodes(&self) -> &[u32] {
+        &self.nodes
     }
 
     /// Maps memory that every PE has allocated; `ours` is this PE's part. Maps the parts of all P2P peers. Collective.
@@ -303,23 +320,36 @@ impl PeerMap {
             let above = peers[me + 1..].iter().take_while(|peer| reached(peer)).count();
             (parts.p2p_from, parts.p2p_count) = ((me - below) as u32, (below + 1 + above) as u32);
             if let Some(mapped_heaps) = &self.mapped_heaps {
-                // The address may lie outside the window if this PE comes before the first mapped one.
-                let before = u64::from(mapped_heaps.first).wrapping_sub(parts.p2p_from.into());
+                // The address of PE 0 lies outside the window if that is not mapped.
                 let stride = mapped_heaps.window.stride();
-                let base = mapped_heaps.window.base().0.wrapping_sub(before.wrapping_mul(stride));
+                let before = u64::from(mapped_heaps.first).wrapping_mul(stride);
+                let base = mapped_heaps.window.base().0.wrapping_sub(before);
                 (parts.p2p_base, parts.p2p_stride) = (DevAddr(base), stride);
             }
         }
         if (0..).zip(peers).all(|(pe, peer)| parts.is_p2p(pe) || !reached(peer)) {
             parts.flags |= ctx_flags::NO_P2P_OTHERS;
         }
+        if self.node_atomics(me) {
+            let words = if self.node_words { ctx_flags::P2P_ATOMICS } else { 0 };
+            parts.flags |= ctx_flags::NODE_ATOMICS | words;
+        }
         if self.atomics {
             let all = if parts.p2p_count == parts.n_pes { ctx_flags::P2P_ALL } else { 0 };
             parts.flags |= ctx_flags::P2P_ATOMICS | all;
-        } else if let Some(first) = peers.iter().position(reached) {
+            return;
+        }
+        if let Some(first) = peers.iter().position(reached) {
             parts.mixed_from = first as u32;
             parts.mixed_to = 1 + peers.iter().rposition(reached).unwrap_or(first) as u32;
         }
+    }
+
+    /// Returns whether this PE, `me`, has P2P peers, and all of them are on its node.
+    fn node_atomics(&self, me: usize) -> bool {
+        let mut peers =
+            self.access.iter().zip(&self.nodes).filter(|(access, _)| matches!(access, PeerAccess::P2p(_)));
+        self.mapped_heaps.is_some() && peers.all(|(_, node)| *node == self.nodes[me])
     }
 
     /// Returns the address for kernels at which the heap of `pe` is mapped, if it is.
@@ -337,14 +367,15 @@ impl PeerMap {
 
     /// Returns the route to each PE. `nic` names this PE's NIC.
     pub(crate) fn routes(&self, config: &Config, nic: &str) -> Vec<PeerRoute> {
+        let processors = self.atomics || self.node_words;
         let path = |(pe, access): (u32, &PeerAccess)| {
             let (direct, why) = match access {
-                PeerAccess::Own => own(config, self.atomics),
+                PeerAccess::Own => own(config, processors),
                 PeerAccess::P2p(how) => (true, *how),
                 PeerAccess::Nic(why) => (false, why.as_str()),
             };
             let mut why = why.to_string();
-            if matches!(access, PeerAccess::P2p(_)) && !self.atomics {
+            if matches!(access, PeerAccess::P2p(_)) && !processors {
                 why += "; atomics through the NIC, because not all PEs of the job have mapped each other";
             }
             PeerRoute { pe, via: if direct { "p2p" } else { nic }.into(), why }

@@ -244,7 +244,8 @@ fn exchange_nics(bootstrap: &dyn Bootstrap, rails: &[Rail], config: &Config) -> 
 fn compare_settings(bootstrap: &dyn Bootstrap, config: &Config) -> Result<()> {
     let settings = format!(
         "heap_bytes={} heap_max={:?} sq_depth={} queue_memory={} nics_per_pe={} qps_per_peer={} block_qps={} \
-         exclusive_qps={} context_qps={} peer_path={:?} p2p_group={} teams={} team_scratch={}",
+         exclusive_qps={} context_qps={} peer_path={:?} p2p_group={} p2p_atomics={:?} teams={} \
+         team_scratch={}",
         config.heap_bytes.0,
         config.heap_max.0,
         config.sq_depth.get(),
@@ -256,6 +257,7 @@ fn compare_settings(bootstrap: &dyn Bootstrap, config: &Config) -> Result<()> {
         config.context_qps,
         config.peer_path,
         config.p2p_group,
+        config.p2p_atomics,
         config.teams,
         config.team_scratch.0
     );
@@ -338,7 +340,7 @@ fn make_teams(
         p2p: (0..bootstrap.n_pes()).filter(is_p2p).collect(),
     };
     let members = predefined(bootstrap, &location)?;
-    Teams::new(table, inbox, shape.teams, me, members)
+    Teams::new(table, inbox, shape.teams, (me, peer_map.nodes()), members)
 }
 
 /// Returns a random number of the job, which PE 0 has drawn. Collective.

@@ -62,6 +62,8 @@ struct TeamEntry {
 /// The teams of a PE.
 pub(crate) struct Teams {
     table: TeamTable,
+    /// The node of each PE: see [`PeerMap::nodes`](crate::p2p::PeerMap::nodes).
+    nodes: Vec<u32>,
     inbox: Inbox,
     known: Mutex<TeamSlots>,
 }
@@ -97,17 +99,17 @@ impl Teams {
         table: TeamTable,
         inbox: Inbox,
         slots: u32,
-        me: u32,
+        (me, nodes): (u32, &[u32]),
         members: [Vec<u32>; Team::PREDEFINED as usize],
     ) -> Result<Self> {
         let mut known = vec![None; slots as usize];
         for (slot, pes) in members.into_iter().enumerate() {
-            table.put(slot as u32, Team::WORLD.generation(), me, &pes)?;
+            table.put(slot as u32, Team::WORLD.generation(), me, &pes, nodes)?;
             let config = TeamConfig::default();
             known[slot] = Some(TeamEntry { generation: Team::WORLD.generation(), pes, config, calls: 0 });
         }
         let state = TeamSlots { slots: known, generation: Team::WORLD.generation(), lists: HashMap::new() };
-        Ok(Self { table, inbox, known: Mutex::new(state) })
+        Ok(Self { table, nodes: nodes.to_vec(), inbox, known: Mutex::new(state) })
     }
 
     fn lock(&self) -> MutexGuard<'_, TeamSlots> {
@@ -180,7 +182,7 @@ impl Teams {
         });
         let slot = match &made {
             Some((Some(slot), pes)) => {
-                self.table.put(*slot, generation, exchange.bootstrap.pe(), pes)?;
+                self.table.put(*slot, generation, exchange.bootstrap.pe(), pes, &self.nodes)?;
                 Some(*slot)
             }
             _ => None,

@@ -3,7 +3,7 @@
 use std::mem::offset_of;
 
 use bytemuck::Zeroable;
-use rushmem_device::abi::{CtxParts, DevAddr, TeamDesc, team_words};
+use rushmem_device::abi::{CtxParts, DevAddr, TeamDesc, team_flags, team_words};
 
 use crate::Result;
 use crate::machine::{Machine, Region};
@@ -22,7 +22,7 @@ impl TeamTable {
     /// # Errors
     /// - The machine's error if there is no memory for it.
     pub(crate) fn new(machine: &dyn Machine, heap: &Region, shape: Shape) -> Result<Self> {
-        let lists = 2 * u64::from(shape.teams) * Self::list_bytes(shape);
+        let lists = lists::COUNT * u64::from(shape.teams) * Self::list_bytes(shape);
         let region = machine.local(Self::desc_at(shape.teams) + lists)?;
         Ok(Self { region, heap: heap.clone(), shape })
     }
@@ -32,14 +32,15 @@ impl TeamTable {
         slot as u64 * size_of::<TeamDesc>() as u64
     }
 
-    /// Returns the bytes of a list with a word for each PE.
+    /// Returns the bytes of a list with a word for each PE and one more.
     fn list_bytes(shape: Shape) -> u64 {
-        (u64::from(shape.n_pes) * 4).next_multiple_of(128)
+        ((u64::from(shape.n_pes) + 1) * 4).next_multiple_of(128)
     }
 
-    /// Returns the offset of a slot's lists: the PE of each member, then the member number of each PE.
-    fn lists_at(&self, slot: u32) -> u64 {
-        Self::desc_at(self.shape.teams) + 2 * u64::from(slot) * Self::list_bytes(self.shape)
+    /// Returns the offset of a slot's list. `list` is one of [`lists`].
+    fn list_at(&self, slot: u32, list: u64) -> u64 {
+        let before = lists::COUNT * u64::from(slot) + list;
+        Self::desc_at(self.shape.teams) + before * Self::list_bytes(self.shape)
     }
 
     /// Stores the location of the table in the PE's context.
@@ -50,29 +51,40 @@ impl TeamTable {
         parts.team_slots = self.shape.teams;
     }
 
-    /// Puts a team of `pes`, which include this PE, in `slot`. Clears the team's words and scratch slots.
-    pub(super) fn put(&self, slot: u32, generation: u32, me: u32, pes: &[u32]) -> Result<()> {
+    /// Puts a team of `pes`, which include this PE, in `slot`. Clears the team's words and scratch slots. `nodes` has the
+    /// node of each PE.
+    pub(super) fn put(&self, slot: u32, generation: u32, me: u32, pes: &[u32], nodes: &[u32]) -> Result<()> {
         let bytes = self.shape.team_bytes();
         let words = team_words::scratch(self.shape.n_pes);
         let used = words + 2 * team_words::slots(bytes - words);
         self.heap.write(self.shape.team_words() + u64::from(slot) * bytes, &vec![0; used as usize])?;
 
-        let lists = self.lists_at(slot);
         let mut members = vec![u32::MAX; self.shape.n_pes as usize];
         for (number, &pe) in (0..).zip(pes) {
             members[pe as usize] = number;
         }
-        self.region.write(lists, bytemuck::cast_slice(pes))?;
-        self.region.write(lists + Self::list_bytes(self.shape), bytemuck::cast_slice(&members))?;
-        let addr = |at: u64| -> DevAddr { self.region.addr.add(at) };
+        let my_pe = members[me as usize];
+        let nodes = TeamNodes::new(pes, nodes);
+        let put = |list: u64, words: &[u32]| -> Result<DevAddr> {
+            let at = self.list_at(slot, list);
+            self.region.write(at, bytemuck::cast_slice(words))?;
+            Ok(self.region.addr.add(at))
+        };
         let desc = TeamDesc {
             generation,
-            my_pe: members[me as usize],
+            my_pe,
             n_pes: pes.len() as u32,
             start: pes[0],
             stride: stride(pes),
-            pes: addr(lists),
-            members: addr(lists + Self::list_bytes(self.shape)),
+            flags: if nodes.starts.len() == 2 { team_flags::P2P } else { 0 },
+            pes: put(lists::PES, pes)?,
+            members: put(lists::MEMBERS, &members)?,
+            by_node: put(lists::BY_NODE, &nodes.by_node)?,
+            node_starts: put(lists::NODE_STARTS, &nodes.starts)?,
+            nodes: put(lists::NODES, &nodes.of)?,
+            n_nodes: nodes.starts.len() as u32 - 1,
+            node: nodes.of[my_pe as usize],
+            node_rank: nodes.rank(my_pe),
             ..Zeroable::zeroed()
         };
         self.region.write(Self::desc_at(slot), bytemuck::bytes_of(&desc))
@@ -85,6 +97,49 @@ impl TeamTable {
     }
 }
 
+/// The lists of a slot, by number.
+mod lists {
+    pub(super) const PES: u64 = 0;
+    pub(super) const MEMBERS: u64 = 1;
+    pub(super) const BY_NODE: u64 = 2;
+    pub(super) const NODE_STARTS: u64 = 3;
+    pub(super) const NODES: u64 = 4;
+    pub(super) const COUNT: u64 = 5;
+}
+
+/// The nodes of a team, as [`TeamDesc`] describes them.
+struct TeamNodes {
+    by_node: Vec<u32>,
+    starts: Vec<u32>,
+    of: Vec<u32>,
+}
+
+impl TeamNodes {
+    /// Divides the members into nodes, given the node of each PE. The nodes are in the order of their first members.
+    fn new(pes: &[u32], nodes: &[u32]) -> Self {
+        let mut numbers: Vec<u32> = Vec::new();
+        let mut number = |pe: &u32| {
+            let node = nodes[*pe as usize];
+            numbers.iter().position(|known| *known == node).unwrap_or_else(|| {
+                numbers.push(node);
+                numbers.len() - 1
+            }) as u32
+        };
+        let of: Vec<u32> = pes.iter().map(&mut number).collect();
+        let mut by_node: Vec<u32> = (0..pes.len() as u32).collect();
+        by_node.sort_by_key(|member| of[*member as usize]);
+        let start = |node: u32| by_node.partition_point(|member| of[*member as usize] < node) as u32;
+        let starts = (0..=numbers.len() as u32).map(start).collect();
+        Self { by_node, starts, of }
+    }
+
+    /// Returns the number of a member among the members of its node.
+    fn rank(&self, member: u32) -> u32 {
+        let before = |other: &&u32| **other < member && self.of[**other as usize] == self.of[member as usize];
+        self.by_node.iter().filter(before).count() as u32
+    }
+}
+
 /// Returns the wrapping step from each PE to the next, or 0 if the steps differ. The step of a single PE is 1.
 fn stride(pes: &[u32]) -> u32 {
     let mut steps = pes.windows(2).map(|two| two[1].wrapping_sub(two[0]));
@@ -94,7 +149,17 @@ fn stride(pes: &[u32]) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::stride;
+    use super::{TeamNodes, stride};
+
+    #[test]
+    fn divides_a_team_into_nodes() {
+        // PEs 0, 1 and 2, 3 and 4, 6 share nodes.
+        let nodes = TeamNodes::new(&[3, 6, 0, 2, 4, 5], &[0, 0, 2, 2, 4, 5, 4]);
+        assert_eq!(nodes.of, [0, 1, 2, 0, 1, 3]);
+        assert_eq!(nodes.by_node, [0, 3, 1, 4, 2, 5]);
+        assert_eq!(nodes.starts, [0, 2, 4, 5, 6]);
+        assert_eq!([0, 3, 4, 5].map(|member| nodes.rank(member)), [0, 1, 1, 0]);
+    }
 
     #[test]
     fn finds_the_stride_of_a_team() {

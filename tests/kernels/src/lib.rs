@@ -46,7 +46,9 @@ pub use locks::{locked_sum, sign_in};
 pub use memory::{fill, gather, put_beyond, reach, reach_from_own};
 pub use names::{MORE_NAMES, NAMES, more_names, names};
 pub use order::{barriers, fence_then_flag, grid_barriers, hand_over};
-pub use p2p::{add_everywhere, atomic_then_flag, store_everywhere, store_marks, store_to_members};
+pub use p2p::{
+    add_everywhere, atomic_then_flag, store_everywhere, store_marks, store_to_members, update_node,
+};
 pub use posting::{Free, batched, held_back, part_ways, queue_handles, reuse_sources};
 pub use program::{OP_WORDS, Operation, interpret};
 pub use rma::{Transfer, move_pieces, no_elements, ready_pieces, scalars, small_puts};

@@ -116,3 +116,48 @@ pub fn store_to_members(ctx: &Ctx, team: Team, cells: SymSlice<u32>) {
         member += 1;
     }
 }
+
+/// Lets the first thread of each member update words of all members, `rounds` times: add to both words, and announce the
+/// round by a signal of each kind. `announced` has a signal for each PE. Ends when all rounds have arrived here.
+#[kernel]
+pub fn update_node(
+    ctx: &Ctx,
+    team: Team,
+    wide: Sym<u64>,
+    narrow: Sym<u32>,
+    counted: Sym<Signal>,
+    announced: SymSlice<Signal>,
+    rounds: u32,
+) -> Result {
+    if Thread::index() != 0 {
+        return Ok(());
+    }
+    let (ctx, me) = (ctx.for_node_words(), ctx.my_pe() as usize);
+    let (mut round, mut member) = (1, 0);
+    while round <= rounds as u64 {
+        let Some(pe) = ctx.translate_pe(team, member, Team::WORLD) else {
+            (round, member) = (round + 1, 0);
+            continue;
+        };
+        ctx.atomic_add(wide, 1, pe)?;
+        let _ = ctx.atomic_fetch_inc(narrow, pe)?;
+        ctx.put_signal_nbi(
+            Thread,
+            wide.as_slice().slice(0..0),
+            wide.as_slice().slice(0..0),
+            counted,
+            SignalOp::Add,
+            1,
+            pe,
+        )?;
+        ctx.signal_op(announced.at(me), SignalOp::Set, round, pe)?;
+        member += 1;
+    }
+    ctx.quiet(Thread)?;
+    member = 0;
+    while let Some(pe) = ctx.translate_pe(team, member, Team::WORLD) {
+        ctx.signal_wait_until(Thread, announced.at(pe as usize), Cmp::Eq, rounds as u64)?;
+        member += 1;
+    }
+    Ok(())
+}

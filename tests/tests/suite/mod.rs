@@ -13,6 +13,7 @@ mod launches;
 mod life;
 mod locks;
 mod memory;
+mod mixed;
 mod modules;
 mod p2p;
 mod posting;

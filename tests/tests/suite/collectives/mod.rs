@@ -78,6 +78,68 @@ fn every_call_by_every_group_of_any_length() {
     }
 }
 
+/// Returns mixed jobs, with NICs that are slow and not atomic with processors.
+fn mixed(pes: u32, node: u32) -> Setup {
+    let setup = Setup::new(pes).with("peer_path", "p2p").with("p2p_group", node).with("team_scratch", "1KiB");
+    setup.with("softnic_fault", "loose_atomic=0.5 skip_qp=0.3 completion_delay=0.3")
+}
+
+#[test]
+fn teams_of_one_node_need_no_queues() {
+    for (pes, node) in [(4, 2), (5, 3)] {
+        let teams = vec![(0..node).collect::<Vec<u32>>(), (node..pes).rev().collect()];
+        let calls = |team: usize, n| every_call(team, teams[team].len() as u64, 0, n);
+        let steps = [4, 148, 3000].iter().flat_map(|&n| [calls(0, n), calls(1, n)].concat());
+        let plan = Plan {
+            group_kind: GroupKind::Block,
+            threads: 40,
+            blocks: vec![steps.collect()],
+            teams: teams.clone(),
+            bytes: 2 * (pes as usize + 1) * 3000,
+            signals: 0,
+        };
+        let setup = mixed(pes, node);
+        let queues = setup.run(|pe| {
+            plan.check(&setup.to_string(), pe)?;
+            Ok(pe.connected_qps())
+        });
+        assert_eq!(queues, vec![0; pes as usize], "{setup}");
+    }
+}
+
+#[test]
+fn teams_of_several_nodes_of_any_size() {
+    for (i, (pes, node)) in [(4, 2), (5, 3), (6, 3), (7, 2), (6, 4)].into_iter().enumerate() {
+        let setup = mixed(pes, node);
+        // The nodes of the second team are interleaved, and of different sizes.
+        let teams = vec![
+            some(pes),
+            (0..pes)
+                .rev()
+                .step_by(2)
+                .chain((0..pes - 1).step_by(2).filter(|pe| pe % 2 != (pes - 1) % 2))
+                .collect(),
+        ];
+        let (group_kind, threads) = GROUPS[i % 3];
+        let mut steps = Vec::new();
+        for n in [4, 148, 1300] {
+            for team in [0, 1, 3] {
+                let members = teams.get(team).map_or(u64::from(pes), |team: &Vec<u32>| team.len() as u64);
+                steps.extend(every_call(team, members, 0, n));
+            }
+        }
+        let plan = Plan {
+            group_kind,
+            threads,
+            blocks: vec![[steps.clone(), steps].concat()],
+            teams,
+            bytes: 2 * (pes as usize + 1) * 1300,
+            signals: 0,
+        };
+        setup.run(|pe| plan.check(&format!("{setup}, {group_kind:?}"), pe));
+    }
+}
+
 #[test]
 fn teams_of_different_blocks_do_not_interfere() {
     for (pes, depth, nics) in [(3, 1024, 1), (4, 2, 1), (5, 8, 2)] {

@@ -1,0 +1,229 @@
+//! The check-in of teams with NIC peers.
+//!
+//! Each member sends its call hash to all others and compares theirs. Two kinds of teams send fewer words:
+//!
+//! - **By nodes.** If a node has several members, these tell their leader. The leaders check in with each other. Each
+//!   then tells the members of its node the result. Words within a node are stores, so a node sends one word to each
+//!   other node.
+//! - **By rounds.** In round `r` each of many members, or leaders, sends to the one `2^r` after it.
+//!
+//! In both, a word says "all hashes so far are equal" or "these two members differ". One member only writes each word.
+//! So a word may come from a P2P peer or from a NIC peer, and it needs no atomicity.
+
+#![allow(unsafe_code, reason = "updates the words and counters of a team")]
+
+use core::panic::Location;
+
+use super::args::{WRONG, check_in_word, team_word, wrapped};
+use super::nodes::{Nodes, pe_of};
+use crate::abi::{TeamDesc, team_word as bits, team_words};
+use crate::arch::{Gpu, Scope, Sys};
+use crate::ctx::Ctx;
+use crate::ctx::CtxRef;
+use crate::error::{Detail, Error, Result, Site, outcome};
+use crate::sharing::Sharing;
+use crate::signal::SignalOp;
+use crate::wait::poll_until;
+
+/// The largest number of members, or leaders, that check in without rounds.
+const MAX_DIRECT: u32 = 32;
+/// The flag of "two members differ". Their numbers follow, 15 bits each.
+const DIFFER: u32 = 1 << 31;
+
+/// Returns the number of the next check-in.
+///
+/// # Safety
+/// The group holds the team lock, and this thread is its leader.
+#[inline(always)]
+unsafe fn next_check_in(desc: *mut TeamDesc) -> u64 {
+    // SAFETY: the caller's promise; no other thread changes the number.
+    unsafe {
+        let word = &raw mut (*desc).word.word;
+        let number = (Gpu::load_relaxed(word) >> bits::SHIFT) + 1;
+        Gpu::store_relaxed(word, number << bits::SHIFT | bits::BUSY);
+        number
+    }
+}
+
+/// Combines what this member knows with `theirs`, from member `from`.
+#[inline(always)]
+fn combined(mine: u32, theirs: u32, me: u32, from: u32) -> u32 {
+    if mine & DIFFER != 0 || mine == theirs {
+        mine
+    } else if theirs & DIFFER != 0 {
+        theirs
+    } else {
+        DIFFER | (from & 0x7fff) << 15 | (me & 0x7fff)
+    }
+}
+
+/// Checks in, in the leader of the group that holds the team lock. `mine` is the result of its argument check.
+#[inline(never)]
+#[track_caller]
+pub(super) fn check_in<S: Sharing>(
+    ctx_ref: CtxRef,
+    desc: *mut TeamDesc,
+    words: u64,
+    call_hash: u32,
+    mine: Result,
+) -> Result {
+    let (ctx, site) = (ctx_ref.ctx::<S>(), Location::caller());
+    // SAFETY: the group holds the lock, and this thread is its leader.
+    let (number, n, me) = unsafe { (next_check_in(desc), (*desc).n_pes, (*desc).my_pe) };
+    // Earlier stores of the group become visible to members that read afterwards.
+    Sys::fence();
+    let call_hash = if mine.is_err() { WRONG } else { call_hash };
+    let nodes = Nodes::of(desc);
+    let check_in = CheckIn { ctx: &ctx, desc, nodes, words, number, n, me, site };
+    // Members of P2P teams see each other's words in any form of the call, so they send to all.
+    let known = if nodes.n > 1 && nodes.n < n {
+        check_in.by_nodes(call_hash)?
+    } else if n <= MAX_DIRECT || nodes.n == 1 {
+        check_in.direct(call_hash, (me, n), |member| member)?
+    } else {
+        check_in.by_rounds(call_hash, (me, n), |member| member)?
+    };
+    mine?;
+    if known & DIFFER == 0 {
+        return Ok(());
+    }
+    let (one, other) = (known >> 15 & 0x7fff, known & 0x7fff);
+    // Report the other member as the one that differs.
+    let (one, other) = if one == me { (other, one) } else { (one, other) };
+    let hashes = check_in.hashes_with(one, call_hash);
+    let d =
+        Detail { peer: pe_of(desc, one), found: pe_of(desc, other) as u64, wanted: hashes, ..Detail::NONE };
+    Err(ctx.fail(Error::TeamMismatch, d))
+}
+
+/// A check-in in progress.
+#[derive(Clone, Copy)]
+struct CheckIn<'c, 'k, S> {
+    ctx: &'c Ctx<'k, S>,
+    desc: *mut TeamDesc,
+    nodes: Nodes,
+    /// The heap offset of the team's words.
+    words: u64,
+    number: u64,
+    n: u32,
+    me: u32,
+    site: Site,
+}
+
+impl<S: Sharing> CheckIn<'_, '_, S> {
+    /// Returns the offset of the word that a member writes.
+    #[inline(always)]
+    fn word_of(self, member: u32) -> u64 {
+        self.words + check_in_word(self.number, self.n, member)
+    }
+
+    /// Returns this member's hash and below it the other member's; 0 if this member has not got that hash.
+    #[inline(always)]
+    fn hashes_with(self, member: u32, call_hash: u32) -> u64 {
+        // SAFETY: an aligned word of the runtime in this PE's heap, which its member writes next two check-ins later.
+        let word = unsafe { Sys::load_relaxed(self.ctx.address(self.word_of(member))) };
+        let has_hash = (word >> 32) as u32 == self.number as u32 && word as u32 & DIFFER == 0;
+        if has_hash { (call_hash as u64) << 32 | word as u32 as u64 } else { 0 }
+    }
+
+    /// Sends what this member knows to the word at `at` of another member.
+    #[inline(always)]
+    fn tell(self, member: u32, at: u64, known: u32) -> Result {
+        let value = self.number << 32 | known as u64;
+        self.ctx.signal_op(team_word(at), SignalOp::Set, value, pe_of(self.desc, member))
+    }
+
+    /// Waits for the word of another member, and combines it with what this member knows.
+    #[inline(always)]
+    fn hear(self, member: u32, known: u32) -> Result<u32> {
+        Ok(combined(known, self.await_known(self.word_of(member), member)?, self.me, member))
+    }
+
+    /// Waits for the word of a member at `at`, and returns what that member knows.
+    #[inline(always)]
+    fn await_known(self, at: u64, member: u32) -> Result<u32> {
+        await_number(self.ctx, at, self.number as u32, pe_of(self.desc, member), self.site)
+    }
+
+    /// Sends to all of `count` members, and waits for them. `member` returns them by number; this one has number `own`.
+    #[inline(always)]
+    fn direct(self, known: u32, (own, count): (u32, u32), member: impl Fn(u32) -> u32) -> Result<u32> {
+        let mut k = 1;
+        while k < count {
+            self.tell(member(wrapped(own + k, count)), self.word_of(self.me), known)?;
+            k += 1;
+        }
+        let (mut all, mut k) = (known, 1);
+        while k < count {
+            all = self.hear(member(wrapped(own + k, count)), all)?;
+            k += 1;
+        }
+        Ok(all)
+    }
+
+    /// Sends by rounds among `count` members. `member` returns them by number; this one has number `own`.
+    #[inline(always)]
+    fn by_rounds(self, mut known: u32, (own, count): (u32, u32), member: impl Fn(u32) -> u32) -> Result<u32> {
+        let set = self.words + team_words::IN_ROUNDS + (self.number & 1) * (team_words::ROUNDS as u64 * 8);
+        let mut round = 0;
+        while round < team_words::ROUNDS && 1u64 << round < count as u64 {
+            let step = 1u32 << round;
+            let (to, from) = (member(wrapped(own + step, count)), member(wrapped(own + count - step, count)));
+            let at = set + round as u64 * 8;
+            // A store must carry on what this member has heard. A doorbell does.
+            if self.ctx.peer_addr::<u64>(pe_of(self.desc, to), at).is_some() {
+                Sys::release();
+            }
+            self.tell(to, at, known)?;
+            known = combined(known, self.await_known(at, from)?, self.me, from);
+            round += 1;
+        }
+        Ok(known)
+    }
+
+    /// Tells the leader of the node, which checks in with the other leaders and tells the result.
+    #[inline(always)]
+    fn by_nodes(self, mut known: u32) -> Result<u32> {
+        let (nodes, mine) = (self.nodes, self.nodes.mine);
+        let leader = |node: u32| nodes.member(node, 0);
+        if self.me != leader(mine) {
+            self.tell(leader(mine), self.word_of(self.me), known)?;
+            return self.await_known(self.word_of(leader(mine)), leader(mine));
+        }
+        let locals = nodes.size(mine);
+        let mut k = 1;
+        while k < locals {
+            known = self.hear(nodes.member(mine, k), known)?;
+            k += 1;
+        }
+        known = if nodes.n <= MAX_DIRECT {
+            self.direct(known, (mine, nodes.n), leader)?
+        } else {
+            self.by_rounds(known, (mine, nodes.n), leader)?
+        };
+        // The members of this node must see everything that the others have published before.
+        Sys::release();
+        let mut k = 1;
+        while k < locals {
+            self.tell(nodes.member(mine, k), self.word_of(self.me), known)?;
+            k += 1;
+        }
+        Ok(known)
+    }
+}
+
+/// Waits for the word of check-in `number` and returns its lower half.
+#[inline(always)]
+fn await_number<S: Sharing>(ctx: &Ctx<S>, offset: u64, number: u32, pe: u32, site: Site) -> Result<u32> {
+    let (at, state) = (ctx.address::<u64>(offset), ctx.parts_ref().state);
+    ctx.announce_batches();
+    // SAFETY: an aligned word of the runtime in this PE's heap, which peers set.
+    let read = || unsafe { Sys::load_relaxed(at) };
+    let (code, found) = poll_until(state, None, read, |found| (found >> 32) as u32 == number);
+    Sys::acquire();
+    if code == Error::Timeout as u32 {
+        let d = Detail { peer: pe, found: found >> 32, wanted: number as u64, offset, ..Detail::NONE };
+        return Err(crate::error::record(state, Error::WaitTimeout, d, site));
+    }
+    outcome(code).map(|()| found as u32)
+}

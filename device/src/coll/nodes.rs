@@ -1,0 +1,76 @@
+//! The nodes of a team: sets of members that are P2P peers of each other. The first member of a node is its leader.
+
+#![allow(unsafe_code, reason = "reads the entry and the lists of a team")]
+
+use super::args;
+use crate::abi::{DevAddr, TeamDesc};
+use crate::arch;
+
+/// Returns the PE of a member.
+#[inline(always)]
+pub(super) fn pe_of(desc: *mut TeamDesc, member: u32) -> u32 {
+    // SAFETY: `desc` is the entry of a team with that member.
+    args::pe_of(desc, unsafe { ((*desc).start, (*desc).stride) }, member)
+}
+
+/// The nodes of a team, as this member sees them.
+#[derive(Clone, Copy)]
+pub(super) struct Nodes {
+    /// See [`TeamDesc::by_node`], [`TeamDesc::node_starts`] and [`TeamDesc::nodes`].
+    by_node: DevAddr,
+    starts: DevAddr,
+    nodes: DevAddr,
+    /// The number of nodes.
+    pub(super) n: u32,
+    /// The node of this member.
+    pub(super) mine: u32,
+}
+
+impl Nodes {
+    /// Returns the nodes of the team with this entry.
+    #[inline(always)]
+    pub(super) fn of(desc: *mut TeamDesc) -> Self {
+        // SAFETY: the host made the entry, and these fields do not change while the team exists.
+        unsafe {
+            let (by_node, starts) = ((*desc).by_node, (*desc).node_starts);
+            Self { by_node, starts, nodes: (*desc).nodes, n: (*desc).n_nodes, mine: (*desc).node }
+        }
+    }
+
+    /// Returns the node of a member.
+    #[inline(always)]
+    pub(super) fn of_member(self, member: u32) -> u32 {
+        word(self.nodes, member)
+    }
+
+    /// Returns whether a member is on this member's node.
+    #[inline(always)]
+    pub(super) fn is_local(self, member: u32) -> bool {
+        self.of_member(member) == self.mine
+    }
+
+    /// Returns the number of members of a node.
+    #[inline(always)]
+    pub(super) fn size(self, node: u32) -> u32 {
+        word(self.starts, node + 1) - word(self.starts, node)
+    }
+
+    /// Returns member `k` of a node. Member 0 is its leader.
+    #[inline(always)]
+    pub(super) fn member(self, node: u32, k: u32) -> u32 {
+        word(self.by_node, word(self.starts, node) + k)
+    }
+
+    /// Returns the node `k` after this member's node, for `k` up to the number of nodes.
+    #[inline(always)]
+    pub(super) fn after(self, k: u32) -> u32 {
+        args::wrapped(self.mine + k, self.n)
+    }
+}
+
+/// Reads a word of a list.
+#[inline(always)]
+fn word(list: DevAddr, at: u32) -> u32 {
+    // SAFETY: the host made the list, and callers stay inside of it.
+    unsafe { arch::read(list.ptr::<u32>().add(at as usize)) }
+}

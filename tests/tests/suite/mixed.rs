@@ -1,0 +1,50 @@
+//! Mixed jobs: P2P peers share nodes, and other nodes are reached through the NIC.
+
+use rushmem::{Operations, Pe};
+use rushmem_device::{Signal, Team};
+use rushmem_test_kernels::update_node;
+use rushmem_tests::{Setup, grid};
+
+/// Returns a job with nodes of `node` PEs. NICs are slow, and not atomic with processors.
+fn mixed(pes: u32, node: u32) -> Setup {
+    Setup::new(pes)
+        .with("peer_path", "p2p")
+        .with("p2p_group", node)
+        .with("softnic_fault", "loose_atomic=0.5 skip_qp=0.3 completion_delay=0.3")
+}
+
+/// Lets every PE update words of all PEs of its node. Returns the number of its queues afterwards.
+fn update(pe: &Pe, rounds: u32) -> Result<u32, rushmem::Error> {
+    let (wide, narrow) = (pe.alloc_one::<u64>()?, pe.alloc_one::<u32>()?);
+    let (counted, announced) = (pe.alloc_one::<Signal>()?, pe.alloc::<Signal>(pe.n_pes() as usize)?);
+    pe.run(grid(1, 32), update_node(Team::SHARED, wide, narrow, counted, announced, rounds))?;
+    pe.host_sync()?;
+    let members = pe.team_pes(Team::SHARED).unwrap_or_default().len() as u32;
+    let all = u64::from(rounds * members);
+    let found = (pe.read_one(wide)?, u64::from(pe.read_one(narrow)?), pe.read_one(counted)?);
+    assert_eq!(found, (all, all, all));
+    Ok(pe.connected_qps() as u32)
+}
+
+#[test]
+fn words_of_a_node_need_no_queues() {
+    for (pes, node) in [(4, 2), (6, 3)] {
+        assert_eq!(mixed(pes, node).run(|pe| update(pe, 5)), vec![0; pes as usize]);
+        let setup = mixed(pes, node).with("p2p_atomics", "node");
+        assert_eq!(setup.run(|pe| update(pe, 5)), vec![0; pes as usize]);
+    }
+    // A PE without P2P peers uses its NIC.
+    assert_eq!(mixed(3, 2).run(|pe| update(pe, 5)), [0, 0, 1]);
+}
+
+#[test]
+fn a_barrier_of_all_sends_one_word_from_each_node_to_each_other_node() {
+    let sync = |pe: &Pe| {
+        pe.barrier_all()?;
+        Ok(pe.connected_qps())
+    };
+    // The leaders of three nodes have a queue to each other.
+    assert_eq!(mixed(6, 2).run(sync), [2, 0, 2, 0, 2, 0]);
+    assert_eq!(mixed(3, 2).run(sync), [1, 0, 1]);
+    assert_eq!(mixed(4, 4).run(sync), [0; 4]);
+}
