@@ -4,6 +4,8 @@
 mod endless;
 mod slurm;
 
+use std::io::BufRead;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -391,6 +393,29 @@ fn leaves_nothing(command: Option<Command>, jobs: &str) {
     assert!(sum(&late, 0) <= sum(&early, 0) && sum(&late, 1) <= sum(&early, 1), "{told}");
     // The heap of one PE alone has 2 MiB.
     assert!(sum(&late, 2) < sum(&early, 2) + 4096, "{told}");
+}
+
+/// Launchers such as mpiexec.hydra wait for ever for a process that a signal has stopped.
+#[test]
+fn a_stopped_process_is_killed_once_the_job_has_failed() {
+    let Some(id) = id("a_stopped_process_is_killed_once_the_job_has_failed") else { return };
+    let start = |i| with_id(&id, i, 2, &["wait"]).env("RUSHMEM_TIMEOUT", "1s").spawn().unwrap();
+    let [first, mut second] = [start(0), start(1)];
+    let mut line = String::new();
+    std::io::BufReader::new(second.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.starts_with("ready 1 "), "{line}");
+    assert!(Command::new("kill").args(["-STOP", &second.id().to_string()]).status().unwrap().success());
+    let output = first.wait_with_output().unwrap();
+    let told = text(&output.stderr);
+    let begin = Instant::now();
+    while second.try_wait().unwrap().is_none() && begin.elapsed() < SOON {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let is_left = second.try_wait().unwrap().is_none();
+    second.kill().unwrap();
+    assert!(!is_left, "{told}");
+    assert_eq!(second.wait().unwrap().signal(), Some(9), "{told}");
+    assert!(told.contains("PE 1, process ") && told.contains("is stopped by a signal"), "{told}");
 }
 
 #[test]

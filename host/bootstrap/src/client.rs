@@ -13,6 +13,7 @@ use crate::dial::Dial;
 use crate::error::{Error, Failure, PeerLost};
 use crate::messages::{Inbox, OnMessage};
 use crate::server::Server;
+use crate::stopped::kill_if_stopped;
 use crate::watch::Watch;
 use crate::wire::{MESSAGE_LIMIT, Message, client_limit, frame, part_limit, read_frame};
 use crate::{Bootstrap, OnPeerLost};
@@ -144,6 +145,19 @@ impl Tcp {
         }
     }
 
+    /// Kills the processes of a failed job that a signal has stopped, if they run on this machine. The server of the job
+    /// lives in this process. Launchers such as mpiexec.hydra wait for all processes and leave stopped ones alone.
+    fn kill_stopped_pes(&self) {
+        let Some((server, job)) = &self.hosted else { return };
+        let here = origin_host();
+        for (pe, origin) in server.origins(*job) {
+            let pid = origin.strip_prefix(ORIGIN).and_then(|rest| rest.strip_suffix(&here)?.parse().ok());
+            if pid.is_some_and(kill_if_stopped) {
+                tracing::warn!("PE {pe}, {origin}, is stopped by a signal; the end of the job has killed it");
+            }
+        }
+    }
+
     /// Leaves the job as a lost PE. Sends the reason to the launcher, and the exit code for the other PEs, if any.
     fn give_up(&self, reason: &str, exit: Option<u8>) {
         let message = Message::Abort { reason: reason.into(), exit };
@@ -152,6 +166,7 @@ impl Tcp {
             tracing::debug!(%error, "abort was not confirmed");
         }
         self.linger(crowd_deadline(LINGER, self.n_pes));
+        self.kill_stopped_pes();
     }
 
     fn gather(&self, call: String, mine: &[u8], within: Duration) -> Result<Vec<Vec<u8>>, Error> {
@@ -394,5 +409,13 @@ pub(crate) fn exit_reason(code: u8) -> String {
 
 /// Returns the process id and host name of this process, for error messages.
 fn origin() -> String {
-    format!("process {} on {}", std::process::id(), rushmem_base::host_name())
+    format!("{ORIGIN}{}{}", std::process::id(), origin_host())
+}
+
+/// The text before the process id in [`origin`].
+const ORIGIN: &str = "process ";
+
+/// Returns the text after the process id in [`origin`].
+fn origin_host() -> String {
+    format!(" on {}", rushmem_base::host_name())
 }

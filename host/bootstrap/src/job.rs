@@ -145,6 +145,15 @@ impl JobState {
         })
     }
 
+    /// Returns the PEs that have joined and not left, with the origin of each.
+    pub(crate) fn origins(&self) -> Vec<(u32, String)> {
+        let origin = |(pe, member): (u32, &MemberState)| match member {
+            MemberState::Joined { origin, .. } => Some((pe, origin.clone())),
+            _ => None,
+        };
+        (0..).zip(&self.members).filter_map(origin).collect()
+    }
+
     /// Enters a collective call for a PE that is in none.
     pub(crate) fn contribute(&mut self, pe: u32, call: &str, bytes: Vec<u8>) -> Progress {
         if let Some(failure) = &self.failure {

@@ -25,6 +25,7 @@ mod messages;
 mod observer;
 mod refusals;
 mod server;
+mod stopped;
 mod threads;
 mod user;
 mod watch;

@@ -163,6 +163,12 @@ impl Server {
         }
     }
 
+    /// Returns the PEs of this job that have joined and not left, with the origin of each.
+    pub(crate) fn origins(&self, job: u64) -> Vec<(u32, String)> {
+        let state = lock(&self.shared.state);
+        if state.jobs_before == job { state.job.origins() } else { Vec::new() }
+    }
+
     /// Waits until the observers of all of `nodes` nodes have connected and disconnected.
     ///
     /// With `within`, waits at most that long. Returns the nodes without a disconnected observer.

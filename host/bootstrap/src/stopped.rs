@@ -1,0 +1,73 @@
+//! Processes that a signal has stopped. They keep the launcher of a failed job waiting, because they handle no other
+//! signal than SIGKILL.
+#![allow(unsafe_code, reason = "sends a signal")]
+
+use std::path::PathBuf;
+
+use crate::user::uid;
+
+/// Kills the process `pid` if it is stopped by a signal, runs the same program as this process, and belongs to the same
+/// user. Returns whether it was killed.
+pub(crate) fn kill_if_stopped(pid: u32) -> bool {
+    let Ok(target) = libc::pid_t::try_from(pid) else { return false };
+    // A process that a debugger stops has the state `t`.
+    let is_ours = state(pid) == Some('T') && user(pid) == Some(uid());
+    let program = |pid: &str| -> Option<PathBuf> { std::fs::read_link(format!("/proc/{pid}/exe")).ok() };
+    if !is_ours || target <= 1 || program(&pid.to_string()) != program("self") {
+        return false;
+    }
+    // SAFETY: the call takes two numbers.
+    unsafe { libc::kill(target, libc::SIGKILL) == 0 }
+}
+
+/// Returns the state of a process, as /proc names it.
+fn state(pid: u32) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit(") ").next()?.chars().next()
+}
+
+fn user(pid: u32) -> Option<u32> {
+    use std::os::unix::fs::MetadataExt;
+    Some(std::fs::metadata(format!("/proc/{pid}")).ok()?.uid())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::{Command, Stdio};
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    fn stop(pid: u32) {
+        assert!(Command::new("kill").args(["-STOP", &pid.to_string()]).status().unwrap().success());
+        let begin = Instant::now();
+        while state(pid) != Some('T') {
+            assert!(begin.elapsed() < Duration::from_secs(20));
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn only_stopped_processes_of_the_same_program_are_killed() {
+        let mut other = Command::new("sleep").arg("60").spawn().unwrap();
+        stop(other.id());
+        assert!(!kill_if_stopped(other.id()), "another program");
+        other.kill().unwrap();
+        other.wait().unwrap();
+
+        let mut same = Command::new(std::env::current_exe().unwrap());
+        same.args(["--ignored", "--exact", "stopped::tests::sleeps"]).stdout(Stdio::null());
+        let mut same = same.spawn().unwrap();
+        assert!(!kill_if_stopped(same.id()), "it runs");
+        stop(same.id());
+        assert!(kill_if_stopped(same.id()));
+        assert_eq!(same.wait().unwrap().signal(), Some(libc::SIGKILL));
+    }
+
+    #[test]
+    #[ignore = "a process for the test above"]
+    fn sleeps() {
+        std::thread::sleep(Duration::from_secs(60));
+    }
+}
