@@ -119,6 +119,20 @@ impl NicChoice {
         #[cfg(not(feature = "rdma"))]
         None
     }
+
+    /// Sets up the queues of a PE and posts to them as a job does, on a GPU if there is one.
+    ///
+    /// Returns the level of the NIC path and the steps down from the best level. The level is the memory of queues and heap,
+    /// and the writer of the doorbells.
+    ///
+    /// Returns `None` for the software ConnectX.
+    #[cfg_attr(not(feature = "rdma"), expect(unused_variables, reason = "needs an RDMA device"))]
+    pub fn try_level(&self, config: &Config, gpu: Option<u32>) -> Option<Result<(String, Vec<String>)>> {
+        #[cfg(feature = "rdma")]
+        return self.decision.hardware.as_ref().map(|hardware| hardware.try_level(config, gpu));
+        #[cfg(not(feature = "rdma"))]
+        None
+    }
 }
 
 /// Returns the root of sysfs for RDMA devices: `SYSFS_PATH` if it is set, as in libibverbs.

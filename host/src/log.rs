@@ -10,6 +10,9 @@ use tracing_subscriber::EnvFilter;
 
 use crate::config::{Config, Error};
 
+/// Target of the line about the NICs of a job. The filter `warn` shows it.
+pub(crate) const SUMMARY: &str = "rushmem::summary";
+
 /// Starts the log of this process before its job does: [`Job::run`](crate::Job::run) starts a log if there is none.
 ///
 /// The settings `log` (a filter) and `log_file` (a path) define it.
@@ -33,6 +36,11 @@ pub fn init_log(config: &Config) -> Result<(), Error> {
         let accepts = "a level, or PART=LEVEL, or a list of them separated by commas";
         invalid("log", &config.log, format!("it is not a log filter: {why}"), accepts)
     })?;
+    // The line about the NICs of a job is no warning, but users of the default filter expect it.
+    let filter = match format!("{SUMMARY}=info").parse() {
+        Ok(summary) if config.log.trim() == "warn" => filter.add_directive(summary),
+        _ => filter,
+    };
     let log = tracing_subscriber::fmt().with_env_filter(filter);
     let set = if config.log_file.is_empty() {
         log.with_writer(std::io::stderr).without_time().try_init()

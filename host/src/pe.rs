@@ -10,6 +10,7 @@ mod contexts;
 mod kernels;
 mod outcome;
 mod start;
+mod summary;
 mod teams;
 
 use std::sync::{Arc, Mutex};

@@ -81,6 +81,26 @@ fn rings_go_through_libmlx5() {
 }
 
 #[test]
+fn one_line_describes_the_nics_of_a_job() {
+    let test = "one_line_describes_the_nics_of_a_job";
+    for (link, env, words) in [
+        ("ethernet", &[][..], "2 PEs: mlx5_0 (RoCE 400 Gb/s, queues in host memory, doorbells by kernels, "),
+        (
+            "ib",
+            &["RUSHMEM_DOORBELL=cpu"],
+            "mlx5_0 (InfiniBand 400 Gb/s, queues in host memory, doorbells by a CPU thread, ",
+        ),
+    ] {
+        let Some(device) = SoftnicDevice::new(test, &["--link", link]) else { return };
+        let output = device.with("RUSHMEM_LOG", "warn").ring("2", env);
+        assert!(output.status.success(), "{}", all(&output));
+        let told = text(&output.stderr);
+        assert_eq!(told.lines().filter(|line| line.contains("queues in")).count(), 1, "{told}");
+        assert!(told.contains(words) && !told.contains("slower than it could be"), "{told}");
+    }
+}
+
+#[test]
 fn qps_use_the_fabric_settings() {
     let Some(mut device) = SoftnicDevice::new("qps_use_the_fabric_settings", &[]) else { return };
     device.command.args(["run", "-n", "2", "env", "RUSHMEM_TRAFFIC_CLASS=104", "RUSHMEM_SERVICE_LEVEL=3"]);
@@ -289,6 +309,7 @@ fn the_doctor_reports_device_failures() {
                 "Good N1 mlx5_0: ConnectX-7",
                 "Good P1 : mlx5_0",
                 "Good P2 : native kernels write",
+                "Good P5 : RoCE 400 Gb/s, queues in host memory, doorbells by kernels, heap in host memory",
                 "by mlx5_0",
             ][..],
         ),

@@ -10,7 +10,7 @@ use rushmem_doctor::{Finding, Host, Verdict, examine, job, probe};
 use serde_json::json;
 
 use crate::error::Error;
-use crate::print;
+use crate::{print, report};
 
 /// Finding whether this machine can run jobs at full speed, and print remedies
 ///
@@ -37,6 +37,10 @@ pub(crate) struct Args {
     /// Finding the machine that a file of --save describes
     #[arg(long, value_name = "FILE", conflicts_with = "save")]
     saved: Option<PathBuf>,
+
+    /// Write a report to send back: versions, settings, checks, litmus tests, and benchmarks through the NIC
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["no_probe", "job", "saved"])]
+    report: Option<PathBuf>,
 }
 
 pub(crate) fn execute(args: &Args, config: &Config) -> Result<ExitCode, Error> {
@@ -59,6 +63,9 @@ pub(crate) fn execute(args: &Args, config: &Config) -> Result<ExitCode, Error> {
     }
     if let Some(file) = &args.save {
         save(&host, file)?;
+    }
+    if let Some(file) = &args.report {
+        report::write(file, &host, config, &as_json(&findings))?;
     }
     print(&if args.json { as_json(&findings) } else { as_text(&findings) })?;
     Ok(if blocked(&findings).is_none() { ExitCode::SUCCESS } else { ExitCode::from(3) })

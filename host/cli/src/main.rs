@@ -7,6 +7,7 @@ mod id;
 mod info;
 mod new;
 mod perf;
+mod report;
 mod run;
 mod softnic;
 mod terminal;

@@ -25,7 +25,7 @@ pub use self::explain::explain;
 pub use self::host::{Host, Saved};
 
 /// All checks.
-pub static CHECKS: [&Check; 32] = [
+pub static CHECKS: [&Check; 33] = [
     &gpu::DRIVER,
     &gpu::FIT,
     &gpu::SHARED,
@@ -58,6 +58,7 @@ pub static CHECKS: [&Check; 32] = [
     &probe::DOORBELL,
     &probe::NIC,
     &probe::P2P,
+    &probe::LEVEL,
 ];
 
 /// The requirements of jobs with given settings.

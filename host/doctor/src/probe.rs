@@ -19,6 +19,11 @@ pub(super) static DOORBELL: Check = Check {
     about: "doorbells of kernels",
     why: "The probe creates a UAR page of the NIC and maps it for kernels, as a job does.",
 };
+pub(super) static LEVEL: Check = Check {
+    id: "P5",
+    about: "level of the NIC path",
+    why: "The probe sets up the queues of a PE as a job does, and posts to them. A refused call puts queues into host memory.",
+};
 pub(super) static NIC: Check = Check {
     id: "P3",
     about: "a job through the NIC",
@@ -61,7 +66,7 @@ fn nics(config: &Config, gpus: usize) -> Vec<Finding> {
                 Ok(how) => DOORBELL.good("", how),
                 Err(error) => DOORBELL.fails("", Verdict::Blocks, error.to_string()),
             };
-            used.chain(refused).chain([doorbells]).collect()
+            used.chain(refused).chain([doorbells]).chain(choice.try_level(config, gpu).map(level)).collect()
         }
         None if choice.is_device_unused() => {
             vec![CARRIER.fails(
@@ -71,6 +76,15 @@ fn nics(config: &Config, gpus: usize) -> Vec<Finding> {
             )]
         }
         None => vec![CARRIER.note("", format!("the software ConnectX ({})", choice.reason()))],
+    }
+}
+
+/// Returns the finding about the level that a job would have.
+fn level(outcome: Result<(String, Vec<String>)>) -> Finding {
+    match outcome {
+        Ok((level, steps)) if steps.is_empty() => LEVEL.good("", level),
+        Ok((level, steps)) => LEVEL.fails("", Verdict::Lesser, format!("{level}; {}", steps.join("; "))),
+        Err(error) => LEVEL.fails("", Verdict::Blocks, error.to_string()),
     }
 }
 

@@ -5,8 +5,11 @@ use super::host::Host;
 use super::{Needs, mib};
 use rushmem::inspect::available_memory;
 
-pub(super) static KERNEL: Check =
-    Check { id: "H1", about: "Linux", why: "A ConnectX accesses GPU memory by dma-buf from Linux 5.12 on." };
+pub(super) static KERNEL: Check = Check {
+    id: "H1",
+    about: "Linux",
+    why: "A ConnectX accesses a heap in GPU memory by dma-buf from Linux 5.12 on, and queues in GPU memory from 6.0 on.",
+};
 pub(super) static MEMORY: Check = Check {
     id: "H2",
     about: "host memory",
@@ -52,6 +55,11 @@ fn kernel(host: &Host, needs: &Needs) -> Finding {
         Some(old) if needs.rdma && old < (5, 12) => {
             let remedy = "update to 5.12 or newer, or load nvidia-peermem (modprobe nvidia-peermem)";
             KERNEL.bad("", Verdict::Risk, release, remedy)
+        }
+        Some(old) if needs.rdma && host.gpus() > 0 && old < (6, 0) => {
+            let remedy = "update to 6.0 or newer, install MLNX_OFED 23.07 or newer, or load nvidia-peermem; without \
+                          these, queues are in host memory, and P5 shows that";
+            KERNEL.bad("", Verdict::Slow, release, remedy)
         }
         _ => KERNEL.good("", release),
     }

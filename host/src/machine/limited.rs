@@ -18,12 +18,18 @@ pub(crate) struct LimitedMachine {
     native: Native,
     windows: bool,
     pages: fn(PageKind) -> bool,
+    gpu: Option<u32>,
 }
 
 impl LimitedMachine {
     /// Creates a machine that cannot map memory of other PEs.
     pub(crate) fn without_windows() -> Self {
-        Self { native: Native::new(Default::default()), windows: false, pages: |_| true }
+        Self { native: Native::new(Default::default()), windows: false, pages: |_| true, gpu: None }
+    }
+
+    /// Creates a machine that passes its memory off as GPU memory.
+    pub(crate) fn like_a_gpu() -> Self {
+        Self { gpu: Some(0), ..Self::without_windows() }
     }
 
     /// Creates a machine that maps only the NIC pages that `pages` accepts.
@@ -42,7 +48,7 @@ impl Machine for LimitedMachine {
         self.native.describe()
     }
     fn gpu(&self) -> Option<u32> {
-        None
+        self.gpu
     }
     fn wait_channel(&self) -> Option<&Arc<WaitChannel>> {
         self.native.wait_channel()

@@ -7,6 +7,7 @@ use crate::nic_error::NicError;
 use crate::provider::rdma::{self, Candidate, Rdma};
 use crate::provider::topology::{Distance, PciPath, assign, distance};
 use crate::provider::{LinkLayer, Provider, sysfs};
+use crate::queues::{Shape, open_rail};
 use crate::{Error, Result, native};
 
 use super::Decision;
@@ -26,6 +27,7 @@ pub(super) fn find(config: &Config) -> Result<Decision> {
     };
     let (candidates, mut unused) = rdma::find(named, config).map_err(NicError::from)?;
     if candidates.is_empty() {
+        unused.extend(rdma::foreign().into_iter().map(|name| format!("{name}: it is not a ConnectX")));
         let is_device_unused = !unused.is_empty();
         let reason = if is_device_unused { unused.join("; ") } else { "there is no ConnectX".into() };
         return Ok(Decision { is_device_unused, ..Decision::soft(reason) });
@@ -81,17 +83,22 @@ impl Hardware {
     /// `gpu` is the GPU that runs the kernels, or `None` for native kernels. Fails if the GPU or the device cannot be
     /// opened, or kernels cannot ring.
     pub(crate) fn try_doorbells(&self, config: &Config, gpu: Option<u32>) -> Result<String> {
-        let machine: Box<dyn Machine> = match gpu {
-            Some(ordinal) => Box::new(Gpu::new(
-                Cuda::load()?.device(ordinal)?,
-                config.heap,
-                1,
-                driver_gate::JobId::unique(),
-            )?),
-            None => Box::new(Native::new(native::Options::default())),
-        };
+        let machine = machine(config, gpu)?;
         let device = Rdma::open(&self.candidates[0], config).map_err(NicError::from)?;
         device.try_doorbells(&*machine)
+    }
+
+    /// Sets up and probes a rail of the first device, and returns its level and the steps down from the best one.
+    ///
+    /// `gpu` is as for [`Hardware::try_doorbells`]. Fails if a job with these settings could not use the device.
+    pub(crate) fn try_level(&self, config: &Config, gpu: Option<u32>) -> Result<(String, Vec<String>)> {
+        let machine = machine(config, gpu)?;
+        let device = Rdma::open(&self.candidates[0], config).map_err(NicError::from)?;
+        let shape = Shape::new(config, 1);
+        let memory = machine.heap(shape.reserved(), false)?;
+        let rail = open_rail(Box::new(device), &*machine, &memory, shape, config.queues, 1)?;
+        let level = rail.info().level;
+        Ok((level.to_string(), level.steps))
     }
 
     /// Assigns the devices to the `on_node` PEs of this node, up to `wanted` for each PE.
@@ -115,6 +122,13 @@ impl Hardware {
             candidates: self.candidates,
         })
     }
+}
+
+/// Returns the machine of the kernels: this GPU, or the CPU.
+fn machine(config: &Config, gpu: Option<u32>) -> Result<Box<dyn Machine>> {
+    let Some(ordinal) = gpu else { return Ok(Box::new(Native::new(native::Options::default()))) };
+    let gpu = Cuda::load()?.device(ordinal)?;
+    Ok(Box::new(Gpu::new(gpu, config.heap, 1, driver_gate::JobId::unique())?))
 }
 
 /// The assignment of RDMA devices to the PEs of this node.

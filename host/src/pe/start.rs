@@ -8,7 +8,7 @@ use bytemuck::Zeroable;
 use rushmem_base::lock;
 use rushmem_device::abi::{ControlPage, CtxParts, Header, LAYOUT, MAGIC, VERSION, ctx_flags};
 
-use super::{Lost, Pe};
+use super::{Lost, Pe, summary};
 use crate::bootstrap::{self, Bootstrap, PeerLost};
 use crate::config::{Config, ConnectKind, QueueMemory};
 use crate::contexts::Contexts;
@@ -20,7 +20,7 @@ use crate::modules::Modules;
 use crate::p2p::{self, PeerMap};
 use crate::provider::{Provider, WakeNic};
 use crate::queues::{
-    Connections, Guards, Handshakes, PeNics, Rail, RetryPolicy, Service, Shape, StateMap, probe,
+    Connections, Guards, Handshakes, PeNics, Rail, RetryPolicy, Service, Shape, StateMap, open_rail,
     set_abort_word,
 };
 use crate::teams::{Inbox, PeLocation, TeamTable, Teams, predefined};
@@ -67,6 +67,10 @@ impl Pe {
 
         let all_nics = exchange_nics(&*bootstrap, &rails, &config)?;
         let peer_map = PeerMap::new(&config, &*machine, &*bootstrap, heap)?;
+        if me == 0 {
+            let without_nic = peer_map.without_nic();
+            summary::log(&all_nics, n_pes > 1 && without_nic.iter().all(|unused| *unused));
+        }
         let handshakes = Arc::new(Handshakes::new(&*machine, shape)?);
         let retries = RetryPolicy::new(&config);
         let connections =
@@ -195,9 +199,7 @@ fn open_rails(
         if rails.len() == shape.rails as usize {
             break;
         }
-        match Rail::new(nic, machine, heap, shape, location)
-            .and_then(|rail| probe(&rail, heap, local_pes).map(|()| rail))
-        {
+        match open_rail(nic, machine, heap, shape, location, local_pes) {
             Ok(rail) => rails.push(rail),
             Err(error) => {
                 tracing::warn!("a NIC is not used: {error}");

@@ -16,7 +16,7 @@ use rushmem_mlx5::prm::caps::{Capability, QueryHcaCap};
 use rushmem_mlx5::prm::qp::{AddressPath, Mtu};
 use rushmem_mlx5::prm::{Command, DecodeError, Response};
 
-use crate::config::{Partition, QueueMemory};
+use crate::config::Partition;
 use crate::machine::{Machine, Region};
 use crate::native::WaitChannel;
 use crate::nic_error::NicError;
@@ -115,6 +115,10 @@ pub(crate) trait Provider: Send + Sync {
     }
     /// Returns the address of the port.
     fn port(&self) -> PortAddress;
+    /// Returns the rate of the port in Gb/s, if it is known.
+    fn gbps(&self) -> Option<u32> {
+        None
+    }
     /// Returns the path to a peer's port, in the form of `INIT2RTR_QP`, and the largest MTU on it.
     fn path(&self, peer: &PortAddress) -> Result<(AddressPath, Mtu), NicError>;
     /// Executes a PRM command that concerns no object. `input` and `output` are its mailboxes.
@@ -171,6 +175,24 @@ pub(crate) trait Uar: Send + Sync {
     fn doorbell(&self, machine: &dyn Machine) -> crate::Result<Box<dyn QpDoorbell>>;
     /// Writes `doorbell` to the doorbell register from the host.
     fn ring(&self, doorbell: u64);
+    /// Returns the writer of the doorbell register.
+    fn writer(&self) -> DoorbellWriter {
+        DoorbellWriter::Kernels
+    }
+}
+
+/// The writer of a doorbell register, best first.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum DoorbellWriter {
+    /// Kernels write.
+    #[default]
+    Kernels,
+    /// A CPU thread writes for kernels. `cause` says why kernels cannot, unless the settings name the thread.
+    #[cfg_attr(not(feature = "rdma"), expect(dead_code, reason = "kernels ring the software ConnectX"))]
+    CpuThread {
+        /// The failed attempts.
+        cause: Option<String>,
+    },
 }
 
 /// The doorbell of one QP.
@@ -229,36 +251,6 @@ pub(crate) fn capabilities<C: Capability>(nic: &dyn Provider) -> Result<C, NicEr
     let mut answer = Box::new(<<QueryHcaCap as Command>::Output as Response>::EMPTY);
     nic.execute(command.encode().as_ref(), answer.as_mut_slice())?;
     Ok(read::<QueryHcaCap>(&nic.name(), answer.as_slice())?.page.get::<C>())
-}
-
-/// Allocates memory for queues and registers it.
-///
-/// Queues of an RDMA device lie in GPU memory if possible. Kernels then poll completions without reading over PCIe, and
-/// completions stay in order with data for the GPU. The software ConnectX runs on the CPU, so its queues are in host
-/// memory.
-///
-/// Fails if the machine has no such memory, or if the NIC cannot register it.
-pub(crate) fn queue_memory(
-    nic: &dyn Provider,
-    machine: &dyn Machine,
-    place: QueueMemory,
-    bytes: u64,
-) -> crate::Result<(Region, Box<dyn Umem>)> {
-    let may_use_gpu = nic.port().kind == NicKind::Hardware && machine.is_gpu();
-    if may_use_gpu && place != QueueMemory::Host {
-        let region = machine.local(bytes)?;
-        match nic.umem_reg(&region) {
-            Ok(umem) => {
-                tracing::info!("{}: queues are in GPU memory", nic.name());
-                return Ok((region, umem));
-            }
-            Err(error) if place == QueueMemory::Device => return Err(error.into()),
-            Err(error) => tracing::info!("{}: queues are in host memory: {error}", nic.name()),
-        }
-    }
-    let region = machine.shared(bytes)?;
-    let umem = nic.umem_reg(&region)?;
-    Ok((region, umem))
 }
 
 fn read<C: Command>(nic: &str, answer: &[u8]) -> Result<C::Output, NicError> {

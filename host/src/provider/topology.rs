@@ -5,8 +5,9 @@ use std::path::PathBuf;
 /// The distance between two devices. A smaller value is nearer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Distance {
-    /// Both are below one bridge, so traffic need not pass the processor.
-    Switch,
+    /// Both are below one bridge, so traffic need not pass the processor. Between them are this many bridges, without the
+    /// common one.
+    Switch(u8),
     /// Both are below one root complex.
     RootComplex,
     /// Both are on one NUMA node.
@@ -19,7 +20,7 @@ impl Distance {
     /// Returns a phrase for messages.
     pub(crate) fn describe(self) -> &'static str {
         match self {
-            Self::Switch => "behind the same PCIe switch",
+            Self::Switch(_) => "behind the same PCIe switch",
             Self::RootComplex => "below the same PCIe root",
             Self::Node => "on the same NUMA node",
             Self::Other => "elsewhere in the machine",
@@ -66,8 +67,9 @@ pub(crate) fn distance(a: &PciPath, b: &PciPath) -> Distance {
     if let (Some((root_a, bridges_a)), Some((root_b, bridges_b))) = (root_and_bridges(a), root_and_bridges(b))
         && root_a == root_b
     {
-        let common_bridge = bridges_a.first().is_some_and(|first| bridges_b.first() == Some(first));
-        return if common_bridge { Distance::Switch } else { Distance::RootComplex };
+        let common = bridges_a.iter().zip(&bridges_b).take_while(|(a, b)| a == b).count();
+        let between = bridges_a.len() + bridges_b.len() - 2 * common;
+        return if common > 0 { Distance::Switch(between as u8) } else { Distance::RootComplex };
     }
     if a.node.is_some() && a.node == b.node { Distance::Node } else { Distance::Other }
 }
@@ -109,6 +111,8 @@ mod tests {
         let devices = [
             ("pci0000:3a/0000:3a:00.0/0000:3b:00.0/0000:3c:00.0/0000:3d:00.0", 0),
             ("pci0000:3a/0000:3a:00.0/0000:3b:00.0/0000:3c:01.0/0000:3e:00.0", 0),
+            // A second switch behind the first.
+            ("pci0000:3a/0000:3a:00.0/0000:3b:00.0/0000:3c:02.0/0000:41:00.0/0000:42:00.0/0000:43:00.0", 0),
             ("pci0000:3a/0000:3a:01.0/0000:40:00.0", 0),
             ("pci0000:5a/0000:5a:00.0/0000:5b:00.0", 0),
             ("pci0000:9a/0000:9a:00.0/0000:9b:00.0", 1),
@@ -131,7 +135,8 @@ mod tests {
         let gpu = PciPath::of_pci(root.path(), "0000:3d:00.0");
         assert_eq!(gpu.node, Some(0));
         for (address, wanted) in [
-            ("0000:3e:00.0", Distance::Switch),
+            ("0000:3e:00.0", Distance::Switch(2)),
+            ("0000:43:00.0", Distance::Switch(4)),
             ("0000:40:00.0", Distance::RootComplex),
             ("0000:5b:00.0", Distance::Node),
             ("0000:9b:00.0", Distance::Other),
@@ -142,24 +147,31 @@ mod tests {
             assert_eq!(distance(&gpu, &nic), wanted, "{address}");
             assert_eq!(distance(&nic, &gpu), wanted, "{address}");
         }
-        assert!(Distance::Switch < Distance::RootComplex && Distance::Node < Distance::Other);
+        assert!(
+            Distance::Switch(2) < Distance::Switch(4)
+                && Distance::Switch(9) < Distance::RootComplex
+                && Distance::Node < Distance::Other
+        );
         assert_eq!(distance(&PciPath::default(), &PciPath::default()), Distance::Other);
     }
 
     #[test]
     fn assigns_near_nics_evenly() {
-        use Distance::{Other, Switch};
+        use Distance::Other;
+        const SWITCH: Distance = Distance::Switch(2);
         let nearest = |n: usize, nics: usize| -> Vec<_> {
-            (0..nics).map(|i| if i == n { Switch } else { Other }).collect()
+            (0..nics).map(|i| if i == n { SWITCH } else { Other }).collect()
         };
         // One NIC beside each GPU.
         let own: Vec<_> = (0..4).map(|pe| nearest(pe, 4)).collect();
         assert_eq!(assign(&own, 1), [[0], [1], [2], [3]]);
         assert_eq!(assign(&own, 2), [[0, 1], [1, 0], [2, 3], [3, 2]]);
         // Two GPUs and two NICs behind a switch, and two NICs elsewhere, which are spares.
-        let pairs = vec![vec![Other, Switch, Other, Switch]; 2];
+        let pairs = vec![vec![Other, SWITCH, Other, SWITCH]; 2];
         assert_eq!(assign(&pairs, 1), [[1, 0], [3, 2]]);
         assert_eq!(assign(&pairs, 2), [[1, 3, 0], [3, 1, 2]]);
+        // Behind one switch, the NIC behind fewer bridges comes first.
+        assert_eq!(assign(&[vec![Distance::Switch(4), SWITCH]], 1), [[1, 0]]);
         // All equally near: more NICs than PEs, and fewer.
         assert_eq!(assign(&vec![vec![Other; 5]; 2], 1), [vec![0, 2, 4], vec![1, 3]]);
         assert_eq!(assign(&vec![vec![Other; 2]; 5], 1), [[0], [1], [0], [1], [0]]);

@@ -33,6 +33,24 @@ pub(crate) struct PeNics {
     pub(crate) rails: Vec<NicInfo>,
 }
 
+#[cfg(test)]
+impl PeNics {
+    /// Returns a PE with one rail of this level.
+    pub(crate) fn sample(level: super::RailLevel) -> Self {
+        let port = crate::provider::PortAddress {
+            kind: level.kind,
+            link: level.link,
+            number: 1,
+            gid: [0; 16],
+            mac: [0; 6],
+            lid: 1,
+            partition: crate::config::Partition::DEFAULT,
+            mtu: 4096,
+        };
+        Self { rails: vec![NicInfo { port, rkey: 0, level }] }
+    }
+}
+
 /// A message about the QP of one set between two PEs.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) struct ConnectMessage {
@@ -437,8 +455,9 @@ mod tests {
     use proptest::prelude::*;
     use rushmem_softnic::{self as softnic, Nic};
 
+    use super::super::level::QueueLocation;
     use super::*;
-    use crate::config::{Config, QueueMemory};
+    use crate::config::Config;
     use crate::machine::{Machine, Native};
     use crate::native::Options;
     use crate::provider::Soft;
@@ -457,8 +476,8 @@ mod tests {
             let shape = Shape::new(config, n_pes);
             let rail = |_| {
                 let heap = machine.heap(shape.reserved(), false).unwrap();
-                let nic = Box::new(Soft::new(Arc::clone(&nic)));
-                Rail::new(nic, &machine, &heap, shape, QueueMemory::Host).unwrap()
+                let nic = Arc::new(Soft::new(Arc::clone(&nic)));
+                Rail::new(nic, &machine, &heap, shape, QueueLocation::Host).unwrap()
             };
             let rails: Vec<Rail> = (0..n_pes).map(rail).collect();
             let nics: Vec<PeNics> = rails.iter().map(|rail| PeNics { rails: vec![rail.info()] }).collect();

@@ -2,22 +2,26 @@
 //!
 //! ```text
 //! Rail::new     registers heap and queue memory, allocates PD, key, UARs   (once per NIC)
+//! open_rail     sets a rail up at the best level that its NIC accepts      (once per NIC)
 //! probe         checks that the NIC moves bytes for its own PE             (once per NIC)
 //! Connections   CREATE_CQ, CREATE_QP, RST2INIT, INIT2RTR, RTR2RTS          (when a kernel first posts to a peer)
 //! ```
 
+mod bring_up;
 mod connections;
 mod drain;
 mod info;
+mod level;
 mod probe;
 mod rail;
 mod service;
 mod shape;
 mod state;
 
+pub(crate) use bring_up::open_rail;
 pub(crate) use connections::{Connections, PeNics};
 pub use info::QpInfo;
-pub(crate) use probe::probe;
+pub(crate) use level::RailLevel;
 pub(crate) use rail::{Rail, RetryPolicy};
 pub(crate) use service::{Guards, Service, set_abort_word};
 pub(crate) use shape::Shape;

@@ -1,6 +1,7 @@
 //! A rail: one NIC with its protection domain, heap key, queue memory, UAR pages and QPs.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytemuck::Zeroable;
@@ -11,14 +12,16 @@ use rushmem_mlx5::prm::caps::{AtomicCaps, RoceCap};
 use rushmem_mlx5::prm::{cq, qp};
 
 use super::info::QpInfo;
+use super::level::{QueueLocation, RailLevel};
 use super::shape::{CQE_BYTES, Shape};
 use super::state::StateMap;
 use crate::Result;
-use crate::config::{Config, QueueMemory};
+use crate::config::Config;
 use crate::machine::{Machine, Region};
 use crate::nic_error::NicError;
 use crate::provider::{
-    self, Key, NicKind, Object, Pd, PortAddress, Provider, QpDoorbell, Uar, Umem, create, execute, random,
+    self, Key, LinkLayer, NicKind, Object, Pd, PortAddress, Provider, QpDoorbell, Uar, Umem, create, execute,
+    random,
 };
 
 /// UAR pages of a rail. QPs share them in turn.
@@ -34,6 +37,7 @@ const DEFAULT: u8 = 1;
 pub(crate) struct NicInfo {
     pub(crate) port: PortAddress,
     pub(crate) rkey: u32,
+    pub(crate) level: RailLevel,
 }
 
 /// One NIC of a PE. Fields drop in order: doorbells before pages, key before domain, registrations before memory.
@@ -44,9 +48,10 @@ pub(crate) struct Rail {
     key: Box<dyn Key>,
     pd: Box<dyn Pd>,
     umem: Box<dyn Umem>,
-    nic: Box<dyn Provider>,
+    nic: Arc<dyn Provider>,
     queues: Region,
     shape: Shape,
+    level: RailLevel,
     eqn: u8,
     /// Bits of [`qp_flags`] for its QPs.
     flags: u32,
@@ -76,11 +81,11 @@ impl Rail {
     /// # Errors
     /// The errors of the machine and of the NIC.
     pub(crate) fn new(
-        nic: Box<dyn Provider>,
+        nic: Arc<dyn Provider>,
         machine: &dyn Machine,
         heap: &Region,
         shape: Shape,
-        place: QueueMemory,
+        location: QueueLocation,
     ) -> Result<Self> {
         let slots = shape.rail_slots();
         let eqn = nic.eqn()?;
@@ -88,7 +93,10 @@ impl Rail {
         let big_endian = atomics.atomic_req_8b_endianness_mode == 0;
         // A NIC without RoCE lacks this capability, and its time stamps run freely.
         let roce: RoceCap = provider::capabilities(&*nic).unwrap_or_default();
-        let (queues, umem) = provider::queue_memory(&*nic, machine, place, shape.rail_bytes())?;
+        let bytes = shape.rail_bytes();
+        let on_gpu = location == QueueLocation::Gpu;
+        let queues = if on_gpu { machine.local(bytes)? } else { machine.shared(bytes)? };
+        let umem = nic.umem_reg(&queues)?;
         let pd = nic.alloc_pd()?;
         let key = pd.register(heap)?;
         let uars = (0..slots.min(UARS)).map(|_| nic.alloc_uar(machine)).collect::<Result<Vec<_>>>()?;
@@ -97,9 +105,12 @@ impl Rail {
         let mut flags = if shape.collapsed { qp_flags::COLLAPSED } else { 0 };
         flags |= if big_endian { qp_flags::BIG_ENDIAN_8 } else { 0 };
         flags |= if nic.port().kind == NicKind::Software { qp_flags::LATE_RECORD } else { 0 };
-        flags |= if queues.memory.host_ptr().is_none() { qp_flags::ON_GPU } else { 0 };
+        flags |= if on_gpu { qp_flags::ON_GPU } else { 0 };
         let time_stamps = if roce.qp_ts_format == 0 { FREE_RUNNING } else { DEFAULT };
-        let rail = Self { doorbells, uars, key, pd, umem, nic, queues, shape, eqn, flags, time_stamps };
+        let writer = uars.iter().map(|uar| uar.writer()).max().unwrap_or_default();
+        let level = RailLevel::new(&*nic, location, heap, &writer);
+        let rail =
+            Self { doorbells, uars, key, pd, umem, nic, queues, shape, level, eqn, flags, time_stamps };
         rail.clear_ahead(0..slots)?;
         Ok(rail)
     }
@@ -142,7 +153,12 @@ impl Rail {
     }
 
     pub(crate) fn info(&self) -> NicInfo {
-        NicInfo { port: self.nic.port(), rkey: self.key.rkey() }
+        NicInfo { port: self.nic.port(), rkey: self.key.rkey(), level: self.level.clone() }
+    }
+
+    /// Records a step down from a better level, with its cause.
+    pub(super) fn step_down(&mut self, step: String) {
+        self.level.steps.push(step);
     }
 
     pub(super) fn lkey(&self) -> u32 {
@@ -269,7 +285,7 @@ impl Rail {
             },
             ..Default::default()
         };
-        let RetryPolicy { retry_count, ack_timeout } = retries;
+        let (retry_count, ack_timeout) = retries.on(peer.link);
         let rts = qp::Rtr2Rts {
             qpn,
             context: qp::QpContext {
@@ -334,6 +350,8 @@ pub(crate) struct RetryPolicy {
     retry_count: u8,
     /// Exponent v of the timeout 4.096 us * 2^v.
     ack_timeout: u8,
+    /// Whether the timeout comes from the setting `ack_timeout`.
+    is_set: bool,
 }
 
 impl RetryPolicy {
@@ -342,7 +360,10 @@ impl RetryPolicy {
         let retry_count = config.retries.get();
         match config.ack_timeout.0 {
             None => RetryPolicy::within(config.timeout, retry_count),
-            Some(each) => RetryPolicy { retry_count, ack_timeout: power(each).ceil().clamp(1.0, 31.0) as u8 },
+            Some(each) => {
+                let ack_timeout = power(each).ceil().clamp(1.0, 31.0) as u8;
+                RetryPolicy { retry_count, ack_timeout, is_set: true }
+            }
         }
     }
 
@@ -350,7 +371,17 @@ impl RetryPolicy {
     /// the cause, then comes before the deadline.
     pub(super) fn within(deadline: Duration, retry_count: u8) -> RetryPolicy {
         let each = deadline / (2 * (u32::from(retry_count) + 1));
-        RetryPolicy { retry_count, ack_timeout: power(each).floor().clamp(8.0, 20.0) as u8 }
+        RetryPolicy { retry_count, ack_timeout: power(each).floor().clamp(8.0, 20.0) as u8, is_set: false }
+    }
+
+    /// Returns the retry count and the exponent of the timeout for a path with this link layer.
+    ///
+    /// On InfiniBand, a NIC waits between one and four timeouts (InfiniBand specification 9.7.6.1.3), so a derived timeout is
+    /// divided by four. A timeout of the settings is used unchanged.
+    fn on(self, link: LinkLayer) -> (u8, u8) {
+        let shorter = link == LinkLayer::InfiniBand && !self.is_set;
+        let ack_timeout = if shorter { self.ack_timeout.saturating_sub(2).max(6) } else { self.ack_timeout };
+        (self.retry_count, ack_timeout)
     }
 }
 
@@ -368,8 +399,7 @@ mod tests {
         let retries = |settings: &[(&str, &str)]| {
             let mut config = Config::default();
             settings.iter().for_each(|(key, text)| config.set(key, text).unwrap());
-            let RetryPolicy { retry_count, ack_timeout } = RetryPolicy::new(&config);
-            (retry_count, ack_timeout)
+            RetryPolicy::new(&config).on(LinkLayer::Ethernet)
         };
         // Eight times 0.54 s fit into half of 10 s.
         assert_eq!(retries(&[]), (7, 17));
@@ -378,5 +408,12 @@ mod tests {
         for (time, power) in [("1us", 1), ("8.192us", 1), ("9us", 2), ("1s", 18), ("10h", 31)] {
             assert_eq!(retries(&[("ack_timeout", time), ("retries", "3")]), (3, power), "{time}");
         }
+        // On InfiniBand, eight tries of up to four times 0.134 s fit into half of 10 s.
+        let mut config = Config::default();
+        let (retry_count, ack_timeout) = RetryPolicy::new(&config).on(LinkLayer::InfiniBand);
+        let longest = Duration::from_nanos(4096 << ack_timeout) * 4 * (u32::from(retry_count) + 1);
+        assert!(longest <= config.timeout / 2, "{longest:?}");
+        config.set("ack_timeout", "1s").unwrap();
+        assert_eq!(RetryPolicy::new(&config).on(LinkLayer::InfiniBand), (7, 18));
     }
 }

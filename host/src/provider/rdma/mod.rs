@@ -81,6 +81,11 @@ pub(crate) fn find(
     Ok((usable, unusable))
 }
 
+/// Returns the names of the RDMA devices that libmlx5 does not drive.
+pub(crate) fn foreign() -> Vec<String> {
+    Devices::find().iter().filter(|device| !device.is_mlx5).map(|device| device.title()).collect()
+}
+
 /// Opens a device and checks that a job can use it.
 fn check(devices: &Devices, name: &NicPort, config: &Config) -> Result<Candidate, RdmaError> {
     let (context, location) = open(devices, name)?;
@@ -180,6 +185,10 @@ impl Provider for Rdma {
 
     fn port(&self) -> PortAddress {
         self.paths.port.address
+    }
+
+    fn gbps(&self) -> Option<u32> {
+        self.paths.port.gbps
     }
 
     fn path(&self, peer: &PortAddress) -> Result<(AddressPath, Mtu), NicError> {

@@ -35,6 +35,8 @@ pub(super) struct Port {
     pub(super) pkey_index: u16,
     /// Whether InfiniBand packets need a global route header even within the subnet.
     pub(super) grh_required: bool,
+    /// Rate in Gb/s, if it is known.
+    pub(super) gbps: Option<u32>,
 }
 
 /// Chooses the `wanted` port or the first active one, and the GID and partition key that match the settings.
@@ -84,6 +86,30 @@ fn query(context: &Context, number: u8) -> Result<ibv_port_attr, RdmaError> {
         0 => Ok(attr),
         errno => Err(context.error(format!("ibv_query_port {number}"), errno, SEE_DMESG)),
     }
+}
+
+/// Returns the rate of a port in Gb/s, from the codes of its width and of the speed of a lane.
+fn gbps(width: u8, speed: u8) -> Option<u32> {
+    let lanes = match width {
+        1 => 1,
+        2 => 4,
+        4 => 8,
+        8 => 12,
+        16 => 2,
+        _ => return None,
+    };
+    // SDR, DDR, QDR, FDR10, FDR, EDR, HDR, NDR: tenths of Gb/s.
+    let lane = match speed {
+        1 => 25,
+        2 => 50,
+        4 | 8 => 100,
+        16 => 140,
+        32 => 250,
+        64 => 500,
+        128 => 1000,
+        _ => return None,
+    };
+    Some(lanes * lane / 10)
 }
 
 fn state_name(state: ibv_port_state::Type) -> &'static str {
@@ -162,6 +188,7 @@ fn describe(
         gid_index,
         pkey_index,
         grh_required: attr.flags & GRH_REQUIRED != 0,
+        gbps: gbps(attr.active_width, attr.active_speed),
     })
 }
 

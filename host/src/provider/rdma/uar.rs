@@ -17,7 +17,7 @@ use crate::Result;
 use crate::config::DoorbellKind;
 use crate::machine::{Machine, Mapping, PageKind};
 use crate::nic_error::{NicError, RdmaError, errno_text};
-use crate::provider::{MappedDoorbell, QpDoorbell, Uar};
+use crate::provider::{DoorbellWriter, MappedDoorbell, QpDoorbell, Uar};
 
 const PAGE: usize = 4096;
 
@@ -77,7 +77,8 @@ impl Doorbells {
             match self.alloc(flags, name) {
                 Ok(page) => {
                     let proxy = self.proxy(machine, name, &attempts)?;
-                    return Ok(Box::new(ProxiedUar { proxy, page: Arc::new(page) }));
+                    let cause = (!attempts.is_empty()).then(|| attempts.join("; "));
+                    return Ok(Box::new(ProxiedUar { proxy, page: Arc::new(page), cause }));
                 }
                 Err(why) => refused.push(why),
             }
@@ -252,9 +253,15 @@ impl Uar for MappedUar {
 struct ProxiedUar {
     proxy: Arc<DoorbellProxy>,
     page: Arc<Page>,
+    /// The reason why kernels do not write, unless the settings require that.
+    cause: Option<String>,
 }
 
 impl Uar for ProxiedUar {
+    fn writer(&self) -> DoorbellWriter {
+        DoorbellWriter::CpuThread { cause: self.cause.clone() }
+    }
+
     fn page_id(&self) -> u32 {
         self.page.id
     }
@@ -325,6 +332,8 @@ mod tests {
         let (page, machine) = (Region::host(PAGE as u64).unwrap(), LimitedMachine::with_pages(|_| false));
         let doorbells = device(&page, DoorbellKind::Auto);
         let uar = doorbells.alloc_uar(&machine).unwrap();
+        let writer = uar.writer();
+        assert!(matches!(&writer, DoorbellWriter::CpuThread { cause: Some(_) }), "{writer:?}");
         let qps = [(); 2].map(|()| uar.doorbell(&machine).unwrap());
         for (doorbell, value) in qps.iter().zip([0x1234, u64::MAX]) {
             assert!(doorbell.register() != page.addr.add(REGISTER));

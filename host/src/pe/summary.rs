@@ -1,0 +1,127 @@
+//! The summary of a job: one line about its NICs, and a warning about PEs below the best level.
+
+use std::collections::BTreeMap;
+
+use crate::log::SUMMARY;
+use crate::provider::NicKind;
+use crate::queues::{PeNics, RailLevel};
+
+/// Logs the summary. `all_p2p` says that no kernel of this PE posts to a NIC.
+///
+/// A job without RDMA devices gets its line at the level `info` only.
+pub(super) fn log(nics: &[PeNics], all_p2p: bool) {
+    let line = describe(nics, all_p2p);
+    if levels(nics).any(|(_, level)| level.kind == NicKind::Hardware) {
+        tracing::info!(target: SUMMARY, "{line}");
+    } else {
+        tracing::info!("{line}");
+    }
+    if let Some(warning) = steps(nics) {
+        tracing::warn!("{warning}");
+    }
+}
+
+fn levels(nics: &[PeNics]) -> impl Iterator<Item = (usize, &RailLevel)> {
+    nics.iter().enumerate().flat_map(|(pe, nics)| nics.rails.iter().map(move |rail| (pe, &rail.level)))
+}
+
+/// Returns the line: groups of PEs with equal levels, and their NICs.
+fn describe(nics: &[PeNics], all_p2p: bool) -> String {
+    let mut groups = BTreeMap::<String, (Vec<usize>, Vec<&str>)>::new();
+    for (pe, level) in levels(nics) {
+        let (pes, names) = groups.entry(level.to_string()).or_default();
+        if pes.last() != Some(&pe) {
+            pes.push(pe);
+        }
+        let name = if level.kind == NicKind::Software { "the software ConnectX" } else { short(&level.nic) };
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    let group = |(manner, (pes, names)): (String, (Vec<usize>, Vec<&str>))| {
+        let who = if pes.len() == 1 { format!("PE {}", pes[0]) } else { format!("{} PEs", pes.len()) };
+        format!("{who}: {} ({manner})", names.join(", "))
+    };
+    let text = groups.into_iter().map(group).collect::<Vec<_>>().join("; ");
+    if all_p2p { format!("{text}; PE 0 reaches all PEs over P2P, without its NIC") } else { text }
+}
+
+/// Returns the device of a NIC's name: `mlx5_0` for `mlx5_0 (0000:3b:00.0) port 1`.
+fn short(name: &str) -> &str {
+    name.split_once(' ').map_or(name, |(device, _)| device)
+}
+
+/// Returns the warning about PEs below the best level, if there are any: each distinct step with its first PE.
+fn steps(nics: &[PeNics]) -> Option<String> {
+    let mut found = Vec::<(&str, usize, Vec<usize>)>::new();
+    for (pe, level) in levels(nics) {
+        for step in &level.steps {
+            // The cause may name a NIC, so steps of different NICs are the same up to the cause.
+            let kind = step.split(", because").next().unwrap_or(step);
+            match found.iter_mut().find(|(text, _, _)| text.starts_with(kind)) {
+                Some((_, _, pes)) if pes.last() == Some(&pe) => {}
+                Some((_, _, pes)) => pes.push(pe),
+                None => found.push((step, pe, vec![pe])),
+            }
+        }
+    }
+    let text = |(step, first, pes): &(&str, usize, Vec<usize>)| match pes.len() {
+        1 => format!("on PE {first}, {step}"),
+        n => format!("on {n} PEs, first PE {first}, {step}"),
+    };
+    let all: Vec<_> = found.iter().map(text).collect();
+    (!all.is_empty()).then(|| format!("the NIC path is slower than it could be: {}", all.join("; ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::provider::LinkLayer;
+
+    fn level(nic: &str) -> RailLevel {
+        RailLevel {
+            nic: nic.into(),
+            kind: NicKind::Hardware,
+            link: LinkLayer::InfiniBand,
+            gbps: Some(400),
+            queues_on_gpu: true,
+            heap_on_gpu: true,
+            cpu_rings: false,
+            steps: Vec::new(),
+        }
+    }
+
+    fn job(levels: Vec<RailLevel>) -> Vec<PeNics> {
+        levels.into_iter().map(PeNics::sample).collect()
+    }
+
+    #[test]
+    fn equal_pes_share_one_description() {
+        let nics =
+            job(vec![level("mlx5_0 (0000:3b:00.0) port 1"), level("mlx5_1 port 1"), level("mlx5_0 port 1")]);
+        let wanted = "3 PEs: mlx5_0, mlx5_1 (InfiniBand 400 Gb/s, queues in GPU memory, doorbells by kernels, heap in GPU memory)";
+        assert_eq!(describe(&nics, false), wanted);
+        assert_eq!(
+            describe(&nics, true),
+            format!("{wanted}; PE 0 reaches all PEs over P2P, without its NIC")
+        );
+        assert_eq!(steps(&nics), None);
+    }
+
+    #[test]
+    fn a_lower_level_is_described_once() {
+        let lower = |nic: &str| RailLevel {
+            cpu_rings: true,
+            steps: vec![format!("a CPU thread writes the doorbells, because {nic} cannot")],
+            ..level(nic)
+        };
+        let nics = job(vec![level("mlx5_0"), lower("mlx5_1"), lower("mlx5_2")]);
+        let text = describe(&nics, false);
+        assert!(text.contains("PE 0: mlx5_0 (") && text.contains("2 PEs: mlx5_1, mlx5_2 ("), "{text}");
+        let warning = steps(&nics).unwrap();
+        assert!(
+            warning
+                .ends_with("on 2 PEs, first PE 1, a CPU thread writes the doorbells, because mlx5_1 cannot")
+        );
+    }
+}

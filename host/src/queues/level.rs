@@ -1,0 +1,73 @@
+//! The level of a rail: the memory of its queues, and the processor that writes its doorbells.
+
+use crate::machine::Region;
+use crate::provider::{DoorbellWriter, LinkLayer, NicKind, Provider};
+
+/// The memory of queues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum QueueLocation {
+    Gpu,
+    Host,
+}
+
+/// A rail's NIC and level, for the summary of a job.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub(crate) struct RailLevel {
+    /// Name of the NIC.
+    pub(crate) nic: String,
+    pub(crate) kind: NicKind,
+    pub(crate) link: LinkLayer,
+    /// Rate of the port in Gb/s, if it is known.
+    pub(crate) gbps: Option<u32>,
+    pub(crate) queues_on_gpu: bool,
+    pub(crate) heap_on_gpu: bool,
+    /// Whether a CPU thread writes the doorbells for kernels.
+    pub(crate) cpu_rings: bool,
+    /// The steps down from the best level, with their causes.
+    pub(crate) steps: Vec<String>,
+}
+
+impl RailLevel {
+    pub(super) fn new(
+        nic: &dyn Provider,
+        queues: QueueLocation,
+        heap: &Region,
+        writer: &DoorbellWriter,
+    ) -> Self {
+        let port = nic.port();
+        let (cpu_rings, steps) = match writer {
+            DoorbellWriter::Kernels => (false, Vec::new()),
+            DoorbellWriter::CpuThread { cause: None } => (true, Vec::new()),
+            DoorbellWriter::CpuThread { cause: Some(cause) } => {
+                (true, vec![format!("a CPU thread writes the doorbells, because {cause}")])
+            }
+        };
+        Self {
+            nic: nic.name(),
+            kind: port.kind,
+            link: port.link,
+            gbps: nic.gbps(),
+            queues_on_gpu: queues == QueueLocation::Gpu,
+            heap_on_gpu: heap.memory.host_ptr().is_none(),
+            cpu_rings,
+            steps,
+        }
+    }
+}
+
+impl std::fmt::Display for RailLevel {
+    /// Writes link, rate and level, without the name of the NIC.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let memory = |on_gpu| if on_gpu { "GPU" } else { "host" };
+        f.write_str(match self.link {
+            LinkLayer::Ethernet => "RoCE",
+            LinkLayer::InfiniBand => "InfiniBand",
+        })?;
+        if let Some(gbps) = self.gbps {
+            write!(f, " {gbps} Gb/s")?;
+        }
+        let writer = if self.cpu_rings { "a CPU thread" } else { "kernels" };
+        let (queues, heap) = (memory(self.queues_on_gpu), memory(self.heap_on_gpu));
+        write!(f, ", queues in {queues} memory, doorbells by {writer}, heap in {heap} memory")
+    }
+}
