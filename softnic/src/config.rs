@@ -113,6 +113,8 @@ impl Default for Idle {
 /// - WQEs of a QP take effect at the responder in order. The words of one message have no order.
 /// - READs and atomics are answered in order, but possibly after later WRITEs that do not request a fence.
 ///
+/// `unordered` and `posted` model what fabric and PCIe may do as well. See their descriptions.
+///
 /// The same seed and the same order of events give the same faults.
 ///
 /// ```
@@ -157,7 +159,14 @@ pub struct Faults {
     /// READs and atomics with a late answer. A READ reads, and the old value of an atomic arrives, up to `late_time`
     /// later.
     pub late: f64,
-    /// Longest delay of a late answer.
+    /// WRITEs that land up to `late_time` late, while later WRITEs of their QP pass them, as with adaptive routing. Other
+    /// requests, completions and WRITEs with strong ordering wait for them. A QP with `dp_ordering_force` is exempt.
+    /// Other QPs report in QUERY_QP that they are unordered (`dp_ordering_0`).
+    pub unordered: f64,
+    /// WRITEs to another protection domain that land up to `late_time` after their acknowledgement. Every later access of
+    /// this adapter to that memory lands them first, except a WRITE through a key with relaxed ordering.
+    pub posted: f64,
+    /// Longest delay of a late answer, of an unordered WRITE and of a posted WRITE.
     pub late_time: Duration,
     /// Atomics executed as a load and a store with a pause between them. Atomics of one NIC still exclude each other,
     /// but not atomics of processors or other NICs.
@@ -167,7 +176,7 @@ pub struct Faults {
 impl Faults {
     /// Returns whether any fault affects the execution of requests.
     pub(crate) fn affect_execution(&self) -> bool {
-        [self.stall, self.split, self.late].iter().any(|rate| *rate > 0.0)
+        [self.stall, self.split, self.late, self.unordered].iter().any(|rate| *rate > 0.0)
     }
 }
 
@@ -189,6 +198,8 @@ impl Default for Faults {
             stall_time: Duration::from_micros(100),
             split: 0.0,
             late: 0.0,
+            unordered: 0.0,
+            posted: 0.0,
             late_time: Duration::from_micros(100),
             loose_atomic: 0.0,
         }
@@ -257,6 +268,8 @@ impl Config {
             ("faults.stall", faults.stall),
             ("faults.split", faults.split),
             ("faults.late", faults.late),
+            ("faults.unordered", faults.unordered),
+            ("faults.posted", faults.posted),
             ("faults.loose_atomic", faults.loose_atomic),
         ];
         match rates.into_iter().find(|(_, rate)| !(0.0..=1.0).contains(rate)) {

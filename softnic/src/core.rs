@@ -166,6 +166,7 @@ impl Core {
             self.arm(qpn, due);
         }
         self.dma.settle();
+        self.dma.land_due(Some(self.now), |owner| self.out.note_change(owner));
         self.fire_timers();
         if let Some(fabric) = &mut self.fabric {
             fabric.flush(self.now, &mut self.out.stats);
@@ -205,7 +206,7 @@ impl Core {
         let due = self.fabric.as_ref().and_then(Fabric::next_due);
         Wake {
             socket: self.fabric.as_ref().map(Fabric::waiter),
-            timer: [timer, due].into_iter().flatten().min(),
+            timer: [timer, due, self.dma.next_due()].into_iter().flatten().min(),
             now: self.now,
         }
     }

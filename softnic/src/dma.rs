@@ -3,11 +3,13 @@
 
 use crate::copy;
 use crate::memory::{AtomicOp, Memory, MemoryError, Width};
+use crate::posted::{PostedWrite, PostedWrites};
 use crate::rng::Rng;
 use crate::table::Table;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
+use std::time::Instant;
 
 /// Bytes copied at a time where neither side can copy from the other directly.
 const STAGE: usize = 64 << 10;
@@ -50,6 +52,8 @@ pub(crate) struct Mkey {
     /// The only QP that may use it, if any.
     pub(crate) qpn: Option<u32>,
     pub(crate) rights: Rights,
+    /// Writes through it may pass earlier ones.
+    pub(crate) relaxed: bool,
     /// First address.
     pub(crate) start: u64,
     pub(crate) len: u64,
@@ -118,6 +122,8 @@ pub(crate) struct Span<'a> {
     host: Option<*mut u8>,
     offset: u64,
     pub(crate) len: u64,
+    /// Writes to it may pass earlier ones.
+    relaxed: bool,
 }
 
 impl<'a> Span<'a> {
@@ -129,6 +135,7 @@ impl<'a> Span<'a> {
             host: self.host.map(|p| p.wrapping_add(skip as usize)),
             offset: self.offset + skip,
             len: len.min(self.len - skip),
+            relaxed: self.relaxed,
         }
     }
 }
@@ -162,6 +169,7 @@ pub(crate) fn resolve(
         host: mkey.host.map(|host| host.add(offset)),
         offset: mkey.base + offset,
         len,
+        relaxed: mkey.relaxed,
     })
 }
 
@@ -174,6 +182,8 @@ pub(crate) struct Dma {
     /// Error of a flush without a waiter; the next waiter gets it.
     failed: Option<MemoryError>,
     stage: Vec<u8>,
+    /// Acknowledged writes that have not landed.
+    posted: PostedWrites,
     /// Probability of non-atomic atomics, and its random generator.
     loose: Option<(f64, Rng)>,
 }
@@ -210,6 +220,37 @@ impl Dma {
         }
     }
 
+    /// Writes `data` to `dst`, memory of context `owner`, at the time `due` or before the next access that must see it.
+    #[cold]
+    pub(crate) fn post(&mut self, dst: &Span<'_>, data: Box<[u8]>, due: Instant, owner: u32) {
+        let (memory, offset, relaxed) = (Arc::clone(dst.memory), dst.offset, dst.relaxed);
+        self.posted.push(PostedWrite { due, owner, memory, offset, data, relaxed });
+    }
+
+    /// Returns the time at which the next posted write lands by itself.
+    pub(crate) fn next_due(&self) -> Option<Instant> {
+        self.posted.next_due()
+    }
+
+    /// Lands the posted writes that are due, or all without a time. Calls `changed` with the owners of their memory.
+    pub(crate) fn land_due(&mut self, now: Option<Instant>, changed: impl FnMut(u32)) {
+        if !self.posted.is_empty() {
+            self.posted.land_due(now, changed);
+        }
+    }
+
+    /// Lands the posted writes to the memory of `span`.
+    #[inline]
+    fn land_on(&mut self, span: &Span<'_>) -> Result<(), MemoryError> {
+        if self.posted.is_empty() { Ok(()) } else { self.posted.land_on(span.memory) }
+    }
+
+    /// Lands the posted writes that a write to `dst` may not pass.
+    #[inline]
+    fn land_before_write(&mut self, dst: &Span<'_>) -> Result<(), MemoryError> {
+        if dst.relaxed { Ok(()) } else { self.land_on(dst) }
+    }
+
     fn begin(&mut self, memory: &Arc<dyn Memory>) -> Result<(), MemoryError> {
         match &self.dirty {
             Some(dirty) if Arc::ptr_eq(dirty, memory) => Ok(()),
@@ -225,6 +266,8 @@ impl Dma {
     #[inline]
     pub(crate) fn copy(&mut self, dst: &Span<'_>, src: &Span<'_>) -> Result<(), MemoryError> {
         let len = dst.len.min(src.len);
+        self.land_on(src)?;
+        self.land_before_write(dst)?;
         match (dst.host, src.host) {
             (Some(to), Some(from)) => {
                 self.flush()?;
@@ -275,6 +318,7 @@ impl Dma {
     /// Fills `buf` from `src`.
     pub(crate) fn read(&mut self, src: &Span<'_>, buf: &mut [u8]) -> Result<(), MemoryError> {
         let len = buf.len().min(src.len as usize);
+        self.land_on(src)?;
         match src.host {
             Some(from) => {
                 self.flush()?;
@@ -293,6 +337,7 @@ impl Dma {
     #[inline]
     pub(crate) fn write(&mut self, dst: &Span<'_>, data: &[u8]) -> Result<(), MemoryError> {
         let len = data.len().min(dst.len as usize);
+        self.land_before_write(dst)?;
         match dst.host {
             Some(to) => {
                 self.flush()?;
@@ -311,6 +356,7 @@ impl Dma {
     /// Executes an atomic on `at`, which has the operand's width. Earlier writes are visible to every observer of its
     /// result.
     pub(crate) fn atomic(&mut self, at: &Span<'_>, width: Width, op: AtomicOp) -> Result<u64, MemoryError> {
+        self.land_on(at)?;
         self.flush()?;
         match at.host {
             Some(word) if (word as u64).is_multiple_of(width.bytes()) && at.len >= width.bytes() => {

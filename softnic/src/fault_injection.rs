@@ -28,6 +28,16 @@ impl Output {
         self.draw_delay(self.faults.late, self.faults.late_time)
     }
 
+    /// Returns the time at which a WRITE of an unordered QP lands, if later ones are to pass it.
+    pub(crate) fn draw_unordered(&mut self) -> Option<Instant> {
+        self.draw_delay(self.faults.unordered, self.faults.late_time)
+    }
+
+    /// Returns the time at which a WRITE lands, if that is to follow its acknowledgement.
+    pub(crate) fn draw_posted(&mut self) -> Option<Instant> {
+        self.draw_delay(self.faults.posted, self.faults.late_time)
+    }
+
     /// Returns the pieces of a message of `len` bytes at the responder's `addr`, in random order. Cuts lie between
     /// aligned words. Returns nothing if the message is not split.
     pub(crate) fn draw_split(&mut self, addr: u64, len: u64) -> Vec<Range<u64>> {

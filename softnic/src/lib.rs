@@ -51,6 +51,7 @@ mod loopback;
 mod memory;
 mod nic;
 mod objects;
+mod posted;
 mod qp;
 mod queue_memory;
 mod rng;

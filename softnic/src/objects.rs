@@ -67,6 +67,8 @@ impl Core {
     }
 
     pub(crate) fn remove_mkey(&mut self, index: u32) {
+        // Nothing lands in memory without a key.
+        self.dma.land_due(None, |owner| self.out.note_change(owner));
         let Some(mkey) = self.mkeys.remove(index) else { return };
         self.count_pd(mkey.pd, -1);
         self.count_umem(mkey.umem, -1);

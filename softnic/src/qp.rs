@@ -45,6 +45,8 @@ pub(crate) struct Attrs {
     pub(crate) ack_timeout: u8,
     pub(crate) log_sra_max: u8,
     pub(crate) log_rra_max: u8,
+    /// WRITEs may land out of order.
+    pub(crate) unordered: bool,
     /// Queue key that received datagrams must carry.
     pub(crate) qkey: u32,
     /// Partition key.

@@ -56,6 +56,7 @@ pub(super) fn create_mkey(core: &mut Core, context: u32, command: CreateMkey) ->
         pd: mkc.pd,
         qpn: (mkc.qpn != MkeyContext::ANY_QP).then_some(mkc.qpn),
         rights,
+        relaxed: mkc.relaxed_ordering_write,
         start: mkc.start_addr,
         len: mkc.len,
         umem: command.umem_id,

@@ -45,6 +45,7 @@ pub(super) fn init2init(core: &mut Core, context: u32, command: Init2Init) -> Mo
 pub(super) fn init2rtr(core: &mut Core, context: u32, command: Init2Rtr) -> Modified {
     let (mtu_limit, address) = (core.config.mtu, core.address);
     let has_fabric = core.fabric.is_some();
+    let by_itself = core.config.faults.unordered > 0.0;
     let qp = in_state(core, context, command.qpn, State::Init)?;
     let given = command.context;
     if qp.service == Service::Ud {
@@ -57,6 +58,7 @@ pub(super) fn init2rtr(core: &mut Core, context: u32, command: Init2Rtr) -> Modi
     let asked = asked.ok_or(refuse(CmdStatus::BAD_PARAM, Reason::Mtu))?;
     require(given.log_msg_max <= LOG_MAX_MSG, Reason::MsgMax)?;
     require(given.log_rra_max <= LOG_MAX_READS, Reason::Retries)?;
+    require(!given.dp_ordering_1, Reason::Ordering)?;
     let route = route(&given.primary_address_path, address)?;
     let mut mtu = given.mtu;
     if let Route::Peer(peer) = route {
@@ -77,6 +79,8 @@ pub(super) fn init2rtr(core: &mut Core, context: u32, command: Init2Rtr) -> Modi
         log_msg_max: given.log_msg_max,
         min_rnr_nak: given.min_rnr_nak,
         log_rra_max: given.log_rra_max,
+        // Firmware chooses, unless the driver forces an order.
+        unordered: given.dp_ordering_0 || (by_itself && !given.dp_ordering_force),
         ..qp.attrs
     };
     access(qp, &given, command.opt_param_mask);
@@ -87,6 +91,8 @@ pub(super) fn init2rtr(core: &mut Core, context: u32, command: Init2Rtr) -> Modi
         remote_qpn: given.remote_qpn,
         log_rra_max: given.log_rra_max,
         min_rnr_nak: given.min_rnr_nak,
+        dp_ordering_0: qp.attrs.unordered,
+        dp_ordering_force: given.dp_ordering_force,
         primary_address_path: AddressPath {
             vhca_port_num: old.primary_address_path.vhca_port_num,
             pkey_index: old.primary_address_path.pkey_index,

@@ -64,6 +64,7 @@ reasons! {
     Extension = 0x5f_0077, "the QP context's extension is not supported";
     Lid = 0x5f_0078, "the peer's LID is not unicast: use 0x0001 to 0xbfff";
     Partition = 0x5f_0079, "the table of partition keys has no such entry";
+    Ordering = 0x5f_007a, "only READs and WRITEs may be out of order";
     State = 0x5f_0080, "the queue pair is not in the state from which the transition starts";
 }
 

@@ -2,13 +2,13 @@
 //!
 //! Faults are drawn once for each WQE, when its turn comes: a stall before it, a split of its message, a late answer.
 //! WQEs behind a late answer continue unless they request a fence. Their completions wait, because completions of a QP
-//! are in order.
+//! are in order. A WRITE of an unordered QP may land late in the same way. Only WRITEs without strong ordering pass it.
 
-use super::{Outcome, Parts, give_old, read};
+use super::{Outcome, Parts, give_old, read, write};
 use crate::core::{Done, Output, complete, fail};
 use crate::dma::User;
 use crate::qp::{Qp, State};
-use crate::wqe::waits_for_reads;
+use crate::wqe::{waits_for_all, waits_for_reads};
 use rushmem_mlx5::wqe::View;
 use rushmem_mlx5::{Opcode, Segment, Syndrome};
 use std::collections::VecDeque;
@@ -37,8 +37,20 @@ struct Unanswered {
     done: Done,
     signaled: bool,
     due: Instant,
-    /// The WQE and an atomic's old value, for a late answer. WQEs without one wait for their predecessors.
+    /// The WQE and an atomic's old value, for a late answer or landing. WQEs without one wait for their predecessors.
     answer: Option<(Box<[Segment]>, u64)>,
+}
+
+impl Unanswered {
+    /// Returns whether a READ or an atomic awaits its answer.
+    fn is_fetch(&self) -> bool {
+        self.answer.is_some() && self.done.opcode != Opcode::RDMA_WRITE
+    }
+
+    /// Returns whether a WRITE has not landed.
+    fn is_write(&self) -> bool {
+        self.answer.is_some() && self.done.opcode == Opcode::RDMA_WRITE
+    }
 }
 
 impl LoopbackFaults {
@@ -68,7 +80,13 @@ pub(super) fn waits(qp: &mut Qp, view: &View<'_>, out: &mut Output) -> Option<In
     let state = &mut qp.faults;
     if state.cast.replace(view.ctrl().index()) != Some(view.ctrl().index()) {
         state.until = out.draw_stall();
-        state.due = if fetches(view) { out.draw_late_answer() } else { None };
+        state.due = if fetches(view) {
+            out.draw_late_answer()
+        } else if view.opcode() == Opcode::RDMA_WRITE && qp.attrs.unordered {
+            out.draw_unordered()
+        } else {
+            None
+        };
         let moves = matches!(view.opcode(), Opcode::RDMA_READ | Opcode::RDMA_WRITE | Opcode::RDMA_WRITE_IMM);
         state.pieces = match view.remote() {
             Some(at) if moves && state.due.is_none() => out.draw_split(at.addr.get(), view.data_len()),
@@ -79,11 +97,15 @@ pub(super) fn waits(qp: &mut Qp, view: &View<'_>, out: &mut Output) -> Option<In
         return Some(until);
     }
     let last = state.unanswered.back()?.due;
-    if waits_for_reads(view.flags()) {
+    let passes_writes =
+        matches!(view.opcode(), Opcode::RDMA_WRITE | Opcode::NOP) && !waits_for_all(view.flags());
+    if (!passes_writes && state.unanswered.iter().any(Unanswered::is_write))
+        || (waits_for_reads(view.flags()) && state.unanswered.iter().any(Unanswered::is_fetch))
+    {
         return Some(last);
     }
     if fetches(view) {
-        if state.unanswered.iter().filter(|entry| entry.answer.is_some()).count() >= most {
+        if state.unanswered.iter().filter(|entry| entry.is_fetch()).count() >= most {
             return Some(last);
         }
         // Answers are given in order.
@@ -91,6 +113,15 @@ pub(super) fn waits(qp: &mut Qp, view: &View<'_>, out: &mut Output) -> Option<In
         state.pieces.clear();
     }
     None
+}
+
+/// Returns the time at which a part of a WRITE of `user` lands, if its acknowledgement comes first.
+///
+/// A completion in the same protection domain would show the data, so a WRITE within one lands before it. So does one
+/// with an immediate value, which announces its data.
+pub(super) fn posts(view: &View<'_>, user: User, target: &Qp, out: &mut Output) -> Option<Instant> {
+    let own = user.pd == target.pd;
+    if own || view.opcode() != Opcode::RDMA_WRITE { None } else { out.draw_posted() }
 }
 
 /// Records that a part of the message was moved. The QP may stall before the next part.
@@ -105,7 +136,11 @@ pub(super) fn holds(qp: &mut Qp, view: &View<'_>, done: Done, out: &mut Output) 
     let state = &mut qp.faults;
     let signaled = view.flags().is_signaled();
     let (due, answer) = match (state.due.take(), state.unanswered.back()) {
-        (Some(due), _) => (due, Some((view.segments().into(), state.old))),
+        // They end in order.
+        (Some(due), before) => {
+            let due = before.map_or(due, |before| before.due.max(due));
+            (due, Some((view.segments().into(), state.old)))
+        }
         (None, Some(before)) => (before.due, None),
         (None, None) => return false,
     };
@@ -140,6 +175,12 @@ pub(super) fn answer(qpn: u32, parts: Parts<'_>, all: bool) -> bool {
                     let target = qps.get(peer).filter(|target| target.state.receives());
                     let target = target.ok_or(Outcome::Silent)?;
                     read(&view, user, target, mkeys, dma, at, 0..view.data_len())
+                }
+                (Opcode::RDMA_WRITE, Some(at)) => {
+                    let target = qps.get(peer).filter(|target| target.state.receives());
+                    let target = target.ok_or(Outcome::Silent)?;
+                    out.note_change(target.owner);
+                    write(&view, (user, 0..view.data_len()), target, mkeys, (dma, out), at)
                 }
                 _ => give_old(&view, mkeys, dma, user, old),
             }

@@ -151,7 +151,7 @@ struct Source {
     progress: u64,
     /// Part of the message that this step moves.
     part: Range<u64>,
-    /// Set if fault injection delays the answer of a READ or an atomic.
+    /// Set if fault injection delays the answer of a READ or an atomic, or the landing of a WRITE.
     late: bool,
 }
 
@@ -405,11 +405,17 @@ fn execute(view: &View<'_>, source: &Source, parts: Parts<'_>) -> Result<Outcome
             if view.opcode() == Opcode::RDMA_WRITE_IMM && !target.has_receive() {
                 return no_receive(target);
             }
-            write(view, source, target, mkeys, dma, at)?;
+            if source.late {
+                // The request is checked now and lands later.
+                target::writable(target, mkeys, place(at, len))?;
+                readable_here(view, mkeys, source.user, len)?;
+            } else {
+                write(view, (source.user, source.part.clone()), target, mkeys, (dma, out), at)?;
+            }
             if view.opcode() == Opcode::RDMA_WRITE_IMM && progress == len {
                 immediate(view, target, cqs, dma, out)?;
             }
-            progress
+            if source.late { len } else { progress }
         }
         (Opcode::RDMA_READ, Some(at)) if source.late => {
             // The request is checked now and read later.
@@ -472,22 +478,30 @@ fn place(at: RaddrSeg, len: u64) -> RemoteRange {
     RemoteRange { addr: at.addr.get(), rkey: at.rkey.get(), len }
 }
 
+/// Moves a part of a WRITE, which `user` posted.
 #[inline]
 fn write(
     view: &View<'_>,
-    source: &Source,
+    (user, part): (User, Range<u64>),
     target: &Qp,
     mkeys: &Mkeys,
-    dma: &mut Dma,
+    (dma, out): (&mut Dma, &mut Output),
     at: RaddrSeg,
 ) -> Result<(), Outcome> {
     let Some(to) = target::writable(target, mkeys, place(at, view.data_len()))? else { return Ok(()) };
-    let Range { start, end } = source.part;
-    for_each_piece(view, mkeys, source.user, Rights::LOCAL_READ, start, end - start, |piece, at| {
+    let Range { start, end } = part;
+    let due = fault_injection::posts(view, user, target, out);
+    for_each_piece(view, mkeys, user, Rights::LOCAL_READ, start, end - start, |piece, at| {
         let to = to.part(start + at, u64::MAX);
-        match piece {
-            Piece::Memory(from) => dma.copy(&to, &from)?,
-            Piece::Inline(bytes) => dma.write(&to, bytes)?,
+        match (piece, due) {
+            (Piece::Memory(from), None) => dma.copy(&to, &from)?,
+            (Piece::Inline(bytes), None) => dma.write(&to, bytes)?,
+            (Piece::Memory(from), Some(due)) => {
+                let mut data = vec![0; from.len as usize].into_boxed_slice();
+                dma.read(&from, &mut data)?;
+                dma.post(&to, data, due, target.owner);
+            }
+            (Piece::Inline(bytes), Some(due)) => dma.post(&to, bytes.into(), due, target.owner),
         }
         Ok(())
     })
@@ -515,6 +529,11 @@ fn read(
 /// Checks that `len` returned bytes fit local memory.
 fn writable_here(view: &View<'_>, mkeys: &Mkeys, user: User, len: u64) -> Result<(), LocalError> {
     for_each_piece(view, mkeys, user, Rights::LOCAL_WRITE, 0, len, |_, _| Ok(()))
+}
+
+/// Checks that `len` bytes to send are readable.
+fn readable_here(view: &View<'_>, mkeys: &Mkeys, user: User, len: u64) -> Result<(), LocalError> {
+    for_each_piece(view, mkeys, user, Rights::LOCAL_READ, 0, len, |_, _| Ok(()))
 }
 
 /// Executes an atomic and returns the old value.

@@ -2,12 +2,16 @@
 //!
 //! Faults are drawn for each request when its turn comes: a stall before it, a split of a WRITE's payload. Later
 //! requests and all responses wait too. Late answers are drawn when a response is queued.
+//!
+//! The payload of a WRITE of an unordered QP may land late. Later WRITEs pass it. Other requests land it first, and all
+//! responses wait for it.
 
 use super::responder;
 use crate::core::{Core, Output};
+use crate::dma::{Dma, Mkeys};
 use crate::qp::Qp;
 use crate::roce::{self, Packet, Psn, Service};
-use crate::target::{self, RemoteRange};
+use crate::target::{self, RemoteError, RemoteRange};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Instant;
@@ -24,6 +28,19 @@ pub(super) struct ResponderFaults {
     split: Option<Split>,
     /// Packets received meanwhile.
     waiting: VecDeque<Box<[u8]>>,
+    /// Payloads that land late.
+    late: Vec<LatePayload>,
+}
+
+/// The payload of a WRITE packet that later WRITEs pass.
+#[derive(Debug)]
+struct LatePayload {
+    due: Instant,
+    psn: Psn,
+    /// Destination of the whole message, and the offset of this packet in it.
+    place: RemoteRange,
+    skip: u64,
+    payload: Box<[u8]>,
 }
 
 /// The payload of a WRITE packet that is moved in pieces.
@@ -76,6 +93,45 @@ pub(super) fn start_split(
     true
 }
 
+/// Decides whether a WRITE payload at offset `skip` of `place` lands late. Returns whether [`land`] will move it.
+pub(super) fn start_late(
+    qp: &mut Qp,
+    out: &mut Output,
+    packet: &Packet<'_>,
+    place: RemoteRange,
+    skip: u64,
+) -> bool {
+    if qp.service != Service::Rc || !qp.attrs.unordered {
+        return false;
+    }
+    let Some(due) = out.draw_unordered() else { return false };
+    let payload = packet.payload.into();
+    qp.resp.faults.late.push(LatePayload { due, psn: packet.bth.psn, place, skip, payload });
+    out.wakeups.push((due, qp.qpn));
+    true
+}
+
+/// Lands the late payloads that are due, or all without a time. A payload that is refused comes with its packet number.
+pub(super) fn land(
+    qp: &mut Qp,
+    mkeys: &Mkeys,
+    dma: &mut Dma,
+    now: Option<Instant>,
+) -> Result<(), (Psn, RemoteError)> {
+    let late = std::mem::take(&mut qp.resp.faults.late);
+    let (landing, later) = late.into_iter().partition(|write| now.is_none_or(|now| write.due <= now));
+    qp.resp.faults.late = later;
+    let landing: Vec<LatePayload> = landing;
+    for LatePayload { psn, place, skip, payload, .. } in landing {
+        let span = target::writable(qp, mkeys, place).map_err(|refusal| (psn, refusal))?;
+        if let Some(span) = span {
+            let part = span.part(skip, payload.len() as u64);
+            dma.write(&part, &payload).map_err(|error| (psn, RemoteError::Failed(error)))?;
+        }
+    }
+    Ok(())
+}
+
 /// The state of a QP after a turn.
 pub(super) enum Turn {
     /// Nothing waits.
@@ -95,6 +151,13 @@ pub(super) fn run(core: &mut Core, qpn: u32) -> Turn {
             qp.resp.faults = ResponderFaults::default();
             return Turn::Clear;
         }
+        if !qp.resp.faults.late.is_empty() {
+            if let Err((psn, refusal)) = land(qp, mkeys, dma, Some(out.now)) {
+                responder::refuse(qp, out, psn, refusal);
+                continue;
+            }
+            out.note_change(qp.owner);
+        }
         let state = &mut qp.resp.faults;
         if let Some(until) = state.until {
             if until > out.now {
@@ -109,8 +172,7 @@ pub(super) fn run(core: &mut Core, qpn: u32) -> Turn {
             let moved = target::writable(qp, mkeys, split.place).and_then(|span| match span {
                 Some(span) => {
                     let from = &split.payload[piece.start as usize..piece.end as usize];
-                    dma.write(&span.part(split.skip + piece.start, len), from)
-                        .map_err(target::RemoteError::Failed)
+                    dma.write(&span.part(split.skip + piece.start, len), from).map_err(RemoteError::Failed)
                 }
                 None => Ok(()),
             });
@@ -123,7 +185,11 @@ pub(super) fn run(core: &mut Core, qpn: u32) -> Turn {
             }
             continue;
         }
-        let Some(bytes) = state.waiting.pop_front() else { return Turn::Clear };
+        let Some(bytes) = state.waiting.pop_front() else {
+            let Some(due) = state.late.iter().map(|write| write.due).min() else { return Turn::Clear };
+            out.wakeups.push((due, qpn));
+            return Turn::Waits;
+        };
         let more = !state.waiting.is_empty();
         if let Ok(packet) = roce::parse(&bytes) {
             responder::request(core, qpn, &packet);

@@ -211,6 +211,11 @@ fn execute(
 ) -> Result<(), RequestError> {
     check_sequence(qp, packet)?;
     let psn = packet.bth.psn;
+    let write_only =
+        matches!(packet.bth.op, Op::WriteFirst | Op::WriteMiddle | Op::WriteLast | Op::WriteOnly);
+    if out.injects_faults && !write_only {
+        fault_injection::land(qp, mkeys, dma, None).map_err(|(_, refusal)| refusal)?;
+    }
     let mut numbers = 1;
     let mut read = None;
     match (packet.bth.op, packet.ext) {
@@ -328,9 +333,17 @@ fn write(
     let place = RemoteRange { addr: reth.addr, rkey: reth.rkey, len };
     if let Some(span) = target::writable(qp, mkeys, place)?
         // An immediate value announces its data, so it is not split.
-        && !(out.injects_faults && imm.is_none() && fault_injection::start_split(qp, out, packet, place, done))
+        && !(out.injects_faults
+            && imm.is_none()
+            && (fault_injection::start_late(qp, out, packet, place, done)
+                || fault_injection::start_split(qp, out, packet, place, done)))
     {
-        dma.write(&span.part(done, part), packet.payload).map_err(RemoteError::Failed)?;
+        let at = span.part(done, part);
+        let due = if imm.is_none() && qp.service == Service::Rc { out.draw_posted() } else { None };
+        match due {
+            Some(due) => dma.post(&at, packet.payload.into(), due, qp.owner),
+            None => dma.write(&at, packet.payload).map_err(RemoteError::Failed)?,
+        }
     }
     if !last {
         qp.resp.message = Some(PartialMessage::Write { reth, done: end });

@@ -8,6 +8,7 @@ mod fault_injection;
 mod faults;
 mod links;
 mod operations;
+mod ordering;
 mod queues;
 mod record;
 mod ring;

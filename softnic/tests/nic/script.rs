@@ -74,6 +74,10 @@ pub(crate) struct Setup {
     pub(crate) log_reads: u8,
     pub(crate) psn: u32,
     pub(crate) pkey_index: u16,
+    /// Whether the QP forces the order of the InfiniBand specification.
+    pub(crate) ibta_order: bool,
+    /// A heap that another adapter serves too.
+    pub(crate) shared_heap: Option<Arc<HostBuffer>>,
 }
 
 impl Default for Setup {
@@ -101,6 +105,8 @@ impl Default for Setup {
             log_reads: 4,
             psn: 0,
             pkey_index: 0,
+            ibta_order: false,
+            shared_heap: None,
         }
     }
 }
@@ -150,7 +156,7 @@ impl Pe {
     }
 
     fn with(nic: &Nic, context: Arc<Context>, uar: Uar, setup: Setup) -> Pe {
-        let heap = Arc::new(HostBuffer::new(setup.heap));
+        let heap = setup.shared_heap.clone().unwrap_or_else(|| Arc::new(HostBuffer::new(setup.heap)));
         let pd = call(&context, &AllocPd::default()).unwrap().pd;
         let heap_umem = context.umem_reg(Arc::clone(&heap) as _, 0, setup.heap as u64).unwrap();
         let [a, rw, rr, lw, lr] = setup.rights;
@@ -298,6 +304,7 @@ impl Pe {
             log_rra_max: self.setup.log_reads,
             // 0.01 ms.
             min_rnr_nak: 1,
+            dp_ordering_force: self.setup.ibta_order,
             next_rcv_psn: peer.setup.psn,
             primary_address_path: AddressPath {
                 rgid_rip: peer.gid,

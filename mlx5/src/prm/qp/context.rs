@@ -136,6 +136,10 @@ layout! {
         block_lb_mc: bool = 0x021, 1;
         /// Latency matters more than throughput.
         latency_sensitive: bool = 0x023, 1;
+        /// Packets of READs and WRITEs may take any path, so WRITEs may land out of order.
+        dp_ordering_0: bool = 0x026, 1;
+        /// Firmware keeps to the two ordering bits instead of choosing by itself.
+        dp_ordering_force: bool = 0x027, 1;
         /// Protection domain.
         pd: u32 = 0x028, 24;
         /// Largest payload of a packet.
@@ -208,6 +212,8 @@ layout! {
         rae: bool = 0x492, 1;
         /// Where the queues start in their page, units of 64 bytes; zero with a umem.
         page_offset: u8 = 0x494, 6;
+        /// Packets of all messages may take any path.
+        dp_ordering_1: bool = 0x49c, 1;
         /// The receive queue is driven by others.
         cd_slave_receive: bool = 0x49d, 1;
         /// The send queue is driven by others.
