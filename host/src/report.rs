@@ -141,6 +141,9 @@ impl DeviceError {
                 "a block has at least one element, and a stride is at least as long as its block"
             }
             Some(Code::BadLock) => "set and clear a lock in turn, from one thread of a PE at a time",
+            Some(Code::OutOfRange) if self.is_bad_part() => {
+                "compare the ranges of `slice`, `at`, `cast` and `first` before the call with `len` of their objects"
+            }
             Some(Code::Busy) => "take each exclusive context from one thread only, and release it",
             Some(Code::Layout) | None => "rebuild the kernels with the version of rushmem that the host uses",
             _ => "",
@@ -155,6 +158,11 @@ impl DeviceError {
     /// Returns whether a timeout is the timeout of a grid barrier. Otherwise the record has a QP.
     fn is_grid_barrier(&self) -> bool {
         self.record.qpn == 0
+    }
+
+    /// Returns whether the call used a part of an object that is not inside it. Such a part has no offset.
+    fn is_bad_part(&self) -> bool {
+        self.record.wanted == u64::MAX
     }
 
     /// Writes an error of a QP, or of the set of QPs that the kernel has chosen.
@@ -245,7 +253,7 @@ impl DeviceError {
     /// valid access has, so the order of the checks matters.
     fn fmt_range(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let r = &self.record;
-        if r.wanted == u64::MAX {
+        if self.is_bad_part() {
             f.write_str("the call used a part that is not inside its object")
         } else if r.offset == u64::MAX {
             write!(f, "index {} is outside an object of {} elements", r.found, r.wanted)
@@ -414,6 +422,21 @@ mod tests {
         assert!(lost.is_explained_by_loss());
         lost.record.vendor = PACKET_TOO_LONG.into();
         assert!(!lost.is_explained_by_loss() && lost.to_string().contains("raise the MTU"), "{lost}");
+    }
+
+    #[test]
+    fn a_part_outside_of_its_object_has_a_remedy() {
+        let mut outside = error(Code::OutOfRange, 0, Syndrome(0));
+        outside.record.wanted = u64::MAX;
+        let text = outside.to_string();
+        assert!(text.contains("the call used a part that is not inside its object, at "), "{text}");
+        assert!(
+            text.ends_with(
+                "; compare the ranges of `slice`, `at`, `cast` and `first` before the call with `len` of \
+                                their objects"
+            ),
+            "{text}"
+        );
     }
 
     #[test]

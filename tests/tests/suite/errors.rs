@@ -54,11 +54,13 @@ fn do_wrong(pe: &Pe, which: Misuse) -> Result<(u32, Error), Error> {
 #[test]
 fn a_misuse_is_named() {
     const SITE: &str = "at errors.rs:N (block 0, thread 0)";
+    const PART: &str = "the call used a part that is not inside its object, SITE; compare the ranges of `slice`, `at`, \
+                        `cast` and `first` before the call with `len` of their objects";
     let cases = [
         (Misuse::PutToMissingPe, Code::BadPe, "there is no PE 2: the job has 2, SITE"),
         (Misuse::AtomicOnMissingPe, Code::BadPe, "there is no PE 1048576: the job has 2, SITE"),
-        (Misuse::BeyondTheEnd, Code::OutOfRange, "the call used a part that is not inside its object, SITE"),
-        (Misuse::GetOutside, Code::OutOfRange, "the call used a part that is not inside its object, SITE"),
+        (Misuse::BeyondTheEnd, Code::OutOfRange, PART),
+        (Misuse::GetOutside, Code::OutOfRange, PART),
         (
             Misuse::LengthMismatch,
             Code::LengthMismatch,
@@ -95,7 +97,7 @@ fn a_misuse_is_named() {
             Code::LengthMismatch,
             "a transfer with PE 0 has 2 elements here and 8 there, SITE",
         ),
-        (Misuse::TooManyBlocks, Code::OutOfRange, "the call used a part that is not inside its object, SITE"),
+        (Misuse::TooManyBlocks, Code::OutOfRange, PART),
         (Misuse::FewStatuses, Code::LengthMismatch, "a length is 0, but must be 8, SITE"),
         (Misuse::NoRoom, Code::OutOfRange, "index 0 is outside an object of 0 elements, SITE"),
         (
@@ -117,7 +119,7 @@ fn a_misuse_is_named() {
              _EXCLUSIVE_QPS, _CONTEXT_QPS or _QPS_PER_PEER to the number that the kernel uses",
         ),
         (Misuse::QuietMissingPe, Code::BadPe, "there is no PE 2: the job has 2, SITE"),
-        (Misuse::MaskedOutside, Code::OutOfRange, "the call used a part that is not inside its object, SITE"),
+        (Misuse::MaskedOutside, Code::OutOfRange, PART),
     ];
     for (which, wanted, text) in cases {
         let told = Setup::new(2).run(|pe| {
