@@ -84,6 +84,13 @@ impl<S: Sharing> Ctx<'_, S> {
             return Ok(());
         }
         Sys::fence();
+        self.complete_postings(group)
+    }
+
+    /// Completes postings like [`Ctx::quiet`], and orders no stores. The group has synchronised.
+    #[inline(always)]
+    #[track_caller]
+    pub(crate) fn complete_postings<G: Group>(&self, group: G) -> Result {
         flush_slow::<G, S>(group, CtxRef::of(self))
     }
 

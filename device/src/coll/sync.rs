@@ -47,9 +47,10 @@ impl<S: Sharing> Ctx<'_, S> {
     #[inline(always)]
     #[track_caller]
     pub fn barrier<G: Group>(&self, group: G, team: Team) -> Result {
-        // Without NIC peers, the fence of the check-in completes everything.
+        // The fence of the check-in completes all stores.
         if !self.p2p_all() {
-            self.quiet(group)?;
+            group.sync();
+            self.complete_postings(group)?;
         }
         self.team_sync(group, team)
     }
