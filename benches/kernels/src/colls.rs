@@ -31,26 +31,48 @@ pub fn meet(ctx: &Ctx, spans: SymSlice<u64>, complete: u32, rounds: u32) -> Resu
     }
 }
 
-/// Verifies `barrier_all`, or `sync_all` if `complete` is 0.
-///
-/// Before every second call each PE puts the round to its right neighbour. After the call it expects the value of its
-/// left neighbour. `wrong` counts the failures.
+/// Measures `rounds` calls of `barrier` on `team`, or of `team_sync` if `complete` is 0, after one warm-up call.
 #[kernel]
-pub fn meet_checked(ctx: &Ctx, word: Sym<u64>, wrong: Sym<u64>, complete: u32, rounds: u32) -> Result {
+pub fn meet_team(ctx: &Ctx, spans: SymSlice<u64>, team: Team, complete: u32, rounds: u32) -> Result {
     let block = Block::current();
+    if complete != 0 {
+        repeat(ctx, spans, rounds, || ctx.barrier(block, team))
+    } else {
+        repeat(ctx, spans, rounds, || ctx.team_sync(block, team))
+    }
+}
+
+/// Verifies `barrier` on `team`, or `team_sync` if `complete` is 0.
+///
+/// Before every second call each PE puts the round to its right neighbour in the team. After the call it expects the
+/// value of its left neighbour. `wrong` counts the failures.
+#[kernel]
+pub fn meet_checked(
+    ctx: &Ctx,
+    word: Sym<u64>,
+    wrong: Sym<u64>,
+    team: Team,
+    complete: u32,
+    rounds: u32,
+) -> Result {
+    let block = Block::current();
+    let me = ctx.team_my_pe(team).unwrap_or(0);
+    let right =
+        ctx.translate_pe(team, me + 1, Team::WORLD).or_else(|| ctx.translate_pe(team, 0, Team::WORLD));
+    let right = right.unwrap_or(ctx.my_pe());
     let mut round = 0;
     while round <= rounds {
         let tells = round & 1 == 1 && block.leader();
         if tells {
-            ctx.p(word, round as u64, ctx.pe_after(1))?;
+            ctx.p(word, round as u64, right)?;
             if complete == 0 {
                 ctx.quiet(Thread)?;
             }
         }
         if complete != 0 {
-            ctx.barrier_all(block)?;
+            ctx.barrier(block, team)?;
         } else {
-            ctx.sync_all(block)?;
+            ctx.team_sync(block, team)?;
         }
         if tells && !ctx.test(word, Cmp::Eq, round as u64)? {
             let counted = ctx.local_one(wrong);

@@ -12,7 +12,7 @@ mod signals;
 mod span;
 mod words;
 
-pub use colls::{Exchange, exchange, meet, meet_checked, sum};
+pub use colls::{Exchange, exchange, meet, meet_checked, meet_team, sum};
 pub use data::{check, fill, pattern};
 pub use post::{post_exclusive, post_per_block, post_shared};
 pub use rma::{get, put};

@@ -20,6 +20,8 @@ pub(super) enum Bench {
     PutSignal,
     Barrier,
     Sync,
+    NodeBarrier,
+    NodeSync,
     Broadcast,
     Fcollect,
     Alltoall,
@@ -71,7 +73,7 @@ impl Unit {
 }
 
 impl Bench {
-    pub(super) const ALL: [Self; 26] = [
+    pub(super) const ALL: [Self; 28] = [
         Self::PutBandwidth,
         Self::GetBandwidth,
         Self::PutQuiet,
@@ -87,6 +89,8 @@ impl Bench {
         Self::PutSignal,
         Self::Barrier,
         Self::Sync,
+        Self::NodeBarrier,
+        Self::NodeSync,
         Self::Broadcast,
         Self::Fcollect,
         Self::Alltoall,
@@ -136,6 +140,8 @@ impl Bench {
             Self::PutSignal => ("put_signal", Microseconds, "put_signal, to and fro"),
             Self::Barrier => ("barrier_all", Microseconds, "barrier_all by a block"),
             Self::Sync => ("sync_all", Microseconds, "sync_all by a block"),
+            Self::NodeBarrier => ("barrier_node", Microseconds, "barrier of P2P peers by a block"),
+            Self::NodeSync => ("sync_node", Microseconds, "team_sync of P2P peers by a block"),
             Self::Broadcast => ("broadcast", Microseconds, "broadcast by a block"),
             Self::Fcollect => ("fcollect", Microseconds, "fcollect by a block, bytes of each PE"),
             Self::Alltoall => ("alltoall", Microseconds, "alltoall by a block, bytes to each PE"),

@@ -3,7 +3,7 @@
 use rushmem::{Grid, Job, Pe};
 use rushmem_bench_kernels::{self as kernels, Exchange};
 use rushmem_device::kernel::Call;
-use rushmem_device::{Signal, Sym, SymSlice};
+use rushmem_device::{Signal, Sym, SymSlice, Team};
 
 use super::bench::Bench;
 use super::plan::{Case, MAX_THREADS};
@@ -175,7 +175,8 @@ impl<'a> TestBed<'a> {
                 Ok(ns)
             }
             Bench::PutSignal => self.put_signal(case, run),
-            Bench::Barrier | Bench::Sync => self.barrier(case),
+            Bench::Barrier | Bench::Sync => self.barrier(case, Team::WORLD),
+            Bench::NodeBarrier | Bench::NodeSync => self.barrier(case, Team::SHARED),
             Bench::Broadcast => self.exchange(case, run, Exchange::Broadcast),
             Bench::Fcollect => self.exchange(case, run, Exchange::Fcollect),
             Bench::Alltoall => self.exchange(case, run, Exchange::Alltoall),
@@ -228,15 +229,19 @@ impl<'a> TestBed<'a> {
         Ok(signal)
     }
 
-    fn barrier(&self, case: &Case) -> Result<f64, AnyError> {
-        let complete = u32::from(case.bench == Bench::Barrier);
+    fn barrier(&self, case: &Case, team: Team) -> Result<f64, AnyError> {
+        let complete = u32::from(matches!(case.bench, Bench::Barrier | Bench::NodeBarrier));
         let (spans, word, wrong) = (self.spans, self.words.at(0), self.wrong);
         self.zero(self.words, 1)?;
-        self.together(case, kernels::meet_checked(word, wrong, complete, CHECKED_ROUNDS))?;
+        self.together(case, kernels::meet_checked(word, wrong, team, complete, CHECKED_ROUNDS))?;
         if self.pe.read_one(wrong)? != 0 {
             return Err(Mismatch("a PE left the barrier before all PEs arrived".into()).into());
         }
-        self.timed(case, kernels::meet(spans, complete, case.rounds))
+        if team == Team::WORLD {
+            self.timed(case, kernels::meet(spans, complete, case.rounds))
+        } else {
+            self.timed(case, kernels::meet_team(spans, team, complete, case.rounds))
+        }
     }
 
     fn exchange(&self, case: &Case, run: u64, kind: Exchange) -> Result<f64, AnyError> {

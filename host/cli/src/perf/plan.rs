@@ -107,7 +107,9 @@ impl Selection {
                     row(bytes, 1, threads, pick(500, 30));
                 }
             }
-            Bench::Barrier | Bench::Sync => row(8, 1, threads, pick(500, 30)),
+            Bench::Barrier | Bench::Sync | Bench::NodeBarrier | Bench::NodeSync => {
+                row(8, 1, threads, pick(500, 30))
+            }
             Bench::Broadcast | Bench::Fcollect | Bench::Alltoall => {
                 for bytes in self.among([1 << 10, 64 << 10].map(|bytes| bytes * u64::from(self.pes))) {
                     row(bytes / u64::from(self.pes), 1, threads, pick(200, 20));
