@@ -152,10 +152,37 @@ leader_errors() {
         grep -q '^## Errors that only a leader meets$' docs/porting.md
 }
 
+parts_of_the_command() {
+    expect 0 mlx5_0 -- env -i PATH=/usr/bin:/bin target/ci/installed/bin/rushmem softnic -- ibv_devices || return
+    (cd "$work/first-hour" && CARGO_TARGET_DIR=$root/target cargo build --offline -p rushmem >"$work/again" 2>&1)
+    ! grep 'Compiling rushmem ' "$work/again" || { echo 'another value of RUSHMEM_PTX builds the runtime again'; return 1; }
+}
+
+endless_loops() {
+    RUSHMEM_KERNEL_LIMIT=1s RUSHMEM_ABORT_LIMIT=500ms app 1 'kernel loop_for_ever' 'check its loops' loop
+}
+
+blocked_threads() {
+    passed a_kernel_that_nothing_can_end_ends_its_process a_kernel_that_ignores_the_end_of_the_job_ends_its_process \
+        no_process_is_left_by_an_endless_kernel a_stopped_process_is_killed_once_the_job_has_failed
+}
+
+native_crashes() {
+    app 1 'PE 0' 'kernel no_panic_reduce' 'index out of bounds' panic &&
+        app 139 'PE 0: kernel recurse: lane' 'raise RUSHMEM_NATIVE_STACK' recursion
+}
+
+architectures() {
+    passed older_gpus_get_stronger_fences only_hopper_and_newer_get_one_way_fences refuses_older_gpus &&
+        expect 0 '.target sm_75' -- cat host/committed/rushmem_runtime_kernels.ptx &&
+        expect 0 '.target sm_75' -- cat examples/committed/rushmem_example_kernels.ptx
+}
+
 messages() {
     passed different_collective_calls_are_named a_pe_that_ended_early_is_named mistakes_with_ptx_are_one_clear_error \
-        a_cause_that_the_pe_has_printed_is_not_repeated &&
-        RUSHMEM_TIMEOUT=300ms app 1 'kernel wait_in_vain' wait
+        a_cause_that_the_pe_has_printed_is_not_repeated failed_connections_at_the_start_are_told_once &&
+        RUSHMEM_TIMEOUT=300ms app 1 'kernel wait_in_vain' wait &&
+        app 1 'kernel use_missing_words' slice
 }
 
 plots() {
@@ -236,7 +263,7 @@ death_of_pe_0() {
 
 lost_network() {
     passed a_wait_that_times_out_names_the_failed_qp a_deadline_names_the_kernel_and_the_failed_qp \
-        a_dead_link_is_an_error_that_names_the_peer
+        a_dead_link_is_an_error_that_names_the_peer a_packet_that_was_too_long_is_named_and_no_lost_pe
 }
 
 # A picture that claims 60000 x 60000 pixels.
@@ -264,9 +291,13 @@ point 'a refused kernel names its line and the remedy' line_is_named
 point 'structures, sizes and flags are arguments, without unsafe code' structures
 point 'kernels, hosts and streams have one order of arguments' one_order
 point 'an error that only a leader meets reaches its group' leader_errors
+point 'an installed command has all its parts, and RUSHMEM_PTX builds no runtime again' parts_of_the_command
+point 'a loop that never ends ends the job' endless_loops
+point 'a native kernel that panics or overflows its stack is named' native_crashes
 point 'messages name the kernel, the call and the PE' messages
 point 'plots have round ticks and a curve for each grid, and settings are explained' plots
 point 'the documents have an example, families and a porting guide' documents
+point 'the committed PTX is for Turing and newer' architectures
 point 'safe code cannot keep, share or forge a context' kept_contexts
 point '80 idle connections do not stop a job' idle_connections
 point 'packet numbers and keys differ between jobs' random_keys
@@ -274,6 +305,7 @@ point 'the launcher listens while it starts PEs, and refuses too many' launcher_
 point 'the death of PE 0 is named without a launcher' death_of_pe_0
 point 'a lost network is named as the cause' lost_network
 point 'memory that is not there is an error, and no crash' memory_is_checked
+point 'a kernel that blocks its thread ends with its process' blocked_threads
 
 ((failed == 0)) || {
     printf '%d points do not hold\n' "$failed"

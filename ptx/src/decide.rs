@@ -147,15 +147,16 @@ pub(crate) fn decide(
     let search = search()?;
     let looked = search.looked();
     if (mode, request.need) == (Mode::Auto, Need::IfPossible) && search.found.is_none() {
-        return Ok(Plan::Omit(no_compiler()));
+        return Ok(Plan::Omit(no_compiler(&looked)));
     }
     search.found.map(Plan::Compile).ok_or(Error::NoToolchain { krate, committed, looked })
 }
 
-/// Returns the reason why PTX was left out of a build without compiler, with the remedy.
-fn no_compiler() -> String {
+/// Returns the reason why PTX was left out of a build without compiler, with the rejected compilers and the remedy.
+fn no_compiler(looked: &str) -> String {
     format!(
-        "no PTX compiler was found when it was built; install one ({}), touch build.rs and build again",
+        "no PTX compiler was found when it was built ({}); install one ({}), touch build.rs and build again",
+        looked.trim_end().replace('\n', "; "),
         TOOLCHAIN_REMEDY.join(" or ")
     )
 }
@@ -259,7 +260,8 @@ mod tests {
         let Plan::Omit(why) = decide(Mode::Auto, request(stale()), none).unwrap() else {
             panic!("it does not leave it out")
         };
-        assert!(why.starts_with("no PTX compiler was found when it was built; install one (rustup"), "{why}");
+        let words = "no PTX compiler was found when it was built (/usr/bin/rustc: does not exist); install one (rustup";
+        assert!(why.starts_with(words), "{why}");
         for mode in [Mode::All, Mode::Build] {
             assert!(matches!(decide(mode, request(stale()), none).unwrap_err(), Error::NoToolchain { .. }));
         }
