@@ -150,6 +150,8 @@ pub(crate) struct Qp {
     /// Values set by the driver, for QUERY_QP.
     pub(crate) context: QpContext,
     pub(crate) state: State,
+    /// Enhanced connection establishment options in force.
+    pub(crate) ece: u32,
     pub(crate) attrs: Attrs,
     pub(crate) route: Route,
     pub(crate) sq: Option<Sq>,

@@ -101,6 +101,28 @@ fn one_line_describes_the_nics_of_a_job() {
 }
 
 #[test]
+fn a_port_without_loopback_is_told_from_a_dead_one() {
+    let test = "a_port_without_loopback_is_told_from_a_dead_one";
+    let Some(device) = SoftnicDevice::new(test, &["--fault", "no-self-loop"]) else { return };
+    let output = device.ring("2", &["RUSHMEM_PEER_PATH=nic"]);
+    // Each PE also posts to itself, and both share the device, but the probe passes with two QPs.
+    let told = text(&output.stderr);
+    assert!(
+        told.contains("probing with two QPs") && told.contains("loopback from doorbell"),
+        "{}",
+        all(&output)
+    );
+    assert!(!told.contains("refuses loopback"), "{told}");
+
+    let Some(device) = SoftnicDevice::new(test, &["--fault", "no-loopback"]) else { return };
+    let output = device.ring("2", &["RUSHMEM_PEER_PATH=auto"]);
+    assert!(output.status.success(), "{}", all(&output));
+    let told = text(&output.stderr);
+    assert!(told.contains("it is alive but refuses loopback"), "{told}");
+    assert_eq!(told.matches("slower than it could be").count(), 1, "{told}");
+}
+
+#[test]
 fn qps_use_the_fabric_settings() {
     let Some(mut device) = SoftnicDevice::new("qps_use_the_fabric_settings", &[]) else { return };
     device.command.args(["run", "-n", "2", "env", "RUSHMEM_TRAFFIC_CLASS=104", "RUSHMEM_SERVICE_LEVEL=3"]);

@@ -90,9 +90,8 @@ mod tests {
     fn names_and_secrets_are_left_out() {
         assert_eq!(without_host("[node17.lab] node17: up", "node17.lab"), "[HOST] HOST: up");
         assert_eq!(without_host("a job", "a"), "a job");
-        let mut config = Config::default();
-        config.set("token", &"5a".repeat(32)).unwrap();
-        config.set("sq_depth", "64").unwrap();
+        let set = [("RUSHMEM_TOKEN", "5a".repeat(32)), ("RUSHMEM_SQ_DEPTH", "64".into())];
+        let config = Config::load_from(set.map(|(key, value)| (key.into(), value.into()))).unwrap();
         assert_eq!(settings(&config), json!({ "sq_depth": "64" }));
     }
 

@@ -41,8 +41,10 @@ pub(crate) fn open_rail(
 ) -> Result<Rail> {
     let nic: Arc<dyn Provider> = nic.into();
     let open = |location| {
-        let rail = Rail::new(Arc::clone(&nic), machine, heap, shape, location)?;
-        probe(&rail, heap, local_pes)?;
+        let mut rail = Rail::new(Arc::clone(&nic), machine, heap, shape, location)?;
+        if let Some(step) = probe(&rail, heap, local_pes)? {
+            rail.step_down(step);
+        }
         Ok(rail)
     };
     let [first, others @ ..] = locations(wanted, nic.port().kind, machine) else {

@@ -589,6 +589,20 @@ mod tests {
     }
 
     #[test]
+    fn both_sides_use_the_same_ece_options() {
+        let mut job = Job::new(2, &config(&[("sq_depth", "4")]));
+        job.request(0, 1).unwrap();
+        while let Some(outcome) = job.deliver(0) {
+            outcome.unwrap();
+        }
+        let in_force = |pe: usize, i: usize| {
+            let pair = &job.connections[pe].connections[i].pair.as_ref().unwrap().0;
+            job.connections[pe].rails[0].query_qp(pair).unwrap().ece
+        };
+        assert!(in_force(0, 1) != 0 && in_force(0, 1) == in_force(1, 0));
+    }
+
+    #[test]
     fn discards_messages_from_before_a_reset() {
         for delivered in 0..3 {
             let mut job = Job::new(2, &config(&[("sq_depth", "4")]));
@@ -637,7 +651,7 @@ mod tests {
 
     #[test]
     fn fuzz_corpus() {
-        let qp = |ready| QpStatus::Qp { address: QpAddress { qpn: 0x1a7, psn: 0x12_3456 }, ready };
+        let qp = |ready| QpStatus::Qp { address: QpAddress { qpn: 0x1a7, psn: 0x12_3456, ece: 1 }, ready };
         let statuses = [qp(false), qp(true), QpStatus::Failed { why: "no memory".into() }];
         let messages = statuses.map(|status| ConnectMessage { epoch: 0, set: 0, status });
         let messages = messages.map(|message| serde_json::to_vec(&message).unwrap());
@@ -660,7 +674,7 @@ mod tests {
     #[test]
     fn rejects_invalid_messages() {
         let mut job = Job::new(2, &config(&[("sq_depth", "4")]));
-        let qp = QpStatus::Qp { address: QpAddress { qpn: 1, psn: 0 }, ready: true };
+        let qp = QpStatus::Qp { address: QpAddress { qpn: 1, psn: 0, ece: 0 }, ready: true };
         for (from, set) in [(2, 0), (0, 1), (1, u64::MAX), (u32::MAX, 0)] {
             let message = ConnectMessage { epoch: 0, set, status: qp.clone() };
             assert!(job.connections[0].receive(from, message, &mut |_| panic!("an answer")).is_err());

@@ -1,6 +1,6 @@
 //! The probe: checks at start that a NIC moves bytes for this PE in time.
 //!
-//! A QP connected to itself executes the operations that kernels need: a put, an atomic with a checked result, and a
+//! A QP connected to itself, or else one of two QPs, executes the operations that kernels need: a put, an atomic with a checked result, and a
 //! signal. The CPU posts them, so the probe does not cover access to the doorbell by kernels.
 
 use std::time::{Duration, Instant};
@@ -8,11 +8,13 @@ use std::time::{Duration, Instant};
 use rushmem_base::shared_deadline;
 use rushmem_device::abi::{qp_flags, reserved};
 use rushmem_mlx5::doorbell::{Doorbell, Record, record_word};
+use rushmem_mlx5::prm::CmdOpcode;
 use rushmem_mlx5::{CqeOpcode, CqeWord, Flags, Syndrome, Wqe};
 
 use super::rail::{Qp, Rail, RetryPolicy};
 use super::shape::{CQE_BYTES, QueueLayout, WQEBB_BYTES};
 use crate::machine::Region;
+use crate::nic_error::NicError;
 use crate::{Error, Result};
 
 /// The deadline of the operations of a PE that does not share its processors.
@@ -25,39 +27,90 @@ const SOURCE: u64 = reserved::FETCH;
 const TARGET: u64 = SOURCE + 8;
 const RESULT: u64 = SOURCE + 16;
 
+/// The QPs of a probe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Loop {
+    /// One QP, connected to itself.
+    OneQp,
+    /// Two QPs of the same port, connected to each other.
+    TwoQps,
+}
+
+/// The result of a probe of a NIC that executes commands and WQEs.
+enum Loopback {
+    Works,
+    /// The NIC does not carry packets from its port to the same port.
+    Refused(String),
+}
+
 /// Checks that the NIC of `rail` can access `heap`. `local_pes` PEs of this machine start at the same time.
+///
+/// If the NIC refuses a QP that is connected to itself, two QPs are tried. Returns a warning if its port refuses loopback
+/// altogether, as a virtual function, a bond or a switch may do. Such a NIC still reaches other nodes.
 ///
 /// # Errors
 /// - [`Error::Probe`] if an operation fails, is late or has a wrong result.
 /// - The errors of the NIC.
-pub(crate) fn probe(rail: &Rail, heap: &Region, local_pes: u32) -> Result<()> {
+pub(crate) fn probe(rail: &Rail, heap: &Region, local_pes: u32) -> Result<Option<String>> {
     let within = shared_deadline(DEADLINE, local_pes);
+    let Loopback::Refused(why) = attempts(rail, heap, within, Loop::OneQp)? else { return Ok(None) };
+    tracing::info!("{}: no QP connects to itself ({why}); probing with two QPs", rail.nic().name());
+    match attempts(rail, heap, within, Loop::TwoQps)? {
+        Loopback::Works => Ok(None),
+        Loopback::Refused(why) => Ok(Some(format!(
+            "{} is used without a probe, because it is alive but refuses loopback ({why}); PEs that share it cannot use it \
+             among themselves",
+            rail.nic().name()
+        ))),
+    }
+}
+
+fn attempts(rail: &Rail, heap: &Region, within: Duration, qps: Loop) -> Result<Loopback> {
     for _ in 1..ATTEMPTS {
         let begin = Instant::now();
-        match once(rail, heap, within) {
+        match once(rail, heap, within, qps) {
             Err(error) if begin.elapsed() > within => tracing::info!("{error}; the probe runs again"),
             outcome => return outcome,
         }
     }
-    once(rail, heap, within)
+    once(rail, heap, within, qps)
 }
 
-fn once(rail: &Rail, heap: &Region, within: Duration) -> Result<()> {
+fn once(rail: &Rail, heap: &Region, within: Duration, qps: Loop) -> Result<Loopback> {
     let begin = Instant::now();
     let pair = rail.make(0, 0)?;
-    rail.connect(&pair, &rail.nic().port(), pair.address, RetryPolicy::within(within, 7))?;
-    let mut probe =
-        Probe { rail, heap, pair, at: rail.shape().place(0), posted: 0, completed: 0, begin, within };
+    let receiver = if qps == Loop::TwoQps { Some(rail.make(1, 1)?) } else { None };
+    if let Err(error) = connect(rail, &pair, receiver.as_ref(), within) {
+        return match error {
+            NicError::Refused { command: CmdOpcode::INIT2RTR_QP, .. } => {
+                Ok(Loopback::Refused(error.to_string()))
+            }
+            error => Err(error.into()),
+        };
+    }
+    let at = rail.shape().place(0);
+    let mut probe = Probe { rail, heap, pair, at, posted: 0, completed: 0, begin, within, unanswered: false };
     let outcome = probe.run();
-    drop(probe);
-    rail.clear_ahead(0..1)?;
+    let unanswered = probe.unanswered;
+    drop((probe, receiver));
+    rail.clear_ahead(0..2)?;
     heap.write(SOURCE, &[0; 24])?;
-    let [put, atomic, signal] = outcome?;
+    let [put, atomic, signal] = match outcome {
+        Err(error) if unanswered => return Ok(Loopback::Refused(error.to_string())),
+        outcome => outcome?,
+    };
     let nic = rail.nic().name();
     tracing::info!(
         "{nic}: loopback from doorbell to completion: put {put:.1?}, atomic {atomic:.1?}, signal {signal:.1?}"
     );
-    Ok(())
+    Ok(Loopback::Works)
+}
+
+/// Connects the QP to `receiver`, or to itself.
+fn connect(rail: &Rail, pair: &Qp, receiver: Option<&Qp>, within: Duration) -> Result<(), NicError> {
+    let (port, retries) = (rail.nic().port(), RetryPolicy::within(within, 7));
+    rail.connect(pair, &port, receiver.unwrap_or(pair).address, retries)?;
+    receiver.map_or(Ok(()), |receiver| rail.connect(receiver, &port, pair.address, retries))
 }
 
 struct Probe<'a> {
@@ -71,6 +124,8 @@ struct Probe<'a> {
     completed: u64,
     begin: Instant,
     within: Duration,
+    /// Whether an operation failed because no acknowledgement came back.
+    unanswered: bool,
 }
 
 impl Probe<'_> {
@@ -177,6 +232,7 @@ impl Probe<'_> {
             return Ok(Some(Ok(())));
         }
         let syndrome = Syndrome(syndrome);
+        self.unanswered = syndrome == Syndrome::TRANSPORT_RETRY_EXC_ERR;
         let name = syndrome.name().unwrap_or("unknown syndrome");
         let why = format!(
             "the {what} failed: {name} (syndrome {:#04x}, vendor {vendor:#04x}): {}",

@@ -73,6 +73,9 @@ pub(crate) struct QpAddress {
     pub(crate) qpn: u32,
     /// PSN of the first packet that the QP sends. It is random, so that nobody can forge packets blindly.
     pub(crate) psn: u32,
+    /// Enhanced connection establishment options that the NIC offers, as a bit set. 0 if it offers none.
+    #[serde(default)]
+    pub(crate) ece: u32,
 }
 
 impl Rail {
@@ -87,7 +90,7 @@ impl Rail {
         shape: Shape,
         location: QueueLocation,
     ) -> Result<Self> {
-        let slots = shape.rail_slots();
+        let slots = shape.rail_queues();
         let eqn = nic.eqn()?;
         let atomics: AtomicCaps = provider::capabilities(&*nic)?;
         let big_endian = atomics.atomic_req_8b_endianness_mode == 0;
@@ -238,7 +241,8 @@ impl Rail {
             },
         )?;
         let psn = random()? & 0xff_ffff;
-        Ok(Qp { qp, _cq: cq, address: QpAddress { qpn: created.qpn, psn }, slot })
+        let address = QpAddress { qpn: created.qpn, psn, ece: created.ece };
+        Ok(Qp { qp, _cq: cq, address, slot })
     }
 
     /// Executes RST2INIT, INIT2RTR and RTR2RTS to connect to the QP `remote` behind `peer`.
@@ -257,7 +261,9 @@ impl Rail {
         let vhca_port_num = self.nic.port().number;
         let (primary_address_path, mtu) = self.nic.path(peer)?;
         let pkey_index = primary_address_path.pkey_index;
-        let QpAddress { qpn, psn } = pair.address;
+        let QpAddress { qpn, psn, ece } = pair.address;
+        // Both ends use the options that both NICs offer, such as selective repeat.
+        let ece = ece & remote.ece;
         let init = qp::Rst2Init {
             qpn,
             context: qp::QpContext {
@@ -273,6 +279,7 @@ impl Rail {
         };
         let rtr = qp::Init2Rtr {
             qpn,
+            ece,
             context: qp::QpContext {
                 mtu,
                 log_msg_max: 30,
@@ -288,6 +295,7 @@ impl Rail {
         let (retry_count, ack_timeout) = retries.on(peer.link);
         let rts = qp::Rtr2Rts {
             qpn,
+            ece,
             context: qp::QpContext {
                 next_send_psn: psn,
                 log_sra_max: LOG_READS,
@@ -322,8 +330,13 @@ impl Rail {
 
     /// Executes QUERY_QP and returns the context.
     pub(super) fn context(&self, pair: &Qp) -> Result<qp::QpContext, NicError> {
+        Ok(self.query_qp(pair)?.context)
+    }
+
+    /// Executes QUERY_QP.
+    pub(super) fn query_qp(&self, pair: &Qp) -> Result<qp::QueryQpOut, NicError> {
         let command = qp::QueryQp { qpn: pair.address.qpn, ..Default::default() };
-        Ok(execute(&*self.nic, &*pair.qp, &command)?.context)
+        execute(&*self.nic, &*pair.qp, &command)
     }
 
     /// Returns the description of a connected QP for kernels. Its words are in slot `words` of the PE.

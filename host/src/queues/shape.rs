@@ -85,6 +85,11 @@ impl Shape {
         (self.budget / self.slot_bytes() / rails).clamp(1, self.qps() / rails)
     }
 
+    /// Returns the number of slots in the queue memory of a rail. The probe needs two.
+    pub(super) fn rail_queues(&self) -> u64 {
+        self.rail_slots().max(2)
+    }
+
     /// Returns the number of QPs for which there is memory.
     pub(crate) fn slots(&self) -> u64 {
         self.rail_slots() * u64::from(self.rails)
@@ -122,7 +127,7 @@ impl Shape {
 
     /// Returns the bytes of queue memory of a rail: the queues of all slots, then their doorbell records.
     pub(super) fn rail_bytes(&self) -> u64 {
-        (self.rail_slots() * (self.queue_bytes() + 2 * RECORD_BYTES)).next_multiple_of(QUEUE_ALIGN)
+        (self.rail_queues() * (self.queue_bytes() + 2 * RECORD_BYTES)).next_multiple_of(QUEUE_ALIGN)
     }
 
     /// Returns the bytes of the queues of one QP.
@@ -141,7 +146,7 @@ impl Shape {
     pub(super) fn place(&self, slot: u64) -> QueueLayout {
         let sq = slot * self.queue_bytes();
         let cq = sq + self.sq_bytes();
-        let sq_record = self.rail_slots() * self.queue_bytes() + slot * 2 * RECORD_BYTES;
+        let sq_record = self.rail_queues() * self.queue_bytes() + slot * 2 * RECORD_BYTES;
         QueueLayout { sq, cq, sq_record, cq_record: sq_record + RECORD_BYTES }
     }
 

@@ -13,6 +13,8 @@ use rushmem_mlx5::prm::caps::{
 
 /// log2 of the most blocks in a send queue: the field in the QP context has four bits.
 pub(crate) const LOG_MAX_QP_SIZE: u8 = 15;
+/// Enhanced connection establishment options that CREATE_QP offers. They change nothing in the packets.
+pub(crate) const ECE: u32 = 0x1000_0003;
 /// log2 of the most entries in a completion queue.
 pub(crate) const LOG_MAX_CQ_SIZE: u8 = 22;
 /// log2 of the longest message.

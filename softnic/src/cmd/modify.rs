@@ -2,7 +2,7 @@
 //!
 //! Required fields are always taken, optional fields only if the mask has their bit.
 
-use super::caps::{LOG_MAX_MSG, LOG_MAX_READS};
+use super::caps::{ECE, LOG_MAX_MSG, LOG_MAX_READS};
 use super::qp::own;
 use super::refuse::{Reason, refuse};
 use super::{CmdResult, require};
@@ -54,6 +54,7 @@ pub(super) fn init2rtr(core: &mut Core, context: u32, command: Init2Rtr) -> Modi
         qp.state = State::Rtr;
         return Ok(ModifyQpOut::default());
     }
+    require(command.ece & !ECE == 0, Reason::Ece)?;
     let asked = given.mtu.bytes().filter(|mtu| *mtu <= mtu_limit);
     let asked = asked.ok_or(refuse(CmdStatus::BAD_PARAM, Reason::Mtu))?;
     require(given.log_msg_max <= LOG_MAX_MSG, Reason::MsgMax)?;
@@ -100,8 +101,9 @@ pub(super) fn init2rtr(core: &mut Core, context: u32, command: Init2Rtr) -> Modi
         },
         ..old
     };
+    qp.ece = command.ece;
     qp.state = State::Rtr;
-    Ok(ModifyQpOut::default())
+    Ok(ModifyQpOut { ece: qp.ece })
 }
 
 pub(super) fn rtr2rts(core: &mut Core, context: u32, command: Rtr2Rts) -> Modified {

@@ -1,6 +1,6 @@
 //! CREATE_QP, QUERY_QP, DESTROY_QP.
 
-use super::caps::LOG_MAX_QP_SIZE;
+use super::caps::{ECE, LOG_MAX_QP_SIZE};
 use super::memory::{own_pd, queue_memory};
 use super::refuse::{Reason, bad_resource, refuse};
 use super::{CmdResult, cq, require};
@@ -46,6 +46,7 @@ pub(super) fn create(core: &mut Core, context: u32, command: CreateQp) -> CmdRes
             umems,
             context: qpc,
             state: State::Reset,
+            ece: 0,
             attrs: Attrs::default(),
             route: Route::Loopback,
             sq,
@@ -75,7 +76,7 @@ pub(super) fn create(core: &mut Core, context: u32, command: CreateQp) -> CmdRes
     if let Some(uar) = core.uars.get_mut(qpc.uar_page) {
         uar.qps.push(qpn);
     }
-    Ok(CreateQpOut { qpn, ..CreateQpOut::default() })
+    Ok(CreateQpOut { qpn, ece: ECE, ..CreateQpOut::default() })
 }
 
 /// Checks that the adapter supports the QP. Returns its service, and whether it has a receive queue.
@@ -155,7 +156,7 @@ pub(super) fn query(core: &mut Core, context: u32, command: QueryQp) -> CmdResul
         sw_rq_counter: if qp.rq.is_some() { receives.into() } else { 0 },
         ..qp.context
     };
-    Ok(QueryQpOut { context, ..QueryQpOut::default() })
+    Ok(QueryQpOut { context, ece: qp.ece, ..QueryQpOut::default() })
 }
 
 pub(super) fn destroy(core: &mut Core, context: u32, command: DestroyQp) -> CmdResult<DestroyQpOut> {

@@ -4,10 +4,12 @@ use super::{FIRST, caps};
 use crate::attrs::Call;
 use crate::device::VECTORS;
 use crate::errno::Errno;
+use crate::fault::Fault;
 use crate::handles::Object;
 use crate::open_device::OpenDevice;
 use crate::subscriptions::Source;
-use rushmem_mlx5::prm::{CmdError, CmdOpcode, Header, cq, mkey, pd, qp};
+use rushmem_mlx5::prm::{CmdError, CmdOpcode, CmdStatus, Header, cq, mkey, pd, qp};
+use rushmem_softnic::ip_of_gid;
 
 /// An object, and the command that ends it.
 pub(crate) struct Devx {
@@ -183,7 +185,24 @@ pub(super) fn modify(opened: &OpenDevice, call: &Call) -> Result<(), Errno> {
         _ => return Err(Errno::EINVAL),
     };
     about(opened, call, kind, &input)?;
+    if refuses_loopback(opened, &input)? {
+        let mut mailbox = [0; 16];
+        CmdError { status: CmdStatus::BAD_PARAM, syndrome: 0 }.write(&mut mailbox);
+        call.output_bytes(OUTPUT, &mailbox)?;
+        return Err(Errno::EREMOTEIO);
+    }
     execute(opened, call, &input, OUTPUT).map(drop)
+}
+
+/// Returns whether a fault refuses this command because it connects a queue pair to its own device.
+fn refuses_loopback(opened: &OpenDevice, input: &[u8]) -> Result<bool, Errno> {
+    let Ok(command) = qp::Init2Rtr::decode(input) else { return Ok(false) };
+    let path = command.context.primary_address_path;
+    let nic = &opened.session()?.adapter.nic;
+    let is_own =
+        path.fl || ip_of_gid(path.rgid_rip) == Some(*nic.address().ip()) || nic.lid() == Some(path.rlid);
+    let is_self = command.context.remote_qpn == command.qpn;
+    Ok(is_own && (opened.device.has(Fault::NoLoopback) || is_self && opened.device.has(Fault::NoSelfLoop)))
 }
 
 /// Handles DEVX_OBJ query.
