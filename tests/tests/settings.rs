@@ -136,6 +136,10 @@ the error names the pair, the QP and the cause. Without `--job`, one PE of each 
 `--json` prints JSON. `--save FILE` writes everything that was read on the machine, and `--saved FILE` checks such a file on another
 machine. Attach the file to a bug report.
 
+`--report FILE` writes a report to send back: versions, the settings that you changed, all checks, and the record of `--save`. It
+also runs the litmus tests and four benchmarks through the NIC, each by the program beside `rushmem` or in `PATH`, which takes
+some minutes. The report contains no token, id or address of a job, and the host's name is replaced by `HOST`.
+
 | id | check | reason |
 |---|---|---|
 ";
