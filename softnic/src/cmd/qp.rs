@@ -76,7 +76,7 @@ pub(super) fn create(core: &mut Core, context: u32, command: CreateQp) -> CmdRes
     if let Some(uar) = core.uars.get_mut(qpc.uar_page) {
         uar.qps.push(qpn);
     }
-    Ok(CreateQpOut { qpn, ece: ECE, ..CreateQpOut::default() })
+    Ok(CreateQpOut { qpn, ece: ECE })
 }
 
 /// Checks that the adapter supports the QP. Returns its service, and whether it has a receive queue.
