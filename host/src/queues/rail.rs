@@ -262,8 +262,8 @@ impl Rail {
         let (primary_address_path, mtu) = self.nic.path(peer)?;
         let pkey_index = primary_address_path.pkey_index;
         let QpAddress { qpn, psn, ece } = pair.address;
-        // Both ends use the options that both NICs offer, such as selective repeat.
-        let ece = ece & remote.ece;
+        // Options of other firmware may mean something else, so both ends use them only if they are equal.
+        let ece = if ece == remote.ece { ece } else { 0 };
         let init = qp::Rst2Init {
             qpn,
             context: qp::QpContext {
