@@ -22,12 +22,12 @@ fn blocks_of_a_collective_launch_wait_for_each_other() {
 
 #[test]
 fn the_largest_grid_is_launched_and_no_larger_one() {
-    // Small stacks, since the largest grid has many of them.
+    // Small stacks, since the largest grid has many of them. Large blocks leave stacks for the tests that run beside this one.
     let setup = Setup::new(2).with("native_stack", "64KiB");
     let largest = setup.run(|pe| {
-        let shape = |blocks| Grid { blocks, threads: 256, shared_bytes: 256 };
+        let shape = |blocks| Grid { blocks, threads: 1024, shared_bytes: 256 };
         let none = pe.alloc::<Signal>(1)?;
-        let largest = pe.max_grid(&chain(none), 256, 256)?;
+        let largest = pe.max_grid(&chain(none), 1024, 256)?;
         assert!(largest.blocks > 0 && largest == shape(largest.blocks));
         let signals = pe.alloc::<Signal>(largest.blocks as usize)?;
         pe.launch_collective(largest, chain(signals))?.wait()?;
