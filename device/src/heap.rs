@@ -7,6 +7,8 @@ use core::ops::Range;
 
 use bytemuck::Pod;
 
+use crate::BadPart;
+
 /// A symmetric object: `len` elements in the symmetric heap, at the same offset on every PE.
 ///
 /// It is a handle, not memory. Only the runtime's allocator makes one, so safe code cannot name memory that it does not
@@ -63,7 +65,10 @@ impl<T> Copy for Local<T> {}
 
 impl<T> core::fmt::Debug for Local<T> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        write!(f, "Local(+{:#x}, {} elements)", self.offset, self.len)
+        match BadPart::of_offset(self.offset) {
+            Some(part) => write!(f, "Local({part})"),
+            None => write!(f, "Local(+{:#x}, {} elements)", self.offset, self.len),
+        }
     }
 }
 
@@ -82,21 +87,19 @@ impl<T> Copy for Sym<T> {}
 
 impl<T> core::fmt::Debug for SymSlice<T> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        write!(f, "SymSlice(+{:#x}, {} elements)", self.offset, self.len)
+        match BadPart::of_offset(self.offset) {
+            Some(part) => write!(f, "SymSlice({part})"),
+            None => write!(f, "SymSlice(+{:#x}, {} elements)", self.offset, self.len),
+        }
     }
 }
 impl<T> core::fmt::Debug for Sym<T> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        write!(f, "Sym(+{:#x})", self.offset)
+        match BadPart::of_offset(self.offset) {
+            Some(part) => write!(f, "Sym({part})"),
+            None => write!(f, "Sym(+{:#x})", self.offset),
+        }
     }
-}
-
-/// The offset of invalid handles.
-const INVALID: u64 = u64::MAX;
-
-impl<T> SymSlice<T> {
-    /// An invalid handle.
-    const NOWHERE: Self = Self { offset: INVALID, len: 0, stamp: RAW, _element: PhantomData };
 }
 
 /// The stamp of handles that the host does not check.
@@ -105,7 +108,7 @@ const RAW: u64 = 0;
 /// The identity of a handle for the host: its bytes, and the stamp of its object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Handle {
-    /// First byte; `u64::MAX` for an invalid handle.
+    /// First byte; a [`BadPart`] for an invalid handle.
     pub offset: u64,
     /// Length in bytes.
     pub bytes: u64,
@@ -172,7 +175,7 @@ const fn part<T>(offset: u64, len: u64, range: Range<usize>) -> (u64, u64) {
     if start <= end && end <= len {
         (offset + start * size_of::<T>() as u64, end - start)
     } else {
-        (INVALID, 0)
+        (BadPart::elements(offset, start, end, len).offset(), 0)
     }
 }
 
@@ -262,8 +265,12 @@ impl<T: Pod> SymSlice<T> {
     /// Returns element `i`; invalid if there is none.
     #[inline(always)]
     pub const fn at(self, i: usize) -> Sym<T> {
-        let offset =
-            if (i as u64) < self.len { self.offset + i as u64 * size_of::<T>() as u64 } else { INVALID };
+        let i = i as u64;
+        let offset = if i < self.len {
+            self.offset + i * size_of::<T>() as u64
+        } else {
+            BadPart::elements(self.offset, i, i.saturating_add(1), self.len).offset()
+        };
         Sym { offset, stamp: self.stamp, _element: PhantomData }
     }
 
@@ -281,7 +288,8 @@ impl<T: Pod> SymSlice<T> {
                 _element: PhantomData,
             }
         } else {
-            SymSlice { offset: INVALID, len: 0, stamp: RAW, _element: PhantomData }
+            let offset = if BadPart::is_bad(self.offset) { self.offset } else { BadPart::CAST.offset() };
+            SymSlice { offset, len: 0, stamp: self.stamp, _element: PhantomData }
         }
     }
 }
@@ -313,7 +321,8 @@ impl<T: Pod> Sym<T> {
     /// The element has a field of this type there.
     #[inline(always)]
     pub(crate) const unsafe fn field<F>(self, at: u64) -> Sym<F> {
-        Sym { offset: self.offset.saturating_add(at), stamp: self.stamp, _element: PhantomData }
+        let offset = if BadPart::is_bad(self.offset) { self.offset } else { self.offset + at };
+        Sym { offset, stamp: self.stamp, _element: PhantomData }
     }
 }
 
@@ -384,7 +393,8 @@ impl<T: Pod> Strided<T> {
         if n as u64 <= self.count {
             Self { count: n as u64, ..self }
         } else {
-            Self { whole: SymSlice::NOWHERE, count: 0, ..self }
+            let offset = BadPart::blocks(self.whole.offset, n as u64, self.count).offset();
+            Self { whole: SymSlice { offset, len: 0, ..self.whole }, count: 0, ..self }
         }
     }
 }

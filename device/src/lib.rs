@@ -88,6 +88,7 @@ mod lock;
 
 pub mod abi;
 pub mod arch;
+mod bad_part;
 mod copy;
 mod error;
 mod group;
@@ -105,6 +106,7 @@ mod wait;
 
 pub use bytemuck::{Pod, Zeroable};
 
+pub use bad_part::BadPart;
 pub use batch::{Batch, Batchable};
 pub use coll::{Element, ElementKind, Located, Parts, Reduce, Scan};
 pub use context::{Claim, Context};

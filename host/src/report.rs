@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use rushmem_device::Error as Code;
 use rushmem_device::abi::{ControlPage, ErrorRecord, RECORDS, call_kind};
+use rushmem_device::{BadPart, Error as Code};
 use rushmem_mlx5::{Opcode, Syndrome};
 use rushmem_softnic::PACKET_TOO_LONG;
 
@@ -141,7 +141,7 @@ impl DeviceError {
                 "a block has at least one element, and a stride is at least as long as its block"
             }
             Some(Code::BadLock) => "set and clear a lock in turn, from one thread of a PE at a time",
-            Some(Code::OutOfRange) if self.is_bad_part() => {
+            Some(Code::OutOfRange) if self.bad_part().is_some() => {
                 "compare the ranges of `slice`, `at`, `cast` and `first` before the call with `len` of their objects"
             }
             Some(Code::Busy) => "take each exclusive context from one thread only, and release it",
@@ -160,9 +160,9 @@ impl DeviceError {
         self.record.qpn == 0
     }
 
-    /// Returns whether the call used a part of an object that is not inside it. Such a part has no offset.
-    fn is_bad_part(&self) -> bool {
-        self.record.wanted == u64::MAX
+    /// Returns the part that the call used, if it is not inside its object.
+    fn bad_part(&self) -> Option<BadPart> {
+        BadPart::of_offset(self.record.offset)
     }
 
     /// Writes an error of a QP, or of the set of QPs that the kernel has chosen.
@@ -253,8 +253,8 @@ impl DeviceError {
     /// valid access has, so the order of the checks matters.
     fn fmt_range(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let r = &self.record;
-        if self.is_bad_part() {
-            f.write_str("the call used a part that is not inside its object")
+        if let Some(part) = self.bad_part() {
+            write!(f, "the call used {part}")
         } else if r.offset == u64::MAX {
             write!(f, "index {} is outside an object of {} elements", r.found, r.wanted)
         } else if r.offset > r.wanted {
@@ -427,9 +427,9 @@ mod tests {
     #[test]
     fn a_part_outside_of_its_object_has_a_remedy() {
         let mut outside = error(Code::OutOfRange, 0, Syndrome(0));
-        outside.record.wanted = u64::MAX;
+        outside.record.offset = 3 << 62 | 6 << 40 | 9 << 20 | 8;
         let text = outside.to_string();
-        assert!(text.contains("the call used a part that is not inside its object, at "), "{text}");
+        assert!(text.contains("the call used elements 6..9 of an object of 8 elements, at "), "{text}");
         assert!(
             text.ends_with(
                 "; compare the ranges of `slice`, `at`, `cast` and `first` before the call with `len` of \

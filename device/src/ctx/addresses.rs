@@ -140,9 +140,7 @@ impl<S> Ctx<'_, S> {
         if self.has(offset, bytes) {
             return Ok(());
         }
-        // A part outside of its object has no offset: see `SymSlice::slice`.
-        let wanted = if offset == u64::MAX { u64::MAX } else { self.parts.heap_bytes };
-        Err(out_of_range(self.parts.state, bytes, wanted, offset, site))
+        Err(out_of_range(self.parts.state, bytes, self.parts.heap_bytes, offset, site))
     }
 
     /// Checks the arguments of a call for `bytes` bytes at `offset` of `pe`.

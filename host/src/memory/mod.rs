@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use rushmem_base::lock;
-use rushmem_device::Handle;
 use rushmem_device::abi::{CtxParts, DevAddr, LOCAL_OFFSETS};
+use rushmem_device::{BadPart, Handle};
 
 use crate::machine::{HEAP_ALIGN, Machine, Region};
 use crate::{Error, Result};
@@ -160,13 +160,16 @@ impl Memory {
     /// Checks that the memory of `handle` still exists. A part outside its object passes: the call that uses it rejects
     /// it. A handle from `from_raw` passes too: its maker is responsible for it.
     pub(crate) fn check(&self, handle: Handle) -> Result<(), Rejection> {
-        if handle.stamp == 0 || handle.offset == u64::MAX { Ok(()) } else { self.locate(handle).map(|_| ()) }
+        if handle.stamp == 0 || BadPart::of_offset(handle.offset).is_some() {
+            return Ok(());
+        }
+        self.locate(handle).map(|_| ())
     }
 
     /// Returns the memory that `handle` names, and the offset in it.
     pub(crate) fn locate(&self, handle: Handle) -> Result<(Region, u64), Rejection> {
         self.known(handle)?;
-        if handle.offset == u64::MAX {
+        if BadPart::of_offset(handle.offset).is_some() {
             return Err(OUTSIDE);
         }
         let state = self.state();

@@ -6,7 +6,9 @@ use std::any::TypeId;
 
 use bytemuck::Pod;
 use rushmem_device::amo::{Amo, AmoWord};
-use rushmem_device::{Cmp, Element, LocalBuffer, Scalar, Signal, SignalOp, Strided, Sym, SymSlice, Team};
+use rushmem_device::{
+    BadPart, Cmp, Element, LocalBuffer, Scalar, Signal, SignalOp, Strided, Sym, SymSlice, Team,
+};
 use rushmem_runtime_kernels::code::{self, Atomic, Collective, Order, Transfer, WaitSetOp, WordKind};
 use rushmem_runtime_kernels::{
     rushmem_atomic, rushmem_collective, rushmem_order, rushmem_p, rushmem_put_signal, rushmem_strided,
@@ -287,8 +289,8 @@ impl Pe {
     /// Returns an object as bytes, after checking its handle.
     fn bytes<T: Pod>(&self, call: &'static str, object: SymSlice<T>) -> Result<SymSlice<u8>> {
         self.memory().check(object.handle()).map_err(|why| misuse(call, object, why))?;
-        if object.offset() == u64::MAX {
-            let what = format!("{object:?} is outside of its object");
+        if BadPart::of_offset(object.offset()).is_some() {
+            let what = format!("{object:?} is not inside its object");
             return Err(Error::Misuse { call, what });
         }
         Ok(object.cast())

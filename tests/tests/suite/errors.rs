@@ -54,13 +54,22 @@ fn do_wrong(pe: &Pe, which: Misuse) -> Result<(u32, Error), Error> {
 #[test]
 fn a_misuse_is_named() {
     const SITE: &str = "at errors.rs:N (block 0, thread 0)";
-    const PART: &str = "the call used a part that is not inside its object, SITE; compare the ranges of `slice`, `at`, \
-                        `cast` and `first` before the call with `len` of their objects";
+    let outside = |part: &str| {
+        format!(
+            "the call used {part}, SITE; compare the ranges of `slice`, `at`, `cast` and `first` before the call \
+             with `len` of their objects"
+        )
+    };
+    let (put, got) = (
+        outside("elements 1..9 of an object of 8 elements"),
+        outside("elements 8..9 of an object of 8 elements"),
+    );
+    let blocks = outside("the first 4 of 3 blocks");
     let cases = [
         (Misuse::PutToMissingPe, Code::BadPe, "there is no PE 2: the job has 2, SITE"),
         (Misuse::AtomicOnMissingPe, Code::BadPe, "there is no PE 1048576: the job has 2, SITE"),
-        (Misuse::BeyondTheEnd, Code::OutOfRange, PART),
-        (Misuse::GetOutside, Code::OutOfRange, PART),
+        (Misuse::BeyondTheEnd, Code::OutOfRange, &put),
+        (Misuse::GetOutside, Code::OutOfRange, &got),
         (
             Misuse::LengthMismatch,
             Code::LengthMismatch,
@@ -97,7 +106,7 @@ fn a_misuse_is_named() {
             Code::LengthMismatch,
             "a transfer with PE 0 has 2 elements here and 8 there, SITE",
         ),
-        (Misuse::TooManyBlocks, Code::OutOfRange, PART),
+        (Misuse::TooManyBlocks, Code::OutOfRange, &blocks),
         (Misuse::FewStatuses, Code::LengthMismatch, "a length is 0, but must be 8, SITE"),
         (Misuse::NoRoom, Code::OutOfRange, "index 0 is outside an object of 0 elements, SITE"),
         (
@@ -119,7 +128,7 @@ fn a_misuse_is_named() {
              _EXCLUSIVE_QPS, _CONTEXT_QPS or _QPS_PER_PEER to the number that the kernel uses",
         ),
         (Misuse::QuietMissingPe, Code::BadPe, "there is no PE 2: the job has 2, SITE"),
-        (Misuse::MaskedOutside, Code::OutOfRange, PART),
+        (Misuse::MaskedOutside, Code::OutOfRange, &got),
     ];
     for (which, wanted, text) in cases {
         let told = Setup::new(2).run(|pe| {

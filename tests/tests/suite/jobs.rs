@@ -123,7 +123,7 @@ fn an_object_is_freed_once_and_not_used_afterwards() {
         "free: SymSlice100 elements) is not an object, or has been freed",
         "read: SymSlice100 elements) is not an object, or has been freed",
         "write: SymSlice100 elements) is not an object, or has been freed",
-        "read: SymSlice0 elements) is not inside its object",
+        "read: SymSlice(elements 50..101 of an object of 100 elements) is not inside its object",
     ];
     assert_eq!(told, [wanted.map(String::from), wanted.map(String::from)]);
 }

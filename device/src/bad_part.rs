@@ -1,0 +1,157 @@
+//! The offsets of invalid handles. Each states a part that its object does not have, and the length of the object.
+
+use core::fmt;
+use core::ops::Range;
+
+/// The first offset of an invalid handle. No heap, segment or local buffer reaches it.
+const FIRST: u64 = 3 << 62;
+
+/// Bits 60 and 61 of the offset: the kind of part.
+mod kind {
+    /// A range of elements, in three fields.
+    pub(super) const ELEMENTS: u64 = 0;
+    /// A range of elements with numbers that do not fit there.
+    pub(super) const MANY_ELEMENTS: u64 = 1;
+    /// The first blocks of a strided object.
+    pub(super) const BLOCKS: u64 = 2;
+    /// An object as elements of another type.
+    pub(super) const CAST: u64 = 3;
+}
+
+/// Bits of a number in a field: three for a small range, or one and two for others.
+const FIELD: u32 = 20;
+
+/// A part that is not inside its object, as the offset of an invalid handle states it.
+///
+/// The elements of a small range are exact. A range with an element from 2^20 on is stated by its excess over the length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadPart(u64);
+
+impl BadPart {
+    /// The elements of an object as a type that they do not fit.
+    pub(crate) const CAST: Self = Self::new(kind::CAST, 0);
+
+    const fn new(kind: u64, numbers: u64) -> Self {
+        Self(FIRST | kind << (3 * FIELD) | numbers)
+    }
+
+    /// Describes the elements from `start` to `end` of an object of `len`, which begins at `offset`. A part of a bad part
+    /// stays the bad part.
+    ///
+    /// It is outlined: only wrong programs need it.
+    #[cold]
+    #[inline(never)]
+    pub(crate) const fn elements(offset: u64, start: u64, end: u64, len: u64) -> Self {
+        if Self::is_bad(offset) {
+            Self(offset)
+        } else if (start | end | len) >> FIELD == 0 {
+            Self::new(kind::ELEMENTS, (start << FIELD | end) << FIELD | len)
+        } else {
+            let excess = if start <= end { end - len } else { 0 };
+            Self::new(kind::MANY_ELEMENTS, bounded(excess, FIELD) << (2 * FIELD) | bounded(len, 2 * FIELD))
+        }
+    }
+
+    /// Describes the first `n` of `count` blocks, like [`BadPart::elements`].
+    #[cold]
+    #[inline(never)]
+    pub(crate) const fn blocks(offset: u64, n: u64, count: u64) -> Self {
+        if Self::is_bad(offset) {
+            return Self(offset);
+        }
+        Self::new(kind::BLOCKS, bounded(n, FIELD) << (2 * FIELD) | bounded(count, 2 * FIELD))
+    }
+
+    /// Returns the bad part that `offset` states, or `None` for any other offset.
+    pub const fn of_offset(offset: u64) -> Option<Self> {
+        // Records of errors without an offset have this one.
+        if Self::is_bad(offset) && offset != u64::MAX { Some(Self(offset)) } else { None }
+    }
+
+    /// Returns whether `offset` belongs to an invalid handle.
+    #[inline(always)]
+    pub(crate) const fn is_bad(offset: u64) -> bool {
+        offset >= FIRST
+    }
+
+    /// Returns the offset of the invalid handle.
+    #[inline(always)]
+    pub(crate) const fn offset(self) -> u64 {
+        self.0
+    }
+
+    /// Returns `width` bits from bit `from` on.
+    const fn field(self, from: u32, width: u32) -> u64 {
+        self.0 >> from & ((1 << width) - 1)
+    }
+}
+
+/// Returns `value`, or the largest value of so many bits.
+const fn bounded(value: u64, bits: u32) -> u64 {
+    let most = (1 << bits) - 1;
+    if value < most { value } else { most }
+}
+
+impl fmt::Display for BadPart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let many = |value: u64, bits: u32| if value == (1_u64 << bits) - 1 { "at least " } else { "" };
+        let (high, low) = (self.field(2 * FIELD, FIELD), self.field(0, 2 * FIELD));
+        let (at_least, or_more) = (many(high, FIELD), many(low, 2 * FIELD));
+        match self.field(3 * FIELD, 2) {
+            kind::ELEMENTS => {
+                let Range { start, end } = high..self.field(FIELD, FIELD);
+                write!(f, "elements {start}..{end} of an object of {} elements", self.field(0, FIELD))
+            }
+            kind::MANY_ELEMENTS if high == 0 => {
+                write!(f, "a range that ends before it starts, of an object of {or_more}{low} elements")
+            }
+            kind::MANY_ELEMENTS => write!(
+                f,
+                "a range that ends {at_least}{high} elements behind the end of an object of {or_more}{low} elements"
+            ),
+            kind::BLOCKS => write!(f, "the first {at_least}{high} of {or_more}{low} blocks"),
+            _ => f.write_str("an object as elements of a type that does not divide or align it"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::BadPart;
+
+    #[test]
+    fn states_range_and_length() {
+        let cases = [
+            (BadPart::elements(0, 50, 101, 100), "elements 50..101 of an object of 100 elements"),
+            (BadPart::elements(64, 7, 3, 8), "elements 7..3 of an object of 8 elements"),
+            (
+                BadPart::elements(0, 0, (1 << 20) + 1, 1 << 20),
+                "a range that ends 1 elements behind the end of an object of 1048576 elements",
+            ),
+            (
+                BadPart::elements(0, 3, u64::MAX, 2),
+                "a range that ends at least 1048575 elements behind the end of an object of 2 elements",
+            ),
+            (
+                BadPart::elements(0, 1 << 30, 4, 9),
+                "a range that ends before it starts, of an object of 9 elements",
+            ),
+            (BadPart::blocks(0, 9, 8), "the first 9 of 8 blocks"),
+            (BadPart::CAST, "an object as elements of a type that does not divide or align it"),
+        ];
+        for (part, text) in cases {
+            assert_eq!(part.to_string(), text);
+            assert_eq!(BadPart::of_offset(part.offset()), Some(part));
+            // A part of it is the same.
+            assert_eq!(BadPart::elements(part.offset(), 0, 1, 0), part);
+            assert_eq!(BadPart::blocks(part.offset(), 1, 0), part);
+        }
+    }
+
+    #[test]
+    fn other_offsets_state_none() {
+        for offset in [0, 1 << 40, 1 << 63, (3 << 62) - 1, u64::MAX] {
+            assert_eq!(BadPart::of_offset(offset), None, "{offset:#x}");
+        }
+    }
+}
