@@ -97,7 +97,7 @@ impl Tcp {
     pub fn join(member: Member) -> Result<Tcp, Error> {
         let Member { server, token, pe, n_pes, build_id, timeout, retry } = member;
         let begin = Instant::now();
-        let stream = Dial { server: &server, token: &token, within: timeout, retry }.open()?;
+        let stream = Dial { server: &server, token: &token, n_pes, within: timeout, retry }.open()?;
         let reader = stream.try_clone();
         let reader = reader.map_err(|source| Error::Connect {
             server: server.clone(),
@@ -108,7 +108,7 @@ impl Tcp {
         let shared = Arc::new(Shared {
             replies: Mutex::default(),
             arrived: Condvar::new(),
-            watch: Watch::new(),
+            watch: Watch::new(n_pes),
             inbox: Inbox::new(),
         });
         let listener = shared.clone();

@@ -4,6 +4,7 @@ use std::io::{self, ErrorKind};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
+use rushmem_base::crowd_deadline;
 use socket2::{SockRef, TcpKeepalive};
 
 use crate::auth::{Role, Token, nonce};
@@ -14,14 +15,21 @@ use crate::wire::{HANDSHAKE_LIMIT, Message, PROTOCOL, read_frame, write_frame};
 /// The pause between two attempts to connect.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// The longest time of one write after the handshake.
-pub(crate) const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+/// The longest time of one write after the handshake, in a job with few PEs.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Returns the longest time of one write in a job of `n_pes`: the reader may wait for a core.
+pub(crate) fn write_timeout(n_pes: u32) -> Duration {
+    crowd_deadline(WRITE_TIMEOUT, n_pes)
+}
 
 /// The parameters of a connection to a job's server.
 pub(crate) struct Dial<'a> {
     /// `host:port`.
     pub(crate) server: &'a str,
     pub(crate) token: &'a Token,
+    /// Number of PEs of the job.
+    pub(crate) n_pes: u32,
     pub(crate) within: Duration,
     /// Whether to retry while the server does not listen yet.
     pub(crate) retry: bool,
@@ -46,7 +54,7 @@ impl Dial<'_> {
 
     /// Authenticates both sides to each other.
     fn handshake(&self, stream: &TcpStream, begin: Instant) -> Result<(), Error> {
-        tune(stream).map_err(|source| self.unreachable(begin, source))?;
+        tune(stream, self.n_pes).map_err(|source| self.unreachable(begin, source))?;
         let mut socket = UntilDeadline::new(stream, begin + self.within);
         let theirs = match self.read(&mut socket)? {
             Message::Hello { protocol: PROTOCOL, nonce } => nonce,
@@ -68,7 +76,7 @@ impl Dial<'_> {
             Message::Refused { reason } => return Err(Error::Refused { server: self.server.into(), reason }),
             _ => return Err(self.stranger("it does not prove that it knows this job's token".into())),
         }
-        socket.release(WRITE_TIMEOUT).map_err(|source| self.unreachable(begin, source))
+        socket.release(write_timeout(self.n_pes)).map_err(|source| self.unreachable(begin, source))
     }
 
     fn connect(&self, begin: Instant) -> Result<TcpStream, Error> {
@@ -133,12 +141,25 @@ pub(crate) fn is_timeout(error: &io::Error) -> bool {
 }
 
 /// Sets the options of a connection: small messages are sent at once, and the loss of a host is detected.
-pub(crate) fn tune(stream: &TcpStream) -> io::Result<()> {
+pub(crate) fn tune(stream: &TcpStream, n_pes: u32) -> io::Result<()> {
     stream.set_nodelay(true)?;
-    stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
+    stream.set_write_timeout(Some(write_timeout(n_pes)))?;
     let keepalive = TcpKeepalive::new()
         .with_time(Duration::from_secs(5))
         .with_interval(Duration::from_secs(2))
         .with_retries(3);
     SockRef::from(stream).set_tcp_keepalive(&keepalive)
+}
+
+#[cfg(test)]
+mod tests {
+    use rushmem_base::cores;
+
+    use super::*;
+
+    #[test]
+    fn writes_may_take_longer_in_a_crowd() {
+        assert_eq!(write_timeout(2), WRITE_TIMEOUT);
+        assert_eq!(write_timeout(64 * cores()), 8 * WRITE_TIMEOUT);
+    }
 }

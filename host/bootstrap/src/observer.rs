@@ -51,7 +51,7 @@ impl Observer {
         retry: bool,
         mut on_event: impl FnMut(ServerEvent) + Send + 'static,
     ) -> Result<Observer, Error> {
-        let stream = Dial { server, token, within, retry }.open()?;
+        let stream = Dial { server, token, n_pes, within, retry }.open()?;
         let unreachable = |source| Error::Connect { server: server.into(), waited: within, source };
         let reader = stream.try_clone().map_err(unreachable)?;
         let (tell_left, left) = channel();

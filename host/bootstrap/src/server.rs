@@ -16,7 +16,7 @@ use socket2::SockRef;
 
 use crate::auth::{Role, Token, nonce};
 use crate::deadline::UntilDeadline;
-use crate::dial::{WRITE_TIMEOUT, tune};
+use crate::dial::{tune, write_timeout};
 use crate::error::{Error, Failure, PeerLost, Pes};
 use crate::job::{JobState, Progress, Refusal};
 use crate::messages::PeerMessage;
@@ -289,7 +289,7 @@ impl Shared {
     /// Authenticates both sides, and returns the first message of the other side: `Join` or `Observe`.
     fn handshake(&self, stream: &TcpStream) -> Result<Message, String> {
         let io = |error: std::io::Error| error.to_string();
-        tune(stream).map_err(io)?;
+        tune(stream, self.options.n_pes).map_err(io)?;
         let within = crowd_deadline(HANDSHAKE_TIMEOUT, self.options.n_pes);
         let mut socket = UntilDeadline::new(stream, Instant::now() + within);
         let ours = nonce().map_err(|error| error.to_string())?;
@@ -313,7 +313,7 @@ impl Shared {
         let proof = self.options.token.proof(Role::Launcher, &ours, &theirs);
         write_frame(&mut socket, &Message::Proof { proof }).map_err(io)?;
         let first_message = read_frame(&mut socket, server_limit(self.options.n_pes)).map_err(io)?;
-        socket.release(WRITE_TIMEOUT).map_err(io)?;
+        socket.release(write_timeout(self.options.n_pes)).map_err(io)?;
         first_message.ok_or_else(|| "it closed the connection".into())
     }
 

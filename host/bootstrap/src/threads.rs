@@ -53,7 +53,7 @@ impl Threads {
             let joined = job.join(pe, n_pes, "", "a thread");
             debug_assert_eq!(joined, Ok(()));
         }
-        let watches: Vec<Watch> = (0..n_pes).map(|_| Watch::new()).collect();
+        let watches: Vec<Watch> = (0..n_pes).map(|_| Watch::new(n_pes)).collect();
         let state = State {
             job,
             completed: 0,

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use crate::OnPeerLost;
 use crate::error::{Error, Failure, PeerLost};
-use rushmem_base::lock;
+use rushmem_base::{crowd_deadline, lock};
 
-/// The longest time that a failed call waits for the callback to end the process.
+/// The longest time that a failed call waits for the callback to end the process, in a job with few PEs.
 const CALLBACK_WAIT: Duration = Duration::from_secs(10);
 
 /// The queue of lost PEs for one callback.
@@ -19,13 +19,22 @@ pub(crate) struct Watch {
     closed: Arc<AtomicBool>,
     /// Whether the callback has returned from the end of the whole job.
     exit_reported: Arc<(Mutex<bool>, Condvar)>,
+    /// The longest time that a failed call waits for it.
+    wait: Duration,
 }
 
 impl Watch {
-    pub(crate) fn new() -> Watch {
+    /// Creates the queue of a PE of a job of `n_pes`.
+    pub(crate) fn new(n_pes: u32) -> Watch {
         let (sender, receiver) = channel();
         let receiver = Mutex::new(Some(receiver));
-        Watch { sender, receiver, closed: Arc::default(), exit_reported: Arc::default() }
+        Watch {
+            sender,
+            receiver,
+            closed: Arc::default(),
+            exit_reported: Arc::default(),
+            wait: crowd_deadline(CALLBACK_WAIT, n_pes),
+        }
     }
 
     /// Returns another sender. The thread of [`Watch::on_peer_lost`] runs until all senders are dropped.
@@ -53,7 +62,7 @@ impl Watch {
         if watched && !self.closed.load(Ordering::SeqCst) {
             let (reported, changed) = &*self.exit_reported;
             // The call returns in either case, so the result is unused.
-            let _ = changed.wait_timeout_while(lock(reported), CALLBACK_WAIT, |reported| !*reported);
+            let _ = changed.wait_timeout_while(lock(reported), self.wait, |reported| !*reported);
         }
     }
 

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use rushmem_base::crowd_deadline;
 use socket2::{MaybeUninitSlice, MsgHdr, MsgHdrMut, SockRef};
 
 use crate::bootstrap::wire::PROOF_BYTES;
@@ -27,7 +28,7 @@ use crate::{Error, Result};
 type Control = [u64; 3];
 /// Length of [`Control`] in bytes, without padding.
 const CONTROL_LEN: u64 = 20;
-/// Time limit for one client.
+/// Time limit for one client, on a node with few PEs.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(10);
 const RIGHTS: u64 = (libc::SCM_RIGHTS as u64) << 32 | libc::SOL_SOCKET as u64;
 
@@ -43,17 +44,18 @@ fn address(name: &str) -> io::Result<SocketAddr> {
 }
 
 impl FdServer {
-    /// Serves `file` under `name`.
+    /// Serves `file` under `name` to the processes of a node with `pes` PEs.
     ///
     /// # Errors
     /// The errors of the operating system.
-    pub(super) fn open(name: &str, file: Arc<OwnedFd>, token: Token) -> Result<Self> {
+    pub(super) fn open(name: &str, file: Arc<OwnedFd>, token: Token, pes: u32) -> Result<Self> {
         let listener = address(name).and_then(|address| UnixListener::bind_addr(&address));
         let listener = Arc::new(listener.map_err(|error| Error::Unavailable {
             what: "a socket for this node's PEs".into(),
             why: format!("{error}; set RUSHMEM_PEER_PATH=auto"),
         })?);
         let ours = Arc::clone(&listener);
+        let within = crowd_deadline(CLIENT_TIMEOUT, pes);
         let run = move || {
             std::thread::scope(|scope| {
                 // The loop ends when the socket is shut down.
@@ -66,7 +68,7 @@ impl FdServer {
                     let (file, token) = (&file, &token);
                     // A slow client must not block the others.
                     let body = move || {
-                        if let Err(error) = serve(stream, file, token) {
+                        if let Err(error) = serve(stream, file, token, within) {
                             tracing::warn!("a client did not receive the heap's file: {error}");
                         }
                     };
@@ -109,8 +111,8 @@ fn unknown_peer() -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, "it does not know the job's token")
 }
 
-fn serve(mut stream: UnixStream, file: &OwnedFd, token: &Token) -> io::Result<()> {
-    prepare(&stream, CLIENT_TIMEOUT)?;
+fn serve(mut stream: UnixStream, file: &OwnedFd, token: &Token, within: Duration) -> io::Result<()> {
+    prepare(&stream, within)?;
     let ours = random()?;
     stream.write_all(&ours)?;
     let (mut theirs, mut proof) = ([0; PROOF_BYTES], [0; PROOF_BYTES]);
@@ -185,7 +187,7 @@ mod tests {
     fn clients_with_the_token_receive_the_file() {
         let token = Token::generate().unwrap();
         let name = name("friend");
-        let fd_server = FdServer::open(&name, a_file(), token.clone()).unwrap();
+        let fd_server = FdServer::open(&name, a_file(), token.clone(), 2).unwrap();
         for _ in 0..3 {
             let mut file = std::fs::File::from(fetch(&name, &token, WITHIN).unwrap());
             let mut text = String::new();
@@ -201,7 +203,7 @@ mod tests {
     fn a_client_without_the_token_gets_nothing_and_blocks_nobody() {
         let token = Token::generate().unwrap();
         let name = name("unknown_peer");
-        let fd_server = FdServer::open(&name, a_file(), token.clone()).unwrap();
+        let fd_server = FdServer::open(&name, a_file(), token.clone(), 2).unwrap();
         let silent = UnixStream::connect_addr(&address(&name).unwrap()).unwrap();
         assert!(fetch(&name, &Token::generate().unwrap(), WITHIN).is_err());
         fetch(&name, &token, WITHIN).unwrap();

@@ -396,7 +396,9 @@ impl HeapExport {
         let name: String = nonce()?.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
         let _local = LocalHeap::new(&name, memory);
         let _server = match (bootstrap.token(), &memory.file) {
-            (Some(token), Some(file)) => Some(FdServer::open(&name, file.clone(), token.clone())?),
+            (Some(token), Some(file)) => {
+                Some(FdServer::open(&name, file.clone(), token.clone(), config.pes_on_node())?)
+            }
             _ => None,
         };
         Ok(Self {

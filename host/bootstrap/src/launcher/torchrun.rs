@@ -22,7 +22,8 @@ use rushmem_config::Config;
 /// The pause between two attempts.
 const RETRY: Duration = Duration::from_millis(10);
 
-/// The deadline for reading or writing the id on a connection.
+/// The deadline for reading or writing the id on a connection. It needs not grow with the load of the machine: a process
+/// that gets no id in this time connects again, and the buffer of a new connection has room for the id.
 const IO_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The values of torchrun's environment variables.
