@@ -128,7 +128,7 @@ error_is_text() {
 
 many_pes() {
     passed starts_256_pes_as_threads_within_16_mib_each starts_256_pes_as_processes \
-        the_cause_of_a_failure_is_told_once_by_64_pes
+        the_cause_of_a_failure_is_told_once_by_64_pes the_cause_of_a_failure_is_told_once_by_64_processes
 }
 
 launched_perf() {

@@ -104,9 +104,7 @@ fn a_killed_pe_ends_the_waits_of_the_others() {
     assert_eq!(output.status.code(), Some(128 + 9), "{}", all(&output));
     let told = text(&output.stderr);
     assert!(told.contains("PE 2") && told.contains("killed"), "{told}");
-    for pe in [0, 1, 3] {
-        assert!(told.contains(&format!("[{pe}] error: PE 2 was lost: ")), "PE {pe} does not say so:\n{told}");
-    }
+    assert!(told.contains("rushmem: PEs 0-1, 3 reported that PE 2 was lost\n"), "{told}");
 }
 
 /// Shows that quiet of one PE does not wait for another, while quiet of all does.
@@ -205,9 +203,12 @@ fn memory_of_a_killed_pe_stays_mapped_while_the_job_ends() {
     assert_eq!(output.status.code(), Some(128 + 9), "{}", all(&output));
     for pe in [0, 2] {
         assert!(text(&output.stdout).contains(&format!("[{pe}] PE {pe} has stored")), "{}", all(&output));
-        let told = format!("[{pe}] error: PE 1 was lost: ");
-        assert!(text(&output.stderr).contains(&told), "{}", all(&output));
     }
+    assert!(
+        text(&output.stderr).contains("rushmem: PEs 0, 2 reported that PE 1 was lost\n"),
+        "{}",
+        all(&output)
+    );
 }
 
 #[test]
@@ -230,7 +231,25 @@ fn a_pe_that_exits_early_is_named() {
     assert_eq!(output.status.code(), Some(3), "{}", all(&output));
     let told = text(&output.stderr);
     assert!(told.contains("rushmem: PE 1 exited with code 3"), "{told}");
-    assert!(told.contains("[0] error: PE 1 was lost: exited with code 3"), "{told}");
+    assert!(told.contains("rushmem: PEs 0, 2 reported that PE 1 was lost\n"), "{told}");
+}
+
+#[test]
+fn the_cause_of_a_failure_is_told_once_by_64_processes() {
+    // One PE fails while the others wait, or all PEs fail in the same way.
+    let one = (&["exit", "9"][..], "exited with code 3", "reported that PE 9 was lost");
+    let all_of_them = (&["nothing"][..], "no such thing to do", "had the same error as PE ");
+    for (action, cause, folded) in [one, all_of_them] {
+        let args = [&["-n", "64", PE][..], action].concat();
+        let Some(mut command) = run("the_cause_of_a_failure_is_told_once_by_64_processes", &args) else {
+            return;
+        };
+        let output = command.output().unwrap();
+        let told = text(&output.stderr);
+        assert!(!output.status.success());
+        assert_eq!(told.lines().filter(|line| line.contains(cause)).count(), 1, "{told}");
+        assert!(told.contains(folded) && told.lines().count() <= 4, "{told}");
+    }
 }
 
 #[test]

@@ -210,6 +210,7 @@ impl Supervisor<'_> {
         if drained < self.pes.len() {
             tracing::warn!("a process outside of its PE's process group keeps the PE's output open");
         }
+        self.printer.note_folded(self.failure.as_ref().and_then(|failure| failure.pe));
         // The server may know of failures without an exit code.
         self.observer.finish(self.shared(TERM_TIME))?;
         self.wait(Some(Instant::now()))?;

@@ -1,6 +1,7 @@
 //! `rushmem run`.
 
 mod find;
+mod folded;
 mod job;
 mod limits;
 mod output;

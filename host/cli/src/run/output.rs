@@ -6,6 +6,8 @@
 use std::io::{self, IsTerminal, Read, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use super::folded::FoldedErrors;
+
 /// Maximum bytes of a line. Longer lines are split, so that no PE can fill the launcher's memory.
 const MAX_LINE: usize = 64 << 10;
 
@@ -95,6 +97,7 @@ struct State {
     live: Option<(Stream, Vec<u8>)>,
     /// Whether a reader of our output has gone.
     closed: bool,
+    folded: FoldedErrors,
 }
 
 impl Printer {
@@ -105,7 +108,11 @@ impl Printer {
     }
 
     fn to(out: Box<dyn Write + Send>, err: Box<dyn Write + Send>, label: bool, terminal: bool) -> Printer {
-        Printer { label, terminal, state: Mutex::new(State { out, err, live: None, closed: false }) }
+        Printer {
+            label,
+            terminal,
+            state: Mutex::new(State { out, err, live: None, closed: false, folded: FoldedErrors::default() }),
+        }
     }
 
     /// Returns whether progress bars of PE 0 are shown.
@@ -118,6 +125,14 @@ impl Printer {
         let line = format!("rushmem: {text}\n");
         // If standard error is closed, the failure cannot be reported anywhere.
         let _ = self.lock().line(Stream::Err, line.as_bytes());
+    }
+
+    /// Notes the errors that were not printed. The launcher has told the failure of PE `told`.
+    pub(super) fn note_folded(&self, told: Option<u32>) {
+        let folded = std::mem::take(&mut self.lock().folded);
+        for sentence in folded.sentences(told) {
+            self.note(&sentence);
+        }
     }
 
     /// Copies the output of a PE until the PE closes the stream. Calls `on_line` with each line.
@@ -160,6 +175,9 @@ impl Printer {
                 let mut whole = self.labelled(pe, &line);
                 whole.push(b'\n');
                 let mut state = self.lock();
+                if stream == Stream::Err && state.folded.take(pe, &line) {
+                    return Ok(());
+                }
                 if pe == 0 {
                     state.drop_live(stream);
                 }
