@@ -5,14 +5,15 @@
 #                                        RUSHMEM_PTX_CUBIN=sm_90 they start without compiling PTX first
 #     tests/gpu.sh run DIR [--pes N] [--limit S]
 #                                        runs them there, with N PEs for the examples (2), in S seconds at most (540)
-#                                        with RUSHMEM_GPU_ARCH=sm_80 by the PTX of GPUs older than Hopper
+#                                        with RUSHMEM_GPU_ARCH=sm_80 by the PTX of GPUs older than Hopper, which the
+#                                        driver compiles; a build with RUSHMEM_PTX_CUBIN=sm_80:sm_90 has it compiled
 #
 # Every command has a deadline. At the end there is a table of what passed, failed and was not run, and the exit code is
 # 0 if nothing failed and all was run that this machine can run.
 set -euo pipefail
 
 usage() {
-    sed -n '2,12s/^# \{0,1\}//p' "$0"
+    sed -n '2,13s/^# \{0,1\}//p' "$0"
     exit 2
 }
 

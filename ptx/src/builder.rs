@@ -250,8 +250,8 @@ fn checked(krate: String, text: String, path: &Path, target: &Target) -> Result<
     }
 }
 
-/// Writes machine code beside the PTX file, for the GPU that `RUSHMEM_PTX_CUBIN` names. The file is empty if the
-/// variable names no GPU, or if there is no PTX.
+/// Writes machine code beside the PTX file, for the GPU that `RUSHMEM_PTX_CUBIN` names. With `sm_80:sm_90` it is made for
+/// the second GPU, of the text for the first. The file is empty if the variable names no GPU, or if there is no PTX.
 fn assemble(ptx: &Path, text: &str) -> Result<()> {
     let cubin = ptx.with_extension("cubin");
     let arch = env::var(CUBIN).unwrap_or_default();
@@ -264,7 +264,8 @@ fn assemble(ptx: &Path, text: &str) -> Result<()> {
     if cubin.exists() && files::read(&made).is_ok_and(|before| before == now) {
         return Ok(());
     }
-    ptxas::assemble(&ptxas::find()?, text, &arch, &cubin)?;
+    let (text_arch, machine) = arch.split_once(':').unwrap_or((&arch, &arch));
+    ptxas::assemble(&ptxas::find()?, text, text_arch, machine, &cubin)?;
     files::write_if_changed(&made, &now)
 }
 

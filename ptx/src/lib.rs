@@ -49,6 +49,7 @@
 //! The driver compiles PTX when a program first loads it, which may take seconds, and caches the result.
 //! `RUSHMEM_PTX_CUBIN=sm_90` also embeds machine code for these GPUs. Other GPUs get the PTX. `ptxas` makes the machine
 //! code: the one at `RUSHMEM_PTXAS`, of a CUDA toolkit, or of the Python package `nvidia-cuda-nvcc`.
+//! `RUSHMEM_PTX_CUBIN=sm_80:sm_90` makes it of the text for sm_80, to test that text on the newer GPUs.
 //!
 //! # Checks
 //!

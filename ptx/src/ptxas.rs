@@ -64,12 +64,12 @@ fn python_packages() -> Option<PathBuf> {
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().into())
 }
 
-/// Assembles `ptx` for `arch` into the file at `to`. Returns the output of ptxas.
+/// Assembles for `arch` the text of `ptx` that GPUs of `text_arch` get, into the file at `to`. Returns the output of ptxas.
 ///
 /// # Errors
 /// - [`Error::Spawn`] if ptxas does not start.
 /// - [`Error::Ptxas`] if it refuses the text.
-pub(crate) fn assemble(ptxas: &Path, ptx: &str, arch: &str, to: &Path) -> Result<String> {
+pub(crate) fn assemble(ptxas: &Path, ptx: &str, text_arch: &str, arch: &str, to: &Path) -> Result<String> {
     let failed = |source| Error::Spawn { program: ptxas.into(), source };
     let mut child = Command::new(ptxas)
         .args(["-v", &format!("-arch={arch}"), "-o"])
@@ -81,7 +81,7 @@ pub(crate) fn assemble(ptxas: &Path, ptx: &str, arch: &str, to: &Path) -> Result
         .map_err(failed)?;
     if let Some(mut input) = child.stdin.take() {
         // Without its input, ptxas fails and says why.
-        let _ = input.write_all(for_arch(ptx, arch).as_bytes());
+        let _ = input.write_all(for_arch(ptx, text_arch).as_bytes());
     }
     let output = child.wait_with_output().map_err(failed)?;
     // Its version decides which stream it writes to.
@@ -100,7 +100,7 @@ pub(crate) fn assemble(ptxas: &Path, ptx: &str, arch: &str, to: &Path) -> Result
 /// - [`Error::Spawn`] if ptxas does not start.
 /// - [`Error::Ptxas`] if it refuses the text.
 pub fn usage(ptxas: &Path, ptx: &str, arch: &str) -> Result<Vec<Usage>> {
-    let mut found = parse(&assemble(ptxas, ptx, arch, Path::new("/dev/null"))?);
+    let mut found = parse(&assemble(ptxas, ptx, arch, arch, Path::new("/dev/null"))?);
     found.sort_by(|a, b| a.entry.cmp(&b.entry));
     Ok(found)
 }
@@ -136,6 +136,22 @@ fn parse(text: &str) -> Vec<Usage> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_text_for_older_gpus_can_be_assembled_for_newer_ones() {
+        use std::os::unix::fs::PermissionsExt;
+
+        let folder = tempfile::tempdir().unwrap();
+        let [ptxas, to] = ["ptxas", "to"].map(|name| folder.path().join(name));
+        // It writes its architecture and its input, in place of machine code.
+        std::fs::write(&ptxas, "#!/bin/sh\n{ echo \"$2\"; cat; } >\"$4\"\n").unwrap();
+        std::fs::set_permissions(&ptxas, PermissionsExt::from_mode(0o755)).unwrap();
+        let ptx = "\tfence.acq_rel.gpu; // sm_90: fence.release.gpu;\n";
+        for (text_arch, text) in [("sm_80", ptx), ("sm_90", "fence.release.gpu;\n")] {
+            assemble(&ptxas, ptx, text_arch, "sm_90", &to).unwrap();
+            assert_eq!(std::fs::read_to_string(&to).unwrap(), format!("-arch=sm_90\n{text}"));
+        }
+    }
 
     #[test]
     fn reads_the_output_of_ptxas() {

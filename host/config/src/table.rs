@@ -243,7 +243,8 @@ pub static OTHER_VARIABLES: &[(&str, &str)] = &[
     ("RUSHMEM_PTXAS", "Path of the ptxas that checks PTX and makes machine code."),
     (
         "RUSHMEM_PTX_CUBIN",
-        "Builds of kernels: a GPU, such as sm_90. Programs then also embed machine code for it.",
+        "Builds of kernels: a GPU, such as sm_90. Programs then also embed machine code for it. `sm_80:sm_90` embeds the \
+         text for sm_80 as machine code for sm_90.",
     ),
     ("RUSHMEM_UVERBS_DEVICES", "Preloaded software ConnectX: number of devices. `rushmem softnic` sets it."),
     ("RUSHMEM_UVERBS_LINK", "Preloaded software ConnectX: ethernet or ib. `rushmem softnic` sets it."),
