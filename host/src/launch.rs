@@ -48,6 +48,7 @@ impl Launch<'_> {
 
 impl Drop for Launch<'_> {
     fn drop(&mut self) {
+        self.pe.end_kernels_in_panic();
         if let Err(error) = self.end() {
             self.pe.launch_queues().unreported.keep(error);
         }
@@ -69,7 +70,8 @@ impl Pe {
     ///
     /// # Long kernels
     /// A kernel that runs for longer than the setting `kernel_limit` (1 h by default) ends the job, and `kernel_warning`
-    /// logs it before. Set `kernel_limit=none` for a kernel that runs as long as the application.
+    /// logs it before. Set `kernel_limit=none` for a kernel that runs as long as the application. A dropped [`Launch`] waits
+    /// for its kernel. If a panic drops it, the waits of the kernel end.
     ///
     /// # Kernels that run at the same time on a GPU
     /// A multiprocessor that runs blocks starts no block that needs another division of its L1 cache. While kernels

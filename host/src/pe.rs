@@ -29,7 +29,7 @@ use crate::machine::{Grid, Machine, Region};
 use crate::memory::Memory;
 use crate::modules::Modules;
 use crate::p2p::{PeerMap, PeerRoute};
-use crate::queues::{QpInfo, Service, StateMap};
+use crate::queues::{QpInfo, Service, StateMap, set_abort_word};
 use crate::report::{DeviceError, recorded};
 use crate::teams::Teams;
 use crate::watchdog::Watchdog;
@@ -391,6 +391,18 @@ impl Pe {
 
     pub(crate) fn lost(&self) -> Option<PeerLost> {
         lock(&self.lost).clone()
+    }
+
+    /// Ends the waits of this PE's kernels if the calling thread is panicking: the owner of a kernel waits for it when it is
+    /// dropped. The watchdog ends kernels that run on.
+    pub(crate) fn end_kernels_in_panic(&self) {
+        if !std::thread::panicking() {
+            return;
+        }
+        self.watchdog.job_failed(format!("PE {} panicked", self.my_pe()));
+        if let Err(error) = set_abort_word(&*self.control.memory) {
+            tracing::error!("the abort word of the kernels cannot be written: {error}");
+        }
     }
 
     /// Ends this PE. Collective if `outcome` is a success. Sends an error to the other PEs, which ends them.

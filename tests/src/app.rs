@@ -25,6 +25,7 @@ const THREADS: usize = 128;
 /// - `wait`: all PEs wait for a signal in a kernel. `store`: they then store to each other's memory.
 /// - `exit PE`: like `wait`, but the given PE exits with code 3.
 /// - `endless BODY`: PE 0 runs a kernel that never ends, and each other PE fails. `recurse DEPTH`: a kernel recurses.
+/// - `panics [BODY]`: PE 0 panics while it runs a kernel that waits for a signal, or that never ends.
 /// - `global_exit PE`, `kernel_exit PE`: like `wait`, but the given PE ends the job with code 7, from its host or a kernel.
 /// - `again N`: runs N jobs, one after another.
 /// - `stalled`: PE 0 puts to a stopped PE and to a running one.
@@ -68,6 +69,7 @@ fn act(pe: &Pe, what: &str, who: Option<u32>) -> Result<(), Error> {
         "store" => store(pe),
         "stalled" => stalled(pe),
         "endless" => run_endless(pe, who.unwrap_or(0)),
+        "panics" => panic_beside_a_kernel(pe, who),
         "recurse" => {
             let sum = pe.alloc_one::<u64>()?;
             pe.run(grid(1, 1), recurse(who.unwrap_or(0), sum))
@@ -102,6 +104,19 @@ fn run_endless(pe: &Pe, body: u32) -> Result<(), Error> {
     }
     std::thread::sleep(Duration::from_millis(300));
     Err(Error::Misuse { call: "suite_pe", what: "on purpose".into() })
+}
+
+/// Panics on PE 0 while a kernel runs, in a stream if it never ends.
+fn panic_beside_a_kernel(pe: &Pe, body: Option<u32>) -> Result<(), Error> {
+    let (signal, seen) = (pe.alloc_one::<Signal>()?, pe.alloc_one::<u32>()?);
+    let stream = pe.stream()?;
+    let _launch = match body.filter(|_| pe.my_pe() == 0) {
+        Some(body) => stream.launch(grid(1, 1), endless(body, signal)).map(|()| None)?,
+        None => Some(pe.launch(grid(1, 1), wait_for_ever(signal, 1, seen))?),
+    };
+    std::thread::sleep(Duration::from_millis(300));
+    assert_ne!(pe.my_pe(), 0, "on purpose");
+    pe.host_sync()
 }
 
 /// Prints a line for each check.

@@ -250,6 +250,7 @@ fn with_queue_sets(ctx: CtxParts, set: u32) -> CtxParts {
 impl Drop for Stream<'_> {
     fn drop(&mut self) {
         if let Sink::Queue(queue, _) = &self.sink {
+            self.pe.end_kernels_in_panic();
             queue.close(self.pe);
         }
     }

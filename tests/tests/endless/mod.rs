@@ -85,6 +85,25 @@ fn a_kernel_that_ignores_the_end_of_the_job_ends_its_process() {
 }
 
 #[test]
+fn a_panic_ends_the_kernels_of_its_pe() {
+    let panics = |args: &[&str], timeout: &str| {
+        let mut command = with_limits(pe(args));
+        command.env("RUSHMEM_KERNEL_LIMIT", "none").env("RUSHMEM_TIMEOUT", timeout);
+        fails(command)
+    };
+    // The abort word ends a wait long before its deadline.
+    let told = panics(&["panics"], "120s");
+    assert!(only_line(&told, "error: ").contains("on purpose"), "{told}");
+    // Nothing but the end of the process ends a loop of the application.
+    for body in [EndlessLoop::IgnoredErrors, EndlessLoop::Loads] {
+        let told = panics(&["panics", &(body as u32).to_string()], "300ms");
+        let end = only_line(&told, "Error: ");
+        assert!(end.contains("PE 0: kernel endless, launched at "), "{told}");
+        assert!(end.ends_with("so this process ends: PE 0 panicked"), "{told}");
+    }
+}
+
+#[test]
 fn no_process_is_left_by_an_endless_kernel() {
     let test = "no_process_is_left_by_an_endless_kernel";
     let Some(launcher) = launcher(PE) else {
