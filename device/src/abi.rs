@@ -203,6 +203,10 @@ pub struct SegmentEnd {
     pub reserved: u32,
 }
 
+/// The number of launch queues, graphs and host operations of a PE at once. [`CtxParts::status`] is one of as many
+/// consecutive words.
+pub const LAUNCH_QUEUES: u64 = 512;
+
 /// First offset of buffers that are registered with their own PE only. Offsets of symmetric memory are below it.
 pub const LOCAL_OFFSETS: u64 = 1 << 63;
 

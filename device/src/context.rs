@@ -3,6 +3,7 @@
 
 use core::marker::PhantomData;
 
+use crate::abi::LAUNCH_QUEUES;
 use crate::arch;
 use crate::ctx::Ctx;
 use crate::error::{Detail, Error, Result};
@@ -57,28 +58,29 @@ impl<S> Context<S> {
 
 /// A sharing with which threads can claim a context of the host.
 pub trait Claim: Sharing {
-    /// Returns the claimant's number; `None` if no claim is needed.
+    /// Returns the claimant's number in a launch queue; `None` if no claim is needed.
     #[doc(hidden)]
-    fn claimant() -> Option<u64>;
+    fn claimant(queue: u64) -> Option<u64>;
 }
 
 impl Claim for PerGpu {
     #[inline(always)]
-    fn claimant() -> Option<u64> {
+    fn claimant(_queue: u64) -> Option<u64> {
         None
     }
 }
 
 impl Claim for PerBlock {
     #[inline(always)]
-    fn claimant() -> Option<u64> {
-        Some(arch::block() as u64 + 1)
+    fn claimant(queue: u64) -> Option<u64> {
+        // A grid has less than 2^31 blocks. Kernels of one queue do not run at the same time.
+        Some((queue << 31) | (arch::block() as u64 + 1))
     }
 }
 
 impl Claim for Exclusive {
     #[inline(always)]
-    fn claimant() -> Option<u64> {
+    fn claimant(_queue: u64) -> Option<u64> {
         // Unique among the threads of a grid, and among all blocks.
         Some(1 << 63 | (arch::block() as u64) << 32 | arch::thread() as u64)
     }
@@ -92,10 +94,10 @@ impl Ctx<'_> {
     /// independent.
     ///
     /// All threads of a block may claim the same [`PerBlock`] context. Others can claim it after each of them, or the
-    /// thread with an [`Exclusive`] one, has given it back with `release`.
+    /// thread with an [`Exclusive`] one, has given it back with `release`. That includes a kernel in another stream.
     ///
     /// # Errors
-    /// - [`Error::Busy`]: another block or thread has it.
+    /// - [`Error::Busy`]: another kernel, block or thread has it.
     /// - [`Error::NoQp`]: the job has no such context (setting `context_qps`).
     #[inline(always)]
     #[track_caller]
@@ -107,7 +109,9 @@ impl Ctx<'_> {
         }
         let set = p.n_sets + (p.block_sets + p.exclusive_sets + context.index) * p.rails;
         let own: Ctx<'_, S> = self.narrowed(set);
-        match S::claimant() {
+        // The status words of a PE's launch queues are consecutive.
+        let queue = p.status.0 / 8 % LAUNCH_QUEUES;
+        match S::claimant(queue) {
             Some(who) if !own.owner_qp().take_set(who) => Err(self.fail(Error::Busy, Detail::NONE)),
             _ => Ok(own),
         }

@@ -144,7 +144,9 @@ impl DeviceError {
             Some(Code::OutOfRange) if self.bad_part().is_some() => {
                 "compare the ranges of `slice`, `at`, `cast` and `first` before the call with `len` of their objects"
             }
-            Some(Code::Busy) => "take each exclusive context from one thread only, and release it",
+            Some(Code::Busy) => {
+                "take an exclusive context from one thread, and a context of a block from one kernel at a time, and release it"
+            }
             Some(Code::Layout) | None => "rebuild the kernels with the version of rushmem that the host uses",
             _ => "",
         }
@@ -191,7 +193,7 @@ impl DeviceError {
                     r.wanted, r.found
                 )
             }
-            Code::Busy => f.write_str("the exclusive context is in use"),
+            Code::Busy => f.write_str("another thread, block or kernel has the context"),
             Code::Unconnected => write!(f, "no QP towards PE {} was connected before the deadline", r.peer),
             _ => f.write_str("a QP was ended by an earlier error"),
         }

@@ -57,6 +57,9 @@ impl<S> Ctx<'_, S> {
 impl Ctx<'_> {
     /// Returns a context with queues of the calling block's own.
     ///
+    /// Blocks of equal number share them if several kernels of the PE run at the same time. At most one of these kernels
+    /// may call this. The others use contexts of the host: see [`Ctx::context`].
+    ///
     /// # Errors
     /// - [`Error::NoQp`]: the job has fewer per-block QPs than the grid has blocks (setting `block_qps`).
     #[inline(always)]

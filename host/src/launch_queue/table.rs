@@ -4,14 +4,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rushmem_base::lock;
-use rushmem_device::abi::{DevAddr, SEALED};
+use rushmem_device::abi::{DevAddr, LAUNCH_QUEUES, SEALED};
 
 use super::pool::{IndexPool, PooledIndex};
 use crate::machine::{Machine, Region};
 use crate::{Error, Result};
 
 /// The number of queues, graphs and host operations at once.
-const WORDS: u32 = 512;
+const WORDS: u32 = LAUNCH_QUEUES as u32;
 
 /// The entry of the PE's own queue.
 pub(crate) const OWN: u32 = 0;

@@ -103,6 +103,18 @@ pub fn take_context_twice(ctx: &Ctx, context: Context<Exclusive>) -> Result {
     second
 }
 
+/// Holds the context of block 0, from a 1 in `held` until there is a 1 in `go`.
+#[kernel]
+pub fn hold_context(ctx: &Ctx, context: Context<PerBlock>, held: Sym<Signal>, go: Sym<Signal>) -> Result {
+    if Thread::index() != 0 {
+        return Ok(());
+    }
+    let own = ctx.context(context)?;
+    let outcome = own.p(held, 1, ctx.my_pe()).and_then(|()| ctx.signal_wait_until(Thread, go, Cmp::Eq, 1));
+    own.release();
+    outcome.map(|_| ())
+}
+
 /// Lets each block send its half of `src` to `pe` by `context` with a signal of the block, and wait for the half that
 /// arrives. Then each block enters a barrier with the same block of the other PEs.
 #[kernel]

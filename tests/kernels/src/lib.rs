@@ -35,7 +35,9 @@ pub use collectives::{
     Disagreement, STEP_WORDS, Step, collective_names, collectives, disagree, half_barriers, reduce_floats,
     scattered, team_twice, words_with_flags,
 };
-pub use context::{exchange_by, exclusive_turns, private_puts, take_context_twice, three_contexts};
+pub use context::{
+    exchange_by, exclusive_turns, hold_context, private_puts, take_context_twice, three_contexts,
+};
 pub use endless::{EndlessLoop, endless, recurse};
 pub use errors::{
     Misuse, fail_in_one_thread, fill_slots, misuse, report_puts, send_to_all, stray_barrier, stray_block,

@@ -1,9 +1,9 @@
 //! Contexts with their own queues, views, shared memory, and the OpenSHMEM names.
 
-use rushmem::{Comm, CommRequirements, Error, Grid, Pe};
-use rushmem_device::prelude::{Exclusive, Fetched, Lock, PerBlock, PerGpu, Signal};
+use rushmem::{Comm, CommRequirements, Error, Grid, Operations, Pe};
+use rushmem_device::prelude::{Cmp, Exclusive, Fetched, Lock, PerBlock, PerGpu, Signal};
 use rushmem_test_kernels::{
-    MORE_NAMES, NAMES, exchange_by, exclusive_turns, more_names, names, private_puts, reverse,
+    MORE_NAMES, NAMES, exchange_by, exclusive_turns, hold_context, more_names, names, private_puts, reverse,
     swap_neighbours, take_context_twice, three_contexts,
 };
 use rushmem_tests::{Setup, grid};
@@ -170,7 +170,7 @@ fn an_unavailable_context_is_only_an_error() {
         let one = pe.context::<Exclusive>()?;
         let none = pe.context::<Exclusive>().unwrap_err();
         let busy = pe.run(grid(1, 32), take_context_twice(one)).unwrap_err();
-        assert!(busy.to_string().contains("the exclusive context is in use"), "{busy}");
+        assert!(busy.to_string().contains("another thread, block or kernel has the context"), "{busy}");
         pe.destroy_context(one)?;
         // The set has served one thread at a time, and cannot serve all.
         assert!(pe.context::<PerGpu>().is_err());
@@ -179,6 +179,26 @@ fn an_unavailable_context_is_only_an_error() {
         Ok(none.to_string())
     });
     assert!(told[0].contains("raise RUSHMEM_CONTEXT_QPS"), "{}", told[0]);
+}
+
+#[test]
+fn kernels_that_run_at_the_same_time_do_not_share_the_context_of_a_block() {
+    Setup::new(1).with("context_qps", 1).run(|pe| {
+        let context = pe.context::<PerBlock>()?;
+        let (held, go) = (pe.alloc_one::<Signal>()?, pe.alloc_one::<Signal>()?);
+        let (one, other) = (pe.stream()?, pe.stream()?);
+        one.launch(grid(1, 32), hold_context(context, held, go))?;
+        pe.signal_wait_until(held, Cmp::Eq, 1)?;
+        // The blocks of both kernels have the number 0.
+        other.launch(grid(1, 32), hold_context(context, held, go))?;
+        let busy = other.wait().unwrap_err();
+        assert!(busy.to_string().contains("another thread, block or kernel has the context"), "{busy}");
+        pe.p(go, 1, 0)?;
+        one.wait()?;
+        // It has been given back.
+        other.launch(grid(1, 32), hold_context(context, held, go))?;
+        other.wait()
+    });
 }
 
 /// Sends by the first context of `comm` to `to`, and receives from `from`.

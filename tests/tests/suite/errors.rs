@@ -156,8 +156,8 @@ fn an_exclusive_context_has_one_owner() {
         assert_eq!(line(&again), line(&error));
         Ok(line(&error))
     });
-    let wanted = "PE 0: the exclusive context is in use, at errors.rs:N (block 0, thread 0); take each exclusive \
-                  context from one thread only, and release it";
+    let wanted = "PE 0: another thread, block or kernel has the context, at errors.rs:N (block 0, thread 0); take an \
+                  exclusive context from one thread, and a context of a block from one kernel at a time, and release it";
     assert_eq!(told, [wanted]);
 }
 
