@@ -1,6 +1,7 @@
 //! The adapter's state, and the pass that advances it.
 
 use crate::config::{Config, Faults};
+use crate::counter::CounterSets;
 use crate::cq::Cq;
 use crate::dma::{Dma, Mkeys, Umem};
 use crate::engine::Wake;
@@ -63,6 +64,7 @@ pub(crate) struct Core {
 /// Counters, violations, events and fault state that all parts of the adapter update.
 pub(crate) struct Output {
     pub(crate) stats: Stats,
+    pub(crate) counters: CounterSets,
     pub(crate) violations: Violations,
     start: Instant,
     pub(crate) now: Instant,
@@ -105,6 +107,7 @@ impl Core {
         let dma = Dma::with_loose_atomics(faults.loose_atomic, Rng::new(faults.seed.rotate_left(32)));
         let out = Output {
             stats: Stats::default(),
+            counters: CounterSets::new(),
             violations: Violations::default(),
             start: now,
             now,

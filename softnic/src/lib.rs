@@ -34,6 +34,7 @@ mod cmd;
 mod config;
 mod copy;
 mod core;
+mod counter;
 mod cq;
 mod datagram;
 mod dma;

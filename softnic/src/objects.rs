@@ -22,6 +22,11 @@ impl Core {
         let numbers: Vec<u32> =
             self.cqs.iter().filter(|(_, cq)| cq.owner == context).map(|(n, _)| n).collect();
         numbers.into_iter().for_each(|cqn| self.remove_cq(cqn));
+        let sets = &mut self.out.counters.0;
+        let numbers: Vec<u32> = sets.iter().filter(|(_, set)| set.owner == context).map(|(n, _)| n).collect();
+        for number in numbers {
+            sets.remove(number);
+        }
         let numbers: Vec<u32> =
             self.pds.iter().filter(|(_, pd)| pd.owner == context).map(|(n, _)| n).collect();
         for pd in numbers {

@@ -81,6 +81,26 @@ fn rings_go_through_libmlx5() {
 }
 
 #[test]
+fn the_counters_of_the_port_count_the_losses_of_a_job() {
+    let test = "the_counters_of_the_port_count_the_losses_of_a_job";
+    let lossy = &["--fault", "drop=0.05,seed=3"];
+    let Some(device) = SoftnicDevice::new(test, lossy) else { return };
+    let output = device.with("RUSHMEM_UVERBS_LOG", "info").ring("2", &["RUSHMEM_PEER_PATH=nic"]);
+    passed(&output, 2);
+    let told = text(&output.stderr);
+    let counts: Vec<&str> = told.lines().filter(|line| line.contains("counters of port 1")).collect();
+    assert!(counts.iter().any(|line| line.contains("out_of_sequence")), "{counts:?}");
+    assert!(!told.contains("will not count"), "{told}");
+
+    let Some(device) = SoftnicDevice::new(test, &["--fault", "verbs-qp"]) else { return };
+    let output = device.ring("2", &["RUSHMEM_PEER_PATH=nic"]);
+    passed(&output, 2);
+    let told = text(&output.stderr);
+    let warned = |line: &&str| line.contains("will not count this job") && line.contains("ibv_create_qp");
+    assert_eq!(told.lines().filter(warned).count(), 2, "{told}");
+}
+
+#[test]
 fn one_line_describes_the_nics_of_a_job() {
     let test = "one_line_describes_the_nics_of_a_job";
     for (link, env, words) in [

@@ -119,6 +119,10 @@ pub(crate) trait Provider: Send + Sync {
     fn gbps(&self) -> Option<u32> {
         None
     }
+    /// Returns the counter set of the port's QPs, or 0 if there is none.
+    fn counter_set(&self) -> u8 {
+        0
+    }
     /// Returns the path to a peer's port, in the form of `INIT2RTR_QP`, and the largest MTU on it.
     fn path(&self, peer: &PortAddress) -> Result<(AddressPath, Mtu), NicError>;
     /// Executes a PRM command that concerns no object. `input` and `output` are its mailboxes.

@@ -268,6 +268,7 @@ impl Rail {
             qpn,
             context: qp::QpContext {
                 pm_state: qp::PmState::MIGRATED,
+                counter_set_id: self.nic.counter_set(),
                 primary_address_path: qp::AddressPath { vhca_port_num, pkey_index, ..Default::default() },
                 atomic_mode: qp::AtomicMode::UP_TO_8B,
                 rre: true,

@@ -6,7 +6,7 @@ use rushmem_mlx5::{
     Cqe, CqeWord, CtrlSeg, Doorbell, Flags, Inline, Opcode, Segment, View, Wqe,
     av::AvSeg,
     doorbell::{record_counter, record_word},
-    prm::{self, CmdOpcode, Command, Response, caps, cq, mkey, pd, qp, uar, umem},
+    prm::{self, CmdOpcode, Command, Response, caps, counter, cq, mkey, pd, qp, uar, umem},
     seg::{DataSeg, InlineHdr},
     wqe::{Atomic, Data, scatter},
 };
@@ -104,11 +104,14 @@ pub fn doorbell(bytes: &[u8]) {
 }
 
 /// Every command, by opcode: what to do with a mailbox that claims to be one.
-const COMMANDS: [(CmdOpcode, Target); 25] = [
+const COMMANDS: [(CmdOpcode, Target); 28] = [
     command::<caps::QueryHcaCap>(),
     command::<caps::QueryRoceAddress>(),
     command::<pd::AllocPd>(),
     command::<pd::DeallocPd>(),
+    command::<counter::AllocQCounter>(),
+    command::<counter::DeallocQCounter>(),
+    command::<counter::QueryQCounter>(),
     command::<uar::AllocUar>(),
     command::<uar::DeallocUar>(),
     command::<umem::CreateUmem>(),

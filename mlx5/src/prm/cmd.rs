@@ -62,6 +62,12 @@ numbers! {
         QUERY_DCT = 0x713;
         /// Asks for an entry of the RoCE address table.
         QUERY_ROCE_ADDRESS = 0x760;
+        /// Makes a counter set.
+        ALLOC_Q_COUNTER = 0x771;
+        /// Destroys a counter set.
+        DEALLOC_Q_COUNTER = 0x772;
+        /// Asks for the counts of a counter set.
+        QUERY_Q_COUNTER = 0x773;
         /// Makes a protection domain.
         ALLOC_PD = 0x800;
         /// Destroys a protection domain.

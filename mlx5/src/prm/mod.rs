@@ -10,6 +10,7 @@
 //! | [`pd`], [`uar`] | ALLOC and DEALLOC | |
 //! | [`umem`] | CREATE and DESTROY | umem, MTT |
 //! | [`mkey`] | CREATE and DESTROY | memory-key context |
+//! | [`counter`] | ALLOC, QUERY and DEALLOC | |
 //! | [`cq`] | CREATE, QUERY and DESTROY | CQ context |
 //! | [`qp`] | CREATE, QUERY, DESTROY, the state transitions | QP context, address path |
 //!
@@ -37,6 +38,7 @@
 
 pub mod caps;
 pub mod cmd;
+pub mod counter;
 pub mod cq;
 pub(crate) mod field;
 pub(crate) mod layout;

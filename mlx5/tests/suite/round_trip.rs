@@ -6,7 +6,7 @@ use rushmem_mlx5::{
     av::AvSeg,
     be::{Be16, Be32},
     cqe::{Completion, Failure, Reception},
-    prm::{CmdError, CmdStatus, Command, DecodeError, Layout, Response, caps, cq, mkey, pd, qp, uar, umem},
+    prm::{CmdError, CmdStatus, Command, DecodeError, Layout, Response, caps, counter, cq, mkey, pd, qp, uar, umem},
     seg::{DataSeg, InlineHdr, RaddrSeg},
     wqe::{Data, emit_write_inline},
 };
@@ -326,6 +326,9 @@ fn every_field_of_every_command_has_its_own_bits() {
     command::<caps::QueryRoceAddress>();
     command::<pd::AllocPd>();
     command::<pd::DeallocPd>();
+    command::<counter::AllocQCounter>();
+    command::<counter::DeallocQCounter>();
+    command::<counter::QueryQCounter>();
     command::<uar::AllocUar>();
     command::<uar::DeallocUar>();
     command::<umem::CreateUmem>();

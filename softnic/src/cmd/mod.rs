@@ -3,6 +3,7 @@
 //! A handler checks a command completely before it changes anything. A refused command has no effect.
 
 mod caps;
+mod counter;
 mod cq;
 mod memory;
 mod modify;
@@ -35,6 +36,9 @@ fn dispatch(core: &mut Core, context: u32, input: &[u8], output: &mut [u8]) -> C
     match header.opcode {
         CmdOpcode::QUERY_HCA_CAP => call.run(caps::query),
         CmdOpcode::QUERY_ROCE_ADDRESS => call.run(caps::roce_address),
+        CmdOpcode::ALLOC_Q_COUNTER => call.run(counter::alloc),
+        CmdOpcode::QUERY_Q_COUNTER => call.run(counter::query),
+        CmdOpcode::DEALLOC_Q_COUNTER => call.run(counter::dealloc),
         CmdOpcode::ALLOC_PD => call.run(memory::alloc_pd),
         CmdOpcode::DEALLOC_PD => call.run(memory::dealloc_pd),
         CmdOpcode::CREATE_MKEY => call.run(memory::create_mkey),

@@ -4,7 +4,7 @@
 
 use super::caps::{ECE, LOG_MAX_MSG, LOG_MAX_READS};
 use super::qp::own;
-use super::refuse::{Reason, refuse};
+use super::refuse::{Reason, bad_resource, refuse};
 use super::{CmdResult, require};
 use crate::core::Core;
 use crate::link::udp::path_mtu;
@@ -26,9 +26,14 @@ pub(super) fn rst2init(core: &mut Core, context: u32, command: Rst2Init) -> Modi
     let path = &given.primary_address_path;
     let pkey = core.config.pkeys.get(usize::from(path.pkey_index)).copied();
     let pkey = pkey.ok_or(refuse(CmdStatus::BAD_PARAM, Reason::Partition))?;
+    let set = given.counter_set_id;
+    if set != 0 && core.out.counters.0.get(set.into()).is_none() {
+        return Err(bad_resource(Reason::NoCounters));
+    }
     let qp = in_state(core, context, command.qpn, State::Reset)?;
     access(qp, &given, opt_param::RRE | opt_param::RWE | opt_param::RAE | opt_param::Q_KEY);
     qp.attrs.pkey = pkey;
+    qp.context.counter_set_id = set;
     qp.context.primary_address_path.vhca_port_num = path.vhca_port_num;
     qp.context.primary_address_path.pkey_index = path.pkey_index;
     qp.state = State::Init;

@@ -36,8 +36,10 @@ reasons! {
     NoMkey = 0x5f_0013, "no such memory key in this context";
     NoCq = 0x5f_0014, "no such completion queue in this context";
     NoQp = 0x5f_0015, "no such queue pair in this context";
+    NoCounters = 0x5f_0016, "no such counter set";
     PdUsed = 0x5f_0020, "the protection domain still has memory keys or queue pairs";
     CqUsed = 0x5f_0021, "the completion queue still has queue pairs";
+    CountersUsed = 0x5f_0023, "the counter set still has queue pairs";
     Full = 0x5f_0022, "no more objects of this kind";
     NeedsUmem = 0x5f_0030, "queues, doorbell records and memory keys must lie in umems";
     UmemRange = 0x5f_0031, "the object leaves its umem";

@@ -173,7 +173,7 @@ impl Requester {
 
 /// Retransmits or fails at a timeout. Returns whether there is something to send.
 pub(crate) fn timers(core: &mut Core, qpn: u32) -> bool {
-    let Core { qps, now, config, .. } = core;
+    let Core { qps, now, config, out, .. } = core;
     let Some(qp) = qps.get_mut(qpn) else { return false };
     if qp.req.pause.is_some_and(|pause| pause <= *now) {
         qp.req.pause = None;
@@ -183,6 +183,7 @@ pub(crate) fn timers(core: &mut Core, qpn: u32) -> bool {
     if qp.req.pause.is_some() || qp.req.resend.is_none_or(|at| at > *now) {
         return false;
     }
+    out.counters.count(&qp.context, |counts| &mut counts.local_ack_timeout_err);
     let waited = qp.req.progress.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
     if qp.attrs.retry_timeout().is_some_and(|patience| waited >= patience) {
         let vendor = if qp.req.too_long { PACKET_TOO_LONG } else { 0 };
@@ -210,6 +211,10 @@ pub(crate) fn response(core: &mut Core, qpn: u32, packet: &Packet<'_>) {
     }
     let before = qp.req.acked;
     match (packet.bth.op, packet.ext) {
+        (Op::Ack, Ext::Aeth(aeth)) if aeth.syndrome == AethSyndrome::Nak(Nak::Sequence) => {
+            out.counters.count(&qp.context, |counts| &mut counts.packet_seq_err);
+            acknowledged(qp, psn, aeth, *now, config.window);
+        }
         (Op::Ack, Ext::Aeth(aeth)) => acknowledged(qp, psn, aeth, *now, config.window),
         (Op::AtomicAck, Ext::AtomicAck(_, old)) => {
             take_response_data(qp, mkeys, dma, psn, ResponseData::Atomic(old), *now, config.window);

@@ -91,6 +91,7 @@ pub(crate) fn request(core: &mut Core, qpn: u32, packet: &Packet<'_>) {
     let ahead = packet.bth.psn.since(qp.recv_psn);
     if ahead > 0 {
         out.stats.out_of_order += 1;
+        out.counters.count(&qp.context, |counts| &mut counts.out_of_sequence);
         if !std::mem::replace(&mut qp.resp.gap, true) {
             qp.push_response(Response::Ack { psn: qp.recv_psn, syndrome: AethSyndrome::Nak(Nak::Sequence) });
         }
@@ -98,6 +99,7 @@ pub(crate) fn request(core: &mut Core, qpn: u32, packet: &Packet<'_>) {
     }
     if ahead < 0 {
         out.stats.duplicates += 1;
+        out.counters.count(&qp.context, |counts| &mut counts.duplicate_request);
         if !is_fetch(packet.bth.op) || has_response_room(qp) {
             answer_duplicate(qp, mkeys, out, packet);
         }

@@ -1,8 +1,9 @@
 //! The command interface: states, numbers, limits and use counts.
 
-use crate::script::{Pe, Setup, call, loopback_nic, pair, wire_nic};
+use crate::script::{Pe, Setup, call, loopback_nic, pair, pattern, wire_nic};
 use rushmem_mlx5::Wqe;
 use rushmem_mlx5::prm::caps::{AtomicCaps, CapType, HcaCap, QueryHcaCap, QueryRoceAddress, RoceVersion};
+use rushmem_mlx5::prm::counter::{AllocQCounter, DeallocQCounter, QueryQCounter};
 use rushmem_mlx5::prm::cq::DestroyCq;
 use rushmem_mlx5::prm::mkey::{AccessMode, CreateMkey, DestroyMkey, MkeyContext};
 use rushmem_mlx5::prm::pd::{AllocPd, DeallocPd};
@@ -12,7 +13,7 @@ use rushmem_mlx5::prm::qp::{
 };
 use rushmem_mlx5::prm::{CmdError, CmdOpcode, CmdStatus};
 use rushmem_mlx5::wqe::Inline;
-use rushmem_softnic::{Config, Error, HostBuffer, Numbers, reason};
+use rushmem_softnic::{Config, Error, Faults, HostBuffer, Numbers, reason};
 use std::sync::Arc;
 
 fn status<T: std::fmt::Debug>(result: Result<T, CmdError>) -> CmdStatus {
@@ -158,6 +159,34 @@ fn optional_fields_count_only_with_their_bit() {
     call(&a.context, &Rts2Rts { opt_param_mask, ..change }).unwrap();
     let now = a.query();
     assert!(!now.rwe && now.rre && now.retry_count == 3);
+}
+
+#[test]
+fn a_counter_set_counts_the_losses_of_its_qps() {
+    let faults = Faults { drop: 0.2, ..Faults::default() };
+    let (x, y) = (wire_nic(Config { faults, ..Config::default() }), wire_nic(Config::default()));
+    let (mut a, b) = (Pe::new(&x, Setup::default()), Pe::new(&y, Setup::default()));
+    let driver = y.open();
+    let set = call(&driver, &AllocQCounter::default()).unwrap().counter_set_id;
+    let query = QueryQCounter { counter_set_id: set, ..QueryQCounter::default() };
+    let count = |context| call(context, &query).map(|counts| counts.out_of_sequence);
+    let init = |counter_set_id| {
+        let context = QpContext { counter_set_id, rwe: true, ..QpContext::default() };
+        Rst2Init { qpn: b.qpn, context, ..Rst2Init::default() }
+    };
+    assert_eq!(status(call(&b.context, &init(set + 1))), CmdStatus::BAD_RES);
+    assert_eq!((count(&driver), status(count(&b.context))), (Ok(0), CmdStatus::BAD_RES));
+    // The user's QP takes the driver's set, as those of verbs do in Linux.
+    a.connect(&b);
+    call(&b.context, &init(set)).unwrap();
+    call(&b.context, &b.init2rtr(&a)).unwrap();
+    a.fill(0, &pattern(100_000, 1));
+    a.run(&Wqe::Write { raddr: 0, rkey: b.key, laddr: 0, lkey: a.key, len: 100_000 });
+    assert!(count(&driver).unwrap() > 0 && y.stats().out_of_order > 0);
+    let dealloc = DeallocQCounter { counter_set_id: set, ..DeallocQCounter::default() };
+    assert_eq!(status(call(&driver, &dealloc)), CmdStatus::RES_BUSY);
+    call(&b.context, &DestroyQp { qpn: b.qpn, ..DestroyQp::default() }).unwrap();
+    call(&driver, &dealloc).unwrap();
 }
 
 #[test]

@@ -6,7 +6,8 @@ use crate::fault::Fault;
 use crate::registry::Registry;
 use crate::scheduling;
 use crate::settings::{LinkLayer, Settings};
-use rushmem_softnic::{Config, Ip, Nic};
+use rushmem_mlx5::prm::counter::{AllocQCounter, AllocQCounterOut, QueryQCounter, QueryQCounterOut};
+use rushmem_softnic::{Config, Context, Ip, Nic};
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -39,6 +40,10 @@ struct Slot {
 
 /// A running adapter, and the receivers of its events.
 pub(crate) struct Adapter {
+    /// The driver's own context at the adapter. It owns the counter set of the port.
+    driver: Context,
+    /// Number of the counter set that the queue pairs of verbs name, as in Linux.
+    pub(crate) counter_set: u8,
     pub(crate) nic: Nic,
     pub(crate) registry: Arc<Registry>,
 }
@@ -63,9 +68,22 @@ impl Drop for Lease {
         let mut slot = self.device.slot();
         self.adapter = None;
         slot.users -= 1;
-        if slot.users == 0 {
-            slot.running = None;
+        if slot.users == 0
+            && let Some(adapter) = slot.running.take()
+        {
+            let counts = adapter.counts();
+            tracing::info!(device = self.device.name(), ?counts, "counters of port 1");
         }
+    }
+}
+
+impl Adapter {
+    /// Returns the counters of the port, which Linux shows in `hw_counters`.
+    fn counts(&self) -> QueryQCounterOut {
+        let command = QueryQCounter { counter_set_id: self.counter_set, ..QueryQCounter::default() };
+        let mut answer = [0; QueryQCounterOut::LEN];
+        self.driver.command(&command.encode(), &mut answer);
+        QueryQCounterOut::decode(&answer).unwrap_or_default()
     }
 }
 
@@ -117,7 +135,11 @@ impl Device {
         let registry = Arc::new(Registry::default());
         let listener = Arc::clone(&registry);
         nic.on_event(move |event| listener.event(event));
-        Ok(Adapter { nic, registry })
+        let driver = nic.open();
+        let mut answer = [0; AllocQCounterOut::LEN];
+        driver.command(&AllocQCounter::default().encode(), &mut answer);
+        let counter_set = AllocQCounterOut::decode(&answer).map_err(Errno::from)?.counter_set_id;
+        Ok(Adapter { driver, counter_set, nic, registry })
     }
 
     fn config(&self, ip: Ip) -> Config {

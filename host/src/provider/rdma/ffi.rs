@@ -6,7 +6,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use rdma_sys::{ibv_ah, ibv_context, ibv_device, ibv_gid_entry, ibv_pd};
+use rdma_sys::{ibv_ah, ibv_context, ibv_device, ibv_gid_entry, ibv_pd, ibv_qp};
 
 /// [`ContextAttr::flags`]: the context may issue DevX commands.
 pub(super) const CONTEXT_DEVX: u32 = 1;
@@ -171,6 +171,13 @@ unsafe extern "C" {
     ) -> c_int;
     pub(super) fn mlx5dv_devx_obj_query(
         object: *mut DevxObj,
+        input: *const c_void,
+        in_len: usize,
+        output: *mut c_void,
+        out_len: usize,
+    ) -> c_int;
+    pub(super) fn mlx5dv_devx_qp_query(
+        qp: *mut ibv_qp,
         input: *const c_void,
         in_len: usize,
         output: *mut c_void,

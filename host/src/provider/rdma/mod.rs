@@ -4,6 +4,7 @@
 //! PRM commands go through DevX, a part of libmlx5 that `ffi` declares.
 
 mod context;
+mod counters;
 mod doorbell;
 mod ffi;
 mod memory;
@@ -149,6 +150,8 @@ fn check_atomics(context: &Context) -> Result<(), RdmaError> {
 
 /// A device that one PE has opened. Its fields drop in order: the objects of the device before the device.
 pub(crate) struct Rdma {
+    /// Counter set of the port.
+    counter_set: u8,
     doorbells: Doorbells,
     paths: Paths,
     pd: Arc<RdmaPd>,
@@ -161,10 +164,12 @@ impl Rdma {
         let (context, _) = open(&Devices::find(), &candidate.nic)?;
         // Only the range of UDP ports is needed. A device without RoCE may lack this page.
         let roce: RoceCap = capabilities(&context).unwrap_or_default();
+        let pd = RdmaPd::new(&context)?;
         Ok(Self {
+            counter_set: counters::counter_set(&context, &pd, candidate.port.address.number),
             doorbells: Doorbells::new(&context, config.doorbell),
             paths: Paths::new(candidate.port.clone(), config.traffic_class, config.service_level, &roce),
-            pd: RdmaPd::new(&context)?,
+            pd,
             context,
         })
     }
@@ -185,6 +190,10 @@ impl Provider for Rdma {
 
     fn port(&self) -> PortAddress {
         self.paths.port.address
+    }
+
+    fn counter_set(&self) -> u8 {
+        self.counter_set
     }
 
     fn gbps(&self) -> Option<u32> {

@@ -144,6 +144,7 @@ impl Step<'_> {
         context.primary_address_path.vhca_port_num = self.attributes.port_num;
         context.primary_address_path.pkey_index = self.attributes.pkey_index;
         context.q_key = self.attributes.qkey;
+        context.counter_set_id = self.opened.session()?.adapter.counter_set;
         self.opened.execute(&Rst2Init { qpn: self.qpn, context, ..Rst2Init::default() }).map(drop)
     }
 

@@ -6,6 +6,7 @@ use super::{core_in, core_out};
 use crate::abi::{self, driver_data, qp_flag, qp_state, qp_type};
 use crate::attrs::Call;
 use crate::errno::Errno;
+use crate::fault::Fault;
 use crate::memory;
 use crate::open_device::OpenDevice;
 use crate::registry::Waiter;
@@ -43,6 +44,9 @@ pub(crate) fn create(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> 
     const CAP_OUT: u16 = 13;
     const NUMBER_OUT: u16 = 14;
 
+    if opened.device.has(Fault::VerbsQp) {
+        return Err(Errno::ENOMEM);
+    }
     let service = match call.input::<u64>(TYPE)? {
         qp_type::RC => ServiceType::RC,
         qp_type::UC => ServiceType::UC,

@@ -1,0 +1,45 @@
+//! ALLOC_Q_COUNTER, QUERY_Q_COUNTER, DEALLOC_Q_COUNTER.
+
+use super::CmdResult;
+use super::refuse::{Reason, bad_resource, refuse};
+use crate::core::Core;
+use crate::counter::CounterSet;
+use rushmem_mlx5::prm::CmdStatus;
+use rushmem_mlx5::prm::counter::{
+    AllocQCounter, AllocQCounterOut, DeallocQCounter, DeallocQCounterOut, QueryQCounter, QueryQCounterOut,
+};
+
+pub(super) fn alloc(core: &mut Core, context: u32, _: AllocQCounter) -> CmdResult<AllocQCounterOut> {
+    let set = CounterSet { owner: context, ..CounterSet::default() };
+    let number = core.out.counters.0.insert(set).ok_or(refuse(CmdStatus::NO_RES, Reason::Full))?;
+    Ok(AllocQCounterOut { counter_set_id: number as u8 })
+}
+
+pub(super) fn query(core: &mut Core, context: u32, command: QueryQCounter) -> CmdResult<QueryQCounterOut> {
+    let set = own(core, context, command.counter_set_id)?;
+    let counts = set.counts;
+    if command.clear {
+        set.counts = QueryQCounterOut::default();
+    }
+    Ok(counts)
+}
+
+pub(super) fn dealloc(
+    core: &mut Core,
+    context: u32,
+    command: DeallocQCounter,
+) -> CmdResult<DeallocQCounterOut> {
+    own(core, context, command.counter_set_id)?;
+    let number = command.counter_set_id;
+    if core.qps.iter().any(|(_, qp)| qp.context.counter_set_id == number) {
+        return Err(refuse(CmdStatus::RES_BUSY, Reason::CountersUsed));
+    }
+    core.out.counters.0.remove(number.into());
+    Ok(DeallocQCounterOut {})
+}
+
+/// Returns a counter set of this context.
+fn own(core: &mut Core, context: u32, number: u8) -> CmdResult<&mut CounterSet> {
+    let set = core.out.counters.0.get_mut(number.into()).filter(|set| set.owner == context);
+    set.ok_or(bad_resource(Reason::NoCounters))
+}

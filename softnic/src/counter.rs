@@ -1,0 +1,32 @@
+//! Counter sets: counts of loss and reordering, for all queue pairs that name the set.
+
+use crate::table::Table;
+use rushmem_mlx5::prm::counter::QueryQCounterOut;
+use rushmem_mlx5::prm::qp::QpContext;
+
+/// Most counter sets: their numbers have eight bits, and 0 is none.
+const LIMIT: usize = 255;
+
+/// A counter set.
+#[derive(Default)]
+pub(crate) struct CounterSet {
+    pub(crate) owner: u32,
+    pub(crate) counts: QueryQCounterOut,
+}
+
+/// All counter sets of an adapter.
+pub(crate) struct CounterSets(pub(crate) Table<CounterSet>);
+
+impl CounterSets {
+    pub(crate) fn new() -> Self {
+        Self(Table::new(1, LIMIT))
+    }
+
+    /// Counts an event of a QP in the counter set that the QP's context names. Set 0 is none.
+    pub(crate) fn count(&mut self, qp: &QpContext, counter: fn(&mut QueryQCounterOut) -> &mut u32) {
+        if let Some(set) = self.0.get_mut(qp.counter_set_id.into()) {
+            let count = counter(&mut set.counts);
+            *count = count.wrapping_add(1);
+        }
+    }
+}
