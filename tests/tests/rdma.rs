@@ -201,6 +201,17 @@ fn a_missing_gid_or_partition_is_a_clear_error() {
 }
 
 #[test]
+fn ports_of_two_infiniband_subnets_are_a_clear_error() {
+    let test = "ports_of_two_infiniband_subnets_are_a_clear_error";
+    let Some(mut device) = SoftnicDevice::new(test, &["--link", "ib"]) else { return };
+    let script =
+        "if [ $RUSHMEM_PE = 0 ]; then export RUSHMEM_UVERBS_FAULT=other-subnet; fi; exec env $1 \"$0\" ring";
+    device.command.env("RUSHMEM_PEER_PATH", "nic").args(["run", "-n", "2", "sh", "-c", script, PE]);
+    let output = device.command.arg("RUSHMEM_NIC=mlx5_0").output().unwrap();
+    failed(&output, &["its subnet prefix is fe", "this port's is fe", "one subnet in RUSHMEM_NIC"]);
+}
+
+#[test]
 fn threads_of_a_process_open_the_device_each() {
     let Some(mut device) = SoftnicDevice::new("threads_of_a_process_open_the_device_each", &[]) else {
         return;

@@ -239,6 +239,14 @@ impl Device {
         }
     }
 
+    /// Returns the GID of an InfiniBand port.
+    fn port_gid(&self) -> [u8; 16] {
+        let second_byte = if self.has(Fault::OtherSubnet) { 0xc0 } else { 0x80 };
+        let mut gid = port_gid(self.guid());
+        gid[1] = second_byte;
+        gid
+    }
+
     /// Returns the table of GIDs: index, GID and type of each entry.
     pub(crate) fn gids(&self, nic: &Nic) -> Vec<abi::GidEntry> {
         let entry = |(gid_index, (gid, gid_type))| abi::GidEntry {
@@ -252,7 +260,7 @@ impl Device {
         let (local, mapped) = (link_local(ip), nic.gid());
         let table = match self.settings.link {
             _ if self.has(Fault::NoGid) => vec![],
-            LinkLayer::InfiniBand => vec![(port_gid(self.guid()), gid_type::IB)],
+            LinkLayer::InfiniBand => vec![(self.port_gid(), gid_type::IB)],
             LinkLayer::Ethernet if self.has(Fault::GidV1Only) => {
                 vec![(local, gid_type::ROCE_V1), (mapped, gid_type::ROCE_V1)]
             }

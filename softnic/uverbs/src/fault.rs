@@ -46,6 +46,7 @@ faults! {
     PortDown = "port-down", "The port reports that it is down, and carries no traffic.";
     NoGid = "no-gid", "The table of GIDs is empty.";
     GidV1Only = "gid-v1-only", "The table of GIDs has RoCEv1 entries only, which this device cannot use.";
+    OtherSubnet = "other-subnet", "The port of an InfiniBand device is in another subnet, with prefix fec0::/64.";
     NoAtomics = "atomics=none", "The device reports no atomics, and queue pairs do not grant them.";
     NoSelfLoop = "no-self-loop", "A queue pair cannot connect to itself: INIT2RTR_QP is refused.";
     NoLoopback = "no-loopback", "Queue pairs of one device cannot connect to each other: INIT2RTR_QP is refused.";

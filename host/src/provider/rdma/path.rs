@@ -61,6 +61,15 @@ impl Paths {
             );
             return Err(no_path(why));
         }
+        if own.link == LinkLayer::InfiniBand && own.gid[..8] != peer.gid[..8] {
+            let why = format!(
+                "its subnet prefix is {}, and this port's is {}: a path between subnets needs the LID of a router, which \
+                 Rushmem does not ask for; choose ports of one subnet in RUSHMEM_NIC",
+                prefix(peer.gid),
+                prefix(own.gid)
+            );
+            return Err(no_path(why));
+        }
         let path = match own.link {
             LinkLayer::InfiniBand => self.infiniband(peer),
             LinkLayer::Ethernet => self.ethernet(peer, self.mac(pd, peer).map_err(no_path)?),
@@ -77,7 +86,7 @@ impl Paths {
             pkey_index: self.port.pkey_index,
             ..Default::default()
         };
-        if own.gid[..8] == peer.gid[..8] && !self.port.grh_required {
+        if !self.port.grh_required {
             return local;
         }
         AddressPath {
@@ -160,6 +169,13 @@ impl Paths {
     }
 }
 
+/// Returns the subnet prefix of a GID for messages.
+fn prefix(gid: [u8; 16]) -> String {
+    let mut prefix = gid;
+    prefix[8..].fill(0);
+    format!("{}/64", Ipv6Addr::from(prefix))
+}
+
 /// Returns whether `own` and `peer` are in the network of one of this machine's interfaces.
 fn on_link(own: Ipv6Addr, peer: Ipv6Addr) -> bool {
     let both = |&(address, mask)| same_network(own, address, mask) && same_network(own, peer, mask);
@@ -236,11 +252,10 @@ mod tests {
         let local = paths.infiniband(&port(LinkLayer::InfiniBand, "fe80::2"));
         assert_eq!((local.rlid, local.sl, local.grh, local.vhca_port_num), (9, 5, false, 1));
         assert_eq!(local.pkey_index, 4);
-        let global = paths.infiniband(&port(LinkLayer::InfiniBand, "fec0::2"));
+        paths.port.grh_required = true;
+        let global = paths.infiniband(&port(LinkLayer::InfiniBand, "fe80::2"));
         assert_eq!((global.rlid, global.grh, global.src_addr_index, global.rgid_rip[0]), (9, true, 3, 0xfe));
         assert!(global.hop_limit > 1);
-        paths.port.grh_required = true;
-        assert!(paths.infiniband(&port(LinkLayer::InfiniBand, "fe80::2")).grh);
     }
 
     #[test]
