@@ -98,8 +98,14 @@ impl Nics {
     pub(crate) fn prepare(config: &Config, gpus: &[u32], on_node: u32) -> Result<Self> {
         let decision = decide(config)?;
         let Some(hardware) = decision.hardware else {
+            let reason = &decision.reason;
             if decision.is_device_unused {
-                tracing::warn!("traffic goes through the software ConnectX: {}", decision.reason);
+                tracing::warn!("traffic goes through the software ConnectX: {reason}");
+            } else if config.nic == Nic::Auto && is_first_of_nodes(config) {
+                tracing::warn!(
+                    "traffic between nodes goes through the software ConnectX, which is slow: {reason}; run `rushmem doctor` \
+                     on each node, or accept it with RUSHMEM_NIC=soft"
+                );
             } else {
                 tracing::info!("traffic goes through the software ConnectX: {}", decision.reason);
             }
@@ -155,6 +161,11 @@ impl Nics {
             Self::Hardware(_) => hardware::heap(wanted, gpu),
         }
     }
+}
+
+/// Returns whether this process has PE 0 of a job on several nodes.
+fn is_first_of_nodes(config: &Config) -> bool {
+    config.pe == Some(0) && config.n_pes.is_some_and(|n_pes| n_pes.get() > config.pes_on_node())
 }
 
 /// Returns the configuration of the software ConnectX.

@@ -6,7 +6,10 @@ use rushmem_mlx5::{
     av::AvSeg,
     be::{Be16, Be32},
     cqe::{Completion, Failure, Reception},
-    prm::{CmdError, CmdStatus, Command, DecodeError, Layout, Response, caps, counter, cq, mkey, pd, qp, uar, umem},
+    prm::{
+        CmdError, CmdStatus, Command, DecodeError, Layout, Response, caps, counter, cq, mkey, pd, qp, uar,
+        umem,
+    },
     seg::{DataSeg, InlineHdr, RaddrSeg},
     wqe::{Data, emit_write_inline},
 };

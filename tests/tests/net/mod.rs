@@ -142,6 +142,8 @@ fn two_hosts_talk_rocev2() {
     }
     lines.sort();
     assert_eq!(lines, ring_lines(4));
+    let told: String = outputs.iter().map(all).collect();
+    assert_eq!(told.matches("traffic between nodes goes through the software ConnectX").count(), 1, "{told}");
 
     let count = |filter| packets(&file, filter).len();
     let rdma = count("infiniband && udp.dstport == 4791");
