@@ -163,6 +163,9 @@ pub struct Faults {
     /// requests, completions and WRITEs with strong ordering wait for them. A QP with `dp_ordering_force` is exempt.
     /// Other QPs report in QUERY_QP that they are unordered (`dp_ordering_0`).
     pub unordered: f64,
+    /// Unordered QPs that QUERY_QP reports as ordered: an error of firmware. Tests show with it that drivers depend on
+    /// the report.
+    pub hidden_order: f64,
     /// WRITEs to another protection domain that land up to `late_time` after their acknowledgement. Every later access of
     /// this adapter to that memory lands them first, except a WRITE through a key with relaxed ordering.
     pub posted: f64,
@@ -199,6 +202,7 @@ impl Default for Faults {
             split: 0.0,
             late: 0.0,
             unordered: 0.0,
+            hidden_order: 0.0,
             posted: 0.0,
             late_time: Duration::from_micros(100),
             loose_atomic: 0.0,
@@ -269,6 +273,7 @@ impl Config {
             ("faults.split", faults.split),
             ("faults.late", faults.late),
             ("faults.unordered", faults.unordered),
+            ("faults.hidden_order", faults.hidden_order),
             ("faults.posted", faults.posted),
             ("faults.loose_atomic", faults.loose_atomic),
         ];

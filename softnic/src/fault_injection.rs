@@ -33,6 +33,11 @@ impl Output {
         self.draw_delay(self.faults.unordered, self.faults.late_time)
     }
 
+    /// Returns whether QUERY_QP is to hide that a QP is unordered.
+    pub(crate) fn draw_hidden_order(&mut self) -> bool {
+        self.rng.chance(self.faults.hidden_order)
+    }
+
     /// Returns the time at which a WRITE lands, if that is to follow its acknowledgement.
     pub(crate) fn draw_posted(&mut self) -> Option<Instant> {
         self.draw_delay(self.faults.posted, self.faults.late_time)

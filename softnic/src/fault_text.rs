@@ -16,7 +16,8 @@ pub struct FaultError {
 }
 
 const NAMES: &str = "use words name=value with a name of seed, drop, duplicate, reorder, corrupt, delay, delay_us, black_hole, \
-                     completion_delay, completion_delay_us, skip_qp, stall, stall_us, split, late, unordered, posted, late_us, loose_atomic";
+                     completion_delay, completion_delay_us, skip_qp, stall, stall_us, split, late, unordered, hidden_order, posted, \
+                     late_us, loose_atomic";
 
 /// Words `name=value`, separated by blanks or commas; those not named keep their default. Probabilities are 0 to 1,
 /// times are microseconds, `black_hole` may be given several times.
@@ -59,6 +60,7 @@ impl FromStr for Faults {
                 "split" => faults.split = probability()?,
                 "late" => faults.late = probability()?,
                 "unordered" => faults.unordered = probability()?,
+                "hidden_order" => faults.hidden_order = probability()?,
                 "posted" => faults.posted = probability()?,
                 "late_us" => faults.late_time = micros()?,
                 "loose_atomic" => faults.loose_atomic = probability()?,
@@ -77,7 +79,7 @@ mod tests {
     fn every_fault_has_a_name() {
         let text = "seed=9 drop=0.1 duplicate=0.2 reorder=0.3 corrupt=0.4 delay=0.5 delay_us=6 black_hole=10.0.0.7 \
                     completion_delay=0.8 completion_delay_us=9 skip_qp=1 stall=0.11 stall_us=12 split=0.13 \
-                    late=0.14 late_us=15 loose_atomic=0.16 unordered=0.17 posted=0.18";
+                    late=0.14 late_us=15 loose_atomic=0.16 unordered=0.17 hidden_order=0.19 posted=0.18";
         let expected = Faults {
             seed: 9,
             drop: 0.1,
@@ -95,6 +97,7 @@ mod tests {
             split: 0.13,
             late: 0.14,
             unordered: 0.17,
+            hidden_order: 0.19,
             posted: 0.18,
             late_time: Duration::from_micros(15),
             loose_atomic: 0.16,

@@ -7,8 +7,8 @@ use crate::nic::{gid_of, mac_of};
 use crate::roce;
 use rushmem_mlx5::prm::CmdStatus;
 use rushmem_mlx5::prm::caps::{
-    AtomicCaps, CapPage, CapType, HcaCap, PortType, QueryHcaCap, QueryHcaCapOut, QueryRoceAddress,
-    QueryRoceAddressOut, RoceAddr, RoceCap, RoceVersion,
+    AtomicCaps, CapPage, CapType, GeneralCap2, HcaCap, PortType, QueryHcaCap, QueryHcaCapOut,
+    QueryRoceAddress, QueryRoceAddressOut, RoceAddr, RoceCap, RoceVersion,
 };
 
 /// log2 of the most blocks in a send queue: the field in the QP context has four bits.
@@ -26,6 +26,7 @@ pub(super) fn query(_: &mut Core, _: u32, command: QueryHcaCap) -> CmdResult<Que
     // Current and maximum capabilities are equal, because nothing can be switched.
     let page = match command.cap_type {
         CapType::GENERAL => CapPage::new(general()),
+        CapType::GENERAL_2 => CapPage::new(GeneralCap2 { dp_ordering_force: true, ..GeneralCap2::default() }),
         CapType::ATOMIC => CapPage::new(atomic()),
         CapType::ROCE => CapPage::new(roce_cap()),
         _ => return Err(refuse(CmdStatus::BAD_PARAM, Reason::CapPage)),
@@ -35,6 +36,7 @@ pub(super) fn query(_: &mut Core, _: u32, command: QueryHcaCap) -> CmdResult<Que
 
 fn general() -> HcaCap {
     HcaCap {
+        hca_cap_2: true,
         vhca_id: 1,
         qp_data_in_order: true,
         log_max_qp_sz: LOG_MAX_QP_SIZE,
@@ -51,6 +53,7 @@ fn general() -> HcaCap {
         port_type: PortType::ETHERNET,
         num_ports: 1,
         log_max_msg: LOG_MAX_MSG,
+        dp_ordering_ooo_rw_rc: true,
         cqe_version: 1,
         roce: true,
         atomic: true,

@@ -51,6 +51,7 @@ pub(super) fn init2rtr(core: &mut Core, context: u32, command: Init2Rtr) -> Modi
     let (mtu_limit, address) = (core.config.mtu, core.address);
     let has_fabric = core.fabric.is_some();
     let by_itself = core.config.faults.unordered > 0.0;
+    let hidden = core.out.draw_hidden_order();
     let qp = in_state(core, context, command.qpn, State::Init)?;
     let given = command.context;
     if qp.service == Service::Ud {
@@ -97,7 +98,7 @@ pub(super) fn init2rtr(core: &mut Core, context: u32, command: Init2Rtr) -> Modi
         remote_qpn: given.remote_qpn,
         log_rra_max: given.log_rra_max,
         min_rnr_nak: given.min_rnr_nak,
-        dp_ordering_0: qp.attrs.unordered,
+        dp_ordering_0: qp.attrs.unordered && !hidden,
         dp_ordering_force: given.dp_ordering_force,
         primary_address_path: AddressPath {
             vhca_port_num: old.primary_address_path.vhca_port_num,

@@ -109,6 +109,15 @@ fn unordered_writes_respect_order() {
 }
 
 #[test]
+fn firmware_may_hide_the_order() {
+    for hidden_order in [0.0, 1.0] {
+        let nics = adapters(false, &Faults { hidden_order, ..unordered() });
+        let (a, _) = pair(&nics[0], &nics[0], Setup::default());
+        assert_eq!(a.query().dp_ordering_0, hidden_order == 0.0);
+    }
+}
+
+#[test]
 fn reads_see_earlier_unordered_writes() {
     for wire in [false, true] {
         let nics = adapters(wire, &unordered());

@@ -67,6 +67,8 @@ layout! {
         num_ports: u8 = 0x1b8, 8;
         /// log2 of the longest message.
         log_max_msg: u8 = 0x1c3, 5;
+        /// Connections may place the data of READs and WRITEs out of order.
+        dp_ordering_ooo_rw_rc: bool = 0x1ca, 1;
         /// 1: completions carry the user index.
         cqe_version: u8 = 0x1fc, 4;
         /// A 16-byte address vector suffices for DC.
@@ -143,6 +145,8 @@ impl HcaCap {
 layout! {
     /// General capabilities, second page.
     pub struct GeneralCap2[256] {
+        /// A QP context may force its order of data.
+        dp_ordering_force: bool = 0x088, 1;
         /// Send queues work without a doorbell record.
         send_dbr_mode_no_dbr_ext: bool = 0x2e1, 1;
     }
