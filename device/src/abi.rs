@@ -12,7 +12,7 @@ use core::mem::{offset_of, size_of};
 pub const MAGIC: u32 = u32::from_be_bytes(*b"RUSH");
 
 /// The version of the layout's meaning. It counts incompatible changes that the layout hash cannot see.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 
 /// A hash of the sizes and offsets below. Host and kernel agree on it if they were built from one layout.
 pub const LAYOUT: u64 = layout_hash();
@@ -158,6 +158,9 @@ pub mod ctx_flags {
     /// Processor atomics on mapped heaps are atomic with each other. [`P2P_ATOMICS`] may be set for words that no NIC
     /// peer updates.
     pub const NODE_ATOMICS: u32 = 32;
+    /// An ACK does not prove that every observer sees the data, since NICs or processors reach one heap in several ways.
+    /// PCIe does not order their accesses. So `quiet` posts a READ to each peer.
+    pub const EARLY_ACKS: u32 = 64;
 }
 
 /// The table of segments for the launches of some time: `count` [`SegmentDesc`]s follow it. A table never changes; the
@@ -262,7 +265,7 @@ pub struct Connection {
     pub uar: DevAddr,
     /// QP number.
     pub qpn: u32,
-    /// Equal to [`QpDesc::flags`].
+    /// [`QpDesc::flags`], and [`qp_flags::UNORDERED`] if it applies.
     pub flags: u32,
     /// Completion queue: entries of 64 bytes.
     pub cq: DevAddr,
@@ -333,6 +336,9 @@ pub mod qp_flags {
     pub const LATE_RECORD: u32 = 4;
     /// Send queue and doorbell record lie in this GPU's memory: the NIC sees there what the whole GPU sees.
     pub const ON_GPU: u32 = 8;
+    /// WRITEs may land out of order, as with adaptive routing. `fence` posts a strong fence. Only a
+    /// [`Connection`](super::Connection) has this flag, since firmware chooses the order when a QP connects.
+    pub const UNORDERED: u32 = 16;
 }
 
 /// The words of a QP that kernels update.
@@ -361,6 +367,8 @@ pub struct QpState {
     pub owner: CacheLine,
     /// The end of a posting that a [`Batch`](crate::Batch) has not announced; 0 if there is none.
     pub batch_end: CacheLine,
+    /// A strong fence or a read-back follows all blocks before this index. See `delivery.rs`.
+    pub fenced: CacheLine,
 }
 
 /// A word with a 128-byte cache line of its own.
@@ -391,6 +399,8 @@ pub struct DeviceState {
     pub grid_arrived: CacheLine,
     /// Grid barriers completed.
     pub grid_generation: CacheLine,
+    /// 1 once a QP is connected that is [`UNORDERED`](qp_flags::UNORDERED).
+    pub unordered: CacheLine,
 }
 
 /// A PE's entry of a team that it is a member of, with the words that kernels update.
@@ -669,6 +679,7 @@ const fn layout_hash() -> u64 {
         offset_of!(QpState, poller),
         offset_of!(QpState, owner),
         offset_of!(QpState, batch_end),
+        offset_of!(QpState, fenced),
         FIRST_BLOCK as usize,
         offset_of!(ControlPage, requested),
         offset_of!(ControlPage, exit),
@@ -676,6 +687,7 @@ const fn layout_hash() -> u64 {
         offset_of!(DeviceState, deadline_ns),
         offset_of!(DeviceState, pe),
         offset_of!(DeviceState, records),
+        offset_of!(DeviceState, unordered),
         size_of::<TeamDesc>(),
         offset_of!(TeamDesc, stride),
         offset_of!(TeamDesc, pes),

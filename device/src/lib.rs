@@ -70,6 +70,7 @@ mod wait_until;
 
 mod shadow;
 
+mod delivery;
 mod order;
 
 pub mod amo;

@@ -2,9 +2,9 @@
 //!
 //! | call | through a NIC | through mapped memory |
 //! |---|---|---|
-//! | `fence` | nothing while one QP serves a peer, since it delivers in order; with several QPs, a wait for all of them | a fence at system scope |
-//! | `quiet` | a wait until the CQ has passed all postings | the same fence |
-//! | `flush` | the same as `quiet`: a reliable connection acknowledges received data, so the source is free no earlier | nothing: the call has read the source |
+//! | `fence` | nothing while one QP serves a peer and delivers in order, a strong fence if it does not; with several QPs, a wait for all of them | a fence at system scope |
+//! | `quiet` | a wait until the CQ has passed all postings; a read-back before it, if an ACK does not suffice | the same fence |
+//! | `flush` | the same wait without a read-back: a reliable connection acknowledges received data, so the source is free no earlier | nothing: the call has read the source |
 //!
 //! `fence_pe`, `quiet_pe`, `quiet_pes` and `flush_pe` do the same for the PEs that they name. All of them cover earlier
 //! postings through this context by any thread. "Earlier" is the program's own order: a barrier of the block between a
@@ -12,7 +12,7 @@
 //!
 //! A mapped heap is also accessed through the NIC if atomics must use the NIC, as in jobs of several nodes. Stores before
 //! such an atomic arrive before it, since a fence precedes every doorbell. Stores after it could overtake it, so `fence`
-//! waits for the QPs to those PEs.
+//! waits for the QPs to those PEs. `delivery.rs` explains strong fences and read-backs.
 
 use core::panic::Location;
 
@@ -91,7 +91,7 @@ impl<S: Sharing> Ctx<'_, S> {
     #[inline(always)]
     #[track_caller]
     pub(crate) fn complete_postings<G: Group>(&self, group: G) -> Result {
-        flush_slow::<G, S>(group, CtxRef::of(self))
+        quiet_slow::<G, S>(group, CtxRef::of(self))
     }
 
     /// Orders delivery like [`Ctx::fence`], for a group: earlier operations of all its threads before later ones of
@@ -117,11 +117,17 @@ impl<S: Sharing> Ctx<'_, S> {
     #[track_caller]
     pub fn fence_pe(&self, pe: u32) -> Result {
         self.check_pe(pe)?;
-        if !self.p2p_all() && (self.parts_ref().n_sets > 1 || self.peer_addr::<u8>(pe, 0).is_some()) {
+        let ordered = if self.p2p_all() {
+            Ok(())
+        } else if self.parts_ref().n_sets > 1 || self.peer_addr::<u8>(pe, 0).is_some() {
             return self.quiet_pe(pe);
-        }
+        } else if self.has_unordered() {
+            fence_pe_slow::<S>(CtxRef::of(self), pe)
+        } else {
+            Ok(())
+        };
         Sys::fence();
-        Ok(())
+        ordered
     }
 
     /// Completes operations like [`Ctx::quiet`], to one PE only, for one thread.
@@ -135,7 +141,7 @@ impl<S: Sharing> Ctx<'_, S> {
     pub fn quiet_pe(&self, pe: u32) -> Result {
         self.check_pe(pe)?;
         Sys::fence();
-        self.flush_queues_to(pe)
+        if self.p2p_all() { Ok(()) } else { quiet_pe_slow::<S>(CtxRef::of(self), pe) }
     }
 
     /// Completes operations like [`Ctx::quiet`], to the PEs in `pes` only. The threads of the group share the PEs.
@@ -180,7 +186,7 @@ impl<S: Sharing> Ctx<'_, S> {
     #[track_caller]
     pub fn flush_pe(&self, pe: u32) -> Result {
         self.check_pe(pe)?;
-        self.flush_queues_to(pe)
+        if self.p2p_all() { Ok(()) } else { flush_pe_slow::<S>(CtxRef::of(self), pe) }
     }
 
     /// Makes a fence at system scope: all observers, peers and NICs included, see this thread's earlier stores before
@@ -248,13 +254,6 @@ impl<S: Sharing> Ctx<'_, S> {
         if !self.p2p_all() && several() { self.quiet_pe(pe) } else { Ok(()) }
     }
 
-    /// Waits until all postings to `pe`, which is below `n_pes`, are complete.
-    #[inline(always)]
-    #[track_caller]
-    fn flush_queues_to(&self, pe: u32) -> Result {
-        if self.p2p_all() { Ok(()) } else { flush_pe_slow::<S>(CtxRef::of(self), pe) }
-    }
-
     /// Waits until all QPs of this context to `pe` have completed their postings.
     #[inline(always)]
     #[track_caller]
@@ -283,13 +282,53 @@ fn fence_slow<S: Sharing>(ctx_ref: CtxRef) -> Result {
     let mut pe = p.mixed_from;
     while pe < p.mixed_to {
         if ctx.peer_addr::<u8>(pe, 0).is_some() {
-            let qp = ctx.qp(pe);
-            qp.wait(qp.last(), Location::caller())?;
+            ctx.read_back_all(pe)?;
+            ctx.wait_queues(pe)?;
         }
         pe += 1;
     }
+    if ctx.has_unordered() {
+        let mut pe = 0;
+        while pe < p.n_pes {
+            ctx.fence_queue(pe)?;
+            pe += 1;
+        }
+    }
     Sys::fence();
     Ok(())
+}
+
+/// Fences for one PE where its QP may be unordered.
+#[inline(never)]
+#[track_caller]
+fn fence_pe_slow<S: Sharing>(ctx_ref: CtxRef, pe: u32) -> Result {
+    ctx_ref.ctx::<S>().fence_queue(pe)
+}
+
+/// Completes all postings. The threads of the group share the QPs.
+#[inline(never)]
+#[track_caller]
+fn quiet_slow<G: Group, S: Sharing>(group: G, ctx_ref: CtxRef) -> Result {
+    let ctx = ctx_ref.ctx::<S>();
+    if ctx.has_early_acks() {
+        let mut mine = Ok(());
+        // All read-backs travel together.
+        let mut pe = group.rank();
+        while pe < ctx.n_pes() {
+            mine = mine.and(ctx.read_back_all(pe));
+            pe += group.size();
+        }
+        agree(group, mine)?;
+    }
+    flush_slow::<G, S>(group, ctx_ref)
+}
+
+/// Completes all postings to one PE.
+#[inline(never)]
+#[track_caller]
+pub(crate) fn quiet_pe_slow<S: Sharing>(ctx_ref: CtxRef, pe: u32) -> Result {
+    let ctx = ctx_ref.ctx::<S>();
+    ctx.read_back_all(pe).and(ctx.wait_queues(pe))
 }
 
 /// Waits until all QPs have completed their postings. The threads of the group share the QPs.

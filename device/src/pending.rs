@@ -6,6 +6,7 @@ use bytemuck::Pod;
 
 use crate::arch::{Scope, Sys};
 use crate::ctx::Ctx;
+use crate::ctx::CtxRef;
 use crate::error::Result;
 use crate::group::{Group, agree};
 use crate::heap::{LocalBuffer, SymSlice, local_operand};
@@ -94,7 +95,10 @@ impl<S: Sharing> Ctx<'_, S> {
         src: impl LocalBuffer<T>,
         pe: u32,
     ) -> Result<Pending<'_, S>> {
-        let ticket = self.transfer(group, Direction::Put, dst, local_operand(src), pe, false)?;
+        let mut ticket = self.transfer(group, Direction::Put, dst, local_operand(src), pe, false)?;
+        if self.has_early_acks() && ticket.is_some() {
+            ticket = Some(read_back_last::<S>(CtxRef::of(self), pe)?);
+        }
         Ok(self.pending(group, ticket, pe))
     }
 
@@ -124,6 +128,9 @@ impl<S: Sharing> Ctx<'_, S> {
     #[track_caller]
     pub fn flush_async(&self, pe: u32) -> Result<Pending<'_, S>> {
         self.check_pe(pe)?;
+        if self.has_early_acks() {
+            read_back_both::<S>(CtxRef::of(self), pe)?;
+        }
         let (puts, signals) = (self.qp(pe), self.atomic_qp(pe));
         let second = if puts.entry() == signals.entry() { None } else { Some((signals, signals.last())) };
         Ok(Pending { parts: [Some((puts, puts.last())), second] })
@@ -135,4 +142,22 @@ impl<S: Sharing> Ctx<'_, S> {
         let part = if end == 0 { None } else { Some((self.qp(pe), EndIndex(end))) };
         Pending { parts: [part, None] }
     }
+}
+
+/// Posts a read-back behind the postings to the QP that this block uses to `pe`, and returns the end index of both.
+#[inline(never)]
+#[track_caller]
+fn read_back_last<S: Sharing>(ctx_ref: CtxRef, pe: u32) -> Result<EndIndex> {
+    let ctx = ctx_ref.ctx::<S>();
+    let qp = ctx.qp(pe);
+    ctx.read_back(&qp)?;
+    Ok(qp.last())
+}
+
+/// Posts read-backs behind the postings to the QPs that this block uses to `pe`, for puts and for signals.
+#[inline(never)]
+#[track_caller]
+fn read_back_both<S: Sharing>(ctx_ref: CtxRef, pe: u32) -> Result {
+    let ctx = ctx_ref.ctx::<S>();
+    ctx.read_back(&ctx.qp(pe)).and(ctx.read_back(&ctx.atomic_qp(pe)))
 }

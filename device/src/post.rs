@@ -48,15 +48,21 @@ impl Lanes {
         if self.count == 1 { value } else { arch::shuffle(self.mask, value, self.mask.trailing_zeros()) }
     }
 
+    /// Returns whether the calling lane is the first.
+    #[inline(always)]
+    pub(crate) fn is_first(self) -> bool {
+        self.rank == 0
+    }
+
     /// Returns whether any lane voted true.
     #[inline(always)]
-    fn any(self, vote: bool) -> bool {
+    pub(crate) fn any(self, vote: bool) -> bool {
         if self.count == 1 { vote } else { arch::ballot(self.mask, vote) != 0 }
     }
 
     /// Orders memory among them.
     #[inline(always)]
-    fn sync(self) {
+    pub(crate) fn sync(self) {
         if self.count > 1 {
             arch::sync_warp(self.mask);
         }

@@ -4,7 +4,8 @@
 //! few for a heap that doubles whenever it grows.
 #![allow(unsafe_code, reason = "reads the segment table of the launch")]
 
-use crate::abi::{DevAddr, SegmentDesc, SegmentEnd, SegmentTable};
+use crate::abi::{DevAddr, LOCAL_OFFSETS, SegmentDesc, SegmentEnd, SegmentTable};
+use crate::error::Result;
 
 /// Returns the segment that contains `bytes` bytes from `offset` on; null if there is none.
 #[inline(always)]
@@ -24,6 +25,36 @@ fn find(table: DevAddr, offset: u64, bytes: u64) -> *const SegmentDesc {
         left -= 1;
     }
     core::ptr::null()
+}
+
+/// Calls `visit` with wire address and key of the first byte of each symmetric segment, at end number `end`, until it fails.
+///
+/// # Errors
+/// - The error of `visit`.
+#[inline(always)]
+pub(crate) fn for_each_end(table: DevAddr, end: u32, mut visit: impl FnMut((u64, u32)) -> Result) -> Result {
+    let head = table.ptr::<SegmentTable>().cast_const();
+    // SAFETY: the host made the table, and keeps it while the kernel runs.
+    let mut left = unsafe { (*head).count };
+    let mut segment = head.wrapping_add(1).cast::<SegmentDesc>();
+    while left > 0 {
+        // SAFETY: an entry of the table. Symmetric segments have an end for each NIC of each PE.
+        let found = unsafe {
+            let desc = &*segment;
+            if desc.begin < LOCAL_OFFSETS && desc.bytes > 0 {
+                let end = &*desc.ends.ptr::<SegmentEnd>().wrapping_add(end as usize);
+                Some((end.base, end.key))
+            } else {
+                None
+            }
+        };
+        if let Some(found) = found {
+            visit(found)?;
+        }
+        segment = segment.wrapping_add(1);
+        left -= 1;
+    }
+    Ok(())
 }
 
 /// Returns whether one segment contains `bytes` bytes from `offset` on.

@@ -15,6 +15,7 @@ use crate::ctx::CtxRef;
 use crate::error::{Result, Site, outcome};
 use crate::group::{Group, agree, refused};
 use crate::heap::{LocalBuffer, Signal, Sym, SymSlice, local_operand};
+use crate::order::quiet_pe_slow;
 use crate::outlined::outlined;
 use crate::post::{Lanes, begin, post};
 use crate::rma::{Direction, End, MAX_MESSAGE, NicTransfer, Unit, end_of, send, unit_of};
@@ -318,10 +319,12 @@ outlined! {
             let (there, here) = (ctx.remote_end(&qp, dst.0), ctx.local_end(&qp, src.0));
             let (entry, site) = (qp.entry(), Location::caller());
             if ctx.peer_atomic_addr::<u64>(pe, signal).is_some() {
-                // Other atomics on the word are processor atomics, so this one must be too. It follows the complete put.
+                // Other atomics on the word are processor atomics, so this one must be too. It follows the complete put, also in
+                // memory.
                 let transfer = NicTransfer { direction: Direction::Put, there, here, bytes, complete: true };
                 let (code, _) = send::<G, S>(group, entry, site, transfer);
-                if code != 0 { outcome(code) } else { ctx.emit_signal(to, op, value, pe) }
+                let sent = if code != 0 { outcome(code) } else { quiet_pe_slow::<S>(ctx_ref, pe) };
+                sent.and_then(|()| ctx.emit_signal(to, op, value, pe))
             } else {
                 let signal = ctx.remote_end(&qp, signal);
                 let put = NicSignalPut { there, here, bytes, signal, op, value, complete };

@@ -54,6 +54,16 @@ pub enum NicError {
         /// Cause and remedy.
         why: String,
     },
+    /// The firmware chose an order of messages that kernels cannot work with, or that the settings exclude.
+    #[error("{nic} keeps {kept} of a QP in order; set RUSHMEM_ORDERING={remedy}")]
+    Order {
+        /// Name of the NIC.
+        nic: String,
+        /// The messages that it keeps in order.
+        kept: &'static str,
+        /// The setting that helps.
+        remedy: &'static str,
+    },
     /// The operating system has no random numbers.
     #[error("cannot choose keys and packet numbers: the operating system has no random numbers: {0}")]
     Random(String),

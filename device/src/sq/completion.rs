@@ -39,6 +39,12 @@ impl<S: Sharing> Qp<'_, S> {
         if self.done() >= end.0 { Ok(true) } else { test_slow::<S>(self.entry(), end.0, site) }
     }
 
+    /// Returns whether this thread has seen the connection established.
+    #[inline(always)]
+    pub(crate) fn is_connected(&self) -> bool {
+        self.done() >= FIRST_BLOCK
+    }
+
     #[inline(always)]
     fn done(&self) -> u64 {
         // SAFETY: a word of the QP's state.

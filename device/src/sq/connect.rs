@@ -18,7 +18,7 @@
 use core::mem::offset_of;
 
 use super::Qp;
-use crate::abi::{ControlPage, DeviceState, FIRST_BLOCK, Handshake, QpEntry, QpState, answer};
+use crate::abi::{ControlPage, DeviceState, FIRST_BLOCK, Handshake, QpEntry, QpState, answer, qp_flags};
 use crate::arch::{Gpu, Scope, SysWord};
 use crate::error::{Detail, Error, Result, Site};
 use crate::sharing::Sharing;
@@ -72,6 +72,10 @@ pub(super) fn connect<S: Sharing>(entry: *mut QpEntry, site: Site) -> Result {
                 unsafe {
                     (&raw const (*handshake).connection)
                         .copy_to_nonoverlapping(&raw mut (*entry).connection, 1);
+                    if (*entry).connection.flags & qp_flags::UNORDERED != 0 {
+                        let state = desc.pe_state.ptr::<DeviceState>();
+                        Gpu::store_relaxed(&raw mut (*state).unordered.word, 1);
+                    }
                     Gpu::store_release(done, FIRST_BLOCK);
                 }
             }

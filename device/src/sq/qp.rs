@@ -93,6 +93,14 @@ impl<'a, S: Sharing> Qp<'a, S> {
         })
     }
 
+    /// Returns [`Connection::flags`] of a connected QP.
+    #[inline(always)]
+    pub(crate) fn connection_flags(&self) -> u32 {
+        const AT: usize = offset_of!(Connection, qpn);
+        const { assert!(offset_of!(Connection, flags) == AT + 4 && AT.is_multiple_of(8)) };
+        (self.connected(AT).0 >> 32) as u32
+    }
+
     /// Returns the keys of both heaps, this PE's first, the peer, and log2 of the depth.
     #[inline(always)]
     fn fixed(&self) -> [u32; 4] {
@@ -199,7 +207,7 @@ impl<'a, S: Sharing> Qp<'a, S> {
 
     /// Returns the word at offset `field` of the [`QpState`].
     #[inline(always)]
-    pub(super) fn word(&self, field: usize) -> *mut u64 {
+    pub(crate) fn word(&self, field: usize) -> *mut u64 {
         // SAFETY: inside of the entry.
         unsafe { self.entry.cast::<u8>().add(offset_of!(QpEntry, state) + field).cast() }
     }

@@ -12,7 +12,7 @@ use crate::nic::Nic;
 use crate::start::{AddressFamily, BootstrapKind};
 use crate::value::{
     self, Auto, Bytes, ConnectKind, CqKind, DeviceKind, DoorbellKind, GpuArch, Gpus, HeapKind, HeapMax,
-    Limit, P2pAtomics, Partition, PeerPath, Progress, QueueMemory, Retries, Secret, SqDepth, Value,
+    Limit, Ordering, P2pAtomics, Partition, PeerPath, Progress, QueueMemory, Retries, Secret, SqDepth, Value,
 };
 use crate::{Group, Origin, Setting};
 
@@ -146,6 +146,9 @@ settings! {
             "Index of an RDMA port's address in its GID table. Auto uses the address with the widest reach.";
         Network expert partition: Auto<Partition>, "RUSHMEM_PARTITION", "auto", "",
             "Key of the partition (P_Key) of an RDMA device's QPs. Auto uses the first full membership of the port.";
+        Network expert ordering: Ordering, "RUSHMEM_ORDERING", "auto", "",
+            "Order in which the puts of a QP arrive: ibta (as posted), out_of_order (as with adaptive routing) or auto. \
+             Auto leaves the choice to the NIC's firmware. Fences hold with each value.";
         Network expert retries: Retries, "RUSHMEM_RETRIES", "7", "",
             "Number of times that a NIC sends an unacknowledged packet again before it reports an error.";
         Network expert sq_depth: SqDepth, "RUSHMEM_SQ_DEPTH", "1024", "WQEs",

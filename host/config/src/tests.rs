@@ -32,6 +32,7 @@ fn another(key: &str) -> &'static str {
         "service_level" | "gid_index" => "3",
         "partition" => "0x8001",
         "retries" => "0",
+        "ordering" => "ibta",
         "peer_path" => "nic",
         "p2p_atomics" => "node",
         "sq_depth" => "2",

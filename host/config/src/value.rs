@@ -150,6 +150,17 @@ pub enum ConnectKind {
     Eager,
 }
 
+/// The order in which the WRITEs of a QP land.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ordering {
+    /// The choice of the firmware.
+    Auto,
+    /// The order of posting, as the InfiniBand specification requires.
+    Ibta,
+    /// Any order, as adaptive routing delivers packets.
+    OutOfOrder,
+}
+
 /// The path to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerPath {
@@ -250,6 +261,11 @@ impl Choice for ConnectKind {
 impl Choice for CqKind {
     const NAMES: &'static [(&'static str, Self)] =
         &[("ring", CqKind::Ring), ("collapsed", CqKind::Collapsed)];
+}
+
+impl Choice for Ordering {
+    const NAMES: &'static [(&'static str, Self)] =
+        &[("auto", Ordering::Auto), ("ibta", Ordering::Ibta), ("out_of_order", Ordering::OutOfOrder)];
 }
 
 impl Choice for PeerPath {

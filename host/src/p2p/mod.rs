@@ -46,6 +46,8 @@ pub(crate) struct PeerMap {
     nodes: Vec<u32>,
     /// Whether the program promises that NIC peers and P2P peers update different words.
     node_words: bool,
+    /// Whether PEs of this job may have mapped each other's heaps.
+    shared: bool,
     /// The window of mapped heaps, if there are any.
     mapped_heaps: Option<MappedHeaps>,
 }
@@ -196,7 +198,7 @@ impl PeerMap {
             let atomics = n_pes == 1 && config.peer_path != PeerPath::Nic;
             let access = (0..n_pes).map(access).collect();
             let nodes = (0..n_pes).collect();
-            return Ok(Self { access, atomics, nodes, node_words: false, mapped_heaps: None });
+            return Ok(Self { access, atomics, nodes, node_words: false, shared: false, mapped_heaps: None });
         }
         let export = HeapExport::new(config, bootstrap, heap)?;
         let mine = &export.exported;
@@ -214,6 +216,10 @@ impl PeerMap {
                 PeerAccess::Nic("it is on another node, or in another network namespace".into())
             }
         };
+        let mut places: Vec<_> =
+            (0..).zip(&heaps).map(|(pe, heap)| (group(config, pe), &heap.node_id)).collect();
+        places.sort_unstable();
+        let shared = places.windows(2).any(|two| two[0] == two[1]);
         let mut access: Vec<PeerAccess> = (0..).zip(&heaps).map(access_of).collect();
         let mapped = map(config, machine, bootstrap, &mut access, &heaps).map_err(|Unmapped { pe, why }| {
             let what = format!("the memory of PE {pe}, for the loads and stores of PE {me},");
@@ -227,7 +233,12 @@ impl PeerMap {
         let nodes = nodes_of(&all.iter().map(|bytes| Mapping::decode(bytes)).collect::<Vec<_>>());
         let atomics = nodes.iter().all(|&node| node == 0);
         let node_words = config.p2p_atomics == P2pAtomics::Node;
-        Ok(Self { access, atomics, nodes, node_words, mapped_heaps: mapped?.0 })
+        Ok(Self { access, atomics, nodes, node_words, shared, mapped_heaps: mapped?.0 })
+    }
+
+    /// Returns whether processors may access heaps of other PEs, anywhere in the job.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.shared
     }
 
     /// Returns the node of each PE. A node is a set of PEs that have all mapped each other, and that are atomic with each

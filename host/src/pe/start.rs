@@ -80,7 +80,11 @@ impl Pe {
 
         state.write_pe(me, control.addr, config.timeout)?;
         state.describe_qps(&connections.descriptors())?;
-        let flags = if connections.on_gpu() { ctx_flags::GPU_QUEUES } else { 0 };
+        let mut flags = if connections.on_gpu() { ctx_flags::GPU_QUEUES } else { 0 };
+        // Several NICs, or NICs and processors of the node, access one heap. PCIe does not order them.
+        if shape.rails > 1 || peer_map.is_shared() {
+            flags |= ctx_flags::EARLY_ACKS;
+        }
         let mut parts = CtxParts { flags, ..parts };
         let peers = peer_map.descriptors(&config, heap.addr);
         state.describe_peers(&peers)?;
@@ -247,7 +251,7 @@ fn compare_settings(bootstrap: &dyn Bootstrap, config: &Config) -> Result<()> {
     let settings = format!(
         "heap_bytes={} heap_max={:?} sq_depth={} queue_memory={} nics_per_pe={} qps_per_peer={} block_qps={} \
          exclusive_qps={} context_qps={} peer_path={:?} p2p_group={} p2p_atomics={:?} teams={} \
-         team_scratch={}",
+         team_scratch={} ordering={:?}",
         config.heap_bytes.0,
         config.heap_max.0,
         config.sq_depth.get(),
@@ -261,7 +265,8 @@ fn compare_settings(bootstrap: &dyn Bootstrap, config: &Config) -> Result<()> {
         config.p2p_group,
         config.p2p_atomics,
         config.teams,
-        config.team_scratch.0
+        config.team_scratch.0,
+        config.ordering
     );
     let all = bootstrap.allgather("the comparison of settings", settings.as_bytes())?;
     if let Some(pe) = all.iter().position(|theirs| *theirs != settings.as_bytes()) {

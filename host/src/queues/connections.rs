@@ -63,7 +63,13 @@ pub(crate) struct ConnectMessage {
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 enum QpStatus {
     /// The writer's QP.
-    Qp { address: QpAddress, ready: bool },
+    Qp {
+        address: QpAddress,
+        ready: bool,
+        /// Whether WRITEs from or to the writer's QP may land out of order. Known once it is ready.
+        #[serde(default)]
+        unordered: bool,
+    },
     /// The writer cannot connect.
     Failed { why: String },
 }
@@ -81,6 +87,8 @@ struct QpConnection {
     /// Set once the peer knows that.
     ready_sent: bool,
     peer_ready: bool,
+    /// Set if the firmware of either end lets WRITEs land out of order.
+    unordered: bool,
     /// Set once kernels may use it.
     published: bool,
     failed: bool,
@@ -318,7 +326,8 @@ impl Connections {
                 self.connections[i].peer_ready = true;
                 return self.publish_if_ready(i);
             }
-            post((peer, ConnectMessage { epoch, set, status: QpStatus::Qp { address, ready: false } }));
+            let status = QpStatus::Qp { address, ready: false, unordered: false };
+            post((peer, ConnectMessage { epoch, set, status }));
             Ok(())
         });
         outcome.map_err(|error| self.fail(i, &error.to_string(), Some(post)))
@@ -343,7 +352,10 @@ impl Connections {
             return Ok(());
         }
         let (remote, ready) = match message.status {
-            QpStatus::Qp { address, ready } => (address, ready),
+            QpStatus::Qp { address, ready, unordered } => {
+                self.connections[i].unordered |= unordered;
+                (address, ready)
+            }
             QpStatus::Failed { why } => {
                 let why = format!("PE {from} reports: {why}");
                 return Err(self.fail(i, &why, None));
@@ -368,7 +380,8 @@ impl Connections {
         let connection = &mut self.connections[i];
         connection.peer_ready |= ready;
         if !std::mem::replace(&mut connection.ready_sent, true) {
-            post((peer, ConnectMessage { epoch, set, status: QpStatus::Qp { address: mine, ready: true } }));
+            let status = QpStatus::Qp { address: mine, ready: true, unordered: connection.unordered };
+            post((peer, ConnectMessage { epoch, set, status }));
         }
         self.publish_if_ready(i)
     }
@@ -396,14 +409,17 @@ impl Connections {
         if let Some((pair, _)) = &self.connections[i].pair {
             let port = &self.nics[peer as usize].rails[rail].port;
             self.rails[rail].connect(pair, port, remote, self.retries)?;
+            let unordered = self.rails[rail].is_unordered(pair)?;
             tracing::debug!(
                 pe = self.me,
                 peer,
                 set,
                 qpn = pair.address.qpn,
                 remote_qpn = remote.qpn,
+                unordered,
                 "connected"
             );
+            self.connections[i].unordered |= unordered;
             self.connections[i].ready = true;
         }
         Ok(())
@@ -418,7 +434,7 @@ impl Connections {
             && !connection.published
             && !self.closed[i]
         {
-            let published = self.rails[rail].connection(&self.state, pair, *words);
+            let published = self.rails[rail].connection(&self.state, pair, *words, connection.unordered);
             self.handshakes.answer(i, Some(&published))?;
             connection.published = true;
         }
@@ -457,7 +473,7 @@ mod tests {
 
     use super::super::level::QueueLocation;
     use super::*;
-    use crate::config::Config;
+    use crate::config::{Config, Ordering};
     use crate::machine::{Machine, Native};
     use crate::native::Options;
     use crate::provider::Soft;
@@ -471,10 +487,17 @@ mod tests {
 
     impl Job {
         fn new(n_pes: u32, config: &Config) -> Self {
+            Self::with_orders(n_pes, config, |_| config.ordering)
+        }
+
+        /// Creates a job in which each PE requests its own order of WRITEs.
+        fn with_orders(n_pes: u32, config: &Config, order: impl Fn(u32) -> Ordering) -> Self {
             let machine = Native::new(Options::default());
             let nic = Arc::new(Nic::start(softnic::Config::default()).unwrap());
             let shape = Shape::new(config, n_pes);
-            let rail = |_| {
+            let rail = |pe| {
+                let mut shape = shape;
+                shape.ordering = order(pe);
                 let heap = machine.heap(shape.reserved(), false).unwrap();
                 let nic = Arc::new(Soft::new(Arc::clone(&nic)));
                 Rail::new(nic, &machine, &heap, shape, QueueLocation::Host).unwrap()
@@ -603,6 +626,23 @@ mod tests {
     }
 
     #[test]
+    fn an_unordered_end_makes_both_ends_unordered() {
+        for unordered in [None, Some(0), Some(1)] {
+            let order = |pe| if Some(pe) == unordered { Ordering::OutOfOrder } else { Ordering::Auto };
+            let mut job = Job::with_orders(2, &config(&[("sq_depth", "4")]), order);
+            job.request(0, 1).unwrap();
+            while let Some(outcome) = job.deliver(0) {
+                outcome.unwrap();
+            }
+            for (pe, i) in [(0, 1), (1, 0)] {
+                let connection = &job.connections[pe].connections[i];
+                assert!(connection.published);
+                assert_eq!(connection.unordered, unordered.is_some(), "PE {pe}, {unordered:?}");
+            }
+        }
+    }
+
+    #[test]
     fn discards_messages_from_before_a_reset() {
         for delivered in 0..3 {
             let mut job = Job::new(2, &config(&[("sq_depth", "4")]));
@@ -651,7 +691,11 @@ mod tests {
 
     #[test]
     fn fuzz_corpus() {
-        let qp = |ready| QpStatus::Qp { address: QpAddress { qpn: 0x1a7, psn: 0x12_3456, ece: 1 }, ready };
+        let qp = |ready| QpStatus::Qp {
+            address: QpAddress { qpn: 0x1a7, psn: 0x12_3456, ece: 1 },
+            ready,
+            unordered: ready,
+        };
         let statuses = [qp(false), qp(true), QpStatus::Failed { why: "no memory".into() }];
         let messages = statuses.map(|status| ConnectMessage { epoch: 0, set: 0, status });
         let messages = messages.map(|message| serde_json::to_vec(&message).unwrap());
@@ -674,7 +718,8 @@ mod tests {
     #[test]
     fn rejects_invalid_messages() {
         let mut job = Job::new(2, &config(&[("sq_depth", "4")]));
-        let qp = QpStatus::Qp { address: QpAddress { qpn: 1, psn: 0, ece: 0 }, ready: true };
+        let qp =
+            QpStatus::Qp { address: QpAddress { qpn: 1, psn: 0, ece: 0 }, ready: true, unordered: false };
         for (from, set) in [(2, 0), (0, 1), (1, u64::MAX), (u32::MAX, 0)] {
             let message = ConnectMessage { epoch: 0, set, status: qp.clone() };
             assert!(job.connections[0].receive(from, message, &mut |_| panic!("an answer")).is_err());

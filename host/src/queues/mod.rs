@@ -12,6 +12,7 @@ mod connections;
 mod drain;
 mod info;
 mod level;
+mod ordering;
 mod probe;
 mod rail;
 mod service;

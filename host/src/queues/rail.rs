@@ -13,6 +13,7 @@ use rushmem_mlx5::prm::{cq, qp};
 
 use super::info::QpInfo;
 use super::level::{QueueLocation, RailLevel};
+use super::ordering::RequestedOrder;
 use super::shape::{CQE_BYTES, Shape};
 use super::state::StateMap;
 use crate::Result;
@@ -57,6 +58,7 @@ pub(crate) struct Rail {
     flags: u32,
     /// `ts_format` of its QPs.
     time_stamps: u8,
+    order: RequestedOrder,
 }
 
 /// A QP and its CQ. Fields drop in order.
@@ -92,6 +94,7 @@ impl Rail {
     ) -> Result<Self> {
         let slots = shape.rail_queues();
         let eqn = nic.eqn()?;
+        let order = RequestedOrder::new(&*nic, shape.ordering)?;
         let atomics: AtomicCaps = provider::capabilities(&*nic)?;
         let big_endian = atomics.atomic_req_8b_endianness_mode == 0;
         // A NIC without RoCE lacks this capability, and its time stamps run freely.
@@ -112,8 +115,21 @@ impl Rail {
         let time_stamps = if roce.qp_ts_format == 0 { FREE_RUNNING } else { DEFAULT };
         let writer = uars.iter().map(|uar| uar.writer()).max().unwrap_or_default();
         let level = RailLevel::new(&*nic, location, heap, &writer);
-        let rail =
-            Self { doorbells, uars, key, pd, umem, nic, queues, shape, level, eqn, flags, time_stamps };
+        let rail = Self {
+            doorbells,
+            uars,
+            key,
+            pd,
+            umem,
+            nic,
+            queues,
+            shape,
+            level,
+            eqn,
+            flags,
+            time_stamps,
+            order,
+        };
         rail.clear_ahead(0..slots)?;
         Ok(rail)
     }
@@ -281,7 +297,7 @@ impl Rail {
         let rtr = qp::Init2Rtr {
             qpn,
             ece,
-            context: qp::QpContext {
+            context: self.order.apply(qp::QpContext {
                 mtu,
                 log_msg_max: 30,
                 remote_qpn: remote.qpn,
@@ -290,7 +306,7 @@ impl Rail {
                 min_rnr_nak: 12,
                 primary_address_path,
                 ..Default::default()
-            },
+            }),
             ..Default::default()
         };
         let (retry_count, ack_timeout) = retries.on(peer.link);
@@ -311,6 +327,15 @@ impl Rail {
         execute(&*self.nic, &*pair.qp, &rtr)?;
         execute(&*self.nic, &*pair.qp, &rts)?;
         Ok(())
+    }
+
+    /// Returns whether WRITEs of a connected QP may land out of order.
+    ///
+    /// # Errors
+    /// - [`NicError::Order`] if kernels cannot work with the order.
+    /// - The errors of the NIC.
+    pub(super) fn is_unordered(&self, pair: &Qp) -> Result<bool, NicError> {
+        self.order.unordered(&self.nic.name(), &self.context(pair)?)
     }
 
     /// Returns the last 8 bytes of CQE `index` of a QP.
@@ -341,14 +366,14 @@ impl Rail {
     }
 
     /// Returns the description of a connected QP for kernels. Its words are in slot `words` of the PE.
-    pub(super) fn connection(&self, state: &StateMap, pair: &Qp, words: u64) -> Connection {
+    pub(super) fn connection(&self, state: &StateMap, pair: &Qp, words: u64, unordered: bool) -> Connection {
         let at = self.shape.place(pair.slot);
         Connection {
             sq: self.queues.addr.add(at.sq),
             dbr: self.queues.addr.add(at.sq_record + Record::SND_OFFSET as u64),
             uar: self.doorbells[pair.slot as usize].register(),
             qpn: pair.address.qpn,
-            flags: self.flags,
+            flags: self.flags | if unordered { qp_flags::UNORDERED } else { 0 },
             cq: self.queues.addr.add(at.cq),
             ready: state.ready(words),
             fetch_busy: state.fetch_busy(words),

@@ -4,7 +4,7 @@ use rushmem_device::Team;
 use rushmem_device::abi::{reserved, team_words};
 
 use super::state::StateMap;
-use crate::config::{Config, CqKind};
+use crate::config::{Config, CqKind, Ordering};
 use crate::provider::QUEUE_ALIGN;
 
 pub(super) const WQEBB_BYTES: u64 = 64;
@@ -12,7 +12,7 @@ pub(super) const CQE_BYTES: u64 = 64;
 /// Bytes of a doorbell record, alone in its cache line.
 const RECORD_BYTES: u64 = 64;
 
-/// Number and depth of the QPs. Equal on all PEs.
+/// Number, depth and order of the QPs. Equal on all PEs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) n_pes: u32,
@@ -25,6 +25,8 @@ pub(crate) struct Shape {
     pub(crate) context_sets: u32,
     pub(crate) depth: u64,
     pub(crate) collapsed: bool,
+    /// The order in which WRITEs land.
+    pub(super) ordering: Ordering,
     /// Slots of the team table.
     pub(crate) teams: u32,
     /// Bytes of scratch of each team.
@@ -52,6 +54,7 @@ impl Shape {
             context_sets: config.context_qps,
             depth: config.sq_depth.get().into(),
             collapsed: config.cq == CqKind::Collapsed,
+            ordering: config.ordering,
             teams: config.teams.get().max(Team::PREDEFINED),
             team_scratch: config.team_scratch.0.max(team_words::least_scratch(n_pes)).next_multiple_of(256),
             budget: config.queue_memory.0,

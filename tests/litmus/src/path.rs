@@ -6,6 +6,37 @@ use rushmem::config::Config;
 pub const ADVERSARY: &str = "skip_qp=0.3 stall=0.1 stall_us=300 split=0.5 late=0.3 late_us=100 completion_delay=0.2 \
                              completion_delay_us=20 loose_atomic=0.5";
 
+/// Faults that reorder as fabric and PCIe may do: WRITEs of one QP pass each other, and WRITEs land after their ACK.
+pub const REORDERING: &str = "unordered=0.4 posted=0.4";
+
+/// A fault of firmware: it reports that QPs are in order.
+const HIDDEN_ORDER: &str = "hidden_order=1";
+
+/// The faults that the NIC of a path injects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Faults {
+    /// None.
+    None,
+    /// Those of [`ADVERSARY`].
+    Adversary,
+    /// Those of [`ADVERSARY`] and [`REORDERING`].
+    Reordering,
+    /// Those of [`REORDERING`], which firmware hides. Correct programs may fail.
+    Hidden,
+}
+
+impl Faults {
+    /// Returns the value of the setting `softnic_fault`, if there are faults.
+    fn setting(self, seed: u64) -> Option<String> {
+        match self {
+            Self::None => None,
+            Self::Adversary => Some(format!("seed={seed} {ADVERSARY}")),
+            Self::Reordering => Some(format!("seed={seed} {ADVERSARY} {REORDERING}")),
+            Self::Hidden => Some(format!("seed={seed} {REORDERING} {HIDDEN_ORDER}")),
+        }
+    }
+}
+
 /// Returns the settings of the environment, and adds the settings that all jobs of this suite share.
 ///
 /// # Panics
@@ -30,8 +61,8 @@ pub struct Path {
     pub folded: bool,
     /// Settings.
     pub settings: &'static [(&'static str, &'static str)],
-    /// Whether the NIC injects faults.
-    pub adversary: bool,
+    /// Faults of the NIC.
+    pub faults: Faults,
 }
 
 const fn path(
@@ -40,10 +71,10 @@ const fn path(
     folded: bool,
     settings: &'static [(&'static str, &'static str)],
 ) -> Path {
-    Path { name, pes, folded, settings, adversary: false }
+    Path { name, pes, folded, settings, faults: Faults::None }
 }
 
-/// All paths, without the adversary.
+/// All paths, without faults.
 pub const PATHS: &[Path] = &[
     path("own memory", 1, true, &[]),
     path("own memory through the NIC", 1, true, &[("peer_path", "nic"), ("cq", "collapsed")]),
@@ -69,12 +100,23 @@ pub const PATHS: &[Path] = &[
 impl Path {
     /// Returns the same path with the adversary.
     pub const fn with_adversary(self) -> Self {
-        Self { adversary: true, ..self }
+        self.with(Faults::Adversary)
+    }
+
+    /// Returns the same path with these faults.
+    pub const fn with(self, faults: Faults) -> Self {
+        Self { faults, ..self }
     }
 
     /// Returns the name in reports.
     pub fn title(&self) -> String {
-        format!("{}{}", self.name, if self.adversary { ", adversary" } else { "" })
+        let faults = match self.faults {
+            Faults::None => "",
+            Faults::Adversary => ", adversary",
+            Faults::Reordering => ", reordering",
+            Faults::Hidden => ", hidden order",
+        };
+        format!("{}{faults}", self.name)
     }
 
     /// Returns the settings of its jobs.
@@ -90,8 +132,8 @@ impl Path {
         for (key, value) in self.settings {
             set(key, value);
         }
-        if self.adversary {
-            set("softnic_fault", &format!("seed={seed} {ADVERSARY}"));
+        if let Some(faults) = self.faults.setting(seed) {
+            set("softnic_fault", &faults);
         }
         config
     }

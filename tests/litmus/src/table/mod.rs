@@ -9,7 +9,7 @@ mod together;
 mod visibility;
 mod wrong;
 
-pub use wrong::wrong;
+pub use wrong::{acknowledged_only, wrong};
 
 use crate::program::{Op, Test, fill, p, put, put_nbi};
 

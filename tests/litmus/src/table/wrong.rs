@@ -68,3 +68,13 @@ fn get_not_completed() -> Test {
         .on(0, [signal_wait(Y, EQ, 1, 1), get_nbi(T, S, 8).at(1), delay(100), expect(T, 8, 7, 0)])
         .never(|o| o.r(1, 0) != 0)
 }
+
+/// Replaces the quiet by a flush, which waits for the ACK only. The atomic of the signal uses the first NIC, and the put
+/// of the second block the second NIC.
+pub fn acknowledged_only() -> Test {
+    Test::new("L22", "WRONG: flush before the signal of another NIC")
+        .on(0, [delay(1)])
+        .on(0, [p(X, 1).at(1), flush_all(), signal_set(Y, 1).at(1)])
+        .on(1, [signal_wait(Y, EQ, 1, 1), load(X, 0)])
+        .never(|o| o.r(2, 0) != 1)
+}

@@ -2,11 +2,13 @@
 
 use rushmem::Job;
 use rushmem_litmus::check;
-use rushmem_litmus::path::{PATHS, Path};
+use rushmem_litmus::path::{Faults, PATHS, Path};
 
 fn paths() -> impl Iterator<Item = Path> {
-    let adverse = PATHS.iter().filter(|path| path.pes > 1).map(|path| path.with_adversary());
-    PATHS.iter().copied().filter(|path| path.pes > 1).step_by(2).chain(adverse.step_by(2))
+    let paths = || PATHS.iter().filter(|path| path.pes > 1);
+    let adverse = paths().map(|path| path.with_adversary());
+    let reordering = paths().skip(1).map(|path| path.with(Faults::Reordering));
+    paths().copied().step_by(2).chain(adverse.step_by(2)).chain(reordering.step_by(2))
 }
 
 fn assert_check(name: &str) {

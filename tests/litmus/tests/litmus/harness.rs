@@ -1,6 +1,6 @@
 //! Tests of the sensitivity of the suite: incorrect programs show forbidden outcomes.
 
-use rushmem_litmus::path::{PATHS, Path};
+use rushmem_litmus::path::{Faults, PATHS, Path};
 use rushmem_litmus::program::Test;
 use rushmem_litmus::{run, table};
 
@@ -40,6 +40,28 @@ fn incorrect_programs_show_forbidden_outcomes() {
     }
     for (test, path) in table::wrong() {
         until_seen(&test, PATHS[path].with_adversary(), |row| row.forbidden > 0);
+    }
+}
+
+#[test]
+fn fences_depend_on_the_reported_order() {
+    if skipped("fences_depend_on_the_reported_order") {
+        return;
+    }
+    // One QP serves a peer, so `fence` waits for nothing.
+    let hidden = PATHS[2].with(Faults::Hidden);
+    for name in ["a fence between p and its flag, Thread", "a fence between put_nbi of 5 and its flag, Block"]
+    {
+        let all = table::all();
+        let test = all.iter().find(|test| test.name == name).expect("a test of this name");
+        until_seen(test, hidden, |row| row.forbidden > 0);
+    }
+}
+
+#[test]
+fn an_ack_is_not_enough_with_two_nics() {
+    if !skipped("an_ack_is_not_enough_with_two_nics") {
+        until_seen(&table::acknowledged_only(), PATHS[7].with(Faults::Reordering), |row| row.forbidden > 0);
     }
 }
 

@@ -3,7 +3,7 @@
 use std::path::Path as File;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
-use rushmem_litmus::path::{PATHS, Path};
+use rushmem_litmus::path::{Faults, PATHS, Path};
 use rushmem_litmus::{report, run, table};
 
 /// A lock that serializes native jobs, because the machine may be small. Jobs on GPUs run in parallel.
@@ -27,7 +27,7 @@ fn nothing_forbidden(path: Path) {
 }
 
 macro_rules! paths {
-    ($($name:ident $($adverse:ident)? = $i:literal;)*) => {$(
+    ($($name:ident $($adverse:ident $reordering:ident)? = $i:literal;)*) => {$(
         #[test]
         fn $name() {
             nothing_forbidden(PATHS[$i]);
@@ -36,18 +36,23 @@ macro_rules! paths {
         $(#[test]
         fn $adverse() {
             nothing_forbidden(PATHS[$i].with_adversary());
+        }
+
+        #[test]
+        fn $reordering() {
+            nothing_forbidden(PATHS[$i].with(Faults::Reordering));
         })?
     )*};
 }
 
 paths! {
     own_memory = 0;
-    own_nic own_nic_adversary = 1;
-    one_queue one_queue_adversary = 2;
-    three_queues three_queues_adversary = 3;
-    collapsed collapsed_adversary = 4;
+    own_nic own_nic_adversary own_nic_reordering = 1;
+    one_queue one_queue_adversary one_queue_reordering = 2;
+    three_queues three_queues_adversary three_queues_reordering = 3;
+    collapsed collapsed_adversary collapsed_reordering = 4;
     p2p = 5;
-    p2p_and_nic p2p_and_nic_adversary = 6;
-    two_nics two_nics_adversary = 7;
-    two_nics_with_queues two_nics_with_queues_adversary = 8;
+    p2p_and_nic p2p_and_nic_adversary p2p_and_nic_reordering = 6;
+    two_nics two_nics_adversary two_nics_reordering = 7;
+    two_nics_with_queues two_nics_with_queues_adversary two_nics_with_queues_reordering = 8;
 }
