@@ -164,7 +164,8 @@ endless_loops() {
 
 blocked_threads() {
     passed a_kernel_that_nothing_can_end_ends_its_process a_kernel_that_ignores_the_end_of_the_job_ends_its_process \
-        no_process_is_left_by_an_endless_kernel a_stopped_process_is_killed_once_the_job_has_failed
+        no_process_is_left_by_an_endless_kernel a_stopped_process_is_killed_once_the_job_has_failed \
+        a_panic_ends_the_kernels_of_its_pe
 }
 
 native_crashes() {
@@ -182,7 +183,7 @@ messages() {
     passed different_collective_calls_are_named a_pe_that_ended_early_is_named mistakes_with_ptx_are_one_clear_error \
         a_cause_that_the_pe_has_printed_is_not_repeated failed_connections_at_the_start_are_told_once &&
         RUSHMEM_TIMEOUT=300ms app 1 'kernel wait_in_vain' wait &&
-        app 1 'kernel use_missing_words' slice
+        app 1 'kernel use_missing_words' 'elements 2..99 of an object of ' slice
 }
 
 plots() {
@@ -197,7 +198,8 @@ documents() {
 
 kept_contexts() {
     passed misuse_of_memory_does_not_compile a_launch_refuses_a_stale_handle_inside_of_a_structure \
-        an_exclusive_context_has_one_owner || return
+        an_exclusive_context_has_one_owner \
+        kernels_that_run_at_the_same_time_do_not_share_the_context_of_a_block || return
     local attack
     for attack in context_kept context_released context_shared forged forged_call; do
         [[ -s tests/tests/refused/$attack.stderr ]] || { echo "no test refuses $attack"; return 1; }
