@@ -176,7 +176,7 @@ fn a_counter_set_counts_the_losses_of_its_qps() {
     };
     assert_eq!(status(call(&b.context, &init(set + 1))), CmdStatus::BAD_RES);
     assert_eq!((count(&driver), status(count(&b.context))), (Ok(0), CmdStatus::BAD_RES));
-    // The user's QP takes the driver's set, as those of verbs do in Linux.
+    // The user's QP takes the driver's set, as QPs of verbs do in Linux.
     a.connect(&b);
     call(&b.context, &init(set)).unwrap();
     call(&b.context, &b.init2rtr(&a)).unwrap();

@@ -42,7 +42,7 @@ faults! {
     Uar = "uar", "Doorbell pages of both types are refused with ENOMEM.";
     UarBf = "uar-bf", "Doorbell pages of type BlueFlame are refused with ENOMEM.";
     UarMmap = "uar-mmap", "Doorbell pages can be allocated, but not mapped.";
-    VerbsQp = "verbs-qp", "Queue pairs of verbs are refused with ENOMEM. Those of DevX are not.";
+    VerbsQp = "verbs-qp", "Queue pairs of verbs are refused with ENOMEM. Queue pairs of DevX are not.";
     PortDown = "port-down", "The port reports that it is down, and carries no traffic.";
     NoGid = "no-gid", "The table of GIDs is empty.";
     GidV1Only = "gid-v1-only", "The table of GIDs has RoCEv1 entries only, which this device cannot use.";

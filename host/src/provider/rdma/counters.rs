@@ -1,4 +1,4 @@
-//! The counter set of a port: the one whose counts Linux shows in `hw_counters`.
+//! The counter set of a port. Linux shows its counts in `hw_counters`.
 #![allow(unsafe_code, reason = "calls libibverbs and libmlx5")]
 
 use std::mem::zeroed;
