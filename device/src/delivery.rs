@@ -3,7 +3,7 @@
 //! | cause | lacking order | remedy |
 //! |---|---|---|
 //! | adaptive routing ([`qp_flags::UNORDERED`]) | a WRITE after a WRITE of the same QP | a strong fence: an empty WRITE with fence mode 3 |
-//! | several NICs, or NIC and P2P, at one heap ([`ctx_flags::EARLY_ACKS`]) | an access by another way after the ACK of a WRITE | a read-back: a READ of the written memory, whose answer pushes the WRITEs of that NIC |
+//! | several NICs, or NIC and P2P, at one heap ([`ctx_flags::EARLY_ACKS`]) | an access by another way after the ACK of a WRITE | a read-back: a READ of the written memory; its answer pushes the WRITEs of that NIC |
 //!
 //! Atomics need neither: they are ordered after earlier WRITEs of their QP, and execute after earlier writes of their NIC.
 //! [`QpState::fenced`] is the end of the last strong fence or read-back, so that none follows another directly. A

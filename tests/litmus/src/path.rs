@@ -17,11 +17,11 @@ const HIDDEN_ORDER: &str = "hidden_order=1";
 pub enum Faults {
     /// None.
     None,
-    /// Those of [`ADVERSARY`].
+    /// [`ADVERSARY`].
     Adversary,
-    /// Those of [`ADVERSARY`] and [`REORDERING`].
+    /// [`ADVERSARY`] and [`REORDERING`].
     Reordering,
-    /// Those of [`REORDERING`], which firmware hides. Correct programs may fail.
+    /// [`REORDERING`], which firmware hides. Correct programs may fail.
     Hidden,
 }
 
