@@ -8,16 +8,16 @@
 //! Atomics need neither: they are ordered after earlier WRITEs of their QP, and execute after earlier writes of their NIC.
 //! [`QpState::fenced`] is the end of the last strong fence or read-back, so that none follows another directly. A
 //! read-back is a strong fence too.
-#![allow(unsafe_code, reason = "updates the state words of QPs")]
+#![allow(unsafe_code, reason = "finds QPs by entry, and updates their state words")]
 
 use core::mem::offset_of;
 use core::panic::Location;
 
 use rushmem_mlx5::{Flags, Wqe};
 
-use crate::abi::{DeviceState, QpState, ctx_flags, qp_flags, reserved};
+use crate::abi::{DeviceState, QpEntry, QpState, ctx_flags, qp_flags, reserved};
 use crate::arch::{Gpu, Scope};
-use crate::ctx::Ctx;
+use crate::ctx::{Ctx, CtxRef};
 use crate::error::{Error, Result, Site};
 use crate::group::Thread;
 use crate::post::{Lanes, begin};
@@ -59,27 +59,7 @@ impl<S: Sharing> Ctx<'_, S> {
     #[inline(always)]
     #[track_caller]
     pub(crate) fn read_back(&self, qp: &Qp<'_, S>) -> Result {
-        if !self.has_early_acks() {
-            return Ok(());
-        }
-        let site = Location::caller();
-        post_once(qp, site, || {
-            let (desc, p) = (qp.desc(), self.parts_ref());
-            let read = |(raddr, rkey): (u64, u32)| {
-                let (laddr, lkey) = (reserved::SINK, desc.lkey);
-                Wqe::Read { raddr, rkey, laddr, lkey, len: 1 }
-            };
-            // A READ may pass WRITEs of an unordered QP.
-            let first = if qp.is_unordered() { Flags::STRONG_ORDER } else { Flags::NONE };
-            let mut last = post_flagged(qp, &read((reserved::SINK, desc.rkey)), first, site)?;
-            // Other memory may be behind another PCIe path than the heap.
-            let end = p.rails + desc.peer * p.rails + desc.rail;
-            segment::for_each_end(p.segments, end, |end| {
-                last = post_flagged(qp, &read(end), Flags::NONE, site)?;
-                Ok(())
-            })?;
-            Ok(last)
-        })
+        if self.has_early_acks() { read_back_slow::<S>(CtxRef::of(self), qp.entry()) } else { Ok(()) }
     }
 
     /// Posts a read-back to all QPs of this context to `pe`.
@@ -117,6 +97,32 @@ impl<S: Sharing> Qp<'_, S> {
         // SAFETY: a word of the QP's state.
         unsafe { S::Scope::store_relaxed(self.word(offset_of!(QpState, fenced)), end) }
     }
+}
+
+/// Posts a read-back behind all postings to the QP of `entry`.
+#[inline(never)]
+#[track_caller]
+fn read_back_slow<S: Sharing>(ctx_ref: CtxRef, entry: *mut QpEntry) -> Result {
+    let (ctx, site) = (ctx_ref.ctx::<S>(), Location::caller());
+    // SAFETY: the caller has it from a QP.
+    let qp = unsafe { Qp::<S>::new(entry) };
+    post_once(&qp, site, || {
+        let (desc, p) = (qp.desc(), ctx.parts_ref());
+        let read = |(raddr, rkey): (u64, u32)| {
+            let (laddr, lkey) = (reserved::SINK, desc.lkey);
+            Wqe::Read { raddr, rkey, laddr, lkey, len: 1 }
+        };
+        // A READ may pass WRITEs of an unordered QP.
+        let first = if qp.is_unordered() { Flags::STRONG_ORDER } else { Flags::NONE };
+        let mut last = post_flagged(&qp, &read((reserved::SINK, desc.rkey)), first, site)?;
+        // Other memory may be behind another PCIe path than the heap.
+        let end = p.rails + desc.peer * p.rails + desc.rail;
+        segment::for_each_end(p.segments, end, |end| {
+            last = post_flagged(&qp, &read(end), Flags::NONE, site)?;
+            Ok(())
+        })?;
+        Ok(last)
+    })
 }
 
 /// Calls `post`, which returns the end of its posting, if anything was posted since the last one. Of lanes that call at once,

@@ -6,7 +6,6 @@ use bytemuck::Pod;
 
 use crate::arch::{Scope, Sys};
 use crate::ctx::Ctx;
-use crate::ctx::CtxRef;
 use crate::error::Result;
 use crate::group::{Group, agree};
 use crate::heap::{LocalBuffer, SymSlice, local_operand};
@@ -97,7 +96,9 @@ impl<S: Sharing> Ctx<'_, S> {
     ) -> Result<Pending<'_, S>> {
         let mut ticket = self.transfer(group, Direction::Put, dst, local_operand(src), pe, false)?;
         if self.has_early_acks() && ticket.is_some() {
-            ticket = Some(read_back_last::<S>(CtxRef::of(self), pe)?);
+            let qp = self.qp(pe);
+            self.read_back(&qp)?;
+            ticket = Some(qp.last());
         }
         Ok(self.pending(group, ticket, pe))
     }
@@ -128,10 +129,8 @@ impl<S: Sharing> Ctx<'_, S> {
     #[track_caller]
     pub fn flush_async(&self, pe: u32) -> Result<Pending<'_, S>> {
         self.check_pe(pe)?;
-        if self.has_early_acks() {
-            read_back_both::<S>(CtxRef::of(self), pe)?;
-        }
         let (puts, signals) = (self.qp(pe), self.atomic_qp(pe));
+        self.read_back(&puts).and(self.read_back(&signals))?;
         let second = if puts.entry() == signals.entry() { None } else { Some((signals, signals.last())) };
         Ok(Pending { parts: [Some((puts, puts.last())), second] })
     }
@@ -142,22 +141,4 @@ impl<S: Sharing> Ctx<'_, S> {
         let part = if end == 0 { None } else { Some((self.qp(pe), EndIndex(end))) };
         Pending { parts: [part, None] }
     }
-}
-
-/// Posts a read-back behind the postings to the QP that this block uses to `pe`, and returns the end index of both.
-#[inline(never)]
-#[track_caller]
-fn read_back_last<S: Sharing>(ctx_ref: CtxRef, pe: u32) -> Result<EndIndex> {
-    let ctx = ctx_ref.ctx::<S>();
-    let qp = ctx.qp(pe);
-    ctx.read_back(&qp)?;
-    Ok(qp.last())
-}
-
-/// Posts read-backs behind the postings to the QPs that this block uses to `pe`, for puts and for signals.
-#[inline(never)]
-#[track_caller]
-fn read_back_both<S: Sharing>(ctx_ref: CtxRef, pe: u32) -> Result {
-    let ctx = ctx_ref.ctx::<S>();
-    ctx.read_back(&ctx.qp(pe)).and(ctx.read_back(&ctx.atomic_qp(pe)))
 }
