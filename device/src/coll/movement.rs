@@ -136,6 +136,9 @@ fn broadcast<G: Group, S: Sharing>(
     src: Span,
     root: u32,
 ) -> Result {
+    if let Some(p2p_team) = P2pTeam::in_mixed_job(&ctx_ref.ctx::<S>(), team, dst) {
+        return p2p::broadcast(group, dst, src, root, p2p_team);
+    }
     let call = Call::<G, S>::begin(group, ctx_ref, team)?;
     let done = broadcast_in(call, dst, src, root);
     call.end(done)
@@ -224,6 +227,9 @@ fn share<G: Group, S: Sharing>(call: Call<G, S>, at: u64, src: Span) -> Result {
 #[inline(never)]
 #[track_caller]
 fn fcollect<G: Group, S: Sharing>(group: G, ctx_ref: CtxRef, team: Team, dst: Span, src: Span) -> Result {
+    if let Some(p2p_team) = P2pTeam::in_mixed_job(&ctx_ref.ctx::<S>(), team, dst) {
+        return p2p::fcollect(group, dst, src, p2p_team);
+    }
     let call = Call::<G, S>::begin(group, ctx_ref, team)?;
     let done = fcollect_in(call, dst, src);
     call.end(done)
@@ -341,6 +347,9 @@ fn alltoall<G: Group, S: Sharing>(
     src: Span,
     size: u64,
 ) -> Result {
+    if let Some(p2p_team) = P2pTeam::in_mixed_job(&ctx_ref.ctx::<S>(), team, dst) {
+        return p2p::alltoall(group, dst, src, size, p2p_team);
+    }
     let call = Call::<G, S>::begin(group, ctx_ref, team)?;
     let done = alltoall_in(call, dst, src, size);
     call.end(done)

@@ -38,16 +38,36 @@ pub(super) struct P2pTeam {
 }
 
 impl P2pTeam {
-    /// Returns the team, unless it has NIC peers or the handle names no team. All members get the same answer, whatever
-    /// they had registered at their launch.
+    /// Returns the team if the job has no NIC peers, and the handle names a team. Call sites make this test of kernel
+    /// parameters before they call a function. All members get the same answer, whatever they had registered at their
+    /// launch.
     #[inline(always)]
     pub(super) fn of<S: Sharing>(ctx: &Ctx<S>, team: Team) -> Option<Self> {
+        if ctx.p2p_heaps() { Self::by_slot(ctx, team) } else { None }
+    }
+
+    /// Returns the team as [`P2pTeam::of`], if `span` lies in the heap. Callers pass the range that other members access.
+    #[inline(always)]
+    pub(super) fn to<S: Sharing>(ctx: &Ctx<S>, team: Team, span: Span) -> Option<Self> {
+        if in_heap(ctx, span) { Self::of(ctx, team) } else { None }
+    }
+
+    /// Returns the team of a job with NIC peers, if the team itself has none, and `span` lies in the heap. It reads the table
+    /// of teams, so the functions behind the call sites make this test.
+    #[inline(always)]
+    pub(super) fn in_mixed_job<S: Sharing>(ctx: &Ctx<S>, team: Team, span: Span) -> Option<Self> {
         let p = ctx.parts_ref();
-        if team.slot() >= p.team_slots || p.n_pes > MAX_PES {
+        if ctx.p2p_heaps() || p.flags & ctx_flags::NODE_ATOMICS == 0 || !in_heap(ctx, span) {
             return None;
         }
-        // In a job of one node all teams are P2P teams. Only jobs of several nodes read the table.
-        if !ctx.p2p_heaps() && (p.flags & ctx_flags::NODE_ATOMICS == 0 || !is_p2p(p.teams, team.slot())) {
+        Self::by_slot(ctx, team).filter(|_| is_p2p(p.teams, team.slot()))
+    }
+
+    /// Returns the team in the slot of the handle, if there is one.
+    #[inline(always)]
+    fn by_slot<S: Sharing>(ctx: &Ctx<S>, team: Team) -> Option<Self> {
+        let p = ctx.parts_ref();
+        if team.slot() >= p.team_slots || p.n_pes > MAX_PES {
             return None;
         }
         if !ctx.p2p_all() {
@@ -68,12 +88,6 @@ impl P2pTeam {
             pes: (p.n_pes as u64) << 32 | p.pe as u64,
             team,
         })
-    }
-
-    /// Returns the team as [`P2pTeam::of`], if `span` lies in the heap. Callers pass the range that other members access.
-    #[inline(always)]
-    pub(super) fn to<S: Sharing>(ctx: &Ctx<S>, team: Team, (offset, bytes): Span) -> Option<Self> {
-        if offset.saturating_add(bytes) > ctx.parts_ref().heap_bytes { None } else { Self::of(ctx, team) }
     }
 
     #[inline(always)]
@@ -158,6 +172,12 @@ impl P2pTeam {
         let (offset, bytes) = scratch_of(&self.ctx());
         (self.words() + offset, team_words::slots(bytes))
     }
+}
+
+/// Returns whether the span lies in the heap.
+#[inline(always)]
+fn in_heap<S: Sharing>(ctx: &Ctx<S>, (offset, bytes): Span) -> bool {
+    offset.saturating_add(bytes) <= ctx.parts_ref().heap_bytes
 }
 
 /// Returns whether the team in this slot, which exists, has P2P peers only.

@@ -225,6 +225,9 @@ fn reduce<G: Group, S: Sharing>(
     dst: Span,
     src: Span,
 ) -> Result {
+    if let Some(p2p_team) = P2pTeam::in_mixed_job(&ctx_ref.ctx::<S>(), team, both(dst, src)) {
+        return p2p::reduce(group, reduction, dst, src, p2p_team);
+    }
     let call = Call::<G, S>::begin(group, ctx_ref, team)?;
     let done = reduce_in(call, reduction, dst, src);
     call.end(done)
@@ -291,6 +294,9 @@ fn reduce_scatter<G: Group, S: Sharing>(
     dst: Span,
     src: Span,
 ) -> Result {
+    if let Some(p2p_team) = P2pTeam::in_mixed_job(&ctx_ref.ctx::<S>(), team, both(dst, src)) {
+        return p2p::reduce_scatter(group, reduction, dst, src, p2p_team);
+    }
     let call = Call::<G, S>::begin(group, ctx_ref, team)?;
     let done = reduce_scatter_in(call, reduction, dst, src);
     call.end(done)

@@ -104,7 +104,7 @@ struct StridedBlocks {
 }
 
 outlined! {
-    /// Implements [`Ctx::alltoalls`] through NICs.
+    /// Implements [`Ctx::alltoalls`] in jobs with NIC peers.
     #[track_caller]
     fn alltoalls[G: Group, S: Sharing](
         group: G,
@@ -112,6 +112,10 @@ outlined! {
         team: Team;
         blocks: StridedBlocks { dst: Span, src: Span, strides: Strides, len: u64, size: u64 }
     ) -> Result {
+        let StridedBlocks { dst, src, strides, len, size } = blocks;
+        if let Some(p2p_team) = P2pTeam::in_mixed_job(&ctx_ref.ctx::<S>(), team, dst) {
+            return p2p::alltoalls(group, dst, src, strides, len, size, p2p_team);
+        }
         let call = Call::<G, S>::begin(group, ctx_ref, team)?;
         let done = alltoalls_in(call, blocks);
         call.end(done)

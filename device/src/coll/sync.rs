@@ -109,6 +109,9 @@ impl<S: Sharing> Ctx<'_, S> {
 #[inline(never)]
 #[track_caller]
 fn sync<G: Group, S: Sharing>(group: G, ctx_ref: CtxRef, team: Team) -> Result {
+    if let Some(p2p_team) = P2pTeam::in_mixed_job(&ctx_ref.ctx::<S>(), team, (0, 0)) {
+        return p2p::sync(group, p2p_team);
+    }
     let call = Call::<G, S>::begin(group, ctx_ref, team)?;
     let checked_in = call.check_in(call.call_hash(kind::SYNC, [0; 4]), Ok(()));
     call.end(checked_in)
