@@ -4,17 +4,15 @@
 
 use core::panic::Location;
 
-use super::args::{check_equal, check_spans, span_of};
+use super::args::{await_number, check_equal, check_spans, span_of};
 use super::call::Call;
-use crate::arch::SysWord;
 use crate::ctx::Ctx;
 use crate::ctx::CtxRef;
-use crate::error::{Detail, Error, Result, outcome};
+use crate::error::Result;
 use crate::group::{Group, agree};
 use crate::heap::SymSlice;
 use crate::sharing::Sharing;
 use crate::team::Team;
-use crate::wait::poll_until;
 
 /// # Exchange with low latency
 ///
@@ -117,7 +115,7 @@ fn alltoall_in<G: Group, S: Sharing>(
         let from = call.after(k);
         let mut i = rank;
         while i < len && done.is_ok() {
-            match await_flag(&ctx, slot(from, i).offset(), flag, call.pe(from)) {
+            match await_number(&ctx, slot(from, i).offset(), flag, call.pe(from), site) {
                 Ok(word) => there.store(from as usize * len + i, word),
                 Err(error) => done = Err(error),
             }
@@ -126,19 +124,4 @@ fn alltoall_in<G: Group, S: Sharing>(
         k += 1;
     }
     agree(call.group, done)
-}
-
-/// Waits until a slot of this PE has the flag, and returns its word.
-#[inline(always)]
-#[track_caller]
-fn await_flag<S: Sharing>(ctx: &Ctx<S>, offset: u64, flag: u32, pe: u32) -> Result<u32> {
-    let at = ctx.address::<u64>(offset);
-    // SAFETY: a word of a checked range of the heap, which the allocator aligned.
-    let read = || unsafe { u64::load_acquire(at) };
-    let (code, found) = poll_until(ctx.parts_ref().state, None, read, |found| (found >> 32) as u32 == flag);
-    if code == Error::Timeout as u32 {
-        let d = Detail { peer: pe, found: found >> 32, wanted: flag as u64, offset, ..Detail::NONE };
-        return Err(ctx.fail(Error::WaitTimeout, d));
-    }
-    outcome(code).map(|()| found as u32)
 }

@@ -3,17 +3,19 @@
 //! Both implementations use this module: [`call`](super::call) for teams with NIC peers, [`p2p`](super::p2p) for teams
 //! that reach all members by loads and stores.
 
-#![allow(unsafe_code, reason = "reads the member list of a team")]
+#![allow(unsafe_code, reason = "reads the member list of a team, and words of peers")]
 
 use bytemuck::Pod;
 
 use super::element::{is_defined, log_size};
 pub(super) use crate::abi::call_kind as kind;
 use crate::abi::{TeamDesc, team_words};
-use crate::arch;
+use crate::arch::{self, SysWord};
 use crate::ctx::Ctx;
-use crate::error::{Detail, Error, Result, Site, length_mismatch, record};
+use crate::error::{Detail, Error, Result, Site, length_mismatch, outcome, record};
 use crate::heap::{Signal, Sym, SymSlice};
+use crate::sharing::Sharing;
+use crate::wait::poll_until;
 
 /// The call hash of a member with wrong arguments.
 pub(super) const WRONG: u32 = kind::WRONG << kind::SHIFT;
@@ -185,4 +187,24 @@ pub(super) fn scratch_of<S>(ctx: &Ctx<S>) -> (u64, u64) {
     let p = ctx.parts_ref();
     let words = team_words::scratch(p.n_pes);
     (words, p.team_bytes - words)
+}
+
+/// Waits until the upper half of a word of this PE is `number`, and returns its lower half. The peer `pe` stores the word.
+#[inline(always)]
+pub(super) fn await_number<S: Sharing>(
+    ctx: &Ctx<S>,
+    offset: u64,
+    number: u32,
+    pe: u32,
+    site: Site,
+) -> Result<u32> {
+    let (at, state) = (ctx.address::<u64>(offset), ctx.parts_ref().state);
+    // SAFETY: an aligned word of the heap: the runtime's own, or one of a checked range.
+    let read = || unsafe { u64::load_acquire(at) };
+    let (code, found) = poll_until(state, None, read, |found| (found >> 32) as u32 == number);
+    if code == Error::Timeout as u32 {
+        let d = Detail { peer: pe, found: found >> 32, wanted: number as u64, offset, ..Detail::NONE };
+        return Err(record(state, Error::WaitTimeout, d, site));
+    }
+    outcome(code).map(|()| found as u32)
 }

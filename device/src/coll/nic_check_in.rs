@@ -14,16 +14,15 @@
 
 use core::panic::Location;
 
-use super::args::{WRONG, check_in_word, team_word, wrapped};
+use super::args::{WRONG, await_number, check_in_word, team_word, wrapped};
 use super::nodes::{Nodes, pe_of};
 use crate::abi::{TeamDesc, team_word as bits, team_words};
 use crate::arch::{Gpu, Scope, Sys};
 use crate::ctx::Ctx;
 use crate::ctx::CtxRef;
-use crate::error::{Detail, Error, Result, Site, outcome};
+use crate::error::{Detail, Error, Result, Site};
 use crate::sharing::Sharing;
 use crate::signal::SignalOp;
-use crate::wait::poll_until;
 
 /// The largest number of members, or leaders, that check in without rounds.
 const MAX_DIRECT: u32 = 32;
@@ -142,6 +141,7 @@ impl<S: Sharing> CheckIn<'_, '_, S> {
     /// Waits for the word of a member at `at`, and returns what that member knows.
     #[inline(always)]
     fn await_known(self, at: u64, member: u32) -> Result<u32> {
+        self.ctx.announce_batches();
         await_number(self.ctx, at, self.number as u32, pe_of(self.desc, member), self.site)
     }
 
@@ -210,20 +210,4 @@ impl<S: Sharing> CheckIn<'_, '_, S> {
         }
         Ok(known)
     }
-}
-
-/// Waits for the word of check-in `number` and returns its lower half.
-#[inline(always)]
-fn await_number<S: Sharing>(ctx: &Ctx<S>, offset: u64, number: u32, pe: u32, site: Site) -> Result<u32> {
-    let (at, state) = (ctx.address::<u64>(offset), ctx.parts_ref().state);
-    ctx.announce_batches();
-    // SAFETY: an aligned word of the runtime in this PE's heap, which peers set.
-    let read = || unsafe { Sys::load_relaxed(at) };
-    let (code, found) = poll_until(state, None, read, |found| (found >> 32) as u32 == number);
-    Sys::acquire();
-    if code == Error::Timeout as u32 {
-        let d = Detail { peer: pe, found: found >> 32, wanted: number as u64, offset, ..Detail::NONE };
-        return Err(crate::error::record(state, Error::WaitTimeout, d, site));
-    }
-    outcome(code).map(|()| found as u32)
 }
