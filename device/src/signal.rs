@@ -219,7 +219,7 @@ impl<S: Sharing> Ctx<'_, S> {
         if !G::READY {
             group.sync();
         }
-        if (op == SignalOp::Set || self.p2p_atomics())
+        if self.applies_to_mapped(op.kind())
             && let Some((there, here)) = self.p2p_operands(dst, src, pe)
             && self.parts_ref().has(signal.offset(), size_of::<Signal>() as u64)
         {

@@ -559,12 +559,18 @@ impl<S: Sharing> Ctx<'_, S> {
         }
     }
 
+    /// Returns whether a processor applies atomics of this kind to mapped memory. A set of a signal needs no atomicity.
+    #[inline(always)]
+    pub(crate) fn applies_to_mapped(&self, kind: Kind) -> bool {
+        kind == Kind::SignalSet || self.p2p_atomics()
+    }
+
     /// Applies or posts an atomic without a result.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn post_op<T: AmoWord>(&self, word: Sym<T>, kind: Kind, value: T, pe: u32) -> Result {
         let value = value.bits();
-        let p2p = kind == Kind::SignalSet || self.p2p_atomics();
+        let p2p = self.applies_to_mapped(kind);
         if let Some(p) = self.p2p_addr::<T>(pe, word.offset(), size_of::<T>() as u64)
             && p2p
         {
@@ -593,8 +599,9 @@ fn post_slow<S: Sharing, const WIDTH: usize>(
 ) -> Result {
     let (ctx, op) = (ctx_ref.ctx::<S>(), Op::<WIDTH>::new(kind, value));
     ctx.check_word(offset, WIDTH as u64, pe)?;
-    let p2p = kind == Kind::SignalSet || ctx.p2p_atomics();
-    if p2p && let Some(p) = ctx.peer_addr::<u8>(pe, offset) {
+    if ctx.applies_to_mapped(kind)
+        && let Some(p) = ctx.peer_addr::<u8>(pe, offset)
+    {
         // SAFETY: inside of the peer's memory, which is mapped. All its atomics are processor atomics, or this is a set.
         unsafe { op.apply_bits(p) };
         return Ok(());
