@@ -53,6 +53,9 @@ impl fmt::Display for Pes {
 /// The name of the last collective call of a job. The texts of errors say that a PE in this call has ended.
 pub const END: &str = "the end of the job";
 
+/// The last words of the loss of a PE that ended before it joined the job, after a comma. Launchers repeat them.
+pub const BEFORE_JOINING: &str = " before it joined the job";
+
 /// Returns the name of a call for users: without the kind, which stands before a name in backticks.
 fn shown(call: &str) -> &str {
     call.split('`').nth(1).unwrap_or(call)

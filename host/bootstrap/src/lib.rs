@@ -38,7 +38,7 @@ pub use self::client::{Member, Tcp};
 pub use self::connect::{
     JoinedJob, LocalPes, from_env, is_first_on_node, is_launched, launch_method, with_id,
 };
-pub use self::error::{END, Error, Failure, MAX_PES, PeerLost, Pes};
+pub use self::error::{BEFORE_JOINING, END, Error, Failure, MAX_PES, PeerLost, Pes};
 pub use self::exchange::{Exchange, ExchangeError, agree_on_id};
 pub use self::id::UniqueId;
 pub use self::messages::{OnMessage, PeerMessage};

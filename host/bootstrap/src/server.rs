@@ -17,7 +17,7 @@ use socket2::SockRef;
 use crate::auth::{Role, Token, nonce};
 use crate::deadline::UntilDeadline;
 use crate::dial::{tune, write_timeout};
-use crate::error::{Error, Failure, PeerLost, Pes};
+use crate::error::{BEFORE_JOINING, Error, Failure, PeerLost, Pes};
 use crate::job::{JobState, Progress, Refusal};
 use crate::messages::PeerMessage;
 use crate::refusals::Refusals;
@@ -533,7 +533,7 @@ impl State {
 }
 
 fn before_joining(how: &str) -> String {
-    format!("{how}, before it joined the job")
+    format!("{how},{BEFORE_JOINING}")
 }
 
 fn send(to: &Outbox, message: &Message) {

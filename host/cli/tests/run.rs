@@ -305,7 +305,9 @@ fn a_pe_that_exits_before_joining_ends_the_others() {
     let begin = Instant::now();
     let output = run(&["-n", "2", "pe", "early"]);
     assert_eq!(code(&output), Some(7));
-    assert!(err(&output).contains("rushmem: PE 1 exited with code 7"), "{}", err(&output));
+    let text = err(&output);
+    assert!(text.contains("rushmem: PE 1 exited with code 7"), "{text}");
+    assert!(text.contains("rushmem: PE 0 reported that PE 1 was lost before it joined the job\n"), "{text}");
     assert!(begin.elapsed() < LONG);
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rushmem::bootstrap::Pes;
+use rushmem::bootstrap::{BEFORE_JOINING, Pes};
 
 /// Begin of the log line of a PE that learns of a lost PE.
 const WARNING: &str = "WARN rushmem::pe::start: ";
@@ -48,13 +48,14 @@ impl FoldedErrors {
         false
     }
 
-    /// Returns one sentence for each folded error. The reason of a loss is omitted if the launcher has told the failure
-    /// of PE `told`.
+    /// Returns one sentence for each folded error. The launcher has told the failure of PE `told`, so the reports of its
+    /// loss only say whether it had joined the job.
     pub(super) fn sentences(self, told: Option<u32>) -> Vec<String> {
         let mut sentences = BTreeMap::<String, Vec<u32>>::new();
         for ((lost, text), pes) in self.losses {
             let what = if told == Some(lost) {
-                format!(" reported that PE {lost} was lost")
+                let when = if text.ends_with(BEFORE_JOINING) { BEFORE_JOINING } else { "" };
+                format!(" reported that PE {lost} was lost{when}")
             } else {
                 format!(": {text}")
             };
@@ -85,12 +86,20 @@ mod tests {
                 assert!(errors.take(pe, b"Error: PE 5 was lost: aborted: out of cheese"));
             }
             assert!(errors.take(4, b"error: PE 5 was lost: exited with code 1\r"));
+            assert!(errors.take(7, b"error: PE 5 was lost: exited with code 1, before it joined the job"));
             errors.sentences(told)
         };
-        assert_eq!(sentences(Some(5)), ["PEs 0-1, 3-4, 6 reported that PE 5 was lost"]);
+        assert_eq!(
+            sentences(Some(5)),
+            [
+                "PEs 0-1, 3-4, 6 reported that PE 5 was lost",
+                "PE 7 reported that PE 5 was lost before it joined the job"
+            ]
+        );
         let each = [
             "PEs 0-1, 3, 6: PE 5 was lost: aborted: out of cheese",
             "PE 4: PE 5 was lost: exited with code 1",
+            "PE 7: PE 5 was lost: exited with code 1, before it joined the job",
         ];
         assert_eq!(sentences(Some(4)), each);
         assert_eq!(sentences(None), each);

@@ -210,10 +210,12 @@ impl Supervisor<'_> {
         if drained < self.pes.len() {
             tracing::warn!("a process outside of its PE's process group keeps the PE's output open");
         }
+        // The server may know of failures without an exit code. The launcher tells them before the reports of the PEs.
+        let finished = self.observer.finish(self.shared(TERM_TIME));
+        let handled = self.wait(Some(Instant::now()));
         self.printer.note_folded(self.failure.as_ref().and_then(|failure| failure.pe));
-        // The server may know of failures without an exit code.
-        self.observer.finish(self.shared(TERM_TIME))?;
-        self.wait(Some(Instant::now()))?;
+        finished?;
+        handled?;
         self.wait_for_other_nodes(server)?;
         Ok(self.code())
     }
