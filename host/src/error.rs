@@ -324,6 +324,15 @@ impl Error {
         }
     }
 
+    /// Returns whether a kernel ended because its job or its PE had failed.
+    pub(crate) fn is_aborted(&self) -> bool {
+        match self {
+            Self::Operation { cause, .. } => cause.is_aborted(),
+            Self::Device { first, .. } => first.is_aborted(),
+            _ => false,
+        }
+    }
+
     /// Returns the reason that the other PEs get when this error ends the PE. They know a lost PE already.
     pub(crate) fn abort_reason(&self) -> String {
         match (self, self.lost_peer()) {

@@ -6,15 +6,18 @@ use std::panic::Location;
 use rushmem_device::abi::CtxParts;
 use rushmem_device::kernel::Call;
 
-use crate::launch_queue::{LaunchId, LaunchResources, check_grid};
+use crate::launch_queue::{Dropped, LaunchId, LaunchResources, check_grid};
 use crate::machine::{Event, Grid};
 use crate::watchdog::Launched;
 use crate::{Error, Pe, Result};
 
 /// A launch of a kernel, which runs or is queued. [`Pe::launch`] creates it.
 ///
-/// Call [`wait`](Launch::wait) to get the outcome. Dropping a launch waits too. [`Job::run`](crate::Job::run) then
-/// returns its error, so a failed launch is never lost.
+/// Call [`wait`](Launch::wait) to get the outcome. If a launch is dropped, the next call of the PE waits for it, at the
+/// latest the end of the application. [`Job::run`](crate::Job::run) then returns its error, so a failed launch is never lost.
+///
+/// If the application returns an error or panics, the waits of dropped launches end. So an early return by `?` does not
+/// wait for a kernel that waits for another PE.
 #[must_use = "a launch is complete only after `wait`"]
 pub struct Launch<'a> {
     pe: &'a Pe,
@@ -37,10 +40,6 @@ impl Launch<'_> {
     /// - [`Error::KernelLimit`] if it ran for longer than the setting `kernel_limit`.
     /// - [`Error::Cuda`] or [`Error::Native`] if the machine could not run it.
     pub fn wait(mut self) -> Result<()> {
-        self.end()
-    }
-
-    fn end(&mut self) -> Result<()> {
         let Some((launch_id, event)) = self.running.take() else { return Ok(()) };
         self.pe.launch_queues().own.wait_for(self.pe, launch_id, &event)
     }
@@ -48,9 +47,8 @@ impl Launch<'_> {
 
 impl Drop for Launch<'_> {
     fn drop(&mut self) {
-        self.pe.end_kernels_in_panic();
-        if let Err(error) = self.end() {
-            self.pe.launch_queues().unreported.keep(error);
+        if let Some((launch_id, event)) = self.running.take() {
+            self.pe.keep_dropped(Dropped::Launch(launch_id, event));
         }
     }
 }
@@ -70,8 +68,7 @@ impl Pe {
     ///
     /// # Long kernels
     /// A kernel that runs for longer than the setting `kernel_limit` (1 h by default) ends the job, and `kernel_warning`
-    /// logs it before. Set `kernel_limit=none` for a kernel that runs as long as the application. A dropped [`Launch`] waits
-    /// for its kernel. If a panic drops it, the waits of the kernel end.
+    /// logs it before. Set `kernel_limit=none` for a kernel that runs as long as the application.
     ///
     /// # Kernels that run at the same time on a GPU
     /// A multiprocessor that runs blocks starts no block that needs another division of its L1 cache. While kernels

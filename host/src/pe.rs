@@ -29,7 +29,7 @@ use crate::machine::{Grid, Machine, Region};
 use crate::memory::Memory;
 use crate::modules::Modules;
 use crate::p2p::{PeerMap, PeerRoute};
-use crate::queues::{QpInfo, Service, StateMap, set_abort_word};
+use crate::queues::{QpInfo, Service, StateMap};
 use crate::report::{DeviceError, recorded};
 use crate::teams::Teams;
 use crate::watchdog::Watchdog;
@@ -198,6 +198,7 @@ impl Pe {
     /// - [`Error::Bootstrap`] or [`Error::PeerLost`] if a PE does not come, or is lost.
     /// - [`Error::Nic`], [`Error::SoftNic`], [`Error::Memory`] or [`Error::Cuda`] if a NIC or the machine fails.
     pub fn reset_queues(&self) -> Result<()> {
+        self.wait_for_dropped();
         let (_, busy) = self.agree_with("reset_queues", "", &[self.service.is_busy().into()])?;
         if let Some(pe) = busy.iter().position(|busy| *busy == [1]) {
             let what = format!("kernels of PE {pe} may be running; wait for its launches and streams first");
@@ -221,6 +222,7 @@ impl Pe {
     /// # Errors
     /// - [`Error::Bootstrap`] if a PE does not come, or the job's server is lost.
     pub fn host_sync(&self) -> Result<()> {
+        self.wait_for_dropped();
         Ok(self.bootstrap.barrier("host_sync")?)
     }
 
@@ -231,6 +233,7 @@ impl Pe {
     /// # Errors
     /// - [`Error::Bootstrap`] if a PE does not come, or the job's server is lost.
     pub fn allgather(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
+        self.wait_for_dropped();
         Ok(self.bootstrap.allgather("allgather", mine)?)
     }
 
@@ -272,6 +275,7 @@ impl Pe {
     ///
     /// PEs in different calls must meet, so the exchange has the name of the number. Errors name the call.
     fn allgather_for(&self, n: u64, call: &str, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
+        self.wait_for_dropped();
         let number = format!("collective call {n}");
         Ok(self.bootstrap.allgather(&number, mine).map_err(|error| error.with_call(&number, call))?)
     }
@@ -326,6 +330,7 @@ impl Pe {
         &self,
         call: &rushmem_device::kernel::Call,
     ) -> Result<(CtxParts, LaunchResources)> {
+        self.wait_for_dropped();
         for &handle in call.handles() {
             self.memory.check(handle).map_err(|why| Error::Misuse {
                 call: "launch",
@@ -393,46 +398,37 @@ impl Pe {
         lock(&self.lost).clone()
     }
 
-    /// Ends the waits of this PE's kernels if the calling thread is panicking: the owner of a kernel waits for it when it is
-    /// dropped. The watchdog ends kernels that run on.
-    pub(crate) fn end_kernels_in_panic(&self) {
-        if !std::thread::panicking() {
-            return;
-        }
-        self.watchdog.job_failed(format!("PE {} panicked", self.my_pe()));
-        if let Err(error) = set_abort_word(&*self.control.memory) {
-            tracing::error!("the abort word of the kernels cannot be written: {error}");
-        }
-    }
-
     /// Ends this PE. Collective if `outcome` is a success. Sends an error to the other PEs, which ends them.
     ///
     /// # Errors
     /// - The error of `outcome`.
     /// - The error of a launch that the program has dropped.
     pub(crate) fn finish<T>(self, outcome: Result<T>) -> Result<T> {
-        let unreported = self.launch_queues.unreported.take();
-        let outcome = match (outcome, unreported) {
-            (Ok(_), Some(error)) => Err(error),
-            (outcome, None) => outcome,
-            (outcome, Some(error)) => {
-                tracing::error!(
-                    pe = self.my_pe(),
-                    "a launch failed, and the program did not wait for it: {error}"
-                );
-                outcome
-            }
-        };
-        match outcome {
-            Ok(value) => {
+        let outcome = outcome.inspect_err(|error| self.fail(error));
+        self.wait_for_dropped();
+        match (outcome, self.launch_queues.unreported.take()) {
+            (Ok(value), None) => {
                 self.bootstrap.barrier(END)?;
                 self.bootstrap.finish()?;
                 Ok(value)
             }
-            Err(error) => {
-                self.bootstrap.abort(&error.abort_reason());
+            (Ok(_), Some(error)) => {
+                self.fail(&error);
+                Err(error)
+            }
+            (Err(error), unreported) => {
+                if let Some(also) = unreported.filter(|also| !also.is_aborted()) {
+                    let pe = self.my_pe();
+                    tracing::error!(pe, "a launch failed, and the program did not wait for it: {also}");
+                }
                 Err(error)
             }
         }
+    }
+
+    /// Ends the waits of this PE's kernels, and sends `error` to the other PEs as the cause.
+    fn fail(&self, error: &Error) {
+        self.end_kernels(format!("PE {} failed: {error}", self.my_pe()));
+        self.bootstrap.abort(&error.abort_reason());
     }
 }

@@ -70,6 +70,11 @@ impl DeviceError {
         }
     }
 
+    /// Returns whether the call ended because the job or the PE had failed.
+    pub(crate) fn is_aborted(&self) -> bool {
+        self.code() == Some(Code::Aborted)
+    }
+
     /// Returns the syndrome of the completion that ended the QP, if a completion did.
     pub fn syndrome(&self) -> Option<Syndrome> {
         (self.code() == Some(Code::Completion)).then_some(Syndrome(self.record.syndrome as u8))

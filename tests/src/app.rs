@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use rushmem::config::Config;
-use rushmem::{Error, Job, Operations, Pe};
+use rushmem::{Error, Job, Launch, Operations, Pe};
 use rushmem_device::Signal;
 use rushmem_doctor::{Host, examine, probe};
 use rushmem_test_kernels::{
@@ -69,7 +69,7 @@ fn act(pe: &Pe, what: &str, who: Option<u32>) -> Result<(), Error> {
         "store" => store(pe),
         "stalled" => stalled(pe),
         "endless" => run_endless(pe, who.unwrap_or(0)),
-        "panics" => panic_beside_a_kernel(pe, who),
+        "panics" | "fails" => fail_beside_a_kernel(pe, what == "panics", who),
         "recurse" => {
             let sum = pe.alloc_one::<u64>()?;
             pe.run(grid(1, 1), recurse(who.unwrap_or(0), sum))
@@ -106,16 +106,20 @@ fn run_endless(pe: &Pe, body: u32) -> Result<(), Error> {
     Err(Error::Misuse { call: "suite_pe", what: "on purpose".into() })
 }
 
-/// Panics on PE 0 while a kernel runs, in a stream if it never ends.
-fn panic_beside_a_kernel(pe: &Pe, body: Option<u32>) -> Result<(), Error> {
+/// Panics or returns an error on PE 0 while a kernel runs, in a stream if it never ends. The other PEs wait in a kernel.
+fn fail_beside_a_kernel(pe: &Pe, panics: bool, body: Option<u32>) -> Result<(), Error> {
     let (signal, seen) = (pe.alloc_one::<Signal>()?, pe.alloc_one::<u32>()?);
     let stream = pe.stream()?;
-    let _launch = match body.filter(|_| pe.my_pe() == 0) {
+    let launch = match body.filter(|_| pe.my_pe() == 0) {
         Some(body) => stream.launch(grid(1, 1), endless(body, signal)).map(|()| None)?,
         None => Some(pe.launch(grid(1, 1), wait_for_ever(signal, 1, seen))?),
     };
-    std::thread::sleep(Duration::from_millis(300));
-    assert_ne!(pe.my_pe(), 0, "on purpose");
+    if pe.my_pe() == 0 {
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(!panics, "on purpose");
+        return Err(Error::Misuse { call: "suite_pe", what: "on purpose".into() });
+    }
+    launch.map_or(Ok(()), Launch::wait)?;
     pe.host_sync()
 }
 

@@ -4,6 +4,7 @@
 //! table. The record says what went wrong, and the launch id says which launch it was. Later launches of the queue find
 //! the id and do nothing until a wait has reported the error.
 
+mod dropped;
 mod operation;
 mod owner;
 mod pool;
@@ -16,6 +17,7 @@ mod unreported;
 
 use rushmem_device::kernel::Call;
 
+pub(crate) use dropped::{Dropped, DroppedWork};
 pub(crate) use operation::Operation;
 pub(crate) use owner::QueueOwner;
 pub(crate) use pool::PooledIndex;
@@ -29,12 +31,14 @@ pub(crate) use unreported::Unreported;
 use crate::machine::{Grid, Machine};
 use crate::{Error, Result};
 
-/// The launch table of a PE, its own queue, the scratch of host operations, and the error that no wait has reported.
+/// The launch table of a PE, its own queue, the scratch of host operations, dropped launches, and the error that no wait
+/// has reported.
 pub(crate) struct LaunchQueues {
     /// The queue of [`Pe::launch`](crate::Pe::launch).
     pub(crate) own: LaunchQueue,
     pub(crate) table: LaunchTable,
     pub(crate) scratch: HostScratch,
+    pub(crate) dropped: DroppedWork,
     pub(crate) unreported: Unreported,
 }
 
@@ -42,9 +46,10 @@ impl LaunchQueues {
     /// Creates them. `scratch` is the heap offset of the [`HostScratch::BYTES`] bytes that host operations use.
     pub(crate) fn new(machine: &dyn Machine, scratch: u64) -> Result<Self> {
         Ok(Self {
-            own: LaunchQueue::new(machine.queue()?, OWN),
+            own: LaunchQueue::own(machine.queue()?),
             table: LaunchTable::new(machine)?,
             scratch: HostScratch::new(scratch),
+            dropped: DroppedWork::default(),
             unreported: Unreported::default(),
         })
     }

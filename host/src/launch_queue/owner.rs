@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{LaunchId, LaunchTable, Unreported};
+use super::{LaunchId, LaunchTable};
 use crate::Result;
 use crate::watchdog::Watchdog;
 
@@ -13,9 +13,6 @@ pub(crate) trait QueueOwner {
 
     /// Returns the PE's launch table.
     fn table(&self) -> &LaunchTable;
-
-    /// Returns the error of a dropped launch or stream.
-    fn unreported(&self) -> &Unreported;
 
     /// Returns the watchdog of the PE's kernels.
     fn watchdog(&self) -> &Arc<Watchdog>;

@@ -6,7 +6,7 @@ use rushmem_base::lock;
 use rushmem_device::abi::{CtxParts, DevAddr};
 use rushmem_device::kernel::Call;
 
-use super::{LaunchId, LaunchResources, QueueOwner, RecordedGraph, check_grid};
+use super::{LaunchId, LaunchResources, OWN, PooledIndex, QueueOwner, RecordedGraph, check_grid};
 use crate::machine::{Event, Grid, KernelLaunch, KernelStream};
 use crate::watchdog::{LaunchSite, Launched, Run};
 use crate::{Error, Result};
@@ -16,6 +16,8 @@ pub(crate) struct LaunchQueue {
     queue: Arc<dyn KernelStream>,
     /// Its entry in the launch table.
     entry: u32,
+    /// The entry again, if it returns to the table with the queue.
+    _lent: Option<PooledIndex>,
     state: Mutex<QueueState>,
 }
 
@@ -41,8 +43,15 @@ const NUMBERS: u32 = 1 << 31;
 const SKIPPED: usize = 64;
 
 impl LaunchQueue {
-    pub(crate) fn new(queue: Box<dyn KernelStream>, entry: u32) -> Self {
-        Self { queue: Arc::from(queue), entry, state: Mutex::default() }
+    /// Creates the PE's own queue.
+    pub(crate) fn own(queue: Box<dyn KernelStream>) -> Self {
+        Self { queue: Arc::from(queue), entry: OWN, _lent: None, state: Mutex::default() }
+    }
+
+    /// Creates the queue of a stream, with its entry of the launch table.
+    pub(crate) fn of_stream(queue: Box<dyn KernelStream>, entry: PooledIndex) -> Self {
+        let index = entry.index;
+        Self { queue: Arc::from(queue), entry: index, _lent: Some(entry), state: Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, QueueState> {
@@ -195,13 +204,9 @@ impl LaunchQueue {
         owner.table().clear(self.entry)
     }
 
-    /// Waits for the last launches before the queue is dropped, and keeps their error for the end of the PE.
-    pub(crate) fn close(&self, owner: &dyn QueueOwner) {
-        if self.lock().running.is_some()
-            && let Err(error) = self.wait(owner)
-        {
-            owner.unreported().keep(error);
-        }
+    /// Returns whether it has launches that have not been waited for.
+    pub(crate) fn is_used(&self) -> bool {
+        self.lock().running.is_some()
     }
 }
 

@@ -65,6 +65,7 @@ impl Pe {
     /// - [`Error::Misuse`] if the context has been destroyed.
     /// - [`Error::Unavailable`] if it is not complete before the deadline (setting `timeout`).
     pub fn destroy_context<S: Claim>(&self, context: Context<S>) -> Result<()> {
+        self.wait_for_dropped();
         let until = Instant::now() + self.config().timeout;
         self.contexts.give_back(TypeId::of::<S>(), context.index(), self.service(), until)
     }

@@ -61,6 +61,7 @@ impl Pe {
     /// - [`Error::Unavailable`] on a GPU if the build left the PTX out.
     /// - [`Error::Cuda`] if the driver cannot load the PTX.
     pub fn load(&self, ptx: Ptx) -> Result<Kernels<'_>> {
+        self.wait_for_dropped();
         Ok(Kernels { pe: self, module: self.modules().load("Pe::load", self.machine_ref(), &ptx)? })
     }
 }

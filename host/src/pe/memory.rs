@@ -204,6 +204,7 @@ impl Pe {
     /// - [`Error::Misuse`] if the lengths differ, or the object has been freed.
     /// - [`Error::Memory`] or [`Error::Cuda`] if the copy fails.
     pub fn write<T: Pod>(&self, object: impl LocalBuffer<T> + std::fmt::Debug, data: &[T]) -> Result<()> {
+        self.wait_for_dropped();
         if data.len() != object.elements() {
             let what = format!("{} elements for an object of {}", data.len(), object.elements());
             return Err(Error::Misuse { call: "write", what });
@@ -218,6 +219,7 @@ impl Pe {
     /// - [`Error::Misuse`] if the object has been freed.
     /// - [`Error::Memory`] or [`Error::Cuda`] if the copy fails.
     pub fn read<T: Pod>(&self, object: impl LocalBuffer<T> + std::fmt::Debug) -> Result<Vec<T>> {
+        self.wait_for_dropped();
         let (region, at) = self.memory.locate(object.handle()).map_err(|why| misuse("read", object, why))?;
         let mut data = vec![T::zeroed(); object.elements()];
         region.read(at, bytemuck::cast_slice_mut(&mut data))?;
@@ -237,6 +239,7 @@ impl Pe {
     /// # Errors
     /// - [`Error::Misuse`] if the object has been freed.
     pub fn address<T: Pod>(&self, object: impl LocalBuffer<T> + std::fmt::Debug) -> Result<u64> {
+        self.wait_for_dropped();
         let (region, at) =
             self.memory.locate(object.handle()).map_err(|why| misuse("address", object, why))?;
         Ok(region.addr.0 + at)
@@ -251,6 +254,7 @@ impl Pe {
     /// No other call accepts the address in place of an object. Kernels call [`Ctx::ptr`](rushmem_device::Ctx::ptr)
     /// instead.
     pub fn ptr<T: Pod>(&self, object: SymSlice<T>, pe: u32) -> Option<*mut T> {
+        self.wait_for_dropped();
         let (region, at) = self.memory.locate(object.handle()).ok()?;
         let base = match self.memory.mapped(object.offset(), pe) {
             _ if pe == self.my_pe() => region.addr,

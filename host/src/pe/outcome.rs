@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::launch_queue::{LaunchId, LaunchTable, Operation, QueueOwner, Unreported, with_launch_id};
+use crate::launch_queue::{Dropped, LaunchId, LaunchTable, Operation, QueueOwner, with_launch_id};
 use crate::machine::KernelLaunch;
 use crate::pe::Pe;
+use crate::queues::set_abort_word;
 use crate::watchdog::{Launched, Watchdog};
 use crate::{Error, Result};
 
@@ -44,6 +45,41 @@ impl Pe {
     }
 }
 
+/// Launches and streams that the program has dropped without a wait.
+impl Pe {
+    /// Keeps a dropped launch or stream for [`Pe::wait_for_dropped`]. The program may return an error next, so the drop
+    /// does not wait. If the calling thread is panicking, the waits of all kernels end now.
+    pub(crate) fn keep_dropped(&self, dropped: Dropped) {
+        if std::thread::panicking() {
+            self.end_kernels(format!("PE {} panicked", self.my_pe()));
+        }
+        self.launch_queues().dropped.add(dropped);
+    }
+
+    /// Waits for the launches and streams that the program has dropped. Keeps the first error for the end of the PE.
+    pub(crate) fn wait_for_dropped(&self) {
+        let queues = self.launch_queues();
+        queues.dropped.take_each(|dropped| {
+            let ended = match &dropped {
+                Dropped::Launch(launch_id, event) => queues.own.wait_for(self, *launch_id, event),
+                Dropped::Stream(queue) => queue.wait(self),
+            };
+            if let Err(error) = ended {
+                queues.unreported.keep(error);
+            }
+        });
+    }
+
+    /// Ends the waits of this PE's kernels, because the PE has failed for the reason `cause`. The watchdog ends kernels
+    /// that run on.
+    pub(super) fn end_kernels(&self, cause: String) {
+        self.watchdog.job_failed(cause);
+        if let Err(error) = set_abort_word(&*self.control.memory) {
+            tracing::error!("the abort word of the kernels cannot be written: {error}");
+        }
+    }
+}
+
 impl QueueOwner for Pe {
     fn number(&self) -> u32 {
         self.my_pe()
@@ -51,10 +87,6 @@ impl QueueOwner for Pe {
 
     fn table(&self) -> &LaunchTable {
         &self.launch_queues().table
-    }
-
-    fn unreported(&self) -> &Unreported {
-        &self.launch_queues().unreported
     }
 
     fn watchdog(&self) -> &Arc<Watchdog> {

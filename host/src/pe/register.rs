@@ -125,6 +125,7 @@ impl Pe {
         &self,
         registered: RegisteredBuffer<B>,
     ) -> Result<B, UnregisterError<RegisteredBuffer<B>>> {
+        self.wait_for_dropped();
         let closed = self.memory.remove("unregister", registered.handle.handle());
         closed.and_then(buffer_of::<B>).map_err(|error| UnregisterError::new(error, registered))
     }
@@ -135,6 +136,7 @@ impl Pe {
     /// # Errors
     /// - [`Error::Misuse`] while a launch has not been waited for.
     pub fn unregister_all(&self) -> Result<usize> {
+        self.wait_for_dropped();
         const CALL: &str = "unregister_all";
         let all = self.memory.locals();
         for &buffer in &all {

@@ -125,6 +125,7 @@ impl Pe {
     /// - [`Error::Misuse`] if the team has been destroyed.
     /// - [`Error::Mismatch`], [`Error::Absent`] and [`Error::PeerLost`] from the exchange with the other members.
     pub fn team_destroy(&self, team: Team) -> Result<()> {
+        self.wait_for_dropped();
         const CALL: &str = "team_destroy";
         if !team.is_valid() || team.slot() < Team::PREDEFINED {
             return Ok(());

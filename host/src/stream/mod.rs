@@ -15,6 +15,7 @@
 mod graph;
 
 use std::panic::Location;
+use std::sync::Arc;
 
 use rushmem_device::abi::CtxParts;
 use rushmem_device::kernel::Call;
@@ -24,7 +25,7 @@ use rushmem_runtime_kernels::code::Transfer;
 pub use graph::Graph;
 use graph::GraphRecorder;
 
-use crate::launch_queue::{LaunchQueue, Operation, PooledIndex};
+use crate::launch_queue::{Dropped, LaunchQueue, Operation};
 use crate::machine::{self, Grid};
 use crate::watchdog::{LaunchSite, Launched};
 use crate::{Error, Pe, Result};
@@ -32,7 +33,10 @@ use crate::{Error, Pe, Result};
 /// A queue of operations and kernels of a PE, which run one after the other. [`Pe::stream`] makes it.
 ///
 /// [`Operations`](crate::Operations) has the operations. Any thread may use a stream; operations that two threads queue at
-/// once run in either order. Dropping a stream waits for everything in it.
+/// once run in either order.
+///
+/// If a stream is dropped, the next call of the PE waits for everything in it, as for a dropped
+/// [`Launch`](crate::Launch).
 ///
 /// ```no_run
 /// # fn main() -> Result<(), rushmem::Error> {
@@ -57,8 +61,8 @@ pub struct Stream<'a> {
 
 /// The destination of a stream's operations.
 enum Sink {
-    /// A launch queue, with its entry of the launch table.
-    Queue(LaunchQueue, #[expect(dead_code, reason = "kept as long as the queue")] PooledIndex),
+    /// A launch queue of its own.
+    Queue(Arc<LaunchQueue>),
     /// A graph that is being captured.
     Graph(GraphRecorder),
 }
@@ -101,13 +105,18 @@ impl Pe {
     /// # Errors
     /// - [`Error::Unavailable`] if kernels run natively, or there are 511 streams and graphs already.
     /// - [`Error::Cuda`] if the stream is of another GPU.
-    pub fn stream_from(&self, stream: &std::sync::Arc<cudarc::driver::CudaStream>) -> Result<Stream<'_>> {
+    pub fn stream_from(&self, stream: &Arc<cudarc::driver::CudaStream>) -> Result<Stream<'_>> {
         self.stream_on(self.machine_ref().queue_of(stream)?)
     }
 
     fn stream_on(&self, queue: Box<dyn machine::KernelStream>) -> Result<Stream<'_>> {
+        self.wait_for_dropped();
         let entry = self.launch_queues().table.take(std::time::Duration::ZERO)?;
-        Ok(Stream { pe: self, sink: Sink::Queue(LaunchQueue::new(queue, entry.index), entry), context: None })
+        Ok(Stream {
+            pe: self,
+            sink: Sink::Queue(Arc::new(LaunchQueue::of_stream(queue, entry))),
+            context: None,
+        })
     }
 }
 
@@ -159,7 +168,7 @@ impl Stream<'_> {
 
     /// Waits until everything in the stream has ended. CUDA's `cudaStreamSynchronize`.
     ///
-    /// Dropping a stream waits too. [`Job::run`](crate::Job::run) then returns the error that this call would return.
+    /// After the drop of a stream, [`Job::run`](crate::Job::run) returns the error that this call would return.
     ///
     /// # Errors
     /// - [`Error::Operation`] with the name and the error of the first operation or kernel that failed. Later work in the
@@ -213,8 +222,9 @@ impl Stream<'_> {
 
     /// Returns the launch queue of a stream that is not being captured.
     fn launch_queue(&self, call: &'static str) -> Result<&LaunchQueue> {
+        self.pe.wait_for_dropped();
         match &self.sink {
-            Sink::Queue(queue, _) => Ok(queue),
+            Sink::Queue(queue) => Ok(queue),
             Sink::Graph(_) => {
                 let what = "the stream is being captured: call it after the capture".into();
                 Err(Error::Misuse { call, what })
@@ -233,7 +243,7 @@ impl Stream<'_> {
         let (ctx, resources) = self.pe.launch_context(&operation.call)?;
         let ctx = set.map_or(ctx, |set| with_queue_sets(ctx, set));
         match &self.sink {
-            Sink::Queue(queue, _) => {
+            Sink::Queue(queue) => {
                 let Operation { name, grid, call } = operation;
                 queue.launch(self.pe, (ctx, resources), Launched { name, site }, grid, call).map(drop)
             }
@@ -249,9 +259,10 @@ fn with_queue_sets(ctx: CtxParts, set: u32) -> CtxParts {
 
 impl Drop for Stream<'_> {
     fn drop(&mut self) {
-        if let Sink::Queue(queue, _) = &self.sink {
-            self.pe.end_kernels_in_panic();
-            queue.close(self.pe);
+        if let Sink::Queue(queue) = &self.sink
+            && queue.is_used()
+        {
+            self.pe.keep_dropped(Dropped::Stream(Arc::clone(queue)));
         }
     }
 }

@@ -84,23 +84,47 @@ fn a_kernel_that_ignores_the_end_of_the_job_ends_its_process() {
     }
 }
 
-#[test]
-fn a_panic_ends_the_kernels_of_its_pe() {
-    let panics = |args: &[&str], timeout: &str| {
+/// Checks that PE 0, which does `what` beside a kernel, ends its kernels. Its own error is the cause.
+fn ends_its_kernels(what: &str, cause: &str) {
+    let run = |n: &str, args: &[&str], timeout: &str| {
         let mut command = with_limits(pe(args));
-        command.env("RUSHMEM_KERNEL_LIMIT", "none").env("RUSHMEM_TIMEOUT", timeout);
+        command.env("RUSHMEM_PES", n).env("RUSHMEM_KERNEL_LIMIT", "none").env("RUSHMEM_TIMEOUT", timeout);
         fails(command)
     };
-    // The abort word ends a wait long before its deadline.
-    let told = panics(&["panics"], "120s");
+    // The abort word ends the waits of both PEs long before their deadline.
+    let told = run("2", &[what], "120s");
     assert!(only_line(&told, "error: ").contains("on purpose"), "{told}");
     // Nothing but the end of the process ends a loop of the application.
     for body in [EndlessLoop::IgnoredErrors, EndlessLoop::Loads] {
-        let told = panics(&["panics", &(body as u32).to_string()], "300ms");
+        let told = run("1", &[what, &(body as u32).to_string()], "300ms");
         let end = only_line(&told, "Error: ");
         assert!(end.contains("PE 0: kernel endless, launched at "), "{told}");
-        assert!(end.ends_with("so this process ends: PE 0 panicked"), "{told}");
+        assert!(end.ends_with(&format!("so this process ends: {cause}")), "{told}");
     }
+}
+
+#[test]
+fn a_panic_ends_the_kernels_of_its_pe() {
+    ends_its_kernels("panics", "PE 0 panicked");
+}
+
+#[test]
+fn an_early_error_ends_the_kernels_of_its_pe() {
+    ends_its_kernels("fails", "PE 0 failed: suite_pe: on purpose");
+}
+
+#[test]
+fn an_early_error_is_told_before_the_waits_of_the_others() {
+    let Some(launcher) = launcher(PE) else {
+        let test = "an_early_error_is_told_before_the_waits_of_the_others";
+        return skip(test, "the launcher is not built: cargo build -p rushmem-cli");
+    };
+    let mut command = clean(&launcher);
+    command.args(["run", "-n", "3", "--set", "timeout=120s", PE, "fails"]);
+    let told = fails(command);
+    only_line(&told, "on purpose");
+    assert!(told.contains("rushmem: PE 0 failed; ending the other 2 PEs\n"), "{told}");
+    assert!(told.contains("rushmem: PEs 1-2 reported that PE 0 was lost\n"), "{told}");
 }
 
 #[test]

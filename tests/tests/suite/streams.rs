@@ -470,7 +470,7 @@ fn recording_refuses_waits_and_nested_recordings() {
 }
 
 #[test]
-fn dropping_a_stream_waits_for_it() {
+fn the_next_call_waits_for_a_dropped_stream() {
     Setup::new(2).run(|pe| {
         let data = pe.alloc::<u64>(500)?;
         for round in 0..20 {

@@ -1,0 +1,40 @@
+//! Launches and streams that the program has dropped without a wait.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use rushmem_base::lock;
+
+use super::{LaunchId, LaunchQueue};
+use crate::machine::Event;
+
+/// The dropped launches and streams of a PE that may still run.
+#[derive(Default)]
+pub(crate) struct DroppedWork {
+    /// Whether the list may have entries.
+    any: AtomicBool,
+    list: Mutex<Vec<Dropped>>,
+}
+
+/// A launch of the PE's own queue with the event after it, or the queue of a stream.
+pub(crate) enum Dropped {
+    Launch(LaunchId, Event),
+    Stream(Arc<LaunchQueue>),
+}
+
+impl DroppedWork {
+    pub(crate) fn add(&self, dropped: Dropped) {
+        let mut list = lock(&self.list);
+        list.push(dropped);
+        self.any.store(true, Ordering::Release);
+    }
+
+    /// Calls `wait` for each entry. Other threads that call this meanwhile return after the last wait.
+    pub(crate) fn take_each(&self, wait: impl FnMut(Dropped)) {
+        if self.any.load(Ordering::Acquire) {
+            let mut list = lock(&self.list);
+            list.drain(..).for_each(wait);
+            self.any.store(false, Ordering::Release);
+        }
+    }
+}
