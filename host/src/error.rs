@@ -225,6 +225,26 @@ pub enum Error {
         /// The reason for the failure.
         why: String,
     },
+    /// A NIC failed while the job ran, and QPs of this PE used it. All waits of the PE's kernels end.
+    #[error("PE {pe}: {nic} failed: {why}")]
+    NicFailed {
+        /// This PE.
+        pe: u32,
+        /// The name of the NIC and the number of its port.
+        nic: String,
+        /// The reason for the failure.
+        why: String,
+    },
+    /// A connected QP lost its peer. All waits of the PE's kernels end.
+    #[error("PE {pe} lost its connection to PE {peer}: {why}")]
+    ConnectionLost {
+        /// This PE.
+        pe: u32,
+        /// The PE at the other end of the QP.
+        peer: u32,
+        /// The reason of that PE.
+        why: String,
+    },
     /// The queue memory has no room for all the QPs that kernels may use.
     #[error(
         "the queue memory of the NIC holds {qps} QPs, but kernels may use {wanted}; raise RUSHMEM_QUEUE_MEMORY, or \
@@ -318,7 +338,7 @@ impl Error {
         match self {
             error if error.lost_peer().is_some() => 2,
             Self::Operation { cause, .. } => cause.distance(),
-            Self::Elsewhere { .. } => 1,
+            Self::Elsewhere { .. } | Self::ConnectionLost { .. } => 1,
             Self::Device { first, .. } if first.is_flush() => 1,
             _ => 0,
         }

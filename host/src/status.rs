@@ -140,9 +140,12 @@ impl Error {
             Error::Unrecorded | Error::Poisoned { .. } => Status::Kernel,
             Error::Mismatch { .. } | Error::MixedNics { .. } | Error::Elsewhere { .. } => Status::Asymmetric,
             Error::Device { .. } => Status::Kernel,
-            Error::Nic(_) | Error::SoftNic(_) | Error::Probe { .. } | Error::NoConnection { .. } => {
-                Status::Nic
-            }
+            Error::Nic(_)
+            | Error::SoftNic(_)
+            | Error::Probe { .. }
+            | Error::NoConnection { .. }
+            | Error::NicFailed { .. }
+            | Error::ConnectionLost { .. } => Status::Nic,
             Error::Memory(_) => Status::Internal,
             Error::Absent { .. } | Error::KernelLimit { .. } => Status::Timeout,
             Error::PeerLost(_) => Status::PeerLost,

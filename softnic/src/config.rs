@@ -1,5 +1,6 @@
 //! Settings of one adapter.
 
+use crate::health::Change;
 use crate::nic::Error;
 use crate::roce;
 use std::net::Ipv4Addr;
@@ -174,9 +175,31 @@ pub struct Faults {
     /// Atomics executed as a load and a store with a pause between them. Atomics of one NIC still exclude each other,
     /// but not atomics of processors or other NICs.
     pub loose_atomic: f64,
+    /// Time from the first connection to another adapter until the port goes down. `None`: never.
+    pub port_falls: Option<Duration>,
+    /// Time from the first connection to another adapter until the port is up again.
+    pub port_returns: Option<Duration>,
+    /// Time from the first connection to another adapter until the port loses its address.
+    pub address_leaves: Option<Duration>,
+    /// Time from the first connection to another adapter until the adapter fails.
+    pub device_fails: Option<Duration>,
+    /// Time from the first connection to another adapter until the CQs of such connections fail.
+    pub cqs_fail: Option<Duration>,
 }
 
 impl Faults {
+    /// Returns the failures of the port and the adapter, with their times after the first connection to another adapter.
+    pub(crate) fn planned_failures(&self) -> Vec<(Duration, Change)> {
+        let planned = [
+            (self.port_falls, Change::PortFalls),
+            (self.port_returns, Change::PortReturns),
+            (self.address_leaves, Change::AddressLeaves),
+            (self.device_fails, Change::DeviceFails),
+            (self.cqs_fail, Change::CqsFail),
+        ];
+        planned.into_iter().filter_map(|(after, change)| Some((after?, change))).collect()
+    }
+
     /// Returns whether any fault affects the execution of requests.
     pub(crate) fn affect_execution(&self) -> bool {
         [self.stall, self.split, self.late, self.unordered].iter().any(|rate| *rate > 0.0)
@@ -206,6 +229,11 @@ impl Default for Faults {
             posted: 0.0,
             late_time: Duration::from_micros(100),
             loose_atomic: 0.0,
+            port_falls: None,
+            port_returns: None,
+            address_leaves: None,
+            device_fails: None,
+            cqs_fail: None,
         }
     }
 }

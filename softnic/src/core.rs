@@ -6,6 +6,7 @@ use crate::cq::Cq;
 use crate::dma::{Dma, Mkeys, Umem};
 use crate::engine::Wake;
 use crate::event::Event;
+use crate::health::Failures;
 use crate::link::Fabric;
 use crate::link::udp::TooLong;
 use crate::qp::{Qp, State};
@@ -59,6 +60,9 @@ pub(crate) struct Core {
     pub(crate) payload: Vec<u8>,
     /// Pages of closed contexts. A kernel may ring them as long as the adapter lives.
     pub(crate) retired: Vec<UarPage>,
+    pub(crate) failures: Failures,
+    /// The failures that each context has not taken yet.
+    pub(crate) kept_failures: BTreeMap<u32, Vec<Event>>,
 }
 
 /// Counters, violations, events and fault state that all parts of the adapter update.
@@ -104,6 +108,7 @@ impl Core {
         let faults = config.faults.clone();
         // Packet faults have a generator of their own.
         let rng = Rng::new(!faults.seed);
+        let failures = Failures::new(faults.planned_failures());
         let dma = Dma::with_loose_atomics(faults.loose_atomic, Rng::new(faults.seed.rotate_left(32)));
         let out = Output {
             stats: Stats::default(),
@@ -142,6 +147,8 @@ impl Core {
             doorbell_scans: 0,
             payload: Vec::new(),
             retired: Vec::new(),
+            failures,
+            kept_failures: BTreeMap::new(),
         }
     }
 
@@ -151,6 +158,7 @@ impl Core {
     pub(crate) fn pass(&mut self, wanted: impl Fn() -> bool) -> bool {
         self.now = Instant::now();
         self.out.now = self.now;
+        self.fail_due();
         let mut busy = self.doorbells() | self.packets();
         for _ in 0..self.ready.len() {
             let Some(qpn) = self.ready.pop_front() else { break };
@@ -209,7 +217,7 @@ impl Core {
         let due = self.fabric.as_ref().and_then(Fabric::next_due);
         Wake {
             socket: self.fabric.as_ref().map(Fabric::waiter),
-            timer: [timer, due, self.dma.next_due()].into_iter().flatten().min(),
+            timer: [timer, due, self.dma.next_due(), self.failures.next_due()].into_iter().flatten().min(),
             now: self.now,
         }
     }

@@ -75,7 +75,7 @@ fn work(shared: &Arc<Shared>) {
         let (busy, wake, events, listeners) = {
             let mut core = shared.core.lock().unwrap_or_else(PoisonError::into_inner);
             let busy = core.pass(|| shared.wanted());
-            (busy, core.wake(), std::mem::take(&mut core.out.events), core.changed_listeners())
+            (busy, core.wake(), core.take_events(), core.changed_listeners())
         };
         listeners.iter().for_each(|listener| listener());
         if !events.is_empty() {

@@ -29,6 +29,15 @@ pub enum Event {
         /// - [`Syndrome::LOCAL_QP_OP_ERR`]: its CQ overran or the engine failed.
         syndrome: Syndrome,
     },
+    /// The port went down, or came up again.
+    Port {
+        /// The new state.
+        is_up: bool,
+    },
+    /// The port lost its address.
+    AddressLost,
+    /// The adapter failed and carries no packets any more.
+    DeviceFailed,
 }
 
 type Call = dyn Fn(Event) + Send + Sync;

@@ -12,6 +12,7 @@
 //! | register memory | [`Context::umem_reg`] with a [`Memory`] |
 //! | ring doorbells | [`Context::alloc_uar`], or in memory of the driver's own [`Context::alloc_uar_in`] |
 //! | receive completion and error events | [`Nic::on_event`], and the CQ arm register |
+//! | receive failures of one context | [`Context::failures`] |
 //! | find mistakes of a driver | [`Nic::violations`] |
 //! | inject faults | [`Faults`] |
 //!
@@ -41,12 +42,14 @@ mod dma;
 mod doorbells;
 mod engine;
 mod event;
+mod failure;
 mod fault_injection;
 mod fault_text;
 mod flush;
 #[cfg(any(test, feature = "fuzz"))]
 #[doc(hidden)]
 pub mod fuzz;
+mod health;
 mod link;
 mod loopback;
 mod memory;
@@ -73,6 +76,7 @@ pub use cmd::refuse::reason;
 pub use config::{Config, Faults, Idle, Ip, Numbers};
 pub use event::Event;
 pub use fault_text::FaultError;
+pub use health::Health;
 pub use memory::{AtomicOp, HostBuffer, HostMemory, Memory, MemoryError, PAGE, Width};
 pub use nic::{Context, Error, Nic, Uar};
 pub use route::ip_of_gid;

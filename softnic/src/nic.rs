@@ -6,6 +6,7 @@ use crate::config::{Config, Ip, Numbers};
 use crate::core::Core;
 use crate::engine::{self, Shared};
 use crate::event::Event;
+use crate::health::Health;
 use crate::link::Fabric;
 use crate::link::udp::path_mtu;
 use crate::memory::{HostBuffer, Memory, PAGE};
@@ -228,6 +229,12 @@ impl Nic {
         self.shared.core().out.violations.list().to_vec()
     }
 
+    /// Returns the health of the port and the adapter.
+    #[must_use]
+    pub fn health(&self) -> Health {
+        self.shared.core().failures.health
+    }
+
     /// Returns the adapter's counters.
     #[must_use]
     pub fn stats(&self) -> Stats {
@@ -337,6 +344,14 @@ impl Context {
     /// changes of a pass, with no lock held. Dropping the context drops `listener`.
     pub fn on_change(&self, listener: impl Fn() + Send + Sync + 'static) {
         self.shared.core().listeners.insert(self.id, Arc::new(listener));
+    }
+
+    /// Takes the failures of this context's CQs and QPs, of the port and of the adapter since the last call.
+    ///
+    /// At most 256 are kept.
+    #[must_use]
+    pub fn failures(&self) -> Vec<Event> {
+        self.shared.core().kept_failures.get_mut(&self.id).map(std::mem::take).unwrap_or_default()
     }
 
     /// Registers `len` bytes of `memory` from `offset` for queues and memory keys, and returns the number of the umem.

@@ -7,12 +7,14 @@ impl Core {
     /// Returns the number of a new context.
     pub(crate) fn new_context(&mut self) -> u32 {
         self.contexts += 1;
+        self.kept_failures.insert(self.contexts, Vec::new());
         self.contexts
     }
 
     /// Destroys all objects of a context.
     pub(crate) fn close_context(&mut self, context: u32) {
         self.listeners.remove(&context);
+        self.kept_failures.remove(&context);
         let numbers: Vec<u32> =
             self.qps.iter().filter(|(_, qp)| qp.owner == context).map(|(n, _)| n).collect();
         numbers.into_iter().for_each(|qpn| self.remove_qp(qpn));

@@ -22,6 +22,7 @@ const THREADS: usize = 128;
 ///
 /// - `ring`, `qps`, `p2p`: each PE communicates with the others and prints the result.
 /// - `up`, `full`: the job starts, or each PE sends to all; PE 0 prints what its process holds then.
+/// - `pause`: like `ring`, twice, with a pause of two seconds. `ring_wait`: like `ring`, then like `wait`.
 /// - `wait`: all PEs wait for a signal in a kernel. `store`: they then store to each other's memory.
 /// - `exit PE`: like `wait`, but the given PE exits with code 3.
 /// - `endless BODY`: PE 0 runs a kernel that never ends, and each other PE fails. `recurse DEPTH`: a kernel recurses.
@@ -62,6 +63,12 @@ pub fn main() -> ExitCode {
 fn act(pe: &Pe, what: &str, who: Option<u32>) -> Result<(), Error> {
     match what {
         "ring" => ring(pe),
+        "pause" => {
+            round(pe)?;
+            std::thread::sleep(Duration::from_secs(2));
+            ring(pe)
+        }
+        "ring_wait" => round(pe).and_then(|_| act(pe, "wait", None)),
         "up" => up(pe),
         "full" => round(pe).and_then(|_| up(pe)),
         "qps" => qps(pe),

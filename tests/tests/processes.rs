@@ -280,6 +280,22 @@ fn a_dead_link_is_an_error_that_names_the_peer() {
 }
 
 #[test]
+fn a_port_that_falls_ends_the_waits_of_both_ends() {
+    let script =
+        "if [ $RUSHMEM_PE = 0 ]; then export RUSHMEM_SOFTNIC_FAULT=port_falls_us=100000; fi; exec \"$0\" $1";
+    let args = ["-n", "2", "--set", "timeout=60s", "sh", "-c", script, PE, "ring_wait"];
+    let Some(mut command) = run("a_port_that_falls_ends_the_waits_of_both_ends", &args) else { return };
+    let output = command.env("RUSHMEM_PEER_PATH", "nic").output().unwrap();
+    assert!(!output.status.success(), "{}", all(&output));
+    let told = text(&output.stderr);
+    let cause = "PE 0: software ConnectX failed: its port has been down for 1s";
+    let reports: Vec<&str> = told.lines().filter(|line| line.contains("ERROR")).collect();
+    assert!(reports.len() == 1 && reports[0].contains(cause), "{told}");
+    let lost = format!("PE 1 lost its connection to PE 0: PE 0 reports: {cause}");
+    assert!(told.contains(&format!("error: {cause}")) && told.contains(&lost), "{told}");
+}
+
+#[test]
 fn a_misspelt_setting_is_not_ignored() {
     let mut command = clean(Path::new(PE));
     let output = command.arg("ring").env("RUSHMEM_SQ_DEPHT", "8").output().unwrap();

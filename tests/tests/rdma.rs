@@ -49,12 +49,17 @@ impl SoftnicDevice {
 
 /// Asserts that each of `pes` PEs received all data through the device.
 fn passed(output: &Output, pes: usize) {
+    passed_quietly(output, pes);
+    assert!(text(&output.stderr).contains("traffic goes through mlx5_"), "{}", all(output));
+}
+
+/// Asserts that each of `pes` PEs received all data.
+fn passed_quietly(output: &Output, pes: usize) {
     assert!(output.status.success(), "{}", all(output));
     let out = text(&output.stdout);
     let lines = |what: &str| out.lines().filter(|line| line.contains(what)).count();
     assert_eq!(lines("has all that PE"), pes, "{}", all(output));
     assert_eq!(lines("has all that all sent"), pes, "{}", all(output));
-    assert!(text(&output.stderr).contains("traffic goes through mlx5_"), "{}", all(output));
 }
 
 /// Asserts that the job failed, and that one line of a PE's error has all these words.
@@ -209,6 +214,47 @@ fn ports_of_two_infiniband_subnets_are_a_clear_error() {
     device.command.env("RUSHMEM_PEER_PATH", "nic").args(["run", "-n", "2", "sh", "-c", script, PE]);
     let output = device.command.arg("RUSHMEM_NIC=mlx5_0").output().unwrap();
     failed(&output, &["its subnet prefix is fe", "this port's is fe", "one subnet in RUSHMEM_NIC"]);
+}
+
+/// Runs `action` on two PEs in two processes. The device of PE 0 has these faults. No wait ends by its deadline.
+fn with_fault_of_pe_0(test: &str, options: &[&str], fault: &str, action: &str) -> Option<Output> {
+    let mut device = SoftnicDevice::new(test, options)?;
+    let script =
+        "if [ $RUSHMEM_PE = 0 ]; then export RUSHMEM_UVERBS_FAULT=$1; fi; RUSHMEM_NIC=mlx5_0 exec \"$0\" $2";
+    device.command.env("RUSHMEM_PEER_PATH", "nic").env("RUSHMEM_TIMEOUT", "60s").env("RUSHMEM_LOG", "warn");
+    device.command.args(["run", "-n", "2", "sh", "-c", script, PE, fault, action]);
+    Some(device.command.output().unwrap())
+}
+
+#[test]
+fn a_failure_of_a_nic_ends_the_waits_and_names_the_cause() {
+    let test = "a_failure_of_a_nic_ends_the_waits_and_names_the_cause";
+    for (link, fault, words) in [
+        ("ethernet", "port_falls_us=100000", &["its port has been down for 1s"][..]),
+        ("ethernet", "device_fails_us=100000", &["the device reports a fatal error"]),
+        ("ethernet", "address_leaves_us=100000", &["its GID 3 was", "and is gone"]),
+        ("ib", "address_leaves_us=100000", &["its LID was", "and is 0x0"]),
+        ("ethernet", "cqs_fail_us=100000", &["the CQ of QP", "towards PE 1 takes no completions"]),
+    ] {
+        let Some(output) = with_fault_of_pe_0(test, &["--link", link], fault, "ring_wait") else { return };
+        let cause = [&["PE 0: mlx5_0", "port 1 failed: "][..], words].concat();
+        failed(&output, &cause);
+        let told = text(&output.stderr);
+        let reports = told.lines().filter(|line| line.contains("ERROR") && line.contains("failed: ")).count();
+        assert_eq!(reports, 1, "{fault}: {told}");
+    }
+}
+
+#[test]
+fn a_port_that_is_down_for_less_than_a_second_is_only_logged() {
+    let test = "a_port_that_is_down_for_less_than_a_second_is_only_logged";
+    let fault = "port_falls_us=100000,port_returns_us=400000";
+    let Some(output) = with_fault_of_pe_0(test, &[], fault, "pause") else { return };
+    passed_quietly(&output, 2);
+    let told = text(&output.stderr);
+    let reports: Vec<&str> =
+        told.lines().filter(|line| line.contains("mlx5_0") && line.contains("WARN")).collect();
+    assert!(reports.len() == 1 && reports[0].contains("port 1 was down for less than a second"), "{told}");
 }
 
 #[test]

@@ -105,6 +105,25 @@ fn page_offset(memory: &Region) -> u64 {
 /// A function that ends the sleep of a NIC after a doorbell.
 pub(crate) type WakeNic = Box<dyn Fn() + Send + Sync>;
 
+/// An event of a NIC that no completion reports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum NicEvent {
+    /// The port went down.
+    PortDown,
+    /// The port is up again.
+    PortUp,
+    /// The port's address is another one, so QPs use a wrong one. The text says how.
+    AddressChanged(String),
+    /// The device failed.
+    DeviceFailed,
+    /// A CQ takes no completions any more.
+    CqFailed { cqn: u32 },
+    /// A QP failed on its own. Its peer did not cause that.
+    QpFailed { qpn: u32 },
+    /// A QP refused the request of its peer. The peer's completion has the reason.
+    RequestRefused { qpn: u32 },
+}
+
 /// One port of a NIC, opened for one PE. It creates the NIC objects of the PE.
 pub(crate) trait Provider: Send + Sync {
     /// Returns the name of the NIC for messages.
@@ -123,6 +142,8 @@ pub(crate) trait Provider: Send + Sync {
     fn counter_set(&self) -> u8 {
         0
     }
+    /// Takes the events since the last call, oldest first.
+    fn events(&self) -> Vec<NicEvent>;
     /// Returns the path to a peer's port, in the form of `INIT2RTR_QP`, and the largest MTU on it.
     fn path(&self, peer: &PortAddress) -> Result<(AddressPath, Mtu), NicError>;
     /// Executes a PRM command that concerns no object. `input` and `output` are its mailboxes.

@@ -4,13 +4,14 @@
 use std::net::Ipv6Addr;
 use std::sync::Arc;
 
+use rushmem_mlx5::Syndrome;
 use rushmem_mlx5::prm::qp::{AddressPath, Mtu};
 use rushmem_mlx5::prm::{CmdOpcode, Command, Header, Response, cq, mkey, pd, qp};
-use rushmem_softnic::{Context, Nic};
+use rushmem_softnic::{Context, Event, Nic};
 
 use super::{
-    Key, LinkLayer, MappedDoorbell, NicKind, Object, Pd, PortAddress, Provider, QpDoorbell, Uar, Umem,
-    WakeNic, mtu_within, page_offset, random, read,
+    Key, LinkLayer, MappedDoorbell, NicEvent, NicKind, Object, Pd, PortAddress, Provider, QpDoorbell, Uar,
+    Umem, WakeNic, mtu_within, page_offset, random, read,
 };
 use crate::config::Partition;
 use crate::machine::{Machine, Mapping, PageKind, Region};
@@ -65,6 +66,10 @@ impl Provider for Soft {
         }
     }
 
+    fn events(&self) -> Vec<NicEvent> {
+        self.context.failures().into_iter().filter_map(|event| nic_event(event, &self.nic)).collect()
+    }
+
     fn path(&self, peer: &PortAddress) -> Result<(AddressPath, Mtu), NicError> {
         if peer.kind != NicKind::Software {
             let why =
@@ -115,6 +120,22 @@ impl Provider for Soft {
         let mapping = unsafe { machine.map_page(page.uar.page, PageKind::Memory) }?;
         Ok(Box::new(SoftUar { mapping, page }))
     }
+}
+
+/// Returns an event of the adapter as an event of a NIC.
+fn nic_event(event: Event, nic: &Nic) -> Option<NicEvent> {
+    Some(match event {
+        Event::Port { is_up: false } => NicEvent::PortDown,
+        Event::Port { is_up: true } => NicEvent::PortUp,
+        Event::AddressLost => NicEvent::AddressChanged(format!("it lost its address {}", nic.address().ip())),
+        Event::DeviceFailed => NicEvent::DeviceFailed,
+        Event::CqError { cqn } => NicEvent::CqFailed { cqn },
+        Event::QpError { qpn, syndrome: Syndrome::REMOTE_ACCESS_ERR | Syndrome::REMOTE_INVAL_REQ_ERR } => {
+            NicEvent::RequestRefused { qpn }
+        }
+        Event::QpError { qpn, .. } => NicEvent::QpFailed { qpn },
+        _ => return None,
+    })
 }
 
 /// Returns the command that destroys the object of the creating command `input`. `output` is that command's output mailbox.

@@ -74,7 +74,7 @@ mod tests {
     use crate::config::Config;
     use crate::machine::LimitedMachine;
     use crate::nic_error::NicError;
-    use crate::provider::{Object, Pd, PortAddress, Soft, Uar, Umem};
+    use crate::provider::{NicEvent, Object, Pd, PortAddress, Soft, Uar, Umem};
 
     /// A call that a NIC refuses for queues in GPU memory.
     #[derive(Clone, Copy, Debug, PartialEq)]
@@ -106,6 +106,9 @@ mod tests {
         }
         fn port(&self) -> PortAddress {
             PortAddress { kind: NicKind::Hardware, ..self.soft.port() }
+        }
+        fn events(&self) -> Vec<NicEvent> {
+            self.soft.events()
         }
         fn path(&self, peer: &PortAddress) -> std::result::Result<(AddressPath, Mtu), NicError> {
             self.soft.path(&PortAddress { kind: NicKind::Software, ..*peer })

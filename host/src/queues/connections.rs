@@ -24,7 +24,7 @@ use super::info::QpInfo;
 use super::rail::{NicInfo, Qp, QpAddress, Rail, RetryPolicy};
 use super::{Handshakes, Shape, StateMap};
 use crate::machine::Region;
-use crate::provider::Key;
+use crate::provider::{Key, NicEvent};
 use crate::{Error, Result};
 
 /// The NICs of a PE, which it sends to the other PEs at start.
@@ -307,6 +307,47 @@ impl Connections {
         Ok(wanted)
     }
 
+    /// Takes the events of a rail's NIC.
+    pub(super) fn events(&self, rail: usize) -> Vec<NicEvent> {
+        self.rails[rail].nic().events()
+    }
+
+    /// Returns the names of the rails' NICs.
+    pub(super) fn nic_names(&self) -> Vec<String> {
+        self.rails.iter().map(|rail| rail.nic().name()).collect()
+    }
+
+    /// Returns the number of this PE.
+    pub(super) fn pe(&self) -> u32 {
+        self.me
+    }
+
+    /// Returns the QPs of a rail that exist and that `choose` selects.
+    pub(super) fn find(&self, rail: usize, choose: impl Fn(&Qp) -> bool) -> Vec<usize> {
+        let is_chosen = |(i, connection): &(usize, &QpConnection)| {
+            self.shape.rail(self.place(*i).1) == rail
+                && connection.pair.as_ref().is_some_and(|(pair, _)| choose(pair))
+        };
+        self.connections.iter().enumerate().filter(is_chosen).map(|(i, _)| i).collect()
+    }
+
+    /// Returns a description of QP `i` for messages.
+    pub(super) fn describe(&self, i: usize) -> String {
+        let qpn = self.connections[i].pair.as_ref().map_or(0, |(pair, _)| pair.address.qpn);
+        format!("QP {qpn:#x} towards PE {}", self.place(i).0)
+    }
+
+    /// Marks a QP as lost, and informs its peer.
+    pub(super) fn lose(&mut self, i: usize, why: &str, post: &mut dyn FnMut(Outgoing)) {
+        if self.connections[i].published {
+            self.inform_peer(i, why, post);
+        } else if !self.connections[i].failed {
+            // Kernels that wait for the connection learn of it as well. Their error is the caller's.
+            let _ = self.fail(i, why, Some(post));
+        }
+        self.connections[i].failed = true;
+    }
+
     /// Begins to connect QP `i`, unless that has begun.
     ///
     /// # Errors
@@ -358,6 +399,10 @@ impl Connections {
             }
             QpStatus::Failed { why } => {
                 let why = format!("PE {from} reports: {why}");
+                if self.connections[i].published {
+                    self.connections[i].failed = true;
+                    return Err(Error::ConnectionLost { pe: self.me, peer: from, why });
+                }
                 return Err(self.fail(i, &why, None));
             }
         };
@@ -443,16 +488,20 @@ impl Connections {
 
     /// Marks QP `i` as failed, informs kernels and the peer, and returns the error.
     fn fail(&mut self, i: usize, why: &str, post: Option<&mut dyn FnMut(Outgoing)>) -> Error {
-        let (peer, set) = self.place(i);
         self.connections[i].failed = true;
         let error = self.deny(i, why);
-        if let Some(post) = post.filter(|_| peer != self.me) {
-            post((
-                peer,
-                ConnectMessage { epoch: self.epoch, set, status: QpStatus::Failed { why: why.into() } },
-            ));
+        if let Some(post) = post {
+            self.inform_peer(i, why, post);
         }
         error
+    }
+
+    /// Tells the peer of QP `i` that the QP cannot be used.
+    fn inform_peer(&self, i: usize, why: &str, post: &mut dyn FnMut(Outgoing)) {
+        let ((peer, set), epoch) = (self.place(i), self.epoch);
+        if peer != self.me {
+            post((peer, ConnectMessage { epoch, set, status: QpStatus::Failed { why: why.into() } }));
+        }
     }
 
     /// Informs kernels that QP `i` stays unconnected, and returns the error.
@@ -687,6 +736,23 @@ mod tests {
         );
         assert!(job.deliver(0).is_none());
         assert!(job.connections[0].connections[1].failed && !job.connections[0].connections[1].published);
+    }
+
+    #[test]
+    fn a_lost_qp_ends_the_waits_at_both_ends() {
+        let mut job = Job::new(2, &config(&[("sq_depth", "4")]));
+        job.request(0, 1).unwrap();
+        while let Some(outcome) = job.deliver(0) {
+            outcome.unwrap();
+        }
+        let qps = job.connections[0].find(0, |_| true);
+        assert_eq!((qps.as_slice(), job.connections[0].find(0, |pair| pair.cqn == 0)), (&[1][..], vec![]));
+        let (n, mail) = (2, &mut job.mail);
+        job.connections[0].lose(1, "its port is down", &mut |message| Job::post(mail, n, 0, message));
+        let error = job.deliver(0).unwrap().unwrap_err();
+        let told = "PE 1 lost its connection to PE 0: PE 0 reports: its port is down";
+        assert!(matches!(error, Error::ConnectionLost { .. }) && error.to_string() == told, "{error}");
+        assert!(job.deliver(0).is_none(), "no end reports the loss back");
     }
 
     #[test]

@@ -18,6 +18,7 @@ mod rail;
 mod service;
 mod shape;
 mod state;
+mod watch;
 
 pub(crate) use bring_up::open_rail;
 pub(crate) use connections::{Connections, PeNics};

@@ -65,6 +65,8 @@ pub(crate) struct Rail {
 pub(crate) struct Qp {
     qp: Box<dyn Object>,
     _cq: Box<dyn Object>,
+    /// Number of the CQ.
+    pub(super) cqn: u32,
     pub(super) address: QpAddress,
     slot: u64,
 }
@@ -258,7 +260,7 @@ impl Rail {
         )?;
         let psn = random()? & 0xff_ffff;
         let address = QpAddress { qpn: created.qpn, psn, ece: created.ece };
-        Ok(Qp { qp, _cq: cq, address, slot })
+        Ok(Qp { qp, _cq: cq, cqn: out.cqn, address, slot })
     }
 
     /// Executes RST2INIT, INIT2RTR and RTR2RTS to connect to the QP `remote` behind `peer`.

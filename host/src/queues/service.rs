@@ -1,5 +1,6 @@
 //! The service thread, which connects QPs when kernels of this PE or messages of peers request it.
 
+use std::cell::Cell;
 use std::mem::offset_of;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
@@ -14,6 +15,8 @@ use rushmem_softnic::Memory;
 
 use super::connections::{ConnectMessage, Connections, Outgoing};
 use super::info::QpInfo;
+use super::rail::Qp;
+use super::watch::{NicWatch, Notice};
 use crate::bootstrap::{Bootstrap, PeerMessage};
 use crate::exit::{end_job, end_with};
 use crate::machine::Region;
@@ -93,7 +96,7 @@ impl Service {
         let [first, last, idle] = [first, last, IDLE_LOOK].map(|look| crowd_deadline(look, local_pes));
         let looks = Looks { first, last, idle };
         let control = guards.control.clone();
-        let worker = Worker { shared: Arc::clone(&shared), guards, looks };
+        let worker = Worker { shared: Arc::clone(&shared), guards, looks, failed: Cell::new(false) };
         let name = "rushmem-connect".to_string();
         let thread = std::thread::Builder::new().name(name).spawn(move || worker.run(&inbox));
         Ok(Self { events, thread: Some(thread.map_err(Error::Thread)?), shared, control, polls })
@@ -256,10 +259,24 @@ pub(crate) fn set_abort_word(page: &dyn Memory) -> Result<()> {
     Ok(page.flush()?)
 }
 
+/// Logs a warning, once for all PEs of this process that have it within a second.
+fn warn_once(text: String) {
+    const TOGETHER: Duration = Duration::from_secs(1);
+    static LAST: Mutex<Option<(Instant, String)>> = Mutex::new(None);
+    let mut last = lock(&LAST);
+    let now = Instant::now();
+    if last.as_ref().is_none_or(|(at, before)| *before != text || now.duration_since(*at) > TOGETHER) {
+        tracing::warn!("{text}");
+        *last = Some((now, text));
+    }
+}
+
 struct Worker {
     shared: Arc<Shared>,
     guards: Guards,
     looks: Looks,
+    /// Set once a failure of a NIC has ended the waits of kernels.
+    failed: Cell<bool>,
 }
 
 /// Intervals between polls for requests.
@@ -276,9 +293,14 @@ impl Worker {
     fn run(&self, events: &Receiver<ServiceEvent>) {
         let mut pause = self.looks.first;
         let mut next_check = Instant::now();
+        let nics = self.shared.lock().connections.nic_names();
+        let mut watches: Vec<NicWatch> = nics.iter().map(|_| NicWatch::default()).collect();
         loop {
             if Instant::now() >= next_check {
                 self.check_kernels();
+                for (rail, (watch, nic)) in watches.iter_mut().zip(&nics).enumerate() {
+                    self.check_nic(rail, nic, watch);
+                }
                 next_check = Instant::now() + IDLE_LOOK;
             }
             let event = if self.shared.running.load(Ordering::Acquire) != 0 {
@@ -294,8 +316,8 @@ impl Worker {
                     Err(RecvTimeoutError::Disconnected) => return,
                 }
             } else {
-                // A launch may begin without an event, so the watchdog looks from time to time.
-                match events.recv_timeout(self.guards.watchdog.interval()) {
+                // A launch may begin without an event, so the watchdog looks from time to time. So do the NICs.
+                match events.recv_timeout(self.guards.watchdog.interval().min(self.looks.idle)) {
                     Ok(event) => event,
                     Err(RecvTimeoutError::Timeout) => continue,
                     Err(RecvTimeoutError::Disconnected) => return,
@@ -330,6 +352,63 @@ impl Worker {
                 }
             }
             Some(Alarm::Fatal(text)) => end_with(&*self.guards.bootstrap, &text),
+        }
+    }
+
+    /// Acts on the events of a NIC.
+    fn check_nic(&self, rail: usize, nic: &str, watch: &mut NicWatch) {
+        let events = self.shared.lock().connections.events(rail);
+        for notice in watch.observe(events, Instant::now()) {
+            match notice {
+                Notice::Bridged => {
+                    warn_once(format!("{nic} was down for less than a second, and is up again"))
+                }
+                Notice::Repaired => warn_once(format!("{nic} is up again")),
+                Notice::Failed(why) => self.lose(rail, nic, &|_| true, |_| why.clone()),
+                Notice::CqFailed(cqn) => self.lose(rail, nic, &|pair| pair.cqn == cqn, |qp| {
+                    format!("the CQ of {qp} takes no completions any more")
+                }),
+                Notice::QpFailed(qpn) => self.lose(rail, nic, &|pair| pair.address.qpn == qpn, |qp| {
+                    format!("{qp} reports a fatal error")
+                }),
+                Notice::RequestRefused(qpn) => {
+                    let connections = &self.shared.lock().connections;
+                    if let Some(&i) = connections.find(rail, |pair| pair.address.qpn == qpn).first() {
+                        let (pe, qp) = (connections.pe(), connections.describe(i));
+                        tracing::warn!("PE {pe}: {nic}: {qp} refused a request of that PE");
+                    }
+                }
+            }
+        }
+    }
+
+    /// Ends the waits of kernels, because the QPs of a rail that `choose` selects are lost. `why` gets a description of the
+    /// first one. If no QP is lost, it only logs that.
+    fn lose(&self, rail: usize, nic: &str, choose: &dyn Fn(&Qp) -> bool, why: impl Fn(&str) -> String) {
+        self.step(|connections, post| {
+            let lost = connections.find(rail, choose);
+            let why = why(&lost.first().map_or(String::new(), |&i| connections.describe(i)));
+            if lost.is_empty() {
+                warn_once(format!("{nic} failed: {why}; no QP uses it"));
+                return Ok(());
+            }
+            let error = Error::NicFailed { pe: connections.pe(), nic: nic.into(), why };
+            lost.into_iter().for_each(|i| connections.lose(i, &error.to_string(), post));
+            if !self.failed.get() {
+                tracing::error!("{error}");
+            }
+            Err(error)
+        });
+    }
+
+    /// Ends the waits of kernels after a failure of a NIC.
+    fn end_waits(&self, cause: &Error) {
+        if self.failed.replace(true) {
+            return;
+        }
+        self.guards.watchdog.job_failed(cause.to_string());
+        if let Err(error) = set_abort_word(&*self.guards.control.memory) {
+            tracing::error!("the abort word of the kernels cannot be written: {error}");
         }
     }
 
@@ -392,6 +471,9 @@ impl Worker {
             let outcome = step(&mut state.connections, &mut |message| messages.push(message));
             if let Err(error) = outcome {
                 tracing::debug!("{error}");
+                if matches!(error, Error::NicFailed { .. } | Error::ConnectionLost { .. }) {
+                    self.end_waits(&error);
+                }
                 state.failure.get_or_insert(error);
             }
         }

@@ -18,6 +18,7 @@ use rushmem_mlx5::prm::qp::{
     opt_param,
 };
 use std::net::SocketAddrV4;
+use std::time::Instant;
 
 type Modified = CmdResult<ModifyQpOut>;
 
@@ -131,6 +132,9 @@ pub(super) fn rtr2rts(core: &mut Core, context: u32, command: Rtr2Rts) -> Modifi
     qp.context.primary_address_path.ack_timeout = given.primary_address_path.ack_timeout;
     sender::begin(qp, Psn::new(given.next_send_psn));
     qp.state = State::Rts;
+    if matches!(qp.route, Route::Peer(_)) {
+        core.failures.connected(Instant::now());
+    }
     // Doorbells may have been rung already.
     core.enqueue(command.qpn);
     Ok(ModifyQpOut::default())

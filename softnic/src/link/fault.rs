@@ -18,6 +18,8 @@ struct Held {
 pub(crate) struct FaultStage {
     faults: Faults,
     active: bool,
+    /// Set while the port carries no packets.
+    pub(crate) is_cut: bool,
     rng: Rng,
     held: Vec<Held>,
 }
@@ -27,12 +29,12 @@ impl FaultStage {
         let rates = [faults.drop, faults.duplicate, faults.reorder, faults.corrupt, faults.delay];
         let active = rates.iter().any(|rate| *rate > 0.0) || !faults.black_hole.is_empty();
         let rng = Rng::new(faults.seed);
-        FaultStage { faults, active, rng, held: Vec::new() }
+        FaultStage { faults, active, is_cut: false, rng, held: Vec::new() }
     }
 
-    /// Returns whether this peer is a black hole.
+    /// Returns whether no packets are exchanged with this peer.
     pub(crate) fn hides(&self, from: SocketAddrV4) -> bool {
-        self.faults.black_hole.contains(from.ip())
+        self.is_cut || self.faults.black_hole.contains(from.ip())
     }
 
     pub(crate) fn holds_any(&self) -> bool {
@@ -45,7 +47,7 @@ impl FaultStage {
 
     /// Applies faults to the datagrams from `fresh` on, and adds delayed ones that are due.
     pub(crate) fn apply(&mut self, batch: &mut Batch, fresh: usize, now: Instant, stats: &mut Stats) {
-        if !self.active {
+        if !self.active && !self.is_cut {
             return;
         }
         let entries = batch.entries.split_off(fresh);

@@ -124,6 +124,11 @@ impl Fabric {
         got != 0
     }
 
+    /// Drops all packets in both directions, or carries them again.
+    pub(crate) fn cut(&mut self, is_cut: bool) {
+        self.faults.is_cut = is_cut;
+    }
+
     /// Returns the time of the next delayed packet.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         self.faults.next_due()

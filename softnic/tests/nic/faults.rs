@@ -1,10 +1,10 @@
 //! Injected packet faults: lost packets are resent, corrupt packets are dropped, and no request executes twice.
 
-use crate::script::{Pe, Setup, pair, pattern, wire_nic};
+use crate::script::{Pe, Setup, pair, pattern, until, wire_nic};
 use rushmem_mlx5::prm::qp::Mtu;
 use rushmem_mlx5::wqe::Inline;
 use rushmem_mlx5::{Flags, Syndrome, Wqe};
-use rushmem_softnic::{Config, Faults, Nic};
+use rushmem_softnic::{Config, Event, Faults, Health, Nic};
 use std::time::{Duration, Instant};
 
 fn faulty(faults: Faults) -> Config {
@@ -161,4 +161,62 @@ fn nothing_is_resent_without_faults() {
     }
     assert_eq!((x.stats().faults, x.stats().dropped, y.stats().dropped), (0, 0, 0));
     assert_eq!(y.stats().out_of_order, 0);
+}
+
+/// Returns two connected ends. The adapter of the first one has these faults. No end has posted anything.
+fn ends(faults: Faults) -> ((Nic, Pe), (Nic, Pe)) {
+    let (x, y) = (wire_nic(faulty(faults)), wire_nic(Config::default()));
+    let (a, b) = pair(&x, &y, Setup { ack_timeout: 12, ..Setup::default() });
+    ((x, a), (y, b))
+}
+
+fn put(a: &Pe, b: &Pe) -> Wqe {
+    Wqe::Write { raddr: 8, rkey: b.key, laddr: 0, lkey: a.key, len: 64 }
+}
+
+#[test]
+fn a_port_falls_and_returns_with_events() {
+    let faults = Faults {
+        port_falls: Some(Duration::ZERO),
+        port_returns: Some(Duration::from_millis(30)),
+        ..Faults::default()
+    };
+    let ((x, mut a), (_y, b)) = ends(faults);
+    until("the port to fall", || x.stats().faults > 0);
+    // The retries of the QP bridge the time without a port.
+    a.run(&put(&a, &b));
+    let expected = [Event::Port { is_up: false }, Event::Port { is_up: true }];
+    assert_eq!(a.context.failures(), expected);
+    assert_eq!((a.context.failures(), b.context.failures()), (vec![], vec![]));
+    assert_eq!(x.health(), Health::default());
+}
+
+#[test]
+fn a_failed_port_carries_nothing() {
+    for (faults, event) in [
+        (Faults { port_falls: Some(Duration::ZERO), ..Faults::default() }, Event::Port { is_up: false }),
+        (Faults { address_leaves: Some(Duration::ZERO), ..Faults::default() }, Event::AddressLost),
+        (Faults { device_fails: Some(Duration::ZERO), ..Faults::default() }, Event::DeviceFailed),
+    ] {
+        let ((x, mut a), (_y, b)) = ends(faults);
+        until("the failure", || x.health() != Health::default());
+        a.post(&put(&a, &b));
+        let error = a.cq.wait().as_error().map(|error| error.syndrome);
+        assert_eq!(error, Some(Syndrome::TRANSPORT_RETRY_EXC_ERR), "{event:?}");
+        assert_eq!(a.context.failures(), [event]);
+    }
+}
+
+#[test]
+fn a_failed_cq_takes_no_completions() {
+    let ((x, mut a), (_y, b)) = ends(Faults { cqs_fail: Some(Duration::ZERO), ..Faults::default() });
+    until("the failure", || x.stats().faults > 0);
+    a.post(&put(&a, &b));
+    until("the events", || x.stats().doorbells > 0);
+    let syndrome = Syndrome::LOCAL_QP_OP_ERR;
+    assert_eq!(
+        a.context.failures(),
+        [Event::CqError { cqn: a.cqn }, Event::QpError { qpn: a.qpn, syndrome }]
+    );
+    assert_eq!(x.stats().cqes, 0);
 }

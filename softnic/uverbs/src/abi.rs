@@ -149,6 +149,11 @@ numbers! {
         QP_FATAL = 1,
         QP_REQ_ERR = 2,
         QP_ACCESS_ERR = 3,
+        DEVICE_FATAL = 8,
+        PORT_ACTIVE = 9,
+        PORT_ERR = 10,
+        LID_CHANGE = 11,
+        GID_CHANGE = 18,
     }
 
     /// Types of GIDs.

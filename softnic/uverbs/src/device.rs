@@ -132,7 +132,7 @@ impl Device {
             tracing::error!(%address, "an InfiniBand port's address must be 127.64.x.y, of which x.y is its LID");
             return Err(Errno::EADDRNOTAVAIL);
         }
-        let registry = Arc::new(Registry::default());
+        let registry = Arc::new(Registry::new(self.settings.link));
         let listener = Arc::clone(&registry);
         nic.on_event(move |event| listener.event(event));
         let driver = nic.open();
@@ -201,7 +201,8 @@ impl Device {
 
     /// Returns the answer to QUERY_PORT.
     pub(crate) fn port(&self, nic: &Nic) -> abi::QueryPort {
-        let down = self.has(Fault::PortDown);
+        let health = nic.health();
+        let down = self.has(Fault::PortDown) || health.port_is_down;
         let (state, phys_state) = match down {
             true => (port_state::DOWN, port_state::PHYS_DISABLED),
             false => (port_state::ACTIVE, port_state::PHYS_LINK_UP),
@@ -232,7 +233,7 @@ impl Device {
             LinkLayer::InfiniBand => abi::QueryPort {
                 port_cap_flags: 1 << 16,
                 link_layer: link_layer::INFINIBAND,
-                lid: if down { 0 } else { nic.lid().unwrap_or(0) },
+                lid: if down || health.address_is_lost { 0 } else { nic.lid().unwrap_or(0) },
                 sm_lid: 1,
                 ..common
             },
@@ -263,6 +264,9 @@ impl Device {
             LinkLayer::InfiniBand => vec![(self.port_gid(), gid_type::IB)],
             LinkLayer::Ethernet if self.has(Fault::GidV1Only) => {
                 vec![(local, gid_type::ROCE_V1), (mapped, gid_type::ROCE_V1)]
+            }
+            LinkLayer::Ethernet if nic.health().address_is_lost => {
+                vec![(local, gid_type::ROCE_V1), (local, gid_type::ROCE_V2)]
             }
             LinkLayer::Ethernet => vec![
                 (local, gid_type::ROCE_V1),

@@ -2,12 +2,13 @@
 
 use crate::abi::{self, event_type};
 use crate::events::Channel;
+use crate::settings::LinkLayer;
 use crate::subscriptions::{Source, Subscriptions, Target};
 use rushmem_mlx5::Syndrome;
 use rushmem_softnic::Event;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// The receiver of one object's events: an event file, and the program's handle of the object.
 pub(crate) struct Waiter {
@@ -51,6 +52,7 @@ impl Waiter {
 #[derive(Default)]
 pub(crate) struct Registry {
     lists: Mutex<Lists>,
+    link: LinkLayer,
 }
 
 #[derive(Default)]
@@ -59,9 +61,16 @@ struct Lists {
     cqs: HashMap<u32, Arc<Waiter>>,
     qps: HashMap<u32, Arc<Waiter>>,
     subscriptions: Subscriptions,
+    /// The event files of programs that have opened the device.
+    openers: Vec<Weak<Channel>>,
 }
 
 impl Registry {
+    /// Creates the registry of an adapter with a port of this link layer.
+    pub(crate) fn new(link: LinkLayer) -> Registry {
+        Registry { link, ..Registry::default() }
+    }
+
     fn lists(&self) -> MutexGuard<'_, Lists> {
         self.lists.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -79,6 +88,13 @@ impl Registry {
     /// Registers `waiter` for failures of a QP.
     pub(crate) fn listen_to_qp(&self, qpn: u32, waiter: Arc<Waiter>) {
         self.lists().qps.insert(qpn, waiter);
+    }
+
+    /// Registers an event file for events of the port and the device.
+    pub(crate) fn listen_to_port(&self, channel: &Arc<Channel>) {
+        let openers = &mut self.lists().openers;
+        openers.retain(|channel| channel.strong_count() > 0);
+        openers.push(Arc::downgrade(channel));
     }
 
     /// Removes the receivers of this CQ.
@@ -106,6 +122,14 @@ impl Registry {
     /// Passes an event of the adapter on.
     pub(crate) fn event(&self, event: Event) {
         let lists = self.lists();
+        if let Some(event_type) = port_type(event, self.link) {
+            // The element is the number of the port.
+            let event = abi::AsyncEvent { element: 1, event_type, reserved: 0 };
+            for channel in lists.openers.iter().filter_map(Weak::upgrade) {
+                channel.send(bytemuck::bytes_of(&event));
+            }
+            return;
+        }
         let subscribed = lists.subscriptions.event(event);
         let (waiter, event_type) = match event {
             Event::Completion { cqn } => (lists.completions.get(&cqn), 0),
@@ -118,6 +142,18 @@ impl Registry {
             None => tracing::debug!(?event, subscribed, "event that no verbs object waits for"),
         }
     }
+}
+
+/// Returns the verbs event type for an event of the port or the device.
+fn port_type(event: Event, link: LinkLayer) -> Option<u32> {
+    Some(match event {
+        Event::Port { is_up: true } => event_type::PORT_ACTIVE,
+        Event::Port { is_up: false } => event_type::PORT_ERR,
+        Event::AddressLost if link == LinkLayer::InfiniBand => event_type::LID_CHANGE,
+        Event::AddressLost => event_type::GID_CHANGE,
+        Event::DeviceFailed => event_type::DEVICE_FATAL,
+        _ => return None,
+    })
 }
 
 /// Returns the verbs event type for the error of a QP.
@@ -137,6 +173,29 @@ mod tests {
 
     fn read(fd: i32) -> abi::AsyncEvent {
         crate::user::prefix(&crate::events::tests::read(fd, 16))
+    }
+
+    #[test]
+    fn every_opener_gets_the_events_of_the_port() {
+        let registry = Registry::default();
+        let files = [Channel::new(Kind::Fixed).unwrap(), Channel::new(Kind::Fixed).unwrap()];
+        files.iter().for_each(|(channel, _)| registry.listen_to_port(channel));
+        let events = [
+            (Event::Port { is_up: false }, event_type::PORT_ERR),
+            (Event::Port { is_up: true }, event_type::PORT_ACTIVE),
+            (Event::AddressLost, event_type::GID_CHANGE),
+            (Event::DeviceFailed, event_type::DEVICE_FATAL),
+        ];
+        for (event, event_type) in events {
+            registry.event(event);
+            for (_, fd) in &files {
+                let event = read(*fd);
+                assert_eq!((event.element, event.event_type), (1, event_type));
+            }
+        }
+        for (_, fd) in files {
+            sys::close(fd);
+        }
     }
 
     #[test]

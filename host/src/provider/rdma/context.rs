@@ -258,6 +258,13 @@ unsafe impl Send for DevxObject {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for DevxObject {}
 
+impl DevxObject {
+    /// Returns the object of libmlx5, if the device created it.
+    pub(super) fn raw(&self) -> Option<NonNull<ffi::DevxObj>> {
+        self.raw
+    }
+}
+
 impl Object for DevxObject {
     fn execute(&self, input: &[u8], output: &mut [u8]) -> Result<(), NicError> {
         let Some(object) = self.raw else {

@@ -67,6 +67,46 @@ pub(super) struct DevxUar {
     pub(super) comp_mask: u64,
 }
 
+/// `struct ibv_async_event`. Its first field is a union with pointers.
+#[repr(C, align(8))]
+pub(super) struct AsyncEvent {
+    /// Number of the port, in events of a port.
+    pub(super) port: c_int,
+    rest: u32,
+    pub(super) event_type: u32,
+}
+
+impl AsyncEvent {
+    pub(super) const EMPTY: Self = Self { port: 0, rest: 0, event_type: 0 };
+}
+
+/// Values of `enum ibv_event_type`.
+pub(super) mod event_type {
+    pub(in super::super) const DEVICE_FATAL: u32 = 8;
+    pub(in super::super) const PORT_ACTIVE: u32 = 9;
+    pub(in super::super) const PORT_ERR: u32 = 10;
+    pub(in super::super) const LID_CHANGE: u32 = 11;
+    pub(in super::super) const PKEY_CHANGE: u32 = 12;
+    pub(in super::super) const GID_CHANGE: u32 = 18;
+}
+
+/// `struct mlx5dv_devx_event_channel`.
+#[repr(C)]
+pub(super) struct EventChannel {
+    pub(super) fd: c_int,
+}
+
+/// `struct mlx5dv_devx_async_event_hdr`, with the event queue entry after it.
+#[repr(C)]
+pub(super) struct DevxEvent {
+    pub(super) cookie: u64,
+    pub(super) entry: [u8; 64],
+}
+
+impl DevxEvent {
+    pub(super) const EMPTY: Self = Self { cookie: 0, entry: [0; 64] };
+}
+
 /// `struct mlx5dv_pd`.
 #[repr(C)]
 pub(super) struct DvPd {
@@ -188,11 +228,30 @@ unsafe extern "C" {
     pub(super) fn mlx5dv_devx_umem_dereg(umem: *mut DevxUmem) -> c_int;
     pub(super) fn mlx5dv_devx_alloc_uar(context: *mut ibv_context, flags: u32) -> *mut DevxUar;
     pub(super) fn mlx5dv_devx_free_uar(uar: *mut DevxUar);
+    pub(super) fn mlx5dv_devx_create_event_channel(
+        context: *mut ibv_context,
+        flags: c_int,
+    ) -> *mut EventChannel;
+    pub(super) fn mlx5dv_devx_destroy_event_channel(channel: *mut EventChannel);
+    pub(super) fn mlx5dv_devx_subscribe_devx_event(
+        channel: *mut EventChannel,
+        object: *mut DevxObj,
+        events_sz: u16,
+        events_num: *mut u16,
+        cookie: u64,
+    ) -> c_int;
+    pub(super) fn mlx5dv_devx_get_event(
+        channel: *mut EventChannel,
+        event: *mut DevxEvent,
+        len: usize,
+    ) -> isize;
     pub(super) fn mlx5dv_devx_query_eqn(context: *mut ibv_context, vector: u32, eqn: *mut u32) -> c_int;
 }
 
 // Functions of libibverbs. `rdma-sys` links the library.
 unsafe extern "C" {
+    pub(super) fn ibv_get_async_event(context: *mut ibv_context, event: *mut AsyncEvent) -> c_int;
+    pub(super) fn ibv_ack_async_event(event: *mut AsyncEvent);
     pub(super) fn _ibv_query_gid_table(
         context: *mut ibv_context,
         entries: *mut ibv_gid_entry,

@@ -6,6 +6,7 @@
 mod context;
 mod counters;
 mod doorbell;
+mod events;
 mod ffi;
 mod memory;
 mod path;
@@ -21,12 +22,13 @@ use rushmem_mlx5::prm::caps::{AtomicCaps, Capability, QueryHcaCap, QueryHcaCapOu
 use rushmem_mlx5::prm::qp::{AddressPath, Mtu};
 
 use self::context::{Context, Devices};
+use self::events::Events;
 use self::memory::{RdmaPd, RdmaUmem, SharedPd};
 use self::path::Paths;
 use self::port::Port;
 use self::uar::Doorbells;
 use super::topology::PciPath;
-use super::{LinkLayer, Object, Pd, PortAddress, Provider, Uar, Umem};
+use super::{LinkLayer, NicEvent, Object, Pd, PortAddress, Provider, Uar, Umem};
 use crate::config::{Config, NicPort};
 use crate::machine::{Machine, Region};
 use crate::nic_error::{NicError, RdmaError};
@@ -154,6 +156,7 @@ pub(crate) struct Rdma {
     counter_set: u8,
     doorbells: Doorbells,
     paths: Paths,
+    events: Events,
     pd: Arc<RdmaPd>,
     context: Arc<Context>,
 }
@@ -169,6 +172,7 @@ impl Rdma {
             counter_set: counters::counter_set(&context, &pd, candidate.port.address.number),
             doorbells: Doorbells::new(&context, config.doorbell),
             paths: Paths::new(candidate.port.clone(), config.traffic_class, config.service_level, &roce),
+            events: Events::open(&context)?,
             pd,
             context,
         })
@@ -200,6 +204,10 @@ impl Provider for Rdma {
         self.paths.port.gbps
     }
 
+    fn events(&self) -> Vec<NicEvent> {
+        self.events.take(&self.paths.port)
+    }
+
     fn path(&self, peer: &PortAddress) -> Result<(AddressPath, Mtu), NicError> {
         self.paths.to(&self.pd, peer)
     }
@@ -209,7 +217,9 @@ impl Provider for Rdma {
     }
 
     fn create(&self, input: &[u8], output: &mut [u8]) -> Result<Box<dyn Object>, NicError> {
-        Ok(Box::new(self.context.create(input, output)?))
+        let object = self.context.create(input, output)?;
+        self.events.subscribe(&object, input, output);
+        Ok(Box::new(object))
     }
 
     fn eqn(&self) -> Result<u8, NicError> {

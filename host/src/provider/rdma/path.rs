@@ -239,8 +239,14 @@ mod tests {
     }
 
     fn paths(link: LinkLayer, gid: &str) -> Paths {
-        let port =
-            Port { address: port(link, gid), gid_index: 3, pkey_index: 4, grh_required: false, gbps: None };
+        let port = Port {
+            address: port(link, gid),
+            gid_index: 3,
+            pkey_index: 4,
+            grh_required: false,
+            gbps: None,
+            ports: 1,
+        };
         let roce =
             RoceCap { r_roce_min_src_udp_port: 50000, r_roce_max_src_udp_port: 50001, ..Default::default() };
         Paths::new(port, 106, 5, &roce)

@@ -37,6 +37,8 @@ pub(super) struct Port {
     pub(super) grh_required: bool,
     /// Rate in Gb/s, if it is known.
     pub(super) gbps: Option<u32>,
+    /// Number of ports of the device.
+    pub(super) ports: u8,
 }
 
 /// Chooses the `wanted` port or the first active one, and the GID and partition key that match the settings.
@@ -110,6 +112,31 @@ fn gbps(width: u8, speed: u8) -> Option<u32> {
         _ => return None,
     };
     Some(lanes * lane / 10)
+}
+
+/// Returns how the address of an open port differs from `port`, if it does.
+pub(super) fn changed_address(context: &Context, port: &Port) -> Result<Option<String>, RdmaError> {
+    let number = port.address.number;
+    let attr = query(context, number)?;
+    if port.address.link == LinkLayer::InfiniBand && attr.lid != port.address.lid {
+        return Ok(Some(format!("its LID was {:#x} and is {:#x}", port.address.lid, attr.lid)));
+    }
+    let index = u32::from(port.gid_index);
+    let entries = gids(context, &attr, port.ports)?;
+    let found = entries.iter().find(|gid| gid.port == u32::from(number) && gid.index == index);
+    let was = Ipv6Addr::from(port.address.gid);
+    if found.is_none_or(|gid| gid.gid != was) {
+        let is = found.map_or("gone".into(), |gid| gid.gid.to_string());
+        return Ok(Some(format!("its GID {index} was {was} and is {is}")));
+    }
+    let keys = partitions(context, number, &attr)?;
+    let found = keys.iter().find(|(index, _)| *index == port.pkey_index);
+    let was = port.address.partition;
+    if found.is_none_or(|(_, key)| *key != was) {
+        let is = found.map_or("gone".into(), |(_, key)| key.to_string());
+        return Ok(Some(format!("its partition key {} was {was} and is {is}", port.pkey_index)));
+    }
+    Ok(None)
 }
 
 fn state_name(state: ibv_port_state::Type) -> &'static str {
@@ -189,6 +216,7 @@ fn describe(
         pkey_index,
         grh_required: attr.flags & GRH_REQUIRED != 0,
         gbps: gbps(attr.active_width, attr.active_speed),
+        ports,
     })
 }
 

@@ -158,6 +158,8 @@ fn query_gid_entry(opened: &OpenDevice, call: &Call) -> Result<(), Errno> {
 pub(crate) fn async_event_file(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
     opened.session()?;
     let fd = opened.new_channel(Kind::Fixed)?;
-    opened.asynchronous = Some(opened.channel(fd)?);
+    let channel = opened.channel(fd)?;
+    opened.session()?.adapter.registry.listen_to_port(&channel);
+    opened.asynchronous = Some(channel);
     call.return_handle(0, fd as u32)
 }

@@ -17,6 +17,17 @@ int main(void) {
     FIELD(mlx5dv_devx_umem_in, pgsz_bitmap);
     FIELD(mlx5dv_devx_umem_in, comp_mask);
     FIELD(mlx5dv_devx_umem_in, dmabuf_fd);
+    SIZE(mlx5dv_devx_event_channel);
+    FIELD(mlx5dv_devx_async_event_hdr, out_data);
+    SIZE(ibv_async_event);
+    FIELD(ibv_async_event, element.port_num);
+    FIELD(ibv_async_event, event_type);
+    VALUE(IBV_EVENT_DEVICE_FATAL);
+    VALUE(IBV_EVENT_PORT_ACTIVE);
+    VALUE(IBV_EVENT_PORT_ERR);
+    VALUE(IBV_EVENT_LID_CHANGE);
+    VALUE(IBV_EVENT_PKEY_CHANGE);
+    VALUE(IBV_EVENT_GID_CHANGE);
     SIZE(mlx5dv_devx_uar);
     FIELD(mlx5dv_devx_uar, base_addr);
     FIELD(mlx5dv_devx_uar, page_id);

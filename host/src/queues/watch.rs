@@ -1,0 +1,114 @@
+//! The state of a NIC while the job runs, as its events tell it.
+
+use std::time::{Duration, Instant};
+
+use crate::provider::NicEvent;
+
+/// Time that a port may be down. The retries of the NIC bridge it.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// A conclusion from the events of a NIC.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Notice {
+    /// The port was down, and is up in time.
+    Bridged,
+    /// The port is up again after its failure was reported.
+    Repaired,
+    /// All QPs of the NIC have failed, for this reason.
+    Failed(String),
+    /// The CQ with this number has failed.
+    CqFailed(u32),
+    /// The QP with this number has failed.
+    QpFailed(u32),
+    /// The QP with this number refused a request of its peer.
+    RequestRefused(u32),
+}
+
+/// The state of one NIC.
+#[derive(Default)]
+pub(super) struct NicWatch {
+    /// Time when the port went down. `None` while it is up, or after the report.
+    down_since: Option<Instant>,
+    /// Set once a failure of port or device was reported.
+    is_reported: bool,
+}
+
+impl NicWatch {
+    /// Returns the conclusions from new `events` at the time `now`.
+    pub(super) fn observe(&mut self, events: Vec<NicEvent>, now: Instant) -> Vec<Notice> {
+        let mut notices: Vec<Notice> =
+            events.into_iter().filter_map(|event| self.conclude(event, now)).collect();
+        if self.down_since.is_some_and(|since| now.saturating_duration_since(since) >= GRACE) {
+            self.down_since = None;
+            notices.extend(self.fail(format!("its port has been down for {GRACE:?}")));
+        }
+        notices
+    }
+
+    fn conclude(&mut self, event: NicEvent, now: Instant) -> Option<Notice> {
+        match event {
+            NicEvent::PortDown => {
+                if !self.is_reported {
+                    self.down_since.get_or_insert(now);
+                }
+                None
+            }
+            NicEvent::PortUp if self.down_since.take().is_some() => Some(Notice::Bridged),
+            NicEvent::PortUp => std::mem::take(&mut self.is_reported).then_some(Notice::Repaired),
+            NicEvent::AddressChanged(how) => self.fail(how),
+            NicEvent::DeviceFailed => self.fail("the device reports a fatal error; see dmesg".into()),
+            NicEvent::CqFailed { cqn } => Some(Notice::CqFailed(cqn)),
+            NicEvent::QpFailed { qpn } => Some(Notice::QpFailed(qpn)),
+            NicEvent::RequestRefused { qpn } => Some(Notice::RequestRefused(qpn)),
+        }
+    }
+
+    /// Returns the report of a failure, unless one was made.
+    fn fail(&mut self, why: String) -> Option<Notice> {
+        (!std::mem::replace(&mut self.is_reported, true)).then_some(Notice::Failed(why))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failed(why: &str) -> Vec<Notice> {
+        vec![Notice::Failed(why.into())]
+    }
+
+    #[test]
+    fn a_port_may_be_down_for_a_second() {
+        let (mut watch, start) = (NicWatch::default(), Instant::now());
+        let mut at = |millis, events| watch.observe(events, start + Duration::from_millis(millis));
+        assert_eq!(at(0, vec![NicEvent::PortDown]), []);
+        assert_eq!(at(999, vec![]), []);
+        assert_eq!(at(999, vec![NicEvent::PortUp]), [Notice::Bridged]);
+        assert_eq!(at(5000, vec![]), []);
+        assert_eq!(at(6000, vec![NicEvent::PortDown]), []);
+        // A second event does not begin a new second.
+        assert_eq!(at(6500, vec![NicEvent::PortDown]), []);
+        assert_eq!(at(7000, vec![]), failed("its port has been down for 1s"));
+        assert_eq!(at(9000, vec![NicEvent::PortDown]), []);
+        assert_eq!(at(11000, vec![]), []);
+        assert_eq!(at(12000, vec![NicEvent::PortUp]), [Notice::Repaired]);
+        assert_eq!(at(12000, vec![NicEvent::PortUp]), []);
+        assert_eq!(at(13000, vec![NicEvent::PortDown]), []);
+        assert_eq!(at(14000, vec![]), failed("its port has been down for 1s"));
+    }
+
+    #[test]
+    fn other_failures_are_reported_at_once_and_once() {
+        let now = Instant::now();
+        let mut watch = NicWatch::default();
+        let events = vec![NicEvent::PortDown, NicEvent::DeviceFailed, NicEvent::DeviceFailed];
+        assert_eq!(watch.observe(events, now), failed("the device reports a fatal error; see dmesg"));
+        assert_eq!(watch.observe(vec![], now + 2 * GRACE), []);
+        let mut watch = NicWatch::default();
+        let changed = NicEvent::AddressChanged("its LID was 0x1 and is 0x2".into());
+        let events = vec![changed, NicEvent::CqFailed { cqn: 4 }, NicEvent::QpFailed { qpn: 5 }];
+        let [failed, cq, qp] = &watch.observe(events, now)[..] else { panic!("three notices") };
+        assert_eq!(*failed, Notice::Failed("its LID was 0x1 and is 0x2".into()));
+        assert_eq!((cq, qp), (&Notice::CqFailed(4), &Notice::QpFailed(5)));
+    }
+}

@@ -1,0 +1,77 @@
+//! Scheduled failures as they happen, and their events.
+
+use crate::core::Core;
+use crate::event::Event;
+use crate::health::Change;
+use crate::route::Route;
+use rushmem_mlx5::Syndrome;
+
+impl Core {
+    /// Makes the scheduled failures that are due.
+    pub(crate) fn fail_due(&mut self) {
+        if !self.failures.is_armed() {
+            return;
+        }
+        for change in self.failures.take_due(self.now) {
+            tracing::info!(?change, "injected failure");
+            self.out.stats.faults += 1;
+            let health = &mut self.failures.health;
+            match change {
+                Change::PortFalls => health.port_is_down = true,
+                Change::PortReturns => health.port_is_down = false,
+                Change::AddressLeaves => health.address_is_lost = true,
+                Change::DeviceFails => health.has_failed = true,
+                Change::CqsFail => self.fail_cqs(),
+            }
+            self.out.events.extend(match change {
+                Change::PortFalls => Some(Event::Port { is_up: false }),
+                Change::PortReturns => Some(Event::Port { is_up: true }),
+                Change::AddressLeaves => Some(Event::AddressLost),
+                Change::DeviceFails => Some(Event::DeviceFailed),
+                Change::CqsFail => None,
+            });
+            let carries = self.failures.health.carries();
+            if let Some(fabric) = &mut self.fabric {
+                fabric.cut(!carries);
+            }
+        }
+    }
+
+    /// Makes the send CQ of each QP that is connected to another adapter fail, and so its QP.
+    fn fail_cqs(&mut self) {
+        let remote = self.qps.iter().filter(|(_, qp)| matches!(qp.route, Route::Peer(_)));
+        let numbers: Vec<u32> = remote.map(|(qpn, _)| qpn).collect();
+        for qpn in numbers {
+            let Some(qp) = self.qps.get_mut(qpn) else { continue };
+            if let Some(cqn) = qp.cq_send
+                && let Some(cq) = self.cqs.get_mut(cqn)
+                && !std::mem::replace(&mut cq.overrun, true)
+            {
+                self.out.events.push(Event::CqError { cqn });
+            }
+            self.out.fail_qp(qp, Syndrome::LOCAL_QP_OP_ERR);
+        }
+    }
+
+    /// Takes the events not yet delivered, and keeps the failures among them for their contexts.
+    pub(crate) fn take_events(&mut self) -> Vec<Event> {
+        /// Maximum number of failures that are kept for a context.
+        const KEPT: usize = 256;
+        let events = std::mem::take(&mut self.out.events);
+        for event in &events {
+            let owner = match event {
+                Event::Completion { .. } => continue,
+                Event::CqError { cqn } => self.cqs.get(*cqn).map(|cq| cq.owner),
+                Event::QpError { qpn, .. } => self.qps.get(*qpn).map(|qp| qp.owner),
+                Event::Port { .. } | Event::AddressLost | Event::DeviceFailed => None,
+            };
+            let is_of_port = matches!(event, Event::Port { .. } | Event::AddressLost | Event::DeviceFailed);
+            for (context, kept) in &mut self.kept_failures {
+                if (is_of_port || owner == Some(*context)) && kept.len() < KEPT {
+                    kept.push(*event);
+                }
+            }
+        }
+        events
+    }
+}

@@ -1,0 +1,70 @@
+//! The health of the adapter, and the failures that faults schedule.
+
+use std::time::{Duration, Instant};
+
+/// The health of the adapter's only port, and of the adapter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Health {
+    /// Set while the port is down.
+    pub port_is_down: bool,
+    /// Set once the port has lost its address.
+    pub address_is_lost: bool,
+    /// Set after a fatal error of the adapter.
+    pub has_failed: bool,
+}
+
+impl Health {
+    /// Returns whether the port carries packets.
+    pub(crate) fn carries(self) -> bool {
+        self == Health::default()
+    }
+}
+
+/// A scheduled change of the health.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    PortFalls,
+    PortReturns,
+    AddressLeaves,
+    DeviceFails,
+    CqsFail,
+}
+
+/// The failures that the faults schedule.
+pub(crate) struct Failures {
+    /// The changes, with the time after the first connection to another adapter.
+    plan: Vec<(Duration, Change)>,
+    /// The changes, with their times. Empty before the first connection.
+    due: Vec<(Instant, Change)>,
+    pub(crate) health: Health,
+}
+
+impl Failures {
+    /// Schedules the changes, with the time of each after the first connection to another adapter.
+    pub(crate) fn new(plan: Vec<(Duration, Change)>) -> Failures {
+        Failures { plan, due: Vec::new(), health: Health::default() }
+    }
+
+    /// Notes a connection to another adapter. The first one starts the clock.
+    pub(crate) fn connected(&mut self, now: Instant) {
+        self.due.extend(self.plan.drain(..).map(|(after, change)| (now + after, change)));
+    }
+
+    /// Returns whether a change is scheduled.
+    pub(crate) fn is_armed(&self) -> bool {
+        !self.due.is_empty()
+    }
+
+    /// Returns the time of the next change.
+    pub(crate) fn next_due(&self) -> Option<Instant> {
+        self.due.iter().map(|(at, _)| *at).min()
+    }
+
+    /// Takes the changes that are due.
+    pub(crate) fn take_due(&mut self, now: Instant) -> Vec<Change> {
+        let (due, later) = std::mem::take(&mut self.due).into_iter().partition(|(at, _)| *at <= now);
+        self.due = later;
+        let due: Vec<(Instant, Change)> = due;
+        due.into_iter().map(|(_, change)| change).collect()
+    }
+}
