@@ -91,7 +91,7 @@ impl<S: Sharing> Ctx<'_, S> {
     #[inline(always)]
     #[track_caller]
     pub(crate) fn complete_postings<G: Group>(&self, group: G) -> Result {
-        quiet_slow::<G, S>(group, CtxRef::of(self))
+        agree(group, quiet_slow::<S>(CtxRef::of(self), group.rank(), group.size()))
     }
 
     /// Orders delivery like [`Ctx::fence`], for a group: earlier operations of all its threads before later ones of
@@ -175,7 +175,7 @@ impl<S: Sharing> Ctx<'_, S> {
         if self.p2p_all() {
             return Ok(());
         }
-        flush_slow::<G, S>(group, CtxRef::of(self))
+        agree(group, flush_slow::<S>(CtxRef::of(self), group.rank(), group.size()))
     }
 
     /// Waits like [`Ctx::flush`], for puts to one PE only, in one thread.
@@ -305,22 +305,21 @@ fn fence_pe_slow<S: Sharing>(ctx_ref: CtxRef, pe: u32) -> Result {
     ctx_ref.ctx::<S>().fence_queue(pe)
 }
 
-/// Completes all postings. The threads of the group share the QPs.
+/// Completes the postings to every `step`-th QP, from QP `first` on.
 #[inline(never)]
 #[track_caller]
-fn quiet_slow<G: Group, S: Sharing>(group: G, ctx_ref: CtxRef) -> Result {
+fn quiet_slow<S: Sharing>(ctx_ref: CtxRef, first: u32, step: u32) -> Result {
     let ctx = ctx_ref.ctx::<S>();
+    let mut mine = Ok(());
     if ctx.has_early_acks() {
-        let mut mine = Ok(());
         // All read-backs travel together.
-        let mut pe = group.rank();
-        while pe < ctx.n_pes() {
-            mine = mine.and(ctx.read_back_all(pe));
-            pe += group.size();
+        let mut i = first;
+        while i < ctx.n_qps() {
+            mine = mine.and(ctx.read_back(&ctx.nth_qp(i)));
+            i += step;
         }
-        agree(group, mine)?;
     }
-    flush_slow::<G, S>(group, ctx_ref)
+    mine.and(flush_slow::<S>(ctx_ref, first, step))
 }
 
 /// Completes all postings to one PE.
@@ -331,18 +330,18 @@ pub(crate) fn quiet_pe_slow<S: Sharing>(ctx_ref: CtxRef, pe: u32) -> Result {
     ctx.read_back_all(pe).and(ctx.wait_queues(pe))
 }
 
-/// Waits until all QPs have completed their postings. The threads of the group share the QPs.
+/// Waits until every `step`-th QP, from QP `first` on, has completed its postings.
 #[inline(never)]
 #[track_caller]
-fn flush_slow<G: Group, S: Sharing>(group: G, ctx_ref: CtxRef) -> Result {
+fn flush_slow<S: Sharing>(ctx_ref: CtxRef, first: u32, step: u32) -> Result {
     let ctx = ctx_ref.ctx::<S>();
-    let mut mine = Ok(());
-    let mut pe = group.rank();
-    while pe < ctx.n_pes() {
-        mine = mine.and(ctx.wait_queues(pe));
-        pe += group.size();
+    let (mut mine, mut i) = (Ok(()), first);
+    while i < ctx.n_qps() {
+        let qp = ctx.nth_qp(i);
+        mine = mine.and(qp.wait(qp.last(), Location::caller()));
+        i += step;
     }
-    agree(group, mine)
+    mine
 }
 
 /// Waits until all QPs to one PE have completed their postings.

@@ -102,6 +102,20 @@ impl<S: Sharing> Ctx<'_, S> {
         }
     }
 
+    /// Returns the number of QPs of this context, to all PEs.
+    #[inline(always)]
+    pub(crate) fn n_qps(&self) -> u32 {
+        self.parts.n_sets * self.parts.n_pes
+    }
+
+    /// Returns QP number `i` of this context.
+    #[inline(always)]
+    pub(crate) fn nth_qp(&self, i: u32) -> Qp<'_, S> {
+        let first = self.qp_entry(self.parts.first_set, 0);
+        // SAFETY: as in `qp_of_set`. The entries of successive sets follow each other.
+        unsafe { Qp::new(first.wrapping_add(i as usize)) }
+    }
+
     #[inline(always)]
     pub(crate) fn qp_of_set(&self, set: u32, pe: u32) -> Qp<'_, S> {
         // SAFETY: the host filled an entry for every set and PE, and keeps it while kernels run.
