@@ -7,7 +7,7 @@ use crate::span::Span;
 /// Runs `call` once without measuring, and then measures `rounds` calls.
 #[inline(always)]
 fn repeat(ctx: &Ctx, spans: SymSlice<u64>, rounds: u32, call: impl Fn() -> Result) -> Result {
-    let mut span = Span::begin(ctx, spans);
+    let span = Span::begin(ctx, spans);
     let mut round = 0;
     while round <= rounds {
         call()?;

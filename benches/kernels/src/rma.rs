@@ -33,20 +33,19 @@ pub fn put(
     let block = Block::current();
     let part = part(block, len as usize);
     let span = Span::begin(ctx, spans);
-    let (mut round, mut at) = (0, part.start);
-    while round < rounds {
+    let (mut left, mut at) = (rounds, part.start);
+    while left > 0 {
         let range = at..at + part.len();
         ctx.put_nbi(block.ready(), dst.slice(range.clone()), src.slice(range), 1)?;
-        if each != 0 {
+        left -= 1;
+        if each != 0 || left == 0 {
             ctx.quiet(block)?;
         }
-        round += 1;
         at += len as usize;
         if at >= dst.len() {
             at = part.start;
         }
     }
-    ctx.quiet(block)?;
     span.end();
     Ok(())
 }
@@ -68,20 +67,19 @@ pub fn get(
     let block = Block::current();
     let part = part(block, len as usize);
     let span = Span::begin(ctx, spans);
-    let (mut round, mut at) = (0, part.start);
-    while round < rounds {
+    let (mut left, mut at) = (rounds, part.start);
+    while left > 0 {
         let range = at..at + part.len();
         ctx.get_nbi(block.ready(), dst.slice(range.clone()), src.slice(range), 1)?;
-        if each != 0 {
+        left -= 1;
+        if each != 0 || left == 0 {
             ctx.quiet(block)?;
         }
-        round += 1;
         at += len as usize;
         if at >= dst.len() {
             at = part.start;
         }
     }
-    ctx.quiet(block)?;
     span.end();
     Ok(())
 }

@@ -7,34 +7,42 @@ use rushmem_device::prelude::*;
 ///
 /// Element `2 * block` of `spans` gets the start, and the next element the end. Both are in nanoseconds of a clock that
 /// all blocks of a PE share.
-pub(crate) struct Span<'k> {
-    spans: View<'k, u64>,
-    begin: u64,
+///
+/// The start is stored at once, so that no register holds it meanwhile.
+pub(crate) struct Span<'a, 'k> {
+    ctx: &'a Ctx<'k>,
+    spans: SymSlice<u64>,
 }
 
-impl<'k> Span<'k> {
+impl<'a, 'k> Span<'a, 'k> {
     /// Starts the span after all threads of the block have arrived.
     #[inline(always)]
-    pub(crate) fn begin(ctx: &Ctx<'k>, spans: SymSlice<u64>) -> Self {
+    pub(crate) fn begin(ctx: &'a Ctx<'k>, spans: SymSlice<u64>) -> Self {
         Block::current().sync();
-        Self { spans: ctx.local(spans), begin: now_ns() }
+        let span = Self { ctx, spans };
+        span.again();
+        span
     }
 
     /// Starts the span again.
     #[inline(always)]
-    pub(crate) fn again(&mut self) {
-        self.begin = now_ns();
+    pub(crate) fn again(&self) {
+        self.store_now(0);
     }
 
     /// Ends the span after all threads of the block have arrived.
     #[inline(always)]
     pub(crate) fn end(self) {
+        Block::current().sync();
+        self.store_now(1);
+    }
+
+    /// Stores the time in element `which` of the block.
+    #[inline(always)]
+    fn store_now(&self, which: usize) {
         let block = Block::current();
-        block.sync();
         if block.leader() {
-            let at = 2 * block.id() as usize;
-            self.spans.store(at, self.begin);
-            self.spans.store(at + 1, now_ns());
+            self.ctx.local(self.spans).store(2 * block.id() as usize + which, now_ns());
         }
     }
 }
