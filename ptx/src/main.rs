@@ -28,8 +28,9 @@ impl KernelCrate {
     }
 }
 
-const KERNEL_CRATES: [KernelCrate; 5] = [
+const KERNEL_CRATES: [KernelCrate; 6] = [
     KernelCrate { dir: "host/kernels", committed: Some("host/committed"), may_spill: true },
+    KernelCrate { dir: "host/service", committed: Some("host/committed"), may_spill: false },
     KernelCrate { dir: "examples/kernels", committed: Some("examples/committed"), may_spill: false },
     KernelCrate { dir: "tests/kernels", committed: None, may_spill: true },
     KernelCrate { dir: "tests/litmus/kernels", committed: None, may_spill: true },

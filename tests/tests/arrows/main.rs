@@ -24,7 +24,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("rushmem-config", &["rushmem-device"]),
     ("rushmem-native", &["rushmem-base", "rushmem-device"]),
     ("rushmem-bootstrap", &["rushmem-base", "rushmem-config"]),
-    ("rushmem-cuda", &["rushmem-base", "rushmem-softnic"]),
+    ("rushmem-service", &["rushmem-device"]),
+    ("rushmem-cuda", &["rushmem-base", "rushmem-service", "rushmem-softnic"]),
     (
         "rushmem",
         &[
@@ -74,6 +75,7 @@ const RESTRICTED: &[(&str, &[&str])] = &[
     ("rushmem-native", &["corosensei", "libc", "thiserror", "tracing"]),
     ("rushmem-cuda", &["cudarc", "libc", "serde", "thiserror", "tracing"]),
     ("rushmem-runtime-kernels", &[]),
+    ("rushmem-service", &[]),
     ("rushmem-example-kernels", &[]),
     ("rushmem-test-kernels", &[]),
     ("rushmem-litmus-kernels", &[]),

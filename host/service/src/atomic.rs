@@ -1,0 +1,70 @@
+//! Atomics by the GPU's own instructions, at system scope.
+#![allow(unsafe_code, reason = "atomics on raw addresses")]
+
+use crate::copy::store_words;
+use crate::request::{Atomic, Request, Width};
+use rushmem_device::arch::SysWord;
+
+/// Executes the atomic of a request and writes the old value to its place.
+///
+/// # Safety
+/// The word is memory that this thread may access, and aligned. So is the place for the old value, of any alignment.
+pub(crate) unsafe fn execute(request: &Request) {
+    let (at, op, result) = (request.target(), request.op(), request.other());
+    // SAFETY: the caller's promise.
+    let (old, len) = match request.width() {
+        Width::Eight => (unsafe { modify_u64(at as *mut u64, op) }, 8),
+        Width::Four => (u64::from(unsafe { modify_u32(at as *mut u32, op) }.swap_bytes()), 4),
+    };
+    if result != 0 {
+        // SAFETY: the caller's promise.
+        unsafe { store_words(result, [old, 0, 0, 0], len) };
+    }
+}
+
+/// # Safety
+/// `p` is an aligned word that this thread may access.
+unsafe fn modify_u64(p: *mut u64, op: Atomic) -> u64 {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match op {
+            Atomic::Add { add, boundary: 0 } => SysWord::fetch_add(p, add),
+            Atomic::CompareSwap { compare, swap, compare_mask: u64::MAX, swap_mask: u64::MAX } => {
+                SysWord::compare_swap(p, compare, swap)
+            }
+            Atomic::CompareSwap { swap, compare_mask: 0, swap_mask: u64::MAX, .. } => SysWord::swap(p, swap),
+            _ => modify(p, |old| op.apply(old, Width::Eight)),
+        }
+    }
+}
+
+/// # Safety
+/// `p` is an aligned word that this thread may access.
+unsafe fn modify_u32(p: *mut u32, op: Atomic) -> u32 {
+    let low = |value: u64| value as u32;
+    // SAFETY: the caller's promise.
+    unsafe {
+        match op {
+            Atomic::Add { add, boundary } if low(boundary) == 0 => SysWord::fetch_add(p, low(add)),
+            _ => modify(p, |old| op.apply(old.into(), Width::Four).map(low)),
+        }
+    }
+}
+
+/// Replaces the word by `change` of it until no other update comes in between.
+///
+/// # Safety
+/// `p` is an aligned word that this thread may access.
+unsafe fn modify<T: SysWord>(p: *mut T, change: impl Fn(T) -> Option<T>) -> T {
+    // SAFETY: the caller's promise.
+    let mut old = unsafe { T::load_relaxed(p) };
+    while let Some(new) = change(old) {
+        // SAFETY: as above.
+        let found = unsafe { T::compare_swap(p, old, new) };
+        if found == old {
+            break;
+        }
+        old = found;
+    }
+    old
+}

@@ -1,0 +1,215 @@
+//! Requests: eight words each.
+
+/// Words of a request.
+pub(crate) const WORDS: usize = 8;
+
+/// Most bytes of a store or of a result in the ring.
+pub const INLINE: usize = 32;
+
+/// A request to the kernel.
+///
+/// | word | content |
+/// |---|---|
+/// | 0 | operation in bits 0 to 7, option in bits 8 to 15, length in bits 16 to 63 |
+/// | 1 | target address |
+/// | 2 | source address of a copy, or the address for the old value of an atomic; 0 for none |
+/// | 4 to 7 | bytes of a store, or operands of an atomic |
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Request(pub(crate) [u64; WORDS]);
+
+/// The kind of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Copy,
+    Store,
+    Add,
+    CompareSwap,
+}
+
+/// The content of a request.
+#[cfg(not(target_arch = "nvptx64"))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// [`Request::copy`].
+    Copy {
+        /// Target address.
+        to: u64,
+        /// Source address.
+        from: u64,
+        /// Length in bytes.
+        len: u64,
+    },
+    /// [`Request::store`].
+    Store {
+        /// Target address.
+        to: u64,
+        /// The first `len` of these bytes.
+        bytes: [u8; INLINE],
+        /// Length in bytes.
+        len: usize,
+    },
+    /// [`Request::atomic`].
+    Atomic {
+        /// Address of the word.
+        at: u64,
+        /// Width of the word.
+        width: Width,
+        /// The operation.
+        op: Atomic,
+        /// Address for the old value; 0 for none.
+        result: u64,
+    },
+}
+
+/// Width of an atomic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Width {
+    /// 4 bytes. The old value is written in big-endian order, as a ConnectX returns it.
+    Four,
+    /// 8 bytes. The old value is written in little-endian order.
+    Eight,
+}
+
+/// An atomic of mlx5. Operands of 4 bytes are in the low halves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Atomic {
+    /// Adds field by field. A set bit of `boundary` is the top bit of a field, and no carry leaves the field.
+    Add {
+        /// The addend.
+        add: u64,
+        /// Field boundaries.
+        boundary: u64,
+    },
+    /// Replaces the bits of `swap_mask` by `swap` if `(old ^ compare) & compare_mask` is 0.
+    CompareSwap {
+        /// Value to compare with.
+        compare: u64,
+        /// Value to store.
+        swap: u64,
+        /// Bits that are compared.
+        compare_mask: u64,
+        /// Bits that are replaced.
+        swap_mask: u64,
+    },
+}
+
+/// The option of an atomic of 4 bytes.
+const NARROW: u64 = 1 << 8;
+
+impl Request {
+    /// Returns a copy of `len` bytes. Both ranges are addresses of the GPU, in GPU memory or page-locked host memory.
+    #[must_use]
+    pub fn copy(to: u64, from: u64, len: u64) -> Self {
+        Self([Kind::Copy as u64 | len << 16, to, from, 0, 0, 0, 0, 0])
+    }
+
+    /// Returns a store of `data`, or `None` if that is longer than [`INLINE`].
+    #[must_use]
+    pub fn store(to: u64, data: &[u8]) -> Option<Self> {
+        let mut bytes = [0; INLINE];
+        bytes.get_mut(..data.len())?.copy_from_slice(data);
+        let (words, _) = bytes.as_chunks::<8>();
+        let mut request = Self([Kind::Store as u64 | (data.len() as u64) << 16, to, 0, 0, 0, 0, 0, 0]);
+        for (to, word) in request.0.iter_mut().skip(4).zip(words) {
+            *to = u64::from_le_bytes(*word);
+        }
+        Some(request)
+    }
+
+    /// Returns an atomic on the word at `at`, which is aligned. The old value goes to `result`, unless that is 0.
+    #[must_use]
+    pub fn atomic(at: u64, width: Width, op: Atomic, result: u64) -> Self {
+        let option = if width == Width::Four { NARROW } else { 0 };
+        match op {
+            Atomic::Add { add, boundary } => {
+                Self([Kind::Add as u64 | option, at, result, 0, add, boundary, 0, 0])
+            }
+            Atomic::CompareSwap { compare, swap, compare_mask, swap_mask } => {
+                let first = Kind::CompareSwap as u64 | option;
+                Self([first, at, result, 0, compare, swap, compare_mask, swap_mask])
+            }
+        }
+    }
+
+    /// Returns the content of the request.
+    #[cfg(not(target_arch = "nvptx64"))]
+    #[must_use]
+    pub fn operation(&self) -> Operation {
+        let (to, other) = (self.target(), self.other());
+        match self.kind() {
+            Kind::Copy => Operation::Copy { to, from: other, len: self.len() },
+            Kind::Store => {
+                let mut bytes = [0; INLINE];
+                for (to, word) in bytes.chunks_exact_mut(8).zip(self.words()) {
+                    to.copy_from_slice(&word.to_le_bytes());
+                }
+                Operation::Store { to, bytes, len: self.len() as usize }
+            }
+            Kind::Add | Kind::CompareSwap => {
+                Operation::Atomic { at: to, width: self.width(), op: self.op(), result: other }
+            }
+        }
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        match self.0[0] & 0xff {
+            0 => Kind::Copy,
+            1 => Kind::Store,
+            2 => Kind::Add,
+            _ => Kind::CompareSwap,
+        }
+    }
+
+    /// Returns the length in bytes of a copy or a store.
+    pub(crate) fn len(&self) -> u64 {
+        self.0[0] >> 16
+    }
+
+    /// Returns the target address.
+    pub(crate) fn target(&self) -> u64 {
+        self.0[1]
+    }
+
+    /// Returns the source of a copy, or the address for the old value of an atomic.
+    pub(crate) fn other(&self) -> u64 {
+        self.0[2]
+    }
+
+    pub(crate) fn width(&self) -> Width {
+        if self.0[0] & NARROW == 0 { Width::Eight } else { Width::Four }
+    }
+
+    /// Returns the words of a store.
+    pub(crate) fn words(&self) -> [u64; INLINE / 8] {
+        [self.0[4], self.0[5], self.0[6], self.0[7]]
+    }
+
+    pub(crate) fn op(&self) -> Atomic {
+        let [a, b, c, d] = self.words();
+        match self.kind() {
+            Kind::CompareSwap => Atomic::CompareSwap { compare: a, swap: b, compare_mask: c, swap_mask: d },
+            _ => Atomic::Add { add: a, boundary: b },
+        }
+    }
+}
+
+impl Atomic {
+    /// Returns the value that replaces `old` in a word of this width, or `None` if the compare failed.
+    #[must_use]
+    pub fn apply(self, old: u64, width: Width) -> Option<u64> {
+        let bits = if width == Width::Four { 0xffff_ffff } else { u64::MAX };
+        let new = match self {
+            Atomic::Add { add, boundary } => {
+                let low = !boundary;
+                (old & low).wrapping_add(add & low) ^ ((old ^ add) & boundary)
+            }
+            Atomic::CompareSwap { compare, swap, compare_mask, swap_mask } => {
+                if (old ^ compare) & compare_mask & bits != 0 {
+                    return None;
+                }
+                (old & !swap_mask) | (swap & swap_mask)
+            }
+        };
+        Some(new & bits)
+    }
+}

@@ -1,0 +1,163 @@
+//! The ring of requests in page-locked host memory.
+#![allow(unsafe_code, reason = "words that the CPU and a GPU share by address")]
+
+use crate::handshake::{Handshake, State};
+use crate::request::{INLINE, Request, WORDS};
+use rushmem_device::arch::{self, Scope, Sys};
+
+/// Number of requests in the ring.
+pub const SLOTS: usize = 64;
+
+/// A cache line of its own, for words that one side writes.
+#[derive(Clone, Copy, Default)]
+#[repr(C, align(128))]
+struct Line([u64; 2]);
+
+/// The ring of requests. All words are shared, so it is accessed by address only.
+///
+/// A ring of zeroes is empty, and no kernel serves it.
+#[repr(C, align(128))]
+pub struct Ring {
+    /// Number of posted requests, and whether the kernel must leave. The host writes it.
+    posted: Line,
+    /// Number of executed requests. The kernel writes it.
+    executed: Line,
+    /// The [`State`]. The kernel writes it, and the host before a launch.
+    state: Line,
+    requests: [[u64; WORDS]; SLOTS],
+    /// A place for the result of each request.
+    results: [[u64; INLINE / 8]; SLOTS],
+}
+
+/// One end of a ring.
+#[derive(Clone, Copy)]
+pub(crate) struct End(*mut Ring);
+
+// SAFETY: an address; all accesses to the ring are atomic.
+unsafe impl Send for End {}
+// SAFETY: as above.
+unsafe impl Sync for End {}
+
+impl End {
+    /// # Safety
+    /// `ring` points to a ring that this side may access as long as the end exists.
+    pub(crate) unsafe fn new(ring: *mut Ring) -> Self {
+        Self(ring)
+    }
+
+    fn posted_word(self) -> *mut u64 {
+        // SAFETY: the constructor promises a ring.
+        unsafe { &raw mut (*self.0).posted }.cast()
+    }
+
+    fn stop_word(self) -> *mut u64 {
+        self.posted_word().wrapping_add(1)
+    }
+
+    fn executed_word(self) -> *mut u64 {
+        // SAFETY: as above.
+        unsafe { &raw mut (*self.0).executed }.cast()
+    }
+
+    fn state_word(self) -> *mut u64 {
+        // SAFETY: as above.
+        unsafe { &raw mut (*self.0).state }.cast()
+    }
+
+    fn request_word(self, number: u64) -> *mut u64 {
+        // SAFETY: as above.
+        let first: *mut u64 = unsafe { &raw mut (*self.0).requests }.cast();
+        first.wrapping_add(slot(number) * WORDS)
+    }
+
+    /// Returns the number of posted requests, and whether the kernel must leave.
+    pub(crate) fn load_posted(self) -> (u64, bool) {
+        // SAFETY: the first two words of an aligned line.
+        let [posted, stop] = unsafe { arch::load_two(self.posted_word().cast()) };
+        (posted, stop != 0)
+    }
+
+    pub(crate) fn set_stop(self, stop: bool) {
+        // SAFETY: an aligned word of the ring.
+        unsafe { Sys::store_relaxed(self.stop_word(), stop.into()) }
+    }
+
+    pub(crate) fn executed(self) -> u64 {
+        // SAFETY: as above.
+        unsafe { Sys::load_acquire(self.executed_word()) }
+    }
+
+    /// Publishes the number of executed requests. The caller has made a fence after their effects.
+    pub(crate) fn set_executed(self, number: u64) {
+        // SAFETY: as above.
+        unsafe { Sys::store_relaxed(self.executed_word(), number) }
+    }
+
+    /// Loads a request. The caller has seen that it is posted.
+    pub(crate) fn load_request(self, number: u64) -> Request {
+        let at = self.request_word(number);
+        // SAFETY: four aligned pairs of words inside of the slot.
+        let pair = |i: usize| unsafe { arch::load_two(at.wrapping_add(2 * i).cast()) };
+        let ([a, b], [c, d], [e, f], [g, h]) = (pair(0), pair(1), pair(2), pair(3));
+        Request([a, b, c, d, e, f, g, h])
+    }
+
+    /// Writes a request to a slot that no side reads.
+    #[cfg(not(target_arch = "nvptx64"))]
+    pub(crate) fn store_request(self, number: u64, request: &Request) {
+        for (i, word) in request.0.iter().enumerate() {
+            // SAFETY: an aligned word inside of the slot.
+            unsafe { Sys::store_relaxed(self.request_word(number).wrapping_add(i), *word) };
+        }
+    }
+
+    /// Returns the address of the ring for this side.
+    #[cfg(not(target_arch = "nvptx64"))]
+    pub(crate) fn base(self) -> usize {
+        self.0.addr()
+    }
+
+    /// Returns the address of the result of a request.
+    #[cfg(not(target_arch = "nvptx64"))]
+    pub(crate) fn result(self, number: u64) -> *mut u8 {
+        // SAFETY: the constructor promises a ring.
+        let first: *mut u8 = unsafe { &raw mut (*self.0).results }.cast();
+        first.wrapping_add(slot(number) * INLINE)
+    }
+}
+
+fn slot(number: u64) -> usize {
+    (number % SLOTS as u64) as usize
+}
+
+impl Handshake for End {
+    fn posted(&self) -> u64 {
+        // SAFETY: an aligned word of the ring.
+        unsafe { Sys::load_relaxed(self.posted_word()) }
+    }
+
+    fn set_posted(&self, number: u64) {
+        // SAFETY: as above.
+        unsafe { Sys::store_release(self.posted_word(), number) }
+    }
+
+    fn state(&self) -> State {
+        // SAFETY: as above.
+        State::from_word(unsafe { Sys::load_acquire(self.state_word()) })
+    }
+
+    fn set_state(&self, state: State) {
+        // SAFETY: as above.
+        unsafe { Sys::store_release(self.state_word(), state as u64) }
+    }
+
+    fn fence(&self) {
+        #[cfg(target_arch = "nvptx64")]
+        // SAFETY: a fence has no operands.
+        unsafe {
+            core::arch::asm!("fence.sc.sys;")
+        }
+        #[cfg(not(target_arch = "nvptx64"))]
+        core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
+    }
+}
