@@ -2,4 +2,5 @@
 
 fn main() {
     rushmem_ptx::Builder::new("kernels").bundled("committed/rushmem_runtime_kernels.ptx").build();
+    rushmem_ptx::Builder::new("service").bundled("committed/rushmem_service.ptx").build();
 }

@@ -330,7 +330,7 @@ impl ProcessResources {
                 self.warn_about_turns(gpu, sharers);
             }
             let heap = self.nics.heap(config.heap, device.attributes())?;
-            return Ok(Arc::new(Gpu::new(device, heap, sharers, self.job)?.with_arch(config.gpu_arch.0)));
+            return Ok(Arc::new(Gpu::new(device, heap, sharers, config.gpu_arch.0, self.job)?));
         }
         let options = native::Options {
             stack_bytes: config.native_stack.0 as usize,

@@ -9,12 +9,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rushmem::Ptx;
+use rushmem::cuda::driver_gate::{DRIVER_GATE, JobId};
 use rushmem::cuda::{
-    CopyEngine, Cuda, CudaMemory, Device, DeviceBuffer, Error, Event, HostKind, Module, PinnedBuffer,
+    CopyEngine, Cuda, CudaMemory, Device, DeviceBuffer, Error, Event, HostKind, Image, Module, PinnedBuffer,
     RegisteredHost, Stream,
 };
 use rushmem::native::Grid;
-use rushmem_softnic::{AtomicOp, Memory, MemoryError, Width};
+use rushmem_softnic::{AtomicOp, Memory, MemoryAddr, MemoryError, MemoryKind, Width};
 
 /// PTX of three kernels.
 ///
@@ -209,7 +211,7 @@ fn ping_pong(gpu: &Arc<Device>, start: NonNull<u8>, address: u64) {
     let module = Module::load(gpu, "smoke", PTX).unwrap();
     let kernel = module.function("answer").unwrap();
     let (work, mark) = (Stream::new(gpu).unwrap(), Event::new(gpu).unwrap());
-    let engine = Arc::new(CopyEngine::new(gpu).unwrap());
+    let engine = Arc::new(CopyEngine::new(gpu, None).unwrap());
     let buffer = Arc::new(DeviceBuffer::zeroed(&work, 1 << 16).unwrap());
     let memory = CudaMemory::new(buffer, engine);
     kernel.check_resident(grid(1, 1), 1).unwrap();
@@ -292,17 +294,8 @@ fn a_stream_waits_for_an_event_of_another() {
     assert_eq!(pong.load(Ordering::Acquire), 43);
 }
 
-#[test]
-fn the_nic_moves_gpu_memory_by_copies() {
-    let Some(gpu) = gpu("the_nic_moves_gpu_memory_by_copies") else { return };
-    let stream = Stream::new(&gpu).unwrap();
-    let engine = Arc::new(CopyEngine::new(&gpu).unwrap());
-    let new = || {
-        let buffer = Arc::new(DeviceBuffer::zeroed(&stream, 5 << 20).unwrap());
-        CudaMemory::new(buffer, Arc::clone(&engine))
-    };
-    let (a, b) = (new(), new());
-
+/// Checks the accesses of the software ConnectX to two memories of the same engine.
+fn check_memory(gpu: &Arc<Device>, a: &CudaMemory, b: &CudaMemory) {
     // More bytes than the staging buffer has, at odd offsets.
     let data = bytes((0..1_000_000u32).map(|i| i.wrapping_mul(2_654_435_761)));
     a.write(3, &data).unwrap();
@@ -310,36 +303,230 @@ fn the_nic_moves_gpu_memory_by_copies() {
     a.read(3, &mut back).unwrap();
     assert!(back == data);
 
-    // SAFETY: both buffers live until the flush.
-    unsafe { b.copy_in(16, a.address() + 3, data.len() as u64) }.unwrap();
+    let place = a.place().unwrap();
+    assert_eq!(b.copy_in(16, place.after(3), data.len() as u64), Ok(true));
     b.flush().unwrap();
     b.read(16, &mut back).unwrap();
     assert!(back == data);
-    let host = PinnedBuffer::new(&gpu, 4096).unwrap();
-    // SAFETY: the page-locked page lives until the flush and nobody reads it before.
-    unsafe { b.copy_out(16, host.address(), 4096) }.unwrap();
+    let host = PinnedBuffer::new(gpu, 4096).unwrap();
+    let place = MemoryAddr { address: host.address(), kind: MemoryKind::PageLocked };
+    assert_eq!(b.copy_out(16, place, 4096), Ok(true));
     b.flush().unwrap();
     // SAFETY: the copy is done and nobody writes any more.
     assert!(unsafe { std::slice::from_raw_parts(host.as_ptr().as_ptr(), 4096) } == &data[..4096]);
 
-    a.write(64, &7u64.to_le_bytes()).unwrap();
-    let old = a.modify(64, |old| Some((u64::from_le_bytes(old) + 5).to_le_bytes())).unwrap();
-    assert_eq!(u64::from_le_bytes(old), 7);
-    let old = a.modify(64, |_: [u8; 8]| None).unwrap();
-    assert_eq!(u64::from_le_bytes(old), 12);
-
-    let nic: &dyn Memory = &a;
     let add = AtomicOp::Add { add: 3, boundary: 0 };
-    assert_eq!(nic.atomic(64, Width::Eight, add), Ok(12));
-    assert_eq!(nic.atomic(64, Width::Four, add), Ok(15));
+    a.write(64, &12u64.to_le_bytes()).unwrap();
+    assert_eq!(a.atomic(64, Width::Eight, add), Ok(12));
+    assert_eq!(a.atomic(64, Width::Four, add), Ok(15));
     let swap = AtomicOp::CompareSwap { compare: 0, swap: 1, compare_mask: !0, swap_mask: !0 };
-    assert_eq!(nic.atomic(64, Width::Eight, swap), Ok(18));
-    assert_eq!(nic.atomic(64, Width::Eight, add), Ok(18));
-    assert_eq!(nic.atomic(63, Width::Eight, add), Err(MemoryError::Misaligned { offset: 63 }));
-    assert_eq!(nic.read(nic.len(), &mut [0]), Err(MemoryError::OutOfRange { offset: nic.len(), len: 1 }));
+    assert_eq!(a.atomic(64, Width::Eight, swap), Ok(18));
+    assert_eq!(a.atomic(64, Width::Eight, add), Ok(18));
+    assert_eq!(a.atomic(63, Width::Eight, add), Err(MemoryError::Misaligned { offset: 63 }));
+    assert_eq!(a.read(a.len(), &mut [0]), Err(MemoryError::OutOfRange { offset: a.len(), len: 1 }));
+    let end = a.len() - 1;
+    assert_eq!(a.write(end, &[1, 2]), Err(MemoryError::OutOfRange { offset: end, len: 2 }));
+}
 
-    let size = 5 << 20;
-    assert_eq!(a.write(size as u64 - 1, &[1, 2]), Err(Error::OutOfRange { offset: size - 1, len: 2, size }));
+/// Returns an engine and two memories of 5 MiB.
+fn memories(gpu: &Arc<Device>, service: Option<&Image>) -> (Arc<CopyEngine>, [CudaMemory; 2]) {
+    let stream = Stream::new(gpu).unwrap();
+    let engine = Arc::new(CopyEngine::new(gpu, service).unwrap());
+    let new = || {
+        let buffer = Arc::new(DeviceBuffer::zeroed(&stream, 5 << 20).unwrap());
+        CudaMemory::new(buffer, Arc::clone(&engine))
+    };
+    let pair = [new(), new()];
+    (engine, pair)
+}
+
+#[test]
+fn the_nic_moves_gpu_memory_by_copies() {
+    let Some(gpu) = gpu("the_nic_moves_gpu_memory_by_copies") else { return };
+    let (_, [a, b]) = memories(&gpu, None);
+    check_memory(&gpu, &a, &b);
+    let result = PinnedBuffer::new(&gpu, 4096).unwrap();
+    let place = MemoryAddr { address: result.address(), kind: MemoryKind::PageLocked };
+    let add = AtomicOp::Add { add: 1, boundary: 0 };
+    assert_eq!(a.atomic_to(0, Width::Eight, add, place), Ok(false));
+}
+
+/// Starts an atomic by the service kernel, which may have to begin first.
+fn add_by_service(memory: &CudaMemory, offset: u64, result: MemoryAddr) {
+    let (add, begin) = (AtomicOp::Add { add: 1, boundary: 0 }, Instant::now());
+    while memory.atomic_to(offset, Width::Eight, add, result) != Ok(true) {
+        assert!(begin.elapsed() < DEADLINE, "the service kernel does not begin");
+    }
+}
+
+/// Returns the image of the service kernel.
+fn service_image() -> Image<'static> {
+    let Ptx { name, image: ptx, code, .. } = rushmem::ptx!("rushmem_service");
+    Image { name, ptx, code, arch: None }
+}
+
+/// A kernel that waits, as the driver gate sees it. It ends with the value.
+struct Waiting {
+    host: PinnedBuffer,
+    stream: Arc<Stream>,
+    _module: Arc<Module>,
+}
+
+impl Waiting {
+    fn launch(gpu: &Arc<Device>) -> Self {
+        let (host, stream) = (PinnedBuffer::new(gpu, 4096).unwrap(), Arc::new(Stream::new(gpu).unwrap()));
+        let module = Module::load(gpu, "smoke", PTX).unwrap();
+        let kernel = module.function("answer").unwrap();
+        let arguments = [host.address(), KERNEL_LIMIT_NS].map(u64::to_ne_bytes);
+        let launch = DRIVER_GATE.begin_launch(JobId::unique());
+        // SAFETY: the flags live until the kernel has ended: see `drop`.
+        unsafe { kernel.launch(&stream, grid(1, 1), &[&arguments[0], &arguments[1]]) }.unwrap();
+        launch.watch(&stream);
+        Self { host, stream, _module: module }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        flags(self.host.as_ptr())[0].store(1, Ordering::Release);
+        self.stream.wait(DEADLINE).unwrap();
+    }
+}
+
+#[test]
+fn the_nic_moves_gpu_memory_by_the_service_kernel() {
+    let Some(gpu) = gpu("the_nic_moves_gpu_memory_by_the_service_kernel") else { return };
+    let (engine, [a, b]) = memories(&gpu, Some(&service_image()));
+    let result = PinnedBuffer::new(&gpu, 1 << 20).unwrap();
+    let place = MemoryAddr { address: result.address(), kind: MemoryKind::PageLocked };
+    let add = AtomicOp::Add { add: 1, boundary: 0 };
+    // No kernel needs the service.
+    assert_eq!(a.atomic_to(4096, Width::Eight, add, place), Ok(false));
+
+    let kernel = Waiting::launch(&gpu);
+    add_by_service(&a, 4096, place);
+    a.flush().unwrap();
+
+    // Copies of all alignments and of lengths for a thread, a warp and the block, against a model.
+    let mut model = vec![0; 1 << 20];
+    for (i, byte) in model.iter_mut().enumerate() {
+        *byte = (i * 31 + i / 255) as u8;
+    }
+    a.write(0, &model).unwrap();
+    let mut expected = vec![0; 1 << 20];
+    b.write(0, &expected).unwrap();
+    let (mut at, mut seed) = (0, 1u64);
+    while at < (1 << 20) - 20_000 {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let (len, from) =
+            ([seed % 40, seed % 700, seed % 19_000][at % 3] as usize, (seed >> 40) as usize % 1_000_000);
+        let (len, gap) = (len.min((1 << 20) - from), (seed >> 20) as usize % 17);
+        at += gap;
+        assert_eq!(b.copy_in(at as u64, a.place().unwrap().after(from as u64), len as u64), Ok(true));
+        expected[at..at + len].copy_from_slice(&model[from..from + len]);
+        at += len;
+    }
+    assert_eq!(b.copy_out(0, place, 1 << 20), Ok(true));
+    b.flush().unwrap();
+    // SAFETY: the copy is done and nobody writes any more.
+    assert!(unsafe { std::slice::from_raw_parts(result.as_ptr().as_ptr(), 1 << 20) } == expected);
+
+    let timed = |what: &str, count: u32, work: &dyn Fn()| {
+        let begin = Instant::now();
+        work();
+        println!("{what}: {:?} each", begin.elapsed() / count);
+    };
+    timed("atomic with its result", 1000, &|| {
+        (0..1000).for_each(|_| assert!(a.atomic(4096, Width::Eight, add).is_ok()));
+    });
+    timed("write of 8 bytes and flush", 1000, &|| {
+        for i in 0..1000u64 {
+            a.write(8 * i, &i.to_le_bytes()).unwrap();
+            a.flush().unwrap();
+        }
+    });
+    timed("write of 8 bytes, flush after 64", 20_000, &|| {
+        for i in 0..20_000u64 {
+            a.write(8 * i, &i.to_le_bytes()).unwrap();
+            if i % 64 == 63 {
+                a.flush().unwrap();
+            }
+        }
+        a.flush().unwrap();
+    });
+    timed("atomic with its result in host memory, flush after 64", 20_000, &|| {
+        for i in 0..20_000u64 {
+            add_by_service(&a, 8 * (i * 7919 % 4096), place.after(8 * (i % 64)));
+            if i % 64 == 63 {
+                a.flush().unwrap();
+            }
+        }
+        a.flush().unwrap();
+    });
+    timed("atomic with its result in GPU memory, flush after 64", 20_000, &|| {
+        let place = b.place().unwrap();
+        for i in 0..20_000u64 {
+            add_by_service(&a, 8 * (i * 7919 % 4096), place.after(8 * (i % 64)));
+            if i % 64 == 63 {
+                a.flush().unwrap();
+            }
+        }
+        a.flush().unwrap();
+    });
+    for len in [64, 1 << 10, 4 << 10, 64 << 10, 256 << 10, 1 << 20] {
+        timed(&format!("copy of {len} bytes within the GPU and flush"), 100, &|| {
+            for _ in 0..100 {
+                b.copy_in(0, a.place().unwrap(), len).unwrap();
+                b.flush().unwrap();
+            }
+        });
+        timed(&format!("copy of {len} bytes to page-locked memory and flush"), 100, &|| {
+            for _ in 0..100 {
+                b.copy_out(0, place, len).unwrap();
+                b.flush().unwrap();
+            }
+        });
+        timed(&format!("copy of {len} bytes from page-locked memory and flush"), 100, &|| {
+            for _ in 0..100 {
+                b.copy_in(0, place, len).unwrap();
+                b.flush().unwrap();
+            }
+        });
+    }
+
+    // A launch that needs the whole GPU keeps the service away, until it has ended.
+    let bar = engine.bar().unwrap();
+    while a.atomic_to(4096, Width::Eight, add, place) == Ok(true) {
+        a.flush().unwrap();
+    }
+    bar.end_after(&kernel.stream).unwrap();
+    assert_eq!(a.atomic_to(4096, Width::Eight, add, place), Ok(false));
+    drop(kernel);
+    check_memory(&gpu, &a, &b);
+}
+
+#[test]
+fn a_blocking_call_ends_the_service_kernel() {
+    let Some(gpu) = gpu("a_blocking_call_ends_the_service_kernel") else { return };
+    let (_engine, [a, b]) = memories(&gpu, Some(&service_image()));
+    let result = PinnedBuffer::new(&gpu, 4096).unwrap();
+    let place = MemoryAddr { address: result.address(), kind: MemoryKind::PageLocked };
+    for _ in 0..20 {
+        let kernel = Waiting::launch(&gpu);
+        let add = AtomicOp::Add { add: 1, boundary: 0 };
+        add_by_service(&a, 8, place);
+        thread::scope(|scope| {
+            let allocating = scope.spawn(|| drop(PinnedBuffer::new(&gpu, 4096).unwrap()));
+            let begin = Instant::now();
+            // The kernel still needs the service.
+            while begin.elapsed() < Duration::from_millis(5) {
+                a.atomic(8, Width::Eight, add).unwrap();
+            }
+            assert!(!allocating.is_finished());
+            drop(kernel);
+        });
+    }
+    check_memory(&gpu, &a, &b);
 }
 
 #[test]

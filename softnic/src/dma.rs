@@ -2,7 +2,7 @@
 #![allow(unsafe_code, reason = "copies between checked spans of registered memory")]
 
 use crate::copy;
-use crate::memory::{AtomicOp, Memory, MemoryError, Width};
+use crate::memory::{AtomicOp, Memory, MemoryAddr, MemoryError, Width};
 use crate::posted::{PostedWrite, PostedWrites};
 use crate::rng::Rng;
 use crate::table::Table;
@@ -138,6 +138,10 @@ impl<'a> Span<'a> {
             relaxed: self.relaxed,
         }
     }
+
+    fn place(&self) -> Option<MemoryAddr> {
+        Some(self.memory.place()?.after(self.offset))
+    }
 }
 
 /// The memory keys of the adapter.
@@ -253,13 +257,12 @@ impl Dma {
 
     fn begin(&mut self, memory: &Arc<dyn Memory>) -> Result<(), MemoryError> {
         match &self.dirty {
-            Some(dirty) if Arc::ptr_eq(dirty, memory) => Ok(()),
-            _ => {
-                self.flush()?;
-                self.dirty = Some(Arc::clone(memory));
-                Ok(())
-            }
+            Some(dirty) if Arc::ptr_eq(dirty, memory) => return Ok(()),
+            Some(dirty) if dirty.queue().is_some() && dirty.queue() == memory.queue() => {}
+            _ => self.flush()?,
         }
+        self.dirty = Some(Arc::clone(memory));
+        Ok(())
     }
 
     /// Copies `src` to `dst`, as many bytes as both have.
@@ -282,22 +285,19 @@ impl Dma {
 
     #[cold]
     fn copy_slow(&mut self, dst: &Span<'_>, src: &Span<'_>, len: u64) -> Result<(), MemoryError> {
-        match dst.host {
-            Some(to) => {
+        let copies = match dst.host {
+            Some(_) => {
                 self.begin(src.memory)?;
-                if src.memory.copy_out(src.offset, to as u64, len)? {
-                    return Ok(());
-                }
+                dst.place().map(|to| src.memory.copy_out(src.offset, to, len))
             }
             None => {
                 // Copies to the source must be complete before another memory reads it.
                 self.begin(dst.memory)?;
-                if let Some(base) = src.memory.unified_addr()
-                    && dst.memory.copy_in(dst.offset, base.wrapping_add(src.offset), len)?
-                {
-                    return Ok(());
-                }
+                src.place().map(|from| dst.memory.copy_in(dst.offset, from, len))
             }
+        };
+        if copies.transpose()? == Some(true) {
+            return Ok(());
         }
         let mut stage = std::mem::take(&mut self.stage);
         stage.resize(STAGE, 0);
@@ -373,6 +373,27 @@ impl Dma {
             Some(_) => Err(MemoryError::Misaligned { offset: at.offset }),
             None => at.memory.atomic(at.offset, width, op),
         }
+    }
+
+    /// Starts an atomic on `at`, which has the operand's width, and lets its memory write the old value to `result`.
+    /// Returns `false` if the memory cannot, and has done nothing then.
+    ///
+    /// Earlier writes to the memory are visible to every observer of its result.
+    pub(crate) fn atomic_to(
+        &mut self,
+        at: &Span<'_>,
+        width: Width,
+        op: AtomicOp,
+        result: &Span<'_>,
+    ) -> Result<bool, MemoryError> {
+        if at.host.is_some() || result.len < width.bytes() {
+            return Ok(false);
+        }
+        let Some(place) = result.place() else { return Ok(false) };
+        self.land_on(at)?;
+        self.land_before_write(result)?;
+        self.begin(at.memory)?;
+        at.memory.atomic_to(at.offset, width, op, place)
     }
 }
 

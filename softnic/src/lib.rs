@@ -77,7 +77,9 @@ pub use config::{Config, Faults, Idle, Ip, Numbers};
 pub use event::Event;
 pub use fault_text::FaultError;
 pub use health::Health;
-pub use memory::{AtomicOp, HostBuffer, HostMemory, Memory, MemoryError, PAGE, Width};
+pub use memory::{
+    AtomicOp, HostBuffer, HostMemory, Memory, MemoryAddr, MemoryError, MemoryKind, PAGE, Width,
+};
 pub use nic::{Context, Error, Nic, Uar};
 pub use route::ip_of_gid;
 pub use stats::Stats;

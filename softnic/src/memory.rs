@@ -98,6 +98,34 @@ impl AtomicOp {
     }
 }
 
+/// A place in memory, as other memories see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryAddr {
+    /// Address of the first byte. A GPU's address is valid for all GPUs of the process (CUDA's unified addresses).
+    pub address: u64,
+    /// Kind of the memory.
+    pub kind: MemoryKind,
+}
+
+/// The kind of the memory at a [`MemoryAddr`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemoryKind {
+    /// Host memory, by its address for the CPU.
+    Host,
+    /// Page-locked host memory, by its address for GPUs.
+    PageLocked,
+    /// Memory of the GPU with this number.
+    Gpu(u32),
+}
+
+impl MemoryAddr {
+    /// Returns the place `bytes` further on.
+    #[must_use]
+    pub fn after(self, bytes: u64) -> MemoryAddr {
+        MemoryAddr { address: self.address.wrapping_add(bytes), ..self }
+    }
+}
+
 /// Memory that the adapter reads and writes.
 ///
 /// Offsets are in bytes from the start of the memory. The adapter calls from its engine thread, and every method must
@@ -124,10 +152,16 @@ pub unsafe trait Memory: Send + Sync {
     /// Queues and doorbell records need it. With an address, the adapter never calls `read`, `write` or `atomic`.
     fn host_ptr(&self) -> Option<NonNull<u8>>;
 
-    /// Returns the unified address of byte 0, which [`copy_in`](Memory::copy_in) and [`copy_out`](Memory::copy_out) of
-    /// other memories accept (CUDA's unified addresses).
-    fn unified_addr(&self) -> Option<u64> {
-        self.host_ptr().map(|p| p.as_ptr() as u64)
+    /// Returns the place of byte 0 for [`copy_in`](Memory::copy_in), [`copy_out`](Memory::copy_out) and
+    /// [`atomic_to`](Memory::atomic_to) of other memories. `None` if none of them may access it.
+    fn place(&self) -> Option<MemoryAddr> {
+        self.host_ptr().map(|p| MemoryAddr { address: p.as_ptr() as u64, kind: MemoryKind::Host })
+    }
+
+    /// Returns the number of the queue that executes all accesses of this memory, in call order. Accesses to memories of
+    /// one queue need no [`flush`](Memory::flush) in between.
+    fn queue(&self) -> Option<u64> {
+        None
     }
 
     /// Copies bytes to `buf`, which is filled on return. It sees earlier `write`s.
@@ -142,20 +176,35 @@ pub unsafe trait Memory: Send + Sync {
     /// It is atomic for the adapter and, if the memory can do it, for all processors.
     fn atomic(&self, offset: u64, width: Width, op: AtomicOp) -> Result<u64, MemoryError>;
 
-    /// Starts a copy of `len` bytes from the unified address `src` and returns `true`. The copy is complete after
-    /// [`flush`](Memory::flush).
+    /// Starts an atomic like [`atomic`](Memory::atomic) that writes the old value to `result`, and returns `true`. Both
+    /// are complete after [`flush`](Memory::flush).
+    ///
+    /// Old values of 8 bytes are little-endian, of 4 bytes big-endian. Returns `false` if it cannot; the adapter then
+    /// calls `atomic`.
+    fn atomic_to(
+        &self,
+        offset: u64,
+        width: Width,
+        op: AtomicOp,
+        result: MemoryAddr,
+    ) -> Result<bool, MemoryError> {
+        let _ = (offset, width, op, result);
+        Ok(false)
+    }
+
+    /// Starts a copy of `len` bytes from `src` and returns `true`. The copy is complete after [`flush`](Memory::flush).
     ///
     /// Returns `false` if it cannot; the adapter then stages the bytes through `write`.
-    fn copy_in(&self, offset: u64, src: u64, len: u64) -> Result<bool, MemoryError> {
+    fn copy_in(&self, offset: u64, src: MemoryAddr, len: u64) -> Result<bool, MemoryError> {
         let _ = (offset, src, len);
         Ok(false)
     }
 
-    /// Starts a copy of `len` bytes to the unified address `dst` and returns `true`. The copy is complete after
-    /// [`flush`](Memory::flush) of this memory.
+    /// Starts a copy of `len` bytes to `dst` and returns `true`. The copy is complete after [`flush`](Memory::flush) of
+    /// this memory.
     ///
     /// Returns `false` if it cannot; the adapter then uses `read`.
-    fn copy_out(&self, offset: u64, dst: u64, len: u64) -> Result<bool, MemoryError> {
+    fn copy_out(&self, offset: u64, dst: MemoryAddr, len: u64) -> Result<bool, MemoryError> {
         let _ = (offset, dst, len);
         Ok(false)
     }

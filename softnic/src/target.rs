@@ -111,16 +111,30 @@ pub(crate) fn atomic(
     dma: &mut Dma,
     request: &AtomicRequest,
 ) -> Result<u64, RemoteError> {
+    let span = atomic_word(qp, mkeys, request)?;
+    dma.atomic(&span, request.width, request.op).map_err(atomic_error)
+}
+
+/// Checks an atomic and returns its word.
+pub(crate) fn atomic_word<'a>(
+    qp: &Qp,
+    mkeys: &'a Mkeys,
+    request: &AtomicRequest,
+) -> Result<Span<'a>, RemoteError> {
     let bytes = request.width.bytes();
     if !qp.attrs.allows_atomic(bytes, request.extended) || !request.addr.is_multiple_of(bytes) {
         return Err(RemoteError::Invalid);
     }
-    let span = resolve(mkeys, user(qp), request.rkey, request.addr, bytes, Rights::REMOTE_ATOMIC)
-        .map_err(RemoteError::Access)?;
-    dma.atomic(&span, request.width, request.op).map_err(|error| match error {
+    resolve(mkeys, user(qp), request.rkey, request.addr, bytes, Rights::REMOTE_ATOMIC)
+        .map_err(RemoteError::Access)
+}
+
+/// Returns the answer to an atomic that memory refused.
+pub(crate) fn atomic_error(error: MemoryError) -> RemoteError {
+    match error {
         MemoryError::Misaligned { .. } => RemoteError::Invalid,
         error => RemoteError::Failed(error),
-    })
+    }
 }
 
 /// A receive that a message fills.

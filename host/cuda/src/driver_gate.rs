@@ -20,6 +20,10 @@
 //! There is one exception: a job that already runs kernels may launch more at any time, ahead of waiting calls. Its
 //! running kernels may wait for the new ones.
 //!
+//! **Services.** A service is a kernel of the runtime that runs while other kernels need it, and ends by itself or when
+//! asked. It starts by [`DriverGate::try_begin_service`], which never waits. A blocking call that waits for services
+//! only asks them to retire.
+//!
 //! **Running kernels.** The gate polls the queues into which kernels were launched. It polls a queue only after the
 //! launch has returned. Before that, the queue may report that it is idle although its kernel is about to start.
 //!
@@ -58,6 +62,12 @@ pub trait KernelQueue: Send + Sync {
     fn is_busy(&self) -> bool;
 }
 
+/// A kernel that ends when it is asked to.
+pub trait Service: KernelQueue {
+    /// Asks the kernel to end soon.
+    fn retire(&self);
+}
+
 /// A driver gate. The process has one: [`DRIVER_GATE`].
 pub struct DriverGate {
     state: Mutex<State>,
@@ -74,6 +84,10 @@ struct State {
     waiters: Vec<Waiter>,
     /// Queues with kernels that may still run, and the jobs of the queues.
     queues: Vec<(JobId, Arc<dyn KernelQueue>)>,
+    /// Number of services that are being launched.
+    starting: usize,
+    /// Services that may still run.
+    services: Vec<Arc<dyn Service>>,
 }
 
 /// A thread that waits at the gate.
@@ -117,11 +131,25 @@ impl State {
         self.queues.retain(|(_, queue)| queue.is_busy());
         self.launching.is_empty() && self.queues.is_empty()
     }
+
+    /// Asks the services to retire. Returns whether none runs and none is being launched.
+    fn retire_services(&mut self) -> bool {
+        self.services.retain(|service| service.is_busy());
+        self.services.iter().for_each(|service| service.retire());
+        self.starting == 0 && self.services.is_empty()
+    }
 }
 
 impl DriverGate {
     const fn new(max_wait: Duration) -> Self {
-        let state = State { launching: Vec::new(), calls: 0, waiters: Vec::new(), queues: Vec::new() };
+        let state = State {
+            launching: Vec::new(),
+            calls: 0,
+            waiters: Vec::new(),
+            queues: Vec::new(),
+            starting: 0,
+            services: Vec::new(),
+        };
         Self { state: Mutex::new(state), changed: Condvar::new(), max_wait }
     }
 
@@ -139,6 +167,19 @@ impl DriverGate {
         LaunchGuard { gate: self, job }
     }
 
+    /// Begins the launch of a service, unless no kernel runs that may need it, or a blocking call is in progress. The call
+    /// does not wait.
+    ///
+    /// After a launch that runs, call [`ServiceGuard::watch`], so that the gate knows of the service.
+    pub fn try_begin_service(&self) -> Option<ServiceGuard<'_>> {
+        let mut state = self.lock();
+        if state.calls > 0 || state.poll_idle() {
+            return None;
+        }
+        state.starting += 1;
+        Some(ServiceGuard { gate: self })
+    }
+
     /// Waits until no kernel runs, at most ten seconds, and keeps launches away while the guard exists.
     ///
     /// Several blocking calls may be in progress at the same time.
@@ -146,7 +187,8 @@ impl DriverGate {
         let begin = Instant::now();
         let mut state = self.lock();
         let arrival = state.enqueue(WaiterKind::Call);
-        while state.has_earlier(WaiterKind::Launch, arrival) || !state.poll_idle() {
+        while state.has_earlier(WaiterKind::Launch, arrival) || !state.poll_idle() || !state.retire_services()
+        {
             if begin.elapsed() >= self.max_wait {
                 let busy = state.queues.len();
                 tracing::debug!("a blocking driver call proceeds although {busy} streams still run kernels");
@@ -163,6 +205,12 @@ impl DriverGate {
     pub fn forget<Q: KernelQueue + 'static>(&self, queue: &Arc<Q>) {
         let queue: Arc<dyn KernelQueue> = Arc::clone(queue) as _;
         self.lock().queues.retain(|(_, known)| !Arc::ptr_eq(known, &queue));
+    }
+
+    /// Stops asking a service to retire. It does not run, and is not launched again.
+    pub fn forget_service<S: Service + 'static>(&self, service: &Arc<S>) {
+        let service: Arc<dyn Service> = Arc::clone(service) as _;
+        self.lock().services.retain(|known| !Arc::ptr_eq(known, &service));
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -200,6 +248,30 @@ impl Drop for LaunchGuard<'_> {
             state.launching.swap_remove(ended);
         }
         // The job may run now. Its other launches may then pass the waiting calls.
+        self.gate.wake_waiters(&state);
+    }
+}
+
+/// The launch of a service in progress. It ends when the guard is dropped.
+pub struct ServiceGuard<'a> {
+    gate: &'a DriverGate,
+}
+
+impl ServiceGuard<'_> {
+    /// Ends the launch, which has returned, and asks `service` to retire when a blocking call waits for it.
+    pub fn watch<S: Service + 'static>(self, service: &Arc<S>) {
+        let service: Arc<dyn Service> = Arc::clone(service) as _;
+        let mut state = self.gate.lock();
+        if !state.services.iter().any(|known| Arc::ptr_eq(known, &service)) {
+            state.services.push(service);
+        }
+    }
+}
+
+impl Drop for ServiceGuard<'_> {
+    fn drop(&mut self) {
+        let mut state = self.gate.lock();
+        state.starting -= 1;
         self.gate.wake_waiters(&state);
     }
 }
@@ -355,6 +427,45 @@ mod tests {
                 assert!(admitted, "a launch of a running job still waits");
             });
         }
+    }
+
+    impl Service for Queue {
+        fn retire(&self) {
+            self.set_busy(false);
+        }
+    }
+
+    #[test]
+    fn a_blocking_call_retires_services_once_no_kernel_needs_them() {
+        let gate = DriverGate::new(LONG);
+        let (kernel, service) = (queue(true), queue(true));
+        gate.begin_launch(JobId::unique()).watch(&kernel);
+        gate.try_begin_service().unwrap().watch(&service);
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| gate.begin_blocking_call());
+            await_waiters(&gate, 1);
+            thread::sleep(MOMENT);
+            // The kernel may wait for the service, so a new one may start as well.
+            assert!(service.is_busy() && gate.try_begin_service().is_some());
+            let launching = gate.try_begin_service().unwrap();
+            kernel.set_busy(false);
+            while service.is_busy() {
+                thread::yield_now();
+            }
+            assert!(gate.try_begin_service().is_none());
+            thread::sleep(MOMENT);
+            assert!(!waiting.is_finished());
+            drop(launching);
+            let call = waiting.join().unwrap();
+            assert!(gate.try_begin_service().is_none());
+            drop(call);
+        });
+        assert!(gate.try_begin_service().is_none(), "no kernel needs a service now");
+        gate.begin_launch(JobId::unique()).watch(&queue(true));
+        let again = gate.try_begin_service().unwrap();
+        again.watch(&service);
+        gate.forget_service(&service);
+        assert!(gate.lock().services.is_empty());
     }
 
     #[test]

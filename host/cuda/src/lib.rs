@@ -42,7 +42,7 @@ pub use graph::{GraphExec, GraphNode};
 pub use load::Cuda;
 pub use memory::{DeviceBuffer, HostKind, PinnedBuffer, RegisteredHost};
 pub use module::{Function, FunctionAttributes, Module};
-pub use nic::{CopyEngine, CudaMemory};
+pub use nic::{Bar, CopyEngine, CudaMemory};
 pub use ptx::{Image, ptx_kernels};
 pub use shared::{PeerMappings, SharedMemory};
 pub use stream::{Event, Stream};

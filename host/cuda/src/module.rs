@@ -283,6 +283,22 @@ impl Function {
         Ok(per_multiprocessor.max(0) as u32 * self.module.device.attributes().multiprocessors)
     }
 
+    /// Returns whether a launch needs all multiprocessors of the GPU, so that none is left for another kernel.
+    ///
+    /// `sharers` launches of this size share the GPU, this one included.
+    ///
+    /// # Errors
+    /// - [`Error::Call`] if the driver refuses
+    pub fn fills_gpu(&self, grid: Grid, sharers: u32) -> Result<bool, Error> {
+        let multiprocessors = self.module.device.attributes().multiprocessors;
+        let (wanted, others) = (u64::from(grid.blocks) * u64::from(sharers.max(1)), multiprocessors - 1);
+        if wanted <= u64::from(others) {
+            return Ok(false);
+        }
+        let room = self.max_resident_blocks(grid.threads, grid.shared_bytes)? / multiprocessors;
+        Ok(wanted > u64::from(others) * u64::from(room))
+    }
+
     /// Checks that all blocks of a launch can run at once.
     ///
     /// This is necessary if they wait for each other or for other launches. `sharers` launches of this size share

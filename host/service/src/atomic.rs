@@ -12,9 +12,11 @@ use rushmem_device::arch::SysWord;
 pub(crate) unsafe fn execute(request: &Request) {
     let (at, op, result) = (request.target(), request.op(), request.other());
     // SAFETY: the caller's promise.
-    let (old, len) = match request.width() {
-        Width::Eight => (unsafe { modify_u64(at as *mut u64, op) }, 8),
-        Width::Four => (u64::from(unsafe { modify_u32(at as *mut u32, op) }.swap_bytes()), 4),
+    let (old, len) = unsafe {
+        match request.width() {
+            Width::Eight => (modify_u64(at as *mut u64, op), 8),
+            Width::Four => (modify_u32(at as *mut u32, op).swap_bytes().into(), 4),
+        }
     };
     if result != 0 {
         // SAFETY: the caller's promise.
@@ -22,6 +24,8 @@ pub(crate) unsafe fn execute(request: &Request) {
     }
 }
 
+/// Executes an atomic of 8 bytes and returns the old value.
+///
 /// # Safety
 /// `p` is an aligned word that this thread may access.
 unsafe fn modify_u64(p: *mut u64, op: Atomic) -> u64 {
@@ -38,6 +42,8 @@ unsafe fn modify_u64(p: *mut u64, op: Atomic) -> u64 {
     }
 }
 
+/// Executes an atomic of 4 bytes and returns the old value.
+///
 /// # Safety
 /// `p` is an aligned word that this thread may access.
 unsafe fn modify_u32(p: *mut u32, op: Atomic) -> u32 {

@@ -59,7 +59,6 @@ impl Client {
 
     /// Returns a function that asks the kernel to leave once the ring is empty. Any thread may call it while the ring is
     /// valid.
-    #[must_use]
     pub fn stopper(&self) -> impl Fn() + Send + Sync + 'static {
         let end = self.end;
         move || end.set_stop(true)

@@ -30,7 +30,7 @@ pub struct Limits {
 /// Number of lives after which the kernel ends although requests are left, so that it can never occupy the GPU for ever.
 const LIVES: u64 = 16;
 
-/// The entry of the kernel. It runs as one block of [`THREADS`] threads.
+/// Serves a ring, as one block of [`THREADS`] threads.
 ///
 /// # Safety
 /// `ring` is a ring at an address of the GPU. All its requests name memory that the GPU may access.
@@ -72,6 +72,8 @@ impl Leader {
         Self { ring, lane: arch::thread(), lanes, mask: u32::MAX >> (WARP - lanes), executed: 0 }
     }
 
+    /// Executes requests until the kernel ends.
+    ///
     /// # Safety
     /// The rules of [`serve`] hold.
     unsafe fn run(mut self, limits: Limits) {
@@ -142,6 +144,8 @@ impl Leader {
         }
     }
 
+    /// Executes a request, without a fence after it.
+    ///
     /// # Safety
     /// The rules of [`serve`] hold.
     unsafe fn execute(&self, request: &Request) {

@@ -11,7 +11,7 @@ pub const SLOTS: usize = 64;
 /// A cache line of its own, for words that one side writes.
 #[derive(Clone, Copy, Default)]
 #[repr(C, align(128))]
-struct Line([u64; 2]);
+struct CacheLine([u64; 2]);
 
 /// The ring of requests. All words are shared, so it is accessed by address only.
 ///
@@ -19,11 +19,11 @@ struct Line([u64; 2]);
 #[repr(C, align(128))]
 pub struct Ring {
     /// Number of posted requests, and whether the kernel must leave. The host writes it.
-    posted: Line,
+    posted: CacheLine,
     /// Number of executed requests. The kernel writes it.
-    executed: Line,
+    executed: CacheLine,
     /// The [`State`]. The kernel writes it, and the host before a launch.
-    state: Line,
+    state: CacheLine,
     requests: [[u64; WORDS]; SLOTS],
     /// A place for the result of each request.
     results: [[u64; INLINE / 8]; SLOTS],
@@ -39,6 +39,8 @@ unsafe impl Send for End {}
 unsafe impl Sync for End {}
 
 impl End {
+    /// Returns an end of `ring`.
+    ///
     /// # Safety
     /// `ring` points to a ring that this side may access as long as the end exists.
     pub(crate) unsafe fn new(ring: *mut Ring) -> Self {

@@ -7,14 +7,14 @@ use loom::sync::atomic::{AtomicU64, fence};
 use loom::thread;
 use rushmem_service::{Handshake, State, announce, leave};
 
-struct Words {
+struct LoomRing {
     posted: AtomicU64,
     state: AtomicU64,
     /// The request, which the kernel reads without further synchronisation.
     request: loom::cell::UnsafeCell<u64>,
 }
 
-impl Handshake for Words {
+impl Handshake for LoomRing {
     fn posted(&self) -> u64 {
         self.posted.load(Relaxed)
     }
@@ -44,7 +44,7 @@ impl Handshake for Words {
 #[test]
 fn each_request_is_executed_once() {
     loom::model(|| {
-        let words = Arc::new(Words {
+        let words = Arc::new(LoomRing {
             posted: AtomicU64::new(0),
             state: AtomicU64::new(State::Alive as u64),
             request: loom::cell::UnsafeCell::new(0),
@@ -78,7 +78,7 @@ fn each_request_is_executed_once() {
 #[test]
 fn the_host_learns_of_a_kernel_that_leaves_in_any_case() {
     loom::model(|| {
-        let words = Arc::new(Words {
+        let words = Arc::new(LoomRing {
             posted: AtomicU64::new(0),
             state: AtomicU64::new(State::Alive as u64),
             request: loom::cell::UnsafeCell::new(0),

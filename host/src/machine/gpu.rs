@@ -11,7 +11,7 @@ use rushmem_base::lock;
 use rushmem_device::abi::CtxParts;
 use rushmem_device::abi::DevAddr;
 use rushmem_device::kernel::Call;
-use rushmem_softnic::{AtomicOp, HostMemory, Memory, MemoryError, Width};
+use rushmem_softnic::{AtomicOp, HostMemory, Memory, MemoryAddr, MemoryError, MemoryKind, Width};
 
 use super::{
     Code, ExecGraph, HEAP_ALIGN, HeapWindow, KernelLaunch, KernelStream, Machine, Mapping, Module, PageKind,
@@ -25,9 +25,12 @@ use crate::cuda::{
     driver_gate::{self, DRIVER_GATE, KernelQueue},
 };
 use crate::native::Grid;
-use crate::{Error, Ptx, Result};
+use crate::{Error, Ptx, Result, ptx};
 
 const PAGE: usize = 4096;
+
+/// The kernel that accesses GPU memory for the software ConnectX.
+const SERVICE: Ptx = ptx!("rushmem_service");
 
 /// A machine that runs kernels on one GPU.
 pub(crate) struct Gpu {
@@ -46,7 +49,8 @@ pub(crate) struct Gpu {
 }
 
 impl Gpu {
-    /// Creates the share of `device` for one PE of the job.
+    /// Creates the share of `device` for one PE of the job. PTX is chosen for `arch`, if given, in place of the GPU's own
+    /// architecture.
     ///
     /// # Errors
     /// The errors of the driver.
@@ -54,17 +58,14 @@ impl Gpu {
         device: Arc<Device>,
         heap: HeapKind,
         sharers: u32,
+        arch: Option<Capability>,
         job: driver_gate::JobId,
     ) -> Result<Self> {
         let stream = Arc::new(Stream::new(&device)?);
-        let copies = Arc::new(CopyEngine::new(&device)?);
+        let Ptx { name, image: ptx, code, .. } = SERVICE;
+        let copies = CopyEngine::shared(&device, Some(&Image { name, ptx, code, arch }))?;
         let idle = Mutex::default();
-        Ok(Self { device, stream, copies, idle, heap, sharers: sharers.max(1), arch: None, job })
-    }
-
-    /// Chooses PTX for this architecture, if one is given, in place of the GPU's own.
-    pub(crate) fn with_arch(self, arch: Option<Capability>) -> Self {
-        Self { arch, ..self }
+        Ok(Self { device, stream, copies, idle, heap, sharers: sharers.max(1), arch, job })
     }
 
     fn device_memory(&self, bytes: u64) -> Result<Region> {
@@ -90,7 +91,7 @@ impl Gpu {
         let buffer = super::host_buffer(bytes, align)?;
         let (start, len) = (buffer.as_ptr(), buffer.len() as usize);
         let mapping = register(&self.device, start, len, HostKind::Memory)?;
-        Ok(locked(PageLocked { mapping, memory: buffer }))
+        Ok(locked(PageLocked { mapping, before: 0, memory: buffer }))
     }
 
     /// Page-locks host memory of the user.
@@ -100,13 +101,12 @@ impl Gpu {
         let before = start.addr() % PAGE;
         let len = (before + memory.len() as usize).next_multiple_of(PAGE);
         let mapping = register(&self.device, start.wrapping_sub(before), len, HostKind::Memory)?;
-        let region = locked(PageLocked { mapping, memory });
-        Ok(Region { addr: region.addr.add(before as u64), ..region })
+        Ok(locked(PageLocked { mapping, before: before as u64, memory }))
     }
 }
 
 fn locked<M: Memory + 'static>(locked: PageLocked<M>) -> Region {
-    Region { addr: DevAddr(locked.mapping.address()), memory: Arc::new(locked), gpu: None, file: None }
+    Region { addr: DevAddr(locked.address()), memory: Arc::new(locked), gpu: None, file: None }
 }
 
 fn not_shared() -> Error {
@@ -197,7 +197,7 @@ impl Machine for Gpu {
         let kept = self.idle().pop();
         let queue = match kept {
             Some(queue) => queue,
-            None => GpuStream::new(Stream::new(&self.device)?, self.job),
+            None => self.kernel_stream(Stream::new(&self.device)?),
         };
         let outcome = queue.launch(step);
         let outcome = outcome.and_then(|()| Ok(queue.stream.wait(Duration::MAX)?));
@@ -206,21 +206,24 @@ impl Machine for Gpu {
     }
 
     fn queue(&self) -> Result<Box<dyn KernelStream>> {
-        Ok(Box::new(GpuStream::new(Stream::new(&self.device)?, self.job)))
+        Ok(Box::new(self.kernel_stream(Stream::new(&self.device)?)))
     }
 
     fn queue_of(&self, stream: &Arc<CudaStream>) -> Result<Box<dyn KernelStream>> {
-        Ok(Box::new(GpuStream::new(Stream::from_cudarc(&self.device, stream)?, self.job)))
+        Ok(Box::new(self.kernel_stream(Stream::from_cudarc(&self.device, stream)?)))
     }
 
     fn record(&self, steps: Vec<KernelLaunch>) -> Result<ExecGraph> {
         let mut nodes = Vec::with_capacity(steps.len());
+        let mut fills_gpu = false;
         for KernelLaunch { ctx, grid, call, module } in &steps {
             let function = prepare(module.as_deref(), call.name(), *grid)?;
+            fills_gpu |= function.fills_gpu(*grid, self.sharers)?;
             nodes.push(GraphNode { function, grid: *grid, arguments: arguments(ctx, call) });
         }
         // SAFETY: see `launch`; the graph borrows the PE that the arguments belong to.
-        Ok(ExecGraph::Gpu(Arc::new(unsafe { GraphExec::new(&Stream::new(&self.device)?, &nodes) }?)))
+        let graph = unsafe { GraphExec::new(&Stream::new(&self.device)?, &nodes) }?;
+        Ok(ExecGraph::Gpu(Arc::new(GpuGraph { graph, fills_gpu })))
     }
 
     fn room(&self, kernel: &str, module: Option<&Module>, grid: Grid) -> Result<u32> {
@@ -232,6 +235,11 @@ impl Machine for Gpu {
 impl Gpu {
     fn idle(&self) -> MutexGuard<'_, Vec<GpuStream>> {
         lock(&self.idle)
+    }
+
+    fn kernel_stream(&self, stream: Stream) -> GpuStream {
+        let (copies, sharers, job) = (Arc::clone(&self.copies), self.sharers, self.job);
+        GpuStream { stream: Arc::new(stream), copies, sharers, job }
     }
 }
 
@@ -257,25 +265,42 @@ fn arguments<'a>(ctx: &'a CtxParts, call: &'a Call) -> Vec<&'a [u8]> {
     arguments
 }
 
+/// A graph of kernels.
+pub(crate) struct GpuGraph {
+    graph: GraphExec,
+    /// Whether a kernel of it needs all multiprocessors.
+    fills_gpu: bool,
+}
+
 /// A stream of kernels.
 struct GpuStream {
     stream: Arc<Stream>,
+    copies: Arc<CopyEngine>,
+    sharers: u32,
     job: driver_gate::JobId,
 }
 
 impl GpuStream {
-    fn new(stream: Stream, job: driver_gate::JobId) -> Self {
-        Self { stream: Arc::new(stream), job }
-    }
-
-    /// Runs `launch` behind the driver gate. Returns whether the work runs now, rather than being captured.
-    fn guarded(&self, launch: impl FnOnce() -> Result<(), cuda::Error>) -> Result<bool> {
+    /// Runs `launch` behind the driver gate. A launch that fills the GPU keeps the service kernel away until it has ended.
+    /// Returns whether the work runs now, rather than being captured.
+    fn guarded(&self, fills_gpu: bool, launch: impl FnOnce() -> Result<(), cuda::Error>) -> Result<bool> {
         let launching = DRIVER_GATE.begin_launch(self.job);
-        launch()?;
+        let bar = if fills_gpu { self.copies.bar() } else { None };
+        if let Err(error) = launch() {
+            if let Some(bar) = bar {
+                bar.cancel();
+            }
+            return Err(error.into());
+        }
         // A captured launch does not run, and a capturing stream cannot be queried.
         let runs = !self.stream.is_capturing()?;
         if runs {
             launching.watch(&self.stream);
+            bar.map(|bar| bar.end_after(&self.stream)).transpose()?;
+        } else if bar.is_some() {
+            tracing::debug!(
+                "a captured kernel may run at any time and fills the GPU: no service kernel runs from now on"
+            );
         }
         Ok(runs)
     }
@@ -285,9 +310,11 @@ impl KernelStream for GpuStream {
     fn launch(&self, step: KernelLaunch) -> Result<()> {
         let KernelLaunch { ctx, grid, call, module } = step;
         let kernel = prepare(module.as_deref(), call.name(), grid)?;
+        let fills_gpu = kernel.fills_gpu(grid, self.sharers)?;
         // SAFETY: `#[kernel]` made the arguments from the kernel's own signature, the context first. The PE that they
         // belong to waits for all queued launches before it ends.
-        let runs = self.guarded(|| unsafe { kernel.launch(&self.stream, grid, &arguments(&ctx, &call)) })?;
+        let launch = || unsafe { kernel.launch(&self.stream, grid, &arguments(&ctx, &call)) };
+        let runs = self.guarded(fills_gpu, launch)?;
         if let (false, Some(module)) = (runs, &module) {
             module.capture();
         }
@@ -297,7 +324,7 @@ impl KernelStream for GpuStream {
     fn launch_graph(&self, recording: &ExecGraph) -> Result<()> {
         let ExecGraph::Gpu(graph) = recording else { return Err(other_machine()) };
         // SAFETY: see `launch`; the launcher keeps the graph until it has waited for the stream.
-        self.guarded(|| unsafe { graph.launch(&self.stream) }).map(drop)
+        self.guarded(graph.fills_gpu, || unsafe { graph.graph.launch(&self.stream) }).map(drop)
     }
 
     fn record_event(&self) -> Result<super::Event> {
@@ -364,7 +391,16 @@ impl Mapping for Page {
 /// Host memory that the GPU can access. Fields drop in order: the registration before the memory.
 struct PageLocked<M> {
     mapping: RegisteredHost,
+    /// Bytes of the mapping before the memory.
+    before: u64,
     memory: M,
+}
+
+impl<M> PageLocked<M> {
+    /// Returns the address of the memory for GPUs.
+    fn address(&self) -> u64 {
+        self.mapping.address() + self.before
+    }
 }
 
 // SAFETY: the inner `Memory` upholds the contract, and the registration does not affect it.
@@ -374,6 +410,9 @@ unsafe impl<M: Memory> Memory for PageLocked<M> {
     }
     fn host_ptr(&self) -> Option<NonNull<u8>> {
         self.memory.host_ptr()
+    }
+    fn place(&self) -> Option<MemoryAddr> {
+        Some(MemoryAddr { address: self.address(), kind: MemoryKind::PageLocked })
     }
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), MemoryError> {
         self.memory.read(offset, buf)

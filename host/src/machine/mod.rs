@@ -21,7 +21,7 @@ use rushmem_softnic::{HostBuffer, Memory, PAGE};
 use cudarc::driver::CudaStream;
 
 use crate::buffer::MemoryLocation;
-use crate::cuda::{self, DeviceBuffer, GraphExec};
+use crate::cuda::{self, DeviceBuffer};
 use crate::native::WaitChannel;
 use crate::{Error, Ptx, Result};
 
@@ -174,7 +174,7 @@ pub(crate) struct KernelLaunch {
 #[derive(Clone)]
 pub(crate) enum ExecGraph {
     Native(Arc<native::NativeGraph>),
-    Gpu(Arc<GraphExec>),
+    Gpu(Arc<gpu::GpuGraph>),
 }
 
 /// Returns the error for an event or graph that belongs to a PE on another machine.

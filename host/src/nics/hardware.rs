@@ -128,7 +128,7 @@ impl Hardware {
 fn machine(config: &Config, gpu: Option<u32>) -> Result<Box<dyn Machine>> {
     let Some(ordinal) = gpu else { return Ok(Box::new(Native::new(native::Options::default()))) };
     let gpu = Cuda::load()?.device(ordinal)?;
-    Ok(Box::new(Gpu::new(gpu, config.heap, 1, driver_gate::JobId::unique())?))
+    Ok(Box::new(Gpu::new(gpu, config.heap, 1, config.gpu_arch.0, driver_gate::JobId::unique())?))
 }
 
 /// The assignment of RDMA devices to the PEs of this node.

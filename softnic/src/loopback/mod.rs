@@ -431,13 +431,11 @@ fn execute(view: &View<'_>, source: &Source, parts: Parts<'_>) -> Result<Outcome
             send(view, source, target, mkeys, dma, Inbox { cqs, out })?
         }
         (_, Some(at)) => {
-            let old = atomic(view, source.user, target, mkeys, dma, at)?;
-            if source.late {
-                if let Some(own) = qps.get_mut(source.user.qpn) {
-                    own.faults.old = old;
-                }
-            } else {
-                give_old(view, mkeys, dma, source.user, old)?;
+            let old = atomic(view, source, target, mkeys, dma, at)?;
+            match (old, qps.get_mut(source.user.qpn)) {
+                (None, _) => {}
+                (Some(old), Some(own)) if source.late => own.faults.old = old,
+                (Some(old), _) => give_old(view, mkeys, dma, source.user, old)?,
             }
             len
         }
@@ -536,15 +534,15 @@ fn readable_here(view: &View<'_>, mkeys: &Mkeys, user: User, len: u64) -> Result
     for_each_piece(view, mkeys, user, Rights::LOCAL_READ, 0, len, |_, _| Ok(()))
 }
 
-/// Executes an atomic and returns the old value.
+/// Executes an atomic and returns the old value, or `None` if the target's memory writes it to local memory.
 fn atomic(
     view: &View<'_>,
-    user: User,
+    source: &Source,
     target: &Qp,
     mkeys: &Mkeys,
     dma: &mut Dma,
     at: RaddrSeg,
-) -> Result<u64, Outcome> {
+) -> Result<Option<u64>, Outcome> {
     let Some(operands) = view.atomic() else { return Err(RemoteError::Invalid.into()) };
     let (op, width, extended) = wqe::atomic(operands);
     let bytes = width.bytes();
@@ -552,9 +550,22 @@ fn atomic(
         return Err(LocalError::Length.into());
     }
     // The result must have a valid destination before memory changes.
-    writable_here(view, mkeys, user, bytes)?;
+    let mut result = None;
+    for_each_piece(view, mkeys, source.user, Rights::LOCAL_WRITE, 0, bytes, |piece, _| {
+        if let Piece::Memory(span) = piece {
+            result.get_or_insert(span);
+        }
+        Ok::<(), LocalError>(())
+    })?;
     let request = AtomicRequest { addr: at.addr.get(), rkey: at.rkey.get(), width, extended, op };
-    Ok(target::atomic(target, mkeys, dma, &request)?)
+    let word = target::atomic_word(target, mkeys, &request)?;
+    if !source.late
+        && let Some(result) = result
+        && dma.atomic_to(&word, width, op, &result).map_err(target::atomic_error)?
+    {
+        return Ok(None);
+    }
+    Ok(Some(dma.atomic(&word, width, op).map_err(target::atomic_error)?))
 }
 
 /// Writes an atomic's old value to local memory.

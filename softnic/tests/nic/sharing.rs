@@ -4,7 +4,7 @@ use crate::script::{Pe, Setup, both, call, loopback_nic, pair, pattern, wire_nic
 use rushmem_mlx5::prm::mkey::{AccessMode, CreateMkey, MkeyContext, key};
 use rushmem_mlx5::wqe::Inline;
 use rushmem_mlx5::{Flags, Syndrome, Wqe};
-use rushmem_softnic::{AtomicOp, Config, Memory, MemoryError, Nic, Rule, Width};
+use rushmem_softnic::{AtomicOp, Config, Memory, MemoryAddr, MemoryError, MemoryKind, Nic, Rule, Width};
 use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -101,14 +101,17 @@ struct FarMemory {
     bytes: Mutex<Far>,
     flushes: AtomicU32,
     broken: AtomicBool,
-    /// Offers direct copies from host addresses.
+    /// Offers direct copies from host addresses, and old values to them.
     direct: bool,
+    queue: Option<u64>,
 }
 
 #[derive(Default)]
 struct Far {
     landed: Vec<u8>,
     under_way: VecDeque<(usize, Vec<u8>)>,
+    /// Old values of atomics, for addresses of the CPU.
+    results: Vec<(u64, Vec<u8>)>,
 }
 
 impl Far {
@@ -116,12 +119,16 @@ impl Far {
         for (at, data) in std::mem::take(&mut self.under_way) {
             self.landed[at..at + data.len()].copy_from_slice(&data);
         }
+        for (to, old) in std::mem::take(&mut self.results) {
+            // SAFETY: the adapter gives addresses of host memory that it has checked.
+            unsafe { std::ptr::copy_nonoverlapping(old.as_ptr(), to as *mut u8, old.len()) };
+        }
     }
 }
 
 impl FarMemory {
     fn new(len: usize, direct: bool) -> FarMemory {
-        let bytes = Mutex::new(Far { landed: vec![0; len], under_way: VecDeque::new() });
+        let bytes = Mutex::new(Far { landed: vec![0; len], ..Far::default() });
         FarMemory { bytes, direct, ..FarMemory::default() }
     }
 
@@ -172,8 +179,31 @@ unsafe impl Memory for FarMemory {
         Ok(old)
     }
 
-    fn copy_in(&self, offset: u64, src: u64, len: u64) -> Result<bool, MemoryError> {
+    fn queue(&self) -> Option<u64> {
+        self.queue
+    }
+
+    fn atomic_to(
+        &self,
+        offset: u64,
+        width: Width,
+        op: AtomicOp,
+        result: MemoryAddr,
+    ) -> Result<bool, MemoryError> {
+        if self.direct && result.kind == MemoryKind::Host {
+            let old = self.atomic(offset, width, op)?;
+            let old = match width {
+                Width::Eight => old.to_le_bytes().to_vec(),
+                Width::Four => (old as u32).to_be_bytes().to_vec(),
+            };
+            self.bytes.lock().unwrap().results.push((result.address, old));
+        }
+        Ok(self.direct && result.kind == MemoryKind::Host)
+    }
+
+    fn copy_in(&self, offset: u64, src: MemoryAddr, len: u64) -> Result<bool, MemoryError> {
         if self.direct {
+            let src = src.address;
             let mut data = vec![0u8; len as usize];
             // SAFETY: the adapter gives addresses of host memory that it has checked.
             unsafe { std::ptr::copy_nonoverlapping(src as *const u8, data.as_mut_ptr(), data.len()) };
@@ -313,6 +343,38 @@ fn data_in_one_memory_lands_before_the_flag_in_another() {
         }
         a.run(&Wqe::Nop);
     });
+}
+
+#[test]
+fn old_values_of_far_atomics_arrive_with_the_completions_of_a_batch() {
+    let nic = loopback_nic();
+    let (mut a, b) = pair(&nic, &nic, Setup::default());
+    let far = Arc::new(FarMemory::new(4096, true));
+    let (lkey, rkey) = (a.key, far_key(&b, &far));
+    for i in 0..16 {
+        a.write(&Wqe::FetchAdd { raddr: 8, rkey, laddr: 8 * i, lkey, add: 1 }, Flags::NONE);
+    }
+    a.run(&Wqe::MaskedFetchAdd32 { raddr: 8, rkey, laddr: 128, lkey, add: 1, boundary: 0 });
+    let olds: Vec<u64> = (0..16).map(|i| a.heap.load_u64(8 * i)).collect();
+    assert_eq!(olds, (0..16).collect::<Vec<u64>>());
+    assert_eq!((a.heap.load_u32(128), far.word(8)), (16u32.swap_bytes(), 17));
+    let flushes = far.flushes.load(Ordering::Relaxed);
+    assert!(flushes <= 3, "{flushes} flushes for 17 atomics");
+}
+
+#[test]
+fn memories_of_one_queue_are_flushed_together() {
+    let nic = loopback_nic();
+    let (mut a, b) = pair(&nic, &nic, Setup::default());
+    let far = [(); 2].map(|()| Arc::new(FarMemory { queue: Some(1), ..FarMemory::new(4096, false) }));
+    let keys = [0, 1].map(|i| far_key(&b, &far[i]));
+    for i in 0..32 {
+        let (raddr, rkey) = (8 * i, keys[i as usize % 2]);
+        a.write(&Wqe::WriteInline { raddr, rkey, data: Inline::from_u64(i) }, Flags::NONE);
+    }
+    a.run(&Wqe::Nop);
+    let flushes: u32 = far.iter().map(|far| far.flushes.load(Ordering::Relaxed)).sum();
+    assert!(flushes <= 3, "{flushes} flushes for 32 writes to one queue");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use crate::errno::Errno;
 use crate::peer_memory;
-use rushmem_softnic::{AtomicOp, HostMemory, Memory, MemoryError, PAGE, Width};
+use rushmem_softnic::{AtomicOp, HostMemory, Memory, MemoryAddr, MemoryError, PAGE, Width};
 use std::os::fd::RawFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -106,7 +106,7 @@ unsafe impl Memory for ReadOnly {
         None
     }
 
-    fn unified_addr(&self) -> Option<u64> {
+    fn place(&self) -> Option<MemoryAddr> {
         None
     }
 

@@ -1,0 +1,338 @@
+//! The accesses to the memory of one GPU, by the service kernel or the copy engines, in call order.
+#![allow(unsafe_code, reason = "accesses GPU memory by address")]
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+
+use rushmem_base::lock;
+use rushmem_service::{Atomic, INLINE, Operation, Request, Width};
+
+use super::service::{Bar, Barrier, ServiceKernel};
+use super::transfer::{Copies, SCRATCH_BYTES, Staging};
+use crate::{Device, Error, Image};
+
+/// Largest copy between host and GPU by the service kernel. The copy engines have the higher rate.
+const SERVICE_COPY: u64 = 256 << 10;
+
+/// Executes the accesses of the software ConnectX to the memory of one GPU. All PEs of a process share it.
+///
+/// Accesses have one common order. They run beside kernels and never wait for one.
+pub struct CopyEngine {
+    ordinal: u32,
+    barrier: Option<Barrier>,
+    queue: Mutex<Queue>,
+}
+
+impl CopyEngine {
+    /// Returns the engine of the GPU, and creates it if this process has none. `service` is the service kernel; without it,
+    /// only the copy engines are used. The call may wait until no PE of this process runs a kernel.
+    ///
+    /// # Errors
+    /// - [`Error::Call`] if the driver refuses
+    /// - [`Error::Ptx`], [`Error::OldGpu`] or [`Error::NoFunction`] if the service kernel cannot be loaded
+    pub fn shared(device: &Arc<Device>, service: Option<&Image>) -> Result<Arc<Self>, Error> {
+        static ENGINES: Mutex<Option<HashMap<u32, Weak<CopyEngine>>>> = Mutex::new(None);
+        let mut engines = lock(&ENGINES);
+        let engine = engines.get_or_insert_default().entry(device.ordinal()).or_default();
+        if let Some(engine) = engine.upgrade() {
+            return Ok(engine);
+        }
+        let new = Arc::new(Self::new(device, service)?);
+        *engine = Arc::downgrade(&new);
+        Ok(new)
+    }
+
+    /// Creates an engine. The call may wait until no PE of this process runs a kernel.
+    ///
+    /// # Errors
+    /// The errors of [`CopyEngine::shared`].
+    pub fn new(device: &Arc<Device>, service: Option<&Image>) -> Result<Self, Error> {
+        let staging = Staging::new(device)?;
+        let copies = Copies::new(device, &staging)?;
+        let service = service.map(|image| ServiceKernel::new(device, image)).transpose()?;
+        let barrier = service.as_ref().map(ServiceKernel::barrier);
+        let queue = Mutex::new(Queue { service, copies, staging });
+        Ok(Self { ordinal: device.ordinal(), barrier, queue })
+    }
+
+    /// Returns the number of the GPU.
+    pub(super) fn ordinal(&self) -> u32 {
+        self.ordinal
+    }
+
+    /// Waits until all started accesses have completed.
+    ///
+    /// # Errors
+    /// - [`Error::Call`] if an access failed, or if a kernel's fault lost the context
+    pub fn flush(&self) -> Result<(), Error> {
+        self.lock().drain()
+    }
+
+    /// Keeps the service kernel away from a launch that needs the whole GPU, and asks a running one to leave. Returns `None`
+    /// without a service kernel.
+    pub fn bar(&self) -> Option<Bar> {
+        self.barrier.as_ref().map(Barrier::bar)
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Queue> {
+        lock(&self.queue)
+    }
+}
+
+impl Drop for CopyEngine {
+    fn drop(&mut self) {
+        // The staging buffer is freed after this.
+        if let Err(error) = self.flush() {
+            tracing::warn!(%error, "accesses to GPU memory may be incomplete");
+        }
+    }
+}
+
+/// Accesses, some of them pending. Only one of the two ways has pending accesses at a time.
+///
+/// # Safety
+/// The unsafe methods take addresses of the GPU, of its memory or of page-locked memory. These ranges stay valid until the
+/// next drain, and no other access of the CPU races with a pending one.
+pub(super) struct Queue {
+    /// The kernel ends before the staging buffer is freed.
+    service: Option<ServiceKernel>,
+    copies: Copies,
+    staging: Staging,
+}
+
+impl Queue {
+    /// Waits until all started accesses have completed.
+    pub(super) fn drain(&mut self) -> Result<(), Error> {
+        self.drain_service()?;
+        self.copies.drain()?;
+        self.staging.clear();
+        Ok(())
+    }
+
+    /// Waits until the service kernel has executed all requests. The copy engines execute those that it left.
+    fn drain_service(&mut self) -> Result<(), Error> {
+        let Some(service) = &mut self.service else { return Ok(()) };
+        let left = service.settle()?;
+        self.execute(&left)
+    }
+
+    /// Returns the service kernel if it takes requests now. No copy is pending then.
+    fn served(&mut self) -> Result<Option<&mut ServiceKernel>, Error> {
+        let Some(service) = &mut self.service else { return Ok(None) };
+        if !service.is_ready()? {
+            return Ok(None);
+        }
+        self.copies.drain()?;
+        Ok(Some(service))
+    }
+
+    /// Lets the service kernel execute a request if it takes requests now. `make` gets the address for a result. Returns the
+    /// number of the request.
+    fn request(&mut self, make: impl FnOnce(u64) -> Request) -> Result<Option<u64>, Error> {
+        let Some(service) = self.served()? else { return Ok(None) };
+        let (number, left) = service.post(make)?;
+        self.execute(&left)?;
+        Ok(Some(number))
+    }
+
+    /// Reserves bytes of the staging buffer, which is at least that long, and returns their offset.
+    fn reserve(&mut self, len: usize) -> Result<usize, Error> {
+        if let Some(at) = self.staging.reserve(len) {
+            return Ok(at);
+        }
+        self.drain()?;
+        Ok(self.staging.reserve(len).unwrap_or(0))
+    }
+
+    /// Starts to store `data` at address `to`.
+    ///
+    /// # Safety
+    /// See [`Queue`].
+    pub(super) unsafe fn write(&mut self, mut to: u64, data: &[u8]) -> Result<(), Error> {
+        if let Some(store) = Request::store(to, data)
+            && self.request(|_| store)?.is_some()
+        {
+            return Ok(());
+        }
+        for piece in data.chunks(self.staging.len()) {
+            let at = self.reserve(piece.len())?;
+            self.staging.put(at, piece);
+            // SAFETY: promised by the caller; the reserved bytes are page-locked.
+            unsafe { self.copy_host(to, self.staging.address(at), piece.len() as u64)? };
+            to += piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Copies the bytes at address `from` to `data`, after all started accesses, and waits for completion.
+    ///
+    /// # Safety
+    /// See [`Queue`].
+    pub(super) unsafe fn read(&mut self, mut from: u64, data: &mut [u8]) -> Result<(), Error> {
+        if data.len() <= INLINE
+            && let Some(number) = self.request(|result| Request::copy(result, from, data.len() as u64))?
+        {
+            self.drain()?;
+            if let Some(service) = &self.service {
+                service.read_result(number, data);
+            }
+            return Ok(());
+        }
+        for piece in data.chunks_mut(self.staging.len()) {
+            let at = self.reserve(piece.len())?;
+            // SAFETY: promised by the caller; the reserved bytes are page-locked.
+            unsafe { self.copy_host(self.staging.address(at), from, piece.len() as u64)? };
+            self.drain()?;
+            self.staging.get(at, piece);
+            from += piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Starts a copy between GPU memory and page-locked memory, in any direction.
+    ///
+    /// # Safety
+    /// See [`Queue`].
+    pub(super) unsafe fn copy_host(&mut self, to: u64, from: u64, len: u64) -> Result<(), Error> {
+        if len <= SERVICE_COPY && self.request(|_| Request::copy(to, from, len))?.is_some() {
+            return Ok(());
+        }
+        self.drain_service()?;
+        // SAFETY: promised by the caller.
+        unsafe { self.copies.copy(to, from, len as usize) }
+    }
+
+    /// Starts a copy from or to host memory that is not page-locked, by its address for the CPU. Returns `false` if staging
+    /// the bytes takes less time.
+    ///
+    /// # Safety
+    /// See [`Queue`]; one of the ranges is host memory.
+    pub(super) unsafe fn copy_pageable(&mut self, to: u64, from: u64, len: u64) -> Result<bool, Error> {
+        if len <= SERVICE_COPY && self.served()?.is_some() {
+            return Ok(false);
+        }
+        self.drain_service()?;
+        // SAFETY: promised by the caller.
+        unsafe { self.copies.copy(to, from, len as usize)? };
+        Ok(true)
+    }
+
+    /// Starts a copy within the memory of the GPU.
+    ///
+    /// # Safety
+    /// See [`Queue`].
+    pub(super) unsafe fn copy_within(&mut self, to: u64, from: u64, len: u64) -> Result<(), Error> {
+        if self.request(|_| Request::copy(to, from, len))?.is_some() {
+            return Ok(());
+        }
+        self.drain()?;
+        let most = self.staging.len();
+        let all = self.reserve(most)?;
+        // SAFETY: promised by the caller; the reserved bytes are page-locked.
+        unsafe { self.copies.copy_staged(self.staging.address(all), most, to, from, len) }
+    }
+
+    /// Starts an atomic on the aligned word at address `at`, which writes the old value to address `result`. Returns `false`
+    /// if the service kernel does not run.
+    ///
+    /// # Safety
+    /// See [`Queue`].
+    pub(super) unsafe fn atomic_to(
+        &mut self,
+        at: u64,
+        width: Width,
+        op: Atomic,
+        result: u64,
+    ) -> Result<bool, Error> {
+        Ok(self.request(|_| Request::atomic(at, width, op, result))?.is_some())
+    }
+
+    /// Executes an atomic on the aligned word at address `at`, after all started accesses, and returns the old value.
+    ///
+    /// Without the service kernel it is atomic among accesses through this queue, but not towards kernels: copy engines have
+    /// no atomic operations.
+    ///
+    /// # Safety
+    /// See [`Queue`].
+    pub(super) unsafe fn atomic(&mut self, at: u64, width: Width, op: Atomic) -> Result<u64, Error> {
+        let Some(number) = self.request(|result| Request::atomic(at, width, op, result))? else {
+            self.drain()?;
+            // SAFETY: promised by the caller.
+            return unsafe { self.atomic_by_copies(at, width, op) };
+        };
+        self.drain()?;
+        let mut old = [0; 8];
+        if let Some(service) = &self.service {
+            service.read_result(number, &mut old);
+        }
+        Ok(match (width, old) {
+            (Width::Eight, old) => u64::from_le_bytes(old),
+            (Width::Four, [a, b, c, d, ..]) => u32::from_be_bytes([a, b, c, d]).into(),
+        })
+    }
+
+    /// Executes an atomic by a copy in each direction. No other access is pending.
+    ///
+    /// # Safety
+    /// See [`Queue`].
+    unsafe fn atomic_by_copies(&mut self, at: u64, width: Width, op: Atomic) -> Result<u64, Error> {
+        let len = if width == Width::Four { 4 } else { 8 };
+        let scratch = self.staging.scratch();
+        let mut old = [0; 8];
+        // SAFETY: promised by the caller; no access uses the scratch bytes, which are page-locked.
+        unsafe {
+            self.copies.copy(self.staging.address(scratch), at, len)?;
+            self.copies.drain()?;
+            self.staging.get(scratch, &mut old[..len]);
+            let old = u64::from_le_bytes(old);
+            if let Some(new) = op.apply(old, width) {
+                self.store_by_copies(at, &new.to_le_bytes()[..len])?;
+            }
+            Ok(old)
+        }
+    }
+
+    /// Stores a few bytes by a copy, and waits for its completion.
+    ///
+    /// # Safety
+    /// See [`Queue`].
+    unsafe fn store_by_copies(&mut self, to: u64, data: &[u8]) -> Result<(), Error> {
+        let scratch = self.staging.scratch();
+        self.staging.put(scratch, data);
+        // SAFETY: promised by the caller; no access uses the scratch bytes, which are page-locked.
+        unsafe { self.copies.copy(to, self.staging.address(scratch), data.len())? };
+        self.copies.drain()
+    }
+
+    /// Executes requests that the service kernel has left, by copies, and waits for their completion.
+    fn execute(&mut self, left: &[Request]) -> Result<(), Error> {
+        for request in left {
+            tracing::debug!(?request, "the copy engines execute a request that the service kernel has left");
+            // SAFETY: the request was posted under the rules of `Queue`. No other access is pending.
+            unsafe {
+                match request.operation() {
+                    Operation::Copy { to, from, len } => {
+                        let scratch = self.staging.scratch();
+                        self.copies.copy_staged(
+                            self.staging.address(scratch),
+                            SCRATCH_BYTES,
+                            to,
+                            from,
+                            len,
+                        )?;
+                        self.copies.drain()?;
+                    }
+                    Operation::Store { to, bytes, len } => self.store_by_copies(to, &bytes[..len])?,
+                    Operation::Atomic { at, width, op, result } => {
+                        let old = self.atomic_by_copies(at, width, op)?;
+                        match width {
+                            Width::Eight => self.store_by_copies(result, &old.to_le_bytes())?,
+                            Width::Four => self.store_by_copies(result, &(old as u32).to_be_bytes())?,
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
