@@ -256,6 +256,8 @@ pub struct Config {
     /// Largest path MTU in bytes that a QP may request, 256 to 4096. A QP gets less if the link to its peer carries
     /// less without fragments. QUERY_QP returns the result.
     pub mtu: u32,
+    /// Number of physical ports behind the port, 1 to 4. Several are a bond (LAG), and share the fabric.
+    pub bond: u8,
     /// Partition keys of the port. QPs select one by index.
     pub pkeys: Vec<u16>,
     /// First timeout before unacknowledged packets are sent again. Later timeouts double, up to the QP's
@@ -275,6 +277,9 @@ impl Config {
         let setting = |name, value: String, expected| Err(Error::Setting { name, value, expected });
         if !matches!(self.mtu, 256 | 512 | 1024 | 2048 | 4096) {
             return setting("mtu", self.mtu.to_string(), "256, 512, 1024, 2048 or 4096");
+        }
+        if !(1..=4).contains(&self.bond) {
+            return setting("bond", self.bond.to_string(), "1 to 4 ports");
         }
         if self.ip == Ip::Addr(Ipv4Addr::UNSPECIFIED) {
             return setting("ip", "0.0.0.0".into(), "one address: it is the adapter's identity");
@@ -322,6 +327,7 @@ impl Default for Config {
             faults: Faults::default(),
             numbers: Numbers::Random,
             mtu: roce::MAX_MTU as u32,
+            bond: 1,
             pkeys: vec![roce::DEFAULT_PKEY],
             retransmit: Duration::from_millis(20),
             window: 128,

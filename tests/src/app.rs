@@ -146,6 +146,7 @@ fn qps(pe: &Pe) -> Result<(), Error> {
         let (class, level) = (qp.traffic_class, qp.service_level);
         println!("{} to PE {}: {state} depth {depth} class {class} level {level}", qp.nic, qp.peer);
         let (gid, key, retries) = (qp.gid_index, qp.pkey_index, qp.retries);
+        println!("{} sends from port {} of a bond", qp.nic, qp.bond_port);
         println!("{}: GID {gid}, key {key}, {retries} retries after {:?} each", qp.nic, qp.ack_timeout);
     }
     Ok(())

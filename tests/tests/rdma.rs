@@ -162,7 +162,29 @@ fn qps_use_the_fabric_settings() {
     let of_the_path = |line: &str| line.ends_with("RTS depth 64 class 104 level 3");
     let of_the_port = |line: &str| line.ends_with("GID 3, key 0, 7 retries after 536.870912ms each");
     assert!(lines.iter().any(|line| of_the_path(line)), "{}", all(&output));
-    assert!(lines.iter().all(|line| of_the_path(line) || of_the_port(line)), "{}", all(&output));
+    let of_no_bond = |line: &str| line.ends_with("sends from port 0 of a bond");
+    let is_known = |line: &&str| of_the_path(line) || of_the_port(line) || of_no_bond(line);
+    assert!(lines.iter().all(is_known), "{}", all(&output));
+}
+
+#[test]
+fn qps_use_the_ports_of_a_bond_in_turn() {
+    let test = "qps_use_the_ports_of_a_bond_in_turn";
+    let Some(mut device) = SoftnicDevice::new(test, &["--fault", "bond"]) else { return };
+    device.command.args(["run", "-n", "2", "env", "RUSHMEM_QPS_PER_PEER=4", "RUSHMEM_CONNECT=eager"]);
+    let output =
+        device.command.args(["RUSHMEM_NIC=mlx5_0", "RUSHMEM_PEER_PATH=nic", PE, "qps"]).output().unwrap();
+    assert!(output.status.success(), "{}", all(&output));
+    let told = text(&output.stdout);
+    for pe in 0..2 {
+        let uses = |port: u32| {
+            let of_pe = |line: &&str| line.starts_with(&format!("[{pe}]"));
+            let uses_port = format!("sends from port {port} of a bond");
+            told.lines().filter(of_pe).filter(|line| line.contains(&uses_port)).count()
+        };
+        // Four QPs to each PE.
+        assert_eq!([0, 1, 2].map(uses), [0, 4, 4], "{}", all(&output));
+    }
 }
 
 #[test]

@@ -32,6 +32,8 @@ pub struct QpInfo {
     pub pkey_index: u16,
     /// Number of retransmissions of an unacknowledged packet.
     pub retries: u8,
+    /// Port of a bond (LAG) that sends the packets, from 1. 0 if there is no bond.
+    pub bond_port: u8,
     /// Time that the NIC waits for an acknowledgement.
     pub ack_timeout: Duration,
 }
@@ -59,6 +61,7 @@ impl QpInfo {
             service_level,
             pkey_index: path.pkey_index,
             retries: context.retry_count,
+            bond_port: context.lag_tx_port_affinity,
             ack_timeout: Duration::from_nanos(4096 << path.ack_timeout),
         }
     }

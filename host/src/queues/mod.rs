@@ -7,6 +7,7 @@
 //! Connections   CREATE_CQ, CREATE_QP, RST2INIT, INIT2RTR, RTR2RTS          (when a kernel first posts to a peer)
 //! ```
 
+mod bond;
 mod bring_up;
 mod connections;
 mod drain;

@@ -11,6 +11,7 @@ use rushmem_mlx5::doorbell::Record;
 use rushmem_mlx5::prm::caps::{AtomicCaps, RoceCap};
 use rushmem_mlx5::prm::{cq, qp};
 
+use super::bond::Bond;
 use super::info::QpInfo;
 use super::level::{QueueLocation, RailLevel};
 use super::ordering::RequestedOrder;
@@ -59,6 +60,7 @@ pub(crate) struct Rail {
     /// `ts_format` of its QPs.
     time_stamps: u8,
     order: RequestedOrder,
+    bond: Bond,
 }
 
 /// A QP and its CQ. Fields drop in order.
@@ -97,6 +99,7 @@ impl Rail {
         let slots = shape.rail_queues();
         let eqn = nic.eqn()?;
         let order = RequestedOrder::new(&*nic, shape.ordering)?;
+        let bond = Bond::of(&*nic);
         let atomics: AtomicCaps = provider::capabilities(&*nic)?;
         let big_endian = atomics.atomic_req_8b_endianness_mode == 0;
         // A NIC without RoCE lacks this capability, and its time stamps run freely.
@@ -131,6 +134,7 @@ impl Rail {
             flags,
             time_stamps,
             order,
+            bond,
         };
         rail.clear_ahead(0..slots)?;
         Ok(rail)
@@ -296,7 +300,7 @@ impl Rail {
             },
             ..Default::default()
         };
-        let rtr = qp::Init2Rtr {
+        let mut rtr = qp::Init2Rtr {
             qpn,
             ece,
             context: self.order.apply(qp::QpContext {
@@ -311,6 +315,7 @@ impl Rail {
             }),
             ..Default::default()
         };
+        self.bond.apply(pair.slot, &mut rtr);
         let (retry_count, ack_timeout) = retries.on(peer.link);
         let rts = qp::Rtr2Rts {
             qpn,

@@ -78,6 +78,8 @@ numbers! {
         DEALLOC_UAR = 0x803;
         /// Makes a transport domain.
         ALLOC_TRANSPORT_DOMAIN = 0x816;
+        /// Asks for the state of a bond of ports.
+        QUERY_LAG = 0x842;
         /// Makes a receive memory pool.
         CREATE_RMP = 0x90c;
         /// Makes an object of a type given in the mailbox.

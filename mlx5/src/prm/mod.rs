@@ -11,6 +11,7 @@
 //! | [`umem`] | CREATE and DESTROY | umem, MTT |
 //! | [`mkey`] | CREATE and DESTROY | memory-key context |
 //! | [`counter`] | ALLOC, QUERY and DEALLOC | |
+//! | [`lag`] | QUERY | |
 //! | [`cq`] | CREATE, QUERY and DESTROY | CQ context |
 //! | [`qp`] | CREATE, QUERY, DESTROY, the state transitions | QP context, address path |
 //!
@@ -41,6 +42,7 @@ pub mod cmd;
 pub mod counter;
 pub mod cq;
 pub(crate) mod field;
+pub mod lag;
 pub(crate) mod layout;
 pub mod mkey;
 pub mod pd;

@@ -7,8 +7,8 @@ use rushmem_mlx5::{
     be::{Be16, Be32},
     cqe::{Completion, Failure, Reception},
     prm::{
-        CmdError, CmdStatus, Command, DecodeError, Layout, Response, caps, counter, cq, mkey, pd, qp, uar,
-        umem,
+        CmdError, CmdStatus, Command, DecodeError, Layout, Response, caps, counter, cq, lag, mkey, pd, qp,
+        uar, umem,
     },
     seg::{DataSeg, InlineHdr, RaddrSeg},
     wqe::{Data, emit_write_inline},
@@ -329,6 +329,7 @@ fn every_field_of_every_command_has_its_own_bits() {
     command::<caps::QueryRoceAddress>();
     command::<pd::AllocPd>();
     command::<pd::DeallocPd>();
+    command::<lag::QueryLag>();
     command::<counter::AllocQCounter>();
     command::<counter::DeallocQCounter>();
     command::<counter::QueryQCounter>();

@@ -10,6 +10,7 @@ use rushmem_mlx5::prm::caps::{
     AtomicCaps, CapPage, CapType, GeneralCap2, HcaCap, PortType, QueryHcaCap, QueryHcaCapOut,
     QueryRoceAddress, QueryRoceAddressOut, RoceAddr, RoceCap, RoceVersion,
 };
+use rushmem_mlx5::prm::lag::{QueryLag, QueryLagOut};
 
 /// log2 of the most blocks in a send queue: the field in the QP context has four bits.
 pub(crate) const LOG_MAX_QP_SIZE: u8 = 15;
@@ -22,10 +23,10 @@ pub(crate) const LOG_MAX_MSG: u8 = 30;
 /// log2 of the most reads and atomics in flight, either way.
 pub(crate) const LOG_MAX_READS: u8 = 7;
 
-pub(super) fn query(_: &mut Core, _: u32, command: QueryHcaCap) -> CmdResult<QueryHcaCapOut> {
+pub(super) fn query(core: &mut Core, _: u32, command: QueryHcaCap) -> CmdResult<QueryHcaCapOut> {
     // Current and maximum capabilities are equal, because nothing can be switched.
     let page = match command.cap_type {
-        CapType::GENERAL => CapPage::new(general()),
+        CapType::GENERAL => CapPage::new(general(core.config.bond)),
         CapType::GENERAL_2 => CapPage::new(GeneralCap2 { dp_ordering_force: true, ..GeneralCap2::default() }),
         CapType::ATOMIC => CapPage::new(atomic()),
         CapType::ROCE => CapPage::new(roce_cap()),
@@ -34,7 +35,12 @@ pub(super) fn query(_: &mut Core, _: u32, command: QueryHcaCap) -> CmdResult<Que
     Ok(QueryHcaCapOut { page })
 }
 
-fn general() -> HcaCap {
+/// Answers whether the port is a bond.
+pub(super) fn lag(core: &mut Core, _: u32, _: QueryLag) -> CmdResult<QueryLagOut> {
+    Ok(QueryLagOut { lag_state: u8::from(core.config.bond > 1) })
+}
+
+fn general(bond: u8) -> HcaCap {
     HcaCap {
         hca_cap_2: true,
         vhca_id: 1,
@@ -54,6 +60,8 @@ fn general() -> HcaCap {
         num_ports: 1,
         log_max_msg: LOG_MAX_MSG,
         dp_ordering_ooo_rw_rc: true,
+        init2_lag_tx_port_affinity: true,
+        num_lag_ports: bond,
         cqe_version: 1,
         roce: true,
         atomic: true,

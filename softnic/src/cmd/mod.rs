@@ -35,6 +35,7 @@ fn dispatch(core: &mut Core, context: u32, input: &[u8], output: &mut [u8]) -> C
     let mut call = Call { core, context, input, output };
     match header.opcode {
         CmdOpcode::QUERY_HCA_CAP => call.run(caps::query),
+        CmdOpcode::QUERY_LAG => call.run(caps::lag),
         CmdOpcode::QUERY_ROCE_ADDRESS => call.run(caps::roce_address),
         CmdOpcode::ALLOC_Q_COUNTER => call.run(counter::alloc),
         CmdOpcode::QUERY_Q_COUNTER => call.run(counter::query),

@@ -50,7 +50,7 @@ pub(super) fn init2init(core: &mut Core, context: u32, command: Init2Init) -> Mo
 
 pub(super) fn init2rtr(core: &mut Core, context: u32, command: Init2Rtr) -> Modified {
     let (mtu_limit, address) = (core.config.mtu, core.address);
-    let has_fabric = core.fabric.is_some();
+    let (has_fabric, bond) = (core.fabric.is_some(), core.config.bond);
     let by_itself = core.config.faults.unordered > 0.0;
     let hidden = core.out.draw_hidden_order();
     let qp = in_state(core, context, command.qpn, State::Init)?;
@@ -67,6 +67,9 @@ pub(super) fn init2rtr(core: &mut Core, context: u32, command: Init2Rtr) -> Modi
     require(given.log_msg_max <= LOG_MAX_MSG, Reason::MsgMax)?;
     require(given.log_rra_max <= LOG_MAX_READS, Reason::Retries)?;
     require(!given.dp_ordering_1, Reason::Ordering)?;
+    let chooses_port = command.opt_param_mask & opt_param::LAG_TX_AFF != 0;
+    let lag_tx_port_affinity = if chooses_port { given.lag_tx_port_affinity } else { 0 };
+    require(!chooses_port || (1..=bond).contains(&lag_tx_port_affinity), Reason::BondPort)?;
     let route = route(&given.primary_address_path, address)?;
     let mut mtu = given.mtu;
     if let Route::Peer(peer) = route {
@@ -101,6 +104,7 @@ pub(super) fn init2rtr(core: &mut Core, context: u32, command: Init2Rtr) -> Modi
         min_rnr_nak: given.min_rnr_nak,
         dp_ordering_0: qp.attrs.unordered && !hidden,
         dp_ordering_force: given.dp_ordering_force,
+        lag_tx_port_affinity,
         primary_address_path: AddressPath {
             vhca_port_num: old.primary_address_path.vhca_port_num,
             pkey_index: old.primary_address_path.pkey_index,

@@ -68,6 +68,7 @@ reasons! {
     Ece = 0x5f_007b, "the ECE options are not those that CREATE_QP offered";
     Partition = 0x5f_0079, "the table of partition keys has no such entry";
     Ordering = 0x5f_007a, "only READs and WRITEs may be out of order";
+    BondPort = 0x5f_007c, "the bond has no such port";
     State = 0x5f_0080, "the queue pair is not in the state from which the transition starts";
 }
 

@@ -5,6 +5,7 @@ use rushmem_mlx5::Wqe;
 use rushmem_mlx5::prm::caps::{AtomicCaps, CapType, HcaCap, QueryHcaCap, QueryRoceAddress, RoceVersion};
 use rushmem_mlx5::prm::counter::{AllocQCounter, DeallocQCounter, QueryQCounter};
 use rushmem_mlx5::prm::cq::DestroyCq;
+use rushmem_mlx5::prm::lag::QueryLag;
 use rushmem_mlx5::prm::mkey::{AccessMode, CreateMkey, DestroyMkey, MkeyContext};
 use rushmem_mlx5::prm::pd::{AllocPd, DeallocPd};
 use rushmem_mlx5::prm::qp::{
@@ -13,7 +14,7 @@ use rushmem_mlx5::prm::qp::{
 };
 use rushmem_mlx5::prm::{CmdError, CmdOpcode, CmdStatus};
 use rushmem_mlx5::wqe::Inline;
-use rushmem_softnic::{Config, Error, Faults, HostBuffer, Numbers, reason};
+use rushmem_softnic::{Config, Error, Faults, HostBuffer, Nic, Numbers, reason};
 use std::sync::Arc;
 
 fn status<T: std::fmt::Debug>(result: Result<T, CmdError>) -> CmdStatus {
@@ -159,6 +160,29 @@ fn optional_fields_count_only_with_their_bit() {
     call(&a.context, &Rts2Rts { opt_param_mask, ..change }).unwrap();
     let now = a.query();
     assert!(!now.rwe && now.rre && now.retry_count == 3);
+}
+
+#[test]
+fn a_qp_names_its_port_of_a_bond() {
+    for (bond, port, names, expected) in [
+        (1, 1, false, Some(0)),
+        (2, 2, true, Some(2)),
+        (2, 3, true, None),
+        (2, 0, true, None),
+        (1, 1, true, Some(1)),
+    ] {
+        let nic = Nic::start(Config { bond, ..Config::default() }).unwrap();
+        let a = Pe::new(&nic, Setup::default());
+        let lag = call(&a.context, &QueryLag::default()).unwrap();
+        assert_eq!(lag.lag_state != 0, bond > 1);
+        a.to_init();
+        let mut command = a.init2rtr(&a);
+        command.context.lag_tx_port_affinity = port;
+        command.opt_param_mask |= if names { opt_param::LAG_TX_AFF } else { 0 };
+        let outcome = call(&a.context, &command);
+        let found = outcome.ok().map(|_| a.query().lag_tx_port_affinity);
+        assert_eq!(found, expected, "port {port} of {bond}");
+    }
 }
 
 #[test]

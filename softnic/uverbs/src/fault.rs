@@ -43,6 +43,7 @@ faults! {
     UarBf = "uar-bf", "Doorbell pages of type BlueFlame are refused with ENOMEM.";
     UarMmap = "uar-mmap", "Doorbell pages can be allocated, but not mapped.";
     VerbsQp = "verbs-qp", "Queue pairs of verbs are refused with ENOMEM. Queue pairs of DevX are not.";
+    Bond = "bond", "The port is a bond of two ports, which QUERY_LAG reports. A queue pair can choose the one that sends.";
     PortDown = "port-down", "The port reports that it is down, and carries no traffic.";
     NoGid = "no-gid", "The table of GIDs is empty.";
     GidV1Only = "gid-v1-only", "The table of GIDs has RoCEv1 entries only, which this device cannot use.";

@@ -69,6 +69,8 @@ layout! {
         log_max_msg: u8 = 0x1c3, 5;
         /// Connections may place the data of READs and WRITEs out of order.
         dp_ordering_ooo_rw_rc: bool = 0x1ca, 1;
+        /// INIT2RTR can choose the port of a bond that sends.
+        init2_lag_tx_port_affinity: bool = 0x1f8, 1;
         /// 1: completions carry the user index.
         cqe_version: u8 = 0x1fc, 4;
         /// A 16-byte address vector suffices for DC.
@@ -109,6 +111,8 @@ layout! {
         bf: bool = 0x260, 1;
         /// log2 of a BlueFlame register, both halves.
         log_bf_reg_size: u8 = 0x26b, 5;
+        /// Ports that a bond can have.
+        num_lag_ports: u8 = 0x27c, 4;
         /// Longest send entry, bytes.
         max_wqe_sz_sq: u16 = 0x290, 16;
         /// Longest receive entry, bytes.

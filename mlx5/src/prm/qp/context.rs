@@ -120,7 +120,7 @@ layout! {
     pub struct QpContext[232] {
         /// Read back: state.
         state: QpState = 0x000, 4;
-        /// Port of a bonded pair.
+        /// Port of a bond that sends, from 1.
         lag_tx_port_affinity: u8 = 0x004, 4;
         /// Transport service.
         st: ServiceType = 0x008, 8;

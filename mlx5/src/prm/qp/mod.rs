@@ -39,6 +39,8 @@ pub mod opt_param {
     pub const RNR_RETRY: u32 = 1 << 13;
     /// Acknowledgement timeout.
     pub const ACK_TIMEOUT: u32 = 1 << 14;
+    /// Port of a bond that sends.
+    pub const LAG_TX_AFF: u32 = 1 << 15;
     /// Port of the primary path.
     pub const PRI_PORT: u32 = 1 << 16;
     /// IP traffic class.

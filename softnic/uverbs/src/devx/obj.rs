@@ -84,9 +84,10 @@ fn opcode(input: &[u8]) -> Result<CmdOpcode, Errno> {
 pub(super) fn general(opened: &OpenDevice, call: &Call) -> Result<(), Errno> {
     let input = call.bytes(FIRST)?;
     match opcode(&input)? {
-        CmdOpcode::QUERY_HCA_CAP | CmdOpcode::QUERY_ROCE_ADDRESS | CmdOpcode::QUERY_ISSI => {
-            execute(opened, call, &input, FIRST + 1).map(drop)
-        }
+        CmdOpcode::QUERY_HCA_CAP
+        | CmdOpcode::QUERY_ROCE_ADDRESS
+        | CmdOpcode::QUERY_ISSI
+        | CmdOpcode::QUERY_LAG => execute(opened, call, &input, FIRST + 1).map(drop),
         other => {
             tracing::debug!(opcode = ?other, "no general command");
             Err(Errno::EINVAL)
