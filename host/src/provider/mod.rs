@@ -224,6 +224,24 @@ pub(crate) enum DoorbellWriter {
 pub(crate) trait QpDoorbell: Send + Sync {
     /// Returns the address that kernels ring at. It has 8 bytes and is write-only.
     fn register(&self) -> DevAddr;
+    /// Notes whether a QP uses the doorbell. Nothing rings it before.
+    fn set_in_use(&self, _: bool) {}
+}
+
+/// The use of a doorbell by a QP, until it is dropped.
+pub(crate) struct DoorbellUse(Arc<dyn QpDoorbell>);
+
+impl DoorbellUse {
+    pub(crate) fn new(doorbell: &Arc<dyn QpDoorbell>) -> Self {
+        doorbell.set_in_use(true);
+        Self(Arc::clone(doorbell))
+    }
+}
+
+impl Drop for DoorbellUse {
+    fn drop(&mut self) {
+        self.0.set_in_use(false);
+    }
 }
 
 /// A doorbell register that is mapped for kernels. Its UAR page must outlive it.

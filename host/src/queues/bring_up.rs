@@ -66,6 +66,7 @@ pub(crate) fn open_rail(
 mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
+    use rushmem_device::abi::DevAddr;
     use rushmem_mlx5::prm::qp::{AddressPath, Mtu};
     use rushmem_mlx5::prm::{CmdError, CmdOpcode, CmdStatus, Header};
     use rushmem_softnic::{self as softnic, Nic};
@@ -74,7 +75,7 @@ mod tests {
     use crate::config::Config;
     use crate::machine::LimitedMachine;
     use crate::nic_error::NicError;
-    use crate::provider::{NicEvent, Object, Pd, PortAddress, Soft, Uar, Umem};
+    use crate::provider::{NicEvent, Object, Pd, PortAddress, QpDoorbell, Soft, Uar, Umem};
 
     /// A call that a NIC refuses for queues in GPU memory.
     #[derive(Clone, Copy, Debug, PartialEq)]
@@ -88,6 +89,42 @@ mod tests {
         soft: Soft,
         refused: Option<RefusedCall>,
         umems: Arc<AtomicU32>,
+        /// Number of doorbells in use.
+        doorbells: Arc<AtomicU32>,
+    }
+
+    /// A UAR page that counts its doorbells in use.
+    struct CountingUar {
+        uar: Box<dyn Uar>,
+        in_use: Arc<AtomicU32>,
+    }
+
+    struct CountedDoorbell {
+        doorbell: Box<dyn QpDoorbell>,
+        in_use: Arc<AtomicU32>,
+    }
+
+    impl Uar for CountingUar {
+        fn page_id(&self) -> u32 {
+            self.uar.page_id()
+        }
+        fn doorbell(&self, machine: &dyn Machine) -> Result<Box<dyn QpDoorbell>> {
+            let (doorbell, in_use) = (self.uar.doorbell(machine)?, Arc::clone(&self.in_use));
+            Ok(Box::new(CountedDoorbell { doorbell, in_use }))
+        }
+        fn ring(&self, doorbell: u64) {
+            self.uar.ring(doorbell);
+        }
+    }
+
+    impl QpDoorbell for CountedDoorbell {
+        fn register(&self) -> DevAddr {
+            self.doorbell.register()
+        }
+        fn set_in_use(&self, is_used: bool) {
+            let step = if is_used { 1 } else { u32::MAX };
+            self.in_use.fetch_add(step, Ordering::Relaxed);
+        }
     }
 
     impl Device {
@@ -133,21 +170,32 @@ mod tests {
             self.soft.umem_reg(memory)
         }
         fn alloc_uar(&self, machine: &dyn Machine) -> Result<Box<dyn Uar>> {
-            self.soft.alloc_uar(machine)
+            let (uar, in_use) = (self.soft.alloc_uar(machine)?, Arc::clone(&self.doorbells));
+            Ok(Box::new(CountingUar { uar, in_use }))
         }
     }
 
     fn open(wanted: QueueMemory, refused: Option<RefusedCall>) -> (Result<Rail>, u32) {
+        let (rail, umems, _) = open_with_doorbells(wanted, refused);
+        (rail, umems)
+    }
+
+    /// Returns the rail, the number of registered umems, and the number of doorbells in use.
+    fn open_with_doorbells(
+        wanted: QueueMemory,
+        refused: Option<RefusedCall>,
+    ) -> (Result<Rail>, u32, Arc<AtomicU32>) {
         let machine = LimitedMachine::like_a_gpu();
         let mut config = Config::default();
         config.set("sq_depth", "4").unwrap();
         let shape = Shape::new(&config, 2);
         let heap = machine.heap(shape.reserved(), false).unwrap();
         let nic = Arc::new(Nic::start(softnic::Config::default()).unwrap());
-        let umems = Arc::new(AtomicU32::new(0));
-        let device = Device { soft: Soft::new(nic), refused, umems: Arc::clone(&umems) };
+        let (umems, doorbells) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+        let soft = Soft::new(nic);
+        let device = Device { soft, refused, umems: Arc::clone(&umems), doorbells: Arc::clone(&doorbells) };
         let rail = open_rail(Box::new(device), &machine, &heap, shape, wanted, 1);
-        (rail, umems.load(Ordering::Relaxed))
+        (rail, umems.load(Ordering::Relaxed), doorbells)
     }
 
     #[test]
@@ -164,6 +212,18 @@ mod tests {
             assert_eq!(level.steps.len(), 1, "{refused:?}: {level:?}");
             assert!(level.steps[0].starts_with("queues are in host memory, because mlx5_9 refused"));
         }
+    }
+
+    #[test]
+    fn only_doorbells_of_existing_qps_are_in_use() {
+        let (rail, _, doorbells) = open_with_doorbells(QueueMemory::Host, None);
+        let rail = rail.unwrap();
+        let in_use = || doorbells.load(Ordering::Relaxed);
+        assert_eq!(in_use(), 0, "the probe has ended");
+        let qps = [0, 1].map(|slot| rail.make(slot, slot).unwrap());
+        assert_eq!(in_use(), 2);
+        drop(qps);
+        assert_eq!(in_use(), 0);
     }
 
     #[test]

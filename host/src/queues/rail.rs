@@ -22,8 +22,8 @@ use crate::config::Config;
 use crate::machine::{Machine, Region};
 use crate::nic_error::NicError;
 use crate::provider::{
-    self, Key, LinkLayer, NicKind, Object, Pd, PortAddress, Provider, QpDoorbell, Uar, Umem, create, execute,
-    random,
+    self, DoorbellUse, Key, LinkLayer, NicKind, Object, Pd, PortAddress, Provider, QpDoorbell, Uar, Umem,
+    create, execute, random,
 };
 
 /// UAR pages of a rail. QPs share them in turn.
@@ -45,7 +45,7 @@ pub(crate) struct NicInfo {
 /// One NIC of a PE. Fields drop in order: doorbells before pages, key before domain, registrations before memory.
 pub(crate) struct Rail {
     /// Doorbell registers, by slot.
-    doorbells: Vec<Box<dyn QpDoorbell>>,
+    doorbells: Vec<Arc<dyn QpDoorbell>>,
     uars: Vec<Box<dyn Uar>>,
     key: Box<dyn Key>,
     pd: Box<dyn Pd>,
@@ -71,6 +71,7 @@ pub(crate) struct Qp {
     pub(super) cqn: u32,
     pub(super) address: QpAddress,
     slot: u64,
+    _doorbell: DoorbellUse,
 }
 
 /// The QP number and first packet number of a QP, which its peer needs to connect.
@@ -112,7 +113,8 @@ impl Rail {
         let key = pd.register(heap)?;
         let uars = (0..slots.min(UARS)).map(|_| nic.alloc_uar(machine)).collect::<Result<Vec<_>>>()?;
         let uar = |slot| &uars[(slot % UARS) as usize];
-        let doorbells = (0..slots).map(|slot| uar(slot).doorbell(machine)).collect::<Result<_>>()?;
+        let doorbell = |slot| uar(slot).doorbell(machine).map(Arc::from);
+        let doorbells = (0..slots).map(doorbell).collect::<Result<_>>()?;
         let mut flags = if shape.collapsed { qp_flags::COLLAPSED } else { 0 };
         flags |= if big_endian { qp_flags::BIG_ENDIAN_8 } else { 0 };
         flags |= if nic.port().kind == NicKind::Software { qp_flags::LATE_RECORD } else { 0 };
@@ -264,7 +266,8 @@ impl Rail {
         )?;
         let psn = random()? & 0xff_ffff;
         let address = QpAddress { qpn: created.qpn, psn, ece: created.ece };
-        Ok(Qp { qp, _cq: cq, cqn: out.cqn, address, slot })
+        let _doorbell = DoorbellUse::new(&self.doorbells[slot as usize]);
+        Ok(Qp { qp, _cq: cq, cqn: out.cqn, address, slot, _doorbell })
     }
 
     /// Executes RST2INIT, INIT2RTR and RTR2RTS to connect to the QP `remote` behind `peer`.

@@ -2,7 +2,7 @@
 //!
 //! Each doorbell has a word in page-locked memory. A kernel writes its doorbell value to the word, and the thread copies it
 //! to the doorbell register. The thread takes a value by exchanging it with 0, so that it forwards equal values separately.
-//! It may miss a value that a kernel replaces in time. This loses nothing, because a doorbell value has the newest producer
+//! The thread looks only at words that a QP uses, because most QPs of a large job are never connected. It may miss a value that a kernel replaces in time. This loses nothing, because a doorbell value has the newest producer
 //! index of its QP and covers all postings before.
 #![allow(unsafe_code, reason = "accesses doorbell words and registers through raw pointers")]
 
@@ -73,6 +73,7 @@ fn flush_write_combining() {
 #[derive(Default)]
 struct Entries {
     next: u64,
+    /// The words in use.
     list: Vec<DoorbellEntry>,
     /// The newest memory for words, and the number of its words in use.
     words: Option<(Region, u64)>,
@@ -88,6 +89,11 @@ struct ProxyState {
 impl ProxyState {
     fn entries(&self) -> MutexGuard<'_, Entries> {
         lock(&self.entries)
+    }
+
+    /// Forwards the values of all words in use. Returns whether there was one.
+    fn turn(&self) -> bool {
+        self.entries().list.iter().fold(false, |rang, entry| entry.forward() | rang)
     }
 }
 
@@ -111,7 +117,7 @@ impl DoorbellProxy {
         Ok(Self { state, thread: Some(thread) })
     }
 
-    /// Creates a word for `register`. The thread copies the values of the word to the register.
+    /// Creates a word for `register`. While it is in use, the thread copies its values to the register.
     ///
     /// # Safety
     /// The register stays mapped and writable until the word is dropped.
@@ -131,9 +137,8 @@ impl DoorbellProxy {
         let word = unsafe { start.add(offset as usize) }.cast::<AtomicU64>();
         let number = entries.next;
         entries.next += 1;
-        entries.list.push(DoorbellEntry { number, word: word.as_ptr(), register });
         let addr = region.addr.add(offset);
-        Ok(DoorbellWord { state: Arc::clone(&self.state), number, addr, word, _region: region })
+        Ok(DoorbellWord { state: Arc::clone(&self.state), number, addr, word, register, _region: region })
     }
 
     /// Measures the delay between the store to a word and the store to its register.
@@ -145,6 +150,7 @@ impl DoorbellProxy {
         let register = AtomicU64::new(0);
         // SAFETY: the register is declared before the word, so it outlives the word.
         let word = unsafe { self.word(machine, register.as_ptr()) }?;
+        word.set_in_use(true);
         let mut times = Vec::with_capacity(TRIES);
         for value in 1..=TRIES as u64 {
             let start = Instant::now();
@@ -176,10 +182,12 @@ pub(super) struct DoorbellWord {
     number: u64,
     addr: DevAddr,
     word: NonNull<AtomicU64>,
+    register: *mut u64,
     _region: Region,
 }
 
-// SAFETY: all accesses through the pointer are atomic, and the word keeps the memory allocated.
+// SAFETY: all accesses through the pointer to the word are atomic, and the word keeps the memory allocated. The register is
+// only passed on.
 unsafe impl Send for DoorbellWord {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for DoorbellWord {}
@@ -189,11 +197,23 @@ impl DoorbellWord {
     pub(super) fn addr(&self) -> DevAddr {
         self.addr
     }
+
+    /// Lets the thread begin or end to look at the word. It forgets a value that the word already has.
+    pub(super) fn set_in_use(&self, is_used: bool) {
+        let mut entries = self.state.entries();
+        entries.list.retain(|entry| entry.number != self.number);
+        if is_used {
+            // SAFETY: the word is live.
+            unsafe { self.word.as_ref() }.store(0, Ordering::Relaxed);
+            let word = self.word.as_ptr();
+            entries.list.push(DoorbellEntry { number: self.number, word, register: self.register });
+        }
+    }
 }
 
 impl Drop for DoorbellWord {
     fn drop(&mut self) {
-        self.state.entries().list.retain(|entry| entry.number != self.number);
+        self.set_in_use(false);
     }
 }
 
@@ -201,8 +221,7 @@ impl Drop for DoorbellWord {
 fn run(state: &ProxyState, pause: Idle) {
     let mut idle_since = Instant::now();
     while !state.stop.load(Ordering::Relaxed) {
-        let rang = state.entries().list.iter().fold(false, |rang, entry| entry.forward() | rang);
-        if rang {
+        if state.turn() {
             idle_since = Instant::now();
             continue;
         }
@@ -239,11 +258,34 @@ mod tests {
         let proxy = DoorbellProxy::start(&machine).unwrap();
         // SAFETY: the register outlives the word.
         let word = unsafe { proxy.word(&machine, register.as_ptr()) }.unwrap();
+        word.set_in_use(true);
         for value in [5, 5, 5, u64::MAX, 5] {
             register.store(0, Ordering::Relaxed);
             ring(&word, value);
             await_value(&register, value);
         }
+    }
+
+    #[test]
+    fn a_turn_looks_at_the_words_in_use_only() {
+        let (machine, register) = (machine(), AtomicU64::new(0));
+        let proxy = DoorbellProxy::start(&machine).unwrap();
+        // SAFETY: the register outlives the words.
+        let word = || unsafe { proxy.word(&machine, register.as_ptr()) }.unwrap();
+        let words: Vec<_> = (0..1000).map(|_| word()).collect();
+        let looked_at = || proxy.state.entries().list.len();
+        assert_eq!(looked_at(), 0);
+        for in_use in [1, 3, 100] {
+            words[..in_use].iter().for_each(|word| word.set_in_use(true));
+            assert_eq!(looked_at(), in_use);
+        }
+        words.iter().for_each(|word| word.set_in_use(false));
+        ring(&words[0], 7);
+        assert!(!proxy.state.turn() && looked_at() == 0);
+        // A new QP does not get the doorbell of an old one.
+        words[0].set_in_use(true);
+        ring(&words[0], 9);
+        await_value(&register, 9);
     }
 
     #[test]
@@ -255,6 +297,7 @@ mod tests {
         let word = |register: &AtomicU64| unsafe { proxy.word(&machine, register.as_ptr()) }.unwrap();
         let mut words: Vec<_> = registers.iter().map(word).collect();
         for (i, word) in words.iter().enumerate() {
+            word.set_in_use(true);
             ring(word, 1000 + i as u64);
         }
         for (i, register) in registers.iter().enumerate() {

@@ -290,6 +290,10 @@ impl QpDoorbell for ProxiedDoorbell {
     fn register(&self) -> DevAddr {
         self.word.addr()
     }
+
+    fn set_in_use(&self, is_used: bool) {
+        self.word.set_in_use(is_used);
+    }
 }
 
 #[cfg(test)]
@@ -337,6 +341,7 @@ mod tests {
         let qps = [(); 2].map(|()| uar.doorbell(&machine).unwrap());
         for (doorbell, value) in qps.iter().zip([0x1234, u64::MAX]) {
             assert!(doorbell.register() != page.addr.add(REGISTER));
+            doorbell.set_in_use(true);
             ring(&**doorbell, value);
             let start = Instant::now();
             while register_value(&page) != value {
