@@ -126,6 +126,32 @@ fn one_line_describes_the_nics_of_a_job() {
 }
 
 #[test]
+fn refused_queues_step_down_to_host_memory_with_one_warning() {
+    let test = "refused_queues_step_down_to_host_memory_with_one_warning";
+    for (fault, word) in [
+        ("", ""),
+        ("umem-once", "mlx5dv_devx_umem_reg_ex"),
+        ("cq-once", "refused CREATE_CQ"),
+        ("qp-once", "refused CREATE_QP"),
+    ] {
+        let options = if fault.is_empty() { vec![] } else { vec!["--fault", fault] };
+        let Some(device) = SoftnicDevice::new(test, &options) else { return };
+        let device = device.with("RUSHMEM_LOG", "warn");
+        let wanted = ["RUSHMEM_NIC=mlx5_0", "RUSHMEM_QUEUES=prefer_device", "RUSHMEM_PEER_PATH=nic"];
+        let output = device.ring("2", &wanted);
+        passed_quietly(&output, 2);
+        let told = text(&output.stderr);
+        let location = if fault.is_empty() { "GPU" } else { "host" };
+        let summary = format!("2 PEs: mlx5_0 (RoCE 400 Gb/s, queues in {location} memory, ");
+        assert!(told.contains(&summary), "{told}");
+        let warnings: Vec<&str> = told.lines().filter(|line| line.contains("WARN")).collect();
+        assert_eq!(warnings.len(), usize::from(!fault.is_empty()), "{told}");
+        let step = "slower than it could be: on 2 PEs, first PE 0, queues are in host memory, because mlx5_0";
+        assert!(warnings.iter().all(|line| line.contains(step) && line.contains(word)), "{told}");
+    }
+}
+
+#[test]
 fn a_port_without_loopback_is_told_from_a_dead_one() {
     let test = "a_port_without_loopback_is_told_from_a_dead_one";
     let Some(device) = SoftnicDevice::new(test, &["--fault", "no-self-loop"]) else { return };

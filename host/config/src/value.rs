@@ -219,12 +219,14 @@ pub struct GpuArch(pub Option<(u32, u32)>);
 /// The memory of the queues that kernels and an RDMA device share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueMemory {
-    /// GPU memory if the NIC can access it, otherwise host memory.
+    /// The same as `PreferDevice` for kernels on a GPU, and as `Host` for native kernels.
     Auto,
     /// Host memory; page-locked where kernels run on a GPU.
     Host,
     /// GPU memory. It is an error if the NIC cannot access it.
     Device,
+    /// GPU memory if the NIC can access it, otherwise host memory. Native kernels take the steps of a GPU.
+    PreferDevice,
 }
 
 /// The writer of an RDMA device's doorbell register.
@@ -279,8 +281,12 @@ impl Choice for P2pAtomics {
 }
 
 impl Choice for QueueMemory {
-    const NAMES: &'static [(&'static str, Self)] =
-        &[("auto", QueueMemory::Auto), ("host", QueueMemory::Host), ("device", QueueMemory::Device)];
+    const NAMES: &'static [(&'static str, Self)] = &[
+        ("auto", QueueMemory::Auto),
+        ("host", QueueMemory::Host),
+        ("device", QueueMemory::Device),
+        ("prefer_device", QueueMemory::PreferDevice),
+    ];
 }
 
 impl Choice for DoorbellKind {

@@ -17,10 +17,13 @@ use crate::provider::{NicKind, Provider};
 /// Returns the locations of queues to try, best first.
 ///
 /// Queues of an RDMA device belong into GPU memory. Kernels then poll completions without reading over PCIe, and completions
-/// stay in order with data for the GPU. The software ConnectX runs on the CPU, so its queues are in host memory.
+/// stay in order with data for the GPU. The software ConnectX runs on the CPU, so its queues are in host memory. The GPU memory
+/// of native kernels is memory of the emulated GPU.
 fn locations(wanted: QueueMemory, kind: NicKind, machine: &dyn Machine) -> &'static [QueueLocation] {
     match wanted {
-        _ if kind != NicKind::Hardware || !machine.is_gpu() => &[QueueLocation::Host],
+        _ if kind != NicKind::Hardware => &[QueueLocation::Host],
+        QueueMemory::PreferDevice => &[QueueLocation::Gpu, QueueLocation::Host],
+        _ if !machine.is_gpu() => &[QueueLocation::Host],
         QueueMemory::Host => &[QueueLocation::Host],
         QueueMemory::Device => &[QueueLocation::Gpu],
         QueueMemory::Auto => &[QueueLocation::Gpu, QueueLocation::Host],

@@ -35,6 +35,9 @@ macro_rules! faults {
 
 faults! {
     Open = "open=EACCES", "Opening the device node fails with EACCES, as for a user without permission.";
+    UmemOnce = "umem-once", "The first DevX umem of a context is refused with EOPNOTSUPP, as a kernel refuses one in GPU memory.";
+    CqOnce = "cq-once", "The first CREATE_CQ of DevX in a context is refused with BAD_PARAM, as firmware refuses queues in GPU memory.";
+    QpOnce = "qp-once", "The first CREATE_QP of DevX in a context is refused with BAD_PARAM.";
     Memlock = "memlock", "Registering memory fails with ENOMEM, as if RLIMIT_MEMLOCK were too small.";
     Devx = "devx", "A context that asks for DevX is refused with EPERM, as by an old or unprivileged device.";
     DevxUmem = "devx-umem", "Registering a DevX umem fails with EOPNOTSUPP.";

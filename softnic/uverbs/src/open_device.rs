@@ -6,6 +6,7 @@ use crate::device::{Device, Lease};
 use crate::devx::obj::Devx;
 use crate::errno::Errno;
 use crate::events::{Channel, Kind};
+use crate::fault::Fault;
 use crate::handles::Handles;
 use crate::memory::Region;
 use crate::pages::Pages;
@@ -26,6 +27,8 @@ pub(crate) struct OpenDevice {
     /// Event file for asynchronous events.
     pub(crate) asynchronous: Option<Arc<Channel>>,
     channels: Vec<Arc<Channel>>,
+    /// Faults of first calls that have happened.
+    refused: Vec<Fault>,
 }
 
 /// The state that GET_CONTEXT creates.
@@ -47,6 +50,7 @@ impl OpenDevice {
             pages: Pages::new(file),
             asynchronous: None,
             channels: Vec::new(),
+            refused: Vec::new(),
         }
     }
 
@@ -72,6 +76,13 @@ impl OpenDevice {
     /// Returns the state that GET_CONTEXT created, or `EINVAL` before GET_CONTEXT.
     pub(crate) fn session(&self) -> Result<&Session, Errno> {
         self.context.as_ref().ok_or(Errno::EINVAL)
+    }
+
+    /// Returns whether a fault refuses this call, the first of its kind.
+    pub(crate) fn refuses_first(&mut self, fault: Fault) -> bool {
+        let refuses = self.device.has(fault) && !self.refused.contains(&fault);
+        self.refused.extend(refuses.then_some(fault));
+        refuses
     }
 
     /// Executes a command on the adapter.

@@ -107,9 +107,17 @@ pub(super) fn query_eqn(call: &Call) -> Result<(), Errno> {
 /// Handles DEVX_OBJ create.
 pub(super) fn create(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
     let input = call.bytes(INPUT)?;
-    if kind_created(opcode(&input)?).is_none() {
+    let Some(kind) = kind_created(opcode(&input)?) else {
         tracing::debug!(opcode = ?opcode(&input), "no command that makes an object");
         return Err(Errno::EINVAL);
+    };
+    let first_call = match kind {
+        Kind::Cq => opened.refuses_first(Fault::CqOnce),
+        Kind::Qp => opened.refuses_first(Fault::QpOnce),
+        Kind::Pd | Kind::Mkey => false,
+    };
+    if first_call {
+        return refuse(call);
     }
     let output = execute(opened, call, &input, OUTPUT)?;
     let object = created(&input, &output).ok_or(Errno::EIO)?;
@@ -187,12 +195,17 @@ pub(super) fn modify(opened: &OpenDevice, call: &Call) -> Result<(), Errno> {
     };
     about(opened, call, kind, &input)?;
     if refuses_loopback(opened, &input)? {
-        let mut mailbox = [0; 16];
-        CmdError { status: CmdStatus::BAD_PARAM, syndrome: 0 }.write(&mut mailbox);
-        call.output_bytes(OUTPUT, &mailbox)?;
-        return Err(Errno::EREMOTEIO);
+        return refuse(call);
     }
     execute(opened, call, &input, OUTPUT).map(drop)
+}
+
+/// Refuses a command of an object as firmware does.
+fn refuse(call: &Call) -> Result<(), Errno> {
+    let mut mailbox = [0; 16];
+    CmdError { status: CmdStatus::BAD_PARAM, syndrome: 0 }.write(&mut mailbox);
+    call.output_bytes(OUTPUT, &mailbox)?;
+    Err(Errno::EREMOTEIO)
 }
 
 /// Returns whether a fault refuses this command because it connects a queue pair to its own device.

@@ -30,7 +30,7 @@ pub(super) fn register(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno
     if call.optional::<u64>(PAGE_SIZES)?.is_some_and(|sizes| sizes & 1 << 12 == 0) {
         return Err(Errno::EOPNOTSUPP);
     }
-    if opened.device.has(Fault::DevxUmem) {
+    if opened.device.has(Fault::DevxUmem) || opened.refuses_first(Fault::UmemOnce) {
         return Err(Errno::EOPNOTSUPP);
     }
     let region = match call.optional_fd(DMA_BUF)? {
