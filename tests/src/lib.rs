@@ -2,10 +2,12 @@
 
 pub mod app;
 pub mod files;
+pub mod hosts;
 pub mod launch;
 pub mod mpi;
 pub mod repository;
 pub mod rust_source;
+pub mod slurm;
 
 use std::fmt;
 

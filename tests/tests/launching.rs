@@ -2,7 +2,6 @@
 //! the end of jobs, and the logs of processes.
 
 mod endless;
-mod slurm;
 
 use std::io::BufRead;
 use std::os::unix::process::ExitStatusExt;
@@ -13,8 +12,7 @@ use std::time::{Duration, Instant};
 use rushmem::bootstrap::UniqueId;
 use rushmem_tests::launch::{self, all, clean, launcher, sorted, text};
 use rushmem_tests::skip;
-
-use self::slurm::Slurm;
+use rushmem_tests::slurm::Slurm;
 
 const PE: &str = env!("CARGO_BIN_EXE_suite_pe");
 const MPI: &str = env!("CARGO_BIN_EXE_suite_mpi");

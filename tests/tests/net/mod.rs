@@ -2,63 +2,13 @@
 
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use rushmem::bootstrap::UniqueId;
+use rushmem_tests::hosts::{Hosts, tool};
 use rushmem_tests::skip;
 
-use super::{PE, all, clean, launcher, ring_lines, sorted, text};
-
-/// Runs a tool, and returns its output, or its error.
-fn tool(program: &str, args: &[&str]) -> Result<String, String> {
-    let output = Command::new(program).args(args).output().map_err(|error| format!("{program}: {error}"))?;
-    match output.status.success() {
-        true => Ok(text(&output.stdout)),
-        false => Err(format!("{program} {}: {}", args.join(" "), text(&output.stderr).trim())),
-    }
-}
-
-fn ip(args: &str) -> Result<String, String> {
-    tool("ip", &args.split(' ').collect::<Vec<_>>())
-}
-
-/// Two namespaces, with the addresses 10.83.0.1 and 10.83.0.2, joined by a veth pair. Dropping it removes all of them.
-struct Hosts([String; 2]);
-
-impl Hosts {
-    fn new() -> Result<Hosts, String> {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let (id, i) = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let hosts = Hosts([format!("rushmem{id}a{i}"), format!("rushmem{id}b{i}")]);
-        let [a, b] = &hosts.0;
-        ip(&format!("netns add {a}"))?;
-        ip(&format!("netns add {b}"))?;
-        ip(&format!("-n {a} link add cable type veth peer name cable netns {b}"))?;
-        for (name, address) in [(a, 1), (b, 2)] {
-            ip(&format!("-n {name} addr add 10.83.0.{address}/24 dev cable"))?;
-            ip(&format!("-n {name} link set lo up"))?;
-            ip(&format!("-n {name} link set cable up"))?;
-        }
-        Ok(hosts)
-    }
-
-    /// Returns a command that runs in host `i`.
-    fn command(&self, i: usize, program: &Path) -> Command {
-        let mut command = clean(Path::new("ip"));
-        command.args(["netns", "exec", &self.0[i]]).arg(program);
-        command
-    }
-}
-
-impl Drop for Hosts {
-    fn drop(&mut self) {
-        for name in &self.0 {
-            // A namespace that was not made cannot be deleted. The error of making it was reported.
-            let _ = ip(&format!("netns del {name}"));
-        }
-    }
-}
+use super::{PE, all, launcher, ring_lines, sorted, text};
 
 /// A capture of everything on host 0's cable.
 struct Capture {

@@ -1,0 +1,180 @@
+//! The commands of the section "Two nodes" of docs/rdma.md, as they stand there, between two network namespaces.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output};
+
+use rushmem_tests::hosts::Hosts;
+use rushmem_tests::launch::{self, all, clean, launcher, text};
+use rushmem_tests::slurm::{Slurm, SlurmNode};
+use rushmem_tests::{repository, skip};
+use tempfile::TempDir;
+
+const PE: &str = env!("CARGO_BIN_EXE_suite_pe");
+
+/// Two nodes with the names `node0` and `node1`, on which `rushmem` and `ring` are installed.
+struct Nodes {
+    hosts: Hosts,
+    folder: TempDir,
+}
+
+impl Nodes {
+    /// Returns nothing if this machine cannot have them.
+    fn new(test: &str) -> Option<Nodes> {
+        let Some(launcher) = launcher(PE) else {
+            skip(test, "the launcher is not built: cargo build -p rushmem-cli");
+            return None;
+        };
+        let hosts = match Hosts::new() {
+            Ok(hosts) => hosts,
+            Err(reason) => {
+                skip(test, &format!("network namespaces need root and iproute2: {reason}"));
+                return None;
+            }
+        };
+        let nodes = Nodes { hosts, folder: tempfile::tempdir().unwrap() };
+        fs::write(nodes.names(), "127.0.0.1 localhost\n10.83.0.1 node0\n10.83.0.2 node1\n").unwrap();
+        std::os::unix::fs::symlink(launcher, nodes.folder.path().join("rushmem")).unwrap();
+        nodes.install("ring", &format!("exec {PE} ring"));
+        // In place of ssh, which Open MPI calls with a host and a command.
+        let agent: String = (0..2)
+            .map(|i| {
+                let words = nodes.hosts.node(i, &nodes.names());
+                let quoted: Vec<_> = words.iter().map(|word| format!("'{word}'")).collect();
+                format!("if [ $host = node{i} ]; then exec {} sh -c \"$*\"; fi\n", quoted.join(" "))
+            })
+            .collect();
+        nodes.install("agent", &format!("host=$1; shift\n{agent}exit 1"));
+        Some(nodes)
+    }
+
+    fn names(&self) -> PathBuf {
+        self.folder.path().join("hosts")
+    }
+
+    fn install(&self, name: &str, script: &str) {
+        let path = self.folder.path().join(name);
+        fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    /// Returns a shell script on node `i` as a command.
+    fn script(&self, i: usize, script: &str) -> Command {
+        let words = self.hosts.node(i, &self.names());
+        let mut command = clean(Path::new(&words[0]));
+        command.args(&words[1..]).args(["sh", "-e", "-c", script]);
+        let path = std::env::var("PATH").unwrap_or_default();
+        command.env("PATH", format!("{}:{path}", self.folder.path().display()));
+        command.env("OMPI_MCA_plm_rsh_agent", self.folder.path().join("agent"));
+        command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+        command
+    }
+
+    /// Runs a script on each node at the same time.
+    fn run(&self, scripts: [&str; 2]) -> Vec<Output> {
+        let start = |(i, script): (usize, &str)| self.script(i, script).spawn().unwrap();
+        let started: Vec<Child> = scripts.into_iter().enumerate().map(start).collect();
+        started.into_iter().map(|child| child.wait_with_output().unwrap()).collect()
+    }
+}
+
+/// Returns the commands below a heading such as `**Slurm.**`, in the section "Two nodes" of docs/rdma.md.
+fn commands(heading: &str) -> String {
+    let page = repository::read("docs/rdma.md");
+    let section = page.split("## Two nodes").nth(1).and_then(|rest| rest.split("\n## ").next()).unwrap();
+    let below = section.split(heading).nth(1).unwrap_or_else(|| panic!("docs/rdma.md lacks {heading}"));
+    let block = below.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    // The interface of the namespaces.
+    block.replace("eth0", "cable")
+}
+
+/// Returns the script of node `i`: the lines without the name of the other node in their comment.
+fn of_node(i: usize, commands: &str) -> String {
+    let others = ["# on the other node", "# on the node with 10.83.0.1"][i];
+    let lines = commands.lines().filter(|line| !line.contains(others));
+    lines.map(|line| format!("{line}\n")).collect()
+}
+
+/// Asserts that four PEs received all data, with an output of any labels.
+fn passed(outputs: &[Output]) {
+    let told: String = outputs.iter().map(all).collect();
+    assert!(outputs.iter().all(|output| output.status.success()), "{told}");
+    let unlabelled = |line: &str| line.split_once("] ").map_or(line, |(_, rest)| rest).to_owned();
+    let mut lines: Vec<String> = outputs
+        .iter()
+        .flat_map(|output| text(&output.stdout).lines().map(unlabelled).collect::<Vec<_>>())
+        .collect();
+    lines.sort();
+    assert_eq!(lines, launch::ring_lines(4, |_| String::new()), "{told}");
+}
+
+#[test]
+fn the_commands_by_hand_start_a_job_on_two_nodes() {
+    let Some(nodes) = Nodes::new("the_commands_by_hand_start_a_job_on_two_nodes") else { return };
+    let token = "5a".repeat(32);
+    let by_hand = commands("**By hand.**").replace("5a5a...", &token);
+    assert!(by_hand.contains(&token), "{by_hand}");
+    passed(&nodes.run([&of_node(0, &by_hand), &of_node(1, &by_hand)]));
+
+    // The id is made once, and is the same on both nodes.
+    let with_id = commands("**With an id**");
+    let command = with_id.split("$(").nth(1).and_then(|rest| rest.split(')').next()).unwrap();
+    let id = nodes.script(0, command).output().unwrap();
+    assert!(id.status.success(), "{}", all(&id));
+    let with_id = with_id.replace(&format!("$({command})"), text(&id.stdout).trim());
+    passed(&nodes.run([&of_node(0, &with_id), &of_node(1, &with_id)]));
+}
+
+#[test]
+fn the_command_of_open_mpi_starts_a_job_on_two_nodes() {
+    let test = "the_command_of_open_mpi_starts_a_job_on_two_nodes";
+    let Some(nodes) = Nodes::new(test) else { return };
+    if Command::new("mpirun.openmpi").arg("--version").output().is_err() {
+        return skip(test, "mpirun.openmpi is not installed (Debian: openmpi-bin)");
+    }
+    // `mpirun` may be the one of MPICH.
+    let command = commands("**Open MPI.**").replace("mpirun ", "mpirun.openmpi ");
+    passed(&[nodes.script(0, &command).output().unwrap()]);
+}
+
+#[test]
+fn the_command_of_slurm_starts_a_job_on_two_nodes() {
+    let test = "the_command_of_slurm_starts_a_job_on_two_nodes";
+    let Some(nodes) = Nodes::new(test) else { return };
+    let node = |i: usize| SlurmNode {
+        name: format!("node{i}"),
+        address: format!("10.83.0.{}", i + 1),
+        prefix: nodes.hosts.node(i, &nodes.names()),
+    };
+    let ports = std::cell::Cell::new(6816);
+    let next_port = || {
+        ports.set(ports.get() + 1);
+        ports.get()
+    };
+    let slurm = match Slurm::on(vec![node(0), node(1)], next_port) {
+        Ok(slurm) => slurm,
+        Err(reason) => {
+            return skip(test, &format!("Slurm (Debian: slurmctld, slurmd, slurm-client): {reason}"));
+        }
+    };
+    let mut command = nodes.script(0, &commands("**Slurm.**"));
+    passed(&[command.env("SLURM_CONF", slurm.settings()).output().unwrap()]);
+}
+
+/// Runs the command by hand on the software ConnectX as an RDMA device, with one PE on each node.
+#[cfg(feature = "rdma")]
+#[test]
+fn rdma_devices_of_two_nodes_connect() {
+    let Some(nodes) = Nodes::new("rdma_devices_of_two_nodes_connect") else { return };
+    let by_hand = commands("**By hand.**").replace("5a5a...", &"5a".repeat(32));
+    let on_device = |i: usize| {
+        let device = format!("rushmem softnic --ip 10.83.0.{} -- rushmem run -n 2", i + 1);
+        of_node(i, &by_hand).replace("rushmem run -n 4", &device)
+    };
+    let outputs = nodes.run([&on_device(0), &on_device(1)]);
+    let told: String = outputs.iter().map(all).collect();
+    assert!(outputs.iter().all(|output| output.status.success()), "{told}");
+    assert_eq!(told.matches("has all that all sent").count(), 2, "{told}");
+    assert!(told.contains("2 PEs: mlx5_0 (RoCE 400 Gb/s, queues in host memory"), "{told}");
+}
