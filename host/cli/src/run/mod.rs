@@ -7,6 +7,7 @@ mod limits;
 mod output;
 mod pe;
 mod plan;
+mod spawn;
 mod sys;
 
 use std::ffi::OsString;

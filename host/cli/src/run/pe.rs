@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use super::job::Event;
 use super::output::{Printer, Stream};
 use super::plan::{NodeShare, Plan, launch_variables};
+use super::spawn::spawn;
 use super::sys::{self, Exit};
 use crate::error::Error;
 
@@ -23,7 +24,7 @@ const LAST_LINE: usize = 400;
 /// The process of a PE, with its exit status and last line.
 pub(super) struct Pe {
     pub(super) pe: u32,
-    child: Child,
+    pid: u32,
     /// Exit status, once the process has ended.
     pub(super) exit: Option<Exit>,
     last_line: Arc<Mutex<String>>,
@@ -56,23 +57,16 @@ impl Pe {
             command.env("RUSHMEM_PROGRESS", "always");
         }
         let reads = pe == 0 && !io::stdin().is_terminal();
-        command.stdin(if reads { Stdio::inherit() } else { Stdio::null() });
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        sys::prepare_pe(&mut command, open_files);
         let cannot = |error| Error::Environment(format!("cannot start {}: {error}", plan.program.display()));
-        let child = command.spawn().map_err(cannot)?;
+        let process = spawn(&command, reads, open_files).map_err(cannot)?;
 
-        let mut pe = Pe { pe, child, exit: None, last_line: Arc::default(), open: Vec::new() };
-        if let Some(out) = pe.child.stdout.take() {
-            pe.copy(Stream::Out, out, printer, events)?;
-        }
-        if let Some(err) = pe.child.stderr.take() {
-            pe.copy(Stream::Err, err, printer, events)?;
-        }
-        let (id, events) = (pe.child.id(), events.clone());
+        let mut pe = Pe { pe, pid: process.pid, exit: None, last_line: Arc::default(), open: Vec::new() };
+        pe.copy(Stream::Out, process.out, printer, events)?;
+        pe.copy(Stream::Err, process.err, printer, events)?;
+        let (pid, events) = (pe.pid, events.clone());
         thread("rushmem-wait", move || {
             // Sending fails only after the supervisor has given up.
-            let _ = events.send(Event::Exited(local, sys::wait_for_exit(id)));
+            let _ = events.send(Event::Exited(local, sys::wait_for_exit(pid)));
         })?;
         Ok(pe)
     }
@@ -105,7 +99,7 @@ impl Pe {
 
     /// Sends a signal to the process group of the PE. Processes that have ended are skipped.
     pub(super) fn signal(&self, signal: i32) {
-        sys::signal_group(self.child.id(), signal);
+        sys::signal_group(self.pid, signal);
     }
 
     /// Waits until all output has been read, or until `deadline`. Returns whether all output has been read.
@@ -139,7 +133,7 @@ impl Pe {
     /// Kills remaining processes of the group, and reaps the PE. The PE must have ended or been killed.
     pub(super) fn reap(&mut self) {
         self.signal(libc::SIGKILL);
-        if let Err(error) = self.child.wait() {
+        if let Err(error) = sys::reap(self.pid) {
             tracing::warn!(%error, pe = self.pe, "cannot reap a process");
         }
     }

@@ -1,9 +1,7 @@
-//! System calls that std does not offer. The only `unsafe` code of this crate.
+//! System calls that std does not offer. Only this module and `spawn` have `unsafe` code.
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::unix::process::CommandExt;
-use std::process::Command;
 
 use libc::{SIGHUP, SIGINT, SIGKILL, SIGTERM, c_int, pid_t};
 
@@ -108,7 +106,11 @@ pub(super) fn raise_open_files() -> io::Result<libc::rlimit> {
     Ok(old)
 }
 
-fn set_open_files(limits: &libc::rlimit) -> io::Result<()> {
+/// Sets the limits of open files. Also for a new process before its program.
+///
+/// # Errors
+/// The error of the system call.
+pub(super) fn set_open_files(limits: &libc::rlimit) -> io::Result<()> {
     // SAFETY: the pointer is to a live variable; allowed between fork and exec.
     match unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, limits) } {
         0 => Ok(()),
@@ -116,26 +118,20 @@ fn set_open_files(limits: &libc::rlimit) -> io::Result<()> {
     }
 }
 
-/// Prepares `command` for a PE: own process group, no blocked signals, `open_files` as its
-/// limits of open files, killed when this launcher dies.
-///
-/// Linux kills the process when the spawning thread ends, so it must be spawned by the main thread.
-pub(super) fn prepare_pe(command: &mut Command, open_files: libc::rlimit) {
-    let launcher = std::process::id() as pid_t;
+/// Gives SIGPIPE its default action, which std has replaced, and unblocks all signals. For a new process before its program.
+pub(super) fn reset_signals() {
     let set = signal_set(&[]);
-    let prepare = move || {
-        // SAFETY: `set` was initialised by `signal_set`; the call is allowed between fork and exec.
-        unsafe { libc::sigprocmask(libc::SIG_SETMASK, &set, std::ptr::null_mut()) };
-        set_open_files(&open_files)?;
-        die_with(launcher)
-    };
-    command.process_group(0);
-    // SAFETY: `prepare` only makes calls that are allowed between fork and exec: it neither allocates nor locks.
-    unsafe { command.pre_exec(prepare) };
+    // SAFETY: the default action runs no code of this process.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    // SAFETY: `set` was initialised by `signal_set`; a null old set is allowed.
+    unsafe { libc::sigprocmask(libc::SIG_SETMASK, &set, std::ptr::null_mut()) };
 }
 
-#[cfg(target_os = "linux")]
-fn die_with(parent: pid_t) -> io::Result<()> {
+/// Makes this new process, before its program, die with its parent `parent`.
+///
+/// # Errors
+/// ESRCH if the parent has died.
+pub(super) fn die_with(parent: pid_t) -> io::Result<()> {
     // SAFETY: this option takes a signal number and touches no memory; allowed between fork and exec.
     if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, SIGKILL as libc::c_ulong) } != 0 {
         return Err(io::Error::last_os_error());
@@ -144,12 +140,6 @@ fn die_with(parent: pid_t) -> io::Result<()> {
     let now = unsafe { libc::getppid() };
     // The launcher may have died before the line above.
     if now == parent { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::ESRCH)) }
-}
-
-/// Returns at once: on other systems a PE detects a dead launcher by its bootstrap connection.
-#[cfg(not(target_os = "linux"))]
-fn die_with(_parent: pid_t) -> io::Result<()> {
-    Ok(())
 }
 
 /// Waits until the child process `pid` has ended, without reaping it.
@@ -174,6 +164,21 @@ pub(super) fn wait_for_exit(pid: u32) -> io::Result<Exit> {
         (info.si_code, info.si_status())
     };
     Ok(if code == libc::CLD_EXITED { Exit::Code(status) } else { Exit::Signal(status) })
+}
+
+/// Waits until the child process `pid` has ended, and reaps it.
+///
+/// # Errors
+/// ECHILD if it has been reaped.
+pub(super) fn reap(pid: u32) -> io::Result<()> {
+    // SAFETY: a null status is allowed.
+    while unsafe { libc::waitpid(pid as pid_t, std::ptr::null_mut(), 0) } == -1 {
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+    Ok(())
 }
 
 /// Sends a signal to the process group of the child `leader`. The child must not have been reaped.

@@ -1,0 +1,141 @@
+//! Start of a process that shares the memory of this one until its program begins. Unsafe code, like `sys`.
+//!
+//! `fork` copies the page tables of the launcher, which grow with each PE. `posix_spawn` copies nothing, but it cannot set the
+//! limit of open files, nor let the process die with the launcher.
+
+use std::collections::BTreeMap;
+use std::ffi::{CStr, CString, OsStr, OsString};
+use std::fs::File;
+use std::io::{self, PipeReader};
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::process::Command;
+use std::ptr;
+
+use libc::{c_char, c_int, c_void, pid_t};
+
+use super::sys;
+
+/// Stack bytes of the process until its program begins. The C library puts the arguments of a script on it.
+const STACK: usize = 64 << 10;
+
+/// A started process, and the ends of the pipes from its output streams.
+pub(super) struct Spawned {
+    pub(super) pid: u32,
+    pub(super) out: PipeReader,
+    pub(super) err: PipeReader,
+}
+
+/// The parts of a new process. It must not allocate, so it gets everything ready.
+struct Start {
+    program: *const c_char,
+    args: *const *const c_char,
+    variables: *const *const c_char,
+    streams: [c_int; 3],
+    open_files: libc::rlimit,
+    launcher: pid_t,
+    /// The error number, if the program has not begun.
+    error: c_int,
+}
+
+/// Starts the program of `command` with its arguments and variables. Its standard input is empty, unless it `reads` the
+/// launcher's. It has its own process group, no blocked signals, and `open_files` as its limits of open files.
+///
+/// The process dies with this launcher. Linux kills it when the starting thread ends, so only the main thread may call this.
+///
+/// # Errors
+/// The error of the first system call that fails, also in the new process.
+pub(super) fn spawn(command: &Command, reads: bool, open_files: libc::rlimit) -> io::Result<Spawned> {
+    let empty = File::open("/dev/null")?;
+    let ((out, to_out), (err, to_err)) = (io::pipe()?, io::pipe()?);
+    let input = if reads { libc::STDIN_FILENO } else { empty.as_raw_fd() };
+    let program = c_string(command.get_program())?;
+    let args = std::iter::once(command.get_program()).chain(command.get_args());
+    let args = args.map(c_string).collect::<io::Result<Vec<_>>>()?;
+    let variables = variables(command)?;
+    let (args, variables) = (pointers(&args), pointers(&variables));
+    let mut start = Start {
+        program: program.as_ptr(),
+        args: args.as_ptr(),
+        variables: variables.as_ptr(),
+        streams: [input, to_out.as_raw_fd(), to_err.as_raw_fd()],
+        open_files,
+        launcher: std::process::id() as pid_t,
+        error: 0,
+    };
+    let pid = clone(&mut start, STACK + size_of_val(&*args))?;
+    if start.error != 0 {
+        sys::reap(pid)?;
+        return Err(io::Error::from_raw_os_error(start.error));
+    }
+    Ok(Spawned { pid, out, err })
+}
+
+/// Returns the variables of this process with the changes of `command`, as `NAME=value`.
+fn variables(command: &Command) -> io::Result<Vec<CString>> {
+    let mut all: BTreeMap<OsString, OsString> = std::env::vars_os().collect();
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => drop(all.insert(name.into(), value.into())),
+            None => drop(all.remove(name)),
+        }
+    }
+    let joined = |(name, value): (OsString, OsString)| {
+        let text = [name.as_bytes(), b"=", value.as_bytes()].concat();
+        c_string(&OsString::from_vec(text))
+    };
+    all.into_iter().map(joined).collect()
+}
+
+fn c_string(text: &OsStr) -> io::Result<CString> {
+    Ok(CString::new(text.as_bytes())?)
+}
+
+/// Returns the addresses of the strings, and a null pointer as the end.
+fn pointers(strings: &[CString]) -> Vec<*const c_char> {
+    strings.iter().map(|text| CStr::as_ptr(text)).chain([ptr::null()]).collect()
+}
+
+/// Runs `begin` in a new process, with a stack of `bytes`, until it begins a program or ends. Returns its process id.
+fn clone(start: &mut Start, bytes: usize) -> io::Result<u32> {
+    let mut stack = vec![0u128; bytes / 16];
+    let top = stack.as_mut_ptr_range().end.cast::<c_void>();
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+    // SAFETY: the stack and `start` outlive the new process's use of them: CLONE_VFORK suspends this thread until then.
+    match unsafe { libc::clone(begin, top, flags, ptr::from_mut(start).cast()) } {
+        -1 => Err(io::Error::last_os_error()),
+        pid => Ok(pid as u32),
+    }
+}
+
+/// Prepares the new process and begins its program.
+extern "C" fn begin(start: *mut c_void) -> c_int {
+    // SAFETY: the pointer is to the `Start` of `clone`, and the thread in that call is suspended meanwhile.
+    let start = unsafe { &mut *start.cast::<Start>() };
+    let error = match prepare(start) {
+        // SAFETY: the strings are null-terminated, and so are the lists; all outlive the call.
+        Ok(()) => unsafe {
+            libc::execvpe(start.program, start.args, start.variables);
+            io::Error::last_os_error()
+        },
+        Err(error) => error,
+    };
+    start.error = error.raw_os_error().unwrap_or(libc::EINVAL);
+    // SAFETY: ends this process only, and leaves the launcher's memory as it is.
+    unsafe { libc::_exit(127) }
+}
+
+/// Makes system calls only, because the memory and the locks are the launcher's.
+fn prepare(start: &Start) -> io::Result<()> {
+    let check = |result: c_int| if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) };
+    // SAFETY: the call touches no memory.
+    check(unsafe { libc::setpgid(0, 0) })?;
+    for (to, from) in (0..).zip(start.streams).filter(|(to, from)| to != from) {
+        // SAFETY: the call touches no memory.
+        check(unsafe { libc::dup2(from, to) })?;
+    }
+    sys::set_open_files(&start.open_files)?;
+    sys::die_with(start.launcher)?;
+    sys::reset_signals();
+    Ok(())
+}
