@@ -161,6 +161,8 @@ pub mod ctx_flags {
     /// An ACK does not prove that every observer sees the data, since NICs or processors reach one heap in several ways.
     /// PCIe does not order their accesses. So `quiet` posts a READ to each peer.
     pub const EARLY_ACKS: u32 = 64;
+    /// The launch has the per-block queues: no other launch with this flag runs at the same time.
+    pub const PER_BLOCK: u32 = 128;
 }
 
 /// The table of segments for the launches of some time: `count` [`SegmentDesc`]s follow it. A table never changes; the

@@ -151,6 +151,7 @@ mod host {
         args: Vec<Box<[u8]>>,
         handles: Vec<Handle>,
         max_threads: Option<u32>,
+        per_block: bool,
         native: Box<dyn Fn(&Ctx) + Send + Sync>,
     }
 
@@ -161,7 +162,14 @@ mod host {
         /// The entry `name` and `native` are one kernel. The caller adds all its arguments, in its order.
         #[doc(hidden)]
         pub unsafe fn new(name: &'static str, native: impl Fn(&Ctx) + Send + Sync + 'static) -> Self {
-            Self { name, args: Vec::new(), handles: Vec::new(), max_threads: None, native: Box::new(native) }
+            Self {
+                name,
+                args: Vec::new(),
+                handles: Vec::new(),
+                max_threads: None,
+                per_block: false,
+                native: Box::new(native),
+            }
         }
 
         /// Returns the call with a limit on the threads of a block. `#[kernel]` calls this.
@@ -171,6 +179,12 @@ mod host {
         #[doc(hidden)]
         pub unsafe fn with_max_threads(self, threads: u32) -> Self {
             Self { max_threads: Some(threads), ..self }
+        }
+
+        /// Returns the call of a kernel that may use the per-block queues. `#[kernel]` calls this.
+        #[doc(hidden)]
+        pub fn with_per_block(self) -> Self {
+            Self { per_block: true, ..self }
         }
 
         /// Returns the call with `value` as its next argument. `#[kernel]` calls this.
@@ -204,6 +218,11 @@ mod host {
         /// Returns the number of threads that a block has at most, if the kernel has a limit.
         pub fn max_threads(&self) -> Option<u32> {
             self.max_threads
+        }
+
+        /// Returns whether the kernel may call [`Ctx::per_block`].
+        pub fn uses_per_block(&self) -> bool {
+            self.per_block
         }
 
         /// Runs one GPU thread of the native kernel.

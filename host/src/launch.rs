@@ -76,7 +76,8 @@ impl Pe {
     /// Leave multiprocessors free for a kernel that uses shared memory.
     ///
     /// # Errors
-    /// - [`Error::Misuse`] if an argument is not memory of this job, or has been freed.
+    /// - [`Error::Misuse`] if an argument is not memory of this job, or has been freed. Also if the kernel is declared with
+    ///   `#[kernel(per_block)]` and another such kernel of this PE may run at the same time.
     /// - [`Error::Unavailable`] if no loaded module has the kernel, or a block has more threads than the kernel allows.
     /// - [`Error::Cuda`] or [`Error::Native`] if the machine cannot run the grid.
     ///

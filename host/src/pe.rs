@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 
 use bytemuck::{Pod, Zeroable};
 use rushmem_base::lock;
-use rushmem_device::abi::{ControlPage, CtxParts, ErrorRecord};
+use rushmem_device::abi::{ControlPage, CtxParts, ErrorRecord, ctx_flags};
 use rushmem_device::{LocalBuffer, SymSlice, Team};
 
 use crate::bootstrap::{Bootstrap, END, PeerLost};
@@ -343,7 +343,10 @@ impl Pe {
             })?;
         }
         let module = self.modules.of(&*self.machine, call.name())?;
-        let (ctx, table) = self.memory.current();
+        let (mut ctx, table) = self.memory.current();
+        if call.uses_per_block() {
+            ctx.flags |= ctx_flags::PER_BLOCK;
+        }
         Ok((ctx, LaunchResources { table, module }))
     }
 

@@ -75,6 +75,11 @@ impl DeviceError {
         self.code() == Some(Code::Aborted)
     }
 
+    /// Returns whether a kernel called `per_block` without the attribute: the job has enough queues.
+    fn lacks_per_block(&self) -> bool {
+        self.code() == Some(Code::NoQp) && self.record.found >= self.record.wanted
+    }
+
     /// Returns the syndrome of the completion that ended the QP, if a completion did.
     pub fn syndrome(&self) -> Option<Syndrome> {
         (self.code() == Some(Code::Completion)).then_some(Syndrome(self.record.syndrome as u8))
@@ -138,6 +143,9 @@ impl DeviceError {
                 "compare the calls of both PEs: their kind, objects, lengths, root and reduction"
             }
             Some(Code::TeamFailed) => "see the error of that call",
+            Some(Code::NoQp) if self.lacks_per_block() => {
+                "write #[kernel(per_block)] above each kernel that calls per_block, also in a function"
+            }
             Some(Code::NoQp) => {
                 "raise RUSHMEM_BLOCK_QPS, _EXCLUSIVE_QPS, _CONTEXT_QPS or _QPS_PER_PEER to the number that the kernel \
                  uses"
@@ -190,6 +198,9 @@ impl DeviceError {
                     r.wqe,
                     syndrome.meaning(),
                 )
+            }
+            Code::NoQp if self.lacks_per_block() => {
+                f.write_str("the kernel is not declared to use the queues of its blocks")
             }
             Code::NoQp => {
                 write!(

@@ -43,7 +43,7 @@ pub fn post_shared(
 }
 
 /// Posts into one queue for each block.
-#[kernel]
+#[kernel(per_block)]
 pub fn post_per_block(
     ctx: &Ctx,
     spans: SymSlice<u64>,

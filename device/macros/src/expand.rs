@@ -61,13 +61,14 @@ fn launcher(kernel: &Kernel) -> TokenStream {
     let bound = args.iter().map(|a| &a.name);
     let run = run(kernel, quote!(#ctx));
     let bounded = kernel.max_threads.map(|threads| quote!(.with_max_threads(#threads)));
+    let per_block = kernel.per_block.then(|| quote!(.with_per_block()));
     quote! {
         #(#attrs)*
         #[cfg(not(target_arch = "nvptx64"))]
         #vis fn #name(#(#names: #types),*) -> ::rushmem_device::kernel::Call {
             let rushmem_kernel_native = move |#ctx: &::rushmem_device::Ctx<'_>| { #run };
             // SAFETY: this function has this name, this limit and these arguments.
-            unsafe { ::rushmem_device::kernel::Call::new(#entry, rushmem_kernel_native) #bounded #(.with_arg(#bound))* }
+            unsafe { ::rushmem_device::kernel::Call::new(#entry, rushmem_kernel_native) #bounded #per_block #(.with_arg(#bound))* }
         }
     }
 }

@@ -38,6 +38,8 @@ mod parse;
 /// refuses a launch with more threads. The compiler limits the registers to what such a block has. Without the limit, a kernel
 /// may use so many registers that only smaller blocks can be launched.
 ///
+/// `#[kernel(per_block)]` lets a kernel call `Ctx::per_block`. The runtime launches one such kernel at a time.
+///
 /// A kernel crate begins with `#![cfg_attr(target_arch = "nvptx64", no_std, feature(abi_ptx))]`. The names of its kernels
 /// must be unique in the crate, because PTX has one namespace.
 #[proc_macro_attribute]

@@ -1,16 +1,20 @@
 //! Parser of kernels. It returns a valid kernel, or errors with their positions.
 
 use proc_macro2::{Span, TokenStream};
+use syn::parse::Parser;
+use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
 use syn::{
-    Attribute, Block, Error, Expr, ExprLit, FnArg, Ident, ItemFn, Lit, MetaNameValue, Pat, PatType, Result,
-    ReturnType, Signature, Type, Visibility,
+    Attribute, Block, Error, Expr, ExprLit, FnArg, Ident, ItemFn, Lit, Meta, MetaNameValue, Pat, PatType,
+    Result, ReturnType, Signature, Token, Type, Visibility,
 };
 
 /// A function with the attribute `#[kernel]`.
 pub(crate) struct Kernel {
     /// Maximum number of threads of a block, if it is given.
     pub(crate) max_threads: Option<u32>,
+    /// Whether it may use the per-block queues.
+    pub(crate) per_block: bool,
     pub(crate) attrs: Vec<Attribute>,
     pub(crate) vis: Visibility,
     pub(crate) name: Ident,
@@ -31,7 +35,7 @@ pub(crate) struct Arg {
 
 /// Parses a kernel. Reports all defects at once.
 pub(crate) fn kernel(attr: TokenStream, item: TokenStream) -> Result<Kernel> {
-    let max_threads = max_threads(attr)?;
+    let (max_threads, per_block) = limits(attr)?;
     let span = item.span();
     let function: ItemFn =
         syn::parse2(item).map_err(|e| at_or(e, span, "`#[kernel]` needs a function with a body"))?;
@@ -53,25 +57,47 @@ pub(crate) fn kernel(attr: TokenStream, item: TokenStream) -> Result<Kernel> {
         return Err(Error::new(span, "the first parameter of a kernel must be `ctx: &Ctx`"));
     };
     let ItemFn { attrs, vis, sig, block } = function;
-    Ok(Kernel { max_threads, attrs, vis, name: sig.ident, ctx, args, output: sig.output, body: *block })
+    Ok(Kernel {
+        max_threads,
+        per_block,
+        attrs,
+        vis,
+        name: sig.ident,
+        ctx,
+        args,
+        output: sig.output,
+        body: *block,
+    })
 }
 
-/// Parses the arguments of the attribute: nothing, or `max_threads = 512`.
-fn max_threads(attr: TokenStream) -> Result<Option<u32>> {
-    const TAKES: &str = "`#[kernel]` takes no argument, or `max_threads = N` with N from 1 to 1024";
+/// Parses the arguments of the attribute: `max_threads = 512` and `per_block`, both optional.
+fn limits(attr: TokenStream) -> Result<(Option<u32>, bool)> {
+    const TAKES: &str = "`#[kernel]` takes `max_threads = N` with N from 1 to 1024, and `per_block`";
+    let (mut max_threads, mut per_block) = (None, false);
     if attr.is_empty() {
-        return Ok(None);
+        return Ok((max_threads, per_block));
     }
     let span = attr.span();
     let wrong = |_| Error::new(span, TAKES);
-    let pair: MetaNameValue = syn::parse2(attr).map_err(wrong)?;
-    match &pair.value {
-        Expr::Lit(ExprLit { lit: Lit::Int(number), .. }) if pair.path.is_ident("max_threads") => {
-            let threads = number.base10_parse::<u32>().map_err(wrong)?;
-            if (1..=1024).contains(&threads) { Ok(Some(threads)) } else { Err(Error::new(span, TAKES)) }
+    let all = Punctuated::<Meta, Token![,]>::parse_terminated;
+    for argument in all.parse2(attr).map_err(wrong)? {
+        match &argument {
+            Meta::Path(path) if path.is_ident("per_block") && !per_block => per_block = true,
+            Meta::NameValue(MetaNameValue {
+                path,
+                value: Expr::Lit(ExprLit { lit: Lit::Int(number), .. }),
+                ..
+            }) if path.is_ident("max_threads") && max_threads.is_none() => {
+                let threads = number.base10_parse::<u32>().map_err(wrong)?;
+                max_threads = Some(threads).filter(|threads| (1..=1024).contains(threads));
+                if max_threads.is_none() {
+                    return Err(Error::new(span, TAKES));
+                }
+            }
+            _ => return Err(Error::new(span, TAKES)),
         }
-        _ => Err(Error::new(span, TAKES)),
     }
+    Ok((max_threads, per_block))
 }
 
 /// Returns the error of `syn` if it is about the inside of a function, or else an error with `message`.

@@ -57,17 +57,19 @@ impl<S> Ctx<'_, S> {
 impl Ctx<'_> {
     /// Returns a context with queues of the calling block's own.
     ///
-    /// Blocks of equal number share them if several kernels of the PE run at the same time. At most one of these kernels
-    /// may call this. The others use contexts of the host: see [`Ctx::context`].
+    /// The attribute of the kernel must be `#[kernel(per_block)]`. Blocks of equal number in different kernels have the same
+    /// queues. So the host refuses to launch such a kernel while another one of the PE may run. Kernels that run at the
+    /// same time use contexts of the host: see [`Ctx::context`].
     ///
     /// # Errors
-    /// - [`Error::NoQp`]: the job has fewer per-block QPs than the grid has blocks (setting `block_qps`).
+    /// - [`Error::NoQp`]: the job has fewer per-block QPs than the grid has blocks (setting `block_qps`), or the kernel lacks
+    ///   the attribute.
     #[inline(always)]
     #[track_caller]
     pub fn per_block(&self) -> Result<Ctx<'_, PerBlock>> {
         let p = &self.parts;
         let block = arch::block();
-        if block >= p.block_sets {
+        if block >= p.block_sets || p.flags & ctx_flags::PER_BLOCK == 0 {
             let d = Detail { found: p.block_sets as u64, wanted: block as u64 + 1, ..Detail::NONE };
             return Err(self.fail(Error::NoQp, d));
         }

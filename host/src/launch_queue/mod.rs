@@ -7,6 +7,7 @@
 mod dropped;
 mod operation;
 mod owner;
+mod per_block;
 mod pool;
 mod queue;
 mod recorded;
@@ -20,6 +21,7 @@ use rushmem_device::kernel::Call;
 pub(crate) use dropped::{Dropped, DroppedWork};
 pub(crate) use operation::Operation;
 pub(crate) use owner::QueueOwner;
+pub(crate) use per_block::PerBlockQueues;
 pub(crate) use pool::PooledIndex;
 pub(crate) use queue::{LaunchQueue, with_launch_id};
 pub(crate) use recorded::RecordedGraph;
@@ -38,6 +40,7 @@ pub(crate) struct LaunchQueues {
     pub(crate) own: LaunchQueue,
     pub(crate) table: LaunchTable,
     pub(crate) scratch: HostScratch,
+    pub(crate) per_block: PerBlockQueues,
     pub(crate) dropped: DroppedWork,
     pub(crate) unreported: Unreported,
 }
@@ -49,6 +52,7 @@ impl LaunchQueues {
             own: LaunchQueue::own(machine.queue()?),
             table: LaunchTable::new(machine)?,
             scratch: HostScratch::new(scratch),
+            per_block: PerBlockQueues::default(),
             dropped: DroppedWork::default(),
             unreported: Unreported::default(),
         })

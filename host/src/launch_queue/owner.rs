@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{LaunchId, LaunchTable};
+use super::{LaunchId, LaunchTable, PerBlockQueues};
 use crate::Result;
 use crate::watchdog::Watchdog;
 
@@ -13,6 +13,9 @@ pub(crate) trait QueueOwner {
 
     /// Returns the PE's launch table.
     fn table(&self) -> &LaunchTable;
+
+    /// Returns the last use of the PE's per-block queues.
+    fn per_block(&self) -> &PerBlockQueues;
 
     /// Returns the watchdog of the PE's kernels.
     fn watchdog(&self) -> &Arc<Watchdog>;

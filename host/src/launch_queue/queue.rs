@@ -34,6 +34,8 @@ struct QueueState {
     resources: Vec<LaunchResources>,
     /// Graphs launched since the last wait.
     graphs: Vec<Arc<RecordedGraph>>,
+    /// The number of the last use of the per-block queues that later launches follow.
+    per_block_use: u64,
 }
 
 /// Launch numbers start again at this bound: the bit above is [`SEALED`](rushmem_device::abi::SEALED).
@@ -73,7 +75,16 @@ impl LaunchQueue {
         state.launches = (state.launches + 1) % NUMBERS;
         let launch_id = table.launch_id(state.launches, name);
         let ctx = with_launch_id(ctx, table.addr(self.entry), launch_id);
-        self.queue.launch(KernelLaunch { ctx, grid, call, module: resources.module.clone() })?;
+        let uses_per_block = call.uses_per_block();
+        let step = KernelLaunch { ctx, grid, call, module: resources.module.clone() };
+        if uses_per_block {
+            owner.per_block().launch(name, &mut state.per_block_use, || {
+                self.queue.launch(step)?;
+                self.queue.record_event()
+            })?;
+        } else {
+            self.queue.launch(step)?;
+        }
         if !state.resources.contains(&resources) {
             state.resources.push(resources);
         }
@@ -90,7 +101,14 @@ impl LaunchQueue {
         site: LaunchSite,
     ) -> Result<()> {
         let mut state = self.lock();
-        self.queue.launch_graph(graph.recording())?;
+        if graph.uses_per_block() {
+            owner.per_block().launch("a graph", &mut state.per_block_use, || {
+                self.queue.launch_graph(graph.recording())?;
+                self.queue.record_event()
+            })?;
+        } else {
+            self.queue.launch_graph(graph.recording())?;
+        }
         self.began(&mut state, owner, Launched { name: "a graph", site: Some(site) }, graph.len());
         if !state.graphs.iter().any(|known| Arc::ptr_eq(known, graph)) {
             state.graphs.push(Arc::clone(graph));
@@ -116,9 +134,18 @@ impl LaunchQueue {
         self.queue.record_event()
     }
 
-    /// Makes later launches begin after everything before `event`.
-    pub(crate) fn follow(&self, event: &Event) -> Result<()> {
-        self.queue.wait_event(event)
+    /// Returns the number of the last use of the per-block queues that later launches follow.
+    pub(crate) fn per_block_use(&self) -> u64 {
+        self.lock().per_block_use
+    }
+
+    /// Makes later launches begin after everything before `event`, which follows use `per_block_use` of the per-block
+    /// queues.
+    pub(crate) fn follow(&self, event: &Event, per_block_use: u64) -> Result<()> {
+        self.queue.wait_event(event)?;
+        let mut state = self.lock();
+        state.per_block_use = state.per_block_use.max(per_block_use);
+        Ok(())
     }
 
     /// Waits until every launch in the queue has ended.

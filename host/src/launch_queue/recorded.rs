@@ -7,13 +7,25 @@ use crate::machine::ExecGraph;
 pub(crate) struct RecordedGraph {
     recording: ExecGraph,
     entry: PooledIndex,
+    /// Whether one of its kernels may use the per-block queues.
+    per_block: bool,
     /// Resources of each of its kernels, which segments opened later do not join.
     resources: Vec<LaunchResources>,
 }
 
 impl RecordedGraph {
-    pub(crate) fn new(recording: ExecGraph, entry: PooledIndex, resources: Vec<LaunchResources>) -> Self {
-        Self { recording, entry, resources }
+    pub(crate) fn new(
+        recording: ExecGraph,
+        entry: PooledIndex,
+        per_block: bool,
+        resources: Vec<LaunchResources>,
+    ) -> Self {
+        Self { recording, entry, per_block, resources }
+    }
+
+    /// Returns whether one of its kernels may use the per-block queues.
+    pub(crate) fn uses_per_block(&self) -> bool {
+        self.per_block
     }
 
     /// Returns the number of its kernels.

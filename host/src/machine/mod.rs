@@ -160,6 +160,16 @@ pub(crate) enum Event {
     Gpu(Arc<cuda::Event>),
 }
 
+impl Event {
+    /// Returns whether everything before it has ended.
+    pub(crate) fn has_passed(&self) -> Result<bool> {
+        match self {
+            Event::Native(event) => Ok(event.has_passed()),
+            Event::Gpu(event) => Ok(event.query()?),
+        }
+    }
+}
+
 /// A kernel with everything that its launch needs.
 pub(crate) struct KernelLaunch {
     /// The context, with addresses that stay valid until the launch ends.

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::launch_queue::{Dropped, LaunchId, LaunchTable, Operation, QueueOwner, with_launch_id};
+use crate::launch_queue::{
+    Dropped, LaunchId, LaunchTable, Operation, PerBlockQueues, QueueOwner, with_launch_id,
+};
 use crate::machine::KernelLaunch;
 use crate::pe::Pe;
 use crate::queues::set_abort_word;
@@ -87,6 +89,10 @@ impl QueueOwner for Pe {
 
     fn table(&self) -> &LaunchTable {
         &self.launch_queues().table
+    }
+
+    fn per_block(&self) -> &PerBlockQueues {
+        &self.launch_queues().per_block
     }
 
     fn watchdog(&self) -> &Arc<Watchdog> {

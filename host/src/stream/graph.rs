@@ -95,8 +95,9 @@ impl<'a> Stream<'a> {
         let steps = std::mem::take(&mut *lock(&recorder.steps));
         let resources = std::mem::take(&mut *lock(&recorder.resources));
         let len = steps.len() - 1;
+        let per_block = steps.iter().any(|step| step.call.uses_per_block());
         let recording = pe.machine_ref().record(steps)?;
-        let recorded = Arc::new(RecordedGraph::new(recording, entry, resources));
+        let recorded = Arc::new(RecordedGraph::new(recording, entry, per_block, resources));
         Ok(Graph { pe, recorded, len })
     }
 }

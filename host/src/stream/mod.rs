@@ -69,7 +69,11 @@ enum Sink {
 
 /// An event after everything that its stream held when it was recorded. [`Stream::record`] makes it.
 #[derive(Clone)]
-pub struct Event(machine::Event);
+pub struct Event {
+    event: machine::Event,
+    /// The last use of the per-block queues that it follows.
+    per_block_use: u64,
+}
 
 /// # Streams
 ///
@@ -185,7 +189,10 @@ impl Stream<'_> {
     /// - [`Error::Misuse`] on a stream that is being captured.
     /// - [`Error::Cuda`] if the driver refuses.
     pub fn record(&self) -> Result<Event> {
-        Ok(Event(self.launch_queue("Stream::record")?.mark()?))
+        let queue = self.launch_queue("Stream::record")?;
+        // Another thread may launch before the event, which is then later than this number tells.
+        let per_block_use = queue.per_block_use();
+        Ok(Event { event: queue.mark()?, per_block_use })
     }
 
     /// Makes later work of this stream begin after everything before `event`, which may be of any stream of the process.
@@ -195,7 +202,7 @@ impl Stream<'_> {
     /// - [`Error::Misuse`] on a stream that is being captured.
     /// - [`Error::Cuda`] if the driver refuses.
     pub fn follow(&self, event: &Event) -> Result<()> {
-        self.launch_queue("Stream::follow")?.follow(&event.0)
+        self.launch_queue("Stream::follow")?.follow(&event.event, event.per_block_use)
     }
 
     /// Reads `src` of `pe` into `result` of this PE. NVSHMEM's `nvshmemx_g_on_stream`.

@@ -32,7 +32,7 @@ pub fn atomics_u64(ctx: &Ctx, words: SymSlice<u64>, olds: SymSlice<u64>, a: u64,
 }
 
 /// Makes the calls of [`atomics_u32`] with the block's queues.
-#[kernel]
+#[kernel(per_block)]
 pub fn atomics_i64(ctx: &Ctx, words: SymSlice<i64>, olds: SymSlice<i64>, a: i64, b: i64) -> Result {
     if Block::current().id() != 0 {
         return Ok(());

@@ -4,7 +4,7 @@ use rushmem_device::prelude::*;
 
 /// Lets every block put its share of `src` to every PE through the block's queues. The data of PE `s` lands in part `s`
 /// of `dst`.
-#[kernel]
+#[kernel(per_block)]
 pub fn private_puts(ctx: &Ctx, dst: SymSlice<u16>, src: SymSlice<u16>) -> Result {
     let (block, own) = (Block::current(), ctx.per_block()?);
     let (share, base) = (block.share(src.len()), own.my_pe() as usize * src.len());
@@ -113,6 +113,23 @@ pub fn hold_context(ctx: &Ctx, context: Context<PerBlock>, held: Sym<Signal>, go
     let outcome = own.p(held, 1, ctx.my_pe()).and_then(|()| ctx.signal_wait_until(Thread, go, Cmp::Eq, 1));
     own.release();
     outcome.map(|_| ())
+}
+
+/// Holds the queues of block 0, from a 1 in `held` until there is a 1 in `go`.
+#[kernel(per_block)]
+pub fn hold_per_block(ctx: &Ctx, held: Sym<Signal>, go: Sym<Signal>) -> Result {
+    let own = ctx.per_block()?;
+    if Thread::index() != 0 {
+        return Ok(());
+    }
+    own.p(held, 1, ctx.my_pe())?;
+    ctx.signal_wait_until(Thread, go, Cmp::Eq, 1).map(|_| ())
+}
+
+/// Uses the queues of its block without the attribute for it.
+#[kernel]
+pub fn undeclared_per_block(ctx: &Ctx) -> Result {
+    ctx.per_block().map(|_| ())
 }
 
 /// Lets each block send its half of `src` to `pe` by `context` with a signal of the block, and wait for the half that

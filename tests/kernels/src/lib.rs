@@ -36,7 +36,8 @@ pub use collectives::{
     scattered, team_twice, words_with_flags,
 };
 pub use context::{
-    exchange_by, exclusive_turns, hold_context, private_puts, take_context_twice, three_contexts,
+    exchange_by, exclusive_turns, hold_context, hold_per_block, private_puts, take_context_twice,
+    three_contexts, undeclared_per_block,
 };
 pub use endless::{EndlessLoop, endless, recurse};
 pub use errors::{

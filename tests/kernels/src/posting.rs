@@ -85,7 +85,7 @@ fn overwrite(ctx: &Ctx, part: SymSlice<u32>) {
 ///
 /// Every thread puts `times` elements to every PE, adds to a sum there, and reads its last element back, with queues
 /// that `with` selects. Counts wrong values in `wrong`.
-#[kernel]
+#[kernel(per_block)]
 #[allow(clippy::too_many_arguments)] // what goes and how
 pub fn batched(
     ctx: &Ctx,

@@ -41,7 +41,7 @@ struct PieceArgs {
 /// pieces in turn. With a signal, each piece adds 1 to `arrived`, and the first thread waits for `expected` of them.
 /// Not all combinations exist, to limit the PTX. The block's queues serve only threads and blocks with the calls of
 /// `put_or_get`. Exclusive queues serve only threads.
-#[kernel]
+#[kernel(per_block)]
 #[allow(clippy::too_many_arguments)] // a kernel that can do everything
 pub fn move_pieces(
     ctx: &Ctx,

@@ -3,8 +3,8 @@
 use rushmem::{Comm, CommRequirements, Error, Grid, Operations, Pe};
 use rushmem_device::prelude::{Cmp, Exclusive, Fetched, Lock, PerBlock, PerGpu, Signal};
 use rushmem_test_kernels::{
-    MORE_NAMES, NAMES, exchange_by, exclusive_turns, hold_context, more_names, names, private_puts, reverse,
-    swap_neighbours, take_context_twice, three_contexts,
+    MORE_NAMES, NAMES, exchange_by, exclusive_turns, hold_context, hold_per_block, more_names, names,
+    private_puts, reverse, swap_neighbours, take_context_twice, three_contexts, undeclared_per_block,
 };
 use rushmem_tests::{Setup, grid};
 
@@ -199,6 +199,46 @@ fn kernels_that_run_at_the_same_time_do_not_share_the_context_of_a_block() {
         other.launch(grid(1, 32), hold_context(context, held, go))?;
         other.wait()
     });
+}
+
+#[test]
+fn kernels_that_run_at_the_same_time_do_not_share_the_queues_of_a_block() {
+    Setup::new(1).with("block_qps", 1).run(|pe| {
+        let (held, go) = (pe.alloc_one::<Signal>()?, pe.alloc_one::<Signal>()?);
+        let (one, other) = (pe.stream()?, pe.stream()?);
+        let hold = || hold_per_block(held, go);
+        let refused = |launched: Result<(), Error>| {
+            let told = launched.unwrap_err().to_string();
+            assert!(told.contains("which may still run, both use the queues of their blocks"), "{told}");
+        };
+        let graph = other.capture(|stream| stream.launch(grid(1, 32), hold()))?;
+        one.launch(grid(1, 32), hold())?;
+        pe.signal_wait_until(held, Cmp::Eq, 1)?;
+        refused(other.launch(grid(1, 32), hold()));
+        refused(pe.run(grid(1, 32), hold()));
+        refused(graph.launch(&other));
+        // The streams of these launches follow the first one.
+        one.launch(grid(1, 32), hold())?;
+        other.follow(&one.record()?)?;
+        other.launch(grid(1, 32), hold())?;
+        graph.launch(&other)?;
+        refused(one.launch(grid(1, 32), hold()));
+        pe.p(go, 1, 0)?;
+        other.wait()?;
+        // All have ended.
+        one.launch(grid(1, 32), hold())?;
+        one.wait()
+    });
+}
+
+#[test]
+fn only_declared_kernels_use_the_queues_of_their_blocks() {
+    let told = Setup::new(1).with("block_qps", 1).run(|pe| {
+        let error = pe.run(grid(1, 32), undeclared_per_block()).unwrap_err();
+        Ok(error.to_string())
+    });
+    assert!(told[0].contains("the kernel is not declared to use the queues of its blocks"), "{}", told[0]);
+    assert!(told[0].contains("write #[kernel(per_block)]"), "{}", told[0]);
 }
 
 /// Sends by the first context of `comm` to `to`, and receives from `from`.

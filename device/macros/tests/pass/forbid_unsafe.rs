@@ -37,8 +37,13 @@ pub fn look(_ctx: &Ctx, rushmem_table: Table<u64>, native: u32) {
 #[kernel(max_threads = 512)]
 pub fn bounded(_ctx: &Ctx) {}
 
+#[kernel(per_block, max_threads = 64)]
+pub fn with_block_queues(_ctx: &Ctx) {}
+
 fn main() {
     assert_eq!(bounded().max_threads(), Some(512));
+    assert_eq!(with_block_queues().max_threads(), Some(64));
+    assert!(with_block_queues().uses_per_block() && !bounded().uses_per_block());
     assert_eq!(documented(1).max_threads(), None);
     assert_eq!(documented(1).name(), "documented");
     assert_eq!(names(1, 2, 3).args().len(), 3);

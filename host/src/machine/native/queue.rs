@@ -39,6 +39,11 @@ impl Completion {
         self.changed.notify_all();
     }
 
+    /// Returns whether everything before the event has ended.
+    pub(crate) fn has_passed(&self) -> bool {
+        *lock(&self.passed)
+    }
+
     /// Waits for the event. Kernels end, or the watchdog ends their process.
     fn wait(&self) {
         let mut passed = lock(&self.passed);

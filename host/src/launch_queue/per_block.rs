@@ -1,0 +1,53 @@
+//! The per-block queues of a PE, which one kernel uses at a time.
+
+use std::sync::Mutex;
+
+use rushmem_base::lock;
+
+use crate::machine::Event;
+use crate::{Error, Result};
+
+/// The last launch that may use the per-block queues.
+#[derive(Default)]
+pub(crate) struct PerBlockQueues(Mutex<Option<LastUse>>);
+
+struct LastUse {
+    /// The number of the use, from 1. The uses of a PE follow each other.
+    number: u64,
+    kernel: &'static str,
+    /// The event after the launch.
+    end: Event,
+}
+
+impl PerBlockQueues {
+    /// Launches `kernel`, which may use the queues, by `launch`. It returns an event after the kernel.
+    ///
+    /// `follows` is the number of the last use that the stream follows. It becomes the number of this use.
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] if another kernel that may use the queues may run at the same time.
+    /// - The errors of `launch`.
+    pub(crate) fn launch(
+        &self,
+        kernel: &'static str,
+        follows: &mut u64,
+        launch: impl FnOnce() -> Result<Event>,
+    ) -> Result<()> {
+        let mut last = lock(&self.0);
+        let number = match &*last {
+            Some(last) if last.number > *follows && !last.end.has_passed()? => {
+                let what = format!(
+                    "{kernel} and {}, which may still run, both use the queues of their blocks; wait for that launch, \
+                     let this stream follow an event after it, or use contexts of the host (`Pe::context`)",
+                    last.kernel
+                );
+                return Err(Error::Misuse { call: "launch", what });
+            }
+            Some(last) => last.number + 1,
+            None => 1,
+        };
+        *last = Some(LastUse { number, kernel, end: launch()? });
+        *follows = number;
+        Ok(())
+    }
+}
