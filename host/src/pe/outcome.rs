@@ -76,9 +76,7 @@ impl Pe {
     /// that run on.
     pub(super) fn end_kernels(&self, cause: String) {
         self.watchdog.job_failed(cause);
-        if let Err(error) = set_abort_word(&*self.control.memory) {
-            tracing::error!("the abort word of the kernels cannot be written: {error}");
-        }
+        set_abort_word(&*self.control.memory);
     }
 }
 

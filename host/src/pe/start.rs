@@ -149,9 +149,7 @@ fn watch(bootstrap: &Arc<dyn Bootstrap>, control: &Region, watchdog: &Arc<Watchd
         watchdog.job_failed(peer.to_string());
         lock(&slot).get_or_insert(peer);
         let Some(page) = page.upgrade() else { return };
-        if let Err(error) = set_abort_word(&*page) {
-            tracing::error!("the abort word of the kernels cannot be written: {error}");
-        }
+        set_abort_word(&*page);
     }))?;
     Ok(lost)
 }

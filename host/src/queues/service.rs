@@ -250,13 +250,13 @@ pub(crate) struct Guards {
     pub(crate) watchdog: Arc<Watchdog>,
 }
 
-/// Sets the abort word of the control page `page`, so that waiting calls of kernels end.
-///
-/// # Errors
-/// An error if the memory cannot be written.
-pub(crate) fn set_abort_word(page: &dyn Memory) -> Result<()> {
-    page.write(offset_of!(ControlPage, abort) as u64, bytemuck::bytes_of(&1u32))?;
-    Ok(page.flush()?)
+/// Sets the abort word of the control page `page`, so that waiting calls of kernels end. Logs an error if the memory cannot
+/// be written.
+pub(crate) fn set_abort_word(page: &dyn Memory) {
+    let written = page.write(offset_of!(ControlPage, abort) as u64, bytemuck::bytes_of(&1u32));
+    if let Err(error) = written.and_then(|()| page.flush()) {
+        tracing::error!("the abort word of the kernels cannot be written: {error}");
+    }
 }
 
 /// Logs a warning, once for all PEs of this process that have it within a second.
@@ -347,9 +347,7 @@ impl Worker {
             Some(Alarm::Limit(error)) => {
                 tracing::error!("{error}");
                 self.shared.lock().failure.get_or_insert(error);
-                if let Err(error) = set_abort_word(&*self.guards.control.memory) {
-                    tracing::error!("the abort word of the kernels cannot be written: {error}");
-                }
+                set_abort_word(&*self.guards.control.memory);
             }
             Some(Alarm::Fatal(text)) => end_with(&*self.guards.bootstrap, &text),
         }
@@ -407,9 +405,7 @@ impl Worker {
             return;
         }
         self.guards.watchdog.job_failed(cause.to_string());
-        if let Err(error) = set_abort_word(&*self.guards.control.memory) {
-            tracing::error!("the abort word of the kernels cannot be written: {error}");
-        }
+        set_abort_word(&*self.guards.control.memory);
     }
 
     /// Ends the job if a kernel has requested it.
