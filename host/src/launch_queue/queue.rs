@@ -77,14 +77,7 @@ impl LaunchQueue {
         let ctx = with_launch_id(ctx, table.addr(self.entry), launch_id);
         let uses_per_block = call.uses_per_block();
         let step = KernelLaunch { ctx, grid, call, module: resources.module.clone() };
-        if uses_per_block {
-            owner.per_block().launch(name, &mut state.per_block_use, || {
-                self.queue.launch(step)?;
-                self.queue.record_event()
-            })?;
-        } else {
-            self.queue.launch(step)?;
-        }
+        self.begin(&mut state, owner, name, uses_per_block, || self.queue.launch(step))?;
         if !state.resources.contains(&resources) {
             state.resources.push(resources);
         }
@@ -101,19 +94,31 @@ impl LaunchQueue {
         site: LaunchSite,
     ) -> Result<()> {
         let mut state = self.lock();
-        if graph.uses_per_block() {
-            owner.per_block().launch("a graph", &mut state.per_block_use, || {
-                self.queue.launch_graph(graph.recording())?;
-                self.queue.record_event()
-            })?;
-        } else {
-            self.queue.launch_graph(graph.recording())?;
-        }
+        let launch = || self.queue.launch_graph(graph.recording());
+        self.begin(&mut state, owner, "a graph", graph.uses_per_block(), launch)?;
         self.began(&mut state, owner, Launched { name: "a graph", site: Some(site) }, graph.len());
         if !state.graphs.iter().any(|known| Arc::ptr_eq(known, graph)) {
             state.graphs.push(Arc::clone(graph));
         }
         Ok(())
+    }
+
+    /// Calls `launch`, which appends a kernel or a graph. One that uses the per-block queues must not overlap another one.
+    fn begin(
+        &self,
+        state: &mut QueueState,
+        owner: &dyn QueueOwner,
+        name: &'static str,
+        uses_per_block: bool,
+        launch: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        if !uses_per_block {
+            return launch();
+        }
+        owner.per_block().launch(name, &mut state.per_block_use, || {
+            launch()?;
+            self.queue.record_event()
+        })
     }
 
     /// Notes that a launch, or a graph of `count` kernels, may run.
