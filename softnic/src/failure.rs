@@ -16,20 +16,29 @@ impl Core {
             tracing::info!(?change, "injected failure");
             self.out.stats.faults += 1;
             let health = &mut self.failures.health;
-            match change {
-                Change::PortFalls => health.port_is_down = true,
-                Change::PortReturns => health.port_is_down = false,
-                Change::AddressLeaves => health.address_is_lost = true,
-                Change::DeviceFails => health.has_failed = true,
-                Change::CqsFail => self.fail_cqs(),
-            }
-            self.out.events.extend(match change {
-                Change::PortFalls => Some(Event::Port { is_up: false }),
-                Change::PortReturns => Some(Event::Port { is_up: true }),
-                Change::AddressLeaves => Some(Event::AddressLost),
-                Change::DeviceFails => Some(Event::DeviceFailed),
-                Change::CqsFail => None,
-            });
+            let event = match change {
+                Change::PortFalls => {
+                    health.port_is_down = true;
+                    Event::Port { is_up: false }
+                }
+                Change::PortReturns => {
+                    health.port_is_down = false;
+                    Event::Port { is_up: true }
+                }
+                Change::AddressLeaves => {
+                    health.address_is_lost = true;
+                    Event::AddressLost
+                }
+                Change::DeviceFails => {
+                    health.has_failed = true;
+                    Event::DeviceFailed
+                }
+                Change::CqsFail => {
+                    self.fail_cqs();
+                    continue;
+                }
+            };
+            self.out.events.push(event);
             let carries = self.failures.health.carries();
             if let Some(fabric) = &mut self.fabric {
                 fabric.cut(!carries);
@@ -59,15 +68,14 @@ impl Core {
         const KEPT: usize = 256;
         let events = std::mem::take(&mut self.out.events);
         for event in &events {
-            let owner = match event {
-                Event::Completion { .. } => continue,
-                Event::CqError { cqn } => self.cqs.get(*cqn).map(|cq| cq.owner),
-                Event::QpError { qpn, .. } => self.qps.get(*qpn).map(|qp| qp.owner),
-                Event::Port { .. } | Event::AddressLost | Event::DeviceFailed => None,
+            let reaches = |context: u32| match event {
+                Event::Completion { .. } => false,
+                Event::CqError { cqn } => self.cqs.get(*cqn).is_some_and(|cq| cq.owner == context),
+                Event::QpError { qpn, .. } => self.qps.get(*qpn).is_some_and(|qp| qp.owner == context),
+                Event::Port { .. } | Event::AddressLost | Event::DeviceFailed => true,
             };
-            let is_of_port = matches!(event, Event::Port { .. } | Event::AddressLost | Event::DeviceFailed);
             for (context, kept) in &mut self.kept_failures {
-                if (is_of_port || owner == Some(*context)) && kept.len() < KEPT {
+                if kept.len() < KEPT && reaches(*context) {
                     kept.push(*event);
                 }
             }
