@@ -5,8 +5,9 @@
     python3 benches/start.py --rushmem old/rushmem --rushmem new/rushmem --programs hello --rounds 5
 
 Prints a Markdown table. Times are medians of the rounds, and memory is their maximum, since samples may miss a peak. With
-several commands `rushmem`, the rounds alternate between them. `time` is from the start of the launcher to its end. `CPU` is the processor time of all processes, launcher included.
-`memory` is the peak of the memory that the job has touched, without programs and libraries, divided by the number of PEs.
+several commands `rushmem`, the rounds alternate between them. `time` is from the start of the launcher to its end. `CPU` is
+the processor time of all processes, launcher included. `memory` is the peak of the memory that the job has touched, without
+programs and libraries, divided by the number of PEs.
 """
 
 import argparse

@@ -2,8 +2,9 @@
 //!
 //! Each doorbell has a word in page-locked memory. A kernel writes its doorbell value to the word, and the thread copies it
 //! to the doorbell register. The thread takes a value by exchanging it with 0, so that it forwards equal values separately.
-//! The thread looks only at words that a QP uses, because most QPs of a large job are never connected. It may miss a value that a kernel replaces in time. This loses nothing, because a doorbell value has the newest producer
-//! index of its QP and covers all postings before.
+//! It looks only at words that a QP uses, because most QPs of a large job are never connected. It may miss a value that a
+//! kernel replaces in time. This loses nothing, because a doorbell value has the newest producer index of its QP and covers
+//! all postings before.
 #![allow(unsafe_code, reason = "accesses doorbell words and registers through raw pointers")]
 
 use std::ptr::NonNull;
