@@ -14,6 +14,17 @@ struct LoomRing {
     request: loom::cell::UnsafeCell<u64>,
 }
 
+impl LoomRing {
+    /// Returns an empty ring that a kernel serves.
+    fn new() -> Self {
+        Self {
+            posted: AtomicU64::new(0),
+            state: AtomicU64::new(State::Alive as u64),
+            request: loom::cell::UnsafeCell::new(0),
+        }
+    }
+}
+
 impl Handshake for LoomRing {
     fn posted(&self) -> u64 {
         self.posted.load(Relaxed)
@@ -44,11 +55,7 @@ impl Handshake for LoomRing {
 #[test]
 fn each_request_is_executed_once() {
     loom::model(|| {
-        let words = Arc::new(LoomRing {
-            posted: AtomicU64::new(0),
-            state: AtomicU64::new(State::Alive as u64),
-            request: loom::cell::UnsafeCell::new(0),
-        });
+        let words = Arc::new(LoomRing::new());
         let kernel = {
             let words = Arc::clone(&words);
             thread::spawn(move || {
@@ -78,11 +85,7 @@ fn each_request_is_executed_once() {
 #[test]
 fn the_host_learns_of_a_kernel_that_leaves_in_any_case() {
     loom::model(|| {
-        let words = Arc::new(LoomRing {
-            posted: AtomicU64::new(0),
-            state: AtomicU64::new(State::Alive as u64),
-            request: loom::cell::UnsafeCell::new(0),
-        });
+        let words = Arc::new(LoomRing::new());
         let kernel = {
             let words = Arc::clone(&words);
             thread::spawn(move || assert!(leave(&*words, 0, true)))
