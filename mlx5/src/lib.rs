@@ -5,6 +5,7 @@
 //! | [`ctrl`], [`av`], [`seg`] | the 16-byte segments of a send work-queue entry | Pod structs over [`be`] words |
 //! | [`wqe`] | a whole work-queue entry: [`Wqe`] is its content, [`Wqebb`] are its bytes, [`View`] reads any entry | emit, parse |
 //! | [`cqe`] | completion-queue entry, error entry, owner bit, syndromes | Pod structs |
+//! | [`atomic`] | the atomics, and their effect on a word | values |
 //! | [`doorbell`] | doorbell records, the 8-byte UAR values, register offsets | words |
 //! | [`prm`] | command mailboxes: how NIC objects are made, changed and asked about | tables of bit fields |
 //! | [`dump`] | any entry on one line | `core::fmt` |
@@ -23,6 +24,7 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+pub mod atomic;
 pub mod av;
 pub mod be;
 pub mod cqe;
@@ -34,6 +36,7 @@ pub mod prm;
 pub mod seg;
 pub mod wqe;
 
+pub use atomic::{AtomicOp, Width};
 pub use cqe::{Cqe, CqeOpcode, CqeWord, ErrCqe, Syndrome};
 pub use ctrl::{CtrlSeg, Flags, Opcode};
 pub use doorbell::Doorbell;

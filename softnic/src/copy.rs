@@ -1,7 +1,7 @@
 //! Copies and atomics on host memory that kernels use at the same time.
 #![allow(unsafe_code, reason = "copies between raw pointers, in atomic pieces")]
 
-use crate::memory::{AtomicOp, Width};
+use rushmem_mlx5::{AtomicOp, Width};
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 /// Copies bytes between ranges that others may access at the same time.

@@ -2,10 +2,11 @@
 #![allow(unsafe_code, reason = "copies between checked spans of registered memory")]
 
 use crate::copy;
-use crate::memory::{AtomicOp, Memory, MemoryAddr, MemoryError, Width};
+use crate::memory::{Memory, MemoryAddr, MemoryError};
 use crate::posted::{PostedWrite, PostedWrites};
 use crate::rng::Rng;
 use crate::table::Table;
+use rushmem_mlx5::{AtomicOp, Width};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};

@@ -77,11 +77,10 @@ pub use config::{Config, Faults, Idle, Ip, Numbers};
 pub use event::Event;
 pub use fault_text::FaultError;
 pub use health::Health;
-pub use memory::{
-    AtomicOp, HostBuffer, HostMemory, Memory, MemoryAddr, MemoryError, MemoryKind, PAGE, Width,
-};
+pub use memory::{HostBuffer, HostMemory, Memory, MemoryAddr, MemoryError, MemoryKind, PAGE};
 pub use nic::{Context, Error, Nic, Uar};
 pub use route::ip_of_gid;
+pub use rushmem_mlx5::{AtomicOp, Width};
 pub use stats::Stats;
 pub use violation::{Rule, Violation};
 pub use wire::PACKET_TOO_LONG;

@@ -4,14 +4,14 @@ use crate::core::{Output, push};
 use crate::cq::Cq;
 use crate::dma::{Dma, KeyFault, Mkeys, Rights, Span, User, resolve};
 use crate::flush::next_receive;
-use crate::memory::{AtomicOp, MemoryError, Width};
+use crate::memory::MemoryError;
 use crate::qp::Qp;
 use crate::roce::Nak;
 use crate::table::Table;
 use rushmem_mlx5::cqe::{Failure, Reception};
 use rushmem_mlx5::seg::DataSeg;
 use rushmem_mlx5::wqe::scatter;
-use rushmem_mlx5::{Cqe, CqeOpcode, Opcode, Segment, Syndrome};
+use rushmem_mlx5::{AtomicOp, Cqe, CqeOpcode, Opcode, Segment, Syndrome, Width};
 
 /// The reason why a responder refuses a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

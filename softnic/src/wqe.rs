@@ -1,9 +1,8 @@
 //! The operation of a parsed send WQE, in the adapter's own terms.
 
 use crate::dma::{KeyFault, Mkeys, Rights, Span, User, resolve};
-use crate::memory::{AtomicOp, Width};
 use rushmem_mlx5::wqe::{Atomic, Data, View};
-use rushmem_mlx5::{Flags, Opcode, Syndrome};
+use rushmem_mlx5::{AtomicOp, Flags, Opcode, Syndrome, Width};
 
 /// The bytes of one data segment.
 #[derive(Clone, Copy)]

@@ -2,8 +2,9 @@
 #![allow(unsafe_code, reason = "atomics on raw addresses")]
 
 use crate::copy::store_words;
-use crate::request::{Atomic, Request, Width};
+use crate::request::Request;
 use rushmem_device::arch::SysWord;
+use rushmem_mlx5::{AtomicOp, Width};
 
 /// Executes the atomic of a request and writes the old value to its place.
 ///
@@ -28,15 +29,17 @@ pub(crate) unsafe fn execute(request: &Request) {
 ///
 /// # Safety
 /// `p` is an aligned word that this thread may access.
-unsafe fn modify_u64(p: *mut u64, op: Atomic) -> u64 {
+unsafe fn modify_u64(p: *mut u64, op: AtomicOp) -> u64 {
     // SAFETY: the caller's promise.
     unsafe {
         match op {
-            Atomic::Add { add, boundary: 0 } => SysWord::fetch_add(p, add),
-            Atomic::CompareSwap { compare, swap, compare_mask: u64::MAX, swap_mask: u64::MAX } => {
+            AtomicOp::Add { add, boundary: 0 } => SysWord::fetch_add(p, add),
+            AtomicOp::CompareSwap { compare, swap, compare_mask: u64::MAX, swap_mask: u64::MAX } => {
                 SysWord::compare_swap(p, compare, swap)
             }
-            Atomic::CompareSwap { swap, compare_mask: 0, swap_mask: u64::MAX, .. } => SysWord::swap(p, swap),
+            AtomicOp::CompareSwap { swap, compare_mask: 0, swap_mask: u64::MAX, .. } => {
+                SysWord::swap(p, swap)
+            }
             _ => modify(p, |old| op.apply(old, Width::Eight)),
         }
     }
@@ -46,12 +49,12 @@ unsafe fn modify_u64(p: *mut u64, op: Atomic) -> u64 {
 ///
 /// # Safety
 /// `p` is an aligned word that this thread may access.
-unsafe fn modify_u32(p: *mut u32, op: Atomic) -> u32 {
+unsafe fn modify_u32(p: *mut u32, op: AtomicOp) -> u32 {
     let low = |value: u64| value as u32;
     // SAFETY: the caller's promise.
     unsafe {
         match op {
-            Atomic::Add { add, boundary } if low(boundary) == 0 => SysWord::fetch_add(p, low(add)),
+            AtomicOp::Add { add, boundary } if low(boundary) == 0 => SysWord::fetch_add(p, low(add)),
             _ => modify(p, |old| op.apply(old.into(), Width::Four).map(low)),
         }
     }

@@ -31,5 +31,5 @@ pub use kernel::rushmem_service;
 pub use kernel::{Limits, THREADS, serve};
 #[cfg(not(target_arch = "nvptx64"))]
 pub use request::Operation;
-pub use request::{Atomic, INLINE, Request, Width};
+pub use request::{INLINE, Request};
 pub use ring::{Ring, SLOTS};

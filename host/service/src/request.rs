@@ -1,5 +1,7 @@
 //! Requests: eight words each.
 
+use rushmem_mlx5::{AtomicOp, Width};
+
 /// Words of a request.
 pub(crate) const WORDS: usize = 8;
 
@@ -55,41 +57,9 @@ pub enum Operation {
         /// Width of the word.
         width: Width,
         /// The operation.
-        op: Atomic,
+        op: AtomicOp,
         /// Address for the old value; 0 for none.
         result: u64,
-    },
-}
-
-/// Width of an atomic.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Width {
-    /// 4 bytes. The old value is written in big-endian order, as a ConnectX returns it.
-    Four,
-    /// 8 bytes. The old value is written in little-endian order.
-    Eight,
-}
-
-/// An atomic of mlx5. Operands of 4 bytes are in the low halves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Atomic {
-    /// Adds field by field. A set bit of `boundary` is the top bit of a field, and no carry leaves the field.
-    Add {
-        /// The addend.
-        add: u64,
-        /// Field boundaries.
-        boundary: u64,
-    },
-    /// Replaces the bits of `swap_mask` by `swap` if `(old ^ compare) & compare_mask` is 0.
-    CompareSwap {
-        /// Value to compare with.
-        compare: u64,
-        /// Value to store.
-        swap: u64,
-        /// Bits that are compared.
-        compare_mask: u64,
-        /// Bits that are replaced.
-        swap_mask: u64,
     },
 }
 
@@ -116,15 +86,16 @@ impl Request {
         Some(request)
     }
 
-    /// Returns an atomic on the word at `at`, which is aligned. The old value goes to `result`, unless that is 0.
+    /// Returns an atomic on the word at `at`, which is aligned. The old value goes to `result`, unless that is 0: 8 bytes in
+    /// little-endian order, or 4 bytes in big-endian order, as a ConnectX returns them.
     #[must_use]
-    pub fn atomic(at: u64, width: Width, op: Atomic, result: u64) -> Self {
+    pub fn atomic(at: u64, width: Width, op: AtomicOp, result: u64) -> Self {
         let option = if width == Width::Four { NARROW } else { 0 };
         match op {
-            Atomic::Add { add, boundary } => {
+            AtomicOp::Add { add, boundary } => {
                 Self([Kind::Add as u64 | option, at, result, 0, add, boundary, 0, 0])
             }
-            Atomic::CompareSwap { compare, swap, compare_mask, swap_mask } => {
+            AtomicOp::CompareSwap { compare, swap, compare_mask, swap_mask } => {
                 let first = Kind::CompareSwap as u64 | option;
                 Self([first, at, result, 0, compare, swap, compare_mask, swap_mask])
             }
@@ -184,32 +155,11 @@ impl Request {
         [self.0[4], self.0[5], self.0[6], self.0[7]]
     }
 
-    pub(crate) fn op(&self) -> Atomic {
+    pub(crate) fn op(&self) -> AtomicOp {
         let [a, b, c, d] = self.words();
         match self.kind() {
-            Kind::CompareSwap => Atomic::CompareSwap { compare: a, swap: b, compare_mask: c, swap_mask: d },
-            _ => Atomic::Add { add: a, boundary: b },
+            Kind::CompareSwap => AtomicOp::CompareSwap { compare: a, swap: b, compare_mask: c, swap_mask: d },
+            _ => AtomicOp::Add { add: a, boundary: b },
         }
-    }
-}
-
-impl Atomic {
-    /// Returns the value that replaces `old` in a word of this width, or `None` if the compare failed.
-    #[must_use]
-    pub fn apply(self, old: u64, width: Width) -> Option<u64> {
-        let bits = if width == Width::Four { 0xffff_ffff } else { u64::MAX };
-        let new = match self {
-            Atomic::Add { add, boundary } => {
-                let low = !boundary;
-                (old & low).wrapping_add(add & low) ^ ((old ^ add) & boundary)
-            }
-            Atomic::CompareSwap { compare, swap, compare_mask, swap_mask } => {
-                if (old ^ compare) & compare_mask & bits != 0 {
-                    return None;
-                }
-                (old & !swap_mask) | (swap & swap_mask)
-            }
-        };
-        Some(new & bits)
     }
 }

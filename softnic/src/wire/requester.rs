@@ -3,11 +3,12 @@
 use super::message::{Kind, Message};
 use crate::core::{Core, Done, Output, complete, fail};
 use crate::dma::{Dma, Mkeys, Rights, User};
-use crate::memory::{MemoryError, Width};
+use crate::memory::MemoryError;
 use crate::qp::{Qp, State, rnr_time};
 use crate::roce::{Aeth, AethSyndrome, Ext, Nak, Op, Packet, Psn};
 use crate::wqe::{self, LocalError, Piece, for_each_piece};
 use rushmem_mlx5::Syndrome;
+use rushmem_mlx5::Width;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 

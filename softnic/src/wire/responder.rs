@@ -5,12 +5,12 @@ use super::responses::Response;
 use crate::core::{Core, Output};
 use crate::cq::Cq;
 use crate::dma::{Dma, Mkeys};
-use crate::memory::{AtomicOp, Width};
 use crate::qp::{Qp, State};
 use crate::roce::{AethSyndrome, Bth, Ext, Nak, Op, Packet, Psn, Reth, Service};
 use crate::table::Table;
 use crate::target::{self, AtomicRequest, Origin, Receive, ReceivedMessage, RemoteError, RemoteRange};
 use rushmem_mlx5::CqeOpcode;
+use rushmem_mlx5::{AtomicOp, Width};
 use std::collections::VecDeque;
 
 /// Atomic results kept for duplicate requests: at least as many as a peer may have in flight.

@@ -6,7 +6,6 @@ use crate::cq::Cq;
 use crate::dma::{Dma, Mkeys, Rights, User};
 use crate::link::Fabric;
 use crate::loopback::{check_dump, cq_reached};
-use crate::memory::AtomicOp;
 use crate::qp::Qp;
 use crate::roce::{Bth, Ext, Op, Psn, Reth, Service};
 use crate::route::Route;
@@ -16,7 +15,7 @@ use crate::violation::Rule;
 use crate::wire::Requester;
 use crate::wqe::{self, LocalError, Piece, for_each_piece, waits_for_all, waits_for_reads};
 use rushmem_mlx5::wqe::{Atomic, View};
-use rushmem_mlx5::{Opcode, Segment, Syndrome};
+use rushmem_mlx5::{AtomicOp, Opcode, Segment, Syndrome};
 use std::net::SocketAddrV4;
 use std::time::Duration;
 

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use rushmem_base::lock;
-use rushmem_service::{Atomic, INLINE, Operation, Request, Width};
+use rushmem_service::{INLINE, Operation, Request};
+use rushmem_softnic::{AtomicOp, Width};
 
 use super::service::{Bar, Barrier, ServiceKernel};
 use super::transfer::{Copies, SCRATCH_BYTES, Staging};
@@ -241,7 +242,7 @@ impl Queue {
         &mut self,
         at: u64,
         width: Width,
-        op: Atomic,
+        op: AtomicOp,
         result: u64,
     ) -> Result<bool, Error> {
         Ok(self.request(|_| Request::atomic(at, width, op, result))?.is_some())
@@ -254,7 +255,7 @@ impl Queue {
     ///
     /// # Safety
     /// See [`Queue`].
-    pub(super) unsafe fn atomic(&mut self, at: u64, width: Width, op: Atomic) -> Result<u64, Error> {
+    pub(super) unsafe fn atomic(&mut self, at: u64, width: Width, op: AtomicOp) -> Result<u64, Error> {
         let Some(number) = self.request(|result| Request::atomic(at, width, op, result))? else {
             self.drain()?;
             // SAFETY: promised by the caller.
@@ -275,8 +276,8 @@ impl Queue {
     ///
     /// # Safety
     /// See [`Queue`].
-    unsafe fn atomic_by_copies(&mut self, at: u64, width: Width, op: Atomic) -> Result<u64, Error> {
-        let len = if width == Width::Four { 4 } else { 8 };
+    unsafe fn atomic_by_copies(&mut self, at: u64, width: Width, op: AtomicOp) -> Result<u64, Error> {
+        let len = width.bytes() as usize;
         let scratch = self.staging.scratch();
         let mut old = [0; 8];
         // SAFETY: promised by the caller; no access uses the scratch bytes, which are page-locked.

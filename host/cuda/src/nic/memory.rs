@@ -4,7 +4,6 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use rushmem_service::{self as service, Atomic};
 use rushmem_softnic::{AtomicOp, Memory, MemoryAddr, MemoryError, MemoryKind, Width};
 
 use super::CopyEngine;
@@ -81,7 +80,7 @@ unsafe impl Memory for CudaMemory {
     fn atomic(&self, offset: u64, width: Width, op: AtomicOp) -> Result<u64, MemoryError> {
         let at = self.word(offset, width)?;
         // SAFETY: an aligned word of the buffer.
-        unsafe { self.engine.lock().atomic(at, service_width(width), service_op(op)) }.map_err(memory_error)
+        unsafe { self.engine.lock().atomic(at, width, op) }.map_err(memory_error)
     }
 
     fn atomic_to(
@@ -95,7 +94,6 @@ unsafe impl Memory for CudaMemory {
         if !self.reaches(result) {
             return Ok(false);
         }
-        let (width, op) = (service_width(width), service_op(op));
         // SAFETY: an aligned word of the buffer; see above for the result.
         unsafe { self.engine.lock().atomic_to(at, width, op, result.address) }.map_err(memory_error)
     }
@@ -138,22 +136,6 @@ impl CudaMemory {
             }
         };
         started.map_err(memory_error)
-    }
-}
-
-fn service_width(width: Width) -> service::Width {
-    match width {
-        Width::Four => service::Width::Four,
-        Width::Eight => service::Width::Eight,
-    }
-}
-
-fn service_op(op: AtomicOp) -> Atomic {
-    match op {
-        AtomicOp::Add { add, boundary } => Atomic::Add { add, boundary },
-        AtomicOp::CompareSwap { compare, swap, compare_mask, swap_mask } => {
-            Atomic::CompareSwap { compare, swap, compare_mask, swap_mask }
-        }
     }
 }
 

@@ -10,7 +10,8 @@ use std::ptr::NonNull;
 use std::thread::{self, JoinHandle};
 
 use proptest::prelude::*;
-use rushmem_service::{Atomic, Client, Limits, Operation, Request, Ring, State, Width};
+use rushmem_mlx5::{AtomicOp, Width};
+use rushmem_service::{Client, Limits, Operation, Request, Ring, State};
 
 /// A kernel that stays until it is asked to leave.
 const PATIENT: Limits = Limits { idle_ns: u64::MAX, life_ns: u64::MAX };
@@ -121,7 +122,7 @@ const SIZE: usize = 1024;
 enum Step {
     Copy { to: usize, from: usize, len: usize },
     Store { to: usize, data: Vec<u8> },
-    Atomic { word: usize, width: Width, op: Atomic, result: usize },
+    Atomic { word: usize, width: Width, op: AtomicOp, result: usize },
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -141,9 +142,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let mask = prop_oneof![Just(0), Just(u64::MAX), any::<u64>(), Just(0x8080_8080_8080_8080)];
     let small = prop_oneof![0..4u64, any::<u64>()];
     let op = prop_oneof![
-        (any::<u64>(), mask.clone()).prop_map(|(add, boundary)| Atomic::Add { add, boundary }),
+        (any::<u64>(), mask.clone()).prop_map(|(add, boundary)| AtomicOp::Add { add, boundary }),
         (small.clone(), small, mask.clone(), mask).prop_map(|(compare, swap, compare_mask, swap_mask)| {
-            Atomic::CompareSwap { compare, swap, compare_mask, swap_mask }
+            AtomicOp::CompareSwap { compare, swap, compare_mask, swap_mask }
         }),
     ];
     let width = prop_oneof![Just(Width::Four), Just(Width::Eight)];
@@ -212,7 +213,7 @@ fn kernels_that_come_and_go_execute_each_request_once() {
     let mut service = Service::new(1, HASTY);
     const REQUESTS: u64 = 3000;
     for i in 0..REQUESTS {
-        let add = Atomic::Add { add: 1, boundary: 0 };
+        let add = AtomicOp::Add { add: 1, boundary: 0 };
         let number = service.post(|result| Request::atomic(word.address(), Width::Eight, add, result));
         if i % 7 == 0 {
             service.finish();
