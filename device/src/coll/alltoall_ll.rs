@@ -28,11 +28,13 @@ impl<S: Sharing> Ctx<'_, S> {
     /// most one epoch ahead of another, and even and odd epochs use separate slots.
     ///
     /// # Errors
-    /// - [`Error::WaitTimeout`]: the words of a member did not arrive before the deadline; the record names its PE;
-    /// - [`Error::LengthMismatch`]: the lengths do not fit together;
-    /// - [`Error::OutOfRange`]: an object is not in symmetric memory;
-    /// - [`Error::Overlap`]: `dst` and `src` overlap;
-    /// - [`Error::BadTeam`], [`Error::TeamBusy`]: the team does not exist, or another group of this PE uses it;
+    /// - [`Error::WaitTimeout`](crate::Error::WaitTimeout): the words of a member did not arrive before the deadline; the
+    ///   record names its PE;
+    /// - [`Error::LengthMismatch`](crate::Error::LengthMismatch): the lengths do not fit together;
+    /// - [`Error::OutOfRange`](crate::Error::OutOfRange): an object is not in symmetric memory;
+    /// - [`Error::Overlap`](crate::Error::Overlap): `dst` and `src` overlap;
+    /// - [`Error::BadTeam`](crate::Error::BadTeam), [`Error::TeamBusy`](crate::Error::TeamBusy): the team does not exist,
+    ///   or another group of this PE uses it;
     /// - all errors of [`Ctx::p`].
     #[inline(always)]
     #[track_caller]

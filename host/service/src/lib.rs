@@ -6,7 +6,7 @@
 //! - **Order.** A request begins after all effects of the one before it are visible to the whole system. The host may thus
 //!   post data and then its flag.
 //! - **Atomics** use the GPU's own atomic instructions at system scope, so they are atomic towards kernels.
-//! - **End.** The kernel leaves when it has had no request for a while, or when the host asks. The [`handshake`] decides
+//! - **End.** The kernel leaves when it has had no request for a while, or when the host asks. The [`Handshake`] decides
 //!   for each request whether the kernel still executes it.
 //!
 //! The same source runs natively, with a thread as the GPU: see the tests.
