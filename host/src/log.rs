@@ -6,7 +6,10 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 
 use rushmem_base::host_name;
-use tracing_subscriber::EnvFilter;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::{ParseError, Targets};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::config::{Config, Error};
 
@@ -32,18 +35,17 @@ pub fn init_log(config: &Config) -> Result<(), Error> {
         why,
         accepts: accepts.into(),
     };
-    let filter = EnvFilter::try_new(&config.log).map_err(|why| {
+    let mut filter = parse(&config.log).map_err(|why| {
         let accepts = "a level, or PART=LEVEL, or a list of them separated by commas";
         invalid("log", &config.log, format!("it is not a log filter: {why}"), accepts)
     })?;
     // The line about the NICs of a job is no warning, but users of the default filter expect it.
-    let filter = match format!("{SUMMARY}=info").parse() {
-        Ok(summary) if config.log.trim() == "warn" => filter.add_directive(summary),
-        _ => filter,
-    };
-    let log = tracing_subscriber::fmt().with_env_filter(filter);
+    if config.log.trim() == "warn" {
+        filter = filter.with_target(SUMMARY, LevelFilter::INFO);
+    }
+    let log = tracing_subscriber::fmt().with_max_level(LevelFilter::TRACE);
     let set = if config.log_file.is_empty() {
-        log.with_writer(std::io::stderr).without_time().try_init()
+        log.with_writer(std::io::stderr).without_time().finish().with(filter).try_init()
     } else {
         let unusable = |why| {
             invalid(
@@ -55,7 +57,7 @@ pub fn init_log(config: &Config) -> Result<(), Error> {
         };
         let path = expand(&config.log_file).map_err(unusable)?;
         let file = open(&path).map_err(|error| unusable(format!("{}: {error}", path.display())))?;
-        log.with_ansi(false).with_writer(Mutex::new(file)).try_init()
+        log.with_ansi(false).with_writer(Mutex::new(file)).finish().with(filter).try_init()
     };
     set.map_err(|_| Error::LogTaken)
 }
@@ -72,6 +74,15 @@ pub(crate) fn init_if_unset(config: &Config) -> Result<(), Error> {
         // Another thread was faster, or the program uses the logger of the crate `log`.
         Err(Error::LogTaken) => Ok(()),
         outcome => outcome,
+    }
+}
+
+/// Parses a list of levels and modules. White space around its parts means nothing.
+fn parse(filter: &str) -> Result<Targets, String> {
+    let filter: String = filter.split_whitespace().collect();
+    match filter.split(',').find(|part| part.starts_with('=') || part.ends_with('=')) {
+        Some(part) => Err(format!("{part:?} lacks a part or a level")),
+        None => filter.parse().map_err(|why: ParseError| why.to_string()),
     }
 }
 
@@ -100,6 +111,17 @@ fn expand(pattern: &str) -> Result<PathBuf, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn filters_are_parsed() {
+        let filter = parse("warn, rushmem_bootstrap = debug").unwrap();
+        assert!(filter.would_enable("rushmem_bootstrap::connect", &tracing::Level::DEBUG));
+        assert!(!filter.would_enable("rushmem::queues", &tracing::Level::INFO));
+        assert!(parse("").is_ok());
+        assert!(parse("=,=").unwrap_err().contains("lacks"));
+        assert!(parse("info,rushmem=").unwrap_err().contains("\"rushmem=\""));
+        assert!(parse("rushmem=loud").is_err());
+    }
 
     #[test]
     fn patterns_become_paths() {

@@ -2,22 +2,26 @@
 
 use crate::settings::variable;
 use std::sync::Once;
-use tracing_subscriber::EnvFilter;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
-/// Default filter: details that a program's error number does not show.
-const DEFAULT: &str = "error";
-
-/// Starts logging, once. The preloaded library has its own subscriber, separate from a program's own log.
+/// Starts logging, once. The default level shows details that a program's error number does not show. The preloaded
+/// library has its own subscriber, separate from a program's own log.
 pub(crate) fn start() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let wanted = std::env::var(variable::LOG).ok().filter(|text| !text.is_empty());
-        let filter = EnvFilter::try_new(wanted.as_deref().unwrap_or(DEFAULT));
+        let default = Targets::new().with_default(LevelFilter::ERROR);
+        let filter = wanted.map_or(Ok(default.clone()), |text| text.parse());
         let wrong = filter.as_ref().err().map(ToString::to_string);
         let subscriber = tracing_subscriber::fmt()
-            .with_env_filter(filter.unwrap_or_else(|_| EnvFilter::new(DEFAULT)))
+            .with_max_level(LevelFilter::TRACE)
             .with_writer(std::io::stderr)
-            .without_time();
+            .without_time()
+            .finish()
+            .with(filter.unwrap_or(default));
         // A program that links this crate keeps its own subscriber.
         if subscriber.try_init().is_ok()
             && let Some(wrong) = wrong
