@@ -37,6 +37,7 @@ pub fn look(_ctx: &Ctx, rushmem_table: Table<u64>, native: u32) {
 #[kernel(max_threads = 512)]
 pub fn bounded(_ctx: &Ctx) {}
 
+/// Uses the queues of its block, and limits the size of its blocks.
 #[kernel(per_block, max_threads = 64)]
 pub fn with_block_queues(_ctx: &Ctx) {}
 
