@@ -43,7 +43,8 @@ pub fn init_log(config: &Config) -> Result<(), Error> {
     if config.log.trim() == "warn" {
         filter = filter.with_target(SUMMARY, LevelFilter::INFO);
     }
-    let log = tracing_subscriber::fmt().with_max_level(LevelFilter::TRACE);
+    // The launcher compares lines of processes, so they have no colours, whatever other crates enable.
+    let log = tracing_subscriber::fmt().with_max_level(LevelFilter::TRACE).with_ansi(false);
     let set = if config.log_file.is_empty() {
         log.with_writer(std::io::stderr).without_time().finish().with(filter).try_init()
     } else {
@@ -57,7 +58,7 @@ pub fn init_log(config: &Config) -> Result<(), Error> {
         };
         let path = expand(&config.log_file).map_err(unusable)?;
         let file = open(&path).map_err(|error| unusable(format!("{}: {error}", path.display())))?;
-        log.with_ansi(false).with_writer(Mutex::new(file)).finish().with(filter).try_init()
+        log.with_writer(Mutex::new(file)).finish().with(filter).try_init()
     };
     set.map_err(|_| Error::LogTaken)
 }

@@ -19,6 +19,7 @@ pub(crate) fn start() {
         let subscriber = tracing_subscriber::fmt()
             .with_max_level(LevelFilter::TRACE)
             .with_writer(std::io::stderr)
+            .with_ansi(false)
             .without_time()
             .finish()
             .with(filter.unwrap_or(default));
