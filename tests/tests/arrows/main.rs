@@ -189,7 +189,6 @@ const KNOWN_CIRCLES: &[(&str, &[&str])] = &[
             "sq", "target", "wire", "wqe_log",
         ],
     ),
-    ("softnic/src", &["copy", "memory"]),
     ("softnic/uverbs/src", &["device", "devx", "handles", "open_device", "process", "sysfs", "verbs"]),
     ("host/cuda/src", &["device", "load", "stream_pool"]),
     ("host/cuda/src", &["memory", "shared", "stream"]),
