@@ -24,19 +24,17 @@ impl Core {
         self.doorbell_scans = self.doorbell_scans.wrapping_add(1);
         let late = self.doorbell_scans.is_multiple_of(PATIENCE);
         for (page, uar) in self.uars.iter() {
-            if !uar.cqs.is_empty()
-                && let Some(value) = uar.take_arm()
-            {
+            if uar.qps.is_empty() && uar.cqs.is_empty() {
+                continue;
+            }
+            let before = rung.len();
+            if let Some(value) = uar.take(&mut rung) {
                 busy = true;
                 let arm = CqArm(Be64::from_raw(value));
                 arm_cqs(&mut self.cqs, &mut self.out, page, &uar.cqs, arm);
             }
-            if uar.qps.is_empty() {
-                continue;
-            }
-            let before = rung.len();
-            uar.take(&mut rung);
-            if (rung.len() != before || late) && uar.qps.len() > 1 {
+            let is_overwritten = rung.len() != before && uar.qps.len() > 1;
+            if is_overwritten || late && uar.loses_doorbells() {
                 shared.extend_from_slice(&uar.qps);
             }
             for value in rung.drain(before..) {
@@ -51,7 +49,6 @@ impl Core {
                 }
             }
         }
-        // The last doorbell of a shared page may have overwritten others.
         for qpn in shared {
             if let Some(qp) = self.qps.get_mut(qpn).filter(|qp| qp.state != State::Reset) {
                 let producer = qp.record_producer();

@@ -84,7 +84,8 @@ pub unsafe trait Memory: Send + Sync {
 
     /// Returns the CPU's address of byte 0, if the CPU may access the memory directly.
     ///
-    /// Queues and doorbell records need it. With an address, the adapter never calls `read`, `write` or `atomic`.
+    /// With an address, the adapter never calls `read`, `write` or `atomic`. Without one, an access to a queue or a doorbell
+    /// is such a call.
     fn host_ptr(&self) -> Option<NonNull<u8>>;
 
     /// Returns the place of byte 0 for [`copy_in`](Memory::copy_in), [`copy_out`](Memory::copy_out) and

@@ -400,8 +400,9 @@ impl Context {
 
     /// Makes 4096 bytes of `memory` from `offset` a UAR page, and returns its number for CREATE_QP and CREATE_CQ.
     ///
-    /// The bytes must be page-aligned host memory, and zero until a doorbell is rung. Every process that maps the
-    /// memory can ring. A driver may share pages of a file with other processes this way.
+    /// The bytes must be page-aligned, and zero until a doorbell is rung. Every process that maps the memory can ring. A
+    /// driver may share pages of a file with other processes this way. The adapter polls a page in GPU memory by reads,
+    /// which take microseconds.
     ///
     /// # Errors
     ///
@@ -410,7 +411,6 @@ impl Context {
     pub fn alloc_uar_in(&self, memory: Arc<dyn Memory>, offset: u64) -> Result<u32, Error> {
         let uar = UarPage::new(self.id, &memory, offset).map_err(|bad| {
             let why = match bad {
-                BadQueueMemory::NotHostMemory => "it is not host memory",
                 BadQueueMemory::Range => "its 4096 bytes leave the memory",
                 BadQueueMemory::Alignment => "it is not aligned to 4096 bytes",
             };

@@ -199,6 +199,7 @@ impl Qp {
         self.attrs = Attrs::default();
         if let Some(sq) = &mut self.sq {
             (sq.producer, sq.consumer) = (0, 0);
+            sq.ring.restart();
         }
         if let Some(rq) = &mut self.rq {
             rq.consumer = 0;

@@ -46,8 +46,8 @@ pub(crate) fn fetch<'a>(
     out: &mut Output,
 ) -> Result<View<'a>, BadWqe> {
     let available = sq.producer.wrapping_sub(index);
-    sq.ring.load_block(usize::from(index), &mut scratch[..PER_BLOCK]);
-    sq.ring.prefetch_block(usize::from(index) + 2);
+    sq.ring.fetch_ahead(index, available);
+    sq.ring.load_block(index, &mut scratch[..PER_BLOCK]);
     let ctrl = CtrlSeg::from_segment(scratch[0]);
     let ds = ctrl.ds();
     let blocks = u16::from(blocks_for(ds)).max(1);
@@ -56,7 +56,7 @@ pub(crate) fn fetch<'a>(
     }
     for block in 1..blocks {
         let at = usize::from(block) * PER_BLOCK;
-        sq.ring.load_block(usize::from(index.wrapping_add(block)), &mut scratch[at..at + PER_BLOCK]);
+        sq.ring.load_block(index.wrapping_add(block), &mut scratch[at..at + PER_BLOCK]);
     }
     let segments = &scratch[..usize::from(ds).max(1)];
     let view = parse(service, segments).map_err(|error| BadWqe {
@@ -94,7 +94,7 @@ fn misplaced(ctrl: CtrlSeg, qpn: u32, index: u16, available: u16) -> BadWqe {
 pub(crate) fn blocks_at_head(qp: &Qp) -> Option<(u16, Opcode, u16)> {
     let sq = qp.sq.as_ref().filter(|sq| sq.pending() != 0)?;
     let mut first = [Segment::ZERO; PER_BLOCK];
-    sq.ring.load_block(usize::from(sq.consumer), &mut first);
+    sq.ring.load_block(sq.consumer, &mut first);
     let ctrl = CtrlSeg::from_segment(first[0]);
     let believable = ctrl.index() == sq.consumer && ctrl.qpn() == qp.qpn;
     let blocks = if believable { u16::from(blocks_for(ctrl.ds())).clamp(1, sq.pending()) } else { 1 };

@@ -5,16 +5,17 @@ use crate::queue_memory::{BadQueueMemory, QueueMemory};
 use rushmem_mlx5::doorbell::uar as layout;
 use std::sync::Arc;
 
-/// Offsets of the registers for send doorbells.
+/// Offsets of the registers: the one that arms CQs, and those for send doorbells.
 ///
-/// These are both halves of the two BlueFlame registers, and the register for QPs without a doorbell record. The
+/// The latter are both halves of the two BlueFlame registers, and the register for QPs without a doorbell record. The
 /// adapter fetches WQEs from the queue, so it ignores the rest of a BlueFlame register.
-const REGISTERS: [usize; 5] = [
+const REGISTERS: [usize; 6] = [
+    layout::CQ_ARM,
+    layout::NO_DBR,
     layout::DB,
     layout::DB + layout::NC_REG_STRIDE,
     layout::DB + 2 * layout::NC_REG_STRIDE,
     layout::DB + 3 * layout::NC_REG_STRIDE,
-    layout::NO_DBR,
 ];
 
 /// A UAR page and its users.
@@ -36,19 +37,22 @@ impl UarPage {
         Ok(UarPage { owner, page, qps: Vec::new(), cqs: Vec::new(), users: 0 })
     }
 
-    /// Takes the request in the CQ arm register.
-    #[inline]
-    pub(crate) fn take_arm(&self) -> Option<u64> {
-        self.page.take_u64(layout::CQ_ARM)
+    /// Returns whether a doorbell may get lost, so that only its doorbell record shows it.
+    ///
+    /// The last doorbell of a shared page may overwrite others. In GPU memory, a repeated doorbell looks like an old one.
+    pub(crate) fn loses_doorbells(&self) -> bool {
+        self.qps.len() > 1 || self.page.is_remote()
     }
 
-    /// Takes the doorbells in the registers. A register reads 0 until it is rung, so that a repeated value is noticed.
+    /// Takes the doorbells in the registers, and returns the request to arm a CQ. A register reads 0 until it is rung, so
+    /// that a repeated value is noticed, except in GPU memory.
     #[inline]
-    pub(crate) fn take(&self, rung: &mut Vec<u64>) {
-        for register in REGISTERS {
-            if let Some(value) = self.page.take_u64(register) {
-                rung.push(value);
-            }
-        }
+    pub(crate) fn take(&self, rung: &mut Vec<u64>) -> Option<u64> {
+        let mut arm = None;
+        self.page.take_words(&REGISTERS, |register, value| match register {
+            layout::CQ_ARM => arm = Some(value),
+            _ => rung.push(value),
+        });
+        arm
     }
 }

@@ -82,7 +82,7 @@ pub(super) fn own_umem(umems: &Table<Umem>, context: u32, id: u32) -> CmdResult<
     umems.get(id).filter(|umem| umem.owner == context).ok_or(bad_resource(Reason::NoUmem))
 }
 
-/// Returns host memory for a queue or a doorbell record.
+/// Returns memory for a queue or a doorbell record.
 pub(super) fn queue_memory(
     core: &Core,
     context: u32,
@@ -96,7 +96,6 @@ pub(super) fn queue_memory(
     require(end.is_some_and(|end| end <= umem.len), Reason::UmemRange)?;
     QueueMemory::new(&umem.memory, umem.offset + offset, len, align).map_err(|bad| {
         let why = match bad {
-            BadQueueMemory::NotHostMemory => Reason::UmemNotHost,
             BadQueueMemory::Range => Reason::UmemRange,
             BadQueueMemory::Alignment => Reason::UmemAlignment,
         };

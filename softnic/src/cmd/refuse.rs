@@ -44,7 +44,6 @@ reasons! {
     NeedsUmem = 0x5f_0030, "queues, doorbell records and memory keys must lie in umems";
     UmemRange = 0x5f_0031, "the object leaves its umem";
     UmemAlignment = 0x5f_0032, "queues must be aligned to 64 bytes, doorbell records to 8";
-    UmemNotHost = 0x5f_0033, "queues and doorbell records must lie in host memory";
     AccessMode = 0x5f_0040, "only keys over a umem (access mode MTT) are supported";
     KeyFree = 0x5f_0041, "keys in the free state, or changed by WQEs, are not supported";
     KeyRange = 0x5f_0042, "the key's addresses wrap around, or it has no bytes";

@@ -4,6 +4,7 @@ mod capture;
 mod commands;
 mod errors;
 mod events;
+mod far;
 mod fault_injection;
 mod faults;
 mod links;

@@ -136,6 +136,18 @@ fn both_doorbell_styles_and_repeated_ones() {
 }
 
 #[test]
+fn a_doorbell_that_looks_like_an_old_one_is_in_its_record() {
+    let nic = loopback_nic();
+    let (mut a, b) = pair(&nic, &nic, Setup { far_queues: true, ..Setup::default() });
+    for i in 0..100 {
+        let index = a.write(&put(&b, i), Flags::SIGNALED);
+        a.records.store_u32(4, record_word(a.producer));
+        assert_eq!(a.cq.wait().tail.wqe_counter.get(), index);
+    }
+    assert_eq!(nic.violations(), []);
+}
+
+#[test]
 fn wrong_doorbells_are_violations() {
     let nic = loopback_nic();
     let (mut a, b) = pair(&nic, &nic, Setup::default());

@@ -1,5 +1,6 @@
 //! A minimal driver: brings QPs up with mailboxes, posts WQEs and polls completions.
 
+use crate::far::FarBuffer;
 use crate::ring::Ring;
 use rushmem_mlx5::cqe::CQE_BYTES;
 use rushmem_mlx5::doorbell::{Doorbell, record_word};
@@ -13,7 +14,7 @@ use rushmem_mlx5::prm::qp::{
 use rushmem_mlx5::prm::{CmdError, Command, DecodeError, Response};
 use rushmem_mlx5::seg::{DataSeg, blocks_for};
 use rushmem_mlx5::{Cqe, CtrlSeg, Flags, Opcode, Segment, Syndrome, Wqe};
-use rushmem_softnic::{Config, Context, HostBuffer, Ip, Memory, Nic, Uar};
+use rushmem_softnic::{Config, Context, HostBuffer, Ip, Memory, Nic, PAGE};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -78,6 +79,28 @@ pub(crate) struct Setup {
     pub(crate) ibta_order: bool,
     /// A heap that another adapter serves too.
     pub(crate) shared_heap: Option<Arc<HostBuffer>>,
+    /// Whether the CPU cannot access queues, doorbell records and UAR page, as in GPU memory.
+    pub(crate) far_queues: bool,
+}
+
+impl Setup {
+    /// Returns memory for queues as the adapter sees it.
+    fn queue_memory(&self, memory: &Arc<HostBuffer>) -> Arc<dyn Memory> {
+        if self.far_queues { Arc::new(FarBuffer(Arc::clone(memory))) } else { Arc::clone(memory) as _ }
+    }
+}
+
+/// A UAR page.
+#[derive(Clone)]
+pub(crate) struct UarPage {
+    pub(crate) page_id: u32,
+    memory: Arc<HostBuffer>,
+}
+
+impl UarPage {
+    pub(crate) fn memory(&self) -> &HostBuffer {
+        &self.memory
+    }
 }
 
 impl Default for Setup {
@@ -107,6 +130,7 @@ impl Default for Setup {
             pkey_index: 0,
             ibta_order: false,
             shared_heap: None,
+            far_queues: false,
         }
     }
 }
@@ -119,7 +143,7 @@ pub(crate) struct Pe {
     pub(crate) heap: Arc<HostBuffer>,
     pub(crate) heap_umem: u32,
     pub(crate) key: u32,
-    pub(crate) uar: Uar,
+    pub(crate) uar: UarPage,
     pub(crate) cqn: u32,
     pub(crate) recv_cqn: u32,
     pub(crate) qpn: u32,
@@ -146,7 +170,9 @@ impl Pe {
 
     /// Creates the first QP of a user.
     pub(crate) fn of(nic: &Nic, context: Context, setup: Setup) -> Pe {
-        let uar = context.alloc_uar().unwrap();
+        let memory = Arc::new(HostBuffer::new(PAGE));
+        let page_id = context.alloc_uar_in(setup.queue_memory(&memory), 0).unwrap();
+        let uar = UarPage { page_id, memory };
         Pe::with(nic, Arc::new(context), uar, setup)
     }
 
@@ -155,7 +181,7 @@ impl Pe {
         Pe::with(nic, Arc::clone(&self.context), self.uar.clone(), self.setup.clone())
     }
 
-    fn with(nic: &Nic, context: Arc<Context>, uar: Uar, setup: Setup) -> Pe {
+    fn with(nic: &Nic, context: Arc<Context>, uar: UarPage, setup: Setup) -> Pe {
         let heap = setup.shared_heap.clone().unwrap_or_else(|| Arc::new(HostBuffer::new(setup.heap)));
         let pd = call(&context, &AllocPd::default()).unwrap().pd;
         let heap_umem = context.umem_reg(Arc::clone(&heap) as _, 0, setup.heap as u64).unwrap();
@@ -183,12 +209,12 @@ impl Pe {
 
         let uar_page = setup.page.unwrap_or(uar.page_id);
         let records = Arc::new(HostBuffer::new(4096));
-        let record_umem = context.umem_reg(Arc::clone(&records) as _, 0, 4096).unwrap();
+        let record_umem = context.umem_reg(setup.queue_memory(&records), 0, 4096).unwrap();
         let ring = |record_at: usize| {
             let bytes = CQE_BYTES << (setup.log_cq + setup.cqe_sz);
             let memory = Arc::new(HostBuffer::new(bytes));
             memory.write(0, &vec![0xff; bytes]).unwrap();
-            let umem = context.umem_reg(Arc::clone(&memory) as _, 0, bytes as u64).unwrap();
+            let umem = context.umem_reg(setup.queue_memory(&memory), 0, bytes as u64).unwrap();
             let create = CreateCq {
                 umem_id: umem,
                 umem_valid: true,
@@ -215,7 +241,7 @@ impl Pe {
 
         let bytes = (64 << setup.log_sq) + setup.log_rq.map_or(0, |log| 64 << log);
         let queues = Arc::new(HostBuffer::new(bytes));
-        let wq_umem = context.umem_reg(Arc::clone(&queues) as _, 0, bytes as u64).unwrap();
+        let wq_umem = context.umem_reg(setup.queue_memory(&queues), 0, bytes as u64).unwrap();
         let create = CreateQp {
             wq_umem_id: wq_umem,
             wq_umem_valid: true,
@@ -436,13 +462,18 @@ impl Pe {
 
 /// Runs a test body on two QPs of one adapter, then on two adapters.
 pub(crate) fn both(setup: Setup, body: impl Fn(&mut Pe, &mut Pe)) {
+    both_paths(&Setup { far_queues: true, ..setup.clone() }, &body);
+    both_paths(&setup, &body);
+}
+
+fn both_paths(setup: &Setup, body: &impl Fn(&mut Pe, &mut Pe)) {
     let nic = loopback_nic();
     let (mut a, mut b) = pair(&nic, &nic, setup.clone());
     body(&mut a, &mut b);
     assert_eq!(nic.violations(), []);
 
     let (x, y) = (wire_nic(Config::default()), wire_nic(Config::default()));
-    let (mut a, mut b) = pair(&x, &y, setup);
+    let (mut a, mut b) = pair(&x, &y, setup.clone());
     body(&mut a, &mut b);
     assert_eq!((x.violations(), y.violations()), (vec![], vec![]));
     assert!(x.stats().packets_sent > 0, "the second run must use packets");

@@ -1,51 +1,37 @@
-//! Host memory that the adapter and its driver share word by word: queues, doorbell records, UAR pages.
+//! Queue memory that the CPU accesses by loads and stores.
 #![allow(unsafe_code, reason = "queues are shared with their driver through raw pointers, with atomics")]
 
+use super::{BLOCK_BYTES, BadQueueMemory};
 use crate::memory::Memory;
 use rushmem_mlx5::{Cqe, Segment};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Segments in one work-queue basic block.
-const BLOCK: usize = 4;
-
 /// A checked range of host memory. It keeps the memory alive, and every access stays inside.
-pub(crate) struct QueueMemory {
+pub(crate) struct HostQueue {
     base: NonNull<u8>,
     len: usize,
     _memory: Arc<dyn Memory>,
 }
 
 // SAFETY: the memory is Send and Sync, the window only adds a range, and all accesses are atomic.
-unsafe impl Send for QueueMemory {}
+unsafe impl Send for HostQueue {}
 
-/// The reason why memory is unsuitable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum BadQueueMemory {
-    NotHostMemory,
-    Range,
-    Alignment,
-}
-
-impl QueueMemory {
-    /// Checks `len` bytes of `memory` from `offset` for this alignment.
-    pub(crate) fn new(
+impl HostQueue {
+    /// Checks the alignment of `len` bytes of `memory` from `offset`, which are inside. Byte 0 is at `start`.
+    pub(super) fn new(
         memory: &Arc<dyn Memory>,
+        start: NonNull<u8>,
         offset: u64,
         len: usize,
         align: usize,
-    ) -> Result<QueueMemory, BadQueueMemory> {
-        let base = memory.host_ptr().ok_or(BadQueueMemory::NotHostMemory)?;
-        match offset.checked_add(len as u64) {
-            Some(end) if end <= memory.len() => {}
-            _ => return Err(BadQueueMemory::Range),
-        }
-        let base = NonNull::new(base.as_ptr().wrapping_add(offset as usize)).ok_or(BadQueueMemory::Range)?;
+    ) -> Result<HostQueue, BadQueueMemory> {
+        let base = NonNull::new(start.as_ptr().wrapping_add(offset as usize)).ok_or(BadQueueMemory::Range)?;
         if !(base.as_ptr() as usize).is_multiple_of(align) {
             return Err(BadQueueMemory::Alignment);
         }
-        Ok(QueueMemory { base, len, _memory: Arc::clone(memory) })
+        Ok(HostQueue { base, len, _memory: Arc::clone(memory) })
     }
 
     fn word64(&self, offset: usize) -> &AtomicU64 {
@@ -62,12 +48,12 @@ impl QueueMemory {
     }
 
     /// Loads a word with acquire ordering: data published before the word is visible.
-    pub(crate) fn load_u32(&self, offset: usize) -> u32 {
+    pub(super) fn load_u32(&self, offset: usize) -> u32 {
         self.word32(offset).load(Ordering::Acquire)
     }
 
     /// Takes the word and leaves 0. The acquire pairs with the driver's release before its doorbell.
-    pub(crate) fn take_u64(&self, offset: usize) -> Option<u64> {
+    pub(super) fn take_u64(&self, offset: usize) -> Option<u64> {
         let word = self.word64(offset);
         match word.load(Ordering::Relaxed) {
             0 => None,
@@ -77,9 +63,9 @@ impl QueueMemory {
 
     /// Copies the segments of block `index`, modulo the queue, which has a power of two of blocks.
     #[inline]
-    pub(crate) fn load_block(&self, index: usize, out: &mut [Segment]) {
-        let offset = (index * 64) & (self.len - 1);
-        assert!(offset + 64 <= self.len && out.len() <= BLOCK);
+    pub(super) fn load_block(&self, index: usize, out: &mut [Segment]) {
+        let offset = (index * BLOCK_BYTES) & (self.len - 1);
+        assert!(offset + BLOCK_BYTES <= self.len);
         // SAFETY: `offset + 64` is inside the queue, and its base is 64-byte aligned for queues.
         let words =
             unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(offset).cast::<AtomicU64>(), 8) };
@@ -90,7 +76,7 @@ impl QueueMemory {
     }
 
     /// Copies segments from a byte offset that is a multiple of 16.
-    pub(crate) fn load_segments(&self, offset: usize, out: &mut [Segment]) {
+    pub(super) fn load_segments(&self, offset: usize, out: &mut [Segment]) {
         for (i, segment) in out.iter_mut().enumerate() {
             let at = offset + 16 * i;
             let pair = [self.word64(at).load(Ordering::Relaxed), self.word64(at + 8).load(Ordering::Relaxed)];
@@ -100,8 +86,8 @@ impl QueueMemory {
 
     /// Asks the CPU to fetch block `index` soon.
     #[inline]
-    pub(crate) fn prefetch_block(&self, index: usize) {
-        let offset = (index * 64) & (self.len - 1);
+    pub(super) fn prefetch_block(&self, index: usize) {
+        let offset = (index * BLOCK_BYTES) & (self.len - 1);
         #[cfg(target_arch = "x86_64")]
         // SAFETY: a prefetch has no effect but on speed, whatever the address.
         unsafe {
@@ -114,13 +100,13 @@ impl QueueMemory {
 
     /// Makes the CQE at a byte offset invalid, for consumers that poll its last eight bytes.
     #[inline]
-    pub(crate) fn invalidate(&self, offset: usize) {
+    pub(super) fn invalidate(&self, offset: usize) {
         self.word64(offset + 56).store(u64::MAX, Ordering::Relaxed);
     }
 
     /// Writes a CQE at a byte offset. Consumers poll its last eight bytes, which are stored last.
     #[inline]
-    pub(crate) fn store_cqe(&self, offset: usize, cqe: &Cqe) {
+    pub(super) fn store_cqe(&self, offset: usize, cqe: &Cqe) {
         assert!(offset < self.len && self.len - offset >= 64);
         let words: [u64; 8] = bytemuck::cast(*cqe);
         // SAFETY: the 64 bytes are inside the queue, and its base is 64-byte aligned for queues.
