@@ -10,14 +10,11 @@ use crate::config::{Config, DeviceKind, HeapKind};
 use crate::cuda::{Cuda, driver_gate};
 use crate::life::Up;
 use crate::machine::{Gpu, Machine, Native, available_memory};
-use crate::modules::Modules;
+use crate::modules::{Modules, RUNTIME};
 use crate::nics::Nics;
 use crate::queues::Shape;
 use crate::watchdog::kernel_limit;
-use crate::{Error, Pe, Ptx, Result, deadlines, log, native, ptx};
-
-/// The kernels of the operations that the host initiates.
-const RUNTIME: Ptx = ptx!("rushmem_runtime_kernels");
+use crate::{Error, Pe, Ptx, Result, deadlines, log, native};
 
 /// A job: the PEs that run one application, in one process or in many.
 ///

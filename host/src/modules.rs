@@ -6,7 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use rushmem_base::lock;
 
 use crate::machine::{Machine, Module};
-use crate::{Error, Ptx, Result};
+use crate::{Error, Ptx, Result, ptx};
+
+/// The kernels of the runtime.
+pub(crate) const RUNTIME: Ptx = ptx!("rushmem_runtime_kernels");
 
 /// The modules that a PE has loaded.
 #[derive(Default)]

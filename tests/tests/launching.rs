@@ -510,6 +510,17 @@ fn all_of_64_processes_send_to_all() {
 }
 
 #[test]
+fn a_kernel_probes_queues_in_gpu_memory() {
+    let mut command = pe(&["ring"]);
+    command.env("RUSHMEM_PES", "2").env("RUSHMEM_QUEUES", "prefer_device").env("RUSHMEM_PEER_PATH", "nic");
+    let output = command.env("RUSHMEM_LOG", "info").output().unwrap();
+    let told = text(&output.stderr);
+    assert!(output.status.success(), "{told}");
+    assert_eq!(told.matches("a kernel posts and sees completions").count(), 2, "{told}");
+    assert!(told.contains("queues in GPU memory, doorbells by kernels"), "{told}");
+}
+
+#[test]
 fn failed_connections_at_the_start_are_told_once() {
     let mut command = pe(&["up"]);
     command.env("RUSHMEM_PES", "16").env("RUSHMEM_CONNECT", "eager").env("RUSHMEM_QUEUE_MEMORY", "512KiB");

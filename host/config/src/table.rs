@@ -137,8 +137,9 @@ settings! {
         Network expert doorbell: DoorbellKind, "RUSHMEM_DOORBELL", "auto", "",
             "Writer of an RDMA device's doorbell register: the kernel (gpu) or a CPU thread on its behalf (cpu).";
         Network expert queues: QueueMemory, "RUSHMEM_QUEUES", "auto", "",
-            "Memory of the queues of an RDMA device. Auto uses GPU memory if the NIC can access it, and host memory for native \
-             kernels. `prefer_device` lets native kernels try the emulated GPU's memory.";
+            "Memory of the queues: host, device (GPU memory), or auto. Auto uses GPU memory if an RDMA device can access it. \
+             The software ConnectX accesses GPU memory slowly, so auto uses host memory for it, and for native kernels. \
+             `prefer_device` lets native kernels try the emulated GPU's memory.";
         Network expert traffic_class: u8, "RUSHMEM_TRAFFIC_CLASS", "0", "",
             "Traffic class of an RDMA device's packets: on Ethernet the IP header's DSCP times 4, plus ECN bits.";
         Network expert service_level: u8, "RUSHMEM_SERVICE_LEVEL", "0", "",

@@ -22,7 +22,7 @@ pub(super) static DOORBELL: Check = Check {
 pub(super) static LEVEL: Check = Check {
     id: "P5",
     about: "level of the NIC path",
-    why: "The probe sets up the queues of a PE as a job does, and posts to them. A refused call puts queues into host memory.",
+    why: "The probe sets up the queues of a PE as a job does. The CPU and a kernel post to them. A failure steps down one level.",
 };
 pub(super) static NIC: Check = Check {
     id: "P3",

@@ -9,11 +9,13 @@ mod atomics;
 pub mod code;
 mod collective;
 mod order;
+mod probe;
 mod rma;
 mod wait;
 
 pub use atomics::rushmem_atomic;
 pub use collective::rushmem_collective;
 pub use order::rushmem_order;
+pub use probe::rushmem_probe;
 pub use rma::{rushmem_p, rushmem_put_signal, rushmem_strided, rushmem_transfer};
 pub use wait::{rushmem_test, rushmem_wait, rushmem_wait_set};

@@ -114,16 +114,17 @@ pub(crate) trait HeapWindow: Send + Sync {
 /// Foreign memory mapped for kernels, such as a page of the NIC. The mapping ends when the value is dropped.
 pub(crate) trait Mapping: Send + Sync {
     /// Returns the address for kernels.
+    #[cfg_attr(not(feature = "rdma"), allow(dead_code, reason = "only RDMA devices have such pages"))]
     fn addr(&self) -> DevAddr;
 }
 
 /// The kind of memory behind a page of the NIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(not(feature = "rdma"), allow(dead_code, reason = "only RDMA devices have such pages"))]
 pub(crate) enum PageKind {
-    /// Memory that the software ConnectX polls.
+    /// Memory that a software device polls.
     Memory,
     /// Device registers.
-    #[cfg_attr(not(feature = "rdma"), expect(dead_code, reason = "the software ConnectX has none"))]
     Registers,
 }
 
@@ -226,6 +227,7 @@ pub(crate) trait Machine: Send + Sync {
     ///
     /// # Safety
     /// `page` points to 4096 bytes of this kind that stay mapped while the mapping lives.
+    #[cfg_attr(not(feature = "rdma"), allow(dead_code, reason = "only RDMA devices have such pages"))]
     unsafe fn map_page(&self, page: *mut u8, kind: PageKind) -> Result<Box<dyn Mapping>>;
     /// Loads kernels. The call may wait until no kernel of this process's PEs runs.
     fn load(&self, ptx: &Ptx) -> Result<Code>;

@@ -7,7 +7,7 @@ use crate::nic_error::NicError;
 use crate::provider::rdma::{self, Candidate, Rdma};
 use crate::provider::topology::{Distance, PciPath, assign, distance};
 use crate::provider::{LinkLayer, Provider, sysfs};
-use crate::queues::{Shape, open_rail};
+use crate::queues::{RailSetup, Shape, open_rail};
 use crate::{Error, Result, native};
 
 use super::Decision;
@@ -96,7 +96,10 @@ impl Hardware {
         let device = Rdma::open(&self.candidates[0], config).map_err(NicError::from)?;
         let shape = Shape::new(config, 1);
         let memory = machine.heap(shape.reserved(), false)?;
-        let rail = open_rail(Box::new(device), &*machine, &memory, shape, config.queues, 1)?;
+        let (machine, heap) = (&*machine, &memory);
+        let (queues, doorbell) = (config.queues, config.doorbell);
+        let setup = RailSetup { machine, heap, shape, queues, doorbell, local_pes: 1 };
+        let rail = open_rail(Box::new(device), setup)?;
         let level = rail.info().level;
         Ok((level.to_string(), level.steps))
     }

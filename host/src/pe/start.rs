@@ -10,7 +10,7 @@ use rushmem_device::abi::{ControlPage, CtxParts, Header, LAYOUT, MAGIC, VERSION,
 
 use super::{Lost, Pe, summary};
 use crate::bootstrap::{self, Bootstrap, PeerLost};
-use crate::config::{Config, ConnectKind, QueueMemory};
+use crate::config::{Config, ConnectKind};
 use crate::contexts::Contexts;
 use crate::exit::{end_job, end_process};
 use crate::launch_queue::{HostScratch, LaunchQueues};
@@ -20,8 +20,8 @@ use crate::modules::Modules;
 use crate::p2p::{self, PeerMap};
 use crate::provider::{Provider, WakeNic};
 use crate::queues::{
-    Connections, Guards, Handshakes, PeNics, Rail, RetryPolicy, Service, Shape, StateMap, open_rail,
-    set_abort_word,
+    Connections, Guards, Handshakes, PeNics, Rail, RailSetup, RetryPolicy, Service, Shape, StateMap,
+    open_rail, set_abort_word,
 };
 use crate::teams::{Inbox, PeLocation, TeamTable, Teams, predefined};
 use crate::watchdog::{Limits, Watchdog};
@@ -177,23 +177,25 @@ fn open_machine(
     let heap_bytes = config.heap_bytes.0.next_multiple_of(4096) + reserved;
     let heap = p2p::heap(config, machine, heap_bytes, n_pes)?;
     let state = Arc::new(StateMap::new(machine, shape)?);
-    let rails = open_rails(nics, machine, &heap, shape, config.queues, config.pes_on_node())?;
+    let setup = RailSetup {
+        machine,
+        heap: &heap,
+        shape,
+        queues: config.queues,
+        doorbell: config.doorbell,
+        local_pes: config.pes_on_node(),
+    };
+    let rails = open_rails(nics, setup)?;
     Ok((PeMemory { state, heap, heap_bytes, reserved, shape }, rails))
 }
 
-/// Sets up the first `shape.rails` of `nics` that pass their probe.
+/// Sets up the first of `nics`, as many as the shape has rails, that pass their probe.
 ///
 /// # Errors
 /// - The error of the last NIC that failed, if too few are left.
 /// - [`Error::Unavailable`] if none failed, but there are too few.
-fn open_rails(
-    nics: Vec<Box<dyn Provider>>,
-    machine: &dyn Machine,
-    heap: &Region,
-    shape: Shape,
-    location: QueueMemory,
-    local_pes: u32,
-) -> Result<Vec<Rail>> {
+fn open_rails(nics: Vec<Box<dyn Provider>>, setup: RailSetup<'_>) -> Result<Vec<Rail>> {
+    let shape = setup.shape;
     let mut rails = Vec::new();
     let found = nics.len();
     let mut last = None;
@@ -201,7 +203,7 @@ fn open_rails(
         if rails.len() == shape.rails as usize {
             break;
         }
-        match open_rail(nic, machine, heap, shape, location, local_pes) {
+        match open_rail(nic, setup) {
             Ok(rail) => rails.push(rail),
             Err(error) => {
                 tracing::warn!("a NIC is not used: {error}");

@@ -156,8 +156,20 @@ pub(crate) trait Provider: Send + Sync {
     fn alloc_pd(&self) -> Result<Box<dyn Pd>, NicError>;
     /// Registers memory for queues. Each queue starts at a multiple of [`QUEUE_ALIGN`] in it.
     fn umem_reg(&self, memory: &Region) -> Result<Box<dyn Umem>, NicError>;
-    /// Allocates a UAR page and maps it for the kernels of `machine`.
-    fn alloc_uar(&self, machine: &dyn Machine) -> crate::Result<Box<dyn Uar>>;
+    /// Allocates UAR pages and maps them for the kernels of `machine`.
+    fn alloc_uars(&self, machine: &dyn Machine, wanted: &WantedUars) -> crate::Result<Vec<Box<dyn Uar>>>;
+}
+
+/// The UAR pages that a rail wants.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct WantedUars {
+    /// Number of pages.
+    pub(crate) count: u64,
+    /// Whether the queues are in GPU memory. The pages of the software ConnectX are there, too.
+    pub(crate) on_gpu: bool,
+    /// The failure of doorbells by kernels. With one, a CPU thread writes them.
+    #[cfg_attr(not(feature = "rdma"), allow(dead_code, reason = "kernels ring the software ConnectX"))]
+    pub(crate) kernels_fail: Option<String>,
 }
 
 /// A NIC object that a PRM command created. Dropping it destroys the object in the NIC.
@@ -199,7 +211,10 @@ pub(crate) trait Uar: Send + Sync {
     /// Creates the doorbell of one QP on this page, for kernels of `machine`.
     fn doorbell(&self, machine: &dyn Machine) -> crate::Result<Box<dyn QpDoorbell>>;
     /// Writes `doorbell` to the doorbell register from the host.
-    fn ring(&self, doorbell: u64);
+    ///
+    /// # Errors
+    /// The errors of the machine, if the register is in its memory.
+    fn ring(&self, doorbell: u64) -> crate::Result<()>;
     /// Returns the writer of the doorbell register.
     fn writer(&self) -> DoorbellWriter {
         DoorbellWriter::Kernels
@@ -213,7 +228,7 @@ pub(crate) enum DoorbellWriter {
     #[default]
     Kernels,
     /// A CPU thread writes for kernels. `cause` says why kernels cannot, unless the settings name the thread.
-    #[cfg_attr(not(feature = "rdma"), expect(dead_code, reason = "kernels ring the software ConnectX"))]
+    #[cfg_attr(not(feature = "rdma"), allow(dead_code, reason = "kernels ring the software ConnectX"))]
     CpuThread {
         /// The failed attempts.
         cause: Option<String>,

@@ -1,20 +1,20 @@
 //! The provider for the software ConnectX. It executes PRM commands in this process.
-#![allow(unsafe_code, reason = "maps a page of the software ConnectX for kernels")]
 
 use std::net::Ipv6Addr;
 use std::sync::Arc;
 
 use rushmem_mlx5::Syndrome;
+use rushmem_mlx5::doorbell::uar;
 use rushmem_mlx5::prm::qp::{AddressPath, Mtu};
 use rushmem_mlx5::prm::{CmdOpcode, Command, Header, Response, cq, mkey, pd, qp};
 use rushmem_softnic::{Context, Event, Nic};
 
 use super::{
     Key, LinkLayer, MappedDoorbell, NicEvent, NicKind, Object, Pd, PortAddress, Provider, QpDoorbell, Uar,
-    Umem, WakeNic, mtu_within, page_offset, random, read,
+    Umem, WakeNic, WantedUars, mtu_within, page_offset, random, read,
 };
 use crate::config::Partition;
-use crate::machine::{Machine, Mapping, PageKind, Region};
+use crate::machine::{Machine, Region};
 use crate::native::WaitChannel;
 use crate::nic_error::NicError;
 
@@ -113,12 +113,11 @@ impl Provider for Soft {
         Ok(Box::new(SoftUmem::new(&self.context, memory)?))
     }
 
-    fn alloc_uar(&self, machine: &dyn Machine) -> crate::Result<Box<dyn Uar>> {
-        let uar = self.context.alloc_uar().map_err(failed("alloc_uar"))?;
-        let page = Page { context: Arc::clone(&self.context), uar };
-        // SAFETY: `page` keeps the UAR page allocated, and `SoftUar` drops it after the mapping.
-        let mapping = unsafe { machine.map_page(page.uar.page, PageKind::Memory) }?;
-        Ok(Box::new(SoftUar { mapping, page }))
+    fn alloc_uars(&self, machine: &dyn Machine, wanted: &WantedUars) -> crate::Result<Vec<Box<dyn Uar>>> {
+        let bytes = wanted.count * uar::PAGE_BYTES as u64;
+        let pages = if wanted.on_gpu { machine.local(bytes)? } else { machine.shared(bytes)? };
+        let alloc = |i| Ok(Box::new(SoftUar::new(&self.context, &pages, i * uar::PAGE_BYTES as u64)?) as _);
+        (0..wanted.count).map(alloc).collect()
     }
 }
 
@@ -292,43 +291,50 @@ impl Drop for SoftUmem {
     }
 }
 
-/// A mapped UAR page. Its fields drop in order: the mapping before the page.
+/// A UAR page in memory of the machine. It is freed on drop.
 struct SoftUar {
-    mapping: Box<dyn Mapping>,
-    page: Page,
+    context: Arc<Context>,
+    page_id: u32,
+    /// Memory of several pages.
+    pages: Region,
+    /// Offset of this page.
+    at: u64,
+}
+
+impl SoftUar {
+    /// Makes the bytes of `pages` from `at` a UAR page.
+    fn new(context: &Arc<Context>, pages: &Region, at: u64) -> Result<Self, NicError> {
+        let page_id = context.alloc_uar_in(Arc::clone(&pages.memory), at).map_err(failed("alloc_uar_in"))?;
+        Ok(Self { context: Arc::clone(context), page_id, pages: pages.clone(), at })
+    }
+
+    /// Returns the offset of the doorbell register in the memory.
+    fn register(&self) -> u64 {
+        self.at + uar::DB as u64
+    }
 }
 
 impl Uar for SoftUar {
     fn page_id(&self) -> u32 {
-        self.page.uar.page_id
+        self.page_id
     }
 
     fn doorbell(&self, _: &dyn Machine) -> crate::Result<Box<dyn QpDoorbell>> {
-        Ok(Box::new(MappedDoorbell(self.mapping.addr().add(self.page.register() as u64))))
+        Ok(Box::new(MappedDoorbell(self.pages.addr.add(self.register()))))
     }
 
-    fn ring(&self, doorbell: u64) {
-        self.page.uar.memory().store_u64(self.page.register(), doorbell);
-        self.page.context.waker().wake();
-    }
-}
-
-/// A UAR page. It is freed on drop.
-struct Page {
-    context: Arc<Context>,
-    uar: rushmem_softnic::Uar,
-}
-
-impl Page {
-    /// Returns the offset of the doorbell register in the page, in bytes.
-    fn register(&self) -> usize {
-        self.uar.reg_addr as usize - self.uar.page as usize
+    fn ring(&self, doorbell: u64) -> crate::Result<()> {
+        // Release: record and WQEs come first.
+        std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
+        self.pages.write(self.register(), &doorbell.to_ne_bytes())?;
+        self.context.waker().wake();
+        Ok(())
     }
 }
 
-impl Drop for Page {
+impl Drop for SoftUar {
     fn drop(&mut self) {
-        if let Err(error) = self.context.free_uar(self.uar.page_id) {
+        if let Err(error) = self.context.free_uar(self.page_id) {
             tracing::warn!("the software ConnectX cannot free a UAR page: {error}");
         }
     }

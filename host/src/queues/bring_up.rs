@@ -1,68 +1,122 @@
-//! Sets up a rail at the best level that its NIC accepts.
+//! Sets up a rail at the best level that its NIC and the kernels accept.
 //!
-//! [`open_rail`] begins at the best level that the settings allow. Firmware or kernel may refuse any call for queues in GPU
-//! memory, and such queues may fail the probe. The rail is then set up again with queues in host memory.
+//! [`open_rail`] begins at the best level that the settings allow, and steps down:
+//!
+//! - Firmware or kernel may refuse any call for queues in GPU memory, and such queues may fail the probe. The rail is then
+//!   set up again with queues in host memory.
+//! - Doorbells of kernels may not arrive, although their register is mapped. A CPU thread then writes them.
 
 use std::sync::Arc;
 
+use super::kernel_probe::probe_kernel;
 use super::level::QueueLocation;
-use super::probe::probe;
+use super::probe::{Loop, Loopback, probe};
 use super::rail::Rail;
 use super::shape::Shape;
-use crate::Result;
-use crate::config::QueueMemory;
+use crate::config::{DoorbellKind, QueueMemory};
 use crate::machine::{Machine, Region};
-use crate::provider::{NicKind, Provider};
+use crate::provider::{DoorbellWriter, NicKind, Provider};
+use crate::{Error, Result};
+
+/// Everything that sets a rail up, but the NIC.
+#[derive(Clone, Copy)]
+pub(crate) struct RailSetup<'a> {
+    pub(crate) machine: &'a dyn Machine,
+    pub(crate) heap: &'a Region,
+    pub(crate) shape: Shape,
+    /// The memory of queues that the settings want.
+    pub(crate) queues: QueueMemory,
+    /// The writer of doorbells that the settings want.
+    pub(crate) doorbell: DoorbellKind,
+    /// Number of PEs of this machine that start together.
+    pub(crate) local_pes: u32,
+}
 
 /// Returns the locations of queues to try, best first.
 ///
 /// Queues of an RDMA device belong into GPU memory. Kernels then poll completions without reading over PCIe, and completions
-/// stay in order with data for the GPU. The software ConnectX runs on the CPU, so its queues are in host memory. The GPU memory
-/// of native kernels is memory of the emulated GPU.
+/// stay in order with data for the GPU. The software ConnectX runs on the CPU, so its queues are in host memory by default.
+/// The GPU memory of native kernels is memory of the emulated GPU.
 fn locations(wanted: QueueMemory, kind: NicKind, machine: &dyn Machine) -> &'static [QueueLocation] {
     match wanted {
-        _ if kind != NicKind::Hardware => &[QueueLocation::Host],
         QueueMemory::PreferDevice => &[QueueLocation::Gpu, QueueLocation::Host],
         _ if !machine.is_gpu() => &[QueueLocation::Host],
         QueueMemory::Host => &[QueueLocation::Host],
         QueueMemory::Device => &[QueueLocation::Gpu],
+        QueueMemory::Auto if kind == NicKind::Software => &[QueueLocation::Host],
         QueueMemory::Auto => &[QueueLocation::Gpu, QueueLocation::Host],
     }
 }
 
-/// Sets up a rail at the best level that its NIC accepts, and probes it. `local_pes` PEs of this machine start together.
+/// Sets up a rail at the best level that its NIC accepts, and probes it.
 ///
 /// # Errors
-/// The error of the lowest level: the errors of [`Rail::new`] and [`probe`].
-pub(crate) fn open_rail(
-    nic: Box<dyn Provider>,
-    machine: &dyn Machine,
-    heap: &Region,
-    shape: Shape,
-    wanted: QueueMemory,
-    local_pes: u32,
-) -> Result<Rail> {
+/// The error of the lowest level: the errors of [`Rail::new`], [`probe`] and [`probe_kernel`].
+pub(crate) fn open_rail(nic: Box<dyn Provider>, setup: RailSetup<'_>) -> Result<Rail> {
     let nic: Arc<dyn Provider> = nic.into();
-    let open = |location| {
-        let mut rail = Rail::new(Arc::clone(&nic), machine, heap, shape, location)?;
-        if let Some(step) = probe(&rail, heap, local_pes)? {
-            rail.step_down(step);
-        }
-        Ok(rail)
+    let [first, others @ ..] = locations(setup.queues, nic.port().kind, setup.machine) else {
+        return open_at(&nic, setup, QueueLocation::Host);
     };
-    let [first, others @ ..] = locations(wanted, nic.port().kind, machine) else {
-        return open(QueueLocation::Host);
-    };
-    let mut outcome = open(*first);
+    let mut outcome = open_at(&nic, setup, *first);
     for location in others {
         let Err(error) = outcome else { break };
         tracing::info!("{}: queues in GPU memory failed: {error}", nic.name());
-        outcome = open(*location).map(|mut rail| {
+        outcome = open_at(&nic, setup, *location).map(|mut rail| {
             rail.step_down(format!("queues are in host memory, because {error}"));
             rail
         });
     }
     outcome
+}
+
+/// Sets up a rail with queues at `location`. If kernels cannot use it, a CPU thread rings for them.
+fn open_at(nic: &Arc<dyn Provider>, setup: RailSetup<'_>, location: QueueLocation) -> Result<Rail> {
+    let (rail, works) = open_probed(nic, setup, location, None)?;
+    let Some(qps) = works else { return Ok(rail) };
+    let Err(error) = try_kernel(&rail, setup, qps) else { return Ok(rail) };
+    let is_written_by_cpu = matches!(rail.doorbell_writer(), DoorbellWriter::CpuThread { .. });
+    let is_hardware = nic.port().kind == NicKind::Hardware;
+    if is_written_by_cpu || !is_hardware || setup.doorbell != DoorbellKind::Auto {
+        return Err(error);
+    }
+    tracing::info!("{}: doorbells of kernels failed: {error}", nic.name());
+    drop(rail);
+    let (rail, works) = open_probed(nic, setup, location, Some(error))?;
+    works.map_or(Ok(()), |qps| try_kernel(&rail, setup, qps))?;
+    Ok(rail)
+}
+
+/// Sets up a rail and probes its NIC. Returns the rail, and the QPs that worked unless the NIC refuses loopback.
+/// `kernels_fail` is the failure of kernels that write the doorbells themselves.
+fn open_probed(
+    nic: &Arc<dyn Provider>,
+    setup: RailSetup<'_>,
+    location: QueueLocation,
+    kernels_fail: Option<Error>,
+) -> Result<(Rail, Option<Loop>)> {
+    let RailSetup { machine, heap, shape, local_pes, .. } = setup;
+    let kernels_fail = kernels_fail.map(|error| error.to_string());
+    let mut rail = Rail::new(Arc::clone(nic), machine, heap, shape, location, kernels_fail)?;
+    match probe(&rail, heap, local_pes)? {
+        Loopback::Works(qps) => Ok((rail, Some(qps))),
+        Loopback::Refused(why) => {
+            rail.step_down(format!(
+                "{} is used without a probe, because it is alive but refuses loopback ({why}); PEs that share it cannot use it \
+                 among themselves",
+                nic.name()
+            ));
+            Ok((rail, None))
+        }
+    }
+}
+
+/// Probes the rail by a kernel. Native kernels use the software ConnectX as the CPU does, so there is nothing to find.
+fn try_kernel(rail: &Rail, setup: RailSetup<'_>, qps: Loop) -> Result<()> {
+    let RailSetup { machine, heap, local_pes, .. } = setup;
+    if machine.is_gpu() || rail.is_on_gpu() || rail.nic().port().kind == NicKind::Hardware {
+        probe_kernel(rail, machine, heap, qps, local_pes)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -78,7 +132,9 @@ mod tests {
     use crate::config::Config;
     use crate::machine::LimitedMachine;
     use crate::nic_error::NicError;
-    use crate::provider::{NicEvent, Object, Pd, PortAddress, QpDoorbell, Soft, Uar, Umem};
+    use crate::provider::{
+        MappedDoorbell, NicEvent, Object, Pd, PortAddress, QpDoorbell, Soft, Uar, Umem, WantedUars,
+    };
 
     /// A call that a NIC refuses for queues in GPU memory.
     #[derive(Clone, Copy, Debug, PartialEq)]
@@ -94,12 +150,17 @@ mod tests {
         umems: Arc<AtomicU32>,
         /// Number of doorbells in use.
         doorbells: Arc<AtomicU32>,
+        /// Whether doorbells of kernels go nowhere, although a register is mapped for them.
+        is_deaf: bool,
     }
 
     /// A UAR page that counts its doorbells in use.
     struct CountingUar {
         uar: Box<dyn Uar>,
         in_use: Arc<AtomicU32>,
+        /// Memory that takes the doorbells of kernels.
+        nowhere: Option<Region>,
+        writer: DoorbellWriter,
     }
 
     struct CountedDoorbell {
@@ -111,12 +172,19 @@ mod tests {
         fn page_id(&self) -> u32 {
             self.uar.page_id()
         }
+        fn writer(&self) -> DoorbellWriter {
+            self.writer.clone()
+        }
         fn doorbell(&self, machine: &dyn Machine) -> Result<Box<dyn QpDoorbell>> {
-            let (doorbell, in_use) = (self.uar.doorbell(machine)?, Arc::clone(&self.in_use));
+            let doorbell = match &self.nowhere {
+                Some(nowhere) => Box::new(MappedDoorbell(nowhere.addr)),
+                None => self.uar.doorbell(machine)?,
+            };
+            let in_use = Arc::clone(&self.in_use);
             Ok(Box::new(CountedDoorbell { doorbell, in_use }))
         }
-        fn ring(&self, doorbell: u64) {
-            self.uar.ring(doorbell);
+        fn ring(&self, doorbell: u64) -> Result<()> {
+            self.uar.ring(doorbell)
         }
     }
 
@@ -172,21 +240,32 @@ mod tests {
             self.refuse(RefusedCall::Umem, CmdOpcode::CREATE_MKEY)?;
             self.soft.umem_reg(memory)
         }
-        fn alloc_uar(&self, machine: &dyn Machine) -> Result<Box<dyn Uar>> {
-            let (uar, in_use) = (self.soft.alloc_uar(machine)?, Arc::clone(&self.doorbells));
-            Ok(Box::new(CountingUar { uar, in_use }))
+        fn alloc_uars(&self, machine: &dyn Machine, wanted: &WantedUars) -> Result<Vec<Box<dyn Uar>>> {
+            let count = |uar| {
+                let in_use = Arc::clone(&self.doorbells);
+                let writer = match &wanted.kernels_fail {
+                    None => DoorbellWriter::Kernels,
+                    cause => DoorbellWriter::CpuThread { cause: cause.clone() },
+                };
+                let is_deaf = self.is_deaf && writer == DoorbellWriter::Kernels;
+                let nowhere = if is_deaf { Some(Region::host(8)?) } else { None };
+                Ok(Box::new(CountingUar { uar, in_use, nowhere, writer }) as _)
+            };
+            self.soft.alloc_uars(machine, wanted)?.into_iter().map(count).collect()
         }
     }
 
     fn open(wanted: QueueMemory, refused: Option<RefusedCall>) -> (Result<Rail>, u32) {
-        let (rail, umems, _) = open_with_doorbells(wanted, refused);
+        let (rail, umems, _) = open_device(refused, false, wanted, DoorbellKind::Auto);
         (rail, umems)
     }
 
     /// Returns the rail, the number of registered umems, and the number of doorbells in use.
-    fn open_with_doorbells(
-        wanted: QueueMemory,
+    fn open_device(
         refused: Option<RefusedCall>,
+        is_deaf: bool,
+        queues: QueueMemory,
+        doorbell: DoorbellKind,
     ) -> (Result<Rail>, u32, Arc<AtomicU32>) {
         let machine = LimitedMachine::like_a_gpu();
         let mut config = Config::default();
@@ -196,8 +275,10 @@ mod tests {
         let nic = Arc::new(Nic::start(softnic::Config::default()).unwrap());
         let (umems, doorbells) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
         let soft = Soft::new(nic);
-        let device = Device { soft, refused, umems: Arc::clone(&umems), doorbells: Arc::clone(&doorbells) };
-        let rail = open_rail(Box::new(device), &machine, &heap, shape, wanted, 1);
+        let device =
+            Device { soft, refused, umems: Arc::clone(&umems), doorbells: Arc::clone(&doorbells), is_deaf };
+        let setup = RailSetup { machine: &machine, heap: &heap, shape, queues, doorbell, local_pes: 1 };
+        let rail = open_rail(Box::new(device), setup);
         (rail, umems.load(Ordering::Relaxed), doorbells)
     }
 
@@ -218,8 +299,22 @@ mod tests {
     }
 
     #[test]
+    fn a_cpu_thread_rings_if_doorbells_of_kernels_get_lost() {
+        let (rail, umems, _) = open_device(None, true, QueueMemory::Auto, DoorbellKind::Auto);
+        let level = rail.unwrap().info().level;
+        assert!(level.queues_on_gpu && level.cpu_rings && umems == 2, "{level:?}");
+        assert_eq!(level.steps.len(), 1, "{level:?}");
+        let step = &level.steps[0];
+        assert!(step.starts_with("a CPU thread writes the doorbells, because"), "{step}");
+        assert!(step.ends_with("the operations of a kernel did not complete within 1s"), "{step}");
+
+        let (rail, umems, _) = open_device(None, true, QueueMemory::Auto, DoorbellKind::Gpu);
+        assert!(rail.is_err() && umems == 2, "kernels must ring, so only the queues move");
+    }
+
+    #[test]
     fn only_doorbells_of_existing_qps_are_in_use() {
-        let (rail, _, doorbells) = open_with_doorbells(QueueMemory::Host, None);
+        let (rail, _, doorbells) = open_device(None, false, QueueMemory::Host, DoorbellKind::Auto);
         let rail = rail.unwrap();
         let in_use = || doorbells.load(Ordering::Relaxed);
         assert_eq!(in_use(), 0, "the probe has ended");

@@ -549,7 +549,7 @@ mod tests {
                 shape.ordering = order(pe);
                 let heap = machine.heap(shape.reserved(), false).unwrap();
                 let nic = Arc::new(Soft::new(Arc::clone(&nic)));
-                Rail::new(nic, &machine, &heap, shape, QueueLocation::Host).unwrap()
+                Rail::new(nic, &machine, &heap, shape, QueueLocation::Host, None).unwrap()
             };
             let rails: Vec<Rail> = (0..n_pes).map(rail).collect();
             let nics: Vec<PeNics> = rails.iter().map(|rail| PeNics { rails: vec![rail.info()] }).collect();

@@ -4,6 +4,7 @@
 //! Rail::new     registers heap and queue memory, allocates PD, key, UARs   (once per NIC)
 //! open_rail     sets a rail up at the best level that its NIC accepts      (once per NIC)
 //! probe         checks that the NIC moves bytes for its own PE             (once per NIC)
+//! probe_kernel  checks that kernels can post and see completions           (once per NIC)
 //! Connections   CREATE_CQ, CREATE_QP, RST2INIT, INIT2RTR, RTR2RTS          (when a kernel first posts to a peer)
 //! ```
 
@@ -12,6 +13,7 @@ mod bring_up;
 mod connections;
 mod drain;
 mod info;
+mod kernel_probe;
 mod level;
 mod ordering;
 mod probe;
@@ -21,7 +23,7 @@ mod shape;
 mod state;
 mod watch;
 
-pub(crate) use bring_up::open_rail;
+pub(crate) use bring_up::{RailSetup, open_rail};
 pub(crate) use connections::{Connections, PeNics};
 pub use info::QpInfo;
 pub(crate) use level::RailLevel;

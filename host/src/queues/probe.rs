@@ -1,7 +1,7 @@
 //! The probe: checks at start that a NIC moves bytes for this PE in time.
 //!
 //! A QP connected to itself, or else one of two QPs, executes the operations that kernels need: a put, an atomic with a checked result, and a
-//! signal. The CPU posts them, so the probe does not cover access to the doorbell by kernels.
+//! signal. The CPU posts them. `kernel_probe` lets a kernel post afterwards.
 
 use std::time::{Duration, Instant};
 
@@ -29,7 +29,7 @@ const RESULT: u64 = SOURCE + 16;
 
 /// The QPs of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Loop {
+pub(super) enum Loop {
     /// One QP, connected to itself.
     OneQp,
     /// Two QPs of the same port, connected to each other.
@@ -37,49 +37,43 @@ enum Loop {
 }
 
 /// The result of a probe of a NIC that executes commands and WQEs.
-enum Loopback {
-    Works,
+pub(super) enum Loopback {
+    Works(Loop),
     /// The NIC does not carry packets from its port to the same port.
     Refused(String),
 }
 
 /// Checks that the NIC of `rail` can access `heap`. `local_pes` PEs of this machine start at the same time.
 ///
-/// If the NIC refuses a QP that is connected to itself, two QPs are tried. Returns a warning if its port refuses loopback
-/// altogether, as a virtual function, a bond or a switch may do. Such a NIC still reaches other nodes.
+/// If the NIC refuses a QP that is connected to itself, two QPs are tried. The port may refuse loopback altogether, as a
+/// virtual function, a bond or a switch may do. Such a NIC still reaches other nodes, so this is no error.
 ///
 /// # Errors
 /// - [`Error::Probe`] if an operation fails, is late or has a wrong result.
 /// - The errors of the NIC.
-pub(crate) fn probe(rail: &Rail, heap: &Region, local_pes: u32) -> Result<Option<String>> {
-    let within = shared_deadline(DEADLINE, local_pes);
-    let Loopback::Refused(why) = attempts(rail, heap, within, Loop::OneQp)? else { return Ok(None) };
+pub(super) fn probe(rail: &Rail, heap: &Region, local_pes: u32) -> Result<Loopback> {
+    let one_qp = attempts(local_pes, |within| once(rail, heap, within, Loop::OneQp))?;
+    let Loopback::Refused(why) = one_qp else { return Ok(one_qp) };
     tracing::info!("{}: no QP connects to itself ({why}); probing with two QPs", rail.nic().name());
-    match attempts(rail, heap, within, Loop::TwoQps)? {
-        Loopback::Works => Ok(None),
-        Loopback::Refused(why) => Ok(Some(format!(
-            "{} is used without a probe, because it is alive but refuses loopback ({why}); PEs that share it cannot use it \
-             among themselves",
-            rail.nic().name()
-        ))),
-    }
+    attempts(local_pes, |within| once(rail, heap, within, Loop::TwoQps))
 }
 
-fn attempts(rail: &Rail, heap: &Region, within: Duration, qps: Loop) -> Result<Loopback> {
+/// Calls `once` with the deadline of a probe, and again if it has failed late.
+pub(super) fn attempts<T>(local_pes: u32, once: impl Fn(Duration) -> Result<T>) -> Result<T> {
+    let within = shared_deadline(DEADLINE, local_pes);
     for _ in 1..ATTEMPTS {
         let begin = Instant::now();
-        match once(rail, heap, within, qps) {
+        match once(within) {
             Err(error) if begin.elapsed() > within => tracing::info!("{error}; the probe runs again"),
             outcome => return outcome,
         }
     }
-    once(rail, heap, within, qps)
+    once(within)
 }
 
 fn once(rail: &Rail, heap: &Region, within: Duration, qps: Loop) -> Result<Loopback> {
     let begin = Instant::now();
-    let pair = rail.make(0, 0)?;
-    let receiver = if qps == Loop::TwoQps { Some(rail.make(1, 1)?) } else { None };
+    let (pair, receiver) = make(rail, qps)?;
     if let Err(error) = connect(rail, &pair, receiver.as_ref(), within) {
         return match error {
             NicError::Refused { command: CmdOpcode::INIT2RTR_QP, .. } => {
@@ -103,11 +97,22 @@ fn once(rail: &Rail, heap: &Region, within: Duration, qps: Loop) -> Result<Loopb
     tracing::info!(
         "{nic}: loopback from doorbell to completion: put {put:.1?}, atomic {atomic:.1?}, signal {signal:.1?}"
     );
-    Ok(Loopback::Works)
+    Ok(Loopback::Works(qps))
+}
+
+/// Creates the QPs: the sender, and the receiver if that is another one.
+pub(super) fn make(rail: &Rail, qps: Loop) -> Result<(Qp, Option<Qp>)> {
+    let receiver = if qps == Loop::TwoQps { Some(rail.make(1, 1)?) } else { None };
+    Ok((rail.make(0, 0)?, receiver))
 }
 
 /// Connects the QP to `receiver`, or to itself.
-fn connect(rail: &Rail, pair: &Qp, receiver: Option<&Qp>, within: Duration) -> Result<(), NicError> {
+pub(super) fn connect(
+    rail: &Rail,
+    pair: &Qp,
+    receiver: Option<&Qp>,
+    within: Duration,
+) -> Result<(), NicError> {
     let (port, retries) = (rail.nic().port(), RetryPolicy::within(within, 7));
     rail.connect(pair, &port, receiver.unwrap_or(pair).address, retries)?;
     receiver.map_or(Ok(()), |receiver| rail.connect(receiver, &port, pair.address, retries))
@@ -198,7 +203,7 @@ impl Probe<'_> {
         let record = self.at.sq_record + Record::SND_OFFSET as u64;
         queues.write(record, &record_word(producer).to_le_bytes())?;
         let rung = Instant::now();
-        self.rail.uar(0).ring(Doorbell::producer(self.pair.address.qpn, producer).raw());
+        self.rail.uar(0).ring(Doorbell::producer(self.pair.address.qpn, producer).raw())?;
         loop {
             if let Some(outcome) = self.poll(what, index)? {
                 return outcome.map(|()| rung.elapsed());

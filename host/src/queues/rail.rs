@@ -22,8 +22,8 @@ use crate::config::Config;
 use crate::machine::{Machine, Region};
 use crate::nic_error::NicError;
 use crate::provider::{
-    self, DoorbellUse, Key, LinkLayer, NicKind, Object, Pd, PortAddress, Provider, QpDoorbell, Uar, Umem,
-    create, execute, random,
+    self, DoorbellUse, DoorbellWriter, Key, LinkLayer, NicKind, Object, Pd, PortAddress, Provider,
+    QpDoorbell, Uar, Umem, WantedUars, create, execute, random,
 };
 
 /// UAR pages of a rail. QPs share them in turn.
@@ -86,7 +86,7 @@ pub(crate) struct QpAddress {
 }
 
 impl Rail {
-    /// Registers the heap and allocates memory for QPs.
+    /// Registers the heap and allocates memory for QPs. `kernels_fail` is the failure of doorbells by kernels.
     ///
     /// # Errors
     /// The errors of the machine and of the NIC.
@@ -96,6 +96,7 @@ impl Rail {
         heap: &Region,
         shape: Shape,
         location: QueueLocation,
+        kernels_fail: Option<String>,
     ) -> Result<Self> {
         let slots = shape.rail_queues();
         let eqn = nic.eqn()?;
@@ -111,7 +112,7 @@ impl Rail {
         let umem = nic.umem_reg(&queues)?;
         let pd = nic.alloc_pd()?;
         let key = pd.register(heap)?;
-        let uars = (0..slots.min(UARS)).map(|_| nic.alloc_uar(machine)).collect::<Result<Vec<_>>>()?;
+        let uars = nic.alloc_uars(machine, &WantedUars { count: slots.min(UARS), on_gpu, kernels_fail })?;
         let uar = |slot| &uars[(slot % UARS) as usize];
         let doorbell = |slot| uar(slot).doorbell(machine).map(Arc::from);
         let doorbells = (0..slots).map(doorbell).collect::<Result<_>>()?;
@@ -120,8 +121,7 @@ impl Rail {
         flags |= if nic.port().kind == NicKind::Software { qp_flags::LATE_RECORD } else { 0 };
         flags |= if on_gpu { qp_flags::ON_GPU } else { 0 };
         let time_stamps = if roce.qp_ts_format == 0 { FREE_RUNNING } else { DEFAULT };
-        let writer = uars.iter().map(|uar| uar.writer()).max().unwrap_or_default();
-        let level = RailLevel::new(&*nic, location, heap, &writer);
+        let level = RailLevel::new(&*nic, location, heap, &writer_of(&uars));
         let rail = Self {
             doorbells,
             uars,
@@ -181,6 +181,11 @@ impl Rail {
 
     pub(crate) fn info(&self) -> NicInfo {
         NicInfo { port: self.nic.port(), rkey: self.key.rkey(), level: self.level.clone() }
+    }
+
+    /// Returns the writer of the doorbells.
+    pub(super) fn doorbell_writer(&self) -> DoorbellWriter {
+        writer_of(&self.uars)
     }
 
     /// Records a step down from a better level, with its cause.
@@ -391,6 +396,11 @@ impl Rail {
             reserved_2: [0; 8],
         }
     }
+}
+
+/// Returns the slowest writer of the doorbells of some pages.
+fn writer_of(uars: &[Box<dyn Uar>]) -> DoorbellWriter {
+    uars.iter().map(|uar| uar.writer()).max().unwrap_or_default()
 }
 
 /// Retries of a NIC before it reports a peer as lost, in the units of the QP context.

@@ -61,6 +61,11 @@ impl Shape {
         }
     }
 
+    /// Returns the shape of one QP of the same depth, which connects a PE with itself.
+    pub(super) fn of_one_qp(self) -> Self {
+        Self { n_pes: 1, rails: 1, shared_sets: 1, block_sets: 0, exclusive_sets: 0, context_sets: 0, ..self }
+    }
+
     /// Returns the number of QPs that kernels may use. Each is made at its first use.
     pub(crate) fn qps(&self) -> u64 {
         (self.other_sets() + u64::from(self.context_sets)) * u64::from(self.rails) * u64::from(self.n_pes)

@@ -28,7 +28,7 @@ use self::path::Paths;
 use self::port::Port;
 use self::uar::Doorbells;
 use super::topology::PciPath;
-use super::{LinkLayer, NicEvent, Object, Pd, PortAddress, Provider, Uar, Umem};
+use super::{LinkLayer, NicEvent, Object, Pd, PortAddress, Provider, Uar, Umem, WantedUars};
 use crate::config::{Config, NicPort};
 use crate::machine::{Machine, Region};
 use crate::nic_error::{NicError, RdmaError};
@@ -180,9 +180,9 @@ impl Rdma {
 
     /// Allocates a UAR page, and returns a description of how kernels of `machine` ring.
     ///
-    /// Its errors are the same as for [`Provider::alloc_uar`].
+    /// Its errors are the same as for [`Provider::alloc_uars`].
     pub(crate) fn try_doorbells(&self, machine: &dyn Machine) -> crate::Result<String> {
-        self.doorbells.alloc_uar(machine)?;
+        self.doorbells.alloc_uar(machine, None)?;
         Ok(self.doorbells.description().unwrap_or_default())
     }
 }
@@ -234,7 +234,7 @@ impl Provider for Rdma {
         Ok(Box::new(RdmaUmem::new(&self.context, memory)?))
     }
 
-    fn alloc_uar(&self, machine: &dyn Machine) -> crate::Result<Box<dyn Uar>> {
-        self.doorbells.alloc_uar(machine)
+    fn alloc_uars(&self, machine: &dyn Machine, wanted: &WantedUars) -> crate::Result<Vec<Box<dyn Uar>>> {
+        (0..wanted.count).map(|_| self.doorbells.alloc_uar(machine, wanted.kernels_fail.as_deref())).collect()
     }
 }

@@ -58,10 +58,14 @@ impl Doorbells {
     /// Allocates a UAR page for kernels of `machine`.
     ///
     /// The setting `doorbell` selects the writer of the register: kernels (`gpu`) or a CPU thread (`cpu`). With `auto`, the
-    /// thread writes only if kernels cannot.
-    pub(super) fn alloc_uar(&self, machine: &dyn Machine) -> Result<Box<dyn Uar>> {
-        let mut attempts = Vec::new();
-        if self.kind != DoorbellKind::Cpu {
+    /// thread writes only if kernels cannot, or with the reason `kernels_fail`.
+    pub(super) fn alloc_uar(
+        &self,
+        machine: &dyn Machine,
+        kernels_fail: Option<&str>,
+    ) -> Result<Box<dyn Uar>> {
+        let mut attempts = Vec::from_iter(kernels_fail.map(String::from));
+        if self.kind != DoorbellKind::Cpu && kernels_fail.is_none() {
             for (flags, name) in TYPES {
                 match self.alloc_mapped(machine, flags, name) {
                     Ok(uar) => return Ok(uar),
@@ -244,8 +248,9 @@ impl Uar for MappedUar {
         Ok(Box::new(MappedDoorbell(self.0.mapping.addr().add(offset as u64))))
     }
 
-    fn ring(&self, doorbell: u64) {
+    fn ring(&self, doorbell: u64) -> Result<()> {
         self.0.page.ring(doorbell);
+        Ok(())
     }
 }
 
@@ -272,8 +277,9 @@ impl Uar for ProxiedUar {
         Ok(Box::new(ProxiedDoorbell { word, _proxy: Arc::clone(&self.proxy), _page: Arc::clone(&self.page) }))
     }
 
-    fn ring(&self, doorbell: u64) {
+    fn ring(&self, doorbell: u64) -> Result<()> {
         self.page.ring(doorbell);
+        Ok(())
     }
 }
 
@@ -335,7 +341,7 @@ mod tests {
     fn thread_rings_if_kernels_cannot() {
         let (page, machine) = (Region::host(PAGE as u64).unwrap(), LimitedMachine::with_pages(|_| false));
         let doorbells = device(&page, DoorbellKind::Auto);
-        let uar = doorbells.alloc_uar(&machine).unwrap();
+        let uar = doorbells.alloc_uar(&machine, None).unwrap();
         let writer = uar.writer();
         assert!(matches!(&writer, DoorbellWriter::CpuThread { cause: Some(_) }), "{writer:?}");
         let qps = [(); 2].map(|()| uar.doorbell(&machine).unwrap());
@@ -369,7 +375,7 @@ mod tests {
             let machine = LimitedMachine::with_pages(pages);
             for setting in [DoorbellKind::Auto, DoorbellKind::Gpu] {
                 let doorbells = device(&page, setting);
-                let uar = doorbells.alloc_uar(&machine).unwrap();
+                let uar = doorbells.alloc_uar(&machine, None).unwrap();
                 assert!(uar.doorbell(&machine).unwrap().register() == page.addr.add(REGISTER));
                 let expected =
                     format!("native kernels write to a register of type NC_DEDICATED, mapped as {kind}");
@@ -381,7 +387,7 @@ mod tests {
     #[test]
     fn fails_with_a_remedy_if_kernels_must_ring_but_cannot() {
         let (page, machine) = (Region::host(PAGE as u64).unwrap(), LimitedMachine::with_pages(|_| false));
-        let error = device(&page, DoorbellKind::Gpu).alloc_uar(&machine).err().unwrap().to_string();
+        let error = device(&page, DoorbellKind::Gpu).alloc_uar(&machine, None).err().unwrap().to_string();
         assert!(error.starts_with("a device: letting kernels ring the doorbell"), "{error}");
         assert!(error.contains("type BF as Memory: a mapping is not available"), "{error}");
         assert!(error.contains(REMEDY), "{error}");

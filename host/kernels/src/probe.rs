@@ -1,0 +1,21 @@
+//! The probe of a NIC.
+
+use rushmem_device::prelude::*;
+
+/// Performs one put, one fetching atomic and one atomic without result on `pe`, and completes them.
+///
+/// Word 0 goes to word 1, to which the atomic then adds `value`; its result goes to word 2. Word 3 becomes `value`.
+///
+/// # Errors
+/// - The errors of [`Ctx::put`], [`Ctx::atomic_fetch_add`] and [`Ctx::quiet`].
+#[kernel]
+pub fn rushmem_probe(ctx: &Ctx, words: SymSlice<u64>, value: u64, pe: u32) -> Result {
+    if Thread::index() != 0 {
+        return Ok(());
+    }
+    ctx.put(Thread, words.slice(1..2), words.slice(0..1), pe)?;
+    let found = ctx.atomic_fetch_add(words.at(1), value, pe)?;
+    ctx.local(words).store(2, found);
+    ctx.atomic_set(words.at(3), value, pe)?;
+    ctx.quiet(Thread)
+}
