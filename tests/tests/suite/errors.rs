@@ -366,6 +366,32 @@ fn a_wrong_key_ends_only_one_qp() {
     }
 }
 
+#[test]
+fn the_cause_is_told_before_many_flushed_operations() {
+    let told = Setup::new(2).with("sq_depth", 64).with("peer_path", "nic").run(|pe| {
+        let cells = pe.alloc::<u32>(4)?;
+        let mut told = String::new();
+        if pe.my_pe() == 0 {
+            // The CQ is in its second lap then.
+            for _ in 0..80 {
+                pe.put(cells, cells, 1)?;
+            }
+            pe.corrupt_rkey(1)?;
+            for _ in 0..40 {
+                pe.put_nbi(cells, cells, 1)?;
+            }
+            told = line(&pe.quiet().unwrap_err());
+        }
+        pe.host_sync()?;
+        Ok(told)
+    });
+    assert!(
+        told[0].contains("RDMA_WRITE towards PE 1") && told[0].contains("REMOTE_ACCESS_ERR"),
+        "{}",
+        told[0]
+    );
+}
+
 /// Runs a job that must succeed.
 fn works(pes: u32) {
     let found = Setup::new(pes).run(|pe| {
