@@ -168,8 +168,11 @@ pub struct Faults {
     /// the report.
     pub hidden_order: f64,
     /// WRITEs to another protection domain that land up to `late_time` after their acknowledgement. Every later access of
-    /// this adapter to that memory lands them first, except a WRITE through a key with relaxed ordering.
+    /// this adapter to that memory lands them first, except a WRITE or an atomic through a key with relaxed ordering.
     pub posted: f64,
+    /// Keys that are relaxed although CREATE_MKEY asks for a strict one. A ConnectX does that if its firmware setting
+    /// PCI_WR_ORDERING is `force_relax`. Tests show with it that drivers depend on strict keys.
+    pub force_relaxed: f64,
     /// Longest delay of a late answer, of an unordered WRITE and of a posted WRITE.
     pub late_time: Duration,
     /// Atomics executed as a load and a store with a pause between them. Atomics of one NIC still exclude each other,
@@ -227,6 +230,7 @@ impl Default for Faults {
             unordered: 0.0,
             hidden_order: 0.0,
             posted: 0.0,
+            force_relaxed: 0.0,
             late_time: Duration::from_micros(100),
             loose_atomic: 0.0,
             port_falls: None,
@@ -308,6 +312,7 @@ impl Config {
             ("faults.unordered", faults.unordered),
             ("faults.hidden_order", faults.hidden_order),
             ("faults.posted", faults.posted),
+            ("faults.force_relaxed", faults.force_relaxed),
             ("faults.loose_atomic", faults.loose_atomic),
         ];
         match rates.into_iter().find(|(_, rate)| !(0.0..=1.0).contains(rate)) {

@@ -53,7 +53,7 @@ pub(crate) struct Mkey {
     /// The only QP that may use it, if any.
     pub(crate) qpn: Option<u32>,
     pub(crate) rights: Rights,
-    /// Writes through it may pass earlier ones.
+    /// Writes and atomics through it may pass earlier writes.
     pub(crate) relaxed: bool,
     /// First address.
     pub(crate) start: u64,
@@ -123,7 +123,7 @@ pub(crate) struct Span<'a> {
     host: Option<*mut u8>,
     offset: u64,
     pub(crate) len: u64,
-    /// Writes to it may pass earlier ones.
+    /// Writes and atomics to it may pass earlier writes.
     relaxed: bool,
 }
 
@@ -250,9 +250,9 @@ impl Dma {
         if self.posted.is_empty() { Ok(()) } else { self.posted.land_on(span.memory) }
     }
 
-    /// Lands the posted writes that a write to `dst` may not pass.
+    /// Lands the posted writes that a write or an atomic to `dst` may not pass.
     #[inline]
-    fn land_before_write(&mut self, dst: &Span<'_>) -> Result<(), MemoryError> {
+    fn land_unpassed(&mut self, dst: &Span<'_>) -> Result<(), MemoryError> {
         if dst.relaxed { Ok(()) } else { self.land_on(dst) }
     }
 
@@ -271,7 +271,7 @@ impl Dma {
     pub(crate) fn copy(&mut self, dst: &Span<'_>, src: &Span<'_>) -> Result<(), MemoryError> {
         let len = dst.len.min(src.len);
         self.land_on(src)?;
-        self.land_before_write(dst)?;
+        self.land_unpassed(dst)?;
         match (dst.host, src.host) {
             (Some(to), Some(from)) => {
                 self.flush()?;
@@ -338,7 +338,7 @@ impl Dma {
     #[inline]
     pub(crate) fn write(&mut self, dst: &Span<'_>, data: &[u8]) -> Result<(), MemoryError> {
         let len = data.len().min(dst.len as usize);
-        self.land_before_write(dst)?;
+        self.land_unpassed(dst)?;
         match dst.host {
             Some(to) => {
                 self.flush()?;
@@ -355,9 +355,9 @@ impl Dma {
     }
 
     /// Executes an atomic on `at`, which has the operand's width. Earlier writes are visible to every observer of its
-    /// result.
+    /// result, unless the key is relaxed.
     pub(crate) fn atomic(&mut self, at: &Span<'_>, width: Width, op: AtomicOp) -> Result<u64, MemoryError> {
-        self.land_on(at)?;
+        self.land_unpassed(at)?;
         self.flush()?;
         match at.host {
             Some(word) if (word as u64).is_multiple_of(width.bytes()) && at.len >= width.bytes() => {
@@ -379,7 +379,7 @@ impl Dma {
     /// Starts an atomic on `at`, which has the operand's width, and lets its memory write the old value to `result`.
     /// Returns `false` if the memory cannot, and has done nothing then.
     ///
-    /// Earlier writes to the memory are visible to every observer of its result.
+    /// Earlier writes to the memory are visible to every observer of its result, unless the key is relaxed.
     pub(crate) fn atomic_to(
         &mut self,
         at: &Span<'_>,
@@ -391,8 +391,8 @@ impl Dma {
             return Ok(false);
         }
         let Some(place) = result.place() else { return Ok(false) };
-        self.land_on(at)?;
-        self.land_before_write(result)?;
+        self.land_unpassed(at)?;
+        self.land_unpassed(result)?;
         self.begin(at.memory)?;
         at.memory.atomic_to(at.offset, width, op, place)
     }

@@ -38,6 +38,11 @@ impl Output {
         self.rng.chance(self.faults.hidden_order)
     }
 
+    /// Returns whether a key is relaxed although a strict one was asked for.
+    pub(crate) fn draw_force_relaxed(&mut self) -> bool {
+        self.rng.chance(self.faults.force_relaxed)
+    }
+
     /// Returns the time at which a WRITE lands, if that is to follow its acknowledgement.
     pub(crate) fn draw_posted(&mut self) -> Option<Instant> {
         self.draw_delay(self.faults.posted, self.faults.late_time)

@@ -50,13 +50,14 @@ pub(super) fn create_mkey(core: &mut Core, context: u32, command: CreateMkey) ->
         .with(Rights::REMOTE_READ, mkc.rr)
         .with(Rights::REMOTE_WRITE, mkc.rw)
         .with(Rights::REMOTE_ATOMIC, mkc.a);
+    let relaxed = mkc.relaxed_ordering_write || core.out.draw_force_relaxed();
     let index = core.mkeys.insert_with(|index| Mkey {
         owner: context,
         key: key(index, mkc.mkey_7_0),
         pd: mkc.pd,
         qpn: (mkc.qpn != MkeyContext::ANY_QP).then_some(mkc.qpn),
         rights,
-        relaxed: mkc.relaxed_ordering_write,
+        relaxed,
         start: mkc.start_addr,
         len: mkc.len,
         umem: command.umem_id,

@@ -194,15 +194,47 @@ fn another_key(pe: &Pe, relaxed: bool) -> u32 {
     key(call(&pe.context, &create).unwrap().mkey_index, 1)
 }
 
-/// Returns whether a flag through a key is seen before data through a relaxed key in any round.
-fn relaxed_passes(wire: bool, relaxed_flag: bool, mut rounds: impl Iterator<Item = u64>) -> bool {
-    let nics = adapters(wire, &posted());
+/// The ways to write a flag behind data through a relaxed key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FlagWrite {
+    Write,
+    Atomic,
+    /// A WRITE after a READ, for which it waits.
+    AfterRead,
+}
+
+/// The keys of data and flag: whether each is relaxed.
+#[derive(Clone, Copy, Debug)]
+struct Relaxed {
+    data: bool,
+    flag: bool,
+}
+
+/// Returns whether a flag through a key is seen before data through another key in any round.
+fn relaxed_passes(
+    wire: bool,
+    faults: &Faults,
+    keys: Relaxed,
+    flag: FlagWrite,
+    mut rounds: impl Iterator<Item = u64>,
+) -> bool {
+    let nics = adapters(wire, faults);
     let (mut a, b) = pair(&nics[0], nics.last().unwrap(), Setup::default());
-    let relaxed = another_key(&b, true);
-    let of_flag = if relaxed_flag { relaxed } else { b.key };
+    let (of_data, of_flag) = (another_key(&b, keys.data), another_key(&b, keys.flag));
+    let lkey = a.key;
     rounds.any(|round| {
-        a.write(&set(DATA, relaxed, round), Flags::NONE);
-        a.write(&set(FLAG, of_flag, round), Flags::SIGNALED);
+        a.write(&set(DATA, of_data, round), Flags::NONE);
+        match flag {
+            FlagWrite::Write => a.write(&set(FLAG, of_flag, round), Flags::SIGNALED),
+            FlagWrite::Atomic => {
+                let add = Wqe::FetchAdd { raddr: FLAG, rkey: of_flag, laddr: 128, lkey, add: 1 };
+                a.write(&add, Flags::SIGNALED)
+            }
+            FlagWrite::AfterRead => {
+                a.write(&Wqe::Read { raddr: 256, rkey: of_data, laddr: 128, lkey, len: 1 }, Flags::NONE);
+                a.write(&set(FLAG, of_flag, round), Flags::SIGNALED.or(Flags::STRONG_ORDER))
+            }
+        };
         a.ring();
         let found = flag_first(&b, round);
         assert!(a.cq.wait().as_error().is_none());
@@ -211,9 +243,32 @@ fn relaxed_passes(wire: bool, relaxed_flag: bool, mut rounds: impl Iterator<Item
 }
 
 #[test]
-fn relaxed_writes_pass_earlier_ones_and_strict_ones_do_not() {
+fn relaxed_writes_and_atomics_pass_earlier_writes_and_strict_ones_do_not() {
     for wire in [false, true] {
-        assert!(relaxed_passes(wire, true, many_rounds()), "wire {wire}");
-        assert!(!relaxed_passes(wire, false, 1..=ROUNDS), "wire {wire}, strict flag");
+        for flag in [FlagWrite::Write, FlagWrite::Atomic] {
+            let passes = |of_flag, rounds: &mut dyn Iterator<Item = u64>| {
+                relaxed_passes(wire, &posted(), Relaxed { data: true, flag: of_flag }, flag, rounds)
+            };
+            assert!(passes(true, &mut many_rounds()), "wire {wire}: {flag:?}");
+            assert!(!passes(false, &mut (1..=ROUNDS)), "wire {wire}: strict {flag:?}");
+        }
+    }
+}
+
+#[test]
+fn a_read_lands_earlier_relaxed_writes() {
+    let keys = Relaxed { data: true, flag: true };
+    for wire in [false, true] {
+        assert!(!relaxed_passes(wire, &posted(), keys, FlagWrite::AfterRead, 1..=ROUNDS), "wire {wire}");
+    }
+}
+
+#[test]
+fn firmware_may_relax_strict_keys() {
+    let faults = Faults { force_relaxed: 1.0, ..posted() };
+    let keys = Relaxed { data: false, flag: false };
+    for flag in [FlagWrite::Write, FlagWrite::Atomic] {
+        assert!(relaxed_passes(false, &faults, keys, flag, many_rounds()), "{flag:?}");
+        assert!(!relaxed_passes(false, &posted(), keys, flag, 1..=ROUNDS), "{flag:?}");
     }
 }
