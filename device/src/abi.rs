@@ -159,7 +159,8 @@ pub mod ctx_flags {
     /// peer updates.
     pub const NODE_ATOMICS: u32 = 32;
     /// An ACK does not prove that every observer sees the data, since NICs or processors reach one heap in several ways.
-    /// PCIe does not order their accesses. So `quiet` posts a READ to each peer.
+    /// PCIe does not order their accesses. Later writes through [relaxed keys](super::qp_flags::RELAXED) may pass the data
+    /// too. So `quiet` posts a READ to each peer.
     pub const EARLY_ACKS: u32 = 64;
     /// The launch has the per-block queues: no other launch with this flag runs at the same time.
     pub const PER_BLOCK: u32 = 128;
@@ -202,10 +203,10 @@ pub struct SegmentDesc {
 pub struct SegmentEnd {
     /// Address on the wire of its first byte.
     pub base: u64,
-    /// Its key.
+    /// Its key for data.
     pub key: u32,
-    /// Reserved, zero.
-    pub reserved: u32,
+    /// Its key for words.
+    pub strict_key: u32,
 }
 
 /// The number of launch queues, graphs and host operations of a PE at once. [`CtxParts::status`] is one of as many
@@ -235,9 +236,9 @@ pub struct QpDesc {
     pub pe_state: DevAddr,
     /// The [`Handshake`], in host memory.
     pub handshake: DevAddr,
-    /// Key of this PE's heap.
+    /// Key of this PE's heap for data: what puts and gets transfer.
     pub lkey: u32,
-    /// Key of the peer's heap.
+    /// Key of the peer's heap for data. It may be [relaxed](qp_flags::RELAXED).
     pub rkey: u32,
     /// The peer.
     pub peer: u32,
@@ -247,8 +248,12 @@ pub struct QpDesc {
     pub flags: u32,
     /// Number of its rail: the NIC of that number at both ends.
     pub rail: u32,
+    /// Key of this PE's heap for words: single values, results of atomics. It is never relaxed.
+    pub strict_lkey: u32,
+    /// Key of the peer's heap for words: single values, atomics, signals, read-backs. It is never relaxed.
+    pub strict_rkey: u32,
     /// Reserved, zero.
-    pub reserved: [u32; 22],
+    pub reserved: [u32; 20],
 }
 
 /// The queues of a connected QP.
@@ -267,7 +272,7 @@ pub struct Connection {
     pub uar: DevAddr,
     /// QP number.
     pub qpn: u32,
-    /// [`QpDesc::flags`], and [`qp_flags::UNORDERED`] if it applies.
+    /// [`QpDesc::flags`], and [`qp_flags::UNORDERED`] and [`qp_flags::RELAXED`] if they apply.
     pub flags: u32,
     /// Completion queue: entries of 64 bytes.
     pub cq: DevAddr,
@@ -341,6 +346,12 @@ pub mod qp_flags {
     /// WRITEs may land out of order, as with adaptive routing. `fence` posts a strong fence. Only a
     /// [`Connection`](super::Connection) has this flag, since firmware chooses the order when a QP connects.
     pub const UNORDERED: u32 = 16;
+    /// The peer's keys for data are relaxed: a WRITE through one may pass earlier WRITEs on the PCIe bus, also after their
+    /// ACK. `fence` posts a read-back and a strong fence, `quiet` a read-back. Only a
+    /// [`Connection`](super::Connection) has this flag.
+    pub const RELAXED: u32 = 32;
+    /// The flags of a *weak* QP, on which `fence` posts.
+    pub const WEAK: u32 = UNORDERED | RELAXED;
 }
 
 /// The words of a QP that kernels update.
@@ -369,7 +380,7 @@ pub struct QpState {
     pub owner: CacheLine,
     /// The end of a posting that a [`Batch`](crate::Batch) has not announced; 0 if there is none.
     pub batch_end: CacheLine,
-    /// A strong fence or a read-back follows all blocks before this index. See `delivery.rs`.
+    /// Four times a block index, plus bits that say what follows all blocks before it. See `delivery.rs`.
     pub fenced: CacheLine,
 }
 
@@ -401,8 +412,8 @@ pub struct DeviceState {
     pub grid_arrived: CacheLine,
     /// Grid barriers completed.
     pub grid_generation: CacheLine,
-    /// 1 once a QP is connected that is [`UNORDERED`](qp_flags::UNORDERED).
-    pub unordered: CacheLine,
+    /// 1 once a QP is connected that is [`WEAK`](qp_flags::WEAK).
+    pub weak: CacheLine,
 }
 
 /// A PE's entry of a team that it is a member of, with the words that kernels update.
@@ -658,6 +669,7 @@ const fn layout_hash() -> u64 {
         offset_of!(SegmentDesc, mapped),
         size_of::<SegmentEnd>(),
         offset_of!(SegmentEnd, key),
+        offset_of!(SegmentEnd, strict_key),
         offset_of!(CtxParts, context_sets),
         offset_of!(CtxParts, status),
         offset_of!(CtxParts, mark),
@@ -672,6 +684,7 @@ const fn layout_hash() -> u64 {
         offset_of!(QpDesc, lkey),
         offset_of!(QpDesc, flags),
         offset_of!(QpDesc, rail),
+        offset_of!(QpDesc, strict_lkey),
         offset_of!(QpEntry, connection),
         offset_of!(QpEntry, state),
         offset_of!(Connection, fetch_slots),
@@ -689,7 +702,7 @@ const fn layout_hash() -> u64 {
         offset_of!(DeviceState, deadline_ns),
         offset_of!(DeviceState, pe),
         offset_of!(DeviceState, records),
-        offset_of!(DeviceState, unordered),
+        offset_of!(DeviceState, weak),
         size_of::<TeamDesc>(),
         offset_of!(TeamDesc, stride),
         offset_of!(TeamDesc, pes),

@@ -2,7 +2,7 @@
 //!
 //! | call | through a NIC | through mapped memory |
 //! |---|---|---|
-//! | `fence` | nothing while one QP serves a peer and delivers in order, a strong fence if it does not; with several QPs, a wait for all of them | a fence at system scope |
+//! | `fence` | nothing while one QP serves a peer and delivers in order, a posting if it does not; with several QPs, a wait for all of them | a fence at system scope |
 //! | `quiet` | a wait until the CQ has passed all postings; a read-back before it, if an ACK does not suffice | the same fence |
 //! | `flush` | the same wait without a read-back: a reliable connection acknowledges received data, so the source is free no earlier | nothing: the call has read the source |
 //!
@@ -121,7 +121,7 @@ impl<S: Sharing> Ctx<'_, S> {
             Ok(())
         } else if self.parts_ref().n_sets > 1 || self.peer_addr::<u8>(pe, 0).is_some() {
             return self.quiet_pe(pe);
-        } else if self.has_unordered() {
+        } else if self.has_weak() {
             fence_pe_slow::<S>(CtxRef::of(self), pe)
         } else {
             Ok(())
@@ -287,7 +287,7 @@ fn fence_slow<S: Sharing>(ctx_ref: CtxRef) -> Result {
         }
         pe += 1;
     }
-    if ctx.has_unordered() {
+    if ctx.has_weak() {
         let mut pe = 0;
         while pe < p.n_pes {
             ctx.fence_queue(pe)?;
@@ -298,7 +298,7 @@ fn fence_slow<S: Sharing>(ctx_ref: CtxRef) -> Result {
     Ok(())
 }
 
-/// Fences for one PE where its QP may be unordered.
+/// Fences for one PE where its QP may be weak.
 #[inline(never)]
 #[track_caller]
 fn fence_pe_slow<S: Sharing>(ctx_ref: CtxRef, pe: u32) -> Result {

@@ -394,7 +394,7 @@ outlined! {
         let (mut mine, mut end) = (Ok(()), 0);
         if group.leader() {
             let qp = ctx.qp(pe);
-            let (there, here) = (ctx.remote_end(&qp, remote.0), ctx.local_end(&qp, local.0));
+            let (there, here) = (ctx.remote_data(&qp, remote.0), ctx.local_data(&qp, local.0));
             let transfer = NicTransfer { direction, there, here, bytes, complete };
             let sent = send::<G, S>(group, qp.entry(), Location::caller(), transfer);
             (mine, end) = (outcome(sent.0), sent.1);
@@ -425,7 +425,7 @@ fn p_slow<S: Sharing>(ctx_ref: CtxRef, offset: u64, word: u64, bytes: u32, pe: u
         return Ok(());
     }
     let qp = ctx.qp(pe);
-    let (raddr, rkey) = ctx.remote_end(&qp, offset);
+    let (raddr, rkey) = ctx.remote_word(&qp, offset);
     let data = match bytes {
         1 => Inline::from_u8(word as u8),
         2 => Inline::from_u16(word as u16),
@@ -456,7 +456,7 @@ fn g_slow<S: Sharing>(ctx_ref: CtxRef, offset: u64, bytes: u32, pe: u32) -> (u32
         return (0, word);
     }
     let qp = ctx.qp(pe);
-    let ((raddr, rkey), lkey) = (ctx.remote_end(&qp, offset), qp.desc().lkey);
+    let ((raddr, rkey), lkey) = (ctx.remote_word(&qp, offset), qp.desc().strict_lkey);
     let wqe = |laddr| Wqe::Read { raddr, rkey, laddr, lkey, len: bytes };
     match fetch(&qp, ctx.parts_ref().heap, 1, wqe, Location::caller()) {
         Ok(word) => (0, word),

@@ -27,7 +27,7 @@ fn find(table: DevAddr, offset: u64, bytes: u64) -> *const SegmentDesc {
     core::ptr::null()
 }
 
-/// Calls `visit` with wire address and key of the first byte of each symmetric segment, at end number `end`, until it fails.
+/// Calls `visit` with wire address and strict key of the first byte of each symmetric segment, at end number `end`, until it fails.
 ///
 /// # Errors
 /// - The error of `visit`.
@@ -43,7 +43,7 @@ pub(crate) fn for_each_end(table: DevAddr, end: u32, mut visit: impl FnMut((u64,
             let desc = &*segment;
             if desc.begin < LOCAL_OFFSETS && desc.bytes > 0 {
                 let end = &*desc.ends.ptr::<SegmentEnd>().wrapping_add(end as usize);
-                Some((end.base, end.key))
+                Some((end.base, end.strict_key))
             } else {
                 None
             }
@@ -91,17 +91,33 @@ pub(crate) fn mapped(table: DevAddr, offset: u64, pe: u32) -> DevAddr {
     }
 }
 
-/// Returns wire address and key of `offset` at end number `end` of its segment.
+/// Returns wire address and key for data of `offset` at end number `end` of its segment.
 #[cold]
 #[inline(never)]
-pub(crate) fn end(table: DevAddr, offset: u64, end: u32) -> (u64, u32) {
+pub(crate) fn data_end(table: DevAddr, offset: u64, end: u32) -> (u64, u32) {
+    let (address, SegmentEnd { key, .. }) = find_end(table, offset, end);
+    (address, key)
+}
+
+/// Returns wire address and strict key of `offset` at end number `end` of its segment.
+#[cold]
+#[inline(never)]
+pub(crate) fn word_end(table: DevAddr, offset: u64, end: u32) -> (u64, u32) {
+    let (address, SegmentEnd { strict_key, .. }) = find_end(table, offset, end);
+    (address, strict_key)
+}
+
+/// Returns the wire address of `offset`, and end number `end` of its segment.
+#[inline(always)]
+fn find_end(table: DevAddr, offset: u64, end: u32) -> (u64, SegmentEnd) {
     let segment = find(table, offset, 0);
     if segment.is_null() {
-        return (offset, 0); // the end of the heap, for a transfer of 0 bytes
+        // The end of the heap, for a transfer of 0 bytes.
+        return (offset, SegmentEnd { base: 0, key: 0, strict_key: 0 });
     }
     // SAFETY: an entry of the table. Handles of local buffers are never given to remote ends, so that there is this one.
     unsafe {
-        let end = (*segment).ends.ptr::<SegmentEnd>().wrapping_add(end as usize);
-        ((*end).base + (offset - (*segment).begin), (*end).key)
+        let end = *(*segment).ends.ptr::<SegmentEnd>().wrapping_add(end as usize);
+        (end.base + (offset - (*segment).begin), end)
     }
 }

@@ -316,7 +316,7 @@ outlined! {
             ctx.signal_by_leader(group, SignalUpdate { signal: to, op, value, pe })
         } else if group.leader() {
             let qp = ctx.atomic_qp(pe);
-            let (there, here) = (ctx.remote_end(&qp, dst.0), ctx.local_end(&qp, src.0));
+            let (there, here) = (ctx.remote_data(&qp, dst.0), ctx.local_data(&qp, src.0));
             let (entry, site) = (qp.entry(), Location::caller());
             if ctx.peer_atomic_addr::<u64>(pe, signal).is_some() {
                 // Other atomics on the word are processor atomics, so this one must be too. It follows the complete put, also in
@@ -326,7 +326,7 @@ outlined! {
                 let sent = if code != 0 { outcome(code) } else { quiet_pe_slow::<S>(ctx_ref, pe) };
                 sent.and_then(|()| ctx.emit_signal(to, op, value, pe))
             } else {
-                let signal = ctx.remote_end(&qp, signal);
+                let signal = ctx.remote_word(&qp, signal);
                 let put = NicSignalPut { there, here, bytes, signal, op, value, complete };
                 send_put_signal::<G, S>(group, entry, site, put)
             }

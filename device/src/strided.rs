@@ -116,7 +116,7 @@ impl<S: Sharing> Ctx<'_, S> {
         }
         let qp = self.qp(pe);
         let (there, here) =
-            (self.remote_end(&qp, remote.whole.offset()), self.local_end(&qp, local.whole.offset()));
+            (self.remote_data(&qp, remote.whole.offset()), self.local_data(&qp, local.whole.offset()));
         let bytes = |elements: u64| elements * size_of::<T>() as u64;
         let (steps, count) = ((bytes(remote.stride), bytes(local.stride)), local.len() as u64);
         let blocks = NicBlocks { direction, there, here, steps, block: bytes(local.block), count, complete };

@@ -126,6 +126,36 @@ fn one_line_describes_the_nics_of_a_job() {
 }
 
 #[test]
+fn data_has_relaxed_keys_where_quiet_reads_anyway() {
+    let test = "data_has_relaxed_keys_where_quiet_reads_anyway";
+    for (env, relaxed) in [
+        (&["RUSHMEM_PEER_PATH=nic"][..], false),
+        (&["RUSHMEM_PEER_PATH=nic", "RUSHMEM_RELAXED_ORDERING=on"], true),
+        (&["RUSHMEM_PEER_PATH=nic", "RUSHMEM_NICS_PER_PE=2"], true),
+        (&["RUSHMEM_PEER_PATH=nic", "RUSHMEM_NICS_PER_PE=2", "RUSHMEM_RELAXED_ORDERING=off"], false),
+    ] {
+        let Some(device) = SoftnicDevice::new(test, &["--devices", "2"]) else { return };
+        let output = device.with("RUSHMEM_LOG", "warn").ring("2", env);
+        assert!(output.status.success(), "{}", all(&output));
+        let told = text(&output.stderr);
+        assert_eq!(
+            told.contains("heap in host memory, relaxed ordering of data)"),
+            relaxed,
+            "{env:?}: {told}"
+        );
+    }
+}
+
+#[test]
+fn the_doctor_shows_relaxed_keys() {
+    let Some(device) = SoftnicDevice::new("the_doctor_shows_relaxed_keys", &[]) else { return };
+    let mut device = device.with("RUSHMEM_RELAXED_ORDERING", "on");
+    let output = device.command.args(["run", "--threads", "-n", "2", PE, "doctor"]).output().unwrap();
+    let line = text(&output.stdout).lines().find(|line| line.contains(" P5 ")).map(str::to_owned);
+    assert!(line.is_some_and(|line| line.ends_with(", relaxed ordering of data")), "{}", all(&output));
+}
+
+#[test]
 fn refused_queues_step_down_to_host_memory_with_one_warning() {
     let test = "refused_queues_step_down_to_host_memory_with_one_warning";
     for (fault, word) in [

@@ -132,6 +132,8 @@ impl DeviceTables {
             pe_state: address(&self.state, 0),
             lkey: from.key,
             rkey: bed.target.key,
+            strict_lkey: from.key,
+            strict_rkey: bed.target.key,
             peer,
             log_depth: shape.log_depth.into(),
             flags: if shape.collapsed { qp_flags::COLLAPSED } else { 0 },

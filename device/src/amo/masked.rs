@@ -140,8 +140,8 @@ outlined! {
             return (0, old);
         }
         let qp = ctx.atomic_qp(pe);
-        let ((raddr, rkey), desc) = (ctx.remote_end(&qp, offset), qp.desc());
-        let (lkey, wide) = (desc.lkey, WIDTH == 8);
+        let ((raddr, rkey), desc) = (ctx.remote_word(&qp, offset), qp.desc());
+        let (lkey, wide) = (desc.strict_lkey, WIDTH == 8);
         let wqe = |laddr| match (kind, wide) {
             (Masked::CompareSwap, true) => Wqe::MaskedCompareSwap64 {
                 raddr,

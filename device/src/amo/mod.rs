@@ -607,7 +607,7 @@ fn post_slow<S: Sharing, const WIDTH: usize>(
         return Ok(());
     }
     let qp = ctx.atomic_qp(pe);
-    post_atomic(Thread, &qp, ctx.remote_end(&qp, offset), op, Location::caller()).map(|_| ())
+    post_atomic(Thread, &qp, ctx.remote_word(&qp, offset), op, Location::caller()).map(|_| ())
 }
 
 /// Applies an atomic where the fast path does not apply, and waits for the result. Returns an error's code, or 0 and
@@ -631,8 +631,8 @@ fn fetch_slow<S: Sharing, const WIDTH: usize>(
         return (0, unsafe { op.apply_fetch_bits(p) });
     }
     let qp = ctx.atomic_qp(pe);
-    let ((raddr, rkey), desc) = (ctx.remote_end(&qp, offset), qp.desc());
-    let wqe = |laddr| op.wqe(raddr, rkey, laddr, desc.lkey);
+    let ((raddr, rkey), desc) = (ctx.remote_word(&qp, offset), qp.desc());
+    let wqe = |laddr| op.wqe(raddr, rkey, laddr, desc.strict_lkey);
     match fetch(&qp, ctx.parts_ref().heap, op.blocks(), wqe, Location::caller()) {
         Ok(found) => (0, to_native_order::<WIDTH>(found, desc.flags & qp_flags::BIG_ENDIAN_8 != 0)),
         Err(error) => (error as u32, 0),
@@ -669,5 +669,5 @@ pub(crate) fn atomic_to_sink<S: Sharing, const WIDTH: usize>(
     (raddr, rkey): (u64, u32),
     op: Op<WIDTH>,
 ) -> Wqe {
-    op.wqe(raddr, rkey, reserved::SINK, qp.desc().lkey)
+    op.wqe(raddr, rkey, reserved::SINK, qp.desc().strict_lkey)
 }

@@ -250,7 +250,7 @@ fn fetch_nbi_slow<S: Sharing, const WIDTH: usize>(
     let big_endian_8 = qp.desc().flags & qp_flags::BIG_ENDIAN_8 != 0;
     // SAFETY: as above.
     unsafe { arch::write(order, if big_endian_8 { order::NIC_BIG_ENDIAN_8 } else { order::NIC }) };
-    let (raddr, rkey) = ctx.remote_end(&qp, offset);
-    let (laddr, lkey) = ctx.local_end(&qp, result + offset_of!(Fetched<u64>, raw) as u64);
+    let (raddr, rkey) = ctx.remote_word(&qp, offset);
+    let (laddr, lkey) = ctx.local_word(&qp, result + offset_of!(Fetched<u64>, raw) as u64);
     post(Thread, &qp, op.blocks(), &op.wqe(raddr, rkey, laddr, lkey), Location::caller()).map(|_| ())
 }

@@ -10,25 +10,44 @@ use crate::sharing::Sharing;
 use crate::sq::Qp;
 
 impl<S> Ctx<'_, S> {
-    /// Returns the peer's memory at a checked offset as the NIC of `qp` addresses it: address and rkey.
+    /// Returns data of the peer at a checked offset as the NIC of `qp` addresses it: address and rkey.
     #[inline(always)]
-    pub(crate) fn remote_end<Q: Sharing>(&self, qp: &Qp<'_, Q>, offset: u64) -> (u64, u32) {
+    pub(crate) fn remote_data<Q: Sharing>(&self, qp: &Qp<'_, Q>, offset: u64) -> (u64, u32) {
         let (p, desc) = (&self.parts, qp.desc());
         if offset < p.heap_bytes {
             return (offset, desc.rkey);
         }
-        let end = p.rails + desc.peer * p.rails + desc.rail;
-        segment::end(p.segments, offset, end)
+        segment::data_end(p.segments, offset, p.rails + desc.peer * p.rails + desc.rail)
     }
 
-    /// Returns this PE's memory at a checked offset as the NIC of `qp` addresses it: address and lkey.
+    /// Returns data of this PE at a checked offset as the NIC of `qp` addresses it: address and lkey.
     #[inline(always)]
-    pub(crate) fn local_end<Q: Sharing>(&self, qp: &Qp<'_, Q>, offset: u64) -> (u64, u32) {
+    pub(crate) fn local_data<Q: Sharing>(&self, qp: &Qp<'_, Q>, offset: u64) -> (u64, u32) {
         let (p, desc) = (&self.parts, qp.desc());
         if offset < p.heap_bytes {
             return (offset, desc.lkey);
         }
-        segment::end(p.segments, offset, desc.rail)
+        segment::data_end(p.segments, offset, desc.rail)
+    }
+
+    /// Returns a word of the peer at a checked offset as the NIC of `qp` addresses it: address and strict rkey.
+    #[inline(always)]
+    pub(crate) fn remote_word<Q: Sharing>(&self, qp: &Qp<'_, Q>, offset: u64) -> (u64, u32) {
+        let (p, desc) = (&self.parts, qp.desc());
+        if offset < p.heap_bytes {
+            return (offset, desc.strict_rkey);
+        }
+        segment::word_end(p.segments, offset, p.rails + desc.peer * p.rails + desc.rail)
+    }
+
+    /// Returns a word of this PE at a checked offset as the NIC of `qp` addresses it: address and strict lkey.
+    #[inline(always)]
+    pub(crate) fn local_word<Q: Sharing>(&self, qp: &Qp<'_, Q>, offset: u64) -> (u64, u32) {
+        let (p, desc) = (&self.parts, qp.desc());
+        if offset < p.heap_bytes {
+            return (offset, desc.strict_lkey);
+        }
+        segment::word_end(p.segments, offset, desc.rail)
     }
 
     #[inline(always)]

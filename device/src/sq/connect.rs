@@ -72,9 +72,9 @@ pub(super) fn connect<S: Sharing>(entry: *mut QpEntry, site: Site) -> Result {
                 unsafe {
                     (&raw const (*handshake).connection)
                         .copy_to_nonoverlapping(&raw mut (*entry).connection, 1);
-                    if (*entry).connection.flags & qp_flags::UNORDERED != 0 {
+                    if (*entry).connection.flags & qp_flags::WEAK != 0 {
                         let state = desc.pe_state.ptr::<DeviceState>();
-                        Gpu::store_relaxed(&raw mut (*state).unordered.word, 1);
+                        Gpu::store_relaxed(&raw mut (*state).weak.word, 1);
                     }
                     Gpu::store_release(done, FIRST_BLOCK);
                 }

@@ -101,7 +101,7 @@ impl<'a, S: Sharing> Qp<'a, S> {
         (self.connected(AT).0 >> 32) as u32
     }
 
-    /// Returns the keys of both heaps, this PE's first, the peer, and log2 of the depth.
+    /// Returns the keys of both heaps for data, this PE's first, the peer, and log2 of the depth.
     #[inline(always)]
     fn fixed(&self) -> [u32; 4] {
         const AT: usize = offset_of!(QpDesc, lkey);
@@ -110,7 +110,7 @@ impl<'a, S: Sharing> Qp<'a, S> {
         unsafe { arch::load16(self.entry.cast::<u8>().add(AT).cast()) }
     }
 
-    /// Returns the keys of both heaps: the lkey of this PE's and the rkey of the peer's.
+    /// Returns the keys of both heaps for data: the lkey of this PE's and the rkey of the peer's.
     #[inline(always)]
     pub(crate) fn keys(&self) -> (u32, u32) {
         let [lkey, rkey, ..] = self.fixed();

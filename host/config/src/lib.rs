@@ -35,7 +35,8 @@ pub use self::start::{AddressFamily, BootstrapKind};
 pub use self::table::{Config, OTHER_VARIABLES, SETTINGS};
 pub use self::value::{
     Auto, Bytes, ConnectKind, CqKind, DeviceKind, DoorbellKind, GpuArch, Gpus, HeapKind, HeapMax, Limit,
-    Ordering, P2pAtomics, Partition, PeerPath, Progress, QueueMemory, Retries, Secret, SqDepth,
+    Ordering, P2pAtomics, Partition, PeerPath, Progress, QueueMemory, RelaxedOrdering, Retries, Secret,
+    SqDepth,
 };
 
 /// The prefix of all environment variables of Rushmem.

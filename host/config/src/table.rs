@@ -12,7 +12,8 @@ use crate::nic::Nic;
 use crate::start::{AddressFamily, BootstrapKind};
 use crate::value::{
     self, Auto, Bytes, ConnectKind, CqKind, DeviceKind, DoorbellKind, GpuArch, Gpus, HeapKind, HeapMax,
-    Limit, Ordering, P2pAtomics, Partition, PeerPath, Progress, QueueMemory, Retries, Secret, SqDepth, Value,
+    Limit, Ordering, P2pAtomics, Partition, PeerPath, Progress, QueueMemory, RelaxedOrdering, Retries,
+    Secret, SqDepth, Value,
 };
 use crate::{Group, Origin, Setting};
 
@@ -151,6 +152,10 @@ settings! {
         Network expert ordering: Ordering, "RUSHMEM_ORDERING", "auto", "",
             "Order in which the puts of a QP arrive: ibta (as posted), out_of_order (as with adaptive routing) or auto. \
              Auto leaves the choice to the NIC's firmware. Fences hold with each value.";
+        Network expert relaxed_ordering: RelaxedOrdering, "RUSHMEM_RELAXED_ORDERING", "auto", "",
+            "Whether the PCIe bus may reorder the data of puts and gets: auto, on or off. Fences and signals hold with each \
+             value, but on delays each quiet by one READ. Auto is on for RDMA devices if each PE uses several, since quiet \
+             posts that READ there anyway.";
         Network expert retries: Retries, "RUSHMEM_RETRIES", "7", "",
             "Number of times that a NIC sends an unacknowledged packet again before it reports an error.";
         Network expert sq_depth: SqDepth, "RUSHMEM_SQ_DEPTH", "1024", "WQEs",

@@ -33,6 +33,7 @@ fn another(key: &str) -> &'static str {
         "partition" => "0x8001",
         "retries" => "0",
         "ordering" => "ibta",
+        "relaxed_ordering" => "on",
         "peer_path" => "nic",
         "p2p_atomics" => "node",
         "sq_depth" => "2",

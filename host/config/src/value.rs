@@ -161,6 +161,17 @@ pub enum Ordering {
     OutOfOrder,
 }
 
+/// The use of relaxed memory keys for the data of puts and gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RelaxedOrdering {
+    /// Where it delays no `quiet`.
+    Auto,
+    /// Always.
+    On,
+    /// Never.
+    Off,
+}
+
 /// The path to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerPath {
@@ -268,6 +279,11 @@ impl Choice for CqKind {
 impl Choice for Ordering {
     const NAMES: &'static [(&'static str, Self)] =
         &[("auto", Ordering::Auto), ("ibta", Ordering::Ibta), ("out_of_order", Ordering::OutOfOrder)];
+}
+
+impl Choice for RelaxedOrdering {
+    const NAMES: &'static [(&'static str, Self)] =
+        &[("auto", RelaxedOrdering::Auto), ("on", RelaxedOrdering::On), ("off", RelaxedOrdering::Off)];
 }
 
 impl Choice for PeerPath {

@@ -17,7 +17,7 @@ mod system;
 mod tests;
 mod topology;
 
-use rushmem::config::{Config, DeviceKind, HeapKind, Nic};
+use rushmem::config::{Config, DeviceKind, HeapKind, Nic, RelaxedOrdering};
 use rushmem::inspect::{queue_memory, share_gpus};
 
 pub use self::check::{Check, Finding, Verdict};
@@ -74,6 +74,8 @@ struct Needs {
     nics_per_pe: usize,
     /// Bytes of host memory for all PEs of this node.
     host_memory: u64,
+    /// Bytes that the NICs lock for all PEs of this node. Linux counts memory once for each key.
+    locked_memory: u64,
 }
 
 impl Needs {
@@ -91,13 +93,21 @@ impl Needs {
             _ => Vec::new(),
         };
         let here = u64::from(config.pes_on_node());
+        let nics = u64::from(config.nics_per_pe.get());
+        let keys = match config.relaxed_ordering {
+            RelaxedOrdering::On => 2 * nics,
+            RelaxedOrdering::Auto if nics > 1 => 2 * nics,
+            RelaxedOrdering::Auto | RelaxedOrdering::Off => nics,
+        };
+        let on_pes = |heap: u64| heap.saturating_add(queue_memory(config)).saturating_mul(here);
         Needs {
             gpu: config.device == DeviceKind::Gpu,
             rdma: connectx && config.nic != Nic::Soft,
             gpus_of_processes,
             heap,
             nics_per_pe: config.nics_per_pe.get() as usize,
-            host_memory: in_host.saturating_add(queue_memory(config)).saturating_mul(here),
+            host_memory: on_pes(in_host),
+            locked_memory: on_pes(in_host.saturating_mul(keys)),
         }
     }
 }

@@ -94,7 +94,7 @@ fn locked(host: &Host, needs: &Needs) -> Finding {
         Ok(limits) => limits,
         Err(why) => return LOCKED.unknown("", why),
     };
-    let wanted = needs.host_memory;
+    let wanted = needs.locked_memory;
     let found = match soft {
         None => return LOCKED.good("", "unlimited"),
         Some(bytes) => format!("limit {}, the job needs {} on this node", mib(bytes), mib(wanted)),

@@ -1,6 +1,7 @@
 //! Findings for a healthy test machine, and for the same machine with one defect at a time.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroU32;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
@@ -12,7 +13,7 @@ use tempfile::TempDir;
 use super::check::{Finding, Verdict};
 use super::host::{Driver, Gpu, Host};
 use super::{CHECKS, examine};
-use rushmem::config::{Config, DeviceKind, Nic};
+use rushmem::config::{Config, DeviceKind, HeapKind, Nic, RelaxedOrdering};
 use rushmem::cuda::Attributes;
 
 const GPU: &str = "0000:18:00.0";
@@ -461,6 +462,34 @@ fn a_process_with_cap_ipc_lock_needs_no_limit() {
     );
     let machine = machine.with("proc/self/status", "Name:\tx\nCapEff:\t0000000000004000\n");
     assert_eq!(problems(&machine.checks()), []);
+}
+
+#[test]
+fn each_key_locks_the_heap_once_more() {
+    let mut machine = TestMachine::server().with(
+        "proc/self/limits",
+        "Max open files 1048576 1048576 files\nMax locked memory 65536 65536 bytes\n",
+    );
+    machine.config.heap = HeapKind::Host;
+    let heaps = u64::from(machine.config.pes_on_node()) * (machine.config.heap_bytes.0 >> 20);
+    let mut needed = |relaxed, nics| {
+        machine.config.relaxed_ordering = relaxed;
+        machine.config.nics_per_pe = NonZeroU32::new(nics).unwrap();
+        let checks = machine.checks();
+        let found = &checks.iter().find(|check| check.check.id == "H3").unwrap().found;
+        let mib = found.split_once("the job needs ").unwrap().1.split_once(" MiB").unwrap().0;
+        mib.parse::<u64>().unwrap()
+    };
+    let one = needed(RelaxedOrdering::Off, 1);
+    for (relaxed, nics, more) in [
+        (RelaxedOrdering::Auto, 1, 0),
+        (RelaxedOrdering::On, 1, 1),
+        (RelaxedOrdering::Off, 2, 1),
+        (RelaxedOrdering::Auto, 2, 3),
+        (RelaxedOrdering::On, 2, 3),
+    ] {
+        assert_eq!(needed(relaxed, nics), one + more * heaps, "{relaxed:?}, {nics} NICs");
+    }
 }
 
 #[test]

@@ -12,11 +12,11 @@ use rushmem_device::abi::{CtxParts, DevAddr, SegmentDesc, SegmentEnd, SegmentTab
 use crate::Result;
 use crate::machine::{Machine, Region};
 use crate::p2p::PeerMapping;
-use crate::provider::Key;
+use crate::provider::{Key, Keys};
 
 /// Memory at the offsets from `begin` on. Fields drop in order: keys, memory, owner.
 pub(crate) struct Segment {
-    keys: Vec<Box<dyn Key>>,
+    keys: Vec<Keys>,
     region: Region,
     /// The user's buffer; `None` for memory of the runtime.
     owner: Option<Box<dyn Any + Send + Sync>>,
@@ -38,22 +38,20 @@ struct Peers {
     _shared: PeerMapping,
 }
 
-/// Returns the base and key of each NIC: rkeys for peers, or lkeys for this PE.
-fn ends(keys: &[Box<dyn Key>], rkeys: bool) -> Vec<SegmentEnd> {
-    let end = |key: &dyn Key| {
-        let word = if rkeys { key.rkey() } else { key.lkey() };
-        SegmentEnd { base: key.base(), key: word, reserved: 0 }
+/// Returns the base and keys of each NIC: rkeys for peers, or lkeys for this PE.
+fn ends(keys: &[Keys], rkeys: bool) -> Vec<SegmentEnd> {
+    let word = |key: &dyn Key| if rkeys { key.rkey() } else { key.lkey() };
+    let end = |keys: &Keys| SegmentEnd {
+        base: keys.strict().base(),
+        key: word(keys.data()),
+        strict_key: word(keys.strict()),
     };
-    keys.iter().map(|key| end(&**key)).collect()
+    keys.iter().map(end).collect()
 }
 
 impl Segment {
     /// Creates a segment of memory registered with this PE's NICs by `keys`. It has no offsets yet.
-    pub(crate) fn new(
-        region: Region,
-        keys: Vec<Box<dyn Key>>,
-        owner: Option<Box<dyn Any + Send + Sync>>,
-    ) -> Self {
+    pub(crate) fn new(region: Region, keys: Vec<Keys>, owner: Option<Box<dyn Any + Send + Sync>>) -> Self {
         let bytes = region.memory.len();
         Self { keys, region, owner, begin: 0, bytes, stamp: 0, peers: None }
     }

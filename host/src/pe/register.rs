@@ -252,10 +252,13 @@ impl Pe {
     /// # Errors
     /// - The error of `made`, or [`Error::Elsewhere`] if another PE has failed.
     pub(super) fn share(&self, call: &'static str, made: Result<Segment>) -> Result<Segment> {
-        type KeyMessage = Result<Vec<(u64, u32)>, String>;
+        /// Base, key for data and strict key of each NIC.
+        type KeyMessage = Result<Vec<(u64, u32, u32)>, String>;
         let malformed = |pe| Error::Misuse { call, what: format!("PE {pe} sent malformed keys") };
         let message: KeyMessage = match &made {
-            Ok(segment) => Ok(segment.rkeys().iter().map(|end| (end.base, end.key)).collect()),
+            Ok(segment) => {
+                Ok(segment.rkeys().iter().map(|end| (end.base, end.key, end.strict_key)).collect())
+            }
             Err(error) => Err(error.to_string()),
         };
         let bytes = serde_json::to_vec(&message).map_err(|_| malformed(self.my_pe()))?;
@@ -268,7 +271,11 @@ impl Pe {
             if theirs.len() != segment.rkeys().len() {
                 return Err(malformed(pe));
             }
-            ends.extend(theirs.into_iter().map(|(base, key)| SegmentEnd { base, key, reserved: 0 }));
+            ends.extend(theirs.into_iter().map(|(base, key, strict_key)| SegmentEnd {
+                base,
+                key,
+                strict_key,
+            }));
         }
         let (addrs, mappings) =
             self.peer_map.segment(&self.config, &*self.machine, &*self.bootstrap, call, segment.region())?;

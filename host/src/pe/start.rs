@@ -82,7 +82,8 @@ impl Pe {
         state.describe_qps(&connections.descriptors())?;
         let mut flags = if connections.on_gpu() { ctx_flags::GPU_QUEUES } else { 0 };
         // Several NICs, or NICs and processors of the node, access one heap. PCIe does not order them.
-        if shape.rails > 1 || peer_map.is_shared() {
+        // Data through a relaxed key may be passed even by later data through the same NIC.
+        if shape.rails > 1 || peer_map.is_shared() || connections.has_relaxed_keys() {
             flags |= ctx_flags::EARLY_ACKS;
         }
         let mut parts = CtxParts { flags, ..parts };
@@ -251,7 +252,7 @@ fn compare_settings(bootstrap: &dyn Bootstrap, config: &Config) -> Result<()> {
     let settings = format!(
         "heap_bytes={} heap_max={:?} sq_depth={} queue_memory={} nics_per_pe={} qps_per_peer={} block_qps={} \
          exclusive_qps={} context_qps={} peer_path={:?} p2p_group={} p2p_atomics={:?} teams={} \
-         team_scratch={} ordering={:?}",
+         team_scratch={} ordering={:?} relaxed_ordering={:?}",
         config.heap_bytes.0,
         config.heap_max.0,
         config.sq_depth.get(),
@@ -266,7 +267,8 @@ fn compare_settings(bootstrap: &dyn Bootstrap, config: &Config) -> Result<()> {
         config.p2p_atomics,
         config.teams,
         config.team_scratch.0,
-        config.ordering
+        config.ordering,
+        config.relaxed_ordering
     );
     let all = bootstrap.allgather("the comparison of settings", settings.as_bytes())?;
     if let Some(pe) = all.iter().position(|theirs| *theirs != settings.as_bytes()) {

@@ -87,6 +87,7 @@ mod tests {
             queues_on_gpu: true,
             heap_on_gpu: true,
             cpu_rings: false,
+            relaxed_keys: false,
             steps: Vec::new(),
         }
     }
@@ -105,6 +106,13 @@ mod tests {
             describe(&nics, true),
             format!("{wanted}; PE 0 reaches all PEs over P2P, without its NIC")
         );
+        assert_eq!(steps(&nics), None);
+    }
+
+    #[test]
+    fn relaxed_keys_are_named() {
+        let nics = job(vec![RailLevel { relaxed_keys: true, ..level("mlx5_0") }]);
+        assert!(describe(&nics, false).ends_with("heap in GPU memory, relaxed ordering of data)"));
         assert_eq!(steps(&nics), None);
     }
 

@@ -3,6 +3,7 @@
 //! `queues` creates all NIC objects through [`Provider`], and `nics` opens the providers. [`Soft`] is the software ConnectX,
 //! and `rdma` has RDMA devices. The code above these traits is the same for both.
 
+mod keys;
 #[cfg(feature = "rdma")]
 pub(crate) mod rdma;
 mod soft;
@@ -21,6 +22,7 @@ use crate::machine::{Machine, Region};
 use crate::native::WaitChannel;
 use crate::nic_error::NicError;
 
+pub(crate) use keys::Keys;
 pub(crate) use soft::Soft;
 
 /// Alignment of queues in a umem, in bytes.
@@ -185,7 +187,16 @@ pub(crate) trait Pd: Send + Sync {
     /// Registers all of `memory` for local access and for reads, writes and atomics of peers.
     ///
     /// An address on the wire is an offset in the memory plus [`Key::base`].
-    fn register(&self, memory: &Region) -> Result<Box<dyn Key>, NicError>;
+    fn register(&self, memory: &Region, order: KeyOrder) -> Result<Box<dyn Key>, NicError>;
+}
+
+/// The order of the writes through a key on the PCIe bus.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KeyOrder {
+    /// A write stays behind all earlier writes of the NIC.
+    Strict,
+    /// A write may pass earlier ones.
+    Relaxed,
 }
 
 /// The keys of registered memory. Dropping it deregisters the memory.

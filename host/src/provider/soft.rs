@@ -10,8 +10,8 @@ use rushmem_mlx5::prm::{CmdOpcode, Command, Header, Response, cq, mkey, pd, qp};
 use rushmem_softnic::{Context, Event, Nic};
 
 use super::{
-    Key, LinkLayer, MappedDoorbell, NicEvent, NicKind, Object, Pd, PortAddress, Provider, QpDoorbell, Uar,
-    Umem, WakeNic, WantedUars, mtu_within, page_offset, random, read,
+    Key, KeyOrder, LinkLayer, MappedDoorbell, NicEvent, NicKind, Object, Pd, PortAddress, Provider,
+    QpDoorbell, Uar, Umem, WakeNic, WantedUars, mtu_within, page_offset, random, read,
 };
 use crate::config::Partition;
 use crate::machine::{Machine, Region};
@@ -208,7 +208,7 @@ impl Pd for SoftPd {
         self.number
     }
 
-    fn register(&self, memory: &Region) -> Result<Box<dyn Key>, NicError> {
+    fn register(&self, memory: &Region, order: KeyOrder) -> Result<Box<dyn Key>, NicError> {
         const LOG_PAGE: u8 = 12;
         let [low, ..] = random()?.to_ne_bytes();
         let umem = SoftUmem::new(&self.context, memory)?;
@@ -224,6 +224,7 @@ impl Pd for SoftPd {
                 rr: true,
                 lw: true,
                 lr: true,
+                relaxed_ordering_write: order == KeyOrder::Relaxed,
                 qpn: mkey::MkeyContext::ANY_QP,
                 mkey_7_0: low,
                 pd: self.number,

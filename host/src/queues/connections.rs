@@ -17,14 +17,14 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-use rushmem_device::abi::QpDesc;
+use rushmem_device::abi::{QpDesc, qp_flags};
 
 use super::drain::drain;
 use super::info::QpInfo;
 use super::rail::{NicInfo, Qp, QpAddress, Rail, RetryPolicy};
 use super::{Handshakes, Shape, StateMap};
 use crate::machine::Region;
-use crate::provider::{Key, NicEvent};
+use crate::provider::{Keys, NicEvent};
 use crate::{Error, Result};
 
 /// The NICs of a PE, which it sends to the other PEs at start.
@@ -47,7 +47,7 @@ impl PeNics {
             partition: crate::config::Partition::DEFAULT,
             mtu: 4096,
         };
-        Self { rails: vec![NicInfo { port, rkey: 0, level }] }
+        Self { rails: vec![NicInfo { port, rkey: 0, strict_rkey: 0, level }] }
     }
 }
 
@@ -160,6 +160,11 @@ impl Connections {
         self.closed[i] || self.p2p[self.place(i).0 as usize]
     }
 
+    /// Returns whether a PE of the job has relaxed keys.
+    pub(crate) fn has_relaxed_keys(&self) -> bool {
+        self.nics.iter().flat_map(|pe| &pe.rails).any(|rail| rail.level.relaxed_keys)
+    }
+
     /// Returns whether the queues of a rail are in GPU memory.
     pub(crate) fn on_gpu(&self) -> bool {
         self.rails.iter().any(Rail::is_on_gpu)
@@ -176,16 +181,19 @@ impl Connections {
         let describe = |i: usize| {
             let (peer, set) = self.place(i);
             let rail = self.shape.rail(set);
+            let (mine, theirs) = (self.rails[rail].keys(), &self.nics[peer as usize].rails[rail]);
             QpDesc {
                 pe_state: self.state.device_state(),
                 handshake: self.handshakes.addr(i),
-                lkey: self.rails[rail].lkey(),
-                rkey: self.nics[peer as usize].rails[rail].rkey,
+                lkey: mine.data().lkey(),
+                rkey: theirs.rkey,
                 peer,
                 log_depth: self.shape.log_depth().into(),
                 flags: self.rails[rail].flags(),
                 rail: rail as u32,
-                reserved: [0; 22],
+                strict_lkey: mine.strict().lkey(),
+                strict_rkey: theirs.strict_rkey,
+                reserved: [0; 20],
             }
         };
         (0..self.connections.len()).map(describe).collect()
@@ -210,7 +218,7 @@ impl Connections {
     ///
     /// # Errors
     /// The errors of the NICs.
-    pub(super) fn register(&self, memory: &Region) -> Result<Vec<Box<dyn Key>>> {
+    pub(super) fn register(&self, memory: &Region) -> Result<Vec<Keys>> {
         self.rails.iter().map(|rail| rail.register(memory)).collect()
     }
 
@@ -283,7 +291,7 @@ impl Connections {
         {
             let (peer, set) = self.place(i);
             if let Some((pair, _)) = &connection.pair {
-                all.push(self.rails[self.shape.rail(set)].query(pair, peer)?);
+                all.push(self.rails[self.shape.rail(set)].query(pair, peer, self.weakness(i))?);
             }
         }
         Ok(all)
@@ -471,7 +479,7 @@ impl Connections {
     }
 
     fn publish_if_ready(&mut self, i: usize) -> Result<()> {
-        let rail = self.shape.rail(self.place(i).1);
+        let (rail, weak) = (self.shape.rail(self.place(i).1), self.weakness(i));
         let connection = &mut self.connections[i];
         if let Some((pair, words)) = &connection.pair
             && connection.ready
@@ -479,11 +487,19 @@ impl Connections {
             && !connection.published
             && !self.closed[i]
         {
-            let published = self.rails[rail].connection(&self.state, pair, *words, connection.unordered);
+            let published = self.rails[rail].connection(&self.state, pair, *words, weak);
             self.handshakes.answer(i, Some(&published))?;
             connection.published = true;
         }
         Ok(())
+    }
+
+    /// Returns the flags of [`qp_flags::WEAK`] that QP `i` has.
+    fn weakness(&self, i: usize) -> u32 {
+        let (peer, set) = self.place(i);
+        let relaxed = self.nics[peer as usize].rails[self.shape.rail(set)].level.relaxed_keys;
+        let flag = |is_set, flag| if is_set { flag } else { 0 };
+        flag(self.connections[i].unordered, qp_flags::UNORDERED) | flag(relaxed, qp_flags::RELAXED)
     }
 
     /// Marks QP `i` as failed, informs kernels and the peer, and returns the error.
@@ -514,281 +530,4 @@ impl Connections {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::VecDeque;
-
-    use proptest::prelude::*;
-    use rushmem_softnic::{self as softnic, Nic};
-
-    use super::super::level::QueueLocation;
-    use super::*;
-    use crate::config::{Config, Ordering};
-    use crate::machine::{Machine, Native};
-    use crate::native::Options;
-    use crate::provider::Soft;
-
-    /// The connections of a job without service threads. The test delivers the messages.
-    struct Job {
-        connections: Vec<Connections>,
-        /// Undelivered messages, by sender and receiver. Order is kept only between the same two PEs.
-        mail: Vec<VecDeque<ConnectMessage>>,
-    }
-
-    impl Job {
-        fn new(n_pes: u32, config: &Config) -> Self {
-            Self::with_orders(n_pes, config, |_| config.ordering)
-        }
-
-        /// Creates a job in which each PE requests its own order of WRITEs.
-        fn with_orders(n_pes: u32, config: &Config, order: impl Fn(u32) -> Ordering) -> Self {
-            let machine = Native::new(Options::default());
-            let nic = Arc::new(Nic::start(softnic::Config::default()).unwrap());
-            let shape = Shape::new(config, n_pes);
-            let rail = |pe| {
-                let mut shape = shape;
-                shape.ordering = order(pe);
-                let heap = machine.heap(shape.reserved(), false).unwrap();
-                let nic = Arc::new(Soft::new(Arc::clone(&nic)));
-                Rail::new(nic, &machine, &heap, shape, QueueLocation::Host, None).unwrap()
-            };
-            let rails: Vec<Rail> = (0..n_pes).map(rail).collect();
-            let nics: Vec<PeNics> = rails.iter().map(|rail| PeNics { rails: vec![rail.info()] }).collect();
-            let connections = |(me, rail)| {
-                let state = Arc::new(StateMap::new(&machine, shape).unwrap());
-                let handshakes = Arc::new(Handshakes::new(&machine, shape).unwrap());
-                Connections::new(
-                    vec![rail],
-                    nics.clone(),
-                    state,
-                    handshakes,
-                    shape,
-                    me,
-                    RetryPolicy::new(config),
-                )
-            };
-            let connections = (0..).zip(rails).map(connections).collect();
-            Self { connections, mail: vec![VecDeque::new(); (n_pes * n_pes) as usize] }
-        }
-
-        fn post(mail: &mut [VecDeque<ConnectMessage>], n: usize, from: usize, (to, message): Outgoing) {
-            mail[from * n + to as usize].push_back(message);
-        }
-
-        fn request(&mut self, pe: usize, i: usize) -> Result<()> {
-            let (n, mail) = (self.connections.len(), &mut self.mail);
-            self.connections[pe].request(i, &mut |message| Self::post(mail, n, pe, message))
-        }
-
-        /// Delivers one message. `choice` selects a non-empty queue. Returns `None` if there is no message.
-        fn deliver(&mut self, choice: usize) -> Option<Result<()>> {
-            let n = self.connections.len();
-            let queues: Vec<usize> = (0..n * n).filter(|&queue| !self.mail[queue].is_empty()).collect();
-            let queue = *queues.get(choice.checked_rem(queues.len())?)?;
-            let message = self.mail[queue].pop_front()?;
-            let (from, to, mail) = (queue / n, queue % n, &mut self.mail);
-            Some(
-                self.connections[to]
-                    .receive(from as u32, message, &mut |message| Self::post(mail, n, to, message)),
-            )
-        }
-    }
-
-    fn config(settings: &[(&str, &str)]) -> Config {
-        let mut config = Config::default();
-        for (key, value) in settings {
-            config.set(key, value).unwrap();
-        }
-        config
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
-
-        /// Checks that each requested QP ends connected once at both ends, for any initiators and delivery order.
-        #[test]
-        fn both_sides_end_connected(
-            wants in prop::collection::vec((0usize..3, 0usize..6), 1..12),
-            choices in prop::collection::vec(0usize..64, 64),
-        ) {
-            let config = config(&[("sq_depth", "4"), ("qps_per_peer", "2")]);
-            let mut job = Job::new(3, &config);
-            let mut choices = choices.into_iter().cycle();
-            for &(pe, i) in &wants {
-                job.request(pe, i).unwrap();
-                                // Some messages arrive between two requests, others later.
-                if choices.next().is_some_and(|choice| choice % 2 == 0) {
-                    job.deliver(choices.next().unwrap()).transpose().unwrap();
-                }
-            }
-            while let Some(outcome) = job.deliver(choices.next().unwrap()) {
-                outcome.unwrap();
-            }
-            for (pe, i) in wants {
-                let (peer, set) = (i % 3, i / 3);
-                prop_assert!(job.connections[pe].connections[i].published);
-                prop_assert!(job.connections[peer].connections[set * 3 + pe].published);
-            }
-            for connections in &job.connections {
-                prop_assert!(connections.connections.iter().all(|connection| connection.published == connection.pair.is_some()));
-            }
-        }
-    }
-
-    #[test]
-    fn packet_numbers_and_keys_are_random() {
-        let mut job = Job::new(2, &config(&[("sq_depth", "4")]));
-        job.request(0, 0).unwrap();
-        job.request(0, 1).unwrap();
-        while let Some(outcome) = job.deliver(0) {
-            outcome.unwrap();
-        }
-        let address =
-            |pe: usize, i: usize| job.connections[pe].connections[i].pair.as_ref().unwrap().0.address;
-        let context = |pe: usize, i: usize| {
-            let pair = &job.connections[pe].connections[i].pair.as_ref().unwrap().0;
-            job.connections[pe].rails[0].context(pair).unwrap()
-        };
-        let all = [address(0, 0), address(0, 1), address(1, 0)];
-        assert!(all[0].psn != all[1].psn || all[1].psn != all[2].psn, "{all:?}");
-        let memory = Native::new(Options::default()).local(4096).unwrap();
-        let keys: Vec<_> = (0..8).map(|_| job.connections[0].register(&memory).unwrap()).collect();
-        let variants: Vec<u32> = keys[..].iter().map(|key| key[0].rkey() & 0xff).collect();
-        assert!(variants.iter().any(|variant| *variant != variants[0]), "{variants:x?}");
-        for (pe, i) in [(0, 1), (1, 0)] {
-            let (own, peer) = (context(pe, i), address(i, pe));
-            assert_eq!((own.next_send_psn, own.next_rcv_psn), (address(pe, i).psn, peer.psn));
-        }
-    }
-
-    #[test]
-    fn both_sides_use_the_same_ece_options() {
-        let mut job = Job::new(2, &config(&[("sq_depth", "4")]));
-        job.request(0, 1).unwrap();
-        while let Some(outcome) = job.deliver(0) {
-            outcome.unwrap();
-        }
-        let in_force = |pe: usize, i: usize| {
-            let pair = &job.connections[pe].connections[i].pair.as_ref().unwrap().0;
-            job.connections[pe].rails[0].query_qp(pair).unwrap().ece
-        };
-        assert!(in_force(0, 1) != 0 && in_force(0, 1) == in_force(1, 0));
-    }
-
-    #[test]
-    fn an_unordered_end_makes_both_ends_unordered() {
-        for unordered in [None, Some(0), Some(1)] {
-            let order = |pe| if Some(pe) == unordered { Ordering::OutOfOrder } else { Ordering::Auto };
-            let mut job = Job::with_orders(2, &config(&[("sq_depth", "4")]), order);
-            job.request(0, 1).unwrap();
-            while let Some(outcome) = job.deliver(0) {
-                outcome.unwrap();
-            }
-            for (pe, i) in [(0, 1), (1, 0)] {
-                let connection = &job.connections[pe].connections[i];
-                assert!(connection.published);
-                assert_eq!(connection.unordered, unordered.is_some(), "PE {pe}, {unordered:?}");
-            }
-        }
-    }
-
-    #[test]
-    fn discards_messages_from_before_a_reset() {
-        for delivered in 0..3 {
-            let mut job = Job::new(2, &config(&[("sq_depth", "4")]));
-            job.request(0, 1).unwrap();
-            (0..delivered).for_each(|_| job.deliver(0).unwrap().unwrap());
-            job.connections.iter_mut().for_each(|connections| connections.reset().unwrap());
-            while let Some(outcome) = job.deliver(0) {
-                outcome.unwrap();
-            }
-            assert!(
-                job.connections
-                    .iter()
-                    .all(|connections| connections.connected() == 0
-                        && connections.connections[0].pair.is_none())
-            );
-
-            job.request(1, 0).unwrap();
-            while let Some(outcome) = job.deliver(0) {
-                outcome.unwrap();
-            }
-            assert!(job.connections.iter().all(|connections| connections.connected() == 1));
-        }
-    }
-
-    #[test]
-    fn a_pe_without_queue_memory_informs_its_peer() {
-        let config = config(&[("sq_depth", "4"), ("queue_memory", "1")]);
-        let mut job = Job::new(3, &config);
-        // PE 1 has memory for one QP, and PE 2 takes it.
-        job.request(2, 1).unwrap();
-        while let Some(outcome) = job.deliver(0) {
-            outcome.unwrap();
-        }
-        job.request(0, 1).unwrap();
-        let errors =
-            [job.deliver(0), job.deliver(0)].map(|outcome| outcome.unwrap().unwrap_err().to_string());
-        assert!(errors[0].contains("PE 1 cannot be connected to PE 0: the queue memory"), "{}", errors[0]);
-        assert!(
-            errors[1].contains("PE 0 cannot be connected to PE 1: PE 1 reports: the queue memory"),
-            "{}",
-            errors[1]
-        );
-        assert!(job.deliver(0).is_none());
-        assert!(job.connections[0].connections[1].failed && !job.connections[0].connections[1].published);
-    }
-
-    #[test]
-    fn a_lost_qp_ends_the_waits_at_both_ends() {
-        let mut job = Job::new(2, &config(&[("sq_depth", "4")]));
-        job.request(0, 1).unwrap();
-        while let Some(outcome) = job.deliver(0) {
-            outcome.unwrap();
-        }
-        let qps = job.connections[0].find(0, |_| true);
-        assert_eq!((qps.as_slice(), job.connections[0].find(0, |pair| pair.cqn == 0)), (&[1][..], vec![]));
-        let (n, mail) = (2, &mut job.mail);
-        job.connections[0].lose(1, "its port is down", &mut |message| Job::post(mail, n, 0, message));
-        let error = job.deliver(0).unwrap().unwrap_err();
-        let told = "PE 1 lost its connection to PE 0: PE 0 reports: its port is down";
-        assert!(matches!(error, Error::ConnectionLost { .. }) && error.to_string() == told, "{error}");
-        assert!(job.deliver(0).is_none(), "no end reports the loss back");
-    }
-
-    #[test]
-    fn fuzz_corpus() {
-        let qp = |ready| QpStatus::Qp {
-            address: QpAddress { qpn: 0x1a7, psn: 0x12_3456, ece: 1 },
-            ready,
-            unordered: ready,
-        };
-        let statuses = [qp(false), qp(true), QpStatus::Failed { why: "no memory".into() }];
-        let messages = statuses.map(|status| ConnectMessage { epoch: 0, set: 0, status });
-        let messages = messages.map(|message| serde_json::to_vec(&message).unwrap());
-        let jobs = std::cell::RefCell::new((0, Job::new(2, &config(&[("sq_depth", "4")]))));
-        rushmem_corpus::target!("connect").messages(messages).run(5000, |bytes| {
-            let (count, job) = &mut *jobs.borrow_mut();
-            *count += 1;
-            // A QP fails only once.
-            if *count % 16 == 0 {
-                job.connections[0].reset().unwrap();
-                job.connections[0].epoch = 0;
-            }
-            if let Ok(message) = serde_json::from_slice(bytes) {
-                // Any result is right.
-                let _ = job.connections[0].receive(1, message, &mut |_| ());
-            }
-        });
-    }
-
-    #[test]
-    fn rejects_invalid_messages() {
-        let mut job = Job::new(2, &config(&[("sq_depth", "4")]));
-        let qp =
-            QpStatus::Qp { address: QpAddress { qpn: 1, psn: 0, ece: 0 }, ready: true, unordered: false };
-        for (from, set) in [(2, 0), (0, 1), (1, u64::MAX), (u32::MAX, 0)] {
-            let message = ConnectMessage { epoch: 0, set, status: qp.clone() };
-            assert!(job.connections[0].receive(from, message, &mut |_| panic!("an answer")).is_err());
-        }
-    }
-}
+mod tests;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use rushmem_device::abi::qp_flags;
 use rushmem_mlx5::prm::qp::QpContext;
 
 /// A connected QP of a PE, as its NIC describes it (PRM command QUERY_QP).
@@ -36,10 +37,14 @@ pub struct QpInfo {
     pub bond_port: u8,
     /// Time that the NIC waits for an acknowledgement.
     pub ack_timeout: Duration,
+    /// Whether WRITEs may land in another order than posted, as with adaptive routing (setting `ordering`).
+    pub unordered: bool,
+    /// Whether data uses relaxed keys (setting `relaxed_ordering`).
+    pub relaxed: bool,
 }
 
 impl QpInfo {
-    pub(super) fn new(peer: u32, nic: String, qpn: u32, context: &QpContext) -> QpInfo {
+    pub(super) fn new(peer: u32, nic: String, qpn: u32, context: &QpContext, flags: u32) -> QpInfo {
         let path = &context.primary_address_path;
         // RDMA over Ethernet carries these in the IP and VLAN headers, InfiniBand in its own.
         let ethernet = (path.dscp << 2 | path.ecn, path.eth_prio);
@@ -63,6 +68,8 @@ impl QpInfo {
             retries: context.retry_count,
             bond_port: context.lag_tx_port_affinity,
             ack_timeout: Duration::from_nanos(4096 << path.ack_timeout),
+            unordered: flags & qp_flags::UNORDERED != 0,
+            relaxed: flags & qp_flags::RELAXED != 0,
         }
     }
 }

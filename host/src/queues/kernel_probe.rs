@@ -62,21 +62,25 @@ fn run(rail: &Rail, machine: &dyn Machine, heap: &Region, pair: &Qp, within: Dur
     let control = machine.shared(size_of::<ControlPage>() as u64)?;
     let (state, handshakes) = (StateMap::new(machine, shape)?, Handshakes::new(machine, shape)?);
     let table = machine.local(size_of::<SegmentTable>() as u64)?;
-    let key = rail.info().rkey;
+    let keys = rail.keys();
     state.write_pe(0, control.addr, within)?;
     state.clear_slots()?;
     state.describe_qps(&[QpDesc {
         pe_state: state.device_state(),
         handshake: handshakes.addr(0),
-        lkey: rail.lkey(),
-        rkey: key,
+        lkey: keys.data().lkey(),
+        rkey: keys.data().rkey(),
+        strict_lkey: keys.strict().lkey(),
+        strict_rkey: keys.strict().rkey(),
         log_depth: shape.log_depth().into(),
         flags: rail.flags(),
         ..Zeroable::zeroed()
     }])?;
     state.describe_peers(&[PeerDesc::zeroed()])?;
     // The kernel asks for the connection and finds the answer.
-    handshakes.answer(0, Some(&rail.connection(&state, pair, 0, false)))?;
+    handshakes.answer(0, Some(&rail.connection(&state, pair, 0, 0)))?;
+    // The host reads the heap afterwards, and an ACK does not prove that the data has landed. So `quiet` posts a READ.
+    let flags = ctx_flags::EARLY_ACKS | if rail.is_on_gpu() { ctx_flags::GPU_QUEUES } else { 0 };
     let ctx = CtxParts {
         header: Header { magic: MAGIC, version: VERSION, layout: LAYOUT, control: control.addr },
         state: state.device_state(),
@@ -87,7 +91,7 @@ fn run(rail: &Rail, machine: &dyn Machine, heap: &Region, pair: &Qp, within: Dur
         n_pes: 1,
         n_sets: 1,
         rails: 1,
-        flags: if rail.is_on_gpu() { ctx_flags::GPU_QUEUES } else { 0 },
+        flags,
         segments: table.addr,
         ..Zeroable::zeroed()
     };

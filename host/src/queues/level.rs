@@ -23,6 +23,8 @@ pub(crate) struct RailLevel {
     pub(crate) heap_on_gpu: bool,
     /// Whether a CPU thread writes the doorbells for kernels.
     pub(crate) cpu_rings: bool,
+    /// Whether the keys for data are relaxed.
+    pub(crate) relaxed_keys: bool,
     /// The steps down from the best level, with their causes.
     pub(crate) steps: Vec<String>,
 }
@@ -33,6 +35,7 @@ impl RailLevel {
         queues: QueueLocation,
         heap: &Region,
         writer: &DoorbellWriter,
+        relaxed_keys: bool,
     ) -> Self {
         let port = nic.port();
         let (cpu_rings, steps) = match writer {
@@ -50,6 +53,7 @@ impl RailLevel {
             queues_on_gpu: queues == QueueLocation::Gpu,
             heap_on_gpu: heap.memory.host_ptr().is_none(),
             cpu_rings,
+            relaxed_keys,
             steps,
         }
     }
@@ -68,6 +72,7 @@ impl std::fmt::Display for RailLevel {
         }
         let writer = if self.cpu_rings { "a CPU thread" } else { "kernels" };
         let (queues, heap) = (memory(self.queues_on_gpu), memory(self.heap_on_gpu));
-        write!(f, ", queues in {queues} memory, doorbells by {writer}, heap in {heap} memory")
+        write!(f, ", queues in {queues} memory, doorbells by {writer}, heap in {heap} memory")?;
+        f.write_str(if self.relaxed_keys { ", relaxed ordering of data" } else { "" })
     }
 }

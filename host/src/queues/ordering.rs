@@ -1,15 +1,19 @@
-//! The order in which the WRITEs of a QP land, as its firmware chose it.
+//! The order in which the WRITEs of a QP land, as its firmware chose it, and as its keys allow it.
 //!
 //! Adaptive routing delivers packets out of order. A NIC then places the data of READs and WRITEs as it arrives. Firmware may
 //! choose that by itself when a QP connects, so each connection asks by QUERY_QP. Atomics stay behind earlier WRITEs.
+//!
+//! A relaxed key allows the PCIe bus to reorder WRITEs, too. Then `quiet` costs a READ.
 
 use rushmem_mlx5::prm::caps::{GeneralCap2, HcaCap};
 use rushmem_mlx5::prm::qp::QpContext;
 
-use crate::config::Ordering;
+use crate::config::{Ordering, RelaxedOrdering};
 use crate::nic_error::NicError;
-use crate::provider::{Provider, capabilities};
+use crate::provider::{NicKind, Provider, capabilities};
 use crate::{Error, Result};
+
+use super::Shape;
 
 /// The order that INIT2RTR requests.
 #[derive(Clone, Copy, Debug)]
@@ -64,6 +68,32 @@ impl RequestedOrder {
     }
 }
 
+/// Returns whether a NIC gets relaxed keys for data.
+///
+/// By default that is so where `quiet` posts a READ anyway, as it does if a PE has several NICs. The software ConnectX gains
+/// nothing from such keys.
+///
+/// # Errors
+/// - [`Error::Unavailable`] if the setting demands such keys, and the NIC has none.
+/// - The errors of the NIC.
+pub(super) fn wants_relaxed_keys(nic: &dyn Provider, shape: &Shape) -> Result<bool> {
+    let is_free = shape.rails > 1 && nic.port().kind == NicKind::Hardware;
+    let can_relax = capabilities::<HcaCap>(nic)?.relaxed_ordering_write;
+    choose(shape.relaxed_ordering, is_free, can_relax).ok_or_else(|| Error::Unavailable {
+        what: format!("relaxed ordering of data by {}", nic.name()),
+        why: "the NIC lacks it; set RUSHMEM_RELAXED_ORDERING=auto".into(),
+    })
+}
+
+/// Returns whether a NIC gets relaxed keys, which cost no further READ if `is_free`; `None` if it has none.
+fn choose(wanted: RelaxedOrdering, is_free: bool, can_relax: bool) -> Option<bool> {
+    match wanted {
+        RelaxedOrdering::On => can_relax.then_some(true),
+        RelaxedOrdering::Auto => Some(is_free && can_relax),
+        RelaxedOrdering::Off => Some(false),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -87,6 +117,21 @@ mod tests {
         ] {
             let context = request(wanted).apply(QpContext::default());
             assert_eq!((context.dp_ordering_0, context.dp_ordering_force), bits, "{wanted:?}");
+        }
+    }
+
+    #[test]
+    fn relaxed_keys_follow_the_setting_and_the_nic() {
+        use RelaxedOrdering::{Auto, Off, On};
+        for (wanted, is_free, can_relax, choice) in [
+            (On, false, true, Some(true)),
+            (On, true, false, None),
+            (Auto, true, true, Some(true)),
+            (Auto, true, false, Some(false)),
+            (Auto, false, true, Some(false)),
+            (Off, true, true, Some(false)),
+        ] {
+            assert_eq!(choose(wanted, is_free, can_relax), choice, "{wanted:?} {is_free} {can_relax}");
         }
     }
 

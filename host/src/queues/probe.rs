@@ -138,8 +138,8 @@ impl Probe<'_> {
     fn run(&mut self) -> Result<[Duration; 3]> {
         const PATTERN: u64 = 0x5275_7368_6d65_6d21;
         const SIGNAL: u64 = 0x0123_4567_89ab_cdef;
-        let key = self.rail.info().rkey;
-        let (raddr, rkey, laddr, lkey) = (TARGET, key, RESULT, self.rail.lkey());
+        let key = self.rail.keys().strict();
+        let (raddr, rkey, laddr, lkey) = (TARGET, key.rkey(), RESULT, key.lkey());
 
         self.set(SOURCE, PATTERN)?;
         let put = self.post("put", &Wqe::Write { raddr, rkey, laddr: SOURCE, lkey, len: 8 })?;

@@ -14,7 +14,7 @@ use rushmem_mlx5::prm::{cq, qp};
 use super::bond::Bond;
 use super::info::QpInfo;
 use super::level::{QueueLocation, RailLevel};
-use super::ordering::RequestedOrder;
+use super::ordering::{RequestedOrder, wants_relaxed_keys};
 use super::shape::{CQE_BYTES, Shape};
 use super::state::StateMap;
 use crate::Result;
@@ -22,7 +22,7 @@ use crate::config::Config;
 use crate::machine::{Machine, Region};
 use crate::nic_error::NicError;
 use crate::provider::{
-    self, DoorbellUse, DoorbellWriter, Key, LinkLayer, NicKind, Object, Pd, PortAddress, Provider,
+    self, DoorbellUse, DoorbellWriter, Keys, LinkLayer, NicKind, Object, Pd, PortAddress, Provider,
     QpDoorbell, Uar, Umem, WantedUars, create, execute, random,
 };
 
@@ -38,16 +38,18 @@ const DEFAULT: u8 = 1;
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub(crate) struct NicInfo {
     pub(crate) port: PortAddress,
+    /// The rkey of the heap for data.
     pub(crate) rkey: u32,
+    pub(crate) strict_rkey: u32,
     pub(crate) level: RailLevel,
 }
 
-/// One NIC of a PE. Fields drop in order: doorbells before pages, key before domain, registrations before memory.
+/// One NIC of a PE. Fields drop in order: doorbells before pages, keys before domain, registrations before memory.
 pub(crate) struct Rail {
     /// Doorbell registers, by slot.
     doorbells: Vec<Arc<dyn QpDoorbell>>,
     uars: Vec<Box<dyn Uar>>,
-    key: Box<dyn Key>,
+    keys: Keys,
     pd: Box<dyn Pd>,
     umem: Box<dyn Umem>,
     nic: Arc<dyn Provider>,
@@ -111,7 +113,8 @@ impl Rail {
         let queues = if on_gpu { machine.local(bytes)? } else { machine.shared(bytes)? };
         let umem = nic.umem_reg(&queues)?;
         let pd = nic.alloc_pd()?;
-        let key = pd.register(heap)?;
+        let relaxed_keys = wants_relaxed_keys(&*nic, &shape)?;
+        let keys = Keys::register(&*pd, heap, relaxed_keys)?;
         let uars = nic.alloc_uars(machine, &WantedUars { count: slots.min(UARS), on_gpu, kernels_fail })?;
         let uar = |slot| &uars[(slot % UARS) as usize];
         let doorbell = |slot| uar(slot).doorbell(machine).map(Arc::from);
@@ -121,11 +124,11 @@ impl Rail {
         flags |= if nic.port().kind == NicKind::Software { qp_flags::LATE_RECORD } else { 0 };
         flags |= if on_gpu { qp_flags::ON_GPU } else { 0 };
         let time_stamps = if roce.qp_ts_format == 0 { FREE_RUNNING } else { DEFAULT };
-        let level = RailLevel::new(&*nic, location, heap, &writer_of(&uars));
+        let level = RailLevel::new(&*nic, location, heap, &writer_of(&uars), relaxed_keys);
         let rail = Self {
             doorbells,
             uars,
-            key,
+            keys,
             pd,
             umem,
             nic,
@@ -167,12 +170,12 @@ impl Rail {
         Ok(())
     }
 
-    /// Registers memory other than the heap. The key must be dropped before the rail.
+    /// Registers memory other than the heap. The keys must be dropped before the rail.
     ///
     /// # Errors
     /// The errors of the NIC.
-    pub(super) fn register(&self, memory: &Region) -> Result<Box<dyn Key>> {
-        Ok(self.pd.register(memory)?)
+    pub(super) fn register(&self, memory: &Region) -> Result<Keys> {
+        Ok(Keys::register(&*self.pd, memory, self.level.relaxed_keys)?)
     }
 
     pub(crate) fn nic(&self) -> &dyn Provider {
@@ -180,7 +183,8 @@ impl Rail {
     }
 
     pub(crate) fn info(&self) -> NicInfo {
-        NicInfo { port: self.nic.port(), rkey: self.key.rkey(), level: self.level.clone() }
+        let (rkey, strict_rkey) = (self.keys.data().rkey(), self.keys.strict().rkey());
+        NicInfo { port: self.nic.port(), rkey, strict_rkey, level: self.level.clone() }
     }
 
     /// Returns the writer of the doorbells.
@@ -193,8 +197,9 @@ impl Rail {
         self.level.steps.push(step);
     }
 
-    pub(super) fn lkey(&self) -> u32 {
-        self.key.lkey()
+    /// Returns the keys of the heap.
+    pub(super) fn keys(&self) -> &Keys {
+        &self.keys
     }
 
     pub(super) fn flags(&self) -> u32 {
@@ -361,12 +366,12 @@ impl Rail {
         Ok(word)
     }
 
-    /// Executes QUERY_QP for the QP to `peer`.
+    /// Executes QUERY_QP for the QP to `peer`. `weak` has the flags of its order.
     ///
     /// # Errors
     /// The errors of the NIC.
-    pub(super) fn query(&self, pair: &Qp, peer: u32) -> Result<QpInfo, NicError> {
-        Ok(QpInfo::new(peer, self.nic.name(), pair.address.qpn, &self.context(pair)?))
+    pub(super) fn query(&self, pair: &Qp, peer: u32, weak: u32) -> Result<QpInfo, NicError> {
+        Ok(QpInfo::new(peer, self.nic.name(), pair.address.qpn, &self.context(pair)?, weak))
     }
 
     /// Executes QUERY_QP and returns the context.
@@ -380,15 +385,16 @@ impl Rail {
         execute(&*self.nic, &*pair.qp, &command)
     }
 
-    /// Returns the description of a connected QP for kernels. Its words are in slot `words` of the PE.
-    pub(super) fn connection(&self, state: &StateMap, pair: &Qp, words: u64, unordered: bool) -> Connection {
+    /// Returns the description of a connected QP for kernels. Its words are in slot `words` of the PE, and `weak` has the
+    /// flags of its order.
+    pub(super) fn connection(&self, state: &StateMap, pair: &Qp, words: u64, weak: u32) -> Connection {
         let at = self.shape.place(pair.slot);
         Connection {
             sq: self.queues.addr.add(at.sq),
             dbr: self.queues.addr.add(at.sq_record + Record::SND_OFFSET as u64),
             uar: self.doorbells[pair.slot as usize].register(),
             qpn: pair.address.qpn,
-            flags: self.flags | if unordered { qp_flags::UNORDERED } else { 0 },
+            flags: self.flags | weak,
             cq: self.queues.addr.add(at.cq),
             ready: state.ready(words),
             fetch_busy: state.fetch_busy(words),

@@ -20,7 +20,7 @@ use super::watch::{NicWatch, Notice};
 use crate::bootstrap::{Bootstrap, PeerMessage};
 use crate::exit::{end_job, end_with};
 use crate::machine::Region;
-use crate::provider::Key;
+use crate::provider::Keys;
 use crate::watchdog::{Alarm, Watchdog};
 use crate::{Error, Result};
 
@@ -153,7 +153,7 @@ impl Service {
     ///
     /// # Errors
     /// The errors of the NICs.
-    pub(crate) fn register(&self, memory: &Region) -> Result<Vec<Box<dyn Key>>> {
+    pub(crate) fn register(&self, memory: &Region) -> Result<Vec<Keys>> {
         self.shared.lock().connections.register(memory)
     }
 

@@ -4,7 +4,7 @@ use rushmem_device::Team;
 use rushmem_device::abi::{reserved, team_words};
 
 use super::state::StateMap;
-use crate::config::{Config, CqKind, Ordering};
+use crate::config::{Config, CqKind, Ordering, RelaxedOrdering};
 use crate::provider::QUEUE_ALIGN;
 
 pub(super) const WQEBB_BYTES: u64 = 64;
@@ -27,6 +27,8 @@ pub(crate) struct Shape {
     pub(crate) collapsed: bool,
     /// The order in which WRITEs land.
     pub(super) ordering: Ordering,
+    /// The use of relaxed keys.
+    pub(super) relaxed_ordering: RelaxedOrdering,
     /// Slots of the team table.
     pub(crate) teams: u32,
     /// Bytes of scratch of each team.
@@ -55,6 +57,7 @@ impl Shape {
             depth: config.sq_depth.get().into(),
             collapsed: config.cq == CqKind::Collapsed,
             ordering: config.ordering,
+            relaxed_ordering: config.relaxed_ordering,
             teams: config.teams.get().max(Team::PREDEFINED),
             team_scratch: config.team_scratch.0.max(team_words::least_scratch(n_pes)).next_multiple_of(256),
             budget: config.queue_memory.0,

@@ -139,11 +139,13 @@ impl StateMap {
         self.region.write(Self::peers_at(&self.shape), bytemuck::cast_slice(peers))
     }
 
-    /// Corrupts the rkey of `pe`'s heap in the QP descriptors, for fault tests.
+    /// Corrupts the rkeys of `pe`'s heap in the QP descriptors, for fault tests.
     pub(crate) fn corrupt_rkey(&self, pe: u32) -> Result<()> {
         for i in (u64::from(pe)..self.shape.qps()).step_by(self.shape.n_pes as usize) {
-            let key = Self::entry_at(i) + (offset_of!(QpEntry, desc) + offset_of!(QpDesc, rkey)) as u64;
-            self.region.write(key, bytemuck::bytes_of(&0xbad_0e11u32))?;
+            let desc = Self::entry_at(i) + offset_of!(QpEntry, desc) as u64;
+            for key in [offset_of!(QpDesc, rkey), offset_of!(QpDesc, strict_rkey)] {
+                self.region.write(desc + key as u64, bytemuck::bytes_of(&0xbad_0e11u32))?;
+            }
         }
         Ok(())
     }

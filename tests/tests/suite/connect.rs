@@ -57,6 +57,23 @@ fn the_nic_reports_the_state_of_each_qp() {
 }
 
 #[test]
+fn qps_report_their_order() {
+    for (ordering, relaxed) in [("auto", "auto"), ("out_of_order", "off"), ("ibta", "on")] {
+        let setup = Setup::new(2).with("peer_path", "nic").with("nic", "soft").with("connect", "eager");
+        setup.with("ordering", ordering).with("relaxed_ordering", relaxed).run(|pe| {
+            for qp in pe.qps()? {
+                assert_eq!(
+                    (qp.unordered, qp.relaxed),
+                    (ordering == "out_of_order", relaxed == "on"),
+                    "{qp:?}"
+                );
+            }
+            pe.host_sync()
+        });
+    }
+}
+
+#[test]
 fn the_deepest_queue_takes_a_flood() {
     const TIMES: u32 = 400;
     Setup::new(2).with("sq_depth", 16384).with("peer_path", "nic").with("queue_memory", "64MiB").run(|pe| {

@@ -1,4 +1,6 @@
 //! The settings of the suite: each value of each setting is combined with most of the others.
+//!
+//! Every third job has weak QPs: NIC and PCIe may reorder the data of puts.
 
 use rushmem_tests::Setup;
 
@@ -23,7 +25,8 @@ const VARIATIONS: &[(u32, u32, &str, u32, &str, u32, &str)] = &[
 
 /// Returns all of the suite's settings.
 pub(crate) fn all() -> impl Iterator<Item = Setup> {
-    VARIATIONS.iter().map(|&(pes, depth, cq, qps, path, nics, connect)| {
+    VARIATIONS.iter().enumerate().map(|(i, &(pes, depth, cq, qps, path, nics, connect))| {
+        let (ordering, relaxed) = if i % 3 == 0 { ("out_of_order", "on") } else { ("auto", "auto") };
         let (path, group) = if path == "mixed" { ("p2p", 2) } else { (path, 0) };
         Setup::new(pes)
             .with("sq_depth", depth)
@@ -33,6 +36,8 @@ pub(crate) fn all() -> impl Iterator<Item = Setup> {
             .with("p2p_group", group)
             .with("nics_per_pe", nics)
             .with("connect", connect)
+            .with("ordering", ordering)
+            .with("relaxed_ordering", relaxed)
     })
 }
 

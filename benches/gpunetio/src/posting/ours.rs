@@ -154,7 +154,17 @@ fn entry(row: &Row, queues: &Queues, i: usize, pe_state: DevAddr, ready: DevAddr
     let addresses = queues.addresses(i);
     let flags = qp_flags::ON_GPU;
     let log_depth = row.depth().trailing_zeros();
-    let desc = QpDesc { pe_state, lkey: LKEY, rkey: RKEY, peer: 1, log_depth, flags, ..Zeroable::zeroed() };
+    let desc = QpDesc {
+        pe_state,
+        lkey: LKEY,
+        rkey: RKEY,
+        strict_lkey: LKEY,
+        strict_rkey: RKEY,
+        peer: 1,
+        log_depth,
+        flags,
+        ..Zeroable::zeroed()
+    };
     let connection = Connection {
         sq: DevAddr(addresses.sq),
         dbr: DevAddr(addresses.sq_record),

@@ -17,15 +17,24 @@ use super::{ffi, peer_memory};
 use crate::cuda::DeviceBuffer;
 use crate::machine::Region;
 use crate::nic_error::{NicError, RdmaError, errno_text};
-use crate::provider::{Key, Pd, Umem, page_offset};
+use crate::provider::{Key, KeyOrder, Pd, Umem, page_offset};
 
-/// Access of the NIC and of peers to a heap.
+/// Access of the NIC and of peers to a heap, through a strict key.
 ///
-/// Relaxed ordering is not allowed: with it, a signal could overtake the data before it on the PCIe bus.
-const ACCESS: u32 = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0
+/// Signals use strict keys. Through a relaxed one, a signal could overtake the data before it on the PCIe bus.
+const STRICT_ACCESS: u32 = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0
     | ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0
     | ibv_access_flags::IBV_ACCESS_REMOTE_READ.0
     | ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC.0;
+
+/// Returns the access to a heap through a key. Linux ignores relaxed ordering if the NIC lacks it, or if PCIe forbids it to the NIC.
+const fn access(order: KeyOrder) -> i32 {
+    let relaxed = match order {
+        KeyOrder::Strict => 0,
+        KeyOrder::Relaxed => ibv_access_flags::IBV_ACCESS_RELAXED_ORDERING.0,
+    };
+    (STRICT_ACCESS | relaxed) as i32
+}
 
 /// Access of the NIC to queues.
 const QUEUE_ACCESS: u32 = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0;
@@ -84,8 +93,13 @@ impl RdmaPd {
         }
     }
 
-    fn register_gpu(self: &Arc<Self>, region: &Region, buffer: &DeviceBuffer) -> Result<RdmaKey, RdmaError> {
-        let (pd, len) = (self.raw(), region.memory.len());
+    fn register_gpu(
+        self: &Arc<Self>,
+        region: &Region,
+        buffer: &DeviceBuffer,
+        order: KeyOrder,
+    ) -> Result<RdmaKey, RdmaError> {
+        let (pd, len, access) = (self.raw(), region.memory.len(), access(order));
         if !buffer.address().is_multiple_of(PAGE_SIZES) {
             let why = format!(
                 "a NIC registers GPU memory in pages of {PAGE_SIZES} bytes, but {:#x} is not the start of a page",
@@ -96,13 +110,13 @@ impl RdmaPd {
         let by_dma_buf = |fd: &OwnedFd| {
             let _offer = peer_memory::offer(region, buffer, Some(fd));
             // SAFETY: the protection domain is live, and the dma-buf has at least this length.
-            let raw = unsafe { ibv_reg_dmabuf_mr(pd, 0, len as usize, 0, fd.as_raw_fd(), ACCESS as i32) };
+            let raw = unsafe { ibv_reg_dmabuf_mr(pd, 0, len as usize, 0, fd.as_raw_fd(), access) };
             self.key(raw, 0)
         };
         let by_address = || {
             let _offer = peer_memory::offer(region, buffer, None);
             // SAFETY: the protection domain is live. Linux checks the addresses, and the memory outlives its key.
-            let raw = unsafe { ibv_reg_mr_iova(pd, address(buffer), len as usize, 0, ACCESS as i32) };
+            let raw = unsafe { ibv_reg_mr_iova(pd, address(buffer), len as usize, 0, access) };
             self.key(raw, 0)
         };
         let calls = Calls {
@@ -118,19 +132,20 @@ impl RdmaPd {
         start: NonNull<u8>,
         len: u64,
         base: u64,
+        order: KeyOrder,
     ) -> Result<RdmaKey, RdmaError> {
         // SAFETY: the protection domain is live. The region keeps the memory mapped, and outlives the key.
         let raw =
-            unsafe { ibv_reg_mr_iova(self.raw(), start.as_ptr().cast(), len as usize, base, ACCESS as i32) };
+            unsafe { ibv_reg_mr_iova(self.raw(), start.as_ptr().cast(), len as usize, base, access(order)) };
         self.key(raw, base).map_err(|errno| {
             self.context.error(format!("ibv_reg_mr_iova of {} KiB", len >> 10), errno, memory_remedy(errno))
         })
     }
 
-    fn register(self: &Arc<Self>, region: &Region) -> Result<RdmaKey, RdmaError> {
+    fn register(self: &Arc<Self>, region: &Region, order: KeyOrder) -> Result<RdmaKey, RdmaError> {
         match (&region.gpu, region.memory.host_ptr()) {
-            (Some(buffer), _) => self.register_gpu(region, buffer),
-            (None, Some(start)) => self.register_host(start, region.memory.len(), page_offset(region)),
+            (Some(buffer), _) => self.register_gpu(region, buffer, order),
+            (None, Some(start)) => self.register_host(start, region.memory.len(), page_offset(region), order),
             (None, None) => Err(no_address(&self.context)),
         }
     }
@@ -154,8 +169,8 @@ impl Pd for SharedPd {
         self.0.number
     }
 
-    fn register(&self, memory: &Region) -> Result<Box<dyn Key>, NicError> {
-        Ok(Box::new(self.0.register(memory)?))
+    fn register(&self, memory: &Region, order: KeyOrder) -> Result<Box<dyn Key>, NicError> {
+        Ok(Box::new(self.0.register(memory, order)?))
     }
 }
 
