@@ -12,6 +12,9 @@ pub const REORDERING: &str = "unordered=0.4 posted=0.4";
 /// A fault of firmware: it reports that QPs are in order.
 const HIDDEN_ORDER: &str = "hidden_order=1";
 
+/// A setting of firmware: it relaxes strict keys too.
+const FORCED: &str = "posted=0.4 force_relaxed=1";
+
 /// The faults that the NIC of a path injects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Faults {
@@ -23,6 +26,12 @@ pub enum Faults {
     Reordering,
     /// [`REORDERING`], which firmware hides. Correct programs may fail.
     Hidden,
+    /// [`ADVERSARY`] and [`REORDERING`], in a job with relaxed keys for data.
+    Relaxed,
+    /// Relaxed keys in a job that asks for strict ones. Correct programs may fail.
+    RelaxedUnasked,
+    /// Relaxed keys for words in a job that asks for relaxed keys for data only. Correct programs may fail.
+    RelaxedWords,
 }
 
 impl Faults {
@@ -31,8 +40,17 @@ impl Faults {
         match self {
             Self::None => None,
             Self::Adversary => Some(format!("seed={seed} {ADVERSARY}")),
-            Self::Reordering => Some(format!("seed={seed} {ADVERSARY} {REORDERING}")),
+            Self::Reordering | Self::Relaxed => Some(format!("seed={seed} {ADVERSARY} {REORDERING}")),
             Self::Hidden => Some(format!("seed={seed} {REORDERING} {HIDDEN_ORDER}")),
+            Self::RelaxedUnasked | Self::RelaxedWords => Some(format!("seed={seed} {FORCED}")),
+        }
+    }
+
+    /// Returns the value of the setting `relaxed_ordering`.
+    const fn relaxed_ordering(self) -> &'static str {
+        match self {
+            Self::Relaxed | Self::RelaxedWords => "on",
+            Self::None | Self::Adversary | Self::Reordering | Self::Hidden | Self::RelaxedUnasked => "off",
         }
     }
 }
@@ -115,6 +133,9 @@ impl Path {
             Faults::Adversary => ", adversary",
             Faults::Reordering => ", reordering",
             Faults::Hidden => ", hidden order",
+            Faults::Relaxed => ", relaxed keys",
+            Faults::RelaxedUnasked => ", relaxed keys that were not asked for",
+            Faults::RelaxedWords => ", relaxed keys for words",
         };
         format!("{}{faults}", self.name)
     }
@@ -132,6 +153,7 @@ impl Path {
         for (key, value) in self.settings {
             set(key, value);
         }
+        set("relaxed_ordering", self.faults.relaxed_ordering());
         if let Some(faults) = self.faults.setting(seed) {
             set("softnic_fault", &faults);
         }

@@ -1,6 +1,6 @@
 //! Runs tests, in a job of their own or in an existing job.
 
-use rushmem::{Error, Grid, Job, Pe};
+use rushmem::{Error, Grid, Job, Operations, Pe};
 use rushmem_device::{Lock, Signal, Sym, SymSlice};
 use rushmem_litmus_kernels::{BYTES, HALVES, PLAN_WORDS, PROGRAM_WORDS, REGS, WORDS, Who, litmus};
 
@@ -120,6 +120,9 @@ impl Memory {
         let Self { plan, programs, kept, lock, gate, .. } = *self;
         let call = litmus(plan, programs, words, kept, halves, bytes, floats, lock, registers, gate.at(0));
         pe.run(grid, call)?;
+        // The next launch begins with stores of the host. Without a barrier through the NICs, acknowledged WRITEs may land after
+        // them.
+        pe.barrier_all()?;
         // This also keeps a PE from starting again before all registers have been read.
         let mine: Vec<u8> = pe.read(registers)?.iter().flat_map(|word| word.to_le_bytes()).collect();
         let word = |bytes: &[u8; 8]| u64::from_le_bytes(*bytes);

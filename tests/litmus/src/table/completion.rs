@@ -6,7 +6,7 @@ use crate::program::*;
 pub(super) fn all() -> Vec<Test> {
     let mut all = Vec::new();
     for form in Form::ALL {
-        all.extend([third_party(form), chain(form)]);
+        all.extend([third_party(form), fenced_before(form), overwritten(form), chain(form)]);
     }
     for (who, n) in [(Who::Thread, 1), (Who::Thread, 32), (Who::Block, 32)] {
         all.extend([reused(who, n), reused_after_quiet(who, n), fresh(who, n)]);
@@ -29,6 +29,26 @@ fn third_party(form: Form) -> Test {
         .on(0, ops([form.write(D, S, 1, 1), vec![quiet(), p(W, 1).at(2)]]))
         .on(2, [wait(W, EQ, 1), g(D, 0).at(1)])
         .never(|o| o.r(1, 0) != 1)
+}
+
+/// Puts from the third PE. Where the other two are P2P peers, one reads the memory of the other by loads.
+fn fenced_before(form: Form) -> Test {
+    let n = form.words();
+    Test::new("L13", format!("{}, fence, quiet, flag to a peer of the target, which gets", form.name()))
+        .on(2, ops([form.write(D, S, 1, 1), vec![fence(), quiet(), p(W, 1).at(0)]]))
+        .on(0, [wait(W, EQ, 1), get(T, D, n).at(1), expect(T, n, 1, 0)])
+        .never(|o| o.r(1, 0) != 0)
+}
+
+/// Lets a third PE put to the same words after the quiet. Its data must stay.
+fn overwritten(form: Form) -> Test {
+    let n = form.words();
+    let second = vec![wait(W, EQ, 1), fill(T, n, 2), put_nbi(D, T, n).at(1), quiet(), signal_set(Y, 1).at(1)];
+    Test::new("L13", format!("{}, quiet, flag to a third PE, which puts to the same words", form.name()))
+        .on(0, ops([form.write(D, S, 1, 1), vec![quiet(), p(W, 1).at(2)]]))
+        .on(2, second)
+        .on(1, [signal_wait(Y, EQ, 1, 1), expect(D, n, 2, 0)])
+        .never(|o| o.r(2, 0) != 0)
 }
 
 fn chain(form: Form) -> Test {

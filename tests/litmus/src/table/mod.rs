@@ -21,7 +21,7 @@ pub fn all() -> Vec<Test> {
 }
 
 /// A form of put, and how many words it moves.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     P,
     Put(u64),

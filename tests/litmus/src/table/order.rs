@@ -7,10 +7,12 @@ pub(super) fn all() -> Vec<Test> {
     let mut all = Vec::new();
     for form in Form::ALL {
         for who in [Who::Thread, Who::Block] {
-            all.push(fenced(form, who));
+            all.push(fenced(form, who, Form::P));
         }
     }
     all.extend([
+        fenced(Form::Nbi(5), Who::Block, Form::Nbi(1)),
+        overwritten(),
         fenced_by_another_block(),
         unfenced(),
         unfenced_blocks(),
@@ -37,13 +39,33 @@ fn reader(words: u64) -> Vec<Op> {
     vec![wait(Y, EQ, 1), expect(X, words.min(8), 1, 0), load(X + words.min(8) - 1, 1)]
 }
 
-fn fenced(form: Form, who: Who) -> Test {
+/// Puts data, fences, and puts a flag in the form `flag`.
+fn fenced(form: Form, who: Who, flag: Form) -> Test {
     // A form of more than 8 words goes to an array.
     let (to, n) = if form.words() > 8 { (D, form.words()) } else { (X, form.words()) };
-    Test::new("L01", format!("a fence between {} and its flag, {who:?}", form.name()))
+    let by = if flag == Form::P { String::new() } else { format!(", a {}", flag.name()) };
+    Test::new("L01", format!("a fence between {} and its flag{by}, {who:?}", form.name()))
         .with(who)
-        .on(0, ops([form.write(to, S, 1, 1), vec![fence(), p(Y, 1).at(1)]]))
+        .on(0, ops([form.write(to, S, 1, 1), vec![fence()], flag.write(Y, T, 1, 1)]))
         .on(1, [wait(Y, EQ, 1), expect(to, n, 1, 0)])
+        .never(|o| o.r(1, 0) != 0)
+}
+
+/// Puts twice to the same words, with a fence in between. The second data must stay.
+fn overwritten() -> Test {
+    let ops = [
+        fill(S, 4, 1),
+        put_nbi(D, S, 4).at(1),
+        fence(),
+        fill(T, 4, 2),
+        put_nbi(D, T, 4).at(1),
+        quiet(),
+        signal_set(Y, 1).at(1),
+    ];
+    Test::new("L01", "a fence between two puts to the same words")
+        .with(Who::Block)
+        .on(0, ops)
+        .on(1, [signal_wait(Y, EQ, 1, 1), expect(D, 4, 2, 0)])
         .never(|o| o.r(1, 0) != 0)
 }
 

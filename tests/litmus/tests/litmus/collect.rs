@@ -8,7 +8,9 @@ fn paths() -> impl Iterator<Item = Path> {
     let paths = || PATHS.iter().filter(|path| path.pes > 1);
     let adverse = paths().map(|path| path.with_adversary());
     let reordering = paths().skip(1).map(|path| path.with(Faults::Reordering));
-    paths().copied().step_by(2).chain(adverse.step_by(2)).chain(reordering.step_by(2))
+    // One queue, 3 queues and 2 NICs.
+    let relaxed = [2, 3, 7].map(|path| PATHS[path].with(Faults::Relaxed));
+    paths().copied().step_by(2).chain(adverse.step_by(2)).chain(reordering.step_by(2)).chain(relaxed)
 }
 
 fn assert_check(name: &str) {

@@ -27,7 +27,7 @@ fn nothing_forbidden(path: Path) {
 }
 
 macro_rules! paths {
-    ($($name:ident $($adverse:ident $reordering:ident)? = $i:literal;)*) => {$(
+    ($($name:ident $($adverse:ident $reordering:ident $relaxed:ident)? = $i:literal;)*) => {$(
         #[test]
         fn $name() {
             nothing_forbidden(PATHS[$i]);
@@ -41,18 +41,24 @@ macro_rules! paths {
         #[test]
         fn $reordering() {
             nothing_forbidden(PATHS[$i].with(Faults::Reordering));
+        }
+
+        #[test]
+        fn $relaxed() {
+            nothing_forbidden(PATHS[$i].with(Faults::Relaxed));
         })?
     )*};
 }
 
 paths! {
     own_memory = 0;
-    own_nic own_nic_adversary own_nic_reordering = 1;
-    one_queue one_queue_adversary one_queue_reordering = 2;
-    three_queues three_queues_adversary three_queues_reordering = 3;
-    collapsed collapsed_adversary collapsed_reordering = 4;
+    own_nic own_nic_adversary own_nic_reordering own_nic_relaxed = 1;
+    one_queue one_queue_adversary one_queue_reordering one_queue_relaxed = 2;
+    three_queues three_queues_adversary three_queues_reordering three_queues_relaxed = 3;
+    collapsed collapsed_adversary collapsed_reordering collapsed_relaxed = 4;
     p2p = 5;
-    p2p_and_nic p2p_and_nic_adversary p2p_and_nic_reordering = 6;
-    two_nics two_nics_adversary two_nics_reordering = 7;
-    two_nics_with_queues two_nics_with_queues_adversary two_nics_with_queues_reordering = 8;
+    p2p_and_nic p2p_and_nic_adversary p2p_and_nic_reordering p2p_and_nic_relaxed = 6;
+    two_nics two_nics_adversary two_nics_reordering two_nics_relaxed = 7;
+    two_nics_with_queues two_nics_with_queues_adversary two_nics_with_queues_reordering
+        two_nics_with_queues_relaxed = 8;
 }
