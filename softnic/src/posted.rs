@@ -1,8 +1,8 @@
 //! Posted writes: acknowledged WRITEs on their way to memory. They are injected faults.
 //!
 //! PCIe keeps the posted writes of one adapter in order, and completes its reads and atomics behind them. It does not
-//! order them with accesses of other adapters and processors. A write with relaxed ordering passes earlier ones, and so
-//! does an atomic: the PCIe Base Specification allows both, in rows A and C of its table of ordering rules.
+//! order them with accesses of other adapters and processors. A write with relaxed ordering may pass earlier ones. So may
+//! an atomic with relaxed ordering: this model takes the weaker order where the rule is in doubt.
 
 use crate::memory::{Memory, MemoryError};
 use std::sync::Arc;
