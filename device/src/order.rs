@@ -91,7 +91,7 @@ impl<S: Sharing> Ctx<'_, S> {
     #[inline(always)]
     #[track_caller]
     pub(crate) fn complete_postings<G: Group>(&self, group: G) -> Result {
-        agree(group, quiet_slow::<S>(CtxRef::of(self), group.rank(), group.size()))
+        quiet_slow::<G, S>(group, CtxRef::of(self))
     }
 
     /// Orders delivery like [`Ctx::fence`], for a group: earlier operations of all its threads before later ones of
@@ -175,7 +175,7 @@ impl<S: Sharing> Ctx<'_, S> {
         if self.p2p_all() {
             return Ok(());
         }
-        agree(group, flush_slow::<S>(CtxRef::of(self), group.rank(), group.size()))
+        flush_slow::<G, S>(group, CtxRef::of(self))
     }
 
     /// Waits like [`Ctx::flush`], for puts to one PE only, in one thread.
@@ -254,6 +254,19 @@ impl<S: Sharing> Ctx<'_, S> {
         if !self.p2p_all() && several() { self.quiet_pe(pe) } else { Ok(()) }
     }
 
+    /// Waits until this thread's share of all QPs has completed its postings.
+    #[inline(always)]
+    #[track_caller]
+    fn wait_share<G: Group>(&self, group: G) -> Result {
+        let (mut mine, mut i) = (Ok(()), group.rank());
+        while i < self.n_qps() {
+            let qp = self.nth_qp(i);
+            mine = mine.and(qp.wait(qp.last(), Location::caller()));
+            i += group.size();
+        }
+        mine
+    }
+
     /// Waits until all QPs of this context to `pe` have completed their postings.
     #[inline(always)]
     #[track_caller]
@@ -305,21 +318,23 @@ fn fence_pe_slow<S: Sharing>(ctx_ref: CtxRef, pe: u32) -> Result {
     ctx_ref.ctx::<S>().fence_queue(pe)
 }
 
-/// Completes the postings to every `step`-th QP, from QP `first` on.
+/// Completes all postings. The threads of the group share the QPs.
+///
+/// The group agrees here and not at the call site, because a call may not lie between two barriers: see `sync_block`.
 #[inline(never)]
 #[track_caller]
-fn quiet_slow<S: Sharing>(ctx_ref: CtxRef, first: u32, step: u32) -> Result {
+fn quiet_slow<G: Group, S: Sharing>(group: G, ctx_ref: CtxRef) -> Result {
     let ctx = ctx_ref.ctx::<S>();
     let mut mine = Ok(());
     if ctx.has_early_acks() {
         // All read-backs travel together.
-        let mut i = first;
+        let mut i = group.rank();
         while i < ctx.n_qps() {
             mine = mine.and(ctx.read_back(&ctx.nth_qp(i)));
-            i += step;
+            i += group.size();
         }
     }
-    mine.and(flush_slow::<S>(ctx_ref, first, step))
+    agree(group, mine.and(ctx.wait_share(group)))
 }
 
 /// Completes all postings to one PE.
@@ -330,18 +345,11 @@ pub(crate) fn quiet_pe_slow<S: Sharing>(ctx_ref: CtxRef, pe: u32) -> Result {
     ctx.read_back_all(pe).and(ctx.wait_queues(pe))
 }
 
-/// Waits until every `step`-th QP, from QP `first` on, has completed its postings.
+/// Waits until all QPs have completed their postings. The threads of the group share the QPs.
 #[inline(never)]
 #[track_caller]
-fn flush_slow<S: Sharing>(ctx_ref: CtxRef, first: u32, step: u32) -> Result {
-    let ctx = ctx_ref.ctx::<S>();
-    let (mut mine, mut i) = (Ok(()), first);
-    while i < ctx.n_qps() {
-        let qp = ctx.nth_qp(i);
-        mine = mine.and(qp.wait(qp.last(), Location::caller()));
-        i += step;
-    }
-    mine
+fn flush_slow<G: Group, S: Sharing>(group: G, ctx_ref: CtxRef) -> Result {
+    agree(group, ctx_ref.ctx::<S>().wait_share(group))
 }
 
 /// Waits until all QPs to one PE have completed their postings.

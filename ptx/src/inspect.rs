@@ -1,7 +1,7 @@
 //! Checks of PTX modules.
 //!
 //! Some mistakes show in PTX only: an atomic without ordering or scope because the compiler dropped them, a panic path,
-//! a call of a function that no GPU has. [`check`] refuses them. The [`Report`] counts local memory and barriers, which
+//! a call of a function that no GPU has, a call that ptxas takes for converged. [`check`] refuses them. The [`Report`] counts local memory and barriers, which
 //! are merely suspicious.
 
 use std::collections::BTreeMap;
@@ -76,6 +76,12 @@ pub enum Rule {
     Panic(String),
     /// A function that neither the module nor the driver has.
     UndefinedFunction(String),
+    /// A call between two barriers of a block, in one basic block, with the Rust path of the called function.
+    ///
+    /// ptxas knows that the lanes of a warp are converged at the first barrier. It takes them as converged at the second one
+    /// too, and leaves out the code for diverged lanes. If the function returns to them at different times, the second barrier
+    /// is an illegal instruction. Seen with ptxas 13.0 on an H100.
+    CallBetweenBarriers(String),
 }
 
 /// Reads a module and checks it against every rule.
@@ -154,6 +160,11 @@ impl fmt::Display for Rule {
             Self::Panic(callee) => {
                 write!(f, "a path that panics: {}; it calls {callee}", panics::cause(callee))
             }
+            Self::CallBetweenBarriers(callee) => write!(
+                f,
+                "a call of {callee} lies between two barriers of the block, and diverged lanes may return from it: inline \
+                 the function, or branch on its result before the second barrier"
+            ),
             Self::UndefinedFunction(name) => {
                 write!(f, "`{name}` does not exist on a GPU{}", undefined_hint(name))
             }

@@ -95,6 +95,10 @@ pub fn block_any(vote: bool) -> bool {
 }
 
 /// Synchronises the whole block.
+///
+/// No outlined call may lie between two barriers in one basic block. ptxas takes the lanes of a warp as converged after the
+/// call, because they were at the first barrier. If they return at different times, the second barrier is an illegal
+/// instruction. `rushmem-ptx` refuses such code.
 #[inline(always)]
 pub fn sync_block() {
     // SAFETY: as `block_any`.

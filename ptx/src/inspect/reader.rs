@@ -22,6 +22,8 @@ pub(super) enum Statement<'a> {
     Location { file: u32, line: u32, column: u32 },
     /// A `.local` variable.
     Local { bytes: u64 },
+    /// A label, which begins a basic block.
+    Label,
     /// An instruction, without its predicate.
     Instruction { line: usize, opcode: &'a str, text: &'a str },
 }
@@ -127,6 +129,9 @@ fn inner(line: usize, part: &str) -> Option<Statement<'_>> {
         return Some(Statement::Local { bytes: declared_bytes(local) });
     }
     let opcode = text.split_whitespace().next()?;
+    if opcode.ends_with(':') {
+        return Some(Statement::Label);
+    }
     let starts_well = opcode.starts_with(|c: char| c.is_ascii_lowercase());
     starts_well.then_some(Statement::Instruction { line, opcode, text })
 }
@@ -200,6 +205,7 @@ $L1:
                 Statement::File { number, path } => format!("file {number} {path}"),
                 Statement::Location { file, line, column } => format!("at {file} {line} {column}"),
                 Statement::Local { bytes } => format!("local {bytes}"),
+                Statement::Label => "label".into(),
                 Statement::Instruction { line, opcode, .. } => format!("{opcode} {line}"),
             })
             .collect();
@@ -219,6 +225,7 @@ $L1:
                 "mov.b32 22",
                 "mov.b64 23",
                 "atom.add.u32 23",
+                "label",
                 "ret 25",
                 "end",
                 "file 2 /k/src/lib.rs",

@@ -34,6 +34,18 @@ pub(super) struct Reading {
     /// Paths of source files, by number.
     files: BTreeMap<u32, String>,
     found: Vec<Found>,
+    /// The last barrier or call behind a barrier, in the current basic block.
+    in_block: InBlock,
+}
+
+/// The contents of a basic block so far, as far as they matter for [`Rule::CallBetweenBarriers`].
+#[derive(Default)]
+enum InBlock {
+    #[default]
+    NoBarrier,
+    Barrier,
+    /// A barrier and a call after it.
+    Call(String),
 }
 
 /// A kernel or function with a body.
@@ -84,7 +96,8 @@ impl Reading {
                 self.bodies.push(Body { name, is_entry: *entry, returns: false, head: None });
                 self.is_inside = true;
             }
-            Statement::End => (self.is_inside, self.at) = (false, None),
+            Statement::End => (self.is_inside, self.at, self.in_block) = (false, None, InBlock::NoBarrier),
+            Statement::Label => self.in_block = InBlock::NoBarrier,
             Statement::File { number, path } => {
                 self.files.insert(*number, (*path).to_owned());
             }
@@ -111,8 +124,15 @@ impl Reading {
             Some("fence") if !self.is_hopper && matches!(parts.next(), Some("acquire" | "release")) => {
                 self.refuse(line, Rule::OneWayFence(text.to_owned()));
             }
-            Some("bar" | "barrier") if parts.next() != Some("warp") => self.count(|f| f.barriers += 1),
+            Some("bar" | "barrier") if parts.next() != Some("warp") => {
+                self.count(|f| f.barriers += 1);
+                if let InBlock::Call(callee) = std::mem::replace(&mut self.in_block, InBlock::Barrier) {
+                    self.refuse(line, Rule::CallBetweenBarriers(readable(&callee)));
+                }
+            }
+            Some("bra" | "brx") => self.in_block = InBlock::NoBarrier,
             Some("ret") => {
+                self.in_block = InBlock::NoBarrier;
                 if let Some(body) = self.body() {
                     body.returns = true;
                 }
@@ -123,6 +143,9 @@ impl Reading {
     }
 
     fn call(&mut self, line: usize, callee: &str) {
+        if matches!(self.in_block, InBlock::Barrier) {
+            self.in_block = InBlock::Call(callee.to_owned());
+        }
         if let Some(body) = self.current() {
             self.calls.push(CallSite { line, body, at: self.at, callee: callee.to_owned() });
         }

@@ -46,6 +46,25 @@ fn one_way_fences_need_hopper() {
 }
 
 #[test]
+fn a_call_between_barriers_needs_a_branch() {
+    const BARRIER: &str = "\tbarrier.sync \t0;\n";
+    const CALL: &str = "\tcall.uni (retval0), helper, (param0);\n";
+    let module = |body: String| format!("{}.func helper()\n{{\n\tret;\n}}\n", module(&body));
+    let refused = module(format!("{BARRIER}{CALL}\tbarrier.red.or.pred %p2, 0, %p1;"));
+    assert_eq!(rules(&refused), [Rule::CallBetweenBarriers("helper".into())]);
+    assert!(message(&refused).starts_with("in `k`: a call of helper lies between two barriers of the block"));
+    for separate in ["$L__BB0_1:\n", "\t@%p1 bra \t$L__BB0_1;\n$L__BB0_1:\n"] {
+        for body in
+            [format!("{BARRIER}{separate}{CALL}{BARRIER}"), format!("{BARRIER}{CALL}{separate}{BARRIER}")]
+        {
+            check(&module(body.clone()), &Target::default()).unwrap_or_else(|why| panic!("{body}: {why:?}"));
+        }
+    }
+    check(&module(format!("{CALL}{BARRIER}{BARRIER}{CALL}")), &Target::default()).unwrap();
+    check(&module(format!("{BARRIER}{CALL}\tbar.warp.sync -1;")), &Target::default()).unwrap();
+}
+
+#[test]
 fn atomics_need_ordering_and_scope() {
     for (text, good) in [
         ("atom.global.add.u64 %r, [p], 1", false),
