@@ -10,7 +10,7 @@ use rushmem_mlx5::{CqeOpcode, CqeWord, Opcode};
 
 use super::connect::connect;
 use super::reserve::completed;
-use super::{EndIndex, Qp};
+use super::{EndIndex, Qp, SendQueueState};
 use crate::abi::{Connection, DevAddr, FIRST_BLOCK, QpEntry, QpState, qp_flags};
 use crate::arch::{self, Scope, Sys};
 use crate::error::{Completion, Detail, Error, Result, Site, record};
@@ -51,14 +51,14 @@ impl<S: Sharing> Qp<'_, S> {
         unsafe { S::Scope::load_acquire(self.word(offset_of!(QpState, done))) }
     }
 
-    /// Polls the completion queue once, for `target`; returns whether it held a new CQE. Only the poller calls it.
+    /// Polls the completion queue once; returns whether it held a new CQE. Only the poller calls it.
     #[inline(always)]
-    fn poll(&self, done: u64, target: u64, site: Site) -> Result<bool> {
+    fn poll(&self, done: u64, site: Site) -> Result<bool> {
         let collapsed = self.desc().flags & qp_flags::COLLAPSED != 0;
         // SAFETY: a word of the QP's state.
         let mut next = if collapsed { 0 } else { unsafe { S::Scope::load_relaxed(self.cq_next()) } };
-        // For a few blocks, another round of loads would take longer than it saves.
-        if !collapsed && done + 8 < target {
+        // For a few blocks, another round of loads would take longer than it saves. The poller polls for all waiting threads.
+        if !collapsed && self.reserved() > done + 8 {
             next += self.skippable(next);
         }
         let entry = self.cqe(next);
@@ -230,7 +230,7 @@ pub(super) fn wait_slow<S: Sharing>(entry: *mut QpEntry, target: u64, site: Site
             continue; // the last poller may have advanced `done`
         }
         if poller {
-            match qp.poll(done, target, site) {
+            match qp.poll(done, site) {
                 Ok(true) => continue,
                 Ok(false) => {}
                 Err(error) => break Err(error),
@@ -271,7 +271,7 @@ fn test_slow<S: Sharing>(entry: *mut QpEntry, target: u64, site: Site) -> Result
         if done >= target {
             break Ok(true);
         }
-        match qp.poll(done, target, site) {
+        match qp.poll(done, site) {
             Ok(true) => {}
             Ok(false) => break Ok(false),
             Err(error) => break Err(error),
