@@ -1,8 +1,8 @@
 //! Checks of PTX modules.
 //!
 //! Some mistakes show in PTX only: an atomic without ordering or scope because the compiler dropped them, a panic path,
-//! a call of a function that no GPU has. Another one is a call that ptxas takes for converged. [`check`] refuses them. The [`Report`] counts local memory and barriers, which
-//! are merely suspicious.
+//! a call of a function that no GPU has. Another one is a call that ptxas takes for converged. [`check`] refuses them. The
+//! [`Report`] counts local memory and barriers, which are merely suspicious.
 
 use std::collections::BTreeMap;
 use std::fmt;

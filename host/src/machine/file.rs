@@ -47,6 +47,7 @@ pub(super) fn region(bytes: u64) -> Result<Region> {
     Ok(Region {
         addr,
         memory: Arc::new(FileMemory { memory, _pages: pages }),
+        host: None,
         gpu: None,
         file: Some(Arc::new(file)),
     })

@@ -1,6 +1,7 @@
 //! A GPU as a machine: kernels run as PTX. Queues are in page-locked host memory, the heap in host or GPU memory.
 #![allow(unsafe_code, reason = "registers user memory with the driver and launches kernels")]
 
+use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -68,11 +69,17 @@ impl Gpu {
         Ok(Self { device, stream, copies, idle, heap, sharers: sharers.max(1), arch, job })
     }
 
+    /// Returns the region of a buffer on this GPU.
+    fn region(&self, addr: DevAddr, buffer: Arc<DeviceBuffer>, file: Option<Arc<OwnedFd>>) -> Region {
+        let memory = CudaMemory::new(Arc::clone(&buffer), Arc::clone(&self.copies));
+        let host = Arc::new(memory.for_host());
+        Region { addr, memory: Arc::new(memory), host: Some(host), gpu: Some(buffer), file }
+    }
+
     fn device_memory(&self, bytes: u64) -> Result<Region> {
         let buffer = Arc::new(DeviceBuffer::zeroed_pages(&self.stream, bytes as usize)?);
         let addr = DevAddr(buffer.address());
-        let memory = Arc::new(CudaMemory::new(Arc::clone(&buffer), Arc::clone(&self.copies)));
-        Ok(Region { addr, memory, gpu: Some(buffer), file: None })
+        Ok(self.region(addr, buffer, None))
     }
 
     fn shared_memory(&self, bytes: u64) -> Result<Region> {
@@ -83,8 +90,7 @@ impl Gpu {
         }
         let buffer = Arc::new(DeviceBuffer::zeroed_shared(&self.stream, bytes as usize)?);
         let file = buffer.shared().map(SharedMemory::export).transpose()?.map(Arc::new);
-        let memory = Arc::new(CudaMemory::new(Arc::clone(&buffer), Arc::clone(&self.copies)));
-        Ok(Region { addr: DevAddr(buffer.address()), memory, gpu: Some(buffer), file })
+        Ok(self.region(DevAddr(buffer.address()), buffer, file))
     }
 
     fn locked_memory(&self, bytes: u64, align: u64) -> Result<Region> {
@@ -106,7 +112,7 @@ impl Gpu {
 }
 
 fn locked<M: Memory + 'static>(locked: PageLocked<M>) -> Region {
-    Region { addr: DevAddr(locked.address()), memory: Arc::new(locked), gpu: None, file: None }
+    Region { addr: DevAddr(locked.address()), memory: Arc::new(locked), host: None, gpu: None, file: None }
 }
 
 fn not_shared() -> Error {
@@ -170,8 +176,7 @@ impl Machine for Gpu {
                 // SAFETY: promised by the caller, except for the GPU, which is checked.
                 let buffer =
                     Arc::new(unsafe { DeviceBuffer::from_address(&self.device, address, bytes as usize) }?);
-                let memory = Arc::new(CudaMemory::new(Arc::clone(&buffer), Arc::clone(&self.copies)));
-                Ok(Region { addr: DevAddr(address), memory, gpu: Some(buffer), file: None })
+                Ok(self.region(DevAddr(address), buffer, None))
             }
         }
     }

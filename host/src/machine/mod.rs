@@ -51,6 +51,8 @@ pub(crate) struct Region {
     pub(crate) addr: DevAddr,
     /// The memory as the host and the software ConnectX access it. The last handle frees it.
     pub(crate) memory: Arc<dyn Memory>,
+    /// The same memory for accesses of the host, if they take another way.
+    pub(crate) host: Option<Arc<dyn Memory>>,
     /// The GPU memory, if it is on a GPU. RDMA devices register it, and other GPUs map it.
     pub(crate) gpu: Option<Arc<DeviceBuffer>>,
     /// The file of the memory, if other processes can map it.
@@ -72,18 +74,28 @@ impl Region {
     /// [`Error::HostMemory`]
     pub(crate) fn host_aligned(bytes: u64, align: u64) -> Result<Self> {
         let buffer = host_buffer(bytes, align)?;
-        Ok(Self { addr: DevAddr(buffer.as_ptr() as u64), memory: Arc::new(buffer), gpu: None, file: None })
+        Ok(Self {
+            addr: DevAddr(buffer.as_ptr() as u64),
+            memory: Arc::new(buffer),
+            host: None,
+            gpu: None,
+            file: None,
+        })
     }
 
     /// Copies bytes into the memory. They are visible when the call returns.
     pub(crate) fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.memory.write(offset, bytes)?;
-        Ok(self.memory.flush()?)
+        self.for_host().write(offset, bytes)?;
+        Ok(self.for_host().flush()?)
     }
 
     /// Copies bytes out of the memory.
     pub(crate) fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
-        Ok(self.memory.read(offset, bytes)?)
+        Ok(self.for_host().read(offset, bytes)?)
+    }
+
+    fn for_host(&self) -> &dyn Memory {
+        self.host.as_deref().unwrap_or(&*self.memory)
     }
 }
 

@@ -15,6 +15,14 @@ use crate::{Device, Error, Image};
 /// Largest copy between host and GPU by the service kernel. The copy engines have the higher rate.
 const SERVICE_COPY: u64 = 256 << 10;
 
+/// The ways that an access may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    /// The service kernel or the copy engines.
+    Any,
+    CopyEngines,
+}
+
 /// Executes the accesses of the software ConnectX to the memory of one GPU. All PEs of a process share it.
 ///
 /// Accesses have one common order. They run beside kernels and never wait for one.
@@ -149,8 +157,9 @@ impl Queue {
     ///
     /// # Safety
     /// See [`Queue`].
-    pub(super) unsafe fn write(&mut self, mut to: u64, data: &[u8]) -> Result<(), Error> {
-        if let Some(store) = Request::store(to, data)
+    pub(super) unsafe fn write(&mut self, mut to: u64, data: &[u8], access: Access) -> Result<(), Error> {
+        if access == Access::Any
+            && let Some(store) = Request::store(to, data)
             && self.request(|_| store)?.is_some()
         {
             return Ok(());
@@ -159,7 +168,7 @@ impl Queue {
             let at = self.reserve(piece.len())?;
             self.staging.put(at, piece);
             // SAFETY: promised by the caller; the reserved bytes are page-locked.
-            unsafe { self.copy_host(to, self.staging.address(at), piece.len() as u64)? };
+            unsafe { self.copy_host(to, self.staging.address(at), piece.len() as u64, access)? };
             to += piece.len() as u64;
         }
         Ok(())
@@ -169,8 +178,14 @@ impl Queue {
     ///
     /// # Safety
     /// See [`Queue`].
-    pub(super) unsafe fn read(&mut self, mut from: u64, data: &mut [u8]) -> Result<(), Error> {
-        if data.len() <= INLINE
+    pub(super) unsafe fn read(
+        &mut self,
+        mut from: u64,
+        data: &mut [u8],
+        access: Access,
+    ) -> Result<(), Error> {
+        if access == Access::Any
+            && data.len() <= INLINE
             && let Some(number) = self.request(|result| Request::copy(result, from, data.len() as u64))?
         {
             self.drain()?;
@@ -182,7 +197,7 @@ impl Queue {
         for piece in data.chunks_mut(self.staging.len()) {
             let at = self.reserve(piece.len())?;
             // SAFETY: promised by the caller; the reserved bytes are page-locked.
-            unsafe { self.copy_host(self.staging.address(at), from, piece.len() as u64)? };
+            unsafe { self.copy_host(self.staging.address(at), from, piece.len() as u64, access)? };
             self.drain()?;
             self.staging.get(at, piece);
             from += piece.len() as u64;
@@ -194,8 +209,17 @@ impl Queue {
     ///
     /// # Safety
     /// See [`Queue`].
-    pub(super) unsafe fn copy_host(&mut self, to: u64, from: u64, len: u64) -> Result<(), Error> {
-        if len <= SERVICE_COPY && self.request(|_| Request::copy(to, from, len))?.is_some() {
+    pub(super) unsafe fn copy_host(
+        &mut self,
+        to: u64,
+        from: u64,
+        len: u64,
+        access: Access,
+    ) -> Result<(), Error> {
+        if access == Access::Any
+            && len <= SERVICE_COPY
+            && self.request(|_| Request::copy(to, from, len))?.is_some()
+        {
             return Ok(());
         }
         self.drain_service()?;

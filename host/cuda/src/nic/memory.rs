@@ -7,12 +7,14 @@ use std::sync::Arc;
 use rushmem_softnic::{AtomicOp, Memory, MemoryAddr, MemoryError, MemoryKind, Width};
 
 use super::CopyEngine;
+use super::engine::Access;
 use crate::{DeviceBuffer, Error};
 
 /// GPU memory that the software ConnectX reads and writes.
 pub struct CudaMemory {
     buffer: Arc<DeviceBuffer>,
     engine: Arc<CopyEngine>,
+    access: Access,
 }
 
 impl CudaMemory {
@@ -21,7 +23,17 @@ impl CudaMemory {
     /// Several memories may share an engine. Their accesses then have one common order, and a flush of one memory waits
     /// for all.
     pub fn new(buffer: Arc<DeviceBuffer>, engine: Arc<CopyEngine>) -> Self {
-        Self { buffer, engine }
+        Self { buffer, engine, access: Access::Any }
+    }
+
+    /// Returns the same memory for reads and writes of the host, which keep the service kernel away.
+    ///
+    /// The host accesses memory of one PE beside kernels of others. A service kernel that runs beside them makes their
+    /// fences slower.
+    #[must_use]
+    pub fn for_host(&self) -> Self {
+        let (buffer, engine) = (Arc::clone(&self.buffer), Arc::clone(&self.engine));
+        Self { buffer, engine, access: Access::CopyEngines }
     }
 
     /// Returns the address of a range of the buffer.
@@ -68,13 +80,13 @@ unsafe impl Memory for CudaMemory {
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), MemoryError> {
         let from = self.range(offset, buf.len() as u64)?;
         // SAFETY: a range of the buffer.
-        unsafe { self.engine.lock().read(from, buf) }.map_err(memory_error)
+        unsafe { self.engine.lock().read(from, buf, self.access) }.map_err(memory_error)
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> Result<(), MemoryError> {
         let to = self.range(offset, data.len() as u64)?;
         // SAFETY: a range of the buffer.
-        unsafe { self.engine.lock().write(to, data) }.map_err(memory_error)
+        unsafe { self.engine.lock().write(to, data, self.access) }.map_err(memory_error)
     }
 
     fn atomic(&self, offset: u64, width: Width, op: AtomicOp) -> Result<u64, MemoryError> {
@@ -130,7 +142,7 @@ impl CudaMemory {
         let started = unsafe {
             match other.kind {
                 MemoryKind::Host => queue.copy_pageable(to, from, len),
-                MemoryKind::PageLocked => queue.copy_host(to, from, len).map(|()| true),
+                MemoryKind::PageLocked => queue.copy_host(to, from, len, self.access).map(|()| true),
                 MemoryKind::Gpu(_) if self.reaches(other) => queue.copy_within(to, from, len).map(|()| true),
                 MemoryKind::Gpu(_) => Ok(false),
             }
