@@ -19,7 +19,7 @@ use super::rail::{Qp, Rail};
 use super::state::{Handshakes, StateMap};
 use crate::machine::{Grid, KernelLaunch, Machine, Module, Region};
 use crate::modules::RUNTIME;
-use crate::report::recorded;
+use crate::report::{DeviceError, recorded};
 use crate::{Error, Result};
 
 /// Bytes at the end of the heap that the kernel uses.
@@ -56,46 +56,70 @@ fn words_at(heap: &Region) -> u64 {
     heap.memory.len() / BYTES * BYTES - BYTES
 }
 
-/// Runs the kernel on a connected QP, and checks what it left.
+/// A context of one PE and one QP, with the memory that it names.
+struct ProbeContext {
+    ctx: CtxParts,
+    control: Region,
+    _state: StateMap,
+    _handshakes: Handshakes,
+    _table: Region,
+}
+
+impl ProbeContext {
+    /// Makes the context of a connected QP. Waits of its kernels end after `within`.
+    fn new(rail: &Rail, machine: &dyn Machine, heap: &Region, pair: &Qp, within: Duration) -> Result<Self> {
+        let shape = rail.shape().of_one_qp();
+        let control = machine.shared(size_of::<ControlPage>() as u64)?;
+        let (state, handshakes) = (StateMap::new(machine, shape)?, Handshakes::new(machine, shape)?);
+        let table = machine.local(size_of::<SegmentTable>() as u64)?;
+        let keys = rail.keys();
+        state.write_pe(0, control.addr, within)?;
+        state.clear_slots()?;
+        state.describe_qps(&[QpDesc {
+            pe_state: state.device_state(),
+            handshake: handshakes.addr(0),
+            lkey: keys.data().lkey(),
+            rkey: keys.data().rkey(),
+            strict_lkey: keys.strict().lkey(),
+            strict_rkey: keys.strict().rkey(),
+            log_depth: shape.log_depth().into(),
+            flags: rail.flags(),
+            ..Zeroable::zeroed()
+        }])?;
+        state.describe_peers(&[PeerDesc::zeroed()])?;
+        // The kernel asks for the connection and finds the answer.
+        handshakes.answer(0, Some(&rail.connection(&state, pair, 0, 0)))?;
+        // The host reads the heap afterwards, and an ACK does not prove that the data has landed. So `quiet` posts a READ.
+        let flags = ctx_flags::EARLY_ACKS | if rail.is_on_gpu() { ctx_flags::GPU_QUEUES } else { 0 };
+        let ctx = CtxParts {
+            header: Header { magic: MAGIC, version: VERSION, layout: LAYOUT, control: control.addr },
+            state: state.device_state(),
+            heap: heap.addr,
+            heap_bytes: heap.memory.len(),
+            peers: state.peer_table(),
+            qps: state.qp_table(),
+            n_pes: 1,
+            n_sets: 1,
+            rails: 1,
+            flags,
+            segments: table.addr,
+            ..Zeroable::zeroed()
+        };
+        table.write(0, bytemuck::bytes_of(&SegmentTable { parts: ctx, count: 0, reserved: 0 }))?;
+        Ok(Self { ctx, control, _state: state, _handshakes: handshakes, _table: table })
+    }
+
+    /// Returns the first error that a kernel has recorded.
+    fn recorded(&self) -> Result<Option<DeviceError>> {
+        let mut page = Box::new(ControlPage::zeroed());
+        self.control.read(0, bytemuck::bytes_of_mut(&mut *page))?;
+        Ok(recorded(&page).into_iter().next())
+    }
+}
+
+/// Runs the kernel on a connected QP, and checks the words that it left.
 fn run(rail: &Rail, machine: &dyn Machine, heap: &Region, pair: &Qp, within: Duration) -> Result<()> {
-    let shape = rail.shape().of_one_qp();
-    let control = machine.shared(size_of::<ControlPage>() as u64)?;
-    let (state, handshakes) = (StateMap::new(machine, shape)?, Handshakes::new(machine, shape)?);
-    let table = machine.local(size_of::<SegmentTable>() as u64)?;
-    let keys = rail.keys();
-    state.write_pe(0, control.addr, within)?;
-    state.clear_slots()?;
-    state.describe_qps(&[QpDesc {
-        pe_state: state.device_state(),
-        handshake: handshakes.addr(0),
-        lkey: keys.data().lkey(),
-        rkey: keys.data().rkey(),
-        strict_lkey: keys.strict().lkey(),
-        strict_rkey: keys.strict().rkey(),
-        log_depth: shape.log_depth().into(),
-        flags: rail.flags(),
-        ..Zeroable::zeroed()
-    }])?;
-    state.describe_peers(&[PeerDesc::zeroed()])?;
-    // The kernel asks for the connection and finds the answer.
-    handshakes.answer(0, Some(&rail.connection(&state, pair, 0, 0)))?;
-    // The host reads the heap afterwards, and an ACK does not prove that the data has landed. So `quiet` posts a READ.
-    let flags = ctx_flags::EARLY_ACKS | if rail.is_on_gpu() { ctx_flags::GPU_QUEUES } else { 0 };
-    let ctx = CtxParts {
-        header: Header { magic: MAGIC, version: VERSION, layout: LAYOUT, control: control.addr },
-        state: state.device_state(),
-        heap: heap.addr,
-        heap_bytes: heap.memory.len(),
-        peers: state.peer_table(),
-        qps: state.qp_table(),
-        n_pes: 1,
-        n_sets: 1,
-        rails: 1,
-        flags,
-        segments: table.addr,
-        ..Zeroable::zeroed()
-    };
-    table.write(0, bytemuck::bytes_of(&SegmentTable { parts: ctx, count: 0, reserved: 0 }))?;
+    let context = ProbeContext::new(rail, machine, heap, pair, within)?;
     let at = words_at(heap);
     heap.write(at, &[PATTERN, 0, 0, 0].map(u64::to_le_bytes).concat())?;
     // SAFETY: the last words of the heap, which nothing else uses before the PE is up.
@@ -104,13 +128,12 @@ fn run(rail: &Rail, machine: &dyn Machine, heap: &Region, pair: &Qp, within: Dur
     let module = Module::load_for_good(machine, &RUNTIME)?;
     let grid = Grid { blocks: 1, threads: 1, shared_bytes: 0 };
     let begin = Instant::now();
-    machine.run(KernelLaunch { ctx, grid, call, module: Some(module) })?;
+    machine.run(KernelLaunch { ctx: context.ctx, grid, call, module: Some(module) })?;
     let took = begin.elapsed();
 
-    let failed = |why: String| Error::Probe { nic: rail.nic().name(), why };
-    let mut page = Box::new(ControlPage::zeroed());
-    control.read(0, bytemuck::bytes_of_mut(&mut *page))?;
-    match recorded(&page).first() {
+    let nic = rail.nic().name();
+    let failed = |why: String| Error::Probe { nic: nic.clone(), why };
+    match context.recorded()? {
         Some(error) if error.is_deadline() => {
             return Err(failed(format!("the operations of a kernel did not complete within {within:?}")));
         }
@@ -123,9 +146,6 @@ fn run(rail: &Rail, machine: &dyn Machine, heap: &Region, pair: &Qp, within: Dur
     if found != wanted {
         return Err(failed(format!("the operations of a kernel left {found:#x?} instead of {wanted:#x?}")));
     }
-    tracing::info!(
-        "{}: a kernel posts and sees completions: three operations in {took:.1?}",
-        rail.nic().name()
-    );
+    tracing::info!("{nic}: a kernel posts and sees completions: three operations in {took:.1?}");
     Ok(())
 }
