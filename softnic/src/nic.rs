@@ -127,6 +127,7 @@ pub struct Nic {
     engine: Option<JoinHandle<()>>,
     address: SocketAddrV4,
     mtu: u32,
+    acks_early: bool,
 }
 
 impl Nic {
@@ -147,7 +148,7 @@ impl Nic {
             Some(fabric) => fabric.local(),
             None => SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0),
         };
-        let (mtu, name) = (config.mtu, config.name.clone());
+        let (mtu, name, acks_early) = (config.mtu, config.name.clone(), config.faults.posted > 0.0);
         let numbers = match config.numbers {
             Numbers::Random => Some(getrandom::u64().map_err(|error| Error::Random(error.to_string()))?),
             Numbers::Lowest => None,
@@ -165,7 +166,7 @@ impl Nic {
             })
             .map_err(Error::Thread)?;
         tracing::debug!(%address, "software ConnectX started");
-        Ok(Nic { shared, engine: Some(engine), address, mtu })
+        Ok(Nic { shared, engine: Some(engine), address, mtu, acks_early })
     }
 
     /// Returns the adapter's GID: its IPv4 address, mapped into IPv6.
@@ -214,6 +215,13 @@ impl Nic {
         let fits =
             if peer == own { self.mtu } else { path_mtu(own, SocketAddrV4::new(peer, self.address.port()))? };
         Some(fits.min(self.mtu))
+    }
+
+    /// Returns whether the adapter may acknowledge a WRITE before its data is in memory: see
+    /// [`Faults::posted`](crate::Faults::posted).
+    #[must_use]
+    pub fn acks_early(&self) -> bool {
+        self.acks_early
     }
 
     /// Opens the adapter for a new user, like opening an RDMA device.
