@@ -19,60 +19,15 @@ use std::time::Instant;
 
 use rushmem_device::abi::{QpDesc, qp_flags};
 
+use super::connect_message::{ConnectMessage, QpStatus};
 use super::drain::drain;
 use super::info::QpInfo;
-use super::rail::{NicInfo, Qp, QpAddress, Rail, RetryPolicy};
+use super::pe_nics::PeNics;
+use super::rail::{Qp, QpAddress, Rail, RetryPolicy};
 use super::{Handshakes, Shape, StateMap};
 use crate::machine::Region;
 use crate::provider::{Keys, NicEvent};
 use crate::{Error, Result};
-
-/// The NICs of a PE, which it sends to the other PEs at start.
-#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
-pub(crate) struct PeNics {
-    pub(crate) rails: Vec<NicInfo>,
-}
-
-#[cfg(test)]
-impl PeNics {
-    /// Returns a PE with one rail of this level.
-    pub(crate) fn sample(level: super::RailLevel) -> Self {
-        let port = crate::provider::PortAddress {
-            kind: level.kind,
-            link: level.link,
-            number: 1,
-            gid: [0; 16],
-            mac: [0; 6],
-            lid: 1,
-            partition: crate::config::Partition::DEFAULT,
-            mtu: 4096,
-        };
-        Self { rails: vec![NicInfo { port, rkey: 0, strict_rkey: 0, level }] }
-    }
-}
-
-/// A message about the QP of one set between two PEs.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub(crate) struct ConnectMessage {
-    /// Number of resets when the message was written. Messages from before a reset are discarded.
-    epoch: u64,
-    set: u64,
-    status: QpStatus,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-enum QpStatus {
-    /// The writer's QP.
-    Qp {
-        address: QpAddress,
-        ready: bool,
-        /// Whether WRITEs from or to the writer's QP may land out of order. Known once it is ready.
-        #[serde(default)]
-        unordered: bool,
-    },
-    /// The writer cannot connect.
-    Failed { why: String },
-}
 
 /// A message and its receiver.
 pub(crate) type Outgoing = (u32, ConnectMessage);

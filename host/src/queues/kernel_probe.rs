@@ -14,8 +14,9 @@ use rushmem_device::abi::{
 };
 use rushmem_runtime_kernels::rushmem_probe;
 
-use super::probe::{Loop, attempts, connect, make};
-use super::rail::{Qp, Rail};
+use super::host_queue::{connect, make};
+use super::probe::{Loop, attempts};
+use super::rail::{Qp, Rail, RetryPolicy};
 use super::state::{Handshakes, StateMap};
 use crate::machine::{Grid, KernelLaunch, Machine, Module, Region};
 use crate::modules::RUNTIME;
@@ -41,8 +42,8 @@ pub(super) fn probe_kernel(
     local_pes: u32,
 ) -> Result<()> {
     attempts(local_pes, |within| {
-        let (pair, receiver) = make(rail, qps)?;
-        connect(rail, &pair, receiver.as_ref(), within)?;
+        let (pair, receiver) = make(qps, |slot| rail.make(slot, slot))?;
+        connect(rail, &pair, receiver.as_ref(), RetryPolicy::within(within, 7))?;
         let outcome = run(rail, machine, heap, &pair, within);
         drop((pair, receiver));
         rail.clear_ahead(0..2)?;

@@ -10,13 +10,17 @@
 
 mod bond;
 mod bring_up;
+mod connect_message;
 mod connections;
 mod drain;
+mod host_queue;
 mod info;
 mod kernel_probe;
 mod level;
 mod ordering;
+mod pe_nics;
 mod probe;
+mod queue_memory;
 mod rail;
 mod service;
 mod shape;
@@ -24,9 +28,10 @@ mod state;
 mod watch;
 
 pub(crate) use bring_up::{RailSetup, open_rail};
-pub(crate) use connections::{Connections, PeNics};
+pub(crate) use connections::Connections;
 pub use info::QpInfo;
 pub(crate) use level::RailLevel;
+pub(crate) use pe_nics::PeNics;
 pub(crate) use rail::{Rail, RetryPolicy};
 pub(crate) use service::{Guards, Service, set_abort_word};
 pub(crate) use shape::Shape;

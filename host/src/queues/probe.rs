@@ -7,12 +7,11 @@ use std::time::{Duration, Instant};
 
 use rushmem_base::shared_deadline;
 use rushmem_device::abi::{qp_flags, reserved};
-use rushmem_mlx5::doorbell::{Doorbell, Record, record_word};
 use rushmem_mlx5::prm::CmdOpcode;
-use rushmem_mlx5::{CqeOpcode, CqeWord, Flags, Syndrome, Wqe};
+use rushmem_mlx5::{Syndrome, Wqe};
 
-use super::rail::{Qp, Rail, RetryPolicy};
-use super::shape::{CQE_BYTES, QueueLayout, WQEBB_BYTES};
+use super::host_queue::{HostQueue, Outcome, connect, describe, make};
+use super::rail::{Rail, RetryPolicy};
 use crate::machine::Region;
 use crate::nic_error::NicError;
 use crate::{Error, Result};
@@ -27,7 +26,7 @@ const SOURCE: u64 = reserved::FETCH;
 const TARGET: u64 = SOURCE + 8;
 const RESULT: u64 = SOURCE + 16;
 
-/// The QPs of a probe.
+/// The QPs by which a NIC reaches the memory of its own PE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Loop {
     /// One QP, connected to itself.
@@ -73,8 +72,8 @@ pub(super) fn attempts<T>(local_pes: u32, once: impl Fn(Duration) -> Result<T>) 
 
 fn once(rail: &Rail, heap: &Region, within: Duration, qps: Loop) -> Result<Loopback> {
     let begin = Instant::now();
-    let (pair, receiver) = make(rail, qps)?;
-    if let Err(error) = connect(rail, &pair, receiver.as_ref(), within) {
+    let pair = make(qps, |slot| rail.make(slot, slot))?;
+    if let Err(error) = connect(rail, &pair.0, pair.1.as_ref(), RetryPolicy::within(within, 7)) {
         return match error {
             NicError::Refused { command: CmdOpcode::INIT2RTR_QP, .. } => {
                 Ok(Loopback::Refused(error.to_string()))
@@ -82,11 +81,10 @@ fn once(rail: &Rail, heap: &Region, within: Duration, qps: Loop) -> Result<Loopb
             error => Err(error.into()),
         };
     }
-    let at = rail.shape().place(0);
-    let mut probe = Probe { rail, heap, pair, at, posted: 0, completed: 0, begin, within, unanswered: false };
+    let mut probe = Probe { rail, heap, queue: HostQueue::new(pair), begin, within, unanswered: false };
     let outcome = probe.run();
     let unanswered = probe.unanswered;
-    drop((probe, receiver));
+    drop(probe);
     rail.clear_ahead(0..2)?;
     heap.write(SOURCE, &[0; 24])?;
     let [put, atomic, signal] = match outcome {
@@ -100,33 +98,10 @@ fn once(rail: &Rail, heap: &Region, within: Duration, qps: Loop) -> Result<Loopb
     Ok(Loopback::Works(qps))
 }
 
-/// Creates the QPs: the sender, and the receiver if that is another one.
-pub(super) fn make(rail: &Rail, qps: Loop) -> Result<(Qp, Option<Qp>)> {
-    let receiver = if qps == Loop::TwoQps { Some(rail.make(1, 1)?) } else { None };
-    Ok((rail.make(0, 0)?, receiver))
-}
-
-/// Connects the QP to `receiver`, or to itself.
-pub(super) fn connect(
-    rail: &Rail,
-    pair: &Qp,
-    receiver: Option<&Qp>,
-    within: Duration,
-) -> Result<(), NicError> {
-    let (port, retries) = (rail.nic().port(), RetryPolicy::within(within, 7));
-    rail.connect(pair, &port, receiver.unwrap_or(pair).address, retries)?;
-    receiver.map_or(Ok(()), |receiver| rail.connect(receiver, &port, pair.address, retries))
-}
-
 struct Probe<'a> {
     rail: &'a Rail,
     heap: &'a Region,
-    pair: Qp,
-    at: QueueLayout,
-    /// Basic blocks posted.
-    posted: u64,
-    /// CQEs consumed.
-    completed: u64,
+    queue: HostQueue,
     begin: Instant,
     within: Duration,
     /// Whether an operation failed because no acknowledgement came back.
@@ -191,59 +166,16 @@ impl Probe<'_> {
 
     /// Posts one WQE and waits for its completion. Returns the time from doorbell to completion.
     fn post(&mut self, what: &str, wqe: &Wqe) -> Result<Duration> {
-        let (queues, depth) = (self.rail.queues(), self.rail.shape().depth);
-        let index = self.posted as u16;
-        let entry = wqe.emit(index, self.pair.address.qpn, Flags::SIGNALED);
-        for block in &entry.blocks[..entry.n_blocks().into()] {
-            let slot = self.posted & (depth - 1);
-            queues.write(self.at.sq + slot * WQEBB_BYTES, bytemuck::bytes_of(block))?;
-            self.posted += 1;
-        }
-        let producer = self.posted as u16;
-        let record = self.at.sq_record + Record::SND_OFFSET as u64;
-        queues.write(record, &record_word(producer).to_le_bytes())?;
-        let rung = Instant::now();
-        self.rail.uar(0).ring(Doorbell::producer(self.pair.address.qpn, producer).raw())?;
-        loop {
-            if let Some(outcome) = self.poll(what, index)? {
-                return outcome.map(|()| rung.elapsed());
+        let until = self.begin + self.within;
+        match self.queue.post(self.rail, self.rail.memory(), wqe, until)? {
+            Outcome::Completed(took) => Ok(took),
+            Outcome::Late => {
+                Err(self.failed(format!("the {what} did not complete within {:?}", self.within)))
             }
-            if self.begin.elapsed() > self.within {
-                return Err(self.failed(format!("the {what} did not complete within {:?}", self.within)));
+            Outcome::Failed { syndrome, vendor } => {
+                self.unanswered = syndrome == Syndrome::TRANSPORT_RETRY_EXC_ERR;
+                Err(self.failed(format!("the {what} failed: {}", describe(syndrome, vendor))))
             }
-            std::thread::yield_now();
         }
-    }
-
-    /// Returns the outcome of the WQE at `index`, if it has completed.
-    fn poll(&mut self, what: &str, index: u16) -> Result<Option<Result<()>>> {
-        let (depth, collapsed) = (self.rail.shape().depth, self.rail.shape().collapsed);
-        let slot = if collapsed { 0 } else { self.completed & (depth - 1) };
-        let mut entry = [0u8; CQE_BYTES as usize];
-        self.rail.queues().read(self.at.cq + slot * CQE_BYTES, &mut entry)?;
-        let [.., vendor, syndrome, a, b, c, d, e, f, g, h] = entry;
-        let word = CqeWord(u64::from_le_bytes([a, b, c, d, e, f, g, h]));
-        let kind = word.op_own();
-        let fresh = if collapsed {
-            kind.opcode() != CqeOpcode::INVALID && word.wqe_counter() == index
-        } else {
-            kind.is_ready(self.completed as u32, depth as u32)
-        };
-        if !fresh {
-            return Ok(None);
-        }
-        self.completed += 1;
-        if kind.opcode() == CqeOpcode::REQ {
-            return Ok(Some(Ok(())));
-        }
-        let syndrome = Syndrome(syndrome);
-        self.unanswered = syndrome == Syndrome::TRANSPORT_RETRY_EXC_ERR;
-        let name = syndrome.name().unwrap_or("unknown syndrome");
-        let why = format!(
-            "the {what} failed: {name} (syndrome {:#04x}, vendor {vendor:#04x}): {}",
-            syndrome.0,
-            syndrome.meaning()
-        );
-        Ok(Some(Err(self.failed(why))))
     }
 }

@@ -4,7 +4,6 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytemuck::Zeroable;
 use rushmem_device::abi::{Connection, qp_flags, reserved};
 use rushmem_mlx5::CqeWord;
 use rushmem_mlx5::doorbell::Record;
@@ -15,6 +14,7 @@ use super::bond::Bond;
 use super::info::QpInfo;
 use super::level::{QueueLocation, RailLevel};
 use super::ordering::{RequestedOrder, wants_relaxed_keys};
+use super::queue_memory::QueueMemory;
 use super::shape::{CQE_BYTES, Shape};
 use super::state::StateMap;
 use crate::Result;
@@ -23,7 +23,7 @@ use crate::machine::{Machine, Region};
 use crate::nic_error::NicError;
 use crate::provider::{
     self, DoorbellUse, DoorbellWriter, Keys, LinkLayer, NicKind, Object, Pd, PortAddress, Provider,
-    QpDoorbell, Uar, Umem, WantedUars, create, execute, random,
+    QpDoorbell, Uar, WantedUars, create, execute, random,
 };
 
 /// UAR pages of a rail. QPs share them in turn.
@@ -51,10 +51,8 @@ pub(crate) struct Rail {
     uars: Vec<Box<dyn Uar>>,
     keys: Keys,
     pd: Box<dyn Pd>,
-    umem: Box<dyn Umem>,
+    memory: QueueMemory,
     nic: Arc<dyn Provider>,
-    queues: Region,
-    shape: Shape,
     level: RailLevel,
     eqn: u8,
     /// Bits of [`qp_flags`] for its QPs.
@@ -72,8 +70,9 @@ pub(crate) struct Qp {
     /// Number of the CQ.
     pub(super) cqn: u32,
     pub(super) address: QpAddress,
-    slot: u64,
-    _doorbell: DoorbellUse,
+    pub(super) slot: u64,
+    /// `None` for a QP to which only the CPU posts.
+    _doorbell: Option<DoorbellUse>,
 }
 
 /// The QP number and first packet number of a QP, which its peer needs to connect.
@@ -111,7 +110,7 @@ impl Rail {
         let bytes = shape.rail_bytes();
         let on_gpu = location == QueueLocation::Gpu;
         let queues = if on_gpu { machine.local(bytes)? } else { machine.shared(bytes)? };
-        let umem = nic.umem_reg(&queues)?;
+        let memory = QueueMemory::new(&*nic, queues, shape)?;
         let pd = nic.alloc_pd()?;
         let relaxed_keys = wants_relaxed_keys(&*nic, &shape)?;
         let keys = Keys::register(&*pd, heap, relaxed_keys)?;
@@ -125,22 +124,8 @@ impl Rail {
         flags |= if on_gpu { qp_flags::ON_GPU } else { 0 };
         let time_stamps = if roce.qp_ts_format == 0 { FREE_RUNNING } else { DEFAULT };
         let level = RailLevel::new(&*nic, location, heap, &writer_of(&uars), relaxed_keys);
-        let rail = Self {
-            doorbells,
-            uars,
-            keys,
-            pd,
-            umem,
-            nic,
-            queues,
-            shape,
-            level,
-            eqn,
-            flags,
-            time_stamps,
-            order,
-            bond,
-        };
+        let rail =
+            Self { doorbells, uars, keys, pd, memory, nic, level, eqn, flags, time_stamps, order, bond };
         rail.clear_ahead(0..slots)?;
         Ok(rail)
     }
@@ -149,25 +134,12 @@ impl Rail {
     ///
     /// [`Rail::make`] clears a slot in host memory, because most slots are never used.
     pub(super) fn clear_ahead(&self, mut slots: Range<u64>) -> Result<()> {
-        if self.is_on_gpu() { slots.try_for_each(|slot| self.clear(slot)) } else { Ok(()) }
+        if self.is_on_gpu() { slots.try_for_each(|slot| self.memory.clear(&*self.nic, slot)) } else { Ok(()) }
     }
 
     /// Returns whether the queues are in GPU memory.
     pub(super) fn is_on_gpu(&self) -> bool {
         self.flags & qp_flags::ON_GPU != 0
-    }
-
-    /// Resets a slot for a new QP: CQEs that look unwritten, and doorbell records of 0.
-    ///
-    /// The software ConnectX needs the first CQE only. The other ones then take no memory before their use.
-    fn clear(&self, slot: u64) -> Result<()> {
-        let at = self.shape.place(slot);
-        let cqes = if self.nic.port().kind == NicKind::Software { 1 } else { self.shape.depth };
-        self.queues.write(at.cq, &vec![0xff; (cqes * CQE_BYTES) as usize])?;
-        for record in [at.sq_record, at.cq_record] {
-            self.queues.write(record, bytemuck::bytes_of(&Record::zeroed()))?;
-        }
-        Ok(())
     }
 
     /// Registers memory other than the heap. The keys must be dropped before the rail.
@@ -207,11 +179,12 @@ impl Rail {
     }
 
     pub(super) fn shape(&self) -> &Shape {
-        &self.shape
+        self.memory.shape()
     }
 
-    pub(super) fn queues(&self) -> &Region {
-        &self.queues
+    /// Returns the memory of the QPs to which kernels post.
+    pub(super) fn memory(&self) -> &QueueMemory {
+        &self.memory
     }
 
     /// Returns the UAR page of a slot.
@@ -225,10 +198,19 @@ impl Rail {
     /// # Errors
     /// The errors of the NIC.
     pub(super) fn make(&self, slot: u64, index: u64) -> Result<Qp> {
-        let (s, at, umem) = (&self.shape, self.shape.place(slot), self.umem.id());
         if !self.is_on_gpu() {
-            self.clear(slot)?;
+            self.memory.clear(&*self.nic, slot)?;
         }
+        let qp = self.make_in(&self.memory, slot, index)?;
+        Ok(Qp { _doorbell: Some(DoorbellUse::new(&self.doorbells[slot as usize])), ..qp })
+    }
+
+    /// Executes CREATE_CQ and CREATE_QP in a cleared slot of `memory`, for a QP to which only the CPU posts.
+    ///
+    /// # Errors
+    /// The errors of the NIC.
+    pub(super) fn make_in(&self, memory: &QueueMemory, slot: u64, index: u64) -> Result<Qp> {
+        let (s, at, umem) = (memory.shape(), memory.shape().place(slot), memory.umem());
         let uar_page = self.uar(slot).page_id();
         let (cq, out) = create(
             &*self.nic,
@@ -276,8 +258,7 @@ impl Rail {
         )?;
         let psn = random()? & 0xff_ffff;
         let address = QpAddress { qpn: created.qpn, psn, ece: created.ece };
-        let _doorbell = DoorbellUse::new(&self.doorbells[slot as usize]);
-        Ok(Qp { qp, _cq: cq, cqn: out.cqn, address, slot, _doorbell })
+        Ok(Qp { qp, _cq: cq, cqn: out.cqn, address, slot, _doorbell: None })
     }
 
     /// Executes RST2INIT, INIT2RTR and RTR2RTS to connect to the QP `remote` behind `peer`.
@@ -360,9 +341,9 @@ impl Rail {
 
     /// Returns the last 8 bytes of CQE `index` of a QP.
     pub(super) fn completion(&self, pair: &Qp, index: u64) -> Result<u64> {
-        let at = self.shape.place(pair.slot).cq + index * CQE_BYTES + CqeWord::OFFSET as u64;
+        let at = self.shape().place(pair.slot).cq + index * CQE_BYTES + CqeWord::OFFSET as u64;
         let mut word = 0u64;
-        self.queues.read(at, bytemuck::bytes_of_mut(&mut word))?;
+        self.memory.region().read(at, bytemuck::bytes_of_mut(&mut word))?;
         Ok(word)
     }
 
@@ -388,17 +369,17 @@ impl Rail {
     /// Returns the description of a connected QP for kernels. Its words are in slot `words` of the PE, and `weak` has the
     /// flags of its order.
     pub(super) fn connection(&self, state: &StateMap, pair: &Qp, words: u64, weak: u32) -> Connection {
-        let at = self.shape.place(pair.slot);
+        let (at, queues) = (self.shape().place(pair.slot), self.memory.region().addr);
         Connection {
-            sq: self.queues.addr.add(at.sq),
-            dbr: self.queues.addr.add(at.sq_record + Record::SND_OFFSET as u64),
+            sq: queues.add(at.sq),
+            dbr: queues.add(at.sq_record + Record::SND_OFFSET as u64),
             uar: self.doorbells[pair.slot as usize].register(),
             qpn: pair.address.qpn,
             flags: self.flags | weak,
-            cq: self.queues.addr.add(at.cq),
+            cq: queues.add(at.cq),
             ready: state.ready(words),
             fetch_busy: state.fetch_busy(words),
-            fetch_slots: reserved::FETCH + words * self.shape.depth * 8,
+            fetch_slots: reserved::FETCH + words * self.shape().depth * 8,
             reserved_2: [0; 8],
         }
     }

@@ -13,7 +13,8 @@ use rushmem_base::{crowd_deadline, lock, wait_timeout};
 use rushmem_device::abi::ControlPage;
 use rushmem_softnic::Memory;
 
-use super::connections::{ConnectMessage, Connections, Outgoing};
+use super::connect_message::ConnectMessage;
+use super::connections::{Connections, Outgoing};
 use super::info::QpInfo;
 use super::rail::Qp;
 use super::watch::{NicWatch, Notice};
