@@ -14,6 +14,7 @@ mod summary;
 mod teams;
 
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use bytemuck::{Pod, Zeroable};
 use rushmem_base::lock;
@@ -216,25 +217,38 @@ impl Pe {
 
     /// Waits on the host until all PEs have called it. Collective.
     ///
-    /// The call uses the bootstrap network. It neither completes nor orders communication:
-    /// [`barrier_all`](crate::Operations::barrier_all) does both.
+    /// The call uses the bootstrap network. It does not complete communication:
+    /// [`barrier_all`](crate::Operations::barrier_all) does. Puts that their PE has completed before, by `quiet`, are
+    /// visible afterwards: to [`Pe::read`] and to kernels launched then. All collective calls of the host give that.
     ///
     /// # Errors
     /// - [`Error::Bootstrap`] if a PE does not come, or the job's server is lost.
+    /// - [`Error::Unavailable`] if a NIC of this PE fails, so that completed puts may not be in memory.
     pub fn host_sync(&self) -> Result<()> {
         self.wait_for_dropped();
-        Ok(self.bootstrap.barrier("host_sync")?)
+        self.bootstrap.barrier("host_sync")?;
+        self.flush()
+    }
+
+    /// Waits until puts that peers have completed are in this PE's memory. Each exchange over the bootstrap network needs
+    /// it: a message there does not pass through the NIC, so it may overtake data on its way from the NIC to memory.
+    fn flush(&self) -> Result<()> {
+        let until = Instant::now() + self.config.timeout;
+        self.service.flush(|rail| self.memory.ends(self.my_pe(), rail), until)
     }
 
     /// Sends the bytes `mine` to every PE. Returns the bytes of each PE, in the order of their numbers. Collective.
     ///
-    /// The call uses the bootstrap network and is meant for small data. The lengths may differ.
+    /// The call uses the bootstrap network and is meant for small data. The lengths may differ. It makes completed puts
+    /// visible, like [`Pe::host_sync`].
     ///
     /// # Errors
-    /// - [`Error::Bootstrap`] if a PE does not come, or the job's server is lost.
+    /// - The errors of [`Pe::host_sync`].
     pub fn allgather(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
         self.wait_for_dropped();
-        Ok(self.bootstrap.allgather("allgather", mine)?)
+        let all = self.bootstrap.allgather("allgather", mine)?;
+        self.flush()?;
+        Ok(all)
     }
 
     /// Ends all processes of the job with exit code `code`, this one first.
@@ -277,7 +291,9 @@ impl Pe {
     fn allgather_for(&self, n: u64, call: &str, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
         self.wait_for_dropped();
         let number = format!("collective call {n}");
-        Ok(self.bootstrap.allgather(&number, mine).map_err(|error| error.with_call(&number, call))?)
+        let all = self.bootstrap.allgather(&number, mine).map_err(|error| error.with_call(&number, call))?;
+        self.flush()?;
+        Ok(all)
     }
 
     /// Ends a collective call after all PEs have come. Returns the value of `mine` if all have succeeded.
@@ -412,8 +428,10 @@ impl Pe {
         match (outcome, self.launch_queues.unreported.take()) {
             (Ok(value), None) => {
                 self.bootstrap.barrier(END)?;
+                // Nothing may land any more once the memory is freed.
+                let flushed = self.flush();
                 self.bootstrap.finish()?;
-                Ok(value)
+                flushed.map(|()| value)
             }
             (Ok(_), Some(error)) => {
                 self.fail(&error);

@@ -78,6 +78,7 @@ fn rings_go_through_libmlx5() {
         (&["--link", "ib"], 2, &[]),
         (&[], 2, &["RUSHMEM_SQ_DEPTH=2", "RUSHMEM_CQ=collapsed", "RUSHMEM_PEER_PATH=nic"]),
         (&["--fault", "drop=0.05,reorder=0.05,seed=3"], 2, &["RUSHMEM_NIC=mlx5_0:1"]),
+        (&["--fault", "posted=1,late_us=60000000"], 2, &["RUSHMEM_PEER_PATH=nic"]),
         (&[], 2, &["RUSHMEM_QUEUES=host", "RUSHMEM_TRAFFIC_CLASS=104", "RUSHMEM_SERVICE_LEVEL=3"]),
     ] {
         let Some(device) = SoftnicDevice::new("rings_go_through_libmlx5", options) else { return };
@@ -200,6 +201,7 @@ fn a_port_without_loopback_is_told_from_a_dead_one() {
     assert!(output.status.success(), "{}", all(&output));
     let told = text(&output.stderr);
     assert!(told.contains("it is alive but refuses loopback"), "{told}");
+    assert!(told.contains("`quiet` reads back from the NICs of peers, because mlx5_0"), "{told}");
     assert_eq!(told.matches("slower than it could be").count(), 1, "{told}");
 }
 

@@ -19,6 +19,7 @@ use rushmem_device::abi::{CtxParts, DevAddr, LOCAL_OFFSETS};
 use rushmem_device::{BadPart, Handle};
 
 use crate::machine::{HEAP_ALIGN, Machine, Region};
+use crate::queues::RemoteEnd;
 use crate::{Error, Result};
 
 use self::allocator::{Allocator, HandleError};
@@ -300,6 +301,11 @@ impl Memory {
     pub(crate) fn restore(&self, segment: Segment) -> Result<()> {
         let mut state = self.state();
         self.enter(&mut state, segment)
+    }
+
+    /// Returns the ends of rail `rail` with which peers access the symmetric segments of `pe`.
+    pub(crate) fn ends(&self, pe: u32, rail: usize) -> Vec<RemoteEnd> {
+        self.state().table.segments().iter().filter_map(|segment| segment.end(pe, rail)).collect()
     }
 
     /// Returns whole handles of all local buffers.

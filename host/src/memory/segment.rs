@@ -13,6 +13,7 @@ use crate::Result;
 use crate::machine::{Machine, Region};
 use crate::p2p::PeerMapping;
 use crate::provider::{Key, Keys};
+use crate::queues::RemoteEnd;
 
 /// Memory at the offsets from `begin` on. Fields drop in order: keys, memory, owner.
 pub(crate) struct Segment {
@@ -74,6 +75,12 @@ impl Segment {
     /// Returns the bases and rkeys with which peers access the segment on this PE.
     pub(crate) fn rkeys(&self) -> Vec<SegmentEnd> {
         ends(&self.keys, true)
+    }
+
+    /// Returns the end of rail `rail` with which peers access the segment on `pe`, if it is symmetric.
+    pub(super) fn end(&self, pe: u32, rail: usize) -> Option<RemoteEnd> {
+        let end = self.peers.as_ref()?.ends.get(pe as usize * self.keys.len() + rail)?;
+        Some((end.base, end.strict_key))
     }
 
     pub(crate) fn region(&self) -> &Region {

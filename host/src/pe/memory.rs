@@ -215,6 +215,9 @@ impl Pe {
 
     /// Reads this PE's copy of an object, or its registered buffer. Use [`SymSlice::slice`] to read a part.
     ///
+    /// Puts of other PEs are visible after their `quiet` and a collective call such as [`Pe::host_sync`]. They are visible
+    /// after a kernel of this PE has seen their signal, too. A message by other means, such as MPI, proves neither.
+    ///
     /// # Errors
     /// - [`Error::Misuse`] if the object has been freed.
     /// - [`Error::Memory`] or [`Error::Cuda`] if the copy fails.

@@ -71,6 +71,7 @@ impl Pe {
             let without_nic = peer_map.without_nic();
             summary::log(&all_nics, n_pes > 1 && without_nic.iter().all(|unused| *unused));
         }
+        let needs_read_backs = all_nics.iter().any(PeNics::needs_read_backs);
         let handshakes = Arc::new(Handshakes::new(&*machine, shape)?);
         let retries = RetryPolicy::new(&config);
         let connections =
@@ -81,9 +82,10 @@ impl Pe {
         state.write_pe(me, control.addr, config.timeout)?;
         state.describe_qps(&connections.descriptors())?;
         let mut flags = if connections.on_gpu() { ctx_flags::GPU_QUEUES } else { 0 };
-        // Several NICs, or NICs and processors of the node, access one heap. PCIe does not order them.
-        // Data through a relaxed key may be passed even by later data through the same NIC.
-        if shape.rails > 1 || peer_map.is_shared() || connections.has_relaxed_keys() {
+        // Several NICs, or NICs and processors of the node, access one heap. PCIe does not order them. Or a host cannot wait
+        // for acknowledged data itself. Data through a relaxed key may be passed even by later data through the same NIC.
+        let is_reordered = shape.rails > 1 || peer_map.is_shared() || connections.has_relaxed_keys();
+        if is_reordered || needs_read_backs {
             flags |= ctx_flags::EARLY_ACKS;
         }
         let mut parts = CtxParts { flags, ..parts };

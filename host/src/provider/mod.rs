@@ -140,6 +140,10 @@ pub(crate) trait Provider: Send + Sync {
     fn gbps(&self) -> Option<u32> {
         None
     }
+    /// Returns whether the NIC acknowledges WRITEs before they are in memory, as a device behind PCIe does.
+    fn acks_early(&self) -> bool {
+        true
+    }
     /// Returns the counter set of the port's QPs, or 0 if there is none.
     fn counter_set(&self) -> u8 {
         0

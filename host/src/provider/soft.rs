@@ -66,6 +66,10 @@ impl Provider for Soft {
         }
     }
 
+    fn acks_early(&self) -> bool {
+        self.nic.acks_early()
+    }
+
     fn events(&self) -> Vec<NicEvent> {
         self.context.failures().into_iter().filter_map(|event| nic_event(event, &self.nic)).collect()
     }

@@ -98,13 +98,23 @@ fn open_probed(
     let kernels_fail = kernels_fail.map(|error| error.to_string());
     let mut rail = Rail::new(Arc::clone(nic), machine, heap, shape, location, kernels_fail)?;
     match probe(&rail, heap, local_pes)? {
-        Loopback::Works(qps) => Ok((rail, Some(qps))),
+        Loopback::Works(qps) => {
+            rail.set_loopback(qps);
+            Ok((rail, Some(qps)))
+        }
         Loopback::Refused(why) => {
             rail.step_down(format!(
                 "{} is used without a probe, because it is alive but refuses loopback ({why}); PEs that share it cannot use it \
                  among themselves",
                 nic.name()
             ));
+            if nic.acks_early() {
+                rail.step_down(format!(
+                    "`quiet` reads back from the NICs of peers, because {} refuses loopback, so that its host cannot wait for \
+                     acknowledged data",
+                    nic.name()
+                ));
+            }
             Ok((rail, None))
         }
     }

@@ -21,6 +21,7 @@ use rushmem_device::abi::{QpDesc, qp_flags};
 
 use super::connect_message::{ConnectMessage, QpStatus};
 use super::drain::drain;
+use super::flush::{Flush, RemoteEnd};
 use super::info::QpInfo;
 use super::pe_nics::PeNics;
 use super::rail::{Qp, QpAddress, Rail, RetryPolicy};
@@ -54,6 +55,8 @@ struct QpConnection {
 /// All QPs of a PE. Fields drop in order: QPs before rails.
 pub(crate) struct Connections {
     connections: Vec<QpConnection>,
+    /// By rail.
+    flushes: Vec<Flush>,
     rails: Vec<Rail>,
     /// Allocated slots, by rail.
     used: Vec<u64>,
@@ -85,8 +88,23 @@ impl Connections {
         let connections: Vec<QpConnection> = (0..shape.qps()).map(|_| QpConnection::default()).collect();
         let closed = vec![false; connections.len()];
         let used = vec![0; rails.len()];
+        let flushes = rails.iter().map(|_| Flush::default()).collect();
         let p2p = vec![false; shape.n_pes as usize];
-        Self { connections, rails, used, nics, state, handshakes, shape, me, retries, p2p, closed, epoch: 0 }
+        Self {
+            connections,
+            flushes,
+            rails,
+            used,
+            nics,
+            state,
+            handshakes,
+            shape,
+            me,
+            retries,
+            p2p,
+            closed,
+            epoch: 0,
+        }
     }
 
     /// Excludes the PEs that are true in `p2p`, because no kernel posts to them.
@@ -161,6 +179,7 @@ impl Connections {
     pub(super) fn reset(&mut self) -> Result<()> {
         self.epoch += 1;
         self.connections.iter_mut().for_each(|connection| *connection = QpConnection::default());
+        self.flushes.iter_mut().for_each(Flush::reset);
         for (rail, used) in self.rails.iter().zip(&mut self.used) {
             rail.clear_ahead(0..std::mem::take(used))?;
         }
@@ -199,6 +218,19 @@ impl Connections {
             }
             None => Ok(()),
         }
+    }
+
+    /// Returns the rails that need a flush.
+    pub(super) fn rails_to_flush(&self) -> Vec<usize> {
+        (0..self.rails.len()).filter(|&rail| self.flushes[rail].is_needed(&self.rails[rail])).collect()
+    }
+
+    /// Flushes a rail.
+    ///
+    /// # Errors
+    /// The errors of [`Flush::flush`].
+    pub(super) fn flush(&mut self, rail: usize, others: Vec<RemoteEnd>, until: Instant) -> Result<()> {
+        self.flushes[rail].flush(&self.rails[rail], self.retries, others, until)
     }
 
     /// Returns the number of QPs that kernels may use now.
@@ -406,6 +438,7 @@ impl Connections {
         }
         let pair = self.rails[rail].make(slot, i as u64)?;
         self.used[rail] += 1;
+        self.flushes[rail].note_qp();
         let address = pair.address;
         self.connections[i].pair = Some((pair, rail as u64 * slots + slot));
         Ok(address)

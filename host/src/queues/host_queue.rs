@@ -1,4 +1,4 @@
-//! A QP to which the CPU posts.
+//! A QP to which the CPU posts: for probes and flushes.
 
 use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};

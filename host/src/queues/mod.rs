@@ -5,6 +5,7 @@
 //! open_rail     sets a rail up at the best level that its NIC accepts      (once per NIC)
 //! probe         checks that the NIC moves bytes for its own PE             (once per NIC)
 //! probe_kernel  checks that kernels can post and see completions           (once per NIC)
+//! Flush         waits for acknowledged WRITEs on their way to memory       (when host collectives return)
 //! Connections   CREATE_CQ, CREATE_QP, RST2INIT, INIT2RTR, RTR2RTS          (when a kernel first posts to a peer)
 //! ```
 
@@ -13,6 +14,7 @@ mod bring_up;
 mod connect_message;
 mod connections;
 mod drain;
+mod flush;
 mod host_queue;
 mod info;
 mod kernel_probe;
@@ -29,6 +31,7 @@ mod watch;
 
 pub(crate) use bring_up::{RailSetup, open_rail};
 pub(crate) use connections::Connections;
+pub(crate) use flush::RemoteEnd;
 pub use info::QpInfo;
 pub(crate) use level::RailLevel;
 pub(crate) use pe_nics::PeNics;

@@ -8,9 +8,14 @@ pub(crate) struct PeNics {
     pub(crate) rails: Vec<NicInfo>,
 }
 
-#[cfg(test)]
 impl PeNics {
+    /// Returns whether the PE cannot wait for data that its NICs have acknowledged. Kernels of its peers then read back.
+    pub(crate) fn needs_read_backs(&self) -> bool {
+        self.rails.iter().any(|rail| rail.early_acks && !rail.can_flush)
+    }
+
     /// Returns a PE with one rail of this level.
+    #[cfg(test)]
     pub(crate) fn sample(level: super::RailLevel) -> Self {
         let port = crate::provider::PortAddress {
             kind: level.kind,
@@ -22,6 +27,8 @@ impl PeNics {
             partition: crate::config::Partition::DEFAULT,
             mtu: 4096,
         };
-        Self { rails: vec![NicInfo { port, rkey: 0, strict_rkey: 0, level }] }
+        Self {
+            rails: vec![NicInfo { port, rkey: 0, strict_rkey: 0, early_acks: true, can_flush: true, level }],
+        }
     }
 }

@@ -14,6 +14,7 @@ use super::bond::Bond;
 use super::info::QpInfo;
 use super::level::{QueueLocation, RailLevel};
 use super::ordering::{RequestedOrder, wants_relaxed_keys};
+use super::probe::Loop;
 use super::queue_memory::QueueMemory;
 use super::shape::{CQE_BYTES, Shape};
 use super::state::StateMap;
@@ -41,6 +42,10 @@ pub(crate) struct NicInfo {
     /// The rkey of the heap for data.
     pub(crate) rkey: u32,
     pub(crate) strict_rkey: u32,
+    /// Whether the NIC acknowledges WRITEs before they are in memory.
+    pub(crate) early_acks: bool,
+    /// Whether its PE can wait for them: see [`Rail::loopback`].
+    pub(crate) can_flush: bool,
     pub(crate) level: RailLevel,
 }
 
@@ -61,6 +66,8 @@ pub(crate) struct Rail {
     time_stamps: u8,
     order: RequestedOrder,
     bond: Bond,
+    /// The QPs that reach the PE's own memory; `None` unless a probe has found them.
+    loopback: Option<Loop>,
 }
 
 /// A QP and its CQ. Fields drop in order.
@@ -124,8 +131,21 @@ impl Rail {
         flags |= if on_gpu { qp_flags::ON_GPU } else { 0 };
         let time_stamps = if roce.qp_ts_format == 0 { FREE_RUNNING } else { DEFAULT };
         let level = RailLevel::new(&*nic, location, heap, &writer_of(&uars), relaxed_keys);
-        let rail =
-            Self { doorbells, uars, keys, pd, memory, nic, level, eqn, flags, time_stamps, order, bond };
+        let rail = Self {
+            doorbells,
+            uars,
+            keys,
+            pd,
+            memory,
+            nic,
+            level,
+            eqn,
+            flags,
+            time_stamps,
+            order,
+            bond,
+            loopback: None,
+        };
         rail.clear_ahead(0..slots)?;
         Ok(rail)
     }
@@ -155,8 +175,24 @@ impl Rail {
     }
 
     pub(crate) fn info(&self) -> NicInfo {
-        let (rkey, strict_rkey) = (self.keys.data().rkey(), self.keys.strict().rkey());
-        NicInfo { port: self.nic.port(), rkey, strict_rkey, level: self.level.clone() }
+        NicInfo {
+            port: self.nic.port(),
+            rkey: self.keys.data().rkey(),
+            strict_rkey: self.keys.strict().rkey(),
+            early_acks: self.nic.acks_early(),
+            can_flush: self.loopback.is_some(),
+            level: self.level.clone(),
+        }
+    }
+
+    /// Records that these QPs reach the PE's own memory. A READ by them waits for WRITEs on their way to memory.
+    pub(super) fn set_loopback(&mut self, qps: Loop) {
+        self.loopback = Some(qps);
+    }
+
+    /// Returns the QPs that reach the PE's own memory, if a probe has found them.
+    pub(super) fn loopback(&self) -> Option<Loop> {
+        self.loopback
     }
 
     /// Returns the writer of the doorbells.

@@ -15,6 +15,7 @@ use rushmem_softnic::Memory;
 
 use super::connect_message::ConnectMessage;
 use super::connections::{Connections, Outgoing};
+use super::flush::RemoteEnd;
 use super::info::QpInfo;
 use super::rail::Qp;
 use super::watch::{NicWatch, Notice};
@@ -187,6 +188,21 @@ impl Service {
     /// An error if an operation failed or is not complete at `until`.
     pub(crate) fn drain(&self, mut qps: Range<usize>, until: Instant) -> Result<()> {
         qps.try_for_each(|i| self.shared.lock().connections.drain(i, until))
+    }
+
+    /// Waits until all WRITEs that the NICs of this PE have acknowledged are in its memory.
+    ///
+    /// `ends` returns the ends of this PE's symmetric memory beyond the heap, by rail.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] if a NIC cannot find that out before `until`.
+    pub(crate) fn flush(&self, ends: impl Fn(usize) -> Vec<RemoteEnd>, until: Instant) -> Result<()> {
+        let rails = self.shared.lock().connections.rails_to_flush();
+        rails.into_iter().try_for_each(|rail| {
+            // Not under the lock: the ends have a lock of their own, under which another thread may wait for kernels.
+            let others = ends(rail);
+            self.shared.lock().connections.flush(rail, others, until)
+        })
     }
 
     /// Returns the peer and number of a poisoned QP, if there is one.

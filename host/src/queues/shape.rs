@@ -9,6 +9,8 @@ use crate::provider::QUEUE_ALIGN;
 
 pub(super) const WQEBB_BYTES: u64 = 64;
 pub(super) const CQE_BYTES: u64 = 64;
+/// Depth of the send queues of flushes, which hold one WQE at a time.
+const FLUSH_DEPTH: u64 = 4;
 /// Bytes of a doorbell record, alone in its cache line.
 const RECORD_BYTES: u64 = 64;
 
@@ -69,6 +71,16 @@ impl Shape {
         Self { n_pes: 1, rails: 1, shared_sets: 1, block_sets: 0, exclusive_sets: 0, context_sets: 0, ..self }
     }
 
+    /// Returns the shape of the QPs by which a NIC reads its own PE's memory.
+    pub(super) fn of_flush(self) -> Self {
+        Self { depth: FLUSH_DEPTH, ..self.of_one_qp() }
+    }
+
+    /// Returns the bytes of these QPs on each rail, with a page for the words that READs return.
+    pub(super) fn flush_bytes(&self) -> u64 {
+        self.of_flush().rail_bytes() + QUEUE_ALIGN
+    }
+
     /// Returns the number of QPs that kernels may use. Each is made at its first use.
     pub(crate) fn qps(&self) -> u64 {
         (self.other_sets() + u64::from(self.context_sets)) * u64::from(self.rails) * u64::from(self.n_pes)
@@ -127,7 +139,8 @@ impl Shape {
 
     /// Returns the bytes of all queues of a PE, including the words that kernels update.
     pub(crate) fn memory(&self) -> u64 {
-        let queues = u64::from(self.rails).saturating_mul(self.rail_bytes());
+        let of_rail = self.rail_bytes().saturating_add(self.flush_bytes());
+        let queues = u64::from(self.rails).saturating_mul(of_rail);
         queues.saturating_add(StateMap::bytes(self)).saturating_add(self.reserved())
     }
 

@@ -6,6 +6,7 @@ mod collectives;
 mod connect;
 mod contexts;
 mod errors;
+mod flush;
 mod host_collectives;
 mod host_initiated;
 mod jobs;
