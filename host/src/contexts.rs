@@ -7,7 +7,7 @@ use std::time::Instant;
 use rushmem_base::lock;
 use rushmem_device::{Context, PerGpu};
 
-use crate::queues::{Service, Shape};
+use crate::queues::{RemoteEnd, Service, Shape};
 use crate::{Error, Result};
 
 /// The sets of queues for contexts, and their use.
@@ -88,7 +88,8 @@ impl Contexts {
         Ok(self.shape.context_set(context.index()))
     }
 
-    /// Gives a set back after everything posted to it is complete.
+    /// Gives a set back after everything posted to it is complete. `ends` returns the ends of symmetric memory beyond the
+    /// heap, by PE and rail.
     ///
     /// # Errors
     /// - [`Error::Misuse`] if the context has been destroyed.
@@ -98,10 +99,11 @@ impl Contexts {
         sharing: TypeId,
         index: u32,
         service: &Service,
+        ends: impl Fn(u32, usize) -> Vec<RemoteEnd>,
         until: Instant,
     ) -> Result<()> {
         self.check("destroy_context", sharing, index)?;
-        service.drain(self.shape.context_qps(index), until)?;
+        service.drain(self.shape.context_qps(index), ends, until)?;
         if let Some(set) = self.sets().get_mut(index as usize) {
             set.in_use = false;
         }

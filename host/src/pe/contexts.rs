@@ -57,7 +57,8 @@ impl Pe {
         Ok(unsafe { Context::from_raw(index) })
     }
 
-    /// Destroys a context after everything posted to it is complete. Not collective.
+    /// Destroys a context after everything posted to it is complete. Not collective. Puts are then in memory of their
+    /// targets, as after `quiet`.
     ///
     /// Kernels must not use the context any more. OpenSHMEM 1.6 section 9.5, `shmem_ctx_destroy`.
     ///
@@ -67,6 +68,7 @@ impl Pe {
     pub fn destroy_context<S: Claim>(&self, context: Context<S>) -> Result<()> {
         self.wait_for_dropped();
         let until = Instant::now() + self.config().timeout;
-        self.contexts.give_back(TypeId::of::<S>(), context.index(), self.service(), until)
+        let ends = |pe, rail| self.memory.ends(pe, rail);
+        self.contexts.give_back(TypeId::of::<S>(), context.index(), self.service(), ends, until)
     }
 }

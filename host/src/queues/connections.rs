@@ -17,10 +17,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-use rushmem_device::abi::{QpDesc, qp_flags};
+use rushmem_device::abi::{QpDesc, qp_flags, reserved};
 
 use super::connect_message::{ConnectMessage, QpStatus};
-use super::drain::drain;
+use super::drain::Drain;
 use super::flush::{Flush, RemoteEnd};
 use super::info::QpInfo;
 use super::pe_nics::PeNics;
@@ -206,18 +206,27 @@ impl Connections {
         self.connections.iter().enumerate().all(|(i, connection)| connection.published || self.is_unused(i))
     }
 
-    /// Completes everything that kernels have posted to QP `i`.
+    /// Returns the peer of QP `i` and the number of its rail.
+    pub(super) fn peer_and_rail(&self, i: usize) -> (u32, usize) {
+        let (peer, set) = self.place(i);
+        (peer, self.shape.rail(set))
+    }
+
+    /// Completes everything that kernels have posted to QP `i`. Data is in memory of the peer then: in the heap, and at the
+    /// ends `others`.
     ///
     /// # Errors
-    /// The errors of [`drain`].
-    pub(crate) fn drain(&self, i: usize, until: Instant) -> Result<()> {
-        match &self.connections[i].pair {
-            Some((pair, _)) => {
-                let rail = &self.rails[self.shape.rail(self.place(i).1)];
-                drain(&self.state, i as u64, rail, pair, until)
-            }
-            None => Ok(()),
+    /// The errors of [`Drain::run`].
+    pub(crate) fn drain(&self, i: usize, others: Vec<RemoteEnd>, until: Instant) -> Result<()> {
+        let Some((pair, _)) = &self.connections[i].pair else { return Ok(()) };
+        let (peer, rail) = self.peer_and_rail(i);
+        let nic = &self.nics[peer as usize].rails[rail];
+        let mut ends = Vec::new();
+        if nic.early_acks {
+            ends.push((reserved::SINK, nic.strict_rkey));
+            ends.extend(others);
         }
+        Drain { state: &self.state, i: i as u64, rail: &self.rails[rail], pair, until }.run(&ends)
     }
 
     /// Returns the rails that need a flush.

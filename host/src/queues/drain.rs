@@ -1,60 +1,99 @@
 //! Completing a QP from the host, after the kernels that posted to it.
 
+use std::mem::offset_of;
 use std::time::Instant;
 
-use rushmem_device::abi::{FIRST_BLOCK, QpState};
+use rushmem_device::abi::{FIRST_BLOCK, QpState, reserved};
 use rushmem_device::sq;
-use rushmem_mlx5::{CqeOpcode, CqeWord, Opcode};
+use rushmem_mlx5::{CqeOpcode, CqeWord, Flags, Opcode, Wqe};
 
 use super::StateMap;
+use super::flush::RemoteEnd;
+use super::host_queue::post;
 use super::rail::{Qp, Rail};
 use crate::{Error, Result};
 
-/// Waits until everything that kernels posted to QP `i` has completed, and counts the completions in its state. `pair`
-/// holds the queues of the QP. No kernel may post to it meanwhile.
-///
-/// # Errors
-/// [`Error::Unavailable`] if an operation failed or is not complete at `until`.
-pub(super) fn drain(state: &StateMap, i: u64, rail: &Rail, pair: &Qp, until: Instant) -> Result<()> {
-    let mut words = state.read_qp(i)?;
-    let (depth, collapsed) = (rail.shape().depth, rail.shape().collapsed);
-    let posted = words.reserved.word;
-    while posted != FIRST_BLOCK && words.poison.word == 0 && words.done.word < posted {
-        let index = if collapsed { 0 } else { words.cq_next.word & (depth - 1) };
-        let word = CqeWord(rail.completion(pair, index)?);
-        let kind = word.op_own();
-        let fresh = if collapsed {
-            kind.opcode() != CqeOpcode::INVALID
-        } else {
-            kind.is_ready(words.cq_next.word as u32, depth as u32)
-        };
-        if fresh && kind.opcode() != CqeOpcode::REQ {
-            let what = format!("the completion of QP {:#x}", pair.address.qpn);
-            return Err(Error::Unavailable { what, why: "the NIC reports a failed operation".into() });
+/// A QP that the host completes. No kernel may post to it meanwhile.
+pub(super) struct Drain<'a> {
+    pub(super) state: &'a StateMap,
+    /// Number of the QP.
+    pub(super) i: u64,
+    pub(super) rail: &'a Rail,
+    /// The QP, with its queues.
+    pub(super) pair: &'a Qp,
+    pub(super) until: Instant,
+}
+
+impl Drain<'_> {
+    /// Waits until everything that kernels posted has completed, and counts the completions in the state of the QP.
+    ///
+    /// An ACK of the peer's NIC does not prove that data is in memory. So a read-back of each of `ends`, memory of the peer,
+    /// follows, as in `quiet` of kernels.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] if an operation failed or is not complete at the deadline.
+    pub(super) fn run(&self, ends: &[RemoteEnd]) -> Result<()> {
+        let mut words = self.state.read_qp(self.i)?;
+        if words.reserved.word == FIRST_BLOCK || words.poison.word != 0 {
+            return Ok(());
         }
-        let news = fresh.then(|| sq::completed(words.done.word, word.wqe_counter().wrapping_add(1), depth));
-        match news.flatten() {
-            Some(done) => {
-                // Only this WQE has two basic blocks. If it is last, no other completion covers its second block.
-                let second = word.opcode() == Opcode::ATOMIC_MASKED_CS && done + 1 == posted;
-                words.done.word = done + u64::from(second);
-            }
-            None if fresh && !collapsed => {}
-            None => {
-                if Instant::now() > until {
-                    let what = format!("the completion of QP {:#x}", pair.address.qpn);
-                    let why =
-                        format!("{} of {posted} basic blocks completed before the deadline", words.done.word);
-                    return Err(Error::Unavailable { what, why });
-                }
-                std::thread::yield_now();
-                continue;
-            }
+        self.complete(&mut words)?;
+        for &(raddr, rkey) in ends {
+            let lkey = self.rail.keys().strict().lkey();
+            let read = Wqe::Read { raddr, rkey, laddr: reserved::SINK, lkey, len: 1 };
+            let first = words.reserved.word;
+            let end = post(self.rail, self.rail.memory(), self.pair, first, &read, Flags::SIGNALED)?;
+            (words.reserved.word, words.doorbell.word) = (end, end);
+            self.state.count_postings(self.i, &words)?;
+            self.complete(&mut words)?;
         }
-        words.cq_next.word += u64::from(!collapsed);
-        state.count_completions(i, &words)?;
+        Ok(())
     }
-    Ok(())
+
+    /// Waits for the completion of all postings.
+    fn complete(&self, words: &mut QpState) -> Result<()> {
+        let (depth, collapsed) = (self.rail.shape().depth, self.rail.shape().collapsed);
+        let posted = words.reserved.word;
+        while words.done.word < posted {
+            let index = if collapsed { 0 } else { words.cq_next.word & (depth - 1) };
+            let word = CqeWord(self.rail.completion(self.pair, index)?);
+            let kind = word.op_own();
+            let fresh = if collapsed {
+                kind.opcode() != CqeOpcode::INVALID
+            } else {
+                kind.is_ready(words.cq_next.word as u32, depth as u32)
+            };
+            if fresh && kind.opcode() != CqeOpcode::REQ {
+                let what = format!("the completion of QP {:#x}", self.pair.address.qpn);
+                return Err(Error::Unavailable { what, why: "the NIC reports a failed operation".into() });
+            }
+            let news =
+                fresh.then(|| sq::completed(words.done.word, word.wqe_counter().wrapping_add(1), depth));
+            match news.flatten() {
+                Some(done) => {
+                    // Only this WQE has two basic blocks. If it is last, no other completion covers its second block.
+                    let second = word.opcode() == Opcode::ATOMIC_MASKED_CS && done + 1 == posted;
+                    words.done.word = done + u64::from(second);
+                }
+                None if fresh && !collapsed => {}
+                None => {
+                    if Instant::now() > self.until {
+                        let what = format!("the completion of QP {:#x}", self.pair.address.qpn);
+                        let why = format!(
+                            "{} of {posted} basic blocks completed before the deadline",
+                            words.done.word
+                        );
+                        return Err(Error::Unavailable { what, why });
+                    }
+                    std::thread::yield_now();
+                    continue;
+                }
+            }
+            words.cq_next.word += u64::from(!collapsed);
+            self.state.count_completions(self.i, words)?;
+        }
+        Ok(())
+    }
 }
 
 impl StateMap {
@@ -67,12 +106,21 @@ impl StateMap {
 
     /// Writes the counted completions of QP `i`.
     fn count_completions(&self, i: u64, words: &QpState) -> Result<()> {
-        use std::mem::offset_of;
-        for (at, word) in
-            [(offset_of!(QpState, done), words.done.word), (offset_of!(QpState, cq_next), words.cq_next.word)]
-        {
-            self.region.write(Self::qp_at(i) + at as u64, bytemuck::bytes_of(&word))?;
-        }
-        Ok(())
+        let done = (offset_of!(QpState, done), words.done.word);
+        self.write_words(i, &[done, (offset_of!(QpState, cq_next), words.cq_next.word)])
+    }
+
+    /// Writes the counted postings of QP `i`, which are all announced.
+    fn count_postings(&self, i: u64, words: &QpState) -> Result<()> {
+        let reserved = (offset_of!(QpState, reserved), words.reserved.word);
+        self.write_words(i, &[reserved, (offset_of!(QpState, doorbell), words.doorbell.word)])
+    }
+
+    /// Writes words of QP `i`, each at its offset in [`QpState`].
+    fn write_words(&self, i: u64, words: &[(usize, u64)]) -> Result<()> {
+        let write = |&(at, word): &(usize, u64)| {
+            self.region.write(Self::qp_at(i) + at as u64, bytemuck::bytes_of(&word))
+        };
+        words.iter().try_for_each(write)
     }
 }

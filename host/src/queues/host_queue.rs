@@ -1,4 +1,4 @@
-//! A QP to which the CPU posts: for probes and flushes.
+//! A QP to which the CPU posts: for probes, flushes, and read-backs after kernels.
 
 use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};

@@ -182,12 +182,24 @@ impl Service {
         self.shared.lock().failure.take()
     }
 
-    /// Completes everything that kernels have posted to these QPs.
+    /// Completes everything that kernels have posted to these QPs. Data is in memory of the peers then.
+    ///
+    /// `ends` returns the ends of symmetric memory beyond the heap, by PE and rail.
     ///
     /// # Errors
     /// An error if an operation failed or is not complete at `until`.
-    pub(crate) fn drain(&self, mut qps: Range<usize>, until: Instant) -> Result<()> {
-        qps.try_for_each(|i| self.shared.lock().connections.drain(i, until))
+    pub(crate) fn drain(
+        &self,
+        mut qps: Range<usize>,
+        ends: impl Fn(u32, usize) -> Vec<RemoteEnd>,
+        until: Instant,
+    ) -> Result<()> {
+        qps.try_for_each(|i| {
+            let (peer, rail) = self.shared.lock().connections.peer_and_rail(i);
+            // Not under the lock: the ends have a lock of their own, under which another thread may wait for kernels.
+            let others = ends(peer, rail);
+            self.shared.lock().connections.drain(i, others, until)
+        })
     }
 
     /// Waits until all WRITEs that the NICs of this PE have acknowledged are in its memory.
@@ -199,7 +211,7 @@ impl Service {
     pub(crate) fn flush(&self, ends: impl Fn(usize) -> Vec<RemoteEnd>, until: Instant) -> Result<()> {
         let rails = self.shared.lock().connections.rails_to_flush();
         rails.into_iter().try_for_each(|rail| {
-            // Not under the lock: the ends have a lock of their own, under which another thread may wait for kernels.
+            // Not under the lock, as in `drain`.
             let others = ends(rail);
             self.shared.lock().connections.flush(rail, others, until)
         })

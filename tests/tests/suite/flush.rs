@@ -1,7 +1,10 @@
 //! The host sees completed puts, although an ACK of a NIC does not prove that data is in memory.
 
+use std::sync::Barrier;
+
 use rushmem::{Error, Operations, Pages, Pe};
 use rushmem_device::SymSlice;
+use rushmem_device::prelude::PerGpu;
 use rushmem_tests::Setup;
 
 /// Elements of an object. The last one lands last.
@@ -89,4 +92,37 @@ fn resets_keep_completed_puts_visible() {
         }
         Ok(())
     });
+}
+
+/// Shows that data of a destroyed context is in memory of its target, by whatever way the target learns of the end.
+#[test]
+fn a_destroyed_context_has_delivered() {
+    for (depth, cq) in [(2, "ring"), (8, "collapsed")] {
+        let setup = late(2).with("context_qps", 1).with("sq_depth", depth).with("cq", cq);
+        let turn = Barrier::new(2);
+        let found = setup.run(|pe| {
+            let (data, window) = (pe.alloc::<u64>(LEN)?, pe.register_symmetric(Pages::<u64>::zeroed(LEN))?);
+            let mut found = Vec::new();
+            // The queues of the context stay, and serve the next one.
+            for value in 1..=3 {
+                if pe.my_pe() == 0 {
+                    let context = pe.context::<PerGpu>()?;
+                    let stream = pe.stream()?.with_context(context)?;
+                    for part in [data, window.handle()] {
+                        (0..LEN).try_for_each(|i| stream.p(part.at(i), value, 1))?;
+                    }
+                    stream.wait()?;
+                    drop(stream);
+                    pe.destroy_context(context)?;
+                }
+                turn.wait();
+                found.extend([pe.read(data)?, pe.read(window.handle())?]);
+                turn.wait();
+            }
+            pe.unregister_symmetric(window)?;
+            Ok(found)
+        });
+        let wanted: Vec<_> = [1, 1, 2, 2, 3, 3].map(|value| vec![value; LEN]).into();
+        assert_eq!(found[1], wanted, "{setup}");
+    }
 }
