@@ -33,17 +33,19 @@ pub fn put(
     let block = Block::current();
     let part = part(block, len as usize);
     let span = Span::begin(ctx, spans);
-    let (mut left, mut at) = (rounds, part.start);
+    // Numbers of 32 bits keep fewer registers live.
+    let (start, size) = (part.start as u32, part.len() as u32);
+    let (mut left, mut at) = (rounds, start);
     while left > 0 {
-        let range = at..at + part.len();
+        let range = at as usize..at as usize + size as usize;
         ctx.put_nbi(block.ready(), dst.slice(range.clone()), src.slice(range), 1)?;
         left -= 1;
         if each != 0 || left == 0 {
             ctx.quiet(block)?;
         }
-        at += len as usize;
-        if at >= dst.len() {
-            at = part.start;
+        at += len as u32;
+        if at as usize >= dst.len() {
+            at = start;
         }
     }
     span.end();
@@ -67,17 +69,19 @@ pub fn get(
     let block = Block::current();
     let part = part(block, len as usize);
     let span = Span::begin(ctx, spans);
-    let (mut left, mut at) = (rounds, part.start);
+    // Numbers of 32 bits keep fewer registers live.
+    let (start, size) = (part.start as u32, part.len() as u32);
+    let (mut left, mut at) = (rounds, start);
     while left > 0 {
-        let range = at..at + part.len();
+        let range = at as usize..at as usize + size as usize;
         ctx.get_nbi(block.ready(), dst.slice(range.clone()), src.slice(range), 1)?;
         left -= 1;
         if each != 0 || left == 0 {
             ctx.quiet(block)?;
         }
-        at += len as usize;
-        if at >= dst.len() {
-            at = part.start;
+        at += len as u32;
+        if at as usize >= dst.len() {
+            at = start;
         }
     }
     span.end();
