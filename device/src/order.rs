@@ -254,19 +254,6 @@ impl<S: Sharing> Ctx<'_, S> {
         if !self.p2p_all() && several() { self.quiet_pe(pe) } else { Ok(()) }
     }
 
-    /// Waits until this thread's share of all QPs has completed its postings.
-    #[inline(always)]
-    #[track_caller]
-    fn wait_share<G: Group>(&self, group: G) -> Result {
-        let (mut mine, mut i) = (Ok(()), group.rank());
-        while i < self.n_qps() {
-            let qp = self.nth_qp(i);
-            mine = mine.and(qp.wait(qp.last(), Location::caller()));
-            i += group.size();
-        }
-        mine
-    }
-
     /// Waits until all QPs of this context to `pe` have completed their postings.
     #[inline(always)]
     #[track_caller]
@@ -334,7 +321,7 @@ fn quiet_slow<G: Group, S: Sharing>(group: G, ctx_ref: CtxRef) -> Result {
             i += group.size();
         }
     }
-    agree(group, mine.and(ctx.wait_share(group)))
+    agree(group, mine.and(wait_share::<S>(ctx_ref, group.rank(), group.size())))
 }
 
 /// Completes all postings to one PE.
@@ -345,11 +332,26 @@ pub(crate) fn quiet_pe_slow<S: Sharing>(ctx_ref: CtxRef, pe: u32) -> Result {
     ctx.read_back_all(pe).and(ctx.wait_queues(pe))
 }
 
+/// Waits until every `step`-th QP, from QP `first` on, has completed its postings. Outlined, so that its callers keep few
+/// registers.
+#[inline(never)]
+#[track_caller]
+fn wait_share<S: Sharing>(ctx_ref: CtxRef, first: u32, step: u32) -> Result {
+    let ctx = ctx_ref.ctx::<S>();
+    let (mut mine, mut i) = (Ok(()), first);
+    while i < ctx.n_qps() {
+        let qp = ctx.nth_qp(i);
+        mine = mine.and(qp.wait_here(qp.last(), Location::caller()));
+        i += step;
+    }
+    mine
+}
+
 /// Waits until all QPs have completed their postings. The threads of the group share the QPs.
 #[inline(never)]
 #[track_caller]
 fn flush_slow<G: Group, S: Sharing>(group: G, ctx_ref: CtxRef) -> Result {
-    agree(group, ctx_ref.ctx::<S>().wait_share(group))
+    agree(group, wait_share::<S>(ctx_ref, group.rank(), group.size()))
 }
 
 /// Waits until all QPs to one PE have completed their postings.

@@ -29,6 +29,15 @@ impl<S: Sharing> Qp<'_, S> {
         if self.done() >= end.0 { Ok(()) } else { wait_slow::<S>(self.entry(), end.0, site) }
     }
 
+    /// Waits like [`Qp::wait`], in a caller that is outlined itself. That saves a call, and thus registers of kernels.
+    ///
+    /// # Errors
+    /// - The errors of [`Qp::wait`].
+    #[inline(always)]
+    pub(crate) fn wait_here(&self, end: EndIndex, site: Site) -> Result {
+        if self.done() >= end.0 { Ok(()) } else { wait_loop::<S>(self.entry(), end.0, site) }
+    }
+
     /// Returns whether all blocks before `end` are complete, without waiting.
     ///
     /// # Errors
@@ -208,6 +217,12 @@ impl<S: Sharing> Qp<'_, S> {
 /// Waits until `done` has reached `target`. Outlined, because inlined it would cost every kernel registers.
 #[inline(never)]
 pub(super) fn wait_slow<S: Sharing>(entry: *mut QpEntry, target: u64, site: Site) -> Result {
+    wait_loop::<S>(entry, target, site)
+}
+
+/// The body of [`wait_slow`], for callers that are outlined themselves.
+#[inline(always)]
+pub(super) fn wait_loop<S: Sharing>(entry: *mut QpEntry, target: u64, site: Site) -> Result {
     // SAFETY: the caller has it from a QP.
     let qp = unsafe { Qp::<S>::new(entry) };
     if qp.done() < FIRST_BLOCK {
