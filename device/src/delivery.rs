@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | adaptive routing ([`qp_flags::UNORDERED`]) | a WRITE after a WRITE of the same QP | a strong fence: an empty WRITE with fence mode 3 |
 //! | relaxed keys ([`qp_flags::RELAXED`]) | a WRITE through such a key after a WRITE that is complete or not | a read-back and, in `fence`, a strong fence that waits for it |
-//! | several NICs, or NIC and P2P, at one heap ([`ctx_flags::EARLY_ACKS`]) | an access by another way after the ACK of a WRITE | a read-back: a READ of the written memory; its answer pushes the WRITEs of that NIC |
+//! | several NICs, or NIC and P2P, at one heap, or a NIC that refuses loopback ([`ctx_flags::EARLY_ACKS`]) | an access by another way after the ACK of a WRITE | a read-back: a READ of the written memory; its answer pushes the WRITEs of that NIC |
 //!
 //! Atomics need none of them: they are ordered after earlier WRITEs of their QP, and execute after earlier writes of their
 //! NIC. That holds for writes through relaxed keys too, since atomics use strict keys: only a request that is itself relaxed

@@ -220,7 +220,7 @@ pub(super) fn wait_slow<S: Sharing>(entry: *mut QpEntry, target: u64, site: Site
     wait_loop::<S>(entry, target, site)
 }
 
-/// The body of [`wait_slow`], for callers that are outlined themselves.
+/// Waits like [`wait_slow`], for callers that are outlined themselves.
 #[inline(always)]
 pub(super) fn wait_loop<S: Sharing>(entry: *mut QpEntry, target: u64, site: Site) -> Result {
     // SAFETY: the caller has it from a QP.
