@@ -73,6 +73,13 @@ impl Job {
                 .receive(from as u32, message, &mut |message| Self::post(mail, n, to, message)),
         )
     }
+
+    /// Delivers all messages, and the answers to them.
+    fn deliver_all(&mut self) {
+        while let Some(outcome) = self.deliver(0) {
+            outcome.unwrap();
+        }
+    }
 }
 
 fn config(settings: &[(&str, &str)]) -> Config {
@@ -97,7 +104,7 @@ proptest! {
         let mut choices = choices.into_iter().cycle();
         for &(pe, i) in &wants {
             job.request(pe, i).unwrap();
-                            // Some messages arrive between two requests, others later.
+            // Some messages arrive between two requests, others later.
             if choices.next().is_some_and(|choice| choice % 2 == 0) {
                 job.deliver(choices.next().unwrap()).transpose().unwrap();
             }
@@ -121,9 +128,7 @@ fn packet_numbers_and_keys_are_random() {
     let mut job = Job::new(2, &config(&[("sq_depth", "4")]));
     job.request(0, 0).unwrap();
     job.request(0, 1).unwrap();
-    while let Some(outcome) = job.deliver(0) {
-        outcome.unwrap();
-    }
+    job.deliver_all();
     let address = |pe: usize, i: usize| job.connections[pe].connections[i].pair.as_ref().unwrap().0.address;
     let context = |pe: usize, i: usize| {
         let pair = &job.connections[pe].connections[i].pair.as_ref().unwrap().0;
@@ -145,9 +150,7 @@ fn packet_numbers_and_keys_are_random() {
 fn both_sides_use_the_same_ece_options() {
     let mut job = Job::new(2, &config(&[("sq_depth", "4")]));
     job.request(0, 1).unwrap();
-    while let Some(outcome) = job.deliver(0) {
-        outcome.unwrap();
-    }
+    job.deliver_all();
     let in_force = |pe: usize, i: usize| {
         let pair = &job.connections[pe].connections[i].pair.as_ref().unwrap().0;
         job.connections[pe].rails[0].query_qp(pair).unwrap().ece
@@ -161,9 +164,7 @@ fn an_unordered_end_makes_both_ends_unordered() {
         let order = |pe| if Some(pe) == unordered { Ordering::OutOfOrder } else { Ordering::Auto };
         let mut job = Job::with_orders(2, &config(&[("sq_depth", "4")]), order);
         job.request(0, 1).unwrap();
-        while let Some(outcome) = job.deliver(0) {
-            outcome.unwrap();
-        }
+        job.deliver_all();
         for (pe, i) in [(0, 1), (1, 0)] {
             let connection = &job.connections[pe].connections[i];
             assert!(connection.published);
@@ -194,9 +195,7 @@ fn discards_messages_from_before_a_reset() {
         job.request(0, 1).unwrap();
         (0..delivered).for_each(|_| job.deliver(0).unwrap().unwrap());
         job.connections.iter_mut().for_each(|connections| connections.reset().unwrap());
-        while let Some(outcome) = job.deliver(0) {
-            outcome.unwrap();
-        }
+        job.deliver_all();
         assert!(
             job.connections
                 .iter()
@@ -204,9 +203,7 @@ fn discards_messages_from_before_a_reset() {
         );
 
         job.request(1, 0).unwrap();
-        while let Some(outcome) = job.deliver(0) {
-            outcome.unwrap();
-        }
+        job.deliver_all();
         assert!(job.connections.iter().all(|connections| connections.connected() == 1));
     }
 }
@@ -217,9 +214,7 @@ fn a_pe_without_queue_memory_informs_its_peer() {
     let mut job = Job::new(3, &config);
     // PE 1 has memory for one QP, and PE 2 takes it.
     job.request(2, 1).unwrap();
-    while let Some(outcome) = job.deliver(0) {
-        outcome.unwrap();
-    }
+    job.deliver_all();
     job.request(0, 1).unwrap();
     let errors = [job.deliver(0), job.deliver(0)].map(|outcome| outcome.unwrap().unwrap_err().to_string());
     assert!(errors[0].contains("PE 1 cannot be connected to PE 0: the queue memory"), "{}", errors[0]);
@@ -236,9 +231,7 @@ fn a_pe_without_queue_memory_informs_its_peer() {
 fn a_lost_qp_ends_the_waits_at_both_ends() {
     let mut job = Job::new(2, &config(&[("sq_depth", "4")]));
     job.request(0, 1).unwrap();
-    while let Some(outcome) = job.deliver(0) {
-        outcome.unwrap();
-    }
+    job.deliver_all();
     let qps = job.connections[0].find(0, |_| true);
     assert_eq!((qps.as_slice(), job.connections[0].find(0, |pair| pair.cqn == 0)), (&[1][..], vec![]));
     let (n, mail) = (2, &mut job.mail);
