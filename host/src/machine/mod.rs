@@ -49,9 +49,9 @@ fn host_buffer(bytes: u64, align: u64) -> Result<HostBuffer> {
 pub(crate) struct Region {
     /// Address for kernels.
     pub(crate) addr: DevAddr,
-    /// The memory as the host and the software ConnectX access it. The last handle frees it.
+    /// The memory as the software ConnectX accesses it, and the host, unless `host` is set. The last handle frees it.
     pub(crate) memory: Arc<dyn Memory>,
-    /// The same memory for accesses of the host, if they take another way.
+    /// The same memory as the host accesses it, if it takes another way.
     pub(crate) host: Option<Arc<dyn Memory>>,
     /// The GPU memory, if it is on a GPU. RDMA devices register it, and other GPUs map it.
     pub(crate) gpu: Option<Arc<DeviceBuffer>>,

@@ -167,7 +167,7 @@ pub(crate) trait Provider: Send + Sync {
 }
 
 /// The UAR pages that a rail wants.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct WantedUars {
     /// Number of pages.
     pub(crate) count: u64,
