@@ -47,7 +47,7 @@ impl Client {
 
     /// Prepares the launch of a kernel. The previous one has ended.
     pub fn prepare_launch(&mut self) {
-        debug_assert!(self.state() == State::Gone && self.posted == self.settled);
+        debug_assert!(self.state() == State::Gone && self.is_settled());
         self.end.set_stop(false);
         self.end.set_state(State::Starting);
     }

@@ -229,6 +229,23 @@ fn kernels_that_come_and_go_execute_each_request_once() {
 }
 
 #[test]
+fn a_kernel_follows_one_that_executed_everything_and_left() {
+    let word = Bytes::new(8);
+    let mut service = Service::new(1, PATIENT);
+    for i in 0..2u8 {
+        service.launch();
+        service.post(|_| Request::store(word.address() + u64::from(i), &[1]).unwrap());
+        service.client.stopper()();
+        while service.client.state() != State::Gone {
+            thread::yield_now();
+        }
+    }
+    service.finish();
+    drop(service);
+    assert_eq!(word.contents(), 0x0101u64.to_le_bytes());
+}
+
+#[test]
 fn a_block_copies_with_all_its_warps() {
     const LEN: usize = 20_000;
     let data: Vec<u8> = (0..LEN).map(|i| (i * 13 + i / 256) as u8).collect();
