@@ -138,6 +138,7 @@ impl Pe {
     ///   grid.
     /// - [`Error::Mismatch`] if PEs launch different kernels.
     /// - [`Error::Bootstrap`] if a PE does not come.
+    /// - [`Error::Unavailable`] if a NIC of this PE fails, as for [`Pe::host_sync`].
     /// - The errors of [`Pe::launch`]. If only one PE fails, the other PEs wait for it and end with an error.
     #[track_caller]
     pub fn launch_collective(&self, grid: Grid, call: Call) -> Result<Launch<'_>> {
@@ -161,6 +162,7 @@ impl Pe {
     /// # Errors
     /// - [`Error::Unavailable`] if no loaded module has the kernel, or a block has more threads than the kernel allows.
     /// - [`Error::Mismatch`] if PEs ask for different kernels, [`Error::Bootstrap`] if a PE does not come.
+    /// - [`Error::Unavailable`] if a NIC of this PE fails, as for [`Pe::host_sync`].
     /// - [`Error::Cuda`] or [`Error::Native`] if the machine cannot run such blocks.
     pub fn max_grid(&self, call: &Call, threads: u32, shared_bytes: u32) -> Result<Grid> {
         let rooms = self.rooms("max_grid", call, Grid { blocks: 0, threads, shared_bytes })?;

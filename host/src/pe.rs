@@ -48,7 +48,8 @@ pub use self::register::{RegisteredBuffer, UnregisterError, Window};
 ///
 /// # Collective calls
 /// All PEs must make the calls marked *collective*, in the same order and with the same arguments. If a PE differs, the
-/// others return [`Error::Mismatch`] with its number.
+/// others return [`Error::Mismatch`] with its number. A NIC of this PE that fails during the call may keep completed puts
+/// away from memory; the call then returns [`Error::Unavailable`].
 ///
 /// # Threads
 /// Any thread of the process may call any method. The program must keep the order of collective calls.
@@ -198,6 +199,7 @@ impl Pe {
     /// - [`Error::Mismatch`] if a PE makes another collective call.
     /// - [`Error::Bootstrap`] or [`Error::PeerLost`] if a PE does not come, or is lost.
     /// - [`Error::Nic`], [`Error::SoftNic`], [`Error::Memory`] or [`Error::Cuda`] if a NIC or the machine fails.
+    /// - The errors of [`Pe::host_sync`].
     pub fn reset_queues(&self) -> Result<()> {
         self.wait_for_dropped();
         let (_, busy) = self.agree_with("reset_queues", "", &[self.service.is_busy().into()])?;

@@ -71,6 +71,7 @@ impl Pe {
     /// - [`Error::Mismatch`] if a PE makes another call, or gives another length or element size.
     /// - [`Error::Elsewhere`] if another PE has no memory to grow its heap.
     /// - [`Error::Bootstrap`] if a PE does not come.
+    /// - [`Error::Unavailable`] if a NIC of this PE fails, as for [`Pe::host_sync`].
     ///
     /// # Examples
     /// ```no_run
@@ -178,6 +179,7 @@ impl Pe {
     /// - [`Error::Misuse`] if `object` is not a whole object of this job, or has been freed.
     /// - [`Error::Mismatch`] if a PE makes another call, or frees another object.
     /// - [`Error::Bootstrap`] if a PE does not come.
+    /// - [`Error::Unavailable`] if a NIC of this PE fails, as for [`Pe::host_sync`].
     pub fn free<T: Pod>(&self, object: SymSlice<T>) -> Result<()> {
         self.agree("free", &format!("the object at {:#x}", object.offset()))?;
         if is_empty_object(object.handle()) {

@@ -157,7 +157,8 @@ impl Pe {
     /// # Errors
     /// Every PE returns an error, and no buffer stays registered:
     /// - [`Error::Mismatch`] if the lengths or element sizes differ.
-    /// - [`Error::Unavailable`] with `peer_path=p2p`, if P2P peers cannot map the memory.
+    /// - [`Error::Unavailable`] with `peer_path=p2p`, if P2P peers cannot map the memory, and if a NIC of this PE fails,
+    ///   as for [`Pe::host_sync`].
     /// - [`Error::Elsewhere`] if another PE fails, and [`Error::Bootstrap`] if a PE does not come.
     /// - The errors of [`Pe::register`].
     pub fn register_symmetric<B: Buffer>(&self, buffer: B) -> Result<Window<B>> {
@@ -188,6 +189,7 @@ impl Pe {
     /// - [`Error::Misuse`] while a launch of this PE has not been waited for.
     /// - [`Error::Elsewhere`] while a launch of another PE has not been waited for.
     /// - [`Error::Mismatch`] if the PEs name different windows, and [`Error::Bootstrap`] if a PE does not come.
+    /// - [`Error::Unavailable`] if a NIC of this PE fails, as for [`Pe::host_sync`].
     pub fn unregister_symmetric<B: Buffer>(
         &self,
         window: Window<B>,
