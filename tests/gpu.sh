@@ -19,7 +19,7 @@ usage() {
 
 # Test programs that need nothing but themselves: package and target.
 suites=('rushmem-tests api' 'rushmem-litmus litmus')
-examples=(ring alltoall stencil)
+examples=(ring alltoall gups stencil)
 
 build() {
     local dir=$1 root target name package program
@@ -172,6 +172,7 @@ run() {
         export RUSHMEM_HEAP=$heap
         check "ring, $pes PEs as threads, heap $heap" 60 ./ring --pes "$pes"
         check "alltoall, $pes PEs as threads, heap $heap" 60 ./alltoall --pes "$pes"
+        check "gups, $pes PEs as threads, heap $heap" 60 ./gups --pes "$pes"
         check "stencil, $pes PEs as threads, heap $heap" 60 "./${stencil[0]}" --pes "$pes" "${stencil[@]:1}"
         check "ring, $pes PEs as processes, heap $heap" 60 ./rushmem run -n "$pes" ./ring
         check "alltoall, $pes PEs as processes, heap $heap" 60 ./rushmem run -n "$pes" ./alltoall

@@ -41,6 +41,7 @@ fn fails(program: &str, arguments: &[&str]) -> String {
 const HELLO: &str = env!("CARGO_BIN_EXE_hello");
 const RING: &str = env!("CARGO_BIN_EXE_ring");
 const ALLTOALL: &str = env!("CARGO_BIN_EXE_alltoall");
+const GUPS: &str = env!("CARGO_BIN_EXE_gups");
 const STENCIL: &str = env!("CARGO_BIN_EXE_stencil");
 
 #[test]
@@ -62,6 +63,14 @@ fn alltoall_of_any_size() {
     }
     let error = fails(ALLTOALL, &["--pes", "3", "-n", "2"]);
     assert!(error.contains("2 rows") && error.contains("3 PEs"), "{error}");
+}
+
+#[test]
+fn gups_on_any_number_of_pes() {
+    for (pes, log2_words) in [("1", "0"), ("1", "10"), ("2", "9"), ("3", "8"), ("5", "2")] {
+        passes(GUPS, &["--pes", pes, "--log2-words", log2_words]);
+    }
+    passes(GUPS, &["--pes", "2", "--log2-words", "12", "--updates", "7"]);
 }
 
 fn picture(path: &Path, width: usize, height: usize, channels: usize) -> Image {

@@ -6,12 +6,14 @@
 
 mod alltoall;
 mod band;
+mod gups;
 mod hello;
 mod ring;
 mod stencil;
 
 pub use alltoall::{TILE_BYTES, transpose};
 pub use band::{Band, bands};
+pub use gups::{next, number, update};
 pub use hello::hello;
 pub use ring::ring;
 pub use stencil::{collect, heat, relax};
