@@ -93,6 +93,8 @@ pub struct Pe {
     config: Config,
     /// The names of its NICs, separated by commas.
     nics: String,
+    /// Whether kernels may use the software ConnectX.
+    uses_soft_nic: bool,
 }
 
 /// The first PE that was lost, if any.
@@ -136,9 +138,9 @@ impl Pe {
     /// Returns a grid that fills this PE's share of the machine, with all blocks running at once.
     ///
     /// Kernels with blocks that wait for each other must not use more blocks. [`Pe::launch_collective`] checks this for
-    /// a given kernel.
+    /// a given kernel. If the software ConnectX accesses GPU memory during kernels, the grid leaves it a multiprocessor.
     pub fn grid(&self) -> Grid {
-        self.machine.grid()
+        self.machine.grid(self.uses_soft_nic)
     }
 
     /// Returns the route to each PE, in the order of their numbers: P2P or NIC, and the reason.

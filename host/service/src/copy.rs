@@ -13,7 +13,7 @@ pub(crate) struct Share {
 }
 
 /// Pieces of 16 bytes that a thread has in flight.
-const UNROLL: usize = 4;
+const UNROLL: usize = 6;
 
 /// Copies this thread's share of `len` bytes from address `from` to address `to`.
 ///

@@ -9,7 +9,7 @@ use crate::ring::{End, Ring, SLOTS};
 use rushmem_device::arch::{self, Scope, Sys};
 
 /// Number of threads of the block.
-pub const THREADS: u32 = 512;
+pub const THREADS: u32 = 256;
 
 /// Most threads of a warp.
 const WARP: u32 = 32;
@@ -41,7 +41,8 @@ pub unsafe extern "ptx-kernel" fn rushmem_service(ring: *mut Ring, idle_ns: u64,
     unsafe { serve(ring, Limits { idle_ns, life_ns }) }
 }
 
-/// Lets `rushmem-ptx` limit the registers to those that a block of 512 threads has.
+/// Lets `rushmem-ptx` limit the registers to those that a block of 512 threads has. The block thus takes half of a
+/// multiprocessor at most, and fits beside a block of the application.
 #[cfg(target_arch = "nvptx64")]
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals, reason = "rushmem-ptx reads the name of the kernel from it")]

@@ -136,8 +136,10 @@ impl Machine for Gpu {
         Some(self.device.ordinal())
     }
 
-    fn grid(&self) -> Grid {
-        let blocks = (self.device.attributes().multiprocessors / self.sharers).max(1);
+    fn grid(&self, beside_nic: bool) -> Grid {
+        // The service kernel accesses a heap in GPU memory for the NIC.
+        let spare = u32::from(beside_nic && self.heap != HeapKind::Host);
+        let blocks = ((self.device.attributes().multiprocessors - spare) / self.sharers).max(1);
         Grid { blocks, threads: 256, shared_bytes: 0 }
     }
 

@@ -53,8 +53,8 @@ impl Machine for LimitedMachine {
     fn wait_channel(&self) -> Option<&Arc<WaitChannel>> {
         self.native.wait_channel()
     }
-    fn grid(&self) -> Grid {
-        self.native.grid()
+    fn grid(&self, beside_nic: bool) -> Grid {
+        self.native.grid(beside_nic)
     }
     fn shared(&self, bytes: u64) -> Result<Region> {
         self.native.shared(bytes)

@@ -219,8 +219,9 @@ pub(crate) trait Machine: Send + Sync {
     fn wait_channel(&self) -> Option<&Arc<WaitChannel>> {
         None
     }
-    /// Returns a grid that fills this PE's share of the machine. All its blocks run at once.
-    fn grid(&self) -> Grid;
+    /// Returns a grid that fills this PE's share of the machine. All its blocks run at once. `beside_nic` says that the
+    /// software ConnectX accesses the heap meanwhile.
+    fn grid(&self, beside_nic: bool) -> Grid;
     /// Allocates zeroed, page-aligned host memory that kernels can access, for queues and the control page.
     fn shared(&self, bytes: u64) -> Result<Region>;
     /// Allocates zeroed memory with the fastest access for kernels, for counters and descriptors.

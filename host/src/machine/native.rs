@@ -56,7 +56,7 @@ impl Machine for Native {
         Some(&self.channel)
     }
 
-    fn grid(&self) -> Grid {
+    fn grid(&self, _: bool) -> Grid {
         // Every lane has a stack, so many PEs on a core get one block each.
         let blocks = match pes_per_core(self.sharers()) {
             0..=CROWD => cores().div_ceil(self.sharers()).clamp(1, 16) * 2,

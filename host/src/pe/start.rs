@@ -18,7 +18,7 @@ use crate::machine::{Machine, Region};
 use crate::memory::Memory;
 use crate::modules::Modules;
 use crate::p2p::{self, PeerMap};
-use crate::provider::{Provider, WakeNic};
+use crate::provider::{NicKind, Provider, WakeNic};
 use crate::queues::{
     Connections, Guards, Handshakes, PeNics, Rail, RailSetup, RetryPolicy, Service, Shape, StateMap,
     open_rail, set_abort_word,
@@ -67,16 +67,18 @@ impl Pe {
 
         let all_nics = exchange_nics(&*bootstrap, &rails, &config)?;
         let peer_map = PeerMap::new(&config, &*machine, &*bootstrap, heap)?;
+        let without_nic = peer_map.without_nic();
+        let is_soft = |rail: &Rail| rail.nic().port().kind == NicKind::Software;
+        let uses_soft_nic = without_nic.contains(&false) && rails.iter().any(is_soft);
         if me == 0 {
-            let without_nic = peer_map.without_nic();
-            summary::log(&all_nics, n_pes > 1 && without_nic.iter().all(|unused| *unused));
+            summary::log(&all_nics, n_pes > 1 && !without_nic.contains(&false));
         }
         let needs_read_backs = all_nics.iter().any(PeNics::needs_read_backs);
         let handshakes = Arc::new(Handshakes::new(&*machine, shape)?);
         let retries = RetryPolicy::new(&config);
         let connections =
             Connections::new(rails, all_nics, Arc::clone(state), handshakes, shape, me, retries)
-                .without_p2p_peers(peer_map.without_nic());
+                .without_p2p_peers(without_nic);
         let table = TeamTable::new(&*machine, heap, shape)?;
 
         state.write_pe(me, control.addr, config.timeout)?;
@@ -126,6 +128,7 @@ impl Pe {
             bootstrap,
             config,
             nics,
+            uses_soft_nic,
         })
     }
 }
