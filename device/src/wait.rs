@@ -12,9 +12,17 @@ pub(crate) struct Watch {
     /// Time when the wait began; 0 until the first look, since most waits end before it.
     since: u64,
     turns: u32,
+    /// Rest in each turn, in nanoseconds.
+    rest_ns: u32,
     /// Deadline of this wait in nanoseconds; `None` for the PE's deadline.
     within: Option<u64>,
 }
+
+/// Rest in each turn after the first look. It doubles with each look.
+const SHORTEST_REST_NS: u32 = 250;
+
+/// Longest rest in a turn.
+const LONGEST_REST_NS: u32 = 64_000;
 
 impl Watch {
     /// Returns a watch with the PE's deadline.
@@ -27,11 +35,14 @@ impl Watch {
     #[inline(always)]
     pub(crate) fn within(state: DevAddr, within: Option<u64>) -> Self {
         arch::wait_begins();
-        Self { state, since: 0, turns: 0, within }
+        Self { state, since: 0, turns: 0, rest_ns: 0, within }
     }
 
     /// Takes one turn of the loop. It looks at the clock and the abort word, which lies in host memory, once every
     /// [`arch::TURNS`] turns.
+    ///
+    /// The turns of a long wait contain a rest, of less than a hundredth of the wait. Thousands of threads that poll
+    /// would slow down the accesses to memory of all others, above all fences and accesses to host memory.
     ///
     /// # Errors
     /// - [`Error::Timeout`] after the deadline.
@@ -41,6 +52,19 @@ impl Watch {
     #[inline(always)]
     #[track_caller]
     pub(crate) fn turn(&mut self) -> Result {
+        if self.rest_ns > 0 {
+            arch::rest(self.rest_ns);
+        }
+        self.turn_awake()
+    }
+
+    /// Takes one turn like [`Watch::turn`], without a rest: others wait for this thread.
+    ///
+    /// # Errors
+    /// - The errors of [`Watch::turn`].
+    #[inline(always)]
+    #[track_caller]
+    pub(crate) fn turn_awake(&mut self) -> Result {
         arch::spin();
         self.turns += 1;
         if self.turns < arch::TURNS { Ok(()) } else { self.look() }
@@ -49,6 +73,7 @@ impl Watch {
     #[inline(always)]
     fn look(&mut self) -> Result {
         self.turns = 0;
+        self.rest_ns = (2 * self.rest_ns).clamp(SHORTEST_REST_NS, LONGEST_REST_NS);
         let (code, since) = look(self.state, self.since, self.within);
         self.since = since;
         outcome(code)

@@ -104,6 +104,10 @@ pub fn wait_begins() {
     lane(|l| l.wait_begins())
 }
 
+/// Suspends a GPU's thread for about `ns` nanoseconds. Natively, [`spin`] lets others run.
+#[inline(always)]
+pub fn rest(_ns: u32) {}
+
 /// Turns of a waiting loop between two looks at the clock and the abort word.
 pub const TURNS: u32 = 16;
 

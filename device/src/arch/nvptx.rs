@@ -50,6 +50,13 @@ pub fn spin() {}
 #[inline(always)]
 pub fn wait_begins() {}
 
+/// Suspends the thread for about `ns` nanoseconds.
+#[inline(always)]
+pub fn rest(ns: u32) {
+    // SAFETY: changes nothing.
+    unsafe { asm!("nanosleep.u32 {};", in(reg32) ns, options(nomem, nostack)) }
+}
+
 /// Turns of a waiting loop between two looks at the clock and the abort word, which lies in host memory.
 pub const TURNS: u32 = 256;
 

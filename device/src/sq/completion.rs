@@ -214,6 +214,13 @@ impl<S: Sharing> Qp<'_, S> {
     }
 }
 
+/// Least time for which a NIC executes a block, in nanoseconds. A thread that waits for a distant block rests for the time of
+/// the blocks before it. Thousands of polling threads would slow down the poller and the service kernel.
+const BLOCK_NS: u32 = 16;
+
+/// Most blocks for which a thread rests at once.
+const MOST_BLOCKS: u64 = 4096;
+
 /// Waits until `done` has reached `target`. Outlined, because inlined it would cost every kernel registers.
 #[inline(never)]
 pub(super) fn wait_slow<S: Sharing>(entry: *mut QpEntry, target: u64, site: Site) -> Result {
@@ -255,7 +262,13 @@ pub(super) fn wait_loop<S: Sharing>(entry: *mut QpEntry, target: u64, site: Site
         if turns & 63 == 0 {
             qp.announce_batch(); // another thread's unannounced batch may be what fills the queue
         }
-        match watch.turn() {
+        let turn = if poller {
+            watch.turn_awake()
+        } else {
+            arch::rest((target - done).min(MOST_BLOCKS) as u32 * BLOCK_NS);
+            watch.turn()
+        };
+        match turn {
             Ok(()) => {}
             Err(Error::Timeout) => break Err(qp.poison(Error::Timeout, qp.detail(done, target), site)),
             Err(other) => break Err(other),
