@@ -123,7 +123,7 @@ pub fn put_cells(ctx: &Ctx, cells: SymSlice<u64>, value: u64) -> Result {
 }
 
 /// Lets every block signal the next block on the next PE, and wait for the previous block on the previous PE.
-#[kernel]
+#[kernel(max_threads = 1024)]
 pub fn chain(ctx: &Ctx, signals: SymSlice<Signal>) -> Result {
     let block = Block::current();
     let next = if block.id() + 1 == block.count() { 0 } else { block.id() + 1 };
