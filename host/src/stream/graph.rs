@@ -53,8 +53,9 @@ impl GraphRecorder {
 impl<'a> Stream<'a> {
     /// Records the operations and kernels that `queue` queues on the stream it is given. None of them runs.
     ///
-    /// On a GPU the graph becomes one CUDA graph. Making it waits until no kernel of the process's PEs runs. CUDA's stream
-    /// capture.
+    /// On a GPU the graph becomes one CUDA graph. Making it waits until no kernel of the process's PEs runs. So all PEs make
+    /// theirs before one launches a kernel that waits for the others, as after [`Pe::host_sync`](crate::Pe::host_sync). CUDA's
+    /// stream capture.
     ///
     /// ```no_run
     /// # fn main() -> Result<(), rushmem::Error> {
@@ -67,6 +68,7 @@ impl<'a> Stream<'a> {
     ///     stream.put_nbi(data, data, 0)?;
     ///     stream.barrier_all()
     /// })?;
+    /// pe.host_sync()?;
     /// for _ in 0..100 {
     ///     graph.launch(&stream)?;
     /// }
