@@ -1,0 +1,35 @@
+//! Announcements of rows.
+
+use rushmem_device::prelude::*;
+
+/// Rows that a signal announces, and the signal.
+#[derive(Clone, Copy)]
+pub(crate) struct Announcement {
+    /// The place of the rows at the peer.
+    pub(crate) dst: SymSlice<u128>,
+    /// The rows here, for NIC peers.
+    pub(crate) src: SymSlice<u128>,
+    pub(crate) word: Sym<Signal>,
+    pub(crate) value: u64,
+}
+
+/// Announces rows to `pe`. An earlier kernel has stored those for P2P peers; a NIC peer gets them now.
+///
+/// The lanes of a warp that post to one peer share a doorbell.
+#[inline(always)]
+pub(crate) fn announce_to(ctx: &Ctx, pe: u32, what: Announcement) -> Result {
+    let Announcement { dst, src, word, value } = what;
+    if pe == ctx.my_pe() {
+        ctx.fence_release(FenceScope::System);
+        ctx.local_one(word).store_relaxed(0, value);
+        return Ok(());
+    }
+    let is_p2p = ctx.ptr(word.as_slice(), pe).is_some();
+    if is_p2p {
+        ctx.fence_release(FenceScope::System);
+    }
+    if is_p2p || src.is_empty() {
+        return ctx.signal_op(word, SignalOp::Set, value, pe);
+    }
+    ctx.put_signal_nbi(Thread, dst, src, word, SignalOp::Set, value, pe)
+}

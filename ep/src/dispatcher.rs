@@ -1,0 +1,398 @@
+//! The type [`Dispatcher`]: buffers, checks and launches.
+
+use std::cell::Cell;
+
+use rushmem::{Grid, Operations, Pe, Stream};
+use rushmem_device::{Bf16, LocalBuffer, Pod, Signal, SymSlice};
+use rushmem_ep_kernels as kernels;
+use rushmem_ep_kernels::{Batch, Buffers, Fault, state};
+
+use crate::{Dtype, Error, Form, Result, Shape};
+
+/// The input of a call.
+#[derive(Clone, Copy, Debug)]
+pub struct Input {
+    /// The tokens, `[token][hidden]`.
+    pub tokens: SymSlice<Bf16>,
+    /// The experts of each token, `[token][choice]`; -1 for none.
+    pub choices: SymSlice<i32>,
+    /// The weight of each choice, `[token][choice]`. Combine reads them.
+    pub weights: SymSlice<f32>,
+    /// Number of tokens, from 0 to the shape's `tokens`.
+    pub count: usize,
+}
+
+/// A call with rows on their way to the experts. [`Dispatcher::dispatch_receive`] takes it.
+#[derive(Debug)]
+#[must_use = "the call goes on with `dispatch_receive`"]
+pub struct Sent(Batch);
+
+/// A call with rows at the experts: the handle that combine takes.
+#[derive(Debug)]
+#[must_use = "the call ends with `combine`"]
+pub struct Received(Batch);
+
+/// A call with rows on their way back. [`Dispatcher::combine_receive`] takes it.
+#[derive(Debug)]
+#[must_use = "the call ends with `combine_receive`"]
+pub struct Returning(Batch);
+
+/// An exchange between tokens and experts: its buffers, and the launches of its kernels.
+///
+/// The [crate](crate) describes calls, layouts and errors.
+pub struct Dispatcher<'a> {
+    pe: &'a Pe,
+    shape: Shape,
+    buffers: Buffers,
+    /// Whether a call has begun and its combine has not been queued.
+    is_busy: Cell<bool>,
+}
+
+impl<'a> Dispatcher<'a> {
+    /// Allocates the buffers of an exchange. Collective.
+    ///
+    /// # Errors
+    /// - [`Error::Shape`] if the shape does not fit the job.
+    /// - [`Error::Runtime`] if the heap is too small or PEs differ in the shape: see [`Shape::heap_bytes`].
+    pub fn new(pe: &'a Pe, shape: Shape) -> Result<Self> {
+        shape.check(pe.n_pes())?;
+        let buffers = allocate(pe, &shape)?;
+        let dispatcher = Self { pe, shape, buffers, is_busy: Cell::new(false) };
+        dispatcher.write_tables()?;
+        pe.host_sync()?;
+        Ok(dispatcher)
+    }
+
+    /// Returns the shape.
+    pub fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// Returns the number of rows in [`Dispatcher::inbox`]. The results of the experts have as many.
+    pub fn rows(&self) -> usize {
+        self.shape.rows(self.pe.n_pes())
+    }
+
+    /// Returns the bytes from one row of [`Dispatcher::inbox`] to the next.
+    pub fn row_bytes(&self) -> usize {
+        self.shape.row_bytes()
+    }
+
+    /// Returns the rows for the experts of this PE.
+    pub fn inbox(&self) -> SymSlice<u128> {
+        self.buffers.rows
+    }
+
+    /// Returns the number of rows of each local expert, after dispatch.
+    pub fn totals(&self) -> SymSlice<u32> {
+        self.buffers.totals
+    }
+
+    /// Returns the first row of each local expert, after dispatch.
+    pub fn offsets(&self) -> SymSlice<u32> {
+        self.buffers.offsets
+    }
+
+    /// Returns the first row of each (local expert, source PE), after dispatch.
+    pub fn sources(&self) -> SymSlice<u32> {
+        self.buffers.from
+    }
+
+    /// Returns the words that count the rows of each (local expert, source PE) as they arrive.
+    ///
+    /// A kernel may wait for one of them, to start before all rows are here. The word is at least `call << 24` once the
+    /// rows of that call have arrived. Its lower 23 bits are their number. Bit 23 refuses the call.
+    pub fn counters(&self) -> SymSlice<Signal> {
+        self.buffers.arrived
+    }
+
+    /// Returns the buffers, for kernels of the application.
+    pub fn buffers(&self) -> Buffers {
+        self.buffers
+    }
+
+    /// Returns the grid of the kernels.
+    pub fn grid(&self) -> Grid {
+        let threads = self.shape.threads.unwrap_or(if self.pe.is_gpu() { 512 } else { 64 });
+        let blocks = self.shape.blocks.unwrap_or(self.pe.grid().blocks);
+        Grid { blocks, threads, shared_bytes: 0 }
+    }
+
+    /// Queues the first half of dispatch: rows leave, and nobody waits in the low-latency form.
+    ///
+    /// The input must not change before the end of the call.
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] if the input does not fit the shape, or the last call has no combine.
+    /// - [`Error::Runtime`] if the runtime refuses the launch.
+    pub fn dispatch_send(&self, stream: &Stream<'_>, input: Input) -> Result<Sent> {
+        let batch = self.batch(input)?;
+        if self.is_busy.replace(true) {
+            let what = "the last call has no combine: queue it, or call `reset` on all PEs".into();
+            return Err(Error::Misuse { call: "dispatch_send", what });
+        }
+        let (grid, is_placed) = (self.grid(), self.shape.form == Form::Throughput);
+        if is_placed {
+            stream.launch(grid, kernels::place(self.buffers, batch))?;
+            stream.launch(Grid { blocks: 1, ..grid }, kernels::plan(self.buffers))?;
+        }
+        stream.launch(grid, kernels::send(self.buffers, batch, is_placed))?;
+        stream.launch(self.one_thread_each(), kernels::announce(self.buffers))?;
+        Ok(Sent(batch))
+    }
+
+    /// Queues the second half of dispatch: waits for the rows of all PEs. Afterwards [`Dispatcher::inbox`] has them.
+    ///
+    /// # Errors
+    /// - [`Error::Runtime`] if the runtime refuses the launch.
+    pub fn dispatch_receive(&self, stream: &Stream<'_>, sent: Sent) -> Result<Received> {
+        let compacts = self.shape.form == Form::LowLatency;
+        stream.launch(self.grid(), kernels::receive(self.buffers, compacts))?;
+        Ok(Received(sent.0))
+    }
+
+    /// Queues both halves of dispatch.
+    ///
+    /// # Errors
+    /// - The errors of [`Dispatcher::dispatch_send`].
+    pub fn dispatch(&self, stream: &Stream<'_>, input: Input) -> Result<Received> {
+        let sent = self.dispatch_send(stream, input)?;
+        self.dispatch_receive(stream, sent)
+    }
+
+    /// Queues the first half of combine: the rows `results` leave for the PEs of their tokens.
+    ///
+    /// `results` has [`Dispatcher::rows`] rows in bf16, in the places of the rows of [`Dispatcher::inbox`]. It must not
+    /// change before the end of the call.
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] if `results` has another length.
+    /// - [`Error::Runtime`] if the runtime refuses the launch.
+    pub fn combine_send(
+        &self,
+        stream: &Stream<'_>,
+        received: Received,
+        results: SymSlice<Bf16>,
+    ) -> Result<Returning> {
+        let results = chunks("combine_send", "results", results, self.rows() * self.shape.hidden)?;
+        stream.launch(self.grid(), kernels::give_back(self.buffers, results))?;
+        stream.launch(self.one_thread_each(), kernels::announce_back(self.buffers, results))?;
+        Ok(Returning(received.0))
+    }
+
+    /// Queues the second half of combine: waits for the rows of all experts, and sums those of each token in `sums`.
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] if `sums` has another length than the tokens.
+    /// - [`Error::Runtime`] if the runtime refuses the launch.
+    pub fn combine_receive(
+        &self,
+        stream: &Stream<'_>,
+        returning: Returning,
+        sums: SymSlice<Bf16>,
+    ) -> Result<()> {
+        let batch = returning.0;
+        let sums = chunks("combine_receive", "sums", sums, batch.count as usize * self.shape.hidden)?;
+        stream.launch(self.grid(), kernels::reduce(self.buffers, batch, sums))?;
+        self.is_busy.set(false);
+        Ok(())
+    }
+
+    /// Queues both halves of combine.
+    ///
+    /// # Errors
+    /// - The errors of [`Dispatcher::combine_send`] and [`Dispatcher::combine_receive`].
+    pub fn combine(
+        &self,
+        stream: &Stream<'_>,
+        received: Received,
+        results: SymSlice<Bf16>,
+        sums: SymSlice<Bf16>,
+    ) -> Result<()> {
+        let returning = self.combine_send(stream, received, results)?;
+        self.combine_receive(stream, returning, sums)
+    }
+
+    /// Waits until everything in the stream has ended, like [`Stream::wait`], and explains a refused call.
+    ///
+    /// # Errors
+    /// - [`Error::BadChoice`], [`Error::FullExpert`] or [`Error::FullPe`] if a call does not fit, and
+    ///   [`Error::Refused`] if it does not fit on another PE. Call [`Dispatcher::reset`] then.
+    /// - [`Error::Runtime`] for other errors.
+    pub fn wait(&self, stream: &Stream<'_>) -> Result<()> {
+        let Err(error) = stream.wait() else { return Ok(()) };
+        match self.fault() {
+            Ok(Some(fault)) => Err(fault),
+            _ => Err(error.into()),
+        }
+    }
+
+    /// Makes the exchange usable after a failed call. Collective. No kernel of it may run or be queued.
+    ///
+    /// # Errors
+    /// - [`Error::Runtime`] if a PE does not come, or memory cannot be written.
+    pub fn reset(&self) -> Result<()> {
+        self.pe.quiet()?;
+        self.pe.host_sync()?;
+        let b = &self.buffers;
+        self.zero(b.state)?;
+        self.zero(b.arrived)?;
+        self.zero(b.returned)?;
+        self.zero(b.met)?;
+        self.zero(b.counts)?;
+        self.zero(b.matrix)?;
+        self.pe.host_sync()?;
+        self.is_busy.set(false);
+        Ok(())
+    }
+
+    /// Frees the buffers. Collective. No kernel may use them any more.
+    ///
+    /// # Errors
+    /// - [`Error::Runtime`] if a PE does not come.
+    pub fn free(self) -> Result<()> {
+        let (pe, b) = (self.pe, self.buffers);
+        if self.shape.form == Form::LowLatency {
+            pe.free(b.rows)?;
+        }
+        [b.inbox, b.outbox, b.back].into_iter().try_for_each(|object| pe.free(object))?;
+        [b.state, b.arrived, b.returned, b.met].into_iter().try_for_each(|object| pe.free(object))?;
+        let words = [b.counts, b.ranks, b.to, b.back_from, b.from, b.back_to];
+        words.into_iter().try_for_each(|object| pe.free(object))?;
+        let words = [b.totals, b.offsets, b.matrix, b.partial];
+        words.into_iter().try_for_each(|object| pe.free(object))?;
+        Ok(())
+    }
+
+    /// Returns the grid of kernels in which a thread serves an expert.
+    fn one_thread_each(&self) -> Grid {
+        let grid = self.grid();
+        Grid { blocks: (self.shape.experts as u32).div_ceil(grid.threads).min(grid.blocks), ..grid }
+    }
+
+    /// Checks the input and returns it as kernels take it.
+    fn batch(&self, input: Input) -> Result<Batch> {
+        const CALL: &str = "dispatch_send";
+        let Shape { tokens, hidden, top_k, .. } = self.shape;
+        let count = input.count;
+        if count > tokens {
+            let what = format!("{count} tokens, but the shape has at most {tokens}: send them in several calls");
+            return Err(Error::Misuse { call: CALL, what });
+        }
+        let pairs = count * top_k;
+        Ok(Batch {
+            tokens: chunks(CALL, "tokens", input.tokens, count * hidden)?,
+            choices: first(CALL, "choices", input.choices, pairs)?,
+            weights: first(CALL, "weights", input.weights, pairs)?,
+            count: count as u64,
+        })
+    }
+
+    /// Returns the error that kernels recorded for the last call, if any.
+    fn fault(&self) -> Result<Option<Error>> {
+        let words = self.pe.read(self.buffers.state)?;
+        if words[state::FAULT_CALL] == 0 || words[state::FAULT_CALL] != words[state::BEGUN] {
+            return Ok(None);
+        }
+        let Shape { top_k, experts, capacity, .. } = self.shape;
+        Ok(Fault::from_word(words[state::FAULT]).map(|fault| match fault {
+            Fault::BadChoice { pair, expert } => {
+                let (token, choice) = (pair as usize / top_k, pair as usize % top_k);
+                Error::BadChoice { token, choice, expert, experts }
+            }
+            Fault::FullExpert { expert } => Error::FullExpert { expert, capacity },
+            Fault::FullPe { pe, rows } => Error::FullPe { pe, rows, max_rows: self.rows() },
+            Fault::Refused { pe } => Error::Refused { pe },
+        }))
+    }
+
+    fn zero<T: Pod>(&self, object: SymSlice<T>) -> Result<()> {
+        Ok(self.pe.write(object, &vec![T::zeroed(); object.len()])?)
+    }
+
+    /// Writes the tables of the low-latency form, in which each (expert, source) has slots of its own.
+    fn write_tables(&self) -> Result<()> {
+        if self.shape.form == Form::Throughput {
+            return Ok(());
+        }
+        let (pe, b, n_pes) = (self.pe, &self.buffers, self.pe.n_pes());
+        let (experts, locals, capacity) = (b.experts, b.local_experts, b.capacity);
+        let first = pe.my_pe() * locals;
+        let to = |expert: u32| (expert % locals * n_pes + pe.my_pe()) * capacity;
+        pe.write(b.to, &(0..experts).map(to).collect::<Vec<_>>())?;
+        pe.write(b.back_from, &(0..experts).map(|expert| expert * capacity).collect::<Vec<_>>())?;
+        let back_to = (0..locals * n_pes).map(|word| (first + word / n_pes) * capacity);
+        pe.write(b.back_to, &back_to.collect::<Vec<_>>())?;
+        pe.write(b.offsets, &(0..locals).map(|local| local * n_pes * capacity).collect::<Vec<_>>())?;
+        Ok(())
+    }
+}
+
+/// Allocates all buffers.
+fn allocate(pe: &Pe, shape: &Shape) -> Result<Buffers> {
+    const PROBE: &str = "Dispatcher::new";
+    let (n_pes, experts) = (pe.n_pes(), shape.experts);
+    let (row, bf16_row) = (shape.row_bytes() / 16, shape.hidden / 8);
+    let inbox = pe.alloc::<u128>(shape.rows(n_pes) * row)?;
+    let rows = match shape.form {
+        Form::LowLatency => pe.alloc(inbox.len())?,
+        Form::Throughput => inbox,
+    };
+    let uses_nic = (0..n_pes).any(|peer| pe.ptr(inbox, peer).is_none());
+    let uses_nic = pe.allgather(&[uses_nic.into()])?.concat().contains(&1);
+    let outbox = if uses_nic { shape.back_rows() * row } else { 1 };
+    let warps = 16 * shape.blocks.unwrap_or(pe.grid().blocks) as usize;
+    // All PEs must allocate the same.
+    let warps = pe.allgather(&warps.to_le_bytes())?.into_iter().filter_map(|bytes| bytes.try_into().ok());
+    let warps = warps.map(usize::from_le_bytes).max().unwrap_or(0);
+    let number = |n: usize| {
+        u32::try_from(n).map_err(|_| Error::Misuse { call: PROBE, what: format!("{n} does not fit: use less") })
+    };
+    Ok(Buffers {
+        state: pe.alloc(state::WORDS)?,
+        inbox,
+        rows,
+        outbox: pe.alloc(outbox)?,
+        back: pe.alloc(shape.back_rows() * bf16_row)?,
+        arrived: pe.alloc(experts)?,
+        returned: pe.alloc(experts)?,
+        counts: pe.alloc(shape.count_words())?,
+        ranks: pe.alloc(shape.tokens * shape.top_k)?,
+        to: pe.alloc(experts)?,
+        back_from: pe.alloc(experts)?,
+        from: pe.alloc(experts)?,
+        back_to: pe.alloc(experts)?,
+        totals: pe.alloc(experts / n_pes as usize)?,
+        offsets: pe.alloc(experts / n_pes as usize)?,
+        matrix: pe.alloc(n_pes as usize * shape.count_words())?,
+        met: pe.alloc(n_pes as usize)?,
+        partial: pe.alloc(warps)?,
+        capacity: number(shape.capacity)?,
+        max_rows: number(shape.rows(n_pes))?,
+        experts: number(experts)?,
+        local_experts: number(experts / n_pes as usize)?,
+        hidden: number(shape.hidden)?,
+        top_k: number(shape.top_k)?,
+        row_chunks: number(row)?,
+        quantizes: (shape.dtype == Dtype::E4m3).into(),
+    })
+}
+
+/// Returns the first `len` elements of an operand.
+fn first<T: Pod>(call: &'static str, name: &str, object: SymSlice<T>, len: usize) -> Result<SymSlice<T>> {
+    if object.len() < len {
+        let what = format!("`{name}` has {} elements, and the call needs {len}: allocate more", object.len());
+        return Err(Error::Misuse { call, what });
+    }
+    Ok(object.slice(0..len))
+}
+
+/// Returns the first `len` elements of an operand in bf16, in chunks.
+fn chunks(call: &'static str, name: &str, object: SymSlice<Bf16>, len: usize) -> Result<SymSlice<u128>> {
+    let chunks = first(call, name, object, len)?.cast::<u128>();
+    if chunks.len() * 8 != len {
+        let what = format!("`{name}` begins at {:#x}: begin at a multiple of 16 bytes", object.handle().offset);
+        return Err(Error::Misuse { call, what });
+    }
+    Ok(chunks)
+}

@@ -1,0 +1,78 @@
+//! Expert parallelism: dispatch and combine of a mixture of experts, on the public interface of Rushmem alone.
+//!
+//! Each PE has tokens, and an equal share of the experts: expert `e` is on PE `e / (experts / n_pes)`. A router chooses
+//! up to eight experts for each token. *Dispatch* sends each token to the PEs of its experts. *Combine* sends the rows
+//! that the experts computed back, and sums them for each token. Kernels do both, so the CPU never learns the counts.
+//!
+//! ```no_run
+//! use rushmem::Job;
+//! use rushmem_device::Bf16;
+//! use rushmem_ep::{Dispatcher, Input, KERNELS, Shape};
+//!
+//! fn main() -> Result<(), rushmem::Error> {
+//!     Job::new()?.kernels(KERNELS).run(|pe| {
+//!         // 128 tokens of 7168 elements, 256 experts, 8 choices.
+//!         let shape = Shape::low_latency(128, 7168, 256, 8);
+//!         let dispatcher = Dispatcher::new(pe, shape)?;
+//!         let (tokens, sums) = (pe.alloc::<Bf16>(128 * 7168)?, pe.alloc::<Bf16>(128 * 7168)?);
+//!         let (choices, weights) = (pe.alloc::<i32>(128 * 8)?, pe.alloc::<f32>(128 * 8)?);
+//!         let results = pe.alloc::<Bf16>(dispatcher.rows() * 7168)?;
+//!
+//!         let stream = pe.stream()?;
+//!         let input = Input { tokens, choices, weights, count: 128 };
+//!         let sent = dispatcher.dispatch_send(&stream, input)?;
+//!         // Queue work here that does not need the rows.
+//!         let received = dispatcher.dispatch_receive(&stream, sent)?;
+//!         // Queue the grouped GEMMs here: from `dispatcher.inbox()` to `results`.
+//!         dispatcher.combine(&stream, received, results, sums)?;
+//!         dispatcher.wait(&stream)?;
+//!         Ok::<_, rushmem_ep::Error>(())
+//!     })?;
+//!     Ok(())
+//! }
+//! ```
+//!
+//! # Two forms
+//!
+//! | | [`Form::LowLatency`] | [`Form::Throughput`] |
+//! |---|---|---|
+//! | suits | decode: 1 to 512 tokens a PE | prefill: 4,096 tokens a PE and more |
+//! | rows travel | at once, to slots for (expert, source) | after an exchange of counts, to their final place |
+//! | receive | copies the rows of an expert together | copies nothing |
+//! | rows of a local expert | begin at multiples of `n_pes * capacity` | begin behind the last expert's rows |
+//! | a buffer is full if | an expert gets more than `capacity` rows from a PE | a PE gets more than `max_rows` rows |
+//!
+//! In both forms the rows of local expert `i` are rows `offsets[i] .. offsets[i] + totals[i]` of
+//! [`Dispatcher::inbox`]. They are in order of source PE, then of token. Both arrays are in memory of the device. A row
+//! has [`Dispatcher::row_bytes`] bytes: the elements and, for [`Dtype::E4m3`], a binary32 scale for each 128 of them.
+//!
+//! # Paths
+//! To a P2P peer, kernels store rows straight into their place. A NIC peer gets one put with signal for each expert.
+//!
+//! # One call at a time
+//! A call is a dispatch and its combine. Their kernels must run in this order, on one stream or on streams that follow
+//! each other. All PEs make the same calls. A call needs no barrier, because its combine hears from every expert. To
+//! overlap two calls, use two dispatchers. Steps can be captured in a graph, since kernels count the calls.
+//!
+//! # A full buffer
+//! A call that does not fit is an error on all PEs, and so is a choice of an unknown expert. No row of an earlier call is
+//! overwritten, and the input is unchanged. In the throughput form no row has been sent. In the low-latency form,
+//! [`Dispatcher::inbox`] still has the rows of the last call. After the error, all PEs call [`Dispatcher::reset`], and
+//! may then repeat the call with less.
+//!
+//! # Determinism
+//! The place of a row depends on the choices only, and sums have a fixed order. So equal inputs give equal bits.
+#![forbid(unsafe_code)]
+
+mod dispatcher;
+mod error;
+pub mod reference;
+mod shape;
+
+pub use dispatcher::{Dispatcher, Input, Received, Returning, Sent};
+pub use error::{Error, Result};
+pub use rushmem_ep_kernels as kernels;
+pub use shape::{Dtype, Form, Shape};
+
+/// The kernels for GPUs, for [`Job::kernels`](rushmem::Job::kernels).
+pub const KERNELS: rushmem::Ptx = rushmem::ptx!("rushmem_ep_kernels");

@@ -1,0 +1,62 @@
+//! A serial reference of dispatch and combine, for tests and benchmarks.
+
+use rushmem_device::Bf16;
+
+use crate::Dtype;
+use crate::kernels::{dequantized, e4m3_from_f32, inverse_scale, scale_of};
+
+/// A row that an expert gets: its source PE, and its pair there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Delivery {
+    /// The PE of the token.
+    pub source: usize,
+    /// The pair: `token * top_k + choice`.
+    pub pair: usize,
+}
+
+/// Returns the rows of an expert, in order. `choices` has the choices of each PE.
+pub fn deliveries(choices: &[Vec<i32>], expert: usize) -> Vec<Delivery> {
+    let of_pe = |(source, choices): (usize, &Vec<i32>)| {
+        let pairs = (0..choices.len()).filter(|&pair| choices[pair] == expert as i32);
+        pairs.map(move |pair| Delivery { source, pair }).collect::<Vec<_>>()
+    };
+    choices.iter().enumerate().flat_map(of_pe).collect()
+}
+
+/// Returns the bytes of a dispatched row, without the padding at its end.
+pub fn row(token: &[Bf16], dtype: Dtype) -> Vec<u8> {
+    if dtype == Dtype::Bf16 {
+        return token.iter().flat_map(|element| element.0.to_le_bytes()).collect();
+    }
+    let (mut numbers, mut scales) = (Vec::new(), Vec::new());
+    for block in token.chunks(128) {
+        let amax = block.iter().map(|element| element.0 & 0x7fff).max().unwrap_or(0);
+        let amax = Bf16(amax).to_f32();
+        let factor = inverse_scale(amax);
+        numbers.extend(block.iter().map(|element| e4m3_from_f32(element.to_f32() * factor)));
+        scales.extend(scale_of(amax).to_le_bytes());
+    }
+    [numbers, scales].concat()
+}
+
+/// Returns the elements that an expert reads from a row.
+pub fn decode(row: &[u8], hidden: usize, dtype: Dtype) -> Vec<Bf16> {
+    if dtype == Dtype::Bf16 {
+        return row.chunks_exact(2).take(hidden).map(|b| Bf16(u16::from_le_bytes([b[0], b[1]]))).collect();
+    }
+    let (numbers, scales) = row.split_at(hidden);
+    let scale = |i: usize| f32::from_le_bytes(scales[4 * i..4 * i + 4].try_into().expect("four bytes"));
+    numbers.iter().enumerate().map(|(i, &number)| dequantized(number, scale(i / 128))).collect()
+}
+
+/// Returns the row that expert `expert` of the kernel [`experts`](crate::kernels::experts) computes.
+pub fn multiply(row: &[Bf16], expert: usize) -> Vec<Bf16> {
+    let factor = (1 + expert % 8) as f32;
+    row.iter().map(|element| Bf16::from_f32(element.to_f32() * factor)).collect()
+}
+
+/// Returns the weighted sum of rows, in their order, rounded once.
+pub fn sum(rows: &[(f32, Vec<Bf16>)], hidden: usize) -> Vec<Bf16> {
+    let element = |i: usize| rows.iter().fold(0.0, |sum, (weight, row)| sum + weight * row[i].to_f32());
+    (0..hidden).map(|i| Bf16::from_f32(element(i))).collect()
+}

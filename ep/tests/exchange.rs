@@ -1,0 +1,326 @@
+//! Dispatch and combine on several PEs, bit by bit against the serial reference.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::test_runner::{Config as Cases, TestRunner};
+use rushmem::config::Config;
+use rushmem::{Job, Pe};
+use rushmem_device::Bf16;
+use rushmem_ep::kernels::experts;
+use rushmem_ep::{Dispatcher, Dtype, Error, Form, Input, KERNELS, Shape, reference};
+
+const HIDDEN: usize = 256;
+
+/// The paths of a job: its name, and the settings.
+type Path = (&'static str, &'static [(&'static str, &'static str)]);
+
+const P2P: Path = ("p2p", &[("peer_path", "p2p")]);
+const NIC: Path = ("nic", &[("peer_path", "nic")]);
+const MIXED: Path = ("mixed", &[("peer_path", "p2p"), ("p2p_group", "2")]);
+const SHORT: Path = ("short queues", &[("peer_path", "nic"), ("sq_depth", "2"), ("ordering", "out_of_order")]);
+
+fn job(pes: u32, path: Path) -> Job {
+    let mut config = Config::load().expect("the settings of this test's environment");
+    let pes = pes.to_string();
+    for &(key, value) in [("pes", &*pes), ("heap_bytes", "16MiB"), ("timeout", "60s")].iter().chain(path.1) {
+        config.set(key, value).expect("a setting of a test");
+    }
+    Job::with_config(config).kernels(KERNELS)
+}
+
+/// A call: the choices of each PE, and a seed of tokens and weights.
+#[derive(Clone, Debug)]
+struct Routing {
+    choices: Vec<Vec<i32>>,
+    seed: u64,
+}
+
+impl Routing {
+    /// Returns a number for each index, from the seed.
+    fn number(&self, kind: u64, pe: usize, i: usize) -> u64 {
+        let x = self.seed ^ kind << 56 ^ (pe as u64) << 40 ^ i as u64;
+        let x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^ x >> 31
+    }
+
+    /// Returns the tokens of a PE: finite numbers of many magnitudes.
+    fn tokens(&self, pe: usize, count: usize) -> Vec<Bf16> {
+        let element = |i| {
+            let number = self.number(1, pe, i);
+            let exponent = 100 + (number >> 16) as u16 % 50;
+            Bf16(number as u16 & 0x807f | exponent << 7)
+        };
+        (0..count * HIDDEN).map(element).collect()
+    }
+
+    fn weights(&self, pe: usize) -> Vec<f32> {
+        let weight = |i| (self.number(2, pe, i) % 1000) as f32 / 1000.0;
+        (0..self.choices[pe].len()).map(weight).collect()
+    }
+}
+
+/// The memory of an application.
+struct Bed<'a> {
+    pe: &'a Pe,
+    dispatcher: Dispatcher<'a>,
+    input: Input,
+    results: rushmem_device::SymSlice<Bf16>,
+    sums: rushmem_device::SymSlice<Bf16>,
+}
+
+impl<'a> Bed<'a> {
+    fn new(pe: &'a Pe, shape: Shape) -> Result<Self, Error> {
+        let pairs = shape.tokens * shape.top_k;
+        let dispatcher = Dispatcher::new(pe, shape)?;
+        let input = Input {
+            tokens: pe.alloc(shape.tokens * HIDDEN)?,
+            choices: pe.alloc(pairs)?,
+            weights: pe.alloc(pairs)?,
+            count: 0,
+        };
+        let results = pe.alloc(dispatcher.rows() * HIDDEN)?;
+        Ok(Self { pe, dispatcher, input, results, sums: pe.alloc(shape.tokens * HIDDEN)? })
+    }
+
+    /// Writes the input of a call.
+    fn prepare(&self, routing: &Routing) -> Result<Input, Error> {
+        let (pe, me) = (self.pe, self.pe.my_pe() as usize);
+        let pairs = routing.choices[me].len();
+        let count = pairs / self.dispatcher.shape().top_k;
+        pe.write(self.input.tokens.slice(0..count * HIDDEN), &routing.tokens(me, count))?;
+        pe.write(self.input.choices.slice(0..pairs), &routing.choices[me])?;
+        pe.write(self.input.weights.slice(0..pairs), &routing.weights(me))?;
+        Ok(Input { count, ..self.input })
+    }
+
+    /// Makes a call and compares all rows and sums with the reference.
+    fn check(&self, routing: &Routing) -> Result<(), Error> {
+        let (stream, input) = (self.pe.stream()?, self.prepare(routing)?);
+        let dispatcher = &self.dispatcher;
+        let received = dispatcher.dispatch(&stream, input)?;
+        dispatcher.wait(&stream)?;
+        self.check_rows(routing)?;
+        stream.launch(dispatcher.grid(), experts(dispatcher.buffers(), self.results.cast()))?;
+        dispatcher.combine(&stream, received, self.results, self.sums)?;
+        dispatcher.wait(&stream)?;
+        self.check_sums(routing)
+    }
+
+    /// Compares the rows of this PE's experts.
+    fn check_rows(&self, routing: &Routing) -> Result<(), Error> {
+        let (pe, shape) = (self.pe, self.dispatcher.shape());
+        let (bytes, me) = (self.dispatcher.row_bytes(), pe.my_pe() as usize);
+        let totals = pe.read(self.dispatcher.totals())?;
+        let offsets = pe.read(self.dispatcher.offsets())?;
+        for (local, (&total, &offset)) in totals.iter().zip(&offsets).enumerate() {
+            let expert = me * totals.len() + local;
+            let wanted = reference::deliveries(&routing.choices, expert);
+            assert_eq!(total as usize, wanted.len(), "rows of expert {expert}: {routing:?}");
+            let place = offset as usize * bytes..(offset as usize + wanted.len()) * bytes;
+            let found = pe.read(self.dispatcher.inbox().cast::<u8>().slice(place))?;
+            for (found, delivery) in found.chunks(bytes).zip(wanted) {
+                let token = delivery.pair / shape.top_k;
+                let tokens = routing.tokens(delivery.source, token + 1);
+                let row = reference::row(&tokens[token * HIDDEN..], shape.dtype);
+                assert_eq!(found[..row.len()], row, "{delivery:?} of expert {expert}: {routing:?}");
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares the sums of this PE's tokens.
+    fn check_sums(&self, routing: &Routing) -> Result<(), Error> {
+        let (shape, me) = (self.dispatcher.shape(), self.pe.my_pe() as usize);
+        let (choices, weights) = (&routing.choices[me], routing.weights(me));
+        let count = choices.len() / shape.top_k;
+        let tokens = routing.tokens(me, count);
+        let sums = self.pe.read(self.sums)?;
+        for token in 0..count {
+            let range = token * HIDDEN..(token + 1) * HIDDEN;
+            let row = reference::row(&tokens[range.clone()], shape.dtype);
+            let row = reference::decode(&row, HIDDEN, shape.dtype);
+            let pairs = token * shape.top_k..(token + 1) * shape.top_k;
+            let terms = pairs.filter(|&pair| choices[pair] >= 0).map(|pair| {
+                (weights[pair], reference::multiply(&row, choices[pair] as usize))
+            });
+            let wanted = reference::sum(&terms.collect::<Vec<_>>(), HIDDEN);
+            assert_eq!(sums[range], wanted, "token {token} of PE {me}: {routing:?}");
+        }
+        Ok(())
+    }
+}
+
+fn shape(form: Form, dtype: Dtype, experts: usize, top_k: usize) -> Shape {
+    let tokens = 6;
+    Shape { form, dtype, capacity: tokens * top_k, ..Shape::low_latency(tokens, HIDDEN, experts, top_k) }
+}
+
+/// Returns routings of each kind: uniform, all to one expert, none, or any choices, and with any number of tokens.
+fn routing(pes: usize, experts: usize, top_k: usize, tokens: usize) -> impl Strategy<Value = Routing> {
+    let last = experts as i32;
+    let choice = prop_oneof![Just(0..last), Just(-1..last), Just(0..1), Just(last - 1..last), Just(-1..0)];
+    let of_pe = (choice, 0..=tokens).prop_flat_map(move |(range, count)| vec(range, count * top_k));
+    (vec(of_pe, pes), any::<u64>()).prop_map(|(choices, seed)| Routing { choices, seed })
+}
+
+/// Runs `calls` calls of one exchange.
+fn run(pes: u32, path: Path, shape: Shape, calls: u32) {
+    let strategy = routing(pes as usize, shape.experts, shape.top_k, shape.tokens);
+    let mut routings = Vec::new();
+    let mut runner = TestRunner::new(Cases::with_cases(calls));
+    let seen = std::cell::RefCell::new(&mut routings);
+    runner
+        .run(&strategy, |routing| {
+            seen.borrow_mut().push(routing);
+            Ok(())
+        })
+        .unwrap();
+    let outcome = job(pes, path).run(|pe| {
+        let bed = Bed::new(pe, Shape { max_rows: Some(pes as usize * shape.tokens * shape.top_k), ..shape })?;
+        routings.iter().try_for_each(|routing| bed.check(routing))?;
+        bed.dispatcher.free()
+    });
+    outcome.unwrap_or_else(|error| panic!("{shape:?} on {pes} PEs, {}: {error}", path.0));
+}
+
+#[test]
+fn rows_and_sums_are_those_of_the_reference_in_low_latency() {
+    run(2, P2P, shape(Form::LowLatency, Dtype::Bf16, 8, 4), 6);
+    run(2, NIC, shape(Form::LowLatency, Dtype::E4m3, 4, 2), 6);
+    run(4, MIXED, shape(Form::LowLatency, Dtype::Bf16, 8, 8), 4);
+    run(1, NIC, shape(Form::LowLatency, Dtype::E4m3, 3, 1), 3);
+}
+
+#[test]
+fn rows_and_sums_are_those_of_the_reference_in_throughput() {
+    run(2, P2P, shape(Form::Throughput, Dtype::E4m3, 8, 4), 6);
+    run(2, NIC, shape(Form::Throughput, Dtype::Bf16, 4, 2), 6);
+    run(4, MIXED, shape(Form::Throughput, Dtype::E4m3, 8, 8), 4);
+    run(1, NIC, shape(Form::Throughput, Dtype::Bf16, 3, 1), 3);
+}
+
+#[test]
+fn short_queues_and_weak_order_change_nothing() {
+    run(3, SHORT, shape(Form::LowLatency, Dtype::Bf16, 6, 3), 4);
+    run(3, SHORT, shape(Form::Throughput, Dtype::E4m3, 6, 3), 4);
+}
+
+#[test]
+fn more_warps_and_blocks_change_nothing() {
+    for form in [Form::LowLatency, Form::Throughput] {
+        let shape = shape(form, Dtype::Bf16, 4, 4);
+        run(2, P2P, Shape { blocks: Some(5), threads: Some(96), ..shape }, 2);
+        run(2, P2P, Shape { blocks: Some(1), threads: Some(32), ..shape }, 2);
+    }
+}
+
+/// Makes a call that fails, and returns the error of each PE. Then makes a call that works.
+fn refused(shape: Shape, bad: Vec<i32>) -> Vec<String> {
+    let good = Routing { choices: vec![vec![0, 1], vec![3, -1]], seed: 5 };
+    let bad = Routing { choices: vec![bad, vec![2, 0]], seed: 6 };
+    let app = |pe: &Pe| {
+        let bed = Bed::new(pe, shape)?;
+        bed.check(&good)?;
+        let stream = pe.stream()?;
+        let received = bed.dispatcher.dispatch(&stream, bed.prepare(&bad)?)?;
+        let error = bed.dispatcher.wait(&stream).unwrap_err().to_string();
+        drop(received);
+        // Nothing has been lost: the rows of the last call are still there.
+        bed.check_rows(&good)?;
+        bed.dispatcher.reset()?;
+        bed.check(&good)?;
+        Ok::<_, Error>(error)
+    };
+    job(2, NIC).run(app).unwrap()
+}
+
+#[test]
+fn a_full_expert_is_an_error_of_all_pes_and_loses_nothing() {
+    let shape = Shape { capacity: 3, ..shape(Form::LowLatency, Dtype::Bf16, 4, 2) };
+    let errors = refused(shape, vec![1, 1, 1, 1]);
+    assert!(errors[0].starts_with("expert 1 gets more than 3 rows from this PE: raise `capacity`"), "{errors:?}");
+    assert_eq!(errors[1], "PE 0 refused this call: see its error");
+}
+
+#[test]
+fn a_full_pe_is_an_error_of_all_pes_and_loses_nothing() {
+    let shape = Shape { max_rows: Some(4), ..shape(Form::Throughput, Dtype::Bf16, 4, 2) };
+    let errors = refused(shape, vec![3, 3, 3, 2]);
+    let wanted = "PE 1 gets 5 rows and has room for 4: raise `max_rows`, or send fewer tokens";
+    assert_eq!(errors, [wanted, wanted]);
+}
+
+#[test]
+fn an_unknown_expert_is_an_error_of_all_pes() {
+    for form in [Form::LowLatency, Form::Throughput] {
+        for expert in [4, -2, i32::MAX] {
+            let errors = refused(shape(form, Dtype::Bf16, 4, 2), vec![0, expert]);
+            let wanted = format!("token 0 has expert {expert} as its choice 1, but there are 4 experts");
+            assert!(errors[0].starts_with(&wanted), "{errors:?}");
+            assert_eq!(errors[1], "PE 0 refused this call: see its error");
+        }
+    }
+}
+
+#[test]
+fn a_graph_repeats_a_call_and_work_fits_between_its_halves() {
+    let first = Routing { choices: vec![vec![0, 1, 3, 2], vec![3, -1]], seed: 1 };
+    let second = Routing { choices: vec![vec![3, 3, 0, -1], vec![1, 0]], seed: 2 };
+    for form in [Form::LowLatency, Form::Throughput] {
+        let app = |pe: &Pe| {
+            let bed = Bed::new(pe, shape(form, Dtype::Bf16, 4, 2))?;
+            let (stream, dispatcher) = (pe.stream()?, &bed.dispatcher);
+            let input = bed.prepare(&first)?;
+            let mut outcome = Ok(());
+            let graph = stream.capture(|stream| {
+                let queue = || {
+                    let sent = dispatcher.dispatch_send(stream, input)?;
+                    rushmem::Operations::quiet(stream)?;
+                    let received = dispatcher.dispatch_receive(stream, sent)?;
+                    stream.launch(dispatcher.grid(), experts(dispatcher.buffers(), bed.results.cast()))?;
+                    let returning = dispatcher.combine_send(stream, received, bed.results)?;
+                    rushmem::Operations::quiet(stream)?;
+                    dispatcher.combine_receive(stream, returning, bed.sums)
+                };
+                outcome = queue();
+                Ok(())
+            })?;
+            outcome?;
+            for routing in [&first, &second, &first] {
+                bed.prepare(routing)?;
+                graph.launch(&stream)?;
+                graph.launch(&stream)?;
+                dispatcher.wait(&stream)?;
+                bed.check_rows(routing)?;
+                bed.check_sums(routing)?;
+            }
+            Ok::<_, Error>(())
+        };
+        job(2, P2P).run(app).unwrap();
+    }
+}
+
+#[test]
+fn refuses_wrong_arguments() {
+    let app = |pe: &Pe| {
+        let shape = shape(Form::LowLatency, Dtype::Bf16, 4, 2);
+        assert!(matches!(Dispatcher::new(pe, Shape { top_k: 9, ..shape }), Err(Error::Shape(_))));
+        let bed = Bed::new(pe, shape)?;
+        let (stream, dispatcher) = (pe.stream()?, &bed.dispatcher);
+        let text = |error: Error| error.to_string();
+        let many = dispatcher.dispatch_send(&stream, Input { count: 7, ..bed.input });
+        assert!(text(many.unwrap_err()).contains("7 tokens, but the shape has at most 6"));
+        let short = Input { choices: bed.input.choices.slice(0..3), count: 2, ..bed.input };
+        assert!(text(dispatcher.dispatch_send(&stream, short).unwrap_err()).contains("`choices` has 3 elements"));
+        let received = dispatcher.dispatch(&stream, bed.input)?;
+        let again = dispatcher.dispatch_send(&stream, bed.input);
+        assert!(text(again.unwrap_err()).contains("the last call has no combine"));
+        let results = bed.results.slice(0..HIDDEN);
+        let short = dispatcher.combine_send(&stream, received, results);
+        assert!(text(short.unwrap_err()).contains("`results` has 256 elements"));
+        dispatcher.wait(&stream)?;
+        dispatcher.reset()
+    };
+    job(2, P2P).run(app).unwrap();
+}
