@@ -5,7 +5,7 @@ use std::cell::Cell;
 use rushmem::{Grid, Operations, Pe, Stream};
 use rushmem_device::{Bf16, LocalBuffer, Pod, Signal, SymSlice};
 use rushmem_ep_kernels as kernels;
-use rushmem_ep_kernels::{Batch, Buffers, Fault, state};
+use rushmem_ep_kernels::{Batch, Buffers, Fault, Table, state};
 
 use crate::{Dtype, Error, Form, Result, Shape};
 
@@ -85,17 +85,17 @@ impl<'a> Dispatcher<'a> {
 
     /// Returns the number of rows of each local expert, after dispatch.
     pub fn totals(&self) -> SymSlice<u32> {
-        self.buffers.totals
+        self.table(Table::Totals, self.buffers.local_experts)
     }
 
     /// Returns the first row of each local expert, after dispatch.
     pub fn offsets(&self) -> SymSlice<u32> {
-        self.buffers.offsets
+        self.table(Table::Offsets, self.buffers.local_experts)
     }
 
     /// Returns the first row of each (local expert, source PE), after dispatch.
     pub fn sources(&self) -> SymSlice<u32> {
-        self.buffers.from
+        self.table(Table::From, self.buffers.experts)
     }
 
     /// Returns the words that count the rows of each (local expert, source PE) as they arrive.
@@ -103,7 +103,8 @@ impl<'a> Dispatcher<'a> {
     /// A kernel may wait for one of them, to start before all rows are here. The word is at least `call << 24` once the
     /// rows of that call have arrived. Its lower 23 bits are their number. Bit 23 refuses the call.
     pub fn counters(&self) -> SymSlice<Signal> {
-        self.buffers.arrived
+        let first = self.buffers.arrived(0);
+        self.buffers.words.slice(first..first + self.shape.experts)
     }
 
     /// Returns the buffers, for kernels of the application.
@@ -134,7 +135,8 @@ impl<'a> Dispatcher<'a> {
         let (grid, is_placed) = (self.grid(), self.shape.form == Form::Throughput);
         if is_placed {
             stream.launch(grid, kernels::place(self.buffers, batch))?;
-            stream.launch(Grid { blocks: 1, ..grid }, kernels::plan(self.buffers))?;
+            let one = Grid { blocks: 1, threads: grid.threads.min(256), ..grid };
+            stream.launch(one, kernels::plan(self.buffers))?;
         }
         stream.launch(grid, kernels::send(self.buffers, batch, is_placed))?;
         stream.launch(self.one_thread_each(), kernels::announce(self.buffers))?;
@@ -235,12 +237,9 @@ impl<'a> Dispatcher<'a> {
         self.pe.quiet()?;
         self.pe.host_sync()?;
         let b = &self.buffers;
-        self.zero(b.state)?;
-        self.zero(b.arrived)?;
-        self.zero(b.returned)?;
-        self.zero(b.met)?;
-        self.zero(b.counts)?;
-        self.zero(b.matrix)?;
+        self.zero(b.words)?;
+        self.zero(self.table(Table::Counts, Buffers::table_len(b.experts)))?;
+        self.zero(self.table(Table::Matrix, b.n_pes * Buffers::table_len(b.experts)))?;
         self.pe.host_sync()?;
         self.is_busy.set(false);
         Ok(())
@@ -256,18 +255,22 @@ impl<'a> Dispatcher<'a> {
             pe.free(b.rows)?;
         }
         [b.inbox, b.outbox, b.back].into_iter().try_for_each(|object| pe.free(object))?;
-        [b.state, b.arrived, b.returned, b.met].into_iter().try_for_each(|object| pe.free(object))?;
-        let words = [b.counts, b.ranks, b.to, b.back_from, b.from, b.back_to];
-        words.into_iter().try_for_each(|object| pe.free(object))?;
-        let words = [b.totals, b.offsets, b.matrix, b.partial];
-        words.into_iter().try_for_each(|object| pe.free(object))?;
+        pe.free(b.words)?;
+        pe.free(b.tables)?;
         Ok(())
     }
 
     /// Returns the grid of kernels in which a thread serves an expert.
     fn one_thread_each(&self) -> Grid {
         let grid = self.grid();
-        Grid { blocks: (self.shape.experts as u32).div_ceil(grid.threads).min(grid.blocks), ..grid }
+        let threads = grid.threads.min(128);
+        Grid { blocks: self.buffers.experts.div_ceil(threads).min(grid.blocks), threads, ..grid }
+    }
+
+    /// Returns the first `len` elements of a table.
+    fn table(&self, table: Table, len: u32) -> SymSlice<u32> {
+        let first = self.buffers.at(table, 0);
+        self.buffers.tables.slice(first..first + len as usize)
     }
 
     /// Checks the input and returns it as kernels take it.
@@ -276,7 +279,8 @@ impl<'a> Dispatcher<'a> {
         let Shape { tokens, hidden, top_k, .. } = self.shape;
         let count = input.count;
         if count > tokens {
-            let what = format!("{count} tokens, but the shape has at most {tokens}: send them in several calls");
+            let what =
+                format!("{count} tokens, but the shape has at most {tokens}: send them in several calls");
             return Err(Error::Misuse { call: CALL, what });
         }
         let pairs = count * top_k;
@@ -290,7 +294,7 @@ impl<'a> Dispatcher<'a> {
 
     /// Returns the error that kernels recorded for the last call, if any.
     fn fault(&self) -> Result<Option<Error>> {
-        let words = self.pe.read(self.buffers.state)?;
+        let words = self.pe.read(self.buffers.words.slice(0..state::WORDS))?;
         if words[state::FAULT_CALL] == 0 || words[state::FAULT_CALL] != words[state::BEGUN] {
             return Ok(None);
         }
@@ -319,11 +323,14 @@ impl<'a> Dispatcher<'a> {
         let (experts, locals, capacity) = (b.experts, b.local_experts, b.capacity);
         let first = pe.my_pe() * locals;
         let to = |expert: u32| (expert % locals * n_pes + pe.my_pe()) * capacity;
-        pe.write(b.to, &(0..experts).map(to).collect::<Vec<_>>())?;
-        pe.write(b.back_from, &(0..experts).map(|expert| expert * capacity).collect::<Vec<_>>())?;
-        let back_to = (0..locals * n_pes).map(|word| (first + word / n_pes) * capacity);
-        pe.write(b.back_to, &back_to.collect::<Vec<_>>())?;
-        pe.write(b.offsets, &(0..locals).map(|local| local * n_pes * capacity).collect::<Vec<_>>())?;
+        let back_to = |word: u32| (first + word / n_pes) * capacity;
+        let fill = |table, len: u32, value: &dyn Fn(u32) -> u32| {
+            pe.write(self.table(table, len), &(0..len).map(value).collect::<Vec<_>>())
+        };
+        fill(Table::To, experts, &to)?;
+        fill(Table::BackFrom, experts, &|expert| expert * capacity)?;
+        fill(Table::BackTo, experts, &back_to)?;
+        fill(Table::Offsets, locals, &|local| local * n_pes * capacity)?;
         Ok(())
     }
 }
@@ -341,41 +348,35 @@ fn allocate(pe: &Pe, shape: &Shape) -> Result<Buffers> {
     let uses_nic = (0..n_pes).any(|peer| pe.ptr(inbox, peer).is_none());
     let uses_nic = pe.allgather(&[uses_nic.into()])?.concat().contains(&1);
     let outbox = if uses_nic { shape.back_rows() * row } else { 1 };
-    let warps = 16 * shape.blocks.unwrap_or(pe.grid().blocks) as usize;
+    let warps = 16 * shape.blocks.unwrap_or(pe.grid().blocks);
     // All PEs must allocate the same.
     let warps = pe.allgather(&warps.to_le_bytes())?.into_iter().filter_map(|bytes| bytes.try_into().ok());
-    let warps = warps.map(usize::from_le_bytes).max().unwrap_or(0);
+    let warps = warps.map(u32::from_le_bytes).max().unwrap_or(0);
     let number = |n: usize| {
-        u32::try_from(n).map_err(|_| Error::Misuse { call: PROBE, what: format!("{n} does not fit: use less") })
+        u32::try_from(n)
+            .map_err(|_| Error::Misuse { call: PROBE, what: format!("{n} does not fit: use less") })
     };
-    Ok(Buffers {
-        state: pe.alloc(state::WORDS)?,
+    let mut buffers = Buffers {
+        words: inbox.slice(0..0).cast(),
+        tables: inbox.slice(0..0).cast(),
         inbox,
         rows,
         outbox: pe.alloc(outbox)?,
         back: pe.alloc(shape.back_rows() * bf16_row)?,
-        arrived: pe.alloc(experts)?,
-        returned: pe.alloc(experts)?,
-        counts: pe.alloc(shape.count_words())?,
-        ranks: pe.alloc(shape.tokens * shape.top_k)?,
-        to: pe.alloc(experts)?,
-        back_from: pe.alloc(experts)?,
-        from: pe.alloc(experts)?,
-        back_to: pe.alloc(experts)?,
-        totals: pe.alloc(experts / n_pes as usize)?,
-        offsets: pe.alloc(experts / n_pes as usize)?,
-        matrix: pe.alloc(n_pes as usize * shape.count_words())?,
-        met: pe.alloc(n_pes as usize)?,
-        partial: pe.alloc(warps)?,
         capacity: number(shape.capacity)?,
         max_rows: number(shape.rows(n_pes))?,
         experts: number(experts)?,
         local_experts: number(experts / n_pes as usize)?,
         hidden: number(shape.hidden)?,
         top_k: number(shape.top_k)?,
+        pairs: number(shape.tokens * shape.top_k)?,
         row_chunks: number(row)?,
         quantizes: (shape.dtype == Dtype::E4m3).into(),
-    })
+        n_pes,
+    };
+    buffers.words = pe.alloc(buffers.met(n_pes))?;
+    buffers.tables = pe.alloc(buffers.scratch_at(warps))?;
+    Ok(buffers)
 }
 
 /// Returns the first `len` elements of an operand.
@@ -391,7 +392,8 @@ fn first<T: Pod>(call: &'static str, name: &str, object: SymSlice<T>, len: usize
 fn chunks(call: &'static str, name: &str, object: SymSlice<Bf16>, len: usize) -> Result<SymSlice<u128>> {
     let chunks = first(call, name, object, len)?.cast::<u128>();
     if chunks.len() * 8 != len {
-        let what = format!("`{name}` begins at {:#x}: begin at a multiple of 16 bytes", object.handle().offset);
+        let what =
+            format!("`{name}` begins at {:#x}: begin at a multiple of 16 bytes", object.handle().offset);
         return Err(Error::Misuse { call, what });
     }
     Ok(chunks)

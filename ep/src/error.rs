@@ -31,7 +31,9 @@ pub enum Error {
         experts: usize,
     },
     /// An expert gets more rows from this PE than it has room for.
-    #[error("expert {expert} gets more than {capacity} rows from this PE: raise `capacity`, or send fewer tokens")]
+    #[error(
+        "expert {expert} gets more than {capacity} rows from this PE: raise `capacity`, or send fewer tokens"
+    )]
     FullExpert {
         /// The expert.
         expert: u32,

@@ -102,19 +102,14 @@ impl Shape {
         }
     }
 
-    /// Returns the words of a PE's row of counts: one for each expert, and a mark.
-    pub(crate) fn count_words(&self) -> usize {
-        (self.experts + 1).next_multiple_of(4)
-    }
-
     /// Returns an upper bound of the symmetric memory that a [`Dispatcher`](crate::Dispatcher) allocates on each PE.
     ///
     /// Without NIC peers it allocates less. The application's own tokens, results and sums are not included.
     pub fn heap_bytes(&self, n_pes: u32) -> u64 {
         let (row, copies) = (self.row_bytes(), if self.form == Form::LowLatency { 2 } else { 1 });
         let rows = copies * self.rows(n_pes) * row + self.back_rows() * (row + 2 * self.hidden);
-        let words = 8 * (3 * self.experts + 2 * self.tokens * self.top_k);
-        let tables = 4 * (n_pes as usize + 8) * self.count_words();
+        let words = 8 * (2 * self.experts + n_pes as usize) + 4 * self.tokens * self.top_k;
+        let tables = 4 * (n_pes as usize + 8) * (self.experts + 4);
         (rows + words + tables) as u64 + (2 << 20)
     }
 

@@ -17,7 +17,8 @@ type Path = (&'static str, &'static [(&'static str, &'static str)]);
 const P2P: Path = ("p2p", &[("peer_path", "p2p")]);
 const NIC: Path = ("nic", &[("peer_path", "nic")]);
 const MIXED: Path = ("mixed", &[("peer_path", "p2p"), ("p2p_group", "2")]);
-const SHORT: Path = ("short queues", &[("peer_path", "nic"), ("sq_depth", "2"), ("ordering", "out_of_order")]);
+const SHORT: Path =
+    ("short queues", &[("peer_path", "nic"), ("sq_depth", "2"), ("ordering", "out_of_order")]);
 
 fn job(pes: u32, path: Path) -> Job {
     let mut config = Config::load().expect("the settings of this test's environment");
@@ -141,9 +142,9 @@ impl<'a> Bed<'a> {
             let row = reference::row(&tokens[range.clone()], shape.dtype);
             let row = reference::decode(&row, HIDDEN, shape.dtype);
             let pairs = token * shape.top_k..(token + 1) * shape.top_k;
-            let terms = pairs.filter(|&pair| choices[pair] >= 0).map(|pair| {
-                (weights[pair], reference::multiply(&row, choices[pair] as usize))
-            });
+            let terms = pairs
+                .filter(|&pair| choices[pair] >= 0)
+                .map(|pair| (weights[pair], reference::multiply(&row, choices[pair] as usize)));
             let wanted = reference::sum(&terms.collect::<Vec<_>>(), HIDDEN);
             assert_eq!(sums[range], wanted, "token {token} of PE {me}: {routing:?}");
         }
@@ -239,7 +240,10 @@ fn refused(shape: Shape, bad: Vec<i32>) -> Vec<String> {
 fn a_full_expert_is_an_error_of_all_pes_and_loses_nothing() {
     let shape = Shape { capacity: 3, ..shape(Form::LowLatency, Dtype::Bf16, 4, 2) };
     let errors = refused(shape, vec![1, 1, 1, 1]);
-    assert!(errors[0].starts_with("expert 1 gets more than 3 rows from this PE: raise `capacity`"), "{errors:?}");
+    assert!(
+        errors[0].starts_with("expert 1 gets more than 3 rows from this PE: raise `capacity`"),
+        "{errors:?}"
+    );
     assert_eq!(errors[1], "PE 0 refused this call: see its error");
 }
 
@@ -312,7 +316,9 @@ fn refuses_wrong_arguments() {
         let many = dispatcher.dispatch_send(&stream, Input { count: 7, ..bed.input });
         assert!(text(many.unwrap_err()).contains("7 tokens, but the shape has at most 6"));
         let short = Input { choices: bed.input.choices.slice(0..3), count: 2, ..bed.input };
-        assert!(text(dispatcher.dispatch_send(&stream, short).unwrap_err()).contains("`choices` has 3 elements"));
+        assert!(
+            text(dispatcher.dispatch_send(&stream, short).unwrap_err()).contains("`choices` has 3 elements")
+        );
         let received = dispatcher.dispatch(&stream, bed.input)?;
         let again = dispatcher.dispatch_send(&stream, bed.input);
         assert!(text(again.unwrap_err()).contains("the last call has no combine"));

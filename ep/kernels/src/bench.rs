@@ -4,33 +4,31 @@ use rushmem_device::Bf16;
 use rushmem_device::arch::now_ns;
 use rushmem_device::prelude::*;
 
-use crate::buffers::{Buffers, Exchange, count_of};
+use crate::buffers::{Buffers, Exchange, Table, get, put};
 use crate::numbers::dequantized;
-use crate::warp::{copy_chunks, each_row, lane};
+use crate::warp::{LANES, copy_chunks, each_row, lane};
 
 /// Runs the experts: expert `e` multiplies its rows by `1 + e % 8` and rounds them to bf16. A warp takes a row.
 #[kernel(max_threads = 512)]
 pub fn experts(ctx: &Ctx, buffers: Buffers, results: SymSlice<u128>) -> Result {
-    let x = Exchange { ctx, b: &buffers };
-    let words = ctx.local(buffers.arrived);
-    each_row(words, |word, row| {
+    let x = Exchange::new(ctx, &buffers);
+    let (numbers, scales) = (ctx.local(buffers.rows.cast::<u8>()), ctx.local(buffers.rows.cast::<f32>()));
+    let (elements, results) = (ctx.local(buffers.rows.cast::<u16>()), ctx.local(results.cast::<u16>()));
+    let (bytes, hidden) = (buffers.row_chunks as usize * 16, buffers.hidden as usize);
+    each_row(x, |word, row| {
         let (local, _) = x.expert_and_source(word);
         let factor = (1 + (ctx.my_pe() * buffers.local_experts + local) % 8) as f32;
-        debug_assert!(row < count_of(words.load(word)));
-        let row = ctx.local(buffers.from).load(word) + row;
-        let from = x.rows_of(buffers.rows, row, 1);
-        let (numbers, scales, words) =
-            (ctx.local(from.cast::<u8>()), ctx.local(from.cast::<f32>()), ctx.local(from.cast::<u16>()));
-        let to = ctx.local(x.bf16_rows_of(results, row, 1).cast::<u16>());
-        let (mut i, hidden) = (lane(), buffers.hidden as usize);
+        let row = (x.table(Table::From, word) + row) as usize;
+        let mut i = lane() as usize;
         while i < hidden {
             let element = if buffers.quantizes != 0 {
-                dequantized(numbers.load(i), scales.load(hidden / 4 + i / 128))
+                let scale = get(scales, (row * bytes + hidden) / 4 + i / 128);
+                dequantized(get(numbers, row * bytes + i), scale)
             } else {
-                Bf16(words.load(i))
+                Bf16(get(elements, row * hidden + i))
             };
-            to.store(i, Bf16::from_f32(element.to_f32() * factor).0);
-            i += 32;
+            put(results, row * hidden + i, Bf16::from_f32(element.to_f32() * factor).0);
+            i += LANES as usize;
         }
     });
     Ok(())
@@ -42,7 +40,7 @@ pub fn copy(ctx: &Ctx, dst: SymSlice<u128>, src: SymSlice<u128>) -> Result {
     let (block, from, to) = (Block::current(), ctx.local(src), ctx.local(dst));
     let share = block.share(from.len().min(to.len()));
     let start = share.start;
-    copy_chunks(block, share.len(), |i| from.load(start + i), |i, chunk| to.store(start + i, chunk));
+    copy_chunks(block, share.len(), |i| get(from, start + i), |i, chunk| put(to, start + i, chunk));
     Ok(())
 }
 

@@ -29,8 +29,10 @@ pub mod state {
 #[repr(C)]
 #[derive(Clone, Copy, KernelArg)]
 pub struct Buffers {
-    /// Words of this PE: see [`state`].
-    pub state: SymSlice<u64>,
+    /// The state of this PE, then the signals of dispatch, of combine, and of counts: see [`Buffers::arrived`].
+    pub words: SymSlice<u64>,
+    /// The tables: see [`Table`]. Then the scratch of [`place`](crate::place), a word for each warp.
+    pub tables: SymSlice<u32>,
     /// Rows as sources store them.
     pub inbox: SymSlice<u128>,
     /// Rows as experts read them. In the throughput form it is the inbox.
@@ -39,32 +41,6 @@ pub struct Buffers {
     pub outbox: SymSlice<u128>,
     /// Rows that experts gave back.
     pub back: SymSlice<u128>,
-    /// Signals of dispatch, `[local expert][source]`.
-    pub arrived: SymSlice<Signal>,
-    /// Signals of combine, `[expert]`.
-    pub returned: SymSlice<Signal>,
-    /// Number of this PE's rows for each expert, and a mark of refusal behind them.
-    pub counts: SymSlice<u32>,
-    /// Rank of each pair.
-    pub ranks: SymSlice<u32>,
-    /// First row of this PE in the inbox of each expert's PE, `[expert]`.
-    pub to: SymSlice<u32>,
-    /// First row of each expert in `back`, `[expert]`.
-    pub back_from: SymSlice<u32>,
-    /// First row of each source in `rows`, `[local expert][source]`.
-    pub from: SymSlice<u32>,
-    /// First row of each local expert in the `back` of a source, `[local expert][source]`.
-    pub back_to: SymSlice<u32>,
-    /// Number of rows of each local expert.
-    pub totals: SymSlice<u32>,
-    /// First row of each local expert in `rows`.
-    pub offsets: SymSlice<u32>,
-    /// The `counts` of all PEs, `[source]`.
-    pub matrix: SymSlice<u32>,
-    /// Signals that announce rows of `matrix`, `[source]`.
-    pub met: SymSlice<Signal>,
-    /// Scratch of [`place`](crate::place): a word for each warp.
-    pub partial: SymSlice<u32>,
     /// Largest number of rows of one expert from one source.
     pub capacity: u32,
     /// Largest number of rows of one PE.
@@ -77,10 +53,79 @@ pub struct Buffers {
     pub hidden: u32,
     /// Choices of a token.
     pub top_k: u32,
+    /// Largest number of pairs of a PE.
+    pub pairs: u32,
     /// Chunks of a dispatched row.
     pub row_chunks: u32,
     /// 1 if dispatch quantizes to e4m3, otherwise 0.
     pub quantizes: u32,
+    /// Number of PEs.
+    pub n_pes: u32,
+}
+
+/// A table in [`Buffers::tables`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Table {
+    /// Number of this PE's rows for each expert, and a mark of refusal behind them.
+    Counts,
+    /// First row of this PE in the inbox of each expert's PE, `[expert]`.
+    To,
+    /// First row of each expert in `back`, `[expert]`.
+    BackFrom,
+    /// First row of each source in `rows`, `[local expert][source]`.
+    From,
+    /// First row of each local expert in the `back` of a source, `[local expert][source]`.
+    BackTo,
+    /// Number of rows of each local expert.
+    Totals,
+    /// First row of each local expert in `rows`.
+    Offsets,
+    /// The `Counts` of all PEs, `[source]`.
+    Matrix,
+}
+
+impl Buffers {
+    /// Returns the number of elements of a table. Only `Matrix` is as many times longer as there are PEs.
+    pub const fn table_len(experts: u32) -> u32 {
+        (experts + 1).next_multiple_of(4)
+    }
+
+    /// Returns the index of an element of a table.
+    #[inline(always)]
+    pub const fn at(&self, table: Table, i: u32) -> usize {
+        (table as u32 * Self::table_len(self.experts) + i) as usize
+    }
+
+    /// Returns the index of the rank of a pair in [`Buffers::tables`].
+    #[inline(always)]
+    pub const fn rank_at(&self, pair: u32) -> usize {
+        self.at(Table::Matrix, self.n_pes * Self::table_len(self.experts) + pair)
+    }
+
+    /// Returns the index of a word of the scratch.
+    #[inline(always)]
+    pub const fn scratch_at(&self, i: u32) -> usize {
+        self.rank_at(self.pairs + i)
+    }
+
+    /// Returns the index of the signal of dispatch of a (local expert, source), `word = local * n_pes + source`.
+    #[inline(always)]
+    pub const fn arrived(&self, word: u32) -> usize {
+        state::WORDS + word as usize
+    }
+
+    /// Returns the index of the signal of combine of an expert.
+    #[inline(always)]
+    pub const fn returned(&self, expert: u32) -> usize {
+        self.arrived(self.experts + expert)
+    }
+
+    /// Returns the index of the signal that announces the counts of a source.
+    #[inline(always)]
+    pub const fn met(&self, source: u32) -> usize {
+        self.returned(self.experts + source)
+    }
 }
 
 /// The input of an exchange.
@@ -158,13 +203,74 @@ impl Fault {
 pub(crate) struct Exchange<'a, 'k> {
     pub(crate) ctx: &'a Ctx<'k>,
     pub(crate) b: &'a Buffers,
+    words: View<'k, u64>,
+    pub(crate) tables: View<'k, u32>,
 }
 
-impl<'k> Exchange<'_, 'k> {
+impl<'a, 'k> Exchange<'a, 'k> {
+    #[inline(always)]
+    pub(crate) fn new(ctx: &'a Ctx<'k>, b: &'a Buffers) -> Self {
+        Self { ctx, b, words: ctx.local(b.words), tables: ctx.local(b.tables) }
+    }
+
     /// Returns a word of the state.
     #[inline(always)]
     pub(crate) fn state(self, word: usize) -> u64 {
-        self.ctx.local(self.b.state).load(word)
+        get(self.words, word)
+    }
+
+    /// Stores a word of the state.
+    #[inline(always)]
+    pub(crate) fn set_state(self, word: usize, value: u64) {
+        put(self.words, word, value);
+    }
+
+    /// Returns an element of a table.
+    #[inline(always)]
+    pub(crate) fn table(self, table: Table, i: u32) -> u32 {
+        get(self.tables, self.b.at(table, i))
+    }
+
+    /// Stores an element of a table.
+    #[inline(always)]
+    pub(crate) fn set_table(self, table: Table, i: u32, value: u32) {
+        put(self.tables, self.b.at(table, i), value);
+    }
+
+    /// Returns the rank of a pair.
+    #[inline(always)]
+    pub(crate) fn rank(self, pair: u32) -> u32 {
+        get(self.tables, self.b.rank_at(pair))
+    }
+
+    /// Stores the rank of a pair.
+    #[inline(always)]
+    pub(crate) fn set_rank(self, pair: u32, rank: u32) {
+        put(self.tables, self.b.rank_at(pair), rank);
+    }
+
+    /// Returns the number of words of dispatch: one for each (local expert, source).
+    #[inline(always)]
+    pub(crate) fn n_words(self) -> u32 {
+        self.b.experts
+    }
+
+    /// Returns a signal word of dispatch.
+    #[inline(always)]
+    pub(crate) fn arrived(self, word: u32) -> u64 {
+        get(self.words, self.b.arrived(word))
+    }
+
+    /// Returns the number of rows that a signal word of dispatch announces.
+    #[inline(always)]
+    pub(crate) fn rows(self, word: u32) -> u32 {
+        count_of(self.arrived(word))
+    }
+
+    /// Returns the signal words of this PE from index `at` on.
+    #[inline(always)]
+    pub(crate) fn signals(self, at: usize, count: u32) -> SymSlice<Signal> {
+        self.b.words.slice(at..at + count as usize)
     }
 
     /// Begins a call in the first kernel of a call, and returns its number.
@@ -172,7 +278,7 @@ impl<'k> Exchange<'_, 'k> {
     pub(crate) fn begin(self) -> u64 {
         let call = self.state(state::RECEIVED) + 1;
         if Thread::index() == 0 {
-            self.ctx.local(self.b.state).store(state::BEGUN, call);
+            self.set_state(state::BEGUN, call);
         }
         call
     }
@@ -186,51 +292,72 @@ impl<'k> Exchange<'_, 'k> {
     /// Records a fault of this call for the host and for later kernels.
     #[inline(always)]
     pub(crate) fn record(self, call: u64, fault: Fault) {
-        let state = self.ctx.local(self.b.state);
-        state.store(state::FAULT, fault.word());
-        state.store(state::FAULT_CALL, call);
+        self.set_state(state::FAULT, fault.word());
+        self.set_state(state::FAULT_CALL, call);
     }
 
     /// Returns the PE of an expert, and the number of the expert there.
     #[inline(always)]
     pub(crate) fn owner(self, expert: u32) -> (u32, u32) {
-        let each = self.b.local_experts;
-        let pe = expert.checked_div(each).unwrap_or(0);
-        (pe, expert - pe * each)
+        divided(expert, self.b.local_experts)
     }
 
-    /// Returns the local expert and the source of a word of `arrived`.
+    /// Returns the local expert and the source of a word of dispatch.
     #[inline(always)]
-    pub(crate) fn expert_and_source(self, word: usize) -> (u32, u32) {
-        let (word, n_pes) = (word as u32, self.ctx.n_pes());
-        let local = word.checked_div(n_pes).unwrap_or(0);
-        (local, word - local * n_pes)
+    pub(crate) fn expert_and_source(self, word: u32) -> (u32, u32) {
+        divided(word, self.b.n_pes)
     }
 
-    /// Returns the word of `arrived` for a local expert and a source.
+    /// Returns the word of dispatch for a local expert and a source.
     #[inline(always)]
-    pub(crate) fn arrived_word(self, local: u32, source: u32) -> usize {
-        (local * self.ctx.n_pes() + source) as usize
+    pub(crate) fn word(self, local: u32, source: u32) -> u32 {
+        local * self.b.n_pes + source
     }
 
-    /// Returns chunks of an outgoing or incoming row of dispatch.
+    /// Returns the chunks of a row in bf16.
     #[inline(always)]
-    pub(crate) fn rows_of(self, all: SymSlice<u128>, first: u32, count: u32) -> SymSlice<u128> {
-        rows(all, self.b.row_chunks, first, count)
-    }
-
-    /// Returns chunks of rows in bf16.
-    #[inline(always)]
-    pub(crate) fn bf16_rows_of(self, all: SymSlice<u128>, first: u32, count: u32) -> SymSlice<u128> {
-        rows(all, self.b.hidden / 8, first, count)
+    pub(crate) fn bf16_chunks(self) -> usize {
+        self.b.hidden as usize / 8
     }
 }
 
+/// Returns quotient and remainder.
 #[inline(always)]
-fn rows(all: SymSlice<u128>, chunks: u32, first: u32, count: u32) -> SymSlice<u128> {
-    let chunks = chunks as usize;
+pub(crate) fn divided(a: u32, b: u32) -> (u32, u32) {
+    let quotient = a.checked_div(b).unwrap_or(0);
+    (quotient, a - quotient * b)
+}
+
+/// Returns `count` rows of `chunks` chunks, from row `first` on.
+#[inline(always)]
+pub(crate) fn rows_of(all: SymSlice<u128>, chunks: usize, first: u32, count: u32) -> SymSlice<u128> {
     let first = first as usize * chunks;
     all.slice(first..first + count as usize * chunks)
+}
+
+/// Returns an element, or zero if there is none.
+///
+/// The check before [`View::load`] makes its own check vanish, with the call that reports the index. Kernels with many
+/// such calls spill registers.
+#[inline(always)]
+pub(crate) fn get<T: Pod>(view: View<T>, i: usize) -> T {
+    if i < view.len() { view.load(i) } else { T::zeroed() }
+}
+
+/// Stores an element if there is one: see [`get`].
+#[inline(always)]
+pub(crate) fn put<T: Pod>(view: View<T>, i: usize, value: T) {
+    if i < view.len() {
+        view.store(i, value);
+    }
+}
+
+/// Stores an element of another PE if there is one: see [`get`].
+#[inline(always)]
+pub(crate) fn put_remote<T: Pod>(view: RemoteView<T>, i: usize, value: T) {
+    if i < view.len() {
+        view.store(i, value);
+    }
 }
 
 /// Returns the least value of a signal word in a call.

@@ -2,7 +2,7 @@
 
 use rushmem_device::prelude::*;
 
-use crate::buffers::{Batch, Buffers, Exchange, NO_RANK, count_of, word_of};
+use crate::buffers::{Batch, Buffers, Exchange, NO_RANK, Table, get, put, put_remote, rows_of, word_of};
 use crate::numbers::{chunk, elements};
 use crate::post::{Announcement, announce_to};
 use crate::warp::{copy_chunks, each_row};
@@ -10,14 +10,19 @@ use crate::warp::{copy_chunks, each_row};
 /// Stores the rows `results`, which lie like the rows that experts got, at P2P peers. A warp copies a row.
 #[kernel(max_threads = 512)]
 pub fn give_back(ctx: &Ctx, buffers: Buffers, results: SymSlice<u128>) -> Result {
-    let x = Exchange { ctx, b: &buffers };
-    each_row(ctx.local(buffers.arrived), |word, row| {
+    let (x, results) = (Exchange::new(ctx, &buffers), ctx.local(results));
+    let chunks = x.bf16_chunks();
+    each_row(x, |word, row| {
         let (_, source) = x.expert_and_source(word);
-        let to = ctx.local(buffers.back_to).load(word) + row;
-        if let Some(to) = ctx.ptr(x.bf16_rows_of(buffers.back, to, 1), source) {
-            let from = ctx.local(buffers.from).load(word) + row;
-            let from = ctx.local(x.bf16_rows_of(results, from, 1));
-            copy_chunks(Warp::current(), from.len(), |i| from.load(i), |i, chunk| to.store(i, chunk));
+        if let Some(back) = ctx.ptr(buffers.back, source) {
+            let from = (x.table(Table::From, word) + row) as usize * chunks;
+            let to = (x.table(Table::BackTo, word) + row) as usize * chunks;
+            copy_chunks(
+                Warp::current(),
+                chunks,
+                |i| get(results, from + i),
+                |i, chunk| put_remote(back, to + i, chunk),
+            );
         }
     });
     Ok(())
@@ -25,25 +30,25 @@ pub fn give_back(ctx: &Ctx, buffers: Buffers, results: SymSlice<u128>) -> Result
 
 /// Tells each source that its rows are back. A NIC peer gets the rows too, straight from `results`: one put with signal
 /// for each expert.
-#[kernel(max_threads = 512)]
+#[kernel(max_threads = 128)]
 pub fn announce_back(ctx: &Ctx, buffers: Buffers, results: SymSlice<u128>) -> Result {
-    let x = Exchange { ctx, b: &buffers };
-    let (call, words) = (x.call(), ctx.local(buffers.arrived));
-    let mut word = Thread::index();
-    while word < words.len() {
+    let x = Exchange::new(ctx, &buffers);
+    let (call, chunks) = (x.call(), x.bf16_chunks());
+    let mut word = Thread::index() as u32;
+    while word < x.n_words() {
         let (local, source) = x.expert_and_source(word);
-        let count = count_of(words.load(word));
-        let (from, to) = (ctx.local(buffers.from).load(word), ctx.local(buffers.back_to).load(word));
+        let count = x.rows(word);
+        let (from, to) = (x.table(Table::From, word), x.table(Table::BackTo, word));
         let expert = ctx.my_pe() * buffers.local_experts + local;
-        let src = if ctx.ptr(buffers.back, source).is_some() { 0 } else { count };
         let announcement = Announcement {
-            dst: x.bf16_rows_of(buffers.back, to, count),
-            src: x.bf16_rows_of(results, from, src),
-            word: buffers.returned.at(expert as usize),
+            dst: rows_of(buffers.back, chunks, to, count),
+            src: results,
+            first: from as usize * chunks,
+            word: buffers.words.at(buffers.returned(expert)),
             value: word_of(call) | count as u64,
         };
         announce_to(ctx, source, announcement)?;
-        word += Thread::count();
+        word += Thread::count() as u32;
     }
     Ok(())
 }
@@ -54,79 +59,74 @@ pub fn announce_back(ctx: &Ctx, buffers: Buffers, results: SymSlice<u128>) -> Re
 /// All puts of this PE are complete at the end. So the results of its experts may be overwritten.
 #[kernel(max_threads = 512)]
 pub fn reduce(ctx: &Ctx, buffers: Buffers, batch: Batch, sums: SymSlice<u128>) -> Result {
-    let (x, block) = (Exchange { ctx, b: &buffers }, Block::current());
-    ctx.wait_until_all(block, &WaitWords::new(buffers.returned, Cmp::Ge, word_of(x.call())))?;
-    let back = ctx.local(buffers.back);
-    let mut token = block.id() as usize;
-    while token < batch.count as usize {
-        let to = ctx.local(x.bf16_rows_of(sums, token as u32, 1));
+    let (x, block) = (Exchange::new(ctx, &buffers), Block::current());
+    let returned = x.signals(buffers.returned(0), buffers.experts);
+    ctx.wait_until_all(block, &WaitWords::new(returned, Cmp::Ge, word_of(x.call())))?;
+    if block.id() == 0 {
+        ctx.quiet(block)?;
+    }
+    let (choices, weights) = (ctx.local(batch.choices), ctx.local(batch.weights));
+    let summer = Summer { x, choices, weights, back: ctx.local(buffers.back) };
+    let (sums, chunks) = (ctx.local(sums), x.bf16_chunks());
+    let mut token = block.id();
+    while token < batch.count as u32 {
         let mut i = block.rank() as usize;
-        while i < to.len() {
-            let pair = Pair { x, batch, first: token * buffers.top_k as usize };
-            to.store(i, pair.sum(back, i));
+        while i < chunks {
+            put(sums, token as usize * chunks + i, summer.sum(token, i));
             i += block.size() as usize;
         }
-        token += block.count() as usize;
+        token += block.count();
     }
-    if block.id() == 0 { ctx.quiet(block) } else { Ok(()) }
+    Ok(())
 }
 
-/// The pairs of a token.
+/// The operands of the sums.
 #[derive(Clone, Copy)]
-struct Pair<'a, 'k> {
+struct Summer<'a, 'k> {
     x: Exchange<'a, 'k>,
-    batch: Batch,
-    first: usize,
+    choices: View<'k, i32>,
+    weights: View<'k, f32>,
+    back: View<'k, u128>,
 }
 
-/// A chunk of a row, and its weight; `None` for a choice without an expert.
-type Term = Option<(f32, u128)>;
+/// A chunk of a row, and its weight; `false` for a choice without an expert.
+type Term = (bool, f32, u128);
 
-impl Pair<'_, '_> {
-    /// Returns chunk `i` of the sum of the token's rows.
+impl Summer<'_, '_> {
+    /// Returns chunk `i` of the sum of a token's rows.
     #[inline(always)]
-    fn sum(self, back: View<u128>, i: usize) -> u128 {
-        let (mut sum, mut choice, top_k) = ([0.0; 8], 0, self.x.b.top_k as usize);
-        while choice < top_k {
+    fn sum(self, token: u32, i: usize) -> u128 {
+        let mut pair = token * self.x.b.top_k;
+        let (end, mut sum) = (pair + self.x.b.top_k, [0.0; 8]);
+        while pair < end {
             // All loads come before the first addition, which waits for one.
-            let [a, b, c, d] = [0, 1, 2, 3].map(|k| self.term(back, choice + k, i));
+            let (a, b) = (self.term(pair, end, i), self.term(pair + 1, end, i));
+            let (c, d) = (self.term(pair + 2, end, i), self.term(pair + 3, end, i));
             sum = add(add(add(add(sum, a), b), c), d);
-            choice += 4;
+            pair += 4;
         }
         chunk(sum)
     }
 
-    /// Returns chunk `i` of the row of a choice.
+    /// Returns chunk `i` of the row of a pair.
     #[inline(always)]
-    fn term(self, back: View<u128>, choice: usize, i: usize) -> Term {
-        let (x, pair) = (self.x, self.first + choice);
-        if choice >= x.b.top_k as usize {
-            return None;
-        }
-        let rank = x.ctx.local(x.b.ranks).load(pair);
+    fn term(self, pair: u32, end: u32, i: usize) -> Term {
+        let x = self.x;
+        let rank = if pair < end { x.rank(pair) } else { NO_RANK };
         if rank == NO_RANK {
-            return None;
+            return (false, 0.0, 0);
         }
-        let expert = x.ctx.local(self.batch.choices).load(pair) as usize;
-        let row = x.ctx.local(x.b.back_from).load(expert) + rank;
-        let weight = x.ctx.local(self.batch.weights).load(pair);
-        Some((weight, back.load(row as usize * (x.b.hidden as usize / 8) + i)))
+        let expert = get(self.choices, pair as usize) as u32;
+        let row = x.table(Table::BackFrom, expert) + rank;
+        let chunk = get(self.back, row as usize * x.bf16_chunks() + i);
+        (true, get(self.weights, pair as usize), chunk)
     }
 }
 
 #[inline(always)]
-fn add(sum: [f32; 8], term: Term) -> [f32; 8] {
-    let Some((weight, chunk)) = term else { return sum };
+fn add(sum: [f32; 8], (is_there, weight, chunk): Term) -> [f32; 8] {
     let [a, b, c, d, e, f, g, h] = elements(chunk);
     let [s, t, u, v, w, x, y, z] = sum;
-    [
-        s + weight * a,
-        t + weight * b,
-        u + weight * c,
-        v + weight * d,
-        w + weight * e,
-        x + weight * f,
-        y + weight * g,
-        z + weight * h,
-    ]
+    let add = |sum: f32, element: f32| if is_there { sum + weight * element } else { sum };
+    [add(s, a), add(t, b), add(u, c), add(v, d), add(w, e), add(x, f), add(y, g), add(z, h)]
 }

@@ -3,10 +3,12 @@
 use rushmem_device::arch;
 use rushmem_device::prelude::*;
 
-use crate::buffers::{Batch, Buffers, Exchange, Fault, NO_RANK, refusal, state, word_of};
+use crate::buffers::{
+    Batch, Buffers, Exchange, Fault, NO_RANK, Table, get, put_remote, refusal, rows_of, state, word_of,
+};
 use crate::numbers::{SCALED, amax_bits, inverse_scale, quantized, scale_of};
 use crate::post::{Announcement, announce_to};
-use crate::warp::{LANES, count, warps_of_block};
+use crate::warp::{LANES, count, lane, warps_of_block};
 
 /// Stores each token at the experts of its choices. A block takes one token at a time and loads it once.
 ///
@@ -14,167 +16,170 @@ use crate::warp::{LANES, count, warps_of_block};
 /// expert. Rows for NIC peers go to the outbox.
 #[kernel(max_threads = 512)]
 pub fn send(ctx: &Ctx, buffers: Buffers, batch: Batch, placed: bool) -> Result {
-    let (x, block) = (Exchange { ctx, b: &buffers }, Block::current());
-    let pairs = batch.count as usize * buffers.top_k as usize;
+    let (x, block) = (Exchange::new(ctx, &buffers), Block::current());
     let call = if placed { x.call() } else { x.begin() };
+    let Some(outbox) = ctx.ptr(buffers.outbox, ctx.my_pe()) else { return Err(Error::OutOfRange) };
+    let (tokens, choices) = (ctx.local(batch.tokens), ctx.local(batch.choices));
+    let sender = Sender { x, tokens, choices, outbox };
     if !placed {
-        count_rows(x, batch, pairs);
+        sender.count_rows(batch.count as u32 * buffers.top_k);
     }
-    let mut token = block.id() as usize;
-    while token < batch.count as usize {
+    let mut token = block.id();
+    while token < batch.count as u32 {
         if !placed {
-            rank(x, batch, token, call);
+            sender.rank(token, call);
             block.sync();
         }
-        let row = Row { x, batch, token };
-        if buffers.quantizes != 0 { row.store_quantized(block) } else { row.store(block) }
-        token += block.count() as usize;
+        if buffers.quantizes != 0 {
+            sender.store_quantized(token)
+        } else {
+            sender.store(token)
+        }
+        token += block.count();
     }
     Ok(())
 }
 
-/// Counts the rows of the block's share of the experts, a warp for each.
-#[inline(always)]
-fn count_rows(x: Exchange, batch: Batch, pairs: usize) {
-    let (choices, warp) = (x.ctx.local(batch.choices), Warp::current());
-    let share = Block::current().share(x.b.experts as usize);
-    let mut expert = share.start + warp.id() as usize;
-    while expert < share.end {
-        let rows = count(choices, 0..pairs, expert as u32);
-        if warp.leader() {
-            x.ctx.local(x.b.counts).store(expert, rows);
-        }
-        expert += warps_of_block();
-    }
-}
-
-/// Ranks the pairs of a token, a warp for each.
-#[inline(always)]
-fn rank(x: Exchange, batch: Batch, token: usize, call: u64) {
-    let (choices, warp, top_k) = (x.ctx.local(batch.choices), Warp::current(), x.b.top_k as usize);
-    let mut choice = warp.id() as usize;
-    while choice < top_k {
-        let pair = token * top_k + choice;
-        let expert = choices.load(pair);
-        let mut rank = NO_RANK;
-        let fault = if expert == -1 {
-            None
-        } else if expert < 0 || expert as u32 >= x.b.experts {
-            Some(Fault::BadChoice { pair: pair as u32, expert })
-        } else {
-            rank = count(choices, 0..pair, expert as u32);
-            if rank < x.b.capacity { None } else { Some(Fault::FullExpert { expert: expert as u32 }) }
-        };
-        if warp.leader() {
-            let stored = if fault.is_some() { NO_RANK } else { rank };
-            x.ctx.local(x.b.ranks).store(pair, stored);
-            if let Some(fault) = fault {
-                x.record(call, fault);
-            }
-        }
-        choice += warps_of_block();
-    }
-}
-
-/// A token on its way to its experts.
+/// The input of a call on its way to the experts.
 #[derive(Clone, Copy)]
-struct Row<'a, 'k> {
+struct Sender<'a, 'k> {
     x: Exchange<'a, 'k>,
-    batch: Batch,
-    token: usize,
+    tokens: View<'k, u128>,
+    choices: View<'k, i32>,
+    /// This PE's outbox.
+    outbox: RemoteView<'k, u128>,
 }
 
-impl<'k> Row<'_, 'k> {
-    /// Returns the token's chunks.
+impl<'k> Sender<'_, 'k> {
+    /// Counts the rows of the block's share of the experts, a warp for each.
     #[inline(always)]
-    fn source(&self) -> View<'k, u128> {
-        self.x.ctx.local(self.x.bf16_rows_of(self.batch.tokens, self.token as u32, 1))
+    fn count_rows(self, pairs: u32) {
+        let warp = Warp::current();
+        let share = Block::current().share(self.x.b.experts as usize);
+        let mut expert = share.start as u32 + warp.id();
+        while expert < share.end as u32 {
+            let rows = count(self.choices, 0..pairs, expert);
+            if warp.leader() {
+                self.x.set_table(Table::Counts, expert, rows);
+            }
+            expert += warps_of_block();
+        }
     }
 
-    /// Returns the place of the row of a choice: at the PE of its expert, or in the outbox. `None` if the choice has no
-    /// expert.
+    /// Ranks the pairs of a token, a warp for each.
     #[inline(always)]
-    fn place<T: Pod>(&self, choice: usize) -> Option<RemoteView<'k, T>> {
-        let (x, pair) = (self.x, self.token * self.x.b.top_k as usize + choice);
-        let rank = x.ctx.local(x.b.ranks).load(pair);
+    fn rank(self, token: u32, call: u64) {
+        let (x, warp, top_k) = (self.x, Warp::current(), self.x.b.top_k);
+        let mut choice = warp.id();
+        while choice < top_k {
+            let pair = token * top_k + choice;
+            let expert = get(self.choices, pair as usize);
+            let (mut rank, mut fault) = (NO_RANK, None);
+            if expert >= 0 && (expert as u32) < x.b.experts {
+                rank = count(self.choices, 0..pair, expert as u32);
+                if rank >= x.b.capacity {
+                    (rank, fault) = (NO_RANK, Some(Fault::FullExpert { expert: expert as u32 }));
+                }
+            } else if expert != -1 {
+                fault = Some(Fault::BadChoice { pair, expert });
+            }
+            if warp.leader() {
+                x.set_rank(pair, rank);
+                if let Some(fault) = fault {
+                    x.record(call, fault);
+                }
+            }
+            choice += warps_of_block();
+        }
+    }
+
+    /// Returns the place of the row of a pair: at the PE of its expert, or in the outbox. It is a buffer and the chunk where
+    /// the row begins. `None` if the pair has no expert.
+    #[inline(always)]
+    fn place(self, pair: u32) -> Option<(RemoteView<'k, u128>, usize)> {
+        let (x, rank) = (self.x, self.x.rank(pair));
         if rank == NO_RANK {
             return None;
         }
-        let expert = x.ctx.local(self.batch.choices).load(pair) as u32;
-        let first = x.ctx.local(x.b.to).load(expert as usize);
+        let expert = get(self.choices, pair as usize) as u32;
         let (pe, _) = x.owner(expert);
-        let there = x.ctx.ptr(x.rows_of(x.b.inbox, first + rank, 1).cast(), pe);
-        if there.is_some() {
-            return there;
-        }
-        let first = x.ctx.local(x.b.back_from).load(expert as usize);
-        x.ctx.ptr(x.rows_of(x.b.outbox, first + rank, 1).cast(), x.ctx.my_pe())
+        let (table, buffer) = match x.ctx.ptr(x.b.inbox, pe) {
+            Some(there) => (Table::To, there),
+            None => (Table::BackFrom, self.outbox),
+        };
+        let row = x.table(table, expert) + rank;
+        Some((buffer, row as usize * x.b.row_chunks as usize))
     }
 
-    /// Stores the row at all experts of the token.
+    /// Calls `f` with the place of each row of a token.
     #[inline(always)]
-    fn store(&self, block: Block) {
-        let (from, len, step) = (self.source(), self.x.b.row_chunks as usize, block.size() as usize);
+    fn each_place(self, token: u32, f: impl Fn(RemoteView<'k, u128>, usize)) {
+        let mut pair = token * self.x.b.top_k;
+        let end = pair + self.x.b.top_k;
+        while pair < end {
+            if let Some((buffer, at)) = self.place(pair) {
+                f(buffer, at);
+            }
+            pair += 1;
+        }
+    }
+
+    /// Stores a token at all its experts.
+    #[inline(always)]
+    fn store(self, token: u32) {
+        let (len, block) = (self.x.b.row_chunks as usize, Block::current());
+        let (first, step) = (token as usize * len, block.size() as usize);
         let mut i = block.rank() as usize;
         while i < len {
             let second = i + step;
-            let a = from.load(i);
-            let b = if second < len { from.load(second) } else { 0 };
-            let mut choice = 0;
-            while choice < self.x.b.top_k as usize {
-                if let Some(to) = self.place(choice) {
-                    to.store(i, a);
-                    if second < len {
-                        to.store(second, b);
-                    }
+            let a = get(self.tokens, first + i);
+            let b = if second < len { get(self.tokens, first + second) } else { 0 };
+            self.each_place(token, |to, at| {
+                put_remote(to, at + i, a);
+                if second < len {
+                    put_remote(to, at + second, b);
                 }
-                choice += 1;
-            }
+            });
             i += 2 * step;
         }
     }
 
-    /// Stores the row in e4m3 at all experts of the token, with its scales behind it.
+    /// Stores a token in e4m3 at all its experts, with its scales behind it.
     ///
-    /// A thread converts 16 elements. The 8 threads with the elements of a scale are neighbours.
+    /// A thread converts 16 elements. The 8 threads with the elements of a scale are neighbours. The 4 scales of a warp are
+    /// a chunk, which lane 0 stores.
     #[inline(always)]
-    fn store_quantized(&self, block: Block) {
-        const LANES_OF_SCALE: usize = SCALED / 16;
-        let (from, len) = (self.source(), self.x.b.hidden as usize / 16);
-        let (step, lane) = (block.size() as usize, block.rank() % LANES as u32);
-        let lanes = 0xff << (lane & !(LANES_OF_SCALE as u32 - 1));
-        let mut i = block.rank() as usize;
-        // The threads of a scale are all inside, or all outside.
-        while i < len {
-            let (a, b) = (from.load(2 * i), from.load(2 * i + 1));
+    fn store_quantized(self, token: u32) {
+        const LANES_OF_SCALE: u32 = SCALED / 16;
+        let (len, block, lane) = (self.x.b.hidden / 16, Block::current(), lane());
+        let first = token as usize * self.x.bf16_chunks();
+        let mut i = block.rank();
+        // All lanes of a warp stay together.
+        while i - lane < len {
+            let load = |at: u32| if i < len { get(self.tokens, first + at as usize) } else { 0 };
+            let (a, b) = (load(2 * i), load(2 * i + 1));
             let mut amax = amax_bits(a).max(amax_bits(b));
-            let mut distance = LANES_OF_SCALE as u32 / 2;
+            let mut distance = LANES_OF_SCALE / 2;
             while distance > 0 {
-                amax = amax.max(arch::shuffle(lanes, amax as u64, lane ^ distance) as u32);
+                amax = amax.max(arch::shuffle(u32::MAX, amax as u64, lane ^ distance) as u32);
                 distance /= 2;
             }
-            let amax = f32::from_bits(amax);
-            let factor = inverse_scale(amax);
+            let (factor, scale) = (inverse_scale(f32::from_bits(amax)), scale_of(f32::from_bits(amax)));
             let numbers = quantized(a, factor) as u128 | (quantized(b, factor) as u128) << 64;
-            let mut choice = 0;
-            while choice < self.x.b.top_k as usize {
-                if let Some(to) = self.place(choice) {
-                    to.store(i, numbers);
-                    if i.is_multiple_of(LANES_OF_SCALE) {
-                        self.store_scale(choice, i / LANES_OF_SCALE, scale_of(amax));
-                    }
+            let scale_of_lane =
+                |from: u32| arch::shuffle(u32::MAX, scale.to_bits() as u64, from * LANES_OF_SCALE) as u32;
+            let (s, t) = (scale_of_lane(0) as u64, scale_of_lane(1) as u64);
+            let (u, v) = (scale_of_lane(2) as u64, scale_of_lane(3) as u64);
+            let scales = (s | t << 32) as u128 | ((u | v << 32) as u128) << 64;
+            self.each_place(token, |to, at| {
+                if i < len {
+                    put_remote(to, at + i as usize, numbers);
                 }
-                choice += 1;
-            }
-            i += step;
-        }
-    }
-
-    /// Stores a scale behind the numbers of a row.
-    #[inline(always)]
-    fn store_scale(&self, choice: usize, index: usize, scale: f32) {
-        if let Some(to) = self.place::<f32>(choice) {
-            to.store(self.x.b.hidden as usize / 4 + index, scale);
+                if lane == 0 {
+                    put_remote(to, at + (len + i / LANES) as usize, scales);
+                }
+            });
+            i += block.size();
         }
     }
 }
@@ -182,24 +187,22 @@ impl<'k> Row<'_, 'k> {
 /// Tells the PE of each expert how many rows it gets. A NIC peer gets the rows too: one put with signal for each expert.
 ///
 /// A thread serves an expert. If the call has a fault, every expert gets a refusal instead.
-#[kernel(max_threads = 512)]
+#[kernel(max_threads = 128)]
 pub fn announce(ctx: &Ctx, buffers: Buffers) -> Result {
-    let x = Exchange { ctx, b: &buffers };
-    let call = x.call();
+    let x = Exchange::new(ctx, &buffers);
+    let (call, chunks) = (x.call(), buffers.row_chunks as usize);
     let is_refused = x.state(state::FAULT_CALL) == call;
     let mut expert = Thread::index() as u32;
     while expert < buffers.experts {
-        let at = expert as usize;
-        let count = if is_refused { 0 } else { ctx.local(buffers.counts).load(at) };
-        let value = if is_refused { refusal(call) } else { word_of(call) | count as u64 };
+        let count = if is_refused { 0 } else { x.table(Table::Counts, expert) };
         let (pe, local) = x.owner(expert);
-        let (to, from) = (ctx.local(buffers.to).load(at), ctx.local(buffers.back_from).load(at));
-        let src = if ctx.ptr(buffers.inbox, pe).is_some() { 0 } else { count };
+        let (to, from) = (x.table(Table::To, expert), x.table(Table::BackFrom, expert));
         let announcement = Announcement {
-            dst: x.rows_of(buffers.inbox, to, count),
-            src: x.rows_of(buffers.outbox, from, src),
-            word: buffers.arrived.at(x.arrived_word(local, ctx.my_pe())),
-            value,
+            dst: rows_of(buffers.inbox, chunks, to, count),
+            src: buffers.outbox,
+            first: from as usize * chunks,
+            word: buffers.words.at(buffers.arrived(x.word(local, ctx.my_pe()))),
+            value: if is_refused { refusal(call) } else { word_of(call) | count as u64 },
         };
         announce_to(ctx, pe, announcement)?;
         expert += Thread::count() as u32;

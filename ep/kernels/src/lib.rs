@@ -34,7 +34,7 @@ mod receive;
 mod warp;
 
 pub use bench::{copy, experts, stamp};
-pub use buffers::{Batch, Buffers, Fault, WORD_COUNT_BITS, state};
+pub use buffers::{Batch, Buffers, Fault, Table, WORD_COUNT_BITS, state};
 pub use combine::{announce_back, give_back, reduce};
 pub use dispatch::{announce, send};
 pub use numbers::{dequantized, e4m3_from_f32, e4m3_to_f32, inverse_scale, scale_of};

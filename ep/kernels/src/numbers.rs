@@ -9,7 +9,7 @@ const LARGEST: f32 = 448.0;
 const SMALLEST: f32 = f32::from_bits(27 << 23);
 
 /// Elements that share a scale.
-pub(crate) const SCALED: usize = 128;
+pub(crate) const SCALED: u32 = 128;
 
 /// Converts to the nearest e4m3 number, and ties to even. Larger numbers become the largest one.
 #[inline(always)]
@@ -35,7 +35,8 @@ pub fn e4m3_from_f32(value: f32) -> u8 {
 /// Converts an e4m3 number without loss.
 #[inline(always)]
 pub fn e4m3_to_f32(number: u8) -> f32 {
-    let (sign, exponent, mantissa) = ((number as u32 & 0x80) << 24, number as u32 >> 3 & 15, number as u32 & 7);
+    let (sign, exponent, mantissa) =
+        ((number as u32 & 0x80) << 24, number as u32 >> 3 & 15, number as u32 & 7);
     let magnitude = if number & 0x7f == 0x7f {
         0x7fc0_0000
     } else if exponent == 0 {

@@ -7,8 +7,10 @@ use rushmem_device::prelude::*;
 pub(crate) struct Announcement {
     /// The place of the rows at the peer.
     pub(crate) dst: SymSlice<u128>,
-    /// The rows here, for NIC peers.
+    /// The buffer of the rows here, for NIC peers.
     pub(crate) src: SymSlice<u128>,
+    /// The chunk of that buffer where they begin.
+    pub(crate) first: usize,
     pub(crate) word: Sym<Signal>,
     pub(crate) value: u64,
 }
@@ -18,7 +20,7 @@ pub(crate) struct Announcement {
 /// The lanes of a warp that post to one peer share a doorbell.
 #[inline(always)]
 pub(crate) fn announce_to(ctx: &Ctx, pe: u32, what: Announcement) -> Result {
-    let Announcement { dst, src, word, value } = what;
+    let Announcement { dst, src, first, word, value } = what;
     if pe == ctx.my_pe() {
         ctx.fence_release(FenceScope::System);
         ctx.local_one(word).store_relaxed(0, value);
@@ -28,8 +30,9 @@ pub(crate) fn announce_to(ctx: &Ctx, pe: u32, what: Announcement) -> Result {
     if is_p2p {
         ctx.fence_release(FenceScope::System);
     }
-    if is_p2p || src.is_empty() {
+    if is_p2p || dst.is_empty() {
         return ctx.signal_op(word, SignalOp::Set, value, pe);
     }
+    let src = src.slice(first..first + dst.len());
     ctx.put_signal_nbi(Thread, dst, src, word, SignalOp::Set, value, pe)
 }

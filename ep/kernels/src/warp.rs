@@ -3,34 +3,34 @@
 use rushmem_device::arch;
 use rushmem_device::prelude::*;
 
-use crate::buffers::count_of;
+use crate::buffers::{Exchange, get};
 
 /// Lanes of a warp.
-pub(crate) const LANES: usize = 32;
+pub(crate) const LANES: u32 = 32;
 
 /// Returns the index of this lane.
 #[inline(always)]
-pub(crate) fn lane() -> usize {
-    Warp::current().rank() as usize
+pub(crate) fn lane() -> u32 {
+    Warp::current().rank()
 }
 
 /// Returns the number of warps in a block.
 #[inline(always)]
-pub(crate) fn warps_of_block() -> usize {
-    Block::current().size() as usize / LANES
+pub(crate) fn warps_of_block() -> u32 {
+    Block::current().size() / LANES
 }
 
 /// Returns the index of this warp in the grid, and the number of warps.
 #[inline(always)]
-pub(crate) fn warp_of_grid() -> (usize, usize) {
+pub(crate) fn warp_of_grid() -> (u32, u32) {
     let (block, warps) = (Block::current(), warps_of_block());
-    (block.id() as usize * warps + Warp::current().id() as usize, block.count() as usize * warps)
+    (block.id() * warps + Warp::current().id(), block.count() * warps)
 }
 
 /// Combines the values of all lanes pair by pair; `fold` is associative and commutative.
 #[inline(always)]
 fn fold(mut value: u32, fold: impl Fn(u32, u32) -> u32) -> u32 {
-    let mut distance = LANES as u32 / 2;
+    let mut distance = LANES / 2;
     while distance > 0 {
         let other = arch::shuffle(u32::MAX, value as u64, Warp::current().rank() ^ distance) as u32;
         value = fold(value, other);
@@ -50,7 +50,7 @@ pub(crate) fn sum(value: u32) -> u32 {
 pub(crate) fn sum_before(value: u32) -> (u32, u32) {
     let (lane, mut through) = (Warp::current().rank(), value);
     let mut distance = 1;
-    while distance < LANES as u32 {
+    while distance < LANES {
         let from = lane.saturating_sub(distance);
         let other = arch::shuffle(u32::MAX, through as u64, from) as u32;
         if lane >= distance {
@@ -58,62 +58,61 @@ pub(crate) fn sum_before(value: u32) -> (u32, u32) {
         }
         distance *= 2;
     }
-    let all = arch::shuffle(u32::MAX, through as u64, LANES as u32 - 1) as u32;
+    let all = arch::shuffle(u32::MAX, through as u64, LANES - 1) as u32;
     (through.wrapping_sub(value), all)
 }
 
 /// Returns the number of elements `range` of `choices` that are `expert`.
 #[inline(always)]
-pub(crate) fn count(choices: View<i32>, range: core::ops::Range<usize>, expert: u32) -> u32 {
+pub(crate) fn count(choices: View<i32>, range: core::ops::Range<u32>, expert: u32) -> u32 {
     let (mut found, mut i, end) = (0, range.start + lane(), range.end);
-    let hit = |i: usize| (choices.load(i) == expert as i32) as u32;
-    while i + 3 * LANES < end {
+    let hit = |i: u32| (i < end && get(choices, i as usize) == expert as i32) as u32;
+    while i < end {
         found += hit(i) + hit(i + LANES) + hit(i + 2 * LANES) + hit(i + 3 * LANES);
         i += 4 * LANES;
-    }
-    while i < end {
-        found += hit(i);
-        i += LANES;
     }
     sum(found)
 }
 
-/// Calls `f` with each row that `words` announce: the index of the word, and the number of the row. The warps of the
+/// Calls `f` with each row that has arrived: the index of its signal word, and its number behind it. The warps of the
 /// grid divide the rows.
 ///
 /// Neighbouring warps take rows of different words. So they share the work equally if one word announces most rows.
 #[inline(always)]
-pub(crate) fn each_row(words: View<u64>, f: impl Fn(usize, u32)) {
-    let (lane, (first, step)) = (lane(), warp_of_grid());
-    let len = words.len();
-    let mut most = 0;
-    let mut i = lane;
-    while i < len {
-        most = count_of(words.load(i)).max(most);
+pub(crate) fn each_row(x: Exchange, f: impl Fn(u32, u32)) {
+    let (lane, (first, step), words) = (lane(), warp_of_grid(), x.n_words());
+    let (mut most, mut i) = (0, lane);
+    while i < words {
+        most = x.rows(i).max(most);
         i += LANES;
     }
-    let all = fold(most, |a, b| a.max(b)) as usize * len;
-    let split = |at: usize| {
-        let row = at.checked_div(len).unwrap_or(0);
-        (at - row * len, row as u32)
+    let all = fold(most, |a, b| a.max(b)) as u64 * words as u64;
+    let split = |at: u64| {
+        let row = at.checked_div(words as u64).unwrap_or(0) as u32;
+        ((at - row as u64 * words as u64) as u32, row)
     };
-    let mut at = first;
+    let mut at = first as u64;
     while at < all {
-        let mine = at + lane * step;
+        let mine = at + (lane * step) as u64;
         let (word, row) = split(mine);
-        let mut hits = arch::ballot(u32::MAX, mine < all && row < count_of(words.load(word)));
+        let mut hits = arch::ballot(u32::MAX, mine < all && row < x.rows(word));
         while hits != 0 {
-            let (word, row) = split(at + hits.trailing_zeros() as usize * step);
+            let (word, row) = split(at + (hits.trailing_zeros() * step) as u64);
             f(word, row);
             hits &= hits - 1;
         }
-        at += LANES * step;
+        at += (LANES * step) as u64;
     }
 }
 
 /// Copies chunks, by all threads of a group.
 #[inline(always)]
-pub(crate) fn copy_chunks<G: Group>(group: G, len: usize, load: impl Fn(usize) -> u128, store: impl Fn(usize, u128)) {
+pub(crate) fn copy_chunks<G: Group>(
+    group: G,
+    len: usize,
+    load: impl Fn(usize) -> u128,
+    store: impl Fn(usize, u128),
+) {
     let (mut i, step) = (group.rank() as usize, group.size() as usize);
     while i + 3 * step < len {
         let (a, b, c, d) = (load(i), load(i + step), load(i + 2 * step), load(i + 3 * step));
