@@ -135,6 +135,11 @@ impl Shape {
         if self.form == Form::LowLatency && !(1..=MOST_ROWS).contains(&capacity) {
             return refuse(format!("a capacity of {capacity} rows: use 1 to {MOST_ROWS}"));
         }
+        // Kernels number the rows of all experts by 32 bits, as if each expert had as many as any.
+        let most = if self.form == Form::LowLatency { capacity } else { tokens * top_k };
+        if most.saturating_mul(experts) > i32::MAX as usize {
+            return refuse(format!("{experts} experts with {most} rows each: use fewer than 2^31 in all"));
+        }
         let rows = self.rows(n_pes);
         if rows == 0 || u32::try_from(rows.max(self.back_rows())).is_err() {
             return refuse(format!("a buffer of {rows} rows: use 1 to {}", u32::MAX));

@@ -6,7 +6,7 @@ use rushmem_device::prelude::*;
 
 use crate::buffers::{Buffers, Exchange, Table, get, put};
 use crate::numbers::dequantized;
-use crate::warp::{LANES, copy_chunks, each_row, lane};
+use crate::warp::{LANES, copy_row, each_row, lane, warp_of_grid};
 
 /// Runs the experts: expert `e` multiplies its rows by `1 + e % 8` and rounds them to bf16. A warp takes a row.
 #[kernel(max_threads = 512)]
@@ -37,10 +37,14 @@ pub fn experts(ctx: &Ctx, buffers: Buffers, results: SymSlice<u128>) -> Result {
 /// Copies `src` to `dst`: the yardstick of a dispatch of as many bytes.
 #[kernel(max_threads = 512)]
 pub fn copy(ctx: &Ctx, dst: SymSlice<u128>, src: SymSlice<u128>) -> Result {
-    let (block, from, to) = (Block::current(), ctx.local(src), ctx.local(dst));
-    let share = block.share(from.len().min(to.len()));
-    let start = share.start;
-    copy_chunks(block, share.len(), |i| get(from, start + i), |i, chunk| put(to, start + i, chunk));
+    const PART: usize = 8 * LANES as usize;
+    let (from, to) = (ctx.local(src), ctx.local(dst));
+    let (len, (first, step)) = (from.len().min(to.len()), warp_of_grid());
+    let mut at = first as usize * PART;
+    while at < len {
+        copy_row(PART.min(len - at), |i| get(from, at + i), |i, chunk| put(to, at + i, chunk));
+        at += step as usize * PART;
+    }
     Ok(())
 }
 

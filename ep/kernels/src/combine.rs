@@ -1,11 +1,12 @@
 //! Combine: rows go back to the PEs of their tokens, which sum them.
 
+use rushmem_device::arch;
 use rushmem_device::prelude::*;
 
 use crate::buffers::{Batch, Buffers, Exchange, NO_RANK, Table, get, put, put_remote, rows_of, word_of};
 use crate::numbers::{chunk, elements};
 use crate::post::{Announcement, announce_to};
-use crate::warp::{copy_chunks, each_row};
+use crate::warp::{Crew, copy_row, each_row, lane};
 
 /// Stores the rows `results`, which lie like the rows that experts got, at P2P peers. A warp copies a row.
 #[kernel(max_threads = 512)]
@@ -17,12 +18,7 @@ pub fn give_back(ctx: &Ctx, buffers: Buffers, results: SymSlice<u128>) -> Result
         if let Some(back) = ctx.ptr(buffers.back, source) {
             let from = (x.table(Table::From, word) + row) as usize * chunks;
             let to = (x.table(Table::BackTo, word) + row) as usize * chunks;
-            copy_chunks(
-                Warp::current(),
-                chunks,
-                |i| get(results, from + i),
-                |i, chunk| put_remote(back, to + i, chunk),
-            );
+            copy_row(chunks, |i| get(results, from + i), |i, chunk| put_remote(back, to + i, chunk));
         }
     });
     Ok(())
@@ -67,18 +63,27 @@ pub fn reduce(ctx: &Ctx, buffers: Buffers, batch: Batch, sums: SymSlice<u128>) -
     }
     let (choices, weights) = (ctx.local(batch.choices), ctx.local(batch.weights));
     let summer = Summer { x, choices, weights, back: ctx.local(buffers.back) };
-    let (sums, chunks) = (ctx.local(sums), x.bf16_chunks());
-    let mut token = block.id();
+    let (sums, chunks, lane) = (ctx.local(sums), x.bf16_chunks(), lane());
+    let crew = Crew::of(batch.count as u32);
+    let mut token = crew.id;
     while token < batch.count as u32 {
-        let mut i = block.rank() as usize;
-        while i < chunks {
-            put(sums, token as usize * chunks + i, summer.sum(token, i));
-            i += block.size() as usize;
+        let sources = summer.sources(token);
+        let mut i = crew.rank;
+        // All lanes of a warp stay together.
+        while i - lane < chunks as u32 {
+            let sum = summer.sum(sources, i as usize);
+            if i < chunks as u32 {
+                put(sums, token as usize * chunks + i as usize, sum);
+            }
+            i += crew.size;
         }
-        token += block.count();
+        token += crew.count;
     }
     Ok(())
 }
+
+/// The row of a lane without one.
+const NO_ROW: u32 = u32::MAX;
 
 /// The operands of the sums.
 #[derive(Clone, Copy)]
@@ -93,33 +98,45 @@ struct Summer<'a, 'k> {
 type Term = (bool, f32, u128);
 
 impl Summer<'_, '_> {
-    /// Returns chunk `i` of the sum of a token's rows.
+    /// Returns the rows of a token and their weights: lane `k` has those of choice `k`, a row and above it a weight.
     #[inline(always)]
-    fn sum(self, token: u32, i: usize) -> u128 {
-        let mut pair = token * self.x.b.top_k;
-        let (end, mut sum) = (pair + self.x.b.top_k, [0.0; 8]);
-        while pair < end {
+    fn sources(self, token: u32) -> u64 {
+        let (x, lane) = (self.x, lane());
+        let pair = token * x.b.top_k + lane;
+        let rank = if lane < x.b.top_k { x.rank(pair) } else { NO_RANK };
+        if rank == NO_RANK {
+            return NO_ROW as u64;
+        }
+        let expert = get(self.choices, pair as usize) as u32;
+        let weight = get(self.weights, pair as usize);
+        (x.table(Table::BackFrom, expert) + rank) as u64 | (weight.to_bits() as u64) << 32
+    }
+
+    /// Returns chunk `i` of the sum of the rows.
+    #[inline(always)]
+    fn sum(self, sources: u64, i: usize) -> u128 {
+        let (mut choice, mut sum) = (0, [0.0; 8]);
+        while choice < self.x.b.top_k {
             // All loads come before the first addition, which waits for one.
-            let (a, b) = (self.term(pair, end, i), self.term(pair + 1, end, i));
-            let (c, d) = (self.term(pair + 2, end, i), self.term(pair + 3, end, i));
+            let (a, b) = (self.term(sources, choice, i), self.term(sources, choice + 1, i));
+            let (c, d) = (self.term(sources, choice + 2, i), self.term(sources, choice + 3, i));
             sum = add(add(add(add(sum, a), b), c), d);
-            pair += 4;
+            choice += 4;
         }
         chunk(sum)
     }
 
-    /// Returns chunk `i` of the row of a pair.
+    /// Returns chunk `i` of the row of a choice.
     #[inline(always)]
-    fn term(self, pair: u32, end: u32, i: usize) -> Term {
-        let x = self.x;
-        let rank = if pair < end { x.rank(pair) } else { NO_RANK };
-        if rank == NO_RANK {
+    fn term(self, sources: u64, choice: u32, i: usize) -> Term {
+        // Lanes from `top_k` on have no row.
+        let source = arch::shuffle(u32::MAX, sources, choice);
+        let row = source as u32;
+        if row == NO_ROW {
             return (false, 0.0, 0);
         }
-        let expert = get(self.choices, pair as usize) as u32;
-        let row = x.table(Table::BackFrom, expert) + rank;
-        let chunk = get(self.back, row as usize * x.bf16_chunks() + i);
-        (true, get(self.weights, pair as usize), chunk)
+        let chunk = get(self.back, row as usize * self.x.bf16_chunks() + i);
+        (true, f32::from_bits((source >> 32) as u32), chunk)
     }
 }
 

@@ -8,9 +8,9 @@ use crate::buffers::{
 };
 use crate::numbers::{SCALED, amax_bits, inverse_scale, quantized, scale_of};
 use crate::post::{Announcement, announce_to};
-use crate::warp::{LANES, count, lane, warps_of_block};
+use crate::warp::{Crew, LANES, count, lane, warps_of_block};
 
-/// Stores each token at the experts of its choices. A block takes one token at a time and loads it once.
+/// Stores each token at the experts of its choices. A block, or a warp, takes one token at a time and loads it once.
 ///
 /// If no [`place`](crate::place) came before (`placed` is false), it also ranks the pairs and counts the rows of each
 /// expert. Rows for NIC peers go to the outbox.
@@ -24,20 +24,33 @@ pub fn send(ctx: &Ctx, buffers: Buffers, batch: Batch, placed: bool) -> Result {
     if !placed {
         sender.count_rows(batch.count as u32 * buffers.top_k);
     }
-    let mut token = block.id();
+    let crew = if placed { Crew::of(batch.count as u32) } else { Crew::block() };
+    let mut token = crew.id;
     while token < batch.count as u32 {
         if !placed {
             sender.rank(token, call);
             block.sync();
         }
+        let routes = sender.routes(token);
         if buffers.quantizes != 0 {
-            sender.store_quantized(token)
+            sender.store_quantized(token, crew, routes);
         } else {
-            sender.store(token)
+            sender.store(token, crew, routes);
         }
-        token += block.count();
+        token += crew.count;
     }
     Ok(())
+}
+
+/// The PE of a lane without a row.
+const NO_PE: u32 = u32::MAX;
+
+/// The PE of a row, with the numbers of the row there and in the outbox.
+#[derive(Clone, Copy)]
+struct Route {
+    pe: u32,
+    /// The number there, and in the upper half the number here.
+    rows: u64,
 }
 
 /// The input of a call on its way to the experts.
@@ -93,54 +106,61 @@ impl<'k> Sender<'_, 'k> {
         }
     }
 
-    /// Returns the place of the row of a pair: at the PE of its expert, or in the outbox. It is a buffer and the chunk where
-    /// the row begins. `None` if the pair has no expert.
+    /// Returns the routes of a token's rows: lane `i` has that of choice `i`.
     #[inline(always)]
-    fn place(self, pair: u32) -> Option<(RemoteView<'k, u128>, usize)> {
-        let (x, rank) = (self.x, self.x.rank(pair));
+    fn routes(self, token: u32) -> Route {
+        let (x, lane) = (self.x, lane());
+        let pair = token * x.b.top_k + lane;
+        let rank = if lane < x.b.top_k { x.rank(pair) } else { NO_RANK };
         if rank == NO_RANK {
-            return None;
+            return Route { pe: NO_PE, rows: 0 };
         }
         let expert = get(self.choices, pair as usize) as u32;
-        let (pe, _) = x.owner(expert);
-        let (table, buffer) = match x.ctx.ptr(x.b.inbox, pe) {
-            Some(there) => (Table::To, there),
-            None => (Table::BackFrom, self.outbox),
-        };
-        let row = x.table(table, expert) + rank;
-        Some((buffer, row as usize * x.b.row_chunks as usize))
+        let (there, here) = (x.table(Table::To, expert) + rank, x.table(Table::BackFrom, expert) + rank);
+        Route { pe: x.owner(expert).0, rows: there as u64 | (here as u64) << 32 }
     }
 
-    /// Calls `f` with the place of each row of a token.
+    /// Calls `f` with the place of each row of a token: a buffer, and the chunk where the row begins. The buffer is the
+    /// inbox of the PE of the expert, or this PE's outbox for a NIC peer.
     #[inline(always)]
-    fn each_place(self, token: u32, f: impl Fn(RemoteView<'k, u128>, usize)) {
-        let mut pair = token * self.x.b.top_k;
-        let end = pair + self.x.b.top_k;
-        while pair < end {
-            if let Some((buffer, at)) = self.place(pair) {
-                f(buffer, at);
+    fn each_place(self, routes: Route, f: impl Fn(RemoteView<'k, u128>, usize)) {
+        let (x, mut choice) = (self.x, 0);
+        while choice < x.b.top_k {
+            let pe = arch::shuffle(u32::MAX, routes.pe as u64, choice) as u32;
+            let rows = arch::shuffle(u32::MAX, routes.rows, choice);
+            if pe != NO_PE {
+                let (buffer, row) = match x.ctx.ptr(x.b.inbox, pe) {
+                    Some(there) => (there, rows as u32),
+                    None => (self.outbox, (rows >> 32) as u32),
+                };
+                f(buffer, row as usize * x.b.row_chunks as usize);
             }
-            pair += 1;
+            choice += 1;
         }
     }
 
     /// Stores a token at all its experts.
     #[inline(always)]
-    fn store(self, token: u32) {
-        let (len, block) = (self.x.b.row_chunks as usize, Block::current());
-        let (first, step) = (token as usize * len, block.size() as usize);
-        let mut i = block.rank() as usize;
-        while i < len {
-            let second = i + step;
-            let a = get(self.tokens, first + i);
-            let b = if second < len { get(self.tokens, first + second) } else { 0 };
-            self.each_place(token, |to, at| {
-                put_remote(to, at + i, a);
-                if second < len {
-                    put_remote(to, at + second, b);
-                }
+    fn store(self, token: u32, crew: Crew, routes: Route) {
+        let (len, step) = (self.x.b.row_chunks as usize, crew.size as usize);
+        let (first, mut i) = (token as usize * len, crew.rank as usize);
+        let lane = lane() as usize;
+        // All lanes of a warp stay together.
+        while i - lane < len {
+            let load = |i: usize| if i < len { get(self.tokens, first + i) } else { 0 };
+            let (a, b, c, d) = (load(i), load(i + step), load(i + 2 * step), load(i + 3 * step));
+            self.each_place(routes, |to, at| {
+                let put = |i: usize, chunk: u128| {
+                    if i < len {
+                        put_remote(to, at + i, chunk);
+                    }
+                };
+                put(i, a);
+                put(i + step, b);
+                put(i + 2 * step, c);
+                put(i + 3 * step, d);
             });
-            i += 2 * step;
+            i += 4 * step;
         }
     }
 
@@ -149,11 +169,11 @@ impl<'k> Sender<'_, 'k> {
     /// A thread converts 16 elements. The 8 threads with the elements of a scale are neighbours. The 4 scales of a warp are
     /// a chunk, which lane 0 stores.
     #[inline(always)]
-    fn store_quantized(self, token: u32) {
+    fn store_quantized(self, token: u32, crew: Crew, routes: Route) {
         const LANES_OF_SCALE: u32 = SCALED / 16;
-        let (len, block, lane) = (self.x.b.hidden / 16, Block::current(), lane());
+        let (len, lane) = (self.x.b.hidden / 16, lane());
         let first = token as usize * self.x.bf16_chunks();
-        let mut i = block.rank();
+        let mut i = crew.rank;
         // All lanes of a warp stay together.
         while i - lane < len {
             let load = |at: u32| if i < len { get(self.tokens, first + at as usize) } else { 0 };
@@ -171,7 +191,7 @@ impl<'k> Sender<'_, 'k> {
             let (s, t) = (scale_of_lane(0) as u64, scale_of_lane(1) as u64);
             let (u, v) = (scale_of_lane(2) as u64, scale_of_lane(3) as u64);
             let scales = (s | t << 32) as u128 | ((u | v << 32) as u128) << 64;
-            self.each_place(token, |to, at| {
+            self.each_place(routes, |to, at| {
                 if i < len {
                     put_remote(to, at + i as usize, numbers);
                 }
@@ -179,7 +199,7 @@ impl<'k> Sender<'_, 'k> {
                     put_remote(to, at + (len + i / LANES) as usize, scales);
                 }
             });
-            i += block.size();
+            i += crew.size;
         }
     }
 }

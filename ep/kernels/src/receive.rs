@@ -3,7 +3,7 @@
 use rushmem_device::prelude::*;
 
 use crate::buffers::{Buffers, Exchange, Fault, Table, get, is_refusal, put, state, word_of};
-use crate::warp::{copy_chunks, each_row};
+use crate::warp::{copy_row, each_row};
 
 /// Waits until the rows of all sources are here. Then the rows of each local expert lie one after the other.
 ///
@@ -39,12 +39,7 @@ pub fn receive(ctx: &Ctx, buffers: Buffers, compacts: bool) -> Result {
             let (local, source) = x.expert_and_source(word);
             let from = (word * buffers.capacity + row) as usize * chunks;
             let to = (first_row(x, local, source) + row) as usize * chunks;
-            copy_chunks(
-                Warp::current(),
-                chunks,
-                |i| get(inbox, from + i),
-                |i, chunk| put(rows, to + i, chunk),
-            );
+            copy_row(chunks, |i| get(inbox, from + i), |i, chunk| put(rows, to + i, chunk));
         });
     }
     Ok(())

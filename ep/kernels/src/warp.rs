@@ -3,7 +3,7 @@
 use rushmem_device::arch;
 use rushmem_device::prelude::*;
 
-use crate::buffers::{Exchange, get};
+use crate::buffers::{Exchange, divided, get};
 
 /// Lanes of a warp.
 pub(crate) const LANES: u32 = 32;
@@ -86,44 +86,77 @@ pub(crate) fn each_row(x: Exchange, f: impl Fn(u32, u32)) {
         most = x.rows(i).max(most);
         i += LANES;
     }
-    let all = fold(most, |a, b| a.max(b)) as u64 * words as u64;
-    let split = |at: u64| {
-        let row = at.checked_div(words as u64).unwrap_or(0) as u32;
-        ((at - row as u64 * words as u64) as u32, row)
+    let all = fold(most, |a, b| a.max(b)) * words;
+    let split = |at: u32| {
+        let (row, word) = divided(at, words);
+        (word, row)
     };
-    let mut at = first as u64;
+    let mut at = first;
     while at < all {
-        let mine = at + (lane * step) as u64;
+        let mine = at + lane * step;
         let (word, row) = split(mine);
         let mut hits = arch::ballot(u32::MAX, mine < all && row < x.rows(word));
         while hits != 0 {
-            let (word, row) = split(at + (hits.trailing_zeros() * step) as u64);
+            let (word, row) = split(at + hits.trailing_zeros() * step);
             f(word, row);
             hits &= hits - 1;
         }
-        at += (LANES * step) as u64;
+        at += LANES * step;
     }
 }
 
-/// Copies chunks, by all threads of a group.
+/// Copies the chunks of a row. Each lane has 8 loads in flight, because memory is far away.
 #[inline(always)]
-pub(crate) fn copy_chunks<G: Group>(
-    group: G,
-    len: usize,
-    load: impl Fn(usize) -> u128,
-    store: impl Fn(usize, u128),
-) {
-    let (mut i, step) = (group.rank() as usize, group.size() as usize);
-    while i + 3 * step < len {
-        let (a, b, c, d) = (load(i), load(i + step), load(i + 2 * step), load(i + 3 * step));
-        store(i, a);
-        store(i + step, b);
-        store(i + 2 * step, c);
-        store(i + 3 * step, d);
-        i += 4 * step;
-    }
+pub(crate) fn copy_row(len: usize, load: impl Fn(usize) -> u128, store: impl Fn(usize, u128)) {
+    const STEP: usize = LANES as usize;
+    let mut i = lane() as usize;
+    let load = |i: usize| if i < len { load(i) } else { 0 };
+    let store = |i: usize, chunk: u128| {
+        if i < len {
+            store(i, chunk);
+        }
+    };
     while i < len {
-        store(i, load(i));
-        i += step;
+        let (a, b, c, d) = (load(i), load(i + STEP), load(i + 2 * STEP), load(i + 3 * STEP));
+        let next = i + 4 * STEP;
+        let (e, f, g, h) = (load(next), load(next + STEP), load(next + 2 * STEP), load(next + 3 * STEP));
+        store(i, a);
+        store(i + STEP, b);
+        store(i + 2 * STEP, c);
+        store(i + 3 * STEP, d);
+        store(next, e);
+        store(next + STEP, f);
+        store(next + 2 * STEP, g);
+        store(next + 3 * STEP, h);
+        i += 8 * STEP;
+    }
+}
+
+/// The part of a grid that serves one token at a time: a warp if there are enough tokens for all warps, or a block.
+#[derive(Clone, Copy)]
+pub(crate) struct Crew {
+    /// The number of this crew.
+    pub(crate) id: u32,
+    /// Number of crews.
+    pub(crate) count: u32,
+    /// The number of this thread in its crew.
+    pub(crate) rank: u32,
+    /// Threads of a crew.
+    pub(crate) size: u32,
+}
+
+impl Crew {
+    /// Returns the block as a crew.
+    #[inline(always)]
+    pub(crate) fn block() -> Self {
+        let block = Block::current();
+        Self { id: block.id(), count: block.count(), rank: block.rank(), size: block.size() }
+    }
+
+    /// Returns the crew for this many tokens.
+    #[inline(always)]
+    pub(crate) fn of(tokens: u32) -> Self {
+        let (id, count) = warp_of_grid();
+        if tokens >= count { Self { id, count, rank: lane(), size: LANES } } else { Self::block() }
     }
 }
