@@ -52,7 +52,7 @@
 //! # One call at a time
 //! A call is a dispatch and its combine. Their kernels must run in this order, on one stream or on streams that follow
 //! each other. All PEs make the same calls. A call needs no barrier, because its combine hears from every expert. To
-//! overlap two calls, use two dispatchers. Steps can be captured in a graph, since kernels count the calls.
+//! overlap two calls, use two dispatchers. [`capture`] records steps in a graph: kernels count the calls.
 //!
 //! # A full buffer
 //! A call that does not fit is an error on all PEs, and so is a choice of an unknown expert. No row of an earlier call is
@@ -66,11 +66,13 @@
 
 mod dispatcher;
 mod error;
+mod graph;
 pub mod reference;
 mod shape;
 
 pub use dispatcher::{Dispatcher, Input, Received, Returning, Sent};
 pub use error::{Error, Result};
+pub use graph::capture;
 pub use rushmem_ep_kernels as kernels;
 pub use shape::{Dtype, Form, Shape};
 

@@ -4,10 +4,10 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config as Cases, TestRunner};
 use rushmem::config::Config;
-use rushmem::{Job, Pe};
+use rushmem::{Job, Operations, Pe};
 use rushmem_device::Bf16;
 use rushmem_ep::kernels::experts;
-use rushmem_ep::{Dispatcher, Dtype, Error, Form, Input, KERNELS, Shape, reference};
+use rushmem_ep::{Dispatcher, Dtype, Error, Form, Input, KERNELS, Shape, capture, reference};
 
 const HIDDEN: usize = 256;
 
@@ -276,21 +276,15 @@ fn a_graph_repeats_a_call_and_work_fits_between_its_halves() {
             let bed = Bed::new(pe, shape(form, Dtype::Bf16, 4, 2))?;
             let (stream, dispatcher) = (pe.stream()?, &bed.dispatcher);
             let input = bed.prepare(&first)?;
-            let mut outcome = Ok(());
-            let graph = stream.capture(|stream| {
-                let queue = || {
-                    let sent = dispatcher.dispatch_send(stream, input)?;
-                    rushmem::Operations::quiet(stream)?;
-                    let received = dispatcher.dispatch_receive(stream, sent)?;
-                    stream.launch(dispatcher.grid(), experts(dispatcher.buffers(), bed.results.cast()))?;
-                    let returning = dispatcher.combine_send(stream, received, bed.results)?;
-                    rushmem::Operations::quiet(stream)?;
-                    dispatcher.combine_receive(stream, returning, bed.sums)
-                };
-                outcome = queue();
-                Ok(())
+            let graph = capture(&stream, |stream| {
+                let sent = dispatcher.dispatch_send(stream, input)?;
+                stream.quiet()?;
+                let received = dispatcher.dispatch_receive(stream, sent)?;
+                stream.launch(dispatcher.grid(), experts(dispatcher.buffers(), bed.results.cast()))?;
+                let returning = dispatcher.combine_send(stream, received, bed.results)?;
+                stream.quiet()?;
+                dispatcher.combine_receive(stream, returning, bed.sums)
             })?;
-            outcome?;
             for routing in [&first, &second, &first] {
                 bed.prepare(routing)?;
                 graph.launch(&stream)?;

@@ -1,0 +1,192 @@
+//! The measurements on a PE, and their report by PE 0.
+
+use std::time::Instant;
+
+use rushmem::{Graph, Grid, Operations, Pe, Stream};
+use rushmem_device::SymSlice;
+use rushmem_ep::kernels::{copy, stamp};
+use rushmem_ep::{Error, Result, capture};
+
+use crate::args::{AnyError, Args};
+use crate::bed::Bed;
+
+/// Stamps of a graph: at its begin, and after each step.
+const STAMPS: usize = 5;
+
+/// The steps of a call.
+const STEPS: [&str; STAMPS - 1] = ["dispatch send", "dispatch receive", "combine send", "combine receive"];
+
+/// Verifies an exchange, measures it, and prints the result on PE 0.
+pub(crate) fn run(pe: &Pe, args: &Args) -> Result<(), AnyError> {
+    let bed = Bed::new(pe, args)?;
+    let stream = pe.stream()?;
+    bed.verify(&stream)?;
+    pe.host_sync()?;
+    if pe.my_pe() == 0 {
+        print_head(pe, args, bed.dispatcher.grid());
+    }
+    let times = pe.alloc::<u64>(STAMPS)?;
+    let blocks = wqe_blocks(&bed, &stream)?;
+    let steps = measure_steps(&bed, &stream, times, args.repetitions)?;
+    let cycle = measure_cycle(&bed, &stream, args.repetitions)?;
+    let shape = bed.dispatcher.shape();
+    let rows = args.tokens * args.top_k;
+    let sizes = [rows * shape.row_bytes(), rows * shape.hidden * 2];
+    let mut copies = [0.0; 2];
+    for (time, bytes) in copies.iter_mut().zip(sizes) {
+        *time = measure_copy(&bed, &stream, times, bytes, args.repetitions)?;
+    }
+    let blocks = slowest(pe, &[blocks])?[0];
+    if pe.my_pe() == 0 {
+        for (step, us) in STEPS.iter().zip(&steps) {
+            println!("  {step:<18} {us:10.1} us");
+        }
+        for (half, name) in ["dispatch", "combine"].iter().enumerate() {
+            let (us, bytes) = (steps[2 * half] + steps[2 * half + 1], sizes[half]);
+            let rate = |us: f64| bytes as f64 / us / 1e3;
+            let ratio = us / copies[half];
+            println!("  {name:<18} {us:10.1} us {:10.2} GB/s of {} KB a PE", rate(us), bytes / 1000);
+            println!(
+                "  copy of as much    {:10.1} us {:10.2} GB/s, {ratio:.2} times faster",
+                copies[half],
+                rate(copies[half])
+            );
+        }
+        println!("  both, from a graph {cycle:10.1} us by the clock of the host");
+        println!("  WQEs               {:10.2} blocks of 64 bytes a token", blocks / args.tokens as f64);
+    }
+    Ok(())
+}
+
+/// Prints what is measured.
+fn print_head(pe: &Pe, args: &Args, grid: Grid) {
+    let shape = args.shape();
+    let path = pe.peer_routes().into_iter().find(|route| route.pe == 1).map(|route| route.via);
+    println!(
+        "PASS rushmem-ep-bench: {:?}, {:?}, {} tokens x {}, {} experts, top {}, {:?} routing: every sum verified",
+        shape.form, shape.dtype, args.tokens, args.hidden, args.experts, args.top_k, args.routing
+    );
+    println!(
+        "  {} PEs ({}), peers by {}, {} blocks of {} threads",
+        pe.n_pes(),
+        pe.machine(),
+        path.as_deref().unwrap_or("nothing"),
+        grid.blocks,
+        grid.threads
+    );
+}
+
+/// Queues a call without experts, with stamps into `times` if there are any.
+fn queue_call(bed: &Bed, stream: &Stream<'_>, times: Option<SymSlice<u64>>) -> Result<()> {
+    let stamp_at = |index| times.map_or(Ok(()), |times| stream.launch(one_warp(), stamp(times, index)));
+    if times.is_some() {
+        stream.barrier_all()?;
+    }
+    stamp_at(0)?;
+    let sent = bed.dispatcher.dispatch_send(stream, bed.input)?;
+    stamp_at(1)?;
+    let received = bed.dispatcher.dispatch_receive(stream, sent)?;
+    stamp_at(2)?;
+    let returning = bed.dispatcher.combine_send(stream, received, bed.results)?;
+    stamp_at(3)?;
+    bed.dispatcher.combine_receive(stream, returning, bed.sums)?;
+    Ok(stamp_at(4)?)
+}
+
+fn one_warp() -> Grid {
+    Grid { blocks: 1, threads: 32, shared_bytes: 0 }
+}
+
+/// Returns the blocks of 64 bytes that this PE's queues execute in a call.
+fn wqe_blocks(bed: &Bed, stream: &Stream<'_>) -> Result<f64> {
+    let executed = || -> Result<Vec<u16>> { Ok(bed.pe.qps()?.iter().map(|qp| qp.executed).collect()) };
+    let before = executed()?;
+    queue_call(bed, stream, None)?;
+    bed.dispatcher.wait(stream)?;
+    let after = executed()?;
+    // All queues of the call exist since the verification.
+    let differences = before.iter().zip(&after).map(|(before, after)| f64::from(after.wrapping_sub(*before)));
+    Ok(differences.sum())
+}
+
+/// Returns the median microseconds of each step, on the slowest PE.
+fn measure_steps(bed: &Bed, stream: &Stream<'_>, times: SymSlice<u64>, runs: u32) -> Result<Vec<f64>> {
+    let graph = capture(stream, |stream| queue_call(bed, stream, Some(times)))?;
+    let runs = repeat(bed, stream, &graph, times, runs)?;
+    let step = |step: usize| median(runs.iter().map(|times| span(times, step)).collect());
+    slowest(bed.pe, &(0..STEPS.len()).map(step).collect::<Vec<_>>())
+}
+
+/// Returns the median microseconds of a copy of `bytes` bytes on all PEs at once, on the slowest PE.
+fn measure_copy(
+    bed: &Bed,
+    stream: &Stream<'_>,
+    times: SymSlice<u64>,
+    bytes: usize,
+    runs: u32,
+) -> Result<f64> {
+    let (dst, src) = (bed.dispatcher.inbox(), bed.results.cast::<u128>());
+    let chunks = (bytes / 16).min(dst.len()).min(src.len());
+    let graph = capture(stream, |stream| {
+        stream.barrier_all()?;
+        stream.launch(one_warp(), stamp(times, 0))?;
+        stream.launch(bed.dispatcher.grid(), copy(dst.slice(0..chunks), src.slice(0..chunks)))?;
+        Ok(stream.launch(one_warp(), stamp(times, 1))?)
+    })?;
+    let runs = repeat(bed, stream, &graph, times, runs)?;
+    // A smaller buffer is copied in less time.
+    let scale = bytes as f64 / (chunks * 16) as f64;
+    let us = median(runs.iter().map(|times| span(times, 0) * scale).collect());
+    Ok(slowest(bed.pe, &[us])?[0])
+}
+
+/// Launches a graph `runs` times, after a first one that does not count. Returns the stamps of each time.
+fn repeat(
+    bed: &Bed,
+    stream: &Stream<'_>,
+    graph: &Graph<'_>,
+    times: SymSlice<u64>,
+    runs: u32,
+) -> Result<Vec<Vec<u64>>> {
+    let mut all = Vec::new();
+    for _ in 0..=runs {
+        graph.launch(stream)?;
+        bed.dispatcher.wait(stream)?;
+        all.push(bed.pe.read(times)?);
+    }
+    Ok(all.split_off(1))
+}
+
+/// Returns the microseconds of a call among many that follow each other, by the clock of the host.
+fn measure_cycle(bed: &Bed, stream: &Stream<'_>, runs: u32) -> Result<f64> {
+    let graph = capture(stream, |stream| queue_call(bed, stream, None))?;
+    graph.launch(stream)?;
+    bed.dispatcher.wait(stream)?;
+    bed.pe.host_sync()?;
+    let start = Instant::now();
+    for _ in 0..runs {
+        graph.launch(stream)?;
+    }
+    bed.dispatcher.wait(stream)?;
+    let us = start.elapsed().as_secs_f64() * 1e6 / f64::from(runs);
+    Ok(slowest(bed.pe, &[us])?[0])
+}
+
+/// Returns the microseconds from one stamp to the next.
+fn span(times: &[u64], step: usize) -> f64 {
+    // A clock with a coarse resolution may show no difference.
+    times[step + 1].saturating_sub(times[step]).max(1) as f64 / 1e3
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// Returns the largest of each value among all PEs.
+fn slowest(pe: &Pe, mine: &[f64]) -> Result<Vec<f64>> {
+    let bytes: Vec<u8> = mine.iter().flat_map(|value| value.to_le_bytes()).collect();
+    let all = pe.allgather(&bytes).map_err(Error::from)?;
+    let value = |bytes: &[u8], i: usize| bytes[8 * i..8 * i + 8].try_into().map_or(0.0, f64::from_le_bytes);
+    Ok((0..mine.len()).map(|i| all.iter().map(|bytes| value(bytes, i)).fold(0.0, f64::max)).collect())
+}

@@ -1,0 +1,121 @@
+//! The options, and the settings that they need.
+
+use std::num::NonZeroU32;
+
+use clap::{Parser, ValueEnum};
+use rushmem::config::{Bytes, Config, Origin};
+use rushmem_ep::{Dtype, Form, Shape};
+
+/// Any error.
+pub(crate) type AnyError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Measures dispatch and combine of a mixture of experts, and verifies every sum first.
+///
+/// The defaults are the shape of DeepSeek-V3. PEs as processes are started by `rushmem run -n N`.
+#[derive(Parser, Debug)]
+#[command(name = "rushmem-ep-bench")]
+pub(crate) struct Args {
+    /// Number of PEs, as threads of this process
+    #[arg(long, value_name = "N")]
+    pes: Option<NonZeroU32>,
+    /// Tokens of a PE
+    #[arg(long, value_name = "T", default_value = "128")]
+    pub(crate) tokens: usize,
+    /// Elements of a token
+    #[arg(long, value_name = "H", default_value = "7168")]
+    pub(crate) hidden: usize,
+    /// Experts of all PEs
+    #[arg(long, value_name = "E", default_value = "256")]
+    pub(crate) experts: usize,
+    /// Choices of a token
+    #[arg(long, value_name = "K", default_value = "8")]
+    pub(crate) top_k: usize,
+    /// Form of the exchange
+    #[arg(long, value_enum, default_value = "low-latency")]
+    form: FormArg,
+    /// Elements of dispatched rows
+    #[arg(long, value_enum, default_value = "bf16")]
+    dtype: DtypeArg,
+    /// Routing of the tokens
+    #[arg(long, value_enum, default_value = "uniform")]
+    pub(crate) routing: RoutingArg,
+    /// Throughput: room for rows of a PE; enough for every routing by default
+    #[arg(long, value_name = "ROWS")]
+    max_rows: Option<usize>,
+    /// Blocks of a kernel; the PE's share of the machine by default
+    #[arg(long, value_name = "B")]
+    blocks: Option<u32>,
+    /// Threads of a block
+    #[arg(long, value_name = "N")]
+    threads: Option<u32>,
+    /// Repetitions of each measurement
+    #[arg(long, value_name = "N", default_value = "20", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) repetitions: u32,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug)]
+enum FormArg {
+    LowLatency,
+    Throughput,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug)]
+enum DtypeArg {
+    Bf16,
+    Fp8,
+}
+
+/// A routing of tokens.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RoutingArg {
+    /// Different experts at random.
+    Uniform,
+    /// The first experts, for all tokens.
+    Skewed,
+}
+
+impl Args {
+    /// Returns the shape of the exchange.
+    pub(crate) fn shape(&self) -> Shape {
+        let shape = Shape::low_latency(self.tokens, self.hidden, self.experts, self.top_k);
+        let form = match self.form {
+            FormArg::LowLatency => Form::LowLatency,
+            FormArg::Throughput => Form::Throughput,
+        };
+        let dtype = match self.dtype {
+            DtypeArg::Bf16 => Dtype::Bf16,
+            DtypeArg::Fp8 => Dtype::E4m3,
+        };
+        let (max_rows, blocks, threads) = (self.max_rows, self.blocks, self.threads);
+        Shape { form, dtype, max_rows, blocks, threads, ..shape }
+    }
+
+    /// Loads the settings, with a heap that is large enough unless the user has chosen its size.
+    pub(crate) fn config(&self) -> Result<Config, AnyError> {
+        let mut config = Config::load()?;
+        if let Some(pes) = self.pes {
+            if let (Some(pe), Some(n_pes)) = (config.pe, config.n_pes) {
+                return Err(format!(
+                    "--pes {pes} asks for PEs as threads, but this process is PE {pe} of {n_pes}: leave it out"
+                )
+                .into());
+            }
+            config.set("pes", &pes.to_string())?;
+        }
+        let (shape, n_pes) = (self.shape(), config.n_pes.unwrap_or(config.pes).get());
+        shape.check(n_pes)?;
+        if self.top_k > self.experts {
+            return Err(format!("{} choices among {} experts: use fewer", self.top_k, self.experts).into());
+        }
+        let own = (shape.rows(n_pes) + 2 * self.tokens) * self.hidden * 2 + self.tokens * self.top_k * 8;
+        let needed = (shape.heap_bytes(n_pes) + own as u64).next_multiple_of(1 << 21) + (4 << 20);
+        let is_chosen =
+            config.describe().into_iter().any(|row| row.key == "heap_bytes" && row.origin != Origin::Default);
+        if !is_chosen {
+            config.heap_bytes = Bytes(config.heap_bytes.0.max(needed));
+        }
+        config.check()?;
+        rushmem::init_log(&config)?;
+        Ok(config)
+    }
+}

@@ -1,0 +1,19 @@
+//! Graphs of calls.
+
+use rushmem::{Graph, Stream};
+
+use crate::Result;
+
+/// Records the operations that `queue` queues, like [`Stream::capture`], and passes errors of this crate on.
+///
+/// # Errors
+/// - The error of `queue`.
+/// - [`Error::Runtime`](crate::Error::Runtime) with the errors of [`Stream::capture`].
+pub fn capture<'a>(stream: &Stream<'a>, queue: impl FnOnce(&Stream<'a>) -> Result<()>) -> Result<Graph<'a>> {
+    let mut outcome = Ok(());
+    let graph = stream.capture(|stream| {
+        outcome = queue(stream);
+        Ok(())
+    })?;
+    outcome.map(|()| graph)
+}
