@@ -1,5 +1,9 @@
 //! Builds the PTX of the kernels, on request.
 
+use std::env;
+use std::path::PathBuf;
+
 fn main() {
-    rushmem_ptx::Builder::new("kernels").optional().build();
+    let kernels = env::var_os("DEP_RUSHMEM_EP_KERNELS_DIR").unwrap_or_default();
+    rushmem_ptx::Builder::new(PathBuf::from(kernels)).optional().build();
 }

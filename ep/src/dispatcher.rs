@@ -68,18 +68,18 @@ impl<'a> Dispatcher<'a> {
         &self.shape
     }
 
-    /// Returns the number of rows in [`Dispatcher::inbox`]. The results of the experts have as many.
-    pub fn rows(&self) -> usize {
+    /// Returns the number of rows in [`Dispatcher::rows`]. The results of the experts have as many.
+    pub fn row_count(&self) -> usize {
         self.shape.rows(self.pe.n_pes())
     }
 
-    /// Returns the bytes from one row of [`Dispatcher::inbox`] to the next.
+    /// Returns the bytes from one row of [`Dispatcher::rows`] to the next.
     pub fn row_bytes(&self) -> usize {
         self.shape.row_bytes()
     }
 
     /// Returns the rows for the experts of this PE.
-    pub fn inbox(&self) -> SymSlice<u128> {
+    pub fn rows(&self) -> SymSlice<u128> {
         self.buffers.rows
     }
 
@@ -143,7 +143,7 @@ impl<'a> Dispatcher<'a> {
         Ok(Sent(batch))
     }
 
-    /// Queues the second half of dispatch: waits for the rows of all PEs. Afterwards [`Dispatcher::inbox`] has them.
+    /// Queues the second half of dispatch: waits for the rows of all PEs. Afterwards [`Dispatcher::rows`] has them.
     ///
     /// # Errors
     /// - [`Error::Runtime`] if the runtime refuses the launch.
@@ -164,7 +164,7 @@ impl<'a> Dispatcher<'a> {
 
     /// Queues the first half of combine: the rows `results` leave for the PEs of their tokens.
     ///
-    /// `results` has [`Dispatcher::rows`] rows in bf16, in the places of the rows of [`Dispatcher::inbox`]. It must not
+    /// `results` has [`Dispatcher::row_count`] rows in bf16, in the places of the rows of [`Dispatcher::rows`]. It must not
     /// change before the end of the call.
     ///
     /// # Errors
@@ -176,13 +176,13 @@ impl<'a> Dispatcher<'a> {
         received: Received,
         results: SymSlice<Bf16>,
     ) -> Result<Returning> {
-        let results = chunks("combine_send", "results", results, self.rows() * self.shape.hidden)?;
+        let results = chunks("combine_send", "results", results, self.row_count() * self.shape.hidden)?;
         stream.launch(self.grid(), kernels::give_back(self.buffers, results))?;
         stream.launch(self.one_thread_each(), kernels::announce_back(self.buffers, results))?;
         Ok(Returning(received.0))
     }
 
-    /// Queues the second half of combine: waits for the rows of all experts, and sums those of each token in `sums`.
+    /// Queues the second half of combine: waits for the rows of all experts, and sums the rows of each token in `sums`.
     ///
     /// # Errors
     /// - [`Error::Misuse`] if `sums` has another length than the tokens.
@@ -305,7 +305,7 @@ impl<'a> Dispatcher<'a> {
                 Error::BadChoice { token, choice, expert, experts }
             }
             Fault::FullExpert { expert } => Error::FullExpert { expert, capacity },
-            Fault::FullPe { pe, rows } => Error::FullPe { pe, rows, max_rows: self.rows() },
+            Fault::FullPe { pe, rows } => Error::FullPe { pe, rows, max_rows: self.row_count() },
             Fault::Refused { pe } => Error::Refused { pe },
         }))
     }

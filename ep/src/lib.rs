@@ -16,14 +16,14 @@
 //!         let dispatcher = Dispatcher::new(pe, shape)?;
 //!         let (tokens, sums) = (pe.alloc::<Bf16>(128 * 7168)?, pe.alloc::<Bf16>(128 * 7168)?);
 //!         let (choices, weights) = (pe.alloc::<i32>(128 * 8)?, pe.alloc::<f32>(128 * 8)?);
-//!         let results = pe.alloc::<Bf16>(dispatcher.rows() * 7168)?;
+//!         let results = pe.alloc::<Bf16>(dispatcher.row_count() * 7168)?;
 //!
 //!         let stream = pe.stream()?;
 //!         let input = Input { tokens, choices, weights, count: 128 };
 //!         let sent = dispatcher.dispatch_send(&stream, input)?;
 //!         // Queue work here that does not need the rows.
 //!         let received = dispatcher.dispatch_receive(&stream, sent)?;
-//!         // Queue the grouped GEMMs here: from `dispatcher.inbox()` to `results`.
+//!         // Queue the grouped GEMMs here: from `dispatcher.rows()` to `results`.
 //!         dispatcher.combine(&stream, received, results, sums)?;
 //!         dispatcher.wait(&stream)?;
 //!         Ok::<_, rushmem_ep::Error>(())
@@ -43,7 +43,7 @@
 //! | a buffer is full if | an expert gets more than `capacity` rows from a PE | a PE gets more than `max_rows` rows |
 //!
 //! In both forms the rows of local expert `i` are rows `offsets[i] .. offsets[i] + totals[i]` of
-//! [`Dispatcher::inbox`]. They are in order of source PE, then of token. Both arrays are in memory of the device. A row
+//! [`Dispatcher::rows`]. They are in order of source PE, then of token. Both arrays are in memory of the device. A row
 //! has [`Dispatcher::row_bytes`] bytes: the elements and, for [`Dtype::E4m3`], a binary32 scale for each 128 of them.
 //!
 //! # Paths
@@ -57,7 +57,7 @@
 //! # A full buffer
 //! A call that does not fit is an error on all PEs, and so is a choice of an unknown expert. No row of an earlier call is
 //! overwritten, and the input is unchanged. In the throughput form no row has been sent. In the low-latency form,
-//! [`Dispatcher::inbox`] still has the rows of the last call. After the error, all PEs call [`Dispatcher::reset`], and
+//! [`Dispatcher::rows`] still has the rows of the last call. After the error, all PEs call [`Dispatcher::reset`], and
 //! may then repeat the call with less.
 //!
 //! # Determinism

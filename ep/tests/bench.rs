@@ -1,16 +1,56 @@
 //! The benchmark, with small shapes.
 
-use std::process::Command;
+use std::net::TcpListener;
+use std::process::{Command, Output, Stdio};
 
-fn run(args: &str) -> (bool, String) {
+use rushmem::bootstrap::UniqueId;
+
+/// Returns a command with a small shape.
+fn command(args: &str) -> Command {
     let small = "--hidden 256 --experts 8 --top-k 4 --repetitions 2";
-    let output = Command::new(env!("CARGO_BIN_EXE_rushmem-ep-bench"))
-        .args(small.split(' ').chain(args.split(' ')))
-        .env("RUSHMEM_TIMEOUT", "60s")
-        .output()
-        .unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rushmem-ep-bench"));
+    command.args(small.split(' ').chain(args.split(' '))).env("RUSHMEM_TIMEOUT", "60s");
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Returns whether a program succeeded, and its output.
+fn result(output: Output) -> (bool, String) {
     let text = [output.stdout, output.stderr].concat();
     (output.status.success(), String::from_utf8_lossy(&text).into_owned())
+}
+
+fn run(args: &str) -> (bool, String) {
+    result(command(args).output().unwrap())
+}
+
+/// Runs two PEs as processes, with these settings.
+fn run_processes(args: &str, settings: &[(&str, &str)]) -> (bool, String) {
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let id = UniqueId::at(address).unwrap().to_hex();
+    let start = |pe: &str| {
+        let mut command = command(args);
+        command.env("RUSHMEM_ID", &id).env("RUSHMEM_N_PES", "2").env("RUSHMEM_PE", pe);
+        command.envs(settings.iter().copied()).spawn().unwrap()
+    };
+    let pes = ["0", "1"].map(start).map(|pe| result(pe.wait_with_output().unwrap()));
+    let [(first, text), (second, other)] = pes;
+    (first && second, text + &other)
+}
+
+#[test]
+fn lost_packets_change_nothing() {
+    let loss = ("RUSHMEM_SOFTNIC_FAULT", "drop=0.05,duplicate=0.05,reorder=0.05,seed=5");
+    for args in ["--tokens 8", "--tokens 16 --form throughput --dtype fp8"] {
+        let (is_success, text) = run_processes(args, &[loss, ("RUSHMEM_PEER_PATH", "nic")]);
+        assert!(is_success && text.contains("PASS rushmem-ep-bench: "), "{args}: {text}");
+    }
+}
+
+#[test]
+fn processes_store_to_each_other() {
+    let (is_success, text) = run_processes("--tokens 8 --dtype fp8", &[("RUSHMEM_PEER_PATH", "p2p")]);
+    assert!(is_success && text.contains("peers by p2p"), "{text}");
 }
 
 #[test]

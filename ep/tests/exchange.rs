@@ -80,7 +80,7 @@ impl<'a> Bed<'a> {
             weights: pe.alloc(pairs)?,
             count: 0,
         };
-        let results = pe.alloc(dispatcher.rows() * HIDDEN)?;
+        let results = pe.alloc(dispatcher.row_count() * HIDDEN)?;
         Ok(Self { pe, dispatcher, input, results, sums: pe.alloc(shape.tokens * HIDDEN)? })
     }
 
@@ -119,7 +119,7 @@ impl<'a> Bed<'a> {
             let wanted = reference::deliveries(&routing.choices, expert);
             assert_eq!(total as usize, wanted.len(), "rows of expert {expert}: {routing:?}");
             let place = offset as usize * bytes..(offset as usize + wanted.len()) * bytes;
-            let found = pe.read(self.dispatcher.inbox().cast::<u8>().slice(place))?;
+            let found = pe.read(self.dispatcher.rows().cast::<u8>().slice(place))?;
             for (found, delivery) in found.chunks(bytes).zip(wanted) {
                 let token = delivery.pair / shape.top_k;
                 let tokens = routing.tokens(delivery.source, token + 1);

@@ -28,13 +28,14 @@ impl KernelCrate {
     }
 }
 
-const KERNEL_CRATES: [KernelCrate; 6] = [
+const KERNEL_CRATES: [KernelCrate; 7] = [
     KernelCrate { dir: "host/kernels", committed: Some("host/committed"), may_spill: true },
     KernelCrate { dir: "host/service", committed: Some("host/committed"), may_spill: false },
     KernelCrate { dir: "examples/kernels", committed: Some("examples/committed"), may_spill: false },
     KernelCrate { dir: "tests/kernels", committed: None, may_spill: true },
     KernelCrate { dir: "tests/litmus/kernels", committed: None, may_spill: true },
     KernelCrate { dir: "benches/kernels", committed: None, may_spill: false },
+    KernelCrate { dir: "ep/kernels", committed: None, may_spill: false },
 ];
 
 const USAGE: &str = "\
@@ -44,8 +45,8 @@ usage: cargo run -p rushmem-ptx -- COMMAND
   check               compile all kernels, and compare with the committed PTX
   report [FILE.ptx ...]
                       print registers, stack, spills and barriers of each kernel on Hopper, by
-                      ptxas. Without files: compile all kernels, fail if those of the examples
-                      or benchmarks spill, and assemble committed PTX for older and newer GPUs";
+                      ptxas. Without files: compile all kernels, fail if those of the examples,
+                      benchmarks or experts spill, and assemble committed PTX for older and newer GPUs";
 
 type Failure = Box<dyn std::error::Error>;
 

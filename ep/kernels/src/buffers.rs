@@ -11,7 +11,7 @@ const REFUSED: u64 = 1 << (WORD_COUNT_BITS - 1);
 /// The rank of a pair without an expert.
 pub(crate) const NO_RANK: u32 = u32::MAX;
 
-/// The indices of [`Buffers::state`].
+/// The indices of the words that [`Buffers::words`] begins with.
 pub mod state {
     /// Number of calls begun.
     pub const BEGUN: usize = 0;

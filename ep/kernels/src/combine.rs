@@ -98,7 +98,7 @@ struct Summer<'a, 'k> {
 type Term = (bool, f32, u128);
 
 impl Summer<'_, '_> {
-    /// Returns the rows of a token and their weights: lane `k` has those of choice `k`, a row and above it a weight.
+    /// Returns the rows of a token and their weights: lane `k` has the row of choice `k`, and above it the weight.
     #[inline(always)]
     fn sources(self, token: u32) -> u64 {
         let (x, lane) = (self.x, lane());

@@ -106,7 +106,7 @@ impl<'k> Sender<'_, 'k> {
         }
     }
 
-    /// Returns the routes of a token's rows: lane `i` has that of choice `i`.
+    /// Returns the routes of a token's rows: lane `i` has the route of choice `i`.
     #[inline(always)]
     fn routes(self, token: u32) -> Route {
         let (x, lane) = (self.x, lane());

@@ -60,6 +60,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("rushmem-test-kernels", &["rushmem-device"]),
     ("rushmem-litmus-kernels", &["rushmem-device"]),
     ("rushmem-bench-kernels", &["rushmem-device"]),
+    ("rushmem-ep-kernels", &["rushmem-device"]),
+    ("rushmem-ep", &["rushmem", "rushmem-device", "rushmem-ep-kernels"]),
 ];
 
 /// The crates that may use everything, and that no crate uses.
@@ -80,6 +82,8 @@ const RESTRICTED: &[(&str, &[&str])] = &[
     ("rushmem-test-kernels", &[]),
     ("rushmem-litmus-kernels", &[]),
     ("rushmem-bench-kernels", &[]),
+    ("rushmem-ep-kernels", &[]),
+    ("rushmem-ep", &["clap", "thiserror"]),
 ];
 
 /// The most lines of a source file.

@@ -125,7 +125,7 @@ fn measure_copy(
     bytes: usize,
     runs: u32,
 ) -> Result<f64> {
-    let (dst, src) = (bed.dispatcher.inbox(), bed.results.cast::<u128>());
+    let (dst, src) = (bed.dispatcher.rows(), bed.results.cast::<u128>());
     let chunks = (bytes / 16).min(dst.len()).min(src.len());
     let graph = capture(stream, |stream| {
         stream.barrier_all()?;

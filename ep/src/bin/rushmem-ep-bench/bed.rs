@@ -54,7 +54,7 @@ impl<'a> Bed<'a> {
         pe.write(input.tokens, &tokens)?;
         pe.write(input.choices, &choices)?;
         pe.write(input.weights, &weights)?;
-        let results = pe.alloc(dispatcher.rows() * hidden)?;
+        let results = pe.alloc(dispatcher.row_count() * hidden)?;
         let sums = pe.alloc(tokens.len())?;
         Ok(Self { pe, dispatcher, input, results, sums, tokens, choices, weights })
     }
