@@ -1,11 +1,13 @@
 //! Dispatch and combine on several PEs, bit by bit against the serial reference.
 
+use std::cell::RefCell;
+
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config as Cases, TestRunner};
 use rushmem::config::Config;
-use rushmem::{Job, Operations, Pe};
-use rushmem_device::Bf16;
+use rushmem::{Job, Operations, Pe, Stream};
+use rushmem_device::{Bf16, SymSlice};
 use rushmem_ep::kernels::experts;
 use rushmem_ep::{Dispatcher, Dtype, Error, Form, Input, KERNELS, Shape, capture, reference};
 
@@ -19,6 +21,10 @@ const NIC: Path = ("nic", &[("peer_path", "nic")]);
 const MIXED: Path = ("mixed", &[("peer_path", "p2p"), ("p2p_group", "2")]);
 const SHORT: Path =
     ("short queues", &[("peer_path", "nic"), ("sq_depth", "2"), ("ordering", "out_of_order")]);
+const SLOW: Path = (
+    "slow NICs",
+    &[("peer_path", "nic"), ("softnic_fault", "stall=0.3 split=0.3 skip_qp=0.3 completion_delay=0.3")],
+);
 
 fn job(pes: u32, path: Path) -> Job {
     let mut config = Config::load().expect("the settings of this test's environment");
@@ -66,33 +72,45 @@ struct Bed<'a> {
     pe: &'a Pe,
     dispatcher: Dispatcher<'a>,
     input: Input,
-    results: rushmem_device::SymSlice<Bf16>,
-    sums: rushmem_device::SymSlice<Bf16>,
+    results: SymSlice<Bf16>,
+    sums: SymSlice<Bf16>,
+}
+
+/// Allocates the input of a call.
+fn allocate_input(pe: &Pe, shape: Shape) -> Result<Input, Error> {
+    let pairs = shape.tokens * shape.top_k;
+    let tokens = pe.alloc(shape.tokens * HIDDEN)?;
+    Ok(Input { tokens, choices: pe.alloc(pairs)?, weights: pe.alloc(pairs)?, count: 0 })
+}
+
+/// Writes the input of a call.
+fn write_input(pe: &Pe, input: Input, routing: &Routing, top_k: usize) -> Result<Input, Error> {
+    let me = pe.my_pe() as usize;
+    let pairs = routing.choices[me].len();
+    let count = pairs / top_k;
+    pe.write(input.tokens.slice(0..count * HIDDEN), &routing.tokens(me, count))?;
+    pe.write(input.choices.slice(0..pairs), &routing.choices[me])?;
+    pe.write(input.weights.slice(0..pairs), &routing.weights(me))?;
+    Ok(Input { count, ..input })
 }
 
 impl<'a> Bed<'a> {
     fn new(pe: &'a Pe, shape: Shape) -> Result<Self, Error> {
-        let pairs = shape.tokens * shape.top_k;
-        let dispatcher = Dispatcher::new(pe, shape)?;
-        let input = Input {
-            tokens: pe.alloc(shape.tokens * HIDDEN)?,
-            choices: pe.alloc(pairs)?,
-            weights: pe.alloc(pairs)?,
-            count: 0,
-        };
+        let (dispatcher, input) = (Dispatcher::new(pe, shape)?, allocate_input(pe, shape)?);
         let results = pe.alloc(dispatcher.row_count() * HIDDEN)?;
         Ok(Self { pe, dispatcher, input, results, sums: pe.alloc(shape.tokens * HIDDEN)? })
     }
 
     /// Writes the input of a call.
     fn prepare(&self, routing: &Routing) -> Result<Input, Error> {
-        let (pe, me) = (self.pe, self.pe.my_pe() as usize);
-        let pairs = routing.choices[me].len();
-        let count = pairs / self.dispatcher.shape().top_k;
-        pe.write(self.input.tokens.slice(0..count * HIDDEN), &routing.tokens(me, count))?;
-        pe.write(self.input.choices.slice(0..pairs), &routing.choices[me])?;
-        pe.write(self.input.weights.slice(0..pairs), &routing.weights(me))?;
-        Ok(Input { count, ..self.input })
+        write_input(self.pe, self.input, routing, self.dispatcher.shape().top_k)
+    }
+
+    /// Queues a call with its experts.
+    fn queue(&self, stream: &Stream<'_>, input: Input, sums: SymSlice<Bf16>) -> Result<(), Error> {
+        let received = self.dispatcher.dispatch(stream, input)?;
+        stream.launch(self.dispatcher.grid(), experts(self.dispatcher.buffers(), self.results.cast()))?;
+        self.dispatcher.combine(stream, received, self.results, sums)
     }
 
     /// Makes a call and compares all rows and sums with the reference.
@@ -105,7 +123,7 @@ impl<'a> Bed<'a> {
         stream.launch(dispatcher.grid(), experts(dispatcher.buffers(), self.results.cast()))?;
         dispatcher.combine(&stream, received, self.results, self.sums)?;
         dispatcher.wait(&stream)?;
-        self.check_sums(routing)
+        self.check_sums(routing, self.sums)
     }
 
     /// Compares the rows of this PE's experts.
@@ -131,12 +149,12 @@ impl<'a> Bed<'a> {
     }
 
     /// Compares the sums of this PE's tokens.
-    fn check_sums(&self, routing: &Routing) -> Result<(), Error> {
+    fn check_sums(&self, routing: &Routing, sums: SymSlice<Bf16>) -> Result<(), Error> {
         let (shape, me) = (self.dispatcher.shape(), self.pe.my_pe() as usize);
         let (choices, weights) = (&routing.choices[me], routing.weights(me));
         let count = choices.len() / shape.top_k;
         let tokens = routing.tokens(me, count);
-        let sums = self.pe.read(self.sums)?;
+        let sums = self.pe.read(sums)?;
         for token in 0..count {
             let range = token * HIDDEN..(token + 1) * HIDDEN;
             let row = reference::row(&tokens[range.clone()], shape.dtype);
@@ -165,24 +183,59 @@ fn routing(pes: usize, experts: usize, top_k: usize, tokens: usize) -> impl Stra
     (vec(of_pe, pes), any::<u64>()).prop_map(|(choices, seed)| Routing { choices, seed })
 }
 
+/// Returns random routings.
+fn routings(pes: u32, shape: Shape, count: u32) -> Vec<Routing> {
+    let found = RefCell::new(Vec::new());
+    let mut runner = TestRunner::new(Cases::with_cases(count));
+    let keep = |routing| {
+        found.borrow_mut().push(routing);
+        Ok(())
+    };
+    runner.run(&routing(pes as usize, shape.experts, shape.top_k, shape.tokens), keep).unwrap();
+    found.into_inner()
+}
+
+/// Returns the shape with room for every routing.
+fn roomy(pes: u32, shape: Shape) -> Shape {
+    Shape { max_rows: Some(pes as usize * shape.tokens * shape.top_k), ..shape }
+}
+
 /// Runs `calls` calls of one exchange.
 fn run(pes: u32, path: Path, shape: Shape, calls: u32) {
-    let strategy = routing(pes as usize, shape.experts, shape.top_k, shape.tokens);
-    let mut routings = Vec::new();
-    let mut runner = TestRunner::new(Cases::with_cases(calls));
-    let seen = std::cell::RefCell::new(&mut routings);
-    runner
-        .run(&strategy, |routing| {
-            seen.borrow_mut().push(routing);
-            Ok(())
-        })
-        .unwrap();
+    let routings = routings(pes, shape, calls);
     let outcome = job(pes, path).run(|pe| {
-        let bed = Bed::new(pe, Shape { max_rows: Some(pes as usize * shape.tokens * shape.top_k), ..shape })?;
+        let bed = Bed::new(pe, roomy(pes, shape))?;
         routings.iter().try_for_each(|routing| bed.check(routing))?;
         bed.dispatcher.free()
     });
     outcome.unwrap_or_else(|error| panic!("{shape:?} on {pes} PEs, {}: {error}", path.0));
+}
+
+/// Queues all calls at once. So a PE may be ahead of its peers by as much as the calls themselves allow.
+fn run_queued(pes: u32, path: Path, shape: Shape, calls: u32) {
+    let routings = routings(pes, shape, calls);
+    let outcome = job(pes, path).run(|pe| {
+        let (bed, stream) = (Bed::new(pe, roomy(pes, shape))?, pe.stream()?);
+        let mut queued = Vec::new();
+        for routing in &routings {
+            let input = write_input(pe, allocate_input(pe, shape)?, routing, shape.top_k)?;
+            queued.push((routing, input, pe.alloc(shape.tokens * HIDDEN)?));
+        }
+        queued.iter().try_for_each(|&(_, input, sums)| bed.queue(&stream, input, sums))?;
+        bed.dispatcher.wait(&stream)?;
+        queued.iter().try_for_each(|&(routing, _, sums)| bed.check_sums(routing, sums))
+    });
+    outcome.unwrap_or_else(|error| panic!("{shape:?} on {pes} PEs, {}: {error}", path.0));
+}
+
+#[test]
+fn calls_that_follow_each_other_need_no_barrier() {
+    for form in [Form::LowLatency, Form::Throughput] {
+        let shape = shape(form, Dtype::Bf16, 6, 3);
+        run_queued(3, P2P, shape, 8);
+        run_queued(3, SLOW, shape, 8);
+        run_queued(2, SHORT, Shape { dtype: Dtype::E4m3, ..shape }, 6);
+    }
 }
 
 #[test]
@@ -291,7 +344,7 @@ fn a_graph_repeats_a_call_and_work_fits_between_its_halves() {
                 graph.launch(&stream)?;
                 dispatcher.wait(&stream)?;
                 bed.check_rows(routing)?;
-                bed.check_sums(routing)?;
+                bed.check_sums(routing, bed.sums)?;
             }
             Ok::<_, Error>(())
         };
