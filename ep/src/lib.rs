@@ -52,7 +52,8 @@
 //! # One call at a time
 //! A call is a dispatch and its combine. Their kernels must run in this order, on one stream or on streams that follow
 //! each other. All PEs make the same calls. A call needs no barrier, because its combine hears from every expert. To
-//! overlap two calls, use two dispatchers. [`capture`] records steps in a graph: kernels count the calls.
+//! overlap two calls, use two dispatchers. [`capture`] records steps in a graph: kernels count the calls. A graph has a fixed
+//! number of tokens, so give unused tokens no expert.
 //!
 //! # A full buffer
 //! A call that does not fit is an error on all PEs, and so is a choice of an unknown expert. No row of an earlier call is

@@ -22,7 +22,9 @@ pub enum Form {
 pub enum Dtype {
     /// The tokens as they are.
     Bf16,
-    /// e4m3, with a binary32 scale for each 128 elements.
+    /// e4m3, with a binary32 scale for each 128 elements: their largest magnitude divided by 448.
+    ///
+    /// If one of these elements is infinite or NaN, all of them become NaN.
     E4m3,
 }
 

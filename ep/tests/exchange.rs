@@ -123,6 +123,9 @@ impl<'a> Bed<'a> {
         stream.launch(dispatcher.grid(), experts(dispatcher.buffers(), self.results.cast()))?;
         dispatcher.combine(&stream, received, self.results, self.sums)?;
         dispatcher.wait(&stream)?;
+        // The call has ended, so nothing may read the results or the input any more.
+        self.pe.write(self.results, &vec![Bf16(0x7fff); self.results.len()])?;
+        self.pe.write(self.input.tokens, &vec![Bf16(0x7fff); self.input.tokens.len()])?;
         self.check_sums(routing, self.sums)
     }
 
@@ -252,6 +255,12 @@ fn rows_and_sums_are_those_of_the_reference_in_throughput() {
     run(2, NIC, shape(Form::Throughput, Dtype::Bf16, 4, 2), 6);
     run(4, MIXED, shape(Form::Throughput, Dtype::E4m3, 8, 8), 4);
     run(1, NIC, shape(Form::Throughput, Dtype::Bf16, 3, 1), 3);
+}
+
+#[test]
+fn buffers_may_be_overwritten_when_a_call_has_ended() {
+    run(3, SLOW, shape(Form::LowLatency, Dtype::Bf16, 6, 3), 8);
+    run(3, SLOW, shape(Form::Throughput, Dtype::E4m3, 6, 3), 8);
 }
 
 #[test]
