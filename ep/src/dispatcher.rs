@@ -35,7 +35,10 @@ pub struct Received(Batch);
 /// A call with rows on their way back. [`Dispatcher::combine_receive`] takes it.
 #[derive(Debug)]
 #[must_use = "the call ends with `combine_receive`"]
-pub struct Returning(Batch);
+pub struct Returning {
+    batch: Batch,
+    results: SymSlice<u128>,
+}
 
 /// An exchange between tokens and experts: its buffers, and the launches of its kernels.
 ///
@@ -148,8 +151,10 @@ impl<'a> Dispatcher<'a> {
     /// # Errors
     /// - [`Error::Runtime`] if the runtime refuses the launch.
     pub fn dispatch_receive(&self, stream: &Stream<'_>, sent: Sent) -> Result<Received> {
-        let compacts = self.shape.form == Form::LowLatency;
-        stream.launch(self.grid(), kernels::receive(self.buffers, compacts))?;
+        // One block suffices to wait.
+        let blocks = if self.compacts() { self.grid().blocks } else { 1 };
+        let grid = Grid { blocks, ..self.grid() };
+        stream.launch(grid, kernels::receive(self.buffers, self.compacts()))?;
         Ok(Received(sent.0))
     }
 
@@ -162,10 +167,11 @@ impl<'a> Dispatcher<'a> {
         self.dispatch_receive(stream, sent)
     }
 
-    /// Queues the first half of combine: the rows `results` leave for the PEs of their tokens.
+    /// Queues the first half of combine: tells the PEs of the tokens that the rows `results` are ready.
     ///
-    /// `results` has [`Dispatcher::row_count`] rows in bf16, in the places of the rows of [`Dispatcher::rows`]. It must not
-    /// change before the end of the call.
+    /// `results` has [`Dispatcher::row_count`] rows in bf16, in the places of the rows of [`Dispatcher::rows`], and is the
+    /// same object on all PEs. Peers read it, so it must not change before [`Dispatcher::dispatch_receive`] of the next
+    /// call, or before a barrier behind the end of this one.
     ///
     /// # Errors
     /// - [`Error::Misuse`] if `results` has another length.
@@ -177,9 +183,8 @@ impl<'a> Dispatcher<'a> {
         results: SymSlice<Bf16>,
     ) -> Result<Returning> {
         let results = chunks("combine_send", "results", results, self.row_count() * self.shape.hidden)?;
-        stream.launch(self.grid(), kernels::give_back(self.buffers, results))?;
         stream.launch(self.one_thread_each(), kernels::announce_back(self.buffers, results))?;
-        Ok(Returning(received.0))
+        Ok(Returning { batch: received.0, results })
     }
 
     /// Queues the second half of combine: waits for the rows of all experts, and sums the rows of each token in `sums`.
@@ -193,9 +198,12 @@ impl<'a> Dispatcher<'a> {
         returning: Returning,
         sums: SymSlice<Bf16>,
     ) -> Result<()> {
-        let batch = returning.0;
+        let Returning { batch, results } = returning;
         let sums = chunks("combine_receive", "sums", sums, batch.count as usize * self.shape.hidden)?;
-        stream.launch(self.grid(), kernels::reduce(self.buffers, batch, sums))?;
+        let call = kernels::reduce(self.buffers, batch, results, sums, self.compacts());
+        // The most threads of this kernel, which keeps many rows in registers.
+        let threads = self.grid().threads.min(384);
+        stream.launch(Grid { threads, ..self.grid() }, call)?;
         self.is_busy.set(false);
         Ok(())
     }
@@ -258,6 +266,11 @@ impl<'a> Dispatcher<'a> {
         pe.free(b.words)?;
         pe.free(b.tables)?;
         Ok(())
+    }
+
+    /// Returns whether `receive` copies rows together.
+    fn compacts(&self) -> bool {
+        self.shape.form == Form::LowLatency
     }
 
     /// Returns the grid of kernels in which a thread serves an expert.
@@ -347,7 +360,7 @@ fn allocate(pe: &Pe, shape: &Shape) -> Result<Buffers> {
     };
     let uses_nic = (0..n_pes).any(|peer| pe.ptr(inbox, peer).is_none());
     let uses_nic = pe.allgather(&[uses_nic.into()])?.concat().contains(&1);
-    let outbox = if uses_nic { shape.back_rows() * row } else { 1 };
+    let back_rows = if uses_nic { shape.back_rows() } else { 0 };
     let warps = 16 * shape.blocks.unwrap_or(pe.grid().blocks);
     // All PEs must allocate the same.
     let warps = pe.allgather(&warps.to_le_bytes())?.into_iter().filter_map(|bytes| bytes.try_into().ok());
@@ -361,8 +374,8 @@ fn allocate(pe: &Pe, shape: &Shape) -> Result<Buffers> {
         tables: inbox.slice(0..0).cast(),
         inbox,
         rows,
-        outbox: pe.alloc(outbox)?,
-        back: pe.alloc(shape.back_rows() * bf16_row)?,
+        outbox: pe.alloc((back_rows * row).max(1))?,
+        back: pe.alloc((back_rows * bf16_row).max(1))?,
         capacity: number(shape.capacity)?,
         max_rows: number(shape.rows(n_pes))?,
         experts: number(experts)?,

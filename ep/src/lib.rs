@@ -47,7 +47,8 @@
 //! has [`Dispatcher::row_bytes`] bytes: the elements and, for [`Dtype::E4m3`], a binary32 scale for each 128 of them.
 //!
 //! # Paths
-//! To a P2P peer, kernels store rows straight into their place. A NIC peer gets one put with signal for each expert.
+//! To a P2P peer, kernels store rows straight into their place. Combine reads the results of a P2P peer where they are. A
+//! NIC peer gets one put with signal for each expert, in dispatch and in combine.
 //!
 //! # One call at a time
 //! A call is a dispatch and its combine. Their kernels must run in this order, on one stream or on streams that follow

@@ -96,7 +96,7 @@ impl Shape {
         }
     }
 
-    /// Returns the rows that experts can give back to a PE.
+    /// Returns the rows that NIC peers can give back to a PE.
     pub(crate) fn back_rows(&self) -> usize {
         match self.form {
             Form::LowLatency => self.experts * self.capacity,
@@ -141,6 +141,12 @@ impl Shape {
         let most = if self.form == Form::LowLatency { capacity } else { tokens * top_k };
         if most.saturating_mul(experts) > i32::MAX as usize {
             return refuse(format!("{experts} experts with {most} rows each: use fewer than 2^31 in all"));
+        }
+        let all = capacity.saturating_mul(n_pes as usize);
+        if self.form == Form::LowLatency && all > MOST_ROWS {
+            return refuse(format!(
+                "a capacity of {capacity} rows on {n_pes} PEs: use at most {MOST_ROWS} in all"
+            ));
         }
         let rows = self.rows(n_pes);
         if rows == 0 || u32::try_from(rows.max(self.back_rows())).is_err() {

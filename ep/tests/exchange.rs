@@ -126,7 +126,8 @@ impl<'a> Bed<'a> {
         stream.launch(dispatcher.grid(), experts(dispatcher.buffers(), self.results.cast()))?;
         dispatcher.combine(&stream, received, self.results, self.sums)?;
         dispatcher.wait(&stream)?;
-        // The call has ended, so nothing may read the results or the input any more.
+        // The call has ended on all PEs, so nothing may read the results or the input any more.
+        self.pe.host_sync()?;
         self.pe.write(self.results, &vec![Bf16(0x7fff); self.results.len()])?;
         self.pe.write(self.input.tokens, &vec![Bf16(0x7fff); self.input.tokens.len()])?;
         self.check_sums(routing, self.sums)

@@ -39,7 +39,7 @@ pub struct Buffers {
     pub rows: SymSlice<u128>,
     /// Rows on their way to NIC peers, in the order of `back`. Without NIC peers it is one chunk.
     pub outbox: SymSlice<u128>,
-    /// Rows that experts gave back.
+    /// Rows that the experts of NIC peers gave back. Without NIC peers it is one chunk.
     pub back: SymSlice<u128>,
     /// Largest number of rows of one expert from one source.
     pub capacity: u32,
@@ -261,6 +261,12 @@ impl<'a, 'k> Exchange<'a, 'k> {
         get(self.words, self.b.arrived(word))
     }
 
+    /// Returns a signal word of combine.
+    #[inline(always)]
+    pub(crate) fn returned(self, expert: u32) -> u64 {
+        get(self.words, self.b.returned(expert))
+    }
+
     /// Returns the number of rows that a signal word of dispatch announces.
     #[inline(always)]
     pub(crate) fn rows(self, word: u32) -> u32 {
@@ -352,6 +358,12 @@ pub(crate) fn put<T: Pod>(view: View<T>, i: usize, value: T) {
     }
 }
 
+/// Returns an element of another PE, or zero if there is none: see [`get`].
+#[inline(always)]
+pub(crate) fn get_remote<T: Pod>(view: RemoteView<T>, i: usize) -> T {
+    if i < view.len() { view.load(i) } else { T::zeroed() }
+}
+
 /// Stores an element of another PE if there is one: see [`get`].
 #[inline(always)]
 pub(crate) fn put_remote<T: Pod>(view: RemoteView<T>, i: usize, value: T) {
@@ -378,7 +390,7 @@ pub(crate) fn is_refusal(word: u64) -> bool {
     word & REFUSED != 0
 }
 
-/// Returns the number of rows that a word announces.
+/// Returns the number in a signal word: of rows in dispatch, of the first row in combine.
 #[inline(always)]
 pub(crate) fn count_of(word: u64) -> u32 {
     word as u32 & ((1 << WORD_COUNT_BITS) - 1)

@@ -3,29 +3,17 @@
 use rushmem_device::arch;
 use rushmem_device::prelude::*;
 
-use crate::buffers::{Batch, Buffers, Exchange, NO_RANK, Table, get, put, put_remote, rows_of, word_of};
+use crate::buffers::{
+    Batch, Buffers, Exchange, NO_RANK, Table, count_of, get, get_remote, put, rows_of, word_of,
+};
 use crate::numbers::{chunk, elements};
 use crate::post::{Announcement, announce_to};
-use crate::warp::{Crew, copy_row, each_row, lane};
+use crate::warp::{Crew, lane};
 
-/// Stores the rows `results`, which lie like the rows that experts got, at P2P peers. A warp copies a row.
-#[kernel(max_threads = 512)]
-pub fn give_back(ctx: &Ctx, buffers: Buffers, results: SymSlice<u128>) -> Result {
-    let (x, results) = (Exchange::new(ctx, &buffers), ctx.local(results));
-    let chunks = x.bf16_chunks();
-    each_row(x, |word, row| {
-        let (_, source) = x.expert_and_source(word);
-        if let Some(back) = ctx.ptr(buffers.back, source) {
-            let from = (x.table(Table::From, word) + row) as usize * chunks;
-            let to = (x.table(Table::BackTo, word) + row) as usize * chunks;
-            copy_row(chunks, |i| get(results, from + i), |i, chunk| put_remote(back, to + i, chunk));
-        }
-    });
-    Ok(())
-}
-
-/// Tells each source that its rows are back. A NIC peer gets the rows too, straight from `results`: one put with signal
-/// for each expert.
+/// Tells each source that the rows of its tokens are ready. They are in `results`, which is like the rows that experts
+/// got. A NIC peer gets the rows too, straight from `results`: one put with signal for each expert.
+///
+/// The word carries the first row of the source, behind the first row of the expert. So a P2P peer can read the rows.
 #[kernel(max_threads = 128)]
 pub fn announce_back(ctx: &Ctx, buffers: Buffers, results: SymSlice<u128>) -> Result {
     let x = Exchange::new(ctx, &buffers);
@@ -33,15 +21,14 @@ pub fn announce_back(ctx: &Ctx, buffers: Buffers, results: SymSlice<u128>) -> Re
     let mut word = Thread::index() as u32;
     while word < x.n_words() {
         let (local, source) = x.expert_and_source(word);
-        let count = x.rows(word);
         let (from, to) = (x.table(Table::From, word), x.table(Table::BackTo, word));
         let expert = ctx.my_pe() * buffers.local_experts + local;
         let announcement = Announcement {
-            dst: rows_of(buffers.back, chunks, to, count),
+            dst: rows_of(buffers.back, chunks, to, x.rows(word)),
             src: results,
             first: from as usize * chunks,
             word: buffers.words.at(buffers.returned(expert)),
-            value: word_of(call) | count as u64,
+            value: word_of(call) | (from - x.table(Table::Offsets, local)) as u64,
         };
         announce_to(ctx, source, announcement)?;
         word += Thread::count() as u32;
@@ -49,20 +36,28 @@ pub fn announce_back(ctx: &Ctx, buffers: Buffers, results: SymSlice<u128>) -> Re
     Ok(())
 }
 
-/// Waits for the rows of all experts. Then sums the rows of each token with their weights, in order of choice, in
-/// binary32, and rounds the sum once to bf16.
+/// Waits for all experts. Then sums the rows of each token with their weights, in order of choice, in binary32, and
+/// rounds the sum once to bf16.
 ///
-/// All puts of this PE are complete at the end. So the results of its experts may be overwritten.
-#[kernel(max_threads = 512)]
-pub fn reduce(ctx: &Ctx, buffers: Buffers, batch: Batch, sums: SymSlice<u128>) -> Result {
+/// It reads the rows of P2P peers from their `results`, and the rows of NIC peers from `back`. `compacted` is the
+/// argument of [`receive`](crate::receive). All puts of this PE are complete at the end.
+#[kernel(max_threads = 384)]
+pub fn reduce(
+    ctx: &Ctx,
+    buffers: Buffers,
+    batch: Batch,
+    results: SymSlice<u128>,
+    sums: SymSlice<u128>,
+    compacted: bool,
+) -> Result {
     let (x, block) = (Exchange::new(ctx, &buffers), Block::current());
     let returned = x.signals(buffers.returned(0), buffers.experts);
     ctx.wait_until_all(block, &WaitWords::new(returned, Cmp::Ge, word_of(x.call())))?;
     if block.id() == 0 {
         ctx.quiet(block)?;
     }
-    let (choices, weights) = (ctx.local(batch.choices), ctx.local(batch.weights));
-    let summer = Summer { x, choices, weights, back: ctx.local(buffers.back) };
+    let Some(back) = ctx.ptr(buffers.back, ctx.my_pe()) else { return Err(Error::OutOfRange) };
+    let summer = Summer { x, batch, results, back, compacted };
     let (sums, chunks, lane) = (ctx.local(sums), x.bf16_chunks(), lane());
     let crew = Crew::of(batch.count as u32);
     let mut token = crew.id;
@@ -82,39 +77,59 @@ pub fn reduce(ctx: &Ctx, buffers: Buffers, batch: Batch, sums: SymSlice<u128>) -
     Ok(())
 }
 
-/// The row of a lane without one.
-const NO_ROW: u32 = u32::MAX;
+/// The PE of a lane without a row.
+const NO_PE: u32 = u32::MAX;
+
+/// The PE of a row of a NIC peer. It is in `back`.
+const NIC_PE: u32 = u32::MAX - 1;
+
+/// A row of a token, with its PE and its weight.
+#[derive(Clone, Copy)]
+struct Source {
+    /// The PE, and in the upper half the row there.
+    row: u64,
+    weight: f32,
+}
 
 /// The operands of the sums.
 #[derive(Clone, Copy)]
 struct Summer<'a, 'k> {
     x: Exchange<'a, 'k>,
-    choices: View<'k, i32>,
-    weights: View<'k, f32>,
-    back: View<'k, u128>,
+    batch: Batch,
+    results: SymSlice<u128>,
+    back: RemoteView<'k, u128>,
+    compacted: bool,
 }
 
 /// A chunk of a row, and its weight; `false` for a choice without an expert.
 type Term = (bool, f32, u128);
 
 impl Summer<'_, '_> {
-    /// Returns the rows of a token and their weights: lane `k` has the row of choice `k`, and above it the weight.
+    /// Returns the rows of a token: lane `k` has the row of choice `k`.
     #[inline(always)]
-    fn sources(self, token: u32) -> u64 {
+    fn sources(self, token: u32) -> Source {
         let (x, lane) = (self.x, lane());
         let pair = token * x.b.top_k + lane;
         let rank = if lane < x.b.top_k { x.rank(pair) } else { NO_RANK };
         if rank == NO_RANK {
-            return NO_ROW as u64;
+            return Source { row: NO_PE as u64, weight: 0.0 };
         }
-        let expert = get(self.choices, pair as usize) as u32;
-        let weight = get(self.weights, pair as usize);
-        (x.table(Table::BackFrom, expert) + rank) as u64 | (weight.to_bits() as u64) << 32
+        let weight = get(x.ctx.local(self.batch.weights), pair as usize);
+        let expert = get(x.ctx.local(self.batch.choices), pair as usize) as u32;
+        let (pe, local) = x.owner(expert);
+        let (pe, first) = if x.ctx.ptr(self.results, pe).is_none() {
+            (NIC_PE, x.table(Table::BackFrom, expert))
+        } else if self.compacted {
+            (pe, local * x.b.n_pes * x.b.capacity + count_of(x.returned(expert)))
+        } else {
+            (pe, x.table(Table::To, expert))
+        };
+        Source { row: pe as u64 | ((first + rank) as u64) << 32, weight }
     }
 
     /// Returns chunk `i` of the sum of the rows.
     #[inline(always)]
-    fn sum(self, sources: u64, i: usize) -> u128 {
+    fn sum(self, sources: Source, i: usize) -> u128 {
         let (mut choice, mut sum) = (0, [0.0; 8]);
         while choice < self.x.b.top_k {
             // All loads come before the first addition, which waits for one.
@@ -128,15 +143,17 @@ impl Summer<'_, '_> {
 
     /// Returns chunk `i` of the row of a choice.
     #[inline(always)]
-    fn term(self, sources: u64, choice: u32, i: usize) -> Term {
+    fn term(self, sources: Source, choice: u32, i: usize) -> Term {
         // Lanes from `top_k` on have no row.
-        let source = arch::shuffle(u32::MAX, sources, choice);
-        let row = source as u32;
-        if row == NO_ROW {
+        let source = arch::shuffle(u32::MAX, sources.row, choice);
+        let weight = f32::from_bits(arch::shuffle(u32::MAX, sources.weight.to_bits() as u64, choice) as u32);
+        let (pe, row) = (source as u32, (source >> 32) as usize);
+        if pe == NO_PE {
             return (false, 0.0, 0);
         }
-        let chunk = get(self.back, row as usize * self.x.bf16_chunks() + i);
-        (true, f32::from_bits((source >> 32) as u32), chunk)
+        let near = if pe == NIC_PE { None } else { self.x.ctx.ptr(self.results, pe) };
+        let rows = near.unwrap_or(self.back);
+        (true, weight, get_remote(rows, row * self.x.bf16_chunks() + i))
     }
 }
 

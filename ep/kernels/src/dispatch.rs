@@ -45,6 +45,9 @@ pub fn send(ctx: &Ctx, buffers: Buffers, batch: Batch, placed: bool) -> Result {
 /// The PE of a lane without a row.
 const NO_PE: u32 = u32::MAX;
 
+/// The PE of a row for a NIC peer. It goes to the outbox.
+const NIC_PE: u32 = u32::MAX - 1;
+
 /// The PE of a row, with the numbers of the row there and in the outbox.
 #[derive(Clone, Copy)]
 struct Route {
@@ -117,7 +120,9 @@ impl<'k> Sender<'_, 'k> {
         }
         let expert = get(self.choices, pair as usize) as u32;
         let (there, here) = (x.table(Table::To, expert) + rank, x.table(Table::BackFrom, expert) + rank);
-        Route { pe: x.owner(expert).0, rows: there as u64 | (here as u64) << 32 }
+        let (pe, _) = x.owner(expert);
+        let pe = if x.ctx.ptr(x.b.inbox, pe).is_some() { pe } else { NIC_PE };
+        Route { pe, rows: there as u64 | (here as u64) << 32 }
     }
 
     /// Calls `f` with the place of each row of a token: a buffer, and the chunk where the row begins. The buffer is the
@@ -129,7 +134,8 @@ impl<'k> Sender<'_, 'k> {
             let pe = arch::shuffle(u32::MAX, routes.pe as u64, choice) as u32;
             let rows = arch::shuffle(u32::MAX, routes.rows, choice);
             if pe != NO_PE {
-                let (buffer, row) = match x.ctx.ptr(x.b.inbox, pe) {
+                let near = if pe == NIC_PE { None } else { x.ctx.ptr(x.b.inbox, pe) };
+                let (buffer, row) = match near {
                     Some(there) => (there, rows as u32),
                     None => (self.outbox, (rows >> 32) as u32),
                 };

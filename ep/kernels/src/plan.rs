@@ -55,17 +55,29 @@ fn rank_pairs(x: Exchange, choices: View<i32>, pairs: u32, expert: u32) {
     }
     let mut at = start;
     while at < end {
+        // All loads come before the first ballot, which waits for one.
+        let is_hit = |pair: u32| pair < end && get(choices, pair as usize) == expert as i32;
         let pair = at + lane();
-        let is_hit = pair < end && get(choices, pair as usize) == expert as i32;
-        let hits = arch::ballot(u32::MAX, is_hit);
-        if is_hit {
-            x.set_rank(pair, rank + (hits & ((1 << lane()) - 1)).count_ones());
-        }
-        rank += hits.count_ones();
-        at += LANES;
+        let (a, b) = (is_hit(pair), is_hit(pair + LANES));
+        let (c, d) = (is_hit(pair + 2 * LANES), is_hit(pair + 3 * LANES));
+        rank = rank_hits(x, pair, a, rank);
+        rank = rank_hits(x, pair + LANES, b, rank);
+        rank = rank_hits(x, pair + 2 * LANES, c, rank);
+        rank = rank_hits(x, pair + 3 * LANES, d, rank);
+        at += 4 * LANES;
     }
     // No warp may write the scratch again before all have read it.
     block.sync();
+}
+
+/// Ranks the pairs of the lanes with `is_hit`, from `rank` on. Returns the next rank.
+#[inline(always)]
+fn rank_hits(x: Exchange, pair: u32, is_hit: bool, rank: u32) -> u32 {
+    let lanes = arch::ballot(u32::MAX, is_hit);
+    if is_hit {
+        x.set_rank(pair, rank + (lanes & ((1 << lane()) - 1)).count_ones());
+    }
+    rank + lanes.count_ones()
 }
 
 /// Sends this PE's counts to all PEs, waits for theirs, and computes the place of every row. One block runs it.
