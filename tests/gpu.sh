@@ -20,6 +20,8 @@ usage() {
 # Test programs that need nothing but themselves: package and target.
 suites=('rushmem-tests api' 'rushmem-litmus litmus')
 examples=(ring alltoall gups stencil)
+suites=('rushmem-tests api' 'rushmem-litmus litmus' 'rushmem-ep exchange')
+examples=(ring alltoall stencil)
 
 build() {
     local dir=$1 root target name package program
@@ -32,8 +34,8 @@ build() {
     mkdir -p "$dir"
     cd "$root"
     [[ $dir == /* ]] || dir=$OLDPWD/$dir
-    cargo build --locked --release -p rushmem-cli -p rushmem-examples -p rushmem-litmus
-    for name in rushmem litmus "${examples[@]}"; do
+    cargo build --locked --release -p rushmem-cli -p rushmem-examples -p rushmem-litmus -p rushmem-ep
+    for name in rushmem litmus rushmem-ep-bench "${examples[@]}"; do
         strip -o "$dir/$name" "$target/release/$name"
     done
     for name in "${suites[@]}"; do
@@ -207,6 +209,8 @@ run() {
         suite "litmus, heap $heap" 120 1 env RUSHMEM_HEAP="$heap" ./suite-litmus --skip listed --skip paths:: "${without[@]}"
         suite "litmus paths, heap $heap" 300 8 env RUSHMEM_HEAP="$heap" ./suite-litmus paths:: "${without[@]}"
     done
+
+    suite 'dispatch and combine of experts' 120 1 ./suite-exchange
 
     printf '\n%-58s %-8s %8s %8s %8s %6s\n' what verdict passed failed ignored s
     printf '%s\n' "${rows[@]}"

@@ -47,7 +47,7 @@ pub(crate) fn run(pe: &Pe, args: &Args) -> Result<(), AnyError> {
             let ratio = us / copies[half];
             println!("  {name:<18} {us:10.1} us {:10.2} GB/s of {} KB a PE", rate(us), bytes / 1000);
             println!(
-                "  copy of as much    {:10.1} us {:10.2} GB/s, {ratio:.2} times faster",
+                "  copy of as much    {:10.1} us {:10.2} GB/s: {name} takes {ratio:.2} times as long",
                 copies[half],
                 rate(copies[half])
             );
