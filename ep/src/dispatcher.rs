@@ -174,7 +174,7 @@ impl<'a> Dispatcher<'a> {
     /// call, or before a barrier behind the end of this one.
     ///
     /// # Errors
-    /// - [`Error::Misuse`] if `results` has another length.
+    /// - [`Error::Misuse`] if `results` is too short, or a P2P peer cannot map it.
     /// - [`Error::Runtime`] if the runtime refuses the launch.
     pub fn combine_send(
         &self,
@@ -182,7 +182,15 @@ impl<'a> Dispatcher<'a> {
         received: Received,
         results: SymSlice<Bf16>,
     ) -> Result<Returning> {
-        let results = chunks("combine_send", "results", results, self.row_count() * self.shape.hidden)?;
+        const CALL: &str = "combine_send";
+        let results = chunks(CALL, "results", results, self.row_count() * self.shape.hidden)?;
+        let is_mapped = |object, peer| self.pe.ptr::<u128>(object, peer).is_some();
+        let differs = |&peer: &u32| is_mapped(results, peer) != is_mapped(self.buffers.inbox, peer);
+        if let Some(peer) = (0..self.pe.n_pes()).find(differs) {
+            let what =
+                format!("`results` of PE {peer} cannot be mapped, unlike its heap: allocate it in the heap");
+            return Err(Error::Misuse { call: CALL, what });
+        }
         stream.launch(self.one_thread_each(), kernels::announce_back(self.buffers, results))?;
         Ok(Returning { batch: received.0, results })
     }
@@ -190,7 +198,7 @@ impl<'a> Dispatcher<'a> {
     /// Queues the second half of combine: waits for the rows of all experts, and sums the rows of each token in `sums`.
     ///
     /// # Errors
-    /// - [`Error::Misuse`] if `sums` has another length than the tokens.
+    /// - [`Error::Misuse`] if `sums` is shorter than the tokens.
     /// - [`Error::Runtime`] if the runtime refuses the launch.
     pub fn combine_receive(
         &self,

@@ -27,6 +27,7 @@ pub fn announce_back(ctx: &Ctx, buffers: Buffers, results: SymSlice<u128>) -> Re
             dst: rows_of(buffers.back, chunks, to, x.rows(word)),
             src: results,
             first: from as usize * chunks,
+            is_p2p: ctx.ptr(results, source).is_some(),
             word: buffers.words.at(buffers.returned(expert)),
             value: word_of(call) | (from - x.table(Table::Offsets, local)) as u64,
         };

@@ -227,6 +227,7 @@ pub fn announce(ctx: &Ctx, buffers: Buffers) -> Result {
             dst: rows_of(buffers.inbox, chunks, to, count),
             src: buffers.outbox,
             first: from as usize * chunks,
+            is_p2p: ctx.ptr(buffers.inbox, pe).is_some(),
             word: buffers.words.at(buffers.arrived(x.word(local, ctx.my_pe()))),
             value: if is_refused { refusal(call) } else { word_of(call) | count as u64 },
         };

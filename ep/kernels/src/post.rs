@@ -11,22 +11,23 @@ pub(crate) struct Announcement {
     pub(crate) src: SymSlice<u128>,
     /// The chunk of that buffer where they begin.
     pub(crate) first: usize,
+    /// Whether the peer can load and store the rows by P2P.
+    pub(crate) is_p2p: bool,
     pub(crate) word: Sym<Signal>,
     pub(crate) value: u64,
 }
 
-/// Announces rows to `pe`. An earlier kernel has stored those for P2P peers; a NIC peer gets them now.
+/// Announces rows to `pe`. Earlier kernels have stored the rows for P2P peers. A NIC peer gets them now.
 ///
 /// The lanes of a warp that post to one peer share a doorbell.
 #[inline(always)]
 pub(crate) fn announce_to(ctx: &Ctx, pe: u32, what: Announcement) -> Result {
-    let Announcement { dst, src, first, word, value } = what;
+    let Announcement { dst, src, first, is_p2p, word, value } = what;
     if pe == ctx.my_pe() {
         ctx.fence_release(FenceScope::System);
         ctx.local_one(word).store_relaxed(0, value);
         return Ok(());
     }
-    let is_p2p = ctx.ptr(word.as_slice(), pe).is_some();
     if is_p2p {
         ctx.fence_release(FenceScope::System);
     }
