@@ -137,12 +137,12 @@ impl<'a> Dispatcher<'a> {
         }
         let (grid, is_placed) = (self.grid(), self.shape.form == Form::Throughput);
         if is_placed {
-            stream.launch(grid, kernels::place(self.buffers, batch))?;
+            stream.launch(grid, kernels::ep_place(self.buffers, batch))?;
             let one = Grid { blocks: 1, threads: grid.threads.min(256), ..grid };
-            stream.launch(one, kernels::plan(self.buffers))?;
+            stream.launch(one, kernels::ep_plan(self.buffers))?;
         }
-        stream.launch(grid, kernels::send(self.buffers, batch, is_placed))?;
-        stream.launch(self.one_thread_each(), kernels::announce(self.buffers))?;
+        stream.launch(grid, kernels::ep_send(self.buffers, batch, is_placed))?;
+        stream.launch(self.one_thread_each(), kernels::ep_announce(self.buffers))?;
         Ok(Sent(batch))
     }
 
@@ -154,7 +154,7 @@ impl<'a> Dispatcher<'a> {
         // One block suffices to wait.
         let blocks = if self.compacts() { self.grid().blocks } else { 1 };
         let grid = Grid { blocks, ..self.grid() };
-        stream.launch(grid, kernels::receive(self.buffers, self.compacts()))?;
+        stream.launch(grid, kernels::ep_receive(self.buffers, self.compacts()))?;
         Ok(Received(sent.0))
     }
 
@@ -191,7 +191,7 @@ impl<'a> Dispatcher<'a> {
                 format!("`results` of PE {peer} cannot be mapped, unlike its heap: allocate it in the heap");
             return Err(Error::Misuse { call: CALL, what });
         }
-        stream.launch(self.one_thread_each(), kernels::announce_back(self.buffers, results))?;
+        stream.launch(self.one_thread_each(), kernels::ep_announce_back(self.buffers, results))?;
         Ok(Returning { batch: received.0, results })
     }
 
@@ -208,7 +208,7 @@ impl<'a> Dispatcher<'a> {
     ) -> Result<()> {
         let Returning { batch, results } = returning;
         let sums = chunks("combine_receive", "sums", sums, batch.count as usize * self.shape.hidden)?;
-        let call = kernels::reduce(self.buffers, batch, results, sums, self.compacts());
+        let call = kernels::ep_reduce(self.buffers, batch, results, sums, self.compacts());
         // The most threads of this kernel, which keeps many rows in registers.
         let threads = self.grid().threads.min(384);
         stream.launch(Grid { threads, ..self.grid() }, call)?;

@@ -49,7 +49,7 @@ pub fn decode(row: &[u8], hidden: usize, dtype: Dtype) -> Vec<Bf16> {
     numbers.iter().enumerate().map(|(i, &number)| dequantized(number, scale(i / 128))).collect()
 }
 
-/// Returns the row that expert `expert` of the kernel [`experts`](crate::kernels::experts) computes.
+/// Returns the row that expert `expert` of the kernel [`ep_experts`](crate::kernels::ep_experts) computes.
 pub fn multiply(row: &[Bf16], expert: usize) -> Vec<Bf16> {
     let factor = (1 + expert % 8) as f32;
     row.iter().map(|element| Bf16::from_f32(element.to_f32() * factor)).collect()

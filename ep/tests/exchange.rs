@@ -8,7 +8,7 @@ use proptest::test_runner::{Config as Cases, TestRunner};
 use rushmem::config::Config;
 use rushmem::{Job, Operations, Pe, Stream};
 use rushmem_device::{Bf16, SymSlice};
-use rushmem_ep::kernels::experts;
+use rushmem_ep::kernels::ep_experts;
 use rushmem_ep::{Dispatcher, Dtype, Error, Form, Input, KERNELS, Shape, capture, reference};
 
 const HIDDEN: usize = 256;
@@ -112,7 +112,7 @@ impl<'a> Bed<'a> {
     /// Queues a call with its experts.
     fn queue(&self, stream: &Stream<'_>, input: Input, sums: SymSlice<Bf16>) -> Result<(), Error> {
         let received = self.dispatcher.dispatch(stream, input)?;
-        stream.launch(self.dispatcher.grid(), experts(self.dispatcher.buffers(), self.results.cast()))?;
+        stream.launch(self.dispatcher.grid(), ep_experts(self.dispatcher.buffers(), self.results.cast()))?;
         self.dispatcher.combine(stream, received, self.results, sums)
     }
 
@@ -123,7 +123,7 @@ impl<'a> Bed<'a> {
         let received = dispatcher.dispatch(&stream, input)?;
         dispatcher.wait(&stream)?;
         self.check_rows(routing)?;
-        stream.launch(dispatcher.grid(), experts(dispatcher.buffers(), self.results.cast()))?;
+        stream.launch(dispatcher.grid(), ep_experts(dispatcher.buffers(), self.results.cast()))?;
         dispatcher.combine(&stream, received, self.results, self.sums)?;
         dispatcher.wait(&stream)?;
         // The call has ended on all PEs, so nothing may read the results or the input any more.
@@ -346,7 +346,7 @@ fn a_graph_repeats_a_call_and_work_fits_between_its_halves() {
                 let sent = dispatcher.dispatch_send(stream, input)?;
                 stream.quiet()?;
                 let received = dispatcher.dispatch_receive(stream, sent)?;
-                stream.launch(dispatcher.grid(), experts(dispatcher.buffers(), bed.results.cast()))?;
+                stream.launch(dispatcher.grid(), ep_experts(dispatcher.buffers(), bed.results.cast()))?;
                 let returning = dispatcher.combine_send(stream, received, bed.results)?;
                 stream.quiet()?;
                 dispatcher.combine_receive(stream, returning, bed.sums)

@@ -10,7 +10,7 @@ use crate::warp::{LANES, copy_row, each_row, lane, warp_of_grid};
 
 /// Runs the experts: expert `e` multiplies its rows by `1 + e % 8` and rounds them to bf16. A warp takes a row.
 #[kernel(max_threads = 512)]
-pub fn experts(ctx: &Ctx, buffers: Buffers, results: SymSlice<u128>) -> Result {
+pub fn ep_experts(ctx: &Ctx, buffers: Buffers, results: SymSlice<u128>) -> Result {
     let x = Exchange::new(ctx, &buffers);
     let (numbers, scales) = (ctx.local(buffers.rows.cast::<u8>()), ctx.local(buffers.rows.cast::<f32>()));
     let (elements, results) = (ctx.local(buffers.rows.cast::<u16>()), ctx.local(results.cast::<u16>()));
@@ -36,7 +36,7 @@ pub fn experts(ctx: &Ctx, buffers: Buffers, results: SymSlice<u128>) -> Result {
 
 /// Copies `src` to `dst`: the yardstick of a dispatch of as many bytes.
 #[kernel(max_threads = 512)]
-pub fn copy(ctx: &Ctx, dst: SymSlice<u128>, src: SymSlice<u128>) -> Result {
+pub fn ep_copy(ctx: &Ctx, dst: SymSlice<u128>, src: SymSlice<u128>) -> Result {
     const PART: usize = 8 * LANES as usize;
     let (from, to) = (ctx.local(src), ctx.local(dst));
     let (len, (first, step)) = (from.len().min(to.len()), warp_of_grid());
@@ -50,7 +50,7 @@ pub fn copy(ctx: &Ctx, dst: SymSlice<u128>, src: SymSlice<u128>) -> Result {
 
 /// Stores the time in element `index` of `times`, in nanoseconds.
 #[kernel]
-pub fn stamp(ctx: &Ctx, times: SymSlice<u64>, index: u64) {
+pub fn ep_stamp(ctx: &Ctx, times: SymSlice<u64>, index: u64) {
     if Thread::index() == 0 {
         ctx.local(times).store(index as usize, now_ns());
     }

@@ -31,7 +31,7 @@ pub mod state {
 pub struct Buffers {
     /// The state of this PE, then the signals of dispatch, of combine, and of counts: see [`Buffers::arrived`].
     pub words: SymSlice<u64>,
-    /// The tables: see [`Table`]. Then the scratch of [`place`](crate::place), a word for each warp.
+    /// The tables: see [`Table`]. Then the scratch of [`ep_place`](crate::ep_place), a word for each warp.
     pub tables: SymSlice<u32>,
     /// Rows as sources store them.
     pub inbox: SymSlice<u128>,

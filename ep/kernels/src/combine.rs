@@ -15,7 +15,7 @@ use crate::warp::{Crew, lane};
 ///
 /// The word carries the first row of the source, behind the first row of the expert. So a P2P peer can read the rows.
 #[kernel(max_threads = 128)]
-pub fn announce_back(ctx: &Ctx, buffers: Buffers, results: SymSlice<u128>) -> Result {
+pub fn ep_announce_back(ctx: &Ctx, buffers: Buffers, results: SymSlice<u128>) -> Result {
     let x = Exchange::new(ctx, &buffers);
     let (call, chunks) = (x.call(), x.bf16_chunks());
     let mut word = Thread::index() as u32;
@@ -41,9 +41,9 @@ pub fn announce_back(ctx: &Ctx, buffers: Buffers, results: SymSlice<u128>) -> Re
 /// rounds the sum once to bf16.
 ///
 /// It reads the rows of P2P peers from their `results`, and the rows of NIC peers from `back`. `compacted` is the
-/// argument of [`receive`](crate::receive). All puts of this PE are complete at the end.
+/// argument of [`ep_receive`](crate::ep_receive). All puts of this PE are complete at the end.
 #[kernel(max_threads = 384)]
-pub fn reduce(
+pub fn ep_reduce(
     ctx: &Ctx,
     buffers: Buffers,
     batch: Batch,

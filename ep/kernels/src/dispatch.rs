@@ -12,10 +12,10 @@ use crate::warp::{Crew, LANES, count, lane, warps_of_block};
 
 /// Stores each token at the experts of its choices. A block, or a warp, takes one token at a time and loads it once.
 ///
-/// If no [`place`](crate::place) came before (`placed` is false), it also ranks the pairs and counts the rows of each
+/// If no [`ep_place`](crate::ep_place) came before (`placed` is false), it also ranks the pairs and counts the rows of each
 /// expert. Rows for NIC peers go to the outbox.
 #[kernel(max_threads = 512)]
-pub fn send(ctx: &Ctx, buffers: Buffers, batch: Batch, placed: bool) -> Result {
+pub fn ep_send(ctx: &Ctx, buffers: Buffers, batch: Batch, placed: bool) -> Result {
     let (x, block) = (Exchange::new(ctx, &buffers), Block::current());
     let call = if placed { x.call() } else { x.begin() };
     let Some(outbox) = ctx.ptr(buffers.outbox, ctx.my_pe()) else { return Err(Error::OutOfRange) };
@@ -214,7 +214,7 @@ impl<'k> Sender<'_, 'k> {
 ///
 /// A thread serves an expert. If the call has a fault, every expert gets a refusal instead.
 #[kernel(max_threads = 128)]
-pub fn announce(ctx: &Ctx, buffers: Buffers) -> Result {
+pub fn ep_announce(ctx: &Ctx, buffers: Buffers) -> Result {
     let x = Exchange::new(ctx, &buffers);
     let (call, chunks) = (x.call(), buffers.row_chunks as usize);
     let is_refused = x.state(state::FAULT_CALL) == call;

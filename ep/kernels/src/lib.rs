@@ -8,17 +8,19 @@
 //!
 //! | step | low latency | throughput |
 //! |---|---|---|
-//! | start of dispatch | [`send`] ranks the pairs and stores rows; [`announce`] signals | [`place`] ranks; [`plan`] exchanges counts; then the same |
-//! | end of dispatch | [`receive`] waits, and copies rows together | [`receive`] waits |
-//! | start of combine | [`announce_back`] signals | the same |
-//! | end of combine | [`reduce`] waits, reads the rows of each token, and sums them | the same |
+//! | start of dispatch | [`ep_send`] ranks the pairs and stores rows; [`ep_announce`] signals | [`ep_place`] ranks; [`ep_plan`] exchanges counts; then the same |
+//! | end of dispatch | [`ep_receive`] waits, and copies rows together | [`ep_receive`] waits |
+//! | start of combine | [`ep_announce_back`] signals | the same |
+//! | end of combine | [`ep_reduce`] waits, reads the rows of each token, and sums them | the same |
 //!
 //! Between two kernels all stores of the first are visible to the second, so no block waits for another block. Hence
 //! the kernels are correct with any number of blocks.
 //!
+//! The names of kernels begin with `ep_`, because a launch finds its kernel by name among all modules of a job.
+//!
 //! # Reuse of buffers
-//! A PE starts call `n + 1` after its [`reduce`] of call `n` has seen a signal of each expert. Each peer has then read
-//! all that the PE sent in call `n`. And a PE changes the results of its experts after its [`receive`] of call `n + 1`, which
+//! A PE starts call `n + 1` after its [`ep_reduce`] of call `n` has seen a signal of each expert. Each peer has then read
+//! all that the PE sent in call `n`. And a PE changes the results of its experts after its [`ep_receive`] of call `n + 1`, which
 //! has seen a signal of each source. By then each peer has read the results of call `n`. So no call needs a barrier or a
 //! second set of buffers. Signals carry the number of the call, so no word needs a reset.
 #![cfg_attr(target_arch = "nvptx64", no_std, feature(abi_ptx))]
@@ -34,10 +36,10 @@ mod post;
 mod receive;
 mod warp;
 
-pub use bench::{copy, experts, stamp};
+pub use bench::{ep_copy, ep_experts, ep_stamp};
 pub use buffers::{Batch, Buffers, Fault, Table, WORD_COUNT_BITS, state};
-pub use combine::{announce_back, reduce};
-pub use dispatch::{announce, send};
+pub use combine::{ep_announce_back, ep_reduce};
+pub use dispatch::{ep_announce, ep_send};
 pub use numbers::{dequantized, e4m3_from_f32, e4m3_to_f32, inverse_scale, scale_of};
-pub use plan::{place, plan};
-pub use receive::receive;
+pub use plan::{ep_place, ep_plan};
+pub use receive::ep_receive;

@@ -8,7 +8,7 @@ use crate::warp::{LANES, count, lane, sum, sum_before, warps_of_block};
 
 /// Ranks all pairs and counts the rows of each expert. A block takes one expert at a time.
 #[kernel(max_threads = 512)]
-pub fn place(ctx: &Ctx, buffers: Buffers, batch: Batch) -> Result {
+pub fn ep_place(ctx: &Ctx, buffers: Buffers, batch: Batch) -> Result {
     let (x, block) = (Exchange::new(ctx, &buffers), Block::current());
     let (call, pairs) = (x.begin(), batch.count as u32 * buffers.top_k);
     let choices = ctx.local(batch.choices);
@@ -85,7 +85,7 @@ fn rank_hits(x: Exchange, pair: u32, is_hit: bool, rank: u32) -> u32 {
 /// All PEs see the same counts. So all of them refuse a call that does not fit. By then nobody has sent a row or changed
 /// a table of received rows.
 #[kernel(max_threads = 256)]
-pub fn plan(ctx: &Ctx, buffers: Buffers) -> Result {
+pub fn ep_plan(ctx: &Ctx, buffers: Buffers) -> Result {
     let (x, block) = (Exchange::new(ctx, &buffers), Block::current());
     let call = x.call();
     block.agree(send_counts(x, call))?;

@@ -8,9 +8,9 @@ use crate::warp::{copy_row, each_row};
 /// Waits until the rows of all sources are here. Then the rows of each local expert lie one after the other.
 ///
 /// If `compacts`, rows are in the inbox, at the place of their source, and the kernel copies them to `rows`. It also
-/// stores the numbers of rows. Otherwise [`plan`](crate::plan) has done both.
+/// stores the numbers of rows. Otherwise [`ep_plan`](crate::ep_plan) has done both.
 #[kernel(max_threads = 512)]
-pub fn receive(ctx: &Ctx, buffers: Buffers, compacts: bool) -> Result {
+pub fn ep_receive(ctx: &Ctx, buffers: Buffers, compacts: bool) -> Result {
     let (x, block) = (Exchange::new(ctx, &buffers), Block::current());
     let call = x.call();
     if Thread::index() == 0 {

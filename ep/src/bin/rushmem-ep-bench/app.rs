@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use rushmem::{Graph, Grid, Operations, Pe, Stream};
 use rushmem_device::SymSlice;
-use rushmem_ep::kernels::{copy, stamp};
+use rushmem_ep::kernels::{ep_copy, ep_stamp};
 use rushmem_ep::{Error, Result, capture};
 
 use crate::args::{AnyError, Args};
@@ -78,7 +78,7 @@ fn print_head(pe: &Pe, args: &Args, grid: Grid) {
 
 /// Queues a call without experts, with stamps into `times` if there are any.
 fn queue_call(bed: &Bed, stream: &Stream<'_>, times: Option<SymSlice<u64>>) -> Result<()> {
-    let stamp_at = |index| times.map_or(Ok(()), |times| stream.launch(one_warp(), stamp(times, index)));
+    let stamp_at = |index| times.map_or(Ok(()), |times| stream.launch(one_warp(), ep_stamp(times, index)));
     if times.is_some() {
         stream.barrier_all()?;
     }
@@ -129,9 +129,9 @@ fn measure_copy(
     let chunks = (bytes / 16).min(dst.len()).min(src.len());
     let graph = capture(stream, |stream| {
         stream.barrier_all()?;
-        stream.launch(one_warp(), stamp(times, 0))?;
-        stream.launch(bed.dispatcher.grid(), copy(dst.slice(0..chunks), src.slice(0..chunks)))?;
-        Ok(stream.launch(one_warp(), stamp(times, 1))?)
+        stream.launch(one_warp(), ep_stamp(times, 0))?;
+        stream.launch(bed.dispatcher.grid(), ep_copy(dst.slice(0..chunks), src.slice(0..chunks)))?;
+        Ok(stream.launch(one_warp(), ep_stamp(times, 1))?)
     })?;
     let runs = repeat(bed, stream, &graph, times, runs)?;
     // A smaller buffer is copied in less time.

@@ -2,7 +2,7 @@
 
 use rushmem::{Pe, Stream};
 use rushmem_device::{Bf16, SymSlice};
-use rushmem_ep::kernels::experts;
+use rushmem_ep::kernels::ep_experts;
 use rushmem_ep::{Dispatcher, Dtype, Input, reference};
 
 use crate::args::{AnyError, Args, RoutingArg};
@@ -63,7 +63,7 @@ impl<'a> Bed<'a> {
     pub(crate) fn verify(&self, stream: &Stream<'_>) -> Result<(), AnyError> {
         let dispatcher = &self.dispatcher;
         let received = dispatcher.dispatch(stream, self.input)?;
-        stream.launch(dispatcher.grid(), experts(dispatcher.buffers(), self.results.cast()))?;
+        stream.launch(dispatcher.grid(), ep_experts(dispatcher.buffers(), self.results.cast()))?;
         dispatcher.combine(stream, received, self.results, self.sums)?;
         dispatcher.wait(stream)?;
         let (shape, sums) = (dispatcher.shape(), self.pe.read(self.sums)?);
