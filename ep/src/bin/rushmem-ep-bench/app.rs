@@ -149,6 +149,8 @@ fn repeat(
     runs: u32,
 ) -> Result<Vec<Vec<u64>>> {
     let mut all = Vec::new();
+    // A PE that makes its graph waits for the kernels of the others.
+    bed.pe.host_sync()?;
     for _ in 0..=runs {
         graph.launch(stream)?;
         bed.dispatcher.wait(stream)?;
@@ -160,6 +162,7 @@ fn repeat(
 /// Returns the microseconds of a call among many that follow each other, by the clock of the host.
 fn measure_cycle(bed: &Bed, stream: &Stream<'_>, runs: u32) -> Result<f64> {
     let graph = capture(stream, |stream| queue_call(bed, stream, None))?;
+    bed.pe.host_sync()?;
     graph.launch(stream)?;
     bed.dispatcher.wait(stream)?;
     bed.pe.host_sync()?;
