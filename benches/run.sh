@@ -49,7 +49,7 @@ if [[ -n $pack ]]; then
     for program in rushmem rushmem-gpunetio-posting; do
         strip -o "$pack/$program" "$bin/$program"
     done
-    cp "$here"/nvshmem/perf.cu "$here"/nvshmem/kernels.cuh "$pack/nvshmem/"
+    cp "$here"/nvshmem/*.cu "$here"/nvshmem/*.cuh "$pack/nvshmem/"
     cp "$here"/bounds/bounds.cu "$pack/bounds/"
     cp "$here"/targets*.json "$here/run.sh" "$pack/"
     du -sh "$pack"

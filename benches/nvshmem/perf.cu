@@ -1,13 +1,9 @@
-// The rows of `rushmem perf --list`, measured with NVSHMEM: PEs are processes with a GPU each. PE 0 writes the results
-// in the form that `rushmem perf --compare` reads.
+// The rows of `rushmem perf --list`, measured with NVSHMEM. PE 0 writes the results in the form that
+// `rushmem perf --compare` reads.
 //
 //     perf PLAN RESULTS.json
 //
 // Rows that NVSHMEM has nothing for are left out.
-#include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cinttypes>
 #include <cstdio>
@@ -18,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "job.cuh"
 #include "kernels.cuh"
 
 namespace {
@@ -29,17 +26,6 @@ constexpr uint64_t CHECKED = 10;
 // How far it is to a word depends on its line of the GPU's memory: words of each run lie in other ones, as Rushmem's do.
 constexpr uint64_t LINES = 16, PLACE = 37 * 16;
 constexpr unsigned LIMIT_SECONDS = 240;  // for everything
-
-#define CUDA(call)                                                                                       \
-    do {                                                                                                 \
-        const cudaError_t error = (call);                                                                \
-        if (error != cudaSuccess) fail(std::string(#call ": ") + cudaGetErrorString(error));             \
-    } while (0)
-
-[[noreturn]] void fail(const std::string &what) {
-    std::fprintf(stderr, "nvshmem perf: %s\n", what.c_str());
-    std::_Exit(1);
-}
 
 struct Row {
     std::string bench;
@@ -61,13 +47,6 @@ std::vector<Row> read_plan(const char *path) {
         rows.push_back(row);
     }
     return rows;
-}
-
-template <typename T>
-T *symmetric(uint64_t count) {
-    void *memory = nvshmem_calloc(count, sizeof(T));
-    if (memory == nullptr) fail("NVSHMEM has no memory");
-    return static_cast<T *>(memory);
 }
 
 class Bed {
@@ -285,33 +264,16 @@ void write_results(const char *path, const std::vector<Row> &rows) {
     if (std::fclose(file) != 0) fail(std::string("cannot write ") + path);
 }
 
-// One PE. The id of the job comes from PE 0 through the pipes.
-void run(int me, int pes, const std::vector<std::pair<int, int>> &pipes, std::vector<Row> rows, const char *path) {
-    alarm(LIMIT_SECONDS);
-    CUDA(cudaSetDevice(me));
-    nvshmemx_uniqueid_t id = NVSHMEMX_UNIQUEID_INITIALIZER;
-    if (me == 0) {
-        if (nvshmemx_get_uniqueid(&id) != 0) fail("NVSHMEM gives no unique id");
-        for (int pe = 1; pe < pes; pe++) {
-            if (write(pipes[pe].second, &id, sizeof(id)) != sizeof(id)) fail("a PE cannot be told the unique id");
-        }
-    } else if (read(pipes[me].first, &id, sizeof(id)) != sizeof(id)) {
-        fail("no unique id came");
+// Measures the rows on one PE. PE 0 writes the results.
+void measure(int me, std::vector<Row> rows, const char *path) {
+    Bed bed;
+    std::vector<Row> measured;
+    for (Row &row : rows) {
+        if (bed.measure(row)) measured.push_back(row);
     }
-    nvshmemx_init_attr_t attributes = NVSHMEMX_INIT_ATTR_INITIALIZER;
-    nvshmemx_set_attr_uniqueid_args(me, pes, &id, &attributes);
-    if (nvshmemx_init_attr(NVSHMEMX_INIT_WITH_UNIQUEID, &attributes) != 0) fail("NVSHMEM does not start");
-    {
-        Bed bed;
-        std::vector<Row> measured;
-        for (Row &row : rows) {
-            if (row.pes == uint64_t(pes) && bed.measure(row)) measured.push_back(row);
-        }
-        nvshmem_barrier_all();
-        if (me == 0) write_results(path, measured);
-        nvshmem_barrier_all();
-    }
-    nvshmem_finalize();
+    nvshmem_barrier_all();
+    if (me == 0) write_results(path, measured);
+    nvshmem_barrier_all();
 }
 
 }  // namespace
@@ -333,35 +295,7 @@ int main(int count, char **arguments) {
     const int pes = int(rows[0].pes);
     setenv("NVSHMEM_SYMMETRIC_SIZE", "1G", 0);
 
-    // Before CUDA starts: a process that has started it cannot be divided.
-    std::vector<std::pair<int, int>> pipes;
-    for (int pe = 0; pe < pes; pe++) {
-        int ends[2];
-        if (pipe(ends) != 0) fail("no pipe");
-        pipes.emplace_back(ends[0], ends[1]);
-    }
-    std::vector<pid_t> children;
-    for (int pe = 0; pe < pes; pe++) {
-        const pid_t child = fork();
-        if (child < 0) fail("no process");
-        if (child == 0) {
-            run(pe, pes, pipes, rows, arguments[2]);
-            std::fflush(nullptr);
-            std::_Exit(0);
-        }
-        children.push_back(child);
-    }
-    int failed = 0;
-    for (size_t left = children.size(); left > 0; left--) {
-        int status = 0;
-        const pid_t ended = wait(&status);
-        if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
-            failed = 1;
-            // The others would wait for it.
-            for (const pid_t child : children) {
-                if (child != ended) kill(child, SIGTERM);
-            }
-        }
-    }
-    return failed;
+    const auto of_other_job = [&](const Row &row) { return row.pes != uint64_t(pes); };
+    rows.erase(std::remove_if(rows.begin(), rows.end(), of_other_job), rows.end());
+    return run_job(pes, LIMIT_SECONDS, [&](int me) { measure(me, rows, arguments[2]); });
 }
