@@ -18,10 +18,8 @@ usage() {
 }
 
 # Test programs that need nothing but themselves: package and target.
-suites=('rushmem-tests api' 'rushmem-litmus litmus')
-examples=(ring alltoall gups stencil)
 suites=('rushmem-tests api' 'rushmem-litmus litmus' 'rushmem-ep exchange')
-examples=(ring alltoall stencil)
+examples=(ring alltoall gups stencil)
 
 build() {
     local dir=$1 root target name package program
