@@ -1,9 +1,10 @@
 //! The benchmark, with small shapes.
 
-use std::net::TcpListener;
+use std::net::Ipv4Addr;
 use std::process::{Command, Output, Stdio};
 
 use rushmem::bootstrap::UniqueId;
+use rushmem_base::free_port;
 
 /// Returns a command with a small shape.
 fn command(args: &str) -> Command {
@@ -26,7 +27,7 @@ fn run(args: &str) -> (bool, String) {
 
 /// Runs two PEs as processes, with these settings.
 fn run_processes(args: &str, settings: &[(&str, &str)]) -> (bool, String) {
-    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let address = free_port(Ipv4Addr::LOCALHOST.into()).unwrap();
     let id = UniqueId::at(address).unwrap().to_hex();
     let start = |pe: &str| {
         let mut command = command(args);
