@@ -52,6 +52,14 @@ impl<B: Buffer> Window<B> {
 }
 
 /// The error of a registration that could not be ended, with the registration itself. Converts to [`Error`] by `?`.
+///
+/// ```no_run
+/// # fn app(pe: &rushmem::Pe) -> Result<(), Box<dyn std::error::Error>> {
+/// let registered = pe.register(vec![0_u64; 64])?;
+/// let numbers = pe.unregister(registered)?;
+/// # Ok(())
+/// # }
+/// ```
 pub struct UnregisterError<R> {
     /// The reason.
     pub error: Box<Error>,
@@ -68,6 +76,18 @@ impl<R> UnregisterError<R> {
 impl<R> std::fmt::Debug for UnregisterError<R> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.error.fmt(f)
+    }
+}
+
+impl<R> std::fmt::Display for UnregisterError<R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl<R> std::error::Error for UnregisterError<R> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.error.source()
     }
 }
 
