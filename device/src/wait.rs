@@ -42,7 +42,7 @@ impl Watch {
     /// [`arch::TURNS`] turns.
     ///
     /// The turns of a long wait contain a rest, of less than a hundredth of the wait. Thousands of threads that poll
-    /// would slow down the accesses to memory of all others, above all fences and accesses to host memory.
+    /// would slow down the accesses to memory of all others.
     ///
     /// # Errors
     /// - [`Error::Timeout`] after the deadline.
