@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::process::ExitCode;
 
-use rushmem::config::{Bytes, Config, Origin};
+use rushmem::config::{Bytes, Config};
 
 /// A result with any error.
 pub type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Result<T, E>;
@@ -48,9 +48,7 @@ pub fn n_pes(config: &Config) -> u32 {
 /// Makes the symmetric heap large enough for `bytes` in `objects` objects, unless the user has chosen its size.
 pub fn need_heap(config: &mut Config, bytes: u64, objects: u64) {
     const ALIGNMENT: u64 = 128;
-    let chosen =
-        config.describe().into_iter().any(|row| row.key == "heap_bytes" && row.origin != Origin::Default);
-    if !chosen {
+    if config.is_default("heap_bytes") {
         let needed = (bytes + objects * ALIGNMENT).next_multiple_of(1 << 20);
         config.heap_bytes = Bytes(config.heap_bytes.0.max(needed));
     }

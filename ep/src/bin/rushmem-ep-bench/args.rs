@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 
 use clap::{Parser, ValueEnum};
-use rushmem::config::{Bytes, Config, Origin};
+use rushmem::config::{Bytes, Config};
 use rushmem_ep::{Dtype, Form, Shape};
 
 /// Any error.
@@ -109,9 +109,7 @@ impl Args {
         }
         let own = (shape.rows(n_pes) + 2 * self.tokens) * self.hidden * 2 + self.tokens * self.top_k * 8;
         let needed = (shape.heap_bytes(n_pes) + own as u64).next_multiple_of(1 << 21) + (4 << 20);
-        let is_chosen =
-            config.describe().into_iter().any(|row| row.key == "heap_bytes" && row.origin != Origin::Default);
-        if !is_chosen {
+        if config.is_default("heap_bytes") {
             config.heap_bytes = Bytes(config.heap_bytes.0.max(needed));
         }
         config.check()?;

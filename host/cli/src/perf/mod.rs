@@ -14,7 +14,7 @@ mod targets;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use rushmem::config::{Config, ConnectKind, DeviceKind, Origin, PeerPath};
+use rushmem::config::{Config, ConnectKind, DeviceKind, PeerPath};
 use rushmem::{Job, Ptx};
 
 use self::bench::{Bench, JobKind};
@@ -244,8 +244,7 @@ fn bounds(args: &Args, gpu: bool, config: &Config) -> Result<Bounds, Error> {
     let max_bytes = asked.unwrap_or(if gpu { CACHE } else { 1 << 20 });
     let window = max_bytes.max(if gpu { CACHE } else { 64 << 10 });
     let heap_bytes = config.heap_bytes.0;
-    let mut settings = config.describe().into_iter();
-    if !settings.any(|row| row.key == "heap_bytes" && row.origin != Origin::Default) {
+    if config.is_default("heap_bytes") {
         let heap_bytes = heap_bytes.max(2 * window + measure::OTHER_BYTES);
         return Ok(Bounds { max_bytes, window, heap_bytes });
     }

@@ -67,7 +67,7 @@ impl Plan {
         Ok(Plan {
             program: find::find(&program, std::env::var_os("PATH"), beside.as_deref())?,
             args: command.collect(),
-            progress_is_set: is_set(&config, "progress"),
+            progress_is_set: !config.is_default("progress"),
             variables,
             mode,
             label: !args.no_label,
@@ -75,10 +75,6 @@ impl Plan {
             bootstrap_timeout: config.bootstrap_timeout,
         })
     }
-}
-
-fn is_set(config: &Config, key: &str) -> bool {
-    config.describe().iter().any(|row| row.key == key && row.origin != config::Origin::Default)
 }
 
 /// Applies the settings of the command line to `config`, and returns them as variables.
