@@ -1,12 +1,12 @@
 //! The shape of an exchange, and the memory that it needs.
 
-use crate::{Error, Result};
+use crate::{Error, Result, kernels};
 
-/// Most rows of one expert from one PE: a signal word counts them.
-const MOST_ROWS: usize = (1 << 23) - 1;
+/// Most rows of one expert from one PE: a signal word counts them, and its highest bit refuses a call.
+const MOST_ROWS: usize = (1 << (kernels::WORD_COUNT_BITS - 1)) - 1;
 
 /// Elements that share a scale.
-const SCALED: usize = 128;
+const SCALED: usize = kernels::SCALED as usize;
 
 /// The form of an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

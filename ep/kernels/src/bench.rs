@@ -5,7 +5,7 @@ use rushmem_device::arch::now_ns;
 use rushmem_device::prelude::*;
 
 use crate::buffers::{Buffers, Exchange, Table, get, put};
-use crate::numbers::dequantized;
+use crate::numbers::{SCALED, dequantized};
 use crate::warp::{LANES, copy_row, each_row, lane, warp_of_grid};
 
 /// Runs the experts: expert `e` multiplies its rows by `1 + e % 8` and rounds them to bf16. A warp takes a row.
@@ -22,7 +22,7 @@ pub fn ep_experts(ctx: &Ctx, buffers: Buffers, results: SymSlice<u128>) -> Resul
         let mut i = lane() as usize;
         while i < hidden {
             let element = if buffers.quantizes != 0 {
-                let scale = get(scales, (row * bytes + hidden) / 4 + i / 128);
+                let scale = get(scales, (row * bytes + hidden) / 4 + i / SCALED as usize);
                 dequantized(get(numbers, row * bytes + i), scale)
             } else {
                 Bf16(get(elements, row * hidden + i))

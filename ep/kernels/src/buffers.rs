@@ -11,6 +11,12 @@ const REFUSED: u64 = 1 << (WORD_COUNT_BITS - 1);
 /// The rank of a pair without an expert.
 pub(crate) const NO_RANK: u32 = u32::MAX;
 
+/// The PE of a lane without a row.
+pub(crate) const NO_PE: u32 = u32::MAX;
+
+/// Stands for any NIC peer as the PE of a row, because the row is in a buffer of this PE.
+pub(crate) const NIC_PE: u32 = u32::MAX - 1;
+
 /// The indices of the words that [`Buffers::words`] begins with.
 pub mod state {
     /// Number of calls begun.

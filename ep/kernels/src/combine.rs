@@ -4,7 +4,7 @@ use rushmem_device::arch;
 use rushmem_device::prelude::*;
 
 use crate::buffers::{
-    Batch, Buffers, Exchange, NO_RANK, Table, count_of, get, get_remote, put, rows_of, word_of,
+    Batch, Buffers, Exchange, NIC_PE, NO_PE, NO_RANK, Table, count_of, get, get_remote, put, rows_of, word_of,
 };
 use crate::numbers::{chunk, elements};
 use crate::post::{Announcement, announce_to};
@@ -78,13 +78,7 @@ pub fn ep_reduce(
     Ok(())
 }
 
-/// The PE of a lane without a row.
-const NO_PE: u32 = u32::MAX;
-
-/// The PE of a row of a NIC peer. It is in `back`.
-const NIC_PE: u32 = u32::MAX - 1;
-
-/// A row of a token, with its PE and its weight.
+/// A row of a token, with its PE and its weight. The PE is [`NIC_PE`] if the row is in `back`.
 #[derive(Clone, Copy)]
 struct Source {
     /// The PE, and in the upper half the row there.

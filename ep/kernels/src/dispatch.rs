@@ -4,7 +4,8 @@ use rushmem_device::arch;
 use rushmem_device::prelude::*;
 
 use crate::buffers::{
-    Batch, Buffers, Exchange, Fault, NO_RANK, Table, get, put_remote, refusal, rows_of, state, word_of,
+    Batch, Buffers, Exchange, Fault, NIC_PE, NO_PE, NO_RANK, Table, get, put_remote, refusal, rows_of, state,
+    word_of,
 };
 use crate::numbers::{SCALED, amax_bits, inverse_scale, quantized, scale_of};
 use crate::post::{Announcement, announce_to};
@@ -42,13 +43,7 @@ pub fn ep_send(ctx: &Ctx, buffers: Buffers, batch: Batch, placed: bool) -> Resul
     Ok(())
 }
 
-/// The PE of a lane without a row.
-const NO_PE: u32 = u32::MAX;
-
-/// The PE of a row for a NIC peer. It goes to the outbox.
-const NIC_PE: u32 = u32::MAX - 1;
-
-/// The PE of a row, with the numbers of the row there and in the outbox.
+/// The PE of a row, with the numbers of the row there and in the outbox. The PE is [`NIC_PE`] if the row goes to the outbox.
 #[derive(Clone, Copy)]
 struct Route {
     pe: u32,

@@ -40,6 +40,6 @@ pub use bench::{ep_copy, ep_experts, ep_stamp};
 pub use buffers::{Batch, Buffers, Fault, Table, WORD_COUNT_BITS, state};
 pub use combine::{ep_announce_back, ep_reduce};
 pub use dispatch::{ep_announce, ep_send};
-pub use numbers::{dequantized, e4m3_from_f32, e4m3_to_f32, inverse_scale, scale_of};
+pub use numbers::{SCALED, dequantized, e4m3_from_f32, e4m3_to_f32, inverse_scale, scale_of};
 pub use plan::{ep_place, ep_plan};
 pub use receive::ep_receive;

@@ -9,7 +9,7 @@ const LARGEST: f32 = 448.0;
 const SMALLEST: f32 = f32::from_bits(27 << 23);
 
 /// Elements that share a scale.
-pub(crate) const SCALED: u32 = 128;
+pub const SCALED: u32 = 128;
 
 /// Converts to the nearest e4m3 number, and ties to even. Larger numbers become the largest one.
 #[inline(always)]
