@@ -18,11 +18,21 @@ pub(crate) struct Watch {
     within: Option<u64>,
 }
 
-/// Rest in each turn after the first look. It doubles with each look.
-const SHORTEST_REST_NS: u32 = 250;
+/// A rest is longer than the one before by the reciprocal of this. So it takes about this share of the whole wait.
+const SHARE: u32 = 32;
+
+/// Rest of the second turn in nanoseconds. Later ones are longer.
+const SHORTEST_REST_NS: u32 = 16;
 
 /// Longest rest in a turn.
 const LONGEST_REST_NS: u32 = 64_000;
+
+/// Rest that counts like a turn, in nanoseconds, where a wait has a deadline of its own. Others look less often: thousands
+/// of threads that read a word of host memory would delay each other.
+const TURN_NS: u32 = 512;
+
+/// Turns of [`poll_briefly`].
+const BRIEF_TURNS: u32 = 16;
 
 impl Watch {
     /// Returns a watch with the PE's deadline.
@@ -41,8 +51,8 @@ impl Watch {
     /// Takes one turn of the loop. It looks at the clock and the abort word, which lies in host memory, once every
     /// [`arch::TURNS`] turns.
     ///
-    /// The turns of a long wait contain a rest, of less than a hundredth of the wait. Thousands of threads that poll
-    /// would slow down the accesses to memory of all others.
+    /// The turns contain rests, which grow with the wait: each takes about 3 % of the time before it. Many threads that
+    /// poll would slow down the accesses to memory of all others.
     ///
     /// # Errors
     /// - [`Error::Timeout`] after the deadline.
@@ -54,7 +64,11 @@ impl Watch {
     pub(crate) fn turn(&mut self) -> Result {
         if self.rest_ns > 0 {
             arch::rest(self.rest_ns);
+            if self.within.is_some() {
+                self.turns += self.rest_ns / TURN_NS;
+            }
         }
+        self.rest_ns = (self.rest_ns + self.rest_ns / SHARE + SHORTEST_REST_NS).min(LONGEST_REST_NS);
         self.turn_awake()
     }
 
@@ -73,7 +87,6 @@ impl Watch {
     #[inline(always)]
     fn look(&mut self) -> Result {
         self.turns = 0;
-        self.rest_ns = (2 * self.rest_ns).clamp(SHORTEST_REST_NS, LONGEST_REST_NS);
         let (code, since) = look(self.state, self.since, self.within);
         self.since = since;
         outcome(code)
@@ -88,7 +101,7 @@ impl Watch {
 #[track_caller]
 pub(crate) fn poll_briefly<V: Copy>(read: impl Fn() -> V, wanted: impl Fn(V) -> bool) -> V {
     arch::wait_begins();
-    let mut turns = arch::TURNS;
+    let mut turns = BRIEF_TURNS;
     loop {
         let found = read();
         if (turns == 0) | wanted(found) {
