@@ -1,0 +1,381 @@
+//! The transfer of a paged KV cache, layer by layer, from prefill PEs to decode PEs.
+//!
+//! Prefill PEs have computed the keys and values of the tokens of some requests. Decode PEs continue the requests. Each side
+//! divides the heads among its PEs (tensor parallelism), and the sides may have different numbers of PEs.
+//!
+//! ```text
+//! pool     [layer][page][row][head of the PE][chunk of 16 bytes]
+//! page     a row for the key of each of its tokens, then a row for the value of each
+//! table    for each page of each request: its number in the pool of a PE
+//! arrived  [layer][prefill PE]: the round that this PE has sent here completely
+//! ```
+//!
+//! A page of a prefill PE and the same page of a decode PE have some heads in common. In each row these heads are a *run*
+//! of chunks, at different distances on both sides:
+//!
+//! ```text
+//! prefill PE, 2 heads a row    [h2 h3][h2 h3][h2 h3] ...
+//! decode PE, 4 heads a row     [h0 h1 h2 h3][h0 h1 h2 h3][h0 h1 h2 h3] ...
+//! ```
+//!
+//! If both sides are equally wide, the whole page is one run. So one code serves all widths.
+
+use core::ops::Range;
+
+use rushmem_device::arch;
+use rushmem_device::prelude::*;
+
+/// Lanes of a warp. All warps are whole.
+const LANES: u32 = 32;
+
+/// Chunks that a warp copies at once: each lane has eight loads in flight, because memory is far away.
+const PART: u32 = 8 * LANES;
+
+/// The PEs of both sides, and the sizes of their caches.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, KernelArg)]
+pub struct KvShape {
+    /// Number of prefill PEs, which are the first ones.
+    pub prefill: u32,
+    /// Number of decode PEs, which are the others.
+    pub decode: u32,
+    /// Number of layers.
+    pub layers: u32,
+    /// Number of KV heads of the model.
+    pub heads: u32,
+    /// Chunks of a head in a row.
+    pub head_chunks: u32,
+    /// Rows of a page: two for each token.
+    pub rows: u32,
+    /// Pages of all requests in a layer.
+    pub pages: u32,
+    /// Pages of a layer that a pool has room for.
+    pub pool_pages: u32,
+}
+
+/// The chunks that a page of a prefill PE and the same page of a decode PE have in common: runs at equal distances.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Runs {
+    /// Number of runs in a page.
+    pub count: u32,
+    /// Chunks of a run.
+    pub chunks: u32,
+    /// Chunk of the prefill PE's page where the first run begins.
+    pub from: u32,
+    /// Chunks from one run to the next in that page.
+    pub from_step: u32,
+    /// Chunk of the decode PE's page where the first run begins.
+    pub to: u32,
+    /// Chunks from one run to the next in that page.
+    pub to_step: u32,
+}
+
+impl KvShape {
+    /// Returns the heads of a PE.
+    #[inline(always)]
+    pub fn heads_of(&self, pe: u32) -> Range<u32> {
+        let (rank, width) =
+            if pe < self.prefill { (pe, self.prefill) } else { (pe - self.prefill, self.decode) };
+        let count = self.heads.checked_div(width).unwrap_or(0);
+        rank * count..(rank + 1) * count
+    }
+
+    /// Returns the PEs of the other side that have heads of `pe`.
+    #[inline(always)]
+    pub fn peers(&self, pe: u32) -> Range<u32> {
+        let heads = self.heads_of(pe);
+        let (first, width) = if pe < self.prefill { (self.prefill, self.decode) } else { (0, self.prefill) };
+        let share = self.heads.checked_div(width).unwrap_or(0);
+        let rank = |head: u32| head.checked_div(share).unwrap_or(0);
+        if heads.is_empty() {
+            return first..first;
+        }
+        first + rank(heads.start)..first + rank(heads.end - 1) + 1
+    }
+
+    /// Returns the chunks in a row of a PE's page.
+    #[inline(always)]
+    pub fn row_chunks(&self, pe: u32) -> u32 {
+        let heads = self.heads_of(pe);
+        (heads.end - heads.start) * self.head_chunks
+    }
+
+    /// Returns the chunks of a PE's page.
+    #[inline(always)]
+    pub fn page_chunks(&self, pe: u32) -> u32 {
+        self.rows * self.row_chunks(pe)
+    }
+
+    /// Returns the chunks of a PE's page in its pool, where `number` is from the PE's table.
+    #[inline(always)]
+    pub fn page(&self, pe: u32, layer: u32, number: u32) -> Range<usize> {
+        let (pages, chunks) = (self.pool_pages as usize, self.page_chunks(pe) as usize);
+        let first = (layer as usize * pages + number as usize) * chunks;
+        first..first + chunks
+    }
+
+    /// Returns the runs that a page of prefill PE `source` and a page of decode PE `target` have in common.
+    #[inline(always)]
+    pub fn runs(&self, source: u32, target: u32) -> Runs {
+        let (ours, theirs) = (self.heads_of(source), self.heads_of(target));
+        let first = if ours.start > theirs.start { ours.start } else { theirs.start };
+        let end = if ours.end < theirs.end { ours.end } else { theirs.end };
+        let runs = Runs {
+            count: self.rows,
+            chunks: end.saturating_sub(first) * self.head_chunks,
+            from: (first - ours.start) * self.head_chunks,
+            from_step: self.row_chunks(source),
+            to: (first - theirs.start) * self.head_chunks,
+            to_step: self.row_chunks(target),
+        };
+        if runs.chunks == runs.from_step && runs.chunks == runs.to_step {
+            // No gaps on both sides.
+            let page = self.page_chunks(source);
+            return Runs { count: 1, chunks: page, from: 0, from_step: page, to: 0, to_step: page };
+        }
+        runs
+    }
+
+    /// Returns the index of the signal of a prefill PE for a layer.
+    #[inline(always)]
+    pub fn signal(&self, layer: u32, source: u32) -> usize {
+        layer as usize * self.prefill as usize + source as usize
+    }
+}
+
+/// A transfer, as kernels see it.
+#[repr(C)]
+#[derive(Clone, Copy, KernelArg)]
+pub struct KvTransfer {
+    /// The sizes.
+    pub shape: KvShape,
+    /// The pool of each PE.
+    pub pool: SymSlice<u128>,
+    /// The tables, `[PE][page]`. A PE needs its own, and a prefill PE those of its peers.
+    pub tables: SymSlice<u32>,
+    /// The signals: see [`KvShape::signal`].
+    pub arrived: SymSlice<Signal>,
+}
+
+/// Starts to send the pages of a layer to all decode PEs that have heads of this PE. [`kv_announce`] tells them.
+///
+/// P2P peers get stores of 16 bytes straight into their pages, and the warps of the grid divide the chunks. For a NIC peer
+/// a warp posts a page: one message for each run.
+#[kernel(max_threads = 512)]
+pub fn kv_send(ctx: &Ctx, transfer: KvTransfer, layer: u32) -> Result {
+    let KvTransfer { shape, pool, tables, .. } = transfer;
+    let me = ctx.my_pe();
+    let (tables, here) = (ctx.local(tables), ctx.local(pool));
+    let (first, step) = warp_of_grid();
+    let page = |pe: u32, i: u32| shape.page(pe, layer, get(tables, (pe * shape.pages + i) as usize));
+    for peer in shape.peers(me) {
+        let runs = shape.runs(me, peer);
+        if let Some(there) = ctx.ptr(pool, peer) {
+            let chunks = runs.count * runs.chunks;
+            let parts = chunks.div_ceil(PART);
+            let mut at = first;
+            while at < shape.pages * parts {
+                let (i, part) = divided(at, parts);
+                let (from, to) = (page(me, i).start, page(peer, i).start);
+                let (begin, end) = (part * PART, chunks.min((part + 1) * PART));
+                copy_part(
+                    begin..end,
+                    |chunk| {
+                        let (run, x) = divided(chunk, runs.chunks);
+                        get(here, from + (runs.from + run * runs.from_step + x) as usize)
+                    },
+                    |chunk, value| {
+                        let (run, x) = divided(chunk, runs.chunks);
+                        let i = to + (runs.to + run * runs.to_step + x) as usize;
+                        if i < there.len() {
+                            there.store(i, value);
+                        }
+                    },
+                );
+                at += step;
+            }
+        } else {
+            let blocks = |page: Range<usize>, first: u32, step: u32| {
+                let all = pool.slice(page.start + first as usize..page.end);
+                all.blocks(runs.chunks as usize, step as usize)
+            };
+            let mut i = first;
+            while i < shape.pages {
+                let dst = blocks(page(peer, i), runs.to, runs.to_step);
+                let src = blocks(page(me, i), runs.from, runs.from_step);
+                ctx.iput_nbi(Warp::current(), dst, src, peer)?;
+                i += step;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Tells the peers of this PE that all pages of a layer are there, which earlier kernels have sent. A thread tells a peer.
+#[kernel(max_threads = 128)]
+pub fn kv_announce(ctx: &Ctx, transfer: KvTransfer, layer: u32, round: u64) -> Result {
+    let shape = transfer.shape;
+    let arrived = transfer.arrived.at(shape.signal(layer, ctx.my_pe()));
+    let peers = shape.peers(ctx.my_pe());
+    let mut peer = peers.start + Thread::index() as u32;
+    while peer < peers.end {
+        // Behind all stores and puts to that peer.
+        ctx.signal_after_all(Thread, arrived, SignalOp::Set, round, peer)?;
+        peer += Thread::count() as u32;
+    }
+    Ok(())
+}
+
+/// Waits for a layer of this decode PE, and computes the [`kv_sum`] of each page, a warp for each. It stands for attention.
+///
+/// `sums` has an element for each layer and page.
+#[kernel(max_threads = 512)]
+pub fn kv_attend(ctx: &Ctx, transfer: KvTransfer, sums: SymSlice<u64>, layer: u32, round: u64) -> Result {
+    let KvTransfer { shape, pool, tables, arrived } = transfer;
+    let me = ctx.my_pe();
+    let sources = shape.peers(me);
+    let words = arrived.slice(shape.signal(layer, sources.start)..shape.signal(layer, sources.end));
+    ctx.wait_until_all(Block::current(), &WaitWords::new(words, Cmp::Ge, round))?;
+
+    let (pool, tables, sums) = (ctx.local(pool), ctx.local(tables), ctx.local(sums));
+    let (chunks, lane) = (shape.page_chunks(me), Warp::current().rank());
+    let (mut i, step) = warp_of_grid();
+    while i < shape.pages {
+        let first = shape.page(me, layer, get(tables, (me * shape.pages + i) as usize)).start;
+        let load = |at: u32| if at < chunks { get(pool, first + at as usize) } else { 0 };
+        let (mut at, mut sum) = (lane, 0u64);
+        while at < chunks {
+            let [a, b, c, d] = [at, at + LANES, at + 2 * LANES, at + 3 * LANES];
+            let values = (load(a), load(b), load(c), load(d));
+            sum = sum.wrapping_add(kv_sum(a, values.0)).wrapping_add(kv_sum(b, values.1));
+            sum = sum.wrapping_add(kv_sum(c, values.2)).wrapping_add(kv_sum(d, values.3));
+            at += 4 * LANES;
+        }
+        let mut distance = LANES / 2;
+        while distance > 0 {
+            sum = sum.wrapping_add(arch::shuffle(u32::MAX, sum, lane ^ distance));
+            distance /= 2;
+        }
+        let i_sum = (layer * shape.pages + i) as usize;
+        if lane == 0 && i_sum < sums.len() {
+            sums.store(i_sum, sum);
+        }
+        i += step;
+    }
+    Ok(())
+}
+
+/// Returns the share of chunk `at` of a page in the sum of the page, which wraps. Each word has a weight of its own.
+#[inline(always)]
+pub fn kv_sum(at: u32, chunk: u128) -> u64 {
+    let (low, high, weight) = (chunk as u64, (chunk >> 64) as u64, 4 * at as u64 + 1);
+    low.wrapping_mul(weight).wrapping_add(high.wrapping_mul(weight + 2))
+}
+
+/// Copies `src` to `dst` of this PE: the yardstick of a transfer of as many bytes.
+#[kernel(max_threads = 512)]
+pub fn kv_copy(ctx: &Ctx, dst: SymSlice<u128>, src: SymSlice<u128>) -> Result {
+    let (to, from) = (ctx.local(dst), ctx.local(src));
+    let len = from.len().min(to.len());
+    let (first, step) = warp_of_grid();
+    let mut at = first as usize * PART as usize;
+    while at < len {
+        let part = (len - at).min(PART as usize) as u32;
+        copy_part(
+            0..part,
+            |i| get(from, at + i as usize),
+            |i, chunk| {
+                if at + (i as usize) < len {
+                    to.store(at + i as usize, chunk);
+                }
+            },
+        );
+        at += step as usize * PART as usize;
+    }
+    Ok(())
+}
+
+/// Copies at most [`PART`] chunks. All loads of a lane come before its first store, which waits for one.
+#[inline(always)]
+fn copy_part(range: Range<u32>, load: impl Fn(u32) -> u128, store: impl Fn(u32, u128)) {
+    let first = range.start + Warp::current().rank();
+    let load = |k: u32| if first + k * LANES < range.end { load(first + k * LANES) } else { 0 };
+    let store = |k: u32, chunk: u128| {
+        if first + k * LANES < range.end {
+            store(first + k * LANES, chunk);
+        }
+    };
+    let (a, b, c, d) = (load(0), load(1), load(2), load(3));
+    let (e, f, g, h) = (load(4), load(5), load(6), load(7));
+    store(0, a);
+    store(1, b);
+    store(2, c);
+    store(3, d);
+    store(4, e);
+    store(5, f);
+    store(6, g);
+    store(7, h);
+}
+
+/// Returns the index of this warp in the grid, and the number of warps.
+#[inline(always)]
+fn warp_of_grid() -> (u32, u32) {
+    let (block, warps) = (Block::current(), Block::current().size() / LANES);
+    (block.id() * warps + Warp::current().id(), block.count() * warps)
+}
+
+/// Returns quotient and remainder.
+#[inline(always)]
+fn divided(a: u32, b: u32) -> (u32, u32) {
+    let quotient = a.checked_div(b).unwrap_or(0);
+    (quotient, a - quotient * b)
+}
+
+/// Returns an element, or zero if there is none. The check before [`View::load`] makes its own check vanish.
+#[inline(always)]
+fn get<T: Pod>(view: View<T>, i: usize) -> T {
+    if i < view.len() { view.load(i) } else { T::zeroed() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shape(prefill: u32, decode: u32, heads: u32) -> KvShape {
+        KvShape { prefill, decode, layers: 1, heads, head_chunks: 2, rows: 6, pages: 3, pool_pages: 4 }
+    }
+
+    #[test]
+    fn equal_widths_send_whole_pages() {
+        let shape = shape(2, 2, 4);
+        assert_eq!((shape.peers(0), shape.peers(1)), (2..3, 3..4));
+        let page = 6 * 2 * 2;
+        let whole = Runs { count: 1, chunks: page, from: 0, from_step: page, to: 0, to_step: page };
+        assert_eq!(shape.runs(1, 3), whole);
+    }
+
+    #[test]
+    fn different_widths_send_the_common_heads_of_each_row() {
+        let shape = shape(2, 1, 4);
+        let runs = Runs { count: 6, chunks: 4, from: 0, from_step: 4, to: 4, to_step: 8 };
+        assert_eq!((shape.peers(1), shape.runs(1, 2)), (2..3, runs));
+        // PE 1 has heads 2 and 3, PE 3 has heads 0 to 2, PE 4 has heads 3 to 5.
+        let shape = self::shape(3, 2, 6);
+        assert_eq!(shape.peers(1), 3..5);
+        let runs = Runs { count: 6, chunks: 2, from: 2, from_step: 4, to: 0, to_step: 6 };
+        assert_eq!(shape.runs(1, 4), runs);
+    }
+
+    #[test]
+    fn every_head_has_one_source() {
+        for (prefill, decode, heads) in [(1, 1, 1), (3, 2, 6), (4, 2, 8), (1, 5, 5), (6, 4, 12)] {
+            let shape = shape(prefill, decode, heads);
+            for target in prefill..prefill + decode {
+                let chunks = |source| shape.runs(source, target);
+                let sent: u32 = shape.peers(target).map(chunks).map(|runs| runs.count * runs.chunks).sum();
+                assert_eq!(sent, shape.page_chunks(target), "{shape:?}, PE {target}");
+                assert!(shape.peers(target).all(|source| shape.peers(source).contains(&target)));
+            }
+        }
+    }
+}

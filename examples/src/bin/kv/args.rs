@@ -1,0 +1,128 @@
+//! The options, and the sizes that follow from them.
+
+use clap::{Parser, ValueEnum};
+use rushmem::config::Config;
+use rushmem_example_kernels::KvShape;
+use rushmem_examples::{JobArgs, Result, need_heap};
+
+/// Bytes of an element of the cache.
+const ELEMENT: u32 = 2;
+
+/// Bytes of a chunk, in which kernels copy.
+pub(crate) const CHUNK: u32 = 16;
+
+/// Sends the KV cache of some requests from prefill PEs to decode PEs, layer by layer, and verifies every page.
+///
+/// The first PEs are prefill PEs, the others are decode PEs. Each side divides the heads among its PEs.
+#[derive(Parser)]
+#[command(name = "kv")]
+pub(crate) struct Args {
+    /// Number of prefill PEs [default: half of the PEs]
+    #[arg(long, value_name = "N")]
+    prefill: Option<u32>,
+    /// Layers of the model
+    #[arg(long, value_name = "N", default_value = "4", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    layers: u32,
+    /// KV heads of the model
+    #[arg(long, value_name = "N", default_value = "8", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    heads: u32,
+    /// Elements of a head, of 2 bytes each
+    #[arg(long, value_name = "N", default_value = "64", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    head_dim: u32,
+    /// Tokens of a page
+    #[arg(long, value_name = "N", default_value = "16", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    page_tokens: u32,
+    /// Number of requests
+    #[arg(long, value_name = "N", default_value = "3", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    requests: u32,
+    /// Tokens of a request
+    #[arg(long, value_name = "N", default_value = "100", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    tokens: u32,
+    /// Memory of the pages
+    #[arg(long, value_enum, default_value = "registered")]
+    pub(crate) memory: MemoryArg,
+    /// Repetitions of each measurement, of which the median counts
+    #[arg(long, value_name = "N", default_value = "3", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) repetitions: u32,
+    #[command(flatten)]
+    pub(crate) job: JobArgs,
+}
+
+/// A kind of memory.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MemoryArg {
+    /// The application's own host memory, registered as a window.
+    Registered,
+    /// The symmetric heap, on a GPU in its memory.
+    Symmetric,
+}
+
+impl Args {
+    /// Returns the sizes of a job with `n_pes` PEs.
+    pub(crate) fn shape(&self, n_pes: u32) -> Result<KvShape> {
+        if n_pes < 2 {
+            return Err("1 PE cannot be on both sides: use --pes 2 or more, or `rushmem run -n 2 kv`".into());
+        }
+        let prefill = self.prefill.unwrap_or(n_pes / 2);
+        if prefill == 0 || prefill >= n_pes {
+            return Err(format!(
+                "--prefill {prefill} leaves a side of the {n_pes} PEs empty: use 1 to {}, or more PEs",
+                n_pes - 1
+            )
+            .into());
+        }
+        for (side, width) in [("prefill", prefill), ("decode", n_pes - prefill)] {
+            if !self.heads.is_multiple_of(width) {
+                return Err(format!(
+                    "{} heads cannot be divided equally among {width} {side} PEs: use --heads {} or another number of PEs",
+                    self.heads,
+                    self.heads.next_multiple_of(width)
+                )
+                .into());
+            }
+        }
+        let head_bytes = self.head_dim * ELEMENT;
+        if !head_bytes.is_multiple_of(CHUNK) {
+            return Err(format!(
+                "a head of {} elements has {head_bytes} bytes, no multiple of {CHUNK}: use --head-dim {}",
+                self.head_dim,
+                self.head_dim.next_multiple_of(CHUNK / ELEMENT)
+            )
+            .into());
+        }
+        let pages = u64::from(self.requests) * u64::from(self.tokens.div_ceil(self.page_tokens));
+        // Kernels count pages, and the chunks of a page, in 32 bits.
+        let pages = u32::try_from(pages).ok().filter(|&pages| pages < 1 << 22).ok_or_else(|| {
+            format!("{pages} pages of a layer are too many: use fewer requests or tokens, or larger pages")
+        })?;
+        Ok(KvShape {
+            prefill,
+            decode: n_pes - prefill,
+            layers: self.layers,
+            heads: self.heads,
+            head_chunks: head_bytes / CHUNK,
+            rows: 2 * self.page_tokens,
+            pages,
+            // Some pages belong to no request. They must stay as they are.
+            pool_pages: pages + pages / 8 + 1,
+        })
+    }
+
+    /// Makes the symmetric heap large enough.
+    pub(crate) fn need_heap(&self, config: &mut Config, shape: KvShape) {
+        let n_pes = u64::from(shape.prefill + shape.decode);
+        let (layers, pages) = (u64::from(shape.layers), u64::from(shape.pages));
+        let words = 4 * n_pes * pages + 8 * layers * (u64::from(shape.prefill) + pages);
+        let pools = match self.memory {
+            MemoryArg::Registered => 0,
+            MemoryArg::Symmetric => 2 * pool_chunks(&shape) as u64 * u64::from(CHUNK),
+        };
+        need_heap(config, words + pools, 5);
+    }
+}
+
+/// Returns the chunks of the largest pool. All PEs have as many, because a window has the same length on every PE.
+pub(crate) fn pool_chunks(shape: &KvShape) -> usize {
+    let page = shape.page_chunks(0).max(shape.page_chunks(shape.prefill));
+    shape.layers as usize * shape.pool_pages as usize * page as usize
+}

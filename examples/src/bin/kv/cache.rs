@@ -1,0 +1,250 @@
+//! A PE with its pool of pages, and the check of every page.
+
+use rushmem::{Error, Grid, Operations, Pages, Pe, Stream, Window};
+use rushmem_device::{Signal, SignalOp, SymSlice};
+use rushmem_example_kernels::{KvShape, KvTransfer, kv_announce, kv_attend, kv_copy, kv_send, kv_sum};
+use rushmem_examples::{Result, pattern};
+
+use crate::args::{MemoryArg, pool_chunks};
+
+/// Content of a chunk that belongs to no request, or that has not arrived.
+const EMPTY: u128 = u128::MAX;
+
+/// Memory for pages.
+pub(crate) enum Memory {
+    /// The application's own, registered.
+    Registered(Window<Pages<u128>>),
+    /// An object of the symmetric heap.
+    Symmetric(SymSlice<u128>),
+}
+
+impl Memory {
+    /// Allocates `chunks` chunks. Collective.
+    fn new(pe: &Pe, kind: MemoryArg, chunks: usize) -> Result<Self> {
+        Ok(match kind {
+            MemoryArg::Registered => Self::Registered(pe.register_symmetric(Pages::zeroed(chunks))?),
+            MemoryArg::Symmetric => Self::Symmetric(pe.alloc(chunks)?),
+        })
+    }
+
+    /// Returns the handle for kernels and operations.
+    fn handle(&self) -> SymSlice<u128> {
+        match self {
+            Self::Registered(window) => window.handle(),
+            Self::Symmetric(object) => *object,
+        }
+    }
+
+    /// Gives the memory back. Collective.
+    fn end(self, pe: &Pe) -> Result<()> {
+        match self {
+            Self::Registered(window) => drop(pe.unregister_symmetric(window).map_err(Error::from)?),
+            Self::Symmetric(object) => pe.free(object)?,
+        }
+        Ok(())
+    }
+}
+
+/// The cache of a PE.
+pub(crate) struct Cache<'a> {
+    pub(crate) pe: &'a Pe,
+    pub(crate) shape: KvShape,
+    pool: Memory,
+    /// The target of the local copy.
+    spare: Memory,
+    transfer: KvTransfer,
+    sums: SymSlice<u64>,
+    /// The tables that this PE knows.
+    tables: Vec<u32>,
+    /// The content of the pool after a transfer.
+    wanted: Vec<u128>,
+}
+
+impl<'a> Cache<'a> {
+    /// Allocates the memory, exchanges the tables, and fills the pages of prefill PEs. Collective.
+    pub(crate) fn new(pe: &'a Pe, shape: KvShape, kind: MemoryArg) -> Result<Self> {
+        let (pages, layers) = (shape.pages as usize, shape.layers as usize);
+        let pool = Memory::new(pe, kind, pool_chunks(&shape))?;
+        let spare = Memory::new(pe, kind, pool_chunks(&shape))?;
+        let transfer = KvTransfer {
+            shape,
+            pool: pool.handle(),
+            tables: pe.alloc(pe.n_pes() as usize * pages)?,
+            arrived: pe.alloc::<Signal>(layers * shape.prefill as usize)?,
+        };
+        let sums = pe.alloc(layers * pages)?;
+        let tables = exchange_tables(pe, &transfer)?;
+        let mut cache = Self { pe, shape, pool, spare, transfer, sums, tables, wanted: Vec::new() };
+        cache.wanted = cache.content();
+        cache.reset()?;
+        Ok(cache)
+    }
+
+    /// Gives the memory back. Collective.
+    pub(crate) fn end(self) -> Result<()> {
+        self.pool.end(self.pe)?;
+        self.spare.end(self.pe)
+    }
+
+    /// Returns whether this is a prefill PE.
+    pub(crate) fn is_prefill(&self) -> bool {
+        self.pe.my_pe() < self.shape.prefill
+    }
+
+    /// Writes the pages of a prefill PE, and empties those of a decode PE. Collective.
+    pub(crate) fn reset(&self) -> Result<()> {
+        match self.is_prefill() {
+            true => self.pe.write(self.pool.handle(), &self.wanted)?,
+            false => self.pe.write(self.pool.handle(), &vec![EMPTY; self.wanted.len()])?,
+        }
+        Ok(self.pe.host_sync()?)
+    }
+
+    /// Returns the number in the pool of `pe` of page `i` of the requests.
+    fn number(&self, pe: u32, i: u32) -> u32 {
+        self.tables[(pe * self.shape.pages + i) as usize]
+    }
+
+    /// Returns the content of this PE's pool with all its pages. Each chunk of the model's cache is different.
+    fn content(&self) -> Vec<u128> {
+        const FACTOR: u128 = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;
+        let (shape, me) = (&self.shape, self.pe.my_pe());
+        let mut pool = vec![EMPTY; pool_chunks(shape)];
+        let all = u128::from(shape.heads * shape.head_chunks);
+        let first = u128::from(shape.heads_of(me).start * shape.head_chunks);
+        for layer in 0..shape.layers {
+            for i in 0..shape.pages {
+                let row = u128::from(layer * shape.pages + i) * u128::from(shape.rows);
+                let page = &mut pool[shape.page(me, layer, self.number(me, i))];
+                for (row, chunks) in (row..).zip(page.chunks_mut(shape.row_chunks(me) as usize)) {
+                    for (number, chunk) in (row * all + first..).zip(chunks) {
+                        *chunk = number.wrapping_mul(FACTOR);
+                    }
+                }
+            }
+        }
+        pool
+    }
+
+    /// Compares the whole pool with its content after a transfer. `how` names the transfer.
+    pub(crate) fn verify_pages(&self, how: &str) -> Result<()> {
+        let (shape, me) = (&self.shape, self.pe.my_pe());
+        let found = self.pe.read(self.pool.handle())?;
+        let Some(at) = found.iter().zip(&self.wanted).position(|(found, wanted)| found != wanted) else {
+            return Ok(());
+        };
+        let (found, wanted) = (found[at], self.wanted[at]);
+        let (page, chunk) = (at / shape.page_chunks(me) as usize, at % shape.page_chunks(me) as usize);
+        let (layer, page) = (page / shape.pool_pages as usize, page % shape.pool_pages as usize);
+        Err(format!(
+            "after {how}, chunk {chunk} of page {page} of layer {layer} on PE {me} is {found:#034x}, not {wanted:#034x}"
+        )
+        .into())
+    }
+
+    /// Compares the sums of this decode PE with a serial computation.
+    pub(crate) fn verify_sums(&self) -> Result<()> {
+        let (shape, me) = (&self.shape, self.pe.my_pe());
+        let found = self.pe.read(self.sums)?;
+        let pages = (0..shape.layers).flat_map(|layer| (0..shape.pages).map(move |i| (layer, i)));
+        for ((layer, i), found) in pages.zip(found) {
+            let page = &self.wanted[shape.page(me, layer, self.number(me, i))];
+            let sums = (0..).zip(page).map(|(at, &chunk)| kv_sum(at, chunk));
+            let wanted = sums.fold(0, u64::wrapping_add);
+            if found != wanted {
+                return Err(format!(
+                    "the sum of page {i} of layer {layer} on PE {me} is {found:#x}, not {wanted:#x}"
+                )
+                .into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Queues the transfer of all layers from a prefill PE, and nothing on a decode PE.
+    ///
+    /// The announcements have a stream of their own: the pages of a layer follow those of the layer before without a gap.
+    pub(crate) fn send(&self, sends: &Stream, announcements: &Stream, round: u64) -> Result<()> {
+        if !self.is_prefill() {
+            return Ok(());
+        }
+        let grid = self.pe.grid();
+        for layer in 0..self.shape.layers {
+            sends.launch(grid, kv_send(self.transfer, layer))?;
+            announcements.follow(&sends.record()?)?;
+            let one_warp = Grid { blocks: 1, threads: 32, shared_bytes: 0 };
+            announcements.launch(one_warp, kv_announce(self.transfer, layer, round))?;
+        }
+        // The pages may be used for other requests after this.
+        Ok(announcements.quiet()?)
+    }
+
+    /// Queues the reads of a decode PE, a kernel for each layer, and nothing on a prefill PE.
+    pub(crate) fn attend(&self, stream: &Stream, round: u64) -> Result<()> {
+        if self.is_prefill() {
+            return Ok(());
+        }
+        for layer in 0..self.shape.layers {
+            stream.launch(self.pe.grid(), kv_attend(self.transfer, self.sums, layer, round))?;
+        }
+        Ok(())
+    }
+
+    /// Queues the same transfer as operations of the host: a put for each page and peer, strided if the widths differ.
+    pub(crate) fn put(&self, stream: &Stream, round: u64) -> Result<()> {
+        let (shape, me, pool) = (&self.shape, self.pe.my_pe(), self.pool.handle());
+        for layer in (0..shape.layers).filter(|_| self.is_prefill()) {
+            for peer in shape.peers(me) {
+                let runs = shape.runs(me, peer);
+                for i in 0..shape.pages {
+                    let from = shape.page(me, layer, self.number(me, i));
+                    let to = shape.page(peer, layer, self.number(peer, i));
+                    if runs.count == 1 {
+                        stream.put_nbi(pool.slice(to), pool.slice(from), peer)?;
+                    } else {
+                        let blocks = |page: std::ops::Range<usize>, first: u32, step: u32| {
+                            let all = pool.slice(page.start + first as usize..page.end);
+                            all.blocks(runs.chunks as usize, step as usize)
+                        };
+                        let dst = blocks(to, runs.to, runs.to_step);
+                        stream.iput(dst, blocks(from, runs.from, runs.from_step), peer)?;
+                    }
+                }
+            }
+            stream.fence()?;
+            let arrived = self.transfer.arrived.at(shape.signal(layer, me));
+            for peer in shape.peers(me) {
+                stream.signal_op(arrived, SignalOp::Set, round, peer)?;
+            }
+        }
+        Ok(stream.quiet()?)
+    }
+
+    /// Queues local copies of as many bytes as a prefill PE sends, a kernel for each layer.
+    pub(crate) fn copy(&self, stream: &Stream) -> Result<()> {
+        let (shape, from, to) = (&self.shape, self.pool.handle(), self.spare.handle());
+        let layer_chunks = shape.pages as usize * shape.page_chunks(self.pe.my_pe()) as usize;
+        for layer in (0..shape.layers as usize).filter(|_| self.is_prefill()) {
+            let part = layer * layer_chunks..(layer + 1) * layer_chunks;
+            stream.launch(self.pe.grid(), kv_copy(to.slice(part.clone()), from.slice(part)))?;
+        }
+        Ok(())
+    }
+}
+
+/// Makes the table of this PE, and sends it to the PEs that need it. Returns the tables that this PE knows. Collective.
+fn exchange_tables(pe: &Pe, transfer: &KvTransfer) -> Result<Vec<u32>> {
+    let (shape, me) = (&transfer.shape, pe.my_pe());
+    // The allocator of the pool has given out its pages in any order.
+    let mut numbers: Vec<u32> = (0..shape.pool_pages).collect();
+    numbers.sort_by_key(|&number| pattern(me.into(), number.into()));
+    let own = &numbers[..shape.pages as usize];
+    let row = (me * shape.pages) as usize;
+    let row = transfer.tables.slice(row..row + own.len());
+    pe.write(row, own)?;
+    for peer in shape.peers(me).filter(|_| me >= shape.prefill) {
+        pe.put_from(row, own, peer)?;
+    }
+    pe.barrier_all()?;
+    Ok(pe.read(transfer.tables)?)
+}

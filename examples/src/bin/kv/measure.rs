@@ -1,0 +1,127 @@
+//! The transfers on a PE, and their report by PE 0.
+
+use std::cell::Cell;
+use std::time::Instant;
+
+use rushmem::Pe;
+use rushmem_example_kernels::KvShape;
+use rushmem_examples::Result;
+
+use crate::args::{Args, CHUNK};
+use crate::cache::Cache;
+
+/// Verifies and measures the transfers, and prints the result on PE 0.
+pub(crate) fn run(pe: &Pe, args: &Args, shape: KvShape) -> Result<()> {
+    let cache = Cache::new(pe, shape, args.memory)?;
+    let (sends, announcements) = (pe.stream()?, pe.stream()?);
+    let round = Cell::new(0);
+    let next_round = || {
+        round.set(round.get() + 1);
+        round.get()
+    };
+    let wait = || -> Result<()> {
+        sends.wait()?;
+        Ok(announcements.wait()?)
+    };
+
+    // Decode computes each layer while later ones arrive.
+    let mut both = || {
+        cache.attend(&sends, next_round())?;
+        cache.send(&sends, &announcements, round.get())?;
+        wait()
+    };
+    both()?;
+    pe.host_sync()?;
+    verify(&cache, "a transfer by kernels")?;
+    let both = median(pe, args, &mut both)?;
+    let send = median(pe, args, &mut || {
+        cache.send(&sends, &announcements, next_round())?;
+        wait()
+    })?;
+    let attend = median(pe, args, &mut || {
+        // All its layers have arrived.
+        cache.attend(&sends, round.get())?;
+        wait()
+    })?;
+    let copy = median(pe, args, &mut || {
+        cache.copy(&sends)?;
+        wait()
+    })?;
+
+    cache.reset()?;
+    let mut put = || {
+        cache.put(&sends, next_round())?;
+        wait()
+    };
+    put()?;
+    pe.host_sync()?;
+    verify(&cache, "puts of the host")?;
+    let put = median(pe, args, &mut put)?;
+    if pe.my_pe() == 0 {
+        print(pe, &shape, &Seconds { send, both, attend, copy, put });
+    }
+    cache.end()
+}
+
+/// Verifies a transfer on every PE: the pages, and the sums of the last kernels of decode. Collective.
+fn verify(cache: &Cache, how: &str) -> Result<()> {
+    cache.verify_pages(how)?;
+    if !cache.is_prefill() {
+        cache.verify_sums()?;
+    }
+    Ok(cache.pe.host_sync()?)
+}
+
+/// The seconds of each step on the slowest PE.
+struct Seconds {
+    send: f64,
+    both: f64,
+    attend: f64,
+    copy: f64,
+    put: f64,
+}
+
+/// Prints the result.
+fn print(pe: &Pe, shape: &KvShape, seconds: &Seconds) {
+    let chunks = shape.layers as usize * shape.pages as usize * shape.page_chunks(0) as usize;
+    let bytes = (chunks * shape.prefill as usize * CHUNK as usize) as f64;
+    let rate = |seconds: f64| bytes / seconds / 1e9;
+    let line = |what: &str, seconds: f64| println!("  {what:<34} {:10.3} ms", seconds * 1e3);
+    line("transfer alone", seconds.send);
+    line("reads of decode alone", seconds.attend);
+    line("transfer, and reads of each layer", seconds.both);
+    let page_bytes = |pe| shape.page_chunks(pe) * CHUNK;
+    println!(
+        "PASS kv: {} layers of {} pages, {} bytes each on {} prefill PEs and {} on {} decode PEs ({}, peers by {}), \
+         {:.2} MB in {:.3} ms, {:.2} GB/s; puts of the host {:.2} GB/s, local copy {:.2} GB/s; every page verified",
+        shape.layers,
+        shape.pages,
+        page_bytes(0),
+        shape.prefill,
+        page_bytes(shape.prefill),
+        shape.decode,
+        pe.machine(),
+        pe.peer_routes().get(shape.prefill as usize).map_or("nothing", |route| &route.via),
+        bytes / 1e6,
+        seconds.send * 1e3,
+        rate(seconds.send),
+        rate(seconds.put),
+        rate(seconds.copy)
+    );
+}
+
+/// Returns the median of the seconds of `step`, on the slowest PE. Collective.
+fn median(pe: &Pe, args: &Args, step: &mut dyn FnMut() -> Result<()>) -> Result<f64> {
+    let mut all = Vec::new();
+    for _ in 0..args.repetitions {
+        pe.host_sync()?;
+        let start = Instant::now();
+        step()?;
+        let mine = start.elapsed().as_nanos() as u64;
+        let theirs = pe.allgather(&mine.to_le_bytes())?;
+        let slowest = theirs.iter().filter_map(|ns| Some(u64::from_le_bytes(ns.as_slice().try_into().ok()?)));
+        all.push(slowest.max().unwrap_or(mine).max(1));
+    }
+    all.sort_unstable();
+    Ok(all[all.len() / 2] as f64 / 1e9)
+}
