@@ -6,20 +6,25 @@ use std::process::{Command, Output};
 
 use rushmem_examples::{Image, Output as Png, pattern};
 
-/// Runs a program without any settings of the user's, natively.
-fn run(program: &str, arguments: &[&str]) -> Output {
+/// Runs a program natively with these settings, and without any settings of the user's.
+fn run(program: &str, arguments: &[&str], settings: &[(&str, &str)]) -> Output {
     let mut command = Command::new(program);
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("RUSHMEM_") {
             command.env_remove(name);
         }
     }
-    command.env("RUSHMEM_DEVICE", "native").args(arguments).output().unwrap()
+    command.env("RUSHMEM_DEVICE", "native").envs(settings.iter().copied()).args(arguments).output().unwrap()
 }
 
 #[track_caller]
 fn passes(program: &str, arguments: &[&str]) -> String {
-    let output = run(program, arguments);
+    passes_with(program, arguments, &[])
+}
+
+#[track_caller]
+fn passes_with(program: &str, arguments: &[&str], settings: &[(&str, &str)]) -> String {
+    let output = run(program, arguments, settings);
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{arguments:?}: {out}{err}");
     let last = out.lines().last().unwrap_or_default();
@@ -30,7 +35,7 @@ fn passes(program: &str, arguments: &[&str]) -> String {
 /// Fails with code 1 and one line on standard error, which it returns.
 #[track_caller]
 fn fails(program: &str, arguments: &[&str]) -> String {
-    let output = run(program, arguments);
+    let output = run(program, arguments, &[]);
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert_eq!(output.status.code(), Some(1), "{arguments:?}: {out}{err}");
     assert_eq!(err.lines().count(), 1, "{arguments:?}: {err}");
@@ -42,6 +47,7 @@ const HELLO: &str = env!("CARGO_BIN_EXE_hello");
 const RING: &str = env!("CARGO_BIN_EXE_ring");
 const ALLTOALL: &str = env!("CARGO_BIN_EXE_alltoall");
 const GUPS: &str = env!("CARGO_BIN_EXE_gups");
+const KV: &str = env!("CARGO_BIN_EXE_kv");
 const STENCIL: &str = env!("CARGO_BIN_EXE_stencil");
 
 #[test]
@@ -71,6 +77,77 @@ fn gups_on_any_number_of_pes() {
         passes(GUPS, &["--pes", pes, "--log2-words", log2_words]);
     }
     passes(GUPS, &["--pes", "2", "--log2-words", "12", "--updates", "7"]);
+}
+
+/// A small cache with an odd number of pages, the last of each request in part without tokens.
+const SMALL_CACHE: [&str; 12] = [
+    "--layers",
+    "3",
+    "--head-dim",
+    "8",
+    "--page-tokens",
+    "4",
+    "--requests",
+    "3",
+    "--tokens",
+    "25",
+    "--repetitions",
+    "1",
+];
+
+const P2P: (&str, &str) = ("RUSHMEM_PEER_PATH", "p2p");
+
+#[test]
+fn kv_between_sides_of_any_width() {
+    for (pes, prefill, heads) in [
+        ("2", "1", "3"),
+        ("4", "2", "8"),
+        ("3", "1", "8"),
+        ("3", "2", "8"),
+        ("6", "4", "8"),
+        ("4", "3", "3"),
+        ("5", "3", "6"),
+    ] {
+        let shape = ["--pes", pes, "--prefill", prefill, "--heads", heads];
+        let arguments = [&shape[..], &SMALL_CACHE].concat();
+        passes(KV, &arguments);
+        let line = passes_with(KV, &arguments, &[P2P]);
+        assert!(line.contains("3 layers of 21 pages") && line.contains("by p2p"), "{line}");
+    }
+}
+
+#[test]
+fn kv_of_any_size_and_memory() {
+    passes(KV, &["--pes", "2", "--repetitions", "1"]);
+    let one = ["--layers", "1", "--requests", "1", "--tokens", "1", "--page-tokens", "1", "--heads", "2"];
+    passes(KV, &[&one[..], &["--pes", "3", "--memory", "symmetric"]].concat());
+    // PEs 0 and 1 are P2P peers, and the others are NIC peers of theirs.
+    let arguments = [&["--pes", "4", "--prefill", "1", "--heads", "6"][..], &SMALL_CACHE].concat();
+    passes_with(KV, &arguments, &[P2P, ("RUSHMEM_P2P_GROUP", "2")]);
+}
+
+#[test]
+fn kv_names_sizes_that_do_not_fit() {
+    for (arguments, found, remedy) in [
+        (&["--pes", "1"][..], "1 PE", "--pes 2"),
+        (&["--pes", "3", "--prefill", "3"], "--prefill 3", "1 to 2"),
+        (&["--pes", "2", "--prefill", "0"], "--prefill 0", "1 to 1"),
+        (
+            &["--pes", "4", "--prefill", "3"],
+            "8 heads cannot be divided equally among 3 prefill PEs",
+            "--heads 9",
+        ),
+        (
+            &["--pes", "4", "--prefill", "1"],
+            "8 heads cannot be divided equally among 3 decode PEs",
+            "--heads 9",
+        ),
+        (&["--pes", "2", "--head-dim", "12"], "12 elements has 24 bytes", "--head-dim 16"),
+        (&["--pes", "2", "--requests", "4096", "--tokens", "1000000"], "larger than 64 GiB", "fewer layers"),
+    ] {
+        let error = fails(KV, arguments);
+        assert!(error.contains(found) && error.contains(remedy), "{error}");
+    }
 }
 
 fn picture(path: &Path, width: usize, height: usize, channels: usize) -> Image {

@@ -91,9 +91,12 @@ impl Args {
             .into());
         }
         let pages = u64::from(self.requests) * u64::from(self.tokens.div_ceil(self.page_tokens));
-        // Kernels count pages, and the chunks of a page, in 32 bits.
-        let pages = u32::try_from(pages).ok().filter(|&pages| pages < 1 << 22).ok_or_else(|| {
-            format!("{pages} pages of a layer are too many: use fewer requests or tokens, or larger pages")
+        let page_bytes = u128::from(2 * self.page_tokens * self.heads) * u128::from(head_bytes);
+        let bytes = u128::from(pages) * u128::from(self.layers) * page_bytes;
+        // Kernels number the chunks of all pages in 32 bits.
+        let fits = bytes / u128::from(CHUNK) < 1 << 32;
+        let pages = u32::try_from(pages).ok().filter(|_| fits).ok_or_else(|| {
+            format!("a cache of {bytes} bytes is larger than 64 GiB: use fewer layers, requests or tokens")
         })?;
         Ok(KvShape {
             prefill,

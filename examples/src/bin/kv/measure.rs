@@ -92,14 +92,14 @@ fn print(pe: &Pe, shape: &KvShape, seconds: &Seconds) {
     line("transfer, and reads of each layer", seconds.both);
     let page_bytes = |pe| shape.page_chunks(pe) * CHUNK;
     println!(
-        "PASS kv: {} layers of {} pages, {} bytes each on {} prefill PEs and {} on {} decode PEs ({}, peers by {}), \
-         {:.2} MB in {:.3} ms, {:.2} GB/s; puts of the host {:.2} GB/s, local copy {:.2} GB/s; every page verified",
+        "PASS kv: {} layers of {} pages, prefill {} x {} bytes, decode {} x {} bytes ({}, peers by {}), {:.2} MB in \
+         {:.3} ms, {:.2} GB/s; puts of the host {:.2} GB/s, local copy {:.2} GB/s; every page verified",
         shape.layers,
         shape.pages,
-        page_bytes(0),
         shape.prefill,
-        page_bytes(shape.prefill),
+        page_bytes(0),
         shape.decode,
+        page_bytes(shape.prefill),
         pe.machine(),
         pe.peer_routes().get(shape.prefill as usize).map_or("nothing", |route| &route.via),
         bytes / 1e6,
