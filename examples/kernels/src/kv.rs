@@ -157,71 +157,89 @@ pub struct KvTransfer {
     pub arrived: SymSlice<Signal>,
 }
 
-/// Starts to send the pages of a layer to all decode PEs that have heads of this PE. [`kv_announce`] tells them.
-///
-/// P2P peers get stores of 16 bytes straight into their pages, and the warps of the grid divide the chunks. For a NIC peer
-/// a warp posts a page: one message for each run.
-#[kernel(max_threads = 512)]
-pub fn kv_send(ctx: &Ctx, transfer: KvTransfer, layer: u32) -> Result {
-    let KvTransfer { shape, pool, tables, .. } = transfer;
-    let me = ctx.my_pe();
-    let (tables, here) = (ctx.local(tables), ctx.local(pool));
-    let (first, step) = warp_of_grid();
-    let page = |pe: u32, i: u32| shape.page(pe, layer, get(tables, (pe * shape.pages + i) as usize));
-    for peer in shape.peers(me) {
-        let runs = shape.runs(me, peer);
-        if let Some(there) = ctx.ptr(pool, peer) {
-            let chunks = runs.count * runs.chunks;
-            let parts = chunks.div_ceil(PART);
-            let mut at = first;
-            while at < shape.pages * parts {
-                let (i, part) = divided(at, parts);
-                let (from, to) = (page(me, i).start, page(peer, i).start);
-                let (begin, end) = (part * PART, chunks.min((part + 1) * PART));
-                copy_part(
-                    begin..end,
-                    |chunk| {
-                        let (run, x) = divided(chunk, runs.chunks);
-                        get(here, from + (runs.from + run * runs.from_step + x) as usize)
-                    },
-                    |chunk, value| {
-                        let (run, x) = divided(chunk, runs.chunks);
-                        let i = to + (runs.to + run * runs.to_step + x) as usize;
-                        if i < there.len() {
-                            there.store(i, value);
-                        }
-                    },
-                );
-                at += step;
-            }
-        } else {
-            let blocks = |page: Range<usize>, first: u32, step: u32| {
-                let all = pool.slice(page.start + first as usize..page.end);
-                all.blocks(runs.chunks as usize, step as usize)
-            };
-            let mut i = first;
-            while i < shape.pages {
-                let dst = blocks(page(peer, i), runs.to, runs.to_step);
-                let src = blocks(page(me, i), runs.from, runs.from_step);
-                ctx.iput_nbi(Warp::current(), dst, src, peer)?;
-                i += step;
-            }
-        }
+impl KvTransfer {
+    /// Returns the chunks of page `i` of the requests in the pool of `pe`.
+    #[inline(always)]
+    fn page(&self, tables: View<u32>, pe: u32, layer: u32, i: u32) -> Range<usize> {
+        self.shape.page(pe, layer, get(tables, (pe * self.shape.pages + i) as usize))
     }
-    Ok(())
+
+    /// Returns the runs of a page of the pool.
+    #[inline(always)]
+    fn blocks(&self, page: Range<usize>, first: u32, chunks: u32, step: u32) -> Strided<u128> {
+        let all = self.pool.slice(page.start + first as usize..page.end);
+        all.blocks(chunks as usize, step as usize)
+    }
 }
 
-/// Tells the peers of this PE that all pages of a layer are there, which earlier kernels have sent. A thread tells a peer.
-#[kernel(max_threads = 128)]
-pub fn kv_announce(ctx: &Ctx, transfer: KvTransfer, layer: u32, round: u64) -> Result {
-    let shape = transfer.shape;
-    let arrived = transfer.arrived.at(shape.signal(layer, ctx.my_pe()));
-    let peers = shape.peers(ctx.my_pe());
-    let mut peer = peers.start + Thread::index() as u32;
-    while peer < peers.end {
+/// Stores the pages of a layer into the pages of all P2P peers that have heads of this PE. [`kv_post`] tells them.
+///
+/// The warps of the grid divide the chunks of 16 bytes, so that each gets as many, however large a page is.
+#[kernel(max_threads = 512)]
+pub fn kv_store(ctx: &Ctx, transfer: KvTransfer, layer: u32) {
+    let KvTransfer { shape, pool, tables, .. } = transfer;
+    let (me, tables, here) = (ctx.my_pe(), ctx.local(tables), ctx.local(pool));
+    let (first, step) = warp_of_grid();
+    for peer in shape.peers(me) {
+        let Some(there) = ctx.ptr(pool, peer) else { continue };
+        let runs = shape.runs(me, peer);
+        let chunks = runs.count * runs.chunks;
+        let parts = chunks.div_ceil(PART);
+        let mut at = first;
+        while at < shape.pages * parts {
+            let (i, part) = divided(at, parts);
+            let from = transfer.page(tables, me, layer, i).start + runs.from as usize;
+            let to = transfer.page(tables, peer, layer, i).start + runs.to as usize;
+            let range = part * PART..chunks.min((part + 1) * PART);
+            let at_step = |chunk: u32, step: u32| {
+                let (run, x) = divided(chunk, runs.chunks);
+                (run * step + x) as usize
+            };
+            copy_part(
+                range,
+                |chunk| get(here, from + at_step(chunk, runs.from_step)),
+                |chunk, value| {
+                    let i = to + at_step(chunk, runs.to_step);
+                    if i < there.len() {
+                        there.store(i, value);
+                    }
+                },
+            );
+            at += step;
+        }
+    }
+}
+
+/// Puts the pages of a layer into the pages of all NIC peers, and then tells all peers that the layer is there. Earlier
+/// kernels have stored the pages of P2P peers. Takes one block.
+///
+/// A warp posts a page: one message for each run. A thread tells a peer.
+#[kernel(max_threads = 256)]
+pub fn kv_post(ctx: &Ctx, transfer: KvTransfer, layer: u32, round: u64) -> Result {
+    let KvTransfer { shape, pool, .. } = transfer;
+    let (me, block, tables) = (ctx.my_pe(), Block::current(), ctx.local(transfer.tables));
+    let (first, step) = warp_of_grid();
+    for peer in shape.peers(me) {
+        if ctx.ptr(pool, peer).is_some() {
+            continue;
+        }
+        let runs = shape.runs(me, peer);
+        let mut i = first;
+        while i < shape.pages {
+            let (from, to) = (transfer.page(tables, me, layer, i), transfer.page(tables, peer, layer, i));
+            let src = transfer.blocks(from, runs.from, runs.chunks, runs.from_step);
+            let dst = transfer.blocks(to, runs.to, runs.chunks, runs.to_step);
+            ctx.iput_nbi(Warp::current(), dst, src, peer)?;
+            i += step;
+        }
+    }
+    block.sync();
+    let arrived = transfer.arrived.at(shape.signal(layer, me));
+    let mut peer = shape.peers(me).start + block.rank();
+    while peer < shape.peers(me).end {
         // Behind all stores and puts to that peer.
         ctx.signal_after_all(Thread, arrived, SignalOp::Set, round, peer)?;
-        peer += Thread::count() as u32;
+        peer += block.size();
     }
     Ok(())
 }
@@ -241,7 +259,7 @@ pub fn kv_attend(ctx: &Ctx, transfer: KvTransfer, sums: SymSlice<u64>, layer: u3
     let (chunks, lane) = (shape.page_chunks(me), Warp::current().rank());
     let (mut i, step) = warp_of_grid();
     while i < shape.pages {
-        let first = shape.page(me, layer, get(tables, (me * shape.pages + i) as usize)).start;
+        let first = transfer.page(tables, me, layer, i).start;
         let load = |at: u32| if at < chunks { get(pool, first + at as usize) } else { 0 };
         let (mut at, mut sum) = (lane, 0u64);
         while at < chunks {

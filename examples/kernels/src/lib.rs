@@ -16,6 +16,6 @@ pub use alltoall::{TILE_BYTES, transpose};
 pub use band::{Band, bands};
 pub use gups::{next, number, update};
 pub use hello::hello;
-pub use kv::{KvShape, KvTransfer, Runs, kv_announce, kv_attend, kv_copy, kv_send, kv_sum};
+pub use kv::{KvShape, KvTransfer, Runs, kv_attend, kv_copy, kv_post, kv_store, kv_sum};
 pub use ring::ring;
 pub use stencil::{collect, heat, relax};

@@ -2,7 +2,7 @@
 
 use rushmem::{Error, Grid, Operations, Pages, Pe, Stream, Window};
 use rushmem_device::{Signal, SignalOp, SymSlice};
-use rushmem_example_kernels::{KvShape, KvTransfer, kv_announce, kv_attend, kv_copy, kv_send, kv_sum};
+use rushmem_example_kernels::{KvShape, KvTransfer, kv_attend, kv_copy, kv_post, kv_store, kv_sum};
 use rushmem_examples::{Result, pattern};
 
 use crate::args::{MemoryArg, pool_chunks};
@@ -91,6 +91,14 @@ impl<'a> Cache<'a> {
         self.pe.my_pe() < self.shape.prefill
     }
 
+    /// Returns the grid of the kernels that read or write whole layers.
+    fn grid(&self) -> Grid {
+        let grid = self.pe.grid();
+        // A GPU needs many loads in flight.
+        let threads = if self.pe.is_gpu() { 512 } else { grid.threads };
+        Grid { threads, ..grid }
+    }
+
     /// Writes the pages of a prefill PE, and empties those of a decode PE. Collective.
     pub(crate) fn reset(&self) -> Result<()> {
         match self.is_prefill() {
@@ -163,20 +171,19 @@ impl<'a> Cache<'a> {
 
     /// Queues the transfer of all layers from a prefill PE, and nothing on a decode PE.
     ///
-    /// The announcements have a stream of their own: the pages of a layer follow those of the layer before without a gap.
-    pub(crate) fn send(&self, sends: &Stream, announcements: &Stream, round: u64) -> Result<()> {
+    /// The posts have a stream of their own, so the stores of a layer follow those of the layer before without a gap.
+    pub(crate) fn send(&self, stores: &Stream, posts: &Stream, round: u64) -> Result<()> {
         if !self.is_prefill() {
             return Ok(());
         }
-        let grid = self.pe.grid();
+        let one_block = Grid { blocks: 1, threads: 128, shared_bytes: 0 };
         for layer in 0..self.shape.layers {
-            sends.launch(grid, kv_send(self.transfer, layer))?;
-            announcements.follow(&sends.record()?)?;
-            let one_warp = Grid { blocks: 1, threads: 32, shared_bytes: 0 };
-            announcements.launch(one_warp, kv_announce(self.transfer, layer, round))?;
+            stores.launch(self.grid(), kv_store(self.transfer, layer))?;
+            posts.follow(&stores.record()?)?;
+            posts.launch(one_block, kv_post(self.transfer, layer, round))?;
         }
         // The pages may be used for other requests after this.
-        Ok(announcements.quiet()?)
+        Ok(posts.quiet()?)
     }
 
     /// Queues the reads of a decode PE, a kernel for each layer, and nothing on a prefill PE.
@@ -185,7 +192,7 @@ impl<'a> Cache<'a> {
             return Ok(());
         }
         for layer in 0..self.shape.layers {
-            stream.launch(self.pe.grid(), kv_attend(self.transfer, self.sums, layer, round))?;
+            stream.launch(self.grid(), kv_attend(self.transfer, self.sums, layer, round))?;
         }
         Ok(())
     }
@@ -226,7 +233,7 @@ impl<'a> Cache<'a> {
         let layer_chunks = shape.pages as usize * shape.page_chunks(self.pe.my_pe()) as usize;
         for layer in (0..shape.layers as usize).filter(|_| self.is_prefill()) {
             let part = layer * layer_chunks..(layer + 1) * layer_chunks;
-            stream.launch(self.pe.grid(), kv_copy(to.slice(part.clone()), from.slice(part)))?;
+            stream.launch(self.grid(), kv_copy(to.slice(part.clone()), from.slice(part)))?;
         }
         Ok(())
     }

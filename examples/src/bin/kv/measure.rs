@@ -13,21 +13,21 @@ use crate::cache::Cache;
 /// Verifies and measures the transfers, and prints the result on PE 0.
 pub(crate) fn run(pe: &Pe, args: &Args, shape: KvShape) -> Result<()> {
     let cache = Cache::new(pe, shape, args.memory)?;
-    let (sends, announcements) = (pe.stream()?, pe.stream()?);
+    let (stream, posts) = (pe.stream()?, pe.stream()?);
     let round = Cell::new(0);
     let next_round = || {
         round.set(round.get() + 1);
         round.get()
     };
     let wait = || -> Result<()> {
-        sends.wait()?;
-        Ok(announcements.wait()?)
+        stream.wait()?;
+        Ok(posts.wait()?)
     };
 
     // Decode computes each layer while later ones arrive.
     let mut both = || {
-        cache.attend(&sends, next_round())?;
-        cache.send(&sends, &announcements, round.get())?;
+        cache.attend(&stream, next_round())?;
+        cache.send(&stream, &posts, round.get())?;
         wait()
     };
     both()?;
@@ -35,22 +35,22 @@ pub(crate) fn run(pe: &Pe, args: &Args, shape: KvShape) -> Result<()> {
     verify(&cache, "a transfer by kernels")?;
     let both = median(pe, args, &mut both)?;
     let send = median(pe, args, &mut || {
-        cache.send(&sends, &announcements, next_round())?;
+        cache.send(&stream, &posts, next_round())?;
         wait()
     })?;
     let attend = median(pe, args, &mut || {
         // All its layers have arrived.
-        cache.attend(&sends, round.get())?;
+        cache.attend(&stream, round.get())?;
         wait()
     })?;
     let copy = median(pe, args, &mut || {
-        cache.copy(&sends)?;
+        cache.copy(&stream)?;
         wait()
     })?;
 
     cache.reset()?;
     let mut put = || {
-        cache.put(&sends, next_round())?;
+        cache.put(&stream, next_round())?;
         wait()
     };
     put()?;
