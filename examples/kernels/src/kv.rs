@@ -19,6 +19,8 @@
 //! ```
 //!
 //! If both sides are equally wide, the whole page is one run. So one code serves all widths.
+//!
+//! A round sends all layers. All PEs meet between two rounds, because decode PEs must not read pages that are sent again.
 
 use core::ops::Range;
 
@@ -151,7 +153,7 @@ pub struct KvTransfer {
     pub shape: KvShape,
     /// The pool of each PE.
     pub pool: SymSlice<u128>,
-    /// The tables, `[PE][page]`. A PE needs its own, and a prefill PE those of its peers.
+    /// The tables, `[PE][page]`. A PE needs its own, and a prefill PE needs its peers' too.
     pub tables: SymSlice<u32>,
     /// The signals: see [`KvShape::signal`].
     pub arrived: SymSlice<Signal>,
@@ -164,9 +166,9 @@ impl KvTransfer {
         self.shape.page(pe, layer, get(tables, (pe * self.shape.pages + i) as usize))
     }
 
-    /// Returns the runs of a page of the pool.
+    /// Returns the runs of a page of the pool: `first`, `chunks` and `step` are from [`Runs`].
     #[inline(always)]
-    fn blocks(&self, page: Range<usize>, first: u32, chunks: u32, step: u32) -> Strided<u128> {
+    pub fn blocks(&self, page: Range<usize>, first: u32, chunks: u32, step: u32) -> Strided<u128> {
         let all = self.pool.slice(page.start + first as usize..page.end);
         all.blocks(chunks as usize, step as usize)
     }

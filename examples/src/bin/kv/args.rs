@@ -41,7 +41,7 @@ pub(crate) struct Args {
     /// Memory of the pages
     #[arg(long, value_enum, default_value = "registered")]
     pub(crate) memory: MemoryArg,
-    /// Repetitions of each measurement, of which the median counts
+    /// Repetitions of each measurement; their median counts
     #[arg(long, value_name = "N", default_value = "3", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) repetitions: u32,
     #[command(flatten)]

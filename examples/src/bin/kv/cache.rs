@@ -91,6 +91,11 @@ impl<'a> Cache<'a> {
         self.pe.my_pe() < self.shape.prefill
     }
 
+    /// Returns how kernels of this PE reach the pages of another PE.
+    pub(crate) fn route(&self, peer: u32) -> &'static str {
+        if self.pe.ptr(self.pool.handle(), peer).is_some() { "p2p" } else { "NIC" }
+    }
+
     /// Returns the grid of the kernels that read or write whole layers.
     fn grid(&self) -> Grid {
         let grid = self.pe.grid();
@@ -99,7 +104,7 @@ impl<'a> Cache<'a> {
         Grid { threads, ..grid }
     }
 
-    /// Writes the pages of a prefill PE, and empties those of a decode PE. Collective.
+    /// Writes the pages of a prefill PE, and empties the pages of a decode PE. Collective.
     pub(crate) fn reset(&self) -> Result<()> {
         match self.is_prefill() {
             true => self.pe.write(self.pool.handle(), &self.wanted)?,
@@ -171,7 +176,7 @@ impl<'a> Cache<'a> {
 
     /// Queues the transfer of all layers from a prefill PE, and nothing on a decode PE.
     ///
-    /// The posts have a stream of their own, so the stores of a layer follow those of the layer before without a gap.
+    /// The posts have a stream of their own, so no store waits for the posts of the layer before.
     pub(crate) fn send(&self, stores: &Stream, posts: &Stream, round: u64) -> Result<()> {
         if !self.is_prefill() {
             return Ok(());
@@ -209,12 +214,9 @@ impl<'a> Cache<'a> {
                     if runs.count == 1 {
                         stream.put_nbi(pool.slice(to), pool.slice(from), peer)?;
                     } else {
-                        let blocks = |page: std::ops::Range<usize>, first: u32, step: u32| {
-                            let all = pool.slice(page.start + first as usize..page.end);
-                            all.blocks(runs.chunks as usize, step as usize)
-                        };
-                        let dst = blocks(to, runs.to, runs.to_step);
-                        stream.iput(dst, blocks(from, runs.from, runs.from_step), peer)?;
+                        let dst = self.transfer.blocks(to, runs.to, runs.chunks, runs.to_step);
+                        let src = self.transfer.blocks(from, runs.from, runs.chunks, runs.from_step);
+                        stream.iput(dst, src, peer)?;
                     }
                 }
             }

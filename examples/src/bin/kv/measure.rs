@@ -58,7 +58,7 @@ pub(crate) fn run(pe: &Pe, args: &Args, shape: KvShape) -> Result<()> {
     verify(&cache, "puts of the host")?;
     let put = median(pe, args, &mut put)?;
     if pe.my_pe() == 0 {
-        print(pe, &shape, &Seconds { send, both, attend, copy, put });
+        print(&cache, &Seconds { send, both, attend, copy, put });
     }
     cache.end()
 }
@@ -82,7 +82,8 @@ struct Seconds {
 }
 
 /// Prints the result.
-fn print(pe: &Pe, shape: &KvShape, seconds: &Seconds) {
+fn print(cache: &Cache, seconds: &Seconds) {
+    let shape = &cache.shape;
     let chunks = shape.layers as usize * shape.pages as usize * shape.page_chunks(0) as usize;
     let bytes = (chunks * shape.prefill as usize * CHUNK as usize) as f64;
     let rate = |seconds: f64| bytes / seconds / 1e9;
@@ -92,7 +93,7 @@ fn print(pe: &Pe, shape: &KvShape, seconds: &Seconds) {
     line("transfer, and reads of each layer", seconds.both);
     let page_bytes = |pe| shape.page_chunks(pe) * CHUNK;
     println!(
-        "PASS kv: {} layers of {} pages, prefill {} x {} bytes, decode {} x {} bytes ({}, peers by {}), {:.2} MB in \
+        "PASS kv: {} layers of {} pages, prefill {} x {} bytes, decode {} x {} bytes ({}, PE {} by {}), {:.2} MB in \
          {:.3} ms, {:.2} GB/s; puts of the host {:.2} GB/s, local copy {:.2} GB/s; every page verified",
         shape.layers,
         shape.pages,
@@ -100,8 +101,9 @@ fn print(pe: &Pe, shape: &KvShape, seconds: &Seconds) {
         page_bytes(0),
         shape.decode,
         page_bytes(shape.prefill),
-        pe.machine(),
-        pe.peer_routes().get(shape.prefill as usize).map_or("nothing", |route| &route.via),
+        cache.pe.machine(),
+        shape.prefill,
+        cache.route(shape.prefill),
         bytes / 1e6,
         seconds.send * 1e3,
         rate(seconds.send),
