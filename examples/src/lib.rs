@@ -15,3 +15,9 @@ pub fn pattern(a: u64, b: u64) -> u32 {
     x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     (x ^ x >> 31) as u32
 }
+
+/// Returns the median of some measurements, or 0 if there are none.
+pub fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(0.0)
+}

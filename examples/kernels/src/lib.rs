@@ -10,6 +10,7 @@ mod gups;
 mod hello;
 mod kv;
 mod ring;
+mod sort;
 mod stencil;
 
 pub use alltoall::{TILE_BYTES, transpose};
@@ -18,4 +19,7 @@ pub use gups::{next, number, update};
 pub use hello::hello;
 pub use kv::{KvShape, KvTransfer, Runs, kv_attend, kv_copy, kv_post, kv_store, kv_sum};
 pub use ring::ring;
+pub use sort::{
+    DIGITS, MAX_WARPS, ONE_PE, SortBuffers, SplitTables, exchange_keys, owner, sort_keys, sort_shared_bytes,
+};
 pub use stencil::{collect, heat, relax};

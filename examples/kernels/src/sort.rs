@@ -1,0 +1,354 @@
+//! A sort of integers that are distributed over the PEs, like ISx: a bucket sort with a bucket for each PE.
+//!
+//! [`exchange_keys`] sends each key to the PE that owns its range, and [`sort_keys`] sorts the keys of a PE. Both *split* keys by a
+//! digit: the owner of a key, or a byte of it. Keys of equal digit keep their order. Each warp takes a contiguous share:
+//!
+//! ```text
+//! count    a warp counts its keys of each digit                   counts[digit][warp]
+//! add up   a warp for each digit adds the counts of all warps     counts[digit][warp] of earlier warps, totals[digit]
+//! place    a warp stores its keys after those of lower digits, and after those of earlier warps
+//! ```
+//!
+//! A PE reserves room in the inbox of each owner by one atomic. So keys of several PEs do not overlap.
+
+use core::ops::Range;
+
+use rushmem_device::arch;
+use rushmem_device::prelude::*;
+
+/// Number of digits: the values of a byte, and at most as many PEs.
+pub const DIGITS: usize = 256;
+
+/// Most warps that take a share. Further warps of a grid have none.
+pub const MAX_WARPS: usize = 4096;
+
+/// One PE in the upper bits of [`SortBuffers::reserved`], above its keys.
+pub const ONE_PE: u64 = 1 << 40;
+
+/// Lanes of a warp. All warps are whole.
+const LANES: usize = 32;
+
+/// Digits that a lane adds up.
+const OWN_DIGITS: usize = DIGITS / LANES;
+
+/// Keys of a put, or more: 16 KiB.
+const PIECE: usize = 4096;
+
+/// Tables of a split, for this PE only.
+#[repr(C)]
+#[derive(Clone, Copy, KernelArg)]
+pub struct SplitTables {
+    /// Keys of each digit and warp: [`DIGITS`] rows of [`MAX_WARPS`].
+    pub counts: SymSlice<u32>,
+    /// Keys of each digit.
+    pub totals: SymSlice<u32>,
+    /// Place of the first key of each digit.
+    pub starts: SymSlice<u32>,
+}
+
+/// Memory of the exchange.
+#[repr(C)]
+#[derive(Clone, Copy, KernelArg)]
+pub struct SortBuffers {
+    /// The keys that this PE begins with.
+    pub keys: SymSlice<u32>,
+    /// The same keys, by owner.
+    pub outbox: SymSlice<u32>,
+    /// The keys that this PE owns.
+    pub inbox: SymSlice<u32>,
+    /// Keys that have room in the inbox, or would need it, and [`ONE_PE`] for each PE that has reserved room for its keys.
+    pub reserved: Sym<u64>,
+    /// Number of keys that have arrived.
+    pub arrived: Sym<Signal>,
+    /// For each owner, the place of this PE's keys in its inbox.
+    pub places: SymSlice<u64>,
+    /// Tables of the split by owner.
+    pub tables: SplitTables,
+}
+
+/// Returns the PE that owns a key. The PEs divide the range of keys evenly, in the order of their numbers.
+#[inline(always)]
+pub fn owner(key: u32, n_pes: u32) -> u32 {
+    ((key as u64 * n_pes as u64) >> 32) as u32
+}
+
+/// Returns the bytes of shared memory that a block of so many threads needs.
+pub fn sort_shared_bytes(threads: u32) -> u32 {
+    threads / LANES as u32 * (DIGITS * size_of::<u32>()) as u32
+}
+
+/// Sends each key to its owner.
+///
+/// `reserved` and `arrived` are 0 on all PEs at the launch. If the keys for an owner do not fit, some are not sent, and its
+/// `reserved` tells. There are at most [`DIGITS`] PEs. Needs [`sort_shared_bytes`]; the PEs may run different grids.
+#[kernel(max_threads = 512)]
+pub fn exchange_keys(ctx: &Ctx, buffers: SortBuffers) -> Result {
+    let SortBuffers { keys, outbox, inbox, reserved, arrived, .. } = buffers;
+    let (block, n_pes) = (Block::current(), ctx.n_pes());
+    let split = Split::new(ctx, keys, buffers.tables, |key| owner(key, n_pes) as usize);
+    split.count();
+    ctx.sync_grid(block)?;
+    split.add_up();
+    ctx.sync_grid(block)?;
+    // While the atomics are on their way, the other warps place keys.
+    block.agree(reserve(ctx, &buffers))?;
+    split.place(ctx.local(outbox));
+    ctx.sync_grid(block)?;
+
+    let places = ctx.local(buffers.places);
+    for k in 0..n_pes {
+        // Each PE starts with another owner, so that not all PEs send to one PE.
+        let pe = ctx.pe_after(k);
+        let (start, count) = split.bucket(pe as usize);
+        let place = places.load(pe as usize) as usize;
+        if place + count > inbox.len() {
+            continue;
+        }
+        let pieces = block.share(count.div_ceil(PIECE));
+        let (first, end) = (pieces.start * PIECE, (pieces.end * PIECE).min(count));
+        if first < end {
+            let (dst, src) =
+                (inbox.slice(place + first..place + end), outbox.slice(start + first..start + end));
+            let sent = (end - first) as u64;
+            ctx.put_signal_nbi(block, dst, src, arrived, SignalOp::Add, sent, pe)?;
+        }
+    }
+
+    // The launch ends when its last block does, so one block waits for all.
+    if block.id() == 0 {
+        ctx.wait_until(block, reserved, Cmp::Ge, n_pes as u64 * ONE_PE)?;
+        let wanted = ctx.local_one(reserved).load(0) % ONE_PE;
+        if wanted <= inbox.len() as u64 {
+            ctx.signal_wait_until(block, arrived, Cmp::Ge, wanted)?;
+        }
+    }
+    // The outbox may be written again after this.
+    ctx.quiet(block)
+}
+
+/// Reserves room for the keys of each owner, a thread for each.
+#[inline(always)]
+fn reserve(ctx: &Ctx, buffers: &SortBuffers) -> Result {
+    let (totals, places) = (ctx.local(buffers.tables.totals), ctx.local(buffers.places));
+    let mut pe = Thread::index();
+    while pe < ctx.n_pes() as usize {
+        let request = ONE_PE + totals.load(pe) as u64;
+        let before = ctx.atomic_fetch_add(buffers.reserved, request, pe as u32)?;
+        places.store(pe, before % ONE_PE);
+        pe += Thread::count();
+    }
+    Ok(())
+}
+
+/// Sorts `keys` by their bytes, from the lowest one. `spare` has as many elements.
+///
+/// Needs [`sort_shared_bytes`].
+#[kernel(max_threads = 512)]
+pub fn sort_keys(ctx: &Ctx, keys: SymSlice<u32>, spare: SymSlice<u32>, tables: SplitTables) -> Result {
+    let block = Block::current();
+    let (mut from, mut to) = (keys, spare);
+    // Four splits: the last one ends in `keys`.
+    for byte in 0..size_of::<u32>() {
+        let split = Split::new(ctx, from, tables, |key| (key >> (8 * byte)) as usize % DIGITS);
+        split.count();
+        ctx.sync_grid(block)?;
+        split.add_up();
+        ctx.sync_grid(block)?;
+        split.place(ctx.local(to));
+        ctx.sync_grid(block)?;
+        (from, to) = (to, from);
+    }
+    Ok(())
+}
+
+/// A split of keys by the digit that `digit` returns. The whole grid synchronises between its steps.
+struct Split<'a, F> {
+    keys: View<'a, u32>,
+    counts: View<'a, u32>,
+    totals: View<'a, u32>,
+    starts: View<'a, u32>,
+    /// A counter for each warp of the block and each digit.
+    counters: View<'a, u32>,
+    digit: F,
+    /// Index of this warp in the grid.
+    warp: usize,
+    /// Warps of the grid.
+    warps: usize,
+}
+
+impl<'a, F: Fn(u32) -> usize> Split<'a, F> {
+    #[inline(always)]
+    fn new(ctx: &'a Ctx<'a>, keys: SymSlice<u32>, tables: SplitTables, digit: F) -> Self {
+        let (counts, totals) = (ctx.local(tables.counts), ctx.local(tables.totals));
+        let (keys, starts, counters) = (ctx.local(keys), ctx.local(tables.starts), ctx.shared());
+        let (warp, warps) = (Thread::index() / LANES, Thread::count() / LANES);
+        Self { keys, counts, totals, starts, counters, digit, warp, warps }
+    }
+
+    /// Returns the keys of this warp.
+    #[inline(always)]
+    fn share(&self) -> Range<usize> {
+        let warps = self.warps.min(MAX_WARPS);
+        let cut = |warp: usize| (self.keys.len() * warp.min(warps)).checked_div(warps).unwrap_or(0);
+        cut(self.warp)..cut(self.warp + 1)
+    }
+
+    /// Returns the index of this warp's counter of a digit.
+    #[inline(always)]
+    fn counter(&self, digit: usize) -> usize {
+        Warp::current().id() as usize * DIGITS + digit
+    }
+
+    /// Returns the place of the first key of a digit, and the number of its keys.
+    #[inline(always)]
+    fn bucket(&self, digit: usize) -> (usize, usize) {
+        (self.starts.load(digit) as usize, self.totals.load(digit) as usize)
+    }
+
+    /// Counts the keys of each digit in this warp's share.
+    #[inline(always)]
+    fn count(&self) {
+        let lane = Warp::current().rank() as usize;
+        for i in 0..OWN_DIGITS {
+            self.counters.store(self.counter(lane + i * LANES), 0);
+        }
+        Warp::current().sync();
+        self.walk(|_, _| ());
+        if self.warp < MAX_WARPS {
+            for i in 0..OWN_DIGITS {
+                let digit = lane + i * LANES;
+                self.counts.store(digit * MAX_WARPS + self.warp, self.counters.load(self.counter(digit)));
+            }
+        }
+    }
+
+    /// Replaces the count of each warp by the sum of the counts of earlier warps. Warps divide the digits.
+    #[inline(always)]
+    fn add_up(&self) {
+        let lane = Warp::current().rank() as usize;
+        let mut digit = self.warp;
+        while digit < DIGITS {
+            let (mut first, mut sum) = (0, 0);
+            while first < self.warps.min(MAX_WARPS) {
+                let warp = first + lane;
+                let has_count = warp < self.warps.min(MAX_WARPS);
+                let count = if has_count { self.counts.load(digit * MAX_WARPS + warp) } else { 0 };
+                let (earlier, all) = add_lanes(count);
+                if has_count {
+                    self.counts.store(digit * MAX_WARPS + warp, sum + earlier);
+                }
+                sum += all;
+                first += LANES;
+            }
+            if lane == 0 {
+                self.totals.store(digit, sum);
+            }
+            digit += self.warps;
+        }
+    }
+
+    /// Stores the keys of this warp's share to their places.
+    #[inline(always)]
+    fn place(&self, to: View<u32>) {
+        let lane = Warp::current().rank() as usize;
+        let own = lane * OWN_DIGITS..(lane + 1) * OWN_DIGITS;
+        let (mut start, _) = add_lanes(own.clone().map(|digit| self.totals.load(digit)).sum());
+        for digit in own {
+            if self.warp == 0 {
+                self.starts.store(digit, start);
+            }
+            if self.warp < MAX_WARPS {
+                let place = start + self.counts.load(digit * MAX_WARPS + self.warp);
+                self.counters.store(self.counter(digit), place);
+            }
+            start += self.totals.load(digit);
+        }
+        Warp::current().sync();
+        self.walk(|key, place| set(to, place as usize, key));
+    }
+
+    /// Calls `f` with each key of this warp's share and the value of its counter, which it increments.
+    ///
+    /// All loads of a lane come before its first count, because memory is far away.
+    #[inline(always)]
+    fn walk(&self, f: impl Fn(u32, u32)) {
+        let share = self.share();
+        let mut at = share.start;
+        while at < share.end {
+            let first = at + Warp::current().rank() as usize;
+            let load = |i: usize| {
+                let i = first + i * LANES;
+                if i < share.end { Some(get(self.keys, i)) } else { None }
+            };
+            let (a, b, c, d) = (load(0), load(1), load(2), load(3));
+            self.step(a, &f);
+            self.step(b, &f);
+            self.step(c, &f);
+            self.step(d, &f);
+            at += 4 * LANES;
+        }
+    }
+
+    /// Increments the counters for one key of each lane. Lanes with the same digit form a group, and the first one counts.
+    #[inline(always)]
+    fn step(&self, key: Option<u32>, f: &impl Fn(u32, u32)) {
+        let warp = Warp::current();
+        let digit = key.map_or(DIGITS, &self.digit);
+        let same = arch::match_any(u32::MAX, digit as u64);
+        let earlier = (same & !(u32::MAX << warp.rank())).count_ones();
+        let found = key.map_or(0, |_| get(self.counters, self.counter(digit)));
+        warp.sync();
+        if key.is_some() && earlier == 0 {
+            set(self.counters, self.counter(digit), found + same.count_ones());
+        }
+        warp.sync();
+        if let Some(key) = key {
+            f(key, found + earlier);
+        }
+    }
+}
+
+/// Returns the sum of the values of earlier lanes, and the sum of all.
+#[inline(always)]
+fn add_lanes(value: u32) -> (u32, u32) {
+    let lane = Warp::current().rank();
+    let (mut sum, mut distance) = (value, 1);
+    while distance < LANES as u32 {
+        let other = arch::shuffle(u32::MAX, sum as u64, lane.wrapping_sub(distance) % LANES as u32) as u32;
+        if lane >= distance {
+            sum += other;
+        }
+        distance *= 2;
+    }
+    (sum - value, arch::shuffle(u32::MAX, sum as u64, LANES as u32 - 1) as u32)
+}
+
+/// Returns an element, or 0 if there is none. The check before [`View::load`] makes its own check vanish, and its registers.
+#[inline(always)]
+fn get(view: View<u32>, i: usize) -> u32 {
+    if i < view.len() { view.load(i) } else { 0 }
+}
+
+/// Writes an element, like [`get`].
+#[inline(always)]
+fn set(view: View<u32>, i: usize, value: u32) {
+    if i < view.len() {
+        view.store(i, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pes_own_ranges_in_the_order_of_their_numbers() {
+        for n_pes in [1, 2, 3, 7, 256] {
+            assert_eq!((owner(0, n_pes), owner(u32::MAX, n_pes)), (0, n_pes - 1));
+            for pe in 1..n_pes {
+                let first = ((u64::from(pe) << 32).div_ceil(n_pes.into())) as u32;
+                assert_eq!((owner(first - 1, n_pes), owner(first, n_pes)), (pe - 1, pe));
+            }
+        }
+    }
+}
