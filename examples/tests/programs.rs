@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use rushmem_examples::{Image, Output as Png, pattern};
+use rushmem_tests::{launch::launcher, skip};
 
 /// Runs a program natively with these settings, and without any settings of the user's.
 fn run(program: &str, arguments: &[&str], settings: &[(&str, &str)]) -> Output {
@@ -35,10 +36,17 @@ fn passes_with(program: &str, arguments: &[&str], settings: &[(&str, &str)]) -> 
 /// Fails with code 1 and one line on standard error, which it returns.
 #[track_caller]
 fn fails(program: &str, arguments: &[&str]) -> String {
+    let err = fails_in_the_job(program, arguments);
+    assert_eq!(err.lines().count(), 1, "{arguments:?}: {err}");
+    err
+}
+
+/// Fails with code 1 on all PEs. Returns standard error, where a PE may also warn of the end of another one.
+#[track_caller]
+fn fails_in_the_job(program: &str, arguments: &[&str]) -> String {
     let output = run(program, arguments, &[]);
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert_eq!(output.status.code(), Some(1), "{arguments:?}: {out}{err}");
-    assert_eq!(err.lines().count(), 1, "{arguments:?}: {err}");
     assert!(!out.contains("PASS"), "{arguments:?}: {out}");
     err.into_owned()
 }
@@ -48,6 +56,7 @@ const RING: &str = env!("CARGO_BIN_EXE_ring");
 const ALLTOALL: &str = env!("CARGO_BIN_EXE_alltoall");
 const GUPS: &str = env!("CARGO_BIN_EXE_gups");
 const KV: &str = env!("CARGO_BIN_EXE_kv");
+const SORT: &str = env!("CARGO_BIN_EXE_sort");
 const STENCIL: &str = env!("CARGO_BIN_EXE_stencil");
 
 #[test]
@@ -148,6 +157,46 @@ fn kv_names_sizes_that_do_not_fit() {
         let error = fails(KV, arguments);
         assert!(error.contains(found) && error.contains(remedy), "{error}");
     }
+}
+
+#[test]
+fn sort_on_any_number_of_pes() {
+    for (pes, log2_keys) in [("1", "0"), ("1", "13"), ("2", "12"), ("3", "1"), ("5", "10")] {
+        let arguments = ["--pes", pes, "--log2-keys", log2_keys, "--iterations", "2"];
+        passes(SORT, &arguments);
+        passes_with(SORT, &arguments, &[P2P]);
+    }
+    let line = passes(SORT, &["--pes", "2", "--log2-keys", "10", "--capacity", "2048"]);
+    assert!(line.contains("2048 keys on 2 PEs"), "{line}");
+}
+
+#[test]
+fn sort_names_the_room_that_it_lacks() {
+    for capacity in ["1", "900"] {
+        let error = fails_in_the_job(SORT, &["--pes", "3", "--log2-keys", "10", "--capacity", capacity]);
+        assert!(error.contains(&format!("room for {capacity}: use --capacity")), "{error}");
+    }
+    let error = fails(SORT, &["--pes", "257"]);
+    assert!(error.contains("257 PEs") && error.contains("at most 256"), "{error}");
+}
+
+/// Runs a program as processes that lose, repeat and reorder packets.
+#[track_caller]
+fn passes_on_a_bad_network(test: &str, pes: &str, program: &str, arguments: &[&str]) {
+    let Some(launcher) = launcher(program) else {
+        return skip(test, "the launcher is not built: cargo build -p rushmem-cli");
+    };
+    let faults = "softnic_fault=drop=0.02,duplicate=0.02,reorder=0.02,seed=5";
+    let launch = ["run", "-n", pes, "--set", "peer_path=nic", "--set", faults, program];
+    let output = run(launcher.to_str().unwrap(), &[&launch[..], arguments].concat(), &[]);
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && out.contains("[0] PASS "), "{arguments:?}: {out}{err}");
+}
+
+#[test]
+fn sort_of_processes_on_a_bad_network() {
+    let test = "sort_of_processes_on_a_bad_network";
+    passes_on_a_bad_network(test, "3", SORT, &["--log2-keys", "12", "--iterations", "2"]);
 }
 
 fn picture(path: &Path, width: usize, height: usize, channels: usize) -> Image {
