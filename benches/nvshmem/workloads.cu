@@ -1,10 +1,12 @@
 // Workloads as one writes them plainly with NVSHMEM, beside those of Rushmem. Each verifies its result.
 //
 //     workloads gups PES LOG2_WORDS                      beside examples/src/bin/gups.rs
+//     workloads sort PES LOG2_KEYS                       beside examples/src/bin/sort.rs
 //     workloads ep PES TOKENS HIDDEN EXPERTS TOP_K       beside rushmem-ep-bench, in bf16
 #include <cuda_bf16.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <string>
@@ -32,6 +34,21 @@ double median(std::vector<double> values) {
     std::sort(values.begin(), values.end());
     return values[values.size() / 2];
 }
+
+// Seconds of `step` by the clock of the host, until all PEs have ended it.
+template <typename Step>
+double seconds(Step step) {
+    nvshmem_barrier_all();
+    const auto start = std::chrono::steady_clock::now();
+    step();
+    CUDA(cudaGetLastError());
+    CUDA(cudaDeviceSynchronize());
+    nvshmem_barrier_all();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+__device__ int warp_of_grid() { return (blockIdx.x * blockDim.x + threadIdx.x) / 32; }
+__device__ int warps_of_grid() { return gridDim.x * blockDim.x / 32; }
 
 // ---- HPCC's RandomAccess
 
@@ -102,6 +119,189 @@ void gups(int me, int pes, int log2_words) {
     }
 }
 
+// ---- ISx: a bucket sort with a bucket for each PE. Each split by a digit is as in examples/kernels/src/sort.rs.
+
+constexpr int DIGITS = 256;
+constexpr int SORT_THREADS = 512;
+constexpr uint64_t ONE_PE = 1ull << 40;
+constexpr uint64_t PIECE = 4096;
+
+__host__ __device__ uint32_t owner(uint32_t key, int pes) { return uint32_t(uint64_t(key) * pes >> 32); }
+
+// The owner of a key among `pes` PEs, or a byte of it where `pes` is 0.
+struct Digit {
+    int pes, shift;
+    __device__ uint32_t operator()(uint32_t key) const { return pes > 0 ? owner(key, pes) : key >> shift & 255; }
+};
+
+struct Sort {
+    uint32_t *keys, *outbox, *inbox;
+    uint64_t capacity, *reserved, *arrived;
+    uint64_t *places;                     // [PE]
+    uint32_t *counts, *totals, *starts;   // [digit][warp], [digit], [digit]
+};
+
+// Increments this warp's counter of each key in its share, and stores the keys to their places in `to`, if any.
+__device__ void walk(uint32_t *counters, const uint32_t *keys, uint64_t count, Digit digit, uint32_t *to) {
+    const int lane = threadIdx.x % 32;
+    const uint64_t first = count * warp_of_grid() / warps_of_grid(), end = count * (warp_of_grid() + 1) / warps_of_grid();
+    for (uint64_t at = first + lane; at < end + lane; at += 4 * 32) {
+        uint32_t loaded[4];
+        for (int i = 0; i < 4; i++) loaded[i] = at + i * 32 < end ? keys[at + i * 32] : 0;
+        for (int i = 0; i < 4; i++) {
+            const bool has_key = at + i * 32 < end;
+            const uint32_t value = has_key ? digit(loaded[i]) : DIGITS;
+            const uint32_t same = __match_any_sync(0xffffffff, value), earlier = __popc(same & ((1u << lane) - 1));
+            const uint32_t found = has_key ? counters[value] : 0;
+            __syncwarp();
+            if (has_key && earlier == 0) counters[value] = found + __popc(same);
+            __syncwarp();
+            if (has_key && to != nullptr) to[found + earlier] = loaded[i];
+        }
+    }
+}
+
+__device__ uint32_t *warp_counters() {
+    extern __shared__ uint32_t counters[];
+    return counters + threadIdx.x / 32 * DIGITS;
+}
+
+__global__ void count_keys(Sort s, const uint32_t *keys, uint64_t count, Digit digit) {
+    uint32_t *counters = warp_counters();
+    for (int i = threadIdx.x % 32; i < DIGITS; i += 32) counters[i] = 0;
+    __syncwarp();
+    walk(counters, keys, count, digit, nullptr);
+    for (int i = threadIdx.x % 32; i < DIGITS; i += 32) s.counts[i * warps_of_grid() + warp_of_grid()] = counters[i];
+}
+
+// Sum of the values of earlier lanes, and of all.
+__device__ uint2 add_lanes(uint32_t value) {
+    uint32_t sum = value;
+    for (int distance = 1; distance < 32; distance *= 2) {
+        const uint32_t other = __shfl_up_sync(0xffffffff, sum, distance);
+        if (threadIdx.x % 32 >= distance) sum += other;
+    }
+    return {sum - value, __shfl_sync(0xffffffff, sum, 31)};
+}
+
+__global__ void add_counts(Sort s, int warps) {
+    const int lane = threadIdx.x % 32;
+    for (int digit = warp_of_grid(); digit < DIGITS; digit += warps_of_grid()) {
+        uint32_t sum = 0, *row = s.counts + digit * warps;
+        for (int first = 0; first < warps; first += 32) {
+            const uint2 sums = add_lanes(first + lane < warps ? row[first + lane] : 0);
+            if (first + lane < warps) row[first + lane] = sum + sums.x;
+            sum += sums.y;
+        }
+        if (lane == 0) s.totals[digit] = sum;
+    }
+}
+
+__global__ void place_keys(Sort s, const uint32_t *keys, uint64_t count, Digit digit, uint32_t *to) {
+    uint32_t *counters = warp_counters(), sum = 0;
+    const int own = threadIdx.x % 32 * 8;
+    for (int i = own; i < own + 8; i++) sum += s.totals[i];
+    uint32_t start = add_lanes(sum).x;
+    for (int i = own; i < own + 8; i++) {
+        if (warp_of_grid() == 0) s.starts[i] = start;
+        counters[i] = start + s.counts[i * warps_of_grid() + warp_of_grid()];
+        start += s.totals[i];
+    }
+    __syncwarp();
+    walk(counters, keys, count, digit, to);
+}
+
+__global__ void reserve_places(Sort s) {
+    for (int pe = threadIdx.x; pe < nvshmem_n_pes(); pe += blockDim.x) {
+        s.places[pe] = nvshmem_uint64_atomic_fetch_add(s.reserved, ONE_PE + s.totals[pe], pe) % ONE_PE;
+    }
+}
+
+__global__ void send_keys(Sort s) {
+    const int me = nvshmem_my_pe(), pes = nvshmem_n_pes();
+    for (int k = 0; k < pes; k++) {
+        const int pe = (me + k) % pes;
+        const uint64_t start = s.starts[pe], count = s.totals[pe], place = s.places[pe];
+        const uint64_t pieces = (count + PIECE - 1) / PIECE;
+        const uint64_t first = pieces * blockIdx.x / gridDim.x * PIECE;
+        const uint64_t end = min(pieces * (blockIdx.x + 1) / gridDim.x * PIECE, count);
+        if (first >= end || place + count > s.capacity) continue;
+        nvshmemx_putmem_signal_nbi_block(s.inbox + place + first, s.outbox + start + first, (end - first) * sizeof(uint32_t),
+                                         s.arrived, end - first, NVSHMEM_SIGNAL_ADD, pe);
+    }
+    if (blockIdx.x == 0 && threadIdx.x == 0) {
+        nvshmem_uint64_wait_until(s.reserved, NVSHMEM_CMP_GE, pes * ONE_PE);
+        const uint64_t wanted = *s.reserved % ONE_PE;
+        if (wanted <= s.capacity) nvshmem_signal_wait_until(s.arrived, NVSHMEM_CMP_GE, wanted);
+    }
+    if (threadIdx.x == 0) nvshmem_quiet();
+}
+
+uint32_t key_of(uint64_t pe, uint64_t i) {
+    uint64_t x = pe * 0x9e3779b97f4a7c15ull + i + 0x632be59bd9b4e019ull;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebull;
+    return uint32_t(x ^ x >> 31);
+}
+
+void sort(int me, int pes, int log2_keys) {
+    const uint64_t count = 1ull << log2_keys, capacity = count + count / 4 + 64;
+    const int blocks = std::max(1, multiprocessors() / pes), warps = blocks * SORT_THREADS / 32;
+    const int shared = SORT_THREADS / 32 * DIGITS * sizeof(uint32_t);
+    Sort s = {symmetric<uint32_t>(count), symmetric<uint32_t>(capacity), symmetric<uint32_t>(capacity), capacity,
+              symmetric<uint64_t>(1), symmetric<uint64_t>(1), nullptr, nullptr, nullptr, nullptr};
+    CUDA(cudaMalloc(&s.places, pes * sizeof(uint64_t)));
+    CUDA(cudaMalloc(&s.counts, size_t(DIGITS) * warps * sizeof(uint32_t)));
+    CUDA(cudaMalloc(&s.totals, DIGITS * sizeof(uint32_t)));
+    CUDA(cudaMalloc(&s.starts, DIGITS * sizeof(uint32_t)));
+    std::vector<double> exchanges, totals;
+    for (int run = 0; run <= RUNS; run++) {
+        std::vector<uint32_t> keys(count), wanted;
+        for (int pe = 0; pe < pes; pe++) {
+            for (uint64_t i = 0; i < count; i++) {
+                const uint32_t key = key_of(uint64_t(run) * pes + pe, i);
+                if (pe == me) keys[i] = key;
+                if (owner(key, pes) == uint32_t(me)) wanted.push_back(key);
+            }
+        }
+        std::sort(wanted.begin(), wanted.end());
+        copy(s.keys, keys.data(), count);
+        CUDA(cudaMemset(s.reserved, 0, sizeof(uint64_t)));
+        CUDA(cudaMemset(s.arrived, 0, sizeof(uint64_t)));
+        const double exchange = seconds([&] {
+            const Digit digit = {pes, 0};
+            count_keys<<<blocks, SORT_THREADS, shared>>>(s, s.keys, count, digit);
+            add_counts<<<blocks, SORT_THREADS>>>(s, warps);
+            reserve_places<<<1, 32>>>(s);
+            place_keys<<<blocks, SORT_THREADS, shared>>>(s, s.keys, count, digit, s.outbox);
+            send_keys<<<blocks, SORT_THREADS>>>(s);
+        });
+        uint64_t owned = 0;
+        copy(&owned, s.reserved, 1);
+        owned %= ONE_PE;
+        if (owned > capacity) fail("PE " + std::to_string(me) + " has no room for its keys");
+        const double sort = seconds([&] {
+            uint32_t *from = s.inbox, *to = s.outbox;
+            for (int shift = 0; shift < 32; shift += 8) {
+                const Digit digit = {0, shift};
+                count_keys<<<blocks, SORT_THREADS, shared>>>(s, from, owned, digit);
+                add_counts<<<blocks, SORT_THREADS>>>(s, warps);
+                place_keys<<<blocks, SORT_THREADS, shared>>>(s, from, owned, digit, to);
+                std::swap(from, to);
+            }
+        });
+        if (run > 0) exchanges.push_back(exchange), totals.push_back(exchange + sort);
+        std::vector<uint32_t> found(owned);
+        copy(found.data(), s.inbox, owned);
+        if (found != wanted) fail("keys of PE " + std::to_string(me) + " are wrong");
+    }
+    if (me == 0) {
+        const double keys = double(count) * pes, total = median(totals), exchange = median(exchanges);
+        std::printf("PASS sort: %.0f keys on %d PEs in %.3f ms, %.2f M keys/s; exchange in %.3f ms, %.3f GB/s; every key verified\n",
+                    keys, pes, total * 1e3, keys / total / 1e6, exchange * 1e3, 4 * keys / exchange / 1e9);
+    }
+}
+
 // ---- Dispatch and combine of a mixture of experts: a warp, an atomic and a put for each (token, choice)
 
 struct Exchange {
@@ -115,9 +315,6 @@ struct Exchange {
     __nv_bfloat16 *back;     // [token][choice][hidden]
     float *sums;             // [token][hidden]
 };
-
-__device__ int warp_of_grid() { return (blockIdx.x * blockDim.x + threadIdx.x) / 32; }
-__device__ int warps_of_grid() { return gridDim.x * blockDim.x / 32; }
 
 __global__ void dispatch(Exchange e) {
     const int locals = e.experts / e.pes, me = nvshmem_my_pe(), lane = threadIdx.x % 32;
@@ -233,12 +430,17 @@ int main(int count, char **arguments) {
     if (name == "gups" && numbers.size() == 2) {
         return run_job(numbers[0], LIMIT_SECONDS, [&](int me) { gups(me, numbers[0], numbers[1]); });
     }
+    if (name == "sort" && numbers.size() == 2) {
+        if (numbers[0] > DIGITS) fail("too many PEs");
+        return run_job(numbers[0], LIMIT_SECONDS, [&](int me) { sort(me, numbers[0], numbers[1]); });
+    }
     if (name == "ep" && numbers.size() == 5) {
         Exchange e = {};
         e.pes = numbers[0], e.tokens = numbers[1], e.hidden = numbers[2], e.experts = numbers[3], e.top_k = numbers[4];
         if (e.experts % e.pes != 0 || e.top_k > e.experts) fail("the experts do not divide");
         return run_job(e.pes, LIMIT_SECONDS, [&](int me) { experts(me, e); });
     }
-    std::fprintf(stderr, "usage: workloads gups PES LOG2_WORDS | workloads ep PES TOKENS HIDDEN EXPERTS TOP_K\n");
+    std::fprintf(stderr, "usage: workloads gups PES LOG2_WORDS | workloads sort PES LOG2_KEYS | "
+                         "workloads ep PES TOKENS HIDDEN EXPERTS TOP_K\n");
     return 2;
 }
