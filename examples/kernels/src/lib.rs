@@ -6,6 +6,7 @@
 
 mod alltoall;
 mod band;
+mod fft;
 mod gups;
 mod hello;
 mod kv;
@@ -15,6 +16,7 @@ mod stencil;
 
 pub use alltoall::{TILE_BYTES, transpose};
 pub use band::{Band, bands};
+pub use fft::{Complex, FftPass, fft_lines, fft_post, fft_store};
 pub use gups::{next, number, update};
 pub use hello::hello;
 pub use kv::{KvShape, KvTransfer, Runs, kv_attend, kv_copy, kv_post, kv_store, kv_sum};

@@ -1,0 +1,319 @@
+//! A Fourier transform of a cube of `n`^3 complex numbers, distributed over the PEs by planes.
+//!
+//! Each PE transforms its lines of two axes. Then all PEs *transpose* the cube, so that the lines of the third axis are local:
+//!
+//! ```text
+//! before    [z of this PE][y][x]
+//! after     [y of this PE][z][x]
+//! ```
+//!
+//! A transpose moves rows of `n` numbers. The same transpose leads back.
+
+use core::ops::{Add, Mul, Sub};
+
+use rushmem_device::prelude::*;
+
+use crate::band::bands;
+
+/// Lanes of a warp. All warps are whole.
+const LANES: usize = 32;
+
+/// Most numbers that a block transforms at once.
+const TILE: usize = 2048;
+
+/// A complex number. In memory it is one word: the real part in the low half.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Complex {
+    /// Real part.
+    pub re: f32,
+    /// Imaginary part.
+    pub im: f32,
+}
+
+impl Complex {
+    /// Returns the number in a word of memory.
+    #[inline(always)]
+    pub fn from_word(word: u64) -> Self {
+        Self { re: f32::from_bits(word as u32), im: f32::from_bits((word >> 32) as u32) }
+    }
+
+    /// Returns the word of memory.
+    #[inline(always)]
+    pub fn word(self) -> u64 {
+        self.re.to_bits() as u64 | (self.im.to_bits() as u64) << 32
+    }
+}
+
+impl Add for Complex {
+    type Output = Self;
+    #[inline(always)]
+    fn add(self, other: Self) -> Self {
+        Self { re: self.re + other.re, im: self.im + other.im }
+    }
+}
+
+impl Sub for Complex {
+    type Output = Self;
+    #[inline(always)]
+    fn sub(self, other: Self) -> Self {
+        Self { re: self.re - other.re, im: self.im - other.im }
+    }
+}
+
+impl Mul for Complex {
+    type Output = Self;
+    #[inline(always)]
+    fn mul(self, other: Self) -> Self {
+        let (re, im) = (self.re * other.re - self.im * other.im, self.re * other.im + self.im * other.re);
+        Self { re, im }
+    }
+}
+
+/// A transform of all lines of one axis.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, KernelArg)]
+pub struct FftPass {
+    /// Power of two of the numbers in a line.
+    pub log2_n: u32,
+    /// Planes of this PE.
+    pub planes: u32,
+    /// 1 for the columns of the planes, 0 for their rows.
+    pub columns: u32,
+    /// 1 for the inverse transform, which divides by `n`.
+    pub inverse: u32,
+}
+
+impl FftPass {
+    /// Returns the numbers in a line.
+    #[inline(always)]
+    fn n(&self) -> usize {
+        1 << self.log2_n
+    }
+
+    /// Returns the lines that a block transforms at once. All are in one plane.
+    #[inline(always)]
+    fn lines(&self) -> usize {
+        (TILE >> self.log2_n).max(1).min(self.n())
+    }
+
+    /// Returns the distance of lines in shared memory: odd, so that columns are free of bank conflicts.
+    #[inline(always)]
+    fn pitch(&self) -> usize {
+        self.n() + 1
+    }
+
+    /// Returns the bytes of shared memory that a block needs.
+    pub fn shared_bytes(&self) -> u32 {
+        (self.lines() * self.pitch() * size_of::<u64>()) as u32
+    }
+
+    /// Returns the line and the place in it of element `i` of a tile. Neighbouring elements are neighbours in memory.
+    #[inline(always)]
+    fn place(&self, i: usize) -> (usize, usize) {
+        if self.columns == 1 {
+            let log2_lines = self.lines().trailing_zeros();
+            (i & (self.lines() - 1), i >> log2_lines)
+        } else {
+            (i >> self.log2_n, i & (self.n() - 1))
+        }
+    }
+
+    /// Returns the index of number `k` of a line.
+    #[inline(always)]
+    fn index(&self, line: usize, k: usize) -> usize {
+        let (plane, x) = (line >> self.log2_n, line & (self.n() - 1));
+        if self.columns == 1 {
+            (((plane << self.log2_n) + k) << self.log2_n) + x
+        } else {
+            (line << self.log2_n) + k
+        }
+    }
+}
+
+/// Transforms all lines of an axis in place. Blocks divide the lines.
+///
+/// `twiddles` has `exp(-2 pi i k / n)` for `k` below `n / 2`. Needs [`FftPass::shared_bytes`].
+#[kernel(max_threads = 512)]
+pub fn fft_lines(ctx: &Ctx, data: SymSlice<u64>, twiddles: SymSlice<u64>, pass: FftPass) {
+    let (block, n, lines) = (Block::current(), pass.n(), pass.lines());
+    let (data, twiddles, tile) = (ctx.local(data), ctx.local(twiddles), ctx.shared::<u64>());
+    let scale = Complex { re: if pass.inverse == 1 { 1.0 / n as f32 } else { 1.0 }, im: 0.0 };
+    let tiles = (pass.planes as usize * n) >> lines.trailing_zeros();
+    for number in block.share(tiles) {
+        let first = number * lines;
+        for_each(block, lines * n, |i| {
+            let (line, k) = pass.place(i);
+            // A transform in place begins with its numbers in bit-reversed order.
+            let reversed = (k as u32).reverse_bits() >> (u32::BITS - pass.log2_n);
+            set(tile, line * pass.pitch() + reversed as usize, get(data, pass.index(first + line, k)));
+        });
+        block.sync();
+        for stage in 0..pass.log2_n {
+            for_each(block, lines * n / 2, |i| butterfly(pass, tile, twiddles, stage, i));
+            block.sync();
+        }
+        for_each(block, lines * n, |i| {
+            let (line, k) = pass.place(i);
+            let value = get(tile, line * pass.pitch() + k) * scale;
+            set(data, pass.index(first + line, k), value);
+        });
+        block.sync();
+    }
+}
+
+/// Computes butterfly `i` of a stage: two numbers that are `2^stage` apart.
+#[inline(always)]
+fn butterfly(pass: FftPass, tile: View<u64>, twiddles: View<u64>, stage: u32, i: usize) {
+    let (line, j) = (i >> (pass.log2_n - 1), i & (pass.n() / 2 - 1));
+    let (half, k) = (1 << stage, j & ((1 << stage) - 1));
+    let low = line * pass.pitch() + 2 * j - k;
+    let mut twiddle = get(twiddles, k << (pass.log2_n - 1 - stage));
+    if pass.inverse == 1 {
+        twiddle.im = -twiddle.im;
+    }
+    let (a, b) = (get(tile, low), get(tile, low + half) * twiddle);
+    set(tile, low, a + b);
+    set(tile, low + half, a - b);
+}
+
+/// Stores the rows of the transpose that P2P peers and this PE itself own. [`fft_post`] tells them.
+///
+/// A warp stores a row in chunks of 16 bytes.
+#[kernel(max_threads = 512)]
+pub fn fft_store(ctx: &Ctx, to: SymSlice<u64>, from: SymSlice<u64>, log2_n: u32) {
+    let (n, n_pes) = (1usize << log2_n, ctx.n_pes());
+    let mine = bands(n, ctx.my_pe(), n_pes);
+    let (from, to) = (ctx.local(from.cast::<u128>()), to.cast::<u128>());
+    let mut row = Thread::index() / LANES;
+    while row < mine.rows * n {
+        // Each PE starts with its own part, so that not all PEs store to one PE.
+        let (z, y) = (row >> log2_n, (row + mine.first) & (n - 1));
+        let peer = (((y as u64 + 1) * n_pes as u64 - 1) >> log2_n) as u32;
+        if let Some(to) = ctx.ptr(to, peer) {
+            let first = bands(n, peer, n_pes).first;
+            let (src, dst) = ((z << log2_n) + y, ((y - first) << log2_n) + mine.first + z);
+            copy_row(to, dst * n / 2, from, src * n / 2, n / 2);
+        }
+        row += Thread::count() / LANES;
+    }
+}
+
+/// Copies `chunks` chunks. All loads of a lane come before its first store, because memory is far away.
+#[inline(always)]
+fn copy_row(to: RemoteView<u128>, dst: usize, from: View<u128>, src: usize, chunks: usize) {
+    let mut first = Warp::current().rank() as usize;
+    while first < chunks {
+        let load = |k: usize| {
+            let i = src + first + k * LANES;
+            if first + k * LANES < chunks && i < from.len() { from.load(i) } else { 0 }
+        };
+        let store = |k: usize, chunk: u128| {
+            let i = dst + first + k * LANES;
+            if first + k * LANES < chunks && i < to.len() {
+                to.store(i, chunk);
+            }
+        };
+        let (a, b, c, d) = (load(0), load(1), load(2), load(3));
+        store(0, a);
+        store(1, b);
+        store(2, c);
+        store(3, d);
+        first += 4 * LANES;
+    }
+}
+
+/// Puts the rows of the transpose that NIC peers own, tells all PEs, and waits for them. Takes one block.
+///
+/// `arrived` counts the PEs that have sent all, in all transposes up to number `round`, from 1. All PEs meet between two transposes,
+/// because `from` is read and `to` is written by other PEs.
+#[kernel(max_threads = 256)]
+pub fn fft_post(
+    ctx: &Ctx,
+    to: SymSlice<u64>,
+    from: SymSlice<u64>,
+    arrived: Sym<Signal>,
+    log2_n: u32,
+    round: u64,
+) -> Result {
+    let (block, warp, n, n_pes) = (Block::current(), Warp::current(), 1usize << log2_n, ctx.n_pes());
+    let mine = bands(n, ctx.my_pe(), n_pes);
+    for k in 1..n_pes {
+        let peer = ctx.pe_after(k);
+        if ctx.ptr(to, peer).is_some() {
+            continue;
+        }
+        // From each plane, its rows for the peer.
+        let theirs = bands(n, peer, n_pes);
+        let mut z = warp.id() as usize;
+        while z < mine.rows {
+            let src = ((z << log2_n) + theirs.first) * n;
+            let dst = (mine.first + z) * n;
+            let rows = from.slice(src..src + theirs.rows * n).blocks(n, n);
+            let places = to.slice(dst..dst + (theirs.rows - 1) * n * n + n).blocks(n, n * n);
+            ctx.iput_nbi(warp, places, rows, peer)?;
+            z += block.size() as usize / LANES;
+        }
+    }
+    block.sync();
+    let mut pe = block.rank();
+    while pe < n_pes {
+        // Behind all stores and puts to that PE.
+        ctx.signal_after_all(Thread, arrived, SignalOp::Add, 1, pe)?;
+        pe += block.size();
+    }
+    ctx.signal_wait_until(block, arrived, Cmp::Ge, round * n_pes as u64)?;
+    ctx.quiet(block)
+}
+
+/// Calls `f` with each number below `count`. The threads of the block divide them.
+#[inline(always)]
+fn for_each(block: Block, count: usize, f: impl Fn(usize)) {
+    let mut i = block.rank() as usize;
+    while i < count {
+        f(i);
+        i += block.size() as usize;
+    }
+}
+
+/// Returns a number, or zero if there is none. The check before [`View::load`] makes its own check vanish.
+#[inline(always)]
+fn get(view: View<u64>, i: usize) -> Complex {
+    Complex::from_word(if i < view.len() { view.load(i) } else { 0 })
+}
+
+/// Writes a number, like [`get`].
+#[inline(always)]
+fn set(view: View<u64>, i: usize, value: Complex) {
+    if i < view.len() {
+        view.store(i, value.word());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pass_has_each_element_once() {
+        for (log2_n, columns) in [(1, 0), (1, 1), (3, 0), (3, 1), (7, 1), (11, 1)] {
+            let pass = FftPass { log2_n, planes: 1, columns, inverse: 0 };
+            let size = pass.lines() * pass.n();
+            assert!(size <= TILE && pass.n().is_multiple_of(pass.lines()));
+            let mut found: Vec<_> = (0..size).map(|i| pass.place(i)).collect();
+            found.sort_unstable();
+            let wanted: Vec<_> =
+                (0..pass.lines()).flat_map(|line| (0..pass.n()).map(move |k| (line, k))).collect();
+            assert_eq!(found, wanted, "{pass:?}");
+        }
+    }
+
+    #[test]
+    fn columns_cross_the_rows_of_a_plane() {
+        let rows = FftPass { log2_n: 2, planes: 2, columns: 0, inverse: 0 };
+        let columns = FftPass { columns: 1, ..rows };
+        for (plane, y, x) in [(0, 0, 0), (0, 3, 1), (1, 2, 3)] {
+            let wanted = (plane * 4 + y) * 4 + x;
+            assert_eq!((rows.index(plane * 4 + y, x), columns.index(plane * 4 + x, y)), (wanted, wanted));
+        }
+    }
+}
