@@ -51,6 +51,7 @@ fn fails_in_the_job(program: &str, arguments: &[&str]) -> String {
     err.into_owned()
 }
 
+const FFT: &str = env!("CARGO_BIN_EXE_fft");
 const HELLO: &str = env!("CARGO_BIN_EXE_hello");
 const RING: &str = env!("CARGO_BIN_EXE_ring");
 const ALLTOALL: &str = env!("CARGO_BIN_EXE_alltoall");
@@ -178,6 +179,29 @@ fn sort_names_the_room_that_it_lacks() {
     }
     let error = fails(SORT, &["--pes", "257"]);
     assert!(error.contains("257 PEs") && error.contains("at most 256"), "{error}");
+}
+
+#[test]
+fn fft_on_any_number_of_pes() {
+    for (pes, log2_n) in [("1", "1"), ("2", "4"), ("3", "2"), ("4", "2"), ("5", "4")] {
+        let arguments = ["--pes", pes, "--log2-n", log2_n, "--iterations", "2"];
+        passes(FFT, &arguments);
+        passes_with(FFT, &arguments, &[P2P]);
+    }
+    // Several tiles in a plane.
+    let arguments = ["--pes", "2", "--log2-n", "6", "--iterations", "1"];
+    let line = passes_with(FFT, &arguments, &[P2P]);
+    assert!(line.contains("verified after both"), "{line}");
+    // PEs 0 and 1 are P2P peers, and the others are NIC peers of theirs.
+    passes_with(FFT, &["--pes", "4"], &[P2P, ("RUSHMEM_P2P_GROUP", "2")]);
+    let error = fails(FFT, &["--pes", "3", "--log2-n", "1"]);
+    assert!(error.contains("2 planes") && error.contains("3 PEs"), "{error}");
+}
+
+#[test]
+fn fft_of_processes_on_a_bad_network() {
+    let test = "fft_of_processes_on_a_bad_network";
+    passes_on_a_bad_network(test, "3", FFT, &["--log2-n", "4", "--iterations", "2"]);
 }
 
 /// Runs a program as processes that lose, repeat and reorder packets.
