@@ -19,7 +19,7 @@ usage() {
 
 # Test programs that need nothing but themselves: package and target.
 suites=('rushmem-tests api' 'rushmem-litmus litmus' 'rushmem-ep exchange')
-examples=(ring alltoall gups sort kv stencil)
+examples=(ring alltoall gups sort fft kv stencil)
 
 build() {
     local dir=$1 root target name package program
@@ -174,12 +174,14 @@ run() {
         check "alltoall, $pes PEs as threads, heap $heap" 60 ./alltoall --pes "$pes"
         check "gups, $pes PEs as threads, heap $heap" 60 ./gups --pes "$pes"
         check "sort, $pes PEs as threads, heap $heap" 60 ./sort --pes "$pes"
+        check "fft, $pes PEs as threads, heap $heap" 60 ./fft --pes "$pes"
         check "kv, $pes PEs as threads, heap $heap" 60 ./kv --pes "$pes" --memory symmetric
         check "kv, $pes PEs as threads, heap $heap, own host memory" 60 ./kv --pes "$pes"
         check "stencil, $pes PEs as threads, heap $heap" 60 "./${stencil[0]}" --pes "$pes" "${stencil[@]:1}"
         check "ring, $pes PEs as processes, heap $heap" 60 ./rushmem run -n "$pes" ./ring
         check "alltoall, $pes PEs as processes, heap $heap" 60 ./rushmem run -n "$pes" ./alltoall
         check "sort, $pes PEs as processes, heap $heap" 60 ./rushmem run -n "$pes" ./sort
+        check "fft, $pes PEs as processes, heap $heap" 60 ./rushmem run -n "$pes" ./fft
         check "stencil, $pes PEs as processes, heap $heap" 60 ./rushmem run -n "$pes" "./${stencil[0]}" "${stencil[@]:1}"
         check "litmus, $pes PEs as processes, heap $heap" 120 ./rushmem run -n "$pes" ./litmus
     done
