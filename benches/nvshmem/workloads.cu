@@ -2,6 +2,7 @@
 //
 //     workloads gups PES LOG2_WORDS                      beside examples/src/bin/gups.rs
 //     workloads sort PES LOG2_KEYS                       beside examples/src/bin/sort.rs
+//     workloads fft PES LOG2_N                           beside examples/src/bin/fft.rs
 //     workloads ep PES TOKENS HIDDEN EXPERTS TOP_K       beside rushmem-ep-bench, in bf16
 #include <cuda_bf16.h>
 
@@ -38,6 +39,7 @@ double median(std::vector<double> values) {
 // Seconds of `step` by the clock of the host, until all PEs have ended it.
 template <typename Step>
 double seconds(Step step) {
+    CUDA(cudaDeviceSynchronize());
     nvshmem_barrier_all();
     const auto start = std::chrono::steady_clock::now();
     step();
@@ -45,6 +47,14 @@ double seconds(Step step) {
     CUDA(cudaDeviceSynchronize());
     nvshmem_barrier_all();
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// A pseudo-random number computed from `a` and `b`, as in examples/src/lib.rs.
+uint32_t pattern(uint64_t a, uint64_t b) {
+    uint64_t x = a * 0x9e3779b97f4a7c15ull + b + 0x632be59bd9b4e019ull;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebull;
+    return uint32_t(x ^ x >> 31);
 }
 
 __device__ int warp_of_grid() { return (blockIdx.x * blockDim.x + threadIdx.x) / 32; }
@@ -237,13 +247,6 @@ __global__ void send_keys(Sort s) {
     if (threadIdx.x == 0) nvshmem_quiet();
 }
 
-uint32_t key_of(uint64_t pe, uint64_t i) {
-    uint64_t x = pe * 0x9e3779b97f4a7c15ull + i + 0x632be59bd9b4e019ull;
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
-    x = (x ^ x >> 27) * 0x94d049bb133111ebull;
-    return uint32_t(x ^ x >> 31);
-}
-
 void sort(int me, int pes, int log2_keys) {
     const uint64_t count = 1ull << log2_keys, capacity = count + count / 4 + 64;
     const int blocks = std::max(1, multiprocessors() / pes), warps = blocks * SORT_THREADS / 32;
@@ -259,7 +262,7 @@ void sort(int me, int pes, int log2_keys) {
         std::vector<uint32_t> keys(count), wanted;
         for (int pe = 0; pe < pes; pe++) {
             for (uint64_t i = 0; i < count; i++) {
-                const uint32_t key = key_of(uint64_t(run) * pes + pe, i);
+                const uint32_t key = pattern(uint64_t(run) * pes + pe, i);
                 if (pe == me) keys[i] = key;
                 if (owner(key, pes) == uint32_t(me)) wanted.push_back(key);
             }
@@ -299,6 +302,125 @@ void sort(int me, int pes, int log2_keys) {
         const double keys = double(count) * pes, total = median(totals), exchange = median(exchanges);
         std::printf("PASS sort: %.0f keys on %d PEs in %.3f ms, %.2f M keys/s; exchange in %.3f ms, %.3f GB/s; every key verified\n",
                     keys, pes, total * 1e3, keys / total / 1e6, exchange * 1e3, 4 * keys / exchange / 1e9);
+    }
+}
+
+// ---- A Fourier transform of a cube, with the steps of examples/kernels/src/fft.rs
+
+constexpr int FFT_TILE = 2048;
+
+// A transform of all lines of one axis.
+struct Pass {
+    int log2_n, planes, columns, inverse;
+    __host__ __device__ int n() const { return 1 << log2_n; }
+    __host__ __device__ int lines() const { return min(max(FFT_TILE >> log2_n, 1), n()); }
+    __host__ __device__ int pitch() const { return n() + 1; }
+    __device__ int2 place(int i) const { return columns ? make_int2(i % lines(), i / lines()) : make_int2(i >> log2_n, i % n()); }
+    __device__ size_t index(size_t line, int k) const {
+        if (!columns) return (line << log2_n) + k;
+        return ((((line >> log2_n) << log2_n) + k) << log2_n) + line % n();
+    }
+};
+
+__device__ float2 product(float2 a, float2 b) { return {a.x * b.x - a.y * b.y, a.x * b.y + a.y * b.x}; }
+
+__global__ void fft_lines(float2 *data, const float2 *twiddles, Pass pass) {
+    extern __shared__ float2 tile[];
+    const int n = pass.n(), lines = pass.lines();
+    const float scale = pass.inverse ? 1.0f / n : 1;
+    const size_t tiles = size_t(pass.planes) * n / lines;
+    for (size_t first = blockIdx.x * size_t(lines); first < tiles * lines; first += gridDim.x * size_t(lines)) {
+        for (int i = threadIdx.x; i < lines * n; i += blockDim.x) {
+            const int2 place = pass.place(i);
+            tile[place.x * pass.pitch() + (__brev(place.y) >> (32 - pass.log2_n))] = data[pass.index(first + place.x, place.y)];
+        }
+        __syncthreads();
+        for (int stage = 0; stage < pass.log2_n; stage++) {
+            for (int i = threadIdx.x; i < lines * n / 2; i += blockDim.x) {
+                const int line = i >> (pass.log2_n - 1), j = i & (n / 2 - 1), half = 1 << stage, k = j & (half - 1);
+                float2 *low = tile + line * pass.pitch() + 2 * j - k;
+                float2 twiddle = twiddles[k << (pass.log2_n - 1 - stage)];
+                if (pass.inverse) twiddle.y = -twiddle.y;
+                const float2 a = low[0], b = product(low[half], twiddle);
+                low[0] = {a.x + b.x, a.y + b.y};
+                low[half] = {a.x - b.x, a.y - b.y};
+            }
+            __syncthreads();
+        }
+        for (int i = threadIdx.x; i < lines * n; i += blockDim.x) {
+            const int2 place = pass.place(i);
+            const float2 value = tile[place.x * pass.pitch() + place.y];
+            data[pass.index(first + place.x, place.y)] = {value.x * scale, value.y * scale};
+        }
+        __syncthreads();
+    }
+}
+
+// First plane of a PE.
+__host__ __device__ int first_plane(int n, int pe, int pes) { return int(int64_t(n) * pe / pes); }
+
+// A warp puts a row of the cube to its place in the transpose. A barrier tells all PEs.
+__global__ void transpose(float2 *to, const float2 *from, int log2_n) {
+    const int n = 1 << log2_n, me = nvshmem_my_pe(), pes = nvshmem_n_pes();
+    const int first = first_plane(n, me, pes), planes = first_plane(n, me + 1, pes) - first;
+    for (int row = warp_of_grid(); row < planes * n; row += warps_of_grid()) {
+        const int z = row / n, y = (row + first) % n, peer = int((int64_t(y + 1) * pes - 1) >> log2_n);
+        const size_t place = size_t(y - first_plane(n, peer, pes)) * n + first + z;
+        nvshmemx_putmem_nbi_warp(to + place * n, from + (size_t(z) * n + y) * n, n * sizeof(float2), peer);
+    }
+    nvshmem_quiet();
+}
+
+void fft(int me, int pes, int log2_n) {
+    const int n = 1 << log2_n, first = first_plane(n, me, pes), planes = first_plane(n, me + 1, pes) - first;
+    const size_t count = size_t(planes) * n * n, most = size_t(n) * n * ((n + pes - 1) / pes);
+    const int blocks = std::max(1, multiprocessors() / pes);
+    float2 *data = symmetric<float2>(most), *transposed = symmetric<float2>(most), *twiddles;
+    std::vector<float2> table(n / 2), numbers(count), found(count);
+    for (int k = 0; k < n / 2; k++) {
+        const double angle = -2 * M_PI * k / n;
+        table[k] = {float(std::cos(angle)), float(std::sin(angle))};
+    }
+    CUDA(cudaMalloc(&twiddles, table.size() * sizeof(float2)));
+    copy(twiddles, table.data(), table.size());
+    const Pass rows = {log2_n, planes, 0, 0}, columns = {log2_n, planes, 1, 0};
+    const Pass rows_back = {log2_n, planes, 0, 1}, columns_back = {log2_n, planes, 1, 1};
+    const auto lines = [&](float2 *of, Pass pass) {
+        fft_lines<<<blocks, 512, pass.lines() * pass.pitch() * sizeof(float2)>>>(of, twiddles, pass);
+    };
+    const auto exchange = [&](float2 *to, const float2 *from) {
+        return seconds([&] {
+            transpose<<<blocks, 512>>>(to, from, log2_n);
+            nvshmemx_barrier_all_on_stream(0);
+        });
+    };
+    std::vector<double> ffts, transposes;
+    for (int run = 0; run <= RUNS; run++) {
+        for (size_t i = 0; i < count; i++) {
+            const auto part = [&](int seed) { return int32_t(pattern(2 * run + seed, size_t(first) * n * n + i)) / 2147483648.0f; };
+            numbers[i] = {part(0), part(1)};
+        }
+        copy(data, numbers.data(), count);
+        double fft = seconds([&] { lines(data, rows), lines(data, columns); });
+        double transpose = exchange(transposed, data);
+        fft += seconds([&] { lines(transposed, columns); });
+        CUDA(cudaMemset(data, 0, count * sizeof(float2)));
+        fft += seconds([&] { lines(transposed, columns_back); });
+        transpose += exchange(data, transposed);
+        fft += seconds([&] { lines(data, columns_back), lines(data, rows_back); });
+        if (run > 0) ffts.push_back(fft), transposes.push_back(transpose);
+        copy(found.data(), data, count);
+        for (size_t i = 0; i < count; i++) {
+            const float error = std::hypot(found[i].x - numbers[i].x, found[i].y - numbers[i].y);
+            if (!(error <= 1e-5f)) fail("number " + std::to_string(i) + " of PE " + std::to_string(me) + " is wrong");
+        }
+        nvshmem_barrier_all();
+    }
+    if (me == 0) {
+        const double fft = median(ffts), transpose = median(transposes), bytes = 2.0 * n * n * n * sizeof(float2);
+        std::printf("PASS fft: %d x %d x %d numbers on %d PEs, transform and inverse in %.3f ms: FFTs %.3f ms, "
+                    "transposes %.3f ms, %.3f GB/s; every number verified after the inverse\n",
+                    n, n, n, pes, (fft + transpose) * 1e3, fft * 1e3, transpose * 1e3, bytes / transpose / 1e9);
     }
 }
 
@@ -434,6 +556,10 @@ int main(int count, char **arguments) {
         if (numbers[0] > DIGITS) fail("too many PEs");
         return run_job(numbers[0], LIMIT_SECONDS, [&](int me) { sort(me, numbers[0], numbers[1]); });
     }
+    if (name == "fft" && numbers.size() == 2) {
+        if (numbers[1] < 1 || numbers[1] > 11 || 1 << numbers[1] < numbers[0]) fail("no such cube for so many PEs");
+        return run_job(numbers[0], LIMIT_SECONDS, [&](int me) { fft(me, numbers[0], numbers[1]); });
+    }
     if (name == "ep" && numbers.size() == 5) {
         Exchange e = {};
         e.pes = numbers[0], e.tokens = numbers[1], e.hidden = numbers[2], e.experts = numbers[3], e.top_k = numbers[4];
@@ -441,6 +567,6 @@ int main(int count, char **arguments) {
         return run_job(e.pes, LIMIT_SECONDS, [&](int me) { experts(me, e); });
     }
     std::fprintf(stderr, "usage: workloads gups PES LOG2_WORDS | workloads sort PES LOG2_KEYS | "
-                         "workloads ep PES TOKENS HIDDEN EXPERTS TOP_K\n");
+                         "workloads fft PES LOG2_N | workloads ep PES TOKENS HIDDEN EXPERTS TOP_K\n");
     return 2;
 }
