@@ -167,6 +167,8 @@ fn sort_on_any_number_of_pes() {
         passes(SORT, &arguments);
         passes_with(SORT, &arguments, &[P2P]);
     }
+    // PEs 0 and 1 are P2P peers, and the others are NIC peers of theirs.
+    passes_with(SORT, &["--pes", "4", "--log2-keys", "10"], &[P2P, ("RUSHMEM_P2P_GROUP", "2")]);
     let line = passes(SORT, &["--pes", "2", "--log2-keys", "10", "--capacity", "2048"]);
     assert!(line.contains("2048 keys on 2 PEs"), "{line}");
 }

@@ -90,7 +90,7 @@ pub fn exchange_keys(ctx: &Ctx, buffers: SortBuffers) -> Result {
     ctx.sync_grid(block)?;
     split.add_up();
     ctx.sync_grid(block)?;
-    // While the atomics are on their way, the other warps place keys.
+    // The first blocks wait for their atomics while the others place keys.
     block.agree(reserve(ctx, &buffers))?;
     split.place(ctx.local(outbox));
     ctx.sync_grid(block)?;
