@@ -27,6 +27,8 @@ use core::ops::Range;
 use rushmem_device::arch;
 use rushmem_device::prelude::*;
 
+use crate::divide::divided;
+
 /// Lanes of a warp. All warps are whole.
 const LANES: u32 = 32;
 
@@ -342,13 +344,6 @@ fn copy_part(range: Range<u32>, load: impl Fn(u32) -> u128, store: impl Fn(u32, 
 fn warp_of_grid() -> (u32, u32) {
     let (block, warps) = (Block::current(), Block::current().size() / LANES);
     (block.id() * warps + Warp::current().id(), block.count() * warps)
-}
-
-/// Returns quotient and remainder.
-#[inline(always)]
-fn divided(a: u32, b: u32) -> (u32, u32) {
-    let quotient = a.checked_div(b).unwrap_or(0);
-    (quotient, a - quotient * b)
 }
 
 /// Returns an element, or zero if there is none. The check before [`View::load`] makes its own check vanish.

@@ -6,9 +6,11 @@
 
 mod alltoall;
 mod band;
+mod divide;
 mod fft;
 mod gups;
 mod hello;
+mod jacobi;
 mod kv;
 mod ring;
 mod sort;
@@ -19,6 +21,7 @@ pub use band::{Band, bands};
 pub use fft::{Complex, FftPass, fft_lines, fft_post, fft_store};
 pub use gups::{next, number, update};
 pub use hello::hello;
+pub use jacobi::{Extent, JACOBI_ALPHA, Jacobi, JacobiShape, jacobi, jacobi_relax};
 pub use kv::{KvShape, KvTransfer, Runs, kv_attend, kv_copy, kv_post, kv_store, kv_sum};
 pub use ring::ring;
 pub use sort::{

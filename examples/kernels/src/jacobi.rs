@@ -1,0 +1,499 @@
+//! Heat in a solid or a plate: damped Jacobi iteration, with blocks of cells in three dimensions.
+//!
+//! The PEs form a grid, numbered along x first, then y, then z. Each PE has a block of cells, also stored along x first. One
+//! step of the 7-point stencil (5-point in two dimensions) computes *generation* `g + 1` of all cells from generation `g`.
+//! Outside of the whole grid the temperature is 0.
+//!
+//! A block has six *sides* (four in two dimensions). Beyond a side with a neighbour is a *halo*: a copy of the cells of the
+//! neighbour's *face*. A halo is contiguous, apart from the block:
+//!
+//! ```text
+//! even, odd   the block, for generations g with g % 2 = 0 and 1
+//! halos       [g % 3][side][cell of the face]: written by the neighbours
+//! outbox      [g % 2][side][cell of the face]: faces for NIC peers
+//! received    [side]: cells received from that side in all generations
+//! ```
+//!
+//! # How a face travels
+//!
+//! - To a P2P peer, threads store each cell into its halo as soon as they have computed it. Neighbouring threads store
+//!   neighbouring cells on every side.
+//! - To a NIC peer, a face that is contiguous in the block goes from there. Other faces are packed in the outbox first. Packing is
+//!   one more store of a value that is in a register. A strided put would need a WQE of 64 bytes for each cell of 4 bytes.
+//!
+//! # Why no halo is overwritten too early
+//!
+//! A PE sends generation `g + 3` of a face after it has received generation `g + 2` from all neighbours. Each neighbour sent
+//! this in step `g + 1` or later. All its blocks of threads meet between two steps, so all have read the halos of generation `g`
+//! by then. Generation `g + 3` overwrites exactly these. Two sets of halos do not suffice. A cell at an edge reads the halos of
+//! two sides, and a signal to one side says nothing about cells of other faces.
+//!
+//! A NIC reads a face of generation `g` from the block or the outbox until the neighbour has it. The neighbour has waited for
+//! it before it sends generation `g + 1`. This PE writes generation `g + 2` of any face after it has received that. So two
+//! outboxes are enough, and a launch needs no `quiet`: the same rule holds from one launch to the next.
+
+use core::ops::Range;
+
+use rushmem_device::prelude::*;
+
+use crate::divide::divided;
+
+/// Fraction of the difference to a neighbour that a cell takes over in one step. Stable below 1/6.
+pub const JACOBI_ALPHA: f32 = 0.125;
+
+/// Blocks of threads divide the faces in units of so many cells, so that most messages to NIC peers have 4 KiB or more.
+const UNIT: u32 = 1024;
+
+/// Lanes of a warp. All warps are whole.
+const LANES: u32 = 32;
+
+const WEST: u32 = 0;
+const EAST: u32 = 1;
+const SOUTH: u32 = 2;
+const NORTH: u32 = 3;
+const BELOW: u32 = 4;
+const ABOVE: u32 = 5;
+
+/// Returns the next value of a cell from its own value, and from the sums of its two neighbours along x, y and z.
+///
+/// There is no `z` in two dimensions. The serial reference uses this function too, so that results can be compared bit by bit.
+#[inline(always)]
+pub fn jacobi_relax(here: f32, x: f32, y: f32, z: Option<f32>) -> f32 {
+    let difference = match z {
+        Some(z) => (x + y) + z - 6.0 * here,
+        None => x + y - 4.0 * here,
+    };
+    here + JACOBI_ALPHA * difference
+}
+
+/// Three numbers or coordinates: along x, y and z.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, KernelArg)]
+pub struct Extent {
+    /// Along x.
+    pub x: u32,
+    /// Along y.
+    pub y: u32,
+    /// Along z. In two dimensions there is one.
+    pub z: u32,
+}
+
+impl Extent {
+    /// Returns the product of the three numbers.
+    #[inline(always)]
+    pub fn count(&self) -> usize {
+        self.x as usize * self.y as usize * self.z as usize
+    }
+
+    /// Returns the coordinates of element `i`, counted along x first.
+    #[inline(always)]
+    pub fn coordinates(&self, i: u32) -> Self {
+        let (rest, x) = divided(i, self.x);
+        let (z, y) = divided(rest, self.y);
+        Self { x, y, z }
+    }
+
+    /// Returns the number of an element, counted along x first.
+    #[inline(always)]
+    pub fn index(&self, at: Self) -> u32 {
+        (at.z * self.y + at.y) * self.x + at.x
+    }
+
+    /// Returns the coordinates of the next element on a side, if there is one.
+    #[inline(always)]
+    pub fn beside(&self, at: Self, side: u32) -> Option<Self> {
+        match side {
+            WEST if at.x > 0 => Some(Self { x: at.x - 1, ..at }),
+            EAST if at.x + 1 < self.x => Some(Self { x: at.x + 1, ..at }),
+            SOUTH if at.y > 0 => Some(Self { y: at.y - 1, ..at }),
+            NORTH if at.y + 1 < self.y => Some(Self { y: at.y + 1, ..at }),
+            BELOW if at.z > 0 => Some(Self { z: at.z - 1, ..at }),
+            ABOVE if at.z + 1 < self.z => Some(Self { z: at.z + 1, ..at }),
+            _ => None,
+        }
+    }
+}
+
+/// The grid of PEs, and the block of cells that each PE has.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, KernelArg)]
+pub struct JacobiShape {
+    /// Number of PEs. Other PEs of the job take no part.
+    pub pes: Extent,
+    /// Number of cells of a PE.
+    pub cells: Extent,
+    /// Whether there are two dimensions only.
+    pub is_flat: bool,
+}
+
+impl JacobiShape {
+    /// Returns the number of sides of a block.
+    #[inline(always)]
+    pub fn sides(&self) -> u32 {
+        if self.is_flat { BELOW } else { ABOVE + 1 }
+    }
+
+    /// Returns the number of the PE on a side of `pe`, if there is one.
+    #[inline(always)]
+    pub fn neighbour(&self, pe: u32, side: u32) -> Option<u32> {
+        self.pes.beside(self.pes.coordinates(pe), side).map(|at| self.pes.index(at))
+    }
+
+    /// Returns the number of cells of a face.
+    #[inline(always)]
+    pub fn face_cells(&self, side: u32) -> u32 {
+        let Extent { x, y, z } = self.cells;
+        match side {
+            WEST | EAST => y * z,
+            SOUTH | NORTH => x * z,
+            _ => x * y,
+        }
+    }
+
+    /// Returns the first cell of the halo of a side, in the halos of one generation.
+    #[inline(always)]
+    pub fn halo(&self, side: u32) -> u32 {
+        let mut first = side % 2 * self.face_cells(side);
+        let mut lower = side & !1;
+        while lower > WEST {
+            lower -= 2;
+            first += 2 * self.face_cells(lower);
+        }
+        first
+    }
+
+    /// Returns the number of cells in the halos of one generation.
+    #[inline(always)]
+    pub fn halo_cells(&self) -> u32 {
+        self.halo(self.sides())
+    }
+
+    /// Returns the coordinates in the block of cell `i` of a face.
+    #[inline(always)]
+    pub fn face_cell(&self, side: u32, i: u32) -> Extent {
+        let Extent { x, y, z } = self.cells;
+        let last = |n: u32| if side % 2 == 1 { n - 1 } else { 0 };
+        match side {
+            WEST | EAST => {
+                let (z, y) = divided(i, y);
+                Extent { x: last(x), y, z }
+            }
+            SOUTH | NORTH => {
+                let (z, x) = divided(i, x);
+                Extent { x, y: last(y), z }
+            }
+            _ => {
+                let (y, x) = divided(i, x);
+                Extent { x, y, z: last(z) }
+            }
+        }
+    }
+
+    /// Returns the number in its face of a cell of the block.
+    #[inline(always)]
+    fn face_index(&self, side: u32, at: Extent) -> u32 {
+        let (row, row_cells, column) = match side {
+            WEST | EAST => (at.z, self.cells.y, at.y),
+            SOUTH | NORTH => (at.z, self.cells.x, at.x),
+            _ => (at.y, self.cells.x, at.x),
+        };
+        row * row_cells + column
+    }
+
+    /// Returns whether the cells of a face lie one after the other in the block.
+    #[inline(always)]
+    fn is_contiguous(&self, side: u32) -> bool {
+        side >= BELOW || side >= SOUTH && self.cells.z == 1
+    }
+}
+
+/// The memory of an iteration, as kernels see it.
+#[repr(C)]
+#[derive(Clone, Copy, KernelArg)]
+pub struct Jacobi {
+    /// The sizes.
+    pub shape: JacobiShape,
+    /// The block of even generations.
+    pub even: SymSlice<f32>,
+    /// The block of odd generations.
+    pub odd: SymSlice<f32>,
+    /// Three sets of halos.
+    pub halos: SymSlice<f32>,
+    /// Two outboxes, each as large as a set of halos.
+    pub outbox: SymSlice<f32>,
+    /// A counter of received cells for each side.
+    pub received: SymSlice<Signal>,
+    /// The newest generation.
+    pub generation: Sym<u64>,
+}
+
+/// Computes the next `steps` generations, at least one.
+///
+/// The newest generation is in its block, its halos have arrived or will arrive, and `received` counts its cells. The kernel
+/// reads the number of this generation from memory, because a graph launches it with the same arguments each time. All PEs make
+/// the same launches, each with one grid of co-resident blocks.
+///
+/// Each step computes the faces before the inner cells, so halos travel while the inner cells are computed.
+#[kernel(max_threads = 512)]
+pub fn jacobi(ctx: &Ctx, state: Jacobi, steps: u64) -> Result {
+    let block = Block::current();
+    let newest = ctx.local_one(state.generation);
+    let first = newest.load(0);
+    for generation in first..first + steps {
+        let step = Step::new(ctx, &state, generation);
+        step.outer(block)?;
+        step.inner(block);
+        // The next step needs cells of other blocks.
+        ctx.sync_grid(block)?;
+    }
+    if Thread::index() == 0 {
+        // All blocks have read the old number.
+        newest.store(0, first + steps);
+    }
+    Ok(())
+}
+
+/// One step of a PE.
+struct Step<'a> {
+    ctx: &'a Ctx<'a>,
+    state: &'a Jacobi,
+    /// The generation that the step reads.
+    generation: u64,
+    /// The cells of this generation.
+    old: View<'a, f32>,
+    /// The halos of this generation.
+    halos: View<'a, f32>,
+    /// The cells of the next generation.
+    new: View<'a, f32>,
+    /// A bit for each side that has a neighbour.
+    neighbours: u32,
+}
+
+impl<'a> Step<'a> {
+    #[inline(always)]
+    fn new(ctx: &'a Ctx<'a>, state: &'a Jacobi, generation: u64) -> Self {
+        let (old, new) = if generation & 1 == 0 { (state.even, state.odd) } else { (state.odd, state.even) };
+        let mut neighbours = 0;
+        for side in 0..state.shape.sides() {
+            if state.shape.neighbour(ctx.my_pe(), side).is_some() {
+                neighbours |= 1 << side;
+            }
+        }
+        let halos = ctx.local(halos_of(state, generation));
+        Self { ctx, state, generation, old: ctx.local(old), halos, new: ctx.local(new), neighbours }
+    }
+
+    /// Computes this block's share of the faces, and sends it.
+    ///
+    /// The share is a range of the cells of all faces, one face after the other. A cell at an edge is in several faces. They
+    /// all compute the same value.
+    #[inline(always)]
+    fn outer(&self, block: Block) -> Result {
+        let shape = &self.state.shape;
+        let units = block.share(shape.halo_cells().div_ceil(UNIT) as usize);
+        let share = units.start as u32 * UNIT..(units.end as u32 * UNIT).min(shape.halo_cells());
+        if share.is_empty() {
+            return Ok(());
+        }
+        self.receive(block)?;
+        for side in 0..shape.sides() {
+            let (first, len) = (shape.halo(side), shape.face_cells(side));
+            let part = share.start.saturating_sub(first)..len.min(share.end.saturating_sub(first));
+            if part.start < part.end {
+                self.face(block, side, part)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for all halos of this generation. Each side has a thread of its own, so the waits cost one barrier together.
+    #[inline(always)]
+    fn receive(&self, block: Block) -> Result {
+        let (state, mut mine) = (self.state, Ok(()));
+        let mut side = block.rank();
+        while side < state.shape.sides() {
+            if self.has_neighbour(side) {
+                let cells = self.generation * u64::from(state.shape.face_cells(side));
+                let received = state.received.at(side as usize);
+                mine = mine.and(self.ctx.signal_wait_until(Thread, received, Cmp::Ge, cells).map(drop));
+            }
+            side += block.size();
+        }
+        block.agree(mine)
+    }
+
+    /// Computes some cells of a face, and sends them to the neighbour.
+    #[inline(always)]
+    fn face(&self, block: Block, side: u32, part: Range<u32>) -> Result {
+        let (ctx, state, shape) = (self.ctx, self.state, &self.state.shape);
+        let peer = shape.neighbour(ctx.my_pe(), side);
+        // The neighbour has this face on its opposite side.
+        let there = shape.halo(side ^ 1);
+        let dst = halos_of(state, self.generation + 1).slice(moved(&part, there as usize));
+        let p2p = peer.and_then(|pe| ctx.ptr(dst, pe));
+
+        let half = (self.generation as usize + 1) % 2 * shape.halo_cells() as usize;
+        let outbox = state.outbox.slice(moved(&part, half + shape.halo(side) as usize));
+        let is_packed = peer.is_some() && p2p.is_none() && !shape.is_contiguous(side);
+        let packed = ctx.local(outbox);
+        let mut i = block.rank();
+        while i < part.end - part.start {
+            let at = shape.face_cell(side, part.start + i);
+            let value = self.next(at);
+            self.new.store(shape.cells.index(at) as usize, value);
+            if let Some(there) = p2p {
+                there.store(i as usize, value);
+            } else if is_packed {
+                packed.store(i as usize, value);
+            }
+            i += block.size();
+        }
+
+        let Some(pe) = peer else { return Ok(()) };
+        let src = if is_packed {
+            outbox
+        } else {
+            let first = shape.cells.index(shape.face_cell(side, part.start));
+            self.newest().slice(moved(&(0..part.end - part.start), first as usize))
+        };
+        // A P2P peer has the cells already. The signal announces the stores.
+        let put = if p2p.is_some() { 0 } else { src.len() };
+        let (arrived, cells) = (state.received.at(side as usize ^ 1), src.len() as u64);
+        // Each word has one writer, so a processor and a NIC never update the same word.
+        let ctx = ctx.for_node_words();
+        ctx.put_signal_nbi(block, dst.slice(0..put), src.slice(0..put), arrived, SignalOp::Add, cells, pe)
+    }
+
+    /// Computes this block's share of the cells that are in no face. Each warp takes a row along x.
+    #[inline(always)]
+    fn inner(&self, block: Block) {
+        let Extent { x, y, z } = self.state.shape.cells;
+        let is_flat = self.state.shape.is_flat;
+        let (columns, layers) = (y.saturating_sub(2), if is_flat { 1 } else { z.saturating_sub(2) });
+        let rows = block.share(columns as usize * layers as usize);
+        let mut row = rows.start as u32 + Warp::current().id();
+        while row < rows.end as u32 {
+            let (layer, column) = divided(row, columns);
+            let layer = if is_flat { 0 } else { layer + 1 };
+            let first = (layer * y + column + 1) * x;
+            let mut i = 1 + Warp::current().rank();
+            while i + 1 < x {
+                let at = first + i;
+                let pair = |distance: u32| get(self.old, at - distance) + get(self.old, at + distance);
+                let z = if is_flat { None } else { Some(pair(x * y)) };
+                self.new.store(at as usize, jacobi_relax(get(self.old, at), pair(1), pair(x), z));
+                i += LANES;
+            }
+            row += block.size() / LANES;
+        }
+    }
+
+    /// Returns the next value of a cell anywhere in the block.
+    #[inline(always)]
+    fn next(&self, at: Extent) -> f32 {
+        let pair = |side: u32| self.beside(at, side) + self.beside(at, side + 1);
+        let z = if self.state.shape.is_flat { None } else { Some(pair(BELOW)) };
+        jacobi_relax(get(self.old, self.state.shape.cells.index(at)), pair(WEST), pair(SOUTH), z)
+    }
+
+    /// Returns the value on one side of a cell.
+    #[inline(always)]
+    fn beside(&self, at: Extent, side: u32) -> f32 {
+        let shape = &self.state.shape;
+        match shape.cells.beside(at, side) {
+            Some(beside) => get(self.old, shape.cells.index(beside)),
+            None if self.has_neighbour(side) => {
+                get(self.halos, shape.halo(side) + shape.face_index(side, at))
+            }
+            None => 0.0,
+        }
+    }
+
+    #[inline(always)]
+    fn has_neighbour(&self, side: u32) -> bool {
+        self.neighbours >> side & 1 == 1
+    }
+
+    /// Returns the block of the next generation.
+    #[inline(always)]
+    fn newest(&self) -> SymSlice<f32> {
+        if self.generation & 1 == 0 { self.state.odd } else { self.state.even }
+    }
+}
+
+/// Returns a range, moved by `distance`.
+#[inline(always)]
+fn moved(range: &Range<u32>, distance: usize) -> Range<usize> {
+    distance + range.start as usize..distance + range.end as usize
+}
+
+/// Returns the halos of a generation.
+#[inline(always)]
+fn halos_of(state: &Jacobi, generation: u64) -> SymSlice<f32> {
+    let len = state.shape.halo_cells() as usize;
+    let first = (generation % 3) as usize * len;
+    state.halos.slice(first..first + len)
+}
+
+/// Returns an element, or zero if there is none. The check before [`View::load`] makes its own check vanish.
+#[inline(always)]
+fn get(view: View<f32>, i: u32) -> f32 {
+    let i = i as usize;
+    if i < view.len() { view.load(i) } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shapes() -> [JacobiShape; 3] {
+        let extent = |x, y, z| Extent { x, y, z };
+        [
+            JacobiShape { pes: extent(3, 1, 2), cells: extent(5, 4, 3), is_flat: false },
+            JacobiShape { pes: extent(2, 2, 2), cells: extent(1, 2, 1), is_flat: false },
+            JacobiShape { pes: extent(2, 3, 1), cells: extent(4, 3, 1), is_flat: true },
+        ]
+    }
+
+    #[test]
+    fn neighbours_are_mutual() {
+        for shape in shapes() {
+            for pe in 0..shape.pes.count() as u32 {
+                for side in 0..shape.sides() {
+                    if let Some(neighbour) = shape.neighbour(pe, side) {
+                        assert_eq!(shape.neighbour(neighbour, side ^ 1), Some(pe), "{shape:?}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn halos_follow_each_other() {
+        for shape in shapes() {
+            let mut first = 0;
+            for side in 0..shape.sides() {
+                assert_eq!(shape.halo(side), first, "{shape:?}, side {side}");
+                first += shape.face_cells(side);
+            }
+            assert_eq!(shape.halo_cells(), first);
+        }
+    }
+
+    #[test]
+    fn cells_of_a_face_are_outermost() {
+        for shape in shapes() {
+            for side in 0..shape.sides() {
+                let mut cells = Vec::new();
+                for i in 0..shape.face_cells(side) {
+                    let at = shape.face_cell(side, i);
+                    assert_eq!(shape.cells.beside(at, side), None);
+                    assert_eq!(shape.face_index(side, at), i);
+                    cells.push(shape.cells.index(at));
+                }
+                let is_contiguous = cells.windows(2).all(|pair| pair[1] == pair[0] + 1);
+                assert!(is_contiguous || !shape.is_contiguous(side), "{shape:?}, side {side}");
+            }
+        }
+    }
+}
