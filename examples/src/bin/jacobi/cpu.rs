@@ -1,0 +1,51 @@
+//! CPU time of the processes of a job.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use rushmem::Pe;
+use rushmem_examples::Result;
+
+/// Ticks of `/proc/self/stat` in a second. Linux always reports in this unit on x86-64.
+const TICKS: f64 = 100.0;
+
+/// Returns the name of this PE's host.
+pub(crate) fn host() -> String {
+    fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
+}
+
+/// Returns the CPU seconds that all processes of the job have used so far, on all cores. Collective.
+pub(crate) fn seconds(pe: &Pe) -> Result<f64> {
+    // PEs that are threads belong to one process, which counts once.
+    let process = format!("{} {}", host(), std::process::id());
+    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let mine = format!("{process}\n{}", ticks(&stat).unwrap_or(0));
+    let mut processes = BTreeMap::new();
+    for other in pe.allgather(mine.as_bytes())? {
+        let other = String::from_utf8_lossy(&other).into_owned();
+        if let Some((process, ticks)) = other.split_once('\n') {
+            processes.insert(process.to_owned(), ticks.parse::<u64>().unwrap_or(0));
+        }
+    }
+    Ok(processes.values().sum::<u64>() as f64 / TICKS)
+}
+
+/// Returns the ticks of user and system time.
+fn ticks(stat: &str) -> Option<u64> {
+    // The name of the program may have spaces and parentheses.
+    let (_, fields) = stat.rsplit_once(") ")?;
+    let mut times = fields.split(' ').skip(11).map(str::parse::<u64>);
+    Some(times.next()?.ok()? + times.next()?.ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_follow_any_program_name() {
+        let stat = "7 (a) b) S 1 7 7 0 -1 4194304 100 0 0 0 30 12 0 0 20 0 1 0 5 1000 10";
+        assert_eq!(ticks(stat), Some(42));
+        assert_eq!(ticks(""), None);
+    }
+}

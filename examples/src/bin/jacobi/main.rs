@@ -1,0 +1,53 @@
+//! Heat in a solid or a plate: a 7-point or 5-point stencil, with blocks of cells in three or two dimensions.
+
+mod args;
+mod cpu;
+mod dims;
+mod field;
+mod measure;
+mod picture;
+mod plot;
+mod reference;
+mod scaling;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use rushmem::Job;
+use rushmem::bootstrap::is_launched;
+use rushmem_examples::{Result, exit_code, n_pes};
+
+use args::Args;
+use picture::Picture;
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    exit_code("jacobi", start(&args))
+}
+
+fn start(args: &Args) -> Result<()> {
+    let mut config = args.job.config()?;
+    // Other launchers than `rushmem run` tell the number of PEs when the job starts.
+    if config.n_pes.is_some() || !is_launched(&config)? {
+        args.shapes(n_pes(&config))?;
+    }
+    args.need_heap(&mut config)?;
+    let is_first = config.pe.is_none_or(|pe| pe == 0);
+    let picture = args.plot.as_deref().filter(|_| is_first).map(Picture::new).transpose()?;
+    let job = Job::with_config(config).kernels(rushmem::ptx!("rushmem_example_kernels"));
+    let reports = job.run(|pe| {
+        let shapes = args.shapes(pe.n_pes())?;
+        match args.scaling[..] {
+            [] => scaling::one(pe, args, shapes[0]),
+            _ => scaling::several(pe, args, &shapes),
+        }
+    })?;
+
+    if let Some(report) = reports.into_iter().flatten().next() {
+        if let Some(picture) = picture {
+            picture.write(&report.svg)?;
+        }
+        println!("PASS jacobi: {}", report.line);
+    }
+    Ok(())
+}

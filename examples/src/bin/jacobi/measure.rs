@@ -1,0 +1,111 @@
+//! The run of one shape: its steps, their time, and their verification.
+
+use std::time::Instant;
+
+use rushmem::{Graph, Operations, Pe, Stream};
+use rushmem_example_kernels::JacobiShape;
+use rushmem_examples::Result;
+
+use crate::args::Args;
+use crate::cpu;
+use crate::field::Field;
+use crate::reference::Reference;
+
+/// The result of a run.
+pub(crate) struct Timing {
+    /// Median time of a step on the slowest PE.
+    pub(crate) seconds: f64,
+    /// CPU time of a step in all processes together.
+    pub(crate) cpu: f64,
+    /// Number of verified steps.
+    pub(crate) steps: u64,
+    /// The largest error, and the largest allowed one. There is none if all bits are equal.
+    pub(crate) error: Option<(f64, f64)>,
+    /// The routes of this PE to its neighbours.
+    pub(crate) routes: &'static str,
+}
+
+/// Runs all repetitions on the PEs of `shape`, and verifies the result. Other PEs only meet them. Collective.
+pub(crate) fn run(pe: &Pe, args: &Args, shape: JacobiShape) -> Result<Timing> {
+    // The first repetition warms up.
+    let steps = args.steps * (u64::from(args.repetitions) + 1);
+    let field = Field::new(pe, shape, Reference::new(shape, steps, args.analytic))?;
+    let stream = pe.stream()?;
+    let graph = match args.no_graph || !field.takes_part() {
+        true => None,
+        false => Some(stream.capture(|stream| {
+            (0..args.graph_launches).try_for_each(|_| field.launch(stream, args.launch_steps))
+        })?),
+    };
+
+    let mut seconds = Vec::new();
+    let mut cpu_begin = 0.0;
+    for repetition in 0..=args.repetitions {
+        if repetition == 1 {
+            cpu_begin = cpu::seconds(pe)?;
+        }
+        // A PE that makes its graph waits for the kernels of the others. So all have made theirs before one begins.
+        pe.host_sync()?;
+        let start = Instant::now();
+        if field.takes_part() {
+            queue(&field, &stream, args, graph.as_ref())?;
+            stream.quiet()?;
+            stream.wait()?;
+        }
+        let mine = start.elapsed().as_secs_f64();
+        seconds.push(slowest(pe, mine)? / args.steps as f64);
+    }
+    let cpu = (cpu::seconds(pe)? - cpu_begin) / (args.steps * u64::from(args.repetitions)) as f64;
+    let mut seconds = seconds.split_off(1);
+    seconds.sort_by(f64::total_cmp);
+
+    let error = field.verify(steps)?;
+    let error = (!field.reference.is_exact()).then(|| (error, field.reference.tolerance()));
+    drop(graph);
+    field.end()?;
+    Ok(Timing { seconds: seconds[seconds.len() / 2], cpu, steps, error, routes: routes(pe, shape) })
+}
+
+/// Queues the steps of a repetition: graphs, and the rest as kernels.
+fn queue(field: &Field, stream: &Stream, args: &Args, graph: Option<&Graph>) -> Result<()> {
+    let mut left = args.steps;
+    if let Some(graph) = graph {
+        let steps = args.launch_steps * args.graph_launches;
+        while left >= steps {
+            graph.launch(stream)?;
+            left -= steps;
+        }
+    }
+    while left > 0 {
+        let steps = left.min(args.launch_steps);
+        field.launch(stream, steps)?;
+        left -= steps;
+    }
+    Ok(())
+}
+
+/// Returns the largest of a time on all PEs. Collective.
+fn slowest(pe: &Pe, mine: f64) -> Result<f64> {
+    let all = pe.allgather(&mine.to_le_bytes())?;
+    let all = all.iter().filter_map(|bytes| Some(f64::from_le_bytes(bytes.as_slice().try_into().ok()?)));
+    Ok(all.fold(mine, f64::max))
+}
+
+/// Returns how kernels of this PE reach its neighbours.
+fn routes(pe: &Pe, shape: JacobiShape) -> &'static str {
+    let is_neighbour =
+        |other: u32| (0..shape.sides()).any(|side| shape.neighbour(pe.my_pe(), side) == Some(other));
+    let (mut p2p, mut nic) = (false, false);
+    for route in pe.peer_routes().iter().filter(|route| is_neighbour(route.pe)) {
+        match route.via == "p2p" {
+            true => p2p = true,
+            false => nic = true,
+        }
+    }
+    match (p2p, nic) {
+        (true, true) => "p2p and NIC",
+        (true, false) => "p2p",
+        (false, true) => "NIC",
+        (false, false) => "nothing",
+    }
+}

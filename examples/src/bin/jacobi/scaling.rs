@@ -1,0 +1,141 @@
+//! The reports: of one run, and of runs with several numbers of PEs.
+
+use rushmem::Pe;
+use rushmem_example_kernels::JacobiShape;
+use rushmem_examples::Result;
+
+use crate::args::{Args, axes};
+use crate::cpu;
+use crate::measure::{self, Timing};
+use crate::plot;
+
+/// The run with some number of PEs.
+pub(crate) struct Point {
+    pub(crate) pes: usize,
+    /// Device time of a step: natively the CPU time of a PE, and time on the clock on a GPU, where each PE has its own
+    /// multiprocessors.
+    pub(crate) cost: f64,
+}
+
+impl Point {
+    /// Returns the parallel efficiency: the device time in the first run, divided by this one.
+    pub(crate) fn efficiency(&self, first: &Self) -> f64 {
+        if self.cost > 0.0 { first.cost / self.cost } else { 1.0 }
+    }
+}
+
+/// The report of PE 0.
+pub(crate) struct Report {
+    /// One line of text.
+    pub(crate) line: String,
+    /// The picture of a table.
+    pub(crate) svg: String,
+}
+
+/// The devices of the PEs: GPUs, or the CPU cores of hosts.
+pub(crate) struct Device {
+    pub(crate) is_gpu: bool,
+    /// The most PEs of the job that share a device.
+    pub(crate) sharers: usize,
+}
+
+impl Device {
+    /// Returns the name of the time that counts.
+    pub(crate) fn time(&self) -> &'static str {
+        if self.is_gpu { "time" } else { "CPU time a PE" }
+    }
+}
+
+/// Runs one shape on all PEs, and returns a report at PE 0.
+pub(crate) fn one(pe: &Pe, args: &Args, shape: JacobiShape) -> Result<Option<Report>> {
+    let timing = measure::run(pe, args, shape)?;
+    Ok((pe.my_pe() == 0).then(|| Report { line: line(pe, args, shape, &timing), svg: String::new() }))
+}
+
+/// Runs several shapes one after the other. PE 0 prints a table, and returns a report.
+pub(crate) fn several(pe: &Pe, args: &Args, shapes: &[JacobiShape]) -> Result<Option<Report>> {
+    let device = Device { is_gpu: pe.is_gpu(), sharers: sharers(&devices(pe)?) };
+    let mut points: Vec<Point> = Vec::new();
+    for shape in shapes {
+        let pes = shape.pes.count();
+        let Timing { seconds, cpu, .. } = measure::run(pe, args, *shape)?;
+        let cost = if device.is_gpu { seconds } else { cpu / pes as f64 };
+        let point = Point { pes, cost };
+        if pe.my_pe() == 0 {
+            println!(
+                "  {pes:>5} PEs {:>12}: {:10.1} us a step, {:10.1} us of {}, efficiency {:4.0} %",
+                numbers(&axes(shape.pes, shape.is_flat)),
+                seconds * 1e6,
+                cost * 1e6,
+                device.time(),
+                100.0 * point.efficiency(points.first().unwrap_or(&point))
+            );
+        }
+        points.push(point);
+    }
+    let title = format!(
+        "{} cells on each PE, {}, {}",
+        numbers(&axes(shapes[0].cells, shapes[0].is_flat)),
+        launches(args),
+        pe.machine()
+    );
+    let line = format!("{title}: weak scaling over {} numbers of PEs, each run verified", points.len());
+    Ok((pe.my_pe() == 0).then(|| Report { line, svg: plot::svg(&title, &device, &points) }))
+}
+
+/// Returns the device of each PE: its GPU, or the cores of its host. Collective.
+fn devices(pe: &Pe) -> Result<Vec<Vec<u8>>> {
+    Ok(pe.allgather(format!("{} {}", cpu::host(), pe.machine()).as_bytes())?)
+}
+
+/// Returns the most PEs that have the same device.
+fn sharers(devices: &[Vec<u8>]) -> usize {
+    let count = |device: &Vec<u8>| devices.iter().filter(|other| *other == device).count();
+    devices.iter().map(count).max().unwrap_or(1)
+}
+
+/// Describes a run in one line.
+fn line(pe: &Pe, args: &Args, shape: JacobiShape, timing: &Timing) -> String {
+    let updates = (shape.cells.count() * shape.pes.count()) as f64 / timing.seconds / 1e6;
+    let verified = match timing.error {
+        None => "equal to the serial reference bit by bit".into(),
+        Some((error, most)) => format!("within {error:.1e} of the analytic solution ({most:.1e} allowed)"),
+    };
+    format!(
+        "{} cells on each of {} PEs ({}; neighbours by {}; {}), {}: {:.1} us a step, {updates:.0} M cell updates/s; \
+         {} steps {verified}",
+        numbers(&axes(shape.cells, shape.is_flat)),
+        numbers(&axes(shape.pes, shape.is_flat)),
+        pe.machine(),
+        timing.routes,
+        if shape.is_flat { "5-point" } else { "7-point" },
+        launches(args),
+        timing.seconds * 1e6,
+        timing.steps,
+    )
+}
+
+/// Returns how kernels are launched.
+fn launches(args: &Args) -> String {
+    let steps = |n: u64| if n == 1 { "1 step".into() } else { format!("{n} steps") };
+    match args.no_graph {
+        true => format!("launches of {}", steps(args.launch_steps)),
+        false => format!("graphs of {} launches of {}", args.graph_launches, steps(args.launch_steps)),
+    }
+}
+
+fn numbers(numbers: &[u32]) -> String {
+    numbers.iter().map(u32::to_string).collect::<Vec<_>>().join(" x ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_busiest_device_counts() {
+        let devices = |names: &[&str]| names.iter().map(|name| name.as_bytes().to_vec()).collect::<Vec<_>>();
+        assert_eq!(sharers(&devices(&["a", "b", "a"])), 2);
+        assert_eq!(sharers(&devices(&["a"])), 1);
+    }
+}
