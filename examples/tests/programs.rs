@@ -2,20 +2,25 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use rushmem_examples::{Image, Output as Png, pattern};
 use rushmem_tests::{launch::launcher, skip};
 
-/// Runs a program natively with these settings, and without any settings of the user's.
-fn run(program: &str, arguments: &[&str], settings: &[(&str, &str)]) -> Output {
+/// Returns the command that runs a program natively with these settings, and without any settings of the user's.
+fn command(program: &str, arguments: &[&str], settings: &[(&str, &str)]) -> Command {
     let mut command = Command::new(program);
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("RUSHMEM_") {
             command.env_remove(name);
         }
     }
-    command.env("RUSHMEM_DEVICE", "native").envs(settings.iter().copied()).args(arguments).output().unwrap()
+    command.env("RUSHMEM_DEVICE", "native").envs(settings.iter().copied()).args(arguments);
+    command
+}
+
+fn run(program: &str, arguments: &[&str], settings: &[(&str, &str)]) -> Output {
+    command(program, arguments, settings).output().unwrap()
 }
 
 #[track_caller]
@@ -56,6 +61,7 @@ const HELLO: &str = env!("CARGO_BIN_EXE_hello");
 const RING: &str = env!("CARGO_BIN_EXE_ring");
 const ALLTOALL: &str = env!("CARGO_BIN_EXE_alltoall");
 const GUPS: &str = env!("CARGO_BIN_EXE_gups");
+const JACOBI: &str = env!("CARGO_BIN_EXE_jacobi");
 const KV: &str = env!("CARGO_BIN_EXE_kv");
 const SORT: &str = env!("CARGO_BIN_EXE_sort");
 const STENCIL: &str = env!("CARGO_BIN_EXE_stencil");
@@ -223,6 +229,123 @@ fn passes_on_a_bad_network(test: &str, pes: &str, program: &str, arguments: &[&s
 fn sort_of_processes_on_a_bad_network() {
     let test = "sort_of_processes_on_a_bad_network";
     passes_on_a_bad_network(test, "3", SORT, &["--log2-keys", "12", "--iterations", "2"]);
+}
+
+/// Runs a program as processes, with the variables of torchrun. `job` distinguishes jobs of this test program.
+///
+/// Returns the last line of PE 0.
+#[track_caller]
+fn passes_as_processes(
+    program: &str,
+    job: &str,
+    n: u32,
+    arguments: &[&str],
+    settings: &[(&str, &str)],
+) -> String {
+    let start = |i: u32| {
+        let mut command = command(program, arguments, settings);
+        for (name, value) in [("RANK", i), ("LOCAL_RANK", i), ("WORLD_SIZE", n), ("LOCAL_WORLD_SIZE", n)] {
+            command.env(name, value.to_string());
+        }
+        command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", "1");
+        command.env("TORCHELASTIC_RUN_ID", format!("{job} {}", std::process::id()));
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let processes: Vec<_> = (0..n).map(start).collect();
+    let mut lines = Vec::new();
+    for (i, process) in processes.into_iter().enumerate() {
+        let output = process.wait_with_output().unwrap();
+        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "PE {i} of {n}, {arguments:?}: {out}{err}");
+        assert_eq!(out.contains("PASS "), i == 0, "PE {i} of {n}, {arguments:?}: {out}{err}");
+        lines.extend(out.lines().map(str::to_owned));
+    }
+    lines.pop().unwrap_or_default()
+}
+
+/// Few steps, so that many shapes take little time. 13 launches of 3 steps are one graph and a rest.
+const FEW_STEPS: [&str; 8] =
+    ["--steps", "37", "--launch-steps", "3", "--graph-launches", "10", "--repetitions", "1"];
+
+#[test]
+fn jacobi_on_any_grid_of_pes() {
+    for (pes, dims, size) in [
+        ("1", "1,1,1", "1"),
+        ("2", "2,1,1", "1"),
+        ("3", "1,3,1", "5,4,3"),
+        ("4", "1,1,4", "3,1,2"),
+        ("8", "2,2,2", "2"),
+        ("6", "3,1,2", "17,9,33"),
+    ] {
+        let arguments = [&["--pes", pes, "--dims", dims, "--size", size][..], &FEW_STEPS].concat();
+        for settings in [&[][..], &[P2P], &[P2P, ("RUSHMEM_P2P_GROUP", "2")]] {
+            let line = passes_with(JACOBI, &arguments, settings);
+            assert!(line.contains("7-point") && line.contains("74 steps equal to the serial"), "{line}");
+        }
+    }
+}
+
+#[test]
+fn jacobi_in_two_dimensions() {
+    for (pes, dims, size) in [("1", "1,1", "1"), ("4", "2,2", "7"), ("6", "3,2", "70,2"), ("5", "1,5", "1,3")]
+    {
+        let shape = ["--two-d", "--pes", pes, "--dims", dims, "--size", size];
+        let arguments = [&shape[..], &FEW_STEPS].concat();
+        for settings in [&[][..], &[P2P]] {
+            let line = passes_with(JACOBI, &arguments, settings);
+            assert!(line.contains("5-point") && line.contains("74 steps equal to the serial"), "{line}");
+        }
+    }
+}
+
+#[test]
+fn jacobi_without_graphs_and_by_the_analytic_solution() {
+    passes(JACOBI, &["--pes", "4", "--size", "9", "--steps", "20", "--no-graph"]);
+    let line = passes(JACOBI, &["--pes", "4", "--size", "11,10,9", "--steps", "40", "--analytic"]);
+    assert!(line.contains("of the analytic solution"), "{line}");
+}
+
+#[test]
+fn jacobi_as_processes_with_lost_packets() {
+    let faults = ("RUSHMEM_SOFTNIC_FAULT", "drop=0.05,duplicate=0.05,reorder=0.05,seed=5");
+    for (job, n, shape, settings, found) in [
+        ("jacobi 8", 8, &["--size", "6,5,4"][..], &[][..], "2 x 2 x 2 PEs"),
+        ("jacobi p2p", 4, &["--size", "6,5,4"], &[P2P], "1 x 2 x 2 PEs"),
+        ("jacobi faults", 4, &["--size", "6,5,4"], &[faults], "1 x 2 x 2 PEs"),
+        ("jacobi flat", 4, &["--size", "6,5", "--two-d"], &[faults], "2 x 2 PEs"),
+    ] {
+        let line = passes_as_processes(JACOBI, job, n, &[shape, &FEW_STEPS].concat(), settings);
+        assert!(line.contains(found) && line.contains("equal to the serial"), "{line}");
+    }
+}
+
+#[test]
+fn jacobi_draws_weak_scaling() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("scaling.svg");
+    let scaling = ["--pes", "4", "--scaling", "1,2,4", "--size", "4", "--plot", file.to_str().unwrap()];
+    let line = passes(JACOBI, &[&scaling[..], &FEW_STEPS].concat());
+    assert!(line.contains("3 numbers of PEs"), "{line}");
+    let svg = fs::read_to_string(&file).unwrap();
+    assert!(svg.ends_with("</svg>\n") && svg.contains("4 PEs share the CPU cores"), "{svg}");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else is left");
+}
+
+#[test]
+fn jacobi_names_sizes_that_do_not_fit() {
+    for (arguments, found, remedy) in [
+        (&["--pes", "4", "--dims", "3,1,1"][..], "--dims 3,1,1 is a grid of 3 PEs", "--dims 1,2,2"),
+        (&["--pes", "4", "--dims", "2,2"], "--dims 2,2 does not fit 3 dimensions", "--two-d"),
+        (&["--two-d", "--dims", "1,1,1"], "--dims 1,1,1 does not fit 2 dimensions", "leave --two-d out"),
+        (&["--pes", "4", "--two-d", "--dims", "4,4"], "a grid of 16 PEs", "--dims 2,2"),
+        (&["--size", "3,3"], "--size 3,3 does not fit 3 dimensions", "X,Y,Z"),
+        (&["--size", "2000"], "8000000000 cells", "2^29"),
+        (&["--pes", "2", "--scaling", "1,4"], "4 PEs, but the job has 2", "--pes 4"),
+        (&["--scaling", "1", "--plot", "/nowhere/a.svg"], "/nowhere/a.svg", "No such file"),
+    ] {
+        let error = fails(JACOBI, arguments);
+        assert!(error.contains(found) && error.contains(remedy), "{error}");
+    }
 }
 
 fn picture(path: &Path, width: usize, height: usize, channels: usize) -> Image {
