@@ -19,7 +19,7 @@ usage() {
 
 # Test programs that need nothing but themselves: package and target.
 suites=('rushmem-tests api' 'rushmem-litmus litmus' 'rushmem-ep exchange')
-examples=(ring alltoall gups sort fft kv stencil)
+examples=(ring alltoall gups sort fft kv stencil jacobi)
 
 build() {
     local dir=$1 root target name package program
@@ -178,11 +178,16 @@ run() {
         check "kv, $pes PEs as threads, heap $heap" 60 ./kv --pes "$pes" --memory symmetric
         check "kv, $pes PEs as threads, heap $heap, own host memory" 60 ./kv --pes "$pes"
         check "stencil, $pes PEs as threads, heap $heap" 60 "./${stencil[0]}" --pes "$pes" "${stencil[@]:1}"
+        check "jacobi, $pes PEs as threads, heap $heap" 60 ./jacobi --pes "$pes" --size 64
+        check "jacobi, $pes PEs as threads, heap $heap, analytic" 60 ./jacobi --pes "$pes" --size 128 --analytic
+        check "jacobi, $pes PEs as threads, heap $heap, 2-D, no graph" 60 ./jacobi --pes "$pes" --two-d --no-graph
+        check "jacobi, $pes PEs as threads, heap $heap, NIC" 60 env RUSHMEM_PEER_PATH=nic ./jacobi --pes "$pes" --steps 20
         check "ring, $pes PEs as processes, heap $heap" 60 ./rushmem run -n "$pes" ./ring
         check "alltoall, $pes PEs as processes, heap $heap" 60 ./rushmem run -n "$pes" ./alltoall
         check "sort, $pes PEs as processes, heap $heap" 60 ./rushmem run -n "$pes" ./sort
         check "fft, $pes PEs as processes, heap $heap" 60 ./rushmem run -n "$pes" ./fft
         check "stencil, $pes PEs as processes, heap $heap" 60 ./rushmem run -n "$pes" "./${stencil[0]}" "${stencil[@]:1}"
+        check "jacobi, $pes PEs as processes, heap $heap" 60 ./rushmem run -n "$pes" ./jacobi --size 64
         check "litmus, $pes PEs as processes, heap $heap" 120 ./rushmem run -n "$pes" ./litmus
     done
     unset RUSHMEM_HEAP
