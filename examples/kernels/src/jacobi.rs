@@ -234,7 +234,7 @@ pub struct Jacobi {
 /// the same launches, each with one grid of co-resident blocks.
 ///
 /// Each step computes the faces before the inner cells, so halos travel while the inner cells are computed.
-#[kernel(max_threads = 512)]
+#[kernel(max_threads = 256)]
 pub fn jacobi(ctx: &Ctx, state: Jacobi, steps: u64) -> Result {
     let block = Block::current();
     let newest = ctx.local_one(state.generation);
@@ -340,11 +340,13 @@ impl<'a> Step<'a> {
         while i < part.end - part.start {
             let at = shape.face_cell(side, part.start + i);
             let value = self.next(at);
-            self.new.store(shape.cells.index(at) as usize, value);
+            set(self.new, shape.cells.index(at), value);
             if let Some(there) = p2p {
-                there.store(i as usize, value);
+                if (i as usize) < there.len() {
+                    there.store(i as usize, value);
+                }
             } else if is_packed {
-                packed.store(i as usize, value);
+                set(packed, i, value);
             }
             i += block.size();
         }
@@ -381,7 +383,7 @@ impl<'a> Step<'a> {
                 let at = first + i;
                 let pair = |distance: u32| get(self.old, at - distance) + get(self.old, at + distance);
                 let z = if is_flat { None } else { Some(pair(x * y)) };
-                self.new.store(at as usize, jacobi_relax(get(self.old, at), pair(1), pair(x), z));
+                set(self.new, at, jacobi_relax(get(self.old, at), pair(1), pair(x), z));
                 i += LANES;
             }
             row += block.size() / LANES;
@@ -440,6 +442,15 @@ fn halos_of(state: &Jacobi, generation: u64) -> SymSlice<f32> {
 fn get(view: View<f32>, i: u32) -> f32 {
     let i = i as usize;
     if i < view.len() { view.load(i) } else { 0.0 }
+}
+
+/// Writes an element, like [`get`].
+#[inline(always)]
+fn set(view: View<f32>, i: u32, value: f32) {
+    let i = i as usize;
+    if i < view.len() {
+        view.store(i, value);
+    }
 }
 
 #[cfg(test)]

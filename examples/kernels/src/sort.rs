@@ -81,7 +81,7 @@ pub fn sort_shared_bytes(threads: u32) -> u32 {
 ///
 /// `reserved` and `arrived` are 0 on all PEs at the launch. If the keys for an owner do not fit, some are not sent, and its
 /// `reserved` tells. There are at most [`DIGITS`] PEs. Needs [`sort_shared_bytes`]; the PEs may run different grids.
-#[kernel(max_threads = 512)]
+#[kernel(max_threads = 256)]
 pub fn exchange_keys(ctx: &Ctx, buffers: SortBuffers) -> Result {
     let SortBuffers { keys, outbox, inbox, reserved, arrived, .. } = buffers;
     let (block, n_pes) = (Block::current(), ctx.n_pes());
@@ -143,7 +143,7 @@ fn reserve(ctx: &Ctx, buffers: &SortBuffers) -> Result {
 /// Sorts `keys` by their bytes, from the lowest one. `spare` has as many elements.
 ///
 /// Needs [`sort_shared_bytes`].
-#[kernel(max_threads = 512)]
+#[kernel(max_threads = 256)]
 pub fn sort_keys(ctx: &Ctx, keys: SymSlice<u32>, spare: SymSlice<u32>, tables: SplitTables) -> Result {
     let block = Block::current();
     let (mut from, mut to) = (keys, spare);

@@ -120,9 +120,8 @@ struct Seconds {
 
 /// Sorts the keys of all PEs. Collective.
 fn sort(pe: &Pe, buffers: &SortBuffers) -> Result<Seconds> {
-    // A GPU needs many loads in flight.
-    let threads = if pe.is_gpu() { 512 } else { pe.grid().threads };
-    let grid = Grid { threads, shared_bytes: sort_shared_bytes(threads), ..pe.grid() };
+    let grid = pe.grid();
+    let grid = Grid { shared_bytes: sort_shared_bytes(grid.threads), ..grid };
     pe.host_sync()?;
     let start = Instant::now();
     pe.run(grid, exchange_keys(*buffers))?;

@@ -1,6 +1,6 @@
 //! The memory of a PE: its block, its halos, and the check of the result.
 
-use rushmem::{Error, Grid, Pe, Stream};
+use rushmem::{Error, Pe, Stream};
 use rushmem_device::SymSlice;
 use rushmem_example_kernels::{Jacobi, JacobiShape, jacobi};
 use rushmem_examples::Result;
@@ -68,10 +68,7 @@ impl<'a> Field<'a> {
 
     /// Queues one kernel that computes `steps` steps.
     pub(crate) fn launch(&self, stream: &Stream, steps: u64) -> Result<(), Error> {
-        let grid = self.pe.grid();
-        // A GPU needs many loads in flight.
-        let threads = if self.pe.is_gpu() { 512 } else { grid.threads };
-        stream.launch(Grid { threads, ..grid }, jacobi(self.state, steps))
+        stream.launch(self.pe.grid(), jacobi(self.state, steps))
     }
 
     /// Verifies the newest generation, after `steps` steps. Returns the largest error on any PE. Collective.
