@@ -210,7 +210,7 @@ impl<'a> Dispatcher<'a> {
         let sums = chunks("combine_receive", "sums", sums, batch.count as usize * self.shape.hidden)?;
         let call = kernels::ep_reduce(self.buffers, batch, results, sums, self.compacts());
         // The most threads of this kernel, which keeps many rows in registers.
-        let threads = self.grid().threads.min(384);
+        let threads = self.grid().threads.min(256);
         stream.launch(Grid { threads, ..self.grid() }, call)?;
         self.is_busy.set(false);
         Ok(())

@@ -364,12 +364,6 @@ pub(crate) fn put<T: Pod>(view: View<T>, i: usize, value: T) {
     }
 }
 
-/// Returns an element of another PE, or zero if there is none: see [`get`].
-#[inline(always)]
-pub(crate) fn get_remote<T: Pod>(view: RemoteView<T>, i: usize) -> T {
-    if i < view.len() { view.load(i) } else { T::zeroed() }
-}
-
 /// Stores an element of another PE if there is one: see [`get`].
 #[inline(always)]
 pub(crate) fn put_remote<T: Pod>(view: RemoteView<T>, i: usize, value: T) {

@@ -4,7 +4,7 @@ use rushmem_device::arch;
 use rushmem_device::prelude::*;
 
 use crate::buffers::{
-    Batch, Buffers, Exchange, NIC_PE, NO_PE, NO_RANK, Table, count_of, get, get_remote, put, rows_of, word_of,
+    Batch, Buffers, Exchange, NIC_PE, NO_RANK, Table, count_of, get, put, rows_of, word_of,
 };
 use crate::numbers::{chunk, elements};
 use crate::post::{Announcement, announce_to};
@@ -42,7 +42,7 @@ pub fn ep_announce_back(ctx: &Ctx, buffers: Buffers, results: SymSlice<u128>) ->
 ///
 /// It reads the rows of P2P peers from their `results`, and the rows of NIC peers from `back`. `compacted` is the
 /// argument of [`ep_receive`](crate::ep_receive). All puts of this PE are complete at the end.
-#[kernel(max_threads = 384)]
+#[kernel(max_threads = 256)]
 pub fn ep_reduce(
     ctx: &Ctx,
     buffers: Buffers,
@@ -59,30 +59,39 @@ pub fn ep_reduce(
     }
     let Some(back) = ctx.ptr(buffers.back, ctx.my_pe()) else { return Err(Error::OutOfRange) };
     let summer = Summer { x, batch, results, back, compacted };
-    let (sums, chunks, lane) = (ctx.local(sums), x.bf16_chunks(), lane());
+    let (sums, chunks) = (ctx.local(sums), x.bf16_chunks());
     let crew = Crew::of(batch.count as u32);
     let mut token = crew.id;
     while token < batch.count as u32 {
-        let sources = summer.sources(token);
-        let mut i = crew.rank;
-        // All lanes of a warp stay together.
-        while i - lane < chunks as u32 {
-            let sum = summer.sum(sources, i as usize);
-            if i < chunks as u32 {
-                put(sums, token as usize * chunks + i as usize, sum);
-            }
-            i += crew.size;
+        let rows = summer.rows(token);
+        let mut i = crew.rank as usize;
+        while i < chunks {
+            put(sums, token as usize * chunks + i, sum(&rows, i));
+            i += crew.size as usize;
         }
         token += crew.count;
     }
     Ok(())
 }
 
-/// A row of a token, with its PE and its weight. The PE is [`NIC_PE`] if the row is in `back`.
+/// Most choices of a token.
+const CHOICES: usize = 8;
+
+/// A row of a token. A choice without an expert has any row, and `is_there` is false.
 #[derive(Clone, Copy)]
-struct Source {
-    /// The PE, and in the upper half the row there.
-    row: u64,
+struct Row<'k> {
+    buffer: RemoteView<'k, u128>,
+    /// The chunk where the row begins.
+    first: usize,
+    weight: f32,
+    is_there: bool,
+}
+
+/// A choice of a token: the PE and the number of its row, and its weight. The PE is [`NIC_PE`] if the row is in `back`.
+#[derive(Clone, Copy)]
+struct Choice {
+    pe: u32,
+    row: u32,
     weight: f32,
 }
 
@@ -96,18 +105,26 @@ struct Summer<'a, 'k> {
     compacted: bool,
 }
 
-/// A chunk of a row, and its weight; `false` for a choice without an expert.
-type Term = (bool, f32, u128);
-
-impl Summer<'_, '_> {
-    /// Returns the rows of a token: lane `k` has the row of choice `k`.
+impl<'k> Summer<'_, 'k> {
+    /// Returns the rows of a token, in order of choice. All lanes of a warp have the same token.
     #[inline(always)]
-    fn sources(self, token: u32) -> Source {
+    fn rows(self, token: u32) -> [Row<'k>; CHOICES] {
+        let choice = self.choice(token);
+        let there = arch::ballot(u32::MAX, choice.is_some());
+        // Any row that exists stands for one that does not.
+        let choice = choice.unwrap_or(Choice { pe: self.x.ctx.my_pe(), row: 0, weight: 0.0 });
+        let row = |lane| self.row(choice, there, lane);
+        [row(0), row(1), row(2), row(3), row(4), row(5), row(6), row(7)]
+    }
+
+    /// Returns the choice of this lane, if it has one with an expert.
+    #[inline(always)]
+    fn choice(self, token: u32) -> Option<Choice> {
         let (x, lane) = (self.x, lane());
         let pair = token * x.b.top_k + lane;
         let rank = if lane < x.b.top_k { x.rank(pair) } else { NO_RANK };
         if rank == NO_RANK {
-            return Source { row: NO_PE as u64, weight: 0.0 };
+            return None;
         }
         let weight = get(x.ctx.local(self.batch.weights), pair as usize);
         let expert = get(x.ctx.local(self.batch.choices), pair as usize) as u32;
@@ -119,43 +136,52 @@ impl Summer<'_, '_> {
         } else {
             (pe, x.table(Table::To, expert))
         };
-        Source { row: pe as u64 | ((first + rank) as u64) << 32, weight }
+        Some(Choice { pe, row: first + rank, weight })
     }
 
-    /// Returns chunk `i` of the sum of the rows.
+    /// Returns the row of the choice of `lane`. Bit `lane` of `there` tells whether it has an expert.
     #[inline(always)]
-    fn sum(self, sources: Source, i: usize) -> u128 {
-        let (mut choice, mut sum) = (0, [0.0; 8]);
-        while choice < self.x.b.top_k {
-            // All loads come before the first addition, which waits for one.
-            let (a, b) = (self.term(sources, choice, i), self.term(sources, choice + 1, i));
-            let (c, d) = (self.term(sources, choice + 2, i), self.term(sources, choice + 3, i));
-            sum = add(add(add(add(sum, a), b), c), d);
-            choice += 4;
-        }
-        chunk(sum)
-    }
-
-    /// Returns chunk `i` of the row of a choice.
-    #[inline(always)]
-    fn term(self, sources: Source, choice: u32, i: usize) -> Term {
-        // Lanes from `top_k` on have no row.
-        let source = arch::shuffle(u32::MAX, sources.row, choice);
-        let weight = f32::from_bits(arch::shuffle(u32::MAX, sources.weight.to_bits() as u64, choice) as u32);
-        let (pe, row) = (source as u32, (source >> 32) as usize);
-        if pe == NO_PE {
-            return (false, 0.0, 0);
-        }
+    fn row(self, choice: Choice, there: u32, lane: u32) -> Row<'k> {
+        let of_lane = |value: u64| arch::shuffle(u32::MAX, value, lane);
+        let place = of_lane(choice.pe as u64 | (choice.row as u64) << 32);
+        let (pe, row) = (place as u32, (place >> 32) as usize);
         let near = if pe == NIC_PE { None } else { self.x.ctx.ptr(self.results, pe) };
-        let rows = near.unwrap_or(self.back);
-        (true, weight, get_remote(rows, row * self.x.bf16_chunks() + i))
+        Row {
+            buffer: near.unwrap_or(self.back),
+            first: row * self.x.bf16_chunks(),
+            weight: f32::from_bits(of_lane(choice.weight.to_bits() as u64) as u32),
+            is_there: there >> lane & 1 == 1,
+        }
     }
 }
 
+/// Returns chunk `i` of the sum of the rows.
 #[inline(always)]
-fn add(sum: [f32; 8], (is_there, weight, chunk): Term) -> [f32; 8] {
+fn sum(rows: &[Row; CHOICES], i: usize) -> u128 {
+    let [a, b, c, d, e, f, g, h] = *rows;
+    let [s, t, u, v, w, x, y, z] = load(rows, i);
+    let first_half = add(add(add(add([0.0; 8], a, s), b, t), c, u), d, v);
+    chunk(add(add(add(add(first_half, e, w), f, x), g, y), h, z))
+}
+
+/// Loads chunk `i` of all rows.
+///
+/// One check comes before all loads. With a check for each, the compiler would wait for each load before the next.
+#[inline(always)]
+fn load(rows: &[Row; CHOICES], i: usize) -> [u128; CHOICES] {
+    let has = |row: Row| row.first + i < row.buffer.len();
+    let [a, b, c, d, e, f, g, h] = *rows;
+    if !(has(a) & has(b) & has(c) & has(d) & has(e) & has(f) & has(g) & has(h)) {
+        return [0; CHOICES];
+    }
+    let load = |row: Row| row.buffer.load(row.first + i);
+    [load(a), load(b), load(c), load(d), load(e), load(f), load(g), load(h)]
+}
+
+#[inline(always)]
+fn add(sum: [f32; 8], row: Row, chunk: u128) -> [f32; 8] {
     let [a, b, c, d, e, f, g, h] = elements(chunk);
     let [s, t, u, v, w, x, y, z] = sum;
-    let add = |sum: f32, element: f32| if is_there { sum + weight * element } else { sum };
+    let add = |sum: f32, element: f32| if row.is_there { sum + row.weight * element } else { sum };
     [add(s, a), add(t, b), add(u, c), add(v, d), add(w, e), add(x, f), add(y, g), add(z, h)]
 }
