@@ -41,8 +41,14 @@ impl JobArgs {
 }
 
 /// Returns the number of PEs of a job with these settings.
-pub fn n_pes(config: &Config) -> u32 {
-    config.n_pes.unwrap_or(config.pes).get()
+///
+/// # Errors
+/// - The variables of launchers are incomplete, or do not tell the number.
+pub fn n_pes(config: &Config) -> Result<u32> {
+    let told = rushmem::bootstrap::n_pes(config)?;
+    told.ok_or_else(|| {
+        "the launcher does not tell the number of PEs: use Open MPI, Slurm or `rushmem run`".into()
+    })
 }
 
 /// Makes the symmetric heap large enough for `bytes` in `objects` objects, unless the user has chosen its size.

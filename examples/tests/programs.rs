@@ -263,6 +263,13 @@ fn passes_as_processes(
     lines.pop().unwrap_or_default()
 }
 
+#[test]
+fn a_launcher_without_our_variables_tells_the_number_of_pes() {
+    let line = passes_as_processes(KV, "kv", 3, &["--heads", "6"], &[]);
+    assert!(line.contains("prefill 1 x") && line.contains("decode 2 x"), "{line}");
+    passes_as_processes(SORT, "sort", 3, &["--log2-keys", "8"], &[]);
+}
+
 /// Few steps, so that many shapes take little time. 13 launches of 3 steps are one graph and a rest.
 const FEW_STEPS: [&str; 8] =
     ["--steps", "37", "--launch-steps", "3", "--graph-launches", "10", "--repetitions", "1"];

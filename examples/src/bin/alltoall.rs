@@ -27,7 +27,7 @@ fn main() -> ExitCode {
 
 fn start(args: &Args) -> Result<()> {
     let mut config = args.job.config()?;
-    let n_pes = n_pes(&config);
+    let n_pes = n_pes(&config)?;
     if args.n < n_pes {
         return Err(format!(
             "a matrix of {} rows is too small for {n_pes} PEs: each needs at least one",

@@ -40,7 +40,7 @@ fn main() -> ExitCode {
 
 fn start(args: &Args) -> Result<()> {
     let mut config = args.job.config()?;
-    let (n, n_pes) = (1u32 << args.log2_n, n_pes(&config));
+    let (n, n_pes) = (1u32 << args.log2_n, n_pes(&config)?);
     if n < n_pes {
         return Err(
             format!("a cube of {n} planes is too small for {n_pes} PEs: each needs at least one").into()

@@ -34,7 +34,7 @@ fn start(args: &Args) -> Result<()> {
     let mut config = args.job.config()?;
     let words = 1 << args.log2_words;
     let updates = args.updates.unwrap_or(4 * words);
-    let part = words.div_ceil(n_pes(&config).into());
+    let part = words.div_ceil(n_pes(&config)?.into());
     need_heap(&mut config, 8 * part, 1);
     Job::with_config(config)
         .kernels(rushmem::ptx!("rushmem_example_kernels"))

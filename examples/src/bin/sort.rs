@@ -53,7 +53,7 @@ fn main() -> ExitCode {
 
 fn start(args: &Args) -> Result<()> {
     let mut config = args.job.config()?;
-    let n_pes = n_pes(&config);
+    let n_pes = n_pes(&config)?;
     if n_pes as usize > DIGITS {
         return Err(format!("{n_pes} PEs are too many: the keys are split among at most {DIGITS}").into());
     }

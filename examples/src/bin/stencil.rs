@@ -42,7 +42,7 @@ fn main() -> ExitCode {
 fn start(args: &Args) -> Result<()> {
     let mut config = args.job.config()?;
     let image = Image::read(&args.input)?;
-    let n_pes = n_pes(&config) as usize;
+    let n_pes = n_pes(&config)? as usize;
     if image.height < n_pes {
         return Err(format!(
             "{} has {} rows, too few for {n_pes} PEs: each needs at least one",

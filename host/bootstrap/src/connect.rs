@@ -115,6 +115,29 @@ pub fn is_launched(config: &Config) -> Result<bool, Error> {
     Ok(!matches!(decision.method, LaunchMethod::Threads))
 }
 
+/// Returns the number of PEs of the job. Does not join the job.
+///
+/// A program can use it to choose the size of the heap. `None` means that only the launcher's server knows the number: a
+/// launcher speaks PMIx, and is neither Open MPI nor Slurm.
+///
+/// ```
+/// # use rushmem_bootstrap::n_pes;
+/// # use rushmem_config::Config;
+/// let mut config = Config::default();
+/// config.set("pes", "4")?;
+/// assert_eq!(n_pes(&config)?, Some(4)); // no launcher
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+///
+/// - [`Error::Launch`]: the variables of launchers are incomplete or contradict each other.
+/// - [`Error::NotStarted`]: the setting `bootstrap` names a launcher that did not start this process.
+/// - [`Error::Token`]: the token is invalid.
+pub fn n_pes(config: &Config) -> Result<Option<u32>, Error> {
+    discover::n_pes(config, &|name| std::env::var(name).ok())
+}
+
 /// Returns whether this process is the first one of its job on this node.
 ///
 /// A program can use it to print something once per node. The answer comes from `RUSHMEM_LOCAL_PE`, or from the

@@ -68,6 +68,25 @@ pub(crate) fn is_first_on_node(config: &Config, variables: Variables) -> bool {
     LOCAL_RANKS.iter().filter_map(number).all(|local: u32| local == 0)
 }
 
+/// The environment variables with the number of processes under a launcher that speaks PMIx: Open MPI and Slurm.
+const PMIX_SIZES: [&str; 2] = ["OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"];
+
+/// Returns the number of PEs of the job, or `None` if no variable has it.
+///
+/// # Errors
+///
+/// - The errors of [`decide`].
+pub(crate) fn n_pes(config: &Config, variables: Variables) -> Result<Option<u32>, Error> {
+    Ok(match decide(config, "", variables)?.method {
+        LaunchMethod::Threads => Some(config.pes.get()),
+        LaunchMethod::Rushmem(member) => Some(member.n_pes),
+        LaunchMethod::Id { n_pes, .. } => Some(n_pes),
+        LaunchMethod::Pmi(pmi) => Some(pmi.n_pes),
+        LaunchMethod::Torchrun(torchrun) => Some(torchrun.n_pes),
+        LaunchMethod::Pmix => PMIX_SIZES.iter().find_map(|name| variables(name)?.parse().ok()),
+    })
+}
+
 /// Decides how the PEs connect, from the settings and the environment variables of this process.
 ///
 /// # Errors
@@ -323,6 +342,16 @@ mod tests {
             assert!(!first(&[(name, "2")]), "{name}");
             // The variable of `rushmem run` takes precedence.
             assert!(first(&[(name, "2"), ("RUSHMEM_LOCAL_PE", "0")]), "{name}");
+        }
+    }
+
+    #[test]
+    fn launchers_tell_the_number_of_pes() {
+        let told = |variables: &[(&str, &str)]| with(variables, |config, look| n_pes(config, look).unwrap());
+        assert_eq!((told(&[]), told(&[("RUSHMEM_PES", "3")])), (Some(1), Some(3)));
+        assert_eq!((told(&PMI), told(&TORCH), told(&PMIX)), (Some(2), Some(4), None));
+        for name in PMIX_SIZES {
+            assert_eq!(told(&[PMIX[0], PMIX[1], (name, "5")]), Some(5), "{name}");
         }
     }
 

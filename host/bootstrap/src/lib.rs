@@ -36,7 +36,7 @@ use std::time::Duration;
 pub use self::auth::{Role, Token, nonce};
 pub use self::client::{Member, Tcp};
 pub use self::connect::{
-    JoinedJob, LocalPes, from_env, is_first_on_node, is_launched, launch_method, with_id,
+    JoinedJob, LocalPes, from_env, is_first_on_node, is_launched, launch_method, n_pes, with_id,
 };
 pub use self::error::{BEFORE_JOINING, END, Error, Failure, MAX_PES, PeerLost, Pes};
 pub use self::exchange::{Exchange, ExchangeError, agree_on_id};

@@ -102,7 +102,10 @@ impl Args {
             }
             config.set("pes", &pes.to_string())?;
         }
-        let (shape, n_pes) = (self.shape(), config.n_pes.unwrap_or(config.pes).get());
+        let told = rushmem::bootstrap::n_pes(&config)?;
+        let n_pes =
+            told.ok_or("the launcher does not tell the number of PEs: use Open MPI, Slurm or `rushmem run`")?;
+        let shape = self.shape();
         shape.check(n_pes)?;
         if self.top_k > self.experts {
             return Err(format!("{} choices among {} experts: use fewer", self.top_k, self.experts).into());

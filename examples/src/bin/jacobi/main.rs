@@ -14,7 +14,6 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use rushmem::Job;
-use rushmem::bootstrap::is_launched;
 use rushmem_examples::{Result, exit_code, n_pes};
 
 use args::Args;
@@ -27,10 +26,7 @@ fn main() -> ExitCode {
 
 fn start(args: &Args) -> Result<()> {
     let mut config = args.job.config()?;
-    // Other launchers than `rushmem run` tell the number of PEs when the job starts.
-    if config.n_pes.is_some() || !is_launched(&config)? {
-        args.shapes(n_pes(&config))?;
-    }
+    args.shapes(n_pes(&config)?)?;
     args.need_heap(&mut config)?;
     let is_first = config.pe.is_none_or(|pe| pe == 0);
     let picture = args.plot.as_deref().filter(|_| is_first).map(Picture::new).transpose()?;

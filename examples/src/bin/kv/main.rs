@@ -19,7 +19,7 @@ fn main() -> ExitCode {
 
 fn start(args: &Args) -> Result<()> {
     let mut config = args.job.config()?;
-    let shape = args.shape(n_pes(&config))?;
+    let shape = args.shape(n_pes(&config)?)?;
     args.need_heap(&mut config, shape);
     Job::with_config(config)
         .kernels(rushmem::ptx!("rushmem_example_kernels"))
