@@ -1,5 +1,6 @@
 //! Compiles the project's own kernels: writes and checks their committed PTX, and reports their use of registers.
 
+use std::cmp::Reverse;
 use std::env;
 use std::fs;
 use std::num::NonZero;
@@ -8,7 +9,8 @@ use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use rushmem_ptx::{Error, Header, Search, Source, Target, Toolchain, compile, inspect, ptxas};
+use rushmem_ptx::ptxas::{self, Usage};
+use rushmem_ptx::{Error, Header, Search, Source, Target, Toolchain, compile, inspect};
 
 /// A kernel crate of the project.
 struct KernelCrate {
@@ -164,26 +166,47 @@ fn report(args: &[&str]) -> Result<(), Failure> {
         "{:<40} {:>9} {:>5} {:>6} {:>8} {:>12}",
         "kernel", "registers", "stack", "spills", "barriers", "in PTX, local"
     );
-    if !args.is_empty() {
-        return args.iter().map(Path::new).try_for_each(|file| {
-            let text =
-                fs::read_to_string(file).map_err(|e| format!("cannot read {}: {e}", file.display()))?;
-            report_kernels(&ptxas, file, &text).map(drop)
-        });
-    }
+    let texts = if args.is_empty() { compiled()? } else { read(args)? };
     let mut spilling = Vec::new();
-    compile_each(KERNEL_CRATES.iter(), |kernels, name, _, text| {
-        let spills = report_kernels(&ptxas, Path::new(name), &text)?;
-        spilling.extend(spills.into_iter().filter(|_| !kernels.may_spill));
-        if kernels.committed.is_some() {
-            assemble_for_all(&ptxas, name, &text)?;
-        }
-        Ok(())
-    })?;
+    for (text, usages) in texts.iter().zip(assemble(&ptxas, &texts)?) {
+        print_kernels(text, &usages)?;
+        let spills = usages.into_iter().filter(|usage| !text.may_spill && spilled_bytes(usage) > 0);
+        spilling.extend(spills.map(|usage| usage.entry));
+    }
     if !spilling.is_empty() {
         return Err(format!("registers are spilled in: {}", spilling.join(", ")).into());
     }
     Ok(())
+}
+
+/// PTX to report.
+struct Text {
+    /// The file or the crate.
+    title: PathBuf,
+    ptx: String,
+    may_spill: bool,
+    /// Whether it must assemble for all architectures.
+    for_all: bool,
+}
+
+/// Compiles the kernels of all crates.
+fn compiled() -> Result<Vec<Text>, Failure> {
+    let mut texts = Vec::new();
+    compile_each(KERNEL_CRATES.iter(), |kernels, name, _, ptx| {
+        let (may_spill, for_all) = (kernels.may_spill, kernels.committed.is_some());
+        texts.push(Text { title: name.into(), ptx, may_spill, for_all });
+        Ok(())
+    })?;
+    Ok(texts)
+}
+
+/// Reads PTX files.
+fn read(files: &[&str]) -> Result<Vec<Text>, Failure> {
+    let read = |file: &&str| {
+        let ptx = fs::read_to_string(file).map_err(|e| format!("cannot read {file}: {e}"))?;
+        Ok(Text { title: file.into(), ptx, may_spill: true, for_all: false })
+    };
+    files.iter().map(read).collect()
 }
 
 /// Returns the name of the crate that the PTX in `file` belongs to.
@@ -194,36 +217,61 @@ fn crate_name(file: &Path) -> String {
 /// The architecture for which registers and spills are reported.
 const REPORTED: &str = "sm_90";
 
-/// Checks PTX, and prints a line for each kernel. `title` is the file or the crate. Returns the names of the kernels
-/// that spill.
-fn report_kernels(ptxas: &Path, title: &Path, text: &str) -> Result<Vec<String>, Failure> {
-    let contents = inspect::check(text, &Target::default()).map_err(|violations| Error::Refused {
+/// Returns the bytes that a thread of a kernel stores and loads because it lacks registers.
+fn spilled_bytes(usage: &Usage) -> u32 {
+    usage.spill_stores + usage.spill_loads
+}
+
+/// Checks PTX, and prints a line for each kernel.
+fn print_kernels(text: &Text, usages: &[Usage]) -> Result<(), Failure> {
+    let Text { title, ptx, for_all, .. } = text;
+    let contents = inspect::check(ptx, &Target::default()).map_err(|violations| Error::Refused {
         krate: crate_name(title),
         ptx: title.into(),
         violations,
     })?;
     println!("{}", title.display());
-    let mut spilling = Vec::new();
-    for usage in ptxas::usage(ptxas, text, REPORTED)? {
+    for usage in usages {
         let in_ptx = contents.entries.get(&usage.entry);
         let (barriers, local) = in_ptx.map_or((0, 0), |f| (f.barriers, f.local_bytes));
-        let spills = usage.spill_stores + usage.spill_loads;
         println!(
             "  {:<38} {:>9} {:>5} {:>6} {:>8} {:>8} {:>4}",
-            usage.entry, usage.registers, usage.stack, spills, usage.barriers, barriers, local
+            usage.entry,
+            usage.registers,
+            usage.stack,
+            spilled_bytes(usage),
+            usage.barriers,
+            barriers,
+            local
         );
-        if spills > 0 {
-            spilling.push(usage.entry);
-        }
     }
-    Ok(spilling)
+    if *for_all {
+        println!("{} assembles for {}", title.display(), ptxas::ARCHES.join(", "));
+    }
+    Ok(())
 }
 
-/// Assembles PTX for all other architectures, on all cores.
-fn assemble_for_all(ptxas: &Path, name: &str, text: &str) -> Result<(), Failure> {
-    let others = Mutex::new(ptxas::ARCHES.into_iter().filter(|arch| *arch != REPORTED));
-    let next = || others.lock().unwrap_or_else(PoisonError::into_inner).next();
-    let work = || std::iter::from_fn(next).try_for_each(|arch| ptxas::usage(ptxas, text, arch).map(drop));
+/// Assembles all texts, on all cores. Returns the kernels of each for [`REPORTED`].
+fn assemble(ptxas: &Path, texts: &[Text]) -> Result<Vec<Vec<Usage>>, Failure> {
+    let arches = |text: &Text| {
+        let for_all = text.for_all;
+        ptxas::ARCHES.into_iter().filter(move |arch| for_all || *arch == REPORTED)
+    };
+    let mut jobs: Vec<_> =
+        (0..).zip(texts).flat_map(|(i, text)| arches(text).map(move |arch| (i, arch))).collect();
+    // The longest first, so that no core works alone in the end.
+    jobs.sort_by_key(|(i, _)| Reverse(texts[*i].ptx.len()));
+    let (jobs, found) = (Mutex::new(jobs.into_iter()), Mutex::new(vec![Vec::new(); texts.len()]));
+    let work = || -> Result<(), Error> {
+        loop {
+            let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).next();
+            let Some((i, arch)) = job else { return Ok(()) };
+            let usages = ptxas::usage(ptxas, &texts[i].ptx, arch)?;
+            if arch == REPORTED {
+                found.lock().unwrap_or_else(PoisonError::into_inner)[i] = usages;
+            }
+        }
+    };
     thread::scope(|scope| {
         let cores = thread::available_parallelism().map_or(1, NonZero::get);
         let workers: Vec<_> = (0..cores).map(|_| scope.spawn(work)).collect();
@@ -231,8 +279,7 @@ fn assemble_for_all(ptxas: &Path, name: &str, text: &str) -> Result<(), Failure>
             .into_iter()
             .try_for_each(|worker| worker.join().map_err(|_| "a thread panicked")?.map_err(Failure::from))
     })?;
-    println!("{name} assembles for {}", ptxas::ARCHES.join(", "));
-    Ok(())
+    Ok(found.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
 #[cfg(test)]
