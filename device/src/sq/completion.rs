@@ -214,36 +214,11 @@ impl<S: Sharing> Qp<'_, S> {
     }
 }
 
-/// The rests of a thread that waits for a distant block. Thousands of polling threads would slow down the poller and the
-/// service kernel.
-struct Rests {
-    /// Blocks that were complete before the last rest.
-    done: u64,
-    /// The last rest in nanoseconds.
-    ns: u64,
-}
+/// Least time for which a NIC executes a block, in nanoseconds.
+const BLOCK_NS: u32 = 16;
 
-impl Rests {
-    /// Least time for which a NIC executes a block, in nanoseconds.
-    const BLOCK_NS: u64 = 16;
-
-    /// Longest rest in nanoseconds. A GPU knows no longer ones.
-    const LONGEST_NS: u64 = 1_000_000;
-
-    /// Rests for half of the time until `target` is complete, as the progress during the last rest lets expect. Without
-    /// progress, it rests for an eighth longer than the last time.
-    #[inline(always)]
-    fn rest(&mut self, done: u64, target: u64) {
-        let ahead = target - done;
-        let ns = match done - self.done {
-            _ if self.ns == 0 => ahead * Self::BLOCK_NS,
-            0 => self.ns + self.ns / 8 + Self::BLOCK_NS,
-            passed => (self.ns * ahead).checked_div(2 * passed).unwrap_or(0),
-        };
-        *self = Self { done, ns: ns.clamp(1, Self::LONGEST_NS) };
-        arch::rest(self.ns as u32);
-    }
-}
+/// Longest rest in nanoseconds. A GPU knows no longer ones.
+const LONGEST_REST_NS: u32 = 1_000_000;
 
 /// Waits until `done` has reached `target`. Outlined, because inlined it would cost every kernel registers.
 #[inline(never)]
@@ -263,7 +238,9 @@ pub(super) fn wait_loop<S: Sharing>(entry: *mut QpEntry, target: u64, site: Site
     let mut watch = Watch::new(qp.desc().pe_state);
     let mut poller = false;
     let mut turns = 0u32;
-    let mut rests = Rests { done: 0, ns: 0 };
+    // A thread that waits for a distant block rests for so long for each block before it. Thousands of polling threads would
+    // slow down the poller and the service kernel. The time grows by an eighth in each turn, until it suits the NIC.
+    let mut block_ns = BLOCK_NS;
     let outcome = loop {
         let done = qp.done();
         if done >= target {
@@ -290,7 +267,9 @@ pub(super) fn wait_loop<S: Sharing>(entry: *mut QpEntry, target: u64, site: Site
         let turn = if poller {
             watch.turn_awake()
         } else {
-            rests.rest(done, target);
+            // A queue has fewer than 2^32 blocks.
+            arch::rest(((target - done) as u32).saturating_mul(block_ns).min(LONGEST_REST_NS));
+            block_ns = (block_ns + block_ns / 8).min(LONGEST_REST_NS);
             watch.turn_awake()
         };
         match turn {
