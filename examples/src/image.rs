@@ -1,12 +1,10 @@
-//! Pictures: PNG files in and out.
+//! Pictures: PNG in and out.
 
-use std::fs::{File, Permissions};
-use std::io::{BufReader, BufWriter};
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::io::BufReader;
+use std::path::Path;
 
 use png::{BitDepth, ColorType, Transformations};
-use tempfile::NamedTempFile;
 
 use crate::Result;
 
@@ -54,6 +52,27 @@ impl Image {
         })
     }
 
+    /// Returns the picture as a PNG file, 8 bits a value.
+    ///
+    /// # Errors
+    /// The picture has too many pixels, or a wrong number of values.
+    pub fn to_png(&self) -> Result<Vec<u8>> {
+        let mut file = Vec::new();
+        let mut encoder = png::Encoder::new(&mut file, self.width.try_into()?, self.height.try_into()?);
+        encoder.set_depth(BitDepth::Eight);
+        encoder.set_color(match self.channels {
+            1 => ColorType::Grayscale,
+            2 => ColorType::GrayscaleAlpha,
+            3 => ColorType::Rgb,
+            _ => ColorType::Rgba,
+        });
+        let bytes: Vec<u8> = self.values.iter().map(|v| (v.clamp(0.0, 1.0) * 255.0).round() as u8).collect();
+        let mut writer = encoder.write_header()?;
+        writer.write_image_data(&bytes)?;
+        writer.finish()?;
+        Ok(file)
+    }
+
     /// Returns the number of values in a row.
     pub fn row(&self) -> usize {
         self.width * self.channels
@@ -93,59 +112,10 @@ fn reserve<T>(len: usize) -> Result<Vec<T>> {
     }
 }
 
-/// A PNG file that will be written. It appears under its name only when it is complete.
-pub struct Output {
-    file: NamedTempFile,
-    path: PathBuf,
-}
-
-impl Output {
-    /// Sees to it that the file can be written, before any work is done for it.
-    ///
-    /// # Errors
-    /// One that names the file.
-    pub fn new(path: &Path) -> Result<Self> {
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let mut builder = tempfile::Builder::new();
-        let file =
-            builder.prefix(".").suffix(".png").permissions(Permissions::from_mode(0o666)).tempfile_in(folder);
-        let file = file.map_err(|error| format!("cannot write {}: {error}", path.display()))?;
-        if path.is_dir() {
-            return Err(format!("cannot write {}: it is a directory", path.display()).into());
-        }
-        Ok(Self { file, path: path.into() })
-    }
-
-    /// Writes the picture, 8 bits a value.
-    ///
-    /// # Errors
-    /// One that names the file.
-    pub fn write(self, image: &Image) -> Result<()> {
-        let wrong = |why: &dyn std::fmt::Display| format!("cannot write {}: {why}", self.path.display());
-        let (width, height) = (u32::try_from(image.width)?, u32::try_from(image.height)?);
-        let mut encoder = png::Encoder::new(BufWriter::new(self.file.as_file()), width, height);
-        encoder.set_depth(BitDepth::Eight);
-        encoder.set_color(match image.channels {
-            1 => ColorType::Grayscale,
-            2 => ColorType::GrayscaleAlpha,
-            3 => ColorType::Rgb,
-            _ => ColorType::Rgba,
-        });
-        let bytes: Vec<u8> = image.values.iter().map(|v| (v.clamp(0.0, 1.0) * 255.0).round() as u8).collect();
-        let mut writer = encoder.write_header().map_err(|error| wrong(&error))?;
-        writer.write_image_data(&bytes).map_err(|error| wrong(&error))?;
-        writer.finish().map_err(|error| wrong(&error))?;
-        let path = self.path.clone();
-        self.file
-            .persist(&path)
-            .map_err(|error| format!("cannot write {}: {}", path.display(), error.error))?;
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Output;
 
     fn image(width: usize, height: usize, channels: usize) -> Image {
         let value = |i| (crate::pattern(1, i as u64) % 256) as f32 / 255.0;
@@ -158,7 +128,7 @@ mod tests {
         for (width, height, channels) in [(1, 1, 1), (7, 5, 2), (451, 3, 3), (2, 9, 4)] {
             let path = folder.path().join("a.png");
             let written = image(width, height, channels);
-            Output::new(&path).unwrap().write(&written).unwrap();
+            Output::new(&path).unwrap().write(&written.to_png().unwrap()).unwrap();
             assert_eq!(Image::read(&path).unwrap(), written);
         }
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else is left");
@@ -172,7 +142,7 @@ mod tests {
         assert!(error(&path).contains("no.png: No such file"), "{}", error(&path));
         std::fs::write(&path, "hello").unwrap();
         assert!(error(&path).contains("no.png: "), "{}", error(&path));
-        Output::new(&path).unwrap().write(&image(64, 64, 3)).unwrap();
+        Output::new(&path).unwrap().write(&image(64, 64, 3).to_png().unwrap()).unwrap();
         let whole = std::fs::read(&path).unwrap();
         std::fs::write(&path, &whole[..whole.len() / 2]).unwrap();
         assert!(error(&path).contains("no.png: "), "{}", error(&path));

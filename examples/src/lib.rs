@@ -1,11 +1,13 @@
-//! Code that the examples share: options, progress and pictures.
+//! Code that the examples share: options, progress, pictures and files.
 
 mod cli;
 mod image;
+mod output;
 mod progress;
 
 pub use cli::{JobArgs, Result, exit_code, n_pes, need_heap};
-pub use image::{Image, Output};
+pub use image::Image;
+pub use output::Output;
 pub use progress::Progress;
 
 /// Returns a pseudo-random number computed from `a` and `b`. The examples fill arrays with it.

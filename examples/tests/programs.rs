@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use rushmem_examples::{Image, Output as Png, pattern};
+use rushmem_examples::{Image, Output as OutputFile, pattern};
 use rushmem_tests::{launch::launcher, skip};
 
 /// Returns the command that runs a program natively with these settings, and without any settings of the user's.
@@ -359,7 +359,7 @@ fn picture(path: &Path, width: usize, height: usize, channels: usize) -> Image {
     let value = |i| (pattern(7, i as u64) % 256) as f32 / 255.0;
     let image =
         Image { width, height, channels, values: (0..width * height * channels).map(value).collect() };
-    Png::new(path).unwrap().write(&image).unwrap();
+    OutputFile::new(path).unwrap().write(&image.to_png().unwrap()).unwrap();
     image
 }
 

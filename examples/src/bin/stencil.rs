@@ -58,7 +58,7 @@ fn start(args: &Args) -> Result<()> {
     let results = job.run(|pe| app(pe, &image, args.steps))?;
 
     if let (Some(result), Some(output)) = (results.into_iter().flatten().next(), output) {
-        output.write(&image.with_values(result.values))?;
+        output.write(&image.with_values(result.values).to_png()?)?;
         println!("PASS stencil: {}; {} written", result.report, args.output.display());
     }
     Ok(())

@@ -5,7 +5,6 @@ mod cpu;
 mod dims;
 mod field;
 mod measure;
-mod picture;
 mod plot;
 mod reference;
 mod scaling;
@@ -14,10 +13,9 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use rushmem::Job;
-use rushmem_examples::{Result, exit_code, n_pes};
+use rushmem_examples::{Output, Result, exit_code, n_pes};
 
 use args::Args;
-use picture::Picture;
 
 fn main() -> ExitCode {
     let args = Args::parse();
@@ -29,7 +27,7 @@ fn start(args: &Args) -> Result<()> {
     args.shapes(n_pes(&config)?)?;
     args.need_heap(&mut config)?;
     let is_first = config.pe.is_none_or(|pe| pe == 0);
-    let picture = args.plot.as_deref().filter(|_| is_first).map(Picture::new).transpose()?;
+    let picture = args.plot.as_deref().filter(|_| is_first).map(Output::new).transpose()?;
     let job = Job::with_config(config).kernels(rushmem::ptx!("rushmem_example_kernels"));
     let reports = job.run(|pe| {
         let shapes = args.shapes(pe.n_pes())?;
@@ -41,7 +39,7 @@ fn start(args: &Args) -> Result<()> {
 
     if let Some(report) = reports.into_iter().flatten().next() {
         if let Some(picture) = picture {
-            picture.write(&report.svg)?;
+            picture.write(report.svg.as_bytes())?;
         }
         println!("PASS jacobi: {}", report.line);
     }
