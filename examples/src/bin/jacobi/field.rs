@@ -3,7 +3,7 @@
 use rushmem::{Error, Pe, Stream};
 use rushmem_device::SymSlice;
 use rushmem_example_kernels::{Jacobi, JacobiShape, jacobi};
-use rushmem_examples::Result;
+use rushmem_examples::{Result, largest};
 
 use crate::reference::Reference;
 
@@ -84,10 +84,7 @@ impl<'a> Field<'a> {
         } else {
             0.0
         };
-        let errors = self.pe.allgather(&error.to_le_bytes())?;
-        let errors =
-            errors.iter().filter_map(|bytes| Some(f64::from_le_bytes(bytes.as_slice().try_into().ok()?)));
-        Ok(errors.fold(error, f64::max))
+        largest(self.pe, error)
     }
 
     /// Compares the blocks of all PEs with the serial reference.

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use rushmem::{Graph, Operations, Pe, Stream};
 use rushmem_example_kernels::JacobiShape;
-use rushmem_examples::Result;
+use rushmem_examples::{Result, largest, median};
 
 use crate::args::Args;
 use crate::cpu;
@@ -52,18 +52,16 @@ pub(crate) fn run(pe: &Pe, args: &Args, shape: JacobiShape) -> Result<Timing> {
             stream.quiet()?;
             stream.wait()?;
         }
-        let mine = start.elapsed().as_secs_f64();
-        seconds.push(slowest(pe, mine)? / args.steps as f64);
+        seconds.push(largest(pe, start.elapsed().as_secs_f64())? / args.steps as f64);
     }
     let cpu = (cpu::seconds(pe)? - cpu_begin) / (args.steps * u64::from(args.repetitions)) as f64;
-    let mut seconds = seconds.split_off(1);
-    seconds.sort_by(f64::total_cmp);
+    let seconds = median(seconds.split_off(1));
 
     let error = field.verify(steps)?;
     let error = (!field.reference.is_exact()).then(|| (error, field.reference.tolerance()));
     drop(graph);
     field.end()?;
-    Ok(Timing { seconds: seconds[seconds.len() / 2], cpu, steps, error, routes: routes(pe, shape) })
+    Ok(Timing { seconds, cpu, steps, error, routes: routes(pe, shape) })
 }
 
 /// Queues the steps of a repetition: graphs, and the rest as kernels.
@@ -82,13 +80,6 @@ fn queue(field: &Field, stream: &Stream, args: &Args, graph: Option<&Graph>) -> 
         left -= steps;
     }
     Ok(())
-}
-
-/// Returns the largest of a time on all PEs. Collective.
-fn slowest(pe: &Pe, mine: f64) -> Result<f64> {
-    let all = pe.allgather(&mine.to_le_bytes())?;
-    let all = all.iter().filter_map(|bytes| Some(f64::from_le_bytes(bytes.as_slice().try_into().ok()?)));
-    Ok(all.fold(mine, f64::max))
 }
 
 /// Returns how kernels of this PE reach its neighbours.

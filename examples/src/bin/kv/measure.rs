@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use rushmem::Pe;
 use rushmem_example_kernels::KvShape;
-use rushmem_examples::Result;
+use rushmem_examples::{Result, largest, median};
 
 use crate::args::{Args, CHUNK};
 use crate::cache::Cache;
@@ -33,17 +33,17 @@ pub(crate) fn run(pe: &Pe, args: &Args, shape: KvShape) -> Result<()> {
     both()?;
     pe.host_sync()?;
     verify(&cache, "a transfer by kernels")?;
-    let both = median(pe, args, &mut both)?;
-    let send = median(pe, args, &mut || {
+    let both = measure(pe, args, &mut both)?;
+    let send = measure(pe, args, &mut || {
         cache.send(&stream, &posts, next_round())?;
         wait()
     })?;
-    let attend = median(pe, args, &mut || {
+    let attend = measure(pe, args, &mut || {
         // All its layers have arrived.
         cache.attend(&stream, round.get())?;
         wait()
     })?;
-    let copy = median(pe, args, &mut || {
+    let copy = measure(pe, args, &mut || {
         cache.copy(&stream)?;
         wait()
     })?;
@@ -56,7 +56,7 @@ pub(crate) fn run(pe: &Pe, args: &Args, shape: KvShape) -> Result<()> {
     put()?;
     pe.host_sync()?;
     verify(&cache, "puts of the host")?;
-    let put = median(pe, args, &mut put)?;
+    let put = measure(pe, args, &mut put)?;
     if pe.my_pe() == 0 {
         print(&cache, &Seconds { send, both, attend, copy, put });
     }
@@ -113,17 +113,14 @@ fn print(cache: &Cache, seconds: &Seconds) {
 }
 
 /// Returns the median of the seconds of `step`, on the slowest PE. Collective.
-fn median(pe: &Pe, args: &Args, step: &mut dyn FnMut() -> Result<()>) -> Result<f64> {
+fn measure(pe: &Pe, args: &Args, step: &mut dyn FnMut() -> Result<()>) -> Result<f64> {
     let mut all = Vec::new();
     for _ in 0..args.repetitions {
         pe.host_sync()?;
         let start = Instant::now();
         step()?;
-        let mine = start.elapsed().as_nanos() as u64;
-        let theirs = pe.allgather(&mine.to_le_bytes())?;
-        let slowest = theirs.iter().filter_map(|ns| Some(u64::from_le_bytes(ns.as_slice().try_into().ok()?)));
-        all.push(slowest.max().unwrap_or(mine).max(1));
+        // The rate of a step that takes no time would have no limit.
+        all.push(largest(pe, start.elapsed().as_secs_f64().max(1e-9))?);
     }
-    all.sort_unstable();
-    Ok(all[all.len() / 2] as f64 / 1e9)
+    Ok(median(all))
 }
