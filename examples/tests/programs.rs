@@ -5,7 +5,6 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use rushmem_examples::{Image, Output as OutputFile, pattern};
-use rushmem_tests::{launch::launcher, skip};
 
 /// Returns the command that runs a program natively with these settings, and without any settings of the user's.
 fn command(program: &str, arguments: &[&str], settings: &[(&str, &str)]) -> Command {
@@ -206,29 +205,18 @@ fn fft_on_any_number_of_pes() {
     assert!(error.contains("2 planes") && error.contains("3 PEs"), "{error}");
 }
 
+/// Packets are lost, repeated and reordered.
+const BAD_NETWORK: [(&str, &str); 2] =
+    [("RUSHMEM_PEER_PATH", "nic"), ("RUSHMEM_SOFTNIC_FAULT", "drop=0.02,duplicate=0.02,reorder=0.02,seed=5")];
+
 #[test]
 fn fft_of_processes_on_a_bad_network() {
-    let test = "fft_of_processes_on_a_bad_network";
-    passes_on_a_bad_network(test, "3", FFT, &["--log2-n", "4", "--iterations", "2"]);
-}
-
-/// Runs a program as processes that lose, repeat and reorder packets.
-#[track_caller]
-fn passes_on_a_bad_network(test: &str, pes: &str, program: &str, arguments: &[&str]) {
-    let Some(launcher) = launcher(program) else {
-        return skip(test, "the launcher is not built: cargo build -p rushmem-cli");
-    };
-    let faults = "softnic_fault=drop=0.02,duplicate=0.02,reorder=0.02,seed=5";
-    let launch = ["run", "-n", pes, "--set", "peer_path=nic", "--set", faults, program];
-    let output = run(launcher.to_str().unwrap(), &[&launch[..], arguments].concat(), &[]);
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success() && out.contains("[0] PASS "), "{arguments:?}: {out}{err}");
+    passes_as_processes(FFT, "fft faults", 3, &["--log2-n", "4", "--iterations", "2"], &BAD_NETWORK);
 }
 
 #[test]
 fn sort_of_processes_on_a_bad_network() {
-    let test = "sort_of_processes_on_a_bad_network";
-    passes_on_a_bad_network(test, "3", SORT, &["--log2-keys", "12", "--iterations", "2"]);
+    passes_as_processes(SORT, "sort faults", 3, &["--log2-keys", "12", "--iterations", "2"], &BAD_NETWORK);
 }
 
 /// Runs a program as processes, with the variables of torchrun. `job` distinguishes jobs of this test program.
