@@ -14,6 +14,7 @@ use core::ops::{Add, Mul, Sub};
 use rushmem_device::prelude::*;
 
 use crate::band::bands;
+use crate::element::{get, set};
 
 /// Lanes of a warp. All warps are whole.
 const LANES: usize = 32;
@@ -139,8 +140,8 @@ pub fn fft_lines(ctx: &Ctx, data: SymSlice<u64>, twiddles: SymSlice<u64>, pass: 
     let (data, twiddles, tile) = (ctx.local(data), ctx.local(twiddles), ctx.shared::<u64>());
     let scale = Complex { re: if pass.inverse == 1 { 1.0 / n as f32 } else { 1.0 }, im: 0.0 };
     let tiles = (pass.planes as usize * n) >> lines.trailing_zeros();
-    for number in block.share(tiles) {
-        let first = number * lines;
+    for tile_number in block.share(tiles) {
+        let first = tile_number * lines;
         for_each(block, lines * n, |i| {
             let (line, k) = pass.place(i);
             // A transform in place begins with its numbers in bit-reversed order.
@@ -154,8 +155,8 @@ pub fn fft_lines(ctx: &Ctx, data: SymSlice<u64>, twiddles: SymSlice<u64>, pass: 
         }
         for_each(block, lines * n, |i| {
             let (line, k) = pass.place(i);
-            let value = get(tile, line * pass.pitch() + k) * scale;
-            set(data, pass.index(first + line, k), value);
+            let value = number(tile, line * pass.pitch() + k) * scale;
+            set(data, pass.index(first + line, k), value.word());
         });
         block.sync();
     }
@@ -167,13 +168,13 @@ fn butterfly(pass: FftPass, tile: View<u64>, twiddles: View<u64>, stage: u32, i:
     let (line, j) = (i >> (pass.log2_n - 1), i & (pass.n() / 2 - 1));
     let (half, k) = (1 << stage, j & ((1 << stage) - 1));
     let low = line * pass.pitch() + 2 * j - k;
-    let mut twiddle = get(twiddles, k << (pass.log2_n - 1 - stage));
+    let mut twiddle = number(twiddles, k << (pass.log2_n - 1 - stage));
     if pass.inverse == 1 {
         twiddle.im = -twiddle.im;
     }
-    let (a, b) = (get(tile, low), get(tile, low + half) * twiddle);
-    set(tile, low, a + b);
-    set(tile, low + half, a - b);
+    let (a, b) = (number(tile, low), number(tile, low + half) * twiddle);
+    set(tile, low, (a + b).word());
+    set(tile, low + half, (a - b).word());
 }
 
 /// Stores the rows of the transpose that P2P peers and this PE itself own. [`fft_post`] tells them.
@@ -275,18 +276,10 @@ fn for_each(block: Block, count: usize, f: impl Fn(usize)) {
     }
 }
 
-/// Returns a number, or zero if there is none. The check before [`View::load`] makes its own check vanish.
+/// Returns a number, or zero if there is none.
 #[inline(always)]
-fn get(view: View<u64>, i: usize) -> Complex {
-    Complex::from_word(if i < view.len() { view.load(i) } else { 0 })
-}
-
-/// Writes a number, like [`get`].
-#[inline(always)]
-fn set(view: View<u64>, i: usize, value: Complex) {
-    if i < view.len() {
-        view.store(i, value.word());
-    }
+fn number(view: View<u64>, i: usize) -> Complex {
+    Complex::from_word(get(view, i))
 }
 
 #[cfg(test)]

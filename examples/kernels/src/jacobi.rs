@@ -37,6 +37,7 @@ use core::ops::Range;
 use rushmem_device::prelude::*;
 
 use crate::divide::divided;
+use crate::element::{get, set};
 
 /// Fraction of the difference to a neighbour that a cell takes over in one step. Stable below 1/6.
 pub const JACOBI_ALPHA: f32 = 0.125;
@@ -340,13 +341,13 @@ impl<'a> Step<'a> {
         while i < part.end - part.start {
             let at = shape.face_cell(side, part.start + i);
             let value = self.next(at);
-            set(self.new, shape.cells.index(at), value);
+            set(self.new, shape.cells.index(at) as usize, value);
             if let Some(there) = p2p {
                 if (i as usize) < there.len() {
                     there.store(i as usize, value);
                 }
             } else if is_packed {
-                set(packed, i, value);
+                set(packed, i as usize, value);
             }
             i += block.size();
         }
@@ -381,9 +382,10 @@ impl<'a> Step<'a> {
             let mut i = 1 + Warp::current().rank();
             while i + 1 < x {
                 let at = first + i;
-                let pair = |distance: u32| get(self.old, at - distance) + get(self.old, at + distance);
+                let old = |at: u32| get(self.old, at as usize);
+                let pair = |distance: u32| old(at - distance) + old(at + distance);
                 let z = if is_flat { None } else { Some(pair(x * y)) };
-                set(self.new, at, jacobi_relax(get(self.old, at), pair(1), pair(x), z));
+                set(self.new, at as usize, jacobi_relax(old(at), pair(1), pair(x), z));
                 i += LANES;
             }
             row += block.size() / LANES;
@@ -395,7 +397,7 @@ impl<'a> Step<'a> {
     fn next(&self, at: Extent) -> f32 {
         let pair = |side: u32| self.beside(at, side) + self.beside(at, side + 1);
         let z = if self.state.shape.is_flat { None } else { Some(pair(BELOW)) };
-        jacobi_relax(get(self.old, self.state.shape.cells.index(at)), pair(WEST), pair(SOUTH), z)
+        jacobi_relax(get(self.old, self.state.shape.cells.index(at) as usize), pair(WEST), pair(SOUTH), z)
     }
 
     /// Returns the value on one side of a cell.
@@ -403,9 +405,9 @@ impl<'a> Step<'a> {
     fn beside(&self, at: Extent, side: u32) -> f32 {
         let shape = &self.state.shape;
         match shape.cells.beside(at, side) {
-            Some(beside) => get(self.old, shape.cells.index(beside)),
+            Some(beside) => get(self.old, shape.cells.index(beside) as usize),
             None if self.has_neighbour(side) => {
-                get(self.halos, shape.halo(side) + shape.face_index(side, at))
+                get(self.halos, (shape.halo(side) + shape.face_index(side, at)) as usize)
             }
             None => 0.0,
         }
@@ -435,22 +437,6 @@ fn halos_of(state: &Jacobi, generation: u64) -> SymSlice<f32> {
     let len = state.shape.halo_cells() as usize;
     let first = (generation % 3) as usize * len;
     state.halos.slice(first..first + len)
-}
-
-/// Returns an element, or zero if there is none. The check before [`View::load`] makes its own check vanish.
-#[inline(always)]
-fn get(view: View<f32>, i: u32) -> f32 {
-    let i = i as usize;
-    if i < view.len() { view.load(i) } else { 0.0 }
-}
-
-/// Writes an element, like [`get`].
-#[inline(always)]
-fn set(view: View<f32>, i: u32, value: f32) {
-    let i = i as usize;
-    if i < view.len() {
-        view.store(i, value);
-    }
 }
 
 #[cfg(test)]

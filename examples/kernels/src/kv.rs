@@ -28,6 +28,7 @@ use rushmem_device::arch;
 use rushmem_device::prelude::*;
 
 use crate::divide::divided;
+use crate::element::{get, set};
 
 /// Lanes of a warp. All warps are whole.
 const LANES: u32 = 32;
@@ -278,9 +279,8 @@ pub fn kv_attend(ctx: &Ctx, transfer: KvTransfer, sums: SymSlice<u64>, layer: u3
             sum = sum.wrapping_add(arch::shuffle(u32::MAX, sum, lane ^ distance));
             distance /= 2;
         }
-        let i_sum = (layer * shape.pages + i) as usize;
-        if lane == 0 && i_sum < sums.len() {
-            sums.store(i_sum, sum);
+        if lane == 0 {
+            set(sums, (layer * shape.pages + i) as usize, sum);
         }
         i += step;
     }
@@ -344,12 +344,6 @@ fn copy_part(range: Range<u32>, load: impl Fn(u32) -> u128, store: impl Fn(u32, 
 fn warp_of_grid() -> (u32, u32) {
     let (block, warps) = (Block::current(), Block::current().size() / LANES);
     (block.id() * warps + Warp::current().id(), block.count() * warps)
-}
-
-/// Returns an element, or zero if there is none. The check before [`View::load`] makes its own check vanish.
-#[inline(always)]
-fn get<T: Pod>(view: View<T>, i: usize) -> T {
-    if i < view.len() { view.load(i) } else { T::zeroed() }
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 mod alltoall;
 mod band;
 mod divide;
+mod element;
 mod fft;
 mod gups;
 mod hello;

@@ -16,6 +16,8 @@ use core::ops::Range;
 use rushmem_device::arch;
 use rushmem_device::prelude::*;
 
+use crate::element::{get, set};
+
 /// Number of digits: the values of a byte, and at most as many PEs.
 pub const DIGITS: usize = 256;
 
@@ -321,20 +323,6 @@ fn add_lanes(value: u32) -> (u32, u32) {
         distance *= 2;
     }
     (sum - value, arch::shuffle(u32::MAX, sum as u64, LANES as u32 - 1) as u32)
-}
-
-/// Returns an element, or 0 if there is none. The check before [`View::load`] makes its own check vanish, and its registers.
-#[inline(always)]
-fn get(view: View<u32>, i: usize) -> u32 {
-    if i < view.len() { view.load(i) } else { 0 }
-}
-
-/// Writes an element, like [`get`].
-#[inline(always)]
-fn set(view: View<u32>, i: usize, value: u32) {
-    if i < view.len() {
-        view.store(i, value);
-    }
 }
 
 #[cfg(test)]
