@@ -29,6 +29,7 @@ const THREADS: usize = 128;
 /// - `panics [BODY]`: PE 0 panics while it runs a kernel that waits for a signal, or that never ends.
 /// - `global_exit PE`, `kernel_exit PE`: like `wait`, but the given PE ends the job with code 7, from its host or a kernel.
 /// - `again N`: runs N jobs, one after another.
+/// - `window`: registers a window of host memory.
 /// - `stalled`: PE 0 puts to a stopped PE and to a running one.
 /// - `files FOLDER PE N`: exchanges start-up data through files, then does `ring`.
 /// - `doctor`: runs no job and checks the machine.
@@ -74,6 +75,7 @@ fn act(pe: &Pe, what: &str, who: Option<u32>) -> Result<(), Error> {
         "qps" => qps(pe),
         "p2p" => p2p(pe),
         "store" => store(pe),
+        "window" => pe.register_symmetric(vec![0_u64; 64]).map(drop),
         "stalled" => stalled(pe),
         "endless" => run_endless(pe, who.unwrap_or(0)),
         "panics" | "fails" => fail_beside_a_kernel(pe, what == "panics", who),

@@ -154,6 +154,17 @@ fn processes_of_a_node_are_p2p_peers() {
     }
 }
 
+#[test]
+fn a_window_that_processes_cannot_map_is_named() {
+    let args = ["-n", "2", "--set", "peer_path=p2p", PE, "window"];
+    let Some(mut command) = run("a_window_that_processes_cannot_map_is_named", &args) else { return };
+    let output = command.output().unwrap();
+    assert!(!output.status.success(), "{}", all(&output));
+    let error = "for loads and stores is not available: it is host memory of the application, which other processes \
+                 cannot map; set RUSHMEM_PEER_PATH=auto";
+    assert!(text(&output.stderr).contains(error), "{}", all(&output));
+}
+
 /// Runs `what` on `n` PEs of two nodes, both on this machine, with P2P peers within each node.
 fn two_nodes(launcher: &Path, n: &str, what: &str) -> Vec<Output> {
     // No other process on this machine uses such an address, so its port is free.

@@ -120,6 +120,13 @@ fn not_shared() -> Error {
     Error::Unavailable { what: "a P2P mapping of a heap in host memory".into(), why }
 }
 
+/// Returns the error for a mapping of GPU memory that the runtime has not allocated to be mapped.
+fn not_allocated(buffer: &DeviceBuffer) -> Error {
+    let gpu = buffer.device().ordinal();
+    let why = format!("the runtime has not allocated it, so only kernels on GPU {gpu} itself can access it");
+    Error::Unavailable { what: format!("a mapping of this memory of GPU {gpu}"), why }
+}
+
 fn register(device: &Arc<Device>, start: *mut u8, bytes: usize, kind: HostKind) -> Result<RegisteredHost> {
     let start = NonNull::new(start).ok_or(Error::Misuse { call: "register", what: "a null page".into() })?;
     // SAFETY: callers keep the pages mapped for longer than the registration.
@@ -164,6 +171,13 @@ impl Machine for Gpu {
                 if shared { self.shared_memory(bytes) } else { self.device_memory(bytes) }
             }
         }
+    }
+
+    fn is_direct(&self, region: &Region) -> bool {
+        // Host memory is page-locked for all GPUs. Memory that can be mapped gets a part of the window.
+        region.gpu.as_ref().is_none_or(|buffer| {
+            buffer.shared().is_none() && buffer.device().ordinal() == self.device.ordinal()
+        })
     }
 
     fn window(&self, slots: u32, bytes: u64) -> Result<Box<dyn HeapWindow>> {
@@ -379,7 +393,7 @@ impl HeapWindow for PeerMappings {
         match heap {
             PeerHeap::Local(region) => {
                 let buffer = region.gpu.as_ref().ok_or_else(not_shared)?;
-                self.map_buffer(slot as usize, buffer)?.ok_or_else(not_shared)
+                self.map_buffer(slot as usize, buffer)?.ok_or_else(|| not_allocated(buffer))
             }
             PeerHeap::File { file, .. } => Ok(self.map_file(slot as usize, &file)?),
         }

@@ -17,6 +17,7 @@ use crate::{Error, Ptx, Result};
 pub(crate) struct LimitedMachine {
     native: Native,
     windows: bool,
+    direct: bool,
     pages: fn(PageKind) -> bool,
     gpu: Option<u32>,
 }
@@ -24,7 +25,18 @@ pub(crate) struct LimitedMachine {
 impl LimitedMachine {
     /// Creates a machine that cannot map memory of other PEs.
     pub(crate) fn without_windows() -> Self {
-        Self { native: Native::new(Default::default()), windows: false, pages: |_| true, gpu: None }
+        Self {
+            native: Native::new(Default::default()),
+            windows: false,
+            direct: true,
+            pages: |_| true,
+            gpu: None,
+        }
+    }
+
+    /// Creates a machine that maps heaps, but accesses no memory of other PEs at its own address.
+    pub(crate) fn without_direct_memory() -> Self {
+        Self { windows: true, direct: false, ..Self::without_windows() }
     }
 
     /// Creates a machine that passes its memory off as GPU memory.
@@ -64,6 +76,9 @@ impl Machine for LimitedMachine {
     }
     fn heap(&self, bytes: u64, shared: bool) -> Result<Region> {
         self.native.heap(bytes, shared)
+    }
+    fn is_direct(&self, region: &Region) -> bool {
+        self.direct && self.native.is_direct(region)
     }
     fn window(&self, slots: u32, bytes: u64) -> Result<Box<dyn HeapWindow>> {
         if self.windows { self.native.window(slots, bytes) } else { no_map() }

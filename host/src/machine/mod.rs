@@ -229,6 +229,8 @@ pub(crate) trait Machine: Send + Sync {
     /// Allocates a zeroed part of the symmetric heap, aligned to [`HEAP_ALIGN`] where the machine can do that. With
     /// `shared`, other PEs can map it.
     fn heap(&self, bytes: u64, shared: bool) -> Result<Region>;
+    /// Returns whether kernels access this memory of another PE of the process at its own address.
+    fn is_direct(&self, region: &Region) -> bool;
     /// Reserves a window for `slots` heaps of other PEs, of `bytes` bytes each.
     fn window(&self, slots: u32, bytes: u64) -> Result<Box<dyn HeapWindow>>;
     /// Makes user memory accessible to kernels and NICs without copying it.

@@ -81,6 +81,10 @@ impl Machine for Native {
         if shared { file::region(bytes) } else { Region::host_aligned(bytes, HEAP_ALIGN) }
     }
 
+    fn is_direct(&self, _: &Region) -> bool {
+        true
+    }
+
     fn window(&self, slots: u32, bytes: u64) -> Result<Box<dyn HeapWindow>> {
         Ok(Box::new(file::NativeHeapWindow::new(slots, bytes)?))
     }

@@ -68,7 +68,7 @@ impl MappedHeaps {
 #[derive(Default)]
 pub(crate) struct PeerMapping {
     mapped_heaps: Option<MappedHeaps>,
-    /// Host memory of PEs of this process, by PE.
+    /// Memory of PEs of this process that kernels access at its own address, by PE.
     here: Vec<Option<Region>>,
 }
 
@@ -99,6 +99,8 @@ struct ExportedHeap {
     /// The node on which the socket and file of this PE can be used; `None` if unknown.
     node_id: Option<String>,
     bytes: u64,
+    /// The reason why other processes cannot map it, if they cannot.
+    not_exported: Option<String>,
 }
 
 /// Returns the reason why all other PEs are NIC peers, if they are.
@@ -277,9 +279,10 @@ impl PeerMap {
         }
         let export = HeapExport::new(config, bootstrap, ours)?;
         let heaps = exchange(bootstrap, &export.exported)?;
-        // Host memory of this process needs no mapping.
-        let plain =
-            |exported: &ExportedHeap| local_heaps::find(&exported.name).filter(|region| region.gpu.is_none());
+        // Some memory of this process needs no mapping.
+        let plain = |exported: &ExportedHeap| {
+            local_heaps::find(&exported.name).filter(|region| machine.is_direct(region))
+        };
         let mapped = |access: &PeerAccess| matches!(access, PeerAccess::P2p(_));
         let here: Vec<Option<Region>> = self
             .access
@@ -413,10 +416,27 @@ impl HeapExport {
             _ => None,
         };
         Ok(Self {
-            exported: ExportedHeap { name, node_id: node_id(config), bytes: memory.memory.len() },
+            exported: ExportedHeap {
+                name,
+                node_id: node_id(config),
+                bytes: memory.memory.len(),
+                not_exported: not_exported(memory).map(Into::into),
+            },
             _local,
             _server,
         })
+    }
+}
+
+/// Returns the reason why other processes cannot map this memory, if they cannot.
+fn not_exported(memory: &Region) -> Option<&'static str> {
+    match (&memory.file, &memory.gpu) {
+        (Some(_), _) => None,
+        (None, Some(_)) => Some(
+            "it is GPU memory that the runtime has not allocated for other processes, such as memory of another \
+             library",
+        ),
+        (None, None) => Some("it is host memory of the application, which other processes cannot map"),
     }
 }
 
@@ -475,22 +495,23 @@ fn map_all(
     let mut window = machine.window(slots, bytes).map_err(unmapped(first))?;
     let mut atomics = true;
     for pe in (first..=last).filter(|&pe| here[pe]) {
-        let heap = find(config, bootstrap, &heaps[pe]);
-        let exclude = heap.and_then(|heap| window.map((pe - first) as u32, heap));
-        atomics &= exclude.map_err(unmapped(pe))?;
+        let heap = find(config, bootstrap, &heaps[pe]).map_err(|why| Unmapped { pe, why })?;
+        atomics &= window.map((pe - first) as u32, heap).map_err(unmapped(pe))?;
     }
     Ok((Some(MappedHeaps { window, first: first as u32 }), atomics))
 }
 
-/// Returns the memory of a PE of this node.
-fn find(config: &Config, bootstrap: &dyn Bootstrap, exported: &ExportedHeap) -> Result<PeerHeap> {
+/// Returns the memory of a PE of this node. The error is the reason why this process cannot map it.
+fn find(config: &Config, bootstrap: &dyn Bootstrap, exported: &ExportedHeap) -> Result<PeerHeap, String> {
     if let Some(heap) = local_heaps::find(&exported.name) {
         return Ok(PeerHeap::Local(heap));
     }
-    let unavailable = |why: String| Error::Unavailable { what: "its file".into(), why };
-    let token = bootstrap.token().ok_or_else(|| unavailable("it belongs to another process".into()))?;
+    if let Some(why) = &exported.not_exported {
+        return Err(why.clone());
+    }
+    let token = bootstrap.token().ok_or("it belongs to another process")?;
     let file = fd_server::fetch(&exported.name, token, config.bootstrap_timeout)
-        .map_err(|error| unavailable(error.to_string()))?;
+        .map_err(|error| format!("its file is not available: {error}"))?;
     Ok(PeerHeap::File { file, bytes: exported.bytes })
 }
 
@@ -561,6 +582,62 @@ mod tests {
         // Mapped, but not adjacent.
         assert_eq!(describe([false, true, false, true]), ((1, 1), false));
         assert_eq!(describe([true, false, true, true]), ((0, 0), false));
+    }
+
+    /// Runs two PEs as threads that share memory of their own. Returns the addresses that each found.
+    fn shared_segments(path: &str, machine: impl Fn() -> Box<dyn Machine> + Sync) -> Vec<Result<Vec<u64>>> {
+        let mut config = Config::default();
+        config.set("peer_path", path).unwrap();
+        let pes = Threads::job(2, Duration::from_secs(20));
+        let one = |pe: Threads| {
+            let machine = machine();
+            let (heap, ours) = (machine.heap(8192, true)?, Region::host(4096)?);
+            let map = PeerMap::new(&config, &*machine, &pe, &heap)?;
+            let shared = map.segment(&config, &*machine, &pe, "a test", &ours);
+            pe.finish()?;
+            let own = ours.addr.0;
+            Ok(shared?.0.into_iter().map(|addr| if addr.0 == own { 1 } else { addr.0 }).collect())
+        };
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = pes.into_iter().map(|pe| scope.spawn(|| one(pe))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        })
+    }
+
+    #[test]
+    fn memory_of_this_process_is_used_at_its_own_address() {
+        let found = shared_segments("p2p", || Box::new(Native::new(Options::default())));
+        let found: Vec<Vec<u64>> = found.into_iter().collect::<Result<_>>().unwrap();
+        assert_eq!((found[0][0], found[1][1]), (1, 1));
+        assert!(found[0][1] > 1 && found[1][0] > 1, "{found:?}");
+    }
+
+    #[test]
+    fn memory_without_an_address_for_peers_is_an_error_with_p2p() {
+        let found = shared_segments("p2p", || Box::new(LimitedMachine::without_direct_memory()));
+        for (pe, outcome) in found.into_iter().enumerate() {
+            let (error, other) = (outcome.unwrap_err().to_string(), 1 - pe);
+            assert!(error.contains(&format!("this memory of PE {other} for loads and stores")), "{error}");
+            assert!(error.ends_with("set RUSHMEM_PEER_PATH=auto"), "{error}");
+        }
+    }
+
+    #[test]
+    fn names_the_reason_why_another_process_cannot_map_memory() {
+        let (mut pes, config) = (Threads::job(1, Duration::from_secs(20)), Config::default());
+        let pe = pes.remove(0);
+        let ours = Region::host(4096).unwrap();
+        let exported = ExportedHeap {
+            name: "no such name".into(),
+            node_id: None,
+            bytes: 4096,
+            not_exported: not_exported(&ours).map(Into::into),
+        };
+        let why = find(&config, &pe, &exported).err().unwrap();
+        assert_eq!(why, "it is host memory of the application, which other processes cannot map");
+        let heap = Native::new(Options::default()).heap(8192, true).unwrap();
+        assert_eq!(not_exported(&heap), None);
+        pe.finish().unwrap();
     }
 
     #[test]

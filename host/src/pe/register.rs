@@ -174,11 +174,14 @@ impl Pe {
     /// convert between elements and addresses of this PE. The buffer must begin at a multiple of 16 bytes. A window of
     /// `u64` may contain signals. Kernels that are launched afterwards can use the window.
     ///
+    /// P2P peers load and store a window if all PEs are threads of one process. A window in GPU memory must also be on
+    /// one GPU. Otherwise peers access the window through the NIC.
+    ///
     /// # Errors
     /// Every PE returns an error, and no buffer stays registered:
     /// - [`Error::Mismatch`] if the lengths or element sizes differ.
-    /// - [`Error::Unavailable`] with `peer_path=p2p`, if P2P peers cannot map the memory, and if a NIC of this PE fails,
-    ///   as for [`Pe::host_sync`].
+    /// - [`Error::Unavailable`] with `peer_path=p2p`, if P2P peers cannot map the memory; the text names the cause. Also if
+    ///   a NIC of this PE fails, as for [`Pe::host_sync`].
     /// - [`Error::Elsewhere`] if another PE fails, and [`Error::Bootstrap`] if a PE does not come.
     /// - The errors of [`Pe::register`].
     pub fn register_symmetric<B: Buffer>(&self, buffer: B) -> Result<Window<B>> {
