@@ -14,6 +14,8 @@ use rushmem_softnic::{HostBuffer, Memory as _};
 pub enum MemoryLocation {
     /// Address in this process.
     Host(NonNull<u8>),
+    /// Address in this process of memory that CUDA has page-locked already, as `cudaMallocHost` does.
+    PageLocked(NonNull<u8>),
     /// Address in GPU memory.
     Gpu(u64),
 }

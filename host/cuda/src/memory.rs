@@ -301,6 +301,8 @@ pub struct RegisteredHost {
     start: NonNull<u8>,
     address: CUdeviceptr,
     len: usize,
+    /// Whether another library page-locked the memory, and ends that.
+    borrowed: bool,
 }
 
 // SAFETY: an address range, exposed only as a raw pointer.
@@ -332,9 +334,21 @@ impl RegisteredHost {
         // SAFETY: the caller guarantees mapped pages. They are unregistered in `drop`.
         let result = unsafe { sys::cuMemHostRegister_v2(start.as_ptr().cast(), len, flags) };
         check_with("cuMemHostRegister", result, || format!("of {len} bytes at {start:p} ({kind:?})"))?;
-        let mut registered = Self { device: Arc::clone(device), start, address: 0, len };
+        let mut registered = Self { device: Arc::clone(device), start, address: 0, len, borrowed: false };
         registered.address = device_address(start)?;
         Ok(registered)
+    }
+
+    /// Borrows the `len` bytes at `start`, which another library has page-locked.
+    ///
+    /// # Errors
+    /// - [`Error::Call`] if the driver does not know the memory as page-locked
+    ///
+    /// # Safety
+    /// The bytes stay page-locked until the object is dropped.
+    pub unsafe fn page_locked(device: &Arc<Device>, start: NonNull<u8>, len: usize) -> Result<Self, Error> {
+        let _current = device.make_current()?;
+        Ok(Self { device: Arc::clone(device), start, address: device_address(start)?, len, borrowed: true })
     }
 
     /// Returns a pointer to the first byte for the CPU.
@@ -360,6 +374,9 @@ impl RegisteredHost {
 
 impl Drop for RegisteredHost {
     fn drop(&mut self) {
+        if self.borrowed {
+            return;
+        }
         let free = || {
             let _exclusive = self.device.exclusive()?;
             // SAFETY: registered in `new`, unregistered once.

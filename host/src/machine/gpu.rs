@@ -188,6 +188,13 @@ impl Machine for Gpu {
         match location {
             // SAFETY: promised by the caller.
             MemoryLocation::Host(start) => self.host_buffer(unsafe { HostMemory::new(start, bytes) }),
+            MemoryLocation::PageLocked(start) => {
+                // SAFETY: promised by the caller.
+                let memory = unsafe { HostMemory::new(start, bytes) };
+                // SAFETY: as above. The owner of the memory keeps it page-locked.
+                let mapping = unsafe { RegisteredHost::page_locked(&self.device, start, bytes as usize) }?;
+                Ok(locked(PageLocked { mapping, before: 0, memory }))
+            }
             MemoryLocation::Gpu(address) => {
                 // SAFETY: promised by the caller, except for the GPU, which is checked.
                 let buffer =

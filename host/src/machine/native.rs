@@ -91,7 +91,7 @@ impl Machine for Native {
 
     unsafe fn adopt(&self, location: MemoryLocation, bytes: u64) -> Result<Region> {
         match location {
-            MemoryLocation::Host(start) => {
+            MemoryLocation::Host(start) | MemoryLocation::PageLocked(start) => {
                 // SAFETY: promised by the caller.
                 let memory = unsafe { HostMemory::new(start, bytes) };
                 let (addr, memory) = (DevAddr(start.as_ptr() as u64), Arc::new(memory));

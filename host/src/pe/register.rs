@@ -253,7 +253,7 @@ impl Pe {
             bytes.filter(|&bytes| bytes > 0).ok_or_else(|| wrong("the buffer has no bytes".into()))?;
         let location = buffer.location();
         let address = match location {
-            MemoryLocation::Host(start) => start.as_ptr() as u64,
+            MemoryLocation::Host(start) | MemoryLocation::PageLocked(start) => start.as_ptr() as u64,
             MemoryLocation::Gpu(address) => address,
         };
         let align = align.max(align_of::<B::Element>() as u64);
