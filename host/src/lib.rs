@@ -92,6 +92,7 @@ mod buffer;
 mod build;
 mod contexts;
 mod deadlines;
+pub mod dlpack;
 mod error;
 mod exit;
 pub mod inspect;

@@ -11,12 +11,12 @@ use rushmem_tests::{Setup, grid};
 use super::setups;
 
 /// Returns elements that identify their PE and index.
-fn pattern(pe: u32, len: usize) -> Vec<u64> {
+pub(super) fn pattern(pe: u32, len: usize) -> Vec<u64> {
     (0..len as u64).map(|i| (i << 32 | u64::from(pe) << 8) + 0x5a).collect()
 }
 
 /// The objects that [`reach`] uses.
-struct Reached {
+pub(super) struct Reached {
     dst: SymSlice<u64>,
     src: SymSlice<u64>,
     back: SymSlice<u64>,
@@ -27,7 +27,7 @@ struct Reached {
 
 impl Reached {
     /// Puts, gets, and uses atomics and signals, and checks the memory. `dst` is one element longer than the others.
-    fn check(&self, pe: &Pe) -> Result<(), Error> {
+    pub(super) fn check(&self, pe: &Pe) -> Result<(), Error> {
         const BLOCKS: u32 = 3;
         let Self { dst, src, back, word, arrived, seen } = *self;
         let (me, n, len) = (pe.my_pe(), pe.n_pes(), src.len());
@@ -50,7 +50,7 @@ impl Reached {
     }
 
     /// Places all objects in one array of [`ALL`] elements, each in separate cache lines.
-    fn within(all: SymSlice<u64>) -> Self {
+    pub(super) fn within(all: SymSlice<u64>) -> Self {
         let word = |i: usize| all.at(3 * ROOM + 16 * i);
         Self {
             dst: all.slice(0..LEN + 1),
@@ -63,9 +63,9 @@ impl Reached {
     }
 }
 
-const LEN: usize = 1001;
+pub(super) const LEN: usize = 1001;
 const ROOM: usize = 1024;
-const ALL: usize = 3 * ROOM + 3 * 16;
+pub(super) const ALL: usize = 3 * ROOM + 3 * 16;
 
 #[test]
 fn a_new_object_is_zero_on_every_pe() {

@@ -25,4 +25,5 @@ mod signals;
 mod streams;
 mod strided;
 mod teams;
+mod tensors;
 mod waits;

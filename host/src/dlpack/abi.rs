@@ -1,0 +1,115 @@
+//! The C structures of DLPack 1.1, from its `dlpack.h`, with the header's names of fields.
+
+use std::ffi::c_void;
+
+/// Version of the structures, of a versioned tensor.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Version {
+    /// Structures of different major versions have different layouts.
+    pub major: u32,
+    /// A minor version adds values, such as types.
+    pub minor: u32,
+}
+
+/// The major version of the structures in this module.
+pub const MAJOR: u32 = 1;
+
+/// Kind and number of a device: `DLDevice`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Device {
+    /// Kind of device, such as [`CPU`] and [`CUDA`].
+    pub device_type: i32,
+    /// Number of the device among devices of its kind.
+    pub device_id: i32,
+}
+
+/// Memory of the CPU.
+pub const CPU: i32 = 1;
+/// Memory of a CUDA GPU.
+pub const CUDA: i32 = 2;
+/// Memory of the CPU that CUDA has page-locked.
+pub const CUDA_HOST: i32 = 3;
+
+/// Type of the elements: `DLDataType`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DataType {
+    /// Kind of number, such as [`FLOAT`].
+    pub code: u8,
+    /// Bits of a number.
+    pub bits: u8,
+    /// Numbers of an element. Vectors have more than 1.
+    pub lanes: u16,
+}
+
+/// Signed integers.
+pub const INT: u8 = 0;
+/// Unsigned integers.
+pub const UINT: u8 = 1;
+/// IEEE floating-point numbers.
+pub const FLOAT: u8 = 2;
+/// Numbers of type `bfloat16`.
+pub const BFLOAT: u8 = 4;
+
+/// A tensor that does not own its memory: `DLTensor`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Tensor {
+    /// Address of the memory on the device.
+    pub data: *mut c_void,
+    /// Device of the memory.
+    pub device: Device,
+    /// Number of dimensions.
+    pub ndim: i32,
+    /// Type of the elements.
+    pub dtype: DataType,
+    /// Length of each dimension, in elements.
+    pub shape: *mut i64,
+    /// Distance of neighbours in each dimension, in elements. Null for a compact tensor in row-major order.
+    pub strides: *mut i64,
+    /// Distance of the first element from `data`, in bytes.
+    pub byte_offset: u64,
+}
+
+/// A tensor with its owner: `DLManagedTensor`.
+#[repr(C)]
+#[derive(Debug)]
+pub struct ManagedTensor {
+    /// The tensor.
+    pub dl_tensor: Tensor,
+    /// Data of the library that made the tensor.
+    pub manager_ctx: *mut c_void,
+    /// Frees the tensor and this structure.
+    pub deleter: Option<unsafe extern "C" fn(*mut ManagedTensor)>,
+}
+
+/// A tensor with its owner, its version and flags: `DLManagedTensorVersioned`.
+#[repr(C)]
+#[derive(Debug)]
+pub struct ManagedTensorVersioned {
+    /// Version of this structure. All fields before `dl_tensor` are the same in each version.
+    pub version: Version,
+    /// Data of the library that made the tensor.
+    pub manager_ctx: *mut c_void,
+    /// Frees the tensor and this structure.
+    pub deleter: Option<unsafe extern "C" fn(*mut ManagedTensorVersioned)>,
+    /// Properties of the tensor, such as [`READ_ONLY`].
+    pub flags: u64,
+    /// The tensor.
+    pub dl_tensor: Tensor,
+}
+
+/// Flag of a tensor that must not be written.
+pub const READ_ONLY: u64 = 1;
+
+// The layout on x86-64 of the structures in `dlpack.h`.
+const _: () = {
+    use std::mem::offset_of;
+    assert!(
+        size_of::<Tensor>() == 48 && offset_of!(Tensor, dtype) == 20 && offset_of!(Tensor, byte_offset) == 40
+    );
+    assert!(size_of::<ManagedTensor>() == 64 && offset_of!(ManagedTensor, deleter) == 56);
+    assert!(size_of::<ManagedTensorVersioned>() == 80 && offset_of!(ManagedTensorVersioned, dl_tensor) == 32);
+};
