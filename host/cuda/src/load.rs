@@ -1,7 +1,8 @@
 //! The CUDA driver: loads its library, checks its functions and initializes it.
 #![allow(unsafe_code, reason = "calls the CUDA driver")]
 
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use cudarc::driver::sys;
@@ -11,8 +12,8 @@ use crate::error::check;
 use crate::{Device, Error};
 use rushmem_base::local_processes;
 
-/// File name under which the driver installs its library.
-const LIBRARY: &CStr = c"libcuda.so.1";
+/// File names of the driver's library: the driver's own, and the name that linkers use.
+const LIBRARIES: [&CStr; 2] = [c"libcuda.so.1", c"libcuda.so"];
 
 /// Names of the driver functions that every driver must have.
 const SYMBOLS: &[&str] = &[
@@ -106,10 +107,7 @@ impl Cuda {
     /// - [`Error::OldDriver`] if the driver lacks a function that this crate calls
     /// - [`Error::Call`] if the driver cannot be initialized
     pub fn load() -> Result<Self, Error> {
-        // SAFETY: loading the driver runs its initializers, as intended.
-        if !unsafe { sys::is_culib_present() } {
-            return Err(no_driver());
-        }
+        let library = Library::open()?;
         let single_threaded = threads() == Some(1);
         for (name, value) in environment(local_processes()) {
             if std::env::var_os(name).is_some() {
@@ -126,8 +124,7 @@ impl Cuda {
             }
         }
         for &symbol in SYMBOLS {
-            // SAFETY: the library is present, as checked above. The symbol is looked up and not called.
-            if unsafe { sys::culib().get::<unsafe extern "C" fn()>(symbol.as_bytes()) }.is_err() {
+            if !library.has(symbol) {
                 return Err(Error::OldDriver { symbol });
             }
         }
@@ -200,28 +197,46 @@ fn threads() -> Option<usize> {
     Some(std::fs::read_dir("/proc/self/task").ok()?.count())
 }
 
-/// Returns the error for a library that cannot be loaded, with the reason of the dynamic loader.
-fn no_driver() -> Error {
-    // SAFETY: the name is a C string. The call normally fails again, since loading the driver has just failed.
-    let library = unsafe { libc::dlopen(LIBRARY.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-    let reason = if library.is_null() {
-        // SAFETY: returns null, or a string that this thread may read until it calls the dynamic loader again.
-        let message = unsafe { libc::dlerror() };
-        match message.is_null() {
-            true => "the library cannot be loaded".to_owned(),
-            // SAFETY: not null, see above.
-            false => unsafe { CStr::from_ptr(message) }.to_string_lossy().into_owned(),
+/// The driver's library. It stays loaded, as cudarc uses it.
+struct Library(NonNull<c_void>);
+
+impl Library {
+    /// Loads the library.
+    ///
+    /// cudarc loads it itself, or the program is linked to it. Only the first way would offer a search for functions.
+    ///
+    /// # Errors
+    /// - [`Error::NoDriver`] with the reason of the dynamic loader for the first name
+    fn open() -> Result<Self, Error> {
+        let mut reasons = Vec::new();
+        for name in LIBRARIES {
+            // SAFETY: the name is a C string. Loading the driver runs its initializers, as intended.
+            match NonNull::new(unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) }) {
+                Some(library) => return Ok(Self(library)),
+                None => reasons.push(loader_message()),
+            }
         }
-    } else {
-        "the library appeared during the search; try again".to_owned()
-    };
-    let names = cudarc::get_lib_name_candidates("cuda");
-    let last = names.last().cloned().unwrap_or_default();
-    let tried = match names.first() {
-        Some(first) => format!("{first}, {last} and {} names with version numbers", names.len() - 2),
-        None => LIBRARY.to_string_lossy().into_owned(),
-    };
-    Error::NoDriver { reason, tried }
+        let tried = LIBRARIES.map(CStr::to_string_lossy).join(" and ");
+        Err(Error::NoDriver { reason: reasons.swap_remove(0), tried })
+    }
+
+    /// Returns whether the library has this function.
+    fn has(&self, symbol: &str) -> bool {
+        // SAFETY: the library is loaded, and the name is a C string. The function is looked up and not called.
+        CString::new(symbol)
+            .is_ok_and(|name| !unsafe { libc::dlsym(self.0.as_ptr(), name.as_ptr()) }.is_null())
+    }
+}
+
+/// Returns the dynamic loader's message about the call that has just failed.
+fn loader_message() -> String {
+    // SAFETY: returns null, or a string that this thread may read until it calls the dynamic loader again.
+    let message = unsafe { libc::dlerror() };
+    match message.is_null() {
+        true => "the library cannot be loaded".to_owned(),
+        // SAFETY: not null, see above.
+        false => unsafe { CStr::from_ptr(message) }.to_string_lossy().into_owned(),
+    }
 }
 
 #[cfg(test)]
@@ -230,15 +245,14 @@ mod tests {
 
     #[test]
     fn reports_the_attempts_and_the_remedy_without_a_driver() {
-        // SAFETY: only looks for the library.
-        if unsafe { sys::is_culib_present() } {
+        if Library::open().is_ok() {
             eprintln!("SKIPPED reports_the_attempts_and_the_remedy_without_a_driver: this machine has one");
             return;
         }
         let error = Cuda::load().unwrap_err();
         let text = error.to_string();
         assert!(matches!(error, Error::NoDriver { .. }), "{text}");
-        assert!(text.contains("libcuda.so, libcuda.so.1 and"), "{text}");
+        assert!(text.contains("libcuda.so.1 and libcuda.so"), "{text}");
         assert!(text.contains("cannot open shared object file"), "{text}");
         assert!(text.contains("Install the NVIDIA driver"), "{text}");
     }
