@@ -7,7 +7,13 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
 use bytemuck::Pod;
+use cudarc::driver::CudaSlice;
 use rushmem_softnic::{HostBuffer, Memory as _};
+
+#[cfg(doc)]
+use crate::Error;
+use crate::Result;
+use crate::cuda::settled_address;
 
 /// Location of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -169,13 +175,40 @@ impl<T: Pod, O: Any + Send + Sync> GpuBuffer<T, O> {
         Self { owner, address, len, _elements: PhantomData }
     }
 
-    /// Returns the value that keeps the memory allocated.
+    /// Returns the value that keeps the memory allocated. A window returns the buffer when it is unregistered.
     pub fn into_owner(self) -> O {
         self.owner
     }
 }
 
-// SAFETY: the caller of `new` promised it.
+impl<T: Pod + Send + Sync> GpuBuffer<T, CudaSlice<T>> {
+    /// Makes a buffer of a slice of cudarc. [`into_owner`](Self::into_owner) returns the slice.
+    ///
+    /// The call waits until earlier work on the slice has ended, in its own stream and in all streams that cudarc's
+    /// events track. So kernels of any stream can use the window afterwards.
+    ///
+    /// ```no_run
+    /// # use std::sync::Arc;
+    /// # fn app(pe: &rushmem::Pe, stream: &Arc<cudarc::driver::CudaStream>) -> Result<(), Box<dyn std::error::Error>> {
+    /// use cudarc::driver::CudaSlice;
+    /// use rushmem::GpuBuffer;
+    ///
+    /// let window = pe.register_symmetric(GpuBuffer::from_slice(stream.alloc_zeros::<f32>(1024)?)?)?;
+    /// // Pass `window.handle()` to kernels.
+    /// let numbers: CudaSlice<f32> = pe.unregister_symmetric(window)?.into_owner();
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// - [`Error::Cuda`] if earlier work failed, or the stream of the slice is being captured.
+    pub fn from_slice(mut slice: CudaSlice<T>) -> Result<Self> {
+        let (address, len) = (settled_address(&mut slice)?, slice.len());
+        Ok(Self { owner: slice, address, len, _elements: PhantomData })
+    }
+}
+
+// SAFETY: the caller of `new` promised it, or the buffer owns a slice that no work uses. The machine checks the GPU.
 unsafe impl<T: Pod, O: Any + Send + Sync> Buffer for GpuBuffer<T, O> {
     type Element = T;
     fn location(&mut self) -> MemoryLocation {

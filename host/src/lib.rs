@@ -115,6 +115,7 @@ mod survey;
 mod teams;
 mod watchdog;
 
+pub use cudarc;
 pub use rushmem_bootstrap as bootstrap;
 pub use rushmem_config as config;
 pub use rushmem_cuda as cuda;

@@ -135,6 +135,13 @@ impl Pe {
         self.machine.is_gpu()
     }
 
+    /// Returns the number of the GPU that runs this PE's kernels, or `None` natively.
+    ///
+    /// CUDA and other libraries know the GPU by this number, as in `CudaContext::new`. CUDA's `cudaGetDevice`.
+    pub fn gpu(&self) -> Option<u32> {
+        self.machine.gpu()
+    }
+
     /// Returns a grid that fills this PE's share of the machine, with all blocks running at once.
     ///
     /// Kernels with blocks that wait for each other must not use more blocks. [`Pe::launch_collective`] checks this for

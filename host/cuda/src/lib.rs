@@ -32,6 +32,7 @@ mod module;
 mod nic;
 mod ptx;
 mod shared;
+mod slice;
 mod stream;
 mod stream_pool;
 
@@ -45,4 +46,5 @@ pub use module::{Function, FunctionAttributes, Module};
 pub use nic::{Bar, CopyEngine, CudaMemory};
 pub use ptx::{Image, ptx_kernels};
 pub use shared::{PeerMappings, SharedMemory};
+pub use slice::settled_address;
 pub use stream::{Event, Stream};
