@@ -30,9 +30,9 @@ pub enum MemoryLocation {
 /// [`Pe::register_symmetric`](crate::Pe::register_symmetric) accept. Unregistering returns it. Nothing is copied:
 /// kernels, NICs and peers use the memory itself.
 ///
-/// `Vec`, boxed slices and [`Pages`] implement it. [`HostRange`] and [`GpuBuffer`] make a buffer from an address. GPUs
-/// map host memory by pages, so only one of two buffers on the same page can be registered at a time. [`Pages`] share
-/// no page.
+/// `Vec`, boxed slices, [`Pages`] and [`DlpackTensor`](crate::dlpack::DlpackTensor) implement it. [`HostRange`] and
+/// [`GpuBuffer`] make a buffer from an address. GPUs map host memory by pages, so only one of two buffers on the same
+/// page can be registered at a time. [`Pages`] share no page.
 ///
 /// # Safety
 /// - [`location`](Buffer::location) points to [`len`](Buffer::len) initialised elements, aligned for their type.

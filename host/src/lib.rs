@@ -46,6 +46,7 @@
 //! | know the PE and its peers | [`Pe::my_pe`], [`Pe::n_pes`], [`Pe::peer_routes`] |
 //! | allocate symmetric memory | [`Pe::alloc`], [`Pe::alloc_one`], [`Pe::write`], [`Pe::read`]; handles: [`SymSlice`], [`Sym`] |
 //! | use memory of your own | [`Pe::register`], [`Pe::register_symmetric`], [`Buffer`] |
+//! | use tensors and streams of other libraries | [`GpuBuffer`], [`dlpack`], [`Pe::stream_from`], [`Pe::gpu`] |
 //! | launch a kernel | [`Pe::run`], [`Pe::launch`], [`Pe::launch_collective`], [`Launch`], [`Grid`] |
 //! | communicate from the host | [`Operations`] of a [`Pe`]: puts, gets, atomics, signals, barriers, collective calls |
 //! | queue work on a stream | [`Pe::stream`], and [`Operations`] of a [`Stream`]; graphs: [`Graph`] |

@@ -159,18 +159,6 @@ mod tests {
     }
 
     #[test]
-    fn a_captured_module_stays_until_the_end() {
-        let (modules, machine) = (Modules::default(), machine());
-        let one = modules.load("load", &machine, &ONE).unwrap();
-        one.upgrade().unwrap().capture();
-        modules.unload(&one);
-        let _other = modules.load("load", &machine, &OTHER).unwrap();
-        assert!(one.upgrade().is_some());
-        drop(modules);
-        assert!(one.upgrade().is_none());
-    }
-
-    #[test]
     fn refuses_names_that_are_loaded_and_kernels_that_are_not() {
         let machine = machine();
         let modules = Modules::of_job(&machine, &[ONE]).unwrap();

@@ -18,6 +18,7 @@ const LIBRARIES: [&CStr; 2] = [c"libcuda.so.1", c"libcuda.so"];
 /// Names of the driver functions that every driver must have.
 const SYMBOLS: &[&str] = &[
     "cuCtxGetCurrent",
+    "cuCtxGetDevice",
     "cuCtxGetLimit",
     "cuCtxPopCurrent_v2",
     "cuCtxPushCurrent_v2",
@@ -83,6 +84,7 @@ const SYMBOLS: &[&str] = &[
     "cuPointerSetAttribute",
     "cuStreamCreate",
     "cuStreamDestroy_v2",
+    "cuStreamGetCtx",
     "cuStreamIsCapturing",
     "cuStreamQuery",
     "cuStreamSynchronize",

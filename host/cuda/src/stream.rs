@@ -4,6 +4,7 @@
 //! streams never get the same hardware queue.
 #![allow(unsafe_code, reason = "calls the CUDA driver")]
 
+use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use cudarc::driver::CudaStream;
 use cudarc::driver::sys::{
-    self, CUevent, CUevent_flags, CUresult, CUstream, CUstream_flags, CUstreamCaptureStatus,
+    self, CUcontext, CUevent, CUevent_flags, CUresult, CUstream, CUstream_flags, CUstreamCaptureStatus,
 };
 
 use crate::driver_gate::KernelQueue;
@@ -36,10 +37,19 @@ static LAUNCH_LOCKS: [Mutex<()>; 64] = [const { Mutex::new(()) }; 64];
 pub struct Stream {
     device: Arc<Device>,
     raw: CUstream,
-    /// Stream that the user created, kept alive by this object.
-    external: Option<Arc<CudaStream>>,
+    owner: Owner,
     /// Launches through this object since the stream was last known to be idle.
     launches: AtomicU32,
+}
+
+/// The owner of a stream.
+enum Owner {
+    /// The pool of the device, to which it returns.
+    Pool,
+    /// The user, who created it with cudarc. This object keeps it alive.
+    Cudarc(#[expect(dead_code, reason = "keeps the stream alive")] Arc<CudaStream>),
+    /// The user, who keeps it alive.
+    User,
 }
 
 // SAFETY: any thread may use the driver's streams. The driver does its own locking.
@@ -56,7 +66,7 @@ impl Stream {
     /// - [`Error::Call`] if the driver cannot create a stream
     pub fn new(device: &Arc<Device>) -> Result<Self, Error> {
         if let Some(raw) = device.stream_pool.take(device)? {
-            return Ok(Self::from_raw(device, raw, None));
+            return Ok(Self::with_owner(device, raw, Owner::Pool));
         }
         let word = DeviceBuffer::new(device, size_of::<u32>())?;
         let _exclusive = device.exclusive()?;
@@ -75,11 +85,11 @@ impl Stream {
         let flags = CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
         // SAFETY: the context is current. The stream is written to a live variable and destroyed with the device.
         check("cuStreamCreate", unsafe { sys::cuStreamCreate(&mut raw, flags) })?;
-        Ok(Self::from_raw(device, raw, None))
+        Ok(Self::with_owner(device, raw, Owner::Pool))
     }
 
-    fn from_raw(device: &Arc<Device>, raw: CUstream, external: Option<Arc<CudaStream>>) -> Self {
-        Self { device: Arc::clone(device), raw, external, launches: AtomicU32::new(0) }
+    fn with_owner(device: &Arc<Device>, raw: CUstream, owner: Owner) -> Self {
+        Self { device: Arc::clone(device), raw, owner, launches: AtomicU32::new(0) }
     }
 
     /// Wraps a stream that the user created with cudarc in the primary context of this GPU.
@@ -91,7 +101,28 @@ impl Stream {
             let (stream, pe) = (external.context().ordinal() as u32, device.ordinal());
             return Err(Error::WrongStreamGpu { stream, pe });
         }
-        Ok(Self::from_raw(device, external.cu_stream(), Some(Arc::clone(external))))
+        Ok(Self::with_owner(device, external.cu_stream(), Owner::Cudarc(Arc::clone(external))))
+    }
+
+    /// Wraps a stream that the user created in the primary context of this GPU, by its `CUstream`. Null is the default
+    /// stream.
+    ///
+    /// # Errors
+    /// - [`Error::WrongStreamGpu`] if the stream belongs to another context
+    /// - [`Error::Call`] if the driver does not know the stream
+    ///
+    /// # Safety
+    /// `stream` is null or a stream that exists until this object is dropped.
+    pub unsafe fn from_raw(device: &Arc<Device>, stream: *mut c_void) -> Result<Self, Error> {
+        let raw: CUstream = stream.cast();
+        let _current = device.make_current()?;
+        let mut context: CUcontext = ptr::null_mut();
+        // SAFETY: the caller guarantees a live stream. The context is written to a live variable.
+        check("cuStreamGetCtx", unsafe { sys::cuStreamGetCtx(raw, &mut context) })?;
+        if context != device.context() {
+            return Err(Error::WrongStreamGpu { stream: gpu_of(context)?, pe: device.ordinal() });
+        }
+        Ok(Self::with_owner(device, raw, Owner::User))
     }
 
     /// Returns whether the user is capturing the stream into a graph. Queued work then does not run.
@@ -101,6 +132,9 @@ impl Stream {
     /// # Errors
     /// - [`Error::Call`] if the driver refuses
     pub fn is_capturing(&self) -> Result<bool, Error> {
+        if matches!(self.owner, Owner::Pool) {
+            return Ok(false);
+        }
         let _current = self.device.make_current()?;
         let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
         // SAFETY: a live stream and a live variable.
@@ -142,7 +176,7 @@ impl Stream {
     /// Returns whether a launch may run beside launches of other threads: the stream is captured, or has much work.
     fn needs_no_lock(&self) -> Result<bool, Error> {
         // A stream of the user may also hold launches that are not counted.
-        if self.launches.fetch_add(1, Ordering::Relaxed) < FULL_AFTER && self.external.is_none() {
+        if self.launches.fetch_add(1, Ordering::Relaxed) < FULL_AFTER && matches!(self.owner, Owner::Pool) {
             return Ok(false);
         }
         if self.is_capturing()? {
@@ -210,14 +244,14 @@ impl Stream {
 
 impl KernelQueue for Stream {
     fn is_busy(&self) -> bool {
-        // Failed work does not run any more.
-        matches!(self.query(), Ok(false))
+        // A query would end the capture of a stream of the user. Failed work does not run any more.
+        matches!(self.is_capturing(), Ok(false)) && matches!(self.query(), Ok(false))
     }
 }
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        if self.external.is_none() {
+        if matches!(self.owner, Owner::Pool) {
             self.device.stream_pool.give_back(self.raw);
         }
     }
@@ -297,6 +331,18 @@ impl Drop for Event {
         };
         log_drop("an event", destroy());
     }
+}
+
+/// Returns the index of the GPU of a context.
+fn gpu_of(context: CUcontext) -> Result<u32, Error> {
+    let (mut gpu, mut popped) = (0, ptr::null_mut());
+    // SAFETY: a context of the driver, popped again, and live variables.
+    unsafe {
+        check("cuCtxPushCurrent", sys::cuCtxPushCurrent_v2(context))?;
+        let found = check("cuCtxGetDevice", sys::cuCtxGetDevice(&mut gpu));
+        check("cuCtxPopCurrent", sys::cuCtxPopCurrent_v2(&mut popped)).and(found)?;
+    }
+    Ok(gpu as u32)
 }
 
 /// Converts the result of a query. Returns whether the work has completed.

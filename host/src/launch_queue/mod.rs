@@ -4,6 +4,7 @@
 //! table. The record says what went wrong, and the launch id says which launch it was. Later launches of the queue find
 //! the id and do nothing until a wait has reported the error.
 
+mod captured;
 mod dropped;
 mod operation;
 mod owner;
@@ -18,6 +19,7 @@ mod unreported;
 
 use rushmem_device::kernel::Call;
 
+pub(crate) use captured::CapturedLaunches;
 pub(crate) use dropped::{Dropped, DroppedWork};
 pub(crate) use operation::Operation;
 pub(crate) use owner::QueueOwner;
@@ -33,8 +35,8 @@ pub(crate) use unreported::Unreported;
 use crate::machine::{Grid, Machine};
 use crate::{Error, Result};
 
-/// The launch table of a PE, its own queue, the scratch of host operations, dropped launches, and the error that no wait
-/// has reported.
+/// The launch table of a PE, its own queue, the scratch of host operations, and the error that no wait has reported. Also
+/// dropped and captured launches.
 pub(crate) struct LaunchQueues {
     /// The queue of [`Pe::launch`](crate::Pe::launch).
     pub(crate) own: LaunchQueue,
@@ -42,6 +44,7 @@ pub(crate) struct LaunchQueues {
     pub(crate) scratch: HostScratch,
     pub(crate) per_block: PerBlockQueues,
     pub(crate) dropped: DroppedWork,
+    pub(crate) captured: CapturedLaunches,
     pub(crate) unreported: Unreported,
 }
 
@@ -54,6 +57,7 @@ impl LaunchQueues {
             scratch: HostScratch::new(scratch),
             per_block: PerBlockQueues::default(),
             dropped: DroppedWork::default(),
+            captured: CapturedLaunches::default(),
             unreported: Unreported::default(),
         })
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{LaunchId, LaunchTable, PerBlockQueues};
+use super::{LaunchId, LaunchResources, LaunchTable, PerBlockQueues, PooledIndex};
 use crate::Result;
 use crate::watchdog::Watchdog;
 
@@ -25,6 +25,9 @@ pub(crate) trait QueueOwner {
 
     /// Notes that a queue runs nothing any more.
     fn ended(&self);
+
+    /// Keeps the resources of a launch that a graph of the application has captured, and its entry of the launch table.
+    fn captured(&self, resources: LaunchResources, entry: Option<Arc<PooledIndex>>);
 
     /// Returns the outcome of ended launches. `failed` is the first launch that failed, and `ran` is the machine's
     /// result.

@@ -44,6 +44,12 @@ impl IndexPool {
     }
 }
 
+impl PartialEq for PooledIndex {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.pool, &other.pool) && self.index == other.index
+    }
+}
+
 impl Drop for PooledIndex {
     fn drop(&mut self) {
         self.pool.lock().push(self.index);

@@ -7,7 +7,7 @@ use rushmem_device::abi::{CtxParts, DevAddr};
 use rushmem_device::kernel::Call;
 
 use super::{LaunchId, LaunchResources, OWN, PooledIndex, QueueOwner, RecordedGraph, check_grid};
-use crate::machine::{Event, Grid, KernelLaunch, KernelStream};
+use crate::machine::{Event, Grid, KernelLaunch, KernelStream, Queued};
 use crate::watchdog::{LaunchSite, Launched, Run};
 use crate::{Error, Result};
 
@@ -16,8 +16,8 @@ pub(crate) struct LaunchQueue {
     queue: Arc<dyn KernelStream>,
     /// Its entry in the launch table.
     entry: u32,
-    /// The entry again, if it returns to the table with the queue.
-    _lent: Option<PooledIndex>,
+    /// The entry again, if it returns to the table with the queue and the captured launches that report to it.
+    lent: Option<Arc<PooledIndex>>,
     state: Mutex<QueueState>,
 }
 
@@ -47,13 +47,13 @@ const SKIPPED: usize = 64;
 impl LaunchQueue {
     /// Creates the PE's own queue.
     pub(crate) fn own(queue: Box<dyn KernelStream>) -> Self {
-        Self { queue: Arc::from(queue), entry: OWN, _lent: None, state: Mutex::default() }
+        Self { queue: Arc::from(queue), entry: OWN, lent: None, state: Mutex::default() }
     }
 
     /// Creates the queue of a stream, with its entry of the launch table.
     pub(crate) fn of_stream(queue: Box<dyn KernelStream>, entry: PooledIndex) -> Self {
         let index = entry.index;
-        Self { queue: Arc::from(queue), entry: index, _lent: Some(entry), state: Mutex::default() }
+        Self { queue: Arc::from(queue), entry: index, lent: Some(Arc::new(entry)), state: Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, QueueState> {
@@ -76,8 +76,21 @@ impl LaunchQueue {
         let launch_id = table.launch_id(state.launches, name);
         let ctx = with_launch_id(ctx, table.addr(self.entry), launch_id);
         let uses_per_block = call.uses_per_block();
+        if uses_per_block && self.queue.is_capturing()? {
+            let what = "its queues serve one kernel at a time, so a CUDA graph of the application cannot hold it; record \
+                        it by `Stream::capture`";
+            return Err(Error::Misuse { call: name, what: what.into() });
+        }
         let step = KernelLaunch { ctx, grid, call, module: resources.module.clone() };
-        self.begin(&mut state, owner, name, uses_per_block, || self.queue.launch(step))?;
+        let mut queued = Queued::Runs;
+        self.begin(&mut state, owner, name, uses_per_block, || {
+            queued = self.queue.launch(step)?;
+            Ok(())
+        })?;
+        if queued == Queued::Captured {
+            owner.captured(resources, self.lent.clone());
+            return Ok(launch_id);
+        }
         if !state.resources.contains(&resources) {
             state.resources.push(resources);
         }
@@ -93,6 +106,7 @@ impl LaunchQueue {
         graph: &Arc<RecordedGraph>,
         site: LaunchSite,
     ) -> Result<()> {
+        self.check_not_captured("Graph::launch")?;
         let mut state = self.lock();
         let launch = || self.queue.launch_graph(graph.recording());
         self.begin(&mut state, owner, "a graph", graph.uses_per_block(), launch)?;
@@ -134,8 +148,23 @@ impl LaunchQueue {
         }
     }
 
+    /// Checks that the application is not capturing the stream.
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`]
+    fn check_not_captured(&self, call: &'static str) -> Result<()> {
+        match self.queue.is_capturing()? {
+            true => {
+                let what = "the application is capturing the stream: call it after the capture".into();
+                Err(Error::Misuse { call, what })
+            }
+            false => Ok(()),
+        }
+    }
+
     /// Returns an event after everything that is queued now.
     pub(crate) fn mark(&self) -> Result<Event> {
+        self.check_not_captured("Stream::record")?;
         self.queue.record_event()
     }
 
@@ -158,6 +187,7 @@ impl LaunchQueue {
     /// # Errors
     /// - The error of the first launch that failed, with its name.
     pub(crate) fn wait(&self, owner: &dyn QueueOwner) -> Result<()> {
+        self.check_not_captured("Stream::wait")?;
         let ran = self.drain(owner);
         // Read the table first: taking the queue's failure lets the queue go on.
         let failed = self.failed(owner);

@@ -1,6 +1,7 @@
 //! A GPU as a machine: kernels run as PTX. Queues are in page-locked host memory, the heap in host or GPU memory.
 #![allow(unsafe_code, reason = "registers user memory with the driver and launches kernels")]
 
+use std::ffi::c_void;
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -16,7 +17,7 @@ use rushmem_softnic::{AtomicOp, HostMemory, Memory, MemoryAddr, MemoryError, Mem
 
 use super::{
     Code, ExecGraph, HEAP_ALIGN, HeapWindow, KernelLaunch, KernelStream, Machine, Mapping, Module, PageKind,
-    PeerHeap, Region, other_machine,
+    PeerHeap, Queued, Region, other_machine,
 };
 use crate::buffer::MemoryLocation;
 use crate::config::HeapKind;
@@ -228,7 +229,7 @@ impl Machine for Gpu {
             None => self.kernel_stream(Stream::new(&self.device)?),
         };
         let outcome = queue.launch(step);
-        let outcome = outcome.and_then(|()| Ok(queue.stream.wait(Duration::MAX)?));
+        let outcome = outcome.and_then(|_| Ok(queue.stream.wait(Duration::MAX)?));
         self.idle().push(queue);
         outcome
     }
@@ -239,6 +240,12 @@ impl Machine for Gpu {
 
     fn queue_of(&self, stream: &Arc<CudaStream>) -> Result<Box<dyn KernelStream>> {
         Ok(Box::new(self.kernel_stream(Stream::from_cudarc(&self.device, stream)?)))
+    }
+
+    unsafe fn queue_of_raw(&self, stream: *mut c_void) -> Result<Box<dyn KernelStream>> {
+        // SAFETY: promised by the caller.
+        let stream = unsafe { Stream::from_raw(&self.device, stream) }?;
+        Ok(Box::new(self.kernel_stream(stream)))
     }
 
     fn record(&self, steps: Vec<KernelLaunch>) -> Result<ExecGraph> {
@@ -310,8 +317,7 @@ struct GpuStream {
 
 impl GpuStream {
     /// Runs `launch` behind the driver gate. A launch that fills the GPU keeps the service kernel away until it has ended.
-    /// Returns whether the work runs now, rather than being captured.
-    fn guarded(&self, fills_gpu: bool, launch: impl FnOnce() -> Result<(), cuda::Error>) -> Result<bool> {
+    fn guarded(&self, fills_gpu: bool, launch: impl FnOnce() -> Result<(), cuda::Error>) -> Result<Queued> {
         let launching = DRIVER_GATE.begin_launch(self.job);
         let bar = if fills_gpu { self.copies.bar() } else { None };
         if let Err(error) = launch() {
@@ -321,32 +327,29 @@ impl GpuStream {
             return Err(error.into());
         }
         // A captured launch does not run, and a capturing stream cannot be queried.
-        let runs = !self.stream.is_capturing()?;
-        if runs {
+        if !self.stream.is_capturing()? {
             launching.watch(&self.stream);
             bar.map(|bar| bar.end_after(&self.stream)).transpose()?;
-        } else if bar.is_some() {
+            return Ok(Queued::Runs);
+        }
+        if bar.is_some() {
             tracing::debug!(
                 "a captured kernel may run at any time and fills the GPU: no service kernel runs from now on"
             );
         }
-        Ok(runs)
+        Ok(Queued::Captured)
     }
 }
 
 impl KernelStream for GpuStream {
-    fn launch(&self, step: KernelLaunch) -> Result<()> {
+    fn launch(&self, step: KernelLaunch) -> Result<Queued> {
         let KernelLaunch { ctx, grid, call, module } = step;
         let kernel = prepare(module.as_deref(), call.name(), grid)?;
         let fills_gpu = kernel.fills_gpu(grid, self.sharers)?;
         // SAFETY: `#[kernel]` made the arguments from the kernel's own signature, the context first. The PE that they
         // belong to waits for all queued launches before it ends.
         let launch = || unsafe { kernel.launch(&self.stream, grid, &arguments(&ctx, &call)) };
-        let runs = self.guarded(fills_gpu, launch)?;
-        if let (false, Some(module)) = (runs, &module) {
-            module.capture();
-        }
-        Ok(())
+        self.guarded(fills_gpu, launch)
     }
 
     fn launch_graph(&self, recording: &ExecGraph) -> Result<()> {
@@ -372,15 +375,20 @@ impl KernelStream for GpuStream {
         Ok(event.wait(Duration::MAX)?)
     }
 
+    fn is_capturing(&self) -> Result<bool> {
+        Ok(self.stream.is_capturing()?)
+    }
+
     fn is_busy(&self) -> bool {
-        // A stream that is being captured cannot be queried.
-        matches!(self.stream.is_capturing(), Ok(false)) && self.stream.is_busy()
+        self.stream.is_busy()
     }
 }
 
 impl Drop for GpuStream {
     fn drop(&mut self) {
-        if let Err(error) = self.stream.synchronize() {
+        // A wait would end a capture.
+        let captured = self.stream.is_capturing().unwrap_or(false);
+        if !captured && let Err(error) = self.stream.synchronize() {
             tracing::debug!("a stream ended with an error: {error}");
         }
         DRIVER_GATE.forget(&self.stream);

@@ -1,6 +1,7 @@
 //! A machine for tests that refuses some mappings.
 #![allow(unsafe_code, reason = "forwards unsafe calls to the native machine")]
 
+use std::ffi::c_void;
 use std::sync::Arc;
 
 use cudarc::driver::CudaStream;
@@ -105,6 +106,10 @@ impl Machine for LimitedMachine {
     }
     fn queue_of(&self, stream: &Arc<CudaStream>) -> Result<Box<dyn KernelStream>> {
         self.native.queue_of(stream)
+    }
+    unsafe fn queue_of_raw(&self, stream: *mut c_void) -> Result<Box<dyn KernelStream>> {
+        // SAFETY: promised by the caller.
+        unsafe { self.native.queue_of_raw(stream) }
     }
     fn record(&self, steps: Vec<KernelLaunch>) -> Result<ExecGraph> {
         self.native.record(steps)

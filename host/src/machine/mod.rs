@@ -10,6 +10,7 @@ mod limited;
 mod module;
 mod native;
 
+use std::ffi::c_void;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -145,7 +146,7 @@ pub(crate) enum PageKind {
 /// Dropping it waits until its kernels have ended.
 pub(crate) trait KernelStream: Send + Sync {
     /// Appends a kernel.
-    fn launch(&self, step: KernelLaunch) -> Result<()>;
+    fn launch(&self, step: KernelLaunch) -> Result<Queued>;
     /// Appends the kernels of a graph.
     fn launch_graph(&self, recording: &ExecGraph) -> Result<()>;
     /// Records an event after everything appended so far.
@@ -154,6 +155,10 @@ pub(crate) trait KernelStream: Send + Sync {
     fn wait_event(&self, event: &Event) -> Result<()>;
     /// Waits until `event` of this stream is complete.
     fn wait(&self, event: &Event) -> Result<()>;
+    /// Returns whether the application is capturing the stream into a graph of its own.
+    fn is_capturing(&self) -> Result<bool> {
+        Ok(false)
+    }
     /// Returns whether kernels run or wait to run. It does not block.
     fn is_busy(&self) -> bool;
     /// Returns the launch id of a launch that the machine could not run. Later launches do not run either.
@@ -164,6 +169,15 @@ pub(crate) trait KernelStream: Send + Sync {
     fn take_failure(&self) -> Option<Error> {
         None
     }
+}
+
+/// The effect of a launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Queued {
+    /// The kernel runs after earlier work of the stream.
+    Runs,
+    /// The application is capturing the stream, and its graph will run the kernel.
+    Captured,
 }
 
 /// A point in a stream.
@@ -252,6 +266,11 @@ pub(crate) trait Machine: Send + Sync {
     fn queue(&self) -> Result<Box<dyn KernelStream>>;
     /// Wraps a stream of the application.
     fn queue_of(&self, stream: &Arc<CudaStream>) -> Result<Box<dyn KernelStream>>;
+    /// Wraps a stream of the application by its `CUstream`.
+    ///
+    /// # Safety
+    /// The stream exists until the result is dropped.
+    unsafe fn queue_of_raw(&self, stream: *mut c_void) -> Result<Box<dyn KernelStream>>;
     /// Builds a graph that launches these kernels in this order.
     fn record(&self, steps: Vec<KernelLaunch>) -> Result<ExecGraph>;
     /// Returns how many blocks of this shape run at once if every PE that shares the machine has as many.

@@ -1,7 +1,6 @@
 //! Modules: kernels that are loaded together.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use rushmem_base::lock;
@@ -23,8 +22,6 @@ pub(crate) struct Module {
     name: &'static str,
     kernels: BTreeSet<String>,
     code: Code,
-    /// Set if a CUDA graph of the application may hold its kernels.
-    captured: AtomicBool,
 }
 
 /// The modules that this process keeps, by GPU, and by address and length of the PTX. `None` before the first load.
@@ -37,7 +34,7 @@ impl Module {
     /// The errors of the machine.
     pub(crate) fn load(machine: &dyn Machine, ptx: &Ptx) -> Result<Arc<Self>> {
         let (kernels, code) = (Self::names(ptx), machine.load(ptx)?);
-        Ok(Arc::new(Self { name: ptx.name, kernels, code, captured: AtomicBool::new(false) }))
+        Ok(Arc::new(Self { name: ptx.name, kernels, code }))
     }
 
     /// Returns the names of the kernels of `ptx`; none if it was not built.
@@ -83,13 +80,8 @@ impl Module {
         }
     }
 
-    /// Marks the module as captured in a graph of the application. Its lifetime is unknown.
-    pub(crate) fn capture(&self) {
-        self.captured.store(true, Ordering::Relaxed);
-    }
-
     /// Returns whether only the holder of `module` needs it.
     pub(crate) fn is_free(module: &Arc<Self>) -> bool {
-        Arc::strong_count(module) == 1 && !module.captured.load(Ordering::Relaxed)
+        Arc::strong_count(module) == 1
     }
 }

@@ -3,6 +3,7 @@
 
 mod queue;
 
+use std::ffi::c_void;
 use std::sync::Arc;
 
 use cudarc::driver::CudaStream;
@@ -121,8 +122,11 @@ impl Machine for Native {
     }
 
     fn queue_of(&self, _: &Arc<CudaStream>) -> Result<Box<dyn KernelStream>> {
-        let why = "kernels run natively; set RUSHMEM_DEVICE=gpu".into();
-        Err(Error::Unavailable { what: "a CUDA stream for kernels".into(), why })
+        Err(no_cuda_stream())
+    }
+
+    unsafe fn queue_of_raw(&self, _: *mut c_void) -> Result<Box<dyn KernelStream>> {
+        Err(no_cuda_stream())
     }
 
     fn record(&self, steps: Vec<KernelLaunch>) -> Result<ExecGraph> {
@@ -136,6 +140,11 @@ impl Machine for Native {
         }
         Ok(native::max_lanes() / self.sharers() / threads)
     }
+}
+
+fn no_cuda_stream() -> Error {
+    let why = "kernels run natively; set RUSHMEM_DEVICE=gpu".into();
+    Error::Unavailable { what: "a CUDA stream for kernels".into(), why }
 }
 
 /// Runs a kernel on the calling thread and others.

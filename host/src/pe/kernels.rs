@@ -22,8 +22,8 @@ impl Kernels<'_> {
     ///
     /// On a GPU the call waits until no PE of this process runs a kernel, and then frees the module. While launches or
     /// graphs need the module, the next [`Pe::load`] or `unload`, or the end of the PE, frees it. The application may
-    /// have captured a kernel from a CUDA stream. Its module stays until the end of the PE, because CUDA does not
-    /// report the end of that graph.
+    /// have captured a kernel from a CUDA stream. Its module stays until [`Pe::release_captured`] or the end of the PE,
+    /// because CUDA does not report the end of that graph.
     pub fn unload(self) {}
 }
 

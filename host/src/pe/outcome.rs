@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use crate::launch_queue::{
-    Dropped, LaunchId, LaunchTable, Operation, PerBlockQueues, QueueOwner, with_launch_id,
+    Dropped, LaunchId, LaunchResources, LaunchTable, Operation, PerBlockQueues, PooledIndex, QueueOwner,
+    with_launch_id,
 };
 use crate::machine::KernelLaunch;
 use crate::pe::Pe;
@@ -103,6 +104,13 @@ impl QueueOwner for Pe {
 
     fn ended(&self) {
         self.service().ended();
+    }
+
+    fn captured(&self, resources: LaunchResources, entry: Option<Arc<PooledIndex>>) {
+        if self.launch_queues().captured.add(resources, entry) {
+            // The graph may run at any time from now on.
+            self.service().launched();
+        }
     }
 
     fn outcome(&self, ran: Result<()>, failed: Option<LaunchId>) -> Result<()> {

@@ -12,8 +12,11 @@
 //!
 //! The end of a kernel does not deliver its puts. A `quiet` after the kernel does, since both use the same context.
 
+#![allow(unsafe_code, reason = "`Pe::stream_from_raw` relies on a stream of the caller")]
+
 mod graph;
 
+use std::ffi::c_void;
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -25,7 +28,7 @@ use rushmem_runtime_kernels::code::Transfer;
 pub use graph::Graph;
 use graph::GraphRecorder;
 
-use crate::launch_queue::{Dropped, LaunchQueue, Operation};
+use crate::launch_queue::{Dropped, LaunchQueue, Operation, QueueOwner as _};
 use crate::machine::{self, Grid};
 use crate::watchdog::{LaunchSite, Launched};
 use crate::{Error, Pe, Result};
@@ -101,16 +104,74 @@ impl Pe {
 
     /// Returns the application's CUDA stream as a stream of this PE.
     ///
-    /// Operations are queued behind the stream's own work, and a CUDA graph captured from it contains them. The stream must
-    /// be of the PE's GPU and its primary context. It should be non-blocking: a stream that waits for the default stream may
-    /// wait forever beside a waiting kernel. Call this while no kernel runs that waits for this process, since the driver
-    /// may wait for that kernel.
+    /// Operations are queued behind the stream's own work. The stream must be of the PE's GPU and its primary context. It
+    /// should be non-blocking: a stream that waits for the default stream may wait forever beside a waiting kernel. Call
+    /// this while no kernel runs that waits for this process, since the driver may wait for that kernel.
+    ///
+    /// # Capture
+    ///
+    /// While the application captures the stream into a CUDA graph, launches and operations join that graph and do not run.
+    /// Each launch of the graph runs them. The application may call this method before or during the capture.
+    ///
+    /// - Capture in thread-local or relaxed mode, since other threads of the runtime call the driver.
+    /// - Wait for the PE's earlier launches in the stream before the capture.
+    /// - [`Stream::wait`], [`Stream::record`], [`Graph::launch`] and kernels with queues of their blocks are refused meanwhile.
+    /// - Keep the [`Stream`], and call [`Stream::wait`] after the graph was launched on it. That reports failed kernels.
+    /// - Wait for the graph before a call that allocates or registers memory.
+    /// - Buffers registered before the capture stay so until [`release_captured`](Self::release_captured) or the end of the
+    ///   PE. Do not launch the graph after that.
     ///
     /// # Errors
     /// - [`Error::Unavailable`] if kernels run natively, or there are 511 streams and graphs already.
     /// - [`Error::Cuda`] if the stream is of another GPU.
     pub fn stream_from(&self, stream: &Arc<cudarc::driver::CudaStream>) -> Result<Stream<'_>> {
         self.stream_on(self.machine_ref().queue_of(stream)?)
+    }
+
+    /// Returns the application's CUDA stream as a stream of this PE, by its `CUstream`. Null is the default stream.
+    ///
+    /// It serves libraries with another version of cudarc, or without it. Otherwise like
+    /// [`stream_from`](Self::stream_from).
+    ///
+    /// ```no_run
+    /// # fn app(pe: &rushmem::Pe, cu_stream: *mut std::ffi::c_void) -> rushmem::Result<()> {
+    /// // SAFETY: the library destroys its stream after the job.
+    /// let stream = unsafe { pe.stream_from_raw(cu_stream) }?;
+    /// stream.wait()
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// - The errors of [`stream_from`](Self::stream_from).
+    ///
+    /// # Safety
+    /// `stream` is null or a stream that exists until the end of the PE. It may end earlier, once the result has been
+    /// waited for and dropped.
+    pub unsafe fn stream_from_raw(&self, stream: *mut c_void) -> Result<Stream<'_>> {
+        // SAFETY: promised by the caller.
+        self.stream_on(unsafe { self.machine_ref().queue_of_raw(stream) }?)
+    }
+
+    /// Forgets the kernels that CUDA graphs of the application have captured from its streams.
+    ///
+    /// CUDA does not report the end of a graph, so the PE keeps what captured kernels need. Until this call,
+    /// [`Pe::unregister`] and [`Pe::unregister_symmetric`] refuse buffers that were registered before the capture, and
+    /// [`Pe::reset_queues`] is refused.
+    ///
+    /// ```no_run
+    /// # fn app(pe: &rushmem::Pe, graph: rushmem::cudarc::driver::CudaGraph) {
+    /// drop(graph);
+    /// // SAFETY: the only graph with kernels of the PE is gone, and its launches have been waited for.
+    /// unsafe { pe.release_captured() };
+    /// # }
+    /// ```
+    ///
+    /// # Safety
+    /// No graph with such kernels is launched from now on, and all launches of such graphs have ended.
+    pub unsafe fn release_captured(&self) {
+        if self.launch_queues().captured.clear() {
+            self.ended();
+        }
     }
 
     fn stream_on(&self, queue: Box<dyn machine::KernelStream>) -> Result<Stream<'_>> {

@@ -2,12 +2,17 @@
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use rushmem::config::PeerPath;
+use rushmem::cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
+use rushmem::cudarc::driver::{CudaContext, CudaStream};
 use rushmem::dlpack::abi::{CPU, Device, ManagedTensor, Tensor};
 use rushmem::dlpack::{DlpackError, DlpackTensor, TensorElement};
-use rushmem::{Buffer, MemoryLocation};
-use rushmem_tests::Setup;
+use rushmem::{Buffer, Error, GpuBuffer, MemoryLocation, Operations, Pages, Pe};
+use rushmem_test_kernels::{fill_with, next_round};
+use rushmem_tests::{Setup, grid};
 
 use super::memory::{ALL, LEN, Reached, pattern};
 use super::setups;
@@ -97,4 +102,132 @@ fn a_registered_dlpack_tensor_goes_back_when_its_pe_ends() {
         pe.host_sync()
     });
     assert_eq!(returned.into_inner(), 2);
+}
+
+/// Returns whether kernels run on a GPU. Otherwise reports that a test cannot run.
+fn has_gpu(test: &str) -> bool {
+    let found = Setup::on_gpu();
+    if !found {
+        eprintln!("SKIPPED {test}: kernels run natively, without CUDA");
+    }
+    found
+}
+
+/// Creates a stream of cudarc on the GPU of each PE, before any kernel runs. Collective.
+fn cudarc_stream(pe: &Pe) -> Result<Arc<CudaStream>, Error> {
+    let context = CudaContext::new(pe.gpu().expect("kernels run on a GPU") as usize);
+    let stream = context.and_then(|context| context.new_stream()).expect("a stream of cudarc");
+    pe.host_sync()?;
+    Ok(stream)
+}
+
+/// Returns whether all PEs run on one GPU. Collective.
+fn on_one_gpu(pe: &Pe) -> Result<bool, Error> {
+    let all = pe.allgather(&pe.gpu().unwrap_or(0).to_le_bytes())?;
+    Ok(all.iter().all(|gpu| *gpu == all[0]))
+}
+
+#[test]
+fn a_slice_of_cudarc_is_a_window() {
+    if !has_gpu("a_slice_of_cudarc_is_a_window") {
+        return;
+    }
+    for setup in setups::all() {
+        setup.run(|pe| {
+            let (stream, heap) = (cudarc_stream(pe)?, pe.alloc::<u64>(1)?);
+            let slice = stream.alloc_zeros::<u64>(ALL).expect("GPU memory");
+            let opened = pe.register_symmetric(GpuBuffer::from_slice(slice)?);
+            let one_gpu = on_one_gpu(pe)?;
+            if let (PeerPath::P2p, false) = (pe.config().peer_path, one_gpu) {
+                let error = opened.map(drop).unwrap_err().to_string();
+                assert!(error.contains("the runtime has not allocated it"), "{setup}: {error}");
+                return Ok(());
+            }
+            let window = opened?;
+            for other in 0..pe.n_pes() {
+                let mapped = pe.ptr(heap, other).is_some() && (one_gpu || pe.n_pes() == 1);
+                assert_eq!(
+                    pe.ptr(window.handle(), other).is_some(),
+                    mapped || other == pe.my_pe(),
+                    "{setup}"
+                );
+            }
+            Reached::within(window.handle()).check(pe)?;
+            let slice = pe.unregister_symmetric(window)?.into_owner();
+            let found = stream.clone_dtoh(&slice).expect("a copy");
+            assert_eq!(found[..LEN], pattern((pe.my_pe() + pe.n_pes() - 1) % pe.n_pes(), LEN), "{setup}");
+            Ok(())
+        });
+    }
+}
+
+#[test]
+fn kernels_follow_the_work_of_the_applications_stream() {
+    if !has_gpu("kernels_follow_the_work_of_the_applications_stream") {
+        return;
+    }
+    Setup::new(2).run(|pe| {
+        let stream = cudarc_stream(pe)?;
+        let numbers = stream.clone_htod(&[7_u64; 1000]).expect("a copy");
+        let window = pe.register_symmetric(GpuBuffer::from_slice(numbers)?)?;
+        let next = (pe.my_pe() + 1) % pe.n_pes();
+        let dst = pe.alloc::<u64>(1000)?;
+        // SAFETY: `stream` lives longer than the streams of the PE, which are waited for.
+        let ours = [pe.stream_from(&stream)?, unsafe { pe.stream_from_raw(stream.cu_stream().cast()) }?];
+        for (value, ours) in (8..).zip(&ours) {
+            ours.put(dst, window.handle(), next)?;
+            ours.quiet()?;
+            ours.wait()?;
+            pe.host_sync()?;
+            assert_eq!(pe.read(dst)?, [value - 1; 1000]);
+            pe.host_sync()?;
+            ours.launch(grid(2, 32), fill_with(window.handle(), value))?;
+        }
+        let [one, other] = ours;
+        one.wait()?;
+        other.wait()?;
+        let numbers = pe.unregister_symmetric(window)?.into_owner();
+        assert_eq!(stream.clone_dtoh(&numbers).expect("a copy"), [9; 1000]);
+        // SAFETY: the default stream.
+        unsafe { pe.stream_from_raw(std::ptr::null_mut()) }?.wait()
+    });
+}
+
+#[test]
+fn a_graph_of_the_application_holds_kernels() {
+    if !has_gpu("a_graph_of_the_application_holds_kernels") {
+        return;
+    }
+    Setup::new(2).run(|pe| {
+        let stream = cudarc_stream(pe)?;
+        let (round, data) = (pe.alloc_one::<u64>()?, pe.alloc::<u64>(100)?);
+        let window = pe.register_symmetric(Pages::<u64>::zeroed(100))?;
+        let next = (pe.my_pe() + 1) % pe.n_pes();
+        let ours = pe.stream_from(&stream)?;
+        stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL).expect("a capture");
+        ours.launch(grid(1, 32), next_round(round, data))?;
+        ours.put(window.handle(), data, next)?;
+        // A second stream, which is dropped during the capture.
+        pe.stream_from(&stream)?.quiet()?;
+        let error = ours.wait().unwrap_err().to_string();
+        assert!(error.ends_with("call it after the capture"), "{error}");
+        let graph = stream.end_capture(CUgraphInstantiate_flags(0)).expect("a graph").expect("some kernels");
+        pe.host_sync()?;
+        assert_eq!(pe.read_one(round)?, 0, "captured, and not run");
+        for _ in 0..3 {
+            graph.launch().expect("a launch");
+        }
+        ours.wait()?;
+        pe.host_sync()?;
+        assert_eq!(pe.read(window.handle())?, [3; 100]);
+
+        // The graph may run again, so the window stays.
+        let kept = pe.unregister_symmetric(window).unwrap_err();
+        drop(graph);
+        pe.host_sync()?;
+        // SAFETY: the graph is gone, and its launches have ended.
+        unsafe { pe.release_captured() };
+        assert_eq!(pe.unregister_symmetric(*kept.registration)?[..], [3; 100]);
+        Ok(())
+    });
 }

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 
 use rushmem_base::{lock, wait};
 
-use super::super::{Event, ExecGraph, KernelLaunch, KernelStream, other_machine};
+use super::super::{Event, ExecGraph, KernelLaunch, KernelStream, Queued, other_machine};
 use super::run;
 use crate::native::Options;
 use crate::{Error, Result};
@@ -143,9 +143,9 @@ impl NativeStream {
 }
 
 impl KernelStream for NativeStream {
-    fn launch(&self, step: KernelLaunch) -> Result<()> {
+    fn launch(&self, step: KernelLaunch) -> Result<Queued> {
         self.shared.push(Item::Kernel(Box::new(step)));
-        Ok(())
+        Ok(Queued::Runs)
     }
 
     fn launch_graph(&self, recording: &ExecGraph) -> Result<()> {
