@@ -20,7 +20,7 @@ use crate::element::{get, set};
 const LANES: usize = 32;
 
 /// Most numbers that a block transforms at once.
-const TILE: usize = 2048;
+const TILE: u32 = 2048;
 
 /// A complex number. In memory it is one word: the real part in the low half.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -87,30 +87,30 @@ pub struct FftPass {
 impl FftPass {
     /// Returns the numbers in a line.
     #[inline(always)]
-    fn n(&self) -> usize {
+    fn n(&self) -> u32 {
         1 << self.log2_n
     }
 
     /// Returns the lines that a block transforms at once. All are in one plane.
     #[inline(always)]
-    fn lines(&self) -> usize {
+    fn lines(&self) -> u32 {
         (TILE >> self.log2_n).max(1).min(self.n())
     }
 
     /// Returns the distance of lines in shared memory: odd, so that columns are free of bank conflicts.
     #[inline(always)]
-    fn pitch(&self) -> usize {
+    fn pitch(&self) -> u32 {
         self.n() + 1
     }
 
     /// Returns the bytes of shared memory that a block needs.
     pub fn shared_bytes(&self) -> u32 {
-        (self.lines() * self.pitch() * size_of::<u64>()) as u32
+        self.lines() * self.pitch() * size_of::<u64>() as u32
     }
 
     /// Returns the line and the place in it of element `i` of a tile. Neighbouring elements are neighbours in memory.
     #[inline(always)]
-    fn place(&self, i: usize) -> (usize, usize) {
+    fn place(&self, i: u32) -> (u32, u32) {
         if self.columns == 1 {
             let log2_lines = self.lines().trailing_zeros();
             (i & (self.lines() - 1), i >> log2_lines)
@@ -121,12 +121,12 @@ impl FftPass {
 
     /// Returns the index of number `k` of a line.
     #[inline(always)]
-    fn index(&self, line: usize, k: usize) -> usize {
-        let (plane, x) = (line >> self.log2_n, line & (self.n() - 1));
+    fn index(&self, line: u32, k: u32) -> usize {
+        let (plane, x, k) = ((line >> self.log2_n) as usize, line & (self.n() - 1), k as usize);
         if self.columns == 1 {
-            (((plane << self.log2_n) + k) << self.log2_n) + x
+            (((plane << self.log2_n) + k) << self.log2_n) + x as usize
         } else {
-            (line << self.log2_n) + k
+            ((line as usize) << self.log2_n) + k
         }
     }
 }
@@ -134,19 +134,20 @@ impl FftPass {
 /// Transforms all lines of an axis in place. Blocks divide the lines.
 ///
 /// `twiddles` has `exp(-2 pi i k / n)` for `k` below `n / 2`. Needs [`FftPass::shared_bytes`].
-#[kernel(max_threads = 512)]
+#[kernel(max_threads = 1024)]
 pub fn fft_lines(ctx: &Ctx, data: SymSlice<u64>, twiddles: SymSlice<u64>, pass: FftPass) {
     let (block, n, lines) = (Block::current(), pass.n(), pass.lines());
     let (data, twiddles, tile) = (ctx.local(data), ctx.local(twiddles), ctx.shared::<u64>());
     let scale = Complex { re: if pass.inverse == 1 { 1.0 / n as f32 } else { 1.0 }, im: 0.0 };
-    let tiles = (pass.planes as usize * n) >> lines.trailing_zeros();
-    for tile_number in block.share(tiles) {
-        let first = tile_number * lines;
+    let tiles = (pass.planes * n) >> lines.trailing_zeros();
+    for tile_number in block.share(tiles as usize) {
+        let first = tile_number as u32 * lines;
         for_each(block, lines * n, |i| {
             let (line, k) = pass.place(i);
             // A transform in place begins with its numbers in bit-reversed order.
-            let reversed = (k as u32).reverse_bits() >> (u32::BITS - pass.log2_n);
-            set(tile, line * pass.pitch() + reversed as usize, get(data, pass.index(first + line, k)));
+            let reversed = k.reverse_bits() >> (u32::BITS - pass.log2_n);
+            let number = get(data, pass.index(first + line, k));
+            set(tile, (line * pass.pitch() + reversed) as usize, number);
         });
         block.sync();
         for stage in 0..pass.log2_n {
@@ -164,7 +165,7 @@ pub fn fft_lines(ctx: &Ctx, data: SymSlice<u64>, twiddles: SymSlice<u64>, pass: 
 
 /// Computes butterfly `i` of a stage: two numbers that are `2^stage` apart.
 #[inline(always)]
-fn butterfly(pass: FftPass, tile: View<u64>, twiddles: View<u64>, stage: u32, i: usize) {
+fn butterfly(pass: FftPass, tile: View<u64>, twiddles: View<u64>, stage: u32, i: u32) {
     let (line, j) = (i >> (pass.log2_n - 1), i & (pass.n() / 2 - 1));
     let (half, k) = (1 << stage, j & ((1 << stage) - 1));
     let low = line * pass.pitch() + 2 * j - k;
@@ -173,8 +174,8 @@ fn butterfly(pass: FftPass, tile: View<u64>, twiddles: View<u64>, stage: u32, i:
         twiddle.im = -twiddle.im;
     }
     let (a, b) = (number(tile, low), number(tile, low + half) * twiddle);
-    set(tile, low, (a + b).word());
-    set(tile, low + half, (a - b).word());
+    set(tile, low as usize, (a + b).word());
+    set(tile, (low + half) as usize, (a - b).word());
 }
 
 /// Stores the rows of the transpose that P2P peers and this PE itself own. [`fft_post`] tells them.
@@ -268,18 +269,18 @@ pub fn fft_post(
 
 /// Calls `f` with each number below `count`. The threads of the block divide them.
 #[inline(always)]
-fn for_each(block: Block, count: usize, f: impl Fn(usize)) {
-    let mut i = block.rank() as usize;
+fn for_each(block: Block, count: u32, f: impl Fn(u32)) {
+    let mut i = block.rank();
     while i < count {
         f(i);
-        i += block.size() as usize;
+        i += block.size();
     }
 }
 
 /// Returns a number, or zero if there is none.
 #[inline(always)]
-fn number(view: View<u64>, i: usize) -> Complex {
-    Complex::from_word(get(view, i))
+fn number(view: View<u64>, i: u32) -> Complex {
+    Complex::from_word(get(view, i as usize))
 }
 
 #[cfg(test)]
@@ -305,7 +306,7 @@ mod tests {
         let rows = FftPass { log2_n: 2, planes: 2, columns: 0, inverse: 0 };
         let columns = FftPass { columns: 1, ..rows };
         for (plane, y, x) in [(0, 0, 0), (0, 3, 1), (1, 2, 3)] {
-            let wanted = (plane * 4 + y) * 4 + x;
+            let wanted = ((plane * 4 + y) * 4 + x) as usize;
             assert_eq!((rows.index(plane * 4 + y, x), columns.index(plane * 4 + x, y)), (wanted, wanted));
         }
     }

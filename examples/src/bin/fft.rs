@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
-use rushmem::{Grid, Job, Pe};
+use rushmem::{Grid, Job, Pe, Stream};
 use rushmem_device::{Signal, Sym, SymSlice};
 use rushmem_example_kernels::{Complex, FftPass, bands, fft_lines, fft_post, fft_store};
 use rushmem_examples::{JobArgs, Result, exit_code, median, n_pes, need_heap, pattern};
@@ -101,6 +101,7 @@ struct Seconds {
 /// The planes of a PE.
 struct Cube<'a> {
     pe: &'a Pe,
+    stream: Stream<'a>,
     log2_n: u32,
     n: usize,
     /// `[z of this PE][y][x]`
@@ -123,7 +124,7 @@ impl<'a> Cube<'a> {
         let (twiddles, arrived) = (pe.alloc(n / 2)?, pe.alloc_one()?);
         let table: Vec<u64> = (0..n / 2).map(|k| word(unit(k, n))).collect();
         pe.write(twiddles, &table)?;
-        Ok(Self { pe, log2_n, n, data, transposed, twiddles, arrived, round: 0 })
+        Ok(Self { pe, stream: pe.stream()?, log2_n, n, data, transposed, twiddles, arrived, round: 0 })
     }
 
     /// Returns the planes of this PE, before and after a transpose.
@@ -172,11 +173,11 @@ impl<'a> Cube<'a> {
         FftPass { log2_n: self.log2_n, planes: self.planes().len() as u32, columns: 0, inverse: 0 }
     }
 
-    /// Returns the grid of kernels with these bytes of shared memory.
-    fn grid(&self, shared_bytes: u32) -> Grid {
+    /// Returns the grid of kernels with these bytes of shared memory, and as many threads in a block on a GPU.
+    fn grid(&self, gpu_threads: u32, shared_bytes: u32) -> Grid {
         let grid = self.pe.grid();
         // A GPU needs many loads in flight.
-        let threads = if self.pe.is_gpu() { 512 } else { grid.threads };
+        let threads = if self.pe.is_gpu() { gpu_threads } else { grid.threads };
         Grid { threads, shared_bytes, ..grid }
     }
 
@@ -184,9 +185,10 @@ impl<'a> Cube<'a> {
     fn ffts(&self, data: SymSlice<u64>, passes: &[FftPass]) -> Result<f64> {
         self.seconds(|| {
             for &pass in passes {
-                self.pe.run(self.grid(pass.shared_bytes()), fft_lines(data, self.twiddles, pass))?;
+                self.stream
+                    .launch(self.grid(1024, pass.shared_bytes()), fft_lines(data, self.twiddles, pass))?;
             }
-            Ok(())
+            Ok(self.stream.wait()?)
         })
     }
 
@@ -195,8 +197,9 @@ impl<'a> Cube<'a> {
         self.round += 1;
         let one_block = Grid { blocks: 1, threads: 128, shared_bytes: 0 };
         self.seconds(|| {
-            self.pe.run(self.grid(0), fft_store(to, from, self.log2_n))?;
-            Ok(self.pe.run(one_block, fft_post(to, from, self.arrived, self.log2_n, self.round))?)
+            self.stream.launch(self.grid(512, 0), fft_store(to, from, self.log2_n))?;
+            self.stream.launch(one_block, fft_post(to, from, self.arrived, self.log2_n, self.round))?;
+            Ok(self.stream.wait()?)
         })
     }
 
