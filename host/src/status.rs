@@ -202,6 +202,7 @@ fn cuda_status(error: &cuda::Error) -> Status {
         | cuda::Error::NotResident { .. }
         | cuda::Error::WrongStreamGpu { .. }
         | cuda::Error::WrongMemoryGpu { .. }
+        | cuda::Error::SharedPage { .. }
         | cuda::Error::OutOfRange { .. } => Status::InvalidValue,
         cuda::Error::Call(_) | cuda::Error::Ptx { .. } | cuda::Error::Deadline { .. } => Status::LaunchFailed,
     }

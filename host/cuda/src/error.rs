@@ -60,6 +60,17 @@ pub enum Error {
         /// The failed driver call.
         cause: CallError,
     },
+    /// Host memory has a page that is registered already.
+    #[error(
+        "the {len} bytes of host memory at {start:#x} have a page that is registered already, and a GPU maps whole pages. \
+         Give each buffer pages of its own, as `rushmem::Pages` does"
+    )]
+    SharedPage {
+        /// Address of the first page.
+        start: usize,
+        /// Length of the pages in bytes.
+        len: usize,
+    },
     /// A GPU cannot access the memory of another GPU.
     #[error(
         "GPU {gpu} cannot access the memory of GPU {other}. `nvidia-smi topo -p2p r` lists the GPUs that can; choose \

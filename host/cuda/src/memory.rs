@@ -7,7 +7,7 @@ use std::ffi::{c_int, c_uint, c_void};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
-use cudarc::driver::sys::{self, CUdeviceptr};
+use cudarc::driver::sys::{self, CUdeviceptr, CUresult};
 
 use crate::error::{check, check_with, log_drop};
 use crate::{Device, Error, SharedMemory, Stream};
@@ -314,7 +314,8 @@ impl RegisteredHost {
     /// Registers the `len` bytes at `start`, which are whole pages, with every GPU of the process.
     ///
     /// # Errors
-    /// - [`Error::Call`] if a page is already registered, or cannot be page-locked
+    /// - [`Error::SharedPage`] if a page is already registered
+    /// - [`Error::Call`] if a page cannot be page-locked
     ///
     /// # Safety
     /// The pages are of this kind, and stay mapped until the object is dropped.
@@ -333,6 +334,9 @@ impl RegisteredHost {
             };
         // SAFETY: the caller guarantees mapped pages. They are unregistered in `drop`.
         let result = unsafe { sys::cuMemHostRegister_v2(start.as_ptr().cast(), len, flags) };
+        if result == CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED {
+            return Err(Error::SharedPage { start: start.as_ptr().addr(), len });
+        }
         check_with("cuMemHostRegister", result, || format!("of {len} bytes at {start:p} ({kind:?})"))?;
         let mut registered = Self { device: Arc::clone(device), start, address: 0, len, borrowed: false };
         registered.address = device_address(start)?;
@@ -349,6 +353,11 @@ impl RegisteredHost {
     pub unsafe fn page_locked(device: &Arc<Device>, start: NonNull<u8>, len: usize) -> Result<Self, Error> {
         let _current = device.make_current()?;
         Ok(Self { device: Arc::clone(device), start, address: device_address(start)?, len, borrowed: true })
+    }
+
+    /// Returns the GPU of the registration.
+    pub fn device(&self) -> &Arc<Device> {
+        &self.device
     }
 
     /// Returns a pointer to the first byte for the CPU.

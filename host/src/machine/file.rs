@@ -49,6 +49,7 @@ pub(super) fn region(bytes: u64) -> Result<Region> {
         memory: Arc::new(FileMemory { memory, _pages: pages }),
         host: None,
         gpu: None,
+        locked_for: None,
         file: Some(Arc::new(file)),
     })
 }

@@ -74,7 +74,7 @@ impl Gpu {
     fn region(&self, addr: DevAddr, buffer: Arc<DeviceBuffer>, file: Option<Arc<OwnedFd>>) -> Region {
         let memory = CudaMemory::new(Arc::clone(&buffer), Arc::clone(&self.copies));
         let host = Arc::new(memory.for_host());
-        Region { addr, memory: Arc::new(memory), host: Some(host), gpu: Some(buffer), file }
+        Region { addr, memory: Arc::new(memory), host: Some(host), gpu: Some(buffer), locked_for: None, file }
     }
 
     fn device_memory(&self, bytes: u64) -> Result<Region> {
@@ -113,12 +113,14 @@ impl Gpu {
 }
 
 fn locked<M: Memory + 'static>(locked: PageLocked<M>) -> Region {
-    Region { addr: DevAddr(locked.address()), memory: Arc::new(locked), host: None, gpu: None, file: None }
+    let (addr, locked_for) = (DevAddr(locked.address()), Some(locked.mapping.device().ordinal()));
+    Region { addr, memory: Arc::new(locked), host: None, gpu: None, locked_for, file: None }
 }
 
 fn not_shared() -> Error {
-    let why = "only GPU memory is mapped; set RUSHMEM_HEAP=auto, or RUSHMEM_PEER_PATH=auto".into();
-    Error::Unavailable { what: "a P2P mapping of a heap in host memory".into(), why }
+    let why =
+        "several GPUs are not atomic with each other there; use GPU memory, or RUSHMEM_PEER_PATH=auto".into();
+    Error::Unavailable { what: "a P2P mapping of host memory".into(), why }
 }
 
 /// Returns the error for a mapping of GPU memory that the runtime has not allocated to be mapped.
@@ -175,10 +177,13 @@ impl Machine for Gpu {
     }
 
     fn is_direct(&self, region: &Region) -> bool {
-        // Host memory is page-locked for all GPUs. Memory that can be mapped gets a part of the window.
-        region.gpu.as_ref().is_none_or(|buffer| {
-            buffer.shared().is_none() && buffer.device().ordinal() == self.device.ordinal()
-        })
+        let (gpu, atomics) = (self.device.ordinal(), self.device.attributes().host_native_atomics);
+        match &region.gpu {
+            // Memory that can be mapped gets a part of the window.
+            Some(buffer) => buffer.shared().is_none() && buffer.device().ordinal() == gpu,
+            // All GPUs reach page-locked memory. Without atomics of the CPU, two of them lose each other's updates.
+            None => atomics || region.locked_for == Some(gpu),
+        }
     }
 
     fn window(&self, slots: u32, bytes: u64) -> Result<Box<dyn HeapWindow>> {

@@ -56,6 +56,8 @@ pub(crate) struct Region {
     pub(crate) host: Option<Arc<dyn Memory>>,
     /// The GPU memory, if it is on a GPU. RDMA devices register it, and other GPUs map it.
     pub(crate) gpu: Option<Arc<DeviceBuffer>>,
+    /// The number of the GPU that uses it, if it is page-locked host memory.
+    pub(crate) locked_for: Option<u32>,
     /// The file of the memory, if other processes can map it.
     pub(crate) file: Option<Arc<OwnedFd>>,
 }
@@ -80,6 +82,7 @@ impl Region {
             memory: Arc::new(buffer),
             host: None,
             gpu: None,
+            locked_for: None,
             file: None,
         })
     }

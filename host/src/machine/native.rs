@@ -96,7 +96,7 @@ impl Machine for Native {
                 // SAFETY: promised by the caller.
                 let memory = unsafe { HostMemory::new(start, bytes) };
                 let (addr, memory) = (DevAddr(start.as_ptr() as u64), Arc::new(memory));
-                Ok(Region { addr, memory, host: None, gpu: None, file: None })
+                Ok(Region { addr, memory, host: None, gpu: None, locked_for: None, file: None })
             }
             MemoryLocation::Gpu(_) => Err(Error::Unavailable {
                 what: "a buffer in GPU memory".into(),

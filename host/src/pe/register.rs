@@ -174,8 +174,8 @@ impl Pe {
     /// convert between elements and addresses of this PE. The buffer must begin at a multiple of 16 bytes. A window of
     /// `u64` may contain signals. Kernels that are launched afterwards can use the window.
     ///
-    /// P2P peers load and store a window if all PEs are threads of one process. A window in GPU memory must also be on
-    /// one GPU. Otherwise peers access the window through the NIC.
+    /// P2P peers load and store a window if all PEs are threads of one process, and their kernels run natively or on one GPU.
+    /// Otherwise peers access the window through the NIC. GPUs with atomics on host memory may be several for such a window.
     ///
     /// # Errors
     /// Every PE returns an error, and no buffer stays registered:

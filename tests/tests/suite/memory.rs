@@ -495,7 +495,8 @@ fn windows_of_different_lengths_are_named() {
 #[test]
 fn a_failed_window_registration_fails_on_all_pes() {
     Setup::new(3).run(|pe| {
-        let mut own = vec![0u64; 100];
+        // Each buffer has pages of its own, as a GPU needs it.
+        let mut own = Pages::<u64>::zeroed(100);
         let start = std::ptr::NonNull::from(&mut own[0]);
         // SAFETY: `own` lives until all windows are gone.
         let range = || unsafe { HostRange::new(start, 100) };
@@ -503,7 +504,7 @@ fn a_failed_window_registration_fails_on_all_pes() {
         // PE 1 registers the same memory again.
         let error = match pe.my_pe() {
             1 => pe.register_symmetric(range()).map(drop).unwrap_err(),
-            _ => pe.register_symmetric(vec![0u64; 100]).map(drop).unwrap_err(),
+            _ => pe.register_symmetric(Pages::<u64>::zeroed(100)).map(drop).unwrap_err(),
         };
         let text = error.to_string();
         match (pe.my_pe(), &error) {
