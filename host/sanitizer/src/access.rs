@@ -1,0 +1,246 @@
+//! Accesses of memory, and their conflicts.
+
+use std::fmt;
+use std::panic::Location;
+
+use serde::Serialize;
+
+use crate::clock::Epoch;
+use crate::intervals::Bytes;
+
+/// The kind of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Space {
+    /// The symmetric heap.
+    Heap,
+    /// A local buffer.
+    Local,
+    /// A window.
+    Window,
+}
+
+impl fmt::Display for Space {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Heap => "heap",
+            Self::Local => "local buffers",
+            Self::Window => "windows",
+        })
+    }
+}
+
+/// A memory of one PE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct Memory {
+    /// The PE.
+    pub pe: u32,
+    /// The kind.
+    pub space: Space,
+}
+
+/// A range of bytes in a memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Span {
+    /// The memory.
+    pub memory: Memory,
+    /// The offsets in it.
+    pub bytes: Bytes,
+}
+
+impl Span {
+    /// Returns `len` bytes of the symmetric heap of `pe`.
+    pub fn heap(pe: u32, start: u64, len: u64) -> Self {
+        Self { memory: Memory { pe, space: Space::Heap }, bytes: Bytes { start, end: start + len } }
+    }
+
+    /// Returns whether the two spans have bytes in common.
+    pub(crate) fn overlaps(self, other: Self) -> bool {
+        let (a, b) = (self.bytes, other.bytes);
+        self.memory == other.memory && a.start < b.end && b.start < a.end
+    }
+}
+
+/// A line of the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+pub struct Site {
+    /// The source file.
+    pub file: &'static str,
+    /// The line in it.
+    pub line: u32,
+}
+
+impl From<&'static Location<'static>> for Site {
+    fn from(location: &'static Location<'static>) -> Self {
+        Self { file: location.file(), line: location.line() }
+    }
+}
+
+impl fmt::Display for Site {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.file, self.line)
+    }
+}
+
+/// A call of the program, with its name and line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+pub struct Call {
+    /// The name of the function.
+    pub name: &'static str,
+    /// The line of the call.
+    pub site: Site,
+}
+
+/// The kind of an access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// A plain load, or the read of a source.
+    Read,
+    /// A plain store, or the write of a destination that is not a put's.
+    Write,
+    /// The write of a put. Waits for a word inside of it see whole values.
+    Put,
+    /// A wait, a test, or a strong load.
+    Wait,
+    /// A signal that sets, or a strong store.
+    Set,
+    /// An atomic update, or a signal that adds.
+    Atomic,
+    /// An atomic read.
+    Fetch,
+    /// The end of an object.
+    Free,
+}
+
+impl Kind {
+    /// Returns whether the kind only reads.
+    fn reads(self) -> bool {
+        matches!(self, Self::Read | Self::Wait | Self::Fetch)
+    }
+
+    /// Returns whether the kind is for words: it never conflicts with its own kind on the same word.
+    pub(crate) fn is_word(self) -> bool {
+        matches!(self, Self::Wait | Self::Set | Self::Atomic | Self::Fetch)
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Read => "reads",
+            Self::Write | Self::Put => "writes",
+            Self::Wait => "waits for",
+            Self::Set => "sets",
+            Self::Atomic => "updates atomically",
+            Self::Fetch => "reads atomically",
+            Self::Free => "frees",
+        })
+    }
+}
+
+/// An access as the shadow memory stores it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Access {
+    pub(crate) epoch: Epoch,
+    pub(crate) kind: Kind,
+    /// The whole range, for the kinds whose conflicts depend on it.
+    extent: Option<Bytes>,
+    pub(crate) call: Call,
+}
+
+impl Access {
+    pub(crate) fn new(epoch: Epoch, kind: Kind, bytes: Bytes, call: Call) -> Self {
+        let extent = (kind.is_word() || kind == Kind::Put).then_some(bytes);
+        Self { epoch, kind, extent, call }
+    }
+
+    /// Returns whether the two accesses need an order.
+    pub(crate) fn conflicts(&self, other: &Self) -> bool {
+        use Kind::{Atomic, Fetch, Put, Set, Wait};
+        let same = self.extent == other.extent;
+        match (self.kind, other.kind) {
+            (a, b) if a.reads() && b.reads() => false,
+            (Wait, Put) => !other.covers(self),
+            (Put, Wait) => !self.covers(other),
+            (Wait, Set | Atomic) | (Set | Atomic, Wait) | (Set, Set) => !same,
+            (Atomic, Atomic | Fetch) | (Fetch, Atomic) => !same,
+            _ => true,
+        }
+    }
+
+    /// Returns whether a later access that conflicts with `old` also conflicts with this one, so that the shadow memory may
+    /// forget `old` once this access is ordered after it.
+    pub(crate) fn absorbs(&self, old: &Self) -> bool {
+        use Kind::{Fetch, Free, Put, Read, Write};
+        match (self.kind, old.kind) {
+            (Write | Free, _) | (Put, Read | Fetch) | (Read, Read) => true,
+            (Put, Put) => old.covers(self),
+            (new, old_kind) => new == old_kind && self.extent == old.extent,
+        }
+    }
+
+    fn covers(&self, other: &Self) -> bool {
+        matches!((self.extent, other.extent), (Some(whole), Some(part)) if whole.contains(part))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::ActorId;
+
+    const KINDS: [Kind; 8] = [
+        Kind::Read,
+        Kind::Write,
+        Kind::Put,
+        Kind::Wait,
+        Kind::Set,
+        Kind::Atomic,
+        Kind::Fetch,
+        Kind::Free,
+    ];
+
+    fn all() -> Vec<Access> {
+        let epoch = Epoch { actor: ActorId(1), count: 1 };
+        let call = Call { name: "test", site: Site { file: "test.rs", line: 1 } };
+        let ranges = [(0, 4), (0, 8), (4, 8), (0, 16)].map(|(start, end)| Bytes { start, end });
+        KINDS
+            .iter()
+            .flat_map(|&kind| ranges.map(|bytes| Access::new(epoch, kind, bytes, call)))
+            .collect()
+    }
+
+    #[test]
+    fn conflicts_are_symmetric() {
+        for (a, b) in all().iter().flat_map(|a| all().into_iter().map(move |b| (*a, b))) {
+            assert_eq!(a.conflicts(&b), b.conflicts(&a), "{a:?} {b:?}");
+        }
+    }
+
+    #[test]
+    fn absorbed_accesses_hide_no_conflict() {
+        let all = all();
+        for (new, old) in all.iter().flat_map(|a| all.iter().map(move |b| (a, b))) {
+            let hidden = || all.iter().find(|later| old.conflicts(later) && !new.conflicts(later));
+            assert!(!new.absorbs(old) || hidden().is_none(), "{new:?} {old:?} {:?}", hidden());
+        }
+    }
+
+    #[test]
+    fn atomics_conflict_with_plain_accesses_only() {
+        let of = |kind, start, end| {
+            let epoch = Epoch { actor: ActorId(1), count: 1 };
+            let call = Call { name: "test", site: Site { file: "test.rs", line: 1 } };
+            Access::new(epoch, kind, Bytes { start, end }, call)
+        };
+        assert!(!of(Kind::Atomic, 0, 8).conflicts(&of(Kind::Atomic, 0, 8)));
+        assert!(of(Kind::Atomic, 0, 8).conflicts(&of(Kind::Atomic, 0, 4)));
+        assert!(of(Kind::Atomic, 0, 8).conflicts(&of(Kind::Write, 0, 8)));
+        assert!(of(Kind::Atomic, 0, 8).conflicts(&of(Kind::Put, 0, 8)));
+        assert!(of(Kind::Atomic, 0, 8).conflicts(&of(Kind::Set, 0, 8)));
+        assert!(!of(Kind::Wait, 0, 8).conflicts(&of(Kind::Put, 0, 64)));
+        assert!(of(Kind::Wait, 0, 8).conflicts(&of(Kind::Put, 0, 1)));
+        assert!(of(Kind::Wait, 0, 8).conflicts(&of(Kind::Write, 0, 8)));
+    }
+}

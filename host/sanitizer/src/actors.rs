@@ -1,0 +1,300 @@
+//! Actors: everything with a program order of its own.
+//!
+//! An actor is *settled* once all live actors know its last step. Nothing can race with it any more, so it leaves the table
+//! and all clocks. An actor that the table lacks is known to everybody.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::access::Call;
+use crate::clock::{ActorId, Clock, Epoch};
+
+/// The part of an operation that has read its source.
+pub(crate) const SOURCE_READ: u32 = 1;
+
+/// The part of an operation that is delivered, with its signal.
+pub(crate) const DELIVERED: u32 = 2;
+
+/// Returns the last step of an operation.
+pub(crate) fn delivery_of(operation: ActorId) -> Epoch {
+    Epoch { actor: operation, count: DELIVERED }
+}
+
+/// The kind of an operation in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Transfer {
+    /// A put, with or without a signal, or a store to a peer.
+    Put,
+    /// A get.
+    Get,
+    /// A signal or an atomic.
+    Word,
+    /// The part of one PE in a collective call.
+    Collective,
+    /// A fence, toward one PE.
+    Fence,
+}
+
+/// The nature of an actor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Actor {
+    /// A thread of the host.
+    Host {
+        /// Its PE.
+        pe: u32,
+        /// Its number in the PE; 0 is the thread that started the PE.
+        thread: u32,
+    },
+    /// A stream.
+    Stream {
+        /// Its PE.
+        pe: u32,
+        /// Its number in the PE.
+        stream: u32,
+    },
+    /// A GPU thread.
+    Thread {
+        /// Its PE.
+        pe: u32,
+        /// The number of its launch in the PE.
+        launch: u32,
+        /// Its block.
+        block: u32,
+        /// Its number in the block.
+        thread: u32,
+    },
+    /// An operation in flight.
+    Operation {
+        /// The PE that posted it.
+        pe: u32,
+        /// The PE that it accesses.
+        target: u32,
+        /// Its kind.
+        transfer: Transfer,
+        /// The call that posted it.
+        call: Call,
+    },
+}
+
+impl Actor {
+    /// Returns the PE.
+    pub fn pe(self) -> u32 {
+        match self {
+            Self::Host { pe, .. }
+            | Self::Stream { pe, .. }
+            | Self::Thread { pe, .. }
+            | Self::Operation { pe, .. } => pe,
+        }
+    }
+}
+
+impl fmt::Display for Actor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Host { pe, thread: 0 } => write!(f, "PE {pe} host"),
+            Self::Host { pe, thread } => write!(f, "PE {pe} host thread {thread}"),
+            Self::Stream { pe, stream } => write!(f, "PE {pe} stream {stream}"),
+            Self::Thread { pe, launch, block, thread } => {
+                write!(f, "PE {pe} launch {launch} block {block} thread {thread}")
+            }
+            Self::Operation { pe, target, call, .. } => {
+                write!(f, "PE {pe} {} (an operation in flight to PE {target})", call.name)
+            }
+        }
+    }
+}
+
+/// The relation through which an actor last learned of other PEs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(crate) enum Learned {
+    #[default]
+    Nothing,
+    /// A message of the host, an event, or the end of a launch.
+    Message,
+    /// A barrier or another collective call.
+    Meeting,
+    /// A word of its own PE.
+    Word,
+}
+
+/// An actor and its knowledge.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) actor: Actor,
+    /// Everything that happened before its next step. Its own entry is the number of this step.
+    pub(crate) clock: Clock,
+    /// Whether it may make further steps.
+    pub(crate) is_live: bool,
+    /// Whether nobody will join it any more.
+    pub(crate) is_joined: bool,
+    /// The step of the poster that posted it, for an operation.
+    pub(crate) post: Option<Epoch>,
+    /// The children that it waits for. Its next step knows all that they know.
+    pub(crate) awaits: Vec<ActorId>,
+    /// Points of others at which a step of this actor is complete.
+    ends: Vec<(u32, Epoch)>,
+    pub(crate) learned: Learned,
+    /// The clock at its last release fence.
+    pub(crate) released: Clock,
+    /// Clocks that strong loads found, for its next acquire fence; those that an atomic found, for its completion.
+    pub(crate) found: Clock,
+    /// The fences before an operation. To know its delivery is to know them.
+    pub(crate) behind: Clock,
+}
+
+/// The table of actors.
+#[derive(Debug, Default)]
+pub(crate) struct Actors {
+    states: HashMap<ActorId, State>,
+    next: u64,
+}
+
+impl Actors {
+    /// Adds an actor that begins with `clock`. An operation makes no steps later.
+    pub(crate) fn add(&mut self, actor: Actor, mut clock: Clock, post: Option<Epoch>) -> ActorId {
+        let id = ActorId(self.next);
+        self.next += 1;
+        let is_live = !matches!(actor, Actor::Operation { .. });
+        clock.raise(Epoch { actor: id, count: if is_live { 1 } else { DELIVERED } });
+        let state = State {
+            actor,
+            clock,
+            is_live,
+            is_joined: !is_live,
+            post,
+            awaits: Vec::new(),
+            ends: Vec::new(),
+            learned: Learned::Nothing,
+            released: Clock::default(),
+            found: Clock::default(),
+            behind: Clock::default(),
+        };
+        self.states.insert(id, state);
+        id
+    }
+
+    /// Returns the state of an actor that has not settled.
+    pub(crate) fn get(&self, id: ActorId) -> Option<&State> {
+        self.states.get(&id)
+    }
+
+    /// Returns the state of an actor.
+    ///
+    /// # Panics
+    /// If the actor has settled: a hook uses an ended actor.
+    #[allow(clippy::expect_used, reason = "a hook that uses an ended actor is a mistake in Rushmem")]
+    pub(crate) fn state(&mut self, id: ActorId) -> &mut State {
+        self.states.get_mut(&id).expect("the actor has not ended")
+    }
+
+    /// Returns a copy of the actor's clock.
+    pub(crate) fn clock(&mut self, id: ActorId) -> Clock {
+        self.state(id).clock.clone()
+    }
+
+    /// Returns the current step of an actor.
+    pub(crate) fn now(&mut self, id: ActorId) -> Epoch {
+        Epoch { actor: id, count: self.state(id).clock.get(id) }
+    }
+
+    /// Begins the next step: those who know this one do not know what follows.
+    pub(crate) fn tick(&mut self, id: ActorId) {
+        let Epoch { actor, count } = self.now(id);
+        let state = self.state(id);
+        state.clock.raise(Epoch { actor, count: count + 1 });
+        state.awaits.clear();
+    }
+
+    /// Returns the actor's clock for others, and begins the next step.
+    pub(crate) fn release(&mut self, id: ActorId) -> Clock {
+        self.state(id).clock.flatten();
+        let clock = self.clock(id);
+        self.tick(id);
+        clock
+    }
+
+    /// Adds everything in `clock` to the knowledge of an actor.
+    pub(crate) fn acquire(&mut self, id: ActorId, clock: &Clock, learned: Learned) {
+        let state = self.state(id);
+        state.clock.join(clock);
+        state.learned = learned;
+        state.awaits.clear();
+    }
+
+    /// Returns whether `clock` knows `epoch`: by its own entry, or by a point at which the step was complete.
+    pub(crate) fn knows(&self, clock: &Clock, epoch: Epoch) -> bool {
+        let Some(state) = self.states.get(&epoch.actor) else { return true };
+        clock.has(epoch) || state.ends.iter().any(|&(count, end)| count >= epoch.count && clock.has(end))
+    }
+
+    /// Returns whether `clock` knows that an operation has been posted.
+    pub(crate) fn knows_post(&self, clock: &Clock, operation: ActorId) -> bool {
+        let post = self.states.get(&operation).and_then(|state| state.post);
+        post.is_none_or(|post| self.knows(clock, post))
+    }
+
+    /// Adds the delivery of an operation to `clock`, with the fences before it.
+    pub(crate) fn add_delivered(&self, clock: &mut Clock, operation: ActorId) {
+        if let Some(state) = self.states.get(&operation) {
+            clock.raise(delivery_of(operation));
+            clock.join(&state.behind);
+        }
+    }
+
+    /// Makes step `count` of `id` complete for everybody who knows `end`.
+    pub(crate) fn end_at(&mut self, id: ActorId, count: u32, end: Epoch) {
+        if let Some(state) = self.states.get_mut(&id) {
+            state.ends.push((count, end));
+        }
+    }
+
+    /// Returns the number of actors that have not settled.
+    pub(crate) fn len(&self) -> usize {
+        self.states.len()
+    }
+
+    /// Returns whether an actor has settled.
+    pub(crate) fn has_settled(&self, id: ActorId) -> bool {
+        !self.states.contains_key(&id)
+    }
+
+    /// Removes the actors that have settled.
+    pub(crate) fn settle(&mut self) {
+        let left = self.unsettled();
+        self.states.retain(|id, _| left.contains(id));
+        let remains = |id| left.contains(&id);
+        for state in self.states.values_mut() {
+            state.clock.retain(remains);
+            state.released.retain(remains);
+            state.found.retain(remains);
+            state.behind.retain(remains);
+            state.ends.retain(|(_, end)| remains(end.actor));
+        }
+    }
+
+    /// Returns the actors that some live actor does not know to the end. Those that others end at are included.
+    fn unsettled(&self) -> HashSet<ActorId> {
+        let live: Vec<&State> = self.states.values().filter(|state| state.is_live).collect();
+        let is_known = |live: &State, last| {
+            let mut children = live.awaits.iter().filter_map(|child| self.states.get(child));
+            self.knows(&live.clock, last) || children.any(|child| self.knows(&child.clock, last))
+        };
+        let is_left = |id: ActorId, state: &State| {
+            let last = Epoch { actor: id, count: state.clock.get(id) };
+            state.is_live || !state.is_joined || !live.iter().all(|live| is_known(live, last))
+        };
+        let first = self.states.iter().filter(|(id, state)| is_left(**id, state)).map(|(id, _)| *id);
+        let mut queue: Vec<ActorId> = first.collect();
+        let mut left: HashSet<ActorId> = queue.iter().copied().collect();
+        while let Some(id) = queue.pop() {
+            let ends = self.states.get(&id).map_or(&[][..], |state| &state.ends);
+            let known = ends.iter().map(|(_, end)| end.actor).filter(|end| self.states.contains_key(end));
+            queue.extend(known.filter(|end| left.insert(*end)));
+        }
+        left
+    }
+}

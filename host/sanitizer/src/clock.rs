@@ -1,0 +1,165 @@
+//! Sparse vector clocks.
+
+use std::sync::Arc;
+
+/// The number of an actor. Numbers are never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ActorId(pub(crate) u64);
+
+/// A point in the program order of one actor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Epoch {
+    pub(crate) actor: ActorId,
+    /// Counts from 1.
+    pub(crate) count: u32,
+}
+
+/// The longest list of entries that a clock keeps beside its shared ones.
+const RECENT: usize = 16;
+
+/// A vector clock: for each actor, the last point that is known. Absent actors are at 0.
+///
+/// Clones share most entries. So the clocks of a block after a barrier are one list and one own entry for each thread.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Clock {
+    /// Entries in the order of actors.
+    shared: Arc<Vec<Epoch>>,
+    /// Entries in the order of actors, which replace shared ones.
+    recent: Vec<Epoch>,
+}
+
+impl Clock {
+    /// Returns the last known point of `actor`.
+    pub(crate) fn get(&self, actor: ActorId) -> u32 {
+        let find = |list: &[Epoch]| Some(list[list.binary_search_by_key(&actor, |e| e.actor).ok()?].count);
+        find(&self.recent).or_else(|| find(&self.shared)).unwrap_or(0)
+    }
+
+    /// Returns whether the clock has reached `epoch`.
+    pub(crate) fn has(&self, epoch: Epoch) -> bool {
+        self.get(epoch.actor) >= epoch.count
+    }
+
+    /// Raises the entry of an actor to `epoch`.
+    pub(crate) fn raise(&mut self, epoch: Epoch) {
+        if self.has(epoch) {
+            return;
+        }
+        match self.recent.binary_search_by_key(&epoch.actor, |e| e.actor) {
+            Ok(at) => self.recent[at] = epoch,
+            Err(at) => self.recent.insert(at, epoch),
+        }
+        if self.recent.len() > RECENT {
+            self.flatten();
+        }
+    }
+
+    /// Adds everything that `other` knows.
+    pub(crate) fn join(&mut self, other: &Self) {
+        if !Arc::ptr_eq(&self.shared, &other.shared) {
+            if other.shared.len() <= RECENT {
+                other.shared.iter().for_each(|&epoch| self.raise(epoch));
+            } else {
+                self.flatten();
+                self.shared = Arc::new(merged(&self.shared, &other.shared, u32::max));
+            }
+        }
+        other.recent.iter().for_each(|&epoch| self.raise(epoch));
+    }
+
+    /// Moves all entries to the shared list, before others copy the clock.
+    pub(crate) fn flatten(&mut self) {
+        if !self.recent.is_empty() {
+            self.shared = Arc::new(merged(&self.shared, &self.recent, |_, recent| recent));
+            self.recent.clear();
+        }
+    }
+
+    /// Drops the entries of actors that `keep` refuses.
+    pub(crate) fn retain(&mut self, keep: impl Fn(ActorId) -> bool) {
+        self.recent.retain(|epoch| keep(epoch.actor));
+        if self.shared.iter().any(|epoch| !keep(epoch.actor)) {
+            self.shared = Arc::new(self.shared.iter().copied().filter(|epoch| keep(epoch.actor)).collect());
+        }
+    }
+
+    /// Returns the number of entries, duplicates included.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.shared.len() + self.recent.len()
+    }
+}
+
+/// Returns the union of two sorted lists. `both` chooses the count of an actor in both.
+fn merged(a: &[Epoch], b: &[Epoch], both: impl Fn(u32, u32) -> u32) -> Vec<Epoch> {
+    let mut all = Vec::with_capacity(a.len() + b.len());
+    let (mut i, mut j) = (0, 0);
+    while i < a.len() && j < b.len() {
+        let (x, y) = (a[i], b[j]);
+        all.push(match x.actor.cmp(&y.actor) {
+            std::cmp::Ordering::Less => x,
+            std::cmp::Ordering::Greater => y,
+            std::cmp::Ordering::Equal => Epoch { count: both(x.count, y.count), ..x },
+        });
+        i += usize::from(x.actor <= y.actor);
+        j += usize::from(y.actor <= x.actor);
+    }
+    all.extend_from_slice(&a[i..]);
+    all.extend_from_slice(&b[j..]);
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn epoch((actor, count): (u64, u32)) -> Epoch {
+        Epoch { actor: ActorId(actor), count }
+    }
+
+    fn clock(entries: &[(u64, u32)]) -> Clock {
+        let mut clock = Clock::default();
+        entries.iter().for_each(|&e| clock.raise(epoch(e)));
+        clock
+    }
+
+    #[test]
+    fn clones_share_entries() {
+        let mut first = clock(&[(1, 1), (2, 5)]);
+        first.flatten();
+        let mut second = first.clone();
+        second.raise(epoch((3, 1)));
+        assert!(Arc::ptr_eq(&first.shared, &second.shared));
+        assert_eq!((second.get(ActorId(2)), first.get(ActorId(3))), (5, 0));
+    }
+
+    #[test]
+    fn dropped_actors_leave_no_entry() {
+        let mut clock = clock(&(0..40).map(|i| (i, 1)).collect::<Vec<_>>());
+        clock.retain(|actor| actor.0 % 2 == 0);
+        assert_eq!((clock.len(), clock.get(ActorId(3)), clock.get(ActorId(38))), (20, 0, 1));
+    }
+
+    proptest! {
+        #[test]
+        fn join_is_the_maximum_of_each_entry(
+            a in prop::collection::vec((0..60u64, 1..9u32), 0..60),
+            b in prop::collection::vec((0..60u64, 1..9u32), 0..60),
+        ) {
+            let mut joined = clock(&a);
+            joined.join(&clock(&b));
+            let mut wanted = BTreeMap::new();
+            for (actor, count) in a.into_iter().chain(b) {
+                let entry: &mut u32 = wanted.entry(actor).or_default();
+                *entry = count.max(*entry);
+            }
+            for actor in 0..60 {
+                prop_assert_eq!(joined.get(ActorId(actor)), wanted.get(&actor).copied().unwrap_or(0));
+            }
+        }
+    }
+}

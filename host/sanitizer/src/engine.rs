@@ -1,0 +1,521 @@
+//! The engine: one method for each relation of the memory model.
+
+use std::collections::HashMap;
+
+use crate::access::{Access, Call, Kind, Span};
+use crate::actors::{Actor, Actors, DELIVERED, Learned, SOURCE_READ, Transfer, delivery_of};
+use crate::clock::{ActorId, Clock, Epoch};
+use crate::deadlock::{Deadlock, Wait, WaitGraph};
+use crate::meetings::{MeetingId, Meetings};
+use crate::order::{Side, missing};
+use crate::post::Post;
+use crate::queues::{Context, Queues};
+use crate::report::{Party, Race, Races};
+use crate::shadow::Shadow;
+use crate::words::Words;
+
+/// The knowledge of an actor at one time, for another actor: an event of a stream, or a message between hosts.
+#[derive(Clone, Debug)]
+pub struct Token(Clock);
+
+/// The buffers of a collective call in one PE.
+#[derive(Clone, Debug, Default)]
+pub struct Buffers {
+    /// The memory that the call reads in this PE.
+    pub reads: Vec<Span>,
+    /// The memory that the call writes in this PE.
+    pub writes: Vec<Span>,
+}
+
+/// The strength of a load that waits for a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Acquire {
+    /// The load acquires.
+    Now,
+    /// A later acquire fence of the same actor acquires.
+    AtFence,
+}
+
+/// The number of new actors after which the engine forgets settled ones.
+const SETTLE_AFTER: usize = 1024;
+
+/// An operation that has not been delivered.
+#[derive(Debug)]
+struct Undelivered {
+    start: Clock,
+    post: Post,
+}
+
+/// The happens-before engine. The methods follow the order of the execution that it watches.
+///
+/// A hook calls a method that releases *before* the step that others can see. It calls a method that acquires *after* the
+/// step that has seen them.
+#[derive(Debug, Default)]
+pub struct Engine {
+    actors: Actors,
+    shadow: Shadow,
+    words: Words,
+    queues: Queues,
+    meetings: Meetings,
+    waits: WaitGraph,
+    races: Races,
+    undelivered: HashMap<ActorId, Undelivered>,
+    /// The number of actors at which the engine forgets settled ones.
+    settle_at: usize,
+}
+
+/// # Actors
+impl Engine {
+    /// Creates an engine without actors.
+    pub fn new() -> Self {
+        Self { settle_at: SETTLE_AFTER, ..Self::default() }
+    }
+
+    /// Adds an actor that follows nobody: the first host thread of a PE.
+    pub fn start(&mut self, actor: Actor) -> ActorId {
+        self.begin(actor, Clock::default())
+    }
+
+    /// Adds an actor that follows `parent`: a GPU thread of a launch, a stream, or a host thread.
+    pub fn fork(&mut self, parent: ActorId, actor: Actor) -> ActorId {
+        let clock = self.actors.release(parent);
+        self.begin(actor, clock)
+    }
+
+    fn begin(&mut self, actor: Actor, clock: Clock) -> ActorId {
+        let id = self.actors.add(actor, clock, None);
+        if !matches!(actor, Actor::Stream { .. }) {
+            self.waits.add(id, actor);
+        }
+        id
+    }
+
+    /// Ends an actor: it makes no further steps.
+    pub fn end(&mut self, actor: ActorId) {
+        self.actors.state(actor).is_live = false;
+        self.waits.remove(actor);
+    }
+
+    /// Lets `parent` follow the end of `child`. Nobody joins `child` again.
+    pub fn join(&mut self, parent: ActorId, child: ActorId) {
+        let clock = self.actors.clock(child);
+        self.actors.acquire(parent, &clock, Learned::Message);
+        self.actors.state(child).is_joined = true;
+        self.settle_if_many();
+    }
+
+    /// Notes that the next step of `parent` is to join one of `children`, so that it does not hold up the settling.
+    pub fn awaits(&mut self, parent: ActorId, children: &[ActorId]) {
+        self.actors.state(parent).awaits = children.to_vec();
+    }
+
+    /// Returns the knowledge of `actor` for others.
+    pub fn release(&mut self, actor: ActorId) -> Token {
+        Token(self.actors.release(actor))
+    }
+
+    /// Lets `actor` follow the step that made the token.
+    pub fn acquire(&mut self, actor: ActorId, token: &Token) {
+        self.actors.acquire(actor, &token.0, Learned::Message);
+    }
+
+    /// Forgets everything that all live actors know. The engine does so from time to time.
+    pub fn settle(&mut self) {
+        self.actors.settle();
+        let actors = &self.actors;
+        self.queues.settle(actors);
+        self.shadow.settle(|epoch| actors.has_settled(epoch.actor));
+        self.words.retain(|id| !actors.has_settled(id));
+        self.settle_at = 2 * self.actors.len() + SETTLE_AFTER;
+    }
+
+    fn settle_if_many(&mut self) {
+        if self.actors.len() >= self.settle_at {
+            self.settle();
+        }
+    }
+
+    /// Returns the numbers of actors and of intervals that the engine keeps.
+    pub fn size(&self) -> (usize, usize) {
+        (self.actors.len(), self.shadow.len())
+    }
+}
+
+/// # Memory
+impl Engine {
+    /// Begins the life of an object, or of a part of it.
+    pub fn alloc(&mut self, span: Span) {
+        self.shadow.clear(span);
+        self.words.clear(span);
+    }
+
+    /// Ends the life of an object.
+    pub fn free(&mut self, actor: ActorId, span: Span, call: Call) {
+        self.step(actor, span, Kind::Free, call);
+    }
+
+    /// Loads, without an order.
+    pub fn load(&mut self, actor: ActorId, span: Span, call: Call) {
+        self.step(actor, span, Kind::Read, call);
+    }
+
+    /// Stores to memory of the actor's own PE, without an order.
+    pub fn store(&mut self, actor: ActorId, span: Span, call: Call) {
+        self.step(actor, span, Kind::Write, call);
+        self.words.clear(span);
+        self.waits.wake(span);
+    }
+
+    /// Stores a word with the knowledge at the last release fence.
+    pub fn store_relaxed(&mut self, actor: ActorId, word: Span, call: Call) {
+        self.actors.tick(actor);
+        self.step(actor, word, Kind::Set, call);
+        let write = self.actors.now(actor);
+        let clock = self.actors.state(actor).released.clone();
+        self.words.set(word, &clock, Some((write, word.bytes)));
+        self.waits.wake(word);
+        self.actors.tick(actor);
+    }
+
+    /// Makes a release fence.
+    pub fn fence_release(&mut self, actor: ActorId) {
+        let clock = self.actors.release(actor);
+        self.actors.state(actor).released = clock;
+    }
+
+    /// Makes an acquire fence.
+    pub fn fence_acquire(&mut self, actor: ActorId) {
+        let found = std::mem::take(&mut self.actors.state(actor).found);
+        self.actors.acquire(actor, &found, Learned::Word);
+    }
+
+    /// Notes a look at a word that has not found the wanted value.
+    pub fn look(&mut self, actor: ActorId, word: Span, call: Call) {
+        self.step(actor, word, Kind::Wait, call);
+    }
+
+    /// Notes a load that has found a value: the end of a wait, a test that succeeds, or any strong load.
+    pub fn observe(&mut self, actor: ActorId, word: Span, acquire: Acquire, call: Call) {
+        let now = self.actors.now(actor);
+        let mut clock = Clock::default();
+        for release in self.words.seen(word) {
+            clock.join(&release.clock);
+            let Some((write, bytes)) = release.write else { continue };
+            let is_put = self.actors.get(write.actor).is_some_and(|state| state.post.is_some());
+            if is_put && word.bytes.contains(bytes) {
+                clock.raise(write);
+            } else {
+                self.shadow.see(word, write, now);
+            }
+        }
+        match acquire {
+            Acquire::Now => self.actors.acquire(actor, &clock, Learned::Word),
+            Acquire::AtFence => self.actors.state(actor).found.join(&clock),
+        }
+        self.waits.set(actor, None);
+        self.step(actor, word, Kind::Wait, call);
+    }
+
+    /// Records an access of an actor in its program order.
+    fn step(&mut self, actor: ActorId, span: Span, kind: Kind, call: Call) {
+        let epoch = self.actors.now(actor);
+        let clock = self.actors.clock(actor);
+        self.record(span, Access::new(epoch, kind, span.bytes, call), &clock, actor);
+    }
+
+    /// Records an access by an actor with `clock`. `informed` is the actor that made the call.
+    fn record(&mut self, span: Span, access: Access, clock: &Clock, informed: ActorId) {
+        let actors = &self.actors;
+        let conflicts = self.shadow.record(span, access, clock, |clock, epoch| actors.knows(clock, epoch));
+        let learned = actors.get(informed).map_or(Learned::Nothing, |state| state.learned);
+        for conflict in conflicts {
+            let (Some(first), Some(second)) = (self.side(conflict.earlier), self.side(access)) else { continue };
+            let earlier = conflict.earlier.epoch.actor;
+            let is_posted = actors.get(earlier).is_some_and(|state| state.post.is_some());
+            let knows_post = is_posted && actors.knows_post(clock, earlier);
+            self.races.add(Race {
+                first: Party { actor: first.actor, kind: first.kind, call: conflict.earlier.call },
+                second: Party { actor: second.actor, kind: second.kind, call: access.call },
+                memory: span.memory,
+                bytes: conflict.bytes,
+                missing: missing(first, second, knows_post, learned),
+            });
+        }
+    }
+
+    fn side(&self, access: Access) -> Option<Side> {
+        let Epoch { actor, count } = access.epoch;
+        Some(Side { actor: self.actors.get(actor)?.actor, kind: access.kind, count })
+    }
+}
+
+/// # Operations
+impl Engine {
+    /// Posts an operation. It follows everything that the poster knows. Its delivery follows the fences toward its PE.
+    pub fn post(&mut self, poster: ActorId, post: Post) -> ActorId {
+        self.settle_if_many();
+        let Post { context, target, transfer, call, .. } = post;
+        let (made, known) = (self.actors.now(poster), self.actors.clock(poster));
+        let mut behind = Clock::default();
+        if post.is_ordered {
+            for fence in self.queues.fences(context, target, &known, &self.actors) {
+                self.actors.add_delivered(&mut behind, fence);
+            }
+        }
+        if post.is_strong {
+            let covered = self.unfenced(poster, context, Some(target));
+            if let Some(fence) = self.fence_of(poster, target, &covered, call) {
+                self.queues.add(context, fence, target, false);
+                self.actors.add_delivered(&mut behind, fence);
+            }
+        }
+        let pe = self.actors.state(poster).actor.pe();
+        let mut start = known.clone();
+        start.join(&behind);
+        let description = Actor::Operation { pe, target, transfer, call };
+        let operation = self.actors.add(description, start.clone(), Some(made));
+        self.actors.state(operation).behind = behind;
+        self.queues.add(context, operation, target, post.is_ordered);
+        if let Some(source) = post.source {
+            self.part(operation, SOURCE_READ, (source, Kind::Read), &known, poster, call);
+        }
+        let clock = self.actors.clock(operation);
+        for end in post.destination.into_iter().chain(post.signal) {
+            self.part(operation, DELIVERED, end, &clock, poster, call);
+        }
+        self.undelivered.insert(operation, Undelivered { start, post });
+        self.actors.tick(poster);
+        operation
+    }
+
+    fn part(
+        &mut self,
+        operation: ActorId,
+        count: u32,
+        (span, kind): (Span, Kind),
+        clock: &Clock,
+        poster: ActorId,
+        call: Call,
+    ) {
+        let access = Access::new(Epoch { actor: operation, count }, kind, span.bytes, call);
+        self.record(span, access, clock, poster);
+    }
+
+    /// Delivers an operation: waits at its PE may see the data, and then the signal.
+    pub fn deliver(&mut self, operation: ActorId) {
+        let Some(Undelivered { start, post }) = self.undelivered.remove(&operation) else { return };
+        let mut clock = start.clone();
+        clock.raise(delivery_of(operation));
+        for (span, kind) in post.destination.into_iter().chain(post.signal) {
+            if kind == Kind::Fetch || post.fetches {
+                self.fetch(operation, span, kind);
+            }
+            match kind {
+                Kind::Put => {
+                    let write = delivery_of(operation);
+                    self.words.set(span, &start, Some((write, span.bytes)));
+                }
+                Kind::Set => self.words.set(span, &clock, None),
+                Kind::Atomic => self.words.update(span, &clock),
+                Kind::Fetch => continue,
+                _ => self.words.clear(span),
+            }
+            self.waits.wake(span);
+        }
+    }
+
+    /// Adds the knowledge in a word to the result of an atomic.
+    fn fetch(&mut self, operation: ActorId, word: Span, kind: Kind) {
+        if !kind.is_word() || self.actors.has_settled(operation) {
+            return;
+        }
+        for release in self.words.seen(word) {
+            self.actors.state(operation).found.join(&release.clock);
+        }
+    }
+
+    /// Orders the delivery of later operations after that of earlier ones, to one PE or to each.
+    pub fn fence(&mut self, actor: ActorId, context: Context, target: Option<u32>, call: Call) {
+        let mut covered: HashMap<u32, Vec<ActorId>> = HashMap::new();
+        for (target, operation) in self.unfenced(actor, context, target) {
+            covered.entry(target).or_default().push(operation);
+        }
+        let made = self.actors.now(actor);
+        for (target, operations) in covered {
+            let operations: Vec<_> = operations.into_iter().map(|operation| (target, operation)).collect();
+            if let Some(fence) = self.fence_of(actor, target, &operations, call) {
+                self.queues.add_fence(context, fence, made, target);
+                self.queues.add_fence(Context::Stores(actor), fence, made, target);
+            }
+        }
+        self.actors.tick(actor);
+    }
+
+    fn unfenced(&self, actor: ActorId, context: Context, target: Option<u32>) -> Vec<(u32, ActorId)> {
+        let Some(state) = self.actors.get(actor) else { return Vec::new() };
+        let of = |context| self.queues.unfenced(context, target, &state.clock, &self.actors);
+        let mut all = of(context);
+        if context != Context::Stores(actor) {
+            all.extend(of(Context::Stores(actor)));
+        }
+        all
+    }
+
+    /// Adds the actor that stands for the delivery of `operations` to `target`, if there are any.
+    fn fence_of(&mut self, actor: ActorId, target: u32, operations: &[(u32, ActorId)], call: Call) -> Option<ActorId> {
+        if operations.is_empty() {
+            return None;
+        }
+        let made = self.actors.now(actor);
+        let pe = self.actors.state(actor).actor.pe();
+        let description = Actor::Operation { pe, target, transfer: Transfer::Fence, call };
+        let fence = self.actors.add(description, Clock::default(), Some(made));
+        let mut behind = Clock::default();
+        for (_, operation) in operations {
+            self.actors.end_at(*operation, DELIVERED, delivery_of(fence));
+            if let Some(state) = self.actors.get(*operation) {
+                behind.join(&state.behind);
+            }
+        }
+        self.actors.state(fence).behind = behind;
+        Some(fence)
+    }
+
+    /// Completes earlier operations, to one PE or to all.
+    pub fn quiet(&mut self, actor: ActorId, context: Context, target: Option<u32>) {
+        self.complete_earlier(actor, context, target, DELIVERED);
+    }
+
+    /// Frees the sources of earlier puts, to one PE or to all.
+    pub fn flush(&mut self, actor: ActorId, context: Context, target: Option<u32>) {
+        self.complete_earlier(actor, context, target, SOURCE_READ);
+    }
+
+    fn complete_earlier(&mut self, actor: ActorId, context: Context, target: Option<u32>, count: u32) {
+        let clock = self.actors.clock(actor);
+        let mut earlier = self.queues.earlier(context, target, &clock, &self.actors);
+        if context != Context::Stores(actor) {
+            earlier.extend(self.queues.earlier(Context::Stores(actor), target, &clock, &self.actors));
+        }
+        for operation in earlier {
+            self.complete_part(actor, operation, count);
+        }
+    }
+
+    /// Completes one operation.
+    pub fn complete(&mut self, actor: ActorId, operation: ActorId) {
+        self.complete_part(actor, operation, DELIVERED);
+    }
+
+    /// Frees the source of one put.
+    pub fn free_source(&mut self, actor: ActorId, operation: ActorId) {
+        self.complete_part(actor, operation, SOURCE_READ);
+    }
+
+    fn complete_part(&mut self, actor: ActorId, operation: ActorId, count: u32) {
+        let clock = self.actors.clock(actor);
+        let Some(state) = self.actors.get(operation) else { return };
+        let mut gained = state.found.clone();
+        gained.join(&state.behind);
+        if !self.actors.knows(&clock, Epoch { actor: operation, count }) {
+            let now = self.actors.now(actor);
+            self.actors.end_at(operation, count, now);
+        }
+        if count == DELIVERED {
+            self.actors.state(actor).clock.join(&gained);
+        }
+    }
+}
+
+/// # Meetings
+impl Engine {
+    /// Synchronises the threads of a warp or block, which are all there.
+    pub fn sync(&mut self, actors: &[ActorId]) {
+        let mut all = Clock::default();
+        actors.iter().for_each(|&actor| all.join(&self.actors.clock(actor)));
+        all.flatten();
+        let learned = actors.iter().map(|&actor| self.actors.state(actor).learned);
+        let learned = learned.max().unwrap_or_default();
+        for &actor in actors {
+            let state = self.actors.state(actor);
+            (state.clock, state.learned) = (all.clone(), learned);
+            self.actors.tick(actor);
+            self.waits.set(actor, None);
+        }
+    }
+
+    /// Adds a meeting of `members`: the PEs of a team, or the blocks of a grid.
+    pub fn define_meeting(&mut self, id: MeetingId, members: Vec<u32>) {
+        self.meetings.define(id, members);
+    }
+
+    /// Removes a meeting.
+    pub fn remove_meeting(&mut self, id: MeetingId) {
+        self.meetings.remove(id);
+    }
+
+    /// Lets a member arrive.
+    pub fn arrive(&mut self, actor: ActorId, id: MeetingId, member: u32) {
+        let clock = self.actors.release(actor);
+        for free in self.meetings.arrive(id, member, (actor, clock)) {
+            self.waits.set(free, None);
+        }
+    }
+
+    /// Returns the members that the call of `member` still waits for.
+    pub fn missing(&self, id: MeetingId, member: u32) -> Vec<u32> {
+        self.meetings.missing(id, member)
+    }
+
+    /// Lets a member leave, after all have arrived. The call has read and written `buffers` between the last arrival and now.
+    pub fn leave(&mut self, actor: ActorId, id: MeetingId, member: u32, buffers: &Buffers, call: Call) {
+        let arrivals = self.meetings.leave(id, member);
+        if !(buffers.reads.is_empty() && buffers.writes.is_empty()) {
+            let (made, pe) = (self.actors.now(actor), self.actors.state(actor).actor.pe());
+            let description = Actor::Operation { pe, target: pe, transfer: Transfer::Collective, call };
+            let operation = self.actors.add(description, arrivals.clone(), Some(made));
+            let clock = self.actors.clock(operation);
+            for &span in &buffers.reads {
+                self.part(operation, SOURCE_READ, (span, Kind::Read), &clock, actor, call);
+            }
+            for &span in &buffers.writes {
+                self.part(operation, DELIVERED, (span, Kind::Write), &clock, actor, call);
+                self.words.clear(span);
+            }
+            self.actors.tick(actor);
+            self.complete(actor, operation);
+        }
+        self.actors.acquire(actor, &arrivals, Learned::Meeting);
+    }
+}
+
+/// # Findings
+impl Engine {
+    /// Returns the races since the last call.
+    pub fn take_races(&mut self) -> Vec<Race> {
+        self.races.take()
+    }
+
+    /// Returns the number of races so far.
+    pub fn race_count(&self) -> usize {
+        self.races.count()
+    }
+
+    /// Sets the wait of an actor. A wait for a word calls this after each look that fails.
+    pub fn wait(&mut self, actor: ActorId, wait: Wait) {
+        self.waits.set(actor, Some(wait));
+    }
+
+    /// Ends the wait of an actor.
+    pub fn wake(&mut self, actor: ActorId) {
+        self.waits.set(actor, None);
+    }
+
+    /// Returns the waits that cannot end, if there are any.
+    pub fn deadlock(&self) -> Option<Deadlock> {
+        let writes = |post: &Post, word: Span| {
+            post.destination.into_iter().chain(post.signal).any(|(span, _)| span.overlaps(word))
+        };
+        self.waits.deadlock(|word| self.undelivered.values().any(|operation| writes(&operation.post, word)))
+    }
+}

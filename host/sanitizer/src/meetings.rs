@@ -1,0 +1,111 @@
+//! Meetings: barriers and collective calls, where all members learn what all others knew on arrival.
+
+use std::collections::HashMap;
+
+use crate::clock::{ActorId, Clock};
+
+/// The number of a meeting: a team, a grid, or the hosts of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct MeetingId(pub u64);
+
+/// One call of all members.
+#[derive(Debug, Default)]
+struct Round {
+    arrived: HashMap<u32, (ActorId, Clock)>,
+    /// Number of members that have left.
+    left: usize,
+}
+
+#[derive(Debug, Default)]
+struct Meeting {
+    members: Vec<u32>,
+    /// Numbers of calls of each member: arrivals, and departures.
+    calls: HashMap<u32, (u64, u64)>,
+    rounds: HashMap<u64, Round>,
+}
+
+/// All meetings.
+#[derive(Debug, Default)]
+pub(crate) struct Meetings {
+    meetings: HashMap<MeetingId, Meeting>,
+}
+
+impl Meetings {
+    /// Adds a meeting of `members`.
+    pub(crate) fn define(&mut self, id: MeetingId, members: Vec<u32>) {
+        self.meetings.insert(id, Meeting { members, ..Meeting::default() });
+    }
+
+    /// Removes a meeting.
+    pub(crate) fn remove(&mut self, id: MeetingId) {
+        self.meetings.remove(&id);
+    }
+
+    /// Lets a member arrive with `clock`. Returns the actors of all members, if nobody is missing now.
+    pub(crate) fn arrive(&mut self, id: MeetingId, member: u32, (actor, clock): (ActorId, Clock)) -> Vec<ActorId> {
+        let Some(meeting) = self.meetings.get_mut(&id) else { return Vec::new() };
+        let calls = meeting.calls.entry(member).or_default();
+        let round = meeting.rounds.entry(calls.0).or_default();
+        round.arrived.insert(member, (actor, clock));
+        calls.0 += 1;
+        let is_complete = round.arrived.len() == meeting.members.len();
+        if is_complete { round.arrived.values().map(|(actor, _)| *actor).collect() } else { Vec::new() }
+    }
+
+    /// Returns the members that have not arrived in the call that `member` is in.
+    pub(crate) fn missing(&self, id: MeetingId, member: u32) -> Vec<u32> {
+        let Some(meeting) = self.meetings.get(&id) else { return Vec::new() };
+        let (_, round) = meeting.calls.get(&member).copied().unwrap_or_default();
+        let has_arrived = |other: u32| meeting.calls.get(&other).is_some_and(|calls| calls.0 > round);
+        meeting.members.iter().copied().filter(|&other| !has_arrived(other)).collect()
+    }
+
+    /// Lets a member leave. Returns the knowledge of all who have arrived in its call.
+    pub(crate) fn leave(&mut self, id: MeetingId, member: u32) -> Clock {
+        let mut all = Clock::default();
+        let Some(meeting) = self.meetings.get_mut(&id) else { return all };
+        let calls = meeting.calls.entry(member).or_default();
+        let number = calls.1;
+        calls.1 += 1;
+        if let Some(round) = meeting.rounds.get_mut(&number) {
+            round.arrived.values().for_each(|(_, clock)| all.join(clock));
+            round.left += 1;
+            if round.left == meeting.members.len() {
+                meeting.rounds.remove(&number);
+            }
+        }
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Epoch;
+
+    const TEAM: MeetingId = MeetingId(3);
+
+    fn arrive(meetings: &mut Meetings, member: u32, count: u32) -> usize {
+        let actor = ActorId(member.into());
+        let mut clock = Clock::default();
+        clock.raise(Epoch { actor, count });
+        meetings.arrive(TEAM, member, (actor, clock)).len()
+    }
+
+    #[test]
+    fn members_learn_of_all_arrivals_of_their_own_call() {
+        let mut meetings = Meetings::default();
+        meetings.define(TEAM, vec![0, 1]);
+        assert_eq!(arrive(&mut meetings, 0, 5), 0);
+        assert_eq!(meetings.missing(TEAM, 0), [1]);
+        assert_eq!(arrive(&mut meetings, 1, 7), 2);
+        assert!(meetings.missing(TEAM, 0).is_empty());
+        assert_eq!(meetings.leave(TEAM, 0).get(ActorId(1)), 7);
+        assert_eq!(arrive(&mut meetings, 0, 6), 0);
+        assert_eq!(meetings.missing(TEAM, 0), [1]);
+        let late = meetings.leave(TEAM, 1);
+        assert_eq!(late.get(ActorId(0)), 5, "the second call of member 0 is another meeting");
+        meetings.remove(TEAM);
+        assert_eq!(meetings.leave(TEAM, 0).get(ActorId(0)), 0);
+    }
+}

@@ -1,0 +1,164 @@
+//! The order that two accesses lack, and the call that makes it.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::access::Kind;
+use crate::actors::{Actor, DELIVERED, Learned, Transfer};
+
+/// An order that two accesses lack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MissingOrder {
+    /// A put still reads its source.
+    SourceInUse,
+    /// A get or an atomic has not returned its result yet.
+    ResultPending,
+    /// Two operations to one PE have no fence between them.
+    Fence {
+        /// The PE.
+        pe: u32,
+    },
+    /// An operation is not complete at its PE.
+    Completion {
+        /// The PE.
+        pe: u32,
+    },
+    /// The owner of the memory does not wait for the arrival of an operation, or the operation not for the owner.
+    Arrival,
+    /// Operations of different PEs access the same bytes.
+    Barrier,
+    /// An atomic access and a plain one, or two atomics of different kinds or widths, access the same word.
+    Atomicity,
+    /// Threads of a block do not synchronise.
+    BlockSync,
+    /// Blocks of a launch do not synchronise.
+    GridSync,
+    /// The host, a stream or another launch does not wait for a launch.
+    LaunchEnd,
+    /// A collective call still uses its buffers.
+    CollectiveEnd,
+    /// Memory is freed while it is used.
+    Lifetime,
+}
+
+impl fmt::Display for MissingOrder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::SourceInUse => "the put may still read its source",
+            Self::ResultPending => "the result may not be here yet",
+            Self::Fence { .. } => "nothing orders the deliveries",
+            Self::Completion { .. } => "the operation may not be complete",
+            Self::Arrival => "nothing orders the arrival and this access",
+            Self::Barrier => "nothing orders the two PEs",
+            Self::Atomicity => "the two accesses are not atomic with each other",
+            Self::BlockSync => "nothing orders the threads of the block",
+            Self::GridSync => "nothing orders the blocks",
+            Self::LaunchEnd => "nothing orders the launch and the other access",
+            Self::CollectiveEnd => "the collective call may still use its buffers",
+            Self::Lifetime => "the memory may still be in use",
+        })
+    }
+}
+
+impl MissingOrder {
+    /// Returns the change that makes the order.
+    pub fn remedy(self) -> String {
+        match self {
+            Self::SourceInUse => "call `ctx.quiet` or `ctx.flush` before the source changes".into(),
+            Self::ResultPending => "call `ctx.quiet` before the result is used".into(),
+            Self::Fence { pe } => {
+                format!("add `ctx.fence_pe({pe})` or `ctx.fence()` behind the first, before the data is announced")
+            }
+            Self::Completion { pe } => {
+                format!("add `ctx.quiet` or `ctx.quiet_pe({pe})` before others learn of the operation")
+            }
+            Self::Arrival => {
+                "use `ctx.put_signal` and wait for the signal, or signal the other PE that the memory is free".into()
+            }
+            Self::Barrier => "add `ctx.barrier_all`, or a signal and its wait, between them".into(),
+            Self::Atomicity => "make both accesses atomics of the same width, or order them".into(),
+            Self::BlockSync => "add `block.sync()` between them".into(),
+            Self::GridSync => "add `ctx.sync_grid`, or a release and an acquire, between them".into(),
+            Self::LaunchEnd => "wait for the launch or its event between them".into(),
+            Self::CollectiveEnd => "wait until the call has returned, and synchronise with its callers".into(),
+            Self::Lifetime => "complete all operations by `ctx.quiet` and a barrier before `free`".into(),
+        }
+    }
+}
+
+/// One side of a race.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Side {
+    pub(crate) actor: Actor,
+    pub(crate) kind: Kind,
+    /// The step of the actor. For an operation it is the part.
+    pub(crate) count: u32,
+}
+
+impl Side {
+    fn transfer(&self) -> Option<(Transfer, u32)> {
+        match self.actor {
+            Actor::Operation { transfer, target, .. } => Some((transfer, target)),
+            _ => None,
+        }
+    }
+}
+
+/// Returns the order that `second` lacks after `first`. `knows_post` says that the second actor knows that the first, an
+/// operation, has been posted. `learned` is the way in which it last learned of others.
+pub(crate) fn missing(first: Side, second: Side, knows_post: bool, learned: Learned) -> MissingOrder {
+    let transfers = [first.transfer(), second.transfer()];
+    if first.kind == Kind::Free || second.kind == Kind::Free {
+        return MissingOrder::Lifetime;
+    }
+    if transfers.iter().flatten().any(|(transfer, _)| *transfer == Transfer::Collective) {
+        return MissingOrder::CollectiveEnd;
+    }
+    if let (Some((transfer, target)), true) = (first.transfer(), knows_post) {
+        return unfinished(first, transfer, target, second, learned);
+    }
+    if first.kind.is_word() || second.kind.is_word() {
+        return MissingOrder::Atomicity;
+    }
+    if first.actor.pe() == second.actor.pe() {
+        return in_pe(first.actor, second.actor);
+    }
+    if transfers.iter().flatten().count() == 1 { MissingOrder::Arrival } else { MissingOrder::Barrier }
+}
+
+/// Returns the order that an access lacks after the posting of an operation.
+fn unfinished(first: Side, transfer: Transfer, target: u32, second: Side, learned: Learned) -> MissingOrder {
+    let is_delivery = first.count == DELIVERED;
+    let is_result = is_delivery && second.actor.pe() == first.actor.pe() && first.kind == Kind::Write;
+    match transfer {
+        _ if is_result => MissingOrder::ResultPending,
+        Transfer::Put if !is_delivery => MissingOrder::SourceInUse,
+        Transfer::Put | Transfer::Word => {
+            let goes_there = second.transfer().is_some_and(|(transfer, to)| {
+                to == target && matches!(transfer, Transfer::Put | Transfer::Word)
+            });
+            let follows = goes_there && second.actor.pe() == first.actor.pe();
+            let heard = second.actor.pe() == target && learned == Learned::Word;
+            if follows || heard { MissingOrder::Fence { pe: target } } else { MissingOrder::Completion { pe: target } }
+        }
+        _ => MissingOrder::Completion { pe: target },
+    }
+}
+
+/// Returns the order that two actors of one PE lack.
+fn in_pe(first: Actor, second: Actor) -> MissingOrder {
+    let place = |actor| match actor {
+        Actor::Thread { launch, block, .. } => Some((launch, block)),
+        _ => None,
+    };
+    match (place(first), place(second)) {
+        (Some(a), Some(b)) if a == b => MissingOrder::BlockSync,
+        (Some(a), Some(b)) if a.0 == b.0 => MissingOrder::GridSync,
+        _ if [first, second].iter().any(|actor| matches!(actor, Actor::Operation { .. })) => {
+            MissingOrder::GridSync
+        }
+        _ => MissingOrder::LaunchEnd,
+    }
+}

@@ -1,0 +1,90 @@
+//! Operations as the hooks describe them.
+
+use crate::access::{Call, Kind, Span};
+use crate::actors::Transfer;
+use crate::queues::Context;
+
+/// An operation to post.
+#[derive(Clone, Copy, Debug)]
+pub struct Post {
+    pub(crate) context: Context,
+    pub(crate) target: u32,
+    pub(crate) transfer: Transfer,
+    pub(crate) call: Call,
+    /// The memory that it reads first.
+    pub(crate) source: Option<Span>,
+    /// The memory that it then reads or writes.
+    pub(crate) destination: Option<(Span, Kind)>,
+    /// The second word that it accesses: a signal, or the place of an atomic's result.
+    pub(crate) signal: Option<(Span, Kind)>,
+    /// Whether fences order it.
+    pub(crate) is_ordered: bool,
+    /// Whether it follows all earlier operations to its PE, as if behind a fence.
+    pub(crate) is_strong: bool,
+    /// Whether it returns the value of its word.
+    pub(crate) fetches: bool,
+}
+
+impl Post {
+    fn new(context: Context, target: u32, transfer: Transfer, call: Call) -> Self {
+        Self {
+            context,
+            target,
+            transfer,
+            call,
+            source: None,
+            destination: None,
+            signal: None,
+            is_ordered: true,
+            is_strong: false,
+            fetches: false,
+        }
+    }
+
+    /// Creates a put. A value or a store to a peer has no source.
+    pub fn put(context: Context, source: Option<Span>, destination: Span, call: Call) -> Self {
+        let destination_end = Some((destination, Kind::Put));
+        let new = Self::new(context, destination.memory.pe, Transfer::Put, call);
+        Self { source, destination: destination_end, ..new }
+    }
+
+    /// Creates a get. A single value has no destination.
+    pub fn get(context: Context, source: Span, destination: Option<Span>, call: Call) -> Self {
+        let destination = destination.map(|span| (span, Kind::Write));
+        let new = Self::new(context, source.memory.pe, Transfer::Get, call);
+        Self { source: Some(source), destination, is_ordered: false, ..new }
+    }
+
+    /// Creates a signal: `Kind::Set` or `Kind::Atomic`.
+    pub fn signal(context: Context, word: Span, kind: Kind, call: Call) -> Self {
+        let new = Self::new(context, word.memory.pe, Transfer::Word, call);
+        Self { destination: Some((word, kind)), ..new }
+    }
+
+    /// Creates an atomic without a result.
+    pub fn atomic(context: Context, word: Span, call: Call) -> Self {
+        Self::signal(context, word, Kind::Atomic, call)
+    }
+
+    /// Creates an atomic that returns the value of its word: `Kind::Atomic` or `Kind::Fetch`.
+    pub fn fetch(context: Context, word: Span, kind: Kind, call: Call) -> Self {
+        Self { fetches: true, ..Self::signal(context, word, kind, call) }
+    }
+
+    /// Creates an atomic like [`Post::fetch`] that does not wait for the value. Fences do not order it. The host's calls have
+    /// a place for the result.
+    pub fn fetch_nbi(context: Context, word: Span, kind: Kind, result: Option<Span>, call: Call) -> Self {
+        let signal = result.map(|span| (span, Kind::Write));
+        Self { signal, is_ordered: false, ..Self::fetch(context, word, kind, call) }
+    }
+
+    /// Adds a signal behind the data: `Kind::Set` or `Kind::Atomic`.
+    pub fn with_signal(self, word: Span, kind: Kind) -> Self {
+        Self { signal: Some((word, kind)), ..self }
+    }
+
+    /// Makes it follow all earlier operations to its PE.
+    pub fn after_all(self) -> Self {
+        Self { is_strong: true, ..self }
+    }
+}

@@ -1,0 +1,125 @@
+//! Operations in flight, by the queues of a context, and the fences between them.
+
+use std::collections::HashMap;
+
+use crate::actors::{Actors, delivery_of};
+use crate::clock::{ActorId, Clock, Epoch};
+
+/// The queues that `fence` and `quiet` of a thread cover.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Context {
+    /// A context of a PE.
+    Queues {
+        /// The PE.
+        pe: u32,
+        /// The number of the context.
+        context: u32,
+    },
+    /// The stores of one thread to the mapped memory of peers. Each `fence` and `quiet` of the thread covers them.
+    Stores(ActorId),
+}
+
+/// An operation in flight.
+#[derive(Debug)]
+struct Posted {
+    operation: ActorId,
+    target: u32,
+    /// Whether fences cover it.
+    is_ordered: bool,
+}
+
+/// A fence toward one PE. Its actor stands for the delivery of all operations before it.
+#[derive(Debug)]
+struct Fence {
+    actor: ActorId,
+    /// The step of the thread that made it.
+    made: Epoch,
+    target: u32,
+}
+
+/// The queues of a context.
+#[derive(Debug, Default)]
+struct Queue {
+    posted: Vec<Posted>,
+    fences: Vec<Fence>,
+}
+
+/// The operations of all contexts that have not settled.
+#[derive(Debug, Default)]
+pub(crate) struct Queues {
+    queues: HashMap<Context, Queue>,
+}
+
+impl Queues {
+    /// Adds an operation.
+    pub(crate) fn add(&mut self, context: Context, operation: ActorId, target: u32, is_ordered: bool) {
+        self.queues.entry(context).or_default().posted.push(Posted { operation, target, is_ordered });
+    }
+
+    /// Returns the operations that `clock` has seen posted, to one PE or to all.
+    pub(crate) fn earlier(
+        &self,
+        context: Context,
+        target: Option<u32>,
+        clock: &Clock,
+        actors: &Actors,
+    ) -> Vec<ActorId> {
+        let posted = self.queues.get(&context).map_or(&[][..], |queue| &queue.posted);
+        let is_earlier = |posted: &&Posted| {
+            target.is_none_or(|pe| pe == posted.target) && actors.knows_post(clock, posted.operation)
+        };
+        posted.iter().filter(is_earlier).map(|posted| posted.operation).collect()
+    }
+
+    /// Returns the ordered operations that `clock` has seen posted and that no earlier fence covers, each with its target.
+    pub(crate) fn unfenced(
+        &self,
+        context: Context,
+        target: Option<u32>,
+        clock: &Clock,
+        actors: &Actors,
+    ) -> Vec<(u32, ActorId)> {
+        let posted = self.queues.get(&context).map_or(&[][..], |queue| &queue.posted);
+        let mut fenced: HashMap<u32, Clock> = HashMap::new();
+        let mut is_unfenced = |posted: &&Posted| {
+            let known = fenced.entry(posted.target).or_insert_with(|| {
+                let mut known = clock.clone();
+                let fences = self.fences(context, posted.target, clock, actors);
+                fences.into_iter().for_each(|fence| actors.add_delivered(&mut known, fence));
+                known
+            });
+            let delivered = delivery_of(posted.operation);
+            actors.knows_post(clock, posted.operation) && !actors.knows(known, delivered)
+        };
+        let chosen = posted.iter().filter(|p| p.is_ordered && target.is_none_or(|pe| pe == p.target));
+        chosen.filter(|p| is_unfenced(p)).map(|p| (p.target, p.operation)).collect()
+    }
+
+    /// Adds a fence toward `target`. Calls that complete operations complete it too.
+    pub(crate) fn add_fence(&mut self, context: Context, fence: ActorId, made: Epoch, target: u32) {
+        self.add(context, fence, target, false);
+        self.queues.entry(context).or_default().fences.push(Fence { actor: fence, made, target });
+    }
+
+    /// Returns the fences toward `target` that precede a posting by an actor with `clock`.
+    pub(crate) fn fences(
+        &self,
+        context: Context,
+        target: u32,
+        clock: &Clock,
+        actors: &Actors,
+    ) -> Vec<ActorId> {
+        let fences = self.queues.get(&context).map_or(&[][..], |queue| &queue.fences);
+        let precedes = |fence: &&Fence| fence.target == target && actors.knows(clock, fence.made);
+        fences.iter().filter(precedes).map(|fence| fence.actor).collect()
+    }
+
+    /// Forgets the operations and fences that have settled.
+    pub(crate) fn settle(&mut self, actors: &Actors) {
+        self.queues.retain(|_, queue| {
+            queue.posted.retain(|posted| !actors.has_settled(posted.operation));
+            queue.fences.retain(|fence| !actors.has_settled(fence.actor));
+            !(queue.posted.is_empty() && queue.fences.is_empty())
+        });
+    }
+}

@@ -1,0 +1,84 @@
+//! Races as a user reads them.
+
+use std::collections::HashSet;
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::access::{Call, Kind, Memory, Site};
+use crate::actors::Actor;
+use crate::intervals::Bytes;
+use crate::order::MissingOrder;
+
+/// One of the two accesses of a race.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Party {
+    /// The actor.
+    pub actor: Actor,
+    /// Its access.
+    pub kind: Kind,
+    /// Its call.
+    pub call: Call,
+}
+
+impl fmt::Display for Party {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} in `{}` at {}", self.actor, self.kind, self.call.name, self.call.site)
+    }
+}
+
+/// Two accesses that conflict and have no order.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Race {
+    /// The access that the sanitizer met first.
+    pub first: Party,
+    /// The other access.
+    pub second: Party,
+    /// The memory.
+    pub memory: Memory,
+    /// The bytes in common.
+    pub bytes: Bytes,
+    /// The order that they lack.
+    pub missing: MissingOrder,
+}
+
+impl fmt::Display for Race {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { first, second, memory, bytes, missing } = self;
+        let Memory { pe, space } = memory;
+        writeln!(f, "race on {} bytes in the {space} of PE {pe}, {:#x}..{:#x}", bytes.len(), bytes.start, bytes.end)?;
+        writeln!(f, "  first:   {first}")?;
+        writeln!(f, "  second:  {second}")?;
+        writeln!(f, "  missing: {missing}")?;
+        write!(f, "  remedy:  {}", missing.remedy())
+    }
+}
+
+/// The races so far. Each pair of lines is reported once.
+#[derive(Debug, Default)]
+pub(crate) struct Races {
+    sites: HashSet<(Site, Site)>,
+    new: Vec<Race>,
+    count: usize,
+}
+
+impl Races {
+    /// Adds a race, unless its lines are known.
+    pub(crate) fn add(&mut self, race: Race) {
+        let (first, second) = (race.first.call.site, race.second.call.site);
+        if !self.sites.contains(&(second, first)) && self.sites.insert((first, second)) {
+            self.new.push(race);
+            self.count += 1;
+        }
+    }
+
+    /// Returns the races since the last call.
+    pub(crate) fn take(&mut self) -> Vec<Race> {
+        std::mem::take(&mut self.new)
+    }
+
+    /// Returns the number of races so far.
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+}

@@ -1,0 +1,74 @@
+//! Values in memory that waits may see, each with the knowledge that it carries.
+
+use std::collections::HashMap;
+
+use crate::access::{Memory, Span};
+use crate::clock::{Clock, Epoch};
+use crate::intervals::{Bytes, IntervalMap};
+
+/// The last values of some bytes.
+#[derive(Clone, Debug)]
+pub(crate) struct Release {
+    /// The knowledge that the values carry.
+    pub(crate) clock: Clock,
+    /// The write that a waiter knows only for the bytes of its word: a put of several words, or a strong store.
+    pub(crate) write: Option<(Epoch, Bytes)>,
+    number: u64,
+}
+
+impl PartialEq for Release {
+    fn eq(&self, other: &Self) -> bool {
+        self.number == other.number
+    }
+}
+
+/// The last values of all memories.
+#[derive(Debug, Default)]
+pub(crate) struct Words {
+    memories: HashMap<Memory, IntervalMap<Release>>,
+    released: u64,
+}
+
+impl Words {
+    /// Replaces the values of `span`.
+    pub(crate) fn set(&mut self, span: Span, clock: &Clock, write: Option<(Epoch, Bytes)>) {
+        self.released += 1;
+        let release = Release { clock: clock.clone(), write, number: self.released };
+        let memory = self.memories.entry(span.memory).or_default();
+        memory.update(span.bytes, |_, _| Some(release.clone()));
+    }
+
+    /// Updates a word atomically: the new value carries the knowledge of the old one too.
+    pub(crate) fn update(&mut self, span: Span, clock: &Clock) {
+        self.released += 1;
+        let number = self.released;
+        self.memories.entry(span.memory).or_default().update(span.bytes, |_, old| {
+            let mut release = old.unwrap_or(Release { clock: Clock::default(), write: None, number });
+            release.clock.join(clock);
+            Some(Release { number, ..release })
+        });
+    }
+
+    /// Forgets the values of `span`.
+    pub(crate) fn clear(&mut self, span: Span) {
+        if let Some(memory) = self.memories.get_mut(&span.memory) {
+            memory.clear(span.bytes);
+        }
+    }
+
+    /// Returns the values that a wait for `span` sees.
+    pub(crate) fn seen(&self, span: Span) -> Vec<Release> {
+        let memory = self.memories.get(&span.memory);
+        memory.map_or(Vec::new(), |memory| memory.overlapping(span.bytes).map(|(_, r)| r.clone()).collect())
+    }
+
+    /// Drops actors from all clocks that `keep` refuses.
+    pub(crate) fn retain(&mut self, keep: impl Fn(crate::clock::ActorId) -> bool) {
+        for memory in self.memories.values_mut() {
+            memory.retain(|release| {
+                release.clock.retain(&keep);
+                true
+            });
+        }
+    }
+}
