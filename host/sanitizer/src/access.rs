@@ -190,25 +190,14 @@ mod tests {
     use super::*;
     use crate::clock::ActorId;
 
-    const KINDS: [Kind; 8] = [
-        Kind::Read,
-        Kind::Write,
-        Kind::Put,
-        Kind::Wait,
-        Kind::Set,
-        Kind::Atomic,
-        Kind::Fetch,
-        Kind::Free,
-    ];
+    const KINDS: [Kind; 8] =
+        [Kind::Read, Kind::Write, Kind::Put, Kind::Wait, Kind::Set, Kind::Atomic, Kind::Fetch, Kind::Free];
 
     fn all() -> Vec<Access> {
         let epoch = Epoch { actor: ActorId(1), count: 1 };
         let call = Call { name: "test", site: Site { file: "test.rs", line: 1 } };
         let ranges = [(0, 4), (0, 8), (4, 8), (0, 16)].map(|(start, end)| Bytes { start, end });
-        KINDS
-            .iter()
-            .flat_map(|&kind| ranges.map(|bytes| Access::new(epoch, kind, bytes, call)))
-            .collect()
+        KINDS.iter().flat_map(|&kind| ranges.map(|bytes| Access::new(epoch, kind, bytes, call))).collect()
     }
 
     #[test]

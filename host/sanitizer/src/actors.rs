@@ -276,7 +276,8 @@ impl Actors {
         }
     }
 
-    /// Returns the actors that some live actor does not know to the end. Those that others end at are included.
+    /// Returns the actors that some live actor does not know to the end, and those that they end at. A fence accesses
+    /// nothing, so it counts only if an operation ends at it.
     fn unsettled(&self) -> HashSet<ActorId> {
         let live: Vec<&State> = self.states.values().filter(|state| state.is_live).collect();
         let is_known = |live: &State, last| {
@@ -284,6 +285,9 @@ impl Actors {
             self.knows(&live.clock, last) || children.any(|child| self.knows(&child.clock, last))
         };
         let is_left = |id: ActorId, state: &State| {
+            if matches!(state.actor, Actor::Operation { transfer: Transfer::Fence, .. }) {
+                return false;
+            }
             let last = Epoch { actor: id, count: state.clock.get(id) };
             state.is_live || !state.is_joined || !live.iter().all(|live| is_known(live, last))
         };

@@ -83,6 +83,11 @@ impl Clock {
         }
     }
 
+    /// Returns whether the clock knows nobody.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.shared.is_empty() && self.recent.is_empty()
+    }
+
     /// Returns the number of entries, duplicates included.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {

@@ -116,7 +116,8 @@ impl WaitGraph {
     /// Ends the waits for words in `span`: their actors must look again.
     pub(crate) fn wake(&mut self, span: Span) {
         for entry in self.entries.values_mut() {
-            let is_woken = |wait: &Wait| matches!(&wait.until, Until::Word { word, .. } if word.overlaps(span));
+            let is_woken =
+                |wait: &Wait| matches!(&wait.until, Until::Word { word, .. } if word.overlaps(span));
             if entry.wait.as_ref().is_some_and(is_woken) {
                 entry.wait = None;
             }
@@ -135,7 +136,9 @@ impl WaitGraph {
             let may_end = |id: &ActorId| match self.until(*id) {
                 Some(Until::Word { word, .. }) => some_acts(&|other, _| other != *id) || may_arrive(*word),
                 Some(Until::Arrivals { actors, .. }) => actors.iter().all(acts),
-                Some(Until::Members { pes, .. }) => pes.iter().all(|pe| some_acts(&|_, actor| actor.pe() == *pe)),
+                Some(Until::Members { pes, .. }) => {
+                    pes.iter().all(|pe| some_acts(&|_, actor| actor.pe() == *pe))
+                }
                 Some(Until::Ends { actors }) => {
                     actors.iter().all(|other| acts(other) || !self.entries.contains_key(other))
                 }
@@ -183,7 +186,8 @@ impl WaitGraph {
             }
             Until::Members { pes, .. } => {
                 let is_of = |pe: u32| move |(_, entry): &(&ActorId, &Entry)| entry.actor.pe() == pe;
-                let idle = |pe: &&u32| self.entries.iter().filter(is_of(**pe)).all(|(id, _)| stuck.contains(id));
+                let idle =
+                    |pe: &&u32| self.entries.iter().filter(is_of(**pe)).all(|(id, _)| stuck.contains(id));
                 let pe = pes.iter().find(idle)?;
                 self.entries.iter().find(is_of(*pe)).map(|(id, _)| *id)
             }
@@ -198,7 +202,8 @@ impl WaitGraph {
             let mut next = Some(first);
             while let Some(id) = next.filter(|id| known.insert(*id)) {
                 order.push(id);
-                next = self.until(id).and_then(|until| self.blocker(until, stuck)).filter(|b| stuck.contains(b));
+                next =
+                    self.until(id).and_then(|until| self.blocker(until, stuck)).filter(|b| stuck.contains(b));
             }
         }
         order
@@ -216,7 +221,9 @@ impl WaitGraph {
             Until::Word { word: Span { memory, bytes }, wanted } => {
                 let writers = if stuck.len() > 1 { "only waiting actors" } else { "nobody" };
                 let (space, pe, at) = (memory.space, memory.pe, bytes.start);
-                format!("`{wanted}` in the word at {at:#x} in the {space} of PE {pe}, which {writers} may write")
+                format!(
+                    "`{wanted}` in the word at {at:#x} in the {space} of PE {pe}, which {writers} may write"
+                )
             }
             Until::Arrivals { at, .. } | Until::Members { at, .. } => format!("{at} of {blocker}"),
             Until::Ends { .. } => format!("the end of {blocker}"),
@@ -253,7 +260,10 @@ mod tests {
 
     fn arrivals(line: u32, actors: &[u64]) -> Option<Wait> {
         let actors = actors.iter().map(|&id| ActorId(id)).collect();
-        Some(Wait { call: call(line), until: Until::Arrivals { at: "the barrier of block 0".into(), actors } })
+        Some(Wait {
+            call: call(line),
+            until: Until::Arrivals { at: "the barrier of block 0".into(), actors },
+        })
     }
 
     fn members(line: u32, pes: &[u32]) -> Option<Wait> {
@@ -262,7 +272,8 @@ mod tests {
 
     fn lines(graph: &WaitGraph, arrives: bool) -> Vec<String> {
         let deadlock = graph.deadlock(|_| arrives);
-        deadlock.map_or(Vec::new(), |d| d.to_string().lines().skip(1).map(|line| line.trim().into()).collect())
+        deadlock
+            .map_or(Vec::new(), |d| d.to_string().lines().skip(1).map(|line| line.trim().into()).collect())
     }
 
     #[test]
@@ -286,9 +297,18 @@ mod tests {
         graph.set(ActorId(2), word(30));
         let lines = lines(&graph, false);
         let ends = [
-            ("PE 0 launch 0 block 0 thread 0 waits in `wait` at test.rs:10", "PE 1 launch 0 block 0 thread 0, which waits"),
-            ("PE 1 launch 0 block 0 thread 0 waits in `wait` at test.rs:30", "PE 1, which only waiting actors may write"),
-            ("PE 0 launch 0 block 0 thread 1 waits in `wait` at test.rs:20", "PE 0 launch 0 block 0 thread 0, which waits"),
+            (
+                "PE 0 launch 0 block 0 thread 0 waits in `wait` at test.rs:10",
+                "PE 1 launch 0 block 0 thread 0, which waits",
+            ),
+            (
+                "PE 1 launch 0 block 0 thread 0 waits in `wait` at test.rs:30",
+                "PE 1, which only waiting actors may write",
+            ),
+            (
+                "PE 0 launch 0 block 0 thread 1 waits in `wait` at test.rs:20",
+                "PE 0 launch 0 block 0 thread 0, which waits",
+            ),
         ];
         assert_eq!(lines.len(), ends.len());
         for (line, (start, end)) in lines.iter().zip(ends) {

@@ -229,7 +229,9 @@ impl Engine {
         let conflicts = self.shadow.record(span, access, clock, |clock, epoch| actors.knows(clock, epoch));
         let learned = actors.get(informed).map_or(Learned::Nothing, |state| state.learned);
         for conflict in conflicts {
-            let (Some(first), Some(second)) = (self.side(conflict.earlier), self.side(access)) else { continue };
+            let (Some(first), Some(second)) = (self.side(conflict.earlier), self.side(access)) else {
+                continue;
+            };
             let earlier = conflict.earlier.epoch.actor;
             let is_posted = actors.get(earlier).is_some_and(|state| state.post.is_some());
             let knows_post = is_posted && actors.knows_post(clock, earlier);
@@ -265,7 +267,6 @@ impl Engine {
         if post.is_strong {
             let covered = self.unfenced(poster, context, Some(target));
             if let Some(fence) = self.fence_of(poster, target, &covered, call) {
-                self.queues.add(context, fence, target, false);
                 self.actors.add_delivered(&mut behind, fence);
             }
         }
@@ -336,14 +337,12 @@ impl Engine {
 
     /// Orders the delivery of later operations after that of earlier ones, to one PE or to each.
     pub fn fence(&mut self, actor: ActorId, context: Context, target: Option<u32>, call: Call) {
-        let mut covered: HashMap<u32, Vec<ActorId>> = HashMap::new();
-        for (target, operation) in self.unfenced(actor, context, target) {
-            covered.entry(target).or_default().push(operation);
-        }
+        let mut covered = self.unfenced(actor, context, target);
+        covered.sort_unstable();
         let made = self.actors.now(actor);
-        for (target, operations) in covered {
-            let operations: Vec<_> = operations.into_iter().map(|operation| (target, operation)).collect();
-            if let Some(fence) = self.fence_of(actor, target, &operations, call) {
+        for operations in covered.chunk_by(|a, b| a.0 == b.0) {
+            let target = operations[0].0;
+            if let Some(fence) = self.fence_of(actor, target, operations, call) {
                 self.queues.add_fence(context, fence, made, target);
                 self.queues.add_fence(Context::Stores(actor), fence, made, target);
             }
@@ -353,23 +352,23 @@ impl Engine {
 
     fn unfenced(&self, actor: ActorId, context: Context, target: Option<u32>) -> Vec<(u32, ActorId)> {
         let Some(state) = self.actors.get(actor) else { return Vec::new() };
-        let of = |context| self.queues.unfenced(context, target, &state.clock, &self.actors);
-        let mut all = of(context);
-        if context != Context::Stores(actor) {
-            all.extend(of(Context::Stores(actor)));
-        }
-        all
+        self.queues.unfenced(&[context, Context::Stores(actor)], target, &state.clock, &self.actors)
     }
 
     /// Adds the actor that stands for the delivery of `operations` to `target`, if there are any.
-    fn fence_of(&mut self, actor: ActorId, target: u32, operations: &[(u32, ActorId)], call: Call) -> Option<ActorId> {
+    fn fence_of(
+        &mut self,
+        actor: ActorId,
+        target: u32,
+        operations: &[(u32, ActorId)],
+        call: Call,
+    ) -> Option<ActorId> {
         if operations.is_empty() {
             return None;
         }
-        let made = self.actors.now(actor);
         let pe = self.actors.state(actor).actor.pe();
         let description = Actor::Operation { pe, target, transfer: Transfer::Fence, call };
-        let fence = self.actors.add(description, Clock::default(), Some(made));
+        let fence = self.actors.add(description, Clock::default(), None);
         let mut behind = Clock::default();
         for (_, operation) in operations {
             self.actors.end_at(*operation, DELIVERED, delivery_of(fence));
@@ -393,12 +392,10 @@ impl Engine {
 
     fn complete_earlier(&mut self, actor: ActorId, context: Context, target: Option<u32>, count: u32) {
         let clock = self.actors.clock(actor);
-        let mut earlier = self.queues.earlier(context, target, &clock, &self.actors);
-        if context != Context::Stores(actor) {
-            earlier.extend(self.queues.earlier(Context::Stores(actor), target, &clock, &self.actors));
-        }
-        for operation in earlier {
-            self.complete_part(actor, operation, count);
+        for context in [context, Context::Stores(actor)] {
+            for operation in self.queues.earlier(context, target, &clock, &self.actors) {
+                self.complete_part(actor, operation, count);
+            }
         }
     }
 
@@ -413,16 +410,22 @@ impl Engine {
     }
 
     fn complete_part(&mut self, actor: ActorId, operation: ActorId, count: u32) {
-        let clock = self.actors.clock(actor);
-        let Some(state) = self.actors.get(operation) else { return };
-        let mut gained = state.found.clone();
-        gained.join(&state.behind);
-        if !self.actors.knows(&clock, Epoch { actor: operation, count }) {
-            let now = self.actors.now(actor);
+        let now = self.actors.now(actor);
+        let (Some(completer), Some(state)) = (self.actors.get(actor), self.actors.get(operation)) else {
+            return;
+        };
+        let is_known = self.actors.knows(&completer.clock, Epoch { actor: operation, count });
+        if is_known && state.found.is_empty() {
+            return;
+        }
+        let (found, behind) = (state.found.clone(), state.behind.clone());
+        if !is_known {
             self.actors.end_at(operation, count, now);
         }
         if count == DELIVERED {
-            self.actors.state(actor).clock.join(&gained);
+            let clock = &mut self.actors.state(actor).clock;
+            clock.join(&found);
+            clock.join(&behind);
         }
     }
 }

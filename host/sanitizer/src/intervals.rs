@@ -89,12 +89,7 @@ impl<V: Clone + PartialEq> IntervalMap<V> {
         self.map.len()
     }
 
-    fn fill(
-        &mut self,
-        bytes: Bytes,
-        old: Option<V>,
-        change: &mut impl FnMut(Bytes, Option<V>) -> Option<V>,
-    ) {
+    fn fill(&mut self, bytes: Bytes, old: Option<V>, change: &mut impl FnMut(Bytes, Option<V>) -> Option<V>) {
         if bytes.is_empty() {
             return;
         }

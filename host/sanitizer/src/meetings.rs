@@ -42,7 +42,12 @@ impl Meetings {
     }
 
     /// Lets a member arrive with `clock`. Returns the actors of all members, if nobody is missing now.
-    pub(crate) fn arrive(&mut self, id: MeetingId, member: u32, (actor, clock): (ActorId, Clock)) -> Vec<ActorId> {
+    pub(crate) fn arrive(
+        &mut self,
+        id: MeetingId,
+        member: u32,
+        (actor, clock): (ActorId, Clock),
+    ) -> Vec<ActorId> {
         let Some(meeting) = self.meetings.get_mut(&id) else { return Vec::new() };
         let calls = meeting.calls.entry(member).or_default();
         let round = meeting.rounds.entry(calls.0).or_default();

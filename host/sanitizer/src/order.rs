@@ -69,20 +69,25 @@ impl MissingOrder {
             Self::SourceInUse => "call `ctx.quiet` or `ctx.flush` before the source changes".into(),
             Self::ResultPending => "call `ctx.quiet` before the result is used".into(),
             Self::Fence { pe } => {
-                format!("add `ctx.fence_pe({pe})` or `ctx.fence()` behind the first, before the data is announced")
+                format!(
+                    "add `ctx.fence_pe({pe})` or `ctx.fence()` behind the first, before the data is announced"
+                )
             }
             Self::Completion { pe } => {
                 format!("add `ctx.quiet` or `ctx.quiet_pe({pe})` before others learn of the operation")
             }
             Self::Arrival => {
-                "use `ctx.put_signal` and wait for the signal, or signal the other PE that the memory is free".into()
+                "use `ctx.put_signal` and wait for the signal, or signal the other PE that the memory is free"
+                    .into()
             }
             Self::Barrier => "add `ctx.barrier_all`, or a signal and its wait, between them".into(),
             Self::Atomicity => "make both accesses atomics of the same width, or order them".into(),
             Self::BlockSync => "add `block.sync()` between them".into(),
             Self::GridSync => "add `ctx.sync_grid`, or a release and an acquire, between them".into(),
             Self::LaunchEnd => "wait for the launch or its event between them".into(),
-            Self::CollectiveEnd => "wait until the call has returned, and synchronise with its callers".into(),
+            Self::CollectiveEnd => {
+                "wait until the call has returned, and synchronise with its callers".into()
+            }
             Self::Lifetime => "complete all operations by `ctx.quiet` and a barrier before `free`".into(),
         }
     }
@@ -141,7 +146,11 @@ fn unfinished(first: Side, transfer: Transfer, target: u32, second: Side, learne
             });
             let follows = goes_there && second.actor.pe() == first.actor.pe();
             let heard = second.actor.pe() == target && learned == Learned::Word;
-            if follows || heard { MissingOrder::Fence { pe: target } } else { MissingOrder::Completion { pe: target } }
+            if follows || heard {
+                MissingOrder::Fence { pe: target }
+            } else {
+                MissingOrder::Completion { pe: target }
+            }
         }
         _ => MissingOrder::Completion { pe: target },
     }

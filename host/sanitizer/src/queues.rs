@@ -71,33 +71,37 @@ impl Queues {
         posted.iter().filter(is_earlier).map(|posted| posted.operation).collect()
     }
 
-    /// Returns the ordered operations that `clock` has seen posted and that no earlier fence covers, each with its target.
+    /// Returns the ordered operations of `contexts` that `clock` has seen posted, each with its target. Operations that
+    /// earlier fences order before later ones of all `contexts` are left out.
     pub(crate) fn unfenced(
         &self,
-        context: Context,
+        contexts: &[Context],
         target: Option<u32>,
         clock: &Clock,
         actors: &Actors,
     ) -> Vec<(u32, ActorId)> {
-        let posted = self.queues.get(&context).map_or(&[][..], |queue| &queue.posted);
-        let mut fenced: HashMap<u32, Clock> = HashMap::new();
-        let mut is_unfenced = |posted: &&Posted| {
-            let known = fenced.entry(posted.target).or_insert_with(|| {
-                let mut known = clock.clone();
-                let fences = self.fences(context, posted.target, clock, actors);
-                fences.into_iter().for_each(|fence| actors.add_delivered(&mut known, fence));
-                known
-            });
-            let delivered = delivery_of(posted.operation);
-            actors.knows_post(clock, posted.operation) && !actors.knows(known, delivered)
+        let mut known: HashMap<u32, Vec<Clock>> = HashMap::new();
+        let fenced = |context, target| {
+            let mut known = clock.clone();
+            let fences = self.fences(context, target, clock, actors);
+            fences.into_iter().for_each(|fence| actors.add_delivered(&mut known, fence));
+            known
         };
-        let chosen = posted.iter().filter(|p| p.is_ordered && target.is_none_or(|pe| pe == p.target));
+        let mut is_unfenced = |posted: &&Posted| {
+            let of_target = || contexts.iter().map(|context| fenced(*context, posted.target)).collect();
+            let known = known.entry(posted.target).or_insert_with(of_target);
+            let delivered = delivery_of(posted.operation);
+            actors.knows_post(clock, posted.operation)
+                && !known.iter().all(|known| actors.knows(known, delivered))
+        };
+        let posted =
+            contexts.iter().filter_map(|context| self.queues.get(context)).flat_map(|queue| &queue.posted);
+        let chosen = posted.filter(|p| p.is_ordered && target.is_none_or(|pe| pe == p.target));
         chosen.filter(|p| is_unfenced(p)).map(|p| (p.target, p.operation)).collect()
     }
 
-    /// Adds a fence toward `target`. Calls that complete operations complete it too.
+    /// Adds a fence toward `target`.
     pub(crate) fn add_fence(&mut self, context: Context, fence: ActorId, made: Epoch, target: u32) {
-        self.add(context, fence, target, false);
         self.queues.entry(context).or_default().fences.push(Fence { actor: fence, made, target });
     }
 

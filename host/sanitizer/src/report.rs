@@ -46,7 +46,13 @@ impl fmt::Display for Race {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { first, second, memory, bytes, missing } = self;
         let Memory { pe, space } = memory;
-        writeln!(f, "race on {} bytes in the {space} of PE {pe}, {:#x}..{:#x}", bytes.len(), bytes.start, bytes.end)?;
+        writeln!(
+            f,
+            "race on {} bytes in the {space} of PE {pe}, {:#x}..{:#x}",
+            bytes.len(),
+            bytes.start,
+            bytes.end
+        )?;
         writeln!(f, "  first:   {first}")?;
         writeln!(f, "  second:  {second}")?;
         writeln!(f, "  missing: {missing}")?;

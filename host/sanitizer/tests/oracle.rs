@@ -1,0 +1,734 @@
+//! The engine beside a model that keeps all events of a program as a graph and asks for paths.
+//!
+//! Random programs run step by step on both. Every race of the engine must be one of the model. For every access and byte
+//! with a race in the model, the engine must report a race of that access.
+
+use std::collections::{HashMap, HashSet};
+
+use proptest::prelude::*;
+use rushmem_sanitizer::{
+    Acquire, Actor, ActorId, Buffers, Call, Context, Engine, Kind, MeetingId, Post, Site, Span, Token,
+};
+
+const PES: u32 = 3;
+const JOB: MeetingId = MeetingId(0);
+
+/// An event of a program.
+type Node = usize;
+
+/// An operation that the model knows.
+#[derive(Clone)]
+struct Operation {
+    id: ActorId,
+    context: (u32, u32),
+    /// The thread, if it is a store to a peer.
+    stores_of: Option<ActorId>,
+    target: u32,
+    is_ordered: bool,
+    post: Node,
+    read: Node,
+    done: Node,
+    /// The deliveries that must come before this one.
+    before: Vec<Node>,
+    ends: Vec<(Span, Kind)>,
+    fetches: bool,
+    is_delivered: bool,
+    /// The events that carried the values that it returns.
+    found: Vec<Node>,
+}
+
+#[derive(Clone)]
+struct Access {
+    node: Node,
+    span: Span,
+    kind: Kind,
+    line: u32,
+}
+
+/// A value in memory: who wrote it, and the whole range of the write.
+#[derive(Clone)]
+enum Value {
+    Put { done: Node, start: Vec<Node>, whole: Span },
+    Word(Node),
+    Relaxed { store: Node, released: Option<Node> },
+}
+
+struct FenceMade {
+    node: Node,
+    context: (u32, u32),
+    actor: ActorId,
+    target: Option<u32>,
+}
+
+/// The model: a graph of events.
+#[derive(Default)]
+struct Model {
+    /// For each event, the set of all events before it and itself, as bits.
+    before: Vec<Vec<u64>>,
+    accesses: Vec<Access>,
+    operations: Vec<Operation>,
+    fences: Vec<FenceMade>,
+    values: HashMap<(u32, u64), Vec<Value>>,
+    /// Events that have waited for the value that a write gave to a byte.
+    seen: HashMap<(Node, u32, u64), Vec<Node>>,
+}
+
+impl Model {
+    /// Adds an event behind others.
+    fn event(&mut self, earlier: Vec<Node>) -> Node {
+        let node = self.before.len();
+        let mut before = vec![0; node / 64 + 1];
+        before[node / 64] = 1 << (node % 64);
+        for other in earlier {
+            before.iter_mut().zip(&self.before[other]).for_each(|(mine, theirs)| *mine |= theirs);
+        }
+        self.before.push(before);
+        node
+    }
+
+    /// Returns whether a path leads from `second` back to `first`.
+    fn precedes(&self, first: Node, second: Node) -> bool {
+        self.before[second].get(first / 64).is_some_and(|bits| bits >> (first % 64) & 1 == 1)
+    }
+
+    fn access(&mut self, node: Node, span: Span, kind: Kind, line: u32) {
+        self.accesses.push(Access { node, span, kind, line });
+    }
+
+    fn bytes(span: Span) -> impl Iterator<Item = (u32, u64)> {
+        (span.bytes.start..span.bytes.end).map(move |byte| (span.memory.pe, byte))
+    }
+
+    fn clear(&mut self, span: Span) {
+        Self::bytes(span).for_each(|at| {
+            self.values.remove(&at);
+        });
+    }
+
+    fn set(&mut self, span: Span, value: &Value) {
+        Self::bytes(span).for_each(|at| {
+            self.values.insert(at, vec![value.clone()]);
+        });
+    }
+
+    /// Returns the later byte accesses with a race: line of the later access, and byte, each with the earlier lines.
+    fn races(&self) -> HashMap<(u32, u32, u64), HashSet<u32>> {
+        let mut races: HashMap<_, HashSet<u32>> = HashMap::new();
+        for (at, second) in self.accesses.iter().enumerate() {
+            for first in self.accesses[..at].iter().filter(|first| need_order(first, second)) {
+                if self.precedes(first.node, second.node) {
+                    continue;
+                }
+                let common: HashSet<_> = Self::bytes(first.span).collect();
+                for (pe, byte) in Self::bytes(second.span).filter(|byte| common.contains(byte)) {
+                    // To see the value of a put is to know that its source has been read.
+                    let put = self.operations.iter().find(|operation| operation.read == first.node);
+                    let write = put.map_or(first.node, |put| put.done);
+                    let seen = self.seen.get(&(write, pe, byte));
+                    if !seen.is_some_and(|seen| seen.iter().any(|&wait| self.precedes(wait, second.node))) {
+                        races.entry((second.line, pe, byte)).or_default().insert(first.line);
+                    }
+                }
+            }
+        }
+        races
+    }
+}
+
+/// Returns whether two accesses conflict: the table of the memory model, written a second time.
+fn need_order(first: &Access, second: &Access) -> bool {
+    let is =
+        |a: Kind, b: Kind| (first.kind == a && second.kind == b) || (first.kind == b && second.kind == a);
+    let writes = |kind| !matches!(kind, Kind::Read | Kind::Wait | Kind::Fetch);
+    if !writes(first.kind) && !writes(second.kind) {
+        return false;
+    }
+    let is_same = first.span == second.span;
+    let atomic = is(Kind::Wait, Kind::Set)
+        || is(Kind::Wait, Kind::Atomic)
+        || is(Kind::Set, Kind::Set)
+        || is(Kind::Atomic, Kind::Atomic)
+        || is(Kind::Atomic, Kind::Fetch);
+    if atomic {
+        return !is_same;
+    }
+    if is(Kind::Wait, Kind::Put) {
+        let (wait, put) = if first.kind == Kind::Wait { (first, second) } else { (second, first) };
+        return !put.span.bytes.contains(wait.span.bytes);
+    }
+    true
+}
+
+/// One step of a random program.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Load(u32, u64, u64),
+    Store(u64, u64),
+    StoreRelaxed(u64),
+    Put { source: u64, target: u32, at: u64, words: u64, context: u32 },
+    PutSignal { source: u64, target: u32, at: u64, signal: u64, adds: bool, strong: bool },
+    PeerStore(u32, u64),
+    Get { target: u32, at: u64, to: u64, words: u64 },
+    Signal { target: u32, word: u64, adds: bool, strong: bool },
+    Fetch { target: u32, word: u64, updates: bool, waits: bool },
+    Deliver(usize),
+    Complete(usize),
+    Fence(Option<u32>, u32),
+    Quiet(Option<u32>, u32),
+    Flush(Option<u32>, u32),
+    Observe(u64, bool),
+    Look(u64),
+    FenceRelease,
+    FenceAcquire,
+    Sync,
+    Collective { buffers: Option<(u64, u64)> },
+    Release,
+    Acquire,
+    EndAndFork,
+    Free(u64),
+    Settle,
+}
+
+fn word() -> impl Strategy<Value = u64> + Clone {
+    0..8u64
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    use Step::*;
+    let pe = || 0..PES;
+    let some_pe = || prop::option::of(0..PES);
+    prop_oneof![
+        4 => (pe(), word(), 1..3u64).prop_map(|(p, w, n)| Load(p, w, n)),
+        3 => (word(), 1..3u64).prop_map(|(w, n)| Store(w, n)),
+        1 => word().prop_map(StoreRelaxed),
+        5 => (word(), pe(), word(), 1..4u64, 0..2u32)
+            .prop_map(|(source, target, at, words, context)| Put { source, target, at, words, context }),
+        4 => (word(), pe(), word(), word(), any::<bool>(), prop::bool::weighted(0.2)).prop_map(
+            |(source, target, at, signal, adds, strong)| PutSignal { source, target, at, signal, adds, strong }),
+        2 => (pe(), word()).prop_map(|(p, w)| PeerStore(p, w)),
+        2 => (pe(), word(), word(), 1..3u64)
+            .prop_map(|(target, at, to, words)| Get { target, at, to, words }),
+        2 => (pe(), word(), any::<bool>(), any::<bool>())
+            .prop_map(|(target, word, adds, strong)| Signal { target, word, adds, strong }),
+        2 => (pe(), word(), any::<bool>(), any::<bool>())
+            .prop_map(|(target, word, updates, waits)| Fetch { target, word, updates, waits }),
+        9 => (0..8usize).prop_map(Deliver),
+        2 => (0..8usize).prop_map(Complete),
+        4 => (some_pe(), 0..2u32).prop_map(|(p, c)| Fence(p, c)),
+        4 => (some_pe(), 0..2u32).prop_map(|(p, c)| Quiet(p, c)),
+        1 => (some_pe(), 0..2u32).prop_map(|(p, c)| Flush(p, c)),
+        6 => (word(), prop::bool::weighted(0.8)).prop_map(|(w, now)| Observe(w, now)),
+        1 => word().prop_map(Look),
+        1 => Just(FenceRelease),
+        1 => Just(FenceAcquire),
+        3 => Just(Sync),
+        1 => prop::option::of((word(), word())).prop_map(|buffers| Collective { buffers }),
+        1 => Just(Release),
+        1 => Just(Acquire),
+        1 => Just(EndAndFork),
+        1 => word().prop_map(Free),
+        2 => Just(Settle),
+    ]
+}
+
+/// An actor of the random program: 0 to 2 are hosts, then two threads of each PE.
+struct Runner {
+    engine: Engine,
+    model: Model,
+    actors: Vec<ActorId>,
+    last: Vec<Node>,
+    released: Vec<Option<Node>>,
+    found: Vec<Vec<Node>>,
+    token: Option<(Token, Node)>,
+    launches: u32,
+    line: u32,
+}
+
+impl Runner {
+    fn new() -> Self {
+        let mut engine = Engine::new();
+        engine.define_meeting(JOB, (0..PES).collect());
+        let mut runner = Self {
+            engine,
+            model: Model::default(),
+            actors: Vec::new(),
+            last: Vec::new(),
+            released: vec![None; 9],
+            found: vec![Vec::new(); 9],
+            token: None,
+            launches: 0,
+            line: 0,
+        };
+        for pe in 0..PES {
+            let host = runner.engine.start(Actor::Host { pe, thread: 0 });
+            let node = runner.model.event(Vec::new());
+            runner.actors.push(host);
+            runner.last.push(node);
+        }
+        for index in 3..9 {
+            let id = runner.fork(index);
+            let node = runner.model.event(vec![runner.last[Self::pe(index) as usize]]);
+            runner.actors.push(id);
+            runner.last.push(node);
+        }
+        runner
+    }
+
+    fn pe(actor: usize) -> u32 {
+        (actor % 3) as u32
+    }
+
+    fn fork(&mut self, index: usize) -> ActorId {
+        let pe = Self::pe(index);
+        self.launches += 1;
+        let thread = Actor::Thread { pe, launch: self.launches, block: index as u32 / 6, thread: 0 };
+        self.engine.fork(self.actors[pe as usize], thread)
+    }
+
+    fn call(&mut self) -> Call {
+        self.line += 1;
+        Call { name: "call", site: Site { file: "random.rs", line: self.line } }
+    }
+
+    /// Adds the next event of an actor.
+    fn next(&mut self, actor: usize, others: &[Node]) -> Node {
+        let mut earlier = vec![self.last[actor]];
+        earlier.extend(others);
+        self.last[actor] = self.model.event(earlier);
+        self.last[actor]
+    }
+
+    fn access(&mut self, actor: usize, span: Span, kind: Kind) -> Call {
+        let call = self.call();
+        let node = self.next(actor, &[]);
+        self.model.access(node, span, kind, call.site.line);
+        call
+    }
+
+    /// Returns whether a fence or `quiet` by `actor` on `context` covers an operation.
+    fn covers(actor: ActorId, context: (u32, u32), target: Option<u32>, operation: &Operation) -> bool {
+        let is_of = match operation.stores_of {
+            Some(thread) => thread == actor,
+            None => operation.context == context,
+        };
+        is_of && target.is_none_or(|pe| pe == operation.target)
+    }
+
+    /// Returns the deliveries that a posting at `post` follows.
+    fn fenced(&self, operation: &Operation) -> Vec<Node> {
+        let mut found = Vec::new();
+        for fence in self.model.fences.iter().filter(|f| f.target.is_none_or(|pe| pe == operation.target)) {
+            let applies = match operation.stores_of {
+                Some(thread) => thread == fence.actor,
+                None => operation.context == fence.context,
+            };
+            if !applies || !self.model.precedes(fence.node, operation.post) {
+                continue;
+            }
+            let covered = self.model.operations.iter().filter(|earlier| {
+                earlier.is_ordered
+                    && earlier.target == operation.target
+                    && Self::covers(fence.actor, fence.context, None, earlier)
+                    && self.model.precedes(earlier.post, fence.node)
+            });
+            found.extend(covered.map(|earlier| earlier.done));
+        }
+        found
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn post(
+        &mut self,
+        actor: usize,
+        (context, is_store): (u32, bool),
+        source: Option<Span>,
+        ends: Vec<(Span, Kind)>,
+        target: u32,
+        (is_ordered, strong, fetches): (bool, bool, bool),
+        make: impl FnOnce(Context, Call) -> Post,
+    ) -> usize {
+        let call = self.call();
+        let pe = Self::pe(actor);
+        let id = self.actors[actor];
+        let engine_context = if is_store { Context::Stores(id) } else { Context::Queues { pe, context } };
+        let post = self.next(actor, &[]);
+        let mut operation = Operation {
+            id,
+            context: (pe, context),
+            stores_of: is_store.then_some(id),
+            target,
+            is_ordered,
+            post,
+            read: 0,
+            done: 0,
+            before: Vec::new(),
+            ends: ends.clone(),
+            fetches,
+            is_delivered: false,
+            found: Vec::new(),
+        };
+        if is_ordered {
+            operation.before = self.fenced(&operation);
+        }
+        if strong {
+            let covered = self.model.operations.iter().filter(|earlier| {
+                earlier.is_ordered
+                    && Self::covers(id, (pe, context), Some(target), earlier)
+                    && self.model.precedes(earlier.post, post)
+            });
+            operation.before.extend(covered.map(|earlier| earlier.done));
+        }
+        operation.read = self.model.event(vec![post]);
+        if let Some(source) = source {
+            self.model.access(operation.read, source, Kind::Read, call.site.line);
+        }
+        let mut earlier = operation.before.clone();
+        earlier.push(operation.read);
+        operation.done = self.model.event(earlier);
+        for (span, kind) in ends {
+            self.model.access(operation.done, span, kind, call.site.line);
+        }
+        operation.id = self.engine.post(self.actors[actor], make(engine_context, call));
+        self.model.operations.push(operation);
+        self.model.operations.len() - 1
+    }
+
+    /// Delivers an operation, behind those before it.
+    fn deliver(&mut self, index: usize) {
+        let operation = self.model.operations[index].clone();
+        if operation.is_delivered {
+            return;
+        }
+        for before in operation.before {
+            let index = self.model.operations.iter().position(|other| other.done == before).unwrap();
+            self.deliver(index);
+        }
+        self.engine.deliver(operation.id);
+        for (span, kind) in operation.ends {
+            for at in Model::bytes(span).filter(|_| operation.fetches && kind != Kind::Write) {
+                for value in self.model.values.get(&at).into_iter().flatten() {
+                    let found = &mut self.model.operations[index].found;
+                    match value {
+                        Value::Put { start, .. } => found.extend(start),
+                        Value::Word(node) => found.push(*node),
+                        Value::Relaxed { released, .. } => found.extend(released),
+                    }
+                }
+            }
+            let start = [vec![operation.post], self.model.operations[index].before.clone()].concat();
+            match kind {
+                Kind::Put => {
+                    self.model.set(span, &Value::Put { done: operation.done, start, whole: span });
+                }
+                Kind::Set => self.model.set(span, &Value::Word(operation.done)),
+                Kind::Atomic => Model::bytes(span).for_each(|at| {
+                    self.model.values.entry(at).or_default().push(Value::Word(operation.done));
+                }),
+                Kind::Write => self.model.clear(span),
+                _ => {}
+            }
+        }
+        self.model.operations[index].is_delivered = true;
+    }
+
+    fn complete_earlier(&mut self, actor: usize, context: u32, target: Option<u32>, delivers: bool) {
+        let context = (Self::pe(actor), context);
+        let mut earlier = Vec::new();
+        for index in 0..self.model.operations.len() {
+            let operation = self.model.operations[index].clone();
+            let is_covered = Self::covers(self.actors[actor], context, target, &operation);
+            if !is_covered || !self.model.precedes(operation.post, self.last[actor]) {
+                continue;
+            }
+            if delivers {
+                self.deliver(index);
+                earlier.push(operation.done);
+                earlier.extend(&self.model.operations[index].found);
+            } else {
+                earlier.push(operation.read);
+            }
+        }
+        self.next(actor, &earlier);
+        let (id, context) = (self.actors[actor], Context::Queues { pe: context.0, context: context.1 });
+        if delivers {
+            self.engine.quiet(id, context, target);
+        } else {
+            self.engine.flush(id, context, target);
+        }
+    }
+
+    fn observe(&mut self, actor: usize, word: Span, now: bool) {
+        let mut earlier = Vec::new();
+        let mut seen = Vec::new();
+        for at in Model::bytes(word) {
+            for value in self.model.values.get(&at).into_iter().flatten() {
+                match value {
+                    Value::Put { done, whole, .. } if word.bytes.contains(whole.bytes) => earlier.push(*done),
+                    Value::Put { done, start, .. } => {
+                        earlier.extend(start);
+                        seen.push((*done, at.0, at.1));
+                    }
+                    Value::Word(node) => earlier.push(*node),
+                    Value::Relaxed { store, released } => {
+                        earlier.extend(released);
+                        seen.push((*store, at.0, at.1));
+                    }
+                }
+            }
+        }
+        let node = if now {
+            self.next(actor, &earlier)
+        } else {
+            self.found[actor].extend(earlier);
+            self.next(actor, &[])
+        };
+        for key in seen {
+            self.model.seen.entry(key).or_default().push(node);
+        }
+        let call = self.call();
+        self.model.access(node, word, Kind::Wait, call.site.line);
+        let acquire = if now { Acquire::Now } else { Acquire::AtFence };
+        self.engine.observe(self.actors[actor], word, acquire, call);
+    }
+
+    fn collective(&mut self, buffers: Option<(u64, u64)>, order: usize) {
+        let call = self.call();
+        let members: Vec<usize> = (0..3).map(|i| 3 + (order + i) % 3).collect();
+        let mut arrivals = Vec::new();
+        for &actor in &members {
+            arrivals.push(self.next(actor, &[]));
+            self.engine.arrive(self.actors[actor], JOB, Self::pe(actor));
+        }
+        for &actor in &members {
+            let pe = Self::pe(actor);
+            let spans = buffers.map(|(read, write)| (span(pe, read, 2), span(pe, write, 2)));
+            let mut earlier = arrivals.clone();
+            let mut used = Buffers::default();
+            if let Some((read, write)) = spans {
+                let node = self.model.event(arrivals.clone());
+                self.model.access(node, read, Kind::Read, call.site.line);
+                let node = self.model.event(vec![node]);
+                self.model.access(node, write, Kind::Write, call.site.line);
+                self.model.clear(write);
+                earlier.push(node);
+                used = Buffers { reads: vec![read], writes: vec![write] };
+            }
+            self.next(actor, &earlier);
+            self.engine.leave(self.actors[actor], JOB, pe, &used, call);
+        }
+    }
+
+    fn run(&mut self, actor: usize, step: Step) {
+        let (id, pe) = (self.actors[actor], Self::pe(actor));
+        match step {
+            Step::Load(from, word, words) => {
+                let call = self.access(actor, span(from, word, words), Kind::Read);
+                self.engine.load(id, span(from, word, words), call);
+            }
+            Step::Store(word, words) => {
+                let call = self.access(actor, span(pe, word, words), Kind::Write);
+                self.model.clear(span(pe, word, words));
+                self.engine.store(id, span(pe, word, words), call);
+            }
+            Step::StoreRelaxed(word) => {
+                let call = self.access(actor, span(pe, word, 1), Kind::Set);
+                let value = Value::Relaxed { store: self.last[actor], released: self.released[actor] };
+                self.model.set(span(pe, word, 1), &value);
+                self.engine.store_relaxed(id, span(pe, word, 1), call);
+            }
+            Step::Put { source, target, at, words, context } => {
+                let (from, to) = (span(pe, source, words), span(target, at, words));
+                let ends = vec![(to, Kind::Put)];
+                self.post(
+                    actor,
+                    (context, false),
+                    Some(from),
+                    ends,
+                    target,
+                    (true, false, false),
+                    |c, call| Post::put(c, Some(from), to, call),
+                );
+            }
+            Step::PutSignal { source, target, at, signal, adds, strong } => {
+                let (from, to, word) = (span(pe, source, 2), span(target, at, 2), span(target, signal, 1));
+                let kind = if adds { Kind::Atomic } else { Kind::Set };
+                let ends = vec![(to, Kind::Put), (word, kind)];
+                self.post(actor, (0, false), Some(from), ends, target, (true, strong, false), |c, call| {
+                    let put = Post::put(c, Some(from), to, call).with_signal(word, kind);
+                    if strong { put.after_all() } else { put }
+                });
+            }
+            Step::PeerStore(target, at) => {
+                let to = span(target, at, 1);
+                let ends = vec![(to, Kind::Put)];
+                self.post(actor, (0, true), None, ends, target, (true, false, false), |c, call| {
+                    Post::put(c, None, to, call)
+                });
+            }
+            Step::Get { target, at, to, words } => {
+                let (from, to) = (span(target, at, words), span(pe, to, words));
+                let ends = vec![(to, Kind::Write)];
+                self.post(actor, (0, false), Some(from), ends, target, (false, false, false), |c, call| {
+                    Post::get(c, from, Some(to), call)
+                });
+            }
+            Step::Signal { target, word, adds, strong } => {
+                let kind = if adds { Kind::Atomic } else { Kind::Set };
+                let word = span(target, word, 1);
+                self.post(
+                    actor,
+                    (0, false),
+                    None,
+                    vec![(word, kind)],
+                    target,
+                    (true, strong, false),
+                    |c, call| {
+                        let signal = Post::signal(c, word, kind, call);
+                        if strong { signal.after_all() } else { signal }
+                    },
+                );
+            }
+            Step::Fetch { target, word, updates, waits } => {
+                let kind = if updates { Kind::Atomic } else { Kind::Fetch };
+                let word = span(target, word, 1);
+                let flags = (waits, false, true);
+                let index =
+                    self.post(actor, (0, false), None, vec![(word, kind)], target, flags, |c, call| {
+                        if waits {
+                            Post::fetch(c, word, kind, call)
+                        } else {
+                            Post::fetch_nbi(c, word, kind, None, call)
+                        }
+                    });
+                if waits {
+                    self.complete(actor, index);
+                }
+            }
+            Step::Deliver(back) => {
+                let waiting =
+                    (0..self.model.operations.len()).filter(|&i| !self.model.operations[i].is_delivered);
+                if let Some(index) = waiting.rev().nth(back) {
+                    self.deliver(index);
+                }
+            }
+            Step::Complete(back) => {
+                let posted = (0..self.model.operations.len())
+                    .filter(|&i| self.model.precedes(self.model.operations[i].post, self.last[actor]));
+                if let Some(index) = posted.rev().nth(back) {
+                    self.complete(actor, index);
+                }
+            }
+            Step::Fence(target, context) => {
+                let node = self.next(actor, &[]);
+                self.model.fences.push(FenceMade { node, context: (pe, context), actor: id, target });
+                let call = self.call();
+                self.engine.fence(id, Context::Queues { pe, context }, target, call);
+            }
+            Step::Quiet(target, context) => self.complete_earlier(actor, context, target, true),
+            Step::Flush(target, context) => self.complete_earlier(actor, context, target, false),
+            Step::Observe(word, now) => self.observe(actor, span(pe, word, 1), now),
+            Step::Look(word) => {
+                let call = self.access(actor, span(pe, word, 1), Kind::Wait);
+                self.engine.look(id, span(pe, word, 1), call);
+            }
+            Step::FenceRelease => {
+                self.released[actor] = Some(self.next(actor, &[]));
+                self.engine.fence_release(id);
+            }
+            Step::FenceAcquire => {
+                let found = std::mem::take(&mut self.found[actor]);
+                self.next(actor, &found);
+                self.engine.fence_acquire(id);
+            }
+            Step::Sync => {
+                let threads = [3, 6].map(|first| first + pe as usize);
+                let before = threads.map(|thread| self.last[thread]);
+                threads.iter().for_each(|&thread| {
+                    self.next(thread, &before);
+                });
+                self.engine.sync(&threads.map(|thread| self.actors[thread]));
+            }
+            Step::Collective { buffers } => self.collective(buffers, actor),
+            Step::Release => self.token = Some((self.engine.release(id), self.next(actor, &[]))),
+            Step::Acquire => {
+                if let Some((token, node)) = self.token.clone() {
+                    self.next(actor, &[node]);
+                    self.engine.acquire(id, &token);
+                }
+            }
+            Step::EndAndFork if actor >= 3 => {
+                let host = pe as usize;
+                self.engine.end(id);
+                self.engine.join(self.actors[host], id);
+                let end = self.last[actor];
+                let join = self.next(host, &[end]);
+                self.actors[actor] = self.fork(actor);
+                self.last[actor] = self.model.event(vec![join]);
+                (self.released[actor], self.found[actor]) = (None, Vec::new());
+            }
+            Step::EndAndFork => {}
+            Step::Free(word) => {
+                let call = self.access(actor, span(pe, word, 2), Kind::Free);
+                self.engine.free(id, span(pe, word, 2), call);
+            }
+            Step::Settle => self.engine.settle(),
+        }
+    }
+
+    /// Completes one operation.
+    fn complete(&mut self, actor: usize, index: usize) {
+        self.deliver(index);
+        let operation = self.model.operations[index].clone();
+        let earlier = [vec![operation.done], operation.found].concat();
+        self.next(actor, &earlier);
+        self.engine.complete(self.actors[actor], operation.id);
+    }
+}
+
+/// Returns words of 8 bytes at `pe`. The memory is small, so that accesses meet.
+fn span(pe: u32, word: u64, words: u64) -> Span {
+    Span::heap(pe, 8 * word, 8 * words)
+}
+
+fn compare(program: &[(usize, Step)]) -> Result<usize, TestCaseError> {
+    let mut runner = Runner::new();
+    for &(actor, step) in program {
+        runner.run(actor, step);
+    }
+    let wanted = runner.model.races();
+    let found = runner.engine.take_races();
+    let mut pairs: HashSet<(u32, u32)> = HashSet::new();
+    for race in &found {
+        let lines = (race.first.call.site.line, race.second.call.site.line);
+        pairs.insert(lines);
+        for byte in [race.bytes.start, race.bytes.end - 1] {
+            let is_real =
+                wanted.get(&(lines.1, race.memory.pe, byte)).is_some_and(|first| first.contains(&lines.0));
+            prop_assert!(is_real, "false alarm: {race}");
+        }
+    }
+    for ((second, pe, byte), firsts) in &wanted {
+        let is_found = firsts.iter().any(|first| pairs.contains(&(*first, *second)));
+        prop_assert!(is_found, "missed: line {second} at byte {byte} of PE {pe}, after one of {firsts:?}");
+    }
+    Ok(wanted.len())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_engine_finds_exactly_the_races_of_the_model(
+        program in prop::collection::vec((0..9usize, step()), 1..60),
+    ) {
+        compare(&program)?;
+    }
+
+    /// Few threads make long chains of order, and so fewer races.
+    #[test]
+    fn programs_of_few_threads_agree(
+        program in prop::collection::vec((3..5usize, step()), 1..80),
+    ) {
+        compare(&program)?;
+    }
+}
