@@ -97,7 +97,7 @@ pub struct Call {
 pub enum Kind {
     /// A plain load, or the read of a source.
     Read,
-    /// A plain store, or the write of a destination that is not a put's.
+    /// A plain store, or the write of a destination by anything but a put.
     Write,
     /// The write of a put. Waits for a word inside of it see whole values.
     Put,
@@ -144,7 +144,7 @@ impl fmt::Display for Kind {
 pub(crate) struct Access {
     pub(crate) epoch: Epoch,
     pub(crate) kind: Kind,
-    /// The whole range, for the kinds whose conflicts depend on it.
+    /// The whole range, if conflicts of this kind depend on it.
     extent: Option<Bytes>,
     pub(crate) call: Call,
 }
@@ -169,8 +169,8 @@ impl Access {
         }
     }
 
-    /// Returns whether a later access that conflicts with `old` also conflicts with this one, so that the shadow memory may
-    /// forget `old` once this access is ordered after it.
+    /// Returns whether every later access that conflicts with `old` also conflicts with this one. Once this access is ordered
+    /// after `old`, the shadow memory may then forget `old`.
     pub(crate) fn absorbs(&self, old: &Self) -> bool {
         use Kind::{Fetch, Free, Put, Read, Write};
         match (self.kind, old.kind) {

@@ -124,7 +124,7 @@ impl WaitGraph {
         }
     }
 
-    /// Returns the actors whose waits cannot end. `may_arrive` says whether an operation on its way may write a word.
+    /// Returns the actors with waits that cannot end. `may_arrive` says whether an operation on its way may write a word.
     fn stuck(&self, may_arrive: impl Fn(Span) -> bool) -> BTreeSet<ActorId> {
         let waits = self.entries.iter().filter(|(_, entry)| entry.wait.is_some());
         let mut stuck: BTreeSet<ActorId> = waits.map(|(id, _)| *id).collect();

@@ -12,7 +12,7 @@ use crate::post::Post;
 use crate::queues::{Context, Queues};
 use crate::report::{Party, Race, Races};
 use crate::shadow::Shadow;
-use crate::words::Words;
+use crate::values::Values;
 
 /// The knowledge of an actor at one time, for another actor: an event of a stream, or a message between hosts.
 #[derive(Clone, Debug)]
@@ -54,7 +54,7 @@ struct Undelivered {
 pub struct Engine {
     actors: Actors,
     shadow: Shadow,
-    words: Words,
+    values: Values,
     queues: Queues,
     meetings: Meetings,
     waits: WaitGraph,
@@ -125,7 +125,7 @@ impl Engine {
         let actors = &self.actors;
         self.queues.settle(actors);
         self.shadow.settle(|epoch| actors.has_settled(epoch.actor));
-        self.words.retain(|id| !actors.has_settled(id));
+        self.values.retain(|id| !actors.has_settled(id));
         self.settle_at = 2 * self.actors.len() + SETTLE_AFTER;
     }
 
@@ -146,7 +146,7 @@ impl Engine {
     /// Begins the life of an object, or of a part of it.
     pub fn alloc(&mut self, span: Span) {
         self.shadow.clear(span);
-        self.words.clear(span);
+        self.values.clear(span);
     }
 
     /// Ends the life of an object.
@@ -162,7 +162,7 @@ impl Engine {
     /// Stores to memory of the actor's own PE, without an order.
     pub fn store(&mut self, actor: ActorId, span: Span, call: Call) {
         self.step(actor, span, Kind::Write, call);
-        self.words.clear(span);
+        self.values.clear(span);
         self.waits.wake(span);
     }
 
@@ -172,7 +172,7 @@ impl Engine {
         self.step(actor, word, Kind::Set, call);
         let write = self.actors.now(actor);
         let clock = self.actors.state(actor).released.clone();
-        self.words.set(word, &clock, Some((write, word.bytes)));
+        self.values.set(word, &clock, Some((write, word.bytes)));
         self.waits.wake(word);
         self.actors.tick(actor);
     }
@@ -198,7 +198,7 @@ impl Engine {
     pub fn observe(&mut self, actor: ActorId, word: Span, acquire: Acquire, call: Call) {
         let now = self.actors.now(actor);
         let mut clock = Clock::default();
-        for release in self.words.seen(word) {
+        for release in self.values.seen(word) {
             clock.join(&release.clock);
             let Some((write, bytes)) = release.write else { continue };
             let is_put = self.actors.get(write.actor).is_some_and(|state| state.post.is_some());
@@ -314,12 +314,12 @@ impl Engine {
             match kind {
                 Kind::Put => {
                     let write = delivery_of(operation);
-                    self.words.set(span, &start, Some((write, span.bytes)));
+                    self.values.set(span, &start, Some((write, span.bytes)));
                 }
-                Kind::Set => self.words.set(span, &clock, None),
-                Kind::Atomic => self.words.update(span, &clock),
+                Kind::Set => self.values.set(span, &clock, None),
+                Kind::Atomic => self.values.update(span, &clock),
                 Kind::Fetch => continue,
-                _ => self.words.clear(span),
+                _ => self.values.clear(span),
             }
             self.waits.wake(span);
         }
@@ -330,12 +330,12 @@ impl Engine {
         if !kind.is_word() || self.actors.has_settled(operation) {
             return;
         }
-        for release in self.words.seen(word) {
+        for release in self.values.seen(word) {
             self.actors.state(operation).found.join(&release.clock);
         }
     }
 
-    /// Orders the delivery of later operations after that of earlier ones, to one PE or to each.
+    /// Lets later operations arrive behind earlier ones, at one PE or at each.
     pub fn fence(&mut self, actor: ActorId, context: Context, target: Option<u32>, call: Call) {
         let mut covered = self.unfenced(actor, context, target);
         covered.sort_unstable();
@@ -483,7 +483,7 @@ impl Engine {
             }
             for &span in &buffers.writes {
                 self.part(operation, DELIVERED, (span, Kind::Write), &clock, actor, call);
-                self.words.clear(span);
+                self.values.clear(span);
             }
             self.actors.tick(actor);
             self.complete(actor, operation);

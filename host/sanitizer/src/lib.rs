@@ -26,7 +26,7 @@
 //! | launch, stream, event, host call | The later side knows what the earlier side knew. |
 //!
 //! **Quiet and fence add no entry for each operation.** An operation has a list of *ends*. Each is a step of another actor at
-//! which it was complete, so whoever knows that step knows the operation. A fence is an actor too, one for each target with
+//! which it was complete, so an actor that knows that step knows the operation. A fence is an actor too, one for each target with
 //! operations in flight. The operations before it end there, and later operations follow it.
 //!
 //! **Collective calls.** The part of each PE is one operation. It begins once all members have arrived, because every call
@@ -53,7 +53,7 @@
 //! | `actors` | actors, their knowledge, and the settling |
 //! | `queues` | operations in flight by context, and fences |
 //! | `shadow` | earlier accesses of each byte |
-//! | `words` | the knowledge that values in memory carry |
+//! | `values` | the knowledge that values in memory carry |
 //! | `meetings` | barriers and collective calls |
 //! | `post` | the description of an operation |
 //! | `order` | the order that a race lacks, and its remedy |
@@ -159,7 +159,7 @@ mod post;
 mod queues;
 mod report;
 mod shadow;
-mod words;
+mod values;
 
 pub use access::{Call, Kind, Memory, Site, Space, Span};
 pub use actors::{Actor, Transfer};

@@ -91,7 +91,7 @@ impl Shadow {
     }
 }
 
-/// Adds a conflict, or its bytes to those of the same access.
+/// Adds a conflict, or its bytes to the entry of the same access.
 fn add_conflict(found: &mut Vec<Conflict>, new: Conflict) {
     match found.iter_mut().find(|known| known.earlier == new.earlier) {
         Some(known) => known.bytes.end = new.bytes.end,

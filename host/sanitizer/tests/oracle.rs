@@ -714,8 +714,14 @@ fn compare(program: &[(usize, Step)]) -> Result<usize, TestCaseError> {
     Ok(wanted.len())
 }
 
+/// Returns the settings of the tests. `PROPTEST_CASES` may ask for more programs.
+fn config() -> ProptestConfig {
+    let default = ProptestConfig::default();
+    ProptestConfig { cases: default.cases.max(2000), failure_persistence: None, ..default }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(config())]
 
     #[test]
     fn the_engine_finds_exactly_the_races_of_the_model(
@@ -724,7 +730,7 @@ proptest! {
         compare(&program)?;
     }
 
-    /// Few threads make long chains of order, and so fewer races.
+    /// Runs few threads, which make long chains of order and so fewer races.
     #[test]
     fn programs_of_few_threads_agree(
         program in prop::collection::vec((3..5usize, step()), 1..80),

@@ -16,17 +16,17 @@ fn call(name: &'static str) -> Call {
     Call { name, site: Location::caller().into() }
 }
 
-/// An array of 64 bytes at `pe`.
+/// Returns an array of 64 bytes at `pe`.
 fn array(pe: u32) -> Span {
     Span::heap(pe, 0x100, 64)
 }
 
-/// Another array of 64 bytes at `pe`.
+/// Returns another array of 64 bytes at `pe`.
 fn source(pe: u32) -> Span {
     Span::heap(pe, 0x200, 64)
 }
 
-/// A word of 8 bytes at `pe`.
+/// Returns a word of 8 bytes at `pe`.
 fn flag(pe: u32) -> Span {
     Span::heap(pe, 0x300, 8)
 }

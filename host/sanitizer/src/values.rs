@@ -24,12 +24,12 @@ impl PartialEq for Release {
 
 /// The last values of all memories.
 #[derive(Debug, Default)]
-pub(crate) struct Words {
+pub(crate) struct Values {
     memories: HashMap<Memory, IntervalMap<Release>>,
     released: u64,
 }
 
-impl Words {
+impl Values {
     /// Replaces the values of `span`.
     pub(crate) fn set(&mut self, span: Span, clock: &Clock, write: Option<(Epoch, Bytes)>) {
         self.released += 1;
