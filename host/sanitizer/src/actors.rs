@@ -8,7 +8,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::access::Call;
+use crate::access::{Call, Span};
 use crate::clock::{ActorId, Clock, Epoch};
 
 /// The part of an operation that has read its source.
@@ -142,6 +142,8 @@ pub(crate) struct State {
     pub(crate) released: Clock,
     /// Clocks that strong loads found, for its next acquire fence; those that an atomic found, for its completion.
     pub(crate) found: Clock,
+    /// The writes that strong loads found, for its next acquire fence.
+    pub(crate) found_writes: Vec<(Span, Epoch)>,
     /// The fences before an operation. To know its delivery is to know them.
     pub(crate) behind: Clock,
 }
@@ -171,6 +173,7 @@ impl Actors {
             learned: Learned::Nothing,
             released: Clock::default(),
             found: Clock::default(),
+            found_writes: Vec::new(),
             behind: Clock::default(),
         };
         self.states.insert(id, state);

@@ -185,7 +185,10 @@ impl Engine {
 
     /// Makes an acquire fence.
     pub fn fence_acquire(&mut self, actor: ActorId) {
-        let found = std::mem::take(&mut self.actors.state(actor).found);
+        let now = self.actors.now(actor);
+        let state = self.actors.state(actor);
+        let (found, writes) = (std::mem::take(&mut state.found), std::mem::take(&mut state.found_writes));
+        writes.into_iter().for_each(|(word, write)| self.shadow.see(word, write, now));
         self.actors.acquire(actor, &found, Learned::Word);
     }
 
@@ -196,8 +199,7 @@ impl Engine {
 
     /// Notes a load that has found a value: the end of a wait, a test that succeeds, or any strong load.
     pub fn observe(&mut self, actor: ActorId, word: Span, acquire: Acquire, call: Call) {
-        let now = self.actors.now(actor);
-        let mut clock = Clock::default();
+        let (mut clock, mut writes) = (Clock::default(), Vec::new());
         for release in self.values.seen(word) {
             clock.join(&release.clock);
             let Some((write, bytes)) = release.write else { continue };
@@ -205,12 +207,14 @@ impl Engine {
             if is_put && word.bytes.contains(bytes) {
                 clock.raise(write);
             } else {
-                self.shadow.see(word, write, now);
+                writes.push((word, write));
             }
         }
-        match acquire {
-            Acquire::Now => self.actors.acquire(actor, &clock, Learned::Word),
-            Acquire::AtFence => self.actors.state(actor).found.join(&clock),
+        let state = self.actors.state(actor);
+        state.found.join(&clock);
+        state.found_writes.append(&mut writes);
+        if acquire == Acquire::Now {
+            self.fence_acquire(actor);
         }
         self.waits.set(actor, None);
         self.step(actor, word, Kind::Wait, call);

@@ -121,17 +121,30 @@ impl Model {
                 }
                 let common: HashSet<_> = Self::bytes(first.span).collect();
                 for (pe, byte) in Self::bytes(second.span).filter(|byte| common.contains(byte)) {
-                    // To see the value of a put is to know that its source has been read.
-                    let put = self.operations.iter().find(|operation| operation.read == first.node);
-                    let write = put.map_or(first.node, |put| put.done);
-                    let seen = self.seen.get(&(write, pe, byte));
-                    if !seen.is_some_and(|seen| seen.iter().any(|&wait| self.precedes(wait, second.node))) {
+                    if !self.is_seen(first, second, (pe, byte)) {
                         races.entry((second.line, pe, byte)).or_default().insert(first.line);
                     }
                 }
             }
         }
         races
+    }
+
+    /// Returns whether an actor before `second` has waited for a value of the byte that `first` has written or made possible.
+    ///
+    /// To see the value of a put is to know that its source has been read. To see a strong store is to know earlier ones.
+    fn is_seen(&self, first: &Access, second: &Access, (pe, byte): (u32, u64)) -> bool {
+        let put = self.operations.iter().find(|operation| operation.read == first.node);
+        let later = |access: &&Access| {
+            first.kind == Kind::Set
+                && access.kind == Kind::Set
+                && access.span == first.span
+                && self.precedes(first.node, access.node)
+        };
+        let mut writes = vec![put.map_or(first.node, |put| put.done)];
+        writes.extend(self.accesses.iter().filter(later).map(|access| access.node));
+        let mut waits = writes.iter().filter_map(|&write| self.seen.get(&(write, pe, byte))).flatten();
+        waits.any(|&wait| self.precedes(wait, second.node))
     }
 }
 
@@ -239,6 +252,7 @@ struct Runner {
     last: Vec<Node>,
     released: Vec<Option<Node>>,
     found: Vec<Vec<Node>>,
+    found_writes: Vec<Vec<(Node, u32, u64)>>,
     token: Option<(Token, Node)>,
     launches: u32,
     line: u32,
@@ -255,6 +269,7 @@ impl Runner {
             last: Vec::new(),
             released: vec![None; 9],
             found: vec![Vec::new(); 9],
+            found_writes: vec![Vec::new(); 9],
             token: None,
             launches: 0,
             line: 0,
@@ -476,19 +491,23 @@ impl Runner {
                 }
             }
         }
-        let node = if now {
-            self.next(actor, &earlier)
-        } else {
-            self.found[actor].extend(earlier);
-            self.next(actor, &[])
-        };
-        for key in seen {
-            self.model.seen.entry(key).or_default().push(node);
-        }
+        self.found[actor].append(&mut earlier);
+        self.found_writes[actor].append(&mut seen);
+        let node = if now { self.acquire(actor) } else { self.next(actor, &[]) };
         let call = self.call();
         self.model.access(node, word, Kind::Wait, call.site.line);
         let acquire = if now { Acquire::Now } else { Acquire::AtFence };
         self.engine.observe(self.actors[actor], word, acquire, call);
+    }
+
+    /// Makes the values that an actor has found known to it.
+    fn acquire(&mut self, actor: usize) -> Node {
+        let found = std::mem::take(&mut self.found[actor]);
+        let node = self.next(actor, &found);
+        for key in std::mem::take(&mut self.found_writes[actor]) {
+            self.model.seen.entry(key).or_default().push(node);
+        }
+        node
     }
 
     fn collective(&mut self, buffers: Option<(u64, u64)>, order: usize) {
@@ -636,8 +655,7 @@ impl Runner {
                 self.engine.fence_release(id);
             }
             Step::FenceAcquire => {
-                let found = std::mem::take(&mut self.found[actor]);
-                self.next(actor, &found);
+                self.acquire(actor);
                 self.engine.fence_acquire(id);
             }
             Step::Sync => {
@@ -665,6 +683,7 @@ impl Runner {
                 self.actors[actor] = self.fork(actor);
                 self.last[actor] = self.model.event(vec![join]);
                 (self.released[actor], self.found[actor]) = (None, Vec::new());
+                self.found_writes[actor].clear();
             }
             Step::EndAndFork => {}
             Step::Free(word) => {

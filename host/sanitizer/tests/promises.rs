@@ -461,8 +461,8 @@ fn release_and_acquire_fences_order_blocks() {
         }
         job.engine.store_relaxed(writer, flag(0), call("store_relaxed"));
         job.engine.observe(reader, flag(0), Acquire::AtFence, call("load_relaxed"));
-        job.engine.load(reader, flag(0), call("load"));
         job.engine.fence_acquire(reader);
+        job.engine.load(reader, flag(0), call("load"));
         job.engine.load(reader, source(0), call("load"));
         job
     };
