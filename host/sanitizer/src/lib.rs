@@ -43,6 +43,16 @@
 //! An actor has *settled* once all live actors know its last step. It then leaves all clocks and the shadow memory. A host
 //! that waits for a launch tells the engine by [`Engine::awaits`], so that it does not hold up the settling.
 //!
+//! # Limits
+//!
+//! - A fence of block scope counts like one of system scope.
+//! - A plain load of a word behind a relaxed load needs the acquire fence too.
+//! - The engine finds races of the order that this execution took. Another branch or another winner of a lock needs its own run.
+//! - An operation that no `quiet` ever covers stays in the tables until the job ends.
+//! - Arrays that each thread of a grid fills element by element have one interval for each element, until they settle.
+//! - One engine watches one process. A job of processes needs the calls in one order, through the launcher for example.
+//! - Through a NIC, the poster does not deliver. The software ConnectX must then report deliveries before it makes them.
+//!
 //! # Modules
 //!
 //! | module | holds |

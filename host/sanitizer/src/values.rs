@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::access::{Memory, Span};
-use crate::clock::{Clock, Epoch};
+use crate::clock::{ActorId, Clock, Epoch};
 use crate::intervals::{Bytes, IntervalMap};
 
 /// The last values of some bytes.
@@ -63,7 +63,7 @@ impl Values {
     }
 
     /// Drops actors from all clocks that `keep` refuses.
-    pub(crate) fn retain(&mut self, keep: impl Fn(crate::clock::ActorId) -> bool) {
+    pub(crate) fn retain(&mut self, keep: impl Fn(ActorId) -> bool) {
         for memory in self.memories.values_mut() {
             memory.retain(|release| {
                 release.clock.retain(&keep);

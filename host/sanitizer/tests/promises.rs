@@ -685,6 +685,21 @@ fn memory_of_the_engine_is_bounded() {
 }
 
 #[test]
+fn a_launch_that_nobody_has_joined_is_kept() {
+    let mut engine = Engine::new();
+    let host = engine.start(Actor::Host { pe: 0, thread: 0 });
+    let thread = engine.fork(host, Actor::Thread { pe: 0, launch: 0, block: 0, thread: 0 });
+    engine.awaits(host, &[thread]);
+    engine.store(thread, source(0), call("store"));
+    engine.end(thread);
+    engine.settle();
+    engine.join(host, thread);
+    engine.load(host, source(0), call("Pe::read"));
+    engine.settle();
+    assert_eq!((engine.race_count(), engine.size()), (0, (1, 1)));
+}
+
+#[test]
 fn a_wait_that_nobody_can_end_is_a_deadlock() {
     let mut job = Job::new();
     let until = Until::Word { word: flag(1), wanted: "== 1".into() };
