@@ -92,6 +92,7 @@ pub mod arch;
 mod bad_part;
 mod copy;
 mod error;
+mod event;
 mod group;
 mod half;
 mod heap;
@@ -104,6 +105,7 @@ mod sharing;
 pub mod shmem;
 pub mod sq;
 mod wait;
+pub mod watch;
 
 pub use bytemuck::{Pod, Zeroable};
 

@@ -148,6 +148,7 @@ impl<S: Sharing> Ctx<'_, S> {
     }
 
     #[inline(always)]
+    #[track_caller]
     fn mark_held(&self, lock: Sym<Lock>) {
         self.local_one(lock.word(HELD)).store(0, 1);
         Sys::fence();

@@ -23,6 +23,7 @@ use crate::error::Result;
 use crate::group::{Group, Thread, agree};
 use crate::sharing::Sharing;
 use crate::view::View;
+use crate::watch::{self, Event, Ordering};
 
 /// The observers that a fence covers.
 ///
@@ -52,6 +53,7 @@ impl<S: Sharing> Ctx<'_, S> {
     #[inline(always)]
     #[track_caller]
     pub fn fence(&self) -> Result {
+        watch::note("fence", Event::order(self.parts_ref(), Ordering::Fence, None));
         if self.p2p_all() {
             Sys::fence();
             return Ok(());
@@ -75,6 +77,7 @@ impl<S: Sharing> Ctx<'_, S> {
     #[track_caller]
     pub fn quiet<G: Group>(&self, group: G) -> Result {
         group.sync();
+        watch::lead_own(group, "quiet", Event::order(self.parts_ref(), Ordering::Quiet, None));
         if self.p2p_all() {
             // The first barrier makes the release cover all threads of the group; the second one tells them.
             if group.leader() {
@@ -102,6 +105,7 @@ impl<S: Sharing> Ctx<'_, S> {
     #[inline(always)]
     #[track_caller]
     pub fn fence_group<G: Group>(&self, group: G) -> Result {
+        watch::note("fence_group", Event::OwnStores);
         group.sync();
         Sys::fence();
         let mine = if group.leader() { self.fence() } else { Ok(()) };
@@ -117,6 +121,7 @@ impl<S: Sharing> Ctx<'_, S> {
     #[track_caller]
     pub fn fence_pe(&self, pe: u32) -> Result {
         self.check_pe(pe)?;
+        watch::note("fence_pe", Event::order(self.parts_ref(), Ordering::Fence, Some(pe)));
         let ordered = if self.p2p_all() {
             Ok(())
         } else if self.parts_ref().n_sets > 1 || self.peer_addr::<u8>(pe, 0).is_some() {
@@ -140,6 +145,7 @@ impl<S: Sharing> Ctx<'_, S> {
     #[track_caller]
     pub fn quiet_pe(&self, pe: u32) -> Result {
         self.check_pe(pe)?;
+        watch::note("quiet_pe", Event::order(self.parts_ref(), Ordering::Quiet, Some(pe)));
         Sys::fence();
         if self.p2p_all() { Ok(()) } else { quiet_pe_slow::<S>(CtxRef::of(self), pe) }
     }
@@ -172,6 +178,7 @@ impl<S: Sharing> Ctx<'_, S> {
     #[track_caller]
     pub fn flush<G: Group>(&self, group: G) -> Result {
         group.sync();
+        let _call = watch::lead(group, "flush", Event::order(self.parts_ref(), Ordering::Flush, None));
         if self.p2p_all() {
             return Ok(());
         }
@@ -186,6 +193,7 @@ impl<S: Sharing> Ctx<'_, S> {
     #[track_caller]
     pub fn flush_pe(&self, pe: u32) -> Result {
         self.check_pe(pe)?;
+        watch::note("flush_pe", Event::order(self.parts_ref(), Ordering::Flush, Some(pe)));
         if self.p2p_all() { Ok(()) } else { flush_pe_slow::<S>(CtxRef::of(self), pe) }
     }
 
@@ -196,6 +204,7 @@ impl<S: Sharing> Ctx<'_, S> {
     /// buffers, and to their PE. CUDA: `__threadfence_system`. rocSHMEM: `rocshmem_threadfence_system`.
     #[inline(always)]
     pub fn fence_system(&self) {
+        watch::note("fence_system", Event::MemoryFence { releases: true, acquires: true });
         Sys::fence();
     }
 
@@ -224,6 +233,7 @@ impl<S: Sharing> Ctx<'_, S> {
     /// ```
     #[inline(always)]
     pub fn fence_release(&self, scope: FenceScope) {
+        watch::note("fence_release", Event::MemoryFence { releases: true, acquires: false });
         match scope {
             FenceScope::Block => Cta::release(),
             FenceScope::Gpu => Gpu::release(),
@@ -237,6 +247,7 @@ impl<S: Sharing> Ctx<'_, S> {
     /// Waits and tests of this crate contain one at system scope. GPUNetIO: `doca_gpu_dev_verbs_fence_acquire`.
     #[inline(always)]
     pub fn fence_acquire(&self, scope: FenceScope) {
+        watch::note("fence_acquire", Event::MemoryFence { releases: false, acquires: true });
         match scope {
             FenceScope::Block => Cta::acquire(),
             FenceScope::Gpu => Gpu::acquire(),

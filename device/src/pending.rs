@@ -12,6 +12,7 @@ use crate::heap::{LocalBuffer, SymSlice, local_operand};
 use crate::rma::Direction;
 use crate::sharing::Sharing;
 use crate::sq::{EndIndex, Qp};
+use crate::watch::{self, Ticket};
 
 /// An operation in flight, up to a point in the queues that it uses.
 ///
@@ -23,6 +24,7 @@ pub struct Pending<'a, S> {
     /// Each queue with the end index to wait for; `None` if nothing is outstanding. There are two, since puts and
     /// signals of a block may use different queues.
     parts: [Option<(Qp<'a, S>, EndIndex)>; 2],
+    ticket: Ticket,
 }
 
 impl<S: Sharing> Pending<'_, S> {
@@ -41,6 +43,7 @@ impl<S: Sharing> Pending<'_, S> {
                 mine = mine.and(qp.wait(ticket, site));
             }
             Sys::fence();
+            self.ticket.complete("wait");
         }
         agree(group, mine)
     }
@@ -59,6 +62,7 @@ impl<S: Sharing> Pending<'_, S> {
             }
         }
         Sys::fence();
+        self.ticket.complete("test");
         Ok(true)
     }
 }
@@ -131,14 +135,15 @@ impl<S: Sharing> Ctx<'_, S> {
         self.check_pe(pe)?;
         let (puts, signals) = (self.qp(pe), self.atomic_qp(pe));
         self.read_back(&puts).and(self.read_back(&signals))?;
+        let ticket = Ticket::of(self.parts_ref().first_set, pe);
         let second = if puts.entry() == signals.entry() { None } else { Some((signals, signals.last())) };
-        Ok(Pending { parts: [Some((puts, puts.last())), second] })
+        Ok(Pending { parts: [Some((puts, puts.last())), second], ticket })
     }
 
     #[inline(always)]
     fn pending<G: Group>(&self, group: G, ticket: Option<EndIndex>, pe: u32) -> Pending<'_, S> {
         let end = group.broadcast(ticket.map_or(0, |t| t.0));
         let part = if end == 0 { None } else { Some((self.qp(pe), EndIndex(end))) };
-        Pending { parts: [part, None] }
+        Pending { parts: [part, None], ticket: watch::ticket(group) }
     }
 }

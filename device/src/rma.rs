@@ -37,6 +37,7 @@ use crate::outlined::outlined;
 use crate::post::{Lanes, begin, post};
 use crate::sharing::Sharing;
 use crate::sq::{EndIndex, Qp};
+use crate::watch::{self, Completion, Event, Operation, PeRange};
 
 /// Longest message of one WQE: 2^30 bytes, the QP's `log_msg_max`.
 pub(crate) const MAX_MESSAGE: u64 = 1 << 30;
@@ -89,6 +90,12 @@ pub(crate) type Unit = (u32, u32);
 #[inline(always)]
 pub(crate) fn end_of<T: Pod>(object: SymSlice<T>) -> End {
     (object.offset(), object.len() as u64)
+}
+
+/// Returns the place of an element.
+#[inline(always)]
+pub(crate) fn word_at<T: Pod>(pe: u32, word: Sym<T>) -> PeRange {
+    PeRange::new(pe, word.offset(), size_of::<T>() as u64)
 }
 
 #[inline(always)]
@@ -203,6 +210,8 @@ impl<S: Sharing> Ctx<'_, S> {
     #[inline(always)]
     #[track_caller]
     pub fn p<T: Scalar>(&self, dst: Sym<T>, value: T, pe: u32) -> Result {
+        let put = Operation::Put { src: None, dst: word_at(pe, dst), signal: None };
+        watch::note("p", Event::post(self.parts_ref(), put, Completion::Posted));
         if let Some(to) = self.p2p_addr(pe, dst.offset(), size_of::<T>() as u64) {
             // SAFETY: inside of the peer's heap, which is mapped.
             unsafe { arch::write(to, value) };
@@ -220,6 +229,8 @@ impl<S: Sharing> Ctx<'_, S> {
     #[inline(always)]
     #[track_caller]
     pub fn g<T: Scalar>(&self, src: Sym<T>, pe: u32) -> Result<T> {
+        let get = Operation::Get { src: word_at(pe, src), dst: None };
+        watch::note("g", Event::post(self.parts_ref(), get, Completion::Done));
         if let Some(from) = self.p2p_addr(pe, src.offset(), size_of::<T>() as u64) {
             // SAFETY: inside of the peer's heap, which is mapped.
             return Ok(unsafe { arch::read(from) });
@@ -246,6 +257,9 @@ impl<S: Sharing> Ctx<'_, S> {
         if !G::READY {
             group.sync();
         }
+        let (name, event) =
+            self.transfer_event(direction, end_of(remote), end_of(local), size_of::<T>(), pe, complete);
+        let _call = watch::lead(group, name, event);
         if let Some((there, here)) = self.p2p_operands(remote, local, pe) {
             let goes_on = G::READY && !complete;
             // SAFETY: both are inside of their heaps.
@@ -288,6 +302,31 @@ impl<S: Sharing> Ctx<'_, S> {
         };
         agree(group, mine)?;
         Ok(ticket)
+    }
+
+    /// Returns the name of a transfer, and what it tells the sanitizer.
+    #[inline(always)]
+    fn transfer_event(
+        &self,
+        direction: Direction,
+        (remote, there): End,
+        (local, here): End,
+        size: usize,
+        pe: u32,
+        complete: bool,
+    ) -> (&'static str, Event) {
+        let (size, parts) = (size as u64, self.parts_ref());
+        let there = PeRange::new(pe, remote, there.wrapping_mul(size));
+        let here = PeRange::new(parts.pe, local, here.wrapping_mul(size));
+        let put = Operation::Put { src: Some(here), dst: there, signal: None };
+        let get = Operation::Get { src: there, dst: Some(here) };
+        let (name, operation, completion) = match (direction, complete) {
+            (Direction::Put, true) => ("put", put, Completion::SourceFree),
+            (Direction::Put, false) => ("put_nbi", put, Completion::Posted),
+            (Direction::Get, true) => ("get", get, Completion::Done),
+            (Direction::Get, false) => ("get_nbi", get, Completion::Posted),
+        };
+        (name, Event::post(parts, operation, completion))
     }
 
     /// Returns the addresses of the operands, `remote` first, if both lie in heaps and `pe` is a P2P peer. It takes one

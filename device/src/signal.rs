@@ -18,9 +18,10 @@ use crate::heap::{LocalBuffer, Signal, Sym, SymSlice, local_operand};
 use crate::order::quiet_pe_slow;
 use crate::outlined::outlined;
 use crate::post::{Lanes, begin, post};
-use crate::rma::{Direction, End, MAX_MESSAGE, NicTransfer, Unit, end_of, send, unit_of};
+use crate::rma::{Direction, End, MAX_MESSAGE, NicTransfer, Unit, end_of, send, unit_of, word_at};
 use crate::sharing::Sharing;
 use crate::sq::Qp;
+use crate::watch::{self, Change, Completion, Event, Operation, PeRange, Posting};
 
 /// The change that a signal makes to its word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +42,14 @@ impl SignalOp {
             Self::Add => Kind::Add,
         }
     }
+
+    #[inline(always)]
+    fn change(self) -> Change {
+        match self {
+            Self::Set => Change::Set,
+            Self::Add => Change::Update,
+        }
+    }
 }
 
 /// # Signals
@@ -57,6 +66,8 @@ impl<S: Sharing> Ctx<'_, S> {
     #[inline(always)]
     #[track_caller]
     pub fn signal_op(&self, signal: Sym<Signal>, op: SignalOp, value: u64, pe: u32) -> Result {
+        let change = Operation::Change { word: word_at(pe, signal), change: op.change() };
+        let _call = watch::call("signal_op", Event::post(self.parts_ref(), change, Completion::Posted));
         self.emit_signal(signal, op, value, pe)
     }
 
@@ -96,7 +107,7 @@ impl<S: Sharing> Ctx<'_, S> {
         pe: u32,
     ) -> Result {
         let update = SignalUpdate { signal, op, value, pe };
-        self.put_with_signal(group, dst, local_operand(src), update, false)
+        self.put_with_signal(group, dst, local_operand(src), update, Form::Nbi)
     }
 
     /// Copies and signals like [`Ctx::put_signal_nbi`]; returns once `src` may be reused.
@@ -119,7 +130,7 @@ impl<S: Sharing> Ctx<'_, S> {
         pe: u32,
     ) -> Result {
         let update = SignalUpdate { signal, op, value, pe };
-        self.put_with_signal(group, dst, local_operand(src), update, true)
+        self.put_with_signal(group, dst, local_operand(src), update, Form::Blocking)
     }
 
     /// Signals like [`Ctx::signal_op`], after all earlier operations to `pe` through this context: a *strong* signal.
@@ -140,7 +151,11 @@ impl<S: Sharing> Ctx<'_, S> {
         value: u64,
         pe: u32,
     ) -> Result {
+        watch::note("signal_after_all", Event::OwnStores);
         group.sync();
+        let operation = Operation::Change { word: word_at(pe, signal), change: op.change() };
+        let event = self.announcement(operation, Completion::Posted, true);
+        let _call = watch::lead(group, "signal_after_all", event);
         Sys::fence();
         let mine = if group.leader() {
             match self.order_queues(pe) {
@@ -176,7 +191,7 @@ impl<S: Sharing> Ctx<'_, S> {
         let mine = if group.leader() { self.order_queues(pe) } else { Ok(()) };
         agree(group, mine)?;
         let update = SignalUpdate { signal, op, value, pe };
-        self.put_with_signal(group, dst, local_operand(src), update, false)
+        self.put_with_signal(group, dst, local_operand(src), update, Form::AfterAll)
     }
 
     /// Returns the value of this PE's own signal word. Acquires: announced data may be read afterwards.
@@ -190,7 +205,9 @@ impl<S: Sharing> Ctx<'_, S> {
     pub fn signal_fetch(&self, signal: Sym<Signal>) -> Result<u64> {
         let at = self.local_addr(signal.as_slice())?;
         // SAFETY: a word of this PE's memory, aligned by the allocator.
-        Ok(unsafe { <u64 as SysWord>::load_acquire(at.cast()) })
+        let found = unsafe { <u64 as SysWord>::load_acquire(at.cast()) };
+        watch::note("signal_fetch", Event::Look { word: word_at(self.my_pe(), signal), is_seen: true });
+        Ok(found)
     }
 
     /// Sets this PE's own signal word to 0, as a signal would; returns the old value. No PE may signal the word at this
@@ -213,12 +230,25 @@ impl<S: Sharing> Ctx<'_, S> {
         dst: SymSlice<T>,
         src: SymSlice<T>,
         update: SignalUpdate,
-        complete: bool,
+        form: Form,
     ) -> Result {
         let SignalUpdate { signal, op, value, pe } = update;
+        let (name, completion) = match form {
+            Form::Nbi => ("put_signal_nbi", Completion::Posted),
+            Form::Blocking => ("put_signal", Completion::SourceFree),
+            Form::AfterAll => ("put_signal_after_all", Completion::Posted),
+        };
+        watch::note(name, Event::OwnStores);
         if !G::READY {
             group.sync();
         }
+        let operation = Operation::Put {
+            src: Some(PeRange::new(self.my_pe(), src.offset(), src.bytes())),
+            dst: PeRange::new(pe, dst.offset(), dst.bytes()),
+            signal: Some((word_at(pe, signal), op.change())),
+        };
+        let event = self.announcement(operation, completion, matches!(form, Form::AfterAll));
+        let _call = watch::lead(group, name, event);
         if self.applies_to_mapped(op.kind())
             && let Some((there, here)) = self.p2p_operands(dst, src, pe)
             && self.parts_ref().has(signal.offset(), size_of::<Signal>() as u64)
@@ -228,9 +258,16 @@ impl<S: Sharing> Ctx<'_, S> {
             // It cannot fail, and the source has been read: no thread waits for the leader.
             return self.signal_by_leader(group, update);
         }
+        let complete = matches!(form, Form::Blocking);
         let (dst, src, unit, signal) = (end_of(dst), end_of(src), unit_of::<T>(), signal.offset());
         let put = SignalPut { dst, src, unit, signal, op, value, pe, complete };
         put_signal_slow::<G, S>(group, CtxRef::of(self), put)
+    }
+
+    /// Returns what a signal tells the sanitizer.
+    #[inline(always)]
+    fn announcement(&self, operation: Operation, completion: Completion, after_all: bool) -> Event {
+        Event::Post(Posting { context: self.parts_ref().first_set, operation, completion, after_all })
     }
 
     /// Changes a signal word. Usually one thread of a warp calls it.
@@ -262,6 +299,17 @@ struct SignalUpdate {
     op: SignalOp,
     value: u64,
     pe: u32,
+}
+
+/// The form of a put with signal.
+#[derive(Clone, Copy)]
+enum Form {
+    /// It returns once posted.
+    Nbi,
+    /// It returns once the source may be reused.
+    Blocking,
+    /// It returns once posted. The signal is strong.
+    AfterAll,
 }
 
 /// A put with signal as the caller describes it.

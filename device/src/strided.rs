@@ -23,6 +23,7 @@ use crate::post::post_many;
 use crate::rma::{Direction, MAX_MESSAGE};
 use crate::sharing::Sharing;
 use crate::sq::Qp;
+use crate::watch::{self, Blocks, Completion, Event, Operation, PeRange};
 
 /// # Strided put and get
 ///
@@ -102,6 +103,8 @@ impl<S: Sharing> Ctx<'_, S> {
         let checked = if group.leader() { self.check_blocks(remote, local, pe) } else { Ok(()) };
         agree(group, checked)?;
         self.check_pe(pe)?;
+        let (name, event) = self.blocks_event(direction, remote, local, pe, complete);
+        let _call = watch::lead(group, name, event);
         if let Some(there) = self.peer_addr::<T>(pe, remote.whole.offset()) {
             let here = self.address::<T>(local.whole.offset());
             // SAFETY: both were checked to be inside of their heaps.
@@ -122,6 +125,34 @@ impl<S: Sharing> Ctx<'_, S> {
         let blocks = NicBlocks { direction, there, here, steps, block: bytes(local.block), count, complete };
         let mine = send_blocks::<G, S>(group, qp.entry(), Location::caller(), blocks);
         agree(group, mine)
+    }
+
+    /// Returns the name of a strided transfer, and what it tells the sanitizer.
+    #[inline(always)]
+    fn blocks_event<T: Pod>(
+        &self,
+        direction: Direction,
+        remote: Strided<T>,
+        local: Strided<T>,
+        pe: u32,
+        complete: bool,
+    ) -> (&'static str, Event) {
+        let (parts, count) = (self.parts_ref(), local.len() as u64);
+        let bytes = |elements: u64| elements.wrapping_mul(size_of::<T>() as u64);
+        let side = |pe: u32, side: Strided<T>| Blocks {
+            first: PeRange::new(pe, side.whole.offset(), bytes(side.block)),
+            stride: bytes(side.stride),
+        };
+        let (there, here) = (side(pe, remote), side(parts.pe, local));
+        let put = Operation::PutBlocks { src: here, dst: there, count };
+        let get = Operation::GetBlocks { src: there, dst: here, count };
+        let (name, operation, completion) = match (direction, complete) {
+            (Direction::Put, true) => ("iput", put, Completion::SourceFree),
+            (Direction::Put, false) => ("iput_nbi", put, Completion::Posted),
+            (Direction::Get, true) => ("iget", get, Completion::Done),
+            (Direction::Get, false) => ("iget_nbi", get, Completion::Posted),
+        };
+        (name, Event::post(parts, operation, completion))
     }
 
     #[inline(always)]

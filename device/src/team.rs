@@ -61,6 +61,12 @@ impl Team {
         self.generation
     }
 
+    /// Returns its slot and generation.
+    #[inline(always)]
+    pub(crate) const fn key(self) -> (u32, u32) {
+        (self.slot, self.generation)
+    }
+
     /// Returns whether this is not [`Team::INVALID`]. A destroyed team still looks valid.
     #[inline(always)]
     pub const fn is_valid(self) -> bool {

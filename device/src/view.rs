@@ -13,6 +13,7 @@ use crate::ctx::{Ctx, CtxRef};
 use crate::error::{Site, out_of_range};
 use crate::heap::{LocalBuffer, Sym, SymSlice, local_operand};
 use crate::sharing::PerGpu;
+use crate::watch::{self, Event};
 
 /// A view of shared elements: each access is one load or store, never a reference.
 ///
@@ -54,6 +55,7 @@ impl<T: Pod> View<'_, T> {
     #[track_caller]
     pub fn load(self, i: usize) -> T {
         if i < self.len {
+            watch::note("load", self.load_event(i, false));
             // SAFETY: in bounds; `new` promised the rest.
             unsafe { arch::read(self.base.add(i)) }
         } else {
@@ -67,6 +69,7 @@ impl<T: Pod> View<'_, T> {
     #[track_caller]
     pub fn store(self, i: usize, v: T) {
         if i < self.len {
+            watch::note("store", self.store_event(i, false));
             // SAFETY: in bounds; `new` promised the rest.
             unsafe { arch::write(self.base.add(i), v) }
         } else {
@@ -78,6 +81,18 @@ impl<T: Pod> View<'_, T> {
     #[inline(always)]
     pub fn as_ptr(self) -> *mut T {
         self.base
+    }
+
+    #[inline(always)]
+    fn load_event(self, i: usize, is_strong: bool) -> Event {
+        let address = self.base.wrapping_add(i).addr() as u64;
+        Event::Load { address, bytes: size_of::<T>() as u64, is_strong }
+    }
+
+    #[inline(always)]
+    fn store_event(self, i: usize, is_strong: bool) -> Event {
+        let address = self.base.wrapping_add(i).addr() as u64;
+        Event::Store { address, bytes: size_of::<T>() as u64, is_strong }
     }
 
     #[inline(always)]
@@ -97,7 +112,9 @@ impl<T: AmoWord> View<'_, T> {
     pub fn load_relaxed(self, i: usize) -> T {
         if i < self.len {
             // SAFETY: in bounds; `new` promised the rest.
-            T::from_word(unsafe { T::Word::load_relaxed(self.base.add(i).cast()) })
+            let found = T::from_word(unsafe { T::Word::load_relaxed(self.base.add(i).cast()) });
+            watch::note("load_relaxed", self.load_event(i, true));
+            found
         } else {
             self.out_of_range(i, Location::caller());
             T::zeroed()
@@ -110,6 +127,7 @@ impl<T: AmoWord> View<'_, T> {
     #[track_caller]
     pub fn store_relaxed(self, i: usize, v: T) {
         if i < self.len {
+            watch::note("store_relaxed", self.store_event(i, true));
             // SAFETY: in bounds; `new` promised the rest.
             unsafe { T::Word::store_relaxed(self.base.add(i).cast(), T::word(v.bits())) }
         } else {

@@ -14,9 +14,11 @@ use crate::ctx::Ctx;
 use crate::error::{Detail, Error, Result, Site, length_mismatch, out_of_range, record};
 use crate::group::{Group, agree, agree_on};
 use crate::heap::{Signal, Sym, SymSlice};
+use crate::rma::word_at;
 use crate::sharing::Sharing;
 use crate::view::View;
 use crate::wait::{poll_briefly, poll_until};
+use crate::watch::{self, Event};
 
 /// A comparison of a word with its wanted value.
 ///
@@ -209,6 +211,8 @@ impl<S: Sharing> Ctx<'_, S> {
                 let seen = unsafe {
                     await_address(state, at, word.offset(), cmp, value, Some(timeout_ns), Location::caller())
                 };
+                let is_seen = seen.is_ok();
+                watch::note("wait_until_for", Event::Look { word: word_at(self.my_pe(), word), is_seen });
                 match seen {
                     Ok(seen) => {
                         (in_time, found) = (1, seen.bits());
@@ -238,7 +242,9 @@ impl<S: Sharing> Ctx<'_, S> {
         let at = self.local_addr(word.as_slice())?;
         self.announce_batches();
         // SAFETY: a word of this PE's memory; the allocator aligned it.
-        Ok(cmp.holds(T::from_word(unsafe { T::Word::load_acquire(at.cast()) }), value))
+        let is_seen = cmp.holds(T::from_word(unsafe { T::Word::load_acquire(at.cast()) }), value);
+        watch::note("test", Event::Look { word: word_at(self.my_pe(), word), is_seen });
+        Ok(is_seen)
     }
 
     /// Waits until all words are as wanted. Returns at once if there are none. The threads of the group share the
@@ -316,7 +322,7 @@ impl<S: Sharing> Ctx<'_, S> {
         let mut missing = false;
         let mut i = group.rank() as usize;
         while i < words.words.len() {
-            missing |= !words.excepts(i) && !words.cmp.holds(self.word(words.words.at(i)), words.wanted(i));
+            missing |= !words.excepts(i) && !self.holds(words, i);
             i += group.size() as usize;
         }
         Ok(!group.any(missing))
@@ -402,8 +408,15 @@ impl<S: Sharing> Ctx<'_, S> {
         self.check_words(group, words, out)?;
         let found = if group.leader() {
             let (at, state) = (self.address(words.words.offset()), self.parts_ref().state);
-            // SAFETY: checked to be inside of this PE's heap, and to have as many statuses and values.
-            let (code, seen) = unsafe { scan_words(state, at, words, out, patience, Location::caller()) };
+            let (code, seen) = {
+                let _call = watch::call("scan", Event::Silent);
+                // SAFETY: checked to be inside of this PE's heap, and to have as many statuses and values.
+                unsafe { scan_words(state, at, words, out, patience, Location::caller()) }
+            };
+            watch::each("wait_until_any", seen_words(out, seen), |i| {
+                let index = out.map_or(seen, |out| out.load(i as usize));
+                Event::Look { word: word_at(self.my_pe(), words.words.at(index as usize)), is_seen: true }
+            });
             Error::from_code(code).map_or(Ok(seen), Err)
         } else {
             Ok(0)
@@ -444,11 +457,16 @@ impl<S: Sharing> Ctx<'_, S> {
         }
     }
 
-    /// Returns a word of this PE that the caller has checked.
+    /// Returns whether word `i` is as wanted now. The caller has checked the words.
     #[inline(always)]
-    fn word<T: Amo>(&self, word: Sym<T>) -> T {
+    #[track_caller]
+    fn holds<T: Amo + PartialOrd>(&self, words: &WaitWords<T>, i: usize) -> bool {
+        let word = words.words.at(i);
         // SAFETY: the caller checked that it is inside of this PE's memory; the allocator aligned it.
-        T::from_word(unsafe { T::Word::load_acquire(self.address(word.offset())) })
+        let found = T::from_word(unsafe { T::Word::load_acquire(self.address(word.offset())) });
+        let is_seen = words.cmp.holds(found, words.wanted(i));
+        watch::note("test_all", Event::Look { word: word_at(self.my_pe(), word), is_seen });
+        is_seen
     }
 
     /// Waits for a word, in one thread; returns the value that satisfied the comparison.
@@ -459,7 +477,9 @@ impl<S: Sharing> Ctx<'_, S> {
         self.announce_batches();
         let (state, site) = (self.parts_ref().state, Location::caller());
         // SAFETY: a word of this PE's memory; the allocator aligned it.
-        unsafe { await_address(state, at, offset, cmp, value, None, site) }
+        let found = unsafe { await_address(state, at, offset, cmp, value, None, site) };
+        watch::note("wait_until", Event::Look { word: word_at(self.my_pe(), word), is_seen: found.is_ok() });
+        found
     }
 }
 
@@ -565,6 +585,16 @@ unsafe fn scan_words<T: Amo + PartialOrd>(
         return (record_timeout(state, seen.found, wanted.bits(), offset, site), NONE);
     }
     (code, seen.result)
+}
+
+/// Returns the number of words that a scan with the result `seen` has found.
+#[inline(always)]
+fn seen_words(out: Option<View<u64>>, seen: u64) -> u64 {
+    match (seen, out) {
+        (NONE, _) => 0,
+        (_, None) => 1,
+        (count, Some(_)) => count,
+    }
 }
 
 /// The result of one look at words.

@@ -5,7 +5,7 @@ use core::panic::Location;
 
 use rushmem_mlx5::Wqe;
 
-use super::{Amo, to_native_order};
+use super::{Amo, fetch_event, to_native_order};
 use crate::abi::qp_flags;
 use crate::arch::SysWord;
 use crate::ctx::Ctx;
@@ -15,6 +15,7 @@ use crate::heap::Sym;
 use crate::outlined::outlined;
 use crate::rma::fetch;
 use crate::sharing::Sharing;
+use crate::watch;
 
 /// The kind of a masked atomic.
 #[derive(Clone, Copy)]
@@ -99,6 +100,11 @@ impl<S: Sharing> Ctx<'_, S> {
     #[inline(always)]
     #[track_caller]
     fn masked<T: Amo>(&self, word: Sym<T>, kind: Masked, o: Operands, pe: u32) -> Result<T> {
+        let name = match kind {
+            Masked::CompareSwap => "atomic_masked_compare_swap",
+            Masked::Add => "atomic_masked_fetch_add",
+        };
+        let _call = watch::call(name, fetch_event(self, word, pe, false));
         let (ctx_ref, at) = (CtxRef::of(self), word.offset());
         let (error, found) = if size_of::<T>() == 8 {
             masked::<S, 8>(ctx_ref, at, kind, pe, o)

@@ -32,10 +32,11 @@ use crate::error::{Detail, Error, Result, Site};
 use crate::group::{Group, Thread};
 use crate::heap::Sym;
 use crate::post::post;
-use crate::rma::fetch;
+use crate::rma::{fetch, word_at};
 use crate::sharing::Sharing;
 use crate::sq::{EndIndex, Qp};
 use crate::wait::Watch;
+use crate::watch::{self, Change, Completion, Event, Operation};
 
 mod masked;
 mod nbi;
@@ -159,6 +160,33 @@ impl Kind {
             3 => Self::Xor,
             4 => Self::Set,
             _ => Self::CompareSwap,
+        }
+    }
+
+    /// Returns the name of the call without a result.
+    #[inline(always)]
+    fn name(self) -> &'static str {
+        match self {
+            Self::Add => "atomic_add",
+            Self::And => "atomic_and",
+            Self::Or => "atomic_or",
+            Self::Xor => "atomic_xor",
+            Self::Set => "atomic_set",
+            Self::CompareSwap => "atomic_compare_swap",
+            Self::SignalSet => "signal_op",
+        }
+    }
+
+    /// Returns the name of the call with a result.
+    #[inline(always)]
+    fn fetching_name(self) -> &'static str {
+        match self {
+            Self::Add => "atomic_fetch_add",
+            Self::And => "atomic_fetch_and",
+            Self::Or => "atomic_fetch_or",
+            Self::Xor => "atomic_fetch_xor",
+            Self::Set | Self::SignalSet => "atomic_swap",
+            Self::CompareSwap => "atomic_compare_swap",
         }
     }
 }
@@ -320,6 +348,7 @@ impl<S: Sharing> Ctx<'_, S> {
     #[inline(always)]
     #[track_caller]
     pub fn atomic_fetch<T: AmoWord>(&self, word: Sym<T>, pe: u32) -> Result<T> {
+        let _call = watch::call("atomic_fetch", fetch_event(self, word, pe, true));
         self.fetch_op(word, Kind::Add, T::zeroed(), T::zeroed(), pe)
     }
 
@@ -541,6 +570,7 @@ impl<S: Sharing> Ctx<'_, S> {
     #[inline(always)]
     #[track_caller]
     fn fetch_op<T: AmoWord>(&self, word: Sym<T>, kind: Kind, value: T, compare: T, pe: u32) -> Result<T> {
+        let _call = watch::call(kind.fetching_name(), fetch_event(self, word, pe, false));
         let (value, compare) = (value.bits(), compare.bits());
         let op = Op::<8> { kind, value, compare };
         if let Some(p) = self.p2p_atomic_addr(pe, word.offset(), size_of::<T>() as u64) {
@@ -569,6 +599,9 @@ impl<S: Sharing> Ctx<'_, S> {
     #[inline(always)]
     #[track_caller]
     pub(crate) fn post_op<T: AmoWord>(&self, word: Sym<T>, kind: Kind, value: T, pe: u32) -> Result {
+        let change = if kind == Kind::SignalSet { Change::Set } else { Change::Update };
+        let operation = Operation::Change { word: word_at(pe, word), change };
+        watch::note(kind.name(), Event::post(self.parts_ref(), operation, Completion::Posted));
         let value = value.bits();
         let p2p = self.applies_to_mapped(kind);
         if let Some(p) = self.p2p_addr::<T>(pe, word.offset(), size_of::<T>() as u64)
@@ -585,6 +618,13 @@ impl<S: Sharing> Ctx<'_, S> {
             post_slow::<S, 4>(ctx_ref, at, kind, value, pe)
         }
     }
+}
+
+/// Returns what an atomic with a result tells the sanitizer.
+#[inline(always)]
+fn fetch_event<S, T: AmoWord>(ctx: &Ctx<S>, word: Sym<T>, pe: u32, is_read: bool) -> Event {
+    let operation = Operation::Fetch { word: word_at(pe, word), is_read, result: None };
+    Event::post(ctx.parts_ref(), operation, Completion::Done)
 }
 
 /// Posts an atomic without a result where the fast path does not apply.

@@ -16,7 +16,9 @@ use crate::error::Result;
 use crate::group::Thread;
 use crate::heap::{Sym, SymSlice};
 use crate::post::post;
+use crate::rma::word_at;
 use crate::sharing::Sharing;
+use crate::watch::{self, Completion, Event, Operation};
 
 /// The result of a non-blocking atomic, in 16 bytes of symmetric memory; [`Ctx::fetched`] reads it.
 ///
@@ -69,6 +71,7 @@ impl<S: Sharing> Ctx<'_, S> {
     #[inline(always)]
     #[track_caller]
     pub fn atomic_fetch_nbi<T: AmoWord>(&self, result: Sym<Fetched<T>>, word: Sym<T>, pe: u32) -> Result {
+        let _call = watch::call("atomic_fetch_nbi", self.fetch_nbi_event(result, word, pe, true));
         self.fetch_nbi(result, word, Kind::Add, T::zeroed(), T::zeroed(), pe)
     }
 
@@ -187,6 +190,8 @@ impl<S: Sharing> Ctx<'_, S> {
     #[track_caller]
     pub fn fetched<T: AmoWord>(&self, result: Sym<Fetched<T>>) -> Result<T> {
         let at = self.local_addr(result.as_slice())?;
+        let (address, bytes) = (at.addr() as u64, size_of::<Fetched<T>>() as u64);
+        watch::note("fetched", Event::Load { address, bytes, is_strong: false });
         // SAFETY: of this PE's memory; the allocator aligned it.
         let (raw, order) = unsafe { (arch::read(&raw const (*at).raw), arch::read(&raw const (*at).order)) };
         let found = match (order, size_of::<T>()) {
@@ -195,6 +200,20 @@ impl<S: Sharing> Ctx<'_, S> {
             (_, _) => to_native_order::<4>(raw, false),
         };
         Ok(T::from_bits(found))
+    }
+
+    /// Returns what the atomic tells the sanitizer.
+    #[inline(always)]
+    fn fetch_nbi_event<T: AmoWord>(
+        &self,
+        result: Sym<Fetched<T>>,
+        word: Sym<T>,
+        pe: u32,
+        is_read: bool,
+    ) -> Event {
+        let result = Some(word_at(self.my_pe(), result));
+        let operation = Operation::Fetch { word: word_at(pe, word), is_read, result };
+        Event::post(self.parts_ref(), operation, Completion::Posted)
     }
 
     /// Starts a fetching atomic.
@@ -209,6 +228,15 @@ impl<S: Sharing> Ctx<'_, S> {
         compare: T,
         pe: u32,
     ) -> Result {
+        let name = match kind {
+            Kind::Add => "atomic_fetch_add_nbi",
+            Kind::And => "atomic_fetch_and_nbi",
+            Kind::Or => "atomic_fetch_or_nbi",
+            Kind::Xor => "atomic_fetch_xor_nbi",
+            Kind::Set | Kind::SignalSet => "atomic_swap_nbi",
+            Kind::CompareSwap => "atomic_compare_swap_nbi",
+        };
+        watch::note(name, self.fetch_nbi_event(result, word, pe, false));
         let (ctx_ref, to, at) = (CtxRef::of(self), result.offset(), word.offset());
         let (value, compare) = (value.bits(), compare.bits());
         if size_of::<T>() == 8 {

@@ -14,6 +14,7 @@ use std::sync::OnceLock;
 use std::time::Instant;
 
 use super::{Cta, Gpu, Scope, Sys, SysWord};
+use crate::event::Watcher;
 
 /// One GPU thread, presented by its executor to the device code that runs on it.
 ///
@@ -46,6 +47,10 @@ pub trait Lane {
     fn broadcast_words(&self) -> &Cell<(u64, u64)>;
     /// Begins a waiting loop. An executor that yields the CPU while no lane advances learns from it that this lane did.
     fn wait_begins(&self) {}
+    /// Returns the watcher of this lane, if the sanitizer watches the launch.
+    fn watcher(&self) -> Option<&dyn Watcher> {
+        None
+    }
 }
 
 std::thread_local! {
@@ -70,6 +75,14 @@ fn lane<R>(f: impl FnOnce(&dyn Lane) -> R) -> R {
     let current = LANE.get().expect("device code runs only inside a kernel launch");
     // SAFETY: `enter` keeps the lane alive while it is installed.
     f(unsafe { current.as_ref() })
+}
+
+/// Calls `f` with the watcher of the current lane. Returns `None` if nobody watches.
+#[cfg(any(debug_assertions, feature = "sanitize"))]
+pub(crate) fn watched<R>(f: impl FnOnce(&dyn Watcher) -> R) -> Option<R> {
+    // SAFETY: `enter` keeps the lane alive while it is installed.
+    let lane = unsafe { LANE.get()?.as_ref() };
+    lane.watcher().map(f)
 }
 
 /// Returns the index of this thread in its block.

@@ -13,6 +13,7 @@ use crate::group::{Group, agree};
 use crate::heap::SymSlice;
 use crate::sharing::Sharing;
 use crate::team::Team;
+use crate::watch::{self, Collective};
 
 /// # Exchange with low latency
 ///
@@ -47,6 +48,8 @@ impl<S: Sharing> Ctx<'_, S> {
         dst: SymSlice<u32>,
         src: SymSlice<u32>,
     ) -> Result {
+        let moved = Collective::moves(team.key(), span_of(dst), span_of(src));
+        let _call = watch::collective(group, "alltoall_ll", moved);
         alltoall::<G, S>(group, CtxRef::of(self), team, epoch, slots, dst, src)
     }
 }

@@ -9,6 +9,7 @@ use crate::error::{Detail, Error, Result, outcome};
 use crate::group::{Block, Group, agree};
 use crate::sharing::Sharing;
 use crate::wait::poll_until;
+use crate::watch;
 
 /// # Grid barrier
 ///
@@ -26,6 +27,7 @@ impl<S: Sharing> Ctx<'_, S> {
     #[inline(always)]
     #[track_caller]
     pub fn sync_grid(&self, block: Block) -> Result {
+        let _call = watch::grid(block);
         block.sync();
         let mine = if block.leader() { self.await_blocks(block) } else { Ok(()) };
         agree(block, mine)

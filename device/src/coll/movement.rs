@@ -15,6 +15,7 @@ use crate::group::Group;
 use crate::heap::SymSlice;
 use crate::sharing::Sharing;
 use crate::team::Team;
+use crate::watch::{self, Collective};
 
 /// # Collective data movement
 ///
@@ -43,6 +44,8 @@ impl<S: Sharing> Ctx<'_, S> {
         root: u32,
     ) -> Result {
         let (dst, src) = (span_of(dst), span_of(src));
+        let moved = Collective { root: Some(root), ..Collective::moves(team.key(), dst, src) };
+        let _call = watch::collective(group, "broadcast", moved);
         if let Some(p2p_team) = P2pTeam::to(self, team, dst) {
             return p2p::broadcast(group, dst, src, root, p2p_team);
         }
@@ -70,6 +73,7 @@ impl<S: Sharing> Ctx<'_, S> {
         src: SymSlice<T>,
     ) -> Result {
         let (dst, src) = (span_of(dst), span_of(src));
+        let _call = watch::collective(group, "fcollect", Collective::moves(team.key(), dst, src));
         if let Some(p2p_team) = P2pTeam::to(self, team, dst) {
             return p2p::fcollect(group, dst, src, p2p_team);
         }
@@ -95,7 +99,9 @@ impl<S: Sharing> Ctx<'_, S> {
         dst: SymSlice<T>,
         src: SymSlice<T>,
     ) -> Result {
-        collect::<G, S>(group, CtxRef::of(self), team, span_of(dst), span_of(src))
+        let (dst, src) = (span_of(dst), span_of(src));
+        let _call = watch::collective(group, "collect", Collective::moves(team.key(), dst, src));
+        collect::<G, S>(group, CtxRef::of(self), team, dst, src)
     }
 
     /// Copies block `j` of `src` of every member `i` to block `i` of `dst` of member `j`. OpenSHMEM 1.6 section 9.9,
@@ -119,6 +125,7 @@ impl<S: Sharing> Ctx<'_, S> {
         src: SymSlice<T>,
     ) -> Result {
         let (dst, src, size) = (span_of(dst), span_of(src), size_of::<T>() as u64);
+        let _call = watch::collective(group, "alltoall", Collective::moves(team.key(), dst, src));
         if let Some(p2p_team) = P2pTeam::to(self, team, dst) {
             return p2p::alltoall(group, dst, src, size, p2p_team);
         }

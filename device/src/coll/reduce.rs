@@ -18,6 +18,7 @@ use crate::group::Group;
 use crate::heap::SymSlice;
 use crate::sharing::Sharing;
 use crate::team::Team;
+use crate::watch::{self, Collective};
 
 /// # Reductions and scans
 ///
@@ -64,6 +65,7 @@ impl<S: Sharing> Ctx<'_, S> {
         src: SymSlice<u8>,
     ) -> Result {
         let (reduction, dst, src) = (Reduction { op, kind }, span_of(dst), span_of(src));
+        let _call = watch::collective(group, "reduce", Collective::moves(team.key(), dst, src));
         match P2pTeam::to(self, team, both(dst, src)) {
             Some(p2p_team) => p2p::reduce(group, reduction, dst, src, p2p_team),
             None => reduce::<G, S>(group, CtxRef::of(self), team, reduction, dst, src),
@@ -111,6 +113,7 @@ impl<S: Sharing> Ctx<'_, S> {
         src: SymSlice<u8>,
     ) -> Result {
         let (reduction, dst, src) = (Reduction { op, kind }, span_of(dst), span_of(src));
+        let _call = watch::collective(group, "reduce_scatter", Collective::moves(team.key(), dst, src));
         match P2pTeam::to(self, team, both(dst, src)) {
             Some(p2p_team) => p2p::reduce_scatter(group, reduction, dst, src, p2p_team),
             None => reduce_scatter::<G, S>(group, CtxRef::of(self), team, reduction, dst, src),
@@ -135,7 +138,9 @@ impl<S: Sharing> Ctx<'_, S> {
         src: SymSlice<T>,
     ) -> Result {
         let kind = T::KIND as u32;
-        scan::<G, S>(group, CtxRef::of(self), team, which as u32, kind, span_of(dst), span_of(src))
+        let (dst, src) = (span_of(dst), span_of(src));
+        let _call = watch::collective(group, "sum_scan", Collective::moves(team.key(), dst, src));
+        scan::<G, S>(group, CtxRef::of(self), team, which as u32, kind, dst, src)
     }
 
     /// Computes prefix sums like [`Ctx::sum_scan`], with the numbers of a [`Scan`] and an
@@ -154,7 +159,9 @@ impl<S: Sharing> Ctx<'_, S> {
         dst: SymSlice<u8>,
         src: SymSlice<u8>,
     ) -> Result {
-        scan::<G, S>(group, CtxRef::of(self), team, which, kind, span_of(dst), span_of(src))
+        let (dst, src) = (span_of(dst), span_of(src));
+        let _call = watch::collective(group, "sum_scan", Collective::moves(team.key(), dst, src));
+        scan::<G, S>(group, CtxRef::of(self), team, which, kind, dst, src)
     }
 }
 

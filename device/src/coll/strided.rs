@@ -19,6 +19,7 @@ use crate::heap::SymSlice;
 use crate::outlined::outlined;
 use crate::sharing::Sharing;
 use crate::team::Team;
+use crate::watch::{self, Collective, Meeting};
 
 /// The layout of the blocks of an [`Ctx::alltoallv`], one entry for each member. Only this PE reads it.
 #[derive(Clone, Copy, Debug)]
@@ -59,6 +60,9 @@ impl<S: Sharing> Ctx<'_, S> {
     ) -> Result {
         let (dst, src, strides) = (span_of(dst), span_of(src), (dst_stride as u64, src_stride as u64));
         let (len, size) = (len as u64, size_of::<T>() as u64);
+        let whole = Collective::moves(team.key(), dst, src);
+        let moved = if strides == (1, 1) { whole } else { Collective::sync(team.key(), Meeting::Whole) };
+        let _call = watch::collective(group, "alltoalls", moved);
         if let Some(p2p_team) = P2pTeam::to(self, team, dst) {
             return p2p::alltoalls(group, dst, src, strides, len, size, p2p_team);
         }
@@ -88,6 +92,10 @@ impl<S: Sharing> Ctx<'_, S> {
         src_parts: Parts,
     ) -> Result {
         let (dst, src, size) = (span_of(dst), span_of(src), size_of::<T>() as u64);
+        let tables = [dst_parts.counts, dst_parts.offsets, src_parts.counts, src_parts.offsets].map(span_of);
+        let [a, b, c, d] = tables;
+        let moved = Collective { reads: [src, a, b, c, d], ..Collective::moves(team.key(), dst, src) };
+        let _call = watch::collective(group, "alltoallv", moved);
         let blocks = PartBlocks { dst, dst_parts, src, src_parts, size };
         alltoallv::<G, S>(group, CtxRef::of(self), team, blocks)
     }

@@ -10,6 +10,7 @@ use crate::error::Result;
 use crate::group::Group;
 use crate::sharing::Sharing;
 use crate::team::Team;
+use crate::watch::{self, Collective, Meeting};
 
 /// # Barriers
 ///
@@ -32,6 +33,7 @@ impl<S: Sharing> Ctx<'_, S> {
     #[inline(always)]
     #[track_caller]
     pub fn team_sync<G: Group>(&self, group: G, team: Team) -> Result {
+        let _call = watch::collective(group, "team_sync", Collective::sync(team.key(), Meeting::Whole));
         if let Some(p2p_team) = P2pTeam::of(self, team) {
             return p2p::sync(group, p2p_team);
         }
@@ -47,6 +49,9 @@ impl<S: Sharing> Ctx<'_, S> {
     #[inline(always)]
     #[track_caller]
     pub fn barrier<G: Group>(&self, group: G, team: Team) -> Result {
+        let completes = Some(self.parts_ref().first_set);
+        let barrier = Collective { completes, ..Collective::sync(team.key(), Meeting::Whole) };
+        let _call = watch::collective(group, "barrier", barrier);
         // The fence of the check-in completes all stores.
         if !self.p2p_all() {
             group.sync();
@@ -86,6 +91,8 @@ impl<S: Sharing> Ctx<'_, S> {
     #[inline(always)]
     #[track_caller]
     pub fn sync_arrive<G: Group>(&self, group: G, team: Team) -> Result {
+        let _call =
+            watch::collective(group, "sync_arrive", Collective::sync(team.key(), Meeting::SplitArrive));
         let call = Call::<G, S>::begin(group, CtxRef::of(self), team)?;
         let arrived = call.arrive();
         call.end(arrived)
@@ -100,6 +107,7 @@ impl<S: Sharing> Ctx<'_, S> {
     #[inline(always)]
     #[track_caller]
     pub fn sync_wait<G: Group>(&self, group: G, team: Team) -> Result {
+        let _call = watch::collective(group, "sync_wait", Collective::sync(team.key(), Meeting::SplitWait));
         let call = Call::<G, S>::begin(group, CtxRef::of(self), team)?;
         let arrived = call.await_arrivals();
         call.end(arrived)

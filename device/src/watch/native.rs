@@ -1,0 +1,124 @@
+//! Hooks that tell the lane's watcher.
+
+use core::panic::Location;
+
+use crate::arch;
+use crate::event::{Collective, Event};
+use crate::group::Group;
+
+/// Whether calls tell the sanitizer what they do.
+pub const ENABLED: bool = true;
+
+/// A call of the program. It ends when it is dropped.
+pub(crate) struct Call(());
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        arch::watched(|watcher| watcher.end());
+    }
+}
+
+/// A collective call of a group. All threads of the group leave it together.
+pub(crate) struct Together<G: Group> {
+    group: Option<G>,
+}
+
+impl<G: Group> Drop for Together<G> {
+    fn drop(&mut self) {
+        if let Some(group) = self.group {
+            arch::watched(|watcher| watcher.end());
+            group.sync();
+        }
+    }
+}
+
+/// The operations that a handle stands for.
+#[derive(Clone, Copy)]
+pub(crate) struct Ticket(u64);
+
+/// Notes a call without calls inside.
+#[track_caller]
+pub(crate) fn note(name: &'static str, event: Event) {
+    let site = Location::caller();
+    arch::watched(|watcher| {
+        watcher.begin(name, event, site);
+        watcher.end();
+    });
+}
+
+/// Notes `count` steps of a call.
+#[track_caller]
+pub(crate) fn each(name: &'static str, count: u64, event: impl Fn(u64) -> Event) {
+    if arch::watched(|_| ()).is_some() {
+        (0..count).for_each(|i| note(name, event(i)));
+    }
+}
+
+/// Begins a call.
+#[track_caller]
+pub(crate) fn call(name: &'static str, event: Event) -> Call {
+    let site = Location::caller();
+    arch::watched(|watcher| watcher.begin(name, event, site));
+    Call(())
+}
+
+/// Begins a call that the leader of the group makes.
+#[track_caller]
+pub(crate) fn lead<G: Group>(group: G, name: &'static str, event: Event) -> Option<Call> {
+    if group.leader() { Some(call(name, event)) } else { None }
+}
+
+/// Notes a call of the whole group. The leader tells of the context, the others of their own stores.
+#[track_caller]
+pub(crate) fn lead_own<G: Group>(group: G, name: &'static str, event: Event) {
+    note(name, if group.leader() { event } else { Event::OwnStores });
+}
+
+/// Begins a collective call.
+#[track_caller]
+pub(crate) fn collective<G: Group>(group: G, name: &'static str, collective: Collective) -> Together<G> {
+    if collective.completes.is_some() {
+        note(name, Event::OwnStores);
+    }
+    together(group, name, Event::Collective(collective))
+}
+
+/// Begins a barrier of the grid.
+#[track_caller]
+pub(crate) fn grid<G: Group>(block: G) -> Together<G> {
+    together(block, "sync_grid", Event::Grid)
+}
+
+/// Begins a call of a group, after all its threads have come. The leader tells of it.
+#[track_caller]
+fn together<G: Group>(group: G, name: &'static str, event: Event) -> Together<G> {
+    let site = Location::caller();
+    if arch::watched(|_| ()).is_none() {
+        return Together { group: None };
+    }
+    group.sync();
+    let event = if group.leader() { event } else { Event::Silent };
+    arch::watched(|watcher| watcher.begin(name, event, site));
+    Together { group: Some(group) }
+}
+
+/// Returns the ticket of the group's last operation.
+pub(crate) fn ticket<G: Group>(group: G) -> Ticket {
+    let Some(mine) = arch::watched(|watcher| if group.leader() { watcher.ticket() } else { 0 }) else {
+        return Ticket(0);
+    };
+    Ticket(group.broadcast(mine))
+}
+
+impl Ticket {
+    /// Returns a ticket for all earlier operations of a context to a PE.
+    pub(crate) fn of(context: u32, pe: u32) -> Self {
+        Self(arch::watched(|watcher| watcher.ticket_of(context, pe)).unwrap_or(0))
+    }
+
+    /// Notes that the operations are complete.
+    #[track_caller]
+    pub(crate) fn complete(self, name: &'static str) {
+        note(name, Event::Complete(self.0));
+    }
+}
