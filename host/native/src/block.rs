@@ -65,6 +65,29 @@ pub(crate) struct Block {
     exited: u32,
     /// Some lane waits for a lane that has returned.
     hopeless: bool,
+    /// The lanes that have just met.
+    met: Option<Met>,
+}
+
+/// Lanes that have all arrived at a barrier or an exchange.
+pub(crate) enum Met {
+    /// All lanes of the block.
+    Block(u32),
+    /// The lanes of a mask, behind the first lane of the warp.
+    Warp(u32, u32),
+}
+
+impl Met {
+    /// Returns their indices in the block.
+    pub(crate) fn threads(self) -> impl Iterator<Item = u32> {
+        let (first, count, mask) = match self {
+            Self::Block(count) => (0, count, None),
+            Self::Warp(first, mask) => (first, 32, Some(mask)),
+        };
+        (0..count)
+            .filter(move |lane| mask.is_none_or(|mask| mask >> lane & 1 == 1))
+            .map(move |lane| first + lane)
+    }
 }
 
 impl Block {
@@ -87,11 +110,17 @@ impl Block {
             runnable: threads,
             exited: 0,
             hopeless: false,
+            met: None,
         }
     }
 
     pub(crate) fn index(&self) -> u32 {
         self.index
+    }
+
+    /// Takes the lanes that have met since the last call.
+    pub(crate) fn take_met(&mut self) -> Option<Met> {
+        self.met.take()
     }
 
     /// Takes the answer for `thread`.
@@ -139,6 +168,7 @@ impl Block {
         self.hopeless |= self.exited > 0;
         if self.arrived as usize == self.lanes.len() {
             let any = mem::take(&mut self.vote);
+            self.met = Some(Met::Block(self.arrived));
             self.arrived = 0;
             for warp in &mut self.warps {
                 warp.blocked = 0;
@@ -184,6 +214,7 @@ impl Block {
             warp.exchanges.swap_remove(open);
             warp.blocked &= !mask;
             let first = thread & !31;
+            self.met = Some(Met::Warp(first, mask));
             let mut values = [0; 32];
             for lane in bits(mask) {
                 values[lane as usize] = self.lanes[(first + lane) as usize].value;

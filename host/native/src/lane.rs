@@ -11,6 +11,7 @@ use std::thread;
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 use rushmem_device::arch::{self, Lane};
+use rushmem_device::watch::Watcher;
 
 use crate::Grid;
 use crate::overflow::{self, LaneStack};
@@ -50,11 +51,19 @@ pub(crate) struct Handle {
     yielder: Cell<Option<NonNull<LaneYielder>>>,
     /// Whether a new wait has begun since the last suspension.
     made_progress: Cell<bool>,
+    watcher: Option<Box<dyn Watcher>>,
 }
 
 impl Handle {
-    pub(crate) fn new(grid: Grid, block: u32, thread: u32, shared: Rc<Shared>) -> Self {
-        Self { thread, block, grid, shared, yielder: Cell::new(None), made_progress: Cell::new(false) }
+    pub(crate) fn new(
+        grid: Grid,
+        block: u32,
+        thread: u32,
+        shared: Rc<Shared>,
+        watcher: Option<Box<dyn Watcher>>,
+    ) -> Self {
+        let made_progress = Cell::new(false);
+        Self { thread, block, grid, shared, yielder: Cell::new(None), made_progress, watcher }
     }
 
     /// Suspends the lane and returns the answer, or `None` if the lane is unwinding and must not wait.
@@ -125,6 +134,10 @@ impl Lane for Handle {
 
     fn wait_begins(&self) {
         self.made_progress.set(true);
+    }
+
+    fn watcher(&self) -> Option<&dyn Watcher> {
+        self.watcher.as_deref()
     }
 }
 

@@ -14,6 +14,7 @@
 mod block;
 mod error;
 mod lane;
+mod observe;
 mod overflow;
 mod pool;
 mod report;
@@ -34,6 +35,7 @@ use rushmem_base::cores;
 use rushmem_device::arch::Lane;
 
 pub use error::Error;
+pub use observe::Observer;
 pub use report::{BlockReport, Report};
 pub use rushmem_base::{Grid, MAX_SHARED_BYTES, MAX_THREADS};
 pub use wait_channel::WaitChannel;
@@ -58,6 +60,8 @@ pub struct Options {
     pub pe: Option<u32>,
     /// The name of the kernel, for messages.
     pub kernel: Option<&'static str>,
+    /// The observer of the launch, if there is one.
+    pub observer: Option<Arc<dyn Observer>>,
 }
 
 impl Default for Options {
@@ -70,6 +74,7 @@ impl Default for Options {
             channel: None,
             pe: None,
             kernel: None,
+            observer: None,
         }
     }
 }

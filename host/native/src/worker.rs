@@ -13,7 +13,7 @@ use crate::lane::{Handle, Kernel, Routine, Shared};
 use crate::overflow::{self, LaneStack};
 use crate::rest::Rest;
 use crate::stack::{STORE, Stacks};
-use crate::{Error, Grid, Options, Report};
+use crate::{Error, Grid, Observer, Options, Report};
 use rushmem_base::{lock, pes_per_core};
 
 /// Time after which a worker with only spinning lanes takes further blocks beyond its share.
@@ -30,6 +30,7 @@ pub(crate) struct Launch<'a> {
     stack_bytes: usize,
     deadline: Option<(Duration, Instant)>,
     rest: Rest<'a>,
+    observer: Option<&'a dyn Observer>,
     kernel: Kernel<'a>,
     /// Index of the first block that has not begun.
     next: AtomicU32,
@@ -53,6 +54,7 @@ impl<'a> Launch<'a> {
             stack_bytes: options.stack_bytes,
             deadline,
             rest,
+            observer: options.observer.as_deref(),
             kernel,
             next,
             share,
@@ -152,13 +154,16 @@ impl Worker<'_> {
 
     /// Starts another block, if one is left.
     fn start_block(&mut self) {
-        let Launch { grid, next, .. } = self.launch;
+        let Launch { grid, next, observer, .. } = self.launch;
         if next.load(Ordering::Relaxed) >= grid.blocks {
             return;
         }
         let index = next.fetch_add(1, Ordering::Relaxed);
         if index < grid.blocks {
             let slot = self.blocks.len() as u32;
+            if let Some(observer) = observer {
+                observer.block_begins(index, grid.threads);
+            }
             self.blocks.push(Running {
                 block: Block::new(index, slot, grid.threads, &mut self.queue),
                 shared: Rc::new(Shared::new(grid.shared_bytes as usize)),
@@ -175,8 +180,9 @@ impl Worker<'_> {
             Some(routine) => routine,
             None => {
                 let stack = self.stacks.take()?;
-                let Launch { grid, name: (pe, kernel), stack_bytes: bytes, .. } = *self.launch;
-                let handle = Handle::new(grid, block.index(), thread, Rc::clone(shared));
+                let Launch { grid, name: (pe, kernel), stack_bytes: bytes, observer, .. } = *self.launch;
+                let watcher = observer.map(|observer| observer.watcher(block.index(), thread));
+                let handle = Handle::new(grid, block.index(), thread, Rc::clone(shared), watcher);
                 let guard = stack.limit().get();
                 let place = LaneStack { pe, kernel, block: block.index(), thread, bytes, guard };
                 entry.insert(Routine::new(stack, handle, place, self.launch.kernel))
@@ -185,11 +191,18 @@ impl Worker<'_> {
         let answer = block.answer(thread);
         match catch_unwind(AssertUnwindSafe(|| routine.resume(answer))) {
             Ok(Some(request)) => {
-                Ok(block.arrive(thread, request, &mut self.queue)? | routine.made_progress())
+                let progress = block.arrive(thread, request, &mut self.queue)?;
+                if let (Some(observer), Some(met)) = (self.launch.observer, block.take_met()) {
+                    observer.sync(block.index(), &mut met.threads());
+                }
+                Ok(progress | routine.made_progress())
             }
             Ok(None) => {
                 self.stacks.put(entry.take().map(Routine::end).expect("it has just run"));
                 block.exit(thread, &mut self.queue);
+                if let Some(observer) = self.launch.observer {
+                    observer.lane_ends(block.index(), thread);
+                }
                 if block.ended() {
                     // Frees memory for later blocks; the slot remains.
                     *routines = Vec::new();
