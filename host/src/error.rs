@@ -272,6 +272,9 @@ pub enum Error {
         /// The reason, and the remedy.
         why: String,
     },
+    /// The communication sanitizer has found races or deadlocks.
+    #[error("the sanitizer has {} findings; the first is a {}", .0.len(), .0.first().map_or_else(String::new, ToString::to_string))]
+    Sanitizer(Vec<crate::sanitizer::Finding>),
     /// The operating system could not start a thread.
     #[error("the operating system could not start a thread: {0}")]
     Thread(std::io::Error),

@@ -6,13 +6,15 @@ use std::sync::Arc;
 
 use crate::bootstrap::{self, Bootstrap, Exchange, UniqueId};
 use crate::build::build_id;
-use crate::config::{Config, DeviceKind, HeapKind};
+use crate::config::{Config, DeviceKind, HeapKind, PeerPath, Switch};
 use crate::cuda::{Cuda, driver_gate};
 use crate::life::Up;
 use crate::machine::{Gpu, Machine, Native, available_memory};
 use crate::modules::{Modules, RUNTIME};
 use crate::nics::Nics;
 use crate::queues::Shape;
+use crate::sanitize::{self, PeWatch, Sanitizer};
+use crate::sanitizer::Finding;
 use crate::watchdog::kernel_limit;
 use crate::{Error, Pe, Ptx, Result, deadlines, log, native};
 
@@ -139,6 +141,7 @@ impl Job {
     /// - [`Error::Unavailable`], [`Error::HeapTooLarge`], [`Error::Cuda`] if the machine lacks a requested resource.
     /// - [`Error::Nic`], [`Error::SoftNic`], [`Error::Probe`], [`Error::MixedNics`] if a NIC does not work.
     /// - [`Error::Misuse`] if two kernels have the same name.
+    /// - [`Error::Sanitizer`] with the findings, if the setting `sanitize` is on.
     ///
     /// The errors of launches and streams that `app` has dropped are errors of the PE, too. If several PEs of this
     /// process fail, the error closest to the cause is returned.
@@ -156,13 +159,14 @@ impl Job {
         let gpus = count_gpus(&self.config, &self.ptx)?;
         deadlines::extend(&mut self.config, gpus == 0);
         let is_threads = self.is_threads()?;
+        let sanitizer = self.sanitizer(gpus == 0, is_threads)?;
         // PEs as threads share this memory: an absurd number is refused before they are made.
         if gpus == 0 && is_threads {
             check_memory(&self.config, self.config.pes.get())?;
         }
         let (job, pes) = self.join()?;
         let resources = match ProcessResources::prepare(&job.config, gpus, is_threads) {
-            Ok(resources) => resources,
+            Ok(resources) => ProcessResources { sanitizer, ..resources },
             Err(error) => {
                 pes.iter().for_each(|pe| pe.abort(&error.to_string()));
                 return Err(error);
@@ -185,6 +189,10 @@ impl Job {
                 })
                 .collect()
         });
+        let findings = resources.findings(&job.config)?;
+        if !findings.is_empty() {
+            return Err(Error::Sanitizer(findings));
+        }
         let failed = |(i, result): (usize, &Result<R>)| result.as_ref().err().map(|e| (e.distance(), i));
         match results.iter().enumerate().filter_map(failed).min() {
             Some((_, cause)) => results.into_iter().nth(cause).into_iter().collect(),
@@ -198,6 +206,16 @@ impl Job {
             Rendezvous::Environment => !bootstrap::is_launched(&self.config)?,
             Rendezvous::Id { .. } => false,
         })
+    }
+
+    /// Returns the sanitizer, if the settings ask for one. It needs all PEs to map each other's memory.
+    fn sanitizer(&mut self, is_native: bool, is_threads: bool) -> Result<Option<Arc<Sanitizer>>> {
+        if self.config.sanitize == Switch::Off {
+            return Ok(None);
+        }
+        sanitize::check_supported(is_native, is_threads)?;
+        self.config.peer_path = PeerPath::P2p;
+        Ok(Some(Sanitizer::new(self.config.pes.get())))
     }
 
     /// Finds the other PEs. Returns the job, with this process's numbers in its settings, and the PEs of this process.
@@ -235,12 +253,13 @@ impl Job {
     where
         E: Into<AppError>,
     {
-        let machine = resources.machine(&self.config, local);
+        let watch = PeWatch::new(resources.sanitizer.as_ref(), bootstrap.pe());
+        let machine = resources.machine(&self.config, local, &watch);
         let started = machine.and_then(|machine| {
             // Load all kernels before any kernel runs: loading waits for running kernels, which may wait for this PE.
             let modules = Modules::of_job(&*machine, &[&[RUNTIME], &*self.ptx].concat())?;
             let nics = resources.nics.of(&self.config, resources.first + local)?;
-            Pe::start(self.config, Arc::clone(&bootstrap), machine, modules, nics)
+            Pe::start(self.config, Arc::clone(&bootstrap), machine, modules, nics, watch)
         });
         let pe = match started {
             Ok(pe) => pe,
@@ -292,6 +311,7 @@ struct ProcessResources {
     first: u32,
     /// The number of this job among the jobs of the process.
     job: driver_gate::JobId,
+    sanitizer: Option<Arc<Sanitizer>>,
 }
 
 impl ProcessResources {
@@ -315,11 +335,20 @@ impl ProcessResources {
             on_node,
             first: config.local_pe.unwrap_or(0),
             job: driver_gate::JobId::unique(),
+            sanitizer: None,
         })
     }
 
+    /// Reports what the sanitizer has found, and returns it.
+    fn findings(&self, config: &Config) -> Result<Vec<Finding>> {
+        let Some(sanitizer) = &self.sanitizer else { return Ok(Vec::new()) };
+        let findings = sanitizer.take_findings();
+        sanitize::report(&findings, &config.sanitize_report)?;
+        Ok(findings)
+    }
+
     /// Returns the machine that runs the kernels of PE number `i` of this process.
-    fn machine(&self, config: &Config, i: u32) -> Result<Arc<dyn Machine>> {
+    fn machine(&self, config: &Config, i: u32, watch: &PeWatch) -> Result<Arc<dyn Machine>> {
         if let Some(&gpu) = self.gpus.get((self.first + i) as usize) {
             let sharers = self.gpus.iter().filter(|&&other| other == gpu).count() as u32;
             let device = Cuda::load()?.device(gpu)?;
@@ -336,7 +365,7 @@ impl ProcessResources {
             time_limit: kernel_limit(config),
             ..Default::default()
         };
-        Ok(Arc::new(Native::new(options)))
+        Ok(Arc::new(Native::new(options).watched_by(watch.clone())))
     }
 
     /// Logs a warning that `sharers` processes take turns on `gpu`. Only the first of these processes logs it.

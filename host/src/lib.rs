@@ -111,6 +111,7 @@ mod provider;
 mod ptx;
 mod queues;
 mod report;
+mod sanitize;
 mod status;
 mod survey;
 mod teams;
@@ -121,6 +122,7 @@ pub use rushmem_bootstrap as bootstrap;
 pub use rushmem_config as config;
 pub use rushmem_cuda as cuda;
 pub use rushmem_native as native;
+pub use rushmem_sanitizer as sanitizer;
 
 pub use buffer::{Buffer, GpuBuffer, HostRange, MemoryLocation, Pages};
 pub use comm::{Comm, CommRequirements};

@@ -32,6 +32,7 @@ use crate::modules::Modules;
 use crate::p2p::{PeerMap, PeerRoute};
 use crate::queues::{QpInfo, Service, StateMap};
 use crate::report::{DeviceError, recorded};
+use crate::sanitize::PeWatch;
 use crate::teams::Teams;
 use crate::watchdog::Watchdog;
 use crate::{Error, Result};
@@ -95,6 +96,7 @@ pub struct Pe {
     nics: String,
     /// Whether kernels may use the software ConnectX.
     uses_soft_nic: bool,
+    pub(crate) watch: PeWatch,
 }
 
 /// The first PE that was lost, if any.
@@ -237,7 +239,7 @@ impl Pe {
     /// - [`Error::Unavailable`] if a NIC of this PE fails, so that completed puts may not be in memory.
     pub fn host_sync(&self) -> Result<()> {
         self.wait_for_dropped();
-        self.bootstrap.barrier("host_sync")?;
+        self.watch.meet(|| self.bootstrap.barrier("host_sync"))?;
         self.flush()
     }
 
@@ -257,7 +259,7 @@ impl Pe {
     /// - The errors of [`Pe::host_sync`].
     pub fn allgather(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
         self.wait_for_dropped();
-        let all = self.bootstrap.allgather("allgather", mine)?;
+        let all = self.watch.meet(|| self.bootstrap.allgather("allgather", mine))?;
         self.flush()?;
         Ok(all)
     }
@@ -302,7 +304,8 @@ impl Pe {
     fn allgather_for(&self, n: u64, call: &str, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
         self.wait_for_dropped();
         let number = format!("collective call {n}");
-        let all = self.bootstrap.allgather(&number, mine).map_err(|error| error.with_call(&number, call))?;
+        let all = self.watch.meet(|| self.bootstrap.allgather(&number, mine));
+        let all = all.map_err(|error| error.with_call(&number, call))?;
         self.flush()?;
         Ok(all)
     }
@@ -370,6 +373,7 @@ impl Pe {
             })?;
         }
         let module = self.modules.of(&*self.machine, call.name())?;
+        self.watch.set_addresses(|| self.memory.addresses());
         let (mut ctx, table) = self.memory.current();
         if call.uses_per_block() {
             ctx.flags |= ctx_flags::PER_BLOCK;
@@ -436,6 +440,7 @@ impl Pe {
     pub(crate) fn finish<T>(self, outcome: Result<T>) -> Result<T> {
         let outcome = outcome.inspect_err(|error| self.fail(error));
         self.wait_for_dropped();
+        self.watch.end();
         match (outcome, self.launch_queues.unreported.take()) {
             (Ok(value), None) => {
                 self.bootstrap.barrier(END)?;

@@ -130,6 +130,7 @@ impl Error {
     pub fn status(&self) -> Status {
         match self {
             Error::Config(_) | Error::Misuse { .. } => Status::InvalidValue,
+            Error::Sanitizer(_) => Status::Application,
             Error::HeapFull { .. }
             | Error::HeapTooLarge { .. }
             | Error::HostMemory { .. }

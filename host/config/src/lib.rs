@@ -16,6 +16,7 @@ mod id;
 mod nearest;
 mod nic;
 mod start;
+mod switch;
 mod table;
 mod value;
 
@@ -32,6 +33,7 @@ pub use self::group::Group;
 pub use self::id::{EncodedId, IdFields, Listener};
 pub use self::nic::{Nic, NicPort};
 pub use self::start::{AddressFamily, BootstrapKind};
+pub use self::switch::Switch;
 pub use self::table::{Config, OTHER_VARIABLES, SETTINGS};
 pub use self::value::{
     Auto, Bytes, ConnectKind, CqKind, DeviceKind, DoorbellKind, GpuArch, Gpus, HeapKind, HeapMax, Limit,
@@ -215,6 +217,21 @@ impl Config {
                     "native kernels use no GPU; use device = gpu, or leave out gpus",
                 ));
             }
+        }
+        let is_p2p = matches!(self.peer_path, PeerPath::Auto | PeerPath::P2p);
+        if self.sanitize == Switch::On && !is_p2p {
+            return Err(Error::Conflict {
+                first: self.named("sanitize"),
+                second: self.named("peer_path"),
+                why: "the sanitizer watches mapped memory; use peer_path = p2p, or leave it out".into(),
+            });
+        }
+        if self.sanitize == Switch::On && self.device == DeviceKind::Gpu {
+            return Err(Error::Conflict {
+                first: self.named("sanitize"),
+                second: self.named("device"),
+                why: "the sanitizer watches native kernels; use device = native".into(),
+            });
         }
         if let (Some(pe), Some(n_pes)) = (self.pe, self.n_pes)
             && pe >= n_pes.get()

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use crate::id::EncodedId;
 use crate::nic::Nic;
 use crate::start::{AddressFamily, BootstrapKind};
+use crate::switch::Switch;
 use crate::value::{
     self, Auto, Bytes, ConnectKind, CqKind, DeviceKind, DoorbellKind, GpuArch, Gpus, HeapKind, HeapMax,
     Limit, Ordering, P2pAtomics, Partition, PeerPath, Progress, QueueMemory, RelaxedOrdering, Retries,
@@ -205,6 +206,11 @@ settings! {
             "Number of CPU threads that run native kernels. 0 is one for each core.";
         Launch expert native_stack: Bytes, "RUSHMEM_NATIVE_STACK", "1MiB", "bytes",
             "Stack size of each lane of a native kernel.";
+        Diagnosis common sanitize: Switch, "RUSHMEM_SANITIZE", "off", "",
+            "Communication sanitizer: finds accesses that no order separates, and waits that cannot end. It watches \
+             native kernels of PEs that are threads of one process.";
+        Diagnosis common sanitize_report: String, "RUSHMEM_SANITIZE_REPORT", "", "",
+            "File for the findings of the sanitizer, as JSON. Empty for none.";
         Diagnosis common log: String, "RUSHMEM_LOG", "warn", "",
             "Log filter, such as info, or rushmem_bootstrap=debug for one crate.";
         Diagnosis common log_file: String, "RUSHMEM_LOG_FILE", "", "",

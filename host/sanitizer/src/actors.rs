@@ -17,6 +17,9 @@ pub(crate) const SOURCE_READ: u32 = 1;
 /// The part of an operation that is delivered, with its signal.
 pub(crate) const DELIVERED: u32 = 2;
 
+/// The most actors in a row that wait for each other: a host, a stream and a thread, for example.
+const HOPS: u32 = 2;
+
 /// Returns the last step of an operation.
 pub(crate) fn delivery_of(operation: ActorId) -> Epoch {
     Epoch { actor: operation, count: DELIVERED }
@@ -279,20 +282,23 @@ impl Actors {
         }
     }
 
+    /// Returns whether an actor knows `epoch` at its next step: by itself, or from the children that it waits for.
+    fn will_know(&self, state: &State, epoch: Epoch, hops: u32) -> bool {
+        let mut children = state.awaits.iter().filter_map(|child| self.states.get(child));
+        self.knows(&state.clock, epoch)
+            || hops > 0 && children.any(|child| self.will_know(child, epoch, hops - 1))
+    }
+
     /// Returns the actors that some live actor does not know to the end, and those that they end at. A fence accesses
     /// nothing, so it counts only if an operation ends at it.
     fn unsettled(&self) -> HashSet<ActorId> {
         let live: Vec<&State> = self.states.values().filter(|state| state.is_live).collect();
-        let is_known = |live: &State, last| {
-            let mut children = live.awaits.iter().filter_map(|child| self.states.get(child));
-            self.knows(&live.clock, last) || children.any(|child| self.knows(&child.clock, last))
-        };
         let is_left = |id: ActorId, state: &State| {
             if matches!(state.actor, Actor::Operation { transfer: Transfer::Fence, .. }) {
                 return false;
             }
             let last = Epoch { actor: id, count: state.clock.get(id) };
-            state.is_live || !state.is_joined || !live.iter().all(|live| is_known(live, last))
+            state.is_live || !state.is_joined || !live.iter().all(|live| self.will_know(live, last, HOPS))
         };
         let first = self.states.iter().filter(|(id, state)| is_left(**id, state)).map(|(id, _)| *id);
         let mut queue: Vec<ActorId> = first.collect();

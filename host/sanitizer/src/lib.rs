@@ -48,6 +48,7 @@
 //! - A fence of block scope counts like one of system scope.
 //! - A plain load of a word behind a relaxed load needs the acquire fence too.
 //! - The engine finds races of the order that this execution took. Another branch or another winner of a lock needs its own run.
+//! - Of more than 64 accesses of the same bytes without an order among them, the first ones are forgotten.
 //! - An operation that no `quiet` ever covers stays in the tables until the job ends.
 //! - Arrays that each thread of a grid fills element by element have one interval for each element, until they settle.
 //! - One engine watches one process. A job of processes needs the calls in one order, through the launcher for example.
@@ -69,6 +70,7 @@
 //! | `order` | the order that a race lacks, and its remedy |
 //! | `report` | races as text and JSON |
 //! | `deadlock` | waits that cannot end |
+//! | `finding` | races and deadlocks |
 //! | `engine` | one method for each relation |
 //!
 //! # Hooks
@@ -162,6 +164,7 @@ mod actors;
 mod clock;
 mod deadlock;
 mod engine;
+mod finding;
 mod intervals;
 mod meetings;
 mod order;
@@ -176,6 +179,7 @@ pub use actors::{Actor, Transfer};
 pub use clock::ActorId;
 pub use deadlock::{Deadlock, Stuck, Until, Wait};
 pub use engine::{Acquire, Buffers, Engine, Token};
+pub use finding::Finding;
 pub use intervals::Bytes;
 pub use meetings::MeetingId;
 pub use order::MissingOrder;

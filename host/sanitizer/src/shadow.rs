@@ -6,6 +6,9 @@ use crate::access::{Access, Memory, Span};
 use crate::clock::{Clock, Epoch};
 use crate::intervals::{Bytes, IntervalMap};
 
+/// The most accesses that are kept for the same bytes. Only words that many actors update without an order have more.
+const MOST: usize = 64;
+
 /// An access of some bytes.
 #[derive(Clone, Debug, PartialEq)]
 struct Record {
@@ -46,6 +49,9 @@ impl Shadow {
                 add_conflict(&mut found, Conflict { earlier: old.access, bytes });
             }
             records.retain(|old| !(access.absorbs(&old.access) && is_ordered(old)));
+            if records.len() == MOST {
+                records.remove(0);
+            }
             records.push(Record { access, seen: Vec::new() });
             Some(records)
         });

@@ -18,6 +18,7 @@ use super::{
 
 use crate::buffer::MemoryLocation;
 use crate::native::{self, Grid, Options, WaitChannel};
+use crate::sanitize::{LaunchObserver, LaunchWatch, PeWatch};
 use crate::{Error, Ptx, Result};
 
 use queue::NativeStream;
@@ -30,12 +31,19 @@ const CROWD: u32 = 16;
 pub(crate) struct Native {
     options: Options,
     channel: Arc<WaitChannel>,
+    watch: PeWatch,
 }
 
 impl Native {
     pub(crate) fn new(options: Options) -> Self {
         let channel = Arc::<WaitChannel>::default();
-        Self { options: Options { channel: Some(Arc::clone(&channel)), ..options }, channel }
+        let options = Options { channel: Some(Arc::clone(&channel)), ..options };
+        Self { options, channel, watch: PeWatch::default() }
+    }
+
+    /// Tells the sanitizer of all launches.
+    pub(crate) fn watched_by(self, watch: PeWatch) -> Self {
+        Self { watch, ..self }
     }
 
     /// Returns the number of PEs that share the cores.
@@ -114,11 +122,11 @@ impl Machine for Native {
     }
 
     fn run(&self, step: KernelLaunch) -> Result<()> {
-        run(&step, &self.options)
+        run(&step, &self.options, self.watch.launch(step.grid))
     }
 
     fn queue(&self) -> Result<Box<dyn KernelStream>> {
-        Ok(Box::new(NativeStream::start(self.options.clone())?))
+        Ok(Box::new(NativeStream::start(self.options.clone(), self.watch.clone())?))
     }
 
     fn queue_of(&self, _: &Arc<CudaStream>) -> Result<Box<dyn KernelStream>> {
@@ -148,10 +156,14 @@ fn no_cuda_stream() -> Error {
 }
 
 /// Runs a kernel on the calling thread and others.
-fn run(step: &KernelLaunch, options: &Options) -> Result<()> {
-    let options = Options { pe: Some(step.ctx.pe), kernel: Some(step.call.name()), ..options.clone() };
+fn run(step: &KernelLaunch, options: &Options, watch: Option<Arc<LaunchWatch>>) -> Result<()> {
+    let observer = watch.clone().map(|watch| Arc::new(LaunchObserver(watch)) as _);
+    let (pe, kernel) = (Some(step.ctx.pe), Some(step.call.name()));
+    let options = Options { pe, kernel, observer, ..options.clone() };
     // SAFETY: the PE keeps the memory at the addresses of the context, and the launch keeps its segment table.
-    Ok(native::launch(step.grid, &options, || unsafe { step.call.run_native(&step.ctx) })?)
+    let ran = native::launch(step.grid, &options, || unsafe { step.call.run_native(&step.ctx) });
+    watch.iter().for_each(|watch| watch.end());
+    Ok(ran?)
 }
 
 /// A mapping of a page at its own address.

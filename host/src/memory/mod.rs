@@ -20,6 +20,7 @@ use rushmem_device::{BadPart, Handle};
 
 use crate::machine::{HEAP_ALIGN, Machine, Region};
 use crate::queues::RemoteEnd;
+use crate::sanitize::Addresses;
 use crate::{Error, Result};
 
 use self::allocator::{Allocator, HandleError};
@@ -34,6 +35,8 @@ pub(crate) const ALIGNMENTS: std::ops::RangeInclusive<u64> = 8..=SEGMENT_ALIGN;
 /// All memory of a PE that has offsets. Must be dropped before the protection domains of its keys.
 pub(crate) struct Memory {
     heap: Region,
+    /// Bytes at the start of the heap that the runtime reserves for itself.
+    reserved: u64,
     /// The context without segments.
     parts: CtxParts,
     /// Number of the job, in the upper half of each stamp of symmetric memory.
@@ -86,7 +89,7 @@ impl Memory {
             next_local: LOCAL_OFFSETS,
             given: parts.heap_bytes - reserved,
         };
-        Ok(Self { heap, parts, job, max: max.unwrap_or(0), machine, state: Mutex::new(state) })
+        Ok(Self { heap, reserved, parts, job, max: max.unwrap_or(0), machine, state: Mutex::new(state) })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -97,6 +100,11 @@ impl Memory {
     pub(crate) fn current(&self) -> (CtxParts, Arc<SegmentMap>) {
         let table = Arc::clone(&self.state().table);
         (table.ctx(), table)
+    }
+
+    /// Returns the memory that kernels reach now, for the sanitizer.
+    pub(crate) fn addresses(&self) -> Addresses {
+        self.state().table.addresses(self.reserved)
     }
 
     /// Returns the stamp of the object that collective call number `n` makes.

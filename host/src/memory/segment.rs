@@ -14,6 +14,7 @@ use crate::machine::{Machine, Region};
 use crate::p2p::PeerMapping;
 use crate::provider::{Key, Keys};
 use crate::queues::RemoteEnd;
+use crate::sanitize::Addresses;
 
 /// Memory at the offsets from `begin` on. Fields drop in order: keys, memory, owner.
 pub(crate) struct Segment {
@@ -164,6 +165,20 @@ impl SegmentMap {
     /// Returns the context of a launch.
     pub(super) fn ctx(&self) -> CtxParts {
         self.parts
+    }
+
+    /// Returns the memory that kernels with this table reach, for the sanitizer.
+    pub(super) fn addresses(&self, reserved: u64) -> Addresses {
+        let mut addresses = Addresses::new(&self.parts, reserved);
+        let CtxParts { pe, n_pes, .. } = self.parts;
+        for segment in &self.segments {
+            let own = (pe, segment.region.addr);
+            let others = (0..n_pes).filter(|&peer| peer != pe);
+            let mapped = others.filter_map(|peer| Some((peer, segment.mapped(peer)?)));
+            let all = std::iter::once(own).chain(mapped);
+            addresses.add((segment.begin, segment.bytes), segment.stamp != 0, all);
+        }
+        addresses
     }
 
     pub(super) fn segments(&self) -> &[Arc<Segment>] {

@@ -153,12 +153,14 @@ impl Pe {
         let stamp = self.memory.stamp(n);
         let (kept, to) = (old.bytes.min(bytes), |offset| Handle { offset, bytes, stamp });
         if self.memory.resize(old, bytes, stamp) {
+            self.watch.alloc(Handle { offset: from + kept, bytes: bytes - kept, stamp });
             let cleared = self.clear(to(from), kept);
             self.conclude(CALL, cleared)?;
             // SAFETY: the allocator has just given these bytes to this object, aligned as before.
             return Ok(unsafe { SymSlice::stamped(from, len, stamp) });
         }
         let made = self.allocate(CALL, bytes, 1, stamp);
+        made.iter().for_each(|&offset| self.watch.alloc(to(offset)));
         let moved = made.as_ref().map_or(Ok(()), |&offset| {
             self.copy(old, to(offset), kept)?;
             self.clear(to(offset), kept)
@@ -180,11 +182,13 @@ impl Pe {
     /// - [`Error::Mismatch`] if a PE makes another call, or frees another object.
     /// - [`Error::Bootstrap`] if a PE does not come.
     /// - [`Error::Unavailable`] if a NIC of this PE fails, as for [`Pe::host_sync`].
+    #[track_caller]
     pub fn free<T: Pod>(&self, object: SymSlice<T>) -> Result<()> {
         self.agree("free", &format!("the object at {:#x}", object.offset()))?;
         if is_empty_object(object.handle()) {
             return Ok(());
         }
+        self.watch.free("free", object.handle());
         self.memory.free(object.handle()).map_err(|why| misuse("free", object, why))
     }
 
@@ -205,6 +209,7 @@ impl Pe {
     /// # Errors
     /// - [`Error::Misuse`] if the lengths differ, or the object has been freed.
     /// - [`Error::Memory`] or [`Error::Cuda`] if the copy fails.
+    #[track_caller]
     pub fn write<T: Pod>(&self, object: impl LocalBuffer<T> + std::fmt::Debug, data: &[T]) -> Result<()> {
         self.wait_for_dropped();
         if data.len() != object.elements() {
@@ -212,6 +217,7 @@ impl Pe {
             return Err(Error::Misuse { call: "write", what });
         }
         let (region, at) = self.memory.locate(object.handle()).map_err(|why| misuse("write", object, why))?;
+        self.watch.write("write", object.handle());
         region.write(at, bytemuck::cast_slice(data))
     }
 
@@ -223,9 +229,11 @@ impl Pe {
     /// # Errors
     /// - [`Error::Misuse`] if the object has been freed.
     /// - [`Error::Memory`] or [`Error::Cuda`] if the copy fails.
+    #[track_caller]
     pub fn read<T: Pod>(&self, object: impl LocalBuffer<T> + std::fmt::Debug) -> Result<Vec<T>> {
         self.wait_for_dropped();
         let (region, at) = self.memory.locate(object.handle()).map_err(|why| misuse("read", object, why))?;
+        self.watch.read("read", object.handle());
         let mut data = vec![T::zeroed(); object.elements()];
         region.read(at, bytemuck::cast_slice_mut(&mut data))?;
         Ok(data)
@@ -235,6 +243,7 @@ impl Pe {
     ///
     /// # Errors
     /// - The errors of [`Pe::read`].
+    #[track_caller]
     pub fn read_one<T: Pod>(&self, object: Sym<T>) -> Result<T> {
         Ok(self.read(object.as_slice())?[0])
     }
@@ -298,6 +307,7 @@ impl Pe {
         let stamp = self.memory.stamp(n);
         let object = |offset| Handle { offset, bytes, stamp };
         let made = self.allocate(call, bytes, align, stamp);
+        made.iter().for_each(|&offset| self.watch.alloc(object(offset)));
         let ready = made.as_ref().map_or(Ok(()), |&offset| {
             self.clear(object(offset), 0)?;
             self.check_alignment(object(offset), align)
@@ -327,6 +337,7 @@ impl Pe {
         });
         let segment = self.share(call, made)?;
         let grown = self.memory.grow(segment);
+        self.watch.set_addresses(|| self.memory.addresses());
         self.conclude(call, grown)?;
         tracing::info!(pe = self.my_pe(), bytes, total = self.heap_size(), "the symmetric heap has grown");
         Ok(())

@@ -128,6 +128,7 @@ impl Pe {
         let bytes = len as u64 * size_of::<B::Element>() as u64;
         let segment = self.adopt_buffer("register", buffer, 1)?;
         let (offset, stamp) = self.memory.add_local(segment, bytes)?;
+        self.watch.set_addresses(|| self.memory.addresses());
         // SAFETY: the buffer's own elements, registered with this PE.
         let handle = unsafe { Local::from_raw(offset, len, stamp) };
         Ok(RegisteredBuffer { handle, _buffer: PhantomData })
@@ -193,6 +194,7 @@ impl Pe {
         let segment = self.share(CALL, made)?;
         let stamp = self.memory.stamp(n);
         let opened = self.memory.add_window(segment, bytes, stamp);
+        self.watch.set_addresses(|| self.memory.addresses());
         let here = opened.as_ref().ok().copied();
         let outcome = self.conclude(CALL, opened);
         if let (Err(_), Some(offset)) = (&outcome, here) {

@@ -23,6 +23,7 @@ use crate::queues::{
     Connections, Guards, Handshakes, PeNics, Rail, RailSetup, RetryPolicy, Service, Shape, StateMap,
     open_rail, set_abort_word,
 };
+use crate::sanitize::PeWatch;
 use crate::teams::{Inbox, PeLocation, TeamTable, Teams, predefined};
 use crate::watchdog::{Limits, Watchdog};
 use crate::{Error, Result};
@@ -52,11 +53,12 @@ impl Pe {
         machine: Arc<dyn Machine>,
         modules: Modules,
         nics: Vec<Box<dyn Provider>>,
+        watch: PeWatch,
     ) -> Result<Self> {
         let (me, n_pes) = (bootstrap.pe(), bootstrap.n_pes());
         let control = machine.shared(size_of::<ControlPage>() as u64)?;
         let watchdog = Watchdog::new(me, Limits::new(&config, !machine.is_gpu()));
-        let lost = watch(&bootstrap, &control, &watchdog)?;
+        let lost = watch_peers(&bootstrap, &control, &watchdog)?;
         let wake_nics = link_nics(&*machine, &nics);
         // The rails drop before `opened`, so that no QP outlives the heap.
         let (opened, rails) = open_machine(&config, &*machine, n_pes, nics)?;
@@ -108,6 +110,8 @@ impl Pe {
         let job = job_number(&*bootstrap)?;
         let heap_max = config.heap_max.0.map(|max| max.0);
         let memory = Memory::new(heap.clone(), opened.reserved, parts, job, heap_max, Arc::clone(&machine))?;
+        watch.set_addresses(|| memory.addresses());
+        teams.predefined().for_each(|(team, members)| watch.add_team(team, &members));
         bootstrap.barrier("the start of the job")?;
         tracing::info!(pe = me, n_pes, machine = machine.describe(), nics, queues = %shape, "up");
         Ok(Self {
@@ -129,6 +133,7 @@ impl Pe {
             config,
             nics,
             uses_soft_nic,
+            watch,
         })
     }
 }
@@ -137,7 +142,7 @@ impl Pe {
 ///
 /// The callback sets the abort word of the control page, so that the PE's kernels end. If the lost PE ended the job
 /// with an exit code, it ends this process instead.
-fn watch(bootstrap: &Arc<dyn Bootstrap>, control: &Region, watchdog: &Arc<Watchdog>) -> Result<Lost> {
+fn watch_peers(bootstrap: &Arc<dyn Bootstrap>, control: &Region, watchdog: &Arc<Watchdog>) -> Result<Lost> {
     let lost = Lost::default();
     let watchdog = Arc::clone(watchdog);
     // Weak references: the bootstrap's thread may keep the callback for longer than the PE keeps its memory.

@@ -114,7 +114,8 @@ impl Pe {
         let key = self.teams.next_key(pes);
         let text = format!("team_from_pes({pes:?}, {} contexts)", config.contexts);
         let call = TeamCall { name: CALL, text: &text, key: &key, config };
-        self.teams.make(&self.exchange(pes, &|| self.lost()), &call, || Ok(Some(pes.to_vec())))
+        let made = self.teams.make(&self.exchange(pes, &|| self.lost()), &call, || Ok(Some(pes.to_vec())));
+        made.inspect(|team| self.watch_team(*team))
     }
 
     /// Destroys a team. Collective over its members. OpenSHMEM 1.6 section 9.4, `shmem_team_destroy`.
@@ -131,7 +132,9 @@ impl Pe {
             return Ok(());
         }
         let (pes, key) = self.teams.next_call(CALL, team)?;
-        self.teams.destroy(&self.exchange(&pes, &|| self.lost()), &key, team)
+        self.teams.destroy(&self.exchange(&pes, &|| self.lost()), &key, team)?;
+        self.watch.remove_team(team);
+        Ok(())
     }
 
     /// Returns this PE's number in the team, or `None` if the team does not exist. OpenSHMEM 1.6 section 9.4,
@@ -183,7 +186,15 @@ impl Pe {
         let (pes, key) = self.teams.next_call(name, parent)?;
         let call = TeamCall { name, text, key: &key, config };
         let members = || members_of(self.my_pe(), &pes);
-        self.teams.make(&self.exchange(&pes, &|| self.lost()), &call, members)
+        let made = self.teams.make(&self.exchange(&pes, &|| self.lost()), &call, members);
+        made.inspect(|team| self.watch_team(*team))
+    }
+
+    /// Tells the sanitizer of a new team.
+    fn watch_team(&self, team: Team) {
+        if let Some(members) = self.teams.pes(team) {
+            self.watch.add_team(team, &members);
+        }
     }
 
     fn exchange<'a>(&'a self, pes: &'a [u32], lost: &'a dyn Fn() -> Option<PeerLost>) -> TeamExchange<'a> {

@@ -112,6 +112,12 @@ impl Teams {
         Ok(Self { table, nodes: nodes.to_vec(), inbox, known: Mutex::new(state) })
     }
 
+    /// Returns the predefined teams and their members.
+    pub(crate) fn predefined(&self) -> impl Iterator<Item = (Team, Vec<u32>)> {
+        let all = [Team::WORLD, Team::SHARED, Team::NODE, Team::RAIL];
+        all.into_iter().filter_map(|team| Some((team, self.pes(team)?)))
+    }
+
     fn lock(&self) -> MutexGuard<'_, TeamSlots> {
         lock(&self.known)
     }

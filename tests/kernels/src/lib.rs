@@ -17,6 +17,7 @@ mod p2p;
 mod posting;
 mod program;
 mod rma;
+pub mod sanitizer;
 mod signals;
 mod streams;
 mod strided;

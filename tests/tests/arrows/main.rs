@@ -38,6 +38,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "rushmem-mlx5",
             "rushmem-native",
             "rushmem-runtime-kernels",
+            "rushmem-sanitizer",
             "rushmem-softnic",
         ],
     ),

@@ -3,14 +3,16 @@
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::thread::JoinHandle;
 
 use rushmem_base::{lock, wait};
+use rushmem_sanitizer::Token;
 
 use super::super::{Event, ExecGraph, KernelLaunch, KernelStream, Queued, other_machine};
 use super::run;
 use crate::native::Options;
+use crate::sanitize::{PeWatch, Seen, StreamWatch};
 use crate::{Error, Result};
 
 /// The kernels of a graph. Launches of one graph never overlap, like on a GPU.
@@ -31,12 +33,21 @@ impl NativeGraph {
 pub(crate) struct Completion {
     passed: Mutex<bool>,
     changed: Condvar,
+    /// The knowledge of the stream at the event.
+    seen: OnceLock<Seen>,
 }
 
 impl Completion {
-    fn set(&self) {
+    /// Notes that the event is reached. `seen` is what the stream knows.
+    fn set(&self, seen: Seen) {
+        // An event is reached once.
+        let _ = self.seen.set(seen);
         *lock(&self.passed) = true;
         self.changed.notify_all();
+    }
+
+    fn seen(&self) -> Option<&Token> {
+        self.seen.get()?.as_ref()
     }
 
     /// Returns whether everything before the event has ended.
@@ -56,11 +67,13 @@ impl Completion {
 pub(super) struct NativeStream {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
+    host: PeWatch,
 }
 
 struct Shared {
     state: Mutex<State>,
     changed: Condvar,
+    watch: StreamWatch,
 }
 
 #[derive(Default)]
@@ -74,8 +87,10 @@ struct State {
 }
 
 enum Item {
-    Kernel(Box<KernelLaunch>),
-    Graph(Arc<NativeGraph>),
+    /// A kernel, and what the host knew at its launch.
+    Kernel(Box<KernelLaunch>, Seen),
+    /// A graph, and what the host knew at its launch.
+    Graph(Arc<NativeGraph>, Seen),
     Event(Arc<Completion>),
     WaitEvent(Arc<Completion>),
 }
@@ -101,6 +116,7 @@ impl Shared {
             if state.closed {
                 return None;
             }
+            self.watch.idles();
             state = wait(&self.changed, state);
         }
     }
@@ -109,11 +125,20 @@ impl Shared {
     fn work(&self, options: &Options) {
         while let Some(item) = self.next() {
             match &item {
-                Item::Kernel(step) => self.run(step, options),
-                Item::Graph(steps) => steps.alone().iter().for_each(|step| self.run(step, options)),
-                Item::Event(event) => event.set(),
+                Item::Kernel(step, seen) => {
+                    self.watch.acquire(seen.as_ref());
+                    self.run(step, options);
+                }
+                Item::Graph(steps, seen) => {
+                    self.watch.acquire(seen.as_ref());
+                    steps.alone().iter().for_each(|step| self.run(step, options));
+                }
+                Item::Event(event) => event.set(self.watch.release()),
                 // The event was recorded before this item.
-                Item::WaitEvent(event) => event.wait(),
+                Item::WaitEvent(event) => {
+                    event.wait();
+                    self.watch.acquire(event.seen());
+                }
             }
             self.lock().works = false;
         }
@@ -124,7 +149,8 @@ impl Shared {
         if self.lock().failure.is_some() {
             return;
         }
-        let outcome = catch_unwind(AssertUnwindSafe(|| run(step, options)));
+        let watch = self.watch.launch(step.grid);
+        let outcome = catch_unwind(AssertUnwindSafe(|| run(step, options, watch)));
         let outcome = outcome.unwrap_or_else(|_| Err(Error::Panic("while launching a kernel".into())));
         if let Err(error) = outcome {
             self.lock().failure = Some((step.ctx.mark, error));
@@ -133,24 +159,25 @@ impl Shared {
 }
 
 impl NativeStream {
-    pub(super) fn start(options: Options) -> Result<Self> {
-        let shared = Arc::new(Shared { state: Mutex::default(), changed: Condvar::new() });
+    pub(super) fn start(options: Options, host: PeWatch) -> Result<Self> {
+        let watch = host.stream();
+        let shared = Arc::new(Shared { state: Mutex::default(), changed: Condvar::new(), watch });
         let worker = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("rushmem-stream".into());
         let thread = thread.spawn(move || worker.work(&options)).map_err(Error::Thread)?;
-        Ok(Self { shared, thread: Some(thread) })
+        Ok(Self { shared, thread: Some(thread), host })
     }
 }
 
 impl KernelStream for NativeStream {
     fn launch(&self, step: KernelLaunch) -> Result<Queued> {
-        self.shared.push(Item::Kernel(Box::new(step)));
+        self.shared.push(Item::Kernel(Box::new(step), self.host.release()));
         Ok(Queued::Runs)
     }
 
     fn launch_graph(&self, recording: &ExecGraph) -> Result<()> {
         let ExecGraph::Native(steps) = recording else { return Err(other_machine()) };
-        self.shared.push(Item::Graph(Arc::clone(steps)));
+        self.shared.push(Item::Graph(Arc::clone(steps), self.host.release()));
         Ok(())
     }
 
@@ -168,7 +195,9 @@ impl KernelStream for NativeStream {
 
     fn wait(&self, event: &Event) -> Result<()> {
         let Event::Native(event) = event else { return Err(other_machine()) };
+        self.shared.watch.is_awaited();
         event.wait();
+        self.host.acquire(event.seen());
         Ok(())
     }
 
@@ -194,6 +223,7 @@ impl Drop for NativeStream {
             // The thread catches all panics of kernels.
             let _ = thread.join();
         }
+        self.shared.watch.end();
     }
 }
 
@@ -211,7 +241,7 @@ mod tests {
     const ONE: Grid = Grid { blocks: 1, threads: 1, shared_bytes: 0 };
 
     fn queue() -> NativeStream {
-        NativeStream::start(Options::default()).unwrap()
+        NativeStream::start(Options::default(), PeWatch::default()).unwrap()
     }
 
     fn push(queue: &NativeStream, kernel: impl Fn() + Send + Sync + 'static) {

@@ -1,0 +1,27 @@
+//! Findings: everything that the sanitizer reports.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::deadlock::Deadlock;
+use crate::report::Race;
+
+/// A finding of the sanitizer.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Finding {
+    /// Two accesses without an order.
+    Race(Box<Race>),
+    /// Waits that cannot end.
+    Deadlock(Deadlock),
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Race(race) => race.fmt(f),
+            Self::Deadlock(deadlock) => deadlock.fmt(f),
+        }
+    }
+}

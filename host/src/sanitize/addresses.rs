@@ -1,0 +1,96 @@
+//! The memory that kernels of a PE reach, by address and by offset.
+
+use rushmem_device::Handle;
+use rushmem_device::abi::{CtxParts, DevAddr, LOCAL_OFFSETS};
+use rushmem_device::watch::PeRange;
+use rushmem_sanitizer::{Bytes, Memory, Space, Span};
+
+/// Mapped memory.
+#[derive(Clone, Copy, Debug)]
+struct Mapped {
+    address: u64,
+    bytes: u64,
+    pe: u32,
+    /// The offset of its first byte.
+    offset: u64,
+}
+
+/// Offsets beyond the first heap.
+#[derive(Clone, Copy, Debug)]
+struct Segment {
+    begin: u64,
+    bytes: u64,
+    space: Space,
+}
+
+/// The memory that kernels of a PE reach.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Addresses {
+    pe: u32,
+    n_pes: u32,
+    /// The offsets of the heap that objects use.
+    objects: (u64, u64),
+    mapped: Vec<Mapped>,
+    segments: Vec<Segment>,
+}
+
+impl Addresses {
+    /// Returns the heaps of a context. The runtime uses the first `reserved` bytes of each heap for itself.
+    pub(crate) fn new(parts: &CtxParts, reserved: u64) -> Self {
+        let heap = |(pe, address): (u32, u64)| Mapped { address, bytes: parts.heap_bytes, pe, offset: 0 };
+        let window = |pe: u32| parts.p2p_base.0.wrapping_add(u64::from(pe) * parts.p2p_stride);
+        let peers = (0..parts.n_pes).filter(|&pe| pe != parts.pe && parts.is_p2p(pe));
+        let others = peers.map(|pe| (pe, window(pe)));
+        Self {
+            pe: parts.pe,
+            n_pes: parts.n_pes,
+            objects: (reserved, parts.heap_bytes),
+            mapped: std::iter::once((parts.pe, parts.heap.0)).chain(others).map(heap).collect(),
+            segments: Vec::new(),
+        }
+    }
+
+    /// Adds a segment at these offsets, with the addresses of the PEs that map it. `is_window` tells user memory of all PEs.
+    pub(crate) fn add(
+        &mut self,
+        (begin, bytes): (u64, u64),
+        is_window: bool,
+        addresses: impl Iterator<Item = (u32, DevAddr)>,
+    ) {
+        let space = match is_window {
+            _ if begin >= LOCAL_OFFSETS => Space::Local,
+            true => Space::Window,
+            false => Space::Heap,
+        };
+        self.segments.push(Segment { begin, bytes, space });
+        let mapped = |(pe, address): (u32, DevAddr)| Mapped { address: address.0, bytes, pe, offset: begin };
+        self.mapped.extend(addresses.map(mapped));
+    }
+
+    /// Returns the memory of a range, if it is an object or a part of one.
+    pub(super) fn span(&self, PeRange { pe, offset, bytes }: PeRange) -> Option<Span> {
+        let end = offset.checked_add(bytes)?;
+        let (first, last) = self.objects;
+        let space = if offset < last {
+            (first <= offset && end <= last).then_some(Space::Heap)?
+        } else {
+            let holds = |s: &&Segment| s.begin <= offset && end <= s.begin.saturating_add(s.bytes);
+            self.segments.iter().find(holds)?.space
+        };
+        let base = if space == Space::Local { LOCAL_OFFSETS } else { 0 };
+        let bytes = Bytes { start: offset - base, end: end - base };
+        (pe < self.n_pes && bytes.start < bytes.end).then_some(Span { memory: Memory { pe, space }, bytes })
+    }
+
+    /// Returns this PE's memory of a handle.
+    pub(super) fn own(&self, Handle { offset, bytes, .. }: Handle) -> Option<Span> {
+        self.span(PeRange { pe: self.pe, offset, bytes })
+    }
+
+    /// Returns the memory at an address, if it is symmetric or registered.
+    pub(super) fn at(&self, address: u64, bytes: u64) -> Option<Span> {
+        let inside = |m: &&Mapped| address.checked_sub(m.address).is_some_and(|at| at < m.bytes);
+        let found = self.mapped.iter().find(inside)?;
+        self.span(PeRange { pe: found.pe, offset: found.offset + (address - found.address), bytes })
+    }
+}

@@ -1,0 +1,337 @@
+//! The steps of a lane, as calls of the engine.
+
+use std::cell::{Cell, RefCell};
+use std::panic::Location;
+use std::sync::Arc;
+
+use rushmem_device::watch::{
+    Blocks, Change, Collective, Completion, Event, Meeting, Operation, Order, Ordering, PeRange, Posting,
+    Watcher,
+};
+use rushmem_sanitizer::{Acquire, ActorId, Buffers, Call, Context, Kind, MeetingId, Post, Span};
+
+use super::State;
+use super::launch::LaunchWatch;
+
+/// The operations that a ticket stands for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum TicketOf {
+    /// An operation.
+    Operation(ActorId),
+    /// All operations of a context to a PE.
+    Context { context: u32, pe: u32 },
+}
+
+/// The rest of a call, at its end.
+#[derive(Debug)]
+enum AtEnd {
+    /// The result of an atomic has come.
+    Fetched { operation: ActorId, word: Span, call: Call },
+    /// A member leaves a meeting.
+    Leave { meeting: MeetingId, member: u32, buffers: Buffers, call: Call },
+}
+
+/// The watcher of a lane.
+pub(super) struct LaneWatch {
+    launch: Arc<LaunchWatch>,
+    actor: ActorId,
+    block: u32,
+    /// The number of calls that have begun and not ended.
+    depth: Cell<u32>,
+    at_end: RefCell<Option<AtEnd>>,
+    /// The last operation.
+    last: Cell<Option<ActorId>>,
+    /// Whether it has stored to peers since its own stores were complete.
+    has_stored: Cell<bool>,
+}
+
+impl Watcher for LaneWatch {
+    fn begin(&self, name: &'static str, event: Event, site: &'static Location<'static>) {
+        let depth = self.depth.get();
+        self.depth.set(depth + 1);
+        if depth == 0 {
+            self.tell(event, Call { name, site: site.into() });
+        }
+    }
+
+    fn end(&self) {
+        let depth = self.depth.get().saturating_sub(1);
+        self.depth.set(depth);
+        if depth == 0
+            && let Some(step) = self.at_end.take()
+        {
+            self.tell_end(step);
+        }
+    }
+
+    fn ticket(&self) -> u64 {
+        self.last.get().map_or(0, |operation| self.launch.add_ticket(TicketOf::Operation(operation)))
+    }
+
+    fn ticket_of(&self, context: u32, pe: u32) -> u64 {
+        self.launch.add_ticket(TicketOf::Context { context, pe })
+    }
+}
+
+impl LaneWatch {
+    pub(super) fn new(launch: Arc<LaunchWatch>, actor: ActorId, block: u32) -> Self {
+        Self {
+            launch,
+            actor,
+            block,
+            depth: Cell::new(0),
+            at_end: RefCell::new(None),
+            last: Cell::new(None),
+            has_stored: Cell::new(false),
+        }
+    }
+
+    fn pe(&self) -> u32 {
+        self.launch.watched.pe
+    }
+
+    fn with<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
+        self.launch.watched.with(f)
+    }
+
+    fn queues(&self, context: u32) -> Context {
+        Context::Queues { pe: self.pe(), context }
+    }
+
+    fn span(&self, range: PeRange) -> Option<Span> {
+        self.launch.addresses.span(range)
+    }
+
+    fn tell(&self, event: Event, call: Call) {
+        match event {
+            Event::Load { address, bytes, is_strong } => {
+                if let Some(span) = self.launch.addresses.at(address, bytes) {
+                    self.load(span, is_strong, call);
+                }
+            }
+            Event::Store { address, bytes, is_strong } => {
+                if let Some(span) = self.launch.addresses.at(address, bytes) {
+                    self.store(span, is_strong, call);
+                }
+            }
+            Event::MemoryFence { releases, acquires } => self.with(|state| {
+                if releases {
+                    state.engine.fence_release(self.actor);
+                }
+                if acquires {
+                    state.engine.fence_acquire(self.actor);
+                }
+            }),
+            Event::Post(posting) => self.post(posting, call),
+            Event::Order(order) => self.order(order, call),
+            Event::OwnStores => self.complete_stores(),
+            Event::Look { word, is_seen } => {
+                if let Some(word) = self.span(word) {
+                    self.with(|state| match is_seen {
+                        true => state.engine.observe(self.actor, word, Acquire::Now, call),
+                        false => state.engine.look(self.actor, word, call),
+                    });
+                }
+            }
+            Event::Collective(collective) => self.arrive(collective, call),
+            Event::Grid => {
+                let (meeting, member) = (self.launch.grid, self.block);
+                self.with(|state| state.engine.arrive(self.actor, meeting, member));
+                self.at_end.replace(Some(AtEnd::Leave {
+                    meeting,
+                    member,
+                    buffers: Buffers::default(),
+                    call,
+                }));
+            }
+            Event::Complete(ticket) => self.complete(ticket),
+            Event::Silent => {}
+        }
+    }
+
+    fn tell_end(&self, step: AtEnd) {
+        self.with(|state| match step {
+            AtEnd::Fetched { operation, word, call } => {
+                state.engine.complete(self.actor, operation);
+                // Atomics of others may have come between the event and the atomic itself.
+                state.engine.observe(self.actor, word, Acquire::Now, call);
+            }
+            AtEnd::Leave { meeting, member, buffers, call } => {
+                state.engine.leave(self.actor, meeting, member, &buffers, call);
+            }
+        });
+    }
+
+    fn load(&self, span: Span, is_strong: bool, call: Call) {
+        self.with(|state| match is_strong {
+            true => state.engine.observe(self.actor, span, Acquire::AtFence, call),
+            false => state.engine.load(self.actor, span, call),
+        });
+    }
+
+    /// Stores to this PE at once. A store to a peer is in flight like a put.
+    fn store(&self, span: Span, is_strong: bool, call: Call) {
+        let is_remote = span.memory.pe != self.pe();
+        self.with(|state| match (is_remote, is_strong) {
+            (true, _) => {
+                let post = Post::put(Context::Stores(self.actor), None, span, call);
+                let store = state.engine.post(self.actor, post);
+                state.engine.deliver(store);
+            }
+            (false, true) => state.engine.store_relaxed(self.actor, span, call),
+            (false, false) => state.engine.store(self.actor, span, call),
+        });
+        self.has_stored.set(self.has_stored.get() || is_remote);
+    }
+
+    fn complete_stores(&self) {
+        if self.has_stored.take() {
+            self.with(|state| state.engine.quiet(self.actor, Context::Stores(self.actor), None));
+        }
+    }
+
+    fn post(&self, posting: Posting, call: Call) {
+        let Posting { context, operation, .. } = posting;
+        let queues = self.queues(context);
+        match operation {
+            Operation::Put { src, dst, signal } => {
+                let signal = signal.and_then(|(word, change)| Some((self.span(word)?, kind_of(change))));
+                let src_span = src.and_then(|src| self.span(src));
+                let is_whole = src.is_none() || src_span.is_some();
+                match (self.span(dst).filter(|_| is_whole), signal) {
+                    (Some(dst), Some((word, kind))) => {
+                        let put = Post::put(queues, src_span, dst, call);
+                        self.issue(put.with_signal(word, kind), posting);
+                    }
+                    (Some(dst), None) => {
+                        self.issue(Post::put(queues, src_span, dst, call), posting);
+                    }
+                    // Without data, the signal remains.
+                    (None, Some((word, kind))) if dst.bytes == 0 => {
+                        self.issue(Post::signal(queues, word, kind, call), posting);
+                    }
+                    _ => {}
+                }
+            }
+            Operation::Get { src, dst } => {
+                let dst_span = dst.and_then(|dst| self.span(dst));
+                if let Some(src) = self.span(src).filter(|_| dst.is_none() || dst_span.is_some()) {
+                    self.issue(Post::get(queues, src, dst_span, call), posting);
+                }
+            }
+            Operation::PutBlocks { src, dst, count } => {
+                for (src, dst) in pairs(src, dst, count) {
+                    if let (Some(src), Some(dst)) = (self.span(src), self.span(dst)) {
+                        self.issue(Post::put(queues, Some(src), dst, call), posting);
+                    }
+                }
+            }
+            Operation::GetBlocks { src, dst, count } => {
+                for (src, dst) in pairs(src, dst, count) {
+                    if let (Some(src), Some(dst)) = (self.span(src), self.span(dst)) {
+                        self.issue(Post::get(queues, src, Some(dst), call), posting);
+                    }
+                }
+            }
+            Operation::Change { word, change } => {
+                if let Some(word) = self.span(word) {
+                    self.issue(Post::signal(queues, word, kind_of(change), call), posting);
+                }
+            }
+            Operation::Fetch { word, is_read, result } => {
+                let kind = if is_read { Kind::Fetch } else { Kind::Atomic };
+                let Some(word) = self.span(word) else { return };
+                let Some(result) = result else {
+                    let operation = self.issue(Post::fetch(queues, word, kind, call), posting);
+                    self.at_end.replace(Some(AtEnd::Fetched { operation, word, call }));
+                    return;
+                };
+                self.issue(Post::fetch_nbi(queues, word, kind, self.span(result), call), posting);
+            }
+        }
+    }
+
+    /// Posts and delivers an operation: a lane delivers its own operations.
+    fn issue(&self, post: Post, Posting { completion, after_all, .. }: Posting) -> ActorId {
+        let post = if after_all { post.after_all() } else { post };
+        let operation = self.with(|state| {
+            let operation = state.engine.post(self.actor, post);
+            state.engine.deliver(operation);
+            match completion {
+                Completion::Posted => {}
+                Completion::SourceFree => state.engine.free_source(self.actor, operation),
+                Completion::Done => state.engine.complete(self.actor, operation),
+            }
+            operation
+        });
+        self.last.set(Some(operation));
+        operation
+    }
+
+    fn order(&self, Order { context, ordering, pe }: Order, call: Call) {
+        let queues = self.queues(context);
+        self.with(|state| {
+            match ordering {
+                Ordering::Fence => state.engine.fence(self.actor, queues, pe, call),
+                Ordering::Quiet => state.engine.quiet(self.actor, queues, pe),
+                Ordering::Flush => return state.engine.flush(self.actor, queues, pe),
+            }
+            state.engine.fence_release(self.actor);
+            state.engine.fence_acquire(self.actor);
+        });
+        if ordering == Ordering::Quiet && pe.is_none() {
+            self.has_stored.set(false);
+        }
+    }
+
+    fn complete(&self, ticket: u64) {
+        match self.launch.ticket(ticket) {
+            Some(TicketOf::Operation(operation)) => {
+                self.with(|state| state.engine.complete(self.actor, operation));
+            }
+            Some(TicketOf::Context { context, pe }) => {
+                self.with(|state| state.engine.quiet(self.actor, self.queues(context), Some(pe)));
+            }
+            None => {}
+        }
+    }
+
+    fn arrive(&self, collective: Collective, call: Call) {
+        let (pe, meeting) = (self.pe(), collective.meeting);
+        self.with(|state| {
+            let Some(team) = state.team(pe, collective.team).cloned() else { return };
+            let id = if meeting == Meeting::Whole { team.whole } else { team.split };
+            if let Some(context) = collective.completes {
+                state.engine.quiet(self.actor, self.queues(context), None);
+                state.engine.fence_release(self.actor);
+            }
+            if meeting != Meeting::SplitWait {
+                state.engine.arrive(self.actor, id, pe);
+            }
+            if meeting != Meeting::SplitArrive {
+                let own = |(offset, bytes): (u64, u64)| self.span(PeRange { pe, offset, bytes });
+                let reads_here =
+                    collective.root.is_none_or(|root| team.members.get(root as usize) == Some(&pe));
+                let reads = collective.reads.into_iter().filter(|_| reads_here).filter_map(own).collect();
+                let buffers = Buffers { reads, writes: own(collective.writes).into_iter().collect() };
+                self.at_end.replace(Some(AtEnd::Leave { meeting: id, member: pe, buffers, call }));
+            }
+        });
+    }
+}
+
+fn kind_of(change: Change) -> Kind {
+    match change {
+        Change::Set => Kind::Set,
+        Change::Update => Kind::Atomic,
+    }
+}
+
+/// Returns the ranges of both sides of a strided transfer.
+fn pairs(src: Blocks, dst: Blocks, count: u64) -> impl Iterator<Item = (PeRange, PeRange)> {
+    let at = |side: Blocks, i: u64| {
+        let offset = side.first.offset.saturating_add(side.stride.saturating_mul(i));
+        PeRange { offset, ..side.first }
+    };
+    (0..count).map(move |i| (at(src, i), at(dst, i)))
+}

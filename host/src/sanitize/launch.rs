@@ -1,0 +1,128 @@
+//! The lanes of a launch, and their barriers.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use rushmem_base::lock;
+use rushmem_device::watch::Watcher;
+use rushmem_sanitizer::{Actor, ActorId, MeetingId};
+
+use super::Addresses;
+use super::lane::{LaneWatch, TicketOf};
+use super::pe::Watched;
+use crate::native::Grid;
+use crate::native::Observer;
+
+/// A launch that the sanitizer watches.
+#[derive(Debug)]
+pub(crate) struct LaunchWatch {
+    pub(super) watched: Arc<Watched>,
+    /// The host or the stream that launches.
+    parent: ActorId,
+    number: u32,
+    pub(super) addresses: Arc<Addresses>,
+    /// The meeting of all blocks.
+    pub(super) grid: MeetingId,
+    blocks: u32,
+    /// The lanes of each block that has begun.
+    lanes: Mutex<HashMap<u32, Vec<ActorId>>>,
+    tickets: Mutex<Vec<TicketOf>>,
+}
+
+impl LaunchWatch {
+    pub(super) fn new(watched: Arc<Watched>, parent: ActorId, grid: Grid) -> Arc<Self> {
+        let (number, addresses) = (watched.next_launch(), watched.addresses());
+        let meeting = watched.with(|state| state.define((0..grid.blocks).collect()));
+        Arc::new(Self {
+            watched,
+            parent,
+            number,
+            addresses,
+            grid: meeting,
+            blocks: grid.blocks,
+            lanes: Mutex::default(),
+            tickets: Mutex::default(),
+        })
+    }
+
+    fn lanes(&self) -> MutexGuard<'_, HashMap<u32, Vec<ActorId>>> {
+        lock(&self.lanes)
+    }
+
+    fn lane(&self, block: u32, thread: u32) -> Option<ActorId> {
+        self.lanes().get(&block)?.get(thread as usize).copied()
+    }
+
+    /// Adds a ticket. Tickets count from 1.
+    pub(super) fn add_ticket(&self, ticket: TicketOf) -> u64 {
+        let mut tickets = lock(&self.tickets);
+        tickets.push(ticket);
+        tickets.len() as u64
+    }
+
+    /// Returns what a ticket stands for.
+    pub(super) fn ticket(&self, number: u64) -> Option<TicketOf> {
+        lock(&self.tickets).get(number.checked_sub(1)? as usize).copied()
+    }
+
+    /// Adds the lanes of a block.
+    fn begin(&self, block: u32, threads: u32) {
+        let mut lanes = self.lanes();
+        self.watched.with(|state| {
+            let (pe, launch) = (self.watched.pe, self.number);
+            let fork = |thread| state.engine.fork(self.parent, Actor::Thread { pe, launch, block, thread });
+            lanes.insert(block, (0..threads).map(fork).collect());
+            if lanes.len() as u64 == u64::from(self.blocks) {
+                let all: Vec<ActorId> = lanes.values().flatten().copied().collect();
+                state.engine.awaits(self.parent, &all);
+            }
+        });
+    }
+
+    /// Synchronises lanes of a block.
+    fn sync(&self, block: u32, threads: &mut dyn Iterator<Item = u32>) {
+        let lanes = self.lanes();
+        let Some(of_block) = lanes.get(&block) else { return };
+        let met: Vec<ActorId> = threads.filter_map(|thread| of_block.get(thread as usize).copied()).collect();
+        drop(lanes);
+        self.watched.with(|state| state.engine.sync(&met));
+    }
+
+    /// Lets the host or the stream know that the launch has ended.
+    pub(crate) fn end(&self) {
+        let lanes = std::mem::take(&mut *self.lanes());
+        self.watched.with(|state| {
+            for &lane in lanes.values().flatten() {
+                state.engine.end(lane);
+                state.engine.join(self.parent, lane);
+            }
+            state.engine.remove_meeting(self.grid);
+        });
+    }
+}
+
+/// The observer of a launch.
+#[derive(Debug)]
+pub(crate) struct LaunchObserver(pub(crate) Arc<LaunchWatch>);
+
+impl Observer for LaunchObserver {
+    fn block_begins(&self, block: u32, threads: u32) {
+        self.0.begin(block, threads);
+    }
+
+    #[allow(clippy::expect_used, reason = "a block begins before its lanes")]
+    fn watcher(&self, block: u32, thread: u32) -> Box<dyn Watcher> {
+        let actor = self.0.lane(block, thread).expect("the block has begun");
+        Box::new(LaneWatch::new(Arc::clone(&self.0), actor, block))
+    }
+
+    fn lane_ends(&self, block: u32, thread: u32) {
+        if let Some(lane) = self.0.lane(block, thread) {
+            self.0.watched.with(|state| state.engine.end(lane));
+        }
+    }
+
+    fn sync(&self, block: u32, threads: &mut dyn Iterator<Item = u32>) {
+        self.0.sync(block, threads);
+    }
+}

@@ -1,0 +1,167 @@
+//! The steps of the host of a PE.
+
+use std::panic::Location;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+use rushmem_base::lock;
+use rushmem_device::{Handle, Team};
+use rushmem_sanitizer::{Actor, ActorId, Buffers, Call, Span, Token};
+
+use super::{Addresses, HOSTS, LaunchWatch, Sanitizer, State, StreamWatch};
+use crate::native::Grid;
+
+/// The knowledge of an actor at one time, for another actor; `None` if nobody watches.
+pub(crate) type Seen = Option<Token>;
+
+/// The sanitizer as a PE sees it. It does nothing if the job has none.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PeWatch(Option<Arc<Watched>>);
+
+/// A PE that the sanitizer watches. Its host threads count as one.
+#[derive(Debug)]
+pub(super) struct Watched {
+    pub(super) pe: u32,
+    pub(super) host: ActorId,
+    sanitizer: Arc<Sanitizer>,
+    launches: AtomicU32,
+    streams: AtomicU32,
+    addresses: Mutex<Arc<Addresses>>,
+}
+
+impl Watched {
+    /// Calls `f` with the engine.
+    pub(super) fn with<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
+        f(&mut self.sanitizer.lock())
+    }
+
+    /// Returns the memory that kernels reach now.
+    pub(super) fn addresses(&self) -> Arc<Addresses> {
+        Arc::clone(&lock(&self.addresses))
+    }
+}
+
+impl PeWatch {
+    /// Returns the sanitizer of `pe`.
+    pub(crate) fn new(sanitizer: Option<&Arc<Sanitizer>>, pe: u32) -> Self {
+        let watched = |sanitizer: &Arc<Sanitizer>| {
+            Some(Arc::new(Watched {
+                pe,
+                host: *sanitizer.hosts.get(pe as usize)?,
+                sanitizer: Arc::clone(sanitizer),
+                launches: AtomicU32::new(0),
+                streams: AtomicU32::new(0),
+                addresses: Mutex::default(),
+            }))
+        };
+        Self(sanitizer.and_then(watched))
+    }
+
+    /// Sets the memory that kernels reach from now on.
+    pub(crate) fn set_addresses(&self, addresses: impl FnOnce() -> Addresses) {
+        if let Some(watched) = &self.0 {
+            *lock(&watched.addresses) = Arc::new(addresses());
+        }
+    }
+
+    /// Notes that the host reads memory.
+    #[track_caller]
+    pub(crate) fn read(&self, name: &'static str, handle: Handle) {
+        let call = Call { name, site: Location::caller().into() };
+        self.access(handle, |watched, state, span| state.engine.load(watched.host, span, call));
+    }
+
+    /// Notes that the host writes memory.
+    #[track_caller]
+    pub(crate) fn write(&self, name: &'static str, handle: Handle) {
+        let call = Call { name, site: Location::caller().into() };
+        self.access(handle, |watched, state, span| state.engine.store(watched.host, span, call));
+    }
+
+    /// Notes the begin of an object's life.
+    pub(crate) fn alloc(&self, handle: Handle) {
+        self.access(handle, |_, state, span| state.engine.alloc(span));
+    }
+
+    /// Notes the end of an object's life.
+    #[track_caller]
+    pub(crate) fn free(&self, name: &'static str, handle: Handle) {
+        let call = Call { name, site: Location::caller().into() };
+        self.access(handle, |watched, state, span| state.engine.free(watched.host, span, call));
+    }
+
+    fn access(&self, handle: Handle, note: impl FnOnce(&Watched, &mut State, Span)) {
+        let Some(watched) = &self.0 else { return };
+        if let Some(span) = watched.addresses().own(handle) {
+            watched.with(|state| note(watched, state, span));
+        }
+    }
+
+    /// Makes an exchange of all hosts.
+    #[track_caller]
+    pub(crate) fn meet<R>(&self, exchange: impl FnOnce() -> R) -> R {
+        let Some(watched) = &self.0 else { return exchange() };
+        let call = Call { name: "host_sync", site: Location::caller().into() };
+        watched.with(|state| state.engine.arrive(watched.host, HOSTS, watched.pe));
+        let result = exchange();
+        let buffers = Buffers::default();
+        watched.with(|state| state.engine.leave(watched.host, HOSTS, watched.pe, &buffers, call));
+        result
+    }
+
+    /// Notes a new team of this PE.
+    pub(crate) fn add_team(&self, team: Team, members: &[u32]) {
+        if let Some(watched) = &self.0 {
+            watched.with(|state| state.add_team(watched.pe, team, members));
+        }
+    }
+
+    /// Notes the end of a team.
+    pub(crate) fn remove_team(&self, team: Team) {
+        if let Some(watched) = &self.0 {
+            watched.with(|state| state.remove_team(watched.pe, team));
+        }
+    }
+
+    /// Notes the end of the host's last step.
+    pub(crate) fn end(&self) {
+        if let Some(watched) = &self.0 {
+            watched.with(|state| state.engine.end(watched.host));
+        }
+    }
+
+    /// Returns what the host knows, for a stream.
+    pub(crate) fn release(&self) -> Seen {
+        let watched = self.0.as_ref()?;
+        Some(watched.with(|state| state.engine.release(watched.host)))
+    }
+
+    /// Lets the host know what a stream knew.
+    pub(crate) fn acquire(&self, seen: Option<&Token>) {
+        if let (Some(watched), Some(token)) = (&self.0, seen) {
+            watched.with(|state| state.engine.acquire(watched.host, token));
+        }
+    }
+
+    /// Returns a new stream.
+    pub(crate) fn stream(&self) -> StreamWatch {
+        let Some(watched) = &self.0 else { return StreamWatch::default() };
+        let stream = watched.streams.fetch_add(1, Ordering::Relaxed);
+        let actor = Actor::Stream { pe: watched.pe, stream };
+        let actor = watched.with(|state| state.engine.fork(watched.host, actor));
+        StreamWatch::new(Arc::clone(watched), actor)
+    }
+
+    /// Returns the watch of a launch that the host makes itself.
+    pub(crate) fn launch(&self, grid: Grid) -> Option<Arc<LaunchWatch>> {
+        let watched = self.0.as_ref()?;
+        Some(LaunchWatch::new(Arc::clone(watched), watched.host, grid))
+    }
+}
+
+impl Watched {
+    /// Returns the number of the next launch.
+    pub(super) fn next_launch(&self) -> u32 {
+        self.launches.fetch_add(1, Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,62 @@
+//! The order of launches on a stream.
+
+use std::sync::Arc;
+
+use rushmem_sanitizer::{ActorId, Token};
+
+use super::LaunchWatch;
+use super::pe::{Seen, Watched};
+use crate::native::Grid;
+
+/// A stream as the sanitizer sees it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct StreamWatch(Option<(Arc<Watched>, ActorId)>);
+
+impl StreamWatch {
+    pub(super) fn new(watched: Arc<Watched>, stream: ActorId) -> Self {
+        Self(Some((watched, stream)))
+    }
+
+    /// Lets the stream know what the host, or another stream, knew.
+    pub(crate) fn acquire(&self, seen: Option<&Token>) {
+        if let (Some((watched, stream)), Some(token)) = (&self.0, seen) {
+            watched.with(|state| state.engine.acquire(*stream, token));
+        }
+    }
+
+    /// Returns what the stream knows.
+    pub(crate) fn release(&self) -> Seen {
+        let (watched, stream) = self.0.as_ref()?;
+        Some(watched.with(|state| state.engine.release(*stream)))
+    }
+
+    /// Notes that the next step of the stream follows the host.
+    pub(crate) fn idles(&self) {
+        if let Some((watched, stream)) = &self.0 {
+            watched.with(|state| state.engine.awaits(*stream, &[watched.host]));
+        }
+    }
+
+    /// Notes that the host waits for the stream.
+    pub(crate) fn is_awaited(&self) {
+        if let Some((watched, stream)) = &self.0 {
+            watched.with(|state| state.engine.awaits(watched.host, &[*stream]));
+        }
+    }
+
+    /// Returns the watch of a launch.
+    pub(crate) fn launch(&self, grid: Grid) -> Option<Arc<LaunchWatch>> {
+        let (watched, stream) = self.0.as_ref()?;
+        Some(LaunchWatch::new(Arc::clone(watched), *stream, grid))
+    }
+
+    /// Notes the end of the stream.
+    pub(crate) fn end(&self) {
+        if let Some((watched, stream)) = &self.0 {
+            watched.with(|state| {
+                state.engine.end(*stream);
+                state.engine.join(watched.host, *stream);
+            });
+        }
+    }
+}

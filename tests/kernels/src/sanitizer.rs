@@ -1,0 +1,160 @@
+//! Kernels with and without the order that the memory model asks for. Comments mark the lines that a report names.
+
+use rushmem_device::prelude::*;
+
+/// The order that a kernel makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Made {
+    /// None.
+    Nothing,
+    /// A fence before the flag.
+    Fence,
+    /// A quiet before the flag.
+    Quiet,
+    /// A signal of the put itself.
+    Signal,
+    /// A signal after all operations.
+    AfterAll,
+    /// A barrier that completes operations.
+    Barrier,
+    /// A barrier that completes nothing.
+    Sync,
+}
+
+/// Puts `src` of PE 0 to `dst` of PE 1, which waits for `flag` and reads `dst` into `seen`.
+#[kernel]
+pub fn put_and_flag(
+    ctx: &Ctx,
+    dst: SymSlice<u64>,
+    src: SymSlice<u64>,
+    flag: Sym<Signal>,
+    seen: SymSlice<u64>,
+    made: u32,
+) -> Result {
+    let block = Block::current();
+    if ctx.my_pe() == 1 {
+        ctx.signal_wait_until(block, flag, Cmp::Ge, 1)?;
+        let mut i = block.rank() as usize;
+        while i < dst.len() {
+            let value = ctx.local(dst).load(i); // flagged load
+            ctx.local(seen).store(i, value);
+            i += block.size() as usize;
+        }
+        return Ok(());
+    }
+    if made == Made::Signal as u32 {
+        ctx.put_signal_nbi(block, dst, src, flag, SignalOp::Add, 1, 1)?;
+        return ctx.quiet(block);
+    }
+    ctx.put_nbi(block, dst, src, 1)?; // flagged put
+    if made == Made::Quiet as u32 {
+        ctx.quiet(block)?;
+    }
+    if made == Made::AfterAll as u32 {
+        return ctx.signal_after_all(block, flag, SignalOp::Set, 1, 1);
+    }
+    let mine = if block.leader() { raise(ctx, flag, made) } else { Ok(()) };
+    block.agree(mine)
+}
+
+/// Sets the flag of PE 1.
+fn raise(ctx: &Ctx, flag: Sym<Signal>, made: u32) -> Result {
+    if made == Made::Fence as u32 {
+        ctx.fence()?;
+    }
+    ctx.signal_op(flag, SignalOp::Set, 1, 1)
+}
+
+/// Puts `src` to `dst` of the next PE and reads the own `dst`, after a collective call or none.
+#[kernel]
+pub fn put_and_meet(
+    ctx: &Ctx,
+    dst: SymSlice<u64>,
+    src: SymSlice<u64>,
+    seen: SymSlice<u64>,
+    made: u32,
+) -> Result {
+    let block = Block::current();
+    ctx.put_nbi(block, dst, src, ctx.pe_after(1))?; // met put
+    if made == Made::Barrier as u32 {
+        ctx.barrier_all(block)?;
+    } else if made == Made::Sync as u32 {
+        ctx.sync_all(block)?;
+    }
+    let mut i = block.rank() as usize;
+    while i < dst.len() {
+        let value = ctx.local(dst).load(i); // met load
+        ctx.local(seen).store(i, value);
+        i += block.size() as usize;
+    }
+    Ok(())
+}
+
+/// Puts `src` to `dst` of the next PE and changes the source, behind a quiet or not.
+#[kernel]
+pub fn reuse_source(ctx: &Ctx, dst: SymSlice<u64>, src: SymSlice<u64>, made: u32) -> Result {
+    let block = Block::current();
+    ctx.put_nbi(block, dst, src, ctx.pe_after(1))?; // reused put
+    if made == Made::Quiet as u32 {
+        ctx.quiet(block)?;
+    }
+    if block.leader() {
+        ctx.local(src).store(0, 7); // reused store
+    }
+    Ok(())
+}
+
+/// Exchanges numbers among threads through `words`, with a barrier of the block or of the grid, or with none.
+#[kernel]
+pub fn exchange(ctx: &Ctx, words: SymSlice<u64>, seen: SymSlice<u64>, made: u32) -> Result {
+    let (me, count) = (Thread::index(), Thread::count());
+    ctx.local(words).store(me, me as u64); // exchanged store
+    if made == Made::Barrier as u32 {
+        ctx.sync_grid(Block::current())?;
+    } else if made == Made::Sync as u32 {
+        Block::current().sync();
+    }
+    let next = (me + 1).checked_rem(count).unwrap_or(0);
+    let value = ctx.local(words).load(next); // exchanged load
+    ctx.local(seen).store(me, value);
+    Ok(())
+}
+
+/// Puts a number to PE 0 and counts it there. The last PE to come reads the numbers of all.
+#[kernel]
+pub fn count_in(ctx: &Ctx, parts: SymSlice<u64>, counter: Sym<u64>, total: Sym<u64>, made: u32) -> Result {
+    if Thread::index() != 0 {
+        return Ok(());
+    }
+    let me = ctx.my_pe() as usize;
+    ctx.p(parts.at(me), me as u64 + 1, 0)?; // counted put
+    if made == Made::Quiet as u32 {
+        ctx.quiet(Thread)?;
+    }
+    if ctx.atomic_fetch_add(counter, 1, 0)? + 1 == ctx.n_pes() as u64 {
+        let mut sum = 0;
+        let mut pe = 0;
+        while pe < parts.len() {
+            sum += ctx.g(parts.at(pe), 0)?; // counted get
+            pe += 1;
+        }
+        ctx.p(total, sum, ctx.my_pe())?;
+        ctx.quiet(Thread)?;
+    }
+    Ok(())
+}
+
+/// Sums `src` of all PEs into `dst`, and reads `dst`.
+#[kernel]
+pub fn sum_and_read(ctx: &Ctx, dst: SymSlice<u64>, src: SymSlice<u64>, seen: SymSlice<u64>) -> Result {
+    let block = Block::current();
+    if block.leader() {
+        ctx.local(src).store(0, ctx.my_pe() as u64);
+    }
+    ctx.reduce(block, Team::WORLD, Reduce::Sum, dst, src)?;
+    if block.leader() {
+        ctx.local(seen).store(0, ctx.local(dst).load(0));
+    }
+    Ok(())
+}

@@ -1,0 +1,191 @@
+//! The communication sanitizer: programs with too little order have one finding each, and correct programs have none.
+
+use rushmem::sanitizer::{Finding, MissingOrder, Race};
+use rushmem::{Error, Operations, Pe};
+use rushmem_device::Signal;
+use rushmem_test_kernels::sanitizer as kernels;
+use rushmem_tests::{Setup, grid};
+
+use kernels::Made;
+
+fn setup(pes: u32) -> Setup {
+    Setup::new(pes).with("sanitize", "on").with("device", "native")
+}
+
+/// Runs a job, and returns the races that the sanitizer has found.
+fn races(pes: u32, app: impl Fn(&Pe) -> Result<(), Error> + Send + Sync) -> Vec<Race> {
+    match setup(pes).try_run(app) {
+        Ok(_) => Vec::new(),
+        Err(Error::Sanitizer(findings)) => findings.into_iter().map(race).collect(),
+        Err(other) => panic!("{other}"),
+    }
+}
+
+fn race(finding: Finding) -> Race {
+    match finding {
+        Finding::Race(race) => *race,
+        other => panic!("{other}"),
+    }
+}
+
+/// Returns the line of the test kernels with this mark.
+fn line(mark: &str) -> u32 {
+    let source = include_str!("../kernels/src/sanitizer.rs");
+    let at = source.lines().position(|line| line.ends_with(&format!("// {mark}")));
+    at.unwrap_or_else(|| panic!("no line is marked {mark}")) as u32 + 1
+}
+
+/// Checks that the only finding names these lines, in any order.
+fn assert_lines(races: &[Race], first: &str, second: &str) {
+    let [race] = races else { panic!("{races:#?}") };
+    let mut found = [race.first.call.site.line, race.second.call.site.line];
+    let mut wanted = [line(first), line(second)];
+    found.sort_unstable();
+    wanted.sort_unstable();
+    assert_eq!(found, wanted, "{race}");
+}
+
+fn put_and_flag(made: Made) -> Vec<Race> {
+    races(2, |pe| {
+        let (dst, src, seen) = (pe.alloc::<u64>(64)?, pe.alloc::<u64>(64)?, pe.alloc::<u64>(64)?);
+        let flag = pe.alloc_one::<Signal>()?;
+        pe.write(src, &[3; 64])?;
+        pe.run(grid(1, 32), kernels::put_and_flag(dst, src, flag, seen, made as u32))?;
+        pe.barrier_all()?;
+        if pe.my_pe() == 1 {
+            assert_eq!(pe.read(seen)?, [3; 64]);
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn a_flag_behind_a_put_needs_a_fence() {
+    let found = put_and_flag(Made::Nothing);
+    assert_lines(&found, "flagged put", "flagged load");
+    assert_eq!(found[0].missing, MissingOrder::Fence { pe: 1 });
+    for made in [Made::Fence, Made::Quiet, Made::Signal, Made::AfterAll] {
+        assert_eq!(put_and_flag(made), [], "{made:?}");
+    }
+}
+
+fn put_and_meet(made: Made) -> Vec<Race> {
+    races(3, |pe| {
+        let (dst, src, seen) = (pe.alloc::<u64>(64)?, pe.alloc::<u64>(64)?, pe.alloc::<u64>(64)?);
+        pe.run(grid(1, 32), kernels::put_and_meet(dst, src, seen, made as u32))
+    })
+}
+
+#[test]
+fn a_put_needs_completion_before_a_barrier() {
+    assert_lines(&put_and_meet(Made::Nothing), "met put", "met load");
+    let found = put_and_meet(Made::Sync);
+    assert_lines(&found, "met put", "met load");
+    assert!(matches!(found[0].missing, MissingOrder::Completion { .. }), "{}", found[0]);
+    assert_eq!(put_and_meet(Made::Barrier), []);
+}
+
+#[test]
+fn a_source_stays_in_use_until_quiet() {
+    let reuse = |made: Made| {
+        races(2, |pe| {
+            let (dst, src) = (pe.alloc::<u64>(8)?, pe.alloc::<u64>(8)?);
+            pe.run(grid(1, 32), kernels::reuse_source(dst, src, made as u32))
+        })
+    };
+    let found = reuse(Made::Nothing);
+    assert_lines(&found, "reused put", "reused store");
+    assert_eq!(found[0].missing, MissingOrder::SourceInUse);
+    assert_eq!(reuse(Made::Quiet), []);
+}
+
+#[test]
+fn threads_and_blocks_need_barriers() {
+    let exchange = |blocks: u32, made: Made| {
+        races(1, |pe| {
+            let count = 32 * blocks as usize;
+            let (words, seen) = (pe.alloc::<u64>(count)?, pe.alloc::<u64>(count)?);
+            pe.run(grid(blocks, 32), kernels::exchange(words, seen, made as u32))
+        })
+    };
+    let found = exchange(1, Made::Nothing);
+    assert_lines(&found, "exchanged store", "exchanged load");
+    assert_eq!(found[0].missing, MissingOrder::BlockSync);
+    assert_eq!(exchange(1, Made::Sync), []);
+    let found = exchange(2, Made::Sync);
+    assert_lines(&found, "exchanged store", "exchanged load");
+    assert_eq!(found[0].missing, MissingOrder::GridSync);
+    assert_eq!(exchange(2, Made::Barrier), []);
+}
+
+#[test]
+fn an_atomic_carries_complete_operations() {
+    let count = |made: Made| {
+        races(4, |pe| {
+            let (parts, counter, total) =
+                (pe.alloc::<u64>(4)?, pe.alloc_one::<u64>()?, pe.alloc_one::<u64>()?);
+            pe.run(grid(1, 1), kernels::count_in(parts, counter, total, made as u32))
+        })
+    };
+    assert_lines(&count(Made::Nothing), "counted put", "counted get");
+    assert_eq!(count(Made::Quiet), []);
+}
+
+#[test]
+fn the_host_needs_the_end_of_launches() {
+    let found = races(1, |pe| {
+        let (words, seen) = (pe.alloc::<u64>(32)?, pe.alloc::<u64>(32)?);
+        let launch = pe.launch(grid(1, 32), kernels::exchange(words, seen, Made::Sync as u32))?;
+        pe.read(words)?;
+        launch.wait()
+    });
+    let [race] = &*found else { panic!("{found:#?}") };
+    assert_eq!(race.missing, MissingOrder::LaunchEnd);
+    assert!([race.first.call.name, race.second.call.name].contains(&"read"), "{race}");
+
+    let found = races(2, |pe| {
+        let (dst, src) = (pe.alloc::<u64>(8)?, pe.alloc::<u64>(8)?);
+        pe.put(dst, src, 1 - pe.my_pe())?;
+        pe.quiet()?;
+        pe.host_sync()?;
+        pe.read(dst)?;
+        pe.write(src, &[1; 8])?;
+        pe.free(src)
+    });
+    assert_eq!(found, []);
+}
+
+#[test]
+fn collective_calls_order_their_buffers() {
+    let found = races(3, |pe| {
+        let (dst, src, seen) = (pe.alloc::<u64>(8)?, pe.alloc::<u64>(8)?, pe.alloc::<u64>(8)?);
+        for _ in 0..3 {
+            pe.run(grid(1, 32), kernels::sum_and_read(dst, src, seen))?;
+            assert_eq!(pe.read(seen)?[0], 3);
+        }
+        Ok(())
+    });
+    assert_eq!(found, []);
+}
+
+#[test]
+fn settings_that_hide_steps_are_refused() {
+    let mut config = setup(2).config().clone();
+    config.set("peer_path", "nic").unwrap();
+    let error = config.check().unwrap_err().to_string();
+    assert!(error.contains("peer_path = p2p"), "{error}");
+}
+
+#[test]
+fn the_report_is_a_file_of_json() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let setup = setup(2).with("sanitize_report", file.path().display());
+    let result = setup.try_run(|pe| {
+        let (dst, src) = (pe.alloc::<u64>(8)?, pe.alloc::<u64>(8)?);
+        pe.run(grid(1, 32), kernels::reuse_source(dst, src, Made::Nothing as u32))
+    });
+    assert!(matches!(result, Err(Error::Sanitizer(_))), "{result:?}");
+    let json: serde_json::Value = serde_json::from_slice(&std::fs::read(file.path()).unwrap()).unwrap();
+    let lines = json.as_array().unwrap().iter().map(|f| f["race"]["first"]["call"]["site"]["line"].as_u64());
+    assert!(lines.flatten().any(|found| found == u64::from(line("reused put"))), "{json}");
+}
