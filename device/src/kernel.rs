@@ -134,6 +134,7 @@ pub use host::Call;
 mod host {
     use std::boxed::Box;
     use std::fmt;
+    use std::panic::Location;
     use std::vec::Vec;
 
     use super::KernelArg;
@@ -152,6 +153,7 @@ mod host {
         handles: Vec<Handle>,
         max_threads: Option<u32>,
         per_block: bool,
+        operation: Option<(&'static str, &'static Location<'static>)>,
         native: Box<dyn Fn(&Ctx) + Send + Sync>,
     }
 
@@ -168,6 +170,7 @@ mod host {
                 handles: Vec::new(),
                 max_threads: None,
                 per_block: false,
+                operation: None,
                 native: Box::new(native),
             }
         }
@@ -218,6 +221,17 @@ mod host {
         /// Returns the number of threads that a block has at most, if the kernel has a limit.
         pub fn max_threads(&self) -> Option<u32> {
             self.max_threads
+        }
+
+        /// Returns the call of a kernel that performs an operation of the host, with its name and line.
+        #[must_use]
+        pub fn of_operation(self, name: &'static str, site: &'static Location<'static>) -> Self {
+            Self { operation: Some((name, site)), ..self }
+        }
+
+        /// Returns the name and line of the operation that the kernel performs, if the host asked for one.
+        pub fn operation(&self) -> Option<(&'static str, &'static Location<'static>)> {
+            self.operation
         }
 
         /// Returns whether the kernel may call [`Ctx::per_block`].

@@ -178,7 +178,7 @@ impl<S: Sharing> Ctx<'_, S> {
     #[track_caller]
     pub fn flush<G: Group>(&self, group: G) -> Result {
         group.sync();
-        let _call = watch::lead(group, "flush", Event::order(self.parts_ref(), Ordering::Flush, None));
+        watch::note("flush", Event::order(self.parts_ref(), Ordering::Flush, None));
         if self.p2p_all() {
             return Ok(());
         }

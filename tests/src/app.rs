@@ -29,6 +29,7 @@ const THREADS: usize = 128;
 /// - `panics [BODY]`: PE 0 panics while it runs a kernel that waits for a signal, or that never ends.
 /// - `global_exit PE`, `kernel_exit PE`: like `wait`, but the given PE ends the job with code 7, from its host or a kernel.
 /// - `again N`: runs N jobs, one after another.
+/// - `racy`: PE 0 puts to PE 1, which reads without an order.
 /// - `window`: registers a window of host memory.
 /// - `stalled`: PE 0 puts to a stopped PE and to a running one.
 /// - `files FOLDER PE N`: exchanges start-up data through files, then does `ring`.
@@ -61,6 +62,12 @@ pub fn main() -> ExitCode {
     }
 }
 
+/// Lets PE 0 put to PE 1, which reads at the same time.
+fn racy(pe: &Pe) -> Result<(), Error> {
+    let (dst, src) = (pe.alloc::<u32>(4)?, pe.alloc::<u32>(4)?);
+    if pe.my_pe() == 0 { pe.put(dst, src, 1) } else { pe.read(dst).map(drop) }
+}
+
 fn act(pe: &Pe, what: &str, who: Option<u32>) -> Result<(), Error> {
     match what {
         "ring" => ring(pe),
@@ -75,6 +82,7 @@ fn act(pe: &Pe, what: &str, who: Option<u32>) -> Result<(), Error> {
         "qps" => qps(pe),
         "p2p" => p2p(pe),
         "store" => store(pe),
+        "racy" => racy(pe),
         "window" => pe.register_symmetric(vec![0_u64; 64]).map(drop),
         "stalled" => stalled(pe),
         "endless" => run_endless(pe, who.unwrap_or(0)),

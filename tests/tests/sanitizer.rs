@@ -4,6 +4,7 @@ use rushmem::sanitizer::{Finding, MissingOrder, Race};
 use rushmem::{Error, Operations, Pe};
 use rushmem_device::Signal;
 use rushmem_test_kernels::sanitizer as kernels;
+use rushmem_tests::launch::{clean, launcher, text};
 use rushmem_tests::{Setup, grid};
 
 use kernels::Made;
@@ -166,6 +167,43 @@ fn collective_calls_order_their_buffers() {
         Ok(())
     });
     assert_eq!(found, []);
+}
+
+#[test]
+fn operations_of_the_host_have_their_own_lines() {
+    let put = line!() + 4;
+    let found = races(2, |pe| {
+        let (dst, src) = (pe.alloc::<u64>(8)?, pe.alloc::<u64>(8)?);
+        if pe.my_pe() == 0 {
+            pe.put(dst, src, 1)?;
+        } else {
+            pe.read(dst)?;
+        }
+        let stream = pe.stream()?;
+        stream.put_nbi(src, dst, pe.my_pe())?;
+        stream.wait()?;
+        pe.quiet()
+    });
+    let puts = found.iter().flat_map(|race| [race.first.call, race.second.call]);
+    assert!(puts.clone().any(|call| call.name == "put" && call.site.line == put), "{found:#?}");
+    assert!(puts.clone().all(|call| call.site.file == file!()), "{found:#?}");
+}
+
+#[test]
+fn the_launcher_ends_with_code_5() {
+    const PE: &str = env!("CARGO_BIN_EXE_suite_pe");
+    let Some(launcher) = launcher(PE) else { return };
+    let run = |action: &str, json: &[&str]| {
+        let args = [&["run", "-n", "2", "--sanitize"], json, &[PE, action]].concat();
+        clean(&launcher).args(args).output().unwrap()
+    };
+    let output = run("racy", &["--json"]);
+    assert_eq!(output.status.code(), Some(5), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("rushmem: race on"), "{}", text(&output.stderr));
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json.as_array().map(Vec::len), Some(1), "{json}");
+    let output = run("window", &[]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
 }
 
 #[test]

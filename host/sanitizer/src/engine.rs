@@ -403,6 +403,11 @@ impl Engine {
         }
     }
 
+    /// Returns whether operations of a context have not settled.
+    pub fn is_in_flight(&self, context: Context) -> bool {
+        self.queues.has(context)
+    }
+
     /// Completes one operation.
     pub fn complete(&mut self, actor: ActorId, operation: ActorId) {
         self.complete_part(actor, operation, DELIVERED);

@@ -51,6 +51,11 @@ pub(crate) struct Queues {
 }
 
 impl Queues {
+    /// Returns whether a context has operations or fences that have not settled.
+    pub(crate) fn has(&self, context: Context) -> bool {
+        self.queues.contains_key(&context)
+    }
+
     /// Adds an operation.
     pub(crate) fn add(&mut self, context: Context, operation: ActorId, target: u32, is_ordered: bool) {
         self.queues.entry(context).or_default().posted.push(Posted { operation, target, is_ordered });

@@ -122,7 +122,7 @@ impl Machine for Native {
     }
 
     fn run(&self, step: KernelLaunch) -> Result<()> {
-        run(&step, &self.options, self.watch.launch(step.grid))
+        run(&step, &self.options, self.watch.launch(step.grid, &step.call))
     }
 
     fn queue(&self) -> Result<Box<dyn KernelStream>> {

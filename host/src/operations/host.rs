@@ -18,6 +18,7 @@ impl Pe {
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](crate::Operations#errors).
+    #[track_caller]
     pub fn g<T: Scalar>(&self, src: Sym<T>, pe: u32) -> Result<T> {
         self.fetch_result(|result| {
             self.op_transfer("g", Transfer::Get, src.as_slice(), result.as_slice(), pe)
@@ -29,6 +30,7 @@ impl Pe {
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](crate::Operations#errors).
+    #[track_caller]
     pub fn atomic_swap<T: AmoWord>(&self, word: Sym<T>, value: T, pe: u32) -> Result<T> {
         self.fetch_result(|result| self.op_atomic("atomic_swap", Atomic::Set, Some(result), word, value, pe))
     }
@@ -38,6 +40,7 @@ impl Pe {
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](crate::Operations#errors).
+    #[track_caller]
     pub fn atomic_fetch_add<T: Addend>(&self, word: Sym<T>, value: T, pe: u32) -> Result<T> {
         self.fetch_result(|result| {
             self.op_atomic("atomic_fetch_add", Atomic::Add, Some(result), word, value, pe)
@@ -49,6 +52,7 @@ impl Pe {
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](crate::Operations#errors).
+    #[track_caller]
     pub fn atomic_fetch_and<T: Amo>(&self, word: Sym<T>, value: T, pe: u32) -> Result<T> {
         self.fetch_result(|result| {
             self.op_atomic("atomic_fetch_and", Atomic::And, Some(result), word, value, pe)
@@ -60,6 +64,7 @@ impl Pe {
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](crate::Operations#errors).
+    #[track_caller]
     pub fn atomic_fetch_or<T: Amo>(&self, word: Sym<T>, value: T, pe: u32) -> Result<T> {
         self.fetch_result(|result| {
             self.op_atomic("atomic_fetch_or", Atomic::Or, Some(result), word, value, pe)
@@ -71,6 +76,7 @@ impl Pe {
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](crate::Operations#errors).
+    #[track_caller]
     pub fn atomic_fetch_xor<T: Amo>(&self, word: Sym<T>, value: T, pe: u32) -> Result<T> {
         self.fetch_result(|result| {
             self.op_atomic("atomic_fetch_xor", Atomic::Xor, Some(result), word, value, pe)
@@ -81,6 +87,7 @@ impl Pe {
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](crate::Operations#errors).
+    #[track_caller]
     pub fn atomic_fetch_inc<T: Amo>(&self, word: Sym<T>, pe: u32) -> Result<T> {
         self.fetch_result(|result| {
             self.op_atomic("atomic_fetch_inc", Atomic::Add, Some(result), word, one(), pe)
@@ -91,6 +98,7 @@ impl Pe {
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](crate::Operations#errors).
+    #[track_caller]
     pub fn atomic_fetch<T: AmoWord>(&self, word: Sym<T>, pe: u32) -> Result<T> {
         self.fetch_result(|result| self.op_atomic_fetch("atomic_fetch", result, word, pe))
     }
@@ -100,6 +108,7 @@ impl Pe {
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](crate::Operations#errors).
+    #[track_caller]
     pub fn atomic_compare_swap<T: Amo>(&self, word: Sym<T>, compare: T, value: T, pe: u32) -> Result<T> {
         self.fetch_result(|result| {
             self.op_compare_swap("atomic_compare_swap", result, word, compare, value, pe)
@@ -111,6 +120,7 @@ impl Pe {
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](crate::Operations#errors).
+    #[track_caller]
     pub fn signal_fetch(&self, signal: Sym<Signal>) -> Result<u64> {
         // Every value is at least 0, so the wait ends at its first look.
         self.fetch_result(|seen| self.op_wait("signal_fetch", Some(seen), signal, Cmp::Ge, 0))
@@ -124,6 +134,7 @@ impl Pe {
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](crate::Operations#errors).
     /// - `WaitTimeout` in [`Error::Operation`] when the deadline (setting `timeout`) passes. It names the word, its
     ///   value and the value wanted.
+    #[track_caller]
     pub fn signal_wait_until(&self, signal: Sym<Signal>, cmp: Cmp, value: u64) -> Result<u64> {
         self.fetch_result(|seen| self.op_wait("signal_wait_until", Some(seen), signal, cmp, value))
     }
@@ -135,6 +146,7 @@ impl Pe {
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](crate::Operations#errors).
+    #[track_caller]
     pub fn test<T: Amo + PartialOrd>(&self, word: Sym<T>, cmp: Cmp, value: T) -> Result<bool> {
         Ok(self.fetch_result::<u64>(|holds| self.op_test("test", holds, word, cmp, value))? != 0)
     }
@@ -145,6 +157,7 @@ impl Pe {
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](crate::Operations#errors).
+    #[track_caller]
     pub fn put_from<T: Pod>(&self, dst: SymSlice<T>, data: &[T], pe: u32) -> Result<()> {
         self.pieces("put_from", dst, data.len(), |buffer, at, len| {
             let source = buffer.slice::<T>(len);
@@ -157,6 +170,7 @@ impl Pe {
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](crate::Operations#errors).
+    #[track_caller]
     pub fn get_into<T: Pod>(&self, data: &mut [T], src: SymSlice<T>, pe: u32) -> Result<()> {
         self.pieces("get_into", src, data.len(), |buffer, at, len| {
             let target = buffer.slice::<T>(len);
@@ -167,6 +181,7 @@ impl Pe {
 
     /// Calls `each` for pieces of an object: with a staging buffer, the index of the piece's first element, and its
     /// length.
+    #[track_caller]
     fn pieces<T: Pod>(
         &self,
         call: &'static str,

@@ -11,6 +11,7 @@ pub trait Issue {
 
     /// Issues an operation. The host waits for it, and a stream queues it.
     #[doc(hidden)]
+    #[track_caller]
     fn issue(&self, operation: Operation) -> Result<()>;
 }
 
@@ -19,6 +20,7 @@ impl Issue for Pe {
         self
     }
 
+    #[track_caller]
     fn issue(&self, operation: Operation) -> Result<()> {
         self.initiate(operation)
     }
@@ -29,6 +31,7 @@ impl Issue for Stream<'_> {
         self.pe()
     }
 
+    #[track_caller]
     fn issue(&self, operation: Operation) -> Result<()> {
         self.enqueue(operation)
     }

@@ -84,6 +84,7 @@ pub trait Operations: Issue {
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
+    #[track_caller]
     fn put<T: Pod>(&self, dst: SymSlice<T>, src: SymSlice<T>, pe: u32) -> Result<()> {
         self.issue(self.issuer().op_transfer("put", Transfer::Put, dst, src, pe)?)
     }
@@ -95,6 +96,7 @@ pub trait Operations: Issue {
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
+    #[track_caller]
     fn put_nbi<T: Pod>(&self, dst: SymSlice<T>, src: SymSlice<T>, pe: u32) -> Result<()> {
         self.issue(self.issuer().op_transfer("put_nbi", Transfer::PutNbi, dst, src, pe)?)
     }
@@ -105,6 +107,7 @@ pub trait Operations: Issue {
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
+    #[track_caller]
     fn get<T: Pod>(&self, dst: SymSlice<T>, src: SymSlice<T>, pe: u32) -> Result<()> {
         self.issue(self.issuer().op_transfer("get", Transfer::Get, src, dst, pe)?)
     }
@@ -115,6 +118,7 @@ pub trait Operations: Issue {
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
+    #[track_caller]
     fn get_nbi<T: Pod>(&self, dst: SymSlice<T>, src: SymSlice<T>, pe: u32) -> Result<()> {
         self.issue(self.issuer().op_transfer("get_nbi", Transfer::GetNbi, src, dst, pe)?)
     }
@@ -126,6 +130,7 @@ pub trait Operations: Issue {
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
+    #[track_caller]
     fn iput<T: Pod>(&self, dst: Strided<T>, src: Strided<T>, pe: u32) -> Result<()> {
         self.issue(self.issuer().op_strided("iput", Transfer::Put, dst, src, pe)?)
     }
@@ -137,6 +142,7 @@ pub trait Operations: Issue {
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
+    #[track_caller]
     fn iget<T: Pod>(&self, dst: Strided<T>, src: Strided<T>, pe: u32) -> Result<()> {
         self.issue(self.issuer().op_strided("iget", Transfer::Get, src, dst, pe)?)
     }
@@ -147,6 +153,7 @@ pub trait Operations: Issue {
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
+    #[track_caller]
     fn p<T: Scalar>(&self, dst: Sym<T>, value: T, pe: u32) -> Result<()> {
         self.issue(self.issuer().op_p("p", dst, value, pe)?)
     }
@@ -158,6 +165,7 @@ pub trait Operations: Issue {
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
+    #[track_caller]
     fn put_signal<T: Pod>(
         &self,
         dst: SymSlice<T>,
@@ -178,6 +186,7 @@ pub trait Operations: Issue {
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
+    #[track_caller]
     fn put_signal_nbi<T: Pod>(
         &self,
         dst: SymSlice<T>,
@@ -198,6 +207,7 @@ pub trait Operations: Issue {
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
+    #[track_caller]
     fn signal_op(&self, signal: Sym<Signal>, op: SignalOp, value: u64, pe: u32) -> Result<()> {
         let atomic = if op == SignalOp::Set { Atomic::Set } else { Atomic::Add };
         self.issue(self.issuer().op_atomic("signal_op", atomic, None, signal, value, pe)?)
@@ -210,6 +220,7 @@ pub trait Operations: Issue {
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
     /// - `WaitTimeout` in [`Error::Operation`] when the deadline (setting `timeout`) passes.
+    #[track_caller]
     fn wait_until<T: Amo + PartialOrd>(&self, word: Sym<T>, cmp: Cmp, value: T) -> Result<()> {
         self.issue(self.issuer().op_wait("wait_until", None, word, cmp, value)?)
     }
@@ -222,6 +233,7 @@ pub trait Operations: Issue {
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
     /// - `WaitTimeout` in [`Error::Operation`] when the deadline (setting `timeout`) passes.
+    #[track_caller]
     fn wait_until_all<T: Amo + PartialOrd>(&self, words: &WaitSet<T>) -> Result<()> {
         self.issue(self.issuer().op_wait_set("wait_until_all", WaitSetOp::WaitAll, NO_BYTES.cast(), words)?)
     }
@@ -232,6 +244,7 @@ pub trait Operations: Issue {
     ///
     /// # Errors
     /// - The [errors of all operations](Operations#errors).
+    #[track_caller]
     fn fence(&self) -> Result<()> {
         self.issue(self.issuer().op_order("fence", Order::Fence))
     }
@@ -242,6 +255,7 @@ pub trait Operations: Issue {
     ///
     /// # Errors
     /// - The [errors of all operations](Operations#errors).
+    #[track_caller]
     fn quiet(&self) -> Result<()> {
         self.issue(self.issuer().op_order("quiet", Order::Quiet))
     }
@@ -255,6 +269,7 @@ pub trait Operations: Issue {
     ///
     /// # Errors
     /// - The [errors of all operations](Operations#errors).
+    #[track_caller]
     fn barrier_all(&self) -> Result<()> {
         self.issue(self.issuer().op_order("barrier_all", Order::BarrierAll))
     }
@@ -266,6 +281,7 @@ pub trait Operations: Issue {
     ///
     /// # Errors
     /// - The [errors of all operations](Operations#errors).
+    #[track_caller]
     fn sync_all(&self) -> Result<()> {
         self.issue(self.issuer().op_order("sync_all", Order::SyncAll))
     }
@@ -276,6 +292,7 @@ pub trait Operations: Issue {
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
+    #[track_caller]
     fn quiet_pes(&self, pes: &[u32]) -> Result<()> {
         pes.iter().try_for_each(|&pe| self.issue(self.issuer().op_quiet_pe("quiet_pes", pe)?))
     }
@@ -286,6 +303,7 @@ pub trait Operations: Issue {
     ///
     /// # Errors
     /// - The [errors of all operations](Operations#errors).
+    #[track_caller]
     fn team_sync(&self, team: Team) -> Result<()> {
         self.issue(self.issuer().op_team_sync("team_sync", Collective::Sync, team))
     }
@@ -297,6 +315,7 @@ pub trait Operations: Issue {
     ///
     /// # Errors
     /// - The [errors of all operations](Operations#errors).
+    #[track_caller]
     fn team_barrier(&self, team: Team) -> Result<()> {
         self.issue(self.issuer().op_team_sync("team_barrier", Collective::Barrier, team))
     }
@@ -309,6 +328,7 @@ pub trait Operations: Issue {
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
+    #[track_caller]
     fn broadcast<T: Pod>(&self, team: Team, dst: SymSlice<T>, src: SymSlice<T>, root: u32) -> Result<()> {
         self.issue(self.issuer().op_collective("broadcast", Collective::Broadcast, team, dst, src, root)?)
     }
@@ -321,6 +341,7 @@ pub trait Operations: Issue {
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
+    #[track_caller]
     fn fcollect<T: Pod>(&self, team: Team, dst: SymSlice<T>, src: SymSlice<T>) -> Result<()> {
         self.issue(self.issuer().op_collective("fcollect", Collective::Fcollect, team, dst, src, 0)?)
     }
@@ -333,6 +354,7 @@ pub trait Operations: Issue {
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
+    #[track_caller]
     fn collect<T: Pod>(&self, team: Team, dst: SymSlice<T>, src: SymSlice<T>) -> Result<()> {
         self.issue(self.issuer().op_collective("collect", Collective::Collect, team, dst, src, 0)?)
     }
@@ -346,6 +368,7 @@ pub trait Operations: Issue {
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
+    #[track_caller]
     fn alltoall<T: Pod>(&self, team: Team, dst: SymSlice<T>, src: SymSlice<T>) -> Result<()> {
         self.issue(self.issuer().op_collective("alltoall", Collective::Alltoall, team, dst, src, 0)?)
     }
@@ -359,6 +382,7 @@ pub trait Operations: Issue {
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
+    #[track_caller]
     fn reduce<T: Element>(&self, team: Team, op: Reduce, dst: SymSlice<T>, src: SymSlice<T>) -> Result<()> {
         self.issue(self.issuer().op_reduction("reduce", Collective::Reduce, team, op as u32, dst, src)?)
     }
@@ -372,6 +396,7 @@ pub trait Operations: Issue {
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
+    #[track_caller]
     fn reduce_scatter<T: Element>(
         &self,
         team: Team,
@@ -397,6 +422,7 @@ pub trait Operations: Issue {
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
+    #[track_caller]
     fn sum_scan<T: Element>(&self, team: Team, op: Scan, dst: SymSlice<T>, src: SymSlice<T>) -> Result<()> {
         self.issue(self.issuer().op_reduction("sum_scan", Collective::Scan, team, op as u32, dst, src)?)
     }
@@ -407,6 +433,7 @@ pub trait Operations: Issue {
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
+    #[track_caller]
     fn atomic_set<T: AmoWord>(&self, word: Sym<T>, value: T, pe: u32) -> Result<()> {
         self.issue(self.issuer().op_atomic("atomic_set", Atomic::Set, None, word, value, pe)?)
     }
@@ -418,6 +445,7 @@ pub trait Operations: Issue {
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
+    #[track_caller]
     fn atomic_swap_nbi<T: AmoWord>(&self, result: Sym<T>, word: Sym<T>, value: T, pe: u32) -> Result<()> {
         self.issue(self.issuer().op_atomic("atomic_swap_nbi", Atomic::Set, Some(result), word, value, pe)?)
     }
@@ -429,6 +457,7 @@ pub trait Operations: Issue {
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
+    #[track_caller]
     fn atomic_add<T: Addend>(&self, word: Sym<T>, value: T, pe: u32) -> Result<()> {
         self.issue(self.issuer().op_atomic("atomic_add", Atomic::Add, None, word, value, pe)?)
     }
@@ -440,6 +469,7 @@ pub trait Operations: Issue {
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
+    #[track_caller]
     fn atomic_fetch_add_nbi<T: Addend>(&self, result: Sym<T>, word: Sym<T>, value: T, pe: u32) -> Result<()> {
         self.issue(self.issuer().op_atomic(
             "atomic_fetch_add_nbi",
@@ -458,6 +488,7 @@ pub trait Operations: Issue {
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
+    #[track_caller]
     fn atomic_and<T: Amo>(&self, word: Sym<T>, value: T, pe: u32) -> Result<()> {
         self.issue(self.issuer().op_atomic("atomic_and", Atomic::And, None, word, value, pe)?)
     }
@@ -469,6 +500,7 @@ pub trait Operations: Issue {
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
+    #[track_caller]
     fn atomic_fetch_and_nbi<T: Amo>(&self, result: Sym<T>, word: Sym<T>, value: T, pe: u32) -> Result<()> {
         self.issue(self.issuer().op_atomic(
             "atomic_fetch_and_nbi",
@@ -487,6 +519,7 @@ pub trait Operations: Issue {
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
+    #[track_caller]
     fn atomic_or<T: Amo>(&self, word: Sym<T>, value: T, pe: u32) -> Result<()> {
         self.issue(self.issuer().op_atomic("atomic_or", Atomic::Or, None, word, value, pe)?)
     }
@@ -498,6 +531,7 @@ pub trait Operations: Issue {
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
+    #[track_caller]
     fn atomic_fetch_or_nbi<T: Amo>(&self, result: Sym<T>, word: Sym<T>, value: T, pe: u32) -> Result<()> {
         self.issue(self.issuer().op_atomic(
             "atomic_fetch_or_nbi",
@@ -516,6 +550,7 @@ pub trait Operations: Issue {
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
+    #[track_caller]
     fn atomic_xor<T: Amo>(&self, word: Sym<T>, value: T, pe: u32) -> Result<()> {
         self.issue(self.issuer().op_atomic("atomic_xor", Atomic::Xor, None, word, value, pe)?)
     }
@@ -527,6 +562,7 @@ pub trait Operations: Issue {
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
+    #[track_caller]
     fn atomic_fetch_xor_nbi<T: Amo>(&self, result: Sym<T>, word: Sym<T>, value: T, pe: u32) -> Result<()> {
         self.issue(self.issuer().op_atomic(
             "atomic_fetch_xor_nbi",
@@ -544,6 +580,7 @@ pub trait Operations: Issue {
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
+    #[track_caller]
     fn atomic_inc<T: Amo>(&self, word: Sym<T>, pe: u32) -> Result<()> {
         self.issue(self.issuer().op_atomic("atomic_inc", Atomic::Add, None, word, one(), pe)?)
     }
@@ -555,6 +592,7 @@ pub trait Operations: Issue {
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
+    #[track_caller]
     fn atomic_fetch_inc_nbi<T: Amo>(&self, result: Sym<T>, word: Sym<T>, pe: u32) -> Result<()> {
         self.issue(self.issuer().op_atomic(
             "atomic_fetch_inc_nbi",
@@ -573,6 +611,7 @@ pub trait Operations: Issue {
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
+    #[track_caller]
     fn atomic_fetch_nbi<T: AmoWord>(&self, result: Sym<T>, word: Sym<T>, pe: u32) -> Result<()> {
         self.issue(self.issuer().op_atomic_fetch("atomic_fetch_nbi", result, word, pe)?)
     }
@@ -584,6 +623,7 @@ pub trait Operations: Issue {
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
+    #[track_caller]
     fn atomic_compare_swap_nbi<T: Amo>(
         &self,
         result: Sym<T>,

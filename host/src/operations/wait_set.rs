@@ -79,6 +79,7 @@ impl Pe {
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](crate::Operations#errors).
+    #[track_caller]
     pub fn wait_until_any<T: Amo + PartialOrd>(&self, words: &mut WaitSet<T>) -> Result<Option<usize>> {
         self.any("wait_until_any", WaitSetOp::WaitAny, words)
     }
@@ -89,6 +90,7 @@ impl Pe {
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments or more than 8191 words; otherwise the
     ///   [errors of all operations](crate::Operations#errors).
+    #[track_caller]
     pub fn wait_until_some<T: Amo + PartialOrd>(&self, words: &mut WaitSet<T>) -> Result<Vec<usize>> {
         self.some("wait_until_some", WaitSetOp::WaitSome, words)
     }
@@ -98,6 +100,7 @@ impl Pe {
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](crate::Operations#errors).
+    #[track_caller]
     pub fn test_all<T: Amo + PartialOrd>(&self, words: &WaitSet<T>) -> Result<bool> {
         Ok(self.fetch_result::<u64>(|found| {
             self.op_wait_set("test_all", WaitSetOp::TestAll, found.as_slice(), words)
@@ -109,6 +112,7 @@ impl Pe {
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](crate::Operations#errors).
+    #[track_caller]
     pub fn test_any<T: Amo + PartialOrd>(&self, words: &mut WaitSet<T>) -> Result<Option<usize>> {
         self.any("test_any", WaitSetOp::TestAny, words)
     }
@@ -119,10 +123,12 @@ impl Pe {
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments or more than 8191 words; otherwise the
     ///   [errors of all operations](crate::Operations#errors).
+    #[track_caller]
     pub fn test_some<T: Amo + PartialOrd>(&self, words: &mut WaitSet<T>) -> Result<Vec<usize>> {
         self.some("test_some", WaitSetOp::TestSome, words)
     }
 
+    #[track_caller]
     fn any<T: Amo + PartialOrd>(
         &self,
         name: &'static str,
@@ -138,6 +144,7 @@ impl Pe {
         Ok(Some(found as usize))
     }
 
+    #[track_caller]
     fn some<T: Amo + PartialOrd>(
         &self,
         name: &'static str,

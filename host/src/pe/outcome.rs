@@ -1,5 +1,6 @@
 //! Outcomes of launches: which error a failed launch reports.
 
+use std::panic::Location;
 use std::sync::Arc;
 
 use crate::launch_queue::{
@@ -17,7 +18,9 @@ impl Pe {
     ///
     /// # Errors
     /// - [`Error::Operation`] with the error of the operation.
+    #[track_caller]
     pub(crate) fn initiate(&self, operation: Operation) -> Result<()> {
+        let site = Location::caller();
         let table = &self.launch_queues().table;
         let entry = table.take(self.config().timeout)?;
         let launch_id = table.launch_id(1, operation.name);
@@ -27,7 +30,7 @@ impl Pe {
         let step = KernelLaunch {
             ctx,
             grid: operation.grid,
-            call: operation.call,
+            call: operation.call.of_operation(operation.name, site),
             module: resources.module.clone(),
         };
         let launched = Launched { name: operation.name, site: None };

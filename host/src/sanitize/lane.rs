@@ -50,7 +50,7 @@ impl Watcher for LaneWatch {
         let depth = self.depth.get();
         self.depth.set(depth + 1);
         if depth == 0 {
-            self.tell(event, Call { name, site: site.into() });
+            self.tell(event, self.launch.name(name, site));
         }
     }
 
@@ -70,6 +70,14 @@ impl Watcher for LaneWatch {
 
     fn ticket_of(&self, context: u32, pe: u32) -> u64 {
         self.launch.add_ticket(TicketOf::Context { context, pe })
+    }
+}
+
+impl Drop for LaneWatch {
+    fn drop(&mut self) {
+        if self.has_stored.get() {
+            self.launch.watched.ends_with_stores(self.actor);
+        }
     }
 }
 
@@ -184,10 +192,17 @@ impl LaneWatch {
         self.has_stored.set(self.has_stored.get() || is_remote);
     }
 
+    /// Completes the stores of this lane to peers, and of lanes that have ended before.
     fn complete_stores(&self) {
-        if self.has_stored.take() {
-            self.with(|state| state.engine.quiet(self.actor, Context::Stores(self.actor), None));
+        let earlier = self.launch.watched.ended_with_stores();
+        if !(self.has_stored.take() || !earlier.is_empty()) {
+            return;
         }
+        self.with(|state| {
+            for lane in earlier.into_iter().chain([self.actor]) {
+                state.engine.quiet(self.actor, Context::Stores(lane), None);
+            }
+        });
     }
 
     fn post(&self, posting: Posting, call: Call) {
@@ -279,8 +294,8 @@ impl LaneWatch {
             state.engine.fence_release(self.actor);
             state.engine.fence_acquire(self.actor);
         });
-        if ordering == Ordering::Quiet && pe.is_none() {
-            self.has_stored.set(false);
+        if ordering != Ordering::Flush {
+            self.complete_stores();
         }
     }
 

@@ -1,11 +1,13 @@
 //! The lanes of a launch, and their barriers.
 
 use std::collections::HashMap;
+use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use rushmem_base::lock;
+use rushmem_device::kernel::Call;
 use rushmem_device::watch::Watcher;
-use rushmem_sanitizer::{Actor, ActorId, MeetingId};
+use rushmem_sanitizer::{Actor, ActorId, Call as Named, MeetingId};
 
 use super::Addresses;
 use super::lane::{LaneWatch, TicketOf};
@@ -24,13 +26,15 @@ pub(crate) struct LaunchWatch {
     /// The meeting of all blocks.
     pub(super) grid: MeetingId,
     blocks: u32,
+    /// The name and line of the host's operation that the kernel performs.
+    operation: Option<(&'static str, &'static Location<'static>)>,
     /// The lanes of each block that has begun.
     lanes: Mutex<HashMap<u32, Vec<ActorId>>>,
     tickets: Mutex<Vec<TicketOf>>,
 }
 
 impl LaunchWatch {
-    pub(super) fn new(watched: Arc<Watched>, parent: ActorId, grid: Grid) -> Arc<Self> {
+    pub(super) fn new(watched: Arc<Watched>, parent: ActorId, grid: Grid, call: &Call) -> Arc<Self> {
         let (number, addresses) = (watched.next_launch(), watched.addresses());
         let meeting = watched.with(|state| state.define((0..grid.blocks).collect()));
         Arc::new(Self {
@@ -39,6 +43,7 @@ impl LaunchWatch {
             number,
             addresses,
             grid: meeting,
+            operation: call.operation(),
             blocks: grid.blocks,
             lanes: Mutex::default(),
             tickets: Mutex::default(),
@@ -51,6 +56,12 @@ impl LaunchWatch {
 
     fn lane(&self, block: u32, thread: u32) -> Option<ActorId> {
         self.lanes().get(&block)?.get(thread as usize).copied()
+    }
+
+    /// Returns a call as a report names it: a call of the kernel, or the host's operation.
+    pub(super) fn name(&self, name: &'static str, site: &'static Location<'static>) -> Named {
+        let (name, site) = self.operation.unwrap_or((name, site));
+        Named { name, site: site.into() }
     }
 
     /// Adds a ticket. Tickets count from 1.

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use rushmem_base::lock;
-use rushmem_device::{Handle, Team};
-use rushmem_sanitizer::{Actor, ActorId, Buffers, Call, Span, Token};
+use rushmem_device::{Handle, Team, kernel};
+use rushmem_sanitizer::{Actor, ActorId, Buffers, Call, Context, Span, Token};
 
 use super::{Addresses, HOSTS, LaunchWatch, Sanitizer, State, StreamWatch};
 use crate::native::Grid;
@@ -27,6 +27,8 @@ pub(super) struct Watched {
     launches: AtomicU32,
     streams: AtomicU32,
     addresses: Mutex<Arc<Addresses>>,
+    /// Lanes that have ended with stores to peers in flight.
+    with_stores: Mutex<Vec<ActorId>>,
 }
 
 impl Watched {
@@ -52,6 +54,7 @@ impl PeWatch {
                 launches: AtomicU32::new(0),
                 streams: AtomicU32::new(0),
                 addresses: Mutex::default(),
+                with_stores: Mutex::default(),
             }))
         };
         Self(sanitizer.and_then(watched))
@@ -153,13 +156,25 @@ impl PeWatch {
     }
 
     /// Returns the watch of a launch that the host makes itself.
-    pub(crate) fn launch(&self, grid: Grid) -> Option<Arc<LaunchWatch>> {
+    pub(crate) fn launch(&self, grid: Grid, call: &kernel::Call) -> Option<Arc<LaunchWatch>> {
         let watched = self.0.as_ref()?;
-        Some(LaunchWatch::new(Arc::clone(watched), watched.host, grid))
+        Some(LaunchWatch::new(Arc::clone(watched), watched.host, grid, call))
     }
 }
 
 impl Watched {
+    /// Notes that a lane has ended with stores to peers in flight. A later fence of another lane covers them.
+    pub(super) fn ends_with_stores(&self, lane: ActorId) {
+        let mut lanes = lock(&self.with_stores);
+        self.with(|state| lanes.retain(|&lane| state.engine.is_in_flight(Context::Stores(lane))));
+        lanes.push(lane);
+    }
+
+    /// Returns the lanes that have ended with stores to peers in flight.
+    pub(super) fn ended_with_stores(&self) -> Vec<ActorId> {
+        lock(&self.with_stores).clone()
+    }
+
     /// Returns the number of the next launch.
     pub(super) fn next_launch(&self) -> u32 {
         self.launches.fetch_add(1, Ordering::Relaxed)

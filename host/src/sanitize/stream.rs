@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use rushmem_device::kernel;
 use rushmem_sanitizer::{ActorId, Token};
 
 use super::LaunchWatch;
@@ -45,9 +46,9 @@ impl StreamWatch {
     }
 
     /// Returns the watch of a launch.
-    pub(crate) fn launch(&self, grid: Grid) -> Option<Arc<LaunchWatch>> {
+    pub(crate) fn launch(&self, grid: Grid, call: &kernel::Call) -> Option<Arc<LaunchWatch>> {
         let (watched, stream) = self.0.as_ref()?;
-        Some(LaunchWatch::new(Arc::clone(watched), *stream, grid))
+        Some(LaunchWatch::new(Arc::clone(watched), *stream, grid, call))
     }
 
     /// Notes the end of the stream.

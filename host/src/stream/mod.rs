@@ -272,6 +272,7 @@ impl Stream<'_> {
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](crate::Operations#errors).
+    #[track_caller]
     pub fn g<T: Scalar>(&self, result: Sym<T>, src: Sym<T>, pe: u32) -> Result<()> {
         self.enqueue(self.pe.op_transfer("g", Transfer::Get, src.as_slice(), result.as_slice(), pe)?)
     }
@@ -284,6 +285,7 @@ impl Stream<'_> {
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](crate::Operations#errors).
     /// - `WaitTimeout`, from [`Stream::wait`], when the deadline (setting `timeout`) passes.
+    #[track_caller]
     pub fn signal_wait_until(&self, signal: Sym<Signal>, cmp: Cmp, value: u64) -> Result<()> {
         self.enqueue(self.pe.op_wait("signal_wait_until", None, signal, cmp, value)?)
     }
@@ -301,7 +303,10 @@ impl Stream<'_> {
     }
 
     /// Queues an operation in the stream's context.
+    #[track_caller]
     pub(crate) fn enqueue(&self, operation: Operation) -> Result<()> {
+        let Operation { name, grid, call } = operation;
+        let operation = Operation { name, grid, call: call.of_operation(name, Location::caller()) };
         let set = self.context.map(|context| self.pe.contexts.set(operation.name, context));
         self.queue(operation, set.transpose()?, None)
     }

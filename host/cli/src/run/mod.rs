@@ -7,6 +7,7 @@ mod limits;
 mod output;
 mod pe;
 mod plan;
+mod sanitize;
 mod spawn;
 mod sys;
 
@@ -36,6 +37,16 @@ pub(crate) struct Args {
     /// Run the PEs as threads of one process, instead of one process each
     #[arg(long, conflicts_with_all = ["nodes", "node", "rendezvous", "token_file", "timeout", "no_label"])]
     threads: bool,
+
+    /// Find races and deadlocks: run the PEs as threads of one process, and report what the communication sanitizer finds
+    ///
+    /// Kernels run natively. The exit code is 5 if there are findings. A release build needs the feature `rushmem/sanitize`.
+    #[arg(long, conflicts_with_all = ["nodes", "node", "rendezvous", "token_file", "timeout", "no_label", "gpus"])]
+    sanitize: bool,
+
+    /// Print the findings of --sanitize as JSON on standard output
+    #[arg(long, requires = "sanitize")]
+    json: bool,
 
     /// GPUs for the PEs of this node, in turn: `auto`, ordinals such as `0,1`, or `none` [default: auto]
     #[arg(long, value_name = "LIST")]
@@ -83,7 +94,11 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn execute(args: Args, config: Config) -> Result<ExitCode, Error> {
+    let (sanitize, json) = (args.sanitize, args.json);
     let plan = Plan::new(args, config)?;
+    if sanitize {
+        return sanitize::run(&plan, json);
+    }
     match plan.mode {
         LaunchMode::Threads => Err(pe::exec_program(&plan)),
         LaunchMode::Processes(ref share) => {

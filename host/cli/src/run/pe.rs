@@ -144,12 +144,18 @@ fn thread(name: &'static str, body: impl FnOnce() + Send + 'static) -> Result<()
     thread.map(drop).map_err(|error| Error::Environment(format!("cannot start the thread `{name}`: {error}")))
 }
 
-/// Replaces this process by the program, which runs the PEs as threads. Returns only if that fails.
-pub(super) fn exec_program(plan: &Plan) -> Error {
+/// Returns the command of a program that runs the PEs as threads.
+pub(super) fn thread_command(plan: &Plan) -> Command {
     let mut command = Command::new(&plan.program);
     command.args(&plan.args).envs(&plan.variables);
     for name in launch_variables() {
         command.env_remove(name);
     }
+    command
+}
+
+/// Replaces this process by the program, which runs the PEs as threads. Returns only if that fails.
+pub(super) fn exec_program(plan: &Plan) -> Error {
+    let mut command = thread_command(plan);
     Error::Environment(format!("cannot start {}: {}", plan.program.display(), command.exec()))
 }

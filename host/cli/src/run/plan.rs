@@ -53,9 +53,9 @@ pub(super) struct NodeShare {
 impl Plan {
     pub(super) fn new(args: Args, mut config: Config) -> Result<Plan, Error> {
         let variables = variables(&args, &mut config)?;
-        let mode =
-            if args.threads { LaunchMode::Threads } else { LaunchMode::Processes(share(&args, &config)?) };
-        if !args.threads && config.pes.get() != 1 {
+        let threads = args.threads || args.sanitize;
+        let mode = if threads { LaunchMode::Threads } else { LaunchMode::Processes(share(&args, &config)?) };
+        if !threads && config.pes.get() != 1 {
             return Err(Error::Usage(format!(
                 "the setting pes = {} needs PEs that are threads; remove the setting, or add --threads",
                 config.pes
@@ -81,8 +81,11 @@ impl Plan {
 fn variables(args: &Args, config: &mut Config) -> Result<BTreeMap<&'static str, String>, Error> {
     let mut settings: Vec<(&str, &str, &str)> = Vec::new();
     let pes = args.pes.to_string();
-    if args.threads {
+    if args.threads || args.sanitize {
         settings.push(("pes", &pes, "-n"));
+    }
+    if args.sanitize {
+        settings.extend([("device", "native", "--sanitize"), ("sanitize", "on", "--sanitize")]);
     }
     match args.gpus.as_deref() {
         None => {}
@@ -228,6 +231,8 @@ mod tests {
             ("-n 2 --gpus none --set heap=device sh", "heap"),
             ("-n 2 --timeout 5 sh", "unit"),
             ("-n 2 --threads --timeout 5s sh", "--timeout"),
+            ("-n 2 --sanitize --set peer_path=nic sh", "peer_path = p2p"),
+            ("-n 2 --json sh", "--sanitize"),
             ("-n 2 no-such-program-anywhere", "looked in"),
         ] {
             let message = plan(line).err().unwrap_or_else(|| panic!("{line} was accepted"));

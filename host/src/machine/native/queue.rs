@@ -149,7 +149,7 @@ impl Shared {
         if self.lock().failure.is_some() {
             return;
         }
-        let watch = self.watch.launch(step.grid);
+        let watch = self.watch.launch(step.grid, &step.call);
         let outcome = catch_unwind(AssertUnwindSafe(|| run(step, options, watch)));
         let outcome = outcome.unwrap_or_else(|_| Err(Error::Panic("while launching a kernel".into())));
         if let Err(error) = outcome {

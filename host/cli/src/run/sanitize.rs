@@ -1,0 +1,96 @@
+//! A program under the communication sanitizer, with its PEs as threads of one process.
+
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, ExitStatus};
+
+use rushmem::config::Setting;
+use serde_json::Value;
+
+use super::pe::thread_command;
+use super::plan::Plan;
+use crate::error::Error;
+use crate::print;
+
+/// The exit code if there are findings.
+const FOUND: u8 = 5;
+
+/// Runs the program. Returns [`FOUND`] if the sanitizer has findings, otherwise the exit code of the program.
+pub(super) fn run(plan: &Plan, json: bool) -> Result<ExitCode, Error> {
+    let report = Report::new(plan)?;
+    let mut command = thread_command(plan);
+    let status =
+        command.env(report.variable, &report.file).status().map_err(|error| cannot(&command, &error))?;
+    let Some(findings) = report.read()? else {
+        eprintln!("rushmem: the program has not come to the end of a job, so the sanitizer has no report");
+        return Ok(ExitCode::from(code_of(status)));
+    };
+    if json {
+        print(&format!("{}\n", serde_json::to_string_pretty(&findings).unwrap_or_default()))?;
+    }
+    // The runtime has printed the findings.
+    match findings.len() {
+        0 => {
+            eprintln!("rushmem: the sanitizer has found nothing");
+            Ok(ExitCode::from(code_of(status)))
+        }
+        count => {
+            eprintln!("rushmem: the sanitizer has found {count} races or deadlocks");
+            Ok(ExitCode::from(FOUND))
+        }
+    }
+}
+
+/// Returns the exit code of a program: 128 plus the number of the signal if one has killed it.
+fn code_of(status: ExitStatus) -> u8 {
+    let code = status.code().or_else(|| Some(128 + status.signal()?));
+    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
+}
+
+fn cannot(command: &Command, error: &std::io::Error) -> Error {
+    Error::Environment(format!("cannot start {}: {error}", command.get_program().display()))
+}
+
+/// The file with the findings.
+struct Report {
+    variable: &'static str,
+    file: PathBuf,
+    /// Whether the user wants to keep it.
+    is_kept: bool,
+}
+
+impl Report {
+    /// Returns the file that the user has named, or a temporary one.
+    fn new(plan: &Plan) -> Result<Self, Error> {
+        let setting = Setting::find("sanitize_report");
+        let setting =
+            setting.ok_or_else(|| Error::Internal("there is no setting `sanitize_report`".into()))?;
+        let wanted = plan.variables.get(setting.env).map(PathBuf::from);
+        let wanted = wanted.or_else(|| std::env::var_os(setting.env).map(PathBuf::from));
+        let is_kept = wanted.is_some();
+        let name = format!("rushmem-sanitizer-{}.json", std::process::id());
+        let file = wanted.unwrap_or_else(|| std::env::temp_dir().join(name));
+        remove(&file)?;
+        Ok(Self { variable: setting.env, file, is_kept })
+    }
+
+    /// Returns the findings, if a job has ended.
+    fn read(&self) -> Result<Option<Vec<Value>>, Error> {
+        let Ok(text) = std::fs::read(&self.file) else { return Ok(None) };
+        if !self.is_kept {
+            remove(&self.file)?;
+        }
+        let found = serde_json::from_slice(&text);
+        found.map(Some).map_err(|error| Error::Internal(format!("the report of the sanitizer: {error}")))
+    }
+}
+
+/// Removes a file, if it exists.
+fn remove(file: &Path) -> Result<(), Error> {
+    match std::fs::remove_file(file) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(Error::Environment(format!("cannot remove {}: {error}", file.display())))
+        }
+        _ => Ok(()),
+    }
+}
