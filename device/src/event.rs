@@ -235,6 +235,17 @@ pub enum Event {
     Grid,
     /// A wait for operations by their ticket, which has ended.
     Complete(u64),
+    /// A wait for a word, which may take long.
+    Wait {
+        /// The word.
+        word: PeRange,
+        /// The comparison.
+        cmp: &'static str,
+        /// The value to compare with, in the low bits.
+        value: u64,
+    },
+    /// A collective call that another thread of the group tells.
+    Member(Collective),
     /// A part of a call that another thread of the group tells.
     Silent,
 }
@@ -259,6 +270,8 @@ pub trait Watcher {
     fn begin(&self, name: &'static str, event: Event, site: &'static Location<'static>);
     /// Ends the last call that has begun.
     fn end(&self);
+    /// Notes that the lane still waits in a call. It looks again after this.
+    fn waits(&self);
     /// Returns a ticket for the last operation of this lane.
     fn ticket(&self) -> u64;
     /// Returns a ticket for all earlier operations of a context to a PE.

@@ -5,6 +5,7 @@
 use crate::abi::{ControlPage, DevAddr, DeviceState};
 use crate::arch::{self, SysWord};
 use crate::error::{Error, Result, outcome};
+use crate::watch;
 
 /// The watch of a wait loop: it observes the deadline and the job's abort word.
 pub(crate) struct Watch {
@@ -87,6 +88,7 @@ impl Watch {
     #[inline(always)]
     fn look(&mut self) -> Result {
         self.turns = 0;
+        watch::waits();
         let (code, since) = look(self.state, self.since, self.within);
         self.since = since;
         outcome(code)

@@ -42,6 +42,20 @@ pub enum Cmp {
 }
 
 impl Cmp {
+    /// Returns the comparison as a reader writes it.
+    #[inline(always)]
+    fn symbol(self) -> &'static str {
+        match self {
+            Self::Eq => "==",
+            Self::Ne => "!=",
+            Self::Gt => ">",
+            Self::Ge => ">=",
+            Self::Lt => "<",
+            Self::Le => "<=",
+            Self::Reached => "reaches",
+        }
+    }
+
     #[inline(always)]
     fn holds<T: Amo + PartialOrd>(self, found: T, wanted: T) -> bool {
         match self {
@@ -476,8 +490,15 @@ impl<S: Sharing> Ctx<'_, S> {
         let (at, offset) = (self.local_addr(word.as_slice())?.cast::<T::Word>(), word.offset());
         self.announce_batches();
         let (state, site) = (self.parts_ref().state, Location::caller());
-        // SAFETY: a word of this PE's memory; the allocator aligned it.
-        let found = unsafe { await_address(state, at, offset, cmp, value, None, site) };
+        let found = {
+            let waited = word_at(self.my_pe(), word);
+            let _call = watch::call(
+                "wait_until",
+                Event::Wait { word: waited, cmp: cmp.symbol(), value: value.bits() },
+            );
+            // SAFETY: a word of this PE's memory; the allocator aligned it.
+            unsafe { await_address(state, at, offset, cmp, value, None, site) }
+        };
         watch::note("wait_until", Event::Look { word: word_at(self.my_pe(), word), is_seen: found.is_ok() });
         found
     }

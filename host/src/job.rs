@@ -174,6 +174,10 @@ impl Job {
         };
         let results: Vec<Result<R>> = std::thread::scope(|scope| {
             let (resources, app) = (&resources, &app);
+            let (running, has_ended) = std::sync::mpsc::channel::<()>();
+            if let Some(sanitizer) = &resources.sanitizer {
+                scope.spawn(move || sanitizer.look_for_deadlocks(&has_ended));
+            }
             let start = |(i, pe): (usize, Arc<dyn Bootstrap>)| {
                 let name = format!("rushmem-pe-{}", pe.pe());
                 let job = job.clone();
@@ -181,16 +185,16 @@ impl Job {
                 std::thread::Builder::new().name(name).spawn_scoped(scope, run).map_err(Error::Thread)
             };
             let threads: Vec<_> = pes.into_iter().enumerate().map(start).collect();
-            threads
-                .into_iter()
-                .map(|thread| match thread?.join() {
-                    Ok(result) => result,
-                    Err(panic) => std::panic::resume_unwind(panic),
-                })
-                .collect()
+            let results = threads.into_iter().map(|thread| match thread?.join() {
+                Ok(result) => result,
+                Err(panic) => std::panic::resume_unwind(panic),
+            });
+            let results = results.collect();
+            drop(running);
+            results
         });
         let findings = resources.findings(&job.config)?;
-        if !findings.is_empty() {
+        if !findings.is_empty() && !results.iter().any(is_own_error) {
             return Err(Error::Sanitizer(findings));
         }
         let failed = |(i, result): (usize, &Result<R>)| result.as_ref().err().map(|e| (e.distance(), i));
@@ -293,6 +297,11 @@ impl From<Box<dyn std::error::Error + Send + Sync>> for AppError {
             Err(other) => Self(Error::App(other)),
         }
     }
+}
+
+/// Returns whether an application has failed for a reason of its own. Races and deadlocks make kernels and PEs fail.
+fn is_own_error<R>(result: &Result<R>) -> bool {
+    matches!(result, Err(Error::App(_) | Error::Panic(_) | Error::Misuse { .. }))
 }
 
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {

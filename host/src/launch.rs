@@ -39,7 +39,9 @@ impl Launch<'_> {
     /// - [`Error::PeerLost`] if it was ended because a PE died.
     /// - [`Error::KernelLimit`] if it ran for longer than the setting `kernel_limit`.
     /// - [`Error::Cuda`] or [`Error::Native`] if the machine could not run it.
+    #[track_caller]
     pub fn wait(mut self) -> Result<()> {
+        self.pe.watch.announce_wait("wait");
         let Some((launch_id, event)) = self.running.take() else { return Ok(()) };
         self.pe.launch_queues().own.wait_for(self.pe, launch_id, &event)
     }

@@ -465,6 +465,7 @@ impl Pe {
 
     /// Ends the waits of this PE's kernels, and sends `error` to the other PEs as the cause.
     fn fail(&self, error: &Error) {
+        self.watch.job_failed();
         self.end_kernels(format!("PE {} failed: {error}", self.my_pe()));
         self.bootstrap.abort(&error.abort_reason());
     }

@@ -1,5 +1,7 @@
 //! The communication sanitizer: programs with too little order have one finding each, and correct programs have none.
 
+use std::time::{Duration, Instant};
+
 use rushmem::sanitizer::{Finding, MissingOrder, Race};
 use rushmem::{Error, Operations, Pe};
 use rushmem_device::Signal;
@@ -204,6 +206,51 @@ fn the_launcher_ends_with_code_5() {
     assert_eq!(json.as_array().map(Vec::len), Some(1), "{json}");
     let output = run("window", &[]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+}
+
+/// Runs a job with waits that cannot end, and returns the lines of the waits.
+fn deadlock(app: impl Fn(&Pe) -> Result<(), Error> + Send + Sync) -> Vec<u32> {
+    match setup(2).try_run(app) {
+        Err(Error::Sanitizer(findings)) => match &*findings {
+            [Finding::Deadlock(deadlock)] => {
+                deadlock.stuck.iter().map(|stuck| stuck.call.site.line).collect()
+            }
+            other => panic!("{other:?}"),
+        },
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn waits_that_cannot_end_are_reported_at_once() {
+    let begin = Instant::now();
+    let lines = deadlock(|pe| {
+        let flag = pe.alloc_one::<Signal>()?;
+        pe.run(grid(1, 32), kernels::wait_first(flag, Made::Nothing as u32))
+    });
+    assert!(lines.contains(&line("endless wait")), "{lines:?}");
+    let lines = deadlock(|pe| {
+        let flag = pe.alloc_one::<Signal>()?;
+        pe.run(grid(1, 32), kernels::wait_first(flag, Made::Barrier as u32))
+    });
+    assert!(lines.contains(&line("endless wait")), "{lines:?}");
+    assert!(lines.contains(&line("missed barrier")), "{lines:?}");
+    // The deadline of waits is 60 s.
+    assert!(begin.elapsed() < Duration::from_secs(30));
+}
+
+#[test]
+fn a_late_signal_is_no_deadlock() {
+    let found = races(2, |pe| {
+        let flag = pe.alloc_one::<Signal>()?;
+        if pe.my_pe() == 0 {
+            std::thread::sleep(Duration::from_secs(3));
+            pe.signal_op(flag, rushmem_device::SignalOp::Set, 1, 1)?;
+            pe.quiet()?;
+        }
+        pe.run(grid(1, 32), kernels::wait_first(flag, Made::Nothing as u32))
+    });
+    assert_eq!(found, []);
 }
 
 #[test]

@@ -20,4 +20,4 @@ pub use crate::event::{
     Watcher,
 };
 pub use imp::ENABLED;
-pub(crate) use imp::{Ticket, call, collective, each, grid, lead, lead_own, note, ticket};
+pub(crate) use imp::{Ticket, call, collective, each, grid, lead, lead_own, note, ticket, waits};

@@ -46,6 +46,11 @@ pub(crate) fn note(name: &'static str, event: Event) {
     });
 }
 
+/// Notes that the lane still waits in a call.
+pub(crate) fn waits() {
+    arch::watched(|watcher| watcher.waits());
+}
+
 /// Notes `count` steps of a call.
 #[track_caller]
 pub(crate) fn each(name: &'static str, count: u64, event: impl Fn(u64) -> Event) {
@@ -97,7 +102,11 @@ fn together<G: Group>(group: G, name: &'static str, event: Event) -> Together<G>
         return Together { group: None };
     }
     group.sync();
-    let event = if group.leader() { event } else { Event::Silent };
+    let event = match event {
+        event if group.leader() => event,
+        Event::Collective(collective) => Event::Member(collective),
+        _ => Event::Silent,
+    };
     arch::watched(|watcher| watcher.begin(name, event, site));
     Together { group: Some(group) }
 }

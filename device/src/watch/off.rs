@@ -17,6 +17,10 @@ pub(crate) struct Ticket;
 #[inline(always)]
 pub(crate) fn note(_name: &'static str, _event: Event) {}
 
+/// Notes that the lane still waits in a call.
+#[inline(always)]
+pub(crate) fn waits() {}
+
 /// Notes `count` steps of a call.
 #[inline(always)]
 pub(crate) fn each(_name: &'static str, _count: u64, _event: impl Fn(u64) -> Event) {}

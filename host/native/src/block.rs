@@ -123,6 +123,25 @@ impl Block {
         self.met.take()
     }
 
+    /// Returns the lanes at barriers and exchanges, each with its place and the lanes that it waits for.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = (u32, Site, Vec<u32>)> {
+        let at = |lane: u32| self.lanes.get(lane as usize).map(|lane| lane.doing);
+        let waiting = (0..self.lanes.len() as u32).filter_map(move |thread| match at(thread)? {
+            Activity::Barrier(site) => {
+                let all = 0..self.lanes.len() as u32;
+                Some((thread, site, all.filter(|&l| !matches!(at(l), Some(Activity::Barrier(_)))).collect()))
+            }
+            Activity::Exchange(site, mask) => {
+                let first = thread & !31;
+                let is_there = |l: u32| matches!(at(l), Some(Activity::Exchange(_, other)) if other == mask);
+                let others = bits(mask).map(|lane| first + lane);
+                Some((thread, site, others.filter(|&l| !is_there(l)).collect()))
+            }
+            _ => None,
+        });
+        waiting
+    }
+
     /// Takes the answer for `thread`.
     pub(crate) fn answer(&mut self, thread: u32) -> Answer {
         mem::take(&mut self.lanes[thread as usize].answer)

@@ -1,6 +1,7 @@
 //! The observer of a launch, such as the communication sanitizer.
 
 use std::fmt;
+use std::panic::Location;
 
 use rushmem_device::watch::Watcher;
 
@@ -14,4 +15,6 @@ pub trait Observer: fmt::Debug + Send + Sync {
     fn lane_ends(&self, block: u32, thread: u32);
     /// Notes that these lanes have all arrived at a barrier of the block or at an exchange of a warp.
     fn sync(&self, block: u32, threads: &mut dyn Iterator<Item = u32>);
+    /// Notes that a lane waits at a barrier or an exchange for these lanes, and no lane of its worker goes on.
+    fn waits(&self, block: u32, thread: u32, site: &'static Location<'static>, missing: Vec<u32>);
 }

@@ -145,9 +145,22 @@ impl Worker<'_> {
             if is_due || (!progress && !idle.has_begun()) {
                 self.launch.rest.begin();
             }
+            if !progress && !idle.has_begun() {
+                self.report_waits();
+            }
             match progress {
                 true => idle = Idle::default(),
                 false => self.launch.rest.after(idle.begin(), wakes),
+            }
+        }
+    }
+
+    /// Tells the observer which lanes wait for each other.
+    fn report_waits(&self) {
+        let Some(observer) = self.launch.observer else { return };
+        for block in self.blocks.iter().map(|running| &running.block) {
+            for (thread, site, missing) in block.waiting() {
+                observer.waits(block.index(), thread, site, missing);
             }
         }
     }

@@ -110,6 +110,7 @@ impl Pe {
         let job = job_number(&*bootstrap)?;
         let heap_max = config.heap_max.0.map(|max| max.0);
         let memory = Memory::new(heap.clone(), opened.reserved, parts, job, heap_max, Arc::clone(&machine))?;
+        end_on_deadlock(&watch, &bootstrap, &control, &watchdog);
         watch.set_addresses(|| memory.addresses());
         teams.predefined().for_each(|(team, members)| watch.add_team(team, &members));
         bootstrap.barrier("the start of the job")?;
@@ -163,6 +164,26 @@ fn watch_peers(bootstrap: &Arc<dyn Bootstrap>, control: &Region, watchdog: &Arc<
         set_abort_word(&*page);
     }))?;
     Ok(lost)
+}
+
+/// Ends the waits of this PE if the sanitizer finds that they cannot end.
+fn end_on_deadlock(
+    watch: &PeWatch,
+    bootstrap: &Arc<dyn Bootstrap>,
+    control: &Region,
+    watchdog: &Arc<Watchdog>,
+) {
+    let watchdog = Arc::clone(watchdog);
+    let (page, connection) = (Arc::downgrade(&control.memory), Arc::downgrade(bootstrap));
+    watch.on_deadlock(move |cause| {
+        watchdog.job_failed(cause.into());
+        if let Some(page) = page.upgrade() {
+            set_abort_word(&*page);
+        }
+        if let Some(connection) = connection.upgrade() {
+            connection.abort(cause);
+        }
+    });
 }
 
 /// Logs the loss of a PE: the first loss as a warning, once for all PEs of this process, and its consequences for debugging.

@@ -8,7 +8,7 @@ use rushmem_device::watch::{
     Blocks, Change, Collective, Completion, Event, Meeting, Operation, Order, Ordering, PeRange, Posting,
     Watcher,
 };
-use rushmem_sanitizer::{Acquire, ActorId, Buffers, Call, Context, Kind, MeetingId, Post, Span};
+use rushmem_sanitizer::{Acquire, ActorId, Buffers, Call, Context, Kind, MeetingId, Post, Span, Until, Wait};
 
 use super::State;
 use super::launch::LaunchWatch;
@@ -43,6 +43,24 @@ pub(super) struct LaneWatch {
     last: Cell<Option<ActorId>>,
     /// Whether it has stored to peers since its own stores were complete.
     has_stored: Cell<bool>,
+    /// The event that ends its current call.
+    awaited: RefCell<Option<Awaited>>,
+}
+
+/// The event that ends a call, and the call.
+#[derive(Clone, Debug)]
+struct Awaited {
+    call: Call,
+    until: AwaitedEvent,
+}
+
+/// The event that ends a call.
+#[derive(Clone, Debug)]
+enum AwaitedEvent {
+    /// A value of a word.
+    Word { word: Span, wanted: String },
+    /// The other members of a collective call.
+    Members(MeetingId),
 }
 
 impl Watcher for LaneWatch {
@@ -57,11 +75,32 @@ impl Watcher for LaneWatch {
     fn end(&self) {
         let depth = self.depth.get().saturating_sub(1);
         self.depth.set(depth);
+        if depth == 0 && self.awaited.take().is_some() {
+            self.with(|state| state.engine.wake(self.actor));
+        }
         if depth == 0
             && let Some(step) = self.at_end.take()
         {
             self.tell_end(step);
         }
+    }
+
+    fn waits(&self) {
+        let awaited = self.awaited.borrow();
+        let Some(Awaited { call, until }) = &*awaited else { return };
+        self.with(|state| {
+            let until = match until {
+                AwaitedEvent::Word { word, wanted } => Until::Word { word: *word, wanted: wanted.clone() },
+                AwaitedEvent::Members(meeting) => {
+                    let pes = state.engine.missing(*meeting, self.pe());
+                    if pes.is_empty() {
+                        return;
+                    }
+                    Until::Members { at: format!("`{}`", call.name), pes }
+                }
+            };
+            state.engine.wait(self.actor, Wait { call: *call, until });
+        });
     }
 
     fn ticket(&self) -> u64 {
@@ -91,6 +130,7 @@ impl LaneWatch {
             at_end: RefCell::new(None),
             last: Cell::new(None),
             has_stored: Cell::new(false),
+            awaited: RefCell::new(None),
         }
     }
 
@@ -141,6 +181,17 @@ impl LaneWatch {
                     });
                 }
             }
+            Event::Wait { word, cmp, value } => {
+                let until =
+                    self.span(word).map(|word| AwaitedEvent::Word { word, wanted: format!("{cmp} {value}") });
+                self.awaited.replace(until.map(|until| Awaited { call, until }));
+            }
+            Event::Member(Collective { team, meeting: Meeting::Whole, .. }) => {
+                let whole = self.with(|state| state.team(self.pe(), team).map(|team| team.whole));
+                let until = whole.map(AwaitedEvent::Members);
+                self.awaited.replace(until.map(|until| Awaited { call, until }));
+            }
+            Event::Member(_) => {}
             Event::Collective(collective) => self.arrive(collective, call),
             Event::Grid => {
                 let (meeting, member) = (self.launch.grid, self.block);
@@ -330,6 +381,7 @@ impl LaneWatch {
                 let reads = collective.reads.into_iter().filter(|_| reads_here).filter_map(own).collect();
                 let buffers = Buffers { reads, writes: own(collective.writes).into_iter().collect() };
                 self.at_end.replace(Some(AtEnd::Leave { meeting: id, member: pe, buffers, call }));
+                self.awaited.replace(Some(Awaited { call, until: AwaitedEvent::Members(id) }));
             }
         });
     }

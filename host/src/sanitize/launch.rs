@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use rushmem_base::lock;
 use rushmem_device::kernel::Call;
 use rushmem_device::watch::Watcher;
-use rushmem_sanitizer::{Actor, ActorId, Call as Named, MeetingId};
+use rushmem_sanitizer::{Actor, ActorId, Call as Named, MeetingId, Until, Wait};
 
 use super::Addresses;
 use super::lane::{LaneWatch, TicketOf};
@@ -86,6 +86,7 @@ impl LaunchWatch {
             if lanes.len() as u64 == u64::from(self.blocks) {
                 let all: Vec<ActorId> = lanes.values().flatten().copied().collect();
                 state.engine.awaits(self.parent, &all);
+                self.watched.launch_runs(state, self.parent, all);
             }
         });
     }
@@ -99,9 +100,23 @@ impl LaunchWatch {
         self.watched.with(|state| state.engine.sync(&met));
     }
 
+    /// Notes that a lane waits for others of its block.
+    fn wait(&self, block: u32, thread: u32, site: &'static Location<'static>, missing: &[u32]) {
+        let lanes = self.lanes();
+        let Some(of_block) = lanes.get(&block) else { return };
+        let lane = |thread: u32| of_block.get(thread as usize).copied();
+        let actors: Vec<ActorId> = missing.iter().filter_map(|&thread| lane(thread)).collect();
+        let Some(waiting) = lane(thread).filter(|_| !actors.is_empty()) else { return };
+        drop(lanes);
+        let at = format!("the barrier of block {block}");
+        let wait = Wait { call: self.name("sync", site), until: Until::Arrivals { at, actors } };
+        self.watched.with(|state| state.engine.wait(waiting, wait));
+    }
+
     /// Lets the host or the stream know that the launch has ended.
     pub(crate) fn end(&self) {
         let lanes = std::mem::take(&mut *self.lanes());
+        self.watched.launch_ends(self.parent);
         self.watched.with(|state| {
             for &lane in lanes.values().flatten() {
                 state.engine.end(lane);
@@ -135,5 +150,9 @@ impl Observer for LaunchObserver {
 
     fn sync(&self, block: u32, threads: &mut dyn Iterator<Item = u32>) {
         self.0.sync(block, threads);
+    }
+
+    fn waits(&self, block: u32, thread: u32, site: &'static Location<'static>, missing: Vec<u32>) {
+        self.0.wait(block, thread, site, &missing);
     }
 }

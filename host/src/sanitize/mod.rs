@@ -10,9 +10,11 @@
 //! | `stream` | the order of launches on a stream |
 //! | `launch` | the lanes of a launch, and their barriers |
 //! | `lane` | the steps of a lane |
+//! | `deadlock` | the search for waits that cannot end |
 //! | `report` | the findings of a job, at its end |
 
 mod addresses;
+mod deadlock;
 mod lane;
 mod launch;
 mod pe;
@@ -20,11 +22,12 @@ mod report;
 mod stream;
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use rushmem_base::lock;
 use rushmem_device::Team;
-use rushmem_sanitizer::{Actor, ActorId, Engine, MeetingId};
+use rushmem_sanitizer::{Actor, ActorId, Deadlock, Engine, MeetingId};
 
 pub(crate) use self::addresses::Addresses;
 pub(crate) use self::launch::{LaunchObserver, LaunchWatch};
@@ -53,6 +56,19 @@ pub(crate) struct State {
     defined: HashMap<(u32, u32, Option<u32>), (MeetingId, MeetingId)>,
     /// The number of meetings so far.
     meetings: u64,
+    /// Whether the job has failed for another reason.
+    has_failed: bool,
+    deadlock: Option<Deadlock>,
+    ends: Vec<JobEnd>,
+}
+
+/// A function that ends the waits of a PE.
+struct JobEnd(Box<dyn Fn(&str) + Send>);
+
+impl fmt::Debug for JobEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JobEnd")
+    }
 }
 
 /// The meetings of a team.
@@ -70,7 +86,15 @@ impl Sanitizer {
         let mut engine = Engine::new();
         let hosts = (0..n_pes).map(|pe| engine.start(Actor::Host { pe, thread: 0 })).collect();
         engine.define_meeting(HOSTS, (0..n_pes).collect());
-        let state = State { engine, teams: HashMap::new(), defined: HashMap::new(), meetings: 0 };
+        let state = State {
+            engine,
+            teams: HashMap::new(),
+            defined: HashMap::new(),
+            meetings: 0,
+            has_failed: false,
+            deadlock: None,
+            ends: Vec::new(),
+        };
         Arc::new(Self { hosts, state: Mutex::new(state) })
     }
 

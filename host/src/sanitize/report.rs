@@ -34,7 +34,9 @@ pub(crate) fn check_supported(is_native: bool, is_threads: bool) -> Result<()> {
 impl Sanitizer {
     /// Takes the findings so far.
     pub(crate) fn take_findings(&self) -> Vec<Finding> {
-        self.lock().engine.take_races().into_iter().map(|race| Finding::Race(Box::new(race))).collect()
+        let mut state = self.lock();
+        let races = state.engine.take_races().into_iter().map(|race| Finding::Race(Box::new(race)));
+        races.chain(state.deadlock.take().map(Finding::Deadlock)).collect()
     }
 }
 

@@ -1,9 +1,10 @@
 //! The order of launches on a stream.
 
+use std::panic::Location;
 use std::sync::Arc;
 
 use rushmem_device::kernel;
-use rushmem_sanitizer::{ActorId, Token};
+use rushmem_sanitizer::{ActorId, Call, Token};
 
 use super::LaunchWatch;
 use super::pe::{Seen, Watched};
@@ -38,11 +39,16 @@ impl StreamWatch {
         }
     }
 
-    /// Notes that the host waits for the stream.
-    pub(crate) fn is_awaited(&self) {
-        if let Some((watched, stream)) = &self.0 {
-            watched.with(|state| state.engine.awaits(watched.host, &[*stream]));
-        }
+    /// Waits in the host for the stream.
+    #[track_caller]
+    pub(crate) fn is_awaited<R>(&self, wait: impl FnOnce() -> R) -> R {
+        let Some((watched, stream)) = &self.0 else { return wait() };
+        let call = Call { name: "wait", site: Location::caller().into() };
+        watched.with(|state| state.engine.awaits(watched.host, &[*stream]));
+        watched.host_waits(*stream, call);
+        let result = wait();
+        watched.host_goes_on(*stream);
+        result
     }
 
     /// Returns the watch of a launch.

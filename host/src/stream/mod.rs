@@ -240,7 +240,9 @@ impl Stream<'_> {
     ///   stream has done nothing; work queued from now on runs.
     /// - [`Error::PeerLost`] if a PE died.
     /// - [`Error::Misuse`] on a stream that is being captured.
+    #[track_caller]
     pub fn wait(&self) -> Result<()> {
+        self.pe.watch.announce_wait("wait");
         self.launch_queue("Stream::wait")?.wait(self.pe)
     }
 

@@ -158,3 +158,16 @@ pub fn sum_and_read(ctx: &Ctx, dst: SymSlice<u64>, src: SymSlice<u64>, seen: Sym
     }
     Ok(())
 }
+
+/// Waits for `flag` before it raises the flag of the next PE, or calls a barrier on PE 0 instead.
+#[kernel]
+pub fn wait_first(ctx: &Ctx, flag: Sym<Signal>, made: u32) -> Result {
+    let block = Block::current();
+    if made == Made::Barrier as u32 && ctx.my_pe() == 0 {
+        ctx.barrier_all(block)?; // missed barrier
+    } else {
+        ctx.signal_wait_until(block, flag, Cmp::Ge, 1)?; // endless wait
+    }
+    let mine = if block.leader() { ctx.signal_op(flag, SignalOp::Set, 1, ctx.pe_after(1)) } else { Ok(()) };
+    block.agree(mine)
+}

@@ -195,8 +195,7 @@ impl KernelStream for NativeStream {
 
     fn wait(&self, event: &Event) -> Result<()> {
         let Event::Native(event) = event else { return Err(other_machine()) };
-        self.shared.watch.is_awaited();
-        event.wait();
+        self.shared.watch.is_awaited(|| event.wait());
         self.host.acquire(event.seen());
         Ok(())
     }

@@ -1,0 +1,43 @@
+//! The search for waits that cannot end.
+//!
+//! A thread of the job looks at the waits from time to time. A wait may be out of date for a moment: its word has changed, and
+//! the lane has not looked again. So the same waits must stay for a while before they count.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use rushmem_sanitizer::Deadlock;
+
+use super::Sanitizer;
+
+/// The time between two looks.
+const INTERVAL: Duration = Duration::from_millis(100);
+
+/// The number of looks that must find the same waits.
+const LOOKS: u32 = 20;
+
+impl Sanitizer {
+    /// Looks for deadlocks until `job` closes. Ends the waits of all PEs if it finds one.
+    pub(crate) fn look_for_deadlocks(&self, job: &Receiver<()>) {
+        let (mut last, mut looks) = (None, 0);
+        while job.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
+            let found = self.lock().engine.deadlock();
+            looks = if found.is_some() && found == last { looks + 1 } else { 0 };
+            match found {
+                Some(deadlock) if looks >= LOOKS => return self.end_by(deadlock),
+                found => last = found,
+            }
+        }
+    }
+
+    fn end_by(&self, deadlock: Deadlock) {
+        let mut state = self.lock();
+        if state.has_failed {
+            return;
+        }
+        state.deadlock = Some(deadlock);
+        let ends = std::mem::take(&mut state.ends);
+        drop(state);
+        ends.iter().for_each(|end| end.0("the sanitizer has found a deadlock"));
+    }
+}
