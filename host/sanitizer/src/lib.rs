@@ -51,7 +51,8 @@
 //! - Of more than 64 accesses of the same bytes without an order among them, the first ones are forgotten.
 //! - An operation that no `quiet` ever covers stays in the tables until the job ends.
 //! - Arrays that each thread of a grid fills element by element have one interval for each element, until they settle.
-//! - One engine watches one process. A job of processes needs the calls in one order, through the launcher for example.
+//! - One engine watches one process. Programs that need processes cannot be watched: a job of processes needs the calls in one
+//!   order, through the launcher for example.
 //! - Through a NIC, the poster does not deliver. The software ConnectX must then report deliveries before it makes them.
 //!
 //! # Modules
@@ -75,88 +76,43 @@
 //!
 //! # Hooks
 //!
-//! None exists yet. Add them in this order; each stage has a suite of its own.
-//!
 //! **Rules.** A release calls the engine before others can see the step, and an acquire after it has seen it. A hook is at the
-//! public call. Calls inside it are silent: a depth counter of the lane hides them. The device crate has a feature `sanitize`,
-//! natively only: `arch::watch` passes plain words to the lane, and is an empty function in `arch/nvptx.rs`. A sanitized job
-//! sets `peer_path=p2p`, so that a thread delivers its own operations: `post`, `deliver`, and then the copy.
+//! public call. Calls inside it are silent: a depth counter of the lane hides them. A sanitized job sets `peer_path=p2p`, so
+//! that a thread delivers its own operations: `post`, `deliver`, and then the copy. An atomic with a result looks at its word
+//! again after the processor's atomic, because others may have come between.
 //!
-//! **Stage 1: threads of a launch.**
+//! A hook of the device crate is one line that calls `device/src/watch`. It describes the call as a plain `Event`. The functions
+//! there are empty for GPUs, and in release builds without the feature `sanitize`. An `Observer` of `host/native` makes a
+//! `Watcher` for each lane. `host/src/sanitize` turns their events into calls of [`Engine`], under one lock.
 //!
-//! | file | function | method |
+//! | what | hooks | engine |
 //! |---|---|---|
-//! | `device/src/arch/native.rs` | `trait Lane`: a new method `watcher` | none: it returns the sink of the lane's events |
-//! | `host/native/src/lane.rs` | `Handle::new` | [`Engine::fork`], from the stream or host of the launch |
-//! | `host/native/src/worker.rs` | `Worker::turn`, arm `Ok(None)` | [`Engine::end`] |
-//! | `host/native/src/lib.rs` | `launch_lanes`, at its end | [`Engine::join`] of each lane |
-//! | `host/native/src/block.rs` | `Block::barrier`, when all have arrived | [`Engine::sync`] of the block |
-//! | `host/native/src/block.rs` | `Block::exchange`, when the mask is complete | [`Engine::sync`] of the mask |
-//! | `device/src/coll/grid.rs` | `Ctx::sync_grid` | [`Engine::arrive`], [`Engine::leave`] by each leader |
-//! | `device/src/view.rs` | `View::load`, `View::store` | [`Engine::load`], [`Engine::store`] |
-//! | `device/src/view.rs` | `View::load_relaxed`, `View::store_relaxed` | [`Engine::observe`] at a fence, [`Engine::store_relaxed`] |
-//! | `device/src/order.rs` | `Ctx::fence_release`, `Ctx::fence_acquire`, `Ctx::fence_system` | [`Engine::fence_release`], [`Engine::fence_acquire`] |
+//! | lanes | `host/native`: begin of a block, end of a lane, full barriers and exchanges | [`Engine::fork`], [`Engine::end`], [`Engine::sync`], [`Engine::join`] |
+//! | accesses | `device/src/view.rs`, `Ctx::fetched`; the address tells whether a store goes to a peer | [`Engine::load`], [`Engine::store`], [`Post::put`] in [`Context::Stores`] |
+//! | strong accesses, memory fences | `device/src/view.rs`, `order.rs` | [`Engine::observe`], [`Engine::store_relaxed`], [`Engine::fence_release`], [`Engine::fence_acquire`] |
+//! | operations | `rma.rs`, `strided.rs`, `signal.rs`, `amo/`, `pending.rs`, by the leader of the group | [`Engine::post`], [`Engine::deliver`], [`Engine::complete`], [`Engine::free_source`] |
+//! | order | `order.rs`; calls that announce stores of their own thread | [`Engine::fence`], [`Engine::quiet`], [`Engine::flush`] |
+//! | waits for words | `wait_until.rs`, `signal.rs` | [`Engine::observe`], [`Engine::look`], [`Engine::wait`] |
+//! | collective calls, barrier of the grid | `coll/`: the leader arrives after its group, which leaves together | [`Engine::arrive`], [`Engine::leave`] |
+//! | teams | `host/src/pe/teams.rs`, bring-up | [`Engine::define_meeting`] |
+//! | the host | `host/src/pe.rs`, `pe/memory.rs`, `pe/register.rs` | [`Engine::arrive`], [`Engine::leave`], [`Engine::alloc`], [`Engine::free`], [`Engine::load`], [`Engine::store`] |
+//! | streams, events | `host/src/machine/native/queue.rs` | [`Engine::release`], [`Engine::acquire`], [`Engine::awaits`] |
+//! | deadlocks | each wait that continues; lanes at barriers while nothing else of their worker goes on | [`Engine::wait`], [`Engine::deadlock`] |
 //!
-//! **Stage 2: operations.**
+//! A thread of the job calls [`Engine::deadlock`] ten times in a second. Waits may be out of date for a moment, so it must
+//! find the same ones for two seconds.
 //!
-//! | file | function | method |
-//! |---|---|---|
-//! | `device/src/rma.rs` | `Ctx::put_nbi`, `Ctx::p` | [`Engine::post`] of [`Post::put`], [`Engine::deliver`] |
-//! | `device/src/rma.rs` | `Ctx::put` | the same, then [`Engine::free_source`] |
-//! | `device/src/rma.rs` | `Ctx::get_nbi` | [`Engine::post`] of [`Post::get`], [`Engine::deliver`] |
-//! | `device/src/rma.rs` | `Ctx::get`, `Ctx::g` | the same, then [`Engine::complete`] |
-//! | `device/src/strided.rs` | all transfers | one [`Post`] for each block of elements |
-//! | `device/src/view.rs` | `RemoteView::load`, `RemoteView::store` | [`Engine::load`]; [`Post::put`] in [`Context::Stores`] |
-//! | `device/src/signal.rs` | `Ctx::put_signal_nbi`, `Ctx::put_signal` | [`Engine::quiet`] of [`Context::Stores`] for each thread, [`Post::with_signal`] |
-//! | `device/src/signal.rs` | `Ctx::signal_op`, `Ctx::signal_reset` | [`Post::signal`], [`Post::fetch`] |
-//! | `device/src/signal.rs` | `Ctx::signal_after_all`, `Ctx::put_signal_after_all` | [`Post::after_all`] |
-//! | `device/src/amo/mod.rs` | `Ctx::post_op` | [`Post::atomic`] |
-//! | `device/src/amo/mod.rs` | `Ctx::fetch_op`, `Ctx::add_by_swap` | [`Post::fetch`], [`Engine::complete`] |
-//! | `device/src/amo/nbi.rs` | all methods; `Fetched` | [`Post::fetch_nbi`]; [`Engine::complete`] |
-//! | `device/src/amo/masked.rs` | all methods | [`Post::fetch`], [`Engine::complete`] |
-//! | `device/src/pending.rs` | `Pending::wait`, `Pending::test` | [`Engine::complete`] |
-//! | `device/src/order.rs` | `Ctx::fence`, `Ctx::fence_group`, `Ctx::fence_pe` | [`Engine::fence`] |
-//! | `device/src/order.rs` | `Ctx::quiet`, `Ctx::quiet_pe`, `Ctx::quiet_pes` | [`Engine::quiet`], by each thread between the barriers of the group |
-//! | `device/src/order.rs` | `Ctx::flush`, `Ctx::flush_pe` | [`Engine::flush`] |
-//! | `device/src/wait_until.rs` | `await_address`, `Ctx::test`, `look_at_words` | [`Engine::observe`], or [`Engine::look`] |
-//! | `device/src/signal.rs` | `Ctx::signal_fetch` | [`Engine::observe`] |
-//! | `device/src/lock.rs` | all methods | none: their atomics do it |
+//! **Missing.**
 //!
-//! **Stage 3: collective calls.** Each has one meeting for each team, by its slot.
-//!
-//! | file | function | method |
-//! |---|---|---|
-//! | `device/src/coll/sync.rs` | `Ctx::team_sync`; `Ctx::barrier` | [`Engine::arrive`], [`Engine::leave`]; [`Engine::quiet`] before |
-//! | `device/src/coll/sync.rs` | `Ctx::sync_arrive`, `Ctx::sync_wait` | [`Engine::arrive`], [`Engine::leave`] of a second meeting |
-//! | `device/src/coll/movement.rs`, `reduce.rs`, `strided.rs`, `alltoall_ll.rs` | all methods | [`Engine::arrive`], and [`Engine::leave`] with [`Buffers`] |
-//! | `host/src/pe/teams.rs` | `Pe::split`, `Pe::team_destroy`; the predefined teams at start | [`Engine::define_meeting`], [`Engine::remove_meeting`] |
-//!
-//! **Stage 4: the host.**
-//!
-//! | file | function | method |
-//! |---|---|---|
-//! | `host/src/pe/start.rs` | bring-up | [`Engine::start`], [`Engine::define_meeting`] of the hosts |
-//! | `host/src/pe.rs` | `Pe::host_sync`, `Pe::allgather`, `Pe::allgather_for` | [`Engine::arrive`], [`Engine::leave`] |
-//! | `host/src/pe/memory.rs` | `Pe::allocate_object`, `Pe::realloc` | [`Engine::alloc`] |
-//! | `host/src/pe/memory.rs` | `Pe::free`, behind `agree` | [`Engine::free`] |
-//! | `host/src/pe/memory.rs` | `Pe::read`, `Pe::write` | [`Engine::load`], [`Engine::store`] |
-//! | `host/src/pe/register.rs` | `register`, `unregister` and the symmetric forms | [`Engine::alloc`], [`Engine::free`] |
-//! | `host/src/machine/native/queue.rs` | `NativeStream::launch`, `Shared::run` | [`Engine::release`] at the call, [`Engine::acquire`] before it runs |
-//! | `host/src/machine/native/queue.rs` | `record_event`, `wait_event`, `wait` | [`Engine::release`] in `Completion::set`, [`Engine::acquire`] behind `Completion::wait` |
-//! | `host/src/launch.rs`, `host/src/stream/mod.rs` | `Launch::wait`, `Stream::wait` | [`Engine::awaits`], then [`Engine::acquire`] of the event |
-//! | `host/src/pe/outcome.rs` | `Pe::initiate` | [`Engine::fork`] from the calling thread; the kernel does the rest |
-//!
-//! **Stage 5: waits.**
-//!
-//! | file | function | method |
-//! |---|---|---|
-//! | `device/src/wait.rs` | `Watch::look` | [`Engine::wait`] with [`Until::Word`], or [`Until::Members`] in a collective call |
-//! | `host/native/src/block.rs` | `Block::barrier`, `Block::exchange` | [`Engine::wait`] with [`Until::Arrivals`] |
-//! | `host/src/launch_queue/queue.rs` | `LaunchQueue::wait_for` | [`Engine::wait`] with [`Until::Ends`] |
-//! | `host/native/src/worker.rs` | `Idle::begin`, after a round without progress | [`Engine::deadlock`] |
-//!
-//! **Stage 6: the command.** `host/config` gets the setting `sanitize`, and `host/src/job.rs` owns the engine in one lock. The
-//! end of the job prints [`Engine::take_races`] and exits with code 5.
+//! - Accesses through pointers: `View::as_ptr`, `Pe::ptr`, references to registered buffers, and other libraries.
+//! - The indices that `wait_until_some` writes, the `slots` of `alltoall_ll`, and the buffers of `alltoalls` with strides.
+//! - The copy that `Pe::realloc` makes, and the order that making or destroying a team gives to the hosts.
+//! - `collect` counts as a write of its whole destination.
+//! - Host threads of a PE count as one. Order between them is not checked, and a PE with several has no deadlock.
+//! - Messages between PEs by other means, such as channels and atomics of the process, give no order.
+//! - Loops of tests or of strong loads, and waits for any of several words, count as work. So they hide a deadlock.
+//! - A call in another form may have the name of its base form: `put_async` is a `put_nbi`, and `sync_all` a `team_sync`.
+//! - Stores to peers of a thread that has ended count as complete at a later `fence` of its PE, not only as ordered.
 #![forbid(unsafe_code)]
 
 mod access;
