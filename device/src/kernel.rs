@@ -224,7 +224,6 @@ mod host {
         }
 
         /// Returns the call of a kernel that performs an operation of the host, with its name and line.
-        #[must_use]
         pub fn of_operation(self, name: &'static str, site: &'static Location<'static>) -> Self {
             Self { operation: Some((name, site)), ..self }
         }

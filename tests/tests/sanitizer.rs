@@ -122,6 +122,21 @@ fn threads_and_blocks_need_barriers() {
 }
 
 #[test]
+fn memory_fences_order_relaxed_words() {
+    let hand_over = |fences: u32| {
+        races(1, |pe| {
+            let (dst, src, back) = (pe.alloc::<u64>(4)?, pe.alloc::<u64>(4)?, pe.alloc::<u64>(4)?);
+            let (asked, written, stale) = (pe.alloc_one()?, pe.alloc_one()?, pe.alloc_one()?);
+            let call =
+                rushmem_test_kernels::hand_over(dst, src, back, asked, written, stale, fences, 5, 10_000_000);
+            pe.run(grid(2, 32), call)
+        })
+    };
+    assert_eq!(hand_over(1), []);
+    assert!(!hand_over(0).is_empty());
+}
+
+#[test]
 fn an_atomic_carries_complete_operations() {
     let count = |made: Made| {
         races(4, |pe| {

@@ -44,6 +44,8 @@ fn another(key: &str) -> &'static str {
         "softnic_ip" => "10.0.0.7",
         "softnic_port" => "4791",
         "softnic_fault" => "drop=1",
+        "sanitize" => "on",
+        "sanitize_report" => "/tmp/races.json",
         "log" => "debug",
         "progress" => "always",
         "pe" | "local_pe" | "node" => "1",

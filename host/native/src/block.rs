@@ -126,7 +126,7 @@ impl Block {
     /// Returns the lanes at barriers and exchanges, each with its place and the lanes that it waits for.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = (u32, Site, Vec<u32>)> {
         let at = |lane: u32| self.lanes.get(lane as usize).map(|lane| lane.doing);
-        let waiting = (0..self.lanes.len() as u32).filter_map(move |thread| match at(thread)? {
+        (0..self.lanes.len() as u32).filter_map(move |thread| match at(thread)? {
             Activity::Barrier(site) => {
                 let all = 0..self.lanes.len() as u32;
                 Some((thread, site, all.filter(|&l| !matches!(at(l), Some(Activity::Barrier(_)))).collect()))
@@ -138,8 +138,7 @@ impl Block {
                 Some((thread, site, others.filter(|&l| !is_there(l)).collect()))
             }
             _ => None,
-        });
-        waiting
+        })
     }
 
     /// Takes the answer for `thread`.

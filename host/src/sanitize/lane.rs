@@ -246,7 +246,7 @@ impl LaneWatch {
     /// Completes the stores of this lane to peers, and of lanes that have ended before.
     fn complete_stores(&self) {
         let earlier = self.launch.watched.ended_with_stores();
-        if !(self.has_stored.take() || !earlier.is_empty()) {
+        if !self.has_stored.take() && earlier.is_empty() {
             return;
         }
         self.with(|state| {
