@@ -163,6 +163,10 @@ pub fn hand_over(
         if !writes {
             // This block's cache holds the values that it has read.
             wrong += differ(views.0, round - 1);
+            if fences != 0 {
+                // The reads come before the next values.
+                ctx.fence_release(FenceScope::Gpu);
+            }
             ctx.local_one(told).store_relaxed(0, round);
         }
         let mut turns = 0;
