@@ -1,6 +1,6 @@
 //! Hooks of the communication sanitizer: a call tells the lane's [`Watcher`] what it does.
 //!
-//! A hook stands at a public call. Calls inside of that call are silent, until its [`Call`] is dropped. A hook that
+//! A hook stands at a public call. Calls inside of that call are silent, until its `Call` is dropped. A hook that
 //! releases precedes the step that others can see. A hook that acquires follows the step that has seen it.
 //!
 //! The hooks are real natively, in debug builds and with the feature `sanitize`. Elsewhere they are empty functions.
