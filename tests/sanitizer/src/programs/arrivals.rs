@@ -1,0 +1,267 @@
+//! The destination of a put. Its owner may use it once something has announced the data.
+
+use rushmem_device::prelude::*;
+
+use crate::program::{Memory, Topic, device};
+
+pub(crate) const TOPIC: Topic = Topic {
+    name: "arrivals",
+    title: "The destination of a put",
+    file: file!(),
+    text: include_str!("arrivals.rs"),
+    programs: &[
+        device("data_loaded_before_signal", data_loaded_before_signal).races(),
+        device("data_loaded_after_signal", data_loaded_after_signal),
+        device("data_loaded_after_another_signal", data_loaded_after_another_signal).races(),
+        device("other_word_loaded_beside_put", other_word_loaded_beside_put),
+        device("data_loaded_before_barrier", data_loaded_before_barrier).races(),
+        device("data_loaded_after_barrier", data_loaded_after_barrier),
+        device("data_loaded_after_sync", data_loaded_after_sync).races(),
+        device("data_loaded_after_quiet_and_sync", data_loaded_after_quiet_and_sync),
+        device("data_loaded_before_split_barrier_ends", data_loaded_before_split_barrier_ends).races(),
+        device("data_loaded_after_split_barrier", data_loaded_after_split_barrier),
+        device("own_put_loaded_before_quiet", own_put_loaded_before_quiet).races(),
+        device("own_put_loaded_after_quiet", own_put_loaded_after_quiet),
+        device("put_read_back", put_read_back).races(),
+        device("put_read_back_after_fence", put_read_back_after_fence).races(),
+        device("put_read_back_after_quiet", put_read_back_after_quiet),
+        device("store_beside_put", store_beside_put).races(),
+        device("store_before_invited_put", store_before_invited_put),
+        device("store_after_signal", store_after_signal),
+        device("second_put_without_answer", second_put_without_answer).races(),
+        device("second_put_after_answer", second_put_after_answer),
+    ],
+};
+
+/// Loads the data before it waits for the signal.
+#[kernel]
+fn data_loaded_before_signal(ctx: &Ctx, m: Memory) -> Result {
+    if ctx.my_pe() == 0 {
+        ctx.put_signal(Thread, m.inbox, m.outbox, m.flag, SignalOp::Set, 1, 1)?; // first
+        return Ok(());
+    }
+    let _ = ctx.local(m.inbox).load(0); // second
+    ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?;
+    Ok(())
+}
+
+/// Waits for the signal before it loads the data.
+#[kernel]
+fn data_loaded_after_signal(ctx: &Ctx, m: Memory) -> Result {
+    if ctx.my_pe() == 0 {
+        return ctx.put_signal(Thread, m.inbox, m.outbox, m.flag, SignalOp::Set, 1, 1);
+    }
+    ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?;
+    assert_eq!(ctx.local(m.inbox).load(0), 10);
+    Ok(())
+}
+
+/// Waits for a word that is set after the signal. Nothing orders the two words.
+#[kernel]
+fn data_loaded_after_another_signal(ctx: &Ctx, m: Memory) -> Result {
+    if ctx.my_pe() == 0 {
+        ctx.put_signal(Thread, m.inbox, m.outbox, m.flag, SignalOp::Set, 1, 1)?; // first
+        return ctx.signal_op(m.answer, SignalOp::Set, 1, 1);
+    }
+    ctx.signal_wait_until(Thread, m.answer, Cmp::Eq, 1)?;
+    let _ = ctx.local(m.inbox).load(0); // second
+    Ok(())
+}
+
+/// Loads a word behind the four words that a put writes.
+#[kernel]
+fn other_word_loaded_beside_put(ctx: &Ctx, m: Memory) -> Result {
+    if ctx.my_pe() == 0 {
+        return ctx.put(Thread, m.inbox.slice(0..4), m.outbox.slice(0..4), 1);
+    }
+    assert_eq!(ctx.local(m.inbox).load(4), 0);
+    Ok(())
+}
+
+/// Loads the data before the barrier that completes the put.
+#[kernel]
+fn data_loaded_before_barrier(ctx: &Ctx, m: Memory) -> Result {
+    if ctx.my_pe() == 0 {
+        ctx.put(Thread, m.inbox, m.outbox, 1)?; // first
+    } else {
+        let _ = ctx.local(m.inbox).load(0); // second
+    }
+    ctx.barrier_all(Thread)
+}
+
+/// Loads the data after the barrier that completes the put.
+#[kernel]
+fn data_loaded_after_barrier(ctx: &Ctx, m: Memory) -> Result {
+    if ctx.my_pe() == 0 {
+        ctx.put(Thread, m.inbox, m.outbox, 1)?;
+    }
+    ctx.barrier_all(Thread)?;
+    assert!(ctx.my_pe() == 0 || ctx.local(m.inbox).load(0) == 10);
+    Ok(())
+}
+
+/// Loads the data after `sync_all`. Unlike a barrier, it completes nothing.
+#[kernel]
+fn data_loaded_after_sync(ctx: &Ctx, m: Memory) -> Result {
+    if ctx.my_pe() == 0 {
+        ctx.put(Thread, m.inbox, m.outbox, 1)?; // first
+    }
+    ctx.sync_all(Thread)?;
+    if ctx.my_pe() == 1 {
+        let _ = ctx.local(m.inbox).load(0); // second
+    }
+    Ok(())
+}
+
+/// Loads the data after `quiet` of the sender and `sync_all`.
+#[kernel]
+fn data_loaded_after_quiet_and_sync(ctx: &Ctx, m: Memory) -> Result {
+    if ctx.my_pe() == 0 {
+        ctx.put(Thread, m.inbox, m.outbox, 1)?;
+        ctx.quiet(Thread)?;
+    }
+    ctx.sync_all(Thread)?;
+    assert!(ctx.my_pe() == 0 || ctx.local(m.inbox).load(0) == 10);
+    Ok(())
+}
+
+/// Loads the data between the arrival at a split barrier and the wait for the others.
+#[kernel]
+fn data_loaded_before_split_barrier_ends(ctx: &Ctx, m: Memory) -> Result {
+    if ctx.my_pe() == 0 {
+        ctx.put(Thread, m.inbox, m.outbox, 1)?; // first
+        ctx.quiet(Thread)?;
+    }
+    ctx.sync_arrive(Thread, Team::WORLD)?;
+    if ctx.my_pe() == 1 {
+        let _ = ctx.local(m.inbox).load(0); // second
+    }
+    ctx.sync_wait(Thread, Team::WORLD)
+}
+
+/// Loads the data after it has waited at a split barrier.
+#[kernel]
+fn data_loaded_after_split_barrier(ctx: &Ctx, m: Memory) -> Result {
+    if ctx.my_pe() == 0 {
+        ctx.put(Thread, m.inbox, m.outbox, 1)?;
+        ctx.quiet(Thread)?;
+    }
+    ctx.sync_arrive(Thread, Team::WORLD)?;
+    ctx.sync_wait(Thread, Team::WORLD)?;
+    assert!(ctx.my_pe() == 0 || ctx.local(m.inbox).load(0) == 10);
+    Ok(())
+}
+
+/// Puts to its own PE, and loads the data before `quiet`.
+#[kernel]
+fn own_put_loaded_before_quiet(ctx: &Ctx, m: Memory) -> Result {
+    ctx.put(Thread, m.inbox, m.outbox, ctx.my_pe())?; // first
+    let _ = ctx.local(m.inbox).load(0); // second
+    ctx.quiet(Thread)
+}
+
+/// Puts to its own PE, and loads the data after `quiet`.
+#[kernel]
+fn own_put_loaded_after_quiet(ctx: &Ctx, m: Memory) -> Result {
+    ctx.put(Thread, m.inbox, m.outbox, ctx.my_pe())?;
+    ctx.quiet(Thread)?;
+    assert_eq!(ctx.local(m.inbox).load(0), ctx.local(m.outbox).load(0));
+    Ok(())
+}
+
+/// Gets the data back that it has just put. The get may overtake the put.
+#[kernel]
+fn put_read_back(ctx: &Ctx, m: Memory) -> Result {
+    if ctx.my_pe() == 0 {
+        ctx.put(Thread, m.inbox, m.outbox, 1)?; // first
+        ctx.get(Thread, m.words, m.inbox, 1)?; // second
+    }
+    Ok(())
+}
+
+/// Gets the data back behind a fence. A fence orders no gets.
+#[kernel]
+fn put_read_back_after_fence(ctx: &Ctx, m: Memory) -> Result {
+    if ctx.my_pe() == 0 {
+        ctx.put(Thread, m.inbox, m.outbox, 1)?; // first
+        ctx.fence()?;
+        ctx.get(Thread, m.words, m.inbox, 1)?; // second
+    }
+    Ok(())
+}
+
+/// Gets the data back after `quiet`.
+#[kernel]
+fn put_read_back_after_quiet(ctx: &Ctx, m: Memory) -> Result {
+    if ctx.my_pe() == 0 {
+        ctx.put(Thread, m.inbox, m.outbox, 1)?;
+        ctx.quiet(Thread)?;
+        ctx.get(Thread, m.words, m.inbox, 1)?;
+        assert_eq!(ctx.local(m.words).load(7), 17);
+    }
+    Ok(())
+}
+
+/// Stores to memory to which another PE puts at the same time.
+#[kernel]
+fn store_beside_put(ctx: &Ctx, m: Memory) -> Result {
+    if ctx.my_pe() == 0 {
+        ctx.put(Thread, m.inbox, m.outbox, 1)?; // first
+    } else {
+        ctx.local(m.inbox).store(0, 1); // second
+    }
+    Ok(())
+}
+
+/// Stores to memory, and then tells the other PE that it may put there.
+#[kernel]
+fn store_before_invited_put(ctx: &Ctx, m: Memory) -> Result {
+    if ctx.my_pe() == 1 {
+        ctx.local(m.inbox).store(0, 1);
+        ctx.signal_op(m.flag, SignalOp::Set, 1, 0)?;
+    } else {
+        ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?;
+        ctx.put(Thread, m.inbox, m.outbox, 1)?;
+    }
+    ctx.barrier_all(Thread)?;
+    assert!(ctx.my_pe() == 0 || ctx.local(m.inbox).load(0) == 10);
+    Ok(())
+}
+
+/// Stores to the memory after the signal of the put.
+#[kernel]
+fn store_after_signal(ctx: &Ctx, m: Memory) -> Result {
+    if ctx.my_pe() == 0 {
+        return ctx.put_signal(Thread, m.inbox, m.outbox, m.flag, SignalOp::Set, 1, 1);
+    }
+    ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?;
+    ctx.local(m.inbox).store(0, 1);
+    assert_eq!(ctx.local(m.inbox).load(0), 1);
+    Ok(())
+}
+
+/// Puts again to the same memory, although the receiver may still read the first data.
+#[kernel]
+fn second_put_without_answer(ctx: &Ctx, m: Memory) -> Result {
+    if ctx.my_pe() == 0 {
+        ctx.put_signal(Thread, m.inbox, m.outbox, m.flag, SignalOp::Set, 1, 1)?;
+        ctx.quiet(Thread)?;
+        return ctx.put(Thread, m.inbox, m.outbox, 1); // first
+    }
+    ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?;
+    let _ = ctx.local(m.inbox).load(0); // second
+    Ok(())
+}
+
+/// Puts again to the same memory after the receiver has answered.
+#[kernel]
+fn second_put_after_answer(ctx: &Ctx, m: Memory) -> Result {
+    if ctx.my_pe() == 0 {
+        ctx.put_signal(Thread, m.inbox, m.outbox, m.flag, SignalOp::Set, 1, 1)?;
+        ctx.signal_wait_until(Thread, m.answer, Cmp::Eq, 1)?;
+        return ctx.put(Thread, m.inbox, m.outbox, 1);
+    }
+    ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?;
+    assert_eq!(ctx.local(m.inbox).load(0), 10);
+    ctx.signal_op(m.answer, SignalOp::Set, 1, 0)
+}

@@ -1,0 +1,420 @@
+//! A put, and then a flag. Nothing orders two deliveries to one PE, except for a fence between them.
+
+use rushmem_device::prelude::*;
+
+use crate::program::{Memory, Topic, device};
+
+pub(crate) const TOPIC: Topic = Topic {
+    name: "flags",
+    title: "A flag behind a put",
+    file: file!(),
+    text: include_str!("flags.rs"),
+    programs: &[
+        device("flag_without_fence", flag_without_fence).races(),
+        device("flag_behind_fence", flag_behind_fence),
+        device("flag_behind_fence_of_its_pe", flag_behind_fence_of_its_pe),
+        device("flag_behind_fence_of_another_pe", flag_behind_fence_of_another_pe).races().pes(3),
+        device("flag_behind_quiet", flag_behind_quiet),
+        device("flag_behind_flush", flag_behind_flush).races(),
+        device("fence_before_the_put", fence_before_the_put).races(),
+        device("signal_without_fence", signal_without_fence).races(),
+        device("signal_behind_fence", signal_behind_fence),
+        device("signal_after_all_puts", signal_after_all_puts),
+        device("atomic_flag_without_fence", atomic_flag_without_fence).races(),
+        device("atomic_flag_behind_fence", atomic_flag_behind_fence),
+        device("put_signal_announces_its_own_data", put_signal_announces_its_own_data).races(),
+        device("put_signal_behind_fence", put_signal_behind_fence),
+        device("put_signal_after_all_puts", put_signal_after_all_puts),
+        device("last_word_as_flag", last_word_as_flag).races(),
+        device("each_word_as_its_flag", each_word_as_its_flag),
+        device("fence_orders_one_pe_only", fence_orders_one_pe_only).races().pes(3),
+        device("quiet_orders_all_pes", quiet_orders_all_pes).pes(3),
+        device("data_passed_on", data_passed_on).pes(3),
+        device("store_to_peer_without_fence", store_to_peer_without_fence).races(),
+        device("store_to_peer_behind_fence", store_to_peer_behind_fence),
+        device("store_to_peer_then_put_signal", store_to_peer_then_put_signal),
+        device("fence_for_another_thread", fence_for_another_thread).races().grid(1, 2),
+        device("fence_for_another_thread_behind_sync", fence_for_another_thread_behind_sync).grid(1, 2),
+        device("fence_of_a_group", fence_of_a_group).grid(1, 2),
+    ],
+};
+
+/// Puts data and then a flag. The flag may arrive first.
+#[kernel]
+fn flag_without_fence(ctx: &Ctx, m: Memory) -> Result {
+    if ctx.my_pe() == 0 {
+        ctx.put(Thread, m.inbox, m.outbox, 1)?; // first
+        ctx.p(m.flag, 1, 1)
+    } else {
+        ctx.wait_until(Thread, m.flag, Cmp::Eq, 1)?;
+        let _ = ctx.local(m.inbox).load(0); // second
+        Ok(())
+    }
+}
+
+/// Puts data, and a flag behind a fence.
+#[kernel]
+fn flag_behind_fence(ctx: &Ctx, m: Memory) -> Result {
+    if ctx.my_pe() == 0 {
+        ctx.put(Thread, m.inbox, m.outbox, 1)?;
+        ctx.fence()?;
+        ctx.p(m.flag, 1, 1)
+    } else {
+        ctx.wait_until(Thread, m.flag, Cmp::Eq, 1)?;
+        assert_eq!(ctx.local(m.inbox).load(0), 10);
+        Ok(())
+    }
+}
+
+/// Puts data, and a flag behind a fence for the receiver only.
+#[kernel]
+fn flag_behind_fence_of_its_pe(ctx: &Ctx, m: Memory) -> Result {
+    if ctx.my_pe() == 0 {
+        ctx.put(Thread, m.inbox, m.outbox, 1)?;
+        ctx.fence_pe(1)?;
+        ctx.p(m.flag, 1, 1)
+    } else {
+        ctx.wait_until(Thread, m.flag, Cmp::Eq, 1)?;
+        assert_eq!(ctx.local(m.inbox).load(0), 10);
+        Ok(())
+    }
+}
+
+/// Puts data and a flag to PE 1. The fence between them is for PE 2.
+#[kernel]
+fn flag_behind_fence_of_another_pe(ctx: &Ctx, m: Memory) -> Result {
+    if ctx.my_pe() == 0 {
+        ctx.put(Thread, m.inbox, m.outbox, 1)?; // first
+        ctx.fence_pe(2)?;
+        ctx.p(m.flag, 1, 1)?;
+    }
+    if ctx.my_pe() == 1 {
+        ctx.wait_until(Thread, m.flag, Cmp::Eq, 1)?;
+        let _ = ctx.local(m.inbox).load(0); // second
+    }
+    Ok(())
+}
+
+/// Completes the put before it puts the flag.
+#[kernel]
+fn flag_behind_quiet(ctx: &Ctx, m: Memory) -> Result {
+    if ctx.my_pe() == 0 {
+        ctx.put_nbi(Thread, m.inbox, m.outbox, 1)?;
+        ctx.quiet(Thread)?;
+        ctx.p(m.flag, 1, 1)
+    } else {
+        ctx.wait_until(Thread, m.flag, Cmp::Eq, 1)?;
+        assert_eq!(ctx.local(m.inbox).load(0), 10);
+        Ok(())
+    }
+}
+
+/// Frees the source before it puts the flag. This does not deliver the data.
+#[kernel]
+fn flag_behind_flush(ctx: &Ctx, m: Memory) -> Result {
+    if ctx.my_pe() == 0 {
+        ctx.put_nbi(Thread, m.inbox, m.outbox, 1)?; // first
+        ctx.flush(Thread)?;
+        ctx.p(m.flag, 1, 1)
+    } else {
+        ctx.wait_until(Thread, m.flag, Cmp::Eq, 1)?;
+        let _ = ctx.local(m.inbox).load(0); // second
+        Ok(())
+    }
+}
+
+/// Makes the fence too early, before the put.
+#[kernel]
+fn fence_before_the_put(ctx: &Ctx, m: Memory) -> Result {
+    if ctx.my_pe() == 0 {
+        ctx.fence()?;
+        ctx.put(Thread, m.inbox, m.outbox, 1)?; // first
+        ctx.p(m.flag, 1, 1)
+    } else {
+        ctx.wait_until(Thread, m.flag, Cmp::Eq, 1)?;
+        let _ = ctx.local(m.inbox).load(0); // second
+        Ok(())
+    }
+}
+
+/// Puts data and then sends a signal, which is ordered after nothing.
+#[kernel]
+fn signal_without_fence(ctx: &Ctx, m: Memory) -> Result {
+    if ctx.my_pe() == 0 {
+        ctx.put(Thread, m.inbox, m.outbox, 1)?; // first
+        ctx.signal_op(m.flag, SignalOp::Set, 1, 1)
+    } else {
+        ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?;
+        let _ = ctx.local(m.inbox).load(0); // second
+        Ok(())
+    }
+}
+
+/// Sends a signal behind a fence.
+#[kernel]
+fn signal_behind_fence(ctx: &Ctx, m: Memory) -> Result {
+    if ctx.my_pe() == 0 {
+        ctx.put(Thread, m.inbox, m.outbox, 1)?;
+        ctx.fence()?;
+        ctx.signal_op(m.flag, SignalOp::Set, 1, 1)
+    } else {
+        ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?;
+        assert_eq!(ctx.local(m.inbox).load(0), 10);
+        Ok(())
+    }
+}
+
+/// Sends a strong signal, which follows all earlier puts to its PE.
+#[kernel]
+fn signal_after_all_puts(ctx: &Ctx, m: Memory) -> Result {
+    if ctx.my_pe() == 0 {
+        ctx.put(Thread, m.inbox, m.outbox, 1)?;
+        ctx.signal_after_all(Thread, m.flag, SignalOp::Set, 1, 1)
+    } else {
+        ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?;
+        assert_eq!(ctx.local(m.inbox).load(0), 10);
+        Ok(())
+    }
+}
+
+/// Increases a counter behind a put. The atomic may overtake the put.
+#[kernel]
+fn atomic_flag_without_fence(ctx: &Ctx, m: Memory) -> Result {
+    if ctx.my_pe() == 0 {
+        ctx.put(Thread, m.inbox, m.outbox, 1)?; // first
+        ctx.atomic_add(m.flag, 1, 1)
+    } else {
+        ctx.wait_until(Thread, m.flag, Cmp::Eq, 1)?;
+        let _ = ctx.local(m.inbox).load(0); // second
+        Ok(())
+    }
+}
+
+/// Increases a counter behind a put and a fence.
+#[kernel]
+fn atomic_flag_behind_fence(ctx: &Ctx, m: Memory) -> Result {
+    if ctx.my_pe() == 0 {
+        ctx.put(Thread, m.inbox, m.outbox, 1)?;
+        ctx.fence()?;
+        ctx.atomic_add(m.flag, 1, 1)
+    } else {
+        ctx.wait_until(Thread, m.flag, Cmp::Eq, 1)?;
+        assert_eq!(ctx.local(m.inbox).load(0), 10);
+        Ok(())
+    }
+}
+
+/// Puts to two arrays, the second time with a signal. The signal says nothing about the first array.
+#[kernel]
+fn put_signal_announces_its_own_data(ctx: &Ctx, m: Memory) -> Result {
+    if ctx.my_pe() == 0 {
+        ctx.put(Thread, m.words, m.outbox, 1)?; // first
+        ctx.put_signal(Thread, m.inbox, m.outbox, m.flag, SignalOp::Set, 1, 1)
+    } else {
+        ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?;
+        assert_eq!(ctx.local(m.inbox).load(0), 10);
+        let _ = ctx.local(m.words).load(0); // second
+        Ok(())
+    }
+}
+
+/// Puts to two arrays, with a fence before the put with signal.
+#[kernel]
+fn put_signal_behind_fence(ctx: &Ctx, m: Memory) -> Result {
+    if ctx.my_pe() == 0 {
+        ctx.put(Thread, m.words, m.outbox, 1)?;
+        ctx.fence()?;
+        ctx.put_signal(Thread, m.inbox, m.outbox, m.flag, SignalOp::Set, 1, 1)
+    } else {
+        ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?;
+        assert_eq!(ctx.local(m.inbox).load(0), 10);
+        assert_eq!(ctx.local(m.words).load(0), 10);
+        Ok(())
+    }
+}
+
+/// Puts to two arrays. The strong signal of the second put covers both.
+#[kernel]
+fn put_signal_after_all_puts(ctx: &Ctx, m: Memory) -> Result {
+    if ctx.my_pe() == 0 {
+        ctx.put(Thread, m.words, m.outbox, 1)?;
+        ctx.put_signal_after_all(Thread, m.inbox, m.outbox, m.flag, SignalOp::Set, 1, 1)?;
+        ctx.quiet(Thread)
+    } else {
+        ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?;
+        assert_eq!(ctx.local(m.inbox).load(0), 10);
+        assert_eq!(ctx.local(m.words).load(0), 10);
+        Ok(())
+    }
+}
+
+/// Waits for the last word of a put. The words of a put arrive in any order.
+#[kernel]
+fn last_word_as_flag(ctx: &Ctx, m: Memory) -> Result {
+    if ctx.my_pe() == 0 {
+        ctx.put(Thread, m.inbox, m.outbox, 1) // first
+    } else {
+        ctx.wait_until(Thread, m.inbox.at(7), Cmp::Eq, 17)?;
+        let _ = ctx.local(m.inbox).load(0); // second
+        Ok(())
+    }
+}
+
+/// Waits for each word of a put before it reads this word.
+#[kernel]
+fn each_word_as_its_flag(ctx: &Ctx, m: Memory) -> Result {
+    if ctx.my_pe() == 0 {
+        return ctx.put(Thread, m.inbox, m.outbox, 1);
+    }
+    for i in 0..m.inbox.len() {
+        ctx.wait_until(Thread, m.inbox.at(i), Cmp::Ne, 0)?;
+        assert_eq!(ctx.local(m.inbox).load(i), 10 + i as u64);
+    }
+    Ok(())
+}
+
+/// Puts data to PE 2, and tells PE 1 behind a fence. PE 1 tells PE 2. A fence orders nothing between two PEs.
+#[kernel]
+fn fence_orders_one_pe_only(ctx: &Ctx, m: Memory) -> Result {
+    if ctx.my_pe() == 0 {
+        ctx.put(Thread, m.inbox, m.outbox, 2)?; // first
+        ctx.fence()?;
+        return ctx.p(m.flag, 1, 1);
+    }
+    ctx.wait_until(Thread, m.flag, Cmp::Eq, 1)?;
+    if ctx.my_pe() == 1 {
+        return ctx.p(m.flag, 1, 2);
+    }
+    let _ = ctx.local(m.inbox).load(0); // second
+    Ok(())
+}
+
+/// Puts data to PE 2, and tells PE 1 behind `quiet`. PE 1 tells PE 2.
+#[kernel]
+fn quiet_orders_all_pes(ctx: &Ctx, m: Memory) -> Result {
+    if ctx.my_pe() == 0 {
+        ctx.put(Thread, m.inbox, m.outbox, 2)?;
+        ctx.quiet(Thread)?;
+        return ctx.p(m.flag, 1, 1);
+    }
+    ctx.wait_until(Thread, m.flag, Cmp::Eq, 1)?;
+    if ctx.my_pe() == 1 {
+        return ctx.p(m.flag, 1, 2);
+    }
+    assert_eq!(ctx.local(m.inbox).load(0), 10);
+    Ok(())
+}
+
+/// Puts data with a signal to PE 1, which passes it on to PE 2.
+#[kernel]
+fn data_passed_on(ctx: &Ctx, m: Memory) -> Result {
+    if ctx.my_pe() == 0 {
+        return ctx.put_signal(Thread, m.inbox, m.outbox, m.flag, SignalOp::Set, 1, 1);
+    }
+    ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?;
+    if ctx.my_pe() == 1 {
+        return ctx.put_signal(Thread, m.inbox, m.inbox, m.flag, SignalOp::Set, 1, 2);
+    }
+    assert_eq!(ctx.local(m.inbox).load(7), 17);
+    Ok(())
+}
+
+/// Stores to the memory of a P2P peer, and then puts a flag.
+#[kernel]
+fn store_to_peer_without_fence(ctx: &Ctx, m: Memory) -> Result {
+    if ctx.my_pe() == 0 {
+        if let Some(there) = ctx.ptr(m.inbox, 1) {
+            there.store(0, 10); // first
+        }
+        ctx.p(m.flag, 1, 1)
+    } else {
+        ctx.wait_until(Thread, m.flag, Cmp::Eq, 1)?;
+        let _ = ctx.local(m.inbox).load(0); // second
+        Ok(())
+    }
+}
+
+/// Stores to the memory of a P2P peer, and puts a flag behind a fence.
+#[kernel]
+fn store_to_peer_behind_fence(ctx: &Ctx, m: Memory) -> Result {
+    if ctx.my_pe() == 0 {
+        match ctx.ptr(m.inbox, 1) {
+            Some(there) => there.store(0, 10),
+            None => ctx.p(m.inbox.at(0), 10, 1)?,
+        }
+        ctx.fence()?;
+        ctx.p(m.flag, 1, 1)
+    } else {
+        ctx.wait_until(Thread, m.flag, Cmp::Eq, 1)?;
+        assert_eq!(ctx.local(m.inbox).load(0), 10);
+        Ok(())
+    }
+}
+
+/// Stores to the memory of a P2P peer. A put with signal announces earlier stores of its threads, too.
+#[kernel]
+fn store_to_peer_then_put_signal(ctx: &Ctx, m: Memory) -> Result {
+    if ctx.my_pe() == 0 {
+        if let Some(there) = ctx.ptr(m.words, 1) {
+            there.store(0, 10);
+        }
+        ctx.put_signal(Thread, m.inbox, m.outbox, m.flag, SignalOp::Set, 1, 1)
+    } else {
+        ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?;
+        assert_eq!(ctx.local(m.inbox).load(0), 10);
+        assert!(ctx.ptr(m.words, 0).is_none() || ctx.local(m.words).load(0) == 10);
+        Ok(())
+    }
+}
+
+/// Puts in one thread. Another thread makes the fence and puts the flag, but the two have not synchronised.
+#[kernel]
+fn fence_for_another_thread(ctx: &Ctx, m: Memory) -> Result {
+    if ctx.my_pe() == 0 {
+        if Block::current().rank() == 1 {
+            return ctx.put(Thread, m.inbox, m.outbox, 1); // first
+        }
+        ctx.fence()?;
+        return ctx.p(m.flag, 1, 1);
+    }
+    if Block::current().leader() {
+        ctx.wait_until(Thread, m.flag, Cmp::Eq, 1)?;
+        let _ = ctx.local(m.inbox).load(0); // second
+    }
+    Ok(())
+}
+
+/// Puts in one thread. Another thread makes the fence and puts the flag after a barrier of the block.
+#[kernel]
+fn fence_for_another_thread_behind_sync(ctx: &Ctx, m: Memory) -> Result {
+    let block = Block::current();
+    if ctx.my_pe() == 0 {
+        if block.rank() == 1 {
+            ctx.put(Thread, m.inbox, m.outbox, 1)?;
+        }
+        block.sync();
+        if block.leader() {
+            ctx.fence()?;
+            ctx.p(m.flag, 1, 1)?;
+        }
+        return Ok(());
+    }
+    ctx.wait_until(block, m.flag, Cmp::Eq, 1)?;
+    assert_eq!(ctx.local(m.inbox).load(0), 10);
+    Ok(())
+}
+
+/// Puts one word in each thread. The fence of the group orders all of them before the flag.
+#[kernel]
+fn fence_of_a_group(ctx: &Ctx, m: Memory) -> Result {
+    let block = Block::current();
+    let i = block.rank() as usize;
+    if ctx.my_pe() == 0 {
+        ctx.p(m.inbox.at(i), 10, 1)?;
+        ctx.fence_group(block)?;
+        return if block.leader() { ctx.p(m.flag, 1, 1) } else { Ok(()) };
+    }
+    ctx.wait_until(block, m.flag, Cmp::Eq, 1)?;
+    assert_eq!(ctx.local(m.inbox).load(1 - i), 10);
+    Ok(())
+}

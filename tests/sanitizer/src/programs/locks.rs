@@ -1,0 +1,104 @@
+//! Locks. The next holder knows everything that earlier holders did before they cleared the lock.
+
+use rushmem_device::arch;
+use rushmem_device::prelude::*;
+
+use crate::program::{Memory, Topic, device};
+
+pub(crate) const TOPIC: Topic = Topic {
+    name: "locks",
+    title: "Locks",
+    file: file!(),
+    text: include_str!("locks.rs"),
+    programs: &[
+        device("increments_under_a_lock", increments_under_a_lock),
+        device("puts_without_a_lock", puts_without_a_lock).races(),
+        device("one_pe_without_the_lock", one_pe_without_the_lock).races(),
+        device("put_after_the_lock_is_cleared", put_after_the_lock_is_cleared).races(),
+        device("put_before_the_lock_is_set", put_before_the_lock_is_set).races(),
+        device("two_different_locks", two_different_locks).races(),
+        device("stores_and_gets_under_a_lock", stores_and_gets_under_a_lock),
+        device("test_of_a_lock_in_a_loop", test_of_a_lock_in_a_loop),
+    ],
+};
+
+/// Increments a word of PE 0 by get and put, under a lock.
+#[kernel]
+fn increments_under_a_lock(ctx: &Ctx, m: Memory) -> Result {
+    ctx.set_lock(m.lock)?;
+    let before = ctx.g(m.words.at(0), 0)?;
+    ctx.p(m.words.at(0), before + 1, 0)?;
+    ctx.clear_lock(m.lock)?;
+    ctx.barrier_all(Thread)?;
+    assert_eq!(ctx.g(m.words.at(0), 0)?, 2);
+    Ok(())
+}
+
+/// Puts to a word of PE 0 from both PEs, without a lock.
+#[kernel]
+fn puts_without_a_lock(ctx: &Ctx, m: Memory) -> Result {
+    ctx.p(m.words.at(0), 1, 0) // first and second
+}
+
+/// Puts to a word of PE 0. Only one of the PEs takes the lock.
+#[kernel]
+fn one_pe_without_the_lock(ctx: &Ctx, m: Memory) -> Result {
+    if ctx.my_pe() == 0 {
+        ctx.set_lock(m.lock)?;
+        ctx.p(m.words.at(0), 1, 0)?; // first
+        ctx.clear_lock(m.lock)
+    } else {
+        ctx.p(m.words.at(0), 2, 0) // second
+    }
+}
+
+/// Puts to a word of PE 0 after it has cleared the lock.
+#[kernel]
+fn put_after_the_lock_is_cleared(ctx: &Ctx, m: Memory) -> Result {
+    ctx.set_lock(m.lock)?;
+    ctx.clear_lock(m.lock)?;
+    ctx.p(m.words.at(0), 1, 0) // first and second
+}
+
+/// Puts to a word of PE 0 before it takes the lock.
+#[kernel]
+fn put_before_the_lock_is_set(ctx: &Ctx, m: Memory) -> Result {
+    ctx.p(m.words.at(0), 1, 0)?; // first and second
+    ctx.set_lock(m.lock)?;
+    ctx.clear_lock(m.lock)
+}
+
+/// Puts to a word of PE 0 under a lock. Each PE takes a lock of its own.
+#[kernel]
+fn two_different_locks(ctx: &Ctx, m: Memory) -> Result {
+    let lock = if ctx.my_pe() == 0 { m.lock } else { m.words.cast::<Lock>().at(0) };
+    ctx.set_lock(lock)?;
+    ctx.p(m.inbox.at(0), 1, 0)?; // first and second
+    ctx.clear_lock(lock)
+}
+
+/// Stores in the owner of a word and gets in the other PE, under a lock.
+#[kernel]
+fn stores_and_gets_under_a_lock(ctx: &Ctx, m: Memory) -> Result {
+    ctx.set_lock(m.lock)?;
+    if ctx.my_pe() == 0 {
+        ctx.local(m.words).store(0, 7);
+    } else {
+        assert!([0, 7].contains(&ctx.g(m.words.at(0), 0)?));
+    }
+    ctx.clear_lock(m.lock)
+}
+
+/// Tries to take the lock until it is free.
+#[kernel]
+fn test_of_a_lock_in_a_loop(ctx: &Ctx, m: Memory) -> Result {
+    while !ctx.test_lock(m.lock)? {
+        arch::spin();
+    }
+    let before = ctx.g(m.words.at(0), 0)?;
+    ctx.p(m.words.at(0), before + 1, 0)?;
+    ctx.clear_lock(m.lock)?;
+    ctx.barrier_all(Thread)?;
+    assert_eq!(ctx.g(m.words.at(0), 0)?, 2);
+    Ok(())
+}

@@ -1,0 +1,38 @@
+//! The programs, by topic.
+
+mod arrivals;
+mod atomics;
+mod collectives;
+mod contexts;
+mod flags;
+mod gets;
+mod locks;
+mod overlaps;
+mod pending;
+mod relaxed;
+mod signals;
+mod sources;
+mod teams;
+mod threads;
+
+use crate::program::Topic;
+
+/// Returns all topics, in the order of a tutorial.
+pub fn all() -> Vec<Topic> {
+    vec![
+        flags::TOPIC,
+        sources::TOPIC,
+        arrivals::TOPIC,
+        gets::TOPIC,
+        overlaps::TOPIC,
+        signals::TOPIC,
+        atomics::TOPIC,
+        relaxed::TOPIC,
+        threads::TOPIC,
+        collectives::TOPIC,
+        teams::TOPIC,
+        contexts::TOPIC,
+        pending::TOPIC,
+        locks::TOPIC,
+    ]
+}

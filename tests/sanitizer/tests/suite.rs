@@ -1,0 +1,116 @@
+//! Runs all programs, and checks that their texts and the table match.
+//!
+//! `SANITIZER_SUITE_PROGRAM` is the name of the only program to run.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use rushmem::config::Config;
+use rushmem::{Error, Job};
+use rushmem_sanitizer_suite::{Listing, Program, Topic, Verdict, all, table};
+
+/// Runs a program with these settings, and those that all programs need.
+fn run(program: &Program, settings: &[(&str, &str)]) -> Result<(), Error> {
+    let mut config = Config::load().expect("the settings of this test's environment");
+    let pes = program.pes.to_string();
+    let common = [("pes", pes.as_str()), ("device", "native"), ("heap_bytes", "1MiB"), ("teams", "8")];
+    let queues = [("context_qps", "2"), ("exclusive_qps", "1"), ("block_qps", "1")];
+    for (key, value) in common.iter().chain(&queues).chain(settings) {
+        config.set(key, value).expect("a setting of the suite");
+    }
+    Job::with_config(config).run(|pe| program.run(pe)).map(drop)
+}
+
+/// Returns the programs of a topic that this run includes.
+fn chosen(topic: &str) -> Vec<(Topic, Program)> {
+    let only = std::env::var("SANITIZER_SUITE_PROGRAM").ok();
+    let topic = all().into_iter().find(|found| found.name == topic).expect("a topic");
+    let is_chosen = |program: &&Program| only.as_deref().is_none_or(|only| program.name == only);
+    topic.programs.iter().filter(is_chosen).map(|program| (topic, *program)).collect()
+}
+
+/// Runs the programs of a topic, and fails with the list of those for which `check` returns a problem.
+fn assert_all(topic: &str, check: impl Fn(&Topic, &Program) -> Option<String>) {
+    let problem = |(topic, program): (Topic, Program)| {
+        check(&topic, &program).map(|problem| format!("{}: {problem}", program.name))
+    };
+    let problems: Vec<String> = chosen(topic).into_iter().filter_map(problem).collect();
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
+/// Checks that a program ends without the sanitizer: a deadlock by the deadline, all others with the right result.
+fn ends(program: &Program) -> Option<String> {
+    let deadline = if program.verdict == Verdict::Deadlock { "500ms" } else { "60s" };
+    // Only clean programs must work through a NIC, too.
+    let paths = if program.verdict == Verdict::Clean { &["p2p", "nic"][..] } else { &["p2p"] };
+    paths.iter().find_map(|path| {
+        let ended = run(program, &[("peer_path", path), ("timeout", deadline)]);
+        match (ended, program.verdict) {
+            (Ok(()), Verdict::Deadlock) => Some(format!("{path}: it ended")),
+            (Err(error), Verdict::Clean | Verdict::Race) => Some(format!("{path}: {error}")),
+            _ => None,
+        }
+    })
+}
+
+mod without_sanitizer {
+    use super::{assert_all, ends};
+
+    macro_rules! topics {
+        ($($topic:ident)*) => {$(
+            #[test]
+            fn $topic() {
+                assert_all(stringify!($topic), |_, program| ends(program));
+            }
+        )*};
+    }
+
+    topics! {
+        flags sources arrivals gets overlaps signals atomics relaxed threads collectives teams contexts pending locks
+    }
+}
+
+#[test]
+fn names_are_unique() {
+    let mut names = BTreeSet::new();
+    for topic in all() {
+        for program in topic.programs {
+            assert!(names.insert(program.name), "{}", program.name);
+        }
+    }
+    assert!(names.len() >= 120, "{} programs", names.len());
+}
+
+#[test]
+fn programs_are_written_as_they_are_listed() {
+    for topic in all() {
+        let mut last = 0;
+        for program in topic.programs {
+            let name = program.name;
+            let listing = Listing::of(&topic, name).unwrap_or_else(|| panic!("{name}: no such function"));
+            assert!(listing.doc.ends_with('.'), "{name}: no doc");
+            assert!(listing.line > last, "{name}: not in the order of the file");
+            last = listing.line;
+            let marks = listing.marks;
+            let counts = (marks.first.len(), marks.second.len(), !marks.waits.is_empty());
+            let wanted = match program.verdict {
+                Verdict::Clean => (0, 0, false),
+                Verdict::Race => (1, 1, false),
+                Verdict::Deadlock => (0, 0, true),
+            };
+            assert_eq!(counts, wanted, "{name}: numbers of marks");
+        }
+    }
+}
+
+/// `SANITIZER_SUITE_UPDATE=1` writes the table.
+#[test]
+fn the_table_is_up_to_date() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("table.md");
+    let text = table::markdown(&all());
+    if std::env::var_os("SANITIZER_SUITE_UPDATE").is_some() {
+        std::fs::write(&file, &text).unwrap();
+    }
+    let written = std::fs::read_to_string(&file).unwrap_or_default();
+    assert!(written == text, "table.md is stale: run this test with SANITIZER_SUITE_UPDATE=1");
+}
