@@ -67,7 +67,8 @@ const ARROWS: &[(&str, &[&str])] = &[
 ];
 
 /// The crates that may use everything, and that no crate uses.
-const TOP_CRATES: &[&str] = &["rushmem-tests", "rushmem-litmus", "rushmem-gpunetio"];
+const TOP_CRATES: &[&str] =
+    &["rushmem-tests", "rushmem-litmus", "rushmem-sanitizer-suite", "rushmem-gpunetio"];
 
 /// The dependencies from outside of the workspace that these crates may have.
 const RESTRICTED: &[(&str, &[&str])] = &[

@@ -15,9 +15,10 @@ pub(crate) const TOPIC: Topic = Topic {
         device("result_of_reduction_in_place", result_of_reduction_in_place),
         device("blocks_of_a_scattered_sum", blocks_of_a_scattered_sum),
         device("put_to_source_before_call", put_to_source_before_call).races(),
-        device("put_to_source_and_quiet_before_call", put_to_source_and_quiet_before_call),
+        device("put_to_source_and_quiet_before_call", put_to_source_and_quiet_before_call).races(),
+        device("put_to_source_and_barrier_before_call", put_to_source_and_barrier_before_call),
         device("put_to_result_before_call", put_to_result_before_call).races(),
-        device("put_to_result_and_quiet_before_call", put_to_result_and_quiet_before_call),
+        device("put_to_result_and_barrier_before_call", put_to_result_and_barrier_before_call),
         device("put_to_result_after_return", put_to_result_after_return).races(),
         device("put_to_result_after_sync", put_to_result_after_sync),
         device("get_of_result_after_return", get_of_result_after_return).races(),
@@ -87,13 +88,23 @@ fn put_to_source_before_call(ctx: &Ctx, m: Memory) -> Result {
     ctx.broadcast(Thread, Team::WORLD, m.inbox, m.outbox, 0) // second
 }
 
-/// Puts to the source of the root, and completes the put before the broadcast.
+/// Puts to the source of the root, and completes the put before the broadcast. The root may send before the put begins.
 #[kernel]
 fn put_to_source_and_quiet_before_call(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 1 {
-        ctx.p(m.outbox.at(0), 1, 0)?;
+        ctx.p(m.outbox.at(0), 1, 0)?; // first
         ctx.quiet(Thread)?;
     }
+    ctx.broadcast(Thread, Team::WORLD, m.inbox, m.outbox, 0) // second
+}
+
+/// Puts to the source of the root, and makes a barrier before the broadcast.
+#[kernel]
+fn put_to_source_and_barrier_before_call(ctx: &Ctx, m: Memory) -> Result {
+    if ctx.my_pe() == 1 {
+        ctx.p(m.outbox.at(0), 1, 0)?;
+    }
+    ctx.barrier_all(Thread)?;
     ctx.broadcast(Thread, Team::WORLD, m.inbox, m.outbox, 0)?;
     assert_eq!(ctx.local(m.inbox).load(0), 1);
     Ok(())
@@ -108,13 +119,13 @@ fn put_to_result_before_call(ctx: &Ctx, m: Memory) -> Result {
     ctx.reduce(Thread, Team::WORLD, Reduce::Sum, m.inbox, m.outbox) // second
 }
 
-/// Puts to the destination of a collective call, and completes the put before the call.
+/// Puts to the destination of a collective call, and makes a barrier before the call.
 #[kernel]
-fn put_to_result_and_quiet_before_call(ctx: &Ctx, m: Memory) -> Result {
+fn put_to_result_and_barrier_before_call(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
         ctx.p(m.inbox.at(0), 1, 1)?;
-        ctx.quiet(Thread)?;
     }
+    ctx.barrier_all(Thread)?;
     ctx.reduce(Thread, Team::WORLD, Reduce::Sum, m.inbox, m.outbox)?;
     assert_eq!(ctx.local(m.inbox).load(0), 30);
     Ok(())

@@ -4,8 +4,12 @@ mod arrivals;
 mod atomics;
 mod collectives;
 mod contexts;
+mod deadlocks;
 mod flags;
 mod gets;
+mod hosts;
+mod launches;
+mod lifetimes;
 mod locks;
 mod overlaps;
 mod pending;
@@ -34,5 +38,9 @@ pub fn all() -> Vec<Topic> {
         contexts::TOPIC,
         pending::TOPIC,
         locks::TOPIC,
+        launches::TOPIC,
+        hosts::TOPIC,
+        lifetimes::TOPIC,
+        deadlocks::TOPIC,
     ]
 }

@@ -24,7 +24,7 @@ pub(crate) const TOPIC: Topic = Topic {
         device("put_of_a_group", put_of_a_group).grid(1, 2),
         device("put_of_a_ready_group", put_of_a_ready_group).races().grid(1, 2),
         device("put_of_a_ready_group_after_sync", put_of_a_ready_group_after_sync).grid(1, 2),
-        device("put_of_what_another_thread_stores", put_of_what_another_thread_stores).races().grid(1, 2),
+        device("put_of_stores_of_another_thread", put_of_stores_of_another_thread).races().grid(1, 2),
         device("put_of_stores_behind_sync", put_of_stores_behind_sync).grid(1, 2),
         device("wait_of_the_leader_alone", wait_of_the_leader_alone).races().grid(1, 2),
         device("wait_of_the_leader_and_sync", wait_of_the_leader_and_sync).grid(1, 2),
@@ -200,7 +200,7 @@ fn put_of_a_ready_group_after_sync(ctx: &Ctx, m: Memory) -> Result {
 
 /// Writes a source in one thread and puts it in another one.
 #[kernel]
-fn put_of_what_another_thread_stores(ctx: &Ctx, m: Memory) -> Result {
+fn put_of_stores_of_another_thread(ctx: &Ctx, m: Memory) -> Result {
     if Block::current().rank() == 0 {
         ctx.local(m.outbox).store(0, 7); // first
         return Ok(());

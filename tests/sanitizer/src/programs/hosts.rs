@@ -1,0 +1,306 @@
+//! Operations of hosts and streams. They follow the rules of kernels.
+
+use rushmem::{Operations, Pe};
+use rushmem_device::prelude::*;
+
+use crate::program::{Memory, ONE, Topic, host};
+
+pub(crate) const TOPIC: Topic = Topic {
+    name: "hosts",
+    title: "Operations of hosts and streams",
+    file: file!(),
+    text: include_str!("hosts.rs"),
+    programs: &[
+        host("host_writes_source_before_quiet", host_writes_source_before_quiet).races(),
+        host("host_writes_source_after_quiet", host_writes_source_after_quiet),
+        host("host_writes_source_of_blocking_put", host_writes_source_of_blocking_put),
+        host("host_reads_result_before_quiet", host_reads_result_before_quiet).races(),
+        host("host_reads_result_after_quiet", host_reads_result_after_quiet),
+        host("host_signal_without_fence", host_signal_without_fence).races(),
+        host("host_signal_behind_fence", host_signal_behind_fence),
+        host("host_put_with_signal", host_put_with_signal),
+        host("host_reads_after_sync_all", host_reads_after_sync_all).races(),
+        host("host_reads_after_barrier_all", host_reads_after_barrier_all),
+        host("host_reads_after_host_sync", host_reads_after_host_sync).races(),
+        host("host_reads_after_quiet_and_host_sync", host_reads_after_quiet_and_host_sync),
+        host("host_atomics_of_two_pes", host_atomics_of_two_pes),
+        host("host_write_beside_atomic", host_write_beside_atomic).races(),
+        host("host_get_beside_write", host_get_beside_write).races(),
+        host("host_get_after_write_and_sync", host_get_after_write_and_sync),
+        host("host_completes_puts_of_a_kernel", host_completes_puts_of_a_kernel),
+        host("stream_put_then_kernel_stores", stream_put_then_kernel_stores).races(),
+        host("stream_put_quiet_then_kernel_stores", stream_put_quiet_then_kernel_stores),
+        host("stream_get_then_kernel_loads", stream_get_then_kernel_loads).races(),
+        host("stream_get_quiet_then_kernel_loads", stream_get_quiet_then_kernel_loads),
+        host("stream_waits_for_signal", stream_waits_for_signal),
+        host("stream_waits_beside_kernel", stream_waits_beside_kernel).races(),
+        host("broadcast_of_hosts", broadcast_of_hosts),
+        host("broadcast_of_streams_read_early", broadcast_of_streams_read_early).races(),
+        host("broadcast_of_streams", broadcast_of_streams),
+    ],
+};
+
+/// Returns the number of the other PE of two.
+fn other(pe: &Pe) -> u32 {
+    1 - pe.my_pe()
+}
+
+/// Writes to the source of a put before `quiet`.
+fn host_writes_source_before_quiet(pe: &Pe, m: Memory) -> rushmem::Result<()> {
+    pe.put_nbi(m.inbox, m.outbox, other(pe))?; // first
+    pe.write(m.outbox, &[1; 8])?; // second
+    pe.quiet()
+}
+
+/// Writes to the source of a put after `quiet`.
+fn host_writes_source_after_quiet(pe: &Pe, m: Memory) -> rushmem::Result<()> {
+    pe.put_nbi(m.inbox, m.outbox, other(pe))?;
+    pe.quiet()?;
+    pe.write(m.outbox, &[1; 8])
+}
+
+/// Writes to the source of a blocking put, which ends once the source is free.
+fn host_writes_source_of_blocking_put(pe: &Pe, m: Memory) -> rushmem::Result<()> {
+    pe.put(m.inbox, m.outbox, other(pe))?;
+    pe.write(m.outbox, &[1; 8])
+}
+
+/// Reads the result of a get before `quiet`.
+fn host_reads_result_before_quiet(pe: &Pe, m: Memory) -> rushmem::Result<()> {
+    pe.get_nbi(m.inbox, m.outbox, other(pe))?; // first
+    let _ = pe.read(m.inbox)?; // second
+    pe.quiet()
+}
+
+/// Reads the result of a get after `quiet`.
+fn host_reads_result_after_quiet(pe: &Pe, m: Memory) -> rushmem::Result<()> {
+    pe.get_nbi(m.inbox, m.outbox, 1)?;
+    pe.quiet()?;
+    assert_eq!(pe.read(m.inbox)?[0], 20);
+    Ok(())
+}
+
+/// Puts data and then sends a signal, without a fence between them.
+fn host_signal_without_fence(pe: &Pe, m: Memory) -> rushmem::Result<()> {
+    if pe.my_pe() == 0 {
+        pe.put(m.inbox, m.outbox, 1)?; // first
+        return pe.signal_op(m.flag, SignalOp::Set, 1, 1);
+    }
+    pe.signal_wait_until(m.flag, Cmp::Eq, 1)?;
+    let _ = pe.read(m.inbox)?; // second
+    Ok(())
+}
+
+/// Puts data, and sends a signal behind a fence.
+fn host_signal_behind_fence(pe: &Pe, m: Memory) -> rushmem::Result<()> {
+    if pe.my_pe() == 0 {
+        pe.put(m.inbox, m.outbox, 1)?;
+        pe.fence()?;
+        return pe.signal_op(m.flag, SignalOp::Set, 1, 1);
+    }
+    pe.signal_wait_until(m.flag, Cmp::Eq, 1)?;
+    assert_eq!(pe.read(m.inbox)?[0], 10);
+    Ok(())
+}
+
+/// Puts data with a signal.
+fn host_put_with_signal(pe: &Pe, m: Memory) -> rushmem::Result<()> {
+    if pe.my_pe() == 0 {
+        return pe.put_signal(m.inbox, m.outbox, m.flag, SignalOp::Set, 1, 1);
+    }
+    pe.signal_wait_until(m.flag, Cmp::Eq, 1)?;
+    assert_eq!(pe.read(m.inbox)?[0], 10);
+    Ok(())
+}
+
+/// Puts, and reads after `sync_all`, which completes no put.
+fn host_reads_after_sync_all(pe: &Pe, m: Memory) -> rushmem::Result<()> {
+    pe.put(m.inbox, m.outbox, other(pe))?; // first
+    pe.sync_all()?;
+    let _ = pe.read(m.inbox)?; // second
+    Ok(())
+}
+
+/// Puts, and reads after `barrier_all`.
+fn host_reads_after_barrier_all(pe: &Pe, m: Memory) -> rushmem::Result<()> {
+    pe.put(m.inbox, m.outbox, other(pe))?;
+    pe.barrier_all()?;
+    assert_eq!(pe.read(m.inbox)?[0], if pe.my_pe() == 0 { 20 } else { 10 });
+    Ok(())
+}
+
+/// Puts, and reads after `host_sync`, which completes no put.
+fn host_reads_after_host_sync(pe: &Pe, m: Memory) -> rushmem::Result<()> {
+    pe.put(m.inbox, m.outbox, other(pe))?; // first
+    pe.host_sync()?;
+    let _ = pe.read(m.inbox)?; // second
+    Ok(())
+}
+
+/// Puts, completes the put, and reads after `host_sync`.
+fn host_reads_after_quiet_and_host_sync(pe: &Pe, m: Memory) -> rushmem::Result<()> {
+    pe.put(m.inbox, m.outbox, other(pe))?;
+    pe.quiet()?;
+    pe.host_sync()?;
+    assert_eq!(pe.read(m.inbox)?[0], if pe.my_pe() == 0 { 20 } else { 10 });
+    Ok(())
+}
+
+/// Adds to one counter from the hosts of two PEs.
+fn host_atomics_of_two_pes(pe: &Pe, m: Memory) -> rushmem::Result<()> {
+    let before = pe.atomic_fetch_add(m.words.at(0), 1, 0)?;
+    assert!(before < 2);
+    Ok(())
+}
+
+/// Writes a counter while the host of the other PE adds to it.
+fn host_write_beside_atomic(pe: &Pe, m: Memory) -> rushmem::Result<()> {
+    if pe.my_pe() == 0 {
+        pe.atomic_fetch_add(m.words.at(0), 1, 1)?; // first
+        return Ok(());
+    }
+    pe.write(m.words, &[5; 8]) // second
+}
+
+/// Gets from memory that the host of the other PE writes.
+fn host_get_beside_write(pe: &Pe, m: Memory) -> rushmem::Result<()> {
+    if pe.my_pe() == 0 {
+        return pe.get(m.inbox, m.words, 1); // first
+    }
+    pe.write(m.words, &[5; 8]) // second
+}
+
+/// Gets after the host of the other PE has written and both hosts have synchronised.
+fn host_get_after_write_and_sync(pe: &Pe, m: Memory) -> rushmem::Result<()> {
+    pe.write(m.words, &[5; 8])?;
+    pe.host_sync()?;
+    pe.get(m.inbox, m.words, other(pe))?;
+    assert_eq!(pe.read(m.inbox)?[0], 5);
+    Ok(())
+}
+
+/// Completes the puts of a kernel by `quiet` of the host, which uses the same context.
+fn host_completes_puts_of_a_kernel(pe: &Pe, m: Memory) -> rushmem::Result<()> {
+    pe.run(ONE, just_post(m))?;
+    pe.quiet()?;
+    pe.host_sync()?;
+    assert_eq!(pe.read(m.inbox)?[0], if pe.my_pe() == 0 { 20 } else { 10 });
+    Ok(())
+}
+
+#[kernel]
+fn just_post(ctx: &Ctx, m: Memory) -> Result {
+    ctx.put_nbi(Thread, m.inbox, m.outbox, ctx.pe_after(1))
+}
+
+/// Puts in a stream. The next kernel of the stream stores to the source.
+fn stream_put_then_kernel_stores(pe: &Pe, m: Memory) -> rushmem::Result<()> {
+    let stream = pe.stream()?;
+    stream.put_nbi(m.inbox, m.outbox, other(pe))?; // first
+    stream.launch(ONE, store_early(m))?;
+    stream.quiet()?;
+    stream.wait()
+}
+
+#[kernel]
+fn store_early(ctx: &Ctx, m: Memory) {
+    ctx.local(m.outbox).store(0, 7); // second
+}
+
+/// Puts in a stream and calls `quiet` there. The next kernel stores to the source.
+fn stream_put_quiet_then_kernel_stores(pe: &Pe, m: Memory) -> rushmem::Result<()> {
+    let stream = pe.stream()?;
+    stream.put_nbi(m.inbox, m.outbox, other(pe))?;
+    stream.quiet()?;
+    stream.launch(ONE, store_late(m))?;
+    stream.wait()
+}
+
+#[kernel]
+fn store_late(ctx: &Ctx, m: Memory) {
+    ctx.local(m.outbox).store(0, 7);
+}
+
+/// Gets in a stream. The next kernel of the stream loads the result.
+fn stream_get_then_kernel_loads(pe: &Pe, m: Memory) -> rushmem::Result<()> {
+    let stream = pe.stream()?;
+    stream.get_nbi(m.inbox, m.outbox, other(pe))?; // first
+    stream.launch(ONE, load_early(m))?;
+    stream.quiet()?;
+    stream.wait()
+}
+
+#[kernel]
+fn load_early(ctx: &Ctx, m: Memory) {
+    let _ = ctx.local(m.inbox).load(0); // second
+}
+
+/// Gets in a stream and calls `quiet` there. The next kernel loads the result.
+fn stream_get_quiet_then_kernel_loads(pe: &Pe, m: Memory) -> rushmem::Result<()> {
+    let stream = pe.stream()?;
+    stream.get_nbi(m.inbox, m.outbox, 1)?;
+    stream.quiet()?;
+    stream.launch(ONE, load_late(m))?;
+    stream.wait()
+}
+
+#[kernel]
+fn load_late(ctx: &Ctx, m: Memory) {
+    assert_eq!(ctx.local(m.inbox).load(0), 20);
+}
+
+/// Waits for a signal in a stream. The next kernel of the stream loads the data.
+fn stream_waits_for_signal(pe: &Pe, m: Memory) -> rushmem::Result<()> {
+    if pe.my_pe() == 0 {
+        return pe.put_signal(m.inbox, m.outbox, m.flag, SignalOp::Set, 1, 1);
+    }
+    let stream = pe.stream()?;
+    stream.signal_wait_until(m.flag, Cmp::Eq, 1)?;
+    stream.launch(ONE, load_announced(m))?;
+    stream.wait()
+}
+
+#[kernel]
+fn load_announced(ctx: &Ctx, m: Memory) {
+    assert_eq!(ctx.local(m.inbox).load(0), 10);
+}
+
+/// Waits for a signal in a stream. A kernel outside of the stream loads the data.
+fn stream_waits_beside_kernel(pe: &Pe, m: Memory) -> rushmem::Result<()> {
+    if pe.my_pe() == 0 {
+        return pe.put_signal(m.inbox, m.outbox, m.flag, SignalOp::Set, 1, 1); // first
+    }
+    let stream = pe.stream()?;
+    stream.signal_wait_until(m.flag, Cmp::Eq, 1)?;
+    pe.run(ONE, load_unannounced(m))?;
+    stream.wait()
+}
+
+#[kernel]
+fn load_unannounced(ctx: &Ctx, m: Memory) {
+    let _ = ctx.local(m.inbox).load(0); // second
+}
+
+/// Makes a collective call of the hosts, which returns when the result is there.
+fn broadcast_of_hosts(pe: &Pe, m: Memory) -> rushmem::Result<()> {
+    pe.broadcast(Team::WORLD, m.inbox, m.outbox, 0)?;
+    assert_eq!(pe.read(m.inbox)?[0], 10);
+    pe.write(m.outbox, &[1; 8])
+}
+
+/// Makes a collective call in streams, and reads the result before it waits for the stream.
+fn broadcast_of_streams_read_early(pe: &Pe, m: Memory) -> rushmem::Result<()> {
+    let stream = pe.stream()?;
+    stream.broadcast(Team::WORLD, m.inbox, m.outbox, 0)?; // first
+    let _ = pe.read(m.inbox)?; // second
+    stream.wait()
+}
+
+/// Makes a collective call in streams, and reads the result after it has waited for the stream.
+fn broadcast_of_streams(pe: &Pe, m: Memory) -> rushmem::Result<()> {
+    let stream = pe.stream()?;
+    stream.broadcast(Team::WORLD, m.inbox, m.outbox, 0)?;
+    stream.wait()?;
+    assert_eq!(pe.read(m.inbox)?[0], 10);
+    Ok(())
+}
