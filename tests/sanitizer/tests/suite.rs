@@ -45,13 +45,13 @@ fn ends(program: &Program) -> Option<String> {
     let paths = if program.verdict == Verdict::Clean { &["p2p", "nic"][..] } else { &["p2p"] };
     paths.iter().find_map(|path| {
         let ended = run(program, &[("peer_path", path), ("timeout", deadline)]);
-        match (ended, program.verdict) {
-            (Ok(()), Verdict::Deadlock) => Some(format!("{path}: it ended")),
-            (Err(error), Verdict::Deadlock) if !error.to_string().contains("the deadline") => {
-                Some(format!("{path}: {error}"))
-            }
-            _ => None,
-        }
+        let problem = match (ended, program.verdict) {
+            (Ok(()), Verdict::Deadlock) => "it ended".into(),
+            (Err(error), Verdict::Deadlock) if error.to_string().contains("the deadline") => return None,
+            (Ok(()), Verdict::Clean | Verdict::Race) => return None,
+            (Err(error), _) => error.to_string(),
+        };
+        Some(format!("{path}: {problem}"))
     })
 }
 
