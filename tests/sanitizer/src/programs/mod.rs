@@ -12,6 +12,7 @@ mod launches;
 mod lifetimes;
 mod locks;
 mod overlaps;
+mod patterns;
 mod pending;
 mod relaxed;
 mod signals;
@@ -42,5 +43,6 @@ pub fn all() -> Vec<Topic> {
         hosts::TOPIC,
         lifetimes::TOPIC,
         deadlocks::TOPIC,
+        patterns::TOPIC,
     ]
 }
