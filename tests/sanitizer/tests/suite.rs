@@ -69,7 +69,7 @@ mod without_sanitizer {
 
     topics! {
         flags sources arrivals gets overlaps signals atomics relaxed threads collectives teams contexts pending locks
-        launches hosts lifetimes deadlocks patterns
+        launches hosts lifetimes deadlocks patterns ranges
     }
 }
 

@@ -11,6 +11,7 @@ pub(crate) const TOPIC: Topic = Topic {
     text: include_str!("atomics.rs"),
     programs: &[
         device("adds_of_two_pes", adds_of_two_pes),
+        device("float_adds_of_two_pes", float_adds_of_two_pes),
         device("fetching_adds_of_two_pes", fetching_adds_of_two_pes),
         device("compare_swaps_of_two_pes", compare_swaps_of_two_pes),
         device("masked_adds_of_two_pes", masked_adds_of_two_pes),
@@ -43,6 +44,16 @@ fn adds_of_two_pes(ctx: &Ctx, m: Memory) -> Result {
     ctx.atomic_add(m.words.at(0), 1, 0)?;
     ctx.barrier_all(Thread)?;
     assert!(ctx.my_pe() != 0 || ctx.local(m.words).load(0) == 2);
+    Ok(())
+}
+
+/// Adds to one floating-point number from two PEs.
+#[kernel]
+fn float_adds_of_two_pes(ctx: &Ctx, m: Memory) -> Result {
+    let sum = m.words.cast::<f32>().at(0);
+    ctx.atomic_add(sum, 1.5, 0)?;
+    ctx.barrier_all(Thread)?;
+    assert_eq!(ctx.g(sum, 0)?, 3.0);
     Ok(())
 }
 

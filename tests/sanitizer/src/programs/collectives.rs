@@ -19,6 +19,9 @@ pub(crate) const TOPIC: Topic = Topic {
         device("put_to_source_and_barrier_before_call", put_to_source_and_barrier_before_call),
         device("put_to_result_before_call", put_to_result_before_call).races(),
         device("put_to_result_and_barrier_before_call", put_to_result_and_barrier_before_call),
+        device("late_put_to_result_and_quiet_before_call", late_put_to_result_and_quiet_before_call)
+            .races()
+            .pes(3),
         device("put_to_result_after_return", put_to_result_after_return).races(),
         device("put_to_result_after_sync", put_to_result_after_sync),
         device("get_of_result_after_return", get_of_result_after_return).races(),
@@ -129,6 +132,16 @@ fn put_to_result_and_barrier_before_call(ctx: &Ctx, m: Memory) -> Result {
     ctx.reduce(Thread, Team::WORLD, Reduce::Sum, m.inbox, m.outbox)?;
     assert_eq!(ctx.local(m.inbox).load(0), 30);
     Ok(())
+}
+
+/// Puts to the result of PE 1, and completes the put before the call. PE 1 may have its result before the put begins.
+#[kernel]
+fn late_put_to_result_and_quiet_before_call(ctx: &Ctx, m: Memory) -> Result {
+    if ctx.my_pe() == 2 {
+        ctx.p(m.inbox.at(0), 1, 1)?; // first
+        ctx.quiet(Thread)?;
+    }
+    ctx.broadcast(Thread, Team::WORLD, m.inbox, m.outbox, 0) // second
 }
 
 /// Puts to the result of another PE after its own return. The other PE may still be in the call.

@@ -17,13 +17,17 @@ pub(crate) const TOPIC: Topic = Topic {
         host("fence_of_the_same_context", fence_of_the_same_context),
         host("flag_in_another_context", flag_in_another_context).races(),
         host("flag_in_another_context_after_quiet", flag_in_another_context_after_quiet),
+        host("signal_after_all_puts_of_another_context", signal_after_all_puts_of_another_context).races(),
         device("quiet_beside_exclusive_queues", quiet_beside_exclusive_queues).races(),
         device("quiet_of_exclusive_queues", quiet_of_exclusive_queues),
+        device("exclusive_queues_claimed_again", exclusive_queues_claimed_again),
         device("quiet_beside_queues_of_the_block", quiet_beside_queues_of_the_block).races(),
         device("quiet_of_queues_of_the_block", quiet_of_queues_of_the_block),
         host("stream_with_a_context_and_quiet_of_the_host", stream_with_a_context_and_quiet_of_the_host)
             .races(),
         host("stream_with_a_context_and_its_quiet", stream_with_a_context_and_its_quiet),
+        host("kernel_in_a_stream_with_a_context", kernel_in_a_stream_with_a_context),
+        host("context_destroyed_before_reuse", context_destroyed_before_reuse),
     ],
 };
 
@@ -130,6 +134,23 @@ fn quiet_and_flag_in_other(ctx: &Ctx, m: Memory, context: Context) -> Result {
     Ok(())
 }
 
+/// Puts in a context, and sends a strong signal in the default context. The signal covers the puts of its own context.
+fn signal_after_all_puts_of_another_context(pe: &Pe, m: Memory) -> rushmem::Result<()> {
+    pe.run(ONE, strong_signal_in_other(m, pe.context::<PerGpu>()?))
+}
+
+#[kernel]
+fn strong_signal_in_other(ctx: &Ctx, m: Memory, context: Context) -> Result {
+    if ctx.my_pe() == 0 {
+        let own = ctx.context(context)?;
+        own.put(Thread, m.inbox, m.outbox, 1)?; // first
+        return ctx.signal_after_all(Thread, m.flag, SignalOp::Set, 1, 1);
+    }
+    ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?;
+    let _ = ctx.local(m.inbox).load(0); // second
+    Ok(())
+}
+
 /// Puts through exclusive queues, and calls `quiet` of the default context.
 #[kernel]
 fn quiet_beside_exclusive_queues(ctx: &Ctx, m: Memory) -> Result {
@@ -150,6 +171,19 @@ fn quiet_of_exclusive_queues(ctx: &Ctx, m: Memory) -> Result {
     own.quiet(Thread)?;
     ctx.local(m.outbox).store(0, 1);
     own.release();
+    Ok(())
+}
+
+/// Gives exclusive queues back, claims them again, and completes the earlier put.
+#[kernel]
+fn exclusive_queues_claimed_again(ctx: &Ctx, m: Memory) -> Result {
+    let own = ctx.exclusive(0)?;
+    own.put_nbi(Thread, m.inbox, m.outbox, ctx.pe_after(1))?;
+    own.release();
+    let again = ctx.exclusive(0)?;
+    again.quiet(Thread)?;
+    ctx.local(m.outbox).store(0, 1);
+    again.release();
     Ok(())
 }
 
@@ -192,4 +226,32 @@ fn stream_with_a_context_and_its_quiet(pe: &Pe, m: Memory) -> rushmem::Result<()
     pe.host_sync()?;
     assert_eq!(pe.read(m.inbox.slice(0..1))?, [if pe.my_pe() == 0 { 20 } else { 10 }]);
     Ok(())
+}
+
+/// Puts in a stream with a context of its own. The next kernel of the stream has this context, too.
+fn kernel_in_a_stream_with_a_context(pe: &Pe, m: Memory) -> rushmem::Result<()> {
+    let stream = pe.stream()?.with_context(pe.context::<PerGpu>()?)?;
+    stream.put_nbi(m.inbox, m.outbox, 1 - pe.my_pe())?;
+    stream.launch(ONE, quiet_and_reuse(m))?;
+    stream.wait()
+}
+
+#[kernel]
+fn quiet_and_reuse(ctx: &Ctx, m: Memory) -> Result {
+    ctx.quiet(Thread)?;
+    ctx.local(m.outbox).store(0, 1);
+    Ok(())
+}
+
+/// Destroys the context of a put, which completes the put, and writes to the source.
+fn context_destroyed_before_reuse(pe: &Pe, m: Memory) -> rushmem::Result<()> {
+    let context = pe.context::<PerGpu>()?;
+    pe.run(ONE, post_in_context(m, context))?;
+    pe.destroy_context(context)?;
+    pe.write(m.outbox, &[1; 8])
+}
+
+#[kernel]
+fn post_in_context(ctx: &Ctx, m: Memory, context: Context) -> Result {
+    ctx.context(context)?.put_nbi(Thread, m.inbox, m.outbox, ctx.pe_after(1))
 }

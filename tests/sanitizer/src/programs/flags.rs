@@ -16,10 +16,13 @@ pub(crate) const TOPIC: Topic = Topic {
         device("flag_behind_fence_of_another_pe", flag_behind_fence_of_another_pe).races().pes(3),
         device("flag_behind_quiet", flag_behind_quiet),
         device("flag_behind_flush", flag_behind_flush).races(),
+        device("flag_in_a_batch_without_fence", flag_in_a_batch_without_fence).races(),
+        device("flag_in_a_batch_behind_fence", flag_in_a_batch_behind_fence),
         device("fence_before_the_put", fence_before_the_put).races(),
         device("signal_without_fence", signal_without_fence).races(),
         device("signal_behind_fence", signal_behind_fence),
         device("signal_after_all_puts", signal_after_all_puts),
+        device("signal_after_all_puts_of_a_block", signal_after_all_puts_of_a_block).grid(1, 2),
         device("atomic_flag_without_fence", atomic_flag_without_fence).races(),
         device("atomic_flag_behind_fence", atomic_flag_behind_fence),
         device("put_signal_announces_its_own_data", put_signal_announces_its_own_data).races(),
@@ -33,6 +36,10 @@ pub(crate) const TOPIC: Topic = Topic {
         device("store_to_peer_without_fence", store_to_peer_without_fence).races(),
         device("store_to_peer_behind_fence", store_to_peer_behind_fence),
         device("store_to_peer_then_put_signal", store_to_peer_then_put_signal),
+        device("store_to_peer_and_fence_of_another_thread", store_to_peer_and_fence_of_another_thread)
+            .races()
+            .grid(1, 2),
+        device("stores_to_peer_and_fence_of_the_group", stores_to_peer_and_fence_of_the_group).grid(1, 2),
         device("fence_for_another_thread", fence_for_another_thread).races().grid(1, 2),
         device("fence_for_another_thread_behind_sync", fence_for_another_thread_behind_sync).grid(1, 2),
         device("fence_of_a_group", fence_of_a_group).grid(1, 2),
@@ -123,6 +130,37 @@ fn flag_behind_flush(ctx: &Ctx, m: Memory) -> Result {
     }
 }
 
+/// Puts data and flag in a batch. A batch orders nothing.
+#[kernel]
+fn flag_in_a_batch_without_fence(ctx: &Ctx, m: Memory) -> Result {
+    if ctx.my_pe() == 0 {
+        let batch = ctx.batch();
+        batch.put_nbi(Thread, m.inbox, m.outbox, 1)?; // first
+        batch.p(m.flag, 1, 1)?;
+        batch.end();
+        return ctx.quiet(Thread);
+    }
+    ctx.wait_until(Thread, m.flag, Cmp::Eq, 1)?;
+    let _ = ctx.local(m.inbox).load(0); // second
+    Ok(())
+}
+
+/// Puts data and flag in a batch, with a fence of the batch between them.
+#[kernel]
+fn flag_in_a_batch_behind_fence(ctx: &Ctx, m: Memory) -> Result {
+    if ctx.my_pe() == 0 {
+        let batch = ctx.batch();
+        batch.put_nbi(Thread, m.inbox, m.outbox, 1)?;
+        batch.fence()?;
+        batch.p(m.flag, 1, 1)?;
+        batch.end();
+        return ctx.quiet(Thread);
+    }
+    ctx.wait_until(Thread, m.flag, Cmp::Eq, 1)?;
+    assert_eq!(ctx.local(m.inbox).load(0), 10);
+    Ok(())
+}
+
 /// Makes the fence too early, before the put.
 #[kernel]
 fn fence_before_the_put(ctx: &Ctx, m: Memory) -> Result {
@@ -175,6 +213,20 @@ fn signal_after_all_puts(ctx: &Ctx, m: Memory) -> Result {
         assert_eq!(ctx.local(m.inbox).load(0), 10);
         Ok(())
     }
+}
+
+/// Puts in each thread. The strong signal of the block follows all of these puts.
+#[kernel]
+fn signal_after_all_puts_of_a_block(ctx: &Ctx, m: Memory) -> Result {
+    let block = Block::current();
+    let i = block.rank() as usize;
+    if ctx.my_pe() == 0 {
+        ctx.p(m.inbox.at(i), 10, 1)?;
+        return ctx.signal_after_all(block, m.flag, SignalOp::Set, 1, 1);
+    }
+    ctx.signal_wait_until(block, m.flag, Cmp::Eq, 1)?;
+    assert_eq!(ctx.local(m.inbox).load(1 - i), 10);
+    Ok(())
 }
 
 /// Increases a counter behind a put. The atomic may overtake the put.
@@ -365,6 +417,44 @@ fn store_to_peer_then_put_signal(ctx: &Ctx, m: Memory) -> Result {
         assert!(ctx.ptr(m.words, 0).is_none() || ctx.local(m.words).load(0) == 10);
         Ok(())
     }
+}
+
+/// Stores to a P2P peer in one thread. A fence covers the stores of its own thread only.
+#[kernel]
+fn store_to_peer_and_fence_of_another_thread(ctx: &Ctx, m: Memory) -> Result {
+    let block = Block::current();
+    if ctx.my_pe() == 0 {
+        if let (1, Some(there)) = (block.rank(), ctx.ptr(m.inbox, 1)) {
+            there.store(0, 10); // first
+        }
+        block.sync();
+        if block.leader() {
+            ctx.fence()?;
+            ctx.p(m.flag, 1, 1)?;
+        }
+    } else if block.leader() {
+        ctx.wait_until(Thread, m.flag, Cmp::Eq, 1)?;
+        let _ = ctx.local(m.inbox).load(0); // second
+    }
+    Ok(())
+}
+
+/// Stores to a P2P peer in each thread. The fence of the group covers all of them.
+#[kernel]
+fn stores_to_peer_and_fence_of_the_group(ctx: &Ctx, m: Memory) -> Result {
+    let block = Block::current();
+    let i = block.rank() as usize;
+    if ctx.my_pe() == 0 {
+        match ctx.ptr(m.inbox, 1) {
+            Some(there) => there.store(i, 10),
+            None => ctx.p(m.inbox.at(i), 10, 1)?,
+        }
+        ctx.fence_group(block)?;
+        return if block.leader() { ctx.p(m.flag, 1, 1) } else { Ok(()) };
+    }
+    ctx.wait_until(block, m.flag, Cmp::Eq, 1)?;
+    assert_eq!(ctx.local(m.inbox).load(1 - i), 10);
+    Ok(())
 }
 
 /// Puts in one thread. Another thread makes the fence and puts the flag, but the two have not synchronised.

@@ -28,6 +28,9 @@ pub(crate) const TOPIC: Topic = Topic {
         host("host_get_beside_write", host_get_beside_write).races(),
         host("host_get_after_write_and_sync", host_get_after_write_and_sync),
         host("host_completes_puts_of_a_kernel", host_completes_puts_of_a_kernel),
+        host("host_barrier_completes_puts_of_kernels", host_barrier_completes_puts_of_kernels),
+        host("quiet_of_another_stream", quiet_of_another_stream).races(),
+        host("quiet_of_a_stream_that_follows", quiet_of_a_stream_that_follows),
         host("stream_put_then_kernel_stores", stream_put_then_kernel_stores).races(),
         host("stream_put_quiet_then_kernel_stores", stream_put_quiet_then_kernel_stores),
         host("stream_get_then_kernel_loads", stream_get_then_kernel_loads).races(),
@@ -191,6 +194,49 @@ fn host_completes_puts_of_a_kernel(pe: &Pe, m: Memory) -> rushmem::Result<()> {
 #[kernel]
 fn just_post(ctx: &Ctx, m: Memory) -> Result {
     ctx.put_nbi(Thread, m.inbox, m.outbox, ctx.pe_after(1))
+}
+
+/// Completes the puts of a kernel by `barrier_all` of the hosts.
+fn host_barrier_completes_puts_of_kernels(pe: &Pe, m: Memory) -> rushmem::Result<()> {
+    pe.run(ONE, post_before_barrier(m))?;
+    pe.barrier_all()?;
+    assert_eq!(pe.read(m.inbox)?[0], if pe.my_pe() == 0 { 20 } else { 10 });
+    Ok(())
+}
+
+#[kernel]
+fn post_before_barrier(ctx: &Ctx, m: Memory) -> Result {
+    ctx.put_nbi(Thread, m.inbox, m.outbox, ctx.pe_after(1))
+}
+
+/// Puts in a stream. Another stream calls `quiet`, but does not follow the first one.
+fn quiet_of_another_stream(pe: &Pe, m: Memory) -> rushmem::Result<()> {
+    let (a, b) = (pe.stream()?, pe.stream()?);
+    a.put_nbi(m.inbox, m.outbox, other(pe))?; // first
+    b.quiet()?;
+    b.launch(ONE, store_in_other_stream(m))?;
+    b.wait()?;
+    a.wait()
+}
+
+#[kernel]
+fn store_in_other_stream(ctx: &Ctx, m: Memory) {
+    ctx.local(m.outbox).store(0, 7); // second
+}
+
+/// Puts in a stream. Another stream follows an event behind the put, and calls `quiet`.
+fn quiet_of_a_stream_that_follows(pe: &Pe, m: Memory) -> rushmem::Result<()> {
+    let (a, b) = (pe.stream()?, pe.stream()?);
+    a.put_nbi(m.inbox, m.outbox, other(pe))?;
+    b.follow(&a.record()?)?;
+    b.quiet()?;
+    b.launch(ONE, store_in_following_stream(m))?;
+    b.wait()
+}
+
+#[kernel]
+fn store_in_following_stream(ctx: &Ctx, m: Memory) {
+    ctx.local(m.outbox).store(0, 7);
 }
 
 /// Puts in a stream. The next kernel of the stream stores to the source.

@@ -16,6 +16,8 @@ pub(crate) const TOPIC: Topic = Topic {
         host("host_reads_after_drop", host_reads_after_drop).pes(1),
         host("host_writes_after_launch", host_writes_after_launch).races().pes(1),
         host("host_writes_before_launch", host_writes_before_launch).pes(1),
+        host("host_reads_other_half", host_reads_other_half).pes(1),
+        host("local_buffer_written_after_launch", local_buffer_written_after_launch).races().pes(1),
         host("launches_in_a_row", launches_in_a_row).pes(1),
         host("launch_beside_stream", launch_beside_stream).races().pes(1),
         host("stream_after_wait_for_launch", stream_after_wait_for_launch).pes(1),
@@ -34,6 +36,8 @@ pub(crate) const TOPIC: Topic = Topic {
         host("host_sync_without_quiet", host_sync_without_quiet).races(),
         host("host_reads_after_wait_of_its_kernel", host_reads_after_wait_of_its_kernel),
         host("kernel_of_a_graph", kernel_of_a_graph).pes(1),
+        host("graph_in_two_streams", graph_in_two_streams).pes(1),
+        host("graph_beside_a_kernel", graph_beside_a_kernel).races().pes(1),
     ],
 };
 
@@ -91,6 +95,26 @@ fn load_beside_host(ctx: &Ctx, m: Memory) {
 fn host_writes_before_launch(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     pe.write(m.words, &[7; 8])?;
     pe.launch(ONE, expect_seven(m))?.wait()
+}
+
+/// Reads one half of an array while a kernel stores to the other half.
+fn host_reads_other_half(pe: &Pe, m: Memory) -> rushmem::Result<()> {
+    let launch = pe.launch(ONE, store_seven(m))?;
+    assert_eq!(pe.read(m.words.slice(4..8))?, [0; 4]);
+    launch.wait()
+}
+
+/// Writes a local buffer from which a kernel loads.
+fn local_buffer_written_after_launch(pe: &Pe, _: Memory) -> rushmem::Result<()> {
+    let buffer = pe.register(vec![0_u64; 8])?;
+    let launch = pe.launch(ONE, load_local(buffer.handle()))?;
+    pe.write(buffer.handle(), &[1; 8])?; // second
+    launch.wait()
+}
+
+#[kernel]
+fn load_local(ctx: &Ctx, buffer: Local<u64>) {
+    let _ = ctx.local(buffer).load(0); // first
 }
 
 /// Launches two kernels. The second one begins after the first one has ended.
@@ -331,4 +355,42 @@ fn kernel_of_a_graph(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     stream.wait()?;
     assert_eq!(pe.read(m.words)?[0], 7);
     Ok(())
+}
+
+/// Launches a graph in two streams. The second launch begins after the first one has ended.
+fn graph_in_two_streams(pe: &Pe, m: Memory) -> rushmem::Result<()> {
+    let (a, b) = (pe.stream()?, pe.stream()?);
+    let graph = a.capture(|captured| captured.launch(ONE, count_launches(m)))?;
+    graph.launch(&a)?;
+    graph.launch(&b)?;
+    a.wait()?;
+    b.wait()?;
+    assert_eq!(pe.read(m.words)?[0], 2);
+    Ok(())
+}
+
+#[kernel]
+fn count_launches(ctx: &Ctx, m: Memory) {
+    let word = ctx.local(m.words);
+    word.store(0, word.load(0) + 1);
+}
+
+/// Launches a graph in one stream, and a kernel that loads its result in another one.
+fn graph_beside_a_kernel(pe: &Pe, m: Memory) -> rushmem::Result<()> {
+    let (a, b) = (pe.stream()?, pe.stream()?);
+    let graph = a.capture(|captured| captured.launch(ONE, store_of_graph(m)))?;
+    graph.launch(&a)?;
+    b.launch(ONE, load_beside_graph(m))?;
+    a.wait()?;
+    b.wait()
+}
+
+#[kernel]
+fn store_of_graph(ctx: &Ctx, m: Memory) {
+    ctx.local(m.words).store(0, 7); // first
+}
+
+#[kernel]
+fn load_beside_graph(ctx: &Ctx, m: Memory) {
+    let _ = ctx.local(m.words).load(0); // second
 }

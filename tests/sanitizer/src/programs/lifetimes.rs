@@ -23,6 +23,7 @@ pub(crate) const TOPIC: Topic = Topic {
         host("object_freed_after_its_kernel", object_freed_after_its_kernel),
         host("memory_given_out_again", memory_given_out_again),
         host("object_resized_after_quiet", object_resized_after_quiet),
+        host("object_resized_during_put", object_resized_during_put).races(),
         host("local_buffer_unregistered_during_put", local_buffer_unregistered_during_put).races(),
         host("local_buffer_unregistered_after_quiet", local_buffer_unregistered_after_quiet),
         host("window_unregistered_during_put", window_unregistered_during_put).races(),
@@ -184,6 +185,19 @@ fn object_resized_after_quiet(pe: &Pe, _: Memory) -> rushmem::Result<()> {
     assert_eq!(pe.read_one(large.at(0))?, 1);
     pe.host_sync()?;
     pe.run(ONE, put_value_and_quiet(large, 2))
+}
+
+/// Changes the length of an object to which a put may still write.
+fn object_resized_during_put(pe: &Pe, m: Memory) -> rushmem::Result<()> {
+    let small = pe.alloc::<u64>(8)?;
+    pe.run(ONE, put_to_small_object(m, small))?;
+    pe.realloc(small, 1024)?; // second
+    Ok(())
+}
+
+#[kernel]
+fn put_to_small_object(ctx: &Ctx, m: Memory, object: SymSlice<u64>) -> Result {
+    ctx.put_nbi(Thread, object, m.outbox, ctx.pe_after(1)) // first
 }
 
 /// Ends the registration of a local buffer from which a put still reads.

@@ -1,9 +1,10 @@
 //! Locks. The next holder knows everything that earlier holders did before they cleared the lock.
 
+use rushmem::Pe;
 use rushmem_device::arch;
 use rushmem_device::prelude::*;
 
-use crate::program::{Memory, Topic, device};
+use crate::program::{Memory, ONE, Topic, device, host};
 
 pub(crate) const TOPIC: Topic = Topic {
     name: "locks",
@@ -16,6 +17,8 @@ pub(crate) const TOPIC: Topic = Topic {
         device("one_pe_without_the_lock", one_pe_without_the_lock).races(),
         device("put_after_the_lock_is_cleared", put_after_the_lock_is_cleared).races(),
         device("put_before_the_lock_is_set", put_before_the_lock_is_set).races(),
+        host("put_in_another_context_under_a_lock", put_in_another_context_under_a_lock).races(),
+        host("put_and_quiet_in_another_context_under_a_lock", put_and_quiet_in_another_context_under_a_lock),
         device("two_different_locks", two_different_locks).races(),
         device("stores_and_gets_under_a_lock", stores_and_gets_under_a_lock),
         device("test_of_a_lock_in_a_loop", test_of_a_lock_in_a_loop),
@@ -65,6 +68,34 @@ fn put_after_the_lock_is_cleared(ctx: &Ctx, m: Memory) -> Result {
 fn put_before_the_lock_is_set(ctx: &Ctx, m: Memory) -> Result {
     ctx.p(m.words.at(0), 1, 0)?; // first and second
     ctx.set_lock(m.lock)?;
+    ctx.clear_lock(m.lock)
+}
+
+/// Puts in a context of its own under a lock. The lock completes the operations of the default context only.
+fn put_in_another_context_under_a_lock(pe: &Pe, m: Memory) -> rushmem::Result<()> {
+    pe.run(ONE, put_in_context_under_lock(m, pe.context::<PerGpu>()?))
+}
+
+#[kernel]
+fn put_in_context_under_lock(ctx: &Ctx, m: Memory, context: Context) -> Result {
+    let own = ctx.context(context)?;
+    ctx.set_lock(m.lock)?;
+    own.p(m.words.at(0), 1, 0)?; // first and second
+    ctx.clear_lock(m.lock)?;
+    own.quiet(Thread)
+}
+
+/// Puts in a context of its own under a lock, and completes the put there.
+fn put_and_quiet_in_another_context_under_a_lock(pe: &Pe, m: Memory) -> rushmem::Result<()> {
+    pe.run(ONE, put_and_quiet_in_context_under_lock(m, pe.context::<PerGpu>()?))
+}
+
+#[kernel]
+fn put_and_quiet_in_context_under_lock(ctx: &Ctx, m: Memory, context: Context) -> Result {
+    let own = ctx.context(context)?;
+    ctx.set_lock(m.lock)?;
+    own.p(m.words.at(0), 1, 0)?;
+    own.quiet(Thread)?;
     ctx.clear_lock(m.lock)
 }
 

@@ -14,6 +14,7 @@ mod locks;
 mod overlaps;
 mod patterns;
 mod pending;
+mod ranges;
 mod relaxed;
 mod signals;
 mod sources;
@@ -35,6 +36,7 @@ pub fn all() -> Vec<Topic> {
         relaxed::TOPIC,
         threads::TOPIC,
         collectives::TOPIC,
+        ranges::TOPIC,
         teams::TOPIC,
         contexts::TOPIC,
         pending::TOPIC,

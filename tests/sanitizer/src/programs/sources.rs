@@ -2,6 +2,7 @@
 
 use rushmem::{Pages, Pe};
 use rushmem_device::prelude::*;
+use rushmem_device::shmem;
 
 use crate::program::{Memory, ONE, Topic, device, host};
 
@@ -19,9 +20,13 @@ pub(crate) const TOPIC: Topic = Topic {
         device("source_stored_after_quiet_of_another_pe", source_stored_after_quiet_of_another_pe)
             .races()
             .pes(3),
+        device("source_stored_after_quiet_of_listed_pes", source_stored_after_quiet_of_listed_pes),
         device("source_stored_after_blocking_put", source_stored_after_blocking_put),
         device("source_loaded_before_quiet", source_loaded_before_quiet),
         device("source_of_two_puts", source_of_two_puts).pes(3),
+        device("source_stored_at_the_end_of_a_batch", source_stored_at_the_end_of_a_batch).races(),
+        device("source_stored_by_openshmem_names", source_stored_by_openshmem_names).races(),
+        device("source_stored_after_openshmem_quiet", source_stored_after_openshmem_quiet),
         device("last_word_of_source_stored", last_word_of_source_stored).races(),
         device("word_behind_source_stored", word_behind_source_stored),
         device("source_of_put_signal_stored", source_of_put_signal_stored).races(),
@@ -108,6 +113,21 @@ fn source_stored_after_quiet_of_another_pe(ctx: &Ctx, m: Memory) -> Result {
     ctx.quiet(Thread)
 }
 
+/// Completes the puts to the PEs of a list, and stores to the source.
+#[kernel]
+fn source_stored_after_quiet_of_listed_pes(ctx: &Ctx, m: Memory) -> Result {
+    let list = ctx.local(m.words.slice(0..1).cast::<u32>());
+    list.store(0, 1);
+    if ctx.my_pe() == 0 {
+        ctx.put_nbi(Thread, m.inbox, m.outbox, 1)?;
+        ctx.quiet_pes(Thread, list)?;
+        ctx.local(m.outbox).store(0, 1);
+    }
+    ctx.barrier_all(Thread)?;
+    assert!(ctx.my_pe() == 0 || ctx.local(m.inbox).load(0) == 10);
+    Ok(())
+}
+
 /// Stores to the source of a blocking put, which returns once the source is free.
 #[kernel]
 fn source_stored_after_blocking_put(ctx: &Ctx, m: Memory) -> Result {
@@ -139,6 +159,33 @@ fn source_of_two_puts(ctx: &Ctx, m: Memory) -> Result {
     }
     ctx.barrier_all(Thread)?;
     assert!(ctx.my_pe() == 0 || ctx.local(m.inbox).load(0) == 10);
+    Ok(())
+}
+
+/// Stores to the source of a put at the end of its batch. The end of a batch completes nothing.
+#[kernel]
+fn source_stored_at_the_end_of_a_batch(ctx: &Ctx, m: Memory) -> Result {
+    let batch = ctx.batch();
+    batch.put_nbi(Thread, m.inbox, m.outbox, ctx.pe_after(1))?; // first
+    batch.end();
+    ctx.local(m.outbox).store(0, 1); // second
+    ctx.quiet(Thread)
+}
+
+/// Stores to the source of a put that has OpenSHMEM's name.
+#[kernel]
+fn source_stored_by_openshmem_names(ctx: &Ctx, m: Memory) -> Result {
+    shmem::shmem_put_nbi(ctx, Thread, m.inbox, m.outbox, ctx.pe_after(1))?; // first
+    ctx.local(m.outbox).store(0, 1); // second
+    shmem::shmem_quiet(ctx, Thread)
+}
+
+/// Calls put and quiet by OpenSHMEM's names, and stores to the source.
+#[kernel]
+fn source_stored_after_openshmem_quiet(ctx: &Ctx, m: Memory) -> Result {
+    shmem::shmem_put_nbi(ctx, Thread, m.inbox, m.outbox, ctx.pe_after(1))?;
+    shmem::shmem_quiet(ctx, Thread)?;
+    ctx.local(m.outbox).store(0, 1);
     Ok(())
 }
 
