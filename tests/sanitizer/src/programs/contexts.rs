@@ -26,7 +26,7 @@ pub(crate) const TOPIC: Topic = Topic {
         host("stream_with_a_context_and_quiet_of_the_host", stream_with_a_context_and_quiet_of_the_host)
             .races(),
         host("stream_with_a_context_and_its_quiet", stream_with_a_context_and_its_quiet),
-        host("kernel_in_a_stream_with_a_context", kernel_in_a_stream_with_a_context),
+        host("kernel_in_a_stream_with_a_context", kernel_in_a_stream_with_a_context).races(),
         host("context_destroyed_before_reuse", context_destroyed_before_reuse),
     ],
 };
@@ -228,18 +228,19 @@ fn stream_with_a_context_and_its_quiet(pe: &Pe, m: Memory) -> rushmem::Result<()
     Ok(())
 }
 
-/// Puts in a stream with a context of its own. The next kernel of the stream has this context, too.
+/// Puts in a stream with a context of its own. The next kernel of the stream calls `quiet` of the default context.
 fn kernel_in_a_stream_with_a_context(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     let stream = pe.stream()?.with_context(pe.context::<PerGpu>()?)?;
-    stream.put_nbi(m.inbox, m.outbox, 1 - pe.my_pe())?;
+    stream.put_nbi(m.inbox, m.outbox, 1 - pe.my_pe())?; // first
     stream.launch(ONE, quiet_and_reuse(m))?;
+    stream.quiet()?;
     stream.wait()
 }
 
 #[kernel]
 fn quiet_and_reuse(ctx: &Ctx, m: Memory) -> Result {
     ctx.quiet(Thread)?;
-    ctx.local(m.outbox).store(0, 1);
+    ctx.local(m.outbox).store(0, 1); // second
     Ok(())
 }
 
