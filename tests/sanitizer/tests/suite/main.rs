@@ -103,6 +103,9 @@ fn misjudged(topic: &Topic, program: &Program) -> Option<String> {
 /// Makes a test of each topic, with and without the sanitizer.
 macro_rules! topics {
     ($($topic:ident)*) => {
+        /// The topics with tests.
+        const TESTED: &[&str] = &[$(stringify!($topic)),*];
+
         mod without_sanitizer {
             $(#[test]
             fn $topic() {
@@ -122,6 +125,12 @@ macro_rules! topics {
 topics! {
     flags sources arrivals gets overlaps signals atomics relaxed threads collectives teams contexts pending locks
     launches hosts lifetimes deadlocks patterns ranges
+}
+
+#[test]
+fn all_topics_have_tests() {
+    let topics: BTreeSet<&str> = all().iter().map(|topic| topic.name).collect();
+    assert_eq!(topics, BTreeSet::from_iter(TESTED.iter().copied()));
 }
 
 #[test]
