@@ -3,6 +3,7 @@
 mod arrivals;
 mod atomics;
 mod collectives;
+mod conflicts;
 mod contexts;
 mod deadlocks;
 mod flags;
@@ -33,6 +34,7 @@ pub fn all() -> Vec<Topic> {
         overlaps::TOPIC,
         signals::TOPIC,
         atomics::TOPIC,
+        conflicts::TOPIC,
         relaxed::TOPIC,
         threads::TOPIC,
         collectives::TOPIC,
