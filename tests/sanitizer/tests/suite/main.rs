@@ -69,7 +69,8 @@ fn judged(topic: &Topic, program: &Program) -> Option<String> {
 
 /// Checks that the sanitizer reaches the verdict on a program, and reports the marked lines. Returns the problem, if any.
 fn misjudged(topic: &Topic, program: &Program) -> Option<String> {
-    let deadline = if program.verdict == Verdict::Deadlock { "2s" } else { "60s" };
+    // The sanitizer looks at a wait for seconds before it counts as a deadlock.
+    let deadline = if program.verdict == Verdict::Deadlock { "20s" } else { "60s" };
     let findings = match run(program, &[("sanitize", "on"), ("timeout", deadline)]) {
         Ok(()) => Vec::new(),
         Err(Error::Sanitizer(findings)) => findings,
