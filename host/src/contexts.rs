@@ -88,7 +88,7 @@ impl Contexts {
         Ok(self.shape.context_set(context.index()))
     }
 
-    /// Gives a set back after everything posted to it is complete. `ends` returns the ends of symmetric memory beyond the
+    /// Gives a set back after everything posted to it is complete, and returns its number. `ends` returns the ends of symmetric memory beyond the
     /// heap, by PE and rail.
     ///
     /// # Errors
@@ -101,12 +101,12 @@ impl Contexts {
         service: &Service,
         ends: impl Fn(u32, usize) -> Vec<RemoteEnd>,
         until: Instant,
-    ) -> Result<()> {
+    ) -> Result<u32> {
         self.check("destroy_context", sharing, index)?;
         service.drain(self.shape.context_qps(index), ends, until)?;
         if let Some(set) = self.sets().get_mut(index as usize) {
             set.in_use = false;
         }
-        Ok(())
+        Ok(self.shape.context_set(index))
     }
 }

@@ -215,6 +215,7 @@ impl Pe {
     }
 
     /// Runs an operation that stores a result of at most 8 bytes, and returns the result.
+    #[track_caller]
     pub(super) fn fetch_result<T: Pod>(
         &self,
         describe: impl FnOnce(Sym<T>) -> Result<Operation>,

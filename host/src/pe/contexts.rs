@@ -69,6 +69,8 @@ impl Pe {
         self.wait_for_dropped();
         let until = Instant::now() + self.config().timeout;
         let ends = |pe, rail| self.memory.ends(pe, rail);
-        self.contexts.give_back(TypeId::of::<S>(), context.index(), self.service(), ends, until)
+        let set = self.contexts.give_back(TypeId::of::<S>(), context.index(), self.service(), ends, until)?;
+        self.watch.complete(set);
+        Ok(())
     }
 }

@@ -137,6 +137,7 @@ impl Pe {
     /// The object stays the same:
     /// - [`Error::Misuse`] if `object` is not a whole object, or has been freed.
     /// - The errors of [`Pe::alloc`].
+    #[track_caller]
     pub fn realloc<T: Pod>(&self, object: SymSlice<T>, len: usize) -> Result<SymSlice<T>> {
         const CALL: &str = "realloc";
         let (from, old) = (object.offset(), object.handle());
@@ -145,6 +146,7 @@ impl Pe {
             return self.allocate_object(CALL, len, 1, n);
         }
         self.memory.whole(old).map_err(|why| misuse(CALL, object, why))?;
+        self.watch.free(CALL, old);
         let bytes = bytes_of::<T>(CALL, len)?;
         if bytes == 0 {
             self.memory.free(old).map_err(|why| misuse(CALL, object, why))?;
@@ -153,7 +155,7 @@ impl Pe {
         let stamp = self.memory.stamp(n);
         let (kept, to) = (old.bytes.min(bytes), |offset| Handle { offset, bytes, stamp });
         if self.memory.resize(old, bytes, stamp) {
-            self.watch.alloc(Handle { offset: from + kept, bytes: bytes - kept, stamp });
+            self.watch.alloc(to(from));
             let cleared = self.clear(to(from), kept);
             self.conclude(CALL, cleared)?;
             // SAFETY: the allocator has just given these bytes to this object, aligned as before.

@@ -131,6 +131,7 @@ impl Pe {
         self.watch.set_addresses(|| self.memory.addresses());
         // SAFETY: the buffer's own elements, registered with this PE.
         let handle = unsafe { Local::from_raw(offset, len, stamp) };
+        self.watch.alloc(handle.handle());
         Ok(RegisteredBuffer { handle, _buffer: PhantomData })
     }
 
@@ -142,12 +143,18 @@ impl Pe {
     /// # Errors
     /// - [`Error::Misuse`] while a launch that might use the buffer has not been waited for.
     /// - [`Error::Misuse`] if [`Pe::unregister_all`] has ended the registration.
+    #[track_caller]
     pub fn unregister<B: Buffer>(
         &self,
         registered: RegisteredBuffer<B>,
     ) -> Result<B, UnregisterError<RegisteredBuffer<B>>> {
         self.wait_for_dropped();
-        let closed = self.memory.remove("unregister", registered.handle.handle());
+        const CALL: &str = "unregister";
+        let buffer = registered.handle.handle();
+        let closed = self.memory.remove(CALL, buffer);
+        if closed.is_ok() {
+            self.watch.free(CALL, buffer);
+        }
         closed.and_then(buffer_of::<B>).map_err(|error| UnregisterError::new(error, registered))
     }
 
@@ -156,12 +163,14 @@ impl Pe {
     ///
     /// # Errors
     /// - [`Error::Misuse`] while a launch has not been waited for.
+    #[track_caller]
     pub fn unregister_all(&self) -> Result<usize> {
         self.wait_for_dropped();
         const CALL: &str = "unregister_all";
         let all = self.memory.locals();
         for &buffer in &all {
             drop(self.memory.remove(CALL, buffer)?);
+            self.watch.free(CALL, buffer);
         }
         Ok(all.len())
     }
@@ -196,6 +205,7 @@ impl Pe {
         let opened = self.memory.add_window(segment, bytes, stamp);
         self.watch.set_addresses(|| self.memory.addresses());
         let here = opened.as_ref().ok().copied();
+        here.iter().for_each(|&offset| self.watch.alloc(Handle { offset, bytes, stamp }));
         let outcome = self.conclude(CALL, opened);
         if let (Err(_), Some(offset)) = (&outcome, here) {
             drop(self.memory.remove(CALL, Handle { offset, bytes, stamp })?);
@@ -215,6 +225,7 @@ impl Pe {
     /// - [`Error::Elsewhere`] while a launch of another PE has not been waited for.
     /// - [`Error::Mismatch`] if the PEs name different windows, and [`Error::Bootstrap`] if a PE does not come.
     /// - [`Error::Unavailable`] if a NIC of this PE fails, as for [`Pe::host_sync`].
+    #[track_caller]
     pub fn unregister_symmetric<B: Buffer>(
         &self,
         window: Window<B>,
@@ -238,6 +249,9 @@ impl Pe {
                 }
             }
         });
+        if closed.is_ok() {
+            self.watch.free(CALL, buffer);
+        }
         // After the barrier, no PE has the window mapped.
         let closed = closed.and_then(buffer_of::<B>).and_then(|buffer| {
             self.bootstrap.barrier("the end of unregister")?;

@@ -110,6 +110,14 @@ impl PeWatch {
         self.access(handle, |watched, state, span| state.engine.free(watched.host, span, call));
     }
 
+    /// Notes that all operations of a context are complete.
+    pub(crate) fn complete(&self, context: u32) {
+        if let Some(watched) = &self.0 {
+            let context = Context::Queues { pe: watched.pe, context };
+            watched.with(|state| state.engine.quiet(watched.host, context, None));
+        }
+    }
+
     fn access(&self, handle: Handle, note: impl FnOnce(&Watched, &mut State, Span)) {
         let Some(watched) = &self.0 else { return };
         if let Some(span) = watched.addresses().own(handle) {

@@ -16,14 +16,20 @@ use crate::sanitize::{PeWatch, Seen, StreamWatch};
 use crate::{Error, Result};
 
 /// The kernels of a graph. Launches of one graph never overlap, like on a GPU.
-pub(crate) struct NativeGraph(Mutex<Vec<KernelLaunch>>);
+pub(crate) struct NativeGraph(Mutex<Kernels>);
+
+struct Kernels {
+    steps: Vec<KernelLaunch>,
+    /// What the stream knew at the end of the last launch.
+    seen: Seen,
+}
 
 impl NativeGraph {
     pub(super) fn new(steps: Vec<KernelLaunch>) -> Self {
-        Self(Mutex::new(steps))
+        Self(Mutex::new(Kernels { steps, seen: None }))
     }
 
-    fn alone(&self) -> MutexGuard<'_, Vec<KernelLaunch>> {
+    fn alone(&self) -> MutexGuard<'_, Kernels> {
         lock(&self.0)
     }
 }
@@ -129,9 +135,12 @@ impl Shared {
                     self.watch.acquire(seen.as_ref());
                     self.run(step, options);
                 }
-                Item::Graph(steps, seen) => {
+                Item::Graph(graph, seen) => {
                     self.watch.acquire(seen.as_ref());
-                    steps.alone().iter().for_each(|step| self.run(step, options));
+                    let mut kernels = graph.alone();
+                    self.watch.acquire(kernels.seen.as_ref());
+                    kernels.steps.iter().for_each(|step| self.run(step, options));
+                    kernels.seen = self.watch.release();
                 }
                 Item::Event(event) => event.set(self.watch.release()),
                 // The event was recorded before this item.

@@ -6,20 +6,6 @@ const KNOWN: &[(&str, &[&str])] = &[
         "a member of a collective call may read its source and write its result before all members have come",
         &["put_to_source_and_quiet_before_call", "late_put_to_result_and_quiet_before_call"],
     ),
-    (
-        "host calls that return a value have lines of the runtime",
-        &["host_write_beside_atomic", "hosts_wait_before_they_send"],
-    ),
-    ("the end of a context completes its operations", &["context_destroyed_before_reuse"]),
-    ("launches of one graph follow each other", &["graph_in_two_streams"]),
-    (
-        "memory that is resized or unregistered ends its life",
-        &[
-            "object_resized_during_put",
-            "local_buffer_unregistered_during_put",
-            "window_unregistered_during_put",
-        ],
-    ),
     ("a handle of `flush_async` covers earlier operations only", &["put_after_flush_async"]),
     (
         "some collective calls use parts of their objects only",
