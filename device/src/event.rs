@@ -170,8 +170,19 @@ pub struct Collective {
     pub writes: (u64, u64),
 }
 
+/// Memory of this PE that the collective call in progress uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Whether the call writes it.
+    pub is_written: bool,
+    /// The offset.
+    pub offset: u64,
+    /// The length in bytes.
+    pub bytes: u64,
+}
+
 /// No bytes.
-const NOTHING: (u64, u64) = (0, 0);
+pub(crate) const NOTHING: (u64, u64) = (0, 0);
 
 impl Collective {
     /// Returns a call that only synchronises.
@@ -246,6 +257,8 @@ pub enum Event {
     },
     /// A collective call that another thread of the group tells.
     Member(Collective),
+    /// Memory of a collective call, which only its thread inside of the call knows.
+    Part(Part),
     /// A part of a call that another thread of the group tells.
     Silent,
 }
@@ -255,6 +268,18 @@ impl Event {
     #[inline(always)]
     pub(crate) const fn post(parts: &CtxParts, operation: Operation, completion: Completion) -> Self {
         Self::Post(Posting { context: parts.first_set, operation, completion, after_all: false })
+    }
+
+    /// Returns memory that the collective call in progress reads.
+    #[inline(always)]
+    pub(crate) const fn reads((offset, bytes): (u64, u64)) -> Self {
+        Self::Part(Part { is_written: false, offset, bytes })
+    }
+
+    /// Returns memory that the collective call in progress writes.
+    #[inline(always)]
+    pub(crate) const fn writes((offset, bytes): (u64, u64)) -> Self {
+        Self::Part(Part { is_written: true, offset, bytes })
     }
 
     /// Returns an ordering call.

@@ -11,11 +11,12 @@ use super::p2p_team::P2pTeam;
 use crate::ctx::Ctx;
 use crate::ctx::CtxRef;
 use crate::error::{Detail, Error, Result};
+use crate::event::NOTHING;
 use crate::group::Group;
 use crate::heap::SymSlice;
 use crate::sharing::Sharing;
 use crate::team::Team;
-use crate::watch::{self, Collective};
+use crate::watch::{self, Collective, Event};
 
 /// # Collective data movement
 ///
@@ -100,7 +101,8 @@ impl<S: Sharing> Ctx<'_, S> {
         src: SymSlice<T>,
     ) -> Result {
         let (dst, src) = (span_of(dst), span_of(src));
-        let _call = watch::collective(group, "collect", Collective::moves(team.key(), dst, src));
+        let moved = Collective::moves(team.key(), NOTHING, src);
+        let _call = watch::collective(group, "collect", moved);
         collect::<G, S>(group, CtxRef::of(self), team, dst, src)
     }
 
@@ -341,6 +343,7 @@ fn collect_in<G: Group, S: Sharing>(call: Call<G, S>, dst: Span, src: Span) -> R
         Ok(())
     };
     call.check_in(call.call_hash(kind::STEP, [total, 0, 0, 0]), mine)?;
+    watch::note("collect", Event::writes((dst.0, total)));
     share(call, at, src)
 }
 

@@ -14,12 +14,13 @@ use crate::arch;
 use crate::ctx::Ctx;
 use crate::ctx::CtxRef;
 use crate::error::{Detail, Error, Result, Site, record};
+use crate::event::NOTHING;
 use crate::group::{Group, Thread};
 use crate::heap::SymSlice;
 use crate::outlined::outlined;
 use crate::sharing::Sharing;
 use crate::team::Team;
-use crate::watch::{self, Collective, Meeting};
+use crate::watch::{self, Collective, Event};
 
 /// The layout of the blocks of an [`Ctx::alltoallv`], one entry for each member. Only this PE reads it.
 #[derive(Clone, Copy, Debug)]
@@ -60,14 +61,20 @@ impl<S: Sharing> Ctx<'_, S> {
     ) -> Result {
         let (dst, src, strides) = (span_of(dst), span_of(src), (dst_stride as u64, src_stride as u64));
         let (len, size) = (len as u64, size_of::<T>() as u64);
-        let whole = Collective::moves(team.key(), dst, src);
-        let moved = if strides == (1, 1) { whole } else { Collective::sync(team.key(), Meeting::Whole) };
+        let moved = Collective::moves(team.key(), NOTHING, NOTHING);
         let _call = watch::collective(group, "alltoalls", moved);
-        if let Some(p2p_team) = P2pTeam::to(self, team, dst) {
-            return p2p::alltoalls(group, dst, src, strides, len, size, p2p_team);
+        let done = if let Some(p2p_team) = P2pTeam::to(self, team, dst) {
+            p2p::alltoalls(group, dst, src, strides, len, size, p2p_team)
+        } else {
+            let blocks = StridedBlocks { dst, src, strides, len, size };
+            alltoalls::<G, S>(group, CtxRef::of(self), team, blocks)
+        };
+        if watch::ENABLED && done.is_ok() {
+            let elements = self.team_n_pes(team).unwrap_or(0) as u64 * len;
+            watch::each("alltoalls", elements, |i| Event::writes((dst.0 + i * strides.0 * size, size)));
+            watch::each("alltoalls", elements, |i| Event::reads((src.0 + i * strides.1 * size, size)));
         }
-        let blocks = StridedBlocks { dst, src, strides, len, size };
-        alltoalls::<G, S>(group, CtxRef::of(self), team, blocks)
+        done
     }
 
     /// Exchanges blocks of different lengths. rocSHMEM's `alltoallv`.
@@ -94,10 +101,20 @@ impl<S: Sharing> Ctx<'_, S> {
         let (dst, src, size) = (span_of(dst), span_of(src), size_of::<T>() as u64);
         let tables = [dst_parts.counts, dst_parts.offsets, src_parts.counts, src_parts.offsets].map(span_of);
         let [a, b, c, d] = tables;
-        let moved = Collective { reads: [src, a, b, c, d], ..Collective::moves(team.key(), dst, src) };
+        let moved = Collective { reads: [a, b, c, d, NOTHING], ..Collective::moves(team.key(), NOTHING, a) };
         let _call = watch::collective(group, "alltoallv", moved);
         let blocks = PartBlocks { dst, dst_parts, src, src_parts, size };
-        alltoallv::<G, S>(group, CtxRef::of(self), team, blocks)
+        let done = alltoallv::<G, S>(group, CtxRef::of(self), team, blocks);
+        if watch::ENABLED && done.is_ok() {
+            let members = self.team_n_pes(team).unwrap_or(0);
+            let range = |whole: Span, parts, j: u64| {
+                let (count, offset) = part(self, parts, j as u32);
+                (whole.0 + offset * size, count * size)
+            };
+            watch::each("alltoallv", members.into(), |j| Event::writes(range(dst, dst_parts, j)));
+            watch::each("alltoallv", members.into(), |j| Event::reads(range(src, src_parts, j)));
+        }
+        done
     }
 }
 

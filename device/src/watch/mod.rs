@@ -16,8 +16,8 @@
 mod imp;
 
 pub use crate::event::{
-    Blocks, Change, Collective, Completion, Event, Meeting, Operation, Order, Ordering, PeRange, Posting,
-    Watcher,
+    Blocks, Change, Collective, Completion, Event, Meeting, Operation, Order, Ordering, Part, PeRange,
+    Posting, Watcher,
 };
 pub use imp::ENABLED;
 pub(crate) use imp::{Ticket, call, collective, each, grid, lead, lead_own, note, ticket, waits};

@@ -395,12 +395,16 @@ impl Engine {
     }
 
     fn complete_earlier(&mut self, actor: ActorId, context: Context, target: Option<u32>, count: u32) {
-        let clock = self.actors.clock(actor);
-        for context in [context, Context::Stores(actor)] {
-            for operation in self.queues.earlier(context, target, &clock, &self.actors) {
-                self.complete_part(actor, operation, count);
-            }
+        for operation in self.earlier(actor, context, target) {
+            self.complete_part(actor, operation, count);
         }
+    }
+
+    /// Returns the operations that `quiet` would complete now, to one PE or to all.
+    pub fn earlier(&self, actor: ActorId, context: Context, target: Option<u32>) -> Vec<ActorId> {
+        let Some(state) = self.actors.get(actor) else { return Vec::new() };
+        let earlier = |context| self.queues.earlier(context, target, &state.clock, &self.actors);
+        [context, Context::Stores(actor)].into_iter().flat_map(earlier).collect()
     }
 
     /// Returns whether operations of a context have not settled.

@@ -77,7 +77,8 @@
 //! # Hooks
 //!
 //! **Rules.** A release calls the engine before others can see the step, and an acquire after it has seen it. A hook is at the
-//! public call. Calls inside it are silent: a depth counter of the lane hides them. A sanitized job sets `peer_path=p2p`, so
+//! public call. Calls inside it are silent: a depth counter of the lane hides them. Only
+//! `Event::Part` tells from inside a collective call which memory it uses. A sanitized job sets `peer_path=p2p`, so
 //! that a thread delivers its own operations: `post`, `deliver`, and then the copy. An atomic with a result looks at its word
 //! again after the processor's atomic, because others may have come between.
 //!
@@ -105,9 +106,8 @@
 //! **Missing.**
 //!
 //! - Accesses through pointers: `View::as_ptr`, `Pe::ptr`, references to registered buffers, and other libraries.
-//! - The indices that `wait_until_some` writes, the `slots` of `alltoall_ll`, and the buffers of `alltoalls` with strides.
-//! - The copy that `Pe::realloc` makes, and the order that making or destroying a team gives to the hosts.
-//! - `collect` counts as a write of its whole destination.
+//! - The indices that `wait_until_some` writes, and the `slots` of `alltoall_ll`.
+//! - The order that making or destroying a team gives to the hosts.
 //! - Host threads of a PE count as one. Order between them is not checked, and a PE with several has no deadlock.
 //! - Messages between PEs by other means, such as channels and atomics of the process, give no order.
 //! - Loops of tests or of strong loads, and waits for any of several words, count as work. So they hide a deadlock.

@@ -5,22 +5,13 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use rushmem_device::watch::{
-    Blocks, Change, Collective, Completion, Event, Meeting, Operation, Order, Ordering, PeRange, Posting,
-    Watcher,
+    Blocks, Change, Collective, Completion, Event, Meeting, Operation, Order, Ordering, Part, PeRange,
+    Posting, Watcher,
 };
 use rushmem_sanitizer::{Acquire, ActorId, Buffers, Call, Context, Kind, MeetingId, Post, Span, Until, Wait};
 
 use super::State;
 use super::launch::LaunchWatch;
-
-/// The operations that a ticket stands for.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum TicketOf {
-    /// An operation.
-    Operation(ActorId),
-    /// All operations of a context to a PE.
-    Context { context: u32, pe: u32 },
-}
 
 /// The rest of a call, at its end.
 #[derive(Debug)]
@@ -61,13 +52,17 @@ enum AwaitedEvent {
     Word { word: Span, wanted: String },
     /// The other members of a collective call.
     Members(MeetingId),
+    /// The other blocks, at the barrier of the grid.
+    Blocks,
 }
 
 impl Watcher for LaneWatch {
     fn begin(&self, name: &'static str, event: Event, site: &'static Location<'static>) {
         let depth = self.depth.get();
         self.depth.set(depth + 1);
-        if depth == 0 {
+        if let Event::Part(part) = event {
+            self.add_part(part);
+        } else if depth == 0 {
             self.tell(event, self.launch.name(name, site));
         }
     }
@@ -88,6 +83,10 @@ impl Watcher for LaneWatch {
     fn waits(&self) {
         let awaited = self.awaited.borrow();
         let Some(Awaited { call, until }) = &*awaited else { return };
+        let blocks = match until {
+            AwaitedEvent::Blocks => self.launch.missing_blocks(self.block),
+            _ => Vec::new(),
+        };
         self.with(|state| {
             let until = match until {
                 AwaitedEvent::Word { word, wanted } => Until::Word { word: *word, wanted: wanted.clone() },
@@ -98,17 +97,22 @@ impl Watcher for LaneWatch {
                     }
                     Until::Members { at: format!("`{}`", call.name), pes }
                 }
+                AwaitedEvent::Blocks if blocks.is_empty() => return,
+                AwaitedEvent::Blocks => {
+                    Until::Arrivals { at: "the barrier of the grid".into(), actors: blocks }
+                }
             };
             state.engine.wait(self.actor, Wait { call: *call, until });
         });
     }
 
     fn ticket(&self) -> u64 {
-        self.last.get().map_or(0, |operation| self.launch.add_ticket(TicketOf::Operation(operation)))
+        self.last.get().map_or(0, |operation| self.launch.add_ticket(vec![operation]))
     }
 
     fn ticket_of(&self, context: u32, pe: u32) -> u64 {
-        self.launch.add_ticket(TicketOf::Context { context, pe })
+        let queues = self.queues(context);
+        self.launch.add_ticket(self.with(|state| state.engine.earlier(self.actor, queues, Some(pe))))
     }
 }
 
@@ -196,6 +200,7 @@ impl LaneWatch {
             Event::Grid => {
                 let (meeting, member) = (self.launch.grid, self.block);
                 self.with(|state| state.engine.arrive(self.actor, meeting, member));
+                self.awaited.replace(Some(Awaited { call, until: AwaitedEvent::Blocks }));
                 self.at_end.replace(Some(AtEnd::Leave {
                     meeting,
                     member,
@@ -204,7 +209,7 @@ impl LaneWatch {
                 }));
             }
             Event::Complete(ticket) => self.complete(ticket),
-            Event::Silent => {}
+            Event::Part(_) | Event::Silent => {}
         }
     }
 
@@ -351,14 +356,18 @@ impl LaneWatch {
     }
 
     fn complete(&self, ticket: u64) {
-        match self.launch.ticket(ticket) {
-            Some(TicketOf::Operation(operation)) => {
-                self.with(|state| state.engine.complete(self.actor, operation));
-            }
-            Some(TicketOf::Context { context, pe }) => {
-                self.with(|state| state.engine.quiet(self.actor, self.queues(context), Some(pe)));
-            }
-            None => {}
+        let operations = self.launch.ticket(ticket);
+        self.with(|state| {
+            operations.into_iter().for_each(|operation| state.engine.complete(self.actor, operation));
+        });
+    }
+
+    /// Adds memory to the buffers of the collective call that this lane tells of.
+    fn add_part(&self, Part { is_written, offset, bytes }: Part) {
+        let span = self.span(PeRange { pe: self.pe(), offset, bytes });
+        if let (Some(AtEnd::Leave { buffers, .. }), Some(span)) = (&mut *self.at_end.borrow_mut(), span) {
+            let list = if is_written { &mut buffers.writes } else { &mut buffers.reads };
+            list.push(span);
         }
     }
 

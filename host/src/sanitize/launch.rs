@@ -10,7 +10,7 @@ use rushmem_device::watch::Watcher;
 use rushmem_sanitizer::{Actor, ActorId, Call as Named, MeetingId, Until, Wait};
 
 use super::Addresses;
-use super::lane::{LaneWatch, TicketOf};
+use super::lane::LaneWatch;
 use super::pe::Watched;
 use crate::native::Grid;
 use crate::native::Observer;
@@ -30,7 +30,8 @@ pub(crate) struct LaunchWatch {
     operation: Option<(&'static str, &'static Location<'static>)>,
     /// The lanes of each block that has begun.
     lanes: Mutex<HashMap<u32, Vec<ActorId>>>,
-    tickets: Mutex<Vec<TicketOf>>,
+    /// The operations of each ticket.
+    tickets: Mutex<Vec<Vec<ActorId>>>,
 }
 
 impl LaunchWatch {
@@ -58,22 +59,29 @@ impl LaunchWatch {
         self.lanes().get(&block)?.get(thread as usize).copied()
     }
 
+    /// Returns the leaders of the blocks that have not come to the barrier of the grid that `block` is in.
+    pub(super) fn missing_blocks(&self, block: u32) -> Vec<ActorId> {
+        let missing = self.watched.with(|state| state.engine.missing(self.grid, block));
+        missing.into_iter().filter_map(|block| self.lane(block, 0)).collect()
+    }
+
     /// Returns a call as a report names it: a call of the kernel, or the host's operation.
     pub(super) fn name(&self, name: &'static str, site: &'static Location<'static>) -> Named {
         let (name, site) = self.operation.unwrap_or((name, site));
         Named { name, site: site.into() }
     }
 
-    /// Adds a ticket. Tickets count from 1.
-    pub(super) fn add_ticket(&self, ticket: TicketOf) -> u64 {
+    /// Adds a ticket for operations. Tickets count from 1.
+    pub(super) fn add_ticket(&self, operations: Vec<ActorId>) -> u64 {
         let mut tickets = lock(&self.tickets);
-        tickets.push(ticket);
+        tickets.push(operations);
         tickets.len() as u64
     }
 
-    /// Returns what a ticket stands for.
-    pub(super) fn ticket(&self, number: u64) -> Option<TicketOf> {
-        lock(&self.tickets).get(number.checked_sub(1)? as usize).copied()
+    /// Returns the operations that a ticket stands for.
+    pub(super) fn ticket(&self, number: u64) -> Vec<ActorId> {
+        let at = (number as usize).wrapping_sub(1);
+        lock(&self.tickets).get(at).cloned().unwrap_or_default()
     }
 
     /// Adds the lanes of a block.

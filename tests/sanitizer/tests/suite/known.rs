@@ -1,22 +1,10 @@
 //! The programs on which the sanitizer is wrong today.
 
 /// Reasons, each with the programs that it affects. An entry that is not needed any more fails the test.
-const KNOWN: &[(&str, &[&str])] = &[
-    (
-        "a member of a collective call may read its source and write its result before all members have come",
-        &["put_to_source_and_quiet_before_call", "late_put_to_result_and_quiet_before_call"],
-    ),
-    ("a handle of `flush_async` covers earlier operations only", &["put_after_flush_async"]),
-    (
-        "some collective calls use parts of their objects only",
-        &[
-            "rest_of_a_collected_result_stored",
-            "gap_between_parts_of_an_exchange_stored",
-            "element_of_a_strided_exchange_stored",
-        ],
-    ),
-    ("nothing tells the sanitizer of waits at the barrier of a grid", &["grid_barrier_that_one_block_skips"]),
-];
+const KNOWN: &[(&str, &[&str])] = &[(
+    "a member of a collective call may read its source and write its result before all members have come",
+    &["put_to_source_and_quiet_before_call", "late_put_to_result_and_quiet_before_call"],
+)];
 
 /// Returns the reason why the sanitizer is wrong on a program, if it is known.
 pub(crate) fn reason(program: &str) -> Option<&'static str> {
