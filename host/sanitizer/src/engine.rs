@@ -6,7 +6,7 @@ use crate::access::{Access, Call, Kind, Span};
 use crate::actors::{Actor, Actors, DELIVERED, Learned, SOURCE_READ, Transfer, delivery_of};
 use crate::clock::{ActorId, Clock, Epoch};
 use crate::deadlock::{Deadlock, Wait, WaitGraph};
-use crate::meetings::{MeetingId, Meetings};
+use crate::meetings::{Departure, MeetingId, Meetings};
 use crate::order::{Side, missing};
 use crate::post::Post;
 use crate::queues::{Context, Queues};
@@ -25,6 +25,8 @@ pub struct Buffers {
     pub reads: Vec<Span>,
     /// The memory that the call writes in this PE.
     pub writes: Vec<Span>,
+    /// The member whose data the call writes; `None` for the data of all.
+    pub root: Option<u32>,
 }
 
 /// The strength of a load that waits for a word.
@@ -483,16 +485,17 @@ impl Engine {
         self.meetings.missing(id, member)
     }
 
-    /// Lets a member leave, after all have arrived. The call has read and written `buffers` between the last arrival and now.
+    /// Lets a member leave, after all have arrived. The call has read after the member's own arrival, and has written after
+    /// the arrivals of those whose data it writes, too.
     pub fn leave(&mut self, actor: ActorId, id: MeetingId, member: u32, buffers: &Buffers, call: Call) {
-        let arrivals = self.meetings.leave(id, member);
+        let Departure { own, data, all } = self.meetings.leave(id, member, buffers.root);
         if !(buffers.reads.is_empty() && buffers.writes.is_empty()) {
             let (made, pe) = (self.actors.now(actor), self.actors.state(actor).actor.pe());
             let description = Actor::Operation { pe, target: pe, transfer: Transfer::Collective, call };
-            let operation = self.actors.add(description, arrivals.clone(), Some(made));
+            let operation = self.actors.add(description, data, Some(made));
             let clock = self.actors.clock(operation);
             for &span in &buffers.reads {
-                self.part(operation, SOURCE_READ, (span, Kind::Read), &clock, actor, call);
+                self.part(operation, SOURCE_READ, (span, Kind::Read), &own, actor, call);
             }
             for &span in &buffers.writes {
                 self.part(operation, DELIVERED, (span, Kind::Write), &clock, actor, call);
@@ -501,7 +504,7 @@ impl Engine {
             self.actors.tick(actor);
             self.complete(actor, operation);
         }
-        self.actors.acquire(actor, &arrivals, Learned::Meeting);
+        self.actors.acquire(actor, &all, Learned::Meeting);
     }
 }
 

@@ -29,8 +29,9 @@
 //! which it was complete, so an actor that knows that step knows the operation. A fence is an actor too, one for each target with
 //! operations in flight. The operations before it end there, and later operations follow it.
 //!
-//! **Collective calls.** The part of each PE is one operation. It begins once all members have arrived, because every call
-//! begins with a check-in. It reads and writes the buffers of its own PE. It is complete when its own member leaves.
+//! **Collective calls.** The part of each PE is one operation, on the buffers of its own PE. Short data travels together with the
+//! check-in. So the read of a source follows the arrival of its own member only. The write of a result follows it too, and the
+//! arrivals of the members whose data it writes. The operation is complete when its own member leaves.
 //!
 //! # Shadow memory
 //!

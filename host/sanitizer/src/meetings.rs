@@ -16,6 +16,17 @@ struct Round {
     left: usize,
 }
 
+/// The knowledge of a member that leaves a call.
+#[derive(Debug, Default)]
+pub(crate) struct Departure {
+    /// The knowledge at its own arrival.
+    pub(crate) own: Clock,
+    /// The knowledge at its own arrival, and at the arrivals of those whose data it gets.
+    pub(crate) data: Clock,
+    /// The knowledge at all arrivals.
+    pub(crate) all: Clock,
+}
+
 #[derive(Debug, Default)]
 struct Meeting {
     members: Vec<u32>,
@@ -65,21 +76,29 @@ impl Meetings {
         meeting.members.iter().copied().filter(|&other| !has_arrived(other)).collect()
     }
 
-    /// Lets a member leave. Returns the knowledge of all who have arrived in its call.
-    pub(crate) fn leave(&mut self, id: MeetingId, member: u32) -> Clock {
-        let mut all = Clock::default();
-        let Some(meeting) = self.meetings.get_mut(&id) else { return all };
+    /// Lets a member leave a call, which gives it the data of `root` or of all. Returns the knowledge at the arrivals.
+    pub(crate) fn leave(&mut self, id: MeetingId, member: u32, root: Option<u32>) -> Departure {
+        let Departure { mut own, mut data, mut all } = Departure::default();
+        let Some(meeting) = self.meetings.get_mut(&id) else { return Departure { own, data, all } };
         let calls = meeting.calls.entry(member).or_default();
         let number = calls.1;
         calls.1 += 1;
         if let Some(round) = meeting.rounds.get_mut(&number) {
-            round.arrived.values().for_each(|(_, clock)| all.join(clock));
+            for (&arrived, (_, clock)) in &round.arrived {
+                all.join(clock);
+                if arrived == member {
+                    own = clock.clone();
+                }
+                if arrived == member || root.is_none_or(|root| arrived == root) {
+                    data.join(clock);
+                }
+            }
             round.left += 1;
             if round.left == meeting.members.len() {
                 meeting.rounds.remove(&number);
             }
         }
-        all
+        Departure { own, data, all }
     }
 }
 
@@ -105,12 +124,12 @@ mod tests {
         assert_eq!(meetings.missing(TEAM, 0), [1]);
         assert_eq!(arrive(&mut meetings, 1, 7), 2);
         assert!(meetings.missing(TEAM, 0).is_empty());
-        assert_eq!(meetings.leave(TEAM, 0).get(ActorId(1)), 7);
+        assert_eq!(meetings.leave(TEAM, 0, None).all.get(ActorId(1)), 7);
         assert_eq!(arrive(&mut meetings, 0, 6), 0);
         assert_eq!(meetings.missing(TEAM, 0), [1]);
-        let late = meetings.leave(TEAM, 1);
+        let late = meetings.leave(TEAM, 1, None).all;
         assert_eq!(late.get(ActorId(0)), 5, "the second call of member 0 is another meeting");
         meetings.remove(TEAM);
-        assert_eq!(meetings.leave(TEAM, 0).get(ActorId(0)), 0);
+        assert_eq!(meetings.leave(TEAM, 0, None).all.get(ActorId(0)), 0);
     }
 }

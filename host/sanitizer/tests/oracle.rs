@@ -524,13 +524,14 @@ impl Runner {
             let mut earlier = arrivals.clone();
             let mut used = Buffers::default();
             if let Some((read, write)) = spans {
-                let node = self.model.event(arrivals.clone());
+                let arrived = members.iter().position(|&member| member == actor).expect("a member");
+                let node = self.model.event(vec![arrivals[arrived]]);
                 self.model.access(node, read, Kind::Read, call.site.line);
-                let node = self.model.event(vec![node]);
+                let node = self.model.event([&arrivals[..], &[node]].concat());
                 self.model.access(node, write, Kind::Write, call.site.line);
                 self.model.clear(write);
                 earlier.push(node);
-                used = Buffers { reads: vec![read], writes: vec![write] };
+                used = Buffers { reads: vec![read], writes: vec![write], root: None };
             }
             self.next(actor, &earlier);
             self.engine.leave(self.actors[actor], JOB, pe, &used, call);

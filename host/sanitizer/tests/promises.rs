@@ -553,7 +553,7 @@ fn events_order_streams() {
 
 #[test]
 fn collective_buffers_belong_to_the_call() {
-    let buffers = |pe| Buffers { reads: vec![source(pe)], writes: vec![array(pe)] };
+    let buffers = |pe| Buffers { reads: vec![source(pe)], writes: vec![array(pe)], root: None };
     let run = |before: bool, meets: bool| {
         let mut job = Job::new();
         // A block that is not in the call stores to the source.
@@ -577,7 +577,7 @@ fn collective_buffers_belong_to_the_call() {
 
 #[test]
 fn a_put_before_a_collective_call_is_complete() {
-    let buffers = |pe| Buffers { reads: vec![source(pe)], writes: vec![array(pe)] };
+    let buffers = |pe| Buffers { reads: vec![source(pe)], writes: vec![array(pe)], root: None };
     let run = |completes: bool| {
         let mut job = Job::new();
         job.put(0, array(1));
@@ -589,6 +589,21 @@ fn a_put_before_a_collective_call_is_complete() {
     };
     run(true).lacks(&[]);
     run(false).lacks(&[MissingOrder::CollectiveEnd]);
+}
+
+#[test]
+fn a_member_reads_after_its_own_arrival_and_writes_after_that_of_the_root() {
+    let run = |target: fn(u32) -> Span, writer: usize| {
+        let mut job = Job::new();
+        job.put(writer, target(1));
+        job.quiet(writer);
+        job.collective(|pe| Buffers { reads: vec![source(pe)], writes: vec![array(pe)], root: Some(0) });
+        job
+    };
+    run(source, 1).lacks(&[]);
+    run(source, 0).lacks(&[MissingOrder::CollectiveEnd]);
+    run(array, 0).lacks(&[]);
+    run(array, 2).lacks(&[MissingOrder::CollectiveEnd]);
 }
 
 #[test]

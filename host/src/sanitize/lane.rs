@@ -385,10 +385,10 @@ impl LaneWatch {
             }
             if meeting != Meeting::SplitArrive {
                 let own = |(offset, bytes): (u64, u64)| self.span(PeRange { pe, offset, bytes });
-                let reads_here =
-                    collective.root.is_none_or(|root| team.members.get(root as usize) == Some(&pe));
+                let root = collective.root.and_then(|root| team.members.get(root as usize).copied());
+                let reads_here = collective.root.is_none() || root == Some(pe);
                 let reads = collective.reads.into_iter().filter(|_| reads_here).filter_map(own).collect();
-                let buffers = Buffers { reads, writes: own(collective.writes).into_iter().collect() };
+                let buffers = Buffers { reads, writes: own(collective.writes).into_iter().collect(), root };
                 self.at_end.replace(Some(AtEnd::Leave { meeting: id, member: pe, buffers, call }));
                 self.awaited.replace(Some(Awaited { call, until: AwaitedEvent::Members(id) }));
             }
