@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::access::{Call, Span};
 use crate::clock::{ActorId, Clock, Epoch};
+use crate::context::{Announcer, Context};
 
 /// The part of an operation that has read its source.
 pub(crate) const SOURCE_READ: u32 = 1;
@@ -149,6 +150,10 @@ pub(crate) struct State {
     pub(crate) found_writes: Vec<(Span, Epoch)>,
     /// The fences before an operation. To know its delivery is to know them.
     pub(crate) behind: Clock,
+    /// The queues of an operation.
+    pub(crate) context: Option<Context>,
+    /// The last operation that a word has announced to it, or that has written the word.
+    pub(crate) heard: Option<Announcer>,
 }
 
 /// The table of actors.
@@ -178,6 +183,8 @@ impl Actors {
             found: Clock::default(),
             found_writes: Vec::new(),
             behind: Clock::default(),
+            context: None,
+            heard: None,
         };
         self.states.insert(id, state);
         id
@@ -256,6 +263,13 @@ impl Actors {
         if let Some(state) = self.states.get_mut(&id) {
             state.ends.push((count, end));
         }
+    }
+
+    /// Returns the actor that has completed a step of an operation, if another one has.
+    pub(crate) fn completer(&self, epoch: Epoch) -> Option<Actor> {
+        let ends = self.states.get(&epoch.actor)?.ends.iter().filter(|(count, _)| *count >= epoch.count);
+        let mut completers = ends.filter_map(|(_, end)| Some(self.states.get(&end.actor)?.actor));
+        completers.find(|completer| !matches!(completer, Actor::Operation { .. }))
     }
 
     /// Returns the number of actors that have not settled.

@@ -5,11 +5,12 @@ use std::collections::HashMap;
 use crate::access::{Access, Call, Kind, Span};
 use crate::actors::{Actor, Actors, DELIVERED, Learned, SOURCE_READ, Transfer, delivery_of};
 use crate::clock::{ActorId, Clock, Epoch};
+use crate::context::{Announcer, Context};
 use crate::deadlock::{Deadlock, Wait, WaitGraph};
 use crate::meetings::{Departure, MeetingId, Meetings};
-use crate::order::{Side, missing};
+use crate::order::{Knowledge, Side, missing};
 use crate::post::Post;
-use crate::queues::{Context, Queues};
+use crate::queues::Queues;
 use crate::report::{Party, Race, Races};
 use crate::shadow::Shadow;
 use crate::values::Values;
@@ -25,7 +26,7 @@ pub struct Buffers {
     pub reads: Vec<Span>,
     /// The memory that the call writes in this PE.
     pub writes: Vec<Span>,
-    /// The member whose data the call writes; `None` for the data of all.
+    /// The member that has the data to write; `None` if all have a part of it.
     pub root: Option<u32>,
 }
 
@@ -44,6 +45,8 @@ const SETTLE_AFTER: usize = 1024;
 /// An operation that has not been delivered.
 #[derive(Debug)]
 struct Undelivered {
+    /// The PE that posted it.
+    pe: u32,
     start: Clock,
     post: Post,
 }
@@ -174,7 +177,7 @@ impl Engine {
         self.step(actor, word, Kind::Set, call);
         let write = self.actors.now(actor);
         let clock = self.actors.state(actor).released.clone();
-        self.values.set(word, &clock, Some((write, word.bytes)));
+        self.values.set(word, &clock, Some((write, word.bytes)), None);
         self.waits.wake(word);
         self.actors.tick(actor);
     }
@@ -201,8 +204,9 @@ impl Engine {
 
     /// Notes a load that has found a value: the end of a wait, a test that succeeds, or any strong load.
     pub fn observe(&mut self, actor: ActorId, word: Span, acquire: Acquire, call: Call) {
-        let (mut clock, mut writes) = (Clock::default(), Vec::new());
+        let (mut clock, mut writes, mut heard) = (Clock::default(), Vec::new(), None);
         for release in self.values.seen(word) {
+            heard = release.announcer.or(heard);
             clock.join(&release.clock);
             let Some((write, bytes)) = release.write else { continue };
             let is_put = self.actors.get(write.actor).is_some_and(|state| state.post.is_some());
@@ -213,6 +217,7 @@ impl Engine {
             }
         }
         let state = self.actors.state(actor);
+        state.heard = heard;
         state.found.join(&clock);
         state.found_writes.append(&mut writes);
         if acquire == Acquire::Now {
@@ -233,7 +238,8 @@ impl Engine {
     fn record(&mut self, span: Span, access: Access, clock: &Clock, informed: ActorId) {
         let actors = &self.actors;
         let conflicts = self.shadow.record(span, access, clock, |clock, epoch| actors.knows(clock, epoch));
-        let learned = actors.get(informed).map_or(Learned::Nothing, |state| state.learned);
+        let (learned, heard) =
+            actors.get(informed).map_or((Learned::Nothing, None), |state| (state.learned, state.heard));
         for conflict in conflicts {
             let (Some(first), Some(second)) = (self.side(conflict.earlier), self.side(access)) else {
                 continue;
@@ -241,19 +247,30 @@ impl Engine {
             let earlier = conflict.earlier.epoch.actor;
             let is_posted = actors.get(earlier).is_some_and(|state| state.post.is_some());
             let knows_post = is_posted && actors.knows_post(clock, earlier);
+            let knowledge = Knowledge { knows_post, learned, heard };
             self.races.add(Race {
                 first: Party { actor: first.actor, kind: first.kind, call: conflict.earlier.call },
                 second: Party { actor: second.actor, kind: second.kind, call: access.call },
                 memory: span.memory,
                 bytes: conflict.bytes,
-                missing: missing(first, second, knows_post, learned),
+                missing: missing(first, second, knowledge),
             });
         }
     }
 
     fn side(&self, access: Access) -> Option<Side> {
-        let Epoch { actor, count } = access.epoch;
-        Some(Side { actor: self.actors.get(actor)?.actor, kind: access.kind, count })
+        let Epoch { actor: id, count } = access.epoch;
+        let state = self.actors.get(id)?;
+        let poster = state.post.and_then(|post| self.actors.get(post.actor));
+        Some(Side {
+            id,
+            actor: state.actor,
+            maker: poster.unwrap_or(state).actor,
+            kind: access.kind,
+            count,
+            context: state.context,
+            completer: self.actors.completer(access.epoch),
+        })
     }
 }
 
@@ -281,7 +298,8 @@ impl Engine {
         start.join(&behind);
         let description = Actor::Operation { pe, target, transfer, call };
         let operation = self.actors.add(description, start.clone(), Some(made));
-        self.actors.state(operation).behind = behind;
+        let state = self.actors.state(operation);
+        (state.behind, state.context) = (behind, Some(context));
         self.queues.add(context, operation, target, post.is_ordered);
         if let Some(source) = post.source {
             self.part(operation, SOURCE_READ, (source, Kind::Read), &known, poster, call);
@@ -290,7 +308,7 @@ impl Engine {
         for end in post.destination.into_iter().chain(post.signal) {
             self.part(operation, DELIVERED, end, &clock, poster, call);
         }
-        self.undelivered.insert(operation, Undelivered { start, post });
+        self.undelivered.insert(operation, Undelivered { pe, start, post });
         self.actors.tick(poster);
         operation
     }
@@ -310,9 +328,10 @@ impl Engine {
 
     /// Delivers an operation: waits at its PE may see the data, and then the signal.
     pub fn deliver(&mut self, operation: ActorId) {
-        let Some(Undelivered { start, post }) = self.undelivered.remove(&operation) else { return };
+        let Some(Undelivered { pe, start, post }) = self.undelivered.remove(&operation) else { return };
         let mut clock = start.clone();
         clock.raise(delivery_of(operation));
+        let announcer = Announcer { operation, pe, context: post.context };
         for (span, kind) in post.destination.into_iter().chain(post.signal) {
             if kind == Kind::Fetch || post.fetches {
                 self.fetch(operation, span, kind);
@@ -320,10 +339,10 @@ impl Engine {
             match kind {
                 Kind::Put => {
                     let write = delivery_of(operation);
-                    self.values.set(span, &start, Some((write, span.bytes)));
+                    self.values.set(span, &start, Some((write, span.bytes)), Some(announcer));
                 }
-                Kind::Set => self.values.set(span, &clock, None),
-                Kind::Atomic => self.values.update(span, &clock),
+                Kind::Set => self.values.set(span, &clock, None, Some(announcer)),
+                Kind::Atomic => self.values.update(span, &clock, announcer),
                 Kind::Fetch => continue,
                 _ => self.values.clear(span),
             }
@@ -486,7 +505,7 @@ impl Engine {
     }
 
     /// Lets a member leave, after all have arrived. The call has read after the member's own arrival, and has written after
-    /// the arrivals of those whose data it writes, too.
+    /// the arrivals of the members that had the data, too.
     pub fn leave(&mut self, actor: ActorId, id: MeetingId, member: u32, buffers: &Buffers, call: Call) {
         let Departure { own, data, all } = self.meetings.leave(id, member, buffers.root);
         if !(buffers.reads.is_empty() && buffers.writes.is_empty()) {

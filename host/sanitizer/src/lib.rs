@@ -31,7 +31,7 @@
 //!
 //! **Collective calls.** The part of each PE is one operation, on the buffers of its own PE. Short data travels together with the
 //! check-in. So the read of a source follows the arrival of its own member only. The write of a result follows it too, and the
-//! arrivals of the members whose data it writes. The operation is complete when its own member leaves.
+//! arrivals of the members that have the data. The operation is complete when its own member leaves.
 //!
 //! # Shadow memory
 //!
@@ -61,6 +61,7 @@
 //! | module | holds |
 //! |---|---|
 //! | `clock` | actor numbers, steps, vector clocks |
+//! | `context` | contexts of operations, and operations that announce others |
 //! | `intervals` | maps from ranges of bytes to values |
 //! | `access` | accesses, and their conflicts |
 //! | `actors` | actors, their knowledge, and the settling |
@@ -119,6 +120,7 @@
 mod access;
 mod actors;
 mod clock;
+mod context;
 mod deadlock;
 mod engine;
 mod finding;
@@ -134,6 +136,7 @@ mod values;
 pub use access::{Call, Kind, Memory, Site, Space, Span};
 pub use actors::{Actor, Transfer};
 pub use clock::ActorId;
+pub use context::Context;
 pub use deadlock::{Deadlock, Stuck, Until, Wait};
 pub use engine::{Acquire, Buffers, Engine, Token};
 pub use finding::Finding;
@@ -141,5 +144,4 @@ pub use intervals::Bytes;
 pub use meetings::MeetingId;
 pub use order::MissingOrder;
 pub use post::Post;
-pub use queues::Context;
 pub use report::{Party, Race};

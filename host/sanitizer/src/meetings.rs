@@ -21,7 +21,7 @@ struct Round {
 pub(crate) struct Departure {
     /// The knowledge at its own arrival.
     pub(crate) own: Clock,
-    /// The knowledge at its own arrival, and at the arrivals of those whose data it gets.
+    /// The knowledge at its own arrival, and at the arrivals of those that send it data.
     pub(crate) data: Clock,
     /// The knowledge at all arrivals.
     pub(crate) all: Clock,

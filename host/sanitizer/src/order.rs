@@ -6,6 +6,8 @@ use serde::Serialize;
 
 use crate::access::Kind;
 use crate::actors::{Actor, DELIVERED, Learned, Transfer};
+use crate::clock::ActorId;
+use crate::context::{Announcer, Context};
 
 /// An order that two accesses lack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -20,6 +22,8 @@ pub enum MissingOrder {
         /// The PE.
         pe: u32,
     },
+    /// The words of one put arrive in any order, so that none announces the others.
+    WordOrder,
     /// An operation is not complete at its PE.
     Completion {
         /// The PE.
@@ -49,6 +53,7 @@ impl fmt::Display for MissingOrder {
             Self::SourceInUse => "the put may still read its source",
             Self::ResultPending => "the result may not be here yet",
             Self::Fence { .. } => "nothing orders the deliveries",
+            Self::WordOrder => "the words of a put arrive in any order",
             Self::Completion { .. } => "the operation may not be complete",
             Self::Arrival => "nothing orders the arrival and this access",
             Self::Barrier => "nothing orders the two PEs",
@@ -73,6 +78,9 @@ impl MissingOrder {
                     "add `ctx.fence_pe({pe})` or `ctx.fence()` behind the first, before the data is announced"
                 )
             }
+            Self::WordOrder => {
+                "announce the data by `ctx.put_signal`, or by a word of its own behind `ctx.fence`".into()
+            }
             Self::Completion { pe } => {
                 format!("add `ctx.quiet` or `ctx.quiet_pe({pe})` before others learn of the operation")
             }
@@ -96,10 +104,28 @@ impl MissingOrder {
 /// One side of a race.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Side {
+    pub(crate) id: ActorId,
     pub(crate) actor: Actor,
+    /// The actor that has posted it, for an operation, or the actor itself.
+    pub(crate) maker: Actor,
     pub(crate) kind: Kind,
     /// The step of the actor. For an operation it is the part.
     pub(crate) count: u32,
+    /// The queues of an operation.
+    pub(crate) context: Option<Context>,
+    /// The actor that has completed the step of an operation, if another one has.
+    pub(crate) completer: Option<Actor>,
+}
+
+/// The knowledge of the second actor, if the first is an operation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Knowledge {
+    /// Whether it knows that the operation has been posted.
+    pub(crate) knows_post: bool,
+    /// The way in which it last learned of others.
+    pub(crate) learned: Learned,
+    /// The operation that has written the word that it last waited for.
+    pub(crate) heard: Option<Announcer>,
 }
 
 impl Side {
@@ -109,11 +135,16 @@ impl Side {
             _ => None,
         }
     }
+
+    /// Returns whether a fence orders an operation of `pe` in `context` behind this one.
+    fn precedes(&self, pe: u32, context: Option<Context>) -> bool {
+        let is_store = |context| matches!(context, Some(Context::Stores(_)));
+        self.actor.pe() == pe && (self.context == context || is_store(self.context) || is_store(context))
+    }
 }
 
-/// Returns the order that `second` lacks after `first`. `knows_post` says that the second actor knows that the first, an
-/// operation, has been posted. `learned` is the way in which it last learned of others.
-pub(crate) fn missing(first: Side, second: Side, knows_post: bool, learned: Learned) -> MissingOrder {
+/// Returns the order that `second` lacks after `first`.
+pub(crate) fn missing(first: Side, second: Side, knowledge: Knowledge) -> MissingOrder {
     let transfers = [first.transfer(), second.transfer()];
     if first.kind == Kind::Free || second.kind == Kind::Free {
         return MissingOrder::Lifetime;
@@ -121,32 +152,43 @@ pub(crate) fn missing(first: Side, second: Side, knows_post: bool, learned: Lear
     if transfers.iter().flatten().any(|(transfer, _)| *transfer == Transfer::Collective) {
         return MissingOrder::CollectiveEnd;
     }
-    if let (Some((transfer, target)), true) = (first.transfer(), knows_post) {
-        return unfinished(first, transfer, target, second, learned);
+    if let (Some((transfer, target)), true) = (first.transfer(), knowledge.knows_post) {
+        let completer = first.completer.filter(|completer| completer.pe() == second.actor.pe());
+        return match completer {
+            Some(completer) => in_pe(completer, second.maker),
+            None => unfinished(first, transfer, target, second, knowledge),
+        };
     }
     if first.kind.is_word() || second.kind.is_word() {
         return MissingOrder::Atomicity;
     }
     if first.actor.pe() == second.actor.pe() {
-        return in_pe(first.actor, second.actor);
+        return in_pe(first.maker, second.maker);
     }
     if transfers.iter().flatten().count() == 1 { MissingOrder::Arrival } else { MissingOrder::Barrier }
 }
 
 /// Returns the order that an access lacks after the posting of an operation.
-fn unfinished(first: Side, transfer: Transfer, target: u32, second: Side, learned: Learned) -> MissingOrder {
+fn unfinished(
+    first: Side,
+    transfer: Transfer,
+    target: u32,
+    second: Side,
+    Knowledge { learned, heard, .. }: Knowledge,
+) -> MissingOrder {
     let is_delivery = first.count == DELIVERED;
     let is_result = is_delivery && second.actor.pe() == first.actor.pe() && first.kind == Kind::Write;
+    let heard = heard.filter(|_| second.actor.pe() == target && learned == Learned::Word);
     match transfer {
         _ if is_result => MissingOrder::ResultPending,
         Transfer::Put if !is_delivery => MissingOrder::SourceInUse,
+        Transfer::Put if heard.is_some_and(|heard| heard.operation == first.id) => MissingOrder::WordOrder,
         Transfer::Put | Transfer::Word => {
             let goes_there = second.transfer().is_some_and(|(transfer, to)| {
                 to == target && matches!(transfer, Transfer::Put | Transfer::Word)
             });
-            let follows = goes_there && second.actor.pe() == first.actor.pe();
-            let heard = second.actor.pe() == target && learned == Learned::Word;
-            if follows || heard {
+            let follows = goes_there && first.precedes(second.actor.pe(), second.context);
+            if follows || heard.is_some_and(|heard| first.precedes(heard.pe, Some(heard.context))) {
                 MissingOrder::Fence { pe: target }
             } else {
                 MissingOrder::Completion { pe: target }
@@ -165,9 +207,6 @@ fn in_pe(first: Actor, second: Actor) -> MissingOrder {
     match (place(first), place(second)) {
         (Some(a), Some(b)) if a == b => MissingOrder::BlockSync,
         (Some(a), Some(b)) if a.0 == b.0 => MissingOrder::GridSync,
-        _ if [first, second].iter().any(|actor| matches!(actor, Actor::Operation { .. })) => {
-            MissingOrder::GridSync
-        }
         _ => MissingOrder::LaunchEnd,
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::access::{Call, Kind, Span};
 use crate::actors::Transfer;
-use crate::queues::Context;
+use crate::context::Context;
 
 /// An operation to post.
 #[derive(Clone, Copy, Debug)]

@@ -4,20 +4,7 @@ use std::collections::HashMap;
 
 use crate::actors::{Actors, delivery_of};
 use crate::clock::{ActorId, Clock, Epoch};
-
-/// The queues that `fence` and `quiet` of a thread cover.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Context {
-    /// A context of a PE.
-    Queues {
-        /// The PE.
-        pe: u32,
-        /// The number of the context.
-        context: u32,
-    },
-    /// The stores of one thread to the mapped memory of peers. Each `fence` and `quiet` of the thread covers them.
-    Stores(ActorId),
-}
+use crate::context::Context;
 
 /// An operation in flight.
 #[derive(Debug)]

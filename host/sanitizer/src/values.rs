@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use crate::access::{Memory, Span};
 use crate::clock::{ActorId, Clock, Epoch};
+use crate::context::Announcer;
 use crate::intervals::{Bytes, IntervalMap};
 
 /// The last values of some bytes.
@@ -13,6 +14,8 @@ pub(crate) struct Release {
     pub(crate) clock: Clock,
     /// The write that a waiter knows only for the bytes of its word: a put of several words, or a strong store.
     pub(crate) write: Option<(Epoch, Bytes)>,
+    /// The operation that wrote it, if one did.
+    pub(crate) announcer: Option<Announcer>,
     number: u64,
 }
 
@@ -31,21 +34,28 @@ pub(crate) struct Values {
 
 impl Values {
     /// Replaces the values of `span`.
-    pub(crate) fn set(&mut self, span: Span, clock: &Clock, write: Option<(Epoch, Bytes)>) {
+    pub(crate) fn set(
+        &mut self,
+        span: Span,
+        clock: &Clock,
+        write: Option<(Epoch, Bytes)>,
+        announcer: Option<Announcer>,
+    ) {
         self.released += 1;
-        let release = Release { clock: clock.clone(), write, number: self.released };
+        let release = Release { clock: clock.clone(), write, announcer, number: self.released };
         let memory = self.memories.entry(span.memory).or_default();
         memory.update(span.bytes, |_, _| Some(release.clone()));
     }
 
     /// Updates a word atomically: the new value carries the knowledge of the old one too.
-    pub(crate) fn update(&mut self, span: Span, clock: &Clock) {
+    pub(crate) fn update(&mut self, span: Span, clock: &Clock, announcer: Announcer) {
         self.released += 1;
         let number = self.released;
         self.memories.entry(span.memory).or_default().update(span.bytes, |_, old| {
-            let mut release = old.unwrap_or(Release { clock: Clock::default(), write: None, number });
+            let mut release =
+                old.unwrap_or(Release { clock: Clock::default(), write: None, announcer: None, number });
             release.clock.join(clock);
-            Some(Release { number, ..release })
+            Some(Release { number, announcer: Some(announcer), ..release })
         });
     }
 

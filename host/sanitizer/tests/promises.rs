@@ -343,7 +343,37 @@ fn the_last_word_of_a_put_announces_itself_only() {
         job
     };
     run(word).lacks(&[]);
-    run(array(1)).lacks(&[MissingOrder::Fence { pe: 1 }]);
+    run(array(1)).lacks(&[MissingOrder::WordOrder]);
+}
+
+#[test]
+fn a_quiet_of_another_block_needs_the_barrier_of_the_grid() {
+    let run = |meets: bool| {
+        let mut job = Job::new();
+        let both = [job.threads[0], job.others[0]];
+        job.put(0, array(1));
+        job.engine.sync(&both);
+        job.engine.quiet(job.others[0], Job::context(0), None);
+        if meets {
+            job.engine.sync(&both);
+        }
+        job.store(0, source(0));
+        job
+    };
+    run(true).lacks(&[]);
+    run(false).lacks(&[MissingOrder::GridSync]);
+}
+
+#[test]
+fn a_flag_in_another_context_needs_quiet() {
+    let mut job = Job::new();
+    job.put(0, array(1));
+    let flag_put = Post::put(Context::Queues { pe: 0, context: 1 }, None, flag(1), call("p"));
+    let id = job.engine.post(job.threads[0], flag_put);
+    job.engine.deliver(id);
+    job.wait(1, flag(1));
+    job.load(1, array(1));
+    job.lacks(&[MissingOrder::Completion { pe: 1 }]);
 }
 
 #[test]

@@ -20,7 +20,7 @@ pub(crate) struct NativeGraph(Mutex<Kernels>);
 
 struct Kernels {
     steps: Vec<KernelLaunch>,
-    /// What the stream knew at the end of the last launch.
+    /// The knowledge of the stream at the end of the last launch.
     seen: Seen,
 }
 

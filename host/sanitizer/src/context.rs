@@ -1,0 +1,26 @@
+//! Contexts of operations, and operations that announce others.
+
+use crate::clock::ActorId;
+
+/// The queues that `fence` and `quiet` of a thread cover.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Context {
+    /// A context of a PE.
+    Queues {
+        /// The PE.
+        pe: u32,
+        /// The number of the context.
+        context: u32,
+    },
+    /// The stores of one thread to the mapped memory of peers. Each `fence` and `quiet` of the thread covers them.
+    Stores(ActorId),
+}
+
+/// An operation that has written a word, which may announce others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Announcer {
+    pub(crate) operation: ActorId,
+    /// The PE that posted it.
+    pub(crate) pe: u32,
+    pub(crate) context: Context,
+}

@@ -1,0 +1,38 @@
+//! The orders that the races of some programs lack, because another remedy would not help.
+
+use rushmem::sanitizer::MissingOrder;
+
+/// A check of the order that a race lacks.
+type Check = fn(MissingOrder) -> bool;
+
+/// Programs, each list with a check of the order that their races lack.
+const REMEDIES: &[(Check, &[&str])] = &[
+    (
+        |missing| matches!(missing, MissingOrder::Completion { .. }),
+        &[
+            "fence_orders_one_pe_only",
+            "flag_in_another_context",
+            "signal_after_all_puts_of_another_context",
+            "put_in_another_context_under_a_lock",
+        ],
+    ),
+    (
+        |missing| missing == MissingOrder::BlockSync,
+        &[
+            "put_of_a_ready_group",
+            "put_of_stores_of_another_thread",
+            "threads_put_one_word",
+            "blocks_send_without_their_threads",
+        ],
+    ),
+    (
+        |missing| missing == MissingOrder::LaunchEnd,
+        &["quiet_of_another_stream", "host_reads_before_stream_wait"],
+    ),
+    (|missing| missing == MissingOrder::WordOrder, &["last_word_as_flag"]),
+];
+
+/// Returns whether the order that the race of a program lacks helps.
+pub(crate) fn helps(program: &str, missing: MissingOrder) -> bool {
+    REMEDIES.iter().all(|(is_right, programs)| !programs.contains(&program) || is_right(missing))
+}
