@@ -225,7 +225,9 @@ impl<S: Sharing> Ctx<'_, S> {
     ///         ctx.local(written).store_relaxed(0, 1);
     ///         return Ok(());
     ///     }
-    ///     while ctx.local(written).load_relaxed(0) == 0 {}
+    ///     while ctx.local(written).load_relaxed(0) == 0 {
+    ///         rushmem_device::arch::spin();
+    ///     }
     ///     ctx.fence_acquire(FenceScope::Gpu);
     ///     ctx.put(Thread, dst, src, ctx.pe_after(1)) // sends 7
     /// }

@@ -9,7 +9,7 @@ use crate::ctx::Ctx;
 use crate::error::Result;
 use crate::group::{Group, agree};
 use crate::heap::{LocalBuffer, SymSlice, local_operand};
-use crate::rma::Direction;
+use crate::rma::{Direction, Form};
 use crate::sharing::Sharing;
 use crate::sq::{EndIndex, Qp};
 use crate::watch::{self, Ticket};
@@ -98,7 +98,7 @@ impl<S: Sharing> Ctx<'_, S> {
         src: impl LocalBuffer<T>,
         pe: u32,
     ) -> Result<Pending<'_, S>> {
-        let mut ticket = self.transfer(group, Direction::Put, dst, local_operand(src), pe, false)?;
+        let mut ticket = self.transfer(group, Direction::Put, dst, local_operand(src), pe, Form::Async)?;
         if self.has_early_acks() && ticket.is_some() {
             let qp = self.qp(pe);
             self.read_back(&qp)?;
@@ -120,7 +120,7 @@ impl<S: Sharing> Ctx<'_, S> {
         src: SymSlice<T>,
         pe: u32,
     ) -> Result<Pending<'_, S>> {
-        let ticket = self.transfer(group, Direction::Get, src, local_operand(dst), pe, false)?;
+        let ticket = self.transfer(group, Direction::Get, src, local_operand(dst), pe, Form::Async)?;
         Ok(self.pending(group, ticket, pe))
     }
 

@@ -81,6 +81,14 @@ pub(crate) enum Direction {
     Get,
 }
 
+/// The form of a transfer's call.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    Blocking,
+    NonBlocking,
+    Async,
+}
+
 /// One end of a transfer in plain words: offset and number of elements.
 pub(crate) type End = (u64, u64);
 
@@ -141,7 +149,7 @@ impl<S: Sharing> Ctx<'_, S> {
         src: impl LocalBuffer<T>,
         pe: u32,
     ) -> Result {
-        self.transfer(group, Direction::Put, dst, local_operand(src), pe, false).map(|_| ())
+        self.transfer(group, Direction::Put, dst, local_operand(src), pe, Form::NonBlocking).map(|_| ())
     }
 
     /// Copies `src` of this PE to `dst` of `pe`; returns once `src` may be reused.
@@ -161,7 +169,7 @@ impl<S: Sharing> Ctx<'_, S> {
         src: impl LocalBuffer<T>,
         pe: u32,
     ) -> Result {
-        self.transfer(group, Direction::Put, dst, local_operand(src), pe, true).map(|_| ())
+        self.transfer(group, Direction::Put, dst, local_operand(src), pe, Form::Blocking).map(|_| ())
     }
 
     /// Starts to copy `src` of `pe` to `dst` of this PE; returns once posted. [`Ctx::quiet`] completes it. On a NIC:
@@ -180,7 +188,7 @@ impl<S: Sharing> Ctx<'_, S> {
         src: SymSlice<T>,
         pe: u32,
     ) -> Result {
-        self.transfer(group, Direction::Get, src, local_operand(dst), pe, false).map(|_| ())
+        self.transfer(group, Direction::Get, src, local_operand(dst), pe, Form::NonBlocking).map(|_| ())
     }
 
     /// Copies `src` of `pe` to `dst` of this PE; returns once the data is here, for all threads of the group.
@@ -198,7 +206,7 @@ impl<S: Sharing> Ctx<'_, S> {
         src: SymSlice<T>,
         pe: u32,
     ) -> Result {
-        self.transfer(group, Direction::Get, src, local_operand(dst), pe, true).map(|_| ())
+        self.transfer(group, Direction::Get, src, local_operand(dst), pe, Form::Blocking).map(|_| ())
     }
 
     /// Writes one value to `dst` of `pe`; returns once the value has been taken. On a NIC: RDMA WRITE with inline data.
@@ -252,13 +260,14 @@ impl<S: Sharing> Ctx<'_, S> {
         remote: SymSlice<T>,
         local: SymSlice<T>,
         pe: u32,
-        complete: bool,
+        form: Form,
     ) -> Result<Option<EndIndex>> {
+        let complete = form == Form::Blocking;
         if !G::READY {
             group.sync();
         }
         let (name, event) =
-            self.transfer_event(direction, end_of(remote), end_of(local), size_of::<T>(), pe, complete);
+            self.transfer_event(direction, end_of(remote), end_of(local), size_of::<T>(), pe, form);
         let _call = watch::lead(group, name, event);
         if let Some((there, here)) = self.p2p_operands(remote, local, pe) {
             let goes_on = G::READY && !complete;
@@ -313,18 +322,20 @@ impl<S: Sharing> Ctx<'_, S> {
         (local, here): End,
         size: usize,
         pe: u32,
-        complete: bool,
+        form: Form,
     ) -> (&'static str, Event) {
         let (size, parts) = (size as u64, self.parts_ref());
         let there = PeRange::new(pe, remote, there.wrapping_mul(size));
         let here = PeRange::new(parts.pe, local, here.wrapping_mul(size));
         let put = Operation::Put { src: Some(here), dst: there, signal: None };
         let get = Operation::Get { src: there, dst: Some(here) };
-        let (name, operation, completion) = match (direction, complete) {
-            (Direction::Put, true) => ("put", put, Completion::SourceFree),
-            (Direction::Put, false) => ("put_nbi", put, Completion::Posted),
-            (Direction::Get, true) => ("get", get, Completion::Done),
-            (Direction::Get, false) => ("get_nbi", get, Completion::Posted),
+        let (name, operation, completion) = match (direction, form) {
+            (Direction::Put, Form::Blocking) => ("put", put, Completion::SourceFree),
+            (Direction::Put, Form::NonBlocking) => ("put_nbi", put, Completion::Posted),
+            (Direction::Put, Form::Async) => ("put_async", put, Completion::Posted),
+            (Direction::Get, Form::Blocking) => ("get", get, Completion::Done),
+            (Direction::Get, Form::NonBlocking) => ("get_nbi", get, Completion::Posted),
+            (Direction::Get, Form::Async) => ("get_async", get, Completion::Posted),
         };
         (name, Event::post(parts, operation, completion))
     }

@@ -7,7 +7,7 @@ use bytemuck::Pod;
 use rushmem_mlx5::{Flags, Wqe};
 
 use crate::abi::QpEntry;
-use crate::amo::{Kind, Op, atomic_to_sink, post_atomic};
+use crate::amo::{Kind, Op, atomic_to_sink, fetch_event, post_atomic};
 use crate::arch::{self, Scope, Sys, SysWord};
 use crate::copy::{copy, copy_part};
 use crate::ctx::Ctx;
@@ -218,6 +218,7 @@ impl<S: Sharing> Ctx<'_, S> {
     #[inline(always)]
     #[track_caller]
     pub fn signal_reset(&self, signal: Sym<Signal>) -> Result<u64> {
+        let _call = watch::call("signal_reset", fetch_event(self, signal, self.my_pe(), false));
         self.atomic_swap(signal, 0, self.my_pe())
     }
 

@@ -622,7 +622,7 @@ impl<S: Sharing> Ctx<'_, S> {
 
 /// Returns what an atomic with a result tells the sanitizer.
 #[inline(always)]
-fn fetch_event<S, T: AmoWord>(ctx: &Ctx<S>, word: Sym<T>, pe: u32, is_read: bool) -> Event {
+pub(crate) fn fetch_event<S, T: AmoWord>(ctx: &Ctx<S>, word: Sym<T>, pe: u32, is_read: bool) -> Event {
     let operation = Operation::Fetch { word: word_at(pe, word), is_read, result: None };
     Event::post(ctx.parts_ref(), operation, Completion::Done)
 }

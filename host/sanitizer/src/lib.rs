@@ -113,7 +113,7 @@
 //! - Host threads of a PE count as one. Order between them is not checked, and a PE with several has no deadlock.
 //! - Messages between PEs by other means, such as channels and atomics of the process, give no order.
 //! - Loops of tests or of strong loads, and waits for any of several words, count as work. So they hide a deadlock.
-//! - A call in another form may have the name of its base form: `put_async` is a `put_nbi`, and `sync_all` a `team_sync`.
+//! - A call in another form may have the name of its base form: `sync_all` is a `team_sync`.
 //! - Stores to peers of a thread that has ended count as complete at a later `fence` of its PE, not only as ordered.
 #![forbid(unsafe_code)]
 
