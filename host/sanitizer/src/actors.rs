@@ -3,13 +3,12 @@
 //! An actor is *settled* once all live actors know its last step. Nothing can race with it any more, so it leaves the table
 //! and all clocks. An actor that the table lacks is known to everybody.
 
-use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 use serde::Serialize;
 
 use crate::access::{Call, Span};
-use crate::clock::{ActorId, Clock, Epoch};
+use crate::clock::{ActorId, ActorMap, ActorSet, Clock, Epoch};
 use crate::context::{Announcer, Context};
 
 /// The part of an operation that has read its source.
@@ -159,7 +158,7 @@ pub(crate) struct State {
 /// The table of actors.
 #[derive(Debug, Default)]
 pub(crate) struct Actors {
-    states: HashMap<ActorId, State>,
+    states: ActorMap<State>,
     next: u64,
 }
 
@@ -305,7 +304,7 @@ impl Actors {
 
     /// Returns the actors that some live actor does not know to the end, and those that they end at. A fence accesses
     /// nothing, so it counts only if an operation ends at it.
-    fn unsettled(&self) -> HashSet<ActorId> {
+    fn unsettled(&self) -> ActorSet {
         let live: Vec<&State> = self.states.values().filter(|state| state.is_live).collect();
         let is_left = |id: ActorId, state: &State| {
             if matches!(state.actor, Actor::Operation { transfer: Transfer::Fence, .. }) {
@@ -316,7 +315,7 @@ impl Actors {
         };
         let first = self.states.iter().filter(|(id, state)| is_left(**id, state)).map(|(id, _)| *id);
         let mut queue: Vec<ActorId> = first.collect();
-        let mut left: HashSet<ActorId> = queue.iter().copied().collect();
+        let mut left: ActorSet = queue.iter().copied().collect();
         while let Some(id) = queue.pop() {
             let ends = self.states.get(&id).map_or(&[][..], |state| &state.ends);
             let known = ends.iter().map(|(_, end)| end.actor).filter(|end| self.states.contains_key(end));

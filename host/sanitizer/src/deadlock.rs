@@ -93,6 +93,8 @@ struct Entry {
 #[derive(Debug, Default)]
 pub(crate) struct WaitGraph {
     entries: BTreeMap<ActorId, Entry>,
+    /// The actors that wait for a word.
+    for_words: BTreeSet<ActorId>,
 }
 
 impl WaitGraph {
@@ -104,24 +106,33 @@ impl WaitGraph {
     /// Removes an actor that acts no more.
     pub(crate) fn remove(&mut self, id: ActorId) {
         self.entries.remove(&id);
+        self.for_words.remove(&id);
     }
 
     /// Sets the wait of an actor, or ends it.
     pub(crate) fn set(&mut self, id: ActorId, wait: Option<Wait>) {
-        if let Some(entry) = self.entries.get_mut(&id) {
-            entry.wait = wait;
+        let Some(entry) = self.entries.get_mut(&id) else { return };
+        if matches!(wait, Some(Wait { until: Until::Word { .. }, .. })) {
+            self.for_words.insert(id);
+        } else {
+            self.for_words.remove(&id);
         }
+        entry.wait = wait;
     }
 
     /// Ends the waits for words in `span`: their actors must look again.
     pub(crate) fn wake(&mut self, span: Span) {
-        for entry in self.entries.values_mut() {
+        let entries = &mut self.entries;
+        self.for_words.retain(|id| {
+            let Some(entry) = entries.get_mut(id) else { return false };
             let is_woken =
                 |wait: &Wait| matches!(&wait.until, Until::Word { word, .. } if word.overlaps(span));
-            if entry.wait.as_ref().is_some_and(is_woken) {
+            let is_woken = entry.wait.as_ref().is_some_and(is_woken);
+            if is_woken {
                 entry.wait = None;
             }
-        }
+            !is_woken
+        });
     }
 
     /// Returns the actors with waits that cannot end. `may_arrive` says whether an operation on its way may write a word.

@@ -1,10 +1,8 @@
 //! The engine: one method for each relation of the memory model.
 
-use std::collections::HashMap;
-
 use crate::access::{Access, Call, Kind, Span};
 use crate::actors::{Actor, Actors, DELIVERED, Learned, SOURCE_READ, Transfer, delivery_of};
-use crate::clock::{ActorId, Clock, Epoch};
+use crate::clock::{ActorId, ActorMap, Clock, Epoch};
 use crate::context::{Announcer, Context};
 use crate::deadlock::{Deadlock, Wait, WaitGraph};
 use crate::meetings::{Departure, MeetingId, Meetings};
@@ -12,7 +10,7 @@ use crate::order::{Knowledge, Side, missing};
 use crate::post::Post;
 use crate::queues::Queues;
 use crate::report::{Party, Race, Races};
-use crate::shadow::Shadow;
+use crate::shadow::{Conflict, Shadow};
 use crate::values::Values;
 
 /// The knowledge of an actor at one time, for another actor: an event of a stream, or a message between hosts.
@@ -64,7 +62,7 @@ pub struct Engine {
     meetings: Meetings,
     waits: WaitGraph,
     races: Races,
-    undelivered: HashMap<ActorId, Undelivered>,
+    undelivered: ActorMap<Undelivered>,
     /// The number of actors at which the engine forgets settled ones.
     settle_at: usize,
 }
@@ -229,15 +227,37 @@ impl Engine {
 
     /// Records an access of an actor in its program order.
     fn step(&mut self, actor: ActorId, span: Span, kind: Kind, call: Call) {
-        let epoch = self.actors.now(actor);
-        let clock = self.actors.clock(actor);
-        self.record(span, Access::new(epoch, kind, span.bytes, call), &clock, actor);
+        let access = Access::new(self.actors.now(actor), kind, span.bytes, call);
+        let (actors, shadow) = (&mut self.actors, &mut self.shadow);
+        let conflicts = match actors.get(actor) {
+            Some(state) => {
+                shadow.record(span, access, &state.clock, |clock, epoch| actors.knows(clock, epoch))
+            }
+            None => Vec::new(),
+        };
+        if !conflicts.is_empty() {
+            let clock = self.actors.clock(actor);
+            self.report(conflicts, span, access, &clock, actor);
+        }
     }
 
     /// Records an access by an actor with `clock`. `informed` is the actor that made the call.
     fn record(&mut self, span: Span, access: Access, clock: &Clock, informed: ActorId) {
         let actors = &self.actors;
         let conflicts = self.shadow.record(span, access, clock, |clock, epoch| actors.knows(clock, epoch));
+        self.report(conflicts, span, access, clock, informed);
+    }
+
+    /// Adds the races of an access by an actor with `clock`.
+    fn report(
+        &mut self,
+        conflicts: Vec<Conflict>,
+        span: Span,
+        access: Access,
+        clock: &Clock,
+        informed: ActorId,
+    ) {
+        let actors = &self.actors;
         let (learned, heard) =
             actors.get(informed).map_or((Learned::Nothing, None), |state| (state.learned, state.heard));
         for conflict in conflicts {

@@ -43,10 +43,10 @@ impl<V> Default for IntervalMap<V> {
     }
 }
 
-impl<V: Clone + PartialEq> IntervalMap<V> {
+impl<V: Clone + Default + PartialEq> IntervalMap<V> {
     /// Replaces each value in `bytes`, and each gap, by the result of `change`.
     pub(crate) fn update(&mut self, bytes: Bytes, mut change: impl FnMut(Bytes, Option<V>) -> Option<V>) {
-        if bytes.is_empty() {
+        if bytes.is_empty() || self.update_one(bytes, &mut change) {
             return;
         }
         self.split(bytes.start);
@@ -61,6 +61,40 @@ impl<V: Clone + PartialEq> IntervalMap<V> {
         }
         self.fill(Bytes { start: at, end: bytes.end }, None, &mut change);
         self.merge_before(bytes.end);
+    }
+
+    /// Updates `bytes` if they are exactly one entry or lie in a gap. Returns whether they do.
+    fn update_one(&mut self, bytes: Bytes, change: &mut impl FnMut(Bytes, Option<V>) -> Option<V>) -> bool {
+        match self.map.range_mut(..bytes.end).next_back() {
+            Some((&start, (end, value))) if *end > bytes.start => {
+                if (Bytes { start, end: *end }) != bytes {
+                    return false;
+                }
+                let Some(new) = change(bytes, Some(std::mem::take(value))) else {
+                    self.map.remove(&start);
+                    return true;
+                };
+                *value = new;
+                self.merge_before(start);
+            }
+            before => {
+                let Some(new) = change(bytes, None) else { return true };
+                match before {
+                    Some((_, (end, value))) if *end == bytes.start && *value == new => *end = bytes.end,
+                    _ => {
+                        self.map.insert(bytes.start, (bytes.end, new));
+                    }
+                }
+            }
+        }
+        self.merge_before(bytes.end);
+        true
+    }
+
+    /// Returns the value of the entry that holds all of `bytes`.
+    pub(crate) fn holding(&self, bytes: Bytes) -> Option<&V> {
+        let (_, (end, value)) = self.map.range(..=bytes.start).next_back()?;
+        (bytes.end <= *end).then_some(value)
     }
 
     /// Returns the ranges that overlap `bytes`, cut to it, and their values.

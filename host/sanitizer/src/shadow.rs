@@ -1,6 +1,6 @@
 //! Shadow memory: the accesses of each byte that later ones may race with.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use crate::access::{Access, Memory, Span};
 use crate::clock::{Clock, Epoch};
@@ -27,7 +27,7 @@ pub(crate) struct Conflict {
 /// The accesses of all memories.
 #[derive(Debug, Default)]
 pub(crate) struct Shadow {
-    memories: HashMap<Memory, IntervalMap<Vec<Record>>>,
+    memories: BTreeMap<Memory, IntervalMap<Vec<Record>>>,
 }
 
 impl Shadow {
@@ -43,7 +43,14 @@ impl Shadow {
         let is_ordered = |old: &Record| {
             knows(clock, old.access.epoch) || old.seen.iter().any(|&epoch| knows(clock, epoch))
         };
-        self.memories.entry(span.memory).or_default().update(span.bytes, |bytes, old| {
+        let memory = self.memories.entry(span.memory).or_default();
+        let is_last = |records: &Vec<Record>| {
+            records.last().is_some_and(|last| last.seen.is_empty() && last.access == access)
+        };
+        if memory.holding(span.bytes).is_some_and(is_last) {
+            return found;
+        }
+        memory.update(span.bytes, |bytes, old| {
             let mut records = old.unwrap_or_default();
             for old in records.iter().filter(|old| old.access.conflicts(&access) && !is_ordered(old)) {
                 add_conflict(&mut found, Conflict { earlier: old.access, bytes });

@@ -1,6 +1,6 @@
 //! Values in memory that waits may see, each with the knowledge that it carries.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use crate::access::{Memory, Span};
 use crate::clock::{ActorId, Clock, Epoch};
@@ -8,7 +8,7 @@ use crate::context::Announcer;
 use crate::intervals::{Bytes, IntervalMap};
 
 /// The last values of some bytes.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Release {
     /// The knowledge that the values carry.
     pub(crate) clock: Clock,
@@ -28,7 +28,7 @@ impl PartialEq for Release {
 /// The last values of all memories.
 #[derive(Debug, Default)]
 pub(crate) struct Values {
-    memories: HashMap<Memory, IntervalMap<Release>>,
+    memories: BTreeMap<Memory, IntervalMap<Release>>,
     released: u64,
 }
 
