@@ -8,7 +8,7 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::access::{Call, Span};
-use crate::clock::{ActorId, ActorMap, ActorSet, Clock, Epoch};
+use crate::clock::{ActorId, ActorMap, ActorSet, Clock, Epoch, Filtered};
 use crate::context::{Announcer, Context};
 
 /// The part of an operation that has read its source.
@@ -282,15 +282,15 @@ impl Actors {
     }
 
     /// Removes the actors that have settled.
-    pub(crate) fn settle(&mut self) {
+    pub(crate) fn settle(&mut self, filtered: &mut Filtered) {
         let left = self.unsettled();
         self.states.retain(|id, _| left.contains(id));
         let remains = |id| left.contains(&id);
         for state in self.states.values_mut() {
-            state.clock.retain(remains);
-            state.released.retain(remains);
-            state.found.retain(remains);
-            state.behind.retain(remains);
+            state.clock.retain(remains, filtered);
+            state.released.retain(remains, filtered);
+            state.found.retain(remains, filtered);
+            state.behind.retain(remains, filtered);
             state.ends.retain(|(_, end)| remains(end.actor));
         }
     }
@@ -302,16 +302,30 @@ impl Actors {
             || hops > 0 && children.any(|child| self.will_know(child, epoch, hops - 1))
     }
 
+    /// Returns the live actors, with the entries that the clocks of each group share.
+    fn live_groups(&self) -> Vec<(Clock, Vec<&State>)> {
+        let mut live: Vec<&State> = self.states.values().filter(|state| state.is_live).collect();
+        live.sort_unstable_by_key(|state| state.clock.base_address());
+        let groups = live.chunk_by(|a, b| a.clock.base_address() == b.clock.base_address());
+        groups.map(|group| (group[0].clock.base(), group.to_vec())).collect()
+    }
+
     /// Returns the actors that some live actor does not know to the end, and those that they end at. A fence accesses
     /// nothing, so it counts only if an operation ends at it.
     fn unsettled(&self) -> ActorSet {
-        let live: Vec<&State> = self.states.values().filter(|state| state.is_live).collect();
+        let groups = self.live_groups();
+        let all_will_know = |epoch| {
+            let group_will = |(base, group): &(Clock, Vec<&State>)| {
+                self.knows(base, epoch) || group.iter().all(|live| self.will_know(live, epoch, HOPS))
+            };
+            groups.iter().all(group_will)
+        };
         let is_left = |id: ActorId, state: &State| {
             if matches!(state.actor, Actor::Operation { transfer: Transfer::Fence, .. }) {
                 return false;
             }
             let last = Epoch { actor: id, count: state.clock.get(id) };
-            state.is_live || !state.is_joined || !live.iter().all(|live| self.will_know(live, last, HOPS))
+            state.is_live || !state.is_joined || !all_will_know(last)
         };
         let first = self.states.iter().filter(|(id, state)| is_left(**id, state)).map(|(id, _)| *id);
         let mut queue: Vec<ActorId> = first.collect();

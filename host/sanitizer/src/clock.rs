@@ -1,5 +1,6 @@
 //! Sparse vector clocks.
 
+use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
@@ -55,6 +56,12 @@ pub(crate) struct Clock {
     recent: Vec<Epoch>,
 }
 
+/// Shared lists of clocks, each with what is left of it.
+#[derive(Debug, Default)]
+pub(crate) struct Filtered {
+    lists: HashMap<*const Vec<Epoch>, (Arc<Vec<Epoch>>, Arc<Vec<Epoch>>)>,
+}
+
 impl Clock {
     /// Returns the last known point of `actor`.
     pub(crate) fn get(&self, actor: ActorId) -> u32 {
@@ -81,8 +88,45 @@ impl Clock {
         }
     }
 
+    /// Returns everything that any of `clocks` knows. The result has a shared list only.
+    pub(crate) fn union<'a>(clocks: impl IntoIterator<Item = &'a Self>) -> Self {
+        let (mut lists, mut recent): (Vec<&Arc<Vec<Epoch>>>, Vec<Epoch>) = (Vec::new(), Vec::new());
+        for clock in clocks {
+            lists.push(&clock.shared);
+            recent.extend_from_slice(&clock.recent);
+        }
+        lists.sort_unstable_by_key(|list| Arc::as_ptr(list));
+        lists.dedup_by(|a, b| Arc::ptr_eq(a, b));
+        let mut lists = lists.into_iter();
+        let mut all = Self { shared: lists.next().map(Arc::clone).unwrap_or_default(), recent };
+        for list in lists.filter(|list| !list.is_empty()) {
+            all.shared = Arc::new(merged(&all.shared, list, u32::max));
+        }
+        all.recent.sort_unstable_by_key(|epoch| (epoch.actor, Reverse(epoch.count)));
+        all.recent.dedup_by_key(|epoch| epoch.actor);
+        if !all.recent.is_empty() {
+            all.shared = Arc::new(merged(&all.shared, &all.recent, u32::max));
+            all.recent.clear();
+        }
+        all
+    }
+
+    /// Returns the entries that the clock shares with its clones, as a clock.
+    pub(crate) fn base(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared), recent: Vec::new() }
+    }
+
+    /// Returns the address of the list that the clock shares with its clones.
+    pub(crate) fn base_address(&self) -> *const Vec<Epoch> {
+        Arc::as_ptr(&self.shared)
+    }
+
     /// Adds everything that `other` knows.
     pub(crate) fn join(&mut self, other: &Self) {
+        if self.is_empty() {
+            self.clone_from(other);
+            return;
+        }
         if !Arc::ptr_eq(&self.shared, &other.shared) {
             if other.shared.len() <= RECENT {
                 other.shared.iter().for_each(|&epoch| self.raise(epoch));
@@ -102,12 +146,16 @@ impl Clock {
         }
     }
 
-    /// Drops the entries of actors that `keep` refuses.
-    pub(crate) fn retain(&mut self, keep: impl Fn(ActorId) -> bool) {
+    /// Drops the entries of actors that `keep` refuses. Clocks that share entries still do afterwards, if all use the same
+    /// `filtered`.
+    pub(crate) fn retain(&mut self, keep: impl Fn(ActorId) -> bool, filtered: &mut Filtered) {
         self.recent.retain(|epoch| keep(epoch.actor));
-        if self.shared.iter().any(|epoch| !keep(epoch.actor)) {
-            self.shared = Arc::new(self.shared.iter().copied().filter(|epoch| keep(epoch.actor)).collect());
-        }
+        let (_, new) = filtered.lists.entry(Arc::as_ptr(&self.shared)).or_insert_with(|| {
+            let is_whole = self.shared.iter().all(|epoch| keep(epoch.actor));
+            let left = || self.shared.iter().copied().filter(|epoch| keep(epoch.actor)).collect();
+            (Arc::clone(&self.shared), if is_whole { Arc::clone(&self.shared) } else { Arc::new(left()) })
+        });
+        self.shared = Arc::clone(new);
     }
 
     /// Returns whether the clock knows nobody.
@@ -172,8 +220,19 @@ mod tests {
     #[test]
     fn dropped_actors_leave_no_entry() {
         let mut clock = clock(&(0..40).map(|i| (i, 1)).collect::<Vec<_>>());
-        clock.retain(|actor| actor.0 % 2 == 0);
+        clock.retain(|actor| actor.0 % 2 == 0, &mut Filtered::default());
         assert_eq!((clock.len(), clock.get(ActorId(3)), clock.get(ActorId(38))), (20, 0, 1));
+    }
+
+    #[test]
+    fn clones_share_entries_after_a_drop() {
+        let mut first = clock(&[(1, 1), (2, 5)]);
+        first.flatten();
+        let (mut second, mut filtered) = (first.clone(), Filtered::default());
+        first.retain(|actor| actor.0 == 2, &mut filtered);
+        second.retain(|actor| actor.0 == 2, &mut filtered);
+        assert_eq!(first.base_address(), second.base_address());
+        assert_eq!((first.len(), second.get(ActorId(2))), (1, 5));
     }
 
     proptest! {
@@ -184,13 +243,16 @@ mod tests {
         ) {
             let mut joined = clock(&a);
             joined.join(&clock(&b));
+            let union = Clock::union([&clock(&a), &clock(&b), &joined.base()]);
             let mut wanted = BTreeMap::new();
             for (actor, count) in a.into_iter().chain(b) {
                 let entry: &mut u32 = wanted.entry(actor).or_default();
                 *entry = count.max(*entry);
             }
             for actor in 0..60 {
-                prop_assert_eq!(joined.get(ActorId(actor)), wanted.get(&actor).copied().unwrap_or(0));
+                let wanted = wanted.get(&actor).copied().unwrap_or(0);
+                prop_assert_eq!(joined.get(ActorId(actor)), wanted);
+                prop_assert_eq!(union.get(ActorId(actor)), wanted);
             }
         }
     }

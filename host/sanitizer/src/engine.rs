@@ -2,7 +2,7 @@
 
 use crate::access::{Access, Call, Kind, Span};
 use crate::actors::{Actor, Actors, DELIVERED, Learned, SOURCE_READ, Transfer, delivery_of};
-use crate::clock::{ActorId, ActorMap, Clock, Epoch};
+use crate::clock::{ActorId, ActorMap, Clock, Epoch, Filtered};
 use crate::context::{Announcer, Context};
 use crate::deadlock::{Deadlock, Wait, WaitGraph};
 use crate::meetings::{Departure, MeetingId, Meetings};
@@ -85,6 +85,12 @@ impl Engine {
         self.begin(actor, clock)
     }
 
+    /// Adds actors that follow `parent`: the GPU threads of a block.
+    pub fn fork_all(&mut self, parent: ActorId, actors: impl IntoIterator<Item = Actor>) -> Vec<ActorId> {
+        let clock = self.actors.release(parent);
+        actors.into_iter().map(|actor| self.begin(actor, clock.clone())).collect()
+    }
+
     fn begin(&mut self, actor: Actor, clock: Clock) -> ActorId {
         let id = self.actors.add(actor, clock, None);
         if !matches!(actor, Actor::Stream { .. }) {
@@ -101,10 +107,20 @@ impl Engine {
 
     /// Lets `parent` follow the end of `child`. Nobody joins `child` again.
     pub fn join(&mut self, parent: ActorId, child: ActorId) {
-        let clock = self.actors.clock(child);
+        self.join_all(parent, &[child]);
+    }
+
+    /// Lets `parent` follow the ends of `children`, as [`Engine::join`] does.
+    pub fn join_all(&mut self, parent: ActorId, children: &[ActorId]) {
+        let clock = self.union(children);
         self.actors.acquire(parent, &clock, Learned::Message);
-        self.actors.state(child).is_joined = true;
+        children.iter().for_each(|&child| self.actors.state(child).is_joined = true);
         self.settle_if_many();
+    }
+
+    /// Returns everything that any of the actors knows.
+    fn union(&self, actors: &[ActorId]) -> Clock {
+        Clock::union(actors.iter().filter_map(|&actor| Some(&self.actors.get(actor)?.clock)))
     }
 
     /// Notes that the next step of `parent` is to join one of `children`, so that it does not hold up the settling.
@@ -124,11 +140,12 @@ impl Engine {
 
     /// Forgets everything that all live actors know. The engine does so from time to time.
     pub fn settle(&mut self) {
-        self.actors.settle();
+        let mut filtered = Filtered::default();
+        self.actors.settle(&mut filtered);
         let actors = &self.actors;
         self.queues.settle(actors);
         self.shadow.settle(|epoch| actors.has_settled(epoch.actor));
-        self.values.retain(|id| !actors.has_settled(id));
+        self.values.retain(|id| !actors.has_settled(id), &mut filtered);
         self.settle_at = 2 * self.actors.len() + SETTLE_AFTER;
     }
 
@@ -488,9 +505,7 @@ impl Engine {
 impl Engine {
     /// Synchronises the threads of a warp or block, which are all there.
     pub fn sync(&mut self, actors: &[ActorId]) {
-        let mut all = Clock::default();
-        actors.iter().for_each(|&actor| all.join(&self.actors.clock(actor)));
-        all.flatten();
+        let all = self.union(actors);
         let learned = actors.iter().map(|&actor| self.actors.state(actor).learned);
         let learned = learned.max().unwrap_or_default();
         for &actor in actors {

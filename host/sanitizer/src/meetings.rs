@@ -78,25 +78,19 @@ impl Meetings {
 
     /// Lets a member leave a call, which gives it the data of `root` or of all. Returns the knowledge at the arrivals.
     pub(crate) fn leave(&mut self, id: MeetingId, member: u32, root: Option<u32>) -> Departure {
-        let Departure { mut own, mut data, mut all } = Departure::default();
-        let Some(meeting) = self.meetings.get_mut(&id) else { return Departure { own, data, all } };
+        let Some(meeting) = self.meetings.get_mut(&id) else { return Departure::default() };
         let calls = meeting.calls.entry(member).or_default();
         let number = calls.1;
         calls.1 += 1;
-        if let Some(round) = meeting.rounds.get_mut(&number) {
-            for (&arrived, (_, clock)) in &round.arrived {
-                all.join(clock);
-                if arrived == member {
-                    own = clock.clone();
-                }
-                if arrived == member || root.is_none_or(|root| arrived == root) {
-                    data.join(clock);
-                }
-            }
-            round.left += 1;
-            if round.left == meeting.members.len() {
-                meeting.rounds.remove(&number);
-            }
+        let Some(round) = meeting.rounds.get_mut(&number) else { return Departure::default() };
+        let arrived =
+            |other: u32| round.arrived.get(&other).map(|(_, clock)| clock.clone()).unwrap_or_default();
+        let own = arrived(member);
+        let all = Clock::union(round.arrived.values().map(|(_, clock)| clock));
+        let data = root.map_or_else(|| all.clone(), |root| Clock::union([&own, &arrived(root)]));
+        round.left += 1;
+        if round.left == meeting.members.len() {
+            meeting.rounds.remove(&number);
         }
         Departure { own, data, all }
     }

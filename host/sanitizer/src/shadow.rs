@@ -59,6 +59,8 @@ impl Shadow {
             if records.len() == MOST {
                 records.remove(0);
             }
+            // Most bytes have one or two accesses.
+            records.reserve_exact(1);
             records.push(Record { access, seen: Vec::new() });
             Some(records)
         });

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::access::{Memory, Span};
-use crate::clock::{ActorId, Clock, Epoch};
+use crate::clock::{ActorId, Clock, Epoch, Filtered};
 use crate::context::Announcer;
 use crate::intervals::{Bytes, IntervalMap};
 
@@ -73,10 +73,10 @@ impl Values {
     }
 
     /// Drops actors from all clocks that `keep` refuses.
-    pub(crate) fn retain(&mut self, keep: impl Fn(ActorId) -> bool) {
+    pub(crate) fn retain(&mut self, keep: impl Fn(ActorId) -> bool, filtered: &mut Filtered) {
         for memory in self.memories.values_mut() {
             memory.retain(|release| {
-                release.clock.retain(&keep);
+                release.clock.retain(&keep, filtered);
                 true
             });
         }

@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::panic::Location;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use rushmem_device::watch::{
     Blocks, Change, Collective, Completion, Event, Meeting, Operation, Order, Ordering, Part, PeRange,
@@ -43,7 +44,18 @@ pub(super) struct LaneWatch {
 struct Awaited {
     call: Call,
     until: AwaitedEvent,
+    /// The time at which the engine last heard of it, or of its begin.
+    told: Instant,
 }
+
+impl Awaited {
+    fn new(call: Call, until: AwaitedEvent) -> Self {
+        Self { call, until, told: Instant::now() }
+    }
+}
+
+/// The time between two notes of the same wait. The search for deadlocks is far slower.
+const TELL_AFTER: Duration = Duration::from_millis(10);
 
 /// The event that ends a call.
 #[derive(Clone, Debug)]
@@ -81,8 +93,12 @@ impl Watcher for LaneWatch {
     }
 
     fn waits(&self) {
-        let awaited = self.awaited.borrow();
-        let Some(Awaited { call, until }) = &*awaited else { return };
+        let mut awaited = self.awaited.borrow_mut();
+        let Some(Awaited { call, until, told }) = &mut *awaited else { return };
+        if told.elapsed() < TELL_AFTER {
+            return;
+        }
+        *told = Instant::now();
         let blocks = match until {
             AwaitedEvent::Blocks => self.launch.missing_blocks(self.block),
             _ => Vec::new(),
@@ -188,19 +204,19 @@ impl LaneWatch {
             Event::Wait { word, cmp, value } => {
                 let until =
                     self.span(word).map(|word| AwaitedEvent::Word { word, wanted: format!("{cmp} {value}") });
-                self.awaited.replace(until.map(|until| Awaited { call, until }));
+                self.awaited.replace(until.map(|until| Awaited::new(call, until)));
             }
             Event::Member(Collective { team, meeting: Meeting::Whole, .. }) => {
                 let whole = self.with(|state| state.team(self.pe(), team).map(|team| team.whole));
                 let until = whole.map(AwaitedEvent::Members);
-                self.awaited.replace(until.map(|until| Awaited { call, until }));
+                self.awaited.replace(until.map(|until| Awaited::new(call, until)));
             }
             Event::Member(_) => {}
             Event::Collective(collective) => self.arrive(collective, call),
             Event::Grid => {
                 let (meeting, member) = (self.launch.grid, self.block);
                 self.with(|state| state.engine.arrive(self.actor, meeting, member));
-                self.awaited.replace(Some(Awaited { call, until: AwaitedEvent::Blocks }));
+                self.awaited.replace(Some(Awaited::new(call, AwaitedEvent::Blocks)));
                 self.at_end.replace(Some(AtEnd::Leave {
                     meeting,
                     member,
@@ -390,7 +406,7 @@ impl LaneWatch {
                 let reads = collective.reads.into_iter().filter(|_| reads_here).filter_map(own).collect();
                 let buffers = Buffers { reads, writes: own(collective.writes).into_iter().collect(), root };
                 self.at_end.replace(Some(AtEnd::Leave { meeting: id, member: pe, buffers, call }));
-                self.awaited.replace(Some(Awaited { call, until: AwaitedEvent::Members(id) }));
+                self.awaited.replace(Some(Awaited::new(call, AwaitedEvent::Members(id))));
             }
         });
     }

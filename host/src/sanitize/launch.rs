@@ -89,8 +89,8 @@ impl LaunchWatch {
         let mut lanes = self.lanes();
         self.watched.with(|state| {
             let (pe, launch) = (self.watched.pe, self.number);
-            let fork = |thread| state.engine.fork(self.parent, Actor::Thread { pe, launch, block, thread });
-            lanes.insert(block, (0..threads).map(fork).collect());
+            let threads = (0..threads).map(|thread| Actor::Thread { pe, launch, block, thread });
+            lanes.insert(block, state.engine.fork_all(self.parent, threads));
             if lanes.len() as u64 == u64::from(self.blocks) {
                 let all: Vec<ActorId> = lanes.values().flatten().copied().collect();
                 state.engine.awaits(self.parent, &all);
@@ -126,10 +126,9 @@ impl LaunchWatch {
         let lanes = std::mem::take(&mut *self.lanes());
         self.watched.launch_ends(self.parent);
         self.watched.with(|state| {
-            for &lane in lanes.values().flatten() {
-                state.engine.end(lane);
-                state.engine.join(self.parent, lane);
-            }
+            let lanes: Vec<ActorId> = lanes.into_values().flatten().collect();
+            lanes.iter().for_each(|&lane| state.engine.end(lane));
+            state.engine.join_all(self.parent, &lanes);
             state.engine.remove_meeting(self.grid);
         });
     }
