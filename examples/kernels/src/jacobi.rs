@@ -201,10 +201,27 @@ impl JacobiShape {
         row * row_cells + column
     }
 
-    /// Returns whether the cells of a face lie one after the other in the block.
+    /// Returns whether the cells of a face lie one after the other in the block, and are in no later face.
     #[inline(always)]
     fn is_contiguous(&self, side: u32) -> bool {
-        side >= BELOW || side >= SOUTH && self.cells.z == 1
+        match side {
+            SOUTH => self.is_flat && self.cells.y > 1,
+            NORTH => self.is_flat,
+            BELOW => self.cells.z > 1,
+            _ => side == ABOVE,
+        }
+    }
+
+    /// Returns whether a cell of a face is in a later face too.
+    #[inline(always)]
+    fn is_in_later_face(&self, side: u32, at: Extent) -> bool {
+        let Extent { x, y, z } = self.cells;
+        let is_later = |other: u32| side < other && other < self.sides();
+        is_later(EAST) && at.x + 1 == x
+            || is_later(SOUTH) && at.y == 0
+            || is_later(NORTH) && at.y + 1 == y
+            || is_later(BELOW) && at.z == 0
+            || is_later(ABOVE) && at.z + 1 == z
     }
 }
 
@@ -287,7 +304,7 @@ impl<'a> Step<'a> {
     /// Computes this block's share of the faces, and sends it.
     ///
     /// The share is a range of the cells of all faces, one face after the other. A cell at an edge is in several faces. They
-    /// all compute the same value.
+    /// all compute the same value, and the last face stores it.
     #[inline(always)]
     fn outer(&self, block: Block) -> Result {
         let shape = &self.state.shape;
@@ -341,7 +358,9 @@ impl<'a> Step<'a> {
         while i < part.end - part.start {
             let at = shape.face_cell(side, part.start + i);
             let value = self.next(at);
-            set(self.new, shape.cells.index(at) as usize, value);
+            if !shape.is_in_later_face(side, at) {
+                set(self.new, shape.cells.index(at) as usize, value);
+            }
             if let Some(there) = p2p {
                 if (i as usize) < there.len() {
                     there.store(i as usize, value);
