@@ -42,6 +42,9 @@ pub(crate) struct Epoch {
     pub(crate) count: u32,
 }
 
+/// A list of entries that clocks share.
+type Entries = Arc<Vec<Epoch>>;
+
 /// The longest list of entries that a clock keeps beside its shared ones.
 const RECENT: usize = 16;
 
@@ -51,7 +54,7 @@ const RECENT: usize = 16;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Clock {
     /// Entries in the order of actors.
-    shared: Arc<Vec<Epoch>>,
+    shared: Entries,
     /// Entries in the order of actors, which replace shared ones.
     recent: Vec<Epoch>,
 }
@@ -59,7 +62,7 @@ pub(crate) struct Clock {
 /// Shared lists of clocks, each with what is left of it.
 #[derive(Debug, Default)]
 pub(crate) struct Filtered {
-    lists: HashMap<*const Vec<Epoch>, (Arc<Vec<Epoch>>, Arc<Vec<Epoch>>)>,
+    lists: HashMap<*const Vec<Epoch>, (Entries, Entries)>,
 }
 
 impl Clock {
@@ -90,7 +93,7 @@ impl Clock {
 
     /// Returns everything that any of `clocks` knows. The result has a shared list only.
     pub(crate) fn union<'a>(clocks: impl IntoIterator<Item = &'a Self>) -> Self {
-        let (mut lists, mut recent): (Vec<&Arc<Vec<Epoch>>>, Vec<Epoch>) = (Vec::new(), Vec::new());
+        let (mut lists, mut recent): (Vec<&Entries>, Vec<Epoch>) = (Vec::new(), Vec::new());
         for clock in clocks {
             lists.push(&clock.shared);
             recent.extend_from_slice(&clock.recent);
