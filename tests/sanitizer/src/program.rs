@@ -1,6 +1,7 @@
 //! Programs, and the memory that each of them gets.
 
-use rushmem::{Grid, Pe};
+use rushmem::config::Config;
+use rushmem::{Error, Grid, Job, Pe};
 use rushmem_device::kernel::{Call, KernelArg};
 use rushmem_device::{Lock, Signal, Sym, SymSlice};
 
@@ -146,5 +147,20 @@ impl Program {
             }
             Code::Host(run) => run(pe, memory),
         }
+    }
+
+    /// Runs it as a job of this process, natively, with these settings and those that all programs need.
+    ///
+    /// # Errors
+    /// - the error of the job: [`Error::Sanitizer`] for findings
+    pub fn run_job(&self, settings: &[(&str, &str)]) -> Result<(), Error> {
+        let mut config = Config::load()?;
+        let pes = self.pes.to_string();
+        let common = [("pes", pes.as_str()), ("device", "native"), ("heap_bytes", "1MiB"), ("teams", "8")];
+        let queues = [("context_qps", "2"), ("exclusive_qps", "1"), ("block_qps", "1")];
+        for (key, value) in common.iter().chain(&queues).chain(settings) {
+            config.set(key, value)?;
+        }
+        Job::with_config(config).run(|pe| self.run(pe)).map(drop)
     }
 }

@@ -8,22 +8,9 @@ mod remedies;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use rushmem::config::Config;
+use rushmem::Error;
 use rushmem::sanitizer::{Finding, Site};
-use rushmem::{Error, Job};
 use rushmem_sanitizer_suite::{Listing, Program, Topic, Verdict, all, table};
-
-/// Runs a program with these settings, and those that all programs need.
-fn run(program: &Program, settings: &[(&str, &str)]) -> Result<(), Error> {
-    let mut config = Config::load().expect("the settings of this test's environment");
-    let pes = program.pes.to_string();
-    let common = [("pes", pes.as_str()), ("device", "native"), ("heap_bytes", "1MiB"), ("teams", "8")];
-    let queues = [("context_qps", "2"), ("exclusive_qps", "1"), ("block_qps", "1")];
-    for (key, value) in common.iter().chain(&queues).chain(settings) {
-        config.set(key, value).expect("a setting of the suite");
-    }
-    Job::with_config(config).run(|pe| program.run(pe)).map(drop)
-}
 
 /// Returns the programs of a topic that this run includes.
 fn chosen(topic: &str) -> Vec<(Topic, Program)> {
@@ -48,7 +35,7 @@ fn ends(program: &Program) -> Option<String> {
     // Only clean programs must work through a NIC, too.
     let paths = if program.verdict == Verdict::Clean { &["p2p", "nic"][..] } else { &["p2p"] };
     paths.iter().find_map(|path| {
-        let ended = run(program, &[("peer_path", path), ("timeout", deadline)]);
+        let ended = program.run_job(&[("peer_path", path), ("timeout", deadline)]);
         let problem = match (ended, program.verdict) {
             (Ok(()), Verdict::Deadlock) => "it ended".into(),
             (Err(error), Verdict::Deadlock) if error.to_string().contains("the deadline") => return None,
@@ -72,7 +59,7 @@ fn judged(topic: &Topic, program: &Program) -> Option<String> {
 fn misjudged(topic: &Topic, program: &Program) -> Option<String> {
     // The sanitizer looks at a wait for seconds before it counts as a deadlock.
     let deadline = if program.verdict == Verdict::Deadlock { "20s" } else { "60s" };
-    let findings = match run(program, &[("sanitize", "on"), ("timeout", deadline)]) {
+    let findings = match program.run_job(&[("sanitize", "on"), ("timeout", deadline)]) {
         Ok(()) => Vec::new(),
         Err(Error::Sanitizer(findings)) => findings,
         Err(error) => return Some(error.to_string()),
