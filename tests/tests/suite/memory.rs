@@ -394,7 +394,7 @@ fn the_heap_grows_while_a_kernel_runs() {
 
 #[test]
 fn a_window_is_the_users_own_memory() {
-    for setup in setups::all() {
+    for setup in setups::with_host_windows() {
         setup.run(|pe| {
             let me = pe.my_pe();
             let before = pe.heap_free();

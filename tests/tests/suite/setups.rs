@@ -2,6 +2,7 @@
 //!
 //! Every third job has weak QPs: NIC and PCIe may reorder the data of puts.
 
+use rushmem::config::PeerPath;
 use rushmem_tests::Setup;
 
 /// PEs, depth of the send queues, form of the CQs, QPs a peer, path to peers, NICs a PE, when QPs are connected. In a
@@ -44,4 +45,11 @@ pub(crate) fn all() -> impl Iterator<Item = Setup> {
 /// Returns settings of jobs with an even number of PEs.
 pub(crate) fn even() -> impl Iterator<Item = Setup> {
     all().filter(|setup| setup.pes() % 2 == 0)
+}
+
+/// Returns the settings in which peers reach windows in host memory. On several GPUs they need the NIC for that.
+pub(crate) fn with_host_windows() -> impl Iterator<Item = Setup> {
+    let gpus = Setup::new(2).run(|pe| Ok(pe.gpu()));
+    let several = gpus[0] != gpus[1];
+    all().filter(move |setup| !(several && setup.config().peer_path == PeerPath::P2p))
 }
