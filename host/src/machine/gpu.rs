@@ -118,8 +118,13 @@ fn locked<M: Memory + 'static>(locked: PageLocked<M>) -> Region {
 }
 
 fn not_shared() -> Error {
-    let why =
-        "several GPUs are not atomic with each other there; use GPU memory, or RUSHMEM_PEER_PATH=auto".into();
+    let why = "only GPU memory is mapped; set RUSHMEM_HEAP=auto, or RUSHMEM_PEER_PATH=auto".into();
+    Error::Unavailable { what: "a P2P mapping of a heap in host memory".into(), why }
+}
+
+/// Returns the error for a mapping of host memory that another GPU locks.
+fn not_atomic() -> Error {
+    let why = "several GPUs lose each other's atomic updates there; use GPU memory".into();
     Error::Unavailable { what: "a P2P mapping of host memory".into(), why }
 }
 
@@ -412,7 +417,7 @@ impl HeapWindow for PeerMappings {
     fn map(&mut self, slot: u32, heap: PeerHeap) -> Result<bool> {
         match heap {
             PeerHeap::Local(region) => {
-                let buffer = region.gpu.as_ref().ok_or_else(not_shared)?;
+                let buffer = region.gpu.as_ref().ok_or_else(not_atomic)?;
                 self.map_buffer(slot as usize, buffer)?.ok_or_else(|| not_allocated(buffer))
             }
             PeerHeap::File { file, .. } => Ok(self.map_file(slot as usize, &file)?),
