@@ -2,7 +2,6 @@
 //!
 //! `SANITIZER_SUITE_PROGRAM` is the name of the only program to run.
 
-mod known;
 mod remedies;
 
 use std::collections::BTreeSet;
@@ -44,15 +43,6 @@ fn ends(program: &Program) -> Option<String> {
         };
         Some(format!("{path}: {problem}"))
     })
-}
-
-/// Checks that the sanitizer is right on a program, or wrong for a known reason.
-fn judged(topic: &Topic, program: &Program) -> Option<String> {
-    match (misjudged(topic, program), known::reason(program.name)) {
-        (Some(_), Some(_)) | (None, None) => None,
-        (problem, None) => problem,
-        (None, Some(reason)) => Some(format!("it is right now: remove it from the list behind {reason:?}")),
-    }
 }
 
 /// Checks that the sanitizer reaches the verdict on a program, and reports the marked lines. Returns the problem, if any.
@@ -105,7 +95,7 @@ macro_rules! topics {
         mod with_sanitizer {
             $(#[test]
             fn $topic() {
-                super::assert_all(stringify!($topic), super::judged);
+                super::assert_all(stringify!($topic), super::misjudged);
             })*
         }
     };
