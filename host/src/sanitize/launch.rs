@@ -12,8 +12,7 @@ use rushmem_sanitizer::{Actor, ActorId, Call as Named, MeetingId, Until, Wait};
 use super::Addresses;
 use super::lane::LaneWatch;
 use super::pe::Watched;
-use crate::native::Grid;
-use crate::native::Observer;
+use crate::native::{Grid, Observer};
 
 /// A launch that the sanitizer watches.
 #[derive(Debug)]

@@ -26,7 +26,9 @@ pub(super) fn run(plan: &Plan, json: bool) -> Result<ExitCode, Error> {
         return Ok(ExitCode::from(code_of(status)));
     };
     if json {
-        print(&format!("{}\n", serde_json::to_string_pretty(&findings).unwrap_or_default()))?;
+        let text =
+            serde_json::to_string_pretty(&findings).map_err(|error| Error::Internal(error.to_string()))?;
+        print(&format!("{text}\n"))?;
     }
     // The runtime has printed the findings.
     match findings.len() {
