@@ -15,6 +15,7 @@ use crate::nics::Nics;
 use crate::queues::Shape;
 use crate::sanitize::{self, PeWatch, Sanitizer};
 use crate::sanitizer::Finding;
+use crate::trace::{JobTrace, PeTrace};
 use crate::watchdog::kernel_limit;
 use crate::{Error, Pe, Ptx, Result, deadlines, log, native};
 
@@ -160,13 +161,14 @@ impl Job {
         deadlines::extend(&mut self.config, gpus == 0);
         let is_threads = self.is_threads()?;
         let sanitizer = self.sanitizer(gpus == 0, is_threads)?;
+        let trace = JobTrace::new(&self.config, gpus == 0)?;
         // PEs as threads share this memory: an absurd number is refused before they are made.
         if gpus == 0 && is_threads {
             check_memory(&self.config, self.config.pes.get())?;
         }
         let (job, pes) = self.join()?;
         let resources = match ProcessResources::prepare(&job.config, gpus, is_threads) {
-            Ok(resources) => ProcessResources { sanitizer, ..resources },
+            Ok(resources) => ProcessResources { sanitizer, trace, ..resources },
             Err(error) => {
                 pes.iter().for_each(|pe| pe.abort(&error.to_string()));
                 return Err(error);
@@ -193,6 +195,7 @@ impl Job {
             drop(running);
             results
         });
+        resources.finish_trace(&job.config)?;
         let findings = resources.findings(&job.config)?;
         if !findings.is_empty() && !results.iter().any(is_own_error) {
             return Err(Error::Sanitizer(findings));
@@ -258,12 +261,13 @@ impl Job {
         E: Into<AppError>,
     {
         let watch = PeWatch::new(resources.sanitizer.as_ref(), bootstrap.pe());
-        let machine = resources.machine(&self.config, local, &watch);
+        let trace = PeTrace::new(resources.trace.as_ref().map(|trace| &trace.recorder), bootstrap.pe());
+        let machine = resources.machine(&self.config, local, &watch, &trace);
         let started = machine.and_then(|machine| {
             // Load all kernels before any kernel runs: loading waits for running kernels, which may wait for this PE.
             let modules = Modules::of_job(&*machine, &[&[RUNTIME], &*self.ptx].concat())?;
             let nics = resources.nics.of(&self.config, resources.first + local)?;
-            Pe::start(self.config, Arc::clone(&bootstrap), machine, modules, nics, watch)
+            Pe::start(self.config, Arc::clone(&bootstrap), machine, modules, nics, (watch, trace))
         });
         let pe = match started {
             Ok(pe) => pe,
@@ -321,6 +325,7 @@ struct ProcessResources {
     /// The number of this job among the jobs of the process.
     job: driver_gate::JobId,
     sanitizer: Option<Arc<Sanitizer>>,
+    trace: Option<JobTrace>,
 }
 
 impl ProcessResources {
@@ -345,6 +350,7 @@ impl ProcessResources {
             first: config.local_pe.unwrap_or(0),
             job: driver_gate::JobId::unique(),
             sanitizer: None,
+            trace: None,
         })
     }
 
@@ -356,8 +362,13 @@ impl ProcessResources {
         Ok(findings)
     }
 
+    /// Writes the timeline of this process.
+    fn finish_trace(&self, config: &Config) -> Result<()> {
+        self.trace.as_ref().map_or(Ok(()), |trace| trace.finish(config.pe))
+    }
+
     /// Returns the machine that runs the kernels of PE number `i` of this process.
-    fn machine(&self, config: &Config, i: u32, watch: &PeWatch) -> Result<Arc<dyn Machine>> {
+    fn machine(&self, config: &Config, i: u32, watch: &PeWatch, trace: &PeTrace) -> Result<Arc<dyn Machine>> {
         if let Some(&gpu) = self.gpus.get((self.first + i) as usize) {
             let sharers = self.gpus.iter().filter(|&&other| other == gpu).count() as u32;
             let device = Cuda::load()?.device(gpu)?;
@@ -374,7 +385,7 @@ impl ProcessResources {
             time_limit: kernel_limit(config),
             ..Default::default()
         };
-        Ok(Arc::new(Native::new(options).watched_by(watch.clone())))
+        Ok(Arc::new(Native::new(options).watched_by(watch.clone()).traced_by(trace.clone())))
     }
 
     /// Logs a warning that `sharers` processes take turns on `gpu`. Only the first of these processes logs it.

@@ -5,6 +5,7 @@ use std::panic::Location;
 
 use rushmem_device::abi::CtxParts;
 use rushmem_device::kernel::Call;
+use rushmem_trace::Detail;
 
 use crate::launch_queue::{Dropped, LaunchId, LaunchResources, check_grid};
 use crate::machine::{Event, Grid};
@@ -42,6 +43,7 @@ impl Launch<'_> {
     #[track_caller]
     pub fn wait(mut self) -> Result<()> {
         self.pe.watch.announce_wait("wait");
+        let _span = self.pe.trace.call("wait");
         let Some((launch_id, event)) = self.running.take() else { return Ok(()) };
         self.pe.launch_queues().own.wait_for(self.pe, launch_id, &event)
     }
@@ -113,6 +115,8 @@ impl Pe {
 
     #[track_caller]
     fn begin(&self, ctx: CtxParts, needs: LaunchResources, grid: Grid, call: Call) -> Result<Launch<'_>> {
+        let _span =
+            self.trace.call_with("launch", || Detail { note: Some(call.name().into()), ..Detail::default() });
         let own = &self.launch_queues().own;
         let launched = Launched { name: call.name(), site: Some(Location::caller()) };
         let launch_id = own.launch(self, (ctx, needs), launched, grid, call)?;

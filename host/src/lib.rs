@@ -115,6 +115,7 @@ mod sanitize;
 mod status;
 mod survey;
 mod teams;
+mod trace;
 mod watchdog;
 
 pub use cudarc;

@@ -34,6 +34,7 @@ use crate::queues::{QpInfo, Service, StateMap};
 use crate::report::{DeviceError, recorded};
 use crate::sanitize::PeWatch;
 use crate::teams::Teams;
+use crate::trace::PeTrace;
 use crate::watchdog::Watchdog;
 use crate::{Error, Result};
 
@@ -97,6 +98,7 @@ pub struct Pe {
     /// Whether kernels may use the software ConnectX.
     uses_soft_nic: bool,
     pub(crate) watch: PeWatch,
+    pub(crate) trace: PeTrace,
 }
 
 /// The first PE that was lost, if any.
@@ -237,7 +239,9 @@ impl Pe {
     /// # Errors
     /// - [`Error::Bootstrap`] if a PE does not come, or the job's server is lost.
     /// - [`Error::Unavailable`] if a NIC of this PE fails, so that completed puts may not be in memory.
+    #[track_caller]
     pub fn host_sync(&self) -> Result<()> {
+        let _span = self.trace.call("host_sync");
         self.wait_for_dropped();
         self.watch.meet(|| self.bootstrap.barrier("host_sync"))?;
         self.flush()
@@ -257,7 +261,9 @@ impl Pe {
     ///
     /// # Errors
     /// - The errors of [`Pe::host_sync`].
+    #[track_caller]
     pub fn allgather(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
+        let _span = self.trace.call("allgather");
         self.wait_for_dropped();
         let all = self.watch.meet(|| self.bootstrap.allgather("allgather", mine))?;
         self.flush()?;

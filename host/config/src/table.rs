@@ -211,6 +211,13 @@ settings! {
              native kernels of PEs that are threads of one process.";
         Diagnosis common sanitize_report: String, "RUSHMEM_SANITIZE_REPORT", "", "",
             "File for the findings of the sanitizer, as JSON. Empty for none.";
+        Diagnosis common trace: String, "RUSHMEM_TRACE", "", "",
+            "File for the timeline of the job, in Perfetto's format. Empty for none. A PE that is a process adds .pe and \
+             its number; `rushmem run` and `rushmem trace` join these files.";
+        Diagnosis common stats: Switch, "RUSHMEM_STATS", "off", "",
+            "Tables of waits, traffic and late PEs at the end of the job, on standard error.";
+        Diagnosis expert trace_limit: u32, "RUSHMEM_TRACE_LIMIT", "1000000", "spans",
+            "Spans that the timeline of a process keeps. Later ones are counted only.";
         Diagnosis common log: String, "RUSHMEM_LOG", "warn", "",
             "Log filter, such as info, or rushmem_bootstrap=debug for one crate.";
         Diagnosis common log_file: String, "RUSHMEM_LOG_FILE", "", "",

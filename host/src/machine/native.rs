@@ -17,8 +17,9 @@ use super::{
 };
 
 use crate::buffer::MemoryLocation;
-use crate::native::{self, Grid, Options, WaitChannel};
+use crate::native::{self, Grid, Observer, Options, WaitChannel};
 use crate::sanitize::{LaunchObserver, LaunchWatch, PeWatch};
+use crate::trace::{LaunchTrace, PeTrace, StreamTrace, TraceObserver};
 use crate::{Error, Ptx, Result};
 
 use queue::NativeStream;
@@ -32,18 +33,33 @@ pub(crate) struct Native {
     options: Options,
     channel: Arc<WaitChannel>,
     watch: PeWatch,
+    trace: PeTrace,
+    /// The launches of [`Machine::run`].
+    own: StreamTrace,
 }
 
 impl Native {
     pub(crate) fn new(options: Options) -> Self {
         let channel = Arc::<WaitChannel>::default();
         let options = Options { channel: Some(Arc::clone(&channel)), ..options };
-        Self { options, channel, watch: PeWatch::default() }
+        Self {
+            options,
+            channel,
+            watch: PeWatch::default(),
+            trace: PeTrace::default(),
+            own: StreamTrace::default(),
+        }
     }
 
     /// Tells the sanitizer of all launches.
     pub(crate) fn watched_by(self, watch: PeWatch) -> Self {
         Self { watch, ..self }
+    }
+
+    /// Shows all launches on the timeline.
+    pub(crate) fn traced_by(self, trace: PeTrace) -> Self {
+        let own = trace.stream();
+        Self { trace, own, ..self }
     }
 
     /// Returns the number of PEs that share the cores.
@@ -122,11 +138,12 @@ impl Machine for Native {
     }
 
     fn run(&self, step: KernelLaunch) -> Result<()> {
-        run(&step, &self.options, self.watch.launch(step.grid, &step.call))
+        let trace = self.own.launch(step.grid, &step.call);
+        run(&step, &self.options, self.watch.launch(step.grid, &step.call), trace)
     }
 
     fn queue(&self) -> Result<Box<dyn KernelStream>> {
-        Ok(Box::new(NativeStream::start(self.options.clone(), self.watch.clone())?))
+        Ok(Box::new(NativeStream::start(self.options.clone(), self.watch.clone(), self.trace.stream())?))
     }
 
     fn queue_of(&self, _: &Arc<CudaStream>) -> Result<Box<dyn KernelStream>> {
@@ -156,8 +173,14 @@ fn no_cuda_stream() -> Error {
 }
 
 /// Runs a kernel on the calling thread and others.
-fn run(step: &KernelLaunch, options: &Options, watch: Option<Arc<LaunchWatch>>) -> Result<()> {
-    let observer = watch.clone().map(|watch| Arc::new(LaunchObserver(watch)) as _);
+fn run(
+    step: &KernelLaunch,
+    options: &Options,
+    watch: Option<Arc<LaunchWatch>>,
+    trace: Option<Arc<LaunchTrace>>,
+) -> Result<()> {
+    let observer = watch.clone().map(|watch| Arc::new(LaunchObserver(watch)) as Arc<dyn Observer>);
+    let observer = observer.or_else(|| Some(Arc::new(TraceObserver(trace.clone()?)) as _));
     let (pe, kernel) = (Some(step.ctx.pe), Some(step.call.name()));
     let options = Options { pe, kernel, observer, ..options.clone() };
     // SAFETY: the PE keeps the memory at the addresses of the context, and the launch keeps its segment table.

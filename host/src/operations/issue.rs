@@ -22,6 +22,7 @@ impl Issue for Pe {
 
     #[track_caller]
     fn issue(&self, operation: Operation) -> Result<()> {
+        let _span = self.trace.call(operation.name);
         self.initiate(operation)
     }
 }
@@ -33,6 +34,7 @@ impl Issue for Stream<'_> {
 
     #[track_caller]
     fn issue(&self, operation: Operation) -> Result<()> {
+        let _span = self.pe().trace.call(operation.name);
         self.enqueue(operation)
     }
 }

@@ -25,6 +25,7 @@ use crate::queues::{
 };
 use crate::sanitize::PeWatch;
 use crate::teams::{Inbox, PeLocation, TeamTable, Teams, predefined};
+use crate::trace::PeTrace;
 use crate::watchdog::{Limits, Watchdog};
 use crate::{Error, Result};
 
@@ -53,7 +54,7 @@ impl Pe {
         machine: Arc<dyn Machine>,
         modules: Modules,
         nics: Vec<Box<dyn Provider>>,
-        watch: PeWatch,
+        (watch, trace): (PeWatch, PeTrace),
     ) -> Result<Self> {
         let (me, n_pes) = (bootstrap.pe(), bootstrap.n_pes());
         let control = machine.shared(size_of::<ControlPage>() as u64)?;
@@ -135,6 +136,7 @@ impl Pe {
             nics,
             uses_soft_nic,
             watch,
+            trace,
         })
     }
 }

@@ -228,6 +228,7 @@ impl Stream<'_> {
     /// - [`Error::Cuda`] or [`Error::Native`] if the machine cannot launch it.
     #[track_caller]
     pub fn launch(&self, grid: Grid, call: Call) -> Result<()> {
+        let _span = self.pe.trace.call("launch");
         self.queue(Operation { name: call.name(), grid, call }, None, Some(Location::caller()))
     }
 
@@ -243,6 +244,7 @@ impl Stream<'_> {
     #[track_caller]
     pub fn wait(&self) -> Result<()> {
         self.pe.watch.announce_wait("wait");
+        let _span = self.pe.trace.call("wait");
         self.launch_queue("Stream::wait")?.wait(self.pe)
     }
 

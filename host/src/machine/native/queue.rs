@@ -13,6 +13,7 @@ use super::super::{Event, ExecGraph, KernelLaunch, KernelStream, Queued, other_m
 use super::run;
 use crate::native::Options;
 use crate::sanitize::{PeWatch, Seen, StreamWatch};
+use crate::trace::StreamTrace;
 use crate::{Error, Result};
 
 /// The kernels of a graph. Launches of one graph never overlap, like on a GPU.
@@ -80,6 +81,7 @@ struct Shared {
     state: Mutex<State>,
     changed: Condvar,
     watch: StreamWatch,
+    trace: StreamTrace,
 }
 
 #[derive(Default)]
@@ -159,7 +161,8 @@ impl Shared {
             return;
         }
         let watch = self.watch.launch(step.grid, &step.call);
-        let outcome = catch_unwind(AssertUnwindSafe(|| run(step, options, watch)));
+        let trace = self.trace.launch(step.grid, &step.call);
+        let outcome = catch_unwind(AssertUnwindSafe(|| run(step, options, watch, trace)));
         let outcome = outcome.unwrap_or_else(|_| Err(Error::Panic("while launching a kernel".into())));
         if let Err(error) = outcome {
             self.lock().failure = Some((step.ctx.mark, error));
@@ -168,9 +171,9 @@ impl Shared {
 }
 
 impl NativeStream {
-    pub(super) fn start(options: Options, host: PeWatch) -> Result<Self> {
+    pub(super) fn start(options: Options, host: PeWatch, trace: StreamTrace) -> Result<Self> {
         let watch = host.stream();
-        let shared = Arc::new(Shared { state: Mutex::default(), changed: Condvar::new(), watch });
+        let shared = Arc::new(Shared { state: Mutex::default(), changed: Condvar::new(), watch, trace });
         let worker = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("rushmem-stream".into());
         let thread = thread.spawn(move || worker.work(&options)).map_err(Error::Thread)?;
@@ -249,7 +252,7 @@ mod tests {
     const ONE: Grid = Grid { blocks: 1, threads: 1, shared_bytes: 0 };
 
     fn queue() -> NativeStream {
-        NativeStream::start(Options::default(), PeWatch::default()).unwrap()
+        NativeStream::start(Options::default(), PeWatch::default(), StreamTrace::default()).unwrap()
     }
 
     fn push(queue: &NativeStream, kernel: impl Fn() + Send + Sync + 'static) {

@@ -1,0 +1,138 @@
+//! The calls of a lane.
+
+use std::cell::RefCell;
+use std::panic::Location;
+use std::sync::Arc;
+
+use rushmem_device::watch::{
+    Blocks, Collective, Event, Operation, Order, Ordering, PeRange, Posting, Watcher,
+};
+use rushmem_trace::{Category, Detail, Site, Span, SpanId, Track, Word, now_ns};
+
+use super::LaunchTrace;
+
+/// The watcher of a lane.
+pub(super) struct LaneTrace {
+    launch: Arc<LaunchTrace>,
+    block: u32,
+    thread: u32,
+    /// The spans of the calls that have begun and not ended. Some calls have none.
+    open: RefCell<Vec<Option<SpanId>>>,
+}
+
+impl LaneTrace {
+    /// Begins a lane. The first one of each block shows the kernel.
+    pub(super) fn new(launch: Arc<LaunchTrace>, block: u32, thread: u32) -> Self {
+        let lane = Self { launch, block, thread, open: RefCell::default() };
+        if thread == 0 {
+            let span = lane.begin_span(lane.launch.name, Category::Kernel, None, Detail::default());
+            lane.open.borrow_mut().push(Some(span));
+        }
+        lane
+    }
+
+    fn begin_span(
+        &self,
+        name: &'static str,
+        category: Category,
+        site: Option<Site>,
+        detail: Detail,
+    ) -> SpanId {
+        let traced = &self.launch.traced;
+        let track = Track::Lane { block: self.block, thread: self.thread };
+        let (pe, name, begin) = (traced.pe, name.into(), now_ns());
+        traced.recorder.begin(Span { pe, track, name, category, site, begin, end: None, detail })
+    }
+}
+
+impl Watcher for LaneTrace {
+    fn begin(&self, name: &'static str, event: Event, site: &'static Location<'static>) {
+        let span = describe(&event)
+            .map(|(category, detail)| self.begin_span(name, category, Some(site.into()), detail));
+        self.open.borrow_mut().push(span);
+    }
+
+    fn end(&self) {
+        if let Some(span) = self.open.borrow_mut().pop().flatten() {
+            self.launch.traced.recorder.end(span);
+        }
+    }
+
+    fn waits(&self) {}
+
+    fn ticket(&self) -> u64 {
+        0
+    }
+
+    fn ticket_of(&self, _: u32, _: u32) -> u64 {
+        0
+    }
+}
+
+impl Drop for LaneTrace {
+    fn drop(&mut self) {
+        for span in self.open.take().into_iter().rev().flatten() {
+            self.launch.traced.recorder.end(span);
+        }
+    }
+}
+
+/// Returns the kind and the properties of the span of an event; `None` if it has no span.
+fn describe(event: &Event) -> Option<(Category, Detail)> {
+    Some(match event {
+        Event::Post(Posting { operation, .. }) => (Category::Call, of_operation(operation)),
+        Event::Order(Order { ordering, pe, .. }) => {
+            let category = if *ordering == Ordering::Fence { Category::Call } else { Category::Wait };
+            (category, Detail { peer: *pe, ..Detail::default() })
+        }
+        Event::Collective(Collective { team, writes, .. }) => {
+            let bytes = Some(writes.1).filter(|&bytes| bytes > 0);
+            (Category::Collective, Detail { team: Some(*team), bytes, ..Detail::default() })
+        }
+        Event::Grid => (Category::Wait, Detail { note: Some("all blocks".into()), ..Detail::default() }),
+        Event::Wait { word, cmp, value } => {
+            let note = Some(format!("{cmp} {value}").into());
+            (Category::Wait, Detail { awaits: Some(word_of(word)), note, ..Detail::default() })
+        }
+        Event::Load { .. }
+        | Event::Store { .. }
+        | Event::MemoryFence { .. }
+        | Event::OwnStores
+        | Event::Look { .. }
+        | Event::Complete(_)
+        | Event::Member(_)
+        | Event::Part(_)
+        | Event::Silent => return None,
+    })
+}
+
+fn word_of(range: &PeRange) -> Word {
+    Word { pe: range.pe, offset: range.offset }
+}
+
+fn of_operation(operation: &Operation) -> Detail {
+    let put = |to: &PeRange, bytes, changes| Detail {
+        peer: Some(to.pe),
+        bytes: Some(bytes),
+        remote: Some(to.offset),
+        changes,
+        ..Detail::default()
+    };
+    let get = |from: &PeRange, bytes| Detail { peer: Some(from.pe), bytes: Some(bytes), ..Detail::default() };
+    match operation {
+        // A value may be a flag.
+        Operation::Put { src: None, dst, .. } => put(dst, dst.bytes, Some(word_of(dst))),
+        Operation::Put { dst, signal, .. } => {
+            put(dst, dst.bytes, signal.as_ref().map(|(word, _)| word_of(word)))
+        }
+        Operation::PutBlocks { dst: Blocks { first, .. }, count, .. } => {
+            put(first, first.bytes * count, None)
+        }
+        Operation::Get { src, .. } => get(src, src.bytes),
+        Operation::GetBlocks { src: Blocks { first, .. }, count, .. } => get(first, first.bytes * count),
+        Operation::Change { word, .. } | Operation::Fetch { word, is_read: false, .. } => {
+            put(word, word.bytes, Some(word_of(word)))
+        }
+        Operation::Fetch { word, is_read: true, .. } => get(word, word.bytes),
+    }
+}

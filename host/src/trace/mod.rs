@@ -1,0 +1,17 @@
+//! The timeline of a job: it turns what PEs, streams, lanes and NICs do into spans.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `pe` | the calls of the host of a PE |
+//! | `launch` | the launches of a stream, and their lanes |
+//! | `lane` | the calls of a lane |
+//! | `report` | the file and the tables of a job, at its end |
+
+mod lane;
+mod launch;
+mod pe;
+mod report;
+
+pub(crate) use self::launch::{LaunchTrace, StreamTrace, TraceObserver};
+pub(crate) use self::pe::PeTrace;
+pub(crate) use self::report::JobTrace;

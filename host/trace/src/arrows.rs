@@ -1,0 +1,212 @@
+//! Arrows from an operation to the wait that it ended, and from the last member of a collective call to the others.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::span::{Category, Span, Track, Word};
+use crate::trace::Trace;
+
+/// The error of the clocks of two PEs, in nanoseconds. A wait may seem to end that much before the operation begins.
+const CLOCK_ERROR_NS: u64 = 5_000;
+
+/// An arrow through spans.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Arrow {
+    /// Its kind: `put`, `signal` or `last member`.
+    pub name: &'static str,
+    /// The indices of its spans, and a time in each of them.
+    pub points: Vec<(usize, u64)>,
+}
+
+/// Returns the arrows of a trace.
+pub fn arrows(trace: &Trace) -> Vec<Arrow> {
+    let spans = &trace.spans;
+    let mut all = of_words(spans);
+    all.extend(of_collectives(spans));
+    all
+}
+
+/// The spans of operations, by the word that they change or by the PE that posted them.
+struct Operations {
+    /// Indices of the spans that change a word, by their begin.
+    changes: HashMap<Word, Vec<usize>>,
+    /// Indices of the WQEs of each PE and peer that write to an offset, by their begin.
+    wqes: HashMap<(u32, u32, u64), Vec<usize>>,
+    /// Indices of the arrivals of each PE at an offset, by their begin.
+    arrivals: HashMap<(u32, u64), Vec<usize>>,
+    /// Indices of the puts without a signal of each lane to each peer, by their begin.
+    puts: HashMap<(u32, Track, u32), Vec<usize>>,
+}
+
+impl Operations {
+    fn new(spans: &[Span]) -> Self {
+        let mut all = Self {
+            changes: HashMap::new(),
+            wqes: HashMap::new(),
+            arrivals: HashMap::new(),
+            puts: HashMap::new(),
+        };
+        let mut order: Vec<usize> = (0..spans.len()).collect();
+        order.sort_by_key(|&i| spans[i].begin);
+        for i in order {
+            all.add(i, &spans[i]);
+        }
+        all
+    }
+
+    fn add(&mut self, i: usize, span: &Span) {
+        let detail = &span.detail;
+        match (span.category, &span.track) {
+            (Category::Nic, Track::Queue { .. }) => {
+                if let (Some(peer), Some(remote)) = (detail.peer, detail.remote) {
+                    self.wqes.entry((span.pe, peer, remote)).or_default().push(i);
+                }
+            }
+            (Category::Nic, Track::Arrivals) => {
+                if let Some(remote) = detail.remote {
+                    self.arrivals.entry((span.pe, remote)).or_default().push(i);
+                }
+            }
+            (Category::Call | Category::Host, track) => {
+                if let Some(word) = detail.changes {
+                    self.changes.entry(word).or_default().push(i);
+                } else if let (Some(peer), Some(_)) = (detail.peer, detail.remote) {
+                    self.puts.entry((span.pe, track.clone(), peer)).or_default().push(i);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Returns the last of `indices`, which are ordered by begin, that begins at `time` at the latest.
+fn last_before(spans: &[Span], indices: &[usize], time: u64) -> Option<usize> {
+    let after = indices.partition_point(|&i| spans[i].begin <= time);
+    indices[..after].last().copied()
+}
+
+/// Returns the first of `indices` that begins at `time` at the earliest.
+fn first_after(spans: &[Span], indices: &[usize], time: u64) -> Option<usize> {
+    let before = indices.partition_point(|&i| spans[i].begin < time);
+    indices.get(before).copied()
+}
+
+/// Returns the arrows to waits for words.
+fn of_words(spans: &[Span]) -> Vec<Arrow> {
+    let operations = Operations::new(spans);
+    let mut all = Vec::new();
+    for (wait, span) in spans.iter().enumerate() {
+        let (Some(word), Some(end)) = (span.detail.awaits, span.end) else { continue };
+        let Some(changes) = operations.changes.get(&word) else { continue };
+        let Some(change) = last_before(spans, changes, end + CLOCK_ERROR_NS) else { continue };
+        let to = (wait, end);
+        all.push(Arrow { name: "signal", points: path(spans, &operations, change, to) });
+        let from = &spans[change];
+        let key = (from.pe, from.track.clone(), word.pe);
+        let put = operations.puts.get(&key).and_then(|puts| last_before(spans, puts, from.begin));
+        if let Some(put) = put {
+            all.push(Arrow { name: "put", points: path(spans, &operations, put, to) });
+        }
+    }
+    all
+}
+
+/// Returns the way of an operation: its call, its WQE, its arrival and the wait.
+fn path(spans: &[Span], operations: &Operations, call: usize, to: (usize, u64)) -> Vec<(usize, u64)> {
+    let span = &spans[call];
+    let mut points = vec![(call, span.begin)];
+    let detail = &span.detail;
+    let peer = detail.changes.map(|word| word.pe).or(detail.peer);
+    let remote = detail.remote.or(detail.changes.map(|word| word.offset));
+    if let (Some(peer), Some(remote)) = (peer, remote) {
+        let wqes = operations.wqes.get(&(span.pe, peer, remote));
+        let wqe = wqes.and_then(|wqes| first_after(spans, wqes, span.begin));
+        if let Some(wqe) = wqe.filter(|&wqe| spans[wqe].begin <= to.1) {
+            points.push((wqe, spans[wqe].begin));
+            let arrivals = operations.arrivals.get(&(peer, remote));
+            let arrival = arrivals.and_then(|all| first_after(spans, all, spans[wqe].begin));
+            if let Some(arrival) = arrival.filter(|&arrival| spans[arrival].begin <= to.1) {
+                points.push((arrival, spans[arrival].begin));
+            }
+        }
+    }
+    points.push(to);
+    points
+}
+
+/// Returns the collective calls of a trace: the spans of the members of each call.
+pub(crate) fn collectives(spans: &[Span]) -> Vec<Vec<usize>> {
+    let mut of_pe: BTreeMap<((u32, u32), u32), Vec<usize>> = BTreeMap::new();
+    for (i, span) in spans.iter().enumerate() {
+        if let (Category::Collective, Some(team)) = (span.category, span.detail.team) {
+            of_pe.entry((team, span.pe)).or_default().push(i);
+        }
+    }
+    let mut calls: BTreeMap<((u32, u32), usize), Vec<usize>> = BTreeMap::new();
+    for ((team, _), mut of_member) in of_pe {
+        of_member.sort_by_key(|&i| spans[i].begin);
+        for (number, i) in of_member.into_iter().enumerate() {
+            calls.entry((team, number)).or_default().push(i);
+        }
+    }
+    calls.into_values().filter(|members| members.len() > 1).collect()
+}
+
+/// Returns the arrows from the last member of each collective call to the others.
+fn of_collectives(spans: &[Span]) -> Vec<Arrow> {
+    let mut all = Vec::new();
+    for members in collectives(spans) {
+        let Some(&last) = members.iter().max_by_key(|&&i| spans[i].begin) else { continue };
+        for &other in members.iter().filter(|&&i| i != last) {
+            let Some(end) = spans[other].end else { continue };
+            let points = vec![(last, spans[last].begin), (other, end)];
+            all.push(Arrow { name: "last member", points });
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::span::Detail;
+
+    fn span(pe: u32, track: Track, category: Category, (begin, end): (u64, u64), detail: Detail) -> Span {
+        Span { pe, track, name: "call".into(), category, site: None, begin, end: Some(end), detail }
+    }
+
+    const LANE: Track = Track::Lane { block: 0, thread: 0 };
+    const WORD: Word = Word { pe: 1, offset: 64 };
+
+    fn points(trace: &Trace) -> Vec<(&'static str, Vec<usize>)> {
+        let ids = |arrow: Arrow| (arrow.name, arrow.points.into_iter().map(|(i, _)| i).collect());
+        arrows(trace).into_iter().map(ids).collect()
+    }
+
+    #[test]
+    fn a_put_and_its_flag_lead_to_the_wait() {
+        let put = Detail { peer: Some(1), remote: Some(0), bytes: Some(8), ..Detail::default() };
+        let flag = Detail { changes: Some(WORD), ..Detail::default() };
+        let wqe = Detail { peer: Some(1), remote: Some(64), ..Detail::default() };
+        let arrival = Detail { remote: Some(64), ..Detail::default() };
+        let wait = Detail { awaits: Some(WORD), ..Detail::default() };
+        let spans = vec![
+            span(0, LANE, Category::Call, (10, 20), put),
+            span(0, LANE, Category::Call, (30, 40), flag.clone()),
+            span(0, Track::Queue { qpn: 5 }, Category::Nic, (35, 60), wqe),
+            span(1, Track::Arrivals, Category::Nic, (50, 50), arrival),
+            span(1, LANE, Category::Wait, (0, 55), wait),
+            // A later change of the word has not ended the wait.
+            span(0, LANE, Category::Call, (100_000, 100_010), flag),
+        ];
+        let trace = Trace { spans, dropped: 0 };
+        assert_eq!(points(&trace), [("signal", vec![1, 2, 3, 4]), ("put", vec![0, 4])]);
+    }
+
+    #[test]
+    fn the_last_member_holds_up_the_others() {
+        let team = Detail { team: Some((1, 1)), ..Detail::default() };
+        let call = |pe, begin| span(pe, LANE, Category::Collective, (begin, 100), team.clone());
+        let trace = Trace { spans: vec![call(0, 10), call(1, 90), call(2, 20)], dropped: 0 };
+        assert_eq!(points(&trace), [("last member", vec![1, 0]), ("last member", vec![1, 2])]);
+    }
+}

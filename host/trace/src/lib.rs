@@ -1,0 +1,37 @@
+//! The timeline of a job.
+//!
+//! A [`Recorder`] collects [`Span`]s: calls of kernels and hosts, waits, launches, and the work of NICs. [`Trace`] holds the
+//! spans of some PEs. It is written as a file in Perfetto's JSON format, and such a file can be read again. So the files of
+//! several processes can become one.
+//!
+//! Times are nanoseconds since 1970, from the clock of the machine. The host converts the times of a GPU before it records
+//! them.
+//!
+//! # Modules
+//!
+//! | module | holds |
+//! |---|---|
+//! | `clock` | the clock |
+//! | `span` | spans, and the tracks that they are drawn on |
+//! | `recorder` | the collection of spans while a job runs |
+//! | `trace` | the spans of a file |
+//! | `arrows` | arrows from an operation to the wait that it ended |
+//! | `perfetto` | the file format |
+//! | `summary` | tables of waits, traffic and late PEs |
+#![forbid(unsafe_code)]
+
+mod arrows;
+mod clock;
+mod perfetto;
+mod recorder;
+mod span;
+mod summary;
+mod trace;
+
+pub use arrows::{Arrow, arrows};
+pub use clock::now_ns;
+pub use perfetto::Error;
+pub use recorder::{OpenSpan, Recorder, SpanId};
+pub use span::{Category, Detail, Site, Span, Track, Word};
+pub use summary::Summary;
+pub use trace::Trace;

@@ -1,0 +1,277 @@
+//! Tables of a trace: waits by line, traffic by peer, and the PEs that came last.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::arrows::collectives;
+use crate::span::{Category, Span, Track};
+use crate::trace::Trace;
+
+/// The number of lines of the table of waits.
+const LINES: usize = 12;
+
+/// The tables of a trace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Summary {
+    /// The time from the first begin to the last end, in nanoseconds.
+    pub ns: u64,
+    /// The number of spans.
+    pub spans: usize,
+    /// The number of spans that were not kept.
+    pub dropped: u64,
+    /// The calls that wait, by line, the longest first.
+    pub waits: Vec<WaitLine>,
+    /// The traffic from each PE to each peer.
+    pub traffic: Vec<Traffic>,
+    /// The number of collective calls that each PE was the last to come to.
+    pub last: Vec<Last>,
+    /// The calls that had not ended.
+    pub open: Vec<String>,
+}
+
+/// The waits at one line.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct WaitLine {
+    /// The call.
+    pub call: String,
+    /// The line of the program.
+    pub line: String,
+    /// The number of waits.
+    pub count: u64,
+    /// Their time, in nanoseconds.
+    pub total_ns: u64,
+    /// The longest, in nanoseconds.
+    pub longest_ns: u64,
+    /// The PE that waited longest in total.
+    pub pe: u32,
+}
+
+/// The traffic from a PE to a peer.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Traffic {
+    /// The PE.
+    pub pe: u32,
+    /// The peer.
+    pub peer: u32,
+    /// The number of calls.
+    pub calls: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// The number of WQEs.
+    pub wqes: u64,
+    /// The number of doorbells.
+    pub doorbells: u64,
+    /// The number of packets that were sent again.
+    pub retransmissions: u64,
+}
+
+/// The collective calls that a PE was the last to come to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Last {
+    /// The PE.
+    pub pe: u32,
+    /// The number of calls.
+    pub calls: u64,
+    /// The time that the others waited for it, in nanoseconds.
+    pub held_up_ns: u64,
+}
+
+impl Summary {
+    /// Returns the tables of a trace.
+    pub fn new(trace: &Trace) -> Self {
+        let now = trace.last_ns();
+        Self {
+            ns: now - trace.first_ns(),
+            spans: trace.spans.len(),
+            dropped: trace.dropped,
+            waits: waits(trace, now),
+            traffic: traffic(trace),
+            last: last(trace),
+            open: trace.spans.iter().filter(|span| span.end.is_none()).map(|span| open(span, now)).collect(),
+        }
+    }
+}
+
+/// Describes a call that has not ended.
+fn open(span: &Span, now: u64) -> String {
+    let Span { pe, track, name, .. } = span;
+    let mut text = format!("PE {pe} {track} has been in `{name}`");
+    if let Some(site) = &span.site {
+        text += &format!(" at {site}");
+    }
+    text += &format!(" for {}", Time(span.ns(now)));
+    if let Some(word) = span.detail.awaits {
+        text += &format!(", waiting for the word {:#x}", word.offset);
+    }
+    if let Some(note) = &span.detail.note {
+        text += &format!(" ({note})");
+    }
+    text
+}
+
+/// The waits of a PE at one line.
+#[derive(Clone, Copy, Default)]
+struct Waits {
+    count: u64,
+    total_ns: u64,
+    longest_ns: u64,
+}
+
+fn waits(trace: &Trace, now: u64) -> Vec<WaitLine> {
+    let mut lines: BTreeMap<(String, String), BTreeMap<u32, Waits>> = BTreeMap::new();
+    let is_wait = |span: &&Span| matches!(span.category, Category::Wait | Category::Collective);
+    for span in trace.spans.iter().filter(is_wait) {
+        let line = span.site.as_ref().map_or_else(String::new, ToString::to_string);
+        let of = lines.entry((span.name.to_string(), line)).or_default().entry(span.pe).or_default();
+        let ns = span.ns(now);
+        of.count += 1;
+        of.total_ns += ns;
+        of.longest_ns = of.longest_ns.max(ns);
+    }
+    let mut waits: Vec<WaitLine> = lines
+        .into_iter()
+        .map(|((call, line), of_pes)| WaitLine {
+            call,
+            line,
+            count: of_pes.values().map(|of| of.count).sum(),
+            total_ns: of_pes.values().map(|of| of.total_ns).sum(),
+            longest_ns: of_pes.values().map(|of| of.longest_ns).max().unwrap_or(0),
+            pe: of_pes.iter().max_by_key(|(_, of)| of.total_ns).map_or(0, |(&pe, _)| pe),
+        })
+        .collect();
+    waits.sort_by_key(|wait| std::cmp::Reverse(wait.total_ns));
+    waits.truncate(LINES);
+    waits
+}
+
+fn traffic(trace: &Trace) -> Vec<Traffic> {
+    let mut all: BTreeMap<(u32, u32), Traffic> = BTreeMap::new();
+    for span in &trace.spans {
+        let Some(peer) = span.detail.peer else { continue };
+        let pe = span.pe;
+        let of = all.entry((pe, peer)).or_insert_with(|| Traffic { pe, peer, ..Traffic::default() });
+        match (span.category, &span.track) {
+            (Category::Nic, Track::Queue { .. }) if span.name == "doorbell" => of.doorbells += 1,
+            (Category::Nic, Track::Queue { .. }) => of.wqes += 1,
+            (Category::Packet, _) if span.name == "retransmission" => of.retransmissions += 1,
+            (Category::Call | Category::Host, _) => {
+                of.calls += 1;
+                of.bytes += span.detail.bytes.unwrap_or(0);
+            }
+            _ => {}
+        }
+    }
+    all.into_values().collect()
+}
+
+fn last(trace: &Trace) -> Vec<Last> {
+    let mut all: BTreeMap<u32, Last> = BTreeMap::new();
+    for members in collectives(&trace.spans) {
+        let Some(&last) = members.iter().max_by_key(|&&i| trace.spans[i].begin) else { continue };
+        let Span { pe, begin, .. } = trace.spans[last];
+        let of = all.entry(pe).or_insert(Last { pe, calls: 0, held_up_ns: 0 });
+        of.calls += 1;
+        of.held_up_ns += members.iter().map(|&i| begin - trace.spans[i].begin).sum::<u64>();
+    }
+    let mut all: Vec<Last> = all.into_values().collect();
+    all.sort_by_key(|last| std::cmp::Reverse(last.held_up_ns));
+    all
+}
+
+/// A time as text.
+struct Time(u64);
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            ns @ 0..1_000 => f.pad(&format!("{ns} ns")),
+            ns @ 1_000..1_000_000 => f.pad(&format!("{:.1} us", ns as f64 / 1e3)),
+            ns @ 1_000_000..1_000_000_000 => f.pad(&format!("{:.1} ms", ns as f64 / 1e6)),
+            ns => f.pad(&format!("{:.2} s", ns as f64 / 1e9)),
+        }
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{} spans in {}", self.spans, Time(self.ns))?;
+        if self.dropped > 0 {
+            writeln!(f, "{} spans were not kept; raise RUSHMEM_TRACE_LIMIT", self.dropped)?;
+        }
+        if !self.waits.is_empty() {
+            writeln!(
+                f,
+                "\nwaits by line\n{:>10} {:>10} {:>8}  longest PE, call, line",
+                "total", "longest", "count"
+            )?;
+        }
+        for WaitLine { call, line, count, total_ns, longest_ns, pe } in &self.waits {
+            let (total, longest) = (Time(*total_ns), Time(*longest_ns));
+            writeln!(f, "{total:>10} {longest:>10} {count:>8}  PE {pe}, {call}, {line}")?;
+        }
+        if !self.traffic.is_empty() {
+            writeln!(
+                f,
+                "\ntraffic\n{:>12} {:>8} {:>12} {:>8} {:>10} {:>8}",
+                "PE to peer", "calls", "bytes", "WQEs", "doorbells", "again"
+            )?;
+        }
+        for Traffic { pe, peer, calls, bytes, wqes, doorbells, retransmissions } in &self.traffic {
+            let way = format!("{pe} to {peer}");
+            writeln!(f, "{way:>12} {calls:>8} {bytes:>12} {wqes:>8} {doorbells:>10} {retransmissions:>8}")?;
+        }
+        if !self.last.is_empty() {
+            writeln!(f, "\nlast to collective calls\n{:>4} {:>8} {:>12}", "PE", "calls", "held up")?;
+        }
+        for Last { pe, calls, held_up_ns } in &self.last {
+            writeln!(f, "{pe:>4} {calls:>8} {:>12}", Time(*held_up_ns))?;
+        }
+        if !self.open.is_empty() {
+            writeln!(f, "\nnot ended")?;
+        }
+        self.open.iter().try_for_each(|line| writeln!(f, "  {line}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::span::{Detail, Site, Word};
+
+    #[test]
+    fn tables_name_lines_peers_and_the_last_pe() {
+        let site = || Some(Site { file: "a.rs".into(), line: 3 });
+        let span = |pe, name: &'static str, category, begin, end, detail| Span {
+            pe,
+            track: Track::Lane { block: 0, thread: 0 },
+            name: name.into(),
+            category,
+            site: site(),
+            begin,
+            end,
+            detail,
+        };
+        let put = Detail { peer: Some(1), bytes: Some(100), ..Detail::default() };
+        let team = Detail { team: Some((0, 1)), ..Detail::default() };
+        let wait = Detail { awaits: Some(Word { pe: 0, offset: 16 }), ..Detail::default() };
+        let spans = vec![
+            span(0, "put", Category::Call, 0, Some(10), put.clone()),
+            span(0, "put", Category::Call, 10, Some(20), put),
+            span(0, "barrier", Category::Collective, 20, Some(2_000), team.clone()),
+            span(1, "barrier", Category::Collective, 1_500, Some(2_000), team),
+            span(0, "wait_until", Category::Wait, 2_000, None, wait),
+        ];
+        let summary = Summary::new(&Trace { spans, dropped: 1 });
+        assert_eq!((summary.traffic[0].calls, summary.traffic[0].bytes), (2, 200));
+        assert_eq!(summary.last, [Last { pe: 1, calls: 1, held_up_ns: 1_480 }]);
+        assert_eq!((&*summary.waits[0].call, summary.waits[0].total_ns), ("barrier", 2_480));
+        let text = summary.to_string();
+        for part in
+            ["2.5 us", "PE 0, barrier, a.rs:3", "waiting for the word 0x10", "raise RUSHMEM_TRACE_LIMIT"]
+        {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+}
