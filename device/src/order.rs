@@ -53,7 +53,7 @@ impl<S: Sharing> Ctx<'_, S> {
     #[inline(always)]
     #[track_caller]
     pub fn fence(&self) -> Result {
-        watch::note("fence", Event::order(self.parts_ref(), Ordering::Fence, None));
+        let _call = watch::call("fence", Event::order(self.parts_ref(), Ordering::Fence, None));
         if self.p2p_all() {
             Sys::fence();
             return Ok(());
@@ -77,7 +77,7 @@ impl<S: Sharing> Ctx<'_, S> {
     #[track_caller]
     pub fn quiet<G: Group>(&self, group: G) -> Result {
         group.sync();
-        watch::lead_own(group, "quiet", Event::order(self.parts_ref(), Ordering::Quiet, None));
+        let _call = watch::lead_own(group, "quiet", Event::order(self.parts_ref(), Ordering::Quiet, None));
         if self.p2p_all() {
             // The first barrier makes the release cover all threads of the group; the second one tells them.
             if group.leader() {
@@ -145,7 +145,7 @@ impl<S: Sharing> Ctx<'_, S> {
     #[track_caller]
     pub fn quiet_pe(&self, pe: u32) -> Result {
         self.check_pe(pe)?;
-        watch::note("quiet_pe", Event::order(self.parts_ref(), Ordering::Quiet, Some(pe)));
+        let _call = watch::call("quiet_pe", Event::order(self.parts_ref(), Ordering::Quiet, Some(pe)));
         Sys::fence();
         if self.p2p_all() { Ok(()) } else { quiet_pe_slow::<S>(CtxRef::of(self), pe) }
     }
@@ -178,7 +178,7 @@ impl<S: Sharing> Ctx<'_, S> {
     #[track_caller]
     pub fn flush<G: Group>(&self, group: G) -> Result {
         group.sync();
-        watch::note("flush", Event::order(self.parts_ref(), Ordering::Flush, None));
+        let _call = watch::call("flush", Event::order(self.parts_ref(), Ordering::Flush, None));
         if self.p2p_all() {
             return Ok(());
         }
@@ -193,7 +193,7 @@ impl<S: Sharing> Ctx<'_, S> {
     #[track_caller]
     pub fn flush_pe(&self, pe: u32) -> Result {
         self.check_pe(pe)?;
-        watch::note("flush_pe", Event::order(self.parts_ref(), Ordering::Flush, Some(pe)));
+        let _call = watch::call("flush_pe", Event::order(self.parts_ref(), Ordering::Flush, Some(pe)));
         if self.p2p_all() { Ok(()) } else { flush_pe_slow::<S>(CtxRef::of(self), pe) }
     }
 

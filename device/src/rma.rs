@@ -219,7 +219,7 @@ impl<S: Sharing> Ctx<'_, S> {
     #[track_caller]
     pub fn p<T: Scalar>(&self, dst: Sym<T>, value: T, pe: u32) -> Result {
         let put = Operation::Put { src: None, dst: word_at(pe, dst), signal: None };
-        watch::note("p", Event::post(self.parts_ref(), put, Completion::Posted));
+        let _call = watch::call("p", Event::post(self.parts_ref(), put, Completion::Posted));
         if let Some(to) = self.p2p_addr(pe, dst.offset(), size_of::<T>() as u64) {
             // SAFETY: inside of the peer's heap, which is mapped.
             unsafe { arch::write(to, value) };
@@ -238,7 +238,7 @@ impl<S: Sharing> Ctx<'_, S> {
     #[track_caller]
     pub fn g<T: Scalar>(&self, src: Sym<T>, pe: u32) -> Result<T> {
         let get = Operation::Get { src: word_at(pe, src), dst: None };
-        watch::note("g", Event::post(self.parts_ref(), get, Completion::Done));
+        let _call = watch::call("g", Event::post(self.parts_ref(), get, Completion::Done));
         if let Some(from) = self.p2p_addr(pe, src.offset(), size_of::<T>() as u64) {
             // SAFETY: inside of the peer's heap, which is mapped.
             return Ok(unsafe { arch::read(from) });

@@ -601,7 +601,7 @@ impl<S: Sharing> Ctx<'_, S> {
     pub(crate) fn post_op<T: AmoWord>(&self, word: Sym<T>, kind: Kind, value: T, pe: u32) -> Result {
         let change = if kind == Kind::SignalSet { Change::Set } else { Change::Update };
         let operation = Operation::Change { word: word_at(pe, word), change };
-        watch::note(kind.name(), Event::post(self.parts_ref(), operation, Completion::Posted));
+        let _call = watch::call(kind.name(), Event::post(self.parts_ref(), operation, Completion::Posted));
         let value = value.bits();
         let p2p = self.applies_to_mapped(kind);
         if let Some(p) = self.p2p_addr::<T>(pe, word.offset(), size_of::<T>() as u64)

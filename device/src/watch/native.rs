@@ -73,10 +73,10 @@ pub(crate) fn lead<G: Group>(group: G, name: &'static str, event: Event) -> Opti
     if group.leader() { Some(call(name, event)) } else { None }
 }
 
-/// Notes a call of the whole group. The leader tells of the context, the others of their own stores.
+/// Begins a call of the whole group. The leader tells of the context, the others of their own stores.
 #[track_caller]
-pub(crate) fn lead_own<G: Group>(group: G, name: &'static str, event: Event) {
-    note(name, if group.leader() { event } else { Event::OwnStores });
+pub(crate) fn lead_own<G: Group>(group: G, name: &'static str, event: Event) -> Call {
+    call(name, if group.leader() { event } else { Event::OwnStores })
 }
 
 /// Begins a collective call.

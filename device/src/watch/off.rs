@@ -37,9 +37,11 @@ pub(crate) fn lead<G: Group>(_group: G, _name: &'static str, _event: Event) -> C
     Call
 }
 
-/// Notes a call of the whole group. The leader tells of the context, the others of their own stores.
+/// Begins a call of the whole group. The leader tells of the context, the others of their own stores.
 #[inline(always)]
-pub(crate) fn lead_own<G: Group>(_group: G, _name: &'static str, _event: Event) {}
+pub(crate) fn lead_own<G: Group>(_group: G, _name: &'static str, _event: Event) -> Call {
+    Call
+}
 
 /// Begins a collective call.
 #[inline(always)]
