@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process;
 
-use crate::compile::compile;
+use crate::compile::{Timeline, compile};
 use crate::decide::{Committed, MODE, Mode, Need, Plan, Request, decide};
 use crate::error::{Error, Result};
 use crate::files;
@@ -190,9 +190,13 @@ impl Builder {
         for path in source.files.iter().chain(&fallback) {
             println!("cargo::rerun-if-changed={}", path.display());
         }
-        let committed = Committed::read(fallback.as_deref(), &source, &self.target)?;
+        let mut committed = Committed::read(fallback.as_deref(), &source, &self.target)?;
+        let timeline = if self.bundled { Timeline::None } else { Timeline::from_env()? };
         for name in watched(self.bundled, &committed) {
             println!("cargo::rerun-if-env-changed={name}");
+        }
+        if timeline == Timeline::Recorded {
+            committed = Committed::Unusable(format!("{TRACE}=1 asks for kernels with a timeline"));
         }
         let request =
             Request { krate: &source.crate_name, bundled: self.bundled, need: self.need, committed };
@@ -201,7 +205,7 @@ impl Builder {
         Ok(match plan {
             Plan::Use(text) => checked(krate, text, &fallback.unwrap_or_default(), &self.target)?,
             Plan::Compile(toolchain) => {
-                let made = compile(&source, &toolchain, &self.target, &cache_for(out))?;
+                let made = compile(&source, &toolchain, &self.target, timeline, &cache_for(out))?;
                 Made { krate, origin: Origin::Compiled, text: made.text, report: made.report }
             }
             Plan::Omit(reason) => {
@@ -272,8 +276,22 @@ fn assemble(ptx: &Path, text: &str) -> Result<()> {
 /// The variable that names the GPU of the machine code.
 const CUBIN: &str = "RUSHMEM_PTX_CUBIN";
 
+/// The variable that asks for kernels with a timeline.
+const TRACE: &str = "RUSHMEM_PTX_TRACE";
+
+impl Timeline {
+    /// Reads the variable.
+    fn from_env() -> Result<Self> {
+        match env::var(TRACE).unwrap_or_default().as_str() {
+            "" | "0" => Ok(Self::None),
+            "1" => Ok(Self::Recorded),
+            other => Err(Error::Variable { name: TRACE, value: other.into(), expected: "0 or 1" }),
+        }
+    }
+}
+
 /// All variables of this crate.
-const VARIABLES: [&str; 5] = [MODE, RUSTC, CARGO, PTXAS, CUBIN];
+const VARIABLES: [&str; 6] = [MODE, RUSTC, CARGO, PTXAS, CUBIN, TRACE];
 
 /// Returns the variables that the result depends on.
 fn watched(bundled: bool, committed: &Committed) -> &'static [&'static str] {
@@ -314,7 +332,7 @@ mod tests {
         assert_eq!(
             check(&["RUSHMEM_PTX", "RUSHMEM_PTX_RUST"]).unwrap_err(),
             "unknown variable RUSHMEM_PTX_RUST; known are RUSHMEM_PTX, RUSHMEM_PTX_RUSTC, RUSHMEM_PTX_CARGO, \
-             RUSHMEM_PTXAS, RUSHMEM_PTX_CUBIN"
+             RUSHMEM_PTXAS, RUSHMEM_PTX_CUBIN, RUSHMEM_PTX_TRACE"
         );
     }
 

@@ -25,6 +25,16 @@ pub struct Artifact {
     pub report: Report,
 }
 
+/// Whether kernels write their calls to a timeline.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Timeline {
+    /// They do not, and have no instruction for it.
+    #[default]
+    None,
+    /// They do if the job asks for it.
+    Recorded,
+}
+
 /// Compiles `source` for `target` with `toolchain`, and checks the result.
 ///
 /// `cache` is a folder for intermediate files of several builds. It must not be the target folder of a running cargo,
@@ -35,9 +45,15 @@ pub struct Artifact {
 /// - [`Error::Compile`] for errors in the source.
 /// - [`Error::Refused`] if the PTX breaks rules of [`inspect`].
 /// - [`Error::Io`], [`Error::Manifest`] or [`Error::Spawn`] for files and programs.
-pub fn compile(source: &Source, toolchain: &Toolchain, target: &Target, cache: &Path) -> Result<Artifact> {
+pub fn compile(
+    source: &Source,
+    toolchain: &Toolchain,
+    target: &Target,
+    timeline: Timeline,
+    cache: &Path,
+) -> Result<Artifact> {
     let sysroot = Sysroot::open(toolchain, target, cache)?;
-    let build = Build { source, toolchain, target, sysroot };
+    let build = Build { source, toolchain, target, timeline, sysroot };
     let asm = build.run(Lines::None)?;
     let text = bounds::apply(&files::read(&asm)?);
     let body = target.apply(&text);
@@ -68,6 +84,7 @@ struct Build<'a> {
     source: &'a Source,
     toolchain: &'a Toolchain,
     target: &'a Target,
+    timeline: Timeline,
     sysroot: Sysroot,
 }
 
@@ -81,11 +98,12 @@ impl Build<'_> {
 
     /// Compiles the crate. Returns the path of the PTX.
     fn run(&self, lines: Lines) -> Result<PathBuf> {
-        let Self { source, toolchain, target, sysroot } = self;
+        let Self { source, toolchain, target, timeline, sysroot } = self;
         // In a shared target folder, cargo confuses packages of the same name from two workspaces.
         let workspace = hex(&Sha256::digest(source.workspace.as_os_str().as_encoded_bytes()));
-        let suffix = if lines == Lines::All { "-lines" } else { "" };
-        let build = sysroot.cache.join(format!("build-{}{suffix}", &workspace[..8]));
+        let lined = if lines == Lines::All { "-lines" } else { "" };
+        let traced = if *timeline == Timeline::Recorded { "-trace" } else { "" };
+        let build = sysroot.cache.join(format!("build-{}{lined}{traced}", &workspace[..8]));
 
         let mut command = Command::new(cargo());
         scrub(&mut command);
@@ -99,6 +117,9 @@ impl Build<'_> {
             .arg(&build);
         if source.workspace.join("Cargo.lock").exists() {
             command.arg("--locked");
+        }
+        if *timeline == Timeline::Recorded {
+            command.args(["--features", "rushmem-device/trace"]);
         }
         command.args(["--", "--emit=asm"]);
         command

@@ -51,6 +51,11 @@
 //! code: the one at `RUSHMEM_PTXAS`, of a CUDA toolkit, or of the Python package `nvidia-cuda-nvcc`.
 //! `RUSHMEM_PTX_CUBIN=sm_80:sm_90` makes it of the text for sm_80, to test that text on the newer GPUs.
 //!
+//! # Timeline
+//!
+//! `RUSHMEM_PTX_TRACE=1` compiles kernels that write their calls to a timeline (`RUSHMEM_TRACE` of a job). Other kernels have
+//! no instruction for it. Bundled PTX stays as it is.
+//!
 //! # Checks
 //!
 //! The build fails for atomics without scope or ordering, panic paths, and calls of functions that no GPU has.
@@ -75,7 +80,7 @@ mod target;
 mod toolchain;
 
 pub use builder::{Builder, Built, Origin, build};
-pub use compile::{Artifact, compile};
+pub use compile::{Artifact, Timeline, compile};
 pub use decide::Mode;
 pub use error::{Error, Result};
 pub use header::Header;

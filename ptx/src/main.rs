@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use rushmem_ptx::ptxas::{self, Usage};
-use rushmem_ptx::{Error, Header, Search, Source, Target, Toolchain, compile, inspect};
+use rushmem_ptx::{Error, Header, Search, Source, Target, Timeline, Toolchain, compile, inspect};
 
 /// A kernel crate of the project.
 struct KernelCrate {
@@ -92,7 +92,13 @@ fn compile_each<'a>(
     };
     for kernel_crate in kernel_crates {
         let source = Source::read(&root().join(kernel_crate.dir))?;
-        let made = compile(&source, &toolchain, &Target::default(), &root().join("target/rushmem-ptx"))?;
+        let made = compile(
+            &source,
+            &toolchain,
+            &Target::default(),
+            Timeline::None,
+            &root().join("target/rushmem-ptx"),
+        )?;
         with(kernel_crate, &source.crate_name, &toolchain, made.text)?;
     }
     Ok(())
