@@ -8,6 +8,7 @@
 use crate::Ctx;
 use crate::group::Thread;
 use crate::heap::{Handle, Local, LocalBuffer, Sym, SymSlice};
+use crate::watch;
 
 pub use rushmem_macros::{KernelArg, kernel};
 
@@ -113,6 +114,9 @@ mod sealed {
 #[inline(always)]
 pub fn enter(ctx: &Ctx) -> bool {
     let trusted = ctx.trusted();
+    if trusted {
+        watch::kernel_begins(ctx.parts_ref());
+    }
     if !trusted && Thread::index() == 0 {
         ctx.report_layout();
     }
@@ -122,6 +126,7 @@ pub fn enter(ctx: &Ctx) -> bool {
 /// Ends a kernel. A failed call has recorded its error already; this marks the launch as failed in its launch queue.
 #[inline(always)]
 pub fn finish<R: KernelResult>(ctx: &Ctx, result: R) {
+    watch::kernel_ends();
     if result.failed() {
         ctx.mark_failed();
     }

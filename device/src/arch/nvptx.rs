@@ -138,6 +138,54 @@ pub fn block_broadcast<R>(one: Option<u64>, other: Option<u64>, meet: impl FnOnc
     (met, a, b)
 }
 
+#[cfg(feature = "trace")]
+core::arch::global_asm!(".shared .align 16 .b64 rushmem_trace[3];");
+
+/// Sets the address of the timeline and the number of the launch, for the block. All its threads set the same before they
+/// read it.
+#[cfg(feature = "trace")]
+#[inline(always)]
+pub fn set_trace(area: u64, launch: u64) {
+    // SAFETY: words of the block's own, which have one value from the first write on.
+    unsafe {
+        asm!("st.shared.b64 [rushmem_trace], {a};", "st.shared.b64 [rushmem_trace+8], {b};",
+            a = in(reg64) area, b = in(reg64) launch);
+    }
+}
+
+/// Returns what [`set_trace`] has set.
+#[cfg(feature = "trace")]
+#[inline(always)]
+pub fn trace() -> (u64, u64) {
+    let (a, b);
+    // SAFETY: see `set_trace`.
+    unsafe {
+        asm!("ld.shared.b64 {a}, [rushmem_trace];", "ld.shared.b64 {b}, [rushmem_trace+8];",
+            a = out(reg64) a, b = out(reg64) b, options(readonly, nostack));
+    }
+    (a, b)
+}
+
+/// Keeps the entry of the kernel on the timeline, for the first thread of the block.
+#[cfg(feature = "trace")]
+#[inline(always)]
+pub fn set_traced_kernel(entry: u64) {
+    // SAFETY: one thread of the block uses this word.
+    unsafe { asm!("st.shared.b64 [rushmem_trace+16], {e};", e = in(reg64) entry) };
+}
+
+/// Returns what [`set_traced_kernel`] keeps.
+#[cfg(feature = "trace")]
+#[inline(always)]
+pub fn traced_kernel() -> u64 {
+    let entry;
+    // SAFETY: see `set_traced_kernel`.
+    unsafe {
+        asm!("ld.shared.b64 {e}, [rushmem_trace+16];", e = out(reg64) entry, options(readonly, nostack))
+    };
+    entry
+}
+
 /// Returns `value` in a form that ptxas cannot prove warp-uniform.
 ///
 /// Before an atomic add of a warp-uniform value, ptxas sums over the warp: a dozen dependent instructions, too many

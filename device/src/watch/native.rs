@@ -2,6 +2,7 @@
 
 use core::panic::Location;
 
+use crate::abi::CtxParts;
 use crate::arch;
 use crate::event::{Collective, Event};
 use crate::group::Group;
@@ -35,6 +36,14 @@ impl<G: Group> Drop for Together<G> {
 /// The operations that a handle stands for.
 #[derive(Clone, Copy)]
 pub(crate) struct Ticket(u64);
+
+/// Begins the kernel in this thread.
+#[inline(always)]
+pub(crate) fn kernel_begins(_parts: &CtxParts) {}
+
+/// Ends the kernel in this thread.
+#[inline(always)]
+pub(crate) fn kernel_ends() {}
 
 /// Notes a call without calls inside.
 #[track_caller]

@@ -1,5 +1,6 @@
 //! Empty hooks.
 
+use crate::abi::CtxParts;
 use crate::event::{Collective, Event};
 use crate::group::Group;
 
@@ -12,6 +13,14 @@ pub(crate) struct Call;
 /// The operations that a handle stands for.
 #[derive(Clone, Copy)]
 pub(crate) struct Ticket;
+
+/// Begins the kernel in this thread.
+#[inline(always)]
+pub(crate) fn kernel_begins(_parts: &CtxParts) {}
+
+/// Ends the kernel in this thread.
+#[inline(always)]
+pub(crate) fn kernel_ends() {}
 
 /// Notes a call without calls inside.
 #[inline(always)]
