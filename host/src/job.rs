@@ -161,7 +161,7 @@ impl Job {
         deadlines::extend(&mut self.config, gpus == 0);
         let is_threads = self.is_threads()?;
         let sanitizer = self.sanitizer(gpus == 0, is_threads)?;
-        let trace = JobTrace::new(&self.config, gpus == 0)?;
+        let trace = JobTrace::new(&self.config, gpus == 0, &self.ptx)?;
         // PEs as threads share this memory: an absurd number is refused before they are made.
         if gpus == 0 && is_threads {
             check_memory(&self.config, self.config.pes.get())?;
@@ -261,7 +261,7 @@ impl Job {
         E: Into<AppError>,
     {
         let watch = PeWatch::new(resources.sanitizer.as_ref(), bootstrap.pe());
-        let trace = PeTrace::new(resources.trace.as_ref().map(|trace| &trace.recorder), bootstrap.pe());
+        let trace = PeTrace::new(resources.trace.as_ref(), bootstrap.pe());
         let machine = resources.machine(&self.config, local, &watch, &trace);
         let started = machine.and_then(|machine| {
             // Load all kernels before any kernel runs: loading waits for running kernels, which may wait for this PE.
@@ -277,6 +277,9 @@ impl Job {
             }
         };
         let _up = Up::new();
+        if let Err(error) = pe.compare_clocks() {
+            return pe.finish(Err(error));
+        }
         let outcome = match catch_unwind(AssertUnwindSafe(|| app(&pe))) {
             Ok(result) => result.map_err(|e| e.into().0),
             Err(panic) => Err(Error::Panic(panic_text(&*panic))),

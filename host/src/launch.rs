@@ -45,7 +45,9 @@ impl Launch<'_> {
         self.pe.watch.announce_wait("wait");
         let _span = self.pe.trace.call("wait");
         let Some((launch_id, event)) = self.running.take() else { return Ok(()) };
-        self.pe.launch_queues().own.wait_for(self.pe, launch_id, &event)
+        let outcome = self.pe.launch_queues().own.wait_for(self.pe, launch_id, &event);
+        self.pe.trace.has_ended(launch_id.to_word());
+        outcome
     }
 }
 
@@ -119,7 +121,10 @@ impl Pe {
             self.trace.call_with("launch", || Detail { note: Some(call.name().into()), ..Detail::default() });
         let own = &self.launch_queues().own;
         let launched = Launched { name: call.name(), site: Some(Location::caller()) };
-        let launch_id = own.launch(self, (ctx, needs), launched, grid, call)?;
+        let launch_id = self.trace.launches(|| {
+            let launch_id = own.launch(self, (ctx, needs), launched, grid, call)?;
+            Ok((launch_id, launch_id.to_word()))
+        })?;
         Ok(Launch { pe: self, running: Some((launch_id, own.mark()?)) })
     }
 

@@ -25,7 +25,7 @@ use crate::bootstrap::{Bootstrap, END, PeerLost};
 use crate::config::{Config, ConnectKind};
 use crate::contexts::Contexts;
 use crate::exit::end_job;
-use crate::launch_queue::{LaunchQueues, LaunchResources};
+use crate::launch_queue::{LaunchId, LaunchQueues, LaunchResources};
 use crate::machine::{Grid, Machine, Region};
 use crate::memory::Memory;
 use crate::modules::Modules;
@@ -447,6 +447,10 @@ impl Pe {
         let outcome = outcome.inspect_err(|error| self.fail(error));
         self.wait_for_dropped();
         self.watch.end();
+        let table = &self.launch_queues.table;
+        self.trace.read_gpu(&*self.machine, |mark| {
+            LaunchId::from_word(mark).map_or("?", |launch_id| table.name(launch_id))
+        });
         match (outcome, self.launch_queues.unreported.take()) {
             (Ok(value), None) => {
                 self.bootstrap.barrier(END)?;

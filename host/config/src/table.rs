@@ -218,6 +218,8 @@ settings! {
             "Tables of waits, traffic and late PEs at the end of the job, on standard error.";
         Diagnosis expert trace_limit: u32, "RUSHMEM_TRACE_LIMIT", "1000000", "spans",
             "Spans that the timeline of a process keeps. Later ones are counted only.";
+        Diagnosis expert trace_ring: Bytes, "RUSHMEM_TRACE_RING", "64MiB", "bytes",
+            "GPU memory of each PE for the calls of its kernels on the timeline. New calls replace the oldest ones.";
         Diagnosis common log: String, "RUSHMEM_LOG", "warn", "",
             "Log filter, such as info, or rushmem_bootstrap=debug for one crate.";
         Diagnosis common log_file: String, "RUSHMEM_LOG_FILE", "", "",

@@ -49,6 +49,7 @@ fn another(key: &str) -> &'static str {
         "trace" => "/tmp/job.json",
         "stats" => "on",
         "trace_limit" => "10",
+        "trace_ring" => "1MiB",
         "log" => "debug",
         "progress" => "always",
         "pe" | "local_pe" | "node" => "1",

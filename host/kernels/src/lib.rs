@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod atomics;
+mod clock;
 pub mod code;
 mod collective;
 mod order;
@@ -14,6 +15,7 @@ mod rma;
 mod wait;
 
 pub use atomics::rushmem_atomic;
+pub use clock::rushmem_clock;
 pub use collective::rushmem_collective;
 pub use order::rushmem_order;
 pub use probe::rushmem_probe;

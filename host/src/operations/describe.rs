@@ -298,7 +298,7 @@ impl Pe {
 }
 
 /// The grid of an operation that one thread performs.
-const ONE_THREAD: Grid = Grid { blocks: 1, threads: 1, shared_bytes: 0 };
+pub(super) const ONE_THREAD: Grid = Grid { blocks: 1, threads: 1, shared_bytes: 0 };
 
 fn same_length<T: Pod>(call: &'static str, one: SymSlice<T>, other: SymSlice<T>) -> Result<()> {
     if one.len() == other.len() {

@@ -8,6 +8,7 @@
 //! [`Operations`] defines what both forms share. Operations that return a value exist for the host only (`host`,
 //! `wait_set`).
 
+mod clock;
 mod describe;
 mod host;
 mod issue;

@@ -17,7 +17,7 @@ pub(super) struct LaneTrace {
     block: u32,
     thread: u32,
     /// The spans of the calls that have begun and not ended. Some calls have none.
-    open: RefCell<Vec<Option<SpanId>>>,
+    open: RefCell<Vec<Option<(SpanId, Category)>>>,
 }
 
 impl LaneTrace {
@@ -26,7 +26,7 @@ impl LaneTrace {
         let lane = Self { launch, block, thread, open: RefCell::default() };
         if thread == 0 {
             let span = lane.begin_span(lane.launch.name, Category::Kernel, None, Detail::default());
-            lane.open.borrow_mut().push(Some(span));
+            lane.open.borrow_mut().push(Some((span, Category::Kernel)));
         }
         lane
     }
@@ -47,13 +47,17 @@ impl LaneTrace {
 
 impl Watcher for LaneTrace {
     fn begin(&self, name: &'static str, event: Event, site: &'static Location<'static>) {
-        let span = describe(&event)
-            .map(|(category, detail)| self.begin_span(name, category, Some(site.into()), detail));
-        self.open.borrow_mut().push(span);
+        // The operations that an operation makes are no calls of the program.
+        let mut open = self.open.borrow_mut();
+        let is_inner = open.iter().flatten().any(|(_, category)| *category == Category::Call);
+        let described = describe(&event).filter(|(category, _)| !is_inner || *category != Category::Call);
+        open.push(described.map(|(category, detail)| {
+            (self.begin_span(name, category, Some(site.into()), detail), category)
+        }));
     }
 
     fn end(&self) {
-        if let Some(span) = self.open.borrow_mut().pop().flatten() {
+        if let Some((span, _)) = self.open.borrow_mut().pop().flatten() {
             self.launch.traced.recorder.end(span);
         }
     }
@@ -71,7 +75,7 @@ impl Watcher for LaneTrace {
 
 impl Drop for LaneTrace {
     fn drop(&mut self) {
-        for span in self.open.take().into_iter().rev().flatten() {
+        for (span, _) in self.open.take().into_iter().rev().flatten() {
             self.launch.traced.recorder.end(span);
         }
     }

@@ -5,8 +5,10 @@
 //! | `pe` | the calls of the host of a PE |
 //! | `launch` | the launches of a stream, and their lanes |
 //! | `lane` | the calls of a lane |
+//! | `gpu` | the calls of kernels on a GPU |
 //! | `report` | the file and the tables of a job, at its end |
 
+mod gpu;
 mod lane;
 mod launch;
 mod pe;

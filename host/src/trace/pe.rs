@@ -1,12 +1,17 @@
 //! The calls of the host of a PE.
 
 use std::panic::Location;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 
-use rushmem_trace::{Detail, OpenSpan, Recorder};
+use rushmem_base::lock;
+use rushmem_device::abi::DevAddr;
+use rushmem_trace::{Detail, OpenSpan, Recorder, now_ns};
 
-use super::StreamTrace;
+use super::gpu::Rings;
+use super::{JobTrace, StreamTrace};
+use crate::Result;
+use crate::machine::Machine;
 
 /// The timeline as a PE sees it. It does nothing if the job has none.
 #[derive(Clone, Debug, Default)]
@@ -18,15 +23,77 @@ pub(super) struct Traced {
     pub(super) pe: u32,
     pub(super) recorder: Arc<Recorder>,
     streams: AtomicU32,
+    job: JobTrace,
+    rings: OnceLock<Rings>,
 }
 
 impl PeTrace {
     /// Returns the timeline of `pe`.
-    pub(crate) fn new(recorder: Option<&Arc<Recorder>>, pe: u32) -> Self {
-        let traced = |recorder: &Arc<Recorder>| {
-            Arc::new(Traced { pe, recorder: Arc::clone(recorder), streams: AtomicU32::new(0) })
+    pub(crate) fn new(job: Option<&JobTrace>, pe: u32) -> Self {
+        let traced = |job: &JobTrace| {
+            let (recorder, streams) = (Arc::clone(&job.recorder), AtomicU32::new(0));
+            Arc::new(Traced { pe, recorder, streams, job: job.clone(), rings: OnceLock::new() })
         };
-        Self(recorder.map(traced))
+        Self(job.map(traced))
+    }
+
+    /// Prepares the timeline of kernels on a GPU. Returns the address of its memory; 0 if there is none.
+    ///
+    /// # Errors
+    /// - The errors of the machine, if it has no memory for it.
+    pub(crate) fn prepare_gpu(&self, machine: &dyn Machine, bytes: u64) -> Result<DevAddr> {
+        match &self.0 {
+            Some(traced) if machine.is_gpu() && traced.job.has_traced_kernels => {
+                let rings = Rings::new(machine, bytes)?;
+                Ok(traced.rings.get_or_init(|| rings).addr())
+            }
+            _ => Ok(DevAddr(0)),
+        }
+    }
+
+    /// Makes a launch of the PE's own stream. `launch` returns its mark too.
+    ///
+    /// # Errors
+    /// - The error of `launch`.
+    pub(crate) fn launches<R>(&self, launch: impl FnOnce() -> Result<(R, u64)>) -> Result<R> {
+        let before = self.rings().map(|_| now_ns());
+        let (launched, mark) = launch()?;
+        if let (Some(rings), Some(before)) = (self.rings(), before) {
+            rings.launched(mark, before);
+        }
+        Ok(launched)
+    }
+
+    /// Notes that a launch of the PE's own stream has ended.
+    pub(crate) fn has_ended(&self, mark: u64) {
+        if let Some(rings) = self.rings() {
+            rings.ended(mark, now_ns());
+        }
+    }
+
+    /// Returns whether the clock of the GPU must be compared with the host's.
+    pub(crate) fn needs_clock(&self) -> bool {
+        self.rings().is_some()
+    }
+
+    /// Notes that a kernel between `before` and `after` has read `device_ns` from the clock of the GPU.
+    pub(crate) fn bound_clock(&self, before: u64, device_ns: u64, after: u64) {
+        if let Some(rings) = self.rings() {
+            rings.bound_clock(before, device_ns, after);
+        }
+    }
+
+    fn rings(&self) -> Option<&Rings> {
+        self.0.as_ref()?.rings.get()
+    }
+
+    /// Reads the calls of kernels on a GPU, at the end of the PE. `name` returns the name of a launch.
+    pub(crate) fn read_gpu(&self, machine: &dyn Machine, name: impl Fn(u64) -> &'static str) {
+        let (Some(traced), Some(rings)) = (&self.0, self.rings()) else { return };
+        match rings.read(machine, traced.pe, name) {
+            Ok(calls) => lock(&traced.job.gpu_calls).push(calls),
+            Err(error) => tracing::warn!(pe = traced.pe, "the timeline has no calls of kernels: {error}"),
+        }
     }
 
     /// Begins a call of the host, which ends when the result is dropped.

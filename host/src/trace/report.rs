@@ -9,8 +9,9 @@ use rushmem_base::lock;
 use rushmem_device::watch;
 use rushmem_trace::{Recorder, Summary, Trace};
 
+use super::gpu::{self, GpuCalls};
 use crate::config::{Config, Switch};
-use crate::{Error, Result};
+use crate::{Error, Ptx, Result};
 
 /// The spans of the earlier jobs of this process.
 static EARLIER: Mutex<Trace> = Mutex::new(Trace { spans: Vec::new(), dropped: 0 });
@@ -19,16 +20,23 @@ static EARLIER: Mutex<Trace> = Mutex::new(Trace { spans: Vec::new(), dropped: 0 
 #[derive(Clone, Debug)]
 pub(crate) struct JobTrace {
     pub(crate) recorder: Arc<Recorder>,
+    /// The calls of the PEs that have ended.
+    pub(super) gpu_calls: Arc<Mutex<Vec<GpuCalls>>>,
+    /// Whether kernels for GPUs write their calls.
+    pub(super) has_traced_kernels: bool,
     file: String,
     has_tables: bool,
 }
+
+/// The text in PTX that was built with a timeline.
+const IN_PTX: &str = " rushmem_trace[";
 
 impl JobTrace {
     /// Returns the timeline, if the settings ask for one.
     ///
     /// # Errors
     /// - [`Error::Unavailable`] under the sanitizer.
-    pub(crate) fn new(config: &Config, is_native: bool) -> Result<Option<Self>> {
+    pub(crate) fn new(config: &Config, is_native: bool, ptx: &[Ptx]) -> Result<Option<Self>> {
         let (file, has_tables) = (config.trace.clone(), config.stats == Switch::On);
         if file.is_empty() && !has_tables {
             return Ok(None);
@@ -43,7 +51,19 @@ impl JobTrace {
                  with `--features rushmem/sanitize`"
             );
         }
-        Ok(Some(Self { recorder: Arc::new(Recorder::new(config.trace_limit as usize)), file, has_tables }))
+        let has_traced_kernels = ptx.iter().any(|ptx| ptx.image.contains(IN_PTX));
+        if !is_native && !has_traced_kernels {
+            tracing::warn!(
+                "the timeline has no calls of kernels: their PTX has no timeline; build with RUSHMEM_PTX_TRACE=1"
+            );
+        }
+        Ok(Some(Self {
+            recorder: Arc::new(Recorder::new(config.trace_limit as usize)),
+            gpu_calls: Arc::default(),
+            has_traced_kernels,
+            file,
+            has_tables,
+        }))
     }
 
     /// Writes the file and prints the tables. `pe` is this process's PE if there are others.
@@ -51,6 +71,9 @@ impl JobTrace {
     /// # Errors
     /// - [`Error::Unavailable`] if the file cannot be written.
     pub(crate) fn finish(&self, pe: Option<u32>) -> Result<()> {
+        let gpu_calls = std::mem::take(&mut *lock(&self.gpu_calls));
+        gpu::spans(&gpu_calls).into_iter().for_each(|span| self.recorder.add(span));
+        self.recorder.add_dropped(gpu_calls.iter().map(|calls| calls.dropped).sum());
         let trace = self.recorder.trace();
         if self.has_tables {
             let about = pe.map_or_else(String::new, |pe| format!("PE {pe}: "));
@@ -66,5 +89,16 @@ impl JobTrace {
         let unwritten = |why: String| Error::Unavailable { what: format!("the timeline, {file},"), why };
         let to = File::create(Path::new(&file)).map_err(|error| unwritten(error.to_string()))?;
         all.write(to).map_err(|error| unwritten(error.to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::modules::RUNTIME;
+
+    #[test]
+    fn committed_ptx_has_no_timeline() {
+        assert!(!RUNTIME.image.is_empty() && !RUNTIME.image.contains(IN_PTX));
     }
 }

@@ -1,0 +1,10 @@
+//! The clock of the device.
+
+use rushmem_device::arch;
+use rushmem_device::prelude::*;
+
+/// Stores the time of the device's clock in `result`, in nanoseconds.
+#[kernel]
+pub fn rushmem_clock(ctx: &Ctx, result: Sym<u64>) {
+    ctx.local(result.as_slice()).store(0, arch::now_ns());
+}

@@ -1,0 +1,399 @@
+//! The calls of kernels on a GPU.
+//!
+//! Kernels that were built with a timeline write them to rings in GPU memory, and the host reads the rings when the PE ends. The
+//! clock of the GPU has an origin of its own. The host lets short kernels read it, and each of them bounds the difference to the
+//! host's clock. So do the launches of the program: a kernel begins after its launch and ends before the wait for it does.
+#![allow(unsafe_code, reason = "reads constants of kernels at their addresses")]
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
+use std::mem::size_of;
+use std::sync::Mutex;
+
+use bytemuck::Zeroable;
+use rushmem_base::lock;
+use rushmem_device::abi::{CacheLine, DevAddr, TRACE_RINGS, TraceArea, TracedCall, traced};
+use rushmem_trace::{Category, Detail, Site, Span, Track, Word};
+
+use crate::Result;
+use crate::buffer::MemoryLocation;
+use crate::machine::{Machine, Region};
+
+/// The rings of a PE.
+#[derive(Debug)]
+pub(super) struct Rings {
+    area: Area,
+    calls: u64,
+    launches: Mutex<HashMap<u64, HostTimes>>,
+    clock: Mutex<Difference>,
+}
+
+/// The memory of the rings.
+struct Area(Region);
+
+impl std::fmt::Debug for Area {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Area({:#x})", self.0.addr.0)
+    }
+}
+
+/// The times of the host around a launch.
+#[derive(Clone, Copy, Debug)]
+struct HostTimes {
+    before: u64,
+    after: Option<u64>,
+}
+
+/// The most launches that bound the difference of the clocks.
+const BOUNDS: usize = 4096;
+
+impl Rings {
+    /// Allocates rings of `bytes` bytes together.
+    pub(super) fn new(machine: &dyn Machine, bytes: u64) -> Result<Self> {
+        let room = bytes.saturating_sub(size_of::<TraceArea>() as u64);
+        let room = room / size_of::<TracedCall>() as u64 / TRACE_RINGS as u64;
+        let calls = 1 << room.max(1).ilog2();
+        let all = calls * TRACE_RINGS as u64 * size_of::<TracedCall>() as u64;
+        let area = machine.local(size_of::<TraceArea>() as u64 + all)?;
+        area.write(0, bytemuck::bytes_of(&calls))?;
+        let (launches, clock) = (Mutex::default(), Mutex::new(Difference::UNKNOWN));
+        Ok(Self { area: Area(area), calls, launches, clock })
+    }
+
+    /// Returns their address for kernels.
+    pub(super) fn addr(&self) -> DevAddr {
+        self.area.0.addr
+    }
+
+    /// Notes that a kernel between `before` and `after` has read `device_ns`.
+    pub(super) fn bound_clock(&self, before: u64, device_ns: u64, after: u64) {
+        lock(&self.clock).bound(before, (device_ns, device_ns), Some(after));
+    }
+
+    /// Notes a launch of the PE's own stream that began at `before`.
+    pub(super) fn launched(&self, mark: u64, before: u64) {
+        let mut launches = lock(&self.launches);
+        if launches.len() < BOUNDS {
+            launches.insert(mark, HostTimes { before, after: None });
+        }
+    }
+
+    /// Notes that a launch of the PE's own stream had ended at `after`.
+    pub(super) fn ended(&self, mark: u64, after: u64) {
+        if let Some(times) = lock(&self.launches).get_mut(&mark) {
+            times.after = Some(after);
+        }
+    }
+
+    /// Reads the calls. `name` returns the name of a launch.
+    ///
+    /// # Errors
+    /// - The errors of the machine.
+    pub(super) fn read(
+        &self,
+        machine: &dyn Machine,
+        pe: u32,
+        name: impl Fn(u64) -> &'static str,
+    ) -> Result<GpuCalls> {
+        let mut counts = vec![CacheLine::zeroed(); TRACE_RINGS];
+        let at = std::mem::offset_of!(TraceArea, counts) as u64;
+        self.area.0.read(at, bytemuck::cast_slice_mut(&mut counts))?;
+        let mut strings = Strings { machine, known: HashMap::new() };
+        let mut all = GpuCalls { pe, gpu: machine.gpu().unwrap_or(0), ..GpuCalls::default() };
+        for (ring, count) in (0..).zip(counts.iter().map(|line| line.word)) {
+            all.dropped += count.saturating_sub(self.calls);
+            let mut calls = vec![TracedCall::zeroed(); count.min(self.calls) as usize];
+            let first = size_of::<TraceArea>() as u64 + ring * self.calls * size_of::<TracedCall>() as u64;
+            self.area.0.read(first, bytemuck::cast_slice_mut(&mut calls))?;
+            all.calls.extend(calls.into_iter().map(|call| NamedCall {
+                name: match call.kind {
+                    traced::KERNEL => Cow::Borrowed(name(mark_of(call.launch))),
+                    _ => strings.at(call.name, call.name_len).into(),
+                },
+                file: strings.at(call.file, call.file_len),
+                call,
+            }));
+        }
+        all.launches = lock(&self.launches).clone();
+        all.clock = *lock(&self.clock);
+        Ok(all)
+    }
+}
+
+/// Returns the launch id in [`TracedCall::launch`], without the number of the queue.
+fn mark_of(launch: u64) -> u64 {
+    launch & !QUEUE_BITS
+}
+
+/// The number of the queue in [`TracedCall::launch`].
+const QUEUE_BITS: u64 = rushmem_device::abi::TRACED_QUEUE;
+
+/// The constants of kernels, by address.
+struct Strings<'a> {
+    machine: &'a dyn Machine,
+    known: HashMap<(u64, u8), String>,
+}
+
+impl Strings<'_> {
+    fn at(&mut self, address: u64, len: u8) -> String {
+        let read = || {
+            let mut bytes = vec![0; len.into()];
+            // SAFETY: nothing but the copy below uses the region. A copy from a wrong address is an error of the driver.
+            let region = unsafe { self.machine.adopt(MemoryLocation::Gpu(address), len.into()) }.ok()?;
+            region.read(0, &mut bytes).ok()?;
+            Some(String::from_utf8_lossy(&bytes).into_owned())
+        };
+        self.known.entry((address, len)).or_insert_with(|| read().unwrap_or_else(|| "?".into())).clone()
+    }
+}
+
+/// The calls of a PE's kernels on a GPU, in the time of the GPU.
+#[derive(Debug, Default)]
+pub(super) struct GpuCalls {
+    clock: Difference,
+    pe: u32,
+    gpu: u32,
+    calls: Vec<NamedCall>,
+    pub(super) dropped: u64,
+    launches: HashMap<u64, HostTimes>,
+}
+
+#[derive(Debug)]
+struct NamedCall {
+    name: Cow<'static, str>,
+    file: String,
+    call: TracedCall,
+}
+
+/// The difference between the host's clock and a GPU's: between two bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Difference {
+    low: i64,
+    high: i64,
+}
+
+impl Difference {
+    const UNKNOWN: Self = Self { low: i64::MIN / 4, high: i64::MAX / 4 };
+
+    /// Notes that the host's clock was past `before` at the first device time, and not past `after` at the second one.
+    fn bound(&mut self, before: u64, (first, second): (u64, u64), after: Option<u64>) {
+        self.low = self.low.max(before as i64 - first as i64);
+        if let Some(after) = after {
+            self.high = self.high.min(after as i64 - second as i64);
+        }
+    }
+
+    fn and(self, other: Self) -> Self {
+        Self { low: self.low.max(other.low), high: self.high.min(other.high) }
+    }
+
+    fn middle(self) -> i64 {
+        self.low + (self.high - self.low) / 2
+    }
+}
+
+impl Default for Difference {
+    fn default() -> Self {
+        Self::UNKNOWN
+    }
+}
+
+/// Returns the spans of the calls, in the time of the host.
+pub(super) fn spans(all: &[GpuCalls]) -> Vec<Span> {
+    let mut clocks: BTreeMap<u32, Difference> = BTreeMap::new();
+    for calls in all {
+        let clock = clocks.entry(calls.gpu).or_default();
+        *clock = clock.and(calls.clock);
+        for NamedCall { call, .. } in calls.kernels() {
+            let Some(times) = calls.launches.get(&call.launch) else { continue };
+            let after = times.after.filter(|_| call.end_ns != 0);
+            clock.bound(times.before, (call.begin_ns, call.end_ns), after);
+        }
+    }
+    for (gpu, clock) in &clocks {
+        tracing::debug!(gpu, error_ns = (clock.high - clock.low) / 2, "the clock of the timeline");
+    }
+    all.iter()
+        .flat_map(|calls| {
+            let shift = clocks.get(&calls.gpu).map_or(0, |clock| clock.middle());
+            calls.lanes(shift).into_iter().chain(calls.streams(shift))
+        })
+        .collect()
+}
+
+impl GpuCalls {
+    fn kernels(&self) -> impl Iterator<Item = &NamedCall> {
+        self.calls.iter().filter(|named| named.call.kind == traced::KERNEL)
+    }
+
+    /// Returns the spans of threads.
+    fn lanes(&self, shift: i64) -> Vec<Span> {
+        let mut by_lane: BTreeMap<(u32, u16), Vec<&NamedCall>> = BTreeMap::new();
+        for named in &self.calls {
+            by_lane.entry((named.call.block, named.call.thread)).or_default().push(named);
+        }
+        by_lane.into_values().flat_map(outer).map(|named| self.lane(named, shift)).collect()
+    }
+
+    fn lane(&self, NamedCall { name, file, call }: &NamedCall, shift: i64) -> Span {
+        let (category, detail) = describe(self.pe, call);
+        let site = Site { file: Cow::Owned(file.clone()), line: call.line };
+        Span {
+            pe: self.pe,
+            track: Track::Lane { block: call.block, thread: call.thread.into() },
+            name: name.clone(),
+            category,
+            site: (call.kind != traced::KERNEL).then_some(site),
+            begin: host_time(call.begin_ns, shift),
+            end: (call.end_ns != 0).then(|| host_time(call.end_ns, shift)),
+            detail,
+        }
+    }
+
+    /// Returns the spans of launches: each from the begin of its first block to the end of its last one.
+    fn streams(&self, shift: i64) -> Vec<Span> {
+        let mut kernels: Vec<&NamedCall> = self.kernels().collect();
+        kernels.sort_by_key(|named| named.call.begin_ns);
+        // A graph launches a kernel several times with one number. Each launch has each block once.
+        let mut seen: HashMap<(u64, u32), u32> = HashMap::new();
+        let mut launches: BTreeMap<(u64, u32), Span> = BTreeMap::new();
+        for NamedCall { name, call, .. } in kernels {
+            let number = seen.entry((call.launch, call.block)).or_default();
+            let end = (call.end_ns != 0).then(|| host_time(call.end_ns, shift));
+            let span = launches.entry((call.launch, *number)).or_insert_with(|| Span {
+                pe: self.pe,
+                track: Track::Stream { number: queue_of(call.launch) },
+                name: name.clone(),
+                category: Category::Launch,
+                site: None,
+                begin: host_time(call.begin_ns, shift),
+                end,
+                detail: Detail::default(),
+            });
+            span.end = span.end.zip(end).map(|(one, other)| one.max(other));
+            *number += 1;
+        }
+        launches.into_values().collect()
+    }
+}
+
+/// Returns the calls of a thread without the operations that another operation makes.
+fn outer(mut calls: Vec<&NamedCall>) -> Vec<&NamedCall> {
+    calls.sort_by_key(|named| (named.call.begin_ns, std::cmp::Reverse(named.call.end_ns)));
+    let mut busy_until = 0;
+    calls.retain(|NamedCall { call, .. }| {
+        let is_operation = (traced::PUT..=traced::CHANGE).contains(&call.kind);
+        let is_inner = is_operation && call.begin_ns < busy_until;
+        if is_operation && !is_inner {
+            busy_until = call.end_ns;
+        }
+        !is_inner
+    });
+    calls
+}
+
+/// Returns the number of the queue of a launch.
+fn queue_of(launch: u64) -> u32 {
+    ((launch & QUEUE_BITS) >> QUEUE_BITS.trailing_zeros()) as u32
+}
+
+fn host_time(gpu_ns: u64, shift: i64) -> u64 {
+    gpu_ns.saturating_add_signed(shift)
+}
+
+/// Returns the kind and the properties of a call.
+fn describe(pe: u32, call: &TracedCall) -> (Category, Detail) {
+    let peer = (call.peer != u32::MAX).then_some(call.peer);
+    let bytes = Some(call.bytes);
+    let word = |pe| Some(Word { pe, offset: call.word });
+    let to_peer = Detail { peer, bytes, ..Detail::default() };
+    match call.kind {
+        traced::KERNEL => (Category::Kernel, Detail::default()),
+        traced::PUT => (Category::Call, Detail { remote: Some(call.remote), ..to_peer }),
+        traced::PUT_SIGNAL | traced::CHANGE => {
+            (Category::Call, Detail { remote: Some(call.remote), changes: peer.and_then(word), ..to_peer })
+        }
+        traced::GET => (Category::Call, to_peer),
+        traced::FENCE => (Category::Call, Detail { peer, ..Detail::default() }),
+        traced::COMPLETION => (Category::Wait, Detail { peer, ..Detail::default() }),
+        traced::WAIT => {
+            let note = Some(format!("value {}", call.remote).into());
+            (Category::Wait, Detail { awaits: word(pe), note, ..Detail::default() })
+        }
+        traced::COLLECTIVE => {
+            let team = Some(((call.word >> 32) as u32, call.word as u32));
+            let bytes = bytes.filter(|&bytes| bytes > 0);
+            (Category::Collective, Detail { team, bytes, ..Detail::default() })
+        }
+        traced::GRID => (Category::Wait, Detail { note: Some("all blocks".into()), ..Detail::default() }),
+        other => (Category::Call, Detail { note: Some(format!("kind {other}").into()), ..Detail::default() }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(kind: u32, launch: u64, (begin_ns, end_ns): (u64, u64)) -> NamedCall {
+        let call = TracedCall { kind, launch, begin_ns, end_ns, peer: 1, ..TracedCall::zeroed() };
+        NamedCall { name: "name".into(), file: "src/lib.rs".into(), call }
+    }
+
+    #[test]
+    fn launches_bound_the_clock_of_the_gpu() {
+        // The host's clock is 1,000,000 ahead.
+        let times = |before, after| HostTimes { before, after: Some(after) };
+        let first = GpuCalls {
+            calls: vec![call(traced::KERNEL, 1, (100, 200)), call(traced::PUT, 1, (120, 130))],
+            launches: HashMap::from([(1, times(1_000_090, 1_000_300))]),
+            ..GpuCalls::default()
+        };
+        let second = GpuCalls {
+            pe: 1,
+            calls: vec![call(traced::KERNEL, 2, (150, 400)), call(traced::WAIT, 2, (160, 0))],
+            launches: HashMap::from([(2, times(1_000_020, 1_000_410))]),
+            ..GpuCalls::default()
+        };
+        let spans = spans(&[first, second]);
+        let times: Vec<_> = spans.iter().map(|span| (span.pe, span.category, span.begin, span.end)).collect();
+        assert_eq!(
+            times,
+            [
+                (0, Category::Kernel, 1_000_100, Some(1_000_200)),
+                (0, Category::Call, 1_000_120, Some(1_000_130)),
+                (0, Category::Launch, 1_000_100, Some(1_000_200)),
+                (1, Category::Kernel, 1_000_150, Some(1_000_400)),
+                (1, Category::Wait, 1_000_160, None),
+                (1, Category::Launch, 1_000_150, Some(1_000_400)),
+            ]
+        );
+    }
+
+    #[test]
+    fn operations_inside_of_an_operation_are_left_out() {
+        let calls = vec![
+            call(traced::PUT_SIGNAL, 1, (10, 20)),
+            call(traced::CHANGE, 1, (12, 14)),
+            call(traced::COLLECTIVE, 1, (30, 60)),
+            call(traced::PUT, 1, (40, 50)),
+        ];
+        let lanes = GpuCalls { calls, ..GpuCalls::default() }.lanes(0);
+        assert_eq!(lanes.iter().map(|span| span.begin).collect::<Vec<_>>(), [10, 30, 40]);
+    }
+
+    #[test]
+    fn a_launch_contains_its_blocks_and_each_replay_is_one() {
+        let queue = 3 << QUEUE_BITS.trailing_zeros();
+        let of_block = |block, times| {
+            let mut named = call(traced::KERNEL, queue | 7, times);
+            named.call.block = block;
+            named
+        };
+        let calls =
+            vec![of_block(0, (10, 20)), of_block(1, (12, 30)), of_block(0, (50, 60)), of_block(1, (52, 0))];
+        let launches = GpuCalls { calls, ..GpuCalls::default() }.streams(0);
+        let times: Vec<_> = launches.iter().map(|span| (span.begin, span.end)).collect();
+        assert_eq!(times, [(10, Some(30)), (50, None)]);
+        assert_eq!(launches[0].track, Track::Stream { number: 3 });
+    }
+}
