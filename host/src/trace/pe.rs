@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rushmem_trace::{Detail, OpenSpan, Recorder};
 
-use super::StreamTrace;
+use super::offsets::{WireOffsets, WireRange};
+use super::{JobTrace, StreamTrace};
 
 /// The timeline as a PE sees it. It does nothing if the job has none.
 #[derive(Clone, Debug, Default)]
@@ -17,16 +18,25 @@ pub(crate) struct PeTrace(Option<Arc<Traced>>);
 pub(super) struct Traced {
     pub(super) pe: u32,
     pub(super) recorder: Arc<Recorder>,
+    offsets: Arc<WireOffsets>,
     streams: AtomicU32,
 }
 
 impl PeTrace {
     /// Returns the timeline of `pe`.
-    pub(crate) fn new(recorder: Option<&Arc<Recorder>>, pe: u32) -> Self {
-        let traced = |recorder: &Arc<Recorder>| {
-            Arc::new(Traced { pe, recorder: Arc::clone(recorder), streams: AtomicU32::new(0) })
+    pub(crate) fn new(job: Option<&JobTrace>, pe: u32) -> Self {
+        let traced = |job: &JobTrace| {
+            let (recorder, offsets) = (Arc::clone(&job.recorder), Arc::clone(&job.offsets));
+            Arc::new(Traced { pe, recorder, offsets, streams: AtomicU32::new(0) })
         };
-        Self(recorder.map(traced))
+        Self(job.map(traced))
+    }
+
+    /// Notes symmetric memory beyond the first heap.
+    pub(crate) fn add_ranges<I: IntoIterator<Item = WireRange>>(&self, ranges: impl FnOnce() -> I) {
+        if let Some(traced) = &self.0 {
+            traced.offsets.add(ranges());
+        }
     }
 
     /// Begins a call of the host, which ends when the result is dropped.

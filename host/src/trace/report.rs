@@ -9,6 +9,8 @@ use rushmem_base::lock;
 use rushmem_device::watch;
 use rushmem_trace::{Recorder, Summary, Trace};
 
+use super::NicTrace;
+use super::offsets::WireOffsets;
 use crate::config::{Config, Switch};
 use crate::{Error, Result};
 
@@ -18,7 +20,8 @@ static EARLIER: Mutex<Trace> = Mutex::new(Trace { spans: Vec::new(), dropped: 0 
 /// The timeline of a job in this process.
 #[derive(Clone, Debug)]
 pub(crate) struct JobTrace {
-    pub(crate) recorder: Arc<Recorder>,
+    pub(super) recorder: Arc<Recorder>,
+    pub(super) offsets: Arc<WireOffsets>,
     file: String,
     has_tables: bool,
 }
@@ -43,7 +46,13 @@ impl JobTrace {
                  with `--features rushmem/sanitize`"
             );
         }
-        Ok(Some(Self { recorder: Arc::new(Recorder::new(config.trace_limit as usize)), file, has_tables }))
+        let recorder = Arc::new(Recorder::new(config.trace_limit as usize));
+        Ok(Some(Self { recorder, offsets: Arc::default(), file, has_tables }))
+    }
+
+    /// Returns the timeline of a software ConnectX.
+    pub(crate) fn nic(&self) -> Arc<NicTrace> {
+        Arc::new(NicTrace::new(Arc::clone(&self.recorder), Arc::clone(&self.offsets)))
     }
 
     /// Writes the file and prints the tables. `pe` is this process's PE if there are others.
