@@ -167,8 +167,8 @@ impl Job {
             check_memory(&self.config, self.config.pes.get())?;
         }
         let (job, pes) = self.join()?;
-        let resources = match ProcessResources::prepare(&job.config, gpus, is_threads) {
-            Ok(resources) => ProcessResources { sanitizer, trace, ..resources },
+        let mut resources = match ProcessResources::prepare(&job.config, gpus, is_threads, trace) {
+            Ok(resources) => ProcessResources { sanitizer, ..resources },
             Err(error) => {
                 pes.iter().for_each(|pe| pe.abort(&error.to_string()));
                 return Err(error);
@@ -266,7 +266,7 @@ impl Job {
         let started = machine.and_then(|machine| {
             // Load all kernels before any kernel runs: loading waits for running kernels, which may wait for this PE.
             let modules = Modules::of_job(&*machine, &[&[RUNTIME], &*self.ptx].concat())?;
-            let nics = resources.nics.of(&self.config, resources.first + local)?;
+            let nics = resources.nics.of(&self.config, bootstrap.pe(), resources.first + local)?;
             Pe::start(self.config, Arc::clone(&bootstrap), machine, modules, nics, (watch, trace))
         });
         let pe = match started {
@@ -332,7 +332,7 @@ struct ProcessResources {
 }
 
 impl ProcessResources {
-    fn prepare(config: &Config, gpus: u32, is_threads: bool) -> Result<Self> {
+    fn prepare(config: &Config, gpus: u32, is_threads: bool, trace: Option<JobTrace>) -> Result<Self> {
         let on_node = config.pes_on_node();
         let is_checked = gpus == 0 && is_threads;
         let gpus = share_gpus(config, gpus, on_node)?;
@@ -345,7 +345,7 @@ impl ProcessResources {
         if !is_checked && (gpus.is_empty() || config.heap == HeapKind::Host) {
             check_memory(config, on_node)?;
         }
-        let nics = Nics::prepare(config, &gpus, on_node)?;
+        let nics = Nics::prepare(config, &gpus, on_node, trace.as_ref())?;
         Ok(Self {
             nics,
             gpus,
@@ -353,7 +353,7 @@ impl ProcessResources {
             first: config.local_pe.unwrap_or(0),
             job: driver_gate::JobId::unique(),
             sanitizer: None,
-            trace: None,
+            trace,
         })
     }
 
@@ -365,8 +365,9 @@ impl ProcessResources {
         Ok(findings)
     }
 
-    /// Writes the timeline of this process.
-    fn finish_trace(&self, config: &Config) -> Result<()> {
+    /// Writes the timeline of this process. Its PEs have ended.
+    fn finish_trace(&mut self, config: &Config) -> Result<()> {
+        self.nics.close();
         self.trace.as_ref().map_or(Ok(()), |trace| trace.finish(config.pe))
     }
 

@@ -9,6 +9,7 @@ use crate::event::Event;
 use crate::health::Failures;
 use crate::link::Fabric;
 use crate::link::udp::TooLong;
+use crate::observe::{Lookout, Observation};
 use crate::qp::{Qp, State};
 use crate::rng::Rng;
 use crate::route::Route;
@@ -82,6 +83,7 @@ pub(crate) struct Output {
     pub(crate) events: Vec<Event>,
     /// Log of executed WQEs.
     pub(crate) record: Option<WqeLog>,
+    pub(crate) lookout: Lookout,
     /// Contexts with changed memory in this pass.
     changed: Vec<u32>,
 }
@@ -122,6 +124,7 @@ impl Core {
             wakeups: Vec::new(),
             events: Vec::new(),
             record: None,
+            lookout: Lookout::default(),
             changed: Vec::new(),
         };
         Core {
@@ -166,7 +169,7 @@ impl Core {
                 qp.queued = false;
             }
             busy = true;
-            if self.out.draw_skip() || sq::run(self, qpn) {
+            if self.out.draw_skip(qpn) || sq::run(self, qpn) {
                 self.enqueue(qpn);
             }
             if wanted() {
@@ -177,10 +180,11 @@ impl Core {
             self.arm(qpn, due);
         }
         self.dma.settle();
+        self.out.lookout.landed();
         self.dma.land_due(Some(self.now), |owner| self.out.note_change(owner));
         self.fire_timers();
         if let Some(fabric) = &mut self.fabric {
-            fabric.flush(self.now, &mut self.out.stats);
+            fabric.flush(self.now, &mut self.out.stats, &mut self.out.lookout);
             busy |= fabric.blocked();
             for too_long in fabric.take_too_long() {
                 self.note_too_long(too_long);
@@ -208,6 +212,9 @@ impl Core {
         self.out.stats.packets_received += complete_receive.packets_received;
         self.out.stats.dropped += complete_receive.dropped;
         self.out.stats.faults += complete_receive.faults;
+        for _ in 0..complete_receive.faults {
+            self.out.lookout.note(|| Observation::Fault { qpn: None, kind: "black_hole" });
+        }
         busy
     }
 
@@ -298,6 +305,7 @@ pub(crate) struct Done {
 /// Writes the completion of a send WQE. On overrun the QP enters the error state.
 #[inline]
 pub(crate) fn complete(qp: &mut Qp, cqs: &mut Table<Cq>, out: &mut Output, done: Done) {
+    out.ends(qp.qpn, done, None);
     let completion = Completion {
         opcode: done.opcode,
         qpn: qp.qpn,
@@ -317,7 +325,7 @@ pub(crate) fn complete(qp: &mut Qp, cqs: &mut Table<Cq>, out: &mut Output, done:
 fn hold(qp: &mut Qp, out: &mut Output, completion: Completion) {
     let mut due = out.now;
     if out.rng.chance(out.faults.completion_delay) {
-        out.stats.faults += 1;
+        out.note_fault(Some(qp.qpn), "completion_delay");
         due += out.faults.completion_delay_time;
     }
     let due = qp.held.back().map_or(due, |(before, _)| due.max(*before));
@@ -352,6 +360,7 @@ pub(crate) fn fail(
     }
     release(qp, cqs, out, true);
     qp.state = State::Error;
+    out.ends(qp.qpn, done, Some(syndrome));
     let failure = Failure {
         kind: CqeOpcode::REQ_ERR,
         opcode: done.opcode,
@@ -378,6 +387,7 @@ pub(crate) fn push(
     match cq.push(make) {
         Ok(raised) => {
             out.stats.cqes += 1;
+            out.lookout.note(|| Observation::Cqe { cqn: cqn.unwrap_or(0), qpn: qp.qpn });
             out.note_change(qp.owner);
             out.events.extend(raised.then_some(Event::Completion { cqn: cqn.unwrap_or(0) }));
         }
@@ -394,10 +404,25 @@ pub(crate) fn push(
 
 impl Output {
     /// Returns whether to skip the QP in this pass.
-    fn draw_skip(&mut self) -> bool {
+    fn draw_skip(&mut self, qpn: u32) -> bool {
         let skips = self.rng.chance(self.faults.skip_qp);
-        self.stats.faults += u64::from(skips);
+        if skips {
+            self.note_fault(Some(qpn), "skip_qp");
+        }
         skips
+    }
+
+    /// Counts an injected fault. `kind` is its name in [`Faults`].
+    pub(crate) fn note_fault(&mut self, qpn: Option<u32>, kind: &'static str) {
+        self.stats.faults += 1;
+        self.lookout.note(|| Observation::Fault { qpn, kind });
+    }
+
+    /// Notes for the observer that a send WQE has completed.
+    #[inline]
+    pub(crate) fn ends(&mut self, qpn: u32, done: Done, syndrome: Option<Syndrome>) {
+        let Done { index, opcode, .. } = done;
+        self.lookout.note(|| Observation::WqeEnds { qpn, index, opcode, syndrome });
     }
 
     /// Puts a QP into error for a reason that no completion of its send queue reports.

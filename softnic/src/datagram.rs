@@ -9,16 +9,17 @@ use crate::cq::Cq;
 use crate::dma::{Dma, Mkeys, Rights, User};
 use crate::loopback::malformed;
 use crate::nic::lid_of;
+use crate::observe::Observation;
 use crate::qp::{Qp, State};
 use crate::roce::{self, Bth, Deth, Ext, Op, Packet, Service};
 use crate::route::{Address, Route};
 use crate::sq;
 use crate::table::Table;
 use crate::target::{self, Origin, ReceivedMessage};
-use crate::wqe::{LocalError, Piece, for_each_piece};
-use rushmem_mlx5::CqeOpcode;
+use crate::wqe::{self, LocalError, Piece, for_each_piece};
 use rushmem_mlx5::av::AvSeg;
 use rushmem_mlx5::wqe::View;
+use rushmem_mlx5::{CqeOpcode, Opcode};
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 /// WQEs executed in one visit.
@@ -70,6 +71,7 @@ fn step(core: &mut Core, qpn: u32) -> Step {
     };
     sq.consumer = index.wrapping_add(u16::from(view.n_blocks()));
     out.stats.wqes += 1;
+    out.lookout.note(|| wqe::begins(qpn, &view, None));
     let done = Done { index, opcode: view.opcode(), byte_cnt: 0 };
     let user = User { pd: qp.pd, qpn };
     let gathered = gather(&view, mkeys, dma, user, config.mtu, payload);
@@ -80,6 +82,8 @@ fn step(core: &mut Core, qpn: u32) -> Step {
     }
     if view.flags().is_signaled() {
         complete(qp, cqs, out, done);
+    } else {
+        out.ends(qpn, done, None);
     }
     // A WQE without an address is a NOP.
     let Some(av) = view.av() else { return Step::Sent };
@@ -101,10 +105,13 @@ fn step(core: &mut Core, qpn: u32) -> Step {
             };
             let (service, dest_qpn) = (Service::Ud, av.qpn());
             let bth = Bth { service, op, solicited, pkey, ack_req: false, dest_qpn, psn };
-            let Ok(()) = fabric.send(peer, &bth, &ext, payload.len(), |to| {
+            let Ok(()) = fabric.send((qpn, peer), &bth, &ext, payload.len(), |to| {
                 to.copy_from_slice(payload);
                 Ok::<(), std::convert::Infallible>(())
             });
+            let (psn, opcode, bytes) = (psn.get(), op.name(), payload.len() as u64);
+            let is_retransmission = false;
+            out.lookout.note(|| Observation::PacketSent { qpn, psn, opcode, bytes, is_retransmission });
         }
         _ => out.stats.lost += 1,
     }
@@ -191,6 +198,7 @@ fn deliver(qps: &mut Table<Box<Qp>>, qpn: u32, arrived: Arrived<'_>, parts: Part
     let header = header(*from.ip(), *own.ip(), roce::packet_len(&ext, payload.len()));
     let len = GRH + payload.len();
     let parts = [(0, &header[..]), (GRH, payload)];
+    let since = out.lookout.time();
     let placed = receive.fits(len as u64).and_then(|()| {
         parts.into_iter().try_for_each(|(start, bytes)| {
             receive.spread(mkeys, qp, start as u64, bytes.len() as u64, |to, at| {
@@ -203,6 +211,11 @@ fn deliver(qps: &mut Table<Box<Qp>>, qpn: u32, arrived: Arrived<'_>, parts: Part
         target::fail_receive(qp, cqs, out, receive.index, bad);
         out.fail_qp(qp, bad.refusal().syndrome().0);
         return;
+    }
+    if let Some(since) = since {
+        let opcode = if imm.is_some() { Opcode::SEND_IMM } else { Opcode::SEND };
+        let bytes = payload.len() as u64;
+        out.lookout.note(|| Observation::Arrival { qpn, opcode, remote: None, bytes, since });
     }
     let message = ReceivedMessage {
         kind: if imm.is_some() { CqeOpcode::RESP_SEND_IMM } else { CqeOpcode::RESP_SEND },

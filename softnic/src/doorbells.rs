@@ -6,6 +6,7 @@
 use crate::core::{Core, Output};
 use crate::cq::Cq;
 use crate::event::Event;
+use crate::observe::Observation;
 use crate::qp::{Qp, State};
 use crate::table::Table;
 use crate::violation::Rule;
@@ -52,7 +53,7 @@ impl Core {
         for qpn in shared {
             if let Some(qp) = self.qps.get_mut(qpn).filter(|qp| qp.state != State::Reset) {
                 let producer = qp.record_producer();
-                if advance(qp, producer).is_some() {
+                if advance(qp, producer, &mut self.out).is_some() {
                     busy = true;
                     self.enqueue(qpn);
                 }
@@ -97,7 +98,7 @@ fn announce(qps: &mut Table<Box<Qp>>, out: &mut Output, page: u32, doorbell: Doo
         return None;
     }
     let producer = doorbell.producer_index();
-    match advance(qp, producer) {
+    match advance(qp, producer, out) {
         Some(()) => {
             if let Some(record) = record_behind(qp, producer) {
                 let detail = format!("doorbell announces {producer:#06x}, the record only {record:#06x}");
@@ -135,9 +136,14 @@ fn record_behind(qp: &Qp, producer: u16) -> Option<u16> {
 }
 
 /// Advances the producer if the step is forward and within the queue. Duplicate and stale values are ignored.
-fn advance(qp: &mut Qp, producer: u16) -> Option<()> {
-    let sq = qp.sq.as_mut()?;
-    let step = u32::from(producer.wrapping_sub(sq.producer));
+fn advance(qp: &mut Qp, producer: u16, out: &mut Output) -> Option<()> {
+    let (qpn, sq) = (qp.qpn, qp.sq.as_mut()?);
+    let (index, blocks) = (sq.producer, producer.wrapping_sub(sq.producer));
     let room = sq.depth() - u32::from(sq.pending());
-    (1..=room).contains(&step).then(|| sq.producer = producer)
+    if !(1..=room).contains(&u32::from(blocks)) {
+        return None;
+    }
+    sq.producer = producer;
+    out.lookout.note(|| Observation::Doorbell { qpn, index, blocks });
+    Some(())
 }

@@ -72,14 +72,18 @@ fn work(shared: &Arc<Shared>) {
     let idle = shared.core().config.idle;
     let mut pause = IdleTimer { idle, since: None };
     while !shared.stop.load(Ordering::Relaxed) {
-        let (busy, wake, events, listeners) = {
+        let (busy, wake, events, listeners, observed) = {
             let mut core = shared.core.lock().unwrap_or_else(PoisonError::into_inner);
             let busy = core.pass(|| shared.wanted());
-            (busy, core.wake(), core.take_events(), core.changed_listeners())
+            let observed = core.out.lookout.take();
+            (busy, core.wake(), core.take_events(), core.changed_listeners(), observed)
         };
         listeners.iter().for_each(|listener| listener());
         if !events.is_empty() {
             shared.sink.deliver(&events);
+        }
+        if let Some((observer, observations)) = observed {
+            observations.into_iter().for_each(|(at, observation)| observer.observe(at, observation));
         }
         while shared.wanted() && !shared.stop.load(Ordering::Relaxed) {
             std::thread::yield_now();

@@ -14,7 +14,7 @@ impl Core {
         }
         for change in self.failures.take_due(self.now) {
             tracing::info!(?change, "injected failure");
-            self.out.stats.faults += 1;
+            self.out.note_fault(None, change.name());
             let health = &mut self.failures.health;
             let event = match change {
                 Change::PortFalls => {

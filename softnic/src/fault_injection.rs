@@ -11,26 +11,31 @@ const LONGEST: u64 = 1 << 20;
 
 impl Output {
     /// Returns, with this probability, a time of at most `longest` from now.
-    fn draw_delay(&mut self, probability: f64, longest: Duration) -> Option<Instant> {
+    fn draw_delay(
+        &mut self,
+        (qpn, kind): (u32, &'static str),
+        probability: f64,
+        longest: Duration,
+    ) -> Option<Instant> {
         self.rng.chance(probability).then(|| {
-            self.stats.faults += 1;
+            self.note_fault(Some(qpn), kind);
             self.now + Duration::from_nanos(self.rng.below(longest.as_nanos() as u64 + 1))
         })
     }
 
     /// Returns the end of a stall, if the QP is to stall.
-    pub(crate) fn draw_stall(&mut self) -> Option<Instant> {
-        self.draw_delay(self.faults.stall, self.faults.stall_time)
+    pub(crate) fn draw_stall(&mut self, qpn: u32) -> Option<Instant> {
+        self.draw_delay((qpn, "stall"), self.faults.stall, self.faults.stall_time)
     }
 
     /// Returns the time of a late answer to a READ or an atomic, if it is to be late.
-    pub(crate) fn draw_late_answer(&mut self) -> Option<Instant> {
-        self.draw_delay(self.faults.late, self.faults.late_time)
+    pub(crate) fn draw_late_answer(&mut self, qpn: u32) -> Option<Instant> {
+        self.draw_delay((qpn, "late"), self.faults.late, self.faults.late_time)
     }
 
     /// Returns the time at which a WRITE of an unordered QP lands, if later ones are to pass it.
-    pub(crate) fn draw_unordered(&mut self) -> Option<Instant> {
-        self.draw_delay(self.faults.unordered, self.faults.late_time)
+    pub(crate) fn draw_unordered(&mut self, qpn: u32) -> Option<Instant> {
+        self.draw_delay((qpn, "unordered"), self.faults.unordered, self.faults.late_time)
     }
 
     /// Returns whether QUERY_QP is to hide that a QP is unordered.
@@ -44,13 +49,13 @@ impl Output {
     }
 
     /// Returns the time at which a WRITE lands, if that is to follow its acknowledgement.
-    pub(crate) fn draw_posted(&mut self) -> Option<Instant> {
-        self.draw_delay(self.faults.posted, self.faults.late_time)
+    pub(crate) fn draw_posted(&mut self, qpn: u32) -> Option<Instant> {
+        self.draw_delay((qpn, "posted"), self.faults.posted, self.faults.late_time)
     }
 
     /// Returns the pieces of a message of `len` bytes at the responder's `addr`, in random order. Cuts lie between
     /// aligned words. Returns nothing if the message is not split.
-    pub(crate) fn draw_split(&mut self, addr: u64, len: u64) -> Vec<Range<u64>> {
+    pub(crate) fn draw_split(&mut self, qpn: u32, addr: u64, len: u64) -> Vec<Range<u64>> {
         let first = addr.next_multiple_of(8) - addr;
         if len > LONGEST || len <= first || !self.rng.chance(self.faults.split) {
             return Vec::new();
@@ -64,7 +69,7 @@ impl Output {
         if pieces.len() < 2 {
             return Vec::new();
         }
-        self.stats.faults += 1;
+        self.note_fault(Some(qpn), "split");
         for left in (2..=pieces.len()).rev() {
             pieces.swap(left - 1, self.rng.below(left as u64) as usize);
         }

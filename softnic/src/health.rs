@@ -30,6 +30,19 @@ pub(crate) enum Change {
     CqsFail,
 }
 
+impl Change {
+    /// Returns its name in [`Faults`](crate::Faults).
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Change::PortFalls => "port_falls",
+            Change::PortReturns => "port_returns",
+            Change::AddressLeaves => "address_leaves",
+            Change::DeviceFails => "device_fails",
+            Change::CqsFail => "cqs_fail",
+        }
+    }
+}
+
 /// The failures that the faults schedule.
 pub(crate) struct Failures {
     /// The changes, with the time after the first connection to another adapter.

@@ -15,6 +15,7 @@
 //! | receive failures of one context | [`Context::failures`] |
 //! | find mistakes of a driver | [`Nic::violations`] |
 //! | inject faults | [`Faults`] |
+//! | see doorbells, WQEs and packets with their times | [`Nic::observe`] with an [`Observer`] |
 //!
 //! It supports:
 //!
@@ -55,6 +56,7 @@ mod loopback;
 mod memory;
 mod nic;
 mod objects;
+mod observe;
 mod posted;
 mod qp;
 mod queue_memory;
@@ -79,6 +81,7 @@ pub use fault_text::FaultError;
 pub use health::Health;
 pub use memory::{HostBuffer, HostMemory, Memory, MemoryAddr, MemoryError, MemoryKind, PAGE};
 pub use nic::{Context, Error, Nic, Uar};
+pub use observe::{Observation, Observer, RemoteAddress};
 pub use route::ip_of_gid;
 pub use rushmem_mlx5::{AtomicOp, Width};
 pub use stats::Stats;

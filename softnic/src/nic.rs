@@ -10,6 +10,7 @@ use crate::health::Health;
 use crate::link::Fabric;
 use crate::link::udp::path_mtu;
 use crate::memory::{HostBuffer, Memory, PAGE};
+use crate::observe::Observer;
 use crate::queue_memory::BadQueueMemory;
 use crate::rng::Rng;
 use crate::stats::Stats;
@@ -191,6 +192,13 @@ impl Nic {
     /// meanwhile. The sink is dropped with the adapter.
     pub fn on_event(&self, sink: impl Fn(Event) + Send + Sync + 'static) {
         self.shared.sink.set(Some(Arc::new(sink)));
+    }
+
+    /// Passes every observation to `observer` from now on, and none to an earlier observer.
+    ///
+    /// The adapter keeps the observer until it is dropped. Then the observer has got everything.
+    pub fn observe(&self, observer: Arc<dyn Observer>) {
+        self.shared.core().out.lookout.set(observer);
     }
 
     /// Returns the adapter's MAC address. It is locally administered and ends with the UDP port (0 without a fabric).

@@ -171,6 +171,8 @@ pub(crate) struct Qp {
     pub(crate) rnr_tries: u8,
     /// Time at which the engine next checks the QP's timers.
     pub(crate) timer: Option<Instant>,
+    /// The WQE at the head of the send queue that the observer knows of, and the time at which its data began to move.
+    pub(crate) observed: Option<(u16, Instant)>,
     /// Completions held back by a fault.
     pub(crate) held: VecDeque<(Instant, Completion)>,
     /// Faults injected into its WQEs.
@@ -206,6 +208,7 @@ impl Qp {
         }
         (self.send_psn, self.recv_psn, self.msn) = (Psn::default(), Psn::default(), 0);
         (self.progress, self.stall, self.rnr_tries) = (0, None, 0);
+        self.observed = None;
         self.held.clear();
         self.faults = LoopbackFaults::default();
         self.req = Requester::default();

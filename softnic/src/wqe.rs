@@ -1,8 +1,10 @@
 //! The operation of a parsed send WQE, in the adapter's own terms.
 
 use crate::dma::{KeyFault, Mkeys, Rights, Span, User, resolve};
+use crate::observe::{Observation, RemoteAddress};
 use rushmem_mlx5::wqe::{Atomic, Data, View};
 use rushmem_mlx5::{AtomicOp, Flags, Opcode, Syndrome, Width};
+use std::net::SocketAddrV4;
 
 /// The bytes of one data segment.
 #[derive(Clone, Copy)]
@@ -118,6 +120,20 @@ pub(crate) fn returned_bytes(view: &View<'_>) -> u32 {
         (_, Some(atomic)) => u32::from(atomic.size()),
         _ => 0,
     }
+}
+
+/// Returns the observation that a WQE of QP `qpn` begins.
+pub(crate) fn begins(qpn: u32, view: &View<'_>, peer: Option<SocketAddrV4>) -> Observation {
+    let (index, opcode, bytes) = (view.ctrl().index(), view.opcode(), view.data_len());
+    let remote = view.remote().map(RemoteAddress::from);
+    Observation::WqeBegins { qpn, index, opcode, peer, remote, bytes }
+}
+
+/// Returns whether the WQE changes memory of the responder, or takes a receive there.
+pub(crate) fn changes_memory(view: &View<'_>) -> bool {
+    use Opcode as Op;
+    let moves = [Op::RDMA_WRITE, Op::RDMA_WRITE_IMM, Op::SEND, Op::SEND_IMM].contains(&view.opcode());
+    moves || view.atomic().is_some()
 }
 
 /// Returns whether the WQE must wait for earlier READs and atomics of its QP.

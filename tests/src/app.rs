@@ -8,8 +8,8 @@ use rushmem::{Error, Job, Launch, Operations, Pe};
 use rushmem_device::Signal;
 use rushmem_doctor::{Host, examine, probe};
 use rushmem_test_kernels::{
-    add_everywhere, end_the_job, endless, recurse, send_to_all, small_puts, store_everywhere, store_marks,
-    wait_for_ever,
+    add_everywhere, end_the_job, endless, ping_pong, recurse, send_to_all, small_puts, store_everywhere,
+    store_marks, wait_for_ever,
 };
 
 use crate::files::Files;
@@ -29,6 +29,7 @@ const THREADS: usize = 128;
 /// - `panics [BODY]`: PE 0 panics while it runs a kernel that waits for a signal, or that never ends.
 /// - `global_exit PE`, `kernel_exit PE`: like `wait`, but the given PE ends the job with code 7, from its host or a kernel.
 /// - `again N`: runs N jobs, one after another.
+/// - `ping_pong`: PE 0 and PE 1 send an array back and forth, announced by a signal.
 /// - `racy`: PE 0 puts to PE 1, which reads without an order.
 /// - `window`: registers a window of host memory.
 /// - `stalled`: PE 0 puts to a stopped PE and to a running one.
@@ -82,6 +83,11 @@ fn act(pe: &Pe, what: &str, who: Option<u32>) -> Result<(), Error> {
         "qps" => qps(pe),
         "p2p" => p2p(pe),
         "store" => store(pe),
+        "ping_pong" => {
+            let (inbox, outbox) = (pe.alloc::<u64>(1000)?, pe.alloc::<u64>(1000)?);
+            let (signal, bad) = (pe.alloc_one::<Signal>()?, pe.alloc_one::<u64>()?);
+            pe.run(grid(1, 1), ping_pong(inbox, outbox, signal, bad, 20, 1, 0))
+        }
         "racy" => racy(pe),
         "window" => pe.register_symmetric(vec![0_u64; 64]).map(drop),
         "stalled" => stalled(pe),

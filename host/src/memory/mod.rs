@@ -21,6 +21,7 @@ use rushmem_device::{BadPart, Handle};
 use crate::machine::{HEAP_ALIGN, Machine, Region};
 use crate::queues::RemoteEnd;
 use crate::sanitize::Addresses;
+use crate::trace::WireRange;
 use crate::{Error, Result};
 
 use self::allocator::{Allocator, HandleError};
@@ -105,6 +106,12 @@ impl Memory {
     /// Returns the memory that kernels reach now, for the sanitizer.
     pub(crate) fn addresses(&self) -> Addresses {
         self.state().table.addresses(self.reserved)
+    }
+
+    /// Returns the addresses on the wire of symmetric memory beyond the first heap, for the timeline.
+    pub(crate) fn wire_ranges(&self) -> Vec<WireRange> {
+        let state = self.state();
+        state.table.segments().iter().flat_map(|segment| segment.wire_ranges()).collect()
     }
 
     /// Returns the stamp of the object that collective call number `n` makes.

@@ -15,6 +15,7 @@ use crate::p2p::PeerMapping;
 use crate::provider::{Key, Keys};
 use crate::queues::RemoteEnd;
 use crate::sanitize::Addresses;
+use crate::trace::WireRange;
 
 /// Memory at the offsets from `begin` on. Fields drop in order: keys, memory, owner.
 pub(crate) struct Segment {
@@ -76,6 +77,16 @@ impl Segment {
     /// Returns the bases and rkeys with which peers access the segment on this PE.
     pub(crate) fn rkeys(&self) -> Vec<SegmentEnd> {
         ends(&self.keys, true)
+    }
+
+    /// Returns the addresses on the wire of a symmetric segment, for all PEs.
+    pub(super) fn wire_ranges(&self) -> impl Iterator<Item = WireRange> {
+        let (offset, rails) = (self.begin, self.keys.len().max(1));
+        let ends = self.peers.iter().flat_map(|peers| peers.ends.iter().enumerate());
+        ends.flat_map(move |(i, &SegmentEnd { base, key, strict_key })| {
+            let range = move |key| WireRange { pe: (i / rails) as u32, key, base, offset };
+            [range(key), range(strict_key)]
+        })
     }
 
     /// Returns the end of rail `rail` with which peers access the segment on `pe`, if it is symmetric.

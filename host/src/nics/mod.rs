@@ -18,6 +18,7 @@ use crate::cuda::Attributes;
 #[cfg(not(feature = "rdma"))]
 use crate::provider::sysfs;
 use crate::provider::{Provider, Soft};
+use crate::trace::{JobTrace, NicTrace};
 use crate::{Error, Result};
 
 #[cfg(feature = "rdma")]
@@ -85,17 +86,39 @@ fn find_hardware(config: &Config) -> Result<Decision> {
 /// The NICs of the PEs of this process.
 pub(crate) enum Nics {
     /// Software NICs. All PEs of the process share them, so there are as many as one PE uses.
-    Soft(Vec<Arc<softnic::Nic>>),
+    Soft(Vec<SoftNic>),
     /// RDMA devices, assigned to PEs.
     #[cfg(feature = "rdma")]
     Hardware(hardware::NicAssignment),
+}
+
+/// A software NIC, and its timeline if the job has one.
+pub(crate) struct SoftNic {
+    nic: Arc<softnic::Nic>,
+    trace: Option<Arc<NicTrace>>,
+}
+
+impl SoftNic {
+    fn start(config: softnic::Config, trace: Option<&JobTrace>) -> Result<Self> {
+        let nic = Arc::new(softnic::Nic::start(config)?);
+        let trace = trace.map(JobTrace::nic);
+        if let Some(trace) = &trace {
+            nic.observe(Arc::clone(trace) as _);
+        }
+        Ok(Self { nic, trace })
+    }
 }
 
 impl Nics {
     /// Prepares the NICs that [`decide`] chooses, for `on_node` PEs of this node on these GPUs.
     ///
     /// `gpus` is empty for native kernels. Fails if a named device cannot be used, or the software ConnectX cannot start.
-    pub(crate) fn prepare(config: &Config, gpus: &[u32], on_node: u32) -> Result<Self> {
+    pub(crate) fn prepare(
+        config: &Config,
+        gpus: &[u32],
+        on_node: u32,
+        trace: Option<&JobTrace>,
+    ) -> Result<Self> {
         let decision = decide(config)?;
         let Some(hardware) = decision.hardware else {
             let reason = &decision.reason;
@@ -110,8 +133,8 @@ impl Nics {
                 tracing::info!("traffic goes through the software ConnectX: {}", decision.reason);
             }
             let soft = softnic_config(config, !gpus.is_empty(), on_node)?;
-            let start = |_| softnic::Nic::start(soft.clone()).map(Arc::new);
-            return Ok(Self::Soft((0..config.nics_per_pe.get()).map(start).collect::<Result<_, _>>()?));
+            let start = |_| SoftNic::start(soft.clone(), trace);
+            return Ok(Self::Soft((0..config.nics_per_pe.get()).map(start).collect::<Result<_>>()?));
         };
         Self::of_hardware(hardware, &decision.reason, gpus, on_node, config.nics_per_pe.get())
     }
@@ -133,19 +156,30 @@ impl Nics {
         match hardware {}
     }
 
-    /// Opens the NICs of PE number `pe_on_node` of this node.
+    /// Opens the NICs of `pe`, which is PE number `pe_on_node` of this node.
     ///
     /// Fails if a device cannot be opened and fewer than `nics_per_pe` remain.
     #[cfg_attr(not(feature = "rdma"), expect(unused_variables, reason = "all PEs share the software NICs"))]
-    pub(crate) fn of(&self, config: &Config, pe_on_node: u32) -> Result<Vec<Box<dyn Provider>>> {
+    pub(crate) fn of(&self, config: &Config, pe: u32, pe_on_node: u32) -> Result<Vec<Box<dyn Provider>>> {
         match self {
             Self::Soft(nics) => {
-                let open =
-                    |nic: &Arc<softnic::Nic>| Box::new(Soft::new(Arc::clone(nic))) as Box<dyn Provider>;
+                let open = |SoftNic { nic, trace }: &SoftNic| {
+                    let soft = Soft::new(Arc::clone(nic));
+                    Box::new(soft.traced_by(trace.clone(), pe)) as Box<dyn Provider>
+                };
                 Ok(nics.iter().map(open).collect())
             }
             #[cfg(feature = "rdma")]
             Self::Hardware(assignment) => assignment.open(config, pe_on_node),
+        }
+    }
+
+    /// Ends the NICs of this process. No PE of it uses them any more.
+    pub(crate) fn close(&mut self) {
+        match self {
+            Self::Soft(nics) => nics.clear(),
+            #[cfg(feature = "rdma")]
+            Self::Hardware(_) => {}
         }
     }
 

@@ -340,6 +340,7 @@ impl Pe {
         let segment = self.share(call, made)?;
         let grown = self.memory.grow(segment);
         self.watch.set_addresses(|| self.memory.addresses());
+        self.trace.add_ranges(|| self.memory.wire_ranges());
         self.conclude(call, grown)?;
         tracing::info!(pe = self.my_pe(), bytes, total = self.heap_size(), "the symmetric heap has grown");
         Ok(())

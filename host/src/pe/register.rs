@@ -204,6 +204,7 @@ impl Pe {
         let stamp = self.memory.stamp(n);
         let opened = self.memory.add_window(segment, bytes, stamp);
         self.watch.set_addresses(|| self.memory.addresses());
+        self.trace.add_ranges(|| self.memory.wire_ranges());
         let here = opened.as_ref().ok().copied();
         here.iter().for_each(|&offset| self.watch.alloc(Handle { offset, bytes, stamp }));
         let outcome = self.conclude(CALL, opened);

@@ -130,6 +130,8 @@ pub(crate) enum NicEvent {
 pub(crate) trait Provider: Send + Sync {
     /// Returns the name of the NIC for messages.
     fn name(&self) -> String;
+    /// Notes that QP `qpn`, which is not connected yet, is for WQEs to the PE `peer`.
+    fn note_peer(&self, _qpn: u32, _peer: u32) {}
     /// Connects a NIC that sleeps with the wait channel of the PE's kernels. Returns a function that ends its sleep.
     fn link(&self, _: &Arc<WaitChannel>) -> Option<WakeNic> {
         None

@@ -17,6 +17,7 @@ use crate::config::Partition;
 use crate::machine::{Machine, Region};
 use crate::native::WaitChannel;
 use crate::nic_error::NicError;
+use crate::trace::NicTrace;
 
 /// Number of the only port of the software ConnectX.
 const PORT: u8 = 1;
@@ -27,13 +28,20 @@ const NAME: &str = "software ConnectX";
 pub(crate) struct Soft {
     nic: Arc<Nic>,
     context: Arc<Context>,
+    /// The timeline of the NIC and the PE, if the job has a timeline.
+    trace: Option<(Arc<NicTrace>, u32)>,
 }
 
 impl Soft {
     /// Opens a context of `nic`.
     pub(crate) fn new(nic: Arc<Nic>) -> Self {
         let context = Arc::new(nic.open());
-        Self { nic, context }
+        Self { nic, context, trace: None }
+    }
+
+    /// Records the work for `pe` on a timeline.
+    pub(crate) fn traced_by(self, trace: Option<Arc<NicTrace>>, pe: u32) -> Self {
+        Self { trace: trace.map(|trace| (trace, pe)), ..self }
     }
 }
 
@@ -44,6 +52,12 @@ fn failed(call: &'static str) -> impl FnOnce(rushmem_softnic::Error) -> NicError
 impl Provider for Soft {
     fn name(&self) -> String {
         NAME.into()
+    }
+
+    fn note_peer(&self, qpn: u32, peer: u32) {
+        if let Some((trace, pe)) = &self.trace {
+            trace.connect(qpn, *pe, peer);
+        }
     }
 
     fn link(&self, channel: &Arc<WaitChannel>) -> Option<WakeNic> {

@@ -440,7 +440,8 @@ impl Connections {
         if let Some((pair, _)) = &self.connections[i].pair {
             return Ok(pair.address);
         }
-        let rail = self.shape.rail(self.place(i).1);
+        let (peer, set) = self.place(i);
+        let rail = self.shape.rail(set);
         let (slot, slots) = (self.used[rail], self.shape.rail_slots());
         if slot >= slots {
             return Err(Error::QueueMemory { qps: slots, wanted: self.shape.qps() });
@@ -449,6 +450,7 @@ impl Connections {
         self.used[rail] += 1;
         self.flushes[rail].note_qp();
         let address = pair.address;
+        self.rails[rail].nic().note_peer(address.qpn, peer);
         self.connections[i].pair = Some((pair, rail as u64 * slots + slot));
         Ok(address)
     }

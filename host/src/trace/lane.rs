@@ -41,7 +41,7 @@ impl LaneTrace {
         let traced = &self.launch.traced;
         let track = Track::Lane { block: self.block, thread: self.thread };
         let (pe, name, begin) = (traced.pe, name.into(), now_ns());
-        traced.recorder.begin(Span { pe, track, name, category, site, begin, end: None, detail })
+        traced.job.recorder.begin(Span { pe, track, name, category, site, begin, end: None, detail })
     }
 }
 
@@ -58,7 +58,7 @@ impl Watcher for LaneTrace {
 
     fn end(&self) {
         if let Some((span, _)) = self.open.borrow_mut().pop().flatten() {
-            self.launch.traced.recorder.end(span);
+            self.launch.traced.job.recorder.end(span);
         }
     }
 
@@ -76,7 +76,7 @@ impl Watcher for LaneTrace {
 impl Drop for LaneTrace {
     fn drop(&mut self) {
         for (span, _) in self.open.take().into_iter().rev().flatten() {
-            self.launch.traced.recorder.end(span);
+            self.launch.traced.job.recorder.end(span);
         }
     }
 }

@@ -28,7 +28,7 @@ impl StreamTrace {
         let traced = Arc::clone(self.traced.as_ref()?);
         let (name, site) = call.operation().map_or((call.name(), None), |(name, site)| (name, Some(site)));
         let Grid { blocks, threads, .. } = grid;
-        let span = traced.recorder.begin(Span {
+        let span = traced.job.recorder.begin(Span {
             pe: traced.pe,
             track: Track::Stream { number: self.number },
             name: name.into(),
@@ -56,7 +56,7 @@ pub(crate) struct LaunchTrace {
 
 impl Drop for LaunchTrace {
     fn drop(&mut self) {
-        self.traced.recorder.end(self.span);
+        self.traced.job.recorder.end(self.span);
     }
 }
 

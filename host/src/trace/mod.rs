@@ -6,14 +6,20 @@
 //! | `launch` | the launches of a stream, and their lanes |
 //! | `lane` | the calls of a lane |
 //! | `gpu` | the calls of kernels on a GPU |
+//! | `nic` | the work of a software ConnectX |
+//! | `offsets` | the symmetric offsets behind addresses on the wire |
 //! | `report` | the file and the tables of a job, at its end |
 
 mod gpu;
 mod lane;
 mod launch;
+mod nic;
+mod offsets;
 mod pe;
 mod report;
 
 pub(crate) use self::launch::{LaunchTrace, StreamTrace, TraceObserver};
+pub(crate) use self::nic::NicTrace;
+pub(crate) use self::offsets::WireRange;
 pub(crate) use self::pe::PeTrace;
 pub(crate) use self::report::JobTrace;

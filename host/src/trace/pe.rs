@@ -6,9 +6,10 @@ use std::sync::{Arc, OnceLock};
 
 use rushmem_base::lock;
 use rushmem_device::abi::DevAddr;
-use rushmem_trace::{Detail, OpenSpan, Recorder, now_ns};
+use rushmem_trace::{Detail, OpenSpan, now_ns};
 
 use super::gpu::Rings;
+use super::offsets::WireRange;
 use super::{JobTrace, StreamTrace};
 use crate::Result;
 use crate::machine::Machine;
@@ -21,9 +22,8 @@ pub(crate) struct PeTrace(Option<Arc<Traced>>);
 #[derive(Debug)]
 pub(super) struct Traced {
     pub(super) pe: u32,
-    pub(super) recorder: Arc<Recorder>,
     streams: AtomicU32,
-    job: JobTrace,
+    pub(super) job: JobTrace,
     rings: OnceLock<Rings>,
 }
 
@@ -31,8 +31,7 @@ impl PeTrace {
     /// Returns the timeline of `pe`.
     pub(crate) fn new(job: Option<&JobTrace>, pe: u32) -> Self {
         let traced = |job: &JobTrace| {
-            let (recorder, streams) = (Arc::clone(&job.recorder), AtomicU32::new(0));
-            Arc::new(Traced { pe, recorder, streams, job: job.clone(), rings: OnceLock::new() })
+            Arc::new(Traced { pe, streams: AtomicU32::new(0), job: job.clone(), rings: OnceLock::new() })
         };
         Self(job.map(traced))
     }
@@ -96,6 +95,13 @@ impl PeTrace {
         }
     }
 
+    /// Notes symmetric memory beyond the first heap.
+    pub(crate) fn add_ranges<I: IntoIterator<Item = WireRange>>(&self, ranges: impl FnOnce() -> I) {
+        if let Some(traced) = &self.0 {
+            traced.job.offsets.add(ranges());
+        }
+    }
+
     /// Begins a call of the host, which ends when the result is dropped.
     #[track_caller]
     pub(crate) fn call(&self, name: &'static str) -> Option<OpenSpan<'_>> {
@@ -110,7 +116,7 @@ impl PeTrace {
         detail: impl FnOnce() -> Detail,
     ) -> Option<OpenSpan<'_>> {
         let traced = self.0.as_ref()?;
-        Some(traced.recorder.host_call(traced.pe, name, Some(Location::caller().into()), detail()))
+        Some(traced.job.recorder.host_call(traced.pe, name, Some(Location::caller().into()), detail()))
     }
 
     /// Returns a new stream. The PE's own stream is the first one.

@@ -9,7 +9,9 @@ use rushmem_base::lock;
 use rushmem_device::watch;
 use rushmem_trace::{Recorder, Summary, Trace};
 
+use super::NicTrace;
 use super::gpu::{self, GpuCalls};
+use super::offsets::WireOffsets;
 use crate::config::{Config, Switch};
 use crate::{Error, Ptx, Result};
 
@@ -19,7 +21,8 @@ static EARLIER: Mutex<Trace> = Mutex::new(Trace { spans: Vec::new(), dropped: 0 
 /// The timeline of a job in this process.
 #[derive(Clone, Debug)]
 pub(crate) struct JobTrace {
-    pub(crate) recorder: Arc<Recorder>,
+    pub(super) recorder: Arc<Recorder>,
+    pub(super) offsets: Arc<WireOffsets>,
     /// The calls of the PEs that have ended.
     pub(super) gpu_calls: Arc<Mutex<Vec<GpuCalls>>>,
     /// Whether kernels for GPUs write their calls.
@@ -59,11 +62,17 @@ impl JobTrace {
         }
         Ok(Some(Self {
             recorder: Arc::new(Recorder::new(config.trace_limit as usize)),
+            offsets: Arc::default(),
             gpu_calls: Arc::default(),
             has_traced_kernels,
             file,
             has_tables,
         }))
+    }
+
+    /// Returns the timeline of a software ConnectX.
+    pub(crate) fn nic(&self) -> Arc<NicTrace> {
+        Arc::new(NicTrace::new(Arc::clone(&self.recorder), Arc::clone(&self.offsets)))
     }
 
     /// Writes the file and prints the tables. `pe` is this process's PE if there are others.

@@ -33,6 +33,8 @@ struct Operations {
     wqes: HashMap<(u32, u32, u64), Vec<usize>>,
     /// Indices of the arrivals of each PE at an offset, by their begin.
     arrivals: HashMap<(u32, u64), Vec<usize>>,
+    /// Indices of the doorbells of each QP of a PE, by their begin.
+    doorbells: HashMap<(u32, u32), Vec<usize>>,
     /// Indices of the puts without a signal of each lane to each peer, by their begin.
     puts: HashMap<(u32, Track, u32), Vec<usize>>,
 }
@@ -43,6 +45,7 @@ impl Operations {
             changes: HashMap::new(),
             wqes: HashMap::new(),
             arrivals: HashMap::new(),
+            doorbells: HashMap::new(),
             puts: HashMap::new(),
         };
         let mut order: Vec<usize> = (0..spans.len()).collect();
@@ -56,6 +59,9 @@ impl Operations {
     fn add(&mut self, i: usize, span: &Span) {
         let detail = &span.detail;
         match (span.category, &span.track) {
+            (Category::Nic, Track::Queue { qpn }) if span.is_doorbell() => {
+                self.doorbells.entry((span.pe, *qpn)).or_default().push(i);
+            }
             (Category::Nic, Track::Queue { .. }) => {
                 if let (Some(peer), Some(remote)) = (detail.peer, detail.remote) {
                     self.wqes.entry((span.pe, peer, remote)).or_default().push(i);
@@ -110,27 +116,38 @@ fn of_words(spans: &[Span]) -> Vec<Arrow> {
     all
 }
 
-/// Returns the way of an operation: its call, its WQE, its arrival and the wait.
+/// Returns the way of an operation: its call, its doorbell, its WQEs, their arrivals and the wait.
 fn path(spans: &[Span], operations: &Operations, call: usize, to: (usize, u64)) -> Vec<(usize, u64)> {
-    let span = &spans[call];
-    let mut points = vec![(call, span.begin)];
-    let detail = &span.detail;
-    let peer = detail.changes.map(|word| word.pe).or(detail.peer);
-    let remote = detail.remote.or(detail.changes.map(|word| word.offset));
-    if let (Some(peer), Some(remote)) = (peer, remote) {
-        let wqes = operations.wqes.get(&(span.pe, peer, remote));
-        let wqe = wqes.and_then(|wqes| first_after(spans, wqes, span.begin));
-        if let Some(wqe) = wqe.filter(|&wqe| spans[wqe].begin <= to.1) {
-            points.push((wqe, spans[wqe].begin));
-            let arrivals = operations.arrivals.get(&(peer, remote));
-            let arrival = arrivals.and_then(|all| first_after(spans, all, spans[wqe].begin));
-            if let Some(arrival) = arrival.filter(|&arrival| spans[arrival].begin <= to.1) {
-                points.push((arrival, spans[arrival].begin));
-            }
+    let detail = &spans[call].detail;
+    let mut points = vec![call];
+    if let Some(peer) = detail.changes.map(|word| word.pe).or(detail.peer) {
+        let word = detail.changes.map(|word| word.offset).filter(|&word| Some(word) != detail.remote);
+        for remote in detail.remote.into_iter().chain(word) {
+            points.extend(way_through_nics(spans, operations, call, (peer, remote)));
         }
     }
-    points.push(to);
-    points
+    points.retain(|&i| spans[i].begin <= to.1);
+    points.sort_by_key(|&i| (spans[i].begin, i));
+    points.dedup();
+    points.into_iter().map(|i| (i, spans[i].begin)).chain([to]).collect()
+}
+
+/// Returns the doorbell, the WQE and the arrival of a call that writes to an offset of a peer, if they are known.
+fn way_through_nics(
+    spans: &[Span],
+    operations: &Operations,
+    call: usize,
+    (peer, remote): (u32, u64),
+) -> Vec<usize> {
+    let Span { pe, begin, .. } = spans[call];
+    let wqes = operations.wqes.get(&(pe, peer, remote));
+    let Some(wqe) = wqes.and_then(|wqes| first_after(spans, wqes, begin)) else { return Vec::new() };
+    let posted = spans[wqe].begin;
+    let doorbells = spans[wqe].detail.qpn.and_then(|qpn| operations.doorbells.get(&(pe, qpn)));
+    let doorbell = doorbells.and_then(|all| last_before(spans, all, posted));
+    let arrivals = operations.arrivals.get(&(peer, remote));
+    let arrival = arrivals.and_then(|all| first_after(spans, all, posted));
+    doorbell.filter(|&i| spans[i].begin >= begin).into_iter().chain([wqe]).chain(arrival).collect()
 }
 
 /// Returns the collective calls of a trace: the spans of the members of each call.
@@ -186,7 +203,7 @@ mod tests {
     fn a_put_and_its_flag_lead_to_the_wait() {
         let put = Detail { peer: Some(1), remote: Some(0), bytes: Some(8), ..Detail::default() };
         let flag = Detail { changes: Some(WORD), ..Detail::default() };
-        let wqe = Detail { peer: Some(1), remote: Some(64), ..Detail::default() };
+        let wqe = Detail { peer: Some(1), qpn: Some(5), remote: Some(64), ..Detail::default() };
         let arrival = Detail { remote: Some(64), ..Detail::default() };
         let wait = Detail { awaits: Some(WORD), ..Detail::default() };
         let spans = vec![
@@ -200,6 +217,33 @@ mod tests {
         ];
         let trace = Trace { spans, dropped: 0 };
         assert_eq!(points(&trace), [("signal", vec![1, 2, 3, 4]), ("put", vec![0, 4])]);
+    }
+
+    #[test]
+    fn an_arrow_passes_through_the_nics() {
+        let call = Detail { peer: Some(1), remote: Some(0), changes: Some(WORD), ..Detail::default() };
+        let wqe = |remote| Detail { peer: Some(1), qpn: Some(5), remote: Some(remote), ..Detail::default() };
+        let queue = || Track::Queue { qpn: 5 };
+        let doorbell = |at| Span {
+            name: "doorbell".into(),
+            ..span(0, queue(), Category::Nic, (at, at), Detail { qpn: Some(5), ..Detail::default() })
+        };
+        let arrival = |remote| Detail { remote: Some(remote), ..Detail::default() };
+        let wait = Detail { awaits: Some(WORD), ..Detail::default() };
+        let spans = vec![
+            doorbell(5),
+            span(0, LANE, Category::Call, (10, 20), call),
+            doorbell(30),
+            span(0, queue(), Category::Nic, (31, 60), wqe(0)),
+            span(1, Track::Arrivals, Category::Nic, (40, 45), arrival(0)),
+            span(0, queue(), Category::Nic, (32, 70), wqe(64)),
+            span(1, Track::Arrivals, Category::Nic, (50, 52), arrival(64)),
+            span(1, LANE, Category::Wait, (0, 55), wait),
+            // Another WQE to the same place is later.
+            span(0, queue(), Category::Nic, (80, 90), wqe(64)),
+        ];
+        let trace = Trace { spans, dropped: 0 };
+        assert_eq!(points(&trace), [("signal", vec![1, 2, 3, 5, 4, 6, 7])]);
     }
 
     #[test]

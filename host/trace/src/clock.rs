@@ -1,18 +1,34 @@
 //! The clock of all spans.
 
 use std::sync::OnceLock;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 /// Returns the time in nanoseconds since 1970.
 ///
 /// It never goes back: the clock of the machine is read once, and a monotonic clock gives the time since then.
 pub fn now_ns() -> u64 {
+    ns_at(Instant::now())
+}
+
+/// Returns a time in nanoseconds since 1970, on the clock of [`now_ns`].
+pub fn ns_at(time: Instant) -> u64 {
     static ORIGIN: OnceLock<(Instant, u64)> = OnceLock::new();
     let (instant, unix_ns) = ORIGIN.get_or_init(|| {
-        let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        (Instant::now(), unix.as_nanos() as u64)
+        // The thread may lose its core between the two clocks, so the closest of some readings counts.
+        let (_, instant, unix) =
+            (0..8).map(|_| read_both()).min_by_key(|(error, ..)| *error).unwrap_or_else(read_both);
+        (instant, unix.as_nanos() as u64)
     });
-    unix_ns + instant.elapsed().as_nanos() as u64
+    let before = instant.saturating_duration_since(time).as_nanos() as u64;
+    unix_ns + time.saturating_duration_since(*instant).as_nanos() as u64 - before
+}
+
+/// Returns how far apart both clocks were read, and their times.
+fn read_both() -> (Duration, Instant, Duration) {
+    let before = Instant::now();
+    let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let after = Instant::now();
+    (after - before, before + (after - before) / 2, unix)
 }
 
 #[cfg(test)]
@@ -24,5 +40,12 @@ mod tests {
         let before = now_ns();
         std::thread::sleep(std::time::Duration::from_millis(2));
         assert!(now_ns() - before >= 2_000_000);
+    }
+
+    #[test]
+    fn a_time_may_be_before_the_first_call() {
+        let (time, second) = (Instant::now(), std::time::Duration::from_secs(1));
+        assert_eq!(ns_at(time + second) - ns_at(time), 1_000_000_000);
+        assert_eq!(ns_at(time) - ns_at(time - second), 1_000_000_000);
     }
 }

@@ -29,9 +29,9 @@ mod summary;
 mod trace;
 
 pub use arrows::{Arrow, arrows};
-pub use clock::now_ns;
+pub use clock::{now_ns, ns_at};
 pub use perfetto::Error;
 pub use recorder::{OpenSpan, Recorder, SpanId};
 pub use span::{Category, Detail, Site, Span, Track, Word};
-pub use summary::Summary;
+pub use summary::{Summary, Traffic};
 pub use trace::Trace;

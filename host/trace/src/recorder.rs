@@ -1,5 +1,6 @@
 //! The collection of spans while a job runs.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -56,11 +57,17 @@ impl Recorder {
     }
 
     /// Ends a span now.
-    pub fn end(&self, SpanId(id): SpanId) {
-        let now = now_ns();
+    pub fn end(&self, id: SpanId) {
+        self.end_at(id, now_ns(), None);
+    }
+
+    /// Ends a span at `ns`, in nanoseconds. A `note` replaces the note of its begin.
+    pub fn end_at(&self, SpanId(id): SpanId, ns: u64, note: Option<Cow<'static, str>>) {
         let mut state = self.lock();
-        if let Some(span) = state.open.remove(&id) {
-            state.add(Span { end: Some(now), ..span }, self.limit);
+        if let Some(mut span) = state.open.remove(&id) {
+            span.end = Some(ns);
+            span.detail.note = note.or(span.detail.note);
+            state.add(span, self.limit);
         }
     }
 
@@ -122,5 +129,17 @@ mod tests {
         assert!(spans[0].end.is_some_and(|end| end >= spans[0].begin) && dropped == 0);
         drop(recorder.host_call(3, "second", None, Detail::default()));
         assert_eq!((recorder.trace().spans.len(), recorder.trace().dropped), (1, 1));
+    }
+
+    #[test]
+    fn a_span_ends_at_a_given_time() {
+        let recorder = Recorder::new(1);
+        let (track, name, category) = (Track::Packets, "NAK".into(), Category::Packet);
+        let detail = Detail { note: Some("first".into()), ..Detail::default() };
+        let id =
+            recorder.begin(Span { pe: 0, track, name, category, site: None, begin: 1, end: None, detail });
+        recorder.end_at(id, 5, Some("second".into()));
+        let span = &recorder.trace().spans[0];
+        assert_eq!((span.end, span.detail.note.as_deref()), (Some(5), Some("second")));
     }
 }

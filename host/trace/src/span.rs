@@ -23,7 +23,7 @@ pub enum Track {
         /// The thread in the block.
         thread: u32,
     },
-    /// A send queue, from the posting of a WQE to its completion.
+    /// A send queue: its doorbells, and its WQEs from their execution to their completion.
     Queue {
         /// The QP number.
         qpn: u32,
@@ -171,6 +171,17 @@ pub struct Span {
 }
 
 impl Span {
+    /// Returns whether it is a doorbell of a send queue.
+    pub(crate) fn is_doorbell(&self) -> bool {
+        self.category == Category::Nic && self.name == "doorbell"
+    }
+
+    /// Returns whether it is a WQE.
+    pub(crate) fn is_wqe(&self) -> bool {
+        let is_in_queue = self.category == Category::Nic && matches!(self.track, Track::Queue { .. });
+        is_in_queue && self.detail.index.is_some()
+    }
+
     /// Returns its length in nanoseconds, up to `now` if it has not ended.
     pub fn ns(&self, now: u64) -> u64 {
         self.end.unwrap_or(now).saturating_sub(self.begin)

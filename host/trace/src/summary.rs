@@ -6,7 +6,7 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::arrows::collectives;
-use crate::span::{Category, Span, Track};
+use crate::span::{Category, Span};
 use crate::trace::Trace;
 
 /// The number of lines of the table of waits.
@@ -65,6 +65,17 @@ pub struct Traffic {
     pub doorbells: u64,
     /// The number of packets that were sent again.
     pub retransmissions: u64,
+}
+
+impl Traffic {
+    /// Adds the counts of `other`, which are for the same PEs.
+    fn add(&mut self, other: &Self) {
+        self.calls += other.calls;
+        self.bytes += other.bytes;
+        self.wqes += other.wqes;
+        self.doorbells += other.doorbells;
+        self.retransmissions += other.retransmissions;
+    }
 }
 
 /// The collective calls that a PE was the last to come to.
@@ -151,17 +162,16 @@ fn traffic(trace: &Trace) -> Vec<Traffic> {
     for span in &trace.spans {
         let Some(peer) = span.detail.peer else { continue };
         let pe = span.pe;
-        let of = all.entry((pe, peer)).or_insert_with(|| Traffic { pe, peer, ..Traffic::default() });
-        match (span.category, &span.track) {
-            (Category::Nic, Track::Queue { .. }) if span.name == "doorbell" => of.doorbells += 1,
-            (Category::Nic, Track::Queue { .. }) => of.wqes += 1,
-            (Category::Packet, _) if span.name == "retransmission" => of.retransmissions += 1,
-            (Category::Call | Category::Host, _) => {
-                of.calls += 1;
-                of.bytes += span.detail.bytes.unwrap_or(0);
-            }
-            _ => {}
+        let mut of = Traffic { pe, peer, ..Traffic::default() };
+        match span.category {
+            Category::Nic if span.is_doorbell() => of.doorbells = 1,
+            Category::Nic if span.is_wqe() => of.wqes = 1,
+            Category::Packet if span.name == "retransmission" => of.retransmissions = 1,
+            Category::Call | Category::Host => (of.calls, of.bytes) = (1, span.detail.bytes.unwrap_or(0)),
+            // Arrivals are traffic of the peer.
+            _ => continue,
         }
+        all.entry((pe, peer)).and_modify(|sum| sum.add(&of)).or_insert(of);
     }
     all.into_values().collect()
 }
@@ -238,7 +248,35 @@ impl fmt::Display for Summary {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::span::{Detail, Site, Word};
+    use crate::span::{Detail, Site, Track, Word};
+
+    #[test]
+    fn traffic_counts_the_work_of_nics() {
+        let span = |pe, peer, name: &'static str, category, track, index| Span {
+            pe,
+            track,
+            name: name.into(),
+            category,
+            site: None,
+            begin: 0,
+            end: Some(1),
+            detail: Detail { peer: Some(peer), index, bytes: Some(8), ..Detail::default() },
+        };
+        let queue = || Track::Queue { qpn: 7 };
+        let spans = vec![
+            span(0, 1, "doorbell", Category::Nic, queue(), None),
+            span(0, 1, "RDMA_WRITE", Category::Nic, queue(), Some(0)),
+            span(0, 1, "RDMA_WRITE", Category::Nic, queue(), Some(1)),
+            span(0, 1, "fault", Category::Nic, queue(), None),
+            span(0, 1, "RDMA_WRITE_ONLY", Category::Packet, Track::Packets, Some(9)),
+            span(0, 1, "retransmission", Category::Packet, Track::Packets, Some(9)),
+            span(1, 0, "RDMA_WRITE", Category::Nic, Track::Arrivals, None),
+            span(1, 0, "ACKNOWLEDGE", Category::Packet, Track::Packets, Some(9)),
+        ];
+        let expected =
+            Traffic { pe: 0, peer: 1, wqes: 2, doorbells: 1, retransmissions: 1, ..Traffic::default() };
+        assert_eq!(Summary::new(&Trace { spans, dropped: 0 }).traffic, [expected]);
+    }
 
     #[test]
     fn tables_name_lines_peers_and_the_last_pe() {

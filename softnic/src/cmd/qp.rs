@@ -60,6 +60,7 @@ pub(super) fn create(core: &mut Core, context: u32, command: CreateQp) -> CmdRes
             stall: None,
             rnr_tries: 0,
             timer: None,
+            observed: None,
             held: VecDeque::new(),
             faults: LoopbackFaults::default(),
             req: Requester::default(),

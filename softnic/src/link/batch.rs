@@ -9,6 +9,8 @@ const COMPACT: usize = 4 << 20;
 /// One datagram of a [`Batch`].
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
+    /// The QP that sends it.
+    pub(crate) qpn: u32,
     pub(crate) peer: SocketAddrV4,
     pub(crate) bytes: Range<usize>,
 }
@@ -21,11 +23,11 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// Adds a datagram of `len` bytes to `peer`; the caller fills it.
-    pub(crate) fn push(&mut self, peer: SocketAddrV4, len: usize) -> &mut [u8] {
+    /// Adds a datagram of `len` bytes from a QP to a peer; the caller fills it.
+    pub(crate) fn push(&mut self, (qpn, peer): (u32, SocketAddrV4), len: usize) -> &mut [u8] {
         let start = self.arena.len();
         self.arena.resize(start + len, 0);
-        self.entries.push(Entry { peer, bytes: start..start + len });
+        self.entries.push(Entry { qpn, peer, bytes: start..start + len });
         &mut self.arena[start..]
     }
 

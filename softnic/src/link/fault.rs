@@ -2,6 +2,7 @@
 
 use super::batch::{Batch, Entry};
 use crate::config::Faults;
+use crate::observe::{Lookout, Observation};
 use crate::rng::Rng;
 use crate::stats::Stats;
 use std::net::SocketAddrV4;
@@ -10,8 +11,22 @@ use std::time::Instant;
 /// A delayed packet.
 struct Held {
     due: Instant,
+    qpn: u32,
     peer: SocketAddrV4,
     bytes: Vec<u8>,
+}
+
+/// The counters of faults, and the adapter's observer.
+pub(crate) struct Tally<'a> {
+    pub(crate) stats: &'a mut Stats,
+    pub(crate) lookout: &'a mut Lookout,
+}
+
+impl Tally<'_> {
+    fn note(&mut self, qpn: u32, kind: &'static str) {
+        self.stats.faults += 1;
+        self.lookout.note(|| Observation::Fault { qpn: Some(qpn), kind });
+    }
 }
 
 /// The stage that injects packet faults.
@@ -46,20 +61,20 @@ impl FaultStage {
     }
 
     /// Applies faults to the datagrams from `fresh` on, and adds delayed ones that are due.
-    pub(crate) fn apply(&mut self, batch: &mut Batch, fresh: usize, now: Instant, stats: &mut Stats) {
+    pub(crate) fn apply(&mut self, batch: &mut Batch, fresh: usize, now: Instant, mut tally: Tally<'_>) {
         if !self.active && !self.is_cut {
             return;
         }
         let entries = batch.entries.split_off(fresh);
         let mut last_swapped = false;
         for entry in entries {
-            self.apply_to(batch, entry, fresh, now, stats, &mut last_swapped);
+            self.apply_to(batch, entry, fresh, now, &mut tally, &mut last_swapped);
         }
         let (due, held) = std::mem::take(&mut self.held).into_iter().partition(|held| held.due <= now);
         self.held = held;
         let due: Vec<Held> = due;
         for held in due {
-            batch.push(held.peer, held.bytes.len()).copy_from_slice(&held.bytes);
+            batch.push((held.qpn, held.peer), held.bytes.len()).copy_from_slice(&held.bytes);
         }
     }
 
@@ -69,36 +84,39 @@ impl FaultStage {
         entry: Entry,
         fresh: usize,
         now: Instant,
-        stats: &mut Stats,
+        tally: &mut Tally<'_>,
         last_swapped: &mut bool,
     ) {
         let Faults { drop, duplicate, reorder, corrupt, delay, delay_time, .. } = self.faults;
-        if self.hides(entry.peer) || self.rng.chance(drop) {
-            stats.faults += 1;
-            return;
+        let qpn = entry.qpn;
+        if self.hides(entry.peer) {
+            return tally.note(qpn, "black_hole");
+        }
+        if self.rng.chance(drop) {
+            return tally.note(qpn, "drop");
         }
         if self.rng.chance(corrupt) {
-            stats.faults += 1;
+            tally.note(qpn, "corrupt");
             let bit = self.rng.below(8 * entry.bytes.len() as u64);
             batch.arena[entry.bytes.start + (bit / 8) as usize] ^= 1 << (bit % 8);
         }
         if self.rng.chance(delay) {
-            stats.faults += 1;
+            tally.note(qpn, "delay");
             let bytes = batch.arena[entry.bytes.clone()].to_vec();
-            self.held.push(Held { due: now + delay_time, peer: entry.peer, bytes });
+            self.held.push(Held { due: now + delay_time, qpn, peer: entry.peer, bytes });
             return;
         }
         let twice = self.rng.chance(duplicate).then(|| entry.clone());
         let swap = self.rng.chance(reorder) && batch.entries.len() > fresh && !*last_swapped;
         batch.entries.push(entry);
         if swap {
-            stats.faults += 1;
+            tally.note(qpn, "reorder");
             let last = batch.entries.len() - 1;
             batch.entries.swap(last, last - 1);
         }
         *last_swapped = swap;
         if let Some(copy) = twice {
-            stats.faults += 1;
+            tally.note(qpn, "duplicate");
             batch.entries.push(copy);
         }
     }
@@ -113,17 +131,17 @@ mod tests {
     /// Returns the result of sending 500 numbered datagrams in batches of ten, and the number of faults.
     fn history(faults: Faults) -> (Vec<Vec<u8>>, u64) {
         let mut stage = FaultStage::new(faults);
-        let (start, mut stats) = (Instant::now(), Stats::default());
+        let (start, mut stats, mut lookout) = (Instant::now(), Stats::default(), Lookout::default());
         let mut sent = Vec::new();
         for round in 0..50u8 {
             let mut batch = Batch::default();
             for i in 0..10 {
                 let peer = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 1);
-                batch.push(peer, 3).copy_from_slice(&[round, i, 0]);
+                batch.push((1, peer), 3).copy_from_slice(&[round, i, 0]);
             }
             // The clock is the test's own, so that delays are the same each time.
             let now = start + Duration::from_millis(round.into());
-            stage.apply(&mut batch, 0, now, &mut stats);
+            stage.apply(&mut batch, 0, now, Tally { stats: &mut stats, lookout: &mut lookout });
             sent.extend(batch.entries.iter().map(|entry| batch.arena[entry.bytes.clone()].to_vec()));
         }
         (sent, stats.faults)

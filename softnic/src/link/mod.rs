@@ -7,11 +7,12 @@ pub(crate) mod udp;
 
 use crate::config::Config;
 use crate::nic::Error;
+use crate::observe::Lookout;
 use crate::roce::{self, Bth, Ext, icrc};
 use crate::stats::Stats;
 use batch::Batch;
 use capture::Capture;
-use fault::FaultStage;
+use fault::{FaultStage, Tally};
 use std::net::SocketAddrV4;
 use std::time::Instant;
 use udp::{TooLong, UdpLink, Waiter};
@@ -58,17 +59,17 @@ impl Fabric {
         QUEUE.saturating_sub(self.outgoing.len())
     }
 
-    /// Adds a packet; `fill` writes its payload. An error of `fill` removes the packet.
+    /// Adds a packet from a QP to a peer; `fill` writes its payload. An error of `fill` removes the packet.
     pub(crate) fn send<E>(
         &mut self,
-        to: SocketAddrV4,
+        (qpn, to): (u32, SocketAddrV4),
         bth: &Bth,
         ext: &Ext,
         payload: usize,
         fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
     ) -> Result<(), E> {
         let from = self.udp.local();
-        let packet = self.outgoing.push(to, roce::packet_len(ext, payload));
+        let packet = self.outgoing.push((qpn, to), roce::packet_len(ext, payload));
         let filled = fill(roce::emit(bth, ext, payload, packet));
         match filled {
             Ok(()) => icrc::seal(from, to, packet),
@@ -78,18 +79,18 @@ impl Fabric {
     }
 
     /// Adds a packet without payload.
-    pub(crate) fn send_empty(&mut self, to: SocketAddrV4, bth: &Bth, ext: &Ext) {
-        let Ok(()) = self.send(to, bth, ext, 0, |_| Ok::<(), std::convert::Infallible>(()));
+    pub(crate) fn send_empty(&mut self, way: (u32, SocketAddrV4), bth: &Bth, ext: &Ext) {
+        let Ok(()) = self.send(way, bth, ext, 0, |_| Ok::<(), std::convert::Infallible>(()));
     }
 
     /// Passes waiting packets through the stages and to the kernel.
-    pub(crate) fn flush(&mut self, now: Instant, stats: &mut Stats) {
+    pub(crate) fn flush(&mut self, now: Instant, stats: &mut Stats, lookout: &mut Lookout) {
         let fresh = self.outgoing.len() - self.staged;
         if fresh == 0 && self.outgoing.is_empty() && !self.faults.holds_any() {
             return;
         }
         stats.packets_sent += fresh as u64;
-        self.faults.apply(&mut self.outgoing, self.staged, now, stats);
+        self.faults.apply(&mut self.outgoing, self.staged, now, Tally { stats, lookout });
         if let Some(capture) = &mut self.capture {
             for entry in &self.outgoing.entries[self.staged..] {
                 capture.packet(self.udp.local(), entry.peer, &self.outgoing.arena[entry.bytes.clone()]);

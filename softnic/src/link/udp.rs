@@ -119,7 +119,7 @@ impl UdpLink {
 
     /// Notes that the first datagram of the batch is too long, and warns about the first of them all.
     fn note_too_long(&mut self, batch: &Batch) {
-        let Entry { peer, bytes } = &batch.entries[0];
+        let Entry { peer, bytes, .. } = &batch.entries[0];
         let packet = &batch.arena[bytes.clone()];
         if !std::mem::replace(&mut self.warned, true) {
             let (len, mtu) = (packet.len() + IP_AND_UDP, link_mtu(*self.local.ip(), *peer).unwrap_or(0));

@@ -4,7 +4,7 @@
 //! WQEs behind a late answer continue unless they request a fence. Their completions wait, because completions of a QP
 //! are in order. A WRITE of an unordered QP may land late in the same way. Only WRITEs without strong ordering pass it.
 
-use super::{Outcome, Parts, give_old, read, write};
+use super::{Outcome, Parts, give_old, observe, read, write};
 use crate::core::{Done, Output, complete, fail};
 use crate::dma::User;
 use crate::qp::{Qp, State};
@@ -76,20 +76,20 @@ fn fetches(view: &View<'_>) -> bool {
 
 /// Draws the faults for the WQE at the head of the queue once. Returns the time until which it must wait, if any.
 pub(super) fn waits(qp: &mut Qp, view: &View<'_>, out: &mut Output) -> Option<Instant> {
-    let most = 1usize << qp.attrs.log_sra_max;
+    let (qpn, most) = (qp.qpn, 1usize << qp.attrs.log_sra_max);
     let state = &mut qp.faults;
     if state.cast.replace(view.ctrl().index()) != Some(view.ctrl().index()) {
-        state.until = out.draw_stall();
+        state.until = out.draw_stall(qpn);
         state.due = if fetches(view) {
-            out.draw_late_answer()
+            out.draw_late_answer(qpn)
         } else if view.opcode() == Opcode::RDMA_WRITE && qp.attrs.unordered {
-            out.draw_unordered()
+            out.draw_unordered(qpn)
         } else {
             None
         };
         let moves = matches!(view.opcode(), Opcode::RDMA_READ | Opcode::RDMA_WRITE | Opcode::RDMA_WRITE_IMM);
         state.pieces = match view.remote() {
-            Some(at) if moves && state.due.is_none() => out.draw_split(at.addr.get(), view.data_len()),
+            Some(at) if moves && state.due.is_none() => out.draw_split(qpn, at.addr.get(), view.data_len()),
             _ => Vec::new(),
         };
     }
@@ -121,13 +121,13 @@ pub(super) fn waits(qp: &mut Qp, view: &View<'_>, out: &mut Output) -> Option<In
 /// with an immediate value, which announces its data.
 pub(super) fn posts(view: &View<'_>, user: User, target: &Qp, out: &mut Output) -> Option<Instant> {
     let own = user.pd == target.pd;
-    if own || view.opcode() != Opcode::RDMA_WRITE { None } else { out.draw_posted() }
+    if own || view.opcode() != Opcode::RDMA_WRITE { None } else { out.draw_posted(user.qpn) }
 }
 
 /// Records that a part of the message was moved. The QP may stall before the next part.
 pub(super) fn moved(qp: &mut Qp, out: &mut Output) {
     if qp.faults.pieces.pop().is_some() && !qp.faults.pieces.is_empty() {
-        qp.faults.until = out.draw_stall();
+        qp.faults.until = out.draw_stall(qp.qpn);
     }
 }
 
@@ -180,7 +180,10 @@ pub(super) fn answer(qpn: u32, parts: Parts<'_>, all: bool) -> bool {
                     let target = qps.get(peer).filter(|target| target.state.receives());
                     let target = target.ok_or(Outcome::Silent)?;
                     out.note_change(target.owner);
-                    write(&view, (user, 0..view.data_len()), target, mkeys, (dma, out), at)
+                    let since = out.lookout.time();
+                    write(&view, (user, 0..view.data_len()), target, mkeys, (dma, out), at)?;
+                    observe::arrives(&view, peer, since, dma, out);
+                    Ok(())
                 }
                 _ => give_old(&view, mkeys, dma, user, old),
             }
@@ -191,6 +194,8 @@ pub(super) fn answer(qpn: u32, parts: Parts<'_>, all: bool) -> bool {
             Ok(()) => {
                 if signaled {
                     complete(qp, cqs, out, done);
+                } else {
+                    out.ends(qpn, done, None);
                 }
                 continue;
             }

@@ -5,6 +5,7 @@
 //! On an unreliable connection the message is lost instead.
 
 mod fault_injection;
+mod observe;
 mod send;
 
 pub(crate) use fault_injection::LoopbackFaults;
@@ -13,6 +14,7 @@ use crate::core::{Core, Done, Output, complete, fail};
 use crate::cq::Cq;
 use crate::dma::{Dma, Mkeys, Rights, User};
 use crate::memory::MemoryError;
+use crate::observe::Observation;
 use crate::qp::{Attrs, Qp, Stall, State, rnr_time};
 use crate::roce::{Psn, Service, pkeys_match};
 use crate::route::Route;
@@ -131,6 +133,7 @@ fn announce(core: &mut Core, qpn: u32) {
 
 fn announce_on(qp: &mut Qp, cqs: &mut Table<Cq>, dma: &mut Dma, out: &mut Output, finished: &mut Vec<Done>) {
     let landed = dma.flush();
+    out.lookout.landed();
     for done in finished.drain(..) {
         match landed {
             Ok(()) => complete(qp, cqs, out, done),
@@ -206,12 +209,17 @@ fn step(core: &mut Core, qpn: u32) -> Step {
         }
         part = qp.faults.piece().unwrap_or(part);
     }
+    if out.lookout.is_on() {
+        observe::begins(qp, &view, out);
+    }
     let source = Source::new(qp, part);
     let done = Done { index, opcode: view.opcode(), byte_cnt: 0 };
     let outcome = execute(&view, &source, Parts { qps, cqs, mkeys, dma, out }).unwrap_or_else(|other| other);
-    let outcome = outcome.on(source.service, out);
-
     let Some(qp) = qps.get_mut(qpn) else { return Step::Idle };
+    if out.lookout.is_on() {
+        observe::outcome(&outcome, &view, (qp, &source), dma, out);
+    }
+    let outcome = outcome.on(source.service, out);
     if out.injects_faults && matches!(outcome, Outcome::Done | Outcome::Partly(_)) {
         fault_injection::moved(qp, out);
     }
@@ -342,6 +350,9 @@ fn finish(qp: &mut Qp, parts: Finish<'_>, view: &View<'_>, mut done: Done) {
         return;
     }
     if !view.flags().is_signaled() {
+        let (qpn, Done { index, opcode, .. }) = (qp.qpn, done);
+        let ends = || Observation::WqeEnds { qpn, index, opcode, syndrome: None };
+        out.lookout.note_landing(dma.has_landed(), ends);
         return;
     }
     // The completion announces the data, so it waits for outstanding copies and for earlier completions.

@@ -105,6 +105,19 @@ pub(crate) enum Nak {
 const NO_CREDITS: u8 = 0x1f;
 
 impl AethSyndrome {
+    /// Returns the reason of a refusal; `None` for an acknowledgement.
+    pub(crate) fn refusal(self) -> Option<&'static str> {
+        Some(match self {
+            AethSyndrome::Ack => return None,
+            AethSyndrome::Rnr(_) => "receiver not ready",
+            AethSyndrome::Nak(Nak::Sequence) => "packet sequence error",
+            AethSyndrome::Nak(Nak::InvalidRequest) => "invalid request",
+            AethSyndrome::Nak(Nak::RemoteAccess) => "remote access error",
+            AethSyndrome::Nak(Nak::RemoteOperational) => "remote operational error",
+            AethSyndrome::Unknown(_) => "unknown",
+        })
+    }
+
     fn to_byte(self) -> u8 {
         match self {
             AethSyndrome::Ack => NO_CREDITS,

@@ -102,6 +102,35 @@ impl Op {
         }
     }
 
+    /// Returns its name in the InfiniBand specification, without the service.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Op::SendFirst => "SEND_FIRST",
+            Op::SendMiddle => "SEND_MIDDLE",
+            Op::SendLast => "SEND_LAST",
+            Op::SendLastImm => "SEND_LAST_WITH_IMMEDIATE",
+            Op::SendOnly => "SEND_ONLY",
+            Op::SendOnlyImm => "SEND_ONLY_WITH_IMMEDIATE",
+            Op::WriteFirst => "RDMA_WRITE_FIRST",
+            Op::WriteMiddle => "RDMA_WRITE_MIDDLE",
+            Op::WriteLast => "RDMA_WRITE_LAST",
+            Op::WriteLastImm => "RDMA_WRITE_LAST_WITH_IMMEDIATE",
+            Op::WriteOnly => "RDMA_WRITE_ONLY",
+            Op::WriteOnlyImm => "RDMA_WRITE_ONLY_WITH_IMMEDIATE",
+            Op::ReadRequest => "RDMA_READ_REQUEST",
+            Op::ReadFirst => "RDMA_READ_RESPONSE_FIRST",
+            Op::ReadMiddle => "RDMA_READ_RESPONSE_MIDDLE",
+            Op::ReadLast => "RDMA_READ_RESPONSE_LAST",
+            Op::ReadOnly => "RDMA_READ_RESPONSE_ONLY",
+            Op::Ack => "ACKNOWLEDGE",
+            Op::AtomicAck => "ATOMIC_ACKNOWLEDGE",
+            Op::CompareSwap => "CMP_SWAP",
+            Op::FetchAdd => "FETCH_ADD",
+            Op::MaskedCompareSwap => "MASKED_CMP_SWAP",
+            Op::MaskedFetchAdd => "MASKED_FETCH_ADD",
+        }
+    }
+
     /// Returns whether the packet is the first or only one of a message.
     pub(crate) fn begins(self) -> bool {
         use Op::{SendFirst, SendOnly, SendOnlyImm, WriteFirst, WriteOnly, WriteOnlyImm};

@@ -9,6 +9,7 @@
 use super::responder;
 use crate::core::{Core, Output};
 use crate::dma::{Dma, Mkeys};
+use crate::observe::Observation;
 use crate::qp::Qp;
 use crate::roce::{self, Packet, Psn, Service};
 use crate::target::{self, RemoteError, RemoteRange};
@@ -41,6 +42,8 @@ struct LatePayload {
     place: RemoteRange,
     skip: u64,
     payload: Box<[u8]>,
+    /// The arrival that it completes, if there is an observer.
+    arrival: Option<Observation>,
 }
 
 /// The payload of a WRITE packet that is moved in pieces.
@@ -53,6 +56,8 @@ struct Split {
     payload: Box<[u8]>,
     /// Remaining pieces; the last one is next.
     pieces: Vec<Range<u64>>,
+    /// The arrival that it completes, if there is an observer.
+    arrival: Option<Observation>,
 }
 
 /// Handles a request, with packet bytes `bytes`, at once or when its turn comes.
@@ -61,7 +66,7 @@ pub(super) fn request(core: &mut Core, qpn: u32, packet: &Packet<'_>, bytes: &[u
     let Some(qp) = qps.get_mut(qpn) else { return };
     let state = &mut qp.resp.faults;
     if state.until.is_none() && state.split.is_none() && state.waiting.is_empty() {
-        state.until = out.draw_stall();
+        state.until = out.draw_stall(qpn);
         if state.until.is_none() {
             return responder::request(core, qpn, packet);
         }
@@ -78,18 +83,18 @@ pub(super) fn start_split(
     qp: &mut Qp,
     out: &mut Output,
     packet: &Packet<'_>,
-    place: RemoteRange,
-    skip: u64,
+    (place, skip): (RemoteRange, u64),
+    arrival: Option<Observation>,
 ) -> bool {
     if qp.service != Service::Rc {
         return false;
     }
-    let pieces = out.draw_split(place.addr.wrapping_add(skip), packet.payload.len() as u64);
+    let pieces = out.draw_split(qp.qpn, place.addr.wrapping_add(skip), packet.payload.len() as u64);
     if pieces.is_empty() {
         return false;
     }
     let payload = packet.payload.into();
-    qp.resp.faults.split = Some(Split { psn: packet.bth.psn, place, skip, payload, pieces });
+    qp.resp.faults.split = Some(Split { psn: packet.bth.psn, place, skip, payload, pieces, arrival });
     true
 }
 
@@ -98,15 +103,15 @@ pub(super) fn start_late(
     qp: &mut Qp,
     out: &mut Output,
     packet: &Packet<'_>,
-    place: RemoteRange,
-    skip: u64,
+    (place, skip): (RemoteRange, u64),
+    arrival: Option<Observation>,
 ) -> bool {
     if qp.service != Service::Rc || !qp.attrs.unordered {
         return false;
     }
-    let Some(due) = out.draw_unordered() else { return false };
+    let Some(due) = out.draw_unordered(qp.qpn) else { return false };
     let payload = packet.payload.into();
-    qp.resp.faults.late.push(LatePayload { due, psn: packet.bth.psn, place, skip, payload });
+    qp.resp.faults.late.push(LatePayload { due, psn: packet.bth.psn, place, skip, payload, arrival });
     out.wakeups.push((due, qp.qpn));
     true
 }
@@ -116,17 +121,21 @@ pub(super) fn land(
     qp: &mut Qp,
     mkeys: &Mkeys,
     dma: &mut Dma,
+    out: &mut Output,
     now: Option<Instant>,
 ) -> Result<(), (Psn, RemoteError)> {
     let late = std::mem::take(&mut qp.resp.faults.late);
     let (landing, later) = late.into_iter().partition(|write| now.is_none_or(|now| write.due <= now));
     qp.resp.faults.late = later;
     let landing: Vec<LatePayload> = landing;
-    for LatePayload { psn, place, skip, payload, .. } in landing {
+    for LatePayload { psn, place, skip, payload, arrival, .. } in landing {
         let span = target::writable(qp, mkeys, place).map_err(|refusal| (psn, refusal))?;
         if let Some(span) = span {
             let part = span.part(skip, payload.len() as u64);
             dma.write(&part, &payload).map_err(|error| (psn, RemoteError::Failed(error)))?;
+        }
+        if let Some(arrival) = arrival {
+            out.lookout.note_landing(dma.has_landed(), || arrival);
         }
     }
     Ok(())
@@ -152,7 +161,7 @@ pub(super) fn run(core: &mut Core, qpn: u32) -> Turn {
             return Turn::Clear;
         }
         if !qp.resp.faults.late.is_empty() {
-            if let Err((psn, refusal)) = land(qp, mkeys, dma, Some(out.now)) {
+            if let Err((psn, refusal)) = land(qp, mkeys, dma, out, Some(out.now)) {
                 responder::refuse(qp, out, psn, refusal);
                 continue;
             }
@@ -179,9 +188,11 @@ pub(super) fn run(core: &mut Core, qpn: u32) -> Turn {
             if let Err(refusal) = moved {
                 responder::refuse(qp, out, split.psn, refusal);
             } else if !split.pieces.is_empty() {
-                qp.resp.faults.until = out.draw_stall();
+                qp.resp.faults.until = out.draw_stall(qpn);
                 qp.resp.faults.split = Some(split);
                 return Turn::More;
+            } else if let Some(arrival) = split.arrival {
+                out.lookout.note_landing(dma.has_landed(), || arrival);
             }
             continue;
         }
@@ -195,7 +206,7 @@ pub(super) fn run(core: &mut Core, qpn: u32) -> Turn {
             responder::request(core, qpn, &packet);
         }
         if more && let Some(qp) = core.qps.get_mut(qpn) {
-            qp.resp.faults.until = core.out.draw_stall();
+            qp.resp.faults.until = core.out.draw_stall(qpn);
         }
     }
 }

@@ -27,6 +27,7 @@ pub(crate) use requester::Requester;
 pub(crate) use responder::Responder;
 
 use crate::core::Core;
+use crate::observe::Observation;
 use crate::qp::State;
 use crate::roce::{self, Service};
 use crate::route::Route;
@@ -76,6 +77,10 @@ pub(crate) fn packet(core: &mut Core, from: SocketAddrV4, bytes: &[u8]) {
         core.out.stats.dropped += 1;
         return;
     }
+    core.out.lookout.note(|| {
+        let (psn, opcode) = (packet.bth.psn.get(), packet.bth.op.name());
+        Observation::PacketReceived { qpn, psn, opcode, bytes: packet.payload.len() as u64 }
+    });
     match service {
         Service::Ud => datagram::receive(core, qpn, from, &packet),
         Service::Uc => responder::unreliable(core, qpn, &packet),

@@ -4,6 +4,7 @@ use super::message::{Kind, Message};
 use crate::core::{Core, Done, Output, complete, fail};
 use crate::dma::{Dma, Mkeys, Rights, User};
 use crate::memory::MemoryError;
+use crate::observe::Observation;
 use crate::qp::{Qp, State, rnr_time};
 use crate::roce::{Aeth, AethSyndrome, Ext, Nak, Op, Packet, Psn};
 use crate::wqe::{self, LocalError, Piece, for_each_piece};
@@ -211,6 +212,11 @@ pub(crate) fn response(core: &mut Core, qpn: u32, packet: &Packet<'_>) {
         return;
     }
     let before = qp.req.acked;
+    if let Ext::Aeth(Aeth { syndrome, .. }) = packet.ext
+        && let Some(reason) = syndrome.refusal()
+    {
+        out.lookout.note(|| Observation::Nak { qpn, psn: psn.get(), reason });
+    }
     match (packet.bth.op, packet.ext) {
         (Op::Ack, Ext::Aeth(aeth)) if aeth.syndrome == AethSyndrome::Nak(Nak::Sequence) => {
             out.counters.count(&qp.context, |counts| &mut counts.packet_seq_err);
@@ -405,6 +411,8 @@ pub(crate) fn complete_front(core: &mut Core, qpn: u32) {
                 break;
             }
             complete(qp, cqs, out, Done { byte_cnt, ..done });
+        } else {
+            out.ends(qpn, done, None);
         }
         if qp.state != State::Rts {
             break;

@@ -5,13 +5,15 @@ use super::responses::Response;
 use crate::core::{Core, Output};
 use crate::cq::Cq;
 use crate::dma::{Dma, Mkeys};
+use crate::observe::{Observation, RemoteAddress};
 use crate::qp::{Qp, State};
 use crate::roce::{AethSyndrome, Bth, Ext, Nak, Op, Packet, Psn, Reth, Service};
 use crate::table::Table;
 use crate::target::{self, AtomicRequest, Origin, Receive, ReceivedMessage, RemoteError, RemoteRange};
 use rushmem_mlx5::CqeOpcode;
-use rushmem_mlx5::{AtomicOp, Width};
+use rushmem_mlx5::{AtomicOp, Opcode, Width};
 use std::collections::VecDeque;
+use std::time::Instant;
 
 /// Atomic results kept for duplicate requests: at least as many as a peer may have in flight.
 const REPLAYS: usize = 256;
@@ -35,11 +37,11 @@ pub(crate) struct Responder {
     final_nak: Option<(Psn, AethSyndrome)>,
 }
 
-/// A partly received message.
+/// A partly received message. `since` is the time of its first packet, if there is an observer.
 #[derive(Debug)]
 enum PartialMessage {
-    Write { reth: Reth, done: u64 },
-    Send { receive: Receive, done: u64 },
+    Write { reth: Reth, done: u64, since: Option<Instant> },
+    Send { receive: Receive, done: u64, since: Option<Instant> },
 }
 
 /// An executed READ that ends at the next expected PSN.
@@ -216,7 +218,7 @@ fn execute(
     let write_only =
         matches!(packet.bth.op, Op::WriteFirst | Op::WriteMiddle | Op::WriteLast | Op::WriteOnly);
     if out.injects_faults && !write_only {
-        fault_injection::land(qp, mkeys, dma, None).map_err(|(_, refusal)| refusal)?;
+        fault_injection::land(qp, mkeys, dma, out, None).map_err(|(_, refusal)| refusal)?;
     }
     let mut numbers = 1;
     let mut read = None;
@@ -243,17 +245,23 @@ fn execute(
             let new = ExecutedRead { first: psn, addr: reth.addr, rkey: reth.rkey };
             read = qp.resp.read.filter(|read| read.includes(psn, &reth, shift)).or(Some(new));
             qp.msn = qp.msn.wrapping_add(1);
-            qp.push_response(Response::Read { psn, reth, sent: 0, due: out.draw_late_answer() });
+            qp.push_response(Response::Read { psn, reth, sent: 0, due: out.draw_late_answer(qp.qpn) });
         }
         (_, ext) => {
             let request = atomic_request(packet.bth.op, ext).ok_or(RemoteError::Invalid)?;
+            let since = out.lookout.time();
             let old = target::atomic(qp, mkeys, dma, &request)?;
+            if let Some(since) = since {
+                let remote = Some(RemoteAddress { addr: request.addr, rkey: request.rkey });
+                let (qpn, opcode, bytes) = (qp.qpn, opcode_of(packet), request.width.bytes());
+                out.lookout.note(|| Observation::Arrival { qpn, opcode, remote, bytes, since });
+            }
             if qp.resp.replays.len() >= REPLAYS {
                 qp.resp.replays.pop_front();
             }
             qp.resp.replays.push_back((psn, old));
             qp.msn = qp.msn.wrapping_add(1);
-            qp.push_response(Response::Atomic { psn, old, due: out.draw_late_answer() });
+            qp.push_response(Response::Atomic { psn, old, due: out.draw_late_answer(qp.qpn) });
         }
     }
     qp.recv_psn = psn.plus(numbers);
@@ -320,9 +328,9 @@ fn write(
     if imm.is_some() && !qp.has_receive() {
         return Err(if qp.rq.is_some() { RequestError::NotReady } else { RemoteError::Invalid.into() });
     }
-    let (reth, done) = match (begin, &qp.resp.message) {
-        (Some(reth), _) => (reth, 0),
-        (None, Some(PartialMessage::Write { reth, done })) => (*reth, *done),
+    let (reth, done, since) = match (begin, &qp.resp.message) {
+        (Some(reth), _) => (reth, 0, out.lookout.time()),
+        (None, Some(PartialMessage::Write { reth, done, since })) => (*reth, *done, *since),
         _ => return Err(RemoteError::Invalid.into()),
     };
     let (len, part) = (u64::from(reth.len), packet.payload.len() as u64);
@@ -333,23 +341,34 @@ fn write(
     }
     // The whole message is checked, so nothing is written if its end is out of range.
     let place = RemoteRange { addr: reth.addr, rkey: reth.rkey, len };
-    if let Some(span) = target::writable(qp, mkeys, place)?
-        // An immediate value announces its data, so it is not split.
-        && !(out.injects_faults
-            && imm.is_none()
-            && (fault_injection::start_late(qp, out, packet, place, done)
-                || fault_injection::start_split(qp, out, packet, place, done)))
-    {
+    let arrival = since.filter(|_| last).map(|since| Observation::Arrival {
+        qpn: qp.qpn,
+        opcode: opcode_of(packet),
+        remote: Some(RemoteAddress { addr: reth.addr, rkey: reth.rkey }),
+        bytes: len,
+        since,
+    });
+    let span = target::writable(qp, mkeys, place)?;
+    // An immediate value announces its data, so it is not split.
+    let is_later = span.is_some()
+        && out.injects_faults
+        && imm.is_none()
+        && (fault_injection::start_late(qp, out, packet, (place, done), arrival)
+            || fault_injection::start_split(qp, out, packet, (place, done), arrival));
+    if let Some(span) = span.filter(|_| !is_later) {
         let at = span.part(done, part);
-        let due = if imm.is_none() && qp.service == Service::Rc { out.draw_posted() } else { None };
+        let due = if imm.is_none() && qp.service == Service::Rc { out.draw_posted(qp.qpn) } else { None };
         match due {
             Some(due) => dma.post(&at, packet.payload.into(), due, qp.owner),
             None => dma.write(&at, packet.payload).map_err(RemoteError::Failed)?,
         }
     }
     if !last {
-        qp.resp.message = Some(PartialMessage::Write { reth, done: end });
+        qp.resp.message = Some(PartialMessage::Write { reth, done: end, since });
         return Ok(());
+    }
+    if let Some(arrival) = arrival.filter(|_| !is_later) {
+        out.lookout.note_landing(dma.has_landed(), || arrival);
     }
     qp.resp.message = None;
     qp.msn = qp.msn.wrapping_add(1);
@@ -376,11 +395,11 @@ fn send(
 ) -> Result<(), RequestError> {
     let op = packet.bth.op;
     let last = !matches!(op, Op::SendFirst | Op::SendMiddle);
-    let (receive, done) = match qp.resp.message.take() {
-        Some(PartialMessage::Send { receive, done }) => (receive, done),
+    let (receive, done, since) = match qp.resp.message.take() {
+        Some(PartialMessage::Send { receive, done, since }) => (receive, done, since),
         Some(PartialMessage::Write { .. }) => return Err(RemoteError::Invalid.into()),
         None => match target::take_receive(qp) {
-            Some(receive) => (receive, 0),
+            Some(receive) => (receive, 0, out.lookout.time()),
             None if qp.rq.is_some() => return Err(RequestError::NotReady),
             None => return Err(RemoteError::Invalid.into()),
         },
@@ -396,10 +415,14 @@ fn send(
     }
     let end = done + len;
     if !last {
-        qp.resp.message = Some(PartialMessage::Send { receive, done: end });
+        qp.resp.message = Some(PartialMessage::Send { receive, done: end, since });
         return Ok(());
     }
     dma.flush().map_err(RemoteError::Failed)?;
+    if let Some(since) = since {
+        let (qpn, opcode) = (qp.qpn, opcode_of(packet));
+        out.lookout.note(|| Observation::Arrival { qpn, opcode, remote: None, bytes: end, since });
+    }
     qp.msn = qp.msn.wrapping_add(1);
     let (kind, imm) = match packet.ext {
         Ext::Imm(imm) => (CqeOpcode::RESP_SEND_IMM, imm),
@@ -410,6 +433,20 @@ fn send(
     let message = ReceivedMessage { kind, index, byte_cnt, imm, solicited, origin };
     target::complete_receive(qp, cqs, out, message);
     Ok(())
+}
+
+/// Returns the opcode of the WQE that the last or only packet of a request ends.
+fn opcode_of(packet: &Packet<'_>) -> Opcode {
+    match packet.bth.op {
+        Op::WriteLastImm | Op::WriteOnlyImm => Opcode::RDMA_WRITE_IMM,
+        Op::SendLast | Op::SendOnly => Opcode::SEND,
+        Op::SendLastImm | Op::SendOnlyImm => Opcode::SEND_IMM,
+        Op::CompareSwap => Opcode::ATOMIC_CS,
+        Op::FetchAdd => Opcode::ATOMIC_FA,
+        Op::MaskedCompareSwap => Opcode::ATOMIC_MASKED_CS,
+        Op::MaskedFetchAdd => Opcode::ATOMIC_MASKED_FA,
+        _ => Opcode::RDMA_WRITE,
+    }
 }
 
 /// Returns the atomic operation of a packet.

@@ -1,6 +1,7 @@
 //! Sends the responder's queued responses, in order and in portions.
 
 use crate::core::{Core, Output};
+use crate::observe::Observation;
 use crate::qp::Qp;
 use crate::roce::{Aeth, AethSyndrome, Bth, Ext, Op, Psn, Reth, Service};
 use crate::route::Route;
@@ -82,15 +83,18 @@ pub(crate) fn run(core: &mut Core, qpn: u32) -> bool {
             dest_qpn: qp.attrs.remote_qpn,
             psn: answer.psn(),
         };
+        let way = (qpn, peer);
         let aeth = |syndrome| Aeth { syndrome, msn: qp.msn };
         match answer {
             Response::Ack { syndrome, .. } => {
-                fabric.send_empty(peer, &bth, &Ext::Aeth(aeth(syndrome)));
+                fabric.send_empty(way, &bth, &Ext::Aeth(aeth(syndrome)));
+                note_sent(&bth, qpn, 0, out);
                 qp.resp.responses.pop_front();
             }
             Response::Atomic { old, .. } => {
                 bth.op = Op::AtomicAck;
-                fabric.send_empty(peer, &bth, &Ext::AtomicAck(aeth(AethSyndrome::Ack), old));
+                fabric.send_empty(way, &bth, &Ext::AtomicAck(aeth(AethSyndrome::Ack), old));
+                note_sent(&bth, qpn, 0, out);
                 qp.resp.responses.pop_front();
             }
             Response::Read { psn, reth, sent, .. } => {
@@ -107,12 +111,15 @@ pub(crate) fn run(core: &mut Core, qpn: u32) -> bool {
                 let skip = u64::from(sent) << qp.attrs.mtu_shift();
                 let part = (u64::from(reth.len) - skip.min(reth.len.into())).min(1 << qp.attrs.mtu_shift());
                 let at = RemoteRange { addr: reth.addr, rkey: reth.rkey, len: reth.len.into() };
-                let built = fabric.send(peer, &bth, &ext, part as usize, |payload| {
+                let built = fabric.send(way, &bth, &ext, part as usize, |payload| {
                     match target::readable(qp, mkeys, at)? {
                         Some(span) => dma.read(&span.part(skip, part), payload).map_err(RemoteError::Failed),
                         None => Ok(()),
                     }
                 });
+                if built.is_ok() {
+                    note_sent(&bth, qpn, part, out);
+                }
                 match built {
                     Err(refusal) => {
                         let refusal: RemoteError = refusal;
@@ -131,6 +138,13 @@ pub(crate) fn run(core: &mut Core, qpn: u32) -> bool {
         }
     }
     !qp.resp.responses.is_empty()
+}
+
+/// Notes for the observer that a response was sent, with `bytes` of payload.
+#[inline]
+fn note_sent(bth: &Bth, qpn: u32, bytes: u64, out: &mut Output) {
+    let (psn, opcode, is_retransmission) = (bth.psn.get(), bth.op.name(), false);
+    out.lookout.note(|| Observation::PacketSent { qpn, psn, opcode, bytes, is_retransmission });
 }
 
 /// Ends the connection with a NAK: the memory of an accepted request is gone.

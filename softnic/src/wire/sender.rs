@@ -6,6 +6,7 @@ use crate::cq::Cq;
 use crate::dma::{Dma, Mkeys, Rights, User};
 use crate::link::Fabric;
 use crate::loopback::{check_dump, cq_reached};
+use crate::observe::Observation;
 use crate::qp::Qp;
 use crate::roce::{Bth, Ext, Op, Psn, Reth, Service};
 use crate::route::Route;
@@ -100,21 +101,29 @@ fn step(core: &mut Core, qpn: u32) -> Step {
     };
     let last_of_window = room <= count || (req.next_packet + 1).is_multiple_of(ACK_EVERY);
     let sent = emit(message, req.next_packet, count, last_of_window, &to, Parts { mkeys, dma, fabric }, user);
-    if let Err(refused) = sent {
-        // The key was valid when the WQE started and has been destroyed since.
-        let fault = refused.syndrome();
-        if let Some(message) = req.messages.get_mut(req.next) {
-            message.fault = Some(fault);
-            message.packets = req.next_packet;
+    let emitted = match sent {
+        Ok(emitted) => emitted,
+        Err(refused) => {
+            // The key was valid when the WQE started and has been destroyed since.
+            let fault = refused.syndrome();
+            if let Some(message) = req.messages.get_mut(req.next) {
+                message.fault = Some(fault);
+                message.packets = req.next_packet;
+            }
+            req.broken = true;
+            req.next += 1;
+            return Step::Idle;
         }
-        req.broken = true;
-        req.next += 1;
-        return Step::Idle;
-    }
+    };
     let end = psn.plus(count);
-    if end.since(req.highest) <= 0 {
+    let is_retransmission = end.since(req.highest) <= 0;
+    if is_retransmission {
         out.stats.retransmitted += 1;
     }
+    out.lookout.note(|| {
+        let (op, bytes) = emitted;
+        Observation::PacketSent { qpn, psn: psn.get(), opcode: op.name(), bytes, is_retransmission }
+    });
     if message.fetches() {
         req.reads.push_back(psn.plus(count - 1));
     }
@@ -198,6 +207,9 @@ fn start(
         _ => qp.attrs.packets(view.data_len()),
     };
     let mut message = Message::new(&view, kind, psn, packets);
+    if let Route::Peer(peer) = qp.route {
+        out.lookout.note(|| wqe::begins(qp.qpn, &view, Some(peer)));
+    }
     let checked = reached.and_then(|_| check(&view, kind, mkeys, user, qp));
     let checked = checked.and_then(|()| match view.opcode() {
         // The completion of a DUMP means that earlier writes are visible.
@@ -262,7 +274,8 @@ struct Parts<'c> {
     fabric: &'c mut Fabric,
 }
 
-/// Builds packet number `packet` of a message, or a READ request for `count` packets from there.
+/// Builds packet number `packet` of a message, or a READ request for `count` packets from there. Returns the packet's
+/// operation, and the bytes of its payload.
 fn emit(
     message: &Message,
     packet: u32,
@@ -271,8 +284,9 @@ fn emit(
     to: &Destination,
     parts: Parts<'_>,
     user: User,
-) -> Result<(), LocalError> {
+) -> Result<(Op, u64), LocalError> {
     let Parts { mkeys, dma, fabric } = parts;
+    let way = (user.qpn, to.peer);
     let Ok(view) = message.view() else { return Err(LocalError::Memory) };
     let skip = u64::from(packet) << to.mtu_shift;
     let remote = view.remote();
@@ -292,13 +306,13 @@ fn emit(
         Kind::Read => {
             let len = (u64::from(count) << to.mtu_shift).min(message.len - skip);
             let reth = Reth { addr: addr.wrapping_add(skip), rkey, len: len as u32 };
-            fabric.send_empty(to.peer, &bth, &Ext::Reth(reth));
+            fabric.send_empty(way, &bth, &Ext::Reth(reth));
         }
         Kind::Atomic => {
             let Some(atomic) = view.atomic() else { return Err(LocalError::Memory) };
             let (op, ext) = atomic_request(atomic, addr, rkey);
             bth.op = op;
-            fabric.send_empty(to.peer, &bth, &ext);
+            fabric.send_empty(way, &bth, &ext);
         }
         Kind::Write | Kind::Send => {
             bth.op = message.packet_op(packet);
@@ -311,7 +325,7 @@ fn emit(
                 _ => Ext::None,
             };
             let len = (message.len - skip.min(message.len)).min(1 << to.mtu_shift);
-            fabric.send(to.peer, &bth, &ext, len as usize, |payload| {
+            fabric.send(way, &bth, &ext, len as usize, |payload| {
                 for_each_piece(&view, mkeys, user, Rights::LOCAL_READ, skip, len, |piece, at| {
                     let at = at as usize;
                     match piece {
@@ -324,9 +338,10 @@ fn emit(
                     Ok(())
                 })
             })?;
+            return Ok((bth.op, len));
         }
     }
-    Ok(())
+    Ok((bth.op, 0))
 }
 
 /// Returns the packet of an atomic: InfiniBand's own if there is one.
