@@ -74,6 +74,7 @@
 //! | `report` | races as text and JSON |
 //! | `deadlock` | waits that cannot end |
 //! | `finding` | races and deadlocks |
+//! | `text` | names and files that come from other processes |
 //! | `engine` | one method for each relation |
 //!
 //! # Hooks
@@ -131,6 +132,7 @@ mod post;
 mod queues;
 mod report;
 mod shadow;
+mod text;
 mod values;
 
 pub use access::{Call, Kind, Memory, Site, Space, Span};
