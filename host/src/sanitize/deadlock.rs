@@ -3,12 +3,16 @@
 //! A thread of the job looks at the waits from time to time. A wait may be out of date for a moment: its word has changed, and
 //! the lane has not looked again. So the same waits must stay for a while before they count.
 
+use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
+use rushmem_base::lock;
 use rushmem_sanitizer::Deadlock;
 
 use super::Sanitizer;
+use super::link::Link;
+use super::state::State;
 
 /// The time between two looks.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -19,25 +23,26 @@ const LOOKS: u32 = 20;
 impl Sanitizer {
     /// Looks for deadlocks until `job` closes. Ends the waits of all PEs if it finds one.
     pub(crate) fn look_for_deadlocks(&self, job: &Receiver<()>) {
+        let Link::Here(state) = &self.link;
         let (mut last, mut looks) = (None, 0);
         while job.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
-            let found = self.lock().engine.deadlock();
+            let found = lock(state).engine.deadlock();
             looks = if found.is_some() && found == last { looks + 1 } else { 0 };
             match found {
-                Some(deadlock) if looks >= LOOKS => return self.end_by(deadlock),
+                Some(deadlock) if looks >= LOOKS => return self.end_by(state, deadlock),
                 found => last = found,
             }
         }
     }
 
-    fn end_by(&self, deadlock: Deadlock) {
-        let mut state = self.lock();
+    fn end_by(&self, state: &Mutex<State>, deadlock: Deadlock) {
+        let mut state = lock(state);
         if state.has_failed {
             return;
         }
         state.deadlock = Some(deadlock);
-        let ends = std::mem::take(&mut state.ends);
         drop(state);
+        let ends = std::mem::take(&mut *lock(&self.ends));
         ends.iter().for_each(|end| end.0("the sanitizer has found a deadlock"));
     }
 }

@@ -9,6 +9,7 @@ use rushmem_device::watch;
 use rushmem_sanitizer::Finding;
 
 use super::Sanitizer;
+use super::link::Link;
 use crate::{Error, Result};
 
 /// The findings of all jobs of this process.
@@ -34,9 +35,8 @@ pub(crate) fn check_supported(is_native: bool, is_threads: bool) -> Result<()> {
 impl Sanitizer {
     /// Takes the findings so far.
     pub(crate) fn take_findings(&self) -> Vec<Finding> {
-        let mut state = self.lock();
-        let races = state.engine.take_races().into_iter().map(|race| Finding::Race(Box::new(race)));
-        races.chain(state.deadlock.take().map(Finding::Deadlock)).collect()
+        let Link::Here(state) = &self.link;
+        lock(state).take_findings()
     }
 }
 
