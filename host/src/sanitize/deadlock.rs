@@ -1,7 +1,9 @@
 //! The search for waits that cannot end.
 //!
-//! A thread of the job looks at the waits from time to time. A wait may be out of date for a moment: its word has changed, and
-//! the lane has not looked again. So the same waits must stay for a while before they count.
+//! A thread looks at the waits from time to time, in the process of the engine. A wait may be out of date for a moment: its
+//! word has changed, and the lane has not looked again. So the same waits must stay for a while before they count.
+//!
+//! In other processes, the thread sends the requests that the process keeps back. So the engine knows their waits, too.
 
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -21,9 +23,19 @@ const INTERVAL: Duration = Duration::from_millis(100);
 const LOOKS: u32 = 20;
 
 impl Sanitizer {
-    /// Looks for deadlocks until `job` closes. Ends the waits of all PEs if it finds one.
+    /// Looks for deadlocks until `job` closes. Ends the waits of the job if it finds one.
     pub(crate) fn look_for_deadlocks(&self, job: &Receiver<()>) {
-        let Link::Here(state) = &self.link;
+        match &self.link {
+            Link::Here(state) => self.look(state, job),
+            Link::There(client) => {
+                while job.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
+                    client.flush();
+                }
+            }
+        }
+    }
+
+    fn look(&self, state: &Mutex<State>, job: &Receiver<()>) {
         let (mut last, mut looks) = (None, 0);
         while job.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
             let found = lock(state).engine.deadlock();
@@ -35,6 +47,7 @@ impl Sanitizer {
         }
     }
 
+    /// Ends the waits of the PEs of this process. Other processes then lose a PE, which ends their waits.
     fn end_by(&self, state: &Mutex<State>, deadlock: Deadlock) {
         let mut state = lock(state);
         if state.has_failed {

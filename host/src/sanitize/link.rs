@@ -6,14 +6,20 @@ use rushmem_base::lock;
 use rushmem_sanitizer::{Actor, ActorId, Context, MeetingId, Post};
 
 use super::HOSTS;
+use super::client::Client;
 use super::request::{Done, Reply, Request, TeamKey, TeamMeetings, TokenId};
 use super::state::State;
 
 /// The way to the engine.
+///
+/// All requests of a process have one order. A request that other processes can see has reached the engine when the call
+/// returns. If the engine is lost, so is its process and with it the job: the calls then return harmless answers.
 #[derive(Debug)]
 pub(super) enum Link {
     /// The engine is in this process.
     Here(Arc<Mutex<State>>),
+    /// The engine is in the process of PE 0.
+    There(Client),
 }
 
 impl Link {
@@ -21,6 +27,7 @@ impl Link {
     pub(super) fn tell(&self, request: Request) {
         match self {
             Self::Here(state) => drop(lock(state).apply(request)),
+            Self::There(client) => client.tell([request]),
         }
     }
 
@@ -33,6 +40,7 @@ impl Link {
                     state.apply(request);
                 }
             }
+            Self::There(client) => client.tell(requests),
         }
     }
 
@@ -40,6 +48,7 @@ impl Link {
     fn ask(&self, request: Request) -> Option<Reply> {
         match self {
             Self::Here(state) => Some(lock(state).apply(request)),
+            Self::There(client) => client.ask(&request),
         }
     }
 

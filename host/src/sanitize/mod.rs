@@ -1,7 +1,8 @@
 //! The communication sanitizer of a job: it turns what PEs, streams and lanes tell into requests to the engine.
 //!
-//! One engine watches all PEs of a job, which are threads of this process. So the addresses of their memory are known to it,
-//! and one lock gives their steps an order.
+//! One engine watches all PEs of a job, and one lock gives their steps an order. PEs that are threads share it. If PEs are
+//! processes of one machine, the process of PE 0 has the engine, and the others send their requests to it. Each process knows
+//! the addresses of its memory itself.
 //!
 //! | module | holds |
 //! |---|---|
@@ -9,6 +10,7 @@
 //! | `request` | requests to the engine, as plain data |
 //! | `state` | the engine, and the meetings and tokens of the job |
 //! | `link` | the way from a PE to the engine |
+//! | `client`, `server` | the way from one process to another |
 //! | `pe` | the steps of the host of a PE |
 //! | `stream` | the order of launches on a stream |
 //! | `launch` | the lanes of a launch, and their barriers |
@@ -17,6 +19,7 @@
 //! | `report` | the findings of a job, at its end |
 
 mod addresses;
+mod client;
 mod deadlock;
 mod lane;
 mod launch;
@@ -24,6 +27,7 @@ mod link;
 mod pe;
 mod report;
 mod request;
+mod server;
 mod state;
 mod stream;
 
@@ -33,23 +37,29 @@ use std::sync::{Arc, Mutex};
 use rushmem_base::lock;
 use rushmem_sanitizer::MeetingId;
 
+use self::client::Client;
 use self::link::Link;
+use self::server::Server;
 use self::state::State;
+use crate::bootstrap::Bootstrap;
+use crate::{Error, Result};
 
 pub(crate) use self::addresses::Addresses;
 pub(crate) use self::launch::{LaunchObserver, LaunchWatch};
 pub(crate) use self::pe::{Knowledge, PeWatch, Seen};
-pub(crate) use self::report::{check_supported, report};
+pub(crate) use self::report::check_supported;
 pub(crate) use self::stream::StreamWatch;
 
 /// The meeting of all hosts.
 const HOSTS: MeetingId = MeetingId(0);
 
-/// The sanitizer of a job.
+/// The sanitizer of a job, as one process sees it.
 #[derive(Debug)]
 pub(crate) struct Sanitizer {
     link: Link,
-    /// The functions that end the waits of PEs.
+    /// The server for the PEs of other processes, in the process of PE 0.
+    server: Mutex<Option<Server>>,
+    /// The functions that end the waits of the PEs of this process.
     ends: Mutex<Vec<JobEnd>>,
 }
 
@@ -63,10 +73,46 @@ impl fmt::Debug for JobEnd {
 }
 
 impl Sanitizer {
-    /// Creates the sanitizer of a job of `n_pes` PEs.
-    pub(crate) fn new(n_pes: u32) -> Arc<Self> {
-        let link = Link::Here(Arc::new(Mutex::new(State::new(n_pes))));
-        Arc::new(Self { link, ends: Mutex::default() })
+    /// Creates the sanitizer of a job of threads.
+    pub(crate) fn of_threads(n_pes: u32) -> Arc<Self> {
+        Self::new(Link::Here(Arc::new(Mutex::new(State::new(n_pes)))), None)
+    }
+
+    /// Creates the sanitizer of a job of processes. Collective.
+    ///
+    /// # Errors
+    /// - [`Error::Unavailable`] if the PEs are on several machines, or cannot reach PE 0.
+    /// - [`Error::Bootstrap`] if a PE does not come.
+    pub(crate) fn of_process(pe: &dyn Bootstrap) -> Result<Arc<Self>> {
+        let state = (pe.pe() == 0).then(|| Arc::new(Mutex::new(State::new(pe.n_pes()))));
+        let (server, name) = match &state {
+            Some(state) => {
+                Server::start(Arc::clone(state), pe.n_pes() - 1).map(|(server, name)| (Some(server), name))?
+            }
+            None => (None, String::new()),
+        };
+        let machine = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let mine = [machine.trim(), &name].join(" ");
+        let all = pe.allgather("the exchange of the sanitizer's socket", mine.as_bytes())?;
+        let machine_of = |theirs: &[u8]| theirs.split(|byte| *byte == b' ').next().map(<[u8]>::to_vec);
+        if all.iter().any(|theirs| machine_of(theirs) != machine_of(mine.as_bytes())) {
+            let why = "it watches PEs of one machine; run all of them here".into();
+            return Err(Error::Unavailable { what: "the sanitizer".into(), why });
+        }
+        let link = match state {
+            Some(state) => Link::Here(state),
+            None => {
+                let first = all.first().map(|first| String::from_utf8_lossy(first)).unwrap_or_default();
+                let name = first.split_once(' ').map_or("", |(_, name)| name);
+                Link::There(Client::new(server::connect(name)?))
+            }
+        };
+        pe.barrier("the connections of the sanitizer")?;
+        Ok(Self::new(link, server))
+    }
+
+    fn new(link: Link, server: Option<Server>) -> Arc<Self> {
+        Arc::new(Self { link, server: Mutex::new(server), ends: Mutex::default() })
     }
 
     /// Adds a function that ends the waits of a PE.

@@ -1,9 +1,12 @@
-//! Requests to the engine of a job, as plain data.
+//! Requests to the engine of a job, as plain data that may come from another process.
 
-use rushmem_sanitizer::{Acquire, Actor, ActorId, Buffers, Call, Context, MeetingId, Post, Span, Wait};
+use rushmem_sanitizer::{
+    Acquire, Actor, ActorId, Buffers, Call, Context, Finding, MeetingId, Post, Span, Wait,
+};
+use serde::{Deserialize, Serialize};
 
 /// A request. Most are one relation of the memory model, as a method of [`Engine`](rushmem_sanitizer::Engine).
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) enum Request {
     /// Asks for the host of a PE.
     Host(u32),
@@ -139,7 +142,7 @@ pub(super) enum Request {
 }
 
 /// The number of something that an actor knew at one time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]
 pub(super) struct TokenId(pub(super) u64);
 
 /// A team of the job: its generation, its slot and its first member.
@@ -149,7 +152,7 @@ pub(super) type TeamKey = (u32, u32, Option<u32>);
 pub(super) type TeamMeetings = (MeetingId, MeetingId);
 
 /// The progress of an operation at the end of its call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub(super) enum Done {
     Nothing,
     Source,
@@ -157,7 +160,7 @@ pub(super) enum Done {
 }
 
 /// The answer to a request.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) enum Reply {
     /// The request has no answer, and the engine has it.
     Applied,
@@ -167,4 +170,54 @@ pub(super) enum Reply {
     Meeting(MeetingId),
     Team(TeamMeetings),
     Token(TokenId),
+    Findings(Vec<Finding>),
+}
+
+impl Request {
+    /// Returns whether other processes cannot see when the engine gets it, if it gets all requests of a process in their order.
+    ///
+    /// The others see what this process announces by words, operations, meetings and the begin and end of objects. They see
+    /// nothing that it keeps to itself until then: accesses, completed operations, and the order of its own actors. A wait and
+    /// its end may come a little late, because the search for deadlocks is far slower.
+    pub(super) fn is_private(&self) -> bool {
+        match self {
+            Self::Load { .. }
+            | Self::Store { .. }
+            | Self::FenceRelease(_)
+            | Self::FenceAcquire(_)
+            | Self::Look { .. }
+            | Self::Complete { .. }
+            | Self::Fence { .. }
+            | Self::Quiet { .. }
+            | Self::Flush { .. }
+            | Self::Awaits { .. }
+            | Self::End(_)
+            | Self::Join { .. }
+            | Self::Sync(_)
+            | Self::RemoveGrid(_)
+            | Self::Leave { .. }
+            | Self::Acquire { .. }
+            | Self::Forget(_)
+            | Self::Wait { .. }
+            | Self::WaitForMembers { .. }
+            | Self::Wake(_) => true,
+            // Others see these, or they look at the steps of others.
+            Self::StoreRelaxed { .. }
+            | Self::Alloc(_)
+            | Self::Free { .. }
+            | Self::Observe { .. }
+            | Self::Arrive { .. }
+            | Self::JobFailed => false,
+            // These have an answer.
+            Self::Host(_)
+            | Self::Post { .. }
+            | Self::Earlier { .. }
+            | Self::WithStores(_)
+            | Self::Fork { .. }
+            | Self::AddGrid { .. }
+            | Self::AddTeam(..)
+            | Self::Missing { .. }
+            | Self::Release(_) => false,
+        }
+    }
 }
