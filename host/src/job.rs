@@ -160,20 +160,22 @@ impl Job {
         let gpus = count_gpus(&self.config, &self.ptx)?;
         deadlines::extend(&mut self.config, gpus == 0);
         let is_threads = self.is_threads()?;
-        let sanitizer = self.sanitizer(gpus == 0, is_threads)?;
+        self.prepare_sanitizer(gpus == 0)?;
         let trace = JobTrace::new(&self.config, gpus == 0, &self.ptx)?;
         // PEs as threads share this memory: an absurd number is refused before they are made.
         if gpus == 0 && is_threads {
             check_memory(&self.config, self.config.pes.get())?;
         }
         let (job, pes) = self.join()?;
-        let mut resources = match ProcessResources::prepare(&job.config, gpus, is_threads, trace) {
-            Ok(resources) => ProcessResources { sanitizer, ..resources },
-            Err(error) => {
-                pes.iter().for_each(|pe| pe.abort(&error.to_string()));
-                return Err(error);
-            }
-        };
+        let prepared = ProcessResources::prepare(&job.config, gpus, is_threads, trace);
+        let mut resources =
+            match prepared.and_then(|resources| resources.sanitized(&job.config, &pes, is_threads)) {
+                Ok(resources) => resources,
+                Err(error) => {
+                    pes.iter().for_each(|pe| pe.abort(&error.to_string()));
+                    return Err(error);
+                }
+            };
         let results: Vec<Result<R>> = std::thread::scope(|scope| {
             let (resources, app) = (&resources, &app);
             let (running, has_ended) = std::sync::mpsc::channel::<()>();
@@ -215,14 +217,13 @@ impl Job {
         })
     }
 
-    /// Returns the sanitizer, if the settings ask for one. It needs all PEs to map each other's memory.
-    fn sanitizer(&mut self, is_native: bool, is_threads: bool) -> Result<Option<Arc<Sanitizer>>> {
-        if self.config.sanitize == Switch::Off {
-            return Ok(None);
+    /// Prepares the settings for the sanitizer, if they ask for it. It needs all PEs to map each other's memory.
+    fn prepare_sanitizer(&mut self, is_native: bool) -> Result<()> {
+        if self.config.sanitize == Switch::On {
+            sanitize::check_supported(is_native)?;
+            self.config.peer_path = PeerPath::P2p;
         }
-        sanitize::check_supported(is_native, is_threads)?;
-        self.config.peer_path = PeerPath::P2p;
-        Ok(Some(Sanitizer::new(self.config.pes.get())))
+        Ok(())
     }
 
     /// Finds the other PEs. Returns the job, with this process's numbers in its settings, and the PEs of this process.
@@ -357,12 +358,22 @@ impl ProcessResources {
         })
     }
 
+    /// Adds the sanitizer, if the settings ask for it. Collective if PEs are processes.
+    fn sanitized(self, config: &Config, pes: &[Arc<dyn Bootstrap>], is_threads: bool) -> Result<Self> {
+        let sanitizer = match pes {
+            _ if config.sanitize == Switch::Off => None,
+            [pe] if !is_threads => Some(Sanitizer::of_process(&**pe)?),
+            pes => Some(Sanitizer::of_threads(pes.len() as u32)),
+        };
+        Ok(Self { sanitizer, ..self })
+    }
+
     /// Reports what the sanitizer has found, and returns it.
     fn findings(&self, config: &Config) -> Result<Vec<Finding>> {
-        let Some(sanitizer) = &self.sanitizer else { return Ok(Vec::new()) };
-        let findings = sanitizer.take_findings();
-        sanitize::report(&findings, &config.sanitize_report)?;
-        Ok(findings)
+        match &self.sanitizer {
+            Some(sanitizer) => sanitizer.findings(&config.sanitize_report),
+            None => Ok(Vec::new()),
+        }
     }
 
     /// Writes the timeline of this process. Its PEs have ended.

@@ -1,12 +1,13 @@
 //! The communication sanitizer: programs with too little order have one finding each, and correct programs have none.
 
+use std::process::Output;
 use std::time::{Duration, Instant};
 
 use rushmem::sanitizer::{Finding, MissingOrder, Race};
 use rushmem::{Error, Operations, Pe};
 use rushmem_device::Signal;
 use rushmem_test_kernels::sanitizer as kernels;
-use rushmem_tests::launch::{clean, launcher, text};
+use rushmem_tests::launch::{all, clean, launcher, text};
 use rushmem_tests::{Setup, grid};
 
 use kernels::Made;
@@ -206,21 +207,57 @@ fn operations_of_the_host_have_their_own_lines() {
     assert!(puts.clone().all(|call| call.site.file == file!()), "{found:#?}");
 }
 
-#[test]
-fn the_launcher_ends_with_code_5() {
+/// Runs `suite_pe` under `rushmem run --sanitize` with these arguments, or returns nothing if the launcher is not built.
+fn launched(args: &[&str]) -> Option<Output> {
     const PE: &str = env!("CARGO_BIN_EXE_suite_pe");
-    let Some(launcher) = launcher(PE) else { return };
-    let run = |action: &str, json: &[&str]| {
-        let args = [&["run", "-n", "2", "--sanitize"], json, &[PE, action]].concat();
-        clean(&launcher).args(args).output().unwrap()
-    };
-    let output = run("racy", &["--json"]);
-    assert_eq!(output.status.code(), Some(5), "{}", text(&output.stderr));
-    assert!(text(&output.stderr).contains("rushmem: race on"), "{}", text(&output.stderr));
+    let mut command = clean(&launcher(PE)?);
+    command.args(["run", "-n", "2", "--sanitize"]);
+    for arg in args {
+        command.arg(if *arg == "PE" { PE } else { arg });
+    }
+    Some(command.output().unwrap())
+}
+
+/// Checks that the launcher ends with code 5 and the only finding as JSON, and that the finding is printed once.
+fn assert_found(output: &Output) {
+    let told = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(5), "{told}");
+    assert_eq!(told.matches("rushmem: race on").count(), 1, "{told}");
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(json.as_array().map(Vec::len), Some(1), "{json}");
-    let output = run("window", &[]);
+}
+
+#[test]
+fn the_launcher_ends_with_code_5() {
+    let Some(output) = launched(&["--json", "PE", "racy"]) else { return };
+    assert_found(&output);
+    let output = launched(&["PE", "window"]).unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+}
+
+#[test]
+fn processes_share_one_sanitizer() {
+    let Some(output) = launched(&["--processes", "--json", "PE", "racy"]) else { return };
+    assert_found(&output);
+}
+
+#[test]
+fn a_lost_process_ends_the_job_under_the_sanitizer() {
+    // The report is lost with PE 0, which has the engine.
+    let Some(output) = launched(&["--processes", "PE", "exit", "0"]) else { return };
+    assert_eq!(output.status.code(), Some(3), "{}", all(&output));
+    assert!(text(&output.stderr).contains("has no report"), "{}", all(&output));
+    // Both blocks of the kernel that then ends on PE 0 store to one word.
+    let output = launched(&["--processes", "PE", "exit", "1"]).unwrap();
+    assert_eq!(output.status.code(), Some(5), "{}", all(&output));
+    assert!(text(&output.stderr).contains("PE 1 exited with code 3"), "{}", all(&output));
+}
+
+#[test]
+fn windows_that_processes_cannot_map_need_threads() {
+    let Some(output) = launched(&["--processes", "PE", "window"]) else { return };
+    assert_eq!(output.status.code(), Some(1), "{}", all(&output));
+    assert!(text(&output.stderr).contains("run the PEs as threads"), "{}", all(&output));
 }
 
 /// Runs a job with waits that cannot end, and returns the lines of the waits.

@@ -208,7 +208,7 @@ settings! {
             "Stack size of each lane of a native kernel.";
         Diagnosis common sanitize: Switch, "RUSHMEM_SANITIZE", "off", "",
             "Communication sanitizer: finds accesses that no order separates, and waits that cannot end. It watches \
-             native kernels of PEs that are threads of one process.";
+             native kernels, if all PEs are on one machine.";
         Diagnosis common sanitize_report: String, "RUSHMEM_SANITIZE_REPORT", "", "",
             "File for the findings of the sanitizer, as JSON. Empty for none.";
         Diagnosis common trace: String, "RUSHMEM_TRACE", "", "",

@@ -3,13 +3,14 @@
 use std::fmt;
 use std::panic::Location;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::clock::Epoch;
 use crate::intervals::Bytes;
+use crate::text::{self, Text};
 
 /// The kind of memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Space {
     /// The symmetric heap.
@@ -31,7 +32,7 @@ impl fmt::Display for Space {
 }
 
 /// A memory of one PE.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
 pub struct Memory {
     /// The PE.
     pub pe: u32,
@@ -40,7 +41,7 @@ pub struct Memory {
 }
 
 /// A range of bytes in a memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Span {
     /// The memory.
     pub memory: Memory,
@@ -62,10 +63,11 @@ impl Span {
 }
 
 /// A line of the program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]
 pub struct Site {
     /// The source file.
-    pub file: &'static str,
+    #[serde(deserialize_with = "text::intern")]
+    pub file: Text,
     /// The line in it.
     pub line: u32,
 }
@@ -83,16 +85,17 @@ impl fmt::Display for Site {
 }
 
 /// A call of the program, with its name and line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]
 pub struct Call {
     /// The name of the function.
-    pub name: &'static str,
+    #[serde(deserialize_with = "text::intern")]
+    pub name: Text,
     /// The line of the call.
     pub site: Site,
 }
 
 /// The kind of an access.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// A plain load, or the read of a source.

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::access::{Call, Span};
 use crate::clock::{ActorId, ActorMap, ActorSet, Clock, Epoch, Filtered};
@@ -26,7 +26,7 @@ pub(crate) fn delivery_of(operation: ActorId) -> Epoch {
 }
 
 /// The kind of an operation in flight.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Transfer {
     /// A put, with or without a signal, or a store to a peer.
@@ -42,7 +42,7 @@ pub enum Transfer {
 }
 
 /// The nature of an actor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Actor {
     /// A thread of the host.

@@ -1,9 +1,11 @@
 //! Contexts of operations, and operations that announce others.
 
+use serde::{Deserialize, Serialize};
+
 use crate::clock::ActorId;
 
 /// The queues that `fence` and `quiet` of a thread cover.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]
 pub enum Context {
     /// A context of a PE.
     Queues {

@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::access::{Call, Span};
 use crate::actors::Actor;
 use crate::clock::ActorId;
 
 /// The event that ends a wait.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub enum Until {
     /// A value of a word. Every other actor may write it, and so may an operation on its way.
     Word {
@@ -41,7 +41,7 @@ pub enum Until {
 }
 
 /// A wait of an actor.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Wait {
     /// The call that waits.
     pub call: Call,
@@ -50,7 +50,7 @@ pub struct Wait {
 }
 
 /// One line of a deadlock.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Stuck {
     /// The actor.
     pub actor: Actor,
@@ -63,7 +63,7 @@ pub struct Stuck {
 }
 
 /// Waits that nobody can end.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Deadlock {
     /// The actors that wait, each before one that it waits for.
     pub stuck: Vec<Stuck>,

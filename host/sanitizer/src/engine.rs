@@ -1,5 +1,7 @@
 //! The engine: one method for each relation of the memory model.
 
+use serde::{Deserialize, Serialize};
+
 use crate::access::{Access, Call, Kind, Span};
 use crate::actors::{Actor, Actors, DELIVERED, Learned, SOURCE_READ, Transfer, delivery_of};
 use crate::clock::{ActorId, ActorMap, Clock, Epoch, Filtered};
@@ -18,7 +20,7 @@ use crate::values::Values;
 pub struct Token(Clock);
 
 /// The buffers of a collective call in one PE.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Buffers {
     /// The memory that the call reads in this PE.
     pub reads: Vec<Span>,
@@ -29,7 +31,7 @@ pub struct Buffers {
 }
 
 /// The strength of a load that waits for a word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub enum Acquire {
     /// The load acquires.
     Now,

@@ -52,8 +52,8 @@
 //! - Of more than 64 accesses of the same bytes without an order among them, the first ones are forgotten.
 //! - An operation that no `quiet` ever covers stays in the tables until the job ends.
 //! - Arrays that each thread of a grid fills element by element have one interval for each element, until they settle.
-//! - One engine watches one process. Programs that need processes cannot be watched: a job of processes needs the calls in one
-//!   order, through the launcher for example.
+//! - One engine watches the PEs of one machine. Other processes send their calls to it, which takes a message for each call that
+//!   others can see.
 //! - Through a NIC, the poster does not deliver. The software ConnectX must then report deliveries before it makes them.
 //!
 //! # Modules
@@ -74,6 +74,7 @@
 //! | `report` | races as text and JSON |
 //! | `deadlock` | waits that cannot end |
 //! | `finding` | races and deadlocks |
+//! | `text` | names and files that come from other processes |
 //! | `engine` | one method for each relation |
 //!
 //! # Hooks
@@ -86,7 +87,8 @@
 //!
 //! A hook of the device crate is one line that calls `device/src/watch`. It describes the call as a plain `Event`. The functions
 //! there are empty for GPUs, and in release builds without the feature `sanitize`. An `Observer` of `host/native` makes a
-//! `Watcher` for each lane. `host/src/sanitize` turns their events into calls of [`Engine`], under one lock.
+//! `Watcher` for each lane. `host/src/sanitize` turns their events into calls of [`Engine`], under one lock. If PEs are processes,
+//! PE 0 has the engine. The others send their calls over a socket, and wait for an answer before a step that others can see.
 //!
 //! | what | hooks | engine |
 //! |---|---|---|
@@ -131,6 +133,7 @@ mod post;
 mod queues;
 mod report;
 mod shadow;
+mod text;
 mod values;
 
 pub use access::{Call, Kind, Memory, Site, Space, Span};

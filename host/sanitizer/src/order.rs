@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::access::Kind;
 use crate::actors::{Actor, DELIVERED, Learned, Transfer};
@@ -10,7 +10,7 @@ use crate::clock::ActorId;
 use crate::context::{Announcer, Context};
 
 /// An order that two accesses lack.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MissingOrder {
     /// A put still reads its source.

@@ -1,11 +1,13 @@
 //! Operations as the hooks describe them.
 
+use serde::{Deserialize, Serialize};
+
 use crate::access::{Call, Kind, Span};
 use crate::actors::Transfer;
 use crate::context::Context;
 
 /// An operation to post.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub struct Post {
     pub(crate) context: Context,
     pub(crate) target: u32,

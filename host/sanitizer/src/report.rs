@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::access::{Call, Kind, Memory, Site};
 use crate::actors::Actor;
@@ -11,7 +11,7 @@ use crate::intervals::Bytes;
 use crate::order::MissingOrder;
 
 /// One of the two accesses of a race.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Party {
     /// The actor.
     pub actor: Actor,
@@ -28,7 +28,7 @@ impl fmt::Display for Party {
 }
 
 /// Two accesses that conflict and have no order.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Race {
     /// The access that the sanitizer met first.
     pub first: Party,

@@ -22,7 +22,7 @@ use self::fd_server::FdServer;
 use self::local_heaps::LocalHeap;
 use self::nodes::{Mapping, nodes_of};
 use crate::bootstrap::{Bootstrap, nonce};
-use crate::config::{Config, HeapKind, P2pAtomics, PeerPath};
+use crate::config::{Config, HeapKind, P2pAtomics, PeerPath, Switch};
 use crate::machine::{HeapWindow, Machine, PeerHeap, Region};
 use crate::{Error, Result};
 
@@ -225,7 +225,7 @@ impl PeerMap {
         let mut access: Vec<PeerAccess> = (0..).zip(&heaps).map(access_of).collect();
         let mapped = map(config, machine, bootstrap, &mut access, &heaps).map_err(|Unmapped { pe, why }| {
             let what = format!("the memory of PE {pe}, for the loads and stores of PE {me},");
-            Error::Unavailable { what, why: format!("{why}; set RUSHMEM_PEER_PATH=auto") }
+            Error::Unavailable { what, why: format!("{why}; {}", remedy(config)) }
         });
         let reached = access.iter().map(|access| !matches!(access, PeerAccess::Nic(_)));
         let atomics = mapped.as_ref().is_ok_and(|(_, atomics)| *atomics);
@@ -294,7 +294,7 @@ impl PeerMap {
             self.access.iter().zip(&here).map(|(access, here)| mapped(access) && here.is_none()).collect();
         let mapped = map_all(config, machine, bootstrap, &others, &heaps).map_err(|Unmapped { pe, why }| {
             let what = format!("this memory of PE {pe} for loads and stores");
-            Error::Unavailable { what, why: format!("{why}; set RUSHMEM_PEER_PATH=auto") }
+            Error::Unavailable { what, why: format!("{why}; {}", remedy(config)) }
         });
         // All PEs have mapped what they need after this, so the export may end.
         let error = mapped.as_ref().err().map(ToString::to_string).unwrap_or_default();
@@ -425,6 +425,14 @@ impl HeapExport {
             _local,
             _server,
         })
+    }
+}
+
+/// Returns the change that makes a job work without this mapping.
+fn remedy(config: &Config) -> &'static str {
+    match config.sanitize {
+        Switch::On => "run the PEs as threads, because the sanitizer watches mapped memory",
+        Switch::Off => "set RUSHMEM_PEER_PATH=auto",
     }
 }
 

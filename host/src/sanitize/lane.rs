@@ -11,8 +11,9 @@ use rushmem_device::watch::{
 };
 use rushmem_sanitizer::{Acquire, ActorId, Buffers, Call, Context, Kind, MeetingId, Post, Span, Until, Wait};
 
-use super::State;
 use super::launch::LaunchWatch;
+use super::link::Link;
+use super::request::{Done, Request};
 
 /// The rest of a call, at its end.
 #[derive(Debug)]
@@ -75,7 +76,7 @@ impl Watcher for LaneWatch {
         if let Event::Part(part) = event {
             self.add_part(part);
         } else if depth == 0 {
-            self.tell(event, self.launch.name(name, site));
+            self.note(event, self.launch.name(name, site));
         }
     }
 
@@ -83,7 +84,7 @@ impl Watcher for LaneWatch {
         let depth = self.depth.get().saturating_sub(1);
         self.depth.set(depth);
         if depth == 0 && self.awaited.take().is_some() {
-            self.with(|state| state.engine.wake(self.actor));
+            self.tell(Request::Wake(self.actor));
         }
         if depth == 0
             && let Some(step) = self.at_end.take()
@@ -99,27 +100,19 @@ impl Watcher for LaneWatch {
             return;
         }
         *told = Instant::now();
-        let blocks = match until {
-            AwaitedEvent::Blocks => self.launch.missing_blocks(self.block),
-            _ => Vec::new(),
+        let (actor, call) = (self.actor, *call);
+        let until = match until {
+            AwaitedEvent::Word { word, wanted } => Until::Word { word: *word, wanted: wanted.clone() },
+            AwaitedEvent::Members(meeting) => {
+                let (meeting, member, at) = (*meeting, self.pe(), format!("`{}`", call.name));
+                return self.tell(Request::WaitForMembers { actor, call, meeting, member, at });
+            }
+            AwaitedEvent::Blocks => match self.launch.missing_blocks(self.block) {
+                none if none.is_empty() => return,
+                actors => Until::Arrivals { at: "the barrier of the grid".into(), actors },
+            },
         };
-        self.with(|state| {
-            let until = match until {
-                AwaitedEvent::Word { word, wanted } => Until::Word { word: *word, wanted: wanted.clone() },
-                AwaitedEvent::Members(meeting) => {
-                    let pes = state.engine.missing(*meeting, self.pe());
-                    if pes.is_empty() {
-                        return;
-                    }
-                    Until::Members { at: format!("`{}`", call.name), pes }
-                }
-                AwaitedEvent::Blocks if blocks.is_empty() => return,
-                AwaitedEvent::Blocks => {
-                    Until::Arrivals { at: "the barrier of the grid".into(), actors: blocks }
-                }
-            };
-            state.engine.wait(self.actor, Wait { call: *call, until });
-        });
+        self.tell(Request::Wait { actor, wait: Wait { call, until } });
     }
 
     fn ticket(&self) -> u64 {
@@ -128,7 +121,7 @@ impl Watcher for LaneWatch {
 
     fn ticket_of(&self, context: u32, pe: u32) -> u64 {
         let queues = self.queues(context);
-        self.launch.add_ticket(self.with(|state| state.engine.earlier(self.actor, queues, Some(pe))))
+        self.launch.add_ticket(self.link().earlier(self.actor, queues, Some(pe)))
     }
 }
 
@@ -158,8 +151,16 @@ impl LaneWatch {
         self.launch.watched.pe
     }
 
-    fn with<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
-        self.launch.watched.with(f)
+    fn link(&self) -> &Link {
+        self.launch.watched.link()
+    }
+
+    fn tell(&self, request: Request) {
+        self.link().tell(request);
+    }
+
+    fn tell_all(&self, requests: impl IntoIterator<Item = Request>) {
+        self.link().tell_all(requests);
     }
 
     fn queues(&self, context: u32) -> Context {
@@ -170,7 +171,7 @@ impl LaneWatch {
         self.launch.addresses.span(range)
     }
 
-    fn tell(&self, event: Event, call: Call) {
+    fn note(&self, event: Event, call: Call) {
         match event {
             Event::Load { address, bytes, is_strong } => {
                 if let Some(span) = self.launch.addresses.at(address, bytes) {
@@ -182,22 +183,20 @@ impl LaneWatch {
                     self.store(span, is_strong, call);
                 }
             }
-            Event::MemoryFence { releases, acquires } => self.with(|state| {
-                if releases {
-                    state.engine.fence_release(self.actor);
-                }
-                if acquires {
-                    state.engine.fence_acquire(self.actor);
-                }
-            }),
+            Event::MemoryFence { releases, acquires } => {
+                let release = releases.then_some(Request::FenceRelease(self.actor));
+                let acquire = acquires.then_some(Request::FenceAcquire(self.actor));
+                self.tell_all(release.into_iter().chain(acquire));
+            }
             Event::Post(posting) => self.post(posting, call),
             Event::Order(order) => self.order(order, call),
             Event::OwnStores => self.complete_stores(),
             Event::Look { word, is_seen } => {
                 if let Some(word) = self.span(word) {
-                    self.with(|state| match is_seen {
-                        true => state.engine.observe(self.actor, word, Acquire::Now, call),
-                        false => state.engine.look(self.actor, word, call),
+                    let actor = self.actor;
+                    self.tell(match is_seen {
+                        true => Request::Observe { actor, word, acquire: Acquire::Now, call },
+                        false => Request::Look { actor, word, call },
                     });
                 }
             }
@@ -207,7 +206,7 @@ impl LaneWatch {
                 self.awaited.replace(until.map(|until| Awaited::new(call, until)));
             }
             Event::Member(Collective { team, meeting: Meeting::Whole, .. }) => {
-                let whole = self.with(|state| state.team(self.pe(), team).map(|team| team.whole));
+                let whole = self.launch.watched.team(team).map(|team| team.whole);
                 let until = whole.map(AwaitedEvent::Members);
                 self.awaited.replace(until.map(|until| Awaited::new(call, until)));
             }
@@ -215,7 +214,7 @@ impl LaneWatch {
             Event::Collective(collective) => self.arrive(collective, call),
             Event::Grid => {
                 let (meeting, member) = (self.launch.grid, self.block);
-                self.with(|state| state.engine.arrive(self.actor, meeting, member));
+                self.tell(Request::Arrive { actor: self.actor, meeting, member });
                 self.awaited.replace(Some(Awaited::new(call, AwaitedEvent::Blocks)));
                 self.at_end.replace(Some(AtEnd::Leave {
                     meeting,
@@ -230,36 +229,38 @@ impl LaneWatch {
     }
 
     fn tell_end(&self, step: AtEnd) {
-        self.with(|state| match step {
-            AtEnd::Fetched { operation, word, call } => {
-                state.engine.complete(self.actor, operation);
-                // Atomics of others may have come between the event and the atomic itself.
-                state.engine.observe(self.actor, word, Acquire::Now, call);
-            }
+        let actor = self.actor;
+        match step {
+            // Atomics of others may have come between the event and the atomic itself.
+            AtEnd::Fetched { operation, word, call } => self.tell_all([
+                Request::Complete { actor, operation },
+                Request::Observe { actor, word, acquire: Acquire::Now, call },
+            ]),
             AtEnd::Leave { meeting, member, buffers, call } => {
-                state.engine.leave(self.actor, meeting, member, &buffers, call);
+                self.tell(Request::Leave { actor, meeting, member, buffers, call });
             }
-        });
+        }
     }
 
     fn load(&self, span: Span, is_strong: bool, call: Call) {
-        self.with(|state| match is_strong {
-            true => state.engine.observe(self.actor, span, Acquire::AtFence, call),
-            false => state.engine.load(self.actor, span, call),
+        let actor = self.actor;
+        self.tell(match is_strong {
+            true => Request::Observe { actor, word: span, acquire: Acquire::AtFence, call },
+            false => Request::Load { actor, span, call },
         });
     }
 
     /// Stores to this PE at once. A store to a peer is in flight like a put.
     fn store(&self, span: Span, is_strong: bool, call: Call) {
+        let actor = self.actor;
         let is_remote = span.memory.pe != self.pe();
-        self.with(|state| match (is_remote, is_strong) {
+        self.tell(match (is_remote, is_strong) {
             (true, _) => {
-                let post = Post::put(Context::Stores(self.actor), None, span, call);
-                let store = state.engine.post(self.actor, post);
-                state.engine.deliver(store);
+                let post = Post::put(Context::Stores(actor), None, span, call);
+                Request::Post { actor, post, completion: Done::Nothing }
             }
-            (false, true) => state.engine.store_relaxed(self.actor, span, call),
-            (false, false) => state.engine.store(self.actor, span, call),
+            (false, true) => Request::StoreRelaxed { actor, word: span, call },
+            (false, false) => Request::Store { actor, span, call },
         });
         self.has_stored.set(self.has_stored.get() || is_remote);
     }
@@ -270,11 +271,9 @@ impl LaneWatch {
         if !self.has_stored.take() && earlier.is_empty() {
             return;
         }
-        self.with(|state| {
-            for lane in earlier.into_iter().chain([self.actor]) {
-                state.engine.quiet(self.actor, Context::Stores(lane), None);
-            }
-        });
+        let actor = self.actor;
+        let quiet = |lane| Request::Quiet { actor, context: Context::Stores(lane), pe: None };
+        self.tell_all(earlier.into_iter().chain([actor]).map(quiet));
     }
 
     fn post(&self, posting: Posting, call: Call) {
@@ -341,41 +340,30 @@ impl LaneWatch {
     /// Posts and delivers an operation: a lane delivers its own operations.
     fn issue(&self, post: Post, Posting { completion, after_all, .. }: Posting) -> ActorId {
         let post = if after_all { post.after_all() } else { post };
-        let operation = self.with(|state| {
-            let operation = state.engine.post(self.actor, post);
-            state.engine.deliver(operation);
-            match completion {
-                Completion::Posted => {}
-                Completion::SourceFree => state.engine.free_source(self.actor, operation),
-                Completion::Done => state.engine.complete(self.actor, operation),
-            }
-            operation
-        });
+        let completion = match completion {
+            Completion::Posted => Done::Nothing,
+            Completion::SourceFree => Done::Source,
+            Completion::Done => Done::All,
+        };
+        let operation = self.link().post(self.actor, post, completion);
         self.last.set(Some(operation));
         operation
     }
 
     fn order(&self, Order { context, ordering, pe }: Order, call: Call) {
-        let queues = self.queues(context);
-        self.with(|state| {
-            match ordering {
-                Ordering::Fence => state.engine.fence(self.actor, queues, pe, call),
-                Ordering::Quiet => state.engine.quiet(self.actor, queues, pe),
-                Ordering::Flush => return state.engine.flush(self.actor, queues, pe),
-            }
-            state.engine.fence_release(self.actor);
-            state.engine.fence_acquire(self.actor);
-        });
-        if ordering != Ordering::Flush {
-            self.complete_stores();
-        }
+        let (actor, context) = (self.actor, self.queues(context));
+        let order = match ordering {
+            Ordering::Fence => Request::Fence { actor, context, pe, call },
+            Ordering::Quiet => Request::Quiet { actor, context, pe },
+            Ordering::Flush => return self.tell(Request::Flush { actor, context, pe }),
+        };
+        self.tell_all([order, Request::FenceRelease(actor), Request::FenceAcquire(actor)]);
+        self.complete_stores();
     }
 
     fn complete(&self, ticket: u64) {
-        let operations = self.launch.ticket(ticket);
-        self.with(|state| {
-            operations.into_iter().for_each(|operation| state.engine.complete(self.actor, operation));
-        });
+        let operations = self.launch.ticket(ticket).into_iter();
+        self.tell_all(operations.map(|operation| Request::Complete { actor: self.actor, operation }));
     }
 
     /// Adds memory to the buffers of the collective call that this lane tells of.
@@ -388,27 +376,24 @@ impl LaneWatch {
     }
 
     fn arrive(&self, collective: Collective, call: Call) {
-        let (pe, meeting) = (self.pe(), collective.meeting);
-        self.with(|state| {
-            let Some(team) = state.team(pe, collective.team).cloned() else { return };
-            let id = if meeting == Meeting::Whole { team.whole } else { team.split };
-            if let Some(context) = collective.completes {
-                state.engine.quiet(self.actor, self.queues(context), None);
-                state.engine.fence_release(self.actor);
-            }
-            if meeting != Meeting::SplitWait {
-                state.engine.arrive(self.actor, id, pe);
-            }
-            if meeting != Meeting::SplitArrive {
-                let own = |(offset, bytes): (u64, u64)| self.span(PeRange { pe, offset, bytes });
-                let root = collective.root.and_then(|root| team.members.get(root as usize).copied());
-                let reads_here = collective.root.is_none() || root == Some(pe);
-                let reads = collective.reads.into_iter().filter(|_| reads_here).filter_map(own).collect();
-                let buffers = Buffers { reads, writes: own(collective.writes).into_iter().collect(), root };
-                self.at_end.replace(Some(AtEnd::Leave { meeting: id, member: pe, buffers, call }));
-                self.awaited.replace(Some(Awaited::new(call, AwaitedEvent::Members(id))));
-            }
+        let (pe, actor, part) = (self.pe(), self.actor, collective.meeting);
+        let Some(team) = self.launch.watched.team(collective.team) else { return };
+        let meeting = if part == Meeting::Whole { team.whole } else { team.split };
+        let quiet = collective.completes.map(|context| {
+            let context = self.queues(context);
+            [Request::Quiet { actor, context, pe: None }, Request::FenceRelease(actor)]
         });
+        let arrive = (part != Meeting::SplitWait).then_some(Request::Arrive { actor, meeting, member: pe });
+        self.tell_all(quiet.into_iter().flatten().chain(arrive));
+        if part != Meeting::SplitArrive {
+            let own = |(offset, bytes): (u64, u64)| self.span(PeRange { pe, offset, bytes });
+            let root = collective.root.and_then(|root| team.members.get(root as usize).copied());
+            let reads_here = collective.root.is_none() || root == Some(pe);
+            let reads = collective.reads.into_iter().filter(|_| reads_here).filter_map(own).collect();
+            let buffers = Buffers { reads, writes: own(collective.writes).into_iter().collect(), root };
+            self.at_end.replace(Some(AtEnd::Leave { meeting, member: pe, buffers, call }));
+            self.awaited.replace(Some(Awaited::new(call, AwaitedEvent::Members(meeting))));
+        }
     }
 }
 

@@ -12,6 +12,7 @@ use rushmem_sanitizer::{Actor, ActorId, Call as Named, MeetingId, Until, Wait};
 use super::Addresses;
 use super::lane::LaneWatch;
 use super::pe::Watched;
+use super::request::Request;
 use crate::native::{Grid, Observer};
 
 /// A launch that the sanitizer watches.
@@ -36,7 +37,7 @@ pub(crate) struct LaunchWatch {
 impl LaunchWatch {
     pub(super) fn new(watched: Arc<Watched>, parent: ActorId, grid: Grid, call: &Call) -> Arc<Self> {
         let (number, addresses) = (watched.next_launch(), watched.addresses());
-        let meeting = watched.with(|state| state.define((0..grid.blocks).collect()));
+        let meeting = watched.link().add_grid(grid.blocks);
         Arc::new(Self {
             watched,
             parent,
@@ -60,7 +61,7 @@ impl LaunchWatch {
 
     /// Returns the leaders of the blocks that have not come to the barrier of the grid that `block` is in.
     pub(super) fn missing_blocks(&self, block: u32) -> Vec<ActorId> {
-        let missing = self.watched.with(|state| state.engine.missing(self.grid, block));
+        let missing = self.watched.link().missing(self.grid, block);
         missing.into_iter().filter_map(|block| self.lane(block, 0)).collect()
     }
 
@@ -86,16 +87,14 @@ impl LaunchWatch {
     /// Adds the lanes of a block.
     fn begin(&self, block: u32, threads: u32) {
         let mut lanes = self.lanes();
-        self.watched.with(|state| {
-            let (pe, launch) = (self.watched.pe, self.number);
-            let threads = (0..threads).map(|thread| Actor::Thread { pe, launch, block, thread });
-            lanes.insert(block, state.engine.fork_all(self.parent, threads));
-            if lanes.len() as u64 == u64::from(self.blocks) {
-                let all: Vec<ActorId> = lanes.values().flatten().copied().collect();
-                state.engine.awaits(self.parent, &all);
-                self.watched.launch_runs(state, self.parent, all);
-            }
-        });
+        let (pe, launch) = (self.watched.pe, self.number);
+        let threads = (0..threads).map(|thread| Actor::Thread { pe, launch, block, thread });
+        lanes.insert(block, self.watched.link().fork(self.parent, threads.collect()));
+        if lanes.len() as u64 == u64::from(self.blocks) {
+            let all: Vec<ActorId> = lanes.values().flatten().copied().collect();
+            self.watched.tell(Request::Awaits { parent: self.parent, children: all.clone() });
+            self.watched.launch_runs(self.parent, all);
+        }
     }
 
     /// Synchronises lanes of a block.
@@ -104,7 +103,7 @@ impl LaunchWatch {
         let Some(of_block) = lanes.get(&block) else { return };
         let met: Vec<ActorId> = threads.filter_map(|thread| of_block.get(thread as usize).copied()).collect();
         drop(lanes);
-        self.watched.with(|state| state.engine.sync(&met));
+        self.watched.tell(Request::Sync(met));
     }
 
     /// Notes that a lane waits for others of its block.
@@ -117,19 +116,17 @@ impl LaunchWatch {
         drop(lanes);
         let at = format!("the barrier of block {block}");
         let wait = Wait { call: self.name("sync", site), until: Until::Arrivals { at, actors } };
-        self.watched.with(|state| state.engine.wait(waiting, wait));
+        self.watched.tell(Request::Wait { actor: waiting, wait });
     }
 
     /// Lets the host or the stream know that the launch has ended.
     pub(crate) fn end(&self) {
         let lanes = std::mem::take(&mut *self.lanes());
         self.watched.launch_ends(self.parent);
-        self.watched.with(|state| {
-            let lanes: Vec<ActorId> = lanes.into_values().flatten().collect();
-            lanes.iter().for_each(|&lane| state.engine.end(lane));
-            state.engine.join_all(self.parent, &lanes);
-            state.engine.remove_meeting(self.grid);
-        });
+        let lanes: Vec<ActorId> = lanes.into_values().flatten().collect();
+        let ends: Vec<Request> = lanes.iter().map(|&lane| Request::End(lane)).collect();
+        let join = Request::Join { parent: self.parent, children: lanes };
+        self.watched.tell_all(ends.into_iter().chain([join, Request::RemoveGrid(self.grid)]));
     }
 }
 
@@ -150,7 +147,7 @@ impl Observer for LaunchObserver {
 
     fn lane_ends(&self, block: u32, thread: u32) {
         if let Some(lane) = self.0.lane(block, thread) {
-            self.0.watched.with(|state| state.engine.end(lane));
+            self.0.watched.tell(Request::End(lane));
         }
     }
 

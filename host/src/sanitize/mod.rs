@@ -1,11 +1,16 @@
-//! The communication sanitizer of a job: it turns what PEs, streams and lanes tell into calls of the engine.
+//! The communication sanitizer of a job: it turns what PEs, streams and lanes tell into requests to the engine.
 //!
-//! One engine watches all PEs of a job, which are threads of this process. So the addresses of their memory are known to it,
-//! and one lock gives their steps an order.
+//! One engine watches all PEs of a job, and one lock gives their steps an order. PEs that are threads share it. If PEs are
+//! processes of one machine, the process of PE 0 has the engine, and the others send their requests to it. Each process knows
+//! the addresses of its memory itself.
 //!
 //! | module | holds |
 //! |---|---|
 //! | `addresses` | the memory behind an address or an offset |
+//! | `request` | requests to the engine, as plain data |
+//! | `state` | the engine, and the meetings and tokens of the job |
+//! | `link` | the way from a PE to the engine |
+//! | `client`, `server` | the way from one process to another |
 //! | `pe` | the steps of the host of a PE |
 //! | `stream` | the order of launches on a stream |
 //! | `launch` | the lanes of a launch, and their barriers |
@@ -14,52 +19,48 @@
 //! | `report` | the findings of a job, at its end |
 
 mod addresses;
+mod client;
 mod deadlock;
 mod lane;
 mod launch;
+mod link;
 mod pe;
 mod report;
+mod request;
+mod server;
+mod state;
 mod stream;
 
-use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
 use rushmem_base::lock;
-use rushmem_device::Team;
-use rushmem_sanitizer::{Actor, ActorId, Deadlock, Engine, MeetingId};
+use rushmem_sanitizer::MeetingId;
+
+use self::client::Client;
+use self::link::Link;
+use self::server::Server;
+use self::state::State;
+use crate::bootstrap::Bootstrap;
+use crate::{Error, Result};
 
 pub(crate) use self::addresses::Addresses;
 pub(crate) use self::launch::{LaunchObserver, LaunchWatch};
-pub(crate) use self::pe::{PeWatch, Seen};
-pub(crate) use self::report::{check_supported, report};
+pub(crate) use self::pe::{Knowledge, PeWatch, Seen};
+pub(crate) use self::report::check_supported;
 pub(crate) use self::stream::StreamWatch;
 
 /// The meeting of all hosts.
 const HOSTS: MeetingId = MeetingId(0);
 
-/// The sanitizer of a job.
+/// The sanitizer of a job, as one process sees it.
 #[derive(Debug)]
 pub(crate) struct Sanitizer {
-    /// The host of each PE.
-    hosts: Vec<ActorId>,
-    state: Mutex<State>,
-}
-
-/// The engine, and the meetings that it knows.
-#[derive(Debug)]
-pub(crate) struct State {
-    pub(crate) engine: Engine,
-    /// The teams of each PE, by slot.
-    teams: HashMap<(u32, u32), TeamMeetings>,
-    /// The meetings of each team, by generation, slot and first member.
-    defined: HashMap<(u32, u32, Option<u32>), (MeetingId, MeetingId)>,
-    /// The number of meetings so far.
-    meetings: u64,
-    /// Whether the job has failed for another reason.
-    has_failed: bool,
-    deadlock: Option<Deadlock>,
-    ends: Vec<JobEnd>,
+    link: Link,
+    /// The server for the PEs of other processes, in the process of PE 0.
+    server: Mutex<Option<Server>>,
+    /// The functions that end the waits of the PEs of this process.
+    ends: Mutex<Vec<JobEnd>>,
 }
 
 /// A function that ends the waits of a PE.
@@ -71,66 +72,51 @@ impl fmt::Debug for JobEnd {
     }
 }
 
-/// The meetings of a team.
-#[derive(Clone, Debug)]
-struct TeamMeetings {
-    generation: u32,
-    whole: MeetingId,
-    split: MeetingId,
-    members: Vec<u32>,
-}
-
 impl Sanitizer {
-    /// Creates the sanitizer of a job of `n_pes` PEs.
-    pub(crate) fn new(n_pes: u32) -> Arc<Self> {
-        let mut engine = Engine::new();
-        let hosts = (0..n_pes).map(|pe| engine.start(Actor::Host { pe, thread: 0 })).collect();
-        engine.define_meeting(HOSTS, (0..n_pes).collect());
-        let state = State {
-            engine,
-            teams: HashMap::new(),
-            defined: HashMap::new(),
-            meetings: 0,
-            has_failed: false,
-            deadlock: None,
-            ends: Vec::new(),
+    /// Creates the sanitizer of a job of threads.
+    pub(crate) fn of_threads(n_pes: u32) -> Arc<Self> {
+        Self::new(Link::Here(Arc::new(Mutex::new(State::new(n_pes)))), None)
+    }
+
+    /// Creates the sanitizer of a job of processes. Collective.
+    ///
+    /// # Errors
+    /// - [`Error::Unavailable`] if the PEs are on several machines, or cannot reach PE 0.
+    /// - [`Error::Bootstrap`] if a PE does not come.
+    pub(crate) fn of_process(pe: &dyn Bootstrap) -> Result<Arc<Self>> {
+        let state = (pe.pe() == 0).then(|| Arc::new(Mutex::new(State::new(pe.n_pes()))));
+        let (server, name) = match &state {
+            Some(state) => {
+                Server::start(Arc::clone(state), pe.n_pes() - 1).map(|(server, name)| (Some(server), name))?
+            }
+            None => (None, String::new()),
         };
-        Arc::new(Self { hosts, state: Mutex::new(state) })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        lock(&self.state)
-    }
-}
-
-impl State {
-    /// Defines a meeting of `members`.
-    fn define(&mut self, members: Vec<u32>) -> MeetingId {
-        self.meetings += 1;
-        let id = MeetingId(self.meetings);
-        self.engine.define_meeting(id, members);
-        id
-    }
-
-    /// Adds a team of `pe`. Its members add it one after the other.
-    fn add_team(&mut self, pe: u32, team: Team, members: &[u32]) {
-        let (slot, generation) = (team.slot(), team.generation());
-        let key = (generation, slot, members.first().copied());
-        let (whole, split) = match self.defined.get(&key) {
-            Some(known) => *known,
-            None => (self.define(members.to_vec()), self.define(members.to_vec())),
+        let machine = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let mine = [machine.trim(), &name].join(" ");
+        let all = pe.allgather("the exchange of the sanitizer's socket", mine.as_bytes())?;
+        let machine_of = |theirs: &[u8]| theirs.split(|byte| *byte == b' ').next().map(<[u8]>::to_vec);
+        if all.iter().any(|theirs| machine_of(theirs) != machine_of(mine.as_bytes())) {
+            let why = "it watches PEs of one machine; run all of them here".into();
+            return Err(Error::Unavailable { what: "the sanitizer".into(), why });
+        }
+        let link = match state {
+            Some(state) => Link::Here(state),
+            None => {
+                let first = all.first().map(|first| String::from_utf8_lossy(first)).unwrap_or_default();
+                let name = first.split_once(' ').map_or("", |(_, name)| name);
+                Link::There(Client::new(server::connect(name)?))
+            }
         };
-        self.defined.insert(key, (whole, split));
-        self.teams.insert((pe, slot), TeamMeetings { generation, whole, split, members: members.to_vec() });
+        pe.barrier("the connections of the sanitizer")?;
+        Ok(Self::new(link, server))
     }
 
-    /// Removes a team of `pe`.
-    fn remove_team(&mut self, pe: u32, team: Team) {
-        self.teams.remove(&(pe, team.slot()));
+    fn new(link: Link, server: Option<Server>) -> Arc<Self> {
+        Arc::new(Self { link, server: Mutex::new(server), ends: Mutex::default() })
     }
 
-    /// Returns the meetings of a team of `pe`, if it exists.
-    fn team(&self, pe: u32, (slot, generation): (u32, u32)) -> Option<&TeamMeetings> {
-        self.teams.get(&(pe, slot)).filter(|known| known.generation == generation)
+    /// Adds a function that ends the waits of a PE.
+    fn on_deadlock(&self, end: JobEnd) {
+        lock(&self.ends).push(end);
     }
 }

@@ -8,13 +8,35 @@ use std::thread::{self, ThreadId};
 
 use rushmem_base::lock;
 use rushmem_device::{Handle, Team, kernel};
-use rushmem_sanitizer::{Actor, ActorId, Buffers, Call, Context, Span, Token, Until, Wait};
+use rushmem_sanitizer::{Actor, ActorId, Buffers, Call, Context, MeetingId, Span, Until, Wait};
 
-use super::{Addresses, HOSTS, JobEnd, LaunchWatch, Sanitizer, State, StreamWatch};
+use super::link::Link;
+use super::request::{Request, TokenId};
+use super::{Addresses, HOSTS, JobEnd, LaunchWatch, Sanitizer, StreamWatch};
 use crate::native::Grid;
 
 /// The knowledge of an actor at one time, for another actor; `None` if nobody watches.
-pub(crate) type Seen = Option<Token>;
+pub(crate) type Seen = Option<Knowledge>;
+
+/// The knowledge of an actor at one time. The engine keeps it until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Knowledge {
+    sanitizer: Arc<Sanitizer>,
+    token: TokenId,
+}
+
+impl Knowledge {
+    /// Returns the request that lets an actor know it.
+    pub(super) fn acquired_by(&self, actor: ActorId) -> Request {
+        Request::Acquire { actor, token: self.token }
+    }
+}
+
+impl Drop for Knowledge {
+    fn drop(&mut self) {
+        self.sanitizer.link.tell(Request::Forget(self.token));
+    }
+}
 
 /// The sanitizer as a PE sees it. It does nothing if the job has none.
 #[derive(Clone, Debug, Default)]
@@ -33,6 +55,16 @@ struct HostWaits {
     running: HashMap<ActorId, Vec<ActorId>>,
 }
 
+/// A team of this PE.
+#[derive(Clone, Debug)]
+pub(super) struct TeamWatch {
+    generation: u32,
+    pub(super) whole: MeetingId,
+    /// The split barrier.
+    pub(super) split: MeetingId,
+    pub(super) members: Vec<u32>,
+}
+
 /// A PE that the sanitizer watches. Its host threads count as one.
 #[derive(Debug)]
 pub(super) struct Watched {
@@ -43,14 +75,37 @@ pub(super) struct Watched {
     streams: AtomicU32,
     addresses: Mutex<Arc<Addresses>>,
     host_waits: Mutex<HostWaits>,
+    /// The teams of this PE, by slot.
+    teams: Mutex<HashMap<u32, TeamWatch>>,
     /// Lanes that have ended with stores to peers in flight.
     with_stores: Mutex<Vec<ActorId>>,
 }
 
 impl Watched {
-    /// Calls `f` with the engine.
-    pub(super) fn with<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
-        f(&mut self.sanitizer.lock())
+    /// Returns the way to the engine.
+    pub(super) fn link(&self) -> &Link {
+        &self.sanitizer.link
+    }
+
+    /// Makes a request without an answer.
+    pub(super) fn tell(&self, request: Request) {
+        self.link().tell(request);
+    }
+
+    /// Makes requests without answers, in their order and with no other between them.
+    pub(super) fn tell_all(&self, requests: impl IntoIterator<Item = Request>) {
+        self.link().tell_all(requests);
+    }
+
+    /// Returns what an actor knows, for others.
+    pub(super) fn release(&self, actor: ActorId) -> Seen {
+        let token = self.link().release(actor)?;
+        Some(Knowledge { sanitizer: Arc::clone(&self.sanitizer), token })
+    }
+
+    /// Returns a team of this PE, if it exists.
+    pub(super) fn team(&self, (slot, generation): (u32, u32)) -> Option<TeamWatch> {
+        lock(&self.teams).get(&slot).filter(|known| known.generation == generation).cloned()
     }
 
     /// Returns the memory that kernels reach now.
@@ -65,12 +120,13 @@ impl PeWatch {
         let watched = |sanitizer: &Arc<Sanitizer>| {
             Some(Arc::new(Watched {
                 pe,
-                host: *sanitizer.hosts.get(pe as usize)?,
+                host: sanitizer.link.host(pe)?,
                 sanitizer: Arc::clone(sanitizer),
                 launches: AtomicU32::new(0),
                 streams: AtomicU32::new(0),
                 addresses: Mutex::default(),
                 host_waits: Mutex::default(),
+                teams: Mutex::default(),
                 with_stores: Mutex::default(),
             }))
         };
@@ -88,40 +144,40 @@ impl PeWatch {
     #[track_caller]
     pub(crate) fn read(&self, name: &'static str, handle: Handle) {
         let call = Call { name, site: Location::caller().into() };
-        self.access(handle, |watched, state, span| state.engine.load(watched.host, span, call));
+        self.access(handle, |actor, span| Request::Load { actor, span, call });
     }
 
     /// Notes that the host writes memory.
     #[track_caller]
     pub(crate) fn write(&self, name: &'static str, handle: Handle) {
         let call = Call { name, site: Location::caller().into() };
-        self.access(handle, |watched, state, span| state.engine.store(watched.host, span, call));
+        self.access(handle, |actor, span| Request::Store { actor, span, call });
     }
 
     /// Notes the begin of an object's life.
     pub(crate) fn alloc(&self, handle: Handle) {
-        self.access(handle, |_, state, span| state.engine.alloc(span));
+        self.access(handle, |_, span| Request::Alloc(span));
     }
 
     /// Notes the end of an object's life.
     #[track_caller]
     pub(crate) fn free(&self, name: &'static str, handle: Handle) {
         let call = Call { name, site: Location::caller().into() };
-        self.access(handle, |watched, state, span| state.engine.free(watched.host, span, call));
+        self.access(handle, |actor, span| Request::Free { actor, span, call });
     }
 
     /// Notes that all operations of a context are complete.
     pub(crate) fn complete(&self, context: u32) {
         if let Some(watched) = &self.0 {
             let context = Context::Queues { pe: watched.pe, context };
-            watched.with(|state| state.engine.quiet(watched.host, context, None));
+            watched.tell(Request::Quiet { actor: watched.host, context, pe: None });
         }
     }
 
-    fn access(&self, handle: Handle, note: impl FnOnce(&Watched, &mut State, Span)) {
+    fn access(&self, handle: Handle, request: impl FnOnce(ActorId, Span) -> Request) {
         let Some(watched) = &self.0 else { return };
         if let Some(span) = watched.addresses().own(handle) {
-            watched.with(|state| note(watched, state, span));
+            watched.tell(request(watched.host, span));
         }
     }
 
@@ -130,32 +186,33 @@ impl PeWatch {
     pub(crate) fn meet<R>(&self, exchange: impl FnOnce() -> R) -> R {
         let Some(watched) = &self.0 else { return exchange() };
         let call = Call { name: "host_sync", site: Location::caller().into() };
-        watched.with(|state| {
-            state.engine.arrive(watched.host, HOSTS, watched.pe);
-            let pes = state.engine.missing(HOSTS, watched.pe);
-            if watched.has_one_thread() && !pes.is_empty() {
-                let until = Until::Members { at: "a collective call of the hosts".into(), pes };
-                state.engine.wait(watched.host, Wait { call, until });
-            }
+        let (actor, meeting, member) = (watched.host, HOSTS, watched.pe);
+        let wait = watched.has_one_thread().then(|| {
+            let at = "a collective call of the hosts".into();
+            Request::WaitForMembers { actor, call, meeting, member, at }
         });
+        watched.tell_all([Request::Arrive { actor, meeting, member }].into_iter().chain(wait));
         let result = exchange();
-        watched.with(|state| state.engine.wake(watched.host));
         let buffers = Buffers::default();
-        watched.with(|state| state.engine.leave(watched.host, HOSTS, watched.pe, &buffers, call));
+        watched.tell_all([Request::Wake(actor), Request::Leave { actor, meeting, member, buffers, call }]);
         result
     }
 
     /// Notes a new team of this PE.
     pub(crate) fn add_team(&self, team: Team, members: &[u32]) {
         if let Some(watched) = &self.0 {
-            watched.with(|state| state.add_team(watched.pe, team, members));
+            let (slot, generation) = (team.slot(), team.generation());
+            let key = (generation, slot, members.first().copied());
+            let (whole, split) = watched.link().add_team(key, members);
+            let team = TeamWatch { generation, whole, split, members: members.to_vec() };
+            lock(&watched.teams).insert(slot, team);
         }
     }
 
     /// Notes the end of a team.
     pub(crate) fn remove_team(&self, team: Team) {
         if let Some(watched) = &self.0 {
-            watched.with(|state| state.remove_team(watched.pe, team));
+            lock(&watched.teams).remove(&team.slot());
         }
     }
 
@@ -171,34 +228,34 @@ impl PeWatch {
     /// Calls `end` if the waits of the job cannot end.
     pub(crate) fn on_deadlock(&self, end: impl Fn(&str) + Send + 'static) {
         if let Some(watched) = &self.0 {
-            watched.with(|state| state.ends.push(JobEnd(Box::new(end))));
+            watched.sanitizer.on_deadlock(JobEnd(Box::new(end)));
         }
     }
 
     /// Notes that the job has failed. Its waits may not end, but for another reason.
     pub(crate) fn job_failed(&self) {
         if let Some(watched) = &self.0 {
-            watched.with(|state| state.has_failed = true);
+            watched.tell(Request::JobFailed);
         }
     }
 
     /// Notes the end of the host's last step.
     pub(crate) fn end(&self) {
         if let Some(watched) = &self.0 {
-            watched.with(|state| state.engine.end(watched.host));
+            watched.tell(Request::End(watched.host));
         }
     }
 
     /// Returns what the host knows, for a stream.
     pub(crate) fn release(&self) -> Seen {
         let watched = self.0.as_ref()?;
-        Some(watched.with(|state| state.engine.release(watched.host)))
+        watched.release(watched.host)
     }
 
     /// Lets the host know what a stream knew.
-    pub(crate) fn acquire(&self, seen: Option<&Token>) {
-        if let (Some(watched), Some(token)) = (&self.0, seen) {
-            watched.with(|state| state.engine.acquire(watched.host, token));
+    pub(crate) fn acquire(&self, seen: Option<&Knowledge>) {
+        if let (Some(watched), Some(seen)) = (&self.0, seen) {
+            watched.tell(seen.acquired_by(watched.host));
         }
     }
 
@@ -207,7 +264,8 @@ impl PeWatch {
         let Some(watched) = &self.0 else { return StreamWatch::default() };
         let stream = watched.streams.fetch_add(1, Ordering::Relaxed);
         let actor = Actor::Stream { pe: watched.pe, stream };
-        let actor = watched.with(|state| state.engine.fork(watched.host, actor));
+        let forked = watched.link().fork(watched.host, vec![actor]);
+        let actor = forked.first().copied().unwrap_or(watched.host);
         StreamWatch::new(Arc::clone(watched), actor)
     }
 
@@ -224,7 +282,7 @@ impl Watched {
     /// Notes that a lane has ended with stores to peers in flight. A later fence of another lane covers them.
     pub(super) fn ends_with_stores(&self, lane: ActorId) {
         let mut lanes = lock(&self.with_stores);
-        self.with(|state| lanes.retain(|&lane| state.engine.is_in_flight(Context::Stores(lane))));
+        *lanes = self.link().with_stores(std::mem::take(&mut *lanes));
         lanes.push(lane);
     }
 
@@ -245,45 +303,43 @@ impl Watched {
         if !self.has_one_thread() {
             return;
         }
-        self.with(|state| {
-            let mut waits = lock(&self.host_waits);
-            let call = waits.announced.take().unwrap_or(call);
-            waits.waits.push((parent, call));
-            if let Some(lanes) = waits.running.get(&parent) {
-                let until = Until::Ends { actors: lanes.clone() };
-                state.engine.wait(self.host, Wait { call, until });
-            }
-        });
+        let mut waits = lock(&self.host_waits);
+        let call = waits.announced.take().unwrap_or(call);
+        waits.waits.push((parent, call));
+        if let Some(lanes) = waits.running.get(&parent) {
+            self.wait_for_ends(call, lanes);
+        }
     }
 
     /// Notes the end of a wait of the host.
     pub(super) fn host_goes_on(&self, parent: ActorId) {
-        self.with(|state| {
-            lock(&self.host_waits).waits.retain(|(awaited, _)| *awaited != parent);
-            state.engine.wake(self.host);
-        });
+        let mut waits = lock(&self.host_waits);
+        waits.waits.retain(|(awaited, _)| *awaited != parent);
+        self.tell(Request::Wake(self.host));
     }
 
     /// Notes that all lanes of a launch have begun.
-    pub(super) fn launch_runs(&self, state: &mut State, parent: ActorId, lanes: Vec<ActorId>) {
+    pub(super) fn launch_runs(&self, parent: ActorId, lanes: Vec<ActorId>) {
         let mut waits = lock(&self.host_waits);
         if let Some((_, call)) = waits.waits.iter().find(|(awaited, _)| *awaited == parent) {
-            let until = Until::Ends { actors: lanes.clone() };
-            state.engine.wait(self.host, Wait { call: *call, until });
+            self.wait_for_ends(*call, &lanes);
         }
         waits.running.insert(parent, lanes);
     }
 
     /// Notes that a launch has ended.
     pub(super) fn launch_ends(&self, parent: ActorId) {
-        self.with(|state| {
-            let mut waits = lock(&self.host_waits);
-            waits.running.remove(&parent);
-            if parent == self.host {
-                waits.waits.retain(|(awaited, _)| *awaited != parent);
-            }
-            state.engine.wake(self.host);
-        });
+        let mut waits = lock(&self.host_waits);
+        waits.running.remove(&parent);
+        if parent == self.host {
+            waits.waits.retain(|(awaited, _)| *awaited != parent);
+        }
+        self.tell(Request::Wake(self.host));
+    }
+
+    fn wait_for_ends(&self, call: Call, lanes: &[ActorId]) {
+        let until = Until::Ends { actors: lanes.to_vec() };
+        self.tell(Request::Wait { actor: self.host, wait: Wait { call, until } });
     }
 
     /// Returns the number of the next launch.

@@ -9,22 +9,22 @@ use rushmem_device::watch;
 use rushmem_sanitizer::Finding;
 
 use super::Sanitizer;
+use super::link::Link;
+use super::server::Server;
 use crate::{Error, Result};
 
 /// The findings of all jobs of this process.
 static FINDINGS: Mutex<Vec<Finding>> = Mutex::new(Vec::new());
 
-/// Checks that the sanitizer can watch a job of this process.
+/// Checks that the sanitizer can watch the kernels of this process.
 ///
 /// # Errors
 /// - [`Error::Unavailable`] with the remedy.
-pub(crate) fn check_supported(is_native: bool, is_threads: bool) -> Result<()> {
+pub(crate) fn check_supported(is_native: bool) -> Result<()> {
     let why = if !watch::ENABLED {
         "this release build has no hooks; build without --release, or with `--features rushmem/sanitize`"
     } else if !is_native {
         "it watches native kernels, and this job uses a GPU; set RUSHMEM_DEVICE=native"
-    } else if !is_threads {
-        "it watches PEs of one process; run `rushmem run --sanitize -n N PROGRAM`, or set RUSHMEM_PES without a launcher"
     } else {
         return Ok(());
     };
@@ -32,11 +32,22 @@ pub(crate) fn check_supported(is_native: bool, is_threads: bool) -> Result<()> {
 }
 
 impl Sanitizer {
-    /// Takes the findings so far.
-    pub(crate) fn take_findings(&self) -> Vec<Finding> {
-        let mut state = self.lock();
-        let races = state.engine.take_races().into_iter().map(|race| Finding::Race(Box::new(race)));
-        races.chain(state.deadlock.take().map(Finding::Deadlock)).collect()
+    /// Returns the findings of the job, after all its PEs have ended. The process with the engine reports them.
+    ///
+    /// # Errors
+    /// - [`Error::Unavailable`] if the report cannot be written to `file`.
+    pub(crate) fn findings(&self, file: &str) -> Result<Vec<Finding>> {
+        let state = match &self.link {
+            Link::Here(state) => state,
+            Link::There(client) => return Ok(client.end()),
+        };
+        let mut server = lock(&self.server).take();
+        server.iter().for_each(Server::wait_for_others);
+        let findings = lock(state).take_findings();
+        // A launcher may end this process as soon as another one has ended with the findings.
+        let reported = report(&findings, file);
+        server.iter_mut().for_each(|server| server.send_findings(findings.clone()));
+        reported.map(|()| findings)
     }
 }
 
@@ -44,7 +55,7 @@ impl Sanitizer {
 ///
 /// # Errors
 /// - [`Error::Unavailable`] if the file cannot be written.
-pub(crate) fn report(findings: &[Finding], file: &str) -> Result<()> {
+fn report(findings: &[Finding], file: &str) -> Result<()> {
     let text: String = findings.iter().map(|finding| format!("rushmem: {finding}\n")).collect();
     // Nobody reads a closed standard error.
     let _ = std::io::stderr().write_all(text.as_bytes());

@@ -4,10 +4,11 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use rushmem_device::kernel;
-use rushmem_sanitizer::{ActorId, Call, Token};
+use rushmem_sanitizer::{ActorId, Call};
 
 use super::LaunchWatch;
-use super::pe::{Seen, Watched};
+use super::pe::{Knowledge, Seen, Watched};
+use super::request::Request;
 use crate::native::Grid;
 
 /// A stream as the sanitizer sees it.
@@ -20,22 +21,22 @@ impl StreamWatch {
     }
 
     /// Lets the stream know what the host, or another stream, knew.
-    pub(crate) fn acquire(&self, seen: Option<&Token>) {
-        if let (Some((watched, stream)), Some(token)) = (&self.0, seen) {
-            watched.with(|state| state.engine.acquire(*stream, token));
+    pub(crate) fn acquire(&self, seen: Option<&Knowledge>) {
+        if let (Some((watched, stream)), Some(seen)) = (&self.0, seen) {
+            watched.tell(seen.acquired_by(*stream));
         }
     }
 
     /// Returns what the stream knows.
     pub(crate) fn release(&self) -> Seen {
         let (watched, stream) = self.0.as_ref()?;
-        Some(watched.with(|state| state.engine.release(*stream)))
+        watched.release(*stream)
     }
 
     /// Notes that the next step of the stream follows the host.
     pub(crate) fn idles(&self) {
         if let Some((watched, stream)) = &self.0 {
-            watched.with(|state| state.engine.awaits(*stream, &[watched.host]));
+            watched.tell(Request::Awaits { parent: *stream, children: vec![watched.host] });
         }
     }
 
@@ -44,7 +45,7 @@ impl StreamWatch {
     pub(crate) fn is_awaited<R>(&self, wait: impl FnOnce() -> R) -> R {
         let Some((watched, stream)) = &self.0 else { return wait() };
         let call = Call { name: "wait", site: Location::caller().into() };
-        watched.with(|state| state.engine.awaits(watched.host, &[*stream]));
+        watched.tell(Request::Awaits { parent: watched.host, children: vec![*stream] });
         watched.host_waits(*stream, call);
         let result = wait();
         watched.host_goes_on(*stream);
@@ -60,10 +61,10 @@ impl StreamWatch {
     /// Notes the end of the stream.
     pub(crate) fn end(&self) {
         if let Some((watched, stream)) = &self.0 {
-            watched.with(|state| {
-                state.engine.end(*stream);
-                state.engine.join(watched.host, *stream);
-            });
+            watched.tell_all([
+                Request::End(*stream),
+                Request::Join { parent: watched.host, children: vec![*stream] },
+            ]);
         }
     }
 }

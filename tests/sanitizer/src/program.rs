@@ -1,5 +1,6 @@
 //! Programs, and the memory that each of them gets.
 
+use rushmem::bootstrap::is_launched;
 use rushmem::config::Config;
 use rushmem::{Error, Grid, Job, Pe};
 use rushmem_device::kernel::{Call, KernelArg};
@@ -149,14 +150,18 @@ impl Program {
         }
     }
 
-    /// Runs it as a job of this process, natively, with these settings and those that all programs need.
+    /// Runs it natively, with these settings and those that all programs need. The PEs are threads of this process, or
+    /// processes if a launcher has started this one.
     ///
     /// # Errors
     /// - the error of the job: [`Error::Sanitizer`] for findings
     pub fn run_job(&self, settings: &[(&str, &str)]) -> Result<(), Error> {
         let mut config = Config::load()?;
         let pes = self.pes.to_string();
-        let common = [("pes", pes.as_str()), ("device", "native"), ("heap_bytes", "1MiB"), ("teams", "8")];
+        if !is_launched(&config).map_err(Error::Bootstrap)? {
+            config.set("pes", &pes)?;
+        }
+        let common = [("device", "native"), ("heap_bytes", "1MiB"), ("teams", "8")];
         let queues = [("context_qps", "2"), ("exclusive_qps", "1"), ("block_qps", "1")];
         for (key, value) in common.iter().chain(&queues).chain(settings) {
             config.set(key, value)?;

@@ -9,14 +9,18 @@ use std::time::{Duration, Instant};
 use rushmem::bootstrap::{self, Observer, PeerLost, Pes, Server, ServerOptions};
 use rushmem_base::crowd_deadline;
 
+use super::limits;
 use super::output::Printer;
 use super::pe::Pe;
-use super::plan::{LaunchMode, NodeShare, Plan};
+use super::plan::{NodeShare, Plan};
 use super::sys::{self, Exit};
 use crate::error::Error;
 
 /// Time for the other PEs to report a failed PE before they are asked to end.
 const REPORT_TIME: Duration = Duration::from_secs(1);
+
+/// The same time in a job with the sanitizer, which writes its report at the end of all PEs.
+const SANITIZER_TIME: Duration = Duration::from_secs(10);
 
 /// Time for a PE that has failed to print its error.
 const PRINT_TIME: Duration = Duration::from_millis(200);
@@ -82,10 +86,8 @@ struct Supervisor<'a> {
 }
 
 /// Runs this node's part of the job and returns the exit code.
-pub(super) fn supervise(plan: &Plan) -> Result<u8, Error> {
-    let LaunchMode::Processes(share) = &plan.mode else {
-        return Err(Error::Internal("the supervisor needs PEs that are processes".into()));
-    };
+pub(super) fn supervise(plan: &Plan, share: &NodeShare) -> Result<u8, Error> {
+    limits::check(share.count, if share.node == 0 { share.n_pes } else { 0 })?;
     let printer = Arc::new(Printer::new(plan.label));
     let (sender, events) = channel();
     sys::block_signals().map_err(|error| Error::Internal(format!("cannot block signals: {error}")))?;
@@ -335,7 +337,8 @@ impl Supervisor<'_> {
         };
         self.printer.note(&format!("{what}{ending}"));
         if self.shutdown == Shutdown::Running {
-            self.shutdown = Shutdown::Reporting(Instant::now() + self.shared(REPORT_TIME));
+            let time = if self.plan.is_sanitized { SANITIZER_TIME } else { REPORT_TIME };
+            self.shutdown = Shutdown::Reporting(Instant::now() + self.shared(time));
         }
     }
 

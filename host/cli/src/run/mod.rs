@@ -41,8 +41,12 @@ pub(crate) struct Args {
     /// Find races and deadlocks: run the PEs as threads of one process, and report what the communication sanitizer finds
     ///
     /// Kernels run natively. The exit code is 5 if there are findings. A release build needs the feature `rushmem/sanitize`.
-    #[arg(long, conflicts_with_all = ["nodes", "node", "rendezvous", "token_file", "timeout", "no_label", "gpus"])]
+    #[arg(long, conflicts_with_all = ["nodes", "node", "rendezvous", "token_file", "gpus"])]
     sanitize: bool,
+
+    /// Run the PEs of --sanitize as one process each
+    #[arg(long, requires = "sanitize", conflicts_with = "threads")]
+    processes: bool,
 
     /// Print the findings of --sanitize as JSON on standard output
     #[arg(long, requires = "sanitize")]
@@ -97,13 +101,10 @@ pub(crate) fn execute(args: Args, config: Config) -> Result<ExitCode, Error> {
     let (sanitize, json) = (args.sanitize, args.json);
     let plan = Plan::new(args, config)?;
     if sanitize {
-        return sanitize::run(&plan, json);
+        return sanitize::run(plan, json);
     }
     match plan.mode {
         LaunchMode::Threads => Err(pe::exec_program(&plan)),
-        LaunchMode::Processes(ref share) => {
-            limits::check(share.count, if share.node == 0 { share.n_pes } else { 0 })?;
-            job::supervise(&plan).map(ExitCode::from)
-        }
+        LaunchMode::Processes(ref share) => job::supervise(&plan, share).map(ExitCode::from),
     }
 }

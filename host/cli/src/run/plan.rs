@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use rushmem::bootstrap::Token;
-use rushmem::config::{self, Config, SETTINGS};
+use rushmem::config::{self, Config, SETTINGS, Switch};
 
 use super::{Args, find};
 use crate::error::Error;
@@ -20,6 +20,8 @@ pub(super) struct Plan {
     /// Threads or processes.
     pub(super) mode: LaunchMode,
     pub(super) label: bool,
+    /// Whether the sanitizer watches the PEs.
+    pub(super) is_sanitized: bool,
     /// Whether the user has set `progress`.
     pub(super) progress_is_set: bool,
     pub(super) timeout: Option<Duration>,
@@ -53,7 +55,13 @@ pub(super) struct NodeShare {
 impl Plan {
     pub(super) fn new(args: Args, mut config: Config) -> Result<Plan, Error> {
         let variables = variables(&args, &mut config)?;
-        let threads = args.threads || args.sanitize;
+        let threads = has_threads(&args);
+        if threads && (args.timeout.is_some() || args.no_label) {
+            return Err(Error::Usage(
+                "--timeout and --no-label need PEs that are processes; add --processes, or leave them out"
+                    .into(),
+            ));
+        }
         let mode = if threads { LaunchMode::Threads } else { LaunchMode::Processes(share(&args, &config)?) };
         if !threads && config.pes.get() != 1 {
             return Err(Error::Usage(format!(
@@ -71,17 +79,23 @@ impl Plan {
             variables,
             mode,
             label: !args.no_label,
+            is_sanitized: config.sanitize == Switch::On,
             timeout: args.timeout,
             bootstrap_timeout: config.bootstrap_timeout,
         })
     }
 }
 
+/// Returns whether the PEs are threads of one process.
+fn has_threads(args: &Args) -> bool {
+    args.threads || (args.sanitize && !args.processes)
+}
+
 /// Applies the settings of the command line to `config`, and returns them as variables.
 fn variables(args: &Args, config: &mut Config) -> Result<BTreeMap<&'static str, String>, Error> {
     let mut settings: Vec<(&str, &str, &str)> = Vec::new();
     let pes = args.pes.to_string();
-    if args.threads || args.sanitize {
+    if has_threads(args) {
         settings.push(("pes", &pes, "-n"));
     }
     if args.sanitize {
@@ -233,6 +247,9 @@ mod tests {
             ("-n 2 --threads --timeout 5s sh", "--timeout"),
             ("-n 2 --sanitize --set peer_path=nic sh", "peer_path = p2p"),
             ("-n 2 --json sh", "--sanitize"),
+            ("-n 2 --processes sh", "--sanitize"),
+            ("-n 2 --sanitize --no-label sh", "add --processes"),
+            ("-n 4 --sanitize --processes --nodes 2 --node 0 --rendezvous h:1 sh", "--sanitize"),
             ("-n 2 no-such-program-anywhere", "looked in"),
         ] {
             let message = plan(line).err().unwrap_or_else(|| panic!("{line} was accepted"));
@@ -257,6 +274,18 @@ mod tests {
         );
         assert_eq!(plan.args, ["-c", "true"]);
         assert!(matches!(plan.mode, LaunchMode::Threads));
+    }
+
+    #[test]
+    fn the_sanitizer_watches_threads_or_processes() {
+        let threads = plan("-n 3 --sanitize sh").unwrap();
+        assert!(matches!(threads.mode, LaunchMode::Threads) && threads.is_sanitized);
+        assert_eq!(threads.variables["RUSHMEM_PES"], "3");
+        assert_eq!(share_of("-n 3 --sanitize --processes --timeout 5s sh").count, 3);
+        let processes = plan("-n 3 --sanitize --processes sh").unwrap();
+        assert_eq!(processes.variables["RUSHMEM_SANITIZE"], "on");
+        assert!(processes.is_sanitized && !processes.variables.contains_key("RUSHMEM_PES"));
+        assert!(!plan("-n 3 sh").unwrap().is_sanitized);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A program under the communication sanitizer, with its PEs as threads of one process.
+//! A program under the communication sanitizer.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -7,8 +7,9 @@ use std::process::{Command, ExitCode, ExitStatus};
 use rushmem::config::Setting;
 use serde_json::Value;
 
+use super::job;
 use super::pe::thread_command;
-use super::plan::Plan;
+use super::plan::{LaunchMode, Plan};
 use crate::error::Error;
 use crate::print;
 
@@ -16,14 +17,19 @@ use crate::print;
 const FOUND: u8 = 5;
 
 /// Runs the program. Returns [`FOUND`] if the sanitizer has findings, otherwise the exit code of the program.
-pub(super) fn run(plan: &Plan, json: bool) -> Result<ExitCode, Error> {
-    let report = Report::new(plan)?;
-    let mut command = thread_command(plan);
-    let status =
-        command.env(report.variable, &report.file).status().map_err(|error| cannot(&command, &error))?;
+pub(super) fn run(mut plan: Plan, json: bool) -> Result<ExitCode, Error> {
+    let report = Report::new(&plan)?;
+    plan.variables.insert(report.variable, report.file.display().to_string());
+    let code = match &plan.mode {
+        LaunchMode::Threads => {
+            let mut command = thread_command(&plan);
+            code_of(command.status().map_err(|error| cannot(&command, &error))?)
+        }
+        LaunchMode::Processes(share) => job::supervise(&plan, share)?,
+    };
     let Some(findings) = report.read()? else {
         eprintln!("rushmem: the program has not come to the end of a job, so the sanitizer has no report");
-        return Ok(ExitCode::from(code_of(status)));
+        return Ok(ExitCode::from(code));
     };
     if json {
         let text =
@@ -34,7 +40,7 @@ pub(super) fn run(plan: &Plan, json: bool) -> Result<ExitCode, Error> {
     match findings.len() {
         0 => {
             eprintln!("rushmem: the sanitizer has found nothing");
-            Ok(ExitCode::from(code_of(status)))
+            Ok(ExitCode::from(code))
         }
         count => {
             eprintln!("rushmem: the sanitizer has found {count} races or deadlocks");

@@ -7,12 +7,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::thread::JoinHandle;
 
 use rushmem_base::{lock, wait};
-use rushmem_sanitizer::Token;
 
 use super::super::{Event, ExecGraph, KernelLaunch, KernelStream, Queued, other_machine};
 use super::run;
 use crate::native::Options;
-use crate::sanitize::{PeWatch, Seen, StreamWatch};
+use crate::sanitize::{Knowledge, PeWatch, Seen, StreamWatch};
 use crate::trace::StreamTrace;
 use crate::{Error, Result};
 
@@ -53,7 +52,7 @@ impl Completion {
         self.changed.notify_all();
     }
 
-    fn seen(&self) -> Option<&Token> {
+    fn seen(&self) -> Option<&Knowledge> {
         self.seen.get()?.as_ref()
     }
 

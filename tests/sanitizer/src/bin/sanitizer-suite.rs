@@ -1,31 +1,38 @@
-//! Runs one program of the suite under the sanitizer.
+//! Runs programs of the suite under the sanitizer, one after the other.
+//!
+//! Their PEs are threads of this process, or processes if a launcher has started this one.
 
 use std::process::ExitCode;
 
 use rushmem::Error;
-use rushmem_sanitizer_suite::all;
+use rushmem_sanitizer_suite::{Program, all};
 
 /// The exit code for findings, as of `rushmem run --sanitize`.
 const FOUND: u8 = 5;
 
 fn main() -> ExitCode {
-    let name = std::env::args().nth(1).unwrap_or_default();
+    let names: Vec<String> = std::env::args().skip(1).collect();
     let topics = all();
-    let Some(program) = topics.iter().flat_map(|topic| topic.programs).find(|program| program.name == name)
-    else {
-        eprintln!("sanitizer-suite: no program is named `{name}`: tests/sanitizer/table.md lists them");
-        return ExitCode::from(2);
-    };
-    match program.run_job(&[("sanitize", "on")]) {
-        Ok(()) => {
-            println!("{name}: the sanitizer has found nothing");
-            ExitCode::SUCCESS
-        }
-        // The runtime has printed the findings.
-        Err(Error::Sanitizer(_)) => ExitCode::from(FOUND),
-        Err(error) => {
-            eprintln!("sanitizer-suite: {error}");
-            ExitCode::FAILURE
+    let programs = || topics.iter().flat_map(|topic| topic.programs);
+    let mut chosen: Vec<&Program> = Vec::new();
+    for name in &names {
+        let Some(program) = programs().find(|program| program.name == name) else {
+            eprintln!("sanitizer-suite: no program is named `{name}`: tests/sanitizer/table.md lists them");
+            return ExitCode::from(2);
+        };
+        chosen.push(program);
+    }
+    let mut has_found = false;
+    for program in chosen {
+        match program.run_job(&[("sanitize", "on")]) {
+            Ok(()) => println!("{}: the sanitizer has found nothing", program.name),
+            // The runtime has printed the findings.
+            Err(Error::Sanitizer(_)) => has_found = true,
+            Err(error) => {
+                eprintln!("sanitizer-suite: {error}");
+                return ExitCode::FAILURE;
+            }
         }
     }
+    if has_found { ExitCode::from(FOUND) } else { ExitCode::SUCCESS }
 }

@@ -2,6 +2,7 @@
 //!
 //! `SANITIZER_SUITE_PROGRAM` is the name of the only program to run.
 
+mod processes;
 mod remedies;
 
 use std::collections::BTreeSet;
@@ -49,16 +50,20 @@ fn ends(program: &Program) -> Option<String> {
 fn misjudged(topic: &Topic, program: &Program) -> Option<String> {
     // The sanitizer looks at a wait for seconds before it counts as a deadlock.
     let deadline = if program.verdict == Verdict::Deadlock { "20s" } else { "60s" };
-    let findings = match program.run_job(&[("sanitize", "on"), ("timeout", deadline)]) {
-        Ok(()) => Vec::new(),
-        Err(Error::Sanitizer(findings)) => findings,
-        Err(error) => return Some(error.to_string()),
-    };
+    match program.run_job(&[("sanitize", "on"), ("timeout", deadline)]) {
+        Ok(()) => misjudgement(topic, program, &[]),
+        Err(Error::Sanitizer(findings)) => misjudgement(topic, program, &findings),
+        Err(error) => Some(error.to_string()),
+    }
+}
+
+/// Checks that the findings are the verdict on a program, with its marked lines. Returns the problem, if any.
+fn misjudgement(topic: &Topic, program: &Program, findings: &[Finding]) -> Option<String> {
     let marks = Listing::of(topic, program.name).expect("a program of its topic").marks;
     let lines = |sites: &[Site]| -> Vec<u32> {
         sites.iter().filter(|site| site.file == topic.file).map(|site| site.line).collect()
     };
-    let is_right = match (program.verdict, findings.as_slice()) {
+    let is_right = match (program.verdict, findings) {
         (Verdict::Clean, []) => true,
         (Verdict::Race, [Finding::Race(race)]) => {
             // The order of the two depends on the timing.
@@ -96,6 +101,13 @@ macro_rules! topics {
             $(#[test]
             fn $topic() {
                 super::assert_all(stringify!($topic), super::misjudged);
+            })*
+        }
+
+        mod processes_with_sanitizer {
+            $(#[test]
+            fn $topic() {
+                super::assert_all(stringify!($topic), super::processes::misjudged);
             })*
         }
     };
