@@ -47,7 +47,7 @@ impl Native {
             channel,
             watch: PeWatch::default(),
             trace: PeTrace::default(),
-            own: StreamTrace::default(),
+            own: PeTrace::default().operations(),
         }
     }
 
@@ -58,7 +58,7 @@ impl Native {
 
     /// Shows all launches on the timeline.
     pub(crate) fn traced_by(self, trace: PeTrace) -> Self {
-        let own = trace.stream();
+        let own = trace.operations();
         Self { trace, own, ..self }
     }
 

@@ -12,15 +12,15 @@ use super::pe::Traced;
 use crate::native::{Grid, Observer};
 
 /// A stream on the timeline.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct StreamTrace {
     traced: Option<Arc<Traced>>,
-    number: u32,
+    track: Track,
 }
 
 impl StreamTrace {
-    pub(super) fn new(traced: Option<Arc<Traced>>, number: u32) -> Self {
-        Self { traced, number }
+    pub(super) fn new(traced: Option<Arc<Traced>>, track: Track) -> Self {
+        Self { traced, track }
     }
 
     /// Begins a launch, which ends when the result is dropped.
@@ -30,7 +30,7 @@ impl StreamTrace {
         let Grid { blocks, threads, .. } = grid;
         let span = traced.job.recorder.begin(Span {
             pe: traced.pe,
-            track: Track::Stream { number: self.number },
+            track: self.track.clone(),
             name: name.into(),
             category: Category::Launch,
             site: site.map(Into::into),

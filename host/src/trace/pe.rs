@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use rushmem_base::lock;
 use rushmem_device::abi::DevAddr;
-use rushmem_trace::{Detail, OpenSpan, now_ns};
+use rushmem_trace::{Detail, OpenSpan, Track, now_ns};
 
 use super::gpu::Rings;
 use super::offsets::WireRange;
@@ -122,6 +122,11 @@ impl PeTrace {
     /// Returns a new stream. The PE's own stream is the first one.
     pub(crate) fn stream(&self) -> StreamTrace {
         let number = self.0.as_ref().map_or(0, |traced| traced.streams.fetch_add(1, Ordering::Relaxed));
-        StreamTrace::new(self.0.clone(), number)
+        StreamTrace::new(self.0.clone(), Track::Stream { number })
+    }
+
+    /// Returns the launches beside all streams.
+    pub(crate) fn operations(&self) -> StreamTrace {
+        StreamTrace::new(self.0.clone(), Track::Operations)
     }
 }

@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 pub enum Track {
     /// The host.
     Host,
+    /// The operations that the host performs by kernels, beside all streams.
+    Operations,
     /// A stream of launches. The PE's own stream has the number 0.
     Stream {
         /// Its number.
@@ -38,6 +40,7 @@ impl fmt::Display for Track {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Host => f.write_str("host"),
+            Self::Operations => f.write_str("operations of the host"),
             Self::Stream { number: 0 } => f.write_str("launches"),
             Self::Stream { number } => write!(f, "stream {number}"),
             Self::Lane { block, thread } => write!(f, "block {block} thread {thread}"),

@@ -247,11 +247,12 @@ mod tests {
 
     use super::*;
     use crate::native::Grid;
+    use crate::trace::PeTrace;
 
     const ONE: Grid = Grid { blocks: 1, threads: 1, shared_bytes: 0 };
 
     fn queue() -> NativeStream {
-        NativeStream::start(Options::default(), PeWatch::default(), StreamTrace::default()).unwrap()
+        NativeStream::start(Options::default(), PeWatch::default(), PeTrace::default().stream()).unwrap()
     }
 
     fn push(queue: &NativeStream, kernel: impl Fn() + Send + Sync + 'static) {
