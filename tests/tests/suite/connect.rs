@@ -77,14 +77,15 @@ fn qps_report_their_order() {
 fn the_deepest_queue_takes_a_flood() {
     const TIMES: u32 = 400;
     Setup::new(2).with("sq_depth", 16384).with("peer_path", "nic").with("queue_memory", "64MiB").run(|pe| {
-        let (dst, src) = (pe.alloc::<u32>(128)?, pe.alloc::<u32>(128)?);
+        let (dst, src) = (pe.alloc::<u32>(128 * TIMES as usize)?, pe.alloc::<u32>(128)?);
         let mine: Vec<u32> = (0..128).map(|i| i * 3 + pe.my_pe()).collect();
         pe.write(src, &mine)?;
         pe.host_sync()?;
         // More than the queue holds, of every thread its own.
         pe.run(grid(1, 128), small_puts(dst, src, TIMES, 1))?;
         pe.host_sync()?;
-        assert_eq!(pe.read(dst)?, (0..128).map(|i| i * 3 + 1 - pe.my_pe()).collect::<Vec<_>>());
+        let theirs: Vec<u32> = (0..128).map(|i| i * 3 + 1 - pe.my_pe()).collect();
+        assert_eq!(pe.read(dst)?, theirs.repeat(TIMES as usize));
         Ok(())
     });
 }
@@ -102,7 +103,7 @@ fn a_connection_without_memory_is_a_clear_error() {
     let setup = Setup::new(3).with("peer_path", "nic").with("queue_memory", 1).with("timeout", "20s");
     let error = setup
         .try_run(|pe| {
-            let (dst, src) = (pe.alloc::<u32>(32)?, pe.alloc::<u32>(32)?);
+            let (dst, src) = (pe.alloc::<u32>(3 * 32)?, pe.alloc::<u32>(32)?);
             pe.run(grid(1, 32), send_to_all(dst, src))
         })
         .map(|_: Vec<()>| ())

@@ -395,14 +395,14 @@ fn the_cause_is_told_before_many_flushed_operations() {
 /// Runs a job that must succeed.
 fn works(pes: u32) {
     let found = Setup::new(pes).run(|pe| {
-        let (dst, src) = (pe.alloc::<u32>(64)?, pe.alloc::<u32>(64)?);
+        let (dst, src) = (pe.alloc::<u32>(64 * pes as usize)?, pe.alloc::<u32>(64)?);
         pe.write(src, &[7; 64])?;
         pe.host_sync()?;
         pe.run(grid(2, 32), send_to_all(dst, src))?;
         pe.host_sync()?;
         pe.read(dst)
     });
-    assert_eq!(found, vec![vec![7; 64]; pes as usize]);
+    assert_eq!(found, vec![vec![7; 64 * pes as usize]; pes as usize]);
 }
 
 #[test]

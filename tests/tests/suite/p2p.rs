@@ -101,10 +101,12 @@ fn atomics_over_all_paths_are_exact_together() {
     for setup in domains() {
         setup.run(|pe| {
             let (wide, narrow) = (pe.alloc_one::<u64>()?, pe.alloc_one::<u32>()?);
-            let (signal, data) = (pe.alloc_one::<Signal>()?, pe.alloc::<u32>(5)?);
-            pe.run(grid(2, 40), add_everywhere(wide, narrow, signal, data, ROUNDS))?;
+            let all = 2 * 40 * ROUNDS * pe.n_pes();
+            let (signal, src) = (pe.alloc_one::<Signal>()?, pe.alloc::<u32>(2 * 40)?);
+            let dst = pe.alloc::<u32>(all as usize)?;
+            pe.run(grid(2, 40), add_everywhere(wide, narrow, signal, dst, src, ROUNDS))?;
             pe.host_sync()?;
-            let all = u64::from(2 * 40 * ROUNDS * pe.n_pes());
+            let all = u64::from(all);
             let found = (pe.read_one(wide)?, u64::from(pe.read_one(narrow)?), pe.read_one(signal)?);
             assert_eq!(found, (all, all, all), "{setup}");
             Ok(())
@@ -154,8 +156,9 @@ fn a_fence_orders_an_atomic_before_a_store() {
 fn p2p_peers_need_no_queues() {
     let add = |pe: &Pe| {
         let (wide, narrow) = (pe.alloc_one::<u64>()?, pe.alloc_one::<u32>()?);
-        let (signal, data) = (pe.alloc_one::<Signal>()?, pe.alloc::<u32>(5)?);
-        pe.run(grid(1, 32), add_everywhere(wide, narrow, signal, data, 2))?;
+        let (signal, src) = (pe.alloc_one::<Signal>()?, pe.alloc::<u32>(32)?);
+        let dst = pe.alloc::<u32>(2 * 32 * pe.n_pes() as usize)?;
+        pe.run(grid(1, 32), add_everywhere(wide, narrow, signal, dst, src, 2))?;
         pe.host_sync()?;
         Ok(pe.connected_qps())
     };
