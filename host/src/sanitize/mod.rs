@@ -59,6 +59,8 @@ pub(crate) struct State {
     /// Whether the job has failed for another reason.
     has_failed: bool,
     deadlock: Option<Deadlock>,
+    /// A deadlock that counts if the deadline of a wait ends the job.
+    suspected: Option<Deadlock>,
     ends: Vec<JobEnd>,
 }
 
@@ -93,6 +95,7 @@ impl Sanitizer {
             meetings: 0,
             has_failed: false,
             deadlock: None,
+            suspected: None,
             ends: Vec::new(),
         };
         Arc::new(Self { hosts, state: Mutex::new(state) })

@@ -32,11 +32,12 @@ pub(crate) fn check_supported(is_native: bool, is_threads: bool) -> Result<()> {
 }
 
 impl Sanitizer {
-    /// Takes the findings so far.
-    pub(crate) fn take_findings(&self) -> Vec<Finding> {
+    /// Takes the findings so far. `has_timed_out` tells that the deadline of a wait has ended the job.
+    pub(crate) fn take_findings(&self, has_timed_out: bool) -> Vec<Finding> {
         let mut state = self.lock();
+        let suspected = state.suspected.take().filter(|_| has_timed_out);
         let races = state.engine.take_races().into_iter().map(|race| Finding::Race(Box::new(race)));
-        races.chain(state.deadlock.take().map(Finding::Deadlock)).collect()
+        races.chain(state.deadlock.take().or(suspected).map(Finding::Deadlock)).collect()
     }
 }
 
