@@ -76,7 +76,7 @@ impl<S: Sharing> Ctx<'_, S> {
         if before != 0 {
             // Only PEs request, so the number fits.
             self.atomic_set(lock.word(NEXT), me, before as u32 - 1)?;
-            let _ = self.await_word(lock.word(GRANTED), Cmp::Ne, 0)?;
+            let _ = self.await_word("set_lock", lock.word(GRANTED), Cmp::Ne, 0)?;
         }
         self.mark_held(lock);
         Ok(())
@@ -121,7 +121,7 @@ impl<S: Sharing> Ctx<'_, S> {
         if self.for_job_words().atomic_compare_swap(lock.word(LAST), me, 0, home)? == me {
             return Ok(());
         }
-        let next = self.await_word(lock.word(NEXT), Cmp::Ne, 0)?;
+        let next = self.await_word("clear_lock", lock.word(NEXT), Cmp::Ne, 0)?;
         self.atomic_set(lock.word(GRANTED), 1, next as u32 - 1)?;
         self.quiet_pe(next as u32 - 1)
     }

@@ -65,8 +65,11 @@ impl<S: Sharing> Ctx<'_, S> {
     pub fn wait_meet_shadow<G: Group>(&self, group: G, word: Sym<Shadowed>) -> Result<u64> {
         group.sync();
         let mut met = 0;
-        let mine =
-            if group.leader() { self.await_shadow(word, 0).map(|(shadow, _)| met = shadow) } else { Ok(()) };
+        let mine = if group.leader() {
+            self.await_shadow("wait_meet_shadow", word, 0).map(|(shadow, _)| met = shadow)
+        } else {
+            Ok(())
+        };
         agree(group, mine)?;
         Ok(group.broadcast(met))
     }
@@ -82,7 +85,7 @@ impl<S: Sharing> Ctx<'_, S> {
         group.sync();
         let mut moved = 0;
         let mine = if group.leader() {
-            self.await_shadow(word, least).map(|(shadow, seen)| {
+            self.await_shadow("wait_follow_shadow", word, least).map(|(shadow, seen)| {
                 self.local_one(word.shadow()).store(0, seen);
                 moved = seen.wrapping_sub(shadow);
             })
@@ -96,10 +99,10 @@ impl<S: Sharing> Ctx<'_, S> {
     /// Waits, in one thread. Returns the shadow, and the signal's value that was at least `least` beyond it.
     #[inline(always)]
     #[track_caller]
-    fn await_shadow(&self, word: Sym<Shadowed>, least: u64) -> Result<(u64, u64)> {
+    fn await_shadow(&self, name: &'static str, word: Sym<Shadowed>, least: u64) -> Result<(u64, u64)> {
         self.check(word)?;
         let shadow = self.local_one(word.shadow()).load(0);
-        let seen = self.await_word(word.signal(), Cmp::Reached, shadow.wrapping_add(least))?;
+        let seen = self.await_word(name, word.signal(), Cmp::Reached, shadow.wrapping_add(least))?;
         Ok((shadow, seen))
     }
 }

@@ -176,7 +176,8 @@ impl<S: Sharing> Ctx<'_, S> {
     ) -> Result<u64> {
         // The barrier costs nothing here: all threads wait for the word anyway.
         group.sync();
-        let found = if group.leader() { self.await_word(signal, cmp, value) } else { Ok(0) };
+        let found =
+            if group.leader() { self.await_word("signal_wait_until", signal, cmp, value) } else { Ok(0) };
         agree_on(group, found)
     }
 
@@ -195,7 +196,8 @@ impl<S: Sharing> Ctx<'_, S> {
         cmp: Cmp,
         value: T,
     ) -> Result {
-        let mine = if group.leader() { self.await_word(word, cmp, value).map(|_| ()) } else { Ok(()) };
+        let mine =
+            if group.leader() { self.await_word("wait_until", word, cmp, value).map(|_| ()) } else { Ok(()) };
         agree(group, mine)
     }
 
@@ -277,7 +279,9 @@ impl<S: Sharing> Ctx<'_, S> {
         let mut i = group.rank() as usize;
         while i < words.words.len() {
             if !words.excepts(i) && mine.is_ok() {
-                mine = self.await_word(words.words.at(i), words.cmp, words.wanted(i)).map(|_| ());
+                mine = self
+                    .await_word("wait_until_all", words.words.at(i), words.cmp, words.wanted(i))
+                    .map(|_| ());
             }
             i += group.size() as usize;
         }
@@ -483,23 +487,27 @@ impl<S: Sharing> Ctx<'_, S> {
         is_seen
     }
 
-    /// Waits for a word, in one thread; returns the value that satisfied the comparison.
+    /// Waits for a word, in one thread; returns the value that satisfied the comparison. `name` is the public call.
     #[inline(always)]
     #[track_caller]
-    pub(crate) fn await_word<T: Amo + PartialOrd>(&self, word: Sym<T>, cmp: Cmp, value: T) -> Result<T> {
+    pub(crate) fn await_word<T: Amo + PartialOrd>(
+        &self,
+        name: &'static str,
+        word: Sym<T>,
+        cmp: Cmp,
+        value: T,
+    ) -> Result<T> {
         let (at, offset) = (self.local_addr(word.as_slice())?.cast::<T::Word>(), word.offset());
         self.announce_batches();
         let (state, site) = (self.parts_ref().state, Location::caller());
         let found = {
             let waited = word_at(self.my_pe(), word);
-            let _call = watch::call(
-                "wait_until",
-                Event::Wait { word: waited, cmp: cmp.symbol(), value: value.bits() },
-            );
+            let _call =
+                watch::call(name, Event::Wait { word: waited, cmp: cmp.symbol(), value: value.bits() });
             // SAFETY: a word of this PE's memory; the allocator aligned it.
             unsafe { await_address(state, at, offset, cmp, value, None, site) }
         };
-        watch::note("wait_until", Event::Look { word: word_at(self.my_pe(), word), is_seen: found.is_ok() });
+        watch::note(name, Event::Look { word: word_at(self.my_pe(), word), is_seen: found.is_ok() });
         found
     }
 }

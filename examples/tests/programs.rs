@@ -415,3 +415,29 @@ fn unknown_settings_and_a_small_heap_are_named() {
     let error = with("RUSHMEM_HEAP_BYTES", "1000TiB");
     assert!(error.contains("lower RUSHMEM_HEAP_BYTES"), "{error}");
 }
+
+/// Runs each program in small sizes under the sanitizer, which finds nothing.
+#[test]
+fn programs_are_clean_under_the_sanitizer() {
+    let folder = tempfile::tempdir().unwrap();
+    let (input, output) = (folder.path().join("in.png"), folder.path().join("out.png"));
+    let (input, output) = (input.to_str().unwrap(), output.to_str().unwrap());
+    picture(Path::new(input), 9, 7, 1);
+    let steps = ["--steps", "13", "--launch-steps", "3", "--graph-launches", "2", "--repetitions", "1"];
+    for (program, arguments) in [
+        (HELLO, &[][..]),
+        (RING, &["--pes", "3", "--count", "1000"]),
+        (ALLTOALL, &["--pes", "3", "-n", "100"]),
+        (GUPS, &["--pes", "3", "--log2-words", "6"]),
+        (KV, &[&["--pes", "3", "--prefill", "1", "--heads", "6"][..], &SMALL_CACHE].concat()),
+        (KV, &[&["--pes", "2", "--heads", "1", "--memory", "symmetric"][..], &SMALL_CACHE].concat()),
+        (SORT, &["--pes", "3", "--log2-keys", "8", "--iterations", "2"]),
+        (FFT, &["--pes", "2", "--log2-n", "3", "--iterations", "2"]),
+        (JACOBI, &[&["--pes", "4", "--size", "3,4,2"][..], &steps].concat()),
+        (JACOBI, &[&["--pes", "4", "--size", "7", "--two-d"][..], &steps].concat()),
+        (JACOBI, &["--pes", "2", "--size", "3", "--steps", "9", "--no-graph"]),
+        (STENCIL, &[input, "-o", output, "--pes", "3", "--steps", "53"]),
+    ] {
+        passes_with(program, arguments, &[("RUSHMEM_PES", "2"), ("RUSHMEM_SANITIZE", "1")]);
+    }
+}

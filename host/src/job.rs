@@ -180,7 +180,8 @@ impl Job {
             let (resources, app) = (&resources, &app);
             let (running, has_ended) = std::sync::mpsc::channel::<()>();
             if let Some(sanitizer) = &resources.sanitizer {
-                scope.spawn(move || sanitizer.look_for_deadlocks(&has_ended));
+                let deadline = job.config.timeout;
+                scope.spawn(move || sanitizer.look_for_deadlocks(&has_ended, deadline));
             }
             let start = |(i, pe): (usize, Arc<dyn Bootstrap>)| {
                 let name = format!("rushmem-pe-{}", pe.pe());
@@ -198,7 +199,8 @@ impl Job {
             results
         });
         resources.finish_trace(&job.config)?;
-        let findings = resources.findings(&job.config)?;
+        let has_timed_out = results.iter().any(|result| result.as_ref().is_err_and(Error::is_deadline));
+        let findings = resources.findings(&job.config, has_timed_out)?;
         if !findings.is_empty() && !results.iter().any(is_own_error) {
             return Err(Error::Sanitizer(findings));
         }
@@ -368,10 +370,10 @@ impl ProcessResources {
         Ok(Self { sanitizer, ..self })
     }
 
-    /// Reports what the sanitizer has found, and returns it.
-    fn findings(&self, config: &Config) -> Result<Vec<Finding>> {
+    /// Reports what the sanitizer has found, and returns it. `has_timed_out` tells that a deadline has ended the job.
+    fn findings(&self, config: &Config, has_timed_out: bool) -> Result<Vec<Finding>> {
         match &self.sanitizer {
-            Some(sanitizer) => sanitizer.findings(&config.sanitize_report),
+            Some(sanitizer) => sanitizer.findings(&config.sanitize_report, has_timed_out),
             None => Ok(Vec::new()),
         }
     }

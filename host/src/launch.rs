@@ -41,9 +41,15 @@ impl Launch<'_> {
     /// - [`Error::KernelLimit`] if it ran for longer than the setting `kernel_limit`.
     /// - [`Error::Cuda`] or [`Error::Native`] if the machine could not run it.
     #[track_caller]
-    pub fn wait(mut self) -> Result<()> {
-        self.pe.watch.announce_wait("wait");
-        let _span = self.pe.trace.call("wait");
+    pub fn wait(self) -> Result<()> {
+        self.wait_in("wait")
+    }
+
+    /// Waits like [`Launch::wait`], in the public call `name`.
+    #[track_caller]
+    fn wait_in(mut self, name: &'static str) -> Result<()> {
+        self.pe.watch.announce_wait(name);
+        let _span = self.pe.trace.call(name);
         let Some((launch_id, event)) = self.running.take() else { return Ok(()) };
         let outcome = self.pe.launch_queues().own.wait_for(self.pe, launch_id, &event);
         self.pe.trace.has_ended(launch_id.to_word());
@@ -135,7 +141,7 @@ impl Pe {
     /// - The errors of [`Launch::wait`].
     #[track_caller]
     pub fn run(&self, grid: Grid, call: Call) -> Result<()> {
-        self.launch(grid, call)?.wait()
+        self.launch(grid, call)?.wait_in("run")
     }
 
     /// Launches a kernel on all PEs. Its blocks may wait for each other, within a PE and between PEs. Collective.

@@ -184,8 +184,9 @@ fn p2p(pe: &Pe) -> Result<(), Error> {
     let marked = numbers(marks.map(|(mark, by)| mark == u64::from(by + 1) << 32 | u64::from(me)).collect());
 
     let (wide, narrow) = (pe.alloc_one::<u64>()?, pe.alloc_one::<u32>()?);
-    let (signal, data) = (pe.alloc_one::<Signal>()?, pe.alloc::<u32>(5)?);
-    pe.run(grid(2, 32), add_everywhere(wide, narrow, signal, data, ROUNDS))?;
+    let (signal, src) = (pe.alloc_one::<Signal>()?, pe.alloc::<u32>(64)?);
+    let dst = pe.alloc::<u32>((64 * ROUNDS * n) as usize)?;
+    pe.run(grid(2, 32), add_everywhere(wide, narrow, signal, dst, src, ROUNDS))?;
     pe.host_sync()?;
     let all = u64::from(64 * ROUNDS * n);
     let exact = [pe.read_one(wide)?, pe.read_one(narrow)?.into(), pe.read_one(signal)?] == [all; 3];
@@ -296,19 +297,21 @@ fn ring(pe: &Pe) -> Result<(), Error> {
 
 /// Sends to the next PE, then to all, and returns whether the data of each step arrived.
 fn round(pe: &Pe) -> Result<[bool; 2], Error> {
+    const TIMES: usize = 20;
     let (n, me) = (pe.n_pes(), pe.my_pe());
-    let (dst, src) = (pe.alloc::<u32>(THREADS)?, pe.alloc::<u32>(THREADS)?);
+    let (one, src) = (pe.alloc::<u32>(TIMES * THREADS)?, pe.alloc::<u32>(THREADS)?);
+    let all = pe.alloc::<u32>(n as usize * THREADS)?;
     // Wireshark guesses the content of a payload: it takes a word with a zero half for Ethernet in InfiniBand.
     let array = |pe: u32| (0..THREADS as u32).map(|i| 0x5a5a_0101 + i * 1009 + pe).collect::<Vec<_>>();
     pe.write(src, &array(me))?;
     pe.host_sync()?;
-    pe.run(grid(2, THREADS as u32 / 2), small_puts(dst, src, 20, 1))?;
+    pe.run(grid(2, THREADS as u32 / 2), small_puts(one, src, TIMES as u32, 1))?;
     pe.host_sync()?;
     let before = (me + n - 1) % n;
-    let one = pe.read(dst)? == array(before);
+    let from_one = pe.read(one)? == array(before).repeat(TIMES);
     pe.write(src, &array(7))?;
     pe.host_sync()?;
-    pe.run(grid(2, THREADS as u32 / 2), send_to_all(dst, src))?;
+    pe.run(grid(2, THREADS as u32 / 2), send_to_all(all, src))?;
     pe.host_sync()?;
-    Ok([one, pe.read(dst)? == array(7)])
+    Ok([from_one, pe.read(all)? == array(7).repeat(n as usize)])
 }

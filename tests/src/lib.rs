@@ -11,7 +11,7 @@ pub mod slurm;
 
 use std::fmt;
 
-use rushmem::config::Config;
+use rushmem::config::{Config, Switch};
 use rushmem::{AppError, Error, Grid, Job, Pe, Ptx};
 
 /// A job of the test kernels. `RUSHMEM_DEVICE` and the machine decide whether it runs on CPU or GPU.
@@ -42,6 +42,16 @@ impl Setup {
     pub fn with(mut self, key: &str, value: impl fmt::Display) -> Self {
         self.config.set(key, &value.to_string()).expect("a setting of a test");
         self.name += &format!(" {key}={value}");
+        self
+    }
+
+    /// Lets the job run without the sanitizer, also if `RUSHMEM_SANITIZE` asks for it. `reason` completes "the job runs
+    /// without the sanitizer because".
+    pub fn without_sanitizer(mut self, reason: &str) -> Self {
+        if self.config.sanitize == Switch::On {
+            eprintln!("WITHOUT SANITIZER: {reason}");
+            self.config.sanitize = Switch::Off;
+        }
         self
     }
 

@@ -262,7 +262,12 @@ fn windows_that_processes_cannot_map_need_threads() {
 
 /// Runs a job with waits that cannot end, and returns the lines of the waits.
 fn deadlock(app: impl Fn(&Pe) -> Result<(), Error> + Send + Sync) -> Vec<u32> {
-    match setup(2).try_run(app) {
+    deadlock_in(setup(2), app)
+}
+
+/// Runs a job like [`deadlock`], with these settings.
+fn deadlock_in(setup: Setup, app: impl Fn(&Pe) -> Result<(), Error> + Send + Sync) -> Vec<u32> {
+    match setup.try_run(app) {
         Err(Error::Sanitizer(findings)) => match &*findings {
             [Finding::Deadlock(deadlock)] => {
                 deadlock.stuck.iter().map(|stuck| stuck.call.site.line).collect()
@@ -289,6 +294,24 @@ fn waits_that_cannot_end_are_reported_at_once() {
     assert!(lines.contains(&line("missed barrier")), "{lines:?}");
     // The deadline of waits is 60 s.
     assert!(begin.elapsed() < Duration::from_secs(30));
+}
+
+#[test]
+fn a_short_deadline_hides_no_deadlock() {
+    let wait = |pe: &Pe| {
+        let flag = pe.alloc_one::<Signal>()?;
+        pe.run(grid(1, 32), kernels::wait_first(flag, Made::Nothing as u32))
+    };
+    for deadline in ["100ms", "1500ms"] {
+        let lines = deadlock_in(setup(2).with("timeout", deadline), wait);
+        assert!(lines.contains(&line("endless wait")), "{deadline}: {lines:?}");
+        // A program that expects the deadline has no deadlock.
+        let expected = setup(2).with("timeout", deadline).try_run(|pe| {
+            wait(pe).expect_err("nobody signals");
+            Ok::<_, Error>(())
+        });
+        assert!(expected.is_ok(), "{deadline}: {expected:?}");
+    }
 }
 
 #[test]

@@ -423,8 +423,8 @@ fn await_counts<S: Sharing>(ctx_ref: CtxRef, at: u64, wanted: Messages) -> Resul
     let ctx = ctx_ref.ctx::<S>();
     // Other members may wait for held postings, even if this one waits for nothing.
     ctx.announce_batches();
-    ctx.await_word(team_word(at + team_words::P2P), Cmp::Ge, wanted.p2p)?;
-    ctx.await_word(team_word(at), Cmp::Ge, wanted.nic).map(|_| ())
+    ctx.await_word("wait_until", team_word(at + team_words::P2P), Cmp::Ge, wanted.p2p)?;
+    ctx.await_word("wait_until", team_word(at), Cmp::Ge, wanted.nic).map(|_| ())
 }
 
 /// Sends two numbers to another member. They arrive incremented by 1, because 0 means "not yet".
@@ -445,8 +445,8 @@ fn await_values<S: Sharing>(ctx_ref: CtxRef, words: u64, n: u32, me: u32) -> Res
     while member < n {
         if member != me {
             let at = words + value_at(ctx.n_pes(), member);
-            ctx.await_word(team_word(at), Cmp::Ne, 0)?;
-            ctx.await_word(team_word(at + 8), Cmp::Ne, 0)?;
+            ctx.await_word("wait_until", team_word(at), Cmp::Ne, 0)?;
+            ctx.await_word("wait_until", team_word(at + 8), Cmp::Ne, 0)?;
         }
         member += 1;
     }

@@ -105,7 +105,7 @@
 //! | deadlocks | each wait that continues; lanes at barriers while nothing else of their worker goes on | [`Engine::wait`], [`Engine::deadlock`] |
 //!
 //! A thread of the job calls [`Engine::deadlock`] ten times in a second. Waits may be out of date for a moment, so it must
-//! find the same ones for two seconds.
+//! find the same ones for two seconds. If a deadline fails the job before, half of the deadline suffices.
 //!
 //! **Missing.**
 //!

@@ -3,11 +3,13 @@
 //! A thread looks at the waits from time to time, in the process of the engine. A wait may be out of date for a moment: its
 //! word has changed, and the lane has not looked again. So the same waits must stay for a while before they count.
 //!
+//! A short deadline ends the waits before. They then count if they have stayed for half of it, and the job fails by it.
+//!
 //! In other processes, the thread sends the requests that the process keeps back. So the engine knows their waits, too.
 
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rushmem_base::lock;
 use rushmem_sanitizer::Deadlock;
@@ -16,17 +18,20 @@ use super::Sanitizer;
 use super::link::Link;
 use super::state::State;
 
-/// The time between two looks.
+/// The longest time between two looks.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// The number of looks that must find the same waits.
+/// The number of looks in the shorter of the two times, at least.
 const LOOKS: u32 = 20;
 
+/// The time for which the same waits must stay.
+const STAY: Duration = Duration::from_secs(2);
+
 impl Sanitizer {
-    /// Looks for deadlocks until `job` closes. Ends the waits of the job if it finds one.
-    pub(crate) fn look_for_deadlocks(&self, job: &Receiver<()>) {
+    /// Looks for deadlocks until `job` closes. Ends the waits of the job if it finds one. `deadline` ends waits, too.
+    pub(crate) fn look_for_deadlocks(&self, job: &Receiver<()>, deadline: Duration) {
         match &self.link {
-            Link::Here(state) => self.look(state, job),
+            Link::Here(state) => self.look(state, job, deadline),
             Link::There(client) => {
                 while job.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
                     client.flush();
@@ -35,14 +40,19 @@ impl Sanitizer {
         }
     }
 
-    fn look(&self, state: &Mutex<State>, job: &Receiver<()>) {
-        let (mut last, mut looks) = (None, 0);
-        while job.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
+    fn look(&self, state: &Mutex<State>, job: &Receiver<()>, deadline: Duration) {
+        let short = STAY.min(deadline / 2);
+        let (mut last, mut since) = (None, Instant::now());
+        while job.recv_timeout(INTERVAL.min(short / LOOKS)) == Err(RecvTimeoutError::Timeout) {
             let found = lock(state).engine.deadlock();
-            looks = if found.is_some() && found == last { looks + 1 } else { 0 };
+            if found != last {
+                (last, since) = (found, Instant::now());
+                continue;
+            }
             match found {
-                Some(deadlock) if looks >= LOOKS => return self.end_by(state, deadlock),
-                found => last = found,
+                Some(deadlock) if since.elapsed() >= STAY => return self.end_by(state, deadlock),
+                Some(deadlock) if since.elapsed() >= short => suspect(state, deadlock),
+                _ => {}
             }
         }
     }
@@ -57,5 +67,13 @@ impl Sanitizer {
         drop(state);
         let ends = std::mem::take(&mut *lock(&self.ends));
         ends.iter().for_each(|end| end.0("the sanitizer has found a deadlock"));
+    }
+}
+
+/// Keeps a deadlock in case the deadline of a wait ends the job.
+fn suspect(state: &Mutex<State>, deadlock: Deadlock) {
+    let mut state = lock(state);
+    if !state.has_failed {
+        state.suspected = Some(deadlock);
     }
 }

@@ -10,6 +10,7 @@ use rushmem_sanitizer::Finding;
 
 use super::Sanitizer;
 use super::link::Link;
+use super::request::Request;
 use super::server::Server;
 use crate::{Error, Result};
 
@@ -33,10 +34,14 @@ pub(crate) fn check_supported(is_native: bool) -> Result<()> {
 
 impl Sanitizer {
     /// Returns the findings of the job, after all its PEs have ended. The process with the engine reports them.
+    /// `has_timed_out` tells that the deadline of a wait has ended PEs of this process.
     ///
     /// # Errors
     /// - [`Error::Unavailable`] if the report cannot be written to `file`.
-    pub(crate) fn findings(&self, file: &str) -> Result<Vec<Finding>> {
+    pub(crate) fn findings(&self, file: &str, has_timed_out: bool) -> Result<Vec<Finding>> {
+        if has_timed_out {
+            self.link.tell(Request::DeadlinePassed);
+        }
         let state = match &self.link {
             Link::Here(state) => state,
             Link::There(client) => return Ok(client.end()),

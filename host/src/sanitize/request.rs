@@ -139,6 +139,8 @@ pub(super) enum Request {
     Wake(ActorId),
     /// Notes that the job has failed. Its waits may not end, but for another reason.
     JobFailed,
+    /// Notes that the deadline of a wait has ended the job.
+    DeadlinePassed,
 }
 
 /// The number of something that an actor knew at one time.
@@ -207,7 +209,8 @@ impl Request {
             | Self::Free { .. }
             | Self::Observe { .. }
             | Self::Arrive { .. }
-            | Self::JobFailed => false,
+            | Self::JobFailed
+            | Self::DeadlinePassed => false,
             // These have an answer.
             Self::Host(_)
             | Self::Post { .. }

@@ -25,6 +25,9 @@ pub(super) struct State {
     /// Whether the job has failed for another reason.
     pub(super) has_failed: bool,
     pub(super) deadlock: Option<Deadlock>,
+    /// A deadlock that counts if the deadline of a wait ends the job.
+    pub(super) suspected: Option<Deadlock>,
+    has_timed_out: bool,
 }
 
 impl State {
@@ -101,14 +104,16 @@ impl State {
             }
             Request::Wake(actor) => engine.wake(actor),
             Request::JobFailed => self.has_failed = true,
+            Request::DeadlinePassed => self.has_timed_out = true,
         }
         Reply::Applied
     }
 
     /// Takes the findings so far.
     pub(super) fn take_findings(&mut self) -> Vec<Finding> {
+        let suspected = self.suspected.take().filter(|_| self.has_timed_out);
         let races = self.engine.take_races().into_iter().map(|race| Finding::Race(Box::new(race)));
-        races.chain(self.deadlock.take().map(Finding::Deadlock)).collect()
+        races.chain(self.deadlock.take().or(suspected).map(Finding::Deadlock)).collect()
     }
 
     fn post(&mut self, actor: ActorId, post: Post, completion: Done) -> ActorId {

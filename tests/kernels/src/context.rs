@@ -30,12 +30,11 @@ pub fn exclusive_turns(ctx: &Ctx, words: SymSlice<u64>, wrong: SymSlice<u32>, tu
         let own = ctx.exclusive(i as u32)?;
         let before = own.atomic_fetch_add(words.at(i), 1, pe)?;
         own.p(words.at(i), before + 1, pe)?;
-        own.fence()?;
+        own.quiet(Thread)?;
         let now = own.g(words.at(i), pe)?;
         if before != turn as u64 || now != turn as u64 + 1 {
             wrong.store(i, wrong.load(i) + 1);
         }
-        own.quiet(Thread)?;
         own.release();
         turn += 1;
     }
@@ -123,6 +122,7 @@ pub fn hold_per_block(ctx: &Ctx, held: Sym<Signal>, go: Sym<Signal>) -> Result {
         return Ok(());
     }
     own.p(held, 1, ctx.my_pe())?;
+    own.quiet(Thread)?;
     ctx.signal_wait_until(Thread, go, Cmp::Eq, 1).map(|_| ())
 }
 

@@ -153,13 +153,14 @@ pub fn report_puts(ctx: &Ctx, dst: SymSlice<u64>, src: SymSlice<u64>, codes: Sym
     }
 }
 
-/// Lets every thread put its element to every PE and wait for the delivery.
+/// Lets every thread put its element to every PE and wait for the delivery. `dst` has a row for each PE.
 #[kernel]
 pub fn send_to_all(ctx: &Ctx, dst: SymSlice<u32>, src: SymSlice<u32>) -> Result {
     let i = Thread::index();
+    let at = ctx.my_pe() as usize * src.len() + i;
     let mut pe = 0;
     while pe < ctx.n_pes() {
-        ctx.put(Thread, dst.slice(i..i + 1), src.slice(i..i + 1), pe)?;
+        ctx.put(Thread, dst.slice(at..at + 1), src.slice(i..i + 1), pe)?;
         pe += 1;
     }
     ctx.quiet(Thread)

@@ -57,13 +57,16 @@ pub fn gather(ctx: &Ctx, into: SymSlice<u64>, src: SymSlice<u64>) -> Result {
     ctx.quiet(block)
 }
 
-/// Fills `object` of the next PE with `value`, element by element, and this PE's own with plain stores.
+/// Fills `object` of all PEs with `value`: even elements by plain stores of their PE, odd ones by puts of the PE before.
 #[kernel]
 pub fn fill(ctx: &Ctx, object: SymSlice<u64>, value: u64) -> Result {
     let mut i = Thread::index();
     while i < object.len() {
-        ctx.local(object).store(i, value);
-        ctx.p(object.at(i), value, ctx.pe_after(1))?;
+        if i & 1 == 0 {
+            ctx.local(object).store(i, value);
+        } else {
+            ctx.p(object.at(i), value, ctx.pe_after(1))?;
+        }
         i += Thread::count();
     }
     ctx.quiet(Thread)

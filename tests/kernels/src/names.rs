@@ -19,15 +19,16 @@ pub fn names(
     results: SymSlice<u64>,
 ) -> Result {
     let (block, pe) = (Block::current(), ctx.pe_after(1));
-    let (source, out) = (data.slice(0..4), ctx.local(results));
+    let out = ctx.local(results);
     shmem_put(ctx, block, data.slice(4..6), data.slice(0..2), pe)?;
     shmem_put_nbi(ctx, block, data.slice(6..8), data.slice(2..4), pe)?;
     shmem_quiet(ctx, block)?;
     shmem_get(ctx, block, data.slice(8..10), data.slice(0..2), pe)?;
     shmem_get_nbi(ctx, block, data.slice(10..12), data.slice(2..4), pe)?;
     shmem_barrier_all(ctx, block)?;
-    shmem_put_signal(ctx, block, data.slice(12..16), source, signal, SignalOp::Add, 1, pe)?;
-    shmem_put_signal_nbi(ctx, block, data.slice(12..16), source, signal, SignalOp::Add, 10, pe)?;
+    let (first, second) = (data.slice(0..2), data.slice(2..4));
+    shmem_put_signal(ctx, block, data.slice(12..14), first, signal, SignalOp::Add, 1, pe)?;
+    shmem_put_signal_nbi(ctx, block, data.slice(14..16), second, signal, SignalOp::Add, 10, pe)?;
     let seen = shmem_signal_wait_until(ctx, block, signal, Cmp::Eq, 11)?;
     if block.leader() {
         out.store(0, shmem_my_pe(ctx).into());

@@ -32,24 +32,29 @@ pub fn store_marks(
     if Block::current().id() == 0 { ctx.barrier_all(Block::current()) } else { Ok(()) }
 }
 
-/// Lets every thread add 1 to both words of every PE and, with a put, to the signal of every PE, `rounds` times.
+/// Lets every thread add 1 to both words of every PE and, with a put, to the signal of every PE, `rounds` times. `dst` has
+/// an element for each thread of all PEs in each round, and `src` has one for each thread of this PE.
 #[kernel]
 pub fn add_everywhere(
     ctx: &Ctx,
     wide: Sym<u64>,
     narrow: Sym<u32>,
     signal: Sym<Signal>,
-    data: SymSlice<u32>,
+    dst: SymSlice<u32>,
+    src: SymSlice<u32>,
     rounds: u32,
 ) -> Result {
+    let (i, row) = (Thread::index(), ctx.my_pe() as usize * Thread::count());
+    let (mine, all) = (src.slice(i..i + 1), ctx.n_pes() as usize * Thread::count());
     let mut round = 0;
     while round < rounds {
+        let at = round as usize * all + row + i;
         let mut pe = 0;
         while pe < ctx.n_pes() {
             let to = ctx.pe_after(pe);
             ctx.atomic_add(wide, 1, to)?;
             let _ = ctx.atomic_fetch_inc(narrow, to)?;
-            ctx.put_signal_nbi(Thread, data, data, signal, SignalOp::Add, 1, to)?;
+            ctx.put_signal_nbi(Thread, dst.slice(at..at + 1), mine, signal, SignalOp::Add, 1, to)?;
             pe += 1;
         }
         round += 1;
@@ -104,8 +109,8 @@ pub fn store_everywhere(ctx: &Ctx, cells: SymSlice<u32>, value: u32) {
 
 /// Stores this PE's number in `cells` of each member of `team` that is a P2P peer, at this PE's index in the team.
 #[kernel]
-pub fn store_to_members(ctx: &Ctx, team: Team, cells: SymSlice<u32>) {
-    let Some(members) = ctx.team_n_pes(team) else { return };
+pub fn store_to_members(ctx: &Ctx, team: Team, cells: SymSlice<u32>) -> Result {
+    let Some(members) = ctx.team_n_pes(team) else { return Ok(()) };
     let mine = ctx.team_my_pe(team).unwrap_or(0) as usize;
     let mut member = 0;
     // Includes one index that no member has.
@@ -115,6 +120,7 @@ pub fn store_to_members(ctx: &Ctx, team: Team, cells: SymSlice<u32>) {
         }
         member += 1;
     }
+    ctx.quiet(Thread)
 }
 
 /// Lets the first thread of each member update words of all members, `rounds` times: add to both words, and announce the

@@ -141,14 +141,16 @@ fn put_or_get<S: Sharing, G: Group>(ctx: &Ctx<S>, group: G, args: PieceArgs, pie
     }
 }
 
-/// Lets every thread put its own element `times` times to the PE `ahead` places on, all lanes at once, and quiets.
+/// Lets every thread put its own element `times` times to the PE `ahead` places on, all lanes at once, and quiets. `dst`
+/// has a row of elements for each time.
 #[kernel]
 pub fn small_puts(ctx: &Ctx, dst: SymSlice<u32>, src: SymSlice<u32>, times: u32, ahead: u32) -> Result {
     let i = Thread::index();
     let pe = ctx.pe_after(ahead);
     let mut round = 0;
     while round < times {
-        ctx.put_nbi(Thread, dst.slice(i..i + 1), src.slice(i..i + 1), pe)?;
+        let at = round as usize * Thread::count() + i;
+        ctx.put_nbi(Thread, dst.slice(at..at + 1), src.slice(i..i + 1), pe)?;
         round += 1;
     }
     ctx.quiet(Thread)

@@ -5,6 +5,8 @@ mod host;
 
 use rushmem::{Error, Grid, Pe};
 
+use crate::program::Race;
+
 /// A test with kernels of its own, for a job of two PEs or more.
 #[derive(Clone, Copy)]
 pub struct Check {
@@ -12,6 +14,8 @@ pub struct Check {
     pub ids: &'static [&'static str],
     /// The property that it shows.
     pub name: &'static str,
+    /// Whether its accesses race.
+    pub race: Race,
     run: fn(&Pe) -> Result<Verdict, Error>,
 }
 
@@ -24,7 +28,12 @@ impl Check {
         name: &'static str,
         run: fn(&Pe) -> Result<Verdict, Error>,
     ) -> Self {
-        Self { ids, name, run }
+        Self { ids, name, race: Race::None, run }
+    }
+
+    /// Gives it a race in all runs.
+    const fn races(self) -> Self {
+        Self { race: Race::Always, ..self }
     }
 
     /// Runs the check on all PEs of a job, and returns the violations that the PEs found. Every PE gets the same.

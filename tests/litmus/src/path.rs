@@ -115,6 +115,21 @@ pub const PATHS: &[Path] = &[
     ),
 ];
 
+/// The path under the sanitizer, which needs P2P peers.
+pub const SANITIZED: Path = path("sanitizer", 3, true, &[("peer_path", "p2p")]);
+
+/// Returns the settings of jobs under the sanitizer.
+///
+/// # Panics
+/// If the environment has an invalid setting.
+pub fn sanitized() -> Config {
+    let mut config = SANITIZED.config(1);
+    for (key, value) in [("sanitize", "on"), ("device", "native")] {
+        config.set(key, value).expect("a setting of this suite");
+    }
+    config
+}
+
 impl Path {
     /// Returns the same path with the adversary.
     pub const fn with_adversary(self) -> Self {

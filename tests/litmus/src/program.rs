@@ -276,6 +276,19 @@ impl Outcome<'_> {
     }
 }
 
+/// Races of the accesses of a test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Race {
+    /// The memory model orders all accesses.
+    None,
+    /// Some accesses have no order in any run.
+    Always,
+    /// Some accesses have no order in runs with a certain winner, for the given reason.
+    ByWinner(&'static str),
+    /// Some accesses have no order in runs that mapped memory never shows, for the given reason.
+    NotMapped(&'static str),
+}
+
 /// A predicate over outcomes.
 pub type Verdict = fn(&Outcome<'_>) -> bool;
 
@@ -296,6 +309,8 @@ pub struct Test {
     pub weak: Vec<(&'static str, Verdict)>,
     /// The placement that the test needs.
     pub needs: Needs,
+    /// Whether its accesses race. The sanitizer must reach the same verdict.
+    pub race: Race,
 }
 
 impl Test {
@@ -310,6 +325,7 @@ impl Test {
             forbidden: nothing,
             weak: Vec::new(),
             needs: Needs::Any,
+            race: Race::None,
         }
     }
 
@@ -333,6 +349,16 @@ impl Test {
     pub fn maybe(mut self, what: &'static str, weak: Verdict) -> Self {
         self.weak.push((what, weak));
         self
+    }
+
+    /// Gives it a race in all runs.
+    pub fn races(self) -> Self {
+        Self { race: Race::Always, ..self }
+    }
+
+    /// Gives it a race in some runs.
+    pub fn races_if(self, race: Race) -> Self {
+        Self { race, ..self }
     }
 
     /// Sets the placement that the test needs.

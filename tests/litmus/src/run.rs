@@ -5,7 +5,7 @@ use rushmem_device::{Lock, Signal, Sym, SymSlice};
 use rushmem_litmus_kernels::{BYTES, HALVES, PLAN_WORDS, PROGRAM_WORDS, REGS, WORDS, Who, litmus};
 
 use crate::cast::Cast;
-use crate::path::Path;
+use crate::path::{self, Path};
 use crate::program::{Outcome, Test};
 use crate::report::Row;
 
@@ -152,6 +152,18 @@ pub fn run(path: &Path, tests: &[Test], rounds: u64) -> Result<Vec<Row>, Error> 
     let job = Job::with_config(path.config(1)).kernels(rushmem::ptx!("rushmem_litmus_kernels"));
     let plays = plays(tests, path.pes, &path.title(), |test| Cast::on_path(test, path));
     // All PEs return the same rows.
+    Ok(job.run(|pe| play_all(pe, &plays, rounds))?.swap_remove(0))
+}
+
+/// Runs a test under the sanitizer, in a job of its own.
+///
+/// # Errors
+/// - [`Error::Sanitizer`] with the findings
+/// - the error of the job
+pub fn run_sanitized(test: &Test, rounds: u64) -> Result<Vec<Row>, Error> {
+    let path = &path::SANITIZED;
+    let job = Job::with_config(path::sanitized()).kernels(rushmem::ptx!("rushmem_litmus_kernels"));
+    let plays = plays(std::slice::from_ref(test), path.pes, path.name, |test| Cast::on_path(test, path));
     Ok(job.run(|pe| play_all(pe, &plays, rounds))?.swap_remove(0))
 }
 

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use rushmem::{Error, Hints, HostRange, Pages, Pe};
-use rushmem_device::{Error as Code, Local, Signal, Sym, SymSlice};
+use rushmem::{Error, Hints, HostRange, Operations, Pages, Pe};
+use rushmem_device::{Error as Code, Local, Signal, SignalOp, Sym, SymSlice};
 use rushmem_test_kernels::{fill, gather, put_beyond, reach, reach_from_own, wait_for_ever};
 use rushmem_tests::{Setup, grid};
 
@@ -183,6 +183,7 @@ fn a_resized_object_keeps_its_contents() {
             let error = pe.run(grid(1, 32), fill(old, 1)).unwrap_err().to_string();
             assert!(error.ends_with("is not an object, or has been freed"), "{error}");
         }
+        pe.host_sync()?;
         pe.run(grid(1, 32), fill(shorter, 3))?;
         pe.host_sync()?;
         let free = pe.heap_free();
@@ -385,7 +386,7 @@ fn the_heap_grows_while_a_kernel_runs() {
         let launch = pe.launch(grid(1, 32), wait_for_ever(signal, 1, seen))?;
         let grown = pe.alloc::<u64>(ALL)?;
         let more = pe.alloc::<u64>(1 << 20)?;
-        pe.write(signal.as_slice(), &[1])?;
+        pe.signal_op(signal, SignalOp::Set, 1, pe.my_pe())?;
         launch.wait()?;
         Reached::within(grown).check(pe)?;
         Reached::within(more).check(pe)
@@ -468,7 +469,7 @@ fn window_addresses_convert_to_handles_and_back() {
         // No memory is registered beyond a window, for the host and for kernels.
         assert!(pe.read(all.slice(90..101)).is_err());
         // SAFETY: the memory is never accessed.
-        let beyond = unsafe { SymSlice::<u64>::from_raw(all.offset() + 8, 100) };
+        let beyond = unsafe { SymSlice::<u64>::from_raw(all.offset() + 8 * 99, 2) };
         let error = pe.run(grid(1, 1), fill(beyond, 1)).unwrap_err();
         let Error::Device { first, .. } = &error else { panic!("{error}") };
         assert_eq!(first.code(), Some(Code::OutOfRange));
@@ -539,7 +540,7 @@ fn a_window_stays_while_a_launch_may_use_it() {
         let text = kept.error.to_string();
         assert!(text.ends_with("wait for the end of all launches first"), "{text}");
         assert_eq!(matches!(*kept.error, Error::Elsewhere { pe: 0, .. }), pe.my_pe() == 1, "{text}");
-        pe.write(signal.as_slice(), &[1])?;
+        pe.signal_op(signal, SignalOp::Set, 1, pe.my_pe())?;
         launch.map_or(Ok(()), |launch| launch.wait())?;
         ended.fetch_add(1, Ordering::SeqCst);
         assert_eq!(pe.unregister_symmetric(*kept.registration)?, [0; 100]);
@@ -686,7 +687,7 @@ fn a_buffer_stays_while_a_launch_may_use_it() {
         let kept = pe.unregister(mine).expect_err("a kernel runs");
         assert!(kept.error.to_string().ends_with("wait for the end of all launches first"), "{kept:?}");
         assert!(pe.unregister_all().is_err());
-        pe.write(signal.as_slice(), &[1])?;
+        pe.signal_op(signal, SignalOp::Set, 1, pe.my_pe())?;
         launch.wait()?;
         assert_eq!(pe.unregister(*kept.registration)?, [0; 100]);
         Ok(())

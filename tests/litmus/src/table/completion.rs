@@ -73,6 +73,7 @@ fn flag_outside_of_the_queues() -> Test {
         .on(1, [wait(Y, EQ, 1), load(X, 0)])
         .never(|o| o.r(1, 0) > 1)
         .maybe("message first", |o| o.r(1, 0) == 0)
+        .races()
 }
 
 fn reused_after_quiet(who: Who, n: u64) -> Test {
@@ -93,6 +94,7 @@ fn flushed() -> Test {
         .on(1, [wait(Y, EQ, 1), load(D, 0), load(D + 31, 1)])
         .never(|o| o.r(1, 0) > 1 || o.r(1, 1) > 1)
         .maybe("not delivered", |o| o.r(1, 0) == 0)
+        .races()
 }
 
 fn one_of_two() -> Test {
@@ -112,6 +114,7 @@ fn one_of_two() -> Test {
         .on(2, [wait(Y, EQ, 1), load(D, 0)])
         .never(|o| o.r(1, 0) != 0 || o.r(2, 0) > 1)
         .maybe("the other pending", |o| o.r(2, 0) == 0)
+        .races()
         .needs(Needs::Apart)
 }
 

@@ -65,6 +65,7 @@ fn own_view() -> Test {
         .on(0, [fill(S, 1, 1), put_nbi(X, S, 1), load(X, 0), quiet(), load(X, 1)])
         .never(|o| o.r(0, 0) > 1 || o.r(0, 1) != 1)
         .maybe("not yet", |o| o.r(0, 0) == 0)
+        .races()
 }
 
 fn flooded() -> Test {

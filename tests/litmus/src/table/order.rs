@@ -84,6 +84,7 @@ fn unfenced() -> Test {
         .on(1, reader(1))
         .never(|o| o.r(1, 1) > 1)
         .maybe("flag first", |o| o.r(1, 1) == 0)
+        .races()
 }
 
 /// Drops the fence of [`fenced_by_another_block`]. The suite must see the outcome that the fence forbids.
@@ -94,6 +95,7 @@ pub(super) fn unfenced_blocks() -> Test {
         .on(1, reader(1))
         .never(|o| o.r(2, 1) > 1)
         .maybe("flag first", |o| o.r(2, 1) == 0)
+        .races()
 }
 
 fn two_targets() -> Test {
@@ -102,6 +104,7 @@ fn two_targets() -> Test {
         .on(2, [wait(Y, EQ, 1), g(X, 0).at(1)])
         .never(|o| o.r(1, 0) > 1)
         .maybe("flag first", |o| o.r(1, 0) == 0)
+        .races()
         .needs(Needs::Apart)
 }
 
@@ -112,6 +115,7 @@ fn chain() -> Test {
         .on(2, [wait(Z, EQ, 1), load(X, 0)])
         .never(|o| o.r(2, 0) > 1)
         .maybe("flag first", |o| o.r(2, 0) == 0)
+        .races()
         .needs(Needs::Apart)
 }
 
@@ -159,6 +163,7 @@ fn get_and_fence() -> Test {
         .on(0, [get_nbi(T, X, 1).at(1), fence(), p(X, 1).at(1), quiet(), load(T, 0)])
         .never(|o| o.r(0, 0) > 1)
         .maybe("get sees the put", |o| o.r(0, 0) == 1)
+        .races()
 }
 
 fn get_and_quiet() -> Test {
@@ -180,6 +185,7 @@ fn put_then_get(complete: bool) -> Test {
             .on(0, ops)
             .never(|o| o.r(0, 0) > 1)
             .maybe("old value", |o| o.r(0, 0) == 0)
+            .races()
     }
 }
 
@@ -199,6 +205,6 @@ fn contexts(complete: bool) -> Test {
     if complete {
         test.never(|o| o.r(1, 0) != 0)
     } else {
-        test.never(|o| o.r(1, 1) > 1).maybe("flag first", |o| o.r(1, 1) == 0)
+        test.never(|o| o.r(1, 1) > 1).maybe("flag first", |o| o.r(1, 1) == 0).races()
     }
 }

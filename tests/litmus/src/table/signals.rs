@@ -63,7 +63,7 @@ fn earlier_put(fenced: bool) -> Test {
     if fenced {
         test.never(|o| o.r(1, 0) != 1 || o.r(1, 1) != 1)
     } else {
-        test.never(|o| o.r(1, 0) > 1 || o.r(1, 1) != 1).maybe("old put missing", |o| o.r(1, 0) == 0)
+        test.never(|o| o.r(1, 0) > 1 || o.r(1, 1) != 1).maybe("old put missing", |o| o.r(1, 0) == 0).races()
     }
 }
 
@@ -77,6 +77,9 @@ fn counted() -> Test {
         .on(1, read_counted())
         .never(|o| o.r(1, 1) != 1 || o.r(1, 2) != 1)
         .maybe("second first", |o| o.r(1, 0) == 0)
+        .races_if(Race::NotMapped(
+            "The first signal announces its data, and a thread's stores arrive in order.",
+        ))
 }
 
 fn counted_from_two_blocks() -> Test {
@@ -86,6 +89,7 @@ fn counted_from_two_blocks() -> Test {
         .on(1, read_counted())
         .never(|o| o.r(2, 1) != 1 || o.r(2, 2) != 1)
         .maybe("second first", |o| o.r(2, 0) == 0)
+        .races_if(Race::ByWinner("If the first signal arrives first, it announces its data."))
 }
 
 fn earlier_signal() -> Test {
@@ -95,6 +99,7 @@ fn earlier_signal() -> Test {
         .on(1, [signal_wait(Z + 1, EQ, 1, 2), load(X, 0), load(Y, 1)])
         .never(|o| o.r(2, 0) > 1 || o.r(2, 1) != 1)
         .maybe("first missing", |o| o.r(2, 0) == 0)
+        .races()
 }
 
 fn strong(native: bool) -> Test {
@@ -122,7 +127,7 @@ fn strong_over_blocks() -> Test {
 
 fn nothing() -> Test {
     Test::new("L31", "put_signal of nothing")
-        .on(0, [put_signal(X, S, 0, Y, 1).at(1), put_signal_add(X, S, 0, Y, 1).at(1)])
+        .on(0, [put_signal(X, S, 0, Y, 1).at(1), fence(), put_signal_add(X, S, 0, Y, 1).at(1)])
         .on(1, [signal_wait(Y, GE, 2, 0), load(X, 1)])
         .never(|o| o.r(1, 0) != 2 || o.r(1, 1) != 0)
 }
@@ -192,6 +197,7 @@ fn polled(with_test: bool) -> Test {
             .on(1, [spin_until(Y, 1, 0), expect(D, 32, 1, 1)])
             .maybe("signal not seen", |o| o.r(1, 0) != 0)
             .maybe("data missing", |o| o.r(1, 1) != 0)
+            .races()
     }
 }
 

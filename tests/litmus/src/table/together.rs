@@ -26,6 +26,7 @@ fn not_completed() -> Test {
         .on(1, [sync(), load(D, 0)])
         .never(|o| o.r(1, 0) > 1)
         .maybe("put missing", |o| o.r(1, 0) == 0)
+        .races()
         .needs(Needs::Apart)
 }
 

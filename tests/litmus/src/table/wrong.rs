@@ -21,6 +21,7 @@ fn no_fence() -> Test {
         .on(0, [take(W, 1), p(Y, 1).at(1)])
         .on(1, [wait(Y, EQ, 1), load(X, 0)])
         .never(|o| o.r(2, 0) != 1)
+        .races()
 }
 
 /// Drops the quiet of L22.
@@ -31,6 +32,7 @@ fn no_quiet_of_others() -> Test {
         .on(0, [take(W, 2), p(Y, 1).at(1)])
         .on(1, [wait(Y, EQ, 1), expect(D, 8, 1, 0)])
         .never(|o| o.r(3, 0) != 0)
+        .races()
 }
 
 /// Reads L39 as if its last word announced the others.
@@ -39,6 +41,7 @@ fn last_word_as_flag() -> Test {
         .on(0, [fill(S, 8, 1), put_nbi(D, S, 8).at(1)])
         .on(1, [wait(D + 7, EQ, 1), expect(D, 8, 1, 0)])
         .never(|o| o.r(1, 0) != 0)
+        .races()
 }
 
 /// Drops the quiet of L17.
@@ -47,6 +50,7 @@ fn source_reused() -> Test {
         .on(0, [fill(S, 32, 1), put_nbi(D, S, 32).at(1), fill(S, 32, 2), quiet(), signal_set(Y, 1).at(1)])
         .on(1, [signal_wait(Y, EQ, 1, 1), expect(D, 32, 1, 0)])
         .never(|o| o.r(1, 0) != 0)
+        .races()
 }
 
 /// Unlocks L52 by an atomic of another queue, without completing the protected puts.
@@ -59,6 +63,7 @@ fn unlocked_early() -> Test {
         .on(0, leave)
         .on(2, other)
         .never(|o| o.r(0, 0) == o.r(2, 0))
+        .races_if(Race::ByWinner("The put of the first PE races with accesses of a later holder."))
 }
 
 /// Drops the quiet of L21.
@@ -67,6 +72,7 @@ fn get_not_completed() -> Test {
         .on(1, [fill(S, 8, 7), fence(), signal_set(Y, 1).at(0)])
         .on(0, [signal_wait(Y, EQ, 1, 1), get_nbi(T, S, 8).at(1), delay(100), expect(T, 8, 7, 0)])
         .never(|o| o.r(1, 0) != 0)
+        .races()
 }
 
 /// Replaces the quiet by a flush, which waits for the ACK only. The atomic of the signal uses the first NIC, and the put
@@ -77,4 +83,5 @@ pub fn acknowledged_only() -> Test {
         .on(0, [p(X, 1).at(1), flush_all(), signal_set(Y, 1).at(1)])
         .on(1, [signal_wait(Y, EQ, 1, 1), load(X, 0)])
         .never(|o| o.r(2, 0) != 1)
+        .races()
 }

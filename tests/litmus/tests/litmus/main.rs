@@ -9,3 +9,4 @@ mod host;
 mod listed;
 mod paths;
 mod processes;
+mod sanitized;

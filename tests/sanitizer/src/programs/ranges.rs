@@ -1,8 +1,9 @@
 //! The exact bytes of a call. Memory beside them is free for others.
 
+use rushmem::Pe;
 use rushmem_device::prelude::*;
 
-use crate::program::{Memory, Topic, device};
+use crate::program::{Memory, ONE, Topic, device, host};
 
 pub(crate) const TOPIC: Topic = Topic {
     name: "ranges",
@@ -25,6 +26,7 @@ pub(crate) const TOPIC: Topic = Topic {
         device("gap_between_parts_of_an_exchange_stored", gap_between_parts_of_an_exchange_stored).grid(2, 1),
         device("empty_put_beside_store", empty_put_beside_store),
         device("empty_put_with_signal", empty_put_with_signal),
+        host("transfers_of_unequal_lengths", transfers_of_unequal_lengths),
         device("signal_beside_its_data", signal_beside_its_data),
         device("values_of_one_byte", values_of_one_byte),
         device("value_of_one_byte_stored_and_put", value_of_one_byte_stored_and_put).races(),
@@ -185,6 +187,23 @@ fn empty_put_with_signal(ctx: &Ctx, m: Memory) -> Result {
     ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?;
     ctx.local(m.inbox).store(0, 1);
     Ok(())
+}
+
+/// Transfers between arrays of unequal lengths. The calls fail, and access nothing.
+fn transfers_of_unequal_lengths(pe: &Pe, m: Memory) -> rushmem::Result<()> {
+    let failed = pe.run(ONE, unequal_lengths(m));
+    assert!(matches!(failed, Err(rushmem::Error::Device { .. })), "{failed:?}");
+    Ok(())
+}
+
+#[kernel]
+fn unequal_lengths(ctx: &Ctx, m: Memory) -> Result {
+    let (half, pe) = (m.inbox.slice(0..4), ctx.pe_after(1));
+    let put = ctx.put(Thread, m.inbox, half, pe);
+    let get = ctx.get(Thread, half, m.inbox, pe);
+    let signalled = ctx.put_signal(Thread, m.inbox, half, m.flag, SignalOp::Set, 1, pe);
+    assert_eq!([put, get, signalled], [Err(Error::LengthMismatch); 3]);
+    put
 }
 
 /// Puts seven words, with a signal in the eighth word of the same array.

@@ -1,0 +1,82 @@
+//! Each program once under the sanitizer, without injected faults. It must find those with a race, and no others.
+
+use rushmem::sanitizer::Finding;
+use rushmem::{Error, Job};
+use rushmem_litmus::check;
+use rushmem_litmus::program::{Race, Test};
+use rushmem_litmus::{path, run, table};
+
+/// Rounds of each program. The second one meets words that all rounds share.
+const ROUNDS: u64 = 2;
+/// The most runs in which a race that needs a certain winner must be found.
+const RUNS: u32 = 60;
+
+/// Tests with weak outcomes and without a race, each with the reason.
+const NO_RACE: &[(&str, &str)] = &[
+    ("stores by way of ptr, fence, p", "The weak outcome is another path."),
+    ("two fetching atomics, unfenced", "Atomics of one word never race; only their order is open."),
+];
+
+/// Returns the findings of one run of a test.
+fn findings(test: &Test) -> Vec<Finding> {
+    match run::run_sanitized(test, ROUNDS) {
+        Ok(_) => Vec::new(),
+        Err(Error::Sanitizer(findings)) => findings,
+        Err(error) => panic!("{} {}: {error}", test.id, test.name),
+    }
+}
+
+/// Returns all programs, also those that must show forbidden outcomes.
+fn all() -> impl Iterator<Item = Test> {
+    let wrong = table::wrong().into_iter().map(|(test, _)| test);
+    table::all().into_iter().chain(wrong).chain([table::acknowledged_only()])
+}
+
+#[test]
+fn the_first_run_of_each_program_finds_its_race() {
+    let mut problems = Vec::new();
+    for test in all() {
+        if !matches!(test.race, Race::None | Race::Always) {
+            continue;
+        }
+        let found = findings(&test);
+        let name = format!("{} {}", test.id, test.name);
+        if test.race == Race::None {
+            problems.extend(found.iter().map(|finding| format!("{name}: {finding}")));
+        } else if found.is_empty() {
+            problems.push(format!("{name}: no finding"));
+        }
+    }
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
+#[test]
+fn races_that_depend_on_the_winner_are_found_in_some_run() {
+    for test in all() {
+        let Race::ByWinner(_) = test.race else { continue };
+        let is_found = (0..RUNS).any(|_| !findings(&test).is_empty());
+        assert!(is_found, "{} {}: no finding in {RUNS} runs", test.id, test.name);
+    }
+}
+
+#[test]
+fn programs_with_weak_outcomes_race() {
+    for test in all().filter(|test| !test.weak.is_empty()) {
+        let is_listed = NO_RACE.iter().any(|(name, _)| *name == test.name);
+        assert_eq!(test.race == Race::None, is_listed, "{} {}", test.id, test.name);
+    }
+    assert!(table::wrong().iter().all(|(test, _)| test.race != Race::None));
+}
+
+#[test]
+fn checks_with_kernels_of_their_own_are_judged_too() {
+    let job = || Job::with_config(path::sanitized()).kernels(rushmem::ptx!("rushmem_litmus_kernels"));
+    for check in check::all() {
+        match (job().run(|pe| check.run(pe)), check.race) {
+            (Ok(wrong), Race::None) => assert_eq!(wrong, vec![Vec::<String>::new(); 3]),
+            (Err(Error::Sanitizer(_)), Race::Always) => {}
+            (result, race) => panic!("{}: {race:?}, and the job ended with {result:?}", check.name),
+        }
+    }
+    job().run(check::leave_behind).unwrap_or_else(|error| panic!("{}: {error}", check::LEAVE_BEHIND));
+}
