@@ -13,6 +13,7 @@ use super::output::Printer;
 use super::pe::Pe;
 use super::plan::{LaunchMode, NodeShare, Plan};
 use super::sys::{self, Exit};
+use super::timeline::Timeline;
 use crate::error::Error;
 
 /// Time for the other PEs to report a failed PE before they are asked to end.
@@ -86,6 +87,7 @@ pub(super) fn supervise(plan: &Plan) -> Result<u8, Error> {
     let LaunchMode::Processes(share) = &plan.mode else {
         return Err(Error::Internal("the supervisor needs PEs that are processes".into()));
     };
+    let timeline = plan.trace.clone().map(|file| Timeline::begin(file, share)).transpose()?;
     let printer = Arc::new(Printer::new(plan.label));
     let (sender, events) = channel();
     sys::block_signals().map_err(|error| Error::Internal(format!("cannot block signals: {error}")))?;
@@ -111,7 +113,7 @@ pub(super) fn supervise(plan: &Plan) -> Result<u8, Error> {
     let mut supervisor = Supervisor {
         plan,
         share,
-        printer,
+        printer: Arc::clone(&printer),
         events,
         observer,
         pes: Vec::new(),
@@ -124,7 +126,13 @@ pub(super) fn supervise(plan: &Plan) -> Result<u8, Error> {
         supervisor.abandon();
         return Err(error);
     }
-    supervisor.run(server.as_ref())
+    let code = supervisor.run(server.as_ref());
+    match timeline.as_ref().map_or(Ok(None), |timeline| timeline.end().map(Some)) {
+        Ok(told) => told.iter().for_each(|told| printer.note(told)),
+        Err(error) if matches!(code, Ok(0)) => return Err(error),
+        Err(error) => printer.note(&error.to_string()),
+    }
+    code
 }
 
 fn listen_for_signals(events: Sender<Event>) -> Result<(), Error> {

@@ -10,6 +10,7 @@ mod plan;
 mod sanitize;
 mod spawn;
 mod sys;
+mod timeline;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
