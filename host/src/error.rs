@@ -356,6 +356,17 @@ impl Error {
         }
     }
 
+    /// Returns whether the deadline of a kernel, or of one of its calls, has passed.
+    pub(crate) fn is_deadline(&self) -> bool {
+        match self {
+            Self::Operation { cause, .. } => cause.is_deadline(),
+            Self::Device { first, .. } => first.is_deadline(),
+            Self::KernelLimit { .. } => true,
+            Self::NativeKernel { cause, .. } => matches!(cause, crate::native::Error::TimeLimit { .. }),
+            _ => false,
+        }
+    }
+
     /// Returns the reason that the other PEs get when this error ends the PE. They know a lost PE already.
     pub(crate) fn abort_reason(&self) -> String {
         match (self, self.lost_peer()) {

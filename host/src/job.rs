@@ -16,6 +16,7 @@ use crate::queues::Shape;
 use crate::sanitize::{self, PeWatch, Sanitizer};
 use crate::sanitizer::Finding;
 use crate::trace::{JobTrace, PeTrace};
+use crate::waits;
 use crate::watchdog::kernel_limit;
 use crate::{Error, Pe, Ptx, Result, deadlines, log, native};
 
@@ -162,6 +163,7 @@ impl Job {
         let is_threads = self.is_threads()?;
         let sanitizer = self.sanitizer(gpus == 0, is_threads)?;
         let trace = JobTrace::new(&self.config, gpus == 0)?;
+        waits::listen();
         // PEs as threads share this memory: an absurd number is refused before they are made.
         if gpus == 0 && is_threads {
             check_memory(&self.config, self.config.pes.get())?;

@@ -26,6 +26,7 @@ use crate::queues::{
 use crate::sanitize::PeWatch;
 use crate::teams::{Inbox, PeLocation, TeamTable, Teams, predefined};
 use crate::trace::PeTrace;
+use crate::waits::{Known, Waits};
 use crate::watchdog::{Limits, Watchdog};
 use crate::{Error, Result};
 
@@ -101,10 +102,13 @@ impl Pe {
 
         let launch_queues = LaunchQueues::new(&*machine, shape.reserved())?;
         let inbox = Inbox::default();
+        let known = Known::new(me, trace.clone(), Arc::clone(&watchdog), control.clone());
+        let waits = Waits::new(known, n_pes, config.pes_on_node());
         let guards = Guards {
             bootstrap: Arc::clone(&bootstrap),
             control: control.clone(),
             watchdog: Arc::clone(&watchdog),
+            waits: Arc::clone(&waits),
         };
         let service = start_service(&config, connections, guards, &inbox, &*machine, wake_nics)?;
         let teams = make_teams(&config, &*bootstrap, &peer_map, (table, inbox), shape)?;
@@ -113,7 +117,10 @@ impl Pe {
         let memory = Memory::new(heap.clone(), opened.reserved, parts, job, heap_max, Arc::clone(&machine))?;
         end_on_deadlock(&watch, &bootstrap, &control, &watchdog);
         watch.set_addresses(|| memory.addresses());
-        teams.predefined().for_each(|(team, members)| watch.add_team(team, &members));
+        for (team, members) in teams.predefined() {
+            watch.add_team(team, &members);
+            waits.known.add_team(team, &members);
+        }
         bootstrap.barrier("the start of the job")?;
         tracing::info!(pe = me, n_pes, machine = machine.describe(), nics, queues = %shape, "up");
         Ok(Self {
@@ -137,6 +144,7 @@ impl Pe {
             uses_soft_nic,
             watch,
             trace,
+            waits,
         })
     }
 }

@@ -29,6 +29,11 @@ impl PeTrace {
         Self(recorder.map(traced))
     }
 
+    /// Returns the recorder, if the job has a timeline.
+    pub(crate) fn recorder(&self) -> Option<&Recorder> {
+        self.0.as_ref().map(|traced| &*traced.recorder)
+    }
+
     /// Begins a call of the host, which ends when the result is dropped.
     #[track_caller]
     pub(crate) fn call(&self, name: &'static str) -> Option<OpenSpan<'_>> {

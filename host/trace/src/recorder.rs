@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::clock::now_ns;
-use crate::span::{Category, Detail, Site, Span, Track};
+use crate::span::{Category, Detail, Site, Span, Track, Word};
+use crate::totals::Totals;
 use crate::trace::Trace;
 
 /// The number of a span that has begun.
@@ -25,11 +26,13 @@ pub struct Recorder {
 struct State {
     ended: Vec<Span>,
     open: BTreeMap<u64, Span>,
+    totals: BTreeMap<u32, Totals>,
     dropped: u64,
 }
 
 impl State {
     fn add(&mut self, span: Span, limit: usize) {
+        self.totals.entry(span.pe).or_default().end(&span);
         if self.ended.len() < limit {
             self.ended.push(span);
         } else {
@@ -51,7 +54,9 @@ impl Recorder {
     /// Begins a span now. Its `end` is set when it ends.
     pub fn begin(&self, span: Span) -> SpanId {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        self.lock().open.insert(id, span);
+        let mut state = self.lock();
+        state.totals.entry(span.pe).or_default().begin(&span);
+        state.open.insert(id, span);
         SpanId(id)
     }
 
@@ -66,7 +71,9 @@ impl Recorder {
 
     /// Adds a span that has ended.
     pub fn add(&self, span: Span) {
-        self.lock().add(span, self.limit);
+        let mut state = self.lock();
+        state.totals.entry(span.pe).or_default().begin(&span);
+        state.add(span, self.limit);
     }
 
     /// Notes spans that were lost before they came here.
@@ -84,6 +91,29 @@ impl Recorder {
     /// Returns the spans that have begun and not ended, in the order of their begin.
     pub fn open(&self) -> Vec<Span> {
         self.lock().open.values().cloned().collect()
+    }
+
+    /// Returns the last span that has ended and that `is_wanted`.
+    pub fn last(&self, is_wanted: impl Fn(&Span) -> bool) -> Option<Span> {
+        self.lock().ended.iter().rev().find(|span| is_wanted(span)).cloned()
+    }
+
+    /// Returns the last `limit` words that `pe` has changed.
+    pub fn changed(&self, pe: u32, limit: usize) -> Vec<Word> {
+        let state = self.lock();
+        let spans = state.open.values().rev().chain(state.ended.iter().rev());
+        let mut words = Vec::new();
+        for word in spans.filter(|span| span.pe == pe).filter_map(|span| span.detail.changes) {
+            if words.len() < limit && !words.contains(&word) {
+                words.push(word);
+            }
+        }
+        words
+    }
+
+    /// Returns the sums of a PE so far. They count spans that are not kept, too.
+    pub fn totals(&self, pe: u32) -> Totals {
+        self.lock().totals.get(&pe).cloned().unwrap_or_default()
     }
 
     /// Returns everything so far.
@@ -110,6 +140,19 @@ impl Drop for OpenSpan<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_last_words_are_known() {
+        let recorder = Recorder::new(10);
+        let word = |offset| Word { pe: 1, offset };
+        for offset in [8, 16, 8, 24] {
+            let changes = Some(word(offset));
+            drop(recorder.host_call(0, "set", None, Detail { changes, ..Detail::default() }));
+        }
+        assert_eq!(recorder.changed(0, 2), [word(24), word(8)]);
+        assert!(recorder.changed(1, 2).is_empty());
+        assert_eq!(recorder.last(|span| span.pe == 0).unwrap().detail.changes, Some(word(24)));
+    }
 
     #[test]
     fn a_span_is_open_until_it_ends() {

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::arrows::collectives;
 use crate::span::{Category, Span, Track};
+use crate::time::Time;
 use crate::trace::Trace;
 
 /// The number of lines of the table of waits.
@@ -49,7 +50,7 @@ pub struct WaitLine {
 }
 
 /// The traffic from a PE to a peer.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Traffic {
     /// The PE.
     pub pe: u32,
@@ -65,6 +66,22 @@ pub struct Traffic {
     pub doorbells: u64,
     /// The number of packets that were sent again.
     pub retransmissions: u64,
+}
+
+impl Traffic {
+    /// Adds a span between the PE and the peer.
+    pub(crate) fn add(&mut self, span: &Span) {
+        match (span.category, &span.track) {
+            (Category::Nic, Track::Queue { .. }) if span.name == "doorbell" => self.doorbells += 1,
+            (Category::Nic, Track::Queue { .. }) => self.wqes += 1,
+            (Category::Packet, _) if span.name == "retransmission" => self.retransmissions += 1,
+            (Category::Call | Category::Host, _) => {
+                self.calls += 1;
+                self.bytes += span.detail.bytes.unwrap_or(0);
+            }
+            _ => {}
+        }
+    }
 }
 
 /// The collective calls that a PE was the last to come to.
@@ -151,17 +168,7 @@ fn traffic(trace: &Trace) -> Vec<Traffic> {
     for span in &trace.spans {
         let Some(peer) = span.detail.peer else { continue };
         let pe = span.pe;
-        let of = all.entry((pe, peer)).or_insert_with(|| Traffic { pe, peer, ..Traffic::default() });
-        match (span.category, &span.track) {
-            (Category::Nic, Track::Queue { .. }) if span.name == "doorbell" => of.doorbells += 1,
-            (Category::Nic, Track::Queue { .. }) => of.wqes += 1,
-            (Category::Packet, _) if span.name == "retransmission" => of.retransmissions += 1,
-            (Category::Call | Category::Host, _) => {
-                of.calls += 1;
-                of.bytes += span.detail.bytes.unwrap_or(0);
-            }
-            _ => {}
-        }
+        all.entry((pe, peer)).or_insert_with(|| Traffic { pe, peer, ..Traffic::default() }).add(span);
     }
     all.into_values().collect()
 }
@@ -178,20 +185,6 @@ fn last(trace: &Trace) -> Vec<Last> {
     let mut all: Vec<Last> = all.into_values().collect();
     all.sort_by_key(|last| std::cmp::Reverse(last.held_up_ns));
     all
-}
-
-/// A time as text.
-struct Time(u64);
-
-impl fmt::Display for Time {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            ns @ 0..1_000 => f.pad(&format!("{ns} ns")),
-            ns @ 1_000..1_000_000 => f.pad(&format!("{:.1} us", ns as f64 / 1e3)),
-            ns @ 1_000_000..1_000_000_000 => f.pad(&format!("{:.1} ms", ns as f64 / 1e6)),
-            ns => f.pad(&format!("{:.2} s", ns as f64 / 1e9)),
-        }
-    }
 }
 
 impl fmt::Display for Summary {

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use rushmem::bootstrap::{self, Observer, PeerLost, Pes, Server, ServerOptions};
 use rushmem_base::crowd_deadline;
 
+use super::listeners::{Group, listeners};
 use super::output::Printer;
 use super::pe::Pe;
 use super::plan::{LaunchMode, NodeShare, Plan};
@@ -348,6 +349,9 @@ impl Supervisor<'_> {
     }
 
     fn signalled(&mut self, signal: i32) {
+        if signal == libc::SIGUSR1 {
+            return self.ask_for_waits();
+        }
         self.signals.push(signal);
         let name = sys::signal_name(signal);
         if self.signals.len() == 1 {
@@ -357,6 +361,15 @@ impl Supervisor<'_> {
             self.printer.note(&format!("{name} again: killing all PEs"));
             self.shutdown = Shutdown::Killed;
             self.signal_all(libc::SIGKILL);
+        }
+    }
+
+    /// Passes SIGUSR1 on to the PEs that listen for it. Other processes of a PE would die of it.
+    fn ask_for_waits(&self) {
+        let groups: Vec<Group> = self.living().map(Pe::group).collect();
+        match &*listeners(&groups) {
+            [] => self.printer.note("no PE of this node can print the waits of the job now"),
+            all => all.iter().for_each(|&pid| sys::signal_process(pid, libc::SIGUSR1)),
         }
     }
 
