@@ -454,6 +454,7 @@ impl Pe {
         let outcome = outcome.inspect_err(|error| self.fail(error));
         self.wait_for_dropped();
         self.watch.end();
+        self.waits.hide();
         match (outcome, self.launch_queues.unreported.take()) {
             (Ok(value), None) => {
                 let waits = self.waits.known.host_call("the end of the job", None);

@@ -101,6 +101,40 @@ fn a_killed_pe_leaves_no_part() {
     assert!(Trace::read(File::open(&file).unwrap()).is_ok());
 }
 
+#[test]
+fn top_shows_running_jobs() {
+    let test = "top_shows_running_jobs";
+    let folder = tempfile::tempdir().unwrap();
+    let top = || {
+        let mut command = rushmem(test, &["top", "--once"])?;
+        let output = command.env("XDG_RUNTIME_DIR", folder.path()).output().unwrap();
+        assert!(output.status.success(), "{}", all(&output));
+        Some(text(&output.stdout))
+    };
+    let args = ["run", "-n", "2", "--set", "timeout=60s", "--set", "stats=on", PE, "wait"];
+    let Some(mut command) = rushmem(test, &args) else { return };
+    command.env("XDG_RUNTIME_DIR", folder.path());
+    let job = Waiting::start(command, 2);
+    let begin = Instant::now();
+    let told = loop {
+        std::thread::sleep(Duration::from_millis(200));
+        let told = top().unwrap();
+        if told.matches("waits in `wait_until`").count() == 2 {
+            break told;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(30), "{told}");
+    };
+    for (pe, pid) in job.pids.iter().enumerate() {
+        assert!(told.contains(&format!("  PE {pe}, process {pid}: waited ")), "{told}");
+    }
+    assert!(told.contains("2 of 2 PEs are here") && told.contains("errors.rs:172 since "), "{told}");
+    // A dead PE leaves its file, and the next look removes it.
+    assert!(Command::new("kill").args(["-9", &job.pids[0], &job.pids[1]]).status().unwrap().success());
+    job.end();
+    assert!(top().unwrap().starts_with("no job of this user"));
+    assert_eq!(std::fs::read_dir(folder.path().join("rushmem")).unwrap().count(), 0);
+}
+
 /// Starts a job of two PEs that wait, sends SIGUSR1 to `target`, and returns what the job prints.
 fn waits_of(test: &str, stats: &str, target: impl Fn(&Waiting) -> String) -> Option<String> {
     let mut command = rushmem(test, &["run", "-n", "2", "--set", "timeout=60s", PE, "wait"])?;

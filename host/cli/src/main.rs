@@ -11,6 +11,7 @@ mod report;
 mod run;
 mod softnic;
 mod terminal;
+mod top;
 mod trace;
 
 use std::io::{self, ErrorKind, Write};
@@ -41,6 +42,7 @@ enum Command {
     Perf(perf::Args),
     Id(id::Args),
     Trace(trace::Args),
+    Top(top::Args),
     Softnic(softnic::Args),
     Info(info::Args),
     Doctor(doctor::Args),
@@ -64,6 +66,7 @@ fn execute(cli: Cli) -> Result<ExitCode, Error> {
         Command::Run(args) => run::execute(args, config),
         Command::Perf(args) => perf::execute(&args, config),
         Command::Id(args) => id::execute(&args),
+        Command::Top(args) => top::execute(&args),
         Command::Trace(args) => trace::execute(&args),
         Command::Softnic(args) => softnic::execute(args).map(|never| match never {}),
         Command::Info(args) => info::execute(&args, &config),

@@ -10,7 +10,7 @@ use rushmem_device::abi::{ControlPage, CtxParts, Header, LAYOUT, MAGIC, VERSION,
 
 use super::{Lost, Pe, summary};
 use crate::bootstrap::{self, Bootstrap, PeerLost};
-use crate::config::{Config, ConnectKind};
+use crate::config::{Config, ConnectKind, Switch};
 use crate::contexts::Contexts;
 use crate::exit::{end_job, end_process};
 use crate::launch_queue::{HostScratch, LaunchQueues};
@@ -122,6 +122,9 @@ impl Pe {
             waits.known.add_team(team, &members);
         }
         bootstrap.barrier("the start of the job")?;
+        if config.stats == Switch::On {
+            waits.show(job);
+        }
         tracing::info!(pe = me, n_pes, machine = machine.describe(), nics, queues = %shape, "up");
         Ok(Self {
             launch_queues,

@@ -9,7 +9,7 @@ use bytemuck::Zeroable;
 use rushmem_base::lock;
 use rushmem_device::abi::ControlPage;
 use rushmem_device::{Team, watch};
-use rushmem_trace::{PeWaits, Site, Track, Until, Waiting, now_ns};
+use rushmem_trace::{PeWaits, Recorder, Site, Totals, Track, Until, Waiting, now_ns};
 
 use super::protocol::Cause;
 use crate::machine::Region;
@@ -100,6 +100,12 @@ impl Known {
     pub(crate) fn keep_waits(&self, in_flight: Vec<String>) {
         let waits = self.waits(Cause::Signal, in_flight);
         lock(&self.at_limit).get_or_insert(waits);
+    }
+
+    /// Returns the sums of the timeline.
+    pub(super) fn totals(&self) -> Totals {
+        let totals = |recorder: &Recorder| recorder.totals(self.pe);
+        self.trace.recorder().map(totals).unwrap_or_default()
     }
 
     /// Returns the waits of this PE. `in_flight` describes its QPs with operations that are under way.

@@ -6,11 +6,13 @@
 //! | module | holds |
 //! |---|---|
 //! | `known` | the waits of this PE, as it knows them |
+//! | `live` | the file for `rushmem top` |
 //! | `protocol` | the messages between the PEs |
 //! | `report` | the part of a PE, driven by its service thread |
 //! | `signal` | the handler of SIGUSR1 |
 
 mod known;
+mod live;
 mod protocol;
 mod report;
 mod signal;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use rushmem_base::{crowd_deadline, lock, wait_timeout};
 
 use super::known::Known;
+use super::live::LiveState;
 use super::protocol::{Action, Cause, Message, Protocol};
 use super::signal;
 use crate::bootstrap::{Bootstrap, PeerMessage};
@@ -28,6 +29,9 @@ pub(crate) struct Waits {
     patience: Duration,
     protocol: Mutex<Protocol>,
     changed: Condvar,
+    n_pes: u32,
+    /// The file for `rushmem top`, if the settings ask for one.
+    live: Mutex<Option<LiveState>>,
 }
 
 impl Waits {
@@ -35,7 +39,17 @@ impl Waits {
     pub(crate) fn new(known: Known, n_pes: u32, local_pes: u32) -> Arc<Self> {
         let patience = crowd_deadline(PATIENCE, local_pes);
         let protocol = Mutex::new(Protocol::new(known.pe(), n_pes, patience));
-        Arc::new(Self { known, patience, protocol, changed: Condvar::new() })
+        Arc::new(Self { known, patience, protocol, changed: Condvar::new(), n_pes, live: Mutex::new(None) })
+    }
+
+    /// Shows the PE to `rushmem top` from now on.
+    pub(crate) fn show(&self, job: u32) {
+        *lock(&self.live) = LiveState::new(job, self.known.pe());
+    }
+
+    /// Ends what [`Waits::show`] began.
+    pub(crate) fn hide(&self) {
+        *lock(&self.live) = None;
     }
 
     /// Performs the steps that are due. `in_flight` describes the QPs with operations that are under way.
@@ -50,6 +64,10 @@ impl Waits {
             actions.extend(protocol.step(&|cause| self.known.waits(cause, in_flight()), now));
         }
         self.perform(actions, bootstrap);
+        if let Some(live) = &mut *lock(&self.live) {
+            let state = || (self.known.totals(), self.known.waits(Cause::Signal, in_flight()));
+            live.step(now, self.n_pes, state);
+        }
     }
 
     /// Takes a message about waits.
