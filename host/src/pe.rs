@@ -6,6 +6,7 @@
 mod memory;
 mod register;
 
+mod clocks;
 mod contexts;
 mod kernels;
 mod outcome;

@@ -8,6 +8,7 @@ use bytemuck::Zeroable;
 use rushmem_base::lock;
 use rushmem_device::abi::{ControlPage, CtxParts, Header, LAYOUT, MAGIC, VERSION, ctx_flags};
 
+use super::clocks::{self, ClockPart};
 use super::{Lost, Pe, summary};
 use crate::bootstrap::{self, Bootstrap, PeerLost};
 use crate::config::{Config, ConnectKind, Switch};
@@ -112,7 +113,7 @@ impl Pe {
         };
         let service = start_service(&config, connections, guards, &inbox, &*machine, wake_nics)?;
         let teams = make_teams(&config, &*bootstrap, &peer_map, (table, inbox), shape)?;
-        let job = job_number(&*bootstrap)?;
+        let job = job_number(&*bootstrap, &trace)?;
         let heap_max = config.heap_max.0.map(|max| max.0);
         let memory = Memory::new(heap.clone(), opened.reserved, parts, job, heap_max, Arc::clone(&machine))?;
         end_on_deadlock(&watch, &bootstrap, &control, &watchdog);
@@ -396,11 +397,15 @@ fn make_teams(
     Teams::new(table, inbox, shape.teams, (me, peer_map.nodes()), members)
 }
 
-/// Returns a random number of the job, which PE 0 has drawn. Collective.
-fn job_number(bootstrap: &dyn Bootstrap) -> Result<u32> {
+/// Returns a random number of the job, which PE 0 has drawn. Compares the clocks of the machines, if that is necessary.
+/// Collective.
+fn job_number(bootstrap: &dyn Bootstrap, trace: &PeTrace) -> Result<u32> {
     let mut mine = [0; 4];
     getrandom::fill(&mut mine).map_err(|error| bootstrap::Error::Random(error.to_string()))?;
-    let all = bootstrap.allgather("the exchange of the job number", &mine)?;
-    let drawn = all.first().and_then(|bytes| bytes.as_slice().try_into().ok()).unwrap_or(mine);
-    Ok(u32::from_le_bytes(drawn))
+    let all = bootstrap
+        .allgather("the exchange of the job number", &[&mine, ClockPart::new(trace).bytes()].concat())?;
+    let parts: Vec<_> = all.iter().map(|all| all.get(mine.len()..).unwrap_or_default()).collect();
+    clocks::compare(bootstrap, trace, &parts)?;
+    let drawn = all.first().and_then(|bytes| bytes.first_chunk().copied());
+    Ok(u32::from_le_bytes(drawn.unwrap_or(mine)))
 }

@@ -13,7 +13,7 @@ use crate::config::{Config, Switch};
 use crate::{Error, Result};
 
 /// The spans of the earlier jobs of this process.
-static EARLIER: Mutex<Trace> = Mutex::new(Trace { spans: Vec::new(), dropped: 0 });
+static EARLIER: Mutex<Trace> = Mutex::new(Trace { spans: Vec::new(), dropped: 0, clock_error_ns: 0 });
 
 /// The timeline of a job in this process.
 #[derive(Clone, Debug)]

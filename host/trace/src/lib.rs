@@ -4,7 +4,8 @@
 //! spans of some PEs. It is written as a file in Perfetto's JSON format, and such a file can be read again. So the files of
 //! several processes can become one.
 //!
-//! Times are nanoseconds since 1970, from the clock of the machine. The host converts the times of a GPU before it records
+//! Times are nanoseconds since 1970, from the clock of the machine. Those of other machines are corrected for the clock of PE 0
+//! when the file is written. The host converts the times of a GPU before it records
 //! them.
 //!
 //! # Modules
@@ -13,6 +14,7 @@
 //! |---|---|
 //! | `clock` | the clock |
 //! | `span` | spans, and the tracks that they are drawn on |
+//! | `offset` | the offset between the clocks of two machines |
 //! | `recorder` | the collection of spans while a job runs |
 //! | `time` | times as text |
 //! | `totals` | sums over all spans, while the job runs |
@@ -27,6 +29,7 @@
 mod arrows;
 mod clock;
 mod live;
+mod offset;
 mod perfetto;
 mod recorder;
 mod span;
@@ -39,6 +42,7 @@ mod waits;
 pub use arrows::{Arrow, arrows};
 pub use clock::now_ns;
 pub use live::{Live, LiveFile, all_live, live_folder};
+pub use offset::{ClockMeetings, ClockOffset};
 pub use perfetto::Error;
 pub use recorder::{OpenSpan, Recorder, SpanId};
 pub use span::{Category, Detail, Site, Span, Track, Word};

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::clock::now_ns;
+use crate::offset::ClockOffset;
 use crate::span::{Category, Detail, Site, Span, Track, Word};
 use crate::totals::Totals;
 use crate::trace::Trace;
@@ -28,6 +29,7 @@ struct State {
     open: BTreeMap<u64, Span>,
     totals: BTreeMap<u32, Totals>,
     dropped: u64,
+    clock: ClockOffset,
 }
 
 impl State {
@@ -116,11 +118,18 @@ impl Recorder {
         self.lock().totals.get(&pe).cloned().unwrap_or_default()
     }
 
-    /// Returns everything so far.
+    /// Sets the offset of the clock, which [`Recorder::trace`] applies.
+    pub fn set_clock(&self, offset: ClockOffset) {
+        self.lock().clock = offset;
+    }
+
+    /// Returns everything so far, with times of the clock of PE 0.
     pub fn trace(&self) -> Trace {
         let state = self.lock();
         let spans = state.ended.iter().chain(state.open.values()).cloned().collect();
-        Trace { spans, dropped: state.dropped }
+        let mut trace = Trace { spans, dropped: state.dropped, clock_error_ns: 0 };
+        trace.correct(state.clock);
+        trace
     }
 }
 
@@ -161,9 +170,12 @@ mod tests {
         assert_eq!(recorder.open()[0].name, "outer");
         drop(outer);
         assert!(recorder.open().is_empty());
-        let Trace { spans, dropped } = recorder.trace();
+        let Trace { spans, dropped, .. } = recorder.trace();
         assert!(spans[0].end.is_some_and(|end| end >= spans[0].begin) && dropped == 0);
         drop(recorder.host_call(3, "second", None, Detail::default()));
         assert_eq!((recorder.trace().spans.len(), recorder.trace().dropped), (1, 1));
+        recorder.set_clock(ClockOffset { ns: -1000, error_ns: 7 });
+        let corrected = recorder.trace();
+        assert_eq!((corrected.spans[0].begin, corrected.clock_error_ns), (spans[0].begin - 1000, 7));
     }
 }

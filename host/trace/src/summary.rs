@@ -22,6 +22,8 @@ pub struct Summary {
     pub spans: usize,
     /// The number of spans that were not kept.
     pub dropped: u64,
+    /// The largest error of a time between machines, in nanoseconds.
+    pub clock_error_ns: u64,
     /// The calls that wait, by line, the longest first.
     pub waits: Vec<WaitLine>,
     /// The traffic from each PE to each peer.
@@ -103,6 +105,7 @@ impl Summary {
             ns: now - trace.first_ns(),
             spans: trace.spans.len(),
             dropped: trace.dropped,
+            clock_error_ns: trace.clock_error_ns,
             waits: waits(trace, now),
             traffic: traffic(trace),
             last: last(trace),
@@ -193,6 +196,9 @@ impl fmt::Display for Summary {
         if self.dropped > 0 {
             writeln!(f, "{} spans were not kept; raise RUSHMEM_TRACE_LIMIT", self.dropped)?;
         }
+        if self.clock_error_ns > 0 {
+            writeln!(f, "times of different machines agree within {}", Time(self.clock_error_ns))?;
+        }
         if !self.waits.is_empty() {
             writeln!(
                 f,
@@ -256,14 +262,18 @@ mod tests {
             span(1, "barrier", Category::Collective, 1_500, Some(2_000), team),
             span(0, "wait_until", Category::Wait, 2_000, None, wait),
         ];
-        let summary = Summary::new(&Trace { spans, dropped: 1 });
+        let summary = Summary::new(&Trace { spans, dropped: 1, clock_error_ns: 2_000 });
         assert_eq!((summary.traffic[0].calls, summary.traffic[0].bytes), (2, 200));
         assert_eq!(summary.last, [Last { pe: 1, calls: 1, held_up_ns: 1_480 }]);
         assert_eq!((&*summary.waits[0].call, summary.waits[0].total_ns), ("barrier", 2_480));
         let text = summary.to_string();
-        for part in
-            ["2.5 us", "PE 0, barrier, a.rs:3", "waiting for the word 0x10", "raise RUSHMEM_TRACE_LIMIT"]
-        {
+        for part in [
+            "2.5 us",
+            "agree within 2.0 us",
+            "PE 0, barrier, a.rs:3",
+            "waiting for the word 0x10",
+            "raise RUSHMEM_TRACE_LIMIT",
+        ] {
             assert!(text.contains(part), "{part}: {text}");
         }
     }
