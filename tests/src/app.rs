@@ -22,6 +22,7 @@ const THREADS: usize = 128;
 ///
 /// - `ring`, `qps`, `p2p`: each PE communicates with the others and prints the result.
 /// - `signal`: each PE sends to the next one, waits for its message, and meets all PEs.
+/// - `apart`: PE 0 meets the hosts of all PEs, and the other PEs meet all PEs in a kernel.
 /// - `up`, `full`: the job starts, or each PE sends to all; PE 0 prints what its process holds then.
 /// - `pause`: like `ring`, twice, with a pause of two seconds. `ring_wait`: like `ring`, then like `wait`.
 /// - `wait`: all PEs wait for a signal in a kernel. `store`: they then store to each other's memory.
@@ -93,6 +94,8 @@ fn act(pe: &Pe, what: &str, who: Option<u32>) -> Result<(), Error> {
         "qps" => qps(pe),
         "p2p" => p2p(pe),
         "signal" => signal(pe),
+        "apart" if pe.my_pe() == 0 => pe.host_sync(),
+        "apart" => pe.barrier_all(),
         "store" => store(pe),
         "racy" => racy(pe),
         "window" => pe.register_symmetric(vec![0_u64; 64]).map(drop),

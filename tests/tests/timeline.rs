@@ -188,6 +188,24 @@ fn a_pe_without_a_timeline_shows_its_kernels() {
 }
 
 #[test]
+fn a_cycle_of_waits_is_marked() {
+    let args = ["run", "-n", "2", "--set", "timeout=2s", "--set", "stats=on", PE, "apart"];
+    let Some(mut command) = rushmem("a_cycle_of_waits_is_marked", &args) else { return };
+    let output = command.output().unwrap();
+    assert!(!output.status.success(), "{}", all(&output));
+    let told = text(&output.stderr);
+    for part in [
+        "PE 0: host waits in `host_sync` at tests/src/app.rs:",
+        " for the hosts of all PEs: PE 1 has not come, since ",
+        "PE 1: block 0 thread 0 waited to the deadline in `barrier` at tests/src/app.rs:",
+        " for PE 0",
+        "  cycle: PE 0 waits for PE 1 waits for PE 0\n",
+    ] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+}
+
+#[test]
 fn a_passed_deadline_shows_who_waits_for_whom() {
     let args = ["run", "-n", "2", "--set", "timeout=1s", PE, "wait"];
     let Some(mut command) = rushmem("a_passed_deadline_shows_who_waits_for_whom", &args) else { return };

@@ -341,7 +341,7 @@ impl Connections {
         format!("QP {qpn:#x} towards PE {}", self.place(i).0)
     }
 
-    /// Describes the first `limit` QPs with operations that are under way.
+    /// Describes the first `limit` QPs with operations that kernels do not know to be complete.
     ///
     /// # Errors
     /// An error if the machine cannot read its memory.
@@ -354,7 +354,10 @@ impl Connections {
             let words = self.state.read_qp(i as u64)?;
             let blocks = words.reserved.word.saturating_sub(words.done.word);
             if words.done.word > 0 && blocks > 0 {
-                found.push(format!("{} has {blocks} basic blocks under way", self.describe(i)));
+                found.push(format!(
+                    "{} has {blocks} basic blocks that are not known to be complete",
+                    self.describe(i)
+                ));
             }
         }
         Ok(found)

@@ -47,8 +47,10 @@ impl LaneTrace {
 
 impl Watcher for LaneTrace {
     fn begin(&self, name: &'static str, event: Event, site: &'static Location<'static>) {
-        let span = describe(&event)
-            .map(|(category, detail)| self.begin_span(name, category, Some(site.into()), detail));
+        let span = describe(&event).map(|(category, detail)| {
+            let site = self.launch.site.clone().or_else(|| Some(site.into()));
+            self.begin_span(name, category, site, detail)
+        });
         self.open.borrow_mut().push(span);
     }
 

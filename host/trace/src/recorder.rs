@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::clock::now_ns;
 use crate::offset::ClockOffset;
 use crate::span::{Category, Detail, Site, Span, Track, Word};
-use crate::totals::Totals;
+use crate::totals::{Totals, is_wait};
 use crate::trace::Trace;
 
 /// The number of a span that has begun.
@@ -113,9 +113,14 @@ impl Recorder {
         words
     }
 
-    /// Returns the sums of a PE so far. They count spans that are not kept, too.
+    /// Returns the sums of a PE so far. They count spans that are not kept, and the waits that have not ended.
     pub fn totals(&self, pe: u32) -> Totals {
-        self.lock().totals.get(&pe).cloned().unwrap_or_default()
+        let now = now_ns();
+        let state = self.lock();
+        let mut totals = state.totals.get(&pe).cloned().unwrap_or_default();
+        let open = state.open.values().filter(|span| span.pe == pe && is_wait(span));
+        totals.wait_ns += open.map(|span| span.ns(now)).sum::<u64>();
+        totals
     }
 
     /// Sets the offset of the clock, which [`Recorder::trace`] applies.
@@ -168,6 +173,12 @@ mod tests {
         let recorder = Recorder::new(1);
         let outer = recorder.host_call(3, "outer", None, Detail::default());
         assert_eq!(recorder.open()[0].name, "outer");
+        let wait = Span { category: Category::Wait, begin: now_ns() - 1000, ..recorder.open()[0].clone() };
+        let id = recorder.begin(wait);
+        assert!(recorder.totals(3).wait_ns >= 1000 && recorder.totals(4).wait_ns == 0);
+        let mut state = recorder.lock();
+        state.open.remove(&id.0);
+        drop(state);
         drop(outer);
         assert!(recorder.open().is_empty());
         let Trace { spans, dropped, .. } = recorder.trace();
