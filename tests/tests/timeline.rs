@@ -163,8 +163,8 @@ fn read_report(job: &mut Waiting) -> String {
 }
 
 #[test]
-fn sigusr1_shows_who_waits_for_whom() {
-    let test = "sigusr1_shows_who_waits_for_whom";
+fn sigusr1_shows_the_waits_of_the_job() {
+    let test = "sigusr1_shows_the_waits_of_the_job";
     let Some(told) = waits_of(test, "1", |job| job.launcher.id().to_string()) else { return };
     assert_eq!(told.matches("waits of the job").count(), 1, "{told}");
     for pe in [0, 1] {
@@ -206,9 +206,9 @@ fn a_cycle_of_waits_is_marked() {
 }
 
 #[test]
-fn a_passed_deadline_shows_who_waits_for_whom() {
+fn a_passed_deadline_shows_the_waits_of_the_job() {
     let args = ["run", "-n", "2", "--set", "timeout=1s", PE, "wait"];
-    let Some(mut command) = rushmem("a_passed_deadline_shows_who_waits_for_whom", &args) else { return };
+    let Some(mut command) = rushmem("a_passed_deadline_shows_the_waits_of_the_job", &args) else { return };
     let output = command.output().unwrap();
     assert!(!output.status.success(), "{}", all(&output));
     let told = text(&output.stderr);

@@ -83,7 +83,7 @@ impl Known {
         lock(&self.teams).insert((team.slot(), team.generation()), members.to_vec());
     }
 
-    /// Notes the records of kernels whose deadlines have passed.
+    /// Notes the records of passed deadlines.
     pub(crate) fn keep_ended(&self, errors: &[DeviceError]) {
         let waits: Vec<_> = errors.iter().filter_map(DeviceError::waiting).collect();
         if !waits.is_empty() {
@@ -160,7 +160,7 @@ impl Known {
         }
     }
 
-    /// Adds the call and the time of a wait of which only a record is left.
+    /// Adds the call and the time of a wait that has left a record only.
     fn named(&self, wait: Waiting) -> Waiting {
         let Some(recorder) = self.trace.recorder() else { return wait };
         let is_it = |at: &Site| {

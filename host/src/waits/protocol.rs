@@ -152,7 +152,7 @@ impl Protocol {
         }
         if let Some((at, cause)) = self.told {
             let mine = known(cause);
-            // A kernel whose calls are not known may soon come to its own deadline, and its record tells more.
+            // A kernel without known calls may soon come to its own deadline, and its record tells more.
             let is_known = mine.has_timeline || mine.runs.is_empty() || !mine.waits.is_empty();
             if cause == Cause::Signal || is_known || now.duration_since(at) > self.patience / 2 {
                 self.told = None;

@@ -35,7 +35,7 @@ pub(crate) struct Waits {
 }
 
 impl Waits {
-    /// Returns the part of a PE of a job of `n_pes` PEs, of which `local_pes` share this machine.
+    /// Returns the part of a PE of a job of `n_pes` PEs; `local_pes` of them share this machine.
     pub(crate) fn new(known: Known, n_pes: u32, local_pes: u32) -> Arc<Self> {
         let patience = crowd_deadline(PATIENCE, local_pes);
         let protocol = Mutex::new(Protocol::new(known.pe(), n_pes, patience));

@@ -4,9 +4,8 @@
 //! spans of some PEs. It is written as a file in Perfetto's JSON format, and such a file can be read again. So the files of
 //! several processes can become one.
 //!
-//! Times are nanoseconds since 1970, from the clock of the machine. Those of other machines are corrected for the clock of PE 0
-//! when the file is written. The host converts the times of a GPU before it records
-//! them.
+//! Times are nanoseconds since 1970, from the clock of the machine. The host converts the times of a GPU before it records them.
+//! The file has times of the clock of PE 0.
 //!
 //! # Modules
 //!

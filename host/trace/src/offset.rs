@@ -97,7 +97,7 @@ mod tests {
     fn clocks_with_delays_are_compared_within_the_bound() {
         let mut random = Random(7);
         for offset in [0, 1_000, -3_000_000_000, 86_400_000_000_000, -5] {
-            // The offset is that of PE 1. Its clock shows less if the offset is positive.
+            // The clock of PE 1 shows less if the offset is positive.
             let start = 1_700_000_000_000_000_000_u64;
             let clock = |pe: usize, time: u64| if pe == 0 { time } else { time.wrapping_add_signed(-offset) };
             let mut pes = [ClockMeetings::default(), ClockMeetings::default()];

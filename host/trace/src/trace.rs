@@ -22,7 +22,7 @@ impl Trace {
         self.clock_error_ns = self.clock_error_ns.max(other.clock_error_ns);
     }
 
-    /// Changes all times to those of another clock.
+    /// Changes all times to the times of another clock.
     pub(crate) fn correct(&mut self, ClockOffset { ns, error_ns }: ClockOffset) {
         for span in &mut self.spans {
             span.begin = span.begin.saturating_add_signed(ns);

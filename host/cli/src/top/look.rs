@@ -181,7 +181,7 @@ mod tests {
         assert!(text.contains("        to PE 1: 0 calls, 30 bytes\n"), "{text}");
         assert!(!text.contains("to PE 0:"), "{text}");
         assert!(text.contains("slowest: PE 0, the last to 2 collective calls"), "{text}");
-        // Numbers that go back are those of a file that lies.
+        // Numbers go back in a file that lies.
         let text = first.to_text(&second);
         assert!(text.contains("PE 0, process") && text.contains("waited 0 ns"), "{text}");
     }
