@@ -197,15 +197,19 @@ impl Job {
             drop(running);
             results
         });
-        resources.finish_trace(&job.config)?;
+        let written = resources.finish_trace(&job.config);
         let findings = resources.findings(&job.config)?;
         if !findings.is_empty() && !results.iter().any(is_own_error) {
             return Err(Error::Sanitizer(findings));
         }
         let failed = |(i, result): (usize, &Result<R>)| result.as_ref().err().map(|e| (e.distance(), i));
         match results.iter().enumerate().filter_map(failed).min() {
-            Some((_, cause)) => results.into_iter().nth(cause).into_iter().collect(),
-            None => results.into_iter().collect(),
+            Some((_, cause)) => {
+                // The failure of the PE tells more.
+                written.unwrap_or_else(|error| tracing::warn!("{error}"));
+                results.into_iter().nth(cause).into_iter().collect()
+            }
+            None => written.and_then(|()| results.into_iter().collect()),
         }
     }
 

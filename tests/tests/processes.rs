@@ -2,9 +2,9 @@
 
 mod net;
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::BufRead;
 use std::path::Path;
-use std::process::{Child, Command, Output};
+use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use rushmem_tests::launch::{self, Waiting, all, clean, launcher, sorted, text};

@@ -161,15 +161,14 @@ impl JobWaits {
     /// Returns the PEs that have not come to the collective call that `wait` is in.
     fn missing(&self, until: &Until) -> Vec<u32> {
         let all = || (0..self.n_pes).collect::<Vec<_>>();
-        let (members, has_come): (Vec<u32>, Box<dyn Fn(&Until) -> bool>) = match until {
-            Until::Team { team, members } => {
-                let team = *team;
-                let is_in =
-                    move |other: &Until| matches!(other, Until::Team { team: its, .. } if *its == team);
-                (members.clone().unwrap_or_else(all), Box::new(is_in))
-            }
-            Until::Hosts => (all(), Box::new(|other| *other == Until::Hosts)),
+        let members = match until {
+            Until::Team { members, .. } => members.clone().unwrap_or_else(all),
+            Until::Hosts => all(),
             _ => return Vec::new(),
+        };
+        let has_come = |other: &Until| match (until, other) {
+            (Until::Team { team, .. }, Until::Team { team: its, .. }) => team == its,
+            (until, other) => until == other,
         };
         let is_missing = |pe: &u32| {
             let waits = self.of_pe.get(pe);
@@ -269,7 +268,7 @@ pub fn pes(all: &[u32]) -> String {
     let mut ranges: Vec<(u32, u32)> = Vec::new();
     for &pe in all {
         match ranges.last_mut() {
-            Some((_, last)) if *last + 1 == pe => *last = pe,
+            Some((_, last)) if last.checked_add(1) == Some(pe) => *last = pe,
             _ => ranges.push((pe, pe)),
         }
     }
@@ -398,6 +397,12 @@ mod tests {
         assert!(waits.cycles().is_empty() && !text.contains("RUSHMEM_STATS"), "{text}");
         let hosts = JobWaits::new(3, [of(0, [Until::Hosts]), of(1, [Until::Hosts, team(None)])]);
         assert!(hosts.to_string().contains("for the hosts of all PEs: PE 2 has not come"), "{hosts}");
+    }
+
+    #[test]
+    fn ranges_of_pes_are_short() {
+        assert_eq!(pes(&[3]), "PE 3");
+        assert_eq!(pes(&[0, 1, 2, 5, u32::MAX, 0]), format!("PEs 0-2, 5, {}, 0", u32::MAX));
     }
 
     #[test]

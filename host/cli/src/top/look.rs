@@ -118,10 +118,13 @@ fn wait_text(wait: &Waiting, until: &str) -> String {
     format!("        {}\n", harmless(text.trim_end()))
 }
 
+/// The team and the number of a collective call.
+type CallKey = ((u32, u32), u64);
+
 /// Returns the PE that held up the others most in collective calls since `before`: the number of calls that it was the last
 /// to come to, and the time that the others waited.
 fn slowest(pes: &BTreeMap<u32, Live>, before: &BTreeMap<u32, Live>) -> Option<(u32, u64, u64)> {
-    let mut calls: BTreeMap<((u32, u32), u64), Vec<(u64, u32)>> = BTreeMap::new();
+    let mut calls: BTreeMap<CallKey, Vec<(u64, u32)>> = BTreeMap::new();
     for (&pe, live) in pes {
         for (team, TeamCalls { before: first, begins }) in &live.totals.teams {
             let old = before.get(&pe).and_then(|before| before.totals.teams.get(team));
