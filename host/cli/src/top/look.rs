@@ -210,6 +210,34 @@ mod tests {
     }
 
     #[test]
+    fn files_with_any_numbers_are_shown() {
+        let other = || live(1, 7, &[30]);
+        let mut waiting = live(0, 100, &[10, 20]);
+        let until = Until::Team { team: (0, 1), members: Some(vec![0, 1]) };
+        waiting.waits.add(Waiting {
+            place: "host".into(),
+            others: 1,
+            call: "barrier".into(),
+            site: None,
+            ns: Some(5),
+            until,
+            has_ended: false,
+        });
+        let text = serde_json::to_string(&waiting).unwrap();
+        let mut shown = 0;
+        for i in (0..text.len()).filter(|&i| text.as_bytes()[i].is_ascii_digit()) {
+            for number in ["18446744073709551615", "4294967295", "0"] {
+                let changed = [&text[..i], number, &text[i + 1..]].concat();
+                if let Ok(live) = serde_json::from_str::<Live>(&changed) {
+                    let (one, two) = (Look::new(vec![live, other()]), Look::new(vec![waiting.clone()]));
+                    shown += usize::from(!one.to_text(&two).is_empty() && !two.to_text(&one).is_empty());
+                }
+            }
+        }
+        assert!(shown > 50, "{shown}");
+    }
+
+    #[test]
     fn no_job_is_told() {
         assert!(Look::default().to_text(&Look::default()).contains("RUSHMEM_STATS=1"));
     }
