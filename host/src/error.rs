@@ -356,11 +356,13 @@ impl Error {
         }
     }
 
-    /// Returns whether the deadline of a kernel's call passed.
+    /// Returns whether the deadline of a kernel, or of one of its calls, has passed.
     pub(crate) fn is_deadline(&self) -> bool {
         match self {
             Self::Operation { cause, .. } => cause.is_deadline(),
             Self::Device { first, .. } => first.is_deadline(),
+            Self::KernelLimit { .. } => true,
+            Self::NativeKernel { cause, .. } => matches!(cause, crate::native::Error::TimeLimit { .. }),
             _ => false,
         }
     }

@@ -16,6 +16,7 @@ use crate::queues::Shape;
 use crate::sanitize::{self, PeWatch, Sanitizer};
 use crate::sanitizer::Finding;
 use crate::trace::{JobTrace, PeTrace};
+use crate::waits;
 use crate::watchdog::kernel_limit;
 use crate::{Error, Pe, Ptx, Result, deadlines, log, native};
 
@@ -162,6 +163,7 @@ impl Job {
         let is_threads = self.is_threads()?;
         self.prepare_sanitizer(gpus == 0)?;
         let trace = JobTrace::new(&self.config, gpus == 0, &self.ptx)?;
+        waits::listen();
         // PEs as threads share this memory: an absurd number is refused before they are made.
         if gpus == 0 && is_threads {
             check_memory(&self.config, self.config.pes.get())?;
@@ -198,7 +200,7 @@ impl Job {
             drop(running);
             results
         });
-        resources.finish_trace(&job.config)?;
+        let written = resources.finish_trace(&job.config);
         let has_timed_out = results.iter().any(|result| result.as_ref().is_err_and(Error::is_deadline));
         let findings = resources.findings(&job.config, has_timed_out)?;
         if !findings.is_empty() && !results.iter().any(is_own_error) {
@@ -206,8 +208,12 @@ impl Job {
         }
         let failed = |(i, result): (usize, &Result<R>)| result.as_ref().err().map(|e| (e.distance(), i));
         match results.iter().enumerate().filter_map(failed).min() {
-            Some((_, cause)) => results.into_iter().nth(cause).into_iter().collect(),
-            None => results.into_iter().collect(),
+            Some((_, cause)) => {
+                // The failure of the PE tells more.
+                written.unwrap_or_else(|error| tracing::warn!("{error}"));
+                results.into_iter().nth(cause).into_iter().collect()
+            }
+            None => written.and_then(|()| results.into_iter().collect()),
         }
     }
 

@@ -116,6 +116,7 @@ mod status;
 mod survey;
 mod teams;
 mod trace;
+mod waits;
 mod watchdog;
 
 pub use cudarc;

@@ -6,6 +6,7 @@
 mod memory;
 mod register;
 
+mod clocks;
 mod contexts;
 mod kernels;
 mod outcome;
@@ -13,6 +14,7 @@ mod start;
 mod summary;
 mod teams;
 
+use std::panic::Location;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -35,6 +37,7 @@ use crate::report::{DeviceError, recorded};
 use crate::sanitize::PeWatch;
 use crate::teams::Teams;
 use crate::trace::PeTrace;
+use crate::waits::Waits;
 use crate::watchdog::Watchdog;
 use crate::{Error, Result};
 
@@ -99,6 +102,7 @@ pub struct Pe {
     uses_soft_nic: bool,
     pub(crate) watch: PeWatch,
     pub(crate) trace: PeTrace,
+    waits: Arc<Waits>,
 }
 
 /// The first PE that was lost, if any.
@@ -243,6 +247,7 @@ impl Pe {
     pub fn host_sync(&self) -> Result<()> {
         let _span = self.trace.call("host_sync");
         self.wait_for_dropped();
+        let _call = self.waits.known.host_call("host_sync", Some(Location::caller()));
         self.watch.meet(|| self.bootstrap.barrier("host_sync"))?;
         self.flush()
     }
@@ -265,6 +270,7 @@ impl Pe {
     pub fn allgather(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
         let _span = self.trace.call("allgather");
         self.wait_for_dropped();
+        let _call = self.waits.known.host_call("allgather", Some(Location::caller()));
         let all = self.watch.meet(|| self.bootstrap.allgather("allgather", mine))?;
         self.flush()?;
         Ok(all)
@@ -309,6 +315,7 @@ impl Pe {
     /// PEs in different calls must meet, so the exchange has the name of the number. Errors name the call.
     fn allgather_for(&self, n: u64, call: &str, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
         self.wait_for_dropped();
+        let _call = self.waits.known.host_call(call, None);
         let number = format!("collective call {n}");
         let all = self.watch.meet(|| self.bootstrap.allgather(&number, mine));
         let all = all.map_err(|error| error.with_call(&number, call))?;
@@ -420,6 +427,7 @@ impl Pe {
         if errors.is_empty() {
             return Ok(None);
         }
+        self.waits.known.keep_ended(&errors);
         let counted = self.state.take_record_count()?.max(errors.len() as u64);
         let zeros = vec![0u8; size_of::<ErrorRecord>() * rushmem_device::abi::RECORDS];
         self.control.write(std::mem::offset_of!(ControlPage, records) as u64, &zeros)?;
@@ -447,13 +455,16 @@ impl Pe {
         let outcome = outcome.inspect_err(|error| self.fail(error));
         self.wait_for_dropped();
         self.watch.end();
+        self.waits.hide();
         let table = &self.launch_queues.table;
         self.trace.read_gpu(&*self.machine, |mark| {
             LaunchId::from_word(mark).map_or("?", |launch_id| table.name(launch_id))
         });
         match (outcome, self.launch_queues.unreported.take()) {
             (Ok(value), None) => {
+                let waits = self.waits.known.host_call("the end of the job", None);
                 self.bootstrap.barrier(END)?;
+                drop(waits);
                 // Nothing may land any more once the memory is freed.
                 let flushed = self.flush();
                 self.bootstrap.finish()?;
@@ -476,6 +487,10 @@ impl Pe {
     /// Ends the waits of this PE's kernels, and sends `error` to the other PEs as the cause.
     fn fail(&self, error: &Error) {
         self.watch.job_failed();
+        let is_own = matches!(error, Error::App(_) | Error::Panic(_)) && self.waits.known.has_ended();
+        if self.lost().is_none() && (error.is_deadline() || is_own) {
+            self.waits.report_deadline(&*self.bootstrap, || self.service.look_at_waits());
+        }
         self.end_kernels(format!("PE {} failed: {error}", self.my_pe()));
         self.bootstrap.abort(&error.abort_reason());
     }

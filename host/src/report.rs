@@ -1,11 +1,13 @@
 //! Errors that kernels recorded, as text for people.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use rushmem_device::abi::{ControlPage, ErrorRecord, RECORDS, call_kind};
 use rushmem_device::{BadPart, Error as Code};
 use rushmem_mlx5::{Opcode, Syndrome};
 use rushmem_softnic::PACKET_TOO_LONG;
+use rushmem_trace::{Site, Until, Waiting};
 
 /// An error that a call in a kernel met and recorded.
 ///
@@ -105,10 +107,41 @@ impl DeviceError {
         }
     }
 
+    /// Returns the wait that a deadline has ended, if this error is one of a deadline.
+    pub(crate) fn waiting(&self) -> Option<Waiting> {
+        let r = &self.record;
+        let (call, until) = match self.code()? {
+            Code::Timeout if self.is_grid_barrier() => {
+                ("a grid barrier", Until::Other(format!("all blocks: {} of {} came", r.found, r.wanted)))
+            }
+            Code::Timeout => ("a call that completes operations", Until::Peer(r.peer)),
+            Code::WaitTimeout if self.names_peer() => ("a collective call", Until::Peer(r.peer)),
+            Code::WaitTimeout => {
+                let note = format!("was {}, wanted {}", r.found, r.wanted);
+                ("a wait", Until::Word { pe: r.pe, offset: r.offset, note })
+            }
+            _ => return None,
+        };
+        Some(Waiting {
+            place: format!("block {} thread {}", r.block, r.thread),
+            others: 0,
+            call: call.into(),
+            site: Some(Site { file: self.file().into_owned().into(), line: r.line }),
+            ns: None,
+            until,
+            has_ended: true,
+        })
+    }
+
+    /// Returns the end of the file name of the call.
+    fn file(&self) -> Cow<'_, str> {
+        let r = &self.record;
+        String::from_utf8_lossy(r.file.get(..r.file_len as usize).unwrap_or_default())
+    }
+
     /// Returns the source line and the thread of the call.
     fn site(&self) -> String {
-        let r = &self.record;
-        let file = String::from_utf8_lossy(r.file.get(..r.file_len as usize).unwrap_or_default());
+        let (r, file) = (&self.record, self.file());
         let kernel = self.kernel.map(|name| format!("kernel {name}, ")).unwrap_or_default();
         format!("{file}:{} ({kernel}block {}, thread {})", r.line, r.block, r.thread)
     }
@@ -455,6 +488,18 @@ mod tests {
             ),
             "{text}"
         );
+    }
+
+    #[test]
+    fn deadlines_are_waits() {
+        let mut late = error(Code::WaitTimeout, 0, Syndrome(0));
+        (late.record.found, late.record.wanted, late.record.offset) = (3, 4, 64);
+        let until = |error: &DeviceError| error.waiting().map(|wait| wait.until);
+        assert_eq!(until(&late), Some(Until::Word { pe: 0, offset: 64, note: "was 3, wanted 4".into() }));
+        late.record.peer = 2;
+        assert_eq!(until(&late), Some(Until::Peer(2)));
+        assert_eq!(late.waiting().unwrap().place, "block 0 thread 0");
+        assert_eq!(until(&error(Code::Aborted, 0, Syndrome(0))), None);
     }
 
     #[test]

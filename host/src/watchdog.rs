@@ -176,6 +176,15 @@ impl Watchdog {
         self.lock().aborted.get_or_insert((Instant::now(), cause));
     }
 
+    /// Returns the kernels and operations that run, one line each.
+    pub(crate) fn running(&self) -> Vec<String> {
+        let now = Instant::now();
+        let state = self.lock();
+        let runs = state.runs.values().filter(|launches| launches.count > 0 && (launches.is_busy)());
+        let time = |launches: &Launches| Duration::from_millis((now - launches.since).as_millis() as u64);
+        runs.map(|launches| format!("runs {} for {:?}", launches.describe(), time(launches))).collect()
+    }
+
     /// Returns the next alarm at the time `now`, if there is one.
     pub(crate) fn check(&self, now: Instant) -> Option<Alarm> {
         let (pe, limits) = (self.pe, self.limits);
@@ -307,6 +316,7 @@ mod tests {
         let watchdog = watchdog(false);
         let _run = watchdog.begin(busy(), SPIN, 1);
         let begin = Instant::now();
+        assert!(watchdog.running()[0].starts_with("runs operation spin for "));
         let after = |seconds| text(watchdog.check(begin + seconds * SECOND));
         assert_eq!(after(9), "");
         assert_eq!(

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rushmem::config::Config;
 use rushmem::{Error, Job, Launch, Operations, Pe};
-use rushmem_device::Signal;
+use rushmem_device::{Cmp, Signal, SignalOp};
 use rushmem_doctor::{Host, examine, probe};
 use rushmem_test_kernels::{
     add_everywhere, end_the_job, endless, ping_pong, recurse, send_to_all, small_puts, store_everywhere,
@@ -21,6 +21,8 @@ const THREADS: usize = 128;
 /// Runs the program with the arguments `ACTION [PE|N]`.
 ///
 /// - `ring`, `qps`, `p2p`: each PE communicates with the others and prints the result.
+/// - `signal`: each PE sends to the next one, waits for its message, and meets all PEs.
+/// - `apart`: PE 0 meets the hosts of all PEs, and the other PEs meet all PEs in a kernel.
 /// - `up`, `full`: the job starts, or each PE sends to all; PE 0 prints what its process holds then.
 /// - `pause`: like `ring`, twice, with a pause of two seconds. `ring_wait`: like `ring`, then like `wait`.
 /// - `wait`: all PEs wait for a signal in a kernel. `store`: they then store to each other's memory.
@@ -63,6 +65,16 @@ pub fn main() -> ExitCode {
     }
 }
 
+/// Sends a message to the next PE, waits for the message of the previous one, and meets all PEs.
+fn signal(pe: &Pe) -> Result<(), Error> {
+    let (inbox, message) = (pe.alloc::<u32>(64)?, pe.alloc::<u32>(64)?);
+    let arrived = pe.alloc_one::<Signal>()?;
+    let next = (pe.my_pe() + 1) % pe.n_pes();
+    pe.put_signal(inbox, message, arrived, SignalOp::Set, 1, next)?;
+    pe.signal_wait_until(arrived, Cmp::Eq, 1)?;
+    pe.barrier_all()
+}
+
 /// Lets PE 0 put to PE 1, which reads at the same time.
 fn racy(pe: &Pe) -> Result<(), Error> {
     let (dst, src) = (pe.alloc::<u32>(4)?, pe.alloc::<u32>(4)?);
@@ -82,6 +94,9 @@ fn act(pe: &Pe, what: &str, who: Option<u32>) -> Result<(), Error> {
         "full" => round(pe).and_then(|_| up(pe)),
         "qps" => qps(pe),
         "p2p" => p2p(pe),
+        "signal" => signal(pe),
+        "apart" if pe.my_pe() == 0 => pe.host_sync(),
+        "apart" => pe.barrier_all(),
         "store" => store(pe),
         "ping_pong" => {
             let (inbox, outbox) = (pe.alloc::<u64>(1000)?, pe.alloc::<u64>(1000)?);

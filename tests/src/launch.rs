@@ -1,8 +1,10 @@
 //! The launcher, for tests with PEs as processes.
 
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 /// Returns the path of the launcher, which lies beside `program`, or `None` where it is not built.
 ///
@@ -71,4 +73,48 @@ pub fn ring_lines(n: u32, label: impl Fn(u32) -> String) -> Vec<String> {
         .collect();
     lines.sort();
     lines
+}
+
+/// A job in which all PEs wait in a kernel: its launcher, the process of each PE, and its unread output.
+pub struct Waiting {
+    /// The launcher.
+    pub launcher: Child,
+    /// The process of each PE.
+    pub pids: Vec<String>,
+    /// The unread output.
+    pub out: BufReader<ChildStdout>,
+}
+
+impl Waiting {
+    /// Starts the job, and waits until its `n` PEs are ready.
+    ///
+    /// # Panics
+    /// If the job ends before.
+    pub fn start(mut command: Command, n: usize) -> Waiting {
+        let mut launcher = command.spawn().unwrap();
+        let mut out = BufReader::new(launcher.stdout.take().unwrap());
+        let mut pids = vec![String::new(); n];
+        let mut line = String::new();
+        while pids.iter().any(String::is_empty) {
+            line.clear();
+            assert_ne!(out.read_line(&mut line).unwrap(), 0, "the job ended before all PEs were ready");
+            if let [_, "ready", pe, pid] = line.split_whitespace().collect::<Vec<_>>()[..] {
+                pids[pe.parse::<usize>().unwrap()] = pid.into();
+            }
+        }
+        Waiting { launcher, pids, out }
+    }
+
+    /// Waits for its end, and returns its output and the elapsed time.
+    ///
+    /// # Panics
+    /// If the output cannot be read.
+    pub fn end(mut self) -> (Output, Duration) {
+        let begin = Instant::now();
+        let mut rest = Vec::new();
+        self.out.read_to_end(&mut rest).unwrap();
+        let mut output = self.launcher.wait_with_output().unwrap();
+        output.stdout = rest;
+        (output, begin.elapsed())
+    }
 }

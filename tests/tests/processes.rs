@@ -2,12 +2,12 @@
 
 mod net;
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::BufRead;
 use std::path::Path;
-use std::process::{Child, Command, Output};
+use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use rushmem_tests::launch::{self, all, clean, launcher, sorted, text};
+use rushmem_tests::launch::{self, Waiting, all, clean, launcher, sorted, text};
 use rushmem_tests::skip;
 
 /// A time that a busy machine keeps, and shorter than any deadline that a test sets on purpose.
@@ -57,40 +57,6 @@ fn lost_packets_are_sent_again() {
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", all(&output));
     assert_eq!(sorted(&output.stdout), ring_lines(2), "{}", all(&output));
-}
-
-/// A job in which all PEs wait in a kernel: its launcher, the process of each PE, and its unread output.
-struct Waiting {
-    launcher: Child,
-    pids: Vec<String>,
-    out: BufReader<std::process::ChildStdout>,
-}
-
-impl Waiting {
-    fn start(mut command: Command, n: usize) -> Waiting {
-        let mut launcher = command.spawn().unwrap();
-        let mut out = BufReader::new(launcher.stdout.take().unwrap());
-        let mut pids = vec![String::new(); n];
-        let mut line = String::new();
-        while pids.iter().any(String::is_empty) {
-            line.clear();
-            assert_ne!(out.read_line(&mut line).unwrap(), 0, "the job ended before all PEs were ready");
-            if let [_, "ready", pe, pid] = line.split_whitespace().collect::<Vec<_>>()[..] {
-                pids[pe.parse::<usize>().unwrap()] = pid.into();
-            }
-        }
-        Waiting { launcher, pids, out }
-    }
-
-    /// Waits for its end, and returns its output and the elapsed time.
-    fn end(mut self) -> (Output, Duration) {
-        let begin = Instant::now();
-        let mut rest = Vec::new();
-        self.out.read_to_end(&mut rest).unwrap();
-        let mut output = self.launcher.wait_with_output().unwrap();
-        output.stdout = rest;
-        (output, begin.elapsed())
-    }
 }
 
 #[test]

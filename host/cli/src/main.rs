@@ -11,6 +11,8 @@ mod report;
 mod run;
 mod softnic;
 mod terminal;
+mod top;
+mod trace;
 
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
@@ -39,6 +41,8 @@ enum Command {
     Run(run::Args),
     Perf(perf::Args),
     Id(id::Args),
+    Trace(trace::Args),
+    Top(top::Args),
     Softnic(softnic::Args),
     Info(info::Args),
     Doctor(doctor::Args),
@@ -62,6 +66,8 @@ fn execute(cli: Cli) -> Result<ExitCode, Error> {
         Command::Run(args) => run::execute(args, config),
         Command::Perf(args) => perf::execute(&args, config),
         Command::Id(args) => id::execute(&args),
+        Command::Top(args) => top::execute(&args),
+        Command::Trace(args) => trace::execute(&args),
         Command::Softnic(args) => softnic::execute(args).map(|never| match never {}),
         Command::Info(args) => info::execute(&args, &config),
         Command::Doctor(args) => doctor::execute(&args, &config),

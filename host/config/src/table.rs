@@ -215,7 +215,8 @@ settings! {
             "File for the timeline of the job, in Perfetto's format. Empty for none. A PE that is a process adds .pe and \
              its number; `rushmem run` and `rushmem trace` join these files.";
         Diagnosis common stats: Switch, "RUSHMEM_STATS", "off", "",
-            "Tables of waits, traffic and late PEs at the end of the job, on standard error.";
+            "Tables of waits, traffic and late PEs at the end of the job, on standard error. `rushmem top` shows the job while \
+             it runs.";
         Diagnosis expert trace_limit: u32, "RUSHMEM_TRACE_LIMIT", "1000000", "spans",
             "Spans that the timeline of a process keeps. Later ones are counted only.";
         Diagnosis expert trace_ring: Bytes, "RUSHMEM_TRACE_RING", "64MiB", "bytes",

@@ -8,9 +8,10 @@ use bytemuck::Zeroable;
 use rushmem_base::lock;
 use rushmem_device::abi::{ControlPage, CtxParts, Header, LAYOUT, MAGIC, VERSION, ctx_flags};
 
+use super::clocks::{self, ClockPart};
 use super::{Lost, Pe, summary};
 use crate::bootstrap::{self, Bootstrap, PeerLost};
-use crate::config::{Config, ConnectKind};
+use crate::config::{Config, ConnectKind, Switch};
 use crate::contexts::Contexts;
 use crate::exit::{end_job, end_process};
 use crate::launch_queue::{HostScratch, LaunchQueues};
@@ -26,6 +27,7 @@ use crate::queues::{
 use crate::sanitize::PeWatch;
 use crate::teams::{Inbox, PeLocation, TeamTable, Teams, predefined};
 use crate::trace::PeTrace;
+use crate::waits::{Known, Waits};
 use crate::watchdog::{Limits, Watchdog};
 use crate::{Error, Result};
 
@@ -102,20 +104,29 @@ impl Pe {
 
         let launch_queues = LaunchQueues::new(&*machine, shape.reserved())?;
         let inbox = Inbox::default();
+        let known = Known::new(me, trace.clone(), Arc::clone(&watchdog), control.clone());
+        let waits = Waits::new(known, n_pes, config.pes_on_node());
         let guards = Guards {
             bootstrap: Arc::clone(&bootstrap),
             control: control.clone(),
             watchdog: Arc::clone(&watchdog),
+            waits: Arc::clone(&waits),
         };
         let service = start_service(&config, connections, guards, &inbox, &*machine, wake_nics)?;
         let teams = make_teams(&config, &*bootstrap, &peer_map, (table, inbox), shape)?;
-        let job = job_number(&*bootstrap)?;
+        let job = job_number(&*bootstrap, &trace)?;
         let heap_max = config.heap_max.0.map(|max| max.0);
         let memory = Memory::new(heap.clone(), opened.reserved, parts, job, heap_max, Arc::clone(&machine))?;
         end_on_deadlock(&watch, &bootstrap, &control, &watchdog);
         watch.set_addresses(|| memory.addresses());
-        teams.predefined().for_each(|(team, members)| watch.add_team(team, &members));
+        for (team, members) in teams.predefined() {
+            watch.add_team(team, &members);
+            waits.known.add_team(team, &members);
+        }
         bootstrap.barrier("the start of the job")?;
+        if config.stats == Switch::On {
+            waits.show(job);
+        }
         tracing::info!(pe = me, n_pes, machine = machine.describe(), nics, queues = %shape, "up");
         Ok(Self {
             launch_queues,
@@ -138,6 +149,7 @@ impl Pe {
             uses_soft_nic,
             watch,
             trace,
+            waits,
         })
     }
 }
@@ -386,11 +398,15 @@ fn make_teams(
     Teams::new(table, inbox, shape.teams, (me, peer_map.nodes()), members)
 }
 
-/// Returns a random number of the job, which PE 0 has drawn. Collective.
-fn job_number(bootstrap: &dyn Bootstrap) -> Result<u32> {
+/// Returns a random number of the job, which PE 0 has drawn. Compares the clocks of the machines, if that is necessary.
+/// Collective.
+fn job_number(bootstrap: &dyn Bootstrap, trace: &PeTrace) -> Result<u32> {
     let mut mine = [0; 4];
     getrandom::fill(&mut mine).map_err(|error| bootstrap::Error::Random(error.to_string()))?;
-    let all = bootstrap.allgather("the exchange of the job number", &mine)?;
-    let drawn = all.first().and_then(|bytes| bytes.as_slice().try_into().ok()).unwrap_or(mine);
-    Ok(u32::from_le_bytes(drawn))
+    let all = bootstrap
+        .allgather("the exchange of the job number", &[&mine, ClockPart::new(trace).bytes()].concat())?;
+    let parts: Vec<_> = all.iter().map(|all| all.get(mine.len()..).unwrap_or_default()).collect();
+    clocks::compare(bootstrap, trace, &parts)?;
+    let drawn = all.first().and_then(|bytes| bytes.first_chunk().copied());
+    Ok(u32::from_le_bytes(drawn.unwrap_or(mine)))
 }

@@ -190,10 +190,11 @@ impl Pe {
         made.inspect(|team| self.watch_team(*team))
     }
 
-    /// Tells the sanitizer of a new team.
+    /// Tells the sanitizer and the report of the waits of a new team.
     fn watch_team(&self, team: Team) {
         if let Some(members) = self.teams.pes(team) {
             self.watch.add_team(team, &members);
+            self.waits.known.add_team(team, &members);
         }
     }
 

@@ -341,6 +341,28 @@ impl Connections {
         format!("QP {qpn:#x} towards PE {}", self.place(i).0)
     }
 
+    /// Describes the first `limit` QPs with operations that kernels do not know to be complete.
+    ///
+    /// # Errors
+    /// An error if the machine cannot read its memory.
+    pub(super) fn in_flight(&self, limit: usize) -> Result<Vec<String>> {
+        let mut found = Vec::new();
+        for (i, connection) in self.connections.iter().enumerate() {
+            if !connection.published || found.len() == limit {
+                continue;
+            }
+            let words = self.state.read_qp(i as u64)?;
+            let blocks = words.reserved.word.saturating_sub(words.done.word);
+            if words.done.word > 0 && blocks > 0 {
+                found.push(format!(
+                    "{} has {blocks} basic blocks that are not known to be complete",
+                    self.describe(i)
+                ));
+            }
+        }
+        Ok(found)
+    }
+
     /// Marks a QP as lost, and informs its peer.
     pub(super) fn lose(&mut self, i: usize, why: &str, post: &mut dyn FnMut(Outgoing)) {
         if self.connections[i].published {

@@ -23,6 +23,7 @@ use crate::bootstrap::{Bootstrap, PeerMessage};
 use crate::exit::{end_job, end_with};
 use crate::machine::Region;
 use crate::provider::Keys;
+use crate::waits::{Waits, is_waits_message};
 use crate::watchdog::{Alarm, Watchdog};
 use crate::{Error, Result};
 
@@ -41,6 +42,8 @@ enum ServiceEvent {
     Launched,
     /// Kernels wait, and may have left a request.
     Asked,
+    /// Look at the report of the waits.
+    Waits,
     Stop,
 }
 
@@ -177,6 +180,11 @@ impl Service {
         self.shared.running.load(Ordering::Acquire) != 0
     }
 
+    /// Makes the thread look at the report of the waits.
+    pub(crate) fn look_at_waits(&self) {
+        self.notify(ServiceEvent::Waits);
+    }
+
     /// Takes the error of the first connection that failed.
     pub(crate) fn take_failure(&self) -> Option<Error> {
         self.shared.lock().failure.take()
@@ -277,6 +285,7 @@ pub(crate) struct Guards {
     pub(crate) bootstrap: Arc<dyn Bootstrap>,
     pub(crate) control: Region,
     pub(crate) watchdog: Arc<Watchdog>,
+    pub(crate) waits: Arc<Waits>,
 }
 
 /// Sets the abort word of the control page `page`, so that waiting calls of kernels end. Logs an error if the memory cannot
@@ -327,6 +336,7 @@ impl Worker {
         loop {
             if Instant::now() >= next_check {
                 self.check_kernels();
+                self.step_waits();
                 for (rail, (watch, nic)) in watches.iter_mut().zip(&nics).enumerate() {
                     self.check_nic(rail, nic, watch);
                 }
@@ -358,6 +368,11 @@ impl Worker {
                     self.end_if_asked();
                     self.look();
                 }
+                ServiceEvent::Mail(mail) if is_waits_message(&mail) => {
+                    self.guards.waits.receive(&mail, &*self.guards.bootstrap);
+                    self.step_waits();
+                }
+                ServiceEvent::Waits => self.step_waits(),
                 ServiceEvent::Mail(mail) => self.read(mail),
                 ServiceEvent::All => {
                     let all = self.shared.lock().connections.usable();
@@ -375,11 +390,28 @@ impl Worker {
             Some(Alarm::Warning(text)) => tracing::warn!("{text}"),
             Some(Alarm::Limit(error)) => {
                 tracing::error!("{error}");
+                self.guards.waits.known.keep_waits(self.in_flight());
+                self.guards.waits.ask(&*self.guards.bootstrap);
                 self.shared.lock().failure.get_or_insert(error);
                 set_abort_word(&*self.guards.control.memory);
             }
             Some(Alarm::Fatal(text)) => end_with(&*self.guards.bootstrap, &text),
         }
+    }
+
+    /// Performs the steps of the report of the waits that are due.
+    fn step_waits(&self) {
+        self.guards.waits.step(&*self.guards.bootstrap, &|| self.in_flight());
+    }
+
+    /// Describes the QPs with operations that are under way. Another thread may wait for such a QP; then they are not known.
+    fn in_flight(&self) -> Vec<String> {
+        const QPS: usize = 8;
+        let Ok(state) = self.shared.state.try_lock() else { return Vec::new() };
+        state.connections.in_flight(QPS).unwrap_or_else(|error| {
+            tracing::debug!("the state of the QPs cannot be read: {error}");
+            Vec::new()
+        })
     }
 
     /// Acts on the events of a NIC.

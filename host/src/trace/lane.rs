@@ -52,7 +52,8 @@ impl Watcher for LaneTrace {
         let is_inner = open.iter().flatten().any(|(_, category)| *category == Category::Call);
         let described = describe(&event).filter(|(category, _)| !is_inner || *category != Category::Call);
         open.push(described.map(|(category, detail)| {
-            (self.begin_span(name, category, Some(site.into()), detail), category)
+            let site = self.launch.site.clone().or_else(|| Some(site.into()));
+            (self.begin_span(name, category, site, detail), category)
         }));
     }
 

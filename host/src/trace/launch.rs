@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rushmem_device::kernel;
 use rushmem_device::watch::Watcher;
-use rushmem_trace::{Category, Detail, Span, SpanId, Track, now_ns};
+use rushmem_trace::{Category, Detail, Site, Span, SpanId, Track, now_ns};
 
 use super::lane::LaneTrace;
 use super::pe::Traced;
@@ -41,7 +41,7 @@ impl StreamTrace {
                 ..Detail::default()
             },
         });
-        Some(Arc::new(LaunchTrace { traced, name, span }))
+        Some(Arc::new(LaunchTrace { traced, name, site: site.map(Into::into), span }))
     }
 }
 
@@ -51,6 +51,8 @@ pub(crate) struct LaunchTrace {
     pub(super) traced: Arc<Traced>,
     /// The name of the kernel, or of the host's operation that it performs.
     pub(super) name: &'static str,
+    /// The line of that operation. The calls of its kernel are lines of the runtime, which say nothing to the user.
+    pub(super) site: Option<Site>,
     span: SpanId,
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use rushmem_base::lock;
 use rushmem_device::abi::DevAddr;
-use rushmem_trace::{Detail, OpenSpan, Track, now_ns};
+use rushmem_trace::{Detail, OpenSpan, Recorder, Track, now_ns};
 
 use super::gpu::Rings;
 use super::offsets::WireRange;
@@ -100,6 +100,11 @@ impl PeTrace {
         if let Some(traced) = &self.0 {
             traced.job.offsets.add(ranges());
         }
+    }
+
+    /// Returns the recorder, if the job has a timeline.
+    pub(crate) fn recorder(&self) -> Option<&Recorder> {
+        self.0.as_ref().map(|traced| &*traced.job.recorder)
     }
 
     /// Begins a call of the host, which ends when the result is dropped.

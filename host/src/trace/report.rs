@@ -16,12 +16,12 @@ use crate::config::{Config, Switch};
 use crate::{Error, Ptx, Result};
 
 /// The spans of the earlier jobs of this process.
-static EARLIER: Mutex<Trace> = Mutex::new(Trace { spans: Vec::new(), dropped: 0 });
+static EARLIER: Mutex<Trace> = Mutex::new(Trace { spans: Vec::new(), dropped: 0, clock_error_ns: 0 });
 
 /// The timeline of a job in this process.
 #[derive(Clone, Debug)]
 pub(crate) struct JobTrace {
-    pub(super) recorder: Arc<Recorder>,
+    pub(crate) recorder: Arc<Recorder>,
     pub(super) offsets: Arc<WireOffsets>,
     /// The calls of the PEs that have ended.
     pub(super) gpu_calls: Arc<Mutex<Vec<GpuCalls>>>,

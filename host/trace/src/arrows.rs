@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use crate::span::{Category, Span, Track, Word};
 use crate::trace::Trace;
 
-/// The error of the clocks of two PEs, in nanoseconds. A wait may seem to end that much before the operation begins.
+/// The error of the clocks of two PEs of a machine, in nanoseconds. A wait may seem to end that much before the operation begins.
 const CLOCK_ERROR_NS: u64 = 5_000;
 
 /// An arrow through spans.
@@ -20,7 +20,8 @@ pub struct Arrow {
 /// Returns the arrows of a trace.
 pub fn arrows(trace: &Trace) -> Vec<Arrow> {
     let spans = &trace.spans;
-    let mut all = of_words(spans);
+    let error_ns = CLOCK_ERROR_NS.max(2 * trace.clock_error_ns.min(u64::MAX / 4));
+    let mut all = of_words(spans, error_ns);
     all.extend(of_collectives(spans));
     all
 }
@@ -96,14 +97,14 @@ fn first_after(spans: &[Span], indices: &[usize], time: u64) -> Option<usize> {
     indices.get(before).copied()
 }
 
-/// Returns the arrows to waits for words.
-fn of_words(spans: &[Span]) -> Vec<Arrow> {
+/// Returns the arrows to waits for words. The clocks of two PEs differ by `error_ns`.
+fn of_words(spans: &[Span], error_ns: u64) -> Vec<Arrow> {
     let operations = Operations::new(spans);
     let mut all = Vec::new();
     for (wait, span) in spans.iter().enumerate() {
         let (Some(word), Some(end)) = (span.detail.awaits, span.end) else { continue };
         let Some(changes) = operations.changes.get(&word) else { continue };
-        let Some(change) = last_before(spans, changes, end + CLOCK_ERROR_NS) else { continue };
+        let Some(change) = last_before(spans, changes, end.saturating_add(error_ns)) else { continue };
         let to = (wait, end);
         all.push(Arrow { name: "signal", points: path(spans, &operations, change, to) });
         let from = &spans[change];
@@ -215,7 +216,7 @@ mod tests {
             // A later change of the word has not ended the wait.
             span(0, LANE, Category::Call, (100_000, 100_010), flag),
         ];
-        let trace = Trace { spans, dropped: 0 };
+        let trace = Trace { spans, ..Trace::default() };
         assert_eq!(points(&trace), [("signal", vec![1, 2, 3, 4]), ("put", vec![0, 4])]);
     }
 
@@ -242,7 +243,7 @@ mod tests {
             // Another WQE to the same place is later.
             span(0, queue(), Category::Nic, (80, 90), wqe(64)),
         ];
-        let trace = Trace { spans, dropped: 0 };
+        let trace = Trace { spans, dropped: 0, ..Trace::default() };
         assert_eq!(points(&trace), [("signal", vec![1, 2, 3, 5, 4, 6, 7])]);
     }
 
@@ -250,7 +251,7 @@ mod tests {
     fn the_last_member_holds_up_the_others() {
         let team = Detail { team: Some((1, 1)), ..Detail::default() };
         let call = |pe, begin| span(pe, LANE, Category::Collective, (begin, 100), team.clone());
-        let trace = Trace { spans: vec![call(0, 10), call(1, 90), call(2, 20)], dropped: 0 };
+        let trace = Trace { spans: vec![call(0, 10), call(1, 90), call(2, 20)], ..Trace::default() };
         assert_eq!(points(&trace), [("last member", vec![1, 0]), ("last member", vec![1, 2])]);
     }
 }

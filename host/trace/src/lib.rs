@@ -4,8 +4,8 @@
 //! spans of some PEs. It is written as a file in Perfetto's JSON format, and such a file can be read again. So the files of
 //! several processes can become one.
 //!
-//! Times are nanoseconds since 1970, from the clock of the machine. The host converts the times of a GPU before it records
-//! them.
+//! Times are nanoseconds since 1970, from the clock of the machine. The host converts the times of a GPU before it records them.
+//! The file has times of the clock of PE 0.
 //!
 //! # Modules
 //!
@@ -13,25 +13,40 @@
 //! |---|---|
 //! | `clock` | the clock |
 //! | `span` | spans, and the tracks that they are drawn on |
+//! | `offset` | the offset between the clocks of two machines |
 //! | `recorder` | the collection of spans while a job runs |
+//! | `time` | times as text |
+//! | `totals` | sums over all spans, while the job runs |
+//! | `live` | the files of running PEs, for `rushmem top` |
 //! | `trace` | the spans of a file |
 //! | `arrows` | arrows from an operation to the wait that it ended |
 //! | `perfetto` | the file format |
 //! | `summary` | tables of waits, traffic and late PEs |
+//! | `waits` | which PE waits for which |
 #![forbid(unsafe_code)]
 
 mod arrows;
 mod clock;
+mod live;
+mod offset;
 mod perfetto;
 mod recorder;
 mod span;
 mod summary;
+mod time;
+mod totals;
 mod trace;
+mod waits;
 
 pub use arrows::{Arrow, arrows};
 pub use clock::{now_ns, ns_at};
+pub use live::{Live, LiveFile, all_live, live_folder};
+pub use offset::{ClockMeetings, ClockOffset};
 pub use perfetto::Error;
 pub use recorder::{OpenSpan, Recorder, SpanId};
 pub use span::{Category, Detail, Site, Span, Track, Word};
-pub use summary::{Summary, Traffic};
+pub use summary::{Last, Summary, Traffic};
+pub use time::Time;
+pub use totals::{TeamCalls, Totals};
 pub use trace::Trace;
+pub use waits::{JobWaits, PeWaits, Until, Waiting, pes};

@@ -53,6 +53,9 @@ struct About {
     version: u32,
     base_ns: u64,
     dropped: u64,
+    /// The largest error of a time between machines.
+    #[serde(default)]
+    clock_error_ns: u64,
 }
 
 /// The file.
@@ -168,7 +171,8 @@ impl Trace {
                 });
             }
         }
-        let rushmem = About { version: VERSION, base_ns, dropped: self.dropped };
+        let Self { dropped, clock_error_ns, .. } = *self;
+        let rushmem = About { version: VERSION, base_ns, dropped, clock_error_ns };
         let file = File { display_time_unit: "ns".into(), rushmem, trace_events };
         let mut to = io::BufWriter::new(to);
         serde_json::to_writer(&mut to, &file)?;
@@ -183,13 +187,13 @@ impl Trace {
     pub fn read(mut from: impl Read) -> Result<Self, Error> {
         let mut text = String::new();
         from.read_to_string(&mut text).map_err(Error::Io)?;
-        let File { rushmem: About { version, base_ns, dropped }, trace_events, .. } =
-            serde_json::from_str(&text)?;
+        let File { rushmem, trace_events, .. } = serde_json::from_str(&text)?;
+        let About { version, base_ns, dropped, clock_error_ns } = rushmem;
         if version != VERSION {
             return Err(Error::Format(format!("it has version {version} instead of {VERSION}")));
         }
         let spans = trace_events.into_iter().filter_map(|event| span_of(event, base_ns)).collect();
-        Ok(Self { spans, dropped })
+        Ok(Self { spans, dropped, clock_error_ns })
     }
 }
 
@@ -335,7 +339,7 @@ mod tests {
             span(1, "wait_until", Category::Wait, 0, Some(base + 2001), wait.clone()),
             span(1, "wait \"until\"", Category::Wait, 10, None, wait),
         ];
-        Trace { spans, dropped: 5 }
+        Trace { spans, dropped: 5, clock_error_ns: 40 }
     }
 
     #[test]

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::clock::now_ns;
-use crate::span::{Category, Detail, Site, Span, Track};
+use crate::offset::ClockOffset;
+use crate::span::{Category, Detail, Site, Span, Track, Word};
+use crate::totals::{Totals, is_wait};
 use crate::trace::Trace;
 
 /// The number of a span that has begun.
@@ -26,11 +28,14 @@ pub struct Recorder {
 struct State {
     ended: Vec<Span>,
     open: BTreeMap<u64, Span>,
+    totals: BTreeMap<u32, Totals>,
     dropped: u64,
+    clock: ClockOffset,
 }
 
 impl State {
     fn add(&mut self, span: Span, limit: usize) {
+        self.totals.entry(span.pe).or_default().end(&span);
         if self.ended.len() < limit {
             self.ended.push(span);
         } else {
@@ -52,7 +57,9 @@ impl Recorder {
     /// Begins a span now. Its `end` is set when it ends.
     pub fn begin(&self, span: Span) -> SpanId {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        self.lock().open.insert(id, span);
+        let mut state = self.lock();
+        state.totals.entry(span.pe).or_default().begin(&span);
+        state.open.insert(id, span);
         SpanId(id)
     }
 
@@ -73,7 +80,9 @@ impl Recorder {
 
     /// Adds a span that has ended.
     pub fn add(&self, span: Span) {
-        self.lock().add(span, self.limit);
+        let mut state = self.lock();
+        state.totals.entry(span.pe).or_default().begin(&span);
+        state.add(span, self.limit);
     }
 
     /// Notes spans that were lost before they came here.
@@ -93,11 +102,46 @@ impl Recorder {
         self.lock().open.values().cloned().collect()
     }
 
-    /// Returns everything so far.
+    /// Returns the last span that has ended and that `is_wanted`.
+    pub fn last(&self, is_wanted: impl Fn(&Span) -> bool) -> Option<Span> {
+        self.lock().ended.iter().rev().find(|span| is_wanted(span)).cloned()
+    }
+
+    /// Returns the last `limit` words that `pe` has changed.
+    pub fn changed(&self, pe: u32, limit: usize) -> Vec<Word> {
+        let state = self.lock();
+        let spans = state.open.values().rev().chain(state.ended.iter().rev());
+        let mut words = Vec::new();
+        for word in spans.filter(|span| span.pe == pe).filter_map(|span| span.detail.changes) {
+            if words.len() < limit && !words.contains(&word) {
+                words.push(word);
+            }
+        }
+        words
+    }
+
+    /// Returns the sums of a PE so far. They count spans that are not kept, and the waits that have not ended.
+    pub fn totals(&self, pe: u32) -> Totals {
+        let now = now_ns();
+        let state = self.lock();
+        let mut totals = state.totals.get(&pe).cloned().unwrap_or_default();
+        let open = state.open.values().filter(|span| span.pe == pe && is_wait(span));
+        totals.wait_ns += open.map(|span| span.ns(now)).sum::<u64>();
+        totals
+    }
+
+    /// Sets the offset of the clock, which [`Recorder::trace`] applies.
+    pub fn set_clock(&self, offset: ClockOffset) {
+        self.lock().clock = offset;
+    }
+
+    /// Returns everything so far, with times of the clock of PE 0.
     pub fn trace(&self) -> Trace {
         let state = self.lock();
         let spans = state.ended.iter().chain(state.open.values()).cloned().collect();
-        Trace { spans, dropped: state.dropped }
+        let mut trace = Trace { spans, dropped: state.dropped, clock_error_ns: 0 };
+        trace.correct(state.clock);
+        trace
     }
 }
 
@@ -119,16 +163,38 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_last_words_are_known() {
+        let recorder = Recorder::new(10);
+        let word = |offset| Word { pe: 1, offset };
+        for offset in [8, 16, 8, 24] {
+            let changes = Some(word(offset));
+            drop(recorder.host_call(0, "set", None, Detail { changes, ..Detail::default() }));
+        }
+        assert_eq!(recorder.changed(0, 2), [word(24), word(8)]);
+        assert!(recorder.changed(1, 2).is_empty());
+        assert_eq!(recorder.last(|span| span.pe == 0).unwrap().detail.changes, Some(word(24)));
+    }
+
+    #[test]
     fn a_span_is_open_until_it_ends() {
         let recorder = Recorder::new(1);
         let outer = recorder.host_call(3, "outer", None, Detail::default());
         assert_eq!(recorder.open()[0].name, "outer");
+        let wait = Span { category: Category::Wait, begin: now_ns() - 1000, ..recorder.open()[0].clone() };
+        let id = recorder.begin(wait);
+        assert!(recorder.totals(3).wait_ns >= 1000 && recorder.totals(4).wait_ns == 0);
+        let mut state = recorder.lock();
+        state.open.remove(&id.0);
+        drop(state);
         drop(outer);
         assert!(recorder.open().is_empty());
-        let Trace { spans, dropped } = recorder.trace();
+        let Trace { spans, dropped, .. } = recorder.trace();
         assert!(spans[0].end.is_some_and(|end| end >= spans[0].begin) && dropped == 0);
         drop(recorder.host_call(3, "second", None, Detail::default()));
         assert_eq!((recorder.trace().spans.len(), recorder.trace().dropped), (1, 1));
+        recorder.set_clock(ClockOffset { ns: -1000, error_ns: 7 });
+        let corrected = recorder.trace();
+        assert_eq!((corrected.spans[0].begin, corrected.clock_error_ns), (spans[0].begin - 1000, 7));
     }
 
     #[test]

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::arrows::collectives;
 use crate::span::{Category, Span};
+use crate::time::Time;
 use crate::trace::Trace;
 
 /// The number of lines of the table of waits.
@@ -21,6 +22,8 @@ pub struct Summary {
     pub spans: usize,
     /// The number of spans that were not kept.
     pub dropped: u64,
+    /// The largest error of a time between machines, in nanoseconds.
+    pub clock_error_ns: u64,
     /// The calls that wait, by line, the longest first.
     pub waits: Vec<WaitLine>,
     /// The traffic from each PE to each peer.
@@ -49,7 +52,7 @@ pub struct WaitLine {
 }
 
 /// The traffic from a PE to a peer.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Traffic {
     /// The PE.
     pub pe: u32,
@@ -68,13 +71,23 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// Adds the counts of `other`, which are for the same PEs.
-    fn add(&mut self, other: &Self) {
-        self.calls += other.calls;
-        self.bytes += other.bytes;
-        self.wqes += other.wqes;
-        self.doorbells += other.doorbells;
-        self.retransmissions += other.retransmissions;
+    /// Adds a span between the PE and the peer. Arrivals are traffic of the peer.
+    pub(crate) fn add(&mut self, span: &Span) {
+        match span.category {
+            Category::Nic if span.is_doorbell() => self.doorbells += 1,
+            Category::Nic if span.is_wqe() => self.wqes += 1,
+            Category::Packet if span.name == "retransmission" => self.retransmissions += 1,
+            Category::Call | Category::Host => {
+                self.calls += 1;
+                self.bytes += span.detail.bytes.unwrap_or(0);
+            }
+            _ => {}
+        }
+    }
+
+    /// Returns whether there is any traffic.
+    pub(crate) fn is_any(&self) -> bool {
+        [self.calls, self.wqes, self.doorbells, self.retransmissions] != [0; 4]
     }
 }
 
@@ -97,6 +110,7 @@ impl Summary {
             ns: now - trace.first_ns(),
             spans: trace.spans.len(),
             dropped: trace.dropped,
+            clock_error_ns: trace.clock_error_ns,
             waits: waits(trace, now),
             traffic: traffic(trace),
             last: last(trace),
@@ -162,18 +176,9 @@ fn traffic(trace: &Trace) -> Vec<Traffic> {
     for span in &trace.spans {
         let Some(peer) = span.detail.peer else { continue };
         let pe = span.pe;
-        let mut of = Traffic { pe, peer, ..Traffic::default() };
-        match span.category {
-            Category::Nic if span.is_doorbell() => of.doorbells = 1,
-            Category::Nic if span.is_wqe() => of.wqes = 1,
-            Category::Packet if span.name == "retransmission" => of.retransmissions = 1,
-            Category::Call | Category::Host => (of.calls, of.bytes) = (1, span.detail.bytes.unwrap_or(0)),
-            // Arrivals are traffic of the peer.
-            _ => continue,
-        }
-        all.entry((pe, peer)).and_modify(|sum| sum.add(&of)).or_insert(of);
+        all.entry((pe, peer)).or_insert_with(|| Traffic { pe, peer, ..Traffic::default() }).add(span);
     }
-    all.into_values().collect()
+    all.into_values().filter(Traffic::is_any).collect()
 }
 
 fn last(trace: &Trace) -> Vec<Last> {
@@ -190,25 +195,14 @@ fn last(trace: &Trace) -> Vec<Last> {
     all
 }
 
-/// A time as text.
-struct Time(u64);
-
-impl fmt::Display for Time {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            ns @ 0..1_000 => f.pad(&format!("{ns} ns")),
-            ns @ 1_000..1_000_000 => f.pad(&format!("{:.1} us", ns as f64 / 1e3)),
-            ns @ 1_000_000..1_000_000_000 => f.pad(&format!("{:.1} ms", ns as f64 / 1e6)),
-            ns => f.pad(&format!("{:.2} s", ns as f64 / 1e9)),
-        }
-    }
-}
-
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{} spans in {}", self.spans, Time(self.ns))?;
         if self.dropped > 0 {
             writeln!(f, "{} spans were not kept; raise RUSHMEM_TRACE_LIMIT", self.dropped)?;
+        }
+        if self.clock_error_ns > 0 {
+            writeln!(f, "times of different machines agree within {}", Time(self.clock_error_ns))?;
         }
         if !self.waits.is_empty() {
             writeln!(
@@ -275,7 +269,7 @@ mod tests {
         ];
         let expected =
             Traffic { pe: 0, peer: 1, wqes: 2, doorbells: 1, retransmissions: 1, ..Traffic::default() };
-        assert_eq!(Summary::new(&Trace { spans, dropped: 0 }).traffic, [expected]);
+        assert_eq!(Summary::new(&Trace { spans, dropped: 0, ..Trace::default() }).traffic, [expected]);
     }
 
     #[test]
@@ -301,14 +295,18 @@ mod tests {
             span(1, "barrier", Category::Collective, 1_500, Some(2_000), team),
             span(0, "wait_until", Category::Wait, 2_000, None, wait),
         ];
-        let summary = Summary::new(&Trace { spans, dropped: 1 });
+        let summary = Summary::new(&Trace { spans, dropped: 1, clock_error_ns: 2_000 });
         assert_eq!((summary.traffic[0].calls, summary.traffic[0].bytes), (2, 200));
         assert_eq!(summary.last, [Last { pe: 1, calls: 1, held_up_ns: 1_480 }]);
         assert_eq!((&*summary.waits[0].call, summary.waits[0].total_ns), ("barrier", 2_480));
         let text = summary.to_string();
-        for part in
-            ["2.5 us", "PE 0, barrier, a.rs:3", "waiting for the word 0x10", "raise RUSHMEM_TRACE_LIMIT"]
-        {
+        for part in [
+            "2.5 us",
+            "agree within 2.0 us",
+            "PE 0, barrier, a.rs:3",
+            "waiting for the word 0x10",
+            "raise RUSHMEM_TRACE_LIMIT",
+        ] {
             assert!(text.contains(part), "{part}: {text}");
         }
     }

@@ -1,5 +1,6 @@
 //! The spans of a file.
 
+use crate::offset::ClockOffset;
 use crate::span::Span;
 
 /// The spans of some PEs.
@@ -9,6 +10,8 @@ pub struct Trace {
     pub spans: Vec<Span>,
     /// The number of spans that were not kept.
     pub dropped: u64,
+    /// The largest error of a time, in nanoseconds, because the clocks of several machines differ. 0 for one machine.
+    pub clock_error_ns: u64,
 }
 
 impl Trace {
@@ -16,6 +19,16 @@ impl Trace {
     pub fn merge(&mut self, other: Trace) {
         self.spans.extend(other.spans);
         self.dropped += other.dropped;
+        self.clock_error_ns = self.clock_error_ns.max(other.clock_error_ns);
+    }
+
+    /// Changes all times to the times of another clock.
+    pub(crate) fn correct(&mut self, ClockOffset { ns, error_ns }: ClockOffset) {
+        for span in &mut self.spans {
+            span.begin = span.begin.saturating_add_signed(ns);
+            span.end = span.end.map(|end| end.saturating_add_signed(ns));
+        }
+        self.clock_error_ns = self.clock_error_ns.max(error_ns);
     }
 
     /// Returns the time of the last begin or end.

@@ -10,10 +10,12 @@ use rushmem::bootstrap::{self, Observer, PeerLost, Pes, Server, ServerOptions};
 use rushmem_base::crowd_deadline;
 
 use super::limits;
+use super::listeners::{Group, listeners};
 use super::output::Printer;
 use super::pe::Pe;
 use super::plan::{NodeShare, Plan};
 use super::sys::{self, Exit};
+use super::timeline::Timeline;
 use crate::error::Error;
 
 /// Time for the other PEs to report a failed PE before they are asked to end.
@@ -88,6 +90,7 @@ struct Supervisor<'a> {
 /// Runs this node's part of the job and returns the exit code.
 pub(super) fn supervise(plan: &Plan, share: &NodeShare) -> Result<u8, Error> {
     limits::check(share.count, if share.node == 0 { share.n_pes } else { 0 })?;
+    let timeline = plan.trace.clone().map(|file| Timeline::begin(file, share)).transpose()?;
     let printer = Arc::new(Printer::new(plan.label));
     let (sender, events) = channel();
     sys::block_signals().map_err(|error| Error::Internal(format!("cannot block signals: {error}")))?;
@@ -113,7 +116,7 @@ pub(super) fn supervise(plan: &Plan, share: &NodeShare) -> Result<u8, Error> {
     let mut supervisor = Supervisor {
         plan,
         share,
-        printer,
+        printer: Arc::clone(&printer),
         events,
         observer,
         pes: Vec::new(),
@@ -126,7 +129,13 @@ pub(super) fn supervise(plan: &Plan, share: &NodeShare) -> Result<u8, Error> {
         supervisor.abandon();
         return Err(error);
     }
-    supervisor.run(server.as_ref())
+    let code = supervisor.run(server.as_ref());
+    match timeline.as_ref().map_or(Ok(None), |timeline| timeline.end().map(Some)) {
+        Ok(told) => told.iter().for_each(|told| printer.note(told)),
+        Err(error) if matches!(code, Ok(0)) => return Err(error),
+        Err(error) => printer.note(&error.to_string()),
+    }
+    code
 }
 
 fn listen_for_signals(events: Sender<Event>) -> Result<(), Error> {
@@ -343,6 +352,9 @@ impl Supervisor<'_> {
     }
 
     fn signalled(&mut self, signal: i32) {
+        if signal == libc::SIGUSR1 {
+            return self.ask_for_waits();
+        }
         self.signals.push(signal);
         let name = sys::signal_name(signal);
         if self.signals.len() == 1 {
@@ -352,6 +364,15 @@ impl Supervisor<'_> {
             self.printer.note(&format!("{name} again: killing all PEs"));
             self.shutdown = Shutdown::Killed;
             self.signal_all(libc::SIGKILL);
+        }
+    }
+
+    /// Passes SIGUSR1 on to the PEs that listen for it. Other processes of a PE would die of it.
+    fn ask_for_waits(&self) {
+        let groups: Vec<Group> = self.living().map(Pe::group).collect();
+        match &*listeners(&groups) {
+            [] => self.printer.note("no PE of this node can print the waits of the job now"),
+            all => all.iter().for_each(|&pid| sys::signal_process(pid, libc::SIGUSR1)),
         }
     }
 

@@ -4,12 +4,14 @@ mod find;
 mod folded;
 mod job;
 mod limits;
+mod listeners;
 mod output;
 mod pe;
 mod plan;
 mod sanitize;
 mod spawn;
 mod sys;
+mod timeline;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -27,7 +29,7 @@ use self::plan::{LaunchMode, Plan};
 /// Looks up the program as a path, on PATH and in the directory of this command. Labels each output line with the number of its
 /// PE. When a PE fails, reports it, ends the other PEs and returns the exit code of the failed PE. That code is 128 plus the
 /// signal number if a signal killed the PE. Passes SIGINT, SIGTERM and SIGHUP on to all PEs; a second signal kills them.
-/// Standard input goes to PE 0, unless it is a terminal.
+/// SIGUSR1 makes the job print which PE waits for which. Standard input goes to PE 0, unless it is a terminal.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Number of PEs in the job

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::job::Event;
+use super::listeners::Group;
 use super::output::{Printer, Stream};
 use super::plan::{NodeShare, Plan, launch_variables};
 use super::spawn::spawn;
@@ -95,6 +96,11 @@ impl Pe {
             }
             open.store(false, Ordering::SeqCst);
         })
+    }
+
+    /// Returns the process group of the PE.
+    pub(super) fn group(&self) -> Group {
+        Group(self.pid)
     }
 
     /// Sends a signal to the process group of the PE. Processes that have ended are skipped.

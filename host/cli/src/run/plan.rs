@@ -25,6 +25,8 @@ pub(super) struct Plan {
     /// Whether the user has set `progress`.
     pub(super) progress_is_set: bool,
     pub(super) timeout: Option<Duration>,
+    /// File for the timeline.
+    pub(super) trace: Option<PathBuf>,
     /// Maximum wait for other nodes.
     pub(super) bootstrap_timeout: Duration,
 }
@@ -81,6 +83,7 @@ impl Plan {
             label: !args.no_label,
             is_sanitized: config.sanitize == Switch::On,
             timeout: args.timeout,
+            trace: Some(config.trace).filter(|file| !file.is_empty()).map(PathBuf::from),
             bootstrap_timeout: config.bootstrap_timeout,
         })
     }

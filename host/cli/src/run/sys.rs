@@ -3,10 +3,10 @@
 use std::io;
 use std::mem::MaybeUninit;
 
-use libc::{SIGHUP, SIGINT, SIGKILL, SIGTERM, c_int, pid_t};
+use libc::{SIGHUP, SIGINT, SIGKILL, SIGTERM, SIGUSR1, c_int, pid_t};
 
-/// Signals that a launcher passes on to its PEs.
-pub(super) const PASSED_ON: [c_int; 3] = [SIGINT, SIGTERM, SIGHUP];
+/// Signals that a launcher passes on to its PEs. SIGUSR1 asks for the waits of the job, and the others end it.
+pub(super) const PASSED_ON: [c_int; 4] = [SIGINT, SIGTERM, SIGHUP, SIGUSR1];
 
 /// The exit status of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ pub(super) fn signal_name(signal: c_int) -> String {
         libc::SIGSYS => "SIGSYS",
         SIGTERM => "SIGTERM",
         libc::SIGTRAP => "SIGTRAP",
-        libc::SIGUSR1 => "SIGUSR1",
+        SIGUSR1 => "SIGUSR1",
         libc::SIGUSR2 => "SIGUSR2",
         libc::SIGXCPU => "SIGXCPU",
         libc::SIGXFSZ => "SIGXFSZ",
@@ -187,4 +187,12 @@ pub(super) fn reap(pid: u32) -> io::Result<()> {
 pub(super) fn signal_group(leader: u32, signal: c_int) {
     // SAFETY: touches no memory; the group is the child's own, as it is not reaped (see `wait_for_exit`).
     unsafe { libc::kill(-(leader as pid_t), signal) };
+}
+
+/// Sends a signal to a process.
+///
+/// A process that has already ended is not an error.
+pub(super) fn signal_process(pid: u32, signal: c_int) {
+    // SAFETY: touches no memory.
+    unsafe { libc::kill(pid as pid_t, signal) };
 }

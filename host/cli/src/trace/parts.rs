@@ -1,0 +1,245 @@
+//! The parts of a timeline: the files that PEs as processes have written.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use rushmem::bootstrap::Pes;
+use rushmem_trace::Trace;
+
+use crate::error::Error;
+
+/// The text between the name of a timeline and the number of a PE.
+const PART: &str = ".pe";
+
+/// Returns the file in which PE `pe` writes its part of the timeline `file`.
+pub(crate) fn part_of(file: &Path, pe: u32) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(format!("{PART}{pe}"));
+    name.into()
+}
+
+/// Returns the timeline and the PE of a part; `None` if the name is not one of a part.
+fn whole_of(part: &Path) -> Option<(PathBuf, u32)> {
+    let (name, pe) = part.file_name()?.to_str()?.rsplit_once(PART)?;
+    let is_number = !pe.is_empty() && pe.bytes().all(|digit| digit.is_ascii_digit());
+    let pe = pe.parse().ok().filter(|_| is_number)?;
+    (!name.is_empty()).then(|| (part.with_file_name(name), pe))
+}
+
+/// Returns the parts of the timeline `file` that exist, by PE.
+///
+/// # Errors
+/// - [`Error::Environment`]: the folder cannot be read.
+pub(crate) fn all_parts(file: &Path) -> Result<Vec<(u32, PathBuf)>, Error> {
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let unreadable =
+        |error| Error::Environment(format!("cannot read the folder {}: {error}", folder.display()));
+    let mut parts = Vec::new();
+    match std::fs::read_dir(folder) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(parts),
+        entries => {
+            for entry in entries.map_err(unreadable)? {
+                let path = file.with_file_name(entry.map_err(unreadable)?.file_name());
+                if let Some((_, pe)) = whole_of(&path).filter(|(whole, _)| whole == file) {
+                    parts.push((pe, path));
+                }
+            }
+        }
+    }
+    parts.sort();
+    Ok(parts)
+}
+
+/// Reads a file.
+///
+/// # Errors
+/// - [`Error::Environment`]: the file cannot be read.
+/// - [`Error::Usage`]: it is no timeline.
+pub(super) fn read(file: &Path) -> Result<Trace, Error> {
+    let name = file.display();
+    let unreadable = |error: std::io::Error| Error::Environment(format!("cannot read {name}: {error}"));
+    match Trace::read(File::open(file).map_err(unreadable)?) {
+        Ok(trace) => Ok(trace),
+        Err(rushmem_trace::Error::Io(error)) => Err(unreadable(error)),
+        Err(error) => Err(Error::Usage(format!(
+            "{name}: {error}; name a file that a job with RUSHMEM_TRACE has written to its end"
+        ))),
+    }
+}
+
+/// Writes a file.
+///
+/// # Errors
+/// - [`Error::Environment`]: the file cannot be written.
+pub(super) fn write(trace: &Trace, file: &Path) -> Result<(), Error> {
+    let unwritten = |error: rushmem_trace::Error| {
+        let remedy = "choose a folder with room that you may write to";
+        Error::Environment(format!("cannot write {}: {error}; {remedy}", file.display()))
+    };
+    let to = File::create(file).map_err(|error| unwritten(rushmem_trace::Error::Io(error)))?;
+    trace.write(to).map_err(unwritten)
+}
+
+/// Returns the PEs of a timeline.
+pub(super) fn pes_of(trace: &Trace) -> Pes {
+    Pes(trace.spans.iter().map(|span| span.pe).collect::<BTreeSet<_>>().into_iter().collect())
+}
+
+/// Returns the files to read for `files`, and the file to write, if there is one.
+///
+/// # Errors
+/// - [`Error::Usage`]: a file is missing, or the file to write is not known.
+pub(super) fn resolve(
+    files: &[PathBuf],
+    out: Option<&Path>,
+) -> Result<(Vec<PathBuf>, Option<PathBuf>), Error> {
+    let mut sources = Vec::new();
+    let mut wholes = BTreeSet::new();
+    for file in files {
+        let parts = newer_parts(file)?;
+        if !parts.is_empty() {
+            wholes.insert(Some(file.clone()));
+            sources.extend(parts);
+        } else if modified(file).is_some() {
+            wholes.insert(whole_of(file).map(|(whole, _)| whole));
+            sources.push(file.clone());
+        } else {
+            let (name, part) = (file.display(), part_of(file, 0));
+            return Err(Error::Usage(format!(
+                "there is no file {name}, and no part such as {}; a job with RUSHMEM_TRACE={name} writes it",
+                part.display()
+            )));
+        }
+    }
+    sources.dedup();
+    if let Some(out) = out {
+        return Ok((sources, Some(out.to_owned())));
+    }
+    let mut wholes = wholes.into_iter();
+    match (wholes.next().flatten(), wholes.next()) {
+        (Some(whole), None) => Ok((sources, Some(whole))),
+        (None, None) if files.len() == 1 => Ok((sources, None)),
+        _ => Err(Error::Usage("these files are of several timelines; name the joined file with -o".into())),
+    }
+}
+
+/// Returns the parts of `file`, unless it has been written after them.
+fn newer_parts(file: &Path) -> Result<Vec<PathBuf>, Error> {
+    let parts: Vec<_> = all_parts(file)?.into_iter().map(|(_, part)| part).collect();
+    let newest = parts.iter().filter_map(|part| modified(part)).max();
+    Ok(if newest > modified(file) { parts } else { Vec::new() })
+}
+
+/// Returns the time of the last change of a file; `None` if there is no such file.
+fn modified(file: &Path) -> Option<SystemTime> {
+    std::fs::metadata(file).and_then(|about| about.modified()).ok()
+}
+
+/// The outcome of joining the parts of some PEs.
+pub(crate) struct Joined {
+    /// The PEs with a part.
+    pub(crate) pes: Pes,
+    /// The PEs without a part.
+    pub(crate) missing: Pes,
+}
+
+/// Joins the parts of `pes` of the timeline `file`, and removes them. Writes no file if there is no part.
+///
+/// # Errors
+/// - [`Error::Environment`]: a part cannot be read or removed, or the file cannot be written.
+/// - [`Error::Usage`]: a part is no timeline.
+pub(crate) fn join(file: &Path, pes: impl Iterator<Item = u32>) -> Result<Joined, Error> {
+    let (mut trace, mut parts) = (Trace::default(), Vec::new());
+    let mut joined = Joined { pes: Pes(Vec::new()), missing: Pes(Vec::new()) };
+    for pe in pes {
+        let part = part_of(file, pe);
+        if modified(&part).is_none() {
+            joined.missing.0.push(pe);
+            continue;
+        }
+        trace.merge(read(&part)?);
+        joined.pes.0.push(pe);
+        parts.push(part);
+    }
+    if !parts.is_empty() {
+        write(&trace, file)?;
+    }
+    for part in parts {
+        std::fs::remove_file(&part)
+            .map_err(|error| Error::Environment(format!("cannot remove {}: {error}", part.display())))?;
+    }
+    Ok(joined)
+}
+
+#[cfg(test)]
+mod tests {
+    use rushmem_trace::{Category, Detail, Span, Track};
+
+    use super::*;
+
+    fn trace(pe: u32) -> Trace {
+        let (track, name, category) = (Track::Host, "call".into(), Category::Host);
+        let span =
+            Span { pe, track, name, category, site: None, begin: 5, end: Some(9), detail: Detail::default() };
+        Trace { spans: vec![span], ..Trace::default() }
+    }
+
+    #[test]
+    fn parts_have_the_name_of_the_whole() {
+        assert_eq!(part_of(Path::new("a/t.json"), 12), Path::new("a/t.json.pe12"));
+        assert_eq!(whole_of(Path::new("a/t.json.pe12")), Some(("a/t.json".into(), 12)));
+        for other in ["t.json", "t.pe", "t.pe+1", ".pe1", "t.pe99999999999", "t.pe1.bak"] {
+            assert_eq!(whole_of(Path::new(other)), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn files_are_resolved() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let resolved = |names: &[&str], out: Option<&str>| {
+            let files: Vec<_> = names.iter().map(|name| at(name)).collect();
+            resolve(&files, out.map(Path::new)).map_err(|error| error.to_string())
+        };
+        for pe in [10, 0, 2] {
+            write(&trace(pe), &part_of(&at("t"), pe)).unwrap();
+        }
+        let parts = vec![at("t.pe0"), at("t.pe2"), at("t.pe10")];
+        assert_eq!(resolved(&["t"], None), Ok((parts.clone(), Some(at("t")))));
+        assert_eq!(resolved(&["t.pe0", "t.pe2", "t.pe10"], None), Ok((parts, Some(at("t")))));
+        assert_eq!(resolved(&["t.pe2"], Some("o")), Ok((vec![at("t.pe2")], Some("o".into()))));
+        assert!(resolved(&["absent"], None).unwrap_err().contains("RUSHMEM_TRACE="));
+        // A whole file that is newer than its parts is read itself.
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        write(&trace(0), &at("t")).unwrap();
+        assert_eq!(resolved(&["t"], None), Ok((vec![at("t")], None)));
+        write(&trace(0), &at("u")).unwrap();
+        assert!(resolved(&["t", "u"], None).unwrap_err().contains("-o"));
+    }
+
+    #[test]
+    fn parts_become_one_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("t");
+        write(&trace(1), &part_of(&file, 1)).unwrap();
+        write(&trace(3), &part_of(&file, 3)).unwrap();
+        let Joined { pes, missing } = join(&file, 0..3).unwrap();
+        assert_eq!((pes, missing), (Pes(vec![1]), Pes(vec![0, 2])));
+        assert_eq!(pes_of(&read(&file).unwrap()), Pes(vec![1]));
+        assert_eq!(all_parts(&file).unwrap(), [(3, part_of(&file, 3))]);
+    }
+
+    #[test]
+    fn errors_name_the_file_and_the_remedy() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("t");
+        std::fs::write(&file, "{").unwrap();
+        let error = read(&file).unwrap_err().to_string();
+        assert!(error.contains("/t: it is no trace") && error.contains("RUSHMEM_TRACE"), "{error}");
+        let error = write(&trace(0), &file.join("x")).unwrap_err().to_string();
+        assert!(error.contains("/t/x: ") && error.contains("folder"), "{error}");
+    }
+}

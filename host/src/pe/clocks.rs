@@ -1,0 +1,91 @@
+//! The clocks of the machines of a job with a timeline.
+
+use rushmem_trace::{ClockMeetings, now_ns};
+
+use crate::Result;
+use crate::bootstrap::Bootstrap;
+use crate::trace::PeTrace;
+
+/// The number of meetings.
+const MEETINGS: usize = 12;
+
+/// The part of a PE in the exchange that tells whether the clocks must be compared.
+pub(super) struct ClockPart(Vec<u8>);
+
+impl ClockPart {
+    /// Returns the part of this PE: the machine, behind a byte that tells whether it has a timeline.
+    pub(super) fn new(trace: &PeTrace) -> Self {
+        let mut part = vec![trace.recorder().is_some().into()];
+        part.extend(std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default());
+        Self(part)
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Returns whether all PEs have a timeline, and are on several machines.
+    fn need_comparison(parts: &[&[u8]]) -> bool {
+        parts.iter().all(|part| part.first() == Some(&1)) && parts.iter().any(|part| *part != parts[0])
+    }
+}
+
+/// Compares the clock of this PE with the clock of PE 0, if `parts` of all PEs tell that it is necessary. Collective.
+///
+/// # Errors
+/// - The errors of the exchange.
+pub(super) fn compare(bootstrap: &dyn Bootstrap, trace: &PeTrace, parts: &[&[u8]]) -> Result<()> {
+    let Some(recorder) = trace.recorder().filter(|_| ClockPart::need_comparison(parts)) else {
+        return Ok(());
+    };
+    let mut meetings = ClockMeetings::default();
+    for _ in 0..MEETINGS {
+        let mine = meetings.come(now_ns());
+        let all = bootstrap.allgather("the comparison of clocks", &mine)?;
+        meetings.leave(all.first().map_or(&[], Vec::as_slice), now_ns());
+    }
+    let is_other = parts.get(bootstrap.pe() as usize) != parts.first();
+    if let Some(offset) = meetings.offset().filter(|_| is_other) {
+        tracing::debug!(ns = offset.ns, error_ns = offset.error_ns, "the clock of PE 0 differs by");
+        recorder.set_clock(offset);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::bootstrap::Threads;
+    use crate::config::Config;
+    use crate::trace::JobTrace;
+
+    #[test]
+    fn a_pe_on_another_machine_knows_its_offset() {
+        let mut config = Config::default();
+        config.set("trace", "never written").unwrap();
+        let jobs = [0, 1, 2].map(|_| JobTrace::new(&config, true, &[]).unwrap().unwrap());
+        let parts: [&[u8]; 3] = [b"\x01a", b"\x01b", b"\x01a"];
+        std::thread::scope(|scope| {
+            for (pe, job) in Threads::job(3, Duration::from_secs(60)).into_iter().zip(&jobs) {
+                scope.spawn(move || {
+                    compare(&pe, &PeTrace::new(Some(job), pe.pe()), &parts).unwrap();
+                    pe.finish().unwrap();
+                });
+            }
+        });
+        // The clocks are the same, so the error bounds the offset.
+        let errors = jobs.map(|job| job.recorder.trace().clock_error_ns);
+        assert!(errors[0] == 0 && errors[1] > 0 && errors[2] == 0, "{errors:?}");
+    }
+
+    #[test]
+    fn only_several_machines_with_timelines_are_compared() {
+        let need = |parts: &[&[u8]]| ClockPart::need_comparison(parts);
+        assert!(need(&[b"\x01a", b"\x01b"]));
+        assert!(!need(&[b"\x01a", b"\x01a"]));
+        assert!(!need(&[b"\x01a", b"\x00b"]));
+        assert!(!need(&[b"", b"\x01b"]));
+    }
+}

@@ -1,0 +1,198 @@
+//! The waits of this PE, as it knows them.
+
+use std::collections::BTreeMap;
+use std::panic::Location;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use bytemuck::Zeroable;
+use rushmem_base::lock;
+use rushmem_device::abi::ControlPage;
+use rushmem_device::{Team, watch};
+use rushmem_trace::{Category, PeWaits, Recorder, Site, Span, Totals, Until, Waiting, now_ns};
+
+use super::protocol::Cause;
+use crate::machine::Region;
+use crate::report::{DeviceError, recorded};
+use crate::trace::PeTrace;
+use crate::watchdog::Watchdog;
+
+/// The number of words of other PEs that this PE names as changed.
+const CHANGED: usize = 64;
+
+/// The time for which the records of an ended kernel count.
+const RECORDS_COUNT: Duration = Duration::from_secs(2);
+
+/// The collective call of the host that this PE is in.
+struct HostCall {
+    name: String,
+    site: Option<Site>,
+    begin: Instant,
+}
+
+/// The facts that tell the waits of a PE.
+pub(crate) struct Known {
+    pe: u32,
+    trace: PeTrace,
+    watchdog: Arc<Watchdog>,
+    control: Region,
+    host: Mutex<Option<HostCall>>,
+    teams: Mutex<BTreeMap<(u32, u32), Vec<u32>>>,
+    /// The waits that deadlines have ended, and the time at which the host learned of them.
+    ended: Mutex<Option<(Instant, Vec<Waiting>)>>,
+    /// The waits at the time at which a kernel exceeded its limit.
+    at_limit: Mutex<Option<PeWaits>>,
+}
+
+/// A collective call of the host, until it is dropped.
+pub(crate) struct InHostCall<'a>(&'a Known);
+
+impl Drop for InHostCall<'_> {
+    fn drop(&mut self) {
+        *lock(&self.0.host) = None;
+    }
+}
+
+impl Known {
+    pub(crate) fn new(pe: u32, trace: PeTrace, watchdog: Arc<Watchdog>, control: Region) -> Self {
+        Self {
+            pe,
+            trace,
+            watchdog,
+            control,
+            host: Mutex::default(),
+            teams: Mutex::default(),
+            ended: Mutex::default(),
+            at_limit: Mutex::default(),
+        }
+    }
+
+    pub(super) fn pe(&self) -> u32 {
+        self.pe
+    }
+
+    /// Notes that the host waits for the hosts of all PEs. `site` is the line of the program, if it is known.
+    pub(crate) fn host_call(&self, name: &str, site: Option<&'static Location<'static>>) -> InHostCall<'_> {
+        let (name, site) = (name.to_owned(), site.map(Into::into));
+        *lock(&self.host) = Some(HostCall { name, site, begin: Instant::now() });
+        InHostCall(self)
+    }
+
+    /// Notes the members of a team.
+    pub(crate) fn add_team(&self, team: Team, members: &[u32]) {
+        lock(&self.teams).insert((team.slot(), team.generation()), members.to_vec());
+    }
+
+    /// Notes the records of passed deadlines.
+    pub(crate) fn keep_ended(&self, errors: &[DeviceError]) {
+        let waits: Vec<_> = errors.iter().filter_map(DeviceError::waiting).collect();
+        if !waits.is_empty() {
+            *lock(&self.ended) = Some((Instant::now(), waits));
+        }
+    }
+
+    /// Returns whether a deadline of a kernel has passed of late.
+    pub(crate) fn has_ended(&self) -> bool {
+        lock(&self.ended).as_ref().is_some_and(|(at, _)| at.elapsed() < RECORDS_COUNT)
+    }
+
+    /// Keeps the present waits, because the end of the kernels follows.
+    pub(crate) fn keep_waits(&self, in_flight: Vec<String>) {
+        let waits = self.waits(Cause::Signal, in_flight);
+        lock(&self.at_limit).get_or_insert(waits);
+    }
+
+    /// Returns the sums of the timeline.
+    pub(super) fn totals(&self) -> Totals {
+        let totals = |recorder: &Recorder| recorder.totals(self.pe);
+        self.trace.recorder().map(totals).unwrap_or_default()
+    }
+
+    /// Returns the waits of this PE. `in_flight` describes its QPs with operations that are under way.
+    pub(super) fn waits(&self, cause: Cause, in_flight: Vec<String>) -> PeWaits {
+        if let Some(waits) = lock(&self.at_limit).clone() {
+            return waits;
+        }
+        let recorder = self.trace.recorder();
+        let has_timeline = recorder.is_some() && watch::ENABLED;
+        let mut all = PeWaits { pe: self.pe, has_timeline, ..PeWaits::default() };
+        if cause == Cause::Deadline {
+            self.add_ended(&mut all);
+        }
+        if let Some(HostCall { name, site, begin }) = &*lock(&self.host) {
+            all.add(Waiting {
+                place: "host".into(),
+                others: 0,
+                call: name.clone(),
+                site: site.clone(),
+                ns: Some(begin.elapsed().as_nanos() as u64),
+                until: Until::Hosts,
+                has_ended: false,
+            });
+        }
+        if let Some(recorder) = recorder {
+            all.add_open(&recorder.open(), now_ns(), |team| self.members(team));
+            all.changed = recorder.changed(self.pe, CHANGED);
+        }
+        if !has_timeline {
+            all.runs.extend(self.watchdog.running());
+        }
+        all.runs.extend(in_flight);
+        all
+    }
+
+    /// Adds the waits that deadlines have ended.
+    fn add_ended(&self, all: &mut PeWaits) {
+        // The host keeps the records before it clears them, so the page comes first.
+        let mut page = Box::new(ControlPage::zeroed());
+        let read = self.control.read(0, bytemuck::bytes_of_mut(&mut *page));
+        let mut ended: Vec<_> = recorded(&page).iter().filter_map(DeviceError::waiting).collect();
+        if let Err(error) = read {
+            tracing::debug!("the records of the kernels cannot be read: {error}");
+        }
+        if let Some((at, waits)) = &*lock(&self.ended)
+            && at.elapsed() < RECORDS_COUNT
+        {
+            ended.clone_from(waits);
+        }
+        for wait in ended {
+            all.add(self.named(wait));
+        }
+    }
+
+    /// Adds the call and the time of a wait that has left a record only.
+    fn named(&self, wait: Waiting) -> Waiting {
+        let Some(recorder) = self.trace.recorder() else { return wait };
+        let is_it = |at: &Site| {
+            // A record has the end of a file name only.
+            wait.site.as_ref().is_some_and(|site| at.line == site.line && at.file.ends_with(&*site.file))
+        };
+        let is_wait = |span: &Span| {
+            span.pe == self.pe
+                && matches!(span.category, Category::Wait | Category::Collective)
+                && span.track.to_string() == wait.place
+        };
+        // The kernel of an operation of the host has the line of the operation.
+        let at_line = recorder.last(|span| is_wait(span) && span.site.as_ref().is_some_and(is_it));
+        let found = at_line.or_else(|| recorder.last(is_wait));
+        match found {
+            Some(span) => Waiting {
+                call: span.name.to_string(),
+                ns: Some(span.ns(span.begin)),
+                site: span.site,
+                ..wait
+            },
+            None => wait,
+        }
+    }
+
+    /// Returns the members of a team, or `None` if they are all PEs.
+    fn members(&self, team: (u32, u32)) -> Option<Vec<u32>> {
+        if team == (Team::WORLD.slot(), Team::WORLD.generation()) {
+            return None;
+        }
+        let members = lock(&self.teams).get(&team).cloned().unwrap_or_default();
+        // A message with more of them would be too long.
+        Some(members).filter(|members| members.len() <= 1024).or(Some(Vec::new()))
+    }
+}

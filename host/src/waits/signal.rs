@@ -1,0 +1,60 @@
+//! The handler of SIGUSR1.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use signal_hook::consts::SIGUSR1;
+
+/// Whether the signal has come, once the handler is installed.
+static SIGNALLED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+
+/// Installs the handler, unless the program has one or ignores the signal.
+pub(crate) fn listen() {
+    SIGNALLED.get_or_init(|| {
+        let flag = Arc::new(AtomicBool::new(false));
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        if is_default(&status)
+            && let Err(error) = signal_hook::flag::register(SIGUSR1, Arc::clone(&flag))
+        {
+            tracing::warn!("SIGUSR1 does not show the waits of the job: {error}");
+        }
+        flag
+    });
+}
+
+/// Returns whether the signal has come since the last call.
+pub(super) fn take() -> bool {
+    SIGNALLED.get().is_some_and(|flag| flag.swap(false, Ordering::Relaxed))
+}
+
+/// Returns whether the status of a process says that SIGUSR1 has its default action.
+fn is_default(status: &str) -> bool {
+    let has = |field: &str| {
+        let mask = status.lines().find_map(|line| line.strip_prefix(field));
+        let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+        mask.is_none_or(|mask| mask >> (SIGUSR1 - 1) & 1 != 0)
+    };
+    !has("SigIgn:") && !has("SigCgt:")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handler_of_the_program_is_kept() {
+        let status = |ignored: u64, caught: u64| format!("SigIgn:\t{ignored:016x}\nSigCgt:\t{caught:016x}\n");
+        assert!(is_default(&status(0x1000, 0x1_8000_0440)));
+        assert!(!is_default(&status(0x200, 0)));
+        assert!(!is_default(&status(0, 0x200)));
+        assert!(!is_default(""));
+    }
+
+    #[test]
+    fn the_signal_sets_a_flag() {
+        listen();
+        assert!(!take());
+        signal_hook::low_level::raise(SIGUSR1).unwrap();
+        assert!(take() && !take());
+    }
+}

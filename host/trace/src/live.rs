@@ -1,0 +1,251 @@
+//! The files in which running PEs show their state to their user.
+//!
+//! Each PE replaces its file about once a second, and removes it at its end. A reader takes nothing in a file for granted.
+
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::totals::Totals;
+use crate::waits::PeWaits;
+
+/// The version of the files.
+const VERSION: u32 = 1;
+/// The largest file that is read.
+const MAX_BYTES: u64 = 1 << 20;
+/// The largest number of files that are read.
+const MAX_FILES: usize = 4096;
+/// The end of the names.
+const END: &str = ".live";
+
+/// The state of a running PE.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Live {
+    version: u32,
+    /// The process.
+    pub pid: u32,
+    /// The time at which the process began, in the unit of the system. Another process may get its number later.
+    start: u64,
+    /// The program.
+    pub program: String,
+    /// A random number of the job.
+    pub job: u32,
+    /// The PE.
+    pub pe: u32,
+    /// The number of PEs.
+    pub n_pes: u32,
+    /// The time of the state, in nanoseconds since 1970.
+    pub time_ns: u64,
+    /// The sums since the begin of the job.
+    pub totals: Totals,
+    /// The present waits.
+    pub waits: PeWaits,
+}
+
+impl Live {
+    /// Returns the state of PE `pe` of `n_pes` in this process.
+    pub fn new(job: u32, (pe, n_pes): (u32, u32), time_ns: u64, totals: Totals, waits: PeWaits) -> Self {
+        let pid = std::process::id();
+        let program = std::env::args_os().next().unwrap_or_default().to_string_lossy().into_owned();
+        let start = start_of(pid).unwrap_or(0);
+        Self { version: VERSION, pid, start, program, job, pe, n_pes, time_ns, totals, waits }
+    }
+
+    /// Returns whether the process of the file runs.
+    fn is_alive(&self) -> bool {
+        start_of(self.pid) == Some(self.start)
+    }
+}
+
+/// Returns the time at which a process began; `None` if it does not run.
+fn start_of(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name of the process may have spaces and parentheses.
+    let mut rest = stat.rsplit_once(") ")?.1.split(' ');
+    let is_dead = matches!(rest.next()?, "Z" | "X");
+    rest.nth(18)?.parse().ok().filter(|_| !is_dead)
+}
+
+/// The file of a PE. It is removed when this is dropped.
+#[derive(Debug)]
+pub struct LiveFile {
+    file: PathBuf,
+    draft: PathBuf,
+}
+
+impl LiveFile {
+    /// Returns the file of PE `pe` of this process.
+    ///
+    /// # Errors
+    /// - The errors of [`live_folder`].
+    pub fn new(pe: u32) -> io::Result<Self> {
+        Ok(Self::in_folder(&live_folder()?, pe))
+    }
+
+    fn in_folder(folder: &Path, pe: u32) -> Self {
+        let name = format!("{}.{pe}", std::process::id());
+        Self { file: folder.join(format!("{name}{END}")), draft: folder.join(format!("{name}.draft")) }
+    }
+
+    /// Replaces the content of the file. Only the user may read it.
+    ///
+    /// # Errors
+    /// - The error of the file system.
+    pub fn write(&self, live: &Live) -> io::Result<()> {
+        let _ = fs::remove_file(&self.draft);
+        let mut to = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&self.draft)?;
+        to.write_all(&serde_json::to_vec(live)?)?;
+        fs::rename(&self.draft, &self.file)
+    }
+}
+
+impl Drop for LiveFile {
+    fn drop(&mut self) {
+        // A file that stays is removed by the next reader.
+        let _ = fs::remove_file(&self.draft);
+        let _ = fs::remove_file(&self.file);
+    }
+}
+
+/// Returns the folder of this user's files, which it creates: `rushmem` in `XDG_RUNTIME_DIR`, or else one in the folder for
+/// temporary files.
+///
+/// # Errors
+/// - An error if the folder cannot be made, or if another user could write to it.
+pub fn live_folder() -> io::Result<PathBuf> {
+    let user = fs::metadata("/proc/self")?.uid();
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_dir());
+    let folder = match runtime {
+        Some(runtime) => runtime.join("rushmem"),
+        None => std::env::temp_dir().join(format!("rushmem-{user}")),
+    };
+    checked(folder, user)
+}
+
+fn checked(folder: PathBuf, user: u32) -> io::Result<PathBuf> {
+    match DirBuilder::new().mode(0o700).create(&folder) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    let about = fs::symlink_metadata(&folder)?;
+    if !about.is_dir() || about.uid() != user || about.mode() & 0o022 != 0 {
+        let why = format!("{} is not a folder that only this user may write to", folder.display());
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+    }
+    Ok(folder)
+}
+
+/// Returns the states of all running PEs of this user, and removes the files of dead processes.
+///
+/// # Errors
+/// - The errors of [`live_folder`], or the error of reading it.
+pub fn all_live() -> io::Result<Vec<Live>> {
+    all_in(&live_folder()?)
+}
+
+fn all_in(folder: &Path) -> io::Result<Vec<Live>> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir(folder)?.take(MAX_FILES) {
+        let path = entry?.path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let Some((pid, pe)) = name.strip_suffix(END).and_then(numbers) else { continue };
+        match read(&path) {
+            Some(live) if (live.pid, live.pe) == (pid, pe) && live.is_alive() => all.push(live),
+            // Another version may have written it, and its process may run.
+            None if start_of(pid).is_some() => {}
+            // It may have been removed meanwhile.
+            _ => drop(fs::remove_file(&path)),
+        }
+    }
+    all.sort_by_key(|live| (live.job, live.pe, live.pid));
+    Ok(all)
+}
+
+/// Returns the process and the PE of a name.
+fn numbers(name: &str) -> Option<(u32, u32)> {
+    let (pid, pe) = name.split_once('.')?;
+    Some((pid.parse().ok()?, pe.parse().ok()?))
+}
+
+/// Reads a file; `None` if it is not one of this version.
+fn read(path: &Path) -> Option<Live> {
+    if !fs::symlink_metadata(path).ok()?.is_file() {
+        return None;
+    }
+    let mut text = Vec::new();
+    fs::File::open(path).ok()?.take(MAX_BYTES).read_to_end(&mut text).ok()?;
+    let live: Live = serde_json::from_slice(&text).ok()?;
+    (live.version == VERSION && live.pe < live.n_pes && live.waits.pe == live.pe).then_some(live)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    fn live(pe: u32) -> Live {
+        Live::new(7, (pe, 4), 5, Totals::default(), PeWaits { pe, ..PeWaits::default() })
+    }
+
+    fn folder(name: &str) -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("rushmem-live-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        checked(folder, fs::metadata("/proc/self").unwrap().uid()).unwrap()
+    }
+
+    #[test]
+    fn files_live_as_long_as_their_pe() {
+        let folder = folder("pe");
+        let file = LiveFile::in_folder(&folder, 3);
+        (0..2).for_each(|_| file.write(&live(3)).unwrap());
+        assert_eq!(fs::metadata(&file.file).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(all_in(&folder).unwrap(), [live(3)]);
+        drop(file);
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
+        fs::remove_dir(&folder).unwrap();
+    }
+
+    #[test]
+    fn files_of_dead_processes_are_removed() {
+        let folder = folder("dead");
+        let mut dead = live(0);
+        dead.start += 1;
+        let own = format!("{}.0{END}", dead.pid);
+        fs::write(folder.join(&own), serde_json::to_vec(&dead).unwrap()).unwrap();
+        fs::write(folder.join(format!("{}.0{END}", u32::MAX)), "{}").unwrap();
+        assert!(all_in(&folder).unwrap().is_empty());
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
+        fs::remove_dir(&folder).unwrap();
+    }
+
+    #[test]
+    fn other_files_are_skipped() {
+        let folder = folder("other");
+        let pid = std::process::id();
+        let mut strange = live(1);
+        strange.n_pes = 1;
+        let long = format!("{}{}", " ".repeat(MAX_BYTES as usize), serde_json::to_string(&live(2)).unwrap());
+        fs::write(folder.join(format!("{pid}.1{END}")), serde_json::to_vec(&strange).unwrap()).unwrap();
+        fs::write(folder.join(format!("{pid}.2{END}")), long).unwrap();
+        symlink("/dev/zero", folder.join(format!("{pid}.3{END}"))).unwrap();
+        fs::write(folder.join("notes"), "a file of the user").unwrap();
+        assert!(all_in(&folder).unwrap().is_empty());
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 4);
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_folder_of_others_is_refused() {
+        let folder = folder("open");
+        let user = fs::metadata(&folder).unwrap().uid();
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(checked(folder.clone(), user).unwrap_err().to_string().contains("only this user"));
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o700)).unwrap();
+        assert!(checked(folder.clone(), user).is_ok() && checked(folder.clone(), user + 1).is_err());
+        fs::remove_dir(&folder).unwrap();
+    }
+}

@@ -1,0 +1,118 @@
+//! Sums over all spans of a PE, which a job shows while it runs.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use serde::{Deserialize, Serialize};
+
+use crate::span::{Category, Span};
+use crate::summary::Traffic;
+
+/// The number of collective calls of a team that are remembered.
+const CALLS: usize = 64;
+
+/// The sums of a PE.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Totals {
+    /// The traffic to each peer.
+    pub traffic: BTreeMap<u32, Traffic>,
+    /// The time of all waits that have ended, in nanoseconds. Waits of several threads count several times.
+    pub wait_ns: u64,
+    /// The collective calls of each team, by slot and generation.
+    #[serde(with = "as_list")]
+    pub teams: BTreeMap<(u32, u32), TeamCalls>,
+}
+
+/// The last collective calls of a team.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TeamCalls {
+    /// The number of calls before them.
+    pub before: u64,
+    /// Their begins, in nanoseconds since 1970.
+    pub begins: VecDeque<u64>,
+}
+
+impl Totals {
+    /// Counts a span that begins.
+    pub(crate) fn begin(&mut self, span: &Span) {
+        if let (Category::Collective, Some(team)) = (span.category, span.detail.team) {
+            let calls = self.teams.entry(team).or_default();
+            calls.begins.push_back(span.begin);
+            if calls.begins.len() > CALLS {
+                calls.begins.pop_front();
+                calls.before += 1;
+            }
+        }
+    }
+
+    /// Counts a span that has ended.
+    pub(crate) fn end(&mut self, span: &Span) {
+        if let Some(peer) = span.detail.peer {
+            let pe = span.pe;
+            self.traffic.entry(peer).or_insert_with(|| Traffic { pe, peer, ..Traffic::default() }).add(span);
+        }
+        if is_wait(span) {
+            self.wait_ns += span.ns(span.begin);
+        }
+    }
+}
+
+/// Returns whether a span is one of a wait.
+pub(crate) fn is_wait(span: &Span) -> bool {
+    matches!(span.category, Category::Wait | Category::Collective)
+}
+
+/// Teams as a list, because a key of JSON is a text.
+mod as_list {
+    use std::collections::BTreeMap;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use super::TeamCalls;
+
+    pub(super) fn serialize<S: Serializer>(
+        teams: &BTreeMap<(u32, u32), TeamCalls>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        teams.iter().collect::<Vec<_>>().serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<BTreeMap<(u32, u32), TeamCalls>, D::Error> {
+        Ok(Vec::deserialize(from)?.into_iter().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::span::{Detail, Track};
+
+    #[test]
+    fn spans_are_counted() {
+        let span = |category, begin, end, detail| Span {
+            pe: 1,
+            track: Track::Host,
+            name: "call".into(),
+            category,
+            site: None,
+            begin,
+            end: Some(end),
+            detail,
+        };
+        let put = Detail { peer: Some(2), bytes: Some(8), ..Detail::default() };
+        let team = Detail { team: Some((0, 1)), ..Detail::default() };
+        let mut totals = Totals::default();
+        let calls = (0..=CALLS as u64).map(|i| span(Category::Collective, 10 * i, 10 * i + 3, team.clone()));
+        for span in calls.chain([span(Category::Call, 5, 9, put)]) {
+            totals.begin(&span);
+            totals.end(&span);
+        }
+        assert_eq!((totals.traffic[&2].calls, totals.traffic[&2].bytes), (1, 8));
+        assert_eq!(totals.wait_ns, 3 * (CALLS as u64 + 1));
+        let calls = &totals.teams[&(0, 1)];
+        assert_eq!((calls.before, calls.begins.len(), calls.begins[0]), (1, CALLS, 10));
+        let text = serde_json::to_string(&totals).unwrap();
+        assert_eq!(serde_json::from_str::<Totals>(&text).unwrap(), totals);
+    }
+}
