@@ -5,6 +5,7 @@ use std::panic::Location;
 
 use serde::Serialize;
 
+use crate::calls::CallId;
 use crate::clock::Epoch;
 use crate::intervals::Bytes;
 
@@ -123,6 +124,11 @@ impl Kind {
     pub(crate) fn is_word(self) -> bool {
         matches!(self, Self::Wait | Self::Set | Self::Atomic | Self::Fetch)
     }
+
+    /// Returns whether conflicts of the kind depend on the whole range of an access.
+    pub(crate) fn has_extent(self) -> bool {
+        self.is_word() || self == Self::Put
+    }
 }
 
 impl fmt::Display for Kind {
@@ -145,13 +151,13 @@ pub(crate) struct Access {
     pub(crate) epoch: Epoch,
     pub(crate) kind: Kind,
     /// The whole range, if conflicts of this kind depend on it.
-    extent: Option<Bytes>,
-    pub(crate) call: Call,
+    pub(crate) extent: Option<Bytes>,
+    pub(crate) call: CallId,
 }
 
 impl Access {
-    pub(crate) fn new(epoch: Epoch, kind: Kind, bytes: Bytes, call: Call) -> Self {
-        let extent = (kind.is_word() || kind == Kind::Put).then_some(bytes);
+    pub(crate) fn new(epoch: Epoch, kind: Kind, bytes: Bytes, call: CallId) -> Self {
+        let extent = kind.has_extent().then_some(bytes);
         Self { epoch, kind, extent, call }
     }
 
@@ -195,7 +201,7 @@ mod tests {
 
     fn all() -> Vec<Access> {
         let epoch = Epoch { actor: ActorId(1), count: 1 };
-        let call = Call { name: "test", site: Site { file: "test.rs", line: 1 } };
+        let call = CallId::default();
         let ranges = [(0, 4), (0, 8), (4, 8), (0, 16)].map(|(start, end)| Bytes { start, end });
         KINDS.iter().flat_map(|&kind| ranges.map(|bytes| Access::new(epoch, kind, bytes, call))).collect()
     }
@@ -220,8 +226,7 @@ mod tests {
     fn atomics_conflict_with_plain_accesses_only() {
         let of = |kind, start, end| {
             let epoch = Epoch { actor: ActorId(1), count: 1 };
-            let call = Call { name: "test", site: Site { file: "test.rs", line: 1 } };
-            Access::new(epoch, kind, Bytes { start, end }, call)
+            Access::new(epoch, kind, Bytes { start, end }, CallId::default())
         };
         assert!(!of(Kind::Atomic, 0, 8).conflicts(&of(Kind::Atomic, 0, 8)));
         assert!(of(Kind::Atomic, 0, 8).conflicts(&of(Kind::Atomic, 0, 4)));

@@ -203,6 +203,12 @@ impl Actors {
         self.states.get_mut(&id).expect("the actor has not ended")
     }
 
+    /// Returns the state of an actor, as [`Actors::state`] does.
+    #[allow(clippy::expect_used, reason = "a hook that uses an ended actor is a mistake in Rushmem")]
+    pub(crate) fn known(&self, id: ActorId) -> &State {
+        self.states.get(&id).expect("the actor has not ended")
+    }
+
     /// Returns a copy of the actor's clock.
     pub(crate) fn clock(&mut self, id: ActorId) -> Clock {
         self.state(id).clock.clone()
@@ -239,8 +245,9 @@ impl Actors {
 
     /// Returns whether `clock` knows `epoch`: by its own entry, or by a point at which the step was complete.
     pub(crate) fn knows(&self, clock: &Clock, epoch: Epoch) -> bool {
-        let Some(state) = self.states.get(&epoch.actor) else { return true };
-        clock.has(epoch) || state.ends.iter().any(|&(count, end)| count >= epoch.count && clock.has(end))
+        let has_end =
+            |state: &State| state.ends.iter().any(|&(count, end)| count >= epoch.count && clock.has(end));
+        clock.has(epoch) || self.states.get(&epoch.actor).is_none_or(has_end)
     }
 
     /// Returns whether `clock` knows that an operation has been posted.

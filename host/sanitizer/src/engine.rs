@@ -2,6 +2,7 @@
 
 use crate::access::{Access, Call, Kind, Span};
 use crate::actors::{Actor, Actors, DELIVERED, Learned, SOURCE_READ, Transfer, delivery_of};
+use crate::calls::Calls;
 use crate::clock::{ActorId, ActorMap, Clock, Epoch, Filtered};
 use crate::context::{Announcer, Context};
 use crate::deadlock::{Deadlock, Wait, WaitGraph};
@@ -62,6 +63,7 @@ pub struct Engine {
     meetings: Meetings,
     waits: WaitGraph,
     races: Races,
+    calls: Calls,
     undelivered: ActorMap<Undelivered>,
     /// The number of actors at which the engine forgets settled ones.
     settle_at: usize,
@@ -244,14 +246,11 @@ impl Engine {
 
     /// Records an access of an actor in its program order.
     fn step(&mut self, actor: ActorId, span: Span, kind: Kind, call: Call) {
-        let access = Access::new(self.actors.now(actor), kind, span.bytes, call);
-        let (actors, shadow) = (&mut self.actors, &mut self.shadow);
-        let conflicts = match actors.get(actor) {
-            Some(state) => {
-                shadow.record(span, access, &state.clock, |clock, epoch| actors.knows(clock, epoch))
-            }
-            None => Vec::new(),
-        };
+        let (actors, call) = (&self.actors, self.calls.id(call));
+        let clock = &actors.known(actor).clock;
+        let epoch = Epoch { actor, count: clock.get(actor) };
+        let access = Access::new(epoch, kind, span.bytes, call);
+        let conflicts = self.shadow.record(span, access, |epoch| actors.knows(clock, epoch));
         if !conflicts.is_empty() {
             let clock = self.actors.clock(actor);
             self.report(conflicts, span, access, &clock, actor);
@@ -261,7 +260,7 @@ impl Engine {
     /// Records an access by an actor with `clock`. `informed` is the actor that made the call.
     fn record(&mut self, span: Span, access: Access, clock: &Clock, informed: ActorId) {
         let actors = &self.actors;
-        let conflicts = self.shadow.record(span, access, clock, |clock, epoch| actors.knows(clock, epoch));
+        let conflicts = self.shadow.record(span, access, |epoch| actors.knows(clock, epoch));
         self.report(conflicts, span, access, clock, informed);
     }
 
@@ -277,6 +276,8 @@ impl Engine {
         let actors = &self.actors;
         let (learned, heard) =
             actors.get(informed).map_or((Learned::Nothing, None), |state| (state.learned, state.heard));
+        let party =
+            |side: Side, call| Party { actor: side.actor, kind: side.kind, call: self.calls.call(call) };
         for conflict in conflicts {
             let (Some(first), Some(second)) = (self.side(conflict.earlier), self.side(access)) else {
                 continue;
@@ -286,8 +287,8 @@ impl Engine {
             let knows_post = is_posted && actors.knows_post(clock, earlier);
             let knowledge = Knowledge { knows_post, learned, heard };
             self.races.add(Race {
-                first: Party { actor: first.actor, kind: first.kind, call: conflict.earlier.call },
-                second: Party { actor: second.actor, kind: second.kind, call: access.call },
+                first: party(first, conflict.earlier.call),
+                second: party(second, access.call),
                 memory: span.memory,
                 bytes: conflict.bytes,
                 missing: missing(first, second, knowledge),
@@ -359,7 +360,7 @@ impl Engine {
         poster: ActorId,
         call: Call,
     ) {
-        let access = Access::new(Epoch { actor: operation, count }, kind, span.bytes, call);
+        let access = Access::new(Epoch { actor: operation, count }, kind, span.bytes, self.calls.id(call));
         self.record(span, access, clock, poster);
     }
 

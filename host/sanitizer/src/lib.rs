@@ -60,12 +60,14 @@
 //!
 //! | module | holds |
 //! |---|---|
+//! | `calls` | calls of the program as small numbers |
 //! | `clock` | actor numbers, steps, vector clocks |
 //! | `context` | contexts of operations, and operations that announce others |
 //! | `intervals` | maps from ranges of bytes to values |
 //! | `access` | accesses, and their conflicts |
 //! | `actors` | actors, their knowledge, and the settling |
 //! | `queues` | operations in flight by context, and fences |
+//! | `pages` | records of accesses, in pages of memory |
 //! | `shadow` | earlier accesses of each byte |
 //! | `values` | the knowledge that values in memory carry |
 //! | `meetings` | barriers and collective calls |
@@ -119,6 +121,7 @@
 
 mod access;
 mod actors;
+mod calls;
 mod clock;
 mod context;
 mod deadlock;
@@ -127,6 +130,7 @@ mod finding;
 mod intervals;
 mod meetings;
 mod order;
+mod pages;
 mod post;
 mod queues;
 mod report;
