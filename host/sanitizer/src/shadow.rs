@@ -15,14 +15,39 @@ pub(crate) struct Conflict {
     pub(crate) bytes: Bytes,
 }
 
-/// The pages of a memory that have accesses, by number.
-type Pages = HashMap<u64, Page, BuildHasherDefault<ActorHasher>>;
+/// The number of pages that are found by one search.
+const PAGES: u64 = 64;
+
+/// Pages that lie one after the other.
+type Chunk = Box<[Page; PAGES as usize]>;
+
+/// The accesses of a memory, by the number of the chunk.
+#[derive(Debug, Default)]
+struct Chunks(HashMap<u64, Chunk, BuildHasherDefault<ActorHasher>>);
+
+impl Chunks {
+    /// Returns a page, if there is a chunk for it.
+    fn page(&mut self, number: u64) -> Option<&mut Page> {
+        self.0.get_mut(&(number / PAGES)).map(|chunk| &mut chunk[(number % PAGES) as usize])
+    }
+
+    /// Returns a page.
+    fn page_or_new(&mut self, number: u64) -> &mut Page {
+        let new = || Box::new(std::array::from_fn(|_| Page::default()));
+        &mut self.0.entry(number / PAGES).or_insert_with(new)[(number % PAGES) as usize]
+    }
+
+    /// Returns all pages of the chunks, with their numbers.
+    fn pages(&mut self) -> impl Iterator<Item = (u64, &mut Page)> {
+        self.0.iter_mut().flat_map(|(chunk, pages)| (chunk * PAGES..).zip(pages.iter_mut()))
+    }
+}
 
 /// The accesses of all memories.
 #[derive(Debug, Default)]
 pub(crate) struct Shadow {
     /// The memories of each PE, one after the other.
-    memories: Vec<Pages>,
+    memories: Vec<Chunks>,
 }
 
 impl Shadow {
@@ -37,11 +62,11 @@ impl Shadow {
         let mut found = Vec::new();
         let index = index_of(span.memory);
         if index >= self.memories.len() {
-            self.memories.resize_with(index + 1, Pages::default);
+            self.memories.resize_with(index + 1, Chunks::default);
         }
         let pages = &mut self.memories[index];
         for (number, range) in parts(span.bytes) {
-            let page = pages.entry(number).or_default();
+            let page = pages.page_or_new(number);
             let mut conflict = |earlier, bytes| add_conflict(&mut found, Conflict { earlier, bytes });
             page.add(number * PAGE, range, &access, &knows, &mut conflict);
         }
@@ -52,7 +77,7 @@ impl Shadow {
     pub(crate) fn see(&mut self, span: Span, write: Epoch, waiter: Epoch) {
         let Some(pages) = self.memories.get_mut(index_of(span.memory)) else { return };
         for (number, range) in parts(span.bytes) {
-            if let Some(page) = pages.get_mut(&number) {
+            if let Some(page) = pages.page(number) {
                 page.see(number * PAGE, range, write, waiter);
             }
         }
@@ -61,15 +86,15 @@ impl Shadow {
     /// Forgets the accesses of new memory.
     pub(crate) fn clear(&mut self, span: Span) {
         let Some(pages) = self.memories.get_mut(index_of(span.memory)) else { return };
-        if span.bytes.len() / PAGE > pages.len() as u64 {
-            return pages.iter_mut().for_each(|(number, page)| {
-                if let Some(range) = part(span.bytes, *number) {
+        if span.bytes.len() / PAGE > PAGES * pages.0.len() as u64 {
+            return pages.pages().for_each(|(number, page)| {
+                if let Some(range) = part(span.bytes, number) {
                     page.clear(number * PAGE, range);
                 }
             });
         }
         for (number, range) in parts(span.bytes) {
-            if let Some(page) = pages.get_mut(&number) {
+            if let Some(page) = pages.page(number) {
                 page.clear(number * PAGE, range);
             }
         }
@@ -77,14 +102,22 @@ impl Shadow {
 
     /// Forgets the accesses that everybody knows.
     pub(crate) fn settle(&mut self, has_settled: impl Fn(Epoch) -> bool) {
-        for pages in &mut self.memories {
-            pages.retain(|_, page| page.settle(&has_settled));
+        for Chunks(chunks) in &mut self.memories {
+            chunks.retain(|_, pages| {
+                pages.iter_mut().for_each(|page| page.settle(&has_settled));
+                pages.iter().any(|page| !page.is_empty())
+            });
         }
     }
 
     /// Returns the number of ranges with accesses.
     pub(crate) fn len(&self) -> usize {
-        self.memories.iter().flat_map(|pages| pages.values()).map(Page::len).sum()
+        self.memories
+            .iter()
+            .flat_map(|chunks| chunks.0.values())
+            .flat_map(|pages| pages.iter())
+            .map(Page::len)
+            .sum()
     }
 }
 
@@ -99,14 +132,14 @@ fn index_of(Memory { pe, space }: Memory) -> usize {
 }
 
 /// Returns the part of a range in a page, from the begin of the page.
-fn part(Bytes { start, end }: Bytes, number: u64) -> Option<(u16, u16)> {
+fn part(Bytes { start, end }: Bytes, number: u64) -> Option<(u8, u8)> {
     let base = number * PAGE;
     let (from, to) = (start.max(base), end.min(base + PAGE));
-    (from < to).then(|| ((from - base) as u16, (to - base) as u16))
+    (from < to).then(|| ((from - base) as u8, (to - base) as u8))
 }
 
 /// Returns the pages of a range, each with its part of the range.
-fn parts(bytes: Bytes) -> impl Iterator<Item = (u64, (u16, u16))> {
+fn parts(bytes: Bytes) -> impl Iterator<Item = (u64, (u8, u8))> {
     let pages = bytes.start / PAGE..bytes.end.div_ceil(PAGE);
     pages.filter_map(move |number| Some((number, part(bytes, number)?)))
 }
@@ -193,7 +226,7 @@ mod tests {
     #[test]
     fn an_access_of_many_pages_has_few_ranges() {
         let mut shadow = Shadow::default();
-        record(&mut shadow, 1, &[], Kind::Write, Span::heap(0, 100, 10 * PAGE));
+        record(&mut shadow, 1, &[], Kind::Write, Span::heap(0, 36, 10 * PAGE));
         assert_eq!(shadow.len(), 11);
         for i in 0..32 {
             record(&mut shadow, 2, &[1], Kind::Read, Span::heap(0, PAGE + 8 * i, 8));
