@@ -5,6 +5,7 @@ use std::panic::Location;
 
 use serde::Serialize;
 
+use crate::actors::DELIVERED;
 use crate::calls::CallId;
 use crate::clock::Epoch;
 use crate::intervals::Bytes;
@@ -120,6 +121,11 @@ impl Kind {
         matches!(self, Self::Read | Self::Wait | Self::Fetch)
     }
 
+    /// Returns whether the kind changes memory, or ends it.
+    pub(crate) fn changes(self) -> bool {
+        !self.reads()
+    }
+
     /// Returns whether the kind is for words: it never conflicts with its own kind on the same word.
     pub(crate) fn is_word(self) -> bool {
         matches!(self, Self::Wait | Self::Set | Self::Atomic | Self::Fetch)
@@ -184,6 +190,11 @@ impl Access {
             (Put, Put) => old.covers(self),
             (new, old_kind) => new == old_kind && self.extent == old.extent,
         }
+    }
+
+    /// Returns whether the access is a store to a peer: one of several deliveries of its operation.
+    pub(crate) fn is_store(&self) -> bool {
+        self.kind == Kind::Put && self.epoch.count > DELIVERED
     }
 
     fn covers(&self, other: &Self) -> bool {

@@ -17,6 +17,9 @@ pub(crate) const SOURCE_READ: u32 = 1;
 /// The part of an operation that is delivered, with its signal.
 pub(crate) const DELIVERED: u32 = 2;
 
+/// All parts of an operation, also further ones.
+pub(crate) const ALL: u32 = u32::MAX;
+
 /// The most actors in a row that wait for each other: a host, a stream and a thread, for example.
 const HOPS: u32 = 2;
 
@@ -84,6 +87,14 @@ pub enum Actor {
 }
 
 impl Actor {
+    /// Returns the actor as it takes part in `call`: an operation of several stores has several calls.
+    pub(crate) fn in_call(self, call: Call) -> Self {
+        match self {
+            Self::Operation { pe, target, transfer, .. } => Self::Operation { pe, target, transfer, call },
+            other => other,
+        }
+    }
+
     /// Returns the PE.
     pub fn pe(self) -> u32 {
         match self {
@@ -151,8 +162,22 @@ pub(crate) struct State {
     pub(crate) behind: Clock,
     /// The queues of an operation.
     pub(crate) context: Option<Context>,
+    /// The last part of an operation.
+    last: u32,
+    /// Whether further stores of its poster may be parts of an operation.
+    is_open: bool,
+    /// The operation that further stores to a PE are parts of, and the PE.
+    stores: Option<(u32, ActorId)>,
     /// The last operation that a word has announced to it, or that has written the word.
     pub(crate) heard: Option<Announcer>,
+}
+
+impl State {
+    /// Returns the step of the poster that posted a part of an operation: stores have a step each, the others one.
+    pub(crate) fn posted_at(&self, part: u32) -> Option<Epoch> {
+        let first = self.post?;
+        Some(Epoch { count: first.count + part.saturating_sub(DELIVERED + 1), ..first })
+    }
 }
 
 /// The table of actors.
@@ -183,6 +208,9 @@ impl Actors {
             found_writes: Vec::new(),
             behind: Clock::default(),
             context: None,
+            last: DELIVERED,
+            is_open: false,
+            stores: None,
             heard: None,
         };
         self.states.insert(id, state);
@@ -225,6 +253,7 @@ impl Actors {
         let state = self.state(id);
         state.clock.raise(Epoch { actor, count: count + 1 });
         state.awaits.clear();
+        state.stores = None;
     }
 
     /// Returns the actor's clock for others, and begins the next step.
@@ -237,10 +266,50 @@ impl Actors {
 
     /// Adds everything in `clock` to the knowledge of an actor.
     pub(crate) fn acquire(&mut self, id: ActorId, clock: &Clock, learned: Learned) {
+        self.learn(id, clock);
         let state = self.state(id);
-        state.clock.join(clock);
         state.learned = learned;
         state.awaits.clear();
+    }
+
+    /// Adds the results of operations to the knowledge of an actor.
+    pub(crate) fn learn(&mut self, id: ActorId, clock: &Clock) {
+        let state = self.state(id);
+        state.clock.join(clock);
+        state.stores = None;
+    }
+
+    /// Adds an operation of stores to a PE that follows `start`. Further stores of the poster are parts of it, until the
+    /// poster knows more or tells others what it knows.
+    pub(crate) fn add_stores(&mut self, actor: Actor, poster: ActorId, start: Clock, target: u32) -> ActorId {
+        let made = self.now(poster);
+        let stores = self.add(actor, Clock::default(), Some(made));
+        let state = self.state(stores);
+        (state.clock, state.is_open) = (start, true);
+        self.state(poster).stores = Some((target, stores));
+        stores
+    }
+
+    /// Returns the operation of stores to a PE that the next store of an actor is a part of, if there is one.
+    pub(crate) fn open_stores(&self, poster: ActorId, target: u32) -> Option<ActorId> {
+        let (_, stores) = self.known(poster).stores.filter(|(pe, _)| *pe == target)?;
+        self.get(stores).is_some_and(|state| state.is_open).then_some(stores)
+    }
+
+    /// Lets the next store of an actor begin an operation.
+    pub(crate) fn close_stores(&mut self, poster: ActorId) {
+        if let Some(state) = self.states.get_mut(&poster) {
+            state.stores = None;
+        }
+    }
+
+    /// Adds a store to an operation of stores. Its poster begins the next step.
+    pub(crate) fn add_store(&mut self, poster: ActorId, stores: ActorId) -> Epoch {
+        let Epoch { actor, count } = self.now(poster);
+        self.state(poster).clock.raise(Epoch { actor, count: count + 1 });
+        let state = self.state(stores);
+        state.last += 1;
+        Epoch { actor: stores, count: state.last }
     }
 
     /// Returns whether `clock` knows `epoch`: by its own entry, or by a point at which the step was complete.
@@ -250,10 +319,25 @@ impl Actors {
         clock.has(epoch) || self.states.get(&epoch.actor).is_none_or(has_end)
     }
 
-    /// Returns whether `clock` knows that an operation has been posted.
+    /// Returns whether `clock` knows that all parts of an operation have been posted.
     pub(crate) fn knows_post(&self, clock: &Clock, operation: ActorId) -> bool {
-        let post = self.states.get(&operation).and_then(|state| state.post);
+        self.states
+            .get(&operation)
+            .is_none_or(|state| state.posted_at(state.last).is_none_or(|post| self.knows(clock, post)))
+    }
+
+    /// Returns whether `clock` knows that a part of an operation has been posted.
+    pub(crate) fn knows_part(&self, clock: &Clock, part: Epoch) -> bool {
+        let post = self.states.get(&part.actor).and_then(|state| state.posted_at(part.count));
         post.is_none_or(|post| self.knows(clock, post))
+    }
+
+    /// Returns everything that happened before a part of an operation of stores.
+    pub(crate) fn clock_of_part(&self, part: Epoch) -> Clock {
+        let state = self.known(part.actor);
+        let mut clock = state.clock.clone();
+        state.posted_at(part.count).into_iter().for_each(|post| clock.raise(post));
+        clock
     }
 
     /// Adds the delivery of an operation to `clock`, with the fences before it.
@@ -268,6 +352,7 @@ impl Actors {
     pub(crate) fn end_at(&mut self, id: ActorId, count: u32, end: Epoch) {
         if let Some(state) = self.states.get_mut(&id) {
             state.ends.push((count, end));
+            state.is_open = false;
         }
     }
 
@@ -331,7 +416,8 @@ impl Actors {
             if matches!(state.actor, Actor::Operation { transfer: Transfer::Fence, .. }) {
                 return false;
             }
-            let last = Epoch { actor: id, count: state.clock.get(id) };
+            let count = if state.post.is_some() { state.last } else { state.clock.get(id) };
+            let last = Epoch { actor: id, count };
             state.is_live || !state.is_joined || !all_will_know(last)
         };
         let first = self.states.iter().filter(|(id, state)| is_left(**id, state)).map(|(id, _)| *id);

@@ -1,6 +1,6 @@
 //! Contexts of operations, and operations that announce others.
 
-use crate::clock::ActorId;
+use crate::clock::{ActorId, Epoch};
 
 /// The queues that `fence` and `quiet` of a thread cover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -19,7 +19,8 @@ pub enum Context {
 /// An operation that has written a word, which may announce others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Announcer {
-    pub(crate) operation: ActorId,
+    /// Its delivery.
+    pub(crate) write: Epoch,
     /// The PE that posted it.
     pub(crate) pe: u32,
     pub(crate) context: Context,

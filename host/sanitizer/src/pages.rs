@@ -4,6 +4,7 @@ use crate::access::{Access, Kind};
 use crate::calls::CallId;
 use crate::clock::{ActorId, Epoch};
 use crate::intervals::Bytes;
+use crate::shadow::{Conflict, Met};
 
 /// The number of bytes of a page.
 pub(crate) const PAGE: u64 = 64;
@@ -73,15 +74,15 @@ impl Notes {
 }
 
 impl Page {
-    /// Adds the part of an access from `start` to `end`. Tells `conflict` of earlier accesses without an order, and the
-    /// bytes in common.
+    /// Adds the part of an access from `start` to `end`. Notes earlier accesses without an order, and stores to peers
+    /// that it replaces.
     pub(crate) fn add(
         &mut self,
         base: u64,
         (start, end): (u8, u8),
         access: &Access,
         knows: &impl Fn(Epoch) -> bool,
-        conflict: &mut impl FnMut(Access, Bytes),
+        met: &mut Met,
     ) {
         let (mut first, mut last) = self.inside(start, end);
         if self.is_held(first, last, (start, end), access, base) {
@@ -99,17 +100,25 @@ impl Page {
             let (conflicts, absorbs) = (old.conflicts(access), access.absorbs(&old));
             let is_ordered = (conflicts || absorbs) && (knows(old.epoch) || self.has_seen(&record, knows));
             if conflicts && !is_ordered {
-                conflict(old, record.bytes(base));
+                met.add_conflict(Conflict { earlier: old, bytes: record.bytes(base) });
             }
             if !(absorbs && is_ordered) {
                 self.records[kept] = record;
                 kept += 1;
+            } else if old.is_store() && self.is_last_write(at) {
+                met.lost.push((old, record.bytes(base)));
             }
         }
         self.insert(base, (first, kept, last), (start, end), access);
         if kept < last {
             self.tidy();
         }
+    }
+
+    /// Returns whether no later access of the same bytes has written.
+    fn is_last_write(&self, at: usize) -> bool {
+        let mut later = self.records[at + 1..].iter().take_while(|r| r.start == self.records[at].start);
+        !later.any(|record| record.kind.changes())
     }
 
     /// Returns the indices of the records that overlap a range.
@@ -282,6 +291,16 @@ impl Page {
         let (note, seen) = ((write, (start, end), waiter), &mut self.notes.get_or_insert_default().seen);
         if !seen.contains(&note) {
             seen.push(note);
+        }
+    }
+
+    /// Calls `f` with the accesses of each group that overlaps a range, in the order of execution, and the bytes in common.
+    pub(crate) fn each_group(&self, base: u64, (start, end): (u8, u8), mut f: impl FnMut(Bytes, &[Access])) {
+        let (first, last) = self.inside(start, end);
+        for group in self.records[first..last].chunk_by(|a, b| a.start == b.start) {
+            let common = Record { start: group[0].start.max(start), end: group[0].end.min(end), ..group[0] };
+            let accesses: Vec<Access> = group.iter().map(|record| self.access(record, base)).collect();
+            f(common.bytes(base), &accesses);
         }
     }
 

@@ -15,6 +15,25 @@ pub(crate) struct Conflict {
     pub(crate) bytes: Bytes,
 }
 
+/// The effects of a new access on earlier ones.
+#[derive(Debug, Default)]
+pub(crate) struct Met {
+    /// The accesses that conflict with it, without an order.
+    pub(crate) conflicts: Vec<Conflict>,
+    /// The stores to peers that it replaces, and their bytes.
+    pub(crate) lost: Vec<(Access, Bytes)>,
+}
+
+impl Met {
+    /// Adds a conflict, or its bytes to the entry of the same access.
+    pub(crate) fn add_conflict(&mut self, new: Conflict) {
+        match self.conflicts.iter_mut().find(|known| known.earlier == new.earlier) {
+            Some(known) => known.bytes.end = new.bytes.end,
+            None => self.conflicts.push(new),
+        }
+    }
+}
+
 /// The number of pages that are found by one search.
 const PAGES: u64 = 64;
 
@@ -51,24 +70,36 @@ pub(crate) struct Shadow {
 }
 
 impl Shadow {
-    /// Adds an access. `knows` tells whether its actor knows an earlier step. Returns the earlier accesses that conflict, without
-    /// an order.
-    pub(crate) fn record(
-        &mut self,
-        span: Span,
-        access: Access,
-        knows: impl Fn(Epoch) -> bool,
-    ) -> Vec<Conflict> {
-        let mut found = Vec::new();
+    /// Adds an access. `knows` tells whether its actor knows an earlier step.
+    pub(crate) fn record(&mut self, span: Span, access: Access, knows: impl Fn(Epoch) -> bool) -> Met {
+        let mut met = Met::default();
         let index = index_of(span.memory);
         if index >= self.memories.len() {
             self.memories.resize_with(index + 1, Chunks::default);
         }
         let pages = &mut self.memories[index];
         for (number, range) in parts(span.bytes) {
-            let page = pages.page_or_new(number);
-            let mut conflict = |earlier, bytes| add_conflict(&mut found, Conflict { earlier, bytes });
-            page.add(number * PAGE, range, &access, &knows, &mut conflict);
+            pages.page_or_new(number).add(number * PAGE, range, &access, &knows, &mut met);
+        }
+        met
+    }
+
+    /// Returns the stores to peers that gave these bytes their values, as far as they are the last writes.
+    ///
+    /// `is_write` tells whether a later access has written.
+    pub(crate) fn last_stores(
+        &mut self,
+        span: Span,
+        is_write: impl Fn(&Access) -> bool,
+    ) -> Vec<(Access, Bytes)> {
+        let mut found = Vec::new();
+        let Some(pages) = self.memories.get_mut(index_of(span.memory)) else { return found };
+        for (number, range) in parts(span.bytes) {
+            let Some(page) = pages.page(number) else { continue };
+            page.each_group(number * PAGE, range, |bytes, accesses| {
+                let last = accesses.iter().rfind(|access| access.is_store() || is_write(access));
+                found.extend(last.filter(|last| last.is_store()).map(|store| (*store, bytes)));
+            });
         }
         found
     }
@@ -144,14 +175,6 @@ fn parts(bytes: Bytes) -> impl Iterator<Item = (u64, (u8, u8))> {
     pages.filter_map(move |number| Some((number, part(bytes, number)?)))
 }
 
-/// Adds a conflict, or its bytes to the entry of the same access.
-fn add_conflict(found: &mut Vec<Conflict>, new: Conflict) {
-    match found.iter_mut().find(|known| known.earlier == new.earlier) {
-        Some(known) => known.bytes.end = new.bytes.end,
-        None => found.push(new),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -171,7 +194,7 @@ mod tests {
         known.iter().for_each(|&k| clock.raise(epoch(k)));
         let access = Access::new(epoch(actor), kind, span.bytes, CallId::default());
         let found = shadow.record(span, access, |epoch| clock.has(epoch));
-        found.into_iter().map(|conflict| (conflict.earlier.epoch.actor.0, conflict.bytes)).collect()
+        found.conflicts.into_iter().map(|conflict| (conflict.earlier.epoch.actor.0, conflict.bytes)).collect()
     }
 
     #[test]
@@ -279,7 +302,7 @@ mod tests {
                 let access = Access::new(epoch(actor as u64), KINDS[kind], span.bytes, CallId::default());
                 let knows = |epoch: Epoch| known >> (epoch.actor.0 % 64) & 1 == 1;
                 let found = shadow.record(span, access, knows);
-                let mut found: Vec<_> = found.into_iter().map(|c| (c.earlier.epoch.actor.0, c.bytes)).collect();
+                let mut found: Vec<_> = found.conflicts.into_iter().map(|c| (c.earlier.epoch.actor.0, c.bytes)).collect();
                 found.sort_unstable();
                 prop_assert_eq!(found, record_bytes(&mut bytes, access, span.bytes, knows));
             }

@@ -253,11 +253,7 @@ impl LaneWatch {
     fn store(&self, span: Span, is_strong: bool, call: Call) {
         let is_remote = span.memory.pe != self.pe();
         self.with(|state| match (is_remote, is_strong) {
-            (true, _) => {
-                let post = Post::put(Context::Stores(self.actor), None, span, call);
-                let store = state.engine.post(self.actor, post);
-                state.engine.deliver(store);
-            }
+            (true, _) => state.engine.store_to_peer(self.actor, span, call),
             (false, true) => state.engine.store_relaxed(self.actor, span, call),
             (false, false) => state.engine.store(self.actor, span, call),
         });
