@@ -147,17 +147,11 @@ pub(crate) struct State {
     pub(crate) is_joined: bool,
     /// The step of the poster that posted it, for an operation.
     pub(crate) post: Option<Epoch>,
-    /// The children that it waits for. Its next step knows all that they know.
-    pub(crate) awaits: Vec<ActorId>,
     /// Points of others at which a step of this actor is complete.
     ends: Vec<(u32, Epoch)>,
     pub(crate) learned: Learned,
-    /// The clock at its last release fence.
-    pub(crate) released: Clock,
     /// Clocks that strong loads found, for its next acquire fence; those that an atomic found, for its completion.
     pub(crate) found: Clock,
-    /// The writes that strong loads found, for its next acquire fence.
-    pub(crate) found_writes: Vec<(Span, Epoch)>,
     /// The fences before an operation. To know its delivery is to know them.
     pub(crate) behind: Clock,
     /// The queues of an operation.
@@ -168,11 +162,34 @@ pub(crate) struct State {
     is_open: bool,
     /// The operation that further stores to a PE are parts of, and the PE.
     stores: Option<(u32, ActorId)>,
+    /// The rest of an actor that waits or fences.
+    rest: Option<Box<Rest>>,
+}
+
+/// The part of a state that operations lack, and most threads too.
+#[derive(Debug, Default)]
+pub(crate) struct Rest {
+    /// The children that the actor waits for. Its next step knows all that they know.
+    pub(crate) awaits: Vec<ActorId>,
+    /// The clock at its last release fence.
+    pub(crate) released: Clock,
+    /// The writes that strong loads found, for its next acquire fence.
+    pub(crate) found_writes: Vec<(Span, Epoch)>,
     /// The last operation that a word has announced to it, or that has written the word.
     pub(crate) heard: Option<Announcer>,
 }
 
 impl State {
+    /// Returns the rest of a state.
+    pub(crate) fn rest(&mut self) -> &mut Rest {
+        self.rest.get_or_insert_default()
+    }
+
+    /// Returns the last operation that a word has announced to the actor.
+    pub(crate) fn heard(&self) -> Option<Announcer> {
+        self.rest.as_ref().and_then(|rest| rest.heard)
+    }
+
     /// Returns the step of the poster that posted a part of an operation: stores have a step each, the others one.
     pub(crate) fn posted_at(&self, part: u32) -> Option<Epoch> {
         let first = self.post?;
@@ -183,7 +200,8 @@ impl State {
 /// The table of actors.
 #[derive(Debug, Default)]
 pub(crate) struct Actors {
-    states: ActorMap<State>,
+    /// The states, which are large, so that the table is small.
+    states: ActorMap<Box<State>>,
     next: u64,
 }
 
@@ -200,26 +218,23 @@ impl Actors {
             is_live,
             is_joined: !is_live,
             post,
-            awaits: Vec::new(),
             ends: Vec::new(),
             learned: Learned::Nothing,
-            released: Clock::default(),
             found: Clock::default(),
-            found_writes: Vec::new(),
             behind: Clock::default(),
             context: None,
             last: DELIVERED,
             is_open: false,
             stores: None,
-            heard: None,
+            rest: None,
         };
-        self.states.insert(id, state);
+        self.states.insert(id, Box::new(state));
         id
     }
 
     /// Returns the state of an actor that has not settled.
     pub(crate) fn get(&self, id: ActorId) -> Option<&State> {
-        self.states.get(&id)
+        self.states.get(&id).map(Box::as_ref)
     }
 
     /// Returns the state of an actor.
@@ -252,7 +267,7 @@ impl Actors {
         let Epoch { actor, count } = self.now(id);
         let state = self.state(id);
         state.clock.raise(Epoch { actor, count: count + 1 });
-        state.awaits.clear();
+        state.rest.iter_mut().for_each(|rest| rest.awaits.clear());
         state.stores = None;
     }
 
@@ -269,7 +284,7 @@ impl Actors {
         self.learn(id, clock);
         let state = self.state(id);
         state.learned = learned;
-        state.awaits.clear();
+        state.rest.iter_mut().for_each(|rest| rest.awaits.clear());
     }
 
     /// Adds the results of operations to the knowledge of an actor.
@@ -316,7 +331,7 @@ impl Actors {
     pub(crate) fn knows(&self, clock: &Clock, epoch: Epoch) -> bool {
         let has_end =
             |state: &State| state.ends.iter().any(|&(count, end)| count >= epoch.count && clock.has(end));
-        clock.has(epoch) || self.states.get(&epoch.actor).is_none_or(has_end)
+        clock.has(epoch) || self.get(epoch.actor).is_none_or(has_end)
     }
 
     /// Returns whether `clock` knows that all parts of an operation have been posted.
@@ -351,6 +366,8 @@ impl Actors {
     /// Makes step `count` of `id` complete for everybody who knows `end`.
     pub(crate) fn end_at(&mut self, id: ActorId, count: u32, end: Epoch) {
         if let Some(state) = self.states.get_mut(&id) {
+            // Most operations end once.
+            state.ends.reserve_exact(1);
             state.ends.push((count, end));
             state.is_open = false;
         }
@@ -380,7 +397,7 @@ impl Actors {
         let remains = |id| left.contains(&id);
         for state in self.states.values_mut() {
             state.clock.retain(remains, filtered);
-            state.released.retain(remains, filtered);
+            state.rest.iter_mut().for_each(|rest| rest.released.retain(remains, filtered));
             state.found.retain(remains, filtered);
             state.behind.retain(remains, filtered);
             state.ends.retain(|(_, end)| remains(end.actor));
@@ -389,14 +406,16 @@ impl Actors {
 
     /// Returns whether an actor knows `epoch` at its next step: by itself, or from the children that it waits for.
     fn will_know(&self, state: &State, epoch: Epoch, hops: u32) -> bool {
-        let mut children = state.awaits.iter().filter_map(|child| self.states.get(child));
+        let awaits = state.rest.iter().flat_map(|rest| &rest.awaits);
+        let mut children = awaits.filter_map(|child| self.states.get(child));
         self.knows(&state.clock, epoch)
             || hops > 0 && children.any(|child| self.will_know(child, epoch, hops - 1))
     }
 
     /// Returns the live actors, with the entries that the clocks of each group share.
     fn live_groups(&self) -> Vec<(Clock, Vec<&State>)> {
-        let mut live: Vec<&State> = self.states.values().filter(|state| state.is_live).collect();
+        let mut live: Vec<&State> =
+            self.states.values().map(Box::as_ref).filter(|state| state.is_live).collect();
         live.sort_unstable_by_key(|state| state.clock.base_address());
         let groups = live.chunk_by(|a, b| a.clock.base_address() == b.clock.base_address());
         groups.map(|group| (group[0].clock.base(), group.to_vec())).collect()

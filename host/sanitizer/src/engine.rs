@@ -128,7 +128,7 @@ impl Engine {
 
     /// Notes that the next step of `parent` is to join one of `children`, so that it does not hold up the settling.
     pub fn awaits(&mut self, parent: ActorId, children: &[ActorId]) {
-        self.actors.state(parent).awaits = children.to_vec();
+        self.actors.state(parent).rest().awaits = children.to_vec();
     }
 
     /// Returns the knowledge of `actor` for others.
@@ -198,7 +198,7 @@ impl Engine {
         self.actors.tick(actor);
         self.step(actor, word, Kind::Set, call);
         let write = self.actors.now(actor);
-        let clock = self.actors.state(actor).released.clone();
+        let clock = self.actors.state(actor).rest().released.clone();
         self.values.set(word, &clock, Some((write, word.bytes)), None);
         self.waits.wake(word);
         self.actors.tick(actor);
@@ -207,14 +207,15 @@ impl Engine {
     /// Makes a release fence.
     pub fn fence_release(&mut self, actor: ActorId) {
         let clock = self.actors.release(actor);
-        self.actors.state(actor).released = clock;
+        self.actors.state(actor).rest().released = clock;
     }
 
     /// Makes an acquire fence.
     pub fn fence_acquire(&mut self, actor: ActorId) {
         let now = self.actors.now(actor);
         let state = self.actors.state(actor);
-        let (found, writes) = (std::mem::take(&mut state.found), std::mem::take(&mut state.found_writes));
+        let found = std::mem::take(&mut state.found);
+        let writes = std::mem::take(&mut state.rest().found_writes);
         writes.into_iter().for_each(|(word, write)| self.shadow.see(word, write, now));
         self.actors.acquire(actor, &found, Learned::Word);
     }
@@ -241,9 +242,9 @@ impl Engine {
             }
         }
         let state = self.actors.state(actor);
-        state.heard = heard;
+        state.rest().heard = heard;
         state.found.join(&clock);
-        state.found_writes.append(&mut writes);
+        state.rest().found_writes.append(&mut writes);
         if acquire == Acquire::Now {
             self.fence_acquire(actor);
         }
@@ -287,7 +288,7 @@ impl Engine {
     ) {
         let actors = &self.actors;
         let (learned, heard) =
-            actors.get(informed).map_or((Learned::Nothing, None), |state| (state.learned, state.heard));
+            actors.get(informed).map_or((Learned::Nothing, None), |state| (state.learned, state.heard()));
         let party = |side: Side, call| {
             let call = self.calls.call(call);
             Party { actor: side.actor.in_call(call), kind: side.kind, call }
@@ -354,6 +355,8 @@ impl Engine {
         for end in post.destination.into_iter().chain(post.signal) {
             self.part(operation, DELIVERED, end, &clock, poster, call);
         }
+        // Nobody asks for the knowledge of an operation later.
+        self.actors.state(operation).clock = Clock::default();
         self.undelivered.insert(operation, Undelivered { pe, start, post });
         self.actors.tick(poster);
         operation
