@@ -5,10 +5,14 @@ use std::panic::Location;
 
 use serde::Serialize;
 
-use crate::actors::DELIVERED;
-use crate::calls::CallId;
 use crate::clock::Epoch;
 use crate::intervals::Bytes;
+
+/// The part of an operation that has read its source.
+pub(crate) const SOURCE_READ: u32 = 1;
+
+/// The part of an operation that is delivered, with its signal.
+pub(crate) const DELIVERED: u32 = 2;
 
 /// The kind of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -92,6 +96,10 @@ pub struct Call {
     /// The line of the call.
     pub site: Site,
 }
+
+/// The number of a call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CallId(pub(crate) u32);
 
 /// The kind of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]

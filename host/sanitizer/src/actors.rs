@@ -7,15 +7,9 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::access::{Call, Span};
+use crate::access::{Call, DELIVERED, Span};
 use crate::clock::{ActorId, ActorMap, ActorSet, Clock, Epoch, Filtered};
 use crate::context::{Announcer, Context};
-
-/// The part of an operation that has read its source.
-pub(crate) const SOURCE_READ: u32 = 1;
-
-/// The part of an operation that is delivered, with its signal.
-pub(crate) const DELIVERED: u32 = 2;
 
 /// All parts of an operation, also further ones.
 pub(crate) const ALL: u32 = u32::MAX;

@@ -2,11 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::access::Call;
-
-/// The number of a call.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct CallId(u32);
+use crate::access::{Call, CallId};
 
 /// The number of calls that are found without a search.
 const RECENT: usize = 64;

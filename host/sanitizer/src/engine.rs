@@ -1,7 +1,7 @@
 //! The engine: one method for each relation of the memory model.
 
-use crate::access::{Access, Call, Kind, Memory, Span};
-use crate::actors::{ALL, Actor, Actors, DELIVERED, Learned, SOURCE_READ, Transfer, delivery_of};
+use crate::access::{Access, Call, DELIVERED, Kind, Memory, SOURCE_READ, Span};
+use crate::actors::{ALL, Actor, Actors, Learned, Transfer, delivery_of};
 use crate::calls::Calls;
 use crate::clock::{ActorId, ActorMap, Clock, Epoch, Filtered};
 use crate::context::{Announcer, Context};
@@ -9,10 +9,11 @@ use crate::deadlock::{Deadlock, Wait, WaitGraph};
 use crate::intervals::Bytes;
 use crate::meetings::{Departure, MeetingId, Meetings};
 use crate::order::{Knowledge, Side, missing};
+use crate::pages::{Conflict, Met};
 use crate::post::Post;
 use crate::queues::Queues;
 use crate::report::{Party, Race, Races};
-use crate::shadow::{Conflict, Met, Shadow};
+use crate::shadow::Shadow;
 use crate::values::Values;
 
 /// The knowledge of an actor at one time, for another actor: an event of a stream, or a message between hosts.

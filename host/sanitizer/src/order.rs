@@ -4,8 +4,8 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::access::Kind;
-use crate::actors::{Actor, DELIVERED, Learned, Transfer};
+use crate::access::{DELIVERED, Kind};
+use crate::actors::{Actor, Learned, Transfer};
 use crate::clock::Epoch;
 use crate::context::{Announcer, Context};
 

@@ -1,16 +1,40 @@
 //! Records of accesses, in pages of memory.
 
-use crate::access::{Access, Kind};
-use crate::calls::CallId;
+use crate::access::{Access, CallId, Kind};
 use crate::clock::{ActorId, Epoch};
 use crate::intervals::Bytes;
-use crate::shadow::{Conflict, Met};
 
 /// The number of bytes of a page.
 pub(crate) const PAGE: u64 = 64;
 
 /// The most accesses that are kept for the same bytes. Only words that many actors update without an order have more.
 const MOST: usize = 64;
+
+/// An earlier access without an order to the new one, and the bytes in common.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Conflict {
+    pub(crate) earlier: Access,
+    pub(crate) bytes: Bytes,
+}
+
+/// The effects of a new access on earlier ones.
+#[derive(Debug, Default)]
+pub(crate) struct Met {
+    /// The accesses that conflict with it, without an order.
+    pub(crate) conflicts: Vec<Conflict>,
+    /// The stores to peers that it replaces, and their bytes.
+    pub(crate) lost: Vec<(Access, Bytes)>,
+}
+
+impl Met {
+    /// Adds a conflict, or its bytes to the entry of the same access.
+    pub(crate) fn add_conflict(&mut self, new: Conflict) {
+        match self.conflicts.iter_mut().find(|known| known.earlier == new.earlier) {
+            Some(known) => known.bytes.end = new.bytes.end,
+            None => self.conflicts.push(new),
+        }
+    }
+}
 
 /// An access of some bytes of a page. Most words have several, so it is small: 16 bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -6,33 +6,7 @@ use std::hash::BuildHasherDefault;
 use crate::access::{Access, Memory, Space, Span};
 use crate::clock::{ActorHasher, Epoch};
 use crate::intervals::Bytes;
-use crate::pages::{PAGE, Page};
-
-/// An earlier access without an order to the new one, and the bytes in common.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Conflict {
-    pub(crate) earlier: Access,
-    pub(crate) bytes: Bytes,
-}
-
-/// The effects of a new access on earlier ones.
-#[derive(Debug, Default)]
-pub(crate) struct Met {
-    /// The accesses that conflict with it, without an order.
-    pub(crate) conflicts: Vec<Conflict>,
-    /// The stores to peers that it replaces, and their bytes.
-    pub(crate) lost: Vec<(Access, Bytes)>,
-}
-
-impl Met {
-    /// Adds a conflict, or its bytes to the entry of the same access.
-    pub(crate) fn add_conflict(&mut self, new: Conflict) {
-        match self.conflicts.iter_mut().find(|known| known.earlier == new.earlier) {
-            Some(known) => known.bytes.end = new.bytes.end,
-            None => self.conflicts.push(new),
-        }
-    }
-}
+use crate::pages::{Met, PAGE, Page};
 
 /// The number of pages that are found by one search.
 const PAGES: u64 = 64;
@@ -152,7 +126,7 @@ impl Shadow {
     }
 }
 
-/// Returns the place of a memory among those of all PEs.
+/// Returns the place of a memory among the memories of all PEs.
 fn index_of(Memory { pe, space }: Memory) -> usize {
     let space = match space {
         Space::Heap => 0,
@@ -180,8 +154,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::access::Kind;
-    use crate::calls::CallId;
+    use crate::access::{CallId, Kind};
     use crate::clock::{ActorId, Clock};
 
     fn epoch(actor: u64) -> Epoch {
