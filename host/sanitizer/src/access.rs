@@ -9,6 +9,12 @@ use crate::clock::Epoch;
 use crate::intervals::Bytes;
 use crate::text::{self, Text};
 
+/// The part of an operation that has read its source.
+pub(crate) const SOURCE_READ: u32 = 1;
+
+/// The part of an operation that is delivered, with its signal.
+pub(crate) const DELIVERED: u32 = 2;
+
 /// The kind of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -94,6 +100,10 @@ pub struct Call {
     pub site: Site,
 }
 
+/// The number of a call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CallId(pub(crate) u32);
+
 /// The kind of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -122,9 +132,19 @@ impl Kind {
         matches!(self, Self::Read | Self::Wait | Self::Fetch)
     }
 
+    /// Returns whether the kind changes memory, or ends it.
+    pub(crate) fn changes(self) -> bool {
+        !self.reads()
+    }
+
     /// Returns whether the kind is for words: it never conflicts with its own kind on the same word.
     pub(crate) fn is_word(self) -> bool {
         matches!(self, Self::Wait | Self::Set | Self::Atomic | Self::Fetch)
+    }
+
+    /// Returns whether conflicts of the kind depend on the whole range of an access.
+    pub(crate) fn has_extent(self) -> bool {
+        self.is_word() || self == Self::Put
     }
 }
 
@@ -148,13 +168,13 @@ pub(crate) struct Access {
     pub(crate) epoch: Epoch,
     pub(crate) kind: Kind,
     /// The whole range, if conflicts of this kind depend on it.
-    extent: Option<Bytes>,
-    pub(crate) call: Call,
+    pub(crate) extent: Option<Bytes>,
+    pub(crate) call: CallId,
 }
 
 impl Access {
-    pub(crate) fn new(epoch: Epoch, kind: Kind, bytes: Bytes, call: Call) -> Self {
-        let extent = (kind.is_word() || kind == Kind::Put).then_some(bytes);
+    pub(crate) fn new(epoch: Epoch, kind: Kind, bytes: Bytes, call: CallId) -> Self {
+        let extent = kind.has_extent().then_some(bytes);
         Self { epoch, kind, extent, call }
     }
 
@@ -183,6 +203,11 @@ impl Access {
         }
     }
 
+    /// Returns whether the access is a store to a peer: one of several deliveries of its operation.
+    pub(crate) fn is_store(&self) -> bool {
+        self.kind == Kind::Put && self.epoch.count > DELIVERED
+    }
+
     fn covers(&self, other: &Self) -> bool {
         matches!((self.extent, other.extent), (Some(whole), Some(part)) if whole.contains(part))
     }
@@ -198,7 +223,7 @@ mod tests {
 
     fn all() -> Vec<Access> {
         let epoch = Epoch { actor: ActorId(1), count: 1 };
-        let call = Call { name: "test", site: Site { file: "test.rs", line: 1 } };
+        let call = CallId::default();
         let ranges = [(0, 4), (0, 8), (4, 8), (0, 16)].map(|(start, end)| Bytes { start, end });
         KINDS.iter().flat_map(|&kind| ranges.map(|bytes| Access::new(epoch, kind, bytes, call))).collect()
     }
@@ -223,8 +248,7 @@ mod tests {
     fn atomics_conflict_with_plain_accesses_only() {
         let of = |kind, start, end| {
             let epoch = Epoch { actor: ActorId(1), count: 1 };
-            let call = Call { name: "test", site: Site { file: "test.rs", line: 1 } };
-            Access::new(epoch, kind, Bytes { start, end }, call)
+            Access::new(epoch, kind, Bytes { start, end }, CallId::default())
         };
         assert!(!of(Kind::Atomic, 0, 8).conflicts(&of(Kind::Atomic, 0, 8)));
         assert!(of(Kind::Atomic, 0, 8).conflicts(&of(Kind::Atomic, 0, 4)));

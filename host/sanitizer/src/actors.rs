@@ -7,15 +7,12 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::access::{Call, Span};
+use crate::access::{Call, DELIVERED, Span};
 use crate::clock::{ActorId, ActorMap, ActorSet, Clock, Epoch, Filtered};
 use crate::context::{Announcer, Context};
 
-/// The part of an operation that has read its source.
-pub(crate) const SOURCE_READ: u32 = 1;
-
-/// The part of an operation that is delivered, with its signal.
-pub(crate) const DELIVERED: u32 = 2;
+/// All parts of an operation, also further ones.
+pub(crate) const ALL: u32 = u32::MAX;
 
 /// The most actors in a row that wait for each other: a host, a stream and a thread, for example.
 const HOPS: u32 = 2;
@@ -84,6 +81,14 @@ pub enum Actor {
 }
 
 impl Actor {
+    /// Returns the actor as it takes part in `call`: an operation of several stores has several calls.
+    pub(crate) fn in_call(self, call: Call) -> Self {
+        match self {
+            Self::Operation { pe, target, transfer, .. } => Self::Operation { pe, target, transfer, call },
+            other => other,
+        }
+    }
+
     /// Returns the PE.
     pub fn pe(self) -> u32 {
         match self {
@@ -136,29 +141,61 @@ pub(crate) struct State {
     pub(crate) is_joined: bool,
     /// The step of the poster that posted it, for an operation.
     pub(crate) post: Option<Epoch>,
-    /// The children that it waits for. Its next step knows all that they know.
-    pub(crate) awaits: Vec<ActorId>,
     /// Points of others at which a step of this actor is complete.
     ends: Vec<(u32, Epoch)>,
     pub(crate) learned: Learned,
-    /// The clock at its last release fence.
-    pub(crate) released: Clock,
     /// Clocks that strong loads found, for its next acquire fence; those that an atomic found, for its completion.
     pub(crate) found: Clock,
-    /// The writes that strong loads found, for its next acquire fence.
-    pub(crate) found_writes: Vec<(Span, Epoch)>,
     /// The fences before an operation. To know its delivery is to know them.
     pub(crate) behind: Clock,
     /// The queues of an operation.
     pub(crate) context: Option<Context>,
+    /// The last part of an operation.
+    last: u32,
+    /// Whether further stores of its poster may be parts of an operation.
+    is_open: bool,
+    /// The operation that further stores to a PE are parts of, and the PE.
+    stores: Option<(u32, ActorId)>,
+    /// The rest of an actor that waits or fences.
+    rest: Option<Box<Rest>>,
+}
+
+/// The part of a state that operations lack, and most threads too.
+#[derive(Debug, Default)]
+pub(crate) struct Rest {
+    /// The children that the actor waits for. Its next step knows all that they know.
+    pub(crate) awaits: Vec<ActorId>,
+    /// The clock at its last release fence.
+    pub(crate) released: Clock,
+    /// The writes that strong loads found, for its next acquire fence.
+    pub(crate) found_writes: Vec<(Span, Epoch)>,
     /// The last operation that a word has announced to it, or that has written the word.
     pub(crate) heard: Option<Announcer>,
+}
+
+impl State {
+    /// Returns the rest of a state.
+    pub(crate) fn rest(&mut self) -> &mut Rest {
+        self.rest.get_or_insert_default()
+    }
+
+    /// Returns the last operation that a word has announced to the actor.
+    pub(crate) fn heard(&self) -> Option<Announcer> {
+        self.rest.as_ref().and_then(|rest| rest.heard)
+    }
+
+    /// Returns the step of the poster that posted a part of an operation: stores have a step each, the others one.
+    pub(crate) fn posted_at(&self, part: u32) -> Option<Epoch> {
+        let first = self.post?;
+        Some(Epoch { count: first.count + part.saturating_sub(DELIVERED + 1), ..first })
+    }
 }
 
 /// The table of actors.
 #[derive(Debug, Default)]
 pub(crate) struct Actors {
-    states: ActorMap<State>,
+    /// The states, which are large, so that the table is small.
+    states: ActorMap<Box<State>>,
     next: u64,
 }
 
@@ -175,23 +212,23 @@ impl Actors {
             is_live,
             is_joined: !is_live,
             post,
-            awaits: Vec::new(),
             ends: Vec::new(),
             learned: Learned::Nothing,
-            released: Clock::default(),
             found: Clock::default(),
-            found_writes: Vec::new(),
             behind: Clock::default(),
             context: None,
-            heard: None,
+            last: DELIVERED,
+            is_open: false,
+            stores: None,
+            rest: None,
         };
-        self.states.insert(id, state);
+        self.states.insert(id, Box::new(state));
         id
     }
 
     /// Returns the state of an actor that has not settled.
     pub(crate) fn get(&self, id: ActorId) -> Option<&State> {
-        self.states.get(&id)
+        self.states.get(&id).map(Box::as_ref)
     }
 
     /// Returns the state of an actor.
@@ -201,6 +238,12 @@ impl Actors {
     #[allow(clippy::expect_used, reason = "a hook that uses an ended actor is a mistake in Rushmem")]
     pub(crate) fn state(&mut self, id: ActorId) -> &mut State {
         self.states.get_mut(&id).expect("the actor has not ended")
+    }
+
+    /// Returns the state of an actor, as [`Actors::state`] does.
+    #[allow(clippy::expect_used, reason = "a hook that uses an ended actor is a mistake in Rushmem")]
+    pub(crate) fn known(&self, id: ActorId) -> &State {
+        self.states.get(&id).expect("the actor has not ended")
     }
 
     /// Returns a copy of the actor's clock.
@@ -218,7 +261,8 @@ impl Actors {
         let Epoch { actor, count } = self.now(id);
         let state = self.state(id);
         state.clock.raise(Epoch { actor, count: count + 1 });
-        state.awaits.clear();
+        state.rest.iter_mut().for_each(|rest| rest.awaits.clear());
+        state.stores = None;
     }
 
     /// Returns the actor's clock for others, and begins the next step.
@@ -231,22 +275,78 @@ impl Actors {
 
     /// Adds everything in `clock` to the knowledge of an actor.
     pub(crate) fn acquire(&mut self, id: ActorId, clock: &Clock, learned: Learned) {
+        self.learn(id, clock);
+        let state = self.state(id);
+        state.learned = learned;
+        state.rest.iter_mut().for_each(|rest| rest.awaits.clear());
+    }
+
+    /// Adds the results of operations to the knowledge of an actor.
+    pub(crate) fn learn(&mut self, id: ActorId, clock: &Clock) {
         let state = self.state(id);
         state.clock.join(clock);
-        state.learned = learned;
-        state.awaits.clear();
+        state.stores = None;
+    }
+
+    /// Adds an operation of stores to a PE that follows `start`. Further stores of the poster are parts of it, until the
+    /// poster knows more or tells others what it knows.
+    pub(crate) fn add_stores(&mut self, actor: Actor, poster: ActorId, start: Clock, target: u32) -> ActorId {
+        let made = self.now(poster);
+        let stores = self.add(actor, Clock::default(), Some(made));
+        let state = self.state(stores);
+        (state.clock, state.is_open) = (start, true);
+        self.state(poster).stores = Some((target, stores));
+        stores
+    }
+
+    /// Returns the operation of stores to a PE that the next store of an actor is a part of, if there is one.
+    pub(crate) fn open_stores(&self, poster: ActorId, target: u32) -> Option<ActorId> {
+        let (_, stores) = self.known(poster).stores.filter(|(pe, _)| *pe == target)?;
+        self.get(stores).is_some_and(|state| state.is_open).then_some(stores)
+    }
+
+    /// Lets the next store of an actor begin an operation.
+    pub(crate) fn close_stores(&mut self, poster: ActorId) {
+        if let Some(state) = self.states.get_mut(&poster) {
+            state.stores = None;
+        }
+    }
+
+    /// Adds a store to an operation of stores. Its poster begins the next step.
+    pub(crate) fn add_store(&mut self, poster: ActorId, stores: ActorId) -> Epoch {
+        let Epoch { actor, count } = self.now(poster);
+        self.state(poster).clock.raise(Epoch { actor, count: count + 1 });
+        let state = self.state(stores);
+        state.last += 1;
+        Epoch { actor: stores, count: state.last }
     }
 
     /// Returns whether `clock` knows `epoch`: by its own entry, or by a point at which the step was complete.
     pub(crate) fn knows(&self, clock: &Clock, epoch: Epoch) -> bool {
-        let Some(state) = self.states.get(&epoch.actor) else { return true };
-        clock.has(epoch) || state.ends.iter().any(|&(count, end)| count >= epoch.count && clock.has(end))
+        let has_end =
+            |state: &State| state.ends.iter().any(|&(count, end)| count >= epoch.count && clock.has(end));
+        clock.has(epoch) || self.get(epoch.actor).is_none_or(has_end)
     }
 
-    /// Returns whether `clock` knows that an operation has been posted.
+    /// Returns whether `clock` knows that all parts of an operation have been posted.
     pub(crate) fn knows_post(&self, clock: &Clock, operation: ActorId) -> bool {
-        let post = self.states.get(&operation).and_then(|state| state.post);
+        self.states
+            .get(&operation)
+            .is_none_or(|state| state.posted_at(state.last).is_none_or(|post| self.knows(clock, post)))
+    }
+
+    /// Returns whether `clock` knows that a part of an operation has been posted.
+    pub(crate) fn knows_part(&self, clock: &Clock, part: Epoch) -> bool {
+        let post = self.states.get(&part.actor).and_then(|state| state.posted_at(part.count));
         post.is_none_or(|post| self.knows(clock, post))
+    }
+
+    /// Returns everything that happened before a part of an operation of stores.
+    pub(crate) fn clock_of_part(&self, part: Epoch) -> Clock {
+        let state = self.known(part.actor);
+        let mut clock = state.clock.clone();
+        state.posted_at(part.count).into_iter().for_each(|post| clock.raise(post));
+        clock
     }
 
     /// Adds the delivery of an operation to `clock`, with the fences before it.
@@ -260,7 +360,10 @@ impl Actors {
     /// Makes step `count` of `id` complete for everybody who knows `end`.
     pub(crate) fn end_at(&mut self, id: ActorId, count: u32, end: Epoch) {
         if let Some(state) = self.states.get_mut(&id) {
+            // Most operations end once.
+            state.ends.reserve_exact(1);
             state.ends.push((count, end));
+            state.is_open = false;
         }
     }
 
@@ -288,7 +391,7 @@ impl Actors {
         let remains = |id| left.contains(&id);
         for state in self.states.values_mut() {
             state.clock.retain(remains, filtered);
-            state.released.retain(remains, filtered);
+            state.rest.iter_mut().for_each(|rest| rest.released.retain(remains, filtered));
             state.found.retain(remains, filtered);
             state.behind.retain(remains, filtered);
             state.ends.retain(|(_, end)| remains(end.actor));
@@ -297,14 +400,16 @@ impl Actors {
 
     /// Returns whether an actor knows `epoch` at its next step: by itself, or from the children that it waits for.
     fn will_know(&self, state: &State, epoch: Epoch, hops: u32) -> bool {
-        let mut children = state.awaits.iter().filter_map(|child| self.states.get(child));
+        let awaits = state.rest.iter().flat_map(|rest| &rest.awaits);
+        let mut children = awaits.filter_map(|child| self.states.get(child));
         self.knows(&state.clock, epoch)
             || hops > 0 && children.any(|child| self.will_know(child, epoch, hops - 1))
     }
 
     /// Returns the live actors, with the entries that the clocks of each group share.
     fn live_groups(&self) -> Vec<(Clock, Vec<&State>)> {
-        let mut live: Vec<&State> = self.states.values().filter(|state| state.is_live).collect();
+        let mut live: Vec<&State> =
+            self.states.values().map(Box::as_ref).filter(|state| state.is_live).collect();
         live.sort_unstable_by_key(|state| state.clock.base_address());
         let groups = live.chunk_by(|a, b| a.clock.base_address() == b.clock.base_address());
         groups.map(|group| (group[0].clock.base(), group.to_vec())).collect()
@@ -324,7 +429,8 @@ impl Actors {
             if matches!(state.actor, Actor::Operation { transfer: Transfer::Fence, .. }) {
                 return false;
             }
-            let last = Epoch { actor: id, count: state.clock.get(id) };
+            let count = if state.post.is_some() { state.last } else { state.clock.get(id) };
+            let last = Epoch { actor: id, count };
             state.is_live || !state.is_joined || !all_will_know(last)
         };
         let first = self.states.iter().filter(|(id, state)| is_left(**id, state)).map(|(id, _)| *id);

@@ -55,8 +55,8 @@ const RECENT: usize = 16;
 /// Clones share most entries. So the clocks of a block after a barrier are one list and one own entry for each thread.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Clock {
-    /// Entries in the order of actors.
-    shared: Entries,
+    /// Entries in the order of actors, if there are any.
+    shared: Option<Entries>,
     /// Entries in the order of actors, which replace shared ones.
     recent: Vec<Epoch>,
 }
@@ -68,10 +68,13 @@ pub(crate) struct Filtered {
 }
 
 impl Clock {
+    fn shared(&self) -> &[Epoch] {
+        self.shared.as_ref().map_or(&[], |list| list)
+    }
+
     /// Returns the last known point of `actor`.
     pub(crate) fn get(&self, actor: ActorId) -> u32 {
-        let find = |list: &[Epoch]| Some(list[list.binary_search_by_key(&actor, |e| e.actor).ok()?].count);
-        find(&self.recent).or_else(|| find(&self.shared)).unwrap_or(0)
+        find(&self.recent, actor).or_else(|| find(self.shared(), actor)).unwrap_or(0)
     }
 
     /// Returns whether the clock has reached `epoch`.
@@ -97,20 +100,20 @@ impl Clock {
     pub(crate) fn union<'a>(clocks: impl IntoIterator<Item = &'a Self>) -> Self {
         let (mut lists, mut recent): (Vec<&Entries>, Vec<Epoch>) = (Vec::new(), Vec::new());
         for clock in clocks {
-            lists.push(&clock.shared);
+            lists.extend(&clock.shared);
             recent.extend_from_slice(&clock.recent);
         }
         lists.sort_unstable_by_key(|list| Arc::as_ptr(list));
         lists.dedup_by(|a, b| Arc::ptr_eq(a, b));
         let mut lists = lists.into_iter();
-        let mut all = Self { shared: lists.next().map(Arc::clone).unwrap_or_default(), recent };
-        for list in lists.filter(|list| !list.is_empty()) {
-            all.shared = Arc::new(merged(&all.shared, list, u32::max));
+        let mut all = Self { shared: lists.next().map(Arc::clone), recent };
+        for list in lists {
+            all.shared = Some(Arc::new(merged(all.shared(), list, u32::max)));
         }
         all.recent.sort_unstable_by_key(|epoch| (epoch.actor, Reverse(epoch.count)));
         all.recent.dedup_by_key(|epoch| epoch.actor);
         if !all.recent.is_empty() {
-            all.shared = Arc::new(merged(&all.shared, &all.recent, u32::max));
+            all.shared = Some(Arc::new(merged(all.shared(), &all.recent, u32::max)));
             all.recent.clear();
         }
         all
@@ -118,12 +121,12 @@ impl Clock {
 
     /// Returns the entries that the clock shares with its clones, as a clock.
     pub(crate) fn base(&self) -> Self {
-        Self { shared: Arc::clone(&self.shared), recent: Vec::new() }
+        Self { shared: self.shared.clone(), recent: Vec::new() }
     }
 
     /// Returns the address of the list that the clock shares with its clones.
     pub(crate) fn base_address(&self) -> *const Vec<Epoch> {
-        Arc::as_ptr(&self.shared)
+        self.shared.as_ref().map_or(std::ptr::null(), Arc::as_ptr)
     }
 
     /// Adds everything that `other` knows.
@@ -132,12 +135,12 @@ impl Clock {
             self.clone_from(other);
             return;
         }
-        if !Arc::ptr_eq(&self.shared, &other.shared) {
-            if other.shared.len() <= RECENT {
-                other.shared.iter().for_each(|&epoch| self.raise(epoch));
+        if self.base_address() != other.base_address() {
+            if other.shared().len() <= RECENT {
+                other.shared().iter().for_each(|&epoch| self.raise(epoch));
             } else {
                 self.flatten();
-                self.shared = Arc::new(merged(&self.shared, &other.shared, u32::max));
+                self.shared = Some(Arc::new(merged(self.shared(), other.shared(), u32::max)));
             }
         }
         other.recent.iter().for_each(|&epoch| self.raise(epoch));
@@ -146,7 +149,7 @@ impl Clock {
     /// Moves all entries to the shared list, before others copy the clock.
     pub(crate) fn flatten(&mut self) {
         if !self.recent.is_empty() {
-            self.shared = Arc::new(merged(&self.shared, &self.recent, |_, recent| recent));
+            self.shared = Some(Arc::new(merged(self.shared(), &self.recent, |_, recent| recent)));
             self.recent.clear();
         }
     }
@@ -155,24 +158,38 @@ impl Clock {
     /// `filtered`.
     pub(crate) fn retain(&mut self, keep: impl Fn(ActorId) -> bool, filtered: &mut Filtered) {
         self.recent.retain(|epoch| keep(epoch.actor));
-        let (_, new) = filtered.lists.entry(Arc::as_ptr(&self.shared)).or_insert_with(|| {
-            let is_whole = self.shared.iter().all(|epoch| keep(epoch.actor));
-            let left = || self.shared.iter().copied().filter(|epoch| keep(epoch.actor)).collect();
-            (Arc::clone(&self.shared), if is_whole { Arc::clone(&self.shared) } else { Arc::new(left()) })
+        let Some(shared) = &self.shared else { return };
+        let (_, new) = filtered.lists.entry(Arc::as_ptr(shared)).or_insert_with(|| {
+            let is_whole = shared.iter().all(|epoch| keep(epoch.actor));
+            let left = || shared.iter().copied().filter(|epoch| keep(epoch.actor)).collect();
+            (Arc::clone(shared), if is_whole { Arc::clone(shared) } else { Arc::new(left()) })
         });
-        self.shared = Arc::clone(new);
+        self.shared = Some(Arc::clone(new));
     }
 
     /// Returns whether the clock knows nobody.
     pub(crate) fn is_empty(&self) -> bool {
-        self.shared.is_empty() && self.recent.is_empty()
+        self.shared().is_empty() && self.recent.is_empty()
     }
 
     /// Returns the number of entries, duplicates included.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
-        self.shared.len() + self.recent.len()
+        self.shared().len() + self.recent.len()
     }
+}
+
+/// Returns the count of an actor in a sorted list.
+///
+/// Most actors of a list have numbers one after the other. So the difference to the first number is the place, or a later one.
+fn find(list: &[Epoch], actor: ActorId) -> Option<u32> {
+    let place = actor.0.checked_sub(list.first()?.actor.0)?;
+    match list.get(place as usize) {
+        Some(epoch) if epoch.actor == actor => return Some(epoch.count),
+        _ => {}
+    }
+    let before = &list[..list.len().min(place as usize)];
+    Some(before[before.binary_search_by_key(&actor, |epoch| epoch.actor).ok()?].count)
 }
 
 /// Returns the union of two sorted lists. `both` chooses the count of an actor in both.
@@ -218,7 +235,7 @@ mod tests {
         first.flatten();
         let mut second = first.clone();
         second.raise(epoch((3, 1)));
-        assert!(Arc::ptr_eq(&first.shared, &second.shared));
+        assert_eq!(first.base_address(), second.base_address());
         assert_eq!((second.get(ActorId(2)), first.get(ActorId(3))), (5, 0));
     }
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::clock::ActorId;
+use crate::clock::{ActorId, Epoch};
 
 /// The queues that `fence` and `quiet` of a thread cover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]
@@ -21,7 +21,8 @@ pub enum Context {
 /// An operation that has written a word, which may announce others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Announcer {
-    pub(crate) operation: ActorId,
+    /// Its delivery.
+    pub(crate) write: Epoch,
     /// The PE that posted it.
     pub(crate) pe: u32,
     pub(crate) context: Context,

@@ -2,17 +2,20 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::access::{Access, Call, Kind, Span};
-use crate::actors::{Actor, Actors, DELIVERED, Learned, SOURCE_READ, Transfer, delivery_of};
+use crate::access::{Access, Call, DELIVERED, Kind, Memory, SOURCE_READ, Span};
+use crate::actors::{ALL, Actor, Actors, Learned, Transfer, delivery_of};
+use crate::calls::Calls;
 use crate::clock::{ActorId, ActorMap, Clock, Epoch, Filtered};
 use crate::context::{Announcer, Context};
 use crate::deadlock::{Deadlock, Wait, WaitGraph};
+use crate::intervals::Bytes;
 use crate::meetings::{Departure, MeetingId, Meetings};
 use crate::order::{Knowledge, Side, missing};
+use crate::pages::{Conflict, Met};
 use crate::post::Post;
 use crate::queues::Queues;
 use crate::report::{Party, Race, Races};
-use crate::shadow::{Conflict, Shadow};
+use crate::shadow::Shadow;
 use crate::values::Values;
 
 /// The knowledge of an actor at one time, for another actor: an event of a stream, or a message between hosts.
@@ -64,6 +67,7 @@ pub struct Engine {
     meetings: Meetings,
     waits: WaitGraph,
     races: Races,
+    calls: Calls,
     undelivered: ActorMap<Undelivered>,
     /// The number of actors at which the engine forgets settled ones.
     settle_at: usize,
@@ -127,7 +131,7 @@ impl Engine {
 
     /// Notes that the next step of `parent` is to join one of `children`, so that it does not hold up the settling.
     pub fn awaits(&mut self, parent: ActorId, children: &[ActorId]) {
-        self.actors.state(parent).awaits = children.to_vec();
+        self.actors.state(parent).rest().awaits = children.to_vec();
     }
 
     /// Returns the knowledge of `actor` for others.
@@ -173,6 +177,7 @@ impl Engine {
 
     /// Ends the life of an object.
     pub fn free(&mut self, actor: ActorId, span: Span, call: Call) {
+        self.note_stores(span);
         self.step(actor, span, Kind::Free, call);
     }
 
@@ -183,8 +188,11 @@ impl Engine {
 
     /// Stores to memory of the actor's own PE, without an order.
     pub fn store(&mut self, actor: ActorId, span: Span, call: Call) {
-        self.step(actor, span, Kind::Write, call);
-        self.values.clear(span);
+        if self.step(actor, span, Kind::Write, call) {
+            self.values.set_unknown(span);
+        } else {
+            self.values.clear(span);
+        }
         self.waits.wake(span);
     }
 
@@ -193,7 +201,7 @@ impl Engine {
         self.actors.tick(actor);
         self.step(actor, word, Kind::Set, call);
         let write = self.actors.now(actor);
-        let clock = self.actors.state(actor).released.clone();
+        let clock = self.actors.state(actor).rest().released.clone();
         self.values.set(word, &clock, Some((write, word.bytes)), None);
         self.waits.wake(word);
         self.actors.tick(actor);
@@ -202,14 +210,15 @@ impl Engine {
     /// Makes a release fence.
     pub fn fence_release(&mut self, actor: ActorId) {
         let clock = self.actors.release(actor);
-        self.actors.state(actor).released = clock;
+        self.actors.state(actor).rest().released = clock;
     }
 
     /// Makes an acquire fence.
     pub fn fence_acquire(&mut self, actor: ActorId) {
         let now = self.actors.now(actor);
         let state = self.actors.state(actor);
-        let (found, writes) = (std::mem::take(&mut state.found), std::mem::take(&mut state.found_writes));
+        let found = std::mem::take(&mut state.found);
+        let writes = std::mem::take(&mut state.rest().found_writes);
         writes.into_iter().for_each(|(word, write)| self.shadow.see(word, write, now));
         self.actors.acquire(actor, &found, Learned::Word);
     }
@@ -221,22 +230,24 @@ impl Engine {
 
     /// Notes a load that has found a value: the end of a wait, a test that succeeds, or any strong load.
     pub fn observe(&mut self, actor: ActorId, word: Span, acquire: Acquire, call: Call) {
+        self.note_stores(word);
         let (mut clock, mut writes, mut heard) = (Clock::default(), Vec::new(), None);
         for release in self.values.seen(word) {
             heard = release.announcer.or(heard);
             clock.join(&release.clock);
             let Some((write, bytes)) = release.write else { continue };
+            // One clock entry stands for all stores of an operation, so a wait for one of them notes its word.
             let is_put = self.actors.get(write.actor).is_some_and(|state| state.post.is_some());
-            if is_put && word.bytes.contains(bytes) {
+            if is_put && write.count == DELIVERED && word.bytes.contains(bytes) {
                 clock.raise(write);
             } else {
                 writes.push((word, write));
             }
         }
         let state = self.actors.state(actor);
-        state.heard = heard;
+        state.rest().heard = heard;
         state.found.join(&clock);
-        state.found_writes.append(&mut writes);
+        state.rest().found_writes.append(&mut writes);
         if acquire == Acquire::Now {
             self.fence_acquire(actor);
         }
@@ -244,26 +255,28 @@ impl Engine {
         self.step(actor, word, Kind::Wait, call);
     }
 
-    /// Records an access of an actor in its program order.
-    fn step(&mut self, actor: ActorId, span: Span, kind: Kind, call: Call) {
-        let access = Access::new(self.actors.now(actor), kind, span.bytes, call);
-        let (actors, shadow) = (&mut self.actors, &mut self.shadow);
-        let conflicts = match actors.get(actor) {
-            Some(state) => {
-                shadow.record(span, access, &state.clock, |clock, epoch| actors.knows(clock, epoch))
-            }
-            None => Vec::new(),
-        };
-        if !conflicts.is_empty() {
+    /// Records an access of an actor in its program order. Returns whether it has a race.
+    fn step(&mut self, actor: ActorId, span: Span, kind: Kind, call: Call) -> bool {
+        let (actors, call) = (&self.actors, self.calls.id(call));
+        let clock = &actors.known(actor).clock;
+        let epoch = Epoch { actor, count: clock.get(actor) };
+        let access = Access::new(epoch, kind, span.bytes, call);
+        let met = self.shadow.record(span, access, |epoch| actors.knows(clock, epoch));
+        let conflicts = met.conflicts;
+        let is_racy = !conflicts.is_empty();
+        if is_racy {
             let clock = self.actors.clock(actor);
             self.report(conflicts, span, access, &clock, actor);
         }
+        is_racy
     }
 
     /// Records an access by an actor with `clock`. `informed` is the actor that made the call.
     fn record(&mut self, span: Span, access: Access, clock: &Clock, informed: ActorId) {
         let actors = &self.actors;
-        let conflicts = self.shadow.record(span, access, clock, |clock, epoch| actors.knows(clock, epoch));
+        let met = self.shadow.record(span, access, |epoch| actors.knows(clock, epoch));
+        self.keep_values(span.memory, met.lost);
+        let conflicts = met.conflicts;
         self.report(conflicts, span, access, clock, informed);
     }
 
@@ -278,18 +291,22 @@ impl Engine {
     ) {
         let actors = &self.actors;
         let (learned, heard) =
-            actors.get(informed).map_or((Learned::Nothing, None), |state| (state.learned, state.heard));
+            actors.get(informed).map_or((Learned::Nothing, None), |state| (state.learned, state.heard()));
+        let party = |side: Side, call| {
+            let call = self.calls.call(call);
+            Party { actor: side.actor.in_call(call), kind: side.kind, call }
+        };
         for conflict in conflicts {
             let (Some(first), Some(second)) = (self.side(conflict.earlier), self.side(access)) else {
                 continue;
             };
             let earlier = conflict.earlier.epoch.actor;
             let is_posted = actors.get(earlier).is_some_and(|state| state.post.is_some());
-            let knows_post = is_posted && actors.knows_post(clock, earlier);
+            let knows_post = is_posted && actors.knows_part(clock, conflict.earlier.epoch);
             let knowledge = Knowledge { knows_post, learned, heard };
             self.races.add(Race {
-                first: Party { actor: first.actor, kind: first.kind, call: conflict.earlier.call },
-                second: Party { actor: second.actor, kind: second.kind, call: access.call },
+                first: party(first, conflict.earlier.call),
+                second: party(second, access.call),
                 memory: span.memory,
                 bytes: conflict.bytes,
                 missing: missing(first, second, knowledge),
@@ -298,15 +315,13 @@ impl Engine {
     }
 
     fn side(&self, access: Access) -> Option<Side> {
-        let Epoch { actor: id, count } = access.epoch;
-        let state = self.actors.get(id)?;
+        let state = self.actors.get(access.epoch.actor)?;
         let poster = state.post.and_then(|post| self.actors.get(post.actor));
         Some(Side {
-            id,
+            epoch: access.epoch,
             actor: state.actor,
             maker: poster.unwrap_or(state).actor,
             kind: access.kind,
-            count,
             context: state.context,
             completer: self.actors.completer(access.epoch),
         })
@@ -320,12 +335,8 @@ impl Engine {
         self.settle_if_many();
         let Post { context, target, transfer, call, .. } = post;
         let (made, known) = (self.actors.now(poster), self.actors.clock(poster));
-        let mut behind = Clock::default();
-        if post.is_ordered {
-            for fence in self.queues.fences(context, target, &known, &self.actors) {
-                self.actors.add_delivered(&mut behind, fence);
-            }
-        }
+        let mut behind =
+            if post.is_ordered { self.behind(context, target, &known) } else { Clock::default() };
         if post.is_strong {
             let covered = self.unfenced(poster, context, Some(target));
             if let Some(fence) = self.fence_of(poster, target, &covered, call) {
@@ -347,9 +358,20 @@ impl Engine {
         for end in post.destination.into_iter().chain(post.signal) {
             self.part(operation, DELIVERED, end, &clock, poster, call);
         }
+        // Nobody asks for the knowledge of an operation later.
+        self.actors.state(operation).clock = Clock::default();
         self.undelivered.insert(operation, Undelivered { pe, start, post });
         self.actors.tick(poster);
         operation
+    }
+
+    /// Returns the knowledge of the fences that order a post behind earlier ones.
+    fn behind(&self, context: Context, target: u32, known: &Clock) -> Clock {
+        let mut behind = Clock::default();
+        for fence in self.queues.fences(context, target, known, &self.actors) {
+            self.actors.add_delivered(&mut behind, fence);
+        }
+        behind
     }
 
     fn part(
@@ -361,16 +383,18 @@ impl Engine {
         poster: ActorId,
         call: Call,
     ) {
-        let access = Access::new(Epoch { actor: operation, count }, kind, span.bytes, call);
+        let access = Access::new(Epoch { actor: operation, count }, kind, span.bytes, self.calls.id(call));
         self.record(span, access, clock, poster);
     }
 
     /// Delivers an operation: waits at its PE may see the data, and then the signal.
     pub fn deliver(&mut self, operation: ActorId) {
+        let words = self.undelivered.get(&operation).map(|operation| operation.post.words());
+        words.into_iter().flatten().for_each(|word| self.note_stores(word));
         let Some(Undelivered { pe, start, post }) = self.undelivered.remove(&operation) else { return };
         let mut clock = start.clone();
         clock.raise(delivery_of(operation));
-        let announcer = Announcer { operation, pe, context: post.context };
+        let announcer = Announcer { write: delivery_of(operation), pe, context: post.context };
         for (span, kind) in post.destination.into_iter().chain(post.signal) {
             if kind == Kind::Fetch || post.fetches {
                 self.fetch(operation, span, kind);
@@ -383,7 +407,8 @@ impl Engine {
                 Kind::Set => self.values.set(span, &clock, None, Some(announcer)),
                 Kind::Atomic => self.values.update(span, &clock, announcer),
                 Kind::Fetch => continue,
-                _ => self.values.clear(span),
+                _ if self.shadow.last_stores(span, |_| false).is_empty() => self.values.clear(span),
+                _ => self.values.set_unknown(span),
             }
             self.waits.wake(span);
         }
@@ -435,7 +460,7 @@ impl Engine {
         let fence = self.actors.add(description, Clock::default(), None);
         let mut behind = Clock::default();
         for (_, operation) in operations {
-            self.actors.end_at(*operation, DELIVERED, delivery_of(fence));
+            self.actors.end_at(*operation, ALL, delivery_of(fence));
             if let Some(state) = self.actors.get(*operation) {
                 behind.join(&state.behind);
             }
@@ -460,8 +485,9 @@ impl Engine {
         }
     }
 
-    /// Returns the operations that `quiet` would complete now, to one PE or to all.
-    pub fn earlier(&self, actor: ActorId, context: Context, target: Option<u32>) -> Vec<ActorId> {
+    /// Returns the operations that `quiet` would complete now, to one PE or to all. Later stores are no parts of them.
+    pub fn earlier(&mut self, actor: ActorId, context: Context, target: Option<u32>) -> Vec<ActorId> {
+        self.actors.close_stores(actor);
         let Some(state) = self.actors.get(actor) else { return Vec::new() };
         let earlier = |context| self.queues.earlier(context, target, &state.clock, &self.actors);
         [context, Context::Stores(actor)].into_iter().flat_map(earlier).collect()
@@ -493,12 +519,77 @@ impl Engine {
         }
         let (found, behind) = (state.found.clone(), state.behind.clone());
         if !is_known {
-            self.actors.end_at(operation, count, now);
+            self.actors.end_at(operation, if count == DELIVERED { ALL } else { count }, now);
         }
         if count == DELIVERED {
-            let clock = &mut self.actors.state(actor).clock;
-            clock.join(&found);
-            clock.join(&behind);
+            self.actors.learn(actor, &found);
+            self.actors.learn(actor, &behind);
+        }
+    }
+}
+
+/// # Stores to peers
+///
+/// A store is posted and delivered at once. Stores of one thread to one PE are parts of one operation, as long as the thread
+/// learns nothing and tells nobody what it knows. The shadow memory has the last store of each word. So the value of a store
+/// is noted only when somebody looks at it, or when the shadow memory forgets the store.
+impl Engine {
+    /// Stores to memory of another PE, without an order.
+    pub fn store_to_peer(&mut self, actor: ActorId, span: Span, call: Call) {
+        let stores = match self.actors.open_stores(actor, span.memory.pe) {
+            Some(stores) => stores,
+            None => self.open_stores(actor, span.memory.pe, call),
+        };
+        let made = self.actors.now(actor);
+        let epoch = self.actors.add_store(actor, stores);
+        let access = Access::new(epoch, Kind::Put, span.bytes, self.calls.id(call));
+        let actors = &self.actors;
+        let clock = &actors.known(stores).clock;
+        let is_known =
+            |epoch: Epoch| (epoch.actor == actor && epoch.count <= made.count) || actors.knows(clock, epoch);
+        let Met { conflicts, .. } = self.shadow.record(span, access, is_known);
+        if !conflicts.is_empty() {
+            let clock = self.actors.clock_of_part(epoch);
+            self.report(conflicts, span, access, &clock, actor);
+        }
+        self.values.clear(span);
+        self.waits.wake(span);
+    }
+
+    /// Adds an operation for the stores of an actor to a PE.
+    fn open_stores(&mut self, actor: ActorId, target: u32, call: Call) -> ActorId {
+        self.settle_if_many();
+        let (context, known) = (Context::Stores(actor), self.actors.clock(actor));
+        let behind = self.behind(context, target, &known);
+        let mut start = known;
+        start.join(&behind);
+        let pe = self.actors.known(actor).actor.pe();
+        let description = Actor::Operation { pe, target, transfer: Transfer::Put, call };
+        let stores = self.actors.add_stores(description, actor, start, target);
+        let state = self.actors.state(stores);
+        (state.behind, state.context) = (behind, Some(context));
+        self.queues.add(context, stores, target, true);
+        stores
+    }
+
+    /// Notes the values that stores to peers gave to a word.
+    fn note_stores(&mut self, word: Span) {
+        let undelivered = &self.undelivered;
+        let is_write =
+            |access: &Access| access.kind.changes() && !undelivered.contains_key(&access.epoch.actor);
+        let stores = self.shadow.last_stores(word, is_write);
+        self.keep_values(word.memory, stores);
+    }
+
+    /// Notes the values of stores to peers, where nothing has replaced them.
+    fn keep_values(&mut self, memory: Memory, stores: Vec<(Access, Bytes)>) {
+        for (store, bytes) in stores {
+            let Some(state) = self.actors.get(store.epoch.actor) else { continue };
+            let (pe, Some(context)) = (state.actor.pe(), state.context) else { continue };
+            let clock = self.actors.clock_of_part(store.epoch);
+            let announcer = Announcer { write: store.epoch, pe, context };
+            let write = (store.epoch, store.extent.unwrap_or(bytes));
+            self.values.set_if_new(Span { memory, bytes }, clock, write, announcer);
         }
     }
 }

@@ -91,12 +91,6 @@ impl<V: Clone + Default + PartialEq> IntervalMap<V> {
         true
     }
 
-    /// Returns the value of the entry that holds all of `bytes`.
-    pub(crate) fn holding(&self, bytes: Bytes) -> Option<&V> {
-        let (_, (end, value)) = self.map.range(..=bytes.start).next_back()?;
-        (bytes.end <= *end).then_some(value)
-    }
-
     /// Returns the ranges that overlap `bytes`, cut to it, and their values.
     pub(crate) fn overlapping(&self, bytes: Bytes) -> impl Iterator<Item = (Bytes, &V)> {
         let first = self.map.range(..bytes.start).next_back().filter(|(_, (end, _))| *end > bytes.start);
@@ -119,6 +113,7 @@ impl<V: Clone + Default + PartialEq> IntervalMap<V> {
     }
 
     /// Returns the number of entries.
+    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.map.len()
     }

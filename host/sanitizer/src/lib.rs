@@ -35,9 +35,13 @@
 //!
 //! # Shadow memory
 //!
-//! Each PE has a heap, local buffers and windows. A map of intervals holds the accesses that later ones may race with. An
-//! ordered access replaces earlier ones if it conflicts with everything that they conflict with. Accesses of one step and line
-//! to adjacent bytes are one interval. [`Kind`] lists the kinds, and `access.rs` their conflicts.
+//! Each PE has a heap, local buffers and windows. Pages of 64 bytes hold the accesses that later ones may race with, as ranges
+//! of bytes. An ordered access replaces earlier ones if it conflicts with everything that they conflict with. Accesses of one
+//! step and line to adjacent bytes of a page are one range. [`Kind`] lists the kinds, and `access.rs` their conflicts.
+//!
+//! **Stores to peers.** Stores of one thread to one PE are parts of one operation, until the thread learns or tells of
+//! something. Each store is a delivery of its own, at a step of its own. The last store of a word in the shadow memory is its
+//! value, until something else writes. So the engine notes the value of a store only when somebody looks at it.
 //!
 //! # Memory use
 //!
@@ -51,7 +55,7 @@
 //! - The engine finds races of the order that this execution took. Another branch or another winner of a lock needs its own run.
 //! - Of more than 64 accesses of the same bytes without an order among them, the first ones are forgotten.
 //! - An operation that no `quiet` ever covers stays in the tables until the job ends.
-//! - Arrays that each thread of a grid fills element by element have one interval for each element, until they settle.
+//! - Arrays that each thread of a grid uses element by element have 16 bytes for each access, until they settle.
 //! - One engine watches the PEs of one machine. Other processes send their calls to it, which takes a message for each call that
 //!   others can see.
 //! - Through a NIC, the poster does not deliver. The software ConnectX must then report deliveries before it makes them.
@@ -60,12 +64,14 @@
 //!
 //! | module | holds |
 //! |---|---|
+//! | `calls` | calls of the program as small numbers |
 //! | `clock` | actor numbers, steps, vector clocks |
 //! | `context` | contexts of operations, and operations that announce others |
 //! | `intervals` | maps from ranges of bytes to values |
 //! | `access` | accesses, and their conflicts |
 //! | `actors` | actors, their knowledge, and the settling |
 //! | `queues` | operations in flight by context, and fences |
+//! | `pages` | records of accesses, in pages of memory |
 //! | `shadow` | earlier accesses of each byte |
 //! | `values` | the knowledge that values in memory carry |
 //! | `meetings` | barriers and collective calls |
@@ -93,7 +99,7 @@
 //! | what | hooks | engine |
 //! |---|---|---|
 //! | lanes | `host/native`: begin of a block, end of a lane, full barriers and exchanges | [`Engine::fork`], [`Engine::end`], [`Engine::sync`], [`Engine::join`] |
-//! | accesses | `device/src/view.rs`, `Ctx::fetched`; the address tells whether a store goes to a peer | [`Engine::load`], [`Engine::store`], [`Post::put`] in [`Context::Stores`] |
+//! | accesses | `device/src/view.rs`, `Ctx::fetched`; the address tells whether a store goes to a peer | [`Engine::load`], [`Engine::store`], [`Engine::store_to_peer`] |
 //! | strong accesses, memory fences | `device/src/view.rs`, `order.rs` | [`Engine::observe`], [`Engine::store_relaxed`], [`Engine::fence_release`], [`Engine::fence_acquire`] |
 //! | operations | `rma.rs`, `strided.rs`, `signal.rs`, `amo/`, `pending.rs`, by the leader of the group | [`Engine::post`], [`Engine::deliver`], [`Engine::complete`], [`Engine::free_source`] |
 //! | order | `order.rs`; calls that announce stores of their own thread | [`Engine::fence`], [`Engine::quiet`], [`Engine::flush`] |
@@ -121,6 +127,7 @@
 
 mod access;
 mod actors;
+mod calls;
 mod clock;
 mod context;
 mod deadlock;
@@ -129,6 +136,7 @@ mod finding;
 mod intervals;
 mod meetings;
 mod order;
+mod pages;
 mod post;
 mod queues;
 mod report;

@@ -4,9 +4,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::access::Kind;
-use crate::actors::{Actor, DELIVERED, Learned, Transfer};
-use crate::clock::ActorId;
+use crate::access::{DELIVERED, Kind};
+use crate::actors::{Actor, Learned, Transfer};
+use crate::clock::Epoch;
 use crate::context::{Announcer, Context};
 
 /// An order that two accesses lack.
@@ -104,13 +104,12 @@ impl MissingOrder {
 /// One side of a race.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Side {
-    pub(crate) id: ActorId,
+    /// The step of the actor. For an operation it is the part.
+    pub(crate) epoch: Epoch,
     pub(crate) actor: Actor,
     /// The actor that has posted it, for an operation, or the actor itself.
     pub(crate) maker: Actor,
     pub(crate) kind: Kind,
-    /// The step of the actor. For an operation it is the part.
-    pub(crate) count: u32,
     /// The queues of an operation.
     pub(crate) context: Option<Context>,
     /// The actor that has completed the step of an operation, if another one has.
@@ -176,13 +175,13 @@ fn unfinished(
     second: Side,
     Knowledge { learned, heard, .. }: Knowledge,
 ) -> MissingOrder {
-    let is_delivery = first.count == DELIVERED;
+    let is_delivery = first.epoch.count >= DELIVERED;
     let is_result = is_delivery && second.actor.pe() == first.actor.pe() && first.kind == Kind::Write;
     let heard = heard.filter(|_| second.actor.pe() == target && learned == Learned::Word);
     match transfer {
         _ if is_result => MissingOrder::ResultPending,
         Transfer::Put if !is_delivery => MissingOrder::SourceInUse,
-        Transfer::Put if heard.is_some_and(|heard| heard.operation == first.id) => MissingOrder::WordOrder,
+        Transfer::Put if heard.is_some_and(|heard| heard.write == first.epoch) => MissingOrder::WordOrder,
         Transfer::Put | Transfer::Word => {
             let goes_there = second.transfer().is_some_and(|(transfer, to)| {
                 to == target && matches!(transfer, Transfer::Put | Transfer::Word)

@@ -85,6 +85,12 @@ impl Post {
         Self { signal: Some((word, kind)), ..self }
     }
 
+    /// Returns the words that it updates or reads atomically.
+    pub(crate) fn words(&self) -> impl Iterator<Item = Span> + use<> {
+        let ends = self.destination.into_iter().chain(self.signal);
+        ends.filter(|(_, kind)| matches!(kind, Kind::Atomic | Kind::Fetch)).map(|(span, _)| span)
+    }
+
     /// Makes it follow all earlier operations to its PE.
     pub fn after_all(self) -> Self {
         Self { is_strong: true, ..self }

@@ -1,126 +1,161 @@
 //! Shadow memory: the accesses of each byte that later ones may race with.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
 
-use crate::access::{Access, Memory, Span};
-use crate::clock::{Clock, Epoch};
-use crate::intervals::{Bytes, IntervalMap};
+use crate::access::{Access, Memory, Space, Span};
+use crate::clock::{ActorHasher, Epoch};
+use crate::intervals::Bytes;
+use crate::pages::{Met, PAGE, Page};
 
-/// The most accesses that are kept for the same bytes. Only words that many actors update without an order have more.
-const MOST: usize = 64;
+/// The number of pages that are found by one search.
+const PAGES: u64 = 64;
 
-/// An access of some bytes.
-#[derive(Clone, Debug, PartialEq)]
-struct Record {
-    access: Access,
-    /// Steps of actors that have waited for the value of these bytes, so that they know the access.
-    seen: Vec<Epoch>,
-}
+/// Pages that lie one after the other.
+type Chunk = Box<[Page; PAGES as usize]>;
 
-/// An earlier access without an order to the new one, and the bytes in common.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Conflict {
-    pub(crate) earlier: Access,
-    pub(crate) bytes: Bytes,
+/// The accesses of a memory, by the number of the chunk.
+#[derive(Debug, Default)]
+struct Chunks(HashMap<u64, Chunk, BuildHasherDefault<ActorHasher>>);
+
+impl Chunks {
+    /// Returns a page, if there is a chunk for it.
+    fn page(&mut self, number: u64) -> Option<&mut Page> {
+        self.0.get_mut(&(number / PAGES)).map(|chunk| &mut chunk[(number % PAGES) as usize])
+    }
+
+    /// Returns a page.
+    fn page_or_new(&mut self, number: u64) -> &mut Page {
+        let new = || Box::new(std::array::from_fn(|_| Page::default()));
+        &mut self.0.entry(number / PAGES).or_insert_with(new)[(number % PAGES) as usize]
+    }
+
+    /// Returns all pages of the chunks, with their numbers.
+    fn pages(&mut self) -> impl Iterator<Item = (u64, &mut Page)> {
+        self.0.iter_mut().flat_map(|(chunk, pages)| (chunk * PAGES..).zip(pages.iter_mut()))
+    }
 }
 
 /// The accesses of all memories.
 #[derive(Debug, Default)]
 pub(crate) struct Shadow {
-    memories: BTreeMap<Memory, IntervalMap<Vec<Record>>>,
+    /// The memories of each PE, one after the other.
+    memories: Vec<Chunks>,
 }
 
 impl Shadow {
-    /// Adds an access by an actor with `clock`. Returns the earlier accesses that conflict and that `knows` refuses.
-    pub(crate) fn record(
+    /// Adds an access. `knows` tells whether its actor knows an earlier step.
+    pub(crate) fn record(&mut self, span: Span, access: Access, knows: impl Fn(Epoch) -> bool) -> Met {
+        let mut met = Met::default();
+        let index = index_of(span.memory);
+        if index >= self.memories.len() {
+            self.memories.resize_with(index + 1, Chunks::default);
+        }
+        let pages = &mut self.memories[index];
+        for (number, range) in parts(span.bytes) {
+            pages.page_or_new(number).add(number * PAGE, range, &access, &knows, &mut met);
+        }
+        met
+    }
+
+    /// Returns the stores to peers that gave these bytes their values, as far as they are the last writes.
+    ///
+    /// `is_write` tells whether a later access has written.
+    pub(crate) fn last_stores(
         &mut self,
         span: Span,
-        access: Access,
-        clock: &Clock,
-        knows: impl Fn(&Clock, Epoch) -> bool,
-    ) -> Vec<Conflict> {
-        let mut found: Vec<Conflict> = Vec::new();
-        let is_ordered = |old: &Record| {
-            knows(clock, old.access.epoch) || old.seen.iter().any(|&epoch| knows(clock, epoch))
-        };
-        let memory = self.memories.entry(span.memory).or_default();
-        let is_last = |records: &Vec<Record>| {
-            records.last().is_some_and(|last| last.seen.is_empty() && last.access == access)
-        };
-        if memory.holding(span.bytes).is_some_and(is_last) {
-            return found;
+        is_write: impl Fn(&Access) -> bool,
+    ) -> Vec<(Access, Bytes)> {
+        let mut found = Vec::new();
+        let Some(pages) = self.memories.get_mut(index_of(span.memory)) else { return found };
+        for (number, range) in parts(span.bytes) {
+            let Some(page) = pages.page(number) else { continue };
+            page.each_group(number * PAGE, range, |bytes, accesses| {
+                let last = accesses.iter().rfind(|access| access.is_store() || is_write(access));
+                found.extend(last.filter(|last| last.is_store()).map(|store| (*store, bytes)));
+            });
         }
-        memory.update(span.bytes, |bytes, old| {
-            let mut records = old.unwrap_or_default();
-            for old in records.iter().filter(|old| old.access.conflicts(&access) && !is_ordered(old)) {
-                add_conflict(&mut found, Conflict { earlier: old.access, bytes });
-            }
-            records.retain(|old| !(access.absorbs(&old.access) && is_ordered(old)));
-            if records.len() == MOST {
-                records.remove(0);
-            }
-            // Most bytes have one or two accesses.
-            records.reserve_exact(1);
-            records.push(Record { access, seen: Vec::new() });
-            Some(records)
-        });
         found
     }
 
     /// Notes that an actor has waited for the value that `write` gave to these bytes.
     pub(crate) fn see(&mut self, span: Span, write: Epoch, waiter: Epoch) {
-        let Some(memory) = self.memories.get_mut(&span.memory) else { return };
-        memory.update(span.bytes, |_, old| {
-            let mut records = old?;
-            for record in records.iter_mut().filter(|record| record.access.epoch == write) {
-                if !record.seen.contains(&waiter) {
-                    record.seen.push(waiter);
-                }
+        let Some(pages) = self.memories.get_mut(index_of(span.memory)) else { return };
+        for (number, range) in parts(span.bytes) {
+            if let Some(page) = pages.page(number) {
+                page.see(number * PAGE, range, write, waiter);
             }
-            Some(records)
-        });
+        }
     }
 
     /// Forgets the accesses of new memory.
     pub(crate) fn clear(&mut self, span: Span) {
-        if let Some(memory) = self.memories.get_mut(&span.memory) {
-            memory.clear(span.bytes);
+        let Some(pages) = self.memories.get_mut(index_of(span.memory)) else { return };
+        if span.bytes.len() / PAGE > PAGES * pages.0.len() as u64 {
+            return pages.pages().for_each(|(number, page)| {
+                if let Some(range) = part(span.bytes, number) {
+                    page.clear(number * PAGE, range);
+                }
+            });
+        }
+        for (number, range) in parts(span.bytes) {
+            if let Some(page) = pages.page(number) {
+                page.clear(number * PAGE, range);
+            }
         }
     }
 
     /// Forgets the accesses that everybody knows.
     pub(crate) fn settle(&mut self, has_settled: impl Fn(Epoch) -> bool) {
-        for memory in self.memories.values_mut() {
-            memory.retain(|records| {
-                records.retain(|record| {
-                    !has_settled(record.access.epoch) && !record.seen.iter().any(|&seen| has_settled(seen))
-                });
-                !records.is_empty()
+        for Chunks(chunks) in &mut self.memories {
+            chunks.retain(|_, pages| {
+                pages.iter_mut().for_each(|page| page.settle(&has_settled));
+                pages.iter().any(|page| !page.is_empty())
             });
         }
     }
 
-    /// Returns the number of intervals.
+    /// Returns the number of ranges with accesses.
     pub(crate) fn len(&self) -> usize {
-        self.memories.values().map(IntervalMap::len).sum()
+        self.memories
+            .iter()
+            .flat_map(|chunks| chunks.0.values())
+            .flat_map(|pages| pages.iter())
+            .map(Page::len)
+            .sum()
     }
 }
 
-/// Adds a conflict, or its bytes to the entry of the same access.
-fn add_conflict(found: &mut Vec<Conflict>, new: Conflict) {
-    match found.iter_mut().find(|known| known.earlier == new.earlier) {
-        Some(known) => known.bytes.end = new.bytes.end,
-        None => found.push(new),
-    }
+/// Returns the place of a memory among the memories of all PEs.
+fn index_of(Memory { pe, space }: Memory) -> usize {
+    let space = match space {
+        Space::Heap => 0,
+        Space::Local => 1,
+        Space::Window => 2,
+    };
+    3 * pe as usize + space
+}
+
+/// Returns the part of a range in a page, from the begin of the page.
+fn part(Bytes { start, end }: Bytes, number: u64) -> Option<(u8, u8)> {
+    let base = number * PAGE;
+    let (from, to) = (start.max(base), end.min(base + PAGE));
+    (from < to).then(|| ((from - base) as u8, (to - base) as u8))
+}
+
+/// Returns the pages of a range, each with its part of the range.
+fn parts(bytes: Bytes) -> impl Iterator<Item = (u64, (u8, u8))> {
+    let pages = bytes.start / PAGE..bytes.end.div_ceil(PAGE);
+    pages.filter_map(move |number| Some((number, part(bytes, number)?)))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::access::{Call, Kind, Site};
-    use crate::clock::ActorId;
+    use proptest::prelude::*;
 
-    const CALL: Call = Call { name: "test", site: Site { file: "test.rs", line: 1 } };
+    use super::*;
+    use crate::access::{CallId, Kind};
+    use crate::clock::{ActorId, Clock};
 
     fn epoch(actor: u64) -> Epoch {
         Epoch { actor: ActorId(actor), count: 1 }
@@ -130,9 +165,9 @@ mod tests {
     fn record(shadow: &mut Shadow, actor: u64, known: &[u64], kind: Kind, span: Span) -> Vec<(u64, Bytes)> {
         let mut clock = Clock::default();
         known.iter().for_each(|&k| clock.raise(epoch(k)));
-        let access = Access::new(epoch(actor), kind, span.bytes, CALL);
-        let found = shadow.record(span, access, &clock, Clock::has);
-        found.into_iter().map(|conflict| (conflict.earlier.epoch.actor.0, conflict.bytes)).collect()
+        let access = Access::new(epoch(actor), kind, span.bytes, CallId::default());
+        let found = shadow.record(span, access, |epoch| clock.has(epoch));
+        found.conflicts.into_iter().map(|conflict| (conflict.earlier.epoch.actor.0, conflict.bytes)).collect()
     }
 
     #[test]
@@ -182,5 +217,68 @@ mod tests {
         assert!(record(&mut shadow, 3, &[], Kind::Read, Span::heap(0, 0, 32)).is_empty());
         shadow.settle(|epoch| epoch.actor != ActorId(2));
         assert_eq!(shadow.len(), 1);
+    }
+
+    #[test]
+    fn an_access_of_many_pages_has_few_ranges() {
+        let mut shadow = Shadow::default();
+        record(&mut shadow, 1, &[], Kind::Write, Span::heap(0, 36, 10 * PAGE));
+        assert_eq!(shadow.len(), 11);
+        for i in 0..32 {
+            record(&mut shadow, 2, &[1], Kind::Read, Span::heap(0, PAGE + 8 * i, 8));
+        }
+        assert_eq!(shadow.len(), 11, "equal neighbours are one range");
+        shadow.clear(Span::heap(0, 0, 1 << 40));
+        assert_eq!(record(&mut shadow, 3, &[], Kind::Write, Span::heap(0, 0, 20 * PAGE)), []);
+    }
+
+    /// Records an access byte by byte. Returns the earlier ones, with the first and the last byte in common.
+    fn record_bytes(
+        bytes: &mut [Vec<Access>],
+        access: Access,
+        range: Bytes,
+        knows: impl Fn(Epoch) -> bool,
+    ) -> Vec<(u64, Bytes)> {
+        let mut found: Vec<(u64, Bytes)> = Vec::new();
+        for at in range.start..range.end {
+            let old = &mut bytes[at as usize];
+            if old.last() == Some(&access) {
+                continue;
+            }
+            for first in old.iter().filter(|first| first.conflicts(&access) && !knows(first.epoch)) {
+                let actor = first.epoch.actor.0;
+                match found.iter_mut().find(|(known, _)| *known == actor) {
+                    Some((_, bytes)) => {
+                        *bytes = Bytes { start: at.min(bytes.start), end: bytes.end.max(at + 1) }
+                    }
+                    None => found.push((actor, Bytes { start: at, end: at + 1 })),
+                }
+            }
+            old.retain(|first| !(access.absorbs(first) && knows(first.epoch)));
+            old.push(access);
+        }
+        found.sort_unstable();
+        found
+    }
+
+    const KINDS: [Kind; 5] = [Kind::Read, Kind::Write, Kind::Put, Kind::Wait, Kind::Atomic];
+
+    proptest! {
+        #[test]
+        fn behaves_like_lists_of_bytes(
+            accesses in prop::collection::vec((0..600u64, 1..40u64, 0..5usize, any::<u64>()), 0..60),
+        ) {
+            let (mut shadow, mut bytes) = (Shadow::default(), vec![Vec::new(); 1024]);
+            for (actor, (start, len, kind, known)) in accesses.into_iter().enumerate() {
+                let len = if len > 30 { 10 * len } else { len };
+                let span = Span::heap(0, start, len);
+                let access = Access::new(epoch(actor as u64), KINDS[kind], span.bytes, CallId::default());
+                let knows = |epoch: Epoch| known >> (epoch.actor.0 % 64) & 1 == 1;
+                let found = shadow.record(span, access, knows);
+                let mut found: Vec<_> = found.conflicts.into_iter().map(|c| (c.earlier.epoch.actor.0, c.bytes)).collect();
+                found.sort_unstable();
+                prop_assert_eq!(found, record_bytes(&mut bytes, access, span.bytes, knows));
+            }
+        }
     }
 }

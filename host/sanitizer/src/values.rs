@@ -47,6 +47,26 @@ impl Values {
         memory.update(span.bytes, |_, _| Some(release.clone()));
     }
 
+    /// Replaces the values of `span` by values that carry nothing, although the shadow memory may have a store.
+    pub(crate) fn set_unknown(&mut self, span: Span) {
+        self.set(span, &Clock::default(), None, None);
+    }
+
+    /// Gives values to the parts of `span` that have none.
+    pub(crate) fn set_if_new(
+        &mut self,
+        span: Span,
+        clock: Clock,
+        write: (Epoch, Bytes),
+        announcer: Announcer,
+    ) {
+        self.released += 1;
+        let (write, announcer) = (Some(write), Some(announcer));
+        let release = Release { clock, write, announcer, number: self.released };
+        let memory = self.memories.entry(span.memory).or_default();
+        memory.update(span.bytes, |_, old| old.or_else(|| Some(release.clone())));
+    }
+
     /// Updates a word atomically: the new value carries the knowledge of the old one too.
     pub(crate) fn update(&mut self, span: Span, clock: &Clock, announcer: Announcer) {
         self.released += 1;

@@ -19,7 +19,8 @@ type Node = usize;
 /// An operation that the model knows.
 #[derive(Clone)]
 struct Operation {
-    id: ActorId,
+    /// Its number, unless it is a store that is delivered at once.
+    id: Option<ActorId>,
     context: (u32, u32),
     /// The thread, if it is a store to a peer.
     stores_of: Option<ActorId>,
@@ -180,7 +181,7 @@ enum Step {
     StoreRelaxed(u64),
     Put { source: u64, target: u32, at: u64, words: u64, context: u32 },
     PutSignal { source: u64, target: u32, at: u64, signal: u64, adds: bool, strong: bool },
-    PeerStore(u32, u64),
+    PeerStore { target: u32, at: u64, at_once: bool },
     Get { target: u32, at: u64, to: u64, words: u64 },
     Signal { target: u32, word: u64, adds: bool, strong: bool },
     Fetch { target: u32, word: u64, updates: bool, waits: bool },
@@ -218,7 +219,8 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(source, target, at, words, context)| Put { source, target, at, words, context }),
         4 => (word(), pe(), word(), word(), any::<bool>(), prop::bool::weighted(0.2)).prop_map(
             |(source, target, at, signal, adds, strong)| PutSignal { source, target, at, signal, adds, strong }),
-        2 => (pe(), word()).prop_map(|(p, w)| PeerStore(p, w)),
+        4 => (pe(), word(), prop::bool::weighted(0.8))
+            .prop_map(|(target, at, at_once)| PeerStore { target, at, at_once }),
         2 => (pe(), word(), word(), 1..3u64)
             .prop_map(|(target, at, to, words)| Get { target, at, to, words }),
         2 => (pe(), word(), any::<bool>(), any::<bool>())
@@ -359,16 +361,34 @@ impl Runner {
         source: Option<Span>,
         ends: Vec<(Span, Kind)>,
         target: u32,
-        (is_ordered, strong, fetches): (bool, bool, bool),
+        flags: (bool, bool, bool),
         make: impl FnOnce(Context, Call) -> Post,
     ) -> usize {
         let call = self.call();
+        let index = self.post_in_model(actor, (context, is_store), source, ends, target, flags, call);
         let pe = Self::pe(actor);
         let id = self.actors[actor];
-        let engine_context = if is_store { Context::Stores(id) } else { Context::Queues { pe, context } };
+        let context = if is_store { Context::Stores(id) } else { Context::Queues { pe, context } };
+        self.model.operations[index].id = Some(self.engine.post(id, make(context, call)));
+        index
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn post_in_model(
+        &mut self,
+        actor: usize,
+        (context, is_store): (u32, bool),
+        source: Option<Span>,
+        ends: Vec<(Span, Kind)>,
+        target: u32,
+        (is_ordered, strong, fetches): (bool, bool, bool),
+        call: Call,
+    ) -> usize {
+        let pe = Self::pe(actor);
+        let id = self.actors[actor];
         let post = self.next(actor, &[]);
         let mut operation = Operation {
-            id,
+            id: None,
             context: (pe, context),
             stores_of: is_store.then_some(id),
             target,
@@ -403,7 +423,6 @@ impl Runner {
         for (span, kind) in ends {
             self.model.access(operation.done, span, kind, call.site.line);
         }
-        operation.id = self.engine.post(self.actors[actor], make(engine_context, call));
         self.model.operations.push(operation);
         self.model.operations.len() - 1
     }
@@ -418,7 +437,9 @@ impl Runner {
             let index = self.model.operations.iter().position(|other| other.done == before).unwrap();
             self.deliver(index);
         }
-        self.engine.deliver(operation.id);
+        if let Some(id) = operation.id {
+            self.engine.deliver(id);
+        }
         for (span, kind) in operation.ends {
             for at in Model::bytes(span).filter(|_| operation.fetches && kind != Kind::Write) {
                 for value in self.model.values.get(&at).into_iter().flatten() {
@@ -578,7 +599,15 @@ impl Runner {
                     if strong { put.after_all() } else { put }
                 });
             }
-            Step::PeerStore(target, at) => {
+            Step::PeerStore { target, at, at_once: true } => {
+                let to = span(target, at, 1);
+                let (call, flags) = (self.call(), (true, false, false));
+                let ends = vec![(to, Kind::Put)];
+                let index = self.post_in_model(actor, (0, true), None, ends, target, flags, call);
+                self.deliver(index);
+                self.engine.store_to_peer(id, to, call);
+            }
+            Step::PeerStore { target, at, at_once: false } => {
                 let to = span(target, at, 1);
                 let ends = vec![(to, Kind::Put)];
                 self.post(actor, (0, true), None, ends, target, (true, false, false), |c, call| {
@@ -633,6 +662,7 @@ impl Runner {
             }
             Step::Complete(back) => {
                 let posted = (0..self.model.operations.len())
+                    .filter(|&i| self.model.operations[i].id.is_some())
                     .filter(|&i| self.model.precedes(self.model.operations[i].post, self.last[actor]));
                 if let Some(index) = posted.rev().nth(back) {
                     self.complete(actor, index);
@@ -701,7 +731,9 @@ impl Runner {
         let operation = self.model.operations[index].clone();
         let earlier = [vec![operation.done], operation.found].concat();
         self.next(actor, &earlier);
-        self.engine.complete(self.actors[actor], operation.id);
+        if let Some(id) = operation.id {
+            self.engine.complete(self.actors[actor], id);
+        }
     }
 }
 

@@ -255,10 +255,7 @@ impl LaneWatch {
         let actor = self.actor;
         let is_remote = span.memory.pe != self.pe();
         self.tell(match (is_remote, is_strong) {
-            (true, _) => {
-                let post = Post::put(Context::Stores(actor), None, span, call);
-                Request::Post { actor, post, completion: Done::Nothing }
-            }
+            (true, _) => Request::StoreToPeer { actor, span, call },
             (false, true) => Request::StoreRelaxed { actor, word: span, call },
             (false, false) => Request::Store { actor, span, call },
         });

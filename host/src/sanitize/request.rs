@@ -20,6 +20,11 @@ pub(super) enum Request {
         span: Span,
         call: Call,
     },
+    StoreToPeer {
+        actor: ActorId,
+        span: Span,
+        call: Call,
+    },
     StoreRelaxed {
         actor: ActorId,
         word: Span,
@@ -204,7 +209,8 @@ impl Request {
             | Self::WaitForMembers { .. }
             | Self::Wake(_) => true,
             // Others see these, or they look at the steps of others.
-            Self::StoreRelaxed { .. }
+            Self::StoreToPeer { .. }
+            | Self::StoreRelaxed { .. }
             | Self::Alloc(_)
             | Self::Free { .. }
             | Self::Observe { .. }

@@ -49,6 +49,7 @@ impl State {
             },
             Request::Load { actor, span, call } => engine.load(actor, span, call),
             Request::Store { actor, span, call } => engine.store(actor, span, call),
+            Request::StoreToPeer { actor, span, call } => engine.store_to_peer(actor, span, call),
             Request::StoreRelaxed { actor, word, call } => engine.store_relaxed(actor, word, call),
             Request::Alloc(span) => engine.alloc(span),
             Request::Free { actor, span, call } => engine.free(actor, span, call),

@@ -1,0 +1,69 @@
+//! Calls of the program as small numbers.
+
+use std::collections::HashMap;
+
+use crate::access::{Call, CallId};
+
+/// The number of calls that are found without a search.
+const RECENT: usize = 64;
+
+/// The calls so far. There are as many as lines of the program.
+#[derive(Debug)]
+pub(crate) struct Calls {
+    calls: Vec<Call>,
+    ids: HashMap<Call, CallId>,
+    /// The last call of each place, which its line chooses.
+    recent: [Option<(Call, CallId)>; RECENT],
+}
+
+impl Default for Calls {
+    fn default() -> Self {
+        Self { calls: Vec::new(), ids: HashMap::new(), recent: [None; RECENT] }
+    }
+}
+
+impl Calls {
+    /// Returns the number of a call.
+    pub(crate) fn id(&mut self, call: Call) -> CallId {
+        let place = call.site.line as usize % RECENT;
+        if let Some((known, id)) = self.recent[place]
+            && is_same(&known, &call)
+        {
+            return id;
+        }
+        let next = CallId(self.calls.len() as u32);
+        let id = *self.ids.entry(call).or_insert(next);
+        if id == next {
+            self.calls.push(call);
+        }
+        self.recent[place] = Some((call, id));
+        id
+    }
+
+    /// Returns the call with a number.
+    pub(crate) fn call(&self, CallId(number): CallId) -> Call {
+        self.calls[number as usize]
+    }
+}
+
+/// Returns whether two calls are the same, by the addresses of their names. Equal names at other addresses need a search.
+fn is_same(a: &Call, b: &Call) -> bool {
+    a.site.line == b.site.line && std::ptr::eq(a.name, b.name) && std::ptr::eq(a.site.file, b.site.file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::Site;
+
+    #[test]
+    fn equal_calls_have_one_number() {
+        let mut calls = Calls::default();
+        let call = |name, line| Call { name, site: Site { file: "test.rs", line } };
+        let name: &'static str = String::from("load").leak();
+        let (first, other, far) = (call("load", 1), call("store", 1), call("load", 1 + RECENT as u32));
+        let ids = [first, other, far, call(name, 1), first].map(|call| calls.id(call));
+        assert_eq!((ids[0], ids[0]), (ids[3], ids[4]));
+        assert_eq!([0, 1, 2].map(|i| calls.call(ids[i])), [first, other, far]);
+    }
+}

@@ -1,0 +1,365 @@
+//! Records of accesses, in pages of memory.
+
+use crate::access::{Access, CallId, Kind};
+use crate::clock::{ActorId, Epoch};
+use crate::intervals::Bytes;
+
+/// The number of bytes of a page.
+pub(crate) const PAGE: u64 = 64;
+
+/// The most accesses that are kept for the same bytes. Only words that many actors update without an order have more.
+const MOST: usize = 64;
+
+/// An earlier access without an order to the new one, and the bytes in common.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Conflict {
+    pub(crate) earlier: Access,
+    pub(crate) bytes: Bytes,
+}
+
+/// The effects of a new access on earlier ones.
+#[derive(Debug, Default)]
+pub(crate) struct Met {
+    /// The accesses that conflict with it, without an order.
+    pub(crate) conflicts: Vec<Conflict>,
+    /// The stores to peers that it replaces, and their bytes.
+    pub(crate) lost: Vec<(Access, Bytes)>,
+}
+
+impl Met {
+    /// Adds a conflict, or its bytes to the entry of the same access.
+    pub(crate) fn add_conflict(&mut self, new: Conflict) {
+        match self.conflicts.iter_mut().find(|known| known.earlier == new.earlier) {
+            Some(known) => known.bytes.end = new.bytes.end,
+            None => self.conflicts.push(new),
+        }
+    }
+}
+
+/// An access of some bytes of a page. Most words have several, so it is small: 16 bytes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Record {
+    /// The lower and the upper bits of the actor's number.
+    actor: u32,
+    upper: u8,
+    /// The bytes, from the begin of the page.
+    start: u8,
+    end: u8,
+    kind: Kind,
+    count: u32,
+    call: CallId,
+}
+
+const _: () = assert!(size_of::<Record>() == 16);
+
+impl Record {
+    /// Returns the record of the part of an access from `start` to `end`.
+    fn new(access: &Access, (start, end): (u8, u8)) -> Self {
+        let Access { epoch: Epoch { actor: ActorId(actor), count }, kind, call, .. } = *access;
+        Self { actor: actor as u32, upper: (actor >> 32) as u8, start, end, kind, count, call }
+    }
+
+    fn epoch(&self) -> Epoch {
+        Epoch { actor: ActorId(u64::from(self.actor) | u64::from(self.upper) << 32), count: self.count }
+    }
+
+    fn bytes(&self, base: u64) -> Bytes {
+        Bytes { start: base + u64::from(self.start), end: base + u64::from(self.end) }
+    }
+}
+
+/// The accesses of a page: records in the order of bytes. Records of the same bytes lie together, in the order of execution.
+#[derive(Debug, Default)]
+pub(crate) struct Page {
+    records: Vec<Record>,
+    notes: Option<Box<Notes>>,
+}
+
+/// The rest of some records.
+#[derive(Debug, Default)]
+struct Notes {
+    /// The whole ranges of accesses with a part in the page.
+    extents: Vec<(Epoch, Kind, Bytes)>,
+    /// Writes with the steps of actors that have waited for the value of these bytes, so that they know the write there.
+    seen: Vec<(Epoch, (u8, u8), Epoch)>,
+}
+
+impl Notes {
+    /// Drops the notes about accesses that are not among `records`.
+    fn retain(&mut self, records: &[Record]) {
+        let is_there = |epoch: Epoch| records.iter().any(|record| record.epoch() == epoch);
+        self.extents.retain(|(epoch, ..)| is_there(*epoch));
+        self.seen.retain(|(epoch, ..)| is_there(*epoch));
+    }
+
+    fn is_empty(&self) -> bool {
+        self.extents.is_empty() && self.seen.is_empty()
+    }
+}
+
+impl Page {
+    /// Adds the part of an access from `start` to `end`. Notes earlier accesses without an order, and stores to peers
+    /// that it replaces.
+    pub(crate) fn add(
+        &mut self,
+        base: u64,
+        (start, end): (u8, u8),
+        access: &Access,
+        knows: &impl Fn(Epoch) -> bool,
+        met: &mut Met,
+    ) {
+        let (mut first, mut last) = self.inside(start, end);
+        if self.is_held(first, last, (start, end), access, base) {
+            return;
+        }
+        if first < last && (self.records[first].start < start || self.records[last - 1].end > end) {
+            self.split(base, start);
+            self.split(base, end);
+            (first, last) = self.inside(start, end);
+        }
+        let mut kept = first;
+        for at in first..last {
+            let record = self.records[at];
+            let old = self.access(&record, base);
+            let (conflicts, absorbs) = (old.conflicts(access), access.absorbs(&old));
+            let is_ordered = (conflicts || absorbs) && (knows(old.epoch) || self.has_seen(&record, knows));
+            if conflicts && !is_ordered {
+                met.add_conflict(Conflict { earlier: old, bytes: record.bytes(base) });
+            }
+            if !(absorbs && is_ordered) {
+                self.records[kept] = record;
+                kept += 1;
+            } else if old.is_store() && self.is_last_write(at) {
+                met.lost.push((old, record.bytes(base)));
+            }
+        }
+        self.insert(base, (first, kept, last), (start, end), access);
+        if kept < last {
+            self.tidy();
+        }
+    }
+
+    /// Returns whether no later access of the same bytes has written.
+    fn is_last_write(&self, at: usize) -> bool {
+        let mut later = self.records[at + 1..].iter().take_while(|r| r.start == self.records[at].start);
+        !later.any(|record| record.kind.changes())
+    }
+
+    /// Returns the indices of the records that overlap a range.
+    fn inside(&self, start: u8, end: u8) -> (usize, usize) {
+        let records = &self.records;
+        // Most pages have about as many records for each word.
+        let mut first = records.len() * usize::from(start) / PAGE as usize;
+        while first > 0 && records[first - 1].end > start {
+            first -= 1;
+        }
+        while first < records.len() && records[first].end <= start {
+            first += 1;
+        }
+        (first, first + records[first..].iter().take_while(|record| record.start < end).count())
+    }
+
+    /// Returns the access of a record.
+    fn access(&self, record: &Record, base: u64) -> Access {
+        Access::new(record.epoch(), record.kind, self.extent(record, base), record.call)
+    }
+
+    /// Returns the whole range of an access, if conflicts depend on it, or the part of a record.
+    fn extent(&self, record: &Record, base: u64) -> Bytes {
+        let (part, epoch) = (record.bytes(base), record.epoch());
+        let mut extents = self.notes.iter().flat_map(|notes| &notes.extents);
+        let is_of = |&&(of, kind, whole): &&(Epoch, Kind, Bytes)| {
+            (of, kind) == (epoch, record.kind) && whole.contains(part)
+        };
+        extents.find(is_of).map_or(part, |&(.., whole)| whole)
+    }
+
+    /// Returns whether `knows` holds for an actor that has waited for the value of a record.
+    fn has_seen(&self, record: &Record, knows: &impl Fn(Epoch) -> bool) -> bool {
+        let Some(notes) = &self.notes else { return false };
+        let is_of = |write: Epoch, (start, end): (u8, u8)| {
+            write == record.epoch() && start <= record.start && record.end <= end
+        };
+        notes.seen.iter().any(|&(write, range, waiter)| is_of(write, range) && knows(waiter))
+    }
+
+    /// Returns whether the last record of exactly one group is this access already.
+    fn is_held(&self, first: usize, last: usize, (start, end): (u8, u8), access: &Access, base: u64) -> bool {
+        let Some(record) = self.records[first..last].last() else { return false };
+        record.epoch() == access.epoch
+            && record.start <= start
+            && end <= record.end
+            && self.access(record, base) == *access
+            && !self.has_seen(record, &|_| true)
+    }
+
+    /// Inserts the records of a part of an access. The records from `first` to `kept` stay, and those up to `last` go.
+    fn insert(
+        &mut self,
+        base: u64,
+        (first, kept, last): (usize, usize, usize),
+        (start, end): (u8, u8),
+        access: &Access,
+    ) {
+        let new = Record::new(access, (start, end));
+        let group = &self.records[first..kept];
+        let is_one_group = group.iter().all(|record| (record.start, record.end) == (start, end));
+        if !is_one_group {
+            return self.insert_in_groups((first, kept, last), (start, end), access);
+        }
+        if access.extent.is_some_and(|whole| whole != new.bytes(base)) {
+            self.note_extent(access);
+        }
+        if self.records.is_empty() {
+            // Most pages of a long transfer have one record.
+            self.records.reserve_exact(1);
+        }
+        if kept < last {
+            self.records[kept] = new;
+            self.records.drain(kept + 1..last);
+        } else {
+            self.records.insert(kept, new);
+        }
+        if kept - first == MOST {
+            self.records.remove(first);
+        }
+        self.merge_before(base, first);
+    }
+
+    /// Inserts the records of a part of an access behind each group, and in the gaps between them.
+    fn insert_in_groups(
+        &mut self,
+        (first, kept, last): (usize, usize, usize),
+        (start, end): (u8, u8),
+        access: &Access,
+    ) {
+        self.records.drain(kept..last);
+        let old: Vec<Record> = self.records.drain(first..kept).collect();
+        let (mut all, mut at) = (Vec::new(), start);
+        for group in old.chunk_by(|a, b| a.start == b.start) {
+            let (from, to) = (group[0].start, group[0].end);
+            if at < from {
+                all.push(Record::new(access, (at, from)));
+            }
+            let skipped = usize::from(group.len() == MOST);
+            all.extend_from_slice(&group[skipped..]);
+            all.push(Record::new(access, (from, to)));
+            at = to;
+        }
+        if at < end {
+            all.push(Record::new(access, (at, end)));
+        }
+        self.records.splice(first..first, all);
+        self.note_extent(access);
+    }
+
+    /// Notes the whole range of an access, if conflicts depend on it.
+    fn note_extent(&mut self, access: &Access) {
+        let Some(whole) = access.extent else { return };
+        let note = (access.epoch, access.kind, whole);
+        let extents = &mut self.notes.get_or_insert_default().extents;
+        if !extents.contains(&note) {
+            extents.push(note);
+        }
+    }
+
+    /// Makes `at` a boundary.
+    fn split(&mut self, base: u64, at: u8) {
+        let (first, last) = self.inside(at, at + 1);
+        let Some(&Record { start, end, .. }) = self.records[first..last].first() else { return };
+        if start >= at {
+            return;
+        }
+        for i in first..last {
+            let access = self.access(&self.records[i], base);
+            self.note_extent(&access);
+        }
+        let left = &mut self.records[first..last];
+        let right: Vec<Record> = left.iter().map(|record| Record { start: at, end, ..*record }).collect();
+        left.iter_mut().for_each(|record| record.end = at);
+        self.records.splice(last..last, right);
+    }
+
+    /// Merges the group that begins at index `at` with the one before it, if they have the same accesses.
+    fn merge_before(&mut self, base: u64, at: usize) {
+        let (left, right) = self.records.split_at(at);
+        let group = |records: &[Record]| records.iter().take_while(|r| r.start == records[0].start).count();
+        let (Some(before), count) = (left.last(), group(right)) else { return };
+        let Some(last) = right[..count].last() else { return };
+        let are_alike = |a: &Record, b: &Record| {
+            Record { start: b.start, end: b.end, ..*a } == *b
+                && (!a.kind.has_extent() || self.extent(a, base) == self.extent(b, base))
+        };
+        let has_seen = self.notes.as_ref().is_some_and(|notes| !notes.seen.is_empty());
+        if has_seen || before.end != last.start || left.len() < count || !are_alike(before, last) {
+            return;
+        }
+        let (first, end) = (at - count, last.end);
+        let is_whole = left[..first].last().is_none_or(|other| other.start != before.start);
+        if is_whole
+            && left[first..].iter().zip(right).all(|(a, b)| a.start == before.start && are_alike(a, b))
+        {
+            self.records.drain(at..at + count);
+            self.records[first..at].iter_mut().for_each(|record| record.end = end);
+        }
+    }
+
+    /// Notes that an actor has waited for the value that `write` gave to these bytes.
+    pub(crate) fn see(&mut self, base: u64, (start, end): (u8, u8), write: Epoch, waiter: Epoch) {
+        let (first, last) = self.inside(start, end);
+        if !self.records[first..last].iter().any(|record| record.epoch() == write) {
+            return;
+        }
+        self.split(base, start);
+        self.split(base, end);
+        let (note, seen) = ((write, (start, end), waiter), &mut self.notes.get_or_insert_default().seen);
+        if !seen.contains(&note) {
+            seen.push(note);
+        }
+    }
+
+    /// Calls `f` with the accesses of each group that overlaps a range, in the order of execution, and the bytes in common.
+    pub(crate) fn each_group(&self, base: u64, (start, end): (u8, u8), mut f: impl FnMut(Bytes, &[Access])) {
+        let (first, last) = self.inside(start, end);
+        for group in self.records[first..last].chunk_by(|a, b| a.start == b.start) {
+            let common = Record { start: group[0].start.max(start), end: group[0].end.min(end), ..group[0] };
+            let accesses: Vec<Access> = group.iter().map(|record| self.access(record, base)).collect();
+            f(common.bytes(base), &accesses);
+        }
+    }
+
+    /// Forgets the accesses of a range.
+    pub(crate) fn clear(&mut self, base: u64, (start, end): (u8, u8)) {
+        self.split(base, start);
+        self.split(base, end);
+        let (first, last) = self.inside(start, end);
+        self.records.drain(first..last);
+        self.tidy();
+    }
+
+    /// Forgets the accesses that everybody knows.
+    pub(crate) fn settle(&mut self, has_settled: &impl Fn(Epoch) -> bool) {
+        let mut records = std::mem::take(&mut self.records);
+        records.retain(|record| !has_settled(record.epoch()) && !self.has_seen(record, has_settled));
+        self.records = records;
+        self.tidy();
+    }
+
+    /// Returns whether no accesses are left.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    /// Drops notes without an access.
+    fn tidy(&mut self) {
+        if let Some(notes) = &mut self.notes {
+            notes.retain(&self.records);
+            self.notes.take_if(|notes| notes.is_empty());
+        }
+    }
+
+    /// Returns the number of groups.
+    pub(crate) fn len(&self) -> usize {
+        self.records.chunk_by(|a, b| a.start == b.start).count()
+    }
+}
