@@ -457,9 +457,7 @@ impl Pe {
         self.watch.end();
         self.waits.hide();
         let table = &self.launch_queues.table;
-        self.trace.read_gpu(&*self.machine, |mark| {
-            LaunchId::from_word(mark).map_or("?", |launch_id| table.name(launch_id))
-        });
+        self.trace.read_gpu(|mark| LaunchId::from_word(mark).map_or("?", |launch_id| table.name(launch_id)));
         match (outcome, self.launch_queues.unreported.take()) {
             (Ok(value), None) => {
                 let waits = self.waits.known.host_call("the end of the job", None);

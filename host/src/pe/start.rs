@@ -95,7 +95,7 @@ impl Pe {
         if is_reordered || needs_read_backs {
             flags |= ctx_flags::EARLY_ACKS;
         }
-        let trace_area = trace.prepare_gpu(&*machine, config.trace_ring.0)?;
+        let trace_area = trace.prepare_gpu(&machine, config.trace_ring.0)?;
         let mut parts = CtxParts { flags, trace: trace_area, ..parts };
         let peers = peer_map.descriptors(&config, heap.addr);
         state.describe_peers(&peers)?;

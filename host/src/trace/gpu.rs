@@ -7,8 +7,9 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 use std::mem::size_of;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use bytemuck::Zeroable;
 use rushmem_base::lock;
@@ -20,20 +21,17 @@ use crate::buffer::MemoryLocation;
 use crate::machine::{Machine, Region};
 
 /// The rings of a PE.
-#[derive(Debug)]
 pub(super) struct Rings {
-    area: Area,
+    machine: Arc<dyn Machine>,
+    area: Region,
     calls: u64,
     launches: Mutex<HashMap<u64, HostTimes>>,
     clock: Mutex<Difference>,
 }
 
-/// The memory of the rings.
-struct Area(Region);
-
-impl std::fmt::Debug for Area {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Area({:#x})", self.0.addr.0)
+impl fmt::Debug for Rings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Rings({:#x})", self.area.addr.0)
     }
 }
 
@@ -49,7 +47,7 @@ const BOUNDS: usize = 4096;
 
 impl Rings {
     /// Allocates rings of `bytes` bytes together.
-    pub(super) fn new(machine: &dyn Machine, bytes: u64) -> Result<Self> {
+    pub(super) fn new(machine: &Arc<dyn Machine>, bytes: u64) -> Result<Self> {
         let room = bytes.saturating_sub(size_of::<TraceArea>() as u64);
         let room = room / size_of::<TracedCall>() as u64 / TRACE_RINGS as u64;
         let calls = 1 << room.max(1).ilog2();
@@ -57,12 +55,12 @@ impl Rings {
         let area = machine.local(size_of::<TraceArea>() as u64 + all)?;
         area.write(0, bytemuck::bytes_of(&calls))?;
         let (launches, clock) = (Mutex::default(), Mutex::new(Difference::UNKNOWN));
-        Ok(Self { area: Area(area), calls, launches, clock })
+        Ok(Self { machine: Arc::clone(machine), area, calls, launches, clock })
     }
 
     /// Returns their address for kernels.
     pub(super) fn addr(&self) -> DevAddr {
-        self.area.0.addr
+        self.area.addr
     }
 
     /// Notes that a kernel between `before` and `after` has read `device_ns`.
@@ -85,26 +83,32 @@ impl Rings {
         }
     }
 
+    /// Returns the calls that have begun and not ended, in the time of the host. Kernels may be running.
+    ///
+    /// # Errors
+    /// - The errors of the machine.
+    pub(super) fn open(&self, pe: u32) -> Result<Vec<Span>> {
+        let calls = self.read(pe, |_| "a kernel")?;
+        let is_open =
+            |span: &Span| span.end.is_none() && !matches!(span.category, Category::Kernel | Category::Launch);
+        Ok(spans(&[calls]).into_iter().filter(is_open).collect())
+    }
+
     /// Reads the calls. `name` returns the name of a launch.
     ///
     /// # Errors
     /// - The errors of the machine.
-    pub(super) fn read(
-        &self,
-        machine: &dyn Machine,
-        pe: u32,
-        name: impl Fn(u64) -> &'static str,
-    ) -> Result<GpuCalls> {
+    pub(super) fn read(&self, pe: u32, name: impl Fn(u64) -> &'static str) -> Result<GpuCalls> {
         let mut counts = vec![CacheLine::zeroed(); TRACE_RINGS];
         let at = std::mem::offset_of!(TraceArea, counts) as u64;
-        self.area.0.read(at, bytemuck::cast_slice_mut(&mut counts))?;
-        let mut strings = Strings { machine, known: HashMap::new() };
-        let mut all = GpuCalls { pe, gpu: machine.gpu().unwrap_or(0), ..GpuCalls::default() };
+        self.area.read(at, bytemuck::cast_slice_mut(&mut counts))?;
+        let mut strings = Strings { machine: &*self.machine, known: HashMap::new() };
+        let mut all = GpuCalls { pe, gpu: self.machine.gpu().unwrap_or(0), ..GpuCalls::default() };
         for (ring, count) in (0..).zip(counts.iter().map(|line| line.word)) {
             all.dropped += count.saturating_sub(self.calls);
             let mut calls = vec![TracedCall::zeroed(); count.min(self.calls) as usize];
             let first = size_of::<TraceArea>() as u64 + ring * self.calls * size_of::<TracedCall>() as u64;
-            self.area.0.read(first, bytemuck::cast_slice_mut(&mut calls))?;
+            self.area.read(first, bytemuck::cast_slice_mut(&mut calls))?;
             all.calls.extend(calls.into_iter().map(|call| NamedCall {
                 name: match call.kind {
                     traced::KERNEL => Cow::Borrowed(name(mark_of(call.launch))),

@@ -6,7 +6,8 @@ use std::sync::{Arc, OnceLock};
 
 use rushmem_base::lock;
 use rushmem_device::abi::DevAddr;
-use rushmem_trace::{Detail, OpenSpan, Recorder, Track, now_ns};
+use rushmem_device::watch;
+use rushmem_trace::{Detail, OpenSpan, Recorder, Span, Track, now_ns};
 
 use super::gpu::Rings;
 use super::offsets::WireRange;
@@ -40,7 +41,7 @@ impl PeTrace {
     ///
     /// # Errors
     /// - The errors of the machine, if it has no memory for it.
-    pub(crate) fn prepare_gpu(&self, machine: &dyn Machine, bytes: u64) -> Result<DevAddr> {
+    pub(crate) fn prepare_gpu(&self, machine: &Arc<dyn Machine>, bytes: u64) -> Result<DevAddr> {
         match &self.0 {
             Some(traced) if machine.is_gpu() && traced.job.has_traced_kernels => {
                 let rings = Rings::new(machine, bytes)?;
@@ -86,10 +87,23 @@ impl PeTrace {
         self.0.as_ref()?.rings.get()
     }
 
+    /// Returns the calls that have begun and not ended, if the timeline sees the calls of kernels.
+    pub(crate) fn open(&self) -> Option<Vec<Span>> {
+        let traced = self.0.as_ref()?;
+        let mut open = traced.job.recorder.open();
+        match self.rings().map(|rings| rings.open(traced.pe)) {
+            Some(Ok(calls)) => open.extend(calls),
+            Some(Err(error)) => tracing::debug!("the calls of kernels cannot be read: {error}"),
+            None if !traced.job.is_native || !watch::ENABLED => return None,
+            None => {}
+        }
+        Some(open)
+    }
+
     /// Reads the calls of kernels on a GPU, at the end of the PE. `name` returns the name of a launch.
-    pub(crate) fn read_gpu(&self, machine: &dyn Machine, name: impl Fn(u64) -> &'static str) {
+    pub(crate) fn read_gpu(&self, name: impl Fn(u64) -> &'static str) {
         let (Some(traced), Some(rings)) = (&self.0, self.rings()) else { return };
-        match rings.read(machine, traced.pe, name) {
+        match rings.read(traced.pe, name) {
             Ok(calls) => lock(&traced.job.gpu_calls).push(calls),
             Err(error) => tracing::warn!(pe = traced.pe, "the timeline has no calls of kernels: {error}"),
         }

@@ -27,6 +27,7 @@ pub(crate) struct JobTrace {
     pub(super) gpu_calls: Arc<Mutex<Vec<GpuCalls>>>,
     /// Whether kernels for GPUs write their calls.
     pub(super) has_traced_kernels: bool,
+    pub(super) is_native: bool,
     file: String,
     has_tables: bool,
 }
@@ -65,6 +66,7 @@ impl JobTrace {
             offsets: Arc::default(),
             gpu_calls: Arc::default(),
             has_traced_kernels,
+            is_native,
             file,
             has_tables,
         }))

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use bytemuck::Zeroable;
 use rushmem_base::lock;
+use rushmem_device::Team;
 use rushmem_device::abi::ControlPage;
-use rushmem_device::{Team, watch};
 use rushmem_trace::{Category, PeWaits, Recorder, Site, Span, Totals, Until, Waiting, now_ns};
 
 use super::protocol::Cause;
@@ -113,8 +113,8 @@ impl Known {
         if let Some(waits) = lock(&self.at_limit).clone() {
             return waits;
         }
-        let recorder = self.trace.recorder();
-        let has_timeline = recorder.is_some() && watch::ENABLED;
+        let open = self.trace.open();
+        let has_timeline = open.is_some();
         let mut all = PeWaits { pe: self.pe, has_timeline, ..PeWaits::default() };
         if cause == Cause::Deadline {
             self.add_ended(&mut all);
@@ -130,8 +130,10 @@ impl Known {
                 has_ended: false,
             });
         }
-        if let Some(recorder) = recorder {
-            all.add_open(&recorder.open(), now_ns(), |team| self.members(team));
+        if let Some(open) = open {
+            all.add_open(&open, now_ns(), |team| self.members(team));
+        }
+        if let Some(recorder) = self.trace.recorder() {
             all.changed = recorder.changed(self.pe, CHANGED);
         }
         if !has_timeline {
