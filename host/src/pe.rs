@@ -10,6 +10,7 @@ mod clocks;
 mod contexts;
 mod kernels;
 mod outcome;
+mod rings;
 mod start;
 mod summary;
 mod teams;

@@ -119,7 +119,7 @@ fn top_shows_running_jobs() {
     let told = loop {
         std::thread::sleep(Duration::from_millis(200));
         let told = top().unwrap();
-        if told.matches("waits in `wait_until`").count() == 2 {
+        if told.matches("waits in `signal_wait_until`").count() == 2 {
             break told;
         }
         assert!(begin.elapsed() < Duration::from_secs(30), "{told}");
@@ -127,7 +127,7 @@ fn top_shows_running_jobs() {
     for (pe, pid) in job.pids.iter().enumerate() {
         assert!(told.contains(&format!("  PE {pe}, process {pid}: waited ")), "{told}");
     }
-    assert!(told.contains("2 of 2 PEs are here") && told.contains("errors.rs:172 since "), "{told}");
+    assert!(told.contains("2 of 2 PEs are here") && told.contains("errors.rs:173 since "), "{told}");
     // A dead PE leaves its file, and the next look removes it.
     assert!(Command::new("kill").args(["-9", &job.pids[0], &job.pids[1]]).status().unwrap().success());
     job.end();
@@ -170,7 +170,7 @@ fn sigusr1_shows_the_waits_of_the_job() {
     for pe in [0, 1] {
         let line = told.lines().find(|line| line.contains(&format!("  PE {pe}: block ")));
         let line = line.unwrap_or_else(|| panic!("{told}"));
-        for part in ["waits in `wait_until` at ", "kernels/src/errors.rs:172 ", "(== 1)", ", since "] {
+        for part in ["waits in `signal_wait_until` at ", "kernels/src/errors.rs:173 ", "(== 1)", ", since "] {
             assert!(line.contains(part), "{part}: {told}");
         }
     }
@@ -218,7 +218,7 @@ fn a_passed_deadline_shows_the_waits_of_the_job() {
         let line = line.unwrap_or_else(|| panic!("{told}"));
         assert!(
             line.contains("waited to the deadline in `a wait` at ")
-                && line.contains("errors.rs:172 for the word at"),
+                && line.contains("errors.rs:173 for the word at"),
             "{told}"
         );
     }

@@ -9,6 +9,7 @@ use rushmem_base::lock;
 use rushmem_device::abi::{ControlPage, CtxParts, Header, LAYOUT, MAGIC, VERSION, ctx_flags};
 
 use super::clocks::{self, ClockPart};
+use super::rings::MachineRings;
 use super::{Lost, Pe, summary};
 use crate::bootstrap::{self, Bootstrap, PeerLost};
 use crate::config::{Config, ConnectKind, Switch};
@@ -26,7 +27,7 @@ use crate::queues::{
 };
 use crate::sanitize::PeWatch;
 use crate::teams::{Inbox, PeLocation, TeamTable, Teams, predefined};
-use crate::trace::PeTrace;
+use crate::trace::{PeTrace, RingSize};
 use crate::waits::{Known, Waits};
 use crate::watchdog::{Limits, Watchdog};
 use crate::{Error, Result};
@@ -95,7 +96,9 @@ impl Pe {
         if is_reordered || needs_read_backs {
             flags |= ctx_flags::EARLY_ACKS;
         }
-        let trace_area = trace.prepare_gpu(&machine, config.trace_ring.0)?;
+        let trace_area = trace.prepare_gpu(RingSize::within(config.trace_ring.0), |bytes| {
+            MachineRings::boxed(&machine, bytes)
+        })?;
         let mut parts = CtxParts { flags, trace: trace_area, ..parts };
         let peers = peer_map.descriptors(&config, heap.addr);
         state.describe_peers(&peers)?;

@@ -3,13 +3,12 @@
 //! Kernels that were built with a timeline write them to rings in GPU memory, and the host reads the rings when the PE ends. The
 //! clock of the GPU has an origin of its own. The host lets short kernels read it, and each of them bounds the difference to the
 //! host's clock. So do the launches of the program: a kernel begins after its launch and ends before the wait for it does.
-#![allow(unsafe_code, reason = "reads constants of kernels at their addresses")]
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::mem::size_of;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
 use bytemuck::Zeroable;
 use rushmem_base::lock;
@@ -17,13 +16,43 @@ use rushmem_device::abi::{CacheLine, DevAddr, TRACE_RINGS, TraceArea, TracedCall
 use rushmem_trace::{Category, Detail, Site, Span, Track, Word};
 
 use crate::Result;
-use crate::buffer::MemoryLocation;
-use crate::machine::{Machine, Region};
+
+/// The memory of a GPU with rings.
+pub(crate) trait RingMemory: Send + Sync {
+    /// Returns the number of the GPU.
+    fn gpu(&self) -> u32;
+    /// Returns the address of the rings for kernels.
+    fn addr(&self) -> DevAddr;
+    /// Copies bytes into the rings.
+    fn write(&self, offset: u64, bytes: &[u8]) -> Result<()>;
+    /// Copies bytes out of the rings. Kernels may be running.
+    fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<()>;
+    /// Returns a constant of a kernel, which is text.
+    fn text(&self, address: u64, len: u8) -> Option<String>;
+}
+
+/// The size of rings.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RingSize {
+    calls: u64,
+    /// Their bytes together.
+    pub(crate) bytes: u64,
+}
+
+impl RingSize {
+    /// Returns the size of rings with at most `bytes` bytes together.
+    pub(crate) fn within(bytes: u64) -> Self {
+        let room = bytes.saturating_sub(size_of::<TraceArea>() as u64);
+        let room = room / size_of::<TracedCall>() as u64 / TRACE_RINGS as u64;
+        let calls = 1 << room.max(1).ilog2();
+        let all = calls * TRACE_RINGS as u64 * size_of::<TracedCall>() as u64;
+        Self { calls, bytes: size_of::<TraceArea>() as u64 + all }
+    }
+}
 
 /// The rings of a PE.
 pub(super) struct Rings {
-    machine: Arc<dyn Machine>,
-    area: Region,
+    memory: Box<dyn RingMemory>,
     calls: u64,
     launches: Mutex<HashMap<u64, HostTimes>>,
     clock: Mutex<Difference>,
@@ -31,7 +60,7 @@ pub(super) struct Rings {
 
 impl fmt::Debug for Rings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Rings({:#x})", self.area.addr.0)
+        write!(f, "Rings({:#x})", self.addr().0)
     }
 }
 
@@ -46,21 +75,19 @@ struct HostTimes {
 const BOUNDS: usize = 4096;
 
 impl Rings {
-    /// Allocates rings of `bytes` bytes together.
-    pub(super) fn new(machine: &Arc<dyn Machine>, bytes: u64) -> Result<Self> {
-        let room = bytes.saturating_sub(size_of::<TraceArea>() as u64);
-        let room = room / size_of::<TracedCall>() as u64 / TRACE_RINGS as u64;
-        let calls = 1 << room.max(1).ilog2();
-        let all = calls * TRACE_RINGS as u64 * size_of::<TracedCall>() as u64;
-        let area = machine.local(size_of::<TraceArea>() as u64 + all)?;
-        area.write(0, bytemuck::bytes_of(&calls))?;
+    /// Prepares rings in `memory`, which is zero.
+    ///
+    /// # Errors
+    /// - The errors of the memory.
+    pub(super) fn new(memory: Box<dyn RingMemory>, size: RingSize) -> Result<Self> {
+        memory.write(0, bytemuck::bytes_of(&size.calls))?;
         let (launches, clock) = (Mutex::default(), Mutex::new(Difference::UNKNOWN));
-        Ok(Self { machine: Arc::clone(machine), area, calls, launches, clock })
+        Ok(Self { memory, calls: size.calls, launches, clock })
     }
 
     /// Returns their address for kernels.
     pub(super) fn addr(&self) -> DevAddr {
-        self.area.addr
+        self.memory.addr()
     }
 
     /// Notes that a kernel between `before` and `after` has read `device_ns`.
@@ -86,7 +113,7 @@ impl Rings {
     /// Returns the calls that have begun and not ended, in the time of the host. Kernels may be running.
     ///
     /// # Errors
-    /// - The errors of the machine.
+    /// - The errors of the memory.
     pub(super) fn open(&self, pe: u32) -> Result<Vec<Span>> {
         let calls = self.read(pe, |_| "a kernel")?;
         let is_open =
@@ -97,18 +124,18 @@ impl Rings {
     /// Reads the calls. `name` returns the name of a launch.
     ///
     /// # Errors
-    /// - The errors of the machine.
+    /// - The errors of the memory.
     pub(super) fn read(&self, pe: u32, name: impl Fn(u64) -> &'static str) -> Result<GpuCalls> {
         let mut counts = vec![CacheLine::zeroed(); TRACE_RINGS];
         let at = std::mem::offset_of!(TraceArea, counts) as u64;
-        self.area.read(at, bytemuck::cast_slice_mut(&mut counts))?;
-        let mut strings = Strings { machine: &*self.machine, known: HashMap::new() };
-        let mut all = GpuCalls { pe, gpu: self.machine.gpu().unwrap_or(0), ..GpuCalls::default() };
+        self.memory.read(at, bytemuck::cast_slice_mut(&mut counts))?;
+        let mut strings = Strings { memory: &*self.memory, known: HashMap::new() };
+        let mut all = GpuCalls { pe, gpu: self.memory.gpu(), ..GpuCalls::default() };
         for (ring, count) in (0..).zip(counts.iter().map(|line| line.word)) {
             all.dropped += count.saturating_sub(self.calls);
             let mut calls = vec![TracedCall::zeroed(); count.min(self.calls) as usize];
             let first = size_of::<TraceArea>() as u64 + ring * self.calls * size_of::<TracedCall>() as u64;
-            self.area.read(first, bytemuck::cast_slice_mut(&mut calls))?;
+            self.memory.read(first, bytemuck::cast_slice_mut(&mut calls))?;
             all.calls.extend(calls.into_iter().map(|call| NamedCall {
                 name: match call.kind {
                     traced::KERNEL => Cow::Borrowed(name(mark_of(call.launch))),
@@ -134,20 +161,14 @@ const QUEUE_BITS: u64 = rushmem_device::abi::TRACED_QUEUE;
 
 /// The constants of kernels, by address.
 struct Strings<'a> {
-    machine: &'a dyn Machine,
+    memory: &'a dyn RingMemory,
     known: HashMap<(u64, u8), String>,
 }
 
 impl Strings<'_> {
     fn at(&mut self, address: u64, len: u8) -> String {
-        let read = || {
-            let mut bytes = vec![0; len.into()];
-            // SAFETY: nothing but the copy below uses the region. A copy from a wrong address is an error of the driver.
-            let region = unsafe { self.machine.adopt(MemoryLocation::Gpu(address), len.into()) }.ok()?;
-            region.read(0, &mut bytes).ok()?;
-            Some(String::from_utf8_lossy(&bytes).into_owned())
-        };
-        self.known.entry((address, len)).or_insert_with(|| read().unwrap_or_else(|| "?".into())).clone()
+        let read = || self.memory.text(address, len).unwrap_or_else(|| "?".into());
+        self.known.entry((address, len)).or_insert_with(read).clone()
     }
 }
 

@@ -18,6 +18,7 @@ mod offsets;
 mod pe;
 mod report;
 
+pub(crate) use self::gpu::{RingMemory, RingSize};
 pub(crate) use self::launch::{LaunchTrace, StreamTrace, TraceObserver};
 pub(crate) use self::nic::NicTrace;
 pub(crate) use self::offsets::WireRange;

@@ -9,11 +9,10 @@ use rushmem_device::abi::DevAddr;
 use rushmem_device::watch;
 use rushmem_trace::{Detail, OpenSpan, Recorder, Span, Track, now_ns};
 
-use super::gpu::Rings;
+use super::gpu::{RingMemory, RingSize, Rings};
 use super::offsets::WireRange;
 use super::{JobTrace, StreamTrace};
 use crate::Result;
-use crate::machine::Machine;
 
 /// The timeline as a PE sees it. It does nothing if the job has none.
 #[derive(Clone, Debug, Default)]
@@ -37,14 +36,18 @@ impl PeTrace {
         Self(job.map(traced))
     }
 
-    /// Prepares the timeline of kernels on a GPU. Returns the address of its memory; 0 if there is none.
+    /// Prepares the timeline of kernels on a GPU, if they write their calls. Returns the address of its memory; 0 if there is none.
     ///
     /// # Errors
-    /// - The errors of the machine, if it has no memory for it.
-    pub(crate) fn prepare_gpu(&self, machine: &Arc<dyn Machine>, bytes: u64) -> Result<DevAddr> {
+    /// - The error of `allocate`, which makes the memory.
+    pub(crate) fn prepare_gpu(
+        &self,
+        size: RingSize,
+        allocate: impl FnOnce(u64) -> Result<Box<dyn RingMemory>>,
+    ) -> Result<DevAddr> {
         match &self.0 {
-            Some(traced) if machine.is_gpu() && traced.job.has_traced_kernels => {
-                let rings = Rings::new(machine, bytes)?;
+            Some(traced) if !traced.job.is_native && traced.job.has_traced_kernels => {
+                let rings = Rings::new(allocate(size.bytes)?, size)?;
                 Ok(traced.rings.get_or_init(|| rings).addr())
             }
             _ => Ok(DevAddr(0)),

@@ -1,0 +1,53 @@
+//! The rings of the timeline in the memory of a GPU.
+#![allow(unsafe_code, reason = "reads constants of kernels at their addresses")]
+
+use std::sync::Arc;
+
+use rushmem_device::abi::DevAddr;
+
+use crate::Result;
+use crate::buffer::MemoryLocation;
+use crate::machine::{Machine, Region};
+use crate::trace::RingMemory;
+
+/// Memory of the machine for rings.
+pub(super) struct MachineRings {
+    machine: Arc<dyn Machine>,
+    area: Region,
+}
+
+impl MachineRings {
+    /// Allocates `bytes` zeroed bytes.
+    ///
+    /// # Errors
+    /// - The errors of the machine, if it has no memory.
+    pub(super) fn boxed(machine: &Arc<dyn Machine>, bytes: u64) -> Result<Box<dyn RingMemory>> {
+        Ok(Box::new(Self { area: machine.local(bytes)?, machine: Arc::clone(machine) }))
+    }
+}
+
+impl RingMemory for MachineRings {
+    fn gpu(&self) -> u32 {
+        self.machine.gpu().unwrap_or(0)
+    }
+
+    fn addr(&self) -> DevAddr {
+        self.area.addr
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.area.write(offset, bytes)
+    }
+
+    fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        self.area.read(offset, bytes)
+    }
+
+    fn text(&self, address: u64, len: u8) -> Option<String> {
+        let mut bytes = vec![0; len.into()];
+        // SAFETY: nothing but the copy below uses the region. A copy from a wrong address is an error of the driver.
+        let region = unsafe { self.machine.adopt(MemoryLocation::Gpu(address), len.into()) }.ok()?;
+        region.read(0, &mut bytes).ok()?;
+        Some(String::from_utf8_lossy(&bytes).into_owned())
+    }
+}
