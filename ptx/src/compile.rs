@@ -25,7 +25,7 @@ pub struct Artifact {
     pub report: Report,
 }
 
-/// Whether kernels write their calls to a timeline.
+/// The choice between kernels that write their calls to a timeline, and kernels that do not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Timeline {
     /// They do not, and have no instruction for it.
