@@ -112,20 +112,27 @@ impl Rings {
 
     /// Returns the calls that have begun and not ended, in the time of the host. Kernels may be running.
     ///
+    /// Only the last calls of each ring are looked at.
+    ///
     /// # Errors
     /// - The errors of the memory.
     pub(super) fn open(&self, pe: u32) -> Result<Vec<Span>> {
-        let calls = self.read(pe, |_| "a kernel")?;
+        let calls = self.read(pe, LAST_CALLS, |_| "a kernel")?;
         let is_open =
             |span: &Span| span.end.is_none() && !matches!(span.category, Category::Kernel | Category::Launch);
         Ok(spans(&[calls]).into_iter().filter(is_open).collect())
     }
 
-    /// Reads the calls. `name` returns the name of a launch.
+    /// Reads all calls. `name` returns the name of a launch.
     ///
     /// # Errors
     /// - The errors of the memory.
-    pub(super) fn read(&self, pe: u32, name: impl Fn(u64) -> &'static str) -> Result<GpuCalls> {
+    pub(super) fn read_all(&self, pe: u32, name: impl Fn(u64) -> &'static str) -> Result<GpuCalls> {
+        self.read(pe, self.calls, name)
+    }
+
+    /// Reads the last `most` calls of each ring.
+    fn read(&self, pe: u32, most: u64, name: impl Fn(u64) -> &'static str) -> Result<GpuCalls> {
         let mut counts = vec![CacheLine::zeroed(); TRACE_RINGS];
         let at = std::mem::offset_of!(TraceArea, counts) as u64;
         self.memory.read(at, bytemuck::cast_slice_mut(&mut counts))?;
@@ -133,9 +140,7 @@ impl Rings {
         let mut all = GpuCalls { pe, gpu: self.memory.gpu(), ..GpuCalls::default() };
         for (ring, count) in (0..).zip(counts.iter().map(|line| line.word)) {
             all.dropped += count.saturating_sub(self.calls);
-            let mut calls = vec![TracedCall::zeroed(); count.min(self.calls) as usize];
-            let first = size_of::<TraceArea>() as u64 + ring * self.calls * size_of::<TracedCall>() as u64;
-            self.memory.read(first, bytemuck::cast_slice_mut(&mut calls))?;
+            let calls = self.last_of(ring, count, most)?;
             all.calls.extend(calls.into_iter().map(|call| NamedCall {
                 name: match call.kind {
                     traced::KERNEL => Cow::Borrowed(name(mark_of(call.launch))),
@@ -149,7 +154,27 @@ impl Rings {
         all.clock = *lock(&self.clock);
         Ok(all)
     }
+
+    /// Reads the last `most` calls of a ring that has taken `count` entries.
+    fn last_of(&self, ring: u64, count: u64, most: u64) -> Result<Vec<TracedCall>> {
+        let kept = count.min(self.calls).min(most);
+        let begin = (count - kept) % self.calls;
+        let to_end = kept.min(self.calls - begin) as usize;
+        let mut calls = vec![TracedCall::zeroed(); kept as usize];
+        let (older, newer) = calls.split_at_mut(to_end);
+        for (first, calls) in [(begin, older), (0, newer)] {
+            let entry = ring * self.calls + first;
+            let at = size_of::<TraceArea>() as u64 + entry * size_of::<TracedCall>() as u64;
+            if !calls.is_empty() {
+                self.memory.read(at, bytemuck::cast_slice_mut(calls))?;
+            }
+        }
+        Ok(calls)
+    }
 }
+
+/// Calls of each ring that are looked at beside running kernels.
+const LAST_CALLS: u64 = 128;
 
 /// Returns the launch id in [`TracedCall::launch`], without the number of the queue.
 fn mark_of(launch: u64) -> u64 {
@@ -392,6 +417,51 @@ mod tests {
                 (1, Category::Launch, 1_000_150, Some(1_000_400)),
             ]
         );
+    }
+
+    /// A ring memory of the host.
+    struct HostRings(Mutex<Vec<u8>>);
+
+    impl RingMemory for HostRings {
+        fn gpu(&self) -> u32 {
+            0
+        }
+        fn addr(&self) -> DevAddr {
+            DevAddr(0)
+        }
+        fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+            lock(&self.0)[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+            Ok(())
+        }
+        fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+            bytes.copy_from_slice(&lock(&self.0)[offset as usize..][..bytes.len()]);
+            Ok(())
+        }
+        fn text(&self, _: u64, _: u8) -> Option<String> {
+            Some("text".into())
+        }
+    }
+
+    #[test]
+    fn the_last_calls_of_a_ring_may_go_past_its_end() {
+        let size = RingSize::within(size_of::<TraceArea>() as u64 + 4 * 80 * TRACE_RINGS as u64);
+        assert_eq!(size.calls, 4);
+        let memory = HostRings(Mutex::new(vec![0; size.bytes as usize]));
+        let rings = Rings::new(Box::new(memory), size).unwrap();
+        // Ring 2 has taken six entries, so calls 4 and 5 are in entries 0 and 1.
+        let count = std::mem::offset_of!(TraceArea, counts) + 2 * size_of::<CacheLine>();
+        rings.memory.write(count as u64, &6u64.to_ne_bytes()).unwrap();
+        for (entry, line) in [(0, 4), (1, 5), (2, 2), (3, 3)] {
+            let call = TracedCall { line, kind: traced::WAIT, ..TracedCall::zeroed() };
+            let at = size_of::<TraceArea>() + (2 * 4 + entry) * size_of::<TracedCall>();
+            rings.memory.write(at as u64, bytemuck::bytes_of(&call)).unwrap();
+        }
+        let lines =
+            |most| rings.last_of(2, 6, most).unwrap().iter().map(|call| call.line).collect::<Vec<_>>();
+        assert_eq!((lines(3), lines(9)), (vec![3, 4, 5], vec![2, 3, 4, 5]));
+        let all = rings.read_all(0, |_| "kernel").unwrap();
+        assert_eq!((all.calls.len(), all.dropped), (4, 2));
+        assert_eq!(rings.open(0).unwrap().len(), 4);
     }
 
     #[test]

@@ -106,7 +106,7 @@ impl PeTrace {
     /// Reads the calls of kernels on a GPU, at the end of the PE. `name` returns the name of a launch.
     pub(crate) fn read_gpu(&self, name: impl Fn(u64) -> &'static str) {
         let (Some(traced), Some(rings)) = (&self.0, self.rings()) else { return };
-        match rings.read(traced.pe, name) {
+        match rings.read_all(traced.pe, name) {
             Ok(calls) => lock(&traced.job.gpu_calls).push(calls),
             Err(error) => tracing::warn!(pe = traced.pe, "the timeline has no calls of kernels: {error}"),
         }

@@ -333,7 +333,11 @@ impl fmt::Display for JobWaits {
             writeln!(f, "  every PE waits: only operations that are under way can end these waits")?;
         }
         if self.of_pe.values().any(|of| !of.has_timeline) {
-            writeln!(f, "  RUSHMEM_STATS=1 shows each call that waits, with its line")?;
+            writeln!(
+                f,
+                "  RUSHMEM_STATS=1 shows each call that waits, with its line; kernels on GPUs must be built with \
+                 RUSHMEM_PTX_TRACE=1"
+            )?;
         }
         Ok(())
     }
