@@ -272,6 +272,10 @@ pub static OTHER_VARIABLES: &[(&str, &str)] = &[
         "Builds of kernels: a GPU, such as sm_90. Programs then also embed machine code for it. `sm_80:sm_90` embeds the \
          text for sm_80 as machine code for sm_90.",
     ),
+    (
+        "RUSHMEM_PTX_TRACE",
+        "Builds of kernels: 1 for kernels that write their calls to the timeline on GPUs. docs/trace.md describes it.",
+    ),
     ("RUSHMEM_UVERBS_DEVICES", "Preloaded software ConnectX: number of devices. `rushmem softnic` sets it."),
     ("RUSHMEM_UVERBS_LINK", "Preloaded software ConnectX: ethernet or ib. `rushmem softnic` sets it."),
     (
