@@ -444,7 +444,9 @@ mod tests {
 
     #[test]
     fn the_last_calls_of_a_ring_may_go_past_its_end() {
-        let size = RingSize::within(size_of::<TraceArea>() as u64 + 4 * 80 * TRACE_RINGS as u64);
+        let size = RingSize::within(
+            size_of::<TraceArea>() as u64 + 4 * (size_of::<TracedCall>() * TRACE_RINGS) as u64,
+        );
         assert_eq!(size.calls, 4);
         let memory = HostRings(Mutex::new(vec![0; size.bytes as usize]));
         let rings = Rings::new(Box::new(memory), size).unwrap();
