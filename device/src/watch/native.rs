@@ -2,10 +2,11 @@
 
 use core::panic::Location;
 
-use crate::abi::CtxParts;
 use crate::arch;
 use crate::event::{Collective, Event};
 use crate::group::Group;
+
+pub(crate) use super::off::{kernel_begins, kernel_ends};
 
 /// Whether calls tell the sanitizer what they do.
 pub const ENABLED: bool = true;
@@ -36,14 +37,6 @@ impl<G: Group> Drop for Together<G> {
 /// The operations that a handle stands for.
 #[derive(Clone, Copy)]
 pub(crate) struct Ticket(u64);
-
-/// Begins the kernel in this thread.
-#[inline(always)]
-pub(crate) fn kernel_begins(_parts: &CtxParts) {}
-
-/// Ends the kernel in this thread.
-#[inline(always)]
-pub(crate) fn kernel_ends() {}
 
 /// Notes a call without calls inside.
 #[track_caller]

@@ -14,8 +14,8 @@ use crate::arch::{self, Gpu, Scope};
 use crate::event::{Blocks, Collective, Event, Operation, Order, Ordering, PeRange, Posting};
 use crate::group::Group;
 
-/// Whether calls tell the sanitizer what they do.
-pub const ENABLED: bool = false;
+pub use super::off::ENABLED;
+pub(crate) use super::off::{Ticket, each, ticket, waits};
 
 /// A call of the program. It ends when it is dropped.
 pub(crate) struct Call {
@@ -33,10 +33,6 @@ impl Drop for Call {
         end(self.entry);
     }
 }
-
-/// The operations that a handle stands for.
-#[derive(Clone, Copy)]
-pub(crate) struct Ticket;
 
 /// Begins the kernel in this thread: finds the ring of the block.
 #[inline(always)]
@@ -64,14 +60,6 @@ pub(crate) fn kernel_ends() {
 pub(crate) fn note(name: &'static str, event: Event) {
     drop(call(name, event));
 }
-
-/// Notes that the lane still waits in a call.
-#[inline(always)]
-pub(crate) fn waits() {}
-
-/// Notes `count` steps of a call.
-#[inline(always)]
-pub(crate) fn each(_name: &'static str, _count: u64, _event: impl Fn(u64) -> Event) {}
 
 /// Begins a call.
 #[inline(always)]
@@ -109,24 +97,6 @@ pub(crate) fn collective<G: Group>(group: G, name: &'static str, collective: Col
 #[track_caller]
 pub(crate) fn grid<G: Group>(block: G) -> Call {
     lead(block, "sync_grid", Event::Grid)
-}
-
-/// Returns the ticket of the group's last operation.
-#[inline(always)]
-pub(crate) fn ticket<G: Group>(_group: G) -> Ticket {
-    Ticket
-}
-
-impl Ticket {
-    /// Returns a ticket for all earlier operations of a context to a PE.
-    #[inline(always)]
-    pub(crate) fn of(_context: u32, _pe: u32) -> Self {
-        Self
-    }
-
-    /// Notes that the operations are complete.
-    #[inline(always)]
-    pub(crate) fn complete(self, _name: &'static str) {}
 }
 
 /// The properties of a call, as [`TracedCall`] has them.
