@@ -4,6 +4,8 @@ use std::num::NonZeroU32;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use rushmem_base::boot_id;
+
 use crate::bootstrap::{self, Bootstrap, Exchange, UniqueId};
 use crate::build::build_id;
 use crate::config::{Config, DeviceKind, HeapKind, PeerPath, Switch};
@@ -481,7 +483,7 @@ pub(crate) fn share_gpus(config: &Config, found: u32, on_node: u32) -> Result<Ve
 
 /// Returns the number of this PE on its machine, and the number of PEs there. Collective.
 fn local_number(pe: &dyn Bootstrap) -> Result<(u32, u32)> {
-    let machine = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let machine = boot_id().unwrap_or_default().into_bytes();
     let machines = pe.allgather("the exchange of machines", &machine)?;
     let here = |of: &[Vec<u8>]| of.iter().filter(|other| **other == machine).count() as u32;
     Ok((here(&machines[..pe.pe() as usize]), here(&machines)))

@@ -17,6 +17,12 @@ fn first_size(variable: impl Fn(&str) -> Option<String>) -> u32 {
     LOCAL_SIZES.iter().find_map(|name| variable(name)?.parse().ok()).unwrap_or(1)
 }
 
+/// Returns the random name that this machine has until its next start; `None` if the system does not tell.
+pub fn boot_id() -> Option<String> {
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    Some(id.trim().into())
+}
+
 /// Returns the name of this machine.
 pub fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();

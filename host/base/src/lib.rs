@@ -1,5 +1,5 @@
-//! Items that every host crate shares: the [shape of a launch](Grid), [locks](lock) that ignore poisoning, and facts
-//! about the [machine and the launcher](host_name).
+//! Items that every host crate shares: the [shape of a launch](Grid), [lists of PEs](Pes), [locks](lock) that ignore poisoning,
+//! and facts about the [machine and the launcher](host_name).
 //!
 //! This crate depends on nothing, so every other crate of the host may use it. Code that belongs to one subsystem
 //! has its place in the crate of that subsystem.
@@ -8,11 +8,15 @@
 mod cores;
 mod environment;
 mod grid;
+mod pes;
 mod ports;
+mod process;
 mod sync;
 
 pub use cores::{cores, crowd_deadline, pes_per_core, shared_deadline};
-pub use environment::{host_name, local_processes};
+pub use environment::{boot_id, host_name, local_processes};
 pub use grid::{Grid, MAX_SHARED_BYTES, MAX_THREADS};
+pub use pes::Pes;
 pub use ports::free_port;
+pub use process::{has_signal, stat_field};
 pub use sync::{into_inner, lock, wait, wait_timeout};

@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use crate::auth::Token;
 use crate::error::Error;
 use crate::interface::listen_ip;
-use rushmem_base::lock;
+use rushmem_base::{boot_id, lock};
 use rushmem_config::{Config, EncodedId, IdFields, Listener};
 
 /// The unique id of a job: the address of its server, and the job's secret.
@@ -170,7 +170,7 @@ impl fmt::Debug for UniqueId {
 
 /// Returns a hash of the boot id and the network namespace. Loopback addresses are the same network where it is equal.
 fn this_machine() -> [u8; 4] {
-    let boot = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let boot = boot_id().unwrap_or_default();
     let network = std::fs::read_link("/proc/self/ns/net").unwrap_or_default();
     let digest =
         Sha256::new().chain_update(boot).chain_update(network.as_os_str().as_encoded_bytes()).finalize();

@@ -5,7 +5,9 @@
 
 use std::time::Duration;
 
-use crate::error::{Failure, PeerLost, Pes};
+use rushmem_base::Pes;
+
+use crate::error::{Failure, PeerLost};
 
 /// The state of one PE in the job.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -38,7 +38,7 @@ pub use self::client::{Member, Tcp};
 pub use self::connect::{
     JoinedJob, LocalPes, from_env, is_first_on_node, is_launched, launch_method, n_pes, with_id,
 };
-pub use self::error::{BEFORE_JOINING, END, Error, Failure, MAX_PES, PeerLost, Pes};
+pub use self::error::{BEFORE_JOINING, END, Error, Failure, MAX_PES, PeerLost};
 pub use self::exchange::{Exchange, ExchangeError, agree_on_id};
 pub use self::id::UniqueId;
 pub use self::messages::{OnMessage, PeerMessage};
@@ -46,6 +46,7 @@ pub use self::observer::{Observer, ServerEvent};
 pub use self::server::{Server, ServerOptions};
 pub use self::threads::Threads;
 pub use self::user::check_same_user;
+pub use rushmem_base::Pes;
 
 /// A callback for lost PEs. It is called on a thread of its own.
 pub type OnPeerLost = Box<dyn FnMut(PeerLost) + Send>;

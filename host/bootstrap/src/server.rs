@@ -17,14 +17,14 @@ use socket2::SockRef;
 use crate::auth::{Role, Token, nonce};
 use crate::deadline::UntilDeadline;
 use crate::dial::{tune, write_timeout};
-use crate::error::{BEFORE_JOINING, Error, Failure, PeerLost, Pes};
+use crate::error::{BEFORE_JOINING, Error, Failure, PeerLost};
 use crate::job::{JobState, Progress, Refusal};
 use crate::messages::PeerMessage;
 use crate::refusals::Refusals;
 use crate::wire::{
     HANDSHAKE_LIMIT, MESSAGE_LIMIT, Message, PROTOCOL, frame, read_frame, server_limit, write_frame,
 };
-use rushmem_base::{crowd_deadline, lock, wait_timeout};
+use rushmem_base::{Pes, crowd_deadline, lock, wait_timeout};
 
 /// The time that a new connection has for its handshake, unless many PEs share the cores.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);

@@ -7,7 +7,9 @@
 use std::io::{self, Read, Write};
 use std::time::Duration;
 
-use crate::error::{Failure, PeerLost, Pes};
+use rushmem_base::Pes;
+
+use crate::error::{Failure, PeerLost};
 use crate::messages::PeerMessage;
 
 /// The version of this protocol. Peers with different versions refuse each other.

@@ -15,6 +15,7 @@ mod nodes;
 
 use std::fs;
 
+use rushmem_base::boot_id;
 use rushmem_device::abi::{CtxParts, DevAddr, PeerDesc, ctx_flags};
 use serde::{Deserialize, Serialize};
 
@@ -177,9 +178,9 @@ fn group(config: &Config, pe: u32) -> u32 {
 
 /// Returns the name of this machine, its network namespace and the job's node. Keeps two "nodes" on one machine apart.
 fn node_id(config: &Config) -> Option<String> {
-    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let boot = boot_id()?;
     let net = fs::read_link("/proc/self/ns/net").ok()?;
-    Some(format!("{} {} {:?}", boot.trim(), net.display(), config.node))
+    Some(format!("{} {} {:?}", boot, net.display(), config.node))
 }
 
 impl PeerMap {

@@ -1,5 +1,6 @@
 //! The clocks of the machines of a job with a timeline.
 
+use rushmem_base::boot_id;
 use rushmem_trace::{ClockMeetings, now_ns};
 
 use crate::Result;
@@ -16,7 +17,7 @@ impl ClockPart {
     /// Returns the part of this PE: the machine, behind a byte that tells whether it has a timeline.
     pub(super) fn new(trace: &PeTrace) -> Self {
         let mut part = vec![trace.recorder().is_some().into()];
-        part.extend(std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default());
+        part.extend(boot_id().unwrap_or_default().into_bytes());
         Self(part)
     }
 

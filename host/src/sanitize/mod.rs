@@ -34,7 +34,7 @@ mod stream;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
-use rushmem_base::lock;
+use rushmem_base::{boot_id, lock};
 use rushmem_sanitizer::MeetingId;
 
 use self::client::Client;
@@ -91,8 +91,7 @@ impl Sanitizer {
             }
             None => (None, String::new()),
         };
-        let machine = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        let mine = [machine.trim(), &name].join(" ");
+        let mine = [boot_id().unwrap_or_default(), name].join(" ");
         let all = pe.allgather("the exchange of the sanitizer's socket", mine.as_bytes())?;
         let machine_of = |theirs: &[u8]| theirs.split(|byte| *byte == b' ').next().map(<[u8]>::to_vec);
         if all.iter().any(|theirs| machine_of(theirs) != machine_of(mine.as_bytes())) {

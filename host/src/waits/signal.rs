@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use rushmem_base::has_signal;
 use signal_hook::consts::SIGUSR1;
 
 /// Whether the signal has come, once the handler is installed.
@@ -29,12 +30,8 @@ pub(super) fn take() -> bool {
 
 /// Returns whether the status of a process says that SIGUSR1 has its default action.
 fn is_default(status: &str) -> bool {
-    let has = |field: &str| {
-        let mask = status.lines().find_map(|line| line.strip_prefix(field));
-        let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-        mask.is_none_or(|mask| mask >> (SIGUSR1 - 1) & 1 != 0)
-    };
-    !has("SigIgn:") && !has("SigCgt:")
+    let has = |set: &str| has_signal(status, set, SIGUSR1).unwrap_or(true);
+    !has("SigIgn") && !has("SigCgt")
 }
 
 #[cfg(test)]

@@ -4,6 +4,11 @@
 
 use std::path::Path;
 
+use rushmem_base::{has_signal, stat_field};
+
+/// The field of the process group.
+const GROUP: usize = 2;
+
 /// A process group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Group(pub(super) u32);
@@ -18,24 +23,12 @@ fn listeners_in(proc: &Path, groups: &[Group]) -> Vec<u32> {
     let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
     let read = |pid: u32, name: &str| std::fs::read_to_string(proc.join(pid.to_string()).join(name)).ok();
     let is_listener = |&pid: &u32| {
-        let group = read(pid, "stat").and_then(|stat| group_of(&stat));
+        let group = read(pid, "stat").and_then(|stat| stat_field(&stat, GROUP)?.parse().ok().map(Group));
+        let catches = |status: String| has_signal(&status, "SigCgt", libc::SIGUSR1);
         group.is_some_and(|group| groups.contains(&group))
-            && read(pid, "status").is_some_and(|status| has_handler(&status))
+            && read(pid, "status").and_then(catches).unwrap_or(false)
     };
     pids.filter(is_listener).collect()
-}
-
-/// Returns the group of a process from its `stat`. The name of the process may have spaces and parentheses.
-fn group_of(stat: &str) -> Option<Group> {
-    let (_, rest) = stat.rsplit_once(") ")?;
-    rest.split(' ').nth(2)?.parse().ok().map(Group)
-}
-
-/// Returns whether the `status` of a process says that it has a handler of SIGUSR1.
-fn has_handler(status: &str) -> bool {
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
-    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    mask.is_some_and(|mask| mask >> (libc::SIGUSR1 - 1) & 1 != 0)
 }
 
 #[cfg(test)]

@@ -1,0 +1,36 @@
+//! Files of `/proc` about a process.
+
+/// Returns field `i` of a process's `stat`, from 0, behind the number and the name of the process. The name may have spaces and
+/// parentheses.
+pub fn stat_field(stat: &str, i: usize) -> Option<&str> {
+    stat.rsplit_once(") ")?.1.split(' ').nth(i)
+}
+
+/// Returns whether a set of signals in a process's `status`, such as `SigCgt`, has a signal; `None` if there is no such set.
+pub fn has_signal(status: &str, set: &str, signal: i32) -> Option<bool> {
+    let mask = status.lines().find_map(|line| line.strip_prefix(set)?.strip_prefix(':'))?;
+    let mask = u64::from_str_radix(mask.trim(), 16).ok()?;
+    Some(mask >> (signal - 1) & 1 != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_follow_the_name() {
+        let stat = "7 (a) b) S 1 42 3\n";
+        assert_eq!([0, 1, 2].map(|i| stat_field(stat, i)), [Some("S"), Some("1"), Some("42")]);
+        assert_eq!((stat_field(stat, 9), stat_field("7", 0)), (None, None));
+    }
+
+    #[test]
+    fn sets_of_signals_are_masks() {
+        let status = "Name:\ta\nSigIgn:\t0000000000000200\nSigCgt:\tx\n";
+        assert_eq!(
+            [9, 10, 11].map(|signal| has_signal(status, "SigIgn", signal)),
+            [Some(false), Some(true), Some(false)]
+        );
+        assert_eq!((has_signal(status, "SigCgt", 10), has_signal(status, "SigBlk", 10)), (None, None));
+    }
+}
