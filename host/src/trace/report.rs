@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use rushmem_base::lock;
 use rushmem_device::watch;
-use rushmem_trace::{Recorder, Summary, Trace};
+use rushmem_trace::{Recorder, Summary, Trace, part_of};
 
 use super::NicTrace;
 use super::gpu::{self, GpuCalls};
@@ -96,9 +96,11 @@ impl JobTrace {
         }
         let mut all = lock(&EARLIER);
         all.merge(trace);
-        let file = pe.map_or_else(|| self.file.clone(), |pe| format!("{}.pe{pe}", self.file));
-        let unwritten = |why: String| Error::Unavailable { what: format!("the timeline, {file},"), why };
-        let to = File::create(Path::new(&file)).map_err(|error| unwritten(error.to_string()))?;
+        let whole = Path::new(&self.file);
+        let file = pe.map_or_else(|| whole.to_owned(), |pe| part_of(whole, pe));
+        let unwritten =
+            |why: String| Error::Unavailable { what: format!("the timeline, {},", file.display()), why };
+        let to = File::create(&file).map_err(|error| unwritten(error.to_string()))?;
         all.write(to).map_err(|error| unwritten(error.to_string()))
     }
 }

@@ -9,7 +9,7 @@ use bytemuck::Zeroable;
 use rushmem_base::lock;
 use rushmem_device::Team;
 use rushmem_device::abi::ControlPage;
-use rushmem_trace::{Category, PeWaits, Recorder, Site, Span, Totals, Until, Waiting, now_ns};
+use rushmem_trace::{PeWaits, Recorder, Site, Span, Totals, Until, Waiting, now_ns};
 
 use super::protocol::Cause;
 use crate::machine::Region;
@@ -169,11 +169,8 @@ impl Known {
             // A record has the end of a file name only.
             wait.site.as_ref().is_some_and(|site| at.line == site.line && at.file.ends_with(&*site.file))
         };
-        let is_wait = |span: &Span| {
-            span.pe == self.pe
-                && matches!(span.category, Category::Wait | Category::Collective)
-                && span.track.to_string() == wait.place
-        };
+        let is_wait =
+            |span: &Span| span.pe == self.pe && span.is_wait() && span.track.to_string() == wait.place;
         // The kernel of an operation of the host has the line of the operation.
         let at_line = recorder.last(|span| is_wait(span) && span.site.as_ref().is_some_and(is_it));
         let found = at_line.or_else(|| recorder.last(is_wait));

@@ -151,8 +151,15 @@ fn way_through_nics(
     doorbell.filter(|&i| spans[i].begin >= begin).into_iter().chain([wqe]).chain(arrival).collect()
 }
 
-/// Returns the collective calls of a trace: the spans of the members of each call.
-pub(crate) fn collectives(spans: &[Span]) -> Vec<Vec<usize>> {
+/// A collective call of several members, by the indices of their spans.
+pub(crate) struct Meeting {
+    /// The member that came last.
+    pub(crate) last: usize,
+    pub(crate) members: Vec<usize>,
+}
+
+/// Returns the collective calls of a trace.
+pub(crate) fn collectives(spans: &[Span]) -> Vec<Meeting> {
     let mut of_pe: BTreeMap<((u32, u32), u32), Vec<usize>> = BTreeMap::new();
     for (i, span) in spans.iter().enumerate() {
         if let (Category::Collective, Some(team)) = (span.category, span.detail.team) {
@@ -166,14 +173,17 @@ pub(crate) fn collectives(spans: &[Span]) -> Vec<Vec<usize>> {
             calls.entry((team, number)).or_default().push(i);
         }
     }
-    calls.into_values().filter(|members| members.len() > 1).collect()
+    let meeting = |members: Vec<usize>| {
+        let last = *members.iter().max_by_key(|&&i| spans[i].begin)?;
+        (members.len() > 1).then_some(Meeting { last, members })
+    };
+    calls.into_values().filter_map(meeting).collect()
 }
 
 /// Returns the arrows from the last member of each collective call to the others.
 fn of_collectives(spans: &[Span]) -> Vec<Arrow> {
     let mut all = Vec::new();
-    for members in collectives(spans) {
-        let Some(&last) = members.iter().max_by_key(|&&i| spans[i].begin) else { continue };
+    for Meeting { last, members } in collectives(spans) {
         for &other in members.iter().filter(|&&i| i != last) {
             let Some(end) = spans[other].end else { continue };
             let points = vec![(last, spans[last].begin), (other, end)];

@@ -48,5 +48,5 @@ pub use span::{Category, Detail, Site, Span, Track, Word};
 pub use summary::{Last, Summary, Traffic};
 pub use time::Time;
 pub use totals::{TeamCalls, Totals};
-pub use trace::Trace;
-pub use waits::{JobWaits, PeWaits, Until, Waiting, pes};
+pub use trace::{PART, Trace, part_of};
+pub use waits::{JobWaits, PeWaits, Until, Waiting};

@@ -7,6 +7,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use rushmem_base::stat_field;
 use serde::{Deserialize, Serialize};
 
 use crate::totals::Totals;
@@ -63,10 +64,8 @@ impl Live {
 /// Returns the time at which a process began; `None` if it does not run.
 fn start_of(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name of the process may have spaces and parentheses.
-    let mut rest = stat.rsplit_once(") ")?.1.split(' ');
-    let is_dead = matches!(rest.next()?, "Z" | "X");
-    rest.nth(18)?.parse().ok().filter(|_| !is_dead)
+    let is_dead = matches!(stat_field(&stat, 0)?, "Z" | "X");
+    stat_field(&stat, 19)?.parse().ok().filter(|_| !is_dead)
 }
 
 /// The file of a PE. It is removed when this is dropped.

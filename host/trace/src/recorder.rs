@@ -3,12 +3,14 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
+
+use rushmem_base::lock;
 
 use crate::clock::now_ns;
 use crate::offset::ClockOffset;
 use crate::span::{Category, Detail, Site, Span, Track, Word};
-use crate::totals::{Totals, is_wait};
+use crate::totals::Totals;
 use crate::trace::Trace;
 
 /// The number of a span that has begun.
@@ -51,7 +53,7 @@ impl Recorder {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Begins a span now. Its `end` is set when it ends.
@@ -113,7 +115,10 @@ impl Recorder {
         let spans = state.open.values().rev().chain(state.ended.iter().rev());
         let mut words = Vec::new();
         for word in spans.filter(|span| span.pe == pe).filter_map(|span| span.detail.changes) {
-            if words.len() < limit && !words.contains(&word) {
+            if words.len() == limit {
+                break;
+            }
+            if !words.contains(&word) {
                 words.push(word);
             }
         }
@@ -125,7 +130,7 @@ impl Recorder {
         let now = now_ns();
         let state = self.lock();
         let mut totals = state.totals.get(&pe).cloned().unwrap_or_default();
-        let open = state.open.values().filter(|span| span.pe == pe && is_wait(span));
+        let open = state.open.values().filter(|span| span.pe == pe && span.is_wait());
         totals.wait_ns += open.map(|span| span.ns(now)).sum::<u64>();
         totals
     }

@@ -98,6 +98,13 @@ pub struct Site {
     pub line: u32,
 }
 
+impl Site {
+    /// Returns ` at FILE:LINE`, or nothing without a line.
+    pub fn at(site: Option<&Self>) -> String {
+        site.map_or_else(String::new, |site| format!(" at {site}"))
+    }
+}
+
 impl fmt::Display for Site {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.file, self.line)
@@ -174,6 +181,11 @@ pub struct Span {
 }
 
 impl Span {
+    /// Returns whether it is a call that waits.
+    pub fn is_wait(&self) -> bool {
+        matches!(self.category, Category::Wait | Category::Collective)
+    }
+
     /// Returns whether it is a doorbell of a send queue.
     pub(crate) fn is_doorbell(&self) -> bool {
         self.category == Category::Nic && self.name == "doorbell"

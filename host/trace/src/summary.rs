@@ -5,8 +5,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::arrows::collectives;
-use crate::span::{Category, Span};
+use crate::arrows::{Meeting, collectives};
+use crate::span::{Category, Site, Span};
 use crate::time::Time;
 use crate::trace::Trace;
 
@@ -122,11 +122,8 @@ impl Summary {
 /// Describes a call that has not ended.
 fn open(span: &Span, now: u64) -> String {
     let Span { pe, track, name, .. } = span;
-    let mut text = format!("PE {pe} {track} has been in `{name}`");
-    if let Some(site) = &span.site {
-        text += &format!(" at {site}");
-    }
-    text += &format!(" for {}", Time(span.ns(now)));
+    let (at, time) = (Site::at(span.site.as_ref()), Time(span.ns(now)));
+    let mut text = format!("PE {pe} {track} has been in `{name}`{at} for {time}");
     if let Some(word) = span.detail.awaits {
         text += &format!(", waiting for the word {:#x}", word.offset);
     }
@@ -146,8 +143,7 @@ struct Waits {
 
 fn waits(trace: &Trace, now: u64) -> Vec<WaitLine> {
     let mut lines: BTreeMap<(String, String), BTreeMap<u32, Waits>> = BTreeMap::new();
-    let is_wait = |span: &&Span| matches!(span.category, Category::Wait | Category::Collective);
-    for span in trace.spans.iter().filter(is_wait) {
+    for span in trace.spans.iter().filter(|span| span.is_wait()) {
         let line = span.site.as_ref().map_or_else(String::new, ToString::to_string);
         let of = lines.entry((span.name.to_string(), line)).or_default().entry(span.pe).or_default();
         let ns = span.ns(now);
@@ -183,8 +179,7 @@ fn traffic(trace: &Trace) -> Vec<Traffic> {
 
 fn last(trace: &Trace) -> Vec<Last> {
     let mut all: BTreeMap<u32, Last> = BTreeMap::new();
-    for members in collectives(&trace.spans) {
-        let Some(&last) = members.iter().max_by_key(|&&i| trace.spans[i].begin) else { continue };
+    for Meeting { last, members } in collectives(&trace.spans) {
         let Span { pe, begin, .. } = trace.spans[last];
         let of = all.entry(pe).or_insert(Last { pe, calls: 0, held_up_ns: 0 });
         of.calls += 1;
@@ -242,7 +237,7 @@ impl fmt::Display for Summary {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::span::{Detail, Site, Track, Word};
+    use crate::span::{Detail, Track, Word};
 
     #[test]
     fn traffic_counts_the_work_of_nics() {

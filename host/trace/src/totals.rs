@@ -50,15 +50,10 @@ impl Totals {
             let pe = span.pe;
             self.traffic.entry(peer).or_insert_with(|| Traffic { pe, peer, ..Traffic::default() }).add(span);
         }
-        if is_wait(span) {
+        if span.is_wait() {
             self.wait_ns += span.ns(span.begin);
         }
     }
-}
-
-/// Returns whether a span is one of a wait.
-pub(crate) fn is_wait(span: &Span) -> bool {
-    matches!(span.category, Category::Wait | Category::Collective)
 }
 
 /// Teams as a list, because a key of JSON is a text.

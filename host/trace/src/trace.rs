@@ -1,7 +1,19 @@
 //! The spans of a file.
 
+use std::path::{Path, PathBuf};
+
 use crate::offset::ClockOffset;
 use crate::span::Span;
+
+/// The text between the name of a timeline and the number of a PE.
+pub const PART: &str = ".pe";
+
+/// Returns the file in which PE `pe` writes its part of the timeline `file`.
+pub fn part_of(file: &Path, pe: u32) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(format!("{PART}{pe}"));
+    name.into()
+}
 
 /// The spans of some PEs.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use rushmem_base::Pes;
 use serde::{Deserialize, Serialize};
 
 use crate::span::{Category, Site, Span, Track, Word};
@@ -102,7 +103,7 @@ impl PeWaits {
         let (mut runs, pe) = (Vec::new(), self.pe);
         for span in spans.iter().filter(|span| span.pe == pe) {
             let ns = span.ns(now);
-            if !matches!(span.category, Category::Wait | Category::Collective) {
+            if !span.is_wait() {
                 runs.push(running(span, ns));
                 continue;
             }
@@ -133,7 +134,7 @@ impl PeWaits {
 
 /// Describes a span that does not wait.
 fn running(span: &Span, ns: u64) -> String {
-    let at = span.site.as_ref().map_or_else(String::new, |site| format!(" at {site}"));
+    let at = Site::at(span.site.as_ref());
     let time = Time(ns);
     match (span.category, &span.track) {
         (Category::Launch | Category::Kernel, track) => {
@@ -239,7 +240,7 @@ impl JobWaits {
         let missing = || match &*self.missing(until) {
             [] => "all members have come".into(),
             [pe] => format!("PE {pe} has not come"),
-            all => format!("{} have not come", pes(all)),
+            all => format!("{} have not come", Pes(all.to_vec())),
         };
         match until {
             Until::Word { pe, offset, note } => {
@@ -247,7 +248,7 @@ impl JobWaits {
                 let by = match &*self.writers(Word { pe: *pe, offset: *offset }) {
                     [] => String::new(),
                     [pe] => format!("; PE {pe} has changed it before"),
-                    all => format!("; {} have changed it before", pes(all)),
+                    all => format!("; {} have changed it before", Pes(all.to_vec())),
                 };
                 format!("for the word at {offset:#x} of PE {pe}{note}{by}")
             }
@@ -261,23 +262,6 @@ impl JobWaits {
             Until::Other(what) => format!("for {what}"),
         }
     }
-}
-
-/// Returns numbers of PEs as text, such as `PEs 0-2, 5`. They must be in order.
-pub fn pes(all: &[u32]) -> String {
-    let mut ranges: Vec<(u32, u32)> = Vec::new();
-    for &pe in all {
-        match ranges.last_mut() {
-            Some((_, last)) if last.checked_add(1) == Some(pe) => *last = pe,
-            _ => ranges.push((pe, pe)),
-        }
-    }
-    let text = |(first, last): &(u32, u32)| match first == last {
-        true => first.to_string(),
-        false => format!("{first}-{last}"),
-    };
-    let ranges = ranges.iter().map(text).collect::<Vec<_>>().join(", ");
-    format!("PE{} {ranges}", if all.len() == 1 { "" } else { "s" })
 }
 
 impl fmt::Display for JobWaits {
@@ -302,7 +286,7 @@ impl fmt::Display for JobWaits {
                     1 => " and 1 other".into(),
                     others => format!(" and {others} others"),
                 };
-                let at = site.as_ref().map_or_else(String::new, |site| format!(" at {site}"));
+                let at = Site::at(site.as_ref());
                 let waits = if *has_ended { "waited to the deadline" } else { "waits" };
                 let until = self.describe(until);
                 add(format!("{place}{threads} {waits} in `{call}`{at} {until}"), of.pe, wait.ns);
@@ -321,7 +305,7 @@ impl fmt::Display for JobWaits {
         writeln!(f, "waits of the job")?;
         for (text, of, ns) in lines {
             let time = ns.map_or_else(String::new, |ns| format!(", since {}", Time(ns)));
-            writeln!(f, "  {}: {text}{time}", pes(&of))?;
+            writeln!(f, "  {}: {text}{time}", Pes(of))?;
         }
         for cycle in self.cycles() {
             let mut steps: Vec<String> = cycle.iter().map(|pe| format!("PE {pe}")).collect();
@@ -405,8 +389,8 @@ mod tests {
 
     #[test]
     fn ranges_of_pes_are_short() {
-        assert_eq!(pes(&[3]), "PE 3");
-        assert_eq!(pes(&[0, 1, 2, 5, u32::MAX, 0]), format!("PEs 0-2, 5, {}, 0", u32::MAX));
+        assert_eq!(Pes(vec![3]).to_string(), "PE 3");
+        assert_eq!(Pes(vec![0, 1, 2, 5, u32::MAX, 0]).to_string(), format!("PEs 0-2, 5, {}, 0", u32::MAX));
     }
 
     #[test]

@@ -24,7 +24,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("rushmem-config", &["rushmem-device"]),
     ("rushmem-native", &["rushmem-base", "rushmem-device"]),
     ("rushmem-sanitizer", &[]),
-    ("rushmem-trace", &[]),
+    ("rushmem-trace", &["rushmem-base"]),
     ("rushmem-bootstrap", &["rushmem-base", "rushmem-config"]),
     ("rushmem-service", &["rushmem-device", "rushmem-mlx5"]),
     ("rushmem-cuda", &["rushmem-base", "rushmem-service", "rushmem-softnic"]),

@@ -4,10 +4,11 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use rushmem::bootstrap::Pes;
+use rushmem_trace::part_of;
 
 use super::plan::NodeShare;
 use crate::error::Error;
-use crate::trace::{Joined, all_parts, join, part_of};
+use crate::trace::{Joined, all_parts, join};
 
 /// The timeline of this node's PEs.
 pub(super) struct Timeline {

@@ -112,7 +112,7 @@ fn pe_text(live: &Live, before: Option<&Live>) -> String {
 fn wait_text(wait: &Waiting, until: &str) -> String {
     let Waiting { place, others, call, site, ns, .. } = wait;
     let threads = if *others > 0 { format!(" and {others} more") } else { String::new() };
-    let at = site.as_ref().map_or_else(String::new, |Site { file, line }| format!(" at {file}:{line}"));
+    let at = Site::at(site.as_ref());
     let time = ns.map_or_else(String::new, |ns| format!(" since {}", Time(ns)));
     let text = format!("{place}{threads} waits in `{call}`{at}{time} {until}");
     format!("        {}\n", harmless(text.trim_end()))

@@ -10,7 +10,7 @@ use rushmem_trace::{Summary, Trace};
 use crate::error::Error;
 use crate::print;
 
-pub(crate) use self::parts::{Joined, all_parts, join, part_of};
+pub(crate) use self::parts::{Joined, all_parts, join};
 
 /// Join the timelines of PEs, and print tables of waits, traffic and late PEs
 ///

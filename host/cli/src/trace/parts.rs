@@ -7,19 +7,9 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use rushmem::bootstrap::Pes;
-use rushmem_trace::Trace;
+use rushmem_trace::{PART, Trace, part_of};
 
 use crate::error::Error;
-
-/// The text between the name of a timeline and the number of a PE.
-const PART: &str = ".pe";
-
-/// Returns the file in which PE `pe` writes its part of the timeline `file`.
-pub(crate) fn part_of(file: &Path, pe: u32) -> PathBuf {
-    let mut name = file.as_os_str().to_owned();
-    name.push(format!("{PART}{pe}"));
-    name.into()
-}
 
 /// Returns the timeline and the PE of a part; `None` if the name is not one of a part.
 fn whole_of(part: &Path) -> Option<(PathBuf, u32)> {
