@@ -341,7 +341,7 @@ impl<S: Sharing> Ctx<'_, S> {
     }
 
     /// Returns the addresses of the operands, `remote` first, if both lie in heaps and `pe` is a P2P peer. It takes one
-    /// branch, like [`Ctx::p2p_addr`].
+    /// branch.
     #[inline(always)]
     pub(crate) fn p2p_operands<T: Pod>(
         &self,
@@ -353,9 +353,10 @@ impl<S: Sharing> Ctx<'_, S> {
         let same = remote.len() == local.len();
         // If the lengths differ, an end past every heap.
         let bytes = if same { local.bytes() } else { u64::MAX };
-        let _: *mut T = self.p2p_addr(pe, last, bytes)?;
-        let p = self.parts_ref();
-        Some((self.p2p_heap_addr(pe, remote.offset()), p.heap.add(local.offset()).ptr()))
+        if !self.is_mapped(pe, last, bytes) {
+            return None;
+        }
+        Some((self.p2p_heap_addr(pe, remote.offset()), self.parts_ref().heap.add(local.offset()).ptr()))
     }
 
     /// Returns whether a transfer between heaps, with correct arguments, goes through a NIC. This is the fast path of

@@ -207,6 +207,12 @@ fn lanes_where(mask: u32, values: &[u64; 32], wanted: u64) -> u32 {
     (0..32).filter(|&i| mask >> i & 1 == 1 && values[i] == wanted).fold(0, |m, i| m | 1 << i)
 }
 
+/// Returns `condition`: a lane is always alone.
+#[inline(always)]
+pub fn together(condition: bool) -> bool {
+    condition
+}
+
 /// Returns the lanes that are at `site` together. Any set that contains this lane is correct.
 pub fn converged(site: &'static Location<'static>) -> u32 {
     lane(|l| l.converged(site))

@@ -251,6 +251,21 @@ pub fn converged(_: &'static Location<'static>) -> u32 {
     unsafe { activemask() as u32 }
 }
 
+/// Returns whether `condition` holds in each lane that is here together with this one. It may be false without a reason.
+///
+/// ptxas then knows that these lanes branch to the same side. So it needs no barrier where they meet again, which would
+/// cost more than a store. ptxas 13.0 crashes if one predicate is both operand and result of the vote.
+#[inline(always)]
+pub fn together(condition: bool) -> bool {
+    let all: u32;
+    // SAFETY: a vote of the lanes that execute it.
+    unsafe {
+        asm!("{{ .reg .b32 m; .reg .pred p, q; activemask.b32 m; setp.ne.u32 p, {one}, 0; vote.sync.all.pred q, p, m; selp.u32 {all}, 1, 0, q; }}",
+            one = in(reg32) condition as u32, all = out(reg32) all, options(pure, nomem, nostack))
+    }
+    all != 0
+}
+
 core::arch::global_asm!(".extern .shared .align 16 .b8 rushmem_shared[];");
 
 /// Returns the block's dynamic shared memory: base and bytes.

@@ -7,6 +7,7 @@ use bytemuck::Pod;
 
 use super::{Ctx, CtxRef};
 use crate::abi::{CtxParts, DevAddr, PeerDesc, ctx_flags};
+use crate::arch;
 use crate::error::{Error, Result, Site, bad_pe, out_of_range};
 use crate::heap::{Sym, SymSlice};
 use crate::segment;
@@ -33,15 +34,24 @@ impl<S> Ctx<'_, S> {
         Err(bad_pe(self.parts.state, pe, self.parts.n_pes, Location::caller()))
     }
 
-    /// Returns the address of `bytes` bytes at `offset` on `pe`, if `pe` is a P2P peer and its heap contains all of
-    /// them.
+    /// Returns whether `pe` is a P2P peer and its heap contains all of the `bytes` bytes at `offset`.
+    #[inline(always)]
+    pub(crate) fn is_mapped(&self, pe: u32, offset: u64, bytes: u64) -> bool {
+        self.parts.is_p2p(pe) & self.parts.has(offset, bytes)
+    }
+
+    /// Returns the address of a word of `bytes` bytes at `offset` on `pe`, if [`Ctx::is_mapped`] holds for each lane that calls
+    /// together.
     ///
-    /// This is the fast path of almost all P2P accesses, with one branch. On `None`, the caller's slow path checks
+    /// This is the fast path of almost all P2P accesses to words, with one branch. On `None`, the caller's slow path checks
     /// everything.
     #[inline(always)]
     pub(crate) fn p2p_addr<T>(&self, pe: u32, offset: u64, bytes: u64) -> Option<*mut T> {
-        let p = &self.parts;
-        if p.is_p2p(pe) & p.has(offset, bytes) { Some(heap_of(p, pe).add(offset).ptr()) } else { None }
+        if arch::together(self.is_mapped(pe, offset, bytes)) {
+            Some(self.p2p_heap_addr(pe, offset))
+        } else {
+            None
+        }
     }
 
     /// Returns the address of a checked offset on `pe`, which is below `n_pes`, if that memory is mapped here.
