@@ -158,6 +158,22 @@ impl Bench {
         }
     }
 
+    /// Returns whether the time is that of single words, so that it depends on their places.
+    pub(super) fn is_on_words(self) -> bool {
+        matches!(
+            self,
+            Self::PQuiet
+                | Self::PRate
+                | Self::G
+                | Self::GRate
+                | Self::AddRate
+                | Self::FetchAdd
+                | Self::FetchAddRate
+                | Self::CompareSwap
+                | Self::Signal
+        )
+    }
+
     /// Returns the kind of job that runs the benchmark.
     pub(super) fn job_kind(self) -> JobKind {
         match self {
