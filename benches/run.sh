@@ -8,7 +8,8 @@
 #
 # NVSHMEM is looked for in $NVSHMEM_HOME, in Python's packages and in the usual places, GPUNetIO's headers in
 # $GPUNETIO_HEADERS and in Python's packages (wheel nvidia-nccl-cu13), the CUDA compiler in $NVCC, the PATH and
-# /usr/local/cuda. What is not there is said to be absent. Without a GPU only our half runs, natively.
+# /usr/local/cuda. $NVSHMEM_HOME may name several releases, with colons; each one found is measured. What is not there is said
+# to be absent. With one GPU, the PEs of both libraries are processes under MPS. Without a GPU only our half runs, natively.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 
@@ -103,10 +104,20 @@ arch=sm_90
 ((gpus == 0)) || arch=sm_$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader -i 0 | tr -d '. ')
 failed=0
 
+# Two processes on one GPU take turns without MPS. This one is ours alone.
+ours_runs=("$bin/rushmem" perf --pes 2)
+if ((gpus == 1)) && command -v nvidia-cuda-mps-control >/dev/null; then
+    export CUDA_MPS_PIPE_DIRECTORY=$out/mps CUDA_MPS_LOG_DIRECTORY=$out/mps
+    mkdir -p "$out/mps"
+    nvidia-cuda-mps-control -d
+    trap 'echo quit | nvidia-cuda-mps-control >/dev/null' EXIT
+    ours_runs=("$bin/rushmem" run -n 2 "$bin/rushmem" perf)
+fi
+
 # Ours. A row that moves wrong data ends the run.
 threads=()
 ((gpus == 0)) || threads=(--threads 256,512)
-step 'Rushmem, 2 PEs' 240 "${quietly[@]}" "$bin/rushmem" perf --pes 2 "${threads[@]}" --json "$out/rushmem-2.json"
+step 'Rushmem, 2 PEs' 240 "${quietly[@]}" "${ours_runs[@]}" "${threads[@]}" --json "$out/rushmem-2.json"
 "$bin/rushmem" perf --pes 2 "${threads[@]}" --list >"$out/plan-2"
 ours=(--from "$out/rushmem-2.json")
 plans=(2)
@@ -118,35 +129,41 @@ if ((gpus >= 4)); then
     plans+=(4)
 fi
 
-# NVSHMEM: a program of ours over its device interface.
+# NVSHMEM: a program of ours over its device interface, with each release.
 beside=()
-nvshmem=$(first "${NVSHMEM_HOME:-}" "${sites[@]/%//nvidia/nvshmem}" /usr/local/nvshmem /opt/nvshmem || true)
-if [[ -z $nvshmem ]]; then
+releases=()
+IFS=: read -ra named <<<"${NVSHMEM_HOME:-}"
+for path in "${named[@]}" "${sites[@]/%//nvidia/nvshmem}" /usr/local/nvshmem /opt/nvshmem; do
+    [[ -z $path || ! -d $path/lib || " ${releases[*]} " == *" $path "* ]] || releases+=("$path")
+done
+measure_nvshmem() {
+    local nvshmem=$1 built=$2 library cuda pes
+    # Wheels have the library under its versioned name only.
+    mkdir -p "$built"
+    library=$(first "$nvshmem"/lib/libnvshmem_host.so "$nvshmem"/lib/libnvshmem_host.so.* || fail "no library in $nvshmem/lib")
+    ln -sf "$library" "$built/libnvshmem_host.so"
+    cuda=$(dirname "$(dirname "$(readlink -f "$nvcc")")")
+    step "NVSHMEM in $nvshmem: build" 180 "$nvcc" -std=c++17 -O3 -arch="$arch" -rdc=true -I"$nvshmem/include" \
+        -o "$built/perf" "$here/nvshmem/perf.cu" -L"$built" -L"$nvshmem/lib" -L"$cuda/lib" -L"$cuda/lib64" \
+        -lnvshmem_host -lnvshmem_device || return 1
+    if ((gpus == 0)) || ((gpus == 1)) && [[ -z ${CUDA_MPS_PIPE_DIRECTORY:-} ]]; then
+        printf 'NVSHMEM: built, but it wants two GPUs, or one with MPS\n'
+        return
+    fi
+    for pes in "${plans[@]}"; do
+        step "NVSHMEM, $pes PEs" 150 env LD_LIBRARY_PATH="$nvshmem/lib:${LD_LIBRARY_PATH:-}" \
+            "$built/perf" "$out/plan-$pes" "$built-$pes.json" || return 1
+        beside+=(--compare "$built-$pes.json")
+    done
+}
+if ((${#releases[@]} == 0)); then
     printf '\nNVSHMEM: absent (set NVSHMEM_HOME)\n'
 elif [[ -z $nvcc ]]; then
     printf '\nNVSHMEM: not built, since there is no nvcc (set NVCC)\n'
-else
-    # Wheels have the library under its versioned name only.
-    library=$(first "$nvshmem"/lib/libnvshmem_host.so "$nvshmem"/lib/libnvshmem_host.so.* || fail "no library in $nvshmem/lib")
-    ln -sf "$library" "$out/libnvshmem_host.so"
-    cuda=$(dirname "$(dirname "$(readlink -f "$nvcc")")")
-    build=("$nvcc" -std=c++17 -O3 -arch="$arch" -rdc=true -I"$nvshmem/include" -o "$out/nvshmem-perf"
-        "$here/nvshmem/perf.cu" -L"$out" -L"$nvshmem/lib" -L"$cuda/lib" -L"$cuda/lib64" -lnvshmem_host -lnvshmem_device)
-    export LD_LIBRARY_PATH=$nvshmem/lib:${LD_LIBRARY_PATH:-}
-    if ! step 'NVSHMEM: build' 120 "${build[@]}"; then
-        failed=1
-    elif ((gpus < 2)); then
-        printf 'NVSHMEM: built, but it wants a GPU for each PE, and there are %d\n' "$gpus"
-    else
-        for pes in "${plans[@]}"; do
-            if step "NVSHMEM, $pes PEs" 150 "$out/nvshmem-perf" "$out/plan-$pes" "$out/nvshmem-$pes.json"; then
-                beside+=(--compare "$out/nvshmem-$pes.json")
-            else
-                failed=1
-            fi
-        done
-    fi
 fi
+for release in "${!releases[@]}"; do
+    [[ -z $nvcc ]] || measure_nvshmem "${releases[release]}" "$out/nvshmem-$release" || failed=1
+done
 
 # DOCA GPUNetIO: a program of ours over its device interface, and over ours, into queues that nobody executes.
 "$bin/rushmem" perf --pes 2 post --list >"$out/plan-posting"
