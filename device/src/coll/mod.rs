@@ -30,6 +30,7 @@ mod sync;
 mod alltoall_ll;
 mod args;
 mod call;
+mod callers;
 mod check_in;
 mod element;
 mod fold;
@@ -42,5 +43,6 @@ mod p2p_team;
 mod strided;
 mod team_lock;
 
+pub use callers::{Callers, Grid};
 pub use element::{Element, ElementKind, Located, Reduce, Scan};
 pub use strided::Parts;
