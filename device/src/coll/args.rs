@@ -159,7 +159,7 @@ pub(super) fn part<G: Group>(group: G, bytes: u64) -> Span {
     part_of(group.channel(), group.channels(), bytes)
 }
 
-/// Bytes of which the begin of each part is a multiple: a cache line. Empty parts may begin elsewhere.
+/// Parts begin at multiples of these bytes, a cache line. Empty parts may begin elsewhere.
 const PART_UNIT: u64 = 128;
 
 /// Implements [`part`] for one of `channels` channels.

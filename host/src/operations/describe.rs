@@ -247,7 +247,7 @@ impl Pe {
     ) -> Result<Operation> {
         let (dst, src) = (self.bytes(name, dst)?, self.bytes(name, src)?);
         let extra = if what == Collective::Alltoall { size_of::<T>() as u32 } else { root };
-        Ok(self.collective(name, what, team, (0, 0), dst, src, extra))
+        Ok(self.collective(name, what, team, (0, 0), (dst, src), extra))
     }
 
     /// Describes a reduction or a scan. `op` is a [`Reduce`](rushmem_device::Reduce) or a
@@ -262,7 +262,7 @@ impl Pe {
         src: SymSlice<T>,
     ) -> Result<Operation> {
         let (dst, src) = (self.bytes(name, dst)?, self.bytes(name, src)?);
-        Ok(self.collective(name, what, team, (op, T::KIND as u32), dst, src, 0))
+        Ok(self.collective(name, what, team, (op, T::KIND as u32), (dst, src), 0))
     }
 
     /// Describes a collective call with these arguments of [`rushmem_collective`]. A grid performs it if there is data for
@@ -273,8 +273,7 @@ impl Pe {
         what: Collective,
         team: Team,
         (op, kind): (u32, u32),
-        dst: SymSlice<u8>,
-        src: SymSlice<u8>,
+        (dst, src): (SymSlice<u8>, SymSlice<u8>),
         extra: u32,
     ) -> Operation {
         // The members agree on these bytes.

@@ -383,7 +383,7 @@ impl<'a> TestBed<'a> {
         self.check_with(data.len(), |counts| kernels::check(data, seed, counts))
     }
 
-    /// Runs a kernel of which each thread counts the wrong ones among `len` elements.
+    /// Runs a kernel that counts the wrong ones among `len` elements, in each thread.
     fn check_with(&self, len: usize, kernel: impl FnOnce(SymSlice<u64>) -> Call) -> Result<(), AnyError> {
         let grid = self.pe.grid();
         let threads = (grid.blocks * grid.threads) as usize;
