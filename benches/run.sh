@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Rushmem beside NVSHMEM and DOCA GPUNetIO, and beside what a GPU does without any library: measures, verifies, and prints the
+# Rushmem beside NVSHMEM, NCCL and DOCA GPUNetIO, and beside what a GPU does without any library: measures, verifies, and prints the
 # tables with ratios and targets.
 #
 #     benches/run.sh [--out DIR]    builds and runs here
 #     benches/run.sh --pack DIR     builds here, and puts all that a machine without cargo needs into DIR;
 #                                   there, DIR/run.sh [--out DIR] runs
 #
-# NVSHMEM is looked for in $NVSHMEM_HOME, in Python's packages and in the usual places, GPUNetIO's headers in
+# NVSHMEM is looked for in $NVSHMEM_HOME, in Python's packages and in the usual places, NCCL in $NCCL_HOME, in Python's
+# packages and in the usual places, GPUNetIO's headers in
 # $GPUNETIO_HEADERS and in Python's packages (wheel nvidia-nccl-cu13), the CUDA compiler in $NVCC, the PATH and
 # /usr/local/cuda. $NVSHMEM_HOME may name several releases, with colons; each one found is measured. What is not there is said
 # to be absent. With one GPU, the PEs of both libraries are processes under MPS. Without a GPU only our half runs, natively.
@@ -46,11 +47,12 @@ else
 fi
 
 if [[ -n $pack ]]; then
-    mkdir -p "$pack/nvshmem" "$pack/bounds"
+    mkdir -p "$pack/nvshmem" "$pack/nccl" "$pack/bounds"
     for program in rushmem rushmem-gpunetio-posting; do
         strip -o "$pack/$program" "$bin/$program"
     done
     cp "$here"/nvshmem/*.cu "$here"/nvshmem/*.cuh "$pack/nvshmem/"
+    cp "$here"/nccl/perf.cu "$pack/nccl/"
     cp "$here"/bounds/bounds.cu "$pack/bounds/"
     cp "$here"/targets*.json "$here/run.sh" "$pack/"
     du -sh "$pack"
@@ -117,12 +119,12 @@ fi
 # Ours. A row that moves wrong data ends the run.
 threads=()
 ((gpus == 0)) || threads=(--threads 256,512)
-step 'Rushmem, 2 PEs' 240 "${quietly[@]}" "${ours_runs[@]}" "${threads[@]}" --json "$out/rushmem-2.json"
+step 'Rushmem, 2 PEs' 300 "${quietly[@]}" "${ours_runs[@]}" "${threads[@]}" --json "$out/rushmem-2.json"
 "$bin/rushmem" perf --pes 2 "${threads[@]}" --list >"$out/plan-2"
 ours=(--from "$out/rushmem-2.json")
 plans=(2)
 if ((gpus >= 4)); then
-    collectives=(barrier_all sync_all broadcast fcollect alltoall reduce)
+    collectives=(barrier_all sync_all broadcast fcollect alltoall reduce stream)
     step 'Rushmem, 4 PEs' 60 "${quietly[@]}" "$bin/rushmem" perf --pes 4 "${collectives[@]}" --json "$out/rushmem-4.json"
     "$bin/rushmem" perf --pes 4 "${collectives[@]}" --list >"$out/plan-4"
     ours+=(--from "$out/rushmem-4.json")
@@ -164,6 +166,38 @@ fi
 for release in "${!releases[@]}"; do
     [[ -z $nvcc ]] || measure_nvshmem "${releases[release]}" "$out/nvshmem-$release" || failed=1
 done
+
+# NCCL: a program of ours over its host interface. Ranks may share a GPU.
+beside_nccl=()
+nccl_home=$(first "${NCCL_HOME:-}" "${sites[@]/%//nvidia/nccl}" /usr/local/nccl || true)
+[[ -n $nccl_home || ! -e /usr/include/nccl.h ]] || nccl_home=/usr
+if [[ -z $nccl_home ]]; then
+    printf '\nNCCL: absent (set NCCL_HOME)\n'
+elif [[ -z $nvcc ]]; then
+    printf '\nNCCL: not built, since there is no nvcc (set NVCC)\n'
+else
+    # Wheels have the library under its versioned name only.
+    library=$(first "$nccl_home"/lib/libnccl.so "$nccl_home"/lib/libnccl.so.2 "$nccl_home"/lib/x86_64-linux-gnu/libnccl.so.2 ||
+        fail "no library in $nccl_home/lib")
+    ln -sf "$library" "$out/libnccl.so"
+    build=("$nvcc" -std=c++17 -O3 -arch="$arch" -I"$nccl_home/include" -o "$out/nccl-perf" "$here/nccl/perf.cu" -L"$out" -lnccl)
+    export LD_LIBRARY_PATH=$(dirname "$library"):${LD_LIBRARY_PATH:-}
+    if ! step 'NCCL: build' 120 "${build[@]}"; then
+        failed=1
+    elif ((gpus == 0)); then
+        printf 'NCCL: built, but there is no GPU\n'
+    else
+        for pes in "${plans[@]}"; do
+            shared=()
+            ((gpus >= pes)) || shared=(env NCCL_MULTI_RANK_GPU_ENABLE=1)
+            if step "NCCL, $pes ranks" 240 "${shared[@]}" "$out/nccl-perf" "$out/plan-$pes" "$out/nccl-$pes.json"; then
+                beside_nccl+=(--compare "$out/nccl-$pes.json")
+            else
+                failed=1
+            fi
+        done
+    fi
+fi
 
 # DOCA GPUNetIO: a program of ours over its device interface, and over ours, into queues that nobody executes.
 "$bin/rushmem" perf --pes 2 post --list >"$out/plan-posting"
@@ -211,6 +245,10 @@ printf '\n== results (in %s)\n\n' "$out"
 targets=()
 ((${#beside[@]} == 0)) || targets=(--targets "$here/targets.json")
 "$bin/rushmem" perf "${ours[@]}" "${beside[@]}" "${targets[@]}" --json "$out/rushmem.json" --plot "$out/perf.svg"
+if ((${#beside_nccl[@]} > 0)); then
+    printf '\n== collective calls on streams, beside NCCL\n\n'
+    "$bin/rushmem" perf "${ours[@]}" "${beside_nccl[@]}" --targets "$here/targets-nccl.json"
+fi
 if ((${#posting[@]} > 0)); then
     printf '\n== posting into queues in GPU memory that nobody executes\n\n'
     targets=()

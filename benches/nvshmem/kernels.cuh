@@ -92,6 +92,28 @@ __device__ void fetches(const Work &work, Op op) {
     work.sums[index()] = sum;
 }
 
+// Stores the time between the calls of a stream.
+__global__ void stamp(uint64_t *to) { *to = now_ns(); }
+
+// The term that a PE adds to element `i` of a sum. Sums of small whole numbers are exact.
+__device__ float term(uint64_t pe, uint64_t run, uint64_t i) { return float(i % 97) + float(pe) * float(run + 1); }
+
+__global__ void fill_terms(float *data, uint64_t len, uint64_t pe, uint64_t run) {
+    for (uint64_t i = index(); i < len; i += gridDim.x * uint64_t(blockDim.x)) data[i] = term(pe, run, i);
+}
+
+// Counts the elements that differ from the sum of all PEs' terms, from element `first` on.
+__global__ void check_sums(const float *data, uint64_t len, uint64_t first, uint64_t pes, uint64_t run,
+                           unsigned long long *wrong) {
+    unsigned long long n = 0;
+    for (uint64_t i = index(); i < len; i += gridDim.x * uint64_t(blockDim.x)) {
+        float sum = 0;
+        for (uint64_t pe = 0; pe < pes; pe++) sum += term(pe, run, first + i);
+        n += data[i] != sum;
+    }
+    if (n != 0) atomicAdd(wrong, n);
+}
+
 }  // namespace
 
 __global__ void fill(uint64_t *data, uint64_t len, uint64_t seed) {

@@ -164,6 +164,8 @@ class Bed {
             *ns = exchange(row, run, work);
         } else if (bench == "reduce") {
             *ns = reduce(row, run, work);
+        } else if (bench.rfind("stream_", 0) == 0) {
+            return on_stream(row, run, work, ns);
         } else {
             return false;
         }
@@ -203,6 +205,61 @@ class Bed {
         return ns;
     }
 
+    // The calls of a stream, launched by a graph. False if there is no such benchmark here.
+    bool on_stream(const Row &row, uint64_t run, const Work &work, double *ns) {
+        const bool scatters = row.bench == "stream_reduce_scatter", sums = scatters || row.bench == "stream_reduce";
+        const bool exchanges = row.bench == "stream_alltoall";
+        const uint64_t pes = row.pes, len = sums ? 2 * work.len : work.len;
+        float *floats = reinterpret_cast<float *>(work.src), *sum = reinterpret_cast<float *>(work.dst);
+        const auto seed = [&](uint64_t from, uint64_t to) { return ((run + 1) * pes + from) * pes + to; };
+        if (sums) fill_terms<<<132, 256, 0, stream>>>(floats, scatters ? pes * len : len, me, run);
+        for (uint64_t to = 0; !sums && to < (exchanges ? pes : 1); to++) fill_with(work.src + to * len, len, seed(me, to));
+        const auto call = [&] {
+            if (scatters) return nvshmemx_float_sum_reducescatter_on_stream(NVSHMEM_TEAM_WORLD, sum, floats, len, stream);
+            if (sums) return nvshmemx_float_sum_reduce_on_stream(NVSHMEM_TEAM_WORLD, sum, floats, len, stream);
+            if (exchanges) {
+                return nvshmemx_uint64_alltoall_on_stream(NVSHMEM_TEAM_WORLD, work.dst, work.src, len, stream);
+            }
+            if (row.bench == "stream_fcollect") {
+                return nvshmemx_uint64_fcollect_on_stream(NVSHMEM_TEAM_WORLD, work.dst, work.src, len, stream);
+            }
+            return nvshmemx_uint64_broadcast_on_stream(NVSHMEM_TEAM_WORLD, work.dst, work.src, len, 0, stream);
+        };
+        CUDA(cudaStreamSynchronize(stream));
+        nvshmem_barrier_all();
+        cudaGraph_t graph;
+        cudaGraphExec_t executable;
+        CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+        for (uint64_t round = 0; round <= row.rounds; round++) {
+            if (call() != 0) fail(row.bench + ": the call failed");
+            if (round == 0) stamp<<<1, 1, 0, stream>>>(work.spans);
+        }
+        stamp<<<1, 1, 0, stream>>>(work.spans + 1);
+        CUDA(cudaStreamEndCapture(stream, &graph));
+        CUDA(cudaGraphInstantiate(&executable, graph, 0));
+        nvshmem_barrier_all();
+        CUDA(cudaGraphLaunch(executable, stream));
+        CUDA(cudaStreamSynchronize(stream));
+        nvshmem_barrier_all();
+        CUDA(cudaGraphExecDestroy(executable));
+        CUDA(cudaGraphDestroy(graph));
+        uint64_t times[2];
+        CUDA(cudaMemcpy(times, work.spans, sizeof(times), cudaMemcpyDeviceToHost));
+        *ns = double(times[1] - times[0]);
+        if (sums) {
+            CUDA(cudaMemsetAsync(wrong, 0, sizeof(*wrong), stream));
+            check_sums<<<132, 256, 0, stream>>>(sum, len, scatters ? me * len : 0, pes, run, wrong);
+            expect_none(row);
+            return true;
+        }
+        const bool broadcasts = row.bench == "stream_broadcast";
+        for (uint64_t from = 0; from < (broadcasts ? 1 : pes); from++) {
+            if (broadcasts && me == 0) continue;
+            verify(row, work.dst + from * len, len, seed(from, exchanges ? me : 0));
+        }
+        return true;
+    }
+
     void fill_with(uint64_t *data, uint64_t len, uint64_t seed) { fill<<<132, 256, 0, stream>>>(data, len, seed); }
 
     void zero(uint64_t *words, uint64_t n) { CUDA(cudaMemsetAsync(words, 0, 8 * n, stream)); }
@@ -234,6 +291,11 @@ class Bed {
     void verify(const Row &row, const uint64_t *data, uint64_t len, uint64_t seed) {
         CUDA(cudaMemsetAsync(wrong, 0, sizeof(*wrong), stream));
         check<<<132, 256, 0, stream>>>(data, len, seed, wrong);
+        expect_none(row);
+    }
+
+    // Ends the program if a kernel has counted wrong elements.
+    void expect_none(const Row &row) {
         unsigned long long found = 0;
         CUDA(cudaMemcpyAsync(&found, wrong, sizeof(found), cudaMemcpyDeviceToHost, stream));
         CUDA(cudaStreamSynchronize(stream));

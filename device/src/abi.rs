@@ -121,7 +121,7 @@ pub struct CtxParts {
     pub flags: u32,
     /// Number of slots for teams, the predefined teams included.
     pub team_slots: u32,
-    /// `team_slots` [`TeamDesc`]s.
+    /// [`TeamDesc`]s: [`MAX_CHANNELS`](team_words::MAX_CHANNELS) for each of the `team_slots` slots.
     pub teams: DevAddr,
     /// Heap offset of the words and the scratch of team slot 0; see [`team_words`].
     pub team_words: u64,
@@ -416,11 +416,16 @@ pub struct DeviceState {
     pub grid_arrived: CacheLine,
     /// Grid barriers completed.
     pub grid_generation: CacheLine,
+    /// The last grid barrier at which a block brought an error: its number from 1.
+    pub grid_failed: CacheLine,
     /// 1 once a QP is connected that is [`WEAK`](qp_flags::WEAK).
     pub weak: CacheLine,
 }
 
 /// A PE's entry of a team that it is a member of, with the words that kernels update.
+///
+/// A team has an entry for each *channel*. A group uses channel 0. In a call of the whole grid, each block that works uses
+/// the channel of its number, beside the other blocks.
 #[repr(C, align(128))]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct TeamDesc {
@@ -454,10 +459,14 @@ pub struct TeamDesc {
     pub node: u32,
     /// Number of this PE among the members of its node.
     pub node_rank: u32,
+    /// Number of channels of the team, this one included.
+    pub channels: u32,
+    /// Heap offset of the words and the scratch of this channel.
+    pub words: u64,
+    /// Bytes of heap for them.
+    pub bytes: u64,
     /// Reserved, zero.
-    pub reserved_3: u32,
-    /// Reserved, zero.
-    pub reserved_2: [u64; 6],
+    pub reserved_2: [u64; 4],
     /// The team lock and the count of check-ins: see [`team_word`].
     pub word: CacheLine,
     /// The counters of the team's calls.
@@ -515,15 +524,15 @@ pub mod team_words {
     /// ones.
     pub const MEETINGS: u64 = MESSAGES + 128;
 
-    /// Returns the offset of two words from each member, in a job of `n_pes`: for calls in which members contribute
+    /// Returns the offset of two words from each member, in a team of `n`: for calls in which members contribute
     /// different sizes.
-    pub const fn values(n_pes: u32) -> u64 {
-        MEETINGS + n_pes as u64 * 16
+    pub const fn values(n: u32) -> u64 {
+        MEETINGS + n as u64 * 16
     }
 
-    /// Returns the offset of the scratch, in a job of `n_pes`.
-    pub const fn scratch(n_pes: u32) -> u64 {
-        (values(n_pes) + n_pes as u64 * 16).next_multiple_of(128)
+    /// Returns the offset of the scratch, in a team of `n`.
+    pub const fn scratch(n: u32) -> u64 {
+        (values(n) + n as u64 * 16).next_multiple_of(128)
     }
 
     /// Most bytes of a set of LL slots for small calls; half of them are flags. Without NICs, the scratch begins with
@@ -539,8 +548,39 @@ pub mod team_words {
 
     /// Returns the least bytes of the scratch: two cache lines for each member. Collective calls proceed by lines, in
     /// half of the scratch where no transfer goes through a NIC.
-    pub const fn least_scratch(n_pes: u32) -> u64 {
-        n_pes as u64 * 256
+    pub const fn least_scratch(n: u32) -> u64 {
+        n as u64 * 256
+    }
+
+    /// Most channels of a team.
+    pub const MAX_CHANNELS: u32 = 64;
+    /// Bytes of the data of a collective call for which it is worth while to use one more channel.
+    pub const BYTES_PER_CHANNEL: u64 = 8 << 10;
+    /// Least scratch of a channel through which NIC peers send: each fetch of a reduction fills a member's share of it.
+    const NIC_SCRATCH: u64 = 32 << 10;
+
+    /// Returns the bytes of words and scratch that a channel of a team of `n` needs. `is_p2p` says that the team has one
+    /// node.
+    const fn least_channel(n: u32, is_p2p: bool) -> u64 {
+        let least = least_scratch(n);
+        scratch(n) + if is_p2p || least > NIC_SCRATCH { least } else { NIC_SCRATCH }
+    }
+
+    /// Returns the bytes that the further channels of a team share, in a job of `n_pes`. They are at least `wanted`, and
+    /// enough for one channel of all PEs.
+    pub const fn channels_bytes(wanted: u64, n_pes: u32) -> u64 {
+        let least = least_channel(n_pes, false);
+        (if wanted > least { wanted } else { least }).next_multiple_of(128)
+    }
+
+    /// Returns the number of further channels of a team of `n` that share `bytes`, and the bytes of each.
+    pub const fn channels(bytes: u64, n: u32, is_p2p: bool) -> (u32, u64) {
+        let room = bytes / least_channel(n, is_p2p);
+        let count = if room < MAX_CHANNELS as u64 { room } else { MAX_CHANNELS as u64 - 1 };
+        match bytes.checked_div(count) {
+            Some(each) => (count as u32, each & !127),
+            None => (0, 0),
+        }
     }
 }
 
@@ -712,11 +752,14 @@ const fn layout_hash() -> u64 {
         offset_of!(TeamDesc, pes),
         offset_of!(TeamDesc, by_node),
         offset_of!(TeamDesc, node),
+        offset_of!(TeamDesc, channels),
+        offset_of!(TeamDesc, words),
         offset_of!(TeamDesc, word),
         offset_of!(TeamDesc, counters),
         offset_of!(TeamCounters, failed),
         team_words::MEETINGS as usize,
         team_words::values(1) as usize,
+        team_words::MAX_CHANNELS as usize,
         size_of::<ControlPage>(),
         size_of::<ErrorRecord>(),
         offset_of!(ErrorRecord, found),

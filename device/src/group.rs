@@ -153,9 +153,9 @@ pub struct Block(());
 /// # fn main() {}
 /// ```
 #[derive(Clone, Copy, Debug)]
-pub struct Ready<G>(G);
+pub struct Ready<G>(pub(crate) G);
 
-mod sealed {
+pub(crate) mod sealed {
     pub trait Sealed: Sized {
         /// Whether a call needs no barrier at its beginning, and none at its end if it completes nothing.
         const READY: bool = false;
@@ -165,6 +165,16 @@ mod sealed {
         type LeaderWarp: super::Group;
         /// Returns the lanes of the leader warp, as a group with the same leader; `None` in threads outside of it.
         fn leader_warp(self) -> Option<Self::LeaderWarp>;
+        /// Returns the channel of a team that this group uses in collective calls.
+        #[inline(always)]
+        fn channel(self) -> u32 {
+            0
+        }
+        /// Returns the number of groups of the PE that make a collective call together, one for each channel.
+        #[inline(always)]
+        fn channels(self) -> u32 {
+            1
+        }
         /// Returns the number of lanes in the leader warp, in every thread of the group.
         #[inline(always)]
         fn leader_warp_size(self) -> u32

@@ -111,7 +111,7 @@ pub use bytemuck::{Pod, Zeroable};
 
 pub use bad_part::BadPart;
 pub use batch::{Batch, Batchable};
-pub use coll::{Element, ElementKind, Located, Parts, Reduce, Scan};
+pub use coll::{Callers, Element, ElementKind, Grid, Located, Parts, Reduce, Scan};
 pub use context::{Claim, Context};
 pub use ctx::Ctx;
 pub use error::{Error, Result};
@@ -134,9 +134,9 @@ pub mod prelude {
     pub use crate::amo::{Addend, Amo, AmoWord, Fetched};
     pub use crate::kernel::{KernelArg, kernel};
     pub use crate::{
-        Batch, Bf16, Block, Cmp, Context, Ctx, Element, Error, Exclusive, F16, FenceScope, Group, Local,
-        LocalBuffer, Lock, Parts, Pending, PerBlock, PerGpu, Pod, Ready, Reduce, RemoteView, Result, Scalar,
-        Scan, Shadowed, Sharing, Signal, SignalOp, Strided, Sym, SymSlice, Team, Thread, Tile, View,
-        WaitWords, Warp, Zeroable,
+        Batch, Bf16, Block, Callers, Cmp, Context, Ctx, Element, Error, Exclusive, F16, FenceScope, Grid,
+        Group, Local, LocalBuffer, Lock, Parts, Pending, PerBlock, PerGpu, Pod, Ready, Reduce, RemoteView,
+        Result, Scalar, Scan, Shadowed, Sharing, Signal, SignalOp, Strided, Sym, SymSlice, Team, Thread,
+        Tile, View, WaitWords, Warp, Zeroable,
     };
 }

@@ -7,6 +7,7 @@
 use bytemuck::Pod;
 
 use crate::abi::TeamDesc;
+use crate::abi::team_words::MAX_CHANNELS;
 use crate::arch;
 use crate::ctx::Ctx;
 use crate::heap::SymSlice;
@@ -139,7 +140,7 @@ impl<S> Ctx<'_, S> {
         if generation != 0 && generation == team.generation { Some(desc) } else { None }
     }
 
-    /// Returns the entry of the table that the handle names, of any generation.
+    /// Returns the entry of the table that the handle names, of any generation, for channel 0.
     #[inline(always)]
     pub(crate) fn team_entry(&self, team: Team) -> Option<*mut TeamDesc> {
         let p = self.parts_ref();
@@ -147,7 +148,7 @@ impl<S> Ctx<'_, S> {
         if team.slot >= p.team_slots {
             None
         } else {
-            Some(p.teams.ptr::<TeamDesc>().wrapping_add(team.slot as usize))
+            Some(p.teams.ptr::<TeamDesc>().wrapping_add(team.slot as usize * MAX_CHANNELS as usize))
         }
     }
 }

@@ -101,6 +101,8 @@ pub struct Pe {
     nics: String,
     /// Whether kernels may use the software ConnectX.
     uses_soft_nic: bool,
+    /// The number of blocks that all PEs can run at once.
+    pub(crate) collective_blocks: u32,
     pub(crate) watch: PeWatch,
     pub(crate) trace: PeTrace,
     waits: Arc<Waits>,

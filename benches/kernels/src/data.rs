@@ -33,3 +33,39 @@ pub fn check(ctx: &Ctx, data: SymSlice<u64>, seed: u64, wrong: SymSlice<u64>) {
     }
     wrong.store(Thread::index(), n);
 }
+
+/// Returns the term that PE `pe` adds to element `i` of a sum. Sums of small whole numbers are exact.
+#[inline(always)]
+fn term(pe: u32, run: u64, i: u64) -> f32 {
+    (i % 97) as f32 + pe as f32 * (run + 1) as f32
+}
+
+/// Writes this PE's terms.
+#[kernel]
+pub fn fill_terms(ctx: &Ctx, data: SymSlice<f32>, run: u64) {
+    let data = ctx.local(data);
+    let (mut i, step) = (Thread::index(), Thread::count());
+    while i < data.len() {
+        data.store(i, term(ctx.my_pe(), run, i as u64));
+        i += step;
+    }
+}
+
+/// Counts the elements of this PE's part of `data` that differ from the sum of all PEs' terms, from element `first` on.
+///
+/// Each thread writes the count of its elements to its element of `wrong`.
+#[kernel]
+pub fn check_sums(ctx: &Ctx, data: SymSlice<f32>, first: u64, run: u64, wrong: SymSlice<u64>) {
+    let (data, wrong) = (ctx.local(data), ctx.local(wrong));
+    let (mut i, step, mut n) = (Thread::index(), Thread::count(), 0);
+    while i < data.len() {
+        let (mut sum, mut pe) = (0.0, 0);
+        while pe < ctx.n_pes() {
+            sum += term(pe, run, first + i as u64);
+            pe += 1;
+        }
+        n += u64::from(data.load(i) != sum);
+        i += step;
+    }
+    wrong.store(Thread::index(), n);
+}

@@ -13,8 +13,10 @@ mod span;
 mod words;
 
 pub use colls::{Exchange, exchange, meet, meet_checked, meet_team, sum};
-pub use data::{check, fill, pattern};
+pub use data::{check, check_sums, fill, fill_terms, pattern};
 pub use post::{post_exclusive, post_per_block, post_shared};
 pub use rma::{get, put};
+
 pub use signals::{ping_pong, put_signal_ping_pong};
+pub use span::stamp;
 pub use words::{add, compare_swap, fetch_add, g, p};

@@ -46,3 +46,9 @@ impl<'a, 'k> Span<'a, 'k> {
         }
     }
 }
+
+/// Stores the time in element `which` of `spans`, by one thread.
+#[kernel]
+pub fn stamp(ctx: &Ctx, spans: SymSlice<u64>, which: u32) {
+    ctx.local(spans).store(which as usize, now_ns());
+}

@@ -13,6 +13,7 @@ use crate::abi::{TeamDesc, team_words};
 use crate::arch::{self, SysWord};
 use crate::ctx::Ctx;
 use crate::error::{Detail, Error, Result, Site, length_mismatch, outcome, record};
+use crate::group::Group;
 use crate::heap::{Signal, Sym, SymSlice};
 use crate::sharing::Sharing;
 use crate::wait::poll_until;
@@ -29,14 +30,17 @@ pub(super) fn span_of<T: Pod>(object: SymSlice<T>) -> Span {
     (object.offset(), object.bytes())
 }
 
-/// Returns the 31-bit hash of call `kind` with these arguments, on the team with this generation. It never is [`WRONG`].
+/// Returns the 31-bit hash of call `kind` by `group` with these arguments, on the team with this generation. It never is
+/// [`WRONG`].
 ///
 /// The hash contains the kind, so that the record of a mismatch can name both calls.
 #[inline(always)]
-pub(super) fn call_hash(generation: u32, kind: u32, arguments: [u64; 4]) -> u32 {
+pub(super) fn call_hash<G: Group>(group: G, generation: u32, kind: u32, arguments: [u64; 4]) -> u32 {
     let [a, b, c, d] = arguments;
+    // The members divide the data among their blocks in the same way only if they have equally many.
+    let call = (group.channels() as u64 - 1) << 8 | kind as u64;
     // The products are independent of each other, so their latencies overlap.
-    let sum = ((generation as u64) << 32 | kind as u64)
+    let sum = ((generation as u64) << 32 | call)
         .wrapping_mul(0x9e37_79b9_7f4a_7c15)
         .wrapping_add(a.wrapping_mul(0xbf58_476d_1ce4_e5b9))
         .wrapping_add(b.wrapping_mul(0x94d0_49bb_1331_11eb))
@@ -143,6 +147,40 @@ pub(super) fn cut(bytes: u64, i: u64, n: u64) -> u64 {
     (units.wrapping_mul(i).checked_div(n).unwrap_or(0) * 16).min(bytes)
 }
 
+/// Returns the range of `bytes` bytes that `group` moves: the offset of its begin, and its length. The ranges of all
+/// channels cover the bytes exactly once.
+///
+/// Few bytes go through channel 0 alone.
+#[inline(always)]
+pub(super) fn part<G: Group>(group: G, bytes: u64) -> Span {
+    if group.channels() == 1 {
+        return (0, bytes);
+    }
+    part_of(group.channel(), group.channels(), bytes)
+}
+
+/// Parts begin at multiples of these bytes, a cache line. Empty parts may begin elsewhere.
+const PART_UNIT: u64 = 128;
+
+/// Implements [`part`] for one of `channels` channels.
+#[inline(always)]
+fn part_of(channel: u32, channels: u32, bytes: u64) -> Span {
+    let of = bytes.div_ceil(team_words::BYTES_PER_CHANNEL).min(channels as u64).max(1) as u32;
+    let share = share_of(bytes.div_ceil(PART_UNIT) + of as u64 - 1, of) * PART_UNIT;
+    let cut = |i: u32| share.saturating_mul(i as u64).min(bytes);
+    let begin = cut(channel);
+    (begin, cut(channel + 1) - begin)
+}
+
+/// Returns `bytes / n`, by a 32-bit division where possible: GPUs divide 64-bit numbers slowly.
+#[inline(always)]
+pub(super) fn share_of(bytes: u64, n: u32) -> u64 {
+    match u32::try_from(bytes) {
+        Ok(bytes) => (bytes / n.max(1)) as u64,
+        Err(_) => bytes / n.max(1) as u64,
+    }
+}
+
 /// Wraps a member number below `2 * n` into `0..n`.
 #[inline(always)]
 pub(super) fn wrapped(member: u32, n: u32) -> u32 {
@@ -181,12 +219,12 @@ pub(super) fn team_word(offset: u64) -> Sym<Signal> {
     unsafe { Sym::from_raw(offset) }
 }
 
-/// Returns the offset of a team's scratch from its words, and its length in bytes.
+/// Returns the offset of the scratch of a channel from its words, and its length in bytes. The channel of a team of `n`
+/// has `bytes` bytes.
 #[inline(always)]
-pub(super) fn scratch_of<S>(ctx: &Ctx<S>) -> (u64, u64) {
-    let p = ctx.parts_ref();
-    let words = team_words::scratch(p.n_pes);
-    (words, p.team_bytes - words)
+pub(super) fn scratch_of(bytes: u64, n: u32) -> (u64, u64) {
+    let words = team_words::scratch(n);
+    (words, bytes.saturating_sub(words))
 }
 
 /// Waits until the upper half of a word of this PE is `number`, and returns its lower half. The peer `pe` stores the word.
@@ -207,4 +245,34 @@ pub(super) fn await_number<S: Sharing>(
         return Err(record(state, Error::WaitTimeout, d, site));
     }
     outcome(code).map(|()| found as u32)
+}
+
+#[cfg(test)]
+#[allow(clippy::panic)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_cover_all_bytes_once() {
+        let sizes = (0..70).map(|k| k * 997).chain([8192, 8193, 1 << 20, (1 << 20) + 1, (64 << 20) + 24]);
+        for bytes in sizes {
+            for channels in [1, 2, 3, 7, 64] {
+                let mut end = 0;
+                for channel in 0..channels {
+                    let (begin, len) = part_of(channel, channels, bytes);
+                    let begins_well = begin == end && begin.is_multiple_of(PART_UNIT);
+                    assert!(len == 0 || begins_well, "{bytes} bytes, part {channel} of {channels}");
+                    end += len;
+                }
+                assert_eq!(end, bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn few_bytes_go_through_one_channel() {
+        assert_eq!(part_of(0, 64, 8192), (0, 8192));
+        assert_eq!(part_of(1, 64, 8192), (8192, 0));
+        assert_eq!(part_of(1, 64, 8193), (4096 + 128, 8193 - 4096 - 128));
+    }
 }

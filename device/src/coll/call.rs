@@ -53,7 +53,7 @@ pub(crate) struct Call<G, S> {
     pub(crate) group: G,
     pub(crate) ctx_ref: CtxRef,
     desc: *mut TeamDesc,
-    /// The heap offset of the team's words.
+    /// The heap offset of the words of this channel.
     words: u64,
     /// The number of members.
     pub(crate) n: u32,
@@ -68,14 +68,14 @@ impl<G: Group, S: Sharing> Call<G, S> {
     #[track_caller]
     pub(crate) fn begin(group: G, ctx_ref: CtxRef, team: Team) -> Result<Self> {
         group.sync();
-        let locked = if group.leader() { lock_team::<S>(ctx_ref, team) } else { Ok(()) };
+        let channel = group.channel();
+        let locked = if group.leader() { lock_team::<S>(ctx_ref, team, channel) } else { Ok(()) };
         agree(group, locked)?;
         let ctx = ctx_ref.ctx::<S>();
         let Some(desc) = ctx.team_desc(team) else { return Err(Error::InGroup) };
-        let p = ctx.parts_ref();
-        let words = p.team_words + p.team_bytes * team.slot() as u64;
+        let desc = desc.wrapping_add(channel as usize);
         // SAFETY: the host made the entry, and it does not change while the team exists.
-        let (n, me) = unsafe { ((*desc).n_pes, (*desc).my_pe) };
+        let (n, me, words) = unsafe { ((*desc).n_pes, (*desc).my_pe, (*desc).words) };
         Ok(Self { group, ctx_ref, desc, words, n, me, _sharing: PhantomData })
     }
 
@@ -185,8 +185,8 @@ impl<G: Group, S: Sharing> Call<G, S> {
     /// Returns the heap offset and length of the scratch that these calls use.
     #[inline(always)]
     pub(crate) fn scratch(self) -> (u64, u64) {
-        let ctx = self.ctx_ref.ctx::<S>();
-        let (offset, bytes) = scratch_of(&ctx);
+        // SAFETY: the host made the entry, and it does not change while the team exists.
+        let (offset, bytes) = scratch_of(unsafe { (*self.desc).bytes }, self.n);
         // P2P calls use the first half.
         let theirs = if self.nodes().n == 1 { bytes / 2 } else { 0 };
         (self.words + offset + theirs, bytes - theirs)
@@ -201,7 +201,7 @@ impl<G: Group, S: Sharing> Call<G, S> {
             let mut k = 1;
             while k < self.n {
                 let to = self.after(k);
-                let at = self.words + value_at(self.n_pes(), self.me);
+                let at = self.words + value_at(self.n, self.me);
                 if sent.is_ok() {
                     sent = send_values::<S>(self.ctx_ref, self.pe(to), at, mine(to));
                 }
@@ -214,16 +214,11 @@ impl<G: Group, S: Sharing> Call<G, S> {
         agree(self.group, sent)
     }
 
-    #[inline(always)]
-    fn n_pes(self) -> u32 {
-        self.ctx_ref.ctx::<S>().n_pes()
-    }
-
     /// Returns the numbers that another member sent.
     #[inline(always)]
     pub(crate) fn values_of(self, member: u32) -> (u64, u64) {
         let ctx = self.ctx_ref.ctx::<S>();
-        let at = ctx.address::<u64>(self.words + value_at(self.n_pes(), member));
+        let at = ctx.address::<u64>(self.words + value_at(self.n, member));
         // SAFETY: aligned words of the runtime in this PE's heap. No member writes them until the next call.
         unsafe { (u64::load_acquire(at) - 1, u64::load_acquire(at.add(1)) - 1) }
     }
@@ -236,7 +231,7 @@ impl<G: Group, S: Sharing> Call<G, S> {
         let ctx = self.ctx_ref.ctx::<S>();
         let mut i = self.group.rank();
         while i < self.n {
-            let at = ctx.address::<u64>(self.words + value_at(self.n_pes(), i));
+            let at = ctx.address::<u64>(self.words + value_at(self.n, i));
             // SAFETY: the same words; the members write again only after the next check-in.
             unsafe {
                 u64::store_release(at, 0);
@@ -272,7 +267,7 @@ impl<G: Group, S: Sharing> Call<G, S> {
     #[inline(always)]
     pub(crate) fn call_hash(self, kind: u32, arguments: [u64; 4]) -> u32 {
         // SAFETY: the host made the entry, and it does not change while the team exists.
-        call_hash(unsafe { (*self.desc).generation }, kind, arguments)
+        call_hash(self.group, unsafe { (*self.desc).generation }, kind, arguments)
     }
 }
 
@@ -286,10 +281,10 @@ unsafe fn copy_bytes<G: Group>(group: G, to: *mut u8, from: *mut u8, bytes: u64)
     unsafe { copy(group, to, from.cast_const(), bytes as usize) }
 }
 
-/// Returns the offset of a member's numbers in the words of the team.
+/// Returns the offset of a member's numbers in the words of a team of `n`.
 #[inline(always)]
-fn value_at(n_pes: u32, member: u32) -> u64 {
-    team_words::values(n_pes) + member as u64 * 16
+fn value_at(n: u32, member: u32) -> u64 {
+    team_words::values(n) + member as u64 * 16
 }
 
 /// Returns the handle of a range of bytes.
@@ -301,12 +296,13 @@ fn span(offset: u64, bytes: u64) -> SymSlice<u8> {
 
 #[inline(never)]
 #[track_caller]
-fn lock_team<S: Sharing>(ctx_ref: CtxRef, team: Team) -> Result {
+fn lock_team<S: Sharing>(ctx_ref: CtxRef, team: Team, channel: u32) -> Result {
     let ctx = ctx_ref.ctx::<S>();
     let Some(desc) = ctx.team_entry(team) else {
         let d = Detail { found: team.slot() as u64, wanted: team.generation() as u64, ..Detail::NONE };
         return Err(ctx.fail(Error::BadTeam, d));
     };
+    let desc = desc.wrapping_add(channel as usize);
     // SAFETY: the host made the entry. The fence makes the counters of the last group visible.
     unsafe {
         let word = try_lock(desc);
@@ -444,7 +440,7 @@ fn await_values<S: Sharing>(ctx_ref: CtxRef, words: u64, n: u32, me: u32) -> Res
     let mut member = 0;
     while member < n {
         if member != me {
-            let at = words + value_at(ctx.n_pes(), member);
+            let at = words + value_at(n, member);
             ctx.await_word("wait_until", team_word(at), Cmp::Ne, 0)?;
             ctx.await_word("wait_until", team_word(at + 8), Cmp::Ne, 0)?;
         }

@@ -29,29 +29,60 @@ impl<S: Sharing> Ctx<'_, S> {
     pub fn sync_grid(&self, block: Block) -> Result {
         let _call = watch::grid(block);
         block.sync();
-        let mine = if block.leader() { self.await_blocks(block) } else { Ok(()) };
+        let mine = if block.leader() { self.await_blocks(block, false).map(|_| ()) } else { Ok(()) };
         agree(block, mine)
     }
 
-    /// Waits for the other blocks, in the leader of this one.
+    /// Waits like [`Ctx::sync_grid`], and ends a step that may have failed in some blocks: it then fails in all.
+    ///
+    /// # Errors
+    /// - The block's own error, in a block with `Err`.
+    /// - [`Error::InGroup`] in the other blocks, if any block has an error.
+    /// - all errors of [`Ctx::sync_grid`].
     #[inline(always)]
     #[track_caller]
-    fn await_blocks(&self, block: Block) -> Result {
+    pub(super) fn agree_grid(&self, block: Block, done: Result) -> Result {
+        let _call = watch::grid(block);
+        let failed = block.any(done.is_err());
+        let mine = if block.leader() {
+            match self.await_blocks(block, failed) {
+                Ok(true) => Err(Error::InGroup),
+                Ok(false) => Ok(()),
+                Err(error) => Err(error),
+            }
+        } else {
+            Ok(())
+        };
+        done.and(agree(block, mine))
+    }
+
+    /// Waits for the other blocks, in the leader of this one. Returns whether some block has `failed`.
+    #[inline(always)]
+    #[track_caller]
+    fn await_blocks(&self, block: Block, failed: bool) -> Result<bool> {
         self.announce_batches();
         let state = self.parts_ref().state.ptr::<DeviceState>();
         // SAFETY: the host made the state, and only atomics touch its words.
-        let (arrived, generation) =
-            unsafe { (&raw mut (*state).grid_arrived.word, &raw mut (*state).grid_generation.word) };
+        let (arrived, generation, last_failed) = unsafe {
+            (
+                &raw mut (*state).grid_arrived.word,
+                &raw mut (*state).grid_generation.word,
+                &raw mut (*state).grid_failed.word,
+            )
+        };
         // SAFETY: the same words.
         unsafe {
             let before = Gpu::load_relaxed(generation);
+            if failed {
+                Gpu::store_relaxed(last_failed, before + 1);
+            }
             Gpu::fence();
             let arrivals = Gpu::fetch_add_relaxed(arrived, 1) + 1;
             if arrivals == block.count() as u64 {
                 Gpu::store_relaxed(arrived, 0);
                 Gpu::fence();
                 Gpu::store_release(generation, before + 1);
-                return Ok(());
+                return Ok(Gpu::load_relaxed(last_failed) == before + 1);
             }
             let read = || Gpu::load_acquire(generation);
             let (code, _) = poll_until(self.parts_ref().state, None, read, |now| now != before);
@@ -59,7 +90,8 @@ impl<S: Sharing> Ctx<'_, S> {
                 let d = Detail { found: arrivals, wanted: block.count() as u64, ..Detail::NONE };
                 return Err(self.fail(Error::Timeout, d));
             }
-            outcome(code)
+            outcome(code)?;
+            Ok(Gpu::load_relaxed(last_failed) == before + 1)
         }
     }
 }

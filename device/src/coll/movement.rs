@@ -4,8 +4,9 @@ use core::panic::Location;
 
 use bytemuck::Pod;
 
-use super::args::{Span, check_equal, check_spans, kind, span_of, wrapped};
+use super::args::{Span, check_equal, check_spans, kind, part, span_of, wrapped};
 use super::call::{Call, Messages};
+use super::callers::Callers;
 use super::p2p;
 use super::p2p_team::P2pTeam;
 use crate::ctx::Ctx;
@@ -36,18 +37,29 @@ impl<S: Sharing> Ctx<'_, S> {
     /// - all errors of [`Ctx::team_sync`].
     #[inline(always)]
     #[track_caller]
-    pub fn broadcast<G: Group, T: Pod>(
+    pub fn broadcast<C: Callers, T: Pod>(
         &self,
-        group: G,
+        callers: C,
         team: Team,
         dst: SymSlice<T>,
         src: SymSlice<T>,
         root: u32,
     ) -> Result {
         let (dst, src) = (span_of(dst), span_of(src));
+        let done = match callers.enter(self, team)? {
+            Some(group) => self.broadcast_by(group, team, dst, src, root),
+            None => Ok(()),
+        };
+        callers.leave(self, done)
+    }
+
+    /// Implements [`Ctx::broadcast`] in a group.
+    #[inline(always)]
+    #[track_caller]
+    fn broadcast_by<G: Group>(&self, group: G, team: Team, dst: Span, src: Span, root: u32) -> Result {
         let moved = Collective { root: Some(root), ..Collective::moves(team.key(), dst, src) };
         let _call = watch::collective(group, "broadcast", moved);
-        if let Some(p2p_team) = P2pTeam::to(self, team, dst) {
+        if let Some(p2p_team) = P2pTeam::to(group, self, team, dst) {
             return p2p::broadcast(group, dst, src, root, p2p_team);
         }
         broadcast::<G, S>(group, CtxRef::of(self), team, dst, src, root)
@@ -66,16 +78,27 @@ impl<S: Sharing> Ctx<'_, S> {
     /// - all errors of [`Ctx::team_sync`].
     #[inline(always)]
     #[track_caller]
-    pub fn fcollect<G: Group, T: Pod>(
+    pub fn fcollect<C: Callers, T: Pod>(
         &self,
-        group: G,
+        callers: C,
         team: Team,
         dst: SymSlice<T>,
         src: SymSlice<T>,
     ) -> Result {
         let (dst, src) = (span_of(dst), span_of(src));
+        let done = match callers.enter(self, team)? {
+            Some(group) => self.fcollect_by(group, team, dst, src),
+            None => Ok(()),
+        };
+        callers.leave(self, done)
+    }
+
+    /// Implements [`Ctx::fcollect`] in a group.
+    #[inline(always)]
+    #[track_caller]
+    fn fcollect_by<G: Group>(&self, group: G, team: Team, dst: Span, src: Span) -> Result {
         let _call = watch::collective(group, "fcollect", Collective::moves(team.key(), dst, src));
-        if let Some(p2p_team) = P2pTeam::to(self, team, dst) {
+        if let Some(p2p_team) = P2pTeam::to(group, self, team, dst) {
             return p2p::fcollect(group, dst, src, p2p_team);
         }
         fcollect::<G, S>(group, CtxRef::of(self), team, dst, src)
@@ -119,16 +142,27 @@ impl<S: Sharing> Ctx<'_, S> {
     /// - all errors of [`Ctx::team_sync`].
     #[inline(always)]
     #[track_caller]
-    pub fn alltoall<G: Group, T: Pod>(
+    pub fn alltoall<C: Callers, T: Pod>(
         &self,
-        group: G,
+        callers: C,
         team: Team,
         dst: SymSlice<T>,
         src: SymSlice<T>,
     ) -> Result {
         let (dst, src, size) = (span_of(dst), span_of(src), size_of::<T>() as u64);
+        let done = match callers.enter(self, team)? {
+            Some(group) => self.alltoall_by(group, team, dst, src, size),
+            None => Ok(()),
+        };
+        callers.leave(self, done)
+    }
+
+    /// Implements [`Ctx::alltoall`] in a group.
+    #[inline(always)]
+    #[track_caller]
+    fn alltoall_by<G: Group>(&self, group: G, team: Team, dst: Span, src: Span, size: u64) -> Result {
         let _call = watch::collective(group, "alltoall", Collective::moves(team.key(), dst, src));
-        if let Some(p2p_team) = P2pTeam::to(self, team, dst) {
+        if let Some(p2p_team) = P2pTeam::to(group, self, team, dst) {
             return p2p::alltoall(group, dst, src, size, p2p_team);
         }
         alltoall::<G, S>(group, CtxRef::of(self), team, dst, src, size)
@@ -145,7 +179,7 @@ fn broadcast<G: Group, S: Sharing>(
     src: Span,
     root: u32,
 ) -> Result {
-    if let Some(p2p_team) = P2pTeam::in_mixed_job(&ctx_ref.ctx::<S>(), team, dst) {
+    if let Some(p2p_team) = P2pTeam::in_mixed_job(group, &ctx_ref.ctx::<S>(), team, dst) {
         return p2p::broadcast(group, dst, src, root, p2p_team);
     }
     let call = Call::<G, S>::begin(group, ctx_ref, team)?;
@@ -169,9 +203,11 @@ fn broadcast_in<G: Group, S: Sharing>(call: Call<G, S>, dst: Span, src: Span, ro
         Ok(())
     };
     call.check_in(call.call_hash(kind::BROADCAST, [dst.0, dst.1, root as u64, 0]), mine)?;
-    if dst.1 == 0 {
+    let (begin, bytes) = part(call.group, dst.1);
+    if bytes == 0 {
         return Ok(());
     }
+    let (dst, src) = ((dst.0 + begin, bytes), (src.0 + begin, bytes));
     if call.me == root {
         return broadcast_from_root(call, dst, src);
     }
@@ -236,7 +272,7 @@ fn share<G: Group, S: Sharing>(call: Call<G, S>, at: u64, src: Span) -> Result {
 #[inline(never)]
 #[track_caller]
 fn fcollect<G: Group, S: Sharing>(group: G, ctx_ref: CtxRef, team: Team, dst: Span, src: Span) -> Result {
-    if let Some(p2p_team) = P2pTeam::in_mixed_job(&ctx_ref.ctx::<S>(), team, dst) {
+    if let Some(p2p_team) = P2pTeam::in_mixed_job(group, &ctx_ref.ctx::<S>(), team, dst) {
         return p2p::fcollect(group, dst, src, p2p_team);
     }
     let call = Call::<G, S>::begin(group, ctx_ref, team)?;
@@ -257,17 +293,21 @@ fn fcollect_in<G: Group, S: Sharing>(call: Call<G, S>, dst: Span, src: Span) -> 
         Ok(())
     };
     call.check_in(call.call_hash(kind::FCOLLECT, [dst.0, dst.1, 0, 0]), mine)?;
-    if src.1 == 0 { Ok(()) } else { share_by_nodes(call, dst.0, src) }
+    let (begin, bytes) = part(call.group, src.1);
+    if bytes == 0 {
+        return Ok(());
+    }
+    share_by_nodes(call, (dst.0 + begin, src.1), (src.0 + begin, bytes))
 }
 
-/// Delivers `src` to this member's part of `dst` of every member. One member of each other node gets it through the NIC
+/// Delivers `src` to this member's place at `dst` of every member. The places are `stride` bytes apart. One member of each other node gets it through the NIC
 /// and hands it on. Members of a node receive from different members of this one, so that all NICs work.
 #[inline(always)]
 #[track_caller]
-fn share_by_nodes<G: Group, S: Sharing>(call: Call<G, S>, dst: u64, src: Span) -> Result {
+fn share_by_nodes<G: Group, S: Sharing>(call: Call<G, S>, (dst, stride): (u64, u64), src: Span) -> Result {
     let (nodes, bytes, own) = (call.nodes(), src.1, call.rank_in_node());
-    let part = |member: u32| dst + member as u64 * bytes;
-    let at = part(call.me);
+    let place = |member: u32| dst + member as u64 * stride;
+    let at = place(call.me);
     let mut k = 1;
     while k < nodes.n {
         let node = nodes.after(k);
@@ -291,7 +331,7 @@ fn share_by_nodes<G: Group, S: Sharing>(call: Call<G, S>, dst: u64, src: Span) -
     while k < nodes.n {
         let (node, mut i) = (nodes.after(k), own);
         while i < nodes.size(node) {
-            let theirs = part(nodes.member(node, i));
+            let theirs = place(nodes.member(node, i));
             deliver_in_node(call, theirs, theirs, bytes)?;
             i += local;
         }
@@ -357,7 +397,7 @@ fn alltoall<G: Group, S: Sharing>(
     src: Span,
     size: u64,
 ) -> Result {
-    if let Some(p2p_team) = P2pTeam::in_mixed_job(&ctx_ref.ctx::<S>(), team, dst) {
+    if let Some(p2p_team) = P2pTeam::in_mixed_job(group, &ctx_ref.ctx::<S>(), team, dst) {
         return p2p::alltoall(group, dst, src, size, p2p_team);
     }
     let call = Call::<G, S>::begin(group, ctx_ref, team)?;
@@ -381,17 +421,19 @@ fn alltoall_in<G: Group, S: Sharing>(call: Call<G, S>, dst: Span, src: Span, siz
         Ok(())
     };
     call.check_in(call.call_hash(kind::ALLTOALL, [dst.0, dst.1, size, 0]), mine)?;
-    if block == 0 {
+    let (begin, bytes) = part(call.group, block);
+    if bytes == 0 {
         return Ok(());
     }
-    let at = dst.0 + call.me as u64 * block;
+    let at = dst.0 + call.me as u64 * block + begin;
+    let from = |member: u32| src.0 + member as u64 * block + begin;
     let mut k = 1;
     while k < call.n {
         let to = call.after(k);
-        call.deliver(to, at, src.0 + to as u64 * block, block)?;
+        call.deliver(to, at, from(to), bytes)?;
         k += 1;
     }
-    call.copy(at, src.0 + call.me as u64 * block, block);
+    call.copy(at, from(call.me), bytes);
     call.await_others()?;
     call.complete()
 }

@@ -20,7 +20,9 @@ mod call;
 use core::panic::Location;
 
 use self::call::{P2pCall, Received, Sent};
-use super::args::{Reduction, Span, Strides, check_equal, check_spans, check_strided, cut, kind, packed};
+use super::args::{
+    Reduction, Span, Strides, check_equal, check_spans, check_strided, cut, kind, packed, part, share_of,
+};
 use super::fold::MemberAddrs;
 use super::ll;
 use super::p2p_team::P2pTeam;
@@ -65,15 +67,6 @@ fn unless_there(src: u64, dst: u64) -> Option<u64> {
     if src == dst { None } else { Some(src) }
 }
 
-/// Returns `bytes / n`, by a 32-bit division where possible: GPUs divide 64-bit numbers slowly.
-#[inline(always)]
-fn share_of(bytes: u64, n: u32) -> u64 {
-    match u32::try_from(bytes) {
-        Ok(bytes) => (bytes / n.max(1)) as u64,
-        Err(_) => bytes / n.max(1) as u64,
-    }
-}
-
 /// Returns whether a call that delivers so many bytes to a member is a large one in every team.
 #[inline(always)]
 fn is_large(bytes: u64) -> bool {
@@ -83,7 +76,7 @@ fn is_large(bytes: u64) -> bool {
 p2p_call! {
     /// Implements [`Ctx::team_sync`](crate::Ctx::team_sync).
     fn sync(group, team) {
-        let call_hash = || team.call_hash(kind::SYNC, [0; 4]);
+        let call_hash = || team.call_hash(group, kind::SYNC, [0; 4]);
         let (mut call, _) = P2pCall::begin(group, team, true, call_hash, || true, |_, _, _| Ok(()))?;
         let checked_in = call.check_in_once();
         call.end(checked_in)
@@ -106,9 +99,11 @@ p2p_call! {
             }
             check_spans(site, &ctx, dst, src, dst.0).and_then(|()| check_equal(site, &ctx, src.1, dst.1))
         };
-        let call_hash = || team.call_hash(kind::BROADCAST, [dst.0, dst.1, root as u64, 0]);
-        let (mut call, mine) = P2pCall::begin(group, team, is_large(dst.1), call_hash, plain, check)?;
-        let done = broadcast_in(&mut call, mine, dst, src, root);
+        let call_hash = || team.call_hash(group, kind::BROADCAST, [dst.0, dst.1, root as u64, 0]);
+        let (begin, bytes) = part(group, dst.1);
+        let (mut call, mine) = P2pCall::begin(group, team, is_large(bytes), call_hash, plain, check)?;
+        let at = |span: Span| (span.0.wrapping_add(begin), bytes);
+        let done = broadcast_in(&mut call, mine, at(dst), at(src), root);
         call.end(done)
     }
 }
@@ -148,9 +143,10 @@ p2p_call! {
             let at = dst.0.wrapping_add(me as u64 * src.1);
             check_spans(site, &ctx, dst, src, at).and_then(|()| check_equal(site, &ctx, dst.1, src.1 * n as u64))
         };
-        let call_hash = || team.call_hash(kind::FCOLLECT, [dst.0, dst.1, 0, 0]);
-        let (mut call, mine) = P2pCall::begin(group, team, is_large(dst.1), call_hash, plain, check)?;
-        let done = send_blocks(&mut call, mine, dst, src.0, 0, src.1);
+        let call_hash = || team.call_hash(group, kind::FCOLLECT, [dst.0, dst.1, 0, 0]);
+        let large = is_large(part(group, dst.1).1);
+        let (mut call, mine) = P2pCall::begin(group, team, large, call_hash, plain, check)?;
+        let done = send_blocks(&mut call, mine, dst.0, src.0, 0, src.1);
         call.end(done)
     }
 }
@@ -172,42 +168,46 @@ p2p_call! {
                 .and_then(|()| check_equal(site, &ctx, src.1, n as u64 * block))
                 .map(|()| block)
         };
-        let call_hash = || team.call_hash(kind::ALLTOALL, [dst.0, dst.1, size, 0]);
-        let (mut call, checked) = P2pCall::begin_with(group, team, is_large(dst.1), call_hash, plain, check)?;
+        let call_hash = || team.call_hash(group, kind::ALLTOALL, [dst.0, dst.1, size, 0]);
+        let large = is_large(part(group, dst.1).1);
+        let (mut call, checked) = P2pCall::begin_with(group, team, large, call_hash, plain, check)?;
         // Calls with wrong arguments have no blocks.
         let (block, mine) = (checked.unwrap_or(0), checked.map(|_| ()));
-        let done = send_blocks(&mut call, mine, dst, src.0, block, block);
+        let done = send_blocks(&mut call, mine, dst.0, src.0, block, block);
         call.end(done)
     }
 }
 
-/// Sends each member a block. The block for member `m` begins at `src + m * step` of the sender.
+/// Sends each member a block, or this channel's part of it. The block for member `m` begins at `src + m * step` of the
+/// sender.
 #[inline(always)]
 #[track_caller]
 fn send_blocks<G: Group>(
     call: &mut P2pCall<G>,
     mine: Result,
-    dst: Span,
+    dst: u64,
     src: u64,
     step: u64,
     block: u64,
 ) -> Result {
-    let (at, from) = (dst.0 + call.me as u64 * block, |member: u32| src + member as u64 * step);
+    let (begin, bytes) = part(call.group, block);
+    let (dst, src) = (dst.wrapping_add(begin), src.wrapping_add(begin));
+    let (at, from) = (dst + call.me as u64 * block, |member: u32| src + member as u64 * step);
     let own = from(call.me);
-    if call.is_small(call.n, block) {
-        let sent = Sent { src, step, block: call.me, bytes: block };
+    if call.is_small(call.n, bytes) {
+        let sent = Sent { src, step, block: call.me, bytes };
         let own = unless_there(own, at);
-        let received = Received { dst: dst.0, step: block, members: (0, call.n), own, bytes: block };
+        let received = Received { dst, step: block, members: (0, call.n), own, bytes };
         return call.exchange(mine, sent, received);
     }
     call.check_in(mine)?;
     let mut k = 1;
     while k < call.n {
         let member = call.after(k);
-        call.put(member, at, from(member), block);
+        call.put(member, at, from(member), bytes);
         k += 1;
     }
-    let bytes = if at == own { 0 } else { block };
+    let bytes = if at == own { 0 } else { bytes };
     call.check_in_last(|call, rank, of| call.copy(rank, of, at, own, bytes))
 }
 
@@ -218,7 +218,7 @@ p2p_call! {
         let check = |n: u32, _, _| {
             check_strided(site, &team.ctx(), (n as u64).saturating_mul(len), dst, src, strides, size)
         };
-        let call_hash = || team.call_hash(kind::ALLTOALLS, [dst.0, len, packed(strides), size]);
+        let call_hash = || team.call_hash(group, kind::ALLTOALLS, [dst.0, len, packed(strides), size]);
         let (mut call, mine) = P2pCall::begin(group, team, true, call_hash, || false, check)?;
         let done = call.check_in(mine).and_then(|()| {
             let mut k = 0;
@@ -245,9 +245,11 @@ p2p_call! {
             }
             reduction.check(site, &ctx, dst, src)
         };
-        let call_hash = || team.call_hash(kind::REDUCE, [dst.0, dst.1, src.0, reduction.word()]);
-        let (mut call, mine) = P2pCall::begin(group, team, is_large(src.1), call_hash, plain, check)?;
-        let done = reduce_in(&mut call, mine, reduction, dst, src);
+        let call_hash = || team.call_hash(group, kind::REDUCE, [dst.0, dst.1, src.0, reduction.word()]);
+        let (begin, bytes) = part(group, src.1);
+        let (mut call, mine) = P2pCall::begin(group, team, is_large(bytes), call_hash, plain, check)?;
+        let (dst, src) = (dst.0.wrapping_add(begin), src.0.wrapping_add(begin));
+        let done = reduce_in(&mut call, mine, reduction, dst, src, bytes);
         call.end(done)
     }
 }
@@ -260,24 +262,24 @@ fn reduce_in<G: Group>(
     call: &mut P2pCall<G>,
     mine: Result,
     reduction: Reduction,
-    dst: Span,
-    src: Span,
+    dst: u64,
+    src: u64,
+    bytes: u64,
 ) -> Result {
-    let bytes = src.1;
     if call.is_small(call.n, bytes) {
         // The sources arrive behind the slots, each at a multiple of 16.
         let ((scratch, set), step) = (call.slots, bytes.next_multiple_of(16));
         let arrived = scratch + 2 * set;
-        let sent = Sent { src: src.0, step: 0, block: call.me, bytes };
+        let sent = Sent { src, step: 0, block: call.me, bytes };
         call.exchange(mine, sent, Received { dst: arrived, step, members: (0, call.n), own: None, bytes })?;
-        let from = MemberAddrs { first: call.here(arrived), step, ..call.on_this(src.0) };
-        call.fold(reduction, from, call.on_this(dst.0), DevAddr(0), false, bytes);
+        let from = MemberAddrs { first: call.here(arrived), step, ..call.on_this(src) };
+        call.fold(reduction, from, call.on_this(dst), DevAddr(0), false, bytes);
         return Ok(());
     }
     call.check_in(mine)?;
     let (me, n) = (call.me as u64, call.n as u64);
     let (begin, end) = (cut(bytes, me, n), cut(bytes, me + 1, n));
-    let (from, to) = (call.on_all(src.0 + begin), call.on_all(dst.0 + begin));
+    let (from, to) = (call.on_all(src + begin), call.on_all(dst + begin));
     call.fold(reduction, from, to, call.list(), true, end - begin);
     call.check_in_last(|_, _, _| ())
 }
@@ -298,9 +300,11 @@ p2p_call! {
         let own = own(call.me);
         // A destination inside the source lies at another offset on each member.
         let place = if dst.0 == own { u64::MAX } else { dst.0 };
-        call.call_hash = team.call_hash(kind::REDUCE_SCATTER, [place, dst.1, src.0, reduction.word()]);
+        call.call_hash = team.call_hash(group, kind::REDUCE_SCATTER, [place, dst.1, src.0, reduction.word()]);
         let done = call.check_in(mine).and_then(|()| {
-            call.fold(reduction, call.on_all(own), call.on_this(dst.0), call.list(), false, dst.1);
+            let (begin, bytes) = part(group, dst.1);
+            let (from, to) = (call.on_all(own + begin), call.on_this(dst.0 + begin));
+            call.fold(reduction, from, to, call.list(), false, bytes);
             // The source may be reused once all members have read it.
             call.check_in_last(|_, _, _| ())
         });

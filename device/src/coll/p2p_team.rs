@@ -5,9 +5,11 @@
 use bytemuck::Zeroable;
 
 use super::args::{Span, call_hash, scratch_of};
-use crate::abi::{CtxParts, DevAddr, TeamDesc, ctx_flags, team_flags, team_words};
+use crate::abi::team_words::{self, MAX_CHANNELS};
+use crate::abi::{CtxParts, DevAddr, TeamDesc, ctx_flags, team_flags};
 use crate::arch;
 use crate::ctx::Ctx;
+use crate::group::Group;
 use crate::sharing::Sharing;
 use crate::team::Team;
 
@@ -42,30 +44,35 @@ impl P2pTeam {
     /// parameters before they call a function. All members get the same answer, whatever they had registered at their
     /// launch.
     #[inline(always)]
-    pub(super) fn of<S: Sharing>(ctx: &Ctx<S>, team: Team) -> Option<Self> {
-        if ctx.p2p_heaps() { Self::by_slot(ctx, team) } else { None }
+    pub(super) fn of<G: Group, S: Sharing>(group: G, ctx: &Ctx<S>, team: Team) -> Option<Self> {
+        if ctx.p2p_heaps() { Self::by_slot(group, ctx, team) } else { None }
     }
 
     /// Returns the team as [`P2pTeam::of`], if `span` lies in the heap. Callers pass the range that other members access.
     #[inline(always)]
-    pub(super) fn to<S: Sharing>(ctx: &Ctx<S>, team: Team, span: Span) -> Option<Self> {
-        if in_heap(ctx, span) { Self::of(ctx, team) } else { None }
+    pub(super) fn to<G: Group, S: Sharing>(group: G, ctx: &Ctx<S>, team: Team, span: Span) -> Option<Self> {
+        if in_heap(ctx, span) { Self::of(group, ctx, team) } else { None }
     }
 
     /// Returns the team of a job with NIC peers, if the team itself has none, and `span` lies in the heap. It reads the table
     /// of teams, so the functions behind the call sites make this test.
     #[inline(always)]
-    pub(super) fn in_mixed_job<S: Sharing>(ctx: &Ctx<S>, team: Team, span: Span) -> Option<Self> {
+    pub(super) fn in_mixed_job<G: Group, S: Sharing>(
+        group: G,
+        ctx: &Ctx<S>,
+        team: Team,
+        span: Span,
+    ) -> Option<Self> {
         let p = ctx.parts_ref();
         if ctx.p2p_heaps() || p.flags & ctx_flags::NODE_ATOMICS == 0 || !in_heap(ctx, span) {
             return None;
         }
-        Self::by_slot(ctx, team).filter(|_| is_p2p(p.teams, team.slot()))
+        Self::by_slot(group, ctx, team).filter(|team| is_p2p(team.desc()))
     }
 
     /// Returns the team in the slot of the handle, if there is one.
     #[inline(always)]
-    fn by_slot<S: Sharing>(ctx: &Ctx<S>, team: Team) -> Option<Self> {
+    fn by_slot<G: Group, S: Sharing>(group: G, ctx: &Ctx<S>, team: Team) -> Option<Self> {
         let p = ctx.parts_ref();
         if team.slot() >= p.team_slots || p.n_pes > MAX_PES {
             return None;
@@ -75,7 +82,7 @@ impl P2pTeam {
             ctx.announce_batches();
         }
         // Unchanged kernel parameters cost no registers.
-        Some(Self {
+        let parameters = Self {
             heap: p.heap.0,
             heap_bytes: p.heap_bytes,
             p2p_base: p.p2p_base.0,
@@ -87,7 +94,21 @@ impl P2pTeam {
             team_bytes: p.team_bytes,
             pes: (p.n_pes as u64) << 32 | p.pe as u64,
             team,
-        })
+        };
+        Some(if group.channel() == 0 { parameters } else { parameters.in_channel(group.channel()) })
+    }
+
+    /// Returns the team with the words of another channel. The entries and words of a channel look like the ones of
+    /// channel 0 in other tables.
+    #[inline(always)]
+    fn in_channel(self, channel: u32) -> Self {
+        let teams = self.teams + channel as u64 * size_of::<TeamDesc>() as u64;
+        let desc = Self { teams, ..self }.desc();
+        // SAFETY: the host made the entry, of whichever team.
+        let (words, team_bytes) =
+            unsafe { (arch::read(&raw const (*desc).words), arch::read(&raw const (*desc).bytes)) };
+        let team_words = words.wrapping_sub(team_bytes.wrapping_mul(self.team.slot() as u64));
+        Self { teams, team_words, team_bytes, ..self }
     }
 
     #[inline(always)]
@@ -112,7 +133,6 @@ impl P2pTeam {
             p2p_stride: self.p2p_stride,
             pe: self.pe(),
             n_pes: self.n_pes(),
-            team_bytes: self.team_bytes,
             ..Zeroable::zeroed()
         };
         // SAFETY: `of` copied these from a context, and these calls read no other field.
@@ -126,8 +146,8 @@ impl P2pTeam {
 
     /// Returns the call hash of a step of this team.
     #[inline(always)]
-    pub(super) fn call_hash(self, kind: u32, arguments: [u64; 4]) -> u32 {
-        call_hash(self.team.generation(), kind, arguments)
+    pub(super) fn call_hash<G: Group>(self, group: G, kind: u32, arguments: [u64; 4]) -> u32 {
+        call_hash(group, self.team.generation(), kind, arguments)
     }
 
     /// Returns whether both spans lie in the heap and do not overlap, or `src` begins at `may`. It is the branch-free
@@ -143,7 +163,7 @@ impl P2pTeam {
     /// Returns the team's table entry, which exists: `of` has checked the slot.
     #[inline(always)]
     pub(super) fn desc(self) -> *mut TeamDesc {
-        DevAddr(self.teams).ptr::<TeamDesc>().wrapping_add(self.team.slot() as usize)
+        DevAddr(self.teams).ptr::<TeamDesc>().wrapping_add(self.team.slot() as usize * MAX_CHANNELS as usize)
     }
 
     /// Returns `[my_pe, n_pes, start, stride]` of the team's table entry, and its generation. It reads no memory for the
@@ -163,13 +183,13 @@ impl P2pTeam {
     /// Returns the heap offset of the team's words.
     #[inline(always)]
     pub(super) fn words(self) -> u64 {
-        self.team_words + self.team_bytes * self.team.slot() as u64
+        self.team_words.wrapping_add(self.team_bytes.wrapping_mul(self.team.slot() as u64))
     }
 
-    /// Returns the heap offset of the scratch, and the bytes of one set of LL slots there.
+    /// Returns the heap offset of the scratch of a team of `n`, and the bytes of one set of LL slots there.
     #[inline(always)]
-    pub(super) fn scratch(self) -> (u64, u64) {
-        let (offset, bytes) = scratch_of(&self.ctx());
+    pub(super) fn scratch(self, n: u32) -> (u64, u64) {
+        let (offset, bytes) = scratch_of(self.team_bytes, n);
         (self.words() + offset, team_words::slots(bytes))
     }
 }
@@ -180,10 +200,9 @@ fn in_heap<S: Sharing>(ctx: &Ctx<S>, (offset, bytes): Span) -> bool {
     offset.saturating_add(bytes) <= ctx.parts_ref().heap_bytes
 }
 
-/// Returns whether the team in this slot, which exists, has P2P peers only.
+/// Returns whether the team with this entry has P2P peers only.
 #[inline(always)]
-fn is_p2p(teams: DevAddr, slot: u32) -> bool {
-    let desc = teams.ptr::<TeamDesc>().wrapping_add(slot as usize);
+fn is_p2p(desc: *mut TeamDesc) -> bool {
     // SAFETY: the host made the table. The flags do not change while the team exists.
     unsafe { arch::read(&raw const (*desc).flags) & team_flags::P2P != 0 }
 }

@@ -4,8 +4,9 @@
 
 use core::panic::Location;
 
-use super::args::{Reduction, Span, check_equal, check_spans, cut, kind, span_of};
+use super::args::{Reduction, Span, check_equal, check_spans, cut, kind, part, span_of};
 use super::call::{Call, Messages};
+use super::callers::Callers;
 use super::element::{Element, Reduce, Scan};
 use super::fold::{self, Fold};
 use super::p2p;
@@ -38,15 +39,15 @@ impl<S: Sharing> Ctx<'_, S> {
     /// - all errors of [`Ctx::team_sync`].
     #[inline(always)]
     #[track_caller]
-    pub fn reduce<G: Group, T: Element>(
+    pub fn reduce<C: Callers, T: Element>(
         &self,
-        group: G,
+        callers: C,
         team: Team,
         op: Reduce,
         dst: SymSlice<T>,
         src: SymSlice<T>,
     ) -> Result {
-        self.reduce_bytes(group, team, op as u32, T::KIND as u32, dst.cast(), src.cast())
+        self.reduce_bytes(callers, team, op as u32, T::KIND as u32, dst.cast(), src.cast())
     }
 
     /// Reduces like [`Ctx::reduce`], with the numbers of a [`Reduce`] and an [`ElementKind`](crate::ElementKind).
@@ -55,9 +56,9 @@ impl<S: Sharing> Ctx<'_, S> {
     /// - all errors of [`Ctx::reduce`].
     #[inline(always)]
     #[track_caller]
-    pub fn reduce_bytes<G: Group>(
+    pub fn reduce_bytes<C: Callers>(
         &self,
-        group: G,
+        callers: C,
         team: Team,
         op: u32,
         kind: u32,
@@ -65,8 +66,26 @@ impl<S: Sharing> Ctx<'_, S> {
         src: SymSlice<u8>,
     ) -> Result {
         let (reduction, dst, src) = (Reduction { op, kind }, span_of(dst), span_of(src));
+        let done = match callers.enter(self, team)? {
+            Some(group) => self.reduce_by(group, team, reduction, dst, src),
+            None => Ok(()),
+        };
+        callers.leave(self, done)
+    }
+
+    /// Implements [`Ctx::reduce_bytes`] in a group.
+    #[inline(always)]
+    #[track_caller]
+    fn reduce_by<G: Group>(
+        &self,
+        group: G,
+        team: Team,
+        reduction: Reduction,
+        dst: Span,
+        src: Span,
+    ) -> Result {
         let _call = watch::collective(group, "reduce", Collective::moves(team.key(), dst, src));
-        match P2pTeam::to(self, team, both(dst, src)) {
+        match P2pTeam::to(group, self, team, both(dst, src)) {
             Some(p2p_team) => p2p::reduce(group, reduction, dst, src, p2p_team),
             None => reduce::<G, S>(group, CtxRef::of(self), team, reduction, dst, src),
         }
@@ -86,15 +105,15 @@ impl<S: Sharing> Ctx<'_, S> {
     /// - all errors of [`Ctx::team_sync`].
     #[inline(always)]
     #[track_caller]
-    pub fn reduce_scatter<G: Group, T: Element>(
+    pub fn reduce_scatter<C: Callers, T: Element>(
         &self,
-        group: G,
+        callers: C,
         team: Team,
         op: Reduce,
         dst: SymSlice<T>,
         src: SymSlice<T>,
     ) -> Result {
-        self.reduce_scatter_bytes(group, team, op as u32, T::KIND as u32, dst.cast(), src.cast())
+        self.reduce_scatter_bytes(callers, team, op as u32, T::KIND as u32, dst.cast(), src.cast())
     }
 
     /// Reduces like [`Ctx::reduce_scatter`], with numbers as in [`Ctx::reduce_bytes`].
@@ -103,9 +122,9 @@ impl<S: Sharing> Ctx<'_, S> {
     /// - all errors of [`Ctx::reduce_scatter`].
     #[inline(always)]
     #[track_caller]
-    pub fn reduce_scatter_bytes<G: Group>(
+    pub fn reduce_scatter_bytes<C: Callers>(
         &self,
-        group: G,
+        callers: C,
         team: Team,
         op: u32,
         kind: u32,
@@ -113,8 +132,26 @@ impl<S: Sharing> Ctx<'_, S> {
         src: SymSlice<u8>,
     ) -> Result {
         let (reduction, dst, src) = (Reduction { op, kind }, span_of(dst), span_of(src));
+        let done = match callers.enter(self, team)? {
+            Some(group) => self.reduce_scatter_by(group, team, reduction, dst, src),
+            None => Ok(()),
+        };
+        callers.leave(self, done)
+    }
+
+    /// Implements [`Ctx::reduce_scatter_bytes`] in a group.
+    #[inline(always)]
+    #[track_caller]
+    fn reduce_scatter_by<G: Group>(
+        &self,
+        group: G,
+        team: Team,
+        reduction: Reduction,
+        dst: Span,
+        src: Span,
+    ) -> Result {
         let _call = watch::collective(group, "reduce_scatter", Collective::moves(team.key(), dst, src));
-        match P2pTeam::to(self, team, both(dst, src)) {
+        match P2pTeam::to(group, self, team, both(dst, src)) {
             Some(p2p_team) => p2p::reduce_scatter(group, reduction, dst, src, p2p_team),
             None => reduce_scatter::<G, S>(group, CtxRef::of(self), team, reduction, dst, src),
         }
@@ -232,7 +269,7 @@ fn reduce<G: Group, S: Sharing>(
     dst: Span,
     src: Span,
 ) -> Result {
-    if let Some(p2p_team) = P2pTeam::in_mixed_job(&ctx_ref.ctx::<S>(), team, both(dst, src)) {
+    if let Some(p2p_team) = P2pTeam::in_mixed_job(group, &ctx_ref.ctx::<S>(), team, both(dst, src)) {
         return p2p::reduce(group, reduction, dst, src, p2p_team);
     }
     let call = Call::<G, S>::begin(group, ctx_ref, team)?;
@@ -255,10 +292,11 @@ fn reduce_in<G: Group, S: Sharing>(call: Call<G, S>, reduction: Reduction, dst: 
         Ok(())
     };
     call.check_in(call.call_hash(kind::REDUCE, [dst.0, dst.1, src.0, reduction.word()]), mine)?;
-    let (bytes, n) = (dst.1, call.n as u64);
+    let ((begin, bytes), n) = (part(call.group, dst.1), call.n as u64);
+    let (dst, src) = (dst.0 + begin, src.0 + begin);
     if n == 1 {
-        if dst.0 != src.0 {
-            call.copy(dst.0, src.0, bytes);
+        if dst != src {
+            call.copy(dst, src, bytes);
         }
         return Ok(());
     }
@@ -266,10 +304,10 @@ fn reduce_in<G: Group, S: Sharing>(call: Call<G, S>, reduction: Reduction, dst: 
     let (mut at, end) = (cut(bytes, call.me as u64, n), cut(bytes, call.me as u64 + 1, n));
     while at < end {
         let len = (end - at).min(piece);
-        combine(call, reduction, Some(dst.0 + at), src.0 + at, src.0 + at, len, call.n)?;
+        combine(call, reduction, Some(dst + at), src + at, src + at, len, call.n)?;
         let mut k = 1;
         while k < call.n {
-            call.deliver(call.after(k), dst.0 + at, dst.0 + at, len)?;
+            call.deliver(call.after(k), dst + at, dst + at, len)?;
             k += 1;
         }
         at += len;
@@ -301,7 +339,7 @@ fn reduce_scatter<G: Group, S: Sharing>(
     dst: Span,
     src: Span,
 ) -> Result {
-    if let Some(p2p_team) = P2pTeam::in_mixed_job(&ctx_ref.ctx::<S>(), team, both(dst, src)) {
+    if let Some(p2p_team) = P2pTeam::in_mixed_job(group, &ctx_ref.ctx::<S>(), team, both(dst, src)) {
         return p2p::reduce_scatter(group, reduction, dst, src, p2p_team);
     }
     let call = Call::<G, S>::begin(group, ctx_ref, team)?;
@@ -331,16 +369,17 @@ fn reduce_scatter_in<G: Group, S: Sharing>(
     // A destination inside the source lies at another offset on each member.
     let offset = if dst.0 == own { u64::MAX } else { dst.0 };
     call.check_in(call.call_hash(kind::REDUCE_SCATTER, [offset, dst.1, src.0, reduction.word()]), mine)?;
+    let (begin, bytes) = part(call.group, dst.1);
     if call.n == 1 {
         if dst.0 != src.0 {
-            call.copy(dst.0, src.0, dst.1);
+            call.copy(dst.0 + begin, src.0 + begin, bytes);
         }
         return Ok(());
     }
     let piece = piece_bytes(call);
-    let mut at = 0;
-    while at < dst.1 {
-        let len = (dst.1 - at).min(piece);
+    let (mut at, end) = (begin, begin + bytes);
+    while at < end {
+        let len = (end - at).min(piece);
         combine(call, reduction, Some(dst.0 + at), own + at, own + at, len, call.n)?;
         at += len;
     }

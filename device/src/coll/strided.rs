@@ -63,7 +63,7 @@ impl<S: Sharing> Ctx<'_, S> {
         let (len, size) = (len as u64, size_of::<T>() as u64);
         let moved = Collective::moves(team.key(), NOTHING, NOTHING);
         let _call = watch::collective(group, "alltoalls", moved);
-        let done = if let Some(p2p_team) = P2pTeam::to(self, team, dst) {
+        let done = if let Some(p2p_team) = P2pTeam::to(group, self, team, dst) {
             p2p::alltoalls(group, dst, src, strides, len, size, p2p_team)
         } else {
             let blocks = StridedBlocks { dst, src, strides, len, size };
@@ -138,7 +138,7 @@ outlined! {
         blocks: StridedBlocks { dst: Span, src: Span, strides: Strides, len: u64, size: u64 }
     ) -> Result {
         let StridedBlocks { dst, src, strides, len, size } = blocks;
-        if let Some(p2p_team) = P2pTeam::in_mixed_job(&ctx_ref.ctx::<S>(), team, dst) {
+        if let Some(p2p_team) = P2pTeam::in_mixed_job(group, &ctx_ref.ctx::<S>(), team, dst) {
             return p2p::alltoalls(group, dst, src, strides, len, size, p2p_team);
         }
         let call = Call::<G, S>::begin(group, ctx_ref, team)?;

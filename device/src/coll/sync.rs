@@ -34,7 +34,7 @@ impl<S: Sharing> Ctx<'_, S> {
     #[track_caller]
     pub fn team_sync<G: Group>(&self, group: G, team: Team) -> Result {
         let _call = watch::collective(group, "team_sync", Collective::sync(team.key(), Meeting::Whole));
-        if let Some(p2p_team) = P2pTeam::of(self, team) {
+        if let Some(p2p_team) = P2pTeam::of(group, self, team) {
             return p2p::sync(group, p2p_team);
         }
         sync::<G, S>(group, CtxRef::of(self), team)
@@ -117,7 +117,7 @@ impl<S: Sharing> Ctx<'_, S> {
 #[inline(never)]
 #[track_caller]
 fn sync<G: Group, S: Sharing>(group: G, ctx_ref: CtxRef, team: Team) -> Result {
-    if let Some(p2p_team) = P2pTeam::in_mixed_job(&ctx_ref.ctx::<S>(), team, (0, 0)) {
+    if let Some(p2p_team) = P2pTeam::in_mixed_job(group, &ctx_ref.ctx::<S>(), team, (0, 0)) {
         return p2p::sync(group, p2p_team);
     }
     let call = Call::<G, S>::begin(group, ctx_ref, team)?;

@@ -96,7 +96,8 @@ pub(crate) fn grid<G: Group>(block: G) -> Together<G> {
     together(block, "sync_grid", Event::Grid)
 }
 
-/// Begins a call of a group, after all its threads have come. The leader tells of it.
+/// Begins a call of a group, after all its threads have come. The leader tells of it; in a call of the grid, the leader of
+/// the first block.
 #[track_caller]
 fn together<G: Group>(group: G, name: &'static str, event: Event) -> Together<G> {
     let site = Location::caller();
@@ -105,7 +106,7 @@ fn together<G: Group>(group: G, name: &'static str, event: Event) -> Together<G>
     }
     group.sync();
     let event = match event {
-        event if group.leader() => event,
+        event if group.leader() && group.channel() == 0 => event,
         Event::Collective(collective) => Event::Member(collective),
         _ => Event::Silent,
     };

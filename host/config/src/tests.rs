@@ -19,7 +19,9 @@ fn another(key: &str) -> &'static str {
         "pes" | "qps_per_peer" | "block_qps" | "exclusive_qps" | "context_qps" | "native_workers"
         | "nics_per_pe" | "p2p_group" => "3",
         "teams" => "7",
-        "heap_bytes" | "heap_max" | "native_stack" | "queue_memory" | "team_scratch" => "2MiB",
+        "heap_bytes" | "heap_max" | "native_stack" | "queue_memory" | "team_scratch" | "grid_scratch" => {
+            "2MiB"
+        }
         "connect" => "eager",
         "heap" => "host",
         "device" => "gpu",

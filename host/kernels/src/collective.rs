@@ -4,6 +4,56 @@ use rushmem_device::prelude::*;
 
 use crate::code::Collective;
 
+/// Performs `what`, a [`Collective`] that a grid can perform, with all blocks. The arguments are the same as of
+/// [`rushmem_collective`].
+///
+/// # Errors
+/// - The errors of the collective call, such as [`Ctx::broadcast`].
+#[kernel]
+#[allow(clippy::too_many_arguments)] // the union of all their arguments
+pub fn rushmem_grid_collective(
+    ctx: &Ctx,
+    what: u32,
+    team: Team,
+    op: u32,
+    kind: u32,
+    dst: SymSlice<u8>,
+    src: SymSlice<u8>,
+    extra: u32,
+) -> Result {
+    // The other kernels of the stream have ended.
+    let grid = Grid::current().ready();
+    if what == Collective::Broadcast as u32 {
+        ctx.broadcast(grid, team, dst, src, extra)
+    } else if what == Collective::Fcollect as u32 {
+        ctx.fcollect(grid, team, dst, src)
+    } else if what == Collective::Alltoall as u32 {
+        alltoall(ctx, grid, team, dst, src, extra)
+    } else if what == Collective::Reduce as u32 {
+        ctx.reduce_bytes(grid, team, op, kind, dst, src)
+    } else {
+        ctx.reduce_scatter_bytes(grid, team, op, kind, dst, src)
+    }
+}
+
+/// Exchanges elements of `size` bytes: the members compare their size.
+#[inline(always)]
+fn alltoall<C: Callers>(
+    ctx: &Ctx,
+    callers: C,
+    team: Team,
+    dst: SymSlice<u8>,
+    src: SymSlice<u8>,
+    size: u32,
+) -> Result {
+    match size {
+        2 => ctx.alltoall::<_, u16>(callers, team, dst.cast(), src.cast()),
+        4 => ctx.alltoall::<_, u32>(callers, team, dst.cast(), src.cast()),
+        8 => ctx.alltoall::<_, u64>(callers, team, dst.cast(), src.cast()),
+        _ => ctx.alltoall(callers, team, dst, src),
+    }
+}
+
 /// Performs `what`, a [`Collective`], with the other members of `team`. `op` is a `Reduce` or a `Scan`, and `kind` an
 /// `ElementKind`. `extra` is the root of a broadcast, or the element size of an all-to-all in bytes.
 ///
@@ -33,13 +83,7 @@ pub fn rushmem_collective(
     } else if what == Collective::Collect as u32 {
         ctx.collect(block, team, dst, src)
     } else if what == Collective::Alltoall as u32 {
-        // The members compare the sizes of their elements.
-        match extra {
-            2 => ctx.alltoall::<_, u16>(block, team, dst.cast(), src.cast()),
-            4 => ctx.alltoall::<_, u32>(block, team, dst.cast(), src.cast()),
-            8 => ctx.alltoall::<_, u64>(block, team, dst.cast(), src.cast()),
-            _ => ctx.alltoall(block, team, dst, src),
-        }
+        alltoall(ctx, block, team, dst, src, extra)
     } else if what == Collective::Reduce as u32 {
         ctx.reduce_bytes(block, team, op, kind, dst, src)
     } else if what == Collective::ReduceScatter as u32 {

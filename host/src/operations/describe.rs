@@ -5,14 +5,15 @@
 use std::any::TypeId;
 
 use bytemuck::Pod;
+use rushmem_device::abi::team_words;
 use rushmem_device::amo::{Amo, AmoWord};
 use rushmem_device::{
     BadPart, Cmp, Element, LocalBuffer, Scalar, Signal, SignalOp, Strided, Sym, SymSlice, Team,
 };
 use rushmem_runtime_kernels::code::{self, Atomic, Collective, Order, Transfer, WaitSetOp, WordKind};
 use rushmem_runtime_kernels::{
-    rushmem_atomic, rushmem_collective, rushmem_order, rushmem_p, rushmem_put_signal, rushmem_strided,
-    rushmem_test, rushmem_transfer, rushmem_wait, rushmem_wait_set,
+    rushmem_atomic, rushmem_collective, rushmem_grid_collective, rushmem_order, rushmem_p,
+    rushmem_put_signal, rushmem_strided, rushmem_test, rushmem_transfer, rushmem_wait, rushmem_wait_set,
 };
 
 use super::wait_set::{WaitSet, WantedValue};
@@ -246,8 +247,7 @@ impl Pe {
     ) -> Result<Operation> {
         let (dst, src) = (self.bytes(name, dst)?, self.bytes(name, src)?);
         let extra = if what == Collective::Alltoall { size_of::<T>() as u32 } else { root };
-        let call = rushmem_collective(what as u32, team, 0, 0, dst, src, extra);
-        Ok(Operation { name, grid: self.one_block(), call })
+        Ok(self.collective(name, what, team, (0, 0), (dst, src), extra))
     }
 
     /// Describes a reduction or a scan. `op` is a [`Reduce`](rushmem_device::Reduce) or a
@@ -262,8 +262,37 @@ impl Pe {
         src: SymSlice<T>,
     ) -> Result<Operation> {
         let (dst, src) = (self.bytes(name, dst)?, self.bytes(name, src)?);
-        let call = rushmem_collective(what as u32, team, op, T::KIND as u32, dst, src, 0);
-        Ok(Operation { name, grid: self.one_block(), call })
+        Ok(self.collective(name, what, team, (op, T::KIND as u32), (dst, src), 0))
+    }
+
+    /// Describes a collective call with these arguments of [`rushmem_collective`]. A grid performs it if there is data for
+    /// several blocks.
+    fn collective(
+        &self,
+        name: &'static str,
+        what: Collective,
+        team: Team,
+        (op, kind): (u32, u32),
+        (dst, src): (SymSlice<u8>, SymSlice<u8>),
+        extra: u32,
+    ) -> Operation {
+        // The members agree on these bytes.
+        let bytes = match what {
+            Collective::Broadcast | Collective::Reduce | Collective::ReduceScatter => dst.bytes(),
+            Collective::Fcollect => src.bytes(),
+            Collective::Alltoall => {
+                dst.bytes().checked_div(self.team_n_pes(team).unwrap_or(0).into()).unwrap_or(0)
+            }
+            _ => 0,
+        };
+        let one = self.one_block();
+        let blocks = blocks_for(bytes, self.collective_blocks);
+        if blocks == 1 {
+            let call = rushmem_collective(what as u32, team, op, kind, dst, src, extra);
+            return Operation { name, grid: one, call };
+        }
+        let call = rushmem_grid_collective(what as u32, team, op, kind, dst, src, extra);
+        Operation { name, grid: Grid { blocks, ..one }, call }
     }
 
     /// Describes a collective call without data.
@@ -299,6 +328,13 @@ impl Pe {
 
 /// The grid of an operation that one thread performs.
 pub(super) const ONE_THREAD: Grid = Grid { blocks: 1, threads: 1, shared_bytes: 0 };
+
+/// Returns the number of blocks that perform a collective call, of `bytes` bytes for each member. All PEs can run `most`
+/// at once.
+fn blocks_for(bytes: u64, most: u32) -> u32 {
+    let wanted = bytes.div_ceil(team_words::BYTES_PER_CHANNEL).clamp(1, team_words::MAX_CHANNELS.into());
+    (wanted as u32).min(most.max(1))
+}
 
 fn same_length<T: Pod>(call: &'static str, one: SymSlice<T>, other: SymSlice<T>) -> Result<()> {
     if one.len() == other.len() {
@@ -337,6 +373,13 @@ fn kind<T: Amo + PartialOrd>() -> WordKind {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn large_collective_calls_take_several_blocks() {
+        assert_eq!([0, 1, 8 << 10].map(|bytes| blocks_for(bytes, 66)), [1; 3]);
+        assert_eq!([(8 << 10) + 1, 64 << 10, 1 << 40].map(|bytes| blocks_for(bytes, 66)), [2, 8, 64]);
+        assert_eq!([blocks_for(1 << 20, 3), blocks_for(1 << 20, 0)], [3, 1]);
+    }
 
     #[test]
     fn packs_values_into_words() {

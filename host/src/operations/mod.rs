@@ -41,6 +41,9 @@ use describe::{SignalUpdate, one};
 /// `put_nbi` when it is posted. Both forms use the PE's default context; [`Stream::with_context`] chooses another one.
 /// Any number of threads may call at the same time. Lengths are in elements, and PEs are numbered in the job.
 ///
+/// A collective call that moves more than 8 KiB for each member runs on several blocks. All PEs have room for so many on
+/// their GPUs. The blocks wait for other members, so kernels beside them should leave room.
+///
 /// [`fence`](Operations::fence) and [`quiet`](Operations::quiet) cover the default context: operations of the host, of
 /// streams and of kernels that have ended. They do not cover contexts that a kernel takes for itself.
 ///

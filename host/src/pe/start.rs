@@ -117,7 +117,8 @@ impl Pe {
         };
         let service = start_service(&config, connections, guards, &inbox, &*machine, wake_nics)?;
         let teams = make_teams(&config, &*bootstrap, &peer_map, (table, inbox), shape)?;
-        let job = job_number(&*bootstrap, &trace)?;
+        let blocks = machine.grid(uses_soft_nic).blocks;
+        let (job, collective_blocks) = job_facts(&*bootstrap, &trace, blocks)?;
         let heap_max = config.heap_max.0.map(|max| max.0);
         let memory = Memory::new(heap.clone(), opened.reserved, parts, job, heap_max, Arc::clone(&machine))?;
         end_on_deadlock(&watch, &bootstrap, &control, &watchdog);
@@ -150,6 +151,7 @@ impl Pe {
             config,
             nics,
             uses_soft_nic,
+            collective_blocks,
             watch,
             trace,
             waits,
@@ -301,7 +303,7 @@ fn compare_settings(bootstrap: &dyn Bootstrap, config: &Config) -> Result<()> {
     let settings = format!(
         "heap_bytes={} heap_max={:?} sq_depth={} queue_memory={} nics_per_pe={} qps_per_peer={} block_qps={} \
          exclusive_qps={} context_qps={} peer_path={:?} p2p_group={} p2p_atomics={:?} teams={} \
-         team_scratch={} ordering={:?} relaxed_ordering={:?}",
+         team_scratch={} grid_scratch={} ordering={:?} relaxed_ordering={:?}",
         config.heap_bytes.0,
         config.heap_max.0,
         config.sq_depth.get(),
@@ -316,6 +318,7 @@ fn compare_settings(bootstrap: &dyn Bootstrap, config: &Config) -> Result<()> {
         config.p2p_atomics,
         config.teams,
         config.team_scratch.0,
+        config.grid_scratch.0,
         config.ordering,
         config.relaxed_ordering
     );
@@ -401,15 +404,19 @@ fn make_teams(
     Teams::new(table, inbox, shape.teams, (me, peer_map.nodes()), members)
 }
 
-/// Returns a random number of the job, which PE 0 has drawn. Compares the clocks of the machines, if that is necessary.
-/// Collective.
-fn job_number(bootstrap: &dyn Bootstrap, trace: &PeTrace) -> Result<u32> {
+/// Returns a random number of the job, which PE 0 has drawn, and the smallest of the `blocks` of all PEs. Compares the clocks
+/// of the machines, if that is necessary. Collective.
+fn job_facts(bootstrap: &dyn Bootstrap, trace: &PeTrace, blocks: u32) -> Result<(u32, u32)> {
     let mut mine = [0; 4];
     getrandom::fill(&mut mine).map_err(|error| bootstrap::Error::Random(error.to_string()))?;
-    let all = bootstrap
-        .allgather("the exchange of the job number", &[&mine, ClockPart::new(trace).bytes()].concat())?;
-    let parts: Vec<_> = all.iter().map(|all| all.get(mine.len()..).unwrap_or_default()).collect();
+    let all = bootstrap.allgather(
+        "the exchange of the job number",
+        &[&mine, blocks.to_le_bytes().as_slice(), ClockPart::new(trace).bytes()].concat(),
+    )?;
+    let parts: Vec<_> = all.iter().map(|all| all.get(2 * mine.len()..).unwrap_or_default()).collect();
     clocks::compare(bootstrap, trace, &parts)?;
-    let drawn = all.first().and_then(|bytes| bytes.first_chunk().copied());
-    Ok(u32::from_le_bytes(drawn.unwrap_or(mine)))
+    let word = |bytes: &Vec<u8>, at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
+    let drawn = all.first().and_then(|bytes| word(bytes, 0)).unwrap_or(u32::from_le_bytes(mine));
+    let fewest = all.iter().filter_map(|bytes| word(bytes, mine.len())).min().unwrap_or(blocks);
+    Ok((drawn, fewest))
 }

@@ -35,6 +35,8 @@ pub(crate) struct Shape {
     pub(crate) teams: u32,
     /// Bytes of scratch of each team.
     team_scratch: u64,
+    /// Bytes that the further channels of each team share.
+    team_channels: u64,
     /// Limit for queue memory on each PE, in bytes.
     budget: u64,
 }
@@ -62,6 +64,7 @@ impl Shape {
             relaxed_ordering: config.relaxed_ordering,
             teams: config.teams.get().max(Team::PREDEFINED),
             team_scratch: config.team_scratch.0.max(team_words::least_scratch(n_pes)).next_multiple_of(256),
+            team_channels: team_words::channels_bytes(config.grid_scratch.0, n_pes),
             budget: config.queue_memory.0,
         }
     }
@@ -120,7 +123,8 @@ impl Shape {
 
     /// Returns the bytes of the heap that the runtime reserves for itself.
     pub(crate) fn reserved(&self) -> u64 {
-        reserved::bytes(self.slots(), self.depth, u64::from(self.teams).saturating_mul(self.team_bytes()))
+        let of_team = self.team_bytes().saturating_add(self.team_channels);
+        reserved::bytes(self.slots(), self.depth, u64::from(self.teams).saturating_mul(of_team))
     }
 
     /// Returns the heap offset of the words of team slot 0.
@@ -131,6 +135,13 @@ impl Shape {
     /// Returns the bytes of heap of each team slot: words, then scratch.
     pub(crate) fn team_bytes(&self) -> u64 {
         team_words::scratch(self.n_pes).saturating_add(self.team_scratch)
+    }
+
+    /// Returns the heap offset of the further channels of a team, and the bytes that they share. They lie behind the words
+    /// of all teams.
+    pub(crate) fn team_channels(&self, slot: u32) -> (u64, u64) {
+        let of_others = u64::from(slot) * self.team_channels;
+        (self.team_words() + u64::from(self.teams) * self.team_bytes() + of_others, self.team_channels)
     }
 
     pub(super) fn log_depth(&self) -> u8 {

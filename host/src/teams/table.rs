@@ -1,13 +1,14 @@
 //! The team table in memory that kernels read, and each team's words in the symmetric heap.
 
-use std::mem::offset_of;
-
 use bytemuck::Zeroable;
 use rushmem_device::abi::{CtxParts, DevAddr, TeamDesc, team_flags, team_words};
 
 use crate::Result;
 use crate::machine::{Machine, Region};
 use crate::queues::Shape;
+
+/// Descriptors of a team.
+const DESCS: usize = team_words::MAX_CHANNELS as usize;
 
 /// The team table of a PE.
 pub(crate) struct TeamTable {
@@ -23,13 +24,13 @@ impl TeamTable {
     /// - The machine's error if there is no memory for it.
     pub(crate) fn new(machine: &dyn Machine, heap: &Region, shape: Shape) -> Result<Self> {
         let lists = lists::COUNT * u64::from(shape.teams) * Self::list_bytes(shape);
-        let region = machine.local(Self::desc_at(shape.teams) + lists)?;
+        let region = machine.local(Self::descs_at(shape.teams) + lists)?;
         Ok(Self { region, heap: heap.clone(), shape })
     }
 
-    /// Returns the offset of a slot's descriptor.
-    const fn desc_at(slot: u32) -> u64 {
-        slot as u64 * size_of::<TeamDesc>() as u64
+    /// Returns the offset of a slot's descriptors, one for each channel.
+    const fn descs_at(slot: u32) -> u64 {
+        slot as u64 * (DESCS * size_of::<TeamDesc>()) as u64
     }
 
     /// Returns the bytes of a list with a word for each PE and one more.
@@ -40,7 +41,7 @@ impl TeamTable {
     /// Returns the offset of a slot's list. `list` is one of [`lists`].
     fn list_at(&self, slot: u32, list: u64) -> u64 {
         let before = lists::COUNT * u64::from(slot) + list;
-        Self::desc_at(self.shape.teams) + before * Self::list_bytes(self.shape)
+        Self::descs_at(self.shape.teams) + before * Self::list_bytes(self.shape)
     }
 
     /// Stores the location of the table in the PE's context.
@@ -51,14 +52,9 @@ impl TeamTable {
         parts.team_slots = self.shape.teams;
     }
 
-    /// Puts a team of `pes`, which include this PE, in `slot`. Clears the team's words and scratch slots. `nodes` has the
-    /// node of each PE.
+    /// Puts a team of `pes`, which include this PE, in `slot`. Clears the words and scratch slots of its channels. `nodes`
+    /// has the node of each PE.
     pub(super) fn put(&self, slot: u32, generation: u32, me: u32, pes: &[u32], nodes: &[u32]) -> Result<()> {
-        let bytes = self.shape.team_bytes();
-        let words = team_words::scratch(self.shape.n_pes);
-        let used = words + 2 * team_words::slots(bytes - words);
-        self.heap.write(self.shape.team_words() + u64::from(slot) * bytes, &vec![0; used as usize])?;
-
         let mut members = vec![u32::MAX; self.shape.n_pes as usize];
         for (number, &pe) in (0..).zip(pes) {
             members[pe as usize] = number;
@@ -87,13 +83,27 @@ impl TeamTable {
             node_rank: nodes.rank(my_pe),
             ..Zeroable::zeroed()
         };
-        self.region.write(Self::desc_at(slot), bytemuck::bytes_of(&desc))
+        let is_p2p = desc.flags & team_flags::P2P != 0;
+        let (begin, all) = self.shape.team_channels(slot);
+        let (more, each) = team_words::channels(all, desc.n_pes, is_p2p);
+        let (bytes, channels) = (self.shape.team_bytes(), more + 1);
+        let words = self.shape.team_words() + u64::from(slot) * bytes;
+        let scratch = team_words::scratch(desc.n_pes);
+        let used = scratch + 2 * team_words::slots(bytes - scratch);
+        self.heap.write(words, &vec![0; used as usize])?;
+        self.heap.write(begin, &vec![0; (u64::from(more) * each) as usize])?;
+        let mut descs = [TeamDesc::zeroed(); DESCS];
+        descs[0] = TeamDesc { channels, words, bytes, ..desc };
+        for (at, channel) in (begin..).step_by(each.max(1) as usize).zip(&mut descs[1..channels as usize]) {
+            *channel = TeamDesc { channels, words: at, bytes: each, ..desc };
+        }
+        self.region.write(Self::descs_at(slot), bytemuck::cast_slice(&descs))
     }
 
     /// Removes the team in `slot`.
     pub(super) fn clear(&self, slot: u32) -> Result<()> {
-        let at = Self::desc_at(slot) + offset_of!(TeamDesc, generation) as u64;
-        self.region.write(at, bytemuck::bytes_of(&0u32))
+        let descs = [TeamDesc::zeroed(); DESCS];
+        self.region.write(Self::descs_at(slot), bytemuck::cast_slice(&descs))
     }
 }
 

@@ -33,8 +33,8 @@ pub use atomics::{
     many_tickets, masked, starting_u32, starting_u64,
 };
 pub use collectives::{
-    Disagreement, STEP_WORDS, Step, collective_names, collectives, disagree, half_barriers, reduce_floats,
-    scattered, team_twice, words_with_flags,
+    Disagreement, STEP_WORDS, Step, collective_names, collectives, disagree, grid_collectives, grid_fails,
+    half_barriers, many_sums, reduce_floats, scattered, team_twice, words_with_flags,
 };
 pub use context::{
     exchange_by, exclusive_turns, hold_context, hold_per_block, private_puts, take_context_twice,

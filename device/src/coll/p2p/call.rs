@@ -39,7 +39,7 @@ pub(super) struct Received {
 /// A call in progress. Its group holds the team lock.
 #[derive(Clone, Copy)]
 pub(super) struct P2pCall<G> {
-    group: G,
+    pub(super) group: G,
     team: P2pTeam,
     /// The hash of this member's call.
     pub(super) call_hash: u32,
@@ -108,7 +108,7 @@ impl<G: Group> P2pCall<G> {
         let call_hash = arch::overlap(call_hash() as u64) as u32;
         let mut slots = (0, 0);
         if !fences {
-            slots = team.scratch();
+            slots = team.scratch(n);
             slots = (arch::overlap(slots.0), arch::overlap(slots.1));
         }
         // The leader warp checks unless it fences. Arguments for a stale team handle are not checked.
@@ -194,7 +194,7 @@ impl<G: Group> P2pCall<G> {
     #[track_caller]
     pub(super) fn check_in_last(&mut self, overlap: impl Fn(Self, u32, u32)) -> Result {
         let call = *self;
-        self.call_hash = self.team.call_hash(kind::STEP, [0; 4]);
+        self.call_hash = self.team.call_hash(self.group, kind::STEP, [0; 4]);
         self.check_in_beside(Ok(()), |rank, of| overlap(call, rank, of), true)
     }
 

@@ -26,6 +26,11 @@ pub(super) enum Bench {
     Fcollect,
     Alltoall,
     Reduce,
+    StreamBroadcast,
+    StreamFcollect,
+    StreamAlltoall,
+    StreamReduce,
+    StreamReduceScatter,
     PostExclusive,
     PostPerBlock,
     PostShared,
@@ -73,7 +78,7 @@ impl Unit {
 }
 
 impl Bench {
-    pub(super) const ALL: [Self; 28] = [
+    pub(super) const ALL: [Self; 33] = [
         Self::PutBandwidth,
         Self::GetBandwidth,
         Self::PutQuiet,
@@ -95,6 +100,11 @@ impl Bench {
         Self::Fcollect,
         Self::Alltoall,
         Self::Reduce,
+        Self::StreamBroadcast,
+        Self::StreamFcollect,
+        Self::StreamAlltoall,
+        Self::StreamReduce,
+        Self::StreamReduceScatter,
         Self::PostExclusive,
         Self::PostPerBlock,
         Self::PostShared,
@@ -146,6 +156,17 @@ impl Bench {
             Self::Fcollect => ("fcollect", Microseconds, "fcollect by a block, bytes of each PE"),
             Self::Alltoall => ("alltoall", Microseconds, "alltoall by a block, bytes to each PE"),
             Self::Reduce => ("reduce", Microseconds, "sum of f32 by a block"),
+            Self::StreamBroadcast => ("stream_broadcast", Microseconds, "broadcast on a stream"),
+            Self::StreamFcollect => {
+                ("stream_fcollect", Microseconds, "fcollect on a stream, bytes of each PE")
+            }
+            Self::StreamAlltoall => {
+                ("stream_alltoall", Microseconds, "alltoall on a stream, bytes to each PE")
+            }
+            Self::StreamReduce => ("stream_reduce", Microseconds, "sum of f32 on a stream"),
+            Self::StreamReduceScatter => {
+                ("stream_reduce_scatter", Microseconds, "reduce_scatter of f32 on a stream, bytes of each PE")
+            }
             Self::PostExclusive => ("post_exclusive", Rate, "posting: one thread, own queue"),
             Self::PostPerBlock => ("post_per_block", Rate, "posting: each thread, queue of the block"),
             Self::PostShared => ("post_shared", Rate, "posting: each thread, queue of the GPU"),

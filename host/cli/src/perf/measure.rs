@@ -1,9 +1,9 @@
 //! Runs the benchmark cases on the PEs of a job, and verifies the data of each run.
 
-use rushmem::{Grid, Job, Pe};
+use rushmem::{Grid, Job, Operations, Pe, Stream};
 use rushmem_bench_kernels::{self as kernels, Exchange};
 use rushmem_device::kernel::Call;
-use rushmem_device::{Signal, Sym, SymSlice, Team};
+use rushmem_device::{Reduce, Signal, Sym, SymSlice, Team};
 
 use super::bench::Bench;
 use super::plan::{Case, MAX_THREADS};
@@ -187,6 +187,10 @@ impl<'a> TestBed<'a> {
             Bench::Fcollect => self.exchange(case, run, Exchange::Fcollect),
             Bench::Alltoall => self.exchange(case, run, Exchange::Alltoall),
             Bench::Reduce => self.reduce(case, run),
+            Bench::StreamBroadcast => self.exchange(case, run, Exchange::Broadcast),
+            Bench::StreamFcollect => self.exchange(case, run, Exchange::Fcollect),
+            Bench::StreamAlltoall => self.exchange(case, run, Exchange::Alltoall),
+            Bench::StreamReduce | Bench::StreamReduceScatter => self.reduce_on_stream(case, run),
             Bench::PostExclusive => self.post(case, run, kernels::post_exclusive),
             Bench::PostPerBlock | Bench::PostWarpPerBlock => self.post(case, run, kernels::post_per_block),
             Bench::PostShared | Bench::PostWarp => self.post(case, run, kernels::post_shared),
@@ -268,7 +272,15 @@ impl<'a> TestBed<'a> {
         }
         let dst = if kind == Exchange::Broadcast { one } else { all };
         let src = self.src.slice(0..sends.len() * len);
-        let ns = self.timed(case, kernels::exchange(self.spans, dst, src, kind as u32, case.rounds))?;
+        let ns = if case.blocks > 0 {
+            self.timed(case, kernels::exchange(self.spans, dst, src, kind as u32, case.rounds))?
+        } else {
+            self.timed_on_stream(case, |stream| match kind {
+                Exchange::Broadcast => stream.broadcast(Team::WORLD, dst, src, 0),
+                Exchange::Fcollect => stream.fcollect(Team::WORLD, dst, src),
+                Exchange::Alltoall => stream.alltoall(Team::WORLD, dst, src),
+            })?
+        };
         for (part, seed) in receives {
             self.check(part, seed)?;
         }
@@ -290,6 +302,45 @@ impl<'a> TestBed<'a> {
         }
     }
 
+    fn reduce_on_stream(&self, case: &Case, run: u64) -> Result<f64, AnyError> {
+        let (me, pes, len) = (self.pe.my_pe(), self.pe.n_pes(), case.bytes as usize / 4);
+        let scatters = case.bench == Bench::StreamReduceScatter;
+        let all = if scatters { pes as usize * len } else { len };
+        let (dst, src) = (self.dst.cast::<f32>().slice(0..len), self.src.cast::<f32>().slice(0..all));
+        self.pe.run(self.pe.grid(), kernels::fill_terms(src, run))?;
+        let ns = self.timed_on_stream(case, |stream| match scatters {
+            true => stream.reduce_scatter(Team::WORLD, Reduce::Sum, dst, src),
+            false => stream.reduce(Team::WORLD, Reduce::Sum, dst, src),
+        })?;
+        let first = if scatters { me as usize * len } else { 0 };
+        self.check_with(dst.len(), |counts| kernels::check_sums(dst, first as u64, run, counts))?;
+        Ok(ns)
+    }
+
+    /// Runs `rounds` operations on a stream, after one warm-up operation, by a graph. Returns their nanoseconds on this PE.
+    fn timed_on_stream(
+        &self,
+        case: &Case,
+        queue: impl Fn(&Stream<'_>) -> Result<(), rushmem::Error>,
+    ) -> Result<f64, AnyError> {
+        let stream = self.pe.stream()?;
+        let stamp = |stream: &Stream<'_>, which| {
+            stream.launch(Grid { blocks: 1, threads: 1, shared_bytes: 0 }, kernels::stamp(self.spans, which))
+        };
+        let graph = stream.capture(|stream| {
+            stream.barrier_all()?;
+            queue(stream)?;
+            stamp(stream, 0)?;
+            (0..case.rounds).try_for_each(|_| queue(stream))?;
+            stamp(stream, 1)
+        })?;
+        self.pe.host_sync()?;
+        graph.launch(&stream)?;
+        stream.wait()?;
+        self.pe.host_sync()?;
+        self.span(1)
+    }
+
     fn post(
         &self,
         case: &Case,
@@ -307,7 +358,12 @@ impl<'a> TestBed<'a> {
     fn timed(&self, case: &Case, call: Call) -> Result<f64, AnyError> {
         self.together(case, call)?;
         self.pe.host_sync()?;
-        let spans = self.pe.read(self.spans.slice(0..2 * case.blocks as usize))?;
+        self.span(case.blocks)
+    }
+
+    /// Returns the nanoseconds from the begin of the first of `blocks` to the end of the last, on this PE.
+    fn span(&self, blocks: u32) -> Result<f64, AnyError> {
+        let spans = self.pe.read(self.spans.slice(0..2 * blocks as usize))?;
         let (begin, end) = (spans.iter().step_by(2).min(), spans.iter().skip(1).step_by(2).max());
         let ns = end.zip(begin).map_or(0, |(end, begin)| end.saturating_sub(*begin));
         // A GPU clock with a coarse resolution may show no difference.
@@ -330,14 +386,19 @@ impl<'a> TestBed<'a> {
 
     /// Verifies that `data` holds the pattern that another PE wrote with `fill`.
     fn check(&self, data: SymSlice<u64>, seed: u64) -> Result<(), AnyError> {
+        self.check_with(data.len(), |counts| kernels::check(data, seed, counts))
+    }
+
+    /// Runs a kernel that counts the wrong ones among `len` elements, in each thread.
+    fn check_with(&self, len: usize, kernel: impl FnOnce(SymSlice<u64>) -> Call) -> Result<(), AnyError> {
         let grid = self.pe.grid();
         let threads = (grid.blocks * grid.threads) as usize;
         // The counts use `sums`, which no other kernel reads now.
         let counts = self.sums.slice(0..threads);
-        self.pe.run(grid, kernels::check(data, seed, counts))?;
+        self.pe.run(grid, kernel(counts))?;
         match self.pe.read(counts)?.iter().sum::<u64>() {
             0 => Ok(()),
-            wrong => Err(Mismatch(format!("{wrong} of {} words are wrong", data.len())).into()),
+            wrong => Err(Mismatch(format!("{wrong} of {len} words are wrong")).into()),
         }
     }
 

@@ -120,6 +120,23 @@ impl Selection {
                     row(bytes, 1, threads, pick(100, 10));
                 }
             }
+            Bench::StreamBroadcast
+            | Bench::StreamFcollect
+            | Bench::StreamAlltoall
+            | Bench::StreamReduce
+            | Bench::StreamReduceScatter => {
+                // The runtime chooses the grid.
+                let parts = match bench {
+                    Bench::StreamBroadcast | Bench::StreamReduce => 1,
+                    _ => u64::from(self.pes).next_power_of_two(),
+                };
+                let most = pick(256 << 20, 64 << 10);
+                let sizes = (0..10).map(|i| 1024u64 << (2 * i)).filter(|&bytes| bytes <= most.into());
+                for bytes in self.among(sizes) {
+                    let (all, least, most) = if self.gpu { (1 << 30, 8, 100) } else { (1 << 20, 2, 10) };
+                    row(bytes / parts, 0, 0, (all / bytes).clamp(least, most) as u32);
+                }
+            }
             Bench::PostExclusive => row(8, 1, 1, self.depth(JobKind::Shared).min(8192)),
             Bench::PostShared => {
                 for threads in [1, 32, 256] {

@@ -1,8 +1,10 @@
 //! An interpreter of collective calls: each block carries out a list of steps that the host generated.
 
+mod grid;
 mod misuse;
 mod types;
 
+pub use grid::{grid_collectives, grid_fails, many_sums};
 pub use misuse::{Disagreement, disagree, half_barriers, team_twice};
 pub use types::{collective_names, reduce_floats, words_with_flags};
 

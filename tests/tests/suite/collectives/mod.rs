@@ -1,5 +1,6 @@
 //! Collective calls of teams, compared with a sequential model.
 
+mod grid;
 mod misuse;
 mod model;
 mod program;

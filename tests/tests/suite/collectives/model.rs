@@ -1,8 +1,8 @@
 //! A model that applies collective calls to the memory of all PEs, one after another.
 
 use rushmem::{Error, Pe};
-use rushmem_device::{Bf16, F16, Located, Signal, Team};
-use rushmem_test_kernels::{GroupKind, STEP_WORDS, Step, collectives};
+use rushmem_device::{Bf16, F16, Located, Signal, SymSlice, Team};
+use rushmem_test_kernels::{GroupKind, STEP_WORDS, Step, collectives, grid_collectives};
 use rushmem_tests::grid;
 
 /// One step of one block, with the arguments of all members of a team.
@@ -187,6 +187,27 @@ impl Plan {
 
     /// Runs the program, and returns the final memory of this PE.
     pub(super) fn run(&self, pe: &Pe) -> Result<Vec<u8>, Error> {
+        self.launch(pe, |pe, [one, two, three], steps, bytes, signals| {
+            let call = collectives(self.group_kind as u32, one, two, three, steps, bytes, signals);
+            pe.run(grid(self.blocks.len() as u32, self.threads), call)
+        })
+    }
+
+    /// Runs the steps of the only block by grids of `blocks`, and returns the final memory of this PE. With `ready`, they
+    /// make calls without barriers.
+    fn run_by_grid(&self, pe: &Pe, blocks: u32, ready: bool) -> Result<Vec<u8>, Error> {
+        self.launch(pe, |pe, [one, two, three], steps, bytes, _| {
+            let call = grid_collectives(ready.into(), one, two, three, steps, bytes);
+            pe.launch_collective(grid(blocks, self.threads), call)?.wait()
+        })
+    }
+
+    /// Runs the program by `launch`, and returns the final memory of this PE.
+    fn launch(
+        &self,
+        pe: &Pe,
+        launch: impl Fn(&Pe, [Team; 3], SymSlice<u64>, SymSlice<u8>, SymSlice<Signal>) -> Result<(), Error>,
+    ) -> Result<Vec<u8>, Error> {
         let (me, pes) = (pe.my_pe(), pe.n_pes());
         let mut teams = [Team::INVALID; 3];
         for (team, members) in teams.iter_mut().zip(&self.teams) {
@@ -211,9 +232,7 @@ impl Plan {
         pe.write(steps, &text)?;
         pe.write(bytes, &self.memory(me))?;
         pe.host_sync()?;
-        let [one, two, three] = teams;
-        let call = collectives(self.group_kind as u32, one, two, three, steps, bytes, signals);
-        pe.run(grid(self.blocks.len() as u32, self.threads), call)?;
+        launch(pe, teams, steps, bytes, signals)?;
         pe.host_sync()?;
         let found = pe.read(bytes)?;
         for team in teams {
@@ -227,7 +246,17 @@ impl Plan {
 
     /// Runs the program, and panics at the first byte that differs from the model.
     pub(super) fn check(&self, what: &str, pe: &Pe) -> Result<(), Error> {
-        let found = self.run(pe)?;
+        self.compare(what, pe, self.run(pe)?);
+        Ok(())
+    }
+
+    /// Runs the program by grids, and panics at the first byte that differs from the model.
+    pub(super) fn check_by_grid(&self, what: &str, pe: &Pe, blocks: u32, ready: bool) -> Result<(), Error> {
+        self.compare(what, pe, self.run_by_grid(pe, blocks, ready)?);
+        Ok(())
+    }
+
+    fn compare(&self, what: &str, pe: &Pe, found: Vec<u8>) {
         let wanted = &self.model(pe.n_pes())[pe.my_pe() as usize];
         if let Some(at) = found.iter().zip(wanted).position(|(a, b)| a != b) {
             let range = at..(at + 16).min(found.len());
@@ -239,6 +268,5 @@ impl Plan {
                 self.blocks
             );
         }
-        Ok(())
     }
 }

@@ -1,0 +1,304 @@
+// The rows `stream_...` of `rushmem perf --list`, measured with NCCL. Rank 0 writes the results in the form that
+// `rushmem perf --compare` reads.
+//
+//     perf PLAN RESULTS.json [plain|windows]
+//
+// Ranks are threads, and take the GPUs in turn. Several ranks on one GPU need NCCL_MULTI_RANK_GPU_ENABLE=1. Both programs
+// launch their calls by a CUDA graph, and read the GPU's clock before and after them. With `windows`, the buffers are
+// symmetric windows, for which NCCL has kernels of its own.
+#include <cuda_runtime.h>
+#include <nccl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cinttypes>
+#include <condition_variable>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <mutex>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+constexpr uint64_t WINDOW = 256ull << 20;
+constexpr unsigned LIMIT_SECONDS = 240;  // for everything
+
+[[noreturn]] void fail(const std::string &what) {
+    std::fprintf(stderr, "nccl: %s\n", what.c_str());
+    std::_Exit(1);
+}
+
+#define CUDA(call)                                                                           \
+    do {                                                                                     \
+        const cudaError_t error = (call);                                                    \
+        if (error != cudaSuccess) fail(std::string(#call ": ") + cudaGetErrorString(error)); \
+    } while (0)
+
+#define NCCL(call)                                                                           \
+    do {                                                                                     \
+        const ncclResult_t error = (call);                                                   \
+        if (error != ncclSuccess) fail(std::string(#call ": ") + ncclGetErrorString(error)); \
+    } while (0)
+
+struct Row {
+    std::string bench;
+    uint64_t bytes, blocks, threads, rounds, pes, runs;
+    std::vector<double> values;
+};
+
+std::vector<Row> read_plan(const char *path) {
+    std::ifstream file(path);
+    if (!file) fail(std::string("cannot read ") + path);
+    std::vector<Row> rows;
+    for (std::string line; std::getline(file, line);) {
+        if (line.rfind("stream_", 0) != 0) continue;
+        std::istringstream words(line);
+        Row row;
+        if (!(words >> row.bench >> row.bytes >> row.blocks >> row.threads >> row.rounds >> row.pes >> row.runs)) {
+            fail("a line of the plan is malformed: " + line);
+        }
+        if (row.bytes > WINDOW) fail("a row of the plan is too large: " + row.bench);
+        rows.push_back(row);
+    }
+    return rows;
+}
+
+// Lets all ranks meet.
+class Meeting {
+  public:
+    explicit Meeting(int n) : n(n) {}
+    void wait() {
+        std::unique_lock<std::mutex> lock(mutex);
+        const uint64_t mine = generation;
+        if (++arrived == n) {
+            arrived = 0;
+            generation++;
+            all.notify_all();
+        } else {
+            all.wait(lock, [&] { return generation != mine; });
+        }
+    }
+
+  private:
+    std::mutex mutex;
+    std::condition_variable all;
+    int n, arrived = 0;
+    uint64_t generation = 0;
+};
+
+__global__ void stamp(uint64_t *to) {
+    uint64_t now;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    *to = now;
+}
+
+// Small whole numbers, whose sums are exact.
+__device__ float term(uint64_t pe, uint64_t run, uint64_t i) { return float(i % 97) + float(pe) * float(run + 1); }
+
+__global__ void fill(float *data, uint64_t len, uint64_t pe, uint64_t run) {
+    for (uint64_t i = blockIdx.x * blockDim.x + threadIdx.x; i < len; i += gridDim.x * blockDim.x) {
+        data[i] = term(pe, run, i);
+    }
+}
+
+// What `data` should hold: the sum of elements from `first` on, or the elements of one PE.
+struct Wanted {
+    uint64_t first, pes, from;
+    bool sums;
+};
+
+__global__ void check(const float *data, uint64_t len, Wanted wanted, uint64_t run, unsigned long long *wrong) {
+    unsigned long long n = 0;
+    for (uint64_t i = blockIdx.x * blockDim.x + threadIdx.x; i < len; i += gridDim.x * blockDim.x) {
+        float value = 0;
+        if (wanted.sums) {
+            for (uint64_t pe = 0; pe < wanted.pes; pe++) value += term(pe, run, wanted.first + i);
+        } else {
+            value = term(wanted.from, run, wanted.first + i);
+        }
+        n += data[i] != value;
+    }
+    if (n != 0) atomicAdd(wrong, n);
+}
+
+class Bed {
+  public:
+    Bed(int me, int n, ncclComm_t comm, bool windows, Meeting &meeting) : me(me), n(n), comm(comm), meeting(meeting) {
+        NCCL(ncclMemAlloc((void **)&dst, WINDOW));
+        NCCL(ncclMemAlloc((void **)&src, WINDOW));
+        CUDA(cudaMalloc(&spans, 2 * sizeof(*spans)));
+        CUDA(cudaMalloc(&wrong, sizeof(*wrong)));
+        CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+        if (windows) {
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
+            ncclWindow_t of_dst, of_src;
+            NCCL(ncclCommWindowRegister(comm, dst, WINDOW, &of_dst, NCCL_WIN_COLL_SYMMETRIC));
+            NCCL(ncclCommWindowRegister(comm, src, WINDOW, &of_src, NCCL_WIN_COLL_SYMMETRIC));
+#else
+            fail("this NCCL has no windows");
+#endif
+        }
+    }
+
+    // False if there is no such benchmark here.
+    bool measure(Row &row) {
+        for (uint64_t run = 0; run <= row.runs; run++) {
+            const uint64_t len = row.bytes / 4, pes = n;
+            const bool scatters = row.bench == "stream_reduce_scatter", exchanges = row.bench == "stream_alltoall";
+            fill<<<132, 256, 0, stream>>>(src, scatters || exchanges ? len * pes : len, me, run);
+            CUDA(cudaGetLastError());
+            double ns = 0;
+            if (!timed(row, len, &ns)) return false;
+            if (row.bench == "stream_reduce") verify(row, dst, len, {0, pes, 0, true}, run);
+            if (scatters) verify(row, dst, len, {me * len, pes, 0, true}, run);
+            if (row.bench == "stream_broadcast") verify(row, dst, len, {0, pes, 0, false}, run);
+            for (uint64_t from = 0; from < pes; from++) {
+                if (row.bench == "stream_fcollect") verify(row, dst + from * len, len, {0, pes, from, false}, run);
+                if (exchanges) verify(row, dst + from * len, len, {me * len, pes, from, false}, run);
+            }
+            if (run > 0) row.values.push_back(ns / double(row.rounds) / 1e3);
+        }
+        return true;
+    }
+
+  private:
+    int me, n;
+    ncclComm_t comm;
+    Meeting &meeting;
+    float *dst = nullptr, *src = nullptr;
+    uint64_t *spans = nullptr;
+    unsigned long long *wrong = nullptr;
+    cudaStream_t stream = nullptr;
+
+    bool call(const Row &row, uint64_t len) {
+        if (row.bench == "stream_reduce") {
+            NCCL(ncclAllReduce(src, dst, len, ncclFloat, ncclSum, comm, stream));
+        } else if (row.bench == "stream_reduce_scatter") {
+            NCCL(ncclReduceScatter(src, dst, len, ncclFloat, ncclSum, comm, stream));
+        } else if (row.bench == "stream_broadcast") {
+            NCCL(ncclBroadcast(src, dst, len, ncclFloat, 0, comm, stream));
+        } else if (row.bench == "stream_fcollect") {
+            NCCL(ncclAllGather(src, dst, len, ncclFloat, comm, stream));
+        } else if (row.bench == "stream_alltoall") {
+            NCCL(ncclGroupStart());
+            for (int pe = 0; pe < n; pe++) {
+                NCCL(ncclSend(src + pe * len, len, ncclFloat, pe, comm, stream));
+                NCCL(ncclRecv(dst + pe * len, len, ncclFloat, pe, comm, stream));
+            }
+            NCCL(ncclGroupEnd());
+        } else {
+            return false;
+        }
+        return true;
+    }
+
+    // Nanoseconds of the rounds, after one call that is not measured.
+    bool timed(const Row &row, uint64_t len, double *ns) {
+        CUDA(cudaStreamSynchronize(stream));
+        meeting.wait();
+        cudaGraph_t graph;
+        CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+        bool known = call(row, len);
+        stamp<<<1, 1, 0, stream>>>(spans);
+        for (uint64_t round = 0; known && round < row.rounds; round++) call(row, len);
+        stamp<<<1, 1, 0, stream>>>(spans + 1);
+        CUDA(cudaStreamEndCapture(stream, &graph));
+        if (known) {
+            cudaGraphExec_t executable;
+            CUDA(cudaGraphInstantiate(&executable, graph, 0));
+            meeting.wait();
+            CUDA(cudaGraphLaunch(executable, stream));
+            CUDA(cudaStreamSynchronize(stream));
+            meeting.wait();
+            CUDA(cudaGraphExecDestroy(executable));
+            uint64_t times[2];
+            CUDA(cudaMemcpy(times, spans, sizeof(times), cudaMemcpyDeviceToHost));
+            *ns = double(times[1] - times[0]);
+        }
+        CUDA(cudaGraphDestroy(graph));
+        return known;
+    }
+
+    void verify(const Row &row, const float *data, uint64_t len, Wanted wanted, uint64_t run) {
+        CUDA(cudaMemsetAsync(wrong, 0, sizeof(*wrong), stream));
+        check<<<132, 256, 0, stream>>>(data, len, wanted, run, wrong);
+        unsigned long long found = 0;
+        CUDA(cudaMemcpyAsync(&found, wrong, sizeof(found), cudaMemcpyDeviceToHost, stream));
+        CUDA(cudaStreamSynchronize(stream));
+        if (found != 0) fail(row.bench + ": " + std::to_string(found) + " elements are wrong");
+        // Nobody overwrites data that another rank still checks.
+        meeting.wait();
+    }
+};
+
+void write_results(const char *path, const std::vector<Row> &rows, bool windows) {
+    FILE *file = std::fopen(path, "w");
+    if (file == nullptr) fail(std::string("cannot write ") + path);
+    cudaDeviceProp device;
+    CUDA(cudaGetDeviceProperties(&device, 0));
+    int version = 0;
+    NCCL(ncclGetVersion(&version));
+    std::fprintf(file, "{\"program\": \"NCCL %d.%d.%d%s\", \"machine\": \"%s\", \"rows\": [", version / 10000,
+                 version / 100 % 100, version % 100, windows ? " with windows" : "", device.name);
+    const char *separator = "\n";
+    for (const Row &row : rows) {
+        std::vector<double> sorted = row.values;
+        std::sort(sorted.begin(), sorted.end());
+        std::fprintf(file,
+                     "%s  {\"bench\": \"%s\", \"bytes\": %" PRIu64 ", \"blocks\": %" PRIu64 ", \"threads\": %" PRIu64
+                     ", \"pes\": %" PRIu64 ", \"rounds\": %" PRIu64
+                     ", \"unit\": \"us\", \"value\": %.6g, \"low\": %.6g, \"high\": %.6g}",
+                     separator, row.bench.c_str(), row.bytes, row.blocks, row.threads, row.pes, row.rounds,
+                     sorted[sorted.size() / 2], sorted.front(), sorted.back());
+        separator = ",\n";
+    }
+    std::fprintf(file, "\n]}\n");
+    if (std::fclose(file) != 0) fail(std::string("cannot write ") + path);
+}
+
+}  // namespace
+
+int main(int count, char **arguments) {
+    const std::string kind = count == 4 ? arguments[3] : "plain";
+    if (count < 3 || count > 4 || (kind != "plain" && kind != "windows")) {
+        std::fprintf(stderr, "usage: perf PLAN RESULTS.json [plain|windows]\n");
+        return 2;
+    }
+    const bool windows = kind == "windows";
+    const std::vector<Row> plan = read_plan(arguments[1]);
+    if (plan.empty()) fail("the plan has no rows for NCCL");
+    const int pes = int(plan[0].pes);
+    for (const Row &row : plan) {
+        if (row.pes != uint64_t(pes)) fail("the rows are for jobs of different sizes");
+    }
+    alarm(LIMIT_SECONDS);
+    int gpus = 0;
+    CUDA(cudaGetDeviceCount(&gpus));
+    ncclUniqueId id;
+    NCCL(ncclGetUniqueId(&id));
+    Meeting meeting(pes);
+    std::vector<std::thread> ranks;
+    for (int me = 0; me < pes; me++) {
+        ranks.emplace_back([&, me] {
+            CUDA(cudaSetDevice(me % gpus));
+            ncclComm_t comm;
+            NCCL(ncclCommInitRank(&comm, pes, id, me));
+            Bed bed(me, pes, comm, windows, meeting);
+            std::vector<Row> rows = plan, measured;
+            for (Row &row : rows) {
+                if (bed.measure(row)) measured.push_back(row);
+            }
+            meeting.wait();
+            if (me == 0) write_results(arguments[2], measured, windows);
+            meeting.wait();
+            NCCL(ncclCommDestroy(comm));
+        });
+    }
+    for (std::thread &rank : ranks) rank.join();
+    return 0;
+}

@@ -1,0 +1,210 @@
+//! The callers of collective calls: groups, and all blocks of a kernel.
+
+#![allow(unsafe_code, reason = "reads the team table of the launch")]
+
+use crate::arch;
+use crate::ctx::Ctx;
+use crate::error::Result;
+use crate::group::{Block, Group, Ready, Warp, sealed::Sealed};
+use crate::sharing::Sharing;
+use crate::team::Team;
+
+/// The threads of a PE that make a collective call together: a [`Group`], or all blocks of a kernel, a [`Grid`].
+pub trait Callers: Copy + sealed::Enter {}
+
+impl<C: Copy + sealed::Enter> Callers for C {}
+
+/// All blocks of a kernel, for collective calls that use the whole bandwidth of memory and links.
+///
+/// Every thread of every block makes the call, with the same arguments. Each block moves or combines a part of the data,
+/// beside the other blocks. Block `b` synchronises with block `b` of each other member, so:
+///
+/// - The kernels of all members have equally many blocks. The calls of members with other grids differ, as
+///   [`Error::TeamMismatch`](crate::Error::TeamMismatch) says. Blocks without a counterpart wait until the deadline, and the
+///   team is unusable afterwards.
+/// - All blocks of all members are resident at once. `launch_collective` of the host checks this for one PE. It does not
+///   know of other kernels on the GPU.
+///
+/// At most 64 blocks work; in a team of many members that are not all P2P peers, fewer do. Others wait at the end. So
+/// larger grids are legal. A grid of one block and a block are equal callers: they may meet in one call.
+///
+/// The call begins and ends with [`Ctx::sync_grid`]. So earlier stores of all blocks are visible to the call, and all
+/// blocks see the whole result. A call that fails in one block fails in all. [`Grid::ready`] leaves the barriers out.
+///
+/// ```
+/// # use rushmem_device::prelude::*;
+/// /// Adds the gradients of all PEs. The host launches it with `launch_collective`.
+/// #[kernel(max_threads = 512)]
+/// pub fn all_reduce(ctx: &Ctx, sums: SymSlice<f32>, gradients: SymSlice<f32>) -> Result {
+///     ctx.reduce(Grid::current(), Team::WORLD, Reduce::Sum, sums, gradients)
+/// }
+/// # fn main() {}
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Grid(());
+
+impl Grid {
+    /// Returns all blocks of the calling thread's kernel.
+    #[inline(always)]
+    pub fn current() -> Self {
+        Self(())
+    }
+
+    /// Returns the same blocks for calls without a barrier of the grid.
+    ///
+    /// No other barrier follows from such a call. In this kernel, a block may have written the source, or read the
+    /// destination, only before a [`Ctx::sync_grid`]. No block may use the destination, or change the source, before
+    /// another one. A kernel that only makes the call needs neither. If the call fails in one block, it may succeed in
+    /// others.
+    ///
+    /// ```
+    /// # use rushmem_device::prelude::*;
+    /// /// Collects the parts of all PEs, which earlier kernels have written.
+    /// #[kernel(max_threads = 512)]
+    /// pub fn collect(ctx: &Ctx, all: SymSlice<u64>, part: SymSlice<u64>) -> Result {
+    ///     ctx.fcollect(Grid::current().ready(), Team::WORLD, all, part)
+    /// }
+    /// # fn main() {}
+    /// ```
+    #[inline(always)]
+    pub fn ready(self) -> Ready<Self> {
+        Ready(self)
+    }
+}
+
+pub(crate) mod sealed {
+    use super::{Ctx, Group, Result, Sharing, Team};
+
+    pub trait Enter {
+        /// The threads that make a part of the call.
+        type Group: Group;
+        /// Begins the call. Returns the group of this thread, or `None` if it has no part of the call.
+        ///
+        /// # Errors
+        /// - the errors of [`Ctx::sync_grid`].
+        #[track_caller]
+        fn enter<S: Sharing>(self, ctx: &Ctx<S>, team: Team) -> Result<Option<Self::Group>>;
+        /// Ends the call with the result of this thread's group.
+        ///
+        /// # Errors
+        /// - the error of the group;
+        /// - the errors of [`Ctx::sync_grid`].
+        #[track_caller]
+        fn leave<S: Sharing>(self, ctx: &Ctx<S>, done: Result) -> Result;
+    }
+}
+
+impl<G: Group> sealed::Enter for G {
+    type Group = G;
+    #[inline(always)]
+    fn enter<S: Sharing>(self, _: &Ctx<S>, _: Team) -> Result<Option<G>> {
+        Ok(Some(self))
+    }
+    #[inline(always)]
+    fn leave<S: Sharing>(self, _: &Ctx<S>, done: Result) -> Result {
+        done
+    }
+}
+
+impl sealed::Enter for Grid {
+    type Group = GridBlock;
+    #[inline(always)]
+    #[track_caller]
+    fn enter<S: Sharing>(self, ctx: &Ctx<S>, team: Team) -> Result<Option<GridBlock>> {
+        ctx.sync_grid(Block::current())?;
+        Ok(GridBlock::of(ctx, team))
+    }
+    #[inline(always)]
+    #[track_caller]
+    fn leave<S: Sharing>(self, ctx: &Ctx<S>, done: Result) -> Result {
+        ctx.agree_grid(Block::current(), done)
+    }
+}
+
+impl sealed::Enter for Ready<Grid> {
+    type Group = GridBlock;
+    #[inline(always)]
+    fn enter<S: Sharing>(self, ctx: &Ctx<S>, team: Team) -> Result<Option<GridBlock>> {
+        Ok(GridBlock::of(ctx, team))
+    }
+    #[inline(always)]
+    fn leave<S: Sharing>(self, _: &Ctx<S>, done: Result) -> Result {
+        done
+    }
+}
+
+/// A block that makes its part of a call of the grid, through the channel of its number.
+#[derive(Clone, Copy, Debug)]
+pub struct GridBlock {
+    /// The number of blocks that do so.
+    channels: u32,
+}
+
+impl GridBlock {
+    /// Returns the calling thread's block, if the team has a channel for it. A team that does not exist has one.
+    #[inline(always)]
+    fn of<S>(ctx: &Ctx<S>, team: Team) -> Option<Self> {
+        let of_team = match ctx.team_entry(team) {
+            // SAFETY: the host made the entry, of whichever team.
+            Some(desc) => unsafe { arch::read(&raw const (*desc).channels) }.max(1),
+            None => 1,
+        };
+        let channels = arch::blocks().min(of_team);
+        if arch::block() < channels { Some(Self { channels }) } else { None }
+    }
+}
+
+impl Sealed for GridBlock {
+    type LeaderWarp = Warp;
+    #[inline(always)]
+    fn leader_warp(self) -> Option<Warp> {
+        Block::current().leader_warp()
+    }
+    #[inline(always)]
+    fn leader_warp_size(self) -> u32 {
+        Block::current().leader_warp_size()
+    }
+    #[inline(always)]
+    fn channel(self) -> u32 {
+        arch::block()
+    }
+    #[inline(always)]
+    fn channels(self) -> u32 {
+        self.channels
+    }
+}
+
+impl Group for GridBlock {
+    #[inline(always)]
+    fn rank(self) -> u32 {
+        Block::current().rank()
+    }
+    #[inline(always)]
+    fn size(self) -> u32 {
+        Block::current().size()
+    }
+    #[inline(always)]
+    #[track_caller]
+    fn any(self, vote: bool) -> bool {
+        Block::current().any(vote)
+    }
+    #[inline(always)]
+    #[track_caller]
+    fn sync(self) {
+        Block::current().sync()
+    }
+    #[inline(always)]
+    #[track_caller]
+    fn broadcast_any(self, vote: bool, value: u64) -> (bool, u64) {
+        Block::current().broadcast_any(vote, value)
+    }
+    #[inline(always)]
+    fn helper_warp(self) -> bool {
+        Block::current().helper_warp()
+    }
+    #[inline(always)]
+    #[track_caller]
+    fn broadcast_both(self, one: Option<u64>, other: Option<u64>) -> (u64, u64) {
+        Block::current().broadcast_both(one, other)
+    }
+}

@@ -1,0 +1,127 @@
+//! Collective calls by all blocks of a kernel.
+
+use rushmem_device::prelude::*;
+
+use super::{STEP_WORDS, Step};
+
+/// Lets all blocks carry out `steps` with the teams `one`, `two` and `three`. Block 0 alone meets at barriers. If `ready`
+/// is not 0, the calls have no barriers, and the kernel makes them.
+#[kernel]
+#[allow(clippy::too_many_arguments)] // a kernel's
+pub fn grid_collectives(
+    ctx: &Ctx,
+    ready: u32,
+    one: Team,
+    two: Team,
+    three: Team,
+    steps: SymSlice<u64>,
+    bytes: SymSlice<u8>,
+) -> Result {
+    let (block, grid) = (Block::current(), Grid::current());
+    let list = ctx.local(steps);
+    let mut at = 0;
+    while at + STEP_WORDS <= list.len() && list.load(at) != Step::End as u64 {
+        let team = match list.load(at + 1) {
+            0 => one,
+            1 => two,
+            2 => three,
+            _ => Team::WORLD,
+        };
+        let words = [0, 2, 3, 4, 5, 6].map(|i| list.load(at + i));
+        if words[0] == Step::Barrier as u64 {
+            if block.id() == 0 {
+                ctx.barrier(block, team)?;
+            }
+            ctx.sync_grid(block)?;
+        } else if ready != 0 {
+            step(ctx, grid.ready(), team, words, bytes)?;
+            ctx.sync_grid(block)?;
+        } else {
+            step(ctx, grid, team, words, bytes)?;
+        }
+        at += STEP_WORDS;
+    }
+    Ok(())
+}
+
+#[inline(always)]
+fn step<C: Callers>(
+    ctx: &Ctx,
+    callers: C,
+    team: Team,
+    [code, dst, src, n, a, b]: [u64; 6],
+    bytes: SymSlice<u8>,
+) -> Result {
+    let members = ctx.team_n_pes(team).unwrap_or(0) as u64;
+    let part = |from: u64, len: u64| bytes.slice(from as usize..(from + len) as usize);
+    let (of_one, of_all) = (n, n * members);
+    if code == Step::Broadcast as u64 {
+        ctx.broadcast(callers, team, part(dst, of_one), part(src, of_one), a as u32)
+    } else if code == Step::Fcollect as u64 {
+        ctx.fcollect(callers, team, part(dst, of_all), part(src, of_one))
+    } else if code == Step::Alltoall as u64 {
+        ctx.alltoall(callers, team, part(dst, of_all), part(src, of_all))
+    } else if code == Step::Reduce as u64 {
+        ctx.reduce_bytes(callers, team, a as u32, b as u32, part(dst, of_one), part(src, of_one))
+    } else {
+        ctx.reduce_scatter_bytes(callers, team, a as u32, b as u32, part(dst, of_one), part(src, of_all))
+    }
+}
+
+/// Sums by all blocks in `rounds` rounds. Before each, every thread changes its elements of `src`. After it, every thread
+/// checks the elements of another block, and counts wrong ones in its element of `wrong`.
+#[kernel]
+pub fn many_sums(
+    ctx: &Ctx,
+    dst: SymSlice<u64>,
+    src: SymSlice<u64>,
+    wrong: SymSlice<u64>,
+    rounds: u32,
+) -> Result {
+    let (pes, me) = (ctx.n_pes() as u64, ctx.my_pe() as u64);
+    let (mine, sums, counts) = (ctx.local(src), ctx.local(dst), ctx.local(wrong));
+    let (index, threads) = (Thread::index(), Thread::count());
+    let (mut round, mut found) = (1, 0);
+    while round <= rounds as u64 {
+        let mut i = index;
+        while i < mine.len() {
+            mine.store(i, round * (me + 1) + i as u64);
+            i += threads;
+        }
+        ctx.reduce(Grid::current(), Team::WORLD, Reduce::Sum, dst, src)?;
+        let mut i = threads - 1 - index;
+        while i < sums.len() {
+            let wanted = round * (pes * (pes + 1) / 2) + pes * i as u64;
+            found += u64::from(sums.load(i) != wanted);
+            i += threads;
+        }
+        // The next call overwrites the sums after its first barrier.
+        round += 1;
+    }
+    counts.store(index, found);
+    Ok(())
+}
+
+/// Sums objects of different lengths by all blocks. Each block counts its error in its element of `codes`, and makes a
+/// good call afterwards.
+#[kernel]
+pub fn grid_fails(
+    ctx: &Ctx,
+    team: Team,
+    dst: SymSlice<u32>,
+    src: SymSlice<u32>,
+    codes: SymSlice<u32>,
+) -> Result {
+    let (block, grid) = (Block::current(), Grid::current());
+    let short = src.slice(0..src.len() - 1);
+    let bad = ctx.reduce(grid, team, Reduce::Sum, dst, short);
+    let good = ctx.reduce(grid, team, Reduce::Sum, dst, src);
+    if block.leader() {
+        let code = match bad {
+            Ok(()) => 0,
+            Err(error) => error as u32,
+        };
+        ctx.local(codes).store(block.id() as usize, code);
+    }
+    good
+}
