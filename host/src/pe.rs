@@ -8,6 +8,7 @@ mod register;
 
 mod clocks;
 mod contexts;
+mod costs;
 mod kernels;
 mod outcome;
 mod rings;
@@ -33,7 +34,7 @@ use crate::machine::{Grid, Machine, Region};
 use crate::memory::Memory;
 use crate::modules::Modules;
 use crate::p2p::{PeerMap, PeerRoute};
-use crate::queues::{QpInfo, Service, StateMap};
+use crate::queues::{QpInfo, Service, Shape, StateMap};
 use crate::report::{DeviceError, recorded};
 use crate::sanitize::PeWatch;
 use crate::teams::Teams;
@@ -42,6 +43,7 @@ use crate::waits::Waits;
 use crate::watchdog::Watchdog;
 use crate::{Error, Result};
 
+pub use self::costs::ControlCosts;
 pub use self::kernels::Kernels;
 pub use self::memory::Hints;
 pub use self::register::{RegisteredBuffer, UnregisterError, Window};
@@ -85,6 +87,7 @@ pub struct Pe {
     memory: Memory,
     service: Service,
     state: Arc<StateMap>,
+    shape: Shape,
     peer_map: PeerMap,
     heap: Region,
     control: Region,

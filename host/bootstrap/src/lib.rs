@@ -27,6 +27,7 @@ mod refusals;
 mod server;
 mod stopped;
 mod threads;
+mod traffic;
 mod user;
 mod watch;
 pub mod wire;
@@ -45,6 +46,7 @@ pub use self::messages::{OnMessage, PeerMessage};
 pub use self::observer::{Observer, ServerEvent};
 pub use self::server::{Server, ServerOptions};
 pub use self::threads::Threads;
+pub use self::traffic::Traffic;
 pub use self::user::check_same_user;
 pub use rushmem_base::Pes;
 
@@ -65,6 +67,9 @@ pub trait Bootstrap: Send + Sync {
 
     /// Returns the deadline of calls without a deadline of their own.
     fn timeout(&self) -> Duration;
+
+    /// Returns the numbers of calls and bytes that this PE has exchanged so far.
+    fn traffic(&self) -> Traffic;
 
     /// Returns the job's secret, with which its processes authenticate each other. Jobs of threads have none.
     fn token(&self) -> Option<&Token> {

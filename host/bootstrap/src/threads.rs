@@ -8,6 +8,7 @@ use crate::client::exit_reason;
 use crate::error::{Error, PeerLost};
 use crate::job::{JobState, Progress};
 use crate::messages::{Inbox, OnMessage, PeerMessage};
+use crate::traffic::{Meter, Traffic};
 use crate::watch::Watch;
 use crate::wire::{MESSAGE_LIMIT, part_limit};
 use crate::{Bootstrap, OnPeerLost};
@@ -25,6 +26,7 @@ pub struct Threads {
     watch: Watch,
     /// Held during a collective call: a PE makes one at a time.
     calls: Mutex<()>,
+    meter: Meter,
 }
 
 struct Shared {
@@ -69,6 +71,7 @@ impl Threads {
             shared: shared.clone(),
             watch,
             calls: Mutex::new(()),
+            meter: Meter::default(),
         };
         (0..n_pes).zip(watches).map(pe).collect()
     }
@@ -151,14 +154,21 @@ impl Bootstrap for Threads {
         self.timeout
     }
 
+    fn traffic(&self) -> Traffic {
+        self.meter.read()
+    }
+
     fn allgather_within(&self, tag: &str, mine: &[u8], within: Duration) -> Result<Vec<Vec<u8>>, Error> {
         self.gather(format!("allgather `{tag}`"), mine, within)
+            .inspect(|parts| self.meter.call(parts))
             .inspect_err(|error| self.watch.wait_for_exit_callback(error))
     }
 
     fn barrier_within(&self, tag: &str, within: Duration) -> Result<(), Error> {
         let gathered = self.gather(format!("barrier `{tag}`"), &[], within);
-        gathered.map(drop).inspect_err(|error| self.watch.wait_for_exit_callback(error))
+        gathered
+            .map(|parts| self.meter.call(&parts))
+            .inspect_err(|error| self.watch.wait_for_exit_callback(error))
     }
 
     fn abort(&self, reason: &str) {
@@ -182,6 +192,7 @@ impl Bootstrap for Threads {
         if lock(&self.shared.state).watchers[self.pe as usize].is_none() {
             return Err(Error::Left { call: call() });
         }
+        self.meter.message(bytes);
         inbox.deliver(PeerMessage { from: self.pe, bytes: bytes.to_vec() });
         Ok(())
     }

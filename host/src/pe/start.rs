@@ -137,6 +137,7 @@ impl Pe {
             memory,
             service,
             state: opened.state,
+            shape,
             peer_map,
             heap: opened.heap,
             control,

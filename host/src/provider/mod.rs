@@ -154,6 +154,8 @@ pub(crate) trait Provider: Send + Sync {
     fn events(&self) -> Vec<NicEvent>;
     /// Returns the path to a peer's port, in the form of `INIT2RTR_QP`, and the largest MTU on it.
     fn path(&self, peer: &PortAddress) -> Result<(AddressPath, Mtu), NicError>;
+    /// Returns the number of PRM commands so far.
+    fn commands(&self) -> u64;
     /// Executes a PRM command that concerns no object. `input` and `output` are its mailboxes.
     fn execute(&self, input: &[u8], output: &mut [u8]) -> Result<(), NicError>;
     /// Executes a PRM command that creates an object. Dropping the object destroys it in the NIC.

@@ -108,6 +108,10 @@ impl Provider for Soft {
         Ok((path, mtu_within(bytes)))
     }
 
+    fn commands(&self) -> u64 {
+        self.context.commands()
+    }
+
     fn execute(&self, input: &[u8], output: &mut [u8]) -> Result<(), NicError> {
         self.context.command(input, output);
         Ok(())

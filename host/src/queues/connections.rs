@@ -276,6 +276,11 @@ impl Connections {
         Ok(failed.map(|qp| (qp.peer, qp.qpn)))
     }
 
+    /// Returns the number of PRM commands to the NICs so far.
+    pub(super) fn commands(&self) -> u64 {
+        self.rails.iter().map(|rail| rail.nic().commands()).sum()
+    }
+
     /// Queries the NICs for the QPs that kernels may use now.
     ///
     /// # Errors

@@ -256,6 +256,11 @@ impl Service {
         self.shared.lock().connections.connected()
     }
 
+    /// Returns the number of PRM commands to the NICs so far.
+    pub(crate) fn commands(&self) -> u64 {
+        self.shared.lock().connections.commands()
+    }
+
     /// Queries the NICs for these QPs.
     ///
     /// # Errors

@@ -145,7 +145,7 @@ impl Shape {
     }
 
     /// Returns the bytes of one QP: queues, doorbell records, ready entries, busy words and fetch slots.
-    fn slot_bytes(&self) -> u64 {
+    pub(crate) fn slot_bytes(&self) -> u64 {
         self.queue_bytes() + 2 * RECORD_BYTES + 3 * 8 * self.depth
     }
 
