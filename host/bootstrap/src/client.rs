@@ -17,7 +17,7 @@ use crate::stopped::kill_if_stopped;
 use crate::traffic::{Meter, Traffic};
 use crate::watch::Watch;
 use crate::wire::{MESSAGE_LIMIT, Message, client_limit, frame, part_limit, read_frame};
-use crate::{Bootstrap, OnPeerLost};
+use crate::{Bootstrap, Gathered, OnPeerLost};
 use rushmem_base::{crowd_deadline, lock, wait_timeout};
 
 /// The extra time that the launcher has after a PE's deadline, to report the missing PEs.
@@ -348,8 +348,9 @@ impl Bootstrap for Tcp {
         Some(&self.token)
     }
 
-    fn allgather_within(&self, tag: &str, mine: &[u8], within: Duration) -> Result<Vec<Vec<u8>>, Error> {
+    fn allgather_within(&self, tag: &str, mine: &[u8], within: Duration) -> Result<Gathered, Error> {
         self.gather(format!("allgather `{tag}`"), mine, within)
+            .map(Arc::new)
             .inspect(|parts| self.meter.call(parts))
             .inspect_err(|error| self.shared.watch.wait_for_exit_callback(error))
     }

@@ -32,6 +32,7 @@ mod user;
 mod watch;
 pub mod wire;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::auth::{Role, Token, nonce};
@@ -52,6 +53,9 @@ pub use rushmem_base::Pes;
 
 /// A callback for lost PEs. It is called on a thread of its own.
 pub type OnPeerLost = Box<dyn FnMut(PeerLost) + Send>;
+
+/// The contributions of all PEs to an allgather, in the order of their numbers. PEs of one process share them.
+pub type Gathered = Arc<Vec<Vec<u8>>>;
 
 /// A PE's connection to the other PEs of its job.
 ///
@@ -84,7 +88,7 @@ pub trait Bootstrap: Send + Sync {
     /// - [`Error::TooLarge`]: `mine` is larger than [`wire::part_limit`].
     /// - [`Error::Left`]: this PE has already left the job.
     /// - [`Error::NoAnswer`]: the server did not answer.
-    fn allgather_within(&self, tag: &str, mine: &[u8], within: Duration) -> Result<Vec<Vec<u8>>, Error>;
+    fn allgather_within(&self, tag: &str, mine: &[u8], within: Duration) -> Result<Gathered, Error>;
 
     /// Waits until every PE has called this with the same tag. Collective.
     ///
@@ -103,7 +107,7 @@ pub trait Bootstrap: Send + Sync {
     /// - [`Error::TooLarge`]: `mine` is larger than [`wire::part_limit`].
     /// - [`Error::Left`]: this PE has already left the job.
     /// - [`Error::NoAnswer`]: the server did not answer.
-    fn allgather(&self, tag: &str, mine: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
+    fn allgather(&self, tag: &str, mine: &[u8]) -> Result<Gathered, Error> {
         self.allgather_within(tag, mine, self.timeout())
     }
 

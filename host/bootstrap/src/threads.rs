@@ -11,7 +11,7 @@ use crate::messages::{Inbox, OnMessage, PeerMessage};
 use crate::traffic::{Meter, Traffic};
 use crate::watch::Watch;
 use crate::wire::{MESSAGE_LIMIT, part_limit};
-use crate::{Bootstrap, OnPeerLost};
+use crate::{Bootstrap, Gathered, OnPeerLost};
 use rushmem_base::{lock, wait_timeout};
 
 /// One PE of a job with one thread of this process per PE.
@@ -40,7 +40,7 @@ struct State {
     /// The number of completed calls. No PE can be more than one behind, since the next call needs all PEs.
     completed: u64,
     /// The contributions to the last completed call.
-    gathered: Arc<Vec<Vec<u8>>>,
+    gathered: Gathered,
     /// A sender of lost PEs to each PE that has not left.
     watchers: Vec<Option<Sender<PeerLost>>>,
 }
@@ -76,7 +76,7 @@ impl Threads {
         (0..n_pes).zip(watches).map(pe).collect()
     }
 
-    fn gather(&self, call: String, mine: &[u8], within: Duration) -> Result<Vec<Vec<u8>>, Error> {
+    fn gather(&self, call: String, mine: &[u8], within: Duration) -> Result<Gathered, Error> {
         let limit = part_limit(self.n_pes);
         if mine.len() > limit {
             return Err(Error::TooLarge { call, bytes: mine.len(), limit });
@@ -92,7 +92,7 @@ impl Threads {
                 state.gathered = Arc::new(parts);
                 state.completed += 1;
                 self.shared.changed.notify_all();
-                return Ok(state.gathered.to_vec());
+                return Ok(Arc::clone(&state.gathered));
             }
             Progress::Failed(failure) => {
                 self.shared.changed.notify_all();
@@ -102,7 +102,7 @@ impl Threads {
         let (mine, begin) = (state.completed, Instant::now());
         loop {
             if state.completed != mine {
-                return Ok(state.gathered.to_vec());
+                return Ok(Arc::clone(&state.gathered));
             }
             if let Some(failure) = state.job.failure() {
                 return Err(failure.clone().into());
@@ -158,7 +158,7 @@ impl Bootstrap for Threads {
         self.meter.read()
     }
 
-    fn allgather_within(&self, tag: &str, mine: &[u8], within: Duration) -> Result<Vec<Vec<u8>>, Error> {
+    fn allgather_within(&self, tag: &str, mine: &[u8], within: Duration) -> Result<Gathered, Error> {
         self.gather(format!("allgather `{tag}`"), mine, within)
             .inspect(|parts| self.meter.call(parts))
             .inspect_err(|error| self.watch.wait_for_exit_callback(error))
