@@ -31,7 +31,7 @@ pub(crate) use soft::Soft;
 pub(crate) const QUEUE_ALIGN: u64 = 4096;
 
 /// A kind of NIC. QPs cannot connect NICs of different kinds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NicKind {
     /// The software ConnectX of a process.
     Software,
@@ -49,7 +49,7 @@ impl std::fmt::Display for NicKind {
 }
 
 /// The link layer of a port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LinkLayer {
     /// Ethernet: RoCE v2, addressed by GID and MAC.
     Ethernet,
@@ -58,7 +58,7 @@ pub(crate) enum LinkLayer {
 }
 
 /// The address of a port. PEs exchange it to connect QPs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PortAddress {
     /// Kind of the NIC.
     pub(crate) kind: NicKind,
