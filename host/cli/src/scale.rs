@@ -13,7 +13,7 @@ use crate::print;
 /// Print the cost of jobs with many PEs: time, commands, bootstrap messages and memory of each PE
 ///
 /// Each job runs its PEs as threads of this process, with native kernels and the software ConnectX. Each PE puts one word to
-/// its peers, which connects the QPs. Times are those of this machine. Counts are the same on every machine.
+/// its peers, which connects the QPs. Times depend on this machine. Counts are the same on every machine.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Numbers of PEs
@@ -59,7 +59,7 @@ MiB touched at start | MiB touched |
 |---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|
 ";
 
-/// What PE 0 has seen of a job.
+/// The times and costs that a PE has seen.
 struct Seen {
     up: Duration,
     contact: Duration,

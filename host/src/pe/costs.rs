@@ -1,9 +1,9 @@
-//! What the control path of a PE has cost.
+//! The costs of the control path of a PE.
 
 use super::Pe;
 use crate::bootstrap::Traffic;
 
-/// What the control path of a PE has cost so far: commands, bootstrap traffic and the memory of its queues.
+/// The costs of a PE's control path so far: commands, bootstrap traffic and the memory of its queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ControlCosts {

@@ -121,8 +121,9 @@ fn many_pes_connect_with_few_commands_and_messages() {
         let started = pe.control_costs();
         let (dst, src) = (pe.alloc::<u32>(PES)?, pe.alloc::<u32>(1)?);
         pe.write(src, &[pe.my_pe() + 1])?;
-        pe.host_sync()?;
+        // No PE begins before all have looked.
         let before = pe.control_costs();
+        pe.host_sync()?;
         pe.run(grid(1, 1), send_to_all(dst, src))?;
         pe.host_sync()?;
         assert_eq!(pe.read(dst)?, (1..=PES as u32).collect::<Vec<_>>());
