@@ -37,17 +37,21 @@ pub(super) enum QpStatus {
     Failed { why: String },
 }
 
+/// Returns the beginning of `text`, at most `limit` bytes.
+pub(super) fn cut(text: &str, limit: usize) -> &str {
+    let end = (0..=text.len().min(limit)).rev().find(|&end| text.is_char_boundary(end));
+    &text[..end.unwrap_or(0)]
+}
+
 impl ConnectMessage {
     /// Returns the bytes of the message.
     pub(super) fn encode(&self) -> Vec<u8> {
         let (bits, rest) = match &self.status {
             QpStatus::Qp { address: QpAddress { qpn, psn, ece }, ready, unordered } => {
-                let bits = u8::from(*ready) * READY | u8::from(*unordered) * UNORDERED;
+                let bits = (u8::from(*ready) * READY) | (u8::from(*unordered) * UNORDERED);
                 (bits, [&qpn.to_le_bytes()[..], &psn.to_le_bytes(), &ece.to_le_bytes()].concat())
             }
-            QpStatus::Failed { why } => {
-                (FAILED, why.as_bytes()[..why.floor_char_boundary(LONGEST_CAUSE)].to_vec())
-            }
+            QpStatus::Failed { why } => (FAILED, cut(why, LONGEST_CAUSE).as_bytes().to_vec()),
         };
         [&[TAG, bits][..], &self.epoch.to_le_bytes(), &self.set.to_le_bytes(), &rest].concat()
     }

@@ -2,6 +2,7 @@
 //!
 //! All numbers are little-endian. Texts carry their length in two bytes.
 
+use super::connect_message::cut;
 use super::level::RailLevel;
 use super::rail::NicInfo;
 use crate::config::Partition;
@@ -124,7 +125,7 @@ fn take_nic(from: &mut &[u8]) -> Option<NicInfo> {
 }
 
 fn put_text(to: &mut Vec<u8>, text: &str) {
-    let text = &text[..text.floor_char_boundary(LONGEST_TEXT)];
+    let text = cut(text, LONGEST_TEXT);
     to.extend((text.len() as u16).to_le_bytes());
     to.extend(text.as_bytes());
 }

@@ -323,7 +323,7 @@ fn fuzz_corpus() {
 
 #[test]
 fn rejects_invalid_messages() {
-    let mut job = Job::new(2, &config(&[("sq_depth", "4")]));
+    let job = Job::new(2, &config(&[("sq_depth", "4")]));
     let qp = QpStatus::Qp { address: QpAddress { qpn: 1, psn: 0, ece: 0 }, ready: true, unordered: false };
     for (from, set) in [(2, 0), (0, 1), (1, u32::MAX), (u32::MAX, 0)] {
         let message = ConnectMessage { epoch: 0, set, status: qp.clone() };
