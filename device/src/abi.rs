@@ -409,7 +409,11 @@ pub struct DeviceState {
     /// This PE.
     pub pe: u32,
     /// Reserved, zero.
-    pub reserved: [u32; 27],
+    pub reserved: u32,
+    /// Deadline of the connection of a QP, in nanoseconds. The host ends a late connection earlier, with the cause.
+    pub connect_ns: u64,
+    /// Reserved, zero.
+    pub reserved_2: [u32; 24],
     /// Number of error records claimed.
     pub records: CacheLine,
     /// Blocks that wait in the grid barrier.
@@ -745,6 +749,7 @@ const fn layout_hash() -> u64 {
         size_of::<DeviceState>(),
         offset_of!(DeviceState, deadline_ns),
         offset_of!(DeviceState, pe),
+        offset_of!(DeviceState, connect_ns),
         offset_of!(DeviceState, records),
         offset_of!(DeviceState, weak),
         size_of::<TeamDesc>(),

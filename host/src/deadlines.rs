@@ -12,6 +12,9 @@ pub(crate) fn extend(config: &mut Config, native: bool) {
     if config.is_default("bootstrap_timeout") {
         config.bootstrap_timeout = crowd_deadline(config.bootstrap_timeout, pes);
     }
+    if config.is_default("connect_timeout") {
+        config.connect_timeout = crowd_deadline(config.connect_timeout, pes);
+    }
     if native && config.is_default("timeout") {
         config.timeout = crowd_deadline(config.timeout, pes);
     }

@@ -245,16 +245,20 @@ pub enum Error {
         /// The reason of that PE.
         why: String,
     },
-    /// The queue memory has no room for all the QPs that kernels may use.
+    /// The setting `queue_memory` allows less memory than the queues need for all the QPs that kernels may use.
     #[error(
-        "the queue memory of the NIC holds {qps} QPs, but kernels may use {wanted}; raise RUSHMEM_QUEUE_MEMORY, or \
-         lower RUSHMEM_SQ_DEPTH"
+        "the queues of {qps} QPs of {depth} WQEs need {needed} bytes, but RUSHMEM_QUEUE_MEMORY allows {limit}; raise it, \
+         remove RUSHMEM_SQ_DEPTH, or use fewer QPs to each peer"
     )]
     QueueMemory {
-        /// The number of QPs that fit.
-        qps: u64,
         /// The number of QPs that kernels may use, on all NICs of the PE.
-        wanted: u64,
+        qps: u64,
+        /// The depth of each send queue.
+        depth: u64,
+        /// The bytes that all of them need.
+        needed: u64,
+        /// The setting `queue_memory`.
+        limit: u64,
     },
     /// The program made an invalid call: a wrong argument, a wrong handle, or a call at the wrong time.
     #[error("{call}: {what}")]

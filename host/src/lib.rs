@@ -139,7 +139,7 @@ pub use nic_error::NicError;
 pub use nic_error::RdmaError;
 pub use operations::{Operations, WaitSet};
 pub use p2p::PeerRoute;
-pub use pe::{Hints, Kernels, Pe, RegisteredBuffer, UnregisterError, Window};
+pub use pe::{ControlCosts, Hints, Kernels, Pe, RegisteredBuffer, UnregisterError, Window};
 pub use ptx::Ptx;
 pub use queues::QpInfo;
 pub use report::DeviceError;

@@ -8,6 +8,7 @@ mod register;
 
 mod clocks;
 mod contexts;
+mod costs;
 mod kernels;
 mod outcome;
 mod rings;
@@ -24,7 +25,7 @@ use rushmem_base::lock;
 use rushmem_device::abi::{ControlPage, CtxParts, ErrorRecord, ctx_flags};
 use rushmem_device::{LocalBuffer, SymSlice, Team};
 
-use crate::bootstrap::{Bootstrap, END, PeerLost};
+use crate::bootstrap::{Bootstrap, END, Gathered, PeerLost};
 use crate::config::{Config, ConnectKind};
 use crate::contexts::Contexts;
 use crate::exit::end_job;
@@ -33,7 +34,7 @@ use crate::machine::{Grid, Machine, Region};
 use crate::memory::Memory;
 use crate::modules::Modules;
 use crate::p2p::{PeerMap, PeerRoute};
-use crate::queues::{QpInfo, Service, StateMap};
+use crate::queues::{QpInfo, Service, Shape, StateMap};
 use crate::report::{DeviceError, recorded};
 use crate::sanitize::PeWatch;
 use crate::teams::Teams;
@@ -42,6 +43,7 @@ use crate::waits::Waits;
 use crate::watchdog::Watchdog;
 use crate::{Error, Result};
 
+pub use self::costs::ControlCosts;
 pub use self::kernels::Kernels;
 pub use self::memory::Hints;
 pub use self::register::{RegisteredBuffer, UnregisterError, Window};
@@ -85,6 +87,7 @@ pub struct Pe {
     memory: Memory,
     service: Service,
     state: Arc<StateMap>,
+    shape: Shape,
     peer_map: PeerMap,
     heap: Region,
     control: Region,
@@ -276,7 +279,7 @@ impl Pe {
         let _call = self.waits.known.host_call("allgather", Some(Location::caller()));
         let all = self.watch.meet(|| self.bootstrap.allgather("allgather", mine))?;
         self.flush()?;
-        Ok(all)
+        Ok(Arc::unwrap_or_clone(all))
     }
 
     /// Ends all processes of the job with exit code `code`, this one first.
@@ -316,7 +319,7 @@ impl Pe {
     /// Exchanges the bytes `mine` for collective call number `n`, which is a part of `call`.
     ///
     /// PEs in different calls must meet, so the exchange has the name of the number. Errors name the call.
-    fn allgather_for(&self, n: u64, call: &str, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
+    fn allgather_for(&self, n: u64, call: &str, mine: &[u8]) -> Result<Gathered> {
         self.wait_for_dropped();
         let _call = self.waits.known.host_call(call, None);
         let number = format!("collective call {n}");
@@ -358,16 +361,17 @@ impl Pe {
         let n = self.next_collective();
         let mine = format!("{call}({arguments})");
         let message = [mine.as_bytes(), b"\0", data].concat();
-        let mut all = self.allgather_for(n, call, &message)?;
-        for (pe, message) in all.iter_mut().enumerate() {
+        let all = self.allgather_for(n, call, &message)?;
+        let mut parts = Vec::new();
+        for (pe, message) in all.iter().enumerate() {
             let end = message.iter().position(|&byte| byte == 0).unwrap_or(message.len());
             if message[..end] != *mine.as_bytes() {
                 let theirs = String::from_utf8_lossy(&message[..end]).into_owned();
                 return Err(Error::Mismatch { pe: pe as u32, call: call.into(), theirs, mine });
             }
-            message.drain(..(end + 1).min(message.len()));
+            parts.push(message.get(end + 1..).unwrap_or_default().to_vec());
         }
-        Ok((n, all))
+        Ok((n, parts))
     }
 
     /// Checks the memory arguments of `call`. Returns the context for its launch, and the resources that the launch

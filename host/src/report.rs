@@ -167,7 +167,7 @@ impl DeviceError {
                 "the completion with the cause was overwritten; run with RUSHMEM_CQ=ring to see it"
             }
             Some(Code::Unconnected) => {
-                "check that the process of that PE still runs and answers its launcher, or raise RUSHMEM_TIMEOUT"
+                "check that the process of that PE still runs and answers its launcher, or raise RUSHMEM_CONNECT_TIMEOUT"
             }
             Some(Code::TeamBusy) => {
                 "only one thread, warp or block of each PE may use a team at a time; make a team for each"

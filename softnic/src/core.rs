@@ -1,5 +1,6 @@
 //! The adapter's state, and the pass that advances it.
 
+use crate::cmd::caps;
 use crate::config::{Config, Faults};
 use crate::counter::CounterSets;
 use crate::cq::Cq;
@@ -137,8 +138,8 @@ impl Core {
             uars: Table::new(0x10, 1 << 16),
             umems: Table::new(1, 1 << 20),
             mkeys: Table::from_random(0x100, 1 << 20, numbers.as_mut()),
-            cqs: Table::new(0x400, 1 << 18),
-            qps: Table::from_random(0x100, 1 << 18, numbers.as_mut()),
+            cqs: Table::new(0x400, 1 << caps::LOG_MAX_CQ),
+            qps: Table::from_random(0x100, 1 << caps::LOG_MAX_QP, numbers.as_mut()),
             dma,
             out,
             ready: VecDeque::new(),

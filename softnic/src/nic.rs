@@ -21,6 +21,7 @@ use crate::{cmd, dma::Umem};
 use rushmem_mlx5::doorbell::uar;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 /// An error outside the command interface.
@@ -236,7 +237,7 @@ impl Nic {
     #[must_use]
     pub fn open(&self) -> Context {
         let id = self.shared.core().new_context();
-        Context { shared: Arc::clone(&self.shared), id }
+        Context { shared: Arc::clone(&self.shared), id, commands: AtomicU64::new(0) }
     }
 
     /// Returns the rules that drivers and kernels broke so far, oldest first. Only the first 256 are kept.
@@ -328,6 +329,8 @@ impl Uar {
 pub struct Context {
     shared: Arc<Shared>,
     id: u32,
+    /// Number of commands.
+    commands: AtomicU64,
 }
 
 impl Context {
@@ -336,6 +339,7 @@ impl Context {
     /// Status and syndrome are in the output mailbox, as firmware leaves them. If `output` is shorter than the answer,
     /// it gets the beginning. [`reason`](crate::reason) explains a syndrome.
     pub fn command(&self, input: &[u8], output: &mut [u8]) {
+        self.commands.fetch_add(1, Ordering::Relaxed);
         let mut core = self.shared.core();
         cmd::execute(&mut core, self.id, input, output);
         let has_work = core.has_work();
@@ -343,6 +347,12 @@ impl Context {
         if has_work {
             self.shared.alarm.ring();
         }
+    }
+
+    /// Returns the number of commands so far.
+    #[must_use]
+    pub fn commands(&self) -> u64 {
+        self.commands.load(Ordering::Relaxed)
     }
 
     /// Returns a handle that ends a sleep of the engine.

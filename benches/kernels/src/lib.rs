@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod colls;
+mod contact;
 mod data;
 mod post;
 mod rma;
@@ -13,6 +14,7 @@ mod span;
 mod words;
 
 pub use colls::{Exchange, exchange, meet, meet_checked, meet_team, sum};
+pub use contact::first_contact;
 pub use data::{check, check_sums, fill, fill_terms, pattern};
 pub use post::{post_exclusive, post_per_block, post_shared};
 pub use rma::{get, put};

@@ -54,7 +54,9 @@ pub(super) fn connect<S: Sharing>(entry: *mut QpEntry, site: Site) -> Result {
             <u32 as SysWord>::store_release(&raw mut (*control).requested, 1);
         }
     }
-    let mut watch = Watch::new(qp.desc().pe_state);
+    // SAFETY: the host made the state, and nobody changes this field while kernels run.
+    let connect_ns = unsafe { (*desc.pe_state.ptr::<DeviceState>()).connect_ns };
+    let mut watch = Watch::within(desc.pe_state, Some(connect_ns));
     let mut turns = 0u32;
     // The thread that fetches the connection may be any thread of the GPU, so the scope is the GPU's.
     // SAFETY: a word of the QP's state.

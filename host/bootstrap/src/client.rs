@@ -14,9 +14,10 @@ use crate::error::{Error, Failure, PeerLost};
 use crate::messages::{Inbox, OnMessage};
 use crate::server::Server;
 use crate::stopped::kill_if_stopped;
+use crate::traffic::{Meter, Traffic};
 use crate::watch::Watch;
 use crate::wire::{MESSAGE_LIMIT, Message, client_limit, frame, part_limit, read_frame};
-use crate::{Bootstrap, OnPeerLost};
+use crate::{Bootstrap, Gathered, OnPeerLost};
 use rushmem_base::{crowd_deadline, lock, wait_timeout};
 
 /// The extra time that the launcher has after a PE's deadline, to report the missing PEs.
@@ -57,6 +58,7 @@ pub struct Tcp {
     shared: Arc<Shared>,
     /// Held during a collective call: a PE makes one at a time.
     calls: Mutex<()>,
+    meter: Meter,
     /// The job's server, if it lives in this process, with the index of this job. The server must outlive the other
     /// PEs.
     hosted: Option<(Arc<Server>, u64)>,
@@ -118,7 +120,8 @@ impl Tcp {
         thread.map_err(|source| Error::Thread { name, source })?;
 
         let (stream, calls) = (Mutex::new(stream), Mutex::new(()));
-        let tcp = Tcp { pe, n_pes, timeout, server, token, stream, shared, calls, hosted: None };
+        let meter = Meter::default();
+        let tcp = Tcp { pe, n_pes, timeout, server, token, stream, shared, calls, meter, hosted: None };
         tcp.send_message(&Message::Join { pe, n_pes, build: build_id, origin: origin() });
         tcp.await_gathered("joining the job", timeout.saturating_sub(begin.elapsed()))?;
         Ok(tcp)
@@ -337,18 +340,26 @@ impl Bootstrap for Tcp {
         self.timeout
     }
 
+    fn traffic(&self) -> Traffic {
+        self.meter.read()
+    }
+
     fn token(&self) -> Option<&Token> {
         Some(&self.token)
     }
 
-    fn allgather_within(&self, tag: &str, mine: &[u8], within: Duration) -> Result<Vec<Vec<u8>>, Error> {
+    fn allgather_within(&self, tag: &str, mine: &[u8], within: Duration) -> Result<Gathered, Error> {
         self.gather(format!("allgather `{tag}`"), mine, within)
+            .map(Arc::new)
+            .inspect(|parts| self.meter.call(parts))
             .inspect_err(|error| self.shared.watch.wait_for_exit_callback(error))
     }
 
     fn barrier_within(&self, tag: &str, within: Duration) -> Result<(), Error> {
         let gathered = self.gather(format!("barrier `{tag}`"), &[], within);
-        gathered.map(drop).inspect_err(|error| self.shared.watch.wait_for_exit_callback(error))
+        gathered
+            .map(|parts| self.meter.call(&parts))
+            .inspect_err(|error| self.shared.watch.wait_for_exit_callback(error))
     }
 
     fn abort(&self, reason: &str) {
@@ -374,6 +385,7 @@ impl Bootstrap for Tcp {
         if lock(&self.shared.replies).leaving {
             return Err(Error::Left { call: call() });
         }
+        self.meter.message(bytes);
         self.send_message(&Message::Send { to, bytes: bytes.to_vec() });
         Ok(())
     }

@@ -27,10 +27,12 @@ mod refusals;
 mod server;
 mod stopped;
 mod threads;
+mod traffic;
 mod user;
 mod watch;
 pub mod wire;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::auth::{Role, Token, nonce};
@@ -45,11 +47,15 @@ pub use self::messages::{OnMessage, PeerMessage};
 pub use self::observer::{Observer, ServerEvent};
 pub use self::server::{Server, ServerOptions};
 pub use self::threads::Threads;
+pub use self::traffic::Traffic;
 pub use self::user::check_same_user;
 pub use rushmem_base::Pes;
 
 /// A callback for lost PEs. It is called on a thread of its own.
 pub type OnPeerLost = Box<dyn FnMut(PeerLost) + Send>;
+
+/// The contributions of all PEs to an allgather, in the order of their numbers. PEs of one process share them.
+pub type Gathered = Arc<Vec<Vec<u8>>>;
 
 /// A PE's connection to the other PEs of its job.
 ///
@@ -66,6 +72,9 @@ pub trait Bootstrap: Send + Sync {
     /// Returns the deadline of calls without a deadline of their own.
     fn timeout(&self) -> Duration;
 
+    /// Returns the numbers of calls and bytes that this PE has exchanged so far.
+    fn traffic(&self) -> Traffic;
+
     /// Returns the job's secret, with which its processes authenticate each other. Jobs of threads have none.
     fn token(&self) -> Option<&Token> {
         None
@@ -79,7 +88,7 @@ pub trait Bootstrap: Send + Sync {
     /// - [`Error::TooLarge`]: `mine` is larger than [`wire::part_limit`].
     /// - [`Error::Left`]: this PE has already left the job.
     /// - [`Error::NoAnswer`]: the server did not answer.
-    fn allgather_within(&self, tag: &str, mine: &[u8], within: Duration) -> Result<Vec<Vec<u8>>, Error>;
+    fn allgather_within(&self, tag: &str, mine: &[u8], within: Duration) -> Result<Gathered, Error>;
 
     /// Waits until every PE has called this with the same tag. Collective.
     ///
@@ -98,7 +107,7 @@ pub trait Bootstrap: Send + Sync {
     /// - [`Error::TooLarge`]: `mine` is larger than [`wire::part_limit`].
     /// - [`Error::Left`]: this PE has already left the job.
     /// - [`Error::NoAnswer`]: the server did not answer.
-    fn allgather(&self, tag: &str, mine: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
+    fn allgather(&self, tag: &str, mine: &[u8]) -> Result<Gathered, Error> {
         self.allgather_within(tag, mine, self.timeout())
     }
 

@@ -104,7 +104,7 @@ fn allgather_keeps_order_and_content() {
             let mine = vec![me as u8; (me * round) as usize];
             let all = pe.allgather("round", &mine).unwrap();
             let expected: Vec<Vec<u8>> = (0..4).map(|pe| vec![pe as u8; (pe * round) as usize]).collect();
-            assert_eq!(all, expected);
+            assert_eq!(*all, expected);
             pe.barrier("round").unwrap();
         }
         pe.finish().unwrap();
@@ -114,7 +114,7 @@ fn allgather_keeps_order_and_content() {
 #[test]
 fn a_job_may_have_one_pe() {
     both_ways(1, LONG, |pe| {
-        assert_eq!(pe.allgather("a", b"x").unwrap(), vec![b"x".to_vec()]);
+        assert_eq!(*pe.allgather("a", b"x").unwrap(), vec![b"x".to_vec()]);
         pe.barrier("b").unwrap();
         pe.finish().unwrap();
         assert!(matches!(pe.barrier("c"), Err(Error::Left { .. })));
@@ -248,7 +248,7 @@ fn the_same_processes_make_several_jobs() {
                     // A fast PE joins while another has not left the last job.
                     thread::sleep(Duration::from_millis(u64::from(pe * 3)));
                     let all = job.allgather("round", &[round, pe as u8]).unwrap();
-                    assert_eq!(all, (0..3).map(|pe| vec![round, pe]).collect::<Vec<_>>());
+                    assert_eq!(*all, (0..3).map(|pe| vec![round, pe]).collect::<Vec<_>>());
                     job.finish().unwrap();
                 }
             });
@@ -282,7 +282,7 @@ fn jobs_of_different_ids_do_not_mix() {
             scope.spawn(move || {
                 with_an_id(id, 3, config, |tcp| {
                     let all = tcp.allgather("who", &[i as u8, tcp.pe() as u8]).unwrap();
-                    assert_eq!(all, (0..3).map(|pe| vec![i as u8, pe]).collect::<Vec<_>>());
+                    assert_eq!(*all, (0..3).map(|pe| vec![i as u8, pe]).collect::<Vec<_>>());
                     tcp.barrier("end").unwrap();
                     tcp.finish().unwrap();
                 });

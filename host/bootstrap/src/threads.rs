@@ -8,9 +8,10 @@ use crate::client::exit_reason;
 use crate::error::{Error, PeerLost};
 use crate::job::{JobState, Progress};
 use crate::messages::{Inbox, OnMessage, PeerMessage};
+use crate::traffic::{Meter, Traffic};
 use crate::watch::Watch;
 use crate::wire::{MESSAGE_LIMIT, part_limit};
-use crate::{Bootstrap, OnPeerLost};
+use crate::{Bootstrap, Gathered, OnPeerLost};
 use rushmem_base::{lock, wait_timeout};
 
 /// One PE of a job with one thread of this process per PE.
@@ -25,6 +26,7 @@ pub struct Threads {
     watch: Watch,
     /// Held during a collective call: a PE makes one at a time.
     calls: Mutex<()>,
+    meter: Meter,
 }
 
 struct Shared {
@@ -38,7 +40,7 @@ struct State {
     /// The number of completed calls. No PE can be more than one behind, since the next call needs all PEs.
     completed: u64,
     /// The contributions to the last completed call.
-    gathered: Arc<Vec<Vec<u8>>>,
+    gathered: Gathered,
     /// A sender of lost PEs to each PE that has not left.
     watchers: Vec<Option<Sender<PeerLost>>>,
 }
@@ -69,11 +71,12 @@ impl Threads {
             shared: shared.clone(),
             watch,
             calls: Mutex::new(()),
+            meter: Meter::default(),
         };
         (0..n_pes).zip(watches).map(pe).collect()
     }
 
-    fn gather(&self, call: String, mine: &[u8], within: Duration) -> Result<Vec<Vec<u8>>, Error> {
+    fn gather(&self, call: String, mine: &[u8], within: Duration) -> Result<Gathered, Error> {
         let limit = part_limit(self.n_pes);
         if mine.len() > limit {
             return Err(Error::TooLarge { call, bytes: mine.len(), limit });
@@ -89,7 +92,7 @@ impl Threads {
                 state.gathered = Arc::new(parts);
                 state.completed += 1;
                 self.shared.changed.notify_all();
-                return Ok(state.gathered.to_vec());
+                return Ok(Arc::clone(&state.gathered));
             }
             Progress::Failed(failure) => {
                 self.shared.changed.notify_all();
@@ -99,7 +102,7 @@ impl Threads {
         let (mine, begin) = (state.completed, Instant::now());
         loop {
             if state.completed != mine {
-                return Ok(state.gathered.to_vec());
+                return Ok(Arc::clone(&state.gathered));
             }
             if let Some(failure) = state.job.failure() {
                 return Err(failure.clone().into());
@@ -151,14 +154,21 @@ impl Bootstrap for Threads {
         self.timeout
     }
 
-    fn allgather_within(&self, tag: &str, mine: &[u8], within: Duration) -> Result<Vec<Vec<u8>>, Error> {
+    fn traffic(&self) -> Traffic {
+        self.meter.read()
+    }
+
+    fn allgather_within(&self, tag: &str, mine: &[u8], within: Duration) -> Result<Gathered, Error> {
         self.gather(format!("allgather `{tag}`"), mine, within)
+            .inspect(|parts| self.meter.call(parts))
             .inspect_err(|error| self.watch.wait_for_exit_callback(error))
     }
 
     fn barrier_within(&self, tag: &str, within: Duration) -> Result<(), Error> {
         let gathered = self.gather(format!("barrier `{tag}`"), &[], within);
-        gathered.map(drop).inspect_err(|error| self.watch.wait_for_exit_callback(error))
+        gathered
+            .map(|parts| self.meter.call(&parts))
+            .inspect_err(|error| self.watch.wait_for_exit_callback(error))
     }
 
     fn abort(&self, reason: &str) {
@@ -182,6 +192,7 @@ impl Bootstrap for Threads {
         if lock(&self.shared.state).watchers[self.pe as usize].is_none() {
             return Err(Error::Left { call: call() });
         }
+        self.meter.message(bytes);
         inbox.deliver(PeerMessage { from: self.pe, bytes: bytes.to_vec() });
         Ok(())
     }

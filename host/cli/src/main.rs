@@ -9,6 +9,7 @@ mod new;
 mod perf;
 mod report;
 mod run;
+mod scale;
 mod softnic;
 mod terminal;
 mod top;
@@ -40,6 +41,7 @@ enum Command {
     New(new::Args),
     Run(run::Args),
     Perf(perf::Args),
+    Scale(scale::Args),
     Id(id::Args),
     Trace(trace::Args),
     Top(top::Args),
@@ -65,6 +67,7 @@ fn execute(cli: Cli) -> Result<ExitCode, Error> {
         Command::New(args) => new::execute(&args),
         Command::Run(args) => run::execute(args, config),
         Command::Perf(args) => perf::execute(&args, config),
+        Command::Scale(args) => scale::execute(&args, config),
         Command::Id(args) => id::execute(&args),
         Command::Top(args) => top::execute(&args),
         Command::Trace(args) => trace::execute(&args),

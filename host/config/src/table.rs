@@ -161,14 +161,15 @@ settings! {
              posts that READ there anyway.";
         Network expert retries: Retries, "RUSHMEM_RETRIES", "7", "",
             "Number of times that a NIC sends an unacknowledged packet again before it reports an error.";
-        Network expert sq_depth: SqDepth, "RUSHMEM_SQ_DEPTH", "1024", "WQEs",
-            "Depth of each send queue.";
+        Network expert sq_depth: Auto<SqDepth>, "RUSHMEM_SQ_DEPTH", "auto", "WQEs",
+            "Depth of each send queue. Auto is 1024 in small jobs. It is less, but at least 64, if the queues to all peers \
+             would exceed 16 MiB or `queue_memory`.";
         Network expert cq: CqKind, "RUSHMEM_CQ", "ring", "",
             "Form of the completion queues: a ring of CQEs, or one CQE that each completion overwrites (collapsed).";
         Network expert connect: ConnectKind, "RUSHMEM_CONNECT", "lazy", "",
             "Time at which QPs are created: lazy (when a kernel first posts to a peer) or eager (all at the start).";
         Network expert queue_memory: Bytes, "RUSHMEM_QUEUE_MEMORY", "256MiB", "bytes",
-            "Upper limit of the memory for the queues of a PE.";
+            "Upper limit of the memory for the queues of a PE. A job with QPs for more than that is an error at its start.";
         Network common qps_per_peer: NonZeroU32, "RUSHMEM_QPS_PER_PEER", "1", "QPs",
             "Number of QPs to each peer that all threads of a GPU share.";
         Network expert block_qps: u32, "RUSHMEM_BLOCK_QPS", "0", "QPs",
@@ -192,6 +193,9 @@ settings! {
         Deadlines common bootstrap_timeout: Duration, "RUSHMEM_BOOTSTRAP_TIMEOUT", "60s", "time",
             "Deadline of every collective call of the host, including the start of the job. The default grows with the \
              PEs of a core beyond 8.";
+        Deadlines expert connect_timeout: Duration, "RUSHMEM_CONNECT_TIMEOUT", "60s", "time",
+            "Deadline of the first contact of a kernel with a peer: the time until both ends have connected their QPs. The \
+             default grows with the PEs of a core beyond 8.";
         Deadlines expert ack_timeout: Auto<Duration>, "RUSHMEM_ACK_TIMEOUT", "auto", "time",
             "Time that a NIC waits for each acknowledgement, rounded up to 4.096 us times a power of two. Auto lets all \
              retries end within half of `timeout`.";

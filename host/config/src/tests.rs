@@ -40,7 +40,7 @@ fn another(key: &str) -> &'static str {
         "p2p_atomics" => "node",
         "sq_depth" => "2",
         "cq" => "collapsed",
-        "timeout" | "bootstrap_timeout" | "ack_timeout" | "abort_limit" => "250ms",
+        "timeout" | "bootstrap_timeout" | "connect_timeout" | "ack_timeout" | "abort_limit" => "250ms",
         "kernel_warning" => "none",
         "kernel_limit" => "20s",
         "softnic_ip" => "10.0.0.7",
@@ -139,7 +139,7 @@ fn later_layers_override_earlier_ones() {
     config.set("cq", "collapsed").unwrap();
     config.qps_per_peer = 7.try_into().unwrap();
 
-    assert_eq!(config.sq_depth.get(), 64);
+    assert_eq!(config.sq_depth.0.map(SqDepth::get), Some(64));
     assert_eq!(config.heap_bytes, Bytes(1 << 30));
     assert_eq!(config.gpus, Gpus::List(vec![0, 1]));
     assert_eq!(config.timeout, Duration::from_secs(3));

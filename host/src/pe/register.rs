@@ -307,7 +307,7 @@ impl Pe {
         let all = self.allgather_for(self.next_collective(), call, &bytes)?;
         let segment = made?;
         let mut ends = Vec::new();
-        for (pe, bytes) in (0..).zip(&all) {
+        for (pe, bytes) in (0..).zip(all.iter()) {
             let message: KeyMessage = serde_json::from_slice(bytes).map_err(|_| malformed(pe))?;
             let theirs = message.map_err(|why| Error::Elsewhere { pe, call, why })?;
             if theirs.len() != segment.rkeys().len() {

@@ -2,6 +2,7 @@
 //!
 //! Several steps are collective. All PEs must take them in the order of [`Pe::start`].
 
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::{Arc, Mutex};
 
 use bytemuck::Zeroable;
@@ -12,7 +13,7 @@ use super::clocks::{self, ClockPart};
 use super::rings::MachineRings;
 use super::{Lost, Pe, summary};
 use crate::bootstrap::{self, Bootstrap, PeerLost};
-use crate::config::{Config, ConnectKind, Switch};
+use crate::config::{Config, ConnectKind, SqDepth, Switch};
 use crate::contexts::Contexts;
 use crate::exit::{end_job, end_process};
 use crate::launch_queue::{HostScratch, LaunchQueues};
@@ -22,8 +23,8 @@ use crate::modules::Modules;
 use crate::p2p::{self, PeerMap};
 use crate::provider::{NicKind, Provider, WakeNic};
 use crate::queues::{
-    Connections, Guards, Handshakes, PeNics, Rail, RailSetup, RetryPolicy, Service, Shape, StateMap,
-    open_rail, set_abort_word,
+    Connections, Deadlines, Guards, Handshakes, Pace, PeNics, Rail, RailSetup, RetryPolicy, Service, Shape,
+    StateMap, open_rail, set_abort_word,
 };
 use crate::sanitize::PeWatch;
 use crate::teams::{Inbox, PeLocation, TeamTable, Teams, predefined};
@@ -83,11 +84,12 @@ impl Pe {
         let handshakes = Arc::new(Handshakes::new(&*machine, shape)?);
         let retries = RetryPolicy::new(&config);
         let connections =
-            Connections::new(rails, all_nics, Arc::clone(state), handshakes, shape, me, retries)
+            Connections::new(rails, &all_nics, Arc::clone(state), handshakes, shape, me, retries)
                 .without_p2p_peers(without_nic);
         let table = TeamTable::new(&*machine, heap, shape)?;
 
-        state.write_pe(me, control.addr, config.timeout)?;
+        let deadlines = Deadlines { call: config.timeout, connect: config.connect_timeout };
+        state.write_pe(me, control.addr, deadlines)?;
         state.describe_qps(&connections.descriptors())?;
         let mut flags = if connections.on_gpu() { ctx_flags::GPU_QUEUES } else { 0 };
         // Several NICs, or NICs and processors of the node, access one heap. PCIe does not order them. Or a host cannot wait
@@ -138,6 +140,7 @@ impl Pe {
             memory,
             service,
             state: opened.state,
+            shape,
             peer_map,
             heap: opened.heap,
             control,
@@ -225,6 +228,7 @@ fn open_machine(
     nics: Vec<Box<dyn Provider>>,
 ) -> Result<(PeMemory, Vec<Rail>)> {
     let shape = Shape::new(config, n_pes);
+    shape.check()?;
     let reserved = shape.reserved() + HostScratch::BYTES;
     let heap_bytes = config.heap_bytes.0.next_multiple_of(4096) + reserved;
     let heap = p2p::heap(config, machine, heap_bytes, n_pes)?;
@@ -272,19 +276,27 @@ fn open_rails(nics: Vec<Box<dyn Provider>>, setup: RailSetup<'_>) -> Result<Vec<
 
 /// Exchanges the descriptions of the NICs, and returns the descriptions of every PE. Collective.
 ///
-/// Compares the settings that must be equal on all PEs first, and the kinds of the NICs afterwards.
+/// Each contribution begins with a hash of the settings that must be equal on all PEs.
+///
+/// # Errors
+/// - [`Error::Mismatch`] if the settings of a PE differ, [`Error::MixedNics`] if the kinds of NICs differ.
+/// - [`Error::Misuse`] if a contribution is malformed, and the errors of the bootstrap.
 fn exchange_nics(bootstrap: &dyn Bootstrap, rails: &[Rail], config: &Config) -> Result<Vec<PeNics>> {
-    compare_settings(bootstrap, config)?;
+    let settings = common_settings(config);
+    let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(&settings).to_le_bytes();
     let mine = PeNics { rails: rails.iter().map(Rail::info).collect() };
     let malformed = |pe: usize| {
         let what = format!("PE {pe} sent a malformed description of its NICs");
         Error::Misuse { call: "start", what }
     };
-    let message = serde_json::to_vec(&mine).map_err(|_| malformed(bootstrap.pe() as usize))?;
-    let all = bootstrap.allgather("the exchange of NICs", &message)?;
+    let all = bootstrap.allgather("the exchange of NICs", &[&hash[..], &mine.encode()].concat())?;
+    if all.iter().any(|theirs| !theirs.starts_with(&hash)) {
+        // All PEs see that, so all of them make the call that finds the difference.
+        compare_settings(bootstrap, &settings)?;
+    }
     let parse = |(pe, bytes): (usize, &Vec<u8>)| -> Result<PeNics> {
-        let theirs: PeNics = serde_json::from_slice(bytes).map_err(|_| malformed(pe))?;
-        if theirs.rails.len() == mine.rails.len() { Ok(theirs) } else { Err(malformed(pe)) }
+        let theirs = bytes.get(hash.len()..).and_then(PeNics::decode);
+        theirs.filter(|theirs| theirs.rails.len() == mine.rails.len()).ok_or_else(|| malformed(pe))
     };
     let all: Vec<PeNics> = all.iter().enumerate().map(parse).collect::<Result<_>>()?;
     let mixed_rail =
@@ -298,15 +310,15 @@ fn exchange_nics(bootstrap: &dyn Bootstrap, rails: &[Rail], config: &Config) -> 
     }
 }
 
-/// Checks that the settings that must be equal on all PEs are equal. Collective.
-fn compare_settings(bootstrap: &dyn Bootstrap, config: &Config) -> Result<()> {
-    let settings = format!(
-        "heap_bytes={} heap_max={:?} sq_depth={} queue_memory={} nics_per_pe={} qps_per_peer={} block_qps={} \
+/// Returns the settings that must be equal on all PEs.
+fn common_settings(config: &Config) -> String {
+    format!(
+        "heap_bytes={} heap_max={:?} sq_depth={:?} queue_memory={} nics_per_pe={} qps_per_peer={} block_qps={} \
          exclusive_qps={} context_qps={} peer_path={:?} p2p_group={} p2p_atomics={:?} teams={} \
          team_scratch={} grid_scratch={} ordering={:?} relaxed_ordering={:?}",
         config.heap_bytes.0,
         config.heap_max.0,
-        config.sq_depth.get(),
+        config.sq_depth.0.map(SqDepth::get),
         config.queue_memory.0,
         config.nics_per_pe,
         config.qps_per_peer,
@@ -321,11 +333,18 @@ fn compare_settings(bootstrap: &dyn Bootstrap, config: &Config) -> Result<()> {
         config.grid_scratch.0,
         config.ordering,
         config.relaxed_ordering
-    );
+    )
+}
+
+/// Checks that all PEs have equal settings. Collective.
+///
+/// # Errors
+/// - [`Error::Mismatch`] with the settings of a PE that differ, and the errors of the bootstrap.
+fn compare_settings(bootstrap: &dyn Bootstrap, settings: &str) -> Result<()> {
     let all = bootstrap.allgather("the comparison of settings", settings.as_bytes())?;
     if let Some(pe) = all.iter().position(|theirs| *theirs != settings.as_bytes()) {
         let theirs = String::from_utf8_lossy(&all[pe]).into_owned();
-        return Err(Error::Mismatch { pe: pe as u32, call: "start".into(), theirs, mine: settings });
+        return Err(Error::Mismatch { pe: pe as u32, call: "start".into(), theirs, mine: settings.into() });
     }
     Ok(())
 }
@@ -370,8 +389,12 @@ fn start_service(
     let inbox = inbox.clone();
     let keep = move |message| inbox.keep(message);
     let channel = machine.wait_channel();
-    let polling = (config.pes_on_node(), channel.is_none());
-    let service = Service::start(connections, guards, polling, keep)?;
+    let pace = Pace {
+        local_pes: config.pes_on_node(),
+        polls: channel.is_none(),
+        connect_timeout: config.connect_timeout,
+    };
+    let service = Service::start(connections, guards, pace, keep)?;
     if let Some(channel) = channel {
         let look = service.looker();
         channel.on_wait(move || {

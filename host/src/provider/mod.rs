@@ -31,7 +31,7 @@ pub(crate) use soft::Soft;
 pub(crate) const QUEUE_ALIGN: u64 = 4096;
 
 /// A kind of NIC. QPs cannot connect NICs of different kinds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NicKind {
     /// The software ConnectX of a process.
     Software,
@@ -49,7 +49,7 @@ impl std::fmt::Display for NicKind {
 }
 
 /// The link layer of a port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LinkLayer {
     /// Ethernet: RoCE v2, addressed by GID and MAC.
     Ethernet,
@@ -58,7 +58,7 @@ pub(crate) enum LinkLayer {
 }
 
 /// The address of a port. PEs exchange it to connect QPs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PortAddress {
     /// Kind of the NIC.
     pub(crate) kind: NicKind,
@@ -154,6 +154,8 @@ pub(crate) trait Provider: Send + Sync {
     fn events(&self) -> Vec<NicEvent>;
     /// Returns the path to a peer's port, in the form of `INIT2RTR_QP`, and the largest MTU on it.
     fn path(&self, peer: &PortAddress) -> Result<(AddressPath, Mtu), NicError>;
+    /// Returns the number of PRM commands so far.
+    fn commands(&self) -> u64;
     /// Executes a PRM command that concerns no object. `input` and `output` are its mailboxes.
     fn execute(&self, input: &[u8], output: &mut [u8]) -> Result<(), NicError>;
     /// Executes a PRM command that creates an object. Dropping the object destroys it in the NIC.

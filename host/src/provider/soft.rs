@@ -1,8 +1,10 @@
 //! The provider for the software ConnectX. It executes PRM commands in this process.
 
-use std::net::Ipv6Addr;
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::{Arc, Mutex};
 
+use rushmem_base::lock;
 use rushmem_mlx5::Syndrome;
 use rushmem_mlx5::doorbell::uar;
 use rushmem_mlx5::prm::qp::{AddressPath, Mtu};
@@ -30,13 +32,15 @@ pub(crate) struct Soft {
     context: Arc<Context>,
     /// The timeline of the NIC and the PE, if the job has a timeline.
     trace: Option<(Arc<NicTrace>, u32)>,
+    /// The MTUs of the paths to other adapters, by their addresses.
+    mtus: Mutex<HashMap<Ipv4Addr, u32>>,
 }
 
 impl Soft {
     /// Opens a context of `nic`.
     pub(crate) fn new(nic: Arc<Nic>) -> Self {
         let context = Arc::new(nic.open());
-        Self { nic, context, trace: None }
+        Self { nic, context, trace: None, mtus: Mutex::default() }
     }
 
     /// Records the work for `pe` on a timeline.
@@ -96,7 +100,9 @@ impl Provider for Soft {
         }
         // If the peer cannot be reached, `INIT2RTR_QP` fails.
         let ip = Ipv6Addr::from(peer.gid).to_ipv4_mapped();
-        let bytes = ip.and_then(|ip| self.nic.path_mtu(ip)).unwrap_or(0);
+        let bytes = ip.map_or(0, |ip| {
+            *lock(&self.mtus).entry(ip).or_insert_with(|| self.nic.path_mtu(ip).unwrap_or(0))
+        });
         let path = AddressPath {
             rgid_rip: peer.gid,
             rmac: peer.mac,
@@ -106,6 +112,10 @@ impl Provider for Soft {
             ..Default::default()
         };
         Ok((path, mtu_within(bytes)))
+    }
+
+    fn commands(&self) -> u64 {
+        self.context.commands()
     }
 
     fn execute(&self, input: &[u8], output: &mut [u8]) -> Result<(), NicError> {

@@ -231,6 +231,9 @@ mod tests {
         fn path(&self, peer: &PortAddress) -> std::result::Result<(AddressPath, Mtu), NicError> {
             self.soft.path(&PortAddress { kind: NicKind::Software, ..*peer })
         }
+        fn commands(&self) -> u64 {
+            self.soft.commands()
+        }
         fn execute(&self, input: &[u8], output: &mut [u8]) -> std::result::Result<(), NicError> {
             self.soft.execute(input, output)
         }

@@ -1,6 +1,6 @@
 //! Connections between QPs, each made at its first use.
 //!
-//! The service thread calls this module. Either PE may begin, or both at once. There is one kind of message: "this is
+//! The [workers](super::workers) call this module, for different QPs at the same time. Either PE may begin, or both at once. There is one kind of message: "this is
 //! my QP number; I am ready, or not yet".
 //!
 //! ```text
@@ -13,10 +13,13 @@
 //! A QP is ready once it accepts packets (RTR). A PE publishes a connection to its kernels when both ends are ready. A
 //! packet sent earlier would be lost and wait for the retransmission timer.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::Arc;
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
+use rushmem_base::{Pes, lock};
 use rushmem_device::abi::{QpDesc, qp_flags, reserved};
 
 use super::connect_message::{ConnectMessage, QpStatus};
@@ -24,7 +27,7 @@ use super::drain::Drain;
 use super::flush::{Flush, RemoteEnd};
 use super::info::QpInfo;
 use super::pe_nics::PeNics;
-use super::rail::{Qp, QpAddress, Rail, RetryPolicy};
+use super::rail::{NicInfo, PeerNic, Qp, QpAddress, Rail, RetryPolicy};
 use super::{Handshakes, Shape, StateMap};
 use crate::machine::Region;
 use crate::provider::{Keys, NicEvent};
@@ -48,19 +51,24 @@ struct QpConnection {
     /// Set once kernels may use it.
     published: bool,
     failed: bool,
-    /// Set once a kernel has requested it although the context excludes the peer.
-    refused: bool,
 }
 
 /// All QPs of a PE. Fields drop in order: QPs before rails.
+///
+/// Each QP has a lock of its own. So the commands for one QP delay no other.
 pub(crate) struct Connections {
-    connections: Vec<QpConnection>,
+    connections: Vec<Mutex<QpConnection>>,
     /// By rail.
-    flushes: Vec<Flush>,
+    flushes: Vec<Mutex<Flush>>,
     rails: Vec<Rail>,
     /// Allocated slots, by rail.
-    used: Vec<u64>,
-    nics: Vec<PeNics>,
+    used: Vec<AtomicU64>,
+    /// Set, by QP, once a request of a kernel has been taken.
+    taken: Vec<AtomicBool>,
+    /// Number of QPs that kernels may request and that are not published.
+    missing: AtomicUsize,
+    /// By PE, then by rail.
+    nics: Vec<PeerNic>,
     state: Arc<StateMap>,
     handshakes: Arc<Handshakes>,
     shape: Shape,
@@ -69,47 +77,49 @@ pub(crate) struct Connections {
     /// Set for P2P peers to which no kernel posts.
     p2p: Vec<bool>,
     /// Set, by QP, if no kernel of this PE may post to it. The peer may still use it in the other direction.
-    closed: Vec<bool>,
+    closed: Vec<AtomicBool>,
     /// Number of resets.
-    epoch: u64,
+    epoch: AtomicU64,
 }
 
 impl Connections {
     /// Creates the unconnected QPs of a PE. `nics` describes the NICs of all PEs.
     pub(crate) fn new(
         rails: Vec<Rail>,
-        nics: Vec<PeNics>,
+        nics: &[PeNics],
         state: Arc<StateMap>,
         handshakes: Arc<Handshakes>,
         shape: Shape,
         me: u32,
         retries: RetryPolicy,
     ) -> Self {
-        let connections: Vec<QpConnection> = (0..shape.qps()).map(|_| QpConnection::default()).collect();
-        let closed = vec![false; connections.len()];
-        let used = vec![0; rails.len()];
-        let flushes = rails.iter().map(|_| Flush::default()).collect();
+        let all = 0..shape.qps();
+        let used = rails.iter().map(|_| AtomicU64::new(0)).collect();
+        let flushes = rails.iter().map(|_| Mutex::default()).collect();
         let p2p = vec![false; shape.n_pes as usize];
         Self {
-            connections,
+            connections: all.clone().map(|_| Mutex::default()).collect(),
             flushes,
             rails,
             used,
-            nics,
+            taken: all.clone().map(|_| AtomicBool::default()).collect(),
+            missing: AtomicUsize::new(shape.qps() as usize),
+            nics: nics.iter().flat_map(|pe| &pe.rails).map(NicInfo::for_peers).collect(),
             state,
             handshakes,
             shape,
             me,
             retries,
             p2p,
-            closed,
-            epoch: 0,
+            closed: all.map(|_| AtomicBool::default()).collect(),
+            epoch: AtomicU64::new(0),
         }
     }
 
     /// Excludes the PEs that are true in `p2p`, because no kernel posts to them.
     pub(crate) fn without_p2p_peers(mut self, p2p: Vec<bool>) -> Self {
         self.p2p = p2p;
+        self.missing = AtomicUsize::new(self.usable().len());
         self
     }
 
@@ -117,25 +127,36 @@ impl Connections {
     ///
     /// # Errors
     /// [`Error::Unavailable`] if a QP to another PE is already connected.
-    pub(super) fn limit(&mut self, qps: Range<usize>, peers: &[u32]) -> Result<()> {
+    pub(super) fn limit(&self, qps: Range<usize>, peers: &[u32]) -> Result<()> {
         let others: Vec<usize> = qps.filter(|&i| !peers.contains(&self.place(i).0)).collect();
-        if let Some(&i) = others.iter().find(|&&i| self.connections[i].published) {
+        if let Some(&i) = others.iter().find(|&&i| lock(&self.connections[i]).published) {
             let why =
                 format!("the QP to PE {} is already connected; set RUSHMEM_CONNECT=lazy", self.place(i).0);
             return Err(Error::Unavailable { what: "a context limited to some PEs".into(), why });
         }
-        others.into_iter().for_each(|i| self.closed[i] = true);
+        for i in others {
+            let connection = lock(&self.connections[i]);
+            if !connection.published && !self.is_unused(i) {
+                self.missing.fetch_sub(1, Ordering::AcqRel);
+            }
+            self.closed[i].store(true, Ordering::Release);
+        }
         Ok(())
     }
 
     /// Returns whether no kernel posts to QP `i`.
     fn is_unused(&self, i: usize) -> bool {
-        self.closed[i] || self.p2p[self.place(i).0 as usize]
+        self.is_closed(i) || self.p2p[self.place(i).0 as usize]
+    }
+
+    /// Returns whether no kernel of this PE may post to QP `i`.
+    fn is_closed(&self, i: usize) -> bool {
+        self.closed[i].load(Ordering::Acquire)
     }
 
     /// Returns whether a PE of the job has relaxed keys.
     pub(crate) fn has_relaxed_keys(&self) -> bool {
-        self.nics.iter().flat_map(|pe| &pe.rails).any(|rail| rail.level.relaxed_keys)
+        self.nics.iter().any(|nic| nic.relaxed_keys)
     }
 
     /// Returns whether the queues of a rail are in GPU memory.
@@ -143,18 +164,23 @@ impl Connections {
         self.rails.iter().any(Rail::is_on_gpu)
     }
 
+    /// Returns the NIC of a rail of `peer`.
+    fn nic(&self, peer: u32, rail: usize) -> &PeerNic {
+        &self.nics[peer as usize * self.rails.len() + rail]
+    }
+
     /// Returns the peer of QP `i`, and its set.
-    fn place(&self, i: usize) -> (u32, u64) {
+    fn place(&self, i: usize) -> (u32, u32) {
         let n = self.shape.n_pes as usize;
-        ((i % n) as u32, (i / n) as u64)
+        ((i % n) as u32, (i / n) as u32)
     }
 
     /// Returns the descriptors of all QPs that kernels need from the start.
     pub(crate) fn descriptors(&self) -> Vec<QpDesc> {
         let describe = |i: usize| {
             let (peer, set) = self.place(i);
-            let rail = self.shape.rail(set);
-            let (mine, theirs) = (self.rails[rail].keys(), &self.nics[peer as usize].rails[rail]);
+            let rail = self.shape.rail(set.into());
+            let (mine, theirs) = (self.rails[rail].keys(), self.nic(peer, rail));
             QpDesc {
                 pe_state: self.state.device_state(),
                 handshake: self.handshakes.addr(i),
@@ -176,13 +202,15 @@ impl Connections {
     ///
     /// # Errors
     /// An error if the machine cannot write its memory.
-    pub(super) fn reset(&mut self) -> Result<()> {
-        self.epoch += 1;
-        self.connections.iter_mut().for_each(|connection| *connection = QpConnection::default());
-        self.flushes.iter_mut().for_each(Flush::reset);
-        for (rail, used) in self.rails.iter().zip(&mut self.used) {
-            rail.clear_ahead(0..std::mem::take(used))?;
+    pub(super) fn reset(&self) -> Result<()> {
+        self.epoch.fetch_add(1, Ordering::AcqRel);
+        self.connections.iter().for_each(|connection| *lock(connection) = QpConnection::default());
+        self.flushes.iter().for_each(|flush| lock(flush).reset());
+        for (rail, used) in self.rails.iter().zip(&self.used) {
+            rail.clear_ahead(0..used.swap(0, Ordering::AcqRel))?;
         }
+        self.taken.iter().for_each(|taken| taken.store(false, Ordering::Release));
+        self.missing.store(self.usable().len(), Ordering::Release);
         self.handshakes.clear()?;
         self.state.clear_slots()?;
         self.state.describe_qps(&self.descriptors())
@@ -202,14 +230,25 @@ impl Connections {
     }
 
     /// Returns whether all QPs that kernels could use are connected.
-    pub(crate) fn complete(&self) -> bool {
-        self.connections.iter().enumerate().all(|(i, connection)| connection.published || self.is_unused(i))
+    pub(crate) fn is_complete(&self) -> bool {
+        self.missing.load(Ordering::Acquire) == 0
+    }
+
+    /// Describes the QPs that kernels could use and that are not connected.
+    pub(super) fn describe_missing(&self) -> String {
+        let is_missing = |i: &usize| !lock(&self.connections[*i]).published;
+        let peers: BTreeSet<u32> =
+            self.usable().into_iter().filter(is_missing).map(|i| self.place(i).0).collect();
+        let first =
+            peers.first().and_then(|&peer| (0..self.connections.len()).find(|&i| self.place(i).0 == peer));
+        let state = first.map_or(String::new(), |i| self.state_of(i, &lock(&self.connections[i])));
+        format!("missing: {}; {state}", Pes(peers.into_iter().collect()))
     }
 
     /// Returns the peer of QP `i` and the number of its rail.
     pub(super) fn peer_and_rail(&self, i: usize) -> (u32, usize) {
         let (peer, set) = self.place(i);
-        (peer, self.shape.rail(set))
+        (peer, self.shape.rail(set.into()))
     }
 
     /// Completes everything that kernels have posted to QP `i`. Data is in memory of the peer then: in the heap, and at the
@@ -218,9 +257,10 @@ impl Connections {
     /// # Errors
     /// The errors of [`Drain::run`].
     pub(crate) fn drain(&self, i: usize, others: Vec<RemoteEnd>, until: Instant) -> Result<()> {
-        let Some((pair, _)) = &self.connections[i].pair else { return Ok(()) };
+        let connection = lock(&self.connections[i]);
+        let Some((pair, _)) = &connection.pair else { return Ok(()) };
         let (peer, rail) = self.peer_and_rail(i);
-        let nic = &self.nics[peer as usize].rails[rail];
+        let nic = self.nic(peer, rail);
         let mut ends = Vec::new();
         if nic.early_acks {
             ends.push((reserved::SINK, nic.strict_rkey));
@@ -231,20 +271,20 @@ impl Connections {
 
     /// Returns the rails that need a flush.
     pub(super) fn rails_to_flush(&self) -> Vec<usize> {
-        (0..self.rails.len()).filter(|&rail| self.flushes[rail].is_needed(&self.rails[rail])).collect()
+        (0..self.rails.len()).filter(|&rail| lock(&self.flushes[rail]).is_needed(&self.rails[rail])).collect()
     }
 
     /// Flushes a rail.
     ///
     /// # Errors
     /// The errors of [`Flush::flush`].
-    pub(super) fn flush(&mut self, rail: usize, others: Vec<RemoteEnd>, until: Instant) -> Result<()> {
-        self.flushes[rail].flush(&self.rails[rail], self.retries, others, until)
+    pub(super) fn flush(&self, rail: usize, others: Vec<RemoteEnd>, until: Instant) -> Result<()> {
+        lock(&self.flushes[rail]).flush(&self.rails[rail], self.retries, others, until)
     }
 
     /// Returns the number of QPs that kernels may use now.
     pub(crate) fn connected(&self) -> usize {
-        self.connections.iter().filter(|connection| connection.published).count()
+        self.connections.iter().filter(|connection| lock(connection).published).count()
     }
 
     /// Returns the peer and number of a poisoned QP, if there is one.
@@ -252,10 +292,10 @@ impl Connections {
     /// # Errors
     /// An error if the QP state cannot be read.
     pub(super) fn poisoned(&self) -> Result<Option<(u32, u32)>> {
-        for (i, connection) in
-            self.connections.iter().enumerate().filter(|(_, connection)| connection.published)
-        {
-            if let Some((pair, _)) = &connection.pair
+        for (i, connection) in self.connections.iter().enumerate() {
+            let connection = lock(connection);
+            if connection.published
+                && let Some((pair, _)) = &connection.pair
                 && self.state.read_qp(i as u64)?.poison.word != 0
             {
                 return Ok(Some((self.place(i).0, pair.address.qpn)));
@@ -276,35 +316,47 @@ impl Connections {
         Ok(failed.map(|qp| (qp.peer, qp.qpn)))
     }
 
+    /// Returns the number of PRM commands to the NICs so far.
+    pub(super) fn commands(&self) -> u64 {
+        self.rails.iter().map(|rail| rail.nic().commands()).sum()
+    }
+
     /// Queries the NICs for the QPs that kernels may use now.
     ///
     /// # Errors
     /// The errors of the NICs.
     pub(crate) fn query(&self) -> Result<Vec<QpInfo>> {
         let mut all = Vec::new();
-        for (i, connection) in
-            self.connections.iter().enumerate().filter(|(_, connection)| connection.published)
-        {
+        for (i, connection) in self.connections.iter().enumerate() {
+            let connection = lock(connection);
             let (peer, set) = self.place(i);
-            if let Some((pair, _)) = &connection.pair {
-                all.push(self.rails[self.shape.rail(set)].query(pair, peer, self.weakness(i))?);
+            if connection.published
+                && let Some((pair, _)) = &connection.pair
+            {
+                all.push(self.rails[self.shape.rail(set.into())].query(
+                    pair,
+                    peer,
+                    self.weakness(i, &connection),
+                )?);
             }
         }
         Ok(all)
     }
 
-    /// Returns the QPs that kernels request and that this PE has not begun to connect.
+    /// Returns the number of resets. A request of an earlier epoch is void.
+    pub(super) fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Acquire)
+    }
+
+    /// Takes the requests of kernels: returns the QPs that they request for the first time.
     ///
     /// # Errors
     /// An error if the handshakes cannot be read.
-    pub(crate) fn wanted(&self) -> Result<Vec<usize>> {
-        let asks = |(i, connection): &(usize, &QpConnection)| {
-            (connection.pair.is_none() || self.closed[*i]) && !connection.failed && !connection.refused
-        };
-        let idle = self.connections.iter().enumerate().filter(asks);
+    pub(crate) fn take_wanted(&self) -> Result<Vec<usize>> {
         let mut wanted = Vec::new();
-        for (i, _) in idle {
-            if self.handshakes.wanted(i)? {
+        for (i, taken) in self.taken.iter().enumerate() {
+            if !taken.load(Ordering::Acquire) && self.handshakes.wanted(i)? {
+                taken.store(true, Ordering::Release);
                 wanted.push(i);
             }
         }
@@ -328,26 +380,32 @@ impl Connections {
 
     /// Returns the QPs of a rail that exist and that `choose` selects.
     pub(super) fn find(&self, rail: usize, choose: impl Fn(&Qp) -> bool) -> Vec<usize> {
-        let is_chosen = |(i, connection): &(usize, &QpConnection)| {
-            self.shape.rail(self.place(*i).1) == rail
-                && connection.pair.as_ref().is_some_and(|(pair, _)| choose(pair))
+        let is_chosen = |(i, connection): &(usize, &Mutex<QpConnection>)| {
+            self.shape.rail(self.place(*i).1.into()) == rail
+                && lock(connection).pair.as_ref().is_some_and(|(pair, _)| choose(pair))
         };
         self.connections.iter().enumerate().filter(is_chosen).map(|(i, _)| i).collect()
     }
 
     /// Returns a description of QP `i` for messages.
     pub(super) fn describe(&self, i: usize) -> String {
-        let qpn = self.connections[i].pair.as_ref().map_or(0, |(pair, _)| pair.address.qpn);
+        self.describe_qp(i, &lock(&self.connections[i]))
+    }
+
+    fn describe_qp(&self, i: usize, connection: &QpConnection) -> String {
+        let qpn = connection.pair.as_ref().map_or(0, |(pair, _)| pair.address.qpn);
         format!("QP {qpn:#x} towards PE {}", self.place(i).0)
     }
 
-    /// Describes the first `limit` QPs with operations that kernels do not know to be complete.
+    /// Describes the first `limit` QPs with operations that kernels do not know to be complete. Leaves out QPs for which
+    /// another thread waits.
     ///
     /// # Errors
     /// An error if the machine cannot read its memory.
     pub(super) fn in_flight(&self, limit: usize) -> Result<Vec<String>> {
         let mut found = Vec::new();
         for (i, connection) in self.connections.iter().enumerate() {
+            let Ok(connection) = connection.try_lock() else { continue };
             if !connection.published || found.len() == limit {
                 continue;
             }
@@ -356,7 +414,7 @@ impl Connections {
             if words.done.word > 0 && blocks > 0 {
                 found.push(format!(
                     "{} has {blocks} basic blocks that are not known to be complete",
-                    self.describe(i)
+                    self.describe_qp(i, &connection)
                 ));
             }
         }
@@ -364,40 +422,90 @@ impl Connections {
     }
 
     /// Marks a QP as lost, and informs its peer.
-    pub(super) fn lose(&mut self, i: usize, why: &str, post: &mut dyn FnMut(Outgoing)) {
-        if self.connections[i].published {
+    pub(super) fn lose(&self, i: usize, why: &str, post: &mut dyn FnMut(Outgoing)) {
+        let mut connection = lock(&self.connections[i]);
+        if connection.published {
             self.inform_peer(i, why, post);
-        } else if !self.connections[i].failed {
+        } else if !connection.failed {
             // Kernels that wait for the connection learn of it as well. Their error is the caller's.
-            let _ = self.fail(i, why, Some(post));
+            let _ = self.fail(i, &mut connection, why, Some(post));
         }
-        self.connections[i].failed = true;
+        connection.failed = true;
     }
 
-    /// Begins to connect QP `i`, unless that has begun.
+    /// Begins to connect QP `i`, unless that has begun. A request of an earlier epoch does nothing.
     ///
     /// # Errors
     /// The cause, if the QP cannot be connected. Kernels and the peer are informed.
-    pub(crate) fn request(&mut self, i: usize, post: &mut dyn FnMut(Outgoing)) -> Result<()> {
-        let ((peer, set), epoch) = (self.place(i), self.epoch);
-        if self.closed[i] {
-            self.connections[i].refused = true;
-            return Err(self.deny(i, "the context is limited to other PEs: see `Pe::context_to`"));
-        }
-        if self.connections[i].pair.is_some() || self.connections[i].failed {
+    pub(crate) fn request(&self, i: usize, epoch: u64, post: &mut dyn FnMut(Outgoing)) -> Result<()> {
+        let (peer, set) = self.place(i);
+        let mut connection = lock(&self.connections[i]);
+        if epoch != self.epoch() {
             return Ok(());
         }
-        let outcome = self.make(i).and_then(|address| {
+        if self.is_closed(i) {
+            return Err(self.deny(i, "the context is limited to other PEs: see `Pe::context_to`"));
+        }
+        if connection.pair.is_some() || connection.failed {
+            return Ok(());
+        }
+        let connection = &mut *connection;
+        let outcome = self.make(i, connection).and_then(|address| {
             if peer == self.me {
-                self.connect(i, address)?;
-                self.connections[i].peer_ready = true;
-                return self.publish_if_ready(i);
+                self.connect(i, connection, address)?;
+                connection.peer_ready = true;
+                return self.publish_if_ready(i, connection);
             }
             let status = QpStatus::Qp { address, ready: false, unordered: false };
             post((peer, ConnectMessage { epoch, set, status }));
             Ok(())
         });
-        outcome.map_err(|error| self.fail(i, &error.to_string(), Some(post)))
+        outcome.map_err(|error| self.fail(i, connection, &error.to_string(), Some(post)))
+    }
+
+    /// Gives QP `i` up, which was requested `within` ago, unless it is connected or has failed.
+    ///
+    /// # Errors
+    /// The state of the QP, if it is given up. Kernels and the peer are informed.
+    pub(super) fn give_up(
+        &self,
+        i: usize,
+        epoch: u64,
+        within: Duration,
+        post: &mut dyn FnMut(Outgoing),
+    ) -> Result<()> {
+        let mut connection = lock(&self.connections[i]);
+        if epoch != self.epoch() || connection.published || connection.failed {
+            return Ok(());
+        }
+        let state = self.state_of(i, &connection);
+        let why = format!("no connection within {within:?} (RUSHMEM_CONNECT_TIMEOUT): {state}");
+        Err(self.fail(i, &mut connection, &why, Some(post)))
+    }
+
+    /// Returns the state of QP `i`, which is not connected yet, for messages.
+    fn state_of(&self, i: usize, connection: &QpConnection) -> String {
+        let (peer, qp) = (self.place(i).0, self.describe_qp(i, connection));
+        match (&connection.pair, connection.ready) {
+            (None, _) => {
+                format!("this PE has not made its QP towards PE {peer}, because it makes others first")
+            }
+            (Some(_), false) => format!("{qp} waits for the number of the peer's QP"),
+            (Some(_), true) => format!("{qp} accepts packets, but PE {peer} has not told that its QP does"),
+        }
+    }
+
+    /// Returns the number of the QP of set `set` to `peer`.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] if this job has no such QP.
+    pub(super) fn index(&self, peer: u32, set: u32) -> Result<usize> {
+        let i = u64::from(set) * u64::from(self.shape.n_pes) + u64::from(peer);
+        if peer >= self.shape.n_pes || i >= self.shape.qps() {
+            let what = format!("PE {peer} requests QP set {set}, which this job does not have");
+            return Err(Error::Misuse { call: "connect", what });
+        }
+        Ok(i as usize)
     }
 
     /// Processes a message of PE `from`.
@@ -405,83 +513,78 @@ impl Connections {
     /// # Errors
     /// The cause, if a QP cannot be connected. Kernels and the peer are informed.
     pub(crate) fn receive(
-        &mut self,
+        &self,
         from: u32,
         message: ConnectMessage,
         post: &mut dyn FnMut(Outgoing),
     ) -> Result<()> {
-        let i = message.set.saturating_mul(self.shape.n_pes.into()).saturating_add(from.into()) as usize;
-        if from >= self.shape.n_pes || i >= self.connections.len() {
-            let what = format!("PE {from} requests QP set {}, which this job does not have", message.set);
-            return Err(Error::Misuse { call: "connect", what });
-        }
-        if self.connections[i].failed || message.epoch != self.epoch {
+        let i = self.index(from, message.set)?;
+        let mut connection = lock(&self.connections[i]);
+        if connection.failed || message.epoch != self.epoch() {
             return Ok(());
         }
+        let connection = &mut *connection;
         let (remote, ready) = match message.status {
             QpStatus::Qp { address, ready, unordered } => {
-                self.connections[i].unordered |= unordered;
+                connection.unordered |= unordered;
                 (address, ready)
             }
             QpStatus::Failed { why } => {
                 let why = format!("PE {from} reports: {why}");
-                if self.connections[i].published {
-                    self.connections[i].failed = true;
+                if connection.published {
+                    connection.failed = true;
                     return Err(Error::ConnectionLost { pe: self.me, peer: from, why });
                 }
-                return Err(self.fail(i, &why, None));
+                return Err(self.fail(i, connection, &why, None));
             }
         };
-        let outcome = self.advance(i, remote, ready, post);
-        outcome.map_err(|error| self.fail(i, &error.to_string(), Some(post)))
+        let outcome = self.advance(i, connection, remote, ready, post);
+        outcome.map_err(|error| self.fail(i, connection, &error.to_string(), Some(post)))
     }
 
     fn advance(
-        &mut self,
+        &self,
         i: usize,
+        connection: &mut QpConnection,
         remote: QpAddress,
         ready: bool,
         post: &mut dyn FnMut(Outgoing),
     ) -> Result<()> {
-        let ((peer, set), epoch) = (self.place(i), self.epoch);
-        let mine = self.make(i)?;
-        if !self.connections[i].ready {
-            self.connect(i, remote)?;
+        let ((peer, set), epoch) = (self.place(i), self.epoch());
+        let mine = self.make(i, connection)?;
+        if !connection.ready {
+            self.connect(i, connection, remote)?;
         }
-        let connection = &mut self.connections[i];
         connection.peer_ready |= ready;
         if !std::mem::replace(&mut connection.ready_sent, true) {
             let status = QpStatus::Qp { address: mine, ready: true, unordered: connection.unordered };
             post((peer, ConnectMessage { epoch, set, status }));
         }
-        self.publish_if_ready(i)
+        self.publish_if_ready(i, connection)
     }
 
     /// Returns the QP's address. Creates the QP if it does not exist.
-    fn make(&mut self, i: usize) -> Result<QpAddress> {
-        if let Some((pair, _)) = &self.connections[i].pair {
+    fn make(&self, i: usize, connection: &mut QpConnection) -> Result<QpAddress> {
+        if let Some((pair, _)) = &connection.pair {
             return Ok(pair.address);
         }
         let (peer, set) = self.place(i);
-        let rail = self.shape.rail(set);
-        let (slot, slots) = (self.used[rail], self.shape.rail_slots());
-        if slot >= slots {
-            return Err(Error::QueueMemory { qps: slots, wanted: self.shape.qps() });
-        }
+        let rail = self.shape.rail(set.into());
+        // A QP is made once in an epoch, and there is a slot for each.
+        let slot = self.used[rail].fetch_add(1, Ordering::AcqRel);
         let pair = self.rails[rail].make(slot, i as u64)?;
-        self.used[rail] += 1;
-        self.flushes[rail].note_qp();
+        lock(&self.flushes[rail]).note_qp();
         let address = pair.address;
         self.rails[rail].nic().note_peer(address.qpn, peer);
-        self.connections[i].pair = Some((pair, rail as u64 * slots + slot));
+        connection.pair = Some((pair, rail as u64 * self.shape.rail_slots() + slot));
         Ok(address)
     }
 
-    fn connect(&mut self, i: usize, remote: QpAddress) -> Result<()> {
+    fn connect(&self, i: usize, connection: &mut QpConnection, remote: QpAddress) -> Result<()> {
         let (peer, set) = self.place(i);
-        let rail = self.shape.rail(set);
-        if let Some((pair, _)) = &self.connections[i].pair {
-            let port = &self.nics[peer as usize].rails[rail].port;
+        let rail = self.shape.rail(set.into());
+        if let Some((pair, _)) = &connection.pair {
+            let port = &self.nic(peer, rail).port;
             self.rails[rail].connect(pair, port, remote, self.retries)?;
             let unordered = self.rails[rail].is_unordered(pair)?;
             tracing::debug!(
@@ -493,39 +596,47 @@ impl Connections {
                 unordered,
                 "connected"
             );
-            self.connections[i].unordered |= unordered;
-            self.connections[i].ready = true;
+            connection.unordered |= unordered;
+            connection.ready = true;
         }
         Ok(())
     }
 
-    fn publish_if_ready(&mut self, i: usize) -> Result<()> {
-        let (rail, weak) = (self.shape.rail(self.place(i).1), self.weakness(i));
-        let connection = &mut self.connections[i];
+    fn publish_if_ready(&self, i: usize, connection: &mut QpConnection) -> Result<()> {
+        let (rail, weak) = (self.shape.rail(self.place(i).1.into()), self.weakness(i, connection));
         if let Some((pair, words)) = &connection.pair
             && connection.ready
             && connection.peer_ready
             && !connection.published
-            && !self.closed[i]
+            && !self.is_closed(i)
         {
             let published = self.rails[rail].connection(&self.state, pair, *words, weak);
             self.handshakes.answer(i, Some(&published))?;
             connection.published = true;
+            if !self.is_unused(i) {
+                self.missing.fetch_sub(1, Ordering::AcqRel);
+            }
         }
         Ok(())
     }
 
     /// Returns the flags of [`qp_flags::WEAK`] that QP `i` has.
-    fn weakness(&self, i: usize) -> u32 {
+    fn weakness(&self, i: usize, connection: &QpConnection) -> u32 {
         let (peer, set) = self.place(i);
-        let relaxed = self.nics[peer as usize].rails[self.shape.rail(set)].level.relaxed_keys;
+        let relaxed = self.nic(peer, self.shape.rail(set.into())).relaxed_keys;
         let flag = |is_set, flag| if is_set { flag } else { 0 };
-        flag(self.connections[i].unordered, qp_flags::UNORDERED) | flag(relaxed, qp_flags::RELAXED)
+        flag(connection.unordered, qp_flags::UNORDERED) | flag(relaxed, qp_flags::RELAXED)
     }
 
     /// Marks QP `i` as failed, informs kernels and the peer, and returns the error.
-    fn fail(&mut self, i: usize, why: &str, post: Option<&mut dyn FnMut(Outgoing)>) -> Error {
-        self.connections[i].failed = true;
+    fn fail(
+        &self,
+        i: usize,
+        connection: &mut QpConnection,
+        why: &str,
+        post: Option<&mut dyn FnMut(Outgoing)>,
+    ) -> Error {
+        connection.failed = true;
         let error = self.deny(i, why);
         if let Some(post) = post {
             self.inform_peer(i, why, post);
@@ -535,7 +646,7 @@ impl Connections {
 
     /// Tells the peer of QP `i` that the QP cannot be used.
     fn inform_peer(&self, i: usize, why: &str, post: &mut dyn FnMut(Outgoing)) {
-        let ((peer, set), epoch) = (self.place(i), self.epoch);
+        let ((peer, set), epoch) = (self.place(i), self.epoch());
         if peer != self.me {
             post((peer, ConnectMessage { epoch, set, status: QpStatus::Failed { why: why.into() } }));
         }

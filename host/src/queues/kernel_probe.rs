@@ -17,7 +17,7 @@ use rushmem_runtime_kernels::rushmem_probe;
 use super::host_queue::{connect, make};
 use super::probe::{Loop, attempts};
 use super::rail::{Qp, Rail, RetryPolicy};
-use super::state::{Handshakes, StateMap};
+use super::state::{Deadlines, Handshakes, StateMap};
 use crate::machine::{Grid, KernelLaunch, Machine, Module, Region};
 use crate::modules::RUNTIME;
 use crate::report::{DeviceError, recorded};
@@ -74,7 +74,7 @@ impl ProbeContext {
         let (state, handshakes) = (StateMap::new(machine, shape)?, Handshakes::new(machine, shape)?);
         let table = machine.local(size_of::<SegmentTable>() as u64)?;
         let keys = rail.keys();
-        state.write_pe(0, control.addr, within)?;
+        state.write_pe(0, control.addr, Deadlines { call: within, connect: within })?;
         state.clear_slots()?;
         state.describe_qps(&[QpDesc {
             pe_state: state.device_state(),

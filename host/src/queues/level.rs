@@ -11,7 +11,7 @@ pub(crate) enum QueueLocation {
 }
 
 /// A rail's NIC and level, for the summary of a job.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RailLevel {
     /// Name of the NIC.
     pub(crate) nic: String,

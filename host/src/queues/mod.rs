@@ -28,6 +28,7 @@ mod service;
 mod shape;
 mod state;
 mod watch;
+mod workers;
 
 pub(crate) use bring_up::{RailSetup, open_rail};
 pub(crate) use connections::Connections;
@@ -36,6 +37,6 @@ pub use info::QpInfo;
 pub(crate) use level::RailLevel;
 pub(crate) use pe_nics::PeNics;
 pub(crate) use rail::{Rail, RetryPolicy};
-pub(crate) use service::{Guards, Service, set_abort_word};
+pub(crate) use service::{Guards, Pace, Service, set_abort_word};
 pub(crate) use shape::Shape;
-pub(crate) use state::{Handshakes, StateMap};
+pub(crate) use state::{Deadlines, Handshakes, StateMap};

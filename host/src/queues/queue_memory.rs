@@ -46,7 +46,7 @@ impl QueueMemory {
     /// The errors of the machine.
     pub(super) fn clear(&self, nic: &dyn Provider, slot: u64) -> Result<()> {
         let at = self.shape.place(slot);
-        let cqes = if nic.port().kind == NicKind::Software { 1 } else { self.shape.depth };
+        let cqes = if nic.port().kind == NicKind::Software { 1 } else { self.shape.cqes() };
         self.region.write(at.cq, &vec![0xff; (cqes * CQE_BYTES) as usize])?;
         for record in [at.sq_record, at.cq_record] {
             self.region.write(record, bytemuck::bytes_of(&Record::zeroed()))?;

@@ -36,7 +36,7 @@ const FREE_RUNNING: u8 = 0;
 const DEFAULT: u8 = 1;
 
 /// A PE's description of one of its NICs for the other PEs.
-#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NicInfo {
     pub(crate) port: PortAddress,
     /// The rkey of the heap for data.
@@ -47,6 +47,24 @@ pub(crate) struct NicInfo {
     /// Whether its PE can wait for them: see [`Rail::loopback`].
     pub(crate) can_flush: bool,
     pub(crate) level: RailLevel,
+}
+
+/// The facts about a peer's NIC that connections need.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PeerNic {
+    pub(super) port: PortAddress,
+    pub(super) rkey: u32,
+    pub(super) strict_rkey: u32,
+    pub(super) early_acks: bool,
+    pub(super) relaxed_keys: bool,
+}
+
+impl NicInfo {
+    /// Returns the facts that connections need.
+    pub(super) fn for_peers(&self) -> PeerNic {
+        let NicInfo { port, rkey, strict_rkey, early_acks, .. } = *self;
+        PeerNic { port, rkey, strict_rkey, early_acks, relaxed_keys: self.level.relaxed_keys }
+    }
 }
 
 /// One NIC of a PE. Fields drop in order: doorbells before pages, keys before domain, registrations before memory.
@@ -83,13 +101,12 @@ pub(crate) struct Qp {
 }
 
 /// The QP number and first packet number of a QP, which its peer needs to connect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct QpAddress {
     pub(crate) qpn: u32,
     /// PSN of the first packet that the QP sends. It is random, so that nobody can forge packets blindly.
     pub(crate) psn: u32,
     /// Enhanced connection establishment options that the NIC offers, as a bit set. 0 if it offers none.
-    #[serde(default)]
     pub(crate) ece: u32,
 }
 
@@ -258,7 +275,7 @@ impl Rail {
                     cc: s.collapsed,
                     oi: true,
                     c_eqn: self.eqn,
-                    log_cq_size: s.log_depth(),
+                    log_cq_size: s.cqes().trailing_zeros() as u8,
                     uar_page,
                     ..Default::default()
                 },

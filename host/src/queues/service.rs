@@ -1,11 +1,14 @@
-//! The service thread, which connects QPs when kernels of this PE or messages of peers request it.
+//! The service of a PE: connects QPs when kernels of this PE or messages of peers request it, and watches kernels and NICs.
+//!
+//! The service thread looks for requests of kernels. Each step of a connection is work for the [`Workers`] of the process.
+//! Messages of peers go to them at once.
 
-use std::cell::Cell;
+use std::collections::VecDeque;
 use std::mem::offset_of;
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -19,6 +22,7 @@ use super::flush::RemoteEnd;
 use super::info::QpInfo;
 use super::rail::Qp;
 use super::watch::{NicWatch, Notice};
+use super::workers::Workers;
 use crate::bootstrap::{Bootstrap, PeerMessage};
 use crate::exit::{end_job, end_with};
 use crate::machine::Region;
@@ -36,21 +40,21 @@ const LAST_LOOK: Duration = Duration::from_millis(1);
 const IDLE_LOOK: Duration = Duration::from_millis(50);
 
 enum ServiceEvent {
-    Mail(PeerMessage),
-    /// Request to connect all QPs.
-    All,
+    /// A message about waits.
+    Waits(PeerMessage),
     Launched,
     /// Kernels wait, and may have left a request.
     Asked,
     /// Look at the report of the waits.
-    Waits,
+    LookAtWaits,
     Stop,
 }
 
-/// The connections of a PE and the thread that makes them. Dropping it ends the thread.
+/// The connections of a PE, and the thread that serves them. Dropping it ends the thread and the steps of its connections.
 pub(crate) struct Service {
     events: Sender<ServiceEvent>,
     thread: Option<JoinHandle<()>>,
+    steps: Arc<Steps>,
     shared: Arc<Shared>,
     control: Region,
     /// Whether the thread polls for requests while kernels run.
@@ -58,20 +62,64 @@ pub(crate) struct Service {
 }
 
 struct Shared {
-    state: Mutex<State>,
+    connections: Connections,
+    guards: Guards,
+    failure: Mutex<Option<Error>>,
+    /// Notified after each step of a connection.
     changed: Condvar,
+    /// The requests of this PE that may be unanswered, oldest first: QP, epoch and time.
+    requests: Mutex<VecDeque<(usize, u64, Instant)>>,
     /// Number of launches that have not been waited for.
     running: AtomicUsize,
+    /// Set once a failure of a NIC has ended the waits of kernels.
+    failed: AtomicBool,
 }
 
-struct State {
-    connections: Connections,
-    failure: Option<Error>,
+/// The way of a PE's steps to the workers. Steps that begin after its end do nothing.
+struct Steps {
+    workers: Arc<Workers>,
+    /// `None` after the end. A step holds the lock for reading.
+    shared: RwLock<Option<Arc<Shared>>>,
+    /// A number that distributes the QPs of different PEs over the workers.
+    me: usize,
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        lock(&self.state)
+impl Steps {
+    /// Lets a worker execute a step of QP `i`.
+    fn submit(
+        self: &Arc<Self>,
+        i: usize,
+        step: impl FnOnce(&Connections, &mut dyn FnMut(Outgoing)) -> Result<()> + Send + 'static,
+    ) {
+        let steps = Arc::clone(self);
+        self.workers.submit(self.me + i, move || {
+            if let Some(shared) = &*steps.shared.read().unwrap_or_else(PoisonError::into_inner) {
+                shared.step(step);
+            }
+        });
+    }
+
+    /// Processes a message of a peer.
+    fn receive(self: &Arc<Self>, mail: &PeerMessage) {
+        let from = mail.from;
+        match ConnectMessage::decode(&mail.bytes) {
+            Some(message) => self.submit(from as usize + message.set as usize, move |connections, post| {
+                connections.receive(from, message, post)
+            }),
+            None => tracing::error!("PE {from} sent a malformed message"),
+        }
+    }
+
+    /// Requests QPs of epoch `epoch`.
+    fn request(self: &Arc<Self>, qps: impl IntoIterator<Item = usize>, epoch: u64) {
+        for i in qps {
+            self.submit(i, move |connections, post| connections.request(i, epoch, post));
+        }
+    }
+
+    /// Waits for the steps that have begun. No step begins any more.
+    fn end(&self) {
+        *self.shared.write().unwrap_or_else(PoisonError::into_inner) = None;
     }
 }
 
@@ -84,27 +132,38 @@ impl Service {
     pub(crate) fn start(
         connections: Connections,
         guards: Guards,
-        (local_pes, polls): (u32, bool),
+        Pace { local_pes, polls, connect_timeout }: Pace,
         keep: impl Fn(PeerMessage) -> Option<PeerMessage> + Send + 'static,
     ) -> Result<Self> {
         let (events, inbox) = channel();
-        let mail = events.clone();
-        guards.bootstrap.on_message(Box::new(move |message| {
-            if let Some(message) = keep(message) {
-                // Messages that arrive after the thread's end are discarded.
-                drop(mail.send(ServiceEvent::Mail(message)));
-            }
+        let (control, bootstrap) = (guards.control.clone(), Arc::clone(&guards.bootstrap));
+        let me = connections.pe() as usize;
+        let shared = Arc::new(Shared {
+            connections,
+            guards,
+            failure: Mutex::default(),
+            changed: Condvar::new(),
+            requests: Mutex::default(),
+            running: AtomicUsize::new(0),
+            failed: AtomicBool::new(false),
+        });
+        let workers = Workers::of_process(local_pes)?;
+        let steps = Arc::new(Steps { workers, shared: RwLock::new(Some(Arc::clone(&shared))), me });
+        let (mail, receiver) = (events.clone(), Arc::clone(&steps));
+        bootstrap.on_message(Box::new(move |message| match keep(message) {
+            None => {}
+            // Messages that arrive after the thread's end are discarded.
+            Some(message) if is_waits_message(&message) => drop(mail.send(ServiceEvent::Waits(message))),
+            Some(message) => receiver.receive(&message),
         }))?;
-        let state = Mutex::new(State { connections, failure: None });
-        let shared = Arc::new(Shared { state, changed: Condvar::new(), running: AtomicUsize::new(0) });
         let [first, last] = if polls { [FIRST_LOOK, LAST_LOOK] } else { [IDLE_LOOK; 2] };
         let [first, last, idle] = [first, last, IDLE_LOOK].map(|look| crowd_deadline(look, local_pes));
         let looks = Looks { first, last, idle };
-        let control = guards.control.clone();
-        let worker = Worker { shared: Arc::clone(&shared), guards, looks, failed: Cell::new(false) };
-        let name = "rushmem-connect".to_string();
-        let thread = std::thread::Builder::new().name(name).spawn(move || worker.run(&inbox));
-        Ok(Self { events, thread: Some(thread.map_err(Error::Thread)?), shared, control, polls })
+        let watcher =
+            Watcher { shared: Arc::clone(&shared), steps: Arc::clone(&steps), looks, connect_timeout };
+        let name = "rushmem-service".to_string();
+        let thread = std::thread::Builder::new().name(name).spawn(move || watcher.run(&inbox));
+        Ok(Self { events, thread: Some(thread.map_err(Error::Thread)?), steps, shared, control, polls })
     }
 
     /// Returns a function that makes the thread serve the requests of kernels, if there are any.
@@ -128,20 +187,24 @@ impl Service {
     /// # Errors
     /// The first failure, or [`Error::Unavailable`] once `within` has passed.
     pub(crate) fn connect_all(&self, within: Duration) -> Result<()> {
-        self.notify(ServiceEvent::All);
+        let connections = &self.shared.connections;
+        self.steps.request(connections.usable(), connections.epoch());
         let begin = Instant::now();
-        let mut state = self.shared.lock();
-        while !state.connections.complete() {
-            if let Some(failure) = state.failure.take() {
+        let mut failure = lock(&self.shared.failure);
+        while !connections.is_complete() {
+            if let Some(failure) = failure.take() {
                 return Err(failure);
             }
             let left = within.saturating_sub(begin.elapsed());
             if left.is_zero() {
-                let why =
-                    format!("{} connections were made within {within:?}", state.connections.connected());
+                let why = format!(
+                    "{} connections were made within {within:?}; {}",
+                    connections.connected(),
+                    connections.describe_missing()
+                );
                 return Err(Error::Unavailable { what: "a connection to every PE".into(), why });
             }
-            state = wait_timeout(&self.shared.changed, state, left);
+            failure = wait_timeout(&self.shared.changed, failure, left);
         }
         Ok(())
     }
@@ -151,7 +214,7 @@ impl Service {
     /// # Errors
     /// [`Error::Unavailable`] if a QP to another PE is already connected.
     pub(crate) fn limit(&self, qps: Range<usize>, peers: &[u32]) -> Result<()> {
-        self.shared.lock().connections.limit(qps, peers)
+        self.shared.connections.limit(qps, peers)
     }
 
     /// Registers `memory` with each NIC. The keys must be dropped before the service.
@@ -159,7 +222,7 @@ impl Service {
     /// # Errors
     /// The errors of the NICs.
     pub(crate) fn register(&self, memory: &Region) -> Result<Vec<Keys>> {
-        self.shared.lock().connections.register(memory)
+        self.shared.connections.register(memory)
     }
 
     /// Counts a launch.
@@ -182,12 +245,12 @@ impl Service {
 
     /// Makes the thread look at the report of the waits.
     pub(crate) fn look_at_waits(&self) {
-        self.notify(ServiceEvent::Waits);
+        self.notify(ServiceEvent::LookAtWaits);
     }
 
     /// Takes the error of the first connection that failed.
     pub(crate) fn take_failure(&self) -> Option<Error> {
-        self.shared.lock().failure.take()
+        lock(&self.shared.failure).take()
     }
 
     /// Completes everything that kernels have posted to these QPs. Data is in memory of the peers then.
@@ -203,10 +266,9 @@ impl Service {
         until: Instant,
     ) -> Result<()> {
         qps.try_for_each(|i| {
-            let (peer, rail) = self.shared.lock().connections.peer_and_rail(i);
-            // Not under the lock: the ends have a lock of their own, under which another thread may wait for kernels.
+            let (peer, rail) = self.shared.connections.peer_and_rail(i);
             let others = ends(peer, rail);
-            self.shared.lock().connections.drain(i, others, until)
+            self.shared.connections.drain(i, others, until)
         })
     }
 
@@ -217,11 +279,10 @@ impl Service {
     /// # Errors
     /// [`Error::Unavailable`] if a NIC cannot find that out before `until`.
     pub(crate) fn flush(&self, ends: impl Fn(usize) -> Vec<RemoteEnd>, until: Instant) -> Result<()> {
-        let rails = self.shared.lock().connections.rails_to_flush();
+        let rails = self.shared.connections.rails_to_flush();
         rails.into_iter().try_for_each(|rail| {
-            // Not under the lock, as in `drain`.
             let others = ends(rail);
-            self.shared.lock().connections.flush(rail, others, until)
+            self.shared.connections.flush(rail, others, until)
         })
     }
 
@@ -230,7 +291,7 @@ impl Service {
     /// # Errors
     /// An error if the machine cannot read its memory.
     pub(crate) fn poisoned(&self) -> Result<Option<(u32, u32)>> {
-        self.shared.lock().connections.poisoned()
+        self.shared.connections.poisoned()
     }
 
     /// Returns the peer and number of a QP that has failed, even if no kernel has met its error.
@@ -238,7 +299,7 @@ impl Service {
     /// # Errors
     /// An error if the machine cannot read its memory, or a NIC refuses the query.
     pub(crate) fn failed_qp(&self) -> Result<Option<(u32, u32)>> {
-        self.shared.lock().connections.failed_qp()
+        self.shared.connections.failed_qp()
     }
 
     /// Ends all connections and restores the initial state. No kernel may run on any PE.
@@ -246,14 +307,18 @@ impl Service {
     /// # Errors
     /// An error if the machine cannot write its memory.
     pub(crate) fn reset(&self) -> Result<()> {
-        let mut state = self.shared.lock();
-        state.failure = None;
-        state.connections.reset()
+        *lock(&self.shared.failure) = None;
+        self.shared.connections.reset()
     }
 
     /// Returns the number of QPs that kernels may use now.
     pub(crate) fn connected(&self) -> usize {
-        self.shared.lock().connections.connected()
+        self.shared.connections.connected()
+    }
+
+    /// Returns the number of PRM commands to the NICs so far.
+    pub(crate) fn commands(&self) -> u64 {
+        self.shared.connections.commands()
     }
 
     /// Queries the NICs for these QPs.
@@ -261,7 +326,7 @@ impl Service {
     /// # Errors
     /// The errors of the NICs.
     pub(crate) fn query(&self) -> Result<Vec<QpInfo>> {
-        self.shared.lock().connections.query()
+        self.shared.connections.query()
     }
 
     fn notify(&self, event: ServiceEvent) {
@@ -277,7 +342,18 @@ impl Drop for Service {
             // The thread has already reported a panic.
             let _ = thread.join();
         }
+        self.steps.end();
     }
+}
+
+/// The number of PEs on this machine, and the times of the service.
+pub(crate) struct Pace {
+    /// Number of PEs of this machine.
+    pub(crate) local_pes: u32,
+    /// Whether the thread polls for the requests of kernels.
+    pub(crate) polls: bool,
+    /// Deadline of a first contact.
+    pub(crate) connect_timeout: Duration,
 }
 
 /// The parts of a PE with which its service thread watches kernels.
@@ -309,12 +385,12 @@ fn warn_once(text: String) {
     }
 }
 
-struct Worker {
+/// The service thread.
+struct Watcher {
     shared: Arc<Shared>,
-    guards: Guards,
+    steps: Arc<Steps>,
     looks: Looks,
-    /// Set once a failure of a NIC has ended the waits of kernels.
-    failed: Cell<bool>,
+    connect_timeout: Duration,
 }
 
 /// Intervals between polls for requests.
@@ -327,23 +403,24 @@ struct Looks {
     idle: Duration,
 }
 
-impl Worker {
+impl Watcher {
     fn run(&self, events: &Receiver<ServiceEvent>) {
         let mut pause = self.looks.first;
         let mut next_check = Instant::now();
-        let nics = self.shared.lock().connections.nic_names();
+        let nics = self.shared.connections.nic_names();
         let mut watches: Vec<NicWatch> = nics.iter().map(|_| NicWatch::default()).collect();
         loop {
             if Instant::now() >= next_check {
                 self.check_kernels();
                 self.step_waits();
+                self.give_up_late_requests();
                 for (rail, (watch, nic)) in watches.iter_mut().zip(&nics).enumerate() {
                     self.check_nic(rail, nic, watch);
                 }
                 next_check = Instant::now() + IDLE_LOOK;
             }
             let event = if self.shared.running.load(Ordering::Acquire) != 0 {
-                let complete = self.shared.lock().connections.complete();
+                let complete = self.shared.connections.is_complete();
                 match events.recv_timeout(if complete { self.looks.idle } else { pause }) {
                     Ok(event) => event,
                     Err(RecvTimeoutError::Timeout) => {
@@ -356,7 +433,7 @@ impl Worker {
                 }
             } else {
                 // A launch may begin without an event, so the watchdog looks from time to time. So do the NICs.
-                match events.recv_timeout(self.guards.watchdog.interval().min(self.looks.idle)) {
+                match events.recv_timeout(self.shared.guards.watchdog.interval().min(self.looks.idle)) {
                     Ok(event) => event,
                     Err(RecvTimeoutError::Timeout) => continue,
                     Err(RecvTimeoutError::Disconnected) => return,
@@ -368,16 +445,11 @@ impl Worker {
                     self.end_if_asked();
                     self.look();
                 }
-                ServiceEvent::Mail(mail) if is_waits_message(&mail) => {
-                    self.guards.waits.receive(&mail, &*self.guards.bootstrap);
+                ServiceEvent::Waits(mail) => {
+                    self.shared.guards.waits.receive(&mail, &*self.shared.guards.bootstrap);
                     self.step_waits();
                 }
-                ServiceEvent::Waits => self.step_waits(),
-                ServiceEvent::Mail(mail) => self.read(mail),
-                ServiceEvent::All => {
-                    let all = self.shared.lock().connections.usable();
-                    self.request(all);
-                }
+                ServiceEvent::LookAtWaits => self.step_waits(),
                 ServiceEvent::Stop => return,
             }
         }
@@ -385,30 +457,29 @@ impl Worker {
 
     /// Acts on the alarms of the watchdog.
     fn check_kernels(&self) {
-        match self.guards.watchdog.check(Instant::now()) {
+        match self.shared.guards.watchdog.check(Instant::now()) {
             None => {}
             Some(Alarm::Warning(text)) => tracing::warn!("{text}"),
             Some(Alarm::Limit(error)) => {
                 tracing::error!("{error}");
-                self.guards.waits.known.keep_waits(self.in_flight());
-                self.guards.waits.ask(&*self.guards.bootstrap);
-                self.shared.lock().failure.get_or_insert(error);
-                set_abort_word(&*self.guards.control.memory);
+                self.shared.guards.waits.known.keep_waits(self.in_flight());
+                self.shared.guards.waits.ask(&*self.shared.guards.bootstrap);
+                lock(&self.shared.failure).get_or_insert(error);
+                set_abort_word(&*self.shared.guards.control.memory);
             }
-            Some(Alarm::Fatal(text)) => end_with(&*self.guards.bootstrap, &text),
+            Some(Alarm::Fatal(text)) => end_with(&*self.shared.guards.bootstrap, &text),
         }
     }
 
     /// Performs the steps of the report of the waits that are due.
     fn step_waits(&self) {
-        self.guards.waits.step(&*self.guards.bootstrap, &|| self.in_flight());
+        self.shared.guards.waits.step(&*self.shared.guards.bootstrap, &|| self.in_flight());
     }
 
-    /// Describes the QPs with operations that are under way. Another thread may wait for such a QP; then they are not known.
+    /// Describes the QPs with operations that are under way.
     fn in_flight(&self) -> Vec<String> {
         const QPS: usize = 8;
-        let Ok(state) = self.shared.state.try_lock() else { return Vec::new() };
-        state.connections.in_flight(QPS).unwrap_or_else(|error| {
+        self.shared.connections.in_flight(QPS).unwrap_or_else(|error| {
             tracing::debug!("the state of the QPs cannot be read: {error}");
             Vec::new()
         })
@@ -416,7 +487,7 @@ impl Worker {
 
     /// Acts on the events of a NIC.
     fn check_nic(&self, rail: usize, nic: &str, watch: &mut NicWatch) {
-        let events = self.shared.lock().connections.events(rail);
+        let events = self.shared.connections.events(rail);
         for notice in watch.observe(events, Instant::now()) {
             match notice {
                 Notice::Bridged => {
@@ -431,7 +502,7 @@ impl Worker {
                     format!("{qp} reports a fatal error")
                 }),
                 Notice::RequestRefused(qpn) => {
-                    let connections = &self.shared.lock().connections;
+                    let connections = &self.shared.connections;
                     if let Some(&i) = connections.find(rail, |pair| pair.address.qpn == qpn).first() {
                         let (pe, qp) = (connections.pe(), connections.describe(i));
                         tracing::warn!("PE {pe}: {nic}: {qp} refused a request of that PE");
@@ -444,7 +515,7 @@ impl Worker {
     /// Ends the waits of kernels, because the QPs of a rail that `choose` selects are lost. `why` gets a description of the
     /// first one. If no QP is lost, it only logs that.
     fn lose(&self, rail: usize, nic: &str, choose: &dyn Fn(&Qp) -> bool, why: impl Fn(&str) -> String) {
-        self.step(|connections, post| {
+        self.shared.step(|connections, post| {
             let lost = connections.find(rail, choose);
             let why = why(&lost.first().map_or(String::new(), |&i| connections.describe(i)));
             if lost.is_empty() {
@@ -453,29 +524,23 @@ impl Worker {
             }
             let error = Error::NicFailed { pe: connections.pe(), nic: nic.into(), why };
             lost.into_iter().for_each(|i| connections.lose(i, &error.to_string(), post));
-            if !self.failed.get() {
+            if !self.shared.failed.load(Ordering::Acquire) {
                 tracing::error!("{error}");
             }
             Err(error)
         });
     }
 
-    /// Ends the waits of kernels after a failure of a NIC.
-    fn end_waits(&self, cause: &Error) {
-        if self.failed.replace(true) {
-            return;
-        }
-        self.guards.watchdog.job_failed(cause.to_string());
-        set_abort_word(&*self.guards.control.memory);
-    }
-
     /// Ends the job if a kernel has requested it.
     fn end_if_asked(&self) {
         let mut exit = 0u32;
-        let read =
-            self.guards.control.read(offset_of!(ControlPage, exit) as u64, bytemuck::bytes_of_mut(&mut exit));
+        let read = self
+            .shared
+            .guards
+            .control
+            .read(offset_of!(ControlPage, exit) as u64, bytemuck::bytes_of_mut(&mut exit));
         match read {
-            Ok(()) if exit != 0 => end_job(&*self.guards.bootstrap, exit as u8),
+            Ok(()) if exit != 0 => end_job(&*self.shared.guards.bootstrap, exit as u8),
             Ok(()) => {}
             Err(error) => tracing::error!("cannot read the exit request of the kernels: {error}"),
         }
@@ -487,62 +552,68 @@ impl Worker {
             tracing::error!("cannot read the connection requests of the kernels: {error}");
             Vec::new()
         });
-        let any = !asked.is_empty();
-        self.request(asked);
+        let (any, epoch, now) = (!asked.is_empty(), self.shared.connections.epoch(), Instant::now());
+        lock(&self.shared.requests).extend(asked.iter().map(|&i| (i, epoch, now)));
+        self.steps.request(asked, epoch);
         any
+    }
+
+    /// Gives up the requests that are unanswered after the deadline of first contacts.
+    fn give_up_late_requests(&self) {
+        let within = self.connect_timeout;
+        let mut requests = lock(&self.shared.requests);
+        while let Some(&(i, epoch, _)) = requests.front().filter(|(.., at)| at.elapsed() >= within) {
+            requests.pop_front();
+            self.shared.step(|connections, post| connections.give_up(i, epoch, within, post));
+        }
     }
 
     /// Returns the QPs that kernels have requested since the last call.
     fn asked(&self) -> Result<Vec<usize>> {
         const AT: u64 = offset_of!(ControlPage, requested) as u64;
         let mut any = 0u32;
-        self.guards.control.read(AT, bytemuck::bytes_of_mut(&mut any))?;
+        self.shared.guards.control.read(AT, bytemuck::bytes_of_mut(&mut any))?;
         if any == 0 {
             return Ok(Vec::new());
         }
         // Cleared before the handshakes are read: a concurrent request sets it again.
-        self.guards.control.write(AT, bytemuck::bytes_of(&0u32))?;
+        self.shared.guards.control.write(AT, bytemuck::bytes_of(&0u32))?;
         fence(Ordering::SeqCst);
-        self.shared.lock().connections.wanted()
+        self.shared.connections.take_wanted()
     }
+}
 
-    fn request(&self, qps: impl IntoIterator<Item = usize>) {
-        for i in qps {
-            self.step(|connections, post| connections.request(i, post));
-        }
-    }
-
-    fn read(&self, mail: PeerMessage) {
-        match serde_json::from_slice::<ConnectMessage>(&mail.bytes) {
-            Ok(message) => self.step(|connections, post| connections.receive(mail.from, message, post)),
-            Err(error) => tracing::error!("PE {} sent a malformed message: {error}", mail.from),
-        }
-    }
-
+impl Shared {
     /// Runs a step, sends the resulting messages, and keeps the first failure. The start of the job or a launch returns
     /// it, so it is not logged as an error.
-    fn step(&self, step: impl FnOnce(&mut Connections, &mut dyn FnMut(Outgoing)) -> Result<()>) {
+    fn step(&self, step: impl FnOnce(&Connections, &mut dyn FnMut(Outgoing)) -> Result<()>) {
         let mut messages = Vec::new();
+        let outcome = step(&self.connections, &mut |message| messages.push(message));
         {
-            let mut state = self.shared.lock();
-            let outcome = step(&mut state.connections, &mut |message| messages.push(message));
+            let mut failure = lock(&self.failure);
             if let Err(error) = outcome {
                 tracing::debug!("{error}");
                 if matches!(error, Error::NicFailed { .. } | Error::ConnectionLost { .. }) {
                     self.end_waits(&error);
                 }
-                state.failure.get_or_insert(error);
+                failure.get_or_insert(error);
             }
         }
-        self.shared.changed.notify_all();
+        self.changed.notify_all();
         for (to, message) in messages {
-            let sent = serde_json::to_vec(&message).map_err(|e| e.to_string());
-            let sent =
-                sent.and_then(|bytes| self.guards.bootstrap.send(to, &bytes).map_err(|e| e.to_string()));
-            if let Err(error) = sent {
+            if let Err(error) = self.guards.bootstrap.send(to, &message.encode()) {
                 // The peer or this PE has left. The kernels' deadlines and the lost-PE watch report that.
                 tracing::debug!("cannot send a message to PE {to}: {error}");
             }
         }
+    }
+
+    /// Ends the waits of kernels after a failure of a NIC.
+    fn end_waits(&self, cause: &Error) {
+        if self.failed.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        self.guards.watchdog.job_failed(cause.to_string());
+        set_abort_word(&*self.guards.control.memory);
     }
 }

@@ -6,9 +6,18 @@ use rushmem_device::abi::{reserved, team_words};
 use super::state::StateMap;
 use crate::config::{Config, CqKind, Ordering, RelaxedOrdering};
 use crate::provider::QUEUE_ALIGN;
+use crate::{Error, Result};
 
 pub(super) const WQEBB_BYTES: u64 = 64;
 pub(super) const CQE_BYTES: u64 = 64;
+/// Entries of a collapsed CQ. One is used, and the NIC ignores overruns (`oi`).
+const COLLAPSED_CQES: u64 = 4;
+/// Default depth of the send queues of a job with few QPs.
+const DEEPEST: u64 = 1 << 10;
+/// Least default depth. A page holds such a send queue, and another page its CQ, so shorter ones would save nothing.
+const SHALLOWEST: u64 = QUEUE_ALIGN / WQEBB_BYTES;
+/// Memory that the queues of all QPs of a PE take at most, if the settings name no depth.
+const AUTO_BYTES: u64 = 16 << 20;
 /// Depth of the send queues of flushes, which hold one WQE at a time.
 const FLUSH_DEPTH: u64 = 4;
 /// Bytes of a doorbell record, alone in its cache line.
@@ -50,15 +59,18 @@ pub(super) struct QueueLayout {
 }
 
 impl Shape {
+    /// Returns the shape of the queues for a job of `n_pes` PEs.
+    ///
+    /// Without a depth in the settings, the depth follows the number of QPs: a job of many PEs has short queues.
     pub(crate) fn new(config: &Config, n_pes: u32) -> Self {
-        Self {
+        let deepest = Self {
             n_pes,
             rails: config.nics_per_pe.get(),
             shared_sets: config.qps_per_peer.get(),
             block_sets: config.block_qps,
             exclusive_sets: config.exclusive_qps,
             context_sets: config.context_qps,
-            depth: config.sq_depth.get().into(),
+            depth: DEEPEST,
             collapsed: config.cq == CqKind::Collapsed,
             ordering: config.ordering,
             relaxed_ordering: config.relaxed_ordering,
@@ -66,7 +78,33 @@ impl Shape {
             team_scratch: config.team_scratch.0.max(team_words::least_scratch(n_pes)).next_multiple_of(256),
             team_channels: team_words::channels_bytes(config.grid_scratch.0, n_pes),
             budget: config.queue_memory.0,
-        }
+        };
+        let depth = match config.sq_depth.0 {
+            Some(depth) => depth.get().into(),
+            None => deepest.fitting_depth(),
+        };
+        Self { depth, ..deepest }
+    }
+
+    /// Returns the largest depth with which the queues of all QPs stay within [`AUTO_BYTES`], or else [`SHALLOWEST`].
+    fn fitting_depth(self) -> u64 {
+        let fits = |depth: &u64| Self { depth: *depth, ..self }.qp_memory() <= self.budget.min(AUTO_BYTES);
+        let depths = std::iter::successors(Some(self.depth), |depth| Some(depth / 2));
+        depths.take_while(|&depth| depth > SHALLOWEST).find(fits).unwrap_or(SHALLOWEST)
+    }
+
+    /// Checks that the queues of all QPs fit into the setting `queue_memory`. No QP can lack memory later.
+    ///
+    /// # Errors
+    /// [`Error::QueueMemory`] if they do not.
+    pub(crate) fn check(&self) -> Result<()> {
+        let (qps, depth, needed, limit) = (self.qps(), self.depth, self.qp_memory(), self.budget);
+        if needed <= limit { Ok(()) } else { Err(Error::QueueMemory { qps, depth, needed, limit }) }
+    }
+
+    /// Returns the bytes of the queues of all QPs.
+    fn qp_memory(&self) -> u64 {
+        self.qps().saturating_mul(self.slot_bytes())
     }
 
     /// Returns the shape of one QP of the same depth, which connects a PE with itself.
@@ -105,10 +143,9 @@ impl Shape {
         first..first + self.rails as usize * self.n_pes as usize
     }
 
-    /// Returns the number of QPs for which each rail has memory, within the budget.
+    /// Returns the number of QPs of each rail.
     pub(super) fn rail_slots(&self) -> u64 {
-        let rails = u64::from(self.rails);
-        (self.budget / self.slot_bytes() / rails).clamp(1, self.qps() / rails)
+        self.qps() / u64::from(self.rails)
     }
 
     /// Returns the number of slots in the queue memory of a rail. The probe needs two.
@@ -116,20 +153,15 @@ impl Shape {
         self.rail_slots().max(2)
     }
 
-    /// Returns the number of QPs for which there is memory.
-    pub(crate) fn slots(&self) -> u64 {
-        self.rail_slots() * u64::from(self.rails)
-    }
-
     /// Returns the bytes of the heap that the runtime reserves for itself.
     pub(crate) fn reserved(&self) -> u64 {
         let of_team = self.team_bytes().saturating_add(self.team_channels);
-        reserved::bytes(self.slots(), self.depth, u64::from(self.teams).saturating_mul(of_team))
+        reserved::bytes(self.qps(), self.depth, u64::from(self.teams).saturating_mul(of_team))
     }
 
     /// Returns the heap offset of the words of team slot 0.
     pub(crate) fn team_words(&self) -> u64 {
-        reserved::teams(self.slots(), self.depth)
+        reserved::teams(self.qps(), self.depth)
     }
 
     /// Returns the bytes of heap of each team slot: words, then scratch.
@@ -156,7 +188,7 @@ impl Shape {
     }
 
     /// Returns the bytes of one QP: queues, doorbell records, ready entries, busy words and fetch slots.
-    fn slot_bytes(&self) -> u64 {
+    pub(crate) fn slot_bytes(&self) -> u64 {
         self.queue_bytes() + 2 * RECORD_BYTES + 3 * 8 * self.depth
     }
 
@@ -167,7 +199,12 @@ impl Shape {
 
     /// Returns the bytes of the queues of one QP.
     fn queue_bytes(&self) -> u64 {
-        self.sq_bytes() + (self.depth * CQE_BYTES).next_multiple_of(QUEUE_ALIGN)
+        self.sq_bytes() + (self.cqes() * CQE_BYTES).next_multiple_of(QUEUE_ALIGN)
+    }
+
+    /// Returns the number of entries of each CQ. All completions of a collapsed CQ go to its first entry.
+    pub(super) fn cqes(&self) -> u64 {
+        if self.collapsed { COLLAPSED_CQES } else { self.depth }
     }
 
     fn sq_bytes(&self) -> u64 {
@@ -197,12 +234,11 @@ impl std::fmt::Display for Shape {
         let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
         write!(
             f,
-            "{:.1} MiB for {} of {} possible QPs of {} WQEs ({:.2} MiB each), made when used",
+            "{:.1} MiB for {} QPs of {} WQEs ({:.1} KiB each), made when used",
             mib(self.memory()),
-            self.slots(),
             self.qps(),
             self.depth,
-            mib(self.slot_bytes()),
+            self.slot_bytes() as f64 / 1024.0,
         )
     }
 }

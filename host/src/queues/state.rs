@@ -19,6 +19,14 @@ pub(crate) struct StateMap {
     shape: Shape,
 }
 
+/// The deadlines of kernels.
+pub(crate) struct Deadlines {
+    /// Of a blocking call.
+    pub(crate) call: Duration,
+    /// Of a first contact.
+    pub(crate) connect: Duration,
+}
+
 /// The connection requests and answers: one [`Handshake`] for each QP, in host memory.
 pub(crate) struct Handshakes(Region);
 
@@ -76,9 +84,12 @@ impl StateMap {
     }
 
     /// Writes the PE state that kernels need when they wait or fail, and clears all their words.
-    pub(crate) fn write_pe(&self, pe: u32, control: DevAddr, timeout: Duration) -> Result<()> {
-        let deadline_ns = timeout.as_nanos().min(u64::MAX.into()) as u64;
-        let state = DeviceState { control, deadline_ns, pe, ..Zeroable::zeroed() };
+    pub(crate) fn write_pe(&self, pe: u32, control: DevAddr, deadlines: Deadlines) -> Result<()> {
+        let nanoseconds = |time: Duration| time.as_nanos().min(u64::MAX.into()) as u64;
+        let deadline_ns = nanoseconds(deadlines.call);
+        // The service ends a late connection, and names its state. Kernels give up later than that.
+        let connect_ns = nanoseconds(deadlines.connect.saturating_add(deadlines.call));
+        let state = DeviceState { control, deadline_ns, pe, connect_ns, ..Zeroable::zeroed() };
         self.region.write(0, bytemuck::bytes_of(&state))
     }
 
@@ -118,7 +129,7 @@ impl StateMap {
     }
 
     fn peers_at(shape: &Shape) -> u64 {
-        (Self::entry_at(shape.qps()) + 2 * shape.slots() * shape.depth * 8).next_multiple_of(128)
+        (Self::entry_at(shape.qps()) + 2 * shape.qps() * shape.depth * 8).next_multiple_of(128)
     }
 
     /// Writes the QP table with all QPs unconnected. Its address is [`StateMap::qp_table`].

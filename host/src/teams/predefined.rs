@@ -25,7 +25,7 @@ pub(crate) fn predefined(bootstrap: &dyn Bootstrap, mine: &PeLocation) -> Result
     let bytes = serde_json::to_vec(mine).map_err(|_| malformed(bootstrap.pe()))?;
     let all = bootstrap.allgather("the exchange of locations", &bytes)?;
     let parse = |(pe, bytes): (u32, &Vec<u8>)| serde_json::from_slice(bytes).map_err(|_| malformed(pe));
-    let all: Vec<PeLocation> = (0..).zip(&all).map(parse).collect::<Result<_>>()?;
+    let all: Vec<PeLocation> = (0..).zip(all.iter()).map(parse).collect::<Result<_>>()?;
     Ok(members(bootstrap.pe(), &all))
 }
 

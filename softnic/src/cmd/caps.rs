@@ -14,6 +14,10 @@ use rushmem_mlx5::prm::lag::{QueryLag, QueryLagOut};
 
 /// log2 of the most blocks in a send queue: the field in the QP context has four bits.
 pub(crate) const LOG_MAX_QP_SIZE: u8 = 15;
+/// log2 of the number of QPs. All-to-all traffic of 1,024 PEs in one process needs 2^20.
+pub(crate) const LOG_MAX_QP: u8 = 21;
+/// log2 of the number of CQs.
+pub(crate) const LOG_MAX_CQ: u8 = 21;
 /// Enhanced connection establishment options that CREATE_QP offers. They change nothing in the packets.
 pub(crate) const ECE: u32 = 0x1000_0003;
 /// log2 of the most entries in a completion queue.
@@ -46,9 +50,9 @@ fn general(bond: u8) -> HcaCap {
         vhca_id: 1,
         qp_data_in_order: true,
         log_max_qp_sz: LOG_MAX_QP_SIZE,
-        log_max_qp: 18,
+        log_max_qp: LOG_MAX_QP,
         log_max_cq_sz: LOG_MAX_CQ_SIZE,
-        log_max_cq: 18,
+        log_max_cq: LOG_MAX_CQ,
         relaxed_ordering_write: true,
         log_max_mkey: 20,
         log_max_mrw_sz: 63,

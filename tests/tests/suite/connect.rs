@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use rushmem::{Error, Pe};
+use rushmem::{ControlCosts, Error, Pe};
 use rushmem_test_kernels::{send_to_all, small_puts};
 use rushmem_tests::{Setup, grid};
 
@@ -99,18 +99,52 @@ fn eager_connect_makes_all_qps_at_start() {
 }
 
 #[test]
-fn a_connection_without_memory_is_a_clear_error() {
+fn queues_beyond_the_budget_are_an_error_at_the_start() {
     let begin = Instant::now();
-    let setup = Setup::new(3).with("peer_path", "nic").with("queue_memory", 1).with("timeout", "20s");
+    let setup = Setup::new(3).with("peer_path", "nic").with("queue_memory", "20KiB");
     let error = setup
-        .without_sanitizer("it runs out of memory for QPs")
-        .try_run(|pe| {
-            let (dst, src) = (pe.alloc::<u32>(3 * 32)?, pe.alloc::<u32>(32)?);
-            pe.run(grid(1, 32), send_to_all(dst, src))
-        })
-        .map(|_: Vec<()>| ())
-        .expect_err("one QP for three PEs");
-    assert!(matches!(error, Error::NoConnection { .. }), "{error}");
-    assert!(error.to_string().contains("raise RUSHMEM_QUEUE_MEMORY"), "{error}");
-    assert!(begin.elapsed() < Duration::from_secs(15), "the kernels waited for their deadline");
+        .without_sanitizer("it does not start")
+        .try_run(|_| -> Result<(), Error> { unreachable!("three QPs need 30 KiB") })
+        .expect_err("three QPs need 30 KiB");
+    assert!(matches!(error, Error::QueueMemory { qps: 3, depth: 64, .. }), "{error}");
+    assert!(error.to_string().contains("RUSHMEM_QUEUE_MEMORY allows 20480; raise it"), "{error}");
+    assert!(begin.elapsed() < Duration::from_secs(15));
+}
+
+#[test]
+fn many_pes_connect_with_few_commands_and_messages() {
+    const PES: usize = 160;
+    let setup =
+        Setup::new(PES as u32).with("peer_path", "nic").with("nic", "soft").with("heap_bytes", "1MiB");
+    let setup = setup.with("native_workers", 1).without_sanitizer("it counts commands and messages");
+    let all = setup.run(|pe| {
+        let started = pe.control_costs();
+        let (dst, src) = (pe.alloc::<u32>(PES)?, pe.alloc::<u32>(1)?);
+        pe.write(src, &[pe.my_pe() + 1])?;
+        // No PE begins before all have looked.
+        let before = pe.control_costs();
+        pe.host_sync()?;
+        pe.run(grid(1, 1), send_to_all(dst, src))?;
+        pe.host_sync()?;
+        assert_eq!(pe.read(dst)?, (1..=PES as u32).collect::<Vec<_>>());
+        await_qps(pe, PES);
+        // No PE ends before all have counted the messages of its QPs.
+        pe.host_sync()?;
+        Ok((started, before, pe.control_costs()))
+    });
+    for (started, before, end) in &all {
+        assert!(started.commands <= 16, "{started:?}");
+        assert!(started.bootstrap.calls <= 6 && started.bootstrap.messages == 0, "{started:?}");
+        assert!(started.bootstrap.call_bytes <= 512 * PES as u64, "{started:?}");
+        assert!(started.qp_bytes * PES as u64 <= 16 << 20, "{started:?}");
+        // CREATE_CQ, CREATE_QP, three transitions and QUERY_QP.
+        assert_eq!(end.commands - before.commands, 6 * PES as u64);
+    }
+    let sum =
+        |of: &dyn Fn(&ControlCosts) -> u64| all.iter().map(|(_, before, end)| of(end) - of(before)).sum();
+    let messages: u64 = sum(&|costs| costs.bootstrap.messages);
+    let bytes: u64 = sum(&|costs| costs.bootstrap.message_bytes);
+    let pairs = (PES * (PES - 1) / 2) as u64;
+    assert!((3 * pairs..=4 * pairs).contains(&messages), "{messages} messages for {pairs} pairs");
+    assert_eq!(bytes, 26 * messages);
 }

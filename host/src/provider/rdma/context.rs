@@ -5,6 +5,7 @@ use std::ffi::{CStr, CString, c_char};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rdma_sys::{
     ibv_close_device, ibv_context, ibv_device, ibv_free_device_list, ibv_get_device_list, ibv_open_device,
@@ -91,7 +92,7 @@ impl Device<'_> {
         // SAFETY: the device is in a live list, and `attr` is a live variable.
         let raw = unsafe { ffi::mlx5dv_open_device(self.raw, &mut attr) };
         match NonNull::new(raw) {
-            Some(raw) => Ok(Arc::new(Context { raw, title: self.title() })),
+            Some(raw) => Ok(Arc::new(Context { raw, title: self.title(), commands: AtomicU64::new(0) })),
             None => Err(self.open_error(last_errno())),
         }
     }
@@ -158,6 +159,8 @@ pub(super) fn pci_address(sysfs: &Path) -> Option<&str> {
 pub(super) struct Context {
     raw: NonNull<ibv_context>,
     title: String,
+    /// Number of commands.
+    commands: AtomicU64,
 }
 
 // SAFETY: any thread may use a context, because libibverbs and libmlx5 lock internally.
@@ -180,11 +183,17 @@ impl Context {
         RdmaError::Call { nic: self.title.clone(), call: call.into(), errno, remedy: remedy.into() }
     }
 
-    /// Returns the result of a DevX call.
+    /// Returns the number of commands so far.
+    pub(super) fn commands(&self) -> u64 {
+        self.commands.load(Ordering::Relaxed)
+    }
+
+    /// Counts a command that DevX has executed, and returns its result.
     ///
     /// If the output mailbox has an error status, this is no error here: the caller decodes that status, which is more
     /// precise than the error number.
     fn outcome(&self, input: &[u8], output: &[u8], failed: bool, errno: i32) -> Result<(), RdmaError> {
+        self.commands.fetch_add(1, Ordering::Relaxed);
         if !failed || CmdError::check(output).is_err() {
             return Ok(());
         }

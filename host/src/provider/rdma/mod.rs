@@ -212,6 +212,10 @@ impl Provider for Rdma {
         self.paths.to(&self.pd, peer)
     }
 
+    fn commands(&self) -> u64 {
+        self.context.commands()
+    }
+
     fn execute(&self, input: &[u8], output: &mut [u8]) -> Result<(), NicError> {
         Ok(self.context.general(input, output)?)
     }

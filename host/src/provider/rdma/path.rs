@@ -1,12 +1,15 @@
 //! The path from a port to a peer's port, in the form of `INIT2RTR_QP`.
 #![allow(unsafe_code, reason = "calls libibverbs, libmlx5 and getifaddrs")]
 
+use std::collections::HashMap;
 use std::mem::{MaybeUninit, zeroed};
 use std::net::Ipv6Addr;
 use std::ptr::{NonNull, null_mut};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use rdma_sys::{ibv_ah_attr, ibv_create_ah, ibv_destroy_ah};
+use rushmem_base::lock;
 use rushmem_mlx5::prm::caps::RoceCap;
 use rushmem_mlx5::prm::qp::{AddressPath, Mtu};
 
@@ -29,13 +32,22 @@ pub(super) struct Paths {
     /// First and last UDP source port that the device accepts.
     udp_ports: (u16, u16),
     next_udp_port: AtomicU16,
+    /// The MAC addresses of next hops that Linux has resolved, by the GID of the peer's port.
+    macs: Mutex<HashMap<[u8; 16], [u8; 6]>>,
 }
 
 impl Paths {
     pub(super) fn new(port: Port, traffic_class: u8, service_level: u8, roce: &RoceCap) -> Self {
         let (least, most) = (roce.r_roce_min_src_udp_port, roce.r_roce_max_src_udp_port);
         let udp_ports = if least == 0 || most < least { (FIRST_UDP_PORT, u16::MAX) } else { (least, most) };
-        Self { port, traffic_class, service_level, udp_ports, next_udp_port: AtomicU16::new(0) }
+        Self {
+            port,
+            traffic_class,
+            service_level,
+            udp_ports,
+            next_udp_port: AtomicU16::new(0),
+            macs: Mutex::default(),
+        }
     }
 
     /// Returns the path to a peer's port, and the largest MTU on it.
@@ -124,11 +136,18 @@ impl Paths {
 
     /// Returns the MAC address of the next hop.
     ///
-    /// Linux resolves it from its routes and neighbours. If that fails and the peer is in a network of this machine, the
+    /// Linux resolves it from its routes and neighbours, once for each port of a peer. If that fails and the peer is in a network of this machine, the
     /// address that the peer sent is used.
     fn mac(&self, pd: &RdmaPd, peer: &PortAddress) -> Result<[u8; 6], String> {
+        if let Some(&known) = lock(&self.macs).get(&peer.gid) {
+            return Ok(known);
+        }
+        // Not under the lock: Linux may wait for the answer of the peer.
         let errno = match self.resolve(pd, peer) {
-            Ok(mac) => return Ok(mac),
+            Ok(mac) => {
+                lock(&self.macs).insert(peer.gid, mac);
+                return Ok(mac);
+            }
             Err(errno) => errno,
         };
         let (ours, theirs) = (Ipv6Addr::from(self.port.address.gid), Ipv6Addr::from(peer.gid));

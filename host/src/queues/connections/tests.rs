@@ -1,6 +1,7 @@
 //! Connections of a job without service threads.
 
 use std::collections::VecDeque;
+use std::sync::MutexGuard;
 
 use proptest::prelude::*;
 use rushmem_softnic::{self as softnic, Nic};
@@ -10,7 +11,7 @@ use super::*;
 use crate::config::{Config, Ordering, RelaxedOrdering};
 use crate::machine::{Machine, Native};
 use crate::native::Options;
-use crate::provider::Soft;
+use crate::provider::{NicKind, Soft};
 
 /// The connections of a job without service threads. The test delivers the messages.
 struct Job {
@@ -46,7 +47,7 @@ impl Job {
         let connections = |(me, rail)| {
             let state = Arc::new(StateMap::new(&machine, shape).unwrap());
             let handshakes = Arc::new(Handshakes::new(&machine, shape).unwrap());
-            Connections::new(vec![rail], nics.clone(), state, handshakes, shape, me, RetryPolicy::new(config))
+            Connections::new(vec![rail], &nics, state, handshakes, shape, me, RetryPolicy::new(config))
         };
         let connections = (0..).zip(rails).map(connections).collect();
         Self { connections, mail: vec![VecDeque::new(); (n_pes * n_pes) as usize] }
@@ -58,7 +59,13 @@ impl Job {
 
     fn request(&mut self, pe: usize, i: usize) -> Result<()> {
         let (n, mail) = (self.connections.len(), &mut self.mail);
-        self.connections[pe].request(i, &mut |message| Self::post(mail, n, pe, message))
+        let epoch = self.connections[pe].epoch();
+        self.connections[pe].request(i, epoch, &mut |message| Self::post(mail, n, pe, message))
+    }
+
+    /// Returns the state of QP `i` of a PE.
+    fn qp(&self, pe: usize, i: usize) -> MutexGuard<'_, QpConnection> {
+        lock(&self.connections[pe].connections[i])
     }
 
     /// Delivers one message. `choice` selects a non-empty queue. Returns `None` if there is no message.
@@ -114,11 +121,11 @@ proptest! {
         }
         for (pe, i) in wants {
             let (peer, set) = (i % 3, i / 3);
-            prop_assert!(job.connections[pe].connections[i].published);
-            prop_assert!(job.connections[peer].connections[set * 3 + pe].published);
+            prop_assert!(job.qp(pe, i).published);
+            prop_assert!(job.qp(peer, set * 3 + pe).published);
         }
         for connections in &job.connections {
-            prop_assert!(connections.connections.iter().all(|connection| connection.published == connection.pair.is_some()));
+            prop_assert!(connections.connections.iter().map(lock).all(|qp| qp.published == qp.pair.is_some()));
         }
     }
 }
@@ -129,9 +136,10 @@ fn packet_numbers_and_keys_are_random() {
     job.request(0, 0).unwrap();
     job.request(0, 1).unwrap();
     job.deliver_all();
-    let address = |pe: usize, i: usize| job.connections[pe].connections[i].pair.as_ref().unwrap().0.address;
+    let address = |pe: usize, i: usize| job.qp(pe, i).pair.as_ref().unwrap().0.address;
     let context = |pe: usize, i: usize| {
-        let pair = &job.connections[pe].connections[i].pair.as_ref().unwrap().0;
+        let qp = job.qp(pe, i);
+        let pair = &qp.pair.as_ref().unwrap().0;
         job.connections[pe].rails[0].context(pair).unwrap()
     };
     let all = [address(0, 0), address(0, 1), address(1, 0)];
@@ -152,7 +160,8 @@ fn both_sides_use_the_same_ece_options() {
     job.request(0, 1).unwrap();
     job.deliver_all();
     let in_force = |pe: usize, i: usize| {
-        let pair = &job.connections[pe].connections[i].pair.as_ref().unwrap().0;
+        let qp = job.qp(pe, i);
+        let pair = &qp.pair.as_ref().unwrap().0;
         job.connections[pe].rails[0].query_qp(pair).unwrap().ece
     };
     assert!(in_force(0, 1) != 0 && in_force(0, 1) == in_force(1, 0));
@@ -166,7 +175,7 @@ fn an_unordered_end_makes_both_ends_unordered() {
         job.request(0, 1).unwrap();
         job.deliver_all();
         for (pe, i) in [(0, 1), (1, 0)] {
-            let connection = &job.connections[pe].connections[i];
+            let connection = job.qp(pe, i);
             assert!(connection.published);
             assert_eq!(connection.unordered, unordered.is_some(), "PE {pe}, {unordered:?}");
         }
@@ -181,7 +190,7 @@ fn a_qp_is_relaxed_towards_a_peer_with_relaxed_keys() {
     let job = Job::with_shapes(2, &config(&[("sq_depth", "4")]), relax);
     for connections in &job.connections {
         assert!(connections.has_relaxed_keys());
-        assert_eq!([0, 1].map(|i| connections.weakness(i)), [0, qp_flags::RELAXED]);
+        assert_eq!([0, 1].map(|i| connections.weakness(i, &QpConnection::default())), [0, qp_flags::RELAXED]);
         let descs = connections.descriptors();
         assert_eq!([0, 1].map(|i: usize| descs[i].rkey == descs[i].strict_rkey), [true, false]);
         assert!(descs.iter().all(|desc| (desc.lkey == desc.strict_lkey) == (connections.pe() == 0)));
@@ -197,9 +206,8 @@ fn discards_messages_from_before_a_reset() {
         job.connections.iter_mut().for_each(|connections| connections.reset().unwrap());
         job.deliver_all();
         assert!(
-            job.connections
-                .iter()
-                .all(|connections| connections.connected() == 0 && connections.connections[0].pair.is_none())
+            job.connections.iter().all(|connections| connections.connected() == 0
+                && lock(&connections.connections[0]).pair.is_none())
         );
 
         job.request(1, 0).unwrap();
@@ -209,22 +217,67 @@ fn discards_messages_from_before_a_reset() {
 }
 
 #[test]
-fn a_pe_without_queue_memory_informs_its_peer() {
-    let config = config(&[("sq_depth", "4"), ("queue_memory", "1")]);
-    let mut job = Job::new(3, &config);
-    // PE 1 has memory for one QP, and PE 2 takes it.
-    job.request(2, 1).unwrap();
-    job.deliver_all();
+fn a_pe_that_cannot_connect_informs_its_peer() {
+    let mut job = Job::new(2, &config(&[("sq_depth", "4")]));
+    job.connections[1].nics[0].port.kind = NicKind::Hardware;
     job.request(0, 1).unwrap();
     let errors = [job.deliver(0), job.deliver(0)].map(|outcome| outcome.unwrap().unwrap_err().to_string());
-    assert!(errors[0].contains("PE 1 cannot be connected to PE 0: the queue memory"), "{}", errors[0]);
-    assert!(
-        errors[1].contains("PE 0 cannot be connected to PE 1: PE 1 reports: the queue memory"),
-        "{}",
-        errors[1]
-    );
+    assert!(errors[0].contains("PE 1 cannot be connected to PE 0: "), "{}", errors[0]);
+    assert!(errors[1].contains("PE 0 cannot be connected to PE 1: PE 1 reports: "), "{}", errors[1]);
     assert!(job.deliver(0).is_none());
-    assert!(job.connections[0].connections[1].failed && !job.connections[0].connections[1].published);
+    assert!(job.qp(0, 1).failed && !job.qp(0, 1).published);
+}
+
+#[test]
+fn a_late_connection_is_given_up_with_its_state() {
+    let states = ["waits for the number of the peer's QP", "but PE 0 has not told that its QP does"];
+    for (delivered, (pe, peer), state) in [(0, (0, 1), states[0]), (1, (1, 0), states[1])] {
+        let mut job = Job::new(2, &config(&[("sq_depth", "4")]));
+        job.request(0, 1).unwrap();
+        (0..delivered).for_each(|_| job.deliver(0).unwrap().unwrap());
+        let mut told = 0;
+        let mut give_up = |pe: usize, epoch| {
+            job.connections[pe].give_up(peer, epoch, Duration::from_secs(7), &mut |_| told += 1)
+        };
+        give_up(pe, 1).unwrap();
+        let error = give_up(pe, 0).unwrap_err().to_string();
+        let begin = format!("PE {pe} cannot be connected to PE {peer}: no connection within 7s");
+        assert!(error.starts_with(&begin) && error.contains(state), "{error}");
+        give_up(pe, 0).unwrap();
+        assert_eq!(told, 1, "the peer learns of it once");
+        assert!(job.qp(pe, peer).failed);
+    }
+    let mut job = Job::new(2, &config(&[("sq_depth", "4")]));
+    job.request(0, 1).unwrap();
+    job.deliver_all();
+    job.connections[0].give_up(1, 0, Duration::ZERO, &mut |_| panic!("it is connected")).unwrap();
+}
+
+#[test]
+fn a_request_from_before_a_reset_is_void() {
+    let job = Job::new(2, &config(&[("sq_depth", "4")]));
+    job.connections[0].reset().unwrap();
+    job.connections[0].request(1, 0, &mut |_| panic!("a message")).unwrap();
+    assert!(job.qp(0, 1).pair.is_none());
+}
+
+#[test]
+fn qps_of_a_pe_connect_at_the_same_time() {
+    let job = Job::new(1, &config(&[("sq_depth", "4"), ("qps_per_peer", "16")]));
+    let connections = &job.connections[0];
+    let slots = |i: usize| lock(&connections.connections[i]).pair.as_ref().unwrap().1;
+    std::thread::scope(|scope| {
+        for first in 0..4 {
+            scope.spawn(move || {
+                for i in (first..16).step_by(4) {
+                    connections.request(i, 0, &mut |_| panic!("a message to itself")).unwrap();
+                }
+            });
+        }
+    });
+    assert!(connections.is_complete() && connections.connected() == 16);
+    let all: std::collections::BTreeSet<u64> = (0..16).map(slots).collect();
+    assert_eq!(all, (0..16).collect());
 }
 
 #[test]
@@ -251,7 +304,7 @@ fn fuzz_corpus() {
     };
     let statuses = [qp(false), qp(true), QpStatus::Failed { why: "no memory".into() }];
     let messages = statuses.map(|status| ConnectMessage { epoch: 0, set: 0, status });
-    let messages = messages.map(|message| serde_json::to_vec(&message).unwrap());
+    let messages = messages.map(|message| message.encode());
     let jobs = std::cell::RefCell::new((0, Job::new(2, &config(&[("sq_depth", "4")]))));
     rushmem_corpus::target!("connect").messages(messages).run(5000, |bytes| {
         let (count, job) = &mut *jobs.borrow_mut();
@@ -259,9 +312,9 @@ fn fuzz_corpus() {
         // A QP fails only once.
         if *count % 16 == 0 {
             job.connections[0].reset().unwrap();
-            job.connections[0].epoch = 0;
+            job.connections[0].epoch = AtomicU64::new(0);
         }
-        if let Ok(message) = serde_json::from_slice(bytes) {
+        if let Some(message) = ConnectMessage::decode(bytes) {
             // Any result is right.
             let _ = job.connections[0].receive(1, message, &mut |_| ());
         }
@@ -270,9 +323,9 @@ fn fuzz_corpus() {
 
 #[test]
 fn rejects_invalid_messages() {
-    let mut job = Job::new(2, &config(&[("sq_depth", "4")]));
+    let job = Job::new(2, &config(&[("sq_depth", "4")]));
     let qp = QpStatus::Qp { address: QpAddress { qpn: 1, psn: 0, ece: 0 }, ready: true, unordered: false };
-    for (from, set) in [(2, 0), (0, 1), (1, u64::MAX), (u32::MAX, 0)] {
+    for (from, set) in [(2, 0), (0, 1), (1, u32::MAX), (u32::MAX, 0)] {
         let message = ConnectMessage { epoch: 0, set, status: qp.clone() };
         assert!(job.connections[0].receive(from, message, &mut |_| panic!("an answer")).is_err());
     }
