@@ -225,6 +225,8 @@ pub(crate) struct Origin {
     pub(crate) lid: u16,
     /// Set if the receive buffer begins with the datagram's IPv4 header.
     pub(crate) grh: bool,
+    /// The service level, or on Ethernet the type of the packet.
+    pub(crate) sl: u8,
 }
 
 /// A message that consumed a receive.
@@ -248,6 +250,7 @@ pub(crate) fn complete_receive(qp: &mut Qp, cqs: &mut Table<Cq>, out: &mut Outpu
         remote_qpn: message.origin.qpn,
         slid: message.origin.lid,
         grh: message.origin.grh,
+        sl: message.origin.sl,
         imm: message.imm,
         byte_cnt: message.byte_cnt,
         timestamp: out.timestamp(),

@@ -252,6 +252,7 @@ proptest! {
             remote_qpn: user_index ^ 5,
             slid: wqe_counter ^ 7,
             grh: owner,
+            sl: code & 0xf,
             imm,
             byte_cnt,
             timestamp,
@@ -260,7 +261,7 @@ proptest! {
         let cqe = Cqe::responder(&got, owner);
         prop_assert_eq!((cqe.imm(), cqe.qpn(), cqe.wqe_counter()), (imm, qpn, wqe_counter));
         prop_assert_eq!((cqe.op_own().opcode(), cqe.op_own().is_solicited()), (kind, solicited));
-        let flags = (owner as u32) << 28 | got.remote_qpn;
+        let flags = (owner as u32) << 28 | u32::from(got.sl) << 24 | got.remote_qpn;
         prop_assert_eq!((cqe.flags_rqpn.get(), cqe.slid.get()), (flags, got.slid));
 
         for kind in [CqeOpcode::REQ_ERR, CqeOpcode::RESP_ERR] {

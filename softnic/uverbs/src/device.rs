@@ -150,6 +150,7 @@ impl Device {
             capture: self.settings.capture_of(self.index),
             record: self.settings.record_of(self.index),
             idle: scheduling::idle(),
+            infiniband: self.settings.link == LinkLayer::InfiniBand,
             bond: if self.has(Fault::Bond) { 2 } else { 1 },
             pkeys: PKEYS.to_vec(),
             ..Config::default()
