@@ -80,7 +80,7 @@ pub use event::Event;
 pub use fault_text::FaultError;
 pub use health::Health;
 pub use memory::{HostBuffer, HostMemory, Memory, MemoryAddr, MemoryError, MemoryKind, PAGE};
-pub use nic::{Context, Error, Nic, Uar};
+pub use nic::{Context, Error, Nic, Uar, lid_of};
 pub use observe::{Observation, Observer, RemoteAddress};
 pub use route::ip_of_gid;
 pub use rushmem_mlx5::{AtomicOp, Width};

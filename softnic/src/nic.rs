@@ -284,7 +284,8 @@ pub(crate) fn ip_of_lid(lid: u16) -> Option<Ipv4Addr> {
 }
 
 /// Returns the LID that belongs to an IPv4 address.
-pub(crate) fn lid_of(ip: Ipv4Addr) -> Option<u16> {
+#[must_use]
+pub fn lid_of(ip: Ipv4Addr) -> Option<u16> {
     let [.., high, low] = ip.octets();
     let lid = u16::from_be_bytes([high, low]);
     ip_of_lid(lid).filter(|of_lid| *of_lid == ip).map(|_| lid)

@@ -7,7 +7,7 @@ use crate::registry::Registry;
 use crate::scheduling;
 use crate::settings::{LinkLayer, Settings};
 use rushmem_mlx5::prm::counter::{AllocQCounter, AllocQCounterOut, QueryQCounter, QueryQCounterOut};
-use rushmem_softnic::{Config, Context, Ip, Nic};
+use rushmem_softnic::{Config, Context, Health, Ip, Nic, lid_of};
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -20,7 +20,7 @@ pub(crate) const PKEYS: [u16; 2] = [0xffff, 0x8001];
 pub(crate) const VECTORS: u32 = 2;
 
 /// Firmware version of the model.
-const FIRMWARE: (u64, u64, u64) = (28, 43, 1014);
+pub(crate) const FIRMWARE: (u64, u64, u64) = (28, 43, 1014);
 
 /// A device of this process.
 pub(crate) struct Device {
@@ -46,6 +46,19 @@ pub(crate) struct Adapter {
     pub(crate) counter_set: u8,
     pub(crate) nic: Nic,
     pub(crate) registry: Arc<Registry>,
+}
+
+/// The address and the health of a port.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) ip: Ipv4Addr,
+    health: Health,
+}
+
+impl From<&Nic> for Place {
+    fn from(nic: &Nic) -> Place {
+        Place { ip: *nic.address().ip(), health: nic.health() }
+    }
 }
 
 /// One user's hold on the adapter. The last one stops it.
@@ -111,6 +124,23 @@ impl Device {
         slot.running = Some(Arc::clone(&adapter));
         slot.users += 1;
         Ok(Lease { device: Arc::clone(self), adapter: Some(adapter) })
+    }
+
+    /// Returns the address and the health of the port. An adapter that does not run has the address that it will have.
+    pub(crate) fn place(self: &Arc<Device>) -> Result<Place, Errno> {
+        let slot = self.slot();
+        let fixed = match self.settings.ip(self.index) {
+            Ip::Addr(ip) => Some(ip),
+            _ => slot.address,
+        };
+        match (&slot.running, fixed) {
+            (Some(adapter), _) => Ok(Place::from(&adapter.nic)),
+            (None, Some(ip)) => Ok(Place { ip, health: Health::default() }),
+            (None, None) => {
+                drop(slot);
+                Ok(Place::from(&self.adapter()?.nic))
+            }
+        }
     }
 
     /// Starts the adapter, at the address that it had before.
@@ -202,8 +232,8 @@ impl Device {
     }
 
     /// Returns the answer to QUERY_PORT.
-    pub(crate) fn port(&self, nic: &Nic) -> abi::QueryPort {
-        let health = nic.health();
+    pub(crate) fn port(&self, place: impl Into<Place>) -> abi::QueryPort {
+        let Place { ip, health } = place.into();
         let down = self.has(Fault::PortDown) || health.port_is_down;
         let (state, phys_state) = match down {
             true => (port_state::DOWN, port_state::PHYS_DISABLED),
@@ -235,7 +265,7 @@ impl Device {
             LinkLayer::InfiniBand => abi::QueryPort {
                 port_cap_flags: 1 << 16,
                 link_layer: link_layer::INFINIBAND,
-                lid: if down || health.address_is_lost { 0 } else { nic.lid().unwrap_or(0) },
+                lid: if down || health.address_is_lost { 0 } else { lid_of(ip).unwrap_or(0) },
                 sm_lid: 1,
                 ..common
             },
@@ -251,7 +281,8 @@ impl Device {
     }
 
     /// Returns the table of GIDs: index, GID and type of each entry.
-    pub(crate) fn gids(&self, nic: &Nic) -> Vec<abi::GidEntry> {
+    pub(crate) fn gids(&self, place: impl Into<Place>) -> Vec<abi::GidEntry> {
+        let Place { ip, health } = place.into();
         let entry = |(gid_index, (gid, gid_type))| abi::GidEntry {
             gid,
             gid_index,
@@ -259,15 +290,14 @@ impl Device {
             gid_type,
             netdev_ifindex: 0,
         };
-        let ip = *nic.address().ip();
-        let (local, mapped) = (link_local(ip), nic.gid());
+        let (local, mapped) = (link_local(ip), ip.to_ipv6_mapped().octets());
         let table = match self.settings.link {
             _ if self.has(Fault::NoGid) => vec![],
             LinkLayer::InfiniBand => vec![(self.port_gid(), gid_type::IB)],
             LinkLayer::Ethernet if self.has(Fault::GidV1Only) => {
                 vec![(local, gid_type::ROCE_V1), (mapped, gid_type::ROCE_V1)]
             }
-            LinkLayer::Ethernet if nic.health().address_is_lost => {
+            LinkLayer::Ethernet if health.address_is_lost => {
                 vec![(local, gid_type::ROCE_V1), (local, gid_type::ROCE_V2)]
             }
             LinkLayer::Ethernet => vec![

@@ -4,6 +4,7 @@ use crate::attrs::Call;
 use crate::device::Device;
 use crate::errno::Errno;
 use crate::fault::Fault;
+use crate::live::LiveFile;
 use crate::open_device::OpenDevice;
 use crate::settings::Settings;
 use crate::sys::{self, Identity};
@@ -134,6 +135,12 @@ impl Process {
         mark(fd, true);
         tracing::debug!(device = device.name(), fd, "opened");
         Ok(fd)
+    }
+
+    /// Opens a file of sysfs with its present contents, and returns the descriptor.
+    pub(crate) fn read(&self, file: LiveFile, close_on_exec: bool) -> Result<RawFd, Errno> {
+        let device = self.devices.get(file.device as usize).ok_or(Errno::ENOENT)?;
+        sys::file_of(&file.contents(device)?, close_on_exec)
     }
 
     fn file(&self, fd: RawFd) -> Option<File> {
