@@ -57,12 +57,12 @@ pub(crate) fn create(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> 
     if call.has(SRQ) || flags & !CREATE_SIGNAL_ALL != 0 {
         return Err(Errno::EOPNOTSUPP);
     }
-    let cap: abi::QpCap = call.input(CAP)?;
     let user_handle: u64 = call.input(USER_HANDLE)?;
     let failures = opened.asynchronous(call, ASYNC)?;
     let failures = failures.map(|channel| Waiter::of_failures(channel, user_handle));
     let driver: abi::DriverCreateQp = call.input(driver_data::IN)?;
     let queues = Queues::new(&driver)?;
+    let cap = queues.granted(call.input(CAP)?);
     let pd = opened.handles.get::<Pd>(call.handle(PD)?)?.number;
     let cqn_snd = opened.handles.get::<Cq>(call.handle(SEND_CQ)?)?.cqn;
     let cqn_rcv = opened.handles.get::<Cq>(call.handle(RECV_CQ)?)?.cqn;
@@ -128,6 +128,21 @@ impl Queues {
         };
         let bytes = (u64::from(rq_wqe_count) << shift) + u64::from(sq_wqe_count) * 64;
         Ok(Queues { context, bytes })
+    }
+}
+
+impl Queues {
+    /// Returns the capabilities of the queues as they were allocated, which libmlx5 rounds up.
+    fn granted(&self, wanted: abi::QpCap) -> abi::QpCap {
+        let context = &self.context;
+        match context.rq_type {
+            RqType::REGULAR => abi::QpCap {
+                max_recv_wr: 1 << context.log_rq_size,
+                max_recv_sge: 1 << context.log_rq_stride,
+                ..wanted
+            },
+            _ => abi::QpCap { max_recv_wr: 0, max_recv_sge: 0, ..wanted },
+        }
     }
 }
 
