@@ -198,7 +198,8 @@ fn deliver(qps: &mut Table<Box<Qp>>, qpn: u32, arrived: Arrived<'_>, parts: Part
         qp.service == Service::Ud && qp.state.receives() && keys_fit
     };
     let qp = qps.get_mut(qpn).filter(open);
-    let Some((qp, receive)) = qp.and_then(|qp| target::take_receive(qp).map(|receive| (qp, receive))) else {
+    let Some((qp, receive)) = qp.and_then(|qp| target::take_receive(qp, out).map(|receive| (qp, receive)))
+    else {
         tracing::trace!(qpn, %from, source = deth.source_qpn, "datagram dropped: no QP or no posted receive");
         out.stats.lost += 1;
         return;

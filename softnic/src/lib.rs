@@ -64,6 +64,7 @@ mod rng;
 mod roce;
 mod route;
 mod sq;
+mod srq;
 mod stats;
 mod table;
 mod target;

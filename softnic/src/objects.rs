@@ -19,6 +19,9 @@ impl Core {
             self.qps.iter().filter(|(_, qp)| qp.owner == context).map(|(n, _)| n).collect();
         numbers.into_iter().for_each(|qpn| self.remove_qp(qpn));
         let numbers: Vec<u32> =
+            self.srqs.iter().filter(|(_, srq)| srq.get().owner == context).map(|(n, _)| n).collect();
+        numbers.into_iter().for_each(|srqn| self.remove_srq(srqn));
+        let numbers: Vec<u32> =
             self.mkeys.iter().filter(|(_, key)| key.owner == context).map(|(n, _)| n).collect();
         numbers.into_iter().for_each(|index| self.remove_mkey(index));
         let numbers: Vec<u32> =
@@ -52,7 +55,12 @@ impl Core {
     }
 
     pub(crate) fn remove_qp(&mut self, qpn: u32) {
-        let Some(qp) = self.qps.remove(qpn) else { return };
+        let Some(mut qp) = self.qps.remove(qpn) else { return };
+        qp.drop_partial_message();
+        if let Some(srq) = &qp.srq {
+            let mut srq = srq.get();
+            srq.users = srq.users.saturating_sub(1);
+        }
         self.count_pd(qp.pd, -1);
         qp.umems.iter().for_each(|umem| self.count_umem(*umem, -1));
         self.count_uar(qp.uar, -1);
@@ -71,6 +79,13 @@ impl Core {
         if let Some(uar) = self.uars.get_mut(cq.uar) {
             uar.cqs.retain(|other| *other != cqn);
         }
+    }
+
+    pub(crate) fn remove_srq(&mut self, srqn: u32) {
+        let Some(srq) = self.srqs.remove(srqn) else { return };
+        let srq = srq.get();
+        self.count_pd(srq.pd, -1);
+        srq.umems.iter().for_each(|umem| self.count_umem(*umem, -1));
     }
 
     pub(crate) fn remove_mkey(&mut self, index: u32) {

@@ -8,7 +8,7 @@ use rushmem_mlx5::{
     cqe::{Completion, Failure, Reception},
     prm::{
         CmdError, CmdStatus, Command, DecodeError, Layout, Response, caps, counter, cq, lag, mkey, pd, qp,
-        uar, umem,
+        rmp, uar, umem,
     },
     seg::{DataSeg, InlineHdr, RaddrSeg},
     wqe::{Data, emit_write_inline},
@@ -343,6 +343,10 @@ fn every_field_of_every_command_has_its_own_bits() {
     command::<cq::CreateCq>();
     command::<cq::QueryCq>();
     command::<cq::DestroyCq>();
+    command::<rmp::CreateRmp>();
+    command::<rmp::ModifyRmp>();
+    command::<rmp::QueryRmp>();
+    command::<rmp::DestroyRmp>();
     command::<qp::CreateQp>();
     command::<qp::Rst2Init>();
     command::<qp::Init2Rtr>();
@@ -374,5 +378,6 @@ fn every_field_of_every_structure_has_its_own_bits() {
         )*};
     }
     structure!(cq::CqContext, qp::QpContext, qp::AddressPath, mkey::MkeyContext, umem::Umem);
+    structure!(rmp::Wq, rmp::RmpContext);
     structure!(caps::HcaCap, caps::GeneralCap2, caps::AtomicCaps, caps::RoceCap, caps::RoceAddr);
 }

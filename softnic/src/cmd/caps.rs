@@ -63,6 +63,8 @@ fn general(bond: u8) -> HcaCap {
         init2_lag_tx_port_affinity: true,
         num_lag_ports: bond,
         cqe_version: 1,
+        log_max_rmp: 16,
+        basic_cyclic_rcv_wqe: true,
         roce: true,
         atomic: true,
         cq_oi: true,

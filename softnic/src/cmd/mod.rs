@@ -9,6 +9,7 @@ mod memory;
 mod modify;
 mod qp;
 pub(crate) mod refuse;
+mod rmp;
 
 use crate::core::Core;
 use refuse::{Reason, refuse};
@@ -50,6 +51,10 @@ fn dispatch(core: &mut Core, context: u32, input: &[u8], output: &mut [u8]) -> C
         CmdOpcode::CREATE_QP => call.run(qp::create),
         CmdOpcode::QUERY_QP => call.run(qp::query),
         CmdOpcode::DESTROY_QP => call.run(qp::destroy),
+        CmdOpcode::CREATE_RMP => call.run(rmp::create),
+        CmdOpcode::MODIFY_RMP => call.run(rmp::modify),
+        CmdOpcode::QUERY_RMP => call.run(rmp::query),
+        CmdOpcode::DESTROY_RMP => call.run(rmp::destroy),
         CmdOpcode::RST2INIT_QP => call.run(modify::rst2init),
         CmdOpcode::INIT2INIT_QP => call.run(modify::init2init),
         CmdOpcode::INIT2RTR_QP => call.run(modify::init2rtr),

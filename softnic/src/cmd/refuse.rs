@@ -37,9 +37,11 @@ reasons! {
     NoCq = 0x5f_0014, "no such completion queue in this context";
     NoQp = 0x5f_0015, "no such queue pair in this context";
     NoCounters = 0x5f_0016, "no such counter set";
-    PdUsed = 0x5f_0020, "the protection domain still has memory keys or queue pairs";
+    NoSrq = 0x5f_0017, "no such shared receive queue in this context";
+    PdUsed = 0x5f_0020, "the protection domain still has memory keys, queue pairs or shared receive queues";
     CqUsed = 0x5f_0021, "the completion queue still has queue pairs";
     CountersUsed = 0x5f_0023, "the counter set still has queue pairs";
+    SrqUsed = 0x5f_0024, "the shared receive queue still has queue pairs";
     Full = 0x5f_0022, "no more objects of this kind";
     NeedsUmem = 0x5f_0030, "queues, doorbell records and memory keys must lie in umems";
     UmemRange = 0x5f_0031, "the object leaves its umem";
@@ -51,9 +53,9 @@ reasons! {
     CqSize = 0x5f_0051, "the completion queue is too large";
     Service = 0x5f_0060, "only reliable and unreliable connections and datagrams are supported";
     SqSize = 0x5f_0061, "the queue is too large";
-    RqType = 0x5f_0062, "only queue pairs with their own receive queue, or with none, are supported";
+    RqType = 0x5f_0062, "only queue pairs with a receive queue of their own, a shared one or none are supported";
     DbrMode = 0x5f_0063, "queue pairs without doorbell record are not supported";
-    Scatter = 0x5f_0064, "scattering data into completions is not supported";
+    WqType = 0x5f_0064, "only linked and cyclic receive queues are supported";
     Signature = 0x5f_0065, "WQE signatures are not supported";
     PageOffset = 0x5f_0066, "page_offset must be 0 with a umem";
     Mtu = 0x5f_0070, "the path MTU is invalid, or larger than this adapter's";

@@ -62,6 +62,10 @@ numbers! {
         CREATE_COMP_CHANNEL = 17,
         QUERY_QP = 25,
         MODIFY_QP = 26,
+        CREATE_SRQ = 32,
+        MODIFY_SRQ = 33,
+        QUERY_SRQ = 34,
+        DESTROY_SRQ = 35,
         EX_QUERY_DEVICE = 0x8000_0001,
         EX_MODIFY_QP = 0x8000_001a,
     }
@@ -116,6 +120,12 @@ numbers! {
         DEST_QPN = 1 << 20,
     }
 
+    /// Which attributes of a shared receive queue are meant.
+    srq_attr: u32 {
+        MAX_WR = 1,
+        LIMIT = 1 << 1,
+    }
+
     /// Flags of a queue pair's creation.
     qp_flag: u32 {
         SIGNATURE = 1,
@@ -153,6 +163,8 @@ numbers! {
         PORT_ACTIVE = 9,
         PORT_ERR = 10,
         LID_CHANGE = 11,
+        SRQ_LIMIT_REACHED = 15,
+        QP_LAST_WQE_REACHED = 16,
         GID_CHANGE = 18,
     }
 
@@ -379,6 +391,62 @@ structs! {
     AsyncEvent[16] {
         element: u64,
         event_type: u32,
+        reserved: u32,
+    }
+
+    CreateSrq[32] {
+        response: u64,
+        user_handle: u64,
+        pd_handle: u32,
+        max_wr: u32,
+        max_sge: u32,
+        srq_limit: u32,
+    }
+
+    CreateSrqResponse[16] {
+        srq_handle: u32,
+        max_wr: u32,
+        max_sge: u32,
+        srqn: u32,
+    }
+
+    DriverCreateSrq[32] {
+        buf_addr: u64,
+        db_addr: u64,
+        flags: u32,
+        reserved0: u32,
+        uidx: u32,
+        reserved1: u32,
+    }
+
+    DriverCreateSrqResponse[8] {
+        srqn: u32,
+        reserved: u32,
+    }
+
+    ModifySrq[16] {
+        srq_handle: u32,
+        attr_mask: u32,
+        max_wr: u32,
+        srq_limit: u32,
+    }
+
+    QuerySrq[16] {
+        response: u64,
+        srq_handle: u32,
+        reserved: u32,
+    }
+
+    QuerySrqResponse[16] {
+        max_wr: u32,
+        max_sge: u32,
+        srq_limit: u32,
+        reserved: u32,
+    }
+
+    DestroySrq[16] {
+        response: u64,
+        srq_handle: u32,
         reserved: u32,
     }
 

@@ -6,6 +6,7 @@ use crate::fault::Fault;
 use crate::registry::Registry;
 use crate::scheduling;
 use crate::settings::{LinkLayer, Settings};
+use crate::verbs::srq;
 use rushmem_mlx5::prm::counter::{AllocQCounter, AllocQCounterOut, QueryQCounter, QueryQCounterOut};
 use rushmem_softnic::{Config, Context, Health, Ip, Nic, lid_of};
 use std::net::Ipv4Addr;
@@ -224,6 +225,9 @@ impl Device {
             // 1: atomic among the queue pairs of this device.
             atomic_cap: u32::from(!self.has(Fault::NoAtomics)),
             max_ah: i32::MAX as u32,
+            max_srq: 1 << 16,
+            max_srq_wr: srq::MAX_WR,
+            max_srq_sge: srq::MAX_SGE,
             max_pkeys: PKEYS.len() as u16,
             local_ca_ack_delay: 16,
             phys_port_cnt: 1,

@@ -12,6 +12,7 @@ use crate::memory::Region;
 use crate::pages::Pages;
 use crate::verbs::cq::Cq;
 use crate::verbs::qp::Qp;
+use crate::verbs::srq::Srq;
 use crate::{devx, verbs};
 use rushmem_mlx5::prm::{Command, Response};
 use rushmem_softnic::Context;
@@ -140,6 +141,9 @@ impl Drop for OpenDevice {
         }
         for source in self.handles.all::<Devx>().filter_map(Devx::source) {
             session.adapter.registry.unsubscribe(source);
+        }
+        for srq in self.handles.all::<Srq>() {
+            session.adapter.registry.forget_srq(srq.srqn);
         }
         for qp in self.handles.all::<Qp>() {
             session.adapter.registry.forget_qp(qp.qpn);

@@ -1,6 +1,6 @@
 //! The device itself: contexts, attributes, ports, GIDs.
 
-use super::{ah, core_out, cq, modify, mr, pd, qp, write};
+use super::{ah, core_out, cq, modify, mr, pd, qp, srq, write};
 use crate::abi::{self, command, driver_data};
 use crate::attrs::Call;
 use crate::device::VECTORS;
@@ -46,6 +46,10 @@ fn invoke_write(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
         command::ALLOC_PD => pd::alloc(opened, call),
         command::REG_MR => mr::register(opened, call),
         command::CREATE_COMP_CHANNEL => cq::create_channel(opened, call),
+        command::CREATE_SRQ => srq::create(opened, call),
+        command::MODIFY_SRQ => srq::modify(opened, call),
+        command::QUERY_SRQ => srq::query(opened, call),
+        command::DESTROY_SRQ => srq::destroy(opened, call),
         command::CREATE_AH => ah::create(opened, call),
         command::QUERY_QP => qp::query(opened, call),
         command::MODIFY_QP | command::EX_MODIFY_QP => modify::modify(opened, command, call),

@@ -8,6 +8,7 @@ pub(crate) mod modify;
 pub(crate) mod mr;
 pub(crate) mod pd;
 pub(crate) mod qp;
+pub(crate) mod srq;
 
 use crate::attrs::Call;
 use crate::errno::Errno;
