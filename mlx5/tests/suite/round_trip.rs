@@ -377,7 +377,7 @@ fn every_field_of_every_structure_has_its_own_bits() {
             );
         )*};
     }
-    structure!(cq::CqContext, qp::QpContext, qp::AddressPath, mkey::MkeyContext, umem::Umem);
+    structure!(cq::CqContext, qp::QpContext, qp::AddressPath, mkey::MkeyContext, mkey::Klm, umem::Umem);
     structure!(rmp::Wq, rmp::RmpContext);
     structure!(caps::HcaCap, caps::GeneralCap2, caps::AtomicCaps, caps::RoceCap, caps::RoceAddr);
 }

@@ -51,6 +51,8 @@ fn general(bond: u8) -> HcaCap {
         log_max_cq: 18,
         relaxed_ordering_write: true,
         log_max_mkey: 20,
+        fixed_buffer_size: true,
+        max_indirection: 1,
         log_max_mrw_sz: 63,
         log_max_ra_req_qp: LOG_MAX_READS,
         log_max_ra_res_qp: LOG_MAX_READS,
