@@ -445,6 +445,11 @@ impl Output {
         }
     }
 
+    /// Returns the adapter's clock at this moment.
+    pub(crate) fn clock(&self) -> u64 {
+        self.start.elapsed().as_nanos() as u64
+    }
+
     /// Returns the adapter's clock: nanoseconds since it started.
     pub(crate) fn timestamp(&self) -> u64 {
         self.now.duration_since(self.start).as_nanos() as u64

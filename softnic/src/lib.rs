@@ -75,6 +75,7 @@ mod wqe;
 mod wqe_log;
 
 pub use alarm::Waker;
+pub use cmd::caps::CLOCK_KHZ;
 pub use cmd::refuse::reason;
 pub use config::{Config, Faults, Idle, Ip, Numbers};
 pub use event::Event;

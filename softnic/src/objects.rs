@@ -96,6 +96,21 @@ impl Core {
         self.count_umem(mkey.umem, -1);
     }
 
+    /// Exchanges what two keys of a context stand for. Returns whether the context has both.
+    pub(crate) fn swap_mkeys(&mut self, context: u32, a: u32, b: u32) -> bool {
+        let key = |index| self.mkeys.get(index).filter(|key| key.owner == context).map(|key| key.key);
+        let (Some(key_a), Some(key_b)) = (key(a), key(b)) else { return false };
+        // What was written through a key lands where the key pointed.
+        self.dma.land_due(None, |owner| self.out.note_change(owner));
+        self.mkeys.swap(a, b);
+        for (index, value) in [(a, key_a), (b, key_b)] {
+            if let Some(key) = self.mkeys.get_mut(index) {
+                key.key = value;
+            }
+        }
+        true
+    }
+
     pub(crate) fn count_pd(&mut self, pd: u32, change: i32) {
         if let Some(pd) = self.pds.get_mut(pd) {
             pd.users = pd.users.saturating_add_signed(change);

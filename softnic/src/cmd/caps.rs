@@ -23,6 +23,9 @@ pub(crate) const LOG_MAX_MSG: u8 = 30;
 /// log2 of the most reads and atomics in flight, either way.
 pub(crate) const LOG_MAX_READS: u8 = 7;
 
+/// Frequency of the clock of completions, which counts nanoseconds.
+pub const CLOCK_KHZ: u32 = 1_000_000;
+
 pub(super) fn query(core: &mut Core, _: u32, command: QueryHcaCap) -> CmdResult<QueryHcaCapOut> {
     // Current and maximum capabilities are equal, because nothing can be switched.
     let page = match command.cap_type {
@@ -30,6 +33,13 @@ pub(super) fn query(core: &mut Core, _: u32, command: QueryHcaCap) -> CmdResult<
         CapType::GENERAL_2 => CapPage::new(GeneralCap2 { dp_ordering_force: true, ..GeneralCap2::default() }),
         CapType::ATOMIC => CapPage::new(atomic()),
         CapType::ROCE => CapPage::new(roce_cap()),
+        // Features that this adapter lacks: every bit is zero.
+        CapType::ODP
+        | CapType::NIC_FLOW_TABLE
+        | CapType::ESWITCH_FLOW_TABLE
+        | CapType::ESWITCH
+        | CapType::QOS
+        | CapType::DEVICE_MEMORY => CapPage([0; 4096]),
         _ => return Err(refuse(CmdStatus::BAD_PARAM, Reason::CapPage)),
     };
     Ok(QueryHcaCapOut { page })
@@ -66,6 +76,7 @@ fn general(bond: u8) -> HcaCap {
         num_lag_ports: bond,
         cqe_version: 1,
         log_max_rmp: 16,
+        device_frequency_khz: CLOCK_KHZ,
         basic_cyclic_rcv_wqe: true,
         roce: true,
         atomic: true,

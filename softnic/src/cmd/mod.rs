@@ -2,7 +2,7 @@
 //!
 //! A handler checks a command completely before it changes anything. A refused command has no effect.
 
-mod caps;
+pub(crate) mod caps;
 mod counter;
 mod cq;
 mod memory;

@@ -29,6 +29,9 @@ macro_rules! numbers {
 /// Bit of numbers that belong to the driver, not to the core.
 const DRIVER: u16 = 1 << 12;
 
+/// The driver's method of protection domains.
+pub(crate) const PD_QUERY: u16 = DRIVER;
+
 numbers! {
     /// Kinds of objects.
     object: u16 {
@@ -59,6 +62,7 @@ numbers! {
         ALLOC_PD = 3,
         CREATE_AH = 5,
         REG_MR = 9,
+        REREG_MR = 11,
         CREATE_COMP_CHANNEL = 17,
         QUERY_QP = 25,
         MODIFY_QP = 26,
@@ -76,9 +80,28 @@ numbers! {
         REMOTE_WRITE = 1 << 1,
         REMOTE_READ = 1 << 2,
         REMOTE_ATOMIC = 1 << 3,
+        ON_DEMAND = 1 << 6,
         HUGETLB = 1 << 7,
         RELAXED_ORDERING = 1 << 20,
         OPTIONAL = 0x3ff0_0000,
+    }
+
+    /// What REREG_MR changes.
+    rereg: u32 {
+        TRANSLATION = 1,
+        PD = 1 << 1,
+        ACCESS = 1 << 2,
+    }
+
+    /// Operations with memory that is paged on demand.
+    odp: u32 {
+        SUPPORT = 1,
+        SEND = 1,
+        RECV = 1 << 1,
+        WRITE = 1 << 2,
+        READ = 1 << 3,
+        ATOMIC = 1 << 4,
+        SRQ_RECV = 1 << 5,
     }
 
     /// Types of queue pairs.
@@ -320,6 +343,19 @@ structs! {
         dump_fill_mkey: u32,
     }
 
+    /// The page from which programs convert the clock of completions to the time of day.
+    ClockInfo[56] {
+        sign: u32,
+        reserved: u32,
+        nsec: u64,
+        cycles: u64,
+        frac: u64,
+        mult: u32,
+        shift: u32,
+        mask: u64,
+        overflow_period: u64,
+    }
+
     RegMr[40] {
         response: u64,
         start: u64,
@@ -331,6 +367,22 @@ structs! {
 
     RegMrResponse[12] {
         mr_handle: u32,
+        lkey: u32,
+        rkey: u32,
+    }
+
+    ReregMr[48] {
+        response: u64,
+        mr_handle: u32,
+        flags: u32,
+        start: u64,
+        length: u64,
+        hca_va: u64,
+        pd_handle: u32,
+        access_flags: u32,
+    }
+
+    ReregMrResponse[8] {
         lkey: u32,
         rkey: u32,
     }

@@ -1,13 +1,20 @@
 //! The file behind an opened device: its pages are what programs map.
 
+use crate::abi;
 use crate::errno::Errno;
 use crate::memory::Mapping;
 use crate::sys;
-use rushmem_softnic::PAGE;
+use rushmem_softnic::{Memory as _, PAGE};
 use std::os::fd::{AsRawFd, OwnedFd};
 
 /// Most pages of an opened device.
 const LIMIT: u64 = 1 << 16;
+
+/// Pages that programs find at fixed places: the clock (5), and its conversion (7). Both are commands, and a command has
+/// 256 pages.
+const FIXED: std::ops::Range<u64> = 5 << 8..8 << 8;
+/// The page of the conversion.
+const CLOCK_INFO: u64 = 7 << 8;
 
 /// The pages of an opened device.
 pub(crate) struct Pages {
@@ -30,8 +37,11 @@ impl Pages {
             Some(offset) => offset,
             None if self.count == LIMIT => return Err(Errno::ENOMEM),
             None => {
+                if FIXED.contains(&self.count) {
+                    self.count = FIXED.end;
+                }
                 let offset = self.count * page;
-                sys::set_len(&self.file, offset + page)?;
+                sys::set_len(&self.file, (offset + page).max(FIXED.end * page))?;
                 self.count += 1;
                 offset
             }
@@ -39,6 +49,15 @@ impl Pages {
         let mapping =
             Mapping::new(self.file.as_raw_fd(), offset, page).inspect_err(|_| self.free.push(offset))?;
         Ok((offset, mapping))
+    }
+
+    /// Writes the page from which programs convert the clock.
+    pub(crate) fn set_clock_info(&self, info: &abi::ClockInfo) -> Result<(), Errno> {
+        let page = PAGE as u64;
+        let len = self.count.max(CLOCK_INFO + 1) * page;
+        sys::set_len(&self.file, len)?;
+        let mapping = Mapping::new(self.file.as_raw_fd(), CLOCK_INFO * page, page)?;
+        mapping.write(0, bytemuck::bytes_of(info)).map_err(|_| Errno::EIO)
     }
 
     /// Takes a page back. It reads zero again.
@@ -52,7 +71,6 @@ impl Pages {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rushmem_softnic::Memory;
 
     #[test]
     fn pages_come_back_empty() {

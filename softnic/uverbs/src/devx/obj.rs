@@ -121,6 +121,10 @@ pub(super) fn create(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> 
     if first_call {
         return refuse(call);
     }
+    if mkey::CreateMkey::decode(&input).is_ok_and(|command| command.context.umr_en) {
+        tracing::debug!("keys that work-queue entries change are not supported");
+        return Err(Errno::EOPNOTSUPP);
+    }
     umems_are_valid(kind, &mut input);
     let output = execute(opened, call, &input, OUTPUT)?;
     let object = created(&input, &output).ok_or(Errno::EIO)?;

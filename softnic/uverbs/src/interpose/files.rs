@@ -151,8 +151,9 @@ fn node_stat(index: u32) -> libc::stat {
 pub unsafe fn fstat(fd: c_int, to: *mut libc::stat) -> c_int {
     // SAFETY: an empty path with this flag means the descriptor; the rest is as the caller promises.
     let rc = unsafe { sys::stat(fd, c"".as_ptr(), to, libc::AT_EMPTY_PATH) };
+    // A program may have duplicated the descriptor.
     if rc == 0
-        && process::may_be_device(fd)
+        && process::has_devices()
         && let Some(number) = current().device_number(fd)
     {
         // SAFETY: the system call has just filled it.
