@@ -41,7 +41,7 @@ pub(super) fn create_mkey(
     let mkc = command.context;
     require(!mkc.length64, Reason::AccessMode)?;
     require(!mkc.free && !mkc.umr_en && !mkc.bsf_en && mkc.crypto_en == 0, Reason::KeyFree)?;
-    require(mkc.len != 0 && mkc.start_addr.checked_add(mkc.len - 1).is_some(), Reason::KeyRange)?;
+    require(mkc.len == 0 || mkc.start_addr.checked_add(mkc.len - 1).is_some(), Reason::KeyRange)?;
     own_pd(core, context, mkc.pd)?;
     match mkc.access_mode() {
         AccessMode::MTT => create_direct(core, context, command),

@@ -48,7 +48,7 @@ reasons! {
     UmemAlignment = 0x5f_0032, "queues must be aligned to 64 bytes, doorbell records to 8";
     AccessMode = 0x5f_0040, "only keys over a umem or over other keys (access modes MTT, KLM, KSM) are supported";
     KeyFree = 0x5f_0041, "keys in the free state, or changed by WQEs, are not supported";
-    KeyRange = 0x5f_0042, "the key's addresses wrap around, or it has no bytes";
+    KeyRange = 0x5f_0042, "the key's addresses wrap around, or none of them has memory";
     KeyList = 0x5f_0043, "the entries of an indirect key must be one range of one key, as long as the key";
     CqeSize = 0x5f_0050, "only uncompressed CQEs of 64 or 128 bytes are supported";
     CqSize = 0x5f_0051, "the completion queue is too large";

@@ -1,6 +1,6 @@
 //! The device itself: contexts, attributes, ports, GIDs.
 
-use super::{ah, core_out, cq, modify, mr, pd, qp, srq, write};
+use super::{ah, core_out, cq, dm, modify, mr, pd, qp, srq, write};
 use crate::abi::{self, command, driver_data, odp};
 use crate::attrs::Call;
 use crate::device::VECTORS;
@@ -77,6 +77,7 @@ fn extended_query_device(opened: &OpenDevice, call: &Call) -> Result<(), Errno> 
         // Completions have the nanoseconds since the adapter's start.
         timestamp_mask: u64::MAX,
         hca_core_clock: rushmem_softnic::CLOCK_KHZ.into(),
+        max_dm_size: dm::MAX_BYTES,
         device_cap_flags_ex: base.device_cap_flags.into(),
         ..abi::ExQueryDevice::default()
     };

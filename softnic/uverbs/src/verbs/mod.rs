@@ -4,6 +4,7 @@ mod address;
 pub(crate) mod ah;
 pub(crate) mod cq;
 pub(crate) mod device;
+pub(crate) mod dm;
 pub(crate) mod modify;
 pub(crate) mod mr;
 pub(crate) mod pd;

@@ -58,6 +58,22 @@ fn create_in_program(opened: &OpenDevice, wanted: MrRequest, start: u64) -> Resu
     Ok(Mr { start: Some(start), ..create(opened, wanted, region)? })
 }
 
+/// Registers a region whose addresses begin with 0, and returns its key. `what` is the protection domain's handle, the
+/// length and the rights.
+pub(super) fn create_zero_based(
+    opened: &mut OpenDevice,
+    call: &Call,
+    region: Region,
+    what: (u32, u64, u32),
+) -> Result<u32, Errno> {
+    let (pd_handle, len, access) = what;
+    let mr = create(opened, MrRequest { pd_handle, iova: 0, len, access }, |_, _| Ok(region))?;
+    let key = mr.key;
+    let handle = opened.handles.insert(mr)?;
+    call.return_handle(0, handle)?;
+    Ok(key)
+}
+
 /// Handles REREG_MR: the region gets other memory, another protection domain or other rights. Its key stays. If that
 /// fails, the region stays as it was.
 pub(super) fn reregister(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
@@ -144,7 +160,8 @@ fn create(
     let rights = rights(wanted.access)?;
     let pd = opened.handles.get::<Pd>(wanted.pd_handle)?.number;
     let region = region(opened, rights.lw)?;
-    let umem_id = opened.umem(region, wanted.len)?;
+    // A key may have no bytes, but memory cannot.
+    let umem_id = opened.umem(region, wanted.len.max(1))?;
     let mkey_7_0 = getrandom::u32().map_err(|_| Errno::EAGAIN)?.to_ne_bytes()[0];
     let context = MkeyContext {
         qpn: MkeyContext::ANY_QP,
