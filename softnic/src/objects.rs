@@ -100,7 +100,7 @@ impl Core {
     pub(crate) fn swap_mkeys(&mut self, context: u32, a: u32, b: u32) -> bool {
         let key = |index| self.mkeys.get(index).filter(|key| key.owner == context).map(|key| key.key);
         let (Some(key_a), Some(key_b)) = (key(a), key(b)) else { return false };
-        // What was written through a key lands where the key pointed.
+        // Posted writes land where their keys pointed.
         self.dma.land_due(None, |owner| self.out.note_change(owner));
         self.mkeys.swap(a, b);
         for (index, value) in [(a, key_a), (b, key_b)] {

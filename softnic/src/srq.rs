@@ -74,7 +74,7 @@ impl Srq {
         Some((index, segments))
     }
 
-    /// Takes an entry back whose message did not arrive.
+    /// Takes an entry back after its message did not arrive.
     pub(crate) fn give_back(&mut self, index: u16) {
         self.returned.push(index);
     }

@@ -82,7 +82,7 @@ fn indirect(pe: &Pe, mode: AccessMode, start: u64, len: u64, entries: &[Klm]) ->
     }
 }
 
-/// UCX makes such keys: the same memory, at addresses shifted by a constant.
+/// Writes through keys over another key. UCX makes them to shift addresses by a constant.
 #[test]
 fn a_key_over_a_key_shifts_addresses() {
     let nic = loopback_nic();

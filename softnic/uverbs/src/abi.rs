@@ -88,7 +88,7 @@ numbers! {
         OPTIONAL = 0x3ff0_0000,
     }
 
-    /// What REREG_MR changes.
+    /// Attributes that REREG_MR changes.
     rereg: u32 {
         TRANSLATION = 1,
         PD = 1 << 1,

@@ -51,14 +51,14 @@ pub(crate) struct Adapter {
 
 /// The address and the health of a port.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct PortAddress {
     pub(crate) ip: Ipv4Addr,
     health: Health,
 }
 
-impl From<&Nic> for Place {
-    fn from(nic: &Nic) -> Place {
-        Place { ip: *nic.address().ip(), health: nic.health() }
+impl From<&Nic> for PortAddress {
+    fn from(nic: &Nic) -> PortAddress {
+        PortAddress { ip: *nic.address().ip(), health: nic.health() }
     }
 }
 
@@ -128,18 +128,18 @@ impl Device {
     }
 
     /// Returns the address and the health of the port. An adapter that does not run has the address that it will have.
-    pub(crate) fn place(self: &Arc<Device>) -> Result<Place, Errno> {
+    pub(crate) fn place(self: &Arc<Device>) -> Result<PortAddress, Errno> {
         let slot = self.slot();
         let fixed = match self.settings.ip(self.index) {
             Ip::Addr(ip) => Some(ip),
             _ => slot.address,
         };
         match (&slot.running, fixed) {
-            (Some(adapter), _) => Ok(Place::from(&adapter.nic)),
-            (None, Some(ip)) => Ok(Place { ip, health: Health::default() }),
+            (Some(adapter), _) => Ok(PortAddress::from(&adapter.nic)),
+            (None, Some(ip)) => Ok(PortAddress { ip, health: Health::default() }),
             (None, None) => {
                 drop(slot);
-                Ok(Place::from(&self.adapter()?.nic))
+                Ok(PortAddress::from(&self.adapter()?.nic))
             }
         }
     }
@@ -236,8 +236,8 @@ impl Device {
     }
 
     /// Returns the answer to QUERY_PORT.
-    pub(crate) fn port(&self, place: impl Into<Place>) -> abi::QueryPort {
-        let Place { ip, health } = place.into();
+    pub(crate) fn port(&self, place: impl Into<PortAddress>) -> abi::QueryPort {
+        let PortAddress { ip, health } = place.into();
         let down = self.has(Fault::PortDown) || health.port_is_down;
         let (state, phys_state) = match down {
             true => (port_state::DOWN, port_state::PHYS_DISABLED),
@@ -285,8 +285,8 @@ impl Device {
     }
 
     /// Returns the table of GIDs: index, GID and type of each entry.
-    pub(crate) fn gids(&self, place: impl Into<Place>) -> Vec<abi::GidEntry> {
-        let Place { ip, health } = place.into();
+    pub(crate) fn gids(&self, place: impl Into<PortAddress>) -> Vec<abi::GidEntry> {
+        let PortAddress { ip, health } = place.into();
         let entry = |(gid_index, (gid, gid_type))| abi::GidEntry {
             gid,
             gid_index,

@@ -108,7 +108,7 @@ pub(crate) fn network_device(ip: Ipv4Addr) -> Result<String, Errno> {
             break;
         }
     }
-    // SAFETY: the list made above, of which nothing is used any more.
+    // SAFETY: the list made above. Nothing refers to it any more.
     unsafe { libc::freeifaddrs(list) };
     found
 }

@@ -57,7 +57,7 @@ fn an_infiniband_port_is_described() {
     }
 }
 
-/// Files of sysfs, seen by programs that open, list, resolve and check them in their own ways.
+/// Looks at sysfs by programs that open, list, resolve and check files in their own ways.
 #[test]
 fn sysfs_is_laid_out_as_by_the_kernel() {
     let script = "set -e

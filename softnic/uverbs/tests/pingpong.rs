@@ -28,7 +28,7 @@ fn over_roce_by_link_local_addresses() {
     play("over_roce_by_link_local_addresses", &[], &["-g", "1", "-c", "-e"]);
 }
 
-/// The first entry is of RoCEv1, and what programs take without an option.
+/// Uses the entries of RoCEv1. Programs without an option take the first one.
 #[test]
 fn over_the_first_gid() {
     play("over_the_first_gid", &[], &["-g", "0", "-c"]);

@@ -18,7 +18,7 @@ fn perftest(options: &[&str], transports: &str, test: &str) {
     assert!(!report.contains("ERROR") && !report.contains("WARN"), "{transports} {test}:\n{report}");
 }
 
-/// The aliases `rc_v` and `rc_x` bring datagrams along to connect.
+/// Uses the aliases `rc_v` and `rc_x`, which bring datagrams along to connect.
 #[test]
 fn reliable_connections() {
     for transports in ["rc_v", "rc_x"] {

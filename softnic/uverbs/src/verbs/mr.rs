@@ -58,7 +58,7 @@ fn create_in_program(opened: &OpenDevice, wanted: MrRequest, start: u64) -> Resu
     Ok(Mr { start: Some(start), ..create(opened, wanted, region)? })
 }
 
-/// Registers a region whose addresses begin with 0, and returns its key. `what` is the protection domain's handle, the
+/// Registers a region with addresses from 0, and returns its key. `what` is the protection domain's handle, the
 /// length and the rights.
 pub(super) fn create_zero_based(
     opened: &mut OpenDevice,
