@@ -6,7 +6,6 @@ use crate::fault::Fault;
 use crate::registry::Registry;
 use crate::scheduling;
 use crate::settings::{LinkLayer, Settings};
-use crate::verbs::srq;
 use rushmem_mlx5::prm::counter::{AllocQCounter, AllocQCounterOut, QueryQCounter, QueryQCounterOut};
 use rushmem_softnic::{Config, Context, Health, Ip, Nic, lid_of};
 use std::net::Ipv4Addr;
@@ -16,6 +15,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(crate) const GID_SLOTS: u32 = 16;
 /// Keys of the partitions that the port is in: the one that every port is in, and another.
 pub(crate) const PKEYS: [u16; 2] = [0xffff, 0x8001];
+
+/// Most entries of a shared receive queue, without the one that stays unused.
+pub(crate) const MAX_SRQ_WR: u32 = (1 << 15) - 1;
+/// Most segments of memory of its entries of 512 bytes, behind the link.
+pub(crate) const MAX_SRQ_SGE: u32 = 31;
 
 /// Completion vectors.
 pub(crate) const VECTORS: u32 = 2;
@@ -119,7 +123,8 @@ impl Device {
         let mut slot = self.slot();
         let adapter = match &slot.running {
             Some(adapter) => Arc::clone(adapter),
-            None => Arc::new(self.start(slot.address)?),
+            // A forked child may still hold the socket of the address.
+            None => Arc::new(self.start(slot.address).or_else(|_| self.start(None))?),
         };
         slot.address = Some(*adapter.nic.address().ip());
         slot.running = Some(Arc::clone(&adapter));
@@ -226,8 +231,8 @@ impl Device {
             atomic_cap: u32::from(!self.has(Fault::NoAtomics)),
             max_ah: i32::MAX as u32,
             max_srq: 1 << 16,
-            max_srq_wr: srq::MAX_WR,
-            max_srq_sge: srq::MAX_SGE,
+            max_srq_wr: MAX_SRQ_WR,
+            max_srq_sge: MAX_SRQ_SGE,
             max_pkeys: PKEYS.len() as u16,
             local_ca_ack_delay: 16,
             phys_port_cnt: 1,

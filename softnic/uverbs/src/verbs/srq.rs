@@ -4,6 +4,7 @@ use super::pd::Pd;
 use super::{core_in, core_out};
 use crate::abi::{self, driver_data, srq_attr};
 use crate::attrs::Call;
+use crate::device::{MAX_SRQ_SGE as MAX_SGE, MAX_SRQ_WR as MAX_WR};
 use crate::errno::Errno;
 use crate::memory;
 use crate::open_device::OpenDevice;
@@ -21,10 +22,6 @@ pub(crate) struct Srq {
     max_sge: u32,
 }
 
-/// Most entries, without the one that stays unused.
-pub(crate) const MAX_WR: u32 = (1 << 15) - 1;
-/// Most segments of memory of an entry of 512 bytes, behind its link.
-pub(crate) const MAX_SGE: u32 = 31;
 /// Bytes of a segment.
 const SEGMENT: u32 = 16;
 /// Bytes of the smallest entry: a link and a segment.
