@@ -260,6 +260,8 @@ pub struct Config {
     /// Largest path MTU in bytes that a QP may request, 256 to 4096. A QP gets less if the link to its peer carries
     /// less without fragments. QUERY_QP returns the result.
     pub mtu: u32,
+    /// Whether the port is InfiniBand. Completions of datagrams then hold a service level, and no type of packet.
+    pub infiniband: bool,
     /// Number of physical ports behind the port, 1 to 4. Several are a bond (LAG), and share the fabric.
     pub bond: u8,
     /// Partition keys of the port. QPs select one by index.
@@ -332,6 +334,7 @@ impl Default for Config {
             faults: Faults::default(),
             numbers: Numbers::Random,
             mtu: roce::MAX_MTU as u32,
+            infiniband: false,
             bond: 1,
             pkeys: vec![roce::DEFAULT_PKEY],
             retransmit: Duration::from_millis(20),

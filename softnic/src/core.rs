@@ -14,6 +14,7 @@ use crate::observe::{Lookout, Observation};
 use crate::qp::{Qp, State};
 use crate::rng::Rng;
 use crate::route::Route;
+use crate::srq::SharedSrq;
 use crate::stats::Stats;
 use crate::table::Table;
 use crate::uar::UarPage;
@@ -45,6 +46,7 @@ pub(crate) struct Core {
     pub(crate) umems: Table<Umem>,
     pub(crate) mkeys: Mkeys,
     pub(crate) cqs: Table<Cq>,
+    pub(crate) srqs: Table<SharedSrq>,
     pub(crate) qps: Table<Box<Qp>>,
     pub(crate) dma: Dma,
     pub(crate) out: Output,
@@ -95,7 +97,7 @@ pub(crate) type Listener = Arc<dyn Fn() + Send + Sync>;
 /// A protection domain.
 pub(crate) struct Pd {
     pub(crate) owner: u32,
-    /// Keys and QPs in it.
+    /// Keys, QPs and shared receive queues in it.
     pub(crate) users: u32,
 }
 
@@ -139,6 +141,7 @@ impl Core {
             umems: Table::new(1, 1 << 20),
             mkeys: Table::from_random(0x100, 1 << 20, numbers.as_mut()),
             cqs: Table::new(0x400, 1 << caps::LOG_MAX_CQ),
+            srqs: Table::new(1, 1 << 16),
             qps: Table::from_random(0x100, 1 << caps::LOG_MAX_QP, numbers.as_mut()),
             dma,
             out,
@@ -441,6 +444,11 @@ impl Output {
         if self.changed.last() != Some(&context) {
             self.changed.push(context);
         }
+    }
+
+    /// Returns the adapter's clock at this moment.
+    pub(crate) fn clock(&self) -> u64 {
+        self.start.elapsed().as_nanos() as u64
     }
 
     /// Returns the adapter's clock: nanoseconds since it started.

@@ -4,6 +4,7 @@
 //! begins with 40 bytes for a global route header. RoCE zeroes the first 20 and stores the IPv4 header in the others
 //! (InfiniBand Architecture Specification, annex A17.4.5.1).
 
+use crate::config::Config;
 use crate::core::{Core, Done, Output, complete, fail};
 use crate::cq::Cq;
 use crate::dma::{Dma, Mkeys, Rights, User};
@@ -18,6 +19,7 @@ use crate::table::Table;
 use crate::target::{self, Origin, ReceivedMessage};
 use crate::wqe::{self, LocalError, Piece, for_each_piece};
 use rushmem_mlx5::av::AvSeg;
+use rushmem_mlx5::cqe::Reception;
 use rushmem_mlx5::wqe::View;
 use rushmem_mlx5::{CqeOpcode, Opcode};
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -96,7 +98,7 @@ fn step(core: &mut Core, qpn: u32) -> Step {
     match (address_of(&av).route(*address), fabric) {
         (Ok(Route::Loopback), _) => {
             let arrived = Arrived { from: *address, deth, pkey, imm, solicited, payload };
-            deliver(qps, av.qpn(), arrived, Parts { cqs, mkeys, dma, out, own: *address });
+            deliver(qps, av.qpn(), arrived, Parts { cqs, mkeys, dma, out, own: *address, sl: sl(config) });
         }
         (Ok(Route::Peer(peer)), Some(fabric)) => {
             let (op, ext) = match imm {
@@ -151,7 +153,7 @@ fn address_of(av: &AvSeg) -> Address {
 
 /// Handles a packet for a datagram QP.
 pub(crate) fn receive(core: &mut Core, qpn: u32, from: SocketAddrV4, packet: &Packet<'_>) {
-    let Core { qps, cqs, mkeys, dma, out, address, .. } = core;
+    let Core { qps, cqs, mkeys, dma, out, address, config, .. } = core;
     let (deth, imm) = match packet.ext {
         Ext::Deth(deth) => (deth, None),
         Ext::DethImm(deth, imm) => (deth, Some(imm)),
@@ -159,7 +161,7 @@ pub(crate) fn receive(core: &mut Core, qpn: u32, from: SocketAddrV4, packet: &Pa
     };
     let (pkey, solicited) = (packet.bth.pkey, packet.bth.solicited);
     let arrived = Arrived { from, deth, pkey, imm, solicited, payload: packet.payload };
-    deliver(qps, qpn, arrived, Parts { cqs, mkeys, dma, out, own: *address });
+    deliver(qps, qpn, arrived, Parts { cqs, mkeys, dma, out, own: *address, sl: sl(config) });
 }
 
 /// A datagram at its destination.
@@ -179,17 +181,25 @@ struct Parts<'c> {
     dma: &'c mut Dma,
     out: &'c mut Output,
     own: SocketAddrV4,
+    /// [`Reception::sl`].
+    sl: u8,
+}
+
+/// Returns the service level of the completions of datagrams, or the type of packet on Ethernet.
+fn sl(config: &Config) -> u8 {
+    if config.infiniband { 0 } else { Reception::ROCE_V2_IPV4 }
 }
 
 fn deliver(qps: &mut Table<Box<Qp>>, qpn: u32, arrived: Arrived<'_>, parts: Parts<'_>) {
-    let Parts { cqs, mkeys, dma, out, own } = parts;
+    let Parts { cqs, mkeys, dma, out, own, sl } = parts;
     let Arrived { from, deth, pkey, imm, solicited, payload } = arrived;
     let open = |qp: &&mut Box<Qp>| {
         let keys_fit = qp.attrs.qkey == deth.qkey && roce::pkeys_match(qp.attrs.pkey, pkey);
         qp.service == Service::Ud && qp.state.receives() && keys_fit
     };
     let qp = qps.get_mut(qpn).filter(open);
-    let Some((qp, receive)) = qp.and_then(|qp| target::take_receive(qp).map(|receive| (qp, receive))) else {
+    let Some((qp, receive)) = qp.and_then(|qp| target::take_receive(qp, out).map(|receive| (qp, receive)))
+    else {
         tracing::trace!(qpn, %from, source = deth.source_qpn, "datagram dropped: no QP or no posted receive");
         out.stats.lost += 1;
         return;
@@ -223,7 +233,7 @@ fn deliver(qps: &mut Table<Box<Qp>>, qpn: u32, arrived: Arrived<'_>, parts: Part
         byte_cnt: len as u32,
         imm: imm.unwrap_or(0),
         solicited,
-        origin: Origin { qpn: deth.source_qpn, lid: lid_of(*from.ip()).unwrap_or(0), grh: true },
+        origin: Origin { qpn: deth.source_qpn, lid: lid_of(*from.ip()).unwrap_or(0), grh: true, sl },
     };
     target::complete_receive(qp, cqs, out, message);
 }

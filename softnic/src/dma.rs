@@ -40,6 +40,11 @@ impl Rights {
         if on { Rights(self.0 | other.0) } else { self }
     }
 
+    /// Returns the rights that both have.
+    pub(crate) fn and(self, other: Rights) -> Rights {
+        Rights(self.0 & other.0)
+    }
+
     fn include(self, other: Rights) -> bool {
         self.0 & other.0 == other.0
     }

@@ -29,6 +29,16 @@ pub enum Event {
         /// - [`Syndrome::LOCAL_QP_OP_ERR`]: its CQ overran or the engine failed.
         syndrome: Syndrome,
     },
+    /// Fewer entries of a shared receive queue are posted than its limit, which is no longer armed.
+    SrqLimit {
+        /// The shared receive queue.
+        srqn: u32,
+    },
+    /// A QP in error takes no more entries of its shared receive queue.
+    LastReceive {
+        /// The QP.
+        qpn: u32,
+    },
     /// The port went down, or came up again.
     Port {
         /// The new state.

@@ -2,6 +2,7 @@
 
 use crate::core::{Done, Output, fail, push};
 use crate::cq::Cq;
+use crate::event::Event;
 use crate::qp::{Qp, Rq};
 use crate::sq;
 use crate::table::Table;
@@ -16,6 +17,11 @@ const BURST: usize = 64;
 pub(crate) fn run(qp: &mut Qp, cqs: &mut Table<Cq>, out: &mut Output) -> bool {
     qp.progress = 0;
     qp.stall = None;
+    if qp.srq.is_some() && !std::mem::replace(&mut qp.has_left_srq, true) {
+        // The entry of a message that did not arrive completely serves another QP.
+        qp.drop_partial_message();
+        out.events.push(Event::LastReceive { qpn: qp.qpn });
+    }
     for done in qp.faults.take() {
         fail(qp, cqs, out, done, Syndrome::WR_FLUSH_ERR, 0);
     }
@@ -41,7 +47,7 @@ pub(crate) fn run(qp: &mut Qp, cqs: &mut Table<Cq>, out: &mut Output) -> bool {
         out.stats.error_cqes += 1;
         push(qp, qp.cq_recv, cqs, out, |owner| Cqe::error(&failure, owner));
     }
-    qp.sq.as_ref().is_some_and(|sq| sq.pending() != 0) || qp.has_receive()
+    qp.sq.as_ref().is_some_and(|sq| sq.pending() != 0) || qp.rq.is_some() && qp.has_receive()
 }
 
 /// Takes the next posted receive and returns its index.

@@ -252,6 +252,12 @@ impl Nic {
         self.shared.core().failures.health
     }
 
+    /// Returns the present value of the clock of completions, in nanoseconds.
+    #[must_use]
+    pub fn clock(&self) -> u64 {
+        self.shared.core().out.clock()
+    }
+
     /// Returns the adapter's counters.
     #[must_use]
     pub fn stats(&self) -> Stats {
@@ -285,7 +291,8 @@ pub(crate) fn ip_of_lid(lid: u16) -> Option<Ipv4Addr> {
 }
 
 /// Returns the LID that belongs to an IPv4 address.
-pub(crate) fn lid_of(ip: Ipv4Addr) -> Option<u16> {
+#[must_use]
+pub fn lid_of(ip: Ipv4Addr) -> Option<u16> {
     let [.., high, low] = ip.octets();
     let lid = u16::from_be_bytes([high, low]);
     ip_of_lid(lid).filter(|of_lid| *of_lid == ip).map(|_| lid)
@@ -393,6 +400,17 @@ impl Context {
         }
         let umem = Umem { owner: self.id, memory, offset, len, users: 0 };
         self.shared.core().umems.insert(umem).ok_or(Error::Exhausted("umem"))
+    }
+
+    /// Exchanges what two memory keys of this context stand for: memory, range, protection domain and rights. Users of a
+    /// key keep its number. A driver changes a memory region so.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unknown`]: the context lacks one of the keys.
+    pub fn swap_keys(&self, a: u32, b: u32) -> Result<(), Error> {
+        let done = self.shared.core().swap_mkeys(self.id, a, b);
+        if done { Ok(()) } else { Err(Error::Unknown { kind: "memory key", id: a }) }
     }
 
     /// Unregisters a umem.

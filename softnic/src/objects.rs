@@ -19,6 +19,9 @@ impl Core {
             self.qps.iter().filter(|(_, qp)| qp.owner == context).map(|(n, _)| n).collect();
         numbers.into_iter().for_each(|qpn| self.remove_qp(qpn));
         let numbers: Vec<u32> =
+            self.srqs.iter().filter(|(_, srq)| srq.get().owner == context).map(|(n, _)| n).collect();
+        numbers.into_iter().for_each(|srqn| self.remove_srq(srqn));
+        let numbers: Vec<u32> =
             self.mkeys.iter().filter(|(_, key)| key.owner == context).map(|(n, _)| n).collect();
         numbers.into_iter().for_each(|index| self.remove_mkey(index));
         let numbers: Vec<u32> =
@@ -52,7 +55,12 @@ impl Core {
     }
 
     pub(crate) fn remove_qp(&mut self, qpn: u32) {
-        let Some(qp) = self.qps.remove(qpn) else { return };
+        let Some(mut qp) = self.qps.remove(qpn) else { return };
+        qp.drop_partial_message();
+        if let Some(srq) = &qp.srq {
+            let mut srq = srq.get();
+            srq.users = srq.users.saturating_sub(1);
+        }
         self.count_pd(qp.pd, -1);
         qp.umems.iter().for_each(|umem| self.count_umem(*umem, -1));
         self.count_uar(qp.uar, -1);
@@ -73,12 +81,34 @@ impl Core {
         }
     }
 
+    pub(crate) fn remove_srq(&mut self, srqn: u32) {
+        let Some(srq) = self.srqs.remove(srqn) else { return };
+        let srq = srq.get();
+        self.count_pd(srq.pd, -1);
+        srq.umems.iter().for_each(|umem| self.count_umem(*umem, -1));
+    }
+
     pub(crate) fn remove_mkey(&mut self, index: u32) {
         // Nothing lands in memory without a key.
         self.dma.land_due(None, |owner| self.out.note_change(owner));
         let Some(mkey) = self.mkeys.remove(index) else { return };
         self.count_pd(mkey.pd, -1);
         self.count_umem(mkey.umem, -1);
+    }
+
+    /// Exchanges what two keys of a context stand for. Returns whether the context has both.
+    pub(crate) fn swap_mkeys(&mut self, context: u32, a: u32, b: u32) -> bool {
+        let key = |index| self.mkeys.get(index).filter(|key| key.owner == context).map(|key| key.key);
+        let (Some(key_a), Some(key_b)) = (key(a), key(b)) else { return false };
+        // Posted writes land where their keys pointed.
+        self.dma.land_due(None, |owner| self.out.note_change(owner));
+        self.mkeys.swap(a, b);
+        for (index, value) in [(a, key_a), (b, key_b)] {
+            if let Some(key) = self.mkeys.get_mut(index) {
+                key.key = value;
+            }
+        }
+        true
     }
 
     pub(crate) fn count_pd(&mut self, pd: u32, change: i32) {

@@ -4,6 +4,7 @@ use crate::loopback::LoopbackFaults;
 use crate::queue_memory::QueueMemory;
 use crate::roce::{Psn, Service};
 use crate::route::Route;
+use crate::srq::SharedSrq;
 use crate::wire::{Requester, Responder};
 use rushmem_mlx5::cqe::Completion;
 use rushmem_mlx5::doorbell::{Record, record_counter};
@@ -156,6 +157,10 @@ pub(crate) struct Qp {
     pub(crate) route: Route,
     pub(crate) sq: Option<Sq>,
     pub(crate) rq: Option<Rq>,
+    /// The shared receive queue, in the place of its own.
+    pub(crate) srq: Option<SharedSrq>,
+    /// Set after the event that the QP in error uses no more of the shared receive queue.
+    pub(crate) has_left_srq: bool,
     pub(crate) record: QueueMemory,
     /// Set while the QP is in the list of QPs with work.
     pub(crate) queued: bool,
@@ -189,14 +194,22 @@ impl Qp {
 
     /// Returns whether a receive is posted.
     pub(crate) fn has_receive(&self) -> bool {
-        match &self.rq {
-            Some(rq) => record_counter(self.record.load_u32(Record::RCV_OFFSET)) != rq.consumer,
-            None => false,
+        match (&self.rq, &self.srq) {
+            (Some(rq), _) => record_counter(self.record.load_u32(Record::RCV_OFFSET)) != rq.consumer,
+            (None, Some(srq)) => srq.get().posted() != 0,
+            (None, None) => false,
         }
+    }
+
+    /// Returns whether receives can be posted, to the QP or to its shared receive queue.
+    pub(crate) fn has_receive_queue(&self) -> bool {
+        self.rq.is_some() || self.srq.is_some()
     }
 
     /// Resets all state of a connection.
     pub(crate) fn reset(&mut self) {
+        self.drop_partial_message();
+        self.has_left_srq = false;
         self.state = State::Reset;
         self.attrs = Attrs::default();
         if let Some(sq) = &mut self.sq {

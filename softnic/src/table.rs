@@ -52,6 +52,15 @@ impl<T> Table<T> {
         Some(value)
     }
 
+    /// Exchanges two objects. Their numbers stay.
+    pub(crate) fn swap(&mut self, a: u32, b: u32) {
+        let slot = |number: u32| number.wrapping_sub(self.base) as usize;
+        let (a, b) = (slot(a), slot(b));
+        if a.max(b) < self.slots.len() {
+            self.slots.swap(a, b);
+        }
+    }
+
     #[inline]
     pub(crate) fn get(&self, number: u32) -> Option<&T> {
         self.slots.get(number.wrapping_sub(self.base) as usize)?.as_ref()

@@ -3,6 +3,7 @@
 use crate::core::{Output, push};
 use crate::cq::Cq;
 use crate::dma::{Dma, KeyFault, Mkeys, Rights, Span, User, resolve};
+use crate::event::Event;
 use crate::flush::next_receive;
 use crate::memory::MemoryError;
 use crate::qp::Qp;
@@ -143,6 +144,8 @@ pub(crate) struct Receive {
     pub(crate) index: u16,
     list: Vec<DataSeg>,
     room: u64,
+    /// Protection domain of the queue.
+    pd: u32,
 }
 
 /// The reason why a receive cannot take a message.
@@ -174,18 +177,30 @@ impl BadReceive {
 }
 
 /// Takes the next posted receive; `None` means receiver not ready.
-pub(crate) fn take_receive(qp: &mut Qp) -> Option<Receive> {
+pub(crate) fn take_receive(qp: &mut Qp, out: &mut Output) -> Option<Receive> {
+    if let Some(srq) = &qp.srq {
+        let mut srq = srq.get();
+        let (index, segments) = srq.take()?;
+        if srq.falls_below_limit() {
+            out.events.push(Event::SrqLimit { srqn: srq.srqn });
+        }
+        return Some(Receive::new(index, &segments, srq.pd));
+    }
     let index = next_receive(qp)?;
     let rq = qp.rq.as_ref()?;
     let slot = usize::from(index) & ((1 << rq.log_size) - 1);
     let mut segments = vec![Segment::ZERO; rq.stride / 16];
     rq.ring.load_segments(slot * rq.stride, &mut segments);
-    let list: Vec<DataSeg> = scatter(&segments).collect();
-    let room = list.iter().map(|segment| u64::from(segment.len.get() & 0x7fff_ffff)).sum();
-    Some(Receive { index, list, room })
+    Some(Receive::new(index, &segments, qp.pd))
 }
 
 impl Receive {
+    fn new(index: u16, segments: &[Segment], pd: u32) -> Receive {
+        let list: Vec<DataSeg> = scatter(segments).collect();
+        let room = list.iter().map(|segment| u64::from(segment.len.get() & 0x7fff_ffff)).sum();
+        Receive { index, list, room, pd }
+    }
+
     /// Checks that a message of `len` bytes fits.
     pub(crate) fn fits(&self, len: u64) -> Result<(), BadReceive> {
         if len <= self.room { Ok(()) } else { Err(BadReceive::TooShort) }
@@ -208,7 +223,8 @@ impl Receive {
             if from < to {
                 let addr = segment.addr.get().wrapping_add(from - base);
                 let key = segment.lkey.get();
-                let span = resolve(mkeys, user(qp), key, addr, to - from, Rights::LOCAL_WRITE)
+                let user = User { pd: self.pd, qpn: qp.qpn };
+                let span = resolve(mkeys, user, key, addr, to - from, Rights::LOCAL_WRITE)
                     .map_err(BadReceive::Key)?;
                 put(span, from - at).map_err(BadReceive::Memory)?;
             }
@@ -225,6 +241,8 @@ pub(crate) struct Origin {
     pub(crate) lid: u16,
     /// Set if the receive buffer begins with the datagram's IPv4 header.
     pub(crate) grh: bool,
+    /// The service level, or on Ethernet the type of the packet.
+    pub(crate) sl: u8,
 }
 
 /// A message that consumed a receive.
@@ -248,6 +266,7 @@ pub(crate) fn complete_receive(qp: &mut Qp, cqs: &mut Table<Cq>, out: &mut Outpu
         remote_qpn: message.origin.qpn,
         slid: message.origin.lid,
         grh: message.origin.grh,
+        sl: message.origin.sl,
         imm: message.imm,
         byte_cnt: message.byte_cnt,
         timestamp: out.timestamp(),

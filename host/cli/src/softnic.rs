@@ -90,7 +90,13 @@ pub(crate) fn execute(args: Args) -> Result<std::convert::Infallible, Error> {
     let (program, arguments) =
         args.command.split_first().ok_or(Error::Usage("no program is given".into()))?;
     let mut command = Command::new(program);
-    command.args(arguments).envs(variables).env(PRELOAD, preload).env("SYSFS_PATH", tree);
+    // The tree is in the place of `/sys`.
+    command
+        .env_remove("SYSFS_PATH")
+        .args(arguments)
+        .envs(variables)
+        .env(PRELOAD, preload)
+        .env(variable::SYSFS, tree);
     let error = command.exec();
     Err(Error::Usage(format!("cannot run `{}`: {error}", program.display())))
 }

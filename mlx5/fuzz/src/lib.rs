@@ -6,7 +6,7 @@ use rushmem_mlx5::{
     Cqe, CqeWord, CtrlSeg, Doorbell, Flags, Inline, Opcode, Segment, View, Wqe,
     av::AvSeg,
     doorbell::{record_counter, record_word},
-    prm::{self, CmdOpcode, Command, Response, caps, counter, cq, mkey, pd, qp, uar, umem},
+    prm::{self, CmdOpcode, Command, Response, caps, counter, cq, mkey, pd, qp, rmp, uar, umem},
     seg::{DataSeg, InlineHdr},
     wqe::{Atomic, Data, scatter},
 };
@@ -104,7 +104,7 @@ pub fn doorbell(bytes: &[u8]) {
 }
 
 /// Every command, by opcode: what to do with a mailbox that claims to be one.
-const COMMANDS: [(CmdOpcode, Target); 28] = [
+const COMMANDS: [(CmdOpcode, Target); 32] = [
     command::<caps::QueryHcaCap>(),
     command::<caps::QueryRoceAddress>(),
     command::<pd::AllocPd>(),
@@ -121,6 +121,10 @@ const COMMANDS: [(CmdOpcode, Target); 28] = [
     command::<cq::CreateCq>(),
     command::<cq::QueryCq>(),
     command::<cq::DestroyCq>(),
+    command::<rmp::CreateRmp>(),
+    command::<rmp::ModifyRmp>(),
+    command::<rmp::QueryRmp>(),
+    command::<rmp::DestroyRmp>(),
     command::<qp::CreateQp>(),
     command::<qp::Rst2Init>(),
     command::<qp::Init2Rtr>(),

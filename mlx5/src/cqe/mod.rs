@@ -116,7 +116,8 @@ pub struct Cqe {
     pub reserved2: [u8; 4],
     /// Sender's LID, receive only.
     pub slid: Be16,
-    /// Global route header 29:28, service level 27:24, remote QPN 23:0; receive only.
+    /// Global route header 29:28, service level 27:24, remote QPN 23:0; receive only. On Ethernet, 27:24 hold the type
+    /// of the packet instead ([`Reception::sl`]).
     pub flags_rqpn: Be32,
     /// Ethernet only.
     pub hds_ip_ext: u8,
@@ -176,6 +177,8 @@ pub struct Reception {
     pub slid: u16,
     /// Whether the receive buffer begins with the 40 bytes of a global route header (or, in their end, an IPv4 header).
     pub grh: bool,
+    /// The service level, 4 bits. For a datagram on Ethernet, the type of the packet: [`Reception::ROCE_V2_IPV4`].
+    pub sl: u8,
     /// Immediate data, or the rkey invalidated.
     pub imm: u32,
     /// Payload bytes.
@@ -184,6 +187,11 @@ pub struct Reception {
     pub timestamp: u64,
     /// Whether the sender asked for an event.
     pub solicited: bool,
+}
+
+impl Reception {
+    /// [`Reception::sl`] of a datagram that came as RoCEv2 over IPv4: bit 3 for UDP, and 2 for IPv4.
+    pub const ROCE_V2_IPV4: u8 = 0b1010;
 }
 
 /// The content of an error entry.
@@ -233,7 +241,9 @@ impl Cqe {
     pub fn responder(got: &Reception, owner: bool) -> Self {
         Self {
             slid: Be16::new(got.slid),
-            flags_rqpn: Be32::new((got.grh as u32) << 28 | got.remote_qpn & 0xff_ffff),
+            flags_rqpn: Be32::new(
+                (got.grh as u32) << 28 | (got.sl as u32 & 0xf) << 24 | got.remote_qpn & 0xff_ffff,
+            ),
             srqn_uidx: Be32::new(got.srqn_uidx & 0xff_ffff),
             imm_inval_pkey: Be32::new(got.imm),
             byte_cnt: Be32::new(got.byte_cnt),

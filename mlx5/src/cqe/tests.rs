@@ -79,6 +79,7 @@ fn emit_reception() {
         remote_qpn: 0,
         slid: 0,
         grh: false,
+        sl: 0,
         imm: 0xcafe_0001,
         byte_cnt: 64,
         timestamp: 5,
@@ -90,10 +91,11 @@ fn emit_reception() {
         00000009 cafe0001 00000000 00000040
         00000000 00000005 000002b8 00030013";
     assert_eq!(Cqe::responder(&got, true).to_bytes(), bytes::<64>(golden));
-    let datagram = Reception { remote_qpn: 0x1a7, slid: 0x1234, grh: true, ..got };
+    let datagram =
+        Reception { remote_qpn: 0x1a7, slid: 0x1234, grh: true, sl: Reception::ROCE_V2_IPV4, ..got };
     let golden = "
         00000000 00000000 00000000 00000000
-        00000000 00001234 100001a7 00000000
+        00000000 00001234 1a0001a7 00000000
         00000009 cafe0001 00000000 00000040
         00000000 00000005 000002b8 00030013";
     assert_eq!(Cqe::responder(&datagram, true).to_bytes(), bytes::<64>(golden));

@@ -82,6 +82,12 @@ numbers! {
         QUERY_LAG = 0x842;
         /// Makes a receive memory pool.
         CREATE_RMP = 0x90c;
+        /// Changes a receive memory pool.
+        MODIFY_RMP = 0x90d;
+        /// Destroys a receive memory pool.
+        DESTROY_RMP = 0x90e;
+        /// Asks for a receive memory pool's context.
+        QUERY_RMP = 0x90f;
         /// Makes an object of a type given in the mailbox.
         CREATE_GENERAL_OBJECT = 0xa00;
         /// Registers user memory for queues.

@@ -78,6 +78,18 @@ layout! {
     }
 }
 
+layout! {
+    /// An entry of an indirect key. They follow the mailbox.
+    pub struct Klm[16] {
+        /// Bytes of the entry; not for [`AccessMode::KSM`], which has entries of 2^`log_page_size` bytes.
+        byte_count: u32 = 0x00, 32;
+        /// The key.
+        mkey: u32 = 0x20, 32;
+        /// Address of the first byte under that key.
+        address: u64 = 0x40, 64;
+    }
+}
+
 impl MkeyContext {
     /// [`MkeyContext::qpn`] of a key that every QP of the protection domain may use.
     pub const ANY_QP: u32 = 0xff_ffff;

@@ -14,6 +14,7 @@
 //! | [`lag`] | QUERY | |
 //! | [`cq`] | CREATE, QUERY and DESTROY | CQ context |
 //! | [`qp`] | CREATE, QUERY, DESTROY, the state transitions | QP context, address path |
+//! | [`rmp`] | CREATE, MODIFY, QUERY and DESTROY | work queue, RMP context |
 //!
 //! ```
 //! use rushmem_mlx5::prm::{CmdError, CmdStatus, DecodeError, cq};
@@ -47,6 +48,7 @@ pub(crate) mod layout;
 pub mod mkey;
 pub mod pd;
 pub mod qp;
+pub mod rmp;
 pub mod uar;
 pub mod umem;
 

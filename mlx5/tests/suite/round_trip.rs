@@ -8,7 +8,7 @@ use rushmem_mlx5::{
     cqe::{Completion, Failure, Reception},
     prm::{
         CmdError, CmdStatus, Command, DecodeError, Layout, Response, caps, counter, cq, lag, mkey, pd, qp,
-        uar, umem,
+        rmp, uar, umem,
     },
     seg::{DataSeg, InlineHdr, RaddrSeg},
     wqe::{Data, emit_write_inline},
@@ -252,6 +252,7 @@ proptest! {
             remote_qpn: user_index ^ 5,
             slid: wqe_counter ^ 7,
             grh: owner,
+            sl: code & 0xf,
             imm,
             byte_cnt,
             timestamp,
@@ -260,7 +261,7 @@ proptest! {
         let cqe = Cqe::responder(&got, owner);
         prop_assert_eq!((cqe.imm(), cqe.qpn(), cqe.wqe_counter()), (imm, qpn, wqe_counter));
         prop_assert_eq!((cqe.op_own().opcode(), cqe.op_own().is_solicited()), (kind, solicited));
-        let flags = (owner as u32) << 28 | got.remote_qpn;
+        let flags = (owner as u32) << 28 | u32::from(got.sl) << 24 | got.remote_qpn;
         prop_assert_eq!((cqe.flags_rqpn.get(), cqe.slid.get()), (flags, got.slid));
 
         for kind in [CqeOpcode::REQ_ERR, CqeOpcode::RESP_ERR] {
@@ -342,6 +343,10 @@ fn every_field_of_every_command_has_its_own_bits() {
     command::<cq::CreateCq>();
     command::<cq::QueryCq>();
     command::<cq::DestroyCq>();
+    command::<rmp::CreateRmp>();
+    command::<rmp::ModifyRmp>();
+    command::<rmp::QueryRmp>();
+    command::<rmp::DestroyRmp>();
     command::<qp::CreateQp>();
     command::<qp::Rst2Init>();
     command::<qp::Init2Rtr>();
@@ -372,6 +377,7 @@ fn every_field_of_every_structure_has_its_own_bits() {
             );
         )*};
     }
-    structure!(cq::CqContext, qp::QpContext, qp::AddressPath, mkey::MkeyContext, umem::Umem);
+    structure!(cq::CqContext, qp::QpContext, qp::AddressPath, mkey::MkeyContext, mkey::Klm, umem::Umem);
+    structure!(rmp::Wq, rmp::RmpContext);
     structure!(caps::HcaCap, caps::GeneralCap2, caps::AtomicCaps, caps::RoceCap, caps::RoceAddr);
 }

@@ -27,6 +27,9 @@ pub(crate) const LOG_MAX_MSG: u8 = 30;
 /// log2 of the most reads and atomics in flight, either way.
 pub(crate) const LOG_MAX_READS: u8 = 7;
 
+/// Frequency of the clock of completions, which counts nanoseconds.
+pub const CLOCK_KHZ: u32 = 1_000_000;
+
 pub(super) fn query(core: &mut Core, _: u32, command: QueryHcaCap) -> CmdResult<QueryHcaCapOut> {
     // Current and maximum capabilities are equal, because nothing can be switched.
     let page = match command.cap_type {
@@ -34,6 +37,13 @@ pub(super) fn query(core: &mut Core, _: u32, command: QueryHcaCap) -> CmdResult<
         CapType::GENERAL_2 => CapPage::new(GeneralCap2 { dp_ordering_force: true, ..GeneralCap2::default() }),
         CapType::ATOMIC => CapPage::new(atomic()),
         CapType::ROCE => CapPage::new(roce_cap()),
+        // Features that this adapter lacks: every bit is zero.
+        CapType::ODP
+        | CapType::NIC_FLOW_TABLE
+        | CapType::ESWITCH_FLOW_TABLE
+        | CapType::ESWITCH
+        | CapType::QOS
+        | CapType::DEVICE_MEMORY => CapPage([0; 4096]),
         _ => return Err(refuse(CmdStatus::BAD_PARAM, Reason::CapPage)),
     };
     Ok(QueryHcaCapOut { page })
@@ -55,6 +65,8 @@ fn general(bond: u8) -> HcaCap {
         log_max_cq: LOG_MAX_CQ,
         relaxed_ordering_write: true,
         log_max_mkey: 20,
+        fixed_buffer_size: true,
+        max_indirection: 1,
         log_max_mrw_sz: 63,
         log_max_ra_req_qp: LOG_MAX_READS,
         log_max_ra_res_qp: LOG_MAX_READS,
@@ -67,6 +79,9 @@ fn general(bond: u8) -> HcaCap {
         init2_lag_tx_port_affinity: true,
         num_lag_ports: bond,
         cqe_version: 1,
+        log_max_rmp: 16,
+        device_frequency_khz: CLOCK_KHZ,
+        basic_cyclic_rcv_wqe: true,
         roce: true,
         atomic: true,
         cq_oi: true,

@@ -8,7 +8,7 @@ use crate::queue_memory::{BadQueueMemory, QueueMemory};
 use crate::table::Table;
 use rushmem_mlx5::prm::CmdStatus;
 use rushmem_mlx5::prm::mkey::{
-    AccessMode, CreateMkey, CreateMkeyOut, DestroyMkey, DestroyMkeyOut, MkeyContext, key,
+    AccessMode, CreateMkey, CreateMkeyOut, DestroyMkey, DestroyMkeyOut, Klm, MkeyContext, key,
 };
 use rushmem_mlx5::prm::pd::{AllocPd, AllocPdOut, DeallocPd, DeallocPdOut};
 use std::sync::Arc;
@@ -31,32 +31,52 @@ pub(super) fn own_pd(core: &mut Core, context: u32, pd: u32) -> CmdResult<&mut P
     core.pds.get_mut(pd).filter(|pd| pd.owner == context).ok_or(bad_resource(Reason::NoPd))
 }
 
-pub(super) fn create_mkey(core: &mut Core, context: u32, command: CreateMkey) -> CmdResult<CreateMkeyOut> {
+/// Executes CREATE_MKEY. `list` holds what follows the mailbox: the entries of an indirect key.
+pub(super) fn create_mkey(
+    core: &mut Core,
+    context: u32,
+    command: CreateMkey,
+    list: &[u8],
+) -> CmdResult<CreateMkeyOut> {
+    let mkc = command.context;
+    require(!mkc.length64, Reason::AccessMode)?;
+    require(!mkc.free && !mkc.umr_en && !mkc.bsf_en && mkc.crypto_en == 0, Reason::KeyFree)?;
+    require(mkc.len == 0 || mkc.start_addr.checked_add(mkc.len - 1).is_some(), Reason::KeyRange)?;
+    own_pd(core, context, mkc.pd)?;
+    match mkc.access_mode() {
+        AccessMode::MTT => create_direct(core, context, command),
+        AccessMode::KLM | AccessMode::KSM => create_indirect(core, context, &command, list),
+        _ => Err(refuse(CmdStatus::BAD_PARAM, Reason::AccessMode)),
+    }
+}
+
+/// Returns the rights in a key's context.
+fn rights(mkc: &MkeyContext) -> Rights {
+    Rights::default()
+        .with(Rights::LOCAL_READ, mkc.lr)
+        .with(Rights::LOCAL_WRITE, mkc.lw)
+        .with(Rights::REMOTE_READ, mkc.rr)
+        .with(Rights::REMOTE_WRITE, mkc.rw)
+        .with(Rights::REMOTE_ATOMIC, mkc.a)
+}
+
+/// Creates a key over a umem.
+fn create_direct(core: &mut Core, context: u32, command: CreateMkey) -> CmdResult<CreateMkeyOut> {
     let mkc = command.context;
     require(command.umem_valid, Reason::NeedsUmem)?;
-    require(mkc.access_mode() == AccessMode::MTT && !mkc.length64, Reason::AccessMode)?;
-    require(!mkc.free && !mkc.umr_en && !mkc.bsf_en && mkc.crypto_en == 0, Reason::KeyFree)?;
-    require(mkc.len != 0 && mkc.start_addr.checked_add(mkc.len - 1).is_some(), Reason::KeyRange)?;
-    own_pd(core, context, mkc.pd)?;
     let umem = own_umem(&core.umems, context, command.umem_id)?;
     let end = command.umem_offset.checked_add(mkc.len);
     require(end.is_some_and(|end| end <= umem.len), Reason::UmemRange)?;
 
     let base = umem.offset + command.umem_offset;
     let memory = Arc::clone(&umem.memory);
-    let rights = Rights::default()
-        .with(Rights::LOCAL_READ, mkc.lr)
-        .with(Rights::LOCAL_WRITE, mkc.lw)
-        .with(Rights::REMOTE_READ, mkc.rr)
-        .with(Rights::REMOTE_WRITE, mkc.rw)
-        .with(Rights::REMOTE_ATOMIC, mkc.a);
     let relaxed = mkc.relaxed_ordering_write || core.out.draw_force_relaxed();
     let index = core.mkeys.insert_with(|index| Mkey {
         owner: context,
         key: key(index, mkc.mkey_7_0),
         pd: mkc.pd,
         qpn: (mkc.qpn != MkeyContext::ANY_QP).then_some(mkc.qpn),
-        rights,
+        rights: rights(&mkc),
         relaxed,
         start: mkc.start_addr,
         len: mkc.len,
@@ -68,6 +88,55 @@ pub(super) fn create_mkey(core: &mut Core, context: u32, command: CreateMkey) ->
     let mkey_index = index.ok_or(refuse(CmdStatus::NO_RES, Reason::Full))?;
     core.count_pd(mkc.pd, 1);
     core.count_umem(command.umem_id, 1);
+    Ok(CreateMkeyOut { mkey_index })
+}
+
+/// Creates a key over other keys. All its entries must be one range of one key, as programs make it to give a range
+/// other addresses. The new key stays valid if that key is destroyed.
+fn create_indirect(
+    core: &mut Core,
+    context: u32,
+    command: &CreateMkey,
+    list: &[u8],
+) -> CmdResult<CreateMkeyOut> {
+    let mkc = command.context;
+    let count = command.translations_octword_actual_size as usize;
+    let entries: Vec<Klm> = list.as_chunks::<{ Klm::LEN }>().0.iter().take(count).map(Klm::read).collect();
+    require(count != 0 && entries.len() == count, Reason::KeyList)?;
+    let fixed = (mkc.access_mode() == AccessMode::KSM).then(|| 1u64 << mkc.log_page_size);
+    let first = entries[0];
+    let mut end = first.address;
+    for entry in &entries {
+        require(entry.mkey == first.mkey && entry.address == end, Reason::KeyList)?;
+        end = end.saturating_add(fixed.unwrap_or_else(|| entry.byte_count.into()));
+    }
+    require(end - first.address >= mkc.len, Reason::KeyList)?;
+    let below = core.mkeys.get(first.mkey >> 8).filter(|key| key.owner == context && key.key == first.mkey);
+    let below = below.ok_or(bad_resource(Reason::NoMkey))?;
+    // The part of the new key that the other key has, in the other key's addresses.
+    let from = first.address.max(below.start);
+    let to = first.address.saturating_add(mkc.len).min(below.start.saturating_add(below.len));
+    require(from < to, Reason::KeyRange)?;
+    let base = below.base + (from - below.start);
+    let umem = below.umem;
+    let alias = Mkey {
+        owner: context,
+        key: 0,
+        pd: mkc.pd,
+        qpn: (mkc.qpn != MkeyContext::ANY_QP).then_some(mkc.qpn),
+        rights: rights(&mkc).and(below.rights),
+        relaxed: below.relaxed,
+        start: mkc.start_addr.wrapping_add(from - first.address),
+        len: to - from,
+        umem,
+        host: HostPtr::of(&*below.memory, base),
+        memory: Arc::clone(&below.memory),
+        base,
+    };
+    let index = core.mkeys.insert_with(|index| Mkey { key: key(index, mkc.mkey_7_0), ..alias });
+    let mkey_index = index.ok_or(refuse(CmdStatus::NO_RES, Reason::Full))?;
+    core.count_pd(mkc.pd, 1);
+    core.count_umem(umem, 1);
     Ok(CreateMkeyOut { mkey_index })
 }
 

@@ -9,9 +9,11 @@ mod memory;
 mod modify;
 mod qp;
 pub(crate) mod refuse;
+mod rmp;
 
 use crate::core::Core;
 use refuse::{Reason, refuse};
+use rushmem_mlx5::prm::mkey::CreateMkey;
 use rushmem_mlx5::prm::{CmdError, CmdOpcode, CmdStatus, Command, DecodeError, Header, Response};
 
 /// The result of a command handler.
@@ -42,7 +44,10 @@ fn dispatch(core: &mut Core, context: u32, input: &[u8], output: &mut [u8]) -> C
         CmdOpcode::DEALLOC_Q_COUNTER => call.run(counter::dealloc),
         CmdOpcode::ALLOC_PD => call.run(memory::alloc_pd),
         CmdOpcode::DEALLOC_PD => call.run(memory::dealloc_pd),
-        CmdOpcode::CREATE_MKEY => call.run(memory::create_mkey),
+        CmdOpcode::CREATE_MKEY => {
+            let list = input.get(CreateMkey::LEN..).unwrap_or_default();
+            call.run_with(|core, context, command| memory::create_mkey(core, context, command, list))
+        }
         CmdOpcode::DESTROY_MKEY => call.run(memory::destroy_mkey),
         CmdOpcode::CREATE_CQ => call.run(cq::create),
         CmdOpcode::QUERY_CQ => call.run(cq::query),
@@ -50,6 +55,10 @@ fn dispatch(core: &mut Core, context: u32, input: &[u8], output: &mut [u8]) -> C
         CmdOpcode::CREATE_QP => call.run(qp::create),
         CmdOpcode::QUERY_QP => call.run(qp::query),
         CmdOpcode::DESTROY_QP => call.run(qp::destroy),
+        CmdOpcode::CREATE_RMP => call.run(rmp::create),
+        CmdOpcode::MODIFY_RMP => call.run(rmp::modify),
+        CmdOpcode::QUERY_RMP => call.run(rmp::query),
+        CmdOpcode::DESTROY_RMP => call.run(rmp::destroy),
         CmdOpcode::RST2INIT_QP => call.run(modify::rst2init),
         CmdOpcode::INIT2INIT_QP => call.run(modify::init2init),
         CmdOpcode::INIT2RTR_QP => call.run(modify::init2rtr),
@@ -71,6 +80,13 @@ struct Call<'c> {
 
 impl Call<'_> {
     fn run<C: Command>(&mut self, handler: fn(&mut Core, u32, C) -> CmdResult<C::Output>) -> CmdResult<()> {
+        self.run_with(handler)
+    }
+
+    fn run_with<C: Command>(
+        &mut self,
+        handler: impl FnOnce(&mut Core, u32, C) -> CmdResult<C::Output>,
+    ) -> CmdResult<()> {
         let command = C::decode(self.input).map_err(|error| match error {
             DecodeError::Length { .. } => refuse(CmdStatus::BAD_INP_LEN, Reason::InputLength),
             _ => refuse(CmdStatus::BAD_PARAM, Reason::Command),

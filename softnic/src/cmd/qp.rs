@@ -3,7 +3,7 @@
 use super::caps::{ECE, LOG_MAX_QP_SIZE};
 use super::memory::{own_pd, queue_memory};
 use super::refuse::{Reason, bad_resource, refuse};
-use super::{CmdResult, cq, require};
+use super::{CmdResult, cq, require, rmp};
 use crate::core::Core;
 use crate::loopback::LoopbackFaults;
 use crate::qp::{Attrs, Qp, Rq, Sq, State};
@@ -21,16 +21,23 @@ use std::collections::VecDeque;
 
 pub(super) fn create(core: &mut Core, context: u32, command: CreateQp) -> CmdResult<CreateQpOut> {
     let qpc = command.context;
-    let (service, has_rq) = check_supported(&command)?;
+    let (service, receives) = check_supported(&command)?;
+    let has_rq = receives == RqType::REGULAR;
     own_pd(core, context, qpc.pd)?;
     core.own_uar(context, qpc.uar_page).ok_or(bad_resource(Reason::NoUar))?;
     let cq_send = (!qpc.no_sq).then_some(qpc.cqn_snd);
-    let cq_recv = has_rq.then_some(qpc.cqn_rcv);
+    let cq_recv = (receives != RqType::ZERO_SIZE).then_some(qpc.cqn_rcv);
     for cqn in [cq_send, cq_recv].into_iter().flatten() {
         cq::own(core, context, cqn)?;
     }
     let (rq, sq) = queues(core, context, &command, has_rq)?;
     let record = queue_memory(core, context, qpc.dbr_umem_id, qpc.dbr_addr, size_of::<Record>(), 8)?;
+
+    let srq = match receives {
+        RqType::SRQ => Some(rmp::own(core, context, qpc.srqn_rmpn_xrqn)?.clone()),
+        _ => None,
+    };
+    let user_of = srq.clone();
 
     let umems = [command.wq_umem_id, qpc.dbr_umem_id];
     let qpn = core.qps.insert_with(|qpn| {
@@ -51,6 +58,8 @@ pub(super) fn create(core: &mut Core, context: u32, command: CreateQp) -> CmdRes
             route: Route::Loopback,
             sq,
             rq,
+            srq,
+            has_left_srq: false,
             record,
             queued: false,
             send_psn: Psn::default(),
@@ -68,6 +77,9 @@ pub(super) fn create(core: &mut Core, context: u32, command: CreateQp) -> CmdRes
         })
     });
     let qpn = qpn.ok_or(refuse(CmdStatus::NO_RES, Reason::Full))?;
+    if let Some(srq) = user_of {
+        srq.get().users += 1;
+    }
     core.count_pd(qpc.pd, 1);
     umems.iter().for_each(|umem| core.count_umem(*umem, 1));
     core.count_uar(qpc.uar_page, 1);
@@ -80,8 +92,10 @@ pub(super) fn create(core: &mut Core, context: u32, command: CreateQp) -> CmdRes
     Ok(CreateQpOut { qpn, ece: ECE })
 }
 
-/// Checks that the adapter supports the QP. Returns its service, and whether it has a receive queue.
-fn check_supported(command: &CreateQp) -> CmdResult<(Service, bool)> {
+/// Checks that the adapter supports the QP. Returns its service and the kind of its receive queue.
+///
+/// `cs_req` and `cs_res` permit the adapter to scatter data into completions. It never does.
+fn check_supported(command: &CreateQp) -> CmdResult<(Service, RqType)> {
     let qpc = &command.context;
     let service = match qpc.st {
         ServiceType::RC => Service::Rc,
@@ -92,15 +106,10 @@ fn check_supported(command: &CreateQp) -> CmdResult<(Service, bool)> {
     require(command.wq_umem_valid && qpc.dbr_umem_valid, Reason::NeedsUmem)?;
     require(qpc.log_sq_size <= LOG_MAX_QP_SIZE, Reason::SqSize)?;
     require(qpc.send_dbr_mode == 0, Reason::DbrMode)?;
-    require(qpc.cs_req == 0 && qpc.cs_res == 0, Reason::Scatter)?;
     require(!qpc.wq_signature, Reason::Signature)?;
     require(qpc.page_offset == 0, Reason::PageOffset)?;
-    let has_rq = match qpc.rq_type {
-        RqType::REGULAR => true,
-        RqType::ZERO_SIZE => false,
-        _ => return Err(refuse(CmdStatus::BAD_PARAM, Reason::RqType)),
-    };
-    Ok((service, has_rq))
+    require(matches!(qpc.rq_type, RqType::REGULAR | RqType::SRQ | RqType::ZERO_SIZE), Reason::RqType)?;
+    Ok((service, qpc.rq_type))
 }
 
 /// Returns the receive queue and the send queue, in the memory of the command.

@@ -7,6 +7,7 @@ use rushmem_mlx5::prm::cq::CreateCq;
 use rushmem_mlx5::prm::mkey::{AccessMode, CreateMkey, MkeyContext};
 use rushmem_mlx5::prm::pd::AllocPd;
 use rushmem_mlx5::prm::qp::{CreateQp, Init2Rtr, QueryQp, Rst2Init, Rtr2Rts, ToErr};
+use rushmem_mlx5::prm::rmp::{CreateRmp, DestroyRmp, ModifyRmp, QueryRmp, RmpContext, Wq};
 use rushmem_mlx5::prm::{CmdOpcode, Command};
 use rushmem_mlx5::wqe::Inline;
 use rushmem_mlx5::{Flags, Wqe};
@@ -24,10 +25,23 @@ pub(super) fn mailboxes() -> Vec<Vec<u8>> {
         context: mkc.with_access_mode(AccessMode::MTT),
         ..CreateMkey::default()
     };
+    let over_key = CreateMkey {
+        context: mkc.with_access_mode(AccessMode::KSM),
+        translations_octword_actual_size: 1,
+        ..CreateMkey::default()
+    };
+    let wq =
+        Wq { log_wq_stride: 6, log_wq_sz: 2, dbr_umem_valid: true, wq_umem_valid: true, ..Wq::default() };
+    let pool = RmpContext { wq, ..RmpContext::default() };
     vec![
         mailbox(&QueryHcaCap::current::<HcaCap>()),
         mailbox(&AllocPd::default()),
         mailbox(&mkey),
+        mailbox(&over_key),
+        mailbox(&CreateRmp { context: pool, ..CreateRmp::default() }),
+        mailbox(&ModifyRmp { rmpn: 1, lwm: true, context: pool, ..ModifyRmp::default() }),
+        mailbox(&QueryRmp { rmpn: 1, ..QueryRmp::default() }),
+        mailbox(&DestroyRmp { rmpn: 1, ..DestroyRmp::default() }),
         mailbox(&CreateCq { umem_valid: true, ..CreateCq::default() }),
         mailbox(&CreateQp { wq_umem_valid: true, ..CreateQp::default() }),
         mailbox(&Rst2Init { qpn: 6, ..Rst2Init::default() }),

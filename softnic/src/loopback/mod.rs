@@ -476,11 +476,11 @@ fn advance_psns(qps: &mut Table<Box<Qp>>, source: &Source, len: u64) -> Outcome 
 }
 
 fn no_receive(target: &Qp) -> Result<Outcome, Outcome> {
-    match target.rq {
-        Some(_) => Ok(Outcome::NotReady(target.attrs.min_rnr_nak)),
-        // Without a receive queue no receive will ever be posted: fail at once.
-        None => Err(RemoteError::Invalid.into()),
+    if target.has_receive_queue() {
+        return Ok(Outcome::NotReady(target.attrs.min_rnr_nak));
     }
+    // Without a receive queue no receive will ever be posted: fail at once.
+    Err(RemoteError::Invalid.into())
 }
 
 fn place(at: RaddrSeg, len: u64) -> RemoteRange {

@@ -26,7 +26,7 @@ pub(super) fn send(
     inbox: Inbox<'_>,
 ) -> Result<u64, Outcome> {
     let Inbox { cqs, out } = inbox;
-    let Some(receive) = target::take_receive(target) else {
+    let Some(receive) = target::take_receive(target, out) else {
         return match no_receive(target) {
             Ok(outcome) | Err(outcome) => Err(outcome),
         };
@@ -88,7 +88,7 @@ pub(super) fn immediate(
     dma: &mut Dma,
     out: &mut Output,
 ) -> Result<(), Outcome> {
-    let Some(receive) = target::take_receive(target) else { return Ok(()) };
+    let Some(receive) = target::take_receive(target, out) else { return Ok(()) };
     dma.flush()?;
     let message = ReceivedMessage {
         kind: CqeOpcode::RESP_WR_IMM,

@@ -129,6 +129,9 @@ pub(super) fn refuse(qp: &mut Qp, out: &mut Output, psn: Psn, refusal: RemoteErr
     let syndrome = AethSyndrome::Nak(refusal.nak());
     tracing::debug!(qpn = qp.qpn, ?refusal, "request refused");
     qp.resp.final_nak = Some((psn, syndrome));
+    if qp.srq.is_some() {
+        qp.drop_partial_message();
+    }
     qp.resp.message = None;
     // A split WRITE is acknowledged before all its bytes are moved.
     qp.resp.responses.retain(|answer| answer.psn().since(psn) < 0);
@@ -326,7 +329,11 @@ fn write(
         _ => None,
     };
     if imm.is_some() && !qp.has_receive() {
-        return Err(if qp.rq.is_some() { RequestError::NotReady } else { RemoteError::Invalid.into() });
+        return Err(if qp.has_receive_queue() {
+            RequestError::NotReady
+        } else {
+            RemoteError::Invalid.into()
+        });
     }
     let (reth, done, since) = match (begin, &qp.resp.message) {
         (Some(reth), _) => (reth, 0, out.lookout.time()),
@@ -373,7 +380,7 @@ fn write(
     qp.resp.message = None;
     qp.msn = qp.msn.wrapping_add(1);
     if let Some(imm) = imm
-        && let Some(receive) = target::take_receive(qp)
+        && let Some(receive) = target::take_receive(qp, out)
     {
         dma.flush().map_err(RemoteError::Failed)?;
         let kind = CqeOpcode::RESP_WR_IMM;
@@ -398,9 +405,9 @@ fn send(
     let (receive, done, since) = match qp.resp.message.take() {
         Some(PartialMessage::Send { receive, done, since }) => (receive, done, since),
         Some(PartialMessage::Write { .. }) => return Err(RemoteError::Invalid.into()),
-        None => match target::take_receive(qp) {
+        None => match target::take_receive(qp, out) {
             Some(receive) => (receive, 0, out.lookout.time()),
-            None if qp.rq.is_some() => return Err(RequestError::NotReady),
+            None if qp.has_receive_queue() => return Err(RequestError::NotReady),
             None => return Err(RemoteError::Invalid.into()),
         },
     };
@@ -479,10 +486,14 @@ fn atomic_request(op: Op, ext: Ext) -> Option<AtomicRequest> {
 
 impl Qp {
     /// Drops a partly received message, and gives its receive to the next one. Returns whether there was one.
-    fn drop_partial_message(&mut self) -> bool {
+    pub(crate) fn drop_partial_message(&mut self) -> bool {
         let message = self.resp.message.take();
-        if let (Some(PartialMessage::Send { receive, .. }), Some(rq)) = (&message, &mut self.rq) {
-            rq.consumer = receive.index;
+        if let Some(PartialMessage::Send { receive, .. }) = &message {
+            match (&mut self.rq, &self.srq) {
+                (Some(rq), _) => rq.consumer = receive.index,
+                (None, Some(srq)) => srq.get().give_back(receive.index),
+                (None, None) => {}
+            }
         }
         message.is_some()
     }

@@ -33,8 +33,11 @@ fn capabilities_suit_a_gpu_initiated_driver() {
     let atomics: AtomicCaps = call(&context, &QueryHcaCap::current::<AtomicCaps>()).unwrap().page.get();
     assert_eq!((atomics.atomic_operations, atomics.atomic_size_qp), (0xf, 0xc));
     assert_eq!(atomics.atomic_req_8b_endianness_mode, 1);
-    let odp = QueryHcaCap { cap_type: CapType::ODP, current: true, ..QueryHcaCap::default() };
-    assert_eq!(status(call(&context, &odp)), CmdStatus::BAD_PARAM);
+    let page = |cap_type| {
+        call(&context, &QueryHcaCap { cap_type, current: true, ..QueryHcaCap::default() }).map(|out| out.page)
+    };
+    assert!(page(CapType::DEVICE_MEMORY).unwrap().0.iter().all(|byte| *byte == 0));
+    assert_eq!(status(page(CapType(0x7f))), CmdStatus::BAD_PARAM);
 }
 
 #[test]

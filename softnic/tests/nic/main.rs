@@ -11,6 +11,7 @@ mod links;
 mod observe;
 mod operations;
 mod ordering;
+mod pools;
 mod queues;
 mod record;
 mod ring;

@@ -167,7 +167,7 @@ fn datagrams_reach_their_own_addresses() {
             let kind = if imm.is_some() { CqeOpcode::RESP_SEND_IMM } else { CqeOpcode::RESP_SEND };
             assert_eq!((cqe.op_own().opcode(), cqe.imm()), (kind, imm.unwrap_or(0)));
             assert_eq!((cqe.byte_cnt(), cqe.op_own().is_solicited()), (40 + len, i == 0));
-            assert_eq!((cqe.flags_rqpn.get(), Some(cqe.slid.get())), (1 << 28 | a.qpn, x.lid()));
+            assert_eq!((cqe.flags_rqpn.get(), Some(cqe.slid.get())), (0x1a << 24 | a.qpn, x.lid()));
             assert_eq!(to.bytes(140, len as usize), data[..len as usize]);
             let head = to.bytes(100, 40);
             assert_eq!(head[..21], [&[0; 20][..], &[0x45]].concat());

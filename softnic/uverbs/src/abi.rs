@@ -29,6 +29,9 @@ macro_rules! numbers {
 /// Bit of numbers that belong to the driver, not to the core.
 const DRIVER: u16 = 1 << 12;
 
+/// The driver's method of protection domains.
+pub(crate) const PD_QUERY: u16 = DRIVER;
+
 numbers! {
     /// Kinds of objects.
     object: u16 {
@@ -38,6 +41,7 @@ numbers! {
         QP = 4,
         AH = 6,
         MR = 7,
+        DM = 14,
         ASYNC_EVENT = 16,
         DEVX = super::DRIVER,
         DEVX_OBJ = super::DRIVER + 1,
@@ -59,9 +63,14 @@ numbers! {
         ALLOC_PD = 3,
         CREATE_AH = 5,
         REG_MR = 9,
+        REREG_MR = 11,
         CREATE_COMP_CHANNEL = 17,
         QUERY_QP = 25,
         MODIFY_QP = 26,
+        CREATE_SRQ = 32,
+        MODIFY_SRQ = 33,
+        QUERY_SRQ = 34,
+        DESTROY_SRQ = 35,
         EX_QUERY_DEVICE = 0x8000_0001,
         EX_MODIFY_QP = 0x8000_001a,
     }
@@ -72,9 +81,29 @@ numbers! {
         REMOTE_WRITE = 1 << 1,
         REMOTE_READ = 1 << 2,
         REMOTE_ATOMIC = 1 << 3,
+        ZERO_BASED = 1 << 5,
+        ON_DEMAND = 1 << 6,
         HUGETLB = 1 << 7,
         RELAXED_ORDERING = 1 << 20,
         OPTIONAL = 0x3ff0_0000,
+    }
+
+    /// Attributes that REREG_MR changes.
+    rereg: u32 {
+        TRANSLATION = 1,
+        PD = 1 << 1,
+        ACCESS = 1 << 2,
+    }
+
+    /// Operations with memory that is paged on demand.
+    odp: u32 {
+        SUPPORT = 1,
+        SEND = 1,
+        RECV = 1 << 1,
+        WRITE = 1 << 2,
+        READ = 1 << 3,
+        ATOMIC = 1 << 4,
+        SRQ_RECV = 1 << 5,
     }
 
     /// Types of queue pairs.
@@ -116,6 +145,12 @@ numbers! {
         DEST_QPN = 1 << 20,
     }
 
+    /// Which attributes of a shared receive queue are meant.
+    srq_attr: u32 {
+        MAX_WR = 1,
+        LIMIT = 1 << 1,
+    }
+
     /// Flags of a queue pair's creation.
     qp_flag: u32 {
         SIGNATURE = 1,
@@ -153,6 +188,8 @@ numbers! {
         PORT_ACTIVE = 9,
         PORT_ERR = 10,
         LID_CHANGE = 11,
+        SRQ_LIMIT_REACHED = 15,
+        QP_LAST_WQE_REACHED = 16,
         GID_CHANGE = 18,
     }
 
@@ -308,6 +345,19 @@ structs! {
         dump_fill_mkey: u32,
     }
 
+    /// The page from which programs convert the clock of completions to the time of day.
+    ClockInfo[56] {
+        sign: u32,
+        reserved: u32,
+        nsec: u64,
+        cycles: u64,
+        frac: u64,
+        mult: u32,
+        shift: u32,
+        mask: u64,
+        overflow_period: u64,
+    }
+
     RegMr[40] {
         response: u64,
         start: u64,
@@ -319,6 +369,22 @@ structs! {
 
     RegMrResponse[12] {
         mr_handle: u32,
+        lkey: u32,
+        rkey: u32,
+    }
+
+    ReregMr[48] {
+        response: u64,
+        mr_handle: u32,
+        flags: u32,
+        start: u64,
+        length: u64,
+        hca_va: u64,
+        pd_handle: u32,
+        access_flags: u32,
+    }
+
+    ReregMrResponse[8] {
         lkey: u32,
         rkey: u32,
     }
@@ -379,6 +445,62 @@ structs! {
     AsyncEvent[16] {
         element: u64,
         event_type: u32,
+        reserved: u32,
+    }
+
+    CreateSrq[32] {
+        response: u64,
+        user_handle: u64,
+        pd_handle: u32,
+        max_wr: u32,
+        max_sge: u32,
+        srq_limit: u32,
+    }
+
+    CreateSrqResponse[16] {
+        srq_handle: u32,
+        max_wr: u32,
+        max_sge: u32,
+        srqn: u32,
+    }
+
+    DriverCreateSrq[32] {
+        buf_addr: u64,
+        db_addr: u64,
+        flags: u32,
+        reserved0: u32,
+        uidx: u32,
+        reserved1: u32,
+    }
+
+    DriverCreateSrqResponse[8] {
+        srqn: u32,
+        reserved: u32,
+    }
+
+    ModifySrq[16] {
+        srq_handle: u32,
+        attr_mask: u32,
+        max_wr: u32,
+        srq_limit: u32,
+    }
+
+    QuerySrq[16] {
+        response: u64,
+        srq_handle: u32,
+        reserved: u32,
+    }
+
+    QuerySrqResponse[16] {
+        max_wr: u32,
+        max_sge: u32,
+        srq_limit: u32,
+        reserved: u32,
+    }
+
+    DestroySrq[16] {
+        response: u64,
+        srq_handle: u32,
         reserved: u32,
     }
 

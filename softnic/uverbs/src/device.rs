@@ -7,7 +7,7 @@ use crate::registry::Registry;
 use crate::scheduling;
 use crate::settings::{LinkLayer, Settings};
 use rushmem_mlx5::prm::counter::{AllocQCounter, AllocQCounterOut, QueryQCounter, QueryQCounterOut};
-use rushmem_softnic::{Config, Context, Ip, Nic};
+use rushmem_softnic::{Config, Context, Health, Ip, Nic, lid_of};
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -16,11 +16,16 @@ pub(crate) const GID_SLOTS: u32 = 16;
 /// Keys of the partitions that the port is in: the one that every port is in, and another.
 pub(crate) const PKEYS: [u16; 2] = [0xffff, 0x8001];
 
+/// Most entries of a shared receive queue, without the one that stays unused.
+pub(crate) const MAX_SRQ_WR: u32 = (1 << 15) - 1;
+/// Most segments of memory of its entries of 512 bytes, behind the link.
+pub(crate) const MAX_SRQ_SGE: u32 = 31;
+
 /// Completion vectors.
 pub(crate) const VECTORS: u32 = 2;
 
 /// Firmware version of the model.
-const FIRMWARE: (u64, u64, u64) = (28, 43, 1014);
+pub(crate) const FIRMWARE: (u64, u64, u64) = (28, 43, 1014);
 
 /// A device of this process.
 pub(crate) struct Device {
@@ -46,6 +51,19 @@ pub(crate) struct Adapter {
     pub(crate) counter_set: u8,
     pub(crate) nic: Nic,
     pub(crate) registry: Arc<Registry>,
+}
+
+/// The address and the health of a port.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PortAddress {
+    pub(crate) ip: Ipv4Addr,
+    health: Health,
+}
+
+impl From<&Nic> for PortAddress {
+    fn from(nic: &Nic) -> PortAddress {
+        PortAddress { ip: *nic.address().ip(), health: nic.health() }
+    }
 }
 
 /// One user's hold on the adapter. The last one stops it.
@@ -105,12 +123,30 @@ impl Device {
         let mut slot = self.slot();
         let adapter = match &slot.running {
             Some(adapter) => Arc::clone(adapter),
-            None => Arc::new(self.start(slot.address)?),
+            // A forked child may still hold the socket of the address.
+            None => Arc::new(self.start(slot.address).or_else(|_| self.start(None))?),
         };
         slot.address = Some(*adapter.nic.address().ip());
         slot.running = Some(Arc::clone(&adapter));
         slot.users += 1;
         Ok(Lease { device: Arc::clone(self), adapter: Some(adapter) })
+    }
+
+    /// Returns the address and the health of the port. An adapter that does not run has the address that it will have.
+    pub(crate) fn place(self: &Arc<Device>) -> Result<PortAddress, Errno> {
+        let slot = self.slot();
+        let fixed = match self.settings.ip(self.index) {
+            Ip::Addr(ip) => Some(ip),
+            _ => slot.address,
+        };
+        match (&slot.running, fixed) {
+            (Some(adapter), _) => Ok(PortAddress::from(&adapter.nic)),
+            (None, Some(ip)) => Ok(PortAddress { ip, health: Health::default() }),
+            (None, None) => {
+                drop(slot);
+                Ok(PortAddress::from(&self.adapter()?.nic))
+            }
+        }
     }
 
     /// Starts the adapter, at the address that it had before.
@@ -150,6 +186,7 @@ impl Device {
             capture: self.settings.capture_of(self.index),
             record: self.settings.record_of(self.index),
             idle: scheduling::idle(),
+            infiniband: self.settings.link == LinkLayer::InfiniBand,
             bond: if self.has(Fault::Bond) { 2 } else { 1 },
             pkeys: PKEYS.to_vec(),
             ..Config::default()
@@ -193,6 +230,9 @@ impl Device {
             // 1: atomic among the queue pairs of this device.
             atomic_cap: u32::from(!self.has(Fault::NoAtomics)),
             max_ah: i32::MAX as u32,
+            max_srq: 1 << 16,
+            max_srq_wr: MAX_SRQ_WR,
+            max_srq_sge: MAX_SRQ_SGE,
             max_pkeys: PKEYS.len() as u16,
             local_ca_ack_delay: 16,
             phys_port_cnt: 1,
@@ -201,8 +241,8 @@ impl Device {
     }
 
     /// Returns the answer to QUERY_PORT.
-    pub(crate) fn port(&self, nic: &Nic) -> abi::QueryPort {
-        let health = nic.health();
+    pub(crate) fn port(&self, place: impl Into<PortAddress>) -> abi::QueryPort {
+        let PortAddress { ip, health } = place.into();
         let down = self.has(Fault::PortDown) || health.port_is_down;
         let (state, phys_state) = match down {
             true => (port_state::DOWN, port_state::PHYS_DISABLED),
@@ -234,7 +274,7 @@ impl Device {
             LinkLayer::InfiniBand => abi::QueryPort {
                 port_cap_flags: 1 << 16,
                 link_layer: link_layer::INFINIBAND,
-                lid: if down || health.address_is_lost { 0 } else { nic.lid().unwrap_or(0) },
+                lid: if down || health.address_is_lost { 0 } else { lid_of(ip).unwrap_or(0) },
                 sm_lid: 1,
                 ..common
             },
@@ -250,7 +290,8 @@ impl Device {
     }
 
     /// Returns the table of GIDs: index, GID and type of each entry.
-    pub(crate) fn gids(&self, nic: &Nic) -> Vec<abi::GidEntry> {
+    pub(crate) fn gids(&self, place: impl Into<PortAddress>) -> Vec<abi::GidEntry> {
+        let PortAddress { ip, health } = place.into();
         let entry = |(gid_index, (gid, gid_type))| abi::GidEntry {
             gid,
             gid_index,
@@ -258,15 +299,14 @@ impl Device {
             gid_type,
             netdev_ifindex: 0,
         };
-        let ip = *nic.address().ip();
-        let (local, mapped) = (link_local(ip), nic.gid());
+        let (local, mapped) = (link_local(ip), ip.to_ipv6_mapped().octets());
         let table = match self.settings.link {
             _ if self.has(Fault::NoGid) => vec![],
             LinkLayer::InfiniBand => vec![(self.port_gid(), gid_type::IB)],
             LinkLayer::Ethernet if self.has(Fault::GidV1Only) => {
                 vec![(local, gid_type::ROCE_V1), (mapped, gid_type::ROCE_V1)]
             }
-            LinkLayer::Ethernet if nic.health().address_is_lost => {
+            LinkLayer::Ethernet if health.address_is_lost => {
                 vec![(local, gid_type::ROCE_V1), (local, gid_type::ROCE_V2)]
             }
             LinkLayer::Ethernet => vec![

@@ -47,7 +47,7 @@ impl Channel {
         let name = CString::new(format!("/proc/self/fd/{}", end.as_raw_fd())).map_err(|_| Errno::EIO)?;
         let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK;
         // SAFETY: a C string that lives.
-        let reader = sys::owned(unsafe { sys::open(name.as_ptr(), flags, 0) })?;
+        let reader = sys::owned(unsafe { sys::open(libc::AT_FDCWD, name.as_ptr(), flags, 0) })?;
         // Programs get a blocking end, as from the kernel. `reader` has its own file description.
         // SAFETY: takes numbers only.
         if unsafe { libc::fcntl(end.as_raw_fd(), libc::F_SETFL, 0) } != 0 {

@@ -51,6 +51,8 @@ kinds! {
     Mr(crate::verbs::mr::Mr),
     Cq(crate::verbs::cq::Cq),
     Qp(crate::verbs::qp::Qp),
+    Srq(crate::verbs::srq::Srq),
+    Dm(crate::verbs::dm::Dm),
     Ah(crate::verbs::ah::Ah),
     Devx(crate::devx::obj::Devx),
     Umem(crate::devx::umem::Umem),

@@ -10,6 +10,7 @@
 //! |---|---|
 //! | [`interpose`], `process`, `sys` | the C library's functions; descriptors of devices; system calls |
 //! | [`sysfs`], [`settings`], [`fault`] | files and settings that a launcher prepares |
+//! | `paths`, `live` | the places of the files, and files with contents that change |
 //! | `device`, `scheduling` | a device and its adapter; the scheduling of its engine |
 //! | `open_device`, `handles`, `pages` | an opened device; its objects by number; pages that programs map |
 //! | `attrs`, `user`, `abi`, `errno` | arguments of an ioctl, memory of the caller, structures, error numbers |
@@ -38,11 +39,13 @@ pub mod fuzz;
 mod handles;
 #[allow(unsafe_code, reason = "functions of the C library, with its pointers")]
 pub mod interpose;
+mod live;
 mod log;
 #[allow(unsafe_code, reason = "memory of programs and of dma-bufs")]
 mod memory;
 mod open_device;
 mod pages;
+mod paths;
 #[allow(unsafe_code, reason = "functions of a client, through a table of pointers")]
 pub mod peer_memory;
 #[allow(unsafe_code, reason = "one object for each process, which is never freed")]

@@ -1,6 +1,6 @@
 //! An opened device: its context at the adapter, its objects, and the dispatch of ioctls.
 
-use crate::abi::object;
+use crate::abi::{self, object};
 use crate::attrs::Call;
 use crate::device::{Device, Lease};
 use crate::devx::obj::Devx;
@@ -12,6 +12,7 @@ use crate::memory::Region;
 use crate::pages::Pages;
 use crate::verbs::cq::Cq;
 use crate::verbs::qp::Qp;
+use crate::verbs::srq::Srq;
 use crate::{devx, verbs};
 use rushmem_mlx5::prm::{Command, Response};
 use rushmem_softnic::Context;
@@ -59,12 +60,18 @@ impl OpenDevice {
         match (call.object, call.method) {
             (object::DEVICE, method) => verbs::device::call(self, method, call),
             (object::PD, 0) => verbs::pd::destroy(self, call),
+            (object::PD, abi::PD_QUERY) => verbs::pd::query(self, call),
             (object::CQ, 0) => verbs::cq::create(self, call),
             (object::CQ, 1) => verbs::cq::destroy(self, call),
             (object::QP, 0) => verbs::qp::create(self, call),
             (object::QP, 1) => verbs::qp::destroy(self, call),
             (object::AH, 0) => verbs::ah::destroy(self, call),
             (object::MR, 1) => verbs::mr::destroy(self, call),
+            (object::DM, 0) => verbs::dm::allocate(self, call),
+            (object::DM, 1) => verbs::dm::free(self, call),
+            (object::MR, 0) => verbs::dm::register(self, call),
+            (object::MR, 2) => verbs::mr::advise(self, call),
+            (object::MR, 3) => verbs::mr::query(self, call),
             (object::MR, 4) => verbs::mr::register_dma_buf(self, call),
             (object::ASYNC_EVENT, 0) => verbs::device::async_event_file(self, call),
             (object::DEVX | object::DEVX_OBJ | object::DEVX_UMEM | object::UAR, _)
@@ -140,6 +147,9 @@ impl Drop for OpenDevice {
         }
         for source in self.handles.all::<Devx>().filter_map(Devx::source) {
             session.adapter.registry.unsubscribe(source);
+        }
+        for srq in self.handles.all::<Srq>() {
+            session.adapter.registry.forget_srq(srq.srqn);
         }
         for qp in self.handles.all::<Qp>() {
             session.adapter.registry.forget_qp(qp.qpn);

@@ -1,13 +1,25 @@
 //! The file behind an opened device: its pages are what programs map.
 
+use crate::abi;
 use crate::errno::Errno;
 use crate::memory::Mapping;
 use crate::sys;
-use rushmem_softnic::PAGE;
+use rushmem_softnic::{Memory as _, PAGE};
+use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 /// Most pages of an opened device.
 const LIMIT: u64 = 1 << 16;
+
+/// Pages that programs find at fixed places: the clock (5), its conversion (7), device memory (8). The numbers are
+/// commands, and a command has 256 pages.
+const FIXED: std::ops::Range<u64> = 5 << 8..9 << 8;
+/// The first page of device memory.
+const DEVICE_MEMORY: u64 = 8 << 8;
+/// Pages of device memory.
+const DEVICE_PAGES: u64 = 256;
+/// The page of the conversion.
+const CLOCK_INFO: u64 = 7 << 8;
 
 /// The pages of an opened device.
 pub(crate) struct Pages {
@@ -16,11 +28,13 @@ pub(crate) struct Pages {
     count: u64,
     /// Offsets of the free pages.
     free: Vec<u64>,
+    /// Pieces of device memory in use: their first pages and numbers of pages.
+    device_memory: BTreeMap<u64, u64>,
 }
 
 impl Pages {
     pub(crate) fn new(file: OwnedFd) -> Pages {
-        Pages { file, count: 0, free: Vec::new() }
+        Pages { file, count: 0, free: Vec::new(), device_memory: BTreeMap::new() }
     }
 
     /// Creates a page of zeroes, and returns its offset in the file and the page.
@@ -30,8 +44,11 @@ impl Pages {
             Some(offset) => offset,
             None if self.count == LIMIT => return Err(Errno::ENOMEM),
             None => {
+                if FIXED.contains(&self.count) {
+                    self.count = FIXED.end;
+                }
                 let offset = self.count * page;
-                sys::set_len(&self.file, offset + page)?;
+                sys::set_len(&self.file, (offset + page).max(FIXED.end * page))?;
                 self.count += 1;
                 offset
             }
@@ -39,6 +56,40 @@ impl Pages {
         let mapping =
             Mapping::new(self.file.as_raw_fd(), offset, page).inspect_err(|_| self.free.push(offset))?;
         Ok((offset, mapping))
+    }
+
+    /// Writes the page from which programs convert the clock.
+    pub(crate) fn set_clock_info(&self, info: &abi::ClockInfo) -> Result<(), Errno> {
+        let page = PAGE as u64;
+        let len = self.count.max(FIXED.end) * page;
+        sys::set_len(&self.file, len)?;
+        let mapping = Mapping::new(self.file.as_raw_fd(), CLOCK_INFO * page, page)?;
+        mapping.write(0, bytemuck::bytes_of(info)).map_err(|_| Errno::EIO)
+    }
+
+    /// Takes pages of device memory. Returns the first one's number and their memory, which is zero.
+    pub(crate) fn allocate_device_memory(&mut self, pages: u64) -> Result<(u64, Mapping), Errno> {
+        let mut first = 0;
+        for (start, count) in &self.device_memory {
+            if first + pages <= *start {
+                break;
+            }
+            first = start + count;
+        }
+        if first + pages > DEVICE_PAGES {
+            return Err(Errno::ENOMEM);
+        }
+        let (page, offset) = (PAGE as u64, (DEVICE_MEMORY + first) * PAGE as u64);
+        sys::set_len(&self.file, self.count.max(FIXED.end) * page)?;
+        sys::erase(&self.file, offset, pages * page)?;
+        let memory = Mapping::new(self.file.as_raw_fd(), offset, pages * page)?;
+        self.device_memory.insert(first, pages);
+        Ok((first, memory))
+    }
+
+    /// Takes device memory back.
+    pub(crate) fn release_device_memory(&mut self, first: u64) -> Result<(), Errno> {
+        self.device_memory.remove(&first).map(drop).ok_or(Errno::EINVAL)
     }
 
     /// Takes a page back. It reads zero again.
@@ -52,7 +103,26 @@ impl Pages {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rushmem_softnic::Memory;
+
+    #[test]
+    fn device_memory_is_taken_and_given_back() {
+        let mut pages = Pages::new(sys::memory_file(true).unwrap());
+        let mut take = |count| pages.allocate_device_memory(count).map(|(first, _)| first);
+        assert_eq!((take(2), take(3), take(252)), (Ok(0), Ok(2), Err(Errno::ENOMEM)));
+        pages.release_device_memory(0).unwrap();
+        assert_eq!(pages.release_device_memory(0), Err(Errno::EINVAL));
+        let mut take = |count| pages.allocate_device_memory(count).map(|(first, _)| first);
+        assert_eq!((take(3), take(1)), (Ok(5), Ok(0)));
+    }
+
+    #[test]
+    fn doorbell_pages_leave_the_fixed_places_free() {
+        let mut pages = Pages::new(sys::memory_file(true).unwrap());
+        let count = FIXED.start + 1;
+        let offsets: Vec<u64> = (0..count).map(|_| pages.allocate().unwrap().0 / PAGE as u64).collect();
+        assert_eq!(offsets.last(), Some(&FIXED.end));
+        assert!(offsets.iter().all(|page| !FIXED.contains(page)));
+    }
 
     #[test]
     fn pages_come_back_empty() {

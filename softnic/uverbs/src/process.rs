@@ -4,6 +4,7 @@ use crate::attrs::Call;
 use crate::device::Device;
 use crate::errno::Errno;
 use crate::fault::Fault;
+use crate::live::LiveFile;
 use crate::open_device::OpenDevice;
 use crate::settings::Settings;
 use crate::sys::{self, Identity};
@@ -23,6 +24,9 @@ const MAX_FD: usize = 1 << 16;
 /// Which descriptors may be devices: the one question that every `close` and `fstat` of a program asks.
 static DEVICES: [AtomicU64; MAX_FD / 64] = [const { AtomicU64::new(0) }; MAX_FD / 64];
 
+/// Number of descriptors that may be devices.
+static COUNT: AtomicU64 = AtomicU64::new(0);
+
 /// Returns whether `fd` may be a device.
 pub(crate) fn may_be_device(fd: RawFd) -> bool {
     let fd = fd as usize;
@@ -30,12 +34,23 @@ pub(crate) fn may_be_device(fd: RawFd) -> bool {
     fd < MAX_FD && DEVICES[fd / 64].load(Ordering::Relaxed) & 1 << (fd % 64) != 0
 }
 
+/// Returns whether any descriptor may be a device.
+pub(crate) fn has_devices() -> bool {
+    COUNT.load(Ordering::Relaxed) != 0
+}
+
 fn mark(fd: RawFd, device: bool) {
     let fd = fd as usize;
     let bit = 1 << (fd % 64);
     match device {
-        true => DEVICES[fd / 64].fetch_or(bit, Ordering::Relaxed),
-        false => DEVICES[fd / 64].fetch_and(!bit, Ordering::Relaxed),
+        true => {
+            COUNT.fetch_add(1, Ordering::Relaxed);
+            DEVICES[fd / 64].fetch_or(bit, Ordering::Relaxed)
+        }
+        false => {
+            COUNT.fetch_sub(1, Ordering::Relaxed);
+            DEVICES[fd / 64].fetch_and(!bit, Ordering::Relaxed)
+        }
     };
 }
 
@@ -134,6 +149,12 @@ impl Process {
         mark(fd, true);
         tracing::debug!(device = device.name(), fd, "opened");
         Ok(fd)
+    }
+
+    /// Opens a file of sysfs with its present contents, and returns the descriptor.
+    pub(crate) fn read(&self, file: LiveFile, close_on_exec: bool) -> Result<RawFd, Errno> {
+        let device = self.devices.get(file.device as usize).ok_or(Errno::ENOENT)?;
+        sys::file_of(&file.contents(device)?, close_on_exec)
     }
 
     fn file(&self, fd: RawFd) -> Option<File> {

@@ -60,6 +60,7 @@ struct Lists {
     completions: HashMap<u32, Arc<Waiter>>,
     cqs: HashMap<u32, Arc<Waiter>>,
     qps: HashMap<u32, Arc<Waiter>>,
+    srqs: HashMap<u32, Arc<Waiter>>,
     subscriptions: Subscriptions,
     /// The event files of programs that have opened the device.
     openers: Vec<Weak<Channel>>,
@@ -90,6 +91,11 @@ impl Registry {
         self.lists().qps.insert(qpn, waiter);
     }
 
+    /// Registers `waiter` for the limit of a shared receive queue.
+    pub(crate) fn listen_to_srq(&self, srqn: u32, waiter: Arc<Waiter>) {
+        self.lists().srqs.insert(srqn, waiter);
+    }
+
     /// Registers an event file for events of the port and the device.
     pub(crate) fn listen_to_port(&self, channel: &Arc<Channel>) {
         let openers = &mut self.lists().openers;
@@ -107,6 +113,11 @@ impl Registry {
     /// Removes the receivers of this QP.
     pub(crate) fn forget_qp(&self, qpn: u32) {
         self.lists().qps.remove(&qpn);
+    }
+
+    /// Removes the receiver of this shared receive queue.
+    pub(crate) fn forget_srq(&self, srqn: u32) {
+        self.lists().srqs.remove(&srqn);
     }
 
     /// Registers `target` for event number `event` of an object.
@@ -135,6 +146,8 @@ impl Registry {
             Event::Completion { cqn } => (lists.completions.get(&cqn), 0),
             Event::CqError { cqn } => (lists.cqs.get(&cqn), event_type::CQ_ERR),
             Event::QpError { qpn, syndrome } => (lists.qps.get(&qpn), type_of(syndrome)),
+            Event::SrqLimit { srqn } => (lists.srqs.get(&srqn), event_type::SRQ_LIMIT_REACHED),
+            Event::LastReceive { qpn } => (lists.qps.get(&qpn), event_type::QP_LAST_WQE_REACHED),
             _ => (None, 0),
         };
         match waiter {

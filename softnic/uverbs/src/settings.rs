@@ -20,6 +20,8 @@ pub mod variable {
     pub const CAPTURE: &str = "RUSHMEM_UVERBS_CAPTURE";
     /// The file of send entries.
     pub const RECORD: &str = "RUSHMEM_UVERBS_RECORD";
+    /// Root of the launcher's tree of files, in the place of `/sys`.
+    pub const SYSFS: &str = "RUSHMEM_UVERBS_SYSFS";
     /// Filter of the library's log on standard error.
     pub const LOG: &str = "RUSHMEM_UVERBS_LOG";
     /// Path of the library for `rushmem softnic`.

@@ -11,6 +11,8 @@ use std::sync::Arc;
 mod number {
     pub(super) const COMPLETION: u16 = 0x00;
     pub(super) const CQ_ERROR: u16 = 0x04;
+    pub(super) const LAST_WQE: u16 = 0x13;
+    pub(super) const SRQ_LIMIT: u16 = 0x14;
     pub(super) const WQ_CATASTROPHIC: u16 = 0x05;
     pub(super) const WQ_INVALID_REQUEST: u16 = 0x10;
     pub(super) const WQ_ACCESS_VIOLATION: u16 = 0x11;
@@ -23,6 +25,8 @@ pub(crate) enum Source {
     Cq(u32),
     /// A QP, by its number.
     Qp(u32),
+    /// A receive memory pool, by its number.
+    Rmp(u32),
 }
 
 /// The target of an event.
@@ -87,6 +91,8 @@ fn meaning(event: Event) -> Option<(Source, u16)> {
             (Source::Qp(qpn), number::WQ_ACCESS_VIOLATION)
         }
         Event::QpError { qpn, .. } => (Source::Qp(qpn), number::WQ_CATASTROPHIC),
+        Event::LastReceive { qpn } => (Source::Qp(qpn), number::LAST_WQE),
+        Event::SrqLimit { srqn } => (Source::Rmp(srqn), number::SRQ_LIMIT),
         _ => return None,
     })
 }
@@ -98,7 +104,7 @@ fn entry(source: Source, number: u16) -> [u8; 64] {
     let (at, object) = match source {
         Source::Cq(cqn) if number == number::CQ_ERROR => (0x20, cqn),
         Source::Cq(cqn) => (0x38, cqn),
-        Source::Qp(qpn) => (0x38, qpn),
+        Source::Qp(number) | Source::Rmp(number) => (0x38, number),
     };
     entry[at..at + 4].copy_from_slice(&object.to_be_bytes());
     entry

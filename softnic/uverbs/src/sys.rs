@@ -1,7 +1,10 @@
 //! Direct system calls. The C library's names would call this library again when it is preloaded.
 
 use crate::errno::Errno;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::ffi::CStr;
+use std::io::{Seek as _, Write as _};
+use std::net::Ipv4Addr;
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd as _, OwnedFd, RawFd};
 
 /// The identity of an open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -15,19 +18,99 @@ pub(crate) struct Identity {
 /// # Safety
 ///
 /// The path is a C string. The system call checks the pointer.
-pub(crate) unsafe fn open(path: *const libc::c_char, flags: libc::c_int, mode: libc::mode_t) -> libc::c_int {
+pub(crate) unsafe fn open(
+    at: RawFd,
+    path: *const libc::c_char,
+    flags: libc::c_int,
+    mode: libc::mode_t,
+) -> libc::c_int {
     // SAFETY: the system call checks its arguments.
-    unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path, flags, mode) as libc::c_int }
+    unsafe { libc::syscall(libc::SYS_openat, at, path, flags, mode) as libc::c_int }
 }
 
-/// Makes the system call `faccessat` for a path.
+/// Makes the system call `faccessat`, or `faccessat2` with flags.
 ///
 /// # Safety
 ///
 /// The path is a C string. The system call checks the pointer.
-pub(crate) unsafe fn access(path: *const libc::c_char, mode: libc::c_int) -> libc::c_int {
+pub(crate) unsafe fn access(
+    at: RawFd,
+    path: *const libc::c_char,
+    mode: libc::c_int,
+    flags: libc::c_int,
+) -> libc::c_int {
+    let call = if flags == 0 { libc::SYS_faccessat } else { libc::SYS_faccessat2 };
     // SAFETY: the system call checks its arguments.
-    unsafe { libc::syscall(libc::SYS_faccessat, libc::AT_FDCWD, path, mode) as libc::c_int }
+    unsafe { libc::syscall(call, at, path, mode, flags) as libc::c_int }
+}
+
+/// Makes the system call `readlinkat`.
+///
+/// # Safety
+///
+/// The same as for the system call, which checks its pointers.
+pub(crate) unsafe fn readlink(
+    at: RawFd,
+    path: *const libc::c_char,
+    to: *mut libc::c_char,
+    room: usize,
+) -> isize {
+    // SAFETY: the system call checks its arguments.
+    unsafe { libc::syscall(libc::SYS_readlinkat, at, path, to, room) as isize }
+}
+
+/// Makes the system call `chdir`.
+///
+/// # Safety
+///
+/// The path is a C string. The system call checks the pointer.
+pub(crate) unsafe fn chdir(path: *const libc::c_char) -> libc::c_int {
+    // SAFETY: the system call checks its arguments.
+    unsafe { libc::syscall(libc::SYS_chdir, path) as libc::c_int }
+}
+
+/// Makes the system call `statx`.
+///
+/// # Safety
+///
+/// The same as for the system call, which checks its pointers.
+pub(crate) unsafe fn statx(
+    at: RawFd,
+    path: *const libc::c_char,
+    flags: libc::c_int,
+    mask: libc::c_uint,
+    to: *mut libc::statx,
+) -> libc::c_int {
+    // SAFETY: the system call checks its arguments.
+    unsafe { libc::syscall(libc::SYS_statx, at, path, flags, mask, to) as libc::c_int }
+}
+
+/// Returns the name of the network device with this address, or `EINVAL` if none has it.
+pub(crate) fn network_device(ip: Ipv4Addr) -> Result<String, Errno> {
+    let mut list = std::ptr::null_mut();
+    // SAFETY: room for the head of a list, which is freed below.
+    if unsafe { libc::getifaddrs(&raw mut list) } != 0 {
+        return Err(Errno::last());
+    }
+    let (mut found, mut at) = (Err(Errno::EINVAL), list);
+    // SAFETY: null, or an entry of the list.
+    while let Some(entry) = unsafe { at.as_ref() } {
+        at = entry.ifa_next;
+        let address = entry.ifa_addr.cast::<libc::sockaddr_in>();
+        // SAFETY: null, or an address of some family, which all addresses begin with.
+        if address.is_null() || i32::from(unsafe { (*address).sin_family }) != libc::AF_INET {
+            continue;
+        }
+        // SAFETY: an address of this family.
+        if unsafe { (*address).sin_addr.s_addr } == u32::from(ip).to_be() {
+            // SAFETY: a C string of the list.
+            found = Ok(unsafe { CStr::from_ptr(entry.ifa_name) }.to_string_lossy().into_owned());
+            break;
+        }
+    }
+    // SAFETY: the list made above. Nothing refers to it any more.
+    unsafe { libc::freeifaddrs(list) };
+    found
 }
 
 /// Makes the system call `close`.
@@ -77,6 +160,17 @@ pub(crate) fn identity(fd: RawFd) -> Option<Identity> {
     (rc == 0).then_some(Identity { device: stat.st_dev, inode: stat.st_ino })
 }
 
+/// Creates a file with these contents, for reading.
+pub(crate) fn file_of(contents: &str, close_on_exec: bool) -> Result<RawFd, Errno> {
+    let flags = if close_on_exec { libc::MFD_CLOEXEC } else { 0 };
+    // SAFETY: takes a C string and a number.
+    let file = owned(unsafe { libc::memfd_create(c"sysfs".as_ptr(), flags) })?;
+    let mut file = std::fs::File::from(file);
+    let written = file.write_all(contents.as_bytes()).and_then(|()| file.rewind());
+    written.map_err(|_| Errno::EIO)?;
+    Ok(file.into_raw_fd())
+}
+
 /// Creates a memory file, which programs may map.
 pub(crate) fn memory_file(close_on_exec: bool) -> Result<OwnedFd, Errno> {
     let flags = if close_on_exec { libc::MFD_CLOEXEC } else { 0 };
@@ -85,7 +179,7 @@ pub(crate) fn memory_file(close_on_exec: bool) -> Result<OwnedFd, Errno> {
 }
 
 /// Name of the memory files.
-const MEMORY_FILE: &std::ffi::CStr = c"rushmem-uverbs";
+const MEMORY_FILE: &CStr = c"rushmem-uverbs";
 
 /// Returns whether this is a memory file of this library, in any process.
 pub(crate) fn is_memory_file(fd: RawFd) -> bool {

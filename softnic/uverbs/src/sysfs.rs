@@ -1,8 +1,10 @@
-//! The part of sysfs that libibverbs and its users look at, as a tree of plain files.
+//! The part of sysfs that is about RDMA devices, as the kernel lays it out, as a tree of plain files and links.
 
-use crate::device::PKEYS;
+use crate::device::{FIRMWARE, GID_SLOTS, PKEYS};
 use crate::process::device_number_text;
 use crate::settings::LinkLayer;
+#[cfg(doc)]
+use crate::settings::variable;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
@@ -31,10 +33,10 @@ enum Entry {
     /// A file with one line.
     File(String),
     /// A symbolic link.
-    LinkLayer(String),
+    Link(String),
 }
 
-/// Creates the tree in its own folder below `base`, and returns that folder: the value of `SYSFS_PATH`.
+/// Creates the tree in its own folder below `base`, and returns that folder: the value of [`variable::SYSFS`].
 ///
 /// The name depends on the content. An existing folder is not changed, because other processes may read it.
 ///
@@ -71,63 +73,149 @@ fn write(root: &Path, tree: &BTreeMap<String, Entry>) -> io::Result<()> {
         }
         match entry {
             Entry::File(line) => std::fs::write(path, format!("{line}\n"))?,
-            Entry::LinkLayer(target) => symlink(target, path)?,
+            Entry::Link(target) => symlink(target, path)?,
         }
     }
     Ok(())
 }
 
-fn tree(devices: u32, link: LinkLayer) -> BTreeMap<String, Entry> {
-    let mut tree = BTreeMap::new();
-    let mut file = |path: String, line: &str| {
-        tree.insert(path, Entry::File(line.to_owned()));
-    };
-    // The version of the ABI between libibverbs and the kernel.
-    file("class/infiniband_verbs/abi_version".into(), "6");
-    for index in 0..devices {
-        let pci = pci_folder(index);
-        for (name, line) in [
-            ("modalias", MODALIAS),
-            ("vendor", "0x15b3"),
-            ("device", "0x1021"),
-            ("class", "0x020000"),
-            ("numa_node", "-1"),
-        ] {
-            file(format!("{pci}/{name}"), line);
+/// The tree under construction.
+#[derive(Default)]
+struct Tree(BTreeMap<String, Entry>);
+
+impl Tree {
+    /// Adds files with one line each to a folder.
+    fn files(&mut self, folder: &str, files: &[(&str, &str)]) {
+        for (name, line) in files {
+            self.0.insert(format!("{folder}/{name}"), Entry::File((*line).to_owned()));
         }
-        let device = format!("class/infiniband/mlx5_{index}");
-        let guid = guid_text(index);
-        for (name, line) in [
-            ("node_type", "1: CA"),
-            ("node_guid", &guid),
-            ("sys_image_guid", &guid),
-            ("board_id", "MT_0000000838"),
-            ("hca_type", "MT4129"),
-            ("ports/1/rate", "400 Gb/sec (4X NDR)"),
-            ("ports/1/link_layer", if link == LinkLayer::Ethernet { "Ethernet" } else { "InfiniBand" }),
-        ] {
-            file(format!("{device}/{name}"), line);
-        }
-        for (i, key) in PKEYS.iter().enumerate() {
-            file(format!("{device}/ports/1/pkeys/{i}"), &format!("{key:#06x}"));
-        }
-        let node = format!("class/infiniband_verbs/uverbs{index}");
-        file(format!("{node}/ibdev"), &format!("mlx5_{index}"));
-        file(format!("{node}/dev"), &device_number_text(index));
-        // The version of the ABI between libmlx5 and its driver in the kernel.
-        file(format!("{node}/abi_version"), "1");
     }
-    for index in 0..devices {
-        let target = format!("../../../{}", pci_folder(index));
-        tree.insert(format!("class/infiniband/mlx5_{index}/device"), Entry::LinkLayer(target.clone()));
-        tree.insert(format!("class/infiniband_verbs/uverbs{index}/device"), Entry::LinkLayer(target));
+
+    /// Adds a link from one path of the tree to another.
+    fn link(&mut self, from: &str, to: &str) {
+        let common = from.split('/').zip(to.split('/')).take_while(|(a, b)| a == b).count();
+        let up = "../".repeat(from.split('/').count() - common - 1);
+        let down: Vec<&str> = to.split('/').skip(common).collect();
+        self.0.insert(from.to_owned(), Entry::Link(format!("{up}{}", down.join("/"))));
     }
-    tree
 }
 
-/// Returns the PCI folder of a device. Each device has its own bus.
-fn pci_folder(index: u32) -> String {
-    format!("devices/pci0000:c0/0000:{:02x}:00.0", 0xc1 + index)
+fn tree(devices: u32, link: LinkLayer) -> BTreeMap<String, Entry> {
+    let mut tree = Tree::default();
+    // The versions of the ABIs of the kernel.
+    tree.files("class/infiniband_verbs", &[("abi_version", "6")]);
+    tree.files("class/infiniband_mad", &[("abi_version", "5")]);
+    for index in 0..devices {
+        let (bridge, pci) = pci_folders(index);
+        pci_device(&mut tree, &bridge, &pci, index);
+        rdma_device(&mut tree, &pci, index, link);
+        let node = format!("{pci}/infiniband_verbs/uverbs{index}");
+        let device = format!("mlx5_{index}");
+        // The version of the ABI between libmlx5 and its driver in the kernel.
+        let files = [("ibdev", &device[..]), ("dev", &device_number_text(index)), ("abi_version", "1")];
+        tree.files(&node, &files);
+        tree.link(&format!("{node}/device"), &pci);
+        tree.link(&format!("{node}/subsystem"), "class/infiniband_verbs");
+        tree.link(&format!("class/infiniband_verbs/uverbs{index}"), &node);
+        tree.files("dev/infiniband", &[(&format!("uverbs{index}"), "")]);
+    }
+    tree.0
+}
+
+/// Adds the PCI device, and the bridge above it.
+fn pci_device(tree: &mut Tree, bridge: &str, pci: &str, index: u32) {
+    let link = [
+        ("max_link_speed", "32.0 GT/s PCIe"),
+        ("max_link_width", "16"),
+        ("current_link_speed", "32.0 GT/s PCIe"),
+        ("current_link_width", "16"),
+        ("numa_node", "-1"),
+        ("enable", "1"),
+    ];
+    tree.files(bridge, &link);
+    tree.files(bridge, &[("vendor", "0x15b3"), ("device", "0x197b"), ("class", "0x060400")]);
+    tree.files(pci, &link);
+    let (_, slot) = pci.rsplit_once('/').unwrap_or_default();
+    let uevent = format!(
+        "DRIVER=mlx5_core\nPCI_CLASS=20700\nPCI_ID=15B3:1021\nPCI_SUBSYS_ID=15B3:0041\nPCI_SLOT_NAME={slot}\n\
+         MODALIAS={MODALIAS}"
+    );
+    let files = [
+        ("modalias", MODALIAS),
+        ("vendor", "0x15b3"),
+        ("device", "0x1021"),
+        ("subsystem_vendor", "0x15b3"),
+        ("subsystem_device", "0x0041"),
+        ("class", "0x020700"),
+        ("revision", "0x00"),
+        ("irq", "0"),
+        ("uevent", &uevent),
+    ];
+    tree.files(pci, &files);
+    let bus = bus(index);
+    tree.files(&format!("{bridge}/pci_bus/{bus}"), &[("cpulistaffinity", "")]);
+    tree.link(&format!("class/pci_bus/{bus}"), &format!("{bridge}/pci_bus/{bus}"));
+    tree.link(&format!("bus/pci/devices/{slot}"), pci);
+}
+
+/// Adds the RDMA device and its port.
+fn rdma_device(tree: &mut Tree, pci: &str, index: u32, link: LinkLayer) {
+    let device = format!("{pci}/infiniband/mlx5_{index}");
+    let guid = guid_text(index);
+    let (major, minor, sub) = FIRMWARE;
+    let files = [
+        ("node_type", "1: CA"),
+        ("node_guid", &guid),
+        ("node_desc", &format!("rushmem mlx5_{index}")),
+        ("sys_image_guid", &guid),
+        ("board_id", "MT_0000000838"),
+        ("hca_type", "MT4129"),
+        ("hw_rev", "0"),
+        ("fw_ver", &format!("{major}.{minor}.{sub:04}")),
+    ];
+    tree.files(&device, &files);
+    tree.link(&format!("{device}/device"), pci);
+    tree.link(&format!("{device}/subsystem"), "class/infiniband");
+    tree.link(&format!("class/infiniband/mlx5_{index}"), &device);
+
+    let port = format!("{device}/ports/1");
+    let ethernet = link == LinkLayer::Ethernet;
+    let files = [
+        ("rate", "400 Gb/sec (4X NDR)"),
+        ("link_layer", if ethernet { "Ethernet" } else { "InfiniBand" }),
+        ("cap_mask", if ethernet { "0x04010000" } else { "0x00010000" }),
+        ("lid_mask_count", "0"),
+        ("sm_lid", if ethernet { "0x0" } else { "0x1" }),
+        ("sm_sl", "0"),
+        // `live` has the present contents of the following files.
+        ("lid", "0x0"),
+        ("state", "4: ACTIVE"),
+        ("phys_state", "5: LinkUp"),
+    ];
+    tree.files(&port, &files);
+    for (i, key) in PKEYS.iter().enumerate() {
+        tree.files(&port, &[(&format!("pkeys/{i}"), &format!("{key:#06x}"))]);
+    }
+    for i in 0..GID_SLOTS {
+        let (gid, kind) = (format!("gids/{i}"), format!("gid_attrs/types/{i}"));
+        tree.files(&port, &[(&gid, "0000:0000:0000:0000:0000:0000:0000:0000"), (&kind, "")]);
+        tree.files(&port, &[(&format!("gid_attrs/ndevs/{i}"), "")]);
+    }
+}
+
+/// PCI domain of the devices. No machine has it, and it has decimal digits only, because some programs parse those.
+pub(crate) const DOMAIN: &str = "7000";
+
+/// Returns the bus of a device. Each device has its own.
+fn bus(index: u32) -> String {
+    format!("{DOMAIN}:{:02x}", index + 1)
+}
+
+/// Returns the folders of the bridge above a PCI device and of the device.
+fn pci_folders(index: u32) -> (String, String) {
+    let bridge = format!("devices/pci{DOMAIN}:00/{DOMAIN}:00:{:02x}.0", index + 1);
+    let device = format!("{bridge}/{}:00.0", bus(index));
+    (bridge, device)
 }
 
 #[cfg(test)]
@@ -146,7 +234,16 @@ mod tests {
         assert_eq!(read("class/infiniband/mlx5_1/ports/1/pkeys/1"), "0x8001\n");
         assert!(read("class/infiniband/mlx5_0/device/modalias").starts_with("pci:v000015B3d"));
         let device = root.join("class/infiniband/mlx5_1/device").canonicalize().unwrap();
-        assert_eq!(device.file_name().unwrap(), "0000:c2:00.0");
+        assert_eq!(device.file_name().unwrap(), "7000:02:00.0");
+        // A class has links into the tree of devices, and the devices have links back.
+        let device = root.canonicalize().unwrap().join("devices/pci7000:00/7000:00:02.0/7000:02:00.0");
+        let found = |path: &str| root.join(path).canonicalize().unwrap();
+        assert_eq!(found("class/infiniband/mlx5_1"), device.join("infiniband/mlx5_1"));
+        assert_eq!(found("class/infiniband_verbs/uverbs1"), device.join("infiniband_verbs/uverbs1"));
+        assert_eq!(found("class/pci_bus/7000:02/../../7000:02:00.0"), device);
+        assert_eq!(found("bus/pci/devices/7000:02:00.0"), device);
+        assert_eq!(found("class/infiniband/mlx5_1/subsystem"), found("class/infiniband"));
+        assert_eq!(read("class/infiniband/mlx5_1/fw_ver"), "28.43.1014\n");
     }
 
     #[test]

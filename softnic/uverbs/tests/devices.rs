@@ -57,6 +57,58 @@ fn an_infiniband_port_is_described() {
     }
 }
 
+/// Looks at sysfs by programs that open, list, resolve and check files in their own ways.
+#[test]
+fn sysfs_is_laid_out_as_by_the_kernel() {
+    let script = "set -e
+        ls /sys/class/infiniband /sys/class/infiniband_verbs
+        ls -l /dev/infiniband /sys/class/infiniband/
+        realpath /sys/class/infiniband/mlx5_1/device
+        readlink /sys/class/infiniband_verbs/uverbs0
+        stat -L -c %F /sys/class/infiniband/mlx5_0/device
+        [ -r /sys/class/infiniband/mlx5_0/ports/1/gids/0 ]
+        cd /sys/class/infiniband/mlx5_1/ports/1
+        pwd -P
+        cat gids/3 gid_attrs/types/2 gid_attrs/types/3 gid_attrs/ndevs/3 state
+        cat /sys/class/infiniband/mlx5_0/ports/1/gids/3
+        cat /sys/class/infiniband/mlx5_0/fw_ver /sys/bus/pci/devices/7000:01:00.0/vendor";
+    let text =
+        run(&["--devices", "2", "--ip", "127.77.0.1,127.77.0.2"], &["env", "LC_ALL=C", "sh", "-c", script]);
+    for wanted in [
+        "/sys/class/infiniband:\nmlx5_0\nmlx5_1\n",
+        "/sys/class/infiniband_verbs:\nabi_version\nuverbs0\nuverbs1\n",
+        "231, 192",
+        "mlx5_0 -> ../../devices/pci7000:00/7000:00:01.0/7000:01:00.0/infiniband/mlx5_0\n",
+        "/sys/devices/pci7000:00/7000:00:02.0/7000:02:00.0\n",
+        "\ndirectory\n",
+        "/7000:02:00.0/infiniband/mlx5_1/ports/1\n\
+         0000:0000:0000:0000:0000:ffff:7f4d:0002\nIB/RoCE v1\nRoCE v2\nlo\n4: ACTIVE\n\
+         0000:0000:0000:0000:0000:ffff:7f4d:0001\n28.43.1014\n0x15b3\n",
+    ] {
+        assert!(text.contains(wanted), "{wanted} is not in\n{text}");
+    }
+    assert!(!text.contains("No such"), "{text}");
+    let text = run(&["--fault", "port-down"], &["cat", "/sys/class/infiniband/mlx5_0/ports/1/state"]);
+    assert_eq!(text, "1: DOWN\n");
+}
+
+#[test]
+fn the_tools_of_infiniband_describe_the_port() {
+    if !all_there("the_tools_of_infiniband_describe_the_port", &["ibstat", "ibstatus"], "infiniband-diags") {
+        return;
+    }
+    let text = run(&["--link", "ib", "--ip", "127.64.1.2"], &["ibstat"]);
+    for wanted in
+        ["CA 'mlx5_0'", "Firmware version: 28.43.1014", "State: Active", "Base lid: 258", "Rate: 400"]
+    {
+        assert!(text.contains(wanted), "{wanted} is not in\n{text}");
+    }
+    let text = run(&["--ip", "127.77.0.1"], &["ibstatus"]);
+    for wanted in ["fe80:0000:0000:0000:0000:5efe:7f4d:0001", "4: ACTIVE", "400 Gb/sec", "Ethernet"] {
+        assert!(text.contains(wanted), "{wanted} is not in\n{text}");
+    }
+}
+
 #[test]
 fn wrong_options_are_explained() {
     for (options, why) in [

@@ -218,6 +218,6 @@ fn a_peer_that_is_gone() {
 #[test]
 fn a_gid_of_the_first_version_is_refused() {
     let test = "a_gid_of_the_first_version_is_refused";
-    let Some(text) = failing_pingpong(test, &[], "2") else { return };
-    assert!(text.contains("no RoCEv1") && text.contains("Failed to modify QP to RTR"), "{text}");
+    let Some(text) = failing_pingpong(test, &["--fault", "gid-v1-only"], "1") else { return };
+    assert!(text.contains("Failed to modify QP to RTR"), "{text}");
 }

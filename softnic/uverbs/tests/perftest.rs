@@ -49,6 +49,16 @@ fn ping_pong(options: &[&str], command: &str) {
 }
 
 #[test]
+fn shared_receive_queues() {
+    ping_pong(&[], "ibv_srq_pingpong -g 3 -n 50 -q 4");
+    ping_pong(&[], "ibv_srq_pingpong -g 0 -n 50 -e");
+    ping_pong(&["--link", "ib"], "ibv_srq_pingpong -n 50 -e");
+    perftest(&[], "ib_send_bw --use-srq -n 20 -q 2");
+    perftest(&[], "ib_send_lat --use-srq -n 20 -e");
+    perftest(&[], "ib_send_lat --use-srq -c UD -n 20");
+}
+
+#[test]
 fn unreliable_ping_pong() {
     ping_pong(&[], "ibv_uc_pingpong -g 3 -c -n 50");
     ping_pong(&[], "ibv_uc_pingpong -g 3 -c -n 50 -e -s 20000");

@@ -28,6 +28,13 @@ fn over_roce_by_link_local_addresses() {
     play("over_roce_by_link_local_addresses", &[], &["-g", "1", "-c", "-e"]);
 }
 
+/// Uses the entries of RoCEv1. Programs without an option take the first one.
+#[test]
+fn over_the_first_gid() {
+    play("over_the_first_gid", &[], &["-g", "0", "-c"]);
+    play("over_the_first_gid", &[], &["-g", "2", "-c", "-e"]);
+}
+
 #[test]
 fn over_roce_with_events() {
     play("over_roce_with_events", &[], &["-g", "3", "-c", "-e"]);

@@ -125,6 +125,12 @@ layout! {
         general_obj_types: u64 = 0x400, 64;
         /// log2 of a doorbell page, less 12.
         log_uar_page_sz: u16 = 0x490, 16;
+        /// Cyclic receive entries may lack the segment that names a successor.
+        basic_cyclic_rcv_wqe: bool = 0x380, 1;
+        /// log2 of the most receive memory pools.
+        log_max_rmp: u8 = 0x383, 5;
+        /// Frequency of the free-running clock.
+        device_frequency_khz: u32 = 0x4e0, 32;
         /// Doorbell pages per system page.
         num_of_uars_per_page: u32 = 0x520, 32;
         /// log2 of the longest atomic operand, bytes.

@@ -24,6 +24,16 @@ numbers! {
         ATOMIC = 0x03;
         /// [`RoceCap`].
         ROCE = 0x04;
+        /// Flow tables of the NIC.
+        NIC_FLOW_TABLE = 0x07;
+        /// Flow tables of the embedded switch.
+        ESWITCH_FLOW_TABLE = 0x08;
+        /// The embedded switch.
+        ESWITCH = 0x09;
+        /// Quality of service.
+        QOS = 0x0c;
+        /// Memory of the device.
+        DEVICE_MEMORY = 0x0f;
         /// [`GeneralCap2`].
         GENERAL_2 = 0x20;
     }

@@ -4,80 +4,119 @@
 //! [`rushmem_uverbs::peer_memory`]'s registration. It is a crate of its own so that nothing that merely links
 //! `rushmem-uverbs` gets these names. The package `rushmem-cli` links it into the shared object `rushmem-preload`.
 
-use libc::{c_char, c_int, c_ulong, mode_t};
-use rushmem_uverbs::interpose;
+use libc::{c_char, c_int, c_uint, c_ulong, c_void, mode_t, size_t, ssize_t};
+use rushmem_uverbs::interpose::{self, Filter, Order};
 use rushmem_uverbs::peer_memory::{self, PeerMemory};
 
-/// Calls [`interpose::open`].
-///
-/// # Safety
-///
-/// The same as for `open` of the C library.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-    // SAFETY: passed on as it came.
-    unsafe { interpose::open(path, flags, mode) }
+/// Defines functions of the C library. Functions with several names are the same on a 64-bit machine.
+macro_rules! functions {
+    ($([$($name:ident)*] $arguments:tt -> $result:ty $body:block)*) => {
+        $(functions!(@names [$($name)*] $arguments -> $result $body);)*
+    };
+    (@names [$($name:ident)*] $arguments:tt -> $result:ty $body:block) => {
+        $(functions!(@one $name $arguments -> $result $body);)*
+    };
+    (@one $name:ident($($argument:ident: $type:ty),*) -> $result:ty $body:block) => {
+        /// Takes the place of the C library's function.
+        ///
+        /// # Safety
+        ///
+        /// The same as for the C library's function.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($argument: $type),*) -> $result {
+            // SAFETY: the arguments are passed on as they came.
+            unsafe { $body }
+        }
+    };
 }
 
-/// Calls [`interpose::open`]. Rust's standard library calls this function.
-///
-/// # Safety
-///
-/// The same as for `open64` of the C library.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-    // SAFETY: passed on as it came.
-    unsafe { interpose::open(path, flags, mode) }
+/// A path argument.
+type Path = *const c_char;
+
+// Opening, and what the checked variants of a C library's headers call.
+functions! {
+    [open open64](path: Path, flags: c_int, mode: mode_t) -> c_int { interpose::open(path, flags, mode) }
+    [__open_2 __open64_2](path: Path, flags: c_int) -> c_int { interpose::open(path, flags, 0) }
+    [openat openat64](at: c_int, path: Path, flags: c_int, mode: mode_t) -> c_int {
+        interpose::openat(at, path, flags, mode)
+    }
+    [__openat_2 __openat64_2](at: c_int, path: Path, flags: c_int) -> c_int {
+        interpose::openat(at, path, flags, 0)
+    }
+    [fopen fopen64](path: Path, mode: Path) -> *mut libc::FILE { interpose::fopen(path, mode) }
 }
 
-/// Calls [`interpose::access`].
-///
-/// # Safety
-///
-/// The same as for `access` of the C library.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn access(path: *const c_char, mode: c_int) -> c_int {
-    // SAFETY: passed on as it came.
-    unsafe { interpose::access(path, mode) }
+// Checking and describing. Programs built for an older C library call the functions with a version.
+functions! {
+    [access](path: Path, mode: c_int) -> c_int { interpose::access(path, mode) }
+    [eaccess euidaccess](path: Path, mode: c_int) -> c_int {
+        interpose::faccessat(libc::AT_FDCWD, path, mode, libc::AT_EACCESS)
+    }
+    [faccessat](at: c_int, path: Path, mode: c_int, flags: c_int) -> c_int {
+        interpose::faccessat(at, path, mode, flags)
+    }
+    [stat stat64](path: Path, to: *mut libc::stat) -> c_int { interpose::stat(path, to) }
+    [lstat lstat64](path: Path, to: *mut libc::stat) -> c_int {
+        interpose::fstatat(libc::AT_FDCWD, path, to, libc::AT_SYMLINK_NOFOLLOW)
+    }
+    [fstat fstat64](fd: c_int, to: *mut libc::stat) -> c_int { interpose::fstat(fd, to) }
+    [fstatat fstatat64](at: c_int, path: Path, to: *mut libc::stat, flags: c_int) -> c_int {
+        interpose::fstatat(at, path, to, flags)
+    }
+    [__xstat __xstat64](_version: c_int, path: Path, to: *mut libc::stat) -> c_int { interpose::stat(path, to) }
+    [__lxstat __lxstat64](_version: c_int, path: Path, to: *mut libc::stat) -> c_int {
+        interpose::fstatat(libc::AT_FDCWD, path, to, libc::AT_SYMLINK_NOFOLLOW)
+    }
+    [__fxstat __fxstat64](_version: c_int, fd: c_int, to: *mut libc::stat) -> c_int { interpose::fstat(fd, to) }
+    [__fxstatat __fxstatat64](_version: c_int, at: c_int, path: Path, to: *mut libc::stat, flags: c_int) -> c_int {
+        interpose::fstatat(at, path, to, flags)
+    }
+    [statx](at: c_int, path: Path, flags: c_int, mask: c_uint, to: *mut libc::statx) -> c_int {
+        interpose::statx(at, path, flags, mask, to)
+    }
+}
+
+// Listing, resolving and entering folders.
+functions! {
+    [opendir](path: Path) -> *mut libc::DIR { interpose::opendir(path) }
+    [scandir scandir64](path: Path, list: *mut *mut *mut libc::dirent, filter: Filter, order: Order) -> c_int {
+        interpose::scandir(path, list, filter, order)
+    }
+    [getcwd](to: *mut c_char, room: size_t) -> *mut c_char { interpose::getcwd(to, room) }
+    [__getcwd_chk](to: *mut c_char, room: size_t, _all: size_t) -> *mut c_char { interpose::getcwd(to, room) }
+    [getxattr](path: Path, name: Path, to: *mut c_void, room: size_t) -> ssize_t {
+        interpose::getxattr(path, name, to, room, true)
+    }
+    [lgetxattr](path: Path, name: Path, to: *mut c_void, room: size_t) -> ssize_t {
+        interpose::getxattr(path, name, to, room, false)
+    }
+    [chdir](path: Path) -> c_int { interpose::chdir(path) }
+    [realpath](path: Path, to: *mut c_char) -> *mut c_char { interpose::realpath(path, to) }
+    [__realpath_chk](path: Path, to: *mut c_char, _room: size_t) -> *mut c_char { interpose::realpath(path, to) }
+    [canonicalize_file_name](path: Path) -> *mut c_char { interpose::realpath(path, std::ptr::null_mut()) }
+    [readlink](path: Path, to: *mut c_char, room: size_t) -> ssize_t {
+        interpose::readlinkat(libc::AT_FDCWD, path, to, room)
+    }
+    [__readlink_chk](path: Path, to: *mut c_char, room: size_t, _all: size_t) -> ssize_t {
+        interpose::readlinkat(libc::AT_FDCWD, path, to, room)
+    }
+    [readlinkat](at: c_int, path: Path, to: *mut c_char, room: size_t) -> ssize_t {
+        interpose::readlinkat(at, path, to, room)
+    }
+    [__readlinkat_chk](at: c_int, path: Path, to: *mut c_char, room: size_t, _all: size_t) -> ssize_t {
+        interpose::readlinkat(at, path, to, room)
+    }
+}
+
+// Opened devices. The C library's `ioctl` is variadic, but callers pass at most one argument.
+functions! {
+    [ioctl](fd: c_int, request: c_ulong, argument: usize) -> c_int { interpose::ioctl(fd, request, argument) }
 }
 
 /// Calls [`interpose::close`].
 #[unsafe(no_mangle)]
 pub extern "C" fn close(fd: c_int) -> c_int {
     interpose::close(fd)
-}
-
-/// Calls [`interpose::stat`].
-///
-/// # Safety
-///
-/// The same as for `stat` of the C library.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn stat(path: *const c_char, to: *mut libc::stat) -> c_int {
-    // SAFETY: passed on as it came.
-    unsafe { interpose::stat(path, to) }
-}
-
-/// Calls [`interpose::fstat`].
-///
-/// # Safety
-///
-/// The same as for `fstat` of the C library.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fstat(fd: c_int, to: *mut libc::stat) -> c_int {
-    // SAFETY: passed on as it came.
-    unsafe { interpose::fstat(fd, to) }
-}
-
-/// Calls [`interpose::ioctl`]. The C library's function is variadic, but callers pass at most one argument.
-///
-/// # Safety
-///
-/// The same as for `ioctl` of the C library.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int {
-    // SAFETY: passed on as it came.
-    unsafe { interpose::ioctl(fd, request, argument) }
 }
 
 /// Calls [`interpose::socket`].

@@ -8,7 +8,7 @@ use crate::fault::Fault;
 use crate::handles::Object;
 use crate::open_device::OpenDevice;
 use crate::subscriptions::Source;
-use rushmem_mlx5::prm::{CmdError, CmdOpcode, CmdStatus, Header, cq, mkey, pd, qp};
+use rushmem_mlx5::prm::{CmdError, CmdOpcode, CmdStatus, Header, cq, mkey, pd, qp, rmp};
 use rushmem_softnic::ip_of_gid;
 
 /// An object, and the command that ends it.
@@ -24,6 +24,7 @@ impl Devx {
         match self.kind {
             Kind::Cq => Some(Source::Cq(self.number)),
             Kind::Qp => Some(Source::Qp(self.number)),
+            Kind::Rmp => Some(Source::Rmp(self.number)),
             Kind::Pd | Kind::Mkey => None,
         }
     }
@@ -36,6 +37,7 @@ enum Kind {
     Mkey,
     Cq,
     Qp,
+    Rmp,
 }
 
 /// Longest output mailbox.
@@ -106,7 +108,7 @@ pub(super) fn query_eqn(call: &Call) -> Result<(), Errno> {
 
 /// Handles DEVX_OBJ create.
 pub(super) fn create(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
-    let input = call.bytes(INPUT)?;
+    let mut input = call.bytes(INPUT)?;
     let Some(kind) = kind_created(opcode(&input)?) else {
         tracing::debug!(opcode = ?opcode(&input), "no command that makes an object");
         return Err(Errno::EINVAL);
@@ -114,15 +116,36 @@ pub(super) fn create(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> 
     let first_call = match kind {
         Kind::Cq => opened.refuses_first(Fault::CqOnce),
         Kind::Qp => opened.refuses_first(Fault::QpOnce),
-        Kind::Pd | Kind::Mkey => false,
+        Kind::Pd | Kind::Mkey | Kind::Rmp => false,
     };
     if first_call {
         return refuse(call);
     }
+    if mkey::CreateMkey::decode(&input).is_ok_and(|command| command.context.umr_en) {
+        tracing::debug!("keys that work-queue entries change are not supported");
+        return Err(Errno::EOPNOTSUPP);
+    }
+    umems_are_valid(kind, &mut input);
     let output = execute(opened, call, &input, OUTPUT)?;
     let object = created(&input, &output).ok_or(Errno::EIO)?;
     let handle = opened.handles.insert(object)?;
     call.return_handle(HANDLE, handle)
+}
+
+/// Sets the bits that mark the umems of an object as valid, as the kernel does: programs have no other memory for queues.
+fn umems_are_valid(kind: Kind, input: &mut [u8]) {
+    let bits: &[usize] = match kind {
+        Kind::Pd | Kind::Mkey => &[],
+        // Bit offsets in `CreateCq`, `CreateQp` and `CreateRmp`.
+        Kind::Cq => &[0x86, 0x2e0],
+        Kind::Qp => &[0xc0 + 0x683, 0x860],
+        Kind::Rmp => &[0x280 + 0x120, 0x280 + 0x121],
+    };
+    for bit in bits {
+        if let Some(byte) = input.get_mut(bit / 8) {
+            *byte |= 0x80 >> (bit % 8);
+        }
+    }
 }
 
 fn kind_created(opcode: CmdOpcode) -> Option<Kind> {
@@ -131,6 +154,7 @@ fn kind_created(opcode: CmdOpcode) -> Option<Kind> {
         CmdOpcode::CREATE_MKEY => Some(Kind::Mkey),
         CmdOpcode::CREATE_CQ => Some(Kind::Cq),
         CmdOpcode::CREATE_QP => Some(Kind::Qp),
+        CmdOpcode::CREATE_RMP => Some(Kind::Rmp),
         _ => None,
     }
 }
@@ -154,6 +178,10 @@ fn created(input: &[u8], output: &[u8]) -> Option<Devx> {
         Kind::Qp => {
             let qpn = qp::CreateQpOut::decode(output).ok()?.qpn;
             (qpn, qp::DestroyQp { qpn, ..Default::default() }.encode())
+        }
+        Kind::Rmp => {
+            let rmpn = rmp::CreateRmpOut::decode(output).ok()?.rmpn;
+            (rmpn, rmp::DestroyRmp { rmpn, ..Default::default() }.encode())
         }
     };
     Some(Devx { kind, number, destroy })
@@ -191,6 +219,7 @@ pub(super) fn modify(opened: &OpenDevice, call: &Call) -> Result<(), Errno> {
         | CmdOpcode::SQD_RTS_QP
         | CmdOpcode::MODIFY_2ERR_QP
         | CmdOpcode::MODIFY_2RST_QP => Kind::Qp,
+        CmdOpcode::MODIFY_RMP => Kind::Rmp,
         _ => return Err(Errno::EINVAL),
     };
     about(opened, call, kind, &input)?;
@@ -246,6 +275,7 @@ fn question(opened: &OpenDevice, call: &Call) -> Result<Vec<u8>, Errno> {
     let kind = match opcode(&input)? {
         CmdOpcode::QUERY_QP => Kind::Qp,
         CmdOpcode::QUERY_CQ => Kind::Cq,
+        CmdOpcode::QUERY_RMP => Kind::Rmp,
         _ => return Err(Errno::EINVAL),
     };
     about(opened, call, kind, &input)?;
@@ -263,6 +293,7 @@ fn about(opened: &OpenDevice, call: &Call, kind: Kind, input: &[u8]) -> Result<(
         Object::Devx(devx) => (devx.kind, devx.number),
         Object::Qp(qp) => (Kind::Qp, qp.qpn),
         Object::Cq(cq) => (Kind::Cq, cq.cqn),
+        Object::Srq(srq) => (Kind::Rmp, srq.srqn),
         _ => return Err(Errno::EINVAL),
     };
     if found == (kind, number) { Ok(()) } else { Err(Errno::EINVAL) }

@@ -25,6 +25,7 @@ const METHODS: &[(u16, u16)] = &[
     (object::DEVICE, 0),
     (object::DEVICE, 2),
     (object::DEVICE, 3),
+    (object::DEVICE, 4),
     (object::DEVICE, 5),
     (object::DEVICE, 6),
     (object::DEVICE, 9),
@@ -33,8 +34,14 @@ const METHODS: &[(u16, u16)] = &[
     (object::CQ, 1),
     (object::QP, 0),
     (object::QP, 1),
+    (object::MR, 0),
     (object::MR, 1),
+    (object::MR, 2),
+    (object::MR, 3),
     (object::MR, 4),
+    (object::DM, 0),
+    (object::DM, 1),
+    (object::PD, 0x1000),
     (object::ASYNC_EVENT, 0),
     (object::DEVX, 0x1000),
     (object::DEVX, 0x1002),
@@ -212,7 +219,8 @@ fn attribute(source: &mut Source) -> (u16, u16, Value<'static>) {
         0 | 1 => Value::Number(u64::from(source.byte()) & 7),
         2 => Value::Number(u64::from_ne_bytes(source.take())),
         3 => Value::Number(u64::MAX - u64::from(source.byte())),
-        4 => Value::Number(u64::from(source.half())),
+        // Commands of the old kind are below 64.
+        4 => Value::Number(u64::from(source.half()) & 63),
         _ => Value::Room(offset),
     };
     // A number that is the address of something mapped would let a call write there, as it should; so that a long

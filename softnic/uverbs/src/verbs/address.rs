@@ -1,7 +1,7 @@
 //! From GIDs to adapters, as the kernel resolves them on Ethernet.
 
-use crate::abi::gid_type;
 use crate::errno::Errno;
+use crate::fault::Fault;
 use crate::open_device::OpenDevice;
 use rushmem_softnic::ip_of_gid;
 use std::net::Ipv4Addr;
@@ -12,17 +12,20 @@ pub(super) struct Peer {
     pub(super) mac: [u8; 6],
 }
 
-/// Returns the peer with this GID, as addressed from an entry of the local table.
+/// Returns the peer with this GID, as addressed from an entry of the local table. Both RoCEv1 and RoCEv2 entries serve: the
+/// packets are RoCEv2.
 pub(super) fn resolve(opened: &OpenDevice, sgid_index: u8, dgid: [u8; 16]) -> Result<Peer, Errno> {
     let nic = &opened.session()?.adapter.nic;
     let table = opened.device.gids(nic);
-    let own = table.iter().find(|entry| entry.gid_index == sgid_index.into()).ok_or(Errno::EINVAL)?;
-    if own.gid_type != gid_type::ROCE_V2 {
-        tracing::error!(gid_index = sgid_index, "the software ConnectX has no RoCEv1: choose another GID");
+    if !table.iter().any(|entry| entry.gid_index == sgid_index.into()) {
+        return Err(Errno::EINVAL);
+    }
+    if opened.device.has(Fault::GidV1Only) {
+        tracing::debug!(gid_index = sgid_index, "no entry of RoCEv2");
         return Err(Errno::EOPNOTSUPP);
     }
     let ip = ip_of_gid(dgid).ok_or_else(|| {
-        tracing::error!(gid = ?dgid, "the peer's GID is none of a software ConnectX");
+        tracing::debug!(gid = ?dgid, "the peer's GID is none of a software ConnectX");
         Errno::EINVAL
     })?;
     // All adapters have the same port, so the peer's Ethernet address is not needed.

@@ -1,7 +1,7 @@
 //! The device itself: contexts, attributes, ports, GIDs.
 
-use super::{ah, core_out, cq, modify, mr, pd, qp, write};
-use crate::abi::{self, command, driver_data};
+use super::{ah, core_out, cq, dm, modify, mr, pd, qp, srq, write};
+use crate::abi::{self, command, driver_data, odp};
 use crate::attrs::Call;
 use crate::device::VECTORS;
 use crate::errno::Errno;
@@ -14,6 +14,7 @@ mod method {
     pub(super) const INVOKE_WRITE: u16 = 0;
     pub(super) const QUERY_PORT: u16 = 2;
     pub(super) const GET_CONTEXT: u16 = 3;
+    pub(super) const QUERY_CONTEXT: u16 = 4;
     pub(super) const QUERY_GID_TABLE: u16 = 5;
     pub(super) const QUERY_GID_ENTRY: u16 = 6;
 }
@@ -26,6 +27,11 @@ pub(crate) fn call(opened: &mut OpenDevice, method: u16, call: &Call) -> Result<
         method::INVOKE_WRITE => invoke_write(opened, call),
         method::QUERY_PORT => query_port(opened, call),
         method::GET_CONTEXT => get_context(opened, call),
+        method::QUERY_CONTEXT => {
+            opened.session()?;
+            // The driver has no input here, and its output has the first number.
+            describe_context(call, driver_data::IN)
+        }
         method::QUERY_GID_TABLE => query_gid_table(opened, call),
         method::QUERY_GID_ENTRY => query_gid_entry(opened, call),
         _ => Err(Errno::EPROTONOSUPPORT),
@@ -45,7 +51,12 @@ fn invoke_write(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
         command::EX_QUERY_DEVICE => extended_query_device(opened, call),
         command::ALLOC_PD => pd::alloc(opened, call),
         command::REG_MR => mr::register(opened, call),
+        command::REREG_MR => mr::reregister(opened, call),
         command::CREATE_COMP_CHANNEL => cq::create_channel(opened, call),
+        command::CREATE_SRQ => srq::create(opened, call),
+        command::MODIFY_SRQ => srq::modify(opened, call),
+        command::QUERY_SRQ => srq::query(opened, call),
+        command::DESTROY_SRQ => srq::destroy(opened, call),
         command::CREATE_AH => ah::create(opened, call),
         command::QUERY_QP => qp::query(opened, call),
         command::MODIFY_QP | command::EX_MODIFY_QP => modify::modify(opened, command, call),
@@ -58,9 +69,15 @@ fn invoke_write(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
 
 fn extended_query_device(opened: &OpenDevice, call: &Call) -> Result<(), Errno> {
     let base = opened.device.attributes();
+    let connected = odp::SEND | odp::RECV | odp::WRITE;
     let attributes = abi::ExQueryDevice {
         base,
         response_length: call.room(write::CORE_OUT).min(size_of::<abi::ExQueryDevice>()) as u32,
+        odp: [odp::SUPPORT, 0, connected | odp::SRQ_RECV | odp::ATOMIC | odp::READ, connected, odp::SEND, 0],
+        // Completions have the nanoseconds since the adapter's start.
+        timestamp_mask: u64::MAX,
+        hca_core_clock: rushmem_softnic::CLOCK_KHZ.into(),
+        max_dm_size: dm::MAX_BYTES,
         device_cap_flags_ex: base.device_cap_flags.into(),
         ..abi::ExQueryDevice::default()
     };
@@ -73,11 +90,6 @@ fn extended_query_device(opened: &OpenDevice, call: &Call) -> Result<(), Errno> 
 }
 
 fn get_context(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
-    const VECTORS_OUT: u16 = 0;
-    const SUPPORT_OUT: u16 = 1;
-    /// Optional rights of memory regions are accepted.
-    const OPTIONAL_RIGHTS: u64 = 1;
-
     if opened.context.is_some() {
         return Err(Errno::EINVAL);
     }
@@ -87,7 +99,28 @@ fn get_context(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
         return Err(Errno::EPERM);
     }
     let adapter = opened.device.adapter()?;
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    // One tick is a nanosecond, so that the conversion is an addition.
+    let info = abi::ClockInfo {
+        nsec: now.as_nanos() as u64,
+        cycles: adapter.nic.clock(),
+        mult: 1,
+        mask: u64::MAX,
+        overflow_period: u64::MAX / 2,
+        ..abi::ClockInfo::default()
+    };
+    opened.pages.set_clock_info(&info)?;
     opened.context = Some(Session { context: adapter.nic.open(), adapter, devx });
+    describe_context(call, driver_data::OUT)
+}
+
+/// Returns the properties of a context, to the program that made it or to one that imports it. `driver_out` is the number
+/// of the driver's output.
+fn describe_context(call: &Call, driver_out: u16) -> Result<(), Errno> {
+    const VECTORS_OUT: u16 = 0;
+    const SUPPORT_OUT: u16 = 1;
+    /// Optional rights of memory regions are accepted.
+    const OPTIONAL_RIGHTS: u64 = 1;
 
     let response = abi::ContextResponse {
         qp_tab_size: 1 << 17,
@@ -106,11 +139,12 @@ fn get_context(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
         // The driver's part of QUERY_DEVICE and CREATE_AH is answered.
         cmds_supp_uhw: 3,
         eth_min_inline: 1,
+        clock_info_versions: 1,
         log_uar_size: 12,
         num_uars_per_page: 1,
         ..abi::ContextResponse::default()
     };
-    call.output(driver_data::OUT, &response)?;
+    call.output(driver_out, &response)?;
     call.output(VECTORS_OUT, &VECTORS)?;
     call.output(SUPPORT_OUT, &OPTIONAL_RIGHTS)
 }

@@ -4,10 +4,12 @@ mod address;
 pub(crate) mod ah;
 pub(crate) mod cq;
 pub(crate) mod device;
+pub(crate) mod dm;
 pub(crate) mod modify;
 pub(crate) mod mr;
 pub(crate) mod pd;
 pub(crate) mod qp;
+pub(crate) mod srq;
 
 use crate::attrs::Call;
 use crate::errno::Errno;

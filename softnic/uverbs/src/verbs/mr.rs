@@ -2,7 +2,7 @@
 
 use super::pd::Pd;
 use super::{core_in, core_out};
-use crate::abi::{self, access};
+use crate::abi::{self, access, rereg};
 use crate::attrs::Call;
 use crate::errno::Errno;
 use crate::fault::Fault;
@@ -15,9 +15,15 @@ use rushmem_softnic::PAGE;
 pub(crate) struct Mr {
     mkey_index: u32,
     umem: u32,
+    /// The whole key.
+    key: u32,
+    wanted: MrRequest,
+    /// Address of the first byte in the program; `None` for a dma-buf.
+    start: Option<u64>,
 }
 
 /// A request to register a region.
+#[derive(Clone, Copy)]
 struct MrRequest {
     pd_handle: u32,
     /// Address of the first byte, for the holders of the key.
@@ -30,19 +36,97 @@ struct MrRequest {
 pub(super) fn register(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
     let request: abi::RegMr = core_in(call)?;
     let abi::RegMr { start, length, hca_va, pd_handle, access_flags, .. } = request;
+    let wanted = MrRequest { pd_handle, iova: hca_va, len: length, access: access_flags };
+    let mr = create_in_program(opened, wanted, start)?;
+    let key = mr.key;
+    let mr_handle = opened.handles.insert(mr)?;
+    core_out(call, &abi::RegMrResponse { mr_handle, lkey: key, rkey: key })
+}
+
+/// Registers memory of the program from `start`.
+fn create_in_program(opened: &OpenDevice, wanted: MrRequest, start: u64) -> Result<Mr, Errno> {
     // The adapter translates whole pages.
-    if (start ^ hca_va) & (PAGE as u64 - 1) != 0 {
+    if (start ^ wanted.iova) & (PAGE as u64 - 1) != 0 {
         return Err(Errno::EINVAL);
     }
-    let wanted = MrRequest { pd_handle, iova: hca_va, len: length, access: access_flags };
     let region = |opened: &OpenDevice, write| {
         if opened.device.has(Fault::Memlock) {
             return Err(Errno::ENOMEM);
         }
-        memory::user(start, length, write)
+        memory::user(start, wanted.len, write)
     };
-    let (mr_handle, key) = create(opened, &wanted, region)?;
-    core_out(call, &abi::RegMrResponse { mr_handle, lkey: key, rkey: key })
+    Ok(Mr { start: Some(start), ..create(opened, wanted, region)? })
+}
+
+/// Registers a region with addresses from 0, and returns its key. `what` is the protection domain's handle, the
+/// length and the rights.
+pub(super) fn create_zero_based(
+    opened: &mut OpenDevice,
+    call: &Call,
+    region: Region,
+    what: (u32, u64, u32),
+) -> Result<u32, Errno> {
+    let (pd_handle, len, access) = what;
+    let mr = create(opened, MrRequest { pd_handle, iova: 0, len, access }, |_, _| Ok(region))?;
+    let key = mr.key;
+    let handle = opened.handles.insert(mr)?;
+    call.return_handle(0, handle)?;
+    Ok(key)
+}
+
+/// Handles REREG_MR: the region gets other memory, another protection domain or other rights. Its key stays. If that
+/// fails, the region stays as it was.
+pub(super) fn reregister(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
+    let request: abi::ReregMr = core_in(call)?;
+    let mr = opened.handles.get::<Mr>(request.mr_handle)?;
+    let mut start = mr.start.ok_or(Errno::EOPNOTSUPP)?;
+    let mut wanted = mr.wanted;
+    let flags = request.flags;
+    if flags == 0 || flags & !(rereg::TRANSLATION | rereg::PD | rereg::ACCESS) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    if flags & rereg::TRANSLATION != 0 {
+        (start, wanted.len, wanted.iova) = (request.start, request.length, request.hca_va);
+    }
+    if flags & rereg::PD != 0 {
+        wanted.pd_handle = request.pd_handle;
+    }
+    if flags & rereg::ACCESS != 0 {
+        wanted.access = request.access_flags;
+    }
+    let new = create_in_program(opened, wanted, start)?;
+    let unused = new.mkey_index;
+    let mr = opened.handles.get::<Mr>(request.mr_handle)?;
+    let (mkey_index, key, old_umem) = (mr.mkey_index, mr.key, mr.umem);
+    opened.session()?.context.swap_keys(mkey_index, unused)?;
+    *opened.handles.get_mut::<Mr>(request.mr_handle)? = Mr { mkey_index, key, ..new };
+    opened.execute(&DestroyMkey { mkey_index: unused, ..DestroyMkey::default() })?;
+    opened.forget_umems(&[old_umem]);
+    core_out(call, &abi::ReregMrResponse { lkey: key, rkey: key })
+}
+
+/// Handles MR QUERY, for a context that another part of the program imports.
+pub(crate) fn query(opened: &OpenDevice, call: &Call) -> Result<(), Errno> {
+    let mr = opened.handles.get::<Mr>(call.handle(0)?)?;
+    call.output(1, &mr.key)?;
+    call.output(2, &mr.key)?;
+    call.output(3, &mr.wanted.len)?;
+    call.output(4, &mr.wanted.iova)
+}
+
+/// Handles MR ADVISE: the pages of the regions are present already.
+pub(crate) fn advise(opened: &OpenDevice, call: &Call) -> Result<(), Errno> {
+    /// Bytes of an entry: address, length and key.
+    const ENTRY: usize = 16;
+    opened.handles.get::<Pd>(call.handle(0)?)?;
+    let list = call.bytes(3)?;
+    if list.len() % ENTRY != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let known = |key: u32| opened.handles.all::<Mr>().any(|mr| mr.key == key);
+    let keys =
+        list.chunks(ENTRY).map(|entry| u32::from_ne_bytes([entry[12], entry[13], entry[14], entry[15]]));
+    if keys.into_iter().all(known) { Ok(()) } else { Err(Errno::ENOENT) }
 }
 
 /// Handles MR REG_DMABUF.
@@ -59,22 +143,25 @@ pub(crate) fn register_dma_buf(opened: &mut OpenDevice, call: &Call) -> Result<(
         }
         memory::dma_buf(fd, offset, len)
     };
-    let (handle, key) = create(opened, &wanted, region)?;
+    let mr = create(opened, wanted, region)?;
+    let key = mr.key;
+    let handle = opened.handles.insert(mr)?;
     call.return_handle(0, handle)?;
     call.output(7, &key)?;
     call.output(8, &key)
 }
 
-/// Registers the memory that `region` finds, and returns its handle and its key.
+/// Registers the memory that `region` finds.
 fn create(
-    opened: &mut OpenDevice,
-    wanted: &MrRequest,
+    opened: &OpenDevice,
+    wanted: MrRequest,
     region: impl FnOnce(&OpenDevice, bool) -> Result<Region, Errno>,
-) -> Result<(u32, u32), Errno> {
+) -> Result<Mr, Errno> {
     let rights = rights(wanted.access)?;
     let pd = opened.handles.get::<Pd>(wanted.pd_handle)?.number;
     let region = region(opened, rights.lw)?;
-    let umem_id = opened.umem(region, wanted.len)?;
+    // A key may have no bytes, but memory cannot.
+    let umem_id = opened.umem(region, wanted.len.max(1))?;
     let mkey_7_0 = getrandom::u32().map_err(|_| Errno::EAGAIN)?.to_ne_bytes()[0];
     let context = MkeyContext {
         qpn: MkeyContext::ANY_QP,
@@ -86,20 +173,24 @@ fn create(
     };
     let command = CreateMkey { umem_valid: true, umem_id, context, ..CreateMkey::default() };
     let mkey_index = opened.execute(&command).inspect_err(|_| opened.forget_umems(&[umem_id]))?.mkey_index;
-    let handle = opened.handles.insert(Mr { mkey_index, umem: umem_id })?;
-    Ok((handle, key(mkey_index, context.mkey_7_0)))
+    let key = key(mkey_index, context.mkey_7_0);
+    Ok(Mr { mkey_index, umem: umem_id, key, wanted, start: None })
 }
 
 /// Returns the rights of a key, `EINVAL` for combinations that the kernel refuses, or `EOPNOTSUPP` for missing features.
 fn rights(flags: u32) -> Result<MkeyContext, Errno> {
     let remote_writes = access::REMOTE_WRITE | access::REMOTE_ATOMIC;
-    let known =
-        remote_writes | access::LOCAL_WRITE | access::REMOTE_READ | access::HUGETLB | access::OPTIONAL;
+    let known = remote_writes
+        | access::LOCAL_WRITE
+        | access::REMOTE_READ
+        | access::ON_DEMAND
+        | access::HUGETLB
+        | access::OPTIONAL;
     if flags & remote_writes != 0 && flags & access::LOCAL_WRITE == 0 {
         return Err(Errno::EINVAL);
     }
     if flags & !known != 0 {
-        tracing::debug!(flags, "memory windows and paging on demand are not supported");
+        tracing::debug!(flags, "memory windows are not supported");
         return Err(Errno::EOPNOTSUPP);
     }
     let has = |flag| flags & flag != 0;

@@ -21,6 +21,12 @@ pub(super) fn alloc(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
     call.output(driver_data::OUT, &number)
 }
 
+/// Handles the driver's PD QUERY, for a context that another part of the program imports.
+pub(crate) fn query(opened: &OpenDevice, call: &Call) -> Result<(), Errno> {
+    let pd = opened.handles.get::<Pd>(call.handle(driver_data::IN)?)?;
+    call.output(driver_data::OUT, &pd.number)
+}
+
 /// Handles PD destroy.
 pub(crate) fn destroy(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
     let handle = call.handle(0)?;

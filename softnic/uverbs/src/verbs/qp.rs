@@ -2,6 +2,7 @@
 
 use super::cq::Cq;
 use super::pd::Pd;
+use super::srq::Srq;
 use super::{core_in, core_out};
 use crate::abi::{self, driver_data, qp_flag, qp_state, qp_type};
 use crate::attrs::Call;
@@ -54,15 +55,19 @@ pub(crate) fn create(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> 
         _ => return Err(Errno::EOPNOTSUPP),
     };
     let flags: u32 = call.optional(FLAGS)?.unwrap_or(0);
-    if call.has(SRQ) || flags & !CREATE_SIGNAL_ALL != 0 {
+    if flags & !CREATE_SIGNAL_ALL != 0 {
         return Err(Errno::EOPNOTSUPP);
     }
-    let cap: abi::QpCap = call.input(CAP)?;
     let user_handle: u64 = call.input(USER_HANDLE)?;
     let failures = opened.asynchronous(call, ASYNC)?;
     let failures = failures.map(|channel| Waiter::of_failures(channel, user_handle));
     let driver: abi::DriverCreateQp = call.input(driver_data::IN)?;
-    let queues = Queues::new(&driver)?;
+    let srqn = match call.has(SRQ) {
+        true => Some(opened.handles.get::<Srq>(call.handle(SRQ)?)?.srqn),
+        false => None,
+    };
+    let queues = Queues::new(&driver, srqn)?;
+    let cap = queues.granted(call.input(CAP)?);
     let pd = opened.handles.get::<Pd>(call.handle(PD)?)?.number;
     let cqn_snd = opened.handles.get::<Cq>(call.handle(SEND_CQ)?)?.cqn;
     let cqn_rcv = opened.handles.get::<Cq>(call.handle(RECV_CQ)?)?.cqn;
@@ -104,30 +109,52 @@ struct Queues {
 }
 
 impl Queues {
-    fn new(driver: &abi::DriverCreateQp) -> Result<Queues, Errno> {
+    fn new(driver: &abi::DriverCreateQp, srqn: Option<u32>) -> Result<Queues, Errno> {
         let abi::DriverCreateQp { sq_wqe_count, rq_wqe_count, rq_wqe_shift, flags, .. } = *driver;
         if flags & qp_flag::SIGNATURE != 0 {
             return Err(Errno::EOPNOTSUPP);
         }
+        // The shared receive queue is in the place of the QP's own.
+        let rq_wqe_count = if srqn.is_some() { 0 } else { rq_wqe_count };
         let power = |count: u32| count == 0 || count.is_power_of_two() && count <= 1 << 15;
         let shift = if rq_wqe_count == 0 { 4 } else { rq_wqe_shift };
         if flags & qp_flag::UAR_PAGE_INDEX == 0 || !power(sq_wqe_count) || !power(rq_wqe_count) {
             return Err(Errno::EINVAL);
         }
-        if !(4..=11).contains(&shift) || sq_wqe_count | rq_wqe_count == 0 {
+        if !(4..=11).contains(&shift) || sq_wqe_count | rq_wqe_count == 0 && srqn.is_none() {
             return Err(Errno::EINVAL);
         }
         let log = |count: u32| count.checked_ilog2().unwrap_or(0) as u8;
         let context = QpContext {
             no_sq: sq_wqe_count == 0,
             log_sq_size: log(sq_wqe_count),
-            rq_type: if rq_wqe_count == 0 { RqType::ZERO_SIZE } else { RqType::REGULAR },
+            rq_type: match srqn {
+                Some(_) => RqType::SRQ,
+                None if rq_wqe_count == 0 => RqType::ZERO_SIZE,
+                None => RqType::REGULAR,
+            },
+            srqn_rmpn_xrqn: srqn.unwrap_or(0),
             log_rq_size: log(rq_wqe_count),
             log_rq_stride: shift as u8 - 4,
             ..QpContext::default()
         };
         let bytes = (u64::from(rq_wqe_count) << shift) + u64::from(sq_wqe_count) * 64;
         Ok(Queues { context, bytes })
+    }
+}
+
+impl Queues {
+    /// Returns the capabilities of the queues as they were allocated, which libmlx5 rounds up.
+    fn granted(&self, wanted: abi::QpCap) -> abi::QpCap {
+        let context = &self.context;
+        match context.rq_type {
+            RqType::REGULAR => abi::QpCap {
+                max_recv_wr: 1 << context.log_rq_size,
+                max_recv_sge: 1 << context.log_rq_stride,
+                ..wanted
+            },
+            _ => abi::QpCap { max_recv_wr: 0, max_recv_sge: 0, ..wanted },
+        }
     }
 }
 

@@ -1,12 +1,21 @@
-//! Replacements for functions of the C library: they act on device nodes and opened devices, and pass other calls on.
+//! Replacements for functions of the C library: they act on device nodes, opened devices and sysfs, and pass other
+//! calls on.
 //!
 //! The preloaded library exports them under the C library's names. This crate does not, so a program may link it.
 
+mod files;
+mod folders;
+mod next;
+
+pub use files::{access, faccessat, fstat, fstatat, open, openat, readlinkat, stat, statx};
+pub use folders::{chdir, fopen, getcwd, getxattr, opendir, realpath, scandir};
+pub use next::{Filter, Order};
+
 use crate::errno::Errno;
 use crate::process::{self, current};
-use crate::{attrs, sys};
-use libc::{c_char, c_int, c_ulong, mode_t};
-use std::ffi::CStr;
+use crate::{attrs, paths, sys};
+use libc::{c_char, c_int, c_ulong};
+use std::ffi::{CStr, CString};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// The netlink protocol that lists the host's RDMA devices.
@@ -57,32 +66,17 @@ fn number(path: &[u8], prefix: &[u8]) -> Option<u32> {
     std::str::from_utf8(path.strip_prefix(prefix)?).ok()?.parse().ok()
 }
 
-/// Implements `open`. For a device node, returns a descriptor of the software ConnectX.
+/// Returns the place of a path in the launcher's tree, or `None` if the path is not about RDMA devices.
 ///
 /// # Safety
 ///
-/// The same as for `open` of the C library.
-pub unsafe fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-    // SAFETY: the caller guarantees the same as for `open`.
-    match unsafe { node(path) } {
-        // SAFETY: the caller guarantees the same as for `open`.
-        None => unsafe { sys::open(path, flags, mode) },
-        Some(index) => returned(guarded(|| current().open(index, flags & libc::O_CLOEXEC != 0))),
+/// `path` is null or a C string.
+unsafe fn moved(path: *const c_char) -> Option<CString> {
+    if path.is_null() {
+        return None;
     }
-}
-
-/// Implements `access`. For a device node, checks that the device exists and may be opened.
-///
-/// # Safety
-///
-/// The same as for `access` of the C library.
-pub unsafe fn access(path: *const c_char, mode: c_int) -> c_int {
-    // SAFETY: the caller guarantees the same as for `access`.
-    match unsafe { node(path) } {
-        Some(index) if current().has(index) => returned(current().may_open(index, mode).map(|()| 0)),
-        // SAFETY: the caller guarantees the same as for `access`.
-        _ => unsafe { sys::access(path, mode) },
-    }
+    // SAFETY: the caller passes a C string.
+    paths::moved(unsafe { CStr::from_ptr(path) }.to_bytes())
 }
 
 /// Implements `close`. For an opened device, destroys its objects.
@@ -93,55 +87,6 @@ pub fn close(fd: c_int) -> c_int {
         tracing::trace!(fd, ?closed, "close");
     }
     sys::close(fd)
-}
-
-/// Implements `stat`. For a device node, returns a character device.
-///
-/// # Safety
-///
-/// The same as for `stat` of the C library.
-pub unsafe fn stat(path: *const c_char, to: *mut libc::stat) -> c_int {
-    // SAFETY: the caller guarantees the same as for `stat`.
-    match unsafe { node(path) } {
-        Some(index) if current().has(index) => {
-            // SAFETY: the caller provides room for one.
-            unsafe { to.write(node_stat(index)) };
-            0
-        }
-        // SAFETY: the caller guarantees the same as for `stat`.
-        _ => unsafe { sys::stat(libc::AT_FDCWD, path, to, 0) },
-    }
-}
-
-/// Returns the `stat` result of a device node.
-fn node_stat(index: u32) -> libc::stat {
-    // SAFETY: plain numbers, for which zero is a value.
-    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-    stat.st_mode = libc::S_IFCHR | 0o666;
-    stat.st_nlink = 1;
-    stat.st_rdev = process::device_number(index);
-    stat
-}
-
-/// Implements `fstat`. For an opened device, returns a character device.
-///
-/// # Safety
-///
-/// The same as for `fstat` of the C library.
-pub unsafe fn fstat(fd: c_int, to: *mut libc::stat) -> c_int {
-    // SAFETY: an empty path with this flag means the descriptor; the rest is as the caller promises.
-    let rc = unsafe { sys::stat(fd, c"".as_ptr(), to, libc::AT_EMPTY_PATH) };
-    if rc == 0
-        && process::may_be_device(fd)
-        && let Some(number) = current().device_number(fd)
-    {
-        // SAFETY: the system call has just filled it.
-        unsafe {
-            (*to).st_mode = libc::S_IFCHR | 0o666;
-            (*to).st_rdev = number;
-        }
-    }
-    rc
 }
 
 /// Implements `ioctl`. Executes uverbs ioctls on an opened device.

@@ -1,0 +1,155 @@
+//! Shared receive queues. The adapter calls them receive memory pools.
+
+use super::pd::Pd;
+use super::{core_in, core_out};
+use crate::abi::{self, driver_data, srq_attr};
+use crate::attrs::Call;
+use crate::device::{MAX_SRQ_SGE as MAX_SGE, MAX_SRQ_WR as MAX_WR};
+use crate::errno::Errno;
+use crate::memory;
+use crate::open_device::OpenDevice;
+use crate::registry::Waiter;
+use rushmem_mlx5::prm::rmp::{CreateRmp, DestroyRmp, ModifyRmp, QueryRmp, RmpContext, RmpState, Wq, WqType};
+use std::sync::Arc;
+
+/// A shared receive queue.
+pub(crate) struct Srq {
+    /// The adapter's number.
+    pub(crate) srqn: u32,
+    umems: [u32; 2],
+    events: Option<Arc<Waiter>>,
+    max_wr: u32,
+    max_sge: u32,
+}
+
+/// Bytes of a segment.
+const SEGMENT: u32 = 16;
+/// Bytes of the smallest entry: a link and a segment.
+const SMALLEST: u32 = 32;
+
+/// The entries as libmlx5 lays them out: a power of two of entries, each a power of two of bytes.
+struct Layout {
+    log_size: u32,
+    log_stride: u32,
+}
+
+impl Layout {
+    fn new(max_wr: u32, max_sge: u32) -> Result<Layout, Errno> {
+        if max_wr > MAX_WR || max_sge > MAX_SGE {
+            return Err(Errno::EINVAL);
+        }
+        let stride = (SEGMENT * (1 + max_sge)).next_power_of_two().max(SMALLEST);
+        // One entry stays unused, so that the last one always has a successor.
+        Ok(Layout { log_size: (max_wr + 1).next_power_of_two().ilog2(), log_stride: stride.ilog2() })
+    }
+
+    fn bytes(&self) -> u64 {
+        1 << (self.log_size + self.log_stride)
+    }
+}
+
+/// Handles CREATE_SRQ.
+pub(super) fn create(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
+    let request: abi::CreateSrq = core_in(call)?;
+    let driver: abi::DriverCreateSrq = call.input(driver_data::IN)?;
+    let layout = Layout::new(request.max_wr, request.max_sge)?;
+    if driver.flags != 0 {
+        // Signed entries.
+        return Err(Errno::EOPNOTSUPP);
+    }
+    let limit = u16::try_from(request.srq_limit).map_err(|_| Errno::EINVAL)?;
+    let pd = opened.handles.get::<Pd>(request.pd_handle)?.number;
+    let events = opened.asynchronous.clone();
+    let events = events.map(|channel| Waiter::of_failures(channel, request.user_handle));
+    let ring = opened.umem(memory::user(driver.buf_addr, layout.bytes(), true)?, layout.bytes())?;
+    let record = memory::user(driver.db_addr, 8, true).and_then(|region| opened.umem(region, 8));
+    let record = record.inspect_err(|_| opened.forget_umems(&[ring]))?;
+    let umems = [ring, record];
+    let wq = Wq {
+        wq_type: WqType::LINKED_LIST,
+        lwm: limit,
+        pd,
+        log_wq_stride: layout.log_stride as u8,
+        log_wq_sz: layout.log_size as u8,
+        dbr_umem_valid: true,
+        wq_umem_valid: true,
+        dbr_umem_id: record,
+        wq_umem_id: ring,
+        ..Wq::default()
+    };
+    let context = RmpContext { state: RmpState::RDY, wq, ..RmpContext::default() };
+    let command = CreateRmp { context, ..CreateRmp::default() };
+    let srqn = opened.execute(&command).inspect_err(|_| opened.forget_umems(&umems))?.rmpn;
+    if let Some(waiter) = &events {
+        opened.session()?.adapter.registry.listen_to_srq(srqn, Arc::clone(waiter));
+    }
+    let (max_wr, max_sge) = ((1 << layout.log_size) - 1, (1 << layout.log_stride) / SEGMENT - 1);
+    let srq_handle = opened.handles.insert(Srq { srqn, umems, events, max_wr, max_sge })?;
+    call.output(driver_data::OUT, &abi::DriverCreateSrqResponse { srqn, reserved: 0 })?;
+    core_out(call, &abi::CreateSrqResponse { srq_handle, max_wr, max_sge, srqn })
+}
+
+/// Handles MODIFY_SRQ: arms the limit. The size cannot change.
+pub(super) fn modify(opened: &OpenDevice, call: &Call) -> Result<(), Errno> {
+    let request: abi::ModifySrq = core_in(call)?;
+    let srq = opened.handles.get::<Srq>(request.srq_handle)?;
+    if request.attr_mask & !(srq_attr::MAX_WR | srq_attr::LIMIT) != 0
+        || request.attr_mask & srq_attr::MAX_WR != 0
+    {
+        return Err(Errno::EINVAL);
+    }
+    if request.attr_mask & srq_attr::LIMIT == 0 {
+        return Ok(());
+    }
+    if request.srq_limit > srq.max_wr {
+        return Err(Errno::EINVAL);
+    }
+    let wq = Wq { lwm: request.srq_limit as u16, ..Wq::default() };
+    let context = RmpContext { state: RmpState::RDY, wq, ..RmpContext::default() };
+    let command =
+        ModifyRmp { rmp_state: RmpState::RDY, rmpn: srq.srqn, lwm: true, context, ..ModifyRmp::default() };
+    opened.execute(&command).map(drop)
+}
+
+/// Handles QUERY_SRQ.
+pub(super) fn query(opened: &OpenDevice, call: &Call) -> Result<(), Errno> {
+    let request: abi::QuerySrq = core_in(call)?;
+    let srq = opened.handles.get::<Srq>(request.srq_handle)?;
+    let context = opened.execute(&QueryRmp { rmpn: srq.srqn, ..QueryRmp::default() })?.context;
+    let response = abi::QuerySrqResponse {
+        max_wr: srq.max_wr,
+        max_sge: srq.max_sge,
+        srq_limit: context.wq.lwm.into(),
+        reserved: 0,
+    };
+    core_out(call, &response)
+}
+
+/// Handles DESTROY_SRQ.
+pub(super) fn destroy(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
+    let request: abi::DestroySrq = core_in(call)?;
+    let rmpn = opened.handles.get::<Srq>(request.srq_handle)?.srqn;
+    opened.execute(&DestroyRmp { rmpn, ..DestroyRmp::default() })?;
+    let srq = opened.handles.remove::<Srq>(request.srq_handle)?;
+    opened.session()?.adapter.registry.forget_srq(rmpn);
+    opened.forget_umems(&srq.umems);
+    core_out(call, &srq.events.map_or(0, |waiter| waiter.finish()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_layout_is_the_one_of_libmlx5() {
+        let of = |max_wr, max_sge| Layout::new(max_wr, max_sge).map(|it| (it.log_size, it.log_stride));
+        // One entry more, and a link before the segments.
+        assert_eq!(of(15, 1), Ok((4, 5)));
+        assert_eq!(of(16, 2), Ok((5, 6)));
+        assert_eq!(of(1, 0), Ok((1, 5)));
+        assert_eq!(of(MAX_WR, MAX_SGE), Ok((15, 9)));
+        assert_eq!(of(0, 0), Ok((0, 5)));
+        assert_eq!(of(MAX_WR + 1, 1), Err(Errno::EINVAL));
+        assert_eq!(of(1, MAX_SGE + 1), Err(Errno::EINVAL));
+    }
+}
