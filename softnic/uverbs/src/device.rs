@@ -3,6 +3,7 @@
 use crate::abi::{self, gid_type, link_layer, port_state};
 use crate::errno::Errno;
 use crate::fault::Fault;
+use crate::live::GID_SLOTS;
 use crate::registry::Registry;
 use crate::scheduling;
 use crate::settings::{LinkLayer, Settings};
@@ -11,8 +12,6 @@ use rushmem_softnic::{Config, Context, Health, Ip, Nic, lid_of};
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Slots of the table of GIDs. There are few, because some programs query each slot.
-pub(crate) const GID_SLOTS: u32 = 16;
 /// Keys of the partitions that the port is in: the one that every port is in, and another.
 pub(crate) const PKEYS: [u16; 2] = [0xffff, 0x8001];
 

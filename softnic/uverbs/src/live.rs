@@ -3,12 +3,13 @@
 //! The launcher's tree has them too, for programs that list or `stat` them. A program that opens one gets the present
 //! contents, of the adapter of its own process.
 
-use crate::abi::{gid_type, link_layer, port_state};
-use crate::device::{Device, GID_SLOTS};
+use crate::abi::{self, gid_type, link_layer, port_state};
 use crate::errno::Errno;
 use crate::sys;
 use std::net::Ipv4Addr;
-use std::sync::Arc;
+
+/// Slots of the table of GIDs. There are few, because some programs query each slot.
+pub(crate) const GID_SLOTS: u32 = 16;
 
 /// A file of a port, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,11 +56,13 @@ impl LiveFile {
             || !last.is_empty() && last.len() <= 2 && last.iter().all(u8::is_ascii_digit)
     }
 
-    /// Returns the contents, `EINVAL` for the attributes of an empty slot of the table of GIDs.
-    pub(crate) fn contents(self, device: &Arc<Device>) -> Result<String, Errno> {
-        let place = device.place()?;
-        let port = device.port(place);
-        let table = device.gids(place);
+    /// Returns the contents for a port with this table of GIDs and this address; `EINVAL` for the attributes of an empty slot.
+    pub(crate) fn contents(
+        self,
+        port: &abi::QueryPort,
+        table: &[abi::GidEntry],
+        ip: Ipv4Addr,
+    ) -> Result<String, Errno> {
         let entry = |index| table.iter().find(|entry| entry.gid_index == index);
         Ok(match self.attribute {
             Attribute::Lid => format!("{:#x}\n", port.lid),
@@ -72,7 +75,7 @@ impl LiveFile {
             },
             Attribute::GidDevice(index) => {
                 entry(index).filter(|_| port.link_layer == link_layer::ETHERNET).ok_or(Errno::EINVAL)?;
-                format!("{}\n", network_device(place.ip)?)
+                format!("{}\n", network_device(ip)?)
             }
         })
     }

@@ -154,7 +154,9 @@ impl Process {
     /// Opens a file of sysfs with its present contents, and returns the descriptor.
     pub(crate) fn read(&self, file: LiveFile, close_on_exec: bool) -> Result<RawFd, Errno> {
         let device = self.devices.get(file.device as usize).ok_or(Errno::ENOENT)?;
-        sys::file_of(&file.contents(device)?, close_on_exec)
+        let place = device.place()?;
+        let contents = file.contents(&device.port(place), &device.gids(place), place.ip)?;
+        sys::file_of(&contents, close_on_exec)
     }
 
     fn file(&self, fd: RawFd) -> Option<File> {

@@ -1,6 +1,7 @@
 //! The part of sysfs that is about RDMA devices, as the kernel lays it out, as a tree of plain files and links.
 
-use crate::device::{FIRMWARE, GID_SLOTS, PKEYS};
+use crate::device::{FIRMWARE, PKEYS};
+use crate::live::GID_SLOTS;
 use crate::process::device_number_text;
 use crate::settings::LinkLayer;
 #[cfg(doc)]

@@ -1,9 +1,9 @@
 //! Answers to capability queries: the adapter's capabilities that the device's port has, too.
 
 use crate::abi::gid_type;
-use crate::device::GID_SLOTS;
 use crate::errno::Errno;
 use crate::fault::Fault;
+use crate::live::GID_SLOTS;
 use crate::open_device::OpenDevice;
 use crate::settings::LinkLayer;
 use rushmem_mlx5::prm::caps::{

@@ -180,7 +180,7 @@ fn query_gid_table(opened: &OpenDevice, call: &Call) -> Result<(), Errno> {
 fn query_gid_entry(opened: &OpenDevice, call: &Call) -> Result<(), Errno> {
     port(call.input(0)?)?;
     let index: u64 = call.input(1)?;
-    if call.input::<u32>(2)? != 0 || index >= crate::device::GID_SLOTS.into() {
+    if call.input::<u32>(2)? != 0 || index >= crate::live::GID_SLOTS.into() {
         return Err(Errno::EINVAL);
     }
     let table = opened.device.gids(&opened.session()?.adapter.nic);
