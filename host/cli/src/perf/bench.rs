@@ -179,7 +179,7 @@ impl Bench {
         }
     }
 
-    /// Returns whether the time is that of single words, so that it depends on their places.
+    /// Returns whether single words are accessed, so that the time depends on their places.
     pub(super) fn is_on_words(self) -> bool {
         matches!(
             self,
