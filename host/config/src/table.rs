@@ -297,6 +297,10 @@ pub static OTHER_VARIABLES: &[(&str, &str)] = &[
         "RUSHMEM_UVERBS_RECORD",
         "Preloaded software ConnectX: file for send work-queue entries. `rushmem softnic` sets it.",
     ),
+    (
+        "RUSHMEM_UVERBS_SYSFS",
+        "Preloaded software ConnectX: folder that programs see as /sys. `rushmem softnic` sets it.",
+    ),
     ("RUSHMEM_UVERBS_LOG", "Preloaded software ConnectX: log level for standard error, such as debug."),
     (
         "RUSHMEM_UVERBS_LIBRARY",
