@@ -85,6 +85,12 @@ impl Watch {
         if self.turns < arch::TURNS { Ok(()) } else { self.look() }
     }
 
+    /// Returns whether the wait takes longer than `ns` nanoseconds, after [`Error::Timeout`].
+    #[inline(always)]
+    pub(crate) fn has_lasted(&self, ns: u64) -> bool {
+        arch::now_ns().wrapping_sub(self.since) > ns
+    }
+
     #[inline(always)]
     fn look(&mut self) -> Result {
         self.turns = 0;

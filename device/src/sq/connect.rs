@@ -55,8 +55,8 @@ pub(super) fn connect<S: Sharing>(entry: *mut QpEntry, site: Site) -> Result {
         }
     }
     // SAFETY: the host made the state, and nobody changes this field while kernels run.
-    let connect_ns = unsafe { (*desc.pe_state.ptr::<DeviceState>()).connect_ns };
-    let mut watch = Watch::within(desc.pe_state, Some(connect_ns));
+    let connect_ns = || unsafe { (*desc.pe_state.ptr::<DeviceState>()).connect_ns };
+    let mut watch = Watch::new(desc.pe_state);
     let mut turns = 0u32;
     // The thread that fetches the connection may be any thread of the GPU, so the scope is the GPU's.
     // SAFETY: a word of the QP's state.
@@ -88,6 +88,8 @@ pub(super) fn connect<S: Sharing>(entry: *mut QpEntry, site: Site) -> Result {
             }
             _ => match watch.turn() {
                 Ok(()) => {}
+                // The deadline of a connection is often longer. It is read here only, since few registers are free.
+                Err(Error::Timeout) if !watch.has_lasted(connect_ns()) => {}
                 Err(Error::Timeout) => {
                     let detail = Detail { peer: desc.peer, ..Detail::NONE };
                     return Err(qp.poison(Error::Unconnected, detail, site));
