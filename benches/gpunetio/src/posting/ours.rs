@@ -135,7 +135,8 @@ impl Poster for Ours {
             block_sets: blocks,
             exclusive_sets: exclusive,
             rails: 1,
-            flags: ctx_flags::GPU_QUEUES | ctx_flags::NO_P2P_OTHERS,
+            // No other kernel of the PE runs, which the host of a job has to check.
+            flags: ctx_flags::GPU_QUEUES | ctx_flags::NO_P2P_OTHERS | ctx_flags::PER_BLOCK,
             ..Zeroable::zeroed()
         };
         let table = SegmentTable { parts, ..Zeroable::zeroed() };
