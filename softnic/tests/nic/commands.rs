@@ -292,10 +292,10 @@ fn unsupported_features_are_refused_by_name() {
     };
     call(&a.context, &good).unwrap();
     type Change = fn(&mut CreateQp);
-    let bad: [(CmdStatus, Change); 12] = [
+    let bad: [(CmdStatus, Change); 11] = [
         (CmdStatus::BAD_PARAM, |c| c.context.st = ServiceType::DCI),
-        (CmdStatus::BAD_PARAM, |c| c.context.rq_type = RqType::SRQ),
-        (CmdStatus::BAD_PARAM, |c| c.context.cs_req = 0x11),
+        // There is no such SRQ.
+        (CmdStatus::BAD_RES, |c| c.context.rq_type = RqType::SRQ),
         (CmdStatus::BAD_PARAM, |c| c.context.send_dbr_mode = 1),
         (CmdStatus::BAD_PARAM, |c| c.wq_umem_valid = false),
         (CmdStatus::BAD_PARAM, |c| c.wq_umem_offset = 32),
