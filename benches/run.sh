@@ -53,6 +53,7 @@ if [[ -n $pack ]]; then
     done
     cp "$here"/nvshmem/*.cu "$here"/nvshmem/*.cuh "$pack/nvshmem/"
     cp "$here"/nccl/perf.cu "$pack/nccl/"
+    cp "$here"/common.cuh "$pack/"
     cp "$here"/bounds/bounds.cu "$pack/bounds/"
     cp "$here"/targets*.json "$here/run.sh" "$pack/"
     du -sh "$pack"

@@ -6,67 +6,26 @@
 // Ranks are threads, and take the GPUs in turn. Several ranks on one GPU need NCCL_MULTI_RANK_GPU_ENABLE=1. Both programs
 // launch their calls by a CUDA graph, and read the GPU's clock before and after them. With `windows`, the buffers are
 // symmetric windows, for which NCCL has kernels of its own.
-#include <cuda_runtime.h>
 #include <nccl.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cinttypes>
 #include <condition_variable>
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <fstream>
 #include <mutex>
-#include <sstream>
-#include <string>
 #include <thread>
-#include <vector>
+
+#define PROGRAM "nccl"
+#include "../common.cuh"
 
 namespace {
 
 constexpr uint64_t WINDOW = 256ull << 20;
 constexpr unsigned LIMIT_SECONDS = 240;  // for everything
 
-[[noreturn]] void fail(const std::string &what) {
-    std::fprintf(stderr, "nccl: %s\n", what.c_str());
-    std::_Exit(1);
-}
-
-#define CUDA(call)                                                                           \
-    do {                                                                                     \
-        const cudaError_t error = (call);                                                    \
-        if (error != cudaSuccess) fail(std::string(#call ": ") + cudaGetErrorString(error)); \
-    } while (0)
-
 #define NCCL(call)                                                                           \
     do {                                                                                     \
         const ncclResult_t error = (call);                                                   \
         if (error != ncclSuccess) fail(std::string(#call ": ") + ncclGetErrorString(error)); \
     } while (0)
-
-struct Row {
-    std::string bench;
-    uint64_t bytes, blocks, threads, rounds, pes, runs;
-    std::vector<double> values;
-};
-
-std::vector<Row> read_plan(const char *path) {
-    std::ifstream file(path);
-    if (!file) fail(std::string("cannot read ") + path);
-    std::vector<Row> rows;
-    for (std::string line; std::getline(file, line);) {
-        if (line.rfind("stream_", 0) != 0) continue;
-        std::istringstream words(line);
-        Row row;
-        if (!(words >> row.bench >> row.bytes >> row.blocks >> row.threads >> row.rounds >> row.pes >> row.runs)) {
-            fail("a line of the plan is malformed: " + line);
-        }
-        if (row.bytes > WINDOW) fail("a row of the plan is too large: " + row.bench);
-        rows.push_back(row);
-    }
-    return rows;
-}
 
 // Lets all ranks meet.
 class Meeting {
@@ -236,29 +195,11 @@ class Bed {
     }
 };
 
-void write_results(const char *path, const std::vector<Row> &rows, bool windows) {
-    FILE *file = std::fopen(path, "w");
-    if (file == nullptr) fail(std::string("cannot write ") + path);
-    cudaDeviceProp device;
-    CUDA(cudaGetDeviceProperties(&device, 0));
+std::string program(bool windows) {
     int version = 0;
     NCCL(ncclGetVersion(&version));
-    std::fprintf(file, "{\"program\": \"NCCL %d.%d.%d%s\", \"machine\": \"%s\", \"rows\": [", version / 10000,
-                 version / 100 % 100, version % 100, windows ? " with windows" : "", device.name);
-    const char *separator = "\n";
-    for (const Row &row : rows) {
-        std::vector<double> sorted = row.values;
-        std::sort(sorted.begin(), sorted.end());
-        std::fprintf(file,
-                     "%s  {\"bench\": \"%s\", \"bytes\": %" PRIu64 ", \"blocks\": %" PRIu64 ", \"threads\": %" PRIu64
-                     ", \"pes\": %" PRIu64 ", \"rounds\": %" PRIu64
-                     ", \"unit\": \"us\", \"value\": %.6g, \"low\": %.6g, \"high\": %.6g}",
-                     separator, row.bench.c_str(), row.bytes, row.blocks, row.threads, row.pes, row.rounds,
-                     sorted[sorted.size() / 2], sorted.front(), sorted.back());
-        separator = ",\n";
-    }
-    std::fprintf(file, "\n]}\n");
-    if (std::fclose(file) != 0) fail(std::string("cannot write ") + path);
+    return "NCCL " + std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
+           std::to_string(version % 100) + (windows ? " with windows" : "");
 }
 
 }  // namespace
@@ -270,11 +211,14 @@ int main(int count, char **arguments) {
         return 2;
     }
     const bool windows = kind == "windows";
-    const std::vector<Row> plan = read_plan(arguments[1]);
+    std::vector<Row> plan = read_plan(arguments[1]);
+    const auto other = [](const Row &row) { return row.bench.rfind("stream_", 0) != 0; };
+    plan.erase(std::remove_if(plan.begin(), plan.end(), other), plan.end());
     if (plan.empty()) fail("the plan has no rows for NCCL");
     const int pes = int(plan[0].pes);
     for (const Row &row : plan) {
         if (row.pes != uint64_t(pes)) fail("the rows are for jobs of different sizes");
+        if (row.bytes > WINDOW) fail("a row of the plan is too large: " + row.bench);
     }
     alarm(LIMIT_SECONDS);
     int gpus = 0;
@@ -294,7 +238,7 @@ int main(int count, char **arguments) {
                 if (bed.measure(row)) measured.push_back(row);
             }
             meeting.wait();
-            if (me == 0) write_results(arguments[2], measured, windows);
+            if (me == 0) write_results(arguments[2], program(windows), measured);
             meeting.wait();
             NCCL(ncclCommDestroy(comm));
         });

@@ -7,22 +7,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstdio>
-#include <cstdlib>
-#include <string>
 #include <utility>
-#include <vector>
 
-#define CUDA(call)                                                                                       \
-    do {                                                                                                 \
-        const cudaError_t error = (call);                                                                \
-        if (error != cudaSuccess) fail(std::string(#call ": ") + cudaGetErrorString(error));             \
-    } while (0)
-
-[[noreturn]] inline void fail(const std::string &what) {
-    std::fprintf(stderr, "nvshmem: %s\n", what.c_str());
-    std::_Exit(1);
-}
+#define PROGRAM "nvshmem"
+#include "../common.cuh"
 
 template <typename T>
 T *symmetric(uint64_t count) {

@@ -4,16 +4,6 @@
 //     perf PLAN RESULTS.json
 //
 // Rows that NVSHMEM has nothing for are left out.
-#include <algorithm>
-#include <cinttypes>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <fstream>
-#include <sstream>
-#include <string>
-#include <vector>
-
 #include "job.cuh"
 #include "kernels.cuh"
 
@@ -26,28 +16,6 @@ constexpr uint64_t CHECKED = 10;
 // How far it is to a word depends on its line of the GPU's memory: each run visits several lines, as Rushmem's do.
 constexpr uint64_t LINES = 64, PLACE = 37 * 16;
 constexpr unsigned LIMIT_SECONDS = 240;  // for everything
-
-struct Row {
-    std::string bench;
-    uint64_t bytes, blocks, threads, rounds, pes, runs;
-    std::vector<double> values;
-};
-
-std::vector<Row> read_plan(const char *path) {
-    std::ifstream file(path);
-    if (!file) fail(std::string("cannot read ") + path);
-    std::vector<Row> rows;
-    for (std::string line; std::getline(file, line);) {
-        if (line.empty() || line[0] == '#') continue;
-        std::istringstream words(line);
-        Row row;
-        if (!(words >> row.bench >> row.bytes >> row.blocks >> row.threads >> row.rounds >> row.pes >> row.runs)) {
-            fail("a line of the plan is malformed: " + line);
-        }
-        rows.push_back(row);
-    }
-    return rows;
-}
 
 class Bed {
   public:
@@ -77,7 +45,7 @@ class Bed {
             const double rounds = double(row.rounds);
             if (row.bench == "put_bw" || row.bench == "get_bw") {
                 row.values.push_back(double(row.bytes) * rounds / ns);
-            } else if (rate(row)) {
+            } else if (row.is_rate()) {
                 row.values.push_back(double(row.blocks * row.threads) * rounds / ns * 1e3);
             } else {
                 row.values.push_back(ns / rounds / 1e3);
@@ -86,17 +54,12 @@ class Bed {
         return true;
     }
 
-    static bool rate(const Row &row) {
-        const std::string end = "_rate";
-        return row.bench.size() > end.size() && row.bench.compare(row.bench.size() - end.size(), end.size(), end) == 0;
-    }
-
     // Whether the time is that of single words. Each run then visits all lines.
     static bool on_words(const Row &row) {
         for (const char *name : {"p_quiet", "g", "fetch_add", "compare_swap", "signal"}) {
             if (row.bench == name) return true;
         }
-        return rate(row);
+        return row.is_rate();
     }
 
   private:
@@ -312,31 +275,10 @@ class Bed {
     }
 };
 
-void write_results(const char *path, const std::vector<Row> &rows) {
-    FILE *file = std::fopen(path, "w");
-    if (file == nullptr) fail(std::string("cannot write ") + path);
-    cudaDeviceProp device;
-    CUDA(cudaGetDeviceProperties(&device, 0));
+std::string program() {
     int major, minor, patch;
     nvshmemx_vendor_get_version_info(&major, &minor, &patch);
-    std::fprintf(file, "{\"program\": \"NVSHMEM %d.%d.%d\", \"machine\": \"%s\", \"rows\": [", major, minor, patch,
-                 device.name);
-    const char *separator = "\n";
-    for (const Row &row : rows) {
-        std::vector<double> sorted = row.values;
-        std::sort(sorted.begin(), sorted.end());
-        const bool bandwidth = row.bench == "put_bw" || row.bench == "get_bw";
-        const char *unit = bandwidth ? "GB/s" : Bed::rate(row) ? "M/s" : "us";
-        std::fprintf(file,
-                     "%s  {\"bench\": \"%s\", \"bytes\": %" PRIu64 ", \"blocks\": %" PRIu64 ", \"threads\": %" PRIu64
-                     ", \"pes\": %" PRIu64 ", \"rounds\": %" PRIu64
-                     ", \"unit\": \"%s\", \"value\": %.6g, \"low\": %.6g, \"high\": %.6g}",
-                     separator, row.bench.c_str(), row.bytes, row.blocks, row.threads, row.pes, row.rounds, unit,
-                     sorted[sorted.size() / 2], sorted.front(), sorted.back());
-        separator = ",\n";
-    }
-    std::fprintf(file, "\n]}\n");
-    if (std::fclose(file) != 0) fail(std::string("cannot write ") + path);
+    return "NVSHMEM " + std::to_string(major) + "." + std::to_string(minor) + "." + std::to_string(patch);
 }
 
 // Measures the rows on one PE. PE 0 writes the results.
@@ -347,7 +289,7 @@ void measure(int me, std::vector<Row> rows, const char *path) {
         if (bed.measure(row)) measured.push_back(row);
     }
     nvshmem_barrier_all();
-    if (me == 0) write_results(path, measured);
+    if (me == 0) write_results(path, program(), measured);
     nvshmem_barrier_all();
 }
 
