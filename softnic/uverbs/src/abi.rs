@@ -147,7 +147,6 @@ numbers! {
 
     /// Which attributes of a shared receive queue are meant.
     srq_attr: u32 {
-        MAX_WR = 1,
         LIMIT = 1 << 1,
     }
 

@@ -1,6 +1,6 @@
 //! Functions that open, check and describe files.
 
-use super::{guarded, moved, node, returned};
+use super::{CPath, guarded, node, present_node, returned};
 use crate::live::LiveFile;
 use crate::process::{self, current};
 use crate::{paths, sys};
@@ -29,15 +29,14 @@ pub unsafe fn openat(at: c_int, path: *const c_char, flags: c_int, mode: mode_t)
         return returned(guarded(|| current().open(index, close_on_exec)));
     }
     // SAFETY: as above.
-    let place = unsafe { moved(path) };
+    let place = unsafe { CPath::of(path) };
     // SAFETY: as above.
-    let live = unsafe { live(at, path, place.as_deref()) }.filter(|file| current().has(file.device));
+    let live = unsafe { live(at, path, place.moved.as_deref()) }.filter(|file| current().has(file.device));
     if let Some(file) = live {
         return returned(guarded(|| current().read(file, close_on_exec)));
     }
-    let place = place.as_ref().map_or(path, |place| place.as_ptr());
     // SAFETY: a C string, or what the caller passed.
-    unsafe { sys::open(at, place, flags, mode) }
+    unsafe { sys::open(at, place.as_ptr(), flags, mode) }
 }
 
 /// Returns the file with contents that change, if the path names one. `place` is the path in the launcher's tree.
@@ -78,14 +77,13 @@ pub unsafe fn access(path: *const c_char, mode: c_int) -> c_int {
 /// The same as for `faccessat` of the C library.
 pub unsafe fn faccessat(at: c_int, path: *const c_char, mode: c_int, flags: c_int) -> c_int {
     // SAFETY: the caller guarantees the same as for `faccessat`.
-    if let Some(index) = unsafe { node(path) }.filter(|index| current().has(*index)) {
+    if let Some(index) = unsafe { present_node(path) } {
         return returned(current().may_open(index, mode).map(|()| 0));
     }
     // SAFETY: as above.
-    let place = unsafe { moved(path) };
-    let place = place.as_ref().map_or(path, |place| place.as_ptr());
+    let place = unsafe { CPath::of(path) };
     // SAFETY: a C string, or what the caller passed.
-    unsafe { sys::access(at, place, mode, flags) }
+    unsafe { sys::access(at, place.as_ptr(), mode, flags) }
 }
 
 /// Implements `readlinkat`, and `readlink`.
@@ -95,10 +93,9 @@ pub unsafe fn faccessat(at: c_int, path: *const c_char, mode: c_int, flags: c_in
 /// The same as for `readlinkat` of the C library.
 pub unsafe fn readlinkat(at: c_int, path: *const c_char, to: *mut c_char, room: size_t) -> ssize_t {
     // SAFETY: the caller guarantees the same as for `readlinkat`.
-    let place = unsafe { moved(path) };
-    let place = place.as_ref().map_or(path, |place| place.as_ptr());
+    let place = unsafe { CPath::of(path) };
     // SAFETY: a C string, or what the caller passed.
-    unsafe { sys::readlink(at, place, to, room) }
+    unsafe { sys::readlink(at, place.as_ptr(), to, room) }
 }
 
 /// Implements `stat`. For a device node, returns a character device.
@@ -118,16 +115,15 @@ pub unsafe fn stat(path: *const c_char, to: *mut libc::stat) -> c_int {
 /// The same as for `fstatat` of the C library.
 pub unsafe fn fstatat(at: c_int, path: *const c_char, to: *mut libc::stat, flags: c_int) -> c_int {
     // SAFETY: the caller guarantees the same as for `fstatat`.
-    if let Some(index) = unsafe { node(path) }.filter(|index| current().has(*index)) {
+    if let Some(index) = unsafe { present_node(path) } {
         // SAFETY: the caller provides room for one.
         unsafe { to.write(node_stat(index)) };
         return 0;
     }
     // SAFETY: as above.
-    let place = unsafe { moved(path) };
-    let place = place.as_ref().map_or(path, |place| place.as_ptr());
+    let place = unsafe { CPath::of(path) };
     // SAFETY: a C string, or what the caller passed.
-    unsafe { sys::stat(at, place, to, flags) }
+    unsafe { sys::stat(at, place.as_ptr(), to, flags) }
 }
 
 /// Rights and kind of a device node.
@@ -178,7 +174,7 @@ pub unsafe fn statx(
     to: *mut libc::statx,
 ) -> c_int {
     // SAFETY: the caller guarantees the same as for `statx`.
-    if let Some(index) = unsafe { node(path) }.filter(|index| current().has(*index)) {
+    if let Some(index) = unsafe { present_node(path) } {
         // SAFETY: plain numbers, for which zero is a value.
         let mut statx: libc::statx = unsafe { std::mem::zeroed() };
         statx.stx_mask = libc::STATX_TYPE | libc::STATX_MODE | libc::STATX_NLINK;
@@ -189,10 +185,9 @@ pub unsafe fn statx(
         return 0;
     }
     // SAFETY: as above.
-    let place = unsafe { moved(path) };
-    let place = place.as_ref().map_or(path, |place| place.as_ptr());
+    let place = unsafe { CPath::of(path) };
     // SAFETY: a C string, or what the caller passed.
-    let rc = unsafe { sys::statx(at, place, flags, mask, to) };
+    let rc = unsafe { sys::statx(at, place.as_ptr(), flags, mask, to) };
     if rc == 0
         && flags & libc::AT_EMPTY_PATH != 0
         && process::may_be_device(at)

@@ -1,7 +1,7 @@
 //! Functions that list, resolve and enter folders, and `fopen`. They see the devices of this library in `/sys`.
 
 use super::next::{self, Filter, Order};
-use super::{moved, node, open, returned};
+use super::{CPath, moved, node, open, returned};
 use crate::errno::Errno;
 use crate::{paths, sys};
 use libc::{c_char, c_int, c_void, size_t, ssize_t};
@@ -15,10 +15,9 @@ use std::ptr::null_mut;
 /// The same as for `opendir` of the C library.
 pub unsafe fn opendir(path: *const c_char) -> *mut libc::DIR {
     // SAFETY: the caller guarantees the same as for `opendir`.
-    let place = unsafe { moved(path) };
-    let place = place.as_ref().map_or(path, |place| place.as_ptr());
+    let place = unsafe { CPath::of(path) };
     // SAFETY: a C string.
-    unsafe { next::opendir(place) }
+    unsafe { next::opendir(place.as_ptr()) }
 }
 
 /// Implements `scandir`.
@@ -33,10 +32,9 @@ pub unsafe fn scandir(
     order: Order,
 ) -> c_int {
     // SAFETY: the caller guarantees the same as for `scandir`.
-    let place = unsafe { moved(path) };
-    let place = place.as_ref().map_or(path, |place| place.as_ptr());
+    let place = unsafe { CPath::of(path) };
     // SAFETY: a C string, and the caller's other arguments.
-    unsafe { next::scandir(place, list, filter, order) }
+    unsafe { next::scandir(place.as_ptr(), list, filter, order) }
 }
 
 /// Implements `chdir`.
@@ -46,10 +44,9 @@ pub unsafe fn scandir(
 /// The same as for `chdir` of the C library.
 pub unsafe fn chdir(path: *const c_char) -> c_int {
     // SAFETY: the caller guarantees the same as for `chdir`.
-    let place = unsafe { moved(path) };
-    let place = place.as_ref().map_or(path, |place| place.as_ptr());
+    let place = unsafe { CPath::of(path) };
     // SAFETY: a C string.
-    match unsafe { sys::chdir(place) } {
+    match unsafe { sys::chdir(place.as_ptr()) } {
         0 => 0,
         _ => returned(Err(Errno::last())),
     }
@@ -94,10 +91,9 @@ pub unsafe fn getxattr(
 /// The same as for `realpath` of the C library.
 pub unsafe fn realpath(path: *const c_char, to: *mut c_char) -> *mut c_char {
     // SAFETY: the caller guarantees the same as for `realpath`.
-    let place = unsafe { moved(path) };
-    let place = place.as_ref().map_or(path, |place| place.as_ptr());
+    let place = unsafe { CPath::of(path) };
     // SAFETY: a C string, and the caller's room.
-    unsafe { original(next::realpath(place, to)) }
+    unsafe { original(next::realpath(place.as_ptr(), to)) }
 }
 
 /// Replaces a path in the launcher's tree by the kernel's path, and returns it.

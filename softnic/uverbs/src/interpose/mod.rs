@@ -66,6 +66,39 @@ fn number(path: &[u8], prefix: &[u8]) -> Option<u32> {
     std::str::from_utf8(path.strip_prefix(prefix)?).ok()?.parse().ok()
 }
 
+/// Returns the device number of a node like [`node`], if this process has the device.
+///
+/// # Safety
+///
+/// `path` is null or a C string.
+unsafe fn present_node(path: *const c_char) -> Option<u32> {
+    // SAFETY: the caller's promise.
+    unsafe { node(path) }.filter(|index| current().has(*index))
+}
+
+/// A path as the C library's function gets it: the program's, or its place in the launcher's tree.
+struct CPath {
+    path: *const c_char,
+    moved: Option<CString>,
+}
+
+impl CPath {
+    /// Finds the place of a path.
+    ///
+    /// # Safety
+    ///
+    /// `path` is null or a C string.
+    unsafe fn of(path: *const c_char) -> CPath {
+        // SAFETY: the caller's promise.
+        CPath { path, moved: unsafe { moved(path) } }
+    }
+
+    /// Returns a C string that lives as long as this, or what the program passed.
+    fn as_ptr(&self) -> *const c_char {
+        self.moved.as_ref().map_or(self.path, |moved| moved.as_ptr())
+    }
+}
+
 /// Returns the place of a path in the launcher's tree, or `None` if the path is not about RDMA devices.
 ///
 /// # Safety

@@ -22,6 +22,14 @@ pub(crate) struct Mr {
     start: Option<u64>,
 }
 
+impl Mr {
+    /// Gives the region a handle, and returns it and the key.
+    fn insert(self, opened: &mut OpenDevice) -> Result<(u32, u32), Errno> {
+        let key = self.key;
+        Ok((opened.handles.insert(self)?, key))
+    }
+}
+
 /// A request to register a region.
 #[derive(Clone, Copy)]
 struct MrRequest {
@@ -38,8 +46,7 @@ pub(super) fn register(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno
     let abi::RegMr { start, length, hca_va, pd_handle, access_flags, .. } = request;
     let wanted = MrRequest { pd_handle, iova: hca_va, len: length, access: access_flags };
     let mr = create_in_program(opened, wanted, start)?;
-    let key = mr.key;
-    let mr_handle = opened.handles.insert(mr)?;
+    let (mr_handle, key) = mr.insert(opened)?;
     core_out(call, &abi::RegMrResponse { mr_handle, lkey: key, rkey: key })
 }
 
@@ -68,8 +75,7 @@ pub(super) fn create_zero_based(
 ) -> Result<u32, Errno> {
     let (pd_handle, len, access) = what;
     let mr = create(opened, MrRequest { pd_handle, iova: 0, len, access }, |_, _| Ok(region))?;
-    let key = mr.key;
-    let handle = opened.handles.insert(mr)?;
+    let (handle, key) = mr.insert(opened)?;
     call.return_handle(0, handle)?;
     Ok(key)
 }
@@ -143,9 +149,7 @@ pub(crate) fn register_dma_buf(opened: &mut OpenDevice, call: &Call) -> Result<(
         }
         memory::dma_buf(fd, offset, len)
     };
-    let mr = create(opened, wanted, region)?;
-    let key = mr.key;
-    let handle = opened.handles.insert(mr)?;
+    let (handle, key) = create(opened, wanted, region)?.insert(opened)?;
     call.return_handle(0, handle)?;
     call.output(7, &key)?;
     call.output(8, &key)

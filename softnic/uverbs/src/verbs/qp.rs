@@ -141,9 +141,7 @@ impl Queues {
         let bytes = (u64::from(rq_wqe_count) << shift) + u64::from(sq_wqe_count) * 64;
         Ok(Queues { context, bytes })
     }
-}
 
-impl Queues {
     /// Returns the capabilities of the queues as they were allocated, which libmlx5 rounds up.
     fn granted(&self, wanted: abi::QpCap) -> abi::QpCap {
         let context = &self.context;

@@ -93,9 +93,7 @@ pub(super) fn create(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> 
 pub(super) fn modify(opened: &OpenDevice, call: &Call) -> Result<(), Errno> {
     let request: abi::ModifySrq = core_in(call)?;
     let srq = opened.handles.get::<Srq>(request.srq_handle)?;
-    if request.attr_mask & !(srq_attr::MAX_WR | srq_attr::LIMIT) != 0
-        || request.attr_mask & srq_attr::MAX_WR != 0
-    {
+    if request.attr_mask & !srq_attr::LIMIT != 0 {
         return Err(Errno::EINVAL);
     }
     if request.attr_mask & srq_attr::LIMIT == 0 {
