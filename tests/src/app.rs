@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use rushmem::config::Config;
 use rushmem::{Error, Job, Launch, Operations, Pe};
+use rushmem_base::status_bytes;
 use rushmem_device::{Cmp, Signal, SignalOp};
 use rushmem_doctor::{Host, examine, probe};
 use rushmem_test_kernels::{
@@ -295,9 +296,7 @@ fn held() -> (usize, usize, u64) {
         files = files.min(count("/proc/self/fd"));
     }
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let rss = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kib = rss.and_then(|rss| rss.split_whitespace().next()?.parse().ok()).unwrap_or(0);
-    (threads, files, kib)
+    (threads, files, status_bytes(&status, "VmRSS").unwrap_or(0) / 1024)
 }
 
 /// Sends to the next PE, then to all, and prints whether the data arrived.

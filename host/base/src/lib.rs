@@ -18,5 +18,5 @@ pub use environment::{boot_id, host_name, local_processes};
 pub use grid::{Grid, MAX_SHARED_BYTES, MAX_THREADS};
 pub use pes::Pes;
 pub use ports::free_port;
-pub use process::{has_signal, stat_field};
+pub use process::{has_signal, stat_field, status_bytes};
 pub use sync::{into_inner, lock, wait, wait_timeout};

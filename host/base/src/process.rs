@@ -8,9 +8,19 @@ pub fn stat_field(stat: &str, i: usize) -> Option<&str> {
 
 /// Returns whether a set of signals in a process's `status`, such as `SigCgt`, has a signal; `None` if there is no such set.
 pub fn has_signal(status: &str, set: &str, signal: i32) -> Option<bool> {
-    let mask = status.lines().find_map(|line| line.strip_prefix(set)?.strip_prefix(':'))?;
-    let mask = u64::from_str_radix(mask.trim(), 16).ok()?;
+    let mask = u64::from_str_radix(status_entry(status, set)?, 16).ok()?;
     Some(mask >> (signal - 1) & 1 != 0)
+}
+
+/// Returns the bytes of an amount of memory in a process's `status`, such as `VmRSS`; `None` if there is no such amount.
+pub fn status_bytes(status: &str, name: &str) -> Option<u64> {
+    let kib: u64 = status_entry(status, name)?.strip_suffix(" kB")?.parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+/// Returns an entry of a process's `status`.
+fn status_entry<'a>(status: &'a str, name: &str) -> Option<&'a str> {
+    status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
 }
 
 #[cfg(test)]
@@ -22,6 +32,13 @@ mod tests {
         let stat = "7 (a) b) S 1 42 3\n";
         assert_eq!([0, 1, 2].map(|i| stat_field(stat, i)), [Some("S"), Some("1"), Some("42")]);
         assert_eq!((stat_field(stat, 9), stat_field("7", 0)), (None, None));
+    }
+
+    #[test]
+    fn amounts_of_memory_are_in_kib() {
+        let status = "VmRSSx:\t1 kB\nVmRSS:\t    3468 kB\nRssAnon:\t7\n";
+        assert_eq!(status_bytes(status, "VmRSS"), Some(3468 << 10));
+        assert_eq!((status_bytes(status, "RssAnon"), status_bytes(status, "VmHWM")), (None, None));
     }
 
     #[test]

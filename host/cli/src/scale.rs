@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use rushmem::config::Config;
 use rushmem::{ControlCosts, Grid, Job, Pe, bootstrap};
+use rushmem_base::status_bytes;
 use rushmem_bench_kernels::first_contact;
 
 use crate::error::Error;
@@ -76,7 +77,7 @@ struct Seen {
 struct Costs {
     pes: u32,
     peers: u32,
-    /// Averages of all PEs.
+    /// By PE.
     all: Vec<Seen>,
     teardown: Duration,
     /// Bytes that the process had touched before.
@@ -158,9 +159,5 @@ impl Costs {
 /// Returns the bytes of memory that this process has touched, without files, or 0 if the system does not report them.
 fn touched() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let of = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name));
-        line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0)
-    };
-    (of("RssAnon:") + of("RssShmem:")) * 1024
+    ["RssAnon", "RssShmem"].iter().filter_map(|name| status_bytes(&status, name)).sum()
 }

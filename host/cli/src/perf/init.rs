@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use rushmem::config::Config;
 use rushmem::{Job, Ptx, bootstrap};
+use rushmem_base::status_bytes;
 
 use super::bench::Bench;
 use super::plan::Case;
@@ -68,7 +69,5 @@ fn start(config: &Config, ptx: Ptx) -> Result<Start, rushmem::Error> {
 /// Returns the resident bytes of this process, or 0 if the system does not report them.
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
-    kib.unwrap_or(0) * 1024
+    status_bytes(&status, "VmRSS").unwrap_or(0)
 }
