@@ -85,14 +85,14 @@ struct Steps {
 }
 
 impl Steps {
-    /// Lets a worker execute a step of QP `i`.
+    /// Lets a worker execute a step. Steps with the same `key` are executed in order.
     fn submit(
         self: &Arc<Self>,
-        i: usize,
+        key: usize,
         step: impl FnOnce(&Connections, &mut dyn FnMut(Outgoing)) -> Result<()> + Send + 'static,
     ) {
         let steps = Arc::clone(self);
-        self.workers.submit(self.me + i, move || {
+        self.workers.submit(self.me + key, move || {
             if let Some(shared) = &*steps.shared.read().unwrap_or_else(PoisonError::into_inner) {
                 shared.step(step);
             }

@@ -1,7 +1,7 @@
 //! The workers that connect QPs.
 //!
-//! All PEs of a process share them. A worker executes the steps of one QP in their order. Different workers execute commands
-//! for different QPs at the same time.
+//! All PEs of a process share them. A worker executes the messages about one QP in their order. Different workers execute
+//! commands for different QPs at the same time.
 
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, Weak};
