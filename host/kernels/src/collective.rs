@@ -23,16 +23,33 @@ pub fn rushmem_grid_collective(
 ) -> Result {
     // The other kernels of the stream have ended.
     let grid = Grid::current().ready();
+    by_callers(ctx, grid, what, team, op, kind, dst, src, extra)
+}
+
+/// Performs a call that blocks and grids can make.
+#[inline(always)]
+#[allow(clippy::too_many_arguments)] // the union of all their arguments
+fn by_callers<C: Callers>(
+    ctx: &Ctx,
+    callers: C,
+    what: u32,
+    team: Team,
+    op: u32,
+    kind: u32,
+    dst: SymSlice<u8>,
+    src: SymSlice<u8>,
+    extra: u32,
+) -> Result {
     if what == Collective::Broadcast as u32 {
-        ctx.broadcast(grid, team, dst, src, extra)
+        ctx.broadcast(callers, team, dst, src, extra)
     } else if what == Collective::Fcollect as u32 {
-        ctx.fcollect(grid, team, dst, src)
+        ctx.fcollect(callers, team, dst, src)
     } else if what == Collective::Alltoall as u32 {
-        alltoall(ctx, grid, team, dst, src, extra)
+        alltoall(ctx, callers, team, dst, src, extra)
     } else if what == Collective::Reduce as u32 {
-        ctx.reduce_bytes(grid, team, op, kind, dst, src)
+        ctx.reduce_bytes(callers, team, op, kind, dst, src)
     } else {
-        ctx.reduce_scatter_bytes(grid, team, op, kind, dst, src)
+        ctx.reduce_scatter_bytes(callers, team, op, kind, dst, src)
     }
 }
 
@@ -76,19 +93,11 @@ pub fn rushmem_collective(
         ctx.team_sync(block, team)
     } else if what == Collective::Barrier as u32 {
         ctx.barrier(block, team)
-    } else if what == Collective::Broadcast as u32 {
-        ctx.broadcast(block, team, dst, src, extra)
-    } else if what == Collective::Fcollect as u32 {
-        ctx.fcollect(block, team, dst, src)
     } else if what == Collective::Collect as u32 {
         ctx.collect(block, team, dst, src)
-    } else if what == Collective::Alltoall as u32 {
-        alltoall(ctx, block, team, dst, src, extra)
-    } else if what == Collective::Reduce as u32 {
-        ctx.reduce_bytes(block, team, op, kind, dst, src)
-    } else if what == Collective::ReduceScatter as u32 {
-        ctx.reduce_scatter_bytes(block, team, op, kind, dst, src)
-    } else {
+    } else if what == Collective::Scan as u32 {
         ctx.sum_scan_bytes(block, team, op, kind, dst, src)
+    } else {
+        by_callers(ctx, block, what, team, op, kind, dst, src, extra)
     }
 }

@@ -2,7 +2,7 @@
 
 use rushmem_device::prelude::*;
 
-use super::{STEP_WORDS, Step};
+use super::{STEP_WORDS, Step, by_callers};
 
 /// Lets all blocks carry out `steps` with the teams `one`, `two` and `three`. Block 0 alone meets at barriers. If `ready`
 /// is not 0, the calls have no barriers, and the kernel makes them.
@@ -34,38 +34,14 @@ pub fn grid_collectives(
             }
             ctx.sync_grid(block)?;
         } else if ready != 0 {
-            step(ctx, grid.ready(), team, words, bytes)?;
+            by_callers(ctx, grid.ready(), team, words, bytes)?;
             ctx.sync_grid(block)?;
         } else {
-            step(ctx, grid, team, words, bytes)?;
+            by_callers(ctx, grid, team, words, bytes)?;
         }
         at += STEP_WORDS;
     }
     Ok(())
-}
-
-#[inline(always)]
-fn step<C: Callers>(
-    ctx: &Ctx,
-    callers: C,
-    team: Team,
-    [code, dst, src, n, a, b]: [u64; 6],
-    bytes: SymSlice<u8>,
-) -> Result {
-    let members = ctx.team_n_pes(team).unwrap_or(0) as u64;
-    let part = |from: u64, len: u64| bytes.slice(from as usize..(from + len) as usize);
-    let (of_one, of_all) = (n, n * members);
-    if code == Step::Broadcast as u64 {
-        ctx.broadcast(callers, team, part(dst, of_one), part(src, of_one), a as u32)
-    } else if code == Step::Fcollect as u64 {
-        ctx.fcollect(callers, team, part(dst, of_all), part(src, of_one))
-    } else if code == Step::Alltoall as u64 {
-        ctx.alltoall(callers, team, part(dst, of_all), part(src, of_all))
-    } else if code == Step::Reduce as u64 {
-        ctx.reduce_bytes(callers, team, a as u32, b as u32, part(dst, of_one), part(src, of_one))
-    } else {
-        ctx.reduce_scatter_bytes(callers, team, a as u32, b as u32, part(dst, of_one), part(src, of_all))
-    }
 }
 
 /// Sums by all blocks in `rounds` rounds. Before each, every thread changes its elements of `src`. After it, every thread

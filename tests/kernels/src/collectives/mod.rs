@@ -114,9 +114,7 @@ fn step<G: Group>(
     [code, dst, src, n, a, b, c]: [u64; STEP_WORDS - 1],
     memory: Memory,
 ) -> Result {
-    let members = ctx.team_n_pes(team).unwrap_or(0) as u64;
     let part = |from: u64, len: u64| memory.bytes.slice(from as usize..(from + len) as usize);
-    let (of_one, of_all) = (n, n * members);
     if code == Step::Sync as u64 {
         ctx.team_sync(group, team)
     } else if code == Step::Barrier as u64 {
@@ -125,20 +123,10 @@ fn step<G: Group>(
         ctx.sync_arrive(group, team)
     } else if code == Step::Wait as u64 {
         ctx.sync_wait(group, team)
-    } else if code == Step::Broadcast as u64 {
-        ctx.broadcast(group, team, part(dst, of_one), part(src, of_one), a as u32)
-    } else if code == Step::Fcollect as u64 {
-        ctx.fcollect(group, team, part(dst, of_all), part(src, of_one))
     } else if code == Step::Collect as u64 {
-        ctx.collect(group, team, part(dst, a), part(src, of_one))
-    } else if code == Step::Alltoall as u64 {
-        ctx.alltoall(group, team, part(dst, of_all), part(src, of_all))
-    } else if code == Step::Reduce as u64 {
-        ctx.reduce_bytes(group, team, a as u32, b as u32, part(dst, of_one), part(src, of_one))
-    } else if code == Step::ReduceScatter as u64 {
-        ctx.reduce_scatter_bytes(group, team, a as u32, b as u32, part(dst, of_one), part(src, of_all))
+        ctx.collect(group, team, part(dst, a), part(src, n))
     } else if code == Step::Scan as u64 {
-        ctx.sum_scan_bytes(group, team, a as u32, b as u32, part(dst, of_one), part(src, of_one))
+        ctx.sum_scan_bytes(group, team, a as u32, b as u32, part(dst, n), part(src, n))
     } else if code == Step::Delay as u64 {
         let mut turn = 0;
         while turn < n {
@@ -147,8 +135,35 @@ fn step<G: Group>(
             turn += 1;
         }
         Ok(())
+    } else if code == Step::PutSignal as u64 || code == Step::PutFence as u64 {
+        between_two(ctx, group, team, code, part(dst, n), part(src, n), [a, b, c], memory.signals)
     } else {
-        between_two(ctx, group, team, code, part(dst, of_one), part(src, of_one), [a, b, c], memory.signals)
+        by_callers(ctx, group, team, [code, dst, src, n, a, b], memory.bytes)
+    }
+}
+
+/// Carries out a step that groups and grids can make.
+#[inline(always)]
+fn by_callers<C: Callers>(
+    ctx: &Ctx,
+    callers: C,
+    team: Team,
+    [code, dst, src, n, a, b]: [u64; 6],
+    bytes: SymSlice<u8>,
+) -> Result {
+    let members = ctx.team_n_pes(team).unwrap_or(0) as u64;
+    let part = |from: u64, len: u64| bytes.slice(from as usize..(from + len) as usize);
+    let (of_one, of_all) = (n, n * members);
+    if code == Step::Broadcast as u64 {
+        ctx.broadcast(callers, team, part(dst, of_one), part(src, of_one), a as u32)
+    } else if code == Step::Fcollect as u64 {
+        ctx.fcollect(callers, team, part(dst, of_all), part(src, of_one))
+    } else if code == Step::Alltoall as u64 {
+        ctx.alltoall(callers, team, part(dst, of_all), part(src, of_all))
+    } else if code == Step::Reduce as u64 {
+        ctx.reduce_bytes(callers, team, a as u32, b as u32, part(dst, of_one), part(src, of_one))
+    } else {
+        ctx.reduce_scatter_bytes(callers, team, a as u32, b as u32, part(dst, of_one), part(src, of_all))
     }
 }
 
