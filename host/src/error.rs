@@ -247,7 +247,7 @@ pub enum Error {
     },
     /// The setting `queue_memory` allows less memory than the queues need for all the QPs that kernels may use.
     #[error(
-        "the queues of {qps} QPs of {depth} WQEs need {needed} bytes, but RUSHMEM_QUEUE_MEMORY allows {limit}; raise it, \
+        "the queues of {qps} QPs of {depth} WQEs need {needed} bytes, and may take {limit}; raise RUSHMEM_QUEUE_MEMORY, \
          remove RUSHMEM_SQ_DEPTH, or use fewer QPs to each peer"
     )]
     QueueMemory {

@@ -524,6 +524,8 @@ fn a_kernel_probes_queues_in_gpu_memory() {
 fn failed_connections_at_the_start_are_told_once() {
     let mut command = pe(&["up"]);
     command.env("RUSHMEM_PES", "16").env("RUSHMEM_CONNECT", "eager").env("RUSHMEM_QUEUE_MEMORY", "512KiB");
+    // Without a depth, the queues would fit.
+    command.env("RUSHMEM_SQ_DEPTH", "1024");
     let output = command.output().unwrap();
     let told = text(&output.stderr);
     assert!(!output.status.success() && told.contains("raise RUSHMEM_QUEUE_MEMORY"), "{told}");

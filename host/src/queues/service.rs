@@ -147,7 +147,9 @@ impl Service {
             running: AtomicUsize::new(0),
             failed: AtomicBool::new(false),
         });
-        let workers = Workers::of_process(local_pes)?;
+        // Only processes authenticate each other.
+        let pes = if bootstrap.token().is_some() { 1 } else { bootstrap.n_pes() };
+        let workers = Workers::of_process(pes)?;
         let steps = Arc::new(Steps { workers, shared: RwLock::new(Some(Arc::clone(&shared))), me });
         let (mail, receiver) = (events.clone(), Arc::clone(&steps));
         bootstrap.on_message(Box::new(move |message| match keep(message) {

@@ -12,8 +12,8 @@ use crate::{Error, Result};
 
 /// The least number of workers. They wait for firmware most of the time, not for a processor.
 const LEAST: u32 = 4;
-/// The largest number. There are as many as PEs up to it: native kernels that wait share the processors with the workers, and
-/// a few workers among hundreds of kernels would get too little time.
+/// The largest number. There are as many as PEs of the process up to it: native kernels that wait share the processors with
+/// the workers, and a few workers among hundreds of kernels would get too little time.
 const MOST: u32 = 128;
 
 type Step = Box<dyn FnOnce() + Send>;
@@ -26,7 +26,7 @@ pub(super) struct Workers {
 }
 
 impl Workers {
-    /// Returns the workers of this process. Starts them for `pes` PEs if no PE uses them yet.
+    /// Returns the workers of this process. Starts them for its `pes` PEs if no PE uses them yet.
     ///
     /// # Errors
     /// [`Error::Thread`] if a thread cannot start.
