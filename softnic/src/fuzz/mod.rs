@@ -68,6 +68,8 @@ pub fn packets(data: &[u8]) {
     let mut harness = Harness::new(true, *service);
     harness.post_some();
     harness.core.pass(|| false);
+    harness.connect_both_ways();
+    harness.core.pass(|| false);
     let mut rest = data;
     while let Some(([choice, len], tail)) = rest.split_first_chunk() {
         let (body, tail) = tail.split_at(usize::from(*len).min(tail.len()));

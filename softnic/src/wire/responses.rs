@@ -3,7 +3,7 @@
 use crate::core::{Core, Output};
 use crate::observe::Observation;
 use crate::qp::Qp;
-use crate::roce::{Aeth, AethSyndrome, Bth, Ext, Op, Psn, Reth, Service};
+use crate::roce::{Aeth, AethSyndrome, Bth, Ext, Op, Psn, Reth};
 use crate::route::Route;
 use crate::target::{self, RemoteError, RemoteRange};
 use std::time::Instant;
@@ -75,7 +75,7 @@ pub(crate) fn run(core: &mut Core, qpn: u32) -> bool {
             continue;
         }
         let mut bth = Bth {
-            service: Service::Rc,
+            service: qp.service,
             op: Op::Ack,
             solicited: false,
             pkey: qp.attrs.pkey,
