@@ -35,6 +35,8 @@
 
 mod initiator;
 mod target;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use initiator::{Dci, Refusal, accepted, turn, wants_turn};
 pub(crate) use target::{Dct, OfDct, connect};

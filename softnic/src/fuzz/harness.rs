@@ -40,7 +40,7 @@ const CQ: u64 = 32 << 10;
 const RECORD: u64 = 48 << 10;
 const SHARED: u64 = 56 << 10;
 /// Access key of the target.
-const DC_KEY: u64 = 7;
+pub(crate) const DC_KEY: u64 = 7;
 const CONTROL: usize = 64 << 10;
 
 pub(crate) struct Harness {
@@ -211,6 +211,11 @@ impl Harness {
     /// Returns the number of the first QP.
     pub(crate) fn qpn(&self) -> u32 {
         self.qpn
+    }
+
+    /// Returns the number of the target of dynamic connections.
+    pub(crate) fn dctn(&self) -> u32 {
+        self.dctn
     }
 
     /// Returns the key of the heap.
@@ -385,7 +390,7 @@ impl Harness {
     }
 
     /// Handles a packet of the peer.
-    fn receive(&mut self, op: Op, dest_qpn: u32, psn: u32, ext: &Ext) {
+    pub(crate) fn receive(&mut self, op: Op, dest_qpn: u32, psn: u32, ext: &Ext) {
         let (service, psn) = (Service::Dc, Psn::new(psn));
         let bth = Bth { service, op, solicited: false, pkey: DEFAULT_PKEY, ack_req: true, dest_qpn, psn };
         let mut bytes = vec![0; roce::packet_len(ext, 0)];
@@ -400,7 +405,7 @@ impl Harness {
     }
 
     /// Posts receives, and one of each operation with a response.
-    pub(super) fn post_some(&mut self) {
+    pub(crate) fn post_some(&mut self) {
         let (rkey, lkey) = (self.key, self.key);
         let (raddr, laddr) = (0, 4096);
         let ops = [

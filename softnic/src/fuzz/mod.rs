@@ -11,6 +11,8 @@ mod tests;
 use crate::cmd;
 use crate::core::Core;
 use crate::wire;
+#[cfg(test)]
+pub(crate) use harness::DC_KEY;
 pub(crate) use harness::{Harness, PEER};
 
 /// Number of passes after which an adapter must be idle.
