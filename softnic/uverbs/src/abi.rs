@@ -111,6 +111,7 @@ numbers! {
         RC = 2,
         UC = 3,
         UD = 4,
+        DRIVER = 0xff,
     }
 
     /// States of queue pairs.
@@ -153,6 +154,8 @@ numbers! {
     /// Flags of a queue pair's creation.
     qp_flag: u32 {
         SIGNATURE = 1,
+        TYPE_DCT = 1 << 4,
+        TYPE_DCI = 1 << 5,
         UAR_PAGE_INDEX = 1 << 10,
     }
 
@@ -520,6 +523,7 @@ structs! {
         flags: u32,
         uidx: u32,
         bfreg_index: u32,
+        // For a target of dynamic connections, its access key.
         sq_buf_addr: u64,
         ece_options: u32,
         dci_streams: [u8; 2],
@@ -582,6 +586,13 @@ structs! {
     ExModifyQpResponse[8] {
         comp_mask: u32,
         response_length: u32,
+    }
+
+    DriverModifyQpResponse[16] {
+        response_length: u32,
+        dctn: u32,
+        ece_options: u32,
+        reserved: u32,
     }
 
     QueryQp[16] {

@@ -1,4 +1,4 @@
-//! Unmodified UCX between two processes, by each of its transports: RC and UD, by verbs and by DevX.
+//! Unmodified UCX between two processes, by each of its transports: RC, DC and UD, by verbs and by DevX.
 
 mod common;
 
@@ -34,6 +34,14 @@ fn reliable_connections_over_infiniband() {
 }
 
 #[test]
+fn dynamic_connections() {
+    for test in ["tag_lat", "tag_bw", "ucp_am_bw", "ucp_put_lat", "ucp_get", "ucp_fadd", "ucp_cswap"] {
+        perftest(&[], "dc_x", test);
+    }
+    perftest(&["--link", "ib"], "dc_x", "tag_bw");
+}
+
+#[test]
 fn datagrams() {
     for transports in ["ud_v", "ud_x"] {
         for test in ["tag_lat", "ucp_put_lat"] {
@@ -49,7 +57,7 @@ fn transports_are_listed() {
     }
     let output = softnic(&[], &["ucx_info", "-d"]).output().unwrap();
     let text = output_text(&output);
-    for transport in ["rc_verbs", "rc_mlx5", "ud_verbs", "ud_mlx5"] {
+    for transport in ["rc_verbs", "rc_mlx5", "dc_mlx5", "ud_verbs", "ud_mlx5"] {
         let found = text.split("Transport: ").find(|part| part.starts_with(&format!("{transport}\n")));
         let found = found.unwrap_or_else(|| panic!("no {transport} in\n{text}"));
         assert!(found.contains("mlx5_0:1") && !found.contains("failed to open interface"), "{found}");
