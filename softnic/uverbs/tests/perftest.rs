@@ -133,7 +133,7 @@ fn dynamic_connections() {
         perftest(&[], &format!("ib_atomic_lat -c DC -n 20 -A {operation}"));
     }
     perftest(&[], "ib_send_bw -c DC -n 20 -q 3 -b");
-    perftest(&[], "ib_send_bw -c DC -n 20 -e");
+    // With `-e`, perftest never destroys one of its CQs, and so fails to destroy its channel.
     perftest(&[], "ib_write_lat -c DC -n 20 -I 64 -s 64");
     perftest(&["--link", "ib"], "ib_write_bw -c DC -n 20");
 }
