@@ -12,7 +12,7 @@ use rushmem_mlx5::prm::rmp::{CreateRmp, DestroyRmp, RmpContext, RmpState, Wq, Wq
 use rushmem_mlx5::seg::DataSeg;
 use rushmem_mlx5::wqe::Inline;
 use rushmem_mlx5::{Cqe, CqeOpcode, Flags, Segment, Syndrome, Wqe};
-use rushmem_softnic::{Config, Event, Faults, HostBuffer, Memory, Nic};
+use rushmem_softnic::{Config, Event, Faults, HostBuffer, Memory, Nic, Observation, Observer};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -324,6 +324,49 @@ fn one_initiator_keeps_the_order_over_targets() {
     }
     assert_eq!([&x, &y, &z].map(Nic::violations), [const { vec![] }; 3]);
     assert_eq!([&x, &y, &z].map(|nic| nic.stats().retransmitted), [0; 3]);
+}
+
+/// Counts the packets that connect and disconnect.
+#[derive(Default)]
+struct Handshakes(Mutex<[u32; 2]>);
+
+impl Observer for Handshakes {
+    fn observe(&self, _: Instant, observation: Observation) {
+        let Observation::PacketSent { opcode, .. } = observation else { return };
+        for (count, name) in self.0.lock().unwrap().iter_mut().zip(["DC_CONNECT", "DC_DISCONNECT"]) {
+            *count += u32::from(opcode == name);
+        }
+    }
+}
+
+#[test]
+fn a_connection_lasts_while_it_is_used() {
+    let (x, y) = (wire_nic(Config::default()), wire_nic(Config::default()));
+    let seen = Arc::new(Handshakes::default());
+    x.observe(Arc::clone(&seen) as _);
+    let (b, c) = (Target::new(&y), Target::new(&y));
+    let mut a = initiator(&x, setup());
+    let mut after = |to: &Target, times: usize| {
+        let wqe = put(&a, to, 0, 8);
+        (0..times).for_each(|_| run_to(&mut a, &to.address(), &wqe));
+        // An observation follows its completion.
+        run_to(&mut a, &to.address(), &wqe);
+        let [connects, disconnects] = *seen.0.lock().unwrap();
+        assert_eq!(connects, disconnects + 1);
+        connects
+    };
+    let start = Instant::now();
+    let (one, two) = (after(&b, 5), after(&c, 5));
+    // On a slow machine, a connection may have been silent for long.
+    assert!((one, two) == (1, 2) || start.elapsed() >= Duration::from_secs(1), "{one} {two}");
+    // The target may have forgotten a silent connection.
+    std::thread::sleep(Duration::from_millis(1100));
+    assert!(after(&c, 5) > two);
+    drop(a);
+    until("the last disconnect", || {
+        let [connects, disconnects] = *seen.0.lock().unwrap();
+        connects == disconnects
+    });
 }
 
 #[test]
