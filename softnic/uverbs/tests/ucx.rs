@@ -1,8 +1,9 @@
 //! Unmodified UCX between two processes, by each of its transports: RC, DC and UD, by verbs and by DevX.
 
 mod common;
+mod program;
 
-use common::{all_there, good_pair, output_text, softnic};
+use common::{Running, all_there, good_pair, output_text, softnic};
 
 /// Runs `ucx_perftest` with these transports.
 fn perftest(options: &[&str], transports: &str, test: &str) {
@@ -39,6 +40,28 @@ fn dynamic_connections() {
         perftest(&[], "dc_x", test);
     }
     perftest(&["--link", "ib"], "dc_x", "tag_bw");
+}
+
+/// Runs `ucx.c`, which checks every byte, on three workers: two at one device, one at another.
+fn checks_data(test: &str, options: &[&str], transport: &str) {
+    let Some(program) = program::ucx_program(test) else { return };
+    let options = [&["--devices", "2"], options].concat();
+    let arguments = [program.to_str().unwrap(), transport, "mlx5_0", "mlx5_1", "mlx5_0"];
+    let output = Running::start(softnic(&options, &arguments)).end();
+    let text = output_text(&output);
+    assert!(output.status.success() && text.contains("all data is right"), "{text}");
+}
+
+#[test]
+fn data_over_dynamic_connections() {
+    checks_data("data_dc", &[], "dc_x");
+    checks_data("data_dc_ib", &["--link", "ib"], "dc_x");
+    checks_data("data_dc_loss", &["--fault", "drop=0.01,reorder=0.01,duplicate=0.01,seed=5"], "dc_x");
+}
+
+#[test]
+fn data_over_reliable_connections() {
+    checks_data("data_rc", &[], "rc_x");
 }
 
 #[test]
