@@ -375,6 +375,7 @@ fn every_field_of_every_command_has_its_own_bits() {
     command::<mkey::CreateMkey>();
     command::<mkey::DestroyMkey>();
     command::<cq::CreateCq>();
+    command::<cq::ModifyCq>();
     command::<cq::QueryCq>();
     command::<cq::DestroyCq>();
     command::<rmp::CreateRmp>();

@@ -65,6 +65,7 @@ numbers! {
         REG_MR = 9,
         REREG_MR = 11,
         CREATE_COMP_CHANNEL = 17,
+        RESIZE_CQ = 19,
         QUERY_QP = 25,
         MODIFY_QP = 26,
         CREATE_SRQ = 32,
@@ -448,6 +449,24 @@ structs! {
         element: u64,
         event_type: u32,
         reserved: u32,
+    }
+
+    ResizeCq[16] {
+        response: u64,
+        cq_handle: u32,
+        cqe: u32,
+    }
+
+    ResizeCqResponse[8] {
+        cqe: u32,
+        reserved: u32,
+    }
+
+    DriverResizeCq[16] {
+        buf_addr: u64,
+        cqe_size: u16,
+        reserved0: u16,
+        reserved1: u32,
     }
 
     CreateSrq[32] {

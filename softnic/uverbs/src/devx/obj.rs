@@ -228,6 +228,7 @@ pub(super) fn modify(opened: &OpenDevice, call: &Call) -> Result<(), Errno> {
         | CmdOpcode::MODIFY_2RST_QP => Kind::Qp,
         CmdOpcode::MODIFY_RMP => Kind::Rmp,
         CmdOpcode::DRAIN_DCT => Kind::Dct,
+        CmdOpcode::MODIFY_CQ => Kind::Cq,
         _ => return Err(Errno::EINVAL),
     };
     about(opened, call, kind, &input)?;
