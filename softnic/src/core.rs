@@ -10,6 +10,7 @@ use crate::event::Event;
 use crate::health::Failures;
 use crate::link::Fabric;
 use crate::link::udp::TooLong;
+use crate::management::{self, Inbox, MAD};
 use crate::observe::{Lookout, Observation};
 use crate::qp::{Qp, State};
 use crate::rng::Rng;
@@ -20,12 +21,12 @@ use crate::table::Table;
 use crate::uar::UarPage;
 use crate::violation::{Rule, Violations};
 use crate::wqe_log::WqeLog;
-use crate::{sq, wire};
+use crate::{roce, sq, wire};
 use rushmem_mlx5::cqe::{Completion, Failure};
 use rushmem_mlx5::{Cqe, CqeOpcode, Opcode, Segment, Syndrome};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
-use std::net::SocketAddrV4;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -65,6 +66,8 @@ pub(crate) struct Core {
     /// Pages of closed contexts. A kernel may ring them as long as the adapter lives.
     pub(crate) retired: Vec<UarPage>,
     pub(crate) failures: Failures,
+    /// Management datagrams for the driver.
+    pub(crate) mads: Inbox,
     /// The failures that each context has not taken yet.
     pub(crate) kept_failures: BTreeMap<u32, Vec<Event>>,
 }
@@ -155,6 +158,7 @@ impl Core {
             payload: Vec::new(),
             retired: Vec::new(),
             failures,
+            mads: Inbox::default(),
             kept_failures: BTreeMap::new(),
         }
     }
@@ -204,6 +208,25 @@ impl Core {
         if let Some(qp) = sender.and_then(|qpn| self.qps.get_mut(qpn)) {
             qp.req.too_long = true;
         }
+    }
+
+    /// Sends a management datagram at once.
+    pub(crate) fn send_mad(&mut self, to: Ipv4Addr, bytes: &[u8; MAD]) {
+        let (bth, ext) = self.mads.headers();
+        let delivered = match &mut self.fabric {
+            _ if to == *self.address.ip() => self.mads.add(to, bytes),
+            Some(fabric) if fabric.room() != 0 => {
+                let way = (management::QPN, SocketAddrV4::new(to, roce::PORT));
+                let Ok(()) = fabric.send(way, &bth, &ext, MAD, |payload| {
+                    payload.copy_from_slice(bytes);
+                    Ok::<(), std::convert::Infallible>(())
+                });
+                fabric.flush(Instant::now(), &mut self.out.stats, &mut self.out.lookout);
+                true
+            }
+            _ => false,
+        };
+        self.out.stats.lost += u64::from(!delivered);
     }
 
     /// Handles one burst of packets.

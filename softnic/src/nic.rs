@@ -9,6 +9,7 @@ use crate::event::Event;
 use crate::health::Health;
 use crate::link::Fabric;
 use crate::link::udp::path_mtu;
+use crate::management::{MAD, Mad};
 use crate::memory::{HostBuffer, Memory, PAGE};
 use crate::observe::Observer;
 use crate::queue_memory::BadQueueMemory;
@@ -195,6 +196,21 @@ impl Nic {
         self.shared.sink.set(Some(Arc::new(sink)));
     }
 
+    /// Passes every management datagram of queue pair 1 to `receiver` from now on, and none to an earlier receiver.
+    ///
+    /// The engine thread calls `receiver` with no lock held. Without a receiver, datagrams are lost.
+    pub fn on_mad(&self, receiver: impl Fn(Mad) + Send + Sync + 'static) {
+        self.shared.mads.set(Some(Arc::new(receiver)));
+    }
+
+    /// Sends a management datagram from queue pair 1 of this adapter to queue pair 1 of the adapter at `to`.
+    ///
+    /// It leaves before this call returns. Nothing acknowledges it, and it may be lost.
+    pub fn send_mad(&self, to: Ipv4Addr, bytes: &[u8; MAD]) {
+        self.shared.core().send_mad(to, bytes);
+        self.shared.alarm.ring();
+    }
+
     /// Passes every observation to `observer` from now on, and none to an earlier observer.
     ///
     /// The adapter keeps the observer until it is dropped. Then the observer has got everything.
@@ -273,6 +289,7 @@ impl Drop for Nic {
             let _ = engine.join();
         }
         self.shared.sink.set(None);
+        self.shared.mads.set(None);
     }
 }
 

@@ -31,7 +31,7 @@ use crate::observe::Observation;
 use crate::qp::State;
 use crate::roce::{self, Service};
 use crate::route::Route;
-use crate::{datagram, flush};
+use crate::{datagram, flush, management};
 use std::net::SocketAddrV4;
 
 /// Works on one QP. Returns whether it has more to do at once.
@@ -67,6 +67,11 @@ pub(crate) fn packet(core: &mut Core, from: SocketAddrV4, bytes: &[u8]) {
     };
     let qpn = packet.bth.dest_qpn;
     let service = packet.bth.service;
+    if qpn == management::QPN {
+        let taken = service == Service::Ud && core.mads.receive(*from.ip(), &packet);
+        core.out.stats.dropped += u64::from(!taken);
+        return;
+    }
     let known = core.qps.get(qpn).is_some_and(|qp| {
         qp.service == service
             && (service == Service::Ud || qp.route == Route::Peer(from))

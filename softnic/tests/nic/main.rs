@@ -8,6 +8,7 @@ mod far;
 mod fault_injection;
 mod faults;
 mod links;
+mod management;
 mod observe;
 mod operations;
 mod ordering;
