@@ -26,6 +26,13 @@ macro_rules! numbers {
     )*};
 }
 
+pub(crate) use {numbers, structs};
+
+/// Version of the ABI of the RDMA connection manager.
+pub(crate) const RDMA_CM_VERSION: &str = "4";
+/// Major and minor number of its file, a miscellaneous device.
+pub(crate) const RDMA_CM_DEVICE: (u32, u32) = (10, 58);
+
 /// Bit of numbers that belong to the driver, not to the core.
 const DRIVER: u16 = 1 << 12;
 

@@ -1,5 +1,6 @@
 //! The part of sysfs that is about RDMA devices, as the kernel lays it out, as a tree of plain files and links.
 
+use crate::abi;
 use crate::device::{FIRMWARE, PKEYS};
 use crate::live::GID_SLOTS;
 use crate::process::device_number_text;
@@ -106,6 +107,10 @@ fn tree(devices: u32, link: LinkLayer) -> BTreeMap<String, Entry> {
     // The versions of the ABIs of the kernel.
     tree.files("class/infiniband_verbs", &[("abi_version", "6")]);
     tree.files("class/infiniband_mad", &[("abi_version", "5")]);
+    let (major, minor) = abi::RDMA_CM_DEVICE;
+    let number = format!("{major}:{minor}");
+    tree.files("class/misc/rdma_cm", &[("abi_version", abi::RDMA_CM_VERSION), ("dev", &number)]);
+    tree.files("dev/infiniband", &[("rdma_cm", "")]);
     for index in 0..devices {
         let (bridge, pci) = pci_folders(index);
         pci_device(&mut tree, &bridge, &pci, index);
