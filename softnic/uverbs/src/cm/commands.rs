@@ -215,9 +215,11 @@ fn find(
         Some(bound) => bound.port(),
         None => names::any_port()?,
     };
+    let ps = cm.state().id(request.file, handle)?.ps;
+    let peer = address::adapter_of(port.ip, ps, to)?;
     let mut state = cm.state();
     let id = state.id(request.file, handle)?;
-    id.connection.peer = address::adapter_of(port.ip, id.ps, to)?;
+    id.connection.peer = peer;
     (id.local, id.remote) = (Some(SocketAddr::new(source, number)), Some(to));
     (id.port, id.phase) = (Some(port), Phase::AddressResolved);
     Ok(())

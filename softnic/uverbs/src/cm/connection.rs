@@ -9,6 +9,7 @@ use super::port::{Port, gid_of};
 use super::state::{Id, Param, Phase, State, Timer};
 use super::{Cm, address};
 use crate::errno::Errno;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Code of the time within which a queue pair acknowledges, if the program sets none: half a second.
@@ -32,7 +33,7 @@ fn random() -> Result<u32, Errno> {
 }
 
 /// Starts the time for an answer.
-fn expect_answer(id: &mut Id) {
+pub(super) fn expect_answer(id: &mut Id) {
     let due = Instant::now() + time_of(RESPONSE_TIMEOUT);
     id.connection.timer = Some(Timer { due, tries: RETRIES });
 }
@@ -44,21 +45,26 @@ pub(super) fn connect(cm: &'static Cm, request: &Request<'_>) -> Result<(), Errn
     if param.valid == 0 {
         return Err(Errno::EINVAL);
     }
+    let (ps, from, to, port) = {
+        let mut state = cm.state();
+        let id = state.id(request.file, given.id)?;
+        let (Phase::RouteResolved, Some(from), Some(to)) = (id.phase, id.local, id.remote) else {
+            return Err(Errno::EINVAL);
+        };
+        (id.ps, from, to, Arc::clone(id.port()?))
+    };
+    // The listener may be another process by now.
+    let peer = address::adapter_of(port.ip, ps, to)?;
     let mut state = cm.state();
     let local = state.communication();
     let id = state.id(request.file, given.id)?;
-    let (Phase::RouteResolved, Some(from), Some(to)) = (id.phase, id.local, id.remote) else {
-        return Err(Errno::EINVAL);
-    };
-    let port = std::sync::Arc::clone(id.port()?);
-    // The listener may be another process by now.
-    let peer = address::adapter_of(port.ip, id.ps, to)?;
     let limit = if id.is_datagram() { mad::SIDR_REQ_PRIVATE } else { mad::REQ_PRIVATE } - header::LEN;
     let mut data = Header { from, to: to.ip() }.encode().to_vec();
     data.extend(private(&param.private_data, param.private_data_len, limit)?);
     let service_id = header::service_id(id.ps, to.port());
     let connection = &mut id.connection;
     connection.peer = peer;
+    connection.since = Instant::now();
     connection.ids = Ids { local, remote: 0 };
     connection.tid = u64::from(random()?) << 32 | u64::from(local);
     connection.qpn = param.qp_num & 0xff_ffff;

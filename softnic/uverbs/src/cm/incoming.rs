@@ -1,11 +1,15 @@
 //! Messages of peers, timeouts, and peers that end.
 
 use super::abi::{self, event};
+use super::address;
 use super::attributes;
+use super::connection;
 use super::header::{self, Header};
 use super::mad::{self, Ids, Mad, Message, Rep, Req, answered, reason, sidr_status};
-use super::port::Port;
-use super::state::{Connection, Id, Param, Phase, State};
+use super::names::{self, Place};
+use super::port::{Port, gid_of};
+use super::state::{Connection, Id, Param, Phase, State, Timer};
+use super::worker::Inbox;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,6 +20,13 @@ pub(super) const RESPONSE_TIMEOUT: u8 = 17;
 pub(super) const RETRIES: u32 = 15;
 /// Code of the time that a program has to decide about a connection: a minute.
 const PROGRAM_TIMEOUT: u8 = 24;
+
+/// The time in which another process of this machine may start to listen on a port, and the time for one that has bound the
+/// port already. An adapter needs longer to start here than in hardware, which programs do not expect.
+const BINDING: Duration = Duration::from_millis(300);
+const LISTENING: Duration = Duration::from_secs(2);
+/// The pause between two looks for a listener.
+const NEXT_LOOK: Duration = Duration::from_millis(20);
 
 /// Returns the time of a 5-bit code: 4.096 us times a power of two.
 pub(super) fn time_of(code: u8) -> Duration {
@@ -52,6 +63,35 @@ pub(super) fn private(bytes: &[u8]) -> (abi::PrivateData, u8) {
 fn only_private(bytes: &[u8]) -> Param {
     let (private_data, private_data_len) = private(bytes);
     Param::Connection(abi::ConnParam { private_data, private_data_len, ..abi::ConnParam::default() })
+}
+
+/// Puts off the refusal of this machine's own adapter, to which a request goes if nobody listens. Returns whether it did.
+fn looks_again(id: &mut Id, from: &From) -> bool {
+    let Some(to) = id.remote.filter(|_| matches!(id.phase, Phase::ReqSent | Phase::SidrSent)) else {
+        return false;
+    };
+    let place = Place { ps: id.ps, port: to.port(), ip: to.ip().to_canonical() };
+    let limit = if names::is_taken(place) { LISTENING } else { BINDING };
+    let puts_off = from.adapter == from.port.ip && id.connection.since.elapsed() < limit;
+    if puts_off {
+        id.connection.looks_again = true;
+        id.connection.timer = Some(Timer { due: Instant::now() + NEXT_LOOK, tries: 0 });
+    }
+    puts_off
+}
+
+/// Looks for a listener again, and asks it for the connection.
+fn look_again(id: &mut Id) {
+    let (Some(port), Some(to)) = (&id.port, id.remote) else { return };
+    let peer = address::adapter_of(port.ip, id.ps, to).unwrap_or(port.ip);
+    id.connection.peer = peer;
+    if let Some(Mad { message: Message::Req(req), .. }) = &mut id.connection.last {
+        req.remote_gid = gid_of(peer);
+    }
+    if let Some(last) = &id.connection.last {
+        id.send_mad(last);
+    }
+    connection::expect_answer(id);
 }
 
 impl State {
@@ -256,6 +296,9 @@ impl State {
         };
         let Some(handle) = handle else { return };
         let Some(id) = self.ids.get_mut(&handle) else { return };
+        if reason == reason::INVALID_SERVICE_ID && looks_again(id, from) {
+            return;
+        }
         match id.phase {
             Phase::ReqSent | Phase::ReqReceived | Phase::RepReceived | Phase::RepSent => {
                 (id.phase, id.connection.timer) = (Phase::Ended, None);
@@ -316,6 +359,9 @@ impl State {
     fn datagram_reply(&mut self, from: &From, local: u32, status: u8, (qpn, qkey): (u32, u32), data: &[u8]) {
         let Some(handle) = self.end_of(from, Ids { local: 0, remote: local }) else { return };
         let Some(id) = self.ids.get_mut(&handle).filter(|id| id.phase == Phase::SidrSent) else { return };
+        if status == sidr_status::UNSUPPORTED && looks_again(id, from) {
+            return;
+        }
         id.connection.timer = None;
         (id.connection.remote_qpn, id.connection.qkey) = (qpn, qkey);
         let ah = attributes::ah(id).unwrap_or_default();
@@ -329,7 +375,7 @@ impl State {
     }
 
     /// Sends messages again that are not answered, and gives up those that were sent often enough.
-    pub(super) fn time_out(&mut self, now: Instant) {
+    pub(super) fn time_out(&mut self, now: Instant, inbox: &Inbox) {
         self.close_due(now);
         for ip in self.take_ended(now) {
             self.peer_has_ended(ip);
@@ -338,6 +384,12 @@ impl State {
         let due: Vec<u32> = self.ids.iter().filter(|(_, id)| is_due(id)).map(|(handle, _)| *handle).collect();
         for handle in due {
             let Some(id) = self.ids.get_mut(&handle) else { continue };
+            if std::mem::take(&mut id.connection.looks_again) {
+                look_again(id);
+                let peer = id.connection.peer;
+                self.watch(peer, inbox);
+                continue;
+            }
             if let Some(timer) = id.connection.timer.as_mut().filter(|timer| timer.tries != 0) {
                 timer.tries -= 1;
                 timer.due = now + time_of(RESPONSE_TIMEOUT);

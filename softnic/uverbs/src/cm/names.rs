@@ -10,7 +10,7 @@
 //! | `adapter/127.64.3.9` | a process has an adapter with this address |
 
 use crate::errno::Errno;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener, UnixStream};
 
@@ -22,6 +22,9 @@ const LIST: &str = "/proc/net/unix";
 const EPHEMERAL: std::ops::Range<u16> = 32768..61000;
 /// Attempts to find a free port.
 const TRIES: usize = 256;
+
+/// Attempts to read an entry of the list.
+const READS: usize = 3;
 
 /// A name that this process holds.
 pub(crate) struct Name {
@@ -75,6 +78,22 @@ fn entries() -> Vec<Entry> {
     String::from_utf8_lossy(&list).lines().filter_map(Entry::parse).collect()
 }
 
+fn port_name(place: Place) -> String {
+    format!("port/{:04x}/{}/{}", place.ps, place.port, place.ip)
+}
+
+/// Returns whether a process holds the name of a port.
+fn is_bound(place: Place) -> bool {
+    let connect = |address| UnixDatagram::unbound()?.connect_addr(&address);
+    address(&port_name(place)).is_ok_and(|address| connect(address).is_ok())
+}
+
+/// Returns a place, and the same port at all addresses.
+fn covering(place: Place) -> [Place; 3] {
+    let any = [place.ip, Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
+    any.map(|ip| Place { ip, ..place })
+}
+
 /// Returns whether connections to one of the addresses may be meant for the other.
 fn overlap(one: IpAddr, other: IpAddr) -> bool {
     one == other || one.is_unspecified() || other.is_unspecified()
@@ -93,9 +112,9 @@ pub(crate) fn reserve(place: Place) -> Result<(Name, u16), Errno> {
             matches!(*entry, Entry::Port(other)
                 if (other.ps, other.port) == (place.ps, place.port) && overlap(other.ip, place.ip))
         };
-        !taken.iter().any(conflict)
+        !is_taken(place) && !taken.iter().any(conflict)
     };
-    let bind = |place: Place| take(&format!("port/{:04x}/{}/{}", place.ps, place.port, place.ip));
+    let bind = |place: Place| take(&port_name(place));
     if place.port != 0 {
         return if free(place) { Ok((bind(place)?, place.port)) } else { Err(Errno::EADDRINUSE) };
     }
@@ -123,8 +142,18 @@ pub(crate) fn announce(place: Place, adapter: Ipv4Addr) -> Result<Name, Errno> {
 }
 
 /// Returns the adapter that listens at a place.
+///
+/// The system's list may lack sockets while others come and go. It is read again if a process holds the port.
 pub(crate) fn listener(wanted: Place) -> Option<Ipv4Addr> {
-    choose(wanted, entries())
+    if !is_taken(wanted) {
+        return None;
+    }
+    (0..READS).find_map(|_| choose(wanted, entries()))
+}
+
+/// Returns whether a process has bound a port at this address or at all addresses.
+pub(crate) fn is_taken(place: Place) -> bool {
+    covering(place).into_iter().any(is_bound)
 }
 
 /// Chooses the listener that fits best: first an adapter at the address itself, then a socket bound to it.
@@ -210,7 +239,7 @@ mod tests {
         assert_eq!(reserve(place(0x106, port, "0.0.0.0")).err(), Some(Errno::EADDRINUSE));
         let other_space = reserve(place(0x111, port, "127.0.0.1"));
         assert!(other_space.is_ok());
-        assert_eq!(listener(here(port)), None);
+        assert_eq!(listener(here(port)), None, "it is bound only");
         let adapter = Ipv4Addr::new(127, 64, 0, 9);
         let announced = announce(here(port), adapter).unwrap();
         assert_eq!(listener(here(port)), Some(adapter));

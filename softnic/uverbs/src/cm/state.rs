@@ -150,6 +150,10 @@ pub(super) struct Connection {
     /// The message sent last that the peer may ask for again.
     pub(super) last: Option<Mad>,
     pub(super) timer: Option<Timer>,
+    /// When the program asked for the connection.
+    pub(super) since: Instant,
+    /// Nobody listened at the address. The timer ends the pause before the next look.
+    pub(super) looks_again: bool,
 }
 
 impl Id {
@@ -220,6 +224,8 @@ impl Default for Connection {
             qkey: 0,
             last: None,
             timer: None,
+            since: Instant::now(),
+            looks_again: false,
         }
     }
 }

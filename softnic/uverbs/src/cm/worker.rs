@@ -74,7 +74,7 @@ impl Cm {
                 state.receive(device, &mad);
             }
             state.look_at_peers();
-            state.time_out(Instant::now());
+            state.time_out(Instant::now(), &self.inbox);
         }
     }
 }
