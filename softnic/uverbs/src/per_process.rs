@@ -1,9 +1,9 @@
-//! Objects of which each process has one. A child that was forked makes its own: the parent's locks may be held in it, and
+//! Objects that exist once in each process. A child that was forked makes its own: the parent's locks may be held in it, and
 //! the parent's threads are missing.
 
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// The place of an object of which each process has one.
+/// A variable with an object for each process.
 pub(crate) struct PerProcess<T>(AtomicPtr<Entry<T>>);
 
 struct Entry<T> {

@@ -59,7 +59,7 @@ numbers! {
         IB = 0x013f,
     }
 
-    /// What QUERY asks for.
+    /// Answers that QUERY gives.
     query: u32 {
         ADDRESS = 0,
         PATH = 1,

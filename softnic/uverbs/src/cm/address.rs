@@ -1,7 +1,7 @@
 //! Socket addresses of programs, and routes to them.
 
 use super::abi::{Ip6, SockaddrIb, Storage};
-use super::names::{self, Place};
+use super::names::{self, Endpoint};
 use crate::errno::Errno;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 
@@ -123,12 +123,12 @@ pub(super) fn destination(mut to: SocketAddr) -> SocketAddr {
 /// Returns the adapter behind an address, as seen from the adapter `own`.
 ///
 /// An address of this machine leads to the adapter that listens, or else to `own`, which then refuses the connection. Any
-/// other address is that of an adapter.
+/// other address belongs to an adapter.
 pub(super) fn adapter_of(own: Ipv4Addr, ps: u16, to: SocketAddr) -> Result<Ipv4Addr, Errno> {
     let ip = to.ip().to_canonical();
     match ip {
         _ if is_local(to.ip()) => {
-            let listener = names::listener(Place { ps, port: to.port(), ip });
+            let listener = names::listener(Endpoint { ps, port: to.port(), ip });
             Ok(match (listener, ip) {
                 (Some(adapter), _) => adapter,
                 (None, IpAddr::V4(ip)) if names::is_adapters_own(ip.into()) => ip,

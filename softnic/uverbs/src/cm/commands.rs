@@ -2,7 +2,7 @@
 
 use super::abi::{self, command, event, option, port_space};
 use super::address::{self, Given};
-use super::names::{self, Place};
+use super::names::{self, Endpoint};
 use super::state::{self, Param, Phase};
 use super::{Cm, attributes, connection};
 use crate::errno::Errno;
@@ -41,7 +41,7 @@ impl Request<'_> {
         self.answer_without(0, at, answer)
     }
 
-    /// Writes an answer, of which an older program has no room for the last bytes.
+    /// Writes an answer. An older program has no room for the last bytes.
     pub(super) fn answer_without<T: NoUninit>(
         &self,
         optional: usize,
@@ -153,8 +153,8 @@ fn bind(cm: &'static Cm, request: &Request<'_>, handle: u32, given: Given) -> Re
         // LISTEN takes the port.
         true => (None, local.port()),
         false => {
-            let place = Place { ps, port: local.port(), ip: local.ip().to_canonical() };
-            let (name, port) = names::reserve(place)?;
+            let endpoint = Endpoint { ps, port: local.port(), ip: local.ip().to_canonical() };
+            let (name, port) = names::reserve(endpoint)?;
             (Some(name), port)
         }
     };
@@ -257,8 +257,8 @@ fn listen(cm: &'static Cm, request: &Request<'_>) -> Result<(), Errno> {
         let id = state.id(request.file, given.id)?;
         (id.ps, id.local.ok_or(Errno::EINVAL)?, id.name.is_some())
     };
-    let place = Place { ps, port: local.port(), ip: local.ip().to_canonical() };
-    let name = if named { None } else { Some(names::reserve(place)?.0) };
+    let endpoint = Endpoint { ps, port: local.port(), ip: local.ip().to_canonical() };
+    let name = if named { None } else { Some(names::reserve(endpoint)?.0) };
     let devices = process::current().devices();
     let devices = match local.ip().is_unspecified() {
         true => devices.iter().collect(),
@@ -267,7 +267,7 @@ fn listen(cm: &'static Cm, request: &Request<'_>) -> Result<(), Errno> {
     let mut listening = Vec::new();
     for device in devices {
         let port = cm.state().port(device, &cm.inbox)?;
-        let announced = names::announce(place, port.ip)?;
+        let announced = names::announce(endpoint, port.ip)?;
         listening.push((port, announced));
     }
     cm.start()?;

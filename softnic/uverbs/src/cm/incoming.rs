@@ -6,7 +6,7 @@ use super::attributes;
 use super::connection;
 use super::header::{self, Header};
 use super::mad::{self, Ids, Mad, Message, Rep, Req, answered, reason, sidr_status};
-use super::names::{self, Place};
+use super::names::{self, Endpoint};
 use super::port::{Port, gid_of};
 use super::state::{Connection, Id, Param, Phase, State, Timer};
 use super::worker::Inbox;
@@ -21,9 +21,10 @@ pub(super) const RETRIES: u32 = 15;
 /// Code of the time that a program has to decide about a connection: a minute.
 const PROGRAM_TIMEOUT: u8 = 24;
 
-/// The time in which another process of this machine may start to listen on a port, and the time for one that has bound the
-/// port already. An adapter needs longer to start here than in hardware, which programs do not expect.
+/// The time in which a process of this machine may bind a port. An adapter needs longer to start here than in hardware, which
+/// programs do not expect.
 const BINDING: Duration = Duration::from_millis(300);
+/// The time in which a process that has bound a port may start to listen on it.
 const LISTENING: Duration = Duration::from_secs(2);
 /// The pause between two looks for a listener.
 const NEXT_LOOK: Duration = Duration::from_millis(20);
@@ -33,7 +34,7 @@ pub(super) fn time_of(code: u8) -> Duration {
     Duration::from_nanos(4096 << (code & 0x1f))
 }
 
-/// Where a message comes from.
+/// The origin of a message.
 struct From {
     port: Arc<Port>,
     adapter: Ipv4Addr,
@@ -70,8 +71,8 @@ fn looks_again(id: &mut Id, from: &From) -> bool {
     let Some(to) = id.remote.filter(|_| matches!(id.phase, Phase::ReqSent | Phase::SidrSent)) else {
         return false;
     };
-    let place = Place { ps: id.ps, port: to.port(), ip: to.ip().to_canonical() };
-    let limit = if names::is_taken(place) { LISTENING } else { BINDING };
+    let endpoint = Endpoint { ps: id.ps, port: to.port(), ip: to.ip().to_canonical() };
+    let limit = if names::is_taken(endpoint) { LISTENING } else { BINDING };
     let puts_off = from.adapter == from.port.ip && id.connection.since.elapsed() < limit;
     if puts_off {
         id.connection.looks_again = true;

@@ -485,7 +485,7 @@ pub(super) mod tests {
         }
     }
 
-    /// Offsets of the specification's tables, counted by hand.
+    /// Compares with offsets of the specification's tables, counted by hand.
     #[test]
     fn a_request_by_hand() {
         let bytes = Mad { tid: 1, message: Message::Req(Box::new(req())) }.encode();

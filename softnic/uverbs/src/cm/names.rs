@@ -14,7 +14,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener, UnixStream};
 
-/// What all names begin with.
+/// The beginning of all names.
 const PREFIX: &str = "rushmem-rdmacm/";
 /// The system's list of sockets.
 const LIST: &str = "/proc/net/unix";
@@ -33,7 +33,7 @@ pub(crate) struct Name {
 
 /// A port of a port space at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct Endpoint {
     pub(crate) ps: u16,
     pub(crate) port: u16,
     pub(crate) ip: IpAddr,
@@ -42,8 +42,8 @@ pub(crate) struct Place {
 /// An entry of the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Entry {
-    Port(Place),
-    Listener(Place, Ipv4Addr),
+    Port(Endpoint),
+    Listener(Endpoint, Ipv4Addr),
 }
 
 impl Entry {
@@ -54,10 +54,10 @@ impl Entry {
         let mut words = name.split('/');
         let kind = words.next()?;
         let ps = u16::from_str_radix(words.next()?, 16).ok()?;
-        let place = Place { ps, port: words.next()?.parse().ok()?, ip: words.next()?.parse().ok()? };
+        let endpoint = Endpoint { ps, port: words.next()?.parse().ok()?, ip: words.next()?.parse().ok()? };
         let entry = match kind {
-            "port" => Entry::Port(place),
-            "listen" => Entry::Listener(place, words.next()?.parse().ok()?),
+            "port" => Entry::Port(endpoint),
+            "listen" => Entry::Listener(endpoint, words.next()?.parse().ok()?),
             _ => return None,
         };
         words.next().is_none().then_some(entry)
@@ -78,20 +78,20 @@ fn entries() -> Vec<Entry> {
     String::from_utf8_lossy(&list).lines().filter_map(Entry::parse).collect()
 }
 
-fn port_name(place: Place) -> String {
-    format!("port/{:04x}/{}/{}", place.ps, place.port, place.ip)
+fn port_name(endpoint: Endpoint) -> String {
+    format!("port/{:04x}/{}/{}", endpoint.ps, endpoint.port, endpoint.ip)
 }
 
 /// Returns whether a process holds the name of a port.
-fn is_bound(place: Place) -> bool {
+fn is_bound(endpoint: Endpoint) -> bool {
     let connect = |address| UnixDatagram::unbound()?.connect_addr(&address);
-    address(&port_name(place)).is_ok_and(|address| connect(address).is_ok())
+    address(&port_name(endpoint)).is_ok_and(|address| connect(address).is_ok())
 }
 
-/// Returns a place, and the same port at all addresses.
-fn covering(place: Place) -> [Place; 3] {
-    let any = [place.ip, Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
-    any.map(|ip| Place { ip, ..place })
+/// Returns an endpoint, and the same port at all addresses.
+fn covering(endpoint: Endpoint) -> [Endpoint; 3] {
+    let any = [endpoint.ip, Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
+    any.map(|ip| Endpoint { ip, ..endpoint })
 }
 
 /// Returns whether connections to one of the addresses may be meant for the other.
@@ -105,24 +105,24 @@ fn overlap(one: IpAddr, other: IpAddr) -> bool {
 ///
 /// - `EADDRINUSE`: another process, or another identifier of this one, has it.
 /// - `EADDRNOTAVAIL`: all ports are taken.
-pub(crate) fn reserve(place: Place) -> Result<(Name, u16), Errno> {
+pub(crate) fn reserve(endpoint: Endpoint) -> Result<(Name, u16), Errno> {
     let taken = entries();
-    let free = |place: Place| {
+    let free = |endpoint: Endpoint| {
         let conflict = |entry: &Entry| {
             matches!(*entry, Entry::Port(other)
-                if (other.ps, other.port) == (place.ps, place.port) && overlap(other.ip, place.ip))
+                if (other.ps, other.port) == (endpoint.ps, endpoint.port) && overlap(other.ip, endpoint.ip))
         };
-        !is_taken(place) && !taken.iter().any(conflict)
+        !is_taken(endpoint) && !taken.iter().any(conflict)
     };
-    let bind = |place: Place| take(&port_name(place));
-    if place.port != 0 {
-        return if free(place) { Ok((bind(place)?, place.port)) } else { Err(Errno::EADDRINUSE) };
+    let bind = |endpoint: Endpoint| take(&port_name(endpoint));
+    if endpoint.port != 0 {
+        return if free(endpoint) { Ok((bind(endpoint)?, endpoint.port)) } else { Err(Errno::EADDRINUSE) };
     }
     for _ in 0..TRIES {
         let port = any_port()?;
-        let place = Place { port, ..place };
-        if free(place)
-            && let Ok(name) = bind(place)
+        let endpoint = Endpoint { port, ..endpoint };
+        if free(endpoint)
+            && let Ok(name) = bind(endpoint)
         {
             return Ok((name, port));
         }
@@ -137,14 +137,14 @@ pub(crate) fn any_port() -> Result<u16, Errno> {
 }
 
 /// Announces that an adapter listens.
-pub(crate) fn announce(place: Place, adapter: Ipv4Addr) -> Result<Name, Errno> {
-    take(&format!("listen/{:04x}/{}/{}/{adapter}", place.ps, place.port, place.ip))
+pub(crate) fn announce(endpoint: Endpoint, adapter: Ipv4Addr) -> Result<Name, Errno> {
+    take(&format!("listen/{:04x}/{}/{}/{adapter}", endpoint.ps, endpoint.port, endpoint.ip))
 }
 
-/// Returns the adapter that listens at a place.
+/// Returns the adapter that listens at a endpoint.
 ///
 /// The system's list may lack sockets while others come and go. It is read again if a process holds the port.
-pub(crate) fn listener(wanted: Place) -> Option<Ipv4Addr> {
+pub(crate) fn listener(wanted: Endpoint) -> Option<Ipv4Addr> {
     if !is_taken(wanted) {
         return None;
     }
@@ -152,18 +152,18 @@ pub(crate) fn listener(wanted: Place) -> Option<Ipv4Addr> {
 }
 
 /// Returns whether a process has bound a port at this address or at all addresses.
-pub(crate) fn is_taken(place: Place) -> bool {
-    covering(place).into_iter().any(is_bound)
+pub(crate) fn is_taken(endpoint: Endpoint) -> bool {
+    covering(endpoint).into_iter().any(is_bound)
 }
 
 /// Chooses the listener that fits best: first an adapter at the address itself, then a socket bound to it.
-fn choose(wanted: Place, entries: Vec<Entry>) -> Option<Ipv4Addr> {
+fn choose(wanted: Endpoint, entries: Vec<Entry>) -> Option<Ipv4Addr> {
     let fit = |entry: Entry| match entry {
-        Entry::Listener(place, adapter) if (place.ps, place.port) == (wanted.ps, wanted.port) => {
+        Entry::Listener(endpoint, adapter) if (endpoint.ps, endpoint.port) == (wanted.ps, wanted.port) => {
             let own = IpAddr::V4(adapter) == wanted.ip;
-            let bound = place.ip == wanted.ip;
+            let bound = endpoint.ip == wanted.ip;
             // The address of another adapter is not meant for this one.
-            let any = place.ip.is_unspecified() && !is_adapters_own(wanted.ip);
+            let any = endpoint.ip.is_unspecified() && !is_adapters_own(wanted.ip);
             (own || bound || any).then_some(((own, bound), adapter))
         }
         _ => None,
@@ -193,16 +193,19 @@ pub(crate) fn watch_adapter(ip: Ipv4Addr) -> Option<UnixStream> {
 mod tests {
     use super::*;
 
-    fn place(ps: u16, port: u16, ip: &str) -> Place {
-        Place { ps, port, ip: ip.parse().unwrap() }
+    fn endpoint(ps: u16, port: u16, ip: &str) -> Endpoint {
+        Endpoint { ps, port, ip: ip.parse().unwrap() }
     }
 
     #[test]
     fn names_are_read_from_the_list() {
         let line =
             |name: &str| Entry::parse(&format!("0000: 00000002 00000000 00010000 0001 01 31243 {name}"));
-        assert_eq!(line("@rushmem-rdmacm/port/0106/7174/::1"), Some(Entry::Port(place(0x106, 7174, "::1"))));
-        let listener = Entry::Listener(place(0x111, 7, "0.0.0.0"), [127, 64, 3, 9].into());
+        assert_eq!(
+            line("@rushmem-rdmacm/port/0106/7174/::1"),
+            Some(Entry::Port(endpoint(0x106, 7174, "::1")))
+        );
+        let listener = Entry::Listener(endpoint(0x111, 7, "0.0.0.0"), [127, 64, 3, 9].into());
         assert_eq!(line("@rushmem-rdmacm/listen/0111/7/0.0.0.0/127.64.3.9"), Some(listener));
         for name in [
             "rushmem-rdmacm/port/0106/7174/::1",
@@ -219,25 +222,25 @@ mod tests {
 
     #[test]
     fn the_closest_listener_is_chosen() {
-        let listener = |ip, adapter: [u8; 4]| Entry::Listener(place(1, 2, ip), adapter.into());
+        let listener = |ip, adapter: [u8; 4]| Entry::Listener(endpoint(1, 2, ip), adapter.into());
         let (a, b, own) = ([127, 64, 1, 1], [127, 64, 1, 2], [10, 0, 0, 7]);
         let all = vec![listener("0.0.0.0", a), listener("127.0.0.1", b), listener("::", own)];
-        let chosen = |ip| choose(place(1, 2, ip), all.clone()).map(|ip| ip.octets());
+        let chosen = |ip| choose(endpoint(1, 2, ip), all.clone()).map(|ip| ip.octets());
         assert_eq!(chosen("127.0.0.1"), Some(b));
         assert_eq!(chosen("10.0.0.7"), Some(own));
         assert_eq!(chosen("127.64.1.1"), Some(a));
         assert_eq!(chosen("127.64.9.9"), None);
-        assert_eq!(choose(place(1, 3, "127.0.0.1"), all.clone()), None);
-        assert_eq!(choose(place(2, 2, "127.0.0.1"), all), None);
+        assert_eq!(choose(endpoint(1, 3, "127.0.0.1"), all.clone()), None);
+        assert_eq!(choose(endpoint(2, 2, "127.0.0.1"), all), None);
     }
 
     #[test]
     fn a_port_is_bound_once() {
-        let here = |port| place(0x106, port, "127.0.0.1");
+        let here = |port| endpoint(0x106, port, "127.0.0.1");
         let (held, port) = reserve(here(0)).unwrap();
         assert_eq!(reserve(here(port)).err(), Some(Errno::EADDRINUSE));
-        assert_eq!(reserve(place(0x106, port, "0.0.0.0")).err(), Some(Errno::EADDRINUSE));
-        let other_space = reserve(place(0x111, port, "127.0.0.1"));
+        assert_eq!(reserve(endpoint(0x106, port, "0.0.0.0")).err(), Some(Errno::EADDRINUSE));
+        let other_space = reserve(endpoint(0x111, port, "127.0.0.1"));
         assert!(other_space.is_ok());
         assert_eq!(listener(here(port)), None, "it is bound only");
         let adapter = Ipv4Addr::new(127, 64, 0, 9);

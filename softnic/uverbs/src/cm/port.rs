@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub(super) struct Port {
     pub(super) device: Arc<Device>,
     pub(super) ip: Ipv4Addr,
-    /// What other processes connect to, to learn of the end of this one.
+    /// The socket to which other processes connect, to learn of the end of this one.
     pub(super) watched: Option<UnixListener>,
     lease: Lease,
 }

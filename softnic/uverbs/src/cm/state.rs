@@ -26,7 +26,7 @@ const LIMIT: usize = 1 << 16;
 /// The time in which messages of a process that has ended may still arrive.
 const LAST_MESSAGES: Duration = Duration::from_millis(50);
 
-/// What [`State`] holds.
+/// The state of a process.
 #[derive(Default)]
 pub(super) struct State {
     files: BTreeMap<u64, File>,
@@ -55,7 +55,7 @@ struct File {
     closes: Option<Instant>,
 }
 
-/// What becomes of a descriptor that a program closes.
+/// The fate of a descriptor that a program closes.
 pub(super) enum Closed {
     /// It is no event file.
     Nothing,
@@ -72,7 +72,7 @@ struct Queued {
     event: abi::Event,
 }
 
-/// Where an identifier is in its life.
+/// The state of an identifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     Idle,
@@ -109,7 +109,7 @@ pub(super) struct Options {
 
 /// An identifier.
 pub(super) struct Id {
-    /// What the program calls it. 0 before the program has accepted a connection.
+    /// The program's name for it. 0 before the program has accepted a connection.
     pub(super) uid: u64,
     pub(super) file: u64,
     pub(super) ps: u16,

@@ -79,7 +79,7 @@ impl Cm {
     }
 }
 
-/// A descriptor to wait for.
+/// Returns the descriptor to wait for.
 pub(super) fn fd(stream: &impl std::os::fd::AsRawFd) -> RawFd {
     stream.as_raw_fd()
 }

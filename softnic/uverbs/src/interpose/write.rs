@@ -45,7 +45,7 @@ pub unsafe extern "C-unwind" fn write(fd: c_int, from: *const c_void, len: size_
             // SAFETY: one valid entry.
             let mut woken = unsafe { poll(&raw mut event, 1, -1) };
             if woken > 0 && event.revents & libc::POLLHUP != 0 {
-                // Another thread has closed the file. As in the kernel, no event comes any more.
+                // Another thread has closed the file. No event comes any more, like in the kernel.
                 // SAFETY: no entries.
                 woken = unsafe { poll(std::ptr::null_mut(), 0, -1) };
             }
@@ -60,7 +60,7 @@ pub unsafe extern "C-unwind" fn write(fd: c_int, from: *const c_void, len: size_
     unsafe { next(fd, from, len) }
 }
 
-/// What became of a command.
+/// The result of a command.
 enum Command {
     Done(ssize_t),
     /// There is no event yet.
