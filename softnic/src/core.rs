@@ -11,6 +11,7 @@ use crate::health::Failures;
 use crate::link::Fabric;
 use crate::link::udp::TooLong;
 use crate::management::{self, Inbox, MAD};
+use crate::multicast::Members;
 use crate::observe::{Lookout, Observation};
 use crate::qp::{Qp, State};
 use crate::rng::Rng;
@@ -21,7 +22,7 @@ use crate::table::Table;
 use crate::uar::UarPage;
 use crate::violation::{Rule, Violations};
 use crate::wqe_log::WqeLog;
-use crate::{roce, sq, wire};
+use crate::{datagram, roce, sq, wire};
 use rushmem_mlx5::cqe::{Completion, Failure};
 use rushmem_mlx5::{Cqe, CqeOpcode, Opcode, Segment, Syndrome};
 use std::cmp::Reverse;
@@ -68,6 +69,8 @@ pub(crate) struct Core {
     pub(crate) failures: Failures,
     /// Management datagrams for the driver.
     pub(crate) mads: Inbox,
+    /// Members of multicast groups.
+    pub(crate) members: Members,
     /// The failures that each context has not taken yet.
     pub(crate) kept_failures: BTreeMap<u32, Vec<Event>>,
 }
@@ -159,6 +162,7 @@ impl Core {
             retired: Vec::new(),
             failures,
             mads: Inbox::default(),
+            members: Members::default(),
             kept_failures: BTreeMap::new(),
         }
     }
@@ -234,7 +238,13 @@ impl Core {
         // The fabric is taken out, so that a packet handler may borrow the rest. Responses are sent later.
         let Some(mut fabric) = self.fabric.take() else { return false };
         let mut complete_receive = Stats::default();
-        let busy = fabric.receive(&mut complete_receive, |from, bytes| wire::packet(self, from, bytes));
+        let mut busy = fabric.receive(&mut complete_receive, |from, bytes| wire::packet(self, from, bytes));
+        busy |= fabric.receive_groups(&mut complete_receive, |from, to, bytes| {
+            datagram::receive_group(self, from, to, bytes);
+        });
+        for group in self.members.take_empty() {
+            fabric.leave(group);
+        }
         self.fabric = Some(fabric);
         self.out.stats.packets_received += complete_receive.packets_received;
         self.out.stats.dropped += complete_receive.dropped;

@@ -14,6 +14,7 @@
 //! | receive completion and error events | [`Nic::on_event`], and the CQ arm register |
 //! | receive failures of one context | [`Context::failures`] |
 //! | exchange management datagrams | [`Nic::send_mad`], [`Nic::on_mad`] |
+//! | join multicast groups | [`Context::join_group`] |
 //! | find mistakes of a driver | [`Nic::violations`] |
 //! | inject faults | [`Faults`] |
 //! | see doorbells, WQEs and packets with their times | [`Nic::observe`] with an [`Observer`] |
@@ -28,7 +29,7 @@
 //!
 //! A driver that polls a CQ in order needs to initialise its first CQE only, unlike with hardware.
 //!
-//! Commands that need anything else are refused by name: extended and dynamic connections, multicast, shared receive
+//! Commands that need anything else are refused by name: extended and dynamic connections, shared receive
 //! queues, memory windows, indirect keys.
 #![deny(unsafe_code)]
 
@@ -56,6 +57,7 @@ mod link;
 mod loopback;
 mod management;
 mod memory;
+mod multicast;
 mod nic;
 mod objects;
 mod observe;

@@ -39,6 +39,14 @@ pub enum Error {
         /// Cause, from the operating system.
         source: std::io::Error,
     },
+    /// The adapter could not join a multicast group.
+    #[error("cannot join the multicast group {group}: {source}")]
+    Group {
+        /// The group.
+        group: Ipv4Addr,
+        /// Cause, from the operating system.
+        source: std::io::Error,
+    },
     /// The capture file could not be written.
     #[error("cannot write the capture file {path:?}: {source}")]
     Capture {
@@ -402,6 +410,45 @@ impl Context {
     #[must_use]
     pub fn failures(&self) -> Vec<Event> {
         self.shared.core().kept_failures.get_mut(&self.id).map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Adds a QP of datagrams to a multicast group, so that it receives what is sent to the group.
+    ///
+    /// Adapters of this machine, and of others in the network of its interface, share the groups. A member does not
+    /// receive its own datagrams.
+    ///
+    /// # Errors
+    ///
+    /// - [`Error::Unknown`]: no such QP in this context.
+    /// - [`Error::Group`]: the adapter cannot join the group.
+    pub fn join_group(&self, qpn: u32, group: Ipv4Addr) -> Result<(), Error> {
+        let mut core = self.shared.core();
+        let own = core.qps.get(qpn).is_some_and(|qp| qp.owner == self.id);
+        if !own {
+            return Err(Error::Unknown { kind: "QP", id: qpn });
+        }
+        let unsupported = || Err(std::io::ErrorKind::Unsupported.into());
+        let joined = match &mut core.fabric {
+            Some(fabric) if group.is_multicast() => fabric.join(group),
+            _ => unsupported(),
+        };
+        joined.map_err(|source| Error::Group { group, source })?;
+        core.members.add(group, qpn);
+        Ok(())
+    }
+
+    /// Removes a QP from a multicast group.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unknown`]: no such QP in this context is in the group.
+    pub fn leave_group(&self, qpn: u32, group: Ipv4Addr) -> Result<(), Error> {
+        let mut core = self.shared.core();
+        let own = core.qps.get(qpn).is_some_and(|qp| qp.owner == self.id);
+        if own && core.members.remove(group, qpn) {
+            return Ok(());
+        }
+        Err(Error::Unknown { kind: "member of a multicast group", id: qpn })
     }
 
     /// Registers `len` bytes of `memory` from `offset` for queues and memory keys, and returns the number of the umem.

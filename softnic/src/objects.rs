@@ -57,6 +57,7 @@ impl Core {
     pub(crate) fn remove_qp(&mut self, qpn: u32) {
         let Some(mut qp) = self.qps.remove(qpn) else { return };
         qp.drop_partial_message();
+        self.members.remove_from_all(qpn);
         if let Some(srq) = &qp.srq {
             let mut srq = srq.get();
             srq.users = srq.users.saturating_sub(1);
