@@ -74,6 +74,8 @@ numbers! {
         CREATE_COMP_CHANNEL = 17,
         QUERY_QP = 25,
         MODIFY_QP = 26,
+        ATTACH_MCAST = 30,
+        DETACH_MCAST = 31,
         CREATE_SRQ = 32,
         MODIFY_SRQ = 33,
         QUERY_SRQ = 34,
@@ -439,6 +441,14 @@ structs! {
         pd_handle: u32,
         reserved: u32,
         attributes: AhAttributes,
+    }
+
+    /// A queue pair and a multicast group.
+    Mcast[24] {
+        gid: [u8; 16],
+        qp_handle: u32,
+        mlid: u16,
+        reserved: u16,
     }
 
     DriverCreateAhResponse[16] {

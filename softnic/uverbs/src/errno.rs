@@ -75,7 +75,9 @@ impl From<rushmem_softnic::Error> for Errno {
             rushmem_softnic::Error::Bind { source, .. } | rushmem_softnic::Error::Capture { source, .. } => {
                 source.into()
             }
-            rushmem_softnic::Error::Thread(source) => source.into(),
+            rushmem_softnic::Error::Thread(source) | rushmem_softnic::Error::Group { source, .. } => {
+                source.into()
+            }
             _ => Errno::EINVAL,
         }
     }

@@ -164,6 +164,31 @@ fn perftest_connects() {
     }
 }
 
+/// Returns how many sockets of this machine are in a multicast group.
+fn members(group: [u8; 4]) -> usize {
+    let name = format!("{:08X}", u32::from_le_bytes(group));
+    let table = std::fs::read_to_string("/proc/net/igmp").unwrap();
+    let mut lines = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    lines.find(|words| words.first() == Some(&&*name)).map_or(0, |words| words[1].parse().unwrap())
+}
+
+#[test]
+fn a_multicast_group_reaches_all_members() {
+    if !all_there("a_multicast_group_reaches_all_members", &["mckey"], "rdmacm-utils") {
+        return;
+    }
+    let group = [239, 77, 1, (std::process::id() % 250) as u8];
+    let address = std::net::Ipv4Addr::from(group);
+    let member = format!("mckey -m {address} -b 127.0.0.1 -C 10");
+    let receivers: Vec<Running> =
+        (1..=2).map(|count| start(&[], &member).wait_until(|| members(group) == count)).collect();
+    let sender = start(&[], &format!("{member} -s")).end();
+    for output in receivers.into_iter().map(Running::end).chain([sender]) {
+        let text = output_text(&output);
+        assert!(output.status.success() && text.contains("data transfers complete"), "{text}");
+    }
+}
+
 /// Returns what a client says to a server that listens on a TCP port before it uses librdmacm. The server serves until it
 /// is killed.
 fn beside_tcp(server: &str, client: &str) -> String {

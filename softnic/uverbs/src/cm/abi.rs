@@ -48,6 +48,7 @@ numbers! {
         REJECTED = 8,
         ESTABLISHED = 9,
         DISCONNECTED = 10,
+        MULTICAST_JOIN = 12,
         TIMEWAIT_EXIT = 15,
     }
 

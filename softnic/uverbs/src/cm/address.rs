@@ -127,6 +127,7 @@ pub(super) fn destination(mut to: SocketAddr) -> SocketAddr {
 pub(super) fn adapter_of(own: Ipv4Addr, ps: u16, to: SocketAddr) -> Result<Ipv4Addr, Errno> {
     let ip = to.ip().to_canonical();
     match ip {
+        IpAddr::V4(group) if group.is_multicast() => Ok(group),
         _ if is_local(to.ip()) => {
             let listener = names::listener(Endpoint { ps, port: to.port(), ip });
             Ok(match (listener, ip) {

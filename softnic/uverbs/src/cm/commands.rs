@@ -4,7 +4,7 @@ use super::abi::{self, command, event, option, port_space};
 use super::address::{self, Given};
 use super::names::{self, Endpoint};
 use super::state::{self, Param, Phase};
-use super::{Cm, attributes, connection};
+use super::{Cm, attributes, connection, multicast};
 use crate::errno::Errno;
 use crate::process;
 use crate::user;
@@ -94,10 +94,17 @@ pub(super) fn execute(cm: &'static Cm, request: &Request<'_>) -> Result<(), Errn
         command::REJECT => connection::reject(cm, request),
         command::DISCONNECT => connection::disconnect(cm, request),
         command::NOTIFY => connection::notify(cm, request),
-        command::JOIN_IP_MCAST | command::JOIN_MCAST | command::LEAVE_MCAST => {
-            tracing::error!("rdma_cm has no multicast groups here");
-            Err(Errno::EOPNOTSUPP)
+        command::JOIN_IP_MCAST => {
+            let given: abi::JoinIpMcast = request.input()?;
+            let member = (given.id, given.uid, given.response);
+            multicast::join(cm, request, member, Given::parse(&given.addr)?)
         }
+        command::JOIN_MCAST => {
+            let given: abi::JoinMcast = request.input()?;
+            let member = (given.id, given.uid, given.response);
+            multicast::join(cm, request, member, sockaddr(&given.addr, given.addr_size)?)
+        }
+        command::LEAVE_MCAST => multicast::leave(cm, request),
         _ => Err(Errno::ENOSYS),
     }
 }
@@ -208,6 +215,8 @@ fn find(
 ) -> Result<(), Errno> {
     let source = match bound {
         Some(bound) if !bound.ip().is_unspecified() => bound.ip(),
+        // Without a route, a group is one of this machine.
+        _ if to.ip().is_multicast() => address::source(to).unwrap_or(Ipv4Addr::LOCALHOST.into()),
         _ => address::source(to)?,
     };
     let port = device_port(cm, source)?;

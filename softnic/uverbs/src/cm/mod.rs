@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `abi`, `address` | structures of the commands; socket addresses |
 //! | `state`, `port` | identifiers, event files and events; an adapter that they use |
-//! | `commands`, `connection`, `attributes` | commands: identifiers and addresses; connections; queries |
+//! | `commands`, `connection`, `multicast`, `attributes` | commands: identifiers and addresses; connections; groups; queries |
 //! | `incoming`, `worker` | messages and timeouts; the thread that waits for them |
 //! | `mad`, `header` | the messages, and the IP addresses in them |
 //! | `names` | which adapter of this machine listens on a port |
@@ -23,6 +23,7 @@ pub(crate) mod fuzz;
 mod header;
 mod incoming;
 mod mad;
+mod multicast;
 mod names;
 mod port;
 mod state;

@@ -32,6 +32,7 @@ pub(super) struct State {
     files: BTreeMap<u64, File>,
     next_file: u64,
     pub(super) ids: BTreeMap<u32, Id>,
+    memberships: BTreeMap<u32, Membership>,
     ports: BTreeMap<u32, Weak<Port>>,
     /// Streams to processes with adapters, which end with them.
     peers: BTreeMap<Ipv4Addr, UnixStream>,
@@ -63,10 +64,20 @@ pub(super) enum Closed {
     Later,
 }
 
+/// An identifier's membership in a multicast group.
+pub(super) struct Membership {
+    file: u64,
+    id: u32,
+    uid: u64,
+    events_reported: u32,
+}
+
 /// An event that waits for the program.
 struct Queued {
     /// The identifier that counts it.
     owner: u32,
+    /// The membership that counts it, too.
+    membership: Option<u32>,
     /// The identifier that it brings.
     brings: Option<u32>,
     event: abi::Event,
@@ -331,6 +342,7 @@ impl State {
     /// destroyed.
     pub(super) fn remove(&mut self, handle: u32) -> Option<Id> {
         let id = self.ids.remove(&handle)?;
+        self.memberships.retain(|_, membership| membership.id != handle);
         let mut lost = Vec::new();
         if let Some(file) = self.files.get_mut(&id.file) {
             file.events.retain(|queued| {
@@ -350,6 +362,9 @@ impl State {
     pub(super) fn migrate(&mut self, handle: u32, to: u64) -> Result<u32, Errno> {
         let id = self.ids.get_mut(&handle).ok_or(Errno::ENOENT)?;
         let from = std::mem::replace(&mut id.file, to);
+        self.memberships.values_mut().filter(|membership| membership.id == handle).for_each(|membership| {
+            membership.file = to;
+        });
         let reported = id.events_reported;
         let mut moved = VecDeque::new();
         let mut brought = Vec::new();
@@ -378,15 +393,50 @@ impl State {
         let event = abi::Event { uid: id.uid, id: handle, ..event_of(kind, status, param) };
         // A connection that the program has not accepted yet has no events. The program learns of its end from ACCEPT.
         if id.uid != 0 {
-            self.queue(id.file, Queued { owner: handle, brings: None, event });
+            self.queue(id.file, Queued { owner: handle, membership: None, brings: None, event });
         }
+    }
+
+    /// Adds a membership of an identifier and returns its number.
+    pub(super) fn add_membership(&mut self, file: u64, id: u32, uid: u64) -> Result<u32, Errno> {
+        if self.memberships.len() >= LIMIT {
+            return Err(Errno::ENOMEM);
+        }
+        let free = (0..).find(|number| !self.memberships.contains_key(number));
+        let number = free.ok_or(Errno::ENOMEM)?;
+        self.memberships.insert(number, Membership { file, id, uid, events_reported: 0 });
+        Ok(number)
+    }
+
+    /// Checks that a file has a membership with this number.
+    pub(super) fn membership(&self, file: u64, number: u32) -> Result<(), Errno> {
+        let membership = self.memberships.get(&number).ok_or(Errno::ENOENT)?;
+        if membership.file == file { Ok(()) } else { Err(Errno::EINVAL) }
+    }
+
+    /// Removes a membership with its events. Returns the number of its events that the program got.
+    pub(super) fn remove_membership(&mut self, number: u32) -> u32 {
+        let Some(membership) = self.memberships.remove(&number) else { return 0 };
+        if let Some(file) = self.files.get_mut(&membership.file) {
+            file.events.retain(|queued| queued.membership != Some(number));
+            file.settle();
+        }
+        membership.events_reported
+    }
+
+    /// Adds an event of a membership.
+    pub(super) fn tell_member(&mut self, number: u32, kind: u32, param: &Param) {
+        let Some(membership) = self.memberships.get(&number) else { return };
+        let (file, owner) = (membership.file, membership.id);
+        let event = abi::Event { uid: membership.uid, id: number, ..event_of(kind, 0, param) };
+        self.queue(file, Queued { owner, membership: Some(number), brings: None, event });
     }
 
     /// Adds the event of a listener that brings a new identifier.
     pub(super) fn tell_request(&mut self, listener: u32, new: u32, param: &Param) {
         let Some(id) = self.ids.get(&listener) else { return };
         let event = abi::Event { uid: id.uid, id: new, ..event_of(event::CONNECT_REQUEST, 0, param) };
-        self.queue(id.file, Queued { owner: listener, brings: Some(new), event });
+        self.queue(id.file, Queued { owner: listener, membership: None, brings: Some(new), event });
     }
 
     fn queue(&mut self, file: u64, queued: Queued) {
@@ -415,11 +465,14 @@ impl State {
         }
         let bytes = bytemuck::bytes_of(&next.event);
         user::write(get.response, &bytes[..bytes.len().min(room)])?;
-        let owner = next.owner;
+        let (owner, membership) = (next.owner, next.membership);
         file.events.pop_front();
         file.settle();
         if let Some(id) = self.ids.get_mut(&owner) {
             id.events_reported += 1;
+        }
+        if let Some(membership) = membership.and_then(|number| self.memberships.get_mut(&number)) {
+            membership.events_reported += 1;
         }
         Ok(())
     }

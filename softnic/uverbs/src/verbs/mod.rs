@@ -5,6 +5,7 @@ pub(crate) mod ah;
 pub(crate) mod cq;
 pub(crate) mod device;
 pub(crate) mod dm;
+mod mcast;
 pub(crate) mod modify;
 pub(crate) mod mr;
 pub(crate) mod pd;
