@@ -6,6 +6,7 @@ use crate::config::Idle;
 use crate::core::Core;
 use crate::event::Sink;
 use crate::link::udp::Waiter;
+use crate::management::Receiver;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,6 +20,7 @@ pub(crate) struct Shared {
     stop: AtomicBool,
     pub(crate) alarm: Arc<Alarm>,
     pub(crate) sink: Sink,
+    pub(crate) mads: Receiver,
 }
 
 impl Shared {
@@ -29,6 +31,7 @@ impl Shared {
             stop: AtomicBool::new(false),
             alarm: Arc::new(alarm),
             sink: Sink::default(),
+            mads: Receiver::default(),
         }
     }
 
@@ -72,15 +75,18 @@ fn work(shared: &Arc<Shared>) {
     let idle = shared.core().config.idle;
     let mut pause = IdleTimer { idle, since: None };
     while !shared.stop.load(Ordering::Relaxed) {
-        let (busy, wake, events, listeners, observed) = {
+        let (busy, wake, events, mads, listeners, observed) = {
             let mut core = shared.core.lock().unwrap_or_else(PoisonError::into_inner);
             let busy = core.pass(|| shared.wanted());
             let observed = core.out.lookout.take();
-            (busy, core.wake(), core.take_events(), core.changed_listeners(), observed)
+            (busy, core.wake(), core.take_events(), core.mads.take(), core.changed_listeners(), observed)
         };
         listeners.iter().for_each(|listener| listener());
         if !events.is_empty() {
             shared.sink.deliver(&events);
+        }
+        if !mads.is_empty() {
+            shared.mads.deliver(mads);
         }
         if let Some((observer, observations)) = observed {
             observations.into_iter().for_each(|(at, observation)| observer.observe(at, observation));

@@ -3,6 +3,7 @@
 pub(crate) mod batch;
 pub(crate) mod capture;
 pub(crate) mod fault;
+mod groups;
 pub(crate) mod udp;
 
 use crate::config::Config;
@@ -13,7 +14,8 @@ use crate::stats::Stats;
 use batch::Batch;
 use capture::Capture;
 use fault::{FaultStage, Tally};
-use std::net::SocketAddrV4;
+use groups::Groups;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Instant;
 use udp::{TooLong, UdpLink, Waiter};
 
@@ -28,6 +30,7 @@ pub(crate) struct Fabric {
     staged: usize,
     faults: FaultStage,
     capture: Option<Capture>,
+    groups: Groups,
 }
 
 impl Fabric {
@@ -43,7 +46,14 @@ impl Fabric {
             }
         };
         let faults = FaultStage::new(config.faults.clone());
-        Ok(Some(Fabric { udp, outgoing: Batch::default(), staged: 0, faults, capture }))
+        Ok(Some(Fabric {
+            udp,
+            outgoing: Batch::default(),
+            staged: 0,
+            faults,
+            capture,
+            groups: Groups::default(),
+        }))
     }
 
     pub(crate) fn local(&self) -> SocketAddrV4 {
@@ -123,6 +133,42 @@ impl Fabric {
             }
         });
         got != 0
+    }
+
+    /// Joins a multicast group, so that its packets arrive.
+    pub(crate) fn join(&mut self, group: Ipv4Addr) -> std::io::Result<()> {
+        self.groups.join(group, *self.udp.local().ip())
+    }
+
+    /// Leaves a multicast group.
+    pub(crate) fn leave(&mut self, group: Ipv4Addr) {
+        self.groups.leave(group);
+    }
+
+    /// Receives one burst of packets of each group, like [`Fabric::receive`].
+    pub(crate) fn receive_groups(
+        &mut self,
+        stats: &mut Stats,
+        mut each: impl FnMut(SocketAddrV4, SocketAddrV4, &[u8]),
+    ) -> bool {
+        let Fabric { faults, capture, groups, .. } = self;
+        let mut any = false;
+        groups.receive(|from, group, bytes| {
+            any = true;
+            let to = SocketAddrV4::new(group, roce::PORT);
+            stats.packets_received += 1;
+            if let Some(capture) = capture {
+                capture.packet(from, to, bytes);
+            }
+            if faults.hides(from) {
+                stats.faults += 1;
+            } else if icrc::intact(from, to, bytes) {
+                each(from, to, bytes);
+            } else {
+                stats.dropped += 1;
+            }
+        });
+        any
     }
 
     /// Drops all packets in both directions, or carries them again.
