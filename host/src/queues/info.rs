@@ -9,7 +9,7 @@ use rushmem_mlx5::prm::qp::QpContext;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QpInfo {
-    /// The PE at the other end.
+    /// The PE at the other end. For a DC initiator, the first of the PEs that it serves.
     pub peer: u32,
     /// Name of the NIC.
     pub nic: String,
