@@ -8,8 +8,8 @@ use crate::dma::{Dma, Mkeys, Umem};
 use crate::engine::Wake;
 use crate::event::Event;
 use crate::health::Failures;
-use crate::link::Fabric;
 use crate::link::udp::TooLong;
+use crate::link::{Fabric, Rest};
 use crate::observe::{Lookout, Observation};
 use crate::qp::{Qp, State};
 use crate::rng::Rng;
@@ -55,6 +55,8 @@ pub(crate) struct Core {
     pub(crate) timers: BinaryHeap<Reverse<(Instant, u32)>>,
     pub(crate) scratch: Box<[Segment; MAX_SEGMENTS]>,
     pub(crate) now: Instant,
+    /// State of the engine, for the next pass.
+    pub(crate) rest: Rest,
     /// WQEs of the current QP that wait for their data.
     pub(crate) finished: Vec<Done>,
     pub(crate) rung_doorbells: Vec<u64>,
@@ -149,6 +151,7 @@ impl Core {
             timers: BinaryHeap::new(),
             scratch: Box::new([Segment::ZERO; MAX_SEGMENTS]),
             now,
+            rest: Rest::default(),
             finished: Vec::new(),
             rung_doorbells: Vec::new(),
             doorbell_scans: 0,
@@ -172,10 +175,12 @@ impl Core {
             if let Some(qp) = self.qps.get_mut(qpn) {
                 qp.queued = false;
             }
-            busy = true;
+            let shortages = self.shortages();
             if self.out.draw_skip(qpn) || sq::run(self, qpn) {
                 self.enqueue(qpn);
             }
+            // A QP that waits for room in shared memory is no work: the peer wakes the engine.
+            busy |= self.shortages() == shortages;
             if wanted() {
                 break;
             }
@@ -197,6 +202,11 @@ impl Core {
         busy
     }
 
+    /// Returns how often a QP found no room for a packet.
+    fn shortages(&self) -> u64 {
+        self.fabric.as_ref().map_or(0, |fabric| fabric.shortages)
+    }
+
     /// Notes the loss of a packet that was too long, for the error of its QP.
     fn note_too_long(&mut self, TooLong { to, dest_qpn }: TooLong) {
         let sent_it = |qp: &Qp| qp.route == Route::Peer(to) && qp.attrs.remote_qpn == dest_qpn;
@@ -211,9 +221,12 @@ impl Core {
         // The fabric is taken out, so that a packet handler may borrow the rest. Responses are sent later.
         let Some(mut fabric) = self.fabric.take() else { return false };
         let mut complete_receive = Stats::default();
-        let busy = fabric.receive(&mut complete_receive, |from, bytes| wire::packet(self, from, bytes));
+        let (now, rest) = (self.now, std::mem::take(&mut self.rest));
+        let busy =
+            fabric.receive(now, rest, &mut complete_receive, |from, bytes| wire::packet(self, from, bytes));
         self.fabric = Some(fabric);
         self.out.stats.packets_received += complete_receive.packets_received;
+        self.out.stats.shared_received += complete_receive.shared_received;
         self.out.stats.dropped += complete_receive.dropped;
         self.out.stats.faults += complete_receive.faults;
         for _ in 0..complete_receive.faults {
@@ -227,7 +240,7 @@ impl Core {
         let timer = self.timers.peek().map(|Reverse((at, _))| *at);
         let due = self.fabric.as_ref().and_then(Fabric::next_due);
         Wake {
-            socket: self.fabric.as_ref().map(Fabric::waiter),
+            sockets: self.fabric.as_ref().map_or([None; 2], Fabric::waiters),
             timer: [timer, due, self.dma.next_due(), self.failures.next_due()].into_iter().flatten().min(),
             now: self.now,
         }

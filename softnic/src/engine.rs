@@ -5,11 +5,12 @@ use crate::alarm::Alarm;
 use crate::config::Idle;
 use crate::core::Core;
 use crate::event::Sink;
+use crate::link::Rest;
 use crate::link::udp::Waiter;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// State shared by the engine thread and the handles.
 pub(crate) struct Shared {
@@ -52,6 +53,9 @@ impl Shared {
     }
 }
 
+/// Sleeps that are measured when the engine starts.
+const SAMPLES: usize = 8;
+
 /// Number of panics after which the engine stops.
 const PANICS: usize = 3;
 
@@ -70,10 +74,12 @@ pub(crate) fn run(shared: &Arc<Shared>) {
 
 fn work(shared: &Arc<Shared>) {
     let idle = shared.core().config.idle;
-    let mut pause = IdleTimer { idle, since: None };
+    let shortest = shortest_sleep(&shared.alarm);
+    let mut pause = IdleTimer { idle, shortest, ..IdleTimer::default() };
     while !shared.stop.load(Ordering::Relaxed) {
         let (busy, wake, events, listeners, observed) = {
             let mut core = shared.core.lock().unwrap_or_else(PoisonError::into_inner);
+            core.rest = Rest { is_drowsy: pause.is_drowsy, has_mail: pause.has_mail };
             let busy = core.pass(|| shared.wanted());
             let observed = core.out.lookout.take();
             (busy, core.wake(), core.take_events(), core.changed_listeners(), observed)
@@ -88,8 +94,9 @@ fn work(shared: &Arc<Shared>) {
         while shared.wanted() && !shared.stop.load(Ordering::Relaxed) {
             std::thread::yield_now();
         }
+        pause.has_mail = false;
         if busy {
-            pause.since = None;
+            pause.work();
             shared.alarm.disarm();
         } else {
             pause.rest(&wake, &shared.alarm);
@@ -99,33 +106,78 @@ fn work(shared: &Arc<Shared>) {
 
 /// The conditions that end a sleep early.
 pub(crate) struct Wake {
-    /// The socket of the fabric.
-    pub(crate) socket: Option<Waiter>,
+    /// The sockets of the fabric.
+    pub(crate) sockets: [Option<Waiter>; 2],
     /// The next timer.
     pub(crate) timer: Option<Instant>,
     pub(crate) now: Instant,
 }
 
 /// The idle time of the engine.
+#[derive(Default)]
 struct IdleTimer {
     idle: Idle,
+    /// Sleep below which the system does not let another thread run.
+    shortest: Duration,
     since: Option<Instant>,
+    /// Passes with work since the last sleep.
+    streak: u32,
+    /// Set when the next sleep may be long, so that peers should end it.
+    is_drowsy: bool,
+    /// Set when a socket has ended a sleep.
+    has_mail: bool,
 }
 
+/// Longest sleep that no peer needs to end.
+///
+/// To wake a thread, the system interrupts a core that does something else. In a virtual machine this takes the peer
+/// longer than such a sleep.
+const SHORT: Duration = Duration::from_micros(50);
+
 impl IdleTimer {
+    fn work(&mut self) {
+        (self.since, self.is_drowsy) = (None, false);
+        self.streak = self.streak.saturating_add(1);
+    }
+
     fn rest(&mut self, wake: &Wake, alarm: &Alarm) {
         let since = *self.since.get_or_insert(wake.now);
-        self.idle.rest(wake.now.saturating_duration_since(since), |sleep| {
+        let idle = wake.now.saturating_duration_since(since);
+        if self.idle.never_yields() && idle < (self.streak / 4 * PER_PASS).min(SHORT) {
+            // A stream of packets goes on soon.
+            return std::hint::spin_loop();
+        }
+        self.idle.rest(idle, |sleep| {
+            self.streak = 0;
             let until_timer = wake.timer.map(|timer| timer.saturating_duration_since(wake.now));
-            let sleep = until_timer.map_or(sleep, |until| until.min(sleep));
+            let sleep = sleep.max(self.shortest);
+            let wanted = until_timer.map_or(sleep, |until| until.min(sleep));
+            let sleep = if self.is_drowsy { wanted } else { wanted.min(SHORT) };
+            self.is_drowsy = wanted > SHORT;
             if alarm.is_armed() {
-                alarm.sleep(wake.socket.map(Waiter::fd), sleep);
+                self.has_mail = alarm.sleep(wake.sockets.map(|socket| socket.map(Waiter::fd)), sleep);
             } else {
                 // One more pass follows, which finds doorbells that were rung before this.
                 alarm.arm();
             }
         });
     }
+}
+
+/// Time by which each four passes with work delay the next sleep.
+const PER_PASS: Duration = Duration::from_micros(1);
+
+/// Returns the sleep below which the system does not let another thread run.
+///
+/// A timer of a virtual machine may take longer to set than it runs. Such a sleep ends before it begins, and the engine keeps
+/// the core from the program for which it works.
+fn shortest_sleep(alarm: &Alarm) -> Duration {
+    let to_set = (0..SAMPLES).map(|_| {
+        let begin = Instant::now();
+        alarm.sleep([None; 2], Duration::from_nanos(1));
+        begin.elapsed()
+    });
+    (to_set.min().unwrap_or_default() * 2 / 3).min(SHORT)
 }
 
 /// Reduces the timer slack of this thread: the default of 50 us would double a short sleep.

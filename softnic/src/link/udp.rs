@@ -9,7 +9,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
 use std::mem::zeroed;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
 /// Maximum number of datagrams per system call.
 const BURST: usize = 64;
@@ -191,11 +191,15 @@ impl UdpLink {
     }
 }
 
-/// The socket, for a wait. It does not keep the socket open; a wait on a closed socket is harmless.
+/// A socket, for a wait. It does not keep the socket open; a wait on a closed socket is harmless.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waiter(RawFd);
 
 impl Waiter {
+    pub(crate) fn of(fd: BorrowedFd<'_>) -> Waiter {
+        Waiter(fd.as_raw_fd())
+    }
+
     pub(crate) fn fd(self) -> RawFd {
         self.0
     }

@@ -62,7 +62,7 @@ pub(crate) fn run(core: &mut Core, qpn: u32) -> bool {
     let Route::Peer(peer) = qp.route else { return false };
     for _ in 0..BURST {
         let Some(answer) = qp.resp.responses.front().copied() else { return false };
-        if fabric.room() == 0 {
+        if fabric.room_to(peer) == 0 {
             return true;
         }
         if let Some(due) = answer.due().filter(|due| *due > out.now) {

@@ -83,7 +83,7 @@ fn step(core: &mut Core, qpn: u32) -> Step {
         return Step::Idle;
     }
     let Some(fabric) = fabric else { return Step::Idle };
-    if fabric.room() == 0 {
+    if fabric.room_to(peer) == 0 {
         return Step::Full;
     }
     if message.fetches() && req.reads.len() >= 1 << qp.attrs.log_sra_max {

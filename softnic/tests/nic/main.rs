@@ -17,6 +17,7 @@ mod record;
 mod ring;
 mod script;
 mod services;
+mod shared;
 mod sharing;
 mod sleep;
 mod stress;
