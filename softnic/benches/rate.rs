@@ -217,14 +217,17 @@ fn main() {
     let took = (processor_time() - before).as_secs_f64() / start.elapsed().as_secs_f64();
     println!("  idle {:24.1} % of a core", 100.0 * took);
 
-    let wire = || Nic::start(Config { ip: Ip::AnyLoopback, ..Config::default() }).expect("an adapter");
-    let (x, y) = (wire(), wire());
-    let (a, b) = (End::new(&x), End::new(&y));
-    a.connect(&b);
-    b.connect(&a);
-    println!("RoCEv2 over UDP, both ends on this machine");
-    report(&a, &b);
-    println!("  {:?}", x.stats());
+    for (carrier, shared_memory) in [("shared memory", true), ("UDP", false)] {
+        let config = || Config { ip: Ip::AnyLoopback, shared_memory, ..Config::default() };
+        let wire = || Nic::start(config()).expect("an adapter");
+        let (x, y) = (wire(), wire());
+        let (a, b) = (End::new(&x), End::new(&y));
+        a.connect(&b);
+        b.connect(&a);
+        println!("RoCEv2 by {carrier}, both ends on this machine");
+        report(&a, &b);
+        println!("  {:?}", x.stats());
+    }
 }
 
 /// Returns the CPU time of this process so far.

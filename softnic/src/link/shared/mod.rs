@@ -10,7 +10,7 @@
 //!
 //! The first packet to an address makes the adapter look for a peer there. If there is none on this machine, or it refuses,
 //! packets go by UDP, and the adapter looks again after a second. A ring ends with its connection, so with either
-//! process. What a dead producer has written still arrives; what nobody reads is lost, as on a wire.
+//! process. The last packets of a dead producer still arrive. Packets that nobody reads are lost, as on a wire.
 
 mod budget;
 mod epoll;
@@ -52,8 +52,8 @@ pub(crate) struct SharedLink {
     local: SocketAddrV4,
     listener: Socket,
     epoll: Epoll,
-    /// The way to each address with traffic.
-    ways: HashMap<SocketAddrV4, Way>,
+    /// The carrier of the packets to each address with traffic.
+    carriers: HashMap<SocketAddrV4, Carrier>,
     producers: Slots<Outgoing>,
     consumers: Slots<Incoming>,
     /// Producers with unpublished packets.
@@ -62,9 +62,9 @@ pub(crate) struct SharedLink {
     dozing: bool,
 }
 
-/// The way of the packets to an address.
+/// The carrier of the packets to an address.
 #[derive(Clone, Copy)]
-enum Way {
+enum Carrier {
     /// Through the producer with this number.
     Ring(usize),
     /// By UDP until this time.
@@ -145,7 +145,7 @@ impl SharedLink {
             local,
             listener,
             epoll,
-            ways: HashMap::new(),
+            carriers: HashMap::new(),
             producers: Slots { values: Vec::new() },
             consumers: Slots { values: Vec::new() },
             unpublished: Vec::new(),
@@ -166,7 +166,7 @@ impl SharedLink {
 
     /// Returns the number of packets that the ring to `to` has room for; `None` if packets go by UDP.
     pub(crate) fn room(&mut self, to: SocketAddrV4, now: Instant) -> Option<usize> {
-        let number = self.way(to, now)?;
+        let number = self.carrier(to, now)?;
         match self.producers.get_mut(number)?.ring.room() {
             Ok(room) => Some(room),
             Err(Corrupt) => {
@@ -177,21 +177,21 @@ impl SharedLink {
     }
 
     /// Returns the number of the producer for `to`, if packets do not go by UDP. Looks for the peer if need be.
-    fn way(&mut self, to: SocketAddrV4, now: Instant) -> Option<usize> {
-        match self.ways.get(&to) {
-            Some(Way::Ring(number)) => return Some(*number),
-            Some(Way::Udp(until)) if *until > now => return None,
-            Some(Way::Udp(_)) | None => {}
+    fn carrier(&mut self, to: SocketAddrV4, now: Instant) -> Option<usize> {
+        match self.carriers.get(&to) {
+            Some(Carrier::Ring(number)) => return Some(*number),
+            Some(Carrier::Udp(until)) if *until > now => return None,
+            Some(Carrier::Udp(_)) | None => {}
         }
         match self.connect(to) {
             Ok(number) => {
                 tracing::debug!(%to, "packets go through shared memory");
-                self.ways.insert(to, Way::Ring(number));
+                self.carriers.insert(to, Carrier::Ring(number));
                 Some(number)
             }
             Err(error) => {
                 tracing::debug!(%to, %error, "packets go by UDP");
-                self.ways.insert(to, Way::Udp(now + AGAIN));
+                self.carriers.insert(to, Carrier::Udp(now + AGAIN));
                 None
             }
         }
@@ -229,7 +229,7 @@ impl SharedLink {
         is_sealed: bool,
         fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
     ) -> Option<Result<(), E>> {
-        let Some(Way::Ring(number)) = self.ways.get(&to).copied() else { return None };
+        let Some(Carrier::Ring(number)) = self.carriers.get(&to).copied() else { return None };
         let outgoing = self.producers.get_mut(number)?;
         let filled = fill(outgoing.ring.reserve(len)?);
         if filled.is_ok() {
@@ -345,7 +345,7 @@ impl SharedLink {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => {
-                // What the peer had written arrives. The limit is for a process that still writes.
+                // The last packets of the peer arrive. The limit is for a process that still writes.
                 let _ = incoming.read(&mut self.slot, MAX_BYTES / 8, each);
                 self.end_consumer(number, &error.to_string());
             }
@@ -355,7 +355,7 @@ impl SharedLink {
     fn end_producer(&mut self, number: usize, why: &str) {
         if let Some(outgoing) = self.producers.remove(number) {
             tracing::debug!(to = %outgoing.to, why, "ring closed");
-            self.ways.remove(&outgoing.to);
+            self.carriers.remove(&outgoing.to);
         }
     }
 

@@ -313,7 +313,7 @@ impl Consumer {
     }
 }
 
-/// What tests do to a ring.
+/// Tests misuse a ring so.
 #[cfg(any(test, feature = "fuzz"))]
 impl Producer {
     /// Claims to have written `bytes` more than it has.
