@@ -13,7 +13,9 @@
 //! | 12..16 | operand width in bytes, 4 or 8 |
 //! | 16..48 | four 64-bit operands: compare and swap: compare, swap, compare mask, swap mask; fetch and add: add, boundary, 0, 0 |
 //!
-//! All fields are big-endian. The answer is the standard ATOMIC ACKNOWLEDGE.
+//! A third one, 0xd6, reports what has arrived behind a gap: see `crate::wire`.
+//!
+//! All fields are big-endian. The answer of an atomic is the standard ATOMIC ACKNOWLEDGE.
 
 use super::ExtKind;
 
@@ -56,9 +58,10 @@ pub(crate) enum Op {
     FetchAdd = 0x14,
     MaskedCompareSwap = 0xd4,
     MaskedFetchAdd = 0xd5,
+    SelectiveAck = 0xd6,
 }
 
-const ALL: [Op; 23] = [
+const ALL: [Op; 24] = [
     Op::SendFirst,
     Op::SendMiddle,
     Op::SendLast,
@@ -82,6 +85,7 @@ const ALL: [Op; 23] = [
     Op::FetchAdd,
     Op::MaskedCompareSwap,
     Op::MaskedFetchAdd,
+    Op::SelectiveAck,
 ];
 
 impl Op {
@@ -98,6 +102,7 @@ impl Op {
             0x64..=0x65 => Some((Service::Ud, op(byte - 0x60)?)),
             0xd4 => Some((Service::Rc, Op::MaskedCompareSwap)),
             0xd5 => Some((Service::Rc, Op::MaskedFetchAdd)),
+            0xd6 => Some((Service::Rc, Op::SelectiveAck)),
             _ => None,
         }
     }
@@ -128,6 +133,7 @@ impl Op {
             Op::FetchAdd => "FETCH_ADD",
             Op::MaskedCompareSwap => "MASKED_CMP_SWAP",
             Op::MaskedFetchAdd => "MASKED_FETCH_ADD",
+            Op::SelectiveAck => "SELECTIVE_ACKNOWLEDGE",
         }
     }
 
@@ -139,7 +145,8 @@ impl Op {
 
     /// Returns whether the packet is a response.
     pub(crate) fn is_response(self) -> bool {
-        matches!(self, Op::ReadFirst | Op::ReadMiddle | Op::ReadLast | Op::ReadOnly | Op::Ack | Op::AtomicAck)
+        use Op::{Ack, AtomicAck, ReadFirst, ReadLast, ReadMiddle, ReadOnly, SelectiveAck};
+        matches!(self, ReadFirst | ReadMiddle | ReadLast | ReadOnly | Ack | AtomicAck | SelectiveAck)
     }
 
     pub(super) fn ext_kind(self, service: Service) -> ExtKind {
@@ -151,7 +158,7 @@ impl Op {
             Op::SendLastImm | Op::SendOnlyImm | Op::WriteLastImm => ExtKind::Imm,
             Op::WriteFirst | Op::WriteOnly | Op::ReadRequest => ExtKind::Reth,
             Op::WriteOnlyImm => ExtKind::RethImm,
-            Op::ReadFirst | Op::ReadLast | Op::ReadOnly | Op::Ack => ExtKind::Aeth,
+            Op::ReadFirst | Op::ReadLast | Op::ReadOnly | Op::Ack | Op::SelectiveAck => ExtKind::Aeth,
             Op::AtomicAck => ExtKind::AtomicAck,
             Op::CompareSwap | Op::FetchAdd => ExtKind::Atomic,
             Op::MaskedCompareSwap | Op::MaskedFetchAdd => ExtKind::Masked,

@@ -7,6 +7,7 @@
 //! | `requester` | handles acknowledgements and responses, resends, completes |
 //! | `responder` | executes requests of the peer and queues responses |
 //! | `responses` | sends the queued responses |
+//! | `selective` | keeps packets behind a gap, and repairs gaps |
 //! | `fault_injection` | injects faults: requests that wait, WRITEs in pieces |
 //!
 //! An unreliable connection acknowledges nothing: a sent message is complete, and a message with a missing packet is
@@ -17,6 +18,7 @@ pub(crate) mod message;
 pub(crate) mod requester;
 pub(crate) mod responder;
 pub(crate) mod responses;
+mod selective;
 pub(crate) mod sender;
 #[cfg(test)]
 mod tests;
@@ -37,6 +39,7 @@ use std::net::SocketAddrV4;
 /// Works on one QP. Returns whether it has more to do at once.
 pub(crate) fn run(core: &mut Core, qpn: u32) -> bool {
     let turn = if core.out.injects_faults { fault_injection::run(core, qpn) } else { Turn::Clear };
+    selective::remind(core, qpn);
     let mut more = match turn {
         Turn::Clear => responses::run(core, qpn),
         Turn::Waits => false,
@@ -86,7 +89,7 @@ pub(crate) fn packet(core: &mut Core, from: SocketAddrV4, bytes: &[u8]) {
         Service::Uc => responder::unreliable(core, qpn, &packet),
         Service::Rc if packet.bth.op.is_response() => requester::response(core, qpn, &packet),
         Service::Rc if core.out.injects_faults => fault_injection::request(core, qpn, &packet, bytes),
-        Service::Rc => responder::request(core, qpn, &packet),
+        Service::Rc => selective::request(core, qpn, &packet, bytes),
     }
     core.enqueue(qpn);
 }

@@ -1,6 +1,7 @@
 //! Cuts send WQEs into packets.
 
 use super::message::{Kind, Message};
+use super::selective::{self, Holes};
 use crate::core::{Core, MAX_SEGMENTS, Output};
 use crate::cq::Cq;
 use crate::dma::{Dma, Mkeys, Rights, User};
@@ -34,6 +35,9 @@ const MESSAGES: usize = 1024;
 
 /// Sends packets of a QP as far as window and socket allow. Returns whether it can continue at once.
 pub(crate) fn run(core: &mut Core, qpn: u32) -> bool {
+    if selective::repair(core, qpn) {
+        return true;
+    }
     for _ in 0..BURST {
         match step(core, qpn) {
             Step::Sent => {}
@@ -70,6 +74,7 @@ fn step(core: &mut Core, qpn: u32) -> Step {
             }
         }
     }
+    let to = Destination::of(qp, peer);
     let req = &mut qp.req;
     let Some(message) = req.messages.get(req.next) else { return Step::Idle };
     if message.packets == 0 {
@@ -89,8 +94,6 @@ fn step(core: &mut Core, qpn: u32) -> Step {
     if message.fetches() && req.reads.len() >= 1 << qp.attrs.log_sra_max {
         return Step::Idle;
     }
-    let (qpn_there, pkey) = (qp.attrs.remote_qpn, qp.attrs.pkey);
-    let to = Destination { service: qp.service, peer, qpn: qpn_there, pkey, mtu_shift: qp.attrs.mtu_shift() };
     let user = User { pd: qp.pd, qpn };
     let count = match message.kind {
         Kind::Read => match read_chunk(req, message, room) {
@@ -132,7 +135,7 @@ fn step(core: &mut Core, qpn: u32) -> Step {
         (req.next, req.next_packet) = (req.next + 1, 0);
     }
     match qp.service {
-        Service::Rc => req.sent(end, *now, config.retransmit),
+        Service::Rc => req.sent(end, *now, req.first_wait(config.retransmit)),
         // No acknowledgement will come.
         Service::Uc | Service::Ud => req.start(end),
     }
@@ -260,7 +263,7 @@ fn check_keys(view: &View<'_>, user: User, mkeys: &Mkeys, need: Rights, len: u64
 }
 
 /// The destination of packets.
-struct Destination {
+pub(super) struct Destination {
     service: Service,
     peer: SocketAddrV4,
     qpn: u32,
@@ -268,15 +271,23 @@ struct Destination {
     mtu_shift: u32,
 }
 
-struct Parts<'c> {
-    mkeys: &'c Mkeys,
-    dma: &'c mut Dma,
-    fabric: &'c mut Fabric,
+impl Destination {
+    /// Returns the destination of a connected QP.
+    pub(super) fn of(qp: &Qp, peer: SocketAddrV4) -> Destination {
+        let (qpn, pkey, mtu_shift) = (qp.attrs.remote_qpn, qp.attrs.pkey, qp.attrs.mtu_shift());
+        Destination { service: qp.service, peer, qpn, pkey, mtu_shift }
+    }
+}
+
+pub(super) struct Parts<'c> {
+    pub(super) mkeys: &'c Mkeys,
+    pub(super) dma: &'c mut Dma,
+    pub(super) fabric: &'c mut Fabric,
 }
 
 /// Builds packet number `packet` of a message, or a READ request for `count` packets from there. Returns the packet's
 /// operation, and the bytes of its payload.
-fn emit(
+pub(super) fn emit(
     message: &Message,
     packet: u32,
     count: u32,
@@ -368,6 +379,7 @@ fn atomic_request(atomic: Atomic, addr: u64, rkey: u32) -> (Op, Ext) {
 pub(crate) fn begin(qp: &mut Qp, psn: Psn) {
     qp.send_psn = psn;
     qp.req.start(psn);
+    qp.req.holes = Holes::default();
     if let Some(sq) = &qp.sq {
         qp.req.started = sq.consumer;
     }
