@@ -49,7 +49,7 @@ perftest() {
 
 # Prints what qperf measures, in us or GB/s.
 tcp() {
-    qperf -t 2 -u -v 127.0.0.1 "$@" >"$work/tcp"
+    qperf -t 2 127.0.0.1 "$@" >"$work/tcp"
     awk '$1 == "latency" { print $3 * ($4 == "ns" ? 0.001 : $4 == "ms" ? 1000 : 1) }
          $1 == "bw" { print $3 * ($4 ~ /^MB/ ? 0.001 : $4 ~ /^KB/ ? 0.000001 : 1) }' "$work/tcp"
 }

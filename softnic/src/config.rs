@@ -41,7 +41,7 @@ pub enum Idle {
     /// Polls, then yields, then sleeps.
     ///
     /// Each sleep lasts an eighth of the idle time so far, so a doorbell is seen at most that much later. Packets end
-    /// a sleep at once. Without yields, the engine polls a little longer after a stream of packets.
+    /// a sleep at once. Without yields, the engine polls a little longer while work keeps coming.
     Shared {
         /// Time of polling without a pause.
         spin: Duration,

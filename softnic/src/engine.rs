@@ -96,7 +96,7 @@ fn work(shared: &Arc<Shared>) {
         }
         pause.has_mail = false;
         if busy {
-            pause.work();
+            pause.work(wake.now);
             shared.alarm.disarm();
         } else {
             pause.rest(&wake, &shared.alarm);
@@ -120,8 +120,8 @@ struct IdleTimer {
     /// Sleep below which the system does not let another thread run.
     shortest: Duration,
     since: Option<Instant>,
-    /// Passes with work since the last sleep.
-    streak: u32,
+    /// Time of polling before a sleep: longer while work keeps coming soon after the last one.
+    patience: Duration,
     /// Set when the next sleep may be long, so that peers should end it.
     is_drowsy: bool,
     /// Set when a socket has ended a sleep.
@@ -135,20 +135,22 @@ struct IdleTimer {
 const SHORT: Duration = Duration::from_micros(50);
 
 impl IdleTimer {
-    fn work(&mut self) {
-        (self.since, self.is_drowsy) = (None, false);
-        self.streak = self.streak.saturating_add(1);
+    fn work(&mut self, now: Instant) {
+        if let Some(since) = self.since.take() {
+            let came_soon = now.saturating_duration_since(since) < SOON;
+            self.patience =
+                if came_soon { (self.patience * 2).clamp(LEAST, SOON) } else { self.patience / 4 };
+        }
+        self.is_drowsy = false;
     }
 
     fn rest(&mut self, wake: &Wake, alarm: &Alarm) {
         let since = *self.since.get_or_insert(wake.now);
         let idle = wake.now.saturating_duration_since(since);
-        if self.idle.never_yields() && idle < (self.streak / 4 * PER_PASS).min(SHORT) {
-            // A stream of packets goes on soon.
+        if self.idle.never_yields() && idle < self.patience {
             return std::hint::spin_loop();
         }
         self.idle.rest(idle, |sleep| {
-            self.streak = 0;
             let until_timer = wake.timer.map(|timer| timer.saturating_duration_since(wake.now));
             let sleep = sleep.max(self.shortest);
             let wanted = until_timer.map_or(sleep, |until| until.min(sleep));
@@ -164,8 +166,10 @@ impl IdleTimer {
     }
 }
 
-/// Time by which each four passes with work delay the next sleep.
-const PER_PASS: Duration = Duration::from_micros(1);
+/// Shortest time of polling before a sleep, once work came soon.
+const LEAST: Duration = Duration::from_micros(1);
+/// Work that comes within this time after the last one is soon. The engine then polls for longer, at most for this time.
+const SOON: Duration = Duration::from_micros(30);
 
 /// Returns the sleep below which the system does not let another thread run.
 ///

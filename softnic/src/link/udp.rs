@@ -52,8 +52,8 @@ struct Messages {
     headers: Box<[libc::mmsghdr]>,
 }
 
-// SAFETY: the pointers lead to heap memory of the same object or of its owner, or to buffers that a call sets just before
-// it uses them.
+// SAFETY: the pointers lead to heap memory of the same object or its owner, or to buffers that a call sets just before it
+// uses them.
 unsafe impl Send for Messages {}
 
 impl Messages {

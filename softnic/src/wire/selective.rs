@@ -1,8 +1,8 @@
 //! Selective repetition: after a loss, only the missing packets are sent again.
 //!
 //! InfiniBand knows one answer to a gap, the NAK with the first missing packet, and the requester sends everything from there
-//! again. The responder here keeps packets behind a gap. In front of that NAK it sends a packet of its own, whose opcode is in
-//! the manufacturer-specific range, so another NIC drops it:
+//! again. The responder here keeps packets behind a gap. In front of that NAK it sends a packet of its own. The opcode is
+//! in the manufacturer-specific range, so another NIC drops it:
 //!
 //! | bytes | field |
 //! |---|---|
