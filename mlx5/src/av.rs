@@ -1,4 +1,4 @@
-//! The address vector: where an entry of a datagram QP goes. It lies between the control segment and the data.
+//! The address vector: where an entry of a datagram QP or of a DC initiator goes. It follows the control segment.
 
 use crate::{
     be::{Be16, Be32},
@@ -11,11 +11,11 @@ use core::mem::{offset_of, size_of};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub struct AvSeg {
-    /// The queue key that the receiver asks for.
+    /// The queue key that the receiver asks for; for DC, the upper half of the access key ([`AvSeg::dc_key`]).
     pub qkey: Be32,
-    /// Zero.
+    /// Zero; for DC, the lower half of the access key.
     pub reserved0: Be32,
-    /// Bit 31: all 48 bytes are there ([`AvSeg::EXTENDED`]). Bits 23:0: number of the receiving QP.
+    /// Bit 31: all 48 bytes are there ([`AvSeg::EXTENDED`]). Bits 23:0: number of the receiving QP, or of the DC target.
     pub dqpn: Be32,
     /// Static rate 7:4, service level 3:0 (on RoCE, the priority times two).
     pub stat_rate_sl: u8,
@@ -45,7 +45,25 @@ impl AvSeg {
     /// Segments of the whole vector.
     pub const SEGMENTS: usize = 3;
 
-    /// Returns the number of the receiving QP.
+    /// Returns the address of the DC target `dctn` at the same adapter, with the access key `dc_key`. It has 48 bytes.
+    #[inline(always)]
+    #[must_use]
+    pub const fn to_dct(self, dctn: u32, dc_key: u64) -> Self {
+        Self {
+            qkey: Be32::new((dc_key >> 32) as u32),
+            reserved0: Be32::new(dc_key as u32),
+            dqpn: Be32::new(Self::EXTENDED | dctn & 0xff_ffff),
+            ..self
+        }
+    }
+
+    /// Returns the access key of a DC target.
+    #[inline(always)]
+    pub const fn dc_key(&self) -> u64 {
+        (self.qkey.get() as u64) << 32 | self.reserved0.get() as u64
+    }
+
+    /// Returns the number of the receiving QP, or of the DC target.
     #[inline(always)]
     pub const fn qpn(&self) -> u32 {
         self.dqpn.get() & 0xff_ffff

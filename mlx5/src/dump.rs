@@ -48,7 +48,12 @@ impl Display for Wqe {
 
 fn body(view: &View<'_>, f: &mut Formatter<'_>) -> fmt::Result {
     if let Some(av) = view.av() {
-        write!(f, " to qp {:#x} qkey {:#x} lid {:#x}", av.qpn(), av.qkey.get(), av.rlid.get())?;
+        if view.is_dc() {
+            write!(f, " to dct {:#x} key {:#x}", av.qpn(), av.dc_key())?;
+        } else {
+            write!(f, " to qp {:#x} qkey {:#x}", av.qpn(), av.qkey.get())?;
+        }
+        write!(f, " lid {:#x}", av.rlid.get())?;
         if av.is_extended() {
             write!(f, " gid ")?;
             hex(&av.rgid, f)?;

@@ -19,8 +19,7 @@
 //! - Nothing panics on bytes, whatever they are. Constructors mask each value to its field's width.
 //!
 //! The crate does no I/O, allocates nothing and holds no `unsafe` code; it compiles for `nvptx64-nvidia-cuda`.
-//! **It does not cover** Ethernet segments, entries of dynamic connections, UMR and signature entries, compressed
-//! CQEs.
+//! **It does not cover** Ethernet segments, UMR and signature entries, compressed CQEs.
 #![no_std]
 #![forbid(unsafe_code)]
 

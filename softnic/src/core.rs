@@ -4,6 +4,7 @@ use crate::cmd::caps;
 use crate::config::{Config, Faults};
 use crate::counter::CounterSets;
 use crate::cq::Cq;
+use crate::dc::Dct;
 use crate::dma::{Dma, Mkeys, Umem};
 use crate::engine::Wake;
 use crate::event::Event;
@@ -13,6 +14,7 @@ use crate::link::{Fabric, Rest};
 use crate::observe::{Lookout, Observation};
 use crate::qp::{Qp, State};
 use crate::rng::Rng;
+use crate::roce::{Bth, Ext};
 use crate::route::Route;
 use crate::srq::SharedSrq;
 use crate::stats::Stats;
@@ -25,7 +27,7 @@ use rushmem_mlx5::cqe::{Completion, Failure};
 use rushmem_mlx5::{Cqe, CqeOpcode, Opcode, Segment, Syndrome};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
-use std::net::SocketAddrV4;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -48,6 +50,13 @@ pub(crate) struct Core {
     pub(crate) cqs: Table<Cq>,
     pub(crate) srqs: Table<SharedSrq>,
     pub(crate) qps: Table<Box<Qp>>,
+    pub(crate) dcts: Table<Dct>,
+    /// Sequence number of the last dynamic connection of an initiator.
+    pub(crate) connections: u32,
+    /// Answers to packets that have no QP.
+    pub(crate) answers: Vec<((u32, SocketAddrV4), Bth, Ext)>,
+    /// Path MTUs of the peers of dynamic connections.
+    pub(crate) path_mtus: BTreeMap<Ipv4Addr, Option<u32>>,
     pub(crate) dma: Dma,
     pub(crate) out: Output,
     /// QPs with work, in turn.
@@ -132,6 +141,10 @@ impl Core {
             lookout: Lookout::default(),
             changed: Vec::new(),
         };
+        // No target has the number of a QP.
+        let numbered = (1 << caps::LOG_MAX_QP) + (1 << caps::LOG_MAX_DCT);
+        let mut qps = Table::from_random(0x100, numbered, numbers.as_mut());
+        let dcts = qps.split_off(1 << caps::LOG_MAX_DCT);
         Core {
             config,
             address,
@@ -144,7 +157,11 @@ impl Core {
             mkeys: Table::from_random(0x100, 1 << 20, numbers.as_mut()),
             cqs: Table::new(0x400, 1 << caps::LOG_MAX_CQ),
             srqs: Table::new(1, 1 << 16),
-            qps: Table::from_random(0x100, 1 << caps::LOG_MAX_QP, numbers.as_mut()),
+            qps,
+            dcts,
+            connections: numbers.as_mut().map_or(0, |rng| rng.below(1 << 32) as u32),
+            answers: Vec::new(),
+            path_mtus: BTreeMap::new(),
             dma,
             out,
             ready: VecDeque::new(),
@@ -224,6 +241,9 @@ impl Core {
         let (now, rest) = (self.now, std::mem::take(&mut self.rest));
         let busy =
             fabric.receive(now, rest, &mut complete_receive, |from, bytes| wire::packet(self, from, bytes));
+        for (way, bth, ext) in self.answers.drain(..) {
+            fabric.send_empty(way, &bth, &ext);
+        }
         self.fabric = Some(fabric);
         self.out.stats.packets_received += complete_receive.packets_received;
         self.out.stats.shared_received += complete_receive.shared_received;
@@ -445,7 +465,9 @@ impl Output {
     /// Puts a QP into error for a reason that no completion of its send queue reports.
     pub(crate) fn fail_qp(&mut self, qp: &mut Qp, syndrome: Syndrome) {
         if std::mem::replace(&mut qp.state, State::Error) != State::Error {
-            self.events.push(Event::QpError { qpn: qp.qpn, syndrome });
+            if qp.of_dct.is_none() {
+                self.events.push(Event::QpError { qpn: qp.qpn, syndrome });
+            }
             // Its queues must be flushed.
             self.wakeups.push((self.now, qp.qpn));
         }

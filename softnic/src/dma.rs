@@ -100,6 +100,8 @@ pub(crate) enum KeyFault {
     Range,
     /// The key lacks the right.
     Right,
+    /// Not the access key of a target of dynamic connections.
+    DcKey,
 }
 
 impl KeyFault {
@@ -110,6 +112,7 @@ impl KeyFault {
             KeyFault::Domain => 0x52,
             KeyFault::Range => 0x53,
             KeyFault::Right => 0x54,
+            KeyFault::DcKey => 0x55,
         }
     }
 }

@@ -39,6 +39,11 @@ pub enum Event {
         /// The QP.
         qpn: u32,
     },
+    /// A target of dynamic connections has no connection any more, and accepts none.
+    DctDrained {
+        /// The target.
+        dctn: u32,
+    },
     /// The port went down, or came up again.
     Port {
         /// The new state.

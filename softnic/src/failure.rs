@@ -69,7 +69,10 @@ impl Core {
         let events = std::mem::take(&mut self.out.events);
         for event in &events {
             let reaches = |context: u32| match event {
-                Event::Completion { .. } | Event::SrqLimit { .. } | Event::LastReceive { .. } => false,
+                Event::Completion { .. }
+                | Event::SrqLimit { .. }
+                | Event::LastReceive { .. }
+                | Event::DctDrained { .. } => false,
                 Event::CqError { cqn } => self.cqs.get(*cqn).is_some_and(|cq| cq.owner == context),
                 Event::QpError { qpn, .. } => self.qps.get(*qpn).is_some_and(|qp| qp.owner == context),
                 Event::Port { .. } | Event::AddressLost | Event::DeviceFailed => true,

@@ -7,7 +7,6 @@ use crate::qp::{Qp, Rq};
 use crate::sq;
 use crate::table::Table;
 use rushmem_mlx5::cqe::Failure;
-use rushmem_mlx5::doorbell::{Record, record_counter};
 use rushmem_mlx5::{Cqe, CqeOpcode, Opcode, Syndrome};
 
 /// WQEs flushed in one visit.
@@ -20,7 +19,9 @@ pub(crate) fn run(qp: &mut Qp, cqs: &mut Table<Cq>, out: &mut Output) -> bool {
     if qp.srq.is_some() && !std::mem::replace(&mut qp.has_left_srq, true) {
         // The entry of a message that did not arrive completely serves another QP.
         qp.drop_partial_message();
-        out.events.push(Event::LastReceive { qpn: qp.qpn });
+        if qp.of_dct.is_none() {
+            out.events.push(Event::LastReceive { qpn: qp.qpn });
+        }
     }
     for done in qp.faults.take() {
         fail(qp, cqs, out, done, Syndrome::WR_FLUSH_ERR, 0);
@@ -52,7 +53,7 @@ pub(crate) fn run(qp: &mut Qp, cqs: &mut Table<Cq>, out: &mut Output) -> bool {
 
 /// Takes the next posted receive and returns its index.
 pub(crate) fn next_receive(qp: &mut Qp) -> Option<u16> {
-    let producer = record_counter(qp.record.load_u32(Record::RCV_OFFSET));
+    let producer = qp.record_receives();
     let rq: &mut Rq = qp.rq.as_mut()?;
     if producer == rq.consumer {
         return None;

@@ -20,7 +20,7 @@
 //!
 //! It supports:
 //!
-//! - services: reliable connections, unreliable connections, datagrams;
+//! - services: reliable connections, unreliable connections, dynamic connections, datagrams;
 //! - operations: WRITE, WRITE with immediate, READ, SEND, atomics, masked atomics of 4 and 8 bytes, NOP, DUMP, WAIT;
 //! - inline data, segment lists, fences and solicited events;
 //! - CQs: rings and collapsed, CQEs of 64 and 128 bytes, arming and overrun;
@@ -28,8 +28,7 @@
 //!
 //! A driver that polls a CQ in order needs to initialise its first CQE only, unlike with hardware.
 //!
-//! Commands that need anything else are refused by name: extended and dynamic connections, multicast, shared receive
-//! queues, memory windows, indirect keys.
+//! Commands that need anything else are refused by name: extended connections, multicast, memory windows.
 #![deny(unsafe_code)]
 
 mod alarm;
@@ -40,6 +39,7 @@ mod core;
 mod counter;
 mod cq;
 mod datagram;
+mod dc;
 mod dma;
 mod doorbells;
 mod engine;

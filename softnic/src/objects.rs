@@ -16,6 +16,9 @@ impl Core {
         self.listeners.remove(&context);
         self.kept_failures.remove(&context);
         let numbers: Vec<u32> =
+            self.dcts.iter().filter(|(_, dct)| dct.owner == context).map(|(n, _)| n).collect();
+        numbers.into_iter().for_each(|dctn| self.remove_dct(dctn));
+        let numbers: Vec<u32> =
             self.qps.iter().filter(|(_, qp)| qp.owner == context).map(|(n, _)| n).collect();
         numbers.into_iter().for_each(|qpn| self.remove_qp(qpn));
         let numbers: Vec<u32> =
@@ -55,6 +58,7 @@ impl Core {
     }
 
     pub(crate) fn remove_qp(&mut self, qpn: u32) {
+        self.disconnect(qpn);
         let Some(mut qp) = self.qps.remove(qpn) else { return };
         qp.drop_partial_message();
         if let Some(srq) = &qp.srq {

@@ -1,5 +1,6 @@
 //! Queue pairs: their attributes, their state machine and their queues.
 
+use crate::dc::{Dci, OfDct};
 use crate::loopback::LoopbackFaults;
 use crate::queue_memory::QueueMemory;
 use crate::roce::{Psn, Service};
@@ -161,7 +162,12 @@ pub(crate) struct Qp {
     pub(crate) srq: Option<SharedSrq>,
     /// Set after the event that the QP in error uses no more of the shared receive queue.
     pub(crate) has_left_srq: bool,
-    pub(crate) record: QueueMemory,
+    /// Absent without queues.
+    pub(crate) record: Option<QueueMemory>,
+    /// Set for an initiator of dynamic connections.
+    pub(crate) dci: Option<Dci>,
+    /// Set for a connection of a target of dynamic connections.
+    pub(crate) of_dct: Option<OfDct>,
     /// Set while the QP is in the list of QPs with work.
     pub(crate) queued: bool,
     /// Next packet sequence number to send.
@@ -187,15 +193,69 @@ pub(crate) struct Qp {
 }
 
 impl Qp {
+    /// Creates a QP in state reset, without queues.
+    pub(crate) fn new(owner: u32, qpn: u32, service: Service, context: QpContext) -> Qp {
+        Qp {
+            owner,
+            qpn,
+            service,
+            pd: context.pd,
+            uar: context.uar_page,
+            user_index: context.user_index,
+            cq_send: None,
+            cq_recv: None,
+            umems: [0; 2],
+            context,
+            state: State::Reset,
+            ece: 0,
+            attrs: Attrs::default(),
+            route: Route::Loopback,
+            sq: None,
+            rq: None,
+            srq: None,
+            has_left_srq: false,
+            record: None,
+            dci: None,
+            of_dct: None,
+            queued: false,
+            send_psn: Psn::default(),
+            recv_psn: Psn::default(),
+            msn: 0,
+            progress: 0,
+            stall: None,
+            rnr_tries: 0,
+            timer: None,
+            observed: None,
+            held: VecDeque::new(),
+            faults: LoopbackFaults::default(),
+            req: Requester::default(),
+            resp: Responder::default(),
+        }
+    }
+
+    /// Returns the number that completions carry: for a connection of a target, the target's.
+    pub(crate) fn number(&self) -> u32 {
+        self.of_dct.map_or(self.qpn, |of| of.dctn)
+    }
+
     /// Returns the producer counter of the doorbell record.
     pub(crate) fn record_producer(&self) -> u16 {
-        record_counter(self.record.load_u32(Record::SND_OFFSET))
+        self.record_counter_at(Record::SND_OFFSET)
+    }
+
+    /// Returns the number of posted receives of the doorbell record.
+    pub(crate) fn record_receives(&self) -> u16 {
+        self.record_counter_at(Record::RCV_OFFSET)
+    }
+
+    fn record_counter_at(&self, offset: usize) -> u16 {
+        self.record.as_ref().map_or(0, |record| record_counter(record.load_u32(offset)))
     }
 
     /// Returns whether a receive is posted.
     pub(crate) fn has_receive(&self) -> bool {
         match (&self.rq, &self.srq) {
-            (Some(rq), _) => record_counter(self.record.load_u32(Record::RCV_OFFSET)) != rq.consumer,
+            (Some(rq), _) => self.record_receives() != rq.consumer,
             (None, Some(srq)) => srq.get().posted() != 0,
             (None, None) => false,
         }
@@ -210,6 +270,8 @@ impl Qp {
     pub(crate) fn reset(&mut self) {
         self.drop_partial_message();
         self.has_left_srq = false;
+        self.dci = self.dci.take().map(|_| Dci::default());
+        self.route = Route::Loopback;
         self.state = State::Reset;
         self.attrs = Attrs::default();
         if let Some(sq) = &mut self.sq {

@@ -42,7 +42,7 @@ pub fn ip_of_gid(gid: [u8; 16]) -> Option<Ipv4Addr> {
 }
 
 /// An address of an address path or an address vector.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Address {
     pub(crate) gid: [u8; 16],
     pub(crate) mac: [u8; 6],

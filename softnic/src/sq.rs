@@ -4,7 +4,7 @@ use crate::core::{Core, MAX_SEGMENTS, Output, release};
 use crate::qp::{Qp, Sq, State};
 use crate::roce::Service;
 use crate::route::Route;
-use crate::{datagram, flush, loopback, wire};
+use crate::{datagram, dc, flush, loopback, wire};
 use rushmem_mlx5::seg::blocks_for;
 use rushmem_mlx5::wqe::{Malformed, View};
 use rushmem_mlx5::{CtrlSeg, Opcode, Segment};
@@ -18,10 +18,21 @@ pub(crate) fn run(core: &mut Core, qpn: u32) -> bool {
     if !qp.held.is_empty() {
         release(qp, &mut core.cqs, &mut core.out, false);
     }
+    if qp.dci.is_none() {
+        return execute(core, qpn);
+    }
+    dc::turn(core, qpn);
+    execute(core, qpn) | dc::wants_turn(core, qpn)
+}
+
+/// Executes WQEs and answers packets of a QP.
+#[inline]
+fn execute(core: &mut Core, qpn: u32) -> bool {
+    let Some(qp) = core.qps.get_mut(qpn) else { return false };
     match (qp.service, qp.route, qp.state) {
         (Service::Ud, _, State::Rts) => datagram::run(core, qpn),
-        (Service::Rc | Service::Uc, Route::Peer(_), _) => wire::run(core, qpn),
-        (Service::Rc | Service::Uc, Route::Loopback, State::Rts) => loopback::run(core, qpn),
+        (Service::Rc | Service::Uc | Service::Dc, Route::Peer(_), _) => wire::run(core, qpn),
+        (Service::Rc | Service::Uc | Service::Dc, Route::Loopback, State::Rts) => loopback::run(core, qpn),
         (_, _, State::Error) => flush::run(qp, &mut core.cqs, &mut core.out),
         _ => false,
     }
@@ -75,6 +86,7 @@ pub(crate) fn fetch<'a>(
 pub(crate) fn parse(service: Service, segments: &[Segment]) -> Result<View<'_>, Malformed> {
     match service {
         Service::Ud => View::parse_datagram(segments),
+        Service::Dc => View::parse_dc(segments),
         Service::Rc | Service::Uc => View::parse(segments),
     }
 }

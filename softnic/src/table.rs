@@ -28,6 +28,12 @@ impl<T> Table<T> {
         Table::new(least + rng.map_or(0, |rng| rng.below(places) as u32), limit)
     }
 
+    /// Splits the last `limit` numbers off for objects of another kind.
+    pub(crate) fn split_off<U>(&mut self, limit: usize) -> Table<U> {
+        self.limit -= limit;
+        Table::new(self.base + self.limit as u32, limit)
+    }
+
     /// Stores the object that `make` builds for the new number. Returns `None` if the table is full.
     pub(crate) fn insert_with(&mut self, make: impl FnOnce(u32) -> T) -> Option<u32> {
         let reuse = self.freed.len() > QUARANTINE || self.slots.len() >= self.limit;
@@ -100,6 +106,15 @@ mod tests {
             assert!(first >= 0x100 && u64::from(first) + (1 << 18) <= 1 << 24, "{first:#x}");
             assert_eq!(table.insert(()), Some(first + 1));
         }
+    }
+
+    #[test]
+    fn a_split_table_has_no_number_twice() {
+        let mut qps = Table::new(0x100, 3);
+        let mut dcts = qps.split_off(2);
+        assert_eq!((qps.insert('q'), qps.insert('r')), (Some(0x100), None));
+        assert_eq!([(); 3].map(|()| dcts.insert('d')), [Some(0x101), Some(0x102), None]);
+        assert_eq!((qps.get(0x101), dcts.get(0x100)), (None, None));
     }
 
     #[test]

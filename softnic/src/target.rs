@@ -54,7 +54,7 @@ pub(crate) struct RemoteRange {
 }
 
 fn user(qp: &Qp) -> User {
-    User { pd: qp.pd, qpn: qp.qpn }
+    User { pd: qp.pd, qpn: qp.number() }
 }
 
 /// Returns the memory of an RDMA WRITE. `None` means no bytes, for which no key is checked.
@@ -223,7 +223,7 @@ impl Receive {
             if from < to {
                 let addr = segment.addr.get().wrapping_add(from - base);
                 let key = segment.lkey.get();
-                let user = User { pd: self.pd, qpn: qp.qpn };
+                let user = User { pd: self.pd, qpn: qp.number() };
                 let span = resolve(mkeys, user, key, addr, to - from, Rights::LOCAL_WRITE)
                     .map_err(BadReceive::Key)?;
                 put(span, from - at).map_err(BadReceive::Memory)?;
@@ -260,7 +260,7 @@ pub(crate) struct ReceivedMessage {
 pub(crate) fn complete_receive(qp: &mut Qp, cqs: &mut Table<Cq>, out: &mut Output, message: ReceivedMessage) {
     let reception = Reception {
         kind: message.kind,
-        qpn: qp.qpn,
+        qpn: qp.number(),
         wqe_counter: message.index,
         srqn_uidx: qp.user_index,
         remote_qpn: message.origin.qpn,
@@ -281,7 +281,7 @@ pub(crate) fn fail_receive(qp: &mut Qp, cqs: &mut Table<Cq>, out: &mut Output, i
     let failure = Failure {
         kind: CqeOpcode::RESP_ERR,
         opcode: Opcode(0),
-        qpn: qp.qpn,
+        qpn: qp.number(),
         wqe_counter: index,
         srqn_uidx: qp.user_index,
         syndrome,

@@ -1,6 +1,6 @@
 //! A text file of executed send WQEs, one of each shape.
 //!
-//! Lines that begin with `#` are comments. Each other line is a WQE: its service (`rc`, `uc`, `ud`), its index as four
+//! Lines that begin with `#` are comments. Each other line is a WQE: its service (`rc`, `uc`, `ud`, `dc`), its index as four
 //! hexadecimal digits, and the bytes of its segments.
 
 use crate::nic::Error;
@@ -65,6 +65,7 @@ impl WqeLog {
             Service::Rc => "rc",
             Service::Uc => "uc",
             Service::Ud => "ud",
+            Service::Dc => "dc",
         };
         let mut line = format!("{name} {:04x} ", ctrl.index());
         for byte in Segment::bytes_of(view.segments()) {

@@ -3,12 +3,12 @@
 //! Run one with `cargo +nightly fuzz run wqe` (or `cqe`, `doorbell`, `prm`) in `mlx5/`.
 
 use rushmem_mlx5::{
-    Cqe, CqeWord, CtrlSeg, Doorbell, Flags, Inline, Opcode, Segment, View, Wqe,
+    Cqe, CqeWord, CtrlSeg, Doorbell, Emitted, Flags, Inline, Opcode, Segment, View, Wqe,
     av::AvSeg,
     doorbell::{record_counter, record_word},
-    prm::{self, CmdOpcode, Command, Response, caps, counter, cq, mkey, pd, qp, rmp, uar, umem},
+    prm::{self, CmdOpcode, Command, Response, caps, counter, cq, dct, mkey, pd, qp, rmp, uar, umem},
     seg::{DataSeg, InlineHdr},
-    wqe::{Atomic, Data, scatter},
+    wqe::{Atomic, Data, Malformed, scatter},
 };
 use std::fmt::{self, Display, Write};
 
@@ -25,25 +25,29 @@ fn print(value: impl Display) {
     write!(Nowhere, "{value}").expect("`Nowhere` takes everything");
 }
 
+/// A reader of send entries.
+type Parse = for<'a> fn(&'a [Segment]) -> Result<View<'a>, Malformed>;
+
 /// Reads any bytes as a send entry and as a receive entry.
 pub fn wqe(bytes: &[u8]) {
     let segments: Vec<_> = bytes.as_chunks().0.iter().map(|chunk| Segment::from_bytes(*chunk)).collect();
     assert!(scatter(&segments).count() <= segments.len());
-    for view in [View::parse(&segments), View::parse_datagram(&segments)] {
-        match view {
-            Ok(view) => entry(view, &segments),
+    let formats: [Parse; 3] =
+        [|entry| View::parse(entry), |entry| View::parse_datagram(entry), |entry| View::parse_dc(entry)];
+    for parse in formats {
+        match parse(&segments) {
+            Ok(view) => entry(view, &segments, parse),
             Err(malformed) => print(malformed),
         }
     }
 }
 
 /// Checks the properties of every valid entry.
-fn entry(view: View<'_>, segments: &[Segment]) {
+fn entry(view: View<'_>, segments: &[Segment], parse: Parse) {
     print(view);
     let mut again = [Segment::ZERO; 63];
     assert_eq!(view.emit(&mut again), Some(view.ctrl().ds()), "its size stays");
     let again = &again[..view.segments().len()];
-    let parse = if view.av().is_some() { View::parse_datagram } else { View::parse };
     let mut third = [Segment::ZERO; 63];
     parse(again).expect("it was one before").emit(&mut third).expect("63 segments are enough");
     assert_eq!(&third[..again.len()], again, "what is written once is written the same way twice");
@@ -69,7 +73,11 @@ fn entry(view: View<'_>, segments: &[Segment]) {
     }
     if let Some(wqe) = view.to_wqe() {
         print(wqe);
-        let again = wqe.emit(view.ctrl().index(), view.ctrl().qpn(), view.flags());
+        let (index, qpn, flags) = (view.ctrl().index(), view.ctrl().qpn(), view.flags());
+        let again = match view.av() {
+            Some(av) => wqe.emit_to(&av, index, qpn, flags),
+            None => wqe.emit(index, qpn, flags),
+        };
         assert_eq!(again.segments(), view.segments());
     }
 }
@@ -104,7 +112,7 @@ pub fn doorbell(bytes: &[u8]) {
 }
 
 /// Every command, by opcode: what to do with a mailbox that claims to be one.
-const COMMANDS: [(CmdOpcode, Target); 32] = [
+const COMMANDS: [(CmdOpcode, Target); 36] = [
     command::<caps::QueryHcaCap>(),
     command::<caps::QueryRoceAddress>(),
     command::<pd::AllocPd>(),
@@ -125,6 +133,10 @@ const COMMANDS: [(CmdOpcode, Target); 32] = [
     command::<rmp::ModifyRmp>(),
     command::<rmp::QueryRmp>(),
     command::<rmp::DestroyRmp>(),
+    command::<dct::CreateDct>(),
+    command::<dct::DrainDct>(),
+    command::<dct::QueryDct>(),
+    command::<dct::DestroyDct>(),
     command::<qp::CreateQp>(),
     command::<qp::Rst2Init>(),
     command::<qp::Init2Rtr>(),
@@ -244,12 +256,11 @@ fn wqe_seeds() -> Vec<Vec<u8>> {
         Wqe::Dump { laddr, lkey, len },
         Wqe::Wait { index: 3, cqn: 4 },
     ];
-    entries
-        .iter()
-        .map(|entry| {
-            let emitted = entry.emit(1, 2, Flags::SIGNALED);
-            emitted.blocks.iter().flat_map(|block| block.to_bytes()).collect()
-        })
+    let av = AvSeg::default().to_dct(5, 0x5623_ceaf);
+    let bytes = |emitted: Emitted| emitted.blocks.iter().flat_map(|block| block.to_bytes()).collect();
+    let plain = entries.iter().map(|entry| bytes(entry.emit(1, 2, Flags::SIGNALED)));
+    plain
+        .chain(entries.iter().map(|entry| bytes(entry.emit_to(&av, 1, 2, Flags::SIGNALED))))
         .chain([datagram()])
         .collect()
 }

@@ -58,6 +58,8 @@ numbers! {
         CREATE_DCT = 0x710;
         /// Destroys a dynamically connected target.
         DESTROY_DCT = 0x711;
+        /// Ends the acceptance of connections by a dynamically connected target.
+        DRAIN_DCT = 0x712;
         /// Asks for a dynamically connected target's context.
         QUERY_DCT = 0x713;
         /// Asks for an entry of the RoCE address table.

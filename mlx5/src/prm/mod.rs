@@ -15,6 +15,7 @@
 //! | [`cq`] | CREATE, QUERY and DESTROY | CQ context |
 //! | [`qp`] | CREATE, QUERY, DESTROY, the state transitions | QP context, address path |
 //! | [`rmp`] | CREATE, MODIFY, QUERY and DESTROY | work queue, RMP context |
+//! | [`dct`] | CREATE, DRAIN, QUERY and DESTROY | DCT context |
 //!
 //! ```
 //! use rushmem_mlx5::prm::{CmdError, CmdStatus, DecodeError, cq};
@@ -42,6 +43,7 @@ pub mod caps;
 pub mod cmd;
 pub mod counter;
 pub mod cq;
+pub mod dct;
 pub(crate) mod field;
 pub mod lag;
 pub(crate) mod layout;

@@ -3,6 +3,7 @@
 use super::{
     caps::{AtomicCaps, CapPage, CapType, HcaCap, PortType, QueryHcaCap, QueryHcaCapOut},
     cq::{CqContext, CreateCq, CreateCqOut},
+    dct::{CreateDct, DctContext, DrainDct},
     mkey::{AccessMode, CreateMkey, MkeyContext},
     qp::{
         AddressPath, AtomicMode, CreateQp, Init2Rtr, ModifyQpOut, Mtu, PmState, QpContext, RqType, Rst2Init,
@@ -328,4 +329,44 @@ fn numbers_have_names() {
             .iter()
             .all(|status| !status.meaning().contains("does not know") || *status == CmdStatus::BAD_OP)
     );
+}
+
+#[test]
+fn create_dct() {
+    let context = DctContext {
+        user_index: 0x77,
+        cqn: 0x404,
+        atomic_mode: AtomicMode::UP_TO_8B,
+        rre: true,
+        rwe: true,
+        rae: true,
+        min_rnr_nak: 12,
+        srqn_xrqn: 0x21,
+        pd: 0x12,
+        dc_access_key: 0x1122_3344_5566_7788,
+        mtu: Mtu::B4096,
+        port: 1,
+        my_addr_index: 3,
+        hop_limit: 255,
+        dscp: 26,
+        ..Default::default()
+    };
+    golden(
+        CreateDct { context, ..Default::default() },
+        &[
+            (0x00, 0x0710_0000),
+            (0x14, 0x77),
+            (0x18, 0x404),
+            (0x1c, 0x003e_0000),
+            (0x20, 0x0c00),
+            (0x24, 0x21),
+            (0x28, 0x12),
+            (0x30, 0x1122_3344),
+            (0x34, 0x5566_7788),
+            (0x38, 0x0501_0000),
+            (0x3c, 0x0003_00ff),
+            (0x44, 0x1a),
+        ],
+    );
+    golden(DrainDct { dctn: 0x2b8, ..Default::default() }, &[(0x00, 0x0712_0000), (0x08, 0x2b8)]);
 }

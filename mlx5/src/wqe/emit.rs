@@ -49,8 +49,8 @@ impl View<'_> {
     pub fn emit(&self, out: &mut [Segment]) -> Option<u8> {
         let mut out = Out { segments: out, used: 1 };
         if let Some(av) = self.av() {
-            let segments =
-                crate::av::AvSeg { reserved0: Be32::new(0), reserved1: [0; 4], ..av }.to_segments();
+            let reserved0 = if self.is_dc() { av.reserved0 } else { Be32::new(0) };
+            let segments = crate::av::AvSeg { reserved0, reserved1: [0; 4], ..av }.to_segments();
             out.put_all(if av.is_extended() { &segments } else { segments.get(..1)? })?;
         }
         if let Some(at) = self.remote() {

@@ -22,10 +22,11 @@ pub use recv::{Scatter, scatter};
 pub use view::{Atomic, Data, DataIter, View};
 
 use crate::{
+    av::AvSeg,
     be::{Be32, Be64},
     ctrl::{CtrlSeg, Flags, Opcode},
     seg::{
-        AtomicSeg, DataSeg, MaskedCompareSwap32Seg, MaskedCompareSwap64Seg, MaskedFetchAdd32Seg,
+        AtomicSeg, DataSeg, InlineHdr, MaskedCompareSwap32Seg, MaskedCompareSwap64Seg, MaskedFetchAdd32Seg,
         MaskedFetchAdd64Seg, RaddrSeg, Segment, WaitSeg, Wqebb, blocks_for, two_blocks,
     },
 };
@@ -99,7 +100,7 @@ pub enum Wqe {
 /// The bytes of an entry: one or two blocks. The first `ds` segments count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Emitted {
-    /// The blocks; the second is all zero for every entry but [`Wqe::MaskedCompareSwap64`].
+    /// The blocks. From [`Wqe::emit`], the second is all zero for every entry but [`Wqe::MaskedCompareSwap64`].
     pub blocks: [Wqebb; 2],
     /// Segments in use.
     pub ds: u8,
@@ -174,6 +175,45 @@ impl Wqe {
             ],
             ds: body.ds,
         }
+    }
+
+    /// Returns the bytes of an entry of a DC initiator, which goes to the target in `av` ([`AvSeg::to_dct`]).
+    ///
+    /// The entry occupies **two blocks**, whatever its operation: write both, and advance the queue's index by two. The
+    /// adapter advances by ceil(`ds` / 4), which is 2, because `ds` is 5 to 8:
+    ///
+    /// - The control segment and the vector fill the first block. The remote address, operands and data lie in the second.
+    /// - A SEND without data carries an inline segment of no bytes.
+    /// - [`Wqe::Nop`] and [`Wqe::Dump`] have no vector, because nothing leaves the adapter. A NOP has a `ds` of 8. A DUMP
+    ///   lists its memory four times.
+    ///
+    /// Only a [`Wqe::Wait`] has the one block that [`Wqe::emit`] gives it: its size is fixed.
+    ///
+    /// ```
+    /// use rushmem_mlx5::{Flags, View, Wqe, av::AvSeg};
+    ///
+    /// let av = AvSeg::default().to_dct(0x2b8, 0x5623_ceaf);
+    /// let put = Wqe::Write { raddr: 0x1000, rkey: 0x181e00, laddr: 0x2000, lkey: 0x200f00, len: 16384 };
+    /// let entry = put.emit_to(&av, 0x12, 0x1a7, Flags::SIGNALED);
+    /// assert_eq!((entry.ds, entry.n_blocks()), (6, 2));
+    /// let view = View::parse_dc(entry.segments()).unwrap();
+    /// assert_eq!((view.av(), view.to_wqe()), (Some(av), Some(put)));
+    /// ```
+    #[inline(always)]
+    pub const fn emit_to(&self, av: &AvSeg, index: u16, qpn: u32, flags: Flags) -> Emitted {
+        const NONE: Segment = Segment::ZERO;
+        let body = self.body();
+        let ([a, b, c], [x, y, z]) = (body.rest, av.to_segments());
+        let (ds, first, second) = match body.opcode {
+            Opcode::WAIT => return self.emit(index, qpn, flags),
+            Opcode::NOP => (8, [NONE; 3], [NONE; 4]),
+            Opcode::DUMP => (5, [a; 3], [a, NONE, NONE, NONE]),
+            _ if body.ds == 1 => (5, [x, y, z], [EMPTY_INLINE, NONE, NONE, NONE]),
+            _ => (body.ds + AvSeg::SEGMENTS as u8, [x, y, z], [a, b, c, body.tail]),
+        };
+        let ctrl = CtrlSeg::new(body.opmod, body.opcode, index, qpn, ds, flags, body.imm);
+        let [x, y, z] = first;
+        Emitted { blocks: [Wqebb([ctrl.to_segment(), x, y, z]), Wqebb(second)], ds }
     }
 
     /// Returns the opcode that the entry carries.
@@ -291,6 +331,9 @@ impl Wqe {
         }
     }
 }
+
+/// Inline data of no bytes.
+const EMPTY_INLINE: Segment = Segment([InlineHdr::new(0).0.raw(), 0, 0, 0]);
 
 #[inline(always)]
 const fn remote(addr: u64, rkey: u32) -> Segment {

@@ -287,6 +287,62 @@ fn empty_data_has_no_segment() {
     }
 }
 
+fn vector() -> AvSeg {
+    AvSeg { rlid: 0xc001.into(), rmac: [1, 2, 3, 4, 5, 6], ..AvSeg::default() }
+        .to_dct(0x2b8, 0x1122_3344_5566_7788)
+}
+
+#[test]
+fn entries_of_dc_carry_key_and_target() {
+    let put = Wqe::Write { raddr: RADDR, rkey: RKEY, laddr: LADDR, lkey: LKEY, len: 16384 };
+    let entry = put.emit_to(&vector(), 0x12, QPN, Flags::SIGNALED);
+    let expected: [u8; 96] = bytes(
+        "00001208 0001a706 00000008 00000000  11223344 55667788 800002b8 0000c001
+         00000000 01020304 05060000 00000000  00000000 00000000 00000000 00000000
+         00007f4a 20001000 00181ef0 00000000  00004000 00200f42 00007f3b 40002000",
+    );
+    assert_eq!(Segment::bytes_of(entry.segments()), expected);
+    assert_eq!(
+        View::parse_dc(entry.segments()).unwrap().to_string(),
+        "qp 0x1a7 [0x12] RDMA_WRITE ds 6 signaled to dct 0x2b8 key 0x1122334455667788 lid 0xc001 \
+         gid 00000000000000000000000000000000 mac 010203040506 remote 0x7f4a20001000 rkey 0x181ef0 \
+         data 16384 B at 0x7f3b40002000 lkey 0x200f42"
+    );
+    assert!(View::parse(entry.segments()).is_ok_and(|view| view.av().is_none()), "its service is not in it");
+}
+
+#[test]
+fn every_entry_of_dc_has_two_blocks() {
+    for golden in goldens().iter().filter(|golden| golden.wqe.opcode() != Opcode::WAIT) {
+        let entry = golden.wqe.emit_to(&vector(), 7, QPN, golden.flags);
+        assert!((5..=8).contains(&entry.ds) && entry.n_blocks() == 2, "{}", golden.name);
+        assert!(View::parse_dc(entry.segments()).is_ok(), "{}", golden.name);
+    }
+    let empty = Wqe::Send { laddr: 0, lkey: 0, len: 0 }.emit_to(&vector(), 7, QPN, Flags::NONE);
+    assert_eq!((empty.ds, View::parse_dc(empty.segments()).unwrap().data_len()), (5, 0));
+}
+
+#[test]
+fn entries_of_dc_are_as_long_as_their_vector_says() {
+    let fetch = Wqe::FetchAdd { raddr: RADDR, rkey: RKEY, laddr: LADDR, lkey: LKEY, add: 5 };
+    let whole = fetch.emit_to(&vector(), 7, QPN, Flags::NONE);
+    assert_eq!(whole.ds, 7);
+    let with = |ds, short: bool| {
+        let mut segments = whole.segments().to_vec();
+        if short {
+            segments.drain(2..4);
+            segments[1].0[2] = Be32::new(0x2b8).raw();
+        }
+        segments[0] = CtrlSeg::new(0, Opcode::ATOMIC_FA, 7, QPN, ds, Flags::NONE, 0).to_segment();
+        segments.push(Segment::ZERO);
+        View::parse_dc(&segments).map(|view| (view.av().map(|av| av.dc_key()), view.atomic()))
+    };
+    let read = (Some(0x1122_3344_5566_7788), Some(Atomic::FetchAdd { add: 5 }));
+    assert_eq!([with(7, false), with(5, true)], [Ok(read); 2]);
+    let wrong = |ds, of| Err(Malformed::Ds { opcode: Opcode::ATOMIC_FA, ds, least: of, most: of });
+    assert_eq!([with(4, false), with(8, false), with(4, true)], [wrong(4, 7), wrong(8, 7), wrong(4, 5)]);
+}
+
 #[test]
 fn old_bytes_in_ignored_places_do_not_hide_an_entry() {
     let put = Wqe::Write { raddr: RADDR, rkey: RKEY, laddr: LADDR, lkey: LKEY, len: 64 };

@@ -13,9 +13,10 @@ use crate::{
 /// One well-formed send work-queue entry.
 ///
 /// The format depends on the service of the QP. [`View::parse`] reads entries of connections, reliable or not.
-/// [`View::parse_datagram`] reads entries of datagram QPs, which begin with an address vector.
+/// [`View::parse_datagram`] reads entries of datagram QPs, [`View::parse_dc`] entries of DC initiators. Both begin with an
+/// address vector.
 ///
-/// Both are strict in everything that decides the meaning of an entry: opcode, opmod, sizes and order of segments. They
+/// All are strict in everything that decides the meaning of an entry: opcode, opmod, sizes and order of segments. They
 /// ignore bytes that a NIC ignores (the immediate of an opcode without one, reserved words), because other drivers leave
 /// old bytes there.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +27,8 @@ pub struct View<'a> {
     /// Segments of the address vector: none, one or three. (Not the vector itself: entries are read in the hot path of
     /// the software ConnectX, and most have none.)
     av: u8,
+    /// Whether the vector begins with the access key of a DC target.
+    dc: bool,
     remote: Option<RaddrSeg>,
     atomic: Option<Atomic>,
     wait: Option<WaitSeg>,
@@ -69,6 +72,13 @@ pub enum Data<'a> {
     Inline(&'a [u8]),
 }
 
+/// Entries of connections.
+const CONNECTED: u8 = 0;
+/// Entries of datagram QPs.
+const DATAGRAM: u8 = 1;
+/// Entries of DC initiators.
+const DYNAMIC: u8 = 2;
+
 /// The segments of an opcode, between control and data.
 struct Shape {
     remote: bool,
@@ -85,20 +95,26 @@ impl<'a> View<'a> {
     /// Reads the entry that starts with `segments[0]`. The caller has joined the parts of an entry that wraps around
     /// the ring's end; segments beyond `ds` are left alone.
     pub fn parse(segments: &'a [Segment]) -> Result<Self, Malformed> {
-        Self::parse_as::<false>(segments)
+        Self::parse_as::<CONNECTED>(segments)
     }
 
     /// Reads an entry of a datagram QP: a SEND or a NOP.
     pub fn parse_datagram(segments: &'a [Segment]) -> Result<Self, Malformed> {
-        Self::parse_as::<true>(segments)
+        Self::parse_as::<DATAGRAM>(segments)
+    }
+
+    /// Reads an entry of a DC initiator: as of a connection, with an address vector behind the control segment. NOP, DUMP
+    /// and WAIT have none.
+    pub fn parse_dc(segments: &'a [Segment]) -> Result<Self, Malformed> {
+        Self::parse_as::<DYNAMIC>(segments)
     }
 
     #[inline]
-    fn parse_as<const DATAGRAM: bool>(segments: &'a [Segment]) -> Result<Self, Malformed> {
+    fn parse_as<const FORMAT: u8>(segments: &'a [Segment]) -> Result<Self, Malformed> {
         let Some(first) = segments.first() else { return Err(Malformed::Short { need: 1, have: 0 }) };
         let ctrl = CtrlSeg::from_segment(*first);
         let shape = Shape::of(ctrl)?;
-        if DATAGRAM && !matches!(ctrl.opcode(), Opcode::NOP | Opcode::SEND | Opcode::SEND_IMM) {
+        if FORMAT == DATAGRAM && !matches!(ctrl.opcode(), Opcode::NOP | Opcode::SEND | Opcode::SEND_IMM) {
             return Err(Malformed::NotOfDatagrams(ctrl.opcode()));
         }
         let ds = ctrl.ds();
@@ -112,19 +128,24 @@ impl<'a> View<'a> {
         if ctrl.flags().fence_mode() > 4 {
             return Err(Malformed::FenceMode(ctrl.flags().fence_mode()));
         }
-        if ds < shape.least || ds > shape.most {
-            return Err(Malformed::Ds { opcode: ctrl.opcode(), ds, least: shape.least, most: shape.most });
+        let av = match ctrl.opcode() {
+            Opcode::NOP | Opcode::DUMP | Opcode::WAIT => 0,
+            _ if FORMAT == CONNECTED => 0,
+            _ => vector_segments(segments),
+        };
+        let (least, most) = (shape.least + av, (shape.most + av).min(Self::MAX_DS));
+        if ds < least || ds > most {
+            return Err(Malformed::Ds { opcode: ctrl.opcode(), ds, least, most });
         }
         let short = Malformed::Short { need: ds, have: segments.len() };
         let segments = segments.get(..ds as usize).ok_or(short)?;
 
-        let mut rest = segments.get(1..).ok_or(short)?;
+        let mut rest = segments.get(1 + av as usize..).ok_or(short)?;
         let mut take = || {
             let (first, tail) = rest.split_first().ok_or(short)?;
             rest = tail;
             Ok(*first)
         };
-        let av = if DATAGRAM && ctrl.opcode() != Opcode::NOP { address_vector(ctrl, &mut take)? } else { 0 };
         let remote = if shape.remote { Some(RaddrSeg::from_segment(take()?)) } else { None };
         let (mut atomic, mut wait) = (None, None);
         if ctrl.opcode() == Opcode::WAIT {
@@ -136,7 +157,7 @@ impl<'a> View<'a> {
         }
         let data = if ctrl.opcode() == Opcode::NOP { &[] } else { rest };
         check_data(ctrl.opcode(), data, shape.inline)?;
-        Ok(Self { ctrl, segments, av, remote, atomic, wait, data })
+        Ok(Self { ctrl, segments, av, dc: FORMAT == DYNAMIC, remote, atomic, wait, data })
     }
 
     /// Returns the control segment.
@@ -172,7 +193,7 @@ impl<'a> View<'a> {
         self.segments
     }
 
-    /// Returns the address vector, for datagrams.
+    /// Returns the address vector, for datagrams and DC.
     pub fn av(&self) -> Option<AvSeg> {
         let [_, rest @ ..] = self.segments else { return None };
         match (self.av, rest) {
@@ -180,6 +201,11 @@ impl<'a> View<'a> {
             (3, [first, second, third, ..]) => Some(AvSeg::from_segments([*first, *second, *third])),
             _ => None,
         }
+    }
+
+    /// Returns whether the address vector begins with the access key of a DC target.
+    pub(crate) const fn is_dc(&self) -> bool {
+        self.dc
     }
 
     /// Returns the remote address, for READ, WRITE and atomics.
@@ -212,20 +238,25 @@ impl<'a> View<'a> {
             .sum()
     }
 
-    /// Returns the entry as a [`Wqe`], if emitting that with this entry's index, QPN and flags gives the same bytes.
+    /// Returns the entry as a [`Wqe`], if emitting that with this entry's index, QPN, flags and address vector gives the
+    /// same bytes.
     ///
-    /// Returns `None` for datagrams, several data segments and inline data beyond [`Inline::MAX`]. Also returns `None` if
-    /// ignored or reserved bytes are set.
+    /// Returns `None` for short address vectors, several data segments and inline data beyond [`Inline::MAX`]. Also returns
+    /// `None` if ignored or reserved bytes are set.
     pub fn to_wqe(&self) -> Option<Wqe> {
         let wqe = self.shape_of_wqe()?;
-        let again = wqe.emit(self.ctrl.index(), self.ctrl.qpn(), self.flags());
+        let (index, qpn, flags) = (self.ctrl.index(), self.ctrl.qpn(), self.flags());
+        let again = match self.av() {
+            Some(av) => wqe.emit_to(&av, index, qpn, flags),
+            None => wqe.emit(index, qpn, flags),
+        };
         (again.segments() == self.segments).then_some(wqe)
     }
 
     fn shape_of_wqe(&self) -> Option<Wqe> {
         let mut list = self.data();
         let data = list.next();
-        if list.next().is_some() || self.av != 0 {
+        if list.next().is_some() {
             return None;
         }
         let (laddr, lkey, len, inline) = match data {
@@ -333,20 +364,10 @@ impl Shape {
     }
 }
 
-/// Steps over an address vector, and gives the number of its segments.
-fn address_vector(
-    ctrl: CtrlSeg,
-    take: &mut impl FnMut() -> Result<Segment, Malformed>,
-) -> Result<u8, Malformed> {
-    let needs = |least| Malformed::Ds { opcode: ctrl.opcode(), ds: ctrl.ds(), least, most: View::MAX_DS };
-    let first = take().map_err(|_| needs(2))?;
-    if !AvSeg::from_segments([first, Segment::ZERO, Segment::ZERO]).is_extended() {
-        return Ok(1);
-    }
-    for _ in 0..2 {
-        take().map_err(|_| needs(4))?;
-    }
-    Ok(3)
+/// Returns the number of segments of the address vector behind the control segment.
+fn vector_segments(segments: &[Segment]) -> u8 {
+    let first = segments.get(1).copied().unwrap_or(Segment::ZERO);
+    if AvSeg::from_segments([first, Segment::ZERO, Segment::ZERO]).is_extended() { 3 } else { 1 }
 }
 
 fn one_segment_atomic(ctrl: CtrlSeg, segment: Segment) -> Atomic {

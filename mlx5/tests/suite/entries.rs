@@ -1,6 +1,6 @@
 //! Send entries in the format that the software ConnectX records, one on each line, and the checks of each entry.
 //!
-//! Lines that begin with `#` are comments. In the others, the first word is the service of the QP (`rc`, `uc`, `ud`). The
+//! Lines that begin with `#` are comments. In the others, the first word is the service of the QP (`rc`, `uc`, `ud`, `dc`). The
 //! second is the entry's index in the queue (four hexadecimal digits). The third is the segments' bytes in memory order.
 
 use rushmem_mlx5::{Opcode, Segment, View, seg::InlineHdr, wqe::Data};
@@ -27,6 +27,7 @@ pub(crate) fn check(line: &str) -> Option<String> {
     let view = match service {
         "rc" | "uc" => View::parse(&segments),
         "ud" => View::parse_datagram(&segments),
+        "dc" => View::parse_dc(&segments),
         other => panic!("no service is called {other}"),
     };
     let view = view.unwrap_or_else(|malformed| panic!("{malformed}: {line}"));
@@ -49,7 +50,8 @@ fn without_leftovers(view: &View<'_>, mut bytes: Vec<u8>) -> Vec<u8> {
         bytes[12..16].fill(0);
     }
     if view.opcode() == Opcode::ATOMIC_FA {
-        bytes[40..48].fill(0);
+        let vector = view.av().map_or(0, |av| if av.is_extended() { 48 } else { 16 });
+        bytes[vector + 40..vector + 48].fill(0);
     }
     let segments = |data: &Data<'_>| match data {
         Data::Pointer(_) => 1,

@@ -132,6 +132,14 @@ static void entries(void)
 			     0xc001, rmac, 0x68, 0x40, 1 << 30 | 3 << 20 | 0x12345, rgid);
 	local(64);
 	finish("datagram");
+
+	start(MLX5_OPCODE_ATOMIC_FA, 0, 0x23, on, 7, 0);
+	mlx5dv_set_dgram_seg(take(sizeof(struct mlx5_wqe_datagram_seg)), 0x1122334455667788, 0x2b8, 1, 0x36, 0x05,
+			     0xc001, rmac, 0x68, 0x40, 1 << 30 | 3 << 20 | 0x12345, rgid);
+	remote();
+	operands(5, 0);
+	local(8);
+	finish("dynamic");
 }
 
 static void completions(void)

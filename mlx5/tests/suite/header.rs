@@ -96,6 +96,9 @@ fn entries() -> Vec<(String, String)> {
     };
     let mut list = entries.map(print).to_vec();
     list.push(("datagram".to_owned(), hex(Segment::bytes_of(&datagram()))));
+    let fetch = Wqe::FetchAdd { raddr, rkey, laddr, lkey, add: 5 };
+    let dynamic = fetch.emit_to(&vector().to_dct(0x2b8, 0x1122_3344_5566_7788), 0x23, qpn, on);
+    list.push(("dynamic".to_owned(), hex(Segment::bytes_of(dynamic.segments()))));
     list
 }
 

@@ -7,8 +7,8 @@ use rushmem_mlx5::{
     be::{Be16, Be32},
     cqe::{Completion, Failure, Reception},
     prm::{
-        CmdError, CmdStatus, Command, DecodeError, Layout, Response, caps, counter, cq, lag, mkey, pd, qp,
-        rmp, uar, umem,
+        CmdError, CmdStatus, Command, DecodeError, Layout, Response, caps, counter, cq, dct, lag, mkey, pd,
+        qp, rmp, uar, umem,
     },
     seg::{DataSeg, InlineHdr, RaddrSeg},
     wqe::{Data, emit_write_inline},
@@ -181,6 +181,35 @@ proptest! {
     }
 
     #[test]
+    fn entries_of_dc_round_trip(
+        wqe in wqe(), flags in flags(), index: u16, qpn in 0..1_u32 << 24, dctn in 0..1_u32 << 24, key: u64,
+        address in address(),
+    ) {
+        let mut vector = [Segment::ZERO; 3];
+        vector[..address.len()].copy_from_slice(&address);
+        let av = AvSeg::from_segments(vector).to_dct(dctn, key);
+        let entry = wqe.emit_to(&av, index, qpn, flags);
+        let view = View::parse_dc(entry.segments()).unwrap();
+        let ctrl = view.ctrl();
+        prop_assert_eq!((ctrl.index(), ctrl.qpn(), ctrl.flags()), (index, qpn, flags));
+        prop_assert_eq!((ctrl.ds(), view.opcode()), (entry.ds, wqe.opcode()));
+        let is_wait = matches!(wqe, Wqe::Wait { .. });
+        prop_assert_eq!(entry.n_blocks(), if is_wait { 1 } else { 2 });
+        let unused = &rushmem_mlx5::Wqebb::segments_of(&entry.blocks)[entry.ds as usize..];
+        prop_assert!(unused.iter().all(|segment| *segment == Segment::ZERO));
+        if matches!(wqe, Wqe::Nop | Wqe::Dump { .. } | Wqe::Wait { .. }) {
+            prop_assert_eq!(view.av(), None);
+        } else {
+            let of_view = view.av().unwrap();
+            prop_assert_eq!((of_view, of_view.qpn(), of_view.dc_key()), (av, dctn, key));
+            prop_assert_eq!(view.to_wqe(), Some(wqe));
+        }
+        let mut again = [Segment([0xa5a5_a5a5; 4]); 8];
+        prop_assert_eq!(view.emit(&mut again), Some(entry.ds));
+        prop_assert_eq!(&again[..entry.ds as usize], entry.segments());
+    }
+
+    #[test]
     fn gather_lists_keep_order_and_bytes(list in vec(data(), 0..12), qpn in 0..1_u32 << 24) {
         let mut segments = vec![Segment::ZERO, RaddrSeg::new(1, 2).to_segment()];
         segments.extend(data_segments(&list));
@@ -347,6 +376,10 @@ fn every_field_of_every_command_has_its_own_bits() {
     command::<rmp::ModifyRmp>();
     command::<rmp::QueryRmp>();
     command::<rmp::DestroyRmp>();
+    command::<dct::CreateDct>();
+    command::<dct::DrainDct>();
+    command::<dct::QueryDct>();
+    command::<dct::DestroyDct>();
     command::<qp::CreateQp>();
     command::<qp::Rst2Init>();
     command::<qp::Init2Rtr>();
@@ -378,6 +411,6 @@ fn every_field_of_every_structure_has_its_own_bits() {
         )*};
     }
     structure!(cq::CqContext, qp::QpContext, qp::AddressPath, mkey::MkeyContext, mkey::Klm, umem::Umem);
-    structure!(rmp::Wq, rmp::RmpContext);
+    structure!(rmp::Wq, rmp::RmpContext, dct::DctContext);
     structure!(caps::HcaCap, caps::GeneralCap2, caps::AtomicCaps, caps::RoceCap, caps::RoceAddr);
 }

@@ -16,6 +16,8 @@ use rushmem_mlx5::prm::lag::{QueryLag, QueryLagOut};
 pub(crate) const LOG_MAX_QP_SIZE: u8 = 15;
 /// log2 of the number of QPs. All-to-all traffic of 1,024 PEs in one process needs 2^20.
 pub(crate) const LOG_MAX_QP: u8 = 21;
+/// log2 of the number of targets of dynamic connections.
+pub(crate) const LOG_MAX_DCT: u8 = 16;
 /// log2 of the number of CQs.
 pub(crate) const LOG_MAX_CQ: u8 = 21;
 /// Enhanced connection establishment options that CREATE_QP offers. They change nothing in the packets.
@@ -70,6 +72,8 @@ fn general(bond: u8) -> HcaCap {
         log_max_mrw_sz: 63,
         log_max_ra_req_qp: LOG_MAX_READS,
         log_max_ra_res_qp: LOG_MAX_READS,
+        log_max_ra_req_dc: LOG_MAX_READS,
+        log_max_ra_res_dc: LOG_MAX_READS,
         gid_table_size: 0,
         pkey_table_size: 0,
         port_type: PortType::ETHERNET,
@@ -79,6 +83,7 @@ fn general(bond: u8) -> HcaCap {
         init2_lag_tx_port_affinity: true,
         num_lag_ports: bond,
         cqe_version: 1,
+        dct: true,
         log_max_rmp: 16,
         device_frequency_khz: CLOCK_KHZ,
         basic_cyclic_rcv_wqe: true,
@@ -96,8 +101,10 @@ fn general(bond: u8) -> HcaCap {
         // 63 segments, the most that the control segment can say.
         max_wqe_sz_sq: 1008,
         max_wqe_sz_rq: 2048,
+        max_wqe_sz_sq_dc: 1008,
         num_of_uars_per_page: 1,
         log_max_atomic_size_qp: 3,
+        log_max_atomic_size_dc: 3,
         ..HcaCap::default()
     }
 }
@@ -112,6 +119,7 @@ fn atomic() -> AtomicCaps {
             | AtomicCaps::MASKED_FETCH_ADD,
         // A set bit is the size: 4 and 8 bytes.
         atomic_size_qp: 4 | 8,
+        atomic_size_dc: 4 | 8,
         ..AtomicCaps::default()
     }
 }

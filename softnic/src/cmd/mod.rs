@@ -5,6 +5,7 @@
 pub(crate) mod caps;
 mod counter;
 mod cq;
+mod dct;
 mod memory;
 mod modify;
 mod qp;
@@ -55,6 +56,10 @@ fn dispatch(core: &mut Core, context: u32, input: &[u8], output: &mut [u8]) -> C
         CmdOpcode::CREATE_QP => call.run(qp::create),
         CmdOpcode::QUERY_QP => call.run(qp::query),
         CmdOpcode::DESTROY_QP => call.run(qp::destroy),
+        CmdOpcode::CREATE_DCT => call.run(dct::create),
+        CmdOpcode::DRAIN_DCT => call.run(dct::drain),
+        CmdOpcode::QUERY_DCT => call.run(dct::query),
+        CmdOpcode::DESTROY_DCT => call.run(dct::destroy),
         CmdOpcode::CREATE_RMP => call.run(rmp::create),
         CmdOpcode::MODIFY_RMP => call.run(rmp::modify),
         CmdOpcode::QUERY_RMP => call.run(rmp::query),

@@ -70,7 +70,11 @@ pub(super) fn init2rtr(core: &mut Core, context: u32, command: Init2Rtr) -> Modi
     let chooses_port = command.opt_param_mask & opt_param::LAG_TX_AFF != 0;
     let lag_tx_port_affinity = if chooses_port { given.lag_tx_port_affinity } else { 0 };
     require(!chooses_port || (1..=bond).contains(&lag_tx_port_affinity), Reason::BondPort)?;
-    let route = route(&given.primary_address_path, address)?;
+    let route = match qp.service {
+        // Each WQE has its own address.
+        Service::Dc => Route::Loopback,
+        _ => route(&given.primary_address_path, address)?,
+    };
     let mut mtu = given.mtu;
     if let Route::Peer(peer) = route {
         require(has_fabric, Reason::NoFabric)?;
@@ -85,7 +89,7 @@ pub(super) fn init2rtr(core: &mut Core, context: u32, command: Init2Rtr) -> Modi
     qp.route = route;
     qp.recv_psn = Psn::new(given.next_rcv_psn);
     qp.attrs = Attrs {
-        remote_qpn: given.remote_qpn,
+        remote_qpn: if qp.dci.is_some() { 0 } else { given.remote_qpn },
         mtu: mtu.0,
         log_msg_max: given.log_msg_max,
         min_rnr_nak: given.min_rnr_nak,
@@ -158,6 +162,8 @@ pub(super) fn to_error(core: &mut Core, context: u32, command: ToErr) -> Modifie
 }
 
 pub(super) fn to_reset(core: &mut Core, context: u32, command: ToRst) -> Modified {
+    own(core, context, command.qpn)?;
+    core.disconnect(command.qpn);
     own(core, context, command.qpn)?.reset();
     Ok(ModifyQpOut::default())
 }

@@ -5,19 +5,16 @@ use super::memory::{own_pd, queue_memory};
 use super::refuse::{Reason, bad_resource, refuse};
 use super::{CmdResult, cq, require, rmp};
 use crate::core::Core;
-use crate::loopback::LoopbackFaults;
-use crate::qp::{Attrs, Qp, Rq, Sq, State};
-use crate::roce::{Psn, Service};
-use crate::route::Route;
-use crate::wire::{Requester, Responder};
-use rushmem_mlx5::doorbell::{Record, record_counter};
+use crate::dc::Dci;
+use crate::qp::{Qp, Rq, Sq, State};
+use crate::roce::Service;
+use rushmem_mlx5::doorbell::Record;
 use rushmem_mlx5::prm::CmdStatus;
 use rushmem_mlx5::prm::qp::{
     CreateQp, CreateQpOut, DestroyQp, DestroyQpOut, QpContext, QpState, QueryQp, QueryQpOut, RqType,
     ServiceType,
 };
 use rushmem_mlx5::seg::WQEBB_BYTES;
-use std::collections::VecDeque;
 
 pub(super) fn create(core: &mut Core, context: u32, command: CreateQp) -> CmdResult<CreateQpOut> {
     let qpc = command.context;
@@ -41,40 +38,11 @@ pub(super) fn create(core: &mut Core, context: u32, command: CreateQp) -> CmdRes
 
     let umems = [command.wq_umem_id, qpc.dbr_umem_id];
     let qpn = core.qps.insert_with(|qpn| {
-        Box::new(Qp {
-            owner: context,
-            qpn,
-            service,
-            pd: qpc.pd,
-            uar: qpc.uar_page,
-            user_index: qpc.user_index,
-            cq_send,
-            cq_recv,
-            umems,
-            context: qpc,
-            state: State::Reset,
-            ece: 0,
-            attrs: Attrs::default(),
-            route: Route::Loopback,
-            sq,
-            rq,
-            srq,
-            has_left_srq: false,
-            record,
-            queued: false,
-            send_psn: Psn::default(),
-            recv_psn: Psn::default(),
-            msn: 0,
-            progress: 0,
-            stall: None,
-            rnr_tries: 0,
-            timer: None,
-            observed: None,
-            held: VecDeque::new(),
-            faults: LoopbackFaults::default(),
-            req: Requester::default(),
-            resp: Responder::default(),
-        })
+        let mut qp = Box::new(Qp::new(context, qpn, service, qpc));
+        (qp.cq_send, qp.cq_recv, qp.umems) = (cq_send, cq_recv, umems);
+        (qp.sq, qp.rq, qp.srq, qp.record) = (sq, rq, srq, Some(record));
+        qp.dci = (service == Service::Dc).then(Dci::default);
+        qp
     });
     let qpn = qpn.ok_or(refuse(CmdStatus::NO_RES, Reason::Full))?;
     if let Some(srq) = user_of {
@@ -101,6 +69,7 @@ fn check_supported(command: &CreateQp) -> CmdResult<(Service, RqType)> {
         ServiceType::RC => Service::Rc,
         ServiceType::UC => Service::Uc,
         ServiceType::UD => Service::Ud,
+        ServiceType::DCI => Service::Dc,
         _ => return Err(refuse(CmdStatus::BAD_PARAM, Reason::Service)),
     };
     require(command.wq_umem_valid && qpc.dbr_umem_valid, Reason::NeedsUmem)?;
@@ -153,7 +122,7 @@ pub(super) fn query(core: &mut Core, context: u32, command: QueryQp) -> CmdResul
     };
     let (consumer, producer) = qp.sq.as_ref().map_or((0, 0), |sq| (sq.consumer, sq.producer));
     let hw_rq_counter = qp.rq.as_ref().map_or(0, |rq| rq.consumer.into());
-    let receives = record_counter(qp.record.load_u32(Record::RCV_OFFSET));
+    let receives = qp.record_receives();
     let context = QpContext {
         state,
         next_send_psn: qp.send_psn.get(),
@@ -177,6 +146,6 @@ pub(super) fn destroy(core: &mut Core, context: u32, command: DestroyQp) -> CmdR
 
 /// Returns a queue pair of this context.
 pub(super) fn own(core: &mut Core, context: u32, qpn: u32) -> CmdResult<&mut Qp> {
-    let qp = core.qps.get_mut(qpn).filter(|qp| qp.owner == context);
+    let qp = core.qps.get_mut(qpn).filter(|qp| qp.owner == context && qp.of_dct.is_none());
     qp.map(|qp| &mut **qp).ok_or(bad_resource(Reason::NoQp))
 }

@@ -38,10 +38,11 @@ reasons! {
     NoQp = 0x5f_0015, "no such queue pair in this context";
     NoCounters = 0x5f_0016, "no such counter set";
     NoSrq = 0x5f_0017, "no such shared receive queue in this context";
-    PdUsed = 0x5f_0020, "the protection domain still has memory keys, queue pairs or shared receive queues";
-    CqUsed = 0x5f_0021, "the completion queue still has queue pairs";
+    NoDct = 0x5f_0018, "no such target of dynamic connections in this context";
+    PdUsed = 0x5f_0020, "the protection domain still has memory keys, queue pairs, targets of dynamic connections or shared receive queues";
+    CqUsed = 0x5f_0021, "the completion queue still has queue pairs or targets of dynamic connections";
     CountersUsed = 0x5f_0023, "the counter set still has queue pairs";
-    SrqUsed = 0x5f_0024, "the shared receive queue still has queue pairs";
+    SrqUsed = 0x5f_0024, "the shared receive queue still has queue pairs or targets of dynamic connections";
     Full = 0x5f_0022, "no more objects of this kind";
     NeedsUmem = 0x5f_0030, "queues, doorbell records and memory keys must lie in umems";
     UmemRange = 0x5f_0031, "the object leaves its umem";
@@ -52,7 +53,7 @@ reasons! {
     KeyList = 0x5f_0043, "the entries of an indirect key must be one range of one key, as long as the key";
     CqeSize = 0x5f_0050, "only uncompressed CQEs of 64 or 128 bytes are supported";
     CqSize = 0x5f_0051, "the completion queue is too large";
-    Service = 0x5f_0060, "only reliable and unreliable connections and datagrams are supported";
+    Service = 0x5f_0060, "only reliable and unreliable connections, initiators of dynamic connections, and datagrams are supported";
     SqSize = 0x5f_0061, "the queue is too large";
     RqType = 0x5f_0062, "only queue pairs with a receive queue of their own, a shared one or none are supported";
     DbrMode = 0x5f_0063, "queue pairs without doorbell record are not supported";

@@ -8,15 +8,19 @@ use crate::link::Fabric;
 use crate::memory::{HostBuffer, Memory, PAGE};
 use crate::nic::{gid_of, mac_of};
 use crate::rng::Rng;
+use crate::roce::{self, Aeth, AethSyndrome, Bth, Connect, DEFAULT_PKEY, Ext, Op, Psn, Service};
 use crate::uar::UarPage;
+use crate::wire;
 use rushmem_mlx5::av::AvSeg;
 use rushmem_mlx5::doorbell::{Doorbell, record_word};
 use rushmem_mlx5::prm::cq::{CqContext, CreateCq};
+use rushmem_mlx5::prm::dct::{CreateDct, DctContext};
 use rushmem_mlx5::prm::mkey::{AccessMode, CreateMkey, MkeyContext, key};
 use rushmem_mlx5::prm::pd::AllocPd;
 use rushmem_mlx5::prm::qp::{
     AddressPath, AtomicMode, CreateQp, Init2Rtr, Mtu, QpContext, RqType, Rst2Init, Rtr2Rts, ServiceType,
 };
+use rushmem_mlx5::prm::rmp::{CreateRmp, RmpContext, Wq, WqType};
 use rushmem_mlx5::prm::{CmdOpcode, Command, Response};
 use rushmem_mlx5::wqe::Inline;
 use rushmem_mlx5::{Flags, Opcode, Segment, Wqe};
@@ -34,6 +38,9 @@ const HEAP: u64 = 64 << 10;
 const RING: u64 = 0;
 const CQ: u64 = 32 << 10;
 const RECORD: u64 = 48 << 10;
+const SHARED: u64 = 56 << 10;
+/// Access key of the target.
+pub(crate) const DC_KEY: u64 = 7;
 const CONTROL: usize = 64 << 10;
 
 pub(crate) struct Harness {
@@ -45,6 +52,8 @@ pub(crate) struct Harness {
     service: ServiceType,
     qpn: u32,
     peer: u32,
+    /// The target of dynamic connections.
+    dctn: u32,
     /// Address of the peer.
     to: SocketAddrV4,
     /// Numbers of all objects, for plausible commands.
@@ -61,7 +70,8 @@ impl Harness {
     ///
     /// `choice` selects the service. Its top bit enables stalls, splits and late answers.
     pub(crate) fn new(wire: bool, choice: u8) -> Harness {
-        let service = [ServiceType::RC, ServiceType::UC, ServiceType::UD][usize::from(choice & 0x7f) % 3];
+        let services = [ServiceType::RC, ServiceType::UC, ServiceType::UD, ServiceType::DCI];
+        let service = services[usize::from(choice & 0x7f) % services.len()];
         let rate = if choice & 0x80 != 0 { 0.5 } else { 0.0 };
         let time = Duration::from_micros(1);
         let faults = Faults {
@@ -91,6 +101,7 @@ impl Harness {
         };
         let (_, heap) = umem(HEAP as usize);
         let (control, control_umem) = umem(CONTROL);
+        let (_, shared_umem) = umem(PAGE);
         let page = Arc::new(HostBuffer::new(PAGE));
         let shared: Arc<dyn Memory> = Arc::clone(&page) as _;
         let Ok(uar) = UarPage::new(context, &shared, 0) else { unreachable!("a page is a page") };
@@ -99,7 +110,7 @@ impl Harness {
         let to = if wire { PEER } else { address };
         let numbers = Vec::new();
         let mut harness =
-            Harness { core, context, control, page, key: 0, service, qpn: 0, peer: 0, to, numbers };
+            Harness { core, context, control, page, key: 0, service, qpn: 0, peer: 0, dctn: 0, to, numbers };
         let pd = harness.call(&AllocPd::default()).pd;
         let mkc = MkeyContext {
             a: true,
@@ -163,8 +174,35 @@ impl Harness {
             harness.call(&create).qpn
         };
         let (qpn, peer) = (qp(RING, RECORD), qp(RING + (8 << 10), RECORD + 8));
-        harness.numbers = vec![heap, control_umem, uar_page, pd, index, cqn, qpn, peer];
-        (harness.qpn, harness.peer) = (qpn, peer);
+        let wq = Wq {
+            wq_type: WqType::CYCLIC,
+            pd,
+            dbr_addr: SHARED + 1024,
+            log_wq_stride: 6,
+            log_wq_sz: 2,
+            dbr_umem_valid: true,
+            wq_umem_valid: true,
+            dbr_umem_id: control_umem,
+            wq_umem_id: shared_umem,
+            ..Wq::default()
+        };
+        let context = RmpContext { wq, basic_cyclic_rcv_wqe: true, ..RmpContext::default() };
+        let srqn_xrqn = harness.call(&CreateRmp { context, ..CreateRmp::default() }).rmpn;
+        let context = DctContext {
+            cqn,
+            pd,
+            srqn_xrqn,
+            rre: true,
+            rwe: true,
+            rae: true,
+            atomic_mode: AtomicMode::UP_TO_8B,
+            dc_access_key: DC_KEY,
+            mtu: Mtu::B256,
+            ..DctContext::default()
+        };
+        let dctn = harness.call(&CreateDct { context, ..CreateDct::default() }).dctn;
+        harness.numbers = vec![heap, control_umem, uar_page, pd, index, cqn, qpn, peer, srqn_xrqn, dctn];
+        (harness.qpn, harness.peer, harness.dctn) = (qpn, peer, dctn);
         harness.connect(qpn, peer, to);
         harness.connect(peer, qpn, to);
         harness
@@ -173,6 +211,11 @@ impl Harness {
     /// Returns the number of the first QP.
     pub(crate) fn qpn(&self) -> u32 {
         self.qpn
+    }
+
+    /// Returns the number of the target of dynamic connections.
+    pub(crate) fn dctn(&self) -> u32 {
+        self.dctn
     }
 
     /// Returns the key of the heap.
@@ -241,6 +284,9 @@ impl Harness {
     }
 
     fn make_plausible(&self, block: &mut [u8; 64], index: u16) {
+        if self.service == ServiceType::DCI {
+            return self.make_dynamic(block, index);
+        }
         block[1..3].copy_from_slice(&index.to_be_bytes());
         block[4..7].copy_from_slice(&self.qpn.to_be_bytes()[1..]);
         // One block in sixteen keeps the fuzzer's bytes.
@@ -298,6 +344,60 @@ impl Harness {
         }
     }
 
+    /// Returns the address of a target: of this adapter, or of the peer.
+    fn vector(&self, to: SocketAddrV4, dctn: u32) -> AvSeg {
+        let av = AvSeg { rmac: mac_of(to.port()), rgid: gid_of(*to.ip()), ..AvSeg::default() };
+        av.to_dct(dctn, DC_KEY)
+    }
+
+    /// Writes control and address into even blocks, and a remote address and data into odd ones.
+    fn make_dynamic(&self, block: &mut [u8; 64], index: u16) {
+        if index.is_multiple_of(2) {
+            block[1..3].copy_from_slice(&index.to_be_bytes());
+            block[4..7].copy_from_slice(&self.qpn.to_be_bytes()[1..]);
+            // One address in four keeps the fuzzer's bytes, and one has another target.
+            let (choice, other) = (block[12] & 3, u32::from(block[12] & 3 == 1));
+            if choice != 0 {
+                let av = self.vector(self.to, self.dctn + other).to_segments();
+                block[16..].copy_from_slice(Segment::bytes_of(&av));
+            }
+            return;
+        }
+        let key = self.key.to_be_bytes();
+        block[..6].fill(0);
+        block[7] &= 0xf8;
+        block[8..12].copy_from_slice(&key);
+        for segment in (16..64).step_by(16) {
+            block[segment..segment + 2].fill(0);
+            block[segment + 2] &= 3;
+            block[segment + 4..segment + 8].copy_from_slice(&key);
+            block[segment + 8..segment + 14].fill(0);
+        }
+    }
+
+    /// Connects the peer to the target, and lets the peer's target accept the first QP's connect.
+    pub(super) fn connect_both_ways(&mut self) {
+        if self.service != ServiceType::DCI {
+            return;
+        }
+        let before: Vec<u32> = self.core.qps.iter().map(|(qpn, _)| qpn).collect();
+        let connect = Connect { key: DC_KEY, mtu: 1, source_qpn: self.peer, sequence: 1 };
+        self.receive(Op::Connect, self.dctn, u32::MAX, &Ext::Connect(connect));
+        self.peer =
+            self.core.qps.iter().map(|(qpn, _)| qpn).find(|qpn| !before.contains(qpn)).unwrap_or(self.peer);
+        let aeth = Aeth { syndrome: AethSyndrome::Ack, msn: 0 };
+        self.receive(Op::Accept, self.qpn, 0, &Ext::Accept(aeth, self.core.connections, 5));
+    }
+
+    /// Handles a packet of the peer.
+    pub(crate) fn receive(&mut self, op: Op, dest_qpn: u32, psn: u32, ext: &Ext) {
+        let (service, psn) = (Service::Dc, Psn::new(psn));
+        let bth = Bth { service, op, solicited: false, pkey: DEFAULT_PKEY, ack_req: true, dest_qpn, psn };
+        let mut bytes = vec![0; roce::packet_len(ext, 0)];
+        roce::emit(&bth, ext, 0, &mut bytes);
+        wire::packet(&mut self.core, PEER, &bytes);
+    }
+
     /// Announces blocks.
     pub(super) fn ring(&self, producer: u16) {
         self.control.store_u32(RECORD as usize + 4, record_word(producer));
@@ -305,7 +405,7 @@ impl Harness {
     }
 
     /// Posts receives, and one of each operation with a response.
-    pub(super) fn post_some(&mut self) {
+    pub(crate) fn post_some(&mut self) {
         let (rkey, lkey) = (self.key, self.key);
         let (raddr, laddr) = (0, 4096);
         let ops = [
@@ -316,15 +416,20 @@ impl Harness {
             Wqe::Send { laddr, lkey, len: 300 },
             Wqe::WriteInline { raddr, rkey, data: Inline::from_u32(1) },
         ];
-        for (index, op) in ops.iter().enumerate() {
-            let entry = op.emit(index as u16, self.qpn, Flags::SIGNALED);
-            self.control
-                .write(self.sq() + 64 * index as u64, Segment::bytes_of(entry.segments()))
-                .expect("in range");
+        let av = self.vector(PEER, 5);
+        let mut index = 0;
+        for op in ops {
+            let entry = match self.service {
+                ServiceType::DCI => op.emit_to(&av, index, self.qpn, Flags::SIGNALED),
+                _ => op.emit(index, self.qpn, Flags::SIGNALED),
+            };
+            let at = self.sq() + 64 * u64::from(index);
+            self.control.write(at, Segment::bytes_of(entry.segments())).expect("in range");
+            index += u16::from(entry.n_blocks());
         }
         self.control.store_u32(RECORD as usize, record_word(3));
         self.control.store_u32(RECORD as usize + 8, record_word(3));
-        self.ring(ops.len() as u16);
+        self.ring(index);
     }
 
     /// Sets QP, packet number and key of a packet to likely values.

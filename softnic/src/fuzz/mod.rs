@@ -11,6 +11,8 @@ mod tests;
 use crate::cmd;
 use crate::core::Core;
 use crate::wire;
+#[cfg(test)]
+pub(crate) use harness::DC_KEY;
 pub(crate) use harness::{Harness, PEER};
 
 /// Number of passes after which an adapter must be idle.
@@ -67,6 +69,8 @@ pub fn packets(data: &[u8]) {
     let Some((service, data)) = data.split_first() else { return };
     let mut harness = Harness::new(true, *service);
     harness.post_some();
+    harness.core.pass(|| false);
+    harness.connect_both_ways();
     harness.core.pass(|| false);
     let mut rest = data;
     while let Some(([choice, len], tail)) = rest.split_first_chunk() {

@@ -2,11 +2,13 @@
 
 use super::harness;
 use crate::roce::{self, Aeth, AethSyndrome, Bth, DEFAULT_PKEY, Deth, Ext, Nak, Op, Psn, Reth, Service};
+use rushmem_mlx5::av::AvSeg;
 use rushmem_mlx5::prm::caps::{HcaCap, QueryHcaCap};
 use rushmem_mlx5::prm::cq::CreateCq;
+use rushmem_mlx5::prm::dct::{CreateDct, DctContext, DestroyDct, DrainDct, QueryDct};
 use rushmem_mlx5::prm::mkey::{AccessMode, CreateMkey, MkeyContext};
 use rushmem_mlx5::prm::pd::AllocPd;
-use rushmem_mlx5::prm::qp::{CreateQp, Init2Rtr, QueryQp, Rst2Init, Rtr2Rts, ToErr};
+use rushmem_mlx5::prm::qp::{CreateQp, Init2Rtr, Mtu, QueryQp, Rst2Init, Rtr2Rts, ToErr};
 use rushmem_mlx5::prm::rmp::{CreateRmp, DestroyRmp, ModifyRmp, QueryRmp, RmpContext, Wq};
 use rushmem_mlx5::prm::{CmdOpcode, Command};
 use rushmem_mlx5::wqe::Inline;
@@ -33,6 +35,7 @@ pub(super) fn mailboxes() -> Vec<Vec<u8>> {
     let wq =
         Wq { log_wq_stride: 6, log_wq_sz: 2, dbr_umem_valid: true, wq_umem_valid: true, ..Wq::default() };
     let pool = RmpContext { wq, ..RmpContext::default() };
+    let target = DctContext { cqn: 5, pd: 3, srqn_xrqn: 8, mtu: Mtu::B256, ..DctContext::default() };
     vec![
         mailbox(&QueryHcaCap::current::<HcaCap>()),
         mailbox(&AllocPd::default()),
@@ -49,6 +52,10 @@ pub(super) fn mailboxes() -> Vec<Vec<u8>> {
         mailbox(&Rtr2Rts { qpn: 6, ..Rtr2Rts::default() }),
         mailbox(&QueryQp { qpn: 6, ..QueryQp::default() }),
         mailbox(&ToErr { qpn: 6, ..ToErr::default() }),
+        mailbox(&CreateDct { context: target, ..CreateDct::default() }),
+        mailbox(&QueryDct { dctn: 9, ..QueryDct::default() }),
+        mailbox(&DrainDct { dctn: 9, ..DrainDct::default() }),
+        mailbox(&DestroyDct { dctn: 9, ..DestroyDct::default() }),
     ]
 }
 
@@ -108,7 +115,12 @@ pub(super) fn entries() -> Vec<Vec<u8>> {
         });
         [vec![all.len() as u8, service << 1 | 1], blocks.collect()].concat()
     });
-    services.collect()
+    let dynamic = all.iter().zip(0..).flat_map(|(wqe, index)| {
+        let entry = wqe.emit_to(&AvSeg::default(), 2 * index, SOME, Flags::SIGNALED);
+        entry.blocks.iter().flat_map(|block| block.to_bytes()).collect::<Vec<_>>()
+    });
+    let dynamic = [vec![2 * all.len() as u8, 3 << 1 | 1], dynamic.collect()].concat();
+    services.chain([dynamic]).collect()
 }
 
 /// Returns inputs of `packets`: requests, responses and datagrams.
@@ -144,6 +156,13 @@ pub(super) fn packets() -> Vec<Vec<u8>> {
         packet(Service::Uc, Op::SendOnly, 1, &Ext::None, 16),
     ];
     let datagrams = [packet(Service::Ud, Op::SendOnly, 0, &deth, 16)];
+    let dynamic = [
+        packet(Service::Dc, Op::WriteOnly, 0, &reth(16), 16),
+        packet(Service::Dc, Op::ReadRequest, 1, &reth(300), 0),
+        packet(Service::Dc, Op::FetchAdd, 3, &atomic, 0),
+        packet(Service::Dc, Op::Ack, 1, &aeth(AethSyndrome::Ack), 0),
+        packet(Service::Dc, Op::Disconnect, 4, &Ext::Disconnect(1), 0),
+    ];
     let input = |service: u8, packets: &[Vec<u8>]| [vec![service], packets.concat()].concat();
     // The top bit injects faults.
     vec![
@@ -152,6 +171,7 @@ pub(super) fn packets() -> Vec<Vec<u8>> {
         input(0, &responses),
         input(1, &unreliable),
         input(2, &datagrams),
+        input(3, &dynamic),
     ]
 }
 

@@ -6,8 +6,10 @@
 
 use super::{Outcome, Parts, give_old, observe, read, write};
 use crate::core::{Done, Output, complete, fail};
+use crate::dc::Dci;
 use crate::dma::User;
 use crate::qp::{Qp, State};
+use crate::sq;
 use crate::wqe::{waits_for_all, waits_for_reads};
 use rushmem_mlx5::wqe::View;
 use rushmem_mlx5::{Opcode, Segment, Syndrome};
@@ -62,6 +64,11 @@ impl LoopbackFaults {
     /// Returns whether the answer to the WQE at the head of the queue is late.
     pub(super) fn is_late(&self) -> bool {
         self.due.is_some()
+    }
+
+    /// Returns whether executed WQEs wait for their completion.
+    pub(crate) fn has_unanswered(&self) -> bool {
+        !self.unanswered.is_empty()
     }
 
     /// Resets the state and returns the executed WQEs without completion.
@@ -168,8 +175,10 @@ pub(super) fn answer(qpn: u32, parts: Parts<'_>, all: bool) -> bool {
             return true;
         };
         let (user, peer) = (User { pd: qp.pd, qpn }, qp.attrs.remote_qpn);
+        let number = qp.dci.as_ref().and_then(Dci::dctn).unwrap_or(peer);
+        let service = qp.service;
         let answered = answer.map_or(Ok(()), |(segments, old)| {
-            let Ok(view) = View::parse(&segments) else { return Ok(()) };
+            let Ok(view) = sq::parse(service, &segments) else { return Ok(()) };
             match (view.opcode(), view.remote()) {
                 (Opcode::RDMA_READ, Some(at)) => {
                     let target = qps.get(peer).filter(|target| target.state.receives());
@@ -182,7 +191,7 @@ pub(super) fn answer(qpn: u32, parts: Parts<'_>, all: bool) -> bool {
                     out.note_change(target.owner);
                     let since = out.lookout.time();
                     write(&view, (user, 0..view.data_len()), target, mkeys, (dma, out), at)?;
-                    observe::arrives(&view, peer, since, dma, out);
+                    observe::arrives(&view, number, since, dma, out);
                     Ok(())
                 }
                 _ => give_old(&view, mkeys, dma, user, old),

@@ -12,6 +12,7 @@ pub(crate) use fault_injection::LoopbackFaults;
 
 use crate::core::{Core, Done, Output, complete, fail};
 use crate::cq::Cq;
+use crate::dc::{Dci, Refusal};
 use crate::dma::{Dma, Mkeys, Rights, User};
 use crate::memory::MemoryError;
 use crate::observe::Observation;
@@ -149,6 +150,10 @@ struct Source {
     service: Service,
     user: User,
     peer: u32,
+    /// The number of the peer, or of its target of dynamic connections.
+    peer_number: u32,
+    /// Reason why there is no dynamic connection.
+    refusal: Option<Refusal>,
     psn: Psn,
     attrs: Attrs,
     progress: u64,
@@ -165,6 +170,8 @@ impl Source {
             service: qp.service,
             user: User { pd: qp.pd, qpn: qp.qpn },
             peer: qp.attrs.remote_qpn,
+            peer_number: qp.dci.as_ref().and_then(Dci::dctn).unwrap_or(qp.attrs.remote_qpn),
+            refusal: qp.dci.as_ref().and_then(Dci::refusal),
             psn: qp.send_psn,
             attrs: qp.attrs,
             progress: qp.progress,
@@ -181,7 +188,7 @@ impl Source {
             && target.route == Route::Loopback
             && target.attrs.remote_qpn == self.user.qpn
             && pkeys_match(target.attrs.pkey, self.attrs.pkey)
-            && (target.recv_psn == self.psn || self.service != Service::Rc)
+            && (target.recv_psn == self.psn || !self.service.is_reliable())
     }
 }
 
@@ -201,6 +208,9 @@ fn step(core: &mut Core, qpn: u32) -> Step {
         Ok(view) => view,
         Err(bad) => return fail_malformed(Parts { qps, cqs, mkeys, dma, out }, finished, qpn, index, bad),
     };
+    if qp.dci.as_mut().is_some_and(|dci| !dci.serves(&view)) {
+        return Step::Idle;
+    }
     let mut part = qp.progress..view.data_len().min(qp.progress + BURST_BYTES);
     if out.injects_faults {
         if let Some(until) = fault_injection::waits(qp, &view, out) {
@@ -403,8 +413,12 @@ fn execute(view: &View<'_>, source: &Source, parts: Parts<'_>) -> Result<Outcome
     if len > 1 << source.attrs.log_msg_max {
         return Err(LocalError::Length.into());
     }
-    let reliable = source.service == Service::Rc;
-    if !reliable && (view.opcode() == Opcode::RDMA_READ || view.atomic().is_some()) {
+    match source.refusal {
+        Some(Refusal::Local(error)) => return Err(error.into()),
+        Some(Refusal::Remote(error)) => return Err(error.into()),
+        None => {}
+    }
+    if !source.service.is_reliable() && (view.opcode() == Opcode::RDMA_READ || view.atomic().is_some()) {
         return Err(LocalError::Operation.into());
     }
     let target = qps.get_mut(source.peer).filter(|target| source.is_expected_by(target));

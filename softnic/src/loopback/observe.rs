@@ -38,7 +38,7 @@ pub(super) fn outcome(
     match outcome {
         // The data follows later.
         Outcome::Done if source.late && view.opcode() == Opcode::RDMA_WRITE => {}
-        Outcome::Done => arrives(view, source.peer, since, dma, out),
+        Outcome::Done => arrives(view, source.peer_number, since, dma, out),
         Outcome::NotReady(_) => {
             let (qpn, psn) = (source.user.qpn, source.psn.get());
             out.lookout.note(|| Observation::Nak { qpn, psn, reason: "receiver not ready" });

@@ -82,6 +82,18 @@ pub(crate) struct Deth {
     pub(crate) source_qpn: u32,
 }
 
+/// The header of a packet that connects to the target of dynamic connections: see [`crate::dc`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Connect {
+    pub(crate) key: u64,
+    /// Code of the path MTU.
+    pub(crate) mtu: u8,
+    /// Number of the initiator.
+    pub(crate) source_qpn: u32,
+    /// Sequence number of the connection.
+    pub(crate) sequence: u32,
+}
+
 /// The syndrome of an acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AethSyndrome {
@@ -176,6 +188,11 @@ pub(crate) enum Ext {
         width: u32,
         operands: [u64; 4],
     },
+    Connect(Connect),
+    /// The sequence number and the number of a dynamic connection.
+    Accept(Aeth, u32, u32),
+    /// The sequence number of a dynamic connection.
+    Disconnect(u32),
 }
 
 /// A parsed packet.
@@ -208,16 +225,19 @@ enum ExtKind {
     AtomicAck,
     Atomic,
     Masked,
+    Connect,
+    Accept,
+    Disconnect,
 }
 
 impl ExtKind {
     fn len(self) -> usize {
         match self {
             ExtKind::None => 0,
-            ExtKind::Imm | ExtKind::Aeth => 4,
+            ExtKind::Imm | ExtKind::Aeth | ExtKind::Disconnect => 4,
             ExtKind::Deth => 8,
-            ExtKind::AtomicAck | ExtKind::DethImm => 12,
-            ExtKind::Reth => 16,
+            ExtKind::AtomicAck | ExtKind::DethImm | ExtKind::Accept => 12,
+            ExtKind::Reth | ExtKind::Connect => 16,
             ExtKind::RethImm => 20,
             ExtKind::Atomic => 28,
             ExtKind::Masked => 48,
@@ -238,6 +258,9 @@ impl Ext {
             Ext::AtomicAck(..) => ExtKind::AtomicAck,
             Ext::Atomic { .. } => ExtKind::Atomic,
             Ext::Masked { .. } => ExtKind::Masked,
+            Ext::Connect(_) => ExtKind::Connect,
+            Ext::Accept(..) => ExtKind::Accept,
+            Ext::Disconnect(_) => ExtKind::Disconnect,
         }
         .len()
     }
@@ -275,6 +298,13 @@ impl Ext {
                     put(out, 16 + 8 * i, operand.to_be_bytes());
                 }
             }
+            Ext::Connect(connect) => connect.emit(out),
+            Ext::Accept(aeth, sequence, qpn) => {
+                aeth.emit(out);
+                put(out, 4, sequence.to_be_bytes());
+                put(out, 8, (qpn & 0xff_ffff).to_be_bytes());
+            }
+            Ext::Disconnect(sequence) => put(out, 0, sequence.to_be_bytes()),
         }
     }
 
@@ -300,6 +330,9 @@ impl Ext {
                 width: be32(b, 12),
                 operands: [be64(b, 16), be64(b, 24), be64(b, 32), be64(b, 40)],
             },
+            ExtKind::Connect => Ext::Connect(Connect::parse(b)),
+            ExtKind::Accept => Ext::Accept(Aeth::parse(b), be32(b, 4), be32(b, 8) & 0xff_ffff),
+            ExtKind::Disconnect => Ext::Disconnect(be32(b, 0)),
         }
     }
 }
@@ -324,6 +357,20 @@ impl Deth {
 
     fn parse(b: &[u8]) -> Deth {
         Deth { qkey: be32(b, 0), source_qpn: be32(b, 4) & 0xff_ffff }
+    }
+}
+
+impl Connect {
+    fn emit(&self, out: &mut [u8]) {
+        put(out, 0, self.key.to_be_bytes());
+        put(out, 8, (u32::from(self.mtu) << 24 | self.source_qpn & 0xff_ffff).to_be_bytes());
+        put(out, 12, self.sequence.to_be_bytes());
+    }
+
+    fn parse(b: &[u8]) -> Connect {
+        let word = be32(b, 8);
+        let (mtu, source_qpn) = ((word >> 24) as u8, word & 0xff_ffff);
+        Connect { key: be64(b, 0), mtu, source_qpn, sequence: be32(b, 12) }
     }
 }
 

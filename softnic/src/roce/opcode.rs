@@ -1,6 +1,6 @@
 //! BTH opcodes: an operation, and the service that it belongs to.
 //!
-//! The three services number their operations alike; bits 7:5 of the opcode tell the service. An unreliable connection
+//! The services number their operations alike; bits 7:5 of the opcode tell the service. An unreliable connection
 //! has SEND and WRITE, datagrams have SENDs of one packet.
 //!
 //! InfiniBand defines no packet for masked or 32-bit atomics. Between software adapters they travel under two
@@ -13,9 +13,12 @@
 //! | 12..16 | operand width in bytes, 4 or 8 |
 //! | 16..48 | four 64-bit operands: compare and swap: compare, swap, compare mask, swap mask; fetch and add: add, boundary, 0, 0 |
 //!
-//! A third one, 0xd6, reports what has arrived behind a gap: see `crate::wire`.
+//! A third one, 0xd6, reports what has arrived behind a gap on a reliable connection: see `crate::wire`.
 //!
 //! All fields are big-endian. The answer of an atomic is the standard ATOMIC ACKNOWLEDGE.
+//!
+//! Dynamic connections have the manufacturer-specific opcodes from 0xe0: see [`crate::dc`]. The masked atomics are 0xf5 and
+//! 0xf6 there.
 
 use super::ExtKind;
 
@@ -29,6 +32,15 @@ pub(crate) enum Service {
     Uc = 0x20,
     /// Unreliable datagram.
     Ud = 0x60,
+    /// Dynamic connection: its initiators, and the connections of its targets.
+    Dc = 0xe0,
+}
+
+impl Service {
+    /// Returns whether messages are acknowledged and arrive once, in order.
+    pub(crate) fn is_reliable(self) -> bool {
+        matches!(self, Service::Rc | Service::Dc)
+    }
 }
 
 /// An operation that this adapter knows, by its opcode on a reliable connection.
@@ -59,8 +71,12 @@ pub(crate) enum Op {
     MaskedCompareSwap = 0xd4,
     MaskedFetchAdd = 0xd5,
     SelectiveAck = 0xd6,
+    Connect = 0xf7,
+    Accept = 0xf8,
+    Disconnect = 0xf9,
 }
 
+/// The operations of a reliable connection.
 const ALL: [Op; 24] = [
     Op::SendFirst,
     Op::SendMiddle,
@@ -91,7 +107,12 @@ const ALL: [Op; 24] = [
 impl Op {
     /// Returns the opcode of the operation on a service that has it.
     pub(crate) fn to_byte(self, service: Service) -> u8 {
-        self as u8 | service as u8
+        match (service, self) {
+            // InfiniBand's own atomics have the numbers that these have elsewhere.
+            (Service::Dc, Op::MaskedCompareSwap) => 0xf5,
+            (Service::Dc, Op::MaskedFetchAdd) => 0xf6,
+            _ => self as u8 | service as u8,
+        }
     }
 
     pub(crate) fn from_byte(byte: u8) -> Option<(Service, Op)> {
@@ -103,6 +124,12 @@ impl Op {
             0xd4 => Some((Service::Rc, Op::MaskedCompareSwap)),
             0xd5 => Some((Service::Rc, Op::MaskedFetchAdd)),
             0xd6 => Some((Service::Rc, Op::SelectiveAck)),
+            0xe0..=0xf4 => Some((Service::Dc, op(byte - 0xe0)?)),
+            0xf5 => Some((Service::Dc, Op::MaskedCompareSwap)),
+            0xf6 => Some((Service::Dc, Op::MaskedFetchAdd)),
+            0xf7 => Some((Service::Dc, Op::Connect)),
+            0xf8 => Some((Service::Dc, Op::Accept)),
+            0xf9 => Some((Service::Dc, Op::Disconnect)),
             _ => None,
         }
     }
@@ -134,6 +161,9 @@ impl Op {
             Op::MaskedCompareSwap => "MASKED_CMP_SWAP",
             Op::MaskedFetchAdd => "MASKED_FETCH_ADD",
             Op::SelectiveAck => "SELECTIVE_ACKNOWLEDGE",
+            Op::Connect => "DC_CONNECT",
+            Op::Accept => "DC_ACCEPT",
+            Op::Disconnect => "DC_DISCONNECT",
         }
     }
 
@@ -145,8 +175,9 @@ impl Op {
 
     /// Returns whether the packet is a response.
     pub(crate) fn is_response(self) -> bool {
-        use Op::{Ack, AtomicAck, ReadFirst, ReadLast, ReadMiddle, ReadOnly, SelectiveAck};
-        matches!(self, ReadFirst | ReadMiddle | ReadLast | ReadOnly | Ack | AtomicAck | SelectiveAck)
+        use Op::{Accept, Ack, AtomicAck, ReadFirst, ReadLast, ReadMiddle, ReadOnly, SelectiveAck};
+        let is_answer = matches!(self, Ack | AtomicAck | SelectiveAck | Accept);
+        is_answer || matches!(self, ReadFirst | ReadMiddle | ReadLast | ReadOnly)
     }
 
     pub(super) fn ext_kind(self, service: Service) -> ExtKind {
@@ -162,6 +193,9 @@ impl Op {
             Op::AtomicAck => ExtKind::AtomicAck,
             Op::CompareSwap | Op::FetchAdd => ExtKind::Atomic,
             Op::MaskedCompareSwap | Op::MaskedFetchAdd => ExtKind::Masked,
+            Op::Connect => ExtKind::Connect,
+            Op::Accept => ExtKind::Accept,
+            Op::Disconnect => ExtKind::Disconnect,
         }
     }
 }
@@ -178,5 +212,7 @@ mod tests {
         }
         let of = |wanted: Service| known.iter().filter(|(service, _)| *service == wanted).count();
         assert_eq!((of(Service::Rc), of(Service::Uc), of(Service::Ud)), (ALL.len(), 12, 2));
+        // A dynamic connection goes back after a loss.
+        assert_eq!(of(Service::Dc), ALL.len() - 1 + 3);
     }
 }

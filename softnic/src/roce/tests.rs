@@ -137,6 +137,15 @@ fn any_ext((service, op): (Service, Op)) -> BoxedStrategy<Ext> {
         ExtKind::Masked => (any::<u64>(), any::<u32>(), any::<u32>(), any::<[u64; 4]>())
             .prop_map(|(addr, rkey, width, operands)| Ext::Masked { addr, rkey, width, operands })
             .boxed(),
+        ExtKind::Connect => (any::<u64>(), any::<u8>(), 0..1u32 << 24, any::<u32>())
+            .prop_map(|(key, mtu, source_qpn, sequence)| {
+                Ext::Connect(Connect { key, mtu, source_qpn, sequence })
+            })
+            .boxed(),
+        ExtKind::Accept => (aeth(), any::<u32>(), 0..1u32 << 24)
+            .prop_map(|(aeth, sequence, qpn)| Ext::Accept(aeth, sequence, qpn))
+            .boxed(),
+        ExtKind::Disconnect => any::<u32>().prop_map(Ext::Disconnect).boxed(),
     }
 }
 

@@ -11,7 +11,7 @@ use crate::core::{Core, Output};
 use crate::dma::{Dma, Mkeys};
 use crate::observe::Observation;
 use crate::qp::Qp;
-use crate::roce::{self, Packet, Psn, Service};
+use crate::roce::{self, Packet, Psn};
 use crate::target::{self, RemoteError, RemoteRange};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -86,7 +86,7 @@ pub(super) fn start_split(
     (place, skip): (RemoteRange, u64),
     arrival: Option<Observation>,
 ) -> bool {
-    if qp.service != Service::Rc {
+    if !qp.service.is_reliable() {
         return false;
     }
     let pieces = out.draw_split(qp.qpn, place.addr.wrapping_add(skip), packet.payload.len() as u64);
@@ -106,7 +106,7 @@ pub(super) fn start_late(
     (place, skip): (RemoteRange, u64),
     arrival: Option<Observation>,
 ) -> bool {
-    if qp.service != Service::Rc || !qp.attrs.unordered {
+    if !qp.service.is_reliable() || !qp.attrs.unordered {
         return false;
     }
     let Some(due) = out.draw_unordered(qp.qpn) else { return false };

@@ -1,6 +1,6 @@
 //! Send WQEs in flight over packets.
 
-use crate::roce::{Op, Psn};
+use crate::roce::{Op, Psn, Service};
 use rushmem_mlx5::wqe::{Malformed, View};
 use rushmem_mlx5::{Opcode, Segment, Syndrome};
 
@@ -18,6 +18,8 @@ pub(crate) enum Kind {
     Send,
     Read,
     Atomic,
+    /// The connect packet in front of the first WQE to a target. It is no WQE, unless it fails in the place of that one.
+    Connect,
     /// No packets; the WQE completes after all earlier ones.
     Local,
 }
@@ -35,11 +37,13 @@ pub(crate) struct Message {
     pub(crate) packets: u32,
     /// Error with which it completes after all earlier WQEs.
     pub(crate) fault: Option<(Syndrome, u8)>,
+    /// Whether it is of a dynamic connection.
+    dc: bool,
     segments_kept: WqeSegments,
 }
 
 impl Message {
-    pub(crate) fn new(view: &View<'_>, kind: Kind, first: Psn, packets: u32) -> Message {
+    pub(crate) fn new(view: &View<'_>, service: Service, kind: Kind, first: Psn, packets: u32) -> Message {
         let segments = view.segments();
         let mut block = [Segment::ZERO; 4];
         let segments_kept = match block.get_mut(..segments.len()) {
@@ -58,6 +62,7 @@ impl Message {
             first,
             packets,
             fault: None,
+            dc: service == Service::Dc,
             segments_kept,
         }
     }
@@ -79,16 +84,25 @@ impl Message {
             first,
             packets: 0,
             fault: Some(fault),
+            dc: false,
             segments_kept: WqeSegments::OneBlock([Segment::ZERO; 4], 1),
         }
     }
 
+    /// Returns the message that connects to the target of this WQE.
+    pub(crate) fn connect(index: u16, blocks: u8, opcode: Opcode, first: Psn) -> Message {
+        let (kind, packets, fault) = (Kind::Connect, 1, None);
+        let segments_kept = WqeSegments::OneBlock([Segment::ZERO; 4], 1);
+        Message { index, blocks, opcode, kind, len: 0, first, packets, fault, dc: true, segments_kept }
+    }
+
     /// Parses the WQE again.
     pub(crate) fn view(&self) -> Result<View<'_>, Malformed> {
-        match &self.segments_kept {
-            WqeSegments::OneBlock(block, segments) => View::parse(&block[..usize::from(*segments)]),
-            WqeSegments::More(segments) => View::parse(segments),
-        }
+        let segments = match &self.segments_kept {
+            WqeSegments::OneBlock(block, segments) => &block[..usize::from(*segments)],
+            WqeSegments::More(segments) => segments,
+        };
+        if self.dc { View::parse_dc(segments) } else { View::parse(segments) }
     }
 
     /// Returns one past its last packet number.
@@ -98,7 +112,7 @@ impl Message {
 
     /// Returns whether it waits for response data.
     pub(crate) fn fetches(&self) -> bool {
-        matches!(self.kind, Kind::Read | Kind::Atomic)
+        matches!(self.kind, Kind::Read | Kind::Atomic | Kind::Connect)
     }
 
     /// Returns the opcode of packet number `packet` of a WRITE or SEND.

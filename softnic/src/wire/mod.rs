@@ -10,6 +10,8 @@
 //! | `selective` | keeps packets behind a gap, and repairs gaps |
 //! | `fault_injection` | injects faults: requests that wait, WRITEs in pieces |
 //!
+//! A dynamic connection sends the same packets once it is up: see [`crate::dc`].
+//!
 //! An unreliable connection acknowledges nothing: a sent message is complete, and a message with a missing packet is
 //! dropped.
 
@@ -31,9 +33,9 @@ pub(crate) use responder::Responder;
 use crate::core::Core;
 use crate::observe::Observation;
 use crate::qp::State;
-use crate::roce::{self, Service};
+use crate::roce::{self, Op, Service};
 use crate::route::Route;
-use crate::{datagram, flush};
+use crate::{datagram, dc, flush};
 use std::net::SocketAddrV4;
 
 /// Works on one QP. Returns whether it has more to do at once.
@@ -70,8 +72,14 @@ pub(crate) fn packet(core: &mut Core, from: SocketAddrV4, bytes: &[u8]) {
     };
     let qpn = packet.bth.dest_qpn;
     let service = packet.bth.service;
+    if packet.bth.op == Op::Connect {
+        return dc::connect(core, from, &packet);
+    }
     let known = core.qps.get(qpn).is_some_and(|qp| {
+        // An initiator serves no requests, and a connection of a target sends none.
+        let is_at_its_end = service != Service::Dc || packet.bth.op.is_response() == qp.dci.is_some();
         qp.service == service
+            && is_at_its_end
             && (service == Service::Ud || qp.route == Route::Peer(from))
             && roce::pkeys_match(qp.attrs.pkey, packet.bth.pkey)
     });
@@ -84,12 +92,25 @@ pub(crate) fn packet(core: &mut Core, from: SocketAddrV4, bytes: &[u8]) {
         let (psn, opcode) = (packet.bth.psn.get(), packet.bth.op.name());
         Observation::PacketReceived { qpn, psn, opcode, bytes: packet.payload.len() as u64 }
     });
+    let now = core.now;
+    if let Some(of) = core.qps.get_mut(qpn).and_then(|qp| qp.of_dct.as_mut()) {
+        of.used = now;
+        if packet.bth.op == Op::Disconnect {
+            if of.ends_with(&packet.ext) {
+                core.remove_connection(qpn);
+            }
+            return;
+        }
+    }
     match service {
         Service::Ud => datagram::receive(core, qpn, from, &packet),
         Service::Uc => responder::unreliable(core, qpn, &packet),
-        Service::Rc if packet.bth.op.is_response() => requester::response(core, qpn, &packet),
-        Service::Rc if core.out.injects_faults => fault_injection::request(core, qpn, &packet, bytes),
+        Service::Rc | Service::Dc if packet.bth.op.is_response() => requester::response(core, qpn, &packet),
+        Service::Rc | Service::Dc if core.out.injects_faults => {
+            fault_injection::request(core, qpn, &packet, bytes);
+        }
         Service::Rc => selective::request(core, qpn, &packet, bytes),
+        Service::Dc => responder::request(core, qpn, &packet),
     }
     core.enqueue(qpn);
 }

@@ -3,6 +3,7 @@
 use super::message::{Kind, Message};
 use super::selective::Holes;
 use crate::core::{Core, Done, Output, complete, fail};
+use crate::dc::{self, Dci};
 use crate::dma::{Dma, Mkeys, Rights, User};
 use crate::memory::MemoryError;
 use crate::observe::Observation;
@@ -106,6 +107,11 @@ impl Requester {
         }
     }
 
+    /// Returns the time of the last acknowledgement, if any.
+    pub(crate) fn silent_since(&self) -> Option<Instant> {
+        self.progress
+    }
+
     /// Records that a packet up to `end` was sent.
     pub(crate) fn sent(&mut self, end: Psn, now: Instant, first_wait: Duration) {
         if end.since(self.highest) > 0 {
@@ -174,6 +180,16 @@ impl Requester {
         self.resend = None;
     }
 
+    /// Removes the oldest message.
+    fn retire_front(&mut self) -> Option<Message> {
+        let message = self.messages.pop_front()?;
+        if self.next == 0 {
+            self.next_packet = 0;
+        }
+        self.next = self.next.saturating_sub(1);
+        Some(message)
+    }
+
     /// Restarts the timer if packets are unacknowledged.
     fn rearm(&mut self, now: Instant, first_wait: Duration) {
         if self.resend.is_none() && self.highest.since(self.acked) > 0 {
@@ -227,6 +243,16 @@ pub(crate) fn response(core: &mut Core, qpn: u32, packet: &Packet<'_>) {
         out.stats.stale += 1;
         return;
     }
+    let is_refusal = matches!(packet.ext, Ext::Aeth(aeth) if aeth.syndrome.refusal().is_some());
+    if packet.bth.op == Op::Accept {
+        if !dc::accepted(qp, packet) {
+            out.stats.stale += 1;
+            return;
+        }
+    } else if qp.dci.as_ref().is_some_and(Dci::is_connecting) && !is_refusal {
+        out.stats.stale += 1;
+        return;
+    }
     let before = qp.req.acked;
     if let Ext::Aeth(Aeth { syndrome, .. }) = packet.ext
         && let Some(reason) = syndrome.refusal()
@@ -245,6 +271,7 @@ pub(crate) fn response(core: &mut Core, qpn: u32, packet: &Packet<'_>) {
                 note_loss(&mut qp.req);
             }
         }
+        (Op::Accept, _) => qp.req.advance(psn.plus(1), *now, config.window),
         (Op::AtomicAck, Ext::AtomicAck(_, old)) => {
             take_response_data(qp, mkeys, dma, psn, ResponseData::Atomic(old), *now, config.window);
         }
@@ -425,6 +452,10 @@ pub(crate) fn complete_front(core: &mut Core, qpn: u32) {
         if message.end().since(qp.req.acked) > 0 || qp.req.next == 0 {
             break;
         }
+        if message.kind == Kind::Connect {
+            qp.req.retire_front();
+            continue;
+        }
         let Ok(view) = message.view() else { break };
         let signaled = view.flags().is_signaled();
         let byte_cnt = wqe::returned_bytes(&view);
@@ -452,11 +483,7 @@ pub(crate) fn complete_front(core: &mut Core, qpn: u32) {
 
 /// Removes the oldest WQE from the messages in flight.
 fn retire_front(qp: &mut Qp, out: &mut Output) {
-    if let Some(message) = qp.req.messages.pop_front() {
-        if qp.req.next == 0 {
-            qp.req.next_packet = 0;
-        }
-        qp.req.next = qp.req.next.saturating_sub(1);
+    if let Some(message) = qp.req.retire_front() {
         out.stats.wqes += 1;
         if let Some(sq) = &mut qp.sq {
             sq.consumer = message.index.wrapping_add(u16::from(message.blocks));

@@ -8,7 +8,7 @@ use crate::cq::Cq;
 use crate::dma::{Dma, Mkeys};
 use crate::observe::{Observation, RemoteAddress};
 use crate::qp::{Qp, State};
-use crate::roce::{AethSyndrome, Bth, Ext, Nak, Op, Packet, Psn, Reth, Service};
+use crate::roce::{AethSyndrome, Bth, Ext, Nak, Op, Packet, Psn, Reth};
 use crate::table::Table;
 use crate::target::{self, AtomicRequest, Origin, Receive, ReceivedMessage, RemoteError, RemoteRange};
 use rushmem_mlx5::CqeOpcode;
@@ -79,7 +79,7 @@ impl From<RemoteError> for RequestError {
     }
 }
 
-/// Handles a request of a reliable connection.
+/// Handles a request of a reliable or dynamic connection.
 pub(crate) fn request(core: &mut Core, qpn: u32, packet: &Packet<'_>) {
     let Core { qps, cqs, mkeys, dma, out, .. } = core;
     let Some(qp) = qps.get_mut(qpn) else { return };
@@ -259,7 +259,7 @@ fn execute(
             let old = target::atomic(qp, mkeys, dma, &request)?;
             if let Some(since) = since {
                 let remote = Some(RemoteAddress { addr: request.addr, rkey: request.rkey });
-                let (qpn, opcode, bytes) = (qp.qpn, opcode_of(packet), request.width.bytes());
+                let (qpn, opcode, bytes) = (qp.number(), opcode_of(packet), request.width.bytes());
                 out.lookout.note(|| Observation::Arrival { qpn, opcode, remote, bytes, since });
             }
             if qp.resp.replays.len() >= REPLAYS {
@@ -273,7 +273,7 @@ fn execute(
     qp.recv_psn = psn.plus(numbers);
     qp.resp.read = read;
     let answered = matches!(qp.resp.responses.back(), Some(Response::Read { .. } | Response::Atomic { .. }));
-    let asked = packet.bth.ack_req && qp.service == Service::Rc;
+    let asked = packet.bth.ack_req && qp.service.is_reliable();
     if asked && !(answered && is_fetch(packet.bth.op)) {
         qp.push_response(Response::Ack { psn, syndrome: AethSyndrome::Ack });
     }
@@ -352,7 +352,7 @@ fn write(
     // The whole message is checked, so nothing is written if its end is out of range.
     let place = RemoteRange { addr: reth.addr, rkey: reth.rkey, len };
     let arrival = since.filter(|_| last).map(|since| Observation::Arrival {
-        qpn: qp.qpn,
+        qpn: qp.number(),
         opcode: opcode_of(packet),
         remote: Some(RemoteAddress { addr: reth.addr, rkey: reth.rkey }),
         bytes: len,
@@ -367,7 +367,7 @@ fn write(
             || fault_injection::start_split(qp, out, packet, (place, done), arrival));
     if let Some(span) = span.filter(|_| !is_later) {
         let at = span.part(done, part);
-        let due = if imm.is_none() && qp.service == Service::Rc { out.draw_posted(qp.qpn) } else { None };
+        let due = if imm.is_none() && qp.service.is_reliable() { out.draw_posted(qp.qpn) } else { None };
         match due {
             Some(due) => dma.post(&at, packet.payload.into(), due, qp.owner),
             None => dma.write(&at, packet.payload).map_err(RemoteError::Failed)?,
@@ -430,7 +430,7 @@ fn send(
     }
     dma.flush().map_err(RemoteError::Failed)?;
     if let Some(since) = since {
-        let (qpn, opcode) = (qp.qpn, opcode_of(packet));
+        let (qpn, opcode) = (qp.number(), opcode_of(packet));
         out.lookout.note(|| Observation::Arrival { qpn, opcode, remote: None, bytes: end, since });
     }
     qp.msn = qp.msn.wrapping_add(1);

@@ -4,7 +4,7 @@ use super::selective;
 use crate::core::{Core, Output};
 use crate::observe::Observation;
 use crate::qp::Qp;
-use crate::roce::{Aeth, AethSyndrome, Bth, Ext, Nak, Op, Psn, Reth, Service};
+use crate::roce::{Aeth, AethSyndrome, Bth, Ext, Nak, Op, Psn, Reth};
 use crate::route::Route;
 use crate::target::{self, RemoteError, RemoteRange};
 use std::time::Instant;
@@ -83,7 +83,7 @@ pub(crate) fn run(core: &mut Core, qpn: u32) -> bool {
             continue;
         }
         let mut bth = Bth {
-            service: Service::Rc,
+            service: qp.service,
             op: Op::Ack,
             solicited: false,
             pkey: qp.attrs.pkey,

@@ -4,12 +4,13 @@ use super::message::{Kind, Message};
 use super::selective::{self, Holes};
 use crate::core::{Core, MAX_SEGMENTS, Output};
 use crate::cq::Cq;
+use crate::dc::Dci;
 use crate::dma::{Dma, Mkeys, Rights, User};
 use crate::link::Fabric;
 use crate::loopback::{check_dump, cq_reached};
 use crate::observe::Observation;
 use crate::qp::Qp;
-use crate::roce::{Bth, Ext, Op, Psn, Reth, Service};
+use crate::roce::{Bth, Connect, Ext, Op, Psn, Reth, Service};
 use crate::route::Route;
 use crate::sq;
 use crate::table::Table;
@@ -135,7 +136,7 @@ fn step(core: &mut Core, qpn: u32) -> Step {
         (req.next, req.next_packet) = (req.next + 1, 0);
     }
     match qp.service {
-        Service::Rc => req.sent(end, *now, req.first_wait(config.retransmit)),
+        Service::Rc | Service::Dc => req.sent(end, *now, req.first_wait(config.retransmit)),
         // No acknowledgement will come.
         Service::Uc | Service::Ud => req.start(end),
     }
@@ -169,6 +170,9 @@ fn start(
     if qp.req.messages.is_empty() {
         qp.req.started = sq.consumer;
     }
+    if qp.dci.as_ref().is_some_and(Dci::is_connecting) {
+        return Start::Nothing;
+    }
     let index = qp.req.started;
     if qp.req.broken || index == sq.producer || qp.req.messages.len() >= MESSAGES {
         return Start::Nothing;
@@ -185,6 +189,9 @@ fn start(
             return Start::Started;
         }
     };
+    if qp.dci.as_mut().is_some_and(|dci| !dci.serves(&view)) {
+        return Start::Nothing;
+    }
     let unanswered = |message: &Message| message.fetches() && message.end().since(qp.req.acked) > 0;
     if waits_for_reads(view.flags()) && qp.req.messages.iter().any(unanswered) {
         return Start::Nothing;
@@ -209,7 +216,7 @@ fn start(
         Kind::Atomic => 1,
         _ => qp.attrs.packets(view.data_len()),
     };
-    let mut message = Message::new(&view, kind, psn, packets);
+    let mut message = Message::new(&view, qp.service, kind, psn, packets);
     if let Route::Peer(peer) = qp.route {
         out.lookout.note(|| wqe::begins(qp.qpn, &view, Some(peer)));
     }
@@ -232,7 +239,7 @@ fn start(
 /// Makes all checks of the requester.
 fn check(view: &View<'_>, kind: Kind, mkeys: &Mkeys, user: User, qp: &Qp) -> Result<(), (Syndrome, u8)> {
     let len = view.data_len();
-    if qp.service != Service::Rc && matches!(kind, Kind::Read | Kind::Atomic) {
+    if !qp.service.is_reliable() && matches!(kind, Kind::Read | Kind::Atomic) {
         return Err(LocalError::Operation.syndrome());
     }
     if view.opcode() == Opcode::SEND_INVAL {
@@ -242,7 +249,7 @@ fn check(view: &View<'_>, kind: Kind, mkeys: &Mkeys, user: User, qp: &Qp) -> Res
         return Err(LocalError::Length.syndrome());
     }
     let checked = match kind {
-        Kind::Local => check_dump(view, user, mkeys),
+        Kind::Local | Kind::Connect => check_dump(view, user, mkeys),
         Kind::Write | Kind::Send => check_keys(view, user, mkeys, Rights::LOCAL_READ, len),
         Kind::Read => check_keys(view, user, mkeys, Rights::LOCAL_WRITE, len),
         Kind::Atomic => {
@@ -269,13 +276,16 @@ pub(super) struct Destination {
     qpn: u32,
     pkey: u16,
     mtu_shift: u32,
+    /// The target of dynamic connections, and the request for one.
+    dct: Option<(u32, Connect)>,
 }
 
 impl Destination {
     /// Returns the destination of a connected QP.
     pub(super) fn of(qp: &Qp, peer: SocketAddrV4) -> Destination {
         let (qpn, pkey, mtu_shift) = (qp.attrs.remote_qpn, qp.attrs.pkey, qp.attrs.mtu_shift());
-        Destination { service: qp.service, peer, qpn, pkey, mtu_shift }
+        let dct = qp.dci.as_ref().and_then(|dci| dci.request(qp.qpn, qp.attrs.mtu));
+        Destination { service: qp.service, peer, qpn, pkey, mtu_shift, dct }
     }
 }
 
@@ -298,6 +308,13 @@ pub(super) fn emit(
 ) -> Result<(Op, u64), LocalError> {
     let Parts { mkeys, dma, fabric } = parts;
     let way = (user.qpn, to.peer);
+    if message.kind == Kind::Connect {
+        let Some((dctn, connect)) = to.dct else { return Err(LocalError::Operation) };
+        let (service, op, pkey, psn) = (to.service, Op::Connect, to.pkey, message.first);
+        let bth = Bth { service, op, solicited: false, pkey, ack_req: true, dest_qpn: dctn, psn };
+        fabric.send_empty(way, &bth, &Ext::Connect(connect));
+        return Ok((op, 0));
+    }
     let Ok(view) = message.view() else { return Err(LocalError::Memory) };
     let skip = u64::from(packet) << to.mtu_shift;
     let remote = view.remote();
@@ -308,12 +325,12 @@ pub(super) fn emit(
         op: Op::ReadRequest,
         solicited: last && view.flags().is_solicited(),
         pkey: to.pkey,
-        ack_req: to.service == Service::Rc && (last || ask),
+        ack_req: to.service.is_reliable() && (last || ask),
         dest_qpn: to.qpn,
         psn: message.first.plus(packet),
     };
     match message.kind {
-        Kind::Local => {}
+        Kind::Local | Kind::Connect => {}
         Kind::Read => {
             let len = (u64::from(count) << to.mtu_shift).min(message.len - skip);
             let reth = Reth { addr: addr.wrapping_add(skip), rkey, len: len as u32 };

@@ -2,6 +2,7 @@
 
 mod capture;
 mod commands;
+mod dynamic;
 mod errors;
 mod events;
 mod far;

@@ -197,8 +197,8 @@ const KNOWN_CIRCLES: &[(&str, &[&str])] = &[
     (
         "softnic/src",
         &[
-            "cmd", "config", "core", "datagram", "engine", "flush", "link", "loopback", "nic", "qp", "route",
-            "sq", "target", "wire", "wqe_log",
+            "cmd", "config", "core", "datagram", "dc", "engine", "flush", "link", "loopback", "nic", "qp",
+            "route", "sq", "target", "wire", "wqe_log",
         ],
     ),
     ("softnic/uverbs/src", &["device", "devx", "handles", "open_device", "process", "sysfs", "verbs"]),
