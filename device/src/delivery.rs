@@ -21,10 +21,10 @@ use rushmem_mlx5::{Flags, Wqe};
 
 use crate::abi::{DeviceState, QpEntry, QpState, ctx_flags, qp_flags, reserved};
 use crate::arch::{Gpu, Scope};
-use crate::ctx::{Ctx, CtxRef};
+use crate::ctx::{Ctx, CtxRef, far_end};
 use crate::error::{Error, Result, Site};
 use crate::group::Thread;
-use crate::post::{Lanes, begin};
+use crate::post::{Lanes, begin, post};
 use crate::segment;
 use crate::sharing::Sharing;
 use crate::sq::Qp;
@@ -56,14 +56,26 @@ impl<S: Sharing> Ctx<'_, S> {
     #[track_caller]
     pub(crate) fn fence_queue(&self, pe: u32) -> Result {
         let qp = self.qp(pe);
-        if qp.weakness() != 0 { order_slow::<S>(CtxRef::of(self), qp.entry(), FENCE) } else { Ok(()) }
+        if qp.weakness() != 0 { self.order(qp.peer_entry(), FENCE) } else { Ok(()) }
     }
 
-    /// Posts a read-back behind all postings to `qp`, unless ACKs suffice. Its completion completes them for all observers.
+    /// Posts a read-back behind all postings to the PE of `entry`, unless ACKs suffice. Its completion completes them for all
+    /// observers.
     #[inline(always)]
     #[track_caller]
-    pub(crate) fn read_back(&self, qp: &Qp<'_, S>) -> Result {
-        if self.has_early_acks() { order_slow::<S>(CtxRef::of(self), qp.entry(), READ_BACK) } else { Ok(()) }
+    pub(crate) fn read_back(&self, entry: *mut QpEntry) -> Result {
+        if self.has_early_acks() { self.order(entry, READ_BACK) } else { Ok(()) }
+    }
+
+    /// Posts the remedies of `wanted` behind all postings to the PE of `entry`.
+    #[inline(always)]
+    #[track_caller]
+    fn order(&self, entry: *mut QpEntry, wanted: u64) -> Result {
+        if self.is_dc() {
+            order_dc::<S>(CtxRef::of(self), entry, wanted)
+        } else {
+            order_slow::<S>(CtxRef::of(self), entry, wanted)
+        }
     }
 
     /// Posts a read-back to all QPs of this context to `pe`.
@@ -74,7 +86,7 @@ impl<S: Sharing> Ctx<'_, S> {
         let mut mine = Ok(());
         let mut set = p.first_set;
         while set < p.first_set + p.n_sets {
-            mine = mine.and(self.read_back(&self.qp_of_set(set, pe)));
+            mine = mine.and(self.read_back(self.qp_entry(set, pe)));
             set += 1;
         }
         mine
@@ -103,8 +115,8 @@ impl<S: Sharing> Qp<'_, S> {
     }
 }
 
-/// Posts the remedies of `wanted` behind all postings to the QP of `entry`, unless they are there. Of lanes that call at once,
-/// the first posts for all.
+/// Posts the remedies of `wanted` behind all postings to the QP of `entry`, unless they are there. Of lanes that call at
+/// once, the first posts for all.
 #[inline(never)]
 #[track_caller]
 fn order_slow<S: Sharing>(ctx_ref: CtxRef, entry: *mut QpEntry, wanted: u64) -> Result {
@@ -119,6 +131,38 @@ fn order_slow<S: Sharing>(ctx_ref: CtxRef, entry: *mut QpEntry, wanted: u64) -> 
         return Err(Error::Poisoned);
     }
     Ok(())
+}
+
+/// Posts a read-back behind all postings of a DC initiator to the PE of `entry`. A [`FENCE`] waits for it too, which orders
+/// all that follows.
+#[inline(never)]
+#[track_caller]
+fn order_dc<S: Sharing>(ctx_ref: CtxRef, entry: *mut QpEntry, wanted: u64) -> Result {
+    let (ctx, site) = (ctx_ref.ctx::<S>(), Location::caller());
+    // SAFETY: the caller has it from a DC initiator.
+    let qp = unsafe { Qp::<S>::towards(entry) };
+    if qp.last().0 == 0 || !qp.is_connected() {
+        return Ok(());
+    }
+    if qp.weakness() & qp_flags::UNORDERED != 0 {
+        // The READ may pass WRITEs.
+        qp.wait(qp.last(), site)?;
+    }
+    let (p, peer) = (ctx.parts_ref(), qp.peer());
+    read_dc::<S>(entry, reserved::SINK, peer.strict_rkey, site)?;
+    segment::for_each_end(p.segments, far_end(p, peer), |(raddr, rkey)| {
+        read_dc::<S>(entry, raddr, rkey, site)
+    })?;
+    if wanted == FENCE { qp.wait(qp.last(), site) } else { Ok(()) }
+}
+
+/// Reads one byte of the PE of `entry` by a DC initiator, and throws it away. Outlined, so that its callers keep few registers.
+#[inline(never)]
+fn read_dc<S: Sharing>(entry: *mut QpEntry, raddr: u64, rkey: u32, site: Site) -> Result {
+    // SAFETY: the caller has it from a DC initiator.
+    let qp = unsafe { Qp::<S>::towards(entry) };
+    let wqe = Wqe::Read { raddr, rkey, laddr: reserved::SINK, lkey: qp.desc().strict_lkey, len: 1 };
+    post(Thread, &qp, 1, &wqe, site).map(|_| ())
 }
 
 /// Posts the remedies of `wanted` that the mark lacks.
@@ -140,8 +184,7 @@ fn post_missing<S: Sharing>(ctx: &Ctx<'_, S>, qp: &Qp<'_, S>, wanted: u64, site:
         let unordered = weakness & qp_flags::UNORDERED != 0;
         run.post(&read((reserved::SINK, rkey)), if unordered { Flags::STRONG_ORDER } else { Flags::NONE })?;
         // Other memory may be behind another PCIe path than the heap.
-        let end = p.rails + desc.peer * p.rails + desc.rail;
-        segment::for_each_end(p.segments, end, |end| run.post(&read(end), Flags::NONE))?;
+        segment::for_each_end(p.segments, far_end(p, desc), |end| run.post(&read(end), Flags::NONE))?;
         // A relaxed WRITE passes a READ that has no answer yet. Any other stays behind what the READ was behind.
         has = if relaxed { READ_BACK } else { READ_BACK | FENCE };
     }

@@ -329,8 +329,8 @@ fn quiet_slow<G: Group, S: Sharing>(group: G, ctx_ref: CtxRef) -> Result {
     if ctx.has_early_acks() {
         // All read-backs travel together.
         let mut i = group.rank();
-        while i < ctx.n_qps() {
-            mine = mine.and(ctx.read_back(&ctx.nth_qp(i)));
+        while i < ctx.n_entries() {
+            mine = mine.and(ctx.read_back(ctx.nth_entry(i)));
             i += group.size();
         }
     }
@@ -352,7 +352,7 @@ pub(crate) fn quiet_pe_slow<S: Sharing>(ctx_ref: CtxRef, pe: u32) -> Result {
 fn wait_share<S: Sharing>(ctx_ref: CtxRef, first: u32, step: u32) -> Result {
     let ctx = ctx_ref.ctx::<S>();
     let (mut mine, mut i) = (Ok(()), first);
-    while i < ctx.n_qps() {
+    while i < ctx.n_entries() {
         let qp = ctx.nth_qp(i);
         mine = mine.and(qp.wait_here(qp.last(), Location::caller()));
         i += step;

@@ -101,7 +101,7 @@ impl<S: Sharing> Ctx<'_, S> {
         let mut ticket = self.transfer(group, Direction::Put, dst, local_operand(src), pe, Form::Async)?;
         if self.has_early_acks() && ticket.is_some() {
             let qp = self.qp(pe);
-            self.read_back(&qp)?;
+            self.read_back(qp.peer_entry())?;
             ticket = Some(qp.last());
         }
         Ok(self.pending(group, ticket, pe))
@@ -134,7 +134,7 @@ impl<S: Sharing> Ctx<'_, S> {
     pub fn flush_async(&self, pe: u32) -> Result<Pending<'_, S>> {
         self.check_pe(pe)?;
         let (puts, signals) = (self.qp(pe), self.atomic_qp(pe));
-        self.read_back(&puts).and(self.read_back(&signals))?;
+        self.read_back(puts.peer_entry()).and(self.read_back(signals.peer_entry()))?;
         let ticket = Ticket::of(self.parts_ref().first_set, pe);
         let second = if puts.entry() == signals.entry() { None } else { Some((signals, signals.last())) };
         Ok(Pending { parts: [Some((puts, puts.last())), second], ticket })

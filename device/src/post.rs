@@ -23,7 +23,8 @@ impl Lanes {
     /// Returns the lanes that post `blocks` blocks to `qp` together with the leader of `group`.
     #[inline(always)]
     pub(crate) fn of<G: Group, S: Sharing>(_: G, qp: &Qp<'_, S>, blocks: u64, site: Site) -> Self {
-        if G::TOGETHER && S::SHARED {
+        // Lanes that post to one DC initiator often have different peers.
+        if G::TOGETHER && S::SHARED && !qp.is_dc() {
             Self::together(qp.entry().addr() as u64 | blocks, site)
         } else {
             Self::ALONE
@@ -120,7 +121,7 @@ impl Posting {
     /// Writes one WQE at block `index`; returns the block after it.
     #[inline(always)]
     pub(crate) fn write<S: Sharing>(&self, qp: &Qp<'_, S>, index: u64, wqe: &Wqe, flags: Flags) -> u64 {
-        qp.send_queue(qp.depth()).write(index, wqe, flags)
+        qp.write(qp.send_queue(qp.depth()), index, wqe, flags)
     }
 
     /// Publishes the written blocks. The end index covers the WQEs of all lanes.
@@ -149,7 +150,8 @@ impl Posting {
 /// executed.
 const MANY: u64 = 256;
 
-/// Posts `count` WQEs of one block each, by all threads of the group together. `wqe` returns the WQE of each number.
+/// Posts `count` WQEs, of one block each without an address vector, by all threads of the group together. `wqe` returns the
+/// WQE of each number.
 ///
 /// Each half of the queue takes one reservation, one completion and one doorbell. The end index covers all WQEs.
 ///
@@ -165,8 +167,8 @@ pub(crate) fn post_many<G: Group, S: Sharing>(
     site: Site,
 ) -> Result<Option<EndIndex>> {
     const FAILED: u64 = u64::MAX;
-    let depth = qp.depth();
-    let room = (depth / 2).clamp(1, MANY);
+    let (depth, of_one) = (qp.depth(), qp.blocks(1, 1));
+    let room = (depth / (2 * of_one)).clamp(1, MANY);
     let mut last = None;
     let mut at = 0;
     while at < count {
@@ -174,7 +176,7 @@ pub(crate) fn post_many<G: Group, S: Sharing>(
         let mut why = Error::InGroup;
         let (mut first, mut uncontended) = (FAILED, false);
         if group.leader() {
-            match qp.reserve(n, depth, site) {
+            match qp.reserve(n * of_one, depth, site) {
                 Ok(r) => (first, uncontended) = (r.first, r.uncontended),
                 Err(e) => why = e,
             }
@@ -186,11 +188,12 @@ pub(crate) fn post_many<G: Group, S: Sharing>(
         let link = qp.send_queue(depth);
         let mut k = group.rank() as u64;
         while k < n {
-            link.write(first + k, &wqe(at + k), if k + 1 == n { Flags::SIGNALED } else { Flags::NONE });
+            let flags = if k + 1 == n { Flags::SIGNALED } else { Flags::NONE };
+            qp.write(link, first + k * of_one, &wqe(at + k), flags);
             k += group.size() as u64;
         }
         group.sync();
-        let all = Reservation { first, end: first + n, uncontended };
+        let all = Reservation { first, end: first + n * of_one, uncontended };
         if group.leader() {
             qp.publish(all, || qp.send_queue(depth));
         }
@@ -200,7 +203,7 @@ pub(crate) fn post_many<G: Group, S: Sharing>(
     Ok(last)
 }
 
-/// Posts one WQE of `blocks` blocks, in the leader of `group`.
+/// Posts one WQE, of `blocks` blocks without an address vector, in the leader of `group`.
 ///
 /// # Errors
 /// - The errors of a full queue: see [`Ctx::put_nbi`](crate::Ctx::put_nbi).
@@ -212,12 +215,13 @@ pub(crate) fn post<G: Group, S: Sharing>(
     wqe: &Wqe,
     site: Site,
 ) -> Result<EndIndex> {
+    let blocks = qp.blocks(1, blocks);
     let lanes = Lanes::of(group, qp, blocks, site);
     if lanes.count == 1 {
         let depth = qp.depth();
         let all = qp.reserve(blocks, depth, site)?;
         let link = qp.send_queue(depth);
-        link.write(all.first, wqe, Flags::SIGNALED);
+        qp.write(link, all.first, wqe, Flags::SIGNALED);
         // Kernels of blocks that share queues are large. A view kept until here would make them spill registers.
         qp.publish(all, || if S::SHARED && !G::TOGETHER { qp.send_queue(depth) } else { link });
         return Ok(all.end_index());

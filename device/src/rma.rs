@@ -292,18 +292,18 @@ impl<S: Sharing> Ctx<'_, S> {
         }
         let mut ticket = None;
         let mine = if group.leader() {
-            let qp = self.qp(pe);
+            let qp = self.connected_qp(pe);
             let (lkey, rkey) = qp.keys();
             let (there, here) = ((remote.offset(), rkey), (local.offset(), lkey));
             let transfer = NicTransfer { direction, there, here, bytes: local.bytes(), complete };
-            let (entry, site) = (qp.entry(), Location::caller());
+            let site = Location::caller();
             // An exclusive context wants to post fast, so its code is inlined. Otherwise a kernel with many transfers
             // stays small.
             let sent = if S::SHARED {
-                let (code, end) = send::<G, S>(group, entry, site, transfer);
+                let (code, end) = send::<G, S>(group, qp.entry(), site, transfer);
                 outcome(code).map(|()| end)
             } else {
-                send_here::<G, S>(group, entry, site, transfer)
+                send_here::<G, S>(group, &qp, site, transfer)
             };
             sent.map(|end| ticket = if end != 0 { Some(EndIndex(end)) } else { None })
         } else {
@@ -444,10 +444,16 @@ outlined! {
         }
         let (mut mine, mut end) = (Ok(()), 0);
         if group.leader() {
-            let qp = ctx.qp(pe);
+            // The entry of a PE has its keys, also in a job with DC initiators.
+            let qp = ctx.connected_qp(pe);
             let (there, here) = (ctx.remote_data(&qp, remote.0), ctx.local_data(&qp, local.0));
             let transfer = NicTransfer { direction, there, here, bytes, complete };
-            let sent = send::<G, S>(group, qp.entry(), Location::caller(), transfer);
+            let (entry, site) = (qp.entry(), Location::caller());
+            let sent = if ctx.is_dc() {
+                send_dc::<G, S>(group, entry, site, transfer)
+            } else {
+                send::<G, S>(group, entry, site, transfer)
+            };
             (mine, end) = (outcome(sent.0), sent.1);
         }
         match agree(group, mine) {
@@ -529,7 +535,7 @@ pub(crate) struct NicTransfer {
 }
 
 outlined! {
-    /// Calls [`send_here`], outlined; returns an error's code, or 0 and the end index.
+    /// Calls [`send_here`] for a connected QP, outlined; returns an error's code, or 0 and the end index.
     pub(crate) fn send[G: Group, S: Sharing](
         group: G,
         entry: *mut QpEntry,
@@ -542,7 +548,32 @@ outlined! {
             complete: bool,
         }
     ) -> (u32, u64) {
-        match send_here::<G, S>(group, entry, site, transfer) {
+        // SAFETY: the caller has it from a QP.
+        let qp = unsafe { Qp::<S>::new(entry) };
+        match send_here::<G, S>(group, &qp, site, transfer) {
+            Ok(end) => (0, end),
+            Err(error) => (error as u32, 0),
+        }
+    }
+}
+
+outlined! {
+    /// Calls [`send_here`] for a DC initiator and the peer of `entry`, outlined; returns an error's code, or 0 and the end index.
+    pub(crate) fn send_dc[G: Group, S: Sharing](
+        group: G,
+        entry: *mut QpEntry,
+        site: Site;
+        transfer: NicTransfer {
+            direction: Direction,
+            there: (u64, u32),
+            here: (u64, u32),
+            bytes: u64,
+            complete: bool,
+        }
+    ) -> (u32, u64) {
+        // SAFETY: the caller has it from a DC initiator.
+        let qp = unsafe { Qp::<S>::towards(entry) };
+        match send_here::<G, S>(group, &qp, site, transfer) {
             Ok(end) => (0, end),
             Err(error) => (error as u32, 0),
         }
@@ -553,14 +584,12 @@ outlined! {
 #[inline(always)]
 fn send_here<G: Group, S: Sharing>(
     group: G,
-    entry: *mut QpEntry,
+    qp: &Qp<'_, S>,
     site: Site,
     transfer: NicTransfer,
 ) -> Result<u64> {
     let NicTransfer { direction, there: (mut raddr, rkey), here: (mut laddr, lkey), .. } = transfer;
     let mut left = transfer.bytes;
-    // SAFETY: the caller has it from a QP.
-    let qp = unsafe { Qp::<S>::new(entry) };
     let mut ticket = EndIndex(0);
     while left > 0 {
         let len = left.min(MAX_MESSAGE) as u32;
@@ -568,7 +597,7 @@ fn send_here<G: Group, S: Sharing>(
             Direction::Put => Wqe::Write { raddr, rkey, laddr, lkey, len },
             Direction::Get => Wqe::Read { raddr, rkey, laddr, lkey, len },
         };
-        ticket = post(group, &qp, 1, &wqe, site)?;
+        ticket = post(group, qp, 1, &wqe, site)?;
         raddr += len as u64;
         laddr += len as u64;
         left -= len as u64;
@@ -588,6 +617,7 @@ pub(crate) fn fetch<S: Sharing>(
     wqe: impl FnOnce(u64) -> Wqe,
     site: Site,
 ) -> Result<u64> {
+    let blocks = qp.blocks(1, blocks);
     let posting = begin(qp, Lanes::of(Thread, qp, blocks, site), blocks, site)?;
     let index = posting.first;
     let taken = qp.take_fetch_slot(index, site);

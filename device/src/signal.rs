@@ -18,7 +18,7 @@ use crate::heap::{LocalBuffer, Signal, Sym, SymSlice, local_operand};
 use crate::order::quiet_pe_slow;
 use crate::outlined::outlined;
 use crate::post::{Lanes, begin, post};
-use crate::rma::{Direction, End, MAX_MESSAGE, NicTransfer, Unit, end_of, send, unit_of, word_at};
+use crate::rma::{Direction, End, MAX_MESSAGE, NicTransfer, Unit, end_of, send, send_dc, unit_of, word_at};
 use crate::sharing::Sharing;
 use crate::sq::Qp;
 use crate::watch::{self, Change, Completion, Event, Operation, PeRange, Posting};
@@ -366,18 +366,22 @@ outlined! {
         } else if group.leader() {
             let qp = ctx.atomic_qp(pe);
             let (there, here) = (ctx.remote_data(&qp, dst.0), ctx.local_data(&qp, src.0));
-            let (entry, site) = (qp.entry(), Location::caller());
+            let site = Location::caller();
             if ctx.peer_atomic_addr::<u64>(pe, signal).is_some() {
                 // Other atomics on the word are processor atomics, so this one must be too. It follows the complete put, also in
                 // memory.
                 let transfer = NicTransfer { direction: Direction::Put, there, here, bytes, complete: true };
-                let (code, _) = send::<G, S>(group, entry, site, transfer);
+                let (code, _) = if qp.is_dc() {
+                    send_dc::<G, S>(group, qp.peer_entry(), site, transfer)
+                } else {
+                    send::<G, S>(group, qp.entry(), site, transfer)
+                };
                 let sent = if code != 0 { outcome(code) } else { quiet_pe_slow::<S>(ctx_ref, pe) };
                 sent.and_then(|()| ctx.emit_signal(to, op, value, pe))
             } else {
                 let signal = ctx.remote_word(&qp, signal);
                 let put = NicSignalPut { there, here, bytes, signal, op, value, complete };
-                send_put_signal::<G, S>(group, entry, site, put)
+                send_put_signal::<G, S>(group, qp.peer_entry(), site, put)
             }
         } else {
             Ok(())
@@ -421,7 +425,7 @@ outlined! {
         let NicSignalPut { there: (mut raddr, rkey), here: (mut laddr, lkey), bytes: mut left, .. } = put;
         let NicSignalPut { signal, op, value, complete, .. } = put;
         // SAFETY: the caller has it from a QP.
-        let qp = unsafe { Qp::<S>::new(entry) };
+        let qp = unsafe { Qp::<S>::of(entry) };
         let op = Op::<8>::new(op.kind(), value);
         // The QP executes in order. So all messages but the last are posted by themselves, the last one with the atomic if
         // the queue can hold both.
@@ -432,7 +436,7 @@ outlined! {
             left -= MAX_MESSAGE;
         }
         let write = Wqe::Write { raddr, rkey, laddr, lkey, len: left as u32 };
-        let blocks = 1 + op.blocks();
+        let blocks = qp.blocks(2, 1 + op.blocks());
         let ticket = if left == 0 {
             post_atomic(group, &qp, signal, op, site)?
         } else if blocks <= qp.depth() {

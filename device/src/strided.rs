@@ -123,7 +123,7 @@ impl<S: Sharing> Ctx<'_, S> {
         let bytes = |elements: u64| elements * size_of::<T>() as u64;
         let (steps, count) = ((bytes(remote.stride), bytes(local.stride)), local.len() as u64);
         let blocks = NicBlocks { direction, there, here, steps, block: bytes(local.block), count, complete };
-        let mine = send_blocks::<G, S>(group, qp.entry(), Location::caller(), blocks);
+        let mine = send_blocks::<G, S>(group, qp.peer_entry(), Location::caller(), blocks);
         agree(group, mine)
     }
 
@@ -237,7 +237,7 @@ outlined! {
         let NicBlocks { direction, there: (raddr, rkey), here: (laddr, lkey), .. } = blocks;
         let NicBlocks { steps: (rstep, lstep), block, count, complete, .. } = blocks;
         // SAFETY: the caller has it from a QP.
-        let qp = unsafe { Qp::<S>::new(entry) };
+        let qp = unsafe { Qp::<S>::of(entry) };
         // Nearly always one piece for a block.
         let mut ticket = None;
         let mut done = 0;

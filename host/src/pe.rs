@@ -430,9 +430,16 @@ impl Pe {
         if page.exit != 0 {
             self.global_exit(page.exit as u8);
         }
-        let errors = recorded(&page);
+        let mut errors = recorded(&page);
         if errors.is_empty() {
             return Ok(None);
+        }
+        for error in &mut errors {
+            if let Some((qpn, index)) = error.failed_wqe()
+                && let Some(peer) = self.service.peer_of_wqe(qpn, index)?
+            {
+                error.set_peer(peer);
+            }
         }
         self.waits.known.keep_ended(&errors);
         let counted = self.state.take_record_count()?.max(errors.len() as u64);

@@ -48,6 +48,22 @@ impl DeviceError {
         self.failed_qp = failed;
     }
 
+    /// Returns the number of the QP that failed or was late, and the block of the WQE that failed. Without that, it is the
+    /// oldest WQE that is not known to be complete.
+    pub(crate) fn failed_wqe(&self) -> Option<(u32, Option<u16>)> {
+        let r = &self.record;
+        match self.code()? {
+            Code::Completion if !self.is_flush() => Some((r.qpn, Some(r.wqe as u16))),
+            Code::Completion | Code::Timeout if r.qpn != 0 => Some((r.qpn, None)),
+            _ => None,
+        }
+    }
+
+    /// Names the peer, where the kernel could not know it.
+    pub(crate) fn set_peer(&mut self, pe: u32) {
+        self.record.peer = pe;
+    }
+
     /// Returns whether the deadline of a call passed.
     pub(crate) fn is_deadline(&self) -> bool {
         matches!(self.code(), Some(Code::Timeout | Code::WaitTimeout))

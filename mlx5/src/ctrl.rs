@@ -237,6 +237,13 @@ impl CtrlSeg {
         }
     }
 
+    /// Returns the segment with this DC stream channel. An initiator without streams ignores it.
+    #[inline(always)]
+    #[must_use]
+    pub const fn with_dci_stream(self, channel: u16) -> Self {
+        Self { dci_stream: channel.to_be_bytes(), ..self }
+    }
+
     /// Returns the variant of the opcode; for the masked atomics, the operand size.
     #[inline(always)]
     pub const fn opmod(self) -> u8 {

@@ -19,8 +19,8 @@ struct KernelCrate {
     /// The folder of its committed PTX, inside of the package that embeds it. Tests and benchmarks build theirs on
     /// demand.
     committed: Option<&'static str>,
-    /// Whether its kernels may spill registers.
-    may_spill: bool,
+    /// Bytes that a thread of a kernel may store and load because it lacks registers.
+    spills: u32,
 }
 
 impl KernelCrate {
@@ -31,13 +31,15 @@ impl KernelCrate {
 }
 
 const KERNEL_CRATES: [KernelCrate; 7] = [
-    KernelCrate { dir: "host/kernels", committed: Some("host/committed"), may_spill: true },
-    KernelCrate { dir: "host/service", committed: Some("host/committed"), may_spill: false },
-    KernelCrate { dir: "examples/kernels", committed: Some("examples/committed"), may_spill: false },
-    KernelCrate { dir: "tests/kernels", committed: None, may_spill: true },
-    KernelCrate { dir: "tests/litmus/kernels", committed: None, may_spill: true },
-    KernelCrate { dir: "benches/kernels", committed: None, may_spill: false },
-    KernelCrate { dir: "ep/kernels", committed: None, may_spill: false },
+    KernelCrate { dir: "host/kernels", committed: Some("host/committed"), spills: u32::MAX },
+    KernelCrate { dir: "host/service", committed: Some("host/committed"), spills: 0 },
+    KernelCrate { dir: "examples/kernels", committed: Some("examples/committed"), spills: 0 },
+    KernelCrate { dir: "tests/kernels", committed: None, spills: u32::MAX },
+    KernelCrate { dir: "tests/litmus/kernels", committed: None, spills: u32::MAX },
+    // Blocks of 512 threads leave `put` and `get` 128 registers each. Read-backs of DC initiators need more: what lies around
+    // these calls is spilled, and their fast paths are not.
+    KernelCrate { dir: "benches/kernels", committed: None, spills: 192 },
+    KernelCrate { dir: "ep/kernels", committed: None, spills: 0 },
 ];
 
 const USAGE: &str = "\
@@ -47,8 +49,8 @@ usage: cargo run -p rushmem-ptx -- COMMAND
   check               compile all kernels, and compare with the committed PTX
   report [FILE.ptx ...]
                       print registers, stack, spills and barriers of each kernel on Hopper, by
-                      ptxas. Without files: compile all kernels, fail if those of the examples,
-                      benchmarks or experts spill, and assemble committed PTX for older and newer GPUs";
+                      ptxas. Without files: compile all kernels, fail if one spills more than its
+                      crate may, and assemble committed PTX for older and newer GPUs";
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -176,11 +178,11 @@ fn report(args: &[&str]) -> Result<(), Failure> {
     let mut spilling = Vec::new();
     for (text, usages) in texts.iter().zip(assemble(&ptxas, &texts)?) {
         print_kernels(text, &usages)?;
-        let spills = usages.into_iter().filter(|usage| !text.may_spill && spilled_bytes(usage) > 0);
+        let spills = usages.into_iter().filter(|usage| spilled_bytes(usage) > text.spills);
         spilling.extend(spills.map(|usage| usage.entry));
     }
     if !spilling.is_empty() {
-        return Err(format!("registers are spilled in: {}", spilling.join(", ")).into());
+        return Err(format!("too many registers are spilled in: {}", spilling.join(", ")).into());
     }
     Ok(())
 }
@@ -190,7 +192,7 @@ struct Text {
     /// The file or the crate.
     title: PathBuf,
     ptx: String,
-    may_spill: bool,
+    spills: u32,
     /// Whether it must assemble for all architectures.
     for_all: bool,
 }
@@ -199,8 +201,8 @@ struct Text {
 fn compiled() -> Result<Vec<Text>, Failure> {
     let mut texts = Vec::new();
     compile_each(KERNEL_CRATES.iter(), |kernels, name, _, ptx| {
-        let (may_spill, for_all) = (kernels.may_spill, kernels.committed.is_some());
-        texts.push(Text { title: name.into(), ptx, may_spill, for_all });
+        let (spills, for_all) = (kernels.spills, kernels.committed.is_some());
+        texts.push(Text { title: name.into(), ptx, spills, for_all });
         Ok(())
     })?;
     Ok(texts)
@@ -210,7 +212,7 @@ fn compiled() -> Result<Vec<Text>, Failure> {
 fn read(files: &[&str]) -> Result<Vec<Text>, Failure> {
     let read = |file: &&str| {
         let ptx = fs::read_to_string(file).map_err(|e| format!("cannot read {file}: {e}"))?;
-        Ok(Text { title: file.into(), ptx, may_spill: true, for_all: false })
+        Ok(Text { title: file.into(), ptx, spills: u32::MAX, for_all: false })
     };
     files.iter().map(read).collect()
 }

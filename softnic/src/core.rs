@@ -55,8 +55,8 @@ pub(crate) struct Core {
     pub(crate) connections: u32,
     /// Answers to packets that have no QP.
     pub(crate) answers: Vec<((u32, SocketAddrV4), Bth, Ext)>,
-    /// Path MTUs of the peers of dynamic connections.
-    pub(crate) path_mtus: BTreeMap<Ipv4Addr, Option<u32>>,
+    /// Path MTUs to the peers of dynamic connections, and when the system told them.
+    pub(crate) path_mtus: BTreeMap<Ipv4Addr, (Instant, Option<u32>)>,
     pub(crate) dma: Dma,
     pub(crate) out: Output,
     /// QPs with work, in turn.

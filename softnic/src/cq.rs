@@ -80,6 +80,23 @@ impl Cq {
         Ok(self.arm_state.armed.is_some() && self.raise())
     }
 
+    /// Ends the ring with an entry that says so, and continues in another one.
+    ///
+    /// Each ring needs a free slot besides the entries that the driver has not polled, because its consumer counter follows
+    /// later.
+    pub(crate) fn resize(&mut self, ring: QueueMemory, log_size: u8) -> Result<(), Overrun> {
+        let (index, entries) = (self.produced as u32, 1u32 << self.log_size);
+        let unpolled = index.wrapping_sub(self.consumed()) & 0xff_ffff;
+        if self.overrun || unpolled >= entries.min(1 << log_size) {
+            return Err(Overrun);
+        }
+        let slot = (index & (entries - 1)) as usize;
+        self.ring.store_cqe((slot + 1) * self.entry - CQE_BYTES, &Cqe::resized(owner_bit(index, entries)));
+        self.produced += 1;
+        (self.ring, self.log_size) = (ring, log_size);
+        Ok(())
+    }
+
     /// Returns the consumer counter that the driver last wrote, 24 bits.
     pub(crate) fn consumed(&self) -> u32 {
         u32::from_be(self.record.load_u32(CqRecord::SET_CI_OFFSET)) & 0xff_ffff

@@ -165,9 +165,9 @@ pub(crate) struct Qp {
     /// Absent without queues.
     pub(crate) record: Option<QueueMemory>,
     /// Set for an initiator of dynamic connections.
-    pub(crate) dci: Option<Dci>,
+    pub(crate) dci: Option<Box<Dci>>,
     /// Set for a connection of a target of dynamic connections.
-    pub(crate) of_dct: Option<OfDct>,
+    pub(crate) of_dct: Option<Box<OfDct>>,
     /// Set while the QP is in the list of QPs with work.
     pub(crate) queued: bool,
     /// Next packet sequence number to send.
@@ -235,7 +235,7 @@ impl Qp {
 
     /// Returns the number that completions carry: for a connection of a target, the target's.
     pub(crate) fn number(&self) -> u32 {
-        self.of_dct.map_or(self.qpn, |of| of.dctn)
+        self.of_dct.as_ref().map_or(self.qpn, |of| of.dctn)
     }
 
     /// Returns the producer counter of the doorbell record.
@@ -270,7 +270,7 @@ impl Qp {
     pub(crate) fn reset(&mut self) {
         self.drop_partial_message();
         self.has_left_srq = false;
-        self.dci = self.dci.take().map(|_| Dci::default());
+        self.dci = self.dci.take().map(|_| Box::default());
         self.route = Route::Loopback;
         self.state = State::Reset;
         self.attrs = Attrs::default();

@@ -378,7 +378,7 @@ fn complete<G: Group, S: Sharing>(group: G, ctx_ref: CtxRef, desc: *mut TeamDesc
         let pe = pe_of(desc, member);
         let (data, signals) = (ctx.qp(pe), ctx.atomic_qp(pe));
         if signals.entry() != data.entry() {
-            mine = mine.and(ctx.read_back(&data));
+            mine = mine.and(ctx.read_back(data.peer_entry()));
         }
         mine = mine.and(data.wait(data.last(), site));
         if signals.entry() != data.entry() {

@@ -14,6 +14,7 @@ use crate::error::{Detail, Error, Result, record, write_record};
 use crate::sharing::{Exclusive, PerBlock, PerGpu};
 
 pub(crate) use ctx_ref::CtxRef;
+pub(crate) use queues::far_end;
 
 /// The context of a kernel. Every operation is a method of it.
 ///

@@ -2,7 +2,7 @@
 #![allow(unsafe_code, reason = "reads the table of QPs of the launch")]
 
 use super::Ctx;
-use crate::abi::{QpEntry, ctx_flags};
+use crate::abi::{CtxParts, QpDesc, QpEntry, ctx_flags};
 use crate::arch::{self, Scope, Sys};
 use crate::error::{Detail, Error, Result};
 use crate::segment;
@@ -13,11 +13,11 @@ impl<S> Ctx<'_, S> {
     /// Returns data of the peer at a checked offset as the NIC of `qp` addresses it: address and rkey.
     #[inline(always)]
     pub(crate) fn remote_data<Q: Sharing>(&self, qp: &Qp<'_, Q>, offset: u64) -> (u64, u32) {
-        let (p, desc) = (&self.parts, qp.desc());
+        let (p, desc) = (&self.parts, qp.peer());
         if offset < p.heap_bytes {
             return (offset, desc.rkey);
         }
-        segment::data_end(p.segments, offset, p.rails + desc.peer * p.rails + desc.rail)
+        segment::data_end(p.segments, offset, far_end(p, desc))
     }
 
     /// Returns data of this PE at a checked offset as the NIC of `qp` addresses it: address and lkey.
@@ -33,11 +33,11 @@ impl<S> Ctx<'_, S> {
     /// Returns a word of the peer at a checked offset as the NIC of `qp` addresses it: address and strict rkey.
     #[inline(always)]
     pub(crate) fn remote_word<Q: Sharing>(&self, qp: &Qp<'_, Q>, offset: u64) -> (u64, u32) {
-        let (p, desc) = (&self.parts, qp.desc());
+        let (p, desc) = (&self.parts, qp.peer());
         if offset < p.heap_bytes {
             return (offset, desc.strict_rkey);
         }
-        segment::word_end(p.segments, offset, p.rails + desc.peer * p.rails + desc.rail)
+        segment::word_end(p.segments, offset, far_end(p, desc))
     }
 
     /// Returns a word of this PE at a checked offset as the NIC of `qp` addresses it: address and strict lkey.
@@ -50,6 +50,7 @@ impl<S> Ctx<'_, S> {
         segment::word_end(p.segments, offset, desc.rail)
     }
 
+    /// Returns the entry of `pe` in a set. Its descriptor has the keys of the PE.
     #[inline(always)]
     pub(crate) fn qp_entry(&self, set: u32, pe: u32) -> *mut QpEntry {
         let i = set as usize * self.parts.n_pes as usize + pe as usize;
@@ -90,10 +91,23 @@ impl<S: Sharing> Ctx<'_, S> {
     /// Returns the QP that this block uses to `pe`, which is below `n_pes`.
     #[inline(always)]
     pub(crate) fn qp(&self, pe: u32) -> Qp<'_, S> {
+        self.qp_at(self.entry(pe))
+    }
+
+    /// Returns the QP that this block uses to `pe`, in a job without DC initiators. With them, only its keys are right.
+    #[inline(always)]
+    pub(crate) fn connected_qp(&self, pe: u32) -> Qp<'_, S> {
+        // SAFETY: as in `qp_at`.
+        unsafe { Qp::new(self.entry(pe)) }
+    }
+
+    /// Returns the entry of `pe` in the QP set that this block uses.
+    #[inline(always)]
+    fn entry(&self, pe: u32) -> *mut QpEntry {
         let p = &self.parts;
         self.release_to(pe);
         let spread = if p.n_sets > 1 { arch::block().checked_rem(p.n_sets).unwrap_or(0) } else { 0 };
-        self.qp_of_set(p.first_set + spread, pe)
+        self.qp_entry(p.first_set + spread, pe)
     }
 
     /// Returns the QP that this block uses for atomics on the heap of `pe`. All of them go through one NIC of that PE,
@@ -121,25 +135,49 @@ impl<S: Sharing> Ctx<'_, S> {
         }
     }
 
-    /// Returns the number of QPs of this context, to all PEs.
+    /// Returns the number of entries of this context: of all PEs in all its sets.
     #[inline(always)]
-    pub(crate) fn n_qps(&self) -> u32 {
+    pub(crate) fn n_entries(&self) -> u32 {
         self.parts.n_sets * self.parts.n_pes
     }
 
-    /// Returns QP number `i` of this context.
+    /// Returns entry number `i` of this context.
+    #[inline(always)]
+    pub(crate) fn nth_entry(&self, i: u32) -> *mut QpEntry {
+        // The entries of successive sets follow each other.
+        self.qp_entry(self.parts.first_set, 0).wrapping_add(i as usize)
+    }
+
+    /// Returns the QP of entry number `i` of this context. It is idle if the entry only describes a peer of a DC initiator.
     #[inline(always)]
     pub(crate) fn nth_qp(&self, i: u32) -> Qp<'_, S> {
-        let first = self.qp_entry(self.parts.first_set, 0);
-        // SAFETY: as in `qp_of_set`. The entries of successive sets follow each other.
-        unsafe { Qp::new(first.wrapping_add(i as usize)) }
+        // SAFETY: as in `qp_at`.
+        unsafe { Qp::new(self.nth_entry(i)) }
     }
 
     #[inline(always)]
     pub(crate) fn qp_of_set(&self, set: u32, pe: u32) -> Qp<'_, S> {
-        // SAFETY: the host filled an entry for every set and PE, and keeps it while kernels run.
-        unsafe { Qp::new(self.qp_entry(set, pe)) }
+        self.qp_at(self.qp_entry(set, pe))
     }
+
+    /// Returns the QP towards the PE of an entry.
+    #[inline(always)]
+    fn qp_at(&self, entry: *mut QpEntry) -> Qp<'_, S> {
+        // SAFETY: the host filled an entry for every set and PE, and keeps it while kernels run.
+        unsafe { if self.is_dc() { Qp::towards(entry) } else { Qp::new(entry) } }
+    }
+
+    /// Returns whether the QPs are DC initiators.
+    #[inline(always)]
+    pub(crate) fn is_dc(&self) -> bool {
+        self.parts.flags & ctx_flags::DC != 0
+    }
+}
+
+/// Returns the number of a peer's end, among the ends of a segment. `desc` is the peer's.
+#[inline(always)]
+pub(crate) fn far_end(p: &CtxParts, desc: &QpDesc) -> u32 {
+    p.rails + desc.peer * p.rails + desc.rail
 }
 
 /// Makes a release fence at system scope. Outlined: otherwise ptxas predicates the fence, and a fence costs 60 cycles

@@ -10,6 +10,7 @@ use rushmem_mlx5::{CqeOpcode, CqeWord, Opcode};
 
 use super::connect::connect;
 use super::reserve::completed;
+use super::send_queue::DC_BLOCKS;
 use super::{EndIndex, Qp, SendQueueState};
 use crate::abi::{Connection, DevAddr, FIRST_BLOCK, QpEntry, QpState, qp_flags};
 use crate::arch::{self, Scope, Sys};
@@ -146,7 +147,8 @@ impl<S: Sharing> Qp<'_, S> {
         }
     }
 
-    /// Returns the blocks of the WQE that a CQE completes: 1, except for the 64-bit masked compare and swap.
+    /// Returns the blocks of the WQE that a CQE completes: 1, except for the 64-bit masked compare and swap, and for WQEs
+    /// with an address vector.
     ///
     /// The queue itself tells which masked ones are 64 bits wide. The CQE of a collapsed CQ may be an old one, so its
     /// slot may have been reused. It may even hold the second half of another WQE. A slot counts only if it names this
@@ -154,6 +156,9 @@ impl<S: Sharing> Qp<'_, S> {
     /// begins with a byte count of 8, which is not an atomic's opcode.)
     #[inline(always)]
     fn blocks_of(&self, word: CqeWord) -> u16 {
+        if self.desc().flags & qp_flags::DC != 0 {
+            return DC_BLOCKS as u16;
+        }
         if word.opcode() != Opcode::ATOMIC_MASKED_CS {
             return 1;
         }
@@ -179,7 +184,8 @@ impl<S: Sharing> Qp<'_, S> {
         self.poison(Error::Completion, detail, site)
     }
 
-    /// Returns the details of an error of a connected QP; `found` and `wanted` are block counts.
+    /// Returns the details of an error of a connected QP; `found` and `wanted` are block counts. A DC initiator has several
+    /// peers, so the host finds the peer by the block.
     #[inline(always)]
     pub(super) fn detail(&self, found: u64, wanted: u64) -> Detail {
         let (peer, qpn) = (self.desc().peer, self.send_queue(self.depth()).qpn);

@@ -1,13 +1,17 @@
 //! A queue pair as device code uses it: its descriptor, its state words, and posting to it.
 #![allow(unsafe_code, reason = "accesses the table of QPs, at addresses from the host")]
 
+use core::hint::assert_unchecked;
 use core::marker::PhantomData;
 use core::mem::offset_of;
+use core::ptr::null_mut;
+
+use rushmem_mlx5::{Flags, Wqe};
 
 use super::completion::wait_slow;
-use super::send_queue::SendQueueView;
+use super::send_queue::{DC_BLOCKS, SendQueueView};
 use super::{DoorbellState, ReadyEntry, SendQueueState};
-use crate::abi::{Connection, DevAddr, FIRST_BLOCK, QpDesc, QpEntry, QpState};
+use crate::abi::{Connection, DevAddr, FIRST_BLOCK, QpDesc, QpEntry, QpState, qp_flags};
 use crate::arch::{self, Cta, Gpu, Scope, SysWord};
 use crate::error::{Result, Site};
 use crate::sharing::{Exclusive, Sharing};
@@ -36,10 +40,12 @@ impl Reservation {
     }
 }
 
-/// A queue pair with the sharing `S`. It need not be connected yet.
+/// A queue pair with the sharing `S`, towards a peer. It need not be connected yet.
 #[derive(Clone, Copy)]
 pub(crate) struct Qp<'a, S> {
     entry: *mut QpEntry,
+    /// The entry of the peer, if the QP is a DC initiator; else null.
+    peer: *mut QpEntry,
     _sharing: PhantomData<(&'a QpEntry, S)>,
 }
 
@@ -50,13 +56,51 @@ impl<'a, S: Sharing> Qp<'a, S> {
     /// The host filled the entry, and every address in it is valid while the kernel runs.
     #[inline(always)]
     pub(crate) unsafe fn new(entry: *mut QpEntry) -> Self {
-        Self { entry, _sharing: PhantomData }
+        Self { entry, peer: null_mut(), _sharing: PhantomData }
     }
 
-    /// Returns the argument of [`Qp::new`], a plain word for outlined functions.
+    /// Returns the DC initiator towards the PE of an entry of the table.
+    ///
+    /// # Safety
+    /// The conditions of [`Qp::new`] hold, and the QPs of the set are DC initiators.
+    #[inline(always)]
+    pub(crate) unsafe fn towards(peer: *mut QpEntry) -> Self {
+        // SAFETY: the caller's promise. The compiler then knows the answer of `is_dc`.
+        let entry = unsafe {
+            assert_unchecked(!peer.is_null());
+            (*peer).desc.queue.ptr()
+        };
+        Self { entry, peer, _sharing: PhantomData }
+    }
+
+    /// Returns the QP towards the PE of an entry of the table, of whatever kind it is.
+    ///
+    /// # Safety
+    /// The conditions of [`Qp::new`] hold.
+    #[inline(always)]
+    pub(crate) unsafe fn of(entry: *mut QpEntry) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe {
+            if (*entry).desc.flags & qp_flags::DC == 0 { Self::new(entry) } else { Self::towards(entry) }
+        }
+    }
+
+    /// Returns the entry of the queue and its state, a plain word for outlined functions.
     #[inline(always)]
     pub(crate) fn entry(&self) -> *mut QpEntry {
         self.entry
+    }
+
+    /// Returns the argument of [`Qp::of`], a plain word for outlined functions.
+    #[inline(always)]
+    pub(crate) fn peer_entry(&self) -> *mut QpEntry {
+        if self.is_dc() { self.peer } else { self.entry }
+    }
+
+    /// Returns whether the QP is a DC initiator.
+    #[inline(always)]
+    pub(crate) fn is_dc(&self) -> bool {
+        !self.peer.is_null()
     }
 
     /// Returns the descriptor.
@@ -64,6 +108,29 @@ impl<'a, S: Sharing> Qp<'a, S> {
     pub(crate) fn desc(&self) -> &'a QpDesc {
         // SAFETY: nobody changes it while kernels run.
         unsafe { &(*self.entry).desc }
+    }
+
+    /// Returns the descriptor of the peer: its number, its keys and the address of its target.
+    #[inline(always)]
+    pub(crate) fn peer(&self) -> &'a QpDesc {
+        // SAFETY: nobody changes it while kernels run.
+        unsafe { if self.is_dc() { &(*self.peer).desc } else { self.desc() } }
+    }
+
+    /// Returns the blocks of `wqes` WQEs, which take `blocks` blocks without an address vector.
+    #[inline(always)]
+    pub(crate) fn blocks(&self, wqes: u64, blocks: u64) -> u64 {
+        if self.is_dc() { wqes * DC_BLOCKS } else { blocks }
+    }
+
+    /// Writes one WQE at block `index` of a reservation to `queue`, this QP's. Returns the block after it.
+    #[inline(always)]
+    pub(crate) fn write(&self, queue: SendQueueView, index: u64, wqe: &Wqe, flags: Flags) -> u64 {
+        if self.is_dc() {
+            queue.write_to(&self.peer().target, index, wqe, flags)
+        } else {
+            queue.write(index, wqe, flags)
+        }
     }
 
     /// Returns the view of the connected send queue, which has `depth` blocks.

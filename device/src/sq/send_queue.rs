@@ -4,11 +4,16 @@
     reason = "writes WQEs, the doorbell record and the doorbell register at addresses from the host"
 )]
 
+use bytemuck::Zeroable;
+use rushmem_mlx5::av::AvSeg;
 use rushmem_mlx5::doorbell::{Doorbell, record_word};
 use rushmem_mlx5::{Flags, Wqe, Wqebb};
 
 use crate::abi::{DevAddr, qp_flags};
 use crate::arch::{self, Gpu, Scope, Sys, SysWord};
+
+/// Blocks of every WQE of a DC initiator: its address vector takes three segments of eight.
+pub(super) const DC_BLOCKS: u64 = 2;
 
 /// The part of a [`Connection`](crate::abi::Connection) that posting needs, with the depth of the queue.
 ///
@@ -31,9 +36,31 @@ impl SendQueueView {
         Self { sq: address(a, b), dbr: address(c, d), uar: address(e, f), qpn, flags, depth }
     }
 
+    /// Writes one WQE of a DC initiator for the target with this address vector; returns the block after it.
+    ///
+    /// The vector goes from memory to memory by segments. Otherwise it would take twelve registers of every kernel.
+    #[inline(always)]
+    pub(super) fn write_to(self, target: &AvSeg, index: u64, wqe: &Wqe, flags: Flags) -> u64 {
+        let [head, tail] = wqe.emit_to(&AvSeg::zeroed(), index as u16, self.qpn, flags).blocks;
+        self.write_block(index + 1, tail);
+        let slot = self.sq.add((index & (self.depth - 1)) * 64).ptr::<[u32; 4]>();
+        let from = (&raw const *target).cast::<[u32; 4]>();
+        let [control, ..] = head.0;
+        // SAFETY: as in `write_block`; the vector has three segments, and its address is a multiple of 16.
+        unsafe {
+            arch::store16(slot, control.0);
+            let mut i = 0;
+            while i < AvSeg::SEGMENTS {
+                arch::store16(slot.add(1 + i), arch::load16(from.add(i)));
+                i += 1;
+            }
+        }
+        index + DC_BLOCKS
+    }
+
     /// Writes one WQE at block `index` of a reservation; returns the block after it.
     #[inline(always)]
-    pub(crate) fn write(self, index: u64, wqe: &Wqe, flags: Flags) -> u64 {
+    pub(super) fn write(self, index: u64, wqe: &Wqe, flags: Flags) -> u64 {
         let entry = wqe.emit(index as u16, self.qpn, flags);
         let [head, tail] = entry.blocks;
         self.write_block(index, head);

@@ -12,7 +12,7 @@ use crate::nic::Nic;
 use crate::start::{AddressFamily, BootstrapKind};
 use crate::switch::Switch;
 use crate::value::{
-    self, Auto, Bytes, ConnectKind, CqKind, DeviceKind, DoorbellKind, GpuArch, Gpus, HeapKind, HeapMax,
+    self, Auto, Bytes, ConnectKind, CqKind, Dcis, DeviceKind, DoorbellKind, GpuArch, Gpus, HeapKind, HeapMax,
     Limit, Ordering, P2pAtomics, Partition, PeerPath, Progress, QueueMemory, RelaxedOrdering, Retries,
     Secret, SqDepth, Value,
 };
@@ -170,6 +170,11 @@ settings! {
             "Time at which QPs are created: lazy (when a kernel first posts to a peer) or eager (all at the start).";
         Network expert queue_memory: Bytes, "RUSHMEM_QUEUE_MEMORY", "256MiB", "bytes",
             "Upper limit of the memory for the queues of a PE. A job with QPs for more than that is an error at its start.";
+        Network expert dc_above: u32, "RUSHMEM_DC_ABOVE", "1024", "PEs",
+            "Largest number of PEs with a QP to each peer. In larger jobs, the DC initiators of a PE serve all its peers, so \
+             that the number of QPs does not grow with the job.";
+        Network expert dcis: Dcis, "RUSHMEM_DCIS", "8", "DCIs",
+            "Number of DC initiators in the place of one QP to each peer, in jobs of more PEs than `dc_above`.";
         Network common qps_per_peer: NonZeroU32, "RUSHMEM_QPS_PER_PEER", "1", "QPs",
             "Number of QPs to each peer that all threads of a GPU share.";
         Network expert block_qps: u32, "RUSHMEM_BLOCK_QPS", "0", "QPs",

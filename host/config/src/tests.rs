@@ -17,7 +17,7 @@ fn file(text: &str) -> tempfile::NamedTempFile {
 fn another(key: &str) -> &'static str {
     match key {
         "pes" | "qps_per_peer" | "block_qps" | "exclusive_qps" | "context_qps" | "native_workers"
-        | "nics_per_pe" | "p2p_group" => "3",
+        | "nics_per_pe" | "p2p_group" | "dc_above" => "3",
         "teams" => "7",
         "heap_bytes" | "heap_max" | "native_stack" | "queue_memory" | "team_scratch" | "grid_scratch" => {
             "2MiB"
@@ -38,7 +38,7 @@ fn another(key: &str) -> &'static str {
         "relaxed_ordering" => "on",
         "peer_path" => "nic",
         "p2p_atomics" => "node",
-        "sq_depth" => "2",
+        "sq_depth" | "dcis" => "2",
         "cq" => "collapsed",
         "timeout" | "bootstrap_timeout" | "connect_timeout" | "ack_timeout" | "abort_limit" => "250ms",
         "kernel_warning" => "none",

@@ -82,12 +82,18 @@ impl Retries {
     }
 }
 
-/// The depth of a send queue in WQEs: a power of two from 2 to 16384.
+/// A power of two from `LEAST` to `MOST`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct SqDepth(u32);
+pub struct PowerOfTwo<const LEAST: u32, const MOST: u32>(u32);
 
-impl SqDepth {
-    /// Returns the number of WQEs.
+/// The depth of a send queue in WQEs.
+pub type SqDepth = PowerOfTwo<2, { MAX_DEPTH as u32 }>;
+
+/// A number of DC initiators.
+pub type Dcis = PowerOfTwo<1, 256>;
+
+impl<const LEAST: u32, const MOST: u32> PowerOfTwo<LEAST, MOST> {
+    /// Returns the number.
     pub fn get(self) -> u32 {
         self.0
     }
@@ -398,14 +404,14 @@ impl Value for NonZeroU32 {
     }
 }
 
-impl Value for SqDepth {
+impl<const LEAST: u32, const MOST: u32> Value for PowerOfTwo<LEAST, MOST> {
     fn accepts() -> String {
-        format!("a power of two from 2 to {MAX_DEPTH}")
+        format!("a power of two from {LEAST} to {MOST}")
     }
 
     fn parse(text: &str) -> Result<Self, String> {
-        let depth = whole(text, 2, MAX_DEPTH)? as u32;
-        if depth.is_power_of_two() { Ok(SqDepth(depth)) } else { Err("not a power of two".into()) }
+        let number = whole(text, LEAST.into(), MOST.into())? as u32;
+        if number.is_power_of_two() { Ok(Self(number)) } else { Err("not a power of two".into()) }
     }
 
     fn show(&self) -> String {

@@ -342,7 +342,9 @@ impl PeerMap {
                 (parts.p2p_base, parts.p2p_stride) = (DevAddr(base), stride);
             }
         }
-        if (0..).zip(peers).all(|(pe, peer)| parts.is_p2p(pe) || !reached(peer)) {
+        // The fast path knows connected QPs only.
+        let is_dc = parts.flags & ctx_flags::DC != 0;
+        if !is_dc && (0..).zip(peers).all(|(pe, peer)| parts.is_p2p(pe) || !reached(peer)) {
             parts.flags |= ctx_flags::NO_P2P_OTHERS;
         }
         if self.node_atomics(me) {

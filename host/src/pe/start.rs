@@ -85,13 +85,15 @@ impl Pe {
         let retries = RetryPolicy::new(&config);
         let connections =
             Connections::new(rails, &all_nics, Arc::clone(state), handshakes, shape, me, retries)
-                .without_p2p_peers(without_nic);
+                .without_p2p_peers(without_nic)
+                .with_targets()?;
         let table = TeamTable::new(&*machine, heap, shape)?;
 
         let deadlines = Deadlines { call: config.timeout, connect: config.connect_timeout };
         state.write_pe(me, control.addr, deadlines)?;
         state.describe_qps(&connections.descriptors())?;
         let mut flags = if connections.on_gpu() { ctx_flags::GPU_QUEUES } else { 0 };
+        flags |= if shape.is_dc() { ctx_flags::DC } else { 0 };
         // Several NICs, or NICs and processors of the node, access one heap. PCIe does not order them. Or a host cannot wait
         // for acknowledged data itself. Data through a relaxed key may be passed even by later data through the same NIC.
         let is_reordered = shape.rails > 1 || peer_map.is_shared() || connections.has_relaxed_keys();
@@ -315,7 +317,7 @@ fn common_settings(config: &Config) -> String {
     format!(
         "heap_bytes={} heap_max={:?} sq_depth={:?} queue_memory={} nics_per_pe={} qps_per_peer={} block_qps={} \
          exclusive_qps={} context_qps={} peer_path={:?} p2p_group={} p2p_atomics={:?} teams={} \
-         team_scratch={} grid_scratch={} ordering={:?} relaxed_ordering={:?}",
+         team_scratch={} grid_scratch={} ordering={:?} relaxed_ordering={:?} dc_above={} dcis={}",
         config.heap_bytes.0,
         config.heap_max.0,
         config.sq_depth.0.map(SqDepth::get),
@@ -332,7 +334,9 @@ fn common_settings(config: &Config) -> String {
         config.team_scratch.0,
         config.grid_scratch.0,
         config.ordering,
-        config.relaxed_ordering
+        config.relaxed_ordering,
+        config.dc_above,
+        config.dcis.get()
     )
 }
 

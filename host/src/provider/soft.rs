@@ -8,7 +8,7 @@ use rushmem_base::lock;
 use rushmem_mlx5::Syndrome;
 use rushmem_mlx5::doorbell::uar;
 use rushmem_mlx5::prm::qp::{AddressPath, Mtu};
-use rushmem_mlx5::prm::{CmdOpcode, Command, Header, Response, cq, mkey, pd, qp};
+use rushmem_mlx5::prm::{CmdOpcode, Command, Header, Response, cq, dct, mkey, pd, qp, rmp};
 use rushmem_softnic::{Context, Event, Nic};
 
 use super::{
@@ -179,6 +179,14 @@ fn destroy_command(input: &[u8], output: &[u8]) -> Option<[u8; 16]> {
         }
         CmdOpcode::CREATE_CQ => {
             cq::DestroyCq { cqn: cq::CreateCqOut::decode(output).ok()?.cqn, ..Default::default() }.encode()
+        }
+        CmdOpcode::CREATE_RMP => {
+            let rmpn = rmp::CreateRmpOut::decode(output).ok()?.rmpn;
+            rmp::DestroyRmp { rmpn, ..Default::default() }.encode()
+        }
+        CmdOpcode::CREATE_DCT => {
+            let dctn = dct::CreateDctOut::decode(output).ok()?.dctn;
+            dct::DestroyDct { dctn, ..Default::default() }.encode()
         }
         CmdOpcode::CREATE_QP => {
             qp::DestroyQp { qpn: qp::CreateQpOut::decode(output).ok()?.qpn, ..Default::default() }.encode()

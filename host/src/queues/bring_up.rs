@@ -134,7 +134,7 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use rushmem_device::abi::DevAddr;
-    use rushmem_mlx5::prm::qp::{AddressPath, Mtu};
+    use rushmem_mlx5::prm::qp::{AddressPath, Mtu, ServiceType};
     use rushmem_mlx5::prm::{CmdError, CmdOpcode, CmdStatus, Header};
     use rushmem_softnic::{self as softnic, Nic};
 
@@ -331,7 +331,7 @@ mod tests {
         let rail = rail.unwrap();
         let in_use = || doorbells.load(Ordering::Relaxed);
         assert_eq!(in_use(), 0, "the probe has ended");
-        let qps = [0, 1].map(|slot| rail.make(slot, slot).unwrap());
+        let qps = [0, 1].map(|slot| rail.make(slot, slot, ServiceType::RC).unwrap());
         assert_eq!(in_use(), 2);
         drop(qps);
         assert_eq!(in_use(), 0);

@@ -21,8 +21,11 @@ use std::time::{Duration, Instant};
 
 use rushmem_base::{Pes, lock};
 use rushmem_device::abi::{QpDesc, qp_flags, reserved};
+use rushmem_mlx5::av::AvSeg;
+use rushmem_mlx5::prm::qp::ServiceType;
 
 use super::connect_message::{ConnectMessage, QpStatus};
+use super::dc::address_vector;
 use super::drain::Drain;
 use super::flush::{Flush, RemoteEnd};
 use super::info::QpInfo;
@@ -69,6 +72,8 @@ pub(crate) struct Connections {
     missing: AtomicUsize,
     /// By PE, then by rail.
     nics: Vec<PeerNic>,
+    /// Addresses of the DC targets, by PE, then by rail. Empty without DC initiators.
+    targets: Vec<AvSeg>,
     state: Arc<StateMap>,
     handshakes: Arc<Handshakes>,
     shape: Shape,
@@ -93,7 +98,7 @@ impl Connections {
         me: u32,
         retries: RetryPolicy,
     ) -> Self {
-        let all = 0..shape.qps();
+        let all = 0..shape.entries();
         let used = rails.iter().map(|_| AtomicU64::new(0)).collect();
         let flushes = rails.iter().map(|_| Mutex::default()).collect();
         let p2p = vec![false; shape.n_pes as usize];
@@ -105,6 +110,7 @@ impl Connections {
             taken: all.clone().map(|_| AtomicBool::default()).collect(),
             missing: AtomicUsize::new(shape.qps() as usize),
             nics: nics.iter().flat_map(|pe| &pe.rails).map(NicInfo::for_peers).collect(),
+            targets: Vec::new(),
             state,
             handshakes,
             shape,
@@ -123,11 +129,38 @@ impl Connections {
         self
     }
 
+    /// Finds the paths of DC initiators to the targets of all peers.
+    ///
+    /// # Errors
+    /// - [`Error::Unavailable`] if a peer has no target.
+    /// - The errors of the NICs.
+    pub(crate) fn with_targets(mut self) -> Result<Self> {
+        if self.shape.is_dc() {
+            let find = |(i, nic): (usize, &PeerNic)| {
+                let (pe, rail) = (i / self.rails.len(), i % self.rails.len());
+                let missing = || Error::Unavailable {
+                    what: format!("the DC target of PE {pe}"),
+                    why: "the PE has not sent its number".into(),
+                };
+                let target = nic.target.ok_or_else(missing)?;
+                Ok(address_vector(self.rails[rail].nic(), &nic.port, target)?)
+            };
+            self.targets = self.nics.iter().enumerate().map(find).collect::<Result<_>>()?;
+            // Peers can write as soon as they know the targets.
+            self.flushes.iter().for_each(|flush| lock(flush).note_qp());
+        }
+        Ok(self)
+    }
+
     /// Limits kernels to `peers` when they post through these QPs.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] if a QP to another PE is already connected.
+    /// [`Error::Unavailable`] if a QP to another PE is already connected, or the QPs are DC initiators.
     pub(super) fn limit(&self, qps: Range<usize>, peers: &[u32]) -> Result<()> {
+        if self.shape.is_dc() {
+            let why = "its QPs are DC initiators, which reach all PEs (setting `dc_above`)";
+            return Err(Error::Unavailable { what: "a context limited to some PEs".into(), why: why.into() });
+        }
         let others: Vec<usize> = qps.filter(|&i| !peers.contains(&self.place(i).0)).collect();
         if let Some(&i) = others.iter().find(|&&i| lock(&self.connections[i]).published) {
             let why =
@@ -146,7 +179,12 @@ impl Connections {
 
     /// Returns whether no kernel posts to QP `i`.
     fn is_unused(&self, i: usize) -> bool {
-        self.is_closed(i) || self.p2p[self.place(i).0 as usize]
+        let first = self.place(i).0;
+        if self.shape.is_dc() {
+            // Each initiator serves several PEs.
+            return first >= self.shape.set_qps();
+        }
+        self.is_closed(i) || self.p2p[first as usize]
     }
 
     /// Returns whether no kernel of this PE may post to QP `i`.
@@ -169,7 +207,7 @@ impl Connections {
         &self.nics[peer as usize * self.rails.len() + rail]
     }
 
-    /// Returns the peer of QP `i`, and its set.
+    /// Returns the peer of QP `i`, or the first peer of a DC initiator, and its set.
     fn place(&self, i: usize) -> (u32, u32) {
         let n = self.shape.n_pes as usize;
         ((i % n) as u32, (i / n) as u32)
@@ -181,6 +219,7 @@ impl Connections {
             let (peer, set) = self.place(i);
             let rail = self.shape.rail(set.into());
             let (mine, theirs) = (self.rails[rail].keys(), self.nic(peer, rail));
+            let first = u64::from(set) * u64::from(self.shape.n_pes);
             QpDesc {
                 pe_state: self.state.device_state(),
                 handshake: self.handshakes.addr(i),
@@ -188,14 +227,21 @@ impl Connections {
                 rkey: theirs.rkey,
                 peer,
                 log_depth: self.shape.log_depth().into(),
-                flags: self.rails[rail].flags(),
+                flags: self.rails[rail].flags() | if self.shape.is_dc() { qp_flags::DC } else { 0 },
                 rail: rail as u32,
                 strict_lkey: mine.strict().lkey(),
                 strict_rkey: theirs.strict_rkey,
-                reserved: [0; 20],
+                target: self.target(peer, rail).copied().unwrap_or_default(),
+                queue: self.state.entry(first + u64::from(self.shape.qp_of(peer))),
+                reserved: [0; 6],
             }
         };
         (0..self.connections.len()).map(describe).collect()
+    }
+
+    /// Returns the address of the DC target of a rail of `peer`, if there is one.
+    fn target(&self, peer: u32, rail: usize) -> Option<&AvSeg> {
+        self.targets.get(peer as usize * self.rails.len() + rail)
     }
 
     /// Ends all connections and restores the initial state of all QPs. No kernel may run on any PE.
@@ -245,26 +291,29 @@ impl Connections {
         format!("missing: {}; {state}", Pes(peers.into_iter().collect()))
     }
 
-    /// Returns the peer of QP `i` and the number of its rail.
-    pub(super) fn peer_and_rail(&self, i: usize) -> (u32, usize) {
-        let (peer, set) = self.place(i);
-        (peer, self.shape.rail(set.into()))
-    }
-
-    /// Completes everything that kernels have posted to QP `i`. Data is in memory of the peer then: in the heap, and at the
-    /// ends `others`.
+    /// Completes everything that kernels have posted to QP `i`. Data is in memory of the peers then: in the heap, and at the
+    /// ends that `others` returns by PE and rail.
     ///
     /// # Errors
     /// The errors of [`Drain::run`].
-    pub(crate) fn drain(&self, i: usize, others: Vec<RemoteEnd>, until: Instant) -> Result<()> {
+    pub(crate) fn drain(
+        &self,
+        i: usize,
+        others: impl Fn(u32, usize) -> Vec<RemoteEnd>,
+        until: Instant,
+    ) -> Result<()> {
         let connection = lock(&self.connections[i]);
         let Some((pair, _)) = &connection.pair else { return Ok(()) };
-        let (peer, rail) = self.peer_and_rail(i);
-        let nic = self.nic(peer, rail);
+        let (first, set) = self.place(i);
+        let rail = self.shape.rail(set.into());
+        let next = if self.shape.is_dc() { self.shape.set_qps() } else { self.shape.n_pes };
         let mut ends = Vec::new();
-        if nic.early_acks {
-            ends.push((reserved::SINK, nic.strict_rkey));
-            ends.extend(others);
+        for peer in (first..self.shape.n_pes).step_by(next as usize) {
+            let (nic, target) = (self.nic(peer, rail), self.target(peer, rail));
+            if nic.early_acks {
+                ends.push(((reserved::SINK, nic.strict_rkey), target));
+                ends.extend(others(peer, rail).into_iter().map(|end| (end, target)));
+            }
         }
         Drain { state: &self.state, i: i as u64, rail: &self.rails[rail], pair, until }.run(&ends)
     }
@@ -314,6 +363,28 @@ impl Connections {
         }
         let failed = self.query()?.into_iter().find(|qp| qp.state == "ERR");
         Ok(failed.map(|qp| (qp.peer, qp.qpn)))
+    }
+
+    /// Returns the PE to which a WQE of the DC initiator `qpn` goes: in block `index`, or else the oldest that is not known to
+    /// be complete. Returns `None` if there is no such initiator.
+    ///
+    /// # Errors
+    /// An error if the machine cannot read its memory.
+    pub(super) fn peer_of_wqe(&self, qpn: u32, index: Option<u16>) -> Result<Option<u32>> {
+        if !self.shape.is_dc() {
+            return Ok(None);
+        }
+        for (i, connection) in self.connections.iter().enumerate() {
+            if let Some((dci, _)) = &lock(connection).pair
+                && dci.address.qpn == qpn
+            {
+                let rail = self.shape.rail(self.place(i).1.into());
+                let done = self.state.read_qp(i as u64)?.done.word;
+                let target = self.rails[rail].target_of(dci, index.unwrap_or(done as u16))?;
+                return Ok((0..self.shape.n_pes).find(|&pe| self.target(pe, rail) == Some(&target)));
+            }
+        }
+        Ok(None)
     }
 
     /// Returns the number of PRM commands to the NICs so far.
@@ -394,7 +465,10 @@ impl Connections {
 
     fn describe_qp(&self, i: usize, connection: &QpConnection) -> String {
         let qpn = connection.pair.as_ref().map_or(0, |(pair, _)| pair.address.qpn);
-        format!("QP {qpn:#x} towards PE {}", self.place(i).0)
+        match self.shape.is_dc() {
+            true => format!("DC initiator {qpn:#x}"),
+            false => format!("QP {qpn:#x} towards PE {}", self.place(i).0),
+        }
     }
 
     /// Describes the first `limit` QPs with operations that kernels do not know to be complete. Leaves out QPs for which
@@ -451,6 +525,10 @@ impl Connections {
         }
         let connection = &mut *connection;
         let outcome = self.make(i, connection).and_then(|address| {
+            if self.shape.is_dc() {
+                self.start_initiator(i, connection)?;
+                return self.publish_if_ready(i, connection);
+            }
             if peer == self.me {
                 self.connect(i, connection, address)?;
                 connection.peer_ready = true;
@@ -501,7 +579,7 @@ impl Connections {
     /// [`Error::Misuse`] if this job has no such QP.
     pub(super) fn index(&self, peer: u32, set: u32) -> Result<usize> {
         let i = u64::from(set) * u64::from(self.shape.n_pes) + u64::from(peer);
-        if peer >= self.shape.n_pes || i >= self.shape.qps() {
+        if peer >= self.shape.n_pes || i >= self.shape.entries() {
             let what = format!("PE {peer} requests QP set {set}, which this job does not have");
             return Err(Error::Misuse { call: "connect", what });
         }
@@ -572,10 +650,13 @@ impl Connections {
         let rail = self.shape.rail(set.into());
         // A QP is made once in an epoch, and there is a slot for each.
         let slot = self.used[rail].fetch_add(1, Ordering::AcqRel);
-        let pair = self.rails[rail].make(slot, i as u64)?;
+        let service = if self.shape.is_dc() { ServiceType::DCI } else { ServiceType::RC };
+        let pair = self.rails[rail].make(slot, i as u64, service)?;
         lock(&self.flushes[rail]).note_qp();
         let address = pair.address;
-        self.rails[rail].nic().note_peer(address.qpn, peer);
+        if !self.shape.is_dc() {
+            self.rails[rail].nic().note_peer(address.qpn, peer);
+        }
         connection.pair = Some((pair, rail as u64 * self.shape.rail_slots() + slot));
         Ok(address)
     }
@@ -602,6 +683,18 @@ impl Connections {
         Ok(())
     }
 
+    /// Makes a DC initiator ready. Its peers take no part in that.
+    fn start_initiator(&self, i: usize, connection: &mut QpConnection) -> Result<()> {
+        let rail = &self.rails[self.shape.rail(self.place(i).1.into())];
+        if let Some((dci, _)) = &connection.pair {
+            rail.start_initiator(dci, self.retries)?;
+            connection.unordered = rail.is_unordered(dci)?;
+            (connection.ready, connection.peer_ready) = (true, true);
+            tracing::debug!(pe = self.me, qpn = dci.address.qpn, connection.unordered, "DC initiator");
+        }
+        Ok(())
+    }
+
     fn publish_if_ready(&self, i: usize, connection: &mut QpConnection) -> Result<()> {
         let (rail, weak) = (self.shape.rail(self.place(i).1.into()), self.weakness(i, connection));
         if let Some((pair, words)) = &connection.pair
@@ -623,7 +716,11 @@ impl Connections {
     /// Returns the flags of [`qp_flags::WEAK`] that QP `i` has.
     fn weakness(&self, i: usize, connection: &QpConnection) -> u32 {
         let (peer, set) = self.place(i);
-        let relaxed = self.nic(peer, self.shape.rail(set.into())).relaxed_keys;
+        let rail = self.shape.rail(set.into());
+        let relaxed = match self.shape.is_dc() {
+            true => self.has_relaxed_keys(),
+            false => self.nic(peer, rail).relaxed_keys,
+        };
         let flag = |is_set, flag| if is_set { flag } else { 0 };
         flag(connection.unordered, qp_flags::UNORDERED) | flag(relaxed, qp_flags::RELAXED)
     }
@@ -647,7 +744,7 @@ impl Connections {
     /// Tells the peer of QP `i` that the QP cannot be used.
     fn inform_peer(&self, i: usize, why: &str, post: &mut dyn FnMut(Outgoing)) {
         let ((peer, set), epoch) = (self.place(i), self.epoch());
-        if peer != self.me {
+        if peer != self.me && !self.shape.is_dc() {
             post((peer, ConnectMessage { epoch, set, status: QpStatus::Failed { why: why.into() } }));
         }
     }

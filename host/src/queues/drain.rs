@@ -5,7 +5,8 @@ use std::time::Instant;
 
 use rushmem_device::abi::{FIRST_BLOCK, QpState, reserved};
 use rushmem_device::sq;
-use rushmem_mlx5::{CqeOpcode, CqeWord, Flags, Opcode, Wqe};
+use rushmem_mlx5::av::AvSeg;
+use rushmem_mlx5::{CqeOpcode, CqeWord, Opcode, Wqe};
 
 use super::StateMap;
 use super::flush::RemoteEnd;
@@ -27,22 +28,23 @@ pub(super) struct Drain<'a> {
 impl Drain<'_> {
     /// Waits until everything that kernels posted has completed, and counts the completions in the state of the QP.
     ///
-    /// An ACK of the peer's NIC does not prove that data is in memory. So a read-back of each of `ends`, memory of the peer,
-    /// follows, as in `quiet` of kernels.
+    /// An ACK of the peer's NIC does not prove that data is in memory. So a read-back of each of `ends`, memory of peers,
+    /// follows, as in `quiet` of kernels. A DC initiator needs the address of the peer beside each.
     ///
     /// # Errors
     /// [`Error::Unavailable`] if an operation failed or is not complete at the deadline.
-    pub(super) fn run(&self, ends: &[RemoteEnd]) -> Result<()> {
+    pub(super) fn run(&self, ends: &[(RemoteEnd, Option<&AvSeg>)]) -> Result<()> {
         let mut words = self.state.read_qp(self.i)?;
         if words.reserved.word == FIRST_BLOCK || words.poison.word != 0 {
             return Ok(());
         }
         self.complete(&mut words)?;
-        for &(raddr, rkey) in ends {
+        for &((raddr, rkey), target) in ends {
             let lkey = self.rail.keys().strict().lkey();
             let read = Wqe::Read { raddr, rkey, laddr: reserved::SINK, lkey, len: 1 };
             let first = words.reserved.word;
-            let end = post(self.rail, self.rail.memory(), self.pair, first, &read, Flags::SIGNALED)?;
+            let entry = self.pair.emit(&read, first, target);
+            let end = post(self.rail, self.rail.memory(), self.pair, first, &entry)?;
             (words.reserved.word, words.doorbell.word) = (end, end);
             self.state.count_postings(self.i, &words)?;
             self.complete(&mut words)?;
@@ -67,11 +69,12 @@ impl Drain<'_> {
                 let what = format!("the completion of QP {:#x}", self.pair.address.qpn);
                 return Err(Error::Unavailable { what, why: "the NIC reports a failed operation".into() });
             }
-            let news =
-                fresh.then(|| sq::completed(words.done.word, word.wqe_counter().wrapping_add(1), depth));
+            let blocks = self.rail.shape().blocks(1);
+            let end = word.wqe_counter().wrapping_add(blocks as u16);
+            let news = fresh.then(|| sq::completed(words.done.word, end, depth));
             match news.flatten() {
                 Some(done) => {
-                    // Only this WQE has two basic blocks. If it is last, no other completion covers its second block.
+                    // On a connected QP, only this WQE has two basic blocks. If it is last, no other completion covers its second block.
                     let second = word.opcode() == Opcode::ATOMIC_MASKED_CS && done + 1 == posted;
                     words.done.word = done + u64::from(second);
                 }

@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use rushmem_device::abi::reserved;
 use rushmem_mlx5::Wqe;
+use rushmem_mlx5::prm::qp::ServiceType;
 
 use super::host_queue::{self, HostQueue, Outcome};
 use super::probe::Loop;
@@ -124,7 +125,7 @@ impl FlushQueue {
         let memory = QueueMemory::new(rail.nic(), region, shape)?;
         let pair = host_queue::make(qps, |slot| {
             memory.clear(rail.nic(), slot)?;
-            rail.make_in(&memory, slot, 0)
+            rail.make_in(&memory, (slot, 0), ServiceType::RC)
         })?;
         host_queue::connect(rail, &pair.0, pair.1.as_ref(), retries)?;
         let name = rail.nic().name();

@@ -3,8 +3,9 @@
 use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
+use rushmem_mlx5::av::AvSeg;
 use rushmem_mlx5::doorbell::{Doorbell, Record, record_word};
-use rushmem_mlx5::{CqeOpcode, CqeWord, Flags, Syndrome, Wqe};
+use rushmem_mlx5::{CqeOpcode, CqeWord, Emitted, Flags, Syndrome, Wqe};
 
 use super::probe::Loop;
 use super::queue_memory::QueueMemory;
@@ -34,6 +35,17 @@ pub(super) enum Outcome {
     Late,
 }
 
+impl Qp {
+    /// Returns the bytes of a signalled WQE at block `index`. A DC initiator needs the address of its target.
+    pub(super) fn emit(&self, wqe: &Wqe, index: u64, target: Option<&AvSeg>) -> Emitted {
+        let (index, qpn) = (index as u16, self.address.qpn);
+        match target {
+            Some(target) => wqe.emit_to(target, index, qpn, Flags::SIGNALED),
+            None => wqe.emit(index, qpn, Flags::SIGNALED),
+        }
+    }
+}
+
 impl HostQueue {
     /// Takes a QP without postings, and its receiver if that is another one.
     pub(super) fn new((pair, receiver): (Qp, Option<Qp>)) -> Self {
@@ -52,7 +64,7 @@ impl HostQueue {
         until: Instant,
     ) -> Result<Outcome> {
         let first = self.posted;
-        self.posted = post(rail, memory, &self.pair, first, wqe, Flags::SIGNALED)?;
+        self.posted = post(rail, memory, &self.pair, first, &self.pair.emit(wqe, first, None))?;
         let rung = Instant::now();
         loop {
             match self.poll(memory, first as u16)? {
@@ -112,20 +124,12 @@ pub(super) fn make(qps: Loop, make: impl Fn(u64) -> Result<Qp>) -> Result<(Qp, O
     Ok((make(0)?, receiver))
 }
 
-/// Posts `wqe` at block `first` of a QP, rings the doorbell, and returns the end of the posting. `memory` holds the queues.
+/// Posts a WQE at block `first` of a QP, rings the doorbell, and returns the end of the posting. `memory` holds the queues.
 ///
 /// # Errors
 /// The errors of the machine.
-pub(super) fn post(
-    rail: &Rail,
-    memory: &QueueMemory,
-    pair: &Qp,
-    first: u64,
-    wqe: &Wqe,
-    flags: Flags,
-) -> Result<u64> {
+pub(super) fn post(rail: &Rail, memory: &QueueMemory, pair: &Qp, first: u64, entry: &Emitted) -> Result<u64> {
     let (at, depth) = (memory.shape().place(pair.slot), memory.shape().depth);
-    let entry = wqe.emit(first as u16, pair.address.qpn, flags);
     let mut end = first;
     for block in &entry.blocks[..entry.n_blocks().into()] {
         let slot = end & (depth - 1);

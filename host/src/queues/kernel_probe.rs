@@ -12,6 +12,7 @@ use rushmem_device::abi::{
     ControlPage, CtxParts, Header, LAYOUT, MAGIC, PeerDesc, QpDesc, SegmentTable, VERSION, ctx_flags,
     reserved,
 };
+use rushmem_mlx5::prm::qp::ServiceType;
 use rushmem_runtime_kernels::rushmem_probe;
 
 use super::host_queue::{connect, make};
@@ -42,7 +43,7 @@ pub(super) fn probe_kernel(
     local_pes: u32,
 ) -> Result<()> {
     attempts(local_pes, |within| {
-        let (pair, receiver) = make(qps, |slot| rail.make(slot, slot))?;
+        let (pair, receiver) = make(qps, |slot| rail.make(slot, slot, ServiceType::RC))?;
         connect(rail, &pair, receiver.as_ref(), RetryPolicy::within(within, 7))?;
         let outcome = run(rail, machine, heap, &pair, within);
         drop((pair, receiver));

@@ -7,12 +7,14 @@
 //! probe_kernel  checks that kernels can post and see completions           (once per NIC)
 //! Flush         waits for acknowledged WRITEs on their way to memory       (when host collectives return)
 //! Connections   CREATE_CQ, CREATE_QP, RST2INIT, INIT2RTR, RTR2RTS          (when a kernel first posts to a peer)
+//! Target        CREATE_CQ, CREATE_RMP, CREATE_DCT                          (once per NIC, with DC initiators)
 //! ```
 
 mod bond;
 mod bring_up;
 mod connect_message;
 mod connections;
+mod dc;
 mod drain;
 mod flush;
 mod host_queue;

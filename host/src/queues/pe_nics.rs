@@ -3,6 +3,7 @@
 //! All numbers are little-endian. Texts carry their length in two bytes.
 
 use super::connect_message::cut;
+use super::dc::TargetAddress;
 use super::level::RailLevel;
 use super::rail::NicInfo;
 use crate::config::Partition;
@@ -64,13 +65,21 @@ impl PeNics {
             mtu: 4096,
         };
         Self {
-            rails: vec![NicInfo { port, rkey: 0, strict_rkey: 0, early_acks: true, can_flush: true, level }],
+            rails: vec![NicInfo {
+                port,
+                rkey: 0,
+                strict_rkey: 0,
+                early_acks: true,
+                can_flush: true,
+                target: None,
+                level,
+            }],
         }
     }
 }
 
 fn put_nic(to: &mut Vec<u8>, nic: &NicInfo) {
-    let NicInfo { port, rkey, strict_rkey, early_acks, can_flush, level } = nic;
+    let NicInfo { port, rkey, strict_rkey, early_acks, can_flush, target, level } = nic;
     let flags = [
         (port.kind == NicKind::Hardware, bits::HARDWARE),
         (port.link == LinkLayer::InfiniBand, bits::INFINIBAND),
@@ -91,6 +100,10 @@ fn put_nic(to: &mut Vec<u8>, nic: &NicInfo) {
     for number in [port.mtu, *rkey, *strict_rkey, level.gbps.unwrap_or(0)] {
         to.extend(number.to_le_bytes());
     }
+    // A key of 0 stands for no target.
+    let TargetAddress { dctn, key } = target.unwrap_or(TargetAddress { dctn: 0, key: 0 });
+    to.extend(dctn.to_le_bytes());
+    to.extend(key.to_le_bytes());
     put_text(to, &level.nic);
     let steps = &level.steps[..level.steps.len().min(u8::MAX.into())];
     to.push(steps.len() as u8);
@@ -106,6 +119,8 @@ fn take_nic(from: &mut &[u8]) -> Option<NicInfo> {
     let (lid, partition) = (u16::from_le_bytes(take(from)?), Partition(u16::from_le_bytes(take(from)?)));
     let mut word = || Some(u32::from_le_bytes(take(from)?));
     let (mtu, rkey, strict_rkey, gbps) = (word()?, word()?, word()?, word()?);
+    let (dctn, key) = (u32::from_le_bytes(take(from)?), u64::from_le_bytes(take(from)?));
+    let target = Some(TargetAddress { dctn, key }).filter(|target| target.key != 0);
     let nic = take_text(from)?;
     let [steps] = take(from)?;
     let level = RailLevel {
@@ -121,7 +136,7 @@ fn take_nic(from: &mut &[u8]) -> Option<NicInfo> {
     };
     let port = PortAddress { kind, link, number, gid, mac, lid, partition, mtu };
     let (early_acks, can_flush) = (is_set(bits::EARLY_ACKS), is_set(bits::CAN_FLUSH));
-    Some(NicInfo { port, rkey, strict_rkey, early_acks, can_flush, level })
+    Some(NicInfo { port, rkey, strict_rkey, early_acks, can_flush, target, level })
 }
 
 fn put_text(to: &mut Vec<u8>, text: &str) {
@@ -163,6 +178,7 @@ mod tests {
         let mut pe = PeNics::sample(level);
         pe.rails[0].port.gid = std::array::from_fn(|i| i as u8);
         (pe.rails[0].rkey, pe.rails[0].strict_rkey) = (0x1234_5678, u32::MAX);
+        pe.rails[0].target = is_hardware.then_some(TargetAddress { dctn: 0xab_cdef, key: u64::MAX });
         pe
     }
 

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use rushmem_base::shared_deadline;
 use rushmem_device::abi::{qp_flags, reserved};
 use rushmem_mlx5::prm::CmdOpcode;
+use rushmem_mlx5::prm::qp::ServiceType;
 use rushmem_mlx5::{Syndrome, Wqe};
 
 use super::host_queue::{HostQueue, Outcome, connect, describe, make};
@@ -72,7 +73,7 @@ pub(super) fn attempts<T>(local_pes: u32, once: impl Fn(Duration) -> Result<T>) 
 
 fn once(rail: &Rail, heap: &Region, within: Duration, qps: Loop) -> Result<Loopback> {
     let begin = Instant::now();
-    let pair = make(qps, |slot| rail.make(slot, slot))?;
+    let pair = make(qps, |slot| rail.make(slot, slot, ServiceType::RC))?;
     if let Err(error) = connect(rail, &pair.0, pair.1.as_ref(), RetryPolicy::within(within, 7)) {
         return match error {
             NicError::Refused { command: CmdOpcode::INIT2RTR_QP, .. } => {

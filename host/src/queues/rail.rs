@@ -4,21 +4,25 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytemuck::Zeroable;
 use rushmem_device::abi::{Connection, qp_flags, reserved};
 use rushmem_mlx5::CqeWord;
+use rushmem_mlx5::av::AvSeg;
 use rushmem_mlx5::doorbell::Record;
-use rushmem_mlx5::prm::caps::{AtomicCaps, RoceCap};
+use rushmem_mlx5::prm::caps::{AtomicCaps, HcaCap, RoceCap};
+use rushmem_mlx5::prm::qp::{AddressPath, ServiceType};
 use rushmem_mlx5::prm::{cq, qp};
+use rushmem_mlx5::seg::SEGMENT_BYTES;
 
 use super::bond::Bond;
+use super::dc::{Parents, Target, TargetAddress};
 use super::info::QpInfo;
 use super::level::{QueueLocation, RailLevel};
 use super::ordering::{RequestedOrder, wants_relaxed_keys};
 use super::probe::Loop;
 use super::queue_memory::QueueMemory;
-use super::shape::{CQE_BYTES, Shape};
+use super::shape::{CQE_BYTES, Shape, WQEBB_BYTES};
 use super::state::StateMap;
-use crate::Result;
 use crate::config::Config;
 use crate::machine::{Machine, Region};
 use crate::nic_error::NicError;
@@ -26,9 +30,13 @@ use crate::provider::{
     self, DoorbellUse, DoorbellWriter, Keys, LinkLayer, NicKind, Object, Pd, PortAddress, Provider,
     QpDoorbell, Uar, WantedUars, create, execute, random,
 };
+use crate::{Error, Result};
 
 /// UAR pages of a rail. QPs share them in turn.
 const UARS: u64 = 16;
+
+/// log2 of the READs and atomics in flight on a QP.
+const LOG_READS: u8 = 4;
 
 /// Value of `ts_format` for a NIC that supports only free-running time stamps.
 const FREE_RUNNING: u8 = 0;
@@ -46,6 +54,8 @@ pub(crate) struct NicInfo {
     pub(crate) early_acks: bool,
     /// Whether its PE can wait for them: see [`Rail::loopback`].
     pub(crate) can_flush: bool,
+    /// Its target, if the job uses DC initiators.
+    pub(crate) target: Option<TargetAddress>,
     pub(crate) level: RailLevel,
 }
 
@@ -57,13 +67,14 @@ pub(super) struct PeerNic {
     pub(super) strict_rkey: u32,
     pub(super) early_acks: bool,
     pub(super) relaxed_keys: bool,
+    pub(super) target: Option<TargetAddress>,
 }
 
 impl NicInfo {
     /// Returns the facts that connections need.
     pub(super) fn for_peers(&self) -> PeerNic {
-        let NicInfo { port, rkey, strict_rkey, early_acks, .. } = *self;
-        PeerNic { port, rkey, strict_rkey, early_acks, relaxed_keys: self.level.relaxed_keys }
+        let NicInfo { port, rkey, strict_rkey, early_acks, target, .. } = *self;
+        PeerNic { port, rkey, strict_rkey, early_acks, relaxed_keys: self.level.relaxed_keys, target }
     }
 }
 
@@ -71,6 +82,8 @@ impl NicInfo {
 pub(crate) struct Rail {
     /// Doorbell registers, by slot.
     doorbells: Vec<Arc<dyn QpDoorbell>>,
+    /// `None` without DC initiators.
+    target: Option<Target>,
     uars: Vec<Box<dyn Uar>>,
     keys: Keys,
     pd: Box<dyn Pd>,
@@ -148,8 +161,11 @@ impl Rail {
         flags |= if on_gpu { qp_flags::ON_GPU } else { 0 };
         let time_stamps = if roce.qp_ts_format == 0 { FREE_RUNNING } else { DEFAULT };
         let level = RailLevel::new(&*nic, location, heap, &writer_of(&uars), relaxed_keys);
+        let parents = Parents { pd: pd.number(), uar_page: uar(0).page_id(), eqn };
+        let target = shape.is_dc().then(|| make_target(&*nic, parents)).transpose()?;
         let rail = Self {
             doorbells,
+            target,
             uars,
             keys,
             pd,
@@ -198,6 +214,7 @@ impl Rail {
             strict_rkey: self.keys.strict().rkey(),
             early_acks: self.nic.acks_early(),
             can_flush: self.loopback.is_some(),
+            target: self.target.as_ref().map(|target| target.address),
             level: self.level.clone(),
         }
     }
@@ -250,19 +267,24 @@ impl Rail {
     ///
     /// # Errors
     /// The errors of the NIC.
-    pub(super) fn make(&self, slot: u64, index: u64) -> Result<Qp> {
+    pub(super) fn make(&self, slot: u64, index: u64, service: ServiceType) -> Result<Qp> {
         if !self.is_on_gpu() {
             self.memory.clear(&*self.nic, slot)?;
         }
-        let qp = self.make_in(&self.memory, slot, index)?;
+        let qp = self.make_in(&self.memory, (slot, index), service)?;
         Ok(Qp { _doorbell: Some(DoorbellUse::new(&self.doorbells[slot as usize])), ..qp })
     }
 
-    /// Executes CREATE_CQ and CREATE_QP in a cleared slot of `memory`, for a QP to which only the CPU posts.
+    /// Executes CREATE_CQ and CREATE_QP in a cleared slot of `memory` for QP number `index` of the PE. Only the CPU posts to it.
     ///
     /// # Errors
     /// The errors of the NIC.
-    pub(super) fn make_in(&self, memory: &QueueMemory, slot: u64, index: u64) -> Result<Qp> {
+    pub(super) fn make_in(
+        &self,
+        memory: &QueueMemory,
+        (slot, index): (u64, u64),
+        service: ServiceType,
+    ) -> Result<Qp> {
         let (s, at, umem) = (memory.shape(), memory.shape().place(slot), memory.umem());
         let uar_page = self.uar(slot).page_id();
         let (cq, out) = create(
@@ -289,7 +311,7 @@ impl Rail {
             &*self.nic,
             &qp::CreateQp {
                 context: qp::QpContext {
-                    st: qp::ServiceType::RC,
+                    st: service,
                     pm_state: qp::PmState::MIGRATED,
                     pd: self.pd.number(),
                     log_sq_size: s.log_depth(),
@@ -325,20 +347,59 @@ impl Rail {
         remote: QpAddress,
         retries: RetryPolicy,
     ) -> Result<(), NicError> {
-        /// log2 of the READs and atomics in flight.
-        const LOG_READS: u8 = 4;
-        let vhca_port_num = self.nic.port().number;
         let (primary_address_path, mtu) = self.nic.path(peer)?;
-        let pkey_index = primary_address_path.pkey_index;
-        let QpAddress { qpn, psn, ece } = pair.address;
         // Options of other firmware may mean something else, so both ends use them only if they are equal.
-        let ece = if ece == remote.ece { ece } else { 0 };
+        let ece = if pair.address.ece == remote.ece { pair.address.ece } else { 0 };
+        let context = qp::QpContext {
+            mtu,
+            remote_qpn: remote.qpn,
+            next_rcv_psn: remote.psn,
+            log_rra_max: LOG_READS,
+            min_rnr_nak: 12,
+            primary_address_path,
+            ..Default::default()
+        };
+        self.start(pair, context, ece, retries.on(peer.link))
+    }
+
+    /// Executes RST2INIT, INIT2RTR and RTR2RTS for a DC initiator. Its WQEs name their peers.
+    ///
+    /// # Errors
+    /// The errors of the NIC.
+    pub(super) fn start_initiator(&self, dci: &Qp, retries: RetryPolicy) -> Result<(), NicError> {
+        let port = self.nic.port();
+        let (path, mtu) = self.nic.path(&port)?;
+        // The rest of a path is in the address vectors.
+        let primary_address_path = AddressPath {
+            vhca_port_num: path.vhca_port_num,
+            pkey_index: path.pkey_index,
+            sl: path.sl,
+            eth_prio: path.eth_prio,
+            dscp: path.dscp,
+            ecn: path.ecn,
+            ..Default::default()
+        };
+        let context = qp::QpContext { mtu, primary_address_path, ..Default::default() };
+        self.start(dci, context, 0, retries.on(port.link))
+    }
+
+    /// Executes RST2INIT, INIT2RTR and RTR2RTS. `context` has the facts about the peer.
+    fn start(
+        &self,
+        pair: &Qp,
+        context: qp::QpContext,
+        ece: u32,
+        (retry_count, ack_timeout): (u8, u8),
+    ) -> Result<(), NicError> {
+        let vhca_port_num = self.nic.port().number;
+        let pkey_index = context.primary_address_path.pkey_index;
+        let QpAddress { qpn, psn, .. } = pair.address;
         let init = qp::Rst2Init {
             qpn,
             context: qp::QpContext {
                 pm_state: qp::PmState::MIGRATED,
                 counter_set_id: self.nic.counter_set(),
-                primary_address_path: qp::AddressPath { vhca_port_num, pkey_index, ..Default::default() },
+                primary_address_path: AddressPath { vhca_port_num, pkey_index, ..Default::default() },
                 atomic_mode: qp::AtomicMode::UP_TO_8B,
                 rre: true,
                 rwe: true,
@@ -347,23 +408,9 @@ impl Rail {
             },
             ..Default::default()
         };
-        let mut rtr = qp::Init2Rtr {
-            qpn,
-            ece,
-            context: self.order.apply(qp::QpContext {
-                mtu,
-                log_msg_max: 30,
-                remote_qpn: remote.qpn,
-                next_rcv_psn: remote.psn,
-                log_rra_max: LOG_READS,
-                min_rnr_nak: 12,
-                primary_address_path,
-                ..Default::default()
-            }),
-            ..Default::default()
-        };
+        let context = self.order.apply(qp::QpContext { log_msg_max: 30, ..context });
+        let mut rtr = qp::Init2Rtr { qpn, ece, context, ..Default::default() };
         self.bond.apply(pair.slot, &mut rtr);
-        let (retry_count, ack_timeout) = retries.on(peer.link);
         let rts = qp::Rtr2Rts {
             qpn,
             ece,
@@ -372,7 +419,7 @@ impl Rail {
                 log_sra_max: LOG_READS,
                 retry_count,
                 rnr_retry: 7,
-                primary_address_path: qp::AddressPath { ack_timeout, ..Default::default() },
+                primary_address_path: AddressPath { ack_timeout, ..Default::default() },
                 ..Default::default()
             },
             ..Default::default()
@@ -398,6 +445,19 @@ impl Rail {
         let mut word = 0u64;
         self.memory.region().read(at, bytemuck::bytes_of_mut(&mut word))?;
         Ok(word)
+    }
+
+    /// Returns the address vector in the WQE at block `index` of a DC initiator.
+    ///
+    /// # Errors
+    /// The errors of the machine.
+    pub(super) fn target_of(&self, dci: &Qp, index: u16) -> Result<AvSeg> {
+        let slot = u64::from(index) & (self.shape().depth - 1);
+        // The vector follows the control segment.
+        let at = self.shape().place(dci.slot).sq + slot * WQEBB_BYTES + SEGMENT_BYTES as u64;
+        let mut target = AvSeg::zeroed();
+        self.memory.region().read(at, bytemuck::bytes_of_mut(&mut target))?;
+        Ok(target)
     }
 
     /// Executes QUERY_QP for the QP to `peer`. `weak` has the flags of its order.
@@ -436,6 +496,22 @@ impl Rail {
             reserved_2: [0; 8],
         }
     }
+}
+
+/// Makes the target of a rail.
+///
+/// # Errors
+/// [`Error::Unavailable`] if the NIC has no DC transport, and the errors of the NIC.
+fn make_target(nic: &dyn Provider, parents: Parents) -> Result<Target> {
+    let caps: HcaCap = provider::capabilities(nic)?;
+    if !caps.dct {
+        let why = "the NIC lacks it; set RUSHMEM_DC_ABOVE to the number of PEs, for one QP to each peer";
+        return Err(Error::Unavailable {
+            what: format!("the DC transport of {}", nic.name()),
+            why: why.into(),
+        });
+    }
+    Target::new(nic, parents)
 }
 
 /// Returns the slowest writer of the doorbells of some pages.

@@ -267,11 +267,7 @@ impl Service {
         ends: impl Fn(u32, usize) -> Vec<RemoteEnd>,
         until: Instant,
     ) -> Result<()> {
-        qps.try_for_each(|i| {
-            let (peer, rail) = self.shared.connections.peer_and_rail(i);
-            let others = ends(peer, rail);
-            self.shared.connections.drain(i, others, until)
-        })
+        qps.try_for_each(|i| self.shared.connections.drain(i, &ends, until))
     }
 
     /// Waits until all WRITEs that the NICs of this PE have acknowledged are in its memory.
@@ -294,6 +290,15 @@ impl Service {
     /// An error if the machine cannot read its memory.
     pub(crate) fn poisoned(&self) -> Result<Option<(u32, u32)>> {
         self.shared.connections.poisoned()
+    }
+
+    /// Returns the PE to which a WQE of the DC initiator `qpn` goes: in block `index`, or else the oldest that is not known to
+    /// be complete. Returns `None` if there is no such initiator.
+    ///
+    /// # Errors
+    /// An error if the machine cannot read its memory.
+    pub(crate) fn peer_of_wqe(&self, qpn: u32, index: Option<u16>) -> Result<Option<u32>> {
+        self.shared.connections.peer_of_wqe(qpn, index)
     }
 
     /// Returns the peer and number of a QP that has failed, even if no kernel has met its error.

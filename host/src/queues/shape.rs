@@ -34,6 +34,8 @@ pub(crate) struct Shape {
     pub(crate) block_sets: u32,
     pub(crate) exclusive_sets: u32,
     pub(crate) context_sets: u32,
+    /// DC initiators of each set, in the place of one QP to each PE; 0 without the DC transport.
+    dcis: u32,
     pub(crate) depth: u64,
     pub(crate) collapsed: bool,
     /// The order in which WRITEs land.
@@ -70,6 +72,7 @@ impl Shape {
             block_sets: config.block_qps,
             exclusive_sets: config.exclusive_qps,
             context_sets: config.context_qps,
+            dcis: if n_pes > config.dc_above { config.dcis.get() } else { 0 },
             depth: DEEPEST,
             collapsed: config.cq == CqKind::Collapsed,
             ordering: config.ordering,
@@ -109,7 +112,16 @@ impl Shape {
 
     /// Returns the shape of one QP of the same depth, which connects a PE with itself.
     pub(super) fn of_one_qp(self) -> Self {
-        Self { n_pes: 1, rails: 1, shared_sets: 1, block_sets: 0, exclusive_sets: 0, context_sets: 0, ..self }
+        Self {
+            n_pes: 1,
+            rails: 1,
+            shared_sets: 1,
+            block_sets: 0,
+            exclusive_sets: 0,
+            context_sets: 0,
+            dcis: 0,
+            ..self
+        }
     }
 
     /// Returns the shape of the QPs by which a NIC reads its own PE's memory.
@@ -124,7 +136,37 @@ impl Shape {
 
     /// Returns the number of QPs that kernels may use. Each is made at its first use.
     pub(crate) fn qps(&self) -> u64 {
-        (self.other_sets() + u64::from(self.context_sets)) * u64::from(self.rails) * u64::from(self.n_pes)
+        self.sets() * u64::from(self.set_qps())
+    }
+
+    /// Returns the number of entries in the table of QPs: one for each set and PE.
+    pub(super) fn entries(&self) -> u64 {
+        self.sets() * u64::from(self.n_pes)
+    }
+
+    /// Returns the number of QP sets.
+    fn sets(&self) -> u64 {
+        (self.other_sets() + u64::from(self.context_sets)) * u64::from(self.rails)
+    }
+
+    /// Returns the number of QPs in each set. The first entries of a set are theirs.
+    pub(super) fn set_qps(&self) -> u32 {
+        if self.is_dc() { self.dcis.min(self.n_pes) } else { self.n_pes }
+    }
+
+    /// Returns whether the QPs are DC initiators.
+    pub(crate) fn is_dc(&self) -> bool {
+        self.dcis != 0
+    }
+
+    /// Returns the number of a PE's QP in a set.
+    pub(super) fn qp_of(&self, pe: u32) -> u32 {
+        pe % self.set_qps()
+    }
+
+    /// Returns the basic blocks of a WQE that has `blocks` blocks without an address vector.
+    pub(super) fn blocks(&self, blocks: u64) -> u64 {
+        if self.is_dc() { 2 } else { blocks }
     }
 
     /// Returns the number of sets that do not belong to contexts. The sets of contexts follow them.
@@ -137,7 +179,7 @@ impl Shape {
         (self.other_sets() as u32 + index) * self.rails
     }
 
-    /// Returns the QPs of context `index`.
+    /// Returns the entries of the QPs of context `index`.
     pub(crate) fn context_qps(&self, index: u32) -> std::ops::Range<usize> {
         let first = self.context_set(index) as usize * self.n_pes as usize;
         first..first + self.rails as usize * self.n_pes as usize

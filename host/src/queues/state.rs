@@ -32,7 +32,7 @@ pub(crate) struct Handshakes(Region);
 
 impl Handshakes {
     pub(crate) fn new(machine: &dyn Machine, shape: Shape) -> Result<Self> {
-        Ok(Self(machine.shared(shape.qps() * size_of::<Handshake>() as u64)?))
+        Ok(Self(machine.shared(shape.entries() * size_of::<Handshake>() as u64)?))
     }
 
     const fn at(i: usize) -> u64 {
@@ -113,6 +113,11 @@ impl StateMap {
         Self::QPS_AT + i * size_of::<QpEntry>() as u64
     }
 
+    /// Returns the address of entry `i` of the QP table.
+    pub(super) fn entry(&self, i: u64) -> DevAddr {
+        self.region.addr.add(Self::entry_at(i))
+    }
+
     /// Returns the offset of the state of QP number `i`.
     pub(super) const fn qp_at(i: u64) -> u64 {
         Self::entry_at(i) + offset_of!(QpEntry, state) as u64
@@ -120,7 +125,7 @@ impl StateMap {
 
     /// Returns the address of the ready entries of slot `slot`.
     pub(super) fn ready(&self, slot: u64) -> DevAddr {
-        self.region.addr.add(Self::entry_at(self.shape.qps()) + 2 * slot * self.shape.depth * 8)
+        self.region.addr.add(Self::entry_at(self.shape.entries()) + 2 * slot * self.shape.depth * 8)
     }
 
     /// Returns the address of the busy words of slot `slot`.
@@ -129,7 +134,7 @@ impl StateMap {
     }
 
     fn peers_at(shape: &Shape) -> u64 {
-        (Self::entry_at(shape.qps()) + 2 * shape.qps() * shape.depth * 8).next_multiple_of(128)
+        (Self::entry_at(shape.entries()) + 2 * shape.qps() * shape.depth * 8).next_multiple_of(128)
     }
 
     /// Writes the QP table with all QPs unconnected. Its address is [`StateMap::qp_table`].
@@ -141,7 +146,7 @@ impl StateMap {
 
     /// Clears the ready entries and busy words of all slots.
     pub(super) fn clear_slots(&self) -> Result<()> {
-        let at = Self::entry_at(self.shape.qps());
+        let at = Self::entry_at(self.shape.entries());
         self.region.write(at, &vec![0; (Self::peers_at(&self.shape) - at) as usize])
     }
 
@@ -152,7 +157,7 @@ impl StateMap {
 
     /// Corrupts the rkeys of `pe`'s heap in the QP descriptors, for fault tests.
     pub(crate) fn corrupt_rkey(&self, pe: u32) -> Result<()> {
-        for i in (u64::from(pe)..self.shape.qps()).step_by(self.shape.n_pes as usize) {
+        for i in (u64::from(pe)..self.shape.entries()).step_by(self.shape.n_pes as usize) {
             let desc = Self::entry_at(i) + offset_of!(QpEntry, desc) as u64;
             for key in [offset_of!(QpDesc, rkey), offset_of!(QpDesc, strict_rkey)] {
                 self.region.write(desc + key as u64, bytemuck::bytes_of(&0xbad_0e11u32))?;

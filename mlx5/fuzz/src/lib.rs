@@ -112,7 +112,7 @@ pub fn doorbell(bytes: &[u8]) {
 }
 
 /// Every command, by opcode: what to do with a mailbox that claims to be one.
-const COMMANDS: [(CmdOpcode, Target); 36] = [
+const COMMANDS: [(CmdOpcode, Target); 37] = [
     command::<caps::QueryHcaCap>(),
     command::<caps::QueryRoceAddress>(),
     command::<pd::AllocPd>(),
@@ -127,6 +127,7 @@ const COMMANDS: [(CmdOpcode, Target); 36] = [
     command::<mkey::CreateMkey>(),
     command::<mkey::DestroyMkey>(),
     command::<cq::CreateCq>(),
+    command::<cq::ModifyCq>(),
     command::<cq::QueryCq>(),
     command::<cq::DestroyCq>(),
     command::<rmp::CreateRmp>(),

@@ -237,6 +237,12 @@ impl Cqe {
         }
     }
 
+    /// Returns the entry that ends a queue which continues in other memory.
+    pub fn resized(owner: bool) -> Self {
+        let op_own = OpOwn::new(CqeOpcode::RESIZE_CQ, false, owner);
+        Self { tail: CqeTail::new(Opcode(0), 0, 0, op_own), ..Self::default() }
+    }
+
     /// Returns the entry for a message received.
     pub fn responder(got: &Reception, owner: bool) -> Self {
         Self {

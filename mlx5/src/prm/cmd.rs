@@ -26,6 +26,8 @@ numbers! {
         DESTROY_CQ = 0x401;
         /// Asks for a completion queue's context.
         QUERY_CQ = 0x402;
+        /// Changes a completion queue.
+        MODIFY_CQ = 0x403;
         /// Makes a queue pair.
         CREATE_QP = 0x500;
         /// Destroys a queue pair.

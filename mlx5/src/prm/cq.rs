@@ -94,6 +94,41 @@ response! {
     }
 }
 
+command! { MODIFY_CQ -> ModifyCqOut;
+    /// MODIFY_CQ: changes a completion queue, or moves it to a queue of another size.
+    ///
+    /// The NIC ends the old queue with an entry [`RESIZE_CQ`](crate::CqeOpcode::RESIZE_CQ) and goes on in the new one, behind
+    /// the number of that entry. Software copies the entries before it, one place further.
+    pub struct ModifyCq[272] {
+        /// 0 changes fields, [`ModifyCq::RESIZE`] the size.
+        op_mod: u16 = 0x30, 16;
+        /// Number of the queue.
+        cqn: u32 = 0x48, 24;
+        /// The fields that are to change; for the size, see [`ModifyCq::LOG_SIZE`].
+        field_select: u32 = 0x60, 32;
+        /// The queue.
+        context: CqContext = 0x80, 512;
+        /// Where in the umem the new queue starts, bytes.
+        umem_offset: u64 = 0x280, 64;
+        /// The umem that holds the new queue.
+        umem_id: u32 = 0x2c0, 32;
+        /// The new queue lies in a umem.
+        umem_valid: bool = 0x2e0, 1;
+    }
+}
+
+impl ModifyCq {
+    /// The `op_mod` of a change of the size.
+    pub const RESIZE: u16 = 1;
+    /// The bit of `field_select` for the number of entries.
+    pub const LOG_SIZE: u32 = 1;
+}
+
+response! {
+    /// Answer to [`ModifyCq`].
+    pub struct ModifyCqOut[16] {}
+}
+
 command! { QUERY_CQ -> QueryCqOut;
     /// QUERY_CQ: asks for a completion queue's context.
     pub struct QueryCq[16] {

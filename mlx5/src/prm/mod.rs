@@ -12,7 +12,7 @@
 //! | [`mkey`] | CREATE and DESTROY | memory-key context |
 //! | [`counter`] | ALLOC, QUERY and DEALLOC | |
 //! | [`lag`] | QUERY | |
-//! | [`cq`] | CREATE, QUERY and DESTROY | CQ context |
+//! | [`cq`] | CREATE, MODIFY, QUERY and DESTROY | CQ context |
 //! | [`qp`] | CREATE, QUERY, DESTROY, the state transitions | QP context, address path |
 //! | [`rmp`] | CREATE, MODIFY, QUERY and DESTROY | work queue, RMP context |
 //! | [`dct`] | CREATE, DRAIN, QUERY and DESTROY | DCT context |

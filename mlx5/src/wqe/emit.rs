@@ -80,7 +80,9 @@ impl View<'_> {
         let ds = u8::try_from(out.used).ok()?;
         let ctrl = self.ctrl();
         let imm = self.imm().unwrap_or(0);
+        let stream = if self.is_dc() { ctrl.dci_stream() } else { 0 };
         let ctrl = CtrlSeg::new(opmod, ctrl.opcode(), ctrl.index(), ctrl.qpn(), ds, ctrl.flags(), imm);
+        let ctrl = ctrl.with_dci_stream(stream);
         *out.segments.first_mut()? = ctrl.to_segment();
         Some(ds)
     }

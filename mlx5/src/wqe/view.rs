@@ -242,7 +242,7 @@ impl<'a> View<'a> {
     /// same bytes.
     ///
     /// Returns `None` for short address vectors, several data segments and inline data beyond [`Inline::MAX`]. Also returns
-    /// `None` if ignored or reserved bytes are set.
+    /// `None` if ignored or reserved bytes, or a DC stream channel, are set.
     pub fn to_wqe(&self) -> Option<Wqe> {
         let wqe = self.shape_of_wqe()?;
         let (index, qpn, flags) = (self.ctrl.index(), self.ctrl.qpn(), self.flags());

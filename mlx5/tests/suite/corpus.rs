@@ -20,6 +20,10 @@ fn every_entry_of_libmlx5_is_read_and_written_again() {
         })
         .collect();
     let expected = [
+        ("dc", "ATOMIC_FA"),
+        ("dc", "RDMA_READ"),
+        ("dc", "RDMA_WRITE"),
+        ("dc", "SEND"),
         ("rc", "ATOMIC_CS"),
         ("rc", "ATOMIC_FA"),
         ("rc", "RDMA_READ"),

@@ -183,7 +183,7 @@ proptest! {
     #[test]
     fn entries_of_dc_round_trip(
         wqe in wqe(), flags in flags(), index: u16, qpn in 0..1_u32 << 24, dctn in 0..1_u32 << 24, key: u64,
-        address in address(),
+        stream: u16, address in address(),
     ) {
         let mut vector = [Segment::ZERO; 3];
         vector[..address.len()].copy_from_slice(&address);
@@ -207,6 +207,11 @@ proptest! {
         let mut again = [Segment([0xa5a5_a5a5; 4]); 8];
         prop_assert_eq!(view.emit(&mut again), Some(entry.ds));
         prop_assert_eq!(&again[..entry.ds as usize], entry.segments());
+        let mut in_stream = entry.segments().to_vec();
+        in_stream[0] = ctrl.with_dci_stream(stream).to_segment();
+        let view = View::parse_dc(&in_stream).unwrap();
+        prop_assert_eq!((view.ctrl().dci_stream(), view.emit(&mut again)), (stream, Some(entry.ds)));
+        prop_assert_eq!(&again[..entry.ds as usize], &in_stream);
     }
 
     #[test]
@@ -370,6 +375,7 @@ fn every_field_of_every_command_has_its_own_bits() {
     command::<mkey::CreateMkey>();
     command::<mkey::DestroyMkey>();
     command::<cq::CreateCq>();
+    command::<cq::ModifyCq>();
     command::<cq::QueryCq>();
     command::<cq::DestroyCq>();
     command::<rmp::CreateRmp>();

@@ -1,4 +1,4 @@
-//! CREATE_CQ, QUERY_CQ, DESTROY_CQ.
+//! CREATE_CQ, MODIFY_CQ, QUERY_CQ, DESTROY_CQ.
 
 use super::caps::LOG_MAX_CQ_SIZE;
 use super::memory::queue_memory;
@@ -9,7 +9,8 @@ use crate::cq::{ArmState, Cq};
 use rushmem_mlx5::cqe::CQE_BYTES;
 use rushmem_mlx5::prm::CmdStatus;
 use rushmem_mlx5::prm::cq::{
-    CqContext, CqStatus, CreateCq, CreateCqOut, DestroyCq, DestroyCqOut, QueryCq, QueryCqOut,
+    CqContext, CqStatus, CreateCq, CreateCqOut, DestroyCq, DestroyCqOut, ModifyCq, ModifyCqOut, QueryCq,
+    QueryCqOut,
 };
 
 pub(super) fn create(core: &mut Core, context: u32, command: CreateCq) -> CmdResult<CreateCqOut> {
@@ -47,6 +48,25 @@ pub(super) fn create(core: &mut Core, context: u32, command: CreateCq) -> CmdRes
         uar.cqs.push(cqn);
     }
     Ok(CreateCqOut { cqn })
+}
+
+pub(super) fn modify(core: &mut Core, context: u32, command: ModifyCq) -> CmdResult<ModifyCqOut> {
+    let ModifyCq { op_mod, cqn, field_select, context: cqc, umem_offset, umem_id, umem_valid, .. } = command;
+    let is_resize = op_mod == ModifyCq::RESIZE && field_select & ModifyCq::LOG_SIZE != 0;
+    let cq = own(core, context, cqn)?;
+    require(is_resize && !cq.collapsed && CQE_BYTES << cqc.cqe_sz == cq.entry, Reason::Resize)?;
+    require(umem_valid, Reason::NeedsUmem)?;
+    require(cqc.log_cq_size <= LOG_MAX_CQ_SIZE, Reason::CqSize)?;
+    require(cqc.page_offset == 0, Reason::PageOffset)?;
+    let bytes = cq.entry << cqc.log_cq_size;
+    let ring = queue_memory(core, context, umem_id, umem_offset, bytes, CQE_BYTES)?;
+    let Some(cq) = core.cqs.get_mut(cqn) else { return Err(bad_resource(Reason::NoCq)) };
+    let moved = cq.resize(ring, cqc.log_cq_size);
+    moved.map_err(|_| refuse(CmdStatus::BAD_SIZE_OUTS_CQES, Reason::CqFull))?;
+    let old = std::mem::replace(&mut cq.umems[0], umem_id);
+    core.count_umem(umem_id, 1);
+    core.count_umem(old, -1);
+    Ok(ModifyCqOut {})
 }
 
 pub(super) fn query(core: &mut Core, context: u32, command: QueryCq) -> CmdResult<QueryCqOut> {

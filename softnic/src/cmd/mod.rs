@@ -51,6 +51,7 @@ fn dispatch(core: &mut Core, context: u32, input: &[u8], output: &mut [u8]) -> C
         }
         CmdOpcode::DESTROY_MKEY => call.run(memory::destroy_mkey),
         CmdOpcode::CREATE_CQ => call.run(cq::create),
+        CmdOpcode::MODIFY_CQ => call.run(cq::modify),
         CmdOpcode::QUERY_CQ => call.run(cq::query),
         CmdOpcode::DESTROY_CQ => call.run(cq::destroy),
         CmdOpcode::CREATE_QP => call.run(qp::create),

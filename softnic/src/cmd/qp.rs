@@ -5,7 +5,6 @@ use super::memory::{own_pd, queue_memory};
 use super::refuse::{Reason, bad_resource, refuse};
 use super::{CmdResult, cq, require, rmp};
 use crate::core::Core;
-use crate::dc::Dci;
 use crate::qp::{Qp, Rq, Sq, State};
 use crate::roce::Service;
 use rushmem_mlx5::doorbell::Record;
@@ -41,7 +40,7 @@ pub(super) fn create(core: &mut Core, context: u32, command: CreateQp) -> CmdRes
         let mut qp = Box::new(Qp::new(context, qpn, service, qpc));
         (qp.cq_send, qp.cq_recv, qp.umems) = (cq_send, cq_recv, umems);
         (qp.sq, qp.rq, qp.srq, qp.record) = (sq, rq, srq, Some(record));
-        qp.dci = (service == Service::Dc).then(Dci::default);
+        qp.dci = (service == Service::Dc).then(Box::default);
         qp
     });
     let qpn = qpn.ok_or(refuse(CmdStatus::NO_RES, Reason::Full))?;

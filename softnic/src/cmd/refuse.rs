@@ -53,6 +53,8 @@ reasons! {
     KeyList = 0x5f_0043, "the entries of an indirect key must be one range of one key, as long as the key";
     CqeSize = 0x5f_0050, "only uncompressed CQEs of 64 or 128 bytes are supported";
     CqSize = 0x5f_0051, "the completion queue is too large";
+    Resize = 0x5f_0052, "only the size of a completion queue can change, and not that of a collapsed one";
+    CqFull = 0x5f_0053, "the old or the new completion queue has no room for the entries that are not polled yet";
     Service = 0x5f_0060, "only reliable and unreliable connections, initiators of dynamic connections, and datagrams are supported";
     SqSize = 0x5f_0061, "the queue is too large";
     RqType = 0x5f_0062, "only queue pairs with a receive queue of their own, a shared one or none are supported";

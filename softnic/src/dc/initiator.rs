@@ -147,7 +147,9 @@ fn next_target(core: &mut Core, qpn: u32) -> Option<Head> {
     let is_up = match (dci.link, qp.route) {
         (Link::None | Link::Asked, _) => false,
         (Link::Refused(_), _) => true,
-        (Link::Up, Route::Loopback) => qps.get(qp.attrs.remote_qpn).is_some_and(|peer| peer.of_dct.is_some()),
+        (Link::Up, Route::Loopback) => qps.get(qp.attrs.remote_qpn).is_some_and(|peer| {
+            peer.of_dct.is_some() && peer.route == Route::Loopback && peer.attrs.remote_qpn == qpn
+        }),
         (Link::Up, Route::Peer(_)) => {
             qp.req.silent_since().is_some_and(|since| now.saturating_duration_since(since) < RENEW)
         }
@@ -177,8 +179,7 @@ fn ask_neighbour(core: &mut Core, qpn: u32) {
 
 /// Sends a connect packet to another adapter, as a message in front of the WQE.
 fn ask_peer(core: &mut Core, qpn: u32, peer: SocketAddrV4, head: &Head) {
-    let own = *core.address.ip();
-    let fits = *core.path_mtus.entry(*peer.ip()).or_insert_with(|| path_mtu(own, peer));
+    let fits = path_mtu_to(core, peer);
     let has_fabric = core.fabric.is_some();
     let Some(qp) = core.qps.get_mut(qpn) else { return };
     let Some(dci) = &mut qp.dci else { return };
@@ -195,6 +196,19 @@ fn ask_peer(core: &mut Core, qpn: u32, peer: SocketAddrV4, head: &Head) {
     qp.req.started = head.index;
     qp.req.messages.push_back(Message::connect(head.index, head.blocks, head.opcode, first));
     core.failures.connected(core.now);
+}
+
+/// Returns the path MTU to a peer. The system is asked again after [`RENEW`], since links change.
+fn path_mtu_to(core: &mut Core, peer: SocketAddrV4) -> Option<u32> {
+    let (own, now) = (*core.address.ip(), core.now);
+    match core.path_mtus.get(peer.ip()) {
+        Some((asked, mtu)) if now.saturating_duration_since(*asked) < RENEW => *mtu,
+        _ => {
+            let mtu = path_mtu(own, peer);
+            core.path_mtus.insert(*peer.ip(), (now, mtu));
+            mtu
+        }
+    }
 }
 
 /// Handles the answer to a connect packet.

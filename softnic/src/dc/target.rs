@@ -70,7 +70,7 @@ impl Dct {
             ..QpContext::default()
         };
         let mut qp = Qp::new(self.owner, qpn, Service::Dc, context);
-        qp.of_dct = Some(of);
+        qp.of_dct = Some(Box::new(of));
         qp.attrs = self.attrs(request);
         (qp.cq_recv, qp.srq) = (Some(dctc.cqn), Some(self.srq.clone()));
         (qp.route, qp.recv_psn, qp.state) = (route, psn, State::Rtr);
@@ -98,7 +98,7 @@ pub(super) fn accept(
         return Some(Err(RemoteError::Invalid));
     }
     let number = dct.connections.get(&initiator).copied();
-    let present = number.and_then(|number| Some((number, core.qps.get(number)?.of_dct?)));
+    let present = number.and_then(|number| Some((number, *core.qps.get(number)?.of_dct.as_deref()?)));
     if let Some((number, of)) = present {
         match of.sequence.wrapping_sub(request.sequence) {
             0 => return Some(Ok(number)),
@@ -151,7 +151,8 @@ impl Core {
         let Some(dct) = self.dcts.get(dctn).filter(|dct| dct.connections.len() >= CONNECTIONS) else {
             return;
         };
-        let of = |number: &u32| self.qps.get(*number).filter(|qp| qp.route != Route::Loopback)?.of_dct;
+        let of =
+            |number: &u32| self.qps.get(*number).filter(|qp| qp.route != Route::Loopback)?.of_dct.as_deref();
         let used = dct.connections.values().filter_map(|number| Some((of(number)?.used, *number)));
         let oldest = used.min_by_key(|(used, _)| *used);
         if let Some((_, number)) =
@@ -163,7 +164,8 @@ impl Core {
 
     /// Removes a connection of a target.
     pub(crate) fn remove_connection(&mut self, number: u32) {
-        let Some(OfDct { dctn, source, .. }) = self.qps.get(number).and_then(|qp| qp.of_dct) else { return };
+        let of = self.qps.get(number).and_then(|qp| qp.of_dct.as_deref()).copied();
+        let Some(OfDct { dctn, source, .. }) = of else { return };
         let Some(mut qp) = self.qps.remove(number) else { return };
         qp.drop_partial_message();
         if let Some(dct) = self.dcts.get_mut(dctn) {

@@ -4,7 +4,7 @@ use super::harness;
 use crate::roce::{self, Aeth, AethSyndrome, Bth, DEFAULT_PKEY, Deth, Ext, Nak, Op, Psn, Reth, Service};
 use rushmem_mlx5::av::AvSeg;
 use rushmem_mlx5::prm::caps::{HcaCap, QueryHcaCap};
-use rushmem_mlx5::prm::cq::CreateCq;
+use rushmem_mlx5::prm::cq::{CqContext, CreateCq, ModifyCq};
 use rushmem_mlx5::prm::dct::{CreateDct, DctContext, DestroyDct, DrainDct, QueryDct};
 use rushmem_mlx5::prm::mkey::{AccessMode, CreateMkey, MkeyContext};
 use rushmem_mlx5::prm::pd::AllocPd;
@@ -35,6 +35,10 @@ pub(super) fn mailboxes() -> Vec<Vec<u8>> {
     let wq =
         Wq { log_wq_stride: 6, log_wq_sz: 2, dbr_umem_valid: true, wq_umem_valid: true, ..Wq::default() };
     let pool = RmpContext { wq, ..RmpContext::default() };
+    let (op_mod, cqn, field_select, umem_id) = (ModifyCq::RESIZE, 5, ModifyCq::LOG_SIZE, 1);
+    let context = CqContext { log_cq_size: 4, ..CqContext::default() };
+    let resize =
+        ModifyCq { op_mod, cqn, field_select, context, umem_id, umem_valid: true, ..ModifyCq::default() };
     let target = DctContext { cqn: 5, pd: 3, srqn_xrqn: 8, mtu: Mtu::B256, ..DctContext::default() };
     vec![
         mailbox(&QueryHcaCap::current::<HcaCap>()),
@@ -46,6 +50,7 @@ pub(super) fn mailboxes() -> Vec<Vec<u8>> {
         mailbox(&QueryRmp { rmpn: 1, ..QueryRmp::default() }),
         mailbox(&DestroyRmp { rmpn: 1, ..DestroyRmp::default() }),
         mailbox(&CreateCq { umem_valid: true, ..CreateCq::default() }),
+        mailbox(&resize),
         mailbox(&CreateQp { wq_umem_valid: true, ..CreateQp::default() }),
         mailbox(&Rst2Init { qpn: 6, ..Rst2Init::default() }),
         mailbox(&Init2Rtr { qpn: 6, ..Init2Rtr::default() }),

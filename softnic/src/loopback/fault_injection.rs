@@ -175,7 +175,7 @@ pub(super) fn answer(qpn: u32, parts: Parts<'_>, all: bool) -> bool {
             return true;
         };
         let (user, peer) = (User { pd: qp.pd, qpn }, qp.attrs.remote_qpn);
-        let number = qp.dci.as_ref().and_then(Dci::dctn).unwrap_or(peer);
+        let number = qp.dci.as_deref().and_then(Dci::dctn).unwrap_or(peer);
         let service = qp.service;
         let answered = answer.map_or(Ok(()), |(segments, old)| {
             let Ok(view) = sq::parse(service, &segments) else { return Ok(()) };

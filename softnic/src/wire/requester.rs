@@ -249,7 +249,7 @@ pub(crate) fn response(core: &mut Core, qpn: u32, packet: &Packet<'_>) {
             out.stats.stale += 1;
             return;
         }
-    } else if qp.dci.as_ref().is_some_and(Dci::is_connecting) && !is_refusal {
+    } else if qp.dci.as_deref().is_some_and(Dci::is_connecting) && !is_refusal {
         out.stats.stale += 1;
         return;
     }

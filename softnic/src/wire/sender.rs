@@ -170,7 +170,7 @@ fn start(
     if qp.req.messages.is_empty() {
         qp.req.started = sq.consumer;
     }
-    if qp.dci.as_ref().is_some_and(Dci::is_connecting) {
+    if qp.dci.as_deref().is_some_and(Dci::is_connecting) {
         return Start::Nothing;
     }
     let index = qp.req.started;

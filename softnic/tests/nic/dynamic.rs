@@ -12,7 +12,7 @@ use rushmem_mlx5::prm::rmp::{CreateRmp, DestroyRmp, RmpContext, RmpState, Wq, Wq
 use rushmem_mlx5::seg::DataSeg;
 use rushmem_mlx5::wqe::Inline;
 use rushmem_mlx5::{Cqe, CqeOpcode, Flags, Segment, Syndrome, Wqe};
-use rushmem_softnic::{Config, Event, Faults, HostBuffer, Memory, Nic};
+use rushmem_softnic::{Config, Event, Faults, HostBuffer, Memory, Nic, Observation, Observer};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -111,8 +111,13 @@ impl Target {
 }
 
 fn setup() -> Setup {
-    // 4.096 us * 2^12 = 17 ms, eight times.
-    Setup { service: ServiceType::DCI, ack_timeout: 12, ..Setup::default() }
+    // Patience on a busy machine: 4.096 us * 2^17, eight times.
+    Setup { service: ServiceType::DCI, ack_timeout: 17, ..Setup::default() }
+}
+
+/// Returns the setup of an initiator that gives up early: after 67 ms, eight times.
+fn impatient() -> Setup {
+    Setup { ack_timeout: 14, ..setup() }
 }
 
 /// Creates an initiator in RTS.
@@ -323,7 +328,49 @@ fn one_initiator_keeps_the_order_over_targets() {
         chain(&mut a, &targets);
     }
     assert_eq!([&x, &y, &z].map(Nic::violations), [const { vec![] }; 3]);
-    assert_eq!([&x, &y, &z].map(|nic| nic.stats().retransmitted), [0; 3]);
+}
+
+/// Counts the packets that connect and disconnect.
+#[derive(Default)]
+struct Handshakes(Mutex<[u32; 2]>);
+
+impl Observer for Handshakes {
+    fn observe(&self, _: Instant, observation: Observation) {
+        let Observation::PacketSent { opcode, is_retransmission: false, .. } = observation else { return };
+        for (count, name) in self.0.lock().unwrap().iter_mut().zip(["DC_CONNECT", "DC_DISCONNECT"]) {
+            *count += u32::from(opcode == name);
+        }
+    }
+}
+
+#[test]
+fn a_connection_lasts_while_it_is_used() {
+    let (x, y) = (wire_nic(Config::default()), wire_nic(Config::default()));
+    let seen = Arc::new(Handshakes::default());
+    x.observe(Arc::clone(&seen) as _);
+    let (b, c) = (Target::new(&y), Target::new(&y));
+    let mut a = initiator(&x, setup());
+    let mut after = |to: &Target, times: usize| {
+        let wqe = put(&a, to, 0, 8);
+        (0..times).for_each(|_| run_to(&mut a, &to.address(), &wqe));
+        // An observation follows its completion.
+        run_to(&mut a, &to.address(), &wqe);
+        let [connects, disconnects] = *seen.0.lock().unwrap();
+        assert_eq!(connects, disconnects + 1);
+        connects
+    };
+    let start = Instant::now();
+    let (one, two) = (after(&b, 5), after(&c, 5));
+    // On a slow machine, a connection may have been silent for long.
+    assert!((one, two) == (1, 2) || start.elapsed() >= Duration::from_secs(1), "{one} {two}");
+    // The target may have forgotten a silent connection.
+    std::thread::sleep(Duration::from_millis(1100));
+    assert!(after(&c, 5) > two);
+    drop(a);
+    until("the last disconnect", || {
+        let [connects, disconnects] = *seen.0.lock().unwrap();
+        connects == disconnects
+    });
 }
 
 #[test]
@@ -339,8 +386,7 @@ fn packets_are_lost_doubled_reordered_and_broken() {
     let nic = |seed| wire_nic(Config { faults: faults(seed), ..Config::default() });
     let (x, y, z) = (nic(1), nic(2), nic(3));
     let targets = [&y, &z, &y, &z].map(Target::new);
-    // Patience for many losses in a row.
-    let mut a = initiator(&x, Setup { ack_timeout: 17, ..setup() });
+    let mut a = initiator(&x, setup());
     for _ in 0..10 {
         chain(&mut a, &targets);
     }
@@ -372,7 +418,7 @@ fn injected_execution_faults_change_nothing() {
     let nic = || wire_nic(Config { faults: faults.clone(), ..Config::default() });
     let (x, y) = (nic(), nic());
     let targets = [&x, &y, &x, &y].map(Target::new);
-    let mut a = initiator(&x, Setup { ack_timeout: 17, ..setup() });
+    let mut a = initiator(&x, setup());
     for _ in 0..20 {
         chain(&mut a, &targets);
     }
@@ -413,7 +459,7 @@ fn fail_to_second(pe: &mut Pe, to: &AvSeg, wqe: &Wqe) -> [Syndrome; 2] {
 fn a_target_that_is_gone_does_not_answer() {
     both(|x, y| {
         let (mut a, mut idle, b, c) =
-            (initiator(x, setup()), initiator(x, setup()), Target::new(y), Target::new(y));
+            (initiator(x, impatient()), initiator(x, impatient()), Target::new(y), Target::new(y));
         for pe in [&mut a, &mut idle] {
             let wqe = put(pe, &b, 0, 8);
             run_to(pe, &b.address(), &wqe);
@@ -427,7 +473,7 @@ fn a_target_that_is_gone_does_not_answer() {
         let drain = DrainDct { dctn: c.dctn, ..DrainDct::default() };
         call(&c.pe.context, &drain).unwrap();
         assert_eq!(c.query().state, DctState::DRAINED);
-        let mut late = initiator(x, setup());
+        let mut late = initiator(x, impatient());
         for pe in [&mut idle, &mut late] {
             let wqe = put(pe, &c, 0, 8);
             assert_eq!(fail_to(pe, &c.address(), &wqe), Syndrome::TRANSPORT_RETRY_EXC_ERR);
@@ -537,7 +583,7 @@ fn commands_of_targets() {
 #[test]
 fn a_closed_context_takes_its_connections_along() {
     both(|x, y| {
-        let (mut a, b) = (initiator(x, setup()), Target::new(y));
+        let (mut a, b) = (initiator(x, impatient()), Target::new(y));
         let wqe = put(&a, &b, 0, 8);
         run_to(&mut a, &b.address(), &wqe);
         let to = b.address();

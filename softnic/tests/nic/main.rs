@@ -15,6 +15,7 @@ mod ordering;
 mod pools;
 mod queues;
 mod record;
+mod resize;
 mod ring;
 mod script;
 mod services;

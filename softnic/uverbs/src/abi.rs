@@ -65,6 +65,7 @@ numbers! {
         REG_MR = 9,
         REREG_MR = 11,
         CREATE_COMP_CHANNEL = 17,
+        RESIZE_CQ = 19,
         QUERY_QP = 25,
         MODIFY_QP = 26,
         CREATE_SRQ = 32,
@@ -111,6 +112,7 @@ numbers! {
         RC = 2,
         UC = 3,
         UD = 4,
+        DRIVER = 0xff,
     }
 
     /// States of queue pairs.
@@ -153,6 +155,8 @@ numbers! {
     /// Flags of a queue pair's creation.
     qp_flag: u32 {
         SIGNATURE = 1,
+        TYPE_DCT = 1 << 4,
+        TYPE_DCI = 1 << 5,
         UAR_PAGE_INDEX = 1 << 10,
     }
 
@@ -447,6 +451,24 @@ structs! {
         reserved: u32,
     }
 
+    ResizeCq[16] {
+        response: u64,
+        cq_handle: u32,
+        cqe: u32,
+    }
+
+    ResizeCqResponse[8] {
+        cqe: u32,
+        reserved: u32,
+    }
+
+    DriverResizeCq[16] {
+        buf_addr: u64,
+        cqe_size: u16,
+        reserved0: u16,
+        reserved1: u32,
+    }
+
     CreateSrq[32] {
         response: u64,
         user_handle: u64,
@@ -520,6 +542,7 @@ structs! {
         flags: u32,
         uidx: u32,
         bfreg_index: u32,
+        // For a target of dynamic connections, its access key.
         sq_buf_addr: u64,
         ece_options: u32,
         dci_streams: [u8; 2],
@@ -582,6 +605,13 @@ structs! {
     ExModifyQpResponse[8] {
         comp_mask: u32,
         response_length: u32,
+    }
+
+    DriverModifyQpResponse[16] {
+        response_length: u32,
+        dctn: u32,
+        ece_options: u32,
+        reserved: u32,
     }
 
     QueryQp[16] {

@@ -51,6 +51,7 @@ kinds! {
     Mr(crate::verbs::mr::Mr),
     Cq(crate::verbs::cq::Cq),
     Qp(crate::verbs::qp::Qp),
+    Dct(crate::verbs::dct::Dct),
     Srq(crate::verbs::srq::Srq),
     Dm(crate::verbs::dm::Dm),
     Ah(crate::verbs::ah::Ah),

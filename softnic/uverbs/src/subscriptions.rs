@@ -13,6 +13,7 @@ mod number {
     pub(super) const CQ_ERROR: u16 = 0x04;
     pub(super) const LAST_WQE: u16 = 0x13;
     pub(super) const SRQ_LIMIT: u16 = 0x14;
+    pub(super) const DCT_DRAINED: u16 = 0x1c;
     pub(super) const WQ_CATASTROPHIC: u16 = 0x05;
     pub(super) const WQ_INVALID_REQUEST: u16 = 0x10;
     pub(super) const WQ_ACCESS_VIOLATION: u16 = 0x11;
@@ -27,6 +28,8 @@ pub(crate) enum Source {
     Qp(u32),
     /// A receive memory pool, by its number.
     Rmp(u32),
+    /// A target of dynamic connections, by its number.
+    Dct(u32),
 }
 
 /// The target of an event.
@@ -93,6 +96,7 @@ fn meaning(event: Event) -> Option<(Source, u16)> {
         Event::QpError { qpn, .. } => (Source::Qp(qpn), number::WQ_CATASTROPHIC),
         Event::LastReceive { qpn } => (Source::Qp(qpn), number::LAST_WQE),
         Event::SrqLimit { srqn } => (Source::Rmp(srqn), number::SRQ_LIMIT),
+        Event::DctDrained { dctn } => (Source::Dct(dctn), number::DCT_DRAINED),
         _ => return None,
     })
 }
@@ -104,7 +108,7 @@ fn entry(source: Source, number: u16) -> [u8; 64] {
     let (at, object) = match source {
         Source::Cq(cqn) if number == number::CQ_ERROR => (0x20, cqn),
         Source::Cq(cqn) => (0x38, cqn),
-        Source::Qp(number) | Source::Rmp(number) => (0x38, number),
+        Source::Qp(number) | Source::Rmp(number) | Source::Dct(number) => (0x38, number),
     };
     entry[at..at + 4].copy_from_slice(&object.to_be_bytes());
     entry

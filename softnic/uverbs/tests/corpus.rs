@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Programs and arguments that between them make libmlx5 write what it can, besides `verbs.c`.
-const PROGRAMS: [&str; 13] = [
+const PROGRAMS: [&str; 17] = [
     "ibv_rc_pingpong -g 3 -n 20",
     "ibv_uc_pingpong -g 3 -n 20",
     "ibv_ud_pingpong -g 3 -n 20",
@@ -26,6 +26,10 @@ const PROGRAMS: [&str; 13] = [
     "ib_send_bw -n 20 -c UD -s 1024 -l 4 -F",
     "ib_send_lat -n 20 -I 236 -s 236 -F",
     "ib_send_lat -n 20 -c UD -I 140 -s 140 -F",
+    "ib_write_lat -n 20 -c DC -I 64 -s 61 -F",
+    "ib_read_bw -n 20 -c DC -F",
+    "ib_atomic_bw -n 20 -c DC -F",
+    "ib_send_bw -n 20 -c DC -F",
 ];
 
 #[test]

@@ -10,11 +10,13 @@ use rushmem_mlx5::prm::caps::{
     CapType, HcaCap, PortType, QueryHcaCap, QueryRoceAddress, RoceAddr, RoceVersion,
 };
 use rushmem_mlx5::prm::cq::{CqContext, CreateCq, QueryCq};
+use rushmem_mlx5::prm::dct::{CreateDct, DctContext, DctState, DrainDct, QueryDct};
 use rushmem_mlx5::prm::mkey::{AccessMode, CreateMkey, MkeyContext, key};
 use rushmem_mlx5::prm::pd::AllocPd;
 use rushmem_mlx5::prm::qp::{
     AddressPath, AtomicMode, CreateQp, Init2Rtr, Mtu, QpContext, QpState, QueryQp, RqType, Rst2Init, Rtr2Rts,
 };
+use rushmem_mlx5::prm::rmp::{CreateRmp, RmpContext, RmpState, Wq, WqType};
 use rushmem_mlx5::prm::{CmdError, CmdStatus};
 use rushmem_mlx5::{CqeOpcode, Flags, Wqe};
 use rushmem_softnic::{HostBuffer, Memory};
@@ -279,6 +281,52 @@ fn events_reach_their_files() {
             lib.query_async(context, a.qp, &QueryQp { qpn: a.qpn, ..Default::default() }, 77).unwrap();
         assert_eq!((name, answer.context.state), (77, QpState::ERR));
         assert!(lib.subscribe(whole, a.cq, &mut [], 1).is_err(), "no events");
+    });
+}
+
+#[test]
+fn a_dc_target_lives_from_its_creation_to_its_drain() {
+    inside("a_dc_target_lives_from_its_creation_to_its_drain", &[], |lib| {
+        let context = lib.open(0, true).unwrap();
+        let qp = DevxQp::new(lib, context);
+        let (_, umem_id) = lib.umem(context, qp.memory.as_ptr() as u64, SIZE).unwrap();
+        let wq = Wq {
+            wq_type: WqType::CYCLIC,
+            pd: qp.pd,
+            dbr_addr: RECORDS as u64 + 128,
+            log_wq_stride: 6,
+            log_wq_sz: 2,
+            dbr_umem_id: umem_id,
+            wq_umem_id: umem_id,
+            ..Wq::default()
+        };
+        let pool = RmpContext { state: RmpState::RDY, basic_cyclic_rcv_wqe: true, wq };
+        let (rmp, made) = lib.create(context, &CreateRmp { context: pool, ..Default::default() }).unwrap();
+        let target = DctContext {
+            cqn: qp.cqn,
+            pd: qp.pd,
+            srqn_xrqn: made.rmpn,
+            dc_access_key: 0x1122_3344_5566_7788,
+            mtu: Mtu::B1024,
+            port: 1,
+            ..DctContext::default()
+        };
+        let (dct, made) = lib.create(context, &CreateDct { context: target, ..Default::default() }).unwrap();
+        let query = QueryDct { dctn: made.dctn, ..Default::default() };
+        assert_eq!(lib.query(dct, &query).unwrap().context, target);
+        assert!(lib.query(rmp, &query).is_err(), "of another object");
+        assert!(lib.destroy(rmp).is_err(), "in use");
+
+        let channel = lib.event_channel(context, false).unwrap();
+        // DCT_DRAINED.
+        lib.subscribe(channel, dct, &mut [0x1c], 0xabc).unwrap();
+        lib.modify(dct, &DrainDct { dctn: made.dctn, ..Default::default() }).unwrap();
+        let (cookie, entry) = lib.event(channel).unwrap();
+        assert_eq!((cookie, entry[1]), (0xabc, 0x1c));
+        assert_eq!(entry[0x38..0x3c], made.dctn.to_be_bytes());
+        assert_eq!(lib.query(dct, &query).unwrap().context.state, DctState::DRAINED);
+        lib.destroy(dct).unwrap();
+        lib.destroy(rmp).unwrap();
     });
 }
 

@@ -123,6 +123,22 @@ fn writes_and_sends_of_unreliable_connections() {
 }
 
 #[test]
+fn dynamic_connections() {
+    all_sizes(&[], "ib_write_bw -c DC -n 5", ALL_SIZES);
+    for tool in ["ib_write_lat", "ib_read_bw", "ib_read_lat", "ib_send_bw", "ib_send_lat"] {
+        perftest(&[], &format!("{tool} -c DC -n 20"));
+    }
+    for operation in ["FETCH_AND_ADD", "CMP_AND_SWAP"] {
+        perftest(&[], &format!("ib_atomic_bw -c DC -n 20 -A {operation}"));
+        perftest(&[], &format!("ib_atomic_lat -c DC -n 20 -A {operation}"));
+    }
+    perftest(&[], "ib_send_bw -c DC -n 20 -q 3 -b");
+    // With `-e`, perftest never destroys one of its CQs, and so fails to destroy its channel.
+    perftest(&[], "ib_write_lat -c DC -n 20 -I 64 -s 64");
+    perftest(&["--link", "ib"], "ib_write_bw -c DC -n 20");
+}
+
+#[test]
 fn datagrams() {
     // 2 bytes to the port's MTU.
     all_sizes(&[], "ib_send_bw -c UD -n 20", 1..=12);

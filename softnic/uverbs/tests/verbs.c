@@ -361,6 +361,26 @@ static void events(struct end *a, struct end *b)
 	ibv_ack_cq_events(b->recv_cq, 2);
 }
 
+/* A CQ changes its size while completions wait in it. */
+static void resizes(struct end *a, struct end *b)
+{
+	static const int sizes[] = { 100, 7, 500, 500, DEPTH };
+	struct ibv_sge one = piece(a, 0, 8);
+	for (unsigned i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
+		for (uint32_t imm = 0; imm < 5; imm++) {
+			struct ibv_send_wr wr = work(IBV_WR_SEND_WITH_IMM, &one, 1);
+			wr.imm_data = htonl(imm);
+			post_receive(b, 0, 8, 0);
+			run(a, &wr);
+		}
+		CHECK(!ibv_resize_cq(b->recv_cq, sizes[i]) && b->recv_cq->cqe >= sizes[i], "%d entries", sizes[i]);
+		for (uint32_t imm = 0; imm < 5; imm++) {
+			struct ibv_wc wc = receive(b);
+			CHECK(ntohl(wc.imm_data) == imm, "immediate %x", ntohl(wc.imm_data));
+		}
+	}
+}
+
 /* A refused request: both ends fail, each in its own way, and can be used again. */
 static void failure(struct end *a, struct end *b)
 {
@@ -457,6 +477,7 @@ int main(int count, char **words)
 	writes(&a, &b);
 	reads_and_atomics(&a, &b);
 	events(&a, &b);
+	resizes(&a, &b);
 	failure(&a, &b);
 	destroy(&a, &b);
 

@@ -5,6 +5,7 @@ mod atomics;
 mod collectives;
 mod connect;
 mod contexts;
+mod dc;
 mod errors;
 mod flush;
 mod host_collectives;

@@ -8,7 +8,7 @@ use rushmem::config::{Config, PeerPath, Switch};
 use rushmem_tests::Setup;
 
 /// PEs, depth of the send queues, form of the CQs, QPs a peer, path to peers, NICs a PE, when QPs are connected. In a
-/// `mixed` job only PEs 0 and 1, 2 and 3, ... are P2P peers.
+/// `mixed` job only PEs 0 and 1, 2 and 3, ... are P2P peers. In a `dc` job two DC initiators serve all peers.
 const VARIATIONS: &[(u32, u32, &str, u32, &str, u32, &str)] = &[
     (1, 1024, "ring", 1, "auto", 1, "lazy"),
     (1, 2, "collapsed", 3, "nic", 2, "lazy"),
@@ -24,6 +24,8 @@ const VARIATIONS: &[(u32, u32, &str, u32, &str, u32, &str)] = &[
     (3, 2, "collapsed", 3, "p2p", 2, "lazy"),
     (4, 8, "ring", 1, "mixed", 1, "lazy"),
     (5, 2, "collapsed", 1, "mixed", 2, "eager"),
+    (5, 8, "ring", 1, "dc", 2, "lazy"),
+    (4, 2, "collapsed", 3, "dc", 1, "eager"),
 ];
 
 /// Returns all of the suite's settings. Under the sanitizer, all PEs are P2P peers. It then leaves out those that differ in
@@ -39,7 +41,12 @@ pub(crate) fn all() -> impl Iterator<Item = Setup> {
 fn every() -> impl Iterator<Item = Setup> {
     VARIATIONS.iter().enumerate().map(|(i, &(pes, depth, cq, qps, path, nics, connect))| {
         let (ordering, relaxed) = if i % 3 == 0 { ("out_of_order", "on") } else { ("auto", "auto") };
-        let (path, group) = if path == "mixed" { ("p2p", 2) } else { (path, 0) };
+        let dc_above = if path == "dc" { 0 } else { 1024 };
+        let (path, group) = match path {
+            "mixed" => ("p2p", 2),
+            "dc" => ("nic", 0),
+            path => (path, 0),
+        };
         Setup::new(pes)
             .with("sq_depth", depth)
             .with("cq", cq)
@@ -47,6 +54,8 @@ fn every() -> impl Iterator<Item = Setup> {
             .with("peer_path", path)
             .with("p2p_group", group)
             .with("nics_per_pe", nics)
+            .with("dc_above", dc_above)
+            .with("dcis", 2)
             .with("connect", connect)
             .with("ordering", ordering)
             .with("relaxed_ordering", relaxed)

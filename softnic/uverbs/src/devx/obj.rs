@@ -8,7 +8,7 @@ use crate::fault::Fault;
 use crate::handles::Object;
 use crate::open_device::OpenDevice;
 use crate::subscriptions::Source;
-use rushmem_mlx5::prm::{CmdError, CmdOpcode, CmdStatus, Header, cq, mkey, pd, qp, rmp};
+use rushmem_mlx5::prm::{CmdError, CmdOpcode, CmdStatus, Header, cq, dct, mkey, pd, qp, rmp};
 use rushmem_softnic::ip_of_gid;
 
 /// An object, and the command that ends it.
@@ -25,6 +25,7 @@ impl Devx {
             Kind::Cq => Some(Source::Cq(self.number)),
             Kind::Qp => Some(Source::Qp(self.number)),
             Kind::Rmp => Some(Source::Rmp(self.number)),
+            Kind::Dct => Some(Source::Dct(self.number)),
             Kind::Pd | Kind::Mkey => None,
         }
     }
@@ -38,6 +39,7 @@ enum Kind {
     Cq,
     Qp,
     Rmp,
+    Dct,
 }
 
 /// Longest output mailbox.
@@ -116,7 +118,7 @@ pub(super) fn create(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> 
     let first_call = match kind {
         Kind::Cq => opened.refuses_first(Fault::CqOnce),
         Kind::Qp => opened.refuses_first(Fault::QpOnce),
-        Kind::Pd | Kind::Mkey | Kind::Rmp => false,
+        Kind::Pd | Kind::Mkey | Kind::Rmp | Kind::Dct => false,
     };
     if first_call {
         return refuse(call);
@@ -135,7 +137,7 @@ pub(super) fn create(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> 
 /// Sets the bits that mark the umems of an object as valid, as the kernel does: programs have no other memory for queues.
 fn umems_are_valid(kind: Kind, input: &mut [u8]) {
     let bits: &[usize] = match kind {
-        Kind::Pd | Kind::Mkey => &[],
+        Kind::Pd | Kind::Mkey | Kind::Dct => &[],
         // Bit offsets in `CreateCq`, `CreateQp` and `CreateRmp`.
         Kind::Cq => &[0x86, 0x2e0],
         Kind::Qp => &[0xc0 + 0x683, 0x860],
@@ -155,6 +157,7 @@ fn kind_created(opcode: CmdOpcode) -> Option<Kind> {
         CmdOpcode::CREATE_CQ => Some(Kind::Cq),
         CmdOpcode::CREATE_QP => Some(Kind::Qp),
         CmdOpcode::CREATE_RMP => Some(Kind::Rmp),
+        CmdOpcode::CREATE_DCT => Some(Kind::Dct),
         _ => None,
     }
 }
@@ -182,6 +185,10 @@ fn created(input: &[u8], output: &[u8]) -> Option<Devx> {
         Kind::Rmp => {
             let rmpn = rmp::CreateRmpOut::decode(output).ok()?.rmpn;
             (rmpn, rmp::DestroyRmp { rmpn, ..Default::default() }.encode())
+        }
+        Kind::Dct => {
+            let dctn = dct::CreateDctOut::decode(output).ok()?.dctn;
+            (dctn, dct::DestroyDct { dctn, ..Default::default() }.encode())
         }
     };
     Some(Devx { kind, number, destroy })
@@ -220,6 +227,8 @@ pub(super) fn modify(opened: &OpenDevice, call: &Call) -> Result<(), Errno> {
         | CmdOpcode::MODIFY_2ERR_QP
         | CmdOpcode::MODIFY_2RST_QP => Kind::Qp,
         CmdOpcode::MODIFY_RMP => Kind::Rmp,
+        CmdOpcode::DRAIN_DCT => Kind::Dct,
+        CmdOpcode::MODIFY_CQ => Kind::Cq,
         _ => return Err(Errno::EINVAL),
     };
     about(opened, call, kind, &input)?;
@@ -276,6 +285,7 @@ fn question(opened: &OpenDevice, call: &Call) -> Result<Vec<u8>, Errno> {
         CmdOpcode::QUERY_QP => Kind::Qp,
         CmdOpcode::QUERY_CQ => Kind::Cq,
         CmdOpcode::QUERY_RMP => Kind::Rmp,
+        CmdOpcode::QUERY_DCT => Kind::Dct,
         _ => return Err(Errno::EINVAL),
     };
     about(opened, call, kind, &input)?;
@@ -294,6 +304,7 @@ fn about(opened: &OpenDevice, call: &Call, kind: Kind, input: &[u8]) -> Result<(
         Object::Qp(qp) => (Kind::Qp, qp.qpn),
         Object::Cq(cq) => (Kind::Cq, cq.cqn),
         Object::Srq(srq) => (Kind::Rmp, srq.srqn),
+        Object::Dct(dct) => (Kind::Dct, dct.dctn.ok_or(Errno::EINVAL)?),
         _ => return Err(Errno::EINVAL),
     };
     if found == (kind, number) { Ok(()) } else { Err(Errno::EINVAL) }

@@ -1,6 +1,6 @@
 //! Completion queues and the channels for completion events.
 
-use super::core_out;
+use super::{core_in, core_out};
 use crate::abi::{self, cq_flag, driver_data};
 use crate::attrs::Call;
 use crate::device::VECTORS;
@@ -9,7 +9,7 @@ use crate::events::Kind;
 use crate::memory;
 use crate::open_device::OpenDevice;
 use crate::registry::Waiter;
-use rushmem_mlx5::prm::cq::{CqContext, CreateCq, DestroyCq};
+use rushmem_mlx5::prm::cq::{CqContext, CreateCq, DestroyCq, ModifyCq};
 use std::sync::Arc;
 
 /// A completion queue.
@@ -17,6 +17,9 @@ pub(crate) struct Cq {
     /// The adapter's number.
     pub(crate) cqn: u32,
     umems: [u32; 2],
+    /// log2 of the entries, and their bytes.
+    log: u32,
+    cqe_size: u32,
     completions: Option<Arc<Waiter>>,
     failures: Option<Arc<Waiter>>,
 }
@@ -92,10 +95,43 @@ pub(crate) fn create(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> 
     if let Some(waiter) = &failures {
         registry.listen_to_cq(cqn, Arc::clone(waiter));
     }
-    let handle = opened.handles.insert(Cq { cqn, umems, completions, failures })?;
+    let cqe_size = driver.cqe_size;
+    let handle = opened.handles.insert(Cq { cqn, umems, log, cqe_size, completions, failures })?;
     call.return_handle(HANDLE, handle)?;
     call.output(CQE_OUT, &((1u32 << log) - 1))?;
     call.output(driver_data::OUT, &abi::DriverCreateCqResponse { cqn, reserved: 0 })
+}
+
+/// Handles RESIZE_CQ. The library copies the entries that the program has not polled.
+pub(super) fn resize(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
+    let request: abi::ResizeCq = core_in(call)?;
+    let driver: abi::DriverResizeCq = call.input(driver_data::IN)?;
+    let cq = opened.handles.get::<Cq>(request.cq_handle)?;
+    let log = request.cqe.checked_add(1).ok_or(Errno::EINVAL)?.next_power_of_two().ilog2();
+    if request.cqe == 0 || log > LOG_MAX || u32::from(driver.cqe_size) != cq.cqe_size {
+        return Err(Errno::EINVAL);
+    }
+    let (cqn, old, before) = (cq.cqn, cq.umems[0], cq.log);
+    if log != before {
+        let bytes = u64::from(driver.cqe_size) << log;
+        let ring = opened.umem(memory::user(driver.buf_addr, bytes, true)?, bytes)?;
+        let cqe_sz = u8::from(driver.cqe_size != 64);
+        let context = CqContext { cqe_sz, log_cq_size: log as u8, ..CqContext::default() };
+        let command = ModifyCq {
+            op_mod: ModifyCq::RESIZE,
+            cqn,
+            field_select: ModifyCq::LOG_SIZE,
+            context,
+            umem_id: ring,
+            umem_valid: true,
+            ..ModifyCq::default()
+        };
+        opened.execute(&command).inspect_err(|_| opened.forget_umems(&[ring]))?;
+        opened.forget_umems(&[old]);
+        let cq = opened.handles.get_mut::<Cq>(request.cq_handle)?;
+        (cq.umems[0], cq.log) = (ring, log);
+    }
+    core_out(call, &abi::ResizeCqResponse { cqe: (1 << log) - 1, reserved: 0 })
 }
 
 /// Handles CQ destroy. The program waits until it has acknowledged as many events as it has read, so that those which it has

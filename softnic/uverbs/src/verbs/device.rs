@@ -53,6 +53,7 @@ fn invoke_write(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
         command::REG_MR => mr::register(opened, call),
         command::REREG_MR => mr::reregister(opened, call),
         command::CREATE_COMP_CHANNEL => cq::create_channel(opened, call),
+        command::RESIZE_CQ => cq::resize(opened, call),
         command::CREATE_SRQ => srq::create(opened, call),
         command::MODIFY_SRQ => srq::modify(opened, call),
         command::QUERY_SRQ => srq::query(opened, call),

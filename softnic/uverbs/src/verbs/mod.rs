@@ -3,6 +3,7 @@
 mod address;
 pub(crate) mod ah;
 pub(crate) mod cq;
+pub(crate) mod dct;
 pub(crate) mod device;
 pub(crate) mod dm;
 pub(crate) mod modify;

@@ -1,13 +1,14 @@
 //! MODIFY_QP: verbs' attributes become the adapter's transitions.
 
 use super::address::resolve;
-use super::core_in;
 use super::qp::{Qp, state};
+use super::{core_in, dct};
 use crate::abi::{self, access, command, qp_attr, qp_state};
 use crate::attrs::Call;
 use crate::device::PKEYS;
 use crate::errno::Errno;
 use crate::fault::Fault;
+use crate::handles::Object;
 use crate::open_device::OpenDevice;
 use crate::settings::LinkLayer;
 use rushmem_mlx5::prm::qp::{
@@ -21,6 +22,9 @@ const LOG_MSG_MAX: u8 = 30;
 /// Handles MODIFY_QP, plain and extended.
 pub(super) fn modify(opened: &mut OpenDevice, number: u64, call: &Call) -> Result<(), Errno> {
     let request: abi::ModifyQp = core_in(call)?;
+    if let Object::Dct(_) = opened.handles.any(request.qp_handle)? {
+        return dct::modify(opened, number, &request, call);
+    }
     let qp = opened.handles.get::<Qp>(request.qp_handle)?;
     let (qpn, service, before) = (qp.qpn, qp.service, qp.attributes);
     let mask = request.attr_mask;
@@ -51,6 +55,11 @@ pub(super) fn modify(opened: &mut OpenDevice, number: u64, call: &Call) -> Resul
     }
     let qp = opened.handles.get_mut::<Qp>(request.qp_handle)?;
     qp.attributes = if to == qp_state::RESET { abi::ModifyQp::default() } else { merged };
+    answer(number, call)
+}
+
+/// Writes the core's answer to the extended command.
+pub(super) fn answer(number: u64, call: &Call) -> Result<(), Errno> {
     if number == command::EX_MODIFY_QP {
         let response_length = size_of::<abi::ExModifyQpResponse>() as u32;
         call.output(super::write::CORE_OUT, &abi::ExModifyQpResponse { comp_mask: 0, response_length })?;
@@ -61,9 +70,12 @@ pub(super) fn modify(opened: &mut OpenDevice, number: u64, call: &Call) -> Resul
 /// Attributes that a transition must have; `EINVAL` for one that does not exist.
 fn required(service: ServiceType, from: u8, to: u8) -> Result<u32, Errno> {
     let connected = service != ServiceType::UD;
-    let reliable = service == ServiceType::RC;
+    let dynamic = service == ServiceType::DCI;
+    let reliable = service == ServiceType::RC || dynamic;
     Ok(match (from, to) {
         (_, qp_state::RESET | qp_state::ERR) => 0,
+        (qp_state::RESET, qp_state::INIT) if dynamic => qp_attr::PKEY_INDEX | qp_attr::PORT,
+        (qp_state::INIT, qp_state::RTR) if dynamic => qp_attr::PATH_MTU,
         (qp_state::RESET, qp_state::INIT) => {
             let last = if connected { qp_attr::ACCESS_FLAGS } else { qp_attr::QKEY };
             qp_attr::PKEY_INDEX | qp_attr::PORT | last
@@ -93,7 +105,7 @@ fn required(service: ServiceType, from: u8, to: u8) -> Result<u32, Errno> {
 }
 
 /// Returns the attributes after a change of those in the mask.
-fn merge(before: &abi::ModifyQp, change: &abi::ModifyQp) -> abi::ModifyQp {
+pub(super) fn merge(before: &abi::ModifyQp, change: &abi::ModifyQp) -> abi::ModifyQp {
     let mut merged = *before;
     macro_rules! take {
         ($($bit:ident: $($field:ident),*;)*) => {
@@ -158,6 +170,7 @@ impl Step<'_> {
         let (opt_param_mask, context) = self.optional();
         let set = self.attributes;
         let connected = service != ServiceType::UD;
+        let has_path = connected && service != ServiceType::DCI;
         let context = QpContext {
             // The port's MTU limits the length of datagrams.
             mtu: if connected { Mtu(set.path_mtu) } else { Mtu::B4096 },
@@ -166,7 +179,7 @@ impl Step<'_> {
             next_rcv_psn: set.rq_psn & 0xff_ffff,
             log_rra_max: log_reads(set.max_dest_rd_atomic),
             min_rnr_nak: set.min_rnr_timer & 0x1f,
-            primary_address_path: if connected { self.path()? } else { AddressPath::default() },
+            primary_address_path: if has_path { self.path()? } else { AddressPath::default() },
             ..context
         };
         let command = Init2Rtr { qpn: self.qpn, opt_param_mask, context, ..Init2Rtr::default() };

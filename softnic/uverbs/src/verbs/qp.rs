@@ -1,6 +1,7 @@
 //! Queue pairs.
 
 use super::cq::Cq;
+use super::dct::{self, Dct};
 use super::pd::Pd;
 use super::srq::Srq;
 use super::{core_in, core_out};
@@ -8,6 +9,7 @@ use crate::abi::{self, driver_data, qp_flag, qp_state, qp_type};
 use crate::attrs::Call;
 use crate::errno::Errno;
 use crate::fault::Fault;
+use crate::handles::Object;
 use crate::memory;
 use crate::open_device::OpenDevice;
 use crate::registry::Waiter;
@@ -48,10 +50,13 @@ pub(crate) fn create(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> 
     if opened.device.has(Fault::VerbsQp) {
         return Err(Errno::ENOMEM);
     }
+    let driver: abi::DriverCreateQp = call.input(driver_data::IN)?;
     let service = match call.input::<u64>(TYPE)? {
         qp_type::RC => ServiceType::RC,
         qp_type::UC => ServiceType::UC,
         qp_type::UD => ServiceType::UD,
+        qp_type::DRIVER if driver.flags & qp_flag::TYPE_DCI != 0 => ServiceType::DCI,
+        qp_type::DRIVER if driver.flags & qp_flag::TYPE_DCT != 0 => ServiceType::DCT,
         _ => return Err(Errno::EOPNOTSUPP),
     };
     let flags: u32 = call.optional(FLAGS)?.unwrap_or(0);
@@ -61,16 +66,29 @@ pub(crate) fn create(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> 
     let user_handle: u64 = call.input(USER_HANDLE)?;
     let failures = opened.asynchronous(call, ASYNC)?;
     let failures = failures.map(|channel| Waiter::of_failures(channel, user_handle));
-    let driver: abi::DriverCreateQp = call.input(driver_data::IN)?;
     let srqn = match call.has(SRQ) {
         true => Some(opened.handles.get::<Srq>(call.handle(SRQ)?)?.srqn),
         false => None,
     };
+    let pd = opened.handles.get::<Pd>(call.handle(PD)?)?.number;
+    let cq = |id| match call.has(id) {
+        true => Ok(opened.handles.get::<Cq>(call.handle(id)?)?.cqn),
+        false => Err(Errno::EINVAL),
+    };
+    let cqn_rcv = cq(RECV_CQ)?;
+    if service == ServiceType::DCT {
+        let srqn = srqn.ok_or(Errno::EINVAL)?;
+        let cap = call.input(CAP)?;
+        let handle = opened.handles.insert(Dct::new(&driver, (pd, cqn_rcv, srqn), failures, cap))?;
+        call.return_handle(HANDLE, handle)?;
+        call.output(CAP_OUT, &cap)?;
+        // The adapter makes it later.
+        call.output(NUMBER_OUT, &0u32)?;
+        return call.output(driver_data::OUT, &abi::DriverCreateQpResponse::default());
+    }
+    let cqn_snd = cq(SEND_CQ)?;
     let queues = Queues::new(&driver, srqn)?;
     let cap = queues.granted(call.input(CAP)?);
-    let pd = opened.handles.get::<Pd>(call.handle(PD)?)?.number;
-    let cqn_snd = opened.handles.get::<Cq>(call.handle(SEND_CQ)?)?.cqn;
-    let cqn_rcv = opened.handles.get::<Cq>(call.handle(RECV_CQ)?)?.cqn;
 
     let ring = memory::user(driver.buf_addr, queues.bytes, true)?;
     let ring = opened.umem(ring, queues.bytes)?;
@@ -159,6 +177,9 @@ impl Queues {
 /// Handles QP destroy.
 pub(crate) fn destroy(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
     let handle = call.handle(0)?;
+    if let Object::Dct(_) = opened.handles.any(handle)? {
+        return dct::destroy(opened, call, handle);
+    }
     let qpn = opened.handles.get::<Qp>(handle)?.qpn;
     opened.execute(&DestroyQp { qpn, ..DestroyQp::default() })?;
     let qp = opened.handles.remove::<Qp>(handle)?;
@@ -184,6 +205,9 @@ pub(super) fn state(opened: &OpenDevice, qpn: u32) -> Result<u8, Errno> {
 /// Handles QUERY_QP.
 pub(super) fn query(opened: &OpenDevice, call: &Call) -> Result<(), Errno> {
     let request: abi::QueryQp = core_in(call)?;
+    if let Object::Dct(dct) = opened.handles.any(request.qp_handle)? {
+        return core_out(call, &dct.describe());
+    }
     let qp = opened.handles.get::<Qp>(request.qp_handle)?;
     let context = opened.execute(&QueryQp { qpn: qp.qpn, ..QueryQp::default() })?.context;
     let state = state(opened, qp.qpn)?;

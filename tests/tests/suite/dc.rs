@@ -1,0 +1,80 @@
+//! The DC transport: few initiators in the place of one QP to each peer.
+
+use rushmem::Error;
+use rushmem_device::PerGpu;
+use rushmem_test_kernels::{report_puts, send_to_all};
+use rushmem_tests::{Setup, grid};
+
+/// Returns a job with `dcis` DC initiators in each QP set.
+fn dc(pes: u32, dcis: u32) -> Setup {
+    Setup::new(pes).with("peer_path", "nic").with("dc_above", 0).with("dcis", dcis)
+}
+
+#[test]
+fn the_number_of_qps_does_not_follow_the_number_of_pes() {
+    const PES: usize = 40;
+    let setup = dc(PES as u32, 4).with("nic", "soft").with("heap_bytes", "1MiB").with("native_workers", 1);
+    let setup = setup.without_sanitizer("it counts QPs, commands and messages");
+    setup.run(|pe| {
+        let (dst, src) = (pe.alloc::<u32>(PES)?, pe.alloc::<u32>(1)?);
+        pe.write(src, &[pe.my_pe() + 1])?;
+        pe.host_sync()?;
+        let before = pe.control_costs();
+        pe.run(grid(1, 1), send_to_all(dst, src))?;
+        pe.host_sync()?;
+        assert_eq!(pe.read(dst)?, (1..=PES as u32).collect::<Vec<_>>());
+        assert_eq!(pe.connected_qps(), 4);
+        let qps = pe.qps()?;
+        assert_eq!(qps.iter().map(|qp| qp.peer).collect::<Vec<_>>(), [0, 1, 2, 3], "the first PE of each");
+        assert!(qps.iter().all(|qp| qp.state == "RTS"), "{qps:?}");
+        // An initiator takes two commands to create, three to start and one query. Peers cost nothing.
+        let after = pe.control_costs();
+        assert_eq!(after.commands - before.commands, 4 * 6 + 4, "{before:?}, {after:?}");
+        assert_eq!(after.bootstrap.messages, before.bootstrap.messages, "{before:?}, {after:?}");
+        Ok(())
+    });
+}
+
+#[test]
+fn only_jobs_above_the_setting_have_initiators() {
+    for (above, qps) in [(2, 1), (3, 3)] {
+        let setup = Setup::new(3).with("peer_path", "nic").with("connect", "eager").with("dcis", 1);
+        let setup = setup.with("dc_above", above).without_sanitizer("it counts QPs");
+        assert_eq!(setup.run(|pe| Ok(pe.connected_qps())), [qps; 3]);
+    }
+}
+
+#[test]
+fn an_error_names_the_peer_of_the_wqe() {
+    for (cq, depth) in [("ring", 1024), ("ring", 2), ("collapsed", 8)] {
+        // PEs 0, 2 and 4 share an initiator.
+        let setup = dc(5, 2).with("cq", cq).with("sq_depth", depth).without_sanitizer("the QP ends");
+        setup.run(|pe| {
+            let (dst, src) = (pe.alloc::<u64>(4 * 5)?, pe.alloc::<u64>(4)?);
+            let codes = pe.alloc::<u32>(3 * 5)?;
+            pe.host_sync()?;
+            if pe.my_pe() == 1 {
+                pe.corrupt_rkey(4)?;
+                let told = pe.run(grid(5, 32), report_puts(dst, src, codes)).unwrap_err().to_string();
+                assert!(told.contains("towards PE 4 failed"), "{setup}: {told}");
+            }
+            pe.host_sync()?;
+            pe.reset_queues()?;
+            pe.run(grid(5, 32), report_puts(dst, src, codes))?;
+            assert_eq!(pe.read(codes)?, vec![1000; 3 * 5], "{setup}");
+            pe.host_sync()
+        });
+    }
+}
+
+#[test]
+fn an_initiator_cannot_be_limited_to_some_pes() {
+    dc(3, 2).with("context_qps", 1).without_sanitizer("it looks at QPs").run(|pe| {
+        let error = pe.context_to::<PerGpu>(&[0]).unwrap_err();
+        assert!(matches!(error, Error::Unavailable { .. }), "{error}");
+        assert!(error.to_string().contains("`dc_above`"), "{error}");
+        let context = pe.context::<PerGpu>()?;
+        pe.destroy_context(context)?;
+        pe.host_sync()
+    });
+}
