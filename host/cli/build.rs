@@ -6,7 +6,7 @@ use std::io;
 use std::path::PathBuf;
 
 /// The functions that the library exports. The crate `rushmem-uverbs-preload` defines them.
-const EXPORTS: [&str; 50] = [
+const EXPORTS: [&str; 51] = [
     "open",
     "open64",
     "__open_2",
@@ -56,6 +56,7 @@ const EXPORTS: [&str; 50] = [
     "close",
     "ioctl",
     "socket",
+    "write",
     "rushmem_uverbs_register_peer_memory",
 ];
 

@@ -11,6 +11,8 @@ use crate::event::Event;
 use crate::health::Failures;
 use crate::link::udp::TooLong;
 use crate::link::{Fabric, Rest};
+use crate::management::{self, Inbox, MAD};
+use crate::multicast::Members;
 use crate::observe::{Lookout, Observation};
 use crate::qp::{Qp, State};
 use crate::rng::Rng;
@@ -22,7 +24,7 @@ use crate::table::Table;
 use crate::uar::UarPage;
 use crate::violation::{Rule, Violations};
 use crate::wqe_log::WqeLog;
-use crate::{sq, wire};
+use crate::{datagram, roce, sq, wire};
 use rushmem_mlx5::cqe::{Completion, Failure};
 use rushmem_mlx5::{Cqe, CqeOpcode, Opcode, Segment, Syndrome};
 use std::cmp::Reverse;
@@ -76,6 +78,10 @@ pub(crate) struct Core {
     /// Pages of closed contexts. A kernel may ring them as long as the adapter lives.
     pub(crate) retired: Vec<UarPage>,
     pub(crate) failures: Failures,
+    /// Management datagrams for the driver.
+    pub(crate) mads: Inbox,
+    /// Members of multicast groups.
+    pub(crate) members: Members,
     /// The failures that each context has not taken yet.
     pub(crate) kept_failures: BTreeMap<u32, Vec<Event>>,
 }
@@ -175,6 +181,8 @@ impl Core {
             payload: Vec::new(),
             retired: Vec::new(),
             failures,
+            mads: Inbox::default(),
+            members: Members::default(),
             kept_failures: BTreeMap::new(),
         }
     }
@@ -233,16 +241,41 @@ impl Core {
         }
     }
 
+    /// Sends a management datagram at once.
+    pub(crate) fn send_mad(&mut self, to: Ipv4Addr, bytes: &[u8; MAD]) {
+        let (bth, ext) = self.mads.headers();
+        let delivered = match &mut self.fabric {
+            _ if to == *self.address.ip() => self.mads.add(to, bytes),
+            Some(fabric) if fabric.room() != 0 => {
+                let way = (management::QPN, SocketAddrV4::new(to, roce::PORT));
+                let Ok(()) = fabric.send(way, &bth, &ext, MAD, |payload| {
+                    payload.copy_from_slice(bytes);
+                    Ok::<(), std::convert::Infallible>(())
+                });
+                fabric.flush(Instant::now(), &mut self.out.stats, &mut self.out.lookout);
+                true
+            }
+            _ => false,
+        };
+        self.out.stats.lost += u64::from(!delivered);
+    }
+
     /// Handles one burst of packets.
     fn packets(&mut self) -> bool {
         // The fabric is taken out, so that a packet handler may borrow the rest. Responses are sent later.
         let Some(mut fabric) = self.fabric.take() else { return false };
         let mut complete_receive = Stats::default();
         let (now, rest) = (self.now, std::mem::take(&mut self.rest));
-        let busy =
+        let mut busy =
             fabric.receive(now, rest, &mut complete_receive, |from, bytes| wire::packet(self, from, bytes));
+        busy |= fabric.receive_groups(&mut complete_receive, |from, to, bytes| {
+            datagram::receive_group(self, from, to, bytes);
+        });
         for (way, bth, ext) in self.answers.drain(..) {
             fabric.send_empty(way, &bth, &ext);
+        }
+        for group in self.members.take_empty() {
+            fabric.leave(group);
         }
         self.fabric = Some(fabric);
         self.out.stats.packets_received += complete_receive.packets_received;

@@ -9,6 +9,7 @@ use crate::core::{Core, Done, Output, complete, fail};
 use crate::cq::Cq;
 use crate::dma::{Dma, Mkeys, Rights, User};
 use crate::loopback::malformed;
+use crate::multicast;
 use crate::nic::lid_of;
 use crate::observe::Observation;
 use crate::qp::{Qp, State};
@@ -54,6 +55,26 @@ pub(crate) fn run(core: &mut Core, qpn: u32) -> bool {
         }
     }
     true
+}
+
+/// Sends what a QP of datagrams has been told to send, before a command destroys the QP. Hardware is faster than the command.
+pub(crate) fn finish(core: &mut Core, qpn: u32) {
+    /// More bursts than a send queue has.
+    const MOST: usize = (1 << 16) / BURST;
+
+    if core.qps.get(qpn).is_none_or(|qp| qp.service != Service::Ud) {
+        return;
+    }
+    core.doorbells();
+    for _ in 0..MOST {
+        let has_more = run(core, qpn);
+        if let Some(fabric) = &mut core.fabric {
+            fabric.flush(core.now, &mut core.out.stats, &mut core.out.lookout);
+        }
+        if !has_more || core.qps.get(qpn).is_none_or(|qp| qp.state != State::Rts) {
+            break;
+        }
+    }
 }
 
 fn step(core: &mut Core, qpn: u32) -> Step {
@@ -153,7 +174,33 @@ fn address_of(av: &AvSeg) -> Address {
 
 /// Handles a packet for a datagram QP.
 pub(crate) fn receive(core: &mut Core, qpn: u32, from: SocketAddrV4, packet: &Packet<'_>) {
-    let Core { qps, cqs, mkeys, dma, out, address, config, .. } = core;
+    receive_at(core, qpn, (from, core.address), packet);
+}
+
+/// Handles a packet for a multicast group: each member gets it, but not the QP that sent it.
+pub(crate) fn receive_group(core: &mut Core, from: SocketAddrV4, group: SocketAddrV4, bytes: &[u8]) {
+    let packet = roce::parse(bytes)
+        .ok()
+        .filter(|packet| packet.bth.service == Service::Ud && packet.bth.dest_qpn == multicast::QPN);
+    let Some(packet) = packet else {
+        core.out.stats.dropped += 1;
+        return;
+    };
+    let sender = match packet.ext {
+        Ext::Deth(deth) | Ext::DethImm(deth, _) if from == core.address => Some(deth.source_qpn),
+        _ => None,
+    };
+    for qpn in core.members.of(*group.ip()).to_vec() {
+        if Some(qpn) != sender {
+            receive_at(core, qpn, (from, group), &packet);
+            core.enqueue(qpn);
+        }
+    }
+}
+
+/// Handles a packet for a datagram QP, sent to the address `to`.
+fn receive_at(core: &mut Core, qpn: u32, (from, to): (SocketAddrV4, SocketAddrV4), packet: &Packet<'_>) {
+    let Core { qps, cqs, mkeys, dma, out, config, .. } = core;
     let (deth, imm) = match packet.ext {
         Ext::Deth(deth) => (deth, None),
         Ext::DethImm(deth, imm) => (deth, Some(imm)),
@@ -161,7 +208,7 @@ pub(crate) fn receive(core: &mut Core, qpn: u32, from: SocketAddrV4, packet: &Pa
     };
     let (pkey, solicited) = (packet.bth.pkey, packet.bth.solicited);
     let arrived = Arrived { from, deth, pkey, imm, solicited, payload: packet.payload };
-    deliver(qps, qpn, arrived, Parts { cqs, mkeys, dma, out, own: *address, sl: sl(config) });
+    deliver(qps, qpn, arrived, Parts { cqs, mkeys, dma, out, own: to, sl: sl(config) });
 }
 
 /// A datagram at its destination.
@@ -180,6 +227,7 @@ struct Parts<'c> {
     mkeys: &'c Mkeys,
     dma: &'c mut Dma,
     out: &'c mut Output,
+    /// Address that the datagram was sent to.
     own: SocketAddrV4,
     /// [`Reception::sl`].
     sl: u8,

@@ -7,6 +7,7 @@ use crate::core::Core;
 use crate::event::Sink;
 use crate::link::Rest;
 use crate::link::udp::Waiter;
+use crate::management::Receiver;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,6 +21,7 @@ pub(crate) struct Shared {
     stop: AtomicBool,
     pub(crate) alarm: Arc<Alarm>,
     pub(crate) sink: Sink,
+    pub(crate) mads: Receiver,
 }
 
 impl Shared {
@@ -30,6 +32,7 @@ impl Shared {
             stop: AtomicBool::new(false),
             alarm: Arc::new(alarm),
             sink: Sink::default(),
+            mads: Receiver::default(),
         }
     }
 
@@ -77,16 +80,19 @@ fn work(shared: &Arc<Shared>) {
     let shortest = shortest_sleep(&shared.alarm);
     let mut pause = IdleTimer { idle, shortest, ..IdleTimer::default() };
     while !shared.stop.load(Ordering::Relaxed) {
-        let (busy, wake, events, listeners, observed) = {
+        let (busy, wake, events, mads, listeners, observed) = {
             let mut core = shared.core.lock().unwrap_or_else(PoisonError::into_inner);
             core.rest = Rest { is_drowsy: pause.is_drowsy, has_mail: pause.has_mail };
             let busy = core.pass(|| shared.wanted());
             let observed = core.out.lookout.take();
-            (busy, core.wake(), core.take_events(), core.changed_listeners(), observed)
+            (busy, core.wake(), core.take_events(), core.mads.take(), core.changed_listeners(), observed)
         };
         listeners.iter().for_each(|listener| listener());
         if !events.is_empty() {
             shared.sink.deliver(&events);
+        }
+        if !mads.is_empty() {
+            shared.mads.deliver(mads);
         }
         if let Some((observer, observations)) = observed {
             observations.into_iter().for_each(|(at, observation)| observer.observe(at, observation));

@@ -14,6 +14,8 @@
 //! | ring doorbells | [`Context::alloc_uar`], or in memory of the driver's own [`Context::alloc_uar_in`] |
 //! | receive completion and error events | [`Nic::on_event`], and the CQ arm register |
 //! | receive failures of one context | [`Context::failures`] |
+//! | exchange management datagrams | [`Nic::send_mad`], [`Nic::on_mad`] |
+//! | join multicast groups | [`Context::join_group`] |
 //! | find mistakes of a driver | [`Nic::violations`] |
 //! | inject faults | [`Faults`] |
 //! | see doorbells, WQEs and packets with their times | [`Nic::observe`] with an [`Observer`] |
@@ -28,7 +30,7 @@
 //!
 //! A driver that polls a CQ in order needs to initialise its first CQE only, unlike with hardware.
 //!
-//! Commands that need anything else are refused by name: extended connections, multicast, memory windows.
+//! Commands that need anything else are refused by name: extended connections, memory windows.
 #![deny(unsafe_code)]
 
 mod alarm;
@@ -54,7 +56,9 @@ pub mod fuzz;
 mod health;
 mod link;
 mod loopback;
+mod management;
 mod memory;
+mod multicast;
 mod nic;
 mod objects;
 mod observe;
@@ -82,6 +86,7 @@ pub use config::{Config, Faults, Idle, Ip, Numbers};
 pub use event::Event;
 pub use fault_text::FaultError;
 pub use health::Health;
+pub use management::{MAD, Mad};
 pub use memory::{HostBuffer, HostMemory, Memory, MemoryAddr, MemoryError, MemoryKind, PAGE};
 pub use nic::{Context, Error, Nic, Uar, lid_of};
 pub use observe::{Observation, Observer, RemoteAddress};

@@ -9,6 +9,7 @@ use crate::event::Event;
 use crate::health::Health;
 use crate::link::Fabric;
 use crate::link::udp::path_mtu;
+use crate::management::{MAD, Mad};
 use crate::memory::{HostBuffer, Memory, PAGE};
 use crate::observe::Observer;
 use crate::queue_memory::BadQueueMemory;
@@ -35,6 +36,14 @@ pub enum Error {
         ip: Ip,
         /// First port tried.
         port: u16,
+        /// Cause, from the operating system.
+        source: std::io::Error,
+    },
+    /// The adapter could not join a multicast group.
+    #[error("cannot join the multicast group {group}: {source}")]
+    Group {
+        /// The group.
+        group: Ipv4Addr,
         /// Cause, from the operating system.
         source: std::io::Error,
     },
@@ -195,6 +204,21 @@ impl Nic {
         self.shared.sink.set(Some(Arc::new(sink)));
     }
 
+    /// Passes every management datagram of queue pair 1 to `receiver` from now on, and none to an earlier receiver.
+    ///
+    /// The engine thread calls `receiver` with no lock held. Without a receiver, datagrams are lost.
+    pub fn on_mad(&self, receiver: impl Fn(Mad) + Send + Sync + 'static) {
+        self.shared.mads.set(Some(Arc::new(receiver)));
+    }
+
+    /// Sends a management datagram from queue pair 1 of this adapter to queue pair 1 of the adapter at `to`.
+    ///
+    /// It leaves before this call returns. Nothing acknowledges it, and it may be lost.
+    pub fn send_mad(&self, to: Ipv4Addr, bytes: &[u8; MAD]) {
+        self.shared.core().send_mad(to, bytes);
+        self.shared.alarm.ring();
+    }
+
     /// Passes every observation to `observer` from now on, and none to an earlier observer.
     ///
     /// The adapter keeps the observer until it is dropped. Then the observer has got everything.
@@ -273,6 +297,7 @@ impl Drop for Nic {
             let _ = engine.join();
         }
         self.shared.sink.set(None);
+        self.shared.mads.set(None);
     }
 }
 
@@ -385,6 +410,45 @@ impl Context {
     #[must_use]
     pub fn failures(&self) -> Vec<Event> {
         self.shared.core().kept_failures.get_mut(&self.id).map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Adds a QP of datagrams to a multicast group, so that it receives what is sent to the group.
+    ///
+    /// Adapters of this machine, and of others in the network of its interface, share the groups. A member does not
+    /// receive its own datagrams.
+    ///
+    /// # Errors
+    ///
+    /// - [`Error::Unknown`]: no such QP in this context.
+    /// - [`Error::Group`]: the adapter cannot join the group.
+    pub fn join_group(&self, qpn: u32, group: Ipv4Addr) -> Result<(), Error> {
+        let mut core = self.shared.core();
+        let own = core.qps.get(qpn).is_some_and(|qp| qp.owner == self.id);
+        if !own {
+            return Err(Error::Unknown { kind: "QP", id: qpn });
+        }
+        let unsupported = || Err(std::io::ErrorKind::Unsupported.into());
+        let joined = match &mut core.fabric {
+            Some(fabric) if group.is_multicast() => fabric.join(group),
+            _ => unsupported(),
+        };
+        joined.map_err(|source| Error::Group { group, source })?;
+        core.members.add(group, qpn);
+        Ok(())
+    }
+
+    /// Removes a QP from a multicast group.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unknown`]: no such QP in this context is in the group.
+    pub fn leave_group(&self, qpn: u32, group: Ipv4Addr) -> Result<(), Error> {
+        let mut core = self.shared.core();
+        let own = core.qps.get(qpn).is_some_and(|qp| qp.owner == self.id);
+        if own && core.members.remove(group, qpn) {
+            return Ok(());
+        }
+        Err(Error::Unknown { kind: "member of a multicast group", id: qpn })
     }
 
     /// Registers `len` bytes of `memory` from `offset` for queues and memory keys, and returns the number of the umem.

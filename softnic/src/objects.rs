@@ -61,6 +61,7 @@ impl Core {
         self.disconnect(qpn);
         let Some(mut qp) = self.qps.remove(qpn) else { return };
         qp.drop_partial_message();
+        self.members.remove_from_all(qpn);
         if let Some(srq) = &qp.srq {
             let mut srq = srq.get();
             srq.users = srq.users.saturating_sub(1);

@@ -140,7 +140,7 @@ fn library() -> Result<PathBuf, Error> {
 fn tree(settings: &Settings) -> Result<PathBuf, Error> {
     let base = std::env::var_os("XDG_RUNTIME_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
     let folder = private(&base)?;
-    sysfs::install(&folder, settings.devices, settings.link)
+    sysfs::install(&folder, settings)
         .map_err(|error| Error::Environment(format!("cannot write to {}: {error}", folder.display())))
 }
 

@@ -5,6 +5,7 @@ use super::memory::{own_pd, queue_memory};
 use super::refuse::{Reason, bad_resource, refuse};
 use super::{CmdResult, cq, require, rmp};
 use crate::core::Core;
+use crate::datagram;
 use crate::qp::{Qp, Rq, Sq, State};
 use crate::roce::Service;
 use rushmem_mlx5::doorbell::Record;
@@ -139,6 +140,7 @@ pub(super) fn query(core: &mut Core, context: u32, command: QueryQp) -> CmdResul
 
 pub(super) fn destroy(core: &mut Core, context: u32, command: DestroyQp) -> CmdResult<DestroyQpOut> {
     own(core, context, command.qpn)?;
+    datagram::finish(core, command.qpn);
     core.remove_qp(command.qpn);
     Ok(DestroyQpOut {})
 }

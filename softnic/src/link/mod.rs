@@ -9,6 +9,7 @@
 pub(crate) mod batch;
 pub(crate) mod capture;
 pub(crate) mod fault;
+mod groups;
 pub(crate) mod shared;
 pub(crate) mod udp;
 
@@ -20,8 +21,9 @@ use crate::stats::Stats;
 use batch::Batch;
 use capture::Capture;
 use fault::{FaultStage, Tally};
+use groups::Groups;
 use shared::SharedLink;
-use std::net::SocketAddrV4;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::{Duration, Instant};
 use udp::{TooLong, UdpLink, Waiter};
 
@@ -39,6 +41,7 @@ pub(crate) struct Fabric {
     staged: usize,
     faults: FaultStage,
     capture: Option<Capture>,
+    groups: Groups,
     /// Packets that went to shared memory since the last flush, without passing the stages.
     direct: u64,
     /// Times at which a sender found no room.
@@ -91,6 +94,7 @@ impl Fabric {
             now,
             next_look: now,
             next_attendance: now,
+            groups: Groups::default(),
         }))
     }
 
@@ -257,6 +261,42 @@ impl Fabric {
         }
         stats.shared_received += shared_received;
         busy
+    }
+
+    /// Joins a multicast group, so that its packets arrive.
+    pub(crate) fn join(&mut self, group: Ipv4Addr) -> std::io::Result<()> {
+        self.groups.join(group, *self.udp.local().ip())
+    }
+
+    /// Leaves a multicast group.
+    pub(crate) fn leave(&mut self, group: Ipv4Addr) {
+        self.groups.leave(group);
+    }
+
+    /// Receives one burst of packets of each group, like [`Fabric::receive`].
+    pub(crate) fn receive_groups(
+        &mut self,
+        stats: &mut Stats,
+        mut each: impl FnMut(SocketAddrV4, SocketAddrV4, &[u8]),
+    ) -> bool {
+        let Fabric { faults, capture, groups, .. } = self;
+        let mut any = false;
+        groups.receive(|from, group, bytes| {
+            any = true;
+            let to = SocketAddrV4::new(group, roce::PORT);
+            stats.packets_received += 1;
+            if let Some(capture) = capture {
+                capture.packet(from, to, bytes);
+            }
+            if faults.hides(from) {
+                stats.faults += 1;
+            } else if icrc::intact(from, to, bytes) {
+                each(from, to, bytes);
+            } else {
+                stats.dropped += 1;
+            }
+        });
+        any
     }
 
     /// Drops all packets in both directions, or carries them again.

@@ -271,6 +271,7 @@ fn open(addr: SocketAddrV4) -> io::Result<(Socket, SocketAddrV4)> {
     let socket = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP))?;
     socket.bind(&SocketAddr::V4(addr).into())?;
     socket.set_nonblocking(true)?;
+    socket.set_multicast_if_v4(addr.ip())?;
     for (force, plain) in [(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF), (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)] {
         if set_option(&socket, libc::SOL_SOCKET, force, SOCKET_BUFFER as libc::c_int).is_err() {
             set_option(&socket, libc::SOL_SOCKET, plain, SOCKET_BUFFER as libc::c_int)?;

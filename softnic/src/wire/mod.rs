@@ -35,7 +35,7 @@ use crate::observe::Observation;
 use crate::qp::State;
 use crate::roce::{self, Op, Service};
 use crate::route::Route;
-use crate::{datagram, dc, flush};
+use crate::{datagram, dc, flush, management};
 use std::net::SocketAddrV4;
 
 /// Works on one QP. Returns whether it has more to do at once.
@@ -74,6 +74,11 @@ pub(crate) fn packet(core: &mut Core, from: SocketAddrV4, bytes: &[u8]) {
     let service = packet.bth.service;
     if packet.bth.op == Op::Connect {
         return dc::connect(core, from, &packet);
+    }
+    if qpn == management::QPN {
+        let taken = service == Service::Ud && core.mads.receive(*from.ip(), &packet);
+        core.out.stats.dropped += u64::from(!taken);
+        return;
     }
     let known = core.qps.get(qpn).is_some_and(|qp| {
         // An initiator serves no requests, and a connection of a target sends none.

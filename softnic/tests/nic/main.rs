@@ -9,6 +9,7 @@ mod far;
 mod fault_injection;
 mod faults;
 mod links;
+mod management;
 mod observe;
 mod operations;
 mod ordering;

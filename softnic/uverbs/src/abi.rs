@@ -26,6 +26,13 @@ macro_rules! numbers {
     )*};
 }
 
+pub(crate) use {numbers, structs};
+
+/// Version of the ABI of the RDMA connection manager.
+pub(crate) const RDMA_CM_VERSION: &str = "4";
+/// Major and minor number of its file, a miscellaneous device.
+pub(crate) const RDMA_CM_DEVICE: (u32, u32) = (10, 58);
+
 /// Bit of numbers that belong to the driver, not to the core.
 const DRIVER: u16 = 1 << 12;
 
@@ -68,6 +75,8 @@ numbers! {
         RESIZE_CQ = 19,
         QUERY_QP = 25,
         MODIFY_QP = 26,
+        ATTACH_MCAST = 30,
+        DETACH_MCAST = 31,
         CREATE_SRQ = 32,
         MODIFY_SRQ = 33,
         QUERY_SRQ = 34,
@@ -436,6 +445,14 @@ structs! {
         pd_handle: u32,
         reserved: u32,
         attributes: AhAttributes,
+    }
+
+    /// A queue pair and a multicast group.
+    Mcast[24] {
+        gid: [u8; 16],
+        qp_handle: u32,
+        mlid: u16,
+        reserved: u16,
     }
 
     DriverCreateAhResponse[16] {

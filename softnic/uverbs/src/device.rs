@@ -20,6 +20,10 @@ pub(crate) const MAX_SRQ_WR: u32 = (1 << 15) - 1;
 /// Most segments of memory of its entries of 512 bytes, behind the link.
 pub(crate) const MAX_SRQ_SGE: u32 = 31;
 
+/// Most multicast groups, and most members of one, as a ConnectX reports.
+const MAX_GROUPS: u32 = 1 << 21;
+const MAX_MEMBERS: u32 = 240;
+
 /// Completion vectors.
 pub(crate) const VECTORS: u32 = 2;
 
@@ -230,6 +234,9 @@ impl Device {
             // 1: atomic among the queue pairs of this device.
             atomic_cap: u32::from(!self.has(Fault::NoAtomics)),
             max_ah: i32::MAX as u32,
+            max_mcast_grp: MAX_GROUPS,
+            max_mcast_qp_attach: MAX_MEMBERS,
+            max_total_mcast_qp_attach: MAX_GROUPS * MAX_MEMBERS,
             max_srq: 1 << 16,
             max_srq_wr: MAX_SRQ_WR,
             max_srq_sge: MAX_SRQ_SGE,

@@ -25,8 +25,8 @@ macro_rules! names {
 }
 
 names! {
-    EACCES EADDRINUSE EADDRNOTAVAIL EAGAIN EBUSY EFAULT EINVAL EIO EMFILE ENODATA ENODEV ENOENT ENOMEM ENOSPC
-    EOPNOTSUPP EPERM EPROTONOSUPPORT EREMOTEIO
+    EACCES EADDRINUSE EADDRNOTAVAIL EAFNOSUPPORT EAGAIN EBUSY EFAULT EINVAL EIO EISCONN EMFILE ENETUNREACH ENODATA ENODEV ENOENT ENOMEM
+    ENOSPC ENOSYS EOPNOTSUPP EPERM EPROTONOSUPPORT EREMOTEIO
 }
 
 impl Errno {
@@ -52,6 +52,12 @@ impl From<CmdError> for Errno {
     }
 }
 
+impl From<std::io::Error> for Errno {
+    fn from(error: std::io::Error) -> Errno {
+        Errno(error.raw_os_error().unwrap_or(libc::EIO))
+    }
+}
+
 impl From<DecodeError> for Errno {
     fn from(error: DecodeError) -> Errno {
         match error {
@@ -66,11 +72,12 @@ impl From<rushmem_softnic::Error> for Errno {
         match error {
             rushmem_softnic::Error::InUse { .. } => Errno::EBUSY,
             rushmem_softnic::Error::Exhausted(_) => Errno::ENOMEM,
-            rushmem_softnic::Error::Bind { source, .. } => Errno(source.raw_os_error().unwrap_or(libc::EIO)),
-            rushmem_softnic::Error::Capture { source, .. } => {
-                Errno(source.raw_os_error().unwrap_or(libc::EIO))
+            rushmem_softnic::Error::Bind { source, .. } | rushmem_softnic::Error::Capture { source, .. } => {
+                source.into()
             }
-            rushmem_softnic::Error::Thread(source) => Errno(source.raw_os_error().unwrap_or(libc::EAGAIN)),
+            rushmem_softnic::Error::Thread(source) | rushmem_softnic::Error::Group { source, .. } => {
+                source.into()
+            }
             _ => Errno::EINVAL,
         }
     }

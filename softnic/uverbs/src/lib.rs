@@ -8,12 +8,13 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`interpose`], `process`, `sys` | the C library's functions; descriptors of devices; system calls |
+//! | [`interpose`], `process`, `per_process`, `sys` | the C library's functions; descriptors of devices; objects of a process; system calls |
 //! | [`sysfs`], [`settings`], [`fault`] | files and settings that a launcher prepares |
 //! | `paths`, `live` | the places of the files, and files with contents that change |
 //! | `device`, `scheduling` | a device and its adapter; the scheduling of its engine |
 //! | `open_device`, `handles`, `pages` | an opened device; its objects by number; pages that programs map |
 //! | `attrs`, `user`, `abi`, `errno` | arguments of an ioctl, memory of the caller, structures, error numbers |
+//! | `cm` | the RDMA connection manager |
 //! | `verbs` | PD, MR, CQ, QP, in the form of the kernel's commands |
 //! | `devx` | commands that pass through: objects, umems, doorbell pages |
 //! | `memory`, [`peer_memory`] | registered memory, and memory that the CPU cannot access |
@@ -27,6 +28,7 @@
 
 mod abi;
 mod attrs;
+mod cm;
 mod device;
 mod devx;
 mod errno;
@@ -49,6 +51,7 @@ mod paths;
 #[allow(unsafe_code, reason = "functions of a client, through a table of pointers")]
 pub mod peer_memory;
 #[allow(unsafe_code, reason = "one object for each process, which is never freed")]
+mod per_process;
 mod process;
 mod registry;
 #[allow(unsafe_code, reason = "three system calls about this thread")]

@@ -98,7 +98,7 @@ fn gid(gid: [u8; 16]) -> String {
 }
 
 /// Returns the name of the network device with this address.
-fn network_device(ip: Ipv4Addr) -> Result<String, Errno> {
+pub(crate) fn network_device(ip: Ipv4Addr) -> Result<String, Errno> {
     // All of 127/8 belongs to the loopback device.
     if ip.is_loopback() { Ok("lo".into()) } else { sys::network_device(ip) }
 }

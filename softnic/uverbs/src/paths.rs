@@ -43,7 +43,9 @@ fn is_ours(path: &[u8]) -> bool {
         None => false,
     };
     path == b"dev/infiniband"
-        || ["class/infiniband", "class/infiniband_verbs", "class/infiniband_mad"].into_iter().any(within)
+        || ["class/infiniband", "class/infiniband_verbs", "class/infiniband_mad", "class/misc/rdma_cm"]
+            .into_iter()
+            .any(within)
         || within(&format!("devices/pci{DOMAIN}:00"))
         || path.starts_with(format!("bus/pci/devices/{DOMAIN}:").as_bytes())
         || path.starts_with(format!("class/pci_bus/{DOMAIN}:").as_bytes())
@@ -71,14 +73,22 @@ mod tests {
             "class/infiniband",
             "class/infiniband/mlx5_0/ports/1/gids/0",
             "class/infiniband_verbs/abi_version",
+            "class/misc/rdma_cm/abi_version",
             "devices/pci7000:00/7000:00:01.0",
             "bus/pci/devices/7000:01:00.0",
             "class/pci_bus/7000:01/../../7000:01:00.0",
         ] {
             assert!(is_ours(path.as_bytes()), "{path}");
         }
-        for path in ["", "class", "class/infiniband_cm", "class/net", "devices/pci0000:00", "bus/pci/devices"]
-        {
+        for path in [
+            "",
+            "class",
+            "class/misc",
+            "class/infiniband_cm",
+            "class/net",
+            "devices/pci0000:00",
+            "bus/pci/devices",
+        ] {
             assert!(!is_ours(path.as_bytes()), "{path}");
         }
         assert_eq!(without_double_slashes(b"//class//infiniband/"), b"class/infiniband");

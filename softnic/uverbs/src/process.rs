@@ -6,11 +6,12 @@ use crate::errno::Errno;
 use crate::fault::Fault;
 use crate::live::LiveFile;
 use crate::open_device::OpenDevice;
+use crate::per_process::PerProcess;
 use crate::settings::Settings;
 use crate::sys::{self, Identity};
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, IntoRawFd, RawFd};
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Major number of the device nodes.
@@ -39,8 +40,12 @@ pub(crate) fn has_devices() -> bool {
     COUNT.load(Ordering::Relaxed) != 0
 }
 
-fn mark(fd: RawFd, device: bool) {
+/// Notes that `fd` may be a device, or is none any more. `EMFILE` for a number beyond the limit.
+pub(crate) fn mark(fd: RawFd, device: bool) -> Result<(), Errno> {
     let fd = fd as usize;
+    if fd >= MAX_FD {
+        return Err(Errno::EMFILE);
+    }
     let bit = 1 << (fd % 64);
     match device {
         true => {
@@ -52,11 +57,11 @@ fn mark(fd: RawFd, device: bool) {
             DEVICES[fd / 64].fetch_and(!bit, Ordering::Relaxed)
         }
     };
+    Ok(())
 }
 
 /// Everything of one process. A child that was forked starts with nothing: it has no engine threads.
 pub(crate) struct Process {
-    pid: u32,
     devices: Vec<Arc<Device>>,
     files: Mutex<BTreeMap<Identity, File>>,
 }
@@ -70,31 +75,16 @@ struct File {
     opened: Arc<Mutex<OpenDevice>>,
 }
 
-/// The result of [`current`], in this process or its parent. Never freed.
-static CURRENT: AtomicPtr<Process> = AtomicPtr::new(std::ptr::null_mut());
+static CURRENT: PerProcess<Process> = PerProcess::new();
 
 /// Returns the object that [`current`] created in this process, if it was called before.
 pub(crate) fn existing() -> Option<&'static Process> {
-    // SAFETY: null, or made by `Box::into_raw` in `current` and never freed.
-    let process = unsafe { CURRENT.load(Ordering::Acquire).as_ref() };
-    process.filter(|process| process.pid == std::process::id())
+    CURRENT.existing()
 }
 
-/// Returns the object of this process. Does not touch the parent's object after a fork, because its locks may be held.
+/// Returns the object of this process.
 pub(crate) fn current() -> &'static Process {
-    loop {
-        if let Some(process) = existing() {
-            return process;
-        }
-        let found = CURRENT.load(Ordering::Acquire);
-        let new = Box::into_raw(Box::new(Process::new()));
-        match CURRENT.compare_exchange(found, new, Ordering::AcqRel, Ordering::Acquire) {
-            // SAFETY: made above, and never freed.
-            Ok(_) => return unsafe { &*new },
-            // SAFETY: made above, and not shared yet.
-            Err(_) => drop(unsafe { Box::from_raw(new) }),
-        }
-    }
+    CURRENT.current(Process::new)
 }
 
 impl Process {
@@ -110,11 +100,16 @@ impl Process {
                 Vec::new()
             }
         };
-        Process { pid: std::process::id(), devices, files: Mutex::default() }
+        Process { devices, files: Mutex::default() }
     }
 
     fn files(&self) -> std::sync::MutexGuard<'_, BTreeMap<Identity, File>> {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns all devices.
+    pub(crate) fn devices(&self) -> &[Arc<Device>] {
+        &self.devices
     }
 
     /// Returns whether a device with this number exists.
@@ -140,13 +135,10 @@ impl Process {
         let file = sys::memory_file(close_on_exec)?;
         let own = file.try_clone().map_err(|_| Errno::EMFILE)?;
         let identity = sys::identity(file.as_raw_fd()).ok_or(Errno::EIO)?;
-        if file.as_raw_fd() as usize >= MAX_FD {
-            return Err(Errno::EMFILE);
-        }
+        mark(file.as_raw_fd(), true)?;
         let opened = Arc::new(Mutex::new(OpenDevice::new(Arc::clone(device), own)));
         let fd = file.into_raw_fd();
         self.files().insert(identity, File { fd, index, opened });
-        mark(fd, true);
         tracing::debug!(device = device.name(), fd, "opened");
         Ok(fd)
     }
@@ -194,7 +186,8 @@ impl Process {
         let mut files = self.files();
         if files.get(&identity).is_some_and(|file| file.fd == fd) {
             let file = files.remove(&identity);
-            mark(fd, false);
+            // A descriptor that was marked can be unmarked.
+            let _ = mark(fd, false);
             drop(files);
             tracing::debug!(fd, "closed");
             drop(file);

@@ -5,6 +5,7 @@ use std::ffi::CStr;
 use std::io::{Seek as _, Write as _};
 use std::net::Ipv4Addr;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd as _, OwnedFd, RawFd};
+use std::time::Duration;
 
 /// The identity of an open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -158,6 +159,39 @@ pub(crate) fn identity(fd: RawFd) -> Option<Identity> {
     // SAFETY: plain numbers, zeroed at first.
     let stat = unsafe { stat.assume_init() };
     (rc == 0).then_some(Identity { device: stat.st_dev, inode: stat.st_ino })
+}
+
+/// Waits until one of the descriptors can be read or has ended, or for at most `time`.
+pub(crate) fn wait(fds: &[RawFd], time: Option<Duration>) {
+    let mut fds: Vec<_> =
+        fds.iter().map(|fd| libc::pollfd { fd: *fd, events: libc::POLLIN, revents: 0 }).collect();
+    let time = time.map(|time| libc::timespec {
+        tv_sec: time.as_secs() as libc::time_t,
+        tv_nsec: time.subsec_nanos().into(),
+    });
+    let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: valid entries, a valid time or none, and no signal mask. The caller looks for work after any result.
+    unsafe { libc::ppoll(fds.as_mut_ptr(), fds.len() as _, time, std::ptr::null()) };
+}
+
+/// Returns whether a descriptor can be read or has ended.
+pub(crate) fn is_ready(fd: RawFd) -> bool {
+    let mut fd = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    // SAFETY: one valid entry.
+    unsafe { libc::poll(&raw mut fd, 1, 0) == 1 }
+}
+
+/// Returns whether a program has made a descriptor non-blocking.
+pub(crate) fn is_nonblocking(fd: RawFd) -> bool {
+    // SAFETY: takes numbers only.
+    let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
+    flags >= 0 && flags & libc::O_NONBLOCK != 0
+}
+
+/// Keeps a descriptor open when the process executes another program.
+pub(crate) fn keep_on_exec(fd: RawFd) -> Result<(), Errno> {
+    // SAFETY: takes numbers only.
+    if unsafe { libc::fcntl(fd, libc::F_SETFD, 0) } == 0 { Ok(()) } else { Err(Errno::last()) }
 }
 
 /// Creates a file with these contents, for reading.

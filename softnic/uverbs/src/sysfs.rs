@@ -1,14 +1,16 @@
 //! The part of sysfs that is about RDMA devices, as the kernel lays it out, as a tree of plain files and links.
 
+use crate::abi;
 use crate::device::{FIRMWARE, PKEYS};
-use crate::live::GID_SLOTS;
+use crate::live::{self, GID_SLOTS};
 use crate::process::device_number_text;
-use crate::settings::LinkLayer;
 #[cfg(doc)]
 use crate::settings::variable;
+use crate::settings::{LinkLayer, Settings};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
+use std::net::Ipv4Addr;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
@@ -44,8 +46,8 @@ enum Entry {
 /// # Errors
 ///
 /// Returns the error of creating a folder, file or link.
-pub fn install(base: &Path, devices: u32, link: LinkLayer) -> io::Result<PathBuf> {
-    let tree = tree(devices, link);
+pub fn install(base: &Path, settings: &Settings) -> io::Result<PathBuf> {
+    let tree = tree(settings);
     let mut hasher = DefaultHasher::new();
     tree.hash(&mut hasher);
     let root = base.join(format!("sysfs-{:016x}", hasher.finish()));
@@ -101,15 +103,20 @@ impl Tree {
     }
 }
 
-fn tree(devices: u32, link: LinkLayer) -> BTreeMap<String, Entry> {
+fn tree(settings: &Settings) -> BTreeMap<String, Entry> {
     let mut tree = Tree::default();
     // The versions of the ABIs of the kernel.
     tree.files("class/infiniband_verbs", &[("abi_version", "6")]);
     tree.files("class/infiniband_mad", &[("abi_version", "5")]);
-    for index in 0..devices {
+    let (major, minor) = abi::RDMA_CM_DEVICE;
+    let number = format!("{major}:{minor}");
+    tree.files("class/misc/rdma_cm", &[("abi_version", abi::RDMA_CM_VERSION), ("dev", &number)]);
+    tree.files("dev/infiniband", &[("rdma_cm", "")]);
+    for index in 0..settings.devices {
         let (bridge, pci) = pci_folders(index);
         pci_device(&mut tree, &bridge, &pci, index);
-        rdma_device(&mut tree, &pci, index, link);
+        rdma_device(&mut tree, &pci, index, settings.link);
+        network_device(&mut tree, &pci, index, settings);
         let node = format!("{pci}/infiniband_verbs/uverbs{index}");
         let device = format!("mlx5_{index}");
         // The version of the ABI between libmlx5 and its driver in the kernel.
@@ -204,6 +211,16 @@ fn rdma_device(tree: &mut Tree, pci: &str, index: u32, link: LinkLayer) {
     }
 }
 
+/// Adds the network device with the address of an Ethernet port, if there is one.
+fn network_device(tree: &mut Tree, pci: &str, index: u32, settings: &Settings) {
+    let ip = settings.addresses.get(index as usize).copied().unwrap_or(Ipv4Addr::LOCALHOST);
+    if settings.link == LinkLayer::Ethernet
+        && let Ok(name) = live::network_device(ip)
+    {
+        tree.files(&format!("{pci}/net/{name}"), &[("dev_port", "0")]);
+    }
+}
+
 /// PCI domain of the devices. No machine has it, and it has decimal digits only, because some programs parse those.
 pub(crate) const DOMAIN: &str = "7000";
 
@@ -223,10 +240,14 @@ fn pci_folders(index: u32) -> (String, String) {
 mod tests {
     use super::*;
 
+    fn settings(devices: u32, link: LinkLayer) -> Settings {
+        Settings { devices, link, ..Settings::default() }
+    }
+
     #[test]
     fn the_tree_has_the_files_of_libibverbs() {
         let base = tempfile::tempdir().unwrap();
-        let root = install(base.path(), 2, LinkLayer::Ethernet).unwrap();
+        let root = install(base.path(), &settings(2, LinkLayer::Ethernet)).unwrap();
         let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap();
         assert_eq!(read("class/infiniband_verbs/abi_version"), "6\n");
         assert_eq!(read("class/infiniband_verbs/uverbs1/ibdev"), "mlx5_1\n");
@@ -251,12 +272,12 @@ mod tests {
     fn concurrent_installs_succeed() {
         let base = tempfile::tempdir().unwrap();
         let roots: Vec<_> = std::thread::scope(|scope| {
-            let install = || install(base.path(), 1, LinkLayer::InfiniBand).unwrap();
+            let install = || install(base.path(), &settings(1, LinkLayer::InfiniBand)).unwrap();
             let threads: Vec<_> = (0..8).map(|_| scope.spawn(install)).collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
         assert!(roots.iter().all(|root| *root == roots[0]));
         assert_eq!(std::fs::read_dir(base.path()).unwrap().count(), 1);
-        assert_ne!(install(base.path(), 1, LinkLayer::Ethernet).unwrap(), roots[0]);
+        assert_ne!(install(base.path(), &settings(1, LinkLayer::Ethernet)).unwrap(), roots[0]);
     }
 }

@@ -173,3 +173,37 @@ fn two_hosts_meet_without_a_launcher() {
     }
     assert!(text(&outputs[0].stderr).contains("PEs 2-3 of 4 did not arrive"), "{}", all(&outputs[0]));
 }
+
+/// Runs `rping` on both hosts, each with its address.
+#[test]
+fn two_hosts_connect_by_rdma_cm() {
+    const TEST: &str = "two_hosts_connect_by_rdma_cm";
+    let library = launcher(super::PE).filter(|launcher| launcher.with_file_name("rushmem-preload").is_file());
+    let Some(launcher) = library else {
+        return skip(TEST, "the launcher and its library are not built: cargo build -p rushmem-cli");
+    };
+    if tool("rping", &["-h"]).is_err_and(|error| error.contains("No such file")) {
+        return skip(TEST, "rping is missing: install rdmacm-utils");
+    }
+    let hosts = match Hosts::new() {
+        Ok(hosts) => hosts,
+        Err(reason) => return skip(TEST, &format!("network namespaces need root and iproute2: {reason}")),
+    };
+    let start = |node: usize, side: &[&str]| {
+        let mut command = hosts.command(node, &launcher);
+        command.args(["softnic", "--ip", &format!("10.83.0.{}", node + 1), "--", "rping"]).args(side);
+        command.args(["-V", "-v", "-C", "5"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let server = start(0, &["-s", "-a", "10.83.0.1"]);
+    let begin = Instant::now();
+    let client = loop {
+        let client = start(1, &["-c", "-a", "10.83.0.1"]).wait_with_output().unwrap();
+        // The server may not listen yet.
+        if client.status.success() || begin.elapsed() > Duration::from_secs(60) {
+            break client;
+        }
+    };
+    assert!(all(&client).contains("rdma-ping-4"), "{}", all(&client));
+    let server = server.wait_with_output().unwrap();
+    assert!(all(&server).contains("rdma-ping-4"), "{}", all(&server));
+}

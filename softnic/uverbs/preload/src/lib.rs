@@ -113,6 +113,17 @@ functions! {
     [ioctl](fd: c_int, request: c_ulong, argument: usize) -> c_int { interpose::ioctl(fd, request, argument) }
 }
 
+/// Calls [`interpose::write`]. A thread may be cancelled in it.
+///
+/// # Safety
+///
+/// The same as for the C library's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn write(fd: c_int, from: *const c_void, len: size_t) -> ssize_t {
+    // SAFETY: the arguments are passed on as they came.
+    unsafe { interpose::write(fd, from, len) }
+}
+
 /// Calls [`interpose::close`].
 #[unsafe(no_mangle)]
 pub extern "C" fn close(fd: c_int) -> c_int {

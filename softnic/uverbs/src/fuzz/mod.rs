@@ -244,3 +244,8 @@ pub fn headers(data: &[u8]) {
     let _ = bed.raw(&data);
     assert_eq!(bed.port_state(), Ok(abi::port_state::ACTIVE));
 }
+
+/// Parses what a peer or another process of the machine may send to the connection manager.
+pub fn messages(data: &[u8]) {
+    crate::cm::fuzz::messages(data);
+}

@@ -22,6 +22,11 @@ proptest! {
     }
 
     #[test]
+    fn no_message_breaks_the_connection_manager(data in bytes(300)) {
+        messages(&data);
+    }
+
+    #[test]
     fn no_attributes_break_the_device(
         object in 0usize..METHODS.len(),
         attrs in proptest::collection::vec(any::<[u8; 16]>(), 0..12),
@@ -132,4 +137,6 @@ fn fuzz_corpus() {
         header(object::DEVX, 0x1000, &[(0x1000, 16, 0), (0x1001, 16, 0)]),
     ];
     target!("headers").messages(headers_of).run(500, headers);
+
+    target!("messages").messages(crate::cm::fuzz::examples()).run(2000, messages);
 }

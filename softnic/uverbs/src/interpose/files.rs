@@ -1,9 +1,9 @@
 //! Functions that open, check and describe files.
 
-use super::{CPath, guarded, node, present_node, returned};
+use super::{CPath, guarded, is_cm, node, present_node, returned};
 use crate::live::LiveFile;
 use crate::process::{self, current};
-use crate::{paths, sys};
+use crate::{cm, paths, sys};
 use libc::{c_char, c_int, c_uint, mode_t, size_t, ssize_t};
 use std::ffi::CStr;
 
@@ -24,6 +24,10 @@ pub unsafe fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
 /// The same as for `openat` of the C library.
 pub unsafe fn openat(at: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
     let close_on_exec = flags & libc::O_CLOEXEC != 0;
+    // SAFETY: the caller guarantees the same as for `openat`.
+    if unsafe { is_cm(path) } {
+        return returned(guarded(|| cm::open(close_on_exec)));
+    }
     // SAFETY: the caller guarantees the same as for `openat`.
     if let Some(index) = unsafe { node(path) } {
         return returned(guarded(|| current().open(index, close_on_exec)));
@@ -77,7 +81,7 @@ pub unsafe fn access(path: *const c_char, mode: c_int) -> c_int {
 /// The same as for `faccessat` of the C library.
 pub unsafe fn faccessat(at: c_int, path: *const c_char, mode: c_int, flags: c_int) -> c_int {
     // SAFETY: the caller guarantees the same as for `faccessat`.
-    if let Some(index) = unsafe { present_node(path) } {
+    if let Some(index) = unsafe { present_node(path).or(is_cm(path).then_some(0)) } {
         return returned(current().may_open(index, mode).map(|()| 0));
     }
     // SAFETY: as above.
@@ -115,9 +119,9 @@ pub unsafe fn stat(path: *const c_char, to: *mut libc::stat) -> c_int {
 /// The same as for `fstatat` of the C library.
 pub unsafe fn fstatat(at: c_int, path: *const c_char, to: *mut libc::stat, flags: c_int) -> c_int {
     // SAFETY: the caller guarantees the same as for `fstatat`.
-    if let Some(index) = unsafe { present_node(path) } {
+    if let Some(number) = unsafe { node_number(path) } {
         // SAFETY: the caller provides room for one.
-        unsafe { to.write(node_stat(index)) };
+        unsafe { to.write(node_stat(number)) };
         return 0;
     }
     // SAFETY: as above.
@@ -129,13 +133,31 @@ pub unsafe fn fstatat(at: c_int, path: *const c_char, to: *mut libc::stat, flags
 /// Rights and kind of a device node.
 const NODE_MODE: mode_t = libc::S_IFCHR | 0o666;
 
+/// Returns the number of the character device that a path names, if it is a node of this process.
+///
+/// # Safety
+///
+/// `path` is null or a C string.
+unsafe fn node_number(path: *const c_char) -> Option<libc::dev_t> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let device = present_node(path).map(process::device_number);
+        device.or_else(|| is_cm(path).then(cm::device_number))
+    }
+}
+
+/// Returns the number of the character device that a descriptor is open on, if it is one of this process.
+fn open_number(fd: c_int) -> Option<libc::dev_t> {
+    current().device_number(fd).or_else(|| cm::is(fd).then(cm::device_number))
+}
+
 /// Returns the `stat` result of a device node.
-fn node_stat(index: u32) -> libc::stat {
+fn node_stat(number: libc::dev_t) -> libc::stat {
     // SAFETY: plain numbers, for which zero is a value.
     let mut stat: libc::stat = unsafe { std::mem::zeroed() };
     stat.st_mode = NODE_MODE;
     stat.st_nlink = 1;
-    stat.st_rdev = process::device_number(index);
+    stat.st_rdev = number;
     stat
 }
 
@@ -150,7 +172,7 @@ pub unsafe fn fstat(fd: c_int, to: *mut libc::stat) -> c_int {
     // A program may have duplicated the descriptor.
     if rc == 0
         && process::has_devices()
-        && let Some(number) = current().device_number(fd)
+        && let Some(number) = open_number(fd)
     {
         // SAFETY: the system call has just filled it.
         unsafe {
@@ -174,12 +196,12 @@ pub unsafe fn statx(
     to: *mut libc::statx,
 ) -> c_int {
     // SAFETY: the caller guarantees the same as for `statx`.
-    if let Some(index) = unsafe { present_node(path) } {
+    if let Some(number) = unsafe { node_number(path) } {
         // SAFETY: plain numbers, for which zero is a value.
         let mut statx: libc::statx = unsafe { std::mem::zeroed() };
         statx.stx_mask = libc::STATX_TYPE | libc::STATX_MODE | libc::STATX_NLINK;
         statx.stx_nlink = 1;
-        become_node(&mut statx, process::device_number(index));
+        become_node(&mut statx, number);
         // SAFETY: the caller provides room for one.
         unsafe { to.write(statx) };
         return 0;
@@ -191,7 +213,7 @@ pub unsafe fn statx(
     if rc == 0
         && flags & libc::AT_EMPTY_PATH != 0
         && process::may_be_device(at)
-        && let Some(number) = current().device_number(at)
+        && let Some(number) = open_number(at)
     {
         // SAFETY: the system call has just filled it.
         become_node(unsafe { &mut *to }, number);

@@ -1,7 +1,7 @@
 //! Functions that list, resolve and enter folders, and `fopen`. They see the devices of this library in `/sys`.
 
 use super::next::{self, Filter, Order};
-use super::{CPath, moved, node, open, returned};
+use super::{CPath, is_cm, moved, node, open, returned};
 use crate::errno::Errno;
 use crate::{paths, sys};
 use libc::{c_char, c_int, c_void, size_t, ssize_t};
@@ -75,7 +75,7 @@ pub unsafe fn getxattr(
     follow: bool,
 ) -> ssize_t {
     // SAFETY: the caller guarantees the same as for `getxattr`.
-    if unsafe { moved(path).is_some() || node(path).is_some() } {
+    if unsafe { moved(path).is_some() || node(path).is_some() || is_cm(path) } {
         return returned(Err(Errno::EOPNOTSUPP)) as ssize_t;
     }
     // SAFETY: the caller guarantees the same as for `getxattr`.

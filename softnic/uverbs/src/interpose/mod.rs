@@ -6,20 +6,25 @@
 mod files;
 mod folders;
 mod next;
+mod write;
 
 pub use files::{access, faccessat, fstat, fstatat, open, openat, readlinkat, stat, statx};
 pub use folders::{chdir, fopen, getcwd, getxattr, opendir, realpath, scandir};
 pub use next::{Filter, Order};
+pub use write::write;
 
 use crate::errno::Errno;
 use crate::process::{self, current};
-use crate::{attrs, paths, sys};
+use crate::{attrs, cm, paths, sys};
 use libc::{c_char, c_int, c_ulong};
 use std::ffi::{CStr, CString};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// The netlink protocol that lists the host's RDMA devices.
 const NETLINK_RDMA: c_int = 20;
+
+/// The file of the RDMA connection manager.
+const CM_NODE: &CStr = c"/dev/infiniband/rdma_cm";
 
 /// Sets `errno`.
 fn set_errno(error: Errno) {
@@ -76,6 +81,16 @@ unsafe fn present_node(path: *const c_char) -> Option<u32> {
     unsafe { node(path) }.filter(|index| current().has(*index))
 }
 
+/// Returns whether a path is the file of the RDMA connection manager, and this process has devices.
+///
+/// # Safety
+///
+/// `path` is null or a C string.
+unsafe fn is_cm(path: *const c_char) -> bool {
+    // SAFETY: the caller passes a C string.
+    !path.is_null() && unsafe { CStr::from_ptr(path) } == CM_NODE && current().has(0)
+}
+
 /// A path as the C library's function gets it: the program's, or its place in the launcher's tree.
 struct CPath {
     path: *const c_char,
@@ -118,6 +133,9 @@ pub fn close(fd: c_int) -> c_int {
         // A child of vfork shares this memory, but its descriptors are its own.
         let closed = guarded(|| Ok(process::existing().map(|process| process.close(fd))));
         tracing::trace!(fd, ?closed, "close");
+        if guarded(|| Ok(cm::close(fd))) == Ok(true) {
+            return 0;
+        }
     }
     sys::close(fd)
 }

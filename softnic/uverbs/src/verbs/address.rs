@@ -29,6 +29,11 @@ pub(super) fn resolve(opened: &OpenDevice, sgid_index: u8, dgid: [u8; 16]) -> Re
         Errno::EINVAL
     })?;
     // All adapters have the same port, so the peer's Ethernet address is not needed.
-    let mac = if ip == *nic.address().ip() { nic.mac() } else { [0; 6] };
+    let [_, b, c, d] = ip.octets();
+    let mac = match ip {
+        _ if ip == *nic.address().ip() => nic.mac(),
+        _ if ip.is_multicast() => [0x01, 0x00, 0x5e, b & 0x7f, c, d],
+        _ => [0; 6],
+    };
     Ok(Peer { ip, mac })
 }

@@ -1,6 +1,6 @@
 //! The device itself: contexts, attributes, ports, GIDs.
 
-use super::{ah, core_out, cq, dm, modify, mr, pd, qp, srq, write};
+use super::{ah, core_out, cq, dm, mcast, modify, mr, pd, qp, srq, write};
 use crate::abi::{self, command, driver_data, odp};
 use crate::attrs::Call;
 use crate::device::VECTORS;
@@ -59,6 +59,8 @@ fn invoke_write(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
         command::QUERY_SRQ => srq::query(opened, call),
         command::DESTROY_SRQ => srq::destroy(opened, call),
         command::CREATE_AH => ah::create(opened, call),
+        command::ATTACH_MCAST => mcast::attach(opened, call),
+        command::DETACH_MCAST => mcast::detach(opened, call),
         command::QUERY_QP => qp::query(opened, call),
         command::MODIFY_QP | command::EX_MODIFY_QP => modify::modify(opened, command, call),
         other => {

@@ -6,6 +6,7 @@ pub(crate) mod cq;
 pub(crate) mod dct;
 pub(crate) mod device;
 pub(crate) mod dm;
+mod mcast;
 pub(crate) mod modify;
 pub(crate) mod mr;
 pub(crate) mod pd;

@@ -88,6 +88,27 @@ impl Running {
         Running { child, name }
     }
 
+    /// Kills it, so that it can do nothing any more.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Waits until `ready`, which must come within [`PATIENCE`] and before its end.
+    pub(crate) fn wait_until(mut self, ready: impl Fn() -> bool) -> Running {
+        let begin = Instant::now();
+        while !ready() {
+            assert!(begin.elapsed() < PATIENCE, "{} is not ready", self.name);
+            if self.child.try_wait().unwrap().is_some() {
+                let name = self.name.clone();
+                let output = self.end();
+                panic!("{name} ended early: {}\n{}", output.status, output_text(&output));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        self
+    }
+
     /// Waits for its end, which must come within [`PATIENCE`].
     pub(crate) fn end(mut self) -> Output {
         let drain = |pipe: Option<Box<dyn Read + Send>>| {
@@ -133,7 +154,7 @@ pub(crate) fn free_port() -> u16 {
 
 /// Returns whether somebody listens on a TCP port of this machine. Connecting would disturb the listener, so that the system's
 /// table is asked.
-fn is_listening(port: u16) -> bool {
+pub(crate) fn is_listening(port: u16) -> bool {
     let wanted = format!(":{port:04X}");
     ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|table| {
         let text = std::fs::read_to_string(table).unwrap_or_default();
@@ -151,16 +172,7 @@ pub(crate) fn pair(options: &[&str], tool: &[&str]) -> [Output; 2] {
     let number = port.to_string();
     let server = [tool, &["-p", &number]].concat();
     let client = [&server[..], &["127.0.0.1"]].concat();
-    let mut server = Running::start(softnic(options, &server));
-    let begin = Instant::now();
-    while !is_listening(port) {
-        assert!(begin.elapsed() < PATIENCE, "{tool:?} does not listen");
-        if server.child.try_wait().unwrap().is_some() {
-            let output = server.end();
-            panic!("{tool:?} ended early: {}\n{}", output.status, output_text(&output));
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    let server = Running::start(softnic(options, &server)).wait_until(|| is_listening(port));
     let client = Running::start(softnic(options, &client)).end();
     [server.end(), client]
 }

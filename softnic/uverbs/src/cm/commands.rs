@@ -1,0 +1,327 @@
+//! Commands about identifiers and addresses, and the dispatch of all commands.
+
+use super::abi::{self, command, event, option, port_space};
+use super::address::{self, Given};
+use super::names::{self, Endpoint};
+use super::state::{self, Param, Phase};
+use super::{Cm, attributes, connection, multicast};
+use crate::errno::Errno;
+use crate::process;
+use crate::user;
+use bytemuck::{NoUninit, Pod};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+/// A command.
+pub(super) struct Request<'a> {
+    /// Number of the file.
+    pub(super) file: u64,
+    pub(super) command: u32,
+    pub(super) input: &'a [u8],
+    /// Bytes for the answer.
+    pub(super) room: u16,
+}
+
+impl Request<'_> {
+    /// Returns the input, which must be complete.
+    pub(super) fn input<T: Pod>(&self) -> Result<T, Errno> {
+        self.input_without(0)
+    }
+
+    /// Returns the input, in which an older program leaves out the last bytes.
+    pub(super) fn input_without<T: Pod>(&self, optional: usize) -> Result<T, Errno> {
+        if self.input.len() + optional < size_of::<T>() {
+            return Err(Errno::EINVAL);
+        }
+        Ok(user::prefix(self.input))
+    }
+
+    /// Writes an answer, which needs all its room.
+    pub(super) fn answer<T: NoUninit>(&self, at: u64, answer: &T) -> Result<(), Errno> {
+        self.answer_without(0, at, answer)
+    }
+
+    /// Writes an answer. An older program has no room for the last bytes.
+    pub(super) fn answer_without<T: NoUninit>(
+        &self,
+        optional: usize,
+        at: u64,
+        answer: &T,
+    ) -> Result<(), Errno> {
+        let room = usize::from(self.room);
+        if room + optional < size_of::<T>() {
+            return Err(Errno::ENOSPC);
+        }
+        let bytes = bytemuck::bytes_of(answer);
+        user::write(at, &bytes[..bytes.len().min(room)])
+    }
+}
+
+/// Executes a command.
+pub(super) fn execute(cm: &'static Cm, request: &Request<'_>) -> Result<(), Errno> {
+    match request.command {
+        command::CREATE_ID => create(cm, request),
+        command::DESTROY_ID => destroy(cm, request),
+        command::BIND_IP => {
+            let bind_ip: abi::BindIp = request.input()?;
+            bind(cm, request, bind_ip.id, Given::parse(&bind_ip.addr)?)
+        }
+        command::BIND => {
+            let given: abi::Bind = request.input()?;
+            bind(cm, request, given.id, sockaddr(&given.addr, given.addr_size)?)
+        }
+        command::RESOLVE_IP => {
+            let given: abi::ResolveIp = request.input()?;
+            resolve(cm, request, given.id, Given::parse(&given.src)?, Given::parse(&given.dst)?)
+        }
+        command::RESOLVE_ADDR => {
+            let given: abi::ResolveAddr = request.input()?;
+            let (src, dst) = (sockaddr(&given.src, given.src_size)?, sockaddr(&given.dst, given.dst_size)?);
+            resolve(cm, request, given.id, src, dst)
+        }
+        command::RESOLVE_ROUTE => {
+            let given: abi::ResolveRoute = request.input()?;
+            resolve_route(cm, request, given.id)
+        }
+        command::LISTEN => listen(cm, request),
+        command::SET_OPTION => set_option(cm, request),
+        command::MIGRATE_ID => migrate(cm, request),
+        command::QUERY_ROUTE => attributes::query_route(cm, request),
+        command::QUERY => attributes::query(cm, request),
+        command::INIT_QP_ATTR => attributes::init_qp_attr(cm, request),
+        command::CONNECT => connection::connect(cm, request),
+        command::ACCEPT => connection::accept(cm, request),
+        command::REJECT => connection::reject(cm, request),
+        command::DISCONNECT => connection::disconnect(cm, request),
+        command::NOTIFY => connection::notify(cm, request),
+        command::JOIN_IP_MCAST => {
+            let given: abi::JoinIpMcast = request.input()?;
+            let member = (given.id, given.uid, given.response);
+            multicast::join(cm, request, member, Given::parse(&given.addr)?)
+        }
+        command::JOIN_MCAST => {
+            let given: abi::JoinMcast = request.input()?;
+            let member = (given.id, given.uid, given.response);
+            multicast::join(cm, request, member, sockaddr(&given.addr, given.addr_size)?)
+        }
+        command::LEAVE_MCAST => multicast::leave(cm, request),
+        _ => Err(Errno::ENOSYS),
+    }
+}
+
+fn sockaddr(storage: &abi::Storage, size: u16) -> Result<Given, Errno> {
+    let bytes: &[u8] = bytemuck::bytes_of(storage);
+    Given::parse(bytes.get(..size.into()).ok_or(Errno::EINVAL)?)
+}
+
+fn create(cm: &'static Cm, request: &Request<'_>) -> Result<(), Errno> {
+    let given: abi::CreateId = request.input()?;
+    if ![port_space::TCP, port_space::UDP, port_space::IPOIB, port_space::IB].contains(&given.ps) {
+        return Err(Errno::EINVAL);
+    }
+    let mut state = cm.state();
+    let handle = state.create(request.file, given.uid, given.ps)?;
+    let answered = request.answer(given.response, &handle);
+    if answered.is_err() {
+        state.remove(handle);
+    }
+    answered
+}
+
+fn destroy(cm: &'static Cm, request: &Request<'_>) -> Result<(), Errno> {
+    let given: abi::DestroyId = request.input()?;
+    let mut state = cm.state();
+    state.id(request.file, given.id)?;
+    let reported = state.destroy(given.id);
+    request.answer(given.response, &reported)
+}
+
+/// Handles BIND and BIND_IP.
+fn bind(cm: &'static Cm, request: &Request<'_>, handle: u32, given: Given) -> Result<(), Errno> {
+    let mut state = cm.state();
+    let id = state.id(request.file, handle)?;
+    if id.phase != Phase::Idle {
+        return Err(Errno::EINVAL);
+    }
+    if let Given::Gid(gid) = given
+        && gid == [0; 16]
+        && id.ps == port_space::IB
+    {
+        // By this a library finds out that the commands with addresses of any family exist.
+        id.phase = Phase::Bound;
+        return Ok(());
+    }
+    let local = given.ip()?.ok_or(Errno::EAFNOSUPPORT)?;
+    let (ps, reuse) = (id.ps, id.options.reuse_address);
+    if !local.ip().is_unspecified() && !address::is_local(local.ip()) {
+        return Err(Errno::EADDRNOTAVAIL);
+    }
+    let (name, port) = match reuse && local.port() != 0 {
+        // LISTEN takes the port.
+        true => (None, local.port()),
+        false => {
+            let endpoint = Endpoint { ps, port: local.port(), ip: local.ip().to_canonical() };
+            let (name, port) = names::reserve(endpoint)?;
+            (Some(name), port)
+        }
+    };
+    drop(state);
+    let device = (!local.ip().is_unspecified()).then(|| device_port(cm, local.ip())).transpose()?;
+    let mut state = cm.state();
+    let id = state.id(request.file, handle)?;
+    (id.phase, id.local, id.name, id.port) =
+        (Phase::Bound, Some(SocketAddr::new(local.ip(), port)), name, device);
+    Ok(())
+}
+
+/// Returns the adapter for an address of this machine, and starts it if it does not run.
+fn device_port(cm: &'static Cm, ip: IpAddr) -> Result<Arc<super::port::Port>, Errno> {
+    let device = state::device_with(process::current().devices(), ip)?;
+    let port = cm.state().port(device, &cm.inbox)?;
+    cm.start()?;
+    Ok(port)
+}
+
+/// Handles RESOLVE_ADDR and RESOLVE_IP.
+fn resolve(cm: &'static Cm, request: &Request<'_>, handle: u32, src: Given, dst: Given) -> Result<(), Errno> {
+    let to = address::destination(dst.ip()?.ok_or(Errno::EAFNOSUPPORT)?);
+    if src.ip()?.is_some() && cm.state().id(request.file, handle)?.phase == Phase::Idle {
+        bind(cm, request, handle, src)?;
+    }
+    let bound = {
+        let mut state = cm.state();
+        let id = state.id(request.file, handle)?;
+        if !matches!(id.phase, Phase::Idle | Phase::Bound) {
+            return Err(Errno::EINVAL);
+        }
+        id.local
+    };
+    let found = find(cm, request, handle, bound, to);
+    let mut state = cm.state();
+    match found {
+        Ok(()) => state.tell(handle, event::ADDR_RESOLVED, 0, &Param::None),
+        Err(Errno(number)) => state.tell(handle, event::ADDR_ERROR, -number, &Param::None),
+    }
+    Ok(())
+}
+
+/// Finds the way to an address, and notes it in the identifier.
+fn find(
+    cm: &'static Cm,
+    request: &Request<'_>,
+    handle: u32,
+    bound: Option<SocketAddr>,
+    to: SocketAddr,
+) -> Result<(), Errno> {
+    let source = match bound {
+        Some(bound) if !bound.ip().is_unspecified() => bound.ip(),
+        // Without a route, a group is one of this machine.
+        _ if to.ip().is_multicast() => address::source(to).unwrap_or(Ipv4Addr::LOCALHOST.into()),
+        _ => address::source(to)?,
+    };
+    let port = device_port(cm, source)?;
+    let number = match bound {
+        Some(bound) => bound.port(),
+        None => names::any_port()?,
+    };
+    let ps = cm.state().id(request.file, handle)?.ps;
+    let peer = address::adapter_of(port.ip, ps, to)?;
+    let mut state = cm.state();
+    let id = state.id(request.file, handle)?;
+    id.connection.peer = peer;
+    (id.local, id.remote) = (Some(SocketAddr::new(source, number)), Some(to));
+    (id.port, id.phase) = (Some(port), Phase::AddressResolved);
+    Ok(())
+}
+
+fn resolve_route(cm: &'static Cm, request: &Request<'_>, handle: u32) -> Result<(), Errno> {
+    let mut state = cm.state();
+    let id = state.id(request.file, handle)?;
+    if id.phase != Phase::AddressResolved {
+        return Err(Errno::EINVAL);
+    }
+    id.phase = Phase::RouteResolved;
+    state.tell(handle, event::ROUTE_RESOLVED, 0, &Param::None);
+    Ok(())
+}
+
+fn listen(cm: &'static Cm, request: &Request<'_>) -> Result<(), Errno> {
+    /// The longest list of connections that wait for the program.
+    const MAX_BACKLOG: u32 = 1024;
+
+    let given: abi::Listen = request.input()?;
+    let (phase, bound) = {
+        let mut state = cm.state();
+        let id = state.id(request.file, given.id)?;
+        (id.phase, id.local)
+    };
+    if phase == Phase::Idle {
+        let any = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0);
+        bind(cm, request, given.id, Given::Ip(bound.unwrap_or(any)))?;
+    } else if phase != Phase::Bound {
+        return Err(Errno::EINVAL);
+    }
+    let (ps, local, named) = {
+        let mut state = cm.state();
+        let id = state.id(request.file, given.id)?;
+        (id.ps, id.local.ok_or(Errno::EINVAL)?, id.name.is_some())
+    };
+    let endpoint = Endpoint { ps, port: local.port(), ip: local.ip().to_canonical() };
+    let name = if named { None } else { Some(names::reserve(endpoint)?.0) };
+    let devices = process::current().devices();
+    let devices = match local.ip().is_unspecified() {
+        true => devices.iter().collect(),
+        false => vec![state::device_with(devices, local.ip())?],
+    };
+    let mut listening = Vec::new();
+    for device in devices {
+        let port = cm.state().port(device, &cm.inbox)?;
+        let announced = names::announce(endpoint, port.ip)?;
+        listening.push((port, announced));
+    }
+    cm.start()?;
+    let mut state = cm.state();
+    let id = state.id(request.file, given.id)?;
+    id.name = id.name.take().or(name);
+    let backlog = if given.backlog == 0 { MAX_BACKLOG } else { given.backlog.min(MAX_BACKLOG) };
+    (id.listening, id.backlog, id.phase) = (listening, backlog as usize, Phase::Listening);
+    Ok(())
+}
+
+fn set_option(cm: &'static Cm, request: &Request<'_>) -> Result<(), Errno> {
+    /// log2 of the longest time, as a code, within which a peer acknowledges.
+    const MAX_TIMEOUT: u8 = 31;
+
+    let given: abi::SetOption = request.input()?;
+    let number =
+        || if given.optlen == 4 { user::read_value::<u32>(given.optval) } else { Err(Errno::EINVAL) };
+    let byte = || if given.optlen == 1 { user::read_value::<u8>(given.optval) } else { Err(Errno::EINVAL) };
+    let mut state = cm.state();
+    let id = state.id(request.file, given.id)?;
+    match given.level << 16 | given.optname {
+        option::TOS => id.options.tos = byte()?,
+        option::REUSE_ADDRESS => id.options.reuse_address = number()? != 0,
+        option::IPV6_ONLY => id.options.ipv6_only = number()? != 0,
+        option::ACK_TIMEOUT => match byte()? {
+            timeout @ 0..=MAX_TIMEOUT => id.options.ack_timeout = Some(timeout),
+            _ => return Err(Errno::EINVAL),
+        },
+        // Ethernet has one path only, so that a path of the program's is not needed.
+        option::PATH if id.phase == Phase::AddressResolved => {
+            id.phase = Phase::RouteResolved;
+            state.tell(given.id, event::ROUTE_RESOLVED, 0, &Param::None);
+        }
+        option::PATH => return Err(Errno::EINVAL),
+        _ => return Err(Errno::ENOSYS),
+    }
+    Ok(())
+}
+
+fn migrate(cm: &'static Cm, request: &Request<'_>) -> Result<(), Errno> {
+    let given: abi::MigrateId = request.input()?;
+    let mut state = cm.state();
+    let from = state.file_of(given.fd as i32).ok_or(Errno::EINVAL)?;
+    state.id(from, given.id)?;
+    let reported = state.migrate(given.id, request.file)?;
+    request.answer(given.response, &reported)
+}

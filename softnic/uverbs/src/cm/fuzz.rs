@@ -1,0 +1,31 @@
+//! Messages made of any bytes, for fuzzers.
+
+use super::header::Header;
+use super::mad::Mad;
+use super::names::Entry;
+use rushmem_softnic::MAD;
+
+/// Parses `data` as a management datagram, as the addresses in one, and as a line of the system's list of sockets. A
+/// message that is understood is written again to the same message.
+pub(crate) fn messages(data: &[u8]) {
+    let mut bytes = [0; MAD];
+    let len = data.len().min(MAD);
+    bytes[..len].copy_from_slice(&data[..len]);
+    if let Some(mad) = Mad::parse(&bytes) {
+        assert_eq!(Mad::parse(&mad.encode()).as_ref(), Some(&mad));
+    }
+    if let Some(header) = Header::parse(data) {
+        assert_eq!(Header::parse(&header.encode()), Some(header));
+    }
+    let _ = Entry::parse(&String::from_utf8_lossy(data));
+}
+
+/// Returns what parsers understand: a message of each kind, addresses, a line of the list of sockets.
+#[cfg(test)]
+pub(crate) fn examples() -> Vec<Vec<u8>> {
+    let mads =
+        super::mad::tests::messages().into_iter().map(|message| Mad { tid: 7, message }.encode().to_vec());
+    let header = Header { from: "10.0.0.7:7174".parse().unwrap(), to: "10.0.0.8".parse().unwrap() };
+    let line = b"0: 2 0 10000 1 1 9 @rushmem-rdmacm/listen/0106/7174/::/127.64.3.9".to_vec();
+    mads.chain([header.encode().to_vec(), line]).collect()
+}

@@ -1,0 +1,150 @@
+//! The RDMA connection manager: `/dev/infiniband/rdma_cm`, by which librdmacm finds peers by IP address and connects queue
+//! pairs.
+//!
+//! A program writes commands to the file and takes events from it. Managers of different processes exchange the messages of
+//! the InfiniBand communication manager between the adapters, as management datagrams in RoCEv2 packets.
+//!
+//! | file | does |
+//! |---|---|
+//! | `abi`, `address` | structures of the commands; socket addresses |
+//! | `state`, `port` | identifiers, event files and events; an adapter that they use |
+//! | `commands`, `connection`, `multicast`, `attributes` | commands: identifiers and addresses; connections; groups; queries |
+//! | `incoming`, `worker` | messages and timeouts; the thread that waits for them |
+//! | `mad`, `header` | the messages, and the IP addresses in them |
+//! | `names` | which adapter of this machine listens on a port |
+
+mod abi;
+mod address;
+mod attributes;
+mod commands;
+mod connection;
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) mod fuzz;
+mod header;
+mod incoming;
+mod mad;
+mod multicast;
+mod names;
+mod port;
+mod state;
+mod worker;
+
+use crate::abi::RDMA_CM_DEVICE;
+use crate::errno::Errno;
+use crate::per_process::PerProcess;
+use crate::process;
+use crate::sys;
+use crate::user;
+use abi::command;
+use state::{Closed, State};
+use std::os::fd::RawFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use worker::Inbox;
+
+/// The time for which the descriptor of a closed file stays, if threads wait for its events.
+const CLOSING: Duration = Duration::from_secs(1);
+/// The most bytes of a command.
+const MAX_COMMAND: usize = 4096;
+
+/// Returns the device number of the file.
+pub(crate) fn device_number() -> libc::dev_t {
+    let (major, minor) = RDMA_CM_DEVICE;
+    libc::makedev(major, minor)
+}
+
+/// The connection manager of this process.
+pub(crate) struct Cm {
+    state: Mutex<State>,
+    inbox: Arc<Inbox>,
+}
+
+static CURRENT: PerProcess<Result<Cm, Errno>> = PerProcess::new();
+
+/// The result of a command.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Done {
+    /// All bytes of the command were taken.
+    Taken,
+    /// No event is there yet, and the program wants to wait for one.
+    Wait,
+}
+
+/// Opens the file and returns its descriptor.
+pub(crate) fn open(close_on_exec: bool) -> Result<RawFd, Errno> {
+    let cm = CURRENT.current(Cm::new).as_ref().map_err(|error| *error)?;
+    let fd = cm.state().open(close_on_exec)?;
+    process::mark(fd, true)?;
+    Ok(fd)
+}
+
+/// Returns whether a descriptor is such a file, opened in this process.
+pub(crate) fn is(fd: RawFd) -> bool {
+    existing().is_some_and(|cm| cm.state().file_of(fd).is_some())
+}
+
+/// Closes the file of a descriptor, if it is one, and destroys its identifiers. Returns whether the descriptor stays open
+/// for now.
+///
+/// A thread that has just got an event may be on its way to wait for the next. In the kernel it then waits for ever. The
+/// descriptor stays for a second, so that the thread gets there, and not to an error or to another file.
+pub(crate) fn close(fd: RawFd) -> bool {
+    let Some(cm) = existing() else { return false };
+    let mut state = cm.state();
+    let stays = match state.close(fd, Instant::now() + CLOSING) {
+        Closed::Nothing => return false,
+        Closed::Now => false,
+        Closed::Later => true,
+    };
+    drop(state);
+    // A second later costs nothing but a number.
+    stays && cm.start().inspect(|()| cm.inbox.ring()).is_ok()
+}
+
+/// Executes a command of `len` bytes at address `at`. Returns `None` if `fd` is no such file.
+pub(crate) fn write(fd: RawFd, at: u64, len: usize) -> Option<Result<Done, Errno>> {
+    let cm = existing()?;
+    let file = cm.state().file_of(fd)?;
+    let result = cm.execute(fd, file, at, len);
+    tracing::trace!(fd, ?result, "rdma_cm");
+    Some(result)
+}
+
+fn existing() -> Option<&'static Cm> {
+    CURRENT.existing()?.as_ref().ok()
+}
+
+impl Cm {
+    fn new() -> Result<Cm, Errno> {
+        Ok(Cm { state: Mutex::new(State::new()), inbox: Arc::new(Inbox::new()?) })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn execute(&'static self, fd: RawFd, file: u64, at: u64, len: usize) -> Result<Done, Errno> {
+        let header: abi::Header =
+            if len < size_of::<abi::Header>() { return Err(Errno::EINVAL) } else { user::read_value(at)? };
+        let given = usize::from(header.len);
+        if given > MAX_COMMAND || given + size_of::<abi::Header>() > len {
+            return Err(Errno::EINVAL);
+        }
+        let mut input = vec![0; given];
+        user::read(at + size_of::<abi::Header>() as u64, &mut input)?;
+        let request = commands::Request { file, command: header.command, input: &input, room: header.room };
+        if header.command == command::GET_EVENT {
+            let mut state = self.state();
+            return match state.next_event(&request) {
+                Err(Errno::EAGAIN) if !sys::is_nonblocking(fd) => {
+                    state.waits_for(file);
+                    Ok(Done::Wait)
+                }
+                taken => taken.map(|()| Done::Taken),
+            };
+        }
+        let result = commands::execute(self, &request);
+        tracing::trace!(command = header.command, ?result, "command of rdma_cm");
+        result.map(|()| Done::Taken)
+    }
+}

@@ -1,0 +1,78 @@
+//! An adapter that the connection manager uses.
+
+use super::mad::Mad;
+use super::names;
+use super::worker::Inbox;
+use crate::abi::gid_type;
+use crate::device::{Device, Lease, PKEYS};
+use crate::errno::Errno;
+use crate::settings::LinkLayer;
+use std::net::Ipv4Addr;
+use std::os::unix::net::UnixListener;
+use std::sync::Arc;
+
+/// An adapter, which runs as long as the connection manager uses it.
+pub(super) struct Port {
+    pub(super) device: Arc<Device>,
+    pub(super) ip: Ipv4Addr,
+    /// The socket to which other processes connect, to learn of the end of this one.
+    pub(super) watched: Option<UnixListener>,
+    lease: Lease,
+}
+
+impl Port {
+    /// Starts the adapter of a device. Its management datagrams go to `inbox`.
+    ///
+    /// # Errors
+    ///
+    /// - `ENODEV`: the device has no IP address, because it is one of InfiniBand.
+    /// - the error of starting the adapter.
+    pub(super) fn open(device: &Arc<Device>, inbox: &Arc<Inbox>) -> Result<Port, Errno> {
+        if device.settings.link == LinkLayer::InfiniBand {
+            tracing::error!(device = device.name(), "rdma_cm needs a device with --link ethernet");
+            return Err(Errno::ENODEV);
+        }
+        let lease = device.adapter()?;
+        let ip = *lease.nic.address().ip();
+        let (index, to) = (device.index, Arc::clone(inbox));
+        lease.nic.on_mad(move |mad| to.put(index, mad));
+        let watched = names::name_adapter(ip);
+        let watched = watched.inspect_err(|error| tracing::warn!(%ip, ?error, "cannot name the adapter"));
+        Ok(Port { device: Arc::clone(device), ip, watched: watched.ok(), lease })
+    }
+
+    /// Sends a message to the adapter at `to`.
+    pub(super) fn send(&self, to: Ipv4Addr, mad: &Mad) {
+        tracing::debug!(from = %self.ip, %to, ?mad, "sends");
+        self.lease.nic.send_mad(to, &mad.encode());
+    }
+
+    /// Returns the index and the value of the GID that connections use.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV`: the table has no entry of RoCEv2 with the adapter's IP address.
+    pub(super) fn gid(&self) -> Result<(u8, [u8; 16]), Errno> {
+        let gid = gid_of(self.ip);
+        let table = self.device.gids(&self.lease.nic);
+        let entry = table.iter().find(|entry| entry.gid == gid && entry.gid_type == gid_type::ROCE_V2);
+        Ok((entry.ok_or(Errno::ENODEV)?.gid_index as u8, gid))
+    }
+
+    /// Returns the code of the MTU of the path to an adapter.
+    pub(super) fn mtu(&self, to: Ipv4Addr) -> u8 {
+        let bytes = self.lease.nic.path_mtu(to).unwrap_or(256);
+        // 256 bytes are 1.
+        (bytes.ilog2().clamp(8, 12) - 7) as u8
+    }
+
+    /// Returns the partition key of connections.
+    pub(super) fn pkey() -> u16 {
+        PKEYS[0]
+    }
+}
+
+/// Returns the GID of an adapter.
+pub(super) fn gid_of(ip: Ipv4Addr) -> [u8; 16] {
+    ip.to_ipv6_mapped().octets()
+}

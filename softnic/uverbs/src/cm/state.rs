@@ -1,0 +1,582 @@
+//! The state of the connection manager: event files with their events, identifiers, adapters.
+
+use super::abi::{self, event};
+use super::commands::Request;
+use super::mad::{Ids, Mad, Message};
+use super::names::{self, Name};
+use super::port::Port;
+use super::worker::{Inbox, fd as descriptor};
+use crate::device::Device;
+use crate::errno::Errno;
+use crate::events::{Channel, Kind};
+use crate::process;
+use crate::settings::Settings;
+use crate::sys::{self, Identity};
+use crate::user;
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::RawFd;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+/// Most identifiers of a process.
+const LIMIT: usize = 1 << 16;
+
+/// The time in which messages of a process that has ended may still arrive.
+const LAST_MESSAGES: Duration = Duration::from_millis(50);
+
+/// The state of a process.
+#[derive(Default)]
+pub(super) struct State {
+    files: BTreeMap<u64, File>,
+    next_file: u64,
+    pub(super) ids: BTreeMap<u32, Id>,
+    memberships: BTreeMap<u32, Membership>,
+    ports: BTreeMap<u32, Weak<Port>>,
+    /// Streams to processes with adapters, which end with them.
+    peers: BTreeMap<Ipv4Addr, UnixStream>,
+    /// Adapters that have ended, and the time when connections to them end.
+    ended: Vec<(Instant, Ipv4Addr)>,
+    /// Streams from processes that watch this one.
+    watchers: Vec<UnixStream>,
+    next_communication: u32,
+}
+
+/// An event file.
+struct File {
+    fd: RawFd,
+    identity: Identity,
+    /// It has a byte while events wait.
+    signal: Arc<Channel>,
+    events: VecDeque<Queued>,
+    /// Set when a thread has waited for an event.
+    was_waited_for: bool,
+    /// The time at which the descriptor closes.
+    closes: Option<Instant>,
+}
+
+/// The fate of a descriptor that a program closes.
+pub(super) enum Closed {
+    /// It is no event file.
+    Nothing,
+    Now,
+    Later,
+}
+
+/// An identifier's membership in a multicast group.
+pub(super) struct Membership {
+    file: u64,
+    id: u32,
+    uid: u64,
+    events_reported: u32,
+}
+
+/// An event that waits for the program.
+struct Queued {
+    /// The identifier that counts it.
+    owner: u32,
+    /// The membership that counts it, too.
+    membership: Option<u32>,
+    /// The identifier that it brings.
+    brings: Option<u32>,
+    event: abi::Event,
+}
+
+/// The state of an identifier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    Idle,
+    Bound,
+    Listening,
+    AddressResolved,
+    RouteResolved,
+    ReqSent,
+    ReqReceived,
+    RepSent,
+    RepReceived,
+    SidrSent,
+    SidrReceived,
+    Established,
+    DreqSent,
+    TimeWait,
+    Ended,
+}
+
+/// A message that is sent until it is answered, or the end of a pause.
+pub(super) struct Timer {
+    pub(super) due: Instant,
+    pub(super) tries: u32,
+}
+
+/// Options that a program sets.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Options {
+    pub(super) tos: u8,
+    pub(super) reuse_address: bool,
+    pub(super) ipv6_only: bool,
+    pub(super) ack_timeout: Option<u8>,
+}
+
+/// An identifier.
+pub(super) struct Id {
+    /// The program's name for it. 0 before the program has accepted a connection.
+    pub(super) uid: u64,
+    pub(super) file: u64,
+    pub(super) ps: u16,
+    pub(super) phase: Phase,
+    pub(super) local: Option<SocketAddr>,
+    pub(super) remote: Option<SocketAddr>,
+    /// The adapter.
+    pub(super) port: Option<Arc<Port>>,
+    /// The adapters that a listener uses, and the names that announce them.
+    pub(super) listening: Vec<(Arc<Port>, Name)>,
+    /// The name of its port.
+    pub(super) name: Option<Name>,
+    pub(super) options: Options,
+    pub(super) backlog: usize,
+    /// The listener that the connection came to.
+    pub(super) listener: Option<u32>,
+    pub(super) events_reported: u32,
+    pub(super) connection: Connection,
+}
+
+/// The connection of an identifier.
+pub(super) struct Connection {
+    pub(super) peer: Ipv4Addr,
+    pub(super) ids: Ids,
+    pub(super) tid: u64,
+    pub(super) qpn: u32,
+    pub(super) remote_qpn: u32,
+    pub(super) psn: u32,
+    pub(super) remote_psn: u32,
+    pub(super) responder_resources: u8,
+    pub(super) initiator_depth: u8,
+    pub(super) retry_count: u8,
+    pub(super) rnr_retry: u8,
+    pub(super) ack_timeout: u8,
+    pub(super) mtu: u8,
+    /// Queue key of datagrams.
+    pub(super) qkey: u32,
+    /// The message sent last that the peer may ask for again.
+    pub(super) last: Option<Mad>,
+    pub(super) timer: Option<Timer>,
+    /// When the program asked for the connection.
+    pub(super) since: Instant,
+    /// Nobody listened at the address. The timer ends the pause before the next look.
+    pub(super) looks_again: bool,
+}
+
+impl Id {
+    fn new(file: u64, uid: u64, ps: u16) -> Id {
+        Id {
+            uid,
+            file,
+            ps,
+            phase: Phase::Idle,
+            local: None,
+            remote: None,
+            port: None,
+            listening: Vec::new(),
+            name: None,
+            options: Options::default(),
+            backlog: 0,
+            listener: None,
+            events_reported: 0,
+            connection: Connection::default(),
+        }
+    }
+
+    /// Returns whether it is for datagrams.
+    pub(super) fn is_datagram(&self) -> bool {
+        matches!(self.ps, abi::port_space::UDP | abi::port_space::IPOIB)
+    }
+
+    /// Returns the adapter, or `EINVAL` if there is none yet.
+    pub(super) fn port(&self) -> Result<&Arc<Port>, Errno> {
+        self.port.as_ref().ok_or(Errno::EINVAL)
+    }
+
+    /// Sends a message to the peer.
+    pub(super) fn send(&self, message: Message) {
+        self.send_mad(&Mad { tid: self.connection.tid, message });
+    }
+
+    pub(super) fn send_mad(&self, mad: &Mad) {
+        if let Some(port) = &self.port {
+            port.send(self.connection.peer, mad);
+        }
+    }
+
+    /// Sends a message, and keeps it for when the peer asks again.
+    pub(super) fn send_and_keep(&mut self, message: Message) {
+        let mad = Mad { tid: self.connection.tid, message };
+        self.send_mad(&mad);
+        self.connection.last = Some(mad);
+    }
+}
+
+impl Default for Connection {
+    fn default() -> Connection {
+        Connection {
+            peer: Ipv4Addr::UNSPECIFIED,
+            ids: Ids::default(),
+            tid: 0,
+            qpn: 0,
+            remote_qpn: 0,
+            psn: 0,
+            remote_psn: 0,
+            responder_resources: 0,
+            initiator_depth: 0,
+            retry_count: 0,
+            rnr_retry: 0,
+            ack_timeout: 0,
+            mtu: 0,
+            qkey: 0,
+            last: None,
+            timer: None,
+            since: Instant::now(),
+            looks_again: false,
+        }
+    }
+}
+
+/// The parameters of an event.
+pub(super) enum Param {
+    None,
+    Connection(abi::ConnParam),
+    Datagram(abi::UdParam),
+}
+
+impl State {
+    pub(super) fn new() -> State {
+        // A random start, so that a message to an earlier process meets no connection of this one.
+        State { next_communication: getrandom::u32().unwrap_or(1), ..State::default() }
+    }
+
+    /// Opens an event file and returns its descriptor.
+    pub(super) fn open(&mut self, close_on_exec: bool) -> Result<RawFd, Errno> {
+        let (signal, fd) = Channel::new(Kind::Fixed)?;
+        if !close_on_exec {
+            sys::keep_on_exec(fd)?;
+        }
+        let identity = sys::identity(fd).ok_or(Errno::EIO)?;
+        self.next_file += 1;
+        let file =
+            File { fd, identity, signal, events: VecDeque::new(), was_waited_for: false, closes: None };
+        self.files.insert(self.next_file, file);
+        Ok(fd)
+    }
+
+    /// Returns the number of the file that a descriptor is open on.
+    pub(super) fn file_of(&self, fd: RawFd) -> Option<u64> {
+        let identity = sys::identity(fd)?;
+        self.files.iter().find(|(_, file)| file.identity == identity).map(|(number, _)| *number)
+    }
+
+    /// Notes that a thread waits for an event of a file.
+    pub(super) fn waits_for(&mut self, file: u64) {
+        if let Some(file) = self.files.get_mut(&file) {
+            file.was_waited_for = true;
+        }
+    }
+
+    /// Closes the file of the descriptor that `open` returned, and destroys its identifiers. If threads wait for its events,
+    /// the descriptor stays open until `later`.
+    pub(super) fn close(&mut self, fd: RawFd, later: Instant) -> Closed {
+        let found = self.file_of(fd).filter(|number| self.files[number].fd == fd);
+        let Some(number) = found else { return Closed::Nothing };
+        let ids: Vec<u32> =
+            self.ids.iter().filter(|(_, id)| id.file == number).map(|(handle, _)| *handle).collect();
+        for handle in ids {
+            self.destroy(handle);
+        }
+        if let Some(file) = self.files.get_mut(&number).filter(|file| file.was_waited_for) {
+            file.closes.get_or_insert(later);
+            return Closed::Later;
+        }
+        self.forget(number);
+        Closed::Now
+    }
+
+    fn forget(&mut self, number: u64) {
+        if let Some(file) = self.files.remove(&number) {
+            // A descriptor that was marked can be unmarked.
+            let _ = process::mark(file.fd, false);
+        }
+    }
+
+    /// Closes the descriptors that stayed open for a while.
+    pub(super) fn close_due(&mut self, now: Instant) {
+        let is_due = |file: &File| file.closes.is_some_and(|due| due <= now);
+        let due: Vec<(u64, RawFd)> = self
+            .files
+            .iter()
+            .filter(|(_, file)| is_due(file))
+            .map(|(number, file)| (*number, file.fd))
+            .collect();
+        for (number, fd) in due {
+            self.forget(number);
+            sys::close(fd);
+        }
+    }
+
+    /// Creates an identifier and returns its number.
+    pub(super) fn create(&mut self, file: u64, uid: u64, ps: u16) -> Result<u32, Errno> {
+        if self.ids.len() >= LIMIT {
+            return Err(Errno::ENOMEM);
+        }
+        // Programs keep a table by number, so that small ones are best.
+        let handle = (0..).find(|handle| !self.ids.contains_key(handle)).ok_or(Errno::ENOMEM)?;
+        self.ids.insert(handle, Id::new(file, uid, ps));
+        Ok(handle)
+    }
+
+    /// Returns an identifier of a file; `ENOENT` if there is none with this number, `EINVAL` if it is in another file.
+    pub(super) fn id(&mut self, file: u64, handle: u32) -> Result<&mut Id, Errno> {
+        let id = self.ids.get_mut(&handle).ok_or(Errno::ENOENT)?;
+        if id.file == file { Ok(id) } else { Err(Errno::EINVAL) }
+    }
+
+    /// Removes an identifier with its events, and returns it. The identifiers that its events would have brought are
+    /// destroyed.
+    pub(super) fn remove(&mut self, handle: u32) -> Option<Id> {
+        let id = self.ids.remove(&handle)?;
+        self.memberships.retain(|_, membership| membership.id != handle);
+        let mut lost = Vec::new();
+        if let Some(file) = self.files.get_mut(&id.file) {
+            file.events.retain(|queued| {
+                let stays = queued.owner != handle;
+                lost.extend(queued.brings.filter(|_| !stays));
+                stays
+            });
+            file.settle();
+        }
+        for handle in lost {
+            self.destroy(handle);
+        }
+        Some(id)
+    }
+
+    /// Moves an identifier with its events to another file. Returns the number of its events that the program got.
+    pub(super) fn migrate(&mut self, handle: u32, to: u64) -> Result<u32, Errno> {
+        let id = self.ids.get_mut(&handle).ok_or(Errno::ENOENT)?;
+        let from = std::mem::replace(&mut id.file, to);
+        self.memberships.values_mut().filter(|membership| membership.id == handle).for_each(|membership| {
+            membership.file = to;
+        });
+        let reported = id.events_reported;
+        let mut moved = VecDeque::new();
+        let mut brought = Vec::new();
+        if let Some(file) = self.files.get_mut(&from) {
+            let (own, rest) =
+                std::mem::take(&mut file.events).into_iter().partition(|queued| queued.owner == handle);
+            (moved, file.events) = (own, rest);
+            file.settle();
+        }
+        brought.extend(moved.iter().filter_map(|queued| queued.brings));
+        if let Some(file) = self.files.get_mut(&to) {
+            file.events.append(&mut moved);
+            file.settle();
+        }
+        for handle in brought {
+            if let Some(id) = self.ids.get_mut(&handle) {
+                id.file = to;
+            }
+        }
+        Ok(reported)
+    }
+
+    /// Adds an event of an identifier. A negative status is an error number.
+    pub(super) fn tell(&mut self, handle: u32, kind: u32, status: i32, param: &Param) {
+        let Some(id) = self.ids.get(&handle) else { return };
+        let event = abi::Event { uid: id.uid, id: handle, ..event_of(kind, status, param) };
+        // A connection that the program has not accepted yet has no events. The program learns of its end from ACCEPT.
+        if id.uid != 0 {
+            self.queue(id.file, Queued { owner: handle, membership: None, brings: None, event });
+        }
+    }
+
+    /// Adds a membership of an identifier and returns its number.
+    pub(super) fn add_membership(&mut self, file: u64, id: u32, uid: u64) -> Result<u32, Errno> {
+        if self.memberships.len() >= LIMIT {
+            return Err(Errno::ENOMEM);
+        }
+        let free = (0..).find(|number| !self.memberships.contains_key(number));
+        let number = free.ok_or(Errno::ENOMEM)?;
+        self.memberships.insert(number, Membership { file, id, uid, events_reported: 0 });
+        Ok(number)
+    }
+
+    /// Checks that a file has a membership with this number.
+    pub(super) fn membership(&self, file: u64, number: u32) -> Result<(), Errno> {
+        let membership = self.memberships.get(&number).ok_or(Errno::ENOENT)?;
+        if membership.file == file { Ok(()) } else { Err(Errno::EINVAL) }
+    }
+
+    /// Removes a membership with its events. Returns the number of its events that the program got.
+    pub(super) fn remove_membership(&mut self, number: u32) -> u32 {
+        let Some(membership) = self.memberships.remove(&number) else { return 0 };
+        if let Some(file) = self.files.get_mut(&membership.file) {
+            file.events.retain(|queued| queued.membership != Some(number));
+            file.settle();
+        }
+        membership.events_reported
+    }
+
+    /// Adds an event of a membership.
+    pub(super) fn tell_member(&mut self, number: u32, kind: u32, param: &Param) {
+        let Some(membership) = self.memberships.get(&number) else { return };
+        let (file, owner) = (membership.file, membership.id);
+        let event = abi::Event { uid: membership.uid, id: number, ..event_of(kind, 0, param) };
+        self.queue(file, Queued { owner, membership: Some(number), brings: None, event });
+    }
+
+    /// Adds the event of a listener that brings a new identifier.
+    pub(super) fn tell_request(&mut self, listener: u32, new: u32, param: &Param) {
+        let Some(id) = self.ids.get(&listener) else { return };
+        let event = abi::Event { uid: id.uid, id: new, ..event_of(event::CONNECT_REQUEST, 0, param) };
+        self.queue(id.file, Queued { owner: listener, membership: None, brings: Some(new), event });
+    }
+
+    fn queue(&mut self, file: u64, queued: Queued) {
+        let Some(file) = self.files.get_mut(&file) else { return };
+        let uevent = &queued.event;
+        tracing::debug!(
+            id = uevent.id,
+            event = uevent.event,
+            status = uevent.status as i32,
+            "event of rdma_cm"
+        );
+        file.events.push_back(queued);
+        file.settle();
+    }
+
+    /// Handles GET_EVENT; `EAGAIN` if there is none.
+    pub(super) fn next_event(&mut self, request: &Request<'_>) -> Result<(), Errno> {
+        let get: abi::GetEvent = request.input()?;
+        let file = self.files.get_mut(&request.file).ok_or(Errno::EINVAL)?;
+        let next = file.events.front().ok_or(Errno::EAGAIN)?;
+        // An older program has no room for the options of enhanced connections.
+        let least = size_of::<abi::Event>() - size_of::<abi::Ece>() - size_of::<u32>();
+        let room = usize::from(request.room);
+        if room < least {
+            return Err(Errno::ENOSPC);
+        }
+        let bytes = bytemuck::bytes_of(&next.event);
+        user::write(get.response, &bytes[..bytes.len().min(room)])?;
+        let (owner, membership) = (next.owner, next.membership);
+        file.events.pop_front();
+        file.settle();
+        if let Some(id) = self.ids.get_mut(&owner) {
+            id.events_reported += 1;
+        }
+        if let Some(membership) = membership.and_then(|number| self.memberships.get_mut(&number)) {
+            membership.events_reported += 1;
+        }
+        Ok(())
+    }
+
+    /// Returns the running adapter of a device, and starts it if it does not run.
+    pub(super) fn port(&mut self, device: &Arc<Device>, inbox: &Arc<Inbox>) -> Result<Arc<Port>, Errno> {
+        if let Some(port) = self.running(device.index) {
+            return Ok(port);
+        }
+        let port = Arc::new(Port::open(device, inbox)?);
+        self.ports.insert(device.index, Arc::downgrade(&port));
+        inbox.ring();
+        Ok(port)
+    }
+
+    /// Returns the running adapter of a device.
+    pub(super) fn running(&self, device: u32) -> Option<Arc<Port>> {
+        self.ports.get(&device).and_then(Weak::upgrade)
+    }
+
+    /// Returns a new number for an end of a connection.
+    pub(super) fn communication(&mut self) -> u32 {
+        loop {
+            self.next_communication = self.next_communication.wrapping_add(1);
+            let number = self.next_communication;
+            if number != 0 && !self.ids.values().any(|id| id.connection.ids.local == number) {
+                return number;
+            }
+        }
+    }
+
+    /// Watches the process with an adapter, if it is one of this machine.
+    pub(super) fn watch(&mut self, adapter: Ipv4Addr, inbox: &Inbox) {
+        let own = self.ports.values().filter_map(Weak::upgrade).any(|port| port.ip == adapter);
+        if !own
+            && !self.peers.contains_key(&adapter)
+            && let Some(stream) = names::watch_adapter(adapter)
+        {
+            self.peers.insert(adapter, stream);
+            inbox.ring();
+        }
+    }
+
+    /// Returns the descriptors and the time to wait for.
+    pub(super) fn waits(&self) -> (Vec<RawFd>, Option<Instant>) {
+        let mut fds: Vec<RawFd> = self.peers.values().chain(&self.watchers).map(descriptor).collect();
+        let ports = self.ports.values().filter_map(Weak::upgrade);
+        fds.extend(ports.filter_map(|port| port.watched.as_ref().map(descriptor)));
+        let timers = self.ids.values().filter_map(|id| id.connection.timer.as_ref().map(|timer| timer.due));
+        let ends = self.ended.iter().map(|(due, _)| *due);
+        (fds, timers.chain(ends).chain(self.files.values().filter_map(|file| file.closes)).min())
+    }
+
+    /// Accepts processes that watch this one, and notes peers that have ended.
+    pub(super) fn look_at_peers(&mut self) {
+        for port in self.ports.values().filter_map(Weak::upgrade) {
+            while let Some(Ok((stream, _))) = port.watched.as_ref().map(|watched| watched.accept()) {
+                self.watchers.push(stream);
+            }
+        }
+        self.watchers.retain(|stream| !sys::is_ready(descriptor(stream)));
+        let due = Instant::now() + LAST_MESSAGES;
+        let State { peers, ended, ids, .. } = self;
+        peers.retain(|ip, stream| {
+            let has_ended = sys::is_ready(descriptor(stream));
+            if has_ended {
+                ended.push((due, *ip));
+            }
+            !has_ended && ids.values().any(|id| id.connection.peer == *ip)
+        });
+    }
+
+    /// Returns the adapters that ended some time ago.
+    pub(super) fn take_ended(&mut self, now: Instant) -> Vec<Ipv4Addr> {
+        self.ended.extract_if(.., |(due, _)| *due <= now).map(|(_, ip)| ip).collect()
+    }
+}
+
+impl File {
+    /// Makes the descriptor readable while there are events.
+    fn settle(&self) {
+        self.signal.take_back(1, |_| true);
+        if !self.events.is_empty() {
+            self.signal.send(&[1]);
+        }
+    }
+}
+
+fn event_of(kind: u32, status: i32, param: &Param) -> abi::Event {
+    let mut event = abi::Event { event: kind, status: status as u32, ..abi::Event::default() };
+    let bytes = match param {
+        Param::None => &[][..],
+        Param::Connection(param) => bytemuck::bytes_of(param),
+        Param::Datagram(param) => bytemuck::bytes_of(param),
+    };
+    bytemuck::bytes_of_mut(&mut event.param)[..bytes.len()].copy_from_slice(bytes);
+    event
+}
+
+/// Returns the device with this IP address, or the first one.
+pub(super) fn device_with(devices: &[Arc<Device>], ip: std::net::IpAddr) -> Result<&Arc<Device>, Errno> {
+    let has = |settings: &Settings, index: u32| {
+        settings.addresses.get(index as usize).is_some_and(|own| std::net::IpAddr::V4(*own) == ip)
+    };
+    let found = devices.iter().find(|device| has(&device.settings, device.index));
+    found.or_else(|| devices.first()).ok_or(Errno::ENODEV)
+}

@@ -1,0 +1,78 @@
+//! `write`, by which programs give commands to the RDMA connection manager.
+//!
+//! It is a cancellation point, like the C library's: a thread may end in it. Functions that are on the stack then have
+//! nothing to drop.
+
+use super::{guarded, returned};
+use crate::cm::{self, Done};
+use crate::process;
+use libc::{c_int, c_void, nfds_t, pollfd, size_t, ssize_t};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+unsafe extern "C-unwind" {
+    fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int;
+}
+
+type Write = unsafe extern "C-unwind" fn(c_int, *const c_void, size_t) -> ssize_t;
+
+/// Returns the C library's function.
+fn next() -> Option<Write> {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let mut address = NEXT.load(Ordering::Relaxed);
+    if address == 0 {
+        // SAFETY: a C string. The handle means the libraries behind this one.
+        address = unsafe { libc::dlsym(libc::RTLD_NEXT, c"write".as_ptr()) } as usize;
+        NEXT.store(address, Ordering::Relaxed);
+    }
+    // SAFETY: the C library's function of this name has this type; null is `None`.
+    unsafe { std::mem::transmute::<usize, Option<Write>>(address) }
+}
+
+/// Implements `write`. Executes commands on a file of the RDMA connection manager.
+///
+/// # Safety
+///
+/// The same as for `write` of the C library.
+pub unsafe extern "C-unwind" fn write(fd: c_int, from: *const c_void, len: size_t) -> ssize_t {
+    if process::may_be_device(fd) {
+        loop {
+            match command(fd, from, len) {
+                Command::Done(result) => return result,
+                Command::NotOurs => break,
+                Command::Wait => {}
+            }
+            let mut event = pollfd { fd, events: libc::POLLIN, revents: 0 };
+            // SAFETY: one valid entry.
+            let mut woken = unsafe { poll(&raw mut event, 1, -1) };
+            if woken > 0 && event.revents & libc::POLLHUP != 0 {
+                // Another thread has closed the file. No event comes any more, like in the kernel.
+                // SAFETY: no entries.
+                woken = unsafe { poll(std::ptr::null_mut(), 0, -1) };
+            }
+            if woken < 0 {
+                // `errno` has the reason: a signal.
+                return -1;
+            }
+        }
+    }
+    let Some(next) = next() else { return returned(Err(crate::errno::Errno::ENOSYS)) as ssize_t };
+    // SAFETY: the caller guarantees the same as for `write`.
+    unsafe { next(fd, from, len) }
+}
+
+/// The result of a command.
+enum Command {
+    Done(ssize_t),
+    /// There is no event yet.
+    Wait,
+    NotOurs,
+}
+
+fn command(fd: c_int, from: *const c_void, len: size_t) -> Command {
+    match guarded(|| cm::write(fd, from as u64, len).transpose()) {
+        Ok(None) => Command::NotOurs,
+        Ok(Some(Done::Wait)) => Command::Wait,
+        Ok(Some(Done::Taken)) => Command::Done(len as ssize_t),
+        Err(error) => Command::Done(returned(Err(error)) as ssize_t),
+    }
+}

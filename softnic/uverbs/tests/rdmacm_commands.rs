@@ -1,0 +1,223 @@
+//! Commands of `/dev/infiniband/rdma_cm`, written by hand: the older ones, which librdmacm no longer uses on this device, and
+//! wrong ones.
+
+mod common;
+mod mlx5;
+
+use mlx5::inside;
+use std::ffi::CStr;
+use std::io;
+
+const NODE: &CStr = c"/dev/infiniband/rdma_cm";
+const TCP: u16 = 0x0106;
+const UDP: u16 = 0x0111;
+
+/// The file of the connection manager.
+struct Cm(i32);
+
+impl Cm {
+    fn open() -> Cm {
+        // SAFETY: a C string and a number.
+        let fd = unsafe { libc::open(NODE.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };
+        assert!(fd >= 0, "{}", io::Error::last_os_error());
+        Cm(fd)
+    }
+
+    /// Writes a command with this input and this room for its answer.
+    fn command(&self, number: u32, input: &[u8], room: usize) -> Result<(), i32> {
+        let mut bytes = number.to_ne_bytes().to_vec();
+        bytes.extend((input.len() as u16).to_ne_bytes());
+        bytes.extend((room as u16).to_ne_bytes());
+        bytes.extend(input);
+        self.write(&bytes)
+    }
+
+    fn write(&self, bytes: &[u8]) -> Result<(), i32> {
+        // SAFETY: all of the bytes.
+        let put = unsafe { libc::write(self.0, bytes.as_ptr().cast(), bytes.len()) };
+        match usize::try_from(put) {
+            Ok(put) => {
+                assert_eq!(put, bytes.len());
+                Ok(())
+            }
+            Err(_) => Err(io::Error::last_os_error().raw_os_error().unwrap()),
+        }
+    }
+
+    /// Writes a command that begins with the address of its answer, and returns the answer.
+    fn ask<const N: usize>(&self, number: u32, input: &[u8]) -> Result<[u8; N], i32> {
+        let answer = [0; N];
+        let input = [&(answer.as_ptr() as u64).to_ne_bytes(), input].concat();
+        self.command(number, &input, N)?;
+        // The library has filled it behind the compiler's back.
+        Ok(std::hint::black_box(answer))
+    }
+
+    fn create(&self, uid: u64, ps: u16) -> u32 {
+        let answer = Box::new([0u8; 4]);
+        let mut input = uid.to_ne_bytes().to_vec();
+        input.extend((answer.as_ptr() as u64).to_ne_bytes());
+        input.extend(ps.to_ne_bytes());
+        input.extend([0; 6]);
+        self.command(0, &input, 4).unwrap();
+        u32::from_ne_bytes(*std::hint::black_box(answer))
+    }
+
+    /// Destroys an identifier, and returns the number of its events.
+    fn destroy(&self, id: u32) -> u32 {
+        u32::from_ne_bytes(self.ask(1, &[id.to_ne_bytes(), [0; 4]].concat()).unwrap())
+    }
+
+    fn event(&self) -> Result<[u8; 336], i32> {
+        self.ask(12, &[])
+    }
+
+    /// Resolves an address, and its route.
+    fn resolve(&self, id: u32, to: &[u8; 28]) {
+        let input = [&[0; 28][..], to, &id.to_ne_bytes(), &2000u32.to_ne_bytes()].concat();
+        self.command(3, &input, 0).unwrap();
+        assert_eq!(kind(&self.event().unwrap()), (0, 0), "ADDR_RESOLVED");
+        self.command(4, &[id.to_ne_bytes(), 2000u32.to_ne_bytes()].concat(), 0).unwrap();
+        assert_eq!(kind(&self.event().unwrap()), (2, 0), "ROUTE_RESOLVED");
+    }
+
+    fn is_readable(&self) -> bool {
+        let mut fd = libc::pollfd { fd: self.0, events: libc::POLLIN, revents: 0 };
+        // SAFETY: one valid entry.
+        unsafe { libc::poll(&raw mut fd, 1, 0) == 1 }
+    }
+}
+
+fn word(bytes: &[u8], at: usize) -> u32 {
+    u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap())
+}
+
+/// Returns the kind and the status of an event.
+fn kind(event: &[u8; 336]) -> (u32, i32) {
+    (word(event, 12), word(event, 16) as i32)
+}
+
+/// Returns an IPv4 address in the room of an IPv6 address.
+fn address(ip: [u8; 4], port: [u8; 2]) -> [u8; 28] {
+    let mut bytes = [0; 28];
+    bytes[..2].copy_from_slice(&(libc::AF_INET as u16).to_ne_bytes());
+    bytes[2..4].copy_from_slice(&port);
+    bytes[4..8].copy_from_slice(&ip);
+    bytes
+}
+
+/// Returns the parameters of a connection with these private data.
+fn parameters(private: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![0; 272];
+    bytes[8..8 + private.len()].copy_from_slice(private);
+    bytes[264] = private.len() as u8;
+    bytes[271] = 1;
+    bytes
+}
+
+#[test]
+fn older_commands_connect_and_refuse() {
+    inside("older_commands_connect_and_refuse", &[], |_| {
+        let cm = Cm::open();
+        let listener = cm.create(1, TCP);
+        let bind = [&[0; 8][..], &address([127, 0, 0, 1], [0, 0]), &listener.to_ne_bytes()].concat();
+        cm.command(2, &bind, 0).unwrap();
+        let route: [u8; 208] = cm.ask(5, &[listener.to_ne_bytes(), [0; 4]].concat()).unwrap();
+        let source: [u8; 28] = route[136..164].try_into().unwrap();
+        assert_eq!((&source[4..8], route[196]), (&[127, 0, 0, 1][..], 1));
+        assert!(route[..8] != [0; 8] && source[2..4] != [0, 0], "a device and a port");
+        cm.command(7, &[listener.to_ne_bytes(), [0; 4]].concat(), 0).unwrap();
+
+        let active = cm.create(2, TCP);
+        cm.resolve(active, &address([127, 0, 0, 1], [source[2], source[3]]));
+        let route: [u8; 208] = cm.ask(5, &[active.to_ne_bytes(), [0; 4]].concat()).unwrap();
+        assert_eq!(word(&route, 192), 1, "one path");
+        assert_eq!(route[8..24], route[24..40], "from the adapter to itself");
+        let mut connect = parameters(b"hello");
+        connect.extend([active.to_ne_bytes(), [0; 4]].concat());
+        cm.command(6, &connect, 0).unwrap();
+        let event = cm.event().unwrap();
+        assert_eq!((kind(&event), event[0]), ((4, 0), 1), "CONNECT_REQUEST of the listener");
+        assert_eq!((&event[28..33], event[284]), (&b"hello"[..], 56));
+        let passive = word(&event, 8);
+        let mut reject = [passive.to_ne_bytes(), [2, 0, 0, 0]].concat();
+        reject.extend([&b"no"[..], &[0; 254]].concat());
+        cm.command(9, &reject, 0).unwrap();
+        let event = cm.event().unwrap();
+        assert_eq!((kind(&event), event[0]), ((8, 28), 2), "REJECTED by the program");
+        assert_eq!(&event[28..31], b"no\0");
+        assert_eq!([passive, active, listener].map(|id| cm.destroy(id)), [0, 3, 1]);
+    });
+}
+
+#[test]
+fn an_older_command_joins_a_group() {
+    inside("an_older_command_joins_a_group", &[], |_| {
+        let cm = Cm::open();
+        let id = cm.create(1, UDP);
+        let group = address([239, 77, 2, 2], [0, 0]);
+        cm.resolve(id, &address([127, 0, 0, 1], [0, 9]));
+        let input = [&7u64.to_ne_bytes()[..], &group, &id.to_ne_bytes()].concat();
+        let member: [u8; 4] = cm.ask(16, &input).unwrap();
+        let event = cm.event().unwrap();
+        assert_eq!((kind(&event), event[0]), ((12, 0), 7), "MULTICAST_JOIN of the membership");
+        assert_eq!((word(&event, 20), &event[40..44]), (0xff_ffff, &[239, 77, 2, 2][..]));
+        let reported: [u8; 4] = cm.ask(17, &[member, [0; 4]].concat()).unwrap();
+        assert_eq!(u32::from_ne_bytes(reported), 1);
+        assert_eq!(cm.ask::<4>(17, &[member, [0; 4]].concat()), Err(libc::ENOENT), "it has left");
+        assert_eq!(cm.destroy(id), 3);
+    });
+}
+
+#[test]
+fn wrong_commands_are_refused() {
+    inside("wrong_commands_are_refused", &[], |_| {
+        let cm = Cm::open();
+        // SAFETY: plain numbers, for which zero is a value, and room for one.
+        let stat = unsafe {
+            let mut stat: libc::stat = std::mem::zeroed();
+            assert_eq!(libc::fstat(cm.0, &raw mut stat), 0);
+            stat
+        };
+        assert_eq!(stat.st_mode & libc::S_IFMT, libc::S_IFCHR);
+        let id = cm.create(1, TCP);
+        let with_id = [id.to_ne_bytes(), [0; 4]].concat();
+        let refused = [
+            (cm.write(&[0; 7]), libc::EINVAL),
+            (cm.write(&[0, 0, 0, 0, 24, 0, 4, 0]), libc::EINVAL),
+            (cm.command(0, &[0; 24], 4), libc::EINVAL),
+            (cm.command(99, &[], 0), libc::ENOSYS),
+            (cm.command(13, &[0; 24], 0), libc::ENOSYS),
+            (cm.command(10, &999u32.to_ne_bytes(), 0), libc::ENOENT),
+            (cm.command(10, &id.to_ne_bytes(), 0), libc::EINVAL),
+            (cm.command(4, &with_id, 0), libc::EINVAL),
+            (cm.command(5, &[&[0; 8][..], &with_id].concat(), 208), libc::EFAULT),
+            (cm.command(5, &[&[0; 8][..], &with_id].concat(), 4), libc::ENOSPC),
+        ];
+        for (i, (result, error)) in refused.into_iter().enumerate() {
+            assert_eq!(result, Err(error), "command {i}");
+        }
+        let foreign = [&[0; 8][..], &address([198, 51, 100, 7], [0, 9]), &id.to_ne_bytes()].concat();
+        assert_eq!(cm.command(2, &foreign, 0), Err(libc::EADDRNOTAVAIL));
+        let other = Cm::open();
+        assert_eq!(other.command(4, &with_id, 0), Err(libc::EINVAL), "an identifier of another file");
+        // SAFETY: takes numbers only.
+        assert_eq!(unsafe { libc::fcntl(cm.0, libc::F_SETFL, libc::O_NONBLOCK) }, 0);
+        assert!(!cm.is_readable());
+        assert_eq!(cm.event(), Err(libc::EAGAIN));
+        cm.resolve(id, &address([127, 0, 0, 1], [0, 9]));
+        // SAFETY: closes what this test has opened.
+        assert_eq!(unsafe { libc::close(cm.0) }, 0);
+        assert_eq!(cm.event(), Err(libc::EBADF));
+    });
+}
+
+#[test]
+fn infiniband_ports_have_no_addresses() {
+    inside("infiniband_ports_have_no_addresses", &["--link", "ib"], |_| {
+        let cm = Cm::open();
+        let id = cm.create(1, TCP);
+        let bind = [&[0; 8][..], &address([127, 0, 0, 1], [0, 0]), &id.to_ne_bytes()].concat();
+        assert_eq!(cm.command(2, &bind, 0), Err(libc::ENODEV));
+    });
+}
