@@ -14,7 +14,7 @@ use rushmem_mlx5::prm::qp::{
 use rushmem_mlx5::prm::{Command, Response};
 use rushmem_mlx5::wqe::Inline;
 use rushmem_mlx5::{Flags, Segment, Wqe};
-use rushmem_softnic::{Config, Context, HostBuffer, Ip, Memory, Nic, Uar};
+use rushmem_softnic::{Config, Context, Faults, HostBuffer, Ip, Memory, Nic, Uar};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -217,13 +217,27 @@ fn main() {
     let took = (processor_time() - before).as_secs_f64() / start.elapsed().as_secs_f64();
     println!("  idle {:24.1} % of a core", 100.0 * took);
 
-    let wire = || Nic::start(Config { ip: Ip::AnyLoopback, ..Config::default() }).expect("an adapter");
-    let (x, y) = (wire(), wire());
+    for (carrier, shared_memory) in [("shared memory", true), ("UDP", false)] {
+        println!("RoCEv2 by {carrier}, both ends on this machine");
+        let clean = Faults::default();
+        between(&clean, shared_memory, report);
+        for drop in [0.01, 0.1] {
+            println!("  with {} % of the packets lost:", drop * 100.0);
+            between(&Faults { drop, ..clean.clone() }, shared_memory, report_large);
+        }
+    }
+}
+
+/// Connects two adapters with these faults and measures.
+fn between(faults: &Faults, shared_memory: bool, measure: impl Fn(&End, &End)) {
+    let faults = |seed| Faults { seed, ..faults.clone() };
+    let config =
+        |seed| Config { ip: Ip::AnyLoopback, shared_memory, faults: faults(seed), ..Config::default() };
+    let [x, y] = [1, 2].map(|seed| Nic::start(config(seed)).expect("an adapter"));
     let (a, b) = (End::new(&x), End::new(&y));
     a.connect(&b);
     b.connect(&a);
-    println!("RoCEv2 over UDP, both ends on this machine");
-    report(&a, &b);
+    measure(&a, &b);
     println!("  {:?}", x.stats());
 }
 
@@ -254,6 +268,12 @@ fn report(a: &End, b: &End) {
             "  {name:18} {rate:8.2} M entries/s    one {busy:6.2} us, after 2 ms of nothing {idle:6.2} us"
         );
     }
+    report_large(a, b);
+}
+
+fn report_large(a: &End, b: &End) {
+    let (rkey, lkey) = (b.key, a.key);
+    let (raddr, laddr) = (1 << 20, 2 << 20);
     for len in [4096u32, 65_536, 1 << 20, 16 << 20] {
         // Enough WQEs in flight to hide the doorbell latency.
         let batch = ((8 << 20) / len).clamp(2, 1024) as u16;

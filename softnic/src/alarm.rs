@@ -52,22 +52,24 @@ impl Alarm {
         self.armed.store(false, Ordering::Relaxed);
     }
 
-    /// Sleeps until a ring, a datagram at `socket`, or the end of `time`.
-    pub(crate) fn sleep(&self, socket: Option<RawFd>, time: Duration) {
+    /// Sleeps until a ring, news at a socket, or the end of `time`. Returns whether there is news at a socket.
+    pub(crate) fn sleep(&self, sockets: [Option<RawFd>; 2], time: Duration) -> bool {
         let fd = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         // The system ignores negative descriptors.
-        let mut fds = [fd(self.event.as_raw_fd()), fd(socket.unwrap_or(-1))];
+        let [first, second] = sockets.map(|socket| fd(socket.unwrap_or(-1)));
+        let mut fds = [fd(self.event.as_raw_fd()), first, second];
         let time = libc::timespec {
             tv_sec: time.as_secs() as libc::time_t,
             tv_nsec: libc::c_long::from(time.subsec_nanos() as i32),
         };
-        // SAFETY: two valid entries, a valid timespec and no signal mask. The caller looks for work after any result.
+        // SAFETY: three valid entries, a valid timespec and no signal mask. The caller looks for work after any result.
         unsafe { libc::ppoll(fds.as_mut_ptr(), fds.len() as _, &raw const time, std::ptr::null()) };
         if fds[0].revents != 0 {
             let mut rings = 0u64;
             // SAFETY: 8 writable bytes.
             unsafe { libc::read(self.event.as_raw_fd(), (&raw mut rings).cast(), size_of::<u64>()) };
         }
+        fds[1].revents != 0 || fds[2].revents != 0
     }
 }
 
@@ -95,15 +97,15 @@ mod tests {
         alarm.arm();
         alarm.ring();
         assert!(!alarm.is_armed());
-        alarm.sleep(None, long);
+        alarm.sleep([None; 2], long);
         alarm.arm();
         std::thread::scope(|scope| {
-            scope.spawn(|| alarm.sleep(None, long));
+            scope.spawn(|| alarm.sleep([None; 2], long));
             alarm.ring();
         });
         assert!(begin.elapsed() < long);
         // Each ring ends one sleep.
-        alarm.sleep(None, Duration::from_millis(1));
+        alarm.sleep([None; 2], Duration::from_millis(1));
         assert!(!alarm.is_armed());
     }
 }

@@ -41,7 +41,7 @@ pub enum Idle {
     /// Polls, then yields, then sleeps.
     ///
     /// Each sleep lasts an eighth of the idle time so far, so a doorbell is seen at most that much later. Packets end
-    /// a sleep at once.
+    /// a sleep at once. Without yields, the engine polls a little longer while work keeps coming.
     Shared {
         /// Time of polling without a pause.
         spin: Duration,
@@ -73,6 +73,11 @@ impl Idle {
             yielding: Duration::from_millis(20),
             max_sleep: Duration::from_micros(50),
         }
+    }
+
+    /// Returns whether the engine sleeps without yielding first.
+    pub(crate) fn never_yields(self) -> bool {
+        matches!(self, Idle::Shared { yielding: Duration::ZERO, .. })
     }
 
     /// Pauses a polling loop that has been idle for `idle`: spins, yields or calls `sleep` with a duration.
@@ -271,6 +276,9 @@ pub struct Config {
     pub retransmit: Duration,
     /// Maximum number of packets in flight for one QP.
     pub window: u32,
+    /// Whether packets to adapters of this machine go through shared memory, if the peer is in the same network namespace and
+    /// has the same user. Other packets go by UDP.
+    pub shared_memory: bool,
     /// Capture file of every packet in both directions, readable by Wireshark.
     pub capture: Option<PathBuf>,
     /// File for the WQE log: the bytes of executed send WQEs, one of each shape, as text (service, index, bytes).
@@ -339,6 +347,7 @@ impl Default for Config {
             pkeys: vec![roce::DEFAULT_PKEY],
             retransmit: Duration::from_millis(20),
             window: 128,
+            shared_memory: true,
             capture: None,
             record: None,
         }

@@ -9,8 +9,8 @@ use crate::dma::{Dma, Mkeys, Umem};
 use crate::engine::Wake;
 use crate::event::Event;
 use crate::health::Failures;
-use crate::link::Fabric;
 use crate::link::udp::TooLong;
+use crate::link::{Fabric, Rest};
 use crate::management::{self, Inbox, MAD};
 use crate::multicast::Members;
 use crate::observe::{Lookout, Observation};
@@ -66,6 +66,8 @@ pub(crate) struct Core {
     pub(crate) timers: BinaryHeap<Reverse<(Instant, u32)>>,
     pub(crate) scratch: Box<[Segment; MAX_SEGMENTS]>,
     pub(crate) now: Instant,
+    /// State of the engine, for the next pass.
+    pub(crate) rest: Rest,
     /// WQEs of the current QP that wait for their data.
     pub(crate) finished: Vec<Done>,
     pub(crate) rung_doorbells: Vec<u64>,
@@ -172,6 +174,7 @@ impl Core {
             timers: BinaryHeap::new(),
             scratch: Box::new([Segment::ZERO; MAX_SEGMENTS]),
             now,
+            rest: Rest::default(),
             finished: Vec::new(),
             rung_doorbells: Vec::new(),
             doorbell_scans: 0,
@@ -197,10 +200,12 @@ impl Core {
             if let Some(qp) = self.qps.get_mut(qpn) {
                 qp.queued = false;
             }
-            busy = true;
+            let shortages = self.shortages();
             if self.out.draw_skip(qpn) || sq::run(self, qpn) {
                 self.enqueue(qpn);
             }
+            // A QP that waits for room in shared memory is no work: the peer wakes the engine.
+            busy |= self.shortages() == shortages;
             if wanted() {
                 break;
             }
@@ -220,6 +225,11 @@ impl Core {
             }
         }
         busy
+    }
+
+    /// Returns how often a QP found no room for a packet.
+    fn shortages(&self) -> u64 {
+        self.fabric.as_ref().map_or(0, |fabric| fabric.shortages)
     }
 
     /// Notes the loss of a packet that was too long, for the error of its QP.
@@ -255,7 +265,9 @@ impl Core {
         // The fabric is taken out, so that a packet handler may borrow the rest. Responses are sent later.
         let Some(mut fabric) = self.fabric.take() else { return false };
         let mut complete_receive = Stats::default();
-        let mut busy = fabric.receive(&mut complete_receive, |from, bytes| wire::packet(self, from, bytes));
+        let (now, rest) = (self.now, std::mem::take(&mut self.rest));
+        let mut busy =
+            fabric.receive(now, rest, &mut complete_receive, |from, bytes| wire::packet(self, from, bytes));
         busy |= fabric.receive_groups(&mut complete_receive, |from, to, bytes| {
             datagram::receive_group(self, from, to, bytes);
         });
@@ -267,6 +279,7 @@ impl Core {
         }
         self.fabric = Some(fabric);
         self.out.stats.packets_received += complete_receive.packets_received;
+        self.out.stats.shared_received += complete_receive.shared_received;
         self.out.stats.dropped += complete_receive.dropped;
         self.out.stats.faults += complete_receive.faults;
         for _ in 0..complete_receive.faults {
@@ -280,7 +293,7 @@ impl Core {
         let timer = self.timers.peek().map(|Reverse((at, _))| *at);
         let due = self.fabric.as_ref().and_then(Fabric::next_due);
         Wake {
-            socket: self.fabric.as_ref().map(Fabric::waiter),
+            sockets: self.fabric.as_ref().map_or([None; 2], Fabric::waiters),
             timer: [timer, due, self.dma.next_due(), self.failures.next_due()].into_iter().flatten().min(),
             now: self.now,
         }

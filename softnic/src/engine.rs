@@ -5,12 +5,13 @@ use crate::alarm::Alarm;
 use crate::config::Idle;
 use crate::core::Core;
 use crate::event::Sink;
+use crate::link::Rest;
 use crate::link::udp::Waiter;
 use crate::management::Receiver;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// State shared by the engine thread and the handles.
 pub(crate) struct Shared {
@@ -55,6 +56,9 @@ impl Shared {
     }
 }
 
+/// Sleeps that are measured when the engine starts.
+const SAMPLES: usize = 8;
+
 /// Number of panics after which the engine stops.
 const PANICS: usize = 3;
 
@@ -73,10 +77,12 @@ pub(crate) fn run(shared: &Arc<Shared>) {
 
 fn work(shared: &Arc<Shared>) {
     let idle = shared.core().config.idle;
-    let mut pause = IdleTimer { idle, since: None };
+    let shortest = shortest_sleep(&shared.alarm);
+    let mut pause = IdleTimer { idle, shortest, ..IdleTimer::default() };
     while !shared.stop.load(Ordering::Relaxed) {
         let (busy, wake, events, mads, listeners, observed) = {
             let mut core = shared.core.lock().unwrap_or_else(PoisonError::into_inner);
+            core.rest = Rest { is_drowsy: pause.is_drowsy, has_mail: pause.has_mail };
             let busy = core.pass(|| shared.wanted());
             let observed = core.out.lookout.take();
             (busy, core.wake(), core.take_events(), core.mads.take(), core.changed_listeners(), observed)
@@ -94,8 +100,9 @@ fn work(shared: &Arc<Shared>) {
         while shared.wanted() && !shared.stop.load(Ordering::Relaxed) {
             std::thread::yield_now();
         }
+        pause.has_mail = false;
         if busy {
-            pause.since = None;
+            pause.work(wake.now);
             shared.alarm.disarm();
         } else {
             pause.rest(&wake, &shared.alarm);
@@ -105,33 +112,82 @@ fn work(shared: &Arc<Shared>) {
 
 /// The conditions that end a sleep early.
 pub(crate) struct Wake {
-    /// The socket of the fabric.
-    pub(crate) socket: Option<Waiter>,
+    /// The sockets of the fabric.
+    pub(crate) sockets: [Option<Waiter>; 2],
     /// The next timer.
     pub(crate) timer: Option<Instant>,
     pub(crate) now: Instant,
 }
 
 /// The idle time of the engine.
+#[derive(Default)]
 struct IdleTimer {
     idle: Idle,
+    /// Sleep below which the system does not let another thread run.
+    shortest: Duration,
     since: Option<Instant>,
+    /// Time of polling before a sleep: longer while work keeps coming soon after the last one.
+    patience: Duration,
+    /// Set when the next sleep may be long, so that peers should end it.
+    is_drowsy: bool,
+    /// Set when a socket has ended a sleep.
+    has_mail: bool,
 }
 
+/// Longest sleep that no peer needs to end.
+///
+/// To wake a thread, the system interrupts a core that does something else. In a virtual machine this takes the peer
+/// longer than such a sleep.
+const SHORT: Duration = Duration::from_micros(50);
+
 impl IdleTimer {
+    fn work(&mut self, now: Instant) {
+        if let Some(since) = self.since.take() {
+            let came_soon = now.saturating_duration_since(since) < SOON;
+            self.patience =
+                if came_soon { (self.patience * 2).clamp(LEAST, SOON) } else { self.patience / 4 };
+        }
+        self.is_drowsy = false;
+    }
+
     fn rest(&mut self, wake: &Wake, alarm: &Alarm) {
         let since = *self.since.get_or_insert(wake.now);
-        self.idle.rest(wake.now.saturating_duration_since(since), |sleep| {
+        let idle = wake.now.saturating_duration_since(since);
+        if self.idle.never_yields() && idle < self.patience {
+            return std::hint::spin_loop();
+        }
+        self.idle.rest(idle, |sleep| {
             let until_timer = wake.timer.map(|timer| timer.saturating_duration_since(wake.now));
-            let sleep = until_timer.map_or(sleep, |until| until.min(sleep));
+            let sleep = sleep.max(self.shortest);
+            let wanted = until_timer.map_or(sleep, |until| until.min(sleep));
+            let sleep = if self.is_drowsy { wanted } else { wanted.min(SHORT) };
+            self.is_drowsy = wanted > SHORT;
             if alarm.is_armed() {
-                alarm.sleep(wake.socket.map(Waiter::fd), sleep);
+                self.has_mail = alarm.sleep(wake.sockets.map(|socket| socket.map(Waiter::fd)), sleep);
             } else {
                 // One more pass follows, which finds doorbells that were rung before this.
                 alarm.arm();
             }
         });
     }
+}
+
+/// Shortest time of polling before a sleep, once work came soon.
+const LEAST: Duration = Duration::from_micros(1);
+/// Work that comes within this time after the last one is soon. The engine then polls for longer, at most for this time.
+const SOON: Duration = Duration::from_micros(30);
+
+/// Returns the sleep below which the system does not let another thread run.
+///
+/// A timer of a virtual machine may take longer to set than it runs. Such a sleep ends before it begins, and the engine keeps
+/// the core from the program for which it works.
+fn shortest_sleep(alarm: &Alarm) -> Duration {
+    let to_set = (0..SAMPLES).map(|_| {
+        let begin = Instant::now();
+        alarm.sleep([None; 2], Duration::from_nanos(1));
+        begin.elapsed()
+    });
+    (to_set.min().unwrap_or_default() * 2 / 3).min(SHORT)
 }
 
 /// Reduces the timer slack of this thread: the default of 50 us would double a short sleep.

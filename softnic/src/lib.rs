@@ -3,7 +3,8 @@
 //! It is not a mock. A driver creates objects with PRM commands, lays queues out in its own memory and rings doorbells
 //! with 8-byte stores. The adapter fetches the WQEs and checks keys, ranges, rights and states as hardware does. It
 //! moves the bytes and writes CQEs with the real syndromes. QPs of one adapter use a loopback path with a single copy.
-//! Adapters of different processes and hosts exchange RoCEv2 packets over UDP, which Wireshark decodes.
+//! Adapters of different processes and hosts exchange RoCEv2 packets, which Wireshark decodes: through shared memory within a
+//! machine, else by UDP.
 //!
 //! | to | use |
 //! |---|---|

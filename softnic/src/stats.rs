@@ -18,6 +18,10 @@ pub struct Stats {
     pub packets_sent: u64,
     /// Packets received from the fabric.
     pub packets_received: u64,
+    /// Packets of `packets_sent` that went through shared memory to another adapter of this machine.
+    pub shared_sent: u64,
+    /// Packets of `packets_received` that came through shared memory.
+    pub shared_received: u64,
     /// Packets retransmitted.
     pub retransmitted: u64,
     /// Packets that arrived twice and were answered again.

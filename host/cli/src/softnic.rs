@@ -17,8 +17,8 @@ use crate::error::Error;
 /// Run a program with the software ConnectX as its RDMA device
 ///
 /// The unmodified program finds `mlx5_0` through its own libibverbs and libmlx5. Each process that opens the device gets its own
-/// adapter. Adapters exchange UDP packets, on this machine or, with --ip, between machines. No privileges are needed. Child
-/// processes inherit the device.
+/// adapter. Adapters exchange packets through shared memory on this machine and, with --ip, by UDP between machines. No privileges
+/// are needed. Child processes inherit the device.
 #[derive(clap::Args)]
 #[command(after_help = faults())]
 pub(crate) struct Args {
@@ -34,6 +34,10 @@ pub(crate) struct Args {
     /// Address of each device [default: a free address of 127/8 for each process]
     #[arg(long, value_name = "IPV4", value_delimiter = ',')]
     ip: Vec<Ipv4Addr>,
+
+    /// Whether packets between adapters of this machine go through shared memory; off: by UDP
+    #[arg(long, value_name = "SWITCH", default_value = "on", value_parser = ["on", "off"])]
+    shared_memory: String,
 
     /// Faults to inject: names from the list below, or `name=value` of the adapter (drop=0.01, black_hole=127.64.1.2, ...)
     #[arg(long, value_name = "FAULT", value_delimiter = ',')]
@@ -67,6 +71,7 @@ impl Args {
             (variable::DEVICES, self.devices.to_string().into()),
             (variable::LINK, self.link.clone().into()),
             (variable::IP, ips.join(",").into()),
+            (variable::SHARED_MEMORY, self.shared_memory.clone().into()),
             (variable::FAULT, self.fault.join(",").into()),
             (variable::CAPTURE, self.capture.clone().unwrap_or_default().into()),
             (variable::RECORD, self.record.clone().unwrap_or_default().into()),

@@ -242,6 +242,8 @@ settings! {
             "IP address of the software ConnectX, if PEs are processes.";
         SoftNic expert softnic_port: u16, "RUSHMEM_SOFTNIC_PORT", "0", "UDP port",
             "UDP port of the software ConnectX, if PEs are processes. 0 is any free port.";
+        SoftNic expert softnic_shared_memory: Switch, "RUSHMEM_SOFTNIC_SHARED_MEMORY", "on", "",
+            "Whether packets between PEs on one machine go through shared memory, if PEs are processes. Off: by UDP.";
         SoftNic expert softnic_fault: String, "RUSHMEM_SOFTNIC_FAULT", "", "",
             "Faults that the software ConnectX injects, such as drop=1; empty for none.";
     }
@@ -292,6 +294,10 @@ pub static OTHER_VARIABLES: &[(&str, &str)] = &[
     (
         "RUSHMEM_UVERBS_IP",
         "Preloaded software ConnectX: an address for each device. `rushmem softnic` sets it.",
+    ),
+    (
+        "RUSHMEM_UVERBS_SHARED_MEMORY",
+        "Preloaded software ConnectX: on or off, for packets within a machine. `rushmem softnic` sets it.",
     ),
     ("RUSHMEM_UVERBS_FAULT", "Preloaded software ConnectX: faults to inject. `rushmem softnic` sets it."),
     (

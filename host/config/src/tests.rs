@@ -45,6 +45,7 @@ fn another(key: &str) -> &'static str {
         "kernel_limit" => "20s",
         "softnic_ip" => "10.0.0.7",
         "softnic_port" => "4791",
+        "softnic_shared_memory" => "off",
         "softnic_fault" => "drop=1",
         "sanitize" => "on",
         "sanitize_report" => "/tmp/races.json",

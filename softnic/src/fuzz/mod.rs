@@ -84,6 +84,11 @@ pub fn packets(data: &[u8]) {
     }
 }
 
+/// Reads and writes a ring of packets that a peer has filled.
+pub fn rings(data: &[u8]) {
+    crate::link::shared::hostile_ring(data);
+}
+
 /// Reads the text of injected faults.
 pub fn faults(data: &[u8]) {
     if let Ok(text) = std::str::from_utf8(data) {

@@ -64,6 +64,22 @@ pub(super) fn mailboxes() -> Vec<Vec<u8>> {
     ]
 }
 
+/// Returns inputs of `rings`: records of packets, and records that skip the rest.
+pub(super) fn rings() -> Vec<Vec<u8>> {
+    let sealed = 1 << 32;
+    vec![
+        ring(640, 0, &[4]),
+        ring(640, 320, &[sealed | 4]),
+        ring(64 << 10, 64 << 10, &[4, u64::MAX]),
+        ring(64, 0, &[4140]),
+    ]
+}
+
+/// Returns an input of `rings`: the positions, and the words of records.
+pub(super) fn ring(tail: u64, head: u64, records: &[u64]) -> Vec<u8> {
+    [&[tail, head], records].concat().iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
 fn mailbox<C: Command>(command: &C) -> Vec<u8> {
     let opcodes = harness::opcodes();
     let at = CmdOpcode::ALL.iter().position(|opcode| *opcode == C::OPCODE).expect("a known opcode");

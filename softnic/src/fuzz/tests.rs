@@ -108,6 +108,16 @@ proptest! {
     }
 
     #[test]
+    fn any_rings(data in bytes(400)) {
+        rings(&data);
+    }
+
+    #[test]
+    fn likely_rings(tail in 0u64..9000, head in 0u64..9000, lens in proptest::collection::vec(0u64..4200, 1..40)) {
+        rings(&seeds::ring(8 * tail, 8 * head, &lens));
+    }
+
+    #[test]
     fn likely_packets(data in traffic()) {
         packets(&data);
     }
@@ -119,6 +129,7 @@ fn fuzz_corpus() {
     target!("loopback_entries").messages(seeds::entries()).run(1000, loopback_entries);
     target!("wire_entries").messages(seeds::entries()).run(1000, wire_entries);
     target!("packets").messages(seeds::packets()).run(1000, packets);
+    target!("rings").messages(seeds::rings()).run(300, rings);
     let texts = ["drop=0.01 seed=7 black_hole=10.0.0.2", "delay=1,delay_us=50 late=0.5"];
     target!("faults").messages(texts).run(20_000, faults);
 }

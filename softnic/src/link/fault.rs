@@ -52,6 +52,11 @@ impl FaultStage {
         self.is_cut || self.faults.black_hole.contains(from.ip())
     }
 
+    /// Returns whether the stage leaves all outgoing packets as they are.
+    pub(crate) fn passes_all(&self) -> bool {
+        !self.active && !self.is_cut
+    }
+
     pub(crate) fn holds_any(&self) -> bool {
         !self.held.is_empty()
     }
@@ -62,7 +67,7 @@ impl FaultStage {
 
     /// Applies faults to the datagrams from `fresh` on, and adds delayed ones that are due.
     pub(crate) fn apply(&mut self, batch: &mut Batch, fresh: usize, now: Instant, mut tally: Tally<'_>) {
-        if !self.active && !self.is_cut {
+        if self.passes_all() {
             return;
         }
         let entries = batch.entries.split_off(fresh);

@@ -1,40 +1,68 @@
-//! The fabric: a UDP socket, and the fault and capture stages before it.
+//! The fabric: the fault and capture stages, and the carriers behind them.
+//!
+//! UDP carries packets between machines. Shared memory carries them between adapters of one machine ([`shared`]).
+//!
+//! **CRC.** Nothing changes a packet in shared memory by accident. An adapter with packet faults or a capture still seals
+//! each packet with its CRC, and the receiver checks it: a corrupted packet is dropped as on a wire. Any other adapter
+//! writes its packets straight into the ring, and unsealed. A receiver with a capture seals them for the file.
 
 pub(crate) mod batch;
 pub(crate) mod capture;
 pub(crate) mod fault;
 mod groups;
+pub(crate) mod shared;
 pub(crate) mod udp;
 
 use crate::config::Config;
 use crate::nic::Error;
 use crate::observe::Lookout;
-use crate::roce::{self, Bth, Ext, icrc};
+use crate::roce::{self, BTH, Bth, Ext, ICRC, icrc};
 use crate::stats::Stats;
 use batch::Batch;
 use capture::Capture;
 use fault::{FaultStage, Tally};
 use groups::Groups;
+use shared::SharedLink;
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use udp::{TooLong, UdpLink, Waiter};
 
 /// Maximum number of datagrams that wait for the kernel.
 const QUEUE: usize = 256;
+/// Interval at which a busy adapter looks at its sockets, once packets come through shared memory.
+const LOOK: Duration = Duration::from_micros(20);
 
 /// The adapter's connection to other adapters.
 pub(crate) struct Fabric {
     udp: UdpLink,
+    shared: Option<SharedLink>,
     outgoing: Batch,
     /// Datagrams of `outgoing` that have passed the stages.
     staged: usize,
     faults: FaultStage,
     capture: Option<Capture>,
     groups: Groups,
+    /// Packets that went to shared memory since the last flush, without passing the stages.
+    direct: u64,
+    /// Times at which a sender found no room.
+    pub(crate) shortages: u64,
+    now: Instant,
+    /// When to look at the UDP socket, and at the connections of shared memory.
+    next_look: Instant,
+    next_attendance: Instant,
+}
+
+/// The engine's state when a pass begins.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Rest {
+    /// The engine sleeps after this pass if there is no work.
+    pub(crate) is_drowsy: bool,
+    /// A socket has ended the last sleep.
+    pub(crate) has_mail: bool,
 }
 
 impl Fabric {
-    /// Binds the socket and opens the capture; `None` where the configuration wants no fabric.
+    /// Binds the socket, opens the capture and looks for shared memory; `None` where the configuration wants no fabric.
     pub(crate) fn open(config: &Config) -> Result<Option<Fabric>, Error> {
         let bind = |source| Error::Bind { ip: config.ip, port: config.port, source };
         let Some(udp) = UdpLink::bind(config.ip, config.port).map_err(bind)? else { return Ok(None) };
@@ -45,13 +73,27 @@ impl Fabric {
                 Some(Capture::create(path).map_err(failed)?)
             }
         };
-        let faults = FaultStage::new(config.faults.clone());
+        let shared = match config.shared_memory.then(|| SharedLink::open(udp.local())) {
+            None => None,
+            Some(Ok(shared)) => Some(shared),
+            Some(Err(error)) => {
+                tracing::warn!(%error, "no shared memory for the packets to adapters of this machine: they go by UDP");
+                None
+            }
+        };
+        let now = Instant::now();
         Ok(Some(Fabric {
             udp,
+            shared,
             outgoing: Batch::default(),
             staged: 0,
-            faults,
+            faults: FaultStage::new(config.faults.clone()),
             capture,
+            direct: 0,
+            shortages: 0,
+            now,
+            next_look: now,
+            next_attendance: now,
             groups: Groups::default(),
         }))
     }
@@ -60,13 +102,23 @@ impl Fabric {
         self.udp.local()
     }
 
-    pub(crate) fn waiter(&self) -> Waiter {
-        self.udp.waiter()
+    /// Returns the sockets that end a sleep of the engine.
+    pub(crate) fn waiters(&self) -> [Option<Waiter>; 2] {
+        [Some(self.udp.waiter()), self.shared.as_ref().map(SharedLink::waiter)]
     }
 
-    /// Returns the number of packets that may be added before the next flush.
+    /// Returns the number of packets to any peers that may be added before the next flush.
     pub(crate) fn room(&self) -> usize {
         QUEUE.saturating_sub(self.outgoing.len())
+    }
+
+    /// Returns the number of packets to this peer that may be added before the next flush.
+    pub(crate) fn room_to(&mut self, to: SocketAddrV4) -> usize {
+        let queue = self.room();
+        let ring = self.shared.as_mut().and_then(|shared| shared.room(to, self.now));
+        let room = ring.map_or(queue, |ring| queue.min(ring.saturating_sub(self.outgoing.len())));
+        self.shortages += u64::from(room == 0);
+        room
     }
 
     /// Adds a packet from a QP to a peer; `fill` writes its payload. An error of `fill` removes the packet.
@@ -78,8 +130,23 @@ impl Fabric {
         payload: usize,
         fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
     ) -> Result<(), E> {
-        let from = self.udp.local();
-        let packet = self.outgoing.push((qpn, to), roce::packet_len(ext, payload));
+        let (from, len) = (self.udp.local(), roce::packet_len(ext, payload));
+        let mut fill = Some(fill);
+        if self.capture.is_none()
+            && self.faults.passes_all()
+            && let Some(shared) = &mut self.shared
+        {
+            let sent = shared.send(to, len, false, |packet| match fill.take() {
+                Some(fill) => fill(roce::emit(bth, ext, payload, packet)),
+                None => Ok(()),
+            });
+            if let Some(sent) = sent {
+                self.direct += u64::from(sent.is_ok());
+                return sent;
+            }
+        }
+        let Some(fill) = fill else { return Ok(()) };
+        let packet = self.outgoing.push((qpn, to), len);
         let filled = fill(roce::emit(bth, ext, payload, packet));
         match filled {
             Ok(()) => icrc::seal(from, to, packet),
@@ -93,21 +160,51 @@ impl Fabric {
         let Ok(()) = self.send(way, bth, ext, 0, |_| Ok::<(), std::convert::Infallible>(()));
     }
 
-    /// Passes waiting packets through the stages and to the kernel.
+    /// Passes waiting packets through the stages and to their carriers.
     pub(crate) fn flush(&mut self, now: Instant, stats: &mut Stats, lookout: &mut Lookout) {
+        self.now = now;
+        let direct = std::mem::take(&mut self.direct);
+        stats.packets_sent += direct;
+        stats.shared_sent += direct;
         let fresh = self.outgoing.len() - self.staged;
-        if fresh == 0 && self.outgoing.is_empty() && !self.faults.holds_any() {
-            return;
-        }
-        stats.packets_sent += fresh as u64;
-        self.faults.apply(&mut self.outgoing, self.staged, now, Tally { stats, lookout });
-        if let Some(capture) = &mut self.capture {
-            for entry in &self.outgoing.entries[self.staged..] {
-                capture.packet(self.udp.local(), entry.peer, &self.outgoing.arena[entry.bytes.clone()]);
+        if fresh != 0 || !self.outgoing.is_empty() || self.faults.holds_any() {
+            stats.packets_sent += fresh as u64;
+            self.faults.apply(&mut self.outgoing, self.staged, now, Tally { stats, lookout });
+            if let Some(capture) = &mut self.capture {
+                for entry in &self.outgoing.entries[self.staged..] {
+                    capture.packet(self.udp.local(), entry.peer, &self.outgoing.arena[entry.bytes.clone()]);
+                }
             }
+            stats.shared_sent += self.share();
+            stats.send_failures += self.udp.send(&mut self.outgoing);
+            self.staged = self.outgoing.len();
         }
-        stats.send_failures += self.udp.send(&mut self.outgoing);
-        self.staged = self.outgoing.len();
+        if let Some(shared) = &mut self.shared {
+            shared.publish();
+        }
+    }
+
+    /// Moves packets that have just passed the stages to shared memory, if it leads to their peers. Returns how many.
+    fn share(&mut self) -> u64 {
+        let Fabric { shared: Some(shared), outgoing: Batch { arena, entries }, staged, .. } = self else {
+            return 0;
+        };
+        let before = entries.len();
+        let mut number = 0;
+        entries.retain(|entry| {
+            number += 1;
+            let bytes = &arena[entry.bytes.clone()];
+            let copy = |packet: &mut [u8]| {
+                packet.copy_from_slice(bytes);
+                Ok::<(), std::convert::Infallible>(())
+            };
+            // A full ring leaves the packet to UDP, and so do packets that have waited for the socket.
+            number <= *staged || shared.send(entry.peer, bytes.len(), true, copy).is_none()
+        });
+        if entries.is_empty() {
+            arena.clear();
+        }
+        (before - entries.len()) as u64
     }
 
     /// Returns the packets that were too long for their link since the last call.
@@ -115,24 +212,55 @@ impl Fabric {
         self.udp.take_too_long()
     }
 
-    /// Receives one burst of packets and drops packets with a wrong CRC. Returns whether a datagram arrived.
-    pub(crate) fn receive(&mut self, stats: &mut Stats, mut each: impl FnMut(SocketAddrV4, &[u8])) -> bool {
-        let Fabric { udp, faults, capture, .. } = self;
+    /// Receives one burst of packets and drops packets with a wrong CRC. Returns whether a packet arrived.
+    pub(crate) fn receive(
+        &mut self,
+        now: Instant,
+        rest: Rest,
+        stats: &mut Stats,
+        mut each: impl FnMut(SocketAddrV4, &[u8]),
+    ) -> bool {
+        self.now = now;
+        let Fabric { udp, shared, faults, capture, next_look, next_attendance, .. } = self;
         let local = udp.local();
-        let got = udp.receive(|from, bytes| {
+        let captures = capture.is_some();
+        let mut arrive = |from, bytes: &[u8], is_checked: bool| {
             stats.packets_received += 1;
             if let Some(capture) = capture {
                 capture.packet(from, local, bytes);
             }
             if faults.hides(from) {
                 stats.faults += 1;
-            } else if icrc::intact(from, local, bytes) {
+            } else if is_checked || icrc::intact(from, local, bytes) {
                 each(from, bytes);
             } else {
                 stats.dropped += 1;
             }
-        });
-        got != 0
+        };
+        let mut shared_received = 0;
+        let has_rings = shared.as_ref().is_some_and(SharedLink::has_rings);
+        let mut busy = false;
+        if !has_rings || rest.has_mail || now >= *next_look {
+            busy = udp.receive(|from, bytes| arrive(from, bytes, false)) != 0;
+            *next_look = if busy { now } else { now + LOOK };
+        }
+        if let Some(shared) = shared {
+            let mut take = |from, bytes: &mut [u8], is_sealed: bool| {
+                shared_received += 1;
+                if captures && !is_sealed && bytes.len() >= BTH + ICRC {
+                    icrc::seal(from, local, bytes);
+                }
+                arrive(from, bytes, !is_sealed);
+            };
+            if rest.has_mail || now >= *next_attendance {
+                shared.attend(&mut take);
+                *next_attendance = now + LOOK;
+            }
+            shared.doze(rest.is_drowsy);
+            busy |= shared.receive(&mut take);
+        }
+        stats.shared_received += shared_received;
+        busy
     }
 
     /// Joins a multicast group, so that its packets arrive.

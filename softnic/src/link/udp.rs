@@ -9,7 +9,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
 use std::mem::zeroed;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
 /// Maximum number of datagrams per system call.
 const BURST: usize = 64;
@@ -52,7 +52,8 @@ struct Messages {
     headers: Box<[libc::mmsghdr]>,
 }
 
-// SAFETY: the pointers lead to heap memory of the same object, or to buffers that a call sets just before it uses them.
+// SAFETY: the pointers lead to heap memory of the same object or its owner, or to buffers that a call sets just before it
+// uses them.
 unsafe impl Send for Messages {}
 
 impl Messages {
@@ -84,8 +85,11 @@ impl UdpLink {
             Ip::Addr(ip) => bind_addr(ip, port)?,
             Ip::AnyLoopback => bind_any_loopback(port)?,
         };
-        let (incoming, outgoing) = (Messages::new(), Messages::new());
-        let (slots, too_long) = (vec![0; BURST * SLOT], Vec::new());
+        let (mut incoming, outgoing) = (Messages::new(), Messages::new());
+        let (mut slots, too_long) = (vec![0; BURST * SLOT], Vec::new());
+        for (vector, slot) in incoming.vectors.iter_mut().zip(slots.chunks_exact_mut(SLOT)) {
+            *vector = libc::iovec { iov_base: slot.as_mut_ptr().cast(), iov_len: SLOT };
+        }
         Ok(Some(UdpLink { socket, local, slots, incoming, outgoing, too_long, warned: false }))
     }
 
@@ -157,11 +161,8 @@ impl UdpLink {
 
     /// Receives up to one burst and hands each datagram over with its sender; returns how many came.
     pub(crate) fn receive(&mut self, mut each: impl FnMut(SocketAddrV4, &[u8])) -> usize {
-        let Messages { names, vectors, headers } = &mut self.incoming;
-        for (vector, slot) in vectors.iter_mut().zip(self.slots.chunks_exact_mut(SLOT)) {
-            *vector = libc::iovec { iov_base: slot.as_mut_ptr().cast(), iov_len: SLOT };
-        }
-        // SAFETY: every header points at a name and a vector of `self`, and the vectors at slots of `self`.
+        let Messages { names, headers, .. } = &mut self.incoming;
+        // SAFETY: every header points at a name and a vector of `self`, and the vectors at slots of `self`, which never move.
         let got = unsafe {
             libc::recvmmsg(
                 self.socket.as_raw_fd(),
@@ -191,11 +192,15 @@ impl UdpLink {
     }
 }
 
-/// The socket, for a wait. It does not keep the socket open; a wait on a closed socket is harmless.
+/// A socket, for a wait. It does not keep the socket open; a wait on a closed socket is harmless.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waiter(RawFd);
 
 impl Waiter {
+    pub(crate) fn of(fd: BorrowedFd<'_>) -> Waiter {
+        Waiter(fd.as_raw_fd())
+    }
+
     pub(crate) fn fd(self) -> RawFd {
         self.0
     }

@@ -13,7 +13,9 @@
 //! | 12..16 | operand width in bytes, 4 or 8 |
 //! | 16..48 | four 64-bit operands: compare and swap: compare, swap, compare mask, swap mask; fetch and add: add, boundary, 0, 0 |
 //!
-//! All fields are big-endian. The answer is the standard ATOMIC ACKNOWLEDGE.
+//! A third one, 0xd6, reports what has arrived behind a gap on a reliable connection: see `crate::wire`.
+//!
+//! All fields are big-endian. The answer of an atomic is the standard ATOMIC ACKNOWLEDGE.
 //!
 //! Dynamic connections have the manufacturer-specific opcodes from 0xe0: see [`crate::dc`]. The masked atomics are 0xf5 and
 //! 0xf6 there.
@@ -68,13 +70,14 @@ pub(crate) enum Op {
     FetchAdd = 0x14,
     MaskedCompareSwap = 0xd4,
     MaskedFetchAdd = 0xd5,
+    SelectiveAck = 0xd6,
     Connect = 0xf7,
     Accept = 0xf8,
     Disconnect = 0xf9,
 }
 
 /// The operations of a reliable connection.
-const ALL: [Op; 23] = [
+const ALL: [Op; 24] = [
     Op::SendFirst,
     Op::SendMiddle,
     Op::SendLast,
@@ -98,6 +101,7 @@ const ALL: [Op; 23] = [
     Op::FetchAdd,
     Op::MaskedCompareSwap,
     Op::MaskedFetchAdd,
+    Op::SelectiveAck,
 ];
 
 impl Op {
@@ -119,6 +123,7 @@ impl Op {
             0x64..=0x65 => Some((Service::Ud, op(byte - 0x60)?)),
             0xd4 => Some((Service::Rc, Op::MaskedCompareSwap)),
             0xd5 => Some((Service::Rc, Op::MaskedFetchAdd)),
+            0xd6 => Some((Service::Rc, Op::SelectiveAck)),
             0xe0..=0xf4 => Some((Service::Dc, op(byte - 0xe0)?)),
             0xf5 => Some((Service::Dc, Op::MaskedCompareSwap)),
             0xf6 => Some((Service::Dc, Op::MaskedFetchAdd)),
@@ -155,6 +160,7 @@ impl Op {
             Op::FetchAdd => "FETCH_ADD",
             Op::MaskedCompareSwap => "MASKED_CMP_SWAP",
             Op::MaskedFetchAdd => "MASKED_FETCH_ADD",
+            Op::SelectiveAck => "SELECTIVE_ACKNOWLEDGE",
             Op::Connect => "DC_CONNECT",
             Op::Accept => "DC_ACCEPT",
             Op::Disconnect => "DC_DISCONNECT",
@@ -169,8 +175,9 @@ impl Op {
 
     /// Returns whether the packet is a response.
     pub(crate) fn is_response(self) -> bool {
-        use Op::{Accept, Ack, AtomicAck, ReadFirst, ReadLast, ReadMiddle, ReadOnly};
-        matches!(self, ReadFirst | ReadMiddle | ReadLast | ReadOnly | Ack | AtomicAck | Accept)
+        use Op::{Accept, Ack, AtomicAck, ReadFirst, ReadLast, ReadMiddle, ReadOnly, SelectiveAck};
+        let is_answer = matches!(self, Ack | AtomicAck | SelectiveAck | Accept);
+        is_answer || matches!(self, ReadFirst | ReadMiddle | ReadLast | ReadOnly)
     }
 
     pub(super) fn ext_kind(self, service: Service) -> ExtKind {
@@ -182,7 +189,7 @@ impl Op {
             Op::SendLastImm | Op::SendOnlyImm | Op::WriteLastImm => ExtKind::Imm,
             Op::WriteFirst | Op::WriteOnly | Op::ReadRequest => ExtKind::Reth,
             Op::WriteOnlyImm => ExtKind::RethImm,
-            Op::ReadFirst | Op::ReadLast | Op::ReadOnly | Op::Ack => ExtKind::Aeth,
+            Op::ReadFirst | Op::ReadLast | Op::ReadOnly | Op::Ack | Op::SelectiveAck => ExtKind::Aeth,
             Op::AtomicAck => ExtKind::AtomicAck,
             Op::CompareSwap | Op::FetchAdd => ExtKind::Atomic,
             Op::MaskedCompareSwap | Op::MaskedFetchAdd => ExtKind::Masked,
@@ -205,6 +212,7 @@ mod tests {
         }
         let of = |wanted: Service| known.iter().filter(|(service, _)| *service == wanted).count();
         assert_eq!((of(Service::Rc), of(Service::Uc), of(Service::Ud)), (ALL.len(), 12, 2));
-        assert_eq!(of(Service::Dc), ALL.len() + 3);
+        // A dynamic connection goes back after a loss.
+        assert_eq!(of(Service::Dc), ALL.len() - 1 + 3);
     }
 }

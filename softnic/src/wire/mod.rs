@@ -7,6 +7,7 @@
 //! | `requester` | handles acknowledgements and responses, resends, completes |
 //! | `responder` | executes requests of the peer and queues responses |
 //! | `responses` | sends the queued responses |
+//! | `selective` | keeps packets behind a gap, and repairs gaps |
 //! | `fault_injection` | injects faults: requests that wait, WRITEs in pieces |
 //!
 //! A dynamic connection sends the same packets once it is up: see [`crate::dc`].
@@ -19,6 +20,7 @@ pub(crate) mod message;
 pub(crate) mod requester;
 pub(crate) mod responder;
 pub(crate) mod responses;
+mod selective;
 pub(crate) mod sender;
 #[cfg(test)]
 mod tests;
@@ -39,6 +41,7 @@ use std::net::SocketAddrV4;
 /// Works on one QP. Returns whether it has more to do at once.
 pub(crate) fn run(core: &mut Core, qpn: u32) -> bool {
     let turn = if core.out.injects_faults { fault_injection::run(core, qpn) } else { Turn::Clear };
+    selective::remind(core, qpn);
     let mut more = match turn {
         Turn::Clear => responses::run(core, qpn),
         Turn::Waits => false,
@@ -111,7 +114,8 @@ pub(crate) fn packet(core: &mut Core, from: SocketAddrV4, bytes: &[u8]) {
         Service::Rc | Service::Dc if core.out.injects_faults => {
             fault_injection::request(core, qpn, &packet, bytes);
         }
-        Service::Rc | Service::Dc => responder::request(core, qpn, &packet),
+        Service::Rc => selective::request(core, qpn, &packet, bytes),
+        Service::Dc => responder::request(core, qpn, &packet),
     }
     core.enqueue(qpn);
 }

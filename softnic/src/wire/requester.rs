@@ -1,6 +1,7 @@
 //! The requester's state: messages in flight, acknowledged packets and timers.
 
 use super::message::{Kind, Message};
+use super::selective::Holes;
 use crate::core::{Core, Done, Output, complete, fail};
 use crate::dc::{self, Dci};
 use crate::dma::{Dma, Mkeys, Rights, User};
@@ -52,6 +53,8 @@ pub(crate) struct Requester {
     pub(crate) pause: Option<Instant>,
     /// Packet number of a loss that is already handled.
     lost: Option<Psn>,
+    /// Packets that the peer lacks.
+    pub(super) holes: Holes,
     /// Set if a packet was too long for the link, until the next acknowledgement.
     pub(crate) too_long: bool,
 }
@@ -74,6 +77,7 @@ impl Default for Requester {
             backoff: Duration::ZERO,
             pause: None,
             lost: None,
+            holes: Holes::default(),
             too_long: false,
         }
     }
@@ -118,6 +122,12 @@ impl Requester {
             self.resend = Some(now + first_wait);
             self.progress = Some(now);
         }
+    }
+
+    /// Makes the window a little smaller, after losses that are repaired.
+    pub(super) fn shrink(&mut self) {
+        self.window = (self.window - self.window / 8).max(MIN_WINDOW);
+        self.credit = 0;
     }
 
     /// Handles a loss: resends from the oldest unacknowledged packet, with a smaller window.
@@ -196,19 +206,25 @@ pub(crate) fn timers(core: &mut Core, qpn: u32) -> bool {
     if qp.req.pause.is_some_and(|pause| pause <= *now) {
         qp.req.pause = None;
         qp.req.resend = None;
-        qp.req.rearm(*now, config.retransmit);
+        let first_wait = qp.req.first_wait(config.retransmit);
+        qp.req.rearm(*now, first_wait);
     }
     if qp.req.pause.is_some() || qp.req.resend.is_none_or(|at| at > *now) {
         return false;
     }
-    out.counters.count(&qp.context, |counts| &mut counts.local_ack_timeout_err);
+    let is_early = qp.req.backoff < config.retransmit;
+    if !is_early {
+        out.counters.count(&qp.context, |counts| &mut counts.local_ack_timeout_err);
+    }
     let waited = qp.req.progress.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
     if qp.attrs.retry_timeout().is_some_and(|patience| waited >= patience) {
         let vendor = if qp.req.too_long { PACKET_TOO_LONG } else { 0 };
         fail_at(qp, Syndrome::TRANSPORT_RETRY_EXC_ERR, vendor);
         return true;
     }
-    qp.req.go_back();
+    if !(is_early && qp.req.probe()) {
+        qp.req.go_back();
+    }
     let longest = qp.attrs.ack_wait().unwrap_or(Duration::from_secs(1)).max(config.retransmit);
     qp.req.backoff = (qp.req.backoff * 2).min(longest);
     // Never later than the final timeout.
@@ -249,6 +265,12 @@ pub(crate) fn response(core: &mut Core, qpn: u32, packet: &Packet<'_>) {
             acknowledged(qp, psn, aeth, *now, config.window);
         }
         (Op::Ack, Ext::Aeth(aeth)) => acknowledged(qp, psn, aeth, *now, config.window),
+        (Op::SelectiveAck, _) => {
+            qp.req.acknowledge(psn, *now, config.window);
+            if !qp.req.take_report(psn, packet.payload) {
+                note_loss(&mut qp.req);
+            }
+        }
         (Op::Accept, _) => qp.req.advance(psn.plus(1), *now, config.window),
         (Op::AtomicAck, Ext::AtomicAck(_, old)) => {
             take_response_data(qp, mkeys, dma, psn, ResponseData::Atomic(old), *now, config.window);
@@ -266,7 +288,8 @@ pub(crate) fn response(core: &mut Core, qpn: u32, packet: &Packet<'_>) {
             qp.req.seek(acked);
         }
     }
-    qp.req.rearm(*now, config.retransmit);
+    let first_wait = qp.req.first_wait(config.retransmit);
+    qp.req.rearm(*now, first_wait);
     complete_front(core, qpn);
 }
 
@@ -294,7 +317,9 @@ fn acknowledged(qp: &mut Qp, psn: Psn, aeth: Aeth, now: Instant, limit: u32) {
         }
         AethSyndrome::Nak(Nak::Sequence) => {
             qp.req.acknowledge(psn, now, limit);
-            note_loss(&mut qp.req);
+            if !qp.req.holes.peer_keeps {
+                note_loss(&mut qp.req);
+            }
         }
         AethSyndrome::Nak(nak) => {
             qp.req.acknowledge(psn, now, limit);

@@ -2,6 +2,7 @@
 
 use super::fault_injection::{self, ResponderFaults};
 use super::responses::Response;
+use super::selective::Early;
 use crate::core::{Core, Output};
 use crate::cq::Cq;
 use crate::dma::{Dma, Mkeys};
@@ -31,6 +32,8 @@ pub(crate) struct Responder {
     read: Option<ExecutedRead>,
     /// Set after a gap was reported, so that it is reported once.
     gap: bool,
+    /// Packets behind a gap.
+    pub(super) early: Early,
     /// Faults injected into it.
     pub(super) faults: ResponderFaults,
     /// NAK that ended the connection, repeated for later requests.

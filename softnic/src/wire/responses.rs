@@ -1,9 +1,10 @@
 //! Sends the responder's queued responses, in order and in portions.
 
+use super::selective;
 use crate::core::{Core, Output};
 use crate::observe::Observation;
 use crate::qp::Qp;
-use crate::roce::{Aeth, AethSyndrome, Bth, Ext, Op, Psn, Reth};
+use crate::roce::{Aeth, AethSyndrome, Bth, Ext, Nak, Op, Psn, Reth};
 use crate::route::Route;
 use crate::target::{self, RemoteError, RemoteRange};
 use std::time::Instant;
@@ -30,12 +31,19 @@ pub(crate) enum Response {
         psn: Psn,
         syndrome: AethSyndrome,
     },
+    /// A report of what has arrived behind the first missing packet.
+    Selective {
+        psn: Psn,
+    },
 }
 
 impl Response {
     pub(crate) fn psn(&self) -> Psn {
         match *self {
-            Response::Read { psn, .. } | Response::Atomic { psn, .. } | Response::Ack { psn, .. } => psn,
+            Response::Read { psn, .. }
+            | Response::Atomic { psn, .. }
+            | Response::Ack { psn, .. }
+            | Response::Selective { psn } => psn,
         }
     }
 
@@ -50,7 +58,7 @@ impl Response {
     fn due(&self) -> Option<Instant> {
         match *self {
             Response::Read { due, .. } | Response::Atomic { due, .. } => due,
-            Response::Ack { .. } => None,
+            Response::Ack { .. } | Response::Selective { .. } => None,
         }
     }
 }
@@ -62,7 +70,7 @@ pub(crate) fn run(core: &mut Core, qpn: u32) -> bool {
     let Route::Peer(peer) = qp.route else { return false };
     for _ in 0..BURST {
         let Some(answer) = qp.resp.responses.front().copied() else { return false };
-        if fabric.room() == 0 {
+        if fabric.room_to(peer) == 0 {
             return true;
         }
         if let Some(due) = answer.due().filter(|due| *due > out.now) {
@@ -88,6 +96,16 @@ pub(crate) fn run(core: &mut Core, qpn: u32) -> bool {
         match answer {
             Response::Ack { syndrome, .. } => {
                 fabric.send_empty(way, &bth, &Ext::Aeth(aeth(syndrome)));
+                note_sent(&bth, qpn, 0, out);
+                qp.resp.responses.pop_front();
+            }
+            Response::Selective { .. } => {
+                (bth.op, bth.psn) = (Op::SelectiveAck, qp.recv_psn);
+                let (ext, bits) = (Ext::Aeth(aeth(AethSyndrome::Nak(Nak::Sequence))), selective::bits(qp));
+                let Ok(()) = fabric.send(way, &bth, &ext, bits.len(), |payload| {
+                    payload.copy_from_slice(&bits);
+                    Ok::<(), std::convert::Infallible>(())
+                });
                 note_sent(&bth, qpn, 0, out);
                 qp.resp.responses.pop_front();
             }

@@ -1,6 +1,7 @@
 //! Cuts send WQEs into packets.
 
 use super::message::{Kind, Message};
+use super::selective::{self, Holes};
 use crate::core::{Core, MAX_SEGMENTS, Output};
 use crate::cq::Cq;
 use crate::dc::Dci;
@@ -35,6 +36,9 @@ const MESSAGES: usize = 1024;
 
 /// Sends packets of a QP as far as window and socket allow. Returns whether it can continue at once.
 pub(crate) fn run(core: &mut Core, qpn: u32) -> bool {
+    if selective::repair(core, qpn) {
+        return true;
+    }
     for _ in 0..BURST {
         match step(core, qpn) {
             Step::Sent => {}
@@ -71,6 +75,7 @@ fn step(core: &mut Core, qpn: u32) -> Step {
             }
         }
     }
+    let to = Destination::of(qp, peer);
     let req = &mut qp.req;
     let Some(message) = req.messages.get(req.next) else { return Step::Idle };
     if message.packets == 0 {
@@ -84,16 +89,12 @@ fn step(core: &mut Core, qpn: u32) -> Step {
         return Step::Idle;
     }
     let Some(fabric) = fabric else { return Step::Idle };
-    if fabric.room() == 0 {
+    if fabric.room_to(peer) == 0 {
         return Step::Full;
     }
     if message.fetches() && req.reads.len() >= 1 << qp.attrs.log_sra_max {
         return Step::Idle;
     }
-    let (qpn_there, pkey) = (qp.attrs.remote_qpn, qp.attrs.pkey);
-    let (service, mtu_shift) = (qp.service, qp.attrs.mtu_shift());
-    let dct = qp.dci.as_ref().and_then(|dci| dci.request(qpn, qp.attrs.mtu));
-    let to = Destination { service, peer, qpn: qpn_there, pkey, mtu_shift, dct };
     let user = User { pd: qp.pd, qpn };
     let count = match message.kind {
         Kind::Read => match read_chunk(req, message, room) {
@@ -135,7 +136,7 @@ fn step(core: &mut Core, qpn: u32) -> Step {
         (req.next, req.next_packet) = (req.next + 1, 0);
     }
     match qp.service {
-        Service::Rc | Service::Dc => req.sent(end, *now, config.retransmit),
+        Service::Rc | Service::Dc => req.sent(end, *now, req.first_wait(config.retransmit)),
         // No acknowledgement will come.
         Service::Uc | Service::Ud => req.start(end),
     }
@@ -269,7 +270,7 @@ fn check_keys(view: &View<'_>, user: User, mkeys: &Mkeys, need: Rights, len: u64
 }
 
 /// The destination of packets.
-struct Destination {
+pub(super) struct Destination {
     service: Service,
     peer: SocketAddrV4,
     qpn: u32,
@@ -279,15 +280,24 @@ struct Destination {
     dct: Option<(u32, Connect)>,
 }
 
-struct Parts<'c> {
-    mkeys: &'c Mkeys,
-    dma: &'c mut Dma,
-    fabric: &'c mut Fabric,
+impl Destination {
+    /// Returns the destination of a connected QP.
+    pub(super) fn of(qp: &Qp, peer: SocketAddrV4) -> Destination {
+        let (qpn, pkey, mtu_shift) = (qp.attrs.remote_qpn, qp.attrs.pkey, qp.attrs.mtu_shift());
+        let dct = qp.dci.as_ref().and_then(|dci| dci.request(qp.qpn, qp.attrs.mtu));
+        Destination { service: qp.service, peer, qpn, pkey, mtu_shift, dct }
+    }
+}
+
+pub(super) struct Parts<'c> {
+    pub(super) mkeys: &'c Mkeys,
+    pub(super) dma: &'c mut Dma,
+    pub(super) fabric: &'c mut Fabric,
 }
 
 /// Builds packet number `packet` of a message, or a READ request for `count` packets from there. Returns the packet's
 /// operation, and the bytes of its payload.
-fn emit(
+pub(super) fn emit(
     message: &Message,
     packet: u32,
     count: u32,
@@ -386,6 +396,7 @@ fn atomic_request(atomic: Atomic, addr: u64, rkey: u32) -> (Op, Ext) {
 pub(crate) fn begin(qp: &mut Qp, psn: Psn) {
     qp.send_psn = psn;
     qp.req.start(psn);
+    qp.req.holes = Holes::default();
     if let Some(sq) = &qp.sq {
         qp.req.started = sq.consumer;
     }

@@ -85,6 +85,50 @@ fn forged_writes_change_nothing() {
 }
 
 #[test]
+fn packets_behind_a_gap_are_kept_and_reported() {
+    let mut victim = Victim::new();
+    let (qpn, rkey) = (victim.qpn, victim.rkey);
+    for ahead in [5, 2, 2, 1, 256, 257, 300] {
+        assert_eq!(victim.write(qpn, PSN + ahead, rkey).out_of_order, 1);
+    }
+    let bits = super::selective::bits(victim.harness.core.qps.get(qpn).unwrap());
+    let set: Vec<usize> = (0..8 * bits.len()).filter(|i| bits[i / 8] >> (i % 8) & 1 == 1).collect();
+    assert_eq!(set, [0, 1, 4, 255], "the first packet behind the missing one is bit 0");
+    assert_eq!(victim.first_word(), [0; 8], "nothing is executed early");
+    // The missing packet, and all that follow without a gap.
+    victim.write(qpn, PSN, rkey);
+    let expected = |victim: &Victim| victim.harness.core.qps.get(qpn).unwrap().recv_psn;
+    assert_eq!(expected(&victim), Psn::new(PSN + 3));
+    victim.write(qpn, PSN + 4, rkey);
+    victim.write(qpn, PSN + 3, rkey);
+    assert_eq!(expected(&victim), Psn::new(PSN + 6));
+    for _ in 0..1000 {
+        victim.harness.core.pass(|| false);
+    }
+}
+
+#[test]
+fn a_report_names_the_packets_to_repair() {
+    let mut req = super::Requester::default();
+    let at = |ahead| Psn::new(PSN + ahead);
+    req.start(at(0));
+    req.highest = at(20);
+    let window = req.window;
+    let missing = |req: &super::Requester| req.holes.numbers().collect::<Vec<_>>();
+    assert!(!req.probe(), "the peer has not shown yet that it keeps packets");
+    assert!(req.take_report(at(0), &[0b0001_0110]));
+    assert_eq!(missing(&req), [at(0), at(1), at(4)]);
+    assert!(req.window < window && req.window > window / 2, "{}", req.window);
+    // A second report of the same losses does not shrink the window again, and nothing beyond the highest packet is missing.
+    let window = req.window;
+    assert!(req.take_report(at(0), &[0xff, 0xff, 0xff, 0xff]));
+    assert_eq!((missing(&req), req.window), (vec![at(0)], window));
+    assert!(req.take_report(at(0), &[]) && req.probe());
+    assert_eq!(missing(&req), [at(0)]);
+    assert!(!req.take_report(at(1), &[1]), "it is not the oldest packet");
+}
+
+#[test]
 fn forged_repeated_reads_change_nothing() {
     let mut victim = Victim::new();
     let rkey = victim.rkey;

@@ -9,6 +9,7 @@ use rushmem_softnic::Config;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Duration;
 
 /// A capture file that is removed on drop.
 struct Capture(PathBuf);
@@ -29,8 +30,10 @@ impl Drop for Capture {
 /// Runs every operation of a reliable connection between two adapters, and captures it.
 fn capture_everything(name: &str) -> Capture {
     let capture = Capture::new(name);
-    let x = wire_nic(Config { capture: Some(capture.0.clone()), ..Config::default() });
-    let y = wire_nic(Config::default());
+    // On a busy machine, a resend would be one more packet.
+    let config = Config { retransmit: Duration::from_secs(5), ..Config::default() };
+    let x = wire_nic(Config { capture: Some(capture.0.clone()), ..config.clone() });
+    let y = wire_nic(config);
     let (mut a, mut b) = pair(&x, &y, Setup { log_rq: Some(3), ..Setup::default() });
     for _ in 0..6 {
         b.post_receive(100_000, 5000);

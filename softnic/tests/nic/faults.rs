@@ -57,6 +57,27 @@ fn loss() {
 }
 
 #[test]
+fn only_lost_packets_are_sent_again() {
+    for shared_memory in [true, false] {
+        let faults = Faults { drop: 0.02, ..Faults::default() };
+        // A busy machine delays acknowledgements, but not for so long.
+        let config =
+            Config { faults, shared_memory, retransmit: Duration::from_secs(2), ..Config::default() };
+        let (x, y) = (wire_nic(config), wire_nic(Config { shared_memory, ..Config::default() }));
+        let (mut a, b) = pair(&x, &y, Setup { mtu: Mtu::B256, ack_timeout: 20, ..Setup::default() });
+        let data = pattern(500_000, 1);
+        a.fill(0, &data);
+        for _ in 0..4 {
+            a.run(&Wqe::Write { raddr: 8, rkey: b.key, laddr: 0, lkey: a.key, len: 500_000 });
+            assert!(b.bytes(8, 500_000) == data);
+        }
+        let (x, y) = (x.stats(), y.stats());
+        assert!(x.faults > 80 && y.out_of_order > x.faults, "{x:?} {y:?}");
+        assert!(x.retransmitted < 2 * x.faults, "{x:?}");
+    }
+}
+
+#[test]
 fn duplication() {
     let (x, y) = survives("duplicate", Faults { duplicate: 0.3, ..Faults::default() });
     assert!(x.stats().duplicates + y.stats().duplicates > 0);

@@ -37,8 +37,12 @@ fn links_and_addresses_in_a_namespace() {
     assert!(output.status.success() && text.contains("1 passed"), "{text}");
 }
 
+fn by_udp() -> Config {
+    Config { shared_memory: false, ..Config::default() }
+}
+
 fn short_link() {
-    let (x, y) = (wire_nic(Config::default()), wire_nic(Config::default()));
+    let (x, y) = (wire_nic(by_udp()), wire_nic(by_udp()));
     assert_eq!(x.path_mtu(*y.address().ip()), Some(1024));
     let (mut a, b) = pair(&x, &y, Setup { mtu: Mtu::B4096, ..Setup::default() });
     assert_eq!((a.query().mtu, b.query().mtu), (Mtu::B1024, Mtu::B1024));
@@ -65,7 +69,7 @@ fn shared_address() {
 
 /// Checks that the error of a QP names the cause if the link carries less than when the QP was connected.
 fn shrunken_link() {
-    let (x, y) = (wire_nic(Config::default()), wire_nic(Config::default()));
+    let (x, y) = (wire_nic(by_udp()), wire_nic(by_udp()));
     let (mut a, b) = pair(&x, &y, Setup { ack_timeout: 12, ..Setup::default() });
     let put = |a: &Pe, len| Wqe::Write { raddr: 8, rkey: b.key, laddr: 0, lkey: a.key, len };
     a.run(&put(&a, 1024));

@@ -20,6 +20,7 @@ mod resize;
 mod ring;
 mod script;
 mod services;
+mod shared;
 mod sharing;
 mod sleep;
 mod stress;

@@ -2,6 +2,7 @@
 
 use crate::far::FarBuffer;
 use crate::ring::Ring;
+use crate::shared::BY_UDP;
 use rushmem_mlx5::cqe::CQE_BYTES;
 use rushmem_mlx5::doorbell::{Doorbell, record_word};
 use rushmem_mlx5::prm::cq::{CqContext, CreateCq};
@@ -32,7 +33,8 @@ pub(crate) fn loopback_nic() -> Nic {
 
 /// Starts an adapter on its own loopback address.
 pub(crate) fn wire_nic(config: Config) -> Nic {
-    Nic::start(Config { ip: Ip::AnyLoopback, ..config }).expect("127/8 is always there")
+    let shared_memory = config.shared_memory && std::env::var_os(BY_UDP).is_none();
+    Nic::start(Config { ip: Ip::AnyLoopback, shared_memory, ..config }).expect("127/8 is always there")
 }
 
 /// Executes a command.

@@ -185,6 +185,7 @@ impl Device {
         Config {
             name: self.name(),
             ip,
+            shared_memory: self.settings.shared_memory,
             faults: self.settings.engine_faults.clone(),
             capture: self.settings.capture_of(self.index),
             record: self.settings.record_of(self.index),

@@ -14,6 +14,8 @@ pub mod variable {
     pub const LINK: &str = "RUSHMEM_UVERBS_LINK";
     /// Their addresses.
     pub const IP: &str = "RUSHMEM_UVERBS_IP";
+    /// Whether packets between adapters of one machine go through shared memory.
+    pub const SHARED_MEMORY: &str = "RUSHMEM_UVERBS_SHARED_MEMORY";
     /// Faults to inject.
     pub const FAULT: &str = "RUSHMEM_UVERBS_FAULT";
     /// The capture file.
@@ -50,6 +52,8 @@ pub struct Settings {
     pub link: LinkLayer,
     /// Address of each device. If empty, each device takes a free address of 127/8.
     pub addresses: Vec<Ipv4Addr>,
+    /// Whether packets between adapters of one machine go through shared memory, and not by UDP.
+    pub shared_memory: bool,
     /// Faults of this library.
     pub faults: Vec<Fault>,
     /// Faults of the software ConnectX.
@@ -66,6 +70,7 @@ impl Default for Settings {
             devices: 1,
             link: LinkLayer::default(),
             addresses: Vec::new(),
+            shared_memory: true,
             faults: Vec::new(),
             engine_faults: Faults::default(),
             capture: None,
@@ -114,6 +119,9 @@ impl Settings {
         }
         if let Some(value) = text(variable::LINK)? {
             settings.link = link(&value)?;
+        }
+        if let Some(value) = text(variable::SHARED_MEMORY)? {
+            settings.shared_memory = switch(&value)?;
         }
         if let Some(value) = text(variable::FAULT)? {
             (settings.faults, settings.engine_faults) = faults(&value)?;
@@ -176,6 +184,17 @@ fn link(text: &str) -> Result<LinkLayer, SettingError> {
     }
 }
 
+fn switch(text: &str) -> Result<bool, SettingError> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err(SettingError {
+            name: variable::SHARED_MEMORY,
+            why: format!("`{text}` is no switch; use on or off"),
+        }),
+    }
+}
+
 fn addresses(text: &str, devices: u32) -> Result<Vec<Ipv4Addr>, SettingError> {
     let error = |why| SettingError { name: variable::IP, why };
     let parse = |word: &str| {
@@ -227,12 +246,14 @@ mod tests {
             (variable::DEVICES, "2"),
             (variable::LINK, "ib"),
             (variable::IP, "127.0.0.2, 127.0.0.3"),
+            (variable::SHARED_MEMORY, "off"),
             (variable::FAULT, "devx,memlock drop=0.5"),
             (variable::CAPTURE, "/tmp/%d.pcap"),
             (variable::RECORD, "/tmp/%d.txt"),
         ])
         .unwrap();
         assert_eq!((settings.devices, settings.link), (2, LinkLayer::InfiniBand));
+        assert!(!settings.shared_memory && Settings::default().shared_memory);
         assert_eq!(settings.ip(1), Ip::Addr([127, 0, 0, 3].into()));
         assert_eq!(settings.faults, [Fault::Devx, Fault::Memlock]);
         assert_eq!(settings.engine_faults.drop, 0.5);
@@ -249,6 +270,7 @@ mod tests {
         };
         assert!(wrong(variable::DEVICES, "0").contains("1 to 16"));
         assert!(wrong(variable::LINK, "token-ring").contains("ethernet or ib"));
+        assert!(wrong(variable::SHARED_MEMORY, "no").contains("on or off"));
         assert!(wrong(variable::IP, "localhost").contains("IPv4"));
         assert!(wrong(variable::IP, "127.0.0.2,127.0.0.3").contains("one for each"));
         let why = wrong(variable::FAULT, "devx,dorp=1");

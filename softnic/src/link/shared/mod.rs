@@ -1,0 +1,398 @@
+//! Shared memory that carries the packets between the adapters of one machine, in place of UDP.
+//!
+//! | file | does |
+//! |---|---|
+//! | `mapping` | makes, checks and maps memory files |
+//! | `ring` | keeps the packets of one direction between two adapters |
+//! | `rendezvous` | lets adapters find each other, and exchange descriptors |
+//! | `epoll` | waits for many connections at once |
+//! | `budget` | bounds the descriptors of the process |
+//!
+//! The first packet to an address makes the adapter look for a peer there. If there is none on this machine, or it refuses,
+//! packets go by UDP, and the adapter looks again after a second. A ring ends with its connection, so with either
+//! process. The last packets of a dead producer still arrive. Packets that nobody reads are lost, as on a wire.
+
+mod budget;
+mod epoll;
+mod mapping;
+mod rendezvous;
+mod ring;
+#[cfg(test)]
+mod tests;
+
+use crate::link::udp::Waiter;
+use budget::Share;
+use epoll::Epoll;
+use ring::{Consumer, Corrupt, MAX_BYTES, MIN_BYTES, Producer, SLOT, SLOT_AT};
+use socket2::Socket;
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddrV4;
+use std::os::fd::AsFd;
+use std::sync::atomic::{Ordering, fence};
+use std::time::{Duration, Instant};
+
+/// Reads and writes rings with arbitrary contents.
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) fn hostile_ring(data: &[u8]) {
+    ring::hostile(data);
+}
+
+/// Packets read from one ring before the next ring has its turn.
+const BURST: usize = 64;
+/// Time after which the adapter looks again for a peer that it did not find.
+const AGAIN: Duration = Duration::from_secs(1);
+/// Rings of an adapter with the largest size, and with the middle size. Later ones have the smallest size.
+const LARGE_RINGS: usize = 8;
+const MIDDLE_RINGS: usize = 32;
+const MIDDLE_BYTES: usize = 128 << 10;
+
+/// The rings of an adapter.
+pub(crate) struct SharedLink {
+    local: SocketAddrV4,
+    listener: Socket,
+    epoll: Epoll,
+    /// The carrier of the packets to each address with traffic.
+    carriers: HashMap<SocketAddrV4, Carrier>,
+    producers: Slots<Outgoing>,
+    consumers: Slots<Incoming>,
+    /// Producers with unpublished packets.
+    unpublished: Vec<usize>,
+    slot: Box<[u8; SLOT]>,
+    dozing: bool,
+}
+
+/// The carrier of the packets to an address.
+#[derive(Clone, Copy)]
+enum Carrier {
+    /// Through the producer with this number.
+    Ring(usize),
+    /// By UDP until this time.
+    Udp(Instant),
+}
+
+/// A ring to a peer.
+struct Outgoing {
+    to: SocketAddrV4,
+    ring: Producer,
+    socket: Socket,
+    is_listed: bool,
+    _share: Share,
+}
+
+/// A ring from a peer.
+struct Incoming {
+    socket: Socket,
+    _share: Share,
+    /// The ring and its producer, after the greeting.
+    source: Option<(SocketAddrV4, Consumer)>,
+}
+
+/// Values with stable numbers.
+struct Slots<T> {
+    values: Vec<Option<T>>,
+}
+
+impl<T> Slots<T> {
+    fn insert(&mut self, value: T) -> usize {
+        match self.values.iter().position(Option::is_none) {
+            Some(free) => {
+                self.values[free] = Some(value);
+                free
+            }
+            None => {
+                self.values.push(Some(value));
+                self.values.len() - 1
+            }
+        }
+    }
+
+    fn get_mut(&mut self, number: usize) -> Option<&mut T> {
+        self.values.get_mut(number)?.as_mut()
+    }
+
+    fn remove(&mut self, number: usize) -> Option<T> {
+        self.values.get_mut(number)?.take()
+    }
+
+    fn count(&self) -> usize {
+        self.values.iter().flatten().count()
+    }
+}
+
+/// Tokens of the epoll: the listener, producers from 2 on with even numbers, consumers with odd numbers.
+const LISTENER: u64 = 0;
+
+fn producer_token(number: usize) -> u64 {
+    2 * number as u64 + 2
+}
+
+fn consumer_token(number: usize) -> u64 {
+    2 * number as u64 + 3
+}
+
+impl SharedLink {
+    /// Listens for the adapters of this machine.
+    ///
+    /// # Errors
+    ///
+    /// The errors of the system calls. Another process may hold the name.
+    pub(crate) fn open(local: SocketAddrV4) -> io::Result<SharedLink> {
+        let listener = rendezvous::listen(local)?;
+        let epoll = Epoll::new()?;
+        epoll.add(listener.as_fd(), LISTENER)?;
+        Ok(SharedLink {
+            local,
+            listener,
+            epoll,
+            carriers: HashMap::new(),
+            producers: Slots { values: Vec::new() },
+            consumers: Slots { values: Vec::new() },
+            unpublished: Vec::new(),
+            slot: Box::new([0; SLOT]),
+            dozing: false,
+        })
+    }
+
+    /// Returns a handle that waits for connections and their messages.
+    pub(crate) fn waiter(&self) -> Waiter {
+        Waiter::of(self.epoll.as_fd())
+    }
+
+    /// Returns whether any ring exists.
+    pub(crate) fn has_rings(&self) -> bool {
+        !self.consumers.values.is_empty()
+    }
+
+    /// Returns the number of packets that the ring to `to` has room for; `None` if packets go by UDP.
+    pub(crate) fn room(&mut self, to: SocketAddrV4, now: Instant) -> Option<usize> {
+        let number = self.carrier(to, now)?;
+        match self.producers.get_mut(number)?.ring.room() {
+            Ok(room) => Some(room),
+            Err(Corrupt) => {
+                self.end_producer(number, "its position is impossible");
+                None
+            }
+        }
+    }
+
+    /// Returns the number of the producer for `to`, if packets do not go by UDP. Looks for the peer if need be.
+    fn carrier(&mut self, to: SocketAddrV4, now: Instant) -> Option<usize> {
+        match self.carriers.get(&to) {
+            Some(Carrier::Ring(number)) => return Some(*number),
+            Some(Carrier::Udp(until)) if *until > now => return None,
+            Some(Carrier::Udp(_)) | None => {}
+        }
+        match self.connect(to) {
+            Ok(number) => {
+                tracing::debug!(%to, "packets go through shared memory");
+                self.carriers.insert(to, Carrier::Ring(number));
+                Some(number)
+            }
+            Err(error) => {
+                tracing::debug!(%to, %error, "packets go by UDP");
+                self.carriers.insert(to, Carrier::Udp(now + AGAIN));
+                None
+            }
+        }
+    }
+
+    fn connect(&mut self, to: SocketAddrV4) -> io::Result<usize> {
+        let share = Share::take().ok_or(io::ErrorKind::QuotaExceeded)?;
+        let bytes = match self.producers.count() {
+            0..LARGE_RINGS => MAX_BYTES,
+            LARGE_RINGS..MIDDLE_RINGS => MIDDLE_BYTES,
+            _ => MIN_BYTES,
+        };
+        let (ring, file) = Producer::create(bytes)?;
+        let socket = rendezvous::connect(self.local, to, &file)?;
+        let outgoing = Outgoing { to, ring, socket, is_listed: false, _share: share };
+        let number = self.producers.insert(outgoing);
+        let added = match self.producers.get_mut(number) {
+            Some(outgoing) => self.epoll.add(outgoing.socket.as_fd(), producer_token(number)),
+            None => Ok(()),
+        };
+        if let Err(error) = added {
+            self.producers.remove(number);
+            return Err(error);
+        }
+        Ok(number)
+    }
+
+    /// Lets `fill` write a packet of `len` bytes into the ring to `to`. Returns `None` without a ring or room.
+    ///
+    /// An error of `fill` leaves the packet out. `is_sealed` says that the packet ends with its CRC.
+    pub(crate) fn send<E>(
+        &mut self,
+        to: SocketAddrV4,
+        len: usize,
+        is_sealed: bool,
+        fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
+    ) -> Option<Result<(), E>> {
+        let Some(Carrier::Ring(number)) = self.carriers.get(&to).copied() else { return None };
+        let outgoing = self.producers.get_mut(number)?;
+        let filled = fill(outgoing.ring.reserve(len)?);
+        if filled.is_ok() {
+            outgoing.ring.commit(len, is_sealed);
+            if outgoing.ring.is_ripe() {
+                outgoing.publish();
+            } else if !std::mem::replace(&mut outgoing.is_listed, true) {
+                self.unpublished.push(number);
+            }
+        }
+        Some(filled)
+    }
+
+    /// Lets the peers read all packets so far.
+    pub(crate) fn publish(&mut self) {
+        for number in self.unpublished.drain(..) {
+            if let Some(outgoing) = self.producers.values.get_mut(number).and_then(Option::as_mut) {
+                outgoing.is_listed = false;
+                outgoing.publish();
+            }
+        }
+    }
+
+    /// Reads a burst of each ring. `each` gets the sender, the packet, and whether the packet ends with its CRC. Returns
+    /// whether there was a packet.
+    pub(crate) fn receive(&mut self, mut each: impl FnMut(SocketAddrV4, &mut [u8], bool)) -> bool {
+        let mut busy = false;
+        for number in 0..self.consumers.values.len() {
+            let Some(incoming) = &mut self.consumers.values[number] else { continue };
+            match incoming.read(&mut self.slot, BURST, &mut each) {
+                Ok(got) => busy |= got,
+                Err(Corrupt) => self.end_consumer(number, "its contents are impossible"),
+            }
+        }
+        busy
+    }
+
+    /// Says to all producers that this adapter is about to sleep. It must read all rings once more before that.
+    pub(crate) fn doze(&mut self, asleep: bool) {
+        if asleep || self.dozing {
+            let sources =
+                self.consumers.values.iter().flatten().filter_map(|incoming| incoming.source.as_ref());
+            sources.for_each(|(_, ring)| ring.doze(asleep));
+            // Either the next look finds a packet, or its producer finds the flag.
+            fence(Ordering::SeqCst);
+            self.dozing = asleep;
+        }
+    }
+
+    /// Handles new connections, their messages and their ends. `each` gets the last packets of rings that end.
+    pub(crate) fn attend(&mut self, mut each: impl FnMut(SocketAddrV4, &mut [u8], bool)) {
+        for token in self.epoll.ready() {
+            if token == LISTENER {
+                self.accept();
+                continue;
+            }
+            let number = (token as usize - 2) / 2;
+            if token.is_multiple_of(2) {
+                self.attend_producer(number);
+            } else {
+                self.attend_consumer(number, &mut each);
+            }
+        }
+    }
+
+    fn accept(&mut self) {
+        while let Some(socket) = rendezvous::accept(&self.listener) {
+            // Closing the connection lets the peer fall back to UDP.
+            let Some(share) = Share::take() else { continue };
+            let number = self.consumers.insert(Incoming { socket, _share: share, source: None });
+            if let Some(incoming) = self.consumers.get_mut(number)
+                && let Err(error) = self.epoll.add(incoming.socket.as_fd(), consumer_token(number))
+            {
+                tracing::debug!(%error, "connection refused");
+                self.consumers.remove(number);
+                continue;
+            }
+            // The greeting usually comes with the connection.
+            self.greet(number);
+        }
+    }
+
+    /// Takes the greeting of a new producer, if it has come.
+    fn greet(&mut self, number: usize) {
+        let Some(incoming) = self.consumers.get_mut(number) else { return };
+        let greeted = rendezvous::greeted(&incoming.socket)
+            .and_then(|(from, file)| Ok((from, Consumer::adopt(&file)?)));
+        match greeted {
+            Ok(source) => incoming.source = Some(source),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => self.end_consumer(number, &error.to_string()),
+        }
+    }
+
+    fn attend_producer(&mut self, number: usize) {
+        let Some(outgoing) = self.producers.get_mut(number) else { return };
+        match rendezvous::hear(&outgoing.socket) {
+            // The peer has made room, and this pass looks.
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => self.end_producer(number, &error.to_string()),
+        }
+    }
+
+    /// Handles a message of a producer: its greeting, a byte that wakes, or the end of the connection.
+    fn attend_consumer(&mut self, number: usize, each: &mut impl FnMut(SocketAddrV4, &mut [u8], bool)) {
+        let Some(incoming) = self.consumers.get_mut(number) else { return };
+        if incoming.source.is_none() {
+            return self.greet(number);
+        }
+        match rendezvous::hear(&incoming.socket) {
+            // The peer has sent packets, and this pass looks.
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => {
+                // The last packets of the peer arrive. The limit is for a process that still writes.
+                let _ = incoming.read(&mut self.slot, MAX_BYTES / 8, each);
+                self.end_consumer(number, &error.to_string());
+            }
+        }
+    }
+
+    fn end_producer(&mut self, number: usize, why: &str) {
+        if let Some(outgoing) = self.producers.remove(number) {
+            tracing::debug!(to = %outgoing.to, why, "ring closed");
+            self.carriers.remove(&outgoing.to);
+        }
+    }
+
+    fn end_consumer(&mut self, number: usize, why: &str) {
+        if let Some(incoming) = self.consumers.remove(number) {
+            tracing::debug!(from = ?incoming.source.map(|(from, _)| from), why, "ring closed");
+        }
+    }
+}
+
+impl Outgoing {
+    fn publish(&mut self) {
+        if self.ring.publish() {
+            rendezvous::wake(&self.socket);
+        }
+    }
+}
+
+impl Incoming {
+    /// Reads up to `limit` packets. Returns whether there was one.
+    fn read(
+        &mut self,
+        slot: &mut [u8; SLOT],
+        limit: usize,
+        each: &mut impl FnMut(SocketAddrV4, &mut [u8], bool),
+    ) -> Result<bool, Corrupt> {
+        let Some((from, ring)) = &mut self.source else { return Ok(false) };
+        if !ring.look()? {
+            return Ok(false);
+        }
+        for _ in 0..limit {
+            let Some((len, is_sealed)) = ring.pop(slot)? else { break };
+            each(*from, &mut slot[SLOT_AT..SLOT_AT + len], is_sealed);
+        }
+        if ring.release() {
+            rendezvous::wake(&self.socket);
+        }
+        Ok(true)
+    }
+}
