@@ -41,8 +41,9 @@ impl Pe {
     ///
     /// # Errors
     /// - [`Error::Misuse`] if a PE does not exist.
-    /// - [`Error::Unavailable`] if all queues of the job for contexts are in use, or lead to all PEs since the job
-    ///   began (setting `connect=eager`), or are DC initiators (setting `dc_above`).
+    /// - [`Error::Unavailable`] if all queues of the job for contexts are in use.
+    /// - [`Error::Unavailable`] if they lead to all PEs since the job began (setting `connect=eager`), or are DC initiators
+    ///   (setting `dc_above`).
     pub fn context_to<S: Claim>(&self, peers: &[u32]) -> Result<Context<S>> {
         peers.iter().try_for_each(|&pe| self.check_pe("context_to", pe))?;
         let mut peers = peers.to_vec();
