@@ -38,7 +38,7 @@ build() {
     done
     for name in "${suites[@]}"; do
         package=${name% *} name=${name#* }
-        program=$(cargo test --locked --release -p "$package" --test "$name" --no-run --message-format=json |
+        program=$(RUSHMEM_PTX_DC=1 cargo test --locked --release -p "$package" --test "$name" --no-run --message-format=json |
             sed -n 's/.*"name":"'"$name"'".*"executable":"\([^"]*\)".*/\1/p' | tail -1)
         [[ -x $program ]] || { printf 'no test program %s\n' "$name" >&2 && exit 1; }
         strip -o "$dir/suite-$name" "$program"

@@ -22,9 +22,10 @@ use rushmem_mlx5::{Flags, Wqe};
 use crate::abi::{DeviceState, QpEntry, QpState, ctx_flags, qp_flags, reserved};
 use crate::arch::{Gpu, Scope};
 use crate::ctx::{Ctx, CtxRef, far_end};
-use crate::error::{Error, Result, Site};
+use crate::error::{Error, Result, Site, outcome};
 use crate::group::Thread;
-use crate::post::{Lanes, begin, post};
+use crate::post::{Lanes, begin};
+use crate::rma::{Direction, NicTransfer, send_dc};
 use crate::segment;
 use crate::sharing::Sharing;
 use crate::sq::Qp;
@@ -149,20 +150,14 @@ fn order_dc<S: Sharing>(ctx_ref: CtxRef, entry: *mut QpEntry, wanted: u64) -> Re
         qp.wait(qp.last(), site)?;
     }
     let (p, peer) = (ctx.parts_ref(), qp.peer());
-    read_dc::<S>(entry, reserved::SINK, peer.strict_rkey, site)?;
-    segment::for_each_end(p.segments, far_end(p, peer), |(raddr, rkey)| {
-        read_dc::<S>(entry, raddr, rkey, site)
-    })?;
-    if wanted == FENCE { qp.wait(qp.last(), site) } else { Ok(()) }
-}
-
-/// Reads one byte of the PE of `entry` by a DC initiator, and throws it away. Outlined, so that its callers keep few registers.
-#[inline(never)]
-fn read_dc<S: Sharing>(entry: *mut QpEntry, raddr: u64, rkey: u32, site: Site) -> Result {
-    // SAFETY: the caller has it from a DC initiator.
-    let qp = unsafe { Qp::<S>::towards(entry) };
-    let wqe = Wqe::Read { raddr, rkey, laddr: reserved::SINK, lkey: qp.desc().strict_lkey, len: 1 };
-    post(Thread, &qp, 1, &wqe, site).map(|_| ())
+    let here = (reserved::SINK, peer.strict_lkey);
+    let complete = wanted == FENCE;
+    let read = |there: (u64, u32)| {
+        let transfer = NicTransfer { direction: Direction::Get, there, here, bytes: 1, complete };
+        outcome(send_dc::<Thread, S>(Thread, entry, site, transfer).0)
+    };
+    read((reserved::SINK, peer.strict_rkey))?;
+    segment::for_each_end(p.segments, far_end(p, peer), read)
 }
 
 /// Posts the remedies of `wanted` that the mark lacks.

@@ -12,7 +12,7 @@ use crate::config::{Config, DeviceKind, HeapKind, PeerPath, Switch};
 use crate::cuda::{Cuda, driver_gate};
 use crate::life::Up;
 use crate::machine::{Gpu, Machine, Native, available_memory};
-use crate::modules::{Modules, RUNTIME};
+use crate::modules::{Modules, RUNTIME, check_dc};
 use crate::nics::Nics;
 use crate::queues::Shape;
 use crate::sanitize::{self, PeWatch, Sanitizer};
@@ -276,7 +276,11 @@ impl Job {
         let machine = resources.machine(&self.config, local, &watch, &trace);
         let started = machine.and_then(|machine| {
             // Load all kernels before any kernel runs: loading waits for running kernels, which may wait for this PE.
-            let modules = Modules::of_job(&*machine, &[&[RUNTIME], &*self.ptx].concat())?;
+            let ptx = [&[RUNTIME], &*self.ptx].concat();
+            if Shape::new(&self.config, bootstrap.n_pes()).is_dc() {
+                ptx.iter().try_for_each(|ptx| check_dc(&*machine, ptx))?;
+            }
+            let modules = Modules::of_job(&*machine, &ptx)?;
             let nics = resources.nics.of(&self.config, bootstrap.pe(), resources.first + local)?;
             Pe::start(self.config, Arc::clone(&bootstrap), machine, modules, nics, (watch, trace))
         });

@@ -11,6 +11,25 @@ use crate::{Error, Ptx, Result, ptx};
 /// The kernels of the runtime.
 pub(crate) const RUNTIME: Ptx = ptx!("rushmem_runtime_kernels");
 
+/// The text in PTX that was built with the DC transport.
+const DC_IN_PTX: &str = " rushmem_dc[";
+
+/// Checks that kernels can post to DC initiators.
+///
+/// # Errors
+/// - [`Error::Unavailable`] if the PTX of a GPU was built without.
+pub(crate) fn check_dc(machine: &dyn Machine, ptx: &Ptx) -> Result<()> {
+    if !machine.is_gpu() || ptx.image.contains(DC_IN_PTX) {
+        return Ok(());
+    }
+    let why =
+        "their PTX was built without it; build with RUSHMEM_PTX_DC=1, or leave RUSHMEM_DC_ABOVE at auto";
+    Err(Error::Unavailable {
+        what: format!("the DC transport in the kernels of {}", ptx.name),
+        why: why.into(),
+    })
+}
+
 /// The modules that a PE has loaded.
 #[derive(Default)]
 pub(crate) struct Modules(Mutex<State>);

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process;
 
-use crate::compile::{Timeline, compile};
+use crate::compile::{Extras, compile};
 use crate::decide::{Committed, MODE, Mode, Need, Plan, Request, decide};
 use crate::error::{Error, Result};
 use crate::files;
@@ -191,12 +191,12 @@ impl Builder {
             println!("cargo::rerun-if-changed={}", path.display());
         }
         let mut committed = Committed::read(fallback.as_deref(), &source, &self.target)?;
-        let timeline = if self.bundled { Timeline::None } else { Timeline::from_env()? };
+        let extras = Extras::from_env(self.bundled)?;
         for name in watched(self.bundled, &committed) {
             println!("cargo::rerun-if-env-changed={name}");
         }
-        if timeline == Timeline::Recorded {
-            committed = Committed::Unusable(format!("{TRACE}=1 asks for kernels with a timeline"));
+        if extras != Extras::default() {
+            committed = Committed::Unusable(format!("{TRACE} or {DC} asks for other kernels"));
         }
         let request =
             Request { krate: &source.crate_name, bundled: self.bundled, need: self.need, committed };
@@ -205,7 +205,7 @@ impl Builder {
         Ok(match plan {
             Plan::Use(text) => checked(krate, text, &fallback.unwrap_or_default(), &self.target)?,
             Plan::Compile(toolchain) => {
-                let made = compile(&source, &toolchain, &self.target, timeline, &cache_for(out))?;
+                let made = compile(&source, &toolchain, &self.target, extras, &cache_for(out))?;
                 Made { krate, origin: Origin::Compiled, text: made.text, report: made.report }
             }
             Plan::Omit(reason) => {
@@ -279,24 +279,32 @@ const CUBIN: &str = "RUSHMEM_PTX_CUBIN";
 /// The variable that asks for kernels with a timeline.
 const TRACE: &str = "RUSHMEM_PTX_TRACE";
 
-impl Timeline {
-    /// Reads the variable.
-    fn from_env() -> Result<Self> {
-        match env::var(TRACE).unwrap_or_default().as_str() {
-            "" | "0" => Ok(Self::None),
-            "1" => Ok(Self::Recorded),
-            other => Err(Error::Variable { name: TRACE, value: other.into(), expected: "0 or 1" }),
-        }
+/// The variable that asks for kernels that can post to DC initiators.
+const DC: &str = "RUSHMEM_PTX_DC";
+
+impl Extras {
+    /// Reads the variables. Bundled kernels have no timeline.
+    fn from_env(bundled: bool) -> Result<Self> {
+        Ok(Self { timeline: !bundled && is_set(TRACE)?, dc: is_set(DC)? })
+    }
+}
+
+/// Reads a variable that is 0 or 1.
+fn is_set(name: &'static str) -> Result<bool> {
+    match env::var(name).unwrap_or_default().as_str() {
+        "" | "0" => Ok(false),
+        "1" => Ok(true),
+        other => Err(Error::Variable { name, value: other.into(), expected: "0 or 1" }),
     }
 }
 
 /// All variables of this crate.
-const VARIABLES: [&str; 6] = [MODE, RUSTC, CARGO, PTXAS, CUBIN, TRACE];
+const VARIABLES: [&str; 7] = [MODE, RUSTC, CARGO, PTXAS, CUBIN, TRACE, DC];
 
 /// Returns the variables that the result depends on.
 fn watched(bundled: bool, committed: &Committed) -> &'static [&'static str] {
     let is_settled = bundled && matches!(committed, Committed::Matches(_));
-    if is_settled { &[PTXAS, CUBIN] } else { &VARIABLES }
+    if is_settled { &[PTXAS, CUBIN, DC] } else { &VARIABLES }
 }
 
 /// Rejects unknown variables with this crate's prefix.
@@ -332,7 +340,7 @@ mod tests {
         assert_eq!(
             check(&["RUSHMEM_PTX", "RUSHMEM_PTX_RUST"]).unwrap_err(),
             "unknown variable RUSHMEM_PTX_RUST; known are RUSHMEM_PTX, RUSHMEM_PTX_RUSTC, RUSHMEM_PTX_CARGO, \
-             RUSHMEM_PTXAS, RUSHMEM_PTX_CUBIN, RUSHMEM_PTX_TRACE"
+             RUSHMEM_PTXAS, RUSHMEM_PTX_CUBIN, RUSHMEM_PTX_TRACE, RUSHMEM_PTX_DC"
         );
     }
 
@@ -360,7 +368,7 @@ mod tests {
     #[test]
     fn bundled_ptx_does_not_depend_on_the_mode() {
         let (matching, stale) = (Committed::Matches("ptx".into()), Committed::Unusable("stale".into()));
-        assert_eq!(watched(true, &matching), [PTXAS, CUBIN]);
+        assert_eq!(watched(true, &matching), [PTXAS, CUBIN, DC]);
         for (bundled, committed) in [(true, &stale), (false, &matching), (false, &stale)] {
             assert_eq!(watched(bundled, committed), VARIABLES);
         }

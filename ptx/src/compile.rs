@@ -25,14 +25,21 @@ pub struct Artifact {
     pub report: Report,
 }
 
-/// The choice between kernels that write their calls to a timeline, and kernels that do not.
+/// Parts of the device crate that kernels have on request only, since they take instructions or registers of all kernels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Timeline {
-    /// They do not, and have no instruction for it.
-    #[default]
-    None,
-    /// They do if the job asks for it.
-    Recorded,
+pub struct Extras {
+    /// Kernels write their calls to a timeline, if the job asks for it.
+    pub timeline: bool,
+    /// Kernels can post to DC initiators.
+    pub dc: bool,
+}
+
+impl Extras {
+    /// Returns the names of the features of the device crate.
+    fn features(self) -> Vec<&'static str> {
+        let all = [(self.timeline, "trace"), (self.dc, "dc")];
+        all.into_iter().filter(|(is_wanted, _)| *is_wanted).map(|(_, name)| name).collect()
+    }
 }
 
 /// Compiles `source` for `target` with `toolchain`, and checks the result.
@@ -49,11 +56,11 @@ pub fn compile(
     source: &Source,
     toolchain: &Toolchain,
     target: &Target,
-    timeline: Timeline,
+    extras: Extras,
     cache: &Path,
 ) -> Result<Artifact> {
     let sysroot = Sysroot::open(toolchain, target, cache)?;
-    let build = Build { source, toolchain, target, timeline, sysroot };
+    let build = Build { source, toolchain, target, extras, sysroot };
     let asm = build.run(Lines::None)?;
     let text = bounds::apply(&files::read(&asm)?);
     let body = target.apply(&text);
@@ -84,7 +91,7 @@ struct Build<'a> {
     source: &'a Source,
     toolchain: &'a Toolchain,
     target: &'a Target,
-    timeline: Timeline,
+    extras: Extras,
     sysroot: Sysroot,
 }
 
@@ -98,12 +105,13 @@ impl Build<'_> {
 
     /// Compiles the crate. Returns the path of the PTX.
     fn run(&self, lines: Lines) -> Result<PathBuf> {
-        let Self { source, toolchain, target, timeline, sysroot } = self;
+        let Self { source, toolchain, target, extras, sysroot } = self;
         // In a shared target folder, cargo confuses packages of the same name from two workspaces.
         let workspace = hex(&Sha256::digest(source.workspace.as_os_str().as_encoded_bytes()));
         let lined = if lines == Lines::All { "-lines" } else { "" };
-        let traced = if *timeline == Timeline::Recorded { "-trace" } else { "" };
-        let build = sysroot.cache.join(format!("build-{}{lined}{traced}", &workspace[..8]));
+        let features = extras.features();
+        let extra: String = features.iter().map(|name| format!("-{name}")).collect();
+        let build = sysroot.cache.join(format!("build-{}{lined}{extra}", &workspace[..8]));
 
         let mut command = Command::new(cargo());
         scrub(&mut command);
@@ -118,8 +126,8 @@ impl Build<'_> {
         if source.workspace.join("Cargo.lock").exists() {
             command.arg("--locked");
         }
-        if *timeline == Timeline::Recorded {
-            command.args(["--features", "rushmem-device/trace"]);
+        for feature in features {
+            command.arg("--features").arg(format!("rushmem-device/{feature}"));
         }
         command.args(["--", "--emit=asm"]);
         command

@@ -56,6 +56,11 @@
 //! `RUSHMEM_PTX_TRACE=1` compiles kernels that write their calls to a timeline (`RUSHMEM_TRACE` of a job). Other kernels have
 //! no instruction for it. Bundled PTX stays as it is.
 //!
+//! # DC transport
+//!
+//! `RUSHMEM_PTX_DC=1` compiles kernels that can post to DC initiators (`RUSHMEM_DC_ABOVE` of a job), bundled ones too. Other
+//! kernels have no instruction for it: its paths would take registers of all kernels.
+//!
 //! # Checks
 //!
 //! The build fails for atomics without scope or ordering, panic paths, and calls of functions that no GPU has.
@@ -80,7 +85,7 @@ mod target;
 mod toolchain;
 
 pub use builder::{Builder, Built, Origin, build};
-pub use compile::{Artifact, Timeline, compile};
+pub use compile::{Artifact, Extras, compile};
 pub use decide::Mode;
 pub use error::{Error, Result};
 pub use header::Header;

@@ -141,6 +141,10 @@ pub fn block_broadcast<R>(one: Option<u64>, other: Option<u64>, meet: impl FnOnc
 #[cfg(feature = "trace")]
 core::arch::global_asm!(".shared .align 16 .b64 rushmem_trace[3];");
 
+// The host finds it in the PTX of kernels that can post to DC initiators.
+#[cfg(feature = "dc")]
+core::arch::global_asm!(".global .align 4 .b32 rushmem_dc[1];");
+
 /// Sets the address of the timeline and the number of the launch, for the block. All its threads set the same before they
 /// read it.
 #[cfg(feature = "trace")]

@@ -7,7 +7,7 @@ use crate::arch::{self, Scope, Sys};
 use crate::error::{Detail, Error, Result};
 use crate::segment;
 use crate::sharing::Sharing;
-use crate::sq::Qp;
+use crate::sq::{HAS_DC, Qp};
 
 impl<S> Ctx<'_, S> {
     /// Returns data of the peer at a checked offset as the NIC of `qp` addresses it: address and rkey.
@@ -170,7 +170,7 @@ impl<S: Sharing> Ctx<'_, S> {
     /// Returns whether the QPs are DC initiators.
     #[inline(always)]
     pub(crate) fn is_dc(&self) -> bool {
-        self.parts.flags & ctx_flags::DC != 0
+        HAS_DC && self.parts.flags & ctx_flags::DC != 0
     }
 }
 

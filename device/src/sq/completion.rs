@@ -9,6 +9,7 @@ use core::mem::offset_of;
 use rushmem_mlx5::{CqeOpcode, CqeWord, Opcode};
 
 use super::connect::connect;
+use super::qp::HAS_DC;
 use super::reserve::completed;
 use super::send_queue::DC_BLOCKS;
 use super::{EndIndex, Qp, SendQueueState};
@@ -156,7 +157,7 @@ impl<S: Sharing> Qp<'_, S> {
     /// begins with a byte count of 8, which is not an atomic's opcode.)
     #[inline(always)]
     fn blocks_of(&self, word: CqeWord) -> u16 {
-        if self.desc().flags & qp_flags::DC != 0 {
+        if HAS_DC && self.desc().flags & qp_flags::DC != 0 {
             return DC_BLOCKS as u16;
         }
         if word.opcode() != Opcode::ATOMIC_MASKED_CS {

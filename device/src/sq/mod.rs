@@ -72,5 +72,5 @@ mod send_queue;
 pub use doorbell::{
     DoorbellState, ReadyEntry, announce, publish, publish_and_announce, ring_contended, ring_uncontended,
 };
-pub(crate) use qp::{EndIndex, Qp, Reservation};
+pub(crate) use qp::{EndIndex, HAS_DC, Qp, Reservation};
 pub use reserve::{MAX_DEPTH, SendQueueState, completed, reserve, writable_at};

@@ -16,6 +16,9 @@ use crate::arch::{self, Cta, Gpu, Scope, SysWord};
 use crate::error::{Result, Site};
 use crate::sharing::{Exclusive, Sharing};
 
+/// Whether this build can post to DC initiators. Kernels for GPUs leave it out by default, because it takes registers of all.
+pub(crate) const HAS_DC: bool = cfg!(any(not(target_arch = "nvptx64"), feature = "dc"));
+
 /// The index one past the last block of a posting. The posting is complete once the QP's `done` reaches it.
 #[must_use]
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -100,7 +103,7 @@ impl<'a, S: Sharing> Qp<'a, S> {
     /// Returns whether the QP is a DC initiator.
     #[inline(always)]
     pub(crate) fn is_dc(&self) -> bool {
-        !self.peer.is_null()
+        HAS_DC && !self.peer.is_null()
     }
 
     /// Returns the descriptor.

@@ -170,9 +170,10 @@ settings! {
             "Time at which QPs are created: lazy (when a kernel first posts to a peer) or eager (all at the start).";
         Network expert queue_memory: Bytes, "RUSHMEM_QUEUE_MEMORY", "256MiB", "bytes",
             "Upper limit of the memory for the queues of a PE. A job with QPs for more than that is an error at its start.";
-        Network expert dc_above: u32, "RUSHMEM_DC_ABOVE", "1024", "PEs",
+        Network expert dc_above: Auto<u32>, "RUSHMEM_DC_ABOVE", "auto", "PEs",
             "Largest number of PEs with a QP to each peer. In larger jobs, the DC initiators of a PE serve all its peers, so \
-             that the number of QPs does not grow with the job.";
+             that the number of QPs does not grow with the job. Auto is no limit. Kernels for GPUs must be built with \
+             RUSHMEM_PTX_DC=1.";
         Network expert dcis: Dcis, "RUSHMEM_DCIS", "8", "DCIs",
             "Number of DC initiators in the place of one QP to each peer, in jobs of more PEs than `dc_above`.";
         Network common qps_per_peer: NonZeroU32, "RUSHMEM_QPS_PER_PEER", "1", "QPs",
@@ -288,6 +289,10 @@ pub static OTHER_VARIABLES: &[(&str, &str)] = &[
     (
         "RUSHMEM_PTX_TRACE",
         "Builds of kernels: 1 for kernels that write their calls to the timeline on GPUs. docs/trace.md describes it.",
+    ),
+    (
+        "RUSHMEM_PTX_DC",
+        "Builds of kernels: 1 for kernels that can post to DC initiators, in jobs of more than `dc_above` PEs.",
     ),
     ("RUSHMEM_UVERBS_DEVICES", "Preloaded software ConnectX: number of devices. `rushmem softnic` sets it."),
     ("RUSHMEM_UVERBS_LINK", "Preloaded software ConnectX: ethernet or ib. `rushmem softnic` sets it."),

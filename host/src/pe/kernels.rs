@@ -6,6 +6,7 @@ use super::Pe;
 #[cfg(doc)]
 use crate::Error;
 use crate::machine::Module;
+use crate::modules::check_dc;
 use crate::{Ptx, Result};
 
 /// Kernels that [`Pe::load`] has loaded. Dropping it unloads them.
@@ -62,6 +63,9 @@ impl Pe {
     /// - [`Error::Cuda`] if the driver cannot load the PTX.
     pub fn load(&self, ptx: Ptx) -> Result<Kernels<'_>> {
         self.wait_for_dropped();
+        if self.shape.is_dc() {
+            check_dc(self.machine_ref(), &ptx)?;
+        }
         Ok(Kernels { pe: self, module: self.modules().load("Pe::load", self.machine_ref(), &ptx)? })
     }
 }

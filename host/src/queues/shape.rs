@@ -72,7 +72,7 @@ impl Shape {
             block_sets: config.block_qps,
             exclusive_sets: config.exclusive_qps,
             context_sets: config.context_qps,
-            dcis: if n_pes > config.dc_above { config.dcis.get() } else { 0 },
+            dcis: if config.dc_above.0.is_some_and(|most| n_pes > most) { config.dcis.get() } else { 0 },
             depth: DEEPEST,
             collapsed: config.cq == CqKind::Collapsed,
             ordering: config.ordering,

@@ -5,6 +5,8 @@ use rushmem_device::PerGpu;
 use rushmem_test_kernels::{report_puts, send_to_all};
 use rushmem_tests::{Setup, grid};
 
+use super::setups::has_dc;
+
 /// Returns a job with `dcis` DC initiators in each QP set.
 fn dc(pes: u32, dcis: u32) -> Setup {
     Setup::new(pes).with("peer_path", "nic").with("dc_above", 0).with("dcis", dcis)
@@ -12,6 +14,9 @@ fn dc(pes: u32, dcis: u32) -> Setup {
 
 #[test]
 fn the_number_of_qps_does_not_follow_the_number_of_pes() {
+    if !has_dc() {
+        return kernels_without_dc_are_refused();
+    }
     const PES: usize = 40;
     let setup = dc(PES as u32, 4).with("nic", "soft").with("heap_bytes", "1MiB").with("native_workers", 1);
     let setup = setup.without_sanitizer("it counts QPs, commands and messages");
@@ -37,6 +42,9 @@ fn the_number_of_qps_does_not_follow_the_number_of_pes() {
 
 #[test]
 fn only_jobs_above_the_setting_have_initiators() {
+    if !has_dc() {
+        return kernels_without_dc_are_refused();
+    }
     for (above, qps) in [(2, 1), (3, 3)] {
         let setup = Setup::new(3).with("peer_path", "nic").with("connect", "eager").with("dcis", 1);
         let setup = setup.with("dc_above", above).without_sanitizer("it counts QPs");
@@ -46,6 +54,9 @@ fn only_jobs_above_the_setting_have_initiators() {
 
 #[test]
 fn an_error_names_the_peer_of_the_wqe() {
+    if !has_dc() {
+        return kernels_without_dc_are_refused();
+    }
     for (cq, depth) in [("ring", 1024), ("ring", 2), ("collapsed", 8)] {
         // PEs 0, 2 and 4 share an initiator.
         let setup = dc(5, 2).with("cq", cq).with("sq_depth", depth).without_sanitizer("the QP ends");
@@ -69,6 +80,9 @@ fn an_error_names_the_peer_of_the_wqe() {
 
 #[test]
 fn an_initiator_cannot_be_limited_to_some_pes() {
+    if !has_dc() {
+        return kernels_without_dc_are_refused();
+    }
     dc(3, 2).with("context_qps", 1).without_sanitizer("it looks at QPs").run(|pe| {
         let error = pe.context_to::<PerGpu>(&[0]).unwrap_err();
         assert!(matches!(error, Error::Unavailable { .. }), "{error}");
@@ -77,4 +91,10 @@ fn an_initiator_cannot_be_limited_to_some_pes() {
         pe.destroy_context(context)?;
         pe.host_sync()
     });
+}
+
+/// Checks that a job with DC initiators refuses kernels for GPUs that were built without.
+fn kernels_without_dc_are_refused() {
+    let error = dc(2, 1).try_run(|_| -> Result<(), Error> { unreachable!("it does not start") }).unwrap_err();
+    assert!(error.to_string().contains("build with RUSHMEM_PTX_DC=1"), "{error}");
 }

@@ -3,13 +3,16 @@
 //! Every third job has weak QPs: NIC and PCIe may reorder the data of puts.
 
 use std::collections::HashSet;
+use std::sync::OnceLock;
 
 use rushmem::config::{Config, PeerPath, Switch};
 use rushmem_tests::Setup;
 
 /// PEs, depth of the send queues, form of the CQs, QPs a peer, path to peers, NICs a PE, when QPs are connected. In a
 /// `mixed` job only PEs 0 and 1, 2 and 3, ... are P2P peers. In a `dc` job two DC initiators serve all peers.
-const VARIATIONS: &[(u32, u32, &str, u32, &str, u32, &str)] = &[
+type Variation = (u32, u32, &'static str, u32, &'static str, u32, &'static str);
+
+const VARIATIONS: &[Variation] = &[
     (1, 1024, "ring", 1, "auto", 1, "lazy"),
     (1, 2, "collapsed", 3, "nic", 2, "lazy"),
     (2, 2, "ring", 1, "auto", 1, "eager"),
@@ -38,10 +41,18 @@ pub(crate) fn all() -> impl Iterator<Item = Setup> {
     })
 }
 
+/// Returns whether kernels can post to DC initiators: natively, or if they are built so.
+pub(crate) fn has_dc() -> bool {
+    static NATIVE: OnceLock<bool> = OnceLock::new();
+    let is_native = || Setup::new(1).run(|pe| Ok(pe.gpu().is_none()))[0];
+    option_env!("RUSHMEM_PTX_DC") == Some("1") || *NATIVE.get_or_init(is_native)
+}
+
 fn every() -> impl Iterator<Item = Setup> {
-    VARIATIONS.iter().enumerate().map(|(i, &(pes, depth, cq, qps, path, nics, connect))| {
+    let wanted = |(_, variation): &(usize, &Variation)| variation.4 != "dc" || has_dc();
+    VARIATIONS.iter().enumerate().filter(wanted).map(|(i, &(pes, depth, cq, qps, path, nics, connect))| {
         let (ordering, relaxed) = if i % 3 == 0 { ("out_of_order", "on") } else { ("auto", "auto") };
-        let dc_above = if path == "dc" { 0 } else { 1024 };
+        let dc_above = if path == "dc" { "0" } else { "auto" };
         let (path, group) = match path {
             "mixed" => ("p2p", 2),
             "dc" => ("nic", 0),
