@@ -37,13 +37,12 @@ impl Pe {
     /// Makes a context with queues to `peers` only. Not collective.
     ///
     /// Other PEs take no QPs. A kernel that posts to one of them ends with an error. Loads and stores to P2P peers need
-    /// no queue, and are not restricted.
+    /// no queue, and are not restricted. Nor are DC initiators (setting `dc_above`), which serve all PEs.
     ///
     /// # Errors
     /// - [`Error::Misuse`] if a PE does not exist.
-    /// - [`Error::Unavailable`] if all queues of the job for contexts are in use.
-    /// - [`Error::Unavailable`] if they lead to all PEs since the job began (setting `connect=eager`), or are DC initiators
-    ///   (setting `dc_above`).
+    /// - [`Error::Unavailable`] if all queues of the job for contexts are in use, or lead to all PEs since the job
+    ///   began (setting `connect=eager`).
     pub fn context_to<S: Claim>(&self, peers: &[u32]) -> Result<Context<S>> {
         peers.iter().try_for_each(|&pe| self.check_pe("context_to", pe))?;
         let mut peers = peers.to_vec();
