@@ -84,7 +84,8 @@ impl<'a, S: Sharing> Qp<'a, S> {
     pub(crate) unsafe fn of(entry: *mut QpEntry) -> Self {
         // SAFETY: the caller's promise.
         unsafe {
-            if (*entry).desc.flags & qp_flags::DC == 0 { Self::new(entry) } else { Self::towards(entry) }
+            let is_dc = HAS_DC && (*entry).desc.flags & qp_flags::DC != 0;
+            if is_dc { Self::towards(entry) } else { Self::new(entry) }
         }
     }
 
