@@ -38,8 +38,10 @@ impl SendQueueView {
 
     /// Writes one WQE of a DC initiator for the target with this address vector; returns the block after it.
     ///
-    /// The vector goes from memory to memory by segments. Otherwise it would take twelve registers of every kernel.
-    #[inline(always)]
+    /// The vector goes from memory to memory by segments. Otherwise it would take twelve registers of every kernel. Natively,
+    /// it would take stack of every caller in debug builds, so it is a function of its own.
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    #[cfg_attr(not(target_arch = "nvptx64"), inline(never))]
     pub(super) fn write_to(self, target: &AvSeg, index: u64, wqe: &Wqe, flags: Flags) -> u64 {
         let [head, tail] = wqe.emit_to(&AvSeg::zeroed(), index as u16, self.qpn, flags).blocks;
         self.write_block(index + 1, tail);
