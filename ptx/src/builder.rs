@@ -195,8 +195,12 @@ impl Builder {
         for name in watched(self.bundled, &committed) {
             println!("cargo::rerun-if-env-changed={name}");
         }
-        if extras != Extras::default() {
-            committed = Committed::Unusable(format!("{TRACE} or {DC} asks for other kernels"));
+        if extras.dc {
+            committed =
+                Committed::Unusable(format!("{DC}=1 asks for kernels that can post to DC initiators"));
+        }
+        if extras.timeline {
+            committed = Committed::Unusable(format!("{TRACE}=1 asks for kernels with a timeline"));
         }
         let request =
             Request { krate: &source.crate_name, bundled: self.bundled, need: self.need, committed };
