@@ -86,14 +86,6 @@ impl std::fmt::Display for PortAddress {
     }
 }
 
-/// Returns the largest MTU of at most `bytes`, or 256 bytes if there is none.
-///
-/// If the path cannot carry 256 bytes either, `INIT2RTR_QP` refuses the MTU.
-pub(crate) fn mtu_within(bytes: u32) -> Mtu {
-    let mtus = [Mtu::B4096, Mtu::B2048, Mtu::B1024, Mtu::B512];
-    mtus.into_iter().find(|mtu| mtu.bytes().is_some_and(|n| n <= bytes)).unwrap_or(Mtu::B256)
-}
-
 /// Page size of a NIC's address translation, in bytes.
 const PAGE: u64 = 4096;
 

@@ -13,7 +13,7 @@ use rushmem_softnic::{Context, Event, Nic};
 
 use super::{
     Key, KeyOrder, LinkLayer, MappedDoorbell, NicEvent, NicKind, Object, Pd, PortAddress, Provider,
-    QpDoorbell, Uar, Umem, WakeNic, WantedUars, mtu_within, page_offset, random, read,
+    QpDoorbell, Uar, Umem, WakeNic, WantedUars, page_offset, random, read,
 };
 use crate::config::Partition;
 use crate::machine::{Machine, Region};
@@ -111,7 +111,7 @@ impl Provider for Soft {
             vhca_port_num: PORT,
             ..Default::default()
         };
-        Ok((path, mtu_within(bytes)))
+        Ok((path, Mtu::within(bytes)))
     }
 
     fn commands(&self) -> u64 {

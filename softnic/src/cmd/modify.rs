@@ -82,7 +82,7 @@ pub(super) fn init2rtr(core: &mut Core, context: u32, command: Init2Rtr) -> Modi
         if fits < asked {
             // Both ends of a link compute the same MTU. QUERY_QP returns it.
             tracing::debug!(qpn = command.qpn, %peer, asked, fits, "path MTU cut to what the link carries");
-            mtu = Mtu((fits / 128).ilog2() as u8);
+            mtu = Mtu::within(fits);
         }
     }
 

@@ -13,6 +13,7 @@ use crate::wire::message::Message;
 use crate::wqe::LocalError;
 use rushmem_mlx5::Opcode;
 use rushmem_mlx5::av::AvSeg;
+use rushmem_mlx5::prm::qp::Mtu;
 use rushmem_mlx5::wqe::View;
 use std::net::SocketAddrV4;
 
@@ -189,7 +190,7 @@ fn ask_peer(core: &mut Core, qpn: u32, peer: SocketAddrV4, head: &Head) {
     };
     dci.link = Link::Asked;
     qp.route = Route::Peer(peer);
-    qp.attrs.mtu = qp.attrs.mtu.min((fits / 128).ilog2() as u8);
+    qp.attrs.mtu = qp.attrs.mtu.min(Mtu::within(fits).0);
     let first = qp.send_psn;
     qp.send_psn = first.plus(1);
     qp.req.start(first);

@@ -18,7 +18,7 @@ use super::memory::RdmaPd;
 use super::port::Port;
 use super::remedy::last_errno;
 use crate::nic_error::{NicError, errno_text};
-use crate::provider::{LinkLayer, NicKind, PortAddress, mtu_within};
+use crate::provider::{LinkLayer, NicKind, PortAddress};
 
 const HOP_LIMIT: u8 = 64;
 /// First UDP source port of RoCE v2, if the device reports no range.
@@ -86,7 +86,7 @@ impl Paths {
             LinkLayer::InfiniBand => self.infiniband(peer),
             LinkLayer::Ethernet => self.ethernet(peer, self.mac(pd, peer).map_err(no_path)?),
         };
-        Ok((path, mtu_within(own.mtu.min(peer.mtu))))
+        Ok((path, Mtu::within(own.mtu.min(peer.mtu))))
     }
 
     fn infiniband(&self, peer: &PortAddress) -> AddressPath {

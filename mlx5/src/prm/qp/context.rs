@@ -77,6 +77,17 @@ impl Mtu {
             _ => None,
         }
     }
+
+    /// Returns the largest MTU of at most `bytes`, or 256 bytes if there is none.
+    pub const fn within(bytes: u32) -> Self {
+        match bytes {
+            0..512 => Self::B256,
+            512..1024 => Self::B512,
+            1024..2048 => Self::B1024,
+            2048..4096 => Self::B2048,
+            _ => Self::B4096,
+        }
+    }
 }
 
 numbers! {

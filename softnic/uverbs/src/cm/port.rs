@@ -7,6 +7,7 @@ use crate::abi::gid_type;
 use crate::device::{Device, Lease, PKEYS};
 use crate::errno::Errno;
 use crate::settings::LinkLayer;
+use rushmem_mlx5::prm::qp::Mtu;
 use std::net::Ipv4Addr;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
@@ -61,9 +62,7 @@ impl Port {
 
     /// Returns the code of the MTU of the path to an adapter.
     pub(super) fn mtu(&self, to: Ipv4Addr) -> u8 {
-        let bytes = self.lease.nic.path_mtu(to).unwrap_or(256);
-        // 256 bytes are 1.
-        (bytes.ilog2().clamp(8, 12) - 7) as u8
+        Mtu::within(self.lease.nic.path_mtu(to).unwrap_or(0)).0
     }
 
     /// Returns the partition key of connections.
