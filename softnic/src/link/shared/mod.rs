@@ -246,7 +246,7 @@ impl SharedLink {
     /// Lets the peers read all packets so far.
     pub(crate) fn publish(&mut self) {
         for number in self.unpublished.drain(..) {
-            if let Some(outgoing) = self.producers.values.get_mut(number).and_then(Option::as_mut) {
+            if let Some(outgoing) = self.producers.get_mut(number) {
                 outgoing.is_listed = false;
                 outgoing.publish();
             }

@@ -5,7 +5,7 @@ use super::commands::Request;
 use super::mad::{Ids, Mad, Message};
 use super::names::{self, Name};
 use super::port::Port;
-use super::worker::{Inbox, fd as descriptor};
+use super::worker::Inbox;
 use crate::device::Device;
 use crate::errno::Errno;
 use crate::events::{Channel, Kind};
@@ -15,7 +15,7 @@ use crate::sys::{self, Identity};
 use crate::user;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -518,9 +518,9 @@ impl State {
 
     /// Returns the descriptors and the time to wait for.
     pub(super) fn waits(&self) -> (Vec<RawFd>, Option<Instant>) {
-        let mut fds: Vec<RawFd> = self.peers.values().chain(&self.watchers).map(descriptor).collect();
+        let mut fds: Vec<RawFd> = self.peers.values().chain(&self.watchers).map(AsRawFd::as_raw_fd).collect();
         let ports = self.ports.values().filter_map(Weak::upgrade);
-        fds.extend(ports.filter_map(|port| port.watched.as_ref().map(descriptor)));
+        fds.extend(ports.filter_map(|port| port.watched.as_ref().map(AsRawFd::as_raw_fd)));
         let timers = self.ids.values().filter_map(|id| id.connection.timer.as_ref().map(|timer| timer.due));
         let ends = self.ended.iter().map(|(due, _)| *due);
         (fds, timers.chain(ends).chain(self.files.values().filter_map(|file| file.closes)).min())
@@ -533,11 +533,11 @@ impl State {
                 self.watchers.push(stream);
             }
         }
-        self.watchers.retain(|stream| !sys::is_ready(descriptor(stream)));
+        self.watchers.retain(|stream| !sys::is_ready(stream.as_raw_fd()));
         let due = Instant::now() + LAST_MESSAGES;
         let State { peers, ended, ids, .. } = self;
         peers.retain(|ip, stream| {
-            let has_ended = sys::is_ready(descriptor(stream));
+            let has_ended = sys::is_ready(stream.as_raw_fd());
             if has_ended {
                 ended.push((due, *ip));
             }

@@ -5,7 +5,7 @@ use crate::errno::Errno;
 use crate::sys;
 use rushmem_softnic::Mad;
 use std::io::{Read as _, Write as _};
-use std::os::fd::{AsRawFd as _, RawFd};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixStream;
 use std::sync::{Mutex, Once, PoisonError};
 use std::time::Instant;
@@ -77,9 +77,4 @@ impl Cm {
             state.time_out(Instant::now(), &self.inbox);
         }
     }
-}
-
-/// Returns the descriptor to wait for.
-pub(super) fn fd(stream: &impl std::os::fd::AsRawFd) -> RawFd {
-    stream.as_raw_fd()
 }

@@ -50,10 +50,9 @@ pub(crate) fn create(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> 
     let vector: u32 = call.input(VECTOR)?;
     let flags: u32 = call.optional(FLAGS)?.unwrap_or(0);
     let driver: abi::DriverCreateCq = call.input(driver_data::IN)?;
-    // One more than asked for, as a power of two.
-    let log = entries.checked_add(1).ok_or(Errno::EINVAL)?.next_power_of_two().ilog2();
+    let log = log_size(entries)?;
     let by_page = u32::from(driver.flags) & cq_flag::DRIVER_UAR_PAGE_INDEX != 0;
-    if entries == 0 || log > LOG_MAX || vector >= VECTORS || !by_page {
+    if vector >= VECTORS || !by_page {
         return Err(Errno::EINVAL);
     }
     if flags & !(cq_flag::TIMESTAMP | cq_flag::IGNORE_OVERRUN) != 0 || driver.cqe_comp_en != 0 {
@@ -102,13 +101,19 @@ pub(crate) fn create(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> 
     call.output(driver_data::OUT, &abi::DriverCreateCqResponse { cqn, reserved: 0 })
 }
 
+/// Returns log2 of the entries of a ring for `entries` completions: one more, as a power of two.
+fn log_size(entries: u32) -> Result<u32, Errno> {
+    let log = entries.checked_add(1).ok_or(Errno::EINVAL)?.next_power_of_two().ilog2();
+    if entries == 0 || log > LOG_MAX { Err(Errno::EINVAL) } else { Ok(log) }
+}
+
 /// Handles RESIZE_CQ. The library copies the entries that the program has not polled.
 pub(super) fn resize(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
     let request: abi::ResizeCq = core_in(call)?;
     let driver: abi::DriverResizeCq = call.input(driver_data::IN)?;
     let cq = opened.handles.get::<Cq>(request.cq_handle)?;
-    let log = request.cqe.checked_add(1).ok_or(Errno::EINVAL)?.next_power_of_two().ilog2();
-    if request.cqe == 0 || log > LOG_MAX || u32::from(driver.cqe_size) != cq.cqe_size {
+    let log = log_size(request.cqe)?;
+    if u32::from(driver.cqe_size) != cq.cqe_size {
         return Err(Errno::EINVAL);
     }
     let (cqn, old, before) = (cq.cqn, cq.umems[0], cq.log);
