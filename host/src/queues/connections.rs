@@ -305,9 +305,8 @@ impl Connections {
         let Some((pair, _)) = &connection.pair else { return Ok(()) };
         let (first, set) = self.place(i);
         let rail = self.shape.rail(set.into());
-        let next = if self.shape.is_dc() { self.shape.set_qps() } else { self.shape.n_pes };
         let mut ends = Vec::new();
-        for peer in (first..self.shape.n_pes).step_by(next as usize) {
+        for peer in (first..self.shape.n_pes).step_by(self.shape.set_qps() as usize) {
             let (nic, target) = (self.nic(peer, rail), self.target(peer, rail));
             if nic.early_acks {
                 ends.push(((reserved::SINK, nic.strict_rkey), target));

@@ -69,12 +69,12 @@ impl Drain<'_> {
                 let what = format!("the completion of QP {:#x}", self.pair.address.qpn);
                 return Err(Error::Unavailable { what, why: "the NIC reports a failed operation".into() });
             }
-            let blocks = self.rail.shape().blocks(1);
-            let end = word.wqe_counter().wrapping_add(blocks as u16);
+            let end = word.wqe_counter().wrapping_add(self.rail.shape().wqe_blocks());
             let news = fresh.then(|| sq::completed(words.done.word, end, depth));
             match news.flatten() {
                 Some(done) => {
-                    // On a connected QP, only this WQE has two basic blocks. If it is last, no other completion covers its second block.
+                    // On a connected QP, only this WQE has two basic blocks. If it is last, no other completion covers its
+                    // second block.
                     let second = word.opcode() == Opcode::ATOMIC_MASKED_CS && done + 1 == posted;
                     words.done.word = done + u64::from(second);
                 }

@@ -164,9 +164,9 @@ impl Shape {
         pe % self.set_qps()
     }
 
-    /// Returns the basic blocks of a WQE that has `blocks` blocks without an address vector.
-    pub(super) fn blocks(&self, blocks: u64) -> u64 {
-        if self.is_dc() { 2 } else { blocks }
+    /// Returns the basic blocks of a WQE, other than a 64-bit masked compare and swap.
+    pub(super) fn wqe_blocks(&self) -> u16 {
+        if self.is_dc() { 2 } else { 1 }
     }
 
     /// Returns the number of sets that do not belong to contexts. The sets of contexts follow them.
