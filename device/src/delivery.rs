@@ -25,7 +25,7 @@ use crate::ctx::{Ctx, CtxRef, far_end};
 use crate::error::{Error, Result, Site, outcome};
 use crate::group::Thread;
 use crate::post::{Lanes, begin};
-use crate::rma::{Direction, NicTransfer, send_dc};
+use crate::rma::{Direction, NicTransfer, send};
 use crate::segment;
 use crate::sharing::Sharing;
 use crate::sq::Qp;
@@ -154,7 +154,7 @@ fn order_dc<S: Sharing>(ctx_ref: CtxRef, entry: *mut QpEntry, wanted: u64) -> Re
     let complete = wanted == FENCE;
     let read = |there: (u64, u32)| {
         let transfer = NicTransfer { direction: Direction::Get, there, here, bytes: 1, complete };
-        outcome(send_dc::<Thread, S>(Thread, entry, site, transfer).0)
+        outcome(send::<Thread, S, true>(Thread, entry, site, transfer).0)
     };
     read((reserved::SINK, peer.strict_rkey))?;
     segment::for_each_end(p.segments, far_end(p, peer), read)

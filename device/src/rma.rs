@@ -300,7 +300,7 @@ impl<S: Sharing> Ctx<'_, S> {
             // An exclusive context wants to post fast, so its code is inlined. Otherwise a kernel with many transfers
             // stays small.
             let sent = if S::SHARED {
-                let (code, end) = send::<G, S>(group, qp.entry(), site, transfer);
+                let (code, end) = send::<G, S, false>(group, qp.entry(), site, transfer);
                 outcome(code).map(|()| end)
             } else {
                 send_here::<G, S>(group, &qp, site, transfer)
@@ -450,9 +450,9 @@ outlined! {
             let transfer = NicTransfer { direction, there, here, bytes, complete };
             let (entry, site) = (qp.entry(), Location::caller());
             let sent = if ctx.is_dc() {
-                send_dc::<G, S>(group, entry, site, transfer)
+                send::<G, S, true>(group, entry, site, transfer)
             } else {
-                send::<G, S>(group, entry, site, transfer)
+                send::<G, S, false>(group, entry, site, transfer)
             };
             (mine, end) = (outcome(sent.0), sent.1);
         }
@@ -535,8 +535,9 @@ pub(crate) struct NicTransfer {
 }
 
 outlined! {
-    /// Calls [`send_here`] for a connected QP, outlined; returns an error's code, or 0 and the end index.
-    pub(crate) fn send[G: Group, S: Sharing](
+    /// Calls [`send_here`] for the peer of `entry`, outlined; returns an error's code, or 0 and the end index. `DC` says whether
+    /// its QP is a DC initiator.
+    pub(crate) fn send[G: Group, S: Sharing; const DC: bool](
         group: G,
         entry: *mut QpEntry,
         site: Site;
@@ -548,31 +549,8 @@ outlined! {
             complete: bool,
         }
     ) -> (u32, u64) {
-        // SAFETY: the caller has it from a QP.
-        let qp = unsafe { Qp::<S>::new(entry) };
-        match send_here::<G, S>(group, &qp, site, transfer) {
-            Ok(end) => (0, end),
-            Err(error) => (error as u32, 0),
-        }
-    }
-}
-
-outlined! {
-    /// Calls [`send_here`] for a DC initiator and the peer of `entry`, outlined; returns an error's code, or 0 and the end index.
-    pub(crate) fn send_dc[G: Group, S: Sharing](
-        group: G,
-        entry: *mut QpEntry,
-        site: Site;
-        transfer: NicTransfer {
-            direction: Direction,
-            there: (u64, u32),
-            here: (u64, u32),
-            bytes: u64,
-            complete: bool,
-        }
-    ) -> (u32, u64) {
-        // SAFETY: the caller has it from a DC initiator.
-        let qp = unsafe { Qp::<S>::towards(entry) };
+        // SAFETY: the caller has it from a QP of this kind.
+        let qp = unsafe { if DC { Qp::<S>::towards(entry) } else { Qp::<S>::new(entry) } };
         match send_here::<G, S>(group, &qp, site, transfer) {
             Ok(end) => (0, end),
             Err(error) => (error as u32, 0),

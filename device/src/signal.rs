@@ -18,7 +18,7 @@ use crate::heap::{LocalBuffer, Signal, Sym, SymSlice, local_operand};
 use crate::order::quiet_pe_slow;
 use crate::outlined::outlined;
 use crate::post::{Lanes, begin, post};
-use crate::rma::{Direction, End, MAX_MESSAGE, NicTransfer, Unit, end_of, send, send_dc, unit_of, word_at};
+use crate::rma::{Direction, End, MAX_MESSAGE, NicTransfer, Unit, end_of, send, unit_of, word_at};
 use crate::sharing::Sharing;
 use crate::sq::Qp;
 use crate::watch::{self, Change, Completion, Event, Operation, PeRange, Posting};
@@ -371,10 +371,11 @@ outlined! {
                 // Other atomics on the word are processor atomics, so this one must be too. It follows the complete put, also in
                 // memory.
                 let transfer = NicTransfer { direction: Direction::Put, there, here, bytes, complete: true };
+                let entry = qp.peer_entry();
                 let (code, _) = if qp.is_dc() {
-                    send_dc::<G, S>(group, qp.peer_entry(), site, transfer)
+                    send::<G, S, true>(group, entry, site, transfer)
                 } else {
-                    send::<G, S>(group, qp.entry(), site, transfer)
+                    send::<G, S, false>(group, entry, site, transfer)
                 };
                 let sent = if code != 0 { outcome(code) } else { quiet_pe_slow::<S>(ctx_ref, pe) };
                 sent.and_then(|()| ctx.emit_signal(to, op, value, pe))
