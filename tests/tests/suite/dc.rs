@@ -67,7 +67,11 @@ fn an_error_names_the_peer_of_the_wqe() {
             if pe.my_pe() == 1 {
                 pe.corrupt_rkey(4)?;
                 let told = pe.run(grid(5, 32), report_puts(dst, src, codes)).unwrap_err().to_string();
-                assert!(told.contains("towards PE 4 failed"), "{setup}: {told}");
+                // The error of a flushed put of the same initiator may have overwritten a collapsed CQ's only entry.
+                let flushed =
+                    ["towards PE 0 failed", "towards PE 2 failed"].iter().any(|peer| told.contains(peer));
+                let overwritten = cq == "collapsed" && flushed && told.contains("was overwritten");
+                assert!(overwritten || told.contains("towards PE 4 failed"), "{setup}: {told}");
             }
             pe.host_sync()?;
             pe.reset_queues()?;
