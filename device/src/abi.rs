@@ -378,9 +378,9 @@ pub mod team_words {
         (values(n) + n as u64 * 16).next_multiple_of(128)
     }
 
-    /// Most bytes of a set of LL slots for small calls; half of them are flags. Without NICs, the scratch begins with
-    /// two sets.
-    pub const MOST_SLOTS: u64 = 32 << 10;
+    /// Most bytes of a set of LL slots for small calls; half of them are flags. More data takes less time in a large call.
+    /// Without NICs, the scratch begins with two sets.
+    pub const MOST_SLOTS: u64 = 16 << 10;
 
     /// Returns the bytes of a set of slots, in a scratch of `bytes`. Other calls use the rest, at least half of the
     /// scratch.
@@ -397,8 +397,17 @@ pub mod team_words {
 
     /// Most channels of a team.
     pub const MAX_CHANNELS: u32 = 64;
-    /// Bytes of the data of a collective call for which it is worth while to use one more channel.
+    /// Bytes of the data of a collective call for which it is worth while to use one more channel, if NIC peers take part.
     pub const BYTES_PER_CHANNEL: u64 = 8 << 10;
+
+    /// Returns the same bytes for calls of P2P teams, in a job of `n_pes`: a block of 256 threads exchanges them in one step.
+    pub const fn p2p_bytes_per_channel(n_pes: u32) -> u64 {
+        const OF_TWO: u64 = 1536;
+        const LEAST: u64 = 256;
+        let each = (2 * OF_TWO as u32 / if n_pes > 2 { n_pes } else { 2 }) as u64;
+        (if each > LEAST { each } else { LEAST }) & !127
+    }
+
     /// Least scratch of a channel through which NIC peers send: each fetch of a reduction fills a member's share of it.
     const NIC_SCRATCH: u64 = 32 << 10;
 
@@ -606,6 +615,8 @@ const fn layout_hash() -> u64 {
         team_words::MEETINGS as usize,
         team_words::values(1) as usize,
         team_words::MAX_CHANNELS as usize,
+        team_words::BYTES_PER_CHANNEL as usize,
+        team_words::p2p_bytes_per_channel(2) as usize,
         size_of::<ControlPage>(),
         size_of::<ErrorRecord>(),
         offset_of!(ErrorRecord, found),

@@ -150,13 +150,13 @@ pub(super) fn cut(bytes: u64, i: u64, n: u64) -> u64 {
 /// Returns the range of `bytes` bytes that `group` moves: the offset of its begin, and its length. The ranges of all
 /// channels cover the bytes exactly once.
 ///
-/// Few bytes go through channel 0 alone.
+/// A channel moves `per_channel` bytes at least. Few bytes go through channel 0 alone.
 #[inline(always)]
-pub(super) fn part<G: Group>(group: G, bytes: u64) -> Span {
+pub(super) fn part<G: Group>(group: G, bytes: u64, per_channel: u64) -> Span {
     if group.channels() == 1 {
         return (0, bytes);
     }
-    part_of(group.channel(), group.channels(), bytes)
+    part_of(group.channel(), group.channels(), bytes, per_channel)
 }
 
 /// Parts begin at multiples of these bytes, a cache line. Empty parts may begin elsewhere.
@@ -164,8 +164,8 @@ const PART_UNIT: u64 = 128;
 
 /// Implements [`part`] for one of `channels` channels.
 #[inline(always)]
-fn part_of(channel: u32, channels: u32, bytes: u64) -> Span {
-    let of = bytes.div_ceil(team_words::BYTES_PER_CHANNEL).min(channels as u64).max(1) as u32;
+fn part_of(channel: u32, channels: u32, bytes: u64, per_channel: u64) -> Span {
+    let of = bytes.div_ceil(per_channel).min(channels as u64).max(1) as u32;
     let share = share_of(bytes.div_ceil(PART_UNIT) + of as u64 - 1, of) * PART_UNIT;
     let cut = |i: u32| share.saturating_mul(i as u64).min(bytes);
     let begin = cut(channel);
@@ -259,7 +259,7 @@ mod tests {
             for channels in [1, 2, 3, 7, 64] {
                 let mut end = 0;
                 for channel in 0..channels {
-                    let (begin, len) = part_of(channel, channels, bytes);
+                    let (begin, len) = part_of(channel, channels, bytes, 8192);
                     let begins_well = begin == end && begin.is_multiple_of(PART_UNIT);
                     assert!(len == 0 || begins_well, "{bytes} bytes, part {channel} of {channels}");
                     end += len;
@@ -271,8 +271,8 @@ mod tests {
 
     #[test]
     fn few_bytes_go_through_one_channel() {
-        assert_eq!(part_of(0, 64, 8192), (0, 8192));
-        assert_eq!(part_of(1, 64, 8192), (8192, 0));
-        assert_eq!(part_of(1, 64, 8193), (4096 + 128, 8193 - 4096 - 128));
+        assert_eq!(part_of(0, 64, 8192, 8192), (0, 8192));
+        assert_eq!(part_of(1, 64, 8192, 8192), (8192, 0));
+        assert_eq!(part_of(1, 64, 8193, 8192), (4096 + 128, 8193 - 4096 - 128));
     }
 }

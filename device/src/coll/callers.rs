@@ -2,6 +2,7 @@
 
 #![allow(unsafe_code, reason = "reads the team table of the launch")]
 
+use crate::abi::team_words::MAX_CHANNELS;
 use crate::arch;
 use crate::ctx::Ctx;
 use crate::error::Result;
@@ -144,13 +145,18 @@ impl GridBlock {
     /// Returns the calling thread's block, if the team has a channel for it. A team that does not exist has one.
     #[inline(always)]
     fn of<S>(ctx: &Ctx<S>, team: Team) -> Option<Self> {
+        let block = arch::block();
         let of_team = match ctx.team_entry(team) {
-            // SAFETY: the host made the entry, of whichever team.
-            Some(desc) => unsafe { arch::read(&raw const (*desc).channels) }.max(1),
-            None => 1,
+            // Every channel's entry has the number. The call reads this one next. Channels that do not exist have 0.
+            Some(desc) if block < MAX_CHANNELS => {
+                let desc = desc.wrapping_add(block as usize);
+                // SAFETY: the host made the entry, of whichever team.
+                unsafe { arch::read(&raw const (*desc).channels) }
+            }
+            _ => 0,
         };
-        let channels = arch::blocks().min(of_team);
-        if arch::block() < channels { Some(Self { channels }) } else { None }
+        let channels = arch::blocks().min(of_team.max(1));
+        if block < channels { Some(Self { channels }) } else { None }
     }
 }
 

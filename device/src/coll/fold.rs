@@ -12,7 +12,7 @@ use crate::half::{Bf16, F16};
 use crate::outlined::outlined;
 
 /// 16 bytes. The first word holds the first 8 bytes.
-type Unit = (u64, u64);
+pub(super) type Unit = (u64, u64);
 
 /// The addresses of one object on all members.
 #[derive(Clone, Copy)]
@@ -334,6 +334,18 @@ fn combine((op, kind): (u32, u32), a: Unit, b: Unit) -> Unit {
         Some(sum) => sum,
         None => narrow(op, kind, a, b),
     }
+}
+
+/// Returns whether elements of this kind have at most 8 bytes, so that [`combine_words`] combines them.
+#[inline(always)]
+pub(super) fn has_words(kind: u32) -> bool {
+    kind != LOCATED
+}
+
+/// Combines two words of whole elements with two others. The words need not be adjacent.
+#[inline(always)]
+pub(super) fn combine_words(reduction: Reduction, a: Unit, b: Unit) -> Unit {
+    combine((reduction.op, reduction.kind), a, b)
 }
 
 /// One or several pairs of units to combine.

@@ -16,8 +16,8 @@
 
 use crate::abi::DevAddr;
 use crate::arch::{self, Scope, Sys};
-use crate::coll::args::wrapped;
-use crate::coll::fold::member_addr;
+use crate::coll::args::{Reduction, wrapped};
+use crate::coll::fold::{Unit, combine_words, member_addr};
 use crate::error::Error;
 use crate::outlined::outlined;
 use crate::wait::{Watch, poll_briefly};
@@ -338,6 +338,187 @@ outlined! {
             }
         }
         0
+    }
+}
+
+/// A small reduction: each member sends its block to all others, and combines the blocks of all as they arrive.
+///
+/// A thread has two pairs at a time: their loads are on their way at once, and one call combines both.
+#[derive(Clone, Copy)]
+pub(super) struct Reducer {
+    pub(super) reduction: Reduction,
+    /// This member, and the number of members.
+    pub(super) members: (u32, u32),
+    /// The address of the slots of the first member, and the distance from each member to the next.
+    pub(super) to: (u64, u64),
+    /// The list of PEs by which that distance counts, or 0 if it counts by member.
+    pub(super) pes: DevAddr,
+    /// The address of this member's slots.
+    pub(super) from: u64,
+    /// The address of the block for member 0, and the distance to the block for the next member.
+    pub(super) src: (u64, u64),
+    /// The address of the destination.
+    pub(super) dst: u64,
+    pub(super) block: LlBlock,
+}
+
+impl Reducer {
+    /// Sends the blocks to all other members, as thread `rank` of `size`. Returns the thread's first two words of the block
+    /// for this member.
+    ///
+    /// # Safety
+    /// All addresses are valid. Only this thread writes these words of the slots and of the destination.
+    #[inline(always)]
+    pub(super) unsafe fn send(self, rank: u32, size: u32) -> Unit {
+        let (pairs, (me, n)) = (self.block.pairs(), self.members);
+        // SAFETY: the caller's promise.
+        let first = unsafe { self.words(me, rank, size) };
+        let (mut pair, mut own) = (rank, first);
+        while pair < pairs {
+            let mut k = 1;
+            while k < n {
+                let to = wrapped(me + k, n);
+                // SAFETY: the caller's promise.
+                let words = if self.src.1 == 0 { own } else { unsafe { self.words(to, pair, size) } };
+                let slots = member_addr(0, self.to.0, self.to.1, self.pes, u32::MAX, to);
+                let at = |pair| self.slot(slots, self.place(me, to), pair);
+                // SAFETY: the caller's promise.
+                unsafe {
+                    arch::store_two(at(pair), self.block.packed(words.0));
+                    if pair + size < pairs {
+                        arch::store_two(at(pair + size), self.block.packed(words.1));
+                    }
+                }
+                k += 1;
+            }
+            pair += 2 * size;
+            if pair < pairs {
+                // SAFETY: the caller's promise.
+                own = unsafe { self.words(me, pair, size) };
+            }
+        }
+        first
+    }
+
+    /// Combines the blocks of all members in team order, as thread `rank` of `size`, which sent the same pairs. `first` is
+    /// the result of [`Reducer::send`]. `hashes`, `state` and the result mean the same as in [`receive`].
+    ///
+    /// # Safety
+    /// The same as for [`Reducer::send`].
+    #[inline(always)]
+    pub(super) unsafe fn combine(
+        self,
+        rank: u32,
+        size: u32,
+        first: Unit,
+        hashes: (u64, u64),
+        state: DevAddr,
+    ) -> u64 {
+        let Self { block, reduction, .. } = self;
+        let (pairs, (me, n)) = (block.pairs(), self.members);
+        let (mut pair, mut own) = (rank, first);
+        while pair < pairs {
+            let second = pair + size;
+            let (mut sum, mut member) = (own, 0);
+            while member < n {
+                let mut words = own;
+                if member != me {
+                    let place = self.place(member, me);
+                    let one = self.slot(self.from, place, pair);
+                    // Without a second pair, it reads the first one twice.
+                    let other = self.slot(self.from, place, if second < pairs { second } else { pair });
+                    // SAFETY: the caller's promise.
+                    let read = || unsafe { (arch::load_two(one), arch::load_two(other)) };
+                    let has_both =
+                        |found: ([u64; 2], [u64; 2])| block.has_both(found.0) & block.has_both(found.1);
+                    let mut found = poll_briefly(read, has_both);
+                    if !has_both(found) {
+                        // SAFETY: the caller's promise.
+                        let missed = unsafe { await_pairs(member, (one, other), block, hashes, state) };
+                        if missed != 0 {
+                            return missed;
+                        }
+                        found = read();
+                    }
+                    words = (block.unpacked(found.0), block.unpacked(found.1));
+                }
+                sum = if member == 0 { words } else { combine_words(reduction, sum, words) };
+                member += 1;
+            }
+            let store = |pair: u32, word| {
+                let offset = pair as u64 * 8;
+                // SAFETY: the caller's promise. No other thread uses this word of the destination or the source.
+                unsafe { store(self.dst + offset, block.bytes - offset, word) }
+            };
+            store(pair, sum.0);
+            if second < pairs {
+                store(second, sum.1);
+            }
+            pair += 2 * size;
+            if pair < pairs {
+                // SAFETY: the caller's promise.
+                own = unsafe { self.words(me, pair, size) };
+            }
+        }
+        0
+    }
+
+    /// Returns the number of the block of member `from` in the slots of member `to`: own blocks have none.
+    #[inline(always)]
+    fn place(self, from: u32, to: u32) -> u32 {
+        from - (from > to) as u32
+    }
+
+    /// Returns the address of a pair of a block in `slots`.
+    #[inline(always)]
+    fn slot(self, slots: u64, place: u32, pair: u32) -> *mut [u64; 2] {
+        DevAddr(slots + (place as u64 * self.block.pairs() as u64 + pair as u64) * 16).ptr()
+    }
+
+    /// Loads the words of a pair for a member, and of the one `size` further on if there is one.
+    ///
+    /// # Safety
+    /// The same as for [`Reducer::send`].
+    #[inline(always)]
+    unsafe fn words(self, member: u32, pair: u32, size: u32) -> Unit {
+        let (from, pairs) = (self.src.0 + member as u64 * self.src.1, self.block.pairs());
+        let word = |pair: u32| {
+            let offset = pair as u64 * 8;
+            // SAFETY: the caller's promise; the block has that pair.
+            if pair < pairs { unsafe { load(from + offset, self.block.bytes - offset) } } else { 0 }
+        };
+        (word(pair), word(pair + size))
+    }
+}
+
+/// Waits until two pairs of a member have their flags. `hashes`, `state` and the result mean the same as in [`receive`].
+///
+/// # Safety
+/// The same as for [`receive`], and the addresses are of pairs in this member's slots.
+#[inline(never)]
+unsafe fn await_pairs(
+    member: u32,
+    (one, other): (*const [u64; 2], *const [u64; 2]),
+    block: LlBlock,
+    hashes: (u64, u64),
+    state: DevAddr,
+) -> u64 {
+    let mut watch = Watch::new(state);
+    loop {
+        // The word of the member comes first: a member that differs may send no data.
+        // SAFETY: the caller's promise.
+        let (word, found) = unsafe {
+            let word = Sys::load_relaxed(DevAddr(hashes.0).add(member as u64 * 8).ptr::<u64>());
+            (word, (arch::load_two(one), arch::load_two(other)))
+        };
+        if block.has_both(found.0) & block.has_both(found.1) {
+            return 0;
+        }
+        let differs = block.has_flag(word) && word as u32 != hashes.1 as u32;
+        let turn = if differs { Err(Error::TeamMismatch) } else { watch.turn() };
+        if let Err(error) = turn {
+            return error as u64 | (member as u64) << 8;
+        }
     }
 }
 

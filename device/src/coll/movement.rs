@@ -9,6 +9,7 @@ use super::call::{Call, Messages};
 use super::callers::Callers;
 use super::p2p;
 use super::p2p_team::P2pTeam;
+use crate::abi::team_words::BYTES_PER_CHANNEL;
 use crate::ctx::Ctx;
 use crate::ctx::CtxRef;
 use crate::error::{Detail, Error, Result};
@@ -203,7 +204,7 @@ fn broadcast_in<G: Group, S: Sharing>(call: Call<G, S>, dst: Span, src: Span, ro
         Ok(())
     };
     call.check_in(call.call_hash(kind::BROADCAST, [dst.0, dst.1, root as u64, 0]), mine)?;
-    let (begin, bytes) = part(call.group, dst.1);
+    let (begin, bytes) = part(call.group, dst.1, BYTES_PER_CHANNEL);
     if bytes == 0 {
         return Ok(());
     }
@@ -293,7 +294,7 @@ fn fcollect_in<G: Group, S: Sharing>(call: Call<G, S>, dst: Span, src: Span) -> 
         Ok(())
     };
     call.check_in(call.call_hash(kind::FCOLLECT, [dst.0, dst.1, 0, 0]), mine)?;
-    let (begin, bytes) = part(call.group, src.1);
+    let (begin, bytes) = part(call.group, src.1, BYTES_PER_CHANNEL);
     if bytes == 0 {
         return Ok(());
     }
@@ -421,7 +422,7 @@ fn alltoall_in<G: Group, S: Sharing>(call: Call<G, S>, dst: Span, src: Span, siz
         Ok(())
     };
     call.check_in(call.call_hash(kind::ALLTOALL, [dst.0, dst.1, size, 0]), mine)?;
-    let (begin, bytes) = part(call.group, block);
+    let (begin, bytes) = part(call.group, block, BYTES_PER_CHANNEL);
     if bytes == 0 {
         return Ok(());
     }

@@ -21,9 +21,9 @@ use core::panic::Location;
 
 use self::call::{P2pCall, Received, Sent};
 use super::args::{
-    Reduction, Span, Strides, check_equal, check_spans, check_strided, cut, kind, packed, part, share_of,
+    self, Reduction, Span, Strides, check_equal, check_spans, check_strided, cut, kind, packed, share_of,
 };
-use super::fold::MemberAddrs;
+use super::fold::{MemberAddrs, has_words};
 use super::ll;
 use super::p2p_team::P2pTeam;
 use crate::abi::{DevAddr, team_words};
@@ -67,6 +67,12 @@ fn unless_there(src: u64, dst: u64) -> Option<u64> {
     if src == dst { None } else { Some(src) }
 }
 
+/// Returns the range of `bytes` bytes that `group` moves.
+#[inline(always)]
+fn part<G: Group>(group: G, team: P2pTeam, bytes: u64) -> Span {
+    args::part(group, bytes, team_words::p2p_bytes_per_channel(team.n_pes()))
+}
+
 /// Returns whether a call that delivers so many bytes to a member is a large one in every team.
 #[inline(always)]
 fn is_large(bytes: u64) -> bool {
@@ -100,7 +106,7 @@ p2p_call! {
             check_spans(site, &ctx, dst, src, dst.0).and_then(|()| check_equal(site, &ctx, src.1, dst.1))
         };
         let call_hash = || team.call_hash(group, kind::BROADCAST, [dst.0, dst.1, root as u64, 0]);
-        let (begin, bytes) = part(group, dst.1);
+        let (begin, bytes) = part(group, team, dst.1);
         let (mut call, mine) = P2pCall::begin(group, team, is_large(bytes), call_hash, plain, check)?;
         let at = |span: Span| (span.0.wrapping_add(begin), bytes);
         let done = broadcast_in(&mut call, mine, at(dst), at(src), root);
@@ -144,7 +150,7 @@ p2p_call! {
             check_spans(site, &ctx, dst, src, at).and_then(|()| check_equal(site, &ctx, dst.1, src.1 * n as u64))
         };
         let call_hash = || team.call_hash(group, kind::FCOLLECT, [dst.0, dst.1, 0, 0]);
-        let large = is_large(part(group, dst.1).1);
+        let large = is_large(part(group, team, dst.1).1);
         let (mut call, mine) = P2pCall::begin(group, team, large, call_hash, plain, check)?;
         let done = send_blocks(&mut call, mine, dst.0, src.0, 0, src.1);
         call.end(done)
@@ -169,7 +175,7 @@ p2p_call! {
                 .map(|()| block)
         };
         let call_hash = || team.call_hash(group, kind::ALLTOALL, [dst.0, dst.1, size, 0]);
-        let large = is_large(part(group, dst.1).1);
+        let large = is_large(part(group, team, dst.1).1);
         let (mut call, checked) = P2pCall::begin_with(group, team, large, call_hash, plain, check)?;
         // Calls with wrong arguments have no blocks.
         let (block, mine) = (checked.unwrap_or(0), checked.map(|_| ()));
@@ -190,7 +196,7 @@ fn send_blocks<G: Group>(
     step: u64,
     block: u64,
 ) -> Result {
-    let (begin, bytes) = part(call.group, block);
+    let (begin, bytes) = part(call.group, call.team, block);
     let (dst, src) = (dst.wrapping_add(begin), src.wrapping_add(begin));
     let (at, from) = (dst + call.me as u64 * block, |member: u32| src + member as u64 * step);
     let own = from(call.me);
@@ -246,12 +252,18 @@ p2p_call! {
             reduction.check(site, &ctx, dst, src)
         };
         let call_hash = || team.call_hash(group, kind::REDUCE, [dst.0, dst.1, src.0, reduction.word()]);
-        let (begin, bytes) = part(group, src.1);
+        let (begin, bytes) = part(group, team, src.1);
         let (mut call, mine) = P2pCall::begin(group, team, is_large(bytes), call_hash, plain, check)?;
         let (dst, src) = (dst.0.wrapping_add(begin), src.0.wrapping_add(begin));
         let done = reduce_in(&mut call, mine, reduction, dst, src, bytes);
         call.end(done)
     }
+}
+
+/// Returns whether the members combine blocks of `bytes` as they arrive.
+#[inline(always)]
+fn combines<G: Group>(call: &P2pCall<G>, reduction: Reduction, bytes: u64) -> bool {
+    has_words(reduction.kind) && call.is_small((call.n - 1).max(1), bytes)
 }
 
 /// Reduces. In a small call each member receives all sources and combines them. In a large one each member combines a
@@ -266,6 +278,9 @@ fn reduce_in<G: Group>(
     src: u64,
     bytes: u64,
 ) -> Result {
+    if combines(call, reduction, bytes) {
+        return call.exchange_to_combine(mine, reduction, dst, (src, 0), bytes);
+    }
     if call.is_small(call.n, bytes) {
         // The sources arrive behind the slots, each at a multiple of 16.
         let ((scratch, set), step) = (call.slots, bytes.next_multiple_of(16));
@@ -296,18 +311,23 @@ p2p_call! {
                 .and_then(|()| check_equal(site, &ctx, src.1, dst.1 * n as u64))
                 .and_then(|()| reduction.check(site, &ctx, dst, src))
         };
-        let (mut call, mine) = P2pCall::begin(group, team, true, || 0, || false, check)?;
+        let (begin, bytes) = part(group, team, dst.1);
+        let (mut call, mine) = P2pCall::begin(group, team, is_large(bytes), || 0, || false, check)?;
         let own = own(call.me);
         // A destination inside the source lies at another offset on each member.
         let place = if dst.0 == own { u64::MAX } else { dst.0 };
         call.call_hash = team.call_hash(group, kind::REDUCE_SCATTER, [place, dst.1, src.0, reduction.word()]);
-        let done = call.check_in(mine).and_then(|()| {
-            let (begin, bytes) = part(group, dst.1);
-            let (from, to) = (call.on_all(own + begin), call.on_this(dst.0 + begin));
-            call.fold(reduction, from, to, call.list(), false, bytes);
-            // The source may be reused once all members have read it.
-            call.check_in_last(|_, _, _| ())
-        });
+        let to = dst.0.wrapping_add(begin);
+        let done = if combines(&call, reduction, bytes) {
+            call.exchange_to_combine(mine, reduction, to, (src.0.wrapping_add(begin), dst.1), bytes)
+        } else {
+            call.check_in(mine).and_then(|()| {
+                let (from, to) = (call.on_all(own.wrapping_add(begin)), call.on_this(to));
+                call.fold(reduction, from, to, call.list(), false, bytes);
+                // The source may be reused once all members have read it.
+                call.check_in_last(|_, _, _| ())
+            })
+        };
         call.end(done)
     }
 }

@@ -12,6 +12,7 @@ use super::fold::{self, Fold};
 use super::p2p;
 use super::p2p_team::P2pTeam;
 use crate::abi::DevAddr;
+use crate::abi::team_words::BYTES_PER_CHANNEL;
 use crate::ctx::Ctx;
 use crate::ctx::CtxRef;
 use crate::error::{Detail, Error, Result};
@@ -292,7 +293,7 @@ fn reduce_in<G: Group, S: Sharing>(call: Call<G, S>, reduction: Reduction, dst: 
         Ok(())
     };
     call.check_in(call.call_hash(kind::REDUCE, [dst.0, dst.1, src.0, reduction.word()]), mine)?;
-    let ((begin, bytes), n) = (part(call.group, dst.1), call.n as u64);
+    let ((begin, bytes), n) = (part(call.group, dst.1, BYTES_PER_CHANNEL), call.n as u64);
     let (dst, src) = (dst.0 + begin, src.0 + begin);
     if n == 1 {
         if dst != src {
@@ -369,7 +370,7 @@ fn reduce_scatter_in<G: Group, S: Sharing>(
     // A destination inside the source lies at another offset on each member.
     let offset = if dst.0 == own { u64::MAX } else { dst.0 };
     call.check_in(call.call_hash(kind::REDUCE_SCATTER, [offset, dst.1, src.0, reduction.word()]), mine)?;
-    let (begin, bytes) = part(call.group, dst.1);
+    let (begin, bytes) = part(call.group, dst.1, BYTES_PER_CHANNEL);
     if call.n == 1 {
         if dst.0 != src.0 {
             call.copy(dst.0 + begin, src.0 + begin, bytes);

@@ -286,13 +286,24 @@ impl Pe {
             _ => 0,
         };
         let one = self.one_block();
-        let blocks = blocks_for(bytes, self.collective_blocks);
+        let blocks = blocks_for(bytes, self.bytes_per_block(), self.collective_blocks);
         if blocks == 1 {
             let call = rushmem_collective(what as u32, team, op, kind, dst, src, extra);
             return Operation { name, grid: one, call };
         }
         let call = rushmem_grid_collective(what as u32, team, op, kind, dst, src, extra);
         Operation { name, grid: Grid { blocks, ..one }, call }
+    }
+
+    /// Returns the bytes of a collective call for which it is worth while to use one more block. All PEs have the same
+    /// answer.
+    fn bytes_per_block(&self) -> u64 {
+        let all_p2p = self.team_n_pes(Team::SHARED) == Some(self.n_pes());
+        if self.is_gpu() && all_p2p {
+            team_words::p2p_bytes_per_channel(self.n_pes())
+        } else {
+            team_words::BYTES_PER_CHANNEL
+        }
     }
 
     /// Describes a collective call without data.
@@ -329,10 +340,10 @@ impl Pe {
 /// The grid of an operation that one thread performs.
 pub(super) const ONE_THREAD: Grid = Grid { blocks: 1, threads: 1, shared_bytes: 0 };
 
-/// Returns the number of blocks that perform a collective call, of `bytes` bytes for each member. All PEs can run `most`
-/// at once.
-fn blocks_for(bytes: u64, most: u32) -> u32 {
-    let wanted = bytes.div_ceil(team_words::BYTES_PER_CHANNEL).clamp(1, team_words::MAX_CHANNELS.into());
+/// Returns the number of blocks that perform a collective call, of `bytes` bytes for each member, with at least
+/// `per_block` bytes for each block. All PEs can run `most` at once.
+fn blocks_for(bytes: u64, per_block: u64, most: u32) -> u32 {
+    let wanted = bytes.div_ceil(per_block).clamp(1, team_words::MAX_CHANNELS.into());
     (wanted as u32).min(most.max(1))
 }
 
@@ -376,9 +387,12 @@ mod tests {
 
     #[test]
     fn large_collective_calls_take_several_blocks() {
-        assert_eq!([0, 1, 8 << 10].map(|bytes| blocks_for(bytes, 66)), [1; 3]);
-        assert_eq!([(8 << 10) + 1, 64 << 10, 1 << 40].map(|bytes| blocks_for(bytes, 66)), [2, 8, 64]);
-        assert_eq!([blocks_for(1 << 20, 3), blocks_for(1 << 20, 0)], [3, 1]);
+        assert_eq!([0, 1, 8 << 10].map(|bytes| blocks_for(bytes, 8 << 10, 66)), [1; 3]);
+        assert_eq!(
+            [(8 << 10) + 1, 64 << 10, 1 << 40].map(|bytes| blocks_for(bytes, 8 << 10, 66)),
+            [2, 8, 64]
+        );
+        assert_eq!([blocks_for(1 << 20, 8 << 10, 3), blocks_for(1 << 20, 8 << 10, 0)], [3, 1]);
     }
 
     #[test]

@@ -317,7 +317,7 @@ fn common_settings(config: &Config) -> String {
     format!(
         "heap_bytes={} heap_max={:?} sq_depth={:?} queue_memory={} nics_per_pe={} qps_per_peer={} block_qps={} \
          exclusive_qps={} context_qps={} peer_path={:?} p2p_group={} p2p_atomics={:?} teams={} \
-         team_scratch={} grid_scratch={} ordering={:?} relaxed_ordering={:?} dc_above={:?} dcis={}",
+         team_scratch={} grid_scratch={:?} ordering={:?} relaxed_ordering={:?} dc_above={:?} dcis={}",
         config.heap_bytes.0,
         config.heap_max.0,
         config.sq_depth.0.map(SqDepth::get),

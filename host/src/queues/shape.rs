@@ -52,6 +52,15 @@ pub(crate) struct Shape {
     budget: u64,
 }
 
+/// Returns the bytes that the further channels of each team want.
+///
+/// With few PEs, a call of up to 4 KiB for each channel takes one flight. With many it cannot, whatever the bytes.
+pub(crate) fn grid_scratch(config: &Config, n_pes: u32) -> u64 {
+    const FEW_PES: u32 = 16;
+    let auto = if n_pes <= FEW_PES { 2560 << 10 } else { 256 << 10 };
+    config.grid_scratch.0.map_or(auto, |bytes| bytes.0)
+}
+
 /// Offsets of a slot's queues in the queue memory.
 pub(super) struct QueueLayout {
     pub(super) sq: u64,
@@ -79,7 +88,7 @@ impl Shape {
             relaxed_ordering: config.relaxed_ordering,
             teams: config.teams.get().max(Team::PREDEFINED),
             team_scratch: config.team_scratch.0.max(team_words::least_scratch(n_pes)).next_multiple_of(256),
-            team_channels: team_words::channels_bytes(config.grid_scratch.0, n_pes),
+            team_channels: team_words::channels_bytes(grid_scratch(config, n_pes), n_pes),
             budget: config.queue_memory.0,
         };
         let depth = match config.sq_depth.0 {

@@ -52,8 +52,9 @@ impl TeamTable {
         parts.team_slots = self.shape.teams;
     }
 
-    /// Puts a team of `pes`, which include this PE, in `slot`. Clears the words and scratch slots of its channels. `nodes`
-    /// has the node of each PE.
+    /// Puts a team of `pes`, which include this PE, in `slot`. Clears its words and LL slots. `nodes` has the node of each PE.
+    ///
+    /// The memory of the further channels is clear: it is new, or [`TeamTable::clear`] cleared it.
     pub(super) fn put(&self, slot: u32, generation: u32, me: u32, pes: &[u32], nodes: &[u32]) -> Result<()> {
         let mut members = vec![u32::MAX; self.shape.n_pes as usize];
         for (number, &pe) in (0..).zip(pes) {
@@ -91,7 +92,6 @@ impl TeamTable {
         let scratch = team_words::scratch(desc.n_pes);
         let used = scratch + 2 * team_words::slots(bytes - scratch);
         self.heap.write(words, &vec![0; used as usize])?;
-        self.heap.write(begin, &vec![0; (u64::from(more) * each) as usize])?;
         let mut descs = [TeamDesc::zeroed(); DESCS];
         descs[0] = TeamDesc { channels, words, bytes, ..desc };
         for (at, channel) in (begin..).step_by(each.max(1) as usize).zip(&mut descs[1..channels as usize]) {
@@ -100,8 +100,10 @@ impl TeamTable {
         self.region.write(Self::descs_at(slot), bytemuck::cast_slice(&descs))
     }
 
-    /// Removes the team in `slot`.
+    /// Removes the team in `slot`. Clears the memory of its further channels.
     pub(super) fn clear(&self, slot: u32) -> Result<()> {
+        let (begin, bytes) = self.shape.team_channels(slot);
+        self.heap.write(begin, &vec![0; bytes as usize])?;
         let descs = [TeamDesc::zeroed(); DESCS];
         self.region.write(Self::descs_at(slot), bytemuck::cast_slice(&descs))
     }

@@ -9,7 +9,7 @@ use crate::arch::{self, Scope, Sys};
 use crate::coll::args::{Reduction, Strides, WRONG, check_in_word, kind, pe_of, wrapped};
 use crate::coll::check_in::{Mismatch, await_word, outcome_of};
 use crate::coll::fold::{self, Fold, MemberAddrs};
-use crate::coll::ll::{self, LlBlock, Receiver, Sender, Senders};
+use crate::coll::ll::{self, LlBlock, Receiver, Reducer, Sender, Senders};
 use crate::coll::p2p_team::P2pTeam;
 use crate::coll::team_lock::{check_locked, try_lock, unlock};
 use crate::copy::{copy, copy_part};
@@ -40,7 +40,7 @@ pub(super) struct Received {
 #[derive(Clone, Copy)]
 pub(super) struct P2pCall<G> {
     pub(super) group: G,
-    team: P2pTeam,
+    pub(super) team: P2pTeam,
     /// The hash of this member's call.
     pub(super) call_hash: u32,
     /// Heap offset of the two sets of LL slots, and the bytes of one set. It is (0, 0) in calls that are always large.
@@ -375,12 +375,70 @@ impl<G: Group> P2pCall<G> {
         if mine.is_ok() && sent.bytes != 0 {
             self.send(sent);
         }
-        let checked_in = match self.group.leader_warp() {
-            Some(leaders) => self.compare_hashes(leaders, mine),
-            None => Ok(()),
-        };
+        let checked_in = self.await_hashes(mine);
         let proceeds = received.bytes != 0 && mine.is_ok() && checked_in.is_ok();
         let missed = self.receive(received, proceeds);
+        self.all_arrived(checked_in, missed)
+    }
+
+    /// Runs the check-in of a small reduction together with its data. If it fails, the destination may hold arbitrary data.
+    ///
+    /// `src` has the offset of the block for member 0, and the distance to the block for each further one.
+    #[inline(always)]
+    #[track_caller]
+    pub(super) fn exchange_to_combine(
+        &mut self,
+        mine: Result,
+        reduction: Reduction,
+        dst: u64,
+        src: (u64, u64),
+        bytes: u64,
+    ) -> Result {
+        self.number += 1;
+        if let Some(leaders) = self.group.leader_warp() {
+            self.send_hash(leaders, mine);
+        }
+        let block = self.block(bytes);
+        // A thread has two pairs at a time.
+        let (rank, of, _) = self.workers(block.pairs().div_ceil(2));
+        let works = bytes != 0 && rank < of && mine.is_ok();
+        let reducer = || Reducer {
+            reduction,
+            members: (self.me, self.n),
+            to: self.others(self.slots()),
+            pes: self.list(),
+            from: self.here(self.slots()),
+            src: (self.own(src.0).addr() as u64, src.1),
+            dst: self.own(dst).addr() as u64,
+            block,
+        };
+        // SAFETY: objects of this PE that were checked, and slots of this check-in. Each word has one thread.
+        let own = if works { unsafe { reducer().send(rank, of) } } else { (0, 0) };
+        let checked_in = self.await_hashes(mine);
+        let missed = if works && checked_in.is_ok() {
+            let hashes = (self.here(self.word_of(0)), self.call_hash as u64);
+            // SAFETY: the same, and the check-in words.
+            unsafe { reducer().combine(rank, of, own, hashes, self.team.state()) }
+        } else {
+            0
+        };
+        self.all_arrived(checked_in, missed)
+    }
+
+    /// Waits for the check-in words of the other members, in the leader warp.
+    #[inline(always)]
+    #[track_caller]
+    fn await_hashes(self, mine: Result) -> Result {
+        match self.group.leader_warp() {
+            Some(leaders) => self.compare_hashes(leaders, mine),
+            None => Ok(()),
+        }
+    }
+
+    /// Ends an exchange: no thread has `missed` data, and all members have checked in.
+    #[inline(always)]
+    #[track_caller]
+    fn all_arrived(self, checked_in: Result, missed: u64) -> Result {
         if !self.group.any(checked_in.is_err() || missed != 0) {
             return Ok(());
         }
