@@ -9,6 +9,15 @@ use std::sync::OnceLock;
 /// The kernel's tree of devices.
 const SYS: &[u8] = b"/sys";
 
+/// Folders below [`SYS`] that lead to the launcher's tree as a whole.
+const OURS: [&str; 5] = [
+    "class/infiniband",
+    "class/infiniband_verbs",
+    "class/infiniband_mad",
+    "class/misc/rdma_cm",
+    "bus/pci/drivers/mlx5_core",
+];
+
 /// Returns the root of the launcher's tree, which takes the place of `/sys`.
 fn root() -> Option<&'static [u8]> {
     static ROOT: OnceLock<Option<Vec<u8>>> = OnceLock::new();
@@ -43,9 +52,7 @@ fn is_ours(path: &[u8]) -> bool {
         None => false,
     };
     path == b"dev/infiniband"
-        || ["class/infiniband", "class/infiniband_verbs", "class/infiniband_mad", "class/misc/rdma_cm"]
-            .into_iter()
-            .any(within)
+        || OURS.into_iter().any(within)
         || within(&format!("devices/pci{DOMAIN}:00"))
         || path.starts_with(format!("bus/pci/devices/{DOMAIN}:").as_bytes())
         || path.starts_with(format!("class/pci_bus/{DOMAIN}:").as_bytes())
@@ -76,6 +83,7 @@ mod tests {
             "class/misc/rdma_cm/abi_version",
             "devices/pci7000:00/7000:00:01.0",
             "bus/pci/devices/7000:01:00.0",
+            "bus/pci/drivers/mlx5_core/7000:01:00.0",
             "class/pci_bus/7000:01/../../7000:01:00.0",
         ] {
             assert!(is_ours(path.as_bytes()), "{path}");

@@ -164,6 +164,10 @@ fn pci_device(tree: &mut Tree, bridge: &str, pci: &str, index: u32) {
     tree.files(&format!("{bridge}/pci_bus/{bus}"), &[("cpulistaffinity", "")]);
     tree.link(&format!("class/pci_bus/{bus}"), &format!("{bridge}/pci_bus/{bus}"));
     tree.link(&format!("bus/pci/devices/{slot}"), pci);
+    tree.link(&format!("{pci}/subsystem"), "bus/pci");
+    // Open MPI prefers UCX if a device has this driver.
+    tree.link(&format!("{pci}/driver"), "bus/pci/drivers/mlx5_core");
+    tree.link(&format!("bus/pci/drivers/mlx5_core/{slot}"), pci);
 }
 
 /// Adds the RDMA device and its port.
@@ -264,6 +268,9 @@ mod tests {
         assert_eq!(found("class/infiniband_verbs/uverbs1"), device.join("infiniband_verbs/uverbs1"));
         assert_eq!(found("class/pci_bus/7000:02/../../7000:02:00.0"), device);
         assert_eq!(found("bus/pci/devices/7000:02:00.0"), device);
+        assert_eq!(found("bus/pci/drivers/mlx5_core/7000:02:00.0"), device);
+        let driver = std::fs::read_link(device.join("driver")).unwrap();
+        assert_eq!(driver, Path::new("../../../../bus/pci/drivers/mlx5_core"));
         assert_eq!(found("class/infiniband/mlx5_1/subsystem"), found("class/infiniband"));
         assert_eq!(read("class/infiniband/mlx5_1/fw_ver"), "28.43.1014\n");
     }
