@@ -1,0 +1,129 @@
+//! Unmodified MPIs and OpenSHMEM, as Debian packages them, on every transport of UCX. Programs in C check every byte.
+//!
+//! Each rank captures the packets of its adapter: the data must be in them.
+
+mod common;
+mod program;
+
+use common::{Running, all_there, output_text, softnic};
+use std::path::{Path, PathBuf};
+
+/// Transports of UCX, by the names of its setting. The last one is what UCX prefers of those that use a device.
+const TRANSPORTS: [&str; 6] = ["rc_v,self", "rc_x,self", "dc_x,self", "ud_v,self", "ud_x,self", "^sm,tcp"];
+
+/// Bytes that each rank exchanges at least. The largest message of `mpi.c` alone has as many.
+const LEAST: u64 = 1 << 20;
+
+/// A launcher of ranks, with its options.
+#[derive(Clone, Copy)]
+struct Launcher {
+    command: &'static [&'static str],
+    package: &'static str,
+}
+
+/// Debian's configuration of Open MPI excludes UCX, so that it must be named.
+const OPEN_MPI: Launcher = Launcher {
+    command: &["mpirun.openmpi", "--oversubscribe", "--mca", "pml", "ucx", "--mca", "osc", "ucx"],
+    package: "openmpi-bin",
+};
+
+const MPICH: Launcher = Launcher { command: &["mpiexec.mpich"], package: "mpich" };
+
+const OPENSHMEM: Launcher = Launcher {
+    command: &["oshrun", "--oversubscribe", "--mca", "pml", "ucx", "--mca", "osc", "ucx"],
+    package: "libopenmpi-dev",
+};
+
+/// Returns the sizes of all files in a folder.
+fn sizes(folder: &Path) -> Vec<u64> {
+    std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().metadata().unwrap().len()).collect()
+}
+
+/// Runs a program on some ranks. Returns what it says. All ranks must succeed, and exchange their data by packets.
+fn run(launcher: Launcher, ranks: usize, program: &Path, transports: &str, options: &[&str]) -> String {
+    let captures = tempfile::tempdir().unwrap();
+    let capture = captures.path().join("%p");
+    let options = [&["--capture", capture.to_str().unwrap()], options].concat();
+    let number = ranks.to_string();
+    let command = [launcher.command, &["-n", &number, program.to_str().unwrap()]].concat();
+    let mut command = softnic(&options, &command);
+    command
+        .env("UCX_TLS", transports)
+        .env("UCX_NET_DEVICES", "mlx5_0:1")
+        .env("UCX_WARN_UNUSED_ENV_VARS", "n");
+    command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    let output = Running::start(command).end();
+    let text = output_text(&output);
+    assert!(output.status.success(), "{transports} {options:?}: {}\n{text}", output.status);
+    assert_eq!(text.matches("all data is right").count(), ranks, "{transports} {options:?}:\n{text}");
+    let sizes = sizes(captures.path());
+    let full = sizes.iter().filter(|size| **size > LEAST).count();
+    assert_eq!(full, ranks, "{transports} {options:?}: captures of {sizes:?} bytes");
+    text
+}
+
+/// Runs a program on all transports, over InfiniBand, and with more ranks over a bad link.
+fn everywhere(launcher: Launcher, program: &Path) {
+    for transports in TRANSPORTS {
+        run(launcher, 2, program, transports, &[]);
+    }
+    for transports in ["rc_x,self", "^sm,tcp"] {
+        run(launcher, 2, program, transports, &["--link", "ib"]);
+    }
+    run(launcher, 3, program, "dc_x,self", &["--fault", "drop=0.01,reorder=0.01,duplicate=0.01,seed=7"]);
+}
+
+/// Returns `mpi.c`, made by the compiler of an MPI, if this MPI is there.
+fn mpi_program(test: &str, launcher: Launcher, compiler: &str, package: &str) -> Option<PathBuf> {
+    all_there(test, &launcher.command[..1], launcher.package)
+        .then(|| program::mpi_program(test, compiler, package))
+        .flatten()
+}
+
+#[test]
+fn open_mpi() {
+    if let Some(program) = mpi_program("open_mpi", OPEN_MPI, "mpicc.openmpi", "libopenmpi-dev") {
+        everywhere(OPEN_MPI, &program);
+    }
+}
+
+/// Uses Open MPI's own defaults instead of Debian's. They prefer UCX because of the device's driver.
+#[test]
+fn open_mpi_chooses_ucx() {
+    const DEFAULT: Launcher = Launcher {
+        command: &[
+            "mpirun.openmpi",
+            "--oversubscribe",
+            "-x",
+            "OMPI_MCA_mca_base_param_files=none",
+            "--mca",
+            "pml_base_verbose",
+            "10",
+            // By default, windows are of a component that crashes in MPI_Compare_and_swap, with any device and without.
+            "--mca",
+            "osc",
+            "ucx",
+        ],
+        package: "openmpi-bin",
+    };
+    let test = "open_mpi_chooses_ucx";
+    if let Some(program) = mpi_program(test, DEFAULT, "mpicc.openmpi", "libopenmpi-dev") {
+        let text = run(DEFAULT, 2, &program, "^sm,tcp", &[]);
+        assert_eq!(text.matches("selected ucx best priority 51").count(), 2, "{text}");
+    }
+}
+
+#[test]
+fn mpich() {
+    if let Some(program) = mpi_program("mpich", MPICH, "mpicc.mpich", "libmpich-dev") {
+        everywhere(MPICH, &program);
+    }
+}
+
+#[test]
+fn openshmem() {
+    let there = all_there("openshmem", &["oshrun"], OPENSHMEM.package);
+    if let Some(program) = there.then(|| program::shmem_program("openshmem")).flatten() {
+        everywhere(OPENSHMEM, &program);
+    }
+}
