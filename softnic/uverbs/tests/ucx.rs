@@ -5,41 +5,114 @@ mod program;
 
 use common::{Running, all_there, good_pair, output_text, softnic};
 
-/// Runs `ucx_perftest` with these transports.
-fn perftest(options: &[&str], transports: &str, test: &str) {
-    if !all_there(test, &["ucx_perftest"], "ucx-utils") {
+/// Both kinds of link.
+const LINKS: [&[&str]; 2] = [&[], &["--link", "ib"]];
+
+/// Operations of UCP: the name of a line, and the options of `ucx_perftest`. UCP makes of them what its transports have.
+const UCP: &str = "\
+tag -t tag_lat
+tag_large -t tag_bw -s 100000
+tag_sync -t tag_sync_lat -s 3000
+am -t ucp_am_lat
+am_large -t ucp_am_bw -s 100000
+put -t ucp_put_lat
+put_large -t ucp_put_bw -s 100000
+get -t ucp_get -s 100000
+add -t ucp_add
+fadd -t ucp_fadd
+fadd_of_4_bytes -t ucp_fadd -s 4
+swap -t ucp_swap
+cswap -t ucp_cswap
+stream -t stream_lat -s 5000
+";
+
+/// Operations of UCT that each transport has.
+const UCT_MESSAGES: &str = "\
+am_short -t am_lat
+am_bcopy -t am_bw -D bcopy -s 4000
+am_zcopy -t am_bw -D zcopy -s 2000
+";
+
+/// Operations of UCT of reliable transports. (rc_verbs has no swap, because verbs have none.)
+const UCT_MEMORY: &str = "\
+put_short -t put_lat
+put_bcopy -t put_bw -D bcopy -s 4000
+put_zcopy -t put_bw -D zcopy -s 100000
+get_bcopy -t get -D bcopy -s 4000
+get_zcopy -t get -D zcopy -s 100000
+add -t add_mr
+fadd -t fadd
+cswap -t cswap
+";
+
+/// Runs the operations of a batch by `ucx_perftest`, one after another in one pair of processes.
+fn perftest(options: &[&str], transports: &str, arguments: &[&str], batch: &str) {
+    if !all_there(transports, &["ucx_perftest"], "ucx-utils") {
         return;
     }
-    let transports = format!("UCX_TLS={transports},self");
-    let tool =
-        ["env", &transports, "UCX_WARN_UNUSED_ENV_VARS=n", "ucx_perftest", "-t", test, "-n", "50", "-w", "5"];
-    let [_, client] = good_pair(options, &tool);
-    let report = output_text(&client);
-    assert!(report.contains("Final:"), "{transports} {test}:\n{report}");
-    assert!(!report.contains("ERROR") && !report.contains("WARN"), "{transports} {test}:\n{report}");
-}
-
-/// Uses the aliases `rc_v` and `rc_x`, which bring datagrams along to connect.
-#[test]
-fn reliable_connections() {
-    for transports in ["rc_v", "rc_x"] {
-        for test in ["tag_lat", "ucp_am_bw", "ucp_put_lat", "ucp_get", "ucp_fadd", "ucp_cswap"] {
-            perftest(&[], transports, test);
-        }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("batch");
+    std::fs::write(&file, batch).unwrap();
+    let file = file.to_str().unwrap();
+    let setting = format!("UCX_TLS={transports}");
+    let tool = ["env", &setting, "UCX_WARN_UNUSED_ENV_VARS=n", "ucx_perftest", "-b", file, "-v"];
+    let tool = [&tool[..], &["-n", "20", "-w", "2"], arguments].concat();
+    let reports = good_pair(options, &tool).map(|output| output_text(&output));
+    for report in &reports {
+        assert!(!report.contains("ERROR") && !report.contains("WARN"), "{transports}:\n{report}");
+    }
+    let [_, client] = reports;
+    for line in batch.lines() {
+        let (name, _) = line.split_once(' ').unwrap();
+        let found = client.lines().any(|line| line.starts_with(&format!("{name},  20,")));
+        assert!(found, "{transports} {options:?}: no {name} in\n{client}");
     }
 }
 
-#[test]
-fn reliable_connections_over_infiniband() {
-    perftest(&["--link", "ib"], "rc_x", "tag_bw");
+/// Runs all operations of a transport of UCX over both kinds of link, and what UCP makes of them.
+fn transport(name: &str, alias: &str, batch: &str) {
+    for options in LINKS {
+        perftest(options, "all", &["-x", name, "-d", "mlx5_0:1"], batch);
+        perftest(options, &format!("{alias},self"), &[], UCP);
+    }
+}
+
+/// Runs a reliable transport. The aliases of UCP bring datagrams along to connect.
+fn reliable(name: &str, alias: &str) {
+    transport(name, alias, &format!("{UCT_MESSAGES}{UCT_MEMORY}"));
 }
 
 #[test]
-fn dynamic_connections() {
-    for test in ["tag_lat", "tag_bw", "ucp_am_bw", "ucp_put_lat", "ucp_get", "ucp_fadd", "ucp_cswap"] {
-        perftest(&[], "dc_x", test);
+fn rc_verbs() {
+    reliable("rc_verbs", "rc_v");
+}
+
+#[test]
+fn rc_mlx5() {
+    reliable("rc_mlx5", "rc_x");
+}
+
+#[test]
+fn dc_mlx5() {
+    reliable("dc_mlx5", "dc_x");
+}
+
+#[test]
+fn ud_verbs() {
+    transport("ud_verbs", "ud_v", UCT_MESSAGES);
+}
+
+#[test]
+fn ud_mlx5() {
+    transport("ud_mlx5", "ud_x", UCT_MESSAGES);
+}
+
+/// Lets UCX choose of all its transports but shared memory and TCP, which are better within a machine.
+#[test]
+fn the_transports_that_ucx_prefers() {
+    for options in LINKS {
+        perftest(options, "^sm,tcp", &[], UCP);
     }
-    perftest(&["--link", "ib"], "dc_x", "tag_bw");
 }
 
 /// Runs `ucx.c`, which checks every byte, on three workers: two at one device, one at another.
@@ -62,15 +135,6 @@ fn data_over_dynamic_connections() {
 #[test]
 fn data_over_reliable_connections() {
     checks_data("data_rc", &[], "rc_x");
-}
-
-#[test]
-fn datagrams() {
-    for transports in ["ud_v", "ud_x"] {
-        for test in ["tag_lat", "ucp_put_lat"] {
-            perftest(&[], transports, test);
-        }
-    }
 }
 
 #[test]
