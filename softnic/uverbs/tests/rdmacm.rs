@@ -191,11 +191,11 @@ fn a_multicast_group_reaches_all_members() {
 
 /// Returns what a client says to a server that listens on a TCP port before it uses librdmacm. The server serves until it
 /// is killed.
-fn beside_tcp(server: &str, client: &str) -> String {
+fn beside_tcp(options: &[&str], server: &str, client: &str) -> String {
     let port = free_port();
     let command = |text: &str| text.replace("PORT", &port.to_string());
-    let _server = start(&[], &command(server)).wait_until(|| is_listening(port));
-    let client = start(&[], &command(client)).end();
+    let _server = start(options, &command(server)).wait_until(|| is_listening(port));
+    let client = start(options, &command(client)).end();
     let text = output_text(&client);
     assert!(client.status.success(), "{text}");
     text
@@ -204,20 +204,29 @@ fn beside_tcp(server: &str, client: &str) -> String {
 #[test]
 fn qperf_connects() {
     if all_there("qperf_connects", &["qperf"], "qperf") {
-        let text = beside_tcp("qperf -lp PORT", "qperf -lp PORT -t 1 -cm 1 127.0.0.1 rc_lat rc_bw");
+        let text = beside_tcp(&[], "qperf -lp PORT", "qperf -lp PORT -t 1 -cm 1 127.0.0.1 rc_lat rc_bw");
         assert!(text.contains("latency") && text.contains("bw"), "{text}");
     }
 }
 
+/// Plays ping-pong with each kind of endpoint. Datagrams need no connection, and so work over InfiniBand as well.
 #[test]
 fn libfabric_checks_its_data() {
     if !all_there("libfabric_checks_its_data", &["fi_pingpong"], "libfabric-bin") {
         return;
     }
-    for provider in ["-p verbs -e msg", "-p verbs;ofi_rxm -e rdm"] {
-        let tool = format!("fi_pingpong {provider} -I 20 -c");
-        let text = beside_tcp(&format!("{tool} -B PORT"), &format!("{tool} -P PORT 127.0.0.1"));
-        assert!(text.contains("1m "), "{text}");
+    let ping_pong = |options: &[&str], provider: &str, largest: &str| {
+        let tool = format!("fi_pingpong -p {provider} -I 20 -c");
+        let text = beside_tcp(options, &format!("{tool} -B PORT"), &format!("{tool} -P PORT 127.0.0.1"));
+        assert!(text.lines().any(|line| line.starts_with(largest)), "{provider} {options:?}: {text}");
+    };
+    for provider in ["verbs -e msg", "verbs;ofi_rxm -e rdm"] {
+        ping_pong(&[], provider, "1m ");
+    }
+    for options in [&[][..], &["--link", "ib"]] {
+        ping_pong(options, "verbs;ofi_rxd -e rdm", "1m ");
+        // The largest datagram is the MTU.
+        ping_pong(options, "verbs -e dgram", "4k ");
     }
 }
 
