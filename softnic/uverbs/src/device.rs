@@ -158,7 +158,11 @@ impl Device {
         let config = self.config(ip);
         let port = config.port;
         let nic = scheduling::with_priority(|| Nic::start(config)).map_err(|error| {
-            tracing::error!(device = self.name(), %error, "the software ConnectX does not start");
+            match before {
+                // Another address follows.
+                Some(ip) => tracing::debug!(device = self.name(), %ip, %error, "the old address is not free"),
+                None => tracing::error!(device = self.name(), %error, "the software ConnectX does not start"),
+            }
             Errno::from(error)
         })?;
         let address = nic.address();

@@ -1,29 +1,175 @@
 //! rdma-core's own tests, which Debian installs with pyverbs. Both ends live in one process.
+//!
+//! `docs/pyverbs.md` says why each test that does not pass cannot. Update it with
+//! `UPDATE_DOCS=1 cargo test -p rushmem-uverbs --test pyverbs`.
 
 mod common;
 
-use common::{Running, all_there, output_text, softnic};
+use common::{Running, all_there, output_text, skip, softnic};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
 
-/// Tests that must pass. Others need features that this device lacks, and some draw lots whether they can run.
+/// Tests that must pass, of 273. Others need features that this device or this machine lacks.
 const LEAST: usize = 128;
-
-/// Tests that cannot pass: a forked child must open the device again.
-const FAILING: &[&str] = &["test_multi_process_alloc_dm"];
 
 /// The place of the tests in Debian's package, which compresses most of them.
 const SUITE: &str = "/usr/share/doc/rdma-core/tests";
 
-#[test]
-fn the_suite_of_rdma_core() {
-    if !all_there("the_suite_of_rdma_core", &["/usr/bin/python3"], "python3-pyverbs") {
-        return;
+/// The suite draws lots for sizes and for the tests' queue pairs. The same seed draws the same.
+const SEEDED: &str = "\
+import os, random, runpy, sys
+random.seed(1)
+sys.argv = sys.argv[1:]
+sys.path.insert(0, os.path.dirname(sys.argv[0]))
+runpy.run_path(sys.argv[0], run_name='__main__')
+";
+
+/// Tests that cannot pass, and why.
+const FAILING: &[(&str, &str)] = &[(
+    "test_device.DMTest.test_multi_process_alloc_dm",
+    "Forked children use the device that their parent opened. Here, a child must open it again, because the adapter is a \
+     thread of the parent.",
+)];
+
+/// Features that this device lacks: how a reason of a skipped test begins, and its explanation.
+const LACKING: &[(&str, &str)] = &[
+    ("Create QP type 8", "raw packet queue pairs, which send and receive whole Ethernet frames"),
+    ("Create Raw Packet QP", "raw packet queue pairs, which send and receive whole Ethernet frames"),
+    ("Create XRCD", "XRC: extended reliable connections"),
+    ("SkipTest occurred on passive side", "a reserved QP number, for an external queue pair of rdma_cm"),
+    ("Alloc reserved QP number", "reserved QP numbers"),
+    ("Some object imports", "importing device memory from another process"),
+    ("Device caps doesn't support Support CQE 128B", "compression and padding of 128-byte completions"),
+    ("Mapping AH to QP", "address handles of DC that map to a queue pair"),
+    ("DCI caps", "streams of DC initiators"),
+    ("ODP is not supported using DC", "on-demand paging with DC"),
+    ("ODP implicit", "implicit on-demand paging, of a whole address space"),
+    ("MEMIC atomic operations", "operations of device memory itself"),
+    ("Create Mlx5DV QP", "queue pairs for memory copies and for pipelined signatures"),
+    (
+        "Create Mkey",
+        "keys over lists of memory, with patterns or signatures, which a work request configures",
+    ),
+    ("NIC flow table does not support reformat", "flow steering that rewrites packets"),
+    ("Set LAG affinity", "changing the port of a bond. (`--fault bond` gives a bond.)"),
+    ("Packet pacing entry", "packet pacing"),
+    ("Create schedule elements", "scheduling of send queues"),
+    ("Creation or usage of schedule elements", "scheduling of send queues"),
+    ("mlx5dv_query_port()", "ports of an embedded switch"),
+    ("Query device real time", "a clock of the device in real time"),
+    ("Modifying a QP UDP sport", "choosing the UDP source port of a queue pair"),
+    ("VAR allocation", "doorbells of virtio queues"),
+    ("Reg MR with MW access", "memory windows"),
+    ("Create memory window", "memory windows"),
+    ("Create custom mr with additional access flags 18", "memory windows"),
+    ("Tag matching", "tag matching in receive queues"),
+    ("Could not find the PCI device", "an embedded switch. (The test looks for the device with `glob`.)"),
+];
+
+/// Other devices, packages and settings of the machine that tests need: how a reason begins, and its explanation.
+const ELSEWHERE: &[(&str, &str)] = &[
+    ("Can not run the test over non EFA device", "an adapter of Amazon (EFA)"),
+    ("Allocating dmabuf is not supported", "a graphics card that exports its memory"),
+    ("Crypto login details", "credentials of an adapter's encryption"),
+    ("PCI device must be passed by the user", "a PCI device for VFIO"),
+    ("cuda-python", "a GPU"),
+    ("scapy package", "the package scapy of Python"),
+    ("Extended QP is not supported on this device", "atomic WRITE, which libmlx5 does not offer"),
+    ("There are no huge pages", "huge pages, which the administrator reserves"),
+];
+
+/// The outcome of a run: names of tests, and reasons of skipped ones.
+struct Outcome {
+    text: String,
+    passed: usize,
+    failed: Vec<String>,
+    skipped: BTreeMap<String, String>,
+}
+
+impl Outcome {
+    /// Reads the report of `run_tests.py -v`: the name of a test, then its result, in the same line or a later one.
+    fn read(text: String) -> Outcome {
+        let (mut name, mut passed) = ("", 0);
+        let (mut failed, mut skipped) = (Vec::new(), BTreeMap::new());
+        for line in text.lines() {
+            if let Some(rest) = line.strip_prefix("FAIL: ").or(line.strip_prefix("ERROR: ")) {
+                failed.push(full_name(rest).unwrap_or(rest).to_owned());
+                continue;
+            }
+            name = full_name(line).unwrap_or(name);
+            if line == "ok" || line.ends_with("... ok") {
+                passed += 1;
+            } else if let Some((_, reason)) = line.split_once("skipped ") {
+                let reason = reason.trim_matches(['\'', '"']);
+                skipped.insert(name.to_owned(), reason.to_owned());
+            }
+        }
+        Outcome { text, passed, failed, skipped }
+    }
+}
+
+/// Returns `module.Class.test` of a line that begins `test (tests.module.Class.test)`.
+fn full_name(line: &str) -> Option<&str> {
+    let (test, rest) = line.split_once(" (tests.")?;
+    test.starts_with("test_").then_some(rest.split_once(')')?.0)
+}
+
+/// Returns the explanation of a reason.
+fn explanation(table: &'static [(&str, &str)], reason: &str) -> Option<&'static str> {
+    table.iter().find(|(begin, _)| reason.starts_with(begin)).map(|(_, why)| *why)
+}
+
+/// Returns the page. It leaves out what depends on the machine.
+fn page(outcome: &Outcome) -> String {
+    let mut page = format!(
+        "# rdma-core's own tests on the software ConnectX
+
+rdma-core has tests in Python (pyverbs), which Debian 12 installs with the package `python3-pyverbs`. They are not changed.
+CI runs all 273 in one process, and at least {LEAST} must pass. This page explains the others. The test that runs them
+generates the page, and fails if the page is out of date:
+
+```sh
+UPDATE_DOCS=1 cargo test -p rushmem-uverbs --test pyverbs
+```
+
+## Tests that fail
+
+| test | reason |
+|---|---|
+"
+    );
+    for (test, why) in FAILING {
+        writeln!(page, "| `{test}` | {why} |").unwrap();
+    }
+    page += "\n## Tests of features that this device lacks\n\n| feature | tests |\n|---|---|\n";
+    let mut features: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (test, reason) in &outcome.skipped {
+        if let Some(why) = explanation(LACKING, reason) {
+            features.entry(why).or_default().push(test);
+        }
+    }
+    for (why, tests) in features {
+        let tests: Vec<_> = tests.iter().map(|test| format!("`{test}`")).collect();
+        writeln!(page, "| {why} | {} |", tests.join(", ")).unwrap();
+    }
+    page += "\n## Tests that need other hardware or another machine\n\n| what they need | what they say without it |\n|---|---|\n";
+    for (reason, why) in ELSEWHERE {
+        writeln!(page, "| {why} | {reason} ... |").unwrap();
+    }
+    page
+}
+
+/// Runs the suite, if it is there.
+fn outcome() -> Option<Outcome> {
+    let test = "the_suite_of_rdma_core";
+    if !all_there(test, &["/usr/bin/python3"], "python3-pyverbs") {
+        return None;
     }
     if !Path::new(SUITE).is_dir() {
-        assert!(std::env::var_os("CI_REQUIRE_ALL").is_none(), "{SUITE} is missing: install python3-pyverbs");
-        eprintln!("skipped: no {SUITE}");
-        return;
+        skip(test, &format!("{SUITE} of the package python3-pyverbs"));
+        return None;
     }
     let folder = tempfile::tempdir().unwrap();
     let unpack = "cp -r \"$0\" \"$1\" && find \"$1\" -name '*.gz' -exec gunzip {} +";
@@ -31,19 +177,29 @@ fn the_suite_of_rdma_core() {
     assert!(unpacked.success());
     let suite = folder.path().join("tests/run_tests.py");
     let suite = suite.to_str().unwrap();
-    let command = ["/usr/bin/python3", "-B", suite, "--dev", "mlx5_0", "--gid", "3"];
-    let output = Running::start(softnic(&[], &command)).end();
-    let text = output_text(&output);
-    let number = |after: &str| {
-        let rest = text.rsplit_once(after).map_or("0", |(_, rest)| rest);
-        rest.chars().take_while(char::is_ascii_digit).collect::<String>().parse::<usize>().unwrap_or(0)
-    };
-    let failed: Vec<&str> = text
-        .lines()
-        .filter_map(|line| line.strip_prefix("FAIL: ").or(line.strip_prefix("ERROR: ")))
-        .filter(|line| !FAILING.iter().any(|name| line.starts_with(name)))
-        .collect();
-    assert_eq!(failed, Vec::<&str>::new(), "{text}");
-    let passed = number("\nRan ").saturating_sub(number("skipped=") + FAILING.len());
-    assert!(passed >= LEAST, "only {passed} tests pass:\n{text}");
+    let command = ["/usr/bin/python3", "-B", "-c", SEEDED, suite, "-v", "--dev", "mlx5_0", "--gid", "3"];
+    Some(Outcome::read(output_text(&Running::start(softnic(&[], &command)).end())))
+}
+
+#[test]
+fn the_suite_of_rdma_core() {
+    let Some(outcome) = outcome() else { return };
+    let Outcome { text, passed, failed, skipped } = &outcome;
+    let allowed: Vec<_> = FAILING.iter().map(|(test, _)| *test).collect();
+    assert_eq!(*failed, allowed, "{text}");
+    assert!(*passed >= LEAST, "only {passed} tests pass:\n{text}");
+    assert!(!text.contains("does not start"), "{text}");
+    // Nothing is lost between the lines of the report.
+    assert!(text.contains(&format!("\nRan {} tests", passed + failed.len() + skipped.len())), "{text}");
+    for (test, reason) in skipped {
+        let explained = explanation(LACKING, reason).or(explanation(ELSEWHERE, reason));
+        assert!(explained.is_some(), "{test} is skipped for a reason that no table explains: {reason}");
+    }
+    let page = page(&outcome);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/pyverbs.md");
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(&path, &page).unwrap();
+    }
+    let found = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(found == page, "docs/pyverbs.md is out of date; write it again as the head of this file says");
 }
