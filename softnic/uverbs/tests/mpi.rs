@@ -113,6 +113,34 @@ fn open_mpi_chooses_ucx() {
     }
 }
 
+/// Sends messages by libfabric, which connects by rdma_cm.
+#[test]
+fn open_mpi_by_libfabric() {
+    const LIBFABRIC: Launcher = Launcher {
+        command: &[
+            "mpirun.openmpi",
+            "--oversubscribe",
+            "--mca",
+            "pml",
+            "cm",
+            "--mca",
+            "mtl",
+            "ofi",
+            "--mca",
+            "mtl_ofi_provider_include",
+            "verbs;ofi_rxm",
+            "--mca",
+            "osc",
+            "pt2pt",
+        ],
+        package: "openmpi-bin",
+    };
+    let test = "open_mpi_by_libfabric";
+    if let Some(program) = mpi_program(test, LIBFABRIC, "mpicc.openmpi", "libopenmpi-dev") {
+        run(LIBFABRIC, 2, &program, "all", &[]);
+    }
+}
+
 #[test]
 fn mpich() {
     if let Some(program) = mpi_program("mpich", MPICH, "mpicc.mpich", "libmpich-dev") {
