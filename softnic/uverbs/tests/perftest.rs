@@ -95,6 +95,7 @@ fn reads() {
     perftest(&[], "ib_read_lat -n 5 -s 1000000");
     perftest(&[], "ib_read_bw -n 20 -q 2 -o 4");
     perftest(&[], "ib_read_lat -n 20 -e");
+    perftest(&["--link", "ib"], "ib_read_lat -n 20");
 }
 
 #[test]
@@ -102,6 +103,7 @@ fn atomics() {
     for operation in ["FETCH_AND_ADD", "CMP_AND_SWAP"] {
         perftest(&[], &format!("ib_atomic_bw -n 20 -A {operation}"));
         perftest(&[], &format!("ib_atomic_lat -n 20 -A {operation}"));
+        perftest(&["--link", "ib"], &format!("ib_atomic_lat -n 20 -A {operation}"));
     }
 }
 
@@ -122,6 +124,7 @@ fn writes_and_sends_of_unreliable_connections() {
     perftest(&[], "ib_write_lat -c UC -n 20");
     perftest(&[], "ib_send_bw -c UC -n 20 -s 4096");
     perftest(&[], "ib_send_lat -c UC -n 20 -s 10000");
+    perftest(&["--link", "ib"], "ib_write_bw -c UC -n 20");
 }
 
 #[test]

@@ -143,16 +143,16 @@ UPDATE_DOCS=1 cargo test -p rushmem-uverbs --test pyverbs
     for (test, why) in FAILING {
         writeln!(page, "| `{test}` | {why} |").unwrap();
     }
-    page += "\n## Tests of features that this device lacks\n\n| feature | tests |\n|---|---|\n";
-    let mut features: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    page += "\n## Tests of features that this device lacks\n\n| feature | class | tests |\n|---|---|---|\n";
+    let mut rows: BTreeMap<(&str, &str), Vec<String>> = BTreeMap::new();
     for (test, reason) in &outcome.skipped {
         if let Some(why) = explanation(LACKING, reason) {
-            features.entry(why).or_default().push(test);
+            let (class, test) = test.rsplit_once('.').unwrap();
+            rows.entry((why, class)).or_default().push(format!("`{test}`"));
         }
     }
-    for (why, tests) in features {
-        let tests: Vec<_> = tests.iter().map(|test| format!("`{test}`")).collect();
-        writeln!(page, "| {why} | {} |", tests.join(", ")).unwrap();
+    for ((why, class), tests) in rows {
+        writeln!(page, "| {why} | `{class}` | {} |", tests.join(", ")).unwrap();
     }
     page += "\n## Tests that need other hardware or another machine\n\n| what they need | what they say without it |\n|---|---|\n";
     for (reason, why) in ELSEWHERE {

@@ -1,0 +1,28 @@
+//! The table of programs in `docs/softnic.md` names tests of this folder.
+
+use std::path::Path;
+
+/// Returns the tests that rows of tables name, as `file::test`.
+fn named(page: &str) -> Vec<(&str, &str)> {
+    let rows = page.lines().filter(|line| line.starts_with('|'));
+    let words = rows.flat_map(|row| row.split('`').skip(1).step_by(2));
+    words.filter_map(|word| word.split_once("::")).collect()
+}
+
+#[test]
+fn the_table_of_programs_names_tests() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = std::fs::read_to_string(root.join("../../docs/softnic.md")).unwrap();
+    let tests = named(&page);
+    assert!(tests.len() > 30, "the table is gone: {tests:?}");
+    for (file, test) in tests {
+        let source = std::fs::read_to_string(root.join(format!("tests/{file}.rs"))).unwrap_or_default();
+        assert!(source.contains(&format!("#[test]\nfn {test}()")), "there is no test {file}::{test}");
+    }
+}
+
+#[test]
+fn names_are_found_in_rows_only() {
+    let page = "`no::row`\n| `ib_write_bw` | RC | `perftest::writes`, `perftest::reads` |\n";
+    assert_eq!(named(page), [("perftest", "writes"), ("perftest", "reads")]);
+}
