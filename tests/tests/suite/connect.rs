@@ -44,6 +44,8 @@ fn the_nic_reports_the_state_of_each_qp() {
         setup.run(|pe| {
             let (dst, src) = (pe.alloc::<u32>(32 * PUTS)?, pe.alloc::<u32>(32)?);
             assert_eq!(pe.qps()?, []);
+            // Nobody connects before both have looked.
+            pe.host_sync()?;
             pe.run(grid(1, 32), small_puts(dst, src, PUTS as u32, 1))?;
             await_qps(pe, 1);
             let qp = &pe.qps()?[0];
