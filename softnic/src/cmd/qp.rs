@@ -126,7 +126,7 @@ pub(super) fn query(core: &mut Core, context: u32, command: QueryQp) -> CmdResul
     let context = QpContext {
         state,
         next_send_psn: qp.send_psn.get(),
-        last_acked_psn: qp.req.acked.plus(u32::MAX).get(),
+        last_acked_psn: qp.req.acked().plus(u32::MAX).get(),
         next_rcv_psn: qp.recv_psn.get(),
         rmsn: qp.msn & 0xff_ffff,
         hw_sq_wqebb_counter: consumer,

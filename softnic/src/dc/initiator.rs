@@ -215,7 +215,7 @@ fn path_mtu_to(core: &mut Core, peer: SocketAddrV4) -> Option<u32> {
 /// Handles the answer to a connect packet.
 pub(crate) fn accepted(qp: &mut Qp, packet: &Packet<'_>) -> bool {
     let (Ext::Accept(_, sequence, number), Some(dci)) = (packet.ext, &mut qp.dci) else { return false };
-    let is_answer = dci.is_connecting() && sequence == dci.sequence && packet.bth.psn == qp.req.acked;
+    let is_answer = dci.is_connecting() && sequence == dci.sequence && packet.bth.psn == qp.req.acked();
     if is_answer {
         (dci.link, qp.attrs.remote_qpn) = (Link::Up, number);
     }

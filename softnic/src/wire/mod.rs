@@ -8,6 +8,8 @@
 //! | `responder` | executes requests of the peer and queues responses |
 //! | `responses` | sends the queued responses |
 //! | `selective` | keeps packets behind a gap, and repairs gaps |
+//! | `flight` | knows which packets have arrived, and which are missing |
+//! | `pace` | measures the time of answers |
 //! | `fault_injection` | injects faults: requests that wait, WRITEs in pieces |
 //!
 //! A dynamic connection sends the same packets once it is up: see [`crate::dc`].
@@ -16,7 +18,9 @@
 //! dropped.
 
 mod fault_injection;
+mod flight;
 pub(crate) mod message;
+mod pace;
 pub(crate) mod requester;
 pub(crate) mod responder;
 pub(crate) mod responses;
@@ -114,8 +118,7 @@ pub(crate) fn packet(core: &mut Core, from: SocketAddrV4, bytes: &[u8]) {
         Service::Rc | Service::Dc if core.out.injects_faults => {
             fault_injection::request(core, qpn, &packet, bytes);
         }
-        Service::Rc => selective::request(core, qpn, &packet, bytes),
-        Service::Dc => responder::request(core, qpn, &packet),
+        Service::Rc | Service::Dc => selective::request(core, qpn, &packet, bytes),
     }
     core.enqueue(qpn);
 }

@@ -1,7 +1,9 @@
 //! The requester's state: messages in flight, acknowledged packets and timers.
 
+use super::flight::Flight;
 use super::message::{Kind, Message};
-use super::selective::Holes;
+use super::pace::Pace;
+use super::selective::KEPT;
 use crate::core::{Core, Done, Output, complete, fail};
 use crate::dc::{self, Dci};
 use crate::dma::{Dma, Mkeys, Rights, User};
@@ -33,10 +35,8 @@ pub(crate) struct Requester {
     pub(crate) next_packet: u32,
     /// Blocks started. The consumer counter of the send queue is behind it.
     pub(crate) started: u16,
-    /// First packet number that is not acknowledged.
-    pub(crate) acked: Psn,
-    /// One past the highest packet number ever sent.
-    pub(crate) highest: Psn,
+    /// Packets sent and not done.
+    pub(super) flight: Flight,
     /// Last packet numbers of READ and atomic requests that are not answered.
     pub(crate) reads: VecDeque<Psn>,
     /// Set when a WQE failed locally; no later WQE starts.
@@ -53,8 +53,9 @@ pub(crate) struct Requester {
     pub(crate) pause: Option<Instant>,
     /// Packet number of a loss that is already handled.
     lost: Option<Psn>,
-    /// Packets that the peer lacks.
-    pub(super) holes: Holes,
+    /// End of the packets for whose losses the window has already shrunk.
+    episode: Option<Psn>,
+    pace: Pace,
     /// Set if a packet was too long for the link, until the next acknowledgement.
     pub(crate) too_long: bool,
 }
@@ -66,8 +67,7 @@ impl Default for Requester {
             next: 0,
             next_packet: 0,
             started: 0,
-            acked: Psn::default(),
-            highest: Psn::default(),
+            flight: Flight::default(),
             reads: VecDeque::new(),
             broken: false,
             window: INITIAL_WINDOW,
@@ -77,7 +77,8 @@ impl Default for Requester {
             backoff: Duration::ZERO,
             pause: None,
             lost: None,
-            holes: Holes::default(),
+            episode: None,
+            pace: Pace::default(),
             too_long: false,
         }
     }
@@ -86,7 +87,13 @@ impl Default for Requester {
 impl Requester {
     /// Begins or continues at this packet number. Nothing before it is awaited.
     pub(crate) fn start(&mut self, psn: Psn) {
-        (self.acked, self.highest) = (psn, psn);
+        self.flight = Flight::starting_at(psn);
+        self.episode = None;
+    }
+
+    /// Returns the first packet number that is not acknowledged, or whose data has not come.
+    pub(crate) fn acked(&self) -> Psn {
+        self.flight.base()
     }
 
     /// Returns the number of the next packet to send.
@@ -112,30 +119,61 @@ impl Requester {
         self.progress
     }
 
-    /// Records that a packet up to `end` was sent.
-    pub(crate) fn sent(&mut self, end: Psn, now: Instant, first_wait: Duration) {
-        if end.since(self.highest) > 0 {
-            self.highest = end;
-        }
-        if self.resend.is_none() {
-            self.backoff = first_wait;
-            self.resend = Some(now + first_wait);
-            self.progress = Some(now);
-        }
+    /// Returns the number of packets from `psn` on that may be sent now.
+    pub(super) fn room(&self, psn: Psn) -> u32 {
+        let (ahead, received) = (psn.since(self.acked()).max(0) as u32, self.flight.received());
+        let room = self.window.saturating_sub(ahead.saturating_sub(received));
+        // A peer with a gap keeps no more than this.
+        if received == 0 { room } else { room.min((KEPT as u32).saturating_sub(ahead)) }
     }
 
-    /// Makes the window a little smaller, after losses that are repaired.
-    pub(super) fn shrink(&mut self) {
-        self.window = (self.window - self.window / 8).max(MIN_WINDOW);
-        self.credit = 0;
+    /// Records the transmission of a request that stands for `count` packets from `psn` on.
+    pub(crate) fn sent(
+        &mut self,
+        (psn, count): (Psn, u32),
+        fetches: bool,
+        now: Instant,
+        configured: Duration,
+    ) {
+        if psn == self.flight.highest() {
+            self.pace.note_sent(psn.plus(count - 1), now);
+        }
+        self.flight.note_sent(psn, count, fetches);
+        if self.resend.is_none() {
+            self.progress = Some(now);
+            self.rearm(now, configured);
+        }
     }
 
     /// Handles a loss: resends from the oldest unacknowledged packet, with a smaller window.
     fn go_back(&mut self) {
         self.window = (self.window / 2).max(MIN_WINDOW);
         self.credit = 0;
-        let psn = self.acked;
+        self.resume();
+    }
+
+    /// Moves the send position to the oldest unacknowledged packet.
+    fn resume(&mut self) {
+        self.flight.rewind();
+        self.pace.forget();
+        let psn = self.acked();
         self.seek(psn);
+    }
+
+    /// Asks the peer what it has, by sending two packets again. Returns whether that is enough, so that the requester need
+    /// not go back. `fresh` is the number of the next new packet.
+    fn probe(&mut self, fresh: Psn) -> bool {
+        let suffices = self.flight.peer_keeps && self.position(fresh).since(self.flight.highest()) >= 0;
+        if suffices {
+            self.pace.forget();
+            self.flight.doubt();
+        }
+        suffices
+    }
+
+    /// Returns the first time of silence that starts a resend.
+    fn first_wait(&self, configured: Duration) -> Duration {
+        if self.flight.peer_keeps { configured.min(self.pace.patience()) } else { configured }
     }
 
     /// Returns the time of the next timer.
@@ -146,38 +184,32 @@ impl Requester {
         }
     }
 
-    /// Advances `acked`, but not past missing response data. Returns whether it stopped there.
-    fn acknowledge(&mut self, upto: Psn, now: Instant, limit: u32) -> bool {
-        let mut upto = upto;
-        let missing = self.messages.iter().find(|message| {
-            message.fetches() && message.end().since(self.acked) > 0 && message.first.since(upto) < 0
-        });
-        let blocked = missing.is_some();
-        if let Some(message) = missing {
-            // `acked` may already lie within a READ.
-            upto = if self.acked.since(message.first) > 0 { self.acked } else { message.first };
+    /// Draws the conclusions from a response after which `before` is the old state of the flight. `fresh` is the number of
+    /// the next new packet.
+    fn settle(&mut self, before: (Psn, u32), fresh: Psn, now: Instant, limit: u32) {
+        let step = self.acked().since(before.0);
+        if step > 0 {
+            (self.lost, self.too_long) = (None, false);
+            self.credit += step as u32;
+            if self.credit >= self.window {
+                self.credit = 0;
+                self.window = (self.window + self.window / 4 + 1).min(limit);
+            }
+            self.progress = Some(now);
         }
-        self.advance(upto, now, limit);
-        blocked
-    }
-
-    fn advance(&mut self, upto: Psn, now: Instant, limit: u32) {
-        let step = upto.since(self.acked);
-        if step <= 0 {
-            return;
+        if before != (self.acked(), self.flight.received()) {
+            self.resend = None;
+            let flight = &self.flight;
+            self.reads.retain(|last| !flight.is_done(*last));
+            self.pace.note_news(now, |psn| flight.has(psn));
         }
-        self.acked = upto;
-        (self.lost, self.too_long) = (None, false);
-        self.credit += step as u32;
-        if self.credit >= self.window {
-            self.credit = 0;
-            self.window = (self.window + self.window / 4 + 1).min(limit);
+        if let Some(first) = self.flight.find_missing(self.position(fresh)) {
+            self.pace.forget();
+            if self.episode.is_none_or(|end| first.since(end) >= 0) {
+                self.episode = Some(self.flight.highest());
+                self.window = (self.window - self.window / 8).max(MIN_WINDOW);
+            }
         }
-        while self.reads.front().is_some_and(|last| last.since(upto) < 0) {
-            self.reads.pop_front();
-        }
-        self.progress = Some(now);
-        self.resend = None;
     }
 
     /// Removes the oldest message.
@@ -191,8 +223,9 @@ impl Requester {
     }
 
     /// Restarts the timer if packets are unacknowledged.
-    fn rearm(&mut self, now: Instant, first_wait: Duration) {
-        if self.resend.is_none() && self.highest.since(self.acked) > 0 {
+    fn rearm(&mut self, now: Instant, configured: Duration) {
+        if self.resend.is_none() && self.flight.highest().since(self.acked()) > 0 {
+            let first_wait = self.first_wait(configured);
             self.backoff = first_wait;
             self.resend = Some(now + first_wait);
         }
@@ -206,8 +239,7 @@ pub(crate) fn timers(core: &mut Core, qpn: u32) -> bool {
     if qp.req.pause.is_some_and(|pause| pause <= *now) {
         qp.req.pause = None;
         qp.req.resend = None;
-        let first_wait = qp.req.first_wait(config.retransmit);
-        qp.req.rearm(*now, first_wait);
+        qp.req.rearm(*now, config.retransmit);
     }
     if qp.req.pause.is_some() || qp.req.resend.is_none_or(|at| at > *now) {
         return false;
@@ -222,7 +254,7 @@ pub(crate) fn timers(core: &mut Core, qpn: u32) -> bool {
         fail_at(qp, Syndrome::TRANSPORT_RETRY_EXC_ERR, vendor);
         return true;
     }
-    if !(is_early && qp.req.probe()) {
+    if !(is_early && qp.req.probe(qp.send_psn)) {
         qp.req.go_back();
     }
     let longest = qp.attrs.ack_wait().unwrap_or(Duration::from_secs(1)).max(config.retransmit);
@@ -239,7 +271,7 @@ pub(crate) fn response(core: &mut Core, qpn: u32, packet: &Packet<'_>) {
     let Some(qp) = qps.get_mut(qpn).filter(|qp| qp.state == State::Rts) else { return };
     let psn = packet.bth.psn;
     // The response is stale, or was never requested.
-    if psn.since(qp.req.highest) >= 0 || psn.plus(1).since(qp.req.acked) < 0 {
+    if psn.since(qp.req.flight.highest()) >= 0 || psn.plus(1).since(qp.req.acked()) < 0 {
         out.stats.stale += 1;
         return;
     }
@@ -253,7 +285,7 @@ pub(crate) fn response(core: &mut Core, qpn: u32, packet: &Packet<'_>) {
         out.stats.stale += 1;
         return;
     }
-    let before = qp.req.acked;
+    let before = (qp.req.acked(), qp.req.flight.received());
     if let Ext::Aeth(Aeth { syndrome, .. }) = packet.ext
         && let Some(reason) = syndrome.refusal()
     {
@@ -262,49 +294,40 @@ pub(crate) fn response(core: &mut Core, qpn: u32, packet: &Packet<'_>) {
     match (packet.bth.op, packet.ext) {
         (Op::Ack, Ext::Aeth(aeth)) if aeth.syndrome == AethSyndrome::Nak(Nak::Sequence) => {
             out.counters.count(&qp.context, |counts| &mut counts.packet_seq_err);
-            acknowledged(qp, psn, aeth, *now, config.window);
+            acknowledged(qp, psn, aeth, *now);
         }
-        (Op::Ack, Ext::Aeth(aeth)) => acknowledged(qp, psn, aeth, *now, config.window),
-        (Op::SelectiveAck, _) => {
-            qp.req.acknowledge(psn, *now, config.window);
-            if !qp.req.take_report(psn, packet.payload) {
-                note_loss(&mut qp.req);
-            }
-        }
-        (Op::Accept, _) => qp.req.advance(psn.plus(1), *now, config.window),
+        (Op::Ack, Ext::Aeth(aeth)) => acknowledged(qp, psn, aeth, *now),
+        (Op::SelectiveAck, _) => qp.req.flight.take_report(psn, packet.payload),
+        (Op::Accept, _) => qp.req.flight.take_data(psn),
         (Op::AtomicAck, Ext::AtomicAck(_, old)) => {
-            take_response_data(qp, mkeys, dma, psn, ResponseData::Atomic(old), *now, config.window);
+            take_response_data(qp, mkeys, dma, psn, &ResponseData::Atomic(old));
         }
         (Op::ReadFirst | Op::ReadMiddle | Op::ReadLast | Op::ReadOnly, _) => {
-            take_response_data(qp, mkeys, dma, psn, ResponseData::Read(packet.payload), *now, config.window);
+            take_response_data(qp, mkeys, dma, psn, &ResponseData::Read(packet.payload));
         }
         _ => {}
     }
-    if qp.req.acked != before {
+    qp.req.settle(before, qp.send_psn, *now, config.window);
+    let acked = qp.req.acked();
+    if acked != before.0 {
         qp.rnr_tries = 0;
         // Acknowledgements of a first transmission may overtake a resend of the same packets.
-        if qp.req.position(qp.send_psn).since(qp.req.acked) < 0 {
-            let acked = qp.req.acked;
+        if qp.req.position(qp.send_psn).since(acked) < 0 {
             qp.req.seek(acked);
         }
     }
-    let first_wait = qp.req.first_wait(config.retransmit);
-    qp.req.rearm(*now, first_wait);
+    qp.req.rearm(*now, config.retransmit);
     complete_front(core, qpn);
 }
 
-fn acknowledged(qp: &mut Qp, psn: Psn, aeth: Aeth, now: Instant, limit: u32) {
-    if aeth.syndrome != AethSyndrome::Ack && psn.since(qp.req.acked) < 0 {
+fn acknowledged(qp: &mut Qp, psn: Psn, aeth: Aeth, now: Instant) {
+    if aeth.syndrome != AethSyndrome::Ack && psn.since(qp.req.acked()) < 0 {
         return;
     }
     match aeth.syndrome {
-        AethSyndrome::Ack => {
-            if qp.req.acknowledge(psn.plus(1), now, limit) {
-                note_loss(&mut qp.req);
-            }
-        }
+        AethSyndrome::Ack => qp.req.flight.acknowledge(psn),
         AethSyndrome::Rnr(code) => {
-            qp.req.acknowledge(psn, now, limit);
+            qp.req.flight.confirm(psn);
             if qp.attrs.rnr_retry != 7 && qp.rnr_tries >= qp.attrs.rnr_retry {
                 fail_at(qp, Syndrome::RNR_RETRY_EXC_ERR, 0);
                 return;
@@ -312,17 +335,18 @@ fn acknowledged(qp: &mut Qp, psn: Psn, aeth: Aeth, now: Instant, limit: u32) {
             qp.rnr_tries = qp.rnr_tries.saturating_add(1);
             qp.req.progress = Some(now);
             qp.req.pause = Some(now + rnr_time(code));
-            let acked = qp.req.acked;
-            qp.req.seek(acked);
+            qp.req.resume();
         }
         AethSyndrome::Nak(Nak::Sequence) => {
-            qp.req.acknowledge(psn, now, limit);
-            if !qp.req.holes.peer_keeps {
+            qp.req.flight.confirm(psn);
+            if qp.req.flight.peer_keeps {
+                qp.req.flight.lack(psn);
+            } else {
                 note_loss(&mut qp.req);
             }
         }
         AethSyndrome::Nak(nak) => {
-            qp.req.acknowledge(psn, now, limit);
+            qp.req.flight.confirm(psn);
             let syndrome = match nak {
                 Nak::RemoteAccess => Syndrome::REMOTE_ACCESS_ERR,
                 Nak::RemoteOperational => Syndrome::REMOTE_OP_ERR,
@@ -336,8 +360,8 @@ fn acknowledged(qp: &mut Qp, psn: Psn, aeth: Aeth, now: Instant, limit: u32) {
 
 /// Handles the first notice of a loss. The timer covers later ones.
 fn note_loss(req: &mut Requester) {
-    if req.lost != Some(req.acked) {
-        req.lost = Some(req.acked);
+    if req.lost != Some(req.acked()) {
+        req.lost = Some(req.acked());
         req.go_back();
     }
 }
@@ -348,43 +372,27 @@ enum ResponseData<'a> {
     Atomic(u64),
 }
 
-/// Takes response data if it is the next expected data.
-fn take_response_data(
-    qp: &mut Qp,
-    mkeys: &Mkeys,
-    dma: &mut Dma,
-    psn: Psn,
-    bytes: ResponseData<'_>,
-    now: Instant,
-    limit: u32,
-) {
-    let waiting = qp.req.messages.iter().find(|m| m.fetches() && m.end().since(qp.req.acked) > 0);
-    let Some(message) = waiting else { return };
-    let expected = if qp.req.acked.since(message.first) > 0 { qp.req.acked } else { message.first };
-    let ahead = psn.since(expected);
-    if ahead < 0 {
+/// Takes response data, in any order.
+fn take_response_data(qp: &mut Qp, mkeys: &Mkeys, dma: &mut Dma, psn: Psn, bytes: &ResponseData<'_>) {
+    if qp.req.flight.is_done(psn) {
         return;
     }
-    if ahead > 0 {
-        qp.req.acknowledge(psn, now, limit);
-        note_loss(&mut qp.req);
+    let at = qp.req.messages.partition_point(|message| message.end().since(psn) <= 0);
+    let message = qp.req.messages.get_mut(at).filter(|message| psn.since(message.first) >= 0);
+    let Some(message) = message.filter(|message| message.fetches() && message.fault.is_none()) else {
         return;
-    }
+    };
     let user = User { pd: qp.pd, qpn: qp.qpn };
     let skip = u64::from(psn.since(message.first) as u32) << qp.attrs.mtu_shift();
-    match scatter(message, mkeys, dma, user, skip, qp.attrs.mtu_shift(), &bytes) {
-        Ok(true) => qp.req.advance(psn.plus(1), now, limit),
+    let fault = match scatter(message, mkeys, dma, user, skip, qp.attrs.mtu_shift(), bytes) {
+        Ok(true) => return qp.req.flight.take_data(psn),
         // The response does not fit the request.
-        Ok(false) => {
-            qp.req.advance(expected, now, limit);
-            fail_at(qp, Syndrome::BAD_RESP_ERR, 0);
-        }
-        Err(refused) => {
-            qp.req.advance(expected, now, limit);
-            let (syndrome, vendor) = refused.syndrome();
-            fail_at(qp, syndrome, vendor);
-        }
-    }
+        Ok(false) => (Syndrome::BAD_RESP_ERR, 0),
+        Err(refused) => refused.syndrome(),
+    };
+    message.fault = Some(fault);
+    qp.req.broken = true;
+    qp.req.flight.confirm(psn);
 }
 
 /// Writes response data to local memory. Returns `false` if it does not fit the request.
@@ -425,7 +433,7 @@ fn scatter(
 
 /// Makes the WQE with the oldest unacknowledged packet fail after all earlier ones complete.
 fn fail_at(qp: &mut Qp, syndrome: Syndrome, vendor: u8) {
-    let acked = qp.req.acked;
+    let acked = qp.req.acked();
     let unfinished = |message: &&mut Message| message.packets != 0 && message.end().since(acked) > 0;
     if let Some(message) = qp.req.messages.iter_mut().find(unfinished) {
         message.fault.get_or_insert((syndrome, vendor));
@@ -449,7 +457,7 @@ pub(crate) fn complete_front(core: &mut Core, qpn: u32) {
             break;
         }
         // A message completes only after it was sent, even one without packets.
-        if message.end().since(qp.req.acked) > 0 || qp.req.next == 0 {
+        if message.end().since(qp.req.acked()) > 0 || qp.req.next == 0 {
             break;
         }
         if message.kind == Kind::Connect {

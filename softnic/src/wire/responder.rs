@@ -195,7 +195,15 @@ fn answer_duplicate(qp: &mut Qp, mkeys: &Mkeys, out: &mut Output, packet: &Packe
             if grows {
                 qp.recv_psn = end;
             }
-            qp.resp.responses.retain(|answer| answer.psn().since(psn) < 0);
+            // Answers stay in the order of the requests. Those that this one contains need not be sent twice.
+            let count = |reth: &Reth| qp.attrs.packets(reth.len.into());
+            let packets = count(&reth);
+            qp.resp.responses.retain(|answer| match answer {
+                Response::Read { psn: first, reth: old, .. } => {
+                    first.since(psn) < 0 || first.plus(count(old)).since(psn.plus(packets)) > 0
+                }
+                _ => true,
+            });
             qp.push_response(Response::Read { psn, reth, sent: 0, due: None });
         }
         (Op::CompareSwap | Op::FetchAdd | Op::MaskedCompareSwap | Op::MaskedFetchAdd, _) => {
@@ -204,11 +212,14 @@ fn answer_duplicate(qp: &mut Qp, mkeys: &Mkeys, out: &mut Output, packet: &Packe
                 qp.push_response(Response::Atomic { psn, old, due: None });
             }
         }
-        _ => {
-            let last = qp.recv_psn.plus(u32::MAX);
-            qp.push_response(Response::Ack { psn: last, syndrome: AethSyndrome::Ack });
-        }
+        _ => acknowledge(qp),
     }
+}
+
+/// Acknowledges all requests so far.
+pub(super) fn acknowledge(qp: &mut Qp) {
+    let last = qp.recv_psn.plus(u32::MAX);
+    qp.push_response(Response::Ack { psn: last, syndrome: AethSyndrome::Ack });
 }
 
 fn execute(

@@ -47,6 +47,11 @@ impl Response {
         }
     }
 
+    /// Returns whether it carries data.
+    fn has_data(&self) -> bool {
+        matches!(self, Response::Read { .. } | Response::Atomic { .. })
+    }
+
     /// Clears the injected delay.
     pub(super) fn clear_delay(&mut self) {
         if let Response::Read { due, .. } | Response::Atomic { due, .. } = self {
@@ -98,6 +103,10 @@ pub(crate) fn run(core: &mut Core, qpn: u32) -> bool {
                 fabric.send_empty(way, &bth, &Ext::Aeth(aeth(syndrome)));
                 note_sent(&bth, qpn, 0, out);
                 qp.resp.responses.pop_front();
+            }
+            Response::Selective { .. } if qp.resp.responses.iter().any(Response::has_data) => {
+                // It must not overtake data that its number covers.
+                qp.resp.responses.rotate_left(1);
             }
             Response::Selective { .. } => {
                 (bth.op, bth.psn) = (Op::SelectiveAck, qp.recv_psn);

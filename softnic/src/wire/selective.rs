@@ -11,12 +11,13 @@
 //! | 32 bytes | a bit for each of the 256 packets behind that one: 1 if it has arrived, lowest bits first |
 //!
 //! A requester that has seen one knows that its peer keeps packets. From then on it ignores the plain NAK, repairs holes,
-//! and asks early after silence. READs and atomics still make it go back: their answers come in order.
+//! and asks early after silence. It asks any peer again for just the missing response data of READs and atomics.
 
+use super::message::Kind;
 use super::requester::Requester;
 use super::responder;
 use super::responses::Response;
-use super::sender::{self, Destination, Parts};
+use super::sender::{self, Destination, Parts, READ_CHUNK};
 use crate::core::Core;
 use crate::dma::User;
 use crate::observe::Observation;
@@ -27,17 +28,13 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// Packets behind a gap that the responder keeps.
-const KEPT: usize = 256;
+pub(super) const KEPT: usize = 256;
 /// Bytes of the bits for these packets.
 pub(super) const BITS: usize = KEPT / 8;
 /// Time after which the responder reports a gap again.
 const AGAIN: Duration = Duration::from_micros(300);
 /// Reports of a gap without progress. The requester's timer covers the rest.
 const REPORTS: u32 = 8;
-/// Time after which the requester repairs a hole again that is still reported.
-const REPAIR: Duration = Duration::from_micros(500);
-/// First time of silence after which the requester sends the oldest packet again.
-pub(super) const PROBE: Duration = Duration::from_millis(1);
 
 /// The packets that a responder has received behind a gap.
 #[derive(Debug, Default)]
@@ -56,27 +53,48 @@ pub(super) fn request(core: &mut Core, qpn: u32, packet: &Packet<'_>, bytes: &[u
         if ahead as usize <= KEPT {
             qp.resp.early.packets.entry(packet.bth.psn.get()).or_insert_with(|| bytes.into());
         }
-        report(qp);
         qp.resp.early.reports = 0;
+        report(qp);
     }
+    let kept = qp.resp.early.packets.len();
     responder::request(core, qpn, packet);
+    if kept == 0 {
+        return;
+    }
+    let executes = ahead <= 0 && execute_kept(core, qpn);
+    let Some(qp) = core.qps.get_mut(qpn).filter(|qp| qp.state.receives()) else { return };
+    let early = &mut qp.resp.early;
+    if early.packets.is_empty() {
+        early.due = None;
+        if executes {
+            responder::acknowledge(qp);
+        }
+        return;
+    }
+    if ahead == 0 {
+        early.reports = 0;
+    }
+    let due = core.out.now + AGAIN;
+    early.due = Some(due);
+    core.out.wakeups.push((due, qpn));
+    report(qp);
+}
+
+/// Executes the kept requests that follow without a gap. Returns whether there was one.
+fn execute_kept(core: &mut Core, qpn: u32) -> bool {
+    let mut executes = false;
     loop {
-        let Some(qp) = core.qps.get_mut(qpn).filter(|qp| !qp.resp.early.packets.is_empty()) else { return };
+        let Some(qp) = core.qps.get_mut(qpn) else { return executes };
         let (expected, early) = (qp.recv_psn, &mut qp.resp.early);
         let Some(bytes) = early.packets.remove(&expected.get()) else {
-            if ahead == 0 {
-                // A gap is left, or all that was kept is old by now.
-                early.packets.retain(|psn, _| Psn::new(*psn).since(expected) > 0);
-                early.reports = 0;
-            }
-            let due = (!early.packets.is_empty()).then(|| core.out.now + AGAIN);
-            qp.resp.early.due = due;
-            core.out.wakeups.extend(due.map(|due| (due, qpn)));
-            return;
+            // What lies behind the expected packet is old by now.
+            early.packets.retain(|psn, _| Psn::new(*psn).since(expected) > 0);
+            return executes;
         };
         if let Ok(packet) = roce::parse(&bytes) {
             responder::request(core, qpn, &packet);
         }
+        executes = true;
     }
 }
 
@@ -118,100 +136,40 @@ pub(super) fn bits(qp: &Qp) -> [u8; BITS] {
     bits
 }
 
-/// The requester's knowledge of the packets that its peer lacks.
-#[derive(Debug, Default)]
-pub(super) struct Holes {
-    /// Set once the peer has shown that it keeps packets.
-    pub(super) peer_keeps: bool,
-    /// Missing packets, and when they were sent again.
-    missing: Vec<(Psn, Option<Instant>)>,
-    /// End of the packets for which the window has already shrunk.
-    episode: Option<Psn>,
-}
-
-#[cfg(test)]
-impl Holes {
-    pub(super) fn numbers(&self) -> impl Iterator<Item = Psn> {
-        self.missing.iter().map(|(psn, _)| *psn)
-    }
-}
-
-impl Requester {
-    /// Returns the first time of silence that starts a resend.
-    pub(super) fn first_wait(&self, configured: Duration) -> Duration {
-        if self.holes.peer_keeps { configured.min(PROBE) } else { configured }
-    }
-
-    /// Returns whether holes can be repaired: no message in flight waits for an answer with data.
-    fn repairs(&self) -> bool {
-        self.holes.peer_keeps && !self.messages.iter().any(super::message::Message::fetches)
-    }
-
-    /// Marks the oldest packet as missing. Returns whether that is enough, so that the requester need not go back.
-    pub(super) fn probe(&mut self) -> bool {
-        let oldest = self.acked;
-        if !self.repairs() || self.highest.since(oldest) <= 0 {
-            return false;
-        }
-        self.holes.missing.retain(|(psn, _)| *psn != oldest);
-        self.holes.missing.insert(0, (oldest, None));
-        true
-    }
-
-    /// Takes a report: `first` is missing, and `bits` tell which of the packets behind it have arrived. Everything before
-    /// `first` is acknowledged already. Returns whether the requester need not go back.
-    pub(super) fn take_report(&mut self, first: Psn, bits: &[u8]) -> bool {
-        self.holes.peer_keeps = true;
-        if !self.repairs() || self.acked != first {
-            return false;
-        }
-        let arrived = |i: u32| bits.get(i as usize / 8).is_some_and(|byte| byte >> (i % 8) & 1 != 0);
-        let behind = (8 * bits.len().min(BITS)) as u32;
-        let last = (0..behind).rev().find(|i| arrived(*i)).unwrap_or(0);
-        let before = std::mem::take(&mut self.holes.missing);
-        let numbers = (0..=last).filter(|i| *i == 0 || !arrived(*i - 1)).map(|i| first.plus(i));
-        let numbers = numbers.filter(|psn| psn.since(self.highest) < 0);
-        let sent = |psn: Psn| before.iter().find(|(other, _)| *other == psn).and_then(|(_, at)| *at);
-        self.holes.missing = numbers.map(|psn| (psn, sent(psn))).collect();
-        if self.holes.episode.is_none_or(|end| first.since(end) >= 0) {
-            self.holes.episode = Some(self.highest);
-            self.shrink();
-        }
-        true
-    }
-}
-
 /// Sends missing packets again. Returns whether the socket or the ring is full.
 pub(super) fn repair(core: &mut Core, qpn: u32) -> bool {
-    let Core { qps, mkeys, dma, out, fabric: Some(fabric), now, .. } = core else { return false };
+    let Core { qps, mkeys, dma, out, fabric: Some(fabric), .. } = core else { return false };
     let Some(qp) = qps.get_mut(qpn) else { return false };
     let Route::Peer(peer) = qp.route else { return false };
-    if qp.req.holes.missing.is_empty() || qp.req.pause.is_some() {
+    if qp.req.flight.due() == 0 || qp.req.pause.is_some() {
         return false;
     }
-    let acked = qp.req.acked;
-    qp.req.holes.missing.retain(|(psn, _)| psn.since(acked) >= 0);
     let to = Destination::of(qp, peer);
     let user = User { pd: qp.pd, qpn };
-    let Requester { messages, holes, .. } = &mut qp.req;
-    for (psn, sent) in &mut holes.missing {
-        if sent.is_some_and(|sent| now.saturating_duration_since(sent) < REPAIR) {
-            continue;
-        }
+    let Requester { messages, flight, .. } = &mut qp.req;
+    let mut from = flight.base();
+    while let Some((psn, run)) = flight.next_due(from, READ_CHUNK) {
+        from = psn.plus(1);
         if fabric.room_to(peer) == 0 {
             return true;
         }
-        let holds = |message: &&super::message::Message| {
-            psn.since(message.first) >= 0 && message.end().since(*psn) > 0 && message.fault.is_none()
-        };
-        let Some(message) = messages.iter().find(holds) else { continue };
-        let packet = psn.since(message.first) as u32;
+        let at = messages.partition_point(|message| message.end().since(psn) <= 0);
+        let message =
+            messages.get(at).filter(|message| psn.since(message.first) >= 0 && message.fault.is_none());
         // A refusal is found again when the requester goes back.
-        let Ok((op, bytes)) = sender::emit(message, packet, 1, true, &to, Parts { mkeys, dma, fabric }, user)
-        else {
+        let Some(message) = message else {
+            flight.drop_due(psn);
             continue;
         };
-        *sent = Some(*now);
+        let packet = psn.since(message.first) as u32;
+        let count = if message.kind == Kind::Read { run.min(message.packets - packet) } else { 1 };
+        let parts = Parts { mkeys, dma, fabric };
+        let Ok((op, bytes)) = sender::emit(message, packet, count, true, &to, parts, user) else {
+            flight.drop_due(psn);
+            continue;
+        };
+        from = psn.plus(count);
+        flight.note_sent(psn, count, message.fetches());
         out.stats.retransmitted += 1;
         let (psn, opcode) = (psn.get(), op.name());
         out.lookout.note(|| Observation::PacketSent { qpn, psn, opcode, bytes, is_retransmission: true });

@@ -1,7 +1,7 @@
 //! Cuts send WQEs into packets.
 
 use super::message::{Kind, Message};
-use super::selective::{self, Holes};
+use super::selective;
 use crate::core::{Core, MAX_SEGMENTS, Output};
 use crate::cq::Cq;
 use crate::dc::Dci;
@@ -26,7 +26,7 @@ use std::time::Duration;
 const BURST: usize = 64;
 /// Maximum number of response packets of one READ request. Long READs become several requests, so the window limits
 /// the response traffic.
-const READ_CHUNK: u32 = 32;
+pub(super) const READ_CHUNK: u32 = 32;
 /// Interval of acknowledgement requests within a long message, in packets.
 const ACK_EVERY: u32 = 16;
 /// Poll interval of a WQE that waits for a CQ.
@@ -83,8 +83,14 @@ fn step(core: &mut Core, qpn: u32) -> Step {
         return Step::Sent;
     }
     let psn = message.first.plus(req.next_packet);
-    let in_flight = psn.since(req.acked).max(0) as u32;
-    let room = req.window.saturating_sub(in_flight);
+    if req.flight.has(psn) {
+        req.next_packet += 1;
+        if req.next_packet >= message.packets {
+            (req.next, req.next_packet) = (req.next + 1, 0);
+        }
+        return Step::Sent;
+    }
+    let room = req.room(psn);
     if room == 0 {
         return Step::Idle;
     }
@@ -97,14 +103,14 @@ fn step(core: &mut Core, qpn: u32) -> Step {
     }
     let user = User { pd: qp.pd, qpn };
     let count = match message.kind {
-        Kind::Read => match read_chunk(req, message, room) {
+        Kind::Read => match read_chunk(req, message, psn, room) {
             0 => return Step::Idle,
             count => count,
         },
         _ => 1,
     };
-    let last_of_window = room <= count || (req.next_packet + 1).is_multiple_of(ACK_EVERY);
-    let sent = emit(message, req.next_packet, count, last_of_window, &to, Parts { mkeys, dma, fabric }, user);
+    let asks = room <= count || (req.next_packet + 1).is_multiple_of(ACK_EVERY) || req.flight.has_gap();
+    let sent = emit(message, req.next_packet, count, asks, &to, Parts { mkeys, dma, fabric }, user);
     let emitted = match sent {
         Ok(emitted) => emitted,
         Err(refused) => {
@@ -120,7 +126,7 @@ fn step(core: &mut Core, qpn: u32) -> Step {
         }
     };
     let end = psn.plus(count);
-    let is_retransmission = end.since(req.highest) <= 0;
+    let is_retransmission = end.since(req.flight.highest()) <= 0;
     if is_retransmission {
         out.stats.retransmitted += 1;
     }
@@ -128,7 +134,8 @@ fn step(core: &mut Core, qpn: u32) -> Step {
         let (op, bytes) = emitted;
         Observation::PacketSent { qpn, psn: psn.get(), opcode: op.name(), bytes, is_retransmission }
     });
-    if message.fetches() {
+    let fetches = message.fetches();
+    if fetches {
         req.reads.push_back(psn.plus(count - 1));
     }
     req.next_packet += count;
@@ -136,7 +143,7 @@ fn step(core: &mut Core, qpn: u32) -> Step {
         (req.next, req.next_packet) = (req.next + 1, 0);
     }
     match qp.service {
-        Service::Rc | Service::Dc => req.sent(end, *now, req.first_wait(config.retransmit)),
+        Service::Rc | Service::Dc => req.sent((psn, count), fetches, *now, config.retransmit),
         // No acknowledgement will come.
         Service::Uc | Service::Ud => req.start(end),
     }
@@ -144,10 +151,13 @@ fn step(core: &mut Core, qpn: u32) -> Step {
 }
 
 /// Returns the number of packets of the next READ request; 0 to wait for more room in the window.
-fn read_chunk(req: &Requester, message: &Message, room: u32) -> u32 {
+fn read_chunk(req: &Requester, message: &Message, psn: Psn, room: u32) -> u32 {
     let rest = message.packets - req.next_packet;
     let worthwhile = READ_CHUNK.min(rest).min(req.window / 2).max(1);
-    if room < worthwhile && room < req.window { 0 } else { READ_CHUNK.min(room).min(rest) }
+    if room < worthwhile && room < req.window {
+        return 0;
+    }
+    req.flight.gap(psn, READ_CHUNK.min(room).min(rest))
 }
 
 enum Start {
@@ -192,7 +202,7 @@ fn start(
     if qp.dci.as_mut().is_some_and(|dci| !dci.serves(&view)) {
         return Start::Nothing;
     }
-    let unanswered = |message: &Message| message.fetches() && message.end().since(qp.req.acked) > 0;
+    let unanswered = |message: &Message| message.fetches() && message.end().since(qp.req.acked()) > 0;
     if waits_for_reads(view.flags()) && qp.req.messages.iter().any(unanswered) {
         return Start::Nothing;
     }
@@ -396,7 +406,6 @@ fn atomic_request(atomic: Atomic, addr: u64, rkey: u32) -> (Op, Ext) {
 pub(crate) fn begin(qp: &mut Qp, psn: Psn) {
     qp.send_psn = psn;
     qp.req.start(psn);
-    qp.req.holes = Holes::default();
     if let Some(sq) = &qp.sq {
         qp.req.started = sq.consumer;
     }

@@ -108,27 +108,6 @@ fn packets_behind_a_gap_are_kept_and_reported() {
 }
 
 #[test]
-fn a_report_names_the_packets_to_repair() {
-    let mut req = super::Requester::default();
-    let at = |ahead| Psn::new(PSN + ahead);
-    req.start(at(0));
-    req.highest = at(20);
-    let window = req.window;
-    let missing = |req: &super::Requester| req.holes.numbers().collect::<Vec<_>>();
-    assert!(!req.probe(), "the peer has not shown yet that it keeps packets");
-    assert!(req.take_report(at(0), &[0b0001_0110]));
-    assert_eq!(missing(&req), [at(0), at(1), at(4)]);
-    assert!(req.window < window && req.window > window / 2, "{}", req.window);
-    // A second report of the same losses does not shrink the window again, and nothing beyond the highest packet is missing.
-    let window = req.window;
-    assert!(req.take_report(at(0), &[0xff, 0xff, 0xff, 0xff]));
-    assert_eq!((missing(&req), req.window), (vec![at(0)], window));
-    assert!(req.take_report(at(0), &[]) && req.probe());
-    assert_eq!(missing(&req), [at(0)]);
-    assert!(!req.take_report(at(1), &[1]), "it is not the oldest packet");
-}
-
-#[test]
 fn forged_repeated_reads_change_nothing() {
     let mut victim = Victim::new();
     let rkey = victim.rkey;

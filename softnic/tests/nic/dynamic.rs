@@ -198,6 +198,34 @@ fn writes_and_reads_reach_the_target() {
 }
 
 #[test]
+fn only_what_was_lost_is_sent_again() {
+    let config = Config { retransmit: Duration::from_secs(2), ..Config::default() };
+    let lossy = |seed| Config { faults: Faults { seed, drop: 0.02, ..Faults::default() }, ..config.clone() };
+    let (x, y) = (wire_nic(lossy(1)), wire_nic(lossy(2)));
+    let (mut a, b) = (initiator(&x, Setup { ack_timeout: 20, ..setup() }), Target::new(&y));
+    // A lost connect packet waits for its timer, because nothing is known of the target yet.
+    let to = b.address();
+    let first = add(&a, &b, 8);
+    run_to(&mut a, &to, &first);
+    let (lkey, rkey, len) = (a.key, b.pe.key, 500_000);
+    let data = pattern(len as usize, 1);
+    a.fill(0, &data);
+    for _ in 0..6 {
+        write_to(&mut a, &to, &Wqe::Write { raddr: 16, rkey, laddr: 0, lkey, len }, Flags::NONE);
+        let read = Wqe::Read { raddr: 16, rkey, laddr: len.into(), lkey, len };
+        write_to(&mut a, &to, &read, Flags::NONE);
+        let last = add(&a, &b, 8);
+        a.fill(u64::from(len) + 9, &[0; 4096]);
+        run_to(&mut a, &to, &last);
+        assert!(b.pe.bytes(16, len as usize) == data && a.bytes(len.into(), 24_000) == data[..24_000]);
+    }
+    assert_eq!(b.pe.heap.load_u64(8), 7);
+    let (x, y) = (x.stats(), y.stats());
+    let faults = x.faults + y.faults;
+    assert!(faults > 80 && x.retransmitted > 0 && x.retransmitted < 2 * faults, "{x:?} {y:?}");
+}
+
+#[test]
 fn atomics_of_all_kinds() {
     both(|x, y| {
         let (mut a, b) = (initiator(x, setup()), Target::new(y));

@@ -78,6 +78,34 @@ fn only_lost_packets_are_sent_again() {
 }
 
 #[test]
+fn only_lost_data_is_asked_for_again() {
+    for shared_memory in [true, false] {
+        let config = Config { shared_memory, retransmit: Duration::from_secs(2), ..Config::default() };
+        let faults = Faults { drop: 0.02, ..Faults::default() };
+        let (x, y) = (wire_nic(config.clone()), wire_nic(Config { faults, ..config }));
+        let (mut a, b) = pair(&x, &y, Setup { mtu: Mtu::B256, ack_timeout: 20, ..Setup::default() });
+        let data = pattern(400_000, 1);
+        b.fill(0, &data);
+        let (rkey, lkey) = (b.key, a.key);
+        for round in 0..4 {
+            a.write(&Wqe::Read { raddr: 0, rkey, laddr: 500_000, lkey, len: 400_000 }, Flags::NONE);
+            // Each of these waits for its answer, but no message behind it does.
+            for i in 0..40 {
+                a.write(&Wqe::FetchAdd { raddr: 600_000, rkey, laddr: 8 * i, lkey, add: 1 }, Flags::NONE);
+            }
+            a.run(&Wqe::Read { raddr: 0, rkey, laddr: 500_000, lkey, len: 64 });
+            assert!(a.bytes(500_000, 400_000) == data);
+            assert_eq!(b.heap.load_u64(600_000), 40 * (round + 1), "an atomic ran twice, or not");
+            let old: Vec<u64> = (0..40).map(|i| a.heap.load_u64(8 * i as usize)).collect();
+            assert_eq!(old, (40 * round..40 * (round + 1)).collect::<Vec<u64>>());
+        }
+        let (x, y) = (x.stats(), y.stats());
+        assert!(y.faults > 80 && x.retransmitted > 0, "{x:?} {y:?}");
+        assert!(x.retransmitted < 2 * y.faults && x.stale < y.faults, "{x:?} {y:?}");
+    }
+}
+
+#[test]
 fn duplication() {
     let (x, y) = survives("duplicate", Faults { duplicate: 0.3, ..Faults::default() });
     assert!(x.stats().duplicates + y.stats().duplicates > 0);
