@@ -50,6 +50,11 @@ pub(crate) struct Address {
 }
 
 impl Address {
+    /// Returns whether the MAC address is of a software adapter.
+    pub(crate) fn is_software(&self) -> bool {
+        self.mac[..4] == mac_of(0)[..4]
+    }
+
     /// Returns the route of the address from the adapter at `own`.
     ///
     /// GID and MAC address of a peer give its IPv4 address and UDP port. Without an IP address in the GID, the LID
@@ -58,11 +63,10 @@ impl Address {
         let peer = match ip_of_gid(self.gid) {
             Some(ip) if ip == *own.ip() && self.mac == mac_of(own.port()) => own,
             Some(ip) => {
-                let [a, b, c, d, high, low] = self.mac;
-                let [oa, ob, oc, od, ..] = mac_of(0);
+                let [.., high, low] = self.mac;
                 // A foreign MAC address belongs to an adapter on the standard port.
-                let ours = [a, b, c, d] == [oa, ob, oc, od];
-                SocketAddrV4::new(ip, if ours { u16::from_be_bytes([high, low]) } else { roce::PORT })
+                let port = if self.is_software() { u16::from_be_bytes([high, low]) } else { roce::PORT };
+                SocketAddrV4::new(ip, port)
             }
             None if self.lid != 0 => {
                 SocketAddrV4::new(ip_of_lid(self.lid).ok_or(BadAddress::Lid)?, own.port())

@@ -140,8 +140,12 @@ pub(super) fn rtr2rts(core: &mut Core, context: u32, command: Rtr2Rts) -> Modifi
     qp.context.primary_address_path.ack_timeout = given.primary_address_path.ack_timeout;
     sender::begin(qp, Psn::new(given.next_send_psn));
     qp.state = State::Rts;
-    if matches!(qp.route, Route::Peer(_)) {
+    if let Route::Peer(peer) = qp.route {
+        let is_software = address_of(&qp.context.primary_address_path).is_software();
         core.failures.connected(Instant::now());
+        if let Some(fabric) = core.fabric.as_mut().filter(|_| is_software) {
+            fabric.note_software(peer);
+        }
     }
     // Doorbells may have been rung already.
     core.enqueue(command.qpn);
@@ -213,12 +217,15 @@ fn route(path: &AddressPath, own: SocketAddrV4) -> CmdResult<Route> {
     if path.fl {
         return Ok(Route::Loopback);
     }
-    let address = Address { gid: path.rgid_rip, mac: path.rmac, lid: path.rlid };
-    address.route(own).map_err(|nowhere| {
+    address_of(path).route(own).map_err(|nowhere| {
         let why = match nowhere {
             BadAddress::Gid => Reason::Gid,
             BadAddress::Lid => Reason::Lid,
         };
         refuse(CmdStatus::BAD_PARAM, why)
     })
+}
+
+fn address_of(path: &AddressPath) -> Address {
+    Address { gid: path.rgid_rip, mac: path.rmac, lid: path.rlid }
 }

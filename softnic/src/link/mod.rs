@@ -10,6 +10,7 @@ pub(crate) mod batch;
 pub(crate) mod capture;
 pub(crate) mod fault;
 mod groups;
+mod offload;
 pub(crate) mod shared;
 pub(crate) mod udp;
 
@@ -105,6 +106,11 @@ impl Fabric {
     /// Returns the sockets that end a sleep of the engine.
     pub(crate) fn waiters(&self) -> [Option<Waiter>; 2] {
         [Some(self.udp.waiter()), self.shared.as_ref().map(SharedLink::waiter)]
+    }
+
+    /// Notes that a software adapter has this address.
+    pub(crate) fn note_software(&mut self, peer: SocketAddrV4) {
+        self.udp.note_software(peer);
     }
 
     /// Returns the number of packets to any peers that may be added before the next flush.

@@ -2,14 +2,16 @@
 #![allow(unsafe_code, reason = "system calls that take arrays of messages")]
 
 use super::batch::{Batch, Entry};
+use super::offload::{self, Control};
 use crate::config::Ip;
 use crate::nic::{LAST_LID, ip_of_lid};
 use crate::roce::{self, MAX_PACKET, PORT};
 use socket2::{Domain, Protocol, Socket, Type};
+use std::collections::HashSet;
 use std::io;
 use std::mem::zeroed;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
 /// Maximum number of datagrams per system call.
 const BURST: usize = 64;
@@ -17,6 +19,9 @@ const BURST: usize = 64;
 const SOCKET_BUFFER: usize = 8 << 20;
 /// Room for one incoming datagram.
 const SLOT: usize = MAX_PACKET.next_multiple_of(64);
+/// The same where one stands for many, and their maximum number per system call.
+const LARGE_SLOT: usize = 1 << 16;
+const LARGE_BURST: usize = 16;
 /// Bytes of the address that goes with a datagram.
 const NAME_LEN: libc::socklen_t = size_of::<libc::sockaddr_in>() as libc::socklen_t;
 /// Bytes of the headers that a datagram gets.
@@ -29,8 +34,16 @@ pub(crate) struct UdpLink {
     socket: Socket,
     local: SocketAddrV4,
     slots: Vec<u8>,
+    /// Bytes of one slot.
+    slot: usize,
     incoming: Messages,
     outgoing: Messages,
+    /// Numbers of datagrams in the outgoing messages of a call.
+    groups: Vec<usize>,
+    /// Whether one message may carry several datagrams to a software adapter.
+    segments: bool,
+    /// Addresses of software adapters.
+    software: HashSet<SocketAddrV4>,
     /// Datagrams that were too long for the link since the last [`UdpLink::take_too_long`].
     too_long: Vec<TooLong>,
     /// Whether a warning about them was given.
@@ -50,6 +63,7 @@ struct Messages {
     names: Box<[libc::sockaddr_in]>,
     vectors: Box<[libc::iovec]>,
     headers: Box<[libc::mmsghdr]>,
+    controls: Box<[Control]>,
 }
 
 // SAFETY: the pointers lead to heap memory of the same object or its owner, or to buffers that a call sets just before it
@@ -65,6 +79,7 @@ impl Messages {
             names: vec![name; BURST].into(),
             vectors: vec![vector; BURST].into(),
             headers: vec![header; BURST].into(),
+            controls: vec![Control::EMPTY; BURST].into(),
         };
         for i in 0..BURST {
             let header = &mut messages.headers[i].msg_hdr;
@@ -85,12 +100,32 @@ impl UdpLink {
             Ip::Addr(ip) => bind_addr(ip, port)?,
             Ip::AnyLoopback => bind_any_loopback(port)?,
         };
+        let (segments, merges) = (offload::sends(socket.as_fd()), offload::receives(socket.as_fd()));
+        tracing::debug!(%local, segments, merges, "segmentation offload");
+        let (slot, burst) = if merges { (LARGE_SLOT, LARGE_BURST) } else { (SLOT, BURST) };
         let (mut incoming, outgoing) = (Messages::new(), Messages::new());
-        let (mut slots, too_long) = (vec![0; BURST * SLOT], Vec::new());
-        for (vector, slot) in incoming.vectors.iter_mut().zip(slots.chunks_exact_mut(SLOT)) {
-            *vector = libc::iovec { iov_base: slot.as_mut_ptr().cast(), iov_len: SLOT };
+        let mut slots = vec![0; burst * slot];
+        for (vector, bytes) in incoming.vectors.iter_mut().zip(slots.chunks_exact_mut(slot)) {
+            *vector = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: slot };
         }
-        Ok(Some(UdpLink { socket, local, slots, incoming, outgoing, too_long, warned: false }))
+        Ok(Some(UdpLink {
+            socket,
+            local,
+            slots,
+            slot,
+            incoming,
+            outgoing,
+            groups: Vec::new(),
+            segments,
+            software: HashSet::new(),
+            too_long: Vec::new(),
+            warned: false,
+        }))
+    }
+
+    /// Notes that a software adapter has this address.
+    pub(crate) fn note_software(&mut self, peer: SocketAddrV4) {
+        self.software.insert(peer);
     }
 
     pub(crate) fn local(&self) -> SocketAddrV4 {
@@ -106,6 +141,11 @@ impl UdpLink {
                 Err(error) => match error.kind() {
                     io::ErrorKind::WouldBlock => break,
                     io::ErrorKind::Interrupted => {}
+                    // The link cannot split datagrams, or they do not fit.
+                    _ if self.groups.first().is_some_and(|first| *first > 1) => {
+                        tracing::debug!(%error, "no more segmentation offload");
+                        self.segments = false;
+                    }
                     _ => {
                         if error.raw_os_error() == Some(libc::EMSGSIZE) {
                             self.note_too_long(batch);
@@ -145,42 +185,76 @@ impl UdpLink {
 
     fn send_some(&mut self, batch: &mut Batch) -> io::Result<usize> {
         let count = batch.len().min(BURST);
-        let Messages { names, vectors, headers } = &mut self.outgoing;
-        for (i, entry) in batch.entries[..count].iter().enumerate() {
-            let bytes = &mut batch.arena[entry.bytes.clone()];
-            names[i] = sockaddr(entry.peer);
-            vectors[i].iov_base = bytes.as_mut_ptr().cast();
-            vectors[i].iov_len = bytes.len();
+        let Batch { arena, entries } = batch;
+        let Messages { names, vectors, headers, controls } = &mut self.outgoing;
+        self.groups.clear();
+        let mut begin = 0;
+        while begin < count {
+            let Entry { peer, bytes, .. } = &entries[begin];
+            let splits = self.segments && self.software.contains(peer);
+            let size = if splits { group(&entries[begin..count]) } else { 1 };
+            for (vector, entry) in vectors[begin..].iter_mut().zip(&entries[begin..begin + size]) {
+                let bytes = &mut arena[entry.bytes.clone()];
+                *vector = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+            }
+            let number = self.groups.len();
+            names[number] = sockaddr(*peer);
+            let header = &mut headers[number].msg_hdr;
+            header.msg_iov = &raw mut vectors[begin];
+            header.msg_iovlen = size as _;
+            (header.msg_control, header.msg_controllen) = (std::ptr::null_mut(), 0);
+            if size > 1 {
+                // SAFETY: the controls are heap memory of `self`, like the headers.
+                unsafe { controls[number].announce(header, bytes.len() as u16) };
+            }
+            self.groups.push(size);
+            begin += size;
         }
-        // SAFETY: the first `count` headers point at names and vectors of `self`, and these at bytes of the arena.
+        let number = self.groups.len() as u32;
+        // SAFETY: the first `number` headers point at names, vectors and controls of `self`, and the vectors at bytes of the
+        // arena.
         let sent = unsafe {
-            libc::sendmmsg(self.socket.as_raw_fd(), headers.as_mut_ptr(), count as u32, libc::MSG_DONTWAIT)
+            libc::sendmmsg(self.socket.as_raw_fd(), headers.as_mut_ptr(), number, libc::MSG_DONTWAIT)
         };
-        if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(sent as usize) }
+        match usize::try_from(sent) {
+            Ok(sent) => Ok(self.groups[..sent].iter().sum()),
+            Err(_) => Err(io::Error::last_os_error()),
+        }
     }
 
-    /// Receives up to one burst and hands each datagram over with its sender; returns how many came.
+    /// Receives up to one burst and hands each datagram over with its sender; returns how many messages came.
     pub(crate) fn receive(&mut self, mut each: impl FnMut(SocketAddrV4, &[u8])) -> usize {
-        let Messages { names, headers, .. } = &mut self.incoming;
-        // SAFETY: every header points at a name and a vector of `self`, and the vectors at slots of `self`, which never move.
+        let (slot, burst) = (self.slot, self.slots.len() / self.slot);
+        let Messages { names, headers, controls, .. } = &mut self.incoming;
+        for (header, control) in headers[..burst].iter_mut().zip(controls) {
+            header.msg_hdr.msg_namelen = NAME_LEN;
+            // SAFETY: the controls are heap memory of `self`, like the headers.
+            unsafe { control.expect(&mut header.msg_hdr) };
+        }
+        // SAFETY: the first `burst` headers point at names, vectors and controls of `self`, and the vectors at slots of
+        // `self`, which never move.
         let got = unsafe {
             libc::recvmmsg(
                 self.socket.as_raw_fd(),
                 headers.as_mut_ptr(),
-                BURST as u32,
+                burst as u32,
                 libc::MSG_DONTWAIT,
                 std::ptr::null_mut(),
             )
         };
         let got = usize::try_from(got).unwrap_or(0);
-        for (i, header) in headers[..got].iter_mut().enumerate() {
-            let len = (header.msg_len as usize).min(SLOT);
+        for (i, header) in headers[..got].iter().enumerate() {
+            let bytes = &self.slots[i * slot..][..(header.msg_len as usize).min(slot)];
             let truncated = header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0;
-            header.msg_hdr.msg_namelen = NAME_LEN;
             let ip = Ipv4Addr::from(u32::from_be(names[i].sin_addr.s_addr));
             let peer = SocketAddrV4::new(ip, u16::from_be(names[i].sin_port));
+            // SAFETY: the system has filled the first `got` messages, and the controls are alive.
+            let len = unsafe { offload::announced(&header.msg_hdr) }.unwrap_or(slot);
             if !truncated {
-                each(peer, &self.slots[i * SLOT..i * SLOT + len]);
+                bytes
+                    .chunks(len)
+                    .filter(|packet| packet.len() <= MAX_PACKET)
+                    .for_each(|packet| each(peer, packet));
             }
         }
         got
@@ -286,6 +360,18 @@ fn open(addr: SocketAddrV4) -> io::Result<(Socket, SocketAddrV4)> {
     Ok((socket, local))
 }
 
+/// Returns the number of datagrams at the front that one message can carry: to one peer, and of one length, except that the
+/// last one may be shorter.
+fn group(entries: &[Entry]) -> usize {
+    let Some(first) = entries.first() else { return 0 };
+    let len = first.bytes.len();
+    let most = (offload::MAX_BYTES / len.max(1)).clamp(1, offload::MAX_SEGMENTS).min(entries.len());
+    let fits = |entry: &Entry| entry.peer == first.peer && (1..=len).contains(&entry.bytes.len());
+    let size =
+        entries[1..most].iter().take_while(|entry| fits(entry) && entry.bytes.len() == len).count() + 1;
+    size + usize::from(size < most && fits(&entries[size]))
+}
+
 fn set_option(socket: &Socket, level: libc::c_int, name: libc::c_int, value: libc::c_int) -> io::Result<()> {
     // SAFETY: the option is an int, and the length says so.
     let rc = unsafe {
@@ -306,5 +392,63 @@ fn sockaddr(addr: SocketAddrV4) -> libc::sockaddr_in {
         sin_port: addr.port().to_be(),
         sin_addr: libc::in_addr { s_addr: u32::from(*addr.ip()).to_be() },
         sin_zero: [0; 8],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batch(lens: &[(u8, usize)]) -> Batch {
+        let mut batch = Batch::default();
+        for (i, (host, len)) in lens.iter().enumerate() {
+            let peer = SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, *host), PORT);
+            batch.push((1, peer), *len).fill(i as u8);
+        }
+        batch
+    }
+
+    #[test]
+    fn a_message_carries_datagrams_of_one_length_to_one_peer() {
+        let size = |lens: &[(u8, usize)]| group(&batch(lens).entries);
+        assert_eq!(size(&[(1, 100)]), 1);
+        assert_eq!(size(&[(1, 100), (1, 100), (1, 100), (2, 100)]), 3);
+        assert_eq!(size(&[(1, 100), (1, 100), (1, 40), (1, 40)]), 3, "a shorter one is the last one");
+        assert_eq!(size(&[(1, 40), (1, 100)]), 1);
+        assert_eq!(size(&[(1, 100), (2, 40)]), 1);
+        assert_eq!(size(&[(1, 4132); 64]), 15);
+        assert_eq!(size(&[(1, 16); 80]), offload::MAX_SEGMENTS);
+    }
+
+    #[test]
+    fn datagrams_arrive_one_by_one_with_and_without_offload() {
+        for (segments, merges) in [(true, true), (true, false), (false, true), (false, false)] {
+            let mut links = [1, 2].map(|_| UdpLink::bind(Ip::AnyLoopback, 0).unwrap().unwrap());
+            let [from, to] = &mut links;
+            from.note_software(to.local());
+            from.segments &= segments;
+            if !merges {
+                set_option(&to.socket, libc::SOL_UDP, libc::UDP_GRO, 0).unwrap();
+            }
+            let lens = [1000, 1000, 1000, 7, 4132, 4132, 16, 16, 16, 1000];
+            let mut sent = Batch::default();
+            for (i, len) in lens.iter().enumerate() {
+                sent.push((1, to.local()), *len).fill(i as u8);
+            }
+            assert_eq!((from.send(&mut sent), sent.len()), (0, 0));
+            let (mut got, mut messages) = (Vec::new(), 0);
+            while got.len() < lens.len() {
+                messages += to.receive(|peer, bytes| {
+                    assert_eq!(peer, from.local());
+                    got.push(bytes.to_vec());
+                });
+            }
+            let expected: Vec<Vec<u8>> =
+                lens.iter().enumerate().map(|(i, len)| vec![i as u8; *len]).collect();
+            assert_eq!(got, expected, "{segments} {merges}");
+            // Each group of one length travels as one message.
+            let offload = segments && merges && offload::sends(from.socket.as_fd());
+            assert_eq!(messages, if offload { 4 } else { lens.len() }, "{segments} {merges}");
+        }
     }
 }
