@@ -219,18 +219,45 @@ fn main() {
 
     for (carrier, shared_memory) in [("shared memory", true), ("UDP", false)] {
         println!("RoCEv2 by {carrier}, both ends on this machine");
-        let clean = Faults::default();
-        between(&clean, shared_memory, report);
-        // The first rate is as good as none, and shows the cost of the stage that drops packets.
-        for drop in [1e-9, 0.01, 0.1] {
-            println!("  with {:.0} % of the packets lost:", drop * 100.0);
-            between(&Faults { drop, ..clean.clone() }, shared_memory, report_large);
+        between(&Faults::default(), shared_memory, report);
+        report_losses(shared_memory);
+    }
+}
+
+/// Rates of packets lost. The second one is as good as none, and shows the cost of the stage that drops packets.
+const LOSSES: [f64; 4] = [0.0, 1e-9, 0.01, 0.1];
+/// Turns of the measurement of losses.
+const TURNS: usize = 5;
+
+/// Measures with several rates of loss by turns, and prints the best rates as parts of the rate without loss.
+fn report_losses(shared_memory: bool) {
+    for len in [65_536u32, 1 << 20] {
+        let mut rates = LOSSES.map(|_| [const { Vec::new() }; 2]);
+        for _ in 0..TURNS {
+            for (rates, drop) in rates.iter_mut().zip(LOSSES) {
+                between(&Faults { drop, ..Faults::default() }, shared_memory, |a, b| {
+                    for (rates, rate) in rates.iter_mut().zip(large(a, b, len)) {
+                        rates.push(rate);
+                    }
+                });
+            }
+        }
+        // Other programs on the machine only make a rate worse.
+        let best = rates.map(|both| both.map(|rates| rates.into_iter().fold(0.0, f64::max)));
+        for (drop, [write, read]) in LOSSES.into_iter().zip(best).skip(1) {
+            let [all_writes, all_reads] = best[0];
+            println!(
+                "  {:2.0} % of the packets of {len:>7} B lost: WRITE {write:5.2} GB/s ({:3.0} %)   READ {read:5.2} GB/s ({:3.0} %)",
+                drop * 100.0,
+                100.0 * write / all_writes,
+                100.0 * read / all_reads
+            );
         }
     }
 }
 
 /// Connects two adapters with these faults and measures.
-fn between(faults: &Faults, shared_memory: bool, measure: impl Fn(&End, &End)) {
+fn between(faults: &Faults, shared_memory: bool, measure: impl FnOnce(&End, &End)) {
     let faults = |seed| Faults { seed, ..faults.clone() };
     let config =
         |seed| Config { ip: Ip::AnyLoopback, shared_memory, faults: faults(seed), ..Config::default() };
@@ -239,7 +266,6 @@ fn between(faults: &Faults, shared_memory: bool, measure: impl Fn(&End, &End)) {
     a.connect(&b);
     b.connect(&a);
     measure(&a, &b);
-    println!("  {:?}", x.stats());
 }
 
 /// Returns the CPU time of this process so far.
@@ -273,13 +299,18 @@ fn report(a: &End, b: &End) {
 }
 
 fn report_large(a: &End, b: &End) {
-    let (rkey, lkey) = (b.key, a.key);
-    let (raddr, laddr) = (1 << 20, 2 << 20);
     for len in [4096u32, 65_536, 1 << 20, 16 << 20] {
-        // Enough WQEs in flight to hide the doorbell latency.
-        let batch = ((8 << 20) / len).clamp(2, 1024) as u16;
-        let write = a.rate(&Wqe::Write { raddr, rkey, laddr, lkey, len }, batch) * f64::from(len) / 1e9;
-        let read = a.rate(&Wqe::Read { raddr, rkey, laddr, lkey, len }, batch) * f64::from(len) / 1e9;
+        let [write, read] = large(a, b, len);
         println!("  WRITE {len:>9} B    {write:8.2} GB/s    READ {read:8.2} GB/s");
     }
+}
+
+/// Returns the GB per second of WRITEs and READs of `len` bytes.
+fn large(a: &End, b: &End, len: u32) -> [f64; 2] {
+    let (rkey, lkey) = (b.key, a.key);
+    let (raddr, laddr) = (1 << 20, 2 << 20);
+    // Enough WQEs in flight to hide the doorbell latency.
+    let batch = ((8 << 20) / len).clamp(2, 1024) as u16;
+    [Wqe::Write { raddr, rkey, laddr, lkey, len }, Wqe::Read { raddr, rkey, laddr, lkey, len }]
+        .map(|wqe| a.rate(&wqe, batch) * f64::from(len) / 1e9)
 }

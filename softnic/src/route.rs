@@ -50,8 +50,16 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    /// Returns whether the MAC address is of a software adapter.
+    /// Returns whether it is surely of a software adapter: by its MAC address, or because it is on this machine.
     pub(crate) fn is_software(&self) -> bool {
+        let is_loopback = match ip_of_gid(self.gid) {
+            Some(ip) => ip.is_loopback(),
+            None => self.lid != 0,
+        };
+        is_loopback || self.has_our_mac()
+    }
+
+    fn has_our_mac(&self) -> bool {
         self.mac[..4] == mac_of(0)[..4]
     }
 
@@ -65,7 +73,7 @@ impl Address {
             Some(ip) => {
                 let [.., high, low] = self.mac;
                 // A foreign MAC address belongs to an adapter on the standard port.
-                let port = if self.is_software() { u16::from_be_bytes([high, low]) } else { roce::PORT };
+                let port = if self.has_our_mac() { u16::from_be_bytes([high, low]) } else { roce::PORT };
                 SocketAddrV4::new(ip, port)
             }
             None if self.lid != 0 => {
@@ -104,5 +112,15 @@ mod tests {
             assert_eq!(to(gid, [0; 6], 0xc000), Err(BadAddress::Lid));
             assert_eq!(to(gid, [0; 6], 0), Err(BadAddress::Gid));
         }
+    }
+
+    #[test]
+    fn only_sure_addresses_count_as_software() {
+        let is_software = |gid, mac, lid| Address { gid, mac, lid }.is_software();
+        let (near, far) = (gid_of(Ipv4Addr::new(127, 1, 2, 3)), gid_of(Ipv4Addr::new(10, 0, 0, 7)));
+        let foreign = [0x94, 0x6d, 0xae, 1, 2, 3];
+        assert!(is_software(far, mac_of(5000), 0) && is_software(near, foreign, 0));
+        assert!(is_software([0; 16], [0; 6], 7) && !is_software([0; 16], [0; 6], 0));
+        assert!(!is_software(far, foreign, 0) && !is_software(far, [0; 6], 0));
     }
 }
