@@ -10,14 +10,15 @@
 //! |---|---|
 //! | [`interpose`], `process`, `per_process`, `sys` | the C library's functions; descriptors of devices; objects of a process; system calls |
 //! | [`sysfs`], [`settings`], [`fault`] | files and settings that a launcher prepares |
-//! | `paths`, `live` | the places of the files, and files with contents that change |
+//! | `paths`, `live`, `topology` | the places of the files, files with contents that change, GPUs in the tree of devices |
 //! | `device`, `scheduling` | a device and its adapter; the scheduling of its engine |
 //! | `open_device`, `handles`, `pages` | an opened device; its objects by number; pages that programs map |
 //! | `attrs`, `user`, `abi`, `errno` | arguments of an ioctl, memory of the caller, structures, error numbers |
 //! | `cm` | the RDMA connection manager |
 //! | `verbs` | PD, MR, CQ, QP, in the form of the kernel's commands |
 //! | `devx` | commands that pass through: objects, umems, doorbell pages |
-//! | `memory`, [`peer_memory`] | registered memory, and memory that the CPU cannot access |
+//! | `memory` | registered memory |
+//! | `cuda`, [`peer_memory`] | memory that the CPU cannot access: of a GPU, and of a client in the process |
 //! | `events`, `registry`, `subscriptions` | event files and the targets of events |
 //!
 //! Programs must keep registered memory mapped until they deregister it. The adapter does not pin pages, so unmapped memory
@@ -29,6 +30,8 @@
 mod abi;
 mod attrs;
 mod cm;
+#[allow(unsafe_code, reason = "functions of the CUDA driver, and its page-locked memory")]
+mod cuda;
 mod device;
 mod devx;
 mod errno;
@@ -62,6 +65,7 @@ mod subscriptions;
 #[allow(unsafe_code, reason = "system calls")]
 mod sys;
 pub mod sysfs;
+mod topology;
 #[allow(unsafe_code, reason = "two system calls that copy")]
 mod user;
 mod verbs;

@@ -1,7 +1,7 @@
-//! Memory that programs register: their own memory, dma-bufs, and memory of peer memory clients.
+//! Memory that programs register: their own memory, dma-bufs, GPU memory, and memory of peer memory clients.
 
 use crate::errno::Errno;
-use crate::peer_memory;
+use crate::{cuda, peer_memory};
 use rushmem_softnic::{AtomicOp, HostMemory, Memory, MemoryAddr, MemoryError, PAGE, Width};
 use std::os::fd::RawFd;
 use std::ptr::NonNull;
@@ -23,6 +23,9 @@ pub(crate) fn user(start: u64, len: u64, write: bool) -> Result<Region, Errno> {
     }
     start.checked_add(len).ok_or(Errno::EINVAL)?;
     if let Some(memory) = peer_memory::claim_range(start, len) {
+        return Ok(Region { memory, offset: 0 });
+    }
+    if let Some(memory) = cuda::claim(start, len)? {
         return Ok(Region { memory, offset: 0 });
     }
     let base = NonNull::new(start as *mut u8).ok_or(Errno::EFAULT)?;
@@ -123,8 +126,16 @@ unsafe impl Memory for ReadOnly {
     }
 }
 
-/// Returns `len` bytes of a dma-buf from `offset`, from a peer memory client that claims it, or mapped.
-pub(crate) fn dma_buf(fd: RawFd, offset: u64, len: u64) -> Result<Region, Errno> {
+/// Returns `len` bytes of a dma-buf from `offset`: of a peer memory client that claims it, of GPU memory, or mapped.
+///
+/// A dma-buf of GPU memory does not tell its address. Programs register it with the device address as `iova`, so that
+/// kernels and the NIC use the same addresses.
+pub(crate) fn dma_buf(fd: RawFd, offset: u64, len: u64, iova: Option<u64>) -> Result<Region, Errno> {
+    // Programs ask whether there are dma-bufs by an invalid descriptor.
+    // SAFETY: asks for the flags of a descriptor, whatever it is.
+    if unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
+        return Err(Errno::EBADF);
+    }
     if len == 0 {
         return Err(Errno::EINVAL);
     }
@@ -138,11 +149,21 @@ pub(crate) fn dma_buf(fd: RawFd, offset: u64, len: u64) -> Result<Region, Errno>
     if end > size {
         return Err(Errno::EINVAL);
     }
+    if let Some(iova) = iova
+        && let Some(memory) = cuda::claim(iova, len)?
+    {
+        return Ok(Region { memory, offset: 0 });
+    }
     let first = offset & !(PAGE as u64 - 1);
     match Mapping::new(fd, first, (end - first).next_multiple_of(PAGE as u64)) {
         Ok(mapping) => Ok(Region { memory: Arc::new(mapping), offset: offset - first }),
         Err(error) => {
-            tracing::debug!(fd, ?error, "the dma-buf cannot be mapped, and no peer memory client claims it");
+            tracing::debug!(
+                fd,
+                ?error,
+                iova,
+                "the dma-buf cannot be mapped, and iova is no address of GPU memory"
+            );
             Err(Errno::EOPNOTSUPP)
         }
     }

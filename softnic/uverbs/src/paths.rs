@@ -1,7 +1,8 @@
 //! Paths of the kernel's files about RDMA devices, and their places in the tree that a launcher has written.
 
+use crate::cuda;
 use crate::settings::variable;
-use crate::sysfs::DOMAIN;
+use crate::sysfs::{DOMAIN, PEER_MEMORY};
 use std::ffi::CString;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt};
 use std::sync::OnceLock;
@@ -53,9 +54,18 @@ fn is_ours(path: &[u8]) -> bool {
     };
     path == b"dev/infiniband"
         || OURS.into_iter().any(within)
-        || within(&format!("devices/pci{DOMAIN}:00"))
+        || path.starts_with(b"devices/pci") && has_device(path)
         || path.starts_with(format!("bus/pci/devices/{DOMAIN}:").as_bytes())
         || path.starts_with(format!("class/pci_bus/{DOMAIN}:").as_bytes())
+        // The kernel's module for GPU memory. A process without CUDA sees the machine's own modules.
+        || within(PEER_MEMORY) && cuda::is_loaded()
+}
+
+/// Returns whether a part of a path is a PCI device of this library, or their root. They may be below a switch of the machine.
+fn has_device(path: &[u8]) -> bool {
+    let (device, root) = (format!("{DOMAIN}:"), format!("pci{DOMAIN}:"));
+    path.split(|byte| *byte == b'/')
+        .any(|part| part.starts_with(device.as_bytes()) || part.starts_with(root.as_bytes()))
 }
 
 /// Returns the kernel's path of a file in the launcher's tree, or `None` if the path is not in the tree.
@@ -81,7 +91,9 @@ mod tests {
             "class/infiniband/mlx5_0/ports/1/gids/0",
             "class/infiniband_verbs/abi_version",
             "class/misc/rdma_cm/abi_version",
+            "devices/pci7000:00",
             "devices/pci7000:00/7000:00:01.0",
+            "devices/pci0000:15/0000:15:01.0/7000:00:01.0/7000:01:00.0/class",
             "bus/pci/devices/7000:01:00.0",
             "bus/pci/drivers/mlx5_core/7000:01:00.0",
             "class/pci_bus/7000:01/../../7000:01:00.0",
@@ -95,6 +107,9 @@ mod tests {
             "class/infiniband_cm",
             "class/net",
             "devices/pci0000:00",
+            "devices/pci0000:15/0000:15:01.0",
+            "devices/system/cpu/7000:1",
+            "module/nvidia_peermem/version",
             "bus/pci/devices",
         ] {
             assert!(!is_ours(path.as_bytes()), "{path}");

@@ -7,12 +7,16 @@ use crate::process::device_number_text;
 #[cfg(doc)]
 use crate::settings::variable;
 use crate::settings::{LinkLayer, Settings};
+use crate::topology::{self, Neighborhood};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::net::Ipv4Addr;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+
+/// The kernel module that gives NICs access to GPU memory, which this library replaces.
+pub(crate) const PEER_MEMORY: &str = "module/nvidia_peermem";
 
 /// PCI identity of the device: a ConnectX-7.
 const MODALIAS: &str = "pci:v000015B3d00001021sv000015B3sd00000041bc02sc00i00";
@@ -41,13 +45,15 @@ enum Entry {
 
 /// Creates the tree in its own folder below `base`, and returns that folder: the value of [`variable::SYSFS`].
 ///
+/// Each device is beside a GPU of this machine, if there are any.
+///
 /// The name depends on the content. An existing folder is not changed, because other processes may read it.
 ///
 /// # Errors
 ///
 /// Returns the error of creating a folder, file or link.
 pub fn install(base: &Path, settings: &Settings) -> io::Result<PathBuf> {
-    let tree = tree(settings);
+    let tree = tree(settings, &topology::gpus(Path::new("/sys")));
     let mut hasher = DefaultHasher::new();
     tree.hash(&mut hasher);
     let root = base.join(format!("sysfs-{:016x}", hasher.finish()));
@@ -103,7 +109,7 @@ impl Tree {
     }
 }
 
-fn tree(settings: &Settings) -> BTreeMap<String, Entry> {
+fn tree(settings: &Settings, gpus: &[Neighborhood]) -> BTreeMap<String, Entry> {
     let mut tree = Tree::default();
     // The versions of the ABIs of the kernel.
     tree.files("class/infiniband_verbs", &[("abi_version", "6")]);
@@ -112,9 +118,11 @@ fn tree(settings: &Settings) -> BTreeMap<String, Entry> {
     let number = format!("{major}:{minor}");
     tree.files("class/misc/rdma_cm", &[("abi_version", abi::RDMA_CM_VERSION), ("dev", &number)]);
     tree.files("dev/infiniband", &[("rdma_cm", "")]);
+    tree.files(PEER_MEMORY, &[("version", env!("CARGO_PKG_VERSION")), ("initstate", "live")]);
     for index in 0..settings.devices {
-        let (bridge, pci) = pci_folders(index);
-        pci_device(&mut tree, &bridge, &pci, index);
+        let beside = gpus.iter().cycle().nth(index as usize).cloned().unwrap_or_default();
+        let (bridge, pci) = pci_folders(index, &beside);
+        pci_device(&mut tree, &bridge, &pci, (index, &beside.numa_node));
         rdma_device(&mut tree, &pci, index, settings.link);
         network_device(&mut tree, &pci, index, settings);
         let node = format!("{pci}/infiniband_verbs/uverbs{index}");
@@ -130,14 +138,14 @@ fn tree(settings: &Settings) -> BTreeMap<String, Entry> {
     tree.0
 }
 
-/// Adds the PCI device, and the bridge above it.
-fn pci_device(tree: &mut Tree, bridge: &str, pci: &str, index: u32) {
+/// Adds the PCI device with an index and a NUMA node, and the bridge above it.
+fn pci_device(tree: &mut Tree, bridge: &str, pci: &str, (index, numa_node): (u32, &str)) {
     let link = [
         ("max_link_speed", "32.0 GT/s PCIe"),
         ("max_link_width", "16"),
         ("current_link_speed", "32.0 GT/s PCIe"),
         ("current_link_width", "16"),
-        ("numa_node", "-1"),
+        ("numa_node", numa_node),
         ("enable", "1"),
     ];
     tree.files(bridge, &link);
@@ -233,9 +241,12 @@ fn bus(index: u32) -> String {
     format!("{DOMAIN}:{:02x}", index + 1)
 }
 
-/// Returns the folders of the bridge above a PCI device and of the device.
-fn pci_folders(index: u32) -> (String, String) {
-    let bridge = format!("devices/pci{DOMAIN}:00/{DOMAIN}:00:{:02x}.0", index + 1);
+/// Returns the folders of the bridge above a PCI device and of the device. The bridge is a port of the switch of a GPU, or a
+/// root port.
+fn pci_folders(index: u32, beside: &Neighborhood) -> (String, String) {
+    let root = format!("devices/pci{DOMAIN}:00");
+    let above = beside.switch.as_ref().unwrap_or(&root);
+    let bridge = format!("{above}/{DOMAIN}:00:{:02x}.0", index + 1);
     let device = format!("{bridge}/{}:00.0", bus(index));
     (bridge, device)
 }
@@ -273,6 +284,21 @@ mod tests {
         assert_eq!(driver, Path::new("../../../../bus/pci/drivers/mlx5_core"));
         assert_eq!(found("class/infiniband/mlx5_1/subsystem"), found("class/infiniband"));
         assert_eq!(read("class/infiniband/mlx5_1/fw_ver"), "28.43.1014\n");
+    }
+
+    #[test]
+    fn devices_are_beside_gpus() {
+        let switch = "devices/pci0000:15/0000:15:01.0/0000:16:00.0";
+        let near = Neighborhood { switch: Some(switch.to_owned()), numa_node: "1".to_owned() };
+        let gpus = [near, Neighborhood { switch: None, numa_node: "0".to_owned() }];
+        let tree = tree(&settings(3, LinkLayer::Ethernet), &gpus);
+        let numa_node = |device: &str| match &tree[&format!("{device}/numa_node")] {
+            Entry::File(line) => line.clone(),
+            Entry::Link(_) => panic!("a file"),
+        };
+        assert_eq!(numa_node(&format!("{switch}/7000:00:01.0/7000:01:00.0")), "1");
+        assert_eq!(numa_node("devices/pci7000:00/7000:00:02.0/7000:02:00.0"), "0");
+        assert_eq!(numa_node(&format!("{switch}/7000:00:03.0/7000:03:00.0")), "1");
     }
 
     #[test]

@@ -1,8 +1,11 @@
 /*
  * A verbs program of its own: one of everything that queue pairs do, between two endpoints in this process.
  *
- * verbs DEVICE DEVICE: the endpoints' devices, which may be the same. It prints nothing but what is wrong, and "all good".
+ * verbs DEVICE DEVICE [address|mapped|dma-buf]: the endpoints' devices, which may be the same. With a third word, all data
+ * is in GPU memory of the stand-in for CUDA: registered by address, mapped without a context, or registered as dma-buf. It
+ * prints nothing but what is wrong, and "all good".
  */
+#include "cuda/cuda.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <infiniband/verbs.h>
@@ -12,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #define CHECK(condition, ...)                                                              \
 	do {                                                                               \
@@ -34,13 +38,47 @@ struct end {
 	struct ibv_qp *qp;
 	struct ibv_port_attr port;
 	union ibv_gid gid;
+	/* The heap for the CPU, and its registered address. */
 	unsigned char *heap;
+	uint64_t address;
 };
+
+/* Kind of the memory, or NULL for host memory. */
+static const char *gpu;
 
 /* The GID that both kinds of ports have: an InfiniBand port has but one, and RoCEv2 is the last of the others. */
 static int gid_index(const struct end *end)
 {
 	return end->port.link_layer == IBV_LINK_LAYER_ETHERNET ? 3 : 0;
+}
+
+static int is(const char *kind)
+{
+	return gpu && !strcmp(gpu, kind);
+}
+
+/* Makes the heap, and registers it. */
+static void make_heap(struct end *end)
+{
+	int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+	int fd = -1;
+	if (gpu) {
+		CHECK(!(is("mapped") ? cuda.standin_map(&end->address, HEAP, 0) : cuda.cuMemAlloc_v2(&end->address, HEAP)),
+		      "GPU memory");
+		end->heap = (unsigned char *)cuda.standin_host(end->address);
+	} else {
+		CHECK(!posix_memalign((void **)&end->heap, 4096, HEAP), "heap");
+		end->address = (uintptr_t)end->heap;
+	}
+	memset(end->heap, 0, HEAP);
+	if (is("dma-buf")) {
+		CHECK(!cuda.cuMemGetHandleForAddressRange(&fd, end->address, HEAP, 1, 0), "dma-buf");
+		end->mr = ibv_reg_dmabuf_mr(end->pd, 0, HEAP, end->address, fd, access);
+		close(fd);
+	} else {
+		end->mr = ibv_reg_mr(end->pd, (void *)end->address, HEAP, access);
+	}
+	CHECK(end->mr, "MR");
 }
 
 static void open_end(struct end *end, const char *name)
@@ -52,10 +90,7 @@ static void open_end(struct end *end, const char *name)
 	CHECK((end->context = ibv_open_device(*device)), "%s", name);
 	ibv_free_device_list(list);
 	CHECK((end->pd = ibv_alloc_pd(end->context)), "PD");
-	CHECK(!posix_memalign((void **)&end->heap, 4096, HEAP), "heap");
-	memset(end->heap, 0, HEAP);
-	int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
-	CHECK((end->mr = ibv_reg_mr(end->pd, end->heap, HEAP, access)), "MR");
+	make_heap(end);
 	CHECK((end->channel = ibv_create_comp_channel(end->context)), "channel");
 	CHECK((end->send_cq = ibv_create_cq(end->context, DEPTH, NULL, NULL, 0)), "CQ");
 	CHECK((end->recv_cq = ibv_create_cq(end->context, DEPTH, NULL, end->channel, 0)), "CQ");
@@ -69,7 +104,10 @@ static void close_end(struct end *end)
 	CHECK(!ibv_destroy_comp_channel(end->channel), "channel");
 	CHECK(!ibv_dereg_mr(end->mr) && !ibv_dealloc_pd(end->pd), "PD");
 	CHECK(!ibv_close_device(end->context), "device");
-	free(end->heap);
+	if (gpu)
+		CHECK(!cuda.cuMemFree_v2(end->address), "GPU memory");
+	else
+		free(end->heap);
 }
 
 static void create_qp(struct end *end, enum ibv_qp_type type)
@@ -139,7 +177,13 @@ static void connect_to(struct end *end, const struct end *to)
 
 static struct ibv_sge piece(const struct end *end, uint32_t at, uint32_t length)
 {
-	return (struct ibv_sge){ .addr = (uintptr_t)end->heap + at, .length = length, .lkey = end->mr->lkey };
+	return (struct ibv_sge){ .addr = end->address + at, .length = length, .lkey = end->mr->lkey };
+}
+
+/* A piece that the library reads itself, for inline data. */
+static struct ibv_sge inline_piece(const struct end *end, uint32_t at, uint32_t length)
+{
+	return (struct ibv_sge){ .addr = (uintptr_t)end->heap + at, .length = length };
 }
 
 static void post_receive(struct end *end, uint32_t at, uint32_t first, uint32_t second)
@@ -201,7 +245,7 @@ static struct ibv_send_wr work(enum ibv_wr_opcode opcode, struct ibv_sge *list, 
 static struct ibv_send_wr rdma(enum ibv_wr_opcode opcode, struct ibv_sge *list, int count, const struct end *to, uint32_t at)
 {
 	struct ibv_send_wr wr = work(opcode, list, count);
-	wr.wr.rdma.remote_addr = (uintptr_t)to->heap + at;
+	wr.wr.rdma.remote_addr = to->address + at;
 	wr.wr.rdma.rkey = to->mr->rkey;
 	return wr;
 }
@@ -216,7 +260,8 @@ static void sends(struct end *a, struct end *b, struct ibv_send_wr base)
 		pattern(a, i);
 		memset(b->heap, 0, HEAP);
 		post_receive(b, 8192, head + 50, 200);
-		struct ibv_sge list[3] = { piece(a, 0, 30), piece(a, 1000, 60), piece(a, 3, 7) };
+		struct ibv_sge (*from)(const struct end *, uint32_t, uint32_t) = in_place ? inline_piece : piece;
+		struct ibv_sge list[3] = { from(a, 0, 30), from(a, 1000, 60), from(a, 3, 7) };
 		struct ibv_send_wr wr = work(imm ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND, list, 3);
 		wr.wr = base.wr;
 		wr.imm_data = htonl(0xcafe0000 + i);
@@ -266,7 +311,7 @@ static void writes(struct end *a, struct end *b)
 
 	/* Inline entries of every size, round the ring and round again. */
 	for (int i = 0; i < 400; i++) {
-		struct ibv_sge one = piece(a, i, i % (INLINE + 1));
+		struct ibv_sge one = inline_piece(a, i, i % (INLINE + 1));
 		wr = rdma(IBV_WR_RDMA_WRITE, &one, 1, b, i);
 		wr.send_flags = IBV_SEND_INLINE;
 		run(a, &wr);
@@ -313,7 +358,7 @@ static void reads_and_atomics(struct end *a, struct end *b)
 	*word = 0x0102030405060708;
 	struct ibv_sge eight = piece(a, 512, 8);
 	wr = work(IBV_WR_ATOMIC_FETCH_AND_ADD, &eight, 1);
-	wr.wr.atomic.remote_addr = (uintptr_t)word;
+	wr.wr.atomic.remote_addr = b->address + 48000;
 	wr.wr.atomic.rkey = b->mr->rkey;
 	wr.wr.atomic.compare_add = 0x10;
 	run(a, &wr);
@@ -465,10 +510,49 @@ static void datagrams(struct end *a, struct end *b)
 	CHECK(!ibv_destroy_ah(ah), "AH");
 }
 
+/* A receive queue that queue pairs share. */
+static void shared_receives(struct end *a, struct end *b)
+{
+	struct ibv_srq_init_attr srq_attr = { .attr = { .max_wr = 8, .max_sge = 2 } };
+	struct ibv_srq *srq = ibv_create_srq(b->pd, &srq_attr);
+	CHECK(srq, "SRQ");
+	struct ibv_qp_init_attr attr = {
+		.send_cq = b->send_cq,
+		.recv_cq = b->recv_cq,
+		.srq = srq,
+		.qp_type = IBV_QPT_RC,
+		.cap = { .max_send_wr = 1, .max_send_sge = 1 },
+	};
+	create_qp(a, IBV_QPT_RC);
+	CHECK((b->qp = ibv_create_qp(b->pd, &attr)), "QP");
+	connect_to(a, b);
+	connect_to(b, a);
+	for (uint32_t i = 0; i < 20; i++) {
+		pattern(a, i);
+		struct ibv_sge list[2] = { piece(b, 32768, 10), piece(b, 40000, 5000) }, one = piece(a, i, 3000);
+		struct ibv_recv_wr wr = { .wr_id = i, .sg_list = list, .num_sge = 2 }, *bad;
+		CHECK(!ibv_post_srq_recv(srq, &wr, &bad), "receive");
+		struct ibv_send_wr send = work(IBV_WR_SEND, &one, 1);
+		run(a, &send);
+		struct ibv_wc wc = receive(b);
+		CHECK(wc.wr_id == i && wc.byte_len == 3000, "%u bytes", wc.byte_len);
+		CHECK(!memcmp(b->heap + 32768, a->heap + i, 10) && !memcmp(b->heap + 40000, a->heap + i + 10, 2990), "data");
+	}
+	destroy(a, b);
+	CHECK(!ibv_destroy_srq(srq), "SRQ");
+}
+
 int main(int count, char **words)
 {
 	struct end a, b;
-	CHECK(count == 3, "two devices");
+	void *context = NULL;
+	CHECK(count == 3 || count == 4, "two devices");
+	gpu = words[3];
+	if (gpu) {
+		load_cuda();
+		CHECK(!cuda.cuInit(0) && !cuda.cuDevicePrimaryCtxRetain(&context, 0), "CUDA");
+		CHECK(!cuda.cuCtxPushCurrent_v2(context), "context");
+	}
 	open_end(&a, words[1]);
 	open_end(&b, words[2]);
 
@@ -480,6 +564,7 @@ int main(int count, char **words)
 	resizes(&a, &b);
 	failure(&a, &b);
 	destroy(&a, &b);
+	shared_receives(&a, &b);
 
 	pair(&a, &b, IBV_QPT_UC);
 	sends(&a, &b, (struct ibv_send_wr){ 0 });
@@ -492,6 +577,10 @@ int main(int count, char **words)
 
 	close_end(&a);
 	close_end(&b);
+	if (gpu) {
+		CHECK(!cuda.cuCtxPopCurrent_v2(&context), "the thread's context");
+		CHECK(cuda.standin_left() == 0, "%d things of the driver are left", cuda.standin_left());
+	}
 	puts("all good");
 	return 0;
 }

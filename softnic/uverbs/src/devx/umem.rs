@@ -35,8 +35,8 @@ pub(super) fn register(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno
     }
     let region = match call.optional_fd(DMA_BUF)? {
         Some(_) if opened.device.has(Fault::DmaBuf) => return Err(Errno::EOPNOTSUPP),
-        // The address is an offset then.
-        Some(fd) => memory::dma_buf(fd, address, len)?,
+        // The address is an offset then. The device address of GPU memory is unknown, and programs register it by address.
+        Some(fd) => memory::dma_buf(fd, address, len, None)?,
         None if opened.device.has(Fault::Memlock) => return Err(Errno::ENOMEM),
         None => memory::user(address, len, write)?,
     };

@@ -1,4 +1,5 @@
 use super::*;
+use crate::errno::Errno;
 use rushmem_softnic::HostBuffer;
 use std::sync::Mutex;
 
@@ -10,8 +11,8 @@ struct Client {
 
 const BASE: u64 = 0x7000_0000_0000_0000;
 const SIZE: u64 = 4096;
-/// The one "dma-buf" of the client.
-const FD: RawFd = -77;
+/// The one "dma-buf" of the client: a descriptor that every process has.
+const FD: RawFd = libc::STDERR_FILENO;
 
 fn client<'a>(client: *mut c_void) -> &'a Client {
     // SAFETY: the pointer that `table` was given, to a client that is never freed.
@@ -139,14 +140,14 @@ fn a_client_serves_its_claimed_memory() {
     );
     drop(memory);
 
-    let buffer = crate::memory::dma_buf(FD, 32, 8).unwrap();
+    let buffer = crate::memory::dma_buf(FD, 32, 8, None).unwrap();
     buffer.memory.write(0, &[7]).unwrap();
     assert_eq!(client.buffer.load_u64(32), 7);
     drop(buffer);
-    assert!(crate::memory::dma_buf(-78, 0, 8).is_err());
+    assert!(matches!(crate::memory::dma_buf(-78, 0, 8, None), Err(Errno::EBADF)), "no client is asked");
 
     let log = client.log.lock().unwrap();
-    let wanted = ["range true", "flush", "release 17", "dma-buf -77", "release 33", "dma-buf -78"];
+    let wanted = ["range true", "flush", "release 17", "dma-buf 2", "release 33"];
     let ours: Vec<_> = log.iter().filter(|line| *line != "range false").collect();
     assert_eq!(ours, wanted);
 }

@@ -147,7 +147,7 @@ pub(crate) fn register_dma_buf(opened: &mut OpenDevice, call: &Call) -> Result<(
         if opened.device.has(Fault::DmaBuf) {
             return Err(Errno::EOPNOTSUPP);
         }
-        memory::dma_buf(fd, offset, len)
+        memory::dma_buf(fd, offset, len, Some(wanted.iova))
     };
     let (handle, key) = create(opened, wanted, region)?.insert(opened)?;
     call.return_handle(0, handle)?;

@@ -18,6 +18,23 @@ pub(crate) fn verbs_program(test: &str) -> Option<PathBuf> {
     with_cc(test, "verbs", "infiniband/verbs.h", "libibverbs-dev", &["-libverbs"])
 }
 
+/// Returns `cuda.c`, made for the test of this name; or nothing where that is not possible.
+pub(crate) fn cuda_program(test: &str) -> Option<PathBuf> {
+    with_cc(test, "cuda/cuda", "infiniband/verbs.h", "libibverbs-dev", &["-libverbs"])
+}
+
+/// Returns the folder of the stand-in for the CUDA driver, made for the test of this name.
+pub(crate) fn cuda_library(test: &str) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cuda/libcuda.c");
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("libcuda-{test}"));
+    std::fs::create_dir_all(&folder).unwrap();
+    let mut compile = Command::new(std::env::var("CC").unwrap_or_else(|_| "cc".into()));
+    compile.args(["-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-fvisibility=hidden"]);
+    compile.arg("-Wl,-soname,libcuda.so.1").arg("-o").arg(folder.join("libcuda.so.1")).arg(source);
+    succeeds(&mut compile);
+    folder
+}
+
 /// Returns `ucx.c`, made for the test of this name; or nothing where that is not possible.
 pub(crate) fn ucx_program(test: &str) -> Option<PathBuf> {
     with_cc(test, "ucx", "ucp/api/ucp.h", "libucx-dev", &["-lucp", "-lucs"])
@@ -45,7 +62,7 @@ fn with_cc(test: &str, name: &str, header: &str, package: &str, flags: &[&str]) 
 
 fn compile(test: &str, name: &str, tools: &Toolchain) -> Option<PathBuf> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/{name}.c"));
-    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{test}"));
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-{test}", name.replace('/', "-")));
     let probe = program.with_extension("c");
     std::fs::write(&probe, format!("#include <{}>\n", tools.header)).unwrap();
     let possible = Command::new(tools.compiler).arg("-fsyntax-only").arg(&probe).output();
@@ -56,7 +73,11 @@ fn compile(test: &str, name: &str, tools: &Toolchain) -> Option<PathBuf> {
     }
     let mut compile = Command::new(tools.compiler);
     compile.args(["-O1", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&program).arg(&source).args(tools.flags);
-    let output = compile.output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    succeeds(&mut compile);
     Some(program)
+}
+
+fn succeeds(command: &mut Command) {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }

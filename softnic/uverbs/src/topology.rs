@@ -1,0 +1,88 @@
+//! The GPUs of this machine in the tree of PCI devices. The devices of this library take their places beside them.
+//!
+//! Machines for GPUs and RDMA have a NIC below the PCI switch of each GPU, and programs choose NICs and copies by such
+//! distances. Where a GPU is below no switch, a NIC has a root port of its own there as well.
+
+use std::path::Path;
+
+/// PCI vendor of the GPUs.
+const VENDOR: &str = "0x10de";
+/// PCI classes of display and 3D controllers begin so.
+const CLASS: &str = "0x03";
+
+/// Properties of the devices beside a GPU.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Neighborhood {
+    /// The folder of the switch above the GPU, below `/sys`.
+    pub(crate) switch: Option<String>,
+    pub(crate) numa_node: String,
+}
+
+impl Default for Neighborhood {
+    fn default() -> Neighborhood {
+        Neighborhood { switch: None, numa_node: "-1".to_owned() }
+    }
+}
+
+/// Returns the neighborhoods of all GPUs, in the order of their PCI addresses. `sys` is the root of sysfs.
+pub(crate) fn gpus(sys: &Path) -> Vec<Neighborhood> {
+    let Ok(entries) = std::fs::read_dir(sys.join("bus/pci/devices")) else { return Vec::new() };
+    let mut slots: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
+    slots.sort();
+    slots.iter().filter_map(|slot| neighborhood(sys, slot)).collect()
+}
+
+/// Returns the neighborhood of a GPU, or `None` if the PCI device is something else.
+fn neighborhood(sys: &Path, slot: &Path) -> Option<Neighborhood> {
+    let read = |name: &str| Some(std::fs::read_to_string(slot.join(name)).ok()?.trim().to_owned());
+    if read("vendor")? != VENDOR || !read("class")?.starts_with(CLASS) {
+        return None;
+    }
+    let numa_node = read("numa_node").unwrap_or_else(|| Neighborhood::default().numa_node);
+    let path = slot.canonicalize().ok()?;
+    let path = path.strip_prefix(sys.canonicalize().ok()?).ok()?.to_str()?;
+    Some(Neighborhood { switch: switch(path), numa_node })
+}
+
+/// Returns the folder of the switch above a device: its upstream port, the parent of the downstream port of the device. A
+/// device without a switch has at most a root port above it.
+fn switch(path: &str) -> Option<String> {
+    let parts: Vec<&str> = path.split('/').collect();
+    // "devices", the root, the root port, the upstream port, the downstream port, the device.
+    (parts.len() >= 6).then(|| parts[..parts.len() - 2].join("/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    /// Adds a PCI device to a tree.
+    fn add(sys: &Path, path: &str, vendor: &str, class: &str, numa_node: &str) {
+        let folder = sys.join(path);
+        std::fs::create_dir_all(&folder).unwrap();
+        for (name, value) in [("vendor", vendor), ("class", class), ("numa_node", numa_node)] {
+            std::fs::write(folder.join(name), format!("{value}\n")).unwrap();
+        }
+        let slots = sys.join("bus/pci/devices");
+        std::fs::create_dir_all(&slots).unwrap();
+        symlink(&folder, slots.join(folder.file_name().unwrap())).unwrap();
+    }
+
+    #[test]
+    fn finds_gpus_and_their_switches() {
+        let base = tempfile::tempdir().unwrap();
+        let sys = base.path();
+        assert_eq!(gpus(sys), []);
+        let switch = "devices/pci0000:15/0000:15:01.0/0000:16:00.0";
+        add(sys, &format!("{switch}/0000:17:01.0/0000:19:00.0"), VENDOR, "0x030200", "1");
+        add(sys, &format!("{switch}/0000:17:00.0/0000:18:00.0"), "0x15b3", "0x020700", "1");
+        add(sys, "devices/pci0000:00/0000:00:02.0/0000:01:00.0", VENDOR, "0x030000", "0");
+        add(sys, "devices/pci0000:00/0000:00:02.0/0000:01:00.1", VENDOR, "0x040300", "0");
+        let beside = |switch: Option<&str>, numa_node: &str| Neighborhood {
+            switch: switch.map(str::to_owned),
+            numa_node: numa_node.to_owned(),
+        };
+        assert_eq!(gpus(sys), [beside(None, "0"), beside(Some(switch), "1")]);
+    }
+}
