@@ -1,0 +1,280 @@
+#!/usr/bin/env bash
+# Other people's GPU programs on the software ConnectX: PyTorch with NCCL, and NVSHMEM.
+#
+#     tests/foreign_gpu.sh build DIR     builds here (Debian 12), and puts the programs, RDMA libraries and this script into DIR
+#     tests/foreign_gpu.sh run DIR [--limit S] [--only WORD]
+#                                        runs them there, in S seconds at most (400), or only the rows with WORD in their name
+#
+# The other machine needs a GPU, the CUDA compiler, NVSHMEM, and PyTorch with NCCL. It needs no cargo, no network and no RDMA
+# libraries. Every command has a deadline. At the end there is a table. A row passes if the program has verified its results,
+# and if its data went the way that the row names. The logs are in DIR/logs. The exit code is 0 if every row that this machine
+# can run has passed.
+set -euo pipefail
+
+usage() {
+    sed -n '2,12s/^# \{0,1\}//p' "$0"
+    exit 2
+}
+
+libraries=(libibverbs.so.1 libmlx5.so.1 libnl-3.so.200 libnl-route-3.so.200)
+
+build() {
+    local dir=$1 root target packages name found
+    root=$(cd "$(dirname "$0")/.." && pwd)
+    target=${CARGO_TARGET_DIR:-$root/target}
+    mkdir -p "$dir/lib" "$dir/nvshmem"
+    dir=$(cd "$dir" && pwd)
+    cd "$root"
+    cargo build --locked --release -p rushmem-cli
+    for name in rushmem rushmem-preload; do
+        strip -o "$dir/$name" "$target/release/$name"
+    done
+    packages=$(mktemp -d)
+    (cd "$packages" && apt-get download -q libibverbs1 ibverbs-providers libnl-3-200 libnl-route-3-200)
+    for name in "$packages"/*.deb; do
+        dpkg-deb -x "$name" "$packages"
+    done
+    for name in "${libraries[@]}"; do
+        found=$(find "$packages" -name "$name" | head -1)
+        cp -L "$found" "$dir/lib/$name"
+    done
+    rm -rf "$packages"
+    cp benches/nvshmem/*.cu benches/nvshmem/*.cuh "$dir/nvshmem/"
+    cp benches/common.cuh tests/foreign_gpu.sh tests/foreign_gpu/nccl.py "$dir/"
+    du -sh "$dir"
+}
+
+limit_all=400
+only=
+rows=()
+passed=0
+failed=0
+left_out=0
+
+# Adds a row to the table: name, verdict, seconds, note.
+row() {
+    rows+=("$(printf '%-62s %-8s %4s  %s' "$1" "$2" "$3" "$4")")
+}
+
+absent() {
+    [[ $1 == *"$only"* ]] || return 0
+    left_out=$((left_out + 1))
+    row "$1" absent '' "$2"
+}
+
+# check NAME SECONDS WAY COMMAND...: a row. WAY is `gpu` if the adapter must copy GPU memory, `host` if it must not, and `any`.
+check() {
+    local name=$1 wanted=$2 way=$3 limit=$((limit_all - SECONDS)) start=$SECONDS log code=0 regions note verdict=ok
+    shift 3
+    [[ $name == *"$only"* ]] || return 0
+    if ((limit < 15)); then
+        left_out=$((left_out + 1))
+        row "$name" 'NOT RUN' '' 'no time left'
+        return
+    fi
+    log=$logs/$(tr -c 'A-Za-z0-9\n' _ <<<"$name").log
+    timeout --kill-after=5 $((wanted < limit ? wanted : limit)) "$@" >"$log" 2>&1 </dev/null || code=$?
+    regions=$(grep -c 'GPU memory is registered' "$log" || true)
+    note=$(grep -h -o -E 'PASS .*' "$log" | head -1 | cut -c1-110 || true)
+    if ((code == 124 || code == 137)); then
+        verdict=FAILED note="no end after $((SECONDS - start)) s"
+    elif ((code != 0)); then
+        verdict=FAILED note="exit code $code: $(reason "$log")"
+    elif [[ -z $note ]]; then
+        verdict=FAILED note="no PASS"
+    elif [[ $way == gpu && $regions == 0 ]]; then
+        verdict=FAILED note="no GPU memory was registered; $note"
+    elif [[ $way == host && $regions != 0 ]]; then
+        verdict=FAILED note="GPU memory was registered; $note"
+    fi
+    note="$note [$regions GPU regions$(gpudirect "$log")]"
+    if [[ $verdict == ok ]]; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        printf -- '---- %s: %s\n' "$name" "$note"
+        grep -v -E 'INFO|DEBUG' "$log" | tail -25 | cut -c1-300
+        printf -- '-- the end of its log\n'
+        tail -15 "$log" | cut -c1-300
+    fi
+    row "$name" "$verdict" $((SECONDS - start)) "$note"
+}
+
+# The first line of a log that looks like the cause of a failure.
+reason() {
+    grep -m 1 -i -E 'wrong|error|fail|refuse|warn|cannot|abort' "$1" | cut -c1-150 || tail -1 "$1" | cut -c1-150
+}
+
+# The numbers of NCCL's connections with and without GPUDirect RDMA, if the log has any.
+gpudirect() {
+    local all direct
+    all=$(grep -c 'via NET/IB' "$1" || true)
+    direct=$(grep -c 'via NET/IB.*GDRDMA' "$1" || true)
+    ((all == 0)) || printf ', GDRDMA on %d of %d connections' "$direct" "$all"
+}
+
+first() {
+    local path
+    for path; do
+        if [[ -n $path && -e $path ]]; then
+            printf '%s\n' "$path"
+            return
+        fi
+    done
+    return 1
+}
+
+describe() {
+    local gpu
+    printf '%s, %s, glibc %s\n' "$(date -u +%Y-%m-%d)" "$(uname -sr)" "$(ldd --version | sed -n '1s/.* //p')"
+    nvidia-smi --query-gpu=name,driver_version,pci.bus_id --format=csv,noheader || true
+    for gpu in /sys/bus/pci/devices/*; do
+        if [[ $(cat "$gpu/vendor" 2>/dev/null) == 0x10de ]]; then
+            printf 'GPU %s, class %s, NUMA node %s\n' "$(readlink -f "$gpu")" "$(cat "$gpu/class")" "$(cat "$gpu/numa_node")"
+        fi
+    done
+    printf 'nvidia_peermem of this machine: %s\n' "$(cat /sys/module/nvidia_peermem/version 2>/dev/null || echo none)"
+    python3 - <<'PYTHON' || true
+import ctypes
+cuda = ctypes.CDLL("libcuda.so.1")
+cuda.cuInit(0)
+for name, number in (("GPUDirect RDMA", 116), ("dma-buf", 124), ("VMM", 102), ("GPUDirect RDMA with VMM", 110)):
+    value = ctypes.c_int(-1)
+    code = cuda.cuDeviceGetAttribute(ctypes.byref(value), number, 0)
+    print(f"driver: {name} {value.value} (code {code})")
+# How the driver takes a doorbell page of the adapter, which is plain memory: as such, and as memory of a device.
+import mmap, os
+context = ctypes.c_void_p()
+print("driver: context", cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0), cuda.cuCtxPushCurrent_v2(context))
+file = os.memfd_create("page")
+os.ftruncate(file, 4096)
+page = mmap.mmap(file, 4096)
+address = ctypes.c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(page)))
+for flags in (3, 7):
+    code = cuda.cuMemHostRegister_v2(address, ctypes.c_size_t(4096), flags)
+    print(f"driver: cuMemHostRegister of a page with flags {flags} returned {code}")
+    if code == 0:
+        cuda.cuMemHostUnregister(address)
+PYTHON
+}
+
+nccl_rows() {
+    local base=(env NCCL_NET=IB NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1 NCCL_DEBUG=INFO 'NCCL_DEBUG_SUBSYS=INIT,NET,ENV')
+    if ! python3 -c 'import torch' 2>/dev/null; then
+        absent 'NCCL' 'no PyTorch'
+        return
+    fi
+    check 'NCCL, no variable about GPUDirect' 60 any "${softnic[@]}" "${base[@]}" python3 nccl.py
+    check 'NCCL, GPUDirect, dma-buf' 60 gpu "${softnic[@]}" "${base[@]}" NCCL_NET_GDR_LEVEL=SYS python3 nccl.py
+    check 'NCCL, GPUDirect, nvidia-peermem' 60 gpu "${softnic[@]}" "${base[@]}" NCCL_NET_GDR_LEVEL=SYS NCCL_DMABUF_ENABLE=0 \
+        python3 nccl.py
+    check 'NCCL, no GPUDirect' 60 host "${softnic[@]}" "${base[@]}" NCCL_NET_GDR_LEVEL=LOC python3 nccl.py
+}
+
+home=
+compiling=
+
+# Begins to compile the programs for NVSHMEM, if it is there.
+start_nvcc() {
+    local nvcc cuda library
+    home=$(first "${NVSHMEM_HOME:-}" $(python3 -c 'import sys; print(*[p + "/nvidia/nvshmem" for p in sys.path if p])' 2>/dev/null) \
+        /usr/local/nvshmem || true)
+    nvcc=$(first "${NVCC:-}" "$(command -v nvcc || true)" /usr/local/cuda/bin/nvcc || true)
+    [[ -n $home && -n $nvcc ]] || return 0
+    ls "$home"/lib | tr '\n' ' ' && echo
+    library=$(first "$home"/lib/libnvshmem_host.so "$home"/lib/libnvshmem_host.so.*)
+    ln -sf "$library" "$logs/libnvshmem_host.so"
+    cuda=$(dirname "$(dirname "$(readlink -f "$nvcc")")")
+    timeout --kill-after=5 150 "$nvcc" -std=c++17 -O2 -arch=sm_90 -rdc=true -I"$home/include" -o "$logs/workloads" \
+        nvshmem/workloads.cu -L"$logs" -L"$home/lib" -L"$cuda/lib" -L"$cuda/lib64" -lnvshmem_host -lnvshmem_device \
+        >"$logs/nvcc.log" 2>&1 </dev/null &
+    compiling=$!
+}
+
+# Two PEs on one GPU need MPS.
+nvshmem_rows() {
+    local workloads=$logs/workloads base direct transport
+    if [[ -z $compiling ]]; then
+        absent 'NVSHMEM' 'no NVSHMEM or no nvcc'
+        return
+    fi
+    if ! wait "$compiling"; then
+        tail -20 "$logs/nvcc.log"
+        row 'NVSHMEM' FAILED '' 'not compiled'
+        failed=$((failed + 1))
+        return
+    fi
+    if ! start_mps; then
+        absent 'NVSHMEM' 'no MPS'
+        return
+    fi
+    direct=(env "LD_LIBRARY_PATH=$home/lib:$LD_LIBRARY_PATH" NVSHMEM_SYMMETRIC_SIZE=512M)
+    base=("${direct[@]}" NVSHMEM_DISABLE_P2P=1 NVSHMEM_DEBUG=INFO)
+    # What fails without the adapter says nothing about it.
+    check 'NVSHMEM without the adapter, sort' 30 host "${direct[@]}" "$workloads" sort 2 16
+    check 'NVSHMEM without the adapter, fft' 30 host "${direct[@]}" "$workloads" fft 2 5
+    check 'NVSHMEM ibrc, sort' 45 gpu "${softnic[@]}" "${base[@]}" NVSHMEM_REMOTE_TRANSPORT=ibrc "$workloads" sort 2 16
+    check 'NVSHMEM ibrc, sort, nvidia-peermem' 45 gpu "${softnic[@]}" "${base[@]}" NVSHMEM_REMOTE_TRANSPORT=ibrc \
+        NVSHMEM_IB_DISABLE_DMABUF=1 "$workloads" sort 2 16
+    check 'NVSHMEM ibrc, fft' 45 gpu "${softnic[@]}" "${base[@]}" NVSHMEM_REMOTE_TRANSPORT=ibrc "$workloads" fft 2 5
+    check 'NVSHMEM ibrc, experts' 60 gpu "${softnic[@]}" "${base[@]}" NVSHMEM_REMOTE_TRANSPORT=ibrc "$workloads" ep 2 16 512 8 2
+    check 'NVSHMEM ibrc, RandomAccess' 60 gpu "${softnic[@]}" "${base[@]}" NVSHMEM_REMOTE_TRANSPORT=ibrc "$workloads" gups 2 8
+    check 'NVSHMEM ibgda, sort' 30 gpu "${softnic[@]}" "${base[@]}" NVSHMEM_IB_ENABLE_IBGDA=1 "$workloads" sort 2 16
+    check 'NVSHMEM ibgda, sort, rung by the CPU' 30 gpu "${softnic[@]}" "${base[@]}" NVSHMEM_IB_ENABLE_IBGDA=1 \
+        NVSHMEM_IBGDA_NIC_HANDLER=cpu "$workloads" sort 2 16
+    for transport in gpunetio; do
+        if compgen -G "$home/lib/nvshmem_transport_$transport.so*" >/dev/null; then
+            check "NVSHMEM $transport, sort" 30 gpu "${softnic[@]}" "${base[@]}" NVSHMEM_REMOTE_TRANSPORT="$transport" \
+                "$workloads" sort 2 16
+        else
+            absent "NVSHMEM $transport" "this NVSHMEM has no such transport"
+        fi
+    done
+    check 'NCCL, GPUDirect, MPS' 60 gpu "${softnic[@]}" env NCCL_NET=IB NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1 NCCL_DEBUG=INFO \
+        NCCL_NET_GDR_LEVEL=SYS python3 nccl.py
+    echo quit | nvidia-cuda-mps-control >/dev/null || true
+}
+
+start_mps() {
+    command -v nvidia-cuda-mps-control >/dev/null || return 1
+    export CUDA_MPS_PIPE_DIRECTORY=$logs/mps CUDA_MPS_LOG_DIRECTORY=$logs/mps
+    mkdir -p "$logs/mps"
+    nvidia-cuda-mps-control -d >/dev/null 2>&1 </dev/null
+}
+
+run() {
+    local dir
+    dir=$(cd "$1" && pwd)
+    shift
+    while (($#)); do
+        case $1 in
+        --limit) limit_all=${2:?--limit wants seconds} && shift 2 ;;
+        --only) only=${2:?--only wants a word} && shift 2 ;;
+        *) usage ;;
+        esac
+    done
+    cd "$dir"
+    logs=$dir/logs
+    rm -rf "$logs"
+    mkdir -p "$logs"
+    chmod +x rushmem rushmem-preload
+    # libibverbs finds the driver of the device by this variable, and the driver is the library itself.
+    ln -sf "$dir/lib/libmlx5.so.1" "$logs/libmlx5-rdmav34.so"
+    export IBV_DRIVERS=$logs/libmlx5 LD_LIBRARY_PATH=$dir/lib:${LD_LIBRARY_PATH:-} CUDA_MODULE_LOADING=EAGER
+    softnic=(env RUSHMEM_UVERBS_LOG=debug ./rushmem softnic --)
+    start_nvcc
+    describe
+    nccl_rows
+    nvshmem_rows
+    printf '\n%-62s %-8s %4s  %s\n' what verdict s note
+    printf '%s\n' "${rows[@]}"
+    printf '%d passed, %d failed, %d absent or not run, %d s in all\n' "$passed" "$failed" "$left_out" "$SECONDS"
+    ((failed == 0))
+}
+
+(($# >= 2)) || usage
+case $1 in
+build) build "$2" ;;
+run) shift && run "$@" ;;
+*) usage ;;
+esac
