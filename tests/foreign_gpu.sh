@@ -7,12 +7,12 @@
 #
 # The other machine needs a GPU, the CUDA compiler, NVSHMEM, and PyTorch with NCCL. It needs no cargo, no network and no RDMA
 # libraries. Every command has a deadline. At the end there is a table. A row passes if the program has verified its results,
-# and if its data went the way that the row names. The logs are in DIR/logs. The exit code is 0 if every row that this machine
-# can run has passed.
+# and if its data went the way that the row names. `limit` marks what NVSHMEM itself cannot do on this machine. The logs are in
+# DIR/logs. The exit code is 0 if every row that this machine can run has passed.
 set -euo pipefail
 
 usage() {
-    sed -n '2,12s/^# \{0,1\}//p' "$0"
+    sed -n '2,13s/^# \{0,1\}//p' "$0"
     exit 2
 }
 
@@ -39,7 +39,7 @@ build() {
         cp -L "$found" "$dir/lib/$name"
     done
     rm -rf "$packages"
-    cp benches/nvshmem/*.cu benches/nvshmem/*.cuh "$dir/nvshmem/"
+    cp benches/nvshmem/*.cu benches/nvshmem/*.cuh tests/foreign_gpu/calls.cu "$dir/nvshmem/"
     cp benches/common.cuh tests/foreign_gpu.sh tests/foreign_gpu/nccl.py "$dir/"
     du -sh "$dir"
 }
@@ -62,9 +62,10 @@ absent() {
     row "$1" absent '' "$2"
 }
 
-# check NAME SECONDS WAY COMMAND...: a row. WAY is `gpu` if the adapter must copy GPU memory, `host` if it must not, and `any`.
+# check NAME SECONDS WAY COMMAND...: a row. WAY is `gpu` if the adapter must copy GPU memory, `ibgda` if kernels must also post to
+# the adapter, `host` if it must not copy, and `any`.
 check() {
-    local name=$1 wanted=$2 way=$3 limit=$((limit_all - SECONDS)) start=$SECONDS log code=0 regions note verdict=ok
+    local name=$1 wanted=$2 way=$3 limit=$((limit_all - SECONDS)) start log code=0 regions note verdict=ok program watcher
     shift 3
     [[ $name == *"$only"* ]] || return 0
     if ((limit < 15)); then
@@ -72,18 +73,38 @@ check() {
         row "$name" 'NOT RUN' '' 'no time left'
         return
     fi
+    limit=$((wanted < limit ? wanted : limit))
     log=$logs/$(tr -c 'A-Za-z0-9\n' _ <<<"$name").log
-    timeout --kill-after=5 $((wanted < limit ? wanted : limit)) "$@" >"$log" 2>&1 </dev/null || code=$?
+    if [[ -n $mps ]] && ! start_mps; then
+        absent "$name" 'no MPS'
+        return
+    fi
+    start=$SECONDS
+    timeout --kill-after=5 "$limit" "$@" >"$log" 2>&1 </dev/null &
+    program=$!
+    watch "$program" $((limit - 3)) >"${log%.log}.threads" 2>/dev/null &
+    watcher=$!
+    wait "$program" || code=$?
+    kill "$watcher" 2>/dev/null || true
+    wait "$watcher" 2>/dev/null || true
+    stop_mps
     regions=$(grep -c 'GPU memory is registered' "$log" || true)
-    note=$(grep -h -o -E 'PASS .*' "$log" | head -1 | cut -c1-110 || true)
+    note=$(grep -h -o -E 'PASS .*' "$log" | head -1 | cut -c1-260 || true)
+    if grep -q 'RMA/AMO verb .* not implemented' "$log"; then
+        left_out=$((left_out + 1))
+        row "$name" limit $((SECONDS - start)) 'ibrc of NVSHMEM has no such atomic without GDRCopy'
+        return
+    fi
     if ((code == 124 || code == 137)); then
         verdict=FAILED note="no end after $((SECONDS - start)) s"
     elif ((code != 0)); then
         verdict=FAILED note="exit code $code: $(reason "$log")"
     elif [[ -z $note ]]; then
         verdict=FAILED note="no PASS"
-    elif [[ $way == gpu && $regions == 0 ]]; then
+    elif [[ $way == gpu || $way == ibgda ]] && ((regions == 0)); then
         verdict=FAILED note="no GPU memory was registered; $note"
+    elif [[ $way == ibgda ]] && ! grep -q 'initialized the transport: IBGDA' "$log"; then
+        verdict=FAILED note="another transport was used; $note"
     elif [[ $way == host && $regions != 0 ]]; then
         verdict=FAILED note="GPU memory was registered; $note"
     fi
@@ -93,11 +114,30 @@ check() {
     else
         failed=$((failed + 1))
         printf -- '---- %s: %s\n' "$name" "$note"
-        grep -v -E 'INFO|DEBUG' "$log" | tail -25 | cut -c1-300
-        printf -- '-- the end of its log\n'
-        tail -15 "$log" | cut -c1-300
+        grep -E 'ERROR|status:|failed|WARN|^step|waited' "$log" | grep -v -E 'NCCL accordingly|NVLINK SHARP|P2P access' | tail -2 | cut -c1-240 || true
     fi
     row "$name" "$verdict" $((SECONDS - start)) "$note"
+}
+
+# After some seconds, writes the threads of a process group: process, name, state, CPU time, and where they wait in the kernel.
+watch() {
+    local group=$1 line path sleeper
+    sleep "$2" &
+    sleeper=$!
+    trap 'kill $sleeper; exit' TERM
+    wait "$sleeper"
+    for path in /proc/[0-9]*; do
+        line=$(cat "$path/stat" 2>/dev/null) || continue
+        # shellcheck disable=SC2086 # the words after the name
+        set -- ${line##*) }
+        [[ ${3:-} == "$group" ]] || continue
+        for path in "$path"/task/*; do
+            line=$(cat "$path/stat")
+            # shellcheck disable=SC2086
+            set -- ${line##*) }
+            printf '%s %s %s %s %s\n' "$path" "$(cat "$path/comm")" "$1" "${12}" "$(cat "$path/wchan")"
+        done
+    done
 }
 
 # The first line of a log that looks like the cause of a failure.
@@ -164,7 +204,6 @@ nccl_rows() {
         absent 'NCCL' 'no PyTorch'
         return
     fi
-    check 'NCCL, no variable about GPUDirect' 60 any "${softnic[@]}" "${base[@]}" python3 nccl.py
     check 'NCCL, GPUDirect, dma-buf' 60 gpu "${softnic[@]}" "${base[@]}" NCCL_NET_GDR_LEVEL=SYS python3 nccl.py
     check 'NCCL, GPUDirect, nvidia-peermem' 60 gpu "${softnic[@]}" "${base[@]}" NCCL_NET_GDR_LEVEL=SYS NCCL_DMABUF_ENABLE=0 \
         python3 nccl.py
@@ -172,11 +211,11 @@ nccl_rows() {
 }
 
 home=
-compiling=
+compiling=()
 
 # Begins to compile the programs for NVSHMEM, if it is there.
 start_nvcc() {
-    local nvcc cuda library
+    local nvcc cuda library name
     home=$(first "${NVSHMEM_HOME:-}" $(python3 -c 'import sys; print(*[p + "/nvidia/nvshmem" for p in sys.path if p])' 2>/dev/null) \
         /usr/local/nvshmem || true)
     nvcc=$(first "${NVCC:-}" "$(command -v nvcc || true)" /usr/local/cuda/bin/nvcc || true)
@@ -185,61 +224,87 @@ start_nvcc() {
     library=$(first "$home"/lib/libnvshmem_host.so "$home"/lib/libnvshmem_host.so.*)
     ln -sf "$library" "$logs/libnvshmem_host.so"
     cuda=$(dirname "$(dirname "$(readlink -f "$nvcc")")")
-    timeout --kill-after=5 150 "$nvcc" -std=c++17 -O2 -arch=sm_90 -rdc=true -I"$home/include" -o "$logs/workloads" \
-        nvshmem/workloads.cu -L"$logs" -L"$home/lib" -L"$cuda/lib" -L"$cuda/lib64" -lnvshmem_host -lnvshmem_device \
-        >"$logs/nvcc.log" 2>&1 </dev/null &
-    compiling=$!
+    for name in workloads calls; do
+        timeout --kill-after=5 150 "$nvcc" -std=c++17 -O2 -arch=sm_90 -rdc=true -I"$home/include" -o "$logs/$name" \
+            "nvshmem/$name.cu" -L"$logs" -L"$home/lib" -L"$cuda/lib" -L"$cuda/lib64" -lnvshmem_host -lnvshmem_device \
+            >"$logs/nvcc_$name.log" 2>&1 </dev/null &
+        compiling+=($!)
+    done
 }
 
 # Two PEs on one GPU need MPS.
 nvshmem_rows() {
-    local workloads=$logs/workloads base direct transport
-    if [[ -z $compiling ]]; then
+    local workloads=$logs/workloads calls=$logs/calls direct base ibrc ibgda queues handler job
+    if [[ -z ${compiling[*]} ]]; then
         absent 'NVSHMEM' 'no NVSHMEM or no nvcc'
         return
     fi
-    if ! wait "$compiling"; then
-        tail -20 "$logs/nvcc.log"
-        row 'NVSHMEM' FAILED '' 'not compiled'
-        failed=$((failed + 1))
-        return
-    fi
-    if ! start_mps; then
-        absent 'NVSHMEM' 'no MPS'
-        return
-    fi
-    direct=(env "LD_LIBRARY_PATH=$home/lib:$LD_LIBRARY_PATH" NVSHMEM_SYMMETRIC_SIZE=512M)
-    base=("${direct[@]}" NVSHMEM_DISABLE_P2P=1 NVSHMEM_DEBUG=INFO)
-    # What fails without the adapter says nothing about it.
-    check 'NVSHMEM without the adapter, sort' 30 host "${direct[@]}" "$workloads" sort 2 16
-    check 'NVSHMEM without the adapter, fft' 30 host "${direct[@]}" "$workloads" fft 2 5
-    check 'NVSHMEM ibrc, sort' 45 gpu "${softnic[@]}" "${base[@]}" NVSHMEM_REMOTE_TRANSPORT=ibrc "$workloads" sort 2 16
-    check 'NVSHMEM ibrc, sort, nvidia-peermem' 45 gpu "${softnic[@]}" "${base[@]}" NVSHMEM_REMOTE_TRANSPORT=ibrc \
-        NVSHMEM_IB_DISABLE_DMABUF=1 "$workloads" sort 2 16
-    check 'NVSHMEM ibrc, fft' 45 gpu "${softnic[@]}" "${base[@]}" NVSHMEM_REMOTE_TRANSPORT=ibrc "$workloads" fft 2 5
-    check 'NVSHMEM ibrc, experts' 60 gpu "${softnic[@]}" "${base[@]}" NVSHMEM_REMOTE_TRANSPORT=ibrc "$workloads" ep 2 16 512 8 2
-    check 'NVSHMEM ibrc, RandomAccess' 60 gpu "${softnic[@]}" "${base[@]}" NVSHMEM_REMOTE_TRANSPORT=ibrc "$workloads" gups 2 8
-    check 'NVSHMEM ibgda, sort' 30 gpu "${softnic[@]}" "${base[@]}" NVSHMEM_IB_ENABLE_IBGDA=1 "$workloads" sort 2 16
-    check 'NVSHMEM ibgda, sort, rung by the CPU' 30 gpu "${softnic[@]}" "${base[@]}" NVSHMEM_IB_ENABLE_IBGDA=1 \
-        NVSHMEM_IBGDA_NIC_HANDLER=cpu "$workloads" sort 2 16
-    for transport in gpunetio; do
-        if compgen -G "$home/lib/nvshmem_transport_$transport.so*" >/dev/null; then
-            check "NVSHMEM $transport, sort" 30 gpu "${softnic[@]}" "${base[@]}" NVSHMEM_REMOTE_TRANSPORT="$transport" \
-                "$workloads" sort 2 16
-        else
-            absent "NVSHMEM $transport" "this NVSHMEM has no such transport"
+    for job in "${compiling[@]}"; do
+        wait "$job" || true
+    done
+    for job in "$workloads" "$calls"; do
+        if [[ ! -x $job ]]; then
+            head -3 "$logs/nvcc_${job##*/}.log" | cut -c1-240
+            row "NVSHMEM, ${job##*/}" FAILED '' 'not compiled'
+            failed=$((failed + 1))
         fi
     done
+    mps=yes
+    # NVSHMEM supports all calls of two PEs on a GPU only if each has its own half of the processors.
+    direct=(env "LD_LIBRARY_PATH=$home/lib:$LD_LIBRARY_PATH" NVSHMEM_SYMMETRIC_SIZE=512M CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50)
+    base=("${softnic[@]}" "${direct[@]}" NVSHMEM_DISABLE_P2P=1 NVSHMEM_DEBUG=INFO)
+    ibrc=("${base[@]}" NVSHMEM_REMOTE_TRANSPORT=ibrc)
+    ibgda=("${base[@]}" NVSHMEM_IB_ENABLE_IBGDA=1)
+    # What fails without the adapter says nothing about it.
+    check 'NVSHMEM without the adapter, calls' 20 host "${direct[@]}" "$calls" atomics
+    check 'NVSHMEM ibrc, calls' 30 gpu "${ibrc[@]}" "$calls" plain
+    for queues in hostmem gpumem; do
+        for handler in cpu_host_memory auto; do
+            check "NVSHMEM ibgda, calls, queues in $queues, rung by $handler" 20 ibgda "${ibgda[@]}" \
+                NVSHMEM_IBGDA_FORCE_NIC_BUF_MEMTYPE=$queues NVSHMEM_IBGDA_NIC_HANDLER=$handler "$calls" atomics
+        done
+    done
+    check 'NVSHMEM ibrc, fft' 40 gpu "${ibrc[@]}" "$workloads" fft 2 4
+    check 'NVSHMEM ibrc, calls, nvidia-peermem' 25 gpu "${ibrc[@]}" NVSHMEM_IB_DISABLE_DMABUF=1 "$calls" plain
+    check 'NVSHMEM ibgda, sort' 30 ibgda "${ibgda[@]}" "$workloads" sort 2 14
+    check 'NVSHMEM ibgda, fft' 30 ibgda "${ibgda[@]}" "$workloads" fft 2 4
+    check 'NVSHMEM ibgda, experts' 30 ibgda "${ibgda[@]}" "$workloads" ep 2 16 512 8 2
+    check 'NVSHMEM ibgda, RandomAccess' 30 ibgda "${ibgda[@]}" "$workloads" gups 2 8
+    check 'NVSHMEM ibrc, sort' 20 gpu "${ibrc[@]}" "$workloads" sort 2 14
+    if compgen -G "$home/lib/nvshmem_transport_gpunetio.so*" >/dev/null; then
+        check 'NVSHMEM gpunetio, sort' 25 gpu "${base[@]}" NVSHMEM_REMOTE_TRANSPORT=gpunetio "$workloads" sort 2 14
+    else
+        absent 'NVSHMEM gpunetio' 'this NVSHMEM has no such transport'
+    fi
     check 'NCCL, GPUDirect, MPS' 60 gpu "${softnic[@]}" env NCCL_NET=IB NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1 NCCL_DEBUG=INFO \
         NCCL_NET_GDR_LEVEL=SYS python3 nccl.py
-    echo quit | nvidia-cuda-mps-control >/dev/null || true
+    mps=
 }
 
+# Whether rows need MPS, and the daemon's folder while it runs.
+mps=
+daemon=
+
+# Starts MPS. Each row has a daemon of its own: after a client that ends while its kernel runs, the next client of the same server
+# meets a fatal error.
 start_mps() {
     command -v nvidia-cuda-mps-control >/dev/null || return 1
-    export CUDA_MPS_PIPE_DIRECTORY=$logs/mps CUDA_MPS_LOG_DIRECTORY=$logs/mps
-    mkdir -p "$logs/mps"
-    nvidia-cuda-mps-control -d >/dev/null 2>&1 </dev/null
+    # The path of a socket is short.
+    daemon=$logs/mps${#rows[@]}
+    mkdir -p "$daemon"
+    export CUDA_MPS_PIPE_DIRECTORY=$daemon CUDA_MPS_LOG_DIRECTORY=$daemon
+    timeout 10 nvidia-cuda-mps-control -d >/dev/null 2>&1 </dev/null
+}
+
+stop_mps() {
+    local left=50
+    [[ -n $daemon ]] || return 0
+    timeout 5 nvidia-cuda-mps-control <<<'quit -t 1' >/dev/null 2>&1 || true
+    while ((left-- > 0)) && [[ -e $daemon/nvidia-cuda-mps-control.pid ]] && kill -0 "$(cat "$daemon/nvidia-cuda-mps-control.pid")" 2>/dev/null; do
+        sleep 0.1
+    done
+    daemon=
+    unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
 }
 
 run() {
@@ -264,8 +329,8 @@ run() {
     softnic=(env RUSHMEM_UVERBS_LOG=debug ./rushmem softnic --)
     start_nvcc
     describe
-    nccl_rows
     nvshmem_rows
+    nccl_rows
     printf '\n%-62s %-8s %4s  %s\n' what verdict s note
     printf '%s\n' "${rows[@]}"
     printf '%d passed, %d failed, %d absent or not run, %d s in all\n' "$passed" "$failed" "$left_out" "$SECONDS"
