@@ -15,6 +15,9 @@ use std::time::Instant;
 /// Bytes copied at a time where neither side can copy from the other directly.
 const STAGE: usize = 64 << 10;
 
+/// Most bytes of a message that wait to be written at once.
+const HELD: usize = 256 << 10;
+
 /// Registered memory, a umem in DevX terms.
 pub(crate) struct Umem {
     pub(crate) owner: u32,
@@ -153,6 +156,36 @@ impl<'a> Span<'a> {
     }
 }
 
+/// Ranges of one memory that the CPU reaches only by calls.
+#[derive(Default)]
+pub(crate) struct FarRanges {
+    memory: Option<Arc<dyn Memory>>,
+    /// Offset and length of each range.
+    ranges: Vec<(u64, usize)>,
+    len: usize,
+}
+
+impl FarRanges {
+    /// Adds a range. Returns `false` if it is in other memory.
+    pub(crate) fn push(&mut self, span: &Span<'_>) -> bool {
+        let memory = self.memory.get_or_insert_with(|| Arc::clone(span.memory));
+        if span.host.is_some() || !Arc::ptr_eq(memory, span.memory) {
+            return false;
+        }
+        match self.ranges.last_mut() {
+            Some((offset, len)) if *offset + *len as u64 == span.offset => *len += span.len as usize,
+            _ => self.ranges.push((span.offset, span.len as usize)),
+        }
+        self.len += span.len as usize;
+        true
+    }
+
+    /// Returns the number of bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+}
+
 /// The memory keys of the adapter.
 pub(crate) type Mkeys = Table<Mkey>;
 
@@ -195,8 +228,13 @@ pub(crate) struct Dma {
     /// Error of a flush without a waiter; the next waiter gets it.
     failed: Option<MemoryError>,
     stage: Vec<u8>,
+    /// The last bytes of a message for memory without a host address, and their place. One access writes them.
+    held: Option<(Arc<dyn Memory>, u64)>,
+    held_bytes: Vec<u8>,
     /// Acknowledged writes that have not landed.
     posted: PostedWrites,
+    /// Whether a key has had memory without a host address.
+    pub(crate) has_far: bool,
     /// Probability of non-atomic atomics, and its random generator.
     loose: Option<(f64, Rng)>,
 }
@@ -213,8 +251,9 @@ impl Dma {
         match (self.dirty.take(), self.failed.take()) {
             (None, None) => Ok(()),
             (dirty, failed) => {
+                let written = self.write_held();
                 let flushed = dirty.map_or(Ok(()), |memory| memory.flush());
-                failed.map_or(flushed, Err)
+                failed.map_or(written.and(flushed), Err)
             }
         }
     }
@@ -225,12 +264,21 @@ impl Dma {
         self.dirty.is_none() && self.failed.is_none()
     }
 
-    /// Finishes copies that no completion waits for.
+    /// Finishes copies that no completion waits for, but for the bytes of a message that are held.
     #[inline]
     pub(crate) fn settle(&mut self) {
-        if self.dirty.is_some() {
-            self.failed = self.flush().err();
+        if let Some(memory) = &self.dirty {
+            let flushed = memory.flush();
+            if self.held.is_none() {
+                self.dirty = None;
+            }
+            self.failed = self.failed.or(flushed.err());
         }
+    }
+
+    /// Finishes all copies, because their memory may go.
+    pub(crate) fn finish(&mut self) {
+        self.failed = self.flush().err();
     }
 
     /// Writes `data` to `dst`, memory of context `owner`, at the time `due` or before the next access that must see it.
@@ -265,6 +313,12 @@ impl Dma {
     }
 
     fn begin(&mut self, memory: &Arc<dyn Memory>) -> Result<(), MemoryError> {
+        self.write_held()?;
+        self.keep_order(memory)
+    }
+
+    /// Completes the copies that an access to `memory` may not pass, and notes that it begins.
+    fn keep_order(&mut self, memory: &Arc<dyn Memory>) -> Result<(), MemoryError> {
         match &self.dirty {
             Some(dirty) if Arc::ptr_eq(dirty, memory) => return Ok(()),
             Some(dirty) if dirty.queue().is_some() && dirty.queue() == memory.queue() => {}
@@ -360,6 +414,49 @@ impl Dma {
                 dst.memory.write(dst.offset, &data[..len])
             }
         }
+    }
+
+    /// Writes a packet of a message to `dst`, at the latest with the packet that is the `last` one.
+    ///
+    /// Memory without a host address gets many packets by one access.
+    pub(crate) fn write_packet(
+        &mut self,
+        dst: &Span<'_>,
+        data: &[u8],
+        last: bool,
+    ) -> Result<(), MemoryError> {
+        if dst.host.is_some() || (last && self.held.is_none()) {
+            return self.write(dst, data);
+        }
+        let len = data.len().min(dst.len as usize);
+        self.land_unpassed(dst)?;
+        let continues = self.held.as_ref().is_some_and(|(memory, offset)| {
+            Arc::ptr_eq(memory, dst.memory) && offset + self.held_bytes.len() as u64 == dst.offset
+        });
+        if !continues {
+            self.begin(dst.memory)?;
+            self.held = Some((Arc::clone(dst.memory), dst.offset));
+        }
+        self.held_bytes.extend_from_slice(&data[..len]);
+        if last || self.held_bytes.len() >= HELD { self.write_held() } else { Ok(()) }
+    }
+
+    /// Writes the bytes of a message that have waited for more.
+    fn write_held(&mut self) -> Result<(), MemoryError> {
+        let Some((memory, offset)) = self.held.take() else { return Ok(()) };
+        let written = memory.write(offset, &self.held_bytes);
+        self.held_bytes.clear();
+        written
+    }
+
+    /// Fills `buf` with the bytes of `ranges`, one behind the other.
+    pub(crate) fn gather(&mut self, ranges: &FarRanges, buf: &mut [u8]) -> Result<(), MemoryError> {
+        let Some(memory) = &ranges.memory else { return Ok(()) };
+        if !self.posted.is_empty() {
+            self.posted.land_on(memory)?;
+        }
+        self.begin(memory)?;
+        memory.gather(&ranges.ranges, buf)
     }
 
     /// Executes an atomic on `at`, which has the operand's width. Earlier writes are visible to every observer of its

@@ -103,6 +103,19 @@ pub unsafe trait Memory: Send + Sync {
     /// Copies bytes to `buf`, which is filled on return. It sees earlier `write`s.
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), MemoryError>;
 
+    /// Copies the ranges to `buf`, one behind the other. Each has an offset and a length. It sees earlier `write`s.
+    ///
+    /// Memory behind a device overlaps the copies, and waits once.
+    fn gather(&self, ranges: &[(u64, usize)], buf: &mut [u8]) -> Result<(), MemoryError> {
+        let mut rest = buf;
+        for (offset, len) in ranges {
+            let (part, behind) = rest.split_at_mut(*len);
+            self.read(*offset, part)?;
+            rest = behind;
+        }
+        Ok(())
+    }
+
     /// Copies `data` to the memory. `data` may be reused on return. The bytes become visible in call order, at the
     /// latest after [`flush`](Memory::flush).
     fn write(&self, offset: u64, data: &[u8]) -> Result<(), MemoryError>;

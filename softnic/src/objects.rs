@@ -95,7 +95,9 @@ impl Core {
 
     pub(crate) fn remove_mkey(&mut self, index: u32) {
         // Nothing lands in memory without a key.
+        // Nothing lands in memory without a key.
         self.dma.land_due(None, |owner| self.out.note_change(owner));
+        self.dma.finish();
         let Some(mkey) = self.mkeys.remove(index) else { return };
         self.count_pd(mkey.pd, -1);
         self.count_umem(mkey.umem, -1);

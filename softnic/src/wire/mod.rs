@@ -2,6 +2,7 @@
 //!
 //! | file | does |
 //! |---|---|
+//! | `ahead` | reads the payloads of the next packets by one access |
 //! | `message` | keeps a send WQE in flight |
 //! | `sender` | cuts WQEs into packets, within the window |
 //! | `requester` | handles acknowledgements and responses, resends, completes |
@@ -17,6 +18,7 @@
 //! An unreliable connection acknowledges nothing: a sent message is complete, and a message with a missing packet is
 //! dropped.
 
+mod ahead;
 mod fault_injection;
 mod flight;
 pub(crate) mod message;

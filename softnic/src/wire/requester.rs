@@ -406,27 +406,28 @@ fn scatter(
     bytes: &ResponseData<'_>,
 ) -> Result<bool, LocalError> {
     let Ok(view) = message.view() else { return Ok(false) };
-    let (data, at, result);
+    let (data, at, is_last, result);
     match (message.kind, bytes) {
         (Kind::Read, ResponseData::Read(payload)) => {
             if payload.len() as u64 != (message.len - skip.min(message.len)).min(1 << mtu_shift) {
                 return Ok(false);
             }
-            (data, at) = (*payload, skip);
+            (data, at, is_last) = (*payload, skip, skip + payload.len() as u64 == message.len);
         }
         (Kind::Atomic, ResponseData::Atomic(old)) => {
             let Some(atomic) = view.atomic() else { return Ok(false) };
             let width = if atomic.size() == 4 { Width::Four } else { Width::Eight };
             let (bytes, len) = wqe::atomic_result(*old, width);
             result = bytes;
-            (data, at) = (&result[..len], 0);
+            (data, at, is_last) = (&result[..len], 0, true);
         }
         _ => return Ok(false),
     }
     for_each_piece(&view, mkeys, user, Rights::LOCAL_WRITE, at, data.len() as u64, |piece, from| {
         let Piece::Memory(to) = piece else { return Ok(()) };
         let from = from as usize;
-        dma.write(&to, &data[from..from + to.len as usize]).map_err(|_: MemoryError| LocalError::Memory)
+        let part = &data[from..from + to.len as usize];
+        dma.write_packet(&to, part, is_last).map_err(|_: MemoryError| LocalError::Memory)
     })?;
     Ok(true)
 }

@@ -381,7 +381,7 @@ fn write(
         let due = if imm.is_none() && qp.service.is_reliable() { out.draw_posted(qp.qpn) } else { None };
         match due {
             Some(due) => dma.post(&at, packet.payload.into(), due, qp.owner),
-            None => dma.write(&at, packet.payload).map_err(RemoteError::Failed)?,
+            None => dma.write_packet(&at, packet.payload, last).map_err(RemoteError::Failed)?,
         }
     }
     if !last {

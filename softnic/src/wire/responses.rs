@@ -1,5 +1,6 @@
 //! Sends the responder's queued responses, in order and in portions.
 
+use super::ahead::{self, Ahead};
 use super::selective;
 use crate::core::{Core, Output};
 use crate::observe::Observation;
@@ -73,7 +74,8 @@ pub(crate) fn run(core: &mut Core, qpn: u32) -> bool {
     let Core { qps, mkeys, dma, fabric, out, .. } = core;
     let (Some(qp), Some(fabric)) = (qps.get_mut(qpn), fabric.as_mut()) else { return false };
     let Route::Peer(peer) = qp.route else { return false };
-    for _ in 0..BURST {
+    let mut ahead = Ahead::default();
+    for left in (1..=BURST).rev() {
         let Some(answer) = qp.resp.responses.front().copied() else { return false };
         if fabric.room_to(peer) == 0 {
             return true;
@@ -138,8 +140,16 @@ pub(crate) fn run(core: &mut Core, qpn: u32) -> bool {
                 let skip = u64::from(sent) << qp.attrs.mtu_shift();
                 let part = (u64::from(reth.len) - skip.min(reth.len.into())).min(1 << qp.attrs.mtu_shift());
                 let at = RemoteRange { addr: reth.addr, rkey: reth.rkey, len: reth.len.into() };
+                if !ahead.is_at(bth.psn) {
+                    let most = left.min(fabric.room_to(peer)) as u32;
+                    ahead = ahead::responses(qp, mkeys, dma, (at, bth.psn, skip), most);
+                }
                 let built = fabric.send(way, &bth, &ext, part as usize, |payload| {
                     match target::readable(qp, mkeys, at)? {
+                        Some(_) if ahead.is_at(bth.psn) => {
+                            payload.copy_from_slice(ahead.take(bth.psn).unwrap_or_default());
+                            Ok(())
+                        }
                         Some(span) => dma.read(&span.part(skip, part), payload).map_err(RemoteError::Failed),
                         None => Ok(()),
                     }

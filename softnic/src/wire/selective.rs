@@ -13,6 +13,7 @@
 //! A requester that has seen one knows that its peer keeps packets. From then on it ignores the plain NAK, repairs holes,
 //! and asks early after silence. It asks any peer again for just the missing response data of READs and atomics.
 
+use super::ahead::Ahead;
 use super::message::Kind;
 use super::requester::Requester;
 use super::responder;
@@ -163,7 +164,7 @@ pub(super) fn repair(core: &mut Core, qpn: u32) -> bool {
         };
         let packet = psn.since(message.first) as u32;
         let count = if message.kind == Kind::Read { run.min(message.packets - packet) } else { 1 };
-        let parts = Parts { mkeys, dma, fabric };
+        let parts = Parts { mkeys, dma, fabric, ahead: &mut Ahead::default() };
         let Ok((op, bytes)) = sender::emit(message, packet, count, true, &to, parts, user) else {
             flight.drop_due(psn);
             continue;

@@ -1,5 +1,6 @@
 //! Cuts send WQEs into packets.
 
+use super::ahead::{self, Ahead};
 use super::message::{Kind, Message};
 use super::selective;
 use crate::core::{Core, MAX_SEGMENTS, Output};
@@ -23,7 +24,7 @@ use std::net::SocketAddrV4;
 use std::time::Duration;
 
 /// Packets sent in one visit.
-const BURST: usize = 64;
+pub(super) const BURST: usize = 64;
 /// Maximum number of response packets of one READ request. Long READs become several requests, so the window limits
 /// the response traffic.
 pub(super) const READ_CHUNK: u32 = 32;
@@ -39,8 +40,9 @@ pub(crate) fn run(core: &mut Core, qpn: u32) -> bool {
     if selective::repair(core, qpn) {
         return true;
     }
+    let mut ahead = ahead::payloads(core, qpn);
     for _ in 0..BURST {
-        match step(core, qpn) {
+        match step(core, qpn, &mut ahead) {
             Step::Sent => {}
             Step::Idle => return false,
             Step::Full => return true,
@@ -57,7 +59,7 @@ enum Step {
     Full,
 }
 
-fn step(core: &mut Core, qpn: u32) -> Step {
+fn step(core: &mut Core, qpn: u32, ahead: &mut Ahead) -> Step {
     let Core { qps, cqs, mkeys, dma, scratch, out, fabric, now, config, .. } = core;
     let Some(qp) = qps.get_mut(qpn) else { return Step::Idle };
     let Route::Peer(peer) = qp.route else { return Step::Idle };
@@ -110,7 +112,8 @@ fn step(core: &mut Core, qpn: u32) -> Step {
         _ => 1,
     };
     let asks = room <= count || (req.next_packet + 1).is_multiple_of(ACK_EVERY) || req.flight.has_gap();
-    let sent = emit(message, req.next_packet, count, asks, &to, Parts { mkeys, dma, fabric }, user);
+    let parts = Parts { mkeys, dma, fabric, ahead };
+    let sent = emit(message, req.next_packet, count, asks, &to, parts, user);
     let emitted = match sent {
         Ok(emitted) => emitted,
         Err(refused) => {
@@ -160,7 +163,7 @@ fn read_chunk(req: &Requester, message: &Message, psn: Psn, room: u32) -> u32 {
     req.flight.gap(psn, READ_CHUNK.min(room).min(rest))
 }
 
-enum Start {
+pub(super) enum Start {
     Started,
     Nothing,
     /// Waits for a condition that no doorbell or packet announces.
@@ -168,7 +171,7 @@ enum Start {
 }
 
 /// Starts the next WQE of the send queue.
-fn start(
+pub(super) fn start(
     qp: &mut Qp,
     cqs: &Table<Cq>,
     mkeys: &Mkeys,
@@ -303,6 +306,8 @@ pub(super) struct Parts<'c> {
     pub(super) mkeys: &'c Mkeys,
     pub(super) dma: &'c mut Dma,
     pub(super) fabric: &'c mut Fabric,
+    /// Payloads that are read already.
+    pub(super) ahead: &'c mut Ahead,
 }
 
 /// Builds packet number `packet` of a message, or a READ request for `count` packets from there. Returns the packet's
@@ -316,7 +321,7 @@ pub(super) fn emit(
     parts: Parts<'_>,
     user: User,
 ) -> Result<(Op, u64), LocalError> {
-    let Parts { mkeys, dma, fabric } = parts;
+    let Parts { mkeys, dma, fabric, ahead } = parts;
     let way = (user.qpn, to.peer);
     if message.kind == Kind::Connect {
         let Some((dctn, connect)) = to.dct else { return Err(LocalError::Operation) };
@@ -364,6 +369,10 @@ pub(super) fn emit(
             };
             let len = (message.len - skip.min(message.len)).min(1 << to.mtu_shift);
             fabric.send(way, &bth, &ext, len as usize, |payload| {
+                if let Some(bytes) = ahead.take(bth.psn) {
+                    payload.copy_from_slice(bytes);
+                    return Ok(());
+                }
                 for_each_piece(&view, mkeys, user, Rights::LOCAL_READ, skip, len, |piece, at| {
                     let at = at as usize;
                     match piece {

@@ -9,6 +9,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <infiniband/verbs.h>
+#include <limits.h>
 #include <poll.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -542,6 +543,77 @@ static void shared_receives(struct end *a, struct end *b)
 	CHECK(!ibv_destroy_srq(srq), "SRQ");
 }
 
+/* One end's memory of a large message, apart from its heap. */
+struct large {
+	uint64_t address;
+	struct ibv_mr *mr;
+	unsigned char *host;
+};
+
+static struct large make_large(struct end *end, size_t size)
+{
+	const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+	struct large large;
+	CHECK(!cuda.cuMemAlloc_v2(&large.address, size), "GPU memory");
+	CHECK((large.mr = ibv_reg_mr(end->pd, (void *)large.address, size, access)), "MR");
+	large.host = (unsigned char *)cuda.standin_host(large.address);
+	return large;
+}
+
+/* Calls of the driver do not grow with the packets: each costs more than a packet. */
+static void few_driver_calls(struct end *a, struct end *b)
+{
+	enum { SIZE = 1 << 20, MTU = 1024, EACH = 256 };
+	struct large from = make_large(a, SIZE), to = make_large(b, SIZE);
+	for (unsigned i = 0; i < SIZE; i++)
+		from.host[i] = i * 2654435761u >> 13;
+	for (int reads = 0; reads < 2; reads++) {
+		struct ibv_sge one = { from.address, SIZE, from.mr->lkey };
+		struct ibv_send_wr wr = work(reads ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE, &one, 1);
+		wr.wr.rdma.remote_addr = to.address;
+		wr.wr.rdma.rkey = to.mr->rkey;
+		if (reads)
+			memset(from.host, 0, SIZE);
+		const int before = cuda.standin_calls();
+		run(a, &wr);
+		const int calls = cuda.standin_calls() - before;
+		CHECK(!memcmp(from.host, to.host, SIZE) && to.host[SIZE - 1] == (unsigned char)((SIZE - 1) * 2654435761u >> 13), "data");
+		/* One by one, each packet is a copy from, a wait and a copy to. */
+		CHECK(calls < SIZE / MTU * 3 / 2, "%d calls of the driver for %d packets", calls, SIZE / MTU);
+		if (getenv("PRINT_CALLS"))
+			printf("%d calls of the driver for a %s of 1 MiB\n", calls, reads ? "READ" : "WRITE");
+	}
+	/* Many small messages that one doorbell announces. */
+	struct ibv_sge lists[DEPTH / 2];
+	struct ibv_send_wr chain[DEPTH / 2], *bad;
+	memset(to.host, 0, SIZE);
+	for (int i = 0; i < DEPTH / 2; i++) {
+		lists[i] = (struct ibv_sge){ from.address + 2 * i * EACH, EACH, from.mr->lkey };
+		chain[i] = work(IBV_WR_RDMA_WRITE, &lists[i], 1);
+		chain[i].wr.rdma.remote_addr = to.address + 3 * i * EACH;
+		chain[i].wr.rdma.rkey = to.mr->rkey;
+		chain[i].next = i < DEPTH / 2 - 1 ? &chain[i + 1] : NULL;
+		chain[i].send_flags = i < DEPTH / 2 - 1 ? 0 : IBV_SEND_SIGNALED;
+	}
+	int least = INT_MAX;
+	for (int attempt = 0; attempt < 10; attempt++) {
+		const int before = cuda.standin_calls();
+		CHECK(!ibv_post_send(a->qp, chain, &bad), "chain");
+		struct ibv_wc wc = completion(a->send_cq);
+		CHECK(wc.status == IBV_WC_SUCCESS, "%s", ibv_wc_status_str(wc.status));
+		const int calls = cuda.standin_calls() - before;
+		least = calls < least ? calls : least;
+	}
+	for (int i = 0; i < DEPTH / 2; i++)
+		CHECK(!memcmp(to.host + 3 * i * EACH, from.host + 2 * i * EACH, EACH), "message %d", i);
+	/* A copy from, a copy to, and waits that messages share. */
+	CHECK(least < DEPTH / 2 * 5 / 2, "%d calls of the driver for %d messages", least, DEPTH / 2);
+	if (getenv("PRINT_CALLS"))
+		printf("%d calls of the driver for %d messages\n", least, DEPTH / 2);
+	CHECK(!ibv_dereg_mr(from.mr) && !ibv_dereg_mr(to.mr), "MR");
+	CHECK(!cuda.cuMemFree_v2(from.address) && !cuda.cuMemFree_v2(to.address), "GPU memory");
+}
+
 int main(int count, char **words)
 {
 	struct end a, b;
@@ -565,6 +637,11 @@ int main(int count, char **words)
 	failure(&a, &b);
 	destroy(&a, &b);
 	shared_receives(&a, &b);
+	if (gpu && strcmp(words[1], words[2])) {
+		pair(&a, &b, IBV_QPT_RC);
+		few_driver_calls(&a, &b);
+		destroy(&a, &b);
+	}
 
 	pair(&a, &b, IBV_QPT_UC);
 	sends(&a, &b, (struct ibv_send_wr){ 0 });

@@ -7,9 +7,13 @@ use rushmem_softnic::{AtomicOp, Width};
 use std::ffi::c_int;
 use std::ptr::{NonNull, null_mut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 /// Bytes of the page-locked buffer.
 const STAGING: usize = 1 << 20;
+
+/// A wait for copies of which the log tells.
+const SLOW: Duration = Duration::from_millis(50);
 
 /// The stream and the page-locked buffer of a context. All memories of the context share it.
 pub(super) struct Copier {
@@ -24,6 +28,14 @@ struct Queue {
     staging: NonNull<u8>,
     /// Bytes of the buffer that pending copies use.
     used: usize,
+    waits: Waits,
+}
+
+/// All waits for copies so far.
+#[derive(Default)]
+struct Waits {
+    count: u64,
+    time: Duration,
 }
 
 // SAFETY: the driver's handles and the buffer are used under the lock of the copier, by any thread.
@@ -79,7 +91,11 @@ impl Copier {
             }
         }
         let staging = NonNull::new(staging.cast()).expect("the driver has allocated it");
-        Ok(Copier { driver, owner, queue: Mutex::new(Queue { stream, staging, used: 0 }) })
+        Ok(Copier {
+            driver,
+            owner,
+            queue: Mutex::new(Queue { stream, staging, used: 0, waits: Waits::default() }),
+        })
     }
 
     /// Returns the number of the GPU.
@@ -120,6 +136,36 @@ impl Copier {
         let mut queue = self.lock();
         let _entered = self.driver.enter(self.context())?;
         self.read_in(&mut queue, from, data)
+    }
+
+    /// Copies ranges, each of a device address and a length, to `data`, one behind the other. It waits once for all that fit
+    /// into the buffer.
+    pub(super) fn gather(&self, ranges: &[(u64, usize)], data: &mut [u8]) -> Result<(), CudaError> {
+        let mut queue = self.lock();
+        let _entered = self.driver.enter(self.context())?;
+        let len: usize = ranges.iter().map(|(_, len)| len).sum();
+        let mut rest = &mut data[..len];
+        if len > STAGING {
+            for (from, len) in ranges {
+                let (part, behind) = rest.split_at_mut(*len);
+                self.read_in(&mut queue, *from, part)?;
+                rest = behind;
+            }
+            return Ok(());
+        }
+        let at = self.reserve(&mut queue, len)?;
+        let mut done = 0;
+        for (from, len) in ranges {
+            // SAFETY: reserved bytes of the buffer, which no pending copy uses.
+            unsafe {
+                self.driver.copy_to_host(at.as_ptr().add(done).cast(), *from, *len, queue.stream)?;
+            }
+            done += len;
+        }
+        self.drain(&mut queue)?;
+        // SAFETY: the copies to the buffer are complete.
+        unsafe { rest.as_mut_ptr().copy_from_nonoverlapping(at.as_ptr(), len) };
+        Ok(())
     }
 
     fn read_in(&self, queue: &mut Queue, mut from: u64, data: &mut [u8]) -> Result<(), CudaError> {
@@ -177,8 +223,18 @@ impl Copier {
     /// Waits for the pending copies. The context is current.
     fn drain(&self, queue: &mut Queue) -> Result<(), CudaError> {
         queue.used = 0;
+        let (begin, number) = (Instant::now(), queue.waits.count + 1);
+        if number.is_power_of_two() {
+            tracing::debug!(number, so_far = ?queue.waits.time, "waits for copies of GPU memory");
+        }
         // SAFETY: the stream of this copier.
-        unsafe { self.driver.synchronize_stream(queue.stream) }
+        let waited = unsafe { self.driver.synchronize_stream(queue.stream) };
+        let time = begin.elapsed();
+        queue.waits = Waits { count: number, time: queue.waits.time + time };
+        if number.is_power_of_two() || time > SLOW {
+            tracing::debug!(number, ?time, "has waited for copies of GPU memory");
+        }
+        waited
     }
 }
 

@@ -65,6 +65,12 @@ unsafe impl Memory for DeviceMemory {
         self.copier.read(self.at(offset, buf.len() as u64)?, buf).map_err(failed)
     }
 
+    fn gather(&self, ranges: &[(u64, usize)], buf: &mut [u8]) -> Result<(), MemoryError> {
+        let at = |&(offset, len): &(u64, usize)| Ok((self.at(offset, len as u64)?, len));
+        let ranges = ranges.iter().map(at).collect::<Result<Vec<_>, MemoryError>>()?;
+        self.copier.gather(&ranges, buf).map_err(failed)
+    }
+
     fn write(&self, offset: u64, data: &[u8]) -> Result<(), MemoryError> {
         self.copier.write(self.at(offset, data.len() as u64)?, data).map_err(failed)
     }

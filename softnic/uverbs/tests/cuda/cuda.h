@@ -17,6 +17,7 @@
 	f(int, cuMemGetHandleForAddressRange, int *, uint64_t, size_t, int, uint64_t) \
 	f(int, standin_map, uint64_t *, size_t, int)                                \
 	f(char *, standin_host, uint64_t)                                           \
+	f(int, standin_calls, void)                                                 \
 	f(int, standin_left, void)
 
 #define CUDA_FIELD(result, name, ...) result (*name)(__VA_ARGS__);

@@ -24,7 +24,7 @@ struct stream { struct context *context; struct { char *to; const char *from; si
 struct memory { uint64_t start; size_t len; char *host; struct context *owner; int device; };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static int initialized, streams, page_locked;
+static int initialized, streams, page_locked, calls;
 static struct context primary[GPUS];
 static struct memory memories[MEMORIES];
 static __thread struct context *current[DEPTH];
@@ -145,6 +145,7 @@ EXPORT(cuMemFreeHost(void *at)) { free(at); __atomic_sub_fetch(&page_locked, 1, 
 
 static int enqueue(struct stream *stream, uint64_t address, void *host, size_t len, int in)
 {
+	__atomic_add_fetch(&calls, 1, __ATOMIC_SEQ_CST);
 	if (!stream || !here() || stream->context != here())
 		return misuse("a copy in the default stream, or of another context", INVALID_HANDLE);
 	pthread_mutex_lock(&lock);
@@ -165,6 +166,7 @@ EXPORT(cuMemcpyHtoDAsync_v2(uint64_t to, void *from, size_t len, struct stream *
 EXPORT(cuStreamSynchronize(struct stream *stream))
 {
 	int refused = may("a wait without a context");
+	__atomic_add_fetch(&calls, 1, __ATOMIC_SEQ_CST);
 	if (refused)
 		return refused;
 	for (int i = 0; i < stream->count; i++)
@@ -238,5 +240,7 @@ __attribute__((visibility("default"))) char *standin_host(uint64_t address)
 	struct memory *memory = find(address, 1);
 	return memory->host + (address - memory->start);
 }
+/* Copies and waits so far. */
+EXPORT(standin_calls(void)) { return __atomic_load_n(&calls, __ATOMIC_SEQ_CST); }
 /* Streams and page-locked buffers that exist, and contexts on this thread's stack. */
 EXPORT(standin_left(void)) { return streams + page_locked + depth; }
