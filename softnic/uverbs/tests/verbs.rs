@@ -26,3 +26,10 @@ fn between_adapters_over_roce() {
 fn between_adapters_over_infiniband() {
     run("between_adapters_over_infiniband", &["--devices", "2", "--link", "ib"], "mlx5_1");
 }
+
+#[test]
+fn masked_atomics_reach_targets_made_by_verbs() {
+    let Some(program) = program::masked_program("masked_atomics_reach_targets_made_by_verbs") else { return };
+    let output = Running::start(softnic(&[], &[program.to_str().unwrap(), "mlx5_0"])).end();
+    assert!(output.status.success() && output_text(&output).contains("all good"), "{}", output_text(&output));
+}

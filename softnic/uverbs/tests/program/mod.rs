@@ -18,6 +18,11 @@ pub(crate) fn verbs_program(test: &str) -> Option<PathBuf> {
     with_cc(test, "verbs", "infiniband/verbs.h", "libibverbs-dev", &["-libverbs"])
 }
 
+/// Returns `masked.c`, made for the test of this name; or nothing where that is not possible.
+pub(crate) fn masked_program(test: &str) -> Option<PathBuf> {
+    compile(test, "masked", ("infiniband/mlx5dv.h", "libibverbs-dev"), &["-libverbs", "-lmlx5"])
+}
+
 /// Returns `cuda.c`, made for the test of this name; or nothing where that is not possible.
 pub(crate) fn cuda_program(test: &str) -> Option<PathBuf> {
     with_cc(test, "cuda/cuda", "infiniband/verbs.h", "libibverbs-dev", &["-libverbs"])
