@@ -3,8 +3,10 @@
 mod common;
 mod mlx5;
 mod peer;
+mod program;
 
 use mlx5::{Handle, Mlx5, Uar, inside};
+use program::Cuda;
 use rushmem_mlx5::doorbell::{ArmWord, CqArm, Doorbell, record_word, uar};
 use rushmem_mlx5::prm::caps::{
     CapType, HcaCap, PortType, QueryHcaCap, QueryRoceAddress, RoceAddr, RoceVersion,
@@ -19,7 +21,8 @@ use rushmem_mlx5::prm::qp::{
 use rushmem_mlx5::prm::rmp::{CreateRmp, RmpContext, RmpState, Wq, WqType};
 use rushmem_mlx5::prm::{CmdError, CmdStatus};
 use rushmem_mlx5::{CqeOpcode, Flags, Wqe};
-use rushmem_softnic::{HostBuffer, Memory};
+use rushmem_softnic::{HostBuffer, HostMemory, Memory};
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
 
@@ -37,7 +40,9 @@ struct DevxQp<'a> {
     lib: &'a Mlx5,
     context: Handle,
     pd: u32,
-    memory: &'static HostBuffer,
+    memory: &'static HostMemory,
+    /// The driver, if the queues are in GPU memory.
+    cuda: Option<&'a Cuda>,
     uar: &'a Uar,
     qp: Handle,
     cq: Handle,
@@ -50,8 +55,19 @@ struct DevxQp<'a> {
 impl<'a> DevxQp<'a> {
     fn new(lib: &'a Mlx5, context: Handle) -> DevxQp<'a> {
         let memory: &HostBuffer = Box::leak(Box::new(HostBuffer::new(SIZE)));
+        DevxQp::at(lib, context, memory.as_ptr() as u64, memory.host_ptr().unwrap())
+    }
+
+    fn on_gpu(lib: &'a Mlx5, context: Handle, cuda: &'a Cuda) -> DevxQp<'a> {
+        let (at, base) = cuda.allocate(SIZE);
+        DevxQp { cuda: Some(cuda), ..DevxQp::at(lib, context, at, base) }
+    }
+
+    /// Makes a QP whose queues are at an address for the device. `base` is the same memory for the CPU, and stays.
+    fn at(lib: &'a Mlx5, context: Handle, at: u64, base: NonNull<u8>) -> DevxQp<'a> {
+        // SAFETY: promised by the caller.
+        let memory: &HostMemory = Box::leak(Box::new(unsafe { HostMemory::new(base, SIZE as u64) }));
         memory.write(CQ as u64, &[0xff; 0x1000]).unwrap();
-        let at = memory.as_ptr() as u64;
         let (_, umem_id) = lib.umem(context, at, SIZE).unwrap();
         let uar = lib.alloc_uar(context, 1).unwrap();
         assert_eq!(uar.reg_addr as usize - uar.base_addr as usize, 0x800);
@@ -95,7 +111,20 @@ impl<'a> DevxQp<'a> {
             ..CreateQp::default()
         };
         let (qp, answer) = lib.create(context, &create).unwrap();
-        DevxQp { lib, context, pd: pd.pd, memory, uar, qp, cq, qpn: answer.qpn, cqn, key, posted: 0 }
+        DevxQp {
+            lib,
+            context,
+            pd: pd.pd,
+            memory,
+            cuda: None,
+            uar,
+            qp,
+            cq,
+            qpn: answer.qpn,
+            cqn,
+            key,
+            posted: 0,
+        }
     }
 
     fn connect(&self, remote_qpn: u32, peer: &RoceAddr) {
@@ -138,9 +167,13 @@ impl<'a> DevxQp<'a> {
         self.lib.modify(self.qp, &Rtr2Rts { qpn, context, ..Default::default() }).unwrap();
     }
 
+    fn base(&self) -> *mut u8 {
+        self.memory.host_ptr().unwrap().as_ptr()
+    }
+
     fn word(&self, offset: usize) -> &AtomicU64 {
         // SAFETY: inside of the buffer, aligned, and never freed.
-        unsafe { AtomicU64::from_ptr(self.memory.as_ptr().add(offset).cast()) }
+        unsafe { AtomicU64::from_ptr(self.base().add(offset).cast()) }
     }
 
     fn post(&mut self, wqe: &Wqe) {
@@ -152,7 +185,7 @@ impl<'a> DevxQp<'a> {
         self.posted += u16::from(entry.n_blocks());
         // The record's second half is the send queue's.
         // SAFETY: inside of the buffer, aligned, and never freed.
-        let record = unsafe { AtomicU32::from_ptr(self.memory.as_ptr().add(RECORDS + 4).cast()) };
+        let record = unsafe { AtomicU32::from_ptr(self.base().add(RECORDS + 4).cast()) };
         record.store(record_word(self.posted), Ordering::Release);
         fence(Ordering::SeqCst);
         // SAFETY: the doorbell register of a mapped page.
@@ -164,7 +197,7 @@ impl<'a> DevxQp<'a> {
     fn arm(&self, consumed: u32) {
         let request = ArmWord::new(0, false, consumed);
         // SAFETY: inside of the buffer, aligned, and never freed.
-        let record = unsafe { AtomicU32::from_ptr(self.memory.as_ptr().add(RECORDS + 68).cast()) };
+        let record = unsafe { AtomicU32::from_ptr(self.base().add(RECORDS + 68).cast()) };
         record.store(request.0.raw(), Ordering::Release);
         fence(Ordering::SeqCst);
         // SAFETY: the register of a mapped page.
@@ -178,6 +211,9 @@ impl<'a> DevxQp<'a> {
         let begin = Instant::now();
         let slot = CQ + (index as usize & 0xf) * 64;
         loop {
+            if let Some(cuda) = self.cuda {
+                cuda.start_copies();
+            }
             let last = self.word(slot + 56).load(Ordering::Acquire).to_le_bytes();
             let (opcode, owner) = (last[7] >> 4, last[7] & 1);
             if opcode != 0xf && u32::from(owner) == index >> LOG_DEPTH & 1 {
@@ -206,6 +242,30 @@ fn own_address(lib: &Mlx5, context: Handle) -> RoceAddr {
     address
 }
 
+/// Writes, adds and reads from one QP to another. More entries than the queues hold, so that all rings wrap.
+fn move_data(a: &mut DevxQp<'_>, b: &DevxQp<'_>) {
+    for round in 0..40u64 {
+        let at = HEAP as u64;
+        a.word(HEAP).store(0x1000 + round, Ordering::Relaxed);
+        let write = Wqe::Write { raddr: at + 64, rkey: b.key, laddr: at, lkey: a.key, len: 8 };
+        let add = Wqe::FetchAdd { raddr: at, rkey: b.key, laddr: at + 8, lkey: a.key, add: 3 };
+        let read = Wqe::Read { raddr: at + 64, rkey: b.key, laddr: at + 16, lkey: a.key, len: 8 };
+        for (i, wqe) in (0..).zip([write, add, read]) {
+            a.post(&wqe);
+            let index = round as u32 * 3 + i;
+            assert_eq!(a.poll(index), CqeOpcode::REQ, "round {round}, entry {i}");
+            // The consumer counter, so that the ring may go on.
+            // SAFETY: inside of the buffer, aligned, and never freed.
+            let record = unsafe { AtomicU32::from_ptr(a.base().add(RECORDS + 64).cast()) };
+            record.store((index + 1).to_be(), Ordering::Release);
+        }
+        assert_eq!(b.word(HEAP + 64).load(Ordering::Relaxed), 0x1000 + round);
+        assert_eq!(b.word(HEAP).load(Ordering::Relaxed), 3 * (round + 1));
+        assert_eq!(a.word(HEAP + 8).load(Ordering::Relaxed), 3 * round);
+        assert_eq!(a.word(HEAP + 16).load(Ordering::Relaxed), 0x1000 + round);
+    }
+}
+
 #[test]
 fn queue_pairs_made_by_commands_move_data() {
     inside("queue_pairs_made_by_commands_move_data", &[], |lib| {
@@ -214,28 +274,7 @@ fn queue_pairs_made_by_commands_move_data() {
         let (mut a, b) = (DevxQp::new(lib, context), DevxQp::new(lib, context));
         a.connect(b.qpn, &address);
         b.connect(a.qpn, &address);
-
-        // More entries than the queues hold, so that all rings wrap.
-        for round in 0..40u64 {
-            let at = HEAP as u64;
-            a.word(HEAP).store(0x1000 + round, Ordering::Relaxed);
-            let write = Wqe::Write { raddr: at + 64, rkey: b.key, laddr: at, lkey: a.key, len: 8 };
-            let add = Wqe::FetchAdd { raddr: at, rkey: b.key, laddr: at + 8, lkey: a.key, add: 3 };
-            let read = Wqe::Read { raddr: at + 64, rkey: b.key, laddr: at + 16, lkey: a.key, len: 8 };
-            for (i, wqe) in (0..).zip([write, add, read]) {
-                a.post(&wqe);
-                let index = round as u32 * 3 + i;
-                assert_eq!(a.poll(index), CqeOpcode::REQ, "round {round}, entry {i}");
-                // The consumer counter, so that the ring may go on.
-                // SAFETY: inside of the buffer, aligned, and never freed.
-                let record = unsafe { AtomicU32::from_ptr(a.memory.as_ptr().add(RECORDS + 64).cast()) };
-                record.store((index + 1).to_be(), Ordering::Release);
-            }
-            assert_eq!(b.word(HEAP + 64).load(Ordering::Relaxed), 0x1000 + round);
-            assert_eq!(b.word(HEAP).load(Ordering::Relaxed), 3 * (round + 1));
-            assert_eq!(a.word(HEAP + 8).load(Ordering::Relaxed), 3 * round);
-            assert_eq!(a.word(HEAP + 16).load(Ordering::Relaxed), 0x1000 + round);
-        }
+        move_data(&mut a, &b);
         let state = lib.query(a.qp, &QueryQp { qpn: a.qpn, ..Default::default() }).unwrap().context.state;
         assert_eq!(state, QpState::RTS);
         let cq = lib.query(a.cq, &QueryCq { cqn: a.cqn, ..Default::default() }).unwrap().context;
@@ -249,6 +288,23 @@ fn queue_pairs_made_by_commands_move_data() {
         lib.destroy(a.cq).unwrap();
         // Closing the context destroys the remaining objects.
         lib.close(context).unwrap();
+    });
+}
+
+#[test]
+fn queue_pairs_in_gpu_memory_move_data() {
+    let test = "queue_pairs_in_gpu_memory_move_data";
+    inside(test, &["--devices", "2"], |lib| {
+        let cuda = Cuda::load(test);
+        for peer in [0, 1] {
+            let (near, far) = (lib.open(0, true).unwrap(), lib.open(peer, true).unwrap());
+            let (mut a, b) = (DevxQp::on_gpu(lib, near, &cuda), DevxQp::on_gpu(lib, far, &cuda));
+            a.connect(b.qpn, &own_address(lib, far));
+            b.connect(a.qpn, &own_address(lib, near));
+            move_data(&mut a, &b);
+            lib.close(near).unwrap();
+            lib.close(far).unwrap();
+        }
     });
 }
 
@@ -289,7 +345,7 @@ fn a_dc_target_lives_from_its_creation_to_its_drain() {
     inside("a_dc_target_lives_from_its_creation_to_its_drain", &[], |lib| {
         let context = lib.open(0, true).unwrap();
         let qp = DevxQp::new(lib, context);
-        let (_, umem_id) = lib.umem(context, qp.memory.as_ptr() as u64, SIZE).unwrap();
+        let (_, umem_id) = lib.umem(context, qp.base() as u64, SIZE).unwrap();
         let wq = Wq {
             wq_type: WqType::CYCLIC,
             pd: qp.pd,

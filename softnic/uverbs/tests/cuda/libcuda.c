@@ -1,7 +1,8 @@
 /*
  * A stand-in for the library of the CUDA driver, with two GPUs whose memory is host memory.
  *
- * The CPU cannot touch that memory at its device address. Copies begin at the synchronization of their stream, not before.
+ * The CPU cannot touch that memory at its device address. Copies begin at the synchronization of their stream, or at
+ * `standin_start_copies`, not before.
  * Every call that a driver would refuse is refused here: with no current context, with the context of another GPU, in the
  * default stream, or of addresses that are not allocated. `standin_*` are for the test.
  */
@@ -20,11 +21,12 @@ enum { CONTEXT = 1, MEMORY_TYPE, IS_MANAGED = 8, DEVICE_ORDINAL, RANGE_START = 1
 enum { MEMORIES = 64, COPIES = 1 << 16, DEPTH = 8 };
 
 struct context { int device, retained; };
-struct stream { struct context *context; struct { char *to; const char *from; size_t len; } copies[COPIES]; int count; };
+struct stream { struct stream *next; struct context *context; struct { char *to; const char *from; size_t len; } copies[COPIES]; int count; };
 struct memory { uint64_t start; size_t len; char *host; struct context *owner; int device; };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int initialized, streams, page_locked, calls;
+static struct stream *all;
 static struct context primary[GPUS];
 static struct memory memories[MEMORIES];
 static __thread struct context *current[DEPTH];
@@ -119,6 +121,10 @@ EXPORT(cuStreamCreateWithPriority(struct stream **stream, unsigned flags, int pr
 		return misuse("a stream that waits for others", INVALID_VALUE);
 	*stream = calloc(1, sizeof **stream);
 	(*stream)->context = here();
+	pthread_mutex_lock(&lock);
+	(*stream)->next = all;
+	all = *stream;
+	pthread_mutex_unlock(&lock);
 	__atomic_add_fetch(&streams, 1, __ATOMIC_SEQ_CST);
 	return 0;
 }
@@ -128,6 +134,12 @@ EXPORT(cuStreamDestroy_v2(struct stream *stream))
 		return misuse("a stream of another context", INVALID_CONTEXT);
 	if (stream->count)
 		misuse("a stream with pending copies is destroyed", 0);
+	pthread_mutex_lock(&lock);
+	struct stream **at = &all;
+	while (*at != stream)
+		at = &(*at)->next;
+	*at = stream->next;
+	pthread_mutex_unlock(&lock);
 	free(stream);
 	__atomic_sub_fetch(&streams, 1, __ATOMIC_SEQ_CST);
 	return 0;
@@ -163,15 +175,31 @@ static int enqueue(struct stream *stream, uint64_t address, void *host, size_t l
 }
 EXPORT(cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t len, struct stream *stream)) { return enqueue(stream, from, to, len, 0); }
 EXPORT(cuMemcpyHtoDAsync_v2(uint64_t to, void *from, size_t len, struct stream *stream)) { return enqueue(stream, to, from, len, 1); }
+/* Executes the pending copies of a stream, under the lock. */
+static void copy_all(struct stream *stream)
+{
+	for (int i = 0; i < stream->count; i++)
+		memcpy(stream->copies[i].to, stream->copies[i].from, stream->copies[i].len);
+	stream->count = 0;
+}
 EXPORT(cuStreamSynchronize(struct stream *stream))
 {
 	int refused = may("a wait without a context");
 	__atomic_add_fetch(&calls, 1, __ATOMIC_SEQ_CST);
 	if (refused)
 		return refused;
-	for (int i = 0; i < stream->count; i++)
-		memcpy(stream->copies[i].to, stream->copies[i].from, stream->copies[i].len);
-	stream->count = 0;
+	pthread_mutex_lock(&lock);
+	copy_all(stream);
+	pthread_mutex_unlock(&lock);
+	return 0;
+}
+/* Executes all pending copies, as a GPU does by and by. */
+EXPORT(standin_start_copies(void))
+{
+	pthread_mutex_lock(&lock);
+	for (struct stream *stream = all; stream; stream = stream->next)
+		copy_all(stream);
+	pthread_mutex_unlock(&lock);
 	return 0;
 }
 

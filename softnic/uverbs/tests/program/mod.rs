@@ -2,8 +2,10 @@
 #![allow(dead_code, reason = "each suite uses one of them")]
 
 use crate::common::skip;
+use std::ffi::{CString, c_char, c_int, c_uint, c_void};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::ptr::{NonNull, null_mut};
 
 /// A compiler's command, the header that it must find, and the Debian package that has it.
 struct Toolchain<'a> {
@@ -85,4 +87,65 @@ fn compile(test: &str, name: &str, tools: &Toolchain) -> Option<PathBuf> {
 fn succeeds(command: &mut Command) {
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// The stand-in for the CUDA driver in this process, with a current context.
+pub(crate) struct Cuda {
+    library: NonNull<c_void>,
+}
+
+impl Cuda {
+    pub(crate) fn load(test: &str) -> Cuda {
+        let path = cuda_library(test).join("libcuda.so.1");
+        let path = CString::new(path.to_str().unwrap()).unwrap();
+        // SAFETY: a C string.
+        let library = NonNull::new(unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) }).unwrap();
+        let cuda = Cuda { library };
+        let mut context: *mut c_void = null_mut();
+        // SAFETY: functions of the stand-in with these types, and a live variable.
+        unsafe {
+            let init: unsafe extern "C" fn(c_uint) -> c_int = cuda.function("cuInit");
+            let retain: unsafe extern "C" fn(*mut *mut c_void, c_int) -> c_int =
+                cuda.function("cuDevicePrimaryCtxRetain");
+            let push: unsafe extern "C" fn(*mut c_void) -> c_int = cuda.function("cuCtxPushCurrent_v2");
+            assert_eq!((init(0), retain(&raw mut context, 0), push(context)), (0, 0, 0));
+        }
+        cuda
+    }
+
+    /// Returns a function of the stand-in.
+    ///
+    /// # Safety
+    ///
+    /// `F` must be the type of that function.
+    unsafe fn function<F: Copy>(&self, name: &str) -> F {
+        const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
+        let name = CString::new(name).unwrap();
+        // SAFETY: a loaded library and a C string.
+        let found = unsafe { libc::dlsym(self.library.as_ptr(), name.as_ptr()) };
+        assert!(!found.is_null(), "{name:?}");
+        // SAFETY: promised by the caller.
+        unsafe { std::mem::transmute_copy(&found) }
+    }
+
+    /// Lets the GPU execute all started copies.
+    pub(crate) fn start_copies(&self) {
+        // SAFETY: a function of the stand-in with this type.
+        unsafe {
+            let start: unsafe extern "C" fn() -> c_int = self.function("standin_start_copies");
+            assert_eq!(start(), 0);
+        }
+    }
+
+    /// Allocates GPU memory, for ever. Returns its device address, and where the CPU finds the bytes.
+    pub(crate) fn allocate(&self, len: usize) -> (u64, NonNull<u8>) {
+        let mut at = 0;
+        // SAFETY: functions of the stand-in with these types, and a live variable.
+        unsafe {
+            let allocate: unsafe extern "C" fn(*mut u64, usize) -> c_int = self.function("cuMemAlloc_v2");
+            let host: unsafe extern "C" fn(u64) -> *mut c_char = self.function("standin_host");
+            assert_eq!(allocate(&raw mut at, len), 0);
+            (at, NonNull::new(host(at).cast()).unwrap())
+        }
+    }
 }
