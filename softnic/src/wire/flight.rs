@@ -19,7 +19,7 @@ use std::collections::VecDeque;
 
 /// The fate of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mark {
+enum Fate {
     /// No news.
     Sent,
     /// Lost; it must be sent again.
@@ -36,7 +36,7 @@ enum Mark {
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     serial: u32,
-    mark: Mark,
+    mark: Fate,
     /// Whether it stands for response data.
     fetches: bool,
     /// Whether a request packet has this number, and not only a response packet.
@@ -46,16 +46,16 @@ struct Slot {
 impl Slot {
     /// Returns whether there is no reason to send it again.
     fn is_received(self) -> bool {
-        matches!(self.mark, Mark::Kept | Mark::Done)
+        matches!(self.mark, Fate::Kept | Fate::Done)
     }
 
     /// Returns whether the peer owes an answer for it.
     fn lacks_answer(self) -> bool {
-        if self.fetches { self.mark != Mark::Done } else { !self.is_received() }
+        if self.fetches { self.mark != Fate::Done } else { !self.is_received() }
     }
 
     fn is_due(self) -> bool {
-        matches!(self.mark, Mark::Missing | Mark::Doubtful)
+        matches!(self.mark, Fate::Missing | Fate::Doubtful)
     }
 }
 
@@ -81,7 +81,7 @@ pub(super) struct Flight {
 }
 
 impl Flight {
-    /// Returns an empty flight whose first packet will have this number.
+    /// Returns an empty flight that begins at this number.
     pub(super) fn starting_at(psn: Psn) -> Flight {
         Flight { base: psn, confirmed: psn, ..Flight::default() }
     }
@@ -122,7 +122,7 @@ impl Flight {
 
     /// Returns whether the data of this packet has come.
     pub(super) fn is_done(&self, psn: Psn) -> bool {
-        psn.since(self.base) < 0 || self.slot(psn).is_some_and(|slot| slot.mark == Mark::Done)
+        psn.since(self.base) < 0 || self.slot(psn).is_some_and(|slot| slot.mark == Fate::Done)
     }
 
     /// Returns the number of packets from `psn` on, at most `limit`, up to the next one that need not be sent again.
@@ -130,7 +130,7 @@ impl Flight {
         (0..limit).find(|i| self.has(psn.plus(*i))).unwrap_or(limit)
     }
 
-    fn set(&mut self, at: usize, mark: Mark) {
+    fn set(&mut self, at: usize, mark: Fate) {
         let Some(slot) = self.slots.get_mut(at) else { return };
         let before = *slot;
         slot.mark = mark;
@@ -146,12 +146,12 @@ impl Flight {
         let Ok(first) = usize::try_from(psn.since(self.base)) else { return };
         for i in 0..count {
             let at = first + i as usize;
-            let is_probe = self.slots.get(at).is_some_and(|slot| slot.mark == Mark::Doubtful);
-            let fresh = Slot { serial: self.serial, mark: Mark::Sent, fetches, begins: i == 0 };
+            let is_probe = self.slots.get(at).is_some_and(|slot| slot.mark == Fate::Doubtful);
+            let fresh = Slot { serial: self.serial, mark: Fate::Sent, fetches, begins: i == 0 };
             if at >= self.slots.len() {
                 self.slots.push_back(fresh);
             } else {
-                self.set(at, Mark::Sent);
+                self.set(at, Fate::Sent);
                 let serial = if is_probe { self.slots[at].serial } else { fresh.serial };
                 self.slots[at] = Slot { serial, ..fresh };
                 self.is_disordered = true;
@@ -178,15 +178,15 @@ impl Flight {
             let index = |psn: Psn, base| usize::try_from(psn.since(base)).unwrap_or(0);
             for at in index(self.confirmed, self.base)..index(upto, self.base) {
                 match self.slots[at] {
-                    Slot { fetches: false, .. } => self.set(at, Mark::Done),
+                    Slot { fetches: false, .. } => self.set(at, Fate::Done),
                     // Its data should have come before the news.
-                    Slot { mark: Mark::Kept, .. } => self.set(at, Mark::Missing),
+                    Slot { mark: Fate::Kept, .. } => self.set(at, Fate::Missing),
                     _ => {}
                 }
             }
             self.confirmed = upto;
         }
-        while self.slots.front().is_some_and(|slot| slot.mark == Mark::Done) {
+        while self.slots.front().is_some_and(|slot| slot.mark == Fate::Done) {
             self.received -= 1;
             self.slots.pop_front();
             self.base = self.base.plus(1);
@@ -207,7 +207,7 @@ impl Flight {
     pub(super) fn take_data(&mut self, psn: Psn) {
         self.witness(psn, false);
         if let Ok(at) = usize::try_from(psn.since(self.base)) {
-            self.set(at, Mark::Done);
+            self.set(at, Fate::Done);
         }
         self.confirm(psn.plus(1));
     }
@@ -217,10 +217,10 @@ impl Flight {
         let Ok(first) = usize::try_from(psn.since(self.base)) else { return };
         for at in first..self.slots.len() {
             let slot = self.slots[at];
-            if at != first && (!slot.fetches || slot.begins) || slot.mark != Mark::Kept {
+            if at != first && (!slot.fetches || slot.begins) || slot.mark != Fate::Kept {
                 return;
             }
-            self.set(at, Mark::Missing);
+            self.set(at, Fate::Missing);
         }
     }
 
@@ -246,7 +246,7 @@ impl Flight {
                 Some(slot) if at == first || slot.fetches && !slot.begins => {
                     let fetches = slot.fetches;
                     if !slot.is_received() {
-                        self.set(at, Mark::Kept);
+                        self.set(at, Fate::Kept);
                     }
                     if !fetches {
                         return;
@@ -270,8 +270,8 @@ impl Flight {
                 continue;
             }
             // A peer that keeps nothing has asked for its requests in another way.
-            if mark == Mark::Sent && (fetches || self.peer_keeps) {
-                self.set(at, Mark::Missing);
+            if mark == Fate::Sent && (fetches || self.peer_keeps) {
+                self.set(at, Fate::Missing);
                 found = found.or(Some(self.base.plus(at as u32)));
             }
         }
@@ -285,8 +285,8 @@ impl Flight {
             let begin = (0..=at).rev().find(|at| self.begins(*at)).unwrap_or(at);
             let end = (at + 1..self.slots.len()).find(|at| self.begins(*at)).unwrap_or(self.slots.len());
             for at in begin..end {
-                if self.slots[at].lacks_answer() && self.slots[at].mark != Mark::Missing {
-                    self.set(at, Mark::Doubtful);
+                if self.slots[at].lacks_answer() && self.slots[at].mark != Fate::Missing {
+                    self.set(at, Fate::Doubtful);
                 }
             }
         }
@@ -300,14 +300,13 @@ impl Flight {
     /// Forgets what is missing, and what the peer keeps: the requester sends everything again from the base.
     pub(super) fn rewind(&mut self) {
         for at in 0..self.slots.len() {
-            if self.slots[at].mark != Mark::Done {
-                self.set(at, Mark::Sent);
+            if self.slots[at].mark != Fate::Done {
+                self.set(at, Fate::Sent);
             }
         }
     }
 
-    /// Returns the next packet from number `from` on that must be sent again, and how many follow it without a gap, itself
-    /// included, within one request.
+    /// Returns the next packet from number `from` on that must be sent again. The count of packets without a gap includes it.
     pub(super) fn next_due(&self, from: Psn, limit: u32) -> Option<(Psn, u32)> {
         let start = usize::try_from(from.since(self.base)).unwrap_or(0);
         let first = (start..self.slots.len()).find(|at| self.slots[*at].is_due())?;
@@ -319,7 +318,7 @@ impl Flight {
     /// Gives up sending the packet again.
     pub(super) fn drop_due(&mut self, psn: Psn) {
         if let Ok(at) = usize::try_from(psn.since(self.base)) {
-            self.set(at, Mark::Sent);
+            self.set(at, Fate::Sent);
         }
     }
 }

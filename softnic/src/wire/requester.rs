@@ -53,7 +53,7 @@ pub(crate) struct Requester {
     pub(crate) pause: Option<Instant>,
     /// Packet number of a loss that is already handled.
     lost: Option<Psn>,
-    /// End of the packets for whose losses the window has already shrunk.
+    /// The window has already shrunk for losses before this packet.
     episode: Option<Psn>,
     pace: Pace,
     /// Set if a packet was too long for the link, until the next acknowledgement.
@@ -91,7 +91,7 @@ impl Requester {
         self.episode = None;
     }
 
-    /// Returns the first packet number that is not acknowledged, or whose data has not come.
+    /// Returns the first packet number that is not acknowledged, or lacks its data.
     pub(crate) fn acked(&self) -> Psn {
         self.flight.base()
     }

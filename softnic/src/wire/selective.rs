@@ -88,7 +88,7 @@ fn execute_kept(core: &mut Core, qpn: u32) -> bool {
         let Some(qp) = core.qps.get_mut(qpn) else { return executes };
         let (expected, early) = (qp.recv_psn, &mut qp.resp.early);
         let Some(bytes) = early.packets.remove(&expected.get()) else {
-            // What lies behind the expected packet is old by now.
+            // Packets before the expected one are old by now.
             early.packets.retain(|psn, _| Psn::new(*psn).since(expected) > 0);
             return executes;
         };

@@ -198,7 +198,7 @@ fn writes_and_reads_reach_the_target() {
 }
 
 #[test]
-fn only_what_was_lost_is_sent_again() {
+fn lost_packets_alone_are_sent_again() {
     let config = Config { retransmit: Duration::from_secs(2), ..Config::default() };
     let lossy = |seed| Config { faults: Faults { seed, drop: 0.02, ..Faults::default() }, ..config.clone() };
     let (x, y) = (wire_nic(lossy(1)), wire_nic(lossy(2)));

@@ -249,7 +249,7 @@ proptest! {
     }
 
     #[test]
-    fn one_loss_is_repaired_by_what_it_held(
+    fn a_lost_packet_alone_is_sent_again(
         kinds in proptest::collection::vec(0u8..40, 2..60),
         position in any::<prop::sample::Index>(),
     ) {
@@ -297,7 +297,7 @@ fn a_report_names_the_packets_to_repair() {
     assert_eq!(flight.find_missing(at(20)), Some(at(2)));
     let missing: Vec<u32> = (0..20).filter(|i| flight.next_due(at(*i), 1) == Some((at(*i), 1))).collect();
     assert_eq!((missing, flight.received()), (vec![2, 3, 6], 3));
-    // What is sent again has a new chance, until something later arrives.
+    // A repetition has a new chance, until something later arrives.
     for i in [2, 3, 6] {
         flight.note_sent(at(i), 1, false);
     }
