@@ -63,7 +63,7 @@ impl<'a> DevxQp<'a> {
         DevxQp { cuda: Some(cuda), ..DevxQp::at(lib, context, at, base) }
     }
 
-    /// Makes a QP whose queues are at an address for the device. `base` is the same memory for the CPU, and stays.
+    /// Makes a QP with queues at the device address `at`. `base` is the same memory for the CPU, and stays.
     fn at(lib: &'a Mlx5, context: Handle, at: u64, base: NonNull<u8>) -> DevxQp<'a> {
         // SAFETY: promised by the caller.
         let memory: &HostMemory = Box::leak(Box::new(unsafe { HostMemory::new(base, SIZE as u64) }));

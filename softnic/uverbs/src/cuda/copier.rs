@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// Bytes of the page-locked buffer.
 const STAGING: usize = 1 << 20;
 
-/// A wait for copies of which the log tells.
+/// The log tells about longer waits for copies.
 const SLOW: Duration = Duration::from_millis(50);
 
 /// The stream and the page-locked buffer of a context. All memories of the context share it.

@@ -63,7 +63,7 @@ fn context(before: DctContext, set: &abi::ModifyQp, has_atomics: bool, counter_s
     let atomics = has(access::REMOTE_ATOMIC) && has_atomics;
     DctContext {
         counter_set_id,
-        // As the kernel: the largest that QUERY_HCA_CAP tells of, which includes masked atomics.
+        // The kernel chooses the largest mode that the device reports. It includes masked atomics.
         atomic_mode: if atomics { AtomicMode::UP_TO_8B } else { AtomicMode::NONE },
         rre: has(access::REMOTE_READ),
         rwe: has(access::REMOTE_WRITE),

@@ -213,7 +213,7 @@ impl Step<'_> {
             rre: has(access::REMOTE_READ),
             rwe: has(access::REMOTE_WRITE),
             rae: atomics,
-            // As the kernel: the largest that QUERY_HCA_CAP tells of, which includes masked atomics.
+            // The kernel chooses the largest mode that the device reports. It includes masked atomics.
             atomic_mode: if atomics { AtomicMode::UP_TO_8B } else { AtomicMode::NONE },
             ..QpContext::default()
         }
