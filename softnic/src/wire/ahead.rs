@@ -33,7 +33,10 @@ impl Ahead {
 
     /// Takes the payload of a packet, if it is the next one.
     pub(super) fn take(&mut self, psn: Psn) -> Option<&[u8]> {
-        let (_, end) = self.packets.pop_front_if(|(next, _)| *next == psn)?;
+        if !self.is_at(psn) {
+            return None;
+        }
+        let (_, end) = self.packets.pop_front()?;
         let start = std::mem::replace(&mut self.taken, end);
         Some(&self.bytes[start..end])
     }
