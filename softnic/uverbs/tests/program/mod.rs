@@ -22,7 +22,7 @@ pub(crate) fn verbs_program(test: &str) -> Option<PathBuf> {
 
 /// Returns `masked.c`, made for the test of this name; or nothing where that is not possible.
 pub(crate) fn masked_program(test: &str) -> Option<PathBuf> {
-    compile(test, "masked", ("infiniband/mlx5dv.h", "libibverbs-dev"), &["-libverbs", "-lmlx5"])
+    with_cc(test, "masked", "infiniband/mlx5dv.h", "libibverbs-dev", &["-libverbs", "-lmlx5"])
 }
 
 /// Returns `cuda.c`, made for the test of this name; or nothing where that is not possible.
