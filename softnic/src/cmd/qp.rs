@@ -11,7 +11,7 @@ use crate::roce::Service;
 use rushmem_mlx5::doorbell::Record;
 use rushmem_mlx5::prm::CmdStatus;
 use rushmem_mlx5::prm::qp::{
-    CreateQp, CreateQpOut, DestroyQp, DestroyQpOut, QpContext, QpState, QueryQp, QueryQpOut, RqType,
+    CreateQp, CreateQpOut, DestroyQp, DestroyQpOut, Mtu, QpContext, QpState, QueryQp, QueryQpOut, RqType,
     ServiceType,
 };
 use rushmem_mlx5::seg::WQEBB_BYTES;
@@ -133,6 +133,8 @@ pub(super) fn query(core: &mut Core, context: u32, command: QueryQp) -> CmdResul
         sw_sq_wqebb_counter: producer,
         hw_rq_counter,
         sw_rq_counter: if qp.rq.is_some() { receives.into() } else { 0 },
+        // GPUNetIO queries new QPs, and takes valid MTUs only.
+        mtu: if qp.context.mtu.bytes().is_some() { qp.context.mtu } else { Mtu::B256 },
         ..qp.context
     };
     Ok(QueryQpOut { context, ece: qp.ece, ..QueryQpOut::default() })

@@ -246,6 +246,13 @@ fn objects_in_use_cannot_be_destroyed() {
 }
 
 #[test]
+fn a_new_queue_pair_has_an_mtu() {
+    let nic = loopback_nic();
+    let a = Pe::new(&nic, Setup::default());
+    assert_eq!((a.query().state, a.query().mtu), (QpState::RST, Mtu::B256));
+}
+
+#[test]
 fn objects_belong_to_their_context() {
     let nic = loopback_nic();
     let a = Pe::new(&nic, Setup::default());
