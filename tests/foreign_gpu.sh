@@ -90,7 +90,7 @@ check() {
     stop_mps
     regions=$(grep -c 'GPU memory is registered' "$log" || true)
     note=$(grep -h -o -E 'PASS .*' "$log" | head -1 | cut -c1-260 || true)
-    if grep -q 'RMA/AMO verb .* not implemented' "$log"; then
+    if grep -Eq 'RMA/AMO verb .* not implemented|remote atomic verb .* is unsupported without' "$log"; then
         left_out=$((left_out + 1))
         row "$name" limit $((SECONDS - start)) 'ibrc of NVSHMEM has no such atomic without GDRCopy'
         return
@@ -234,7 +234,7 @@ start_nvcc() {
 
 # Two PEs on one GPU need MPS.
 nvshmem_rows() {
-    local workloads=$logs/workloads calls=$logs/calls direct base ibrc ibgda queues handler job
+    local workloads=$logs/workloads calls=$logs/calls direct base ibrc ibgda gpunetio queues handler job
     if [[ -z ${compiling[*]} ]]; then
         absent 'NVSHMEM' 'no NVSHMEM or no nvcc'
         return
@@ -272,7 +272,12 @@ nvshmem_rows() {
     check 'NVSHMEM ibgda, RandomAccess' 30 ibgda "${ibgda[@]}" "$workloads" gups 2 8
     check 'NVSHMEM ibrc, sort' 20 gpu "${ibrc[@]}" "$workloads" sort 2 14
     if compgen -G "$home/lib/nvshmem_transport_gpunetio.so*" >/dev/null; then
-        check 'NVSHMEM gpunetio, sort' 25 gpu "${base[@]}" NVSHMEM_REMOTE_TRANSPORT=gpunetio "$workloads" sort 2 14
+        gpunetio=("${base[@]}" NVSHMEM_REMOTE_TRANSPORT=gpunetio)
+        check 'NVSHMEM gpunetio, calls' 25 gpu "${gpunetio[@]}" "$calls" atomics
+        check 'NVSHMEM gpunetio, sort' 25 gpu "${gpunetio[@]}" "$workloads" sort 2 14
+        check 'NVSHMEM gpunetio, fft' 25 gpu "${gpunetio[@]}" "$workloads" fft 2 4
+        check 'NVSHMEM gpunetio, experts' 25 gpu "${gpunetio[@]}" "$workloads" ep 2 16 512 8 2
+        check 'NVSHMEM gpunetio, RandomAccess' 25 gpu "${gpunetio[@]}" "$workloads" gups 2 8
     else
         absent 'NVSHMEM gpunetio' 'this NVSHMEM has no such transport'
     fi
