@@ -36,7 +36,7 @@ enum Fate {
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     serial: u32,
-    mark: Fate,
+    fate: Fate,
     /// Whether it stands for response data.
     fetches: bool,
     /// Whether a request packet has this number, and not only a response packet.
@@ -46,16 +46,16 @@ struct Slot {
 impl Slot {
     /// Returns whether there is no reason to send it again.
     fn is_received(self) -> bool {
-        matches!(self.mark, Fate::Kept | Fate::Done)
+        matches!(self.fate, Fate::Kept | Fate::Done)
     }
 
     /// Returns whether the peer owes an answer for it.
     fn lacks_answer(self) -> bool {
-        if self.fetches { self.mark != Fate::Done } else { !self.is_received() }
+        if self.fetches { self.fate != Fate::Done } else { !self.is_received() }
     }
 
     fn is_due(self) -> bool {
-        matches!(self.mark, Fate::Missing | Fate::Doubtful)
+        matches!(self.fate, Fate::Missing | Fate::Doubtful)
     }
 }
 
@@ -122,7 +122,7 @@ impl Flight {
 
     /// Returns whether the data of this packet has come.
     pub(super) fn is_done(&self, psn: Psn) -> bool {
-        psn.since(self.base) < 0 || self.slot(psn).is_some_and(|slot| slot.mark == Fate::Done)
+        psn.since(self.base) < 0 || self.slot(psn).is_some_and(|slot| slot.fate == Fate::Done)
     }
 
     /// Returns the number of packets from `psn` on, at most `limit`, up to the next one that need not be sent again.
@@ -130,10 +130,10 @@ impl Flight {
         (0..limit).find(|i| self.has(psn.plus(*i))).unwrap_or(limit)
     }
 
-    fn set(&mut self, at: usize, mark: Fate) {
+    fn set(&mut self, at: usize, fate: Fate) {
         let Some(slot) = self.slots.get_mut(at) else { return };
         let before = *slot;
-        slot.mark = mark;
+        slot.fate = fate;
         let after = *slot;
         self.received += u32::from(after.is_received());
         self.received -= u32::from(before.is_received());
@@ -146,8 +146,8 @@ impl Flight {
         let Ok(first) = usize::try_from(psn.since(self.base)) else { return };
         for i in 0..count {
             let at = first + i as usize;
-            let is_probe = self.slots.get(at).is_some_and(|slot| slot.mark == Fate::Doubtful);
-            let fresh = Slot { serial: self.serial, mark: Fate::Sent, fetches, begins: i == 0 };
+            let is_probe = self.slots.get(at).is_some_and(|slot| slot.fate == Fate::Doubtful);
+            let fresh = Slot { serial: self.serial, fate: Fate::Sent, fetches, begins: i == 0 };
             if at >= self.slots.len() {
                 self.slots.push_back(fresh);
             } else {
@@ -180,13 +180,13 @@ impl Flight {
                 match self.slots[at] {
                     Slot { fetches: false, .. } => self.set(at, Fate::Done),
                     // Its data should have come before the news.
-                    Slot { mark: Fate::Kept, .. } => self.set(at, Fate::Missing),
+                    Slot { fate: Fate::Kept, .. } => self.set(at, Fate::Missing),
                     _ => {}
                 }
             }
             self.confirmed = upto;
         }
-        while self.slots.front().is_some_and(|slot| slot.mark == Fate::Done) {
+        while self.slots.front().is_some_and(|slot| slot.fate == Fate::Done) {
             self.received -= 1;
             self.slots.pop_front();
             self.base = self.base.plus(1);
@@ -217,7 +217,7 @@ impl Flight {
         let Ok(first) = usize::try_from(psn.since(self.base)) else { return };
         for at in first..self.slots.len() {
             let slot = self.slots[at];
-            if at != first && (!slot.fetches || slot.begins) || slot.mark != Fate::Kept {
+            if at != first && (!slot.fetches || slot.begins) || slot.fate != Fate::Kept {
                 return;
             }
             self.set(at, Fate::Missing);
@@ -262,7 +262,7 @@ impl Flight {
         let end = usize::try_from(position.since(self.base)).unwrap_or(0).min(self.slots.len());
         let mut found = None;
         for at in 0..end {
-            let Slot { serial, mark, fetches, .. } = self.slots[at];
+            let Slot { serial, fate, fetches, .. } = self.slots[at];
             if serial.wrapping_sub(self.frontier) as i32 >= 0 {
                 if !self.is_disordered {
                     break;
@@ -270,7 +270,7 @@ impl Flight {
                 continue;
             }
             // A peer that keeps nothing has asked for its requests in another way.
-            if mark == Fate::Sent && (fetches || self.peer_keeps) {
+            if fate == Fate::Sent && (fetches || self.peer_keeps) {
                 self.set(at, Fate::Missing);
                 found = found.or(Some(self.base.plus(at as u32)));
             }
@@ -285,7 +285,7 @@ impl Flight {
             let begin = (0..=at).rev().find(|at| self.begins(*at)).unwrap_or(at);
             let end = (at + 1..self.slots.len()).find(|at| self.begins(*at)).unwrap_or(self.slots.len());
             for at in begin..end {
-                if self.slots[at].lacks_answer() && self.slots[at].mark != Fate::Missing {
+                if self.slots[at].lacks_answer() && self.slots[at].fate != Fate::Missing {
                     self.set(at, Fate::Doubtful);
                 }
             }
@@ -300,7 +300,7 @@ impl Flight {
     /// Forgets what is missing, and what the peer keeps: the requester sends everything again from the base.
     pub(super) fn rewind(&mut self) {
         for at in 0..self.slots.len() {
-            if self.slots[at].mark != Fate::Done {
+            if self.slots[at].fate != Fate::Done {
                 self.set(at, Fate::Sent);
             }
         }
@@ -310,8 +310,8 @@ impl Flight {
     pub(super) fn next_due(&self, from: Psn, limit: u32) -> Option<(Psn, u32)> {
         let start = usize::try_from(from.since(self.base)).unwrap_or(0);
         let first = (start..self.slots.len()).find(|at| self.slots[*at].is_due())?;
-        let mark = self.slots[first].mark;
-        let run = self.slots.iter().skip(first).take(limit as usize).take_while(|slot| slot.mark == mark);
+        let fate = self.slots[first].fate;
+        let run = self.slots.iter().skip(first).take(limit as usize).take_while(|slot| slot.fate == fate);
         Some((self.base.plus(first as u32), run.count() as u32))
     }
 
