@@ -285,7 +285,9 @@ impl Flight {
             let begin = (0..=at).rev().find(|at| self.begins(*at)).unwrap_or(at);
             let end = (at + 1..self.slots.len()).find(|at| self.begins(*at)).unwrap_or(self.slots.len());
             for at in begin..end {
-                if self.slots[at].lacks_answer() && self.slots[at].fate != Fate::Missing {
+                // The peer has executed a request that it kept, once it has all before. The answer was lost.
+                let is_owed = at == 0 || self.slots[at].lacks_answer();
+                if is_owed && self.slots[at].fate != Fate::Missing {
                     self.set(at, Fate::Doubtful);
                 }
             }

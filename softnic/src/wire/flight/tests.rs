@@ -220,6 +220,23 @@ impl World {
     }
 }
 
+#[test]
+fn lost_answers_to_kept_requests_are_missed() {
+    let mut flight = Flight::starting_at(at(0));
+    flight.note_sent(at(0), 1, false);
+    flight.note_sent(at(1), 1, false);
+    let mut bits = [0; BITS];
+    bits[0] = 1;
+    flight.take_report(at(0), &bits);
+    flight.find_missing(at(2));
+    assert_eq!(flight.next_due(at(0), 32), Some((at(0), 1)), "the peer keeps the second one");
+    flight.note_sent(at(0), 1, false);
+    flight.acknowledge(at(0));
+    assert_eq!((flight.base(), flight.due()), (at(1), 0));
+    flight.doubt();
+    assert_eq!(flight.next_due(at(1), 32), Some((at(1), 1)));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
