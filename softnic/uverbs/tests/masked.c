@@ -4,6 +4,7 @@
  * masked DEVICE: posts them to a connected queue pair, and through a DC initiator to a DC target. It prints nothing but what
  * is wrong, and "all good".
  */
+#include "check.h"
 #include <endian.h>
 #include <errno.h>
 #include <infiniband/mlx5dv.h>
@@ -11,16 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define CHECK(condition, ...)                                                              \
-	do {                                                                               \
-		if (!(condition)) {                                                        \
-			fprintf(stderr, "line %d: %s: ", __LINE__, #condition);            \
-			fprintf(stderr, __VA_ARGS__);                                      \
-			fprintf(stderr, " (errno %d: %s)\n", errno, strerror(errno));      \
-			exit(1);                                                           \
-		}                                                                          \
-	} while (0)
 
 enum { GID_INDEX = 3, DEPTH = 16, KEY = 0x1234, ACCESS = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC };
 

@@ -2,6 +2,7 @@
  * Ranks of MPI send messages, take part in collective operations, and write, read and add to each other's windows. Every
  * rank checks every byte.
  */
+#include "data.h"
 #include <mpi.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -12,14 +13,6 @@
 
 static const int sizes[] = { 1, 8, 1000, 8192, 65536, LONGEST };
 static int me, count;
-
-static void fill(uint8_t *bytes, size_t size, uint32_t seed)
-{
-	for (size_t i = 0; i < size; i++) {
-		seed = seed * 1664525 + 1013904223;
-		bytes[i] = seed >> 24;
-	}
-}
 
 static void fail(const char *what, size_t size)
 {
@@ -34,11 +27,6 @@ static void check(const uint8_t *found, size_t size, uint32_t seed, const char *
 	fill(expected, size, seed);
 	if (memcmp(found, expected, size) != 0)
 		fail(what, size);
-}
-
-static uint32_t seed_of(int from, int to, int size)
-{
-	return from * 1000 + to * 100 + size;
 }
 
 /* Each rank sends to each rank, itself among them. */

@@ -2,6 +2,7 @@
  * PEs of OpenSHMEM write, read and add to each other's symmetric memory, and take part in collective operations. Every PE
  * checks every byte.
  */
+#include "data.h"
 #include <shmem.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -13,23 +14,10 @@
 static const int sizes[] = { 1, 8, 1000, 8192, LONGEST };
 static int me, count;
 
-static void fill(uint8_t *bytes, size_t size, uint32_t seed)
-{
-	for (size_t i = 0; i < size; i++) {
-		seed = seed * 1664525 + 1013904223;
-		bytes[i] = seed >> 24;
-	}
-}
-
 static void fail(const char *what, size_t size)
 {
 	fprintf(stderr, "PE %d: %s of %zu bytes: the data differs\n", me, what, size);
 	shmem_global_exit(1);
-}
-
-static uint32_t seed_of(int from, int to, int size)
-{
-	return from * 1000 + to * 100 + size;
 }
 
 /* Each PE writes to each, tells it so, checks what it has got, and reads back what it has written. */

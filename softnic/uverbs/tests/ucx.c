@@ -3,6 +3,7 @@
  *
  * Usage: ucx TRANSPORT DEVICE...   (one worker for each device; a device may be given twice)
  */
+#include "data.h"
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -97,14 +98,6 @@ static void connect_to(struct worker *from, int to)
 	};
 	check(ucp_ep_create(from->worker, &params, &from->ep[to]), "ucp_ep_create");
 	check(ucp_ep_rkey_unpack(from->ep[to], all[to].packed, &from->rkey[to]), "ucp_ep_rkey_unpack");
-}
-
-static void fill(uint8_t *bytes, size_t size, uint32_t seed)
-{
-	for (size_t i = 0; i < size; i++) {
-		seed = seed * 1664525 + 1013904223;
-		bytes[i] = seed >> 24;
-	}
 }
 
 static void same(const uint8_t *found, const uint8_t *sent, size_t size, const char *what)

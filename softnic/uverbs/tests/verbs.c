@@ -5,6 +5,7 @@
  * is in GPU memory of the stand-in for CUDA: registered by address, mapped without a context, or registered as dma-buf. It
  * prints nothing but what is wrong, and "all good".
  */
+#include "check.h"
 #include "cuda/cuda.h"
 #include <arpa/inet.h>
 #include <errno.h>
@@ -17,16 +18,6 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-
-#define CHECK(condition, ...)                                                              \
-	do {                                                                               \
-		if (!(condition)) {                                                        \
-			fprintf(stderr, "line %d: %s: ", __LINE__, #condition);            \
-			fprintf(stderr, __VA_ARGS__);                                      \
-			fprintf(stderr, " (errno %d: %s)\n", errno, strerror(errno));      \
-			exit(1);                                                           \
-		}                                                                          \
-	} while (0)
 
 enum { HEAP = 1 << 16, DEPTH = 32, INLINE = 200, QKEY = 0x11111111, GRH = 40 };
 

@@ -4,6 +4,7 @@
  * cuda DEVICE. It prints nothing but what is wrong, and "all good".
  */
 #define _GNU_SOURCE
+#include "../check.h"
 #include "cuda.h"
 #include <errno.h>
 #include <infiniband/verbs.h>
@@ -11,16 +12,6 @@
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
-
-#define CHECK(condition, ...)                                                              \
-	do {                                                                               \
-		if (!(condition)) {                                                        \
-			fprintf(stderr, "line %d: %s: ", __LINE__, #condition);            \
-			fprintf(stderr, __VA_ARGS__);                                      \
-			fprintf(stderr, " (errno %d: %s)\n", errno, strerror(errno));      \
-			exit(1);                                                           \
-		}                                                                          \
-	} while (0)
 
 enum { PAGE = 4096, SIZE = 16 * PAGE };
 enum { RIGHTS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC };
