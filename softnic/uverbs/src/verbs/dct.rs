@@ -1,7 +1,7 @@
 //! Targets of dynamic connections. For programs they are queue pairs. The adapter makes one when its queue pair becomes ready
 //! to receive, and not before, as Linux does.
 
-use super::modify::{answer, merge};
+use super::modify::{answer, atomic_mode, merge};
 use crate::abi::{self, access, driver_data, qp_attr, qp_state};
 use crate::attrs::Call;
 use crate::device::PKEYS;
@@ -10,7 +10,7 @@ use crate::fault::Fault;
 use crate::open_device::OpenDevice;
 use crate::registry::Waiter;
 use rushmem_mlx5::prm::dct::{CreateDct, DctContext, DestroyDct, DrainDct};
-use rushmem_mlx5::prm::qp::{AtomicMode, Mtu};
+use rushmem_mlx5::prm::qp::Mtu;
 use std::sync::Arc;
 
 /// A target of dynamic connections.
@@ -63,8 +63,7 @@ fn context(before: DctContext, set: &abi::ModifyQp, has_atomics: bool, counter_s
     let atomics = has(access::REMOTE_ATOMIC) && has_atomics;
     DctContext {
         counter_set_id,
-        // The kernel chooses the largest mode that the device reports. It includes masked atomics.
-        atomic_mode: if atomics { AtomicMode::UP_TO_8B } else { AtomicMode::NONE },
+        atomic_mode: atomic_mode(atomics),
         rre: has(access::REMOTE_READ),
         rwe: has(access::REMOTE_WRITE),
         rae: atomics,

@@ -104,6 +104,12 @@ fn required(service: ServiceType, from: u8, to: u8) -> Result<u32, Errno> {
     })
 }
 
+/// Returns the mode of a queue pair that executes atomics or does not. The kernel chooses the largest mode that the device
+/// reports, which includes masked atomics.
+pub(super) fn atomic_mode(atomics: bool) -> AtomicMode {
+    if atomics { AtomicMode::UP_TO_8B } else { AtomicMode::NONE }
+}
+
 /// Returns the attributes after a change of those in the mask.
 pub(super) fn merge(before: &abi::ModifyQp, change: &abi::ModifyQp) -> abi::ModifyQp {
     let mut merged = *before;
@@ -213,8 +219,7 @@ impl Step<'_> {
             rre: has(access::REMOTE_READ),
             rwe: has(access::REMOTE_WRITE),
             rae: atomics,
-            // The kernel chooses the largest mode that the device reports. It includes masked atomics.
-            atomic_mode: if atomics { AtomicMode::UP_TO_8B } else { AtomicMode::NONE },
+            atomic_mode: atomic_mode(atomics),
             ..QpContext::default()
         }
     }
