@@ -80,19 +80,12 @@ pub(super) fn payloads(core: &mut Core, qpn: u32) -> Ahead {
             continue;
         }
         let Some(message) = qp.req.messages.get(next) else { break };
-        if message.packets == 0 {
-            (next, packet) = (next + 1, 0);
+        let (at, psn) = ((next, packet), message.first.plus(packet));
+        (next, packet) = sender::after(at, 1, message);
+        if message.packets == 0 || qp.req.flight.has(psn) {
             continue;
         }
-        let psn = message.first.plus(packet);
-        if qp.req.flight.has(psn) {
-            packet += 1;
-            if packet >= message.packets {
-                (next, packet) = (next + 1, 0);
-            }
-            continue;
-        }
-        let Some(is_read) = collect(message, packet, mtu_shift, (mkeys, user), &mut ranges) else { break };
+        let Some(is_read) = collect(message, at.1, mtu_shift, (mkeys, user), &mut ranges) else { break };
         let most = match left {
             Some(most) => most,
             None => (qp.req.room(psn) as usize).min(fabric.room_to(peer)).min(BURST),
@@ -103,10 +96,6 @@ pub(super) fn payloads(core: &mut Core, qpn: u32) -> Ahead {
         left = Some(most - 1);
         if is_read {
             ahead.packets.push_back((psn, ranges.len()));
-        }
-        packet += 1;
-        if packet >= message.packets {
-            (next, packet) = (next + 1, 0);
         }
     }
     ahead.read(dma, &ranges);

@@ -81,15 +81,12 @@ fn step(core: &mut Core, qpn: u32, ahead: &mut Ahead) -> Step {
     let req = &mut qp.req;
     let Some(message) = req.messages.get(req.next) else { return Step::Idle };
     if message.packets == 0 {
-        (req.next, req.next_packet) = (req.next + 1, 0);
+        (req.next, req.next_packet) = after((req.next, req.next_packet), 0, message);
         return Step::Sent;
     }
     let psn = message.first.plus(req.next_packet);
     if req.flight.has(psn) {
-        req.next_packet += 1;
-        if req.next_packet >= message.packets {
-            (req.next, req.next_packet) = (req.next + 1, 0);
-        }
+        (req.next, req.next_packet) = after((req.next, req.next_packet), 1, message);
         return Step::Sent;
     }
     let room = req.room(psn);
@@ -141,16 +138,18 @@ fn step(core: &mut Core, qpn: u32, ahead: &mut Ahead) -> Step {
     if fetches {
         req.reads.push_back(psn.plus(count - 1));
     }
-    req.next_packet += count;
-    if req.next_packet >= message.packets {
-        (req.next, req.next_packet) = (req.next + 1, 0);
-    }
+    (req.next, req.next_packet) = after((req.next, req.next_packet), count, message);
     match qp.service {
         Service::Rc | Service::Dc => req.sent((psn, count), fetches, *now, config.retransmit),
         // No acknowledgement will come.
         Service::Uc | Service::Ud => req.start(end),
     }
     Step::Sent
+}
+
+/// Returns the place `count` packets behind a packet of `message`: a number of a message, and of a packet in it.
+pub(super) fn after((number, packet): (usize, u32), count: u32, message: &Message) -> (usize, u32) {
+    if packet + count < message.packets { (number, packet + count) } else { (number + 1, 0) }
 }
 
 /// Returns the number of packets of the next READ request; 0 to wait for more room in the window.
