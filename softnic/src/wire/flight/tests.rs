@@ -108,6 +108,16 @@ impl World {
         }
     }
 
+    /// Returns a world after these steps of [`World::step`], when everything is done.
+    fn played(kinds: &[u8], steps: Vec<(u8, u8)>) -> World {
+        let mut world = World::new(kinds);
+        for (choice, fate) in steps {
+            world.step(choice, fate);
+        }
+        world.finish();
+        world
+    }
+
     fn end(&self) -> u32 {
         self.requests.last().map_or(0, |(psn, count, _)| psn + count)
     }
@@ -245,11 +255,7 @@ proptest! {
         kinds in proptest::collection::vec(0u8..40, 1..60),
         steps in proptest::collection::vec((any::<u8>(), 0u8..10), 0..600),
     ) {
-        let mut world = World::new(&kinds);
-        for (choice, fate) in steps {
-            world.step(choice, fate);
-        }
-        world.finish();
+        World::played(&kinds, steps);
     }
 
     #[test]
@@ -257,11 +263,7 @@ proptest! {
         kinds in proptest::collection::vec(0u8..40, 1..60),
         steps in proptest::collection::vec((any::<u8>(), 3u8..10), 0..600),
     ) {
-        let mut world = World::new(&kinds);
-        for (choice, fate) in steps {
-            world.step(choice, fate);
-        }
-        world.finish();
+        let world = World::played(&kinds, steps);
         prop_assert_eq!((world.repeated, world.doubts), (0, 0));
     }
 
