@@ -40,7 +40,7 @@ pub fn put(
         let range = at as usize..at as usize + size as usize;
         ctx.put_nbi(block.ready(), dst.slice(range.clone()), src.slice(range), 1)?;
         left -= 1;
-        if each != 0 || left == 0 {
+        if each != 0 {
             ctx.quiet(block)?;
         }
         at += len as u32;
@@ -48,6 +48,7 @@ pub fn put(
             at = start;
         }
     }
+    ctx.quiet(block)?;
     span.end();
     Ok(())
 }
@@ -76,7 +77,7 @@ pub fn get(
         let range = at as usize..at as usize + size as usize;
         ctx.get_nbi(block.ready(), dst.slice(range.clone()), src.slice(range), 1)?;
         left -= 1;
-        if each != 0 || left == 0 {
+        if each != 0 {
             ctx.quiet(block)?;
         }
         at += len as u32;
@@ -84,6 +85,7 @@ pub fn get(
             at = start;
         }
     }
+    ctx.quiet(block)?;
     span.end();
     Ok(())
 }
