@@ -12,7 +12,7 @@ use super::connect::connect;
 use super::qp::HAS_DC;
 use super::reserve::completed;
 use super::send_queue::DC_BLOCKS;
-use super::{EndIndex, Qp, SendQueueState};
+use super::{EndIndex, Qp};
 use crate::abi::{Connection, DevAddr, FIRST_BLOCK, QpEntry, QpState, qp_flags};
 use crate::arch::{self, Scope, Sys};
 use crate::error::{Completion, Detail, Error, Result, Site, record};
@@ -60,76 +60,6 @@ impl<S: Sharing> Qp<'_, S> {
     fn done(&self) -> u64 {
         // SAFETY: a word of the QP's state.
         unsafe { S::Scope::load_acquire(self.word(offset_of!(QpState, done))) }
-    }
-
-    /// Polls the completion queue once; returns whether it held a new CQE. Only the poller calls it.
-    #[inline(always)]
-    fn poll(&self, done: u64, site: Site) -> Result<bool> {
-        let collapsed = self.desc().flags & qp_flags::COLLAPSED != 0;
-        // SAFETY: a word of the QP's state.
-        let mut next = if collapsed { 0 } else { unsafe { S::Scope::load_relaxed(self.cq_next()) } };
-        // For a few blocks, another round of loads would take longer than it saves. The poller polls for all waiting threads.
-        if !collapsed && self.reserved() > done + 8 {
-            next += self.skippable(next);
-        }
-        let entry = self.cqe(next);
-        // SAFETY: an entry of the CQ. The NIC writes its last 8 bytes at once, after the rest.
-        let word = CqeWord(unsafe { Sys::load_acquire(entry.add(CqeWord::OFFSET as u64).ptr()) });
-        let kind = word.op_own();
-        let fresh = if collapsed {
-            kind.opcode() != CqeOpcode::INVALID
-        } else {
-            kind.is_ready(next as u32, self.depth() as u32)
-        };
-        if !fresh {
-            return Ok(false);
-        }
-        if kind.opcode() != CqeOpcode::REQ {
-            return Err(self.failed(entry, word, site));
-        }
-        let advanced = completed(done, word.wqe_counter().wrapping_add(self.blocks_of(word)), self.depth());
-        // SAFETY: words of the QP's state that only the poller writes.
-        unsafe {
-            if !collapsed {
-                S::Scope::store_relaxed(self.cq_next(), next + 1);
-            }
-            if let Some(now) = advanced {
-                S::Scope::store_release(self.word(offset_of!(QpState, done)), now);
-            }
-        }
-        Ok(advanced.is_some() || !collapsed)
-    }
-
-    /// Returns the address of CQE number `index`.
-    #[inline(always)]
-    fn cqe(&self, index: u64) -> DevAddr {
-        self.connected(offset_of!(Connection, cq)).add((index & (self.depth() - 1)) * 64)
-    }
-
-    /// Returns the number of CQEs from CQE `next` on that a poller may skip, because a later one is there.
-    ///
-    /// A CQE completes all earlier WQEs. All CQEs after an error are errors, so a success has none before it. The loads travel
-    /// together: reading a CQ in host memory takes a microsecond. In the first lap, entries that were never written may look
-    /// new.
-    #[inline(always)]
-    fn skippable(&self, next: u64) -> u64 {
-        let depth = self.depth();
-        if next < depth {
-            return 0;
-        }
-        let is_there = |ahead: u64| {
-            let index = next + ahead;
-            // SAFETY: a word of an entry of the CQ.
-            let word = unsafe { Sys::load_relaxed(self.cqe(index).add(CqeWord::OFFSET as u64).ptr()) };
-            let kind = CqeWord(word).op_own();
-            ahead < depth && kind.is_ready(index as u32, depth as u32) && kind.opcode() == CqeOpcode::REQ
-        };
-        match (is_there(2), is_there(8), is_there(32)) {
-            (_, _, true) => 32,
-            (_, true, _) => 8,
-            (true, ..) => 2,
-            _ => 0,
-        }
     }
 
     /// Becomes the poller unless another thread is; returns whether it did.
@@ -204,6 +134,15 @@ impl<S: Sharing> Qp<'_, S> {
         }
     }
 
+    /// Takes a turn of a wait for the block before `target`. An ended wait poisons the QP.
+    #[inline(always)]
+    fn take_turn(&self, watch: &mut Watch, (done, target): (u64, u64), site: Site) -> Result {
+        match watch.turn_awake() {
+            Err(Error::Timeout) => Err(self.poison(Error::Timeout, self.detail(done, target), site)),
+            other => other,
+        }
+    }
+
     #[inline(always)]
     fn is_poisoned(&self) -> bool {
         // SAFETY: a word of the QP's state.
@@ -211,13 +150,122 @@ impl<S: Sharing> Qp<'_, S> {
     }
 
     #[inline(always)]
-    fn cq_next(&self) -> *mut u64 {
-        self.word(offset_of!(QpState, cq_next))
+    pub(super) fn poison_word(&self) -> *mut u64 {
+        self.word(offset_of!(QpState, poison))
+    }
+}
+
+/// The completion queue as its poller sees it. It holds in registers what nobody else changes, so a turn without a new CQE
+/// makes one load.
+struct Poller<'q, 'a, S> {
+    qp: &'q Qp<'a, S>,
+    cq: DevAddr,
+    depth: u64,
+    collapsed: bool,
+    /// Blocks known to be complete.
+    done: u64,
+    /// CQEs consumed; 0 if all are written to entry 0.
+    next: u64,
+}
+
+impl<'q, 'a, S: Sharing> Poller<'q, 'a, S> {
+    /// Returns the view of a thread that has become the poller of `qp`.
+    #[inline(always)]
+    fn new(qp: &'q Qp<'a, S>) -> Self {
+        let collapsed = qp.desc().flags & qp_flags::COLLAPSED != 0;
+        // SAFETY: a word of the QP's state.
+        let next = if collapsed { 0 } else { unsafe { S::Scope::load_relaxed(Self::next_word(qp)) } };
+        let cq = qp.connected(offset_of!(Connection, cq));
+        Self { qp, cq, depth: qp.depth(), collapsed, done: qp.done(), next }
     }
 
     #[inline(always)]
-    pub(super) fn poison_word(&self) -> *mut u64 {
-        self.word(offset_of!(QpState, poison))
+    fn next_word(qp: &Qp<'_, S>) -> *mut u64 {
+        qp.word(offset_of!(QpState, cq_next))
+    }
+
+    /// Polls until all blocks before `target` are complete, or the CQ holds no new CQE. Returns whether they are complete.
+    ///
+    /// # Errors
+    /// - [`Error::Completion`], [`Error::Poisoned`]: an error CQE.
+    #[inline(always)]
+    fn poll(&mut self, target: u64, site: Site) -> Result<bool> {
+        while self.done < target {
+            // For a few blocks, another round of loads would take longer than it saves.
+            let ahead = if !self.collapsed && target - self.done > 8 { self.skippable() } else { 0 };
+            if !self.take(ahead, site)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Consumes the CQE that is `ahead` of the next one; returns whether it is there.
+    #[inline(always)]
+    fn take(&mut self, ahead: u64, site: Site) -> Result<bool> {
+        let next = self.next + ahead;
+        let entry = self.cqe(next);
+        // SAFETY: an entry of the CQ. The NIC writes its last 8 bytes at once, after the rest.
+        let word = CqeWord(unsafe { Sys::load_acquire(entry.add(CqeWord::OFFSET as u64).ptr()) });
+        let kind = word.op_own();
+        let fresh = if self.collapsed {
+            kind.opcode() != CqeOpcode::INVALID
+        } else {
+            kind.is_ready(next as u32, self.depth as u32)
+        };
+        if !fresh {
+            return Ok(false);
+        }
+        if kind.opcode() != CqeOpcode::REQ {
+            return Err(self.qp.failed(entry, word, site));
+        }
+        let end = word.wqe_counter().wrapping_add(self.qp.blocks_of(word));
+        let advanced = completed(self.done, end, self.depth);
+        // SAFETY: words of the QP's state that only the poller writes.
+        unsafe {
+            if !self.collapsed {
+                self.next = next + 1;
+                S::Scope::store_relaxed(Self::next_word(self.qp), self.next);
+            }
+            if let Some(now) = advanced {
+                self.done = now;
+                S::Scope::store_release(self.qp.word(offset_of!(QpState, done)), now);
+            }
+        }
+        // A collapsed CQ keeps the last CQE, which is an old one until the next completion.
+        Ok(advanced.is_some() || !self.collapsed)
+    }
+
+    /// Returns the address of CQE number `index`.
+    #[inline(always)]
+    fn cqe(&self, index: u64) -> DevAddr {
+        self.cq.add((index & (self.depth - 1)) * 64)
+    }
+
+    /// Returns the number of CQEs that the poller may skip, because a later one is there.
+    ///
+    /// A CQE completes all earlier WQEs. All CQEs after an error are errors, so a success has none before it. The loads travel
+    /// together: reading a CQ in host memory takes a microsecond. In the first lap, entries that were never written may look
+    /// new.
+    #[inline(always)]
+    fn skippable(&self) -> u64 {
+        let (next, depth) = (self.next, self.depth);
+        if next < depth {
+            return 0;
+        }
+        let is_there = |ahead: u64| {
+            let index = next + ahead;
+            // SAFETY: a word of an entry of the CQ.
+            let word = unsafe { Sys::load_relaxed(self.cqe(index).add(CqeWord::OFFSET as u64).ptr()) };
+            let kind = CqeWord(word).op_own();
+            ahead < depth && kind.is_ready(index as u32, depth as u32) && kind.opcode() == CqeOpcode::REQ
+        };
+        match (is_there(2), is_there(8), is_there(32)) {
+            (_, _, true) => 32,
+            (_, true, _) => 8,
+            (true, ..) => 2,
+            _ => 0,
+        }
     }
 }
 
@@ -243,52 +291,53 @@ pub(super) fn wait_loop<S: Sharing>(entry: *mut QpEntry, target: u64, site: Site
     }
     qp.announce_batch();
     let mut watch = Watch::new(qp.desc().pe_state);
-    let mut poller = false;
     let mut turns = 0u32;
     // A thread that waits for a distant block rests for so long for each block before it. Thousands of polling threads would
     // slow down the poller and the service kernel. The time grows by an eighth in each turn, until it suits the NIC.
     let mut block_ns = BLOCK_NS;
-    let outcome = loop {
+    loop {
+        if qp.take_poller() {
+            let outcome = poll_cq::<S>(&qp, target, &mut watch, site);
+            qp.free_poller();
+            return outcome;
+        }
         let done = qp.done();
         if done >= target {
-            break Ok(());
+            return Ok(());
         }
         if qp.is_poisoned() {
-            break Err(Error::Poisoned);
-        }
-        if !poller && qp.take_poller() {
-            poller = true;
-            continue; // the last poller may have advanced `done`
-        }
-        if poller {
-            match qp.poll(done, site) {
-                Ok(true) => continue,
-                Ok(false) => {}
-                Err(error) => break Err(error),
-            }
+            return Err(Error::Poisoned);
         }
         turns = turns.wrapping_add(1);
         if turns & 63 == 0 {
             qp.announce_batch(); // another thread's unannounced batch may be what fills the queue
         }
-        let turn = if poller {
-            watch.turn_awake()
-        } else {
-            // A queue has fewer than 2^32 blocks.
-            arch::rest(((target - done) as u32).saturating_mul(block_ns).min(LONGEST_REST_NS));
-            block_ns = (block_ns + block_ns / 8).min(LONGEST_REST_NS);
-            watch.turn_awake()
-        };
-        match turn {
-            Ok(()) => {}
-            Err(Error::Timeout) => break Err(qp.poison(Error::Timeout, qp.detail(done, target), site)),
-            Err(other) => break Err(other),
-        }
-    };
-    if poller {
-        qp.free_poller();
+        // A queue has fewer than 2^32 blocks.
+        arch::rest(((target - done) as u32).saturating_mul(block_ns).min(LONGEST_REST_NS));
+        block_ns = (block_ns + block_ns / 8).min(LONGEST_REST_NS);
+        qp.take_turn(&mut watch, (done, target), site)?;
     }
-    outcome
+}
+
+/// Polls the completion queue, as the poller, until `done` has reached `target`.
+#[inline(always)]
+fn poll_cq<S: Sharing>(qp: &Qp<'_, S>, target: u64, watch: &mut Watch, site: Site) -> Result {
+    let mut poller = Poller::new(qp);
+    let mut turns = 0u32;
+    loop {
+        // Others poison the QP rarely, and batches rarely wait for this thread.
+        if turns & 63 == 0 && qp.is_poisoned() {
+            return Err(Error::Poisoned);
+        }
+        if poller.poll(target, site)? {
+            return Ok(());
+        }
+        turns = turns.wrapping_add(1);
+        if turns & 63 == 0 {
+            qp.announce_batch();
+        }
+        qp.take_turn(watch, (poller.done, target), site)?;
+    }
 }
 
 /// Polls the completion queue while it holds new CQEs; returns whether `done` has reached `target`. Outlined, like
@@ -305,17 +354,7 @@ fn test_slow<S: Sharing>(entry: *mut QpEntry, target: u64, site: Site) -> Result
         arch::spin();
         return Ok(false);
     }
-    let outcome = loop {
-        let done = qp.done();
-        if done >= target {
-            break Ok(true);
-        }
-        match qp.poll(done, site) {
-            Ok(true) => {}
-            Ok(false) => break Ok(false),
-            Err(error) => break Err(error),
-        }
-    };
+    let outcome = Poller::new(&qp).poll(target, site);
     qp.free_poller();
     if outcome == Ok(false) {
         arch::spin(); // lets others run while the caller tests in a loop
