@@ -279,6 +279,9 @@ pub struct Config {
     /// Whether packets to adapters of this machine go through shared memory, if the peer is in the same network namespace and
     /// has the same user. Other packets go by UDP.
     pub shared_memory: bool,
+    /// Whether QPs may have no doorbell record. The adapter polls registers in memory, and a register holds its last value
+    /// only. So each such QP needs a UAR page that no other one uses.
+    pub no_record: bool,
     /// Capture file of every packet in both directions, readable by Wireshark.
     pub capture: Option<PathBuf>,
     /// File for the WQE log: the bytes of executed send WQEs, one of each shape, as text (service, index, bytes).
@@ -348,6 +351,7 @@ impl Default for Config {
             retransmit: Duration::from_millis(20),
             window: 128,
             shared_memory: true,
+            no_record: false,
             capture: None,
             record: None,
         }

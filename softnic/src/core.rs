@@ -21,7 +21,7 @@ use crate::route::Route;
 use crate::srq::SharedSrq;
 use crate::stats::Stats;
 use crate::table::Table;
-use crate::uar::UarPage;
+use crate::uar::{Rung, UarPage};
 use crate::violation::{Rule, Violations};
 use crate::wqe_log::WqeLog;
 use crate::{datagram, roce, sq, wire};
@@ -70,7 +70,7 @@ pub(crate) struct Core {
     pub(crate) rest: Rest,
     /// WQEs of the current QP that wait for their data.
     pub(crate) finished: Vec<Done>,
-    pub(crate) rung_doorbells: Vec<u64>,
+    pub(crate) rung_doorbells: Vec<Rung>,
     /// Number of scans of the UAR pages.
     pub(crate) doorbell_scans: u32,
     /// Payload of the current datagram.

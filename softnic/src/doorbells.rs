@@ -9,6 +9,7 @@ use crate::event::Event;
 use crate::observe::Observation;
 use crate::qp::{Qp, State};
 use crate::table::Table;
+use crate::uar::Rung;
 use crate::violation::Rule;
 use rushmem_mlx5::be::Be64;
 use rushmem_mlx5::doorbell::{CqArm, Doorbell};
@@ -41,8 +42,7 @@ impl Core {
             for value in rung.drain(before..) {
                 busy = true;
                 self.out.stats.doorbells += 1;
-                let doorbell = Doorbell::from_raw(value);
-                if let Some(qpn) = announce(&mut self.qps, &mut self.out, page, doorbell) {
+                if let Some(qpn) = announce(&mut self.qps, &mut self.out, page, value) {
                     let qp = self.qps.get_mut(qpn);
                     if qp.is_some_and(|qp| !std::mem::replace(&mut qp.queued, true)) {
                         self.ready.push_back(qpn);
@@ -51,7 +51,8 @@ impl Core {
             }
         }
         for qpn in shared {
-            if let Some(qp) = self.qps.get_mut(qpn).filter(|qp| qp.state != State::Reset) {
+            let qp = self.qps.get_mut(qpn).filter(|qp| qp.state != State::Reset && qp.has_send_record());
+            if let Some(qp) = qp {
                 let producer = qp.record_producer();
                 if advance(qp, producer, &mut self.out).is_some() {
                     busy = true;
@@ -82,7 +83,8 @@ fn arm_cqs(cqs: &mut Table<Cq>, out: &mut Output, page: u32, of_page: &[u32], re
 }
 
 /// Handles a doorbell. Returns the QP that has new work.
-fn announce(qps: &mut Table<Box<Qp>>, out: &mut Output, page: u32, doorbell: Doorbell) -> Option<u32> {
+fn announce(qps: &mut Table<Box<Qp>>, out: &mut Output, page: u32, rung: Rung) -> Option<u32> {
+    let doorbell = Doorbell::from_raw(rung.value);
     let qpn = doorbell.qpn();
     let Some(qp) = qps.get_mut(qpn) else {
         out.violations.record(Rule::DoorbellQp, qpn, "doorbell for a QP that does not exist".into());
@@ -97,10 +99,20 @@ fn announce(qps: &mut Table<Box<Qp>>, out: &mut Output, page: u32, doorbell: Doo
         out.violations.record(Rule::DoorbellQp, qpn, "doorbell in state RST".into());
         return None;
     }
+    if qp.has_send_record() != rung.has_record {
+        let detail = match rung.has_record {
+            true => "doorbell through the register for QPs with a doorbell record, this one has none",
+            false => "doorbell through the register for QPs without a doorbell record, this one has one",
+        };
+        out.violations.record(Rule::DoorbellRegister, qpn, detail.into());
+        return None;
+    }
     let producer = doorbell.producer_index();
     match advance(qp, producer, out) {
         Some(()) => {
-            if let Some(record) = record_behind(qp, producer) {
+            if qp.has_send_record()
+                && let Some(record) = record_behind(qp, producer)
+            {
                 let detail = format!("doorbell announces {producer:#06x}, the record only {record:#06x}");
                 out.violations.record(Rule::DoorbellRecord, qpn, detail);
             }

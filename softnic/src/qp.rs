@@ -9,7 +9,7 @@ use crate::srq::SharedSrq;
 use crate::wire::{Requester, Responder};
 use rushmem_mlx5::cqe::Completion;
 use rushmem_mlx5::doorbell::{Record, record_counter};
-use rushmem_mlx5::prm::qp::QpContext;
+use rushmem_mlx5::prm::qp::{QpContext, SEND_DBR};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -236,6 +236,11 @@ impl Qp {
     /// Returns the number that completions carry: for a connection of a target, the target's.
     pub(crate) fn number(&self) -> u32 {
         self.of_dct.as_ref().map_or(self.qpn, |of| of.dctn)
+    }
+
+    /// Returns whether doorbells of the send queue have a doorbell record.
+    pub(crate) fn has_send_record(&self) -> bool {
+        self.context.send_dbr_mode == SEND_DBR
     }
 
     /// Returns the producer counter of the doorbell record.

@@ -18,6 +18,14 @@ const REGISTERS: [usize; 6] = [
     layout::DB + 3 * layout::NC_REG_STRIDE,
 ];
 
+/// A doorbell that was taken from a register.
+#[derive(Clone, Copy)]
+pub(crate) struct Rung {
+    pub(crate) value: u64,
+    /// Whether the register is for QPs with a doorbell record.
+    pub(crate) has_record: bool,
+}
+
 /// A UAR page and its users.
 pub(crate) struct UarPage {
     pub(crate) owner: u32,
@@ -47,11 +55,11 @@ impl UarPage {
     /// Takes the doorbells in the registers, and returns the request to arm a CQ. A register reads 0 until it is rung, so
     /// that a repeated value is noticed, except in GPU memory.
     #[inline]
-    pub(crate) fn take(&self, rung: &mut Vec<u64>) -> Option<u64> {
+    pub(crate) fn take(&self, rung: &mut Vec<Rung>) -> Option<u64> {
         let mut arm = None;
         self.page.take_words(&REGISTERS, |register, value| match register {
             layout::CQ_ARM => arm = Some(value),
-            _ => rung.push(value),
+            _ => rung.push(Rung { value, has_record: register != layout::NO_DBR }),
         });
         arm
     }

@@ -12,6 +12,8 @@ pub enum Rule {
     DoorbellQp,
     /// A doorbell announced more than the queue holds.
     DoorbellRange,
+    /// A doorbell was rung at the register for the other kind of QPs, with a doorbell record or without.
+    DoorbellRegister,
     /// A doorbell announced more than its doorbell record.
     DoorbellRecord,
     /// A CQ was armed through a UAR page of another CQ.

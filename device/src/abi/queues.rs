@@ -138,6 +138,8 @@ pub mod qp_flags {
     pub const RELAXED: u32 = 32;
     /// A DC initiator: each WQE names its target by an address vector, and takes two basic blocks.
     pub const DC: u32 = 64;
+    /// Doorbells have no doorbell record.
+    pub const NO_RECORD: u32 = 128;
     /// The flags of a *weak* QP, on which `fence` posts.
     pub const WEAK: u32 = UNORDERED | RELAXED;
 }

@@ -240,6 +240,8 @@ impl<'a, S: Sharing> Qp<'a, S> {
     fn ring_own(&self, send_queue: SendQueueView, end: u64) {
         if send_queue.is_plain() {
             send_queue.ring_own_doorbell(end)
+        } else if send_queue.is_plain_without_record() {
+            send_queue.ring_own_doorbell_without_record(end)
         } else {
             ring_local_addr_slow::<S>(self.entry, end)
         }

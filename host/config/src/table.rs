@@ -12,9 +12,9 @@ use crate::nic::Nic;
 use crate::start::{AddressFamily, BootstrapKind};
 use crate::switch::Switch;
 use crate::value::{
-    self, Auto, Bytes, ConnectKind, CqKind, Dcis, DeviceKind, DoorbellKind, GpuArch, Gpus, HeapKind, HeapMax,
-    Limit, Ordering, P2pAtomics, Partition, PeerPath, Progress, QueueMemory, RelaxedOrdering, Retries,
-    Secret, SqDepth, Value,
+    self, Auto, Bytes, ConnectKind, CqKind, Dcis, DeviceKind, DoorbellKind, DoorbellRecord, GpuArch, Gpus,
+    HeapKind, HeapMax, Limit, Ordering, P2pAtomics, Partition, PeerPath, Progress, QueueMemory,
+    RelaxedOrdering, Retries, Secret, SqDepth, Value,
 };
 use crate::{Group, Origin, Setting};
 
@@ -141,6 +141,9 @@ settings! {
             "Number of NICs that each PE uses at the same time.";
         Network expert doorbell: DoorbellKind, "RUSHMEM_DOORBELL", "auto", "",
             "Writer of an RDMA device's doorbell register: the kernel (gpu) or a CPU thread on its behalf (cpu).";
+        Network expert doorbell_record: DoorbellRecord, "RUSHMEM_DOORBELL_RECORD", "auto", "",
+            "Whether kernels store a doorbell record before each doorbell: on, off or auto. Without one, a posting saves a store \
+             and a fence. Auto is off if an RDMA device offers that and kernels write its doorbells.";
         Network expert queues: QueueMemory, "RUSHMEM_QUEUES", "auto", "",
             "Memory of the queues: host, device (GPU memory), or auto. Auto uses GPU memory if an RDMA device can access it. \
              The software ConnectX accesses GPU memory slowly, so auto uses host memory for it, and for native kernels. \

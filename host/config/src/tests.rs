@@ -36,6 +36,7 @@ fn another(key: &str) -> &'static str {
         "retries" => "0",
         "ordering" => "ibta",
         "relaxed_ordering" => "on",
+        "doorbell_record" => "off",
         "peer_path" => "nic",
         "p2p_atomics" => "node",
         "sq_depth" | "dcis" => "2",

@@ -13,7 +13,7 @@ use std::time::Duration;
 use rushmem_base::{crowd_deadline, pes_per_core, shared_deadline};
 use rushmem_softnic::{self as softnic, Ip};
 
-use crate::config::{Config, HeapKind, Nic, Switch};
+use crate::config::{Config, DoorbellRecord, HeapKind, Nic, Switch};
 use crate::cuda::Attributes;
 #[cfg(not(feature = "rdma"))]
 use crate::provider::sysfs;
@@ -222,6 +222,7 @@ fn softnic_config(config: &Config, gpu: bool, on_node: u32) -> Result<softnic::C
     }
     // A peer acknowledges when it gets a core.
     soft.retransmit = crowd_deadline(soft.retransmit, on_node);
+    soft.no_record = config.doorbell_record == DoorbellRecord::Off;
     soft.shared_memory = config.softnic_shared_memory == Switch::On;
     if config.softnic_port != 0 {
         soft.port = config.softnic_port;

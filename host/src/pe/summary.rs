@@ -87,6 +87,7 @@ mod tests {
             queues_on_gpu: true,
             heap_on_gpu: true,
             cpu_rings: false,
+            no_record: false,
             relaxed_keys: false,
             steps: Vec::new(),
         }

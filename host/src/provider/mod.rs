@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use rushmem_device::abi::DevAddr;
 use rushmem_mlx5::prm::caps::{Capability, QueryHcaCap};
-use rushmem_mlx5::prm::qp::{AddressPath, Mtu};
+use rushmem_mlx5::prm::qp::{AddressPath, Mtu, SEND_DBR, SEND_NO_DBR};
 use rushmem_mlx5::prm::{Command, DecodeError, Response};
 
 use crate::config::Partition;
@@ -220,15 +220,34 @@ pub(crate) trait Uar: Send + Sync {
     /// Returns the number of the UAR page.
     fn page_id(&self) -> u32;
     /// Creates the doorbell of one QP on this page, for kernels of `machine`.
-    fn doorbell(&self, machine: &dyn Machine) -> crate::Result<Box<dyn QpDoorbell>>;
+    fn doorbell(&self, machine: &dyn Machine, form: DoorbellForm) -> crate::Result<Box<dyn QpDoorbell>>;
     /// Writes `doorbell` to the doorbell register from the host.
     ///
     /// # Errors
     /// The errors of the machine, if the register is in its memory.
-    fn ring(&self, doorbell: u64) -> crate::Result<()>;
+    fn ring(&self, form: DoorbellForm, doorbell: u64) -> crate::Result<()>;
     /// Returns the writer of the doorbell register.
     fn writer(&self) -> DoorbellWriter {
         DoorbellWriter::Kernels
+    }
+}
+
+/// The form of the doorbells of a send queue. Each form has a register of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DoorbellForm {
+    /// Each follows a doorbell record.
+    Record,
+    /// There is no doorbell record.
+    NoRecord,
+}
+
+impl DoorbellForm {
+    /// Returns the value of `send_dbr_mode` in a QP context.
+    pub(crate) fn mode(self) -> u8 {
+        match self {
+            Self::Record => SEND_DBR,
+            Self::NoRecord => SEND_NO_DBR,
+        }
     }
 }
 

@@ -12,8 +12,8 @@ use rushmem_mlx5::prm::{CmdOpcode, Command, Header, Response, cq, dct, mkey, pd,
 use rushmem_softnic::{Context, Event, Nic};
 
 use super::{
-    Key, KeyOrder, LinkLayer, MappedDoorbell, NicEvent, NicKind, Object, Pd, PortAddress, Provider,
-    QpDoorbell, Uar, Umem, WakeNic, WantedUars, page_offset, random, read,
+    DoorbellForm, Key, KeyOrder, LinkLayer, MappedDoorbell, NicEvent, NicKind, Object, Pd, PortAddress,
+    Provider, QpDoorbell, Uar, Umem, WakeNic, WantedUars, page_offset, random, read,
 };
 use crate::config::Partition;
 use crate::machine::{Machine, Region};
@@ -346,8 +346,12 @@ impl SoftUar {
     }
 
     /// Returns the offset of the doorbell register in the memory.
-    fn register(&self) -> u64 {
-        self.at + uar::DB as u64
+    fn register(&self, form: DoorbellForm) -> u64 {
+        let in_page = match form {
+            DoorbellForm::Record => uar::DB,
+            DoorbellForm::NoRecord => uar::NO_DBR,
+        };
+        self.at + in_page as u64
     }
 }
 
@@ -356,14 +360,14 @@ impl Uar for SoftUar {
         self.page_id
     }
 
-    fn doorbell(&self, _: &dyn Machine) -> crate::Result<Box<dyn QpDoorbell>> {
-        Ok(Box::new(MappedDoorbell(self.pages.addr.add(self.register()))))
+    fn doorbell(&self, _: &dyn Machine, form: DoorbellForm) -> crate::Result<Box<dyn QpDoorbell>> {
+        Ok(Box::new(MappedDoorbell(self.pages.addr.add(self.register(form)))))
     }
 
-    fn ring(&self, doorbell: u64) -> crate::Result<()> {
+    fn ring(&self, form: DoorbellForm, doorbell: u64) -> crate::Result<()> {
         // Release: record and WQEs come first.
         std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
-        self.pages.write(self.register(), &doorbell.to_ne_bytes())?;
+        self.pages.write(self.register(form), &doorbell.to_ne_bytes())?;
         self.context.waker().wake();
         Ok(())
     }

@@ -143,7 +143,8 @@ mod tests {
     use crate::machine::LimitedMachine;
     use crate::nic_error::NicError;
     use crate::provider::{
-        MappedDoorbell, NicEvent, Object, Pd, PortAddress, QpDoorbell, Soft, Uar, Umem, WantedUars,
+        DoorbellForm, MappedDoorbell, NicEvent, Object, Pd, PortAddress, QpDoorbell, Soft, Uar, Umem,
+        WantedUars,
     };
 
     /// A call that a NIC refuses for queues in GPU memory.
@@ -185,16 +186,16 @@ mod tests {
         fn writer(&self) -> DoorbellWriter {
             self.writer.clone()
         }
-        fn doorbell(&self, machine: &dyn Machine) -> Result<Box<dyn QpDoorbell>> {
+        fn doorbell(&self, machine: &dyn Machine, form: DoorbellForm) -> Result<Box<dyn QpDoorbell>> {
             let doorbell = match &self.nowhere {
                 Some(nowhere) => Box::new(MappedDoorbell(nowhere.addr)),
-                None => self.uar.doorbell(machine)?,
+                None => self.uar.doorbell(machine, form)?,
             };
             let in_use = Arc::clone(&self.in_use);
             Ok(Box::new(CountedDoorbell { doorbell, in_use }))
         }
-        fn ring(&self, doorbell: u64) -> Result<()> {
-            self.uar.ring(doorbell)
+        fn ring(&self, form: DoorbellForm, doorbell: u64) -> Result<()> {
+            self.uar.ring(form, doorbell)
         }
     }
 

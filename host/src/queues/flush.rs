@@ -17,7 +17,7 @@ use super::probe::Loop;
 use super::queue_memory::QueueMemory;
 use super::rail::{Rail, RetryPolicy};
 use crate::machine::Region;
-use crate::provider::Keys;
+use crate::provider::{DoorbellForm, Keys};
 use crate::{Error, Result};
 
 /// The wire address of memory that peers write to, and its rkey.
@@ -125,7 +125,7 @@ impl FlushQueue {
         let memory = QueueMemory::new(rail.nic(), region, shape)?;
         let pair = host_queue::make(qps, |slot| {
             memory.clear(rail.nic(), slot)?;
-            rail.make_in(&memory, (slot, 0), ServiceType::RC)
+            rail.make_in(&memory, (slot, 0), ServiceType::RC, DoorbellForm::Record)
         })?;
         host_queue::connect(rail, &pair.0, pair.1.as_ref(), retries)?;
         let name = rail.nic().name();

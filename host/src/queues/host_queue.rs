@@ -13,6 +13,7 @@ use super::rail::{Qp, Rail, RetryPolicy};
 use super::shape::{CQE_BYTES, WQEBB_BYTES};
 use crate::Result;
 use crate::nic_error::NicError;
+use crate::provider::DoorbellForm;
 
 /// A QP that leads back to the NIC's own port, and the number of its postings. Fields drop in order.
 pub(super) struct HostQueue {
@@ -137,9 +138,11 @@ pub(super) fn post(rail: &Rail, memory: &QueueMemory, pair: &Qp, first: u64, ent
         end += 1;
     }
     let producer = end as u16;
-    let record = at.sq_record + Record::SND_OFFSET as u64;
-    memory.region().write(record, &record_word(producer).to_le_bytes())?;
-    rail.uar(pair.slot).ring(Doorbell::producer(pair.address.qpn, producer).raw())?;
+    if pair.form == DoorbellForm::Record {
+        let record = at.sq_record + Record::SND_OFFSET as u64;
+        memory.region().write(record, &record_word(producer).to_le_bytes())?;
+    }
+    rail.uar(pair.slot).ring(pair.form, Doorbell::producer(pair.address.qpn, producer).raw())?;
     Ok(end)
 }
 

@@ -1,7 +1,7 @@
 //! The level of a rail: the memory of its queues, and the processor that writes its doorbells.
 
 use crate::machine::Region;
-use crate::provider::{DoorbellWriter, LinkLayer, NicKind, Provider};
+use crate::provider::{DoorbellForm, DoorbellWriter, LinkLayer, NicKind, Provider};
 
 /// The memory of queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +23,8 @@ pub(crate) struct RailLevel {
     pub(crate) heap_on_gpu: bool,
     /// Whether a CPU thread writes the doorbells for kernels.
     pub(crate) cpu_rings: bool,
+    /// Whether doorbells have no doorbell record.
+    pub(crate) no_record: bool,
     /// Whether the keys for data are relaxed.
     pub(crate) relaxed_keys: bool,
     /// The steps down from the best level, with their causes.
@@ -34,7 +36,7 @@ impl RailLevel {
         nic: &dyn Provider,
         queues: QueueLocation,
         heap: &Region,
-        writer: &DoorbellWriter,
+        (writer, form): (&DoorbellWriter, DoorbellForm),
         relaxed_keys: bool,
     ) -> Self {
         let port = nic.port();
@@ -53,6 +55,7 @@ impl RailLevel {
             queues_on_gpu: queues == QueueLocation::Gpu,
             heap_on_gpu: heap.memory.host_ptr().is_none(),
             cpu_rings,
+            no_record: form == DoorbellForm::NoRecord,
             relaxed_keys,
             steps,
         }
@@ -72,7 +75,8 @@ impl std::fmt::Display for RailLevel {
         }
         let writer = if self.cpu_rings { "a CPU thread" } else { "kernels" };
         let (queues, heap) = (memory(self.queues_on_gpu), memory(self.heap_on_gpu));
-        write!(f, ", queues in {queues} memory, doorbells by {writer}, heap in {heap} memory")?;
+        let record = if self.no_record { " without records" } else { "" };
+        write!(f, ", queues in {queues} memory, doorbells{record} by {writer}, heap in {heap} memory")?;
         f.write_str(if self.relaxed_keys { ", relaxed ordering of data" } else { "" })
     }
 }

@@ -26,6 +26,7 @@ mod pe_nics;
 mod probe;
 mod queue_memory;
 mod rail;
+mod record;
 mod service;
 mod shape;
 mod state;

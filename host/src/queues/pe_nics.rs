@@ -14,14 +14,15 @@ const LONGEST_TEXT: usize = 1024;
 
 /// Bits of a NIC's flags.
 mod bits {
-    pub(super) const HARDWARE: u8 = 1;
-    pub(super) const INFINIBAND: u8 = 2;
-    pub(super) const EARLY_ACKS: u8 = 4;
-    pub(super) const CAN_FLUSH: u8 = 8;
-    pub(super) const QUEUES_ON_GPU: u8 = 16;
-    pub(super) const HEAP_ON_GPU: u8 = 32;
-    pub(super) const CPU_RINGS: u8 = 64;
-    pub(super) const RELAXED_KEYS: u8 = 128;
+    pub(super) const HARDWARE: u16 = 1;
+    pub(super) const INFINIBAND: u16 = 2;
+    pub(super) const EARLY_ACKS: u16 = 4;
+    pub(super) const CAN_FLUSH: u16 = 8;
+    pub(super) const QUEUES_ON_GPU: u16 = 16;
+    pub(super) const HEAP_ON_GPU: u16 = 32;
+    pub(super) const CPU_RINGS: u16 = 64;
+    pub(super) const RELAXED_KEYS: u16 = 128;
+    pub(super) const NO_RECORD: u16 = 256;
 }
 
 /// The NICs of a PE, which it sends to the other PEs at start.
@@ -89,8 +90,10 @@ fn put_nic(to: &mut Vec<u8>, nic: &NicInfo) {
         (level.heap_on_gpu, bits::HEAP_ON_GPU),
         (level.cpu_rings, bits::CPU_RINGS),
         (level.relaxed_keys, bits::RELAXED_KEYS),
+        (level.no_record, bits::NO_RECORD),
     ];
-    to.push(flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, bit)| bit).sum());
+    let flags: u16 = flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, bit)| bit).sum();
+    to.extend(flags.to_le_bytes());
     to.push(port.number);
     to.extend(port.gid);
     to.extend(port.mac);
@@ -111,8 +114,8 @@ fn put_nic(to: &mut Vec<u8>, nic: &NicInfo) {
 }
 
 fn take_nic(from: &mut &[u8]) -> Option<NicInfo> {
-    let [flags, number] = take(from)?;
-    let is_set = |bit: u8| flags & bit != 0;
+    let (flags, [number]) = (u16::from_le_bytes(take(from)?), take(from)?);
+    let is_set = |bit: u16| flags & bit != 0;
     let kind = if is_set(bits::HARDWARE) { NicKind::Hardware } else { NicKind::Software };
     let link = if is_set(bits::INFINIBAND) { LinkLayer::InfiniBand } else { LinkLayer::Ethernet };
     let (gid, mac) = (take(from)?, take(from)?);
@@ -131,6 +134,7 @@ fn take_nic(from: &mut &[u8]) -> Option<NicInfo> {
         queues_on_gpu: is_set(bits::QUEUES_ON_GPU),
         heap_on_gpu: is_set(bits::HEAP_ON_GPU),
         cpu_rings: is_set(bits::CPU_RINGS),
+        no_record: is_set(bits::NO_RECORD),
         relaxed_keys: is_set(bits::RELAXED_KEYS),
         steps: (0..steps).map(|_| take_text(from)).collect::<Option<_>>()?,
     };
@@ -172,6 +176,7 @@ mod tests {
             queues_on_gpu: is_hardware,
             heap_on_gpu: is_hardware,
             cpu_rings: !is_hardware,
+            no_record: is_hardware,
             relaxed_keys: is_hardware,
             steps: steps.iter().map(|&step| step.into()).collect(),
         };

@@ -21,14 +21,15 @@ use super::level::{QueueLocation, RailLevel};
 use super::ordering::{RequestedOrder, wants_relaxed_keys};
 use super::probe::Loop;
 use super::queue_memory::QueueMemory;
+use super::record::doorbell_form;
 use super::shape::{CQE_BYTES, Shape, WQEBB_BYTES};
 use super::state::StateMap;
-use crate::config::Config;
+use crate::config::{Config, DoorbellRecord};
 use crate::machine::{Machine, Region};
 use crate::nic_error::NicError;
 use crate::provider::{
-    self, DoorbellUse, DoorbellWriter, Keys, LinkLayer, NicKind, Object, Pd, PortAddress, Provider,
-    QpDoorbell, Uar, WantedUars, create, execute, random,
+    self, DoorbellForm, DoorbellUse, DoorbellWriter, Keys, LinkLayer, NicKind, Object, Pd, PortAddress,
+    Provider, QpDoorbell, Uar, WantedUars, create, execute, random,
 };
 use crate::{Error, Result};
 
@@ -93,6 +94,8 @@ pub(crate) struct Rail {
     eqn: u8,
     /// Bits of [`qp_flags`] for its QPs.
     flags: u32,
+    /// The form of the doorbells of kernels.
+    form: DoorbellForm,
     /// `ts_format` of its QPs.
     time_stamps: u8,
     order: RequestedOrder,
@@ -109,6 +112,8 @@ pub(crate) struct Qp {
     pub(super) cqn: u32,
     pub(super) address: QpAddress,
     pub(super) slot: u64,
+    /// The form of its doorbells.
+    pub(super) form: DoorbellForm,
     /// `None` for a QP to which only the CPU posts.
     _doorbell: Option<DoorbellUse>,
 }
@@ -136,7 +141,7 @@ impl Rail {
         location: QueueLocation,
         kernels_fail: Option<String>,
     ) -> Result<Self> {
-        let slots = shape.rail_queues();
+        let (slots, port) = (shape.rail_queues(), nic.port());
         let eqn = nic.eqn()?;
         let order = RequestedOrder::new(&*nic, shape.ordering)?;
         let bond = Bond::of(&*nic);
@@ -151,16 +156,24 @@ impl Rail {
         let pd = nic.alloc_pd()?;
         let relaxed_keys = wants_relaxed_keys(&*nic, &shape)?;
         let keys = Keys::register(&*pd, heap, relaxed_keys)?;
-        let uars = nic.alloc_uars(machine, &WantedUars { count: slots.min(UARS), on_gpu, kernels_fail })?;
-        let uar = |slot| &uars[(slot % UARS) as usize];
-        let doorbell = |slot| uar(slot).doorbell(machine).map(Arc::from);
+        // A register of the software ConnectX keeps the last doorbell only, so each QP without a record needs a page.
+        let own_pages = port.kind == NicKind::Software && shape.record == DoorbellRecord::Off;
+        let count = if own_pages { slots } else { slots.min(UARS) };
+        let uars = nic.alloc_uars(machine, &WantedUars { count, on_gpu, kernels_fail })?;
+        let form = doorbell_form(&*nic, &shape, &writer_of(&uars))?;
+        let uar = |slot| &uars[(slot % count) as usize];
+        let doorbell = |slot| uar(slot).doorbell(machine, form).map(Arc::from);
         let doorbells = (0..slots).map(doorbell).collect::<Result<_>>()?;
         let mut flags = if shape.collapsed { qp_flags::COLLAPSED } else { 0 };
         flags |= if big_endian { qp_flags::BIG_ENDIAN_8 } else { 0 };
-        flags |= if nic.port().kind == NicKind::Software { qp_flags::LATE_RECORD } else { 0 };
+        flags |= match form {
+            DoorbellForm::NoRecord => qp_flags::NO_RECORD,
+            DoorbellForm::Record if port.kind == NicKind::Software => qp_flags::LATE_RECORD,
+            DoorbellForm::Record => 0,
+        };
         flags |= if on_gpu { qp_flags::ON_GPU } else { 0 };
         let time_stamps = if roce.qp_ts_format == 0 { FREE_RUNNING } else { DEFAULT };
-        let level = RailLevel::new(&*nic, location, heap, &writer_of(&uars), relaxed_keys);
+        let level = RailLevel::new(&*nic, location, heap, (&writer_of(&uars), form), relaxed_keys);
         let parents = Parents { pd: pd.number(), uar_page: uar(0).page_id(), eqn };
         let target = shape.is_dc().then(|| make_target(&*nic, parents)).transpose()?;
         let rail = Self {
@@ -174,6 +187,7 @@ impl Rail {
             level,
             eqn,
             flags,
+            form,
             time_stamps,
             order,
             bond,
@@ -259,7 +273,7 @@ impl Rail {
 
     /// Returns the UAR page of a slot.
     pub(super) fn uar(&self, slot: u64) -> &dyn Uar {
-        &*self.uars[(slot % UARS) as usize]
+        &*self.uars[(slot % self.uars.len() as u64) as usize]
     }
 
     /// Executes CREATE_CQ and CREATE_QP in slot `slot` for QP number `index` of the PE. A slot in GPU memory must be
@@ -271,7 +285,7 @@ impl Rail {
         if !self.is_on_gpu() {
             self.memory.clear(&*self.nic, slot)?;
         }
-        let qp = self.make_in(&self.memory, (slot, index), service)?;
+        let qp = self.make_in(&self.memory, (slot, index), service, self.form)?;
         Ok(Qp { _doorbell: Some(DoorbellUse::new(&self.doorbells[slot as usize])), ..qp })
     }
 
@@ -284,6 +298,7 @@ impl Rail {
         memory: &QueueMemory,
         (slot, index): (u64, u64),
         service: ServiceType,
+        form: DoorbellForm,
     ) -> Result<Qp> {
         let (s, at, umem) = (memory.shape(), memory.shape().place(slot), memory.umem());
         let uar_page = self.uar(slot).page_id();
@@ -318,6 +333,7 @@ impl Rail {
                     ts_format: self.time_stamps,
                     rq_type: qp::RqType::ZERO_SIZE,
                     uar_page,
+                    send_dbr_mode: form.mode(),
                     user_index: index as u32,
                     cqn_snd: out.cqn,
                     dbr_umem_valid: true,
@@ -333,7 +349,7 @@ impl Rail {
         )?;
         let psn = random()? & 0xff_ffff;
         let address = QpAddress { qpn: created.qpn, psn, ece: created.ece };
-        Ok(Qp { qp, _cq: cq, cqn: out.cqn, address, slot, _doorbell: None })
+        Ok(Qp { qp, _cq: cq, cqn: out.cqn, address, slot, form, _doorbell: None })
     }
 
     /// Executes RST2INIT, INIT2RTR and RTR2RTS to connect to the QP `remote` behind `peer`.

@@ -4,7 +4,7 @@ use rushmem_device::Team;
 use rushmem_device::abi::{reserved, team_words};
 
 use super::state::StateMap;
-use crate::config::{Config, CqKind, Ordering, RelaxedOrdering};
+use crate::config::{Config, CqKind, DoorbellRecord, Ordering, RelaxedOrdering};
 use crate::provider::QUEUE_ALIGN;
 use crate::{Error, Result};
 
@@ -42,6 +42,8 @@ pub(crate) struct Shape {
     pub(super) ordering: Ordering,
     /// The use of relaxed keys.
     pub(super) relaxed_ordering: RelaxedOrdering,
+    /// The use of doorbell records.
+    pub(super) record: DoorbellRecord,
     /// Slots of the team table.
     pub(crate) teams: u32,
     /// Bytes of scratch of each team.
@@ -86,6 +88,7 @@ impl Shape {
             collapsed: config.cq == CqKind::Collapsed,
             ordering: config.ordering,
             relaxed_ordering: config.relaxed_ordering,
+            record: config.doorbell_record,
             teams: config.teams.get().max(Team::PREDEFINED),
             team_scratch: config.team_scratch.0.max(team_words::least_scratch(n_pes)).next_multiple_of(256),
             team_channels: team_words::channels_bytes(grid_scratch(config, n_pes), n_pes),

@@ -36,7 +36,11 @@ pub(super) fn query(core: &mut Core, _: u32, command: QueryHcaCap) -> CmdResult<
     // Current and maximum capabilities are equal, because nothing can be switched.
     let page = match command.cap_type {
         CapType::GENERAL => CapPage::new(general(core.config.bond)),
-        CapType::GENERAL_2 => CapPage::new(GeneralCap2 { dp_ordering_force: true, ..GeneralCap2::default() }),
+        CapType::GENERAL_2 => CapPage::new(GeneralCap2 {
+            dp_ordering_force: true,
+            send_dbr_mode_no_dbr_ext: core.config.no_record,
+            ..GeneralCap2::default()
+        }),
         CapType::ATOMIC => CapPage::new(atomic()),
         CapType::ROCE => CapPage::new(roce_cap()),
         // Features that this adapter lacks: every bit is zero.

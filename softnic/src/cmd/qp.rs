@@ -12,7 +12,7 @@ use rushmem_mlx5::doorbell::Record;
 use rushmem_mlx5::prm::CmdStatus;
 use rushmem_mlx5::prm::qp::{
     CreateQp, CreateQpOut, DestroyQp, DestroyQpOut, Mtu, QpContext, QpState, QueryQp, QueryQpOut, RqType,
-    ServiceType,
+    SEND_DBR, SEND_NO_DBR, ServiceType,
 };
 use rushmem_mlx5::seg::WQEBB_BYTES;
 
@@ -22,6 +22,7 @@ pub(super) fn create(core: &mut Core, context: u32, command: CreateQp) -> CmdRes
     let has_rq = receives == RqType::REGULAR;
     own_pd(core, context, qpc.pd)?;
     core.own_uar(context, qpc.uar_page).ok_or(bad_resource(Reason::NoUar))?;
+    check_record(core, &qpc)?;
     let cq_send = (!qpc.no_sq).then_some(qpc.cqn_snd);
     let cq_recv = (receives != RqType::ZERO_SIZE).then_some(qpc.cqn_rcv);
     for cqn in [cq_send, cq_recv].into_iter().flatten() {
@@ -74,11 +75,22 @@ fn check_supported(command: &CreateQp) -> CmdResult<(Service, RqType)> {
     };
     require(command.wq_umem_valid && qpc.dbr_umem_valid, Reason::NeedsUmem)?;
     require(qpc.log_sq_size <= LOG_MAX_QP_SIZE, Reason::SqSize)?;
-    require(qpc.send_dbr_mode == 0, Reason::DbrMode)?;
     require(!qpc.wq_signature, Reason::Signature)?;
     require(qpc.page_offset == 0, Reason::PageOffset)?;
     require(matches!(qpc.rq_type, RqType::REGULAR | RqType::SRQ | RqType::ZERO_SIZE), Reason::RqType)?;
     Ok((service, qpc.rq_type))
+}
+
+/// Checks that the adapter supports the QP without a doorbell record, if it is one.
+fn check_record(core: &Core, qpc: &QpContext) -> CmdResult<()> {
+    if qpc.send_dbr_mode == SEND_DBR {
+        return Ok(());
+    }
+    require(core.config.no_record && qpc.send_dbr_mode == SEND_NO_DBR, Reason::DbrMode)?;
+    // The register keeps the last doorbell only, and no record shows the others.
+    let users = core.uars.get(qpc.uar_page).map_or(&[][..], |uar| &uar.qps);
+    let shares = users.iter().any(|qpn| core.qps.get(*qpn).is_some_and(|qp| !qp.has_send_record()));
+    require(!shares, Reason::DbrShared)
 }
 
 /// Returns the receive queue and the send queue, in the memory of the command.

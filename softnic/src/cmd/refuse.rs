@@ -58,7 +58,8 @@ reasons! {
     Service = 0x5f_0060, "only reliable and unreliable connections, initiators of dynamic connections, and datagrams are supported";
     SqSize = 0x5f_0061, "the queue is too large";
     RqType = 0x5f_0062, "only queue pairs with a receive queue of their own, a shared one or none are supported";
-    DbrMode = 0x5f_0063, "queue pairs without doorbell record are not supported";
+    DbrMode = 0x5f_0063, "this adapter was started without support of queue pairs without doorbell record";
+    DbrShared = 0x5f_0067, "another queue pair without doorbell record uses this doorbell page";
     WqType = 0x5f_0064, "only linked and cyclic receive queues are supported";
     Signature = 0x5f_0065, "WQE signatures are not supported";
     PageOffset = 0x5f_0066, "page_offset must be 0 with a umem";

@@ -1,6 +1,6 @@
 //! The command interface: states, numbers, limits and use counts.
 
-use crate::script::{Pe, Setup, call, loopback_nic, pair, pattern, wire_nic};
+use crate::script::{Pe, Setup, call, loopback_nic, nic_without_records, pair, pattern, wire_nic};
 use rushmem_mlx5::Wqe;
 use rushmem_mlx5::prm::caps::{AtomicCaps, CapType, HcaCap, QueryHcaCap, QueryRoceAddress, RoceVersion};
 use rushmem_mlx5::prm::counter::{AllocQCounter, DeallocQCounter, QueryQCounter};
@@ -10,7 +10,7 @@ use rushmem_mlx5::prm::mkey::{AccessMode, CreateMkey, DestroyMkey, MkeyContext};
 use rushmem_mlx5::prm::pd::{AllocPd, DeallocPd};
 use rushmem_mlx5::prm::qp::{
     CreateQp, DestroyQp, Init2Init, Init2Rtr, Mtu, QpContext, QpState, RqType, Rst2Init, Rtr2Rts, Rts2Rts,
-    ServiceType, ToErr, ToRst, opt_param,
+    SEND_DBR, SEND_NO_DBR, ServiceType, ToErr, ToRst, opt_param,
 };
 use rushmem_mlx5::prm::{CmdError, CmdOpcode, CmdStatus};
 use rushmem_mlx5::wqe::Inline;
@@ -277,11 +277,9 @@ fn closing_a_context_destroys_its_objects() {
     assert_eq!(a.fail(&wqe), rushmem_mlx5::Syndrome::TRANSPORT_RETRY_EXC_ERR);
 }
 
-#[test]
-fn unsupported_features_are_refused_by_name() {
-    let nic = loopback_nic();
-    let a = Pe::new(&nic, Setup::default());
-    let good = CreateQp {
+/// Returns the command that creates another QP of `a`, with queues in its heap.
+fn another_qp(a: &Pe) -> CreateQp {
+    CreateQp {
         wq_umem_id: a.heap_umem,
         wq_umem_valid: true,
         context: QpContext {
@@ -296,7 +294,29 @@ fn unsupported_features_are_refused_by_name() {
             ..QpContext::default()
         },
         ..CreateQp::default()
+    }
+}
+
+#[test]
+fn queues_without_doorbell_record_share_no_page() {
+    let nic = nic_without_records();
+    let a = Pe::new(&nic, Setup { no_record: true, ..Setup::default() });
+    let create = |send_dbr_mode| {
+        let command = another_qp(&a);
+        let context = QpContext { send_dbr_mode, ..command.context };
+        call(&a.context, &CreateQp { context, ..command })
     };
+    assert_eq!(status(create(SEND_NO_DBR)), CmdStatus::BAD_PARAM);
+    create(SEND_DBR).unwrap();
+    // There are two modes.
+    assert_eq!(status(create(2)), CmdStatus::BAD_PARAM);
+}
+
+#[test]
+fn unsupported_features_are_refused_by_name() {
+    let nic = loopback_nic();
+    let a = Pe::new(&nic, Setup::default());
+    let good = another_qp(&a);
     call(&a.context, &good).unwrap();
     type Change = fn(&mut CreateQp);
     let bad: [(CmdStatus, Change); 11] = [

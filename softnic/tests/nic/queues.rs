@@ -1,12 +1,12 @@
 //! Rings: laps, wraps, doorbells, collapsed and overrun CQs.
 
-use crate::script::{Pe, Setup, both, call, loopback_nic, pair, until};
-use rushmem_mlx5::doorbell::{Doorbell, record_word};
+use crate::script::{Pe, Setup, both, call, loopback_nic, nic_without_records, pair, until};
+use rushmem_mlx5::doorbell::{Doorbell, record_word, uar};
 use rushmem_mlx5::prm::cq::{CqStatus, QueryCq};
 use rushmem_mlx5::prm::qp::QpState;
 use rushmem_mlx5::wqe::Inline;
 use rushmem_mlx5::{Flags, Wqe};
-use rushmem_softnic::{Memory, Rule};
+use rushmem_softnic::{Memory, Rule, Violation};
 use std::time::Duration;
 
 fn put(b: &Pe, value: u32) -> Wqe {
@@ -116,7 +116,7 @@ fn both_doorbell_styles_and_repeated_ones() {
     let (mut a, b) = pair(&nic, &nic, Setup::default());
     let uar = a.uar.clone();
     // The control segment of the last WQE, as libmlx5 rings, on every register that may be in use.
-    for (i, register) in [0x800usize, 0x900, 0xa00, 0xb00, 0x600].into_iter().enumerate() {
+    for (i, register) in [0x800usize, 0x900, 0xa00, 0xb00].into_iter().enumerate() {
         let emitted = put(&b, i as u32).emit(a.producer, a.qpn, Flags::SIGNALED);
         let ctrl = rushmem_mlx5::CtrlSeg::from_segment(emitted.segments()[0]);
         let index = a.write_segments(emitted.segments());
@@ -145,6 +145,37 @@ fn a_doorbell_that_looks_like_an_old_one_is_in_its_record() {
         assert_eq!(a.cq.wait().tail.wqe_counter.get(), index);
     }
     assert_eq!(nic.violations(), []);
+}
+
+#[test]
+fn a_queue_without_doorbell_record_rings_a_register_of_its_own() {
+    for far_queues in [false, true] {
+        let nic = nic_without_records();
+        let (mut a, b) = pair(&nic, &nic, Setup { no_record: true, far_queues, ..Setup::default() });
+        // A record that nobody reads: it is ahead of the queue.
+        a.records.store_u32(4, record_word(40));
+        // More laps than the index has bits.
+        for i in 0..100 {
+            let index = a.write(&put(&b, i), Flags::SIGNALED);
+            a.uar.memory().store_u64(uar::NO_DBR, Doorbell::producer(a.qpn, a.producer).raw());
+            assert_eq!(a.cq.wait().tail.wqe_counter.get(), index);
+        }
+        assert!(a.cq.poll().is_none());
+        assert_eq!(nic.violations(), []);
+    }
+}
+
+#[test]
+fn a_register_for_other_queues_rings_nothing() {
+    let nic = nic_without_records();
+    for (no_record, register) in [(true, uar::DB), (false, uar::NO_DBR)] {
+        let (mut a, b) = pair(&nic, &nic, Setup { no_record, ..Setup::default() });
+        a.write(&put(&b, 1), Flags::SIGNALED);
+        a.uar.memory().store_u64(register, Doorbell::producer(a.qpn, a.producer).raw());
+        let is_noticed = |v: &Violation| v.rule == Rule::DoorbellRegister && v.qpn == a.qpn;
+        until("violation", || nic.violations().iter().any(is_noticed));
+        assert!(a.cq.poll().is_none());
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use rushmem_mlx5::prm::mkey::{AccessMode, CreateMkey, MkeyContext, key};
 use rushmem_mlx5::prm::pd::AllocPd;
 use rushmem_mlx5::prm::qp::{
     AddressPath, AtomicMode, CreateQp, Init2Rtr, Mtu, QpContext, QueryQp, RqType, Rst2Init, Rtr2Rts,
-    ServiceType, ToErr,
+    SEND_DBR, SEND_NO_DBR, ServiceType, ToErr,
 };
 use rushmem_mlx5::prm::{CmdError, Command, DecodeError, Response};
 use rushmem_mlx5::seg::{DataSeg, blocks_for};
@@ -29,6 +29,12 @@ const KEY_LOW: u8 = 0x5a;
 /// Starts an adapter without a socket.
 pub(crate) fn loopback_nic() -> Nic {
     Nic::start(Config::default()).expect("an adapter without fabric needs nothing")
+}
+
+/// Starts an adapter without fabric that offers QPs without a doorbell record.
+pub(crate) fn nic_without_records() -> Nic {
+    Nic::start(Config { no_record: true, ..Config::default() })
+        .expect("an adapter without fabric needs nothing")
 }
 
 /// Starts an adapter on its own loopback address.
@@ -83,6 +89,8 @@ pub(crate) struct Setup {
     pub(crate) shared_heap: Option<Arc<HostBuffer>>,
     /// Whether the CPU cannot access queues, doorbell records and UAR page, as in GPU memory.
     pub(crate) far_queues: bool,
+    /// Whether the send queue has no doorbell record.
+    pub(crate) no_record: bool,
 }
 
 impl Setup {
@@ -133,6 +141,7 @@ impl Default for Setup {
             ibta_order: false,
             shared_heap: None,
             far_queues: false,
+            no_record: false,
         }
     }
 }
@@ -262,6 +271,7 @@ impl Pe {
                 dbr_umem_valid: true,
                 dbr_umem_id: record_umem,
                 dbr_addr: SQ_RECORD as u64,
+                send_dbr_mode: if setup.no_record { SEND_NO_DBR } else { SEND_DBR },
                 ..QpContext::default()
             },
             ..CreateQp::default()

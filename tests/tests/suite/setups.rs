@@ -52,6 +52,7 @@ fn every() -> impl Iterator<Item = Setup> {
     let wanted = |(_, variation): &(usize, &Variation)| variation.4 != "dc" || has_dc();
     VARIATIONS.iter().enumerate().filter(wanted).map(|(i, &(pes, depth, cq, qps, path, nics, connect))| {
         let (ordering, relaxed) = if i % 3 == 0 { ("out_of_order", "on") } else { ("auto", "auto") };
+        let record = if i % 4 == 1 { "off" } else { "auto" };
         let dc_above = if path == "dc" { "0" } else { "auto" };
         let (path, group) = match path {
             "mixed" => ("p2p", 2),
@@ -70,6 +71,7 @@ fn every() -> impl Iterator<Item = Setup> {
             .with("connect", connect)
             .with("ordering", ordering)
             .with("relaxed_ordering", relaxed)
+            .with("doorbell_record", record)
     })
 }
 

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use rushmem_base::lock;
 use rushmem_device::abi::DevAddr;
+use rushmem_mlx5::doorbell::uar;
 
 use super::context::Context;
 use super::doorbell::{DoorbellProxy, DoorbellWord, store_register};
@@ -17,7 +18,7 @@ use crate::Result;
 use crate::config::DoorbellKind;
 use crate::machine::{Machine, Mapping, PageKind};
 use crate::nic_error::{NicError, RdmaError, errno_text};
-use crate::provider::{DoorbellWriter, MappedDoorbell, QpDoorbell, Uar};
+use crate::provider::{DoorbellForm, DoorbellWriter, MappedDoorbell, QpDoorbell, Uar};
 
 const PAGE: usize = 4096;
 
@@ -185,10 +186,18 @@ impl Page {
         register.wrapping_sub(register as usize % PAGE)
     }
 
-    /// Writes `doorbell` to the register from the CPU.
-    fn ring(&self, doorbell: u64) {
+    /// Returns the register for doorbells of a form. libmlx5 names the one for doorbells with a record.
+    fn register(&self, form: DoorbellForm) -> *mut u64 {
+        match form {
+            DoorbellForm::Record => self.register,
+            DoorbellForm::NoRecord => self.base().wrapping_add(uar::NO_DBR).cast(),
+        }
+    }
+
+    /// Writes `doorbell` to the register of its form from the CPU.
+    fn ring(&self, form: DoorbellForm, doorbell: u64) {
         // SAFETY: the page of the register is live.
-        unsafe { store_register(self.register, doorbell) };
+        unsafe { store_register(self.register(form), doorbell) };
     }
 }
 
@@ -242,14 +251,14 @@ impl Uar for MappedUar {
         self.0.page.id
     }
 
-    fn doorbell(&self, _: &dyn Machine) -> Result<Box<dyn QpDoorbell>> {
+    fn doorbell(&self, _: &dyn Machine, form: DoorbellForm) -> Result<Box<dyn QpDoorbell>> {
         let page = &self.0.page;
-        let offset = page.register as usize - page.base() as usize;
+        let offset = page.register(form) as usize - page.base() as usize;
         Ok(Box::new(MappedDoorbell(self.0.mapping.addr().add(offset as u64))))
     }
 
-    fn ring(&self, doorbell: u64) -> Result<()> {
-        self.0.page.ring(doorbell);
+    fn ring(&self, form: DoorbellForm, doorbell: u64) -> Result<()> {
+        self.0.page.ring(form, doorbell);
         Ok(())
     }
 }
@@ -271,14 +280,14 @@ impl Uar for ProxiedUar {
         self.page.id
     }
 
-    fn doorbell(&self, machine: &dyn Machine) -> Result<Box<dyn QpDoorbell>> {
+    fn doorbell(&self, machine: &dyn Machine, form: DoorbellForm) -> Result<Box<dyn QpDoorbell>> {
         // SAFETY: the page keeps the register mapped, and `ProxiedDoorbell` drops it after the word.
-        let word = unsafe { self.proxy.word(machine, self.page.register) }?;
+        let word = unsafe { self.proxy.word(machine, self.page.register(form)) }?;
         Ok(Box::new(ProxiedDoorbell { word, _proxy: Arc::clone(&self.proxy), _page: Arc::clone(&self.page) }))
     }
 
-    fn ring(&self, doorbell: u64) -> Result<()> {
-        self.page.ring(doorbell);
+    fn ring(&self, form: DoorbellForm, doorbell: u64) -> Result<()> {
+        self.page.ring(form, doorbell);
         Ok(())
     }
 }
@@ -344,7 +353,7 @@ mod tests {
         let uar = doorbells.alloc_uar(&machine, None).unwrap();
         let writer = uar.writer();
         assert!(matches!(&writer, DoorbellWriter::CpuThread { cause: Some(_) }), "{writer:?}");
-        let qps = [(); 2].map(|()| uar.doorbell(&machine).unwrap());
+        let qps = [(); 2].map(|()| uar.doorbell(&machine, DoorbellForm::Record).unwrap());
         for (doorbell, value) in qps.iter().zip([0x1234, u64::MAX]) {
             assert!(doorbell.register() != page.addr.add(REGISTER));
             doorbell.set_in_use(true);
@@ -376,7 +385,10 @@ mod tests {
             for setting in [DoorbellKind::Auto, DoorbellKind::Gpu] {
                 let doorbells = device(&page, setting);
                 let uar = doorbells.alloc_uar(&machine, None).unwrap();
-                assert!(uar.doorbell(&machine).unwrap().register() == page.addr.add(REGISTER));
+                for (form, register) in [(DoorbellForm::Record, REGISTER), (DoorbellForm::NoRecord, 0x600)] {
+                    let doorbell = uar.doorbell(&machine, form).unwrap();
+                    assert!(doorbell.register() == page.addr.add(register));
+                }
                 let expected =
                     format!("native kernels write to a register of type NC_DEDICATED, mapped as {kind}");
                 assert_eq!(doorbells.description().unwrap(), expected);

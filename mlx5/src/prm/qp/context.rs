@@ -175,7 +175,7 @@ layout! {
         counter_set_id: u8 = 0x060, 8;
         /// Doorbell page; doorbells on another are ignored.
         uar_page: u32 = 0x068, 24;
-        /// 0: doorbell record in use, 1: none.
+        /// [`SEND_DBR`](super::SEND_DBR) or [`SEND_NO_DBR`](super::SEND_NO_DBR).
         send_dbr_mode: u8 = 0x080, 2;
         /// Software's number, which completions carry.
         user_index: u32 = 0x088, 24;

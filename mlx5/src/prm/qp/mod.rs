@@ -9,6 +9,12 @@ mod path;
 pub use context::{AtomicMode, Mtu, PmState, QpContext, QpState, RqType, ServiceType};
 pub use path::AddressPath;
 
+/// [`QpContext::send_dbr_mode`]: doorbells of the send queue have a doorbell record.
+pub const SEND_DBR: u8 = 0;
+/// [`QpContext::send_dbr_mode`]: they have none, and a register of their own:
+/// [`NO_DBR`](crate::doorbell::uar::NO_DBR).
+pub const SEND_NO_DBR: u8 = 1;
+
 use super::layout::{command, response};
 
 /// Bits of the `opt_param_mask`: which *optional* fields of a transition count. Required ones always do.
