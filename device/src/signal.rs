@@ -7,7 +7,7 @@ use bytemuck::Pod;
 use rushmem_mlx5::{Flags, Wqe};
 
 use crate::abi::QpEntry;
-use crate::amo::{Kind, Op, atomic_to_sink, fetch_event, post_atomic};
+use crate::amo::{Kind, Op, fetch_event, post_atomic, without_result};
 use crate::arch::{self, Scope, Sys, SysWord};
 use crate::copy::{copy, copy_part};
 use crate::ctx::Ctx;
@@ -74,8 +74,9 @@ impl<S: Sharing> Ctx<'_, S> {
     /// Starts to copy `src` to `dst` of `pe`, and then to change `signal` there. Returns once posted.
     ///
     /// A thread that sees the signal's new value, by [`Ctx::signal_wait_until`], sees the data. The signal covers this
-    /// call's data only, not earlier puts. `src` must not change before [`Ctx::quiet`]. On a NIC: RDMA WRITE and an
-    /// atomic on one QP, with one reservation and one doorbell.
+    /// call's data only, not earlier puts. `src` must not change before [`Ctx::quiet`]. On a NIC: RDMA WRITE and the
+    /// update on one QP, with one reservation and one doorbell. The update is an atomic, or for a set on a QP in order an inline
+    /// WRITE.
     ///
     /// ```
     /// # use rushmem_device::prelude::*;
@@ -437,13 +438,14 @@ outlined! {
             left -= MAX_MESSAGE;
         }
         let write = Wqe::Write { raddr, rkey, laddr, lkey, len: left as u32 };
-        let blocks = qp.blocks(2, 1 + op.blocks());
+        let (update, blocks_of_update) = without_result(&qp, signal, op);
+        let blocks = qp.blocks(2, 1 + blocks_of_update);
         let ticket = if left == 0 {
             post_atomic(group, &qp, signal, op, site)?
         } else if blocks <= qp.depth() {
             let posting = begin(&qp, Lanes::of(group, &qp, blocks, site), blocks, site)?;
             let next = posting.write(&qp, posting.first, &write, Flags::NONE);
-            posting.write(&qp, next, &atomic_to_sink(&qp, signal, op), posting.last);
+            posting.write(&qp, next, &update, posting.last);
             posting.commit(&qp)
         } else {
             let _ = post(group, &qp, 1, &write, site)?;

@@ -22,7 +22,7 @@
 use core::panic::Location;
 
 use bytemuck::Pod;
-use rushmem_mlx5::Wqe;
+use rushmem_mlx5::{Inline, Wqe};
 
 use crate::abi::{qp_flags, reserved};
 use crate::arch::SysWord;
@@ -690,7 +690,7 @@ fn to_native_order<const WIDTH: usize>(found: u64, big_endian_8: bool) -> u64 {
     }
 }
 
-/// Posts an atomic without a result on the word with this address and key.
+/// Posts an atomic or set without a result on the word with this address and key.
 #[inline(always)]
 pub(crate) fn post_atomic<G: Group, S: Sharing, const WIDTH: usize>(
     group: G,
@@ -699,15 +699,23 @@ pub(crate) fn post_atomic<G: Group, S: Sharing, const WIDTH: usize>(
     op: Op<WIDTH>,
     site: Site,
 ) -> Result<EndIndex> {
-    post(group, qp, op.blocks(), &atomic_to_sink(qp, word, op), site)
+    let (wqe, blocks) = without_result(qp, word, op);
+    post(group, qp, blocks, &wqe, site)
 }
 
-/// Returns the WQE of an atomic with the sink as its result.
+/// Returns the WQE of an atomic or set without a result, and its number of blocks.
+///
+/// A set of a signal needs no atomicity, only its place behind earlier WRITEs. On a QP in order, a WRITE of the value has that:
+/// the word's key is strict, so it passes no earlier WRITE on the PCIe bus either. It takes half of the blocks, and the NIC
+/// answers it without a READ of memory. On other QPs, and on one not connected yet, an atomic keeps that place.
 #[inline(always)]
-pub(crate) fn atomic_to_sink<S: Sharing, const WIDTH: usize>(
+pub(crate) fn without_result<S: Sharing, const WIDTH: usize>(
     qp: &Qp<'_, S>,
     (raddr, rkey): (u64, u32),
     op: Op<WIDTH>,
-) -> Wqe {
-    op.wqe(raddr, rkey, reserved::SINK, qp.desc().strict_lkey)
+) -> (Wqe, u64) {
+    if op.kind == Kind::SignalSet && qp.is_in_order() {
+        return (Wqe::WriteInline { raddr, rkey, data: Inline::from_u64(op.value) }, 1);
+    }
+    (op.wqe(raddr, rkey, reserved::SINK, qp.desc().strict_lkey), op.blocks())
 }

@@ -172,6 +172,15 @@ impl<'a, S: Sharing> Qp<'a, S> {
         (self.connected(AT).0 >> 32) as u32
     }
 
+    /// Returns whether the QP is known to be connected, and lets WRITEs land in the order in which they are posted.
+    #[inline(always)]
+    pub(crate) fn is_in_order(&self) -> bool {
+        const AT: usize = offset_of!(Connection, qpn);
+        // Both numbers come from one load. No QP of a connection has the number 0.
+        let word = self.connected(AT).0;
+        word as u32 != 0 && (word >> 32) as u32 & qp_flags::UNORDERED == 0
+    }
+
     /// Returns the keys of both heaps for data, this PE's first, the peer, and log2 of the depth.
     #[inline(always)]
     fn fixed(&self) -> [u32; 4] {
