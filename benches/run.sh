@@ -219,6 +219,15 @@ fi
 headers=$(first "${GPUNETIO_HEADERS:-}" "${sites[@]/%//nvidia/nccl/include/nccl_device/gin/gdaki/doca_gpunetio}" || true)
 # The calls of earlier ones take other arguments. Headers without NCCL around them do not say how old they are.
 nccl=$(sed -n 's/^#define NCCL_\(MAJOR\|MINOR\) \([0-9]*\)$/\2/p' "${headers:-/}/../../../../nccl.h" 2>/dev/null | paste -sd. || true)
+recordless=()
+beside_recordless=()
+if ((gpus > 0)); then
+    if step 'Rushmem, posting without doorbell records' 60 "${poster[@]}" --no-record --ours "$out/posting-no-record.json"; then
+        recordless=(--from "$out/posting-no-record.json")
+    else
+        failed=1
+    fi
+fi
 if [[ -z $headers ]]; then
     printf '\nGPUNetIO: absent (set GPUNETIO_HEADERS; the headers are in the wheel nvidia-nccl-cu13)\n'
 elif [[ -n $nccl && $(printf '%s\n' "$nccl" 2.32 | sort -V | head -1) != 2.32 ]]; then
@@ -231,6 +240,12 @@ elif ((gpus == 0)); then
     printf 'GPUNetIO: built, but there is no GPU\n'
 elif step 'GPUNetIO' 60 "${poster[@]}" --ptx "$out/gpunetio.ptx" --theirs "$out/gpunetio.json"; then
     beside_posting=(--compare "$out/gpunetio.json")
+    if step 'GPUNetIO without doorbell records' 60 "${poster[@]}" --no-record --ptx "$out/gpunetio.ptx" \
+        --theirs "$out/gpunetio-no-record.json"; then
+        beside_recordless=(--compare "$out/gpunetio-no-record.json")
+    else
+        failed=1
+    fi
 else
     failed=1
 fi
@@ -259,6 +274,10 @@ if ((${#posting[@]} > 0)); then
     targets=()
     ((${#beside_posting[@]} == 0)) || targets=(--targets "$here/targets-posting.json")
     "$bin/rushmem" perf "${posting[@]}" "${beside_posting[@]}" "${targets[@]}"
+fi
+if ((${#recordless[@]} > 0)); then
+    printf '\n== the same without doorbell records\n\n'
+    "$bin/rushmem" perf "${recordless[@]}" "${beside_recordless[@]}"
 fi
 printf '\n%d s in all\n' "$SECONDS"
 exit "$failed"

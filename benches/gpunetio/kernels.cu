@@ -44,7 +44,7 @@ struct Work {
     uint32_t lkey;
     uint32_t rkey;
     uint32_t fence;        // 0: ring as NVIDIA's calls do by themselves; 1: after a fence at system scope
-    uint32_t reserved;
+    uint32_t no_record;    // not 0: queues have no doorbell record
 };
 
 struct Outcome {
@@ -243,21 +243,30 @@ __device__ Qp *queue_of(uint64_t qps) {
     return reinterpret_cast<Qp *>(qps + (PerBlock ? blockIdx.x : 0) * QP_ROOM);
 }
 
-template <bool PerBlock, doca_gpu_dev_verbs_resource_sharing_mode Sharing, doca_gpu_dev_verbs_exec_scope Scope>
-__device__ void post_many(uint64_t qps, const Work &work, uint64_t *spans) {
+template <bool PerBlock, doca_gpu_dev_verbs_resource_sharing_mode Sharing, doca_gpu_dev_verbs_exec_scope Scope,
+          doca_gpu_dev_verbs_nic_handler Ring>
+__device__ void post_rounds(uint64_t qps, const Work &work, uint64_t *spans) {
     Qp *qp = queue_of<PerBlock>(qps);
     const Addr there = remote(work), here = local(work);
     __syncthreads();
     const uint64_t begin = doca_gpu_dev_verbs_query_globaltimer();
     for (uint64_t round = 0; round < work.rounds; round++) {
         Ticket ticket;
-        doca_gpu_dev_verbs_put<Sharing, DOCA_GPUNETIO_VERBS_NIC_HANDLER_GPU_SM_DB, Scope>(qp, there, here, work.bytes,
-                                                                                         &ticket);
+        doca_gpu_dev_verbs_put<Sharing, Ring, Scope>(qp, there, here, work.bytes, &ticket);
     }
     __syncthreads();
     if (threadIdx.x == 0) {
         spans[2 * blockIdx.x] = begin;
         spans[2 * blockIdx.x + 1] = doca_gpu_dev_verbs_query_globaltimer();
+    }
+}
+
+template <bool PerBlock, doca_gpu_dev_verbs_resource_sharing_mode Sharing, doca_gpu_dev_verbs_exec_scope Scope>
+__device__ void post_many(uint64_t qps, const Work &work, uint64_t *spans) {
+    if (work.no_record) {
+        post_rounds<PerBlock, Sharing, Scope, DOCA_GPUNETIO_VERBS_NIC_HANDLER_GPU_SM_NO_DBR>(qps, work, spans);
+    } else {
+        post_rounds<PerBlock, Sharing, Scope, DOCA_GPUNETIO_VERBS_NIC_HANDLER_GPU_SM_DB>(qps, work, spans);
     }
 }
 

@@ -75,7 +75,7 @@ pub(crate) struct Work {
     pub(crate) lkey: u32,
     pub(crate) rkey: u32,
     pub(crate) fence: u32,
-    pub(crate) reserved: u32,
+    pub(crate) no_record: u32,
 }
 
 /// The result of one thread; see `kernels.cu`.

@@ -33,6 +33,9 @@ struct Arguments {
     /// The rows: what `rushmem perf --list` has printed
     #[arg(long, value_name = "FILE", required_unless_present = "compile")]
     plan: Option<PathBuf>,
+    /// Posts to queues without a doorbell record, as newer ConnectX offer them
+    #[arg(long)]
+    no_record: bool,
     /// Where our results go
     #[arg(long, value_name = "FILE")]
     ours: Option<PathBuf>,
@@ -61,11 +64,11 @@ fn run(arguments: &Arguments) -> Result {
     let gpu = theirs::gpu()?;
     let machine = &gpu.attributes().name;
     if let Some(file) = &arguments.ours {
-        write(file, &results(&Ours::load(&gpu)?, machine, &rows)?)?;
+        write(file, &results(&Ours::load(&gpu)?, machine, &rows, arguments.no_record)?)?;
     }
     if let Some(file) = &arguments.theirs {
         let ptx = kernels(arguments, gpu.attributes().compute_capability)?;
-        write(file, &results(&Theirs::load(&gpu, &ptx)?, machine, &rows)?)?;
+        write(file, &results(&Theirs::load(&gpu, &ptx)?, machine, &rows, arguments.no_record)?)?;
     }
     Ok(())
 }
@@ -88,14 +91,14 @@ fn kernels(arguments: &Arguments, capability: (u32, u32)) -> Result<String> {
 }
 
 /// Returns the measurements of a poster in the format of `rushmem perf`.
-fn results(poster: &impl Poster, machine: &str, rows: &[Row]) -> Result<String> {
-    let rows: Vec<Value> = rows.iter().map(|row| measure(poster, row)).collect::<Result<_>>()?;
+fn results(poster: &impl Poster, machine: &str, rows: &[Row], no_record: bool) -> Result<String> {
+    let rows: Vec<Value> = rows.iter().map(|row| measure(poster, row, no_record)).collect::<Result<_>>()?;
     let all = json!({ "program": poster.program(), "machine": machine, "rows": rows });
     Ok(format!("{all:#}\n"))
 }
 
-fn measure(poster: &impl Poster, row: &Row) -> Result<Value> {
-    let mut rates = poster.measure(row)?;
+fn measure(poster: &impl Poster, row: &Row, no_record: bool) -> Result<Value> {
+    let mut rates = poster.measure(row, no_record)?;
     rates.sort_by(f64::total_cmp);
     Ok(json!({
         "bench": row.bench,

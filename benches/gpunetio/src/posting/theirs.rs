@@ -31,6 +31,10 @@ impl Poster for Theirs {
         "DOCA GPUNetIO".into()
     }
 
+    fn rings_in_order(&self) -> bool {
+        false
+    }
+
     fn stream(&self) -> &Stream {
         &self.stream
     }
@@ -66,6 +70,7 @@ impl Poster for Theirs {
             bytes: row.bytes,
             stride: row.bytes,
             rounds: row.rounds.into(),
+            no_record: queues.no_record.into(),
             lkey: LKEY,
             rkey: RKEY,
             ..Zeroable::zeroed()
