@@ -272,6 +272,23 @@ __device__ void ring(const Queue &q, u64 i) {
     asm volatile("st.mmio.relaxed.sys.global.b64 [%0], %1;" ::"l"(q.doorbell), "l"(i) : "memory");
 }
 
+// BlueFlame: the whole entry goes to the doorbell register, by four stores.
+__device__ void ring_with_entry(const Queue &q, u64 i) {
+    for (int k = 0; k < 4; k++) {
+        asm volatile("st.volatile.global.v4.b32 [%0], {%1, %1, %1, %2};" ::"l"(q.doorbell + 2 * k), "r"(uint32_t(i)), "r"(k)
+                     : "memory");
+    }
+}
+// The same by the bulk copy engine, which sends the entry as one write. It copies from shared memory only.
+__device__ void ring_in_bulk(const Queue &q, uint4 *shared, u64 i) {
+    for (int k = 0; k < 4; k++) shared[k] = make_uint4(i, i, i, k);
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], 64;" ::"l"(q.doorbell),
+                 "r"(uint32_t(__cvta_generic_to_shared(shared))) : "memory");
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+    asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+
 // Fence, record, fence, doorbell.
 template <typename Fence>
 __device__ void announce(const Queue &q, u64 i, Fence fence) {
@@ -297,6 +314,14 @@ __global__ void posting(Queue q, double *out) {
         if (swap_if(q.state + 32, bell + 1, bell + 2) != bell + 1) return false;
         bell += 2;
         return true;
+    });
+    out[4] = timed([&](u64 i) { return write(q, i), release_gpu(), ring(q, i), true; });
+    out[5] = timed([&](u64 i) {
+        return write(q, i), release_gpu(), record(q, i), release_gpu(), ring_with_entry(q, i), true;
+    });
+    __shared__ alignas(64) uint4 entry[4];
+    out[6] = timed([&](u64 i) {
+        return write(q, i), release_gpu(), record(q, i), release_gpu(), ring_in_bulk(q, entry, i), true;
     });
 }
 
@@ -335,6 +360,9 @@ static void posts() {
     say("the same at system scope", out[1] / 1e3, "us");
     say("at GPU scope, and a count of the queue's own", out[2] / 1e3, "us");
     say("at GPU scope, in a queue of all: an add before; compare and swap, released at the end", out[3] / 1e3, "us");
+    say("at GPU scope, without a record and its fence", out[4] / 1e3, "us");
+    say("at GPU scope, with the entry as the doorbell, by four stores", out[5] / 1e3, "us");
+    say("the same by the bulk copy engine, from shared memory", out[6] / 1e3, "us");
 }
 
 // GB/s of a kernel that moves `bytes`.
