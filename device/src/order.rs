@@ -86,18 +86,14 @@ impl<S: Sharing> Ctx<'_, S> {
             group.sync();
             return Ok(());
         }
-        // Its acquire side is in the polls: they order what the NIC has written before the barrier at the end.
-        if group.leader() {
-            Sys::fence();
-        }
-        self.complete_postings(group)
+        quiet_slow::<G, S, true>(group, CtxRef::of(self))
     }
 
     /// Completes postings like [`Ctx::quiet`], and orders no stores. The group has synchronised.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn complete_postings<G: Group>(&self, group: G) -> Result {
-        quiet_slow::<G, S>(group, CtxRef::of(self))
+        quiet_slow::<G, S, false>(group, CtxRef::of(self))
     }
 
     /// Orders delivery like [`Ctx::fence`], for a group: earlier operations of all its threads before later ones of
@@ -321,12 +317,16 @@ fn fence_pe_slow<S: Sharing>(ctx_ref: CtxRef, pe: u32) -> Result {
     ctx_ref.ctx::<S>().fence_queue(pe)
 }
 
-/// Completes all postings. The threads of the group share the QPs.
+/// Completes all postings. The threads of the group share the QPs. With `STORES`, their stores are ordered too.
 ///
 /// The group agrees here and not at the call site, because a call may not lie between two barriers: see `sync_block`.
 #[inline(never)]
 #[track_caller]
-fn quiet_slow<G: Group, S: Sharing>(group: G, ctx_ref: CtxRef) -> Result {
+fn quiet_slow<G: Group, S: Sharing, const STORES: bool>(group: G, ctx_ref: CtxRef) -> Result {
+    // The acquire side of this fence is in the polls: they order what the NIC has written before the barrier at the end.
+    if STORES && group.leader() {
+        Sys::fence();
+    }
     let ctx = ctx_ref.ctx::<S>();
     let mut mine = Ok(());
     if ctx.has_early_acks() {

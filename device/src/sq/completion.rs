@@ -134,15 +134,6 @@ impl<S: Sharing> Qp<'_, S> {
         }
     }
 
-    /// Takes a turn of a wait for the block before `target`. An ended wait poisons the QP.
-    #[inline(always)]
-    fn take_turn(&self, watch: &mut Watch, (done, target): (u64, u64), site: Site) -> Result {
-        match watch.turn_awake() {
-            Err(Error::Timeout) => Err(self.poison(Error::Timeout, self.detail(done, target), site)),
-            other => other,
-        }
-    }
-
     #[inline(always)]
     fn is_poisoned(&self) -> bool {
         // SAFETY: a word of the QP's state.
@@ -155,17 +146,16 @@ impl<S: Sharing> Qp<'_, S> {
     }
 }
 
-/// The completion queue as its poller sees it. It holds in registers what nobody else changes, so a turn without a new CQE
-/// makes one load.
+/// The completion queue as its poller sees it. It keeps what nobody else changes, so a turn without a new CQE makes one load
+/// from the memory of the CQ.
 struct Poller<'q, 'a, S> {
     qp: &'q Qp<'a, S>,
-    cq: DevAddr,
-    depth: u64,
-    collapsed: bool,
+    /// The depth less 1; 0 if all CQEs are written to entry 0.
+    mask: u32,
     /// Blocks known to be complete.
     done: u64,
-    /// CQEs consumed; 0 if all are written to entry 0.
-    next: u64,
+    /// The low bits of the number of consumed CQEs; 0 if all are written to entry 0.
+    next: u32,
 }
 
 impl<'q, 'a, S: Sharing> Poller<'q, 'a, S> {
@@ -173,15 +163,9 @@ impl<'q, 'a, S: Sharing> Poller<'q, 'a, S> {
     #[inline(always)]
     fn new(qp: &'q Qp<'a, S>) -> Self {
         let collapsed = qp.desc().flags & qp_flags::COLLAPSED != 0;
-        // SAFETY: a word of the QP's state.
-        let next = if collapsed { 0 } else { unsafe { S::Scope::load_relaxed(Self::next_word(qp)) } };
-        let cq = qp.connected(offset_of!(Connection, cq));
-        Self { qp, cq, depth: qp.depth(), collapsed, done: qp.done(), next }
-    }
-
-    #[inline(always)]
-    fn next_word(qp: &Qp<'_, S>) -> *mut u64 {
-        qp.word(offset_of!(QpState, cq_next))
+        // SAFETY: a word of the QP's state, which stays 0 with a collapsed CQ.
+        let next = unsafe { S::Scope::load_relaxed(qp.word(offset_of!(QpState, cq_next))) } as u32;
+        Self { qp, mask: if collapsed { 0 } else { qp.depth() as u32 - 1 }, done: qp.done(), next }
     }
 
     /// Polls until all blocks before `target` are complete, or the CQ holds no new CQE. Returns whether they are complete.
@@ -192,26 +176,44 @@ impl<'q, 'a, S: Sharing> Poller<'q, 'a, S> {
     fn poll(&mut self, target: u64, site: Site) -> Result<bool> {
         while self.done < target {
             // For a few blocks, another round of loads would take longer than it saves.
-            let ahead = if !self.collapsed && target - self.done > 8 { self.skippable() } else { 0 };
-            if !self.take(ahead, site)? {
+            if self.mask != 0 && target - self.done > 8 {
+                self.next = self.next.wrapping_add(self.skippable());
+            }
+            if !self.take(site)? {
                 return Ok(false);
             }
         }
         Ok(true)
     }
 
-    /// Consumes the CQE that is `ahead` of the next one; returns whether it is there.
+    /// Polls like [`Poller::poll`], up to [`POLLS`] times. Between such whiles, a poller looks at all that is rare, with its
+    /// registers free for that.
     #[inline(always)]
-    fn take(&mut self, ahead: u64, site: Site) -> Result<bool> {
-        let next = self.next + ahead;
-        let entry = self.cqe(next);
+    fn poll_for_a_while(&mut self, target: u64, site: Site) -> Result<bool> {
+        let mut left = POLLS;
+        loop {
+            if self.poll(target, site)? {
+                return Ok(true);
+            }
+            left -= 1;
+            if left == 0 {
+                return Ok(false);
+            }
+            arch::spin();
+        }
+    }
+
+    /// Consumes the next CQE; returns whether it is there.
+    #[inline(always)]
+    fn take(&mut self, site: Site) -> Result<bool> {
+        let entry = self.cqe(self.next);
         // SAFETY: an entry of the CQ. The NIC writes its last 8 bytes at once, after the rest.
         let word = CqeWord(unsafe { Sys::load_acquire(entry.add(CqeWord::OFFSET as u64).ptr()) });
-        let kind = word.op_own();
-        let fresh = if self.collapsed {
+        let (kind, collapsed) = (word.op_own(), self.mask == 0);
+        let fresh = if collapsed {
             kind.opcode() != CqeOpcode::INVALID
         } else {
-            kind.is_ready(next as u32, self.depth as u32)
+            kind.is_ready(self.next, self.mask + 1)
         };
         if !fresh {
             return Ok(false);
@@ -220,12 +222,12 @@ impl<'q, 'a, S: Sharing> Poller<'q, 'a, S> {
             return Err(self.qp.failed(entry, word, site));
         }
         let end = word.wqe_counter().wrapping_add(self.qp.blocks_of(word));
-        let advanced = completed(self.done, end, self.depth);
+        let advanced = completed(self.done, end, self.qp.depth());
         // SAFETY: words of the QP's state that only the poller writes.
         unsafe {
-            if !self.collapsed {
-                self.next = next + 1;
-                S::Scope::store_relaxed(Self::next_word(self.qp), self.next);
+            if !collapsed {
+                self.next = self.next.wrapping_add(1);
+                S::Scope::store_relaxed(self.qp.word(offset_of!(QpState, cq_next)), self.next as u64);
             }
             if let Some(now) = advanced {
                 self.done = now;
@@ -233,32 +235,32 @@ impl<'q, 'a, S: Sharing> Poller<'q, 'a, S> {
             }
         }
         // A collapsed CQ keeps the last CQE, which is an old one until the next completion.
-        Ok(advanced.is_some() || !self.collapsed)
+        Ok(advanced.is_some() || !collapsed)
     }
 
     /// Returns the address of CQE number `index`.
     #[inline(always)]
-    fn cqe(&self, index: u64) -> DevAddr {
-        self.cq.add((index & (self.depth - 1)) * 64)
+    fn cqe(&self, index: u32) -> DevAddr {
+        self.qp.connected(offset_of!(Connection, cq)).add((index & self.mask) as u64 * 64)
     }
 
     /// Returns the number of CQEs that the poller may skip, because a later one is there.
     ///
     /// A CQE completes all earlier WQEs. All CQEs after an error are errors, so a success has none before it. The loads travel
     /// together: reading a CQ in host memory takes a microsecond. In the first lap, entries that were never written may look
-    /// new.
+    /// new. A lap in which the count wraps skips nothing either.
     #[inline(always)]
-    fn skippable(&self) -> u64 {
-        let (next, depth) = (self.next, self.depth);
+    fn skippable(&self) -> u32 {
+        let (next, depth) = (self.next, self.mask + 1);
         if next < depth {
             return 0;
         }
-        let is_there = |ahead: u64| {
-            let index = next + ahead;
+        let is_there = |ahead: u32| {
+            let index = next.wrapping_add(ahead);
             // SAFETY: a word of an entry of the CQ.
             let word = unsafe { Sys::load_relaxed(self.cqe(index).add(CqeWord::OFFSET as u64).ptr()) };
             let kind = CqeWord(word).op_own();
-            ahead < depth && kind.is_ready(index as u32, depth as u32) && kind.opcode() == CqeOpcode::REQ
+            ahead < depth && kind.is_ready(index, depth) && kind.opcode() == CqeOpcode::REQ
         };
         match (is_there(2), is_there(8), is_there(32)) {
             (_, _, true) => 32,
@@ -271,6 +273,9 @@ impl<'q, 'a, S: Sharing> Poller<'q, 'a, S> {
 
 /// Least time for which a NIC executes a block, in nanoseconds.
 const BLOCK_NS: u32 = 16;
+
+/// Polls of a poller between two looks at poison, batches and the deadline.
+const POLLS: u32 = 64;
 
 /// Longest rest in nanoseconds. A GPU knows no longer ones.
 const LONGEST_REST_NS: u32 = 1_000_000;
@@ -289,54 +294,43 @@ pub(super) fn wait_loop<S: Sharing>(entry: *mut QpEntry, target: u64, site: Site
     if qp.done() < FIRST_BLOCK {
         connect::<S>(entry, site)?;
     }
-    qp.announce_batch();
     let mut watch = Watch::new(qp.desc().pe_state);
     let mut turns = 0u32;
     // A thread that waits for a distant block rests for so long for each block before it. Thousands of polling threads would
     // slow down the poller and the service kernel. The time grows by an eighth in each turn, until it suits the NIC.
     let mut block_ns = BLOCK_NS;
     loop {
-        if qp.take_poller() {
-            let outcome = poll_cq::<S>(&qp, target, &mut watch, site);
-            qp.free_poller();
-            return outcome;
-        }
-        let done = qp.done();
-        if done >= target {
-            return Ok(());
-        }
         if qp.is_poisoned() {
             return Err(Error::Poisoned);
         }
-        turns = turns.wrapping_add(1);
-        if turns & 63 == 0 {
+        if turns.is_multiple_of(POLLS) {
             qp.announce_batch(); // another thread's unannounced batch may be what fills the queue
         }
-        // A queue has fewer than 2^32 blocks.
-        arch::rest(((target - done) as u32).saturating_mul(block_ns).min(LONGEST_REST_NS));
-        block_ns = (block_ns + block_ns / 8).min(LONGEST_REST_NS);
-        qp.take_turn(&mut watch, (done, target), site)?;
-    }
-}
-
-/// Polls the completion queue, as the poller, until `done` has reached `target`.
-#[inline(always)]
-fn poll_cq<S: Sharing>(qp: &Qp<'_, S>, target: u64, watch: &mut Watch, site: Site) -> Result {
-    let mut poller = Poller::new(qp);
-    let mut turns = 0u32;
-    loop {
-        // Others poison the QP rarely, and batches rarely wait for this thread.
-        if turns & 63 == 0 && qp.is_poisoned() {
-            return Err(Error::Poisoned);
+        let done = if qp.take_poller() {
+            let mut poller = Poller::new(&qp);
+            let outcome = poller.poll_for_a_while(target, site);
+            qp.free_poller();
+            if outcome? {
+                return Ok(());
+            }
+            turns = turns.wrapping_add(POLLS);
+            poller.done
+        } else {
+            let done = qp.done();
+            if done >= target {
+                return Ok(());
+            }
+            // A queue has fewer than 2^32 blocks.
+            arch::rest(((target - done) as u32).saturating_mul(block_ns).min(LONGEST_REST_NS));
+            block_ns = (block_ns + block_ns / 8).min(LONGEST_REST_NS);
+            turns = turns.wrapping_add(1);
+            done
+        };
+        match watch.turn_awake() {
+            Ok(()) => {}
+            Err(Error::Timeout) => return Err(qp.poison(Error::Timeout, qp.detail(done, target), site)),
+            Err(other) => return Err(other),
         }
-        if poller.poll(target, site)? {
-            return Ok(());
-        }
-        turns = turns.wrapping_add(1);
-        if turns & 63 == 0 {
-            qp.announce_batch();
-        }
-        qp.take_turn(watch, (poller.done, target), site)?;
     }
 }
 
