@@ -17,7 +17,7 @@ pub use colls::{Exchange, exchange, meet, meet_checked, meet_team, sum};
 pub use contact::first_contact;
 pub use data::{check, check_sums, fill, fill_terms, pattern};
 pub use post::{post_exclusive, post_per_block, post_shared};
-pub use rma::{get, put};
+pub use rma::{get, put, put_quiet};
 
 pub use signals::{ping_pong, put_signal_ping_pong};
 pub use span::stamp;

@@ -13,19 +13,16 @@ fn part(block: Block, len: usize) -> Range<usize> {
     (2 * share.start).min(len)..(2 * share.end).min(len)
 }
 
-/// Puts `rounds` messages of `len` words from PE 0 to PE 1. All blocks divide each message.
+/// Moves `rounds` messages of `len` words by `transfer`, which gets a block's range of each. All blocks divide each message.
 ///
-/// Messages take successive ranges of `src` and the same ranges of `dst`. Both arrays have a whole number of messages. If
-/// `each` is not 0, each message completes before the next.
-#[kernel(max_threads = 512)]
-pub fn put(
+/// Messages take successive ranges of arrays of `words` words, a whole number of messages. PE 0 works alone.
+#[inline(always)]
+fn each_message(
     ctx: &Ctx,
     spans: SymSlice<u64>,
-    dst: SymSlice<u64>,
-    src: SymSlice<u64>,
-    len: u64,
+    (len, words): (u64, usize),
     rounds: u32,
-    each: u32,
+    transfer: impl Fn(Block, Range<usize>) -> Result,
 ) -> Result {
     if ctx.my_pe() != 0 {
         return Ok(());
@@ -37,14 +34,10 @@ pub fn put(
     let (start, size) = (part.start as u32, part.len() as u32);
     let (mut left, mut at) = (rounds, start);
     while left > 0 {
-        let range = at as usize..at as usize + size as usize;
-        ctx.put_nbi(block.ready(), dst.slice(range.clone()), src.slice(range), 1)?;
+        transfer(block, at as usize..at as usize + size as usize)?;
         left -= 1;
-        if each != 0 {
-            ctx.quiet(block)?;
-        }
         at += len as u32;
-        if at as usize >= dst.len() {
+        if at as usize >= words {
             at = start;
         }
     }
@@ -53,7 +46,38 @@ pub fn put(
     Ok(())
 }
 
-/// Gets `rounds` messages of `len` words from PE 1 at PE 0. The arguments are the same as of [`put`].
+/// Puts messages from PE 0 to PE 1, into the range of `dst` that they have in `src`.
+#[kernel(max_threads = 512)]
+pub fn put(
+    ctx: &Ctx,
+    spans: SymSlice<u64>,
+    dst: SymSlice<u64>,
+    src: SymSlice<u64>,
+    len: u64,
+    rounds: u32,
+) -> Result {
+    each_message(ctx, spans, (len, dst.len()), rounds, |block, range| {
+        ctx.put_nbi(block.ready(), dst.slice(range.clone()), src.slice(range), 1)
+    })
+}
+
+/// Puts messages like [`put`]. Each completes before the next.
+#[kernel(max_threads = 512)]
+pub fn put_quiet(
+    ctx: &Ctx,
+    spans: SymSlice<u64>,
+    dst: SymSlice<u64>,
+    src: SymSlice<u64>,
+    len: u64,
+    rounds: u32,
+) -> Result {
+    each_message(ctx, spans, (len, dst.len()), rounds, |block, range| {
+        ctx.put_nbi(block.ready(), dst.slice(range.clone()), src.slice(range), 1)?;
+        ctx.quiet(block)
+    })
+}
+
+/// Gets messages from PE 1 at PE 0, into the range of `dst` that they have in `src`.
 #[kernel(max_threads = 512)]
 pub fn get(
     ctx: &Ctx,
@@ -62,30 +86,8 @@ pub fn get(
     src: SymSlice<u64>,
     len: u64,
     rounds: u32,
-    each: u32,
 ) -> Result {
-    if ctx.my_pe() != 0 {
-        return Ok(());
-    }
-    let block = Block::current();
-    let part = part(block, len as usize);
-    let span = Span::begin(ctx, spans);
-    // Numbers of 32 bits keep fewer registers live.
-    let (start, size) = (part.start as u32, part.len() as u32);
-    let (mut left, mut at) = (rounds, start);
-    while left > 0 {
-        let range = at as usize..at as usize + size as usize;
-        ctx.get_nbi(block.ready(), dst.slice(range.clone()), src.slice(range), 1)?;
-        left -= 1;
-        if each != 0 {
-            ctx.quiet(block)?;
-        }
-        at += len as u32;
-        if at as usize >= dst.len() {
-            at = start;
-        }
-    }
-    ctx.quiet(block)?;
-    span.end();
-    Ok(())
+    each_message(ctx, spans, (len, dst.len()), rounds, |block, range| {
+        ctx.get_nbi(block.ready(), dst.slice(range.clone()), src.slice(range), 1)
+    })
 }

@@ -205,12 +205,12 @@ impl<'a> TestBed<'a> {
         // Each PE sends different data.
         let seed = |pe: u32| 2 * run + 1 + u64::from(pe);
         self.fill(self.src.slice(0..touched), seed(self.pe.my_pe()))?;
-        let each = u32::from(case.bench == Bench::PutQuiet);
         let (dst, src) = (self.dst.slice(0..touched), self.src.slice(0..touched));
         let (spans, rounds) = (self.spans, case.rounds);
         let (call, from, to) = match case.bench {
-            Bench::GetBandwidth => (kernels::get(spans, dst, src, len, rounds, each), 1, 0),
-            _ => (kernels::put(spans, dst, src, len, rounds, each), 0, 1),
+            Bench::GetBandwidth => (kernels::get(spans, dst, src, len, rounds), 1, 0),
+            Bench::PutQuiet => (kernels::put_quiet(spans, dst, src, len, rounds), 0, 1),
+            _ => (kernels::put(spans, dst, src, len, rounds), 0, 1),
         };
         let ns = self.timed(case, call)?;
         self.on(to, || self.check(dst, seed(from)))?;
