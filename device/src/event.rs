@@ -202,23 +202,19 @@ impl Collective {
 /// A step of a thread.
 #[derive(Clone, Copy, Debug)]
 pub enum Event {
-    /// A load of a view.
-    Load {
+    /// A strong load of a view.
+    StrongLoad {
         /// The address.
         address: u64,
         /// The length.
         bytes: u64,
-        /// Whether it is a strong load.
-        is_strong: bool,
     },
-    /// A store of a view.
-    Store {
+    /// A strong store of a view.
+    StrongStore {
         /// The address.
         address: u64,
         /// The length.
         bytes: u64,
-        /// Whether it is a strong store.
-        is_strong: bool,
     },
     /// A memory fence.
     MemoryFence {
@@ -289,12 +285,26 @@ impl Event {
     }
 }
 
+/// A plain load or store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// Whether it is a store.
+    pub is_store: bool,
+    /// The address.
+    pub address: u64,
+    /// The length.
+    pub bytes: u64,
+}
+
 /// The sanitizer as the code of one lane sees it. An executor gives a lane its watcher.
 pub trait Watcher {
     /// Begins a call of the program. Calls that begin before its end are silent.
     fn begin(&self, name: &'static str, event: Event, site: &'static Location<'static>);
     /// Ends the last call that has begun.
     fn end(&self);
+    /// Notes a plain load or store: a call without calls inside, and by far the most frequent one. Returns whether other lanes
+    /// of the block should run now.
+    fn access(&self, name: &'static str, access: Access, site: &'static Location<'static>) -> bool;
     /// Notes that the lane still waits in a call. It looks again after this.
     fn waits(&self);
     /// Returns a ticket for the last operation of this lane.

@@ -55,7 +55,7 @@ impl<T: Pod> View<'_, T> {
     #[track_caller]
     pub fn load(self, i: usize) -> T {
         if i < self.len {
-            watch::note("load", self.load_event(i, false));
+            watch::load("load", self.address(i), size_of::<T>() as u64);
             // SAFETY: in bounds; `new` promised the rest.
             unsafe { arch::read(self.base.add(i)) }
         } else {
@@ -69,7 +69,7 @@ impl<T: Pod> View<'_, T> {
     #[track_caller]
     pub fn store(self, i: usize, v: T) {
         if i < self.len {
-            watch::note("store", self.store_event(i, false));
+            watch::store("store", self.address(i), size_of::<T>() as u64);
             // SAFETY: in bounds; `new` promised the rest.
             unsafe { arch::write(self.base.add(i), v) }
         } else {
@@ -83,16 +83,10 @@ impl<T: Pod> View<'_, T> {
         self.base
     }
 
+    /// Returns the address of element `i`, for the watcher.
     #[inline(always)]
-    fn load_event(self, i: usize, is_strong: bool) -> Event {
-        let address = self.base.wrapping_add(i).addr() as u64;
-        Event::Load { address, bytes: size_of::<T>() as u64, is_strong }
-    }
-
-    #[inline(always)]
-    fn store_event(self, i: usize, is_strong: bool) -> Event {
-        let address = self.base.wrapping_add(i).addr() as u64;
-        Event::Store { address, bytes: size_of::<T>() as u64, is_strong }
+    fn address(self, i: usize) -> u64 {
+        self.base.wrapping_add(i).addr() as u64
     }
 
     #[inline(always)]
@@ -113,7 +107,8 @@ impl<T: AmoWord> View<'_, T> {
         if i < self.len {
             // SAFETY: in bounds; `new` promised the rest.
             let found = T::from_word(unsafe { T::Word::load_relaxed(self.base.add(i).cast()) });
-            watch::note("load_relaxed", self.load_event(i, true));
+            let (address, bytes) = (self.address(i), size_of::<T>() as u64);
+            watch::note("load_relaxed", Event::StrongLoad { address, bytes });
             found
         } else {
             self.out_of_range(i, Location::caller());
@@ -127,7 +122,8 @@ impl<T: AmoWord> View<'_, T> {
     #[track_caller]
     pub fn store_relaxed(self, i: usize, v: T) {
         if i < self.len {
-            watch::note("store_relaxed", self.store_event(i, true));
+            let (address, bytes) = (self.address(i), size_of::<T>() as u64);
+            watch::note("store_relaxed", Event::StrongStore { address, bytes });
             // SAFETY: in bounds; `new` promised the rest.
             unsafe { T::Word::store_relaxed(self.base.add(i).cast(), T::word(v.bits())) }
         } else {

@@ -191,7 +191,7 @@ impl<S: Sharing> Ctx<'_, S> {
     pub fn fetched<T: AmoWord>(&self, result: Sym<Fetched<T>>) -> Result<T> {
         let at = self.local_addr(result.as_slice())?;
         let (address, bytes) = (at.addr() as u64, size_of::<Fetched<T>>() as u64);
-        watch::note("fetched", Event::Load { address, bytes, is_strong: false });
+        watch::load("fetched", address, bytes);
         // SAFETY: of this PE's memory; the allocator aligned it.
         let (raw, order) = unsafe { (arch::read(&raw const (*at).raw), arch::read(&raw const (*at).order)) };
         let found = match (order, size_of::<T>()) {

@@ -45,6 +45,8 @@ pub trait Lane {
     fn shared(&self) -> (*mut u8, usize);
     /// Returns two words of the block, the same for all its lanes.
     fn broadcast_words(&self) -> &Cell<(u64, u64)>;
+    /// Lets other lanes run. This lane does not wait for them.
+    fn pass(&self, _site: &'static Location<'static>) {}
     /// Begins a waiting loop. An executor that yields the CPU while no lane advances learns from it that this lane did.
     fn wait_begins(&self) {}
     /// Returns the watcher of this lane, if the sanitizer watches the launch.
@@ -83,6 +85,12 @@ pub(crate) fn watched<R>(f: impl FnOnce(&dyn Watcher) -> R) -> Option<R> {
     // SAFETY: `enter` keeps the lane alive while it is installed.
     let lane = unsafe { LANE.get()?.as_ref() };
     lane.watcher().map(f)
+}
+
+/// Lets other lanes run.
+#[cfg(any(debug_assertions, feature = "sanitize"))]
+pub(crate) fn pass(site: &'static Location<'static>) {
+    lane(|l| l.pass(site));
 }
 
 /// Returns the index of this thread in its block.

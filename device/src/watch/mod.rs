@@ -23,10 +23,11 @@ use off as imp;
 use off as imp;
 
 pub use crate::event::{
-    Blocks, Change, Collective, Completion, Event, Meeting, Operation, Order, Ordering, Part, PeRange,
-    Posting, Watcher,
+    Access, Blocks, Change, Collective, Completion, Event, Meeting, Operation, Order, Ordering, Part,
+    PeRange, Posting, Watcher,
 };
 pub use imp::ENABLED;
 pub(crate) use imp::{
-    Ticket, call, collective, each, grid, kernel_begins, kernel_ends, lead, lead_own, note, ticket, waits,
+    Ticket, call, collective, each, grid, kernel_begins, kernel_ends, lead, lead_own, load, note, store,
+    ticket, waits,
 };

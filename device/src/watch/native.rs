@@ -3,7 +3,7 @@
 use core::panic::Location;
 
 use crate::arch;
-use crate::event::{Collective, Event};
+use crate::event::{Access, Collective, Event};
 use crate::group::Group;
 
 pub(crate) use super::off::{kernel_begins, kernel_ends};
@@ -46,6 +46,25 @@ pub(crate) fn note(name: &'static str, event: Event) {
         watcher.begin(name, event, site);
         watcher.end();
     });
+}
+
+/// Notes a plain load.
+#[track_caller]
+pub(crate) fn load(name: &'static str, address: u64, bytes: u64) {
+    access(name, Access { is_store: false, address, bytes }, Location::caller());
+}
+
+/// Notes a plain store.
+#[track_caller]
+pub(crate) fn store(name: &'static str, address: u64, bytes: u64) {
+    access(name, Access { is_store: true, address, bytes }, Location::caller());
+}
+
+/// Notes a plain access, and lets other lanes run if the watcher asks for that.
+fn access(name: &'static str, access: Access, site: &'static Location<'static>) {
+    if arch::watched(|watcher| watcher.access(name, access, site)) == Some(true) {
+        arch::pass(site);
+    }
 }
 
 /// Notes that the lane still waits in a call.

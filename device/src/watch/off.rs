@@ -26,6 +26,14 @@ pub(crate) fn kernel_ends() {}
 #[inline(always)]
 pub(crate) fn note(_name: &'static str, _event: Event) {}
 
+/// Notes a plain load.
+#[inline(always)]
+pub(crate) fn load(_name: &'static str, _address: u64, _bytes: u64) {}
+
+/// Notes a plain store.
+#[inline(always)]
+pub(crate) fn store(_name: &'static str, _address: u64, _bytes: u64) {}
+
 /// Notes that the lane still waits in a call.
 #[inline(always)]
 pub(crate) fn waits() {}

@@ -157,6 +157,10 @@ impl Block {
         let warp = thread as usize / 32;
         match request {
             Request::Spin => return Ok(self.spin(thread, site, queue)),
+            Request::Pass => {
+                queue.push_back(Turn { slot: self.slot, thread });
+                return Ok(true);
+            }
             Request::Barrier { vote } => self.barrier(thread, vote, site, queue),
             Request::Exchange { mask, value } => self.exchange(thread, mask, value, site, queue)?,
             Request::Converge => self.converge(thread, site),

@@ -22,6 +22,7 @@ pub(crate) enum Request {
     Barrier { vote: bool },
     Exchange { mask: u32, value: u64 },
     Converge,
+    Pass,
 }
 
 /// The answer with which a lane resumes.
@@ -130,6 +131,10 @@ impl Lane for Handle {
 
     fn broadcast_words(&self) -> &Cell<(u64, u64)> {
         &self.shared.cast
+    }
+
+    fn pass(&self, site: Site) {
+        self.suspend(Request::Pass, site);
     }
 
     fn wait_begins(&self) {

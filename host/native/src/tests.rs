@@ -85,6 +85,19 @@ fn the_public_launch_calls_the_kernel_for_each_thread() {
 }
 
 #[test]
+fn lanes_that_pass_run_in_turn() {
+    let steps = Mutex::new(Vec::new());
+    let kernel = |lane: &dyn Lane| {
+        for step in 0..3 {
+            steps.lock().unwrap().push((step, lane.thread()));
+            lane.pass(Location::caller());
+        }
+    };
+    run(grid(1, 2), kernel).unwrap();
+    assert_eq!(steps.into_inner().unwrap(), [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)]);
+}
+
+#[test]
 fn a_barrier_orders_accesses_before_and_after_it() {
     for threads in [1, 32, 33, 256, 1024] {
         let before = AtomicU32::new(0);

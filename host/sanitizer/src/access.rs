@@ -5,7 +5,7 @@ use std::panic::Location;
 
 use serde::{Deserialize, Serialize};
 
-use crate::clock::Epoch;
+use crate::epoch::Epoch;
 use crate::intervals::Bytes;
 use crate::text::{self, Text};
 
@@ -216,7 +216,7 @@ impl Access {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::ActorId;
+    use crate::epoch::ActorId;
 
     const KINDS: [Kind; 8] =
         [Kind::Read, Kind::Write, Kind::Put, Kind::Wait, Kind::Set, Kind::Atomic, Kind::Fetch, Kind::Free];

@@ -8,8 +8,9 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::access::{Call, DELIVERED, Span};
-use crate::clock::{ActorId, ActorMap, ActorSet, Clock, Epoch, Filtered};
+use crate::clock::{Clock, Filtered};
 use crate::context::{Announcer, Context};
+use crate::epoch::{ActorId, ActorMap, ActorSet, Epoch};
 
 /// All parts of an operation, also further ones.
 pub(crate) const ALL: u32 = u32::MAX;

@@ -1,51 +1,14 @@
 //! Sparse vector clocks.
 
 use std::cmp::Reverse;
-use std::collections::{HashMap, HashSet};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-
-/// The number of an actor. Numbers are never reused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
-pub struct ActorId(pub(crate) u64);
-
-/// A hasher for the numbers of actors.
-#[derive(Debug, Default)]
-pub(crate) struct ActorHasher(u64);
-
-impl Hasher for ActorHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|&byte| self.write_u64(byte.into()));
-    }
-
-    /// Spreads a number over all bits: the odd factor is 2^64 divided by the golden ratio.
-    fn write_u64(&mut self, number: u64) {
-        self.0 = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_right(32);
-    }
-}
-
-/// A map from actors.
-pub(crate) type ActorMap<V> = HashMap<ActorId, V, BuildHasherDefault<ActorHasher>>;
-
-/// A set of actors.
-pub(crate) type ActorSet = HashSet<ActorId, BuildHasherDefault<ActorHasher>>;
-
-/// A point in the program order of one actor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Epoch {
-    pub(crate) actor: ActorId,
-    /// Counts from 1.
-    pub(crate) count: u32,
-}
+use crate::entries::{self, Entries};
+use crate::epoch::{ActorId, Epoch};
 
 /// A list of entries that clocks share.
-type Entries = Arc<Vec<Epoch>>;
+type Shared = Arc<Entries>;
 
 /// The longest list of entries that a clock keeps beside its shared ones.
 const RECENT: usize = 16;
@@ -56,7 +19,7 @@ const RECENT: usize = 16;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Clock {
     /// Entries in the order of actors, if there are any.
-    shared: Option<Entries>,
+    shared: Option<Shared>,
     /// Entries in the order of actors, which replace shared ones.
     recent: Vec<Epoch>,
 }
@@ -64,17 +27,20 @@ pub(crate) struct Clock {
 /// Shared lists of clocks, each with what is left of it.
 #[derive(Debug, Default)]
 pub(crate) struct Filtered {
-    lists: HashMap<*const Vec<Epoch>, (Entries, Entries)>,
+    lists: HashMap<*const Entries, (Shared, Shared)>,
 }
 
 impl Clock {
-    fn shared(&self) -> &[Epoch] {
-        self.shared.as_ref().map_or(&[], |list| list)
+    fn shared(&self) -> &Entries {
+        self.shared.as_deref().unwrap_or(&entries::NONE)
     }
 
     /// Returns the last known point of `actor`.
     pub(crate) fn get(&self, actor: ActorId) -> u32 {
-        find(&self.recent, actor).or_else(|| find(self.shared(), actor)).unwrap_or(0)
+        match self.recent.iter().find(|epoch| epoch.actor == actor) {
+            Some(epoch) => epoch.count,
+            None => self.shared().get(actor),
+        }
     }
 
     /// Returns whether the clock has reached `epoch`.
@@ -98,7 +64,7 @@ impl Clock {
 
     /// Returns everything that any of `clocks` knows. The result has a shared list only.
     pub(crate) fn union<'a>(clocks: impl IntoIterator<Item = &'a Self>) -> Self {
-        let (mut lists, mut recent): (Vec<&Entries>, Vec<Epoch>) = (Vec::new(), Vec::new());
+        let (mut lists, mut recent): (Vec<&Shared>, Vec<Epoch>) = (Vec::new(), Vec::new());
         for clock in clocks {
             lists.extend(&clock.shared);
             recent.extend_from_slice(&clock.recent);
@@ -108,12 +74,12 @@ impl Clock {
         let mut lists = lists.into_iter();
         let mut all = Self { shared: lists.next().map(Arc::clone), recent };
         for list in lists {
-            all.shared = Some(Arc::new(merged(all.shared(), list, u32::max)));
+            all.shared = Some(Arc::new(all.shared().merged(list)));
         }
         all.recent.sort_unstable_by_key(|epoch| (epoch.actor, Reverse(epoch.count)));
         all.recent.dedup_by_key(|epoch| epoch.actor);
         if !all.recent.is_empty() {
-            all.shared = Some(Arc::new(merged(all.shared(), &all.recent, u32::max)));
+            all.shared = Some(Arc::new(all.shared().raised(all.recent.iter().copied())));
             all.recent.clear();
         }
         all
@@ -125,7 +91,7 @@ impl Clock {
     }
 
     /// Returns the address of the list that the clock shares with its clones.
-    pub(crate) fn base_address(&self) -> *const Vec<Epoch> {
+    pub(crate) fn base_address(&self) -> *const Entries {
         self.shared.as_ref().map_or(std::ptr::null(), Arc::as_ptr)
     }
 
@@ -137,10 +103,10 @@ impl Clock {
         }
         if self.base_address() != other.base_address() {
             if other.shared().len() <= RECENT {
-                other.shared().iter().for_each(|&epoch| self.raise(epoch));
+                other.shared().iter().for_each(|epoch| self.raise(epoch));
             } else {
                 self.flatten();
-                self.shared = Some(Arc::new(merged(self.shared(), other.shared(), u32::max)));
+                self.shared = Some(Arc::new(self.shared().merged(other.shared())));
             }
         }
         other.recent.iter().for_each(|&epoch| self.raise(epoch));
@@ -149,7 +115,7 @@ impl Clock {
     /// Moves all entries to the shared list, before others copy the clock.
     pub(crate) fn flatten(&mut self) {
         if !self.recent.is_empty() {
-            self.shared = Some(Arc::new(merged(self.shared(), &self.recent, |_, recent| recent)));
+            self.shared = Some(Arc::new(self.shared().raised(self.recent.iter().copied())));
             self.recent.clear();
         }
     }
@@ -161,7 +127,7 @@ impl Clock {
         let Some(shared) = &self.shared else { return };
         let (_, new) = filtered.lists.entry(Arc::as_ptr(shared)).or_insert_with(|| {
             let is_whole = shared.iter().all(|epoch| keep(epoch.actor));
-            let left = || shared.iter().copied().filter(|epoch| keep(epoch.actor)).collect();
+            let left = || shared.iter().filter(|epoch| keep(epoch.actor)).collect();
             (Arc::clone(shared), if is_whole { Arc::clone(shared) } else { Arc::new(left()) })
         });
         self.shared = Some(Arc::clone(new));
@@ -169,7 +135,7 @@ impl Clock {
 
     /// Returns whether the clock knows nobody.
     pub(crate) fn is_empty(&self) -> bool {
-        self.shared().is_empty() && self.recent.is_empty()
+        self.shared().len() == 0 && self.recent.is_empty()
     }
 
     /// Returns the number of entries, duplicates included.
@@ -177,38 +143,6 @@ impl Clock {
     pub(crate) fn len(&self) -> usize {
         self.shared().len() + self.recent.len()
     }
-}
-
-/// Returns the count of an actor in a sorted list.
-///
-/// Most actors of a list have numbers one after the other. So the difference to the first number is the place, or a later one.
-fn find(list: &[Epoch], actor: ActorId) -> Option<u32> {
-    let place = actor.0.checked_sub(list.first()?.actor.0)?;
-    match list.get(place as usize) {
-        Some(epoch) if epoch.actor == actor => return Some(epoch.count),
-        _ => {}
-    }
-    let before = &list[..list.len().min(place as usize)];
-    Some(before[before.binary_search_by_key(&actor, |epoch| epoch.actor).ok()?].count)
-}
-
-/// Returns the union of two sorted lists. `both` chooses the count of an actor in both.
-fn merged(a: &[Epoch], b: &[Epoch], both: impl Fn(u32, u32) -> u32) -> Vec<Epoch> {
-    let mut all = Vec::with_capacity(a.len() + b.len());
-    let (mut i, mut j) = (0, 0);
-    while i < a.len() && j < b.len() {
-        let (x, y) = (a[i], b[j]);
-        all.push(match x.actor.cmp(&y.actor) {
-            std::cmp::Ordering::Less => x,
-            std::cmp::Ordering::Greater => y,
-            std::cmp::Ordering::Equal => Epoch { count: both(x.count, y.count), ..x },
-        });
-        i += usize::from(x.actor <= y.actor);
-        j += usize::from(y.actor <= x.actor);
-    }
-    all.extend_from_slice(&a[i..]);
-    all.extend_from_slice(&b[j..]);
-    all
 }
 
 #[cfg(test)]

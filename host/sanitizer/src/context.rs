@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::clock::{ActorId, Epoch};
+use crate::epoch::{ActorId, Epoch};
 
 /// The queues that `fence` and `quiet` of a thread cover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::access::{Call, Span};
 use crate::actors::Actor;
-use crate::clock::ActorId;
+use crate::epoch::ActorId;
 
 /// The event that ends a wait.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]

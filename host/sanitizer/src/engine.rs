@@ -1,17 +1,21 @@
 //! The engine: one method for each relation of the memory model.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::access::{Access, Call, DELIVERED, Kind, Memory, SOURCE_READ, Span};
+use crate::accesses::{Accesses, Entry, List};
 use crate::actors::{ALL, Actor, Actors, Learned, Transfer, delivery_of};
 use crate::calls::Calls;
-use crate::clock::{ActorId, ActorMap, Clock, Epoch, Filtered};
+use crate::clock::{Clock, Filtered};
 use crate::context::{Announcer, Context};
 use crate::deadlock::{Deadlock, Wait, WaitGraph};
+use crate::epoch::{ActorId, ActorMap, Epoch};
 use crate::intervals::Bytes;
 use crate::meetings::{Departure, MeetingId, Meetings};
 use crate::order::{Knowledge, Side, missing};
-use crate::pages::{Conflict, Met};
+use crate::pages::{Conflict, Met, PAGE};
 use crate::post::Post;
 use crate::queues::Queues;
 use crate::report::{Party, Race, Races};
@@ -69,6 +73,8 @@ pub struct Engine {
     races: Races,
     calls: Calls,
     undelivered: ActorMap<Undelivered>,
+    /// The accesses of the blocks that run.
+    accesses: Vec<Arc<Accesses>>,
     /// The number of actors at which the engine forgets settled ones.
     settle_at: usize,
 }
@@ -171,12 +177,14 @@ impl Engine {
 impl Engine {
     /// Begins the life of an object, or of a part of it.
     pub fn alloc(&mut self, span: Span) {
+        self.take_all(|accesses| !accesses.is_empty());
         self.shadow.clear(span);
         self.values.clear(span);
     }
 
     /// Ends the life of an object.
     pub fn free(&mut self, actor: ActorId, span: Span, call: Call) {
+        self.take_all(|accesses| !accesses.is_empty());
         self.note_stores(span);
         self.step(actor, span, Kind::Free, call);
     }
@@ -188,7 +196,12 @@ impl Engine {
 
     /// Stores to memory of the actor's own PE, without an order.
     pub fn store(&mut self, actor: ActorId, span: Span, call: Call) {
-        if self.step(actor, span, Kind::Write, call) {
+        let epoch = self.actors.now(actor);
+        self.store_at(actor, epoch, span, call);
+    }
+
+    fn store_at(&mut self, actor: ActorId, epoch: Epoch, span: Span, call: Call) {
+        if self.step_at(actor, epoch, span, Kind::Write, call) {
             self.values.set_unknown(span);
         } else {
             self.values.clear(span);
@@ -230,6 +243,7 @@ impl Engine {
 
     /// Notes a load that has found a value: the end of a wait, a test that succeeds, or any strong load.
     pub fn observe(&mut self, actor: ActorId, word: Span, acquire: Acquire, call: Call) {
+        self.take_all(Accesses::has_stores);
         self.note_stores(word);
         let (mut clock, mut writes, mut heard) = (Clock::default(), Vec::new(), None);
         for release in self.values.seen(word) {
@@ -255,11 +269,86 @@ impl Engine {
         self.step(actor, word, Kind::Wait, call);
     }
 
+    /// Watches the plain accesses of a block.
+    pub fn add_accesses(&mut self, accesses: Arc<Accesses>) {
+        self.accesses.push(accesses);
+    }
+
+    /// Ends the watch of the accesses of a block, which has ended.
+    pub fn remove_accesses(&mut self, accesses: &Arc<Accesses>) {
+        self.take_accesses(accesses);
+        self.accesses.retain(|other| !Arc::ptr_eq(other, accesses));
+    }
+
+    /// Takes the accesses of all lists that `is_due` chooses.
+    fn take_all(&mut self, is_due: impl Fn(&Accesses) -> bool) {
+        if self.accesses.iter().any(|accesses| is_due(accesses)) {
+            let all = std::mem::take(&mut self.accesses);
+            all.iter().filter(|accesses| is_due(accesses)).for_each(|accesses| self.take_accesses(accesses));
+            self.accesses = all;
+        }
+    }
+
+    /// Takes the plain accesses of a block, before the next other step of the block.
+    pub fn take_accesses(&mut self, accesses: &Accesses) {
+        let mut list = accesses.list();
+        // A store to a peer is a step of its thread, so steps come in the order of execution.
+        let mut steps = Vec::with_capacity(list.entries.len());
+        for entry in &list.entries {
+            steps.push(match entry.kind {
+                Kind::Put => self.begin_store(entry.actor, entry.span.memory.pe, list.call(entry)),
+                _ => self.actors.now(entry.actor),
+            });
+        }
+        for row in list.rows(&steps).iter() {
+            if row.len() > 1 && self.take_row(&list, row, steps[row[0]]) {
+                continue;
+            }
+            for &number in row {
+                let (entry, step) = (list.entries[number], steps[number]);
+                let (Entry { actor, span, kind, .. }, call) = (entry, list.call(&entry));
+                match kind {
+                    Kind::Put => self.end_store(actor, step, span, call),
+                    Kind::Read => drop(self.step_at(actor, step, span, kind, call)),
+                    _ => self.store_at(actor, step, span, call),
+                }
+            }
+        }
+        accesses.clear(&mut list).into_iter().for_each(|actor| self.end(actor));
+    }
+
+    /// Takes a row of accesses, which begins with a step. Returns whether it does: the accesses of some rows must be taken one
+    /// by one.
+    fn take_row(&mut self, list: &List, row: &[usize], first: Epoch) -> bool {
+        let (entry, last) = (list.entries[row[0]], list.entries[row[row.len() - 1]]);
+        let (kind, width) = (entry.kind, entry.span.bytes.len() as u8);
+        let bytes = Bytes { end: last.span.bytes.end, ..entry.span.bytes };
+        let span = Span { bytes, ..entry.span };
+        let access = Access::new(first, kind, bytes, self.calls.id(list.call(&entry)));
+        let actors = &self.actors;
+        let clocks: [_; PAGE as usize] = std::array::from_fn(|i| {
+            row.get(i).map(|&number| &actors.known(list.entries[number].actor).clock)
+        });
+        let knows =
+            |element: u8, epoch| clocks[usize::from(element)].is_some_and(|clock| actors.knows(clock, epoch));
+        let is_taken = self.shadow.record_row(span, width, access, knows);
+        if is_taken && kind == Kind::Write {
+            self.values.clear(span);
+            self.waits.wake(span);
+        }
+        is_taken
+    }
+
     /// Records an access of an actor in its program order. Returns whether it has a race.
     fn step(&mut self, actor: ActorId, span: Span, kind: Kind, call: Call) -> bool {
+        let epoch = self.actors.now(actor);
+        self.step_at(actor, epoch, span, kind, call)
+    }
+
+    /// Records an access of an actor at one of its steps. The actor has learned nothing since.
+    fn step_at(&mut self, actor: ActorId, epoch: Epoch, span: Span, kind: Kind, call: Call) -> bool {
         let (actors, call) = (&self.actors, self.calls.id(call));
         let clock = &actors.known(actor).clock;
-        let epoch = Epoch { actor, count: clock.get(actor) };
         let access = Access::new(epoch, kind, span.bytes, call);
         let met = self.shadow.record(span, access, |epoch| actors.knows(clock, epoch));
         let conflicts = met.conflicts;
@@ -350,7 +439,7 @@ impl Engine {
         let operation = self.actors.add(description, start.clone(), Some(made));
         let state = self.actors.state(operation);
         (state.behind, state.context) = (behind, Some(context));
-        self.queues.add(context, operation, target, post.is_ordered);
+        self.queues.add(context, operation, Some(made), target, post.is_ordered);
         if let Some(source) = post.source {
             self.part(operation, SOURCE_READ, (source, Kind::Read), &known, poster, call);
         }
@@ -389,6 +478,7 @@ impl Engine {
 
     /// Delivers an operation: waits at its PE may see the data, and then the signal.
     pub fn deliver(&mut self, operation: ActorId) {
+        self.take_all(Accesses::has_stores);
         let words = self.undelivered.get(&operation).map(|operation| operation.post.words());
         words.into_iter().flatten().for_each(|word| self.note_stores(word));
         let Some(Undelivered { pe, start, post }) = self.undelivered.remove(&operation) else { return };
@@ -536,17 +626,29 @@ impl Engine {
 impl Engine {
     /// Stores to memory of another PE, without an order.
     pub fn store_to_peer(&mut self, actor: ActorId, span: Span, call: Call) {
-        let stores = match self.actors.open_stores(actor, span.memory.pe) {
+        let epoch = self.begin_store(actor, span.memory.pe, call);
+        self.end_store(actor, epoch, span, call);
+    }
+
+    /// Adds a store of an actor to the operation of its stores to a PE. Returns the part of the operation.
+    fn begin_store(&mut self, actor: ActorId, target: u32, call: Call) -> Epoch {
+        let stores = match self.actors.open_stores(actor, target) {
             Some(stores) => stores,
-            None => self.open_stores(actor, span.memory.pe, call),
+            None => self.open_stores(actor, target, call),
         };
-        let made = self.actors.now(actor);
-        let epoch = self.actors.add_store(actor, stores);
+        self.actors.add_store(actor, stores)
+    }
+
+    /// Records a store as a part of an operation.
+    fn end_store(&mut self, actor: ActorId, epoch: Epoch, span: Span, call: Call) {
         let access = Access::new(epoch, Kind::Put, span.bytes, self.calls.id(call));
         let actors = &self.actors;
-        let clock = &actors.known(stores).clock;
-        let is_known =
-            |epoch: Epoch| (epoch.actor == actor && epoch.count <= made.count) || actors.knows(clock, epoch);
+        let stores = actors.known(epoch.actor);
+        let (clock, made) = (&stores.clock, stores.posted_at(epoch.count));
+        let is_known = |epoch: Epoch| {
+            made.is_some_and(|made| epoch.actor == made.actor && epoch.count <= made.count)
+                || actors.knows(clock, epoch)
+        };
         let Met { conflicts, .. } = self.shadow.record(span, access, is_known);
         if !conflicts.is_empty() {
             let clock = self.actors.clock_of_part(epoch);
@@ -568,7 +670,7 @@ impl Engine {
         let stores = self.actors.add_stores(description, actor, start, target);
         let state = self.actors.state(stores);
         (state.behind, state.context) = (behind, Some(context));
-        self.queues.add(context, stores, target, true);
+        self.queues.add(context, stores, None, target, true);
         stores
     }
 

@@ -43,6 +43,14 @@
 //! something. Each store is a delivery of its own, at a step of its own. The last store of a word in the shadow memory is its
 //! value, until something else writes. So the engine notes the value of a store only when somebody looks at it.
 //!
+//! **Plain accesses.** A plain load or store orders nothing. So nobody learns of it before its block makes another step. Until then
+//! it waits in a list of the block, [`Accesses`], and takes no lock of the job. The engine then takes the list page by page.
+//! A wait may see a store to a peer at once. So the engine takes all lists with such stores before it looks at a word.
+//!
+//! **Rows.** Neighbouring threads mostly access neighbouring elements. If threads with consecutive numbers make the same access
+//! to consecutive elements of a page, the page has one record for all: a row. An access that treats elements of a row differently
+//! splits it. So a lane lets the others of its block run from time to time, and the list has accesses of all.
+//!
 //! # Memory use
 //!
 //! An actor has *settled* once all live actors know its last step. It then leaves all clocks and the shadow memory. A host
@@ -55,7 +63,7 @@
 //! - The engine finds races of the order that this execution took. Another branch or another winner of a lock needs its own run.
 //! - Of more than 64 accesses of the same bytes without an order among them, the first ones are forgotten.
 //! - An operation that no `quiet` ever covers stays in the tables until the job ends.
-//! - Arrays that each thread of a grid uses element by element have 16 bytes for each access, until they settle.
+//! - Arrays that each thread of a grid uses element by element have 16 bytes for each access or row, until they settle.
 //! - One engine watches the PEs of one machine. Other processes send their calls to it, which takes a message for each call that
 //!   others can see.
 //! - Through a NIC, the poster does not deliver. The software ConnectX must then report deliveries before it makes them.
@@ -65,10 +73,14 @@
 //! | module | holds |
 //! |---|---|
 //! | `calls` | calls of the program as small numbers |
-//! | `clock` | actor numbers, steps, vector clocks |
+//! | `epoch` | actor numbers, steps |
+//! | `clock` | vector clocks |
+//! | `entries` | the lists of clocks |
 //! | `context` | contexts of operations, and operations that announce others |
 //! | `intervals` | maps from ranges of bytes to values |
 //! | `access` | accesses, and their conflicts |
+//! | `regions` | memory by address |
+//! | `accesses` | plain accesses that wait for the engine |
 //! | `actors` | actors, their knowledge, and the settling |
 //! | `queues` | operations in flight by context, and fences |
 //! | `pages` | records of accesses, in pages of memory |
@@ -99,7 +111,7 @@
 //! | what | hooks | engine |
 //! |---|---|---|
 //! | lanes | `host/native`: begin of a block, end of a lane, full barriers and exchanges | [`Engine::fork`], [`Engine::end`], [`Engine::sync`], [`Engine::join`] |
-//! | accesses | `device/src/view.rs`, `Ctx::fetched`; the address tells whether a store goes to a peer | [`Engine::load`], [`Engine::store`], [`Engine::store_to_peer`] |
+//! | accesses | `device/src/view.rs`, `Ctx::fetched`; the address tells whether a store goes to a peer | [`Accesses::load`], [`Accesses::store`], [`Engine::take_accesses`] |
 //! | strong accesses, memory fences | `device/src/view.rs`, `order.rs` | [`Engine::observe`], [`Engine::store_relaxed`], [`Engine::fence_release`], [`Engine::fence_acquire`] |
 //! | operations | `rma.rs`, `strided.rs`, `signal.rs`, `amo/`, `pending.rs`, by the leader of the group | [`Engine::post`], [`Engine::deliver`], [`Engine::complete`], [`Engine::free_source`] |
 //! | order | `order.rs`; calls that announce stores of their own thread | [`Engine::fence`], [`Engine::quiet`], [`Engine::flush`] |
@@ -126,12 +138,15 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod accesses;
 mod actors;
 mod calls;
 mod clock;
 mod context;
 mod deadlock;
 mod engine;
+mod entries;
+mod epoch;
 mod finding;
 mod intervals;
 mod meetings;
@@ -139,20 +154,23 @@ mod order;
 mod pages;
 mod post;
 mod queues;
+mod regions;
 mod report;
 mod shadow;
 mod text;
 mod values;
 
 pub use access::{Call, Kind, Memory, Site, Space, Span};
+pub use accesses::{Accesses, Noted, Plain};
 pub use actors::{Actor, Transfer};
-pub use clock::ActorId;
 pub use context::Context;
 pub use deadlock::{Deadlock, Stuck, Until, Wait};
 pub use engine::{Acquire, Buffers, Engine, Token};
+pub use epoch::ActorId;
 pub use finding::Finding;
 pub use intervals::Bytes;
 pub use meetings::MeetingId;
 pub use order::MissingOrder;
 pub use post::Post;
+pub use regions::{Region, Regions};
 pub use report::{Party, Race};

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::clock::{ActorId, Clock};
+use crate::clock::Clock;
+use crate::epoch::ActorId;
 
 /// The number of a meeting: a team, a grid, or the hosts of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]
@@ -101,7 +102,7 @@ impl Meetings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::Epoch;
+    use crate::epoch::Epoch;
 
     const TEAM: MeetingId = MeetingId(3);
 

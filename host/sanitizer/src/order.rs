@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::access::{DELIVERED, Kind};
 use crate::actors::{Actor, Learned, Transfer};
-use crate::clock::Epoch;
 use crate::context::{Announcer, Context};
+use crate::epoch::Epoch;
 
 /// An order that two accesses lack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]

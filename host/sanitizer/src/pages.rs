@@ -1,7 +1,7 @@
 //! Records of accesses, in pages of memory.
 
 use crate::access::{Access, CallId, Kind};
-use crate::clock::{ActorId, Epoch};
+use crate::epoch::{ActorId, Epoch};
 use crate::intervals::Bytes;
 
 /// The number of bytes of a page.
@@ -36,7 +36,19 @@ impl Met {
     }
 }
 
-/// An access of some bytes of a page. Most words have several, so it is small: 16 bytes.
+/// The part of an access in a page, or a *row*: equal plain accesses of consecutive actors to consecutive elements.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part {
+    /// The access; in a row, of the first actor.
+    pub(crate) access: Access,
+    /// The bytes, from the begin of the page.
+    pub(crate) start: u8,
+    pub(crate) end: u8,
+    /// The length of an element of a row; 0 if this is no row.
+    pub(crate) width: u8,
+}
+
+/// An access of some bytes of a page, or a row. Most words have several, so it is small: 16 bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Record {
     /// The lower and the upper bits of the actor's number.
@@ -47,20 +59,63 @@ struct Record {
     end: u8,
     kind: Kind,
     count: u32,
-    call: CallId,
+    /// The lower and the upper bits of the call's number.
+    call: u16,
+    call_upper: u8,
+    /// The length of an element of a row; 0 if this is no row.
+    width: u8,
 }
 
 const _: () = assert!(size_of::<Record>() == 16);
 
 impl Record {
-    /// Returns the record of the part of an access from `start` to `end`.
-    fn new(access: &Access, (start, end): (u8, u8)) -> Self {
-        let Access { epoch: Epoch { actor: ActorId(actor), count }, kind, call, .. } = *access;
-        Self { actor: actor as u32, upper: (actor >> 32) as u8, start, end, kind, count, call }
+    /// Returns the record of a part of an access.
+    fn new(&Part { access, start, end, width }: &Part) -> Self {
+        let Access { epoch: Epoch { actor: ActorId(actor), count }, kind, call: CallId(call), .. } = access;
+        let (call, call_upper) = (call as u16, (call >> 16) as u8);
+        Self {
+            actor: actor as u32,
+            upper: (actor >> 32) as u8,
+            start,
+            end,
+            kind,
+            count,
+            call,
+            call_upper,
+            width,
+        }
     }
 
+    /// Returns the step of the access; of a row, the first one.
     fn epoch(&self) -> Epoch {
         Epoch { actor: ActorId(u64::from(self.actor) | u64::from(self.upper) << 32), count: self.count }
+    }
+
+    fn call(&self) -> CallId {
+        CallId(u32::from(self.call) | u32::from(self.call_upper) << 16)
+    }
+
+    /// Returns the part from `start` to `end`, at elements of a row.
+    fn cut(&self, start: u8, end: u8) -> Self {
+        if self.width == 0 {
+            return Self { start, end, ..*self };
+        }
+        let actor = self.epoch().actor.0 + u64::from((start - self.start) / self.width);
+        let width = if end - start == self.width { 0 } else { self.width };
+        Self { actor: actor as u32, upper: (actor >> 32) as u8, start, end, width, ..*self }
+    }
+
+    /// Returns the steps of a row with the numbers of their elements from `start` on, or the one step of an access.
+    fn epochs(&self) -> impl Iterator<Item = (u8, Epoch)> {
+        let (Epoch { actor: ActorId(first), count }, width) = (self.epoch(), self.width);
+        let elements = (self.end - self.start).checked_div(width).unwrap_or(1);
+        (0..elements)
+            .map(move |i| (self.start + i * width, Epoch { actor: ActorId(first + u64::from(i)), count }))
+    }
+
+    /// Returns whether `at` is between two elements, if this is a row.
+    fn may_be_cut(&self, at: u8) -> bool {
+        self.width == 0 || (at - self.start).is_multiple_of(self.width)
     }
 
     fn bytes(&self, base: u64) -> Bytes {
@@ -98,23 +153,20 @@ impl Notes {
 }
 
 impl Page {
-    /// Adds the part of an access from `start` to `end`. Notes earlier accesses without an order, and stores to peers
-    /// that it replaces.
-    pub(crate) fn add(
-        &mut self,
-        base: u64,
-        (start, end): (u8, u8),
-        access: &Access,
-        knows: &impl Fn(Epoch) -> bool,
-        met: &mut Met,
-    ) {
+    /// Adds a part of an access. Notes earlier accesses without an order, and stores to peers that it replaces.
+    pub(crate) fn add(&mut self, base: u64, part: Part, knows: &impl Fn(Epoch) -> bool, met: &mut Met) {
+        let Part { ref access, start, end, .. } = part;
         let (mut first, mut last) = self.inside(start, end);
-        if self.is_held(first, last, (start, end), access, base) {
+        if self.is_held(first, last, &part, base) {
             return;
         }
         if first < last && (self.records[first].start < start || self.records[last - 1].end > end) {
             self.split(base, start);
             self.split(base, end);
+            (first, last) = self.inside(start, end);
+        }
+        if self.records[first..last].iter().any(|record| record.width > 0) {
+            self.split_rows(base, first, last, access, knows);
             (first, last) = self.inside(start, end);
         }
         let mut kept = first;
@@ -133,10 +185,79 @@ impl Page {
                 met.lost.push((old, record.bytes(base)));
             }
         }
-        self.insert(base, (first, kept, last), (start, end), access);
+        self.insert(base, (first, kept, last), &part);
         if kept < last {
             self.tidy();
         }
+    }
+
+    /// Adds a row, if it conflicts with nothing and if all its elements replace the same earlier accesses. Returns whether it
+    /// does. `knows` tells whether the actor of an element knows an earlier step.
+    pub(crate) fn add_row(&mut self, base: u64, row: Part, knows: impl Fn(u8, Epoch) -> bool) -> bool {
+        let Part { ref access, start, end, width } = row;
+        self.split(base, start);
+        self.split(base, end);
+        let (first, last) = self.inside(start, end);
+        let mut kept = first;
+        let mut replaced = 0u64;
+        for at in first..last {
+            let record = self.records[at];
+            let old = self.access(&record, base);
+            let (conflicts, absorbs) = (old.conflicts(access), access.absorbs(&old));
+            let is_fit = |at: u8| (at - start).is_multiple_of(width);
+            if !(is_fit(record.start) && is_fit(record.end) && at - first < 64) {
+                return false;
+            }
+            if !(conflicts || absorbs) {
+                continue;
+            }
+            // The elements are the shorter ones of both rows.
+            let step = if record.width == 0 { width } else { width.min(record.width) };
+            let mut relations = (record.start..record.end).step_by(step.into()).map(|at| {
+                let Epoch { actor: ActorId(actor), count } = record.epoch();
+                let old = (at - record.start).checked_div(record.width).unwrap_or(0);
+                let element = (at - start) / width;
+                knows(element, Epoch { actor: ActorId(actor + u64::from(old)), count })
+            });
+            let is_ordered = relations.next().unwrap_or(true);
+            if relations.any(|other| other != is_ordered) || conflicts && !is_ordered || old.is_store() {
+                return false;
+            }
+            if absorbs && is_ordered {
+                replaced |= 1 << (at - first);
+            }
+        }
+        for at in first..last {
+            if replaced >> (at - first) & 1 == 0 {
+                self.records[kept] = self.records[at];
+                kept += 1;
+            }
+        }
+        self.insert(base, (first, kept, last), &row);
+        if kept < last {
+            self.tidy();
+        }
+        true
+    }
+
+    /// Splits the rows from index `first` to `last` into elements, unless an access follows all elements or none and conflicts
+    /// with none.
+    fn split_rows(
+        &mut self,
+        base: u64,
+        first: usize,
+        last: usize,
+        access: &Access,
+        knows: &impl Fn(Epoch) -> bool,
+    ) {
+        let is_whole = |row: &Record| {
+            let is_first_known = knows(row.epoch());
+            (is_first_known || !self.access(row, base).conflicts(access))
+                && row.epochs().all(|(_, epoch)| knows(epoch) == is_first_known)
+        };
+        let rows = self.records[first..last].iter().filter(|record| record.width > 0 && !is_whole(record));
+        let places: Vec<u8> = rows.flat_map(|row| row.epochs().map(|(at, _)| at)).collect();
+        places.into_iter().for_each(|at| self.split(base, at));
     }
 
     /// Returns whether no later access of the same bytes has written.
@@ -161,7 +282,7 @@ impl Page {
 
     /// Returns the access of a record.
     fn access(&self, record: &Record, base: u64) -> Access {
-        Access::new(record.epoch(), record.kind, self.extent(record, base), record.call)
+        Access::new(record.epoch(), record.kind, self.extent(record, base), record.call())
     }
 
     /// Returns the whole range of an access, if conflicts depend on it, or the part of a record.
@@ -184,31 +305,27 @@ impl Page {
     }
 
     /// Returns whether the last record of exactly one group is this access already.
-    fn is_held(&self, first: usize, last: usize, (start, end): (u8, u8), access: &Access, base: u64) -> bool {
+    fn is_held(&self, first: usize, last: usize, part: &Part, base: u64) -> bool {
         let Some(record) = self.records[first..last].last() else { return false };
-        record.epoch() == access.epoch
+        let Part { access, start, end, .. } = *part;
+        record.width == 0
+            && record.epoch() == access.epoch
             && record.start <= start
             && end <= record.end
-            && self.access(record, base) == *access
+            && self.access(record, base) == access
             && !self.has_seen(record, &|_| true)
     }
 
     /// Inserts the records of a part of an access. The records from `first` to `kept` stay, and those up to `last` go.
-    fn insert(
-        &mut self,
-        base: u64,
-        (first, kept, last): (usize, usize, usize),
-        (start, end): (u8, u8),
-        access: &Access,
-    ) {
-        let new = Record::new(access, (start, end));
+    fn insert(&mut self, base: u64, (first, kept, last): (usize, usize, usize), part: &Part) {
+        let new = Record::new(part);
         let group = &self.records[first..kept];
-        let is_one_group = group.iter().all(|record| (record.start, record.end) == (start, end));
+        let is_one_group = group.iter().all(|record| (record.start, record.end) == (new.start, new.end));
         if !is_one_group {
-            return self.insert_in_groups((first, kept, last), (start, end), access);
+            return self.insert_in_groups((first, kept, last), part);
         }
-        if access.extent.is_some_and(|whole| whole != new.bytes(base)) {
-            self.note_extent(access);
+        if part.access.extent.is_some_and(|whole| whole != new.bytes(base)) {
+            self.note_extent(&part.access);
         }
         if self.records.is_empty() {
             // Most pages of a long transfer have one record.
@@ -227,30 +344,26 @@ impl Page {
     }
 
     /// Inserts the records of a part of an access behind each group, and in the gaps between them.
-    fn insert_in_groups(
-        &mut self,
-        (first, kept, last): (usize, usize, usize),
-        (start, end): (u8, u8),
-        access: &Access,
-    ) {
+    fn insert_in_groups(&mut self, (first, kept, last): (usize, usize, usize), part: &Part) {
+        let (new, Part { start, end, .. }) = (Record::new(part), *part);
         self.records.drain(kept..last);
         let old: Vec<Record> = self.records.drain(first..kept).collect();
         let (mut all, mut at) = (Vec::new(), start);
         for group in old.chunk_by(|a, b| a.start == b.start) {
             let (from, to) = (group[0].start, group[0].end);
             if at < from {
-                all.push(Record::new(access, (at, from)));
+                all.push(new.cut(at, from));
             }
             let skipped = usize::from(group.len() == MOST);
             all.extend_from_slice(&group[skipped..]);
-            all.push(Record::new(access, (from, to)));
+            all.push(new.cut(from, to));
             at = to;
         }
         if at < end {
-            all.push(Record::new(access, (at, end)));
+            all.push(new.cut(at, end));
         }
         self.records.splice(first..first, all);
-        self.note_extent(access);
+        self.note_extent(&part.access);
     }
 
     /// Notes the whole range of an access, if conflicts depend on it.
@@ -270,13 +383,20 @@ impl Page {
         if start >= at {
             return;
         }
+        if let Some(row) = self.records[first..last].iter().find(|record| !record.may_be_cut(at)) {
+            // Cuts out the element, which is no row then.
+            let (from, to) = (at - (at - start) % row.width, at - (at - start) % row.width + row.width);
+            self.split(base, from);
+            self.split(base, to);
+            return self.split(base, at);
+        }
         for i in first..last {
             let access = self.access(&self.records[i], base);
             self.note_extent(&access);
         }
         let left = &mut self.records[first..last];
-        let right: Vec<Record> = left.iter().map(|record| Record { start: at, end, ..*record }).collect();
-        left.iter_mut().for_each(|record| record.end = at);
+        let right: Vec<Record> = left.iter().map(|record| record.cut(at, end)).collect();
+        left.iter_mut().for_each(|record| *record = record.cut(start, at));
         self.records.splice(last..last, right);
     }
 
@@ -287,7 +407,8 @@ impl Page {
         let (Some(before), count) = (left.last(), group(right)) else { return };
         let Some(last) = right[..count].last() else { return };
         let are_alike = |a: &Record, b: &Record| {
-            Record { start: b.start, end: b.end, ..*a } == *b
+            a.width == 0
+                && Record { start: b.start, end: b.end, ..*a } == *b
                 && (!a.kind.has_extent() || self.extent(a, base) == self.extent(b, base))
         };
         let has_seen = self.notes.as_ref().is_some_and(|notes| !notes.seen.is_empty());

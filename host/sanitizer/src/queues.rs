@@ -3,16 +3,29 @@
 use std::collections::HashMap;
 
 use crate::actors::{Actors, delivery_of};
-use crate::clock::{ActorId, Clock, Epoch};
+use crate::clock::Clock;
 use crate::context::Context;
+use crate::epoch::{ActorId, Epoch};
 
 /// An operation in flight.
 #[derive(Debug)]
 struct Posted {
     operation: ActorId,
+    /// The step that posted it; `None` for stores, which several steps post.
+    made: Option<Epoch>,
     target: u32,
     /// Whether fences cover it.
     is_ordered: bool,
+}
+
+impl Posted {
+    /// Returns whether `clock` knows that the operation has been posted.
+    fn is_known(&self, clock: &Clock, actors: &Actors) -> bool {
+        match self.made {
+            Some(made) => actors.knows(clock, made),
+            None => actors.knows_post(clock, self.operation),
+        }
+    }
 }
 
 /// A fence toward one PE. Its actor stands for the delivery of all operations before it.
@@ -43,9 +56,17 @@ impl Queues {
         self.queues.contains_key(&context)
     }
 
-    /// Adds an operation.
-    pub(crate) fn add(&mut self, context: Context, operation: ActorId, target: u32, is_ordered: bool) {
-        self.queues.entry(context).or_default().posted.push(Posted { operation, target, is_ordered });
+    /// Adds an operation that a step has posted, or stores of several steps.
+    pub(crate) fn add(
+        &mut self,
+        context: Context,
+        operation: ActorId,
+        made: Option<Epoch>,
+        target: u32,
+        is_ordered: bool,
+    ) {
+        let posted = Posted { operation, made, target, is_ordered };
+        self.queues.entry(context).or_default().posted.push(posted);
     }
 
     /// Returns the operations that `clock` has seen posted, to one PE or to all.
@@ -57,9 +78,8 @@ impl Queues {
         actors: &Actors,
     ) -> Vec<ActorId> {
         let posted = self.queues.get(&context).map_or(&[][..], |queue| &queue.posted);
-        let is_earlier = |posted: &&Posted| {
-            target.is_none_or(|pe| pe == posted.target) && actors.knows_post(clock, posted.operation)
-        };
+        let is_earlier =
+            |posted: &&Posted| target.is_none_or(|pe| pe == posted.target) && posted.is_known(clock, actors);
         posted.iter().filter(is_earlier).map(|posted| posted.operation).collect()
     }
 
@@ -83,8 +103,7 @@ impl Queues {
             let of_target = || contexts.iter().map(|context| fenced(*context, posted.target)).collect();
             let known = known.entry(posted.target).or_insert_with(of_target);
             let delivered = delivery_of(posted.operation);
-            actors.knows_post(clock, posted.operation)
-                && !known.iter().all(|known| actors.knows(known, delivered))
+            posted.is_known(clock, actors) && !known.iter().all(|known| actors.knows(known, delivered))
         };
         let posted =
             contexts.iter().filter_map(|context| self.queues.get(context)).flat_map(|queue| &queue.posted);

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 
 use crate::access::{Access, Memory, Space, Span};
-use crate::clock::{ActorHasher, Epoch};
+use crate::epoch::{ActorHasher, Epoch};
 use crate::intervals::Bytes;
-use crate::pages::{Met, PAGE, Page};
+use crate::pages::{Met, PAGE, Page, Part};
 
 /// The number of pages that are found by one search.
 const PAGES: u64 = 64;
@@ -47,15 +47,38 @@ impl Shadow {
     /// Adds an access. `knows` tells whether its actor knows an earlier step.
     pub(crate) fn record(&mut self, span: Span, access: Access, knows: impl Fn(Epoch) -> bool) -> Met {
         let mut met = Met::default();
-        let index = index_of(span.memory);
+        let pages = self.pages_or_new(span.memory);
+        for (number, (start, end)) in parts(span.bytes) {
+            let part = Part { access, start, end, width: 0 };
+            pages.page_or_new(number).add(number * PAGE, part, &knows, &mut met);
+        }
+        met
+    }
+
+    /// Adds a row of a page: plain accesses of consecutive actors, one for each `width` bytes of `span`. `access` is the first.
+    /// `knows` tells whether the actor of an element knows an earlier step.
+    ///
+    /// Returns `false`, and adds nothing, if the accesses must be added one by one: one has a race, or they replace different
+    /// accesses.
+    pub(crate) fn record_row(
+        &mut self,
+        span: Span,
+        width: u8,
+        access: Access,
+        knows: impl Fn(u8, Epoch) -> bool,
+    ) -> bool {
+        let number = span.bytes.start / PAGE;
+        let Some((start, end)) = part(span.bytes, number) else { return false };
+        let row = Part { access, start, end, width };
+        self.pages_or_new(span.memory).page_or_new(number).add_row(number * PAGE, row, knows)
+    }
+
+    fn pages_or_new(&mut self, memory: Memory) -> &mut Chunks {
+        let index = index_of(memory);
         if index >= self.memories.len() {
             self.memories.resize_with(index + 1, Chunks::default);
         }
-        let pages = &mut self.memories[index];
-        for (number, range) in parts(span.bytes) {
-            pages.page_or_new(number).add(number * PAGE, range, &access, &knows, &mut met);
-        }
-        met
+        &mut self.memories[index]
     }
 
     /// Returns the stores to peers that gave these bytes their values, as far as they are the last writes.
@@ -155,7 +178,8 @@ mod tests {
 
     use super::*;
     use crate::access::{CallId, Kind};
-    use crate::clock::{ActorId, Clock};
+    use crate::clock::Clock;
+    use crate::epoch::ActorId;
 
     fn epoch(actor: u64) -> Epoch {
         Epoch { actor: ActorId(actor), count: 1 }
@@ -263,6 +287,16 @@ mod tests {
 
     const KINDS: [Kind; 5] = [Kind::Read, Kind::Write, Kind::Put, Kind::Wait, Kind::Atomic];
 
+    /// Returns the accesses of a row: the place of the first one, the number of elements, and their length.
+    fn elements(first: u64, (at, count, width): (u64, u64, u8), kind: Kind) -> Vec<(Access, Bytes)> {
+        let element = |i: u64| {
+            let start = at + i * u64::from(width);
+            let bytes = Bytes { start, end: start + u64::from(width) };
+            (Access::new(epoch(first + i), kind, bytes, CallId::default()), bytes)
+        };
+        (0..count).map(element).collect()
+    }
+
     proptest! {
         #[test]
         fn behaves_like_lists_of_bytes(
@@ -278,6 +312,43 @@ mod tests {
                 let mut found: Vec<_> = found.conflicts.into_iter().map(|c| (c.earlier.epoch.actor.0, c.bytes)).collect();
                 found.sort_unstable();
                 prop_assert_eq!(found, record_bytes(&mut bytes, access, span.bytes, knows));
+            }
+        }
+
+        #[test]
+        fn a_row_is_the_same_as_its_accesses(
+            steps in prop::collection::vec(
+                ((0..2u64, 0..64u64, 1..17u64, 0..4u8), 0..5usize, any::<u64>(), any::<bool>()), 0..40),
+        ) {
+            let (mut shadow, mut bytes) = (Shadow::default(), vec![Vec::new(); 256]);
+            for (step, ((page, at, count, shift), kind, known, is_alike)) in steps.into_iter().enumerate() {
+                let (width, first) = (1 << shift, 64 * step as u64);
+                let at = at / u64::from(width) * u64::from(width);
+                let count = count.min((PAGE - at) / u64::from(width));
+                let is_row = kind < 2 && count > 1;
+                let row = (page * PAGE + at, count, width);
+                // Most rows are ordered behind all elements of some others.
+                let knows = |i: u64, epoch: Epoch| {
+                    let (other, seed) = (epoch.actor.0 / 64, known.rotate_left(if is_alike { 0 } else { i as u32 }));
+                    let bit = if is_alike { other } else { other + epoch.actor.0 };
+                    other as usize == step && epoch.actor.0 == first + i || seed >> (bit % 64) & 1 == 1
+                };
+                let all = elements(first, row, KINDS[kind]);
+                let (first_access, _) = all[0];
+                let span = Span::heap(0, row.0, count * u64::from(width));
+                let is_added = is_row && shadow.record_row(span, width, first_access, |i, epoch| knows(i.into(), epoch));
+                for (i, (access, range)) in (0..).zip(all) {
+                    let wanted = record_bytes(&mut bytes, access, range, |epoch| knows(i, epoch));
+                    if is_added {
+                        prop_assert_eq!(&wanted, &[]);
+                        continue;
+                    }
+                    let span = Span::heap(0, range.start, range.len());
+                    let met = shadow.record(span, access, |epoch| knows(i, epoch));
+                    let mut found: Vec<_> = met.conflicts.iter().map(|c| (c.earlier.epoch.actor.0, c.bytes)).collect();
+                    found.sort_unstable();
+                    prop_assert_eq!(found, wanted);
+                }
             }
         }
     }

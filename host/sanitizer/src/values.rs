@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use crate::access::{Memory, Span};
-use crate::clock::{ActorId, Clock, Epoch, Filtered};
+use crate::clock::{Clock, Filtered};
 use crate::context::Announcer;
+use crate::epoch::{ActorId, Epoch};
 use crate::intervals::{Bytes, IntervalMap};
 
 /// The last values of some bytes.

@@ -1,19 +1,11 @@
 //! The memory that kernels of a PE reach, by address and by offset.
 
+use std::sync::Arc;
+
 use rushmem_device::Handle;
 use rushmem_device::abi::{CtxParts, DevAddr, LOCAL_OFFSETS};
 use rushmem_device::watch::PeRange;
-use rushmem_sanitizer::{Bytes, Memory, Space, Span};
-
-/// Mapped memory.
-#[derive(Clone, Copy, Debug)]
-struct Mapped {
-    address: u64,
-    bytes: u64,
-    pe: u32,
-    /// The offset of its first byte.
-    offset: u64,
-}
+use rushmem_sanitizer::{Bytes, Memory, Region, Regions, Space, Span};
 
 /// Offsets beyond the first heap.
 #[derive(Clone, Copy, Debug)]
@@ -30,22 +22,27 @@ pub(crate) struct Addresses {
     n_pes: u32,
     /// The offsets of the heap that objects use.
     objects: (u64, u64),
-    mapped: Vec<Mapped>,
+    regions: Arc<Regions>,
     segments: Vec<Segment>,
 }
 
 impl Addresses {
     /// Returns the heaps of a context. The runtime uses the first `reserved` bytes of each heap for itself.
     pub(crate) fn new(parts: &CtxParts, reserved: u64) -> Self {
-        let heap = |(pe, address): (u32, u64)| Mapped { address, bytes: parts.heap_bytes, pe, offset: 0 };
         let window = |pe: u32| parts.p2p_base.0.wrapping_add(u64::from(pe) * parts.p2p_stride);
         let peers = (0..parts.n_pes).filter(|&pe| pe != parts.pe && parts.is_p2p(pe));
         let others = peers.map(|pe| (pe, window(pe)));
+        let mut regions = Regions::default();
+        for (pe, address) in std::iter::once((parts.pe, parts.heap.0)).chain(others) {
+            let memory = Memory { pe, space: Space::Heap };
+            let bytes = parts.heap_bytes.saturating_sub(reserved);
+            regions.add(Region { address: address.wrapping_add(reserved), bytes, memory, start: reserved });
+        }
         Self {
             pe: parts.pe,
             n_pes: parts.n_pes,
             objects: (reserved, parts.heap_bytes),
-            mapped: std::iter::once((parts.pe, parts.heap.0)).chain(others).map(heap).collect(),
+            regions: Arc::new(regions),
             segments: Vec::new(),
         }
     }
@@ -63,8 +60,11 @@ impl Addresses {
             false => Space::Heap,
         };
         self.segments.push(Segment { begin, bytes, space });
-        let mapped = |(pe, address): (u32, DevAddr)| Mapped { address: address.0, bytes, pe, offset: begin };
-        self.mapped.extend(addresses.map(mapped));
+        let start = begin - base_of(space);
+        for (pe, address) in addresses {
+            let region = Region { address: address.0, bytes, memory: Memory { pe, space }, start };
+            Arc::make_mut(&mut self.regions).add(region);
+        }
     }
 
     /// Returns the memory of a range, if it is an object or a part of one.
@@ -77,7 +77,7 @@ impl Addresses {
             let holds = |s: &&Segment| s.begin <= offset && end <= s.begin.saturating_add(s.bytes);
             self.segments.iter().find(holds)?.space
         };
-        let base = if space == Space::Local { LOCAL_OFFSETS } else { 0 };
+        let base = base_of(space);
         let bytes = Bytes { start: offset - base, end: end - base };
         (pe < self.n_pes && bytes.start < bytes.end).then_some(Span { memory: Memory { pe, space }, bytes })
     }
@@ -87,10 +87,13 @@ impl Addresses {
         self.span(PeRange { pe: self.pe, offset, bytes })
     }
 
-    /// Returns the memory at an address, if it is symmetric or registered.
-    pub(super) fn at(&self, address: u64, bytes: u64) -> Option<Span> {
-        let inside = |m: &&Mapped| address.checked_sub(m.address).is_some_and(|at| at < m.bytes);
-        let found = self.mapped.iter().find(inside)?;
-        self.span(PeRange { pe: found.pe, offset: found.offset + (address - found.address), bytes })
+    /// Returns the memory by address.
+    pub(super) fn regions(&self) -> &Arc<Regions> {
+        &self.regions
     }
+}
+
+/// Returns the first offset of a kind of memory.
+fn base_of(space: Space) -> u64 {
+    if space == Space::Local { LOCAL_OFFSETS } else { 0 }
 }

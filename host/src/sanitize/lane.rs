@@ -6,10 +6,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rushmem_device::watch::{
-    Blocks, Change, Collective, Completion, Event, Meeting, Operation, Order, Ordering, Part, PeRange,
-    Posting, Watcher,
+    Access, Blocks, Change, Collective, Completion, Event, Meeting, Operation, Order, Ordering, Part,
+    PeRange, Posting, Watcher,
 };
-use rushmem_sanitizer::{Acquire, ActorId, Buffers, Call, Context, Kind, MeetingId, Post, Span, Until, Wait};
+use rushmem_sanitizer::{
+    Accesses, Acquire, ActorId, Buffers, Call, Context, Kind, MeetingId, Noted, Post, Span, Until, Wait,
+};
 
 use super::launch::LaunchWatch;
 use super::link::Link;
@@ -29,6 +31,11 @@ pub(super) struct LaneWatch {
     launch: Arc<LaunchWatch>,
     actor: ActorId,
     block: u32,
+    thread: u32,
+    /// The plain accesses of the block that the engine does not have yet.
+    accesses: Arc<Accesses>,
+    /// The number of plain accesses until other lanes run.
+    turn_left: Cell<usize>,
     /// The number of calls that have begun and not ended.
     depth: Cell<u32>,
     at_end: RefCell<Option<AtEnd>>,
@@ -93,6 +100,31 @@ impl Watcher for LaneWatch {
         }
     }
 
+    fn access(&self, name: &'static str, access: Access, site: &'static Location<'static>) -> bool {
+        if self.depth.get() > 0 {
+            return false;
+        }
+        let Access { is_store, address, bytes } = access;
+        let noted = match is_store {
+            true => self.accesses.store(self.thread, (address, bytes), name, site),
+            false => self.accesses.load(self.thread, (address, bytes), name, site),
+        };
+        match noted {
+            Noted::Waits => {}
+            Noted::Full => drop(self.link()),
+            Noted::ToPeer => {
+                self.has_stored.set(true);
+                self.launch.watched.link().take_stores(&self.accesses);
+            }
+        }
+        self.turn_left.set(self.turn_left.get() - 1);
+        let is_over = self.turn_left.get() == 0;
+        if is_over {
+            self.turn_left.set(self.accesses.turn());
+        }
+        is_over
+    }
+
     fn waits(&self) {
         let mut awaited = self.awaited.borrow_mut();
         let Some(Awaited { call, until, told }) = &mut *awaited else { return };
@@ -128,17 +160,25 @@ impl Watcher for LaneWatch {
 impl Drop for LaneWatch {
     fn drop(&mut self) {
         if self.has_stored.get() {
-            self.launch.watched.ends_with_stores(self.actor);
+            self.launch.watched.ends_with_stores(self.launch.number, self.actor);
         }
     }
 }
 
 impl LaneWatch {
-    pub(super) fn new(launch: Arc<LaunchWatch>, actor: ActorId, block: u32) -> Self {
+    /// Returns the watcher of a lane, by the numbers of its block and thread.
+    pub(super) fn new(
+        launch: Arc<LaunchWatch>,
+        accesses: Arc<Accesses>,
+        (block, thread): (u32, u32),
+    ) -> Self {
         Self {
             launch,
-            actor,
+            actor: accesses.lanes()[thread as usize],
             block,
+            thread,
+            turn_left: Cell::new(accesses.turn()),
+            accesses,
             depth: Cell::new(0),
             at_end: RefCell::new(None),
             last: Cell::new(None),
@@ -151,8 +191,11 @@ impl LaneWatch {
         self.launch.watched.pe
     }
 
+    /// Returns the way to the engine, which has all plain accesses of the block so far.
     fn link(&self) -> &Link {
-        self.launch.watched.link()
+        let link = self.launch.watched.link();
+        link.take_accesses(&self.accesses);
+        link
     }
 
     fn tell(&self, request: Request) {
@@ -173,14 +216,15 @@ impl LaneWatch {
 
     fn note(&self, event: Event, call: Call) {
         match event {
-            Event::Load { address, bytes, is_strong } => {
-                if let Some(span) = self.launch.addresses.at(address, bytes) {
-                    self.load(span, is_strong, call);
+            Event::StrongLoad { address, bytes } => {
+                if let Some(word) = self.launch.addresses.regions().at(address, bytes) {
+                    let (actor, acquire) = (self.actor, Acquire::AtFence);
+                    self.tell(Request::Observe { actor, word, acquire, call });
                 }
             }
-            Event::Store { address, bytes, is_strong } => {
-                if let Some(span) = self.launch.addresses.at(address, bytes) {
-                    self.store(span, is_strong, call);
+            Event::StrongStore { address, bytes } => {
+                if let Some(word) = self.launch.addresses.regions().at(address, bytes) {
+                    self.store_strongly(word, call);
                 }
             }
             Event::MemoryFence { releases, acquires } => {
@@ -242,22 +286,13 @@ impl LaneWatch {
         }
     }
 
-    fn load(&self, span: Span, is_strong: bool, call: Call) {
+    /// Stores a word. A store to a peer is in flight like a put.
+    fn store_strongly(&self, word: Span, call: Call) {
         let actor = self.actor;
-        self.tell(match is_strong {
-            true => Request::Observe { actor, word: span, acquire: Acquire::AtFence, call },
-            false => Request::Load { actor, span, call },
-        });
-    }
-
-    /// Stores to this PE at once. A store to a peer is in flight like a put.
-    fn store(&self, span: Span, is_strong: bool, call: Call) {
-        let actor = self.actor;
-        let is_remote = span.memory.pe != self.pe();
-        self.tell(match (is_remote, is_strong) {
-            (true, _) => Request::StoreToPeer { actor, span, call },
-            (false, true) => Request::StoreRelaxed { actor, word: span, call },
-            (false, false) => Request::Store { actor, span, call },
+        let is_remote = word.memory.pe != self.pe();
+        self.tell(match is_remote {
+            true => Request::StoreToPeer { actor, span: word, call },
+            false => Request::StoreRelaxed { actor, word, call },
         });
         self.has_stored.set(self.has_stored.get() || is_remote);
     }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use rushmem_base::lock;
 use rushmem_device::kernel::Call;
 use rushmem_device::watch::Watcher;
-use rushmem_sanitizer::{Actor, ActorId, Call as Named, MeetingId, Until, Wait};
+use rushmem_sanitizer::{Accesses, Actor, ActorId, Call as Named, MeetingId, Noted, Until, Wait};
 
 use super::Addresses;
 use super::lane::LaneWatch;
@@ -21,15 +21,15 @@ pub(crate) struct LaunchWatch {
     pub(super) watched: Arc<Watched>,
     /// The host or the stream that launches.
     parent: ActorId,
-    number: u32,
+    pub(super) number: u32,
     pub(super) addresses: Arc<Addresses>,
     /// The meeting of all blocks.
     pub(super) grid: MeetingId,
     blocks: u32,
     /// The name and line of the host's operation that the kernel performs.
     operation: Option<(&'static str, &'static Location<'static>)>,
-    /// The lanes of each block that has begun.
-    lanes: Mutex<HashMap<u32, Vec<ActorId>>>,
+    /// The lanes of each block that has begun, with their accesses.
+    blocks_begun: Mutex<HashMap<u32, Arc<Accesses>>>,
     /// The operations of each ticket.
     tickets: Mutex<Vec<Vec<ActorId>>>,
 }
@@ -46,17 +46,22 @@ impl LaunchWatch {
             grid: meeting,
             operation: call.operation(),
             blocks: grid.blocks,
-            lanes: Mutex::default(),
+            blocks_begun: Mutex::default(),
             tickets: Mutex::default(),
         })
     }
 
-    fn lanes(&self) -> MutexGuard<'_, HashMap<u32, Vec<ActorId>>> {
-        lock(&self.lanes)
+    fn blocks_begun(&self) -> MutexGuard<'_, HashMap<u32, Arc<Accesses>>> {
+        lock(&self.blocks_begun)
+    }
+
+    /// Returns the lanes of a block, with their accesses, if it has begun.
+    fn block(&self, block: u32) -> Option<Arc<Accesses>> {
+        self.blocks_begun().get(&block).cloned()
     }
 
     fn lane(&self, block: u32, thread: u32) -> Option<ActorId> {
-        self.lanes().get(&block)?.get(thread as usize).copied()
+        self.block(block)?.lanes().get(thread as usize).copied()
     }
 
     /// Returns the leaders of the blocks that have not come to the barrier of the grid that `block` is in.
@@ -86,12 +91,16 @@ impl LaunchWatch {
 
     /// Adds the lanes of a block.
     fn begin(&self, block: u32, threads: u32) {
-        let mut lanes = self.lanes();
+        let mut blocks = self.blocks_begun();
         let (pe, launch) = (self.watched.pe, self.number);
         let threads = (0..threads).map(|thread| Actor::Thread { pe, launch, block, thread });
-        lanes.insert(block, self.watched.link().fork(self.parent, threads.collect()));
-        if lanes.len() as u64 == u64::from(self.blocks) {
-            let all: Vec<ActorId> = lanes.values().flatten().copied().collect();
+        let lanes = self.watched.link().fork(self.parent, threads.collect());
+        let operation = self.operation.map(|(name, site)| Named { name, site: site.into() });
+        let accesses = Arc::new(Accesses::new(pe, lanes, Arc::clone(self.addresses.regions()), operation));
+        self.watched.link().add_accesses(&accesses);
+        blocks.insert(block, accesses);
+        if blocks.len() as u64 == u64::from(self.blocks) {
+            let all: Vec<ActorId> = blocks.values().flat_map(|block| block.lanes()).copied().collect();
             self.watched.tell(Request::Awaits { parent: self.parent, children: all.clone() });
             self.watched.launch_runs(self.parent, all);
         }
@@ -99,21 +108,18 @@ impl LaunchWatch {
 
     /// Synchronises lanes of a block.
     fn sync(&self, block: u32, threads: &mut dyn Iterator<Item = u32>) {
-        let lanes = self.lanes();
-        let Some(of_block) = lanes.get(&block) else { return };
-        let met: Vec<ActorId> = threads.filter_map(|thread| of_block.get(thread as usize).copied()).collect();
-        drop(lanes);
+        let Some(of_block) = self.block(block) else { return };
+        let met = threads.filter_map(|thread| of_block.lanes().get(thread as usize).copied()).collect();
+        self.watched.link().take_accesses(&of_block);
         self.watched.tell(Request::Sync(met));
     }
 
     /// Notes that a lane waits for others of its block.
     fn wait(&self, block: u32, thread: u32, site: &'static Location<'static>, missing: &[u32]) {
-        let lanes = self.lanes();
-        let Some(of_block) = lanes.get(&block) else { return };
-        let lane = |thread: u32| of_block.get(thread as usize).copied();
+        let Some(of_block) = self.block(block) else { return };
+        let lane = |thread: u32| of_block.lanes().get(thread as usize).copied();
         let actors: Vec<ActorId> = missing.iter().filter_map(|&thread| lane(thread)).collect();
         let Some(waiting) = lane(thread).filter(|_| !actors.is_empty()) else { return };
-        drop(lanes);
         let at = format!("the barrier of block {block}");
         let wait = Wait { call: self.name("sync", site), until: Until::Arrivals { at, actors } };
         self.watched.tell(Request::Wait { actor: waiting, wait });
@@ -121,9 +127,11 @@ impl LaunchWatch {
 
     /// Lets the host or the stream know that the launch has ended.
     pub(crate) fn end(&self) {
-        let lanes = std::mem::take(&mut *self.lanes());
+        let blocks = std::mem::take(&mut *self.blocks_begun());
+        blocks.values().for_each(|block| self.watched.link().remove_accesses(block));
+        self.watched.forget_complete_stores(self.number);
         self.watched.launch_ends(self.parent);
-        let lanes: Vec<ActorId> = lanes.into_values().flatten().collect();
+        let lanes: Vec<ActorId> = blocks.values().flat_map(|block| block.lanes()).copied().collect();
         let ends: Vec<Request> = lanes.iter().map(|&lane| Request::End(lane)).collect();
         let join = Request::Join { parent: self.parent, children: lanes };
         self.watched.tell_all(ends.into_iter().chain([join, Request::RemoveGrid(self.grid)]));
@@ -141,13 +149,15 @@ impl Observer for LaunchObserver {
 
     #[allow(clippy::expect_used, reason = "a block begins before its lanes")]
     fn watcher(&self, block: u32, thread: u32) -> Box<dyn Watcher> {
-        let actor = self.0.lane(block, thread).expect("the block has begun");
-        Box::new(LaneWatch::new(Arc::clone(&self.0), actor, block))
+        let accesses = self.0.block(block).expect("the block has begun");
+        Box::new(LaneWatch::new(Arc::clone(&self.0), accesses, (block, thread)))
     }
 
     fn lane_ends(&self, block: u32, thread: u32) {
-        if let Some(lane) = self.0.lane(block, thread) {
-            self.0.watched.tell(Request::End(lane));
+        if let Some(accesses) = self.0.block(block)
+            && accesses.end(thread) == Noted::Full
+        {
+            self.0.watched.link().take_accesses(&accesses);
         }
     }
 

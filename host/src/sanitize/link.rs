@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use rushmem_base::lock;
-use rushmem_sanitizer::{Actor, ActorId, Context, MeetingId, Post};
+use rushmem_sanitizer::{Accesses, Actor, ActorId, Context, Kind, MeetingId, Plain, Post};
 
 use super::HOSTS;
 use super::client::Client;
@@ -28,6 +28,50 @@ impl Link {
         match self {
             Self::Here(state) => drop(lock(state).apply(request)),
             Self::There(client) => client.tell([request]),
+        }
+    }
+
+    /// Watches the plain accesses of a block, until it has ended.
+    pub(super) fn add_accesses(&self, accesses: &Arc<Accesses>) {
+        if let Self::Here(state) = self {
+            lock(state).engine.add_accesses(Arc::clone(accesses));
+        }
+    }
+
+    /// Lets the engine have the plain accesses of a block, which has ended.
+    pub(super) fn remove_accesses(&self, accesses: &Arc<Accesses>) {
+        match self {
+            Self::Here(state) => lock(state).engine.remove_accesses(accesses),
+            Self::There(_) => self.take_accesses(accesses),
+        }
+    }
+
+    /// Lets the engine have the plain accesses of a block so far.
+    pub(super) fn take_accesses(&self, accesses: &Accesses) {
+        if accesses.is_empty() {
+            return;
+        }
+        match self {
+            Self::Here(state) => {
+                accesses.sort();
+                lock(state).engine.take_accesses(accesses);
+            }
+            Self::There(client) => {
+                let (accesses, ended) = accesses.take();
+                let accesses = accesses.into_iter().map(|Plain { actor, span, kind, call }| match kind {
+                    Kind::Put => Request::StoreToPeer { actor, span, call },
+                    Kind::Write => Request::Store { actor, span, call },
+                    _ => Request::Load { actor, span, call },
+                });
+                client.tell(accesses.chain(ended.into_iter().map(Request::End)));
+            }
+        }
+    }
+
+    /// Lets the engine have the plain accesses of a block so far, if it cannot see for itself that there are stores to peers.
+    pub(super) fn take_stores(&self, accesses: &Accesses) {
+        if let Self::There(_) = self {
+            self.take_accesses(accesses);
         }
     }
 

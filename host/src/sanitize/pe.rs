@@ -77,8 +77,8 @@ pub(super) struct Watched {
     host_waits: Mutex<HostWaits>,
     /// The teams of this PE, by slot.
     teams: Mutex<HashMap<u32, TeamWatch>>,
-    /// Lanes that have ended with stores to peers in flight.
-    with_stores: Mutex<Vec<ActorId>>,
+    /// Lanes that have ended with stores to peers in flight, each with its launch if that has not ended.
+    with_stores: Mutex<Vec<(Option<u32>, ActorId)>>,
 }
 
 impl Watched {
@@ -280,15 +280,22 @@ impl PeWatch {
 
 impl Watched {
     /// Notes that a lane has ended with stores to peers in flight. A later fence of another lane covers them.
-    pub(super) fn ends_with_stores(&self, lane: ActorId) {
+    pub(super) fn ends_with_stores(&self, launch: u32, lane: ActorId) {
+        lock(&self.with_stores).push((Some(launch), lane));
+    }
+
+    /// Forgets the lanes of ended launches that have no stores to peers in flight. `launch` has just ended.
+    pub(super) fn forget_complete_stores(&self, launch: u32) {
         let mut lanes = lock(&self.with_stores);
-        *lanes = self.link().with_stores(std::mem::take(&mut *lanes));
-        lanes.push(lane);
+        let (ended, running): (Vec<_>, Vec<_>) =
+            lanes.drain(..).partition(|(of, _)| of.is_none_or(|of| of == launch));
+        let left = self.link().with_stores(ended.into_iter().map(|(_, lane)| lane).collect());
+        lanes.extend(left.into_iter().map(|lane| (None, lane)).chain(running));
     }
 
     /// Returns the lanes that have ended with stores to peers in flight.
     pub(super) fn ended_with_stores(&self) -> Vec<ActorId> {
-        lock(&self.with_stores).clone()
+        lock(&self.with_stores).iter().map(|(_, lane)| *lane).collect()
     }
 
     /// Returns whether one thread of the host has made all calls so far. The waits of a host with several are not known.

@@ -5,7 +5,7 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use rushmem_device::watch::{
-    Blocks, Collective, Event, Operation, Order, Ordering, PeRange, Posting, Watcher,
+    Access, Blocks, Collective, Event, Operation, Order, Ordering, PeRange, Posting, Watcher,
 };
 use rushmem_trace::{Category, Detail, Site, Span, SpanId, Track, Word, now_ns};
 
@@ -63,6 +63,10 @@ impl Watcher for LaneTrace {
         }
     }
 
+    fn access(&self, _: &'static str, _: Access, _: &'static Location<'static>) -> bool {
+        false
+    }
+
     fn waits(&self) {}
 
     fn ticket(&self) -> u64 {
@@ -99,8 +103,8 @@ fn describe(event: &Event) -> Option<(Category, Detail)> {
             let note = Some(format!("{cmp} {value}").into());
             (Category::Wait, Detail { awaits: Some(word_of(word)), note, ..Detail::default() })
         }
-        Event::Load { .. }
-        | Event::Store { .. }
+        Event::StrongLoad { .. }
+        | Event::StrongStore { .. }
         | Event::MemoryFence { .. }
         | Event::OwnStores
         | Event::Look { .. }

@@ -1,0 +1,146 @@
+//! Lists of the last known points of many actors.
+
+use crate::epoch::{ActorId, Epoch};
+
+/// Actors with numbers one after the other, such as the threads of a block.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    first: u64,
+    /// The place of the count of the first actor.
+    at: usize,
+}
+
+/// Points of actors, in the order of actors.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Entries {
+    runs: Vec<Run>,
+    /// The count of each actor.
+    counts: Vec<u32>,
+}
+
+/// A list without entries.
+pub(crate) static NONE: Entries = Entries { runs: Vec::new(), counts: Vec::new() };
+
+impl Entries {
+    /// Returns the number of entries.
+    pub(crate) fn len(&self) -> usize {
+        self.counts.len()
+    }
+
+    /// Returns the count of an actor; 0 if it has no entry.
+    pub(crate) fn get(&self, actor: ActorId) -> u32 {
+        self.place(actor, &mut 0).map_or(0, |place| self.counts[place])
+    }
+
+    /// Returns all entries.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Epoch> {
+        self.runs.iter().enumerate().flat_map(|(number, run)| {
+            let counts = &self.counts[run.at..self.end(number)];
+            (run.first..).zip(counts).map(|(actor, &count)| Epoch { actor: ActorId(actor), count })
+        })
+    }
+
+    /// Returns the union with another list, with the larger count of an actor in both. Most runs of the shorter list are parts of
+    /// runs of the longer one.
+    pub(crate) fn merged(&self, other: &Self) -> Self {
+        let (short, long) = if self.len() < other.len() { (self, other) } else { (other, self) };
+        let (mut all, mut hint) = (long.clone(), 0);
+        for (number, run) in short.runs.iter().enumerate() {
+            let counts = &short.counts[run.at..short.end(number)];
+            let place = long.place(ActorId(run.first), &mut hint);
+            let Some(place) = place.filter(|place| place + counts.len() <= long.end(hint)) else {
+                return long.raised(short.iter());
+            };
+            let theirs = &mut all.counts[place..place + counts.len()];
+            theirs.iter_mut().zip(counts).for_each(|(count, other)| *count = (*count).max(*other));
+        }
+        all
+    }
+
+    /// Returns the union with entries in the order of actors, with the larger count of an actor in both.
+    ///
+    /// Most actors have an entry already. So this copies the list, and then raises counts.
+    pub(crate) fn raised(&self, entries: impl Iterator<Item = Epoch>) -> Self {
+        let (mut all, mut new, mut hint) = (self.clone(), Vec::new(), 0);
+        for epoch in entries {
+            match self.place(epoch.actor, &mut hint) {
+                Some(place) => all.counts[place] = all.counts[place].max(epoch.count),
+                None => new.push(epoch),
+            }
+        }
+        if new.is_empty() {
+            return all;
+        }
+        let (mut old, mut new) = (all.iter().peekable(), new.into_iter().peekable());
+        let next = || match (old.peek(), new.peek()) {
+            (Some(a), Some(b)) if a.actor > b.actor => new.next(),
+            (None, _) => new.next(),
+            _ => old.next(),
+        };
+        std::iter::from_fn(next).collect()
+    }
+
+    /// Returns the place of an actor. `hint` is the number of a run where it may be, and then of the run where it is.
+    fn place(&self, ActorId(actor): ActorId, hint: &mut usize) -> Option<usize> {
+        let begins_at = |number: usize| self.runs.get(number).map_or(u64::MAX, |run| run.first);
+        if !(begins_at(*hint)..begins_at(*hint + 1)).contains(&actor) {
+            *hint = self.runs.partition_point(|run| run.first <= actor).checked_sub(1)?;
+        }
+        let Run { first, at } = *self.runs.get(*hint)?;
+        let place = at + (actor - first) as usize;
+        (place < self.end(*hint)).then_some(place)
+    }
+
+    /// Returns the place behind the last count of a run.
+    fn end(&self, number: usize) -> usize {
+        self.runs.get(number + 1).map_or(self.counts.len(), |next| next.at)
+    }
+}
+
+impl FromIterator<Epoch> for Entries {
+    /// Returns the list of entries that come in the order of actors.
+    fn from_iter<I: IntoIterator<Item = Epoch>>(entries: I) -> Self {
+        let (mut all, mut next) = (Self::default(), None);
+        for Epoch { actor: ActorId(actor), count } in entries {
+            if next != Some(actor) {
+                all.runs.push(Run { first: actor, at: all.counts.len() });
+            }
+            all.counts.push(count);
+            next = Some(actor + 1);
+        }
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn list(entries: &BTreeMap<u64, u32>) -> Entries {
+        entries.iter().map(|(&actor, &count)| Epoch { actor: ActorId(actor), count }).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn a_union_has_the_larger_counts(
+            a in prop::collection::btree_map(0..40u64, 1..9u32, 0..40),
+            b in prop::collection::btree_map(0..40u64, 1..9u32, 0..40),
+            // The actors of the second list are a part of the first one.
+            part in prop::option::of(0..40u64),
+        ) {
+            let is_chosen = |actor: u64| part.is_none_or(|first| actor >= first && a.contains_key(&actor));
+            let b: BTreeMap<u64, u32> = b.into_iter().filter(|(actor, _)| is_chosen(*actor)).collect();
+            let union = list(&a).merged(&list(&b));
+            let count = |map: &BTreeMap<u64, u32>, actor: u64| map.get(&actor).copied().unwrap_or(0);
+            for actor in 0..42 {
+                prop_assert_eq!(union.get(ActorId(actor)), count(&a, actor).max(count(&b, actor)));
+            }
+            let all: BTreeMap<u64, u32> = union.iter().map(|epoch| (epoch.actor.0, epoch.count)).collect();
+            prop_assert_eq!((union.len(), union.runs.len()), (all.len(), list(&all).runs.len()));
+        }
+    }
+}
