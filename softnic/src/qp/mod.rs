@@ -1,5 +1,7 @@
 //! Queue pairs: their attributes, their state machine and their queues.
 
+pub(crate) mod xrc;
+
 use crate::dc::{Dci, OfDct};
 use crate::loopback::LoopbackFaults;
 use crate::queue_memory::QueueMemory;
@@ -158,7 +160,7 @@ pub(crate) struct Qp {
     pub(crate) route: Route,
     pub(crate) sq: Option<Sq>,
     pub(crate) rq: Option<Rq>,
-    /// The shared receive queue, in the place of its own.
+    /// The shared receive queue, in the place of its own. For an XRC target, the one that the last request named.
     pub(crate) srq: Option<SharedSrq>,
     /// Set after the event that the QP in error uses no more of the shared receive queue.
     pub(crate) has_left_srq: bool,
@@ -269,6 +271,7 @@ impl Qp {
     /// Resets all state of a connection.
     pub(crate) fn reset(&mut self) {
         self.drop_partial_message();
+        self.leave_xrc_queue();
         self.has_left_srq = false;
         self.dci = self.dci.take().map(|_| Box::default());
         self.route = Route::Loopback;
