@@ -50,6 +50,13 @@ fn extended_connections_share_domains_and_targets() {
 }
 
 #[test]
+fn forked_children_use_devices_of_their_parent() {
+    let Some(program) = program::fork_program("forked_children_use_devices_of_their_parent") else { return };
+    let output = Running::start(softnic(&[], &[program.to_str().unwrap(), "mlx5_0"])).end();
+    assert!(output.status.success() && output_text(&output).contains("all good"), "{}", output_text(&output));
+}
+
+#[test]
 fn masked_atomics_reach_targets_made_by_verbs() {
     let Some(program) = program::masked_program("masked_atomics_reach_targets_made_by_verbs") else { return };
     let output = Running::start(softnic(&[], &[program.to_str().unwrap(), "mlx5_0"])).end();

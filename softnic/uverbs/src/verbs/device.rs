@@ -203,5 +203,5 @@ pub(crate) fn async_event_file(opened: &mut OpenDevice, call: &Call) -> Result<(
     let channel = opened.channel(fd)?;
     opened.session()?.adapter.registry.listen_to_port(&channel);
     opened.asynchronous = Some(channel);
-    call.return_handle(0, fd as u32)
+    call.return_file(0, fd)
 }

@@ -11,6 +11,7 @@ use crate::errno::Errno;
 use crate::open_device::{OpenDevice, execute_on};
 use crate::registry::Waiter;
 use crate::sys::{self, Identity};
+use crate::user;
 use rushmem_mlx5::prm::Command;
 use rushmem_mlx5::prm::qp::{CreateQp, DestroyQp, QpContext, RqType, ServiceType};
 use rushmem_mlx5::prm::xrc::{AllocXrcd, DeallocXrcd};
@@ -112,7 +113,7 @@ pub(super) fn open(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
         // A domain without a file is not shared.
         u32::MAX => Domain::new(&adapter.driver)?,
         fd => {
-            let file = sys::identity(fd as RawFd).ok_or(Errno::EBADF)?;
+            let file = sys::identity(user::descriptor(fd as RawFd)?).ok_or(Errno::EBADF)?;
             let mut domains = locked(&adapter.domains.0);
             match domains.get(&file).and_then(Weak::upgrade) {
                 Some(_) if request.oflags & libc::O_EXCL as u32 != 0 => return Err(Errno::EINVAL),
