@@ -27,6 +27,13 @@ pub(crate) struct Srq {
     xrcd: Option<Arc<Opening>>,
 }
 
+impl Srq {
+    /// Returns whether it is of an XRC domain.
+    pub(crate) fn is_xrc(&self) -> bool {
+        self.xrcd.is_some()
+    }
+}
+
 /// Bytes of a segment.
 const SEGMENT: u32 = 16;
 /// Bytes of the smallest entry: a link and a segment.
@@ -157,7 +164,7 @@ pub(super) fn modify(opened: &OpenDevice, call: &Call) -> Result<(), Errno> {
         return Err(Errno::EINVAL);
     }
     let lwm = request.srq_limit as u16;
-    if srq.xrcd.is_some() {
+    if srq.is_xrc() {
         let command =
             ArmXrcSrq { op_mod: ArmXrcSrq::XRC_SRQ, xrc_srqn: srq.srqn, lwm, ..ArmXrcSrq::default() };
         return opened.execute(&command).map(drop);
