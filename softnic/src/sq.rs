@@ -10,7 +10,7 @@ use rushmem_mlx5::wqe::{Malformed, View};
 use rushmem_mlx5::{CtrlSeg, Opcode, Segment};
 
 /// Segments of one block.
-const PER_BLOCK: usize = 4;
+pub(crate) const PER_BLOCK: usize = 4;
 
 /// Works on one QP for a bounded time. Returns whether it has more to do at once.
 pub(crate) fn run(core: &mut Core, qpn: u32) -> bool {

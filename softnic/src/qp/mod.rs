@@ -166,6 +166,8 @@ pub(crate) struct Qp {
     pub(crate) has_left_srq: bool,
     /// Absent without queues.
     pub(crate) record: Option<QueueMemory>,
+    /// The producer counter that the record had at a reset, until a doorbell comes. Drivers may leave it there.
+    pub(crate) left_in_record: Option<u16>,
     /// Set for an initiator of dynamic connections.
     pub(crate) dci: Option<Box<Dci>>,
     /// Set for a connection of a target of dynamic connections.
@@ -217,6 +219,7 @@ impl Qp {
             srq: None,
             has_left_srq: false,
             record: None,
+            left_in_record: None,
             dci: None,
             of_dct: None,
             queued: false,
@@ -270,6 +273,7 @@ impl Qp {
 
     /// Resets all state of a connection.
     pub(crate) fn reset(&mut self) {
+        self.left_in_record = Some(self.record_producer());
         self.drop_partial_message();
         self.leave_xrc_queue();
         self.has_left_srq = false;

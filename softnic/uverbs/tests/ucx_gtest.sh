@@ -4,8 +4,8 @@
 #   ucx_gtest.sh FOLDER [TRANSPORT ...]
 #
 # FOLDER has the sources of UCX 1.13.1, the release of Debian 12. It needs autoconf, automake, libtool, make, g++ and
-# libibverbs-dev. `rushmem` must be on the search path. Without transports, all of the device run. A summary ends the output,
-# and the status is 1 if a test fails.
+# libibverbs-dev. `rushmem` must be on the search path. Without transports, all of the device run. The variable EXCEPT names
+# tests to leave out, as a filter of gtest. The status is 1 if a test fails.
 set -euo pipefail
 
 [ $# -ge 1 ] || { echo "usage: $0 FOLDER [TRANSPORT ...]" >&2; exit 2; }
@@ -65,5 +65,7 @@ for transport in "${transports[@]}"; do
     # A skipped test is counted as one that passed, too.
     echo "$transport: $((ok - skipped)) pass, $skipped are skipped, $failed fail, in $SECONDS s"
     grep '^\[  FAILED  \].*ms)' "$log" || true
+    # A crash ends a run early.
+    grep -q ' test suites\? ran' "$log" || echo "ended within $(grep '^\[ RUN' "$log" | tail -1)"
 done
 exit $status
