@@ -61,6 +61,9 @@ fn body(view: &View<'_>, f: &mut Formatter<'_>) -> fmt::Result {
             hex(&av.rmac, f)?;
         }
     }
+    if let Some(srqn) = view.xrc_srqn() {
+        write!(f, " to xrc srq {srqn:#x}")?;
+    }
     if let Some(imm) = view.imm() {
         write!(f, " imm {imm:#x}")?;
     }

@@ -93,7 +93,7 @@ macro_rules! one_segment {
 }
 
 one_segment!(RaddrSeg, DataSeg, AtomicSeg, MaskedFetchAdd32Seg, MaskedFetchAdd64Seg, MaskedCompareSwap32Seg);
-one_segment!(WaitSeg, SrqNextSeg);
+one_segment!(WaitSeg, XrcSeg, SrqNextSeg);
 
 /// The remote address of an entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
@@ -277,6 +277,24 @@ impl WaitSeg {
     #[inline(always)]
     pub const fn new(index: u32, cqn: u32) -> Self {
         Self { reserved: Be64::new(0), index: Be32::new(index), cqn: Be32::new(cqn) }
+    }
+}
+
+/// The destination of an entry of an XRC initiator.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct XrcSeg {
+    /// Number of the shared receive queue that the request names, bits 23:0.
+    pub srqn: Be32,
+    /// Zero.
+    pub reserved: [u8; 12],
+}
+
+impl XrcSeg {
+    /// Builds the segment.
+    #[inline(always)]
+    pub const fn new(srqn: u32) -> Self {
+        Self { srqn: Be32::new(srqn & 0xff_ffff), reserved: [0; 12] }
     }
 }
 

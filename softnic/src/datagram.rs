@@ -127,7 +127,7 @@ fn step(core: &mut Core, qpn: u32) -> Step {
                 Some(imm) => (Op::SendOnlyImm, Ext::DethImm(deth, imm)),
             };
             let (service, dest_qpn) = (Service::Ud, av.qpn());
-            let bth = Bth { service, op, solicited, pkey, ack_req: false, dest_qpn, psn };
+            let bth = Bth { service, op, solicited, pkey, ack_req: false, dest_qpn, psn, srqn: None };
             let Ok(()) = fabric.send((qpn, peer), &bth, &ext, payload.len(), |to| {
                 to.copy_from_slice(payload);
                 Ok::<(), std::convert::Infallible>(())
@@ -253,7 +253,7 @@ fn deliver(qps: &mut Table<Box<Qp>>, qpn: u32, arrived: Arrived<'_>, parts: Part
         return;
     };
     let ext = imm.map_or(Ext::Deth(deth), |imm| Ext::DethImm(deth, imm));
-    let header = header(*from.ip(), *own.ip(), roce::packet_len(&ext, payload.len()));
+    let header = header(*from.ip(), *own.ip(), roce::packet_len(roce::BTH + ext.len(), payload.len()));
     let len = GRH + payload.len();
     let parts = [(0, &header[..]), (GRH, payload)];
     let since = out.lookout.time();

@@ -8,11 +8,13 @@ use crate::cq::Cq;
 use crate::event::Event;
 use crate::observe::Observation;
 use crate::qp::{Qp, State};
+use crate::sq::PER_BLOCK;
 use crate::table::Table;
 use crate::uar::Rung;
 use crate::violation::Rule;
 use rushmem_mlx5::be::Be64;
 use rushmem_mlx5::doorbell::{CqArm, Doorbell};
+use rushmem_mlx5::{CtrlSeg, Segment};
 
 /// Scans of the UAR pages between two scans of the records of shared pages.
 const PATIENCE: u32 = 64;
@@ -54,6 +56,9 @@ impl Core {
             let qp = self.qps.get_mut(qpn).filter(|qp| qp.state != State::Reset && qp.has_send_record());
             if let Some(qp) = qp {
                 let producer = qp.record_producer();
+                if is_left_over(qp, producer) {
+                    continue;
+                }
                 if advance(qp, producer, &mut self.out).is_some() {
                     busy = true;
                     self.enqueue(qpn);
@@ -134,6 +139,15 @@ fn announce(qps: &mut Table<Box<Qp>>, out: &mut Output, page: u32, rung: Rung) -
     }
 }
 
+/// Returns whether the record has its counter from before a reset, and the queue has no entry that it could announce.
+fn is_left_over(qp: &Qp, producer: u16) -> bool {
+    let Some(sq) = qp.sq.as_ref().filter(|_| qp.left_in_record == Some(producer)) else { return false };
+    let mut first = [Segment::ZERO; PER_BLOCK];
+    sq.ring.load_block(sq.producer, &mut first);
+    let ctrl = CtrlSeg::from_segment(first[0]);
+    ctrl.index() != sq.producer || ctrl.qpn() != qp.qpn
+}
+
 /// Returns the doorbell record if it stays behind `producer` for a moment. Its store may be late.
 fn record_behind(qp: &Qp, producer: u16) -> Option<u16> {
     let mut record = qp.record_producer();
@@ -156,6 +170,7 @@ fn advance(qp: &mut Qp, producer: u16, out: &mut Output) -> Option<()> {
         return None;
     }
     sq.producer = producer;
+    qp.left_in_record = None;
     out.lookout.note(|| Observation::Doorbell { qpn, index, blocks });
     Some(())
 }

@@ -19,7 +19,7 @@ pub(crate) fn run(qp: &mut Qp, cqs: &mut Table<Cq>, out: &mut Output) -> bool {
     if qp.srq.is_some() && !std::mem::replace(&mut qp.has_left_srq, true) {
         // The entry of a message that did not arrive completely serves another QP.
         qp.drop_partial_message();
-        if qp.of_dct.is_none() {
+        if qp.of_dct.is_none() && !qp.is_xrc_target() {
             out.events.push(Event::LastReceive { qpn: qp.qpn });
         }
     }

@@ -22,7 +22,7 @@
 //!
 //! It supports:
 //!
-//! - services: reliable connections, unreliable connections, dynamic connections, datagrams;
+//! - services: reliable connections, unreliable connections, extended connections (XRC), dynamic connections, datagrams;
 //! - operations: WRITE, WRITE with immediate, READ, SEND, atomics, masked atomics of 4 and 8 bytes, NOP, DUMP, WAIT;
 //! - inline data, segment lists, fences and solicited events;
 //! - CQs: rings and collapsed, CQEs of 64 and 128 bytes, arming and overrun;
@@ -30,7 +30,7 @@
 //!
 //! A driver that polls a CQ in order needs to initialise its first CQE only, unlike with hardware.
 //!
-//! Commands that need anything else are refused by name: extended connections, memory windows.
+//! Commands that need anything else are refused by name: memory windows, raw packets.
 #![deny(unsafe_code)]
 
 mod alarm;

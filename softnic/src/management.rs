@@ -65,6 +65,7 @@ impl Inbox {
             ack_req: false,
             dest_qpn: QPN,
             psn,
+            srqn: None,
         };
         (bth, Ext::Deth(Deth { qkey: QKEY, source_qpn: QPN }))
     }

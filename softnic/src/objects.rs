@@ -25,6 +25,11 @@ impl Core {
             self.srqs.iter().filter(|(_, srq)| srq.get().owner == context).map(|(n, _)| n).collect();
         numbers.into_iter().for_each(|srqn| self.remove_srq(srqn));
         let numbers: Vec<u32> =
+            self.xrcds.iter().filter(|(_, xrcd)| xrcd.owner == context).map(|(n, _)| n).collect();
+        for xrcd in numbers {
+            self.xrcds.remove(xrcd);
+        }
+        let numbers: Vec<u32> =
             self.mkeys.iter().filter(|(_, key)| key.owner == context).map(|(n, _)| n).collect();
         numbers.into_iter().for_each(|index| self.remove_mkey(index));
         let numbers: Vec<u32> =
@@ -61,6 +66,10 @@ impl Core {
         self.disconnect(qpn);
         let Some(mut qp) = self.qps.remove(qpn) else { return };
         qp.drop_partial_message();
+        if qp.is_xrc_target() {
+            qp.leave_xrc_queue();
+            self.count_xrcd(qp.context.xrcd, -1);
+        }
         self.members.remove_from_all(qpn);
         if let Some(srq) = &qp.srq {
             let mut srq = srq.get();
@@ -91,6 +100,10 @@ impl Core {
         let srq = srq.get();
         self.count_pd(srq.pd, -1);
         srq.umems.iter().for_each(|umem| self.count_umem(*umem, -1));
+        if let Some(of) = srq.of_xrcd {
+            self.count_xrcd(of.xrcd, -1);
+            self.count_cq(of.cqn, -1);
+        }
     }
 
     pub(crate) fn remove_mkey(&mut self, index: u32) {
@@ -121,6 +134,12 @@ impl Core {
     pub(crate) fn count_pd(&mut self, pd: u32, change: i32) {
         if let Some(pd) = self.pds.get_mut(pd) {
             pd.users = pd.users.saturating_add_signed(change);
+        }
+    }
+
+    pub(crate) fn count_xrcd(&mut self, xrcd: u32, change: i32) {
+        if let Some(xrcd) = self.xrcds.get_mut(xrcd) {
+            xrcd.users = xrcd.users.saturating_add_signed(change);
         }
     }
 

@@ -10,7 +10,7 @@ use rushmem_mlx5::wqe::{Malformed, View};
 use rushmem_mlx5::{CtrlSeg, Opcode, Segment};
 
 /// Segments of one block.
-const PER_BLOCK: usize = 4;
+pub(crate) const PER_BLOCK: usize = 4;
 
 /// Works on one QP for a bounded time. Returns whether it has more to do at once.
 pub(crate) fn run(core: &mut Core, qpn: u32) -> bool {
@@ -31,10 +31,12 @@ fn execute(core: &mut Core, qpn: u32) -> bool {
     let Some(qp) = core.qps.get_mut(qpn) else { return false };
     match (qp.service, qp.route, qp.state) {
         (Service::Ud, _, State::Rts) => datagram::run(core, qpn),
-        (Service::Rc | Service::Uc | Service::Dc, Route::Peer(_), _) => wire::run(core, qpn),
-        (Service::Rc | Service::Uc | Service::Dc, Route::Loopback, State::Rts) => loopback::run(core, qpn),
-        (_, _, State::Error) => flush::run(qp, &mut core.cqs, &mut core.out),
-        _ => false,
+        (Service::Ud, _, State::Error) => flush::run(qp, &mut core.cqs, &mut core.out),
+        (Service::Ud, ..) => false,
+        (_, Route::Peer(_), _) => wire::run(core, qpn),
+        (_, Route::Loopback, State::Rts) => loopback::run(core, qpn),
+        (_, Route::Loopback, State::Error) => flush::run(qp, &mut core.cqs, &mut core.out),
+        (_, Route::Loopback, _) => false,
     }
 }
 
@@ -87,6 +89,7 @@ pub(crate) fn parse(service: Service, segments: &[Segment]) -> Result<View<'_>, 
     match service {
         Service::Ud => View::parse_datagram(segments),
         Service::Dc => View::parse_dc(segments),
+        Service::Xrc => View::parse_xrc(segments),
         Service::Rc | Service::Uc => View::parse(segments),
     }
 }

@@ -45,6 +45,17 @@ pub(crate) struct Srq {
     pub(crate) limit: u16,
     /// QPs that use the queue.
     pub(crate) users: u32,
+    /// Set for a queue of an XRC domain.
+    pub(crate) of_xrcd: Option<OfXrcd>,
+}
+
+/// The part of a shared receive queue that belongs to an XRC domain.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OfXrcd {
+    pub(crate) xrcd: u32,
+    /// Completion queue of its messages.
+    pub(crate) cqn: u32,
+    pub(crate) user_index: u32,
 }
 
 impl Srq {
@@ -128,6 +139,7 @@ mod tests {
             returned: Vec::new(),
             limit: 0,
             users: 0,
+            of_xrcd: None,
         }
     }
 

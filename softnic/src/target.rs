@@ -48,6 +48,8 @@ impl RemoteError {
 /// The remote range of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RemoteRange {
+    /// Protection domain of its key.
+    pub(crate) pd: u32,
     pub(crate) addr: u64,
     pub(crate) rkey: u32,
     pub(crate) len: u64,
@@ -91,7 +93,8 @@ fn remote<'a>(
     if at.len == 0 {
         return Ok(None);
     }
-    resolve(mkeys, user(qp), at.rkey, at.addr, at.len, need).map(Some).map_err(RemoteError::Access)
+    let user = User { pd: at.pd, qpn: qp.number() };
+    resolve(mkeys, user, at.rkey, at.addr, at.len, need).map(Some).map_err(RemoteError::Access)
 }
 
 /// An atomic request.

@@ -1,6 +1,6 @@
 //! A text file of executed send WQEs, one of each shape.
 //!
-//! Lines that begin with `#` are comments. Each other line is a WQE: its service (`rc`, `uc`, `ud`, `dc`), its index as four
+//! Lines that begin with `#` are comments. Each other line is a WQE: its service (`rc`, `uc`, `ud`, `dc`, `xrc`), its index as four
 //! hexadecimal digits, and the bytes of its segments.
 
 use crate::nic::Error;
@@ -66,6 +66,7 @@ impl WqeLog {
             Service::Uc => "uc",
             Service::Ud => "ud",
             Service::Dc => "dc",
+            Service::Xrc => "xrc",
         };
         let mut line = format!("{name} {:04x} ", ctrl.index());
         for byte in Segment::bytes_of(view.segments()) {

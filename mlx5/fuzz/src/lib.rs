@@ -32,8 +32,12 @@ type Parse = for<'a> fn(&'a [Segment]) -> Result<View<'a>, Malformed>;
 pub fn wqe(bytes: &[u8]) {
     let segments: Vec<_> = bytes.as_chunks().0.iter().map(|chunk| Segment::from_bytes(*chunk)).collect();
     assert!(scatter(&segments).count() <= segments.len());
-    let formats: [Parse; 3] =
-        [|entry| View::parse(entry), |entry| View::parse_datagram(entry), |entry| View::parse_dc(entry)];
+    let formats: [Parse; 4] = [
+        |entry| View::parse(entry),
+        |entry| View::parse_datagram(entry),
+        |entry| View::parse_dc(entry),
+        |entry| View::parse_xrc(entry),
+    ];
     for parse in formats {
         match parse(&segments) {
             Ok(view) => entry(view, &segments, parse),
@@ -60,6 +64,7 @@ fn entry(view: View<'_>, segments: &[Segment], parse: Parse) {
         Some(_) => 1,
     };
     let vector = view.av().map_or(0, |av| if av.is_extended() { 3 } else { 1 });
+    let vector = vector + view.xrc_srqn().is_some() as u32;
     let head = 1 + vector + view.remote().is_some() as u32 + view.wait().is_some() as u32 + operands;
     let data: u32 = view
         .data()

@@ -56,6 +56,14 @@ numbers! {
         CREATE_SRQ = 0x700;
         /// Destroys a shared receive queue.
         DESTROY_SRQ = 0x701;
+        /// Makes a shared receive queue of an XRC domain.
+        CREATE_XRC_SRQ = 0x705;
+        /// Destroys a shared receive queue of an XRC domain.
+        DESTROY_XRC_SRQ = 0x706;
+        /// Asks for the context of a shared receive queue of an XRC domain.
+        QUERY_XRC_SRQ = 0x707;
+        /// Arms the limit of a shared receive queue of an XRC domain.
+        ARM_XRC_SRQ = 0x708;
         /// Makes a dynamically connected target.
         CREATE_DCT = 0x710;
         /// Destroys a dynamically connected target.
@@ -80,6 +88,10 @@ numbers! {
         ALLOC_UAR = 0x802;
         /// Destroys a doorbell page.
         DEALLOC_UAR = 0x803;
+        /// Makes an XRC domain.
+        ALLOC_XRCD = 0x80e;
+        /// Destroys an XRC domain.
+        DEALLOC_XRCD = 0x80f;
         /// Makes a transport domain.
         ALLOC_TRANSPORT_DOMAIN = 0x816;
         /// Asks for the state of a bond of ports.

@@ -16,6 +16,7 @@
 //! | [`qp`] | CREATE, QUERY, DESTROY, the state transitions | QP context, address path |
 //! | [`rmp`] | CREATE, MODIFY, QUERY and DESTROY | work queue, RMP context |
 //! | [`dct`] | CREATE, DRAIN, QUERY and DESTROY | DCT context |
+//! | [`xrc`] | ALLOC and DEALLOC; CREATE, ARM, QUERY and DESTROY | XRC SRQ context |
 //!
 //! ```
 //! use rushmem_mlx5::prm::{CmdError, CmdStatus, DecodeError, cq};
@@ -53,6 +54,7 @@ pub mod qp;
 pub mod rmp;
 pub mod uar;
 pub mod umem;
+pub mod xrc;
 
 pub use cmd::{CmdError, CmdOpcode, CmdStatus, Header};
 pub use field::{Bits, Field, FieldInfo, Value};

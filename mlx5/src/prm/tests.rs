@@ -10,6 +10,7 @@ use super::{
         Rtr2Rts,
     },
     umem::{CreateUmem, Mtt, Umem},
+    xrc::{AllocXrcd, ArmXrcSrq, CreateXrcSrq, XrcSrqContext},
     *,
 };
 use std::{string::ToString, vec::Vec};
@@ -67,6 +68,44 @@ fn create_cq() {
             (0x58, 0x56),
             (0x5c, 0x8000_0000),
         ],
+    );
+}
+
+#[test]
+fn shared_receive_queues_of_xrc_domains() {
+    golden(AllocXrcd::default(), &[(0x00, 0x080e_0000)]);
+    let context = XrcSrqContext {
+        log_xrc_srq_size: 4,
+        log_rq_stride: 1,
+        xrcd: 0x31,
+        dbr_umem_valid: true,
+        cqn: 0x404,
+        dbr_umem_id: 0x57,
+        user_index: 9,
+        pd: 0x12,
+        lwm: 3,
+        dbr_addr: 0x40,
+        ..Default::default()
+    };
+    golden(
+        CreateXrcSrq { context, umem_id: 0x56, umem_valid: true, ..Default::default() },
+        &[
+            (0x00, 0x0705_0000),
+            (0x10, 0x0400_0000),
+            (0x14, 0x0100_0031),
+            (0x18, 0x0100_0404),
+            (0x1c, 0x57),
+            (0x20, 9),
+            (0x28, 0x12),
+            (0x2c, 0x0003_0000),
+            (0x3c, 0x40),
+            (0x58, 0x56),
+            (0x5c, 0x8000_0000),
+        ],
+    );
+    golden(
+        ArmXrcSrq { op_mod: ArmXrcSrq::XRC_SRQ, xrc_srqn: 0x21, lwm: 3, ..Default::default() },
+        &[(0x00, 0x0708_0000), (0x04, 1), (0x08, 0x21), (0x0c, 3)],
     );
 }
 

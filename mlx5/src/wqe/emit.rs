@@ -6,7 +6,7 @@ use crate::{
     ctrl::{CtrlSeg, Opcode},
     seg::{
         AtomicSeg, DataSeg, InlineHdr, MaskedCompareSwap32Seg, MaskedCompareSwap64Seg, MaskedFetchAdd32Seg,
-        MaskedFetchAdd64Seg, RaddrSeg, SEGMENT_BYTES, Segment, WaitSeg,
+        MaskedFetchAdd64Seg, RaddrSeg, SEGMENT_BYTES, Segment, WaitSeg, XrcSeg,
     },
 };
 
@@ -52,6 +52,9 @@ impl View<'_> {
             let reserved0 = if self.is_dc() { av.reserved0 } else { Be32::new(0) };
             let segments = crate::av::AvSeg { reserved0, reserved1: [0; 4], ..av }.to_segments();
             out.put_all(if av.is_extended() { &segments } else { segments.get(..1)? })?;
+        }
+        if let Some(srqn) = self.xrc_srqn() {
+            out.put(XrcSeg::new(srqn).to_segment())?;
         }
         if let Some(at) = self.remote() {
             out.put(RaddrSeg::new(at.addr.get(), at.rkey.get()).to_segment())?;

@@ -311,6 +311,22 @@ fn entries_of_dc_carry_key_and_target() {
     assert!(View::parse(entry.segments()).is_ok_and(|view| view.av().is_none()), "its service is not in it");
 }
 
+/// Compares with `struct mlx5_wqe_xrc_seg` of libmlx5.
+#[test]
+fn entries_of_xrc_carry_the_number_of_the_queue() {
+    let expected: [u8; 64] = bytes(
+        "00001208 0001a704 00000008 00000000  000002b8 00000000 00000000 00000000
+         00007f4a 20001000 00181ef0 00000000  00004000 00200f42 00007f3b 40002000",
+    );
+    let segments: Vec<Segment> =
+        expected.as_chunks().0.iter().map(|chunk| Segment::from_bytes(*chunk)).collect();
+    assert_eq!(
+        View::parse_xrc(&segments).unwrap().to_string(),
+        "qp 0x1a7 [0x12] RDMA_WRITE ds 4 signaled to xrc srq 0x2b8 remote 0x7f4a20001000 rkey 0x181ef0 \
+         data 16384 B at 0x7f3b40002000 lkey 0x200f42"
+    );
+}
+
 #[test]
 fn every_entry_of_dc_has_two_blocks() {
     for golden in goldens().iter().filter(|golden| golden.wqe.opcode() != Opcode::WAIT) {

@@ -6,7 +6,7 @@ use crate::{
     ctrl::{CtrlSeg, Flags, Opcode},
     seg::{
         AtomicSeg, DataSeg, InlineHdr, MaskedCompareSwap32Seg, MaskedCompareSwap64Seg, MaskedFetchAdd32Seg,
-        MaskedFetchAdd64Seg, RaddrSeg, Segment, WaitSeg, blocks_for,
+        MaskedFetchAdd64Seg, RaddrSeg, Segment, WaitSeg, XrcSeg, blocks_for,
     },
 };
 
@@ -14,7 +14,7 @@ use crate::{
 ///
 /// The format depends on the service of the QP. [`View::parse`] reads entries of connections, reliable or not.
 /// [`View::parse_datagram`] reads entries of datagram QPs, [`View::parse_dc`] entries of DC initiators. Both begin with an
-/// address vector.
+/// address vector. [`View::parse_xrc`] reads entries of XRC initiators, which begin with the number of a receive queue.
 ///
 /// All are strict in everything that decides the meaning of an entry: opcode, opmod, sizes and order of segments. They
 /// ignore bytes that a NIC ignores (the immediate of an opcode without one, reserved words), because other drivers leave
@@ -24,11 +24,11 @@ pub struct View<'a> {
     ctrl: CtrlSeg,
     /// All `ds` segments.
     segments: &'a [Segment],
-    /// Segments of the address vector: none, one or three. (Not the vector itself: entries are read in the hot path of
-    /// the software ConnectX, and most have none.)
+    /// Segments of the address, a vector or an XRC segment: none, one or three. (Not the address itself: entries are read
+    /// in the hot path of the software ConnectX, and most have none.)
     av: u8,
-    /// Whether the vector begins with the access key of a DC target.
-    dc: bool,
+    /// The format: [`CONNECTED`] or another.
+    format: u8,
     remote: Option<RaddrSeg>,
     atomic: Option<Atomic>,
     wait: Option<WaitSeg>,
@@ -78,6 +78,8 @@ const CONNECTED: u8 = 0;
 const DATAGRAM: u8 = 1;
 /// Entries of DC initiators.
 const DYNAMIC: u8 = 2;
+/// Entries of XRC initiators.
+const EXTENDED: u8 = 3;
 
 /// The segments of an opcode, between control and data.
 struct Shape {
@@ -109,6 +111,12 @@ impl<'a> View<'a> {
         Self::parse_as::<DYNAMIC>(segments)
     }
 
+    /// Reads an entry of an XRC initiator: as of a connection, with an XRC segment behind the control segment. NOP, DUMP and
+    /// WAIT have none.
+    pub fn parse_xrc(segments: &'a [Segment]) -> Result<Self, Malformed> {
+        Self::parse_as::<EXTENDED>(segments)
+    }
+
     #[inline]
     fn parse_as<const FORMAT: u8>(segments: &'a [Segment]) -> Result<Self, Malformed> {
         let Some(first) = segments.first() else { return Err(Malformed::Short { need: 1, have: 0 }) };
@@ -131,6 +139,7 @@ impl<'a> View<'a> {
         let av = match ctrl.opcode() {
             Opcode::NOP | Opcode::DUMP | Opcode::WAIT => 0,
             _ if FORMAT == CONNECTED => 0,
+            _ if FORMAT == EXTENDED => 1,
             _ => vector_segments(segments),
         };
         let (least, most) = (shape.least + av, (shape.most + av).min(Self::MAX_DS));
@@ -157,7 +166,7 @@ impl<'a> View<'a> {
         }
         let data = if ctrl.opcode() == Opcode::NOP { &[] } else { rest };
         check_data(ctrl.opcode(), data, shape.inline)?;
-        Ok(Self { ctrl, segments, av, dc: FORMAT == DYNAMIC, remote, atomic, wait, data })
+        Ok(Self { ctrl, segments, av, format: FORMAT, remote, atomic, wait, data })
     }
 
     /// Returns the control segment.
@@ -197,6 +206,7 @@ impl<'a> View<'a> {
     pub fn av(&self) -> Option<AvSeg> {
         let [_, rest @ ..] = self.segments else { return None };
         match (self.av, rest) {
+            _ if self.format == EXTENDED => None,
             (1, [first, ..]) => Some(AvSeg::from_segments([*first, Segment::ZERO, Segment::ZERO])),
             (3, [first, second, third, ..]) => Some(AvSeg::from_segments([*first, *second, *third])),
             _ => None,
@@ -205,7 +215,17 @@ impl<'a> View<'a> {
 
     /// Returns whether the address vector begins with the access key of a DC target.
     pub(crate) const fn is_dc(&self) -> bool {
-        self.dc
+        self.format == DYNAMIC
+    }
+
+    /// Returns the number of the receive queue that an entry of an XRC initiator names.
+    pub fn xrc_srqn(&self) -> Option<u32> {
+        match self.segments {
+            [_, first, ..] if self.format == EXTENDED && self.av == 1 => {
+                Some(XrcSeg::from_segment(*first).srqn.get() & 0xff_ffff)
+            }
+            _ => None,
+        }
     }
 
     /// Returns the remote address, for READ, WRITE and atomics.

@@ -28,6 +28,7 @@ pub(crate) fn check(line: &str) -> Option<String> {
         "rc" | "uc" => View::parse(&segments),
         "ud" => View::parse_datagram(&segments),
         "dc" => View::parse_dc(&segments),
+        "xrc" => View::parse_xrc(&segments),
         other => panic!("no service is called {other}"),
     };
     let view = view.unwrap_or_else(|malformed| panic!("{malformed}: {line}"));
@@ -51,7 +52,8 @@ fn without_leftovers(view: &View<'_>, mut bytes: Vec<u8>) -> Vec<u8> {
     }
     if view.opcode() == Opcode::ATOMIC_FA {
         let vector = view.av().map_or(0, |av| if av.is_extended() { 48 } else { 16 });
-        bytes[vector + 40..vector + 48].fill(0);
+        let address = vector + if view.xrc_srqn().is_some() { 16 } else { 0 };
+        bytes[address + 40..address + 48].fill(0);
     }
     let segments = |data: &Data<'_>| match data {
         Data::Pointer(_) => 1,

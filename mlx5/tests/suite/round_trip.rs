@@ -8,9 +8,9 @@ use rushmem_mlx5::{
     cqe::{Completion, Failure, Reception},
     prm::{
         CmdError, CmdStatus, Command, DecodeError, Layout, Response, caps, counter, cq, dct, lag, mkey, pd,
-        qp, rmp, uar, umem,
+        qp, rmp, uar, umem, xrc,
     },
-    seg::{DataSeg, InlineHdr, RaddrSeg},
+    seg::{DataSeg, InlineHdr, RaddrSeg, XrcSeg},
     wqe::{Data, emit_write_inline},
 };
 
@@ -215,6 +215,28 @@ proptest! {
     }
 
     #[test]
+    fn entries_of_xrc_round_trip(
+        wqe in wqe(), flags in flags(), index: u16, qpn in 0..1_u32 << 24, srqn in 0..1_u32 << 24,
+    ) {
+        let entry = wqe.emit(index, qpn, flags);
+        let is_local = matches!(wqe, Wqe::Nop | Wqe::Dump { .. } | Wqe::Wait { .. });
+        let mut segments = entry.segments().to_vec();
+        if !is_local {
+            segments.insert(1, XrcSeg::new(srqn).to_segment());
+            let mut ctrl = segments[0].to_bytes();
+            ctrl[7] += 1;
+            segments[0] = Segment::from_bytes(ctrl);
+        }
+        let view = View::parse_xrc(&segments).unwrap();
+        prop_assert_eq!((view.xrc_srqn(), view.av()), ((!is_local).then_some(srqn), None));
+        prop_assert_eq!((view.opcode(), view.ctrl().index(), view.ctrl().qpn()), (wqe.opcode(), index, qpn));
+        prop_assert_eq!(view.to_wqe(), is_local.then_some(wqe));
+        let mut again = [Segment([0xa5a5_a5a5; 4]); 8];
+        prop_assert_eq!(view.emit(&mut again).map(usize::from), Some(segments.len()));
+        prop_assert_eq!(&again[..segments.len()], &segments[..]);
+    }
+
+    #[test]
     fn gather_lists_keep_order_and_bytes(list in vec(data(), 0..12), qpn in 0..1_u32 << 24) {
         let mut segments = vec![Segment::ZERO, RaddrSeg::new(1, 2).to_segment()];
         segments.extend(data_segments(&list));
@@ -382,6 +404,12 @@ fn every_field_of_every_command_has_its_own_bits() {
     command::<rmp::ModifyRmp>();
     command::<rmp::QueryRmp>();
     command::<rmp::DestroyRmp>();
+    command::<xrc::AllocXrcd>();
+    command::<xrc::DeallocXrcd>();
+    command::<xrc::CreateXrcSrq>();
+    command::<xrc::ArmXrcSrq>();
+    command::<xrc::QueryXrcSrq>();
+    command::<xrc::DestroyXrcSrq>();
     command::<dct::CreateDct>();
     command::<dct::DrainDct>();
     command::<dct::QueryDct>();
@@ -417,6 +445,6 @@ fn every_field_of_every_structure_has_its_own_bits() {
         )*};
     }
     structure!(cq::CqContext, qp::QpContext, qp::AddressPath, mkey::MkeyContext, mkey::Klm, umem::Umem);
-    structure!(rmp::Wq, rmp::RmpContext, dct::DctContext);
+    structure!(rmp::Wq, rmp::RmpContext, dct::DctContext, xrc::XrcSrqContext);
     structure!(caps::HcaCap, caps::GeneralCap2, caps::AtomicCaps, caps::RoceCap, caps::RoceAddr);
 }

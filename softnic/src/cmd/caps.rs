@@ -18,6 +18,8 @@ pub(crate) const LOG_MAX_QP_SIZE: u8 = 15;
 pub(crate) const LOG_MAX_QP: u8 = 21;
 /// log2 of the number of targets of dynamic connections.
 pub(crate) const LOG_MAX_DCT: u8 = 16;
+/// log2 of the number of XRC domains.
+pub(crate) const LOG_MAX_XRCD: u8 = 16;
 /// log2 of the number of CQs.
 pub(crate) const LOG_MAX_CQ: u8 = 21;
 /// Enhanced connection establishment options that CREATE_QP offers. They change nothing in the packets.
@@ -89,12 +91,14 @@ fn general(bond: u8) -> HcaCap {
         cqe_version: 1,
         dct: true,
         log_max_rmp: 16,
+        log_max_xrcd: LOG_MAX_XRCD,
         device_frequency_khz: CLOCK_KHZ,
         basic_cyclic_rcv_wqe: true,
         roce: true,
         atomic: true,
         cq_oi: true,
         cd: true,
+        xrc: true,
         ud: true,
         uc: true,
         rc: true,

@@ -144,6 +144,7 @@ fn create_indirect(
 pub(super) fn destroy_mkey(core: &mut Core, context: u32, command: DestroyMkey) -> CmdResult<DestroyMkeyOut> {
     let index = command.mkey_index;
     core.mkeys.get(index).filter(|mkey| mkey.owner == context).ok_or(bad_resource(Reason::NoMkey))?;
+    core.catch_up();
     core.remove_mkey(index);
     Ok(DestroyMkeyOut {})
 }

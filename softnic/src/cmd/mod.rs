@@ -11,6 +11,7 @@ mod modify;
 mod qp;
 pub(crate) mod refuse;
 mod rmp;
+mod xrc;
 
 use crate::core::Core;
 use refuse::{Reason, refuse};
@@ -65,6 +66,12 @@ fn dispatch(core: &mut Core, context: u32, input: &[u8], output: &mut [u8]) -> C
         CmdOpcode::MODIFY_RMP => call.run(rmp::modify),
         CmdOpcode::QUERY_RMP => call.run(rmp::query),
         CmdOpcode::DESTROY_RMP => call.run(rmp::destroy),
+        CmdOpcode::ALLOC_XRCD => call.run(xrc::alloc),
+        CmdOpcode::DEALLOC_XRCD => call.run(xrc::dealloc),
+        CmdOpcode::CREATE_XRC_SRQ => call.run(xrc::create_srq),
+        CmdOpcode::ARM_XRC_SRQ => call.run(xrc::arm_srq),
+        CmdOpcode::QUERY_XRC_SRQ => call.run(xrc::query_srq),
+        CmdOpcode::DESTROY_XRC_SRQ => call.run(xrc::destroy_srq),
         CmdOpcode::RST2INIT_QP => call.run(modify::rst2init),
         CmdOpcode::INIT2INIT_QP => call.run(modify::init2init),
         CmdOpcode::INIT2RTR_QP => call.run(modify::init2rtr),

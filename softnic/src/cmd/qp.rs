@@ -3,7 +3,7 @@
 use super::caps::{ECE, LOG_MAX_QP_SIZE};
 use super::memory::{own_pd, queue_memory};
 use super::refuse::{Reason, bad_resource, refuse};
-use super::{CmdResult, cq, require, rmp};
+use super::{CmdResult, cq, require, rmp, xrc};
 use crate::core::Core;
 use crate::datagram;
 use crate::qp::{Qp, Rq, Sq, State};
@@ -18,6 +18,9 @@ use rushmem_mlx5::seg::WQEBB_BYTES;
 
 pub(super) fn create(core: &mut Core, context: u32, command: CreateQp) -> CmdResult<CreateQpOut> {
     let qpc = command.context;
+    if qpc.st == ServiceType::XRC && qpc.no_sq {
+        return xrc::create_target(core, context, qpc);
+    }
     let (service, receives) = check_supported(&command)?;
     let has_rq = receives == RqType::REGULAR;
     own_pd(core, context, qpc.pd)?;
@@ -70,6 +73,7 @@ fn check_supported(command: &CreateQp) -> CmdResult<(Service, RqType)> {
         ServiceType::RC => Service::Rc,
         ServiceType::UC => Service::Uc,
         ServiceType::UD => Service::Ud,
+        ServiceType::XRC => Service::Xrc,
         ServiceType::DCI => Service::Dc,
         _ => return Err(refuse(CmdStatus::BAD_PARAM, Reason::Service)),
     };
@@ -78,6 +82,8 @@ fn check_supported(command: &CreateQp) -> CmdResult<(Service, RqType)> {
     require(!qpc.wq_signature, Reason::Signature)?;
     require(qpc.page_offset == 0, Reason::PageOffset)?;
     require(matches!(qpc.rq_type, RqType::REGULAR | RqType::SRQ | RqType::ZERO_SIZE), Reason::RqType)?;
+    // Initiators of extended connections receive nothing.
+    require(service != Service::Xrc || qpc.rq_type == RqType::ZERO_SIZE, Reason::RqType)?;
     Ok((service, qpc.rq_type))
 }
 

@@ -39,10 +39,12 @@ reasons! {
     NoCounters = 0x5f_0016, "no such counter set";
     NoSrq = 0x5f_0017, "no such shared receive queue in this context";
     NoDct = 0x5f_0018, "no such target of dynamic connections in this context";
+    NoXrcd = 0x5f_0019, "no such XRC domain";
     PdUsed = 0x5f_0020, "the protection domain still has memory keys, queue pairs, targets of dynamic connections or shared receive queues";
     CqUsed = 0x5f_0021, "the completion queue still has queue pairs or targets of dynamic connections";
     CountersUsed = 0x5f_0023, "the counter set still has queue pairs";
     SrqUsed = 0x5f_0024, "the shared receive queue still has queue pairs or targets of dynamic connections";
+    XrcdUsed = 0x5f_0025, "the XRC domain still has queue pairs or shared receive queues";
     Full = 0x5f_0022, "no more objects of this kind";
     NeedsUmem = 0x5f_0030, "queues, doorbell records and memory keys must lie in umems";
     UmemRange = 0x5f_0031, "the object leaves its umem";
@@ -55,7 +57,7 @@ reasons! {
     CqSize = 0x5f_0051, "the completion queue is too large";
     Resize = 0x5f_0052, "only the size of a completion queue can change, and not that of a collapsed one";
     CqFull = 0x5f_0053, "the old or the new completion queue has no room for the entries that are not polled yet";
-    Service = 0x5f_0060, "only reliable and unreliable connections, initiators of dynamic connections, and datagrams are supported";
+    Service = 0x5f_0060, "only reliable, unreliable and extended connections, initiators of dynamic connections, and datagrams are supported";
     SqSize = 0x5f_0061, "the queue is too large";
     RqType = 0x5f_0062, "only queue pairs with a receive queue of their own, a shared one or none are supported";
     DbrMode = 0x5f_0063, "this adapter was started without support of queue pairs without doorbell record";

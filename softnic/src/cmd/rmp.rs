@@ -52,6 +52,7 @@ pub(super) fn create(core: &mut Core, context: u32, command: CreateRmp) -> CmdRe
             returned: Vec::new(),
             limit: wq.lwm,
             users: 0,
+            of_xrcd: None,
         })
     });
     let rmpn = srqn.ok_or(refuse(CmdStatus::NO_RES, Reason::Full))?;
@@ -99,5 +100,9 @@ pub(super) fn destroy(core: &mut Core, context: u32, command: DestroyRmp) -> Cmd
 
 /// Returns a shared receive queue of this context.
 pub(super) fn own(core: &Core, context: u32, srqn: u32) -> CmdResult<&SharedSrq> {
-    core.srqs.get(srqn).filter(|srq| srq.get().owner == context).ok_or(bad_resource(Reason::NoSrq))
+    let is_own = |srq: &&SharedSrq| {
+        let srq = srq.get();
+        srq.owner == context && srq.of_xrcd.is_none()
+    };
+    core.srqs.get(srqn).filter(is_own).ok_or(bad_resource(Reason::NoSrq))
 }

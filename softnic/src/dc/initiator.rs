@@ -246,6 +246,7 @@ impl Core {
                     ack_req: false,
                     dest_qpn: peer_qpn,
                     psn: qp.send_psn,
+                    srqn: None,
                 };
                 fabric.send_empty((qpn, peer), &bth, &Ext::Disconnect(dci.sequence));
                 let (psn, opcode) = (bth.psn.get(), bth.op.name());

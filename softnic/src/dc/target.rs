@@ -134,7 +134,7 @@ pub(crate) fn connect(core: &mut Core, from: SocketAddrV4, packet: &Packet<'_>) 
         }
     };
     let (service, dest_qpn) = (Service::Dc, request.source_qpn);
-    let bth = Bth { service, op, solicited: false, pkey, ack_req: false, dest_qpn, psn };
+    let bth = Bth { service, op, solicited: false, pkey, ack_req: false, dest_qpn, psn, srqn: None };
     core.answers.push(((qpn, from), bth, ext));
 }
 

@@ -21,7 +21,9 @@ use rushmem_mlx5::prm::qp::{
     AddressPath, AtomicMode, CreateQp, Init2Rtr, Mtu, QpContext, RqType, Rst2Init, Rtr2Rts, ServiceType,
 };
 use rushmem_mlx5::prm::rmp::{CreateRmp, RmpContext, Wq, WqType};
+use rushmem_mlx5::prm::xrc::{AllocXrcd, CreateXrcSrq, XrcSrqContext};
 use rushmem_mlx5::prm::{CmdOpcode, Command, Response};
+use rushmem_mlx5::seg::XrcSeg;
 use rushmem_mlx5::wqe::Inline;
 use rushmem_mlx5::{Flags, Opcode, Segment, Wqe};
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -39,6 +41,8 @@ const RING: u64 = 0;
 const CQ: u64 = 32 << 10;
 const RECORD: u64 = 48 << 10;
 const SHARED: u64 = 56 << 10;
+/// Bytes of four receive WQEs.
+const RECEIVES: u64 = 256;
 /// Access key of the target.
 pub(crate) const DC_KEY: u64 = 7;
 const CONTROL: usize = 64 << 10;
@@ -54,6 +58,8 @@ pub(crate) struct Harness {
     peer: u32,
     /// The target of dynamic connections.
     dctn: u32,
+    /// The shared receive queue of the XRC domain.
+    xrc_srqn: u32,
     /// Address of the peer.
     to: SocketAddrV4,
     /// Numbers of all objects, for plausible commands.
@@ -70,7 +76,8 @@ impl Harness {
     ///
     /// `choice` selects the service. Its top bit enables stalls, splits and late answers.
     pub(crate) fn new(wire: bool, choice: u8) -> Harness {
-        let services = [ServiceType::RC, ServiceType::UC, ServiceType::UD, ServiceType::DCI];
+        let services =
+            [ServiceType::RC, ServiceType::UC, ServiceType::UD, ServiceType::DCI, ServiceType::XRC];
         let service = services[usize::from(choice & 0x7f) % services.len()];
         let rate = if choice & 0x80 != 0 { 0.5 } else { 0.0 };
         let time = Duration::from_micros(1);
@@ -109,8 +116,20 @@ impl Harness {
 
         let to = if wire { PEER } else { address };
         let numbers = Vec::new();
-        let mut harness =
-            Harness { core, context, control, page, key: 0, service, qpn: 0, peer: 0, dctn: 0, to, numbers };
+        let mut harness = Harness {
+            core,
+            context,
+            control,
+            page,
+            key: 0,
+            service,
+            qpn: 0,
+            peer: 0,
+            dctn: 0,
+            xrc_srqn: 0,
+            to,
+            numbers,
+        };
         let pd = harness.call(&AllocPd::default()).pd;
         let mkc = MkeyContext {
             a: true,
@@ -148,15 +167,20 @@ impl Harness {
             ..CreateCq::default()
         };
         let cqn = harness.call(&create).cqn;
+        let xrcd = harness.call(&AllocXrcd::default()).xrcd;
         let mut qp = |ring: u64, record: u64| {
+            // The second QP is the target of an extended connection.
+            let is_extended = service == ServiceType::XRC;
             let context = QpContext {
                 st: service,
+                xrcd,
+                no_sq: is_extended && record != RECORD,
                 pd,
                 uar_page,
                 cqn_snd: cqn,
                 cqn_rcv: cqn,
                 log_sq_size: LOG_SQ,
-                rq_type: RqType::REGULAR,
+                rq_type: if is_extended { RqType::ZERO_SIZE } else { RqType::REGULAR },
                 log_rq_size: 2,
                 log_rq_stride: 2,
                 dbr_umem_valid: true,
@@ -166,7 +190,7 @@ impl Harness {
             };
             let create = CreateQp {
                 wq_umem_id: control_umem,
-                wq_umem_offset: ring,
+                wq_umem_offset: ring + if is_extended { RECEIVES } else { 0 },
                 wq_umem_valid: true,
                 context,
                 ..CreateQp::default()
@@ -201,8 +225,29 @@ impl Harness {
             ..DctContext::default()
         };
         let dctn = harness.call(&CreateDct { context, ..CreateDct::default() }).dctn;
-        harness.numbers = vec![heap, control_umem, uar_page, pd, index, cqn, qpn, peer, srqn_xrqn, dctn];
-        (harness.qpn, harness.peer, harness.dctn) = (qpn, peer, dctn);
+        let context = XrcSrqContext {
+            log_xrc_srq_size: 2,
+            log_rq_stride: 2,
+            xrcd,
+            dbr_umem_valid: true,
+            cqn,
+            dbr_umem_id: control_umem,
+            user_index: 3,
+            pd,
+            dbr_addr: SHARED + 1088,
+            ..XrcSrqContext::default()
+        };
+        let create = CreateXrcSrq {
+            context,
+            umem_offset: 1024,
+            umem_id: shared_umem,
+            umem_valid: true,
+            ..CreateXrcSrq::default()
+        };
+        let xrc_srqn = harness.call(&create).xrc_srqn;
+        harness.numbers =
+            vec![heap, control_umem, uar_page, pd, index, cqn, qpn, peer, srqn_xrqn, dctn, xrcd, xrc_srqn];
+        (harness.qpn, harness.peer, harness.dctn, harness.xrc_srqn) = (qpn, peer, dctn, xrc_srqn);
         harness.connect(qpn, peer, to);
         harness.connect(peer, qpn, to);
         harness
@@ -267,8 +312,8 @@ impl Harness {
     }
 
     fn sq(&self) -> u64 {
-        // Four receive WQEs of 64 bytes come first.
-        RING + 256
+        // The receive WQEs come first.
+        RING + RECEIVES
     }
 
     /// Fills the send queue. With `plausible`, most blocks get the right index, QPN and keys, and small lengths and
@@ -305,12 +350,17 @@ impl Harness {
         let remote =
             atomic || matches!(opcode, Opcode::RDMA_WRITE | Opcode::RDMA_WRITE_IMM | Opcode::RDMA_READ);
         let mut data = 16;
+        if self.service == ServiceType::XRC {
+            block[16..20].copy_from_slice(&self.xrc_srqn.to_be_bytes());
+            data = 32;
+        }
         if remote {
             // Up to 64 KiB; aligned for an atomic.
-            block[16..22].fill(0);
-            block[23] &= if atomic { 0xf8 } else { 0xff };
-            block[24..28].copy_from_slice(&key);
-            data = if atomic { 48 } else { 32 };
+            let at = &mut block[data..];
+            at[..6].fill(0);
+            at[7] &= if atomic { 0xf8 } else { 0xff };
+            at[8..12].copy_from_slice(&key);
+            data += if atomic { 32 } else { 16 };
         }
         for segment in (data..64).step_by(16) {
             block[segment..segment + 2].fill(0);
@@ -392,8 +442,17 @@ impl Harness {
     /// Handles a packet of the peer.
     pub(crate) fn receive(&mut self, op: Op, dest_qpn: u32, psn: u32, ext: &Ext) {
         let (service, psn) = (Service::Dc, Psn::new(psn));
-        let bth = Bth { service, op, solicited: false, pkey: DEFAULT_PKEY, ack_req: true, dest_qpn, psn };
-        let mut bytes = vec![0; roce::packet_len(ext, 0)];
+        let bth = Bth {
+            service,
+            op,
+            solicited: false,
+            pkey: DEFAULT_PKEY,
+            ack_req: true,
+            dest_qpn,
+            psn,
+            srqn: None,
+        };
+        let mut bytes = vec![0; roce::packet_len(bth.len() + ext.len(), 0)];
         roce::emit(&bth, ext, 0, &mut bytes);
         wire::packet(&mut self.core, PEER, &bytes);
     }
@@ -419,14 +478,16 @@ impl Harness {
         let av = self.vector(PEER, 5);
         let mut index = 0;
         for op in ops {
-            let entry = match self.service {
-                ServiceType::DCI => op.emit_to(&av, index, self.qpn, Flags::SIGNALED),
-                _ => op.emit(index, self.qpn, Flags::SIGNALED),
+            let segments = match self.service {
+                ServiceType::DCI => op.emit_to(&av, index, self.qpn, Flags::SIGNALED).segments().to_vec(),
+                ServiceType::XRC => extended(&op, index, self.qpn, self.xrc_srqn),
+                _ => op.emit(index, self.qpn, Flags::SIGNALED).segments().to_vec(),
             };
             let at = self.sq() + 64 * u64::from(index);
-            self.control.write(at, Segment::bytes_of(entry.segments())).expect("in range");
-            index += u16::from(entry.n_blocks());
+            self.control.write(at, Segment::bytes_of(&segments)).expect("in range");
+            index += segments.len().div_ceil(4) as u16;
         }
+        self.control.store_u32(SHARED as usize + 1088, record_word(3));
         self.control.store_u32(RECORD as usize, record_word(3));
         self.control.store_u32(RECORD as usize + 8, record_word(3));
         self.ring(index);
@@ -440,10 +501,30 @@ impl Harness {
         bth[4..8].copy_from_slice(&qpn.to_be_bytes());
         bth[9..11].fill(0);
         bth[11] &= 0x1f;
-        if choice & 2 != 0 && packet.len() >= 28 {
-            packet[20..24].copy_from_slice(&self.key.to_be_bytes());
-            packet[12..18].fill(0);
-            packet[24..26].fill(0);
+        let mut headers = &mut packet[crate::roce::BTH..];
+        if self.service == ServiceType::XRC && headers.len() >= 4 {
+            if choice & 4 == 0 {
+                headers[..4].copy_from_slice(&self.xrc_srqn.to_be_bytes());
+            }
+            headers = &mut headers[4..];
+        }
+        if choice & 2 != 0 && headers.len() >= 16 {
+            headers[8..12].copy_from_slice(&self.key.to_be_bytes());
+            headers[..6].fill(0);
+            headers[12..14].fill(0);
         }
     }
+}
+
+/// Returns the segments of an entry of an XRC initiator.
+pub(super) fn extended(wqe: &Wqe, index: u16, qpn: u32, srqn: u32) -> Vec<Segment> {
+    let mut segments = wqe.emit(index, qpn, Flags::SIGNALED).segments().to_vec();
+    if matches!(wqe, Wqe::Nop) {
+        return segments;
+    }
+    let mut ctrl = segments[0].to_bytes();
+    ctrl[7] += 1;
+    segments[0] = Segment::from_bytes(ctrl);
+    segments.insert(1, XrcSeg::new(srqn).to_segment());
+    segments
 }

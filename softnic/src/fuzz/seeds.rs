@@ -8,16 +8,23 @@ use rushmem_mlx5::prm::cq::{CqContext, CreateCq, ModifyCq};
 use rushmem_mlx5::prm::dct::{CreateDct, DctContext, DestroyDct, DrainDct, QueryDct};
 use rushmem_mlx5::prm::mkey::{AccessMode, CreateMkey, MkeyContext};
 use rushmem_mlx5::prm::pd::AllocPd;
-use rushmem_mlx5::prm::qp::{CreateQp, Init2Rtr, Mtu, QueryQp, Rst2Init, Rtr2Rts, ToErr};
+use rushmem_mlx5::prm::qp::{
+    CreateQp, Init2Rtr, Mtu, QpContext, QueryQp, RqType, Rst2Init, Rtr2Rts, ServiceType, ToErr,
+};
 use rushmem_mlx5::prm::rmp::{CreateRmp, DestroyRmp, ModifyRmp, QueryRmp, RmpContext, Wq};
+use rushmem_mlx5::prm::xrc::{
+    AllocXrcd, ArmXrcSrq, CreateXrcSrq, DeallocXrcd, DestroyXrcSrq, QueryXrcSrq, XrcSrqContext,
+};
 use rushmem_mlx5::prm::{CmdOpcode, Command};
 use rushmem_mlx5::wqe::Inline;
-use rushmem_mlx5::{Flags, Wqe};
+use rushmem_mlx5::{Flags, Segment, Wqe};
 
 /// A placeholder for the key: the harness puts its own in its place.
 const KEY: u32 = 0;
 /// A placeholder for QP numbers.
 const SOME: u32 = 0;
+/// A placeholder for numbers of shared receive queues.
+const SRQN: u32 = 0;
 
 /// Returns inputs of `mailboxes`: one for each command.
 pub(super) fn mailboxes() -> Vec<Vec<u8>> {
@@ -39,6 +46,24 @@ pub(super) fn mailboxes() -> Vec<Vec<u8>> {
     let context = CqContext { log_cq_size: 4, ..CqContext::default() };
     let resize =
         ModifyCq { op_mod, cqn, field_select, context, umem_id, umem_valid: true, ..ModifyCq::default() };
+    let of_domain = XrcSrqContext {
+        log_xrc_srq_size: 2,
+        log_rq_stride: 2,
+        xrcd: 10,
+        dbr_umem_valid: true,
+        cqn: 5,
+        dbr_umem_id: 1,
+        pd: 3,
+        ..XrcSrqContext::default()
+    };
+    let xrc_target = QpContext {
+        st: ServiceType::XRC,
+        no_sq: true,
+        pd: 3,
+        xrcd: 10,
+        rq_type: RqType::SRQ,
+        ..QpContext::default()
+    };
     let target = DctContext { cqn: 5, pd: 3, srqn_xrqn: 8, mtu: Mtu::B256, ..DctContext::default() };
     vec![
         mailbox(&QueryHcaCap::current::<HcaCap>()),
@@ -57,6 +82,18 @@ pub(super) fn mailboxes() -> Vec<Vec<u8>> {
         mailbox(&Rtr2Rts { qpn: 6, ..Rtr2Rts::default() }),
         mailbox(&QueryQp { qpn: 6, ..QueryQp::default() }),
         mailbox(&ToErr { qpn: 6, ..ToErr::default() }),
+        mailbox(&AllocXrcd::default()),
+        mailbox(&CreateXrcSrq {
+            context: of_domain,
+            umem_id: 1,
+            umem_valid: true,
+            ..CreateXrcSrq::default()
+        }),
+        mailbox(&ArmXrcSrq { op_mod: ArmXrcSrq::XRC_SRQ, xrc_srqn: 11, lwm: 1, ..ArmXrcSrq::default() }),
+        mailbox(&QueryXrcSrq { xrc_srqn: 11, ..QueryXrcSrq::default() }),
+        mailbox(&DestroyXrcSrq { xrc_srqn: 11, ..DestroyXrcSrq::default() }),
+        mailbox(&DeallocXrcd { xrcd: 10, ..DeallocXrcd::default() }),
+        mailbox(&CreateQp { context: xrc_target, ..CreateQp::default() }),
         mailbox(&CreateDct { context: target, ..CreateDct::default() }),
         mailbox(&QueryDct { dctn: 9, ..QueryDct::default() }),
         mailbox(&DrainDct { dctn: 9, ..DrainDct::default() }),
@@ -125,7 +162,16 @@ pub(super) fn entries() -> Vec<Vec<u8>> {
         entry.blocks.iter().flat_map(|block| block.to_bytes()).collect::<Vec<_>>()
     });
     let dynamic = [vec![2 * all.len() as u8, 3 << 1 | 1], dynamic.collect()].concat();
-    services.chain([dynamic]).collect()
+    // Entries of one block.
+    let extended =
+        all.iter().filter(|wqe| wqe.emit(0, SOME, Flags::NONE).ds < 4).zip(0..).flat_map(|(wqe, index)| {
+            let mut segments = harness::extended(wqe, index, SOME, SRQN);
+            segments.resize(4, Segment::ZERO);
+            Segment::bytes_of(&segments).to_vec()
+        });
+    let extended: Vec<u8> = extended.collect();
+    let extended = [vec![(extended.len() / 64) as u8, 4 << 1 | 1], extended].concat();
+    services.chain([dynamic, extended]).collect()
 }
 
 /// Returns inputs of `packets`: requests, responses and datagrams.
@@ -168,6 +214,14 @@ pub(super) fn packets() -> Vec<Vec<u8>> {
         packet(Service::Dc, Op::Ack, 1, &aeth(AethSyndrome::Ack), 0),
         packet(Service::Dc, Op::Disconnect, 4, &Ext::Disconnect(1), 0),
     ];
+    let extended = [
+        packet(Service::Xrc, Op::WriteFirst, 0, &reth(300), 256),
+        packet(Service::Xrc, Op::WriteLast, 1, &Ext::None, 44),
+        packet(Service::Xrc, Op::ReadRequest, 2, &reth(300), 0),
+        packet(Service::Xrc, Op::FetchAdd, 4, &atomic, 0),
+        packet(Service::Xrc, Op::SendOnlyImm, 5, &Ext::Imm(9), 0),
+        packet(Service::Xrc, Op::Ack, 1, &aeth(AethSyndrome::Ack), 0),
+    ];
     let input = |service: u8, packets: &[Vec<u8>]| [vec![service], packets.concat()].concat();
     // The top bit injects faults.
     vec![
@@ -177,14 +231,18 @@ pub(super) fn packets() -> Vec<Vec<u8>> {
         input(1, &unreliable),
         input(2, &datagrams),
         input(3, &dynamic),
+        input(4, &extended),
+        input(0x84, &extended),
     ]
 }
 
 /// Returns a packet with its choice (QP and key of the harness) and its length. Longer payloads are cut.
 fn packet(service: Service, op: Op, psn: u32, ext: &Ext, payload: usize) -> Vec<u8> {
     let psn = Psn::new(psn);
-    let bth = Bth { service, op, solicited: false, pkey: DEFAULT_PKEY, ack_req: true, dest_qpn: SOME, psn };
-    let mut bytes = vec![0; roce::packet_len(ext, payload)];
+    let srqn = (service == Service::Xrc && !op.is_response()).then_some(SRQN);
+    let bth =
+        Bth { service, op, solicited: false, pkey: DEFAULT_PKEY, ack_req: true, dest_qpn: SOME, psn, srqn };
+    let mut bytes = vec![0; roce::packet_len(bth.len() + ext.len(), payload)];
     roce::emit(&bth, ext, payload, &mut bytes).fill(0x5a);
     bytes.truncate((bytes.len() - roce::ICRC).min(252));
     let choice = if matches!(ext, Ext::Reth(_) | Ext::Atomic { .. }) { 2 } else { 0 };

@@ -49,7 +49,7 @@ fn ring() -> impl Strategy<Value = Vec<u8>> {
             block
         },
     );
-    (1u8..34, 0u8..4, proptest::collection::vec(block, 1..32)).prop_map(|(announced, service, blocks)| {
+    (1u8..34, 0u8..5, proptest::collection::vec(block, 1..32)).prop_map(|(announced, service, blocks)| {
         let mut bytes = vec![announced, service << 1 | 1];
         bytes.extend(blocks.iter().flatten());
         bytes
@@ -68,7 +68,7 @@ fn traffic() -> impl Strategy<Value = Vec<u8>> {
             framed.append(&mut packet);
             framed
         });
-    (0u8..4, any::<bool>(), proptest::collection::vec(packet, 1..24)).prop_map(
+    (0u8..5, any::<bool>(), proptest::collection::vec(packet, 1..24)).prop_map(
         |(service, faults, packets)| [vec![service | u8::from(faults) << 7], packets.concat()].concat(),
     )
 }

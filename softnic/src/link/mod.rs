@@ -136,7 +136,7 @@ impl Fabric {
         payload: usize,
         fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
     ) -> Result<(), E> {
-        let (from, len) = (self.udp.local(), roce::packet_len(ext, payload));
+        let (from, len) = (self.udp.local(), roce::packet_len(bth.len() + ext.len(), payload));
         let mut fill = Some(fill);
         if self.capture.is_none()
             && self.faults.passes_all()

@@ -87,7 +87,10 @@ pub(super) fn waits(qp: &mut Qp, view: &View<'_>, out: &mut Output) -> Option<In
     let state = &mut qp.faults;
     if state.cast.replace(view.ctrl().index()) != Some(view.ctrl().index()) {
         state.until = out.draw_stall(qpn);
-        state.due = if fetches(view) {
+        state.due = if view.xrc_srqn().is_some() {
+            // The target may serve another queue by then.
+            None
+        } else if fetches(view) {
             out.draw_late_answer(qpn)
         } else if view.opcode() == Opcode::RDMA_WRITE && qp.attrs.unordered {
             out.draw_unordered(qpn)

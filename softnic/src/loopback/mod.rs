@@ -16,10 +16,12 @@ use crate::dc::{Dci, Refusal};
 use crate::dma::{Dma, Mkeys, Rights, User};
 use crate::memory::MemoryError;
 use crate::observe::Observation;
+use crate::qp::xrc;
 use crate::qp::{Attrs, Qp, Stall, State, rnr_time};
 use crate::roce::{Psn, Service, pkeys_match};
 use crate::route::Route;
 use crate::sq::{self, BadWqe};
+use crate::srq::SharedSrq;
 use crate::table::Table;
 use crate::target::{self, AtomicRequest, RemoteError, RemoteRange};
 use crate::violation::Rule;
@@ -180,6 +182,12 @@ impl Source {
         }
     }
 
+    /// Makes the target of an extended connection serve the queue `srqn`, if it is there.
+    fn aim(&self, qps: &mut Table<Box<Qp>>, srqs: &Table<SharedSrq>, srqn: u32) -> Result<(), Outcome> {
+        let target = qps.get_mut(self.peer).filter(|target| self.is_expected_by(target));
+        Ok(target.map_or(Ok(()), |target| xrc::aim(target, srqs, srqn))?)
+    }
+
     /// Returns whether `target` is connected to this QP and expects its next packet number.
     #[inline]
     fn is_expected_by(&self, target: &Qp) -> bool {
@@ -187,6 +195,7 @@ impl Source {
             && target.service == self.service
             && target.route == Route::Loopback
             && target.attrs.remote_qpn == self.user.qpn
+            && (self.service != Service::Xrc || target.is_xrc_target())
             && pkeys_match(target.attrs.pkey, self.attrs.pkey)
             && (target.recv_psn == self.psn || !self.service.is_reliable())
     }
@@ -194,7 +203,7 @@ impl Source {
 
 #[inline]
 fn step(core: &mut Core, qpn: u32) -> Step {
-    let Core { qps, cqs, mkeys, dma, scratch, out, now, finished, .. } = core;
+    let Core { qps, cqs, srqs, mkeys, dma, scratch, out, now, finished, .. } = core;
     let now = *now;
     let Some(qp) = qps.get_mut(qpn).filter(|qp| qp.state == State::Rts) else { return Step::Idle };
     if let Some(stall) = qp.stall.filter(|stall| stall.until > now) {
@@ -224,7 +233,9 @@ fn step(core: &mut Core, qpn: u32) -> Step {
     }
     let source = Source::new(qp, part);
     let done = Done { index, opcode: view.opcode(), byte_cnt: 0 };
-    let outcome = execute(&view, &source, Parts { qps, cqs, mkeys, dma, out }).unwrap_or_else(|other| other);
+    let aimed = view.xrc_srqn().map_or(Ok(()), |srqn| source.aim(qps, srqs, srqn));
+    let outcome = aimed.and_then(|()| execute(&view, &source, Parts { qps, cqs, mkeys, dma, out }));
+    let outcome = outcome.unwrap_or_else(|other| other);
     let Some(qp) = qps.get_mut(qpn) else { return Step::Idle };
     if out.lookout.is_on() {
         observe::outcome(&outcome, &view, (qp, &source), dma, out);
@@ -432,7 +443,7 @@ fn execute(view: &View<'_>, source: &Source, parts: Parts<'_>) -> Result<Outcome
             }
             if source.late {
                 // The request is checked now and lands later.
-                target::writable(target, mkeys, place(at, len))?;
+                target::writable(target, mkeys, place(target, at, len))?;
                 readable_here(view, mkeys, source.user, len)?;
             } else {
                 write(view, (source.user, source.part.clone()), target, mkeys, (dma, out), at)?;
@@ -444,7 +455,7 @@ fn execute(view: &View<'_>, source: &Source, parts: Parts<'_>) -> Result<Outcome
         }
         (Opcode::RDMA_READ, Some(at)) if source.late => {
             // The request is checked now and read later.
-            target::readable(target, mkeys, place(at, len))?;
+            target::readable(target, mkeys, place(target, at, len))?;
             writable_here(view, mkeys, source.user, len)?;
             len
         }
@@ -497,8 +508,8 @@ fn no_receive(target: &Qp) -> Result<Outcome, Outcome> {
     Err(RemoteError::Invalid.into())
 }
 
-fn place(at: RaddrSeg, len: u64) -> RemoteRange {
-    RemoteRange { addr: at.addr.get(), rkey: at.rkey.get(), len }
+fn place(target: &Qp, at: RaddrSeg, len: u64) -> RemoteRange {
+    RemoteRange { pd: target.pd, addr: at.addr.get(), rkey: at.rkey.get(), len }
 }
 
 /// Moves a part of a WRITE, which `user` posted.
@@ -511,7 +522,9 @@ fn write(
     (dma, out): (&mut Dma, &mut Output),
     at: RaddrSeg,
 ) -> Result<(), Outcome> {
-    let Some(to) = target::writable(target, mkeys, place(at, view.data_len()))? else { return Ok(()) };
+    let Some(to) = target::writable(target, mkeys, place(target, at, view.data_len()))? else {
+        return Ok(());
+    };
     let Range { start, end } = part;
     let due = fault_injection::posts(view, user, target, out);
     for_each_piece(view, mkeys, user, Rights::LOCAL_READ, start, end - start, |piece, at| {
@@ -539,7 +552,9 @@ fn read(
     at: RaddrSeg,
     part: Range<u64>,
 ) -> Result<(), Outcome> {
-    let Some(from) = target::readable(target, mkeys, place(at, view.data_len()))? else { return Ok(()) };
+    let Some(from) = target::readable(target, mkeys, place(target, at, view.data_len()))? else {
+        return Ok(());
+    };
     let Range { start, end } = part;
     for_each_piece(view, mkeys, user, Rights::LOCAL_WRITE, start, end - start, |piece, at| {
         if let Piece::Memory(to) = piece {

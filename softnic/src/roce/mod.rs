@@ -1,8 +1,8 @@
 //! RoCEv2 packets, from the UDP payload on.
 //!
 //! A packet has a base transport header ([`Bth`]) and the extension headers of its opcode ([`Ext`]). The payload,
-//! padded to four bytes, and the invariant CRC ([`icrc`]) follow. InfiniBand Architecture Specification, volume 1,
-//! chapter 9; annex A17 for RoCEv2.
+//! padded to four bytes, and the invariant CRC ([`icrc`]) follow. A request of an extended connection has the XRC header between
+//! both. InfiniBand Architecture Specification, volume 1, chapter 9; annex A14 for XRC; annex A17 for RoCEv2.
 
 pub(crate) mod icrc;
 pub(crate) mod opcode;
@@ -11,12 +11,14 @@ pub(crate) use opcode::{Op, Service};
 
 /// Bytes of the base transport header.
 pub(crate) const BTH: usize = 12;
+/// Bytes of the XRC header.
+const XRC: usize = 4;
 /// Bytes of the invariant CRC.
 pub(crate) const ICRC: usize = 4;
 /// Largest payload of one packet: the greatest path MTU.
 pub(crate) const MAX_MTU: usize = 4096;
 /// Bytes of the largest set of extension headers.
-pub(crate) const MAX_EXT: usize = 48;
+pub(crate) const MAX_EXT: usize = XRC + 48;
 /// Bytes of the largest packet.
 pub(crate) const MAX_PACKET: usize = BTH + MAX_EXT + MAX_MTU + ICRC;
 /// The UDP port of RoCEv2.
@@ -55,7 +57,7 @@ impl Psn {
     }
 }
 
-/// Base transport header.
+/// Base transport header, with the XRC header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bth {
     pub(crate) service: Service,
@@ -65,6 +67,15 @@ pub(crate) struct Bth {
     pub(crate) ack_req: bool,
     pub(crate) dest_qpn: u32,
     pub(crate) psn: Psn,
+    /// The XRC header, in requests of an extended connection: the number of a shared receive queue.
+    pub(crate) srqn: Option<u32>,
+}
+
+impl Bth {
+    /// Returns the bytes of both headers.
+    pub(crate) fn len(&self) -> usize {
+        BTH + self.srqn.map_or(0, |_| XRC)
+    }
 }
 
 /// RDMA extended transport header: the remote range of a message.
@@ -385,9 +396,9 @@ impl Aeth {
     }
 }
 
-/// Returns the bytes of a packet with these extension headers and this payload, including padding and CRC.
-pub(crate) fn packet_len(ext: &Ext, payload: usize) -> usize {
-    BTH + ext.len() + payload.next_multiple_of(4) + ICRC
+/// Returns the bytes of a packet with this length of headers and payload, including padding and CRC.
+pub(crate) fn packet_len(headers: usize, payload: usize) -> usize {
+    headers + payload.next_multiple_of(4) + ICRC
 }
 
 /// Writes the headers and the padding of a packet that fills `out`, and returns the part for its payload.
@@ -399,8 +410,11 @@ pub(crate) fn emit<'a>(bth: &Bth, ext: &Ext, payload: usize, out: &'a mut [u8]) 
     put(out, 2, bth.pkey.to_be_bytes());
     put(out, 4, (bth.dest_qpn & 0xff_ffff).to_be_bytes());
     put(out, 8, (u32::from(bth.ack_req) << 31 | bth.psn.get()).to_be_bytes());
-    let body = BTH + ext.len();
-    ext.emit(&mut out[BTH..body]);
+    if let Some(srqn) = bth.srqn {
+        put(out, BTH, (srqn & 0xff_ffff).to_be_bytes());
+    }
+    let body = bth.len() + ext.len();
+    ext.emit(&mut out[bth.len()..body]);
     out[body + payload..body + payload + pad].fill(0);
     &mut out[body..body + payload]
 }
@@ -414,6 +428,10 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Packet<'_>, BadPacket> {
         return Err(BadPacket::Version);
     }
     let (service, op) = Op::from_byte(bytes[0]).ok_or(BadPacket::Opcode(bytes[0]))?;
+    let has_srqn = service == Service::Xrc && !op.is_response();
+    if has_srqn && bytes.len() < BTH + XRC + ICRC {
+        return Err(BadPacket::Short);
+    }
     let bth = Bth {
         service,
         op,
@@ -422,9 +440,10 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Packet<'_>, BadPacket> {
         ack_req: bytes[8] & 0x80 != 0,
         dest_qpn: be32(bytes, 4) & 0xff_ffff,
         psn: Psn::new(be32(bytes, 8)),
+        srqn: has_srqn.then(|| be32(bytes, BTH) & 0xff_ffff),
     };
     let kind = op.ext_kind(service);
-    let body = &bytes[BTH..bytes.len() - ICRC];
+    let body = &bytes[bth.len()..bytes.len() - ICRC];
     if body.len() < kind.len() {
         return Err(BadPacket::Short);
     }

@@ -17,6 +17,8 @@
 //!
 //! All fields are big-endian. The answer of an atomic is the standard ATOMIC ACKNOWLEDGE.
 //!
+//! On an extended connection, masked atomics and the report have the opcodes 0xd7 to 0xd9.
+//!
 //! Dynamic connections have the manufacturer-specific opcodes from 0xe0: see [`crate::dc`]. The masked atomics are 0xf5 and
 //! 0xf6 there, and the report is 0xfa.
 
@@ -32,6 +34,8 @@ pub(crate) enum Service {
     Uc = 0x20,
     /// Unreliable datagram.
     Ud = 0x60,
+    /// Extended reliable connection: see [`crate::qp::xrc`].
+    Xrc = 0xa0,
     /// Dynamic connection: its initiators, and the connections of its targets.
     Dc = 0xe0,
 }
@@ -39,7 +43,7 @@ pub(crate) enum Service {
 impl Service {
     /// Returns whether messages are acknowledged and arrive once, in order.
     pub(crate) fn is_reliable(self) -> bool {
-        matches!(self, Service::Rc | Service::Dc)
+        matches!(self, Service::Rc | Service::Xrc | Service::Dc)
     }
 }
 
@@ -109,6 +113,9 @@ impl Op {
     pub(crate) fn to_byte(self, service: Service) -> u8 {
         match (service, self) {
             // InfiniBand's own atomics have the numbers that these have elsewhere.
+            (Service::Xrc, Op::MaskedCompareSwap) => 0xd7,
+            (Service::Xrc, Op::MaskedFetchAdd) => 0xd8,
+            (Service::Xrc, Op::SelectiveAck) => 0xd9,
             (Service::Dc, Op::MaskedCompareSwap) => 0xf5,
             (Service::Dc, Op::MaskedFetchAdd) => 0xf6,
             (Service::Dc, Op::SelectiveAck) => 0xfa,
@@ -122,9 +129,13 @@ impl Op {
             0x00..=0x14 => Some((Service::Rc, op(byte)?)),
             0x20..=0x2b => Some((Service::Uc, op(byte - 0x20)?)),
             0x64..=0x65 => Some((Service::Ud, op(byte - 0x60)?)),
+            0xa0..=0xb4 => Some((Service::Xrc, op(byte - 0xa0)?)),
             0xd4 => Some((Service::Rc, Op::MaskedCompareSwap)),
             0xd5 => Some((Service::Rc, Op::MaskedFetchAdd)),
             0xd6 => Some((Service::Rc, Op::SelectiveAck)),
+            0xd7 => Some((Service::Xrc, Op::MaskedCompareSwap)),
+            0xd8 => Some((Service::Xrc, Op::MaskedFetchAdd)),
+            0xd9 => Some((Service::Xrc, Op::SelectiveAck)),
             0xe0..=0xf4 => Some((Service::Dc, op(byte - 0xe0)?)),
             0xf5 => Some((Service::Dc, Op::MaskedCompareSwap)),
             0xf6 => Some((Service::Dc, Op::MaskedFetchAdd)),
@@ -214,6 +225,6 @@ mod tests {
         }
         let of = |wanted: Service| known.iter().filter(|(service, _)| *service == wanted).count();
         assert_eq!((of(Service::Rc), of(Service::Uc), of(Service::Ud)), (ALL.len(), 12, 2));
-        assert_eq!(of(Service::Dc), ALL.len() + 3);
+        assert_eq!((of(Service::Xrc), of(Service::Dc)), (ALL.len(), ALL.len() + 3));
     }
 }

@@ -12,9 +12,10 @@ fn write_only_by_hand() {
         ack_req: true,
         dest_qpn: 0x1a7,
         psn: Psn::new(0x12_3456),
+        srqn: None,
     };
     let ext = Ext::Reth(Reth { addr: 0x7f4a_2000_1000, rkey: 0x18_1ef0, len: 5 });
-    let mut packet = vec![0xa5; packet_len(&ext, 5)];
+    let mut packet = vec![0xa5; packet_len(bth.len() + ext.len(), 5)];
     emit(&bth, &ext, 5, &mut packet).copy_from_slice(b"hello");
     let expected = [
         0x0a, 0x70, 0xff, 0xff, 0x00, 0x00, 0x01, 0xa7, 0x80, 0x12, 0x34,
@@ -38,9 +39,10 @@ fn datagram_by_hand() {
         ack_req: false,
         dest_qpn: 0x1a7,
         psn: Psn::new(7),
+        srqn: None,
     };
     let ext = Ext::DethImm(Deth { qkey: 0x1111_2222, source_qpn: 0x2b8 }, 0xcafe_0001);
-    let mut packet = vec![0xa5; packet_len(&ext, 2)];
+    let mut packet = vec![0xa5; packet_len(bth.len() + ext.len(), 2)];
     emit(&bth, &ext, 2, &mut packet).copy_from_slice(b"hi");
     let expected = [
         0x65, 0xe0, 0x80, 0x01, 0x00, 0x00, 0x01, 0xa7, 0x00, 0x00, 0x00,
@@ -51,6 +53,39 @@ fn datagram_by_hand() {
     ];
     assert_eq!(packet[..packet.len() - ICRC], expected);
     assert_eq!(parse(&packet), Ok(Packet { bth, ext, payload: b"hi" }));
+}
+
+/// Encodes an XRC WRITE LAST WITH IMMEDIATE of four bytes like the header tables of the specification.
+#[test]
+fn requests_of_extended_connections_by_hand() {
+    let bth = Bth {
+        service: Service::Xrc,
+        op: Op::WriteLastImm,
+        solicited: false,
+        pkey: DEFAULT_PKEY,
+        ack_req: true,
+        dest_qpn: 0x1a7,
+        psn: Psn::new(9),
+        srqn: Some(0x2b8),
+    };
+    let ext = Ext::Imm(0xcafe_0001);
+    let mut packet = vec![0xa5; packet_len(bth.len() + ext.len(), 4)];
+    emit(&bth, &ext, 4, &mut packet).copy_from_slice(b"last");
+    let expected = [
+        0xa9, 0x40, 0xff, 0xff, 0x00, 0x00, 0x01, 0xa7, 0x80, 0x00, 0x00, 0x09, // BTH
+        0x00, 0x00, 0x02, 0xb8, // XRC header
+        0xca, 0xfe, 0x00, 0x01, // immediate
+        b'l', b'a', b's', b't',
+    ];
+    assert_eq!(packet[..packet.len() - ICRC], expected);
+    assert_eq!(parse(&packet), Ok(Packet { bth, ext, payload: b"last" }));
+    assert_eq!(parse(&packet[..16]), Err(BadPacket::Short), "no room for the XRC header");
+    let answer = Bth { op: Op::Ack, srqn: None, ..bth };
+    let ext = Ext::Aeth(Aeth { syndrome: AethSyndrome::Ack, msn: 1 });
+    let mut packet = vec![0xa5; packet_len(answer.len() + ext.len(), 0)];
+    emit(&answer, &ext, 0, &mut packet);
+    assert_eq!((packet.len(), packet[0]), (20, 0xb1), "a response has no XRC header");
+    assert_eq!(parse(&packet), Ok(Packet { bth: answer, ext, payload: b"" }));
 }
 
 #[test]
@@ -93,9 +128,10 @@ fn rejects_invalid_packets() {
         ack_req: false,
         dest_qpn: 1,
         psn: Psn::new(0),
+        srqn: None,
     };
     let ext = Ext::Aeth(Aeth { syndrome: AethSyndrome::Ack, msn: 0 });
-    let mut packet = vec![0; packet_len(&ext, 0)];
+    let mut packet = vec![0; packet_len(bth.len() + ext.len(), 0)];
     emit(&bth, &ext, 0, &mut packet);
     assert!(parse(&packet).is_ok());
     assert_eq!(parse(&packet[..15]), Err(BadPacket::Short));
@@ -156,11 +192,12 @@ proptest! {
             .prop_filter_map("no opcode", Op::from_byte)
             .prop_flat_map(|known| (Just(known), any_ext(known))),
         (solicited, ack_req, pkey) in any::<(bool, bool, u16)>(),
-        (dest_qpn, psn) in (0..1u32 << 24, any::<u32>()),
+        (dest_qpn, psn, srqn) in (0..1u32 << 24, any::<u32>(), 0..1u32 << 24),
         payload in proptest::collection::vec(any::<u8>(), 0..200),
     ) {
-        let bth = Bth { service, op, solicited, pkey, ack_req, dest_qpn, psn: Psn::new(psn) };
-        let mut packet = vec![0xa5; packet_len(&ext, payload.len())];
+        let srqn = (service == Service::Xrc && !op.is_response()).then_some(srqn);
+        let bth = Bth { service, op, solicited, pkey, ack_req, dest_qpn, psn: Psn::new(psn), srqn };
+        let mut packet = vec![0xa5; packet_len(bth.len() + ext.len(), payload.len())];
         emit(&bth, &ext, payload.len(), &mut packet).copy_from_slice(&payload);
         prop_assert_eq!(parse(&packet), Ok(Packet { bth, ext, payload: &payload }));
     }
@@ -168,7 +205,7 @@ proptest! {
     #[test]
     fn arbitrary_bytes_do_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
         if let Ok(packet) = parse(&bytes) {
-            prop_assert!(packet.payload.len() + BTH + ICRC + packet.ext.len() <= bytes.len());
+            prop_assert!(packet.payload.len() + packet.bth.len() + ICRC + packet.ext.len() <= bytes.len());
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Send WQEs in flight over packets.
 
 use crate::roce::{Op, Psn, Service};
+use crate::sq;
 use rushmem_mlx5::wqe::{Malformed, View};
 use rushmem_mlx5::{Opcode, Segment, Syndrome};
 
@@ -37,8 +38,7 @@ pub(crate) struct Message {
     pub(crate) packets: u32,
     /// Error with which it completes after all earlier WQEs.
     pub(crate) fault: Option<(Syndrome, u8)>,
-    /// Whether it is of a dynamic connection.
-    dc: bool,
+    service: Service,
     segments_kept: WqeSegments,
 }
 
@@ -62,7 +62,7 @@ impl Message {
             first,
             packets,
             fault: None,
-            dc: service == Service::Dc,
+            service,
             segments_kept,
         }
     }
@@ -84,7 +84,7 @@ impl Message {
             first,
             packets: 0,
             fault: Some(fault),
-            dc: false,
+            service: Service::Rc,
             segments_kept: WqeSegments::OneBlock([Segment::ZERO; 4], 1),
         }
     }
@@ -92,8 +92,8 @@ impl Message {
     /// Returns the message that connects to the target of this WQE.
     pub(crate) fn connect(index: u16, blocks: u8, opcode: Opcode, first: Psn) -> Message {
         let (kind, packets, fault) = (Kind::Connect, 1, None);
-        let segments_kept = WqeSegments::OneBlock([Segment::ZERO; 4], 1);
-        Message { index, blocks, opcode, kind, len: 0, first, packets, fault, dc: true, segments_kept }
+        let (service, segments_kept) = (Service::Dc, WqeSegments::OneBlock([Segment::ZERO; 4], 1));
+        Message { index, blocks, opcode, kind, len: 0, first, packets, fault, service, segments_kept }
     }
 
     /// Parses the WQE again.
@@ -102,7 +102,7 @@ impl Message {
             WqeSegments::OneBlock(block, segments) => &block[..usize::from(*segments)],
             WqeSegments::More(segments) => segments,
         };
-        if self.dc { View::parse_dc(segments) } else { View::parse(segments) }
+        sq::parse(self.service, segments)
     }
 
     /// Returns one past its last packet number.

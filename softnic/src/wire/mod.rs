@@ -13,7 +13,8 @@
 //! | `pace` | measures the time of answers |
 //! | `fault_injection` | injects faults: requests that wait, WRITEs in pieces |
 //!
-//! A dynamic connection sends the same packets once it is up: see [`crate::dc`].
+//! A dynamic connection sends the same packets once it is up: see [`crate::dc`]. So does an extended connection, with the number
+//! of a shared receive queue in each request: see [`crate::qp::xrc`].
 //!
 //! An unreliable connection acknowledges nothing: a sent message is complete, and a message with a missing packet is
 //! dropped.
@@ -87,8 +88,13 @@ pub(crate) fn packet(core: &mut Core, from: SocketAddrV4, bytes: &[u8]) {
         return;
     }
     let known = core.qps.get(qpn).is_some_and(|qp| {
-        // An initiator serves no requests, and a connection of a target sends none.
-        let is_at_its_end = service != Service::Dc || packet.bth.op.is_response() == qp.dci.is_some();
+        // An initiator serves no requests, and a target sends none.
+        let is_response = packet.bth.op.is_response();
+        let is_at_its_end = match service {
+            Service::Dc => is_response == qp.dci.is_some(),
+            Service::Xrc => is_response != qp.is_xrc_target(),
+            Service::Rc | Service::Uc | Service::Ud => true,
+        };
         qp.service == service
             && is_at_its_end
             && (service == Service::Ud || qp.route == Route::Peer(from))
@@ -116,11 +122,15 @@ pub(crate) fn packet(core: &mut Core, from: SocketAddrV4, bytes: &[u8]) {
     match service {
         Service::Ud => datagram::receive(core, qpn, from, &packet),
         Service::Uc => responder::unreliable(core, qpn, &packet),
-        Service::Rc | Service::Dc if packet.bth.op.is_response() => requester::response(core, qpn, &packet),
-        Service::Rc | Service::Dc if core.out.injects_faults => {
-            fault_injection::request(core, qpn, &packet, bytes);
+        Service::Rc | Service::Dc | Service::Xrc => {
+            if packet.bth.op.is_response() {
+                requester::response(core, qpn, &packet);
+            } else if core.out.injects_faults {
+                fault_injection::request(core, qpn, &packet, bytes);
+            } else {
+                selective::request(core, qpn, &packet, bytes);
+            }
         }
-        Service::Rc | Service::Dc => selective::request(core, qpn, &packet, bytes),
     }
     core.enqueue(qpn);
 }

@@ -7,8 +7,10 @@ use crate::core::{Core, Output};
 use crate::cq::Cq;
 use crate::dma::{Dma, Mkeys};
 use crate::observe::{Observation, RemoteAddress};
+use crate::qp::xrc;
 use crate::qp::{Qp, State};
 use crate::roce::{AethSyndrome, Bth, Ext, Nak, Op, Packet, Psn, Reth};
+use crate::srq::SharedSrq;
 use crate::table::Table;
 use crate::target::{self, AtomicRequest, Origin, Receive, ReceivedMessage, RemoteError, RemoteRange};
 use rushmem_mlx5::CqeOpcode;
@@ -81,7 +83,7 @@ impl From<RemoteError> for RequestError {
 
 /// Handles a request of a reliable or dynamic connection.
 pub(crate) fn request(core: &mut Core, qpn: u32, packet: &Packet<'_>) {
-    let Core { qps, cqs, mkeys, dma, out, .. } = core;
+    let Core { qps, cqs, srqs, mkeys, dma, out, .. } = core;
     let Some(qp) = qps.get_mut(qpn) else { return };
     if qp.state == State::Error {
         if let Some((psn, syndrome)) = qp.resp.final_nak {
@@ -106,7 +108,7 @@ pub(crate) fn request(core: &mut Core, qpn: u32, packet: &Packet<'_>) {
         out.stats.duplicates += 1;
         out.counters.count(&qp.context, |counts| &mut counts.duplicate_request);
         if !is_fetch(packet.bth.op) || has_response_room(qp) {
-            answer_duplicate(qp, mkeys, out, packet);
+            answer_duplicate(qp, srqs, mkeys, out, packet);
         }
         return;
     }
@@ -115,6 +117,9 @@ pub(crate) fn request(core: &mut Core, qpn: u32, packet: &Packet<'_>) {
         return;
     }
     qp.resp.gap = false;
+    if let Err(refusal) = xrc::aim_at_packet(qp, srqs, &packet.bth) {
+        return refuse(qp, out, packet.bth.psn, refusal);
+    }
     match execute(qp, cqs, mkeys, dma, out, packet) {
         Ok(()) => out.note_change(qp.owner),
         Err(RequestError::NotReady) => {
@@ -173,7 +178,13 @@ pub(crate) fn unreliable(core: &mut Core, qpn: u32, packet: &Packet<'_>) {
 }
 
 /// Answers a duplicate request, which was executed before.
-fn answer_duplicate(qp: &mut Qp, mkeys: &Mkeys, out: &mut Output, packet: &Packet<'_>) {
+fn answer_duplicate(
+    qp: &mut Qp,
+    srqs: &Table<SharedSrq>,
+    mkeys: &Mkeys,
+    out: &mut Output,
+    packet: &Packet<'_>,
+) {
     let psn = packet.bth.psn;
     match (packet.bth.op, packet.ext) {
         (Op::ReadRequest, Ext::Reth(reth)) => {
@@ -184,14 +195,14 @@ fn answer_duplicate(qp: &mut Qp, mkeys: &Mkeys, out: &mut Output, packet: &Packe
             let grows = end.since(qp.recv_psn) > 0;
             let shift = qp.attrs.mtu_shift();
             let of_last = || qp.resp.read.is_some_and(|read| read.includes(psn, &reth, shift));
-            let at = RemoteRange { addr: reth.addr, rkey: reth.rkey, len: reth.len.into() };
-            if at.len > max_message_len(qp)
-                || (grows && !of_last())
-                || target::readable(qp, mkeys, at).is_err()
-            {
+            let pd = xrc::pd_of(qp, srqs, &packet.bth);
+            let at = pd.map(|pd| RemoteRange { pd, addr: reth.addr, rkey: reth.rkey, len: reth.len.into() });
+            let readable = at.and_then(|at| target::readable(qp, mkeys, at).map(|_| at));
+            let fits = u64::from(reth.len) <= max_message_len(qp) && (!grows || of_last());
+            let Some(RemoteRange { pd, .. }) = readable.ok().filter(|_| fits) else {
                 out.stats.dropped += 1;
                 return;
-            }
+            };
             if grows {
                 qp.recv_psn = end;
             }
@@ -204,7 +215,7 @@ fn answer_duplicate(qp: &mut Qp, mkeys: &Mkeys, out: &mut Output, packet: &Packe
                 }
                 _ => true,
             });
-            qp.push_response(Response::Read { psn, reth, sent: 0, due: None });
+            qp.push_response(Response::Read { psn, pd, reth, sent: 0, due: None });
         }
         (Op::CompareSwap | Op::FetchAdd | Op::MaskedCompareSwap | Op::MaskedFetchAdd, _) => {
             if let Some((_, old)) = qp.resp.replays.iter().find(|(at, _)| *at == psn) {
@@ -252,7 +263,8 @@ fn execute(
             _,
         ) => send(qp, cqs, mkeys, dma, out, packet)?,
         (Op::ReadRequest, Ext::Reth(reth)) => {
-            let at = RemoteRange { addr: reth.addr, rkey: reth.rkey, len: reth.len.into() };
+            let pd = qp.pd;
+            let at = RemoteRange { pd, addr: reth.addr, rkey: reth.rkey, len: reth.len.into() };
             target::readable(qp, mkeys, at)?;
             if !packet.payload.is_empty() || at.len > max_message_len(qp) {
                 return Err(RemoteError::Invalid.into());
@@ -262,7 +274,7 @@ fn execute(
             let new = ExecutedRead { first: psn, addr: reth.addr, rkey: reth.rkey };
             read = qp.resp.read.filter(|read| read.includes(psn, &reth, shift)).or(Some(new));
             qp.msn = qp.msn.wrapping_add(1);
-            qp.push_response(Response::Read { psn, reth, sent: 0, due: out.draw_late_answer(qp.qpn) });
+            qp.push_response(Response::Read { psn, pd, reth, sent: 0, due: out.draw_late_answer(qp.qpn) });
         }
         (_, ext) => {
             let request = atomic_request(packet.bth.op, ext).ok_or(RemoteError::Invalid)?;
@@ -361,7 +373,7 @@ fn write(
         return Err(RemoteError::Invalid.into());
     }
     // The whole message is checked, so nothing is written if its end is out of range.
-    let place = RemoteRange { addr: reth.addr, rkey: reth.rkey, len };
+    let place = RemoteRange { pd: qp.pd, addr: reth.addr, rkey: reth.rkey, len };
     let arrival = since.filter(|_| last).map(|since| Observation::Arrival {
         qpn: qp.number(),
         opcode: opcode_of(packet),
@@ -510,6 +522,11 @@ impl Qp {
             }
         }
         message.is_some()
+    }
+
+    /// Returns whether a message is partly received.
+    pub(crate) fn has_partial_message(&self) -> bool {
+        self.resp.message.is_some()
     }
 
     /// Queues a response. Consecutive acknowledgements are merged.

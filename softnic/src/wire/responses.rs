@@ -19,6 +19,8 @@ pub(crate) enum Response {
     /// READ response packets, `sent` of them already sent. Each reads memory when it is sent.
     Read {
         psn: Psn,
+        /// Protection domain of its key.
+        pd: u32,
         reth: Reth,
         sent: u32,
         due: Option<Instant>,
@@ -97,6 +99,7 @@ pub(crate) fn run(core: &mut Core, qpn: u32) -> bool {
             ack_req: false,
             dest_qpn: qp.attrs.remote_qpn,
             psn: answer.psn(),
+            srqn: None,
         };
         let way = (qpn, peer);
         let aeth = |syndrome| Aeth { syndrome, msn: qp.msn };
@@ -126,7 +129,7 @@ pub(crate) fn run(core: &mut Core, qpn: u32) -> bool {
                 note_sent(&bth, qpn, 0, out);
                 qp.resp.responses.pop_front();
             }
-            Response::Read { psn, reth, sent, .. } => {
+            Response::Read { psn, pd, reth, sent, .. } => {
                 let packets = qp.attrs.packets(reth.len.into());
                 let (first, last) = (sent == 0, sent + 1 == packets);
                 bth.psn = psn.plus(sent);
@@ -139,7 +142,7 @@ pub(crate) fn run(core: &mut Core, qpn: u32) -> bool {
                 };
                 let skip = u64::from(sent) << qp.attrs.mtu_shift();
                 let part = (u64::from(reth.len) - skip.min(reth.len.into())).min(1 << qp.attrs.mtu_shift());
-                let at = RemoteRange { addr: reth.addr, rkey: reth.rkey, len: reth.len.into() };
+                let at = RemoteRange { pd, addr: reth.addr, rkey: reth.rkey, len: reth.len.into() };
                 if !ahead.is_at(bth.psn) {
                     let most = left.min(fabric.room_to(peer)) as u32;
                     ahead = ahead::responses(qp, mkeys, dma, (at, bth.psn, skip), most);

@@ -140,7 +140,7 @@ fn step(core: &mut Core, qpn: u32, ahead: &mut Ahead) -> Step {
     }
     (req.next, req.next_packet) = after((req.next, req.next_packet), count, message);
     match qp.service {
-        Service::Rc | Service::Dc => req.sent((psn, count), fetches, *now, config.retransmit),
+        Service::Rc | Service::Dc | Service::Xrc => req.sent((psn, count), fetches, *now, config.retransmit),
         // No acknowledgement will come.
         Service::Uc | Service::Ud => req.start(end),
     }
@@ -325,7 +325,7 @@ pub(super) fn emit(
     if message.kind == Kind::Connect {
         let Some((dctn, connect)) = to.dct else { return Err(LocalError::Operation) };
         let (service, op, pkey, psn) = (to.service, Op::Connect, to.pkey, message.first);
-        let bth = Bth { service, op, solicited: false, pkey, ack_req: true, dest_qpn: dctn, psn };
+        let bth = Bth { service, op, solicited: false, pkey, ack_req: true, dest_qpn: dctn, psn, srqn: None };
         fabric.send_empty(way, &bth, &Ext::Connect(connect));
         return Ok((op, 0));
     }
@@ -342,6 +342,7 @@ pub(super) fn emit(
         ack_req: to.service.is_reliable() && (last || ask),
         dest_qpn: to.qpn,
         psn: message.first.plus(packet),
+        srqn: view.xrc_srqn(),
     };
     match message.kind {
         Kind::Local | Kind::Connect => {}

@@ -35,8 +35,17 @@ impl Victim {
     fn packet(&mut self, dest_qpn: u32, psn: u32, op: Op, ext: &Ext, payload: usize) -> Stats {
         let service = Service::Rc;
         let psn = Psn::new(psn);
-        let bth = Bth { service, op, solicited: false, pkey: DEFAULT_PKEY, ack_req: true, dest_qpn, psn };
-        let mut bytes = vec![0; roce::packet_len(ext, payload)];
+        let bth = Bth {
+            service,
+            op,
+            solicited: false,
+            pkey: DEFAULT_PKEY,
+            ack_req: true,
+            dest_qpn,
+            psn,
+            srqn: None,
+        };
+        let mut bytes = vec![0; roce::packet_len(bth.len() + ext.len(), payload)];
         roce::emit(&bth, ext, payload, &mut bytes).fill(0xee);
         let core = &mut self.harness.core;
         core.out.stats = Stats::default();

@@ -320,7 +320,7 @@ fn unsupported_features_are_refused_by_name() {
     call(&a.context, &good).unwrap();
     type Change = fn(&mut CreateQp);
     let bad: [(CmdStatus, Change); 11] = [
-        (CmdStatus::BAD_PARAM, |c| c.context.st = ServiceType::XRC),
+        (CmdStatus::BAD_PARAM, |c| c.context.st = ServiceType::DCT),
         // There is no such SRQ.
         (CmdStatus::BAD_RES, |c| c.context.rq_type = RqType::SRQ),
         (CmdStatus::BAD_PARAM, |c| c.context.send_dbr_mode = 1),

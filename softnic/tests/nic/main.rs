@@ -5,6 +5,7 @@ mod commands;
 mod dynamic;
 mod errors;
 mod events;
+mod extended;
 mod far;
 mod fault_injection;
 mod faults;

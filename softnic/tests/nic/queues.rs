@@ -3,7 +3,7 @@
 use crate::script::{Pe, Setup, both, call, loopback_nic, nic_without_records, pair, until};
 use rushmem_mlx5::doorbell::{Doorbell, record_word, uar};
 use rushmem_mlx5::prm::cq::{CqStatus, QueryCq};
-use rushmem_mlx5::prm::qp::QpState;
+use rushmem_mlx5::prm::qp::{QpState, ToRst};
 use rushmem_mlx5::wqe::Inline;
 use rushmem_mlx5::{Flags, Wqe};
 use rushmem_softnic::{Memory, Rule, Violation};
@@ -265,6 +265,32 @@ fn record_stored_after_its_doorbell_is_used() {
     a.records.store_u32(4, record_word(a.producer));
     assert_eq!(a.cq.wait().tail.wqe_counter.get(), index);
     assert_eq!(nic.violations(), []);
+}
+
+/// Resets a QP as UCX does: the queue becomes zero, and the doorbell record keeps its counter.
+#[test]
+fn a_record_from_before_a_reset_announces_nothing() {
+    let nic = loopback_nic();
+    let first = Pe::new(&nic, Setup::default());
+    let (mut a, mut other) = (first.sibling(&nic), first);
+    a.connect_to_itself();
+    other.connect_to_itself();
+    let own = |pe: &Pe, value| put(pe, value);
+    a.run(&own(&a, 1));
+    call(&a.context, &ToRst { qpn: a.qpn, ..ToRst::default() }).unwrap();
+    a.queues.write(a.sq_offset(0) as u64, &[0; 64]).unwrap();
+    a.producer = 0;
+    a.connect_to_itself();
+    // The adapter looks at the records of a shared page now and then.
+    for i in 0..300 {
+        other.run(&own(&other, i));
+    }
+    assert!(a.cq.poll().is_none());
+    // The same counter again, and its doorbell is overwritten.
+    let index = a.write(&own(&a, 2), Flags::SIGNALED);
+    other.run(&own(&other, 3));
+    assert_eq!(a.cq.wait().tail.wqe_counter.get(), index);
+    assert_eq!((a.heap.load_u32(0), nic.violations()), (2, vec![]));
 }
 
 #[test]

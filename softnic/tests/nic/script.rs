@@ -379,7 +379,7 @@ impl Pe {
         call(&self.context, &QueryQp { qpn: self.qpn, ..QueryQp::default() }).unwrap().context
     }
 
-    fn sq_offset(&self, index: u16) -> usize {
+    pub(crate) fn sq_offset(&self, index: u16) -> usize {
         let rq = self.setup.log_rq.map_or(0, |log| 64 << log);
         rq + usize::from(index) % (1 << self.setup.log_sq) * 64
     }

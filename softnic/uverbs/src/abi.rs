@@ -48,6 +48,7 @@ numbers! {
         QP = 4,
         AH = 6,
         MR = 7,
+        XRCD = 10,
         DM = 14,
         ASYNC_EVENT = 16,
         DEVX = super::DRIVER,
@@ -81,6 +82,9 @@ numbers! {
         MODIFY_SRQ = 33,
         QUERY_SRQ = 34,
         DESTROY_SRQ = 35,
+        OPEN_XRCD = 37,
+        CREATE_XSRQ = 39,
+        OPEN_QP = 40,
         EX_QUERY_DEVICE = 0x8000_0001,
         EX_MODIFY_QP = 0x8000_001a,
     }
@@ -121,6 +125,8 @@ numbers! {
         RC = 2,
         UC = 3,
         UD = 4,
+        XRC_INITIATOR = 9,
+        XRC_TARGET = 10,
         DRIVER = 0xff,
     }
 
@@ -154,6 +160,16 @@ numbers! {
         SQ_PSN = 1 << 16,
         MAX_DEST_RD_ATOMIC = 1 << 17,
         DEST_QPN = 1 << 20,
+    }
+
+    /// Types of shared receive queues.
+    srq_type: u32 {
+        XRC = 1,
+    }
+
+    /// Features of a device.
+    device_cap: u32 {
+        XRC = 1 << 20,
     }
 
     /// Which attributes of a shared receive queue are meant.
@@ -493,6 +509,42 @@ structs! {
         max_wr: u32,
         max_sge: u32,
         srq_limit: u32,
+    }
+
+    /// Every kind of shared receive queue but the basic one.
+    CreateXsrq[48] {
+        response: u64,
+        user_handle: u64,
+        srq_type: u32,
+        pd_handle: u32,
+        max_wr: u32,
+        max_sge: u32,
+        srq_limit: u32,
+        max_num_tags: u32,
+        xrcd_handle: u32,
+        cq_handle: u32,
+    }
+
+    OpenXrcd[16] {
+        response: u64,
+        fd: u32,
+        oflags: u32,
+    }
+
+    OpenQp[32] {
+        response: u64,
+        user_handle: u64,
+        xrcd_handle: u32,
+        qpn: u32,
+        qp_type: u8,
+        reserved: [u8; 7],
+    }
+
+    OpenQpResponse[32] {
+        qp_handle: u32,
+        qpn: u32,
+        cap: QpCap,
+        reserved: u32,
     }
 
     CreateSrqResponse[16] {

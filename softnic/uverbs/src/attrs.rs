@@ -7,6 +7,8 @@
 use crate::errno::Errno;
 use crate::user;
 use bytemuck::{NoUninit, Pod, Zeroable};
+use std::mem::offset_of;
+use std::os::fd::RawFd;
 
 /// The ioctl's request number: magic 0x1b, number 1, both ways, 24 bytes.
 pub(crate) const REQUEST: libc::c_ulong = 0xc018_1b01;
@@ -98,7 +100,10 @@ impl Call {
         match self.find(id) {
             None => Ok(None),
             Some((_, attr)) if (attr.data as i64) < 0 => Ok(None),
-            Some((_, attr)) => i32::try_from(attr.data).map(Some).map_err(|_| Errno::EINVAL),
+            Some((_, attr)) => {
+                let fd = i32::try_from(attr.data).map_err(|_| Errno::EINVAL)?;
+                user::descriptor(fd).map(Some)
+            }
         }
     }
 
@@ -142,7 +147,21 @@ impl Call {
         self.put(index, Attr { flags: attr.flags | VALID_OUTPUT, ..*attr })
     }
 
-    /// Returns a new object's handle or file descriptor.
+    /// Returns a new file descriptor as a value.
+    pub(crate) fn output_file(&self, id: u16, fd: RawFd) -> Result<(), Errno> {
+        let (_, attr) = self.need(id)?;
+        user::hand_over(fd, attr.data);
+        self.output(id, &fd)
+    }
+
+    /// Returns a new file descriptor in the place of a handle.
+    pub(crate) fn return_file(&self, id: u16, fd: RawFd) -> Result<(), Errno> {
+        let (index, _) = self.need(id)?;
+        user::hand_over(fd, self.at + (index * ATTR + offset_of!(Attr, data)) as u64);
+        self.return_handle(id, fd as u32)
+    }
+
+    /// Returns a new object's handle.
     pub(crate) fn return_handle(&self, id: u16, handle: u32) -> Result<(), Errno> {
         let (index, attr) = self.need(id)?;
         self.put(index, Attr { data: handle.into(), flags: attr.flags | VALID_OUTPUT, ..*attr })

@@ -4,10 +4,13 @@ use crate::abi::{self, gid_type, link_layer, port_state};
 use crate::errno::Errno;
 use crate::fault::Fault;
 use crate::live::GID_SLOTS;
+use crate::open_device::execute_on;
 use crate::registry::Registry;
 use crate::scheduling;
 use crate::settings::{LinkLayer, Settings};
-use rushmem_mlx5::prm::counter::{AllocQCounter, AllocQCounterOut, QueryQCounter, QueryQCounterOut};
+use crate::verbs::xrc::Domains;
+use rushmem_mlx5::prm::counter::{AllocQCounter, QueryQCounter, QueryQCounterOut};
+use rushmem_mlx5::prm::pd::AllocPd;
 use rushmem_softnic::{Config, Context, Health, Ip, Nic, lid_of};
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -48,8 +51,11 @@ struct Slot {
 
 /// A running adapter, and the receivers of its events.
 pub(crate) struct Adapter {
-    /// The driver's own context at the adapter. It owns the counter set of the port.
-    driver: Context,
+    /// The driver's own context at the adapter. It owns the counter set of the port, and XRC domains.
+    pub(crate) driver: Arc<Context>,
+    /// Number of the driver's protection domain, for the targets of extended connections.
+    pub(crate) pd: u32,
+    pub(crate) domains: Domains,
     /// Number of the counter set that the queue pairs of verbs name, as in Linux.
     pub(crate) counter_set: u8,
     pub(crate) nic: Nic,
@@ -102,9 +108,7 @@ impl Adapter {
     /// Returns the counters of the port, which Linux shows in `hw_counters`.
     fn counts(&self) -> QueryQCounterOut {
         let command = QueryQCounter { counter_set_id: self.counter_set, ..QueryQCounter::default() };
-        let mut answer = [0; QueryQCounterOut::LEN];
-        self.driver.command(&command.encode(), &mut answer);
-        QueryQCounterOut::decode(&answer).unwrap_or_default()
+        execute_on(&self.driver, &command).unwrap_or_default()
     }
 }
 
@@ -178,11 +182,10 @@ impl Device {
         let registry = Arc::new(Registry::new(self.settings.link));
         let listener = Arc::clone(&registry);
         nic.on_event(move |event| listener.event(event));
-        let driver = nic.open();
-        let mut answer = [0; AllocQCounterOut::LEN];
-        driver.command(&AllocQCounter::default().encode(), &mut answer);
-        let counter_set = AllocQCounterOut::decode(&answer).map_err(Errno::from)?.counter_set_id;
-        Ok(Adapter { driver, counter_set, nic, registry })
+        let driver = Arc::new(nic.open());
+        let counter_set = execute_on(&driver, &AllocQCounter::default())?.counter_set_id;
+        let pd = execute_on(&driver, &AllocPd::default())?.pd;
+        Ok(Adapter { driver, pd, domains: Domains::default(), counter_set, nic, registry })
     }
 
     fn config(&self, ip: Ip) -> Config {
@@ -241,6 +244,7 @@ impl Device {
             max_mcast_grp: MAX_GROUPS,
             max_mcast_qp_attach: MAX_MEMBERS,
             max_total_mcast_qp_attach: MAX_GROUPS * MAX_MEMBERS,
+            device_cap_flags: abi::device_cap::XRC,
             max_srq: 1 << 16,
             max_srq_wr: MAX_SRQ_WR,
             max_srq_sge: MAX_SRQ_SGE,

@@ -4,6 +4,7 @@
 
 use crate::errno::Errno;
 use crate::sys::{self, Identity};
+use crate::user;
 use std::ffi::CString;
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,6 +29,8 @@ pub(crate) struct Channel {
     kind: Kind,
     /// The program's end.
     end: RawFd,
+    /// The same, if the program is another process, which has a copy.
+    _kept: Option<OwnedFd>,
     identity: Identity,
     /// Held while events are written or taken back.
     turn: Mutex<()>,
@@ -53,9 +56,18 @@ impl Channel {
         if unsafe { libc::fcntl(end.as_raw_fd(), libc::F_SETFL, 0) } != 0 {
             return Err(Errno::last());
         }
-        let end = end.into_raw_fd();
-        let channel = Channel { writer, reader, kind, end, identity, turn: Mutex::default() };
-        Ok((Arc::new(channel), end))
+        let number = end.as_raw_fd();
+        let kept = match user::other_process() {
+            Some(_) => Some(end),
+            None => {
+                // The program closes it.
+                let _ = end.into_raw_fd();
+                None
+            }
+        };
+        let turn = Mutex::default();
+        let channel = Channel { writer, reader, kind, end: number, _kept: kept, identity, turn };
+        Ok((Arc::new(channel), number))
     }
 
     /// Returns the framing of its events.

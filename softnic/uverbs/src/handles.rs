@@ -53,6 +53,7 @@ kinds! {
     Qp(crate::verbs::qp::Qp),
     Dct(crate::verbs::dct::Dct),
     Srq(crate::verbs::srq::Srq),
+    Xrcd(crate::verbs::xrc::Xrcd),
     Dm(crate::verbs::dm::Dm),
     Ah(crate::verbs::ah::Ah),
     Devx(crate::devx::obj::Devx),

@@ -14,6 +14,7 @@
 //! | `device`, `scheduling` | a device and its adapter; the scheduling of its engine |
 //! | `open_device`, `handles`, `pages` | an opened device; its objects by number; pages that programs map |
 //! | `attrs`, `user`, `abi`, `errno` | arguments of an ioctl, memory of the caller, structures, error numbers |
+//! | `fork` | children that use what their parent has opened |
 //! | `cm` | the RDMA connection manager |
 //! | `verbs` | PD, MR, CQ, QP, in the form of the kernel's commands |
 //! | `devx` | commands that pass through: objects, umems, doorbell pages |
@@ -38,6 +39,7 @@ mod errno;
 #[allow(unsafe_code, reason = "a pipe's system calls")]
 mod events;
 pub mod fault;
+mod fork;
 #[cfg(any(test, feature = "fuzz"))]
 #[doc(hidden)]
 pub mod fuzz;
@@ -66,7 +68,7 @@ mod subscriptions;
 mod sys;
 pub mod sysfs;
 mod topology;
-#[allow(unsafe_code, reason = "two system calls that copy")]
+#[allow(unsafe_code, reason = "system calls that copy")]
 mod user;
 mod verbs;
 

@@ -1,6 +1,7 @@
 //! Memory that programs register: their own memory, dma-bufs, GPU memory, and memory of peer memory clients.
 
 use crate::errno::Errno;
+use crate::user::{self, OtherProcess};
 use crate::{cuda, peer_memory};
 use rushmem_softnic::{AtomicOp, HostMemory, Memory, MemoryAddr, MemoryError, PAGE, Width};
 use std::os::fd::RawFd;
@@ -28,6 +29,9 @@ pub(crate) fn user(start: u64, len: u64, write: bool) -> Result<Region, Errno> {
     if let Some(memory) = cuda::claim(start, len)? {
         return Ok(Region { memory, offset: 0 });
     }
+    if let Some(process) = user::other_process() {
+        return of_process(process, start, len, write);
+    }
     let base = NonNull::new(start as *mut u8).ok_or(Errno::EFAULT)?;
     let writable = populate(start, len, write)?;
     // SAFETY: the range is mapped (populated above), and stays so until it is given back, as the program has promised
@@ -35,6 +39,15 @@ pub(crate) fn user(start: u64, len: u64, write: bool) -> Result<Region, Errno> {
     let memory = unsafe { HostMemory::new(base, len) };
     let memory: Arc<dyn Memory> = if writable { Arc::new(memory) } else { Arc::new(ReadOnly(memory)) };
     Ok(Region { memory, offset: 0 })
+}
+
+/// Returns memory of another process.
+fn of_process(process: Arc<OtherProcess>, start: u64, len: u64, write: bool) -> Result<Region, Errno> {
+    let least = if write { Protection::Write } else { Protection::Read };
+    if protection(process.pid()?, start, start + len) < least {
+        return Err(Errno::EFAULT);
+    }
+    Ok(Region { memory: Arc::new(ProcessMemory { process, start, len }), offset: 0 })
 }
 
 /// Makes the system map all pages of a range. Returns whether they may be written; `write` requires that.
@@ -50,7 +63,8 @@ fn populate(start: u64, len: u64, write: bool) -> Result<bool, Errno> {
         return Ok(true);
     }
     // Not mapped, or not writable; or a system or mapping that cannot be advised.
-    match protection(first, end) {
+    // SAFETY: always succeeds.
+    match protection(unsafe { libc::getpid() }, first, end) {
         Protection::Write => Ok(true),
         Protection::Read if !write => {
             advise(libc::MADV_POPULATE_READ);
@@ -68,9 +82,10 @@ enum Protection {
     Write,
 }
 
-/// Returns the access rights that hold for all of a range.
-fn protection(first: u64, end: u64) -> Protection {
-    let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else { return Protection::None };
+/// Returns the access rights that hold for all of a range of a process.
+fn protection(pid: libc::pid_t, first: u64, end: u64) -> Protection {
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps"));
+    let Ok(maps) = maps else { return Protection::None };
     let (mut at, mut least) = (first, Protection::Write);
     for line in maps.lines() {
         let Some((from, to, protection)) = mapping(line) else { continue };
@@ -94,6 +109,62 @@ fn mapping(line: &str) -> Option<(u64, u64, Protection)> {
         _ => Protection::None,
     };
     Some((u64::from_str_radix(from, 16).ok()?, u64::from_str_radix(to, 16).ok()?, protection))
+}
+
+/// Memory of another process, which the adapter accesses by system calls.
+struct ProcessMemory {
+    process: Arc<OtherProcess>,
+    start: u64,
+    len: u64,
+}
+
+impl ProcessMemory {
+    /// Returns the process and the address of a range.
+    fn at(&self, offset: u64, len: u64) -> Result<(libc::pid_t, u64), MemoryError> {
+        let is_inside = offset.checked_add(len).is_some_and(|end| end <= self.len);
+        if !is_inside {
+            return Err(MemoryError::OutOfRange { offset, len });
+        }
+        let pid = self.process.pid().map_err(|Errno(error)| MemoryError::Device(error))?;
+        Ok((pid, self.start + offset))
+    }
+}
+
+// SAFETY: it has no host pointer.
+unsafe impl Memory for ProcessMemory {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn host_ptr(&self) -> Option<NonNull<u8>> {
+        None
+    }
+
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), MemoryError> {
+        let (pid, at) = self.at(offset, buf.len() as u64)?;
+        user::read_of(pid, at, buf).map_err(|Errno(error)| MemoryError::Device(error))
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> Result<(), MemoryError> {
+        let (pid, at) = self.at(offset, data.len() as u64)?;
+        user::write_of(pid, at, data).map_err(|Errno(error)| MemoryError::Device(error))
+    }
+
+    /// Executes an atomic that is atomic among the queue pairs of the adapter, as the device reports.
+    fn atomic(&self, offset: u64, width: Width, op: AtomicOp) -> Result<u64, MemoryError> {
+        let len = width.bytes();
+        if !offset.is_multiple_of(len) {
+            return Err(MemoryError::Misaligned { offset });
+        }
+        let mut bytes = [0; 8];
+        let word = &mut bytes[..len as usize];
+        self.read(offset, word)?;
+        let old = u64::from_le_bytes(bytes);
+        if let Some(new) = op.apply(old, width) {
+            self.write(offset, &new.to_le_bytes()[..len as usize])?;
+        }
+        Ok(old)
+    }
 }
 
 /// Read-only memory. It has no pointer for the adapter.
@@ -247,7 +318,8 @@ mod tests {
         assert!(constant.host_ptr().is_none() && constant.write(0, &[0]).is_err());
         assert!(matches!(user(text.as_ptr() as u64, 8, true), Err(Errno::EFAULT)));
         let page = at & !(PAGE as u64 - 1);
-        assert_eq!(protection(page, page + PAGE as u64), Protection::Write);
-        assert_eq!(protection(0x1000, 0x2000), Protection::None);
+        let own = |first, end| protection(std::process::id() as libc::pid_t, first, end);
+        assert_eq!(own(page, page + PAGE as u64), Protection::Write);
+        assert_eq!(own(0x1000, 0x2000), Protection::None);
     }
 }

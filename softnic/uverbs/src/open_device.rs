@@ -67,6 +67,7 @@ impl OpenDevice {
             (object::QP, 1) => verbs::qp::destroy(self, call),
             (object::AH, 0) => verbs::ah::destroy(self, call),
             (object::MR, 1) => verbs::mr::destroy(self, call),
+            (object::XRCD, 0) => verbs::xrc::close(self, call),
             (object::DM, 0) => verbs::dm::allocate(self, call),
             (object::DM, 1) => verbs::dm::free(self, call),
             (object::MR, 0) => verbs::dm::register(self, call),
@@ -94,12 +95,7 @@ impl OpenDevice {
 
     /// Executes a command on the adapter.
     pub(crate) fn execute<C: Command>(&self, command: &C) -> Result<C::Output, Errno> {
-        let mut output = C::Output::EMPTY;
-        self.session()?.context.command(command.encode().as_ref(), output.as_mut());
-        C::Output::decode(output.as_ref()).map_err(|error| {
-            tracing::debug!(command = %C::OPCODE, %error, "the adapter refuses a command");
-            error.into()
-        })
+        execute_on(&self.session()?.context, command)
     }
 
     /// Registers memory with the adapter.
@@ -139,6 +135,16 @@ impl OpenDevice {
     }
 }
 
+/// Executes a command for a context of the adapter.
+pub(crate) fn execute_on<C: Command>(context: &Context, command: &C) -> Result<C::Output, Errno> {
+    let mut output = C::Output::EMPTY;
+    context.command(command.encode().as_ref(), output.as_mut());
+    C::Output::decode(output.as_ref()).map_err(|error| {
+        tracing::debug!(command = %C::OPCODE, %error, "the adapter refuses a command");
+        error.into()
+    })
+}
+
 impl Drop for OpenDevice {
     fn drop(&mut self) {
         let Some(session) = &self.context else { return };
@@ -152,7 +158,7 @@ impl Drop for OpenDevice {
             session.adapter.registry.forget_srq(srq.srqn);
         }
         for qp in self.handles.all::<Qp>() {
-            session.adapter.registry.forget_qp(qp.qpn);
+            qp.forget(&session.adapter.registry);
         }
     }
 }

@@ -4,6 +4,7 @@ use crate::attrs::Call;
 use crate::device::Device;
 use crate::errno::Errno;
 use crate::fault::Fault;
+use crate::fork;
 use crate::live::LiveFile;
 use crate::open_device::OpenDevice;
 use crate::per_process::PerProcess;
@@ -60,7 +61,8 @@ pub(crate) fn mark(fd: RawFd, device: bool) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Everything of one process. A child that was forked starts with nothing: it has no engine threads.
+/// Everything of one process. A child that was forked starts with nothing: it has no engine threads. It uses its parent's
+/// devices by [`fork::call`].
 pub(crate) struct Process {
     devices: Vec<Arc<Device>>,
     files: Mutex<BTreeMap<Identity, File>>,
@@ -136,6 +138,10 @@ impl Process {
         let own = file.try_clone().map_err(|_| Errno::EMFILE)?;
         let identity = sys::identity(file.as_raw_fd()).ok_or(Errno::EIO)?;
         mark(file.as_raw_fd(), true)?;
+        fork::share(fork::Devices {
+            any: || has_devices() && existing().is_some(),
+            call: |device, at| existing().and_then(|process| process.call(device, at)),
+        });
         let opened = Arc::new(Mutex::new(OpenDevice::new(Arc::clone(device), own)));
         let fd = file.into_raw_fd();
         self.files().insert(identity, File { fd, index, opened });
@@ -163,20 +169,30 @@ impl Process {
 
     /// Executes an ioctl of request [`crate::attrs::REQUEST`]; Returns `None` if `fd` is not a device of this library.
     pub(crate) fn ioctl(&self, fd: RawFd, at: u64) -> Option<Result<(), Errno>> {
-        let Some(file) = self.file(fd) else {
-            if sys::is_memory_file(fd) {
-                tracing::error!(fd, "the device was opened before a fork: open it again in the child");
-                return Some(Err(Errno::ENODEV));
-            }
+        let identity = sys::identity(fd)?;
+        if let Some(done) = self.call(identity, at) {
+            return Some(done);
+        }
+        if !sys::is_memory_file(fd) {
             return None;
-        };
+        }
+        let done = fork::call(identity, at);
+        if done.is_none() {
+            tracing::error!(fd, "the process that has opened the device has closed it, or has ended");
+        }
+        Some(done.unwrap_or(Err(Errno::ENODEV)))
+    }
+
+    /// Executes a call of this process or of its child. Returns `None` if this process has no such device.
+    pub(crate) fn call(&self, device: Identity, at: u64) -> Option<Result<(), Errno>> {
+        let file = self.files().get(&device).cloned()?;
         let mut opened = file.opened.lock().unwrap_or_else(PoisonError::into_inner);
         let call = match Call::read(at) {
             Ok(call) => call,
             Err(error) => return Some(Err(error)),
         };
         let result = opened.call(&call);
-        tracing::trace!(fd, object = call.object, method = call.method, ?result, "ioctl");
+        tracing::trace!(fd = file.fd, object = call.object, method = call.method, ?result, "ioctl");
         Some(result)
     }
 

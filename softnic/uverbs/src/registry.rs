@@ -59,7 +59,8 @@ pub(crate) struct Registry {
 struct Lists {
     completions: HashMap<u32, Arc<Waiter>>,
     cqs: HashMap<u32, Arc<Waiter>>,
-    qps: HashMap<u32, Arc<Waiter>>,
+    /// Several programs may have a handle of one QP.
+    qps: HashMap<u32, Vec<Arc<Waiter>>>,
     srqs: HashMap<u32, Arc<Waiter>>,
     subscriptions: Subscriptions,
     /// The event files of programs that have opened the device.
@@ -88,7 +89,7 @@ impl Registry {
 
     /// Registers `waiter` for failures of a QP.
     pub(crate) fn listen_to_qp(&self, qpn: u32, waiter: Arc<Waiter>) {
-        self.lists().qps.insert(qpn, waiter);
+        self.lists().qps.entry(qpn).or_default().push(waiter);
     }
 
     /// Registers `waiter` for the limit of a shared receive queue.
@@ -110,9 +111,15 @@ impl Registry {
         lists.cqs.remove(&cqn);
     }
 
-    /// Removes the receivers of this QP.
-    pub(crate) fn forget_qp(&self, qpn: u32) {
-        self.lists().qps.remove(&qpn);
+    /// Removes a receiver of this QP.
+    pub(crate) fn forget_qp(&self, qpn: u32, waiter: &Arc<Waiter>) {
+        let mut lists = self.lists();
+        if let Some(waiters) = lists.qps.get_mut(&qpn) {
+            waiters.retain(|other| !Arc::ptr_eq(other, waiter));
+            if waiters.is_empty() {
+                lists.qps.remove(&qpn);
+            }
+        }
     }
 
     /// Removes the receiver of this shared receive queue.
@@ -142,17 +149,19 @@ impl Registry {
             return;
         }
         let subscribed = lists.subscriptions.event(event);
-        let (waiter, event_type) = match event {
-            Event::Completion { cqn } => (lists.completions.get(&cqn), 0),
-            Event::CqError { cqn } => (lists.cqs.get(&cqn), event_type::CQ_ERR),
-            Event::QpError { qpn, syndrome } => (lists.qps.get(&qpn), type_of(syndrome)),
-            Event::SrqLimit { srqn } => (lists.srqs.get(&srqn), event_type::SRQ_LIMIT_REACHED),
-            Event::LastReceive { qpn } => (lists.qps.get(&qpn), event_type::QP_LAST_WQE_REACHED),
-            _ => (None, 0),
+        let one = |waiter: Option<_>| waiter.map(std::slice::from_ref).unwrap_or_default();
+        let all = |qpn| lists.qps.get(&qpn).map(Vec::as_slice).unwrap_or_default();
+        let (waiters, event_type) = match event {
+            Event::Completion { cqn } => (one(lists.completions.get(&cqn)), 0),
+            Event::CqError { cqn } => (one(lists.cqs.get(&cqn)), event_type::CQ_ERR),
+            Event::QpError { qpn, syndrome } => (all(qpn), type_of(syndrome)),
+            Event::SrqLimit { srqn } => (one(lists.srqs.get(&srqn)), event_type::SRQ_LIMIT_REACHED),
+            Event::LastReceive { qpn } => (all(qpn), event_type::QP_LAST_WQE_REACHED),
+            _ => (&[][..], 0),
         };
-        match waiter {
-            Some(waiter) => waiter.tell(event_type),
-            None => tracing::debug!(?event, subscribed, "event that no verbs object waits for"),
+        waiters.iter().for_each(|waiter| waiter.tell(event_type));
+        if waiters.is_empty() {
+            tracing::debug!(?event, subscribed, "event that no verbs object waits for");
         }
     }
 }
@@ -236,7 +245,7 @@ mod tests {
         }
         // The third is not read, and a program that destroys the queue need not acknowledge it.
         assert_eq!((cq.finish(), qp.finish()), (1, 2));
-        registry.forget_qp(5);
+        registry.forget_qp(5, &qp);
         registry.event(error(Syndrome::REMOTE_ACCESS_ERR));
         assert_eq!(channel.take_back(16, |_| true), 0);
         sys::close(fd);

@@ -26,7 +26,7 @@ pub(crate) enum Source {
     Cq(u32),
     /// A QP, by its number.
     Qp(u32),
-    /// A receive memory pool, by its number.
+    /// A receive memory pool or a shared receive queue of an XRC domain, by its number.
     Rmp(u32),
     /// A target of dynamic connections, by its number.
     Dct(u32),

@@ -1,14 +1,16 @@
 //! Direct system calls. The C library's names would call this library again when it is preloaded.
 
 use crate::errno::Errno;
-use std::ffi::CStr;
+use bytemuck::{Pod, Zeroable};
+use std::ffi::{CStr, CString};
 use std::io::{Seek as _, Write as _};
 use std::net::Ipv4Addr;
-use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd as _, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 /// The identity of an open file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Pod, Zeroable)]
+#[repr(C)]
 pub(crate) struct Identity {
     device: u64,
     inode: u64,
@@ -219,6 +221,46 @@ const MEMORY_FILE: &CStr = c"rushmem-uverbs";
 pub(crate) fn is_memory_file(fd: RawFd) -> bool {
     let target = std::fs::read_link(format!("/proc/self/fd/{fd}"));
     target.is_ok_and(|path| path.to_string_lossy().starts_with("/memfd:rushmem-uverbs "))
+}
+
+/// Lets the C library call a function before each fork.
+pub(crate) fn before_fork(prepare: extern "C" fn()) {
+    // SAFETY: a function that lives as long as the process.
+    if unsafe { libc::pthread_atfork(Some(prepare), None, None) } != 0 {
+        tracing::error!("forked children cannot use the devices");
+    }
+}
+
+/// Returns the process at the other end of a socket, if it has the same user.
+pub(crate) fn peer(socket: RawFd) -> Option<libc::pid_t> {
+    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    let to: *mut libc::ucred = &raw mut peer;
+    // SAFETY: a live local variable, and its length.
+    let rc =
+        unsafe { libc::getsockopt(socket, libc::SOL_SOCKET, libc::SO_PEERCRED, to.cast(), &raw mut len) };
+    // SAFETY: always succeeds.
+    (rc == 0 && peer.uid == unsafe { libc::geteuid() }).then_some(peer.pid)
+}
+
+/// Returns a descriptor that refers to a process, and can be read after its end.
+pub(crate) fn process(pid: libc::pid_t) -> Result<OwnedFd, Errno> {
+    // SAFETY: takes numbers only.
+    owned(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) as libc::c_int })
+}
+
+/// Returns a copy of a descriptor of another process.
+pub(crate) fn take_descriptor(process: &OwnedFd, fd: RawFd) -> Result<OwnedFd, Errno> {
+    // SAFETY: takes numbers only.
+    owned(unsafe { libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), fd, 0) as libc::c_int })
+}
+
+/// Opens the file behind a descriptor of another process for reading.
+pub(crate) fn reopen(pid: libc::pid_t, fd: RawFd) -> Result<RawFd, Errno> {
+    let name = CString::new(format!("/proc/{pid}/fd/{fd}")).map_err(|_| Errno::EIO)?;
+    // SAFETY: a C string that lives.
+    let fd = unsafe { open(libc::AT_FDCWD, name.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC, 0) };
+    owned(fd).map(IntoRawFd::into_raw_fd)
 }
 
 /// Sets the length of a file.

@@ -1,25 +1,117 @@
-//! Memory of the calling program, as a system call may touch it: a bad address is `EFAULT`, not a crash.
+//! Memory and descriptors of the calling program, as a system call may touch them: a bad address is `EFAULT`, not a crash.
+//!
+//! The caller is this process, or another one while [`on_behalf_of`] runs.
 
 use crate::errno::Errno;
+use crate::sys;
 use bytemuck::{NoUninit, Pod, Zeroable};
+use std::cell::RefCell;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+
+/// Another process with calls that this one executes.
+pub(crate) struct OtherProcess {
+    pid: libc::pid_t,
+    /// Refers to this process even after its end.
+    handle: OwnedFd,
+}
+
+/// A descriptor of this process that another one shall have, and the address for its number there.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct Handed {
+    pub(crate) fd: RawFd,
+    reserved: u32,
+    pub(crate) at: u64,
+}
+
+/// The call of another process that this thread executes.
+struct Caller {
+    process: Arc<OtherProcess>,
+    handed: Vec<Handed>,
+    /// Descriptors that the call names, as this process has them.
+    files: Vec<OwnedFd>,
+}
+
+thread_local! {
+    static CALLER: RefCell<Option<Caller>> = const { RefCell::new(None) };
+}
+
+impl OtherProcess {
+    pub(crate) fn new(pid: libc::pid_t) -> Result<OtherProcess, Errno> {
+        Ok(OtherProcess { pid, handle: sys::process(pid)? })
+    }
+
+    /// Returns its number, or `ESRCH` after its end, when the system may reuse the number.
+    pub(crate) fn pid(&self) -> Result<libc::pid_t, Errno> {
+        if sys::is_ready(self.handle.as_raw_fd()) { Err(Errno::ESRCH) } else { Ok(self.pid) }
+    }
+}
+
+/// Executes a call of another process. Returns the result, and the descriptors that the call hands over.
+pub(crate) fn on_behalf_of<T>(process: &Arc<OtherProcess>, run: impl FnOnce() -> T) -> (T, Vec<Handed>) {
+    let caller = Caller { process: Arc::clone(process), handed: Vec::new(), files: Vec::new() };
+    CALLER.set(Some(caller));
+    let result = run();
+    (result, CALLER.take().map(|caller| caller.handed).unwrap_or_default())
+}
+
+/// Returns the caller, if it is another process.
+pub(crate) fn other_process() -> Option<Arc<OtherProcess>> {
+    CALLER.with_borrow(|caller| caller.as_ref().map(|caller| Arc::clone(&caller.process)))
+}
+
+fn pid() -> Result<libc::pid_t, Errno> {
+    // SAFETY: always succeeds.
+    other_process().map_or_else(|| Ok(unsafe { libc::getpid() }), |process| process.pid())
+}
+
+/// Returns a descriptor of this process for a descriptor of the caller. It lasts until the end of the call.
+pub(crate) fn descriptor(fd: RawFd) -> Result<RawFd, Errno> {
+    CALLER.with_borrow_mut(|caller| {
+        let Some(caller) = caller else { return Ok(fd) };
+        let copy = sys::take_descriptor(&caller.process.handle, fd)?;
+        let number = copy.as_raw_fd();
+        caller.files.push(copy);
+        Ok(number)
+    })
+}
+
+/// Hands a descriptor to the caller, which finds its number at address `at`.
+pub(crate) fn hand_over(fd: RawFd, at: u64) {
+    CALLER.with_borrow_mut(|caller| {
+        if let Some(caller) = caller {
+            caller.handed.push(Handed { fd, reserved: 0, at });
+        }
+    });
+}
 
 /// Fills `to` from address `at`.
 pub(crate) fn read(at: u64, to: &mut [u8]) -> Result<(), Errno> {
+    read_of(pid()?, at, to)
+}
+
+/// Fills `to` from address `at` of a process.
+pub(crate) fn read_of(pid: libc::pid_t, at: u64, to: &mut [u8]) -> Result<(), Errno> {
     let local = libc::iovec { iov_base: to.as_mut_ptr().cast(), iov_len: to.len() };
     let remote = libc::iovec { iov_base: at as *mut _, iov_len: to.len() };
-    // SAFETY: `local` is all of `to`; the kernel checks `remote`, which is an address of this process, itself.
-    let got = unsafe { libc::process_vm_readv(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0) };
+    // SAFETY: `local` is all of `to`; the kernel checks `remote`, an address of the process, itself.
+    let got = unsafe { libc::process_vm_readv(pid, &raw const local, 1, &raw const remote, 1, 0) };
     whole(got, to.len())
 }
 
 /// Copies `from` to address `at`.
 pub(crate) fn write(at: u64, from: &[u8]) -> Result<(), Errno> {
+    write_of(pid()?, at, from)
+}
+
+/// Copies `from` to address `at` of a process.
+pub(crate) fn write_of(pid: libc::pid_t, at: u64, from: &[u8]) -> Result<(), Errno> {
     let local = libc::iovec { iov_base: from.as_ptr().cast_mut().cast(), iov_len: from.len() };
     let remote = libc::iovec { iov_base: at as *mut _, iov_len: from.len() };
     // SAFETY: `local` is all of `from`, which is only read. `remote` is memory that the program has handed over to be
     // written, as it does to a system call; the kernel checks that it is mapped and writable.
-    let put =
-        unsafe { libc::process_vm_writev(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0) };
+    let put = unsafe { libc::process_vm_writev(pid, &raw const local, 1, &raw const remote, 1, 0) };
     whole(put, from.len())
 }
 

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Programs and arguments that between them make libmlx5 write what it can, besides `verbs.c`.
-const PROGRAMS: [&str; 17] = [
+const PROGRAMS: [&str; 21] = [
     "ibv_rc_pingpong -g 3 -n 20",
     "ibv_uc_pingpong -g 3 -n 20",
     "ibv_ud_pingpong -g 3 -n 20",
@@ -30,11 +30,16 @@ const PROGRAMS: [&str; 17] = [
     "ib_read_bw -n 20 -c DC -F",
     "ib_atomic_bw -n 20 -c DC -F",
     "ib_send_bw -n 20 -c DC -F",
+    "ibv_xsrq_pingpong -g 3 -n 20",
+    "ib_write_lat -n 20 -c XRC -I 64 -s 61 -F",
+    "ib_read_bw -n 20 -c XRC -F",
+    "ib_atomic_bw -n 20 -c XRC -F",
 ];
 
 #[test]
 fn all_that_libmlx5_writes_is_read_and_written_again() {
-    let tools = ["ibv_rc_pingpong", "ib_write_bw", "ib_read_bw", "ib_atomic_bw", "ib_send_bw"];
+    let tools =
+        ["ibv_rc_pingpong", "ibv_xsrq_pingpong", "ib_write_bw", "ib_read_bw", "ib_atomic_bw", "ib_send_bw"];
     if !all_there("corpus", &tools, "ibverbs-utils or perftest") {
         return;
     }

@@ -48,6 +48,18 @@ fn ping_pong(options: &[&str], command: &str) {
     }
 }
 
+/// Runs the tool that plays ping-pong by XRC. It says no more than that it succeeds.
+fn extended_ping_pong(options: &[&str], command: &str) {
+    let words: Vec<&str> = command.split_whitespace().collect();
+    if !all_there(command, &words[..1], "ibverbs-utils") {
+        return;
+    }
+    for output in good_pair(options, &words) {
+        let report = output_text(&output);
+        assert!(report.contains("SRQN") && report.contains("success"), "{command}:\n{report}");
+    }
+}
+
 #[test]
 fn shared_receive_queues() {
     ping_pong(&[], "ibv_srq_pingpong -g 3 -n 50 -q 4");
@@ -141,6 +153,32 @@ fn dynamic_connections() {
     // With `-e`, perftest never destroys one of its CQs, and so fails to destroy its channel.
     perftest(&[], "ib_write_lat -c DC -n 20 -I 64 -s 64");
     perftest(&["--link", "ib"], "ib_write_bw -c DC -n 20");
+}
+
+#[test]
+fn extended_connections() {
+    all_sizes(&[], "ib_send_bw -c XRC -n 5", ALL_SIZES);
+    for tool in ["ib_write_bw", "ib_write_lat", "ib_read_bw", "ib_read_lat", "ib_send_lat"] {
+        perftest(&[], &format!("{tool} -c XRC -n 20"));
+    }
+    for operation in ["FETCH_AND_ADD", "CMP_AND_SWAP"] {
+        perftest(&[], &format!("ib_atomic_bw -c XRC -n 20 -A {operation}"));
+        perftest(&[], &format!("ib_atomic_lat -c XRC -n 20 -A {operation}"));
+    }
+    perftest(&[], "ib_send_bw -c XRC --use-srq -n 20 -q 3 -b");
+    perftest(&[], "ib_send_lat -c XRC -n 20 -e");
+    perftest(&[], "ib_write_lat -c XRC -n 20 -I 64 -s 64");
+    perftest(&["--fault", "drop=0.02,reorder=0.02,seed=5"], "ib_send_bw -c XRC -n 20 -s 20000");
+    perftest(&["--fault", "drop=0.02,reorder=0.02,seed=5"], "ib_read_bw -c XRC -n 20 -s 20000");
+    perftest(&["--link", "ib"], "ib_write_bw -c XRC -n 20");
+}
+
+#[test]
+fn ping_pong_of_extended_connections() {
+    for command in ["ibv_xsrq_pingpong -g 3 -n 50", "ibv_xsrq_pingpong -g 0 -n 50 -e -s 20000"] {
+        extended_ping_pong(&[], command);
+    }
+    extended_ping_pong(&["--link", "ib"], "ibv_xsrq_pingpong -n 50");
 }
 
 #[test]

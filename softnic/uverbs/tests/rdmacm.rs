@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 /// Port space of connections.
 const TCP: &str = "0106";
+/// Port space of all kinds of queue pairs.
+const IB: &str = "013f";
 /// Port space of datagrams.
 const UDP: &str = "0111";
 
@@ -105,6 +107,19 @@ fn several_connections_of_one_process() {
     }
     let [server, client] = pair(&[], TCP, "rdma_server -p PORT", "rdma_client -s 127.0.0.1 -p PORT");
     assert!(server.contains("rdma_server: end 0") && client.contains("rdma_client: end 0"));
+}
+
+#[test]
+fn extended_connections() {
+    if !all_there("extended_connections", &["rdma_xserver", "rdma_xclient"], "rdmacm-utils") {
+        return;
+    }
+    for (space, kind) in [(IB, "x"), (TCP, "r")] {
+        let server = format!("rdma_xserver -p PORT -c {kind}");
+        let client = format!("rdma_xclient -s 127.0.0.1 -p PORT -c {kind}");
+        let [server, client] = pair(&[], space, &server, &client);
+        assert!(server.contains("rdma_xserver: end 0") && client.contains("rdma_xclient: end 0"));
+    }
 }
 
 #[test]

@@ -91,6 +91,8 @@ layout! {
         cd: bool = 0x22c, 1;
         /// Second version of DC.
         dc_v2: bool = 0x23b, 1;
+        /// Extended reliable connections.
+        xrc: bool = 0x23c, 1;
         /// Unreliable datagrams.
         ud: bool = 0x23d, 1;
         /// Unreliable connections.
@@ -119,6 +121,8 @@ layout! {
         max_wqe_sz_rq: u16 = 0x2b0, 16;
         /// Longest send entry of a DC initiator, bytes.
         max_wqe_sz_sq_dc: u16 = 0x2d0, 16;
+        /// log2 of the most XRC domains.
+        log_max_xrcd: u8 = 0x33b, 5;
         /// Connections may place data out of order.
         dp_ordering_ooo_all_rc: bool = 0x334, 1;
         /// Types of general objects.

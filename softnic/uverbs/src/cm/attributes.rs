@@ -1,13 +1,13 @@
 //! Commands that query addresses and paths, and attributes of queue pairs.
 
 use super::Cm;
-use super::abi::{self, port_space, query};
+use super::abi::{self, query};
 use super::address::{gid_storage, short, storage};
 use super::commands::Request;
 use super::connection::{HOP_LIMIT, UDP_QKEY};
 use super::header;
 use super::port::{Port, gid_of};
-use super::state::{Id, Phase};
+use super::state::{Id, Phase, Service};
 use crate::abi::{AhAttributes, access, qp_attr, qp_state};
 use crate::errno::Errno;
 use std::net::SocketAddr;
@@ -167,6 +167,8 @@ fn attributes(id: &Id, qp_state: u32) -> Result<abi::QpAttr, Errno> {
     id.port()?;
     let common = abi::QpAttr { mask: qp_attr::STATE, qp_state, port_num: PORT, ..abi::QpAttr::default() };
     let connection = &id.connection;
+    // Each end of an extended connection does one of both.
+    let (receives, sends) = (id.service != Service::XrcInitiator, id.service != Service::XrcTarget);
     let has_peer = matches!(
         id.phase,
         Phase::ReqSent | Phase::ReqReceived | Phase::RepSent | Phase::RepReceived | Phase::Established
@@ -189,14 +191,13 @@ fn attributes(id: &Id, qp_state: u32) -> Result<abi::QpAttr, Errno> {
                 ..common
             })
         }
-        Ok(qp_state::RTR) if has_peer && id.ps == port_space::TCP => Ok(abi::QpAttr {
+        Ok(qp_state::RTR) if has_peer && !id.is_datagram() => Ok(abi::QpAttr {
             mask: qp_attr::STATE
                 | qp_attr::AV
                 | qp_attr::PATH_MTU
                 | qp_attr::DEST_QPN
                 | qp_attr::RQ_PSN
-                | qp_attr::MAX_DEST_RD_ATOMIC
-                | qp_attr::MIN_RNR_TIMER,
+                | if receives { qp_attr::MAX_DEST_RD_ATOMIC | qp_attr::MIN_RNR_TIMER } else { 0 },
             ah: ah(id)?,
             path_mtu: mtu(id).into(),
             dest_qp_num: connection.remote_qpn,
@@ -204,13 +205,11 @@ fn attributes(id: &Id, qp_state: u32) -> Result<abi::QpAttr, Errno> {
             max_dest_rd_atomic: connection.responder_resources,
             ..common
         }),
-        Ok(qp_state::RTS) if has_peer && id.ps == port_space::TCP => Ok(abi::QpAttr {
+        Ok(qp_state::RTS) if has_peer && !id.is_datagram() => Ok(abi::QpAttr {
             mask: qp_attr::STATE
                 | qp_attr::TIMEOUT
-                | qp_attr::RETRY_CNT
-                | qp_attr::RNR_RETRY
                 | qp_attr::SQ_PSN
-                | qp_attr::MAX_QP_RD_ATOMIC,
+                | if sends { qp_attr::RETRY_CNT | qp_attr::RNR_RETRY | qp_attr::MAX_QP_RD_ATOMIC } else { 0 },
             sq_psn: connection.psn,
             timeout: connection.ack_timeout,
             retry_cnt: connection.retry_count,

@@ -3,7 +3,7 @@
 use super::abi::{self, command, event, option, port_space};
 use super::address::{self, Given};
 use super::names::{self, Endpoint};
-use super::state::{self, Param, Phase};
+use super::state::{self, Param, Phase, Service};
 use super::{Cm, attributes, connection, multicast};
 use crate::errno::Errno;
 use crate::process;
@@ -116,11 +116,9 @@ fn sockaddr(storage: &abi::Storage, size: u16) -> Result<Given, Errno> {
 
 fn create(cm: &'static Cm, request: &Request<'_>) -> Result<(), Errno> {
     let given: abi::CreateId = request.input()?;
-    if ![port_space::TCP, port_space::UDP, port_space::IPOIB, port_space::IB].contains(&given.ps) {
-        return Err(Errno::EINVAL);
-    }
+    let service = Service::of(given.ps, given.qp_type)?;
     let mut state = cm.state();
-    let handle = state.create(request.file, given.uid, given.ps)?;
+    let handle = state.create(request.file, given.uid, given.ps, service)?;
     let answered = request.answer(given.response, &handle);
     if answered.is_err() {
         state.remove(handle);

@@ -6,7 +6,7 @@ use super::header::{self, Header};
 use super::incoming::{RESPONSE_TIMEOUT, RETRIES, time_of};
 use super::mad::{self, Ids, Message, Rep, Req, answered, reason, sidr_status};
 use super::port::{Port, gid_of};
-use super::state::{Id, Param, Phase, State, Timer};
+use super::state::{Id, Param, Phase, Service, State, Timer};
 use super::{Cm, address};
 use crate::errno::Errno;
 use std::sync::Arc;
@@ -93,6 +93,7 @@ pub(super) fn connect(cm: &'static Cm, request: &Request<'_>) -> Result<(), Errn
             rnr_retry: param.rnr_retry_count.min(7),
             max_retries: RETRIES as u8,
             srq: param.srq != 0,
+            is_xrc: id.service == Service::XrcInitiator,
             // Ethernet has no LIDs.
             lids: [0xffff; 2],
             local_gid: gid_of(port.ip),
@@ -143,15 +144,18 @@ fn grant(id: &mut Id, param: &abi::ConnParam) -> Result<(), Errno> {
     connection.qpn = param.qp_num & 0xff_ffff;
     connection.responder_resources = param.responder_resources;
     connection.initiator_depth = param.initiator_depth;
+    let is_target = id.service == Service::XrcTarget;
+    let (qpn, eecn) = if is_target { (0, connection.qpn) } else { (connection.qpn, 0) };
     let rep = Rep {
         ids: connection.ids,
-        qpn: connection.qpn,
+        qpn,
+        eecn,
         psn: connection.psn,
         responder_resources: param.responder_resources,
         initiator_depth: param.initiator_depth,
         flow_control: param.flow_control != 0,
         rnr_retry: param.rnr_retry_count.min(7),
-        srq: param.srq != 0,
+        srq: is_target || param.srq != 0,
         guid,
         private,
     };

@@ -8,7 +8,7 @@ use super::header::{self, Header};
 use super::mad::{self, Ids, Mad, Message, Rep, Req, answered, reason, sidr_status};
 use super::names::{self, Endpoint};
 use super::port::{Port, gid_of};
-use super::state::{Connection, Id, Param, Phase, State, Timer};
+use super::state::{Connection, Id, Param, Phase, Service, State, Timer};
 use super::worker::Inbox;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -181,11 +181,13 @@ impl State {
         &mut self,
         from: &From,
         (listener, local, header): (u32, SocketAddr, Header),
+        service: Service,
         remote: u32,
     ) -> Option<(u32, &mut Id)> {
-        let (file, ps) = self.ids.get(&listener).map(|id| (id.file, id.ps))?;
+        let of_listener = self.ids.get(&listener).filter(|id| id.service == service);
+        let (file, ps) = of_listener.map(|id| (id.file, id.ps))?;
         let communication = self.communication();
-        let handle = self.create(file, 0, ps).ok()?;
+        let handle = self.create(file, 0, ps, service).ok()?;
         let id = self.ids.get_mut(&handle)?;
         (id.local, id.remote) = (Some(local), Some(header.from));
         (id.port, id.listener) = (Some(Arc::clone(&from.port)), Some(listener));
@@ -209,7 +211,8 @@ impl State {
         };
         let listener = found.0;
         let psn = getrandom::u32().unwrap_or(req.psn) & 0xff_ffff;
-        let made = if self.has_room(listener) { self.make(from, found, req.local) } else { None };
+        let service = Service::of_request(req.is_xrc);
+        let made = if self.has_room(listener) { self.make(from, found, service, req.local) } else { None };
         let Some((handle, id)) = made else {
             return from.reject(req.local, answered::REQ, reason::CONSUMER);
         };
@@ -262,13 +265,14 @@ impl State {
         let connection = &mut id.connection;
         connection.timer = None;
         connection.ids.remote = rep.ids.local;
-        (connection.remote_psn, connection.remote_qpn) = (rep.psn, rep.qpn);
+        let qpn = if id.service == Service::XrcInitiator { rep.eecn } else { rep.qpn };
+        (connection.remote_psn, connection.remote_qpn) = (rep.psn, qpn);
         connection.responder_resources = rep.initiator_depth;
         connection.initiator_depth = rep.responder_resources;
         connection.rnr_retry = rep.rnr_retry;
         let (private_data, private_data_len) = private(&rep.private);
         let param = abi::ConnParam {
-            qp_num: rep.qpn,
+            qp_num: qpn,
             private_data,
             private_data_len,
             srq: rep.srq.into(),
@@ -349,7 +353,7 @@ impl State {
         };
         let Some(found) = self.listener(service_id, data) else { return refuse(sidr_status::UNSUPPORTED) };
         let listener = found.0;
-        let made = if self.has_room(listener) { self.make(from, found, remote) } else { None };
+        let made = if self.has_room(listener) { self.make(from, found, Service::Ud, remote) } else { None };
         let Some((handle, id)) = made else { return refuse(sidr_status::REJECTED) };
         id.phase = Phase::SidrReceived;
         let (private_data, private_data_len) = private(&data[header::LEN..]);

@@ -25,6 +25,11 @@ pub(crate) mod answered {
     pub(crate) const NONE: u8 = 2;
 }
 
+/// Type of the transport service that an extended type tells.
+const EXTENDED: u8 = 3;
+/// The extended type of XRC.
+const XRC: u8 = 1;
+
 /// Statuses of a SIDR_REP.
 pub(crate) mod sidr_status {
     pub(crate) const VALID: u8 = 0;
@@ -91,6 +96,8 @@ pub(crate) struct Req {
     pub(crate) rnr_retry: u8,
     pub(crate) max_retries: u8,
     pub(crate) srq: bool,
+    /// Asks for an extended connection, with this side as its initiator.
+    pub(crate) is_xrc: bool,
     pub(crate) lids: [u16; 2],
     pub(crate) local_gid: [u8; 16],
     pub(crate) remote_gid: [u8; 16],
@@ -106,6 +113,8 @@ pub(crate) struct Req {
 pub(crate) struct Rep {
     pub(crate) ids: Ids,
     pub(crate) qpn: u32,
+    /// Number of an end-to-end context; for an extended connection, the one of the target.
+    pub(crate) eecn: u32,
     pub(crate) psn: u32,
     pub(crate) responder_resources: u8,
     pub(crate) initiator_depth: u8,
@@ -349,6 +358,7 @@ impl Req {
             rnr_retry: data.0[50] & 7,
             max_retries: data.0[51] >> 4,
             srq: data.0[51] & 8 != 0,
+            is_xrc: timeouts >> 1 & 3 == EXTENDED && data.0[51] & 7 == XRC,
             lids: [data.half(52), data.half(54)],
             local_gid: data.bytes(56),
             remote_gid: data.bytes(72),
@@ -366,10 +376,14 @@ impl Req {
         data.number(32, self.qpn, self.responder_resources);
         data.number(36, 0, self.initiator_depth);
         // A reliable connection is type 0.
-        data.number(40, 0, self.remote_timeout << 3 | u8::from(self.flow_control));
+        let (service, extended) = if self.is_xrc { (EXTENDED, XRC) } else { (0, 0) };
+        data.number(40, 0, self.remote_timeout << 3 | service << 1 | u8::from(self.flow_control));
         data.number(44, self.psn, self.local_timeout << 3 | self.retry_count & 7);
         data.half(48, self.pkey);
-        data.put(50, [self.mtu << 4 | self.rnr_retry & 7, self.max_retries << 4 | u8::from(self.srq) << 3]);
+        data.put(
+            50,
+            [self.mtu << 4 | self.rnr_retry & 7, self.max_retries << 4 | u8::from(self.srq) << 3 | extended],
+        );
         data.half(52, self.lids[0]);
         data.half(54, self.lids[1]);
         data.put(56, self.local_gid);
@@ -384,6 +398,7 @@ impl Rep {
         Rep {
             ids: data.ids(),
             qpn: data.number(12),
+            eecn: data.number(16),
             psn: data.number(20),
             responder_resources: data.0[24],
             initiator_depth: data.0[25],
@@ -398,6 +413,7 @@ impl Rep {
     fn encode(&self, data: &mut Writer) {
         data.ids(self.ids);
         data.number(12, self.qpn, 0);
+        data.number(16, self.eecn, 0);
         data.number(20, self.psn, 0);
         let flags = self.rnr_retry << 5 | u8::from(self.srq) << 4;
         data.put(24, [self.responder_resources, self.initiator_depth, u8::from(self.flow_control), flags]);
@@ -432,6 +448,7 @@ pub(super) mod tests {
             rnr_retry: 6,
             max_retries: 15,
             srq: true,
+            is_xrc: false,
             lids: [0xffff, 1],
             local_gid: [9; 16],
             remote_gid: [10; 16],
@@ -448,6 +465,7 @@ pub(super) mod tests {
         let rep = Rep {
             ids,
             qpn: 0x77_8899,
+            eecn: 0x11_2233,
             psn: 0x66_5544,
             responder_resources: 1,
             initiator_depth: 2,
@@ -459,6 +477,7 @@ pub(super) mod tests {
         };
         vec![
             Message::Req(Box::new(req())),
+            Message::Req(Box::new(Req { is_xrc: true, ..req() })),
             Message::Mra { ids, answered: answered::REP, timeout: 24 },
             Message::Rej { ids, answered: answered::NONE, reason: 28, private: private(REJ_PRIVATE) },
             Message::Rep(Box::new(rep)),
@@ -498,6 +517,9 @@ pub(super) mod tests {
         assert_eq!(data[48..52], [0xff, 0xff, 5 << 4 | 6, 15 << 4 | 8]);
         assert_eq!(data[92..96], [2, 64, 0, 19 << 3]);
         assert_eq!((data.len(), data[140..].len()), (232, 92));
+        let extended =
+            Mad { tid: 1, message: Message::Req(Box::new(Req { is_xrc: true, ..req() })) }.encode();
+        assert_eq!((extended[24 + 43], extended[24 + 51]), (17 << 3 | 3 << 1 | 1, 15 << 4 | 8 | 1));
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! The state of the connection manager: event files with their events, identifiers, adapters.
 
-use super::abi::{self, event};
+use super::abi::{self, event, port_space};
 use super::commands::Request;
 use super::mad::{Ids, Mad, Message};
 use super::names::{self, Name};
 use super::port::Port;
 use super::worker::Inbox;
+use crate::abi::qp_type;
 use crate::device::Device;
 use crate::errno::Errno;
 use crate::events::{Channel, Kind};
@@ -118,12 +119,40 @@ pub(super) struct Options {
     pub(super) ack_timeout: Option<u8>,
 }
 
+/// The kind of queue pair that an identifier is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Service {
+    Rc,
+    Ud,
+    XrcInitiator,
+    XrcTarget,
+}
+
+impl Service {
+    /// Returns the kind for a port space, or `EINVAL`. Only one port space leaves the choice to the program.
+    pub(super) fn of(ps: u16, wanted: u8) -> Result<Service, Errno> {
+        match (ps, wanted.into()) {
+            (port_space::TCP, _) | (port_space::IB, qp_type::RC) => Ok(Service::Rc),
+            (port_space::UDP | port_space::IPOIB, _) | (port_space::IB, qp_type::UD) => Ok(Service::Ud),
+            (port_space::IB, qp_type::XRC_INITIATOR) => Ok(Service::XrcInitiator),
+            (port_space::IB, qp_type::XRC_TARGET) => Ok(Service::XrcTarget),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    /// Returns the kind of an identifier for a request that came to a listener.
+    pub(super) fn of_request(is_xrc: bool) -> Service {
+        if is_xrc { Service::XrcTarget } else { Service::Rc }
+    }
+}
+
 /// An identifier.
 pub(super) struct Id {
     /// The program's name for it. 0 before the program has accepted a connection.
     pub(super) uid: u64,
     pub(super) file: u64,
     pub(super) ps: u16,
+    pub(super) service: Service,
     pub(super) phase: Phase,
     pub(super) local: Option<SocketAddr>,
     pub(super) remote: Option<SocketAddr>,
@@ -168,11 +197,12 @@ pub(super) struct Connection {
 }
 
 impl Id {
-    fn new(file: u64, uid: u64, ps: u16) -> Id {
+    fn new(file: u64, uid: u64, ps: u16, service: Service) -> Id {
         Id {
             uid,
             file,
             ps,
+            service,
             phase: Phase::Idle,
             local: None,
             remote: None,
@@ -189,7 +219,7 @@ impl Id {
 
     /// Returns whether it is for datagrams.
     pub(super) fn is_datagram(&self) -> bool {
-        matches!(self.ps, abi::port_space::UDP | abi::port_space::IPOIB)
+        self.service == Service::Ud
     }
 
     /// Returns the adapter, or `EINVAL` if there is none yet.
@@ -322,13 +352,13 @@ impl State {
     }
 
     /// Creates an identifier and returns its number.
-    pub(super) fn create(&mut self, file: u64, uid: u64, ps: u16) -> Result<u32, Errno> {
+    pub(super) fn create(&mut self, file: u64, uid: u64, ps: u16, service: Service) -> Result<u32, Errno> {
         if self.ids.len() >= LIMIT {
             return Err(Errno::ENOMEM);
         }
         // Programs keep a table by number, so that small ones are best.
         let handle = (0..).find(|handle| !self.ids.contains_key(handle)).ok_or(Errno::ENOMEM)?;
-        self.ids.insert(handle, Id::new(file, uid, ps));
+        self.ids.insert(handle, Id::new(file, uid, ps, service));
         Ok(handle)
     }
 

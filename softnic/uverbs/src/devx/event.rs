@@ -19,7 +19,7 @@ pub(super) fn create_file(opened: &mut OpenDevice, call: &Call) -> Result<(), Er
     let flags: u32 = call.optional(FIRST + 1)?.unwrap_or(0);
     let kind = if flags & OMIT_DATA != 0 { Kind::Fixed } else { Kind::Packets };
     let fd = opened.new_channel(kind)?;
-    call.return_handle(FIRST, fd as u32)
+    call.return_file(FIRST, fd)
 }
 
 /// Handles DEVX subscribe event, for an object that a command made.

@@ -34,7 +34,7 @@ pub(crate) fn call(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
         (object::DEVX_ASYNC_EVENT_FD, 0) => event::create_file(opened, call),
         (object::DEVX_ASYNC_CMD_FD, 0) => {
             let fd = opened.new_channel(Kind::Packets)?;
-            call.return_handle(FIRST, fd as u32)
+            call.return_file(FIRST, fd)
         }
         (object::UAR, 0) => uar::allocate(opened, call),
         (object::UAR, 1) => uar::destroy(opened, call),

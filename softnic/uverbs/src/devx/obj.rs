@@ -8,7 +8,7 @@ use crate::fault::Fault;
 use crate::handles::Object;
 use crate::open_device::OpenDevice;
 use crate::subscriptions::Source;
-use rushmem_mlx5::prm::{CmdError, CmdOpcode, CmdStatus, Header, cq, dct, mkey, pd, qp, rmp};
+use rushmem_mlx5::prm::{CmdError, CmdOpcode, CmdStatus, Header, cq, dct, mkey, pd, qp, rmp, xrc};
 use rushmem_softnic::ip_of_gid;
 
 /// An object, and the command that ends it.
@@ -24,9 +24,9 @@ impl Devx {
         match self.kind {
             Kind::Cq => Some(Source::Cq(self.number)),
             Kind::Qp => Some(Source::Qp(self.number)),
-            Kind::Rmp => Some(Source::Rmp(self.number)),
+            Kind::Rmp | Kind::XrcSrq => Some(Source::Rmp(self.number)),
             Kind::Dct => Some(Source::Dct(self.number)),
-            Kind::Pd | Kind::Mkey => None,
+            Kind::Pd | Kind::Mkey | Kind::Xrcd => None,
         }
     }
 }
@@ -40,6 +40,8 @@ enum Kind {
     Qp,
     Rmp,
     Dct,
+    Xrcd,
+    XrcSrq,
 }
 
 /// Longest output mailbox.
@@ -118,7 +120,7 @@ pub(super) fn create(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> 
     let first_call = match kind {
         Kind::Cq => opened.refuses_first(Fault::CqOnce),
         Kind::Qp => opened.refuses_first(Fault::QpOnce),
-        Kind::Pd | Kind::Mkey | Kind::Rmp | Kind::Dct => false,
+        _ => false,
     };
     if first_call {
         return refuse(call);
@@ -137,11 +139,12 @@ pub(super) fn create(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> 
 /// Sets the bits that mark the umems of an object as valid, as the kernel does: programs have no other memory for queues.
 fn umems_are_valid(kind: Kind, input: &mut [u8]) {
     let bits: &[usize] = match kind {
-        Kind::Pd | Kind::Mkey | Kind::Dct => &[],
-        // Bit offsets in `CreateCq`, `CreateQp` and `CreateRmp`.
+        Kind::Pd | Kind::Mkey | Kind::Dct | Kind::Xrcd => &[],
+        // Bit offsets in `CreateCq`, `CreateQp`, `CreateRmp` and `CreateXrcSrq`.
         Kind::Cq => &[0x86, 0x2e0],
         Kind::Qp => &[0xc0 + 0x683, 0x860],
         Kind::Rmp => &[0x280 + 0x120, 0x280 + 0x121],
+        Kind::XrcSrq => &[0x80 + 0x47, 0x2e0],
     };
     for bit in bits {
         if let Some(byte) = input.get_mut(bit / 8) {
@@ -158,6 +161,8 @@ fn kind_created(opcode: CmdOpcode) -> Option<Kind> {
         CmdOpcode::CREATE_QP => Some(Kind::Qp),
         CmdOpcode::CREATE_RMP => Some(Kind::Rmp),
         CmdOpcode::CREATE_DCT => Some(Kind::Dct),
+        CmdOpcode::ALLOC_XRCD => Some(Kind::Xrcd),
+        CmdOpcode::CREATE_XRC_SRQ => Some(Kind::XrcSrq),
         _ => None,
     }
 }
@@ -189,6 +194,14 @@ fn created(input: &[u8], output: &[u8]) -> Option<Devx> {
         Kind::Dct => {
             let dctn = dct::CreateDctOut::decode(output).ok()?.dctn;
             (dctn, dct::DestroyDct { dctn, ..Default::default() }.encode())
+        }
+        Kind::Xrcd => {
+            let xrcd = xrc::AllocXrcdOut::decode(output).ok()?.xrcd;
+            (xrcd, xrc::DeallocXrcd { xrcd, ..Default::default() }.encode())
+        }
+        Kind::XrcSrq => {
+            let xrc_srqn = xrc::CreateXrcSrqOut::decode(output).ok()?.xrc_srqn;
+            (xrc_srqn, xrc::DestroyXrcSrq { xrc_srqn, ..Default::default() }.encode())
         }
     };
     Some(Devx { kind, number, destroy })
@@ -227,6 +240,7 @@ pub(super) fn modify(opened: &OpenDevice, call: &Call) -> Result<(), Errno> {
         | CmdOpcode::MODIFY_2ERR_QP
         | CmdOpcode::MODIFY_2RST_QP => Kind::Qp,
         CmdOpcode::MODIFY_RMP => Kind::Rmp,
+        CmdOpcode::ARM_XRC_SRQ => Kind::XrcSrq,
         CmdOpcode::DRAIN_DCT => Kind::Dct,
         CmdOpcode::MODIFY_CQ => Kind::Cq,
         _ => return Err(Errno::EINVAL),
@@ -285,6 +299,7 @@ fn question(opened: &OpenDevice, call: &Call) -> Result<Vec<u8>, Errno> {
         CmdOpcode::QUERY_QP => Kind::Qp,
         CmdOpcode::QUERY_CQ => Kind::Cq,
         CmdOpcode::QUERY_RMP => Kind::Rmp,
+        CmdOpcode::QUERY_XRC_SRQ => Kind::XrcSrq,
         CmdOpcode::QUERY_DCT => Kind::Dct,
         _ => return Err(Errno::EINVAL),
     };
@@ -303,6 +318,7 @@ fn about(opened: &OpenDevice, call: &Call, kind: Kind, input: &[u8]) -> Result<(
         Object::Devx(devx) => (devx.kind, devx.number),
         Object::Qp(qp) => (Kind::Qp, qp.qpn),
         Object::Cq(cq) => (Kind::Cq, cq.cqn),
+        Object::Srq(srq) if srq.is_xrc() => (Kind::XrcSrq, srq.srqn),
         Object::Srq(srq) => (Kind::Rmp, srq.srqn),
         Object::Dct(dct) => (Kind::Dct, dct.dctn.ok_or(Errno::EINVAL)?),
         _ => return Err(Errno::EINVAL),

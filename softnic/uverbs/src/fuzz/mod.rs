@@ -56,6 +56,7 @@ const METHODS: &[(u16, u16)] = &[
     (object::UAR, 0x1000),
     (object::UAR, 0x1001),
     (object::UAR, 1),
+    (object::XRCD, 0),
     (0x3fff, 7),
 ];
 

@@ -1,5 +1,6 @@
 //! Completion queues and the channels for completion events.
 
+use super::write::CORE_OUT;
 use super::{core_in, core_out};
 use crate::abi::{self, cq_flag, driver_data};
 use crate::attrs::Call;
@@ -31,7 +32,7 @@ const LOG_MAX: u32 = 22;
 pub(super) fn create_channel(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
     opened.session()?;
     let fd = opened.new_channel(Kind::Fixed)?;
-    core_out(call, &fd)
+    call.output_file(CORE_OUT, fd)
 }
 
 /// Handles CQ create.

@@ -1,6 +1,6 @@
 //! The device itself: contexts, attributes, ports, GIDs.
 
-use super::{ah, core_out, cq, dm, mcast, modify, mr, pd, qp, srq, write};
+use super::{ah, core_out, cq, dm, mcast, modify, mr, pd, qp, srq, write, xrc};
 use crate::abi::{self, command, driver_data, odp};
 use crate::attrs::Call;
 use crate::device::VECTORS;
@@ -55,6 +55,9 @@ fn invoke_write(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
         command::CREATE_COMP_CHANNEL => cq::create_channel(opened, call),
         command::RESIZE_CQ => cq::resize(opened, call),
         command::CREATE_SRQ => srq::create(opened, call),
+        command::CREATE_XSRQ => srq::create_of_xrcd(opened, call),
+        command::OPEN_XRCD => xrc::open(opened, call),
+        command::OPEN_QP => xrc::open_target(opened, call),
         command::MODIFY_SRQ => srq::modify(opened, call),
         command::QUERY_SRQ => srq::query(opened, call),
         command::DESTROY_SRQ => srq::destroy(opened, call),
@@ -73,10 +76,12 @@ fn invoke_write(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
 fn extended_query_device(opened: &OpenDevice, call: &Call) -> Result<(), Errno> {
     let base = opened.device.attributes();
     let connected = odp::SEND | odp::RECV | odp::WRITE;
+    let reliable = connected | odp::SRQ_RECV | odp::ATOMIC | odp::READ;
     let attributes = abi::ExQueryDevice {
         base,
         response_length: call.room(write::CORE_OUT).min(size_of::<abi::ExQueryDevice>()) as u32,
-        odp: [odp::SUPPORT, 0, connected | odp::SRQ_RECV | odp::ATOMIC | odp::READ, connected, odp::SEND, 0],
+        odp: [odp::SUPPORT, 0, reliable, connected, odp::SEND, 0],
+        xrc_odp_caps: reliable,
         // Completions have the nanoseconds since the adapter's start.
         timestamp_mask: u64::MAX,
         hca_core_clock: rushmem_softnic::CLOCK_KHZ.into(),
@@ -198,5 +203,5 @@ pub(crate) fn async_event_file(opened: &mut OpenDevice, call: &Call) -> Result<(
     let channel = opened.channel(fd)?;
     opened.session()?.adapter.registry.listen_to_port(&channel);
     opened.asynchronous = Some(channel);
-    call.return_handle(0, fd as u32)
+    call.return_file(0, fd)
 }

@@ -1,4 +1,4 @@
-//! The kernel's own commands: PD, MR, CQ, QP, AH.
+//! The kernel's own commands: PD, MR, CQ, QP, SRQ, AH, XRCD.
 
 mod address;
 pub(crate) mod ah;
@@ -12,6 +12,7 @@ pub(crate) mod mr;
 pub(crate) mod pd;
 pub(crate) mod qp;
 pub(crate) mod srq;
+pub(crate) mod xrc;
 
 use crate::attrs::Call;
 use crate::errno::Errno;

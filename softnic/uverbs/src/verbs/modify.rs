@@ -26,35 +26,35 @@ pub(super) fn modify(opened: &mut OpenDevice, number: u64, call: &Call) -> Resul
         return dct::modify(opened, number, &request, call);
     }
     let qp = opened.handles.get::<Qp>(request.qp_handle)?;
-    let (qpn, service, before) = (qp.qpn, qp.service, qp.attributes);
+    let before = qp.attributes();
     let mask = request.attr_mask;
     if mask & qp_attr::PORT != 0 && request.port_num != 1
         || mask & qp_attr::PKEY_INDEX != 0 && usize::from(request.pkey_index) >= PKEYS.len()
     {
         return Err(Errno::EINVAL);
     }
-    let from = state(opened, qpn)?;
+    let from = state(opened, qp)?;
     if mask & qp_attr::CUR_STATE != 0 && request.cur_qp_state != from {
         return Err(Errno::EINVAL);
     }
     let to = if mask & qp_attr::STATE != 0 { request.qp_state } else { from };
-    if required(service, from, to)? & !mask != 0 {
+    if required(qp, from, to)? & !mask != 0 {
         return Err(Errno::EINVAL);
     }
 
     let merged = merge(&before, &request);
-    let step = Step { opened: &*opened, qpn, mask, attributes: &merged };
+    let step = Step { opened: &*opened, qp, mask, attributes: &merged };
     match (from, to) {
         (_, qp_state::RESET) => step.reset()?,
         (_, qp_state::ERR) => step.error()?,
         (qp_state::RESET, _) => step.init()?,
         (qp_state::INIT, qp_state::INIT) => step.change_init()?,
-        (qp_state::INIT, _) => step.ready_to_receive(service)?,
+        (qp_state::INIT, _) => step.ready_to_receive()?,
         (qp_state::RTR, _) => step.ready_to_send()?,
         _ => step.change_ready()?,
     }
     let qp = opened.handles.get_mut::<Qp>(request.qp_handle)?;
-    qp.attributes = if to == qp_state::RESET { abi::ModifyQp::default() } else { merged };
+    qp.set_attributes(if to == qp_state::RESET { abi::ModifyQp::default() } else { merged });
     answer(number, call)
 }
 
@@ -68,10 +68,13 @@ pub(super) fn answer(number: u64, call: &Call) -> Result<(), Errno> {
 }
 
 /// Attributes that a transition must have; `EINVAL` for one that does not exist.
-fn required(service: ServiceType, from: u8, to: u8) -> Result<u32, Errno> {
+fn required(qp: &Qp, from: u8, to: u8) -> Result<u32, Errno> {
+    let service = qp.service;
+    // Both ends of an extended connection have a part of the attributes.
+    let initiates = service == ServiceType::XRC && !qp.is_target();
     let connected = service != ServiceType::UD;
     let dynamic = service == ServiceType::DCI;
-    let reliable = service == ServiceType::RC || dynamic;
+    let reliable = matches!(service, ServiceType::RC | ServiceType::XRC) || dynamic;
     Ok(match (from, to) {
         (_, qp_state::RESET | qp_state::ERR) => 0,
         (qp_state::RESET, qp_state::INIT) if dynamic => qp_attr::PKEY_INDEX | qp_attr::PORT,
@@ -80,7 +83,7 @@ fn required(service: ServiceType, from: u8, to: u8) -> Result<u32, Errno> {
             let last = if connected { qp_attr::ACCESS_FLAGS } else { qp_attr::QKEY };
             qp_attr::PKEY_INDEX | qp_attr::PORT | last
         }
-        (qp_state::INIT, qp_state::RTR) if reliable => {
+        (qp_state::INIT, qp_state::RTR) if reliable && !initiates => {
             qp_attr::AV
                 | qp_attr::PATH_MTU
                 | qp_attr::DEST_QPN
@@ -91,6 +94,7 @@ fn required(service: ServiceType, from: u8, to: u8) -> Result<u32, Errno> {
         (qp_state::INIT, qp_state::RTR) if connected => {
             qp_attr::AV | qp_attr::PATH_MTU | qp_attr::DEST_QPN | qp_attr::RQ_PSN
         }
+        (qp_state::RTR, qp_state::RTS) if qp.is_target() => qp_attr::TIMEOUT | qp_attr::SQ_PSN,
         (qp_state::RTR, qp_state::RTS) if reliable => {
             qp_attr::TIMEOUT
                 | qp_attr::RETRY_CNT
@@ -143,18 +147,18 @@ pub(super) fn merge(before: &abi::ModifyQp, change: &abi::ModifyQp) -> abi::Modi
 /// One transition.
 struct Step<'a> {
     opened: &'a OpenDevice,
-    qpn: u32,
+    qp: &'a Qp,
     mask: u32,
     attributes: &'a abi::ModifyQp,
 }
 
 impl Step<'_> {
     fn reset(&self) -> Result<(), Errno> {
-        self.opened.execute(&ToRst { qpn: self.qpn, ..ToRst::default() }).map(drop)
+        self.qp.execute(self.opened, &ToRst { qpn: self.qp.qpn, ..ToRst::default() }).map(drop)
     }
 
     fn error(&self) -> Result<(), Errno> {
-        self.opened.execute(&ToErr { qpn: self.qpn, ..ToErr::default() }).map(drop)
+        self.qp.execute(self.opened, &ToErr { qpn: self.qp.qpn, ..ToErr::default() }).map(drop)
     }
 
     fn init(&self) -> Result<(), Errno> {
@@ -163,18 +167,19 @@ impl Step<'_> {
         context.primary_address_path.pkey_index = self.attributes.pkey_index;
         context.q_key = self.attributes.qkey;
         context.counter_set_id = self.opened.session()?.adapter.counter_set;
-        self.opened.execute(&Rst2Init { qpn: self.qpn, context, ..Rst2Init::default() }).map(drop)
+        self.qp.execute(self.opened, &Rst2Init { qpn: self.qp.qpn, context, ..Rst2Init::default() }).map(drop)
     }
 
     fn change_init(&self) -> Result<(), Errno> {
         let (opt_param_mask, context) = self.optional();
-        let command = Init2Init { qpn: self.qpn, opt_param_mask, context, ..Init2Init::default() };
-        self.opened.execute(&command).map(drop)
+        let command = Init2Init { qpn: self.qp.qpn, opt_param_mask, context, ..Init2Init::default() };
+        self.qp.execute(self.opened, &command).map(drop)
     }
 
-    fn ready_to_receive(&self, service: ServiceType) -> Result<(), Errno> {
+    fn ready_to_receive(&self) -> Result<(), Errno> {
         let (opt_param_mask, context) = self.optional();
         let set = self.attributes;
+        let service = self.qp.service;
         let connected = service != ServiceType::UD;
         let has_path = connected && service != ServiceType::DCI;
         let context = QpContext {
@@ -188,8 +193,8 @@ impl Step<'_> {
             primary_address_path: if has_path { self.path()? } else { AddressPath::default() },
             ..context
         };
-        let command = Init2Rtr { qpn: self.qpn, opt_param_mask, context, ..Init2Rtr::default() };
-        self.opened.execute(&command).map(drop)
+        let command = Init2Rtr { qpn: self.qp.qpn, opt_param_mask, context, ..Init2Rtr::default() };
+        self.qp.execute(self.opened, &command).map(drop)
     }
 
     fn ready_to_send(&self) -> Result<(), Errno> {
@@ -200,14 +205,14 @@ impl Step<'_> {
         context.retry_count = set.retry_cnt & 7;
         context.rnr_retry = set.rnr_retry & 7;
         context.primary_address_path.ack_timeout = set.timeout & 0x1f;
-        let command = Rtr2Rts { qpn: self.qpn, opt_param_mask, context, ..Rtr2Rts::default() };
-        self.opened.execute(&command).map(drop)
+        let command = Rtr2Rts { qpn: self.qp.qpn, opt_param_mask, context, ..Rtr2Rts::default() };
+        self.qp.execute(self.opened, &command).map(drop)
     }
 
     fn change_ready(&self) -> Result<(), Errno> {
         let (opt_param_mask, context) = self.optional();
-        let command = Rts2Rts { qpn: self.qpn, opt_param_mask, context, ..Rts2Rts::default() };
-        self.opened.execute(&command).map(drop)
+        let command = Rts2Rts { qpn: self.qp.qpn, opt_param_mask, context, ..Rts2Rts::default() };
+        self.qp.execute(self.opened, &command).map(drop)
     }
 
     /// Returns the rights that a peer has.

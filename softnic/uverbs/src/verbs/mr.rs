@@ -8,6 +8,7 @@ use crate::errno::Errno;
 use crate::fault::Fault;
 use crate::memory::{self, Region};
 use crate::open_device::OpenDevice;
+use crate::user;
 use rushmem_mlx5::prm::mkey::{AccessMode, CreateMkey, DestroyMkey, MkeyContext, key};
 use rushmem_softnic::PAGE;
 
@@ -142,7 +143,7 @@ pub(crate) fn register_dma_buf(opened: &mut OpenDevice, call: &Call) -> Result<(
     if (offset ^ wanted.iova) & (PAGE as u64 - 1) != 0 {
         return Err(Errno::EINVAL);
     }
-    let fd: i32 = call.input(5)?;
+    let fd = user::descriptor(call.input(5)?)?;
     let region = |opened: &OpenDevice, _| {
         if opened.device.has(Fault::DmaBuf) {
             return Err(Errno::EOPNOTSUPP);

@@ -4,6 +4,7 @@ use super::cq::Cq;
 use super::dct::{self, Dct};
 use super::pd::Pd;
 use super::srq::Srq;
+use super::xrc::{Opening, Target, Xrcd};
 use super::{core_in, core_out};
 use crate::abi::{self, driver_data, qp_flag, qp_state, qp_type};
 use crate::attrs::Call;
@@ -12,7 +13,8 @@ use crate::fault::Fault;
 use crate::handles::Object;
 use crate::memory;
 use crate::open_device::OpenDevice;
-use crate::registry::Waiter;
+use crate::registry::{Registry, Waiter};
+use rushmem_mlx5::prm::Command;
 use rushmem_mlx5::prm::qp::{CreateQp, DestroyQp, QpContext, QpState, QueryQp, RqType, ServiceType};
 use std::sync::Arc;
 
@@ -26,7 +28,65 @@ pub(crate) struct Qp {
     cap: abi::QpCap,
     signal_all: bool,
     /// The program's attributes, for QUERY_QP.
-    pub(crate) attributes: abi::ModifyQp,
+    attributes: abi::ModifyQp,
+    /// Set for the target of an extended connection, with the domain's handle through which it was made.
+    target: Option<(Arc<Target>, Arc<Opening>)>,
+}
+
+impl Qp {
+    /// Returns a handle of the target of an extended connection.
+    pub(super) fn of_target(target: Arc<Target>, opening: Arc<Opening>, failures: Option<Arc<Waiter>>) -> Qp {
+        Qp {
+            qpn: target.qpn,
+            service: ServiceType::XRC,
+            umems: [0; 2],
+            failures,
+            cap: abi::QpCap::default(),
+            signal_all: false,
+            attributes: abi::ModifyQp::default(),
+            target: Some((target, opening)),
+        }
+    }
+
+    /// Stores it in the table, and lets it receive events. Returns its handle.
+    pub(super) fn enter(self, opened: &mut OpenDevice) -> Result<u32, Errno> {
+        if let Some(waiter) = &self.failures {
+            opened.session()?.adapter.registry.listen_to_qp(self.qpn, Arc::clone(waiter));
+        }
+        opened.handles.insert(self)
+    }
+
+    /// Ends its events.
+    pub(crate) fn forget(&self, registry: &Registry) {
+        if let Some(waiter) = &self.failures {
+            registry.forget_qp(self.qpn, waiter);
+        }
+    }
+
+    /// Returns whether it is the target of an extended connection.
+    pub(super) fn is_target(&self) -> bool {
+        self.target.is_some()
+    }
+
+    /// Executes a command about it.
+    pub(super) fn execute<C: Command>(&self, opened: &OpenDevice, command: &C) -> Result<C::Output, Errno> {
+        match &self.target {
+            Some((target, _)) => target.execute(command),
+            None => opened.execute(command),
+        }
+    }
+
+    /// Returns the attributes that programs have set.
+    pub(super) fn attributes(&self) -> abi::ModifyQp {
+        self.target.as_ref().map_or(self.attributes, |(target, _)| *target.attributes())
+    }
+
+    pub(super) fn set_attributes(&mut self, attributes: abi::ModifyQp) {
+        match &self.target {
+            Some((target, _)) => *target.attributes() = attributes,
+            None => self.attributes = attributes,
+        }
+    }
 }
 
 /// All work requests are signalled.
@@ -35,6 +95,7 @@ const CREATE_SIGNAL_ALL: u32 = 1 << 12;
 /// Handles QP create.
 pub(crate) fn create(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
     const HANDLE: u16 = 0;
+    const XRCD: u16 = 1;
     const PD: u16 = 2;
     const SRQ: u16 = 3;
     const SEND_CQ: u16 = 4;
@@ -51,10 +112,12 @@ pub(crate) fn create(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> 
         return Err(Errno::ENOMEM);
     }
     let driver: abi::DriverCreateQp = call.input(driver_data::IN)?;
-    let service = match call.input::<u64>(TYPE)? {
+    let kind = call.input::<u64>(TYPE)?;
+    let service = match kind {
         qp_type::RC => ServiceType::RC,
         qp_type::UC => ServiceType::UC,
         qp_type::UD => ServiceType::UD,
+        qp_type::XRC_INITIATOR | qp_type::XRC_TARGET => ServiceType::XRC,
         qp_type::DRIVER if driver.flags & qp_flag::TYPE_DCI != 0 => ServiceType::DCI,
         qp_type::DRIVER if driver.flags & qp_flag::TYPE_DCT != 0 => ServiceType::DCT,
         _ => return Err(Errno::EOPNOTSUPP),
@@ -66,6 +129,16 @@ pub(crate) fn create(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> 
     let user_handle: u64 = call.input(USER_HANDLE)?;
     let failures = opened.asynchronous(call, ASYNC)?;
     let failures = failures.map(|channel| Waiter::of_failures(channel, user_handle));
+    if kind == qp_type::XRC_TARGET {
+        let opening = Arc::clone(&opened.handles.get::<Xrcd>(call.handle(XRCD)?)?.0);
+        let target = Target::new(opened, &opening.0)?;
+        let qpn = target.qpn;
+        let handle = Qp::of_target(target, opening, failures).enter(opened)?;
+        call.return_handle(HANDLE, handle)?;
+        call.output(CAP_OUT, &abi::QpCap::default())?;
+        call.output(NUMBER_OUT, &qpn)?;
+        return call.output(driver_data::OUT, &abi::DriverCreateQpResponse::default());
+    }
     let srqn = match call.has(SRQ) {
         true => Some(opened.handles.get::<Srq>(call.handle(SRQ)?)?.srqn),
         false => None,
@@ -75,7 +148,8 @@ pub(crate) fn create(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> 
         true => Ok(opened.handles.get::<Cq>(call.handle(id)?)?.cqn),
         false => Err(Errno::EINVAL),
     };
-    let cqn_rcv = cq(RECV_CQ)?;
+    // An initiator receives nothing.
+    let cqn_rcv = if kind == qp_type::XRC_INITIATOR { 0 } else { cq(RECV_CQ)? };
     if service == ServiceType::DCT {
         let srqn = srqn.ok_or(Errno::EINVAL)?;
         let cap = call.input(CAP)?;
@@ -108,12 +182,10 @@ pub(crate) fn create(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> 
     };
     let command = CreateQp { context, wq_umem_id: ring, wq_umem_valid: true, ..CreateQp::default() };
     let qpn = opened.execute(&command).inspect_err(|_| opened.forget_umems(&umems))?.qpn;
-    if let Some(waiter) = &failures {
-        opened.session()?.adapter.registry.listen_to_qp(qpn, Arc::clone(waiter));
-    }
     let signal_all = flags & CREATE_SIGNAL_ALL != 0;
     let attributes = abi::ModifyQp::default();
-    let handle = opened.handles.insert(Qp { qpn, service, umems, failures, cap, signal_all, attributes })?;
+    let qp = Qp { qpn, service, umems, failures, cap, signal_all, attributes, target: None };
+    let handle = qp.enter(opened)?;
     call.return_handle(HANDLE, handle)?;
     call.output(CAP_OUT, &cap)?;
     call.output(NUMBER_OUT, &qpn)?;
@@ -180,17 +252,22 @@ pub(crate) fn destroy(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno>
     if let Object::Dct(_) = opened.handles.any(handle)? {
         return dct::destroy(opened, call, handle);
     }
-    let qpn = opened.handles.get::<Qp>(handle)?.qpn;
-    opened.execute(&DestroyQp { qpn, ..DestroyQp::default() })?;
+    let qp = opened.handles.get::<Qp>(handle)?;
+    if !qp.is_target() {
+        // A target ends with its last handle.
+        opened.execute(&DestroyQp { qpn: qp.qpn, ..DestroyQp::default() })?;
+    }
     let qp = opened.handles.remove::<Qp>(handle)?;
-    opened.session()?.adapter.registry.forget_qp(qpn);
-    opened.forget_umems(&qp.umems);
+    qp.forget(&opened.session()?.adapter.registry);
+    if !qp.is_target() {
+        opened.forget_umems(&qp.umems);
+    }
     call.output(1, &qp.failures.map_or(0, |waiter| waiter.finish()))
 }
 
 /// Returns the state of a queue pair, as numbered by verbs.
-pub(super) fn state(opened: &OpenDevice, qpn: u32) -> Result<u8, Errno> {
-    let state = opened.execute(&QueryQp { qpn, ..QueryQp::default() })?.context.state;
+pub(super) fn state(opened: &OpenDevice, qp: &Qp) -> Result<u8, Errno> {
+    let state = qp.execute(opened, &QueryQp { qpn: qp.qpn, ..QueryQp::default() })?.context.state;
     Ok(match state {
         QpState::RST => qp_state::RESET,
         QpState::INIT => qp_state::INIT,
@@ -209,9 +286,9 @@ pub(super) fn query(opened: &OpenDevice, call: &Call) -> Result<(), Errno> {
         return core_out(call, &dct.describe());
     }
     let qp = opened.handles.get::<Qp>(request.qp_handle)?;
-    let context = opened.execute(&QueryQp { qpn: qp.qpn, ..QueryQp::default() })?.context;
-    let state = state(opened, qp.qpn)?;
-    let set = &qp.attributes;
+    let context = qp.execute(opened, &QueryQp { qpn: qp.qpn, ..QueryQp::default() })?.context;
+    let state = state(opened, qp)?;
+    let set = qp.attributes();
     let response = abi::QueryQpResponse {
         dest: set.dest,
         alt_dest: set.alt_dest,

@@ -1,8 +1,10 @@
-//! Shared receive queues. The adapter calls them receive memory pools.
+//! Shared receive queues. The adapter calls them receive memory pools, except for queues of an XRC domain.
 
+use super::cq::Cq;
 use super::pd::Pd;
+use super::xrc::{Opening, Xrcd};
 use super::{core_in, core_out};
-use crate::abi::{self, driver_data, srq_attr};
+use crate::abi::{self, driver_data, srq_attr, srq_type};
 use crate::attrs::Call;
 use crate::device::{MAX_SRQ_SGE as MAX_SGE, MAX_SRQ_WR as MAX_WR};
 use crate::errno::Errno;
@@ -10,6 +12,7 @@ use crate::memory;
 use crate::open_device::OpenDevice;
 use crate::registry::Waiter;
 use rushmem_mlx5::prm::rmp::{CreateRmp, DestroyRmp, ModifyRmp, QueryRmp, RmpContext, RmpState, Wq, WqType};
+use rushmem_mlx5::prm::xrc::{ArmXrcSrq, CreateXrcSrq, DestroyXrcSrq, QueryXrcSrq, XrcSrqContext};
 use std::sync::Arc;
 
 /// A shared receive queue.
@@ -20,6 +23,15 @@ pub(crate) struct Srq {
     events: Option<Arc<Waiter>>,
     max_wr: u32,
     max_sge: u32,
+    /// Set for a queue of an XRC domain.
+    xrcd: Option<Arc<Opening>>,
+}
+
+impl Srq {
+    /// Returns whether it is of an XRC domain.
+    pub(crate) fn is_xrc(&self) -> bool {
+        self.xrcd.is_some()
+    }
 }
 
 /// Bytes of a segment.
@@ -53,18 +65,10 @@ pub(super) fn create(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> 
     let request: abi::CreateSrq = core_in(call)?;
     let driver: abi::DriverCreateSrq = call.input(driver_data::IN)?;
     let layout = Layout::new(request.max_wr, request.max_sge)?;
-    if driver.flags != 0 {
-        // Signed entries.
-        return Err(Errno::EOPNOTSUPP);
-    }
     let limit = u16::try_from(request.srq_limit).map_err(|_| Errno::EINVAL)?;
     let pd = opened.handles.get::<Pd>(request.pd_handle)?.number;
-    let events = opened.asynchronous.clone();
-    let events = events.map(|channel| Waiter::of_failures(channel, request.user_handle));
-    let ring = opened.umem(memory::user(driver.buf_addr, layout.bytes(), true)?, layout.bytes())?;
-    let record = memory::user(driver.db_addr, 8, true).and_then(|region| opened.umem(region, 8));
-    let record = record.inspect_err(|_| opened.forget_umems(&[ring]))?;
-    let umems = [ring, record];
+    let memory = memory_of(opened, &driver, &layout)?;
+    let [ring, record] = memory;
     let wq = Wq {
         wq_type: WqType::LINKED_LIST,
         lwm: limit,
@@ -78,13 +82,70 @@ pub(super) fn create(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> 
         ..Wq::default()
     };
     let context = RmpContext { state: RmpState::RDY, wq, ..RmpContext::default() };
-    let command = CreateRmp { context, ..CreateRmp::default() };
-    let srqn = opened.execute(&command).inspect_err(|_| opened.forget_umems(&umems))?.rmpn;
+    let made = opened.execute(&CreateRmp { context, ..CreateRmp::default() });
+    let srqn = made.inspect_err(|_| opened.forget_umems(&memory))?.rmpn;
+    enter(opened, call, (srqn, request.user_handle), (memory, &layout), None)
+}
+
+/// Handles CREATE_XSRQ: makes a queue of an XRC domain.
+pub(super) fn create_of_xrcd(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
+    let request: abi::CreateXsrq = core_in(call)?;
+    if request.srq_type != srq_type::XRC {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    let driver: abi::DriverCreateSrq = call.input(driver_data::IN)?;
+    let layout = Layout::new(request.max_wr, request.max_sge)?;
+    let lwm = u16::try_from(request.srq_limit).map_err(|_| Errno::EINVAL)?;
+    let pd = opened.handles.get::<Pd>(request.pd_handle)?.number;
+    let cqn = opened.handles.get::<Cq>(request.cq_handle)?.cqn;
+    let opening = Arc::clone(&opened.handles.get::<Xrcd>(request.xrcd_handle)?.0);
+    let memory = memory_of(opened, &driver, &layout)?;
+    let [umem_id, dbr_umem_id] = memory;
+    let context = XrcSrqContext {
+        log_xrc_srq_size: layout.log_size as u8,
+        log_rq_stride: layout.log_stride as u8 - 4,
+        xrcd: opening.0.number,
+        dbr_umem_valid: true,
+        cqn,
+        dbr_umem_id,
+        user_index: driver.uidx & 0xff_ffff,
+        pd,
+        lwm,
+        ..XrcSrqContext::default()
+    };
+    let made =
+        opened.execute(&CreateXrcSrq { context, umem_id, umem_valid: true, ..CreateXrcSrq::default() });
+    let srqn = made.inspect_err(|_| opened.forget_umems(&memory))?.xrc_srqn;
+    enter(opened, call, (srqn, request.user_handle), (memory, &layout), Some(opening))
+}
+
+/// Registers the ring and the doorbell record of a new queue.
+fn memory_of(opened: &OpenDevice, driver: &abi::DriverCreateSrq, layout: &Layout) -> Result<[u32; 2], Errno> {
+    if driver.flags != 0 {
+        // Signed entries.
+        return Err(Errno::EOPNOTSUPP);
+    }
+    let ring = opened.umem(memory::user(driver.buf_addr, layout.bytes(), true)?, layout.bytes())?;
+    let record = memory::user(driver.db_addr, 8, true).and_then(|region| opened.umem(region, 8));
+    let record = record.inspect_err(|_| opened.forget_umems(&[ring]))?;
+    Ok([ring, record])
+}
+
+/// Enters a new queue in the table, and returns its numbers to the program.
+fn enter(
+    opened: &mut OpenDevice,
+    call: &Call,
+    (srqn, user_handle): (u32, u64),
+    (umems, layout): ([u32; 2], &Layout),
+    xrcd: Option<Arc<Opening>>,
+) -> Result<(), Errno> {
+    let events = opened.asynchronous.clone();
+    let events = events.map(|channel| Waiter::of_failures(channel, user_handle));
     if let Some(waiter) = &events {
         opened.session()?.adapter.registry.listen_to_srq(srqn, Arc::clone(waiter));
     }
     let (max_wr, max_sge) = ((1 << layout.log_size) - 1, (1 << layout.log_stride) / SEGMENT - 1);
-    let srq_handle = opened.handles.insert(Srq { srqn, umems, events, max_wr, max_sge })?;
+    let srq_handle = opened.handles.insert(Srq { srqn, umems, events, max_wr, max_sge, xrcd })?;
     call.output(driver_data::OUT, &abi::DriverCreateSrqResponse { srqn, reserved: 0 })?;
     core_out(call, &abi::CreateSrqResponse { srq_handle, max_wr, max_sge, srqn })
 }
@@ -102,7 +163,13 @@ pub(super) fn modify(opened: &OpenDevice, call: &Call) -> Result<(), Errno> {
     if request.srq_limit > srq.max_wr {
         return Err(Errno::EINVAL);
     }
-    let wq = Wq { lwm: request.srq_limit as u16, ..Wq::default() };
+    let lwm = request.srq_limit as u16;
+    if srq.is_xrc() {
+        let command =
+            ArmXrcSrq { op_mod: ArmXrcSrq::XRC_SRQ, xrc_srqn: srq.srqn, lwm, ..ArmXrcSrq::default() };
+        return opened.execute(&command).map(drop);
+    }
+    let wq = Wq { lwm, ..Wq::default() };
     let context = RmpContext { state: RmpState::RDY, wq, ..RmpContext::default() };
     let command =
         ModifyRmp { rmp_state: RmpState::RDY, rmpn: srq.srqn, lwm: true, context, ..ModifyRmp::default() };
@@ -113,11 +180,15 @@ pub(super) fn modify(opened: &OpenDevice, call: &Call) -> Result<(), Errno> {
 pub(super) fn query(opened: &OpenDevice, call: &Call) -> Result<(), Errno> {
     let request: abi::QuerySrq = core_in(call)?;
     let srq = opened.handles.get::<Srq>(request.srq_handle)?;
-    let context = opened.execute(&QueryRmp { rmpn: srq.srqn, ..QueryRmp::default() })?.context;
+    let number = srq.srqn;
+    let limit = match srq.xrcd {
+        Some(_) => opened.execute(&QueryXrcSrq { xrc_srqn: number, ..QueryXrcSrq::default() })?.context.lwm,
+        None => opened.execute(&QueryRmp { rmpn: number, ..QueryRmp::default() })?.context.wq.lwm,
+    };
     let response = abi::QuerySrqResponse {
         max_wr: srq.max_wr,
         max_sge: srq.max_sge,
-        srq_limit: context.wq.lwm.into(),
+        srq_limit: limit.into(),
         reserved: 0,
     };
     core_out(call, &response)
@@ -126,10 +197,16 @@ pub(super) fn query(opened: &OpenDevice, call: &Call) -> Result<(), Errno> {
 /// Handles DESTROY_SRQ.
 pub(super) fn destroy(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
     let request: abi::DestroySrq = core_in(call)?;
-    let rmpn = opened.handles.get::<Srq>(request.srq_handle)?.srqn;
-    opened.execute(&DestroyRmp { rmpn, ..DestroyRmp::default() })?;
+    let srq = opened.handles.get::<Srq>(request.srq_handle)?;
+    let number = srq.srqn;
+    match srq.xrcd {
+        Some(_) => {
+            opened.execute(&DestroyXrcSrq { xrc_srqn: number, ..DestroyXrcSrq::default() }).map(drop)?;
+        }
+        None => opened.execute(&DestroyRmp { rmpn: number, ..DestroyRmp::default() }).map(drop)?,
+    }
     let srq = opened.handles.remove::<Srq>(request.srq_handle)?;
-    opened.session()?.adapter.registry.forget_srq(rmpn);
+    opened.session()?.adapter.registry.forget_srq(number);
     opened.forget_umems(&srq.umems);
     core_out(call, &srq.events.map_or(0, |waiter| waiter.finish()))
 }

@@ -25,6 +25,16 @@ pub(crate) fn masked_program(test: &str) -> Option<PathBuf> {
     with_cc(test, "masked", "infiniband/mlx5dv.h", "libibverbs-dev", &["-libverbs", "-lmlx5"])
 }
 
+/// Returns `fork.c`, made for the test of this name; or nothing where that is not possible.
+pub(crate) fn fork_program(test: &str) -> Option<PathBuf> {
+    with_cc(test, "fork", "infiniband/verbs.h", "libibverbs-dev", &["-libverbs"])
+}
+
+/// Returns `xrc.c`, made for the test of this name; or nothing where that is not possible.
+pub(crate) fn xrc_program(test: &str) -> Option<PathBuf> {
+    with_cc(test, "xrc", "infiniband/verbs.h", "libibverbs-dev", &["-libverbs"])
+}
+
 /// Returns `cuda.c`, made for the test of this name; or nothing where that is not possible.
 pub(crate) fn cuda_program(test: &str) -> Option<PathBuf> {
     with_cc(test, "cuda/cuda", "infiniband/verbs.h", "libibverbs-dev", &["-libverbs"])

@@ -1,5 +1,7 @@
 //! Queue pairs: their attributes, their state machine and their queues.
 
+pub(crate) mod xrc;
+
 use crate::dc::{Dci, OfDct};
 use crate::loopback::LoopbackFaults;
 use crate::queue_memory::QueueMemory;
@@ -158,12 +160,14 @@ pub(crate) struct Qp {
     pub(crate) route: Route,
     pub(crate) sq: Option<Sq>,
     pub(crate) rq: Option<Rq>,
-    /// The shared receive queue, in the place of its own.
+    /// The shared receive queue, in the place of its own. For an XRC target, the one that the last request named.
     pub(crate) srq: Option<SharedSrq>,
     /// Set after the event that the QP in error uses no more of the shared receive queue.
     pub(crate) has_left_srq: bool,
     /// Absent without queues.
     pub(crate) record: Option<QueueMemory>,
+    /// The producer counter that the record had at a reset, until a doorbell comes. Drivers may leave it there.
+    pub(crate) left_in_record: Option<u16>,
     /// Set for an initiator of dynamic connections.
     pub(crate) dci: Option<Box<Dci>>,
     /// Set for a connection of a target of dynamic connections.
@@ -215,6 +219,7 @@ impl Qp {
             srq: None,
             has_left_srq: false,
             record: None,
+            left_in_record: None,
             dci: None,
             of_dct: None,
             queued: false,
@@ -273,7 +278,9 @@ impl Qp {
 
     /// Resets all state of a connection.
     pub(crate) fn reset(&mut self) {
+        self.left_in_record = Some(self.record_producer());
         self.drop_partial_message();
+        self.leave_xrc_queue();
         self.has_left_srq = false;
         self.dci = self.dci.take().map(|_| Box::default());
         self.route = Route::Loopback;

@@ -1,0 +1,178 @@
+//! Forked children that use what their parent has opened.
+//!
+//! The adapter is a thread of the parent, and a child has none of its parent's threads. So a child sends its calls to the
+//! parent, which executes them with the child's memory and descriptors. The address is a number that the child inherits:
+//! [`prepare`] draws it before a fork. Doorbell pages are shared memory, and need no call.
+//!
+//! The objects belong to the opened device, as with a kernel: they outlive a child. A child can use them as long as its parent
+//! has the device open.
+
+use crate::errno::Errno;
+use crate::per_process::PerProcess;
+use crate::sys::{self, Identity};
+use crate::user::{self, Handed, OtherProcess};
+use bytemuck::{Pod, Zeroable};
+use std::io::{Read as _, Write as _};
+use std::os::fd::AsRawFd;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+/// Most ancestors that serve a process.
+const ANCESTORS: usize = 8;
+
+/// The numbers in the addresses of the ancestors, the oldest first. 0 means none. A child inherits them.
+static ADDRESSES: [AtomicU64; ANCESTORS] = [const { AtomicU64::new(0) }; ANCESTORS];
+
+/// The devices of a process, for its children.
+pub(crate) struct Devices {
+    /// Returns whether this process has any.
+    pub(crate) any: fn() -> bool,
+    /// Executes a call about a device. Returns `None` if this process does not have it.
+    pub(crate) call: fn(Identity, u64) -> Option<Result<(), Errno>>,
+}
+
+static DEVICES: OnceLock<Devices> = OnceLock::new();
+
+/// The service of this process for its children: the number in its address.
+static SERVICE: PerProcess<Option<u64>> = PerProcess::new();
+
+/// The connections of this process to its ancestors.
+static CONNECTIONS: PerProcess<Mutex<Vec<(u64, UnixStream)>>> = PerProcess::new();
+
+/// A call of a child.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct Request {
+    device: Identity,
+    /// Address of the call's arguments.
+    at: u64,
+}
+
+/// The answer to a call. `files` descriptors follow.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct Answer {
+    error: i32,
+    files: u32,
+}
+
+/// The error of a call about a device that the process does not have.
+const STRANGE: i32 = -1;
+
+/// Lets later children of this process use its devices.
+pub(crate) fn share(devices: Devices) {
+    if DEVICES.set(devices).is_ok() {
+        sys::before_fork(prepare);
+    }
+}
+
+/// Starts the service before the first fork of a process with devices.
+extern "C" fn prepare() {
+    if DEVICES.get().is_some_and(|devices| (devices.any)()) {
+        let prepared = std::panic::catch_unwind(|| SERVICE.current(start));
+        if prepared.is_err() {
+            tracing::error!("forked children cannot use the devices");
+        }
+    }
+}
+
+fn address(number: u64) -> std::io::Result<SocketAddr> {
+    SocketAddr::from_abstract_name(format!("rushmem-fork/{number:016x}"))
+}
+
+/// Starts a service, and notes its address for children. Returns the number in it.
+fn start() -> Option<u64> {
+    let started = || -> std::io::Result<(u64, &AtomicU64)> {
+        let free = ADDRESSES.iter().find(|number| number.load(Ordering::Relaxed) == 0);
+        let free = free.ok_or(std::io::ErrorKind::OutOfMemory)?;
+        let number = getrandom::u64().map_err(|_| std::io::ErrorKind::Other)? | 1;
+        let listener = UnixListener::bind_addr(&address(number)?)?;
+        std::thread::Builder::new().name("rushmem-fork".into()).spawn(move || listen(&listener))?;
+        Ok((number, free))
+    };
+    match started() {
+        Ok((number, free)) => {
+            free.store(number, Ordering::Relaxed);
+            Some(number)
+        }
+        Err(error) => {
+            tracing::error!(%error, "forked children cannot use the devices");
+            None
+        }
+    }
+}
+
+fn listen(listener: &UnixListener) {
+    for stream in listener.incoming().filter_map(Result::ok) {
+        let child = sys::peer(stream.as_raw_fd()).and_then(|pid| OtherProcess::new(pid).ok());
+        if let Some(child) = child {
+            let serve = move || serve(stream, &Arc::new(child));
+            // Without a thread the child gets an error.
+            let _ = std::thread::Builder::new().name("rushmem-child".into()).spawn(serve);
+        }
+    }
+}
+
+/// Executes the calls of a child until it ends.
+fn serve(mut stream: UnixStream, child: &Arc<OtherProcess>) {
+    let mut request = Request::zeroed();
+    while stream.read_exact(bytemuck::bytes_of_mut(&mut request)).is_ok() {
+        let Request { device, at } = request;
+        let (done, files) =
+            user::on_behalf_of(child, || DEVICES.get().and_then(|devices| (devices.call)(device, at)));
+        let error = match done {
+            None => STRANGE,
+            Some(Ok(())) => 0,
+            Some(Err(Errno(error))) => error,
+        };
+        let answer = Answer { error, files: files.len() as u32 };
+        let bytes = [bytemuck::bytes_of(&answer), bytemuck::cast_slice::<Handed, u8>(&files)].concat();
+        if stream.write_all(&bytes).is_err() {
+            return;
+        }
+    }
+}
+
+/// Executes a call about a device that an ancestor has opened. Returns `None` if no ancestor has it.
+pub(crate) fn call(device: Identity, at: u64) -> Option<Result<(), Errno>> {
+    let own = SERVICE.existing().copied().flatten();
+    let mut connections = CONNECTIONS.current(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
+    let numbers = ADDRESSES.iter().map(|number| number.load(Ordering::Relaxed));
+    let ancestors: Vec<u64> = numbers.filter(|number| *number != 0 && Some(*number) != own).collect();
+    ancestors.into_iter().rev().find_map(|number| {
+        let known = connections.iter().position(|(other, _)| *other == number);
+        let index = match known {
+            Some(index) => index,
+            None => {
+                connections.push((number, UnixStream::connect_addr(&address(number).ok()?).ok()?));
+                connections.len() - 1
+            }
+        };
+        let asked = ask(&mut connections[index].1, Request { device, at });
+        if asked.is_err() {
+            connections.swap_remove(index);
+        }
+        asked.unwrap_or_else(|error| Some(Err(error.into())))
+    })
+}
+
+/// Sends a call to an ancestor, and takes the descriptors that it returns.
+fn ask(stream: &mut UnixStream, request: Request) -> std::io::Result<Option<Result<(), Errno>>> {
+    stream.write_all(bytemuck::bytes_of(&request))?;
+    let mut answer = Answer::zeroed();
+    stream.read_exact(bytemuck::bytes_of_mut(&mut answer))?;
+    let mut files = vec![Handed::zeroed(); answer.files as usize];
+    stream.read_exact(bytemuck::cast_slice_mut(&mut files))?;
+    let ancestor = sys::peer(stream.as_raw_fd());
+    let taken = files.iter().try_for_each(|file| {
+        let fd = sys::reopen(ancestor.ok_or(Errno::ENODEV)?, file.fd)?;
+        user::write_value(file.at, &(fd as u32))
+    });
+    Ok(match answer.error {
+        STRANGE => None,
+        0 => Some(taken),
+        error => Some(Err(Errno(error))),
+    })
+}
