@@ -41,7 +41,6 @@ pub(super) fn query(core: &mut Core, _: u32, command: QueryHcaCap) -> CmdResult<
         CapType::GENERAL_2 => CapPage::new(GeneralCap2 {
             dp_ordering_force: true,
             send_dbr_mode_no_dbr_ext: core.config.no_record,
-            ..GeneralCap2::default()
         }),
         CapType::ATOMIC => CapPage::new(atomic()),
         CapType::ROCE => CapPage::new(roce_cap()),
