@@ -136,7 +136,7 @@ fn a_put_with_a_signal_leads_through_the_nic_to_the_wait() {
     assert!(!trace.spans.iter().any(|span| span.category == Category::Packet));
 }
 
-/// An atomic keeps its place behind WRITEs where these do not.
+// On other QPs, a set is an atomic, which keeps its place behind WRITEs.
 #[test]
 fn a_set_of_a_signal_is_a_write_where_writes_keep_their_order() {
     const ROUNDS: usize = 5;

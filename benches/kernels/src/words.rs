@@ -72,8 +72,8 @@ pub fn add(ctx: &Ctx, spans: SymSlice<u64>, words: SymSlice<u64>, rounds: u32) -
 
 /// Returns the sum of `rounds` values that `fetch` returns one after another.
 ///
-/// Each turn makes four calls. nvcc compiles such a loop of the programs that we compare with like that by itself, and a turn
-/// costs as much as a quarter of an atomic.
+/// Each turn makes four calls, since a turn costs as much as a quarter of an atomic. nvcc unrolls the loops of the programs that
+/// we compare with in the same way.
 #[inline(always)]
 fn sum_of(rounds: u32, mut fetch: impl FnMut() -> Result<u64>) -> Result<u64> {
     let (mut left, mut sum) = (rounds, 0u64);

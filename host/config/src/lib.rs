@@ -15,6 +15,7 @@ mod group;
 mod id;
 mod nearest;
 mod nic;
+mod record;
 mod start;
 mod switch;
 mod table;
@@ -32,13 +33,14 @@ pub use self::error::Error;
 pub use self::group::Group;
 pub use self::id::{EncodedId, IdFields, Listener};
 pub use self::nic::{Nic, NicPort};
+pub use self::record::DoorbellRecord;
 pub use self::start::{AddressFamily, BootstrapKind};
 pub use self::switch::Switch;
 pub use self::table::{Config, OTHER_VARIABLES, SETTINGS};
 pub use self::value::{
-    Auto, Bytes, ConnectKind, CqKind, Dcis, DeviceKind, DoorbellKind, DoorbellRecord, GpuArch, Gpus,
-    HeapKind, HeapMax, Limit, Ordering, P2pAtomics, Partition, PeerPath, PowerOfTwo, Progress, QueueMemory,
-    RelaxedOrdering, Retries, Secret, SqDepth,
+    Auto, Bytes, ConnectKind, CqKind, Dcis, DeviceKind, DoorbellKind, GpuArch, Gpus, HeapKind, HeapMax,
+    Limit, Ordering, P2pAtomics, Partition, PeerPath, PowerOfTwo, Progress, QueueMemory, RelaxedOrdering,
+    Retries, Secret, SqDepth,
 };
 
 /// The prefix of all environment variables of Rushmem.

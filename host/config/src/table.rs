@@ -9,12 +9,13 @@ use serde::Deserialize;
 
 use crate::id::EncodedId;
 use crate::nic::Nic;
+use crate::record::DoorbellRecord;
 use crate::start::{AddressFamily, BootstrapKind};
 use crate::switch::Switch;
 use crate::value::{
-    self, Auto, Bytes, ConnectKind, CqKind, Dcis, DeviceKind, DoorbellKind, DoorbellRecord, GpuArch, Gpus,
-    HeapKind, HeapMax, Limit, Ordering, P2pAtomics, Partition, PeerPath, Progress, QueueMemory,
-    RelaxedOrdering, Retries, Secret, SqDepth, Value,
+    self, Auto, Bytes, ConnectKind, CqKind, Dcis, DeviceKind, DoorbellKind, GpuArch, Gpus, HeapKind, HeapMax,
+    Limit, Ordering, P2pAtomics, Partition, PeerPath, Progress, QueueMemory, RelaxedOrdering, Retries,
+    Secret, SqDepth, Value,
 };
 use crate::{Group, Origin, Setting};
 

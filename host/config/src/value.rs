@@ -178,17 +178,6 @@ pub enum RelaxedOrdering {
     Off,
 }
 
-/// The use of doorbell records by the send queues that kernels post to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DoorbellRecord {
-    /// Unless an RDMA device does without.
-    Auto,
-    /// Always.
-    On,
-    /// Never.
-    Off,
-}
-
 /// The path to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerPath {
@@ -301,11 +290,6 @@ impl Choice for Ordering {
 impl Choice for RelaxedOrdering {
     const NAMES: &'static [(&'static str, Self)] =
         &[("auto", RelaxedOrdering::Auto), ("on", RelaxedOrdering::On), ("off", RelaxedOrdering::Off)];
-}
-
-impl Choice for DoorbellRecord {
-    const NAMES: &'static [(&'static str, Self)] =
-        &[("auto", DoorbellRecord::Auto), ("on", DoorbellRecord::On), ("off", DoorbellRecord::Off)];
 }
 
 impl Choice for PeerPath {
