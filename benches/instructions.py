@@ -5,7 +5,7 @@
 
 Prints a row for each function of the kernel, as ptxas compiles it: all instructions, loads and stores of global memory, atomics,
 fences, and invalidations of the L1 cache. The posting path and the completion path are among these functions. It needs `ptxas`
-and `nvdisasm` on the PATH (packages nvidia-cuda-nvcc and nvidia-cuda-nvdisasm of PyPI).
+and `nvdisasm` on the PATH (packages nvidia-cuda-nvcc and nvidia-cuda-nvdisasm of PyPI), and `c++filt` of binutils.
 """
 
 import argparse
@@ -55,14 +55,10 @@ def functions(lines, kernel):
 
 
 def readable(mangled):
-    """Returns the last two names of a path that rustc has mangled."""
-    names = re.findall(r"(?<![A-Za-z_])\d+([A-Za-z_]\w*)", re.sub(r"(\d+)", r" \1", mangled))
-    path, rest = [], mangled
-    while part := re.search(r"(\d+)_?([a-z_])", rest):
-        start, length = part.start(2), int(part[1])
-        path.append(rest[start : start + length])
-        rest = rest[start + length :]
-    return "::".join(path[1:3]) or (names or [mangled])[-1]
+    """Returns the path of a function whose name rustc has mangled, without its crate and its types."""
+    run = subprocess.run(["c++filt", mangled], check=True, capture_output=True, text=True)
+    path = re.sub(r"::<.*", "", run.stdout.strip())
+    return "::".join(path.split("::")[1:]) or path
 
 
 def main():
