@@ -62,7 +62,7 @@ pub fn put(
 }
 
 /// Puts messages like [`put`]. Each completes before the next.
-#[kernel(max_threads = 512)]
+#[kernel(max_threads = 256)]
 pub fn put_quiet(
     ctx: &Ctx,
     spans: SymSlice<u64>,

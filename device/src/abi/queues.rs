@@ -124,8 +124,8 @@ pub mod qp_flags {
     pub const COLLAPSED: u32 = 1;
     /// 8-byte results of atomics arrive big-endian.
     pub const BIG_ENDIAN_8: u32 = 2;
-    /// The NIC accepts a doorbell record that becomes visible after the doorbell. Posters still store the record first,
-    /// but do not wait in between.
+    /// The NIC accepts a doorbell record that becomes visible after the doorbell, or reads none. Posters still store the
+    /// record first, but do not wait in between.
     pub const LATE_RECORD: u32 = 4;
     /// Send queue and doorbell record lie in this GPU's memory: the NIC sees there what the whole GPU sees.
     pub const ON_GPU: u32 = 8;
@@ -138,8 +138,6 @@ pub mod qp_flags {
     pub const RELAXED: u32 = 32;
     /// A DC initiator: each WQE names its target by an address vector, and takes two basic blocks.
     pub const DC: u32 = 64;
-    /// Doorbells have no doorbell record.
-    pub const NO_RECORD: u32 = 128;
     /// The flags of a *weak* QP, on which `fence` posts.
     pub const WEAK: u32 = UNORDERED | RELAXED;
 }

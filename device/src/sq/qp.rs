@@ -249,8 +249,9 @@ impl<'a, S: Sharing> Qp<'a, S> {
     fn ring_own(&self, send_queue: SendQueueView, end: u64) {
         if send_queue.is_plain() {
             send_queue.ring_own_doorbell(end)
-        } else if send_queue.is_plain_without_record() {
-            send_queue.ring_own_doorbell_without_record(end)
+        } else if !S::SHARED && send_queue.is_plain_and_late() {
+            // Kernels with shared queues are large, so they make a call instead.
+            send_queue.ring_own_doorbell(end)
         } else {
             ring_local_addr_slow::<S>(self.entry, end)
         }

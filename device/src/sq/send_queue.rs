@@ -97,20 +97,14 @@ impl SendQueueView {
     /// record before the doorbell.
     #[inline(always)]
     pub(super) fn is_plain(self) -> bool {
-        self.is_on_gpu_with(0)
+        self.flags & (qp_flags::ON_GPU | qp_flags::LATE_RECORD) == qp_flags::ON_GPU
     }
 
-    /// Returns whether this is the fastest configuration: the queue lies in GPU memory, and has no doorbell record.
+    /// Returns whether the queue lies in GPU memory, and the NIC needs no doorbell record before the doorbell.
     #[inline(always)]
-    pub(super) fn is_plain_without_record(self) -> bool {
-        self.is_on_gpu_with(qp_flags::NO_RECORD)
-    }
-
-    /// Returns whether the queue lies in GPU memory, and doorbells have exactly the properties `of_record`.
-    #[inline(always)]
-    fn is_on_gpu_with(self, of_record: u32) -> bool {
-        let looked_at = qp_flags::ON_GPU | qp_flags::LATE_RECORD | qp_flags::NO_RECORD;
-        self.flags & looked_at == qp_flags::ON_GPU | of_record
+    pub(super) fn is_plain_and_late(self) -> bool {
+        const BOTH: u32 = qp_flags::ON_GPU | qp_flags::LATE_RECORD;
+        self.flags & BOTH == BOTH
     }
 
     /// Rings the doorbell for all blocks before `end`, which other threads may have written.
@@ -137,40 +131,26 @@ impl SendQueueView {
         }
     }
 
-    /// Rings like [`SendQueueView::ring_own_doorbell`], in the configuration of [`SendQueueView::is_plain_without_record`].
-    #[inline(always)]
-    pub(super) fn ring_own_doorbell_without_record(self, end: u64) {
-        Gpu::release();
-        self.store_register(end);
-    }
-
-    /// Stores to the doorbell register.
-    #[inline(always)]
-    fn store_register(self, end: u64) {
-        // SAFETY: the host mapped it, and one thread at a time writes it.
-        unsafe { arch::store_mmio(self.uar.ptr(), Doorbell::producer(self.qpn, end as u16).raw()) }
-    }
-
     /// Stores the doorbell record and then the doorbell register: `fence` precedes both, `between` separates them.
     ///
     /// WQEs, record and register become visible in this order, to the NIC and to every other observer. Both stores are strong
     /// at system scope, and each follows a release at the scope that reaches queue and record. The second release is needed
     /// wherever the two lie: a GPU's stores to different memories travel on different paths, even if PCIe keeps their order.
     /// It usually waits for one store to GPU memory. A NIC with [`qp_flags::LATE_RECORD`] accepts a record that arrives after
-    /// the doorbell, so the second release is left out. With [`qp_flags::NO_RECORD`], record and second release are left out.
+    /// the doorbell, so the second release is left out.
     ///
     /// The callers choose the fences with one branch around all of this. With a condition at each fence, ptxas would
     /// predicate them, and a fence costs 60 cycles even where its predicate is false.
     #[inline(always)]
     fn ring(self, end: u64, fence: impl FnOnce(), between: impl FnOnce()) {
         fence();
-        if self.flags & qp_flags::NO_RECORD == 0 {
-            // SAFETY: the host mapped it, and one thread at a time writes it.
-            unsafe { <u32 as SysWord>::store_relaxed(self.dbr.ptr(), record_word(end as u16)) };
+        // SAFETY: the host mapped both, and one thread at a time writes them.
+        unsafe {
+            <u32 as SysWord>::store_relaxed(self.dbr.ptr(), record_word(end as u16));
             if self.flags & qp_flags::LATE_RECORD == 0 {
                 between();
             }
+            arch::store_mmio(self.uar.ptr(), Doorbell::producer(self.qpn, end as u16).raw());
         }
-        self.store_register(end);
     }
 }

@@ -166,11 +166,8 @@ impl Rail {
         let doorbells = (0..slots).map(doorbell).collect::<Result<_>>()?;
         let mut flags = if shape.collapsed { qp_flags::COLLAPSED } else { 0 };
         flags |= if big_endian { qp_flags::BIG_ENDIAN_8 } else { 0 };
-        flags |= match form {
-            DoorbellForm::NoRecord => qp_flags::NO_RECORD,
-            DoorbellForm::Record if port.kind == NicKind::Software => qp_flags::LATE_RECORD,
-            DoorbellForm::Record => 0,
-        };
+        let is_late = form == DoorbellForm::NoRecord || port.kind == NicKind::Software;
+        flags |= if is_late { qp_flags::LATE_RECORD } else { 0 };
         flags |= if on_gpu { qp_flags::ON_GPU } else { 0 };
         let time_stamps = if roce.qp_ts_format == 0 { FREE_RUNNING } else { DEFAULT };
         let level = RailLevel::new(&*nic, location, heap, (&writer_of(&uars), form), relaxed_keys);

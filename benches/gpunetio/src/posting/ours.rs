@@ -157,7 +157,7 @@ impl Poster for Ours {
 /// Returns the QP to PE 1 that posts to queue `i`.
 fn entry(row: &Row, queues: &Queues, i: usize, pe_state: DevAddr, ready: DevAddr) -> QpEntry {
     let addresses = queues.addresses(i);
-    let flags = qp_flags::ON_GPU | if queues.no_record { qp_flags::NO_RECORD } else { 0 };
+    let flags = qp_flags::ON_GPU | if queues.no_record { qp_flags::LATE_RECORD } else { 0 };
     let log_depth = row.depth().trailing_zeros();
     let desc = QpDesc {
         pe_state,
