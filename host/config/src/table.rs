@@ -143,8 +143,8 @@ settings! {
         Network expert doorbell: DoorbellKind, "RUSHMEM_DOORBELL", "auto", "",
             "Writer of an RDMA device's doorbell register: the kernel (gpu) or a CPU thread on its behalf (cpu).";
         Network expert doorbell_record: DoorbellRecord, "RUSHMEM_DOORBELL_RECORD", "auto", "",
-            "Whether kernels store a doorbell record before each doorbell: on, off or auto. Without one, a posting saves a store \
-             and a fence. Auto is off if an RDMA device offers that and kernels write its doorbells.";
+            "Whether an RDMA device needs a doorbell record before each doorbell: on, off or auto. Without one, a posting saves a \
+             fence. Auto is off if the device offers that and kernels write its doorbells.";
         Network expert queues: QueueMemory, "RUSHMEM_QUEUES", "auto", "",
             "Memory of the queues: host, device (GPU memory), or auto. Auto uses GPU memory if an RDMA device can access it. \
              The software ConnectX accesses GPU memory slowly, so auto uses host memory for it, and for native kernels. \

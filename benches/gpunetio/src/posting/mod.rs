@@ -310,7 +310,7 @@ mod tests {
         let record = Some(record_word(12));
         verify(&row, 0, &posted(0), record).unwrap();
         verify(&row, 1, &posted(1), record).unwrap();
-        let says = |queue: u32, sq: &[u8], record: (u32, u16)| {
+        let says = |queue: u32, sq: &[u8], record: Option<u32>| {
             verify(&row, queue, sq, record).unwrap_err().to_string()
         };
         assert!(says(0, &posted(1), record).contains("thread 0"));
