@@ -136,40 +136,6 @@ fn a_put_with_a_signal_leads_through_the_nic_to_the_wait() {
     assert!(!trace.spans.iter().any(|span| span.category == Category::Packet));
 }
 
-// On other QPs, a set is an atomic, which keeps its place behind WRITEs.
-#[test]
-fn a_set_of_a_signal_is_a_write_where_writes_keep_their_order() {
-    const ROUNDS: usize = 5;
-    for (ordering, atomics) in [("ibta", 0), ("out_of_order", ROUNDS)] {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("trace.json");
-        let setup =
-            Setup::new(2).with("device", "native").with("peer_path", "nic").with("ordering", ordering);
-        let offsets = setup.with("trace", file.display()).run(|pe| {
-            let (inbox, outbox) = (pe.alloc::<u64>(100)?, pe.alloc::<u64>(100)?);
-            let [first, signal] = [pe.alloc_one::<Signal>()?, pe.alloc_one::<Signal>()?];
-            let bad = pe.alloc_one::<u64>()?;
-            // A QP has no order before it is connected.
-            for (signal, rounds) in [(first, 1), (signal, ROUNDS as u32)] {
-                pe.run(grid(1, 1), ping_pong(inbox, outbox, signal, bad, rounds, 1, 1))?;
-            }
-            pe.host_sync()?;
-            assert_eq!(pe.read_one(bad)?, 0);
-            Ok(signal.offset())
-        });
-        let trace = read(&file);
-        for pe in [0, 1] {
-            let sets: Vec<&Span> = trace
-                .spans
-                .iter()
-                .filter(|span| span.pe == pe && writes(span) && span.detail.remote == Some(offsets[0]))
-                .collect();
-            assert_eq!(sets.len(), ROUNDS, "{ordering}");
-            assert_eq!(sets.iter().filter(|span| is_atomic(span)).count(), atomics, "{ordering}");
-        }
-    }
-}
-
 #[test]
 fn lost_packets_of_processes_are_on_the_timeline() {
     let Some(launcher) = launcher(PE) else {
