@@ -439,9 +439,22 @@ impl Harness {
         self.receive(Op::Accept, self.qpn, 0, &Ext::Accept(aeth, self.core.connections, 5));
     }
 
-    /// Handles a packet of the peer.
+    /// Handles a packet of the peer on a dynamic connection, without payload.
     pub(crate) fn receive(&mut self, op: Op, dest_qpn: u32, psn: u32, ext: &Ext) {
-        let (service, psn) = (Service::Dc, Psn::new(psn));
+        self.receive_of(Service::Dc, op, dest_qpn, psn, ext, 0);
+    }
+
+    /// Handles a packet of the peer with `payload` equal bytes. It has no XRC header.
+    pub(crate) fn receive_of(
+        &mut self,
+        service: Service,
+        op: Op,
+        dest_qpn: u32,
+        psn: u32,
+        ext: &Ext,
+        payload: usize,
+    ) {
+        let psn = Psn::new(psn);
         let bth = Bth {
             service,
             op,
@@ -452,8 +465,8 @@ impl Harness {
             psn,
             srqn: None,
         };
-        let mut bytes = vec![0; roce::packet_len(bth.len() + ext.len(), 0)];
-        roce::emit(&bth, ext, 0, &mut bytes);
+        let mut bytes = vec![0; roce::packet_len(bth.len() + ext.len(), payload)];
+        roce::emit(&bth, ext, payload, &mut bytes).fill(0xee);
         wire::packet(&mut self.core, PEER, &bytes);
     }
 

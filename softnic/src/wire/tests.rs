@@ -1,15 +1,14 @@
 //! Forged packets: what a third party on the network can send with the peer's address.
 
-use super::packet;
-use crate::fuzz::{Harness, PEER};
+use crate::fuzz::Harness;
 use crate::qp::State;
-use crate::roce::{self, Aeth, AethSyndrome, Bth, DEFAULT_PKEY, Ext, Nak, Op, Psn, Reth, Service};
+use crate::roce::{Aeth, AethSyndrome, Ext, Nak, Op, Psn, Reth, Service};
 use crate::stats::Stats;
 
 /// First PSN of the connection, in both directions.
 const PSN: u32 = 0x40_0000;
 
-/// A connection to [`PEER`] and a key, with the numbers that an attacker has to guess.
+/// A connection to the peer of a [`Harness`] and a key, with the numbers that an attacker has to guess.
 struct Victim {
     harness: Harness,
     qpn: u32,
@@ -33,24 +32,9 @@ impl Victim {
     }
 
     fn packet(&mut self, dest_qpn: u32, psn: u32, op: Op, ext: &Ext, payload: usize) -> Stats {
-        let service = Service::Rc;
-        let psn = Psn::new(psn);
-        let bth = Bth {
-            service,
-            op,
-            solicited: false,
-            pkey: DEFAULT_PKEY,
-            ack_req: true,
-            dest_qpn,
-            psn,
-            srqn: None,
-        };
-        let mut bytes = vec![0; roce::packet_len(bth.len() + ext.len(), payload)];
-        roce::emit(&bth, ext, payload, &mut bytes).fill(0xee);
-        let core = &mut self.harness.core;
-        core.out.stats = Stats::default();
-        packet(core, PEER, &bytes);
-        core.out.stats
+        self.harness.core.out.stats = Stats::default();
+        self.harness.receive_of(Service::Rc, op, dest_qpn, psn, ext, payload);
+        self.harness.core.out.stats
     }
 
     fn write(&mut self, dest_qpn: u32, psn: u32, rkey: u32) -> Stats {
