@@ -17,7 +17,7 @@ use crate::nics::Nics;
 use crate::queues::Shape;
 use crate::sanitize::{self, PeWatch, Sanitizer};
 use crate::sanitizer::Finding;
-use crate::trace::{JobTrace, PeTrace};
+use crate::trace::{JobTrace, PeTrace, TraceFile};
 use crate::waits;
 use crate::watchdog::kernel_limit;
 use crate::{Error, Pe, Ptx, Result, deadlines, log, native};
@@ -143,6 +143,7 @@ impl Job {
     /// - [`Error::Config`] if the settings of the log are invalid.
     /// - [`Error::Bootstrap`] if the PEs do not find each other, [`Error::Mismatch`] if their settings differ.
     /// - [`Error::Unavailable`], [`Error::HeapTooLarge`], [`Error::Cuda`] if the machine lacks a requested resource.
+    /// - [`Error::Unavailable`] if another running job of this process writes the file of the timeline.
     /// - [`Error::Nic`], [`Error::SoftNic`], [`Error::Probe`], [`Error::MixedNics`] if a NIC does not work.
     /// - [`Error::Misuse`] if two kernels have the same name.
     /// - [`Error::Sanitizer`] with the findings, if the setting `sanitize` is on.
@@ -344,10 +345,12 @@ struct ProcessResources {
     job: driver_gate::JobId,
     sanitizer: Option<Arc<Sanitizer>>,
     trace: Option<JobTrace>,
+    trace_file: Option<TraceFile>,
 }
 
 impl ProcessResources {
     fn prepare(config: &Config, gpus: u32, is_threads: bool, trace: Option<JobTrace>) -> Result<Self> {
+        let trace_file = TraceFile::of(config)?;
         let on_node = config.pes_on_node();
         let is_checked = gpus == 0 && is_threads;
         let gpus = share_gpus(config, gpus, on_node)?;
@@ -369,6 +372,7 @@ impl ProcessResources {
             job: driver_gate::JobId::unique(),
             sanitizer: None,
             trace,
+            trace_file,
         })
     }
 
@@ -393,7 +397,8 @@ impl ProcessResources {
     /// Writes the timeline of this process. Its PEs have ended.
     fn finish_trace(&mut self, config: &Config) -> Result<()> {
         self.nics.close();
-        self.trace.as_ref().map_or(Ok(()), |trace| trace.finish(config.pe))
+        let file = self.trace_file.as_ref();
+        self.trace.as_ref().map_or(Ok(()), |trace| trace.finish(file, config.pe))
     }
 
     /// Returns the machine that runs the kernels of PE number `i` of this process.

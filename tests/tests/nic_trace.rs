@@ -2,8 +2,9 @@
 
 use std::fs::File;
 use std::path::Path;
+use std::sync::Barrier;
 
-use rushmem::Pages;
+use rushmem::{Error, Pages};
 use rushmem_device::Signal;
 use rushmem_test_kernels::ping_pong;
 use rushmem_tests::launch::{all, clean, launcher};
@@ -134,6 +135,72 @@ fn a_put_with_a_signal_leads_through_the_nic_to_the_wait() {
     }
     // QPs of one NIC exchange no packets.
     assert!(!trace.spans.iter().any(|span| span.category == Category::Packet));
+}
+
+/// Runs two jobs at the same time in this process. A set of a signal is a WRITE where WRITEs keep their order. On other QPs,
+/// it is an atomic, which keeps its place behind WRITEs.
+#[test]
+fn each_of_two_concurrent_jobs_has_its_own_sets_of_signals() {
+    const ROUNDS: usize = 5;
+    let folder = tempfile::tempdir().unwrap();
+    let all_run = Barrier::new(4);
+    let traced = |ordering: &str| {
+        let file = folder.path().join(format!("{ordering}.json"));
+        let setup =
+            Setup::new(2).with("device", "native").with("peer_path", "nic").with("ordering", ordering);
+        let offsets = setup.with("trace", file.display()).run(|pe| {
+            let (inbox, outbox) = (pe.alloc::<u64>(100)?, pe.alloc::<u64>(100)?);
+            let [first, signal] = [pe.alloc_one::<Signal>()?, pe.alloc_one::<Signal>()?];
+            let bad = pe.alloc_one::<u64>()?;
+            all_run.wait();
+            // A QP has no order before it is connected.
+            for (signal, rounds) in [(first, 1), (signal, ROUNDS as u32)] {
+                pe.run(grid(1, 1), ping_pong(inbox, outbox, signal, bad, rounds, 1, 1))?;
+            }
+            pe.host_sync()?;
+            assert_eq!(pe.read_one(bad)?, 0);
+            Ok(signal.offset())
+        });
+        (read(&file), offsets[0])
+    };
+    let (ibta, out_of_order) = std::thread::scope(|scope| {
+        let ibta = scope.spawn(|| traced("ibta"));
+        let out_of_order = traced("out_of_order");
+        (ibta.join().unwrap(), out_of_order)
+    });
+    for ((trace, offset), atomics) in [(ibta, 0), (out_of_order, ROUNDS)] {
+        for pe in [0, 1] {
+            let launches = |span: &&Span| span.pe == pe && span.category == Category::Launch;
+            assert_eq!(trace.spans.iter().filter(launches).filter(|s| s.name == "ping_pong").count(), 2);
+            let sets: Vec<&Span> = trace
+                .spans
+                .iter()
+                .filter(|span| span.pe == pe && writes(span) && span.detail.remote == Some(offset))
+                .collect();
+            assert_eq!(sets.len(), ROUNDS);
+            assert_eq!(sets.iter().filter(|span| is_atomic(span)).count(), atomics);
+        }
+    }
+}
+
+/// Names the file of a running job in a job inside of it.
+#[test]
+fn a_file_holds_one_job_at_a_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("trace.json");
+    let setup = Setup::new(1).with("device", "native").with("trace", file.display());
+    let errors = setup.run(|_| match setup.try_run(|_| Ok::<_, Error>(())) {
+        Err(Error::Unavailable { why, .. }) => Ok(why),
+        other => panic!("{other:?}"),
+    });
+    assert!(errors[0].contains("another running job of this process writes it"), "{errors:?}");
+    let calls = || read(&file).spans.iter().filter(|span| span.name == "host_sync").count();
+    assert_eq!(calls(), 0);
+    // The next job is behind the first one.
+    (1..3).for_each(|jobs| {
+        setup.run(|pe| pe.host_sync());
+        assert_eq!(calls(), jobs);
+    });
 }
 
 #[test]

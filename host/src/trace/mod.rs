@@ -8,8 +8,10 @@
 //! | `gpu` | the calls of kernels on a GPU |
 //! | `nic` | the work of a software ConnectX |
 //! | `offsets` | the symmetric offsets behind addresses on the wire |
+//! | `files` | the timeline files of this process |
 //! | `report` | the file and the tables of a job, at its end |
 
+mod files;
 mod gpu;
 mod lane;
 mod launch;
@@ -18,6 +20,7 @@ mod offsets;
 mod pe;
 mod report;
 
+pub(crate) use self::files::TraceFile;
 pub(crate) use self::gpu::{RingMemory, RingSize};
 pub(crate) use self::launch::{LaunchTrace, StreamTrace, TraceObserver};
 pub(crate) use self::nic::NicTrace;

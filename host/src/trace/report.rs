@@ -1,22 +1,17 @@
 //! The file and the tables of a job, at its end.
 
-use std::fs::File;
 use std::io::Write;
-use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use rushmem_base::lock;
 use rushmem_device::watch;
-use rushmem_trace::{Recorder, Summary, Trace, part_of};
+use rushmem_trace::{Recorder, Summary};
 
-use super::NicTrace;
 use super::gpu::{self, GpuCalls};
 use super::offsets::WireOffsets;
+use super::{NicTrace, TraceFile};
 use crate::config::{Config, Switch};
 use crate::{Error, Ptx, Result};
-
-/// The spans of the earlier jobs of this process.
-static EARLIER: Mutex<Trace> = Mutex::new(Trace { spans: Vec::new(), dropped: 0, clock_error_ns: 0 });
 
 /// The timeline of a job in this process.
 #[derive(Clone, Debug)]
@@ -28,7 +23,6 @@ pub(crate) struct JobTrace {
     /// Whether kernels for GPUs write their calls.
     pub(super) has_traced_kernels: bool,
     pub(super) is_native: bool,
-    file: String,
     has_tables: bool,
 }
 
@@ -41,8 +35,8 @@ impl JobTrace {
     /// # Errors
     /// - [`Error::Unavailable`] under the sanitizer.
     pub(crate) fn new(config: &Config, is_native: bool, ptx: &[Ptx]) -> Result<Option<Self>> {
-        let (file, has_tables) = (config.trace.clone(), config.stats == Switch::On);
-        if file.is_empty() && !has_tables {
+        let has_tables = config.stats == Switch::On;
+        if config.trace.is_empty() && !has_tables {
             return Ok(None);
         }
         if config.sanitize == Switch::On {
@@ -67,7 +61,6 @@ impl JobTrace {
             gpu_calls: Arc::default(),
             has_traced_kernels,
             is_native,
-            file,
             has_tables,
         }))
     }
@@ -77,11 +70,11 @@ impl JobTrace {
         Arc::new(NicTrace::new(Arc::clone(&self.recorder), Arc::clone(&self.offsets)))
     }
 
-    /// Writes the file and prints the tables. `pe` is this process's PE if there are others.
+    /// Writes `file` and prints the tables. `pe` is this process's PE if there are others.
     ///
     /// # Errors
     /// - [`Error::Unavailable`] if the file cannot be written.
-    pub(crate) fn finish(&self, pe: Option<u32>) -> Result<()> {
+    pub(crate) fn finish(&self, file: Option<&TraceFile>, pe: Option<u32>) -> Result<()> {
         let gpu_calls = std::mem::take(&mut *lock(&self.gpu_calls));
         gpu::spans(&gpu_calls).into_iter().for_each(|span| self.recorder.add(span));
         self.recorder.add_dropped(gpu_calls.iter().map(|calls| calls.dropped).sum());
@@ -91,17 +84,7 @@ impl JobTrace {
             // Nobody reads a closed standard error.
             let _ = write!(std::io::stderr(), "rushmem: {about}{}", Summary::new(&trace));
         }
-        if self.file.is_empty() {
-            return Ok(());
-        }
-        let mut all = lock(&EARLIER);
-        all.merge(trace);
-        let whole = Path::new(&self.file);
-        let file = pe.map_or_else(|| whole.to_owned(), |pe| part_of(whole, pe));
-        let unwritten =
-            |why: String| Error::Unavailable { what: format!("the timeline, {},", file.display()), why };
-        let to = File::create(&file).map_err(|error| unwritten(error.to_string()))?;
-        all.write(to).map_err(|error| unwritten(error.to_string()))
+        file.map_or(Ok(()), |file| file.write(trace))
     }
 }
 
