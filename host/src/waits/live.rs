@@ -17,7 +17,7 @@ pub(super) struct LiveState {
 impl LiveState {
     /// Returns the file of `pe`; `None` if there is no folder for it.
     pub(super) fn new(job: u32, pe: u32) -> Option<Self> {
-        match LiveFile::new(pe) {
+        match LiveFile::new(job, pe) {
             Ok(file) => Some(Self { file, job, next: Instant::now() }),
             Err(error) => {
                 tracing::warn!("`rushmem top` does not see PE {pe}: {error}");

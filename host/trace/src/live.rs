@@ -76,16 +76,16 @@ pub struct LiveFile {
 }
 
 impl LiveFile {
-    /// Returns the file of PE `pe` of this process.
+    /// Returns the file of PE `pe` of a job in this process.
     ///
     /// # Errors
     /// - The errors of [`live_folder`].
-    pub fn new(pe: u32) -> io::Result<Self> {
-        Ok(Self::in_folder(&live_folder()?, pe))
+    pub fn new(job: u32, pe: u32) -> io::Result<Self> {
+        Ok(Self::in_folder(&live_folder()?, job, pe))
     }
 
-    fn in_folder(folder: &Path, pe: u32) -> Self {
-        let name = format!("{}.{pe}", std::process::id());
+    fn in_folder(folder: &Path, job: u32, pe: u32) -> Self {
+        let name = format!("{}.{job}.{pe}", std::process::id());
         Self { file: folder.join(format!("{name}{END}")), draft: folder.join(format!("{name}.draft")) }
     }
 
@@ -150,9 +150,11 @@ fn all_in(folder: &Path) -> io::Result<Vec<Live>> {
     for entry in fs::read_dir(folder)?.take(MAX_FILES) {
         let path = entry?.path();
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        let Some((pid, pe)) = name.strip_suffix(END).and_then(numbers) else { continue };
+        let Some((pid, job, pe)) = name.strip_suffix(END).and_then(numbers) else { continue };
         match read(&path) {
-            Some(live) if (live.pid, live.pe) == (pid, pe) && live.is_alive() => all.push(live),
+            Some(live) if (live.pid, live.job, live.pe) == (pid, job, pe) && live.is_alive() => {
+                all.push(live)
+            }
             // Another version may have written it, and its process may run.
             None if start_of(pid).is_some() => {}
             // It may have been removed meanwhile.
@@ -163,10 +165,11 @@ fn all_in(folder: &Path) -> io::Result<Vec<Live>> {
     Ok(all)
 }
 
-/// Returns the process and the PE of a name.
-fn numbers(name: &str) -> Option<(u32, u32)> {
-    let (pid, pe) = name.split_once('.')?;
-    Some((pid.parse().ok()?, pe.parse().ok()?))
+/// Returns the process, the job and the PE of a name.
+fn numbers(name: &str) -> Option<(u32, u32, u32)> {
+    let (pid, rest) = name.split_once('.')?;
+    let (job, pe) = rest.split_once('.')?;
+    Some((pid.parse().ok()?, job.parse().ok()?, pe.parse().ok()?))
 }
 
 /// Reads a file; `None` if it is not one of this version.
@@ -186,8 +189,14 @@ mod tests {
 
     use super::*;
 
+    const JOB: u32 = 7;
+
     fn live(pe: u32) -> Live {
-        Live::new(7, (pe, 4), 5, Totals::default(), PeWaits { pe, ..PeWaits::default() })
+        live_of(JOB, pe)
+    }
+
+    fn live_of(job: u32, pe: u32) -> Live {
+        Live::new(job, (pe, 4), 5, Totals::default(), PeWaits { pe, ..PeWaits::default() })
     }
 
     fn folder(name: &str) -> PathBuf {
@@ -199,7 +208,7 @@ mod tests {
     #[test]
     fn files_live_as_long_as_their_pe() {
         let folder = folder("pe");
-        let file = LiveFile::in_folder(&folder, 3);
+        let file = LiveFile::in_folder(&folder, JOB, 3);
         (0..2).for_each(|_| file.write(&live(3)).unwrap());
         assert_eq!(fs::metadata(&file.file).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(all_in(&folder).unwrap(), [live(3)]);
@@ -209,13 +218,23 @@ mod tests {
     }
 
     #[test]
+    fn jobs_of_one_process_have_files_of_their_own() {
+        let folder = folder("jobs");
+        let files = [JOB, JOB + 1].map(|job| (LiveFile::in_folder(&folder, job, 0), live_of(job, 0)));
+        files.iter().for_each(|(file, live)| file.write(live).unwrap());
+        assert_eq!(all_in(&folder).unwrap(), [live_of(JOB, 0), live_of(JOB + 1, 0)]);
+        drop(files);
+        fs::remove_dir(&folder).unwrap();
+    }
+
+    #[test]
     fn files_of_dead_processes_are_removed() {
         let folder = folder("dead");
         let mut dead = live(0);
         dead.start += 1;
-        let own = format!("{}.0{END}", dead.pid);
+        let own = format!("{}.{JOB}.0{END}", dead.pid);
         fs::write(folder.join(&own), serde_json::to_vec(&dead).unwrap()).unwrap();
-        fs::write(folder.join(format!("{}.0{END}", u32::MAX)), "{}").unwrap();
+        fs::write(folder.join(format!("{}.{JOB}.0{END}", u32::MAX)), "{}").unwrap();
         assert!(all_in(&folder).unwrap().is_empty());
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
         fs::remove_dir(&folder).unwrap();
@@ -228,9 +247,9 @@ mod tests {
         let mut strange = live(1);
         strange.n_pes = 1;
         let long = format!("{}{}", " ".repeat(MAX_BYTES as usize), serde_json::to_string(&live(2)).unwrap());
-        fs::write(folder.join(format!("{pid}.1{END}")), serde_json::to_vec(&strange).unwrap()).unwrap();
-        fs::write(folder.join(format!("{pid}.2{END}")), long).unwrap();
-        symlink("/dev/zero", folder.join(format!("{pid}.3{END}"))).unwrap();
+        fs::write(folder.join(format!("{pid}.{JOB}.1{END}")), serde_json::to_vec(&strange).unwrap()).unwrap();
+        fs::write(folder.join(format!("{pid}.{JOB}.2{END}")), long).unwrap();
+        symlink("/dev/zero", folder.join(format!("{pid}.{JOB}.3{END}"))).unwrap();
         fs::write(folder.join("notes"), "a file of the user").unwrap();
         assert!(all_in(&folder).unwrap().is_empty());
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 4);
