@@ -1,5 +1,6 @@
 //! The adapter's state, and the pass that advances it.
 
+use crate::clock::ClockRegisters;
 use crate::cmd::caps;
 use crate::config::{Config, Faults};
 use crate::counter::CounterSets;
@@ -45,6 +46,7 @@ pub(crate) struct Core {
     pub(crate) contexts: u32,
     /// Callbacks for changes of a context's memory, by context.
     pub(crate) listeners: BTreeMap<u32, Listener>,
+    pub(crate) clocks: ClockRegisters,
     pub(crate) pds: Table<Pd>,
     pub(crate) uars: Table<UarPage>,
     pub(crate) umems: Table<Umem>,
@@ -165,6 +167,7 @@ impl Core {
             fabric,
             contexts: 0,
             listeners: BTreeMap::new(),
+            clocks: ClockRegisters::default(),
             pds: Table::new(1, 1 << 16),
             uars: Table::new(0x10, 1 << 16),
             umems: Table::new(1, 1 << 20),
@@ -202,6 +205,7 @@ impl Core {
     pub(crate) fn pass(&mut self, wanted: impl Fn() -> bool) -> bool {
         self.now = Instant::now();
         self.out.now = self.now;
+        self.clocks.store(|| self.out.timestamp());
         self.fail_due();
         let mut busy = self.doorbells() | self.packets();
         for _ in 0..self.ready.len() {

@@ -15,6 +15,7 @@
 //! | receive completion and error events | [`Nic::on_event`], and the CQ arm register |
 //! | receive failures of one context | [`Context::failures`] |
 //! | exchange management datagrams | [`Nic::send_mad`], [`Nic::on_mad`] |
+//! | read the clock of completions | [`Nic::clock`], or in memory [`Context::show_clock`] |
 //! | join multicast groups | [`Context::join_group`] |
 //! | find mistakes of a driver | [`Nic::violations`] |
 //! | inject faults | [`Faults`] |
@@ -34,6 +35,7 @@
 #![deny(unsafe_code)]
 
 mod alarm;
+mod clock;
 mod cmd;
 mod config;
 mod copy;

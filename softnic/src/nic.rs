@@ -12,13 +12,13 @@ use crate::link::udp::path_mtu;
 use crate::management::{MAD, Mad};
 use crate::memory::{HostBuffer, Memory, PAGE};
 use crate::observe::Observer;
-use crate::queue_memory::BadQueueMemory;
+use crate::queue_memory::{BadQueueMemory, QueueMemory};
 use crate::rng::Rng;
 use crate::stats::Stats;
 use crate::uar::UarPage;
 use crate::violation::Violation;
 use crate::wqe_log::WqeLog;
-use crate::{cmd, dma::Umem};
+use crate::{clock, cmd, dma::Umem};
 use rushmem_mlx5::doorbell::uar;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
@@ -92,6 +92,14 @@ pub enum Error {
     /// Memory cannot be a doorbell page.
     #[error("no doorbell page at offset {offset:#x} of this memory: {why}")]
     UarMemory {
+        /// First byte.
+        offset: u64,
+        /// Cause.
+        why: &'static str,
+    },
+    /// Memory cannot hold the clock.
+    #[error("no clock register at offset {offset:#x} of this memory: {why}")]
+    ClockMemory {
         /// First byte.
         offset: u64,
         /// Cause.
@@ -402,6 +410,29 @@ impl Context {
     /// changes of a pass, with no lock held. Dropping the context drops `listener`.
     pub fn on_change(&self, listener: impl Fn() + Send + Sync + 'static) {
         self.shared.core().listeners.insert(self.id, Arc::new(listener));
+    }
+
+    /// Shows the clock of completions in 8 bytes of `memory` from `offset`, most significant byte first, as a ConnectX does.
+    ///
+    /// The clock never goes back. No completion of an operation that is posted after a read has an earlier time. The adapter
+    /// stores the clock in each pass, and wakes up for nothing else. So the clock lags by at most a sleep, for which
+    /// [`Config::idle`] has the limit, and a pass. It stands still when the context is dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ClockMemory`]: the bytes leave the memory, or are not aligned.
+    pub fn show_clock(&self, memory: Arc<dyn Memory>, offset: u64) -> Result<(), Error> {
+        let register = QueueMemory::new(&memory, offset, clock::BYTES, clock::BYTES).map_err(|bad| {
+            let why = match bad {
+                BadQueueMemory::Range => "its 8 bytes leave the memory",
+                BadQueueMemory::Alignment => "it is not aligned to 8 bytes",
+            };
+            Error::ClockMemory { offset, why }
+        })?;
+        let mut core = self.shared.core();
+        core.clocks.add(self.id, register);
+        core.clocks.store(|| core.out.clock());
+        Ok(())
     }
 
     /// Takes the failures of this context's CQs and QPs, of the port and of the adapter since the last call.

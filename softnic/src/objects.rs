@@ -14,6 +14,7 @@ impl Core {
     /// Destroys all objects of a context.
     pub(crate) fn close_context(&mut self, context: u32) {
         self.listeners.remove(&context);
+        self.clocks.remove(context);
         self.kept_failures.remove(&context);
         let numbers: Vec<u32> =
             self.dcts.iter().filter(|(_, dct)| dct.owner == context).map(|(n, _)| n).collect();

@@ -141,6 +141,10 @@ impl DeviceQueue {
         self.write(offset + CQE_HEAD, &[0xff; 8]);
     }
 
+    pub(super) fn store_u64(&self, offset: usize, value: u64) {
+        self.write(offset, &value.to_ne_bytes());
+    }
+
     /// Writes the polled bytes after all others: the memory makes writes visible in call order.
     pub(super) fn store_cqe(&self, offset: usize, cqe: &Cqe) {
         let (head, tail) = bytemuck::bytes_of(cqe).split_at(CQE_HEAD);

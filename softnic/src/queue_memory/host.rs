@@ -104,6 +104,12 @@ impl HostQueue {
         self.word64(offset + 56).store(u64::MAX, Ordering::Relaxed);
     }
 
+    /// Stores a word that orders nothing.
+    #[inline]
+    pub(super) fn store_u64(&self, offset: usize, value: u64) {
+        self.word64(offset).store(value, Ordering::Relaxed);
+    }
+
     /// Writes a CQE at a byte offset. Consumers poll its last eight bytes, which are stored last.
     #[inline]
     pub(super) fn store_cqe(&self, offset: usize, cqe: &Cqe) {

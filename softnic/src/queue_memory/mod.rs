@@ -118,6 +118,15 @@ impl QueueMemory {
         }
     }
 
+    /// Stores a word of 8 bytes.
+    #[inline]
+    pub(crate) fn store_u64(&self, offset: usize, value: u64) {
+        match self {
+            QueueMemory::Host(queue) => queue.store_u64(offset, value),
+            QueueMemory::Device(queue) => queue.store_u64(offset, value),
+        }
+    }
+
     /// Writes a CQE at a byte offset. Consumers poll its last eight bytes, which are stored last.
     #[inline]
     pub(crate) fn store_cqe(&self, offset: usize, cqe: &Cqe) {

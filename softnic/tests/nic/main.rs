@@ -1,6 +1,7 @@
 //! Tests of the adapter through its driver interface: mailboxes, queues, doorbells, completions.
 
 mod capture;
+mod clock;
 mod commands;
 mod dynamic;
 mod errors;

@@ -1,0 +1,33 @@
+//! The registers in which programs read the clock of completions.
+//!
+//! The adapter stores the time of each pass before the pass looks at doorbells, and completions of the pass have the same time. So
+//! an operation that a program posts after it has read the clock never completes at an earlier time.
+
+use crate::queue_memory::QueueMemory;
+
+/// Bytes of a register.
+pub(crate) const BYTES: usize = 8;
+
+/// The registers of all contexts.
+#[derive(Default)]
+pub(crate) struct ClockRegisters(Vec<(u32, QueueMemory)>);
+
+impl ClockRegisters {
+    /// Adds a register of a context.
+    pub(crate) fn add(&mut self, owner: u32, register: QueueMemory) {
+        self.0.push((owner, register));
+    }
+
+    /// Removes the registers of a context. They keep their last value.
+    pub(crate) fn remove(&mut self, owner: u32) {
+        self.0.retain(|(of, _)| *of != owner);
+    }
+
+    /// Stores the clock in all registers.
+    #[inline]
+    pub(crate) fn store(&self, clock: impl Fn() -> u64) {
+        for (_, register) in &self.0 {
+            register.store_u64(0, clock().to_be());
+        }
+    }
+}
