@@ -18,6 +18,8 @@ const FIXED: std::ops::Range<u64> = 5 << 8..9 << 8;
 const DEVICE_MEMORY: u64 = 8 << 8;
 /// Pages of device memory.
 const DEVICE_PAGES: u64 = 256;
+/// The page of the clock.
+const CLOCK: u64 = 5 << 8;
 /// The page of the conversion.
 const CLOCK_INFO: u64 = 7 << 8;
 
@@ -60,11 +62,19 @@ impl Pages {
 
     /// Writes the page from which programs convert the clock.
     pub(crate) fn set_clock_info(&self, info: &abi::ClockInfo) -> Result<(), Errno> {
+        self.fixed(CLOCK_INFO)?.write(0, bytemuck::bytes_of(info)).map_err(|_| Errno::EIO)
+    }
+
+    /// Returns the page of the clock.
+    pub(crate) fn clock(&self) -> Result<Mapping, Errno> {
+        self.fixed(CLOCK)
+    }
+
+    /// Returns a page at a fixed place.
+    fn fixed(&self, number: u64) -> Result<Mapping, Errno> {
         let page = PAGE as u64;
-        let len = self.count.max(FIXED.end) * page;
-        sys::set_len(&self.file, len)?;
-        let mapping = Mapping::new(self.file.as_raw_fd(), CLOCK_INFO * page, page)?;
-        mapping.write(0, bytemuck::bytes_of(info)).map_err(|_| Errno::EIO)
+        sys::set_len(&self.file, self.count.max(FIXED.end) * page)?;
+        Mapping::new(self.file.as_raw_fd(), number * page, page)
     }
 
     /// Takes pages of device memory. Returns the first one's number and their memory, which is zero.

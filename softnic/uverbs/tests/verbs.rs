@@ -62,3 +62,12 @@ fn masked_atomics_reach_targets_made_by_verbs() {
     let output = Running::start(softnic(&[], &[program.to_str().unwrap(), "mlx5_0"])).end();
     assert!(output.status.success() && output_text(&output).contains("all good"), "{}", output_text(&output));
 }
+
+#[test]
+fn the_clock_goes_on_and_never_passes_completions() {
+    let Some(program) = program::clock_program("the_clock_goes_on_and_never_passes_completions") else {
+        return;
+    };
+    let output = Running::start(softnic(&[], &[program.to_str().unwrap(), "mlx5_0"])).end();
+    assert!(output.status.success() && output_text(&output).contains("all good"), "{}", output_text(&output));
+}

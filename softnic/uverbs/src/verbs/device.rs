@@ -8,6 +8,7 @@ use crate::errno::Errno;
 use crate::events::Kind;
 use crate::fault::Fault;
 use crate::open_device::{OpenDevice, Session};
+use std::sync::Arc;
 
 /// Methods of the device.
 mod method {
@@ -118,7 +119,9 @@ fn get_context(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
         ..abi::ClockInfo::default()
     };
     opened.pages.set_clock_info(&info)?;
-    opened.context = Some(Session { context: adapter.nic.open(), adapter, devx });
+    let context = adapter.nic.open();
+    context.show_clock(Arc::new(opened.pages.clock()?), 0)?;
+    opened.context = Some(Session { context, adapter, devx });
     describe_context(call, driver_data::OUT)
 }
 
@@ -129,6 +132,8 @@ fn describe_context(call: &Call, driver_out: u16) -> Result<(), Errno> {
     const SUPPORT_OUT: u16 = 1;
     /// Optional rights of memory regions are accepted.
     const OPTIONAL_RIGHTS: u64 = 1;
+    /// The page of the clock can be mapped. The clock is at its begin.
+    const CLOCK: u32 = 1;
 
     let response = abi::ContextResponse {
         qp_tab_size: 1 << 17,
@@ -142,6 +147,7 @@ fn describe_context(call: &Call, driver_out: u16) -> Result<(), Errno> {
         max_recv_wr: 1 << 15,
         max_srq_recv_wr: (1 << 15) - 1,
         num_ports: 1,
+        comp_mask: CLOCK,
         response_length: size_of::<abi::ContextResponse>() as u32,
         cqe_version: 1,
         // The driver's part of QUERY_DEVICE and CREATE_AH is answered.

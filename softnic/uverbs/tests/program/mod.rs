@@ -25,6 +25,11 @@ pub(crate) fn masked_program(test: &str) -> Option<PathBuf> {
     with_cc(test, "masked", "infiniband/mlx5dv.h", "libibverbs-dev", &["-libverbs", "-lmlx5"])
 }
 
+/// Returns `clock.c`, made for the test of this name; or nothing where that is not possible.
+pub(crate) fn clock_program(test: &str) -> Option<PathBuf> {
+    with_cc(test, "clock", "infiniband/mlx5dv.h", "libibverbs-dev", &["-libverbs", "-lmlx5"])
+}
+
 /// Returns `fork.c`, made for the test of this name; or nothing where that is not possible.
 pub(crate) fn fork_program(test: &str) -> Option<PathBuf> {
     with_cc(test, "fork", "infiniband/verbs.h", "libibverbs-dev", &["-libverbs"])
