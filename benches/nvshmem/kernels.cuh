@@ -87,7 +87,7 @@ template <typename Op>
 __device__ void fetches(const Work &work, Op op) {
     uint64_t *word = work.words + index(), sum = 0;
     const Span span(work);
-    for (uint64_t round = 0; round < work.rounds; round++) sum += op(word, round);
+    for (uint64_t round = 0; round < work.rounds; round++) sum += op(word);
     span.end();
     work.sums[index()] = sum;
 }
@@ -150,7 +150,7 @@ __global__ void p(Work work) {
 }
 
 __global__ void g(Work work) {
-    fetches(work, [](uint64_t *word, uint64_t) { return nvshmem_uint64_g(word, 1); });
+    fetches(work, [](uint64_t *word) { return nvshmem_uint64_g(word, 1); });
 }
 
 __global__ void add(Work work) {
@@ -161,13 +161,22 @@ __global__ void add(Work work) {
     span.end();
 }
 
+// Each atomic waits for the one before it. The words stay small, so the shift adds 0.
 __global__ void fetch_add(Work work) {
-    fetches(work, [](uint64_t *word, uint64_t) { return nvshmem_uint64_atomic_fetch_add(word, 1, 1); });
+    uint64_t one = 1;
+    fetches(work, [&](uint64_t *word) {
+        const uint64_t old = nvshmem_uint64_atomic_fetch_add(word, one, 1);
+        one += old >> 63;
+        return old;
+    });
 }
 
 __global__ void compare_swap(Work work) {
-    fetches(work, [](uint64_t *word, uint64_t round) {
-        return nvshmem_uint64_atomic_compare_swap(word, round, round + 1, 1);
+    uint64_t next = 0;
+    fetches(work, [&](uint64_t *word) {
+        const uint64_t found = nvshmem_uint64_atomic_compare_swap(word, next, next + 1, 1);
+        next = found + 1;
+        return found;
     });
 }
 
