@@ -204,6 +204,22 @@ fn compares_results_with_another_program() {
     assert!(text.contains("targets: 2 met, 1 missed, 1 not measured"), "{text}");
     assert_eq!(fs::read_to_string(svg).unwrap().matches("<polyline ").count(), 2);
 
+    // Beside two programs, a row has the better result. A longer time and a lower bandwidth are behind.
+    let third = file("third.json", &results("third", 150.0, 3.0, 10));
+    let text = ok(perf(&["--from", &ours, "--compare", &theirs, "--compare", &third]));
+    let ends_of_rows: Vec<&str> = text
+        .lines()
+        .filter(|line| line.contains(" 8 x 256 "))
+        .map(|line| line.split(" .. ").nth(1).unwrap().trim_start().split_once(' ').unwrap().1.trim())
+        .collect();
+    assert_eq!(ends_of_rows, ["150    0.80 behind", "300    0.80 behind", "2.00    2.00"], "{text}");
+    for summary in [
+        "3 rows beside theirs: 1.42 times as fast in the geometric mean, 0 behind",
+        "3 rows beside third: 1.24 times as fast in the geometric mean, 2 behind",
+    ] {
+        assert!(text.contains(summary), "{text}");
+    }
+
     let other_work = file("other.json", &results("theirs", 100.0, 2.0, 11));
     let why = refused(perf(&["--from", &ours, "--compare", &other_work]));
     assert!(why.contains("must do the same work"), "{why}");

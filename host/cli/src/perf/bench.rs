@@ -75,6 +75,11 @@ impl Unit {
     pub(super) fn better(self, a: f64, b: f64) -> f64 {
         if self.more_is_better() { a.max(b) } else { a.min(b) }
     }
+
+    /// Returns how many times as good `ours` is as `theirs`.
+    pub(super) fn gain(self, ours: f64, theirs: f64) -> f64 {
+        if self.more_is_better() { ours / theirs } else { theirs / ours }
+    }
 }
 
 impl Bench {

@@ -79,7 +79,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
-    /// Print the results of another program for the same work, and the ratios
+    /// Print the results of another program for the same work, and how many times as fast this one is
     #[arg(long, value_name = "FILE")]
     compare: Vec<PathBuf>,
 

@@ -5,7 +5,10 @@ use std::fmt::Write;
 use super::results::{Results, Row};
 use crate::error::Error;
 
-/// Formats the rows, together with rows of other programs for the same cases.
+/// Formats the rows, together with the best rows of other programs for the same cases.
+///
+/// A row has how many times as fast it is, and a mark if it is behind. A line for each other program has the geometric mean of
+/// that, and the number of rows behind.
 pub(super) fn table(ours: &Results, others: &[Results]) -> Result<String, Error> {
     let mut text = format!("{} on {}\n", ours.program, ours.machine);
     for other in others {
@@ -16,7 +19,7 @@ pub(super) fn table(ours: &Results, others: &[Results]) -> Result<String, Error>
         "\n{:<44} {:>8} {:>10} {:>4} {:>10} {:<5} {:>21}",
         "benchmark", "bytes", "grid", "PEs", "median", "", "lowest .. highest"
     );
-    text += if others.is_empty() { "\n" } else { "     theirs   ratio\n" };
+    text += if others.is_empty() { "\n" } else { "     theirs  faster\n" };
     for row in &ours.rows {
         let grid = if row.blocks == 0 { String::new() } else { format!("{} x {}", row.blocks, row.threads) };
         let bytes = if row.bytes == 0 { String::new() } else { size(row.bytes) };
@@ -30,9 +33,11 @@ pub(super) fn table(ours: &Results, others: &[Results]) -> Result<String, Error>
             number(row.low),
             number(row.high)
         );
-        match counterpart(row, others)? {
-            Some(other) => {
-                let _ = write!(text, " {:>10} {:>7.2}", number(other.value), row.value / other.value);
+        match best_counterpart(row, others)? {
+            Some(theirs) => {
+                let gain = row.unit.gain(row.value, theirs);
+                let mark = if gain < 1.0 { " behind" } else { "" };
+                let _ = write!(text, " {:>10} {gain:>7.2}{mark}", number(theirs));
             }
             None if others.is_empty() => {}
             None => text += "          -       -",
@@ -42,17 +47,41 @@ pub(super) fn table(ours: &Results, others: &[Results]) -> Result<String, Error>
     for failure in &ours.failures {
         let _ = writeln!(text, "benchmark `{}` failed: {}", failure.bench, failure.error);
     }
+    for other in others {
+        text += &summary(ours, other)?;
+    }
     Ok(text)
 }
 
-/// Returns the first row of another program for the same case.
-pub(super) fn counterpart<'a>(row: &Row, others: &'a [Results]) -> Result<Option<&'a Row>, Error> {
+/// Returns the best result of the other programs for the same case.
+fn best_counterpart(row: &Row, others: &[Results]) -> Result<Option<f64>, Error> {
+    let mut best = None;
     for other in others {
         if let Some(found) = other.same_work(row)? {
-            return Ok(Some(found));
+            best = Some(best.map_or(found.value, |best| row.unit.better(best, found.value)));
         }
     }
-    Ok(None)
+    Ok(best)
+}
+
+/// Formats the geometric mean of the gains beside another program; nothing if it has no row for the same case.
+fn summary(ours: &Results, other: &Results) -> Result<String, Error> {
+    let mut gains = Vec::new();
+    for row in &ours.rows {
+        if let Some(theirs) = other.same_work(row)? {
+            gains.push(row.unit.gain(row.value, theirs.value));
+        }
+    }
+    if gains.is_empty() {
+        return Ok(String::new());
+    }
+    let mean = (gains.iter().map(|gain| gain.ln()).sum::<f64>() / gains.len() as f64).exp();
+    let behind = gains.iter().filter(|gain| **gain < 1.0).count();
+    let rows = gains.len();
+    Ok(format!(
+        "{rows} rows beside {}: {mean:.2} times as fast in the geometric mean, {behind} behind\n",
+        other.program
+    ))
 }
 
 /// Formats bytes in the largest unit that divides them.
