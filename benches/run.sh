@@ -54,7 +54,7 @@ if [[ -n $pack ]]; then
     cp "$here"/nvshmem/*.cu "$here"/nvshmem/*.cuh "$pack/nvshmem/"
     cp "$here"/nccl/perf.cu "$pack/nccl/"
     cp "$here"/common.cuh "$pack/"
-    cp "$here"/bounds/bounds.cu "$pack/bounds/"
+    cp "$here"/bounds/*.cu "$here"/bounds/*.cuh "$pack/bounds/"
     cp "$here"/targets*.json "$here/run.sh" "$pack/"
     du -sh "$pack"
     exit

@@ -13,6 +13,8 @@
 
 #include <cuda_runtime.h>
 
+#include "entries.cuh"
+
 #define CHECK(call)                                                                                      \
     do {                                                                                                 \
         cudaError_t error = (call);                                                                      \
@@ -485,6 +487,7 @@ int main() {
     int devices = 0, reach = 0;
     CHECK(cudaGetDeviceCount(&devices));
     posts();
+    entries::count_parts();
     if (devices > 1) CHECK(cudaDeviceCanAccessPeer(&reach, 0, 1));
     peers(reach ? 1 : 0);
 }
