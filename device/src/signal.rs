@@ -43,6 +43,12 @@ impl SignalOp {
         }
     }
 
+    /// Returns the operand of the update. Usually one thread of a warp adds, and then a sum over the warp would only cost time.
+    #[inline(always)]
+    fn operand(self, value: u64) -> u64 {
+        if self == Self::Add { arch::opaque(value) } else { value }
+    }
+
     #[inline(always)]
     fn change(self) -> Change {
         match self {
@@ -68,7 +74,8 @@ impl<S: Sharing> Ctx<'_, S> {
     pub fn signal_op(&self, signal: Sym<Signal>, op: SignalOp, value: u64, pe: u32) -> Result {
         let change = Operation::Change { word: word_at(pe, signal), change: op.change() };
         let _call = watch::call("signal_op", Event::post(self.parts_ref(), change, Completion::Posted));
-        self.emit_signal(signal, op, value, pe)
+        let mapped = self.p2p_addr_of_one(pe, signal.offset(), size_of::<Signal>() as u64);
+        self.post_op_at(mapped, signal, op.kind(), op.operand(value), pe)
     }
 
     /// Starts to copy `src` to `dst` of `pe`, and then to change `signal` there. Returns once posted.
@@ -272,12 +279,11 @@ impl<S: Sharing> Ctx<'_, S> {
         Event::Post(Posting { context: self.parts_ref().first_set, operation, completion, after_all })
     }
 
-    /// Changes a signal word. Usually one thread of a warp calls it.
+    /// Changes a signal word.
     #[inline(always)]
     #[track_caller]
     fn emit_signal(&self, signal: Sym<Signal>, op: SignalOp, value: u64, pe: u32) -> Result {
-        let value = if op == SignalOp::Add { arch::opaque(value) } else { value };
-        self.post_op(signal, op.kind(), value, pe)
+        self.post_op(signal, op.kind(), op.operand(value), pe)
     }
 
     /// Signals, in the leader, after all threads of the group have stored the data.

@@ -599,12 +599,27 @@ impl<S: Sharing> Ctx<'_, S> {
     #[inline(always)]
     #[track_caller]
     pub(crate) fn post_op<T: AmoWord>(&self, word: Sym<T>, kind: Kind, value: T, pe: u32) -> Result {
+        let mapped = self.p2p_addr(pe, word.offset(), size_of::<T>() as u64);
+        self.post_op_at(mapped, word, kind, value, pe)
+    }
+
+    /// Applies an atomic without a result at the word's address, or posts it if there is none here.
+    #[inline(always)]
+    #[track_caller]
+    pub(crate) fn post_op_at<T: AmoWord>(
+        &self,
+        mapped: Option<*mut T>,
+        word: Sym<T>,
+        kind: Kind,
+        value: T,
+        pe: u32,
+    ) -> Result {
         let change = if kind == Kind::SignalSet { Change::Set } else { Change::Update };
         let operation = Operation::Change { word: word_at(pe, word), change };
         let _call = watch::call(kind.name(), Event::post(self.parts_ref(), operation, Completion::Posted));
         let value = value.bits();
         let p2p = self.applies_to_mapped(kind);
-        if let Some(p) = self.p2p_addr::<T>(pe, word.offset(), size_of::<T>() as u64)
+        if let Some(p) = mapped
             && p2p
         {
             // SAFETY: inside of the peer's heap, which is mapped. All its atomics are processor atomics, or this is a set.

