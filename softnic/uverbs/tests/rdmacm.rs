@@ -49,15 +49,18 @@ fn has_rdmacm_utils(test: &str) -> bool {
 }
 
 /// Plays ping-pong, with all data verified, at addresses of the server and as the client names it.
+///
+/// Where messages are lost, a disconnection may come when rping's main thread has just closed the channel of events. Then its
+/// other thread fails with `EBADF`, on each device. The data have been verified by then.
 fn ping(options: &[&str], server: &str, client: &str) {
     let flags = "-p PORT -V -v -C 20 -S 1000";
-    let outputs = pair(
-        options,
-        TCP,
-        &format!("rping -s -a {server} {flags}"),
-        &format!("rping -c -a {client} {flags}"),
-    );
-    for text in outputs {
+    let server = format!("rping -s -a {server} {flags}");
+    let client = format!("rping -c -a {client} {flags}");
+    for output in outputs(options, TCP, &server, &client) {
+        let text = output_text(&output);
+        let met_closed_channel = text.contains("rdma_get_cm_event: Bad file descriptor");
+        let is_late = !options.is_empty() && met_closed_channel;
+        assert!(output.status.success() || is_late, "{}\n{text}", output.status);
         assert!(text.contains("ping data: rdma-ping-19"), "{text}");
         assert!(!text.contains("mismatch"), "{text}");
     }
