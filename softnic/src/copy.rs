@@ -77,14 +77,17 @@ unsafe fn load<const N: usize>(src: *mut u8) -> [u8; N] {
 unsafe fn copy_bulk(dst: *mut u64, src: *mut u8, words: usize) -> usize {
     // SAFETY: as the caller; `copy_shifted` gets one word less than there is, as it asks.
     unsafe {
-        if !(dst as usize).is_multiple_of(16) {
-            AtomicU64::from_ptr(dst).store(u64::from_ne_bytes(load(src)), Ordering::Relaxed);
-            1
-        } else if words >= LINE_WORDS {
+        #[cfg(target_arch = "x86_64")]
+        if words > LINE_WORDS {
+            if !(dst as usize).is_multiple_of(16) {
+                AtomicU64::from_ptr(dst).store(u64::from_ne_bytes(load(src)), Ordering::Relaxed);
+                return 1;
+            }
             let lines = words / LINE_WORDS;
             copy_lines(dst, src, lines);
-            lines * LINE_WORDS
-        } else if (src as usize).is_multiple_of(8) {
+            return lines * LINE_WORDS;
+        }
+        if (src as usize).is_multiple_of(8) {
             copy_words(dst, src.cast(), words);
             words
         } else if words > 2 {
@@ -98,6 +101,7 @@ unsafe fn copy_bulk(dst: *mut u64, src: *mut u8, words: usize) -> usize {
 }
 
 /// Words of 64 bytes.
+#[cfg(target_arch = "x86_64")]
 const LINE_WORDS: usize = 8;
 
 /// Copies pieces of 64 bytes, by loads and stores of 16 bytes.
@@ -135,26 +139,6 @@ unsafe fn copy_lines(dst: *mut u64, src: *const u8, lines: usize) {
             d = out(xmm_reg) _,
             options(nostack),
         );
-    }
-}
-
-/// Copies pieces of 64 bytes word by word.
-///
-/// # Safety
-///
-/// `dst` is a multiple of 16; both are valid for `64 * lines` bytes, and `lines` is not 0.
-#[cfg(not(target_arch = "x86_64"))]
-unsafe fn copy_lines(dst: *mut u64, src: *mut u8, lines: usize) {
-    let words = lines * LINE_WORDS;
-    // SAFETY: as the caller; the last word is loaded alone, because `copy_shifted` reads one word more.
-    unsafe {
-        if (src as usize).is_multiple_of(8) {
-            copy_words(dst, src.cast(), words);
-        } else {
-            copy_shifted(dst, src, words - 1);
-            let last = u64::from_ne_bytes(load(src.add(8 * (words - 1))));
-            AtomicU64::from_ptr(dst.add(words - 1)).store(last, Ordering::Relaxed);
-        }
     }
 }
 
