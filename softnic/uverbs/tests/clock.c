@@ -3,7 +3,7 @@
  *
  * clock DEVICE: prints nothing but what is wrong, and "all good".
  */
-#include "check.h"
+#include "open.h"
 #include <infiniband/mlx5dv.h>
 #include <stdint.h>
 #include <time.h>
@@ -20,14 +20,9 @@ static uint64_t words[2];
 
 static void open_device(const char *name)
 {
-	struct ibv_device **list = ibv_get_device_list(NULL), **device = list;
 	struct ibv_cq_init_attr_ex attr = { .cqe = DEPTH, .wc_flags = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP };
 	struct ibv_pd *pd;
-	while (*device && strcmp(ibv_get_device_name(*device), name))
-		device++;
-	CHECK(*device, "no device %s", name);
-	CHECK((context = ibv_open_device(*device)), "%s", name);
-	ibv_free_device_list(list);
+	context = open_by_name(name);
 	CHECK((pd = ibv_alloc_pd(context)), "PD");
 	CHECK((cq = ibv_create_cq_ex(context, &attr)), "CQ");
 	CHECK((mr = ibv_reg_mr(pd, words, sizeof(words), ACCESS)), "MR");

@@ -4,7 +4,7 @@
  * fork DEVICE: the child makes objects in the parent's context, sends data between them in its own memory, and reads
  * memory that it shares with its parent. It prints nothing but what is wrong, and "all good".
  */
-#include "check.h"
+#include "open.h"
 #include "data.h"
 #include <errno.h>
 #include <infiniband/verbs.h>
@@ -136,15 +136,11 @@ static void child(struct ibv_mr *shared_mr, uint8_t *shared, int number)
 int main(int argc, char **argv)
 {
 	enum { CHILDREN = 3 };
-	struct ibv_device **list = ibv_get_device_list(NULL), **device = list;
 	struct ibv_mr *mr;
 	uint8_t *shared, expected[256];
 	int status;
 	CHECK(argc == 2, "usage: fork DEVICE");
-	while (*device && strcmp(ibv_get_device_name(*device), argv[1]))
-		device++;
-	CHECK(*device && (context = ibv_open_device(*device)), "no device %s", argv[1]);
-	ibv_free_device_list(list);
+	context = open_by_name(argv[1]);
 	CHECK((pd = ibv_alloc_pd(context)) && !ibv_query_gid(context, 1, GID_INDEX, &gid), "PD and GID");
 	shared = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	CHECK(shared != MAP_FAILED && (mr = ibv_reg_mr(pd, shared, SIZE, ACCESS)), "shared memory");

@@ -4,7 +4,7 @@
  * masked DEVICE: posts them to a connected queue pair, and through a DC initiator to a DC target. It prints nothing but what
  * is wrong, and "all good".
  */
-#include "check.h"
+#include "open.h"
 #include <endian.h>
 #include <errno.h>
 #include <infiniband/mlx5dv.h>
@@ -25,12 +25,7 @@ static _Alignas(64) uint64_t words[2];
 
 static void open_device(const char *name)
 {
-	struct ibv_device **list = ibv_get_device_list(NULL), **device = list;
-	while (*device && strcmp(ibv_get_device_name(*device), name))
-		device++;
-	CHECK(*device, "no device %s", name);
-	CHECK((context = ibv_open_device(*device)), "%s", name);
-	ibv_free_device_list(list);
+	context = open_by_name(name);
 	CHECK((pd = ibv_alloc_pd(context)), "PD");
 	CHECK((cq = ibv_create_cq(context, DEPTH, NULL, NULL, 0)), "CQ");
 	CHECK((mr = ibv_reg_mr(pd, words, sizeof(words), ACCESS | IBV_ACCESS_LOCAL_WRITE)), "MR");

@@ -5,7 +5,7 @@
  * is in GPU memory of the stand-in for CUDA: registered by address, mapped without a context, or registered as dma-buf. It
  * prints nothing but what is wrong, and "all good".
  */
-#include "check.h"
+#include "open.h"
 #include "cuda/cuda.h"
 #include <arpa/inet.h>
 #include <errno.h>
@@ -75,12 +75,7 @@ static void make_heap(struct end *end)
 
 static void open_end(struct end *end, const char *name)
 {
-	struct ibv_device **list = ibv_get_device_list(NULL), **device = list;
-	while (*device && strcmp(ibv_get_device_name(*device), name))
-		device++;
-	CHECK(*device, "no device %s", name);
-	CHECK((end->context = ibv_open_device(*device)), "%s", name);
-	ibv_free_device_list(list);
+	end->context = open_by_name(name);
 	CHECK((end->pd = ibv_alloc_pd(end->context)), "PD");
 	make_heap(end);
 	CHECK((end->channel = ibv_create_comp_channel(end->context)), "channel");

@@ -4,7 +4,7 @@
  * xrc DEVICE PEER: an initiator of DEVICE sends to a target of PEER, which two contexts share. It prints nothing but what is
  * wrong, and "all good".
  */
-#include "check.h"
+#include "open.h"
 #include "data.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -36,12 +36,7 @@ static int file;
 
 static void open_side(struct side *side, const char *name)
 {
-	struct ibv_device **list = ibv_get_device_list(NULL), **device = list;
-	while (*device && strcmp(ibv_get_device_name(*device), name))
-		device++;
-	CHECK(*device, "no device %s", name);
-	CHECK((side->context = ibv_open_device(*device)), "%s", name);
-	ibv_free_device_list(list);
+	side->context = open_by_name(name);
 	CHECK((side->pd = ibv_alloc_pd(side->context)), "PD");
 	CHECK((side->cq = ibv_create_cq(side->context, DEPTH, NULL, NULL, 0)), "CQ");
 	CHECK((side->mr = ibv_reg_mr(side->pd, side->bytes, SIZE, ACCESS | IBV_ACCESS_LOCAL_WRITE)), "MR");
