@@ -270,26 +270,10 @@ __device__ void write(const Queue &q, u64 i) {
 __device__ void record(const Queue &q, u64 i) {
     asm volatile("st.relaxed.sys.global.b32 [%0], %1;" ::"l"(q.record), "r"(uint32_t(i)) : "memory");
 }
-__device__ void ring(const Queue &q, u64 i) {
-    asm volatile("st.mmio.relaxed.sys.global.b64 [%0], %1;" ::"l"(q.doorbell), "l"(i) : "memory");
-}
+__device__ void ring(const Queue &q, u64 i) { entries::ring(q.doorbell, i); }
 
-// BlueFlame: the whole entry goes to the doorbell register, by four stores.
-__device__ void ring_with_entry(const Queue &q, u64 i) {
-    for (int k = 0; k < 4; k++) {
-        asm volatile("st.volatile.global.v4.b32 [%0], {%1, %1, %1, %2};" ::"l"(q.doorbell + 2 * k), "r"(uint32_t(i)), "r"(k)
-                     : "memory");
-    }
-}
-// The same by the bulk copy engine, which sends the entry as one write. It copies from shared memory only.
-__device__ void ring_in_bulk(const Queue &q, uint4 *shared, u64 i) {
-    for (int k = 0; k < 4; k++) shared[k] = make_uint4(i, i, i, k);
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], 64;" ::"l"(q.doorbell),
-                 "r"(uint32_t(__cvta_generic_to_shared(shared))) : "memory");
-    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-    asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
-}
+// BlueFlame: the whole entry goes to the doorbell register.
+__device__ uint4 *blue_flame(const Queue &q) { return reinterpret_cast<uint4 *>(q.doorbell); }
 
 // Fence, record, fence, doorbell.
 template <typename Fence>
@@ -319,11 +303,11 @@ __global__ void posting(Queue q, double *out) {
     });
     out[4] = timed([&](u64 i) { return write(q, i), release_gpu(), ring(q, i), true; });
     out[5] = timed([&](u64 i) {
-        return write(q, i), release_gpu(), record(q, i), release_gpu(), ring_with_entry(q, i), true;
+        return write(q, i), release_gpu(), record(q, i), release_gpu(), entries::store_by_thread(blue_flame(q), i), true;
     });
     __shared__ alignas(64) uint4 entry[4];
     out[6] = timed([&](u64 i) {
-        return write(q, i), release_gpu(), record(q, i), release_gpu(), ring_in_bulk(q, entry, i), true;
+        return write(q, i), release_gpu(), record(q, i), release_gpu(), entries::copy_in_bulk(blue_flame(q), entry, i), true;
     });
 }
 

@@ -21,8 +21,27 @@ constexpr unsigned long long PATIENCE_NS = 4000000000ull;
 
 enum Way { ONE_THREAD, FOUR_LANES, EIGHT_DOORBELLS, BULK, WAYS };
 
+// A quarter of an entry.
 __device__ inline void store(uint4 *at, uint32_t i) {
     asm volatile("st.volatile.global.v4.b32 [%0], {%1, %1, %1, %1};" ::"l"(at), "r"(i) : "memory");
+}
+
+__device__ inline void store_by_thread(uint4 *line, uint32_t i) {
+    for (int k = 0; k < 4; k++) store(line + k, i);
+}
+
+__device__ inline void ring(unsigned long long *doorbell, unsigned long long value) {
+    asm volatile("st.mmio.relaxed.sys.global.b64 [%0], %1;" ::"l"(doorbell), "l"(value) : "memory");
+}
+
+// The bulk copy engine copies from shared memory only.
+__device__ inline void copy_in_bulk(uint4 *line, uint4 *shared, uint32_t i) {
+    for (int k = 0; k < 4; k++) shared[k] = make_uint4(i, i, i, i);
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], 64;" ::"l"(line),
+                 "r"(uint32_t(__cvta_generic_to_shared(shared))) : "memory");
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+    asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 }
 
 __global__ void send(Way way, uint4 *line, volatile uint32_t *seen) {
@@ -31,22 +50,12 @@ __global__ void send(Way way, uint4 *line, volatile uint32_t *seen) {
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(begin)::"memory");
     const uint32_t lane = threadIdx.x;
     for (uint32_t i = 1; i <= COUNT; i++) {
-        if (way == ONE_THREAD && lane == 0) {
-            for (int k = 0; k < 4; k++) store(line + k, i);
-        } else if (way == FOUR_LANES && lane < 4) {
-            store(line + lane, i);
-        } else if (way == EIGHT_DOORBELLS && lane < 8) {
-            const unsigned long long word = (unsigned long long)i << 32 | i;
-            asm volatile("st.mmio.relaxed.sys.global.b64 [%0], %1;" ::"l"((unsigned long long *)line + lane), "l"(word)
-                         : "memory");
-        } else if (way == BULK && lane == 0) {
-            for (int k = 0; k < 4; k++) entry[k] = make_uint4(i, i, i, i);
-            asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-            asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], 64;" ::"l"(line),
-                         "r"(uint32_t(__cvta_generic_to_shared(entry))) : "memory");
-            asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-            asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+        if (way == ONE_THREAD && lane == 0) store_by_thread(line, i);
+        if (way == FOUR_LANES && lane < 4) store(line + lane, i);
+        if (way == EIGHT_DOORBELLS && lane < 8) {
+            ring(reinterpret_cast<unsigned long long *>(line) + lane, (unsigned long long)i << 32 | i);
         }
+        if (way == BULK && lane == 0) copy_in_bulk(line, entry, i);
         __threadfence_system();
         bool late = false;
         while (lane == 0 && *seen < i && !late) {
