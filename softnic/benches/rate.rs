@@ -1,7 +1,7 @@
 //! Measures the adapter with its engine on one core: WQEs per second, payload per second, latency from doorbell to
 //! completion, and CPU use while idle.
 //!
-//! Run `cargo bench -p rushmem-softnic`. The minimum over loopback is a million WQEs and 2 GB per second, and 2
+//! Run `cargo bench -p rushmem-softnic --bench rate`. The minimum over loopback is a million WQEs and 2 GB per second, and 2
 //! microseconds.
 
 use rushmem_mlx5::doorbell::{Doorbell, record_word};
