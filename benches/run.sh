@@ -81,6 +81,16 @@ site_packages() {
 }
 mapfile -t sites < <(site_packages | sort -u | sed '/^$/d')
 
+# The version of NCCL that a header nccl.h belongs to, if there is one.
+version_of_nccl() {
+    sed -n 's/^#define NCCL_\(MAJOR\|MINOR\) *\([0-9]*\)$/\2/p' "$1" 2>/dev/null | paste -sd. || true
+}
+
+# Whether version $1 is known and older than $2.
+is_older() {
+    [[ -n $1 && $1 != "$2" && $(printf '%s\n' "$1" "$2" | sort -V | head -1) == "$1" ]]
+}
+
 # A step with its deadline in seconds; what it says goes to a log too.
 step() {
     local name=$1 limit=$2 start=$SECONDS
@@ -172,7 +182,7 @@ for release in "${!releases[@]}"; do
     [[ -z $nvcc ]] || measure_nvshmem "${releases[release]}" "$out/nvshmem-$release" || failed=1
 done
 
-# NCCL: a program of ours over its host interface. Ranks may share a GPU.
+# NCCL: a program of ours over its host interface. Ranks of newer releases may share a GPU.
 beside_nccl=()
 nccl_home=$(first "${NCCL_HOME:-}" "${sites[@]/%//nvidia/nccl}" /usr/local/nccl || true)
 [[ -n $nccl_home || ! -e /usr/include/nccl.h ]] || nccl_home=/usr
@@ -182,6 +192,7 @@ elif [[ -z $nvcc ]]; then
     printf '\nNCCL: not built, since there is no nvcc (set NVCC)\n'
 else
     # Wheels have the library under its versioned name only.
+    nccl=$(version_of_nccl "$nccl_home/include/nccl.h")
     library=$(first "$nccl_home"/lib/libnccl.so "$nccl_home"/lib/libnccl.so.2 "$nccl_home"/lib/x86_64-linux-gnu/libnccl.so.2 ||
         fail "no library in $nccl_home/lib")
     ln -sf "$library" "$out/libnccl.so"
@@ -194,7 +205,14 @@ else
     else
         for pes in "${plans[@]}"; do
             shared=()
-            ((gpus >= pes)) || shared=(env NCCL_MULTI_RANK_GPU_ENABLE=1)
+            if ((gpus < pes)); then
+                if is_older "$nccl" 2.30; then
+                    printf 'NCCL, %d ranks: not measured: ranks of NCCL %s cannot share a GPU, those of 2.30 can (set NCCL_HOME)\n' \
+                        "$pes" "$nccl"
+                    continue
+                fi
+                shared=(env NCCL_MULTI_RANK_GPU_ENABLE=1)
+            fi
             if step "NCCL, $pes ranks" 240 "${shared[@]}" "$out/nccl-perf" "$out/plan-$pes" "$out/nccl-$pes.json"; then
                 beside_nccl+=(--compare "$out/nccl-$pes.json")
             else
@@ -218,7 +236,7 @@ else
 fi
 headers=$(first "${GPUNETIO_HEADERS:-}" "${sites[@]/%//nvidia/nccl/include/nccl_device/gin/gdaki/doca_gpunetio}" || true)
 # The calls of earlier ones take other arguments. Headers without NCCL around them do not say how old they are.
-nccl=$(sed -n 's/^#define NCCL_\(MAJOR\|MINOR\) \([0-9]*\)$/\2/p' "${headers:-/}/../../../../nccl.h" 2>/dev/null | paste -sd. || true)
+nccl=$(version_of_nccl "${headers:-/}/../../../../nccl.h")
 recordless=()
 beside_recordless=()
 if ((gpus > 0)); then
@@ -230,7 +248,7 @@ if ((gpus > 0)); then
 fi
 if [[ -z $headers ]]; then
     printf '\nGPUNetIO: absent (set GPUNETIO_HEADERS; the headers are in the wheel nvidia-nccl-cu13)\n'
-elif [[ -n $nccl && $(printf '%s\n' "$nccl" 2.32 | sort -V | head -1) != 2.32 ]]; then
+elif is_older "$nccl" 2.32; then
     printf '\nGPUNetIO: absent: the headers of NCCL %s are older than 2.32 (set GPUNETIO_HEADERS)\n' "$nccl"
 elif [[ -z $nvcc ]]; then
     printf '\nGPUNetIO: not built, since there is no nvcc (set NVCC)\n'
