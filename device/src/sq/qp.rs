@@ -253,7 +253,7 @@ impl<'a, S: Sharing> Qp<'a, S> {
             // Kernels with shared queues are large, so they make a call instead.
             send_queue.ring_own_doorbell(end)
         } else {
-            ring_local_addr_slow::<S>(self.entry, end)
+            ring_own_slow::<S>(self.entry, end)
         }
     }
 
@@ -378,7 +378,7 @@ fn ring_contended<S: Sharing>(entry: *mut QpEntry, first: u64, end: u64) {
 
 /// Rings the doorbell for blocks of this thread in any configuration of the queue.
 #[inline(never)]
-fn ring_local_addr_slow<S: Sharing>(entry: *mut QpEntry, end: u64) {
+fn ring_own_slow<S: Sharing>(entry: *mut QpEntry, end: u64) {
     // SAFETY: the caller has it from a QP.
     let qp = unsafe { Qp::<S>::new(entry) };
     qp.send_queue(qp.depth()).ring_own_doorbell(end);
