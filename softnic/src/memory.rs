@@ -7,7 +7,7 @@
 
 use crate::copy;
 use rushmem_mlx5::{AtomicOp, Width};
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout, handle_alloc_error};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -237,9 +237,9 @@ unsafe impl Memory for HostMemory {
 #[derive(Debug)]
 pub struct HostBuffer {
     memory: HostMemory,
-    /// The layout of the allocation, which contains the buffer.
-    layout: Layout,
-    /// Bytes of the allocation in front of the buffer.
+    /// Bytes of the mapping that contains the buffer.
+    mapped: usize,
+    /// Bytes of the mapping in front of the buffer.
     skipped: usize,
 }
 
@@ -258,20 +258,22 @@ impl HostBuffer {
     /// Allocates at least `len` zeroed bytes at a multiple of `align`, a power of two of at least a page. Returns `None`
     /// if the system has no memory left.
     ///
-    /// The system provides pages of large buffers at their first use.
+    /// The system provides pages at their first use.
     #[must_use]
     pub fn try_aligned(len: usize, align: usize) -> Option<HostBuffer> {
         let len = len.max(1).checked_next_multiple_of(PAGE)?;
-        // An allocation with a larger alignment would be zeroed by a loop, which touches all pages.
-        let layout = Layout::from_size_align(len.checked_add(align)?, align_of::<u64>()).ok()?;
-        // SAFETY: the layout has at least one page.
-        let allocation = NonNull::new(unsafe { alloc_zeroed(layout) })?;
-        let skipped = allocation.align_offset(align);
-        // SAFETY: the allocation has `align` bytes more than the buffer.
-        let base = unsafe { allocation.add(skipped) };
-        // SAFETY: the allocation lives until `drop`, and is handed out by raw pointer only.
+        let mapped = len.checked_add(align.saturating_sub(PAGE))?;
+        // An allocator may reuse memory, which it zeroes by a loop. That touches all pages.
+        let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: new pages at an address that the system chooses.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), mapped, access, kind, -1, 0) };
+        let start = NonNull::new(start.cast::<u8>()).filter(|at| at.as_ptr().cast() != libc::MAP_FAILED)?;
+        let skipped = start.align_offset(align);
+        // SAFETY: the mapping begins at a page, and has the bytes that the alignment may need besides the buffer.
+        let base = unsafe { start.add(skipped) };
+        // SAFETY: the mapping lives until `drop`, and is handed out by raw pointer only.
         let memory = unsafe { HostMemory::new(base, len as u64) };
-        Some(HostBuffer { memory, layout, skipped })
+        Some(HostBuffer { memory, mapped, skipped })
     }
 
     /// Returns the address of the first byte.
@@ -284,14 +286,14 @@ impl HostBuffer {
     #[must_use]
     pub fn load_u64(&self, offset: usize) -> u64 {
         assert!(offset.is_multiple_of(8) && offset as u64 + 8 <= self.memory.len);
-        // SAFETY: aligned and inside the allocation, checked above.
+        // SAFETY: aligned and inside the buffer, checked above.
         unsafe { AtomicU64::from_ptr(self.as_ptr().add(offset).cast()) }.load(Ordering::Acquire)
     }
 
     /// Writes the 8-byte word at `offset` (aligned, in range), with release ordering.
     pub fn store_u64(&self, offset: usize, value: u64) {
         assert!(offset.is_multiple_of(8) && offset as u64 + 8 <= self.memory.len);
-        // SAFETY: aligned and inside the allocation, checked above.
+        // SAFETY: aligned and inside the buffer, checked above.
         unsafe { AtomicU64::from_ptr(self.as_ptr().add(offset).cast()) }.store(value, Ordering::Release);
     }
 
@@ -299,26 +301,27 @@ impl HostBuffer {
     #[must_use]
     pub fn load_u32(&self, offset: usize) -> u32 {
         assert!(offset.is_multiple_of(4) && offset as u64 + 4 <= self.memory.len);
-        // SAFETY: aligned and inside the allocation, checked above.
+        // SAFETY: aligned and inside the buffer, checked above.
         unsafe { AtomicU32::from_ptr(self.as_ptr().add(offset).cast()) }.load(Ordering::Acquire)
     }
 
     /// Writes the 4-byte word at `offset` (aligned, in range), with release ordering.
     pub fn store_u32(&self, offset: usize, value: u32) {
         assert!(offset.is_multiple_of(4) && offset as u64 + 4 <= self.memory.len);
-        // SAFETY: aligned and inside the allocation, checked above.
+        // SAFETY: aligned and inside the buffer, checked above.
         unsafe { AtomicU32::from_ptr(self.as_ptr().add(offset).cast()) }.store(value, Ordering::Release);
     }
 }
 
 impl Drop for HostBuffer {
     fn drop(&mut self) {
-        // SAFETY: `try_aligned` has made the allocation with this layout, and skipped these bytes of it.
-        unsafe { dealloc(self.memory.base.as_ptr().sub(self.skipped), self.layout) };
+        let start = self.memory.base.as_ptr().wrapping_sub(self.skipped);
+        // SAFETY: `try_aligned` has made this mapping, and nothing else unmaps it. It cannot fail for a whole mapping.
+        unsafe { libc::munmap(start.cast(), self.mapped) };
     }
 }
 
-// SAFETY: the allocation lives until drop, and only raw pointers to it are handed out.
+// SAFETY: the mapping lives until drop, and only raw pointers to it are handed out.
 unsafe impl Memory for HostBuffer {
     fn len(&self) -> u64 {
         self.memory.len()
@@ -361,6 +364,33 @@ mod tests {
         let op = AtomicOp::CompareSwap { compare: 0x0a, swap: 0xbb, compare_mask: 0x0f, swap_mask: 0xf0 };
         assert_eq!(op.apply(0x12_3a, Width::Eight), Some(0x12_ba));
         assert_eq!(op.apply(0x12_3b, Width::Eight), None);
+    }
+
+    /// Returns the number of pages of a buffer that are in memory.
+    fn resident_pages(buffer: &HostBuffer) -> usize {
+        let mut states = vec![0u8; buffer.len() as usize / PAGE];
+        // SAFETY: mapped pages, and a byte for each.
+        let rc = unsafe { libc::mincore(buffer.as_ptr().cast(), buffer.len() as usize, states.as_mut_ptr()) };
+        assert_eq!(rc, 0, "{}", std::io::Error::last_os_error());
+        states.iter().filter(|state| **state & 1 != 0).count()
+    }
+
+    #[test]
+    fn a_buffer_has_no_pages_before_their_first_use() {
+        // A huge page would come as a whole.
+        // SAFETY: changes only how the system provides pages to this process.
+        unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) };
+        for align in [PAGE, 1 << 21] {
+            // Earlier buffers leave nothing behind that later ones would have to zero.
+            for _ in 0..3 {
+                let buffer = HostBuffer::try_aligned(256 * PAGE, align).unwrap();
+                assert!((buffer.as_ptr() as usize).is_multiple_of(align));
+                assert_eq!(resident_pages(&buffer), 0);
+                buffer.store_u64(7 * PAGE, 1);
+                assert_eq!(resident_pages(&buffer), 1);
+                buffer.write(0, &[0xff; 256 * PAGE]).unwrap();
+            }
+        }
     }
 
     #[test]
