@@ -140,7 +140,7 @@ pub fn sysfs_root() -> PathBuf {
     rdma_sysfs::root()
 }
 
-/// Returns the bytes of host memory that the queues of one PE need, at most.
+/// Returns the bytes of host memory that the queues and teams of one PE need, at most.
 pub fn queue_memory(config: &Config) -> u64 {
     job::queue_memory(config)
 }

@@ -510,14 +510,14 @@ const SHARE_IN_USE: u64 = 4;
 fn check_memory(config: &Config, pes: u32) -> Result<()> {
     let Some(available) = available_memory() else { return Ok(()) };
     let wanted = config.heap_bytes.0.saturating_add(queue_memory(config));
-    tracing::debug!(wanted, pes, available, "bytes of heap and queues for each PE of this node");
+    tracing::debug!(wanted, pes, available, "bytes of heap, queues and teams for each PE of this node");
     if wanted > available || wanted.saturating_mul(pes.into()) / SHARE_IN_USE > available {
         return Err(Error::HeapTooLarge { wanted, pes, memory: "this machine's memory".into(), available });
     }
     Ok(())
 }
 
-/// Returns the bytes that the queues of a PE need. They are in host memory or in GPU memory.
+/// Returns the bytes that the queues and teams of a PE need. They are in host memory or in GPU memory.
 pub(crate) fn queue_memory(config: &Config) -> u64 {
     Shape::new(config, config.n_pes.unwrap_or(config.pes).get()).memory()
 }

@@ -55,7 +55,7 @@ pub(crate) fn execute(args: &Args, mut config: Config) -> Result<ExitCode, Error
 
 const HEAD: &str = "\
 | PEs | peers of each | bring-up | first contact | teardown | commands at start | commands per QP | \
-collective calls | KiB received in them | messages per QP | bytes per message | KiB per QP | MiB of queues reserved | \
+collective calls | KiB received in them | messages per QP | bytes per message | KiB per QP | MiB reserved | \
 MiB touched at start | MiB touched |
 |---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|
 ";
@@ -149,7 +149,7 @@ impl Costs {
             messages / qps,
             if messages > 0.0 { bytes / messages } else { 0.0 },
             first.costs.qp_bytes as f64 / 1024.0,
-            mib(first.costs.queue_bytes),
+            mib(first.costs.reserved_bytes),
             most(0),
             most(1),
         )

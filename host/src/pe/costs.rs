@@ -3,7 +3,7 @@
 use super::Pe;
 use crate::bootstrap::Traffic;
 
-/// The costs of a PE's control path so far: commands, bootstrap traffic and the memory of its queues.
+/// The costs of a PE's control path so far: commands, bootstrap traffic and reserved memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ControlCosts {
@@ -11,8 +11,8 @@ pub struct ControlCosts {
     pub commands: u64,
     /// Calls and bytes through the bootstrap.
     pub bootstrap: Traffic,
-    /// Bytes that are reserved for all queues of the PE, with the words that kernels update.
-    pub queue_bytes: u64,
+    /// Bytes that the runtime reserves: for all queues of the PE, the words that kernels update, and the memory of teams.
+    pub reserved_bytes: u64,
     /// Bytes of these for each QP: queues, doorbell records and the words of its send queue.
     pub qp_bytes: u64,
 }
@@ -23,7 +23,7 @@ impl Pe {
         ControlCosts {
             commands: self.service.commands(),
             bootstrap: self.bootstrap.traffic(),
-            queue_bytes: self.shape.memory(),
+            reserved_bytes: self.shape.memory(),
             qp_bytes: self.shape.slot_bytes(),
         }
     }

@@ -234,7 +234,7 @@ impl Shape {
         self.depth.trailing_zeros() as u8
     }
 
-    /// Returns the bytes of all queues of a PE, including the words that kernels update.
+    /// Returns the bytes that the runtime reserves for a PE: queues, the words that kernels update, and the memory of teams.
     pub(crate) fn memory(&self) -> u64 {
         let of_rail = self.rail_bytes().saturating_add(self.flush_bytes());
         let queues = u64::from(self.rails).saturating_mul(of_rail);
