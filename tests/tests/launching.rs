@@ -537,7 +537,7 @@ fn the_memory_of_threads_is_checked_once() {
     let output =
         pe(&["up"]).env("RUSHMEM_PES", "2").env("RUSHMEM_LOG", "rushmem::job=debug").output().unwrap();
     let told = text(&output.stderr);
-    assert_eq!(told.matches("heap and queues").count(), 1, "{told}");
+    assert_eq!(told.matches("heap, queues and teams").count(), 1, "{told}");
 }
 
 #[test]
