@@ -10,6 +10,7 @@ use crate::dma::{Dma, Mkeys, Umem};
 use crate::engine::Wake;
 use crate::event::Event;
 use crate::health::Failures;
+use crate::introduction::{Introductions, Meaning};
 use crate::link::udp::TooLong;
 use crate::link::{Fabric, Rest};
 use crate::management::{self, Inbox, MAD};
@@ -83,6 +84,11 @@ pub(crate) struct Core {
     pub(crate) failures: Failures,
     /// Management datagrams for the driver.
     pub(crate) mads: Inbox,
+    introductions: Introductions,
+    /// Management datagrams to send, once the fabric is here.
+    replies: Vec<(Ipv4Addr, Box<[u8; MAD]>)>,
+    /// Addresses that have turned out to be of software adapters.
+    introduced: Vec<Ipv4Addr>,
     /// Members of multicast groups.
     pub(crate) members: Members,
     /// The failures that each context has not taken yet.
@@ -194,6 +200,9 @@ impl Core {
             retired: Vec::new(),
             failures,
             mads: Inbox::default(),
+            introductions: Introductions::default(),
+            replies: Vec::new(),
+            introduced: Vec::new(),
             members: Members::default(),
             kept_failures: BTreeMap::new(),
         }
@@ -288,6 +297,33 @@ impl Core {
         self.out.stats.lost += u64::from(!delivered);
     }
 
+    /// Handles a management datagram. Returns whether it was of use.
+    pub(crate) fn receive_mad(&mut self, from: Ipv4Addr, mad: &[u8; MAD]) -> bool {
+        match self.introductions.receive(from, mad) {
+            Meaning::Question(answer) => self.replies.push((from, answer)),
+            Meaning::Answer => self.introduced.push(from),
+            Meaning::Stray => return false,
+            Meaning::Other => return self.mads.add(from, mad),
+        }
+        true
+    }
+
+    /// Notes that a QP is connected to `peer`. Several packets may go to a software adapter as one, so the peer is asked unless
+    /// its address tells.
+    pub(crate) fn meet(&mut self, peer: SocketAddrV4, is_software: bool) {
+        self.failures.connected(Instant::now());
+        let Some(fabric) = &mut self.fabric else { return };
+        if is_software {
+            fabric.note_software(peer);
+        } else if fabric.segments()
+            && peer.port() == roce::PORT
+            && let Ok(transaction) = getrandom::u64()
+            && let Some(question) = self.introductions.ask(*peer.ip(), transaction)
+        {
+            self.send_mad(*peer.ip(), &question);
+        }
+    }
+
     /// Handles one burst of packets.
     fn packets(&mut self) -> bool {
         // The fabric is taken out, so that a packet handler may borrow the rest. Responses are sent later.
@@ -305,7 +341,13 @@ impl Core {
         for group in self.members.take_empty() {
             fabric.leave(group);
         }
+        for ip in self.introduced.drain(..) {
+            fabric.note_software(SocketAddrV4::new(ip, roce::PORT));
+        }
         self.fabric = Some(fabric);
+        for (to, mad) in std::mem::take(&mut self.replies) {
+            self.send_mad(to, &mad);
+        }
         self.out.stats.packets_received += complete_receive.packets_received;
         self.out.stats.shared_received += complete_receive.shared_received;
         self.out.stats.dropped += complete_receive.dropped;

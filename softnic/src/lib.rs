@@ -56,6 +56,7 @@ mod flush;
 #[doc(hidden)]
 pub mod fuzz;
 mod health;
+mod introduction;
 mod link;
 mod loopback;
 mod management;

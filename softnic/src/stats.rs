@@ -22,6 +22,8 @@ pub struct Stats {
     pub shared_sent: u64,
     /// Packets of `packets_received` that came through shared memory.
     pub shared_received: u64,
+    /// Packets of `packets_sent` that the kernel carried together with others, as one datagram to another software adapter.
+    pub segmented: u64,
     /// Packets retransmitted.
     pub retransmitted: u64,
     /// Packets that arrived twice and were answered again.

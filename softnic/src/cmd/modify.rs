@@ -18,7 +18,6 @@ use rushmem_mlx5::prm::qp::{
     opt_param,
 };
 use std::net::SocketAddrV4;
-use std::time::Instant;
 
 type Modified = CmdResult<ModifyQpOut>;
 
@@ -142,10 +141,7 @@ pub(super) fn rtr2rts(core: &mut Core, context: u32, command: Rtr2Rts) -> Modifi
     qp.state = State::Rts;
     if let Route::Peer(peer) = qp.route {
         let is_software = address_of(&qp.context.primary_address_path).is_software();
-        core.failures.connected(Instant::now());
-        if let Some(fabric) = core.fabric.as_mut().filter(|_| is_software) {
-            fabric.note_software(peer);
-        }
+        core.meet(peer, is_software);
     }
     // Doorbells may have been rung already.
     core.enqueue(command.qpn);

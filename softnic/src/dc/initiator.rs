@@ -196,12 +196,7 @@ fn ask_peer(core: &mut Core, qpn: u32, peer: SocketAddrV4, head: &Head) {
     qp.req.start(first);
     qp.req.started = head.index;
     qp.req.messages.push_back(Message::connect(head.index, head.blocks, head.opcode, first));
-    core.failures.connected(core.now);
-    if head.target.address.is_software()
-        && let Some(fabric) = &mut core.fabric
-    {
-        fabric.note_software(peer);
-    }
+    core.meet(peer, head.target.address.is_software());
 }
 
 /// Returns the path MTU to a peer. The system is asked again after [`RENEW`], since links change.

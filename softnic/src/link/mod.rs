@@ -108,6 +108,11 @@ impl Fabric {
         [Some(self.udp.waiter()), self.shared.as_ref().map(SharedLink::waiter)]
     }
 
+    /// Returns whether several packets to a software adapter can go by UDP as one.
+    pub(crate) fn segments(&self) -> bool {
+        self.udp.segments()
+    }
+
     /// Notes that a software adapter has this address.
     pub(crate) fn note_software(&mut self, peer: SocketAddrV4) {
         self.udp.note_software(peer);
@@ -183,6 +188,7 @@ impl Fabric {
             }
             stats.shared_sent += self.share();
             stats.send_failures += self.udp.send(&mut self.outgoing);
+            stats.segmented = self.udp.segmented;
             self.staged = self.outgoing.len();
         }
         if let Some(shared) = &mut self.shared {

@@ -44,6 +44,8 @@ pub(crate) struct UdpLink {
     segments: bool,
     /// Addresses of software adapters.
     software: HashSet<SocketAddrV4>,
+    /// Datagrams that travelled with others in one message.
+    pub(crate) segmented: u64,
     /// Datagrams that were too long for the link since the last [`UdpLink::take_too_long`].
     too_long: Vec<TooLong>,
     /// Whether a warning about them was given.
@@ -118,9 +120,15 @@ impl UdpLink {
             groups: Vec::new(),
             segments,
             software: HashSet::new(),
+            segmented: 0,
             too_long: Vec::new(),
             warned: false,
         }))
+    }
+
+    /// Returns whether one message may carry several datagrams to a software adapter.
+    pub(crate) fn segments(&self) -> bool {
+        self.segments
     }
 
     /// Notes that a software adapter has this address.
@@ -217,7 +225,11 @@ impl UdpLink {
             libc::sendmmsg(self.socket.as_raw_fd(), headers.as_mut_ptr(), number, libc::MSG_DONTWAIT)
         };
         match usize::try_from(sent) {
-            Ok(sent) => Ok(self.groups[..sent].iter().sum()),
+            Ok(sent) => {
+                let sent = &self.groups[..sent];
+                self.segmented += sent.iter().filter(|size| **size > 1).sum::<usize>() as u64;
+                Ok(sent.iter().sum())
+            }
             Err(_) => Err(io::Error::last_os_error()),
         }
     }

@@ -8,6 +8,7 @@ use rushmem_mlx5::wqe::Inline;
 use rushmem_mlx5::{Syndrome, Wqe};
 use rushmem_softnic::{Config, Ip, Nic, PACKET_TOO_LONG, reason};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 /// Set for the test when it runs within the namespace.
 const INSIDE: &str = "SOFTNIC_TEST_INSIDE";
@@ -17,6 +18,7 @@ fn links_and_addresses_in_a_namespace() {
     if std::env::var_os(INSIDE).is_some() {
         short_link();
         shared_address();
+        strangers();
         return shrunken_link();
     }
     let test = "links::links_and_addresses_in_a_namespace";
@@ -26,7 +28,8 @@ fn links_and_addresses_in_a_namespace() {
         unshare.args(["--map-root-user", "--net", "sh", "-c", script]).arg(&program).arg(test);
         unshare.env(INSIDE, "1").output()
     };
-    let short = "ip link set lo mtu 1500 up && ip addr add 10.9.9.1/32 dev lo";
+    let short =
+        "ip link set lo mtu 1500 up && ip addr add 10.9.9.1/32 dev lo && ip addr add 10.9.9.2/32 dev lo";
     if !namespace(short).is_ok_and(|output| output.status.success()) {
         assert!(std::env::var_os("CI_REQUIRE_ALL").is_none(), "network namespaces are required here");
         println!("SKIPPED {test}: no network namespace can be made (unshare, ip)");
@@ -65,6 +68,29 @@ fn shared_address() {
     a.run(&Wqe::WriteInline { raddr: 0, rkey: b.key, data: Inline::from_u32(7) });
     b.run(&Wqe::WriteInline { raddr: 0, rkey: a.key, data: Inline::from_u32(8) });
     assert_eq!((a.heap.load_u32(0), b.heap.load_u32(0)), (8, 7));
+}
+
+/// Checks that adapters on foreign addresses find out that both are software, so that packets travel together.
+fn strangers() {
+    let nic = |last| Nic::start(Config { ip: Ip::Addr([10, 9, 9, last].into()), ..by_udp() }).unwrap();
+    let (x, y) = (nic(1), nic(2));
+    let (mut a, b) = (Pe::new(&x, Setup::default()), Pe::new(&y, Setup::default()));
+    for (from, to) in [(&a, &b), (&b, &a)] {
+        from.to_init();
+        let mut command = from.init2rtr(to);
+        command.context.primary_address_path.rmac = [0; 6];
+        call(&from.context, &command).unwrap();
+        from.to_rts();
+    }
+    let data = pattern(100_000, 3);
+    a.fill(0, &data);
+    let write = Wqe::Write { raddr: 8, rkey: b.key, laddr: 0, lkey: a.key, len: 100_000 };
+    let end = Instant::now() + Duration::from_secs(30);
+    while x.stats().segmented == 0 {
+        assert!(Instant::now() < end, "each packet still travels alone");
+        a.run(&write);
+    }
+    assert!(b.bytes(8, 100_000) == data);
 }
 
 /// Checks that the error of a QP names the cause if the link carries less than when the QP was connected.
