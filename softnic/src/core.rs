@@ -85,10 +85,6 @@ pub(crate) struct Core {
     /// Management datagrams for the driver.
     pub(crate) mads: Inbox,
     introductions: Introductions,
-    /// Management datagrams to send, once the fabric is here.
-    replies: Vec<(Ipv4Addr, Box<[u8; MAD]>)>,
-    /// Addresses that have turned out to be of software adapters.
-    introduced: Vec<Ipv4Addr>,
     /// Members of multicast groups.
     pub(crate) members: Members,
     /// The failures that each context has not taken yet.
@@ -201,8 +197,6 @@ impl Core {
             failures,
             mads: Inbox::default(),
             introductions: Introductions::default(),
-            replies: Vec::new(),
-            introduced: Vec::new(),
             members: Members::default(),
             kept_failures: BTreeMap::new(),
         }
@@ -297,28 +291,31 @@ impl Core {
         self.out.stats.lost += u64::from(!delivered);
     }
 
-    /// Handles a management datagram. Returns whether it was of use.
-    pub(crate) fn receive_mad(&mut self, from: Ipv4Addr, mad: &[u8; MAD]) -> bool {
-        match self.introductions.receive(from, mad) {
-            Meaning::Question(answer) => self.replies.push((from, answer)),
-            Meaning::Answer => self.introduced.push(from),
-            Meaning::Stray => return false,
-            Meaning::Other => return self.mads.add(from, mad),
+    /// Handles the introductions among the management datagrams that have arrived. The others wait for the driver.
+    fn introduce(&mut self) {
+        for mad in self.mads.take() {
+            match self.introductions.receive(mad.from, &mad.bytes) {
+                Meaning::Question(answer) => self.send_mad(mad.from, &answer),
+                Meaning::Answer => {
+                    if let Some(fabric) = &mut self.fabric {
+                        fabric.note_software(SocketAddrV4::new(mad.from, roce::PORT));
+                    }
+                }
+                Meaning::Stray => self.out.stats.dropped += 1,
+                Meaning::Other => self.mads.put_back(mad),
+            }
         }
-        true
     }
 
     /// Notes that a QP is connected to `peer`. Several packets may go to a software adapter as one, so the peer is asked unless
     /// its address tells.
     pub(crate) fn meet(&mut self, peer: SocketAddrV4, is_software: bool) {
-        self.failures.connected(Instant::now());
         let Some(fabric) = &mut self.fabric else { return };
         if is_software {
             fabric.note_software(peer);
         } else if fabric.segments()
             && peer.port() == roce::PORT
-            && let Ok(transaction) = getrandom::u64()
-            && let Some(question) = self.introductions.ask(*peer.ip(), transaction)
+            && let Some(question) = self.introductions.ask(*peer.ip())
         {
             self.send_mad(*peer.ip(), &question);
         }
@@ -341,13 +338,8 @@ impl Core {
         for group in self.members.take_empty() {
             fabric.leave(group);
         }
-        for ip in self.introduced.drain(..) {
-            fabric.note_software(SocketAddrV4::new(ip, roce::PORT));
-        }
         self.fabric = Some(fabric);
-        for (to, mad) in std::mem::take(&mut self.replies) {
-            self.send_mad(to, &mad);
-        }
+        self.introduce();
         self.out.stats.packets_received += complete_receive.packets_received;
         self.out.stats.shared_received += complete_receive.shared_received;
         self.out.stats.dropped += complete_receive.dropped;

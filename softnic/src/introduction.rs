@@ -33,6 +33,7 @@ pub(crate) struct Introductions {
 }
 
 /// The last question to an address.
+#[derive(Default)]
 struct Asked {
     transaction: u64,
     times: u32,
@@ -53,13 +54,14 @@ pub(crate) enum Meaning {
 }
 
 impl Introductions {
-    /// Returns the next question to an address, unless it has answered or was asked too often. `transaction` is a random
-    /// number.
-    pub(crate) fn ask(&mut self, to: Ipv4Addr, transaction: u64) -> Option<[u8; MAD]> {
-        let asked = self.asked.entry(to).or_insert(Asked { transaction, times: 0, is_answered: false });
+    /// Returns the next question to an address, unless it has answered, was asked too often, or the system has no random
+    /// numbers.
+    pub(crate) fn ask(&mut self, to: Ipv4Addr) -> Option<[u8; MAD]> {
+        let asked = self.asked.entry(to).or_default();
         if asked.is_answered || asked.times == MOST {
             return None;
         }
+        let transaction = getrandom::u64().ok()?;
         (asked.transaction, asked.times) = (transaction, asked.times + 1);
         Some(introduction(ASKS, transaction.to_be_bytes()))
     }
@@ -108,12 +110,12 @@ mod tests {
             Meaning::Question(answer) => *answer,
             other => panic!("{other:?}"),
         };
-        let lost = answer(mine.ask(PEER, 7).unwrap());
-        let second = answer(mine.ask(PEER, 8).unwrap());
+        let lost = answer(mine.ask(PEER).unwrap());
+        let second = answer(mine.ask(PEER).unwrap());
         assert_eq!(mine.receive(PEER, &lost), Meaning::Stray);
         assert_eq!(mine.receive(ME, &second), Meaning::Stray, "another address");
         assert_eq!(mine.receive(PEER, &second), Meaning::Answer);
-        assert_eq!(mine.ask(PEER, 9), None);
+        assert_eq!(mine.ask(PEER), None);
         assert_eq!(theirs.receive(ME, &second), Meaning::Stray, "it has asked nothing");
         assert!(theirs.asked.is_empty(), "strangers cost no memory");
     }
@@ -121,13 +123,13 @@ mod tests {
     #[test]
     fn an_address_without_answers_is_left_alone() {
         let mut introductions = Introductions::default();
-        assert_eq!((0..10).filter(|i| introductions.ask(PEER, *i).is_some()).count(), MOST as usize);
+        assert_eq!((0..10).filter(|_| introductions.ask(PEER).is_some()).count(), MOST as usize);
     }
 
     #[test]
     fn other_datagrams_are_no_introductions() {
         let mut introductions = Introductions::default();
-        let question = introductions.ask(PEER, 7).unwrap();
+        let question = introductions.ask(PEER).unwrap();
         for i in (0..MAD).filter(|i| !TRANSACTION.contains(i)) {
             let mut other = question;
             other[i] ^= 0x10;

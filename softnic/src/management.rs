@@ -24,15 +24,6 @@ pub struct Mad {
     pub bytes: Box<[u8; MAD]>,
 }
 
-/// Returns the management datagram in a packet for [`QPN`], if it is a valid one.
-pub(crate) fn datagram<'a>(packet: &Packet<'a>) -> Option<&'a [u8; MAD]> {
-    let Ext::Deth(deth) = packet.ext else { return None };
-    let fits = packet.bth.service == Service::Ud
-        && deth.qkey == QKEY
-        && roce::pkeys_match(packet.bth.pkey, roce::DEFAULT_PKEY);
-    packet.payload.try_into().ok().filter(|_| fits)
-}
-
 /// The datagrams that wait for the driver.
 #[derive(Default)]
 pub(crate) struct Inbox {
@@ -41,6 +32,13 @@ pub(crate) struct Inbox {
 }
 
 impl Inbox {
+    /// Adds the datagram in a packet. Returns whether it is a valid one, and there was room.
+    pub(crate) fn receive(&mut self, from: Ipv4Addr, packet: &Packet<'_>) -> bool {
+        let Ext::Deth(deth) = packet.ext else { return false };
+        let fits = deth.qkey == QKEY && roce::pkeys_match(packet.bth.pkey, roce::DEFAULT_PKEY);
+        fits && packet.payload.try_into().is_ok_and(|bytes| self.add(from, bytes))
+    }
+
     /// Adds a datagram. Returns whether there was room.
     pub(crate) fn add(&mut self, from: Ipv4Addr, bytes: &[u8; MAD]) -> bool {
         let has_room = self.waiting.len() < LIMIT;
@@ -48,6 +46,11 @@ impl Inbox {
             self.waiting.push(Mad { from, bytes: Box::new(*bytes) });
         }
         has_room
+    }
+
+    /// Puts a datagram back that was taken.
+    pub(crate) fn put_back(&mut self, mad: Mad) {
+        self.waiting.push(mad);
     }
 
     /// Takes all datagrams.

@@ -18,6 +18,7 @@ use rushmem_mlx5::prm::qp::{
     opt_param,
 };
 use std::net::SocketAddrV4;
+use std::time::Instant;
 
 type Modified = CmdResult<ModifyQpOut>;
 
@@ -141,6 +142,7 @@ pub(super) fn rtr2rts(core: &mut Core, context: u32, command: Rtr2Rts) -> Modifi
     qp.state = State::Rts;
     if let Route::Peer(peer) = qp.route {
         let is_software = address_of(&qp.context.primary_address_path).is_software();
+        core.failures.connected(Instant::now());
         core.meet(peer, is_software);
     }
     // Doorbells may have been rung already.

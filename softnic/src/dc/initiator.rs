@@ -196,6 +196,7 @@ fn ask_peer(core: &mut Core, qpn: u32, peer: SocketAddrV4, head: &Head) {
     qp.req.start(first);
     qp.req.started = head.index;
     qp.req.messages.push_back(Message::connect(head.index, head.blocks, head.opcode, first));
+    core.failures.connected(core.now);
     core.meet(peer, head.target.address.is_software());
 }
 

@@ -83,7 +83,7 @@ pub(crate) fn packet(core: &mut Core, from: SocketAddrV4, bytes: &[u8]) {
         return dc::connect(core, from, &packet);
     }
     if qpn == management::QPN {
-        let taken = management::datagram(&packet).is_some_and(|mad| core.receive_mad(*from.ip(), mad));
+        let taken = service == Service::Ud && core.mads.receive(*from.ip(), &packet);
         core.out.stats.dropped += u64::from(!taken);
         return;
     }
