@@ -44,6 +44,15 @@ fn by_udp() -> Config {
     Config { shared_memory: false, ..Config::default() }
 }
 
+/// Connects a QP, by a changed path.
+fn connect_by(from: &Pe, to: &Pe, change: impl FnOnce(AddressPath) -> AddressPath) {
+    from.to_init();
+    let mut command = from.init2rtr(to);
+    command.context.primary_address_path = change(command.context.primary_address_path);
+    call(&from.context, &command).unwrap();
+    from.to_rts();
+}
+
 fn short_link() {
     let (x, y) = (wire_nic(by_udp()), wire_nic(by_udp()));
     assert_eq!(x.path_mtu(*y.address().ip()), Some(1024));
@@ -76,11 +85,7 @@ fn strangers() {
     let (x, y) = (nic(1), nic(2));
     let (mut a, b) = (Pe::new(&x, Setup::default()), Pe::new(&y, Setup::default()));
     for (from, to) in [(&a, &b), (&b, &a)] {
-        from.to_init();
-        let mut command = from.init2rtr(to);
-        command.context.primary_address_path.rmac = [0; 6];
-        call(&from.context, &command).unwrap();
-        from.to_rts();
+        connect_by(from, to, |path| AddressPath { rmac: [0; 6], ..path });
     }
     let data = pattern(100_000, 3);
     a.fill(0, &data);
@@ -116,12 +121,8 @@ fn adapters_of_one_machine_connect_by_lid() {
     for to in [&x, &y] {
         let (mut a, b) = (Pe::new(&x, Setup::default()), Pe::new(to, Setup::default()));
         for (from, to, lid) in [(&a, &b, to.lid()), (&b, &a, x.lid())] {
-            from.to_init();
-            let mut command = from.init2rtr(to);
-            command.context.primary_address_path =
-                AddressPath { rlid: lid.expect("127/8 has LIDs"), ..AddressPath::default() };
-            call(&from.context, &command).unwrap();
-            from.to_rts();
+            let rlid = lid.expect("127/8 has LIDs");
+            connect_by(from, to, |_| AddressPath { rlid, ..AddressPath::default() });
         }
         a.run(&Wqe::WriteInline { raddr: 0, rkey: b.key, data: Inline::from_u32(77) });
         assert_eq!(b.heap.load_u32(0), 77);
