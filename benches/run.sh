@@ -191,8 +191,8 @@ if [[ -z $nccl_home ]]; then
 elif [[ -z $nvcc ]]; then
     printf '\nNCCL: not built, since there is no nvcc (set NVCC)\n'
 else
-    # Wheels have the library under its versioned name only.
     nccl=$(version_of_nccl "$nccl_home/include/nccl.h")
+    # Wheels have the library under its versioned name only.
     library=$(first "$nccl_home"/lib/libnccl.so "$nccl_home"/lib/libnccl.so.2 "$nccl_home"/lib/x86_64-linux-gnu/libnccl.so.2 ||
         fail "no library in $nccl_home/lib")
     ln -sf "$library" "$out/libnccl.so"

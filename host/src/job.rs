@@ -503,7 +503,7 @@ fn local_number(pe: &dyn Bootstrap) -> Result<(u32, u32)> {
 /// The system provides pages at their first use, and few PEs use all of theirs.
 const SHARE_IN_USE: u64 = 4;
 
-/// Checks that this machine can hold the heap and queues of one PE, and the share that `pes` PEs use at a time.
+/// Checks that this machine can hold the heap, queues and teams of one PE, and the share that `pes` PEs use at a time.
 ///
 /// # Errors
 /// - [`Error::HeapTooLarge`] if it cannot.
