@@ -1,6 +1,6 @@
 //! A reader of Rust source that separates code, comments and string literals line by line.
 //!
-//! The tests of prose and of module dependencies work on it. It needs no full parser, so it also reads code inside macros.
+//! The tests of module dependencies work on it. It needs no full parser, so it also reads code inside macros.
 
 /// One line of a source file.
 #[derive(Debug, Default, PartialEq, Eq)]
