@@ -209,7 +209,10 @@ impl<S: Sharing> Ctx<'_, S> {
         self.transfer(group, Direction::Get, src, local_operand(dst), pe, Form::Blocking).map(|_| ())
     }
 
-    /// Writes one value to `dst` of `pe`; returns once the value has been taken. On a NIC: RDMA WRITE with inline data.
+    /// Writes one value to `dst` of `pe` by one access to the whole word; returns once the value has been taken. On a NIC:
+    /// RDMA WRITE with inline data.
+    ///
+    /// It publishes no earlier store: as a flag, it needs a [`Ctx::fence`] or [`Ctx::quiet`] before it.
     ///
     /// OpenSHMEM 1.6 section 9.5, `shmem_p`.
     ///
@@ -229,6 +232,9 @@ impl<S: Sharing> Ctx<'_, S> {
     }
 
     /// Returns one value of `pe`. On a NIC: RDMA READ into a fetch slot of the QP.
+    ///
+    /// On mapped memory this is a plain load, which a cache may serve: a loop of it need not see a new value. Poll a word of
+    /// another PE by [`Ctx::atomic_fetch`], or let that PE signal.
     ///
     /// OpenSHMEM 1.6 section 9.5, `shmem_g`.
     ///

@@ -64,8 +64,9 @@ impl SignalOp {
 impl<S: Sharing> Ctx<'_, S> {
     /// Changes a signal word of `pe`; returns once posted.
     ///
-    /// It is ordered after nothing: [`Ctx::put_signal_nbi`] announces data. [`SignalOp`] says what signals are atomic
-    /// with. NVSHMEM: `nvshmemx_signal_op`.
+    /// It is ordered after nothing and publishes no earlier store: [`Ctx::put_signal_nbi`] announces data, and a
+    /// [`Ctx::fence`] before this call announces stores and puts. [`SignalOp`] says what signals are atomic with. NVSHMEM:
+    /// `nvshmemx_signal_op`.
     ///
     /// # Errors
     /// - The errors of [`Ctx::put_nbi`].
@@ -80,8 +81,8 @@ impl<S: Sharing> Ctx<'_, S> {
 
     /// Starts to copy `src` to `dst` of `pe`, and then to change `signal` there. Returns once posted.
     ///
-    /// A thread that sees the signal's new value, by [`Ctx::signal_wait_until`], sees the data. The signal covers this
-    /// call's data only, not earlier puts. `src` must not change before [`Ctx::quiet`]. On a NIC: RDMA WRITE and the
+    /// A thread that sees the signal's new value, by [`Ctx::signal_wait_until`], sees the data. Of puts, the signal covers this
+    /// call's only. It also publishes the earlier stores of the group's threads, such as to this PE's memory. `src` must not change before [`Ctx::quiet`]. On a NIC: RDMA WRITE and the
     /// update on one QP, with one reservation and one doorbell. The update is an atomic, or for a set on a QP in order an inline
     /// WRITE.
     ///

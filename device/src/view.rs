@@ -137,7 +137,7 @@ impl<T: AmoWord> View<'_, T> {
 ///
 /// It holds an address of that copy, not a symmetric address: no call takes it where it wants a
 /// [`SymSlice`](crate::SymSlice). Accesses are like a [`View`]'s. A store is in flight when the call returns.
-/// [`Ctx::fence`](crate::Ctx::fence) and [`Ctx::quiet`](crate::Ctx::quiet) of the same thread order it like a put. A
+/// [`Ctx::fence`](crate::Ctx::fence) and [`Ctx::quiet`](crate::Ctx::quiet) of the same thread order it as they order puts. A
 /// [`put_signal`](crate::Ctx::put_signal) of a group announces earlier stores of its threads. Loads see what other PEs
 /// had made visible before a wait of this thread ended.
 ///

@@ -3,7 +3,12 @@
 //! They are atomic with each other and with signals by [`SignalOp::Add`](crate::SignalOp), from every PE and path. The
 //! runtime sends all atomics on a word one way: through its NIC or as processor atomics, never both. They are **not**
 //! atomic with plain stores, puts or collectives on the same word, nor with signals by
-//! [`SignalOp::Set`](crate::SignalOp). They order nothing: use `fence`, `quiet` or signals.
+//! [`SignalOp::Set`](crate::SignalOp).
+//!
+//! They are relaxed. An atomic publishes none of its thread's earlier stores and orders none of its puts: call
+//! [`Ctx::fence`] or [`Ctx::quiet`] before it. A fetching one does not acquire, although it waits for its result: call
+//! [`Ctx::fence_acquire`] or [`Ctx::fence`] before you read what another PE announced by it. The memory model in
+//! `docs/memory-model.md` has examples.
 //!
 //! In a job of several nodes, atomics to P2P peers go through the NIC too, since NIC peers may update the same word.
 //! [`Ctx::for_node_words`] avoids that.

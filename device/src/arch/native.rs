@@ -13,7 +13,7 @@ use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fe
 use std::sync::OnceLock;
 use std::time::Instant;
 
-use super::{Cta, Gpu, Scope, Sys, SysWord};
+use super::{Cta, Gpu, Scope, Sys, SysWord, WeakMemory};
 use crate::event::Watcher;
 
 /// One GPU thread, presented by its executor to the device code that runs on it.
@@ -53,6 +53,10 @@ pub trait Lane {
     fn watcher(&self) -> Option<&dyn Watcher> {
         None
     }
+    /// Returns the weak memory of this block, if its plain accesses are not to reach memory at once.
+    fn weak_memory(&self) -> Option<&WeakMemory> {
+        None
+    }
 }
 
 std::thread_local! {
@@ -87,6 +91,23 @@ pub(crate) fn watched<R>(f: impl FnOnce(&dyn Watcher) -> R) -> Option<R> {
     lane.watcher().map(f)
 }
 
+/// Calls `f` with the weak memory of the current block and the index of the current thread. Returns `None` if plain accesses
+/// go to memory.
+#[cfg(any(debug_assertions, feature = "sanitize"))]
+#[inline(always)]
+fn weakly<R>(f: impl FnOnce(&WeakMemory, u32) -> R) -> Option<R> {
+    // SAFETY: `enter` keeps the lane alive while it is installed.
+    let lane = unsafe { LANE.get()?.as_ref() };
+    lane.weak_memory().map(|memory| f(memory, lane.thread()))
+}
+
+/// Returns `None`: this build has no weak memory.
+#[cfg(not(any(debug_assertions, feature = "sanitize")))]
+#[inline(always)]
+fn weakly<R>(_f: impl FnOnce(&WeakMemory, u32) -> R) -> Option<R> {
+    None
+}
+
 /// Lets other lanes run.
 #[cfg(any(debug_assertions, feature = "sanitize"))]
 pub(crate) fn pass(site: &'static Location<'static>) {
@@ -117,6 +138,7 @@ pub fn blocks() -> u32 {
 #[track_caller]
 pub fn spin() {
     let site = Location::caller();
+    weakly(|memory, thread| memory.pass(thread));
     lane(|l| l.spin(site))
 }
 
@@ -148,6 +170,7 @@ pub fn now_ns() -> u64 {
 #[track_caller]
 pub fn block_any(vote: bool) -> bool {
     let site = Location::caller();
+    weakly(|memory, thread| memory.show(thread));
     lane(|l| l.block_any(vote, site))
 }
 
@@ -174,6 +197,7 @@ pub fn block_broadcast<R>(one: Option<u64>, other: Option<u64>, meet: impl FnOnc
 #[track_caller]
 fn gather(mask: u32, value: u64) -> [u64; 32] {
     let site = Location::caller();
+    weakly(|memory, thread| memory.show(thread));
     lane(|l| l.warp_gather(mask, value, site))
 }
 
@@ -236,12 +260,10 @@ pub fn shared() -> (*mut u8, usize) {
 /// # Safety
 /// `p` is 16-byte aligned memory that this thread may write.
 pub unsafe fn store16(p: *mut [u32; 4], v: [u32; 4]) {
-    let p = p.cast::<u64>();
-    let v: [u64; 2] = bytemuck::cast(v);
-    // SAFETY: the caller's promise; in two atomic halves, since the software NIC may read at the same time.
-    unsafe {
-        AtomicU64::from_ptr(p).store(v[0], Ordering::Relaxed);
-        AtomicU64::from_ptr(p.add(1)).store(v[1], Ordering::Relaxed);
+    // SAFETY: the caller's promise.
+    if weakly(|memory, thread| unsafe { memory.store(thread, p.cast(), bytemuck::bytes_of(&v)) }).is_none() {
+        // SAFETY: the caller's promise.
+        unsafe { store_two(p.cast(), bytemuck::cast(v)) }
     }
 }
 
@@ -250,14 +272,13 @@ pub unsafe fn store16(p: *mut [u32; 4], v: [u32; 4]) {
 /// # Safety
 /// `p` is 16-byte aligned readable memory.
 pub unsafe fn load16(p: *const [u32; 4]) -> [u32; 4] {
-    let p = p.cast_mut().cast::<u64>();
-    // SAFETY: the caller's promise; in two atomic halves, since the software NIC may write at the same time.
-    bytemuck::cast(unsafe {
-        [
-            AtomicU64::from_ptr(p).load(Ordering::Relaxed),
-            AtomicU64::from_ptr(p.add(1)).load(Ordering::Relaxed),
-        ]
-    })
+    let mut v = [0; 4];
+    // SAFETY: the caller's promise.
+    match weakly(|memory, thread| unsafe { memory.load(thread, p.cast(), bytemuck::bytes_of_mut(&mut v)) }) {
+        Some(()) => v,
+        // SAFETY: the caller's promise.
+        None => bytemuck::cast(unsafe { load_two(p.cast()) }),
+    }
 }
 
 /// Loads a word that only this thread uses.
@@ -293,9 +314,12 @@ pub unsafe fn store_if(does: bool, p: *mut u64, v: u64) {
 ///
 /// # Safety
 /// `p` is 16-byte aligned memory that this thread may write.
-pub unsafe fn store_two(p: *mut [u64; 2], v: [u64; 2]) {
-    // SAFETY: the caller's promise.
-    unsafe { store16(p.cast(), bytemuck::cast(v)) }
+pub unsafe fn store_two(p: *mut [u64; 2], [a, b]: [u64; 2]) {
+    // SAFETY: the caller's promise; each word is atomic, since peers and the software NIC read at the same time.
+    unsafe {
+        <u64 as SysWord>::store_relaxed(p.cast(), a);
+        <u64 as SysWord>::store_relaxed(p.cast::<u64>().add(1), b);
+    }
 }
 
 /// Loads two adjacent words of 8 bytes, relaxed.
@@ -303,8 +327,10 @@ pub unsafe fn store_two(p: *mut [u64; 2], v: [u64; 2]) {
 /// # Safety
 /// `p` is 16-byte aligned readable memory.
 pub unsafe fn load_two(p: *const [u64; 2]) -> [u64; 2] {
-    // SAFETY: the caller's promise.
-    bytemuck::cast(unsafe { load16(p.cast()) })
+    // SAFETY: the caller's promise; each word is atomic, since peers and the software NIC write at the same time.
+    unsafe {
+        [<u64 as SysWord>::load_relaxed(p.cast()), <u64 as SysWord>::load_relaxed(p.cast::<u64>().add(1))]
+    }
 }
 
 /// Loads 16 bytes; natively the gate itself orders the load.
@@ -313,7 +339,7 @@ pub unsafe fn load_two(p: *const [u64; 2]) -> [u64; 2] {
 /// The rules of [`load16`] hold.
 pub unsafe fn load16_gated(p: *const [u32; 4]) -> [u32; 4] {
     // SAFETY: the caller's promise.
-    unsafe { load16(p) }
+    bytemuck::cast(unsafe { load_two(p.cast()) })
 }
 
 /// Stores to the software ConnectX's doorbell register.
@@ -332,6 +358,16 @@ pub unsafe fn store_mmio(p: *mut u64, v: u64) {
 pub unsafe fn read<T: Copy>(p: *const T) -> T {
     let mut v = core::mem::MaybeUninit::<T>::uninit();
     let out = v.as_mut_ptr();
+    let held = weakly(|memory, thread| {
+        // SAFETY: `v` has these bytes, and no value that could become invalid.
+        let out = unsafe { core::slice::from_raw_parts_mut(out.cast(), size_of::<T>()) };
+        // SAFETY: the caller's promise; memory comes in whole words.
+        unsafe { memory.load(thread, p.cast(), out) }
+    });
+    if held.is_some() {
+        // SAFETY: just written, with bytes of a `T`.
+        return unsafe { v.assume_init() };
+    }
     // SAFETY: the caller's promise; `out` has the size of `T`, and each arm only runs for its own size.
     unsafe {
         match (size_of::<T>(), p.addr() % size_of::<T>().max(1)) {
@@ -357,6 +393,15 @@ pub unsafe fn read<T: Copy>(p: *const T) -> T {
 /// `p` is aligned and writable.
 pub unsafe fn write<T: Copy>(p: *mut T, v: T) {
     let from = &raw const v;
+    let held = weakly(|memory, thread| {
+        // SAFETY: the bytes of `v`, which callers store element by element and so without padding.
+        let bytes = unsafe { core::slice::from_raw_parts(from.cast(), size_of::<T>()) };
+        // SAFETY: the caller's promise holds while the kernel runs.
+        unsafe { memory.store(thread, p.cast(), bytes) }
+    });
+    if held.is_some() {
+        return;
+    }
     // SAFETY: the caller's promise; each arm only runs for its own size.
     unsafe {
         match (size_of::<T>(), p.addr() % size_of::<T>().max(1)) {
@@ -375,33 +420,71 @@ pub unsafe fn write<T: Copy>(p: *mut T, v: T) {
     }
 }
 
+/// Makes a strong access follow the plain stores that it must follow, and drops the copies that it must not be followed by.
+#[inline(always)]
+fn order_weak<const WRITES: bool>(at: usize, len: usize, order: Ordering) {
+    weakly(|memory, thread| {
+        memory.strong(thread, at, len, WRITES);
+        if matches!(order, Ordering::Release | Ordering::AcqRel) {
+            memory.release(thread);
+        }
+        if matches!(order, Ordering::Acquire | Ordering::AcqRel) {
+            memory.acquire();
+        }
+    });
+}
+
+#[inline(always)]
+fn release_weak() {
+    weakly(|memory, thread| memory.release(thread));
+}
+
+#[inline(always)]
+fn acquire_weak() {
+    weakly(|memory, _| memory.acquire());
+}
+
+#[inline(always)]
+fn show_weak() {
+    weakly(|memory, thread| memory.show(thread));
+}
+
+/// The threads of a block share its copies, so an acquire at block scope has nothing to do.
+#[inline(always)]
+fn keep_weak() {}
+
 macro_rules! access {
     (load $t:ty, $atomic:ty, $name:ident, $order:ident) => {
         unsafe fn $name(p: *const $t) -> $t {
+            order_weak::<false>(p.addr(), size_of::<$t>(), Ordering::$order);
             // SAFETY: the caller's promise.
             unsafe { <$atomic>::from_ptr(p.cast_mut()) }.load(Ordering::$order)
         }
     };
     (store $t:ty, $atomic:ty, $name:ident, $order:ident) => {
         unsafe fn $name(p: *mut $t, v: $t) {
+            order_weak::<true>(p.addr(), size_of::<$t>(), Ordering::$order);
             // SAFETY: the caller's promise.
             unsafe { <$atomic>::from_ptr(p) }.store(v, Ordering::$order)
         }
     };
     (rmw $t:ty, $atomic:ty, $name:ident, $op:ident, $order:ident) => {
         unsafe fn $name(p: *mut $t, v: $t) -> $t {
+            order_weak::<true>(p.addr(), size_of::<$t>(), Ordering::$order);
             // SAFETY: the caller's promise.
             unsafe { <$atomic>::from_ptr(p) }.$op(v, Ordering::$order)
         }
     };
     (red $t:ty, $atomic:ty, $name:ident, $op:ident, $order:ident) => {
         unsafe fn $name(p: *mut $t, v: $t) {
+            order_weak::<true>(p.addr(), size_of::<$t>(), Ordering::$order);
             // SAFETY: the caller's promise.
             unsafe { <$atomic>::from_ptr(p) }.$op(v, Ordering::$order);
         }
     };
     (cas $t:ty, $atomic:ty, $name:ident, $order:ident) => {
         unsafe fn $name(p: *mut $t, old: $t, new: $t) -> $t {
+            order_weak::<true>(p.addr(), size_of::<$t>(), Ordering::$order);
             // SAFETY: the caller's promise.
             let word = unsafe { <$atomic>::from_ptr(p) };
             match word.compare_exchange(old, new, Ordering::$order, Ordering::Relaxed) {
@@ -412,16 +495,20 @@ macro_rules! access {
 }
 
 macro_rules! scope {
-    ($scope:ty) => {
+    ($scope:ty, $released:ident, $acquired:ident) => {
         impl Scope for $scope {
             fn fence() {
+                $released();
+                $acquired();
                 fence(Ordering::AcqRel);
             }
             fn acquire() {
+                $acquired();
                 fence(Ordering::Acquire);
             }
             fn release() {
-                fence(Ordering::AcqRel); // the stores behind a gate come after what opened it
+                $released();
+                fence(Ordering::AcqRel); // stores after a gate also follow what opened it
             }
             access!(load u64, AtomicU64, load_relaxed, Relaxed);
             access!(load u64, AtomicU64, load_gate, Acquire);
@@ -459,8 +546,8 @@ macro_rules! sys_word {
     };
 }
 
-scope!(Sys);
-scope!(Gpu);
-scope!(Cta);
+scope!(Sys, release_weak, acquire_weak);
+scope!(Gpu, release_weak, acquire_weak);
+scope!(Cta, show_weak, keep_weak);
 sys_word!(u32, AtomicU32);
 sys_word!(u64, AtomicU64);

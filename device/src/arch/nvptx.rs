@@ -286,7 +286,8 @@ pub fn shared() -> (*mut u8, usize) {
     (base as *mut u8, bytes as usize)
 }
 
-/// Stores 16 bytes at once.
+/// Stores 16 bytes at once. PTX models a vector as separate elements, so these are words of 8 bytes: a thread that waits for one
+/// never sees half of it.
 ///
 /// # Safety
 /// `p` is 16-byte aligned global memory that this thread may write.
@@ -294,12 +295,12 @@ pub fn shared() -> (*mut u8, usize) {
 pub unsafe fn store16(p: *mut [u32; 4], v: [u32; 4]) {
     // SAFETY: the caller's promise.
     unsafe {
-        asm!("st.global.v4.b32 [{p}], {{{a}, {b}, {c}, {d}}};", p = in(reg64) p,
-            a = in(reg32) v[0], b = in(reg32) v[1], c = in(reg32) v[2], d = in(reg32) v[3])
+        asm!("{{ .reg .b64 x, y; mov.b64 x, {{{a}, {b}}}; mov.b64 y, {{{c}, {d}}}; st.global.v2.b64 [{p}], {{x, y}}; }}",
+            p = in(reg64) p, a = in(reg32) v[0], b = in(reg32) v[1], c = in(reg32) v[2], d = in(reg32) v[3])
     }
 }
 
-/// Loads 16 bytes at once.
+/// Loads 16 bytes at once, as two words of 8 bytes.
 ///
 /// # Safety
 /// `p` is 16-byte aligned readable global memory.
@@ -308,8 +309,8 @@ pub unsafe fn load16(p: *const [u32; 4]) -> [u32; 4] {
     let (a, b, c, d);
     // SAFETY: the caller's promise.
     unsafe {
-        asm!("ld.global.v4.b32 {{{a}, {b}, {c}, {d}}}, [{p}];", p = in(reg64) p,
-            a = out(reg32) a, b = out(reg32) b, c = out(reg32) c, d = out(reg32) d)
+        asm!("{{ .reg .b64 x, y; ld.global.v2.b64 {{x, y}}, [{p}]; mov.b64 {{{a}, {b}}}, x; mov.b64 {{{c}, {d}}}, y; }}",
+            p = in(reg64) p, a = out(reg32) a, b = out(reg32) b, c = out(reg32) c, d = out(reg32) d)
     };
     [a, b, c, d]
 }

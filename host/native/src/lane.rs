@@ -10,7 +10,7 @@ use std::thread;
 
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
-use rushmem_device::arch::{self, Lane};
+use rushmem_device::arch::{self, Lane, WeakMemory};
 use rushmem_device::watch::Watcher;
 
 use crate::Grid;
@@ -144,6 +144,10 @@ impl Lane for Handle {
     fn watcher(&self) -> Option<&dyn Watcher> {
         self.watcher.as_deref()
     }
+
+    fn weak_memory(&self) -> Option<&WeakMemory> {
+        self.shared.weak_memory()
+    }
 }
 
 /// A lane that has begun to run.
@@ -194,15 +198,20 @@ pub(crate) struct Shared {
     bytes: usize,
     /// Words that a thread broadcasts to its block.
     cast: Cell<(u64, u64)>,
+    weak_memory: Option<WeakMemory>,
 }
 
 #[repr(C, align(128))]
 struct SharedLine([u8; 128]);
 
 impl Shared {
-    pub(crate) fn new(bytes: usize) -> Self {
+    pub(crate) fn new(bytes: usize, weak_memory: Option<WeakMemory>) -> Self {
         let lines = (0..bytes.div_ceil(128)).map(|_| UnsafeCell::new(SharedLine([0; 128])));
-        Self { lines: lines.collect(), bytes, cast: Cell::new((0, 0)) }
+        Self { lines: lines.collect(), bytes, cast: Cell::new((0, 0)), weak_memory }
+    }
+
+    pub(crate) fn weak_memory(&self) -> Option<&WeakMemory> {
+        self.weak_memory.as_ref()
     }
 
     fn parts(&self) -> (*mut u8, usize) {

@@ -62,6 +62,9 @@ pub struct Options {
     pub kernel: Option<&'static str>,
     /// The observer of the launch, if there is one.
     pub observer: Option<Arc<dyn Observer>>,
+    /// Whether plain loads and stores go through a [`WeakMemory`](rushmem_device::arch::WeakMemory), as in
+    /// [`rushmem_device::watch::ENABLED`] builds they can.
+    pub weak_memory: bool,
 }
 
 impl Default for Options {
@@ -75,6 +78,7 @@ impl Default for Options {
             pe: None,
             kernel: None,
             observer: None,
+            weak_memory: false,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,7 @@ use crate::rest::Rest;
 use crate::stack::{STORE, Stacks};
 use crate::{Error, Grid, Observer, Options, Report};
 use rushmem_base::{lock, pes_per_core};
+use rushmem_device::arch::WeakMemory;
 
 /// Time after which a worker with only spinning lanes takes further blocks beyond its share.
 const TAKE_OVER: Duration = Duration::from_micros(200);
@@ -39,6 +40,8 @@ pub(crate) struct Launch<'a> {
     share: u32,
     stop: AtomicBool,
     failure: Mutex<Option<Error>>,
+    /// Whether plain accesses go through a weak memory.
+    is_weak: bool,
 }
 
 impl<'a> Launch<'a> {
@@ -60,6 +63,7 @@ impl<'a> Launch<'a> {
             share,
             stop,
             failure,
+            is_weak: options.weak_memory,
         }
     }
 
@@ -86,6 +90,13 @@ impl<'a> Launch<'a> {
             report.sort();
         }
         failure.map_or(Ok(()), Err)
+    }
+
+    /// Creates the weak memory of a block, if the launch has one. No two blocks make the same choices.
+    fn weak_memory(&self) -> Option<WeakMemory> {
+        static SEED: AtomicU64 = AtomicU64::new(0);
+        let seed = || SEED.fetch_add(1 << 32, Ordering::Relaxed);
+        self.is_weak.then(|| WeakMemory::new(self.grid.threads, seed()))
     }
 
     /// Locks the error that ended the launch: the first of several.
@@ -179,7 +190,7 @@ impl Worker<'_> {
             }
             self.blocks.push(Running {
                 block: Block::new(index, slot, grid.threads, &mut self.queue),
-                shared: Rc::new(Shared::new(grid.shared_bytes as usize)),
+                shared: Rc::new(Shared::new(grid.shared_bytes as usize, self.launch.weak_memory())),
                 routines: (0..grid.threads).map(|_| None).collect(),
             });
         }
@@ -212,6 +223,9 @@ impl Worker<'_> {
             }
             Ok(None) => {
                 self.stacks.put(entry.take().map(Routine::end).expect("it has just run"));
+                if let Some(memory) = shared.weak_memory() {
+                    memory.release(thread);
+                }
                 block.exit(thread, &mut self.queue);
                 if let Some(observer) = self.launch.observer {
                     observer.lane_ends(block.index(), thread);

@@ -21,15 +21,15 @@ static FINDINGS: Mutex<Vec<Finding>> = Mutex::new(Vec::new());
 ///
 /// # Errors
 /// - [`Error::Unavailable`] with the remedy.
-pub(crate) fn check_supported(is_native: bool) -> Result<()> {
+pub(crate) fn check_supported(what: &str, is_native: bool) -> Result<()> {
     let why = if !watch::ENABLED {
         "this release build has no hooks; build without --release, or with `--features rushmem/sanitize`"
     } else if !is_native {
-        "it watches native kernels, and this job uses a GPU; set RUSHMEM_DEVICE=native"
+        "it serves native kernels, and this job uses a GPU; set RUSHMEM_DEVICE=native"
     } else {
         return Ok(());
     };
-    Err(Error::Unavailable { what: "the sanitizer".into(), why: why.into() })
+    Err(Error::Unavailable { what: what.into(), why: why.into() })
 }
 
 impl Sanitizer {

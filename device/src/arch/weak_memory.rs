@@ -1,0 +1,388 @@
+//! An adversary for plain loads and stores.
+//!
+//! An x86 processor makes plain stores visible in program order and never serves an old value, so a missing fence does not
+//! show there. A [`WeakMemory`] holds the plain stores of a block back and answers its plain loads from old copies, within
+//! what the PTX memory model allows. Strong accesses, atomics and NICs bypass it:
+//!
+//! | event | effect |
+//! |---|---|
+//! | plain store | waits in a buffer of its thread; random entries reach memory early, in any order |
+//! | plain load | sees the stores of its thread, those that a barrier has shown to the block, or an old value of memory |
+//! | barrier of the block or of a warp, fence at block scope | shows the thread's stores to its block |
+//! | releasing fence or store at GPU or system scope | writes these stores, and those shown to the block, to memory |
+//! | acquiring fence or load at GPU or system scope | forgets old values |
+//! | strong access | first writes earlier stores to the same bytes |
+//! | return from the kernel | writes everything |
+//!
+//! Three permitted outcomes never show: a release at GPU scope already reaches other GPUs, an acquire by one thread
+//! refreshes the whole block, and a warp's shuffles and votes order memory as its barrier does.
+#![allow(unsafe_code, reason = "performs the held accesses on behalf of the kernel")]
+
+use core::cell::RefCell;
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::collections::BTreeMap;
+use std::vec::Vec;
+
+/// Longest plain access, in bytes. Longer elements are split.
+const MAX_BYTES: usize = 16;
+
+/// Stores that a thread, or the block, may hold back. At this limit, a random one is written.
+const MAX_HELD: usize = 24;
+
+/// Bytes of a cached copy.
+const LINE: usize = 8;
+
+/// The weak memory of one block: stores that have not reached memory, and old copies of memory.
+pub struct WeakMemory(RefCell<State>);
+
+/// Copies of aligned words by address, as a block has read them.
+#[derive(Default)]
+struct Copies(BTreeMap<usize, [u8; LINE]>);
+
+impl Copies {
+    /// Forgets the words that contain `len` bytes at `at`.
+    fn forget(&mut self, at: usize, len: usize) {
+        self.0.retain(|&line, _| line + LINE <= at || at + len <= line);
+    }
+}
+
+struct State {
+    dice: u64,
+    /// The stores of each thread that it alone sees.
+    threads: Vec<Vec<Store>>,
+    /// Stores that a barrier has shown to the block.
+    block: Vec<Store>,
+    copies: Copies,
+}
+
+#[derive(Clone, Copy)]
+struct Store {
+    to: *mut u8,
+    len: usize,
+    bytes: [u8; MAX_BYTES],
+}
+
+impl Store {
+    fn overlaps(&self, at: usize, len: usize) -> bool {
+        self.to.addr() < at + len && at < self.to.addr() + self.len
+    }
+
+    /// Writes the bytes, each aligned word of up to 8 bytes as a whole.
+    fn commit(&self) {
+        let mut done = 0;
+        while done < self.len {
+            // SAFETY: the kernel had the right to write these `len` bytes, and its stores are atomic for other observers.
+            let to = unsafe { self.to.add(done) };
+            if to.addr().is_multiple_of(LINE) && self.len - done >= LINE {
+                let word: [u8; LINE] = core::array::from_fn(|i| self.bytes[done + i]);
+                // SAFETY: as above; aligned.
+                unsafe { AtomicU64::from_ptr(to.cast()) }.store(u64::from_ne_bytes(word), Ordering::Relaxed);
+                done += LINE;
+            } else {
+                done += self.commit_part(to, done);
+            }
+        }
+    }
+
+    /// Writes the widest aligned part at `to` below 8 bytes; returns its length.
+    fn commit_part(&self, to: *mut u8, done: usize) -> usize {
+        use core::sync::atomic::{AtomicU16, AtomicU32};
+        let (b, left) = (&self.bytes[done..], self.len - done);
+        // SAFETY: the kernel had the right to write these bytes; each word is aligned.
+        unsafe {
+            if left >= 4 && to.addr().is_multiple_of(4) {
+                AtomicU32::from_ptr(to.cast())
+                    .store(u32::from_ne_bytes([b[0], b[1], b[2], b[3]]), Ordering::Relaxed);
+                4
+            } else if left >= 2 && to.addr().is_multiple_of(2) {
+                AtomicU16::from_ptr(to.cast()).store(u16::from_ne_bytes([b[0], b[1]]), Ordering::Relaxed);
+                2
+            } else {
+                AtomicU8::from_ptr(to).store(b[0], Ordering::Relaxed);
+                1
+            }
+        }
+    }
+}
+
+impl WeakMemory {
+    /// Creates the weak memory of a block of `threads` threads. The `seed` determines its choices.
+    pub fn new(threads: u32, seed: u64) -> Self {
+        let threads = (0..threads).map(|_| Vec::new()).collect();
+        Self(RefCell::new(State { dice: seed, threads, block: Vec::new(), copies: Copies::default() }))
+    }
+
+    /// Stores `from` to `to` for `thread`.
+    ///
+    /// # Safety
+    /// `to` is valid for writes of that many bytes until they are written, at the latest when this value is dropped.
+    pub(super) unsafe fn store(&self, thread: u32, mut to: *mut u8, from: &[u8]) {
+        let state = &mut *self.0.borrow_mut();
+        for part in from.chunks(MAX_BYTES) {
+            let mut bytes = [0; MAX_BYTES];
+            bytes[..part.len()].copy_from_slice(part);
+            state.threads[thread as usize].push(Store { to, len: part.len(), bytes });
+            to = to.wrapping_add(part.len());
+        }
+        state.write_some(thread as usize);
+    }
+
+    /// Loads from `from` into `to` for `thread`.
+    ///
+    /// # Safety
+    /// `from` is valid for reads of that many bytes, and so are the aligned words around its ends.
+    pub(super) unsafe fn load(&self, thread: u32, from: *const u8, to: &mut [u8]) {
+        let state = &mut *self.0.borrow_mut();
+        let first = from.addr();
+        let mut line = first & !(LINE - 1);
+        while line < first + to.len() {
+            // SAFETY: the caller's promise covers the word around each byte.
+            let copy = unsafe { state.copy(from.with_addr(line)) };
+            overlay(to, first, line, &copy);
+            line += LINE;
+        }
+        for store in state.block.iter().chain(&state.threads[thread as usize]) {
+            overlay(to, first, store.to.addr(), &store.bytes[..store.len]);
+        }
+        state.write_some(thread as usize);
+    }
+
+    /// Prepares a strong access of `thread` to `len` bytes.
+    pub(super) fn strong(&self, thread: u32, at: usize, len: usize, writes: bool) {
+        let State { threads, block, copies, .. } = &mut *self.0.borrow_mut();
+        write_overlapping(block, copies, at, len);
+        write_overlapping(&mut threads[thread as usize], copies, at, len);
+        if writes {
+            copies.forget(at, len);
+        }
+    }
+
+    /// Shows the stores of `thread` to its block.
+    pub(super) fn show(&self, thread: u32) {
+        let State { threads, block, .. } = &mut *self.0.borrow_mut();
+        block.append(&mut threads[thread as usize]);
+    }
+
+    /// Writes all stores that `thread` has made or that the block has been shown.
+    pub fn release(&self, thread: u32) {
+        self.show(thread);
+        let state = &mut *self.0.borrow_mut();
+        while !state.block.is_empty() {
+            let i = state.roll() as usize % state.block.len();
+            let State { block, copies, .. } = state;
+            write_one(block, copies, i);
+        }
+    }
+
+    /// Forgets all old values.
+    pub(super) fn acquire(&self) {
+        self.0.borrow_mut().copies.0.clear();
+    }
+
+    /// Lets time pass for a thread that waits: a store that is held back reaches memory in the end.
+    pub(super) fn pass(&self, thread: u32) {
+        let state = &mut *self.0.borrow_mut();
+        state.write_some(thread as usize);
+    }
+}
+
+impl Drop for WeakMemory {
+    fn drop(&mut self) {
+        let State { threads, block, .. } = self.0.get_mut();
+        block.iter().chain(threads.iter().flatten()).for_each(Store::commit);
+    }
+}
+
+impl State {
+    /// SplitMix64 (Steele, Lea and Flood, 2014).
+    fn roll(&mut self) -> u64 {
+        self.dice = self.dice.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.dice ^ self.dice >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    }
+
+    /// Returns an aligned word of memory, or an old copy of it.
+    ///
+    /// # Safety
+    /// The word is readable.
+    unsafe fn copy(&mut self, line: *const u8) -> [u8; LINE] {
+        if let Some(&old) = self.copies.0.get(&line.addr())
+            && self.roll() & 7 != 0
+        {
+            return old;
+        }
+        // SAFETY: the caller's promise; aligned.
+        let word = unsafe { AtomicU64::from_ptr(line.cast_mut().cast()) }.load(Ordering::Relaxed);
+        self.copies.0.insert(line.addr(), word.to_ne_bytes());
+        word.to_ne_bytes()
+    }
+
+    /// Writes a random held store now and then, and whenever too many are held.
+    fn write_some(&mut self, thread: usize) {
+        let roll = self.roll();
+        let pick = |held: &Vec<Store>, chance: u64| {
+            let is_due = !held.is_empty() && (chance & 15 == 0 || held.len() > MAX_HELD);
+            is_due.then(|| (roll >> 8) as usize % held.len())
+        };
+        let Self { threads, block, copies, .. } = self;
+        let own = &mut threads[thread];
+        if let Some(i) = pick(own, roll) {
+            // What the block has been shown is older.
+            write_overlapping(block, copies, own[i].to.addr(), own[i].len);
+            write_one(own, copies, i);
+        }
+        if let Some(i) = pick(block, roll >> 4) {
+            write_one(block, copies, i);
+        }
+    }
+}
+
+/// Copies the part of `bytes`, which lie at address `at`, that falls into `to`, which stands for memory at `first`.
+fn overlay(to: &mut [u8], first: usize, at: usize, bytes: &[u8]) {
+    for (at, &byte) in (at..).zip(bytes) {
+        if let Some(to) = at.checked_sub(first).and_then(|i| to.get_mut(i)) {
+            *to = byte;
+        }
+    }
+}
+
+/// Writes the entries that overlap `len` bytes at `at`, and removes them.
+fn write_overlapping(held: &mut Vec<Store>, copies: &mut Copies, at: usize, len: usize) {
+    held.retain(|store| {
+        let overlaps = store.overlaps(at, len);
+        if overlaps {
+            write(store, copies);
+        }
+        !overlaps
+    });
+}
+
+/// Writes entry `i` after the older entries that it overlaps, and removes them.
+fn write_one(held: &mut Vec<Store>, copies: &mut Copies, i: usize) {
+    let last = held[i];
+    let mut at = 0;
+    held.retain(|store| {
+        let goes = at == i || (at < i && store.overlaps(last.to.addr(), last.len));
+        at += 1;
+        if goes {
+            write(store, copies);
+        }
+        !goes
+    });
+}
+
+/// Writes a store. A copy from before it must not hide it from the thread that made it.
+fn write(store: &Store, copies: &mut Copies) {
+    store.commit();
+    copies.forget(store.to.addr(), store.len);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROUNDS: u64 = 2000;
+
+    fn store(memory: &WeakMemory, thread: u32, to: &AtomicU64, value: u64) {
+        // SAFETY: the word outlives the memory.
+        unsafe { memory.store(thread, to.as_ptr().cast(), &value.to_ne_bytes()) }
+    }
+
+    fn load(memory: &WeakMemory, thread: u32, from: &AtomicU64) -> u64 {
+        let mut bytes = [0; 8];
+        // SAFETY: a whole word.
+        unsafe { memory.load(thread, from.as_ptr().cast(), &mut bytes) };
+        u64::from_ne_bytes(bytes)
+    }
+
+    #[test]
+    fn stores_reach_memory_in_any_order_without_a_release() {
+        let mut seen = std::collections::BTreeSet::new();
+        for seed in 0..ROUNDS {
+            let (x, y) = (AtomicU64::new(0), AtomicU64::new(0));
+            let memory = WeakMemory::new(1, seed);
+            store(&memory, 0, &x, 1);
+            store(&memory, 0, &y, 1);
+            memory.pass(0);
+            seen.insert((x.load(Ordering::Relaxed), y.load(Ordering::Relaxed)));
+        }
+        assert_eq!(seen.into_iter().collect::<Vec<_>>(), [(0, 0), (0, 1), (1, 0), (1, 1)]);
+    }
+
+    #[test]
+    fn a_release_covers_what_a_barrier_has_shown() {
+        for seed in 0..ROUNDS {
+            let (x, y) = (AtomicU64::new(0), AtomicU64::new(0));
+            let memory = WeakMemory::new(2, seed);
+            store(&memory, 0, &x, 1);
+            memory.show(0);
+            store(&memory, 1, &y, 1);
+            memory.release(1);
+            assert_eq!((x.load(Ordering::Relaxed), y.load(Ordering::Relaxed)), (1, 1));
+        }
+    }
+
+    #[test]
+    fn a_thread_sees_its_own_stores_and_old_values_of_others() {
+        let mut stale = 0;
+        for seed in 0..ROUNDS {
+            let (x, y) = (AtomicU64::new(0), AtomicU64::new(0));
+            let memory = WeakMemory::new(1, seed);
+            assert_eq!(load(&memory, 0, &x), 0);
+            x.store(1, Ordering::Relaxed);
+            stale += (load(&memory, 0, &x) == 0) as u64;
+            memory.acquire();
+            assert_eq!(load(&memory, 0, &x), 1);
+            store(&memory, 0, &y, 2);
+            store(&memory, 0, &y, 3);
+            assert_eq!(load(&memory, 0, &y), 3);
+        }
+        assert!(stale > ROUNDS / 2, "{stale} old values");
+    }
+
+    #[test]
+    fn a_thread_never_sees_a_value_older_than_its_own_store() {
+        for seed in 0..ROUNDS {
+            let x = AtomicU64::new(0);
+            let memory = WeakMemory::new(1, seed);
+            for value in 1..4 {
+                store(&memory, 0, &x, value);
+                assert_eq!(load(&memory, 0, &x), value);
+                memory.release(0);
+                assert_eq!(load(&memory, 0, &x), value);
+            }
+        }
+    }
+
+    #[test]
+    fn stores_to_one_word_stay_in_order() {
+        for seed in 0..ROUNDS {
+            let x = AtomicU64::new(0);
+            let memory = WeakMemory::new(2, seed);
+            store(&memory, 0, &x, 1);
+            memory.show(0);
+            store(&memory, 1, &x, 2);
+            memory.pass(1);
+            store(&memory, 1, &x, 3);
+            memory.strong(1, x.as_ptr().addr(), 8, false);
+            assert_eq!(x.load(Ordering::Relaxed), 3);
+            store(&memory, 1, &x, 4);
+            drop(memory);
+            assert_eq!(x.load(Ordering::Relaxed), 4);
+        }
+    }
+
+    #[test]
+    fn parts_of_words_are_combined() {
+        let x = AtomicU64::new(u64::MAX);
+        let memory = WeakMemory::new(1, 7);
+        for i in [0, 3, 5] {
+            // SAFETY: a byte of the word.
+            unsafe { memory.store(0, x.as_ptr().cast::<u8>().add(i), &[i as u8]) };
+        }
+        assert_eq!(load(&memory, 0, &x).to_ne_bytes(), [0, 255, 255, 3, 255, 5, 255, 255]);
+        memory.release(0);
+        assert_eq!(x.load(Ordering::Relaxed).to_ne_bytes(), [0, 255, 255, 3, 255, 5, 255, 255]);
+    }
+}
