@@ -22,6 +22,8 @@ pub fn rushmem_atomic(
     if Thread::index() != 0 {
         return Ok(());
     }
+    // Publishes the stores of earlier kernels of the stream, and of the host.
+    ctx.fence_system();
     let float = what == Atomic::AddFloat as u32;
     match (word.len(), float) {
         (4, true) => add(ctx, result.cast(), word.cast().at(0), f32::from_bits(value as u32), pe),

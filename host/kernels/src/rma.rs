@@ -73,6 +73,8 @@ pub fn rushmem_p(ctx: &Ctx, dst: SymSlice<u8>, value: u64, pe: u32) -> Result {
     if Thread::index() != 0 {
         return Ok(());
     }
+    // Publishes the stores of earlier kernels of the stream, and of the host.
+    ctx.fence_system();
     match dst.len() {
         1 => ctx.p(dst.at(0), value as u8, pe),
         2 => ctx.p(dst.cast().at(0), value as u16, pe),
