@@ -2,7 +2,7 @@
 //!
 //! A litmus test has a short program for each of a few actors, on one PE or several, and a set of forbidden outcomes. Allowed
 //! but rare outcomes are counted: a suite that never sees them may miss forbidden ones too. The jobs of the suite run their PEs
-//! as threads. The program `litmus` runs the same tests in a job of processes. The tests have the numbers `L01` to `L97`.
+//! as threads. The program `litmus` runs the same tests in a job of processes. The tests have the numbers `L01` to `L109`.
 //! `list.txt` records the status of each.
 //!
 //! | module | holds |

@@ -81,6 +81,8 @@ pub struct Path {
     pub settings: &'static [(&'static str, &'static str)],
     /// Faults of the NIC.
     pub faults: Faults,
+    /// Whether the plain accesses of native kernels are as weak as those of a GPU.
+    pub is_weak: bool,
 }
 
 const fn path(
@@ -89,7 +91,7 @@ const fn path(
     folded: bool,
     settings: &'static [(&'static str, &'static str)],
 ) -> Path {
-    Path { name, pes, folded, settings, faults: Faults::None }
+    Path { name, pes, folded, settings, faults: Faults::None, is_weak: false }
 }
 
 /// All paths, without faults.
@@ -141,6 +143,11 @@ impl Path {
         Self { faults, ..self }
     }
 
+    /// Returns the same path with weak memory.
+    pub const fn with_weak_memory(self) -> Self {
+        Self { is_weak: true, ..self }
+    }
+
     /// Returns the name in reports.
     pub fn title(&self) -> String {
         let faults = match self.faults {
@@ -152,7 +159,8 @@ impl Path {
             Faults::RelaxedUnasked => ", relaxed keys that were not asked for",
             Faults::RelaxedWords => ", relaxed keys for words",
         };
-        format!("{}{faults}", self.name)
+        let weak = if self.is_weak { ", weak memory" } else { "" };
+        format!("{}{faults}{weak}", self.name)
     }
 
     /// Returns the settings of its jobs.
@@ -168,6 +176,7 @@ impl Path {
         for (key, value) in self.settings {
             set(key, value);
         }
+        set("weak_memory", if self.is_weak { "on" } else { "off" });
         set("relaxed_ordering", self.faults.relaxed_ordering());
         if let Some(faults) = self.faults.setting(seed) {
             set("softnic_fault", &faults);

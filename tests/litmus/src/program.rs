@@ -196,6 +196,18 @@ ops! {
     ptr_store(a: a, value: v, r: r) = PtrStore;
     /// `p`, `quiet`, `p` in a batch.
     batch(first: a, second: b, value: v) = Batch;
+    /// `fence_release` at GPU scope.
+    release_gpu() = ReleaseGpu;
+    /// `fence_acquire` at GPU scope.
+    acquire_gpu() = AcquireGpu;
+    /// `fence_acquire` at system scope.
+    acquire_system() = AcquireSystem;
+    /// `store_relaxed`.
+    store_relaxed(a: a, value: v) = StoreRelaxed;
+    /// `load_relaxed` until the word is the value; register `r` becomes 1 if it never was.
+    spin_relaxed(a: a, value: v, r: r) = SpinRelaxed;
+    /// Counts an arrival at word `signal + 1`. The last of `of` puts and signals, with an acquire fence first if `fenced`.
+    last_put(to: a, from: b, n: n, signal: s, of: v, fenced: k) = LastPut;
     /// `wait_until_any` of 4 words until each was found; register `r` becomes 1 if one never was.
     any_each(a: a, r: r) = AnyEach;
     /// Waits and tests of no words, with 4 words of scratch; register `r` becomes 1 if one is wrong.

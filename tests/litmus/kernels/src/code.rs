@@ -126,6 +126,19 @@ pub enum Code {
     PtrStore,
     /// In a batch: `p` to word `a` of the PE, `quiet`, `p` to word `b`.
     Batch,
+    /// `fence_release` at GPU scope.
+    ReleaseGpu,
+    /// `fence_acquire` at GPU scope.
+    AcquireGpu,
+    /// `fence_acquire` at system scope.
+    AcquireSystem,
+    /// `store_relaxed` of the value to word `a`.
+    StoreRelaxed,
+    /// `load_relaxed` of word `a` until it is the value; the register becomes 1 if it never was.
+    SpinRelaxed,
+    /// Counts an arrival at word `s + 1`, and on the `v`-th one puts words `b..b + n` to `a` of the PE and sets signal `s` to 1.
+    /// With `k`, an acquire fence at GPU scope lies in between.
+    LastPut,
     /// `wait_until_any` of words `a..a + 4` until each has been found; word 0 is set again at once when it is. The register
     /// becomes 1 if one is never found.
     AnyEach,

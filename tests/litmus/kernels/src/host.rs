@@ -25,3 +25,41 @@ pub fn meet_all(ctx: &Ctx, cells: SymSlice<u64>, value: u64) -> Result {
     }
     ctx.barrier_all(Thread)
 }
+
+/// Writes `value` to `data` of `pe`, by a store where that memory is mapped, then fences, and puts it to `flag`, too.
+#[kernel]
+pub fn poke_two(ctx: &Ctx, data: Sym<u64>, flag: Sym<u64>, value: u64, pe: u32) -> Result {
+    match ctx.ptr(data.as_slice(), pe) {
+        Some(there) => there.store(0, value),
+        None => ctx.p(data, value, pe)?,
+    }
+    ctx.fence()?;
+    ctx.p(flag, value, pe)?;
+    ctx.quiet(Thread)
+}
+
+/// Stores `value` to all words of this PE's `data`, without a fence.
+#[kernel]
+pub fn leave(ctx: &Ctx, data: SymSlice<u64>, value: u64) -> Result {
+    let (view, mut i) = (ctx.local(data), Thread::index() as usize);
+    while i < view.len() {
+        view.store(i, value);
+        i += Thread::count() as usize;
+    }
+    Ok(())
+}
+
+/// Waits for `flag`, then gets the `data` of `pe` into `copy`.
+#[kernel]
+pub fn get_after(
+    ctx: &Ctx,
+    flag: Sym<u64>,
+    value: u64,
+    copy: SymSlice<u64>,
+    data: SymSlice<u64>,
+    pe: u32,
+) -> Result {
+    let block = Block::current();
+    ctx.wait_until(block, flag, Cmp::Ge, value)?;
+    ctx.get(block, copy, data, pe)
+}

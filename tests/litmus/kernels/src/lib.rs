@@ -12,7 +12,7 @@ mod rare;
 
 pub use code::{Code, MAX_OPS, OP_WORDS, PLAN_WORDS, PROGRAM_WORDS, Who};
 pub use collect::{CHECKS, nothing_together, on_its_own, one_after_another, two_teams};
-pub use host::{await_word, meet_all, poke};
+pub use host::{await_word, get_after, leave, meet_all, poke, poke_two};
 pub use memory::{BYTES, HALVES, KEPT, REG, REGS, WORDS};
 
 use rushmem_device::prelude::*;
@@ -20,6 +20,9 @@ use rushmem_device::{Lock, arch};
 
 use crate::code::{Op, Plan};
 use crate::memory::Memory;
+
+/// Turns after which a plain loop gives up. The loop calls no function with a deadline.
+const TURNS: u32 = 1 << 24;
 
 /// Runs the program of each actor once per round, and stores the results in the registers of the actor.
 ///
@@ -98,6 +101,19 @@ fn rounds<G: Group>(
         memory.round += 1;
     }
     ctx.quiet(group)
+}
+
+/// Returns 0 if `done` becomes true within the given turns, else 1.
+#[inline(always)]
+fn never(mut turns: u32, mut done: impl FnMut() -> Result<bool>) -> Result<u64> {
+    while !done()? {
+        arch::spin();
+        turns -= 1;
+        if turns == 0 {
+            return Ok(1);
+        }
+    }
+    Ok(0)
 }
 
 /// Returns an error on all threads of the group if one has failed.

@@ -5,10 +5,8 @@ use rushmem_device::prelude::*;
 
 use crate::code::{Code, Op};
 use crate::memory::{BYTES, Memory, comparison};
-use crate::rare;
+use crate::{TURNS, never, rare};
 
-/// Turns after which a plain loop gives up. The loop calls no function with a deadline.
-const TURNS: u32 = 1 << 24;
 /// Turns of a loop that need not see the value, because the L1 cache of a GPU may keep an old one.
 const FEW: u32 = 1 << 16;
 
@@ -62,19 +60,6 @@ pub(crate) fn step(ctx: &Ctx, m: &Memory, op: &Op) -> Result {
         narrow(ctx, m, op, value)?;
     }
     Ok(())
-}
-
-/// Returns 0 if `done` becomes true within the given turns, else 1.
-#[inline(always)]
-fn never(mut turns: u32, mut done: impl FnMut() -> Result<bool>) -> Result<u64> {
-    while !done()? {
-        arch::spin();
-        turns -= 1;
-        if turns == 0 {
-            return Ok(1);
-        }
-    }
-    Ok(0)
 }
 
 #[inline(always)]

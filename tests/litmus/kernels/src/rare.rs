@@ -4,6 +4,7 @@ use rushmem_device::prelude::*;
 
 use crate::code::{Code, Op};
 use crate::memory::Memory;
+use crate::{TURNS, never};
 
 /// Calls after which [`Code::AnyEach`] gives up.
 const CALLS: u32 = 64;
@@ -25,6 +26,19 @@ pub(crate) fn step(ctx: &Ctx, m: &Memory, op: &Op, value: u64) -> Result {
         batch.quiet(Thread)?;
         batch.p(m.word(op.b), value, pe)?;
         batch.end();
+    } else if op.is(Code::ReleaseGpu) {
+        ctx.fence_release(FenceScope::Gpu);
+    } else if op.is(Code::AcquireGpu) {
+        ctx.fence_acquire(FenceScope::Gpu);
+    } else if op.is(Code::AcquireSystem) {
+        ctx.fence_acquire(FenceScope::System);
+    } else if op.is(Code::StoreRelaxed) {
+        ctx.local_one(m.word(op.a)).store_relaxed(0, value);
+    } else if op.is(Code::SpinRelaxed) {
+        let view = ctx.local_one(m.word(op.a));
+        m.keep(ctx, op.r, never(TURNS, || Ok(view.load_relaxed(0) == value))?);
+    } else if op.is(Code::LastPut) {
+        last_put(ctx, m, op)?;
     } else if op.is(Code::AnyEach) {
         any_each(ctx, m, op)?;
     } else if op.is(Code::NoWords) {
@@ -40,6 +54,18 @@ pub(crate) fn step(ctx: &Ctx, m: &Memory, op: &Op, value: u64) -> Result {
         m.keep(ctx, op.r, found as u64);
     }
     Ok(())
+}
+
+#[inline(always)]
+fn last_put(ctx: &Ctx, m: &Memory, op: &Op) -> Result {
+    if ctx.atomic_fetch_add(m.word(op.s + 1), 1, ctx.my_pe())? + 1 != op.v {
+        return Ok(());
+    }
+    if op.k != 0 {
+        ctx.fence_acquire(FenceScope::Gpu);
+    }
+    let (dst, src) = (m.array(op.a, op.n), m.array(op.b, op.n));
+    ctx.put_signal_nbi(Thread, dst, src, m.word(op.s), SignalOp::Set, 1, op.pe)
 }
 
 #[inline(always)]

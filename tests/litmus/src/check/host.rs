@@ -1,7 +1,7 @@
 //! Tests between kernels and the host: allocation, launches, the end of a job.
 
-use rushmem::{Error, Grid, Pe};
-use rushmem_litmus_kernels::{await_word, meet_all, poke};
+use rushmem::{Error, Grid, Operations, Pe};
+use rushmem_litmus_kernels::{await_word, get_after, leave, meet_all, poke, poke_two};
 
 use super::{Check, Verdict, grid, must};
 
@@ -16,7 +16,16 @@ pub(super) const CHECKS: &[Check] = &[
     Check::new(&["L75"], "memory that is given out again is zero", given_out_again),
     Check::new(&["L23", "L90"], "the quiet of a kernel completes its puts", completed).races(),
     Check::new(&["L62"], "barriers of host and kernels mix", barriers),
+    Check::new(&["L105"], "the host that sees a flag reads the data before it", observed_by_host),
+    Check::new(
+        &["L106"],
+        "an operation on a stream publishes the stores of earlier kernels",
+        published_by_stream,
+    ),
 ];
+
+/// Words of a kernel's stores.
+const WORDS: usize = 64;
 
 /// Checks that memory is ready on all PEs once one PE has it.
 fn ready(pe: &Pe) -> Result<Verdict, Error> {
@@ -92,6 +101,53 @@ fn barriers(pe: &Pe) -> Result<Verdict, Error> {
         pe.host_sync()?;
     }
     Ok(must(early == 0, || format!("{early} rounds were early")))
+}
+
+/// Checks that a host which reads a flag, while the kernel of another PE runs, reads the data stored before it.
+fn observed_by_host(pe: &Pe) -> Result<Verdict, Error> {
+    let (data, flag) = (pe.alloc_one::<u64>()?, pe.alloc_one::<u64>()?);
+    let mut old = Vec::new();
+    for round in 1..=ROUNDS {
+        match pe.my_pe() {
+            0 => pe.run(ONE, poke_two(data, flag, round, 1))?,
+            1 => {
+                while pe.read_one(flag)? < round {
+                    std::thread::yield_now();
+                }
+                let found = pe.read_one(data)?;
+                if found != round {
+                    old.push((round, found));
+                }
+            }
+            _ => {}
+        }
+        pe.host_sync()?;
+    }
+    Ok(must(old.is_empty(), || format!("old data: {old:?}")))
+}
+
+/// Checks that a signal which a stream sends after a kernel publishes what the kernel has stored.
+fn published_by_stream(pe: &Pe) -> Result<Verdict, Error> {
+    let (data, copy) = (pe.alloc::<u64>(WORDS)?, pe.alloc::<u64>(WORDS)?);
+    let flag = pe.alloc_one::<u64>()?;
+    let stream = pe.stream()?;
+    let mut old = Vec::new();
+    for round in 1..=ROUNDS {
+        match pe.my_pe() {
+            0 => {
+                stream.launch(grid(1, 32), leave(data, round))?;
+                stream.atomic_inc(flag, 1)?;
+                stream.wait()?;
+            }
+            1 => {
+                pe.run(grid(1, 32), get_after(flag, round, copy, data, 0))?;
+                old.extend(pe.read(copy)?.into_iter().filter(|&word| word != round));
+            }
+            _ => {}
+        }
+        pe.host_sync()?;
+    }
+    Ok(must(old.is_empty(), || format!("old data: {old:?}")))
 }
 
 /// Posts a put without completing it, and returns at once on the poster.

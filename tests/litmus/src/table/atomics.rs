@@ -104,7 +104,8 @@ fn two_fetches(fenced: bool) -> Test {
 }
 
 fn locked() -> Test {
-    let enter = [lock(X, 1), g(W, 0), p(W, 1).plus_register(0), quiet(), set(X, 0), quiet(), add(Y, 1)];
+    let enter =
+        [lock(X, 1), fence(), g(W, 0), p(W, 1).plus_register(0), quiet(), set(X, 0), quiet(), add(Y, 1)];
     Test::new("L52", "a lock by compare and swap")
         .on(0, enter)
         .on(1, enter)

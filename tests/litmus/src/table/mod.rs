@@ -4,19 +4,28 @@ mod atomics;
 mod completion;
 mod edges;
 mod order;
+mod publication;
 mod signals;
 mod together;
 mod visibility;
 mod wrong;
 
-pub use wrong::{acknowledged_only, wrong};
+pub use wrong::{acknowledged_only, weak_memory, wrong};
 
 use crate::program::{Op, Test, fill, p, put, put_nbi};
 
 /// Returns all tests.
 pub fn all() -> Vec<Test> {
-    let sections =
-        [order::all, completion::all, signals::all, visibility::all, atomics::all, together::all, edges::all];
+    let sections = [
+        order::all,
+        completion::all,
+        signals::all,
+        visibility::all,
+        atomics::all,
+        together::all,
+        edges::all,
+        publication::all,
+    ];
     sections.into_iter().flat_map(|section| section()).collect()
 }
 

@@ -43,6 +43,7 @@ fn own_payload(who: Who, n: u64, nbi: bool) -> Test {
             [
                 signal_wait_all(K + 40, GE, 1, 1).each_round(),
                 expect(K, n, 1, 0).each_round(),
+                fence(),
                 signal_set(K + 48, 1).at(0).each_round(),
             ],
         )
@@ -204,7 +205,7 @@ fn polled(with_test: bool) -> Test {
 /// Resets the word on the target between two acknowledged signals.
 fn reset_between() -> Test {
     let send = |ack| [put_signal_add(X, S, 0, Y, 1).at(1), wait(Z, EQ, ack)];
-    let take = |ack: u64, r| [signal_wait(Y, GE, 1, r), store(Y, 0), p(Z, ack).at(0)];
+    let take = |ack: u64, r| [signal_wait(Y, GE, 1, r), store(Y, 0), fence(), p(Z, ack).at(0)];
     Test::new("L37", "a signal that is reset before it is acknowledged")
         .on(0, [send(1), send(2), send(3)].concat())
         .on(1, [take(1, 0), take(2, 1), take(3, 2)].concat())

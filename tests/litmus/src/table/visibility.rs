@@ -36,6 +36,7 @@ fn block_reads() -> Test {
             [
                 // The old values are in a cache before the put.
                 expect(K, 32, 0, 1).each_round(),
+                fence(),
                 p(Z, 1).at(0),
                 signal_wait(Y, EQ, 1, 2),
                 group_sync(),

@@ -1,5 +1,6 @@
 //! Incorrect programs: each lacks a fence, a quiet or the like. The suite must see their forbidden outcomes.
 
+use super::publication;
 use crate::program::*;
 
 /// Returns each program with the path that shows its error, an index into [`PATHS`](crate::path::PATHS).
@@ -55,9 +56,10 @@ fn source_reused() -> Test {
 
 /// Unlocks L52 by an atomic of another queue, without completing the protected puts.
 fn unlocked_early() -> Test {
-    let enter = [lock(X, 1).at(1), g(Z, 0).at(1), p(Z, 1).plus_register(0).at(1), hand(W)];
+    let enter = [lock(X, 1).at(1), fence(), g(Z, 0).at(1), p(Z, 1).plus_register(0).at(1), hand(W)];
     let leave = [take(W, 1), set(X, 0).at(1)];
-    let other = [lock(X, 1).at(1), g(Z, 0).at(1), p(Z, 1).plus_register(0).at(1), quiet(), set(X, 0).at(1)];
+    let other =
+        [lock(X, 1).at(1), fence(), g(Z, 0).at(1), p(Z, 1).plus_register(0).at(1), quiet(), set(X, 0).at(1)];
     Test::new("L52", "WRONG: unlocked before quiet")
         .on(0, enter)
         .on(0, leave)
@@ -72,6 +74,78 @@ fn get_not_completed() -> Test {
         .on(1, [fill(S, 8, 7), fence(), signal_set(Y, 1).at(0)])
         .on(0, [signal_wait(Y, EQ, 1, 1), get_nbi(T, S, 8).at(1), delay(100), expect(T, 8, 7, 0)])
         .never(|o| o.r(1, 0) != 0)
+        .races()
+}
+
+/// Returns programs that lack a fence of the memory of GPUs, each with the path on which weak memory shows that.
+pub fn weak_memory() -> Vec<(Test, usize)> {
+    vec![
+        (store_without_fence(), 5),
+        (publication::last_block(false), 5),
+        (peer_store_without_fence(), 5),
+        (fence_by_another_thread(), 5),
+        (lock_without_fence(), 5),
+        (plain_polling(), 5),
+        (plain_polling(), 2),
+    ]
+}
+
+/// Drops the fence of L98.
+fn store_without_fence() -> Test {
+    Test::new("L98", "WRONG: a store, and an atomic that announces it")
+        .on(0, [fill(D, 8, 1), add(Y, 1).at(1)])
+        .on(1, [wait(Y, EQ, 1), get(T, D, 8).at(0), expect(T, 8, 1, 0)])
+        .never(|o| o.r(1, 0) != 0)
+        .races()
+}
+
+/// Drops the fence of L08.
+fn peer_store_without_fence() -> Test {
+    Test::new("L08", "WRONG: stores by way of ptr, and a signal that announces them")
+        .on(0, [ptr_store(D, 1, 0).at(1), signal_set(Y, 1).at(1)])
+        .on(1, [signal_wait(Y, EQ, 1, 1), load(D, 0)])
+        .never(|o| o.r(0, 0) == 0 && o.r(1, 0) == 0)
+        .races()
+        .needs(Needs::Apart)
+}
+
+/// Fences in a thread that has not synchronised with the one that stored.
+fn fence_by_another_thread() -> Test {
+    Test::new("L05", "WRONG: one thread stores, another one fences and signals, without a barrier")
+        .with(Who::Block)
+        .on(0, [store(D, 1).by(5), fence().by(40), signal_set(Y, 1).at(1).by(40)])
+        .on(1, [signal_wait(Y, EQ, 1, 1), g(D, 0).at(0)])
+        .never(|o| o.r(1, 0) == 0)
+        .races()
+        .needs(Needs::Apart)
+}
+
+/// Drops the fence after the lock of L108.
+fn lock_without_fence() -> Test {
+    let enter = [
+        get(T, D, 4).at(0),
+        lock(X, 1).at(0),
+        get(T, D, 4).at(0),
+        load(T + 3, 0),
+        fill(S, 4, 1).plus_register(0),
+        put_nbi(D, S, 4).at(0),
+        quiet(),
+        set(X, 0).at(0),
+    ];
+    Test::new("L108", "WRONG: a lock by compare and swap without a fence")
+        .on(1, enter)
+        .on(2, enter)
+        .never(|o| o.sorted(0) != [0, 1])
+        .races()
+        .needs(Needs::Apart)
+}
+
+/// Takes plain loads of a flag for a wait.
+fn plain_polling() -> Test {
+    Test::new("L36", "WRONG: plain loads until the flag is there")
+        .on(0, [fill(S, 8, 1), put_signal_nbi(D, S, 8, Y, 1).at(1)])
+        .on(1, [expect(D, 8, 0, 2), spin_until(Y, 1, 0), expect(D, 8, 1, 1)])
+        .never(|o| o.r(1, 0) == 0 && o.r(1, 1) != 0)
         .races()
 }
 

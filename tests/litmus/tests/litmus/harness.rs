@@ -43,6 +43,25 @@ fn incorrect_programs_show_forbidden_outcomes() {
     }
 }
 
+/// Returns whether this build and machine can run native kernels in weak memory. Says so if not.
+pub(crate) fn has_weak_memory(test: &str) -> bool {
+    let has = rushmem_device::watch::ENABLED && !run::on_gpu();
+    if !has {
+        eprintln!("SKIPPED {test}: only native kernels of debug builds have it");
+    }
+    has
+}
+
+#[test]
+fn weak_memory_shows_missing_fences() {
+    if !has_weak_memory("weak_memory_shows_missing_fences") {
+        return;
+    }
+    for (test, path) in table::weak_memory() {
+        until_seen(&test, PATHS[path].with_weak_memory(), |row| row.forbidden > 0);
+    }
+}
+
 #[test]
 fn fences_depend_on_the_reported_order() {
     if skipped("fences_depend_on_the_reported_order") {

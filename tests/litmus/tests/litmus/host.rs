@@ -46,3 +46,13 @@ fn the_quiet_of_a_kernel_completes_its_puts() {
 fn barriers_of_host_and_kernels_mix() {
     assert_check("barriers of host and kernels mix");
 }
+
+#[test]
+fn the_host_that_sees_a_flag_reads_the_data_before_it() {
+    assert_check("the host that sees a flag reads the data before it");
+}
+
+#[test]
+fn an_operation_on_a_stream_publishes_the_stores_of_earlier_kernels() {
+    assert_check("an operation on a stream publishes the stores of earlier kernels");
+}

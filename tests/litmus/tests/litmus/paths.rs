@@ -3,6 +3,7 @@
 use std::path::Path as File;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
+use crate::harness;
 use rushmem_litmus::path::{Faults, PATHS, Path};
 use rushmem_litmus::{report, run, table};
 
@@ -24,6 +25,28 @@ fn nothing_forbidden(path: Path) {
     std::fs::write(folder.join(file), text).unwrap();
     let failures = report::failures(&rows);
     assert!(failures.is_empty(), "forbidden outcomes:\n{failures}");
+}
+
+/// Runs the suite where plain accesses are as weak as those of a GPU. GPUs themselves need no such path.
+fn nothing_forbidden_in_weak_memory(path: Path) {
+    if harness::has_weak_memory("weak memory") {
+        nothing_forbidden(path.with_weak_memory());
+    }
+}
+
+#[test]
+fn own_memory_weak() {
+    nothing_forbidden_in_weak_memory(PATHS[0]);
+}
+
+#[test]
+fn p2p_weak() {
+    nothing_forbidden_in_weak_memory(PATHS[5]);
+}
+
+#[test]
+fn p2p_and_nic_weak_adversary() {
+    nothing_forbidden_in_weak_memory(PATHS[6].with_adversary());
 }
 
 macro_rules! paths {
