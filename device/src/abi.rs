@@ -251,8 +251,10 @@ pub struct DeviceState {
     pub reserved: u32,
     /// Deadline of the connection of a QP, in nanoseconds. The host ends a late connection earlier, with the cause.
     pub connect_ns: u64,
+    /// The [`PrintRing`]; 0 if kernels print nothing.
+    pub print: DevAddr,
     /// Reserved, zero.
-    pub reserved_2: [u32; 24],
+    pub reserved_2: [u32; 22],
     /// Number of error records claimed.
     pub records: CacheLine,
     /// Blocks that wait in the grid barrier.
@@ -263,6 +265,40 @@ pub struct DeviceState {
     pub grid_failed: CacheLine,
     /// 1 once a QP is connected that is [`WEAK`](qp_flags::WEAK).
     pub weak: CacheLine,
+    /// Slots of the [`PrintRing`] that kernels have reserved.
+    pub printed: CacheLine,
+    /// Lines that found no room in the [`PrintRing`].
+    pub lost_lines: CacheLine,
+}
+
+/// The ring of the lines that kernels print, in host memory: `slots` [`PrintSlot`]s follow it. A line takes consecutive slots.
+#[repr(C, align(128))]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub struct PrintRing {
+    /// Number of slots, a power of two.
+    pub slots: u64,
+    /// Slots that the host has read.
+    pub taken: u64,
+    /// Reserved, zero.
+    pub reserved: [u64; 14],
+}
+
+/// Words of a [`PrintSlot`].
+pub const PRINT_WORDS: usize = 29;
+
+/// A part of a line. The first word of a line has the bytes of its format string in the low half, and the number of its values in
+/// the high half. The string and two words for each [`Value`](crate::print::Value) follow.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub struct PrintSlot {
+    /// The slot's number from 1, once it has been written.
+    pub ready: u64,
+    /// Slots of the line from this one on.
+    pub left: u64,
+    /// The block in the low half, the thread in the high half.
+    pub place: u64,
+    /// The words.
+    pub words: [u64; PRINT_WORDS],
 }
 
 /// A PE's entry of a team that it is a member of, with the words that kernels update.
@@ -602,6 +638,12 @@ const fn layout_hash() -> u64 {
         offset_of!(DeviceState, connect_ns),
         offset_of!(DeviceState, records),
         offset_of!(DeviceState, weak),
+        offset_of!(DeviceState, print),
+        offset_of!(DeviceState, printed),
+        offset_of!(DeviceState, lost_lines),
+        size_of::<PrintRing>(),
+        size_of::<PrintSlot>(),
+        offset_of!(PrintSlot, words),
         size_of::<TeamDesc>(),
         offset_of!(TeamDesc, stride),
         offset_of!(TeamDesc, pes),

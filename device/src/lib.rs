@@ -100,6 +100,7 @@ pub mod info;
 pub mod kernel;
 mod outlined;
 mod post;
+pub mod print;
 mod segment;
 mod sharing;
 pub mod shmem;
@@ -133,6 +134,7 @@ pub use wait_until::{Cmp, WaitWords};
 pub mod prelude {
     pub use crate::amo::{Addend, Amo, AmoWord, Fetched};
     pub use crate::kernel::{KernelArg, kernel};
+    pub use crate::kprintln;
     pub use crate::{
         Batch, Bf16, Block, Callers, Cmp, Context, Ctx, Element, Error, Exclusive, F16, FenceScope, Grid,
         Group, Local, LocalBuffer, Lock, Parts, Pending, PerBlock, PerGpu, Pod, Ready, Reduce, RemoteView,

@@ -14,6 +14,7 @@ use crate::life::Up;
 use crate::machine::{Gpu, Machine, Native, available_memory};
 use crate::modules::{Modules, RUNTIME, check_dc};
 use crate::nics::Nics;
+use crate::print::{KernelLine, Output};
 use crate::queues::Shape;
 use crate::sanitize::{self, PeWatch, Sanitizer};
 use crate::sanitizer::Finding;
@@ -45,6 +46,7 @@ pub struct Job {
     config: Config,
     ptx: Vec<Ptx>,
     rendezvous: Rendezvous,
+    output: Output,
 }
 
 /// The method by which this process finds the other PEs.
@@ -67,7 +69,7 @@ impl Job {
 
     /// Creates a job with these settings.
     pub fn with_config(config: Config) -> Self {
-        Self { config, ptx: Vec::new(), rendezvous: Rendezvous::Environment }
+        Self { config, ptx: Vec::new(), rendezvous: Rendezvous::Environment, output: Output::default() }
     }
 
     /// Returns the settings of the job.
@@ -85,6 +87,17 @@ impl Job {
     #[must_use]
     pub fn kernels(mut self, ptx: Ptx) -> Self {
         self.ptx.push(ptx);
+        self
+    }
+
+    /// Passes the lines that kernels print with [`kprintln!`](rushmem_device::kprintln) to `receive`, instead of standard
+    /// output.
+    ///
+    /// The threads of the runtime call it while kernels run, and each wait for a launch before it returns. The lines of a
+    /// GPU thread come in order. It must not call the runtime.
+    #[must_use]
+    pub fn kernel_output(mut self, receive: impl Fn(KernelLine) + Send + Sync + 'static) -> Self {
+        self.output = Output::new(receive);
         self
     }
 
@@ -231,8 +244,11 @@ impl Job {
     /// Prepares the settings for the sanitizer, if they ask for it. It needs all PEs to map each other's memory.
     fn prepare_sanitizer(&mut self, is_native: bool) -> Result<()> {
         if self.config.sanitize == Switch::On {
-            sanitize::check_supported(is_native)?;
+            sanitize::check_supported("the sanitizer", is_native)?;
             self.config.peer_path = PeerPath::P2p;
+        }
+        if self.config.weak_memory == Switch::On {
+            sanitize::check_supported("weak memory", is_native)?;
         }
         Ok(())
     }
@@ -283,7 +299,15 @@ impl Job {
             }
             let modules = Modules::of_job(&*machine, &ptx)?;
             let nics = resources.nics.of(&self.config, bootstrap.pe(), resources.first + local)?;
-            Pe::start(self.config, Arc::clone(&bootstrap), machine, modules, nics, (watch, trace))
+            Pe::start(
+                self.config,
+                Arc::clone(&bootstrap),
+                machine,
+                modules,
+                nics,
+                (watch, trace),
+                self.output,
+            )
         });
         let pe = match started {
             Ok(pe) => pe,
@@ -417,6 +441,7 @@ impl ProcessResources {
             workers: std::num::NonZeroUsize::new(config.native_workers as usize),
             sharers: self.on_node,
             time_limit: kernel_limit(config),
+            weak_memory: config.weak_memory == Switch::On,
             ..Default::default()
         };
         Ok(Arc::new(Native::new(options).watched_by(watch.clone()).traced_by(trace.clone())))

@@ -460,6 +460,20 @@ impl Pe {
         lock(&self.lost).clone()
     }
 
+    /// Logs a warning if kernels have printed lines without room for them.
+    fn report_lost_lines(&self) {
+        let pe = self.my_pe();
+        match self.state.lost_lines() {
+            Ok(0) => {}
+            Ok(lost) => tracing::warn!(
+                pe,
+                "{lost} lines of kernels found no room; print less, or raise RUSHMEM_PRINT_BUFFER ({} bytes now)",
+                self.config.print_buffer.0.map_or(0, |bytes| bytes.0)
+            ),
+            Err(error) => tracing::debug!(pe, "the number of lost lines cannot be read: {error}"),
+        }
+    }
+
     /// Ends this PE. Collective if `outcome` is a success. Sends an error to the other PEs, which ends them.
     ///
     /// # Errors
@@ -468,6 +482,7 @@ impl Pe {
     pub(crate) fn finish<T>(self, outcome: Result<T>) -> Result<T> {
         let outcome = outcome.inspect_err(|error| self.fail(error));
         self.wait_for_dropped();
+        self.report_lost_lines();
         self.watch.end();
         self.waits.hide();
         let table = &self.launch_queues.table;

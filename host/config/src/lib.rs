@@ -38,9 +38,9 @@ pub use self::start::{AddressFamily, BootstrapKind};
 pub use self::switch::Switch;
 pub use self::table::{Config, OTHER_VARIABLES, SETTINGS};
 pub use self::value::{
-    Auto, Bytes, ConnectKind, CqKind, Dcis, DeviceKind, DoorbellKind, GpuArch, Gpus, HeapKind, HeapMax,
-    Limit, Ordering, P2pAtomics, Partition, PeerPath, PowerOfTwo, Progress, QueueMemory, RelaxedOrdering,
-    Retries, Secret, SqDepth,
+    Auto, Bytes, ConnectKind, CqKind, Dcis, DeviceKind, DoorbellKind, GpuArch, Gpus, HeapKind, Limit,
+    OptionalBytes, Ordering, P2pAtomics, Partition, PeerPath, PowerOfTwo, Progress, QueueMemory,
+    RelaxedOrdering, Retries, Secret, SqDepth,
 };
 
 /// The prefix of all environment variables of Rushmem.

@@ -13,9 +13,9 @@ use crate::record::DoorbellRecord;
 use crate::start::{AddressFamily, BootstrapKind};
 use crate::switch::Switch;
 use crate::value::{
-    self, Auto, Bytes, ConnectKind, CqKind, Dcis, DeviceKind, DoorbellKind, GpuArch, Gpus, HeapKind, HeapMax,
-    Limit, Ordering, P2pAtomics, Partition, PeerPath, Progress, QueueMemory, RelaxedOrdering, Retries,
-    Secret, SqDepth, Value,
+    self, Auto, Bytes, ConnectKind, CqKind, Dcis, DeviceKind, DoorbellKind, GpuArch, Gpus, HeapKind, Limit,
+    OptionalBytes, Ordering, P2pAtomics, Partition, PeerPath, Progress, QueueMemory, RelaxedOrdering,
+    Retries, Secret, SqDepth, Value,
 };
 use crate::{Group, Origin, Setting};
 
@@ -127,7 +127,7 @@ settings! {
             "Port on which PE 0 listens. 0 is any free port; under torchrun on several nodes, it is MASTER_PORT + 1.";
         Memory common heap_bytes: Bytes, "RUSHMEM_HEAP_BYTES", "64MiB", "bytes",
             "Size of the symmetric heap of each PE.";
-        Memory common heap_max: HeapMax, "RUSHMEM_HEAP_MAX", "none", "bytes",
+        Memory common heap_max: OptionalBytes, "RUSHMEM_HEAP_MAX", "none", "bytes",
             "Size to which the symmetric heap of each PE can grow; a full heap doubles. None keeps the size fixed.";
         Memory common heap: HeapKind, "RUSHMEM_HEAP", "auto", "",
             "Memory of the symmetric heap. Auto uses GPU memory if kernels run on a GPU.";
@@ -226,6 +226,11 @@ settings! {
         Diagnosis common sanitize: Switch, "RUSHMEM_SANITIZE", "off", "",
             "Communication sanitizer: finds accesses that no order separates, and waits that cannot end. It watches \
              native kernels, if all PEs are on one machine.";
+        Diagnosis common print_buffer: OptionalBytes, "RUSHMEM_PRINT_BUFFER", "128KiB", "bytes",
+            "Host memory of each PE for the lines that its kernels print. A line that finds no room is lost. With none, kernels print nothing.";
+        Diagnosis expert weak_memory: Switch, "RUSHMEM_WEAK_MEMORY", "off", "",
+            "Adversary of native kernels: holds plain stores back and serves old values to plain loads, within the memory model of \
+             GPUs. A kernel that lacks a fence then fails.";
         Diagnosis common sanitize_report: String, "RUSHMEM_SANITIZE_REPORT", "", "",
             "File for the findings of the sanitizer, as JSON. Empty for none.";
         Diagnosis common trace: String, "RUSHMEM_TRACE", "", "",

@@ -24,9 +24,9 @@ pub(crate) trait Value: Sized {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Bytes(pub u64);
 
-/// The size to which the symmetric heap may grow, or `None` if it has a fixed size.
+/// A number of bytes, or `None`. Text: `none`, or a size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct HeapMax(pub Option<Bytes>);
+pub struct OptionalBytes(pub Option<Bytes>);
 
 /// A limit on a time, or `None` for no limit. Text: `none`, or a duration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -500,7 +500,7 @@ impl Value for Bytes {
     }
 }
 
-impl Value for HeapMax {
+impl Value for OptionalBytes {
     fn accepts() -> String {
         format!("none, or {}", Bytes::accepts())
     }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use bytemuck::Zeroable;
 use rushmem_base::lock;
-use rushmem_device::abi::{ControlPage, CtxParts, Header, LAYOUT, MAGIC, VERSION, ctx_flags};
+use rushmem_device::abi::{ControlPage, CtxParts, DevAddr, Header, LAYOUT, MAGIC, VERSION, ctx_flags};
 
 use super::clocks::{self, ClockPart};
 use super::rings::MachineRings;
@@ -21,6 +21,7 @@ use crate::machine::{Machine, Region};
 use crate::memory::Memory;
 use crate::modules::Modules;
 use crate::p2p::{self, PeerMap};
+use crate::print::{Output, Printer};
 use crate::provider::{NicKind, Provider, WakeNic};
 use crate::queues::{
     Connections, Deadlines, Guards, Handshakes, Pace, PeNics, Rail, RailSetup, RetryPolicy, Service, Shape,
@@ -59,6 +60,7 @@ impl Pe {
         modules: Modules,
         nics: Vec<Box<dyn Provider>>,
         (watch, trace): (PeWatch, PeTrace),
+        output: Output,
     ) -> Result<Self> {
         let (me, n_pes) = (bootstrap.pe(), bootstrap.n_pes());
         let control = machine.shared(size_of::<ControlPage>() as u64)?;
@@ -90,7 +92,9 @@ impl Pe {
         let table = TeamTable::new(&*machine, heap, shape)?;
 
         let deadlines = Deadlines { call: config.timeout, connect: config.connect_timeout };
-        state.write_pe(me, control.addr, deadlines)?;
+        let printer = Printer::new(&*machine, me, config.print_buffer.0.map_or(0, |bytes| bytes.0), output)?;
+        let print = printer.as_ref().map_or(DevAddr(0), Printer::addr);
+        state.write_pe(me, control.addr, print, deadlines)?;
         state.describe_qps(&connections.descriptors())?;
         let mut flags = if connections.on_gpu() { ctx_flags::GPU_QUEUES } else { 0 };
         flags |= if shape.is_dc() { ctx_flags::DC } else { 0 };
@@ -118,6 +122,7 @@ impl Pe {
             control: control.clone(),
             watchdog: Arc::clone(&watchdog),
             waits: Arc::clone(&waits),
+            printer,
         };
         let service = start_service(&config, connections, guards, &inbox, &*machine, wake_nics)?;
         let teams = make_teams(&config, &*bootstrap, &peer_map, (table, inbox), shape)?;

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use bytemuck::Zeroable;
 use rushmem_device::SymSlice;
 use rushmem_device::abi::{
-    ControlPage, CtxParts, Header, LAYOUT, MAGIC, PeerDesc, QpDesc, SegmentTable, VERSION, ctx_flags,
-    reserved,
+    ControlPage, CtxParts, DevAddr, Header, LAYOUT, MAGIC, PeerDesc, QpDesc, SegmentTable, VERSION,
+    ctx_flags, reserved,
 };
 use rushmem_mlx5::prm::qp::ServiceType;
 use rushmem_runtime_kernels::rushmem_probe;
@@ -75,7 +75,7 @@ impl ProbeContext {
         let (state, handshakes) = (StateMap::new(machine, shape)?, Handshakes::new(machine, shape)?);
         let table = machine.local(size_of::<SegmentTable>() as u64)?;
         let keys = rail.keys();
-        state.write_pe(0, control.addr, Deadlines { call: within, connect: within })?;
+        state.write_pe(0, control.addr, DevAddr(0), Deadlines { call: within, connect: within })?;
         state.clear_slots()?;
         state.describe_qps(&[QpDesc {
             pe_state: state.device_state(),

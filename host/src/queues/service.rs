@@ -26,6 +26,7 @@ use super::workers::Workers;
 use crate::bootstrap::{Bootstrap, PeerMessage};
 use crate::exit::{end_job, end_with};
 use crate::machine::Region;
+use crate::print::Printer;
 use crate::provider::Keys;
 use crate::waits::{Waits, is_waits_message};
 use crate::watchdog::{Alarm, Watchdog};
@@ -237,6 +238,7 @@ impl Service {
 
     /// Counts the end of a launch.
     pub(crate) fn ended(&self) {
+        self.shared.guards.print();
         self.shared.running.fetch_sub(1, Ordering::AcqRel);
     }
 
@@ -369,6 +371,19 @@ pub(crate) struct Guards {
     pub(crate) control: Region,
     pub(crate) watchdog: Arc<Watchdog>,
     pub(crate) waits: Arc<Waits>,
+    /// The lines that kernels print, unless the settings turn them off.
+    pub(crate) printer: Option<Printer>,
+}
+
+impl Guards {
+    /// Passes on the lines that kernels have printed.
+    fn print(&self) {
+        if let Some(printer) = &self.printer
+            && let Err(error) = printer.drain()
+        {
+            tracing::error!("cannot read the lines that kernels have printed: {error}");
+        }
+    }
 }
 
 /// Sets the abort word of the control page `page`, so that waiting calls of kernels end. Logs an error if the memory cannot
@@ -418,6 +433,7 @@ impl Watcher {
         let mut watches: Vec<NicWatch> = nics.iter().map(|_| NicWatch::default()).collect();
         loop {
             if Instant::now() >= next_check {
+                self.shared.guards.print();
                 self.check_kernels();
                 self.step_waits();
                 self.give_up_late_requests();

@@ -84,13 +84,26 @@ impl StateMap {
     }
 
     /// Writes the PE state that kernels need when they wait or fail, and clears all their words.
-    pub(crate) fn write_pe(&self, pe: u32, control: DevAddr, deadlines: Deadlines) -> Result<()> {
+    pub(crate) fn write_pe(
+        &self,
+        pe: u32,
+        control: DevAddr,
+        print: DevAddr,
+        deadlines: Deadlines,
+    ) -> Result<()> {
         let nanoseconds = |time: Duration| time.as_nanos().min(u64::MAX.into()) as u64;
         let deadline_ns = nanoseconds(deadlines.call);
         // The service ends a late connection, and names its state. Kernels give up later than that.
         let connect_ns = nanoseconds(deadlines.connect.saturating_add(deadlines.call));
-        let state = DeviceState { control, deadline_ns, pe, connect_ns, ..Zeroable::zeroed() };
+        let state = DeviceState { control, deadline_ns, pe, connect_ns, print, ..Zeroable::zeroed() };
         self.region.write(0, bytemuck::bytes_of(&state))
+    }
+
+    /// Returns the number of lines that kernels have printed without room for them.
+    pub(crate) fn lost_lines(&self) -> Result<u64> {
+        let mut lost = 0u64;
+        self.region.read(offset_of!(DeviceState, lost_lines) as u64, bytemuck::bytes_of_mut(&mut lost))?;
+        Ok(lost)
     }
 
     /// Returns the number of error records that kernels have claimed, and resets it to 0. Also clears the grid barrier,

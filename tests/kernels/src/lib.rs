@@ -15,6 +15,7 @@ mod names;
 mod order;
 mod p2p;
 mod posting;
+mod print;
 mod program;
 mod rma;
 pub mod sanitizer;
@@ -54,6 +55,7 @@ pub use p2p::{
     add_everywhere, atomic_then_flag, store_everywhere, store_marks, store_to_members, update_node,
 };
 pub use posting::{Free, batched, held_back, part_ways, queue_handles, reuse_sources};
+pub use print::{print_and_wait, print_numbers, print_values};
 pub use program::{OP_WORDS, Operation, interpret};
 pub use rma::{Transfer, move_pieces, no_elements, ready_pieces, scalars, small_puts};
 pub use signals::{await_all, compare_all, ping_pong};

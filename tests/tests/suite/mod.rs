@@ -19,6 +19,7 @@ mod mixed;
 mod modules;
 mod p2p;
 mod posting;
+mod print;
 mod program;
 mod rma;
 mod setups;
