@@ -38,9 +38,9 @@ pub(crate) struct Args {
     /// Tokens of a request
     #[arg(long, value_name = "N", default_value = "100", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     tokens: u32,
-    /// Memory of the pages
-    #[arg(long, value_enum, default_value = "registered")]
-    pub(crate) memory: MemoryArg,
+    /// Memory of the pages [default: symmetric on GPUs, registered natively]
+    #[arg(long, value_enum)]
+    memory: Option<MemoryArg>,
     /// Repetitions of each measurement; their median counts
     #[arg(long, value_name = "N", default_value = "3", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) repetitions: u32,
@@ -111,14 +111,20 @@ impl Args {
         })
     }
 
+    /// Returns the memory of the pages: GPU memory for kernels of a GPU, unless the user chose otherwise.
+    pub(crate) fn memory(&self, is_gpu: bool) -> MemoryArg {
+        self.memory.unwrap_or(if is_gpu { MemoryArg::Symmetric } else { MemoryArg::Registered })
+    }
+
     /// Makes the symmetric heap large enough.
     pub(crate) fn need_heap(&self, config: &mut Config, shape: KvShape) {
         let n_pes = u64::from(shape.prefill + shape.decode);
         let (layers, pages) = (u64::from(shape.layers), u64::from(shape.pages));
         let words = 4 * n_pes * pages + 8 * layers * (u64::from(shape.prefill) + pages);
         let pools = match self.memory {
-            MemoryArg::Registered => 0,
-            MemoryArg::Symmetric => 2 * pool_chunks(&shape) as u64 * u64::from(CHUNK),
+            Some(MemoryArg::Registered) => 0,
+            // The kind of processor is not known yet. Native memory that is not used costs nothing.
+            Some(MemoryArg::Symmetric) | None => 2 * pool_chunks(&shape) as u64 * u64::from(CHUNK),
         };
         need_heap(config, words + pools, 5);
     }

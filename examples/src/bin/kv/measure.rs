@@ -12,7 +12,7 @@ use crate::cache::Cache;
 
 /// Verifies and measures the transfers, and prints the result on PE 0.
 pub(crate) fn run(pe: &Pe, args: &Args, shape: KvShape) -> Result<()> {
-    let cache = Cache::new(pe, shape, args.memory)?;
+    let cache = Cache::new(pe, shape, args.memory(pe.is_gpu()))?;
     let (stream, posts) = (pe.stream()?, pe.stream()?);
     let round = Cell::new(0);
     let next_round = || {
