@@ -135,8 +135,9 @@ fn many_pes_connect_with_few_commands_and_messages() {
         Ok((started, before, pe.control_costs()))
     });
     for (started, before, end) in &all {
-        // 13 natively. A heap in GPU memory has keys of its own.
-        assert!(started.commands <= 24, "{started:?}");
+        // 13 natively. A heap in GPU memory has keys of its own. A probe that comes late is made again, at most twice, by a QP of
+        // its own.
+        assert!(started.commands <= 24 + 2 * 6, "{started:?}");
         assert!(started.bootstrap.calls <= 6 && started.bootstrap.messages == 0, "{started:?}");
         assert!(started.bootstrap.call_bytes <= 512 * PES as u64, "{started:?}");
         assert!(started.qp_bytes * PES as u64 <= 16 << 20, "{started:?}");
