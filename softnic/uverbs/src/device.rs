@@ -3,11 +3,12 @@
 use crate::abi::{self, gid_type, link_layer, port_state};
 use crate::errno::Errno;
 use crate::fault::Fault;
-use crate::live::GID_SLOTS;
+use crate::live::{self, GID_SLOTS};
 use crate::open_device::execute_on;
 use crate::registry::Registry;
 use crate::scheduling;
 use crate::settings::{LinkLayer, Settings};
+use crate::sys;
 use crate::verbs::xrc::Domains;
 use rushmem_mlx5::prm::counter::{AllocQCounter, QueryQCounter, QueryQCounterOut};
 use rushmem_mlx5::prm::pd::AllocPd;
@@ -307,12 +308,16 @@ impl Device {
     /// Returns the table of GIDs: index, GID and type of each entry.
     pub(crate) fn gids(&self, place: impl Into<PortAddress>) -> Vec<abi::GidEntry> {
         let PortAddress { ip, health } = place.into();
+        let netdev_ifindex = match self.settings.link {
+            LinkLayer::Ethernet => live::network_device(ip).map_or(0, |name| sys::interface_index(&name)),
+            LinkLayer::InfiniBand => 0,
+        };
         let entry = |(gid_index, (gid, gid_type))| abi::GidEntry {
             gid,
             gid_index,
             port_num: 1,
             gid_type,
-            netdev_ifindex: 0,
+            netdev_ifindex,
         };
         let (local, mapped) = (link_local(ip), ip.to_ipv6_mapped().octets());
         let table = match self.settings.link {

@@ -116,6 +116,12 @@ pub(crate) fn network_device(ip: Ipv4Addr) -> Result<String, Errno> {
     found
 }
 
+/// Returns the index of a network device, or 0 if there is none with this name.
+pub(crate) fn interface_index(name: &str) -> u32 {
+    // SAFETY: a C string that lives.
+    CString::new(name).map_or(0, |name| unsafe { libc::if_nametoindex(name.as_ptr()) })
+}
+
 /// Makes the system call `close`.
 pub(crate) fn close(fd: RawFd) -> libc::c_int {
     // SAFETY: closing any number is memory-safe. The caller owns the descriptor, as for the C library's function.
