@@ -1,8 +1,9 @@
 //! Unmodified programs that connect by librdmacm: they find each other by IP address.
 
 mod common;
+mod program;
 
-use common::{Running, all_there, free_port, is_listening, output_text, softnic};
+use common::{Running, all_there, built, free_port, is_listening, output_text, skip, softnic};
 use std::path::Path;
 use std::process::Output;
 use std::time::{Duration, Instant};
@@ -305,7 +306,7 @@ fn a_port_has_one_listener() {
     for address in ["127.0.0.1", "0.0.0.0"] {
         let output = start(&[], &format!("rping -s -a {address} -p {port}")).end();
         let text = output_text(&output);
-        assert!(!output.status.success() && text.contains("Address already in use"), "{text}");
+        assert!(!output.status.success() && text.contains("Cannot assign requested address"), "{text}");
     }
 }
 
@@ -352,4 +353,34 @@ fn wireshark_shows_the_messages() {
     let (shown, _) = captured(TCP, port, &server, &format!("rping -c -a 127.0.0.1 -p {port} -C 1"));
     assert_eq!(shown[..3], ["ConnectRequest", "ConnectReply", "ReadyToUse"]);
     assert!(shown.contains(&"DisconnectRequest".into()) && shown.contains(&"DisconnectReply".into()));
+}
+
+/// `librspreload.so` makes TCP sockets rsockets, before or after this library.
+#[test]
+fn sockets_become_rsockets_in_either_order() {
+    let test = "sockets_become_rsockets_in_either_order";
+    let library = ["/usr/lib/x86_64-linux-gnu/rsocket", "/usr/lib64/rsocket", "/usr/lib/rsocket"]
+        .map(|folder| Path::new(folder).join("librspreload.so"))
+        .into_iter()
+        .find(|library| library.is_file());
+    let Some(library) = library else { return skip(test, "librspreload.so of the package librdmacm1") };
+    let Some(program) = program::sockets_program(test) else { return };
+    let (program, rsockets) = (program.to_str().unwrap(), library.to_str().unwrap());
+    let own = built().join("rushmem-preload");
+    for first in [own.to_str().unwrap(), rsockets] {
+        let port = free_port();
+        let second = if first == rsockets { own.to_str().unwrap() } else { rsockets };
+        let preload = format!("LD_PRELOAD={first}:{second}");
+        let start = |arguments: &[&str]| {
+            let port = port.to_string();
+            let command = [&["env", &preload, program, &port], arguments].concat();
+            Running::start(softnic(&[], &command))
+        };
+        let server = start(&[]).wait_until(|| serves(TCP, port));
+        assert!(!is_listening(port), "{preload}: the server listens on TCP");
+        let outputs = [start(&["client"]).end(), server.end()];
+        for output in outputs {
+            assert_eq!(output_text(&output), "all good\n", "{preload}: {}", output.status);
+        }
+    }
 }

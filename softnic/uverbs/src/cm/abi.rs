@@ -26,6 +26,7 @@ numbers! {
         DISCONNECT = 10,
         INIT_QP_ATTR = 11,
         GET_EVENT = 12,
+        GET_OPTION = 13,
         SET_OPTION = 14,
         NOTIFY = 15,
         JOIN_IP_MCAST = 16,

@@ -105,7 +105,9 @@ pub(super) fn execute(cm: &'static Cm, request: &Request<'_>) -> Result<(), Errn
             multicast::join(cm, request, member, sockaddr(&given.addr, given.addr_size)?)
         }
         command::LEAVE_MCAST => multicast::leave(cm, request),
-        _ => Err(Errno::ENOSYS),
+        // The kernel has the number, but never had the command.
+        command::GET_OPTION => Err(Errno::ENOSYS),
+        _ => Err(Errno::EINVAL),
     }
 }
 
@@ -189,7 +191,8 @@ fn resolve(cm: &'static Cm, request: &Request<'_>, handle: u32, src: Given, dst:
     let bound = {
         let mut state = cm.state();
         let id = state.id(request.file, handle)?;
-        if !matches!(id.phase, Phase::Idle | Phase::Bound) {
+        let same_family = id.local.is_none_or(|local| local.is_ipv4() == to.is_ipv4());
+        if !matches!(id.phase, Phase::Idle | Phase::Bound) || !same_family {
             return Err(Errno::EINVAL);
         }
         id.local
@@ -271,14 +274,15 @@ fn listen(cm: &'static Cm, request: &Request<'_>) -> Result<(), Errno> {
         true => devices.iter().collect(),
         false => vec![state::device_with(devices, local.ip())?],
     };
+    cm.start()?;
+    // The lock keeps requests waiting that arrive as soon as the name exists.
+    let mut state = cm.state();
     let mut listening = Vec::new();
     for device in devices {
-        let port = cm.state().port(device, &cm.inbox)?;
+        let port = state.port(device, &cm.inbox)?;
         let announced = names::announce(endpoint, port.ip)?;
         listening.push((port, announced));
     }
-    cm.start()?;
-    let mut state = cm.state();
     let id = state.id(request.file, given.id)?;
     id.name = id.name.take().or(name);
     let backlog = if given.backlog == 0 { MAX_BACKLOG } else { given.backlog.min(MAX_BACKLOG) };
@@ -298,10 +302,18 @@ fn set_option(cm: &'static Cm, request: &Request<'_>) -> Result<(), Errno> {
     let id = state.id(request.file, given.id)?;
     match given.level << 16 | given.optname {
         option::TOS => id.options.tos = byte()?,
-        option::REUSE_ADDRESS => id.options.reuse_address = number()? != 0,
-        option::IPV6_ONLY => id.options.ipv6_only = number()? != 0,
+        option::REUSE_ADDRESS => match number()? != 0 {
+            reuse if id.phase == Phase::Idle || reuse && id.phase != Phase::Listening => {
+                id.options.reuse_address = reuse;
+            }
+            _ => return Err(Errno::EINVAL),
+        },
+        option::IPV6_ONLY => match number()? != 0 {
+            only if matches!(id.phase, Phase::Idle | Phase::Bound) => id.options.ipv6_only = only,
+            _ => return Err(Errno::EINVAL),
+        },
         option::ACK_TIMEOUT => match byte()? {
-            timeout @ 0..=MAX_TIMEOUT => id.options.ack_timeout = Some(timeout),
+            timeout @ 0..=MAX_TIMEOUT if !id.is_datagram() => id.options.ack_timeout = Some(timeout),
             _ => return Err(Errno::EINVAL),
         },
         // Ethernet has one path only, so that a path of the program's is not needed.

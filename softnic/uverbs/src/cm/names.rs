@@ -94,40 +94,48 @@ fn covering(endpoint: Endpoint) -> [Endpoint; 3] {
     any.map(|ip| Endpoint { ip, ..endpoint })
 }
 
-/// Returns whether connections to one of the addresses may be meant for the other.
-fn overlap(one: IpAddr, other: IpAddr) -> bool {
-    one == other || one.is_unspecified() || other.is_unspecified()
+/// Returns the error of binding a port at `wanted` while it is bound at `other`, if there is one. As in Linux, it depends on
+/// whether the addresses are equal or one of them covers the other.
+fn conflict(wanted: IpAddr, other: IpAddr) -> Option<Errno> {
+    if wanted.is_unspecified() || other.is_unspecified() {
+        Some(Errno::EADDRNOTAVAIL)
+    } else {
+        (wanted == other).then_some(Errno::EADDRINUSE)
+    }
 }
 
 /// Binds a port, or any free one for port 0, and returns its number.
 ///
 /// # Errors
 ///
-/// - `EADDRINUSE`: another process, or another identifier of this one, has it.
-/// - `EADDRNOTAVAIL`: all ports are taken.
+/// - `EADDRINUSE`: another process, or another identifier of this one, has bound it to the same address.
+/// - `EADDRNOTAVAIL`: it is bound, and one of the two addresses stands for all; or all ports are taken.
 pub(crate) fn reserve(endpoint: Endpoint) -> Result<(Name, u16), Errno> {
     let taken = entries();
-    let free = |endpoint: Endpoint| {
-        let conflict = |entry: &Entry| {
-            matches!(*entry, Entry::Port(other)
-                if (other.ps, other.port) == (endpoint.ps, endpoint.port) && overlap(other.ip, endpoint.ip))
-        };
-        !is_taken(endpoint) && !taken.iter().any(conflict)
-    };
-    let bind = |endpoint: Endpoint| take(&port_name(endpoint));
     if endpoint.port != 0 {
-        return if free(endpoint) { Ok((bind(endpoint)?, endpoint.port)) } else { Err(Errno::EADDRINUSE) };
+        return Ok((bind(endpoint, &taken)?, endpoint.port));
     }
     for _ in 0..TRIES {
         let port = any_port()?;
-        let endpoint = Endpoint { port, ..endpoint };
-        if free(endpoint)
-            && let Ok(name) = bind(endpoint)
-        {
+        if let Ok(name) = bind(Endpoint { port, ..endpoint }, &taken) {
             return Ok((name, port));
         }
     }
     Err(Errno::EADDRNOTAVAIL)
+}
+
+/// Binds a port that nobody has, with the errors of [`reserve`]. `taken` are entries of the system's list.
+fn bind(endpoint: Endpoint, taken: &[Entry]) -> Result<Name, Errno> {
+    let listed = taken.iter().filter_map(|entry| match *entry {
+        Entry::Port(other) if (other.ps, other.port) == (endpoint.ps, endpoint.port) => Some(other.ip),
+        _ => None,
+    });
+    // The list may lack sockets while others come and go.
+    let found = covering(endpoint).into_iter().filter(|other| is_bound(*other)).map(|other| other.ip);
+    match listed.chain(found).find_map(|other| conflict(endpoint.ip, other)) {
+        Some(error) => Err(error),
+        None => take(&port_name(endpoint)),
+    }
 }
 
 /// Returns a random port for a program that asks for any.
@@ -239,7 +247,13 @@ mod tests {
         let here = |port| endpoint(0x106, port, "127.0.0.1");
         let (held, port) = reserve(here(0)).unwrap();
         assert_eq!(reserve(here(port)).err(), Some(Errno::EADDRINUSE));
-        assert_eq!(reserve(endpoint(0x106, port, "0.0.0.0")).err(), Some(Errno::EADDRINUSE));
+        assert_eq!(reserve(endpoint(0x106, port, "0.0.0.0")).err(), Some(Errno::EADDRNOTAVAIL));
+        assert_eq!(reserve(endpoint(0x106, port, "::")).err(), Some(Errno::EADDRNOTAVAIL));
+        assert!(reserve(endpoint(0x106, port, "127.0.0.2")).is_ok());
+        let (all, covered) = reserve(endpoint(0x106, 0, "0.0.0.0")).unwrap();
+        assert_eq!(reserve(here(covered)).err(), Some(Errno::EADDRNOTAVAIL));
+        assert_eq!(reserve(endpoint(0x106, covered, "0.0.0.0")).err(), Some(Errno::EADDRNOTAVAIL));
+        drop(all);
         let other_space = reserve(endpoint(0x111, port, "127.0.0.1"));
         assert!(other_space.is_ok());
         assert_eq!(listener(here(port)), None, "it is bound only");
