@@ -186,7 +186,7 @@ fn wrong_commands_are_refused() {
             (cm.write(&[0; 7]), libc::EINVAL),
             (cm.write(&[0, 0, 0, 0, 24, 0, 4, 0]), libc::EINVAL),
             (cm.command(0, &[0; 24], 4), libc::EINVAL),
-            (cm.command(99, &[], 0), libc::ENOSYS),
+            (cm.command(99, &[], 0), libc::EINVAL),
             (cm.command(13, &[0; 24], 0), libc::ENOSYS),
             (cm.command(10, &999u32.to_ne_bytes(), 0), libc::ENOENT),
             (cm.command(10, &id.to_ne_bytes(), 0), libc::EINVAL),
@@ -219,5 +219,95 @@ fn infiniband_ports_have_no_addresses() {
         let id = cm.create(1, TCP);
         let bind = [&[0; 8][..], &address([127, 0, 0, 1], [0, 0]), &id.to_ne_bytes()].concat();
         assert_eq!(cm.command(2, &bind, 0), Err(libc::ENODEV));
+    });
+}
+
+/// Returns the input of BIND_IP for an address.
+fn bind_ip(id: u32, ip: [u8; 4], port: [u8; 2]) -> Vec<u8> {
+    [&[0; 8][..], &address(ip, port), &id.to_ne_bytes()].concat()
+}
+
+impl Cm {
+    /// Binds an identifier to a port at the loopback address, and listens with this backlog. Returns the port.
+    fn listen(&self, id: u32, backlog: u32) -> [u8; 2] {
+        self.command(2, &bind_ip(id, [127, 0, 0, 1], [0, 0]), 0).unwrap();
+        let route: [u8; 208] = self.ask(5, &[id.to_ne_bytes(), [0; 4]].concat()).unwrap();
+        self.command(7, &[id.to_ne_bytes(), backlog.to_ne_bytes()].concat(), 0).unwrap();
+        [route[138], route[139]]
+    }
+
+    /// Asks for a connection to a port at the loopback address.
+    fn connect(&self, uid: u64, port: [u8; 2]) -> u32 {
+        let id = self.create(uid, TCP);
+        self.resolve(id, &address([127, 0, 0, 1], port));
+        let connect = [parameters(b""), [id.to_ne_bytes(), [0; 4]].concat()].concat();
+        self.command(6, &connect, 0).unwrap();
+        id
+    }
+}
+
+#[test]
+fn ports_are_bound_with_the_errors_of_linux() {
+    inside("ports_are_bound_with_the_errors_of_linux", &[], |_| {
+        let cm = Cm::open();
+        let (first, second) = (cm.create(1, TCP), cm.create(2, TCP));
+        let port = cm.listen(first, 0);
+        let bind = |ip| cm.command(2, &bind_ip(second, ip, port), 0);
+        assert_eq!(bind([127, 0, 0, 1]), Err(libc::EADDRINUSE), "the same address");
+        assert_eq!(bind([0, 0, 0, 0]), Err(libc::EADDRNOTAVAIL), "an address that covers the other");
+        assert_eq!(bind([127, 0, 0, 2]), Ok(()));
+        let all = cm.create(3, TCP);
+        cm.command(2, &bind_ip(all, [0; 4], [0, 0]), 0).unwrap();
+        let route: [u8; 208] = cm.ask(5, &[all.to_ne_bytes(), [0; 4]].concat()).unwrap();
+        let covered = bind_ip(cm.create(4, TCP), [127, 0, 0, 1], [route[138], route[139]]);
+        assert_eq!(cm.command(2, &covered, 0), Err(libc::EADDRNOTAVAIL), "an address that is covered");
+    });
+}
+
+#[test]
+fn the_backlog_counts_requests_that_are_not_read() {
+    inside("the_backlog_counts_requests_that_are_not_read", &[], |_| {
+        let cm = Cm::open();
+        let port = cm.listen(cm.create(1, TCP), 1);
+        for uid in [2, 3] {
+            cm.connect(uid, port);
+            let event = cm.event().unwrap();
+            assert_eq!((kind(&event), event[0]), ((4, 0), 1), "CONNECT_REQUEST for {uid}");
+        }
+        // A file for each side, as in two programs.
+        let other = Cm::open();
+        other.connect(4, port);
+        other.connect(5, port);
+        let event = other.event().unwrap();
+        assert_eq!((kind(&event), event[0]), ((8, 28), 5), "REJECTED, because a request waits already");
+    });
+}
+
+#[test]
+fn a_process_keeps_the_name_that_its_peers_watch() {
+    inside("a_process_keeps_the_name_that_its_peers_watch", &[], |_| {
+        let names = || {
+            let sockets = std::fs::read_to_string("/proc/self/net/unix").unwrap();
+            let inode = |line: &str| line.split_whitespace().nth(6).map(str::to_owned);
+            let of_adapters = sockets.lines().filter(|line| line.contains("@rushmem-rdmacm/adapter/127.64."));
+            of_adapters.filter_map(inode).collect::<Vec<_>>()
+        };
+        let earlier = names();
+        let cm = Cm::open();
+        let own = || names().into_iter().filter(|inode| !earlier.contains(inode)).collect::<Vec<_>>();
+        // The adapter is used, unused, and used again.
+        let id = cm.create(1, TCP);
+        cm.listen(id, 0);
+        let first = own();
+        cm.destroy(id);
+        let port = cm.listen(cm.create(2, TCP), 0);
+        // A message wakes the thread that polls the socket.
+        cm.connect(3, port);
+        assert_eq!(kind(&cm.event().unwrap()), (4, 0), "CONNECT_REQUEST");
+        assert!(
+            !first.is_empty() && first.iter().all(|inode| own().contains(inode)),
+            "{first:?}, {:?}",
+            own()
+        );
     });
 }

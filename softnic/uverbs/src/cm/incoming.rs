@@ -167,13 +167,10 @@ impl State {
         Some((handle, SocketAddr::new(header.to, port), header))
     }
 
-    /// Returns whether a listener takes another connection.
+    /// Returns whether a listener takes another connection. As in the kernel, the backlog limits the requests that the program
+    /// has not read yet. A program may read any number of them before it accepts one.
     fn has_room(&self, listener: u32) -> bool {
-        let waits = |id: &&Id| {
-            id.listener == Some(listener) && matches!(id.phase, Phase::ReqReceived | Phase::SidrReceived)
-        };
-        let waiting = self.ids.values().filter(waits).count();
-        self.ids.get(&listener).is_some_and(|id| waiting < id.backlog)
+        self.ids.get(&listener).is_some_and(|id| self.unread_requests(id.file, listener) < id.backlog)
     }
 
     /// Creates the identifier of a connection that a peer asks for.
@@ -382,8 +379,8 @@ impl State {
     /// Sends messages again that are not answered, and gives up those that were sent often enough.
     pub(super) fn time_out(&mut self, now: Instant, inbox: &Inbox) {
         self.close_due(now);
-        for ip in self.take_ended(now) {
-            self.peer_has_ended(ip);
+        for process in self.take_ended(now) {
+            self.peer_has_ended(process);
         }
         let is_due = |id: &Id| id.connection.timer.as_ref().is_some_and(|timer| timer.due <= now);
         let due: Vec<u32> = self.ids.iter().filter(|(_, id)| is_due(id)).map(|(handle, _)| *handle).collect();
@@ -391,8 +388,7 @@ impl State {
             let Some(id) = self.ids.get_mut(&handle) else { continue };
             if std::mem::take(&mut id.connection.looks_again) {
                 look_again(id);
-                let peer = id.connection.peer;
-                self.watch(peer, inbox);
+                self.watch(handle, inbox);
                 continue;
             }
             if let Some(timer) = id.connection.timer.as_mut().filter(|timer| timer.tries != 0) {
@@ -420,11 +416,11 @@ impl State {
     }
 
     /// Ends the connections to a process that has ended, as its kernel would.
-    fn peer_has_ended(&mut self, ip: Ipv4Addr) {
+    fn peer_has_ended(&mut self, process: u64) {
         let theirs: Vec<u32> = self
             .ids
             .iter()
-            .filter(|(_, id)| id.connection.peer == ip && !id.is_datagram())
+            .filter(|(_, id)| id.connection.process == Some(process) && !id.is_datagram())
             .map(|(handle, _)| *handle)
             .collect();
         for handle in theirs {

@@ -1,7 +1,6 @@
 //! An adapter that the connection manager uses.
 
 use super::mad::Mad;
-use super::names;
 use super::worker::Inbox;
 use crate::abi::gid_type;
 use crate::device::{Device, Lease, PKEYS};
@@ -9,15 +8,12 @@ use crate::errno::Errno;
 use crate::settings::LinkLayer;
 use rushmem_mlx5::prm::qp::Mtu;
 use std::net::Ipv4Addr;
-use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 
 /// An adapter, which runs as long as the connection manager uses it.
 pub(super) struct Port {
     pub(super) device: Arc<Device>,
     pub(super) ip: Ipv4Addr,
-    /// The socket to which other processes connect, to learn of the end of this one.
-    pub(super) watched: Option<UnixListener>,
     lease: Lease,
 }
 
@@ -37,9 +33,7 @@ impl Port {
         let ip = *lease.nic.address().ip();
         let (index, to) = (device.index, Arc::clone(inbox));
         lease.nic.on_mad(move |mad| to.put(index, mad));
-        let watched = names::name_adapter(ip);
-        let watched = watched.inspect_err(|error| tracing::warn!(%ip, ?error, "cannot name the adapter"));
-        Ok(Port { device: Arc::clone(device), ip, watched: watched.ok(), lease })
+        Ok(Port { device: Arc::clone(device), ip, lease })
     }
 
     /// Sends a message to the adapter at `to`.

@@ -17,7 +17,7 @@ use crate::user;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -35,13 +35,24 @@ pub(super) struct State {
     pub(super) ids: BTreeMap<u32, Id>,
     memberships: BTreeMap<u32, Membership>,
     ports: BTreeMap<u32, Weak<Port>>,
-    /// Streams to processes with adapters, which end with them.
-    peers: BTreeMap<Ipv4Addr, UnixStream>,
-    /// Adapters that have ended, and the time when connections to them end.
-    ended: Vec<(Instant, Ipv4Addr)>,
+    /// The socket to which other processes connect to learn of the end of this one, and its address, by device. It outlives the
+    /// `Port`: while the worker polls the socket, closing it neither frees its name nor resets the streams to it.
+    named: BTreeMap<u32, (Ipv4Addr, UnixListener)>,
+    /// Processes with the adapters of peers.
+    peers: BTreeMap<Ipv4Addr, Peer>,
+    next_process: u64,
+    /// Processes that have ended, and the time when connections to them end.
+    ended: Vec<(Instant, u64)>,
     /// Streams from processes that watch this one.
     watchers: Vec<UnixStream>,
     next_communication: u32,
+}
+
+/// A process with an adapter. A later process may take the same address.
+struct Peer {
+    process: u64,
+    /// Hangs up when the process ends.
+    stream: UnixStream,
 }
 
 /// An event file.
@@ -173,6 +184,8 @@ pub(super) struct Id {
 /// The connection of an identifier.
 pub(super) struct Connection {
     pub(super) peer: Ipv4Addr,
+    /// The process with the peer's adapter, if this process watches it.
+    pub(super) process: Option<u64>,
     pub(super) ids: Ids,
     pub(super) tid: u64,
     pub(super) qpn: u32,
@@ -250,6 +263,7 @@ impl Default for Connection {
     fn default() -> Connection {
         Connection {
             peer: Ipv4Addr::UNSPECIFIED,
+            process: None,
             ids: Ids::default(),
             tid: 0,
             qpn: 0,
@@ -462,6 +476,12 @@ impl State {
         self.queue(file, Queued { owner, membership: Some(number), brings: None, event });
     }
 
+    /// Returns the number of connection requests of a listener that the program has not read.
+    pub(super) fn unread_requests(&self, file: u64, listener: u32) -> usize {
+        let is_request = |queued: &&Queued| queued.owner == listener && queued.brings.is_some();
+        self.files.get(&file).map_or(0, |file| file.events.iter().filter(is_request).count())
+    }
+
     /// Adds the event of a listener that brings a new identifier.
     pub(super) fn tell_request(&mut self, listener: u32, new: u32, param: &Param) {
         let Some(id) = self.ids.get(&listener) else { return };
@@ -514,6 +534,7 @@ impl State {
         }
         let port = Arc::new(Port::open(device, inbox)?);
         self.ports.insert(device.index, Arc::downgrade(&port));
+        self.name_adapter(device.index, port.ip);
         inbox.ring();
         Ok(port)
     }
@@ -534,23 +555,46 @@ impl State {
         }
     }
 
-    /// Watches the process with an adapter, if it is one of this machine.
-    pub(super) fn watch(&mut self, adapter: Ipv4Addr, inbox: &Inbox) {
-        let own = self.ports.values().filter_map(Weak::upgrade).any(|port| port.ip == adapter);
-        if !own
-            && !self.peers.contains_key(&adapter)
-            && let Some(stream) = names::watch_adapter(adapter)
-        {
-            self.peers.insert(adapter, stream);
-            inbox.ring();
+    /// Names this process as the one with the adapter of a device.
+    fn name_adapter(&mut self, device: u32, ip: Ipv4Addr) {
+        if self.named.get(&device).is_none_or(|(named, _)| *named != ip) {
+            match names::name_adapter(ip) {
+                Ok(listener) => drop(self.named.insert(device, (ip, listener))),
+                Err(error) => tracing::warn!(%ip, ?error, "cannot name the adapter"),
+            }
+        }
+    }
+
+    /// Watches the process with the adapter of an identifier's peer, if it is another process of this machine.
+    pub(super) fn watch(&mut self, handle: u32, inbox: &Inbox) {
+        let Some(adapter) = self.ids.get(&handle).map(|id| id.connection.peer) else { return };
+        if self.ports.values().filter_map(Weak::upgrade).any(|port| port.ip == adapter) {
+            return;
+        }
+        let living = self.peers.get(&adapter).filter(|peer| !sys::is_ready(peer.stream.as_raw_fd()));
+        let process = match living {
+            Some(peer) => peer.process,
+            None => {
+                let Some(stream) = names::watch_adapter(adapter) else { return };
+                self.next_process += 1;
+                let peer = Peer { process: self.next_process, stream };
+                if let Some(earlier) = self.peers.insert(adapter, peer) {
+                    self.ended.push((Instant::now() + LAST_MESSAGES, earlier.process));
+                }
+                inbox.ring();
+                self.next_process
+            }
+        };
+        if let Some(id) = self.ids.get_mut(&handle) {
+            id.connection.process = Some(process);
         }
     }
 
     /// Returns the descriptors and the time to wait for.
     pub(super) fn waits(&self) -> (Vec<RawFd>, Option<Instant>) {
-        let mut fds: Vec<RawFd> = self.peers.values().chain(&self.watchers).map(AsRawFd::as_raw_fd).collect();
-        let ports = self.ports.values().filter_map(Weak::upgrade);
-        fds.extend(ports.filter_map(|port| port.watched.as_ref().map(AsRawFd::as_raw_fd)));
+        let streams = self.peers.values().map(|peer| &peer.stream).chain(&self.watchers);
+        let mut fds: Vec<RawFd> = streams.map(AsRawFd::as_raw_fd).collect();
+        fds.extend(self.named.values().map(|(_, listener)| listener.as_raw_fd()));
         let timers = self.ids.values().filter_map(|id| id.connection.timer.as_ref().map(|timer| timer.due));
         let ends = self.ended.iter().map(|(due, _)| *due);
         (fds, timers.chain(ends).chain(self.files.values().filter_map(|file| file.closes)).min())
@@ -558,26 +602,26 @@ impl State {
 
     /// Accepts processes that watch this one, and notes peers that have ended.
     pub(super) fn look_at_peers(&mut self) {
-        for port in self.ports.values().filter_map(Weak::upgrade) {
-            while let Some(Ok((stream, _))) = port.watched.as_ref().map(|watched| watched.accept()) {
+        for (_, listener) in self.named.values() {
+            while let Ok((stream, _)) = listener.accept() {
                 self.watchers.push(stream);
             }
         }
         self.watchers.retain(|stream| !sys::is_ready(stream.as_raw_fd()));
         let due = Instant::now() + LAST_MESSAGES;
         let State { peers, ended, ids, .. } = self;
-        peers.retain(|ip, stream| {
-            let has_ended = sys::is_ready(stream.as_raw_fd());
+        peers.retain(|_, peer| {
+            let has_ended = sys::is_ready(peer.stream.as_raw_fd());
             if has_ended {
-                ended.push((due, *ip));
+                ended.push((due, peer.process));
             }
-            !has_ended && ids.values().any(|id| id.connection.peer == *ip)
+            !has_ended && ids.values().any(|id| id.connection.process == Some(peer.process))
         });
     }
 
-    /// Returns the adapters that ended some time ago.
-    pub(super) fn take_ended(&mut self, now: Instant) -> Vec<Ipv4Addr> {
-        self.ended.extract_if(.., |(due, _)| *due <= now).map(|(_, ip)| ip).collect()
+    /// Returns the processes that ended some time ago.
+    pub(super) fn take_ended(&mut self, now: Instant) -> Vec<u64> {
+        self.ended.extract_if(.., |(due, _)| *due <= now).map(|(_, process)| process).collect()
     }
 }
 
