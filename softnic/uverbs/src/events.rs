@@ -75,6 +75,11 @@ impl Channel {
         self.kind
     }
 
+    /// Returns the identity of the program's end.
+    pub(crate) fn identity(&self) -> Identity {
+        self.identity
+    }
+
     /// Returns whether `fd` is the program's end.
     pub(crate) fn is(&self, fd: RawFd) -> bool {
         sys::identity(fd) == Some(self.identity)

@@ -10,14 +10,19 @@ use crate::fault::Fault;
 use crate::handles::Handles;
 use crate::memory::Region;
 use crate::pages::Pages;
+use crate::sys::{self, Identity};
 use crate::verbs::cq::Cq;
 use crate::verbs::qp::Qp;
 use crate::verbs::srq::Srq;
 use crate::{devx, verbs};
 use rushmem_mlx5::prm::{Command, Response};
 use rushmem_softnic::Context;
+use std::collections::BTreeMap;
 use std::os::fd::{OwnedFd, RawFd};
 use std::sync::Arc;
+
+/// The fewest event files at which closed ones are removed.
+const MIN_PRUNE: usize = 64;
 
 /// An opened device. Dropping it destroys its objects.
 pub(crate) struct OpenDevice {
@@ -27,7 +32,10 @@ pub(crate) struct OpenDevice {
     pub(crate) pages: Pages,
     /// Event file for asynchronous events.
     pub(crate) asynchronous: Option<Arc<Channel>>,
-    channels: Vec<Arc<Channel>>,
+    /// Event files by the identity of the program's end.
+    channels: BTreeMap<Identity, Arc<Channel>>,
+    /// Number of event files at which closed ones are removed.
+    prune_at: usize,
     /// Faults of first calls that have happened.
     refused: Vec<Fault>,
 }
@@ -50,7 +58,8 @@ impl OpenDevice {
             device,
             pages: Pages::new(file),
             asynchronous: None,
-            channels: Vec::new(),
+            channels: BTreeMap::new(),
+            prune_at: 0,
             refused: Vec::new(),
         }
     }
@@ -115,9 +124,13 @@ impl OpenDevice {
 
     /// Creates an event file and returns the program's end.
     pub(crate) fn new_channel(&mut self, kind: Kind) -> Result<RawFd, Errno> {
-        self.channels.retain(|channel| Arc::strong_count(channel) > 1 || !channel.is_closed());
+        if self.channels.len() >= self.prune_at {
+            self.channels.retain(|_, channel| Arc::strong_count(channel) > 1 || !channel.is_closed());
+            // Twice as many, so that the cost of a new file does not depend on their number.
+            self.prune_at = 2 * self.channels.len() + MIN_PRUNE;
+        }
         let (channel, fd) = Channel::new(kind)?;
-        self.channels.push(channel);
+        self.channels.insert(channel.identity(), channel);
         Ok(fd)
     }
 
@@ -131,7 +144,8 @@ impl OpenDevice {
 
     /// Returns the event file with the program's end `fd`.
     pub(crate) fn channel(&self, fd: RawFd) -> Result<Arc<Channel>, Errno> {
-        self.channels.iter().find(|channel| channel.is(fd)).cloned().ok_or(Errno::ENOENT)
+        let identity = sys::identity(fd).ok_or(Errno::ENOENT)?;
+        self.channels.get(&identity).cloned().ok_or(Errno::ENOENT)
     }
 }
 
