@@ -6,7 +6,7 @@ use std::io;
 use std::path::PathBuf;
 
 /// The functions that the library exports. The crate `rushmem-uverbs-preload` defines them.
-const EXPORTS: [&str; 51] = [
+const EXPORTS: [&str; 55] = [
     "open",
     "open64",
     "__open_2",
@@ -41,6 +41,10 @@ const EXPORTS: [&str; 51] = [
     "opendir",
     "scandir",
     "scandir64",
+    "scandirat",
+    "scandirat64",
+    "glob",
+    "glob64",
     "chdir",
     "getcwd",
     "__getcwd_chk",
@@ -60,6 +64,10 @@ const EXPORTS: [&str; 51] = [
     "rushmem_uverbs_register_peer_memory",
 ];
 
+/// The functions of the C library that the library's own code gets as direct system calls. The crate `rushmem-uverbs-preload`
+/// defines them.
+const DIRECT: [&str; 6] = ["close", "madvise", "mmap", "mmap64", "munmap", "socket"];
+
 fn main() -> io::Result<()> {
     let kernels = env::var_os("DEP_RUSHMEM_BENCH_KERNELS_DIR").unwrap_or_default();
     rushmem_ptx::Builder::new(PathBuf::from(kernels)).optional().build();
@@ -68,5 +76,8 @@ fn main() -> io::Result<()> {
     fs::write(&script, format!("{{ global: {}; local: *; }};\n", EXPORTS.join("; ")))?;
     println!("cargo::rustc-link-arg-bin=rushmem-preload=-shared");
     println!("cargo::rustc-link-arg-bin=rushmem-preload=-Wl,--version-script={}", script.display());
+    for name in DIRECT {
+        println!("cargo::rustc-link-arg-bin=rushmem-preload=-Wl,--wrap={name}");
+    }
     Ok(())
 }

@@ -10,7 +10,7 @@
 //! |---|---|
 //! | [`interpose`], `process`, `per_process`, `sys` | the C library's functions; descriptors of devices; objects of a process; system calls |
 //! | [`sysfs`], [`settings`], [`fault`] | files and settings that a launcher prepares |
-//! | `paths`, `live`, `topology` | the places of the files, files with contents that change, GPUs in the tree of devices |
+//! | `paths`, `live`, `pci`, `topology` | the places of the files, files with contents that change, PCI functions, GPUs in the tree of devices |
 //! | `device`, `scheduling` | a device and its adapter; the scheduling of its engine |
 //! | `open_device`, `handles`, `pages` | an opened device; its objects by number; pages that programs map |
 //! | `attrs`, `user`, `abi`, `errno` | arguments of an ioctl, memory of the caller, structures, error numbers |
@@ -53,6 +53,7 @@ mod memory;
 mod open_device;
 mod pages;
 mod paths;
+mod pci;
 #[allow(unsafe_code, reason = "functions of a client, through a table of pointers")]
 pub mod peer_memory;
 #[allow(unsafe_code, reason = "one object for each process, which is never freed")]

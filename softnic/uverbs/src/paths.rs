@@ -1,25 +1,42 @@
 //! Paths of the kernel's files about RDMA devices, and their places in the tree that a launcher has written.
 
 use crate::cuda;
+use crate::process::MAJOR;
 use crate::settings::variable;
 use crate::sysfs::{DOMAIN, PEER_MEMORY};
 use std::ffi::CString;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt};
 use std::sync::OnceLock;
 
-/// The kernel's tree of devices.
-const SYS: &[u8] = b"/sys";
-
-/// Folders below [`SYS`] that lead to the launcher's tree as a whole.
-const OURS: [&str; 5] = [
-    "class/infiniband",
-    "class/infiniband_verbs",
-    "class/infiniband_mad",
-    "class/misc/rdma_cm",
-    "bus/pci/drivers/mlx5_core",
+/// Folders that lead to the launcher's tree as a whole.
+const OURS: [&str; 6] = [
+    "/dev/infiniband",
+    "/sys/bus/pci/drivers/mlx5_core",
+    "/sys/class/infiniband",
+    "/sys/class/infiniband_mad",
+    "/sys/class/infiniband_verbs",
+    "/sys/class/misc/rdma_cm",
 ];
 
-/// Returns the root of the launcher's tree, which takes the place of `/sys`.
+/// Folders of the machine that list something of the launcher's tree. The tree has a copy of each, with links to the machine's
+/// own entries, so that programs find by listing what they can open.
+const LISTING: [&str; 13] = [
+    "/dev",
+    "/dev/char",
+    "/sys",
+    "/sys/bus",
+    "/sys/bus/pci",
+    "/sys/bus/pci/devices",
+    "/sys/bus/pci/drivers",
+    "/sys/class",
+    "/sys/class/misc",
+    "/sys/class/pci_bus",
+    "/sys/dev",
+    "/sys/dev/char",
+    "/sys/devices",
+];
+
+/// Returns the root of the launcher's tree, which has the paths of the machine below it.
 fn root() -> Option<&'static [u8]> {
     static ROOT: OnceLock<Option<Vec<u8>>> = OnceLock::new();
     let read =
@@ -30,35 +47,46 @@ fn root() -> Option<&'static [u8]> {
 /// Returns the place of an absolute path in the launcher's tree, or `None` if the path is not about RDMA devices.
 pub(crate) fn moved(path: &[u8]) -> Option<CString> {
     // Almost every path of a program ends here.
-    let rest = if path == b"/dev/infiniband" || path == b"/dev/infiniband/" {
-        &path[1..]
-    } else {
-        path.strip_prefix(SYS)?
-    };
+    if !path.starts_with(b"/sys") && !path.starts_with(b"/dev") && !path.starts_with(b"//") {
+        return None;
+    }
     let root = root()?;
-    let rest = without_double_slashes(rest);
-    is_ours(&rest).then(|| CString::new([root, b"/", &rest].concat()).ok()).flatten()
+    let path = normalized(path);
+    let place = || CString::new([root, &path].concat()).ok();
+    if is_ours(&path) || is_listing(&path) {
+        place()
+    } else if path.starts_with(b"/sys/devices/pci") {
+        // The device of a GPU's switch lists the device beside the GPU.
+        place().filter(|place| std::path::Path::new(std::ffi::OsStr::from_bytes(place.to_bytes())).is_dir())
+    } else {
+        None
+    }
 }
 
-/// Returns a path without slashes at its start and without empty parts.
-fn without_double_slashes(path: &[u8]) -> Vec<u8> {
-    let parts: Vec<&[u8]> = path.split(|byte| *byte == b'/').filter(|part| !part.is_empty()).collect();
-    parts.join(&b'/')
+/// Returns an absolute path without empty parts.
+fn normalized(path: &[u8]) -> Vec<u8> {
+    let parts = path.split(|byte| *byte == b'/').filter(|part| !part.is_empty());
+    parts.flat_map(|part| [b"/", part].concat()).collect()
 }
 
-/// Returns whether a path below `/sys` belongs to the devices of this library.
-fn is_ours(path: &[u8]) -> bool {
+/// Returns whether a path belongs to the devices of this library.
+pub(crate) fn is_ours(path: &[u8]) -> bool {
     let within = |folder: &str| match path.strip_prefix(folder.as_bytes()) {
         Some(rest) => rest.is_empty() || rest[0] == b'/',
         None => false,
     };
-    path == b"dev/infiniband"
-        || OURS.into_iter().any(within)
-        || path.starts_with(b"devices/pci") && has_device(path)
-        || path.starts_with(format!("bus/pci/devices/{DOMAIN}:").as_bytes())
-        || path.starts_with(format!("class/pci_bus/{DOMAIN}:").as_bytes())
+    OURS.into_iter().any(within)
+        || path.starts_with(b"/sys/devices/pci") && has_device(path)
+        || path.starts_with(format!("/sys/bus/pci/devices/{DOMAIN}:").as_bytes())
+        || path.starts_with(format!("/sys/class/pci_bus/{DOMAIN}:").as_bytes())
+        || path.starts_with(format!("/sys/dev/char/{MAJOR}:").as_bytes())
         // The kernel's module for GPU memory. A process without CUDA sees the machine's own modules.
         || within(PEER_MEMORY) && cuda::is_loaded()
+}
+
+/// Returns whether a path is a folder of the machine that lists something of this library.
+fn is_listing(path: &[u8]) -> bool {
+    LISTING.iter().any(|listing| listing.as_bytes() == path) || path == b"/sys/module" && cuda::is_loaded()
 }
 
 /// Returns whether a part of a path is a PCI device of this library, or their root. They may be below a switch of the machine.
@@ -68,10 +96,10 @@ fn has_device(path: &[u8]) -> bool {
         .any(|part| part.starts_with(device.as_bytes()) || part.starts_with(root.as_bytes()))
 }
 
-/// Returns the kernel's path of a file in the launcher's tree, or `None` if the path is not in the tree.
+/// Returns the machine's path of a file in the launcher's tree, or `None` if the path is not in the tree.
 pub(crate) fn original(path: &[u8]) -> Option<Vec<u8>> {
     let rest = path.strip_prefix(root()?)?;
-    (rest.is_empty() || rest[0] == b'/').then(|| [SYS, rest].concat())
+    (rest.is_empty() || rest[0] == b'/').then(|| rest.to_vec())
 }
 
 /// Returns the path behind a descriptor of this process, or of its current folder.
@@ -87,34 +115,44 @@ mod tests {
     #[test]
     fn only_paths_of_rdma_devices_are_ours() {
         for path in [
-            "class/infiniband",
-            "class/infiniband/mlx5_0/ports/1/gids/0",
-            "class/infiniband_verbs/abi_version",
-            "class/misc/rdma_cm/abi_version",
-            "devices/pci7000:00",
-            "devices/pci7000:00/7000:00:01.0",
-            "devices/pci0000:15/0000:15:01.0/7000:00:01.0/7000:01:00.0/class",
-            "bus/pci/devices/7000:01:00.0",
-            "bus/pci/drivers/mlx5_core/7000:01:00.0",
-            "class/pci_bus/7000:01/../../7000:01:00.0",
+            "/dev/infiniband",
+            "/sys/class/infiniband",
+            "/sys/class/infiniband/mlx5_0/ports/1/gids/0",
+            "/sys/class/infiniband_verbs/abi_version",
+            "/sys/class/misc/rdma_cm/abi_version",
+            "/sys/dev/char/231:192",
+            "/sys/devices/pci7000:00",
+            "/sys/devices/pci7000:00/7000:00:01.0",
+            "/sys/devices/pci0000:15/0000:15:01.0/7000:00:01.0/7000:01:00.0/class",
+            "/sys/bus/pci/devices/7000:01:00.0",
+            "/sys/bus/pci/drivers/mlx5_core/7000:01:00.0",
+            "/sys/class/pci_bus/7000:01/../../7000:01:00.0",
         ] {
-            assert!(is_ours(path.as_bytes()), "{path}");
+            assert!(is_ours(path.as_bytes()) && !is_listing(path.as_bytes()), "{path}");
         }
         for path in [
             "",
-            "class",
-            "class/misc",
-            "class/infiniband_cm",
-            "class/net",
-            "devices/pci0000:00",
-            "devices/pci0000:15/0000:15:01.0",
-            "devices/system/cpu/7000:1",
-            "module/nvidia_peermem/version",
-            "bus/pci/devices",
+            "/sys/class/infiniband_cm",
+            "/sys/class/net",
+            "/sys/devices/pci0000:00",
+            "/sys/devices/pci0000:15/0000:15:01.0",
+            "/sys/devices/system/cpu/7000:1",
+            "/sys/module/nvidia_peermem/version",
+            "/sys/bus/pci/devices/0000:00:01.0",
+            "/dev/null",
+            "/dev/infiniband2",
         ] {
-            assert!(!is_ours(path.as_bytes()), "{path}");
+            assert!(!is_ours(path.as_bytes()) && !is_listing(path.as_bytes()), "{path}");
         }
-        assert_eq!(without_double_slashes(b"//class//infiniband/"), b"class/infiniband");
+        assert_eq!(normalized(b"//sys//class/infiniband/"), b"/sys/class/infiniband");
         assert_eq!(moved(b"/proc/version"), None);
+    }
+
+    #[test]
+    fn the_parent_of_each_path_lists_it() {
+        for path in LISTING.into_iter().chain(OURS) {
+            let (parent, _) = path.rsplit_once('/').unwrap();
+            assert!(parent.is_empty() || is_listing(parent.as_bytes()), "{path}");
+        }
     }
 }

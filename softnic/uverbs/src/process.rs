@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Major number of the device nodes.
-const MAJOR: u32 = 231;
+pub(crate) const MAJOR: u32 = 231;
 /// Minor number of the first.
 pub(crate) const FIRST_MINOR: u32 = 192;
 

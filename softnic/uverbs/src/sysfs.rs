@@ -3,12 +3,14 @@
 use crate::abi;
 use crate::device::{FIRMWARE, PKEYS};
 use crate::live::{self, GID_SLOTS};
+use crate::paths;
+use crate::pci::Function;
 use crate::process::device_number_text;
 #[cfg(doc)]
 use crate::settings::variable;
 use crate::settings::{LinkLayer, Settings};
 use crate::topology::{self, Neighborhood};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::net::Ipv4Addr;
@@ -16,10 +18,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 /// The kernel module that gives NICs access to GPU memory, which this library replaces.
-pub(crate) const PEER_MEMORY: &str = "module/nvidia_peermem";
-
-/// PCI identity of the device: a ConnectX-7.
-const MODALIAS: &str = "pci:v000015B3d00001021sv000015B3sd00000041bc02sc00i00";
+pub(crate) const PEER_MEMORY: &str = "/sys/module/nvidia_peermem";
 
 /// Returns the GUID of a device, bytes in network order.
 pub(crate) fn guid(index: u32) -> [u8; 8] {
@@ -35,12 +34,14 @@ fn guid_text(index: u32) -> String {
 }
 
 /// An entry of the tree.
-#[derive(Hash)]
+#[derive(Debug, PartialEq, Eq, Hash)]
 enum Entry {
     /// A file with one line.
     File(String),
+    /// A file of other contents.
+    Bytes(Vec<u8>),
     /// A symbolic link.
-    Link(String),
+    Link(PathBuf),
 }
 
 /// Creates the tree in its own folder below `base`, and returns that folder: the value of [`variable::SYSFS`].
@@ -53,7 +54,10 @@ enum Entry {
 ///
 /// Returns the error of creating a folder, file or link.
 pub fn install(base: &Path, settings: &Settings) -> io::Result<PathBuf> {
-    let tree = tree(settings, &topology::gpus(Path::new("/sys")));
+    let machine = Path::new("/");
+    let (sys, anywhere) = (machine.join("sys"), topology::anywhere(&machine.join("sys")));
+    let mut tree = tree(settings, &topology::gpus(&sys), &anywhere);
+    list_machine(&mut tree, machine);
     let mut hasher = DefaultHasher::new();
     tree.hash(&mut hasher);
     let root = base.join(format!("sysfs-{:016x}", hasher.finish()));
@@ -82,10 +86,31 @@ fn write(root: &Path, tree: &BTreeMap<String, Entry>) -> io::Result<()> {
         }
         match entry {
             Entry::File(line) => std::fs::write(path, format!("{line}\n"))?,
+            Entry::Bytes(bytes) => std::fs::write(path, bytes)?,
             Entry::Link(target) => symlink(target, path)?,
         }
     }
     Ok(())
+}
+
+/// Adds links to the entries of the machine's folders that list something of the tree. `machine` is the root of its files.
+fn list_machine(tree: &mut BTreeMap<String, Entry>, machine: &Path) {
+    let parents = |path: &String| -> Vec<String> {
+        path.match_indices('/').map(|(end, _)| path[..end].to_owned()).collect()
+    };
+    let folders: BTreeSet<String> = tree.keys().flat_map(parents).collect();
+    for folder in folders.iter().filter(|folder| !paths::is_ours(format!("/{folder}").as_bytes())) {
+        let Ok(entries) = std::fs::read_dir(machine.join(folder)) else { continue };
+        for entry in entries.flatten() {
+            // The launcher's paths are UTF-8.
+            let Ok(name) = entry.file_name().into_string() else { continue };
+            let path = format!("{folder}/{name}");
+            if !folders.contains(&path) && !paths::is_ours(format!("/{path}").as_bytes()) {
+                let relative = std::fs::read_link(entry.path()).ok().filter(|target| target.is_relative());
+                tree.insert(path, Entry::Link(relative.unwrap_or_else(|| entry.path())));
+            }
+        }
+    }
 }
 
 /// The tree under construction.
@@ -105,24 +130,25 @@ impl Tree {
         let common = from.split('/').zip(to.split('/')).take_while(|(a, b)| a == b).count();
         let up = "../".repeat(from.split('/').count() - common - 1);
         let down: Vec<&str> = to.split('/').skip(common).collect();
-        self.0.insert(from.to_owned(), Entry::Link(format!("{up}{}", down.join("/"))));
+        self.0.insert(from.to_owned(), Entry::Link(format!("{up}{}", down.join("/")).into()));
     }
 }
 
-fn tree(settings: &Settings, gpus: &[Neighborhood]) -> BTreeMap<String, Entry> {
+/// Returns the files of the devices. Each device is beside a GPU, or at `anywhere` if there is none.
+fn tree(settings: &Settings, gpus: &[Neighborhood], anywhere: &Neighborhood) -> BTreeMap<String, Entry> {
     let mut tree = Tree::default();
     // The versions of the ABIs of the kernel.
-    tree.files("class/infiniband_verbs", &[("abi_version", "6")]);
-    tree.files("class/infiniband_mad", &[("abi_version", "5")]);
+    tree.files("sys/class/infiniband_verbs", &[("abi_version", "6")]);
+    tree.files("sys/class/infiniband_mad", &[("abi_version", "5")]);
     let (major, minor) = abi::RDMA_CM_DEVICE;
     let number = format!("{major}:{minor}");
-    tree.files("class/misc/rdma_cm", &[("abi_version", abi::RDMA_CM_VERSION), ("dev", &number)]);
+    tree.files("sys/class/misc/rdma_cm", &[("abi_version", abi::RDMA_CM_VERSION), ("dev", &number)]);
     tree.files("dev/infiniband", &[("rdma_cm", "")]);
-    tree.files(PEER_MEMORY, &[("version", env!("CARGO_PKG_VERSION")), ("initstate", "live")]);
+    tree.files(&PEER_MEMORY[1..], &[("version", env!("CARGO_PKG_VERSION")), ("initstate", "live")]);
     for index in 0..settings.devices {
-        let beside = gpus.iter().cycle().nth(index as usize).cloned().unwrap_or_default();
-        let (bridge, pci) = pci_folders(index, &beside);
-        pci_device(&mut tree, &bridge, &pci, (index, &beside.numa_node));
+        let beside = gpus.iter().cycle().nth(index as usize).cloned().unwrap_or_else(|| anywhere.clone());
+        let (_, pci) = pci_folders(index, &beside);
+        pci_device(&mut tree, index, &beside);
         rdma_device(&mut tree, &pci, index, settings.link);
         network_device(&mut tree, &pci, index, settings);
         let node = format!("{pci}/infiniband_verbs/uverbs{index}");
@@ -131,51 +157,38 @@ fn tree(settings: &Settings, gpus: &[Neighborhood]) -> BTreeMap<String, Entry> {
         let files = [("ibdev", &device[..]), ("dev", &device_number_text(index)), ("abi_version", "1")];
         tree.files(&node, &files);
         tree.link(&format!("{node}/device"), &pci);
-        tree.link(&format!("{node}/subsystem"), "class/infiniband_verbs");
-        tree.link(&format!("class/infiniband_verbs/uverbs{index}"), &node);
+        tree.link(&format!("{node}/subsystem"), "sys/class/infiniband_verbs");
+        tree.link(&format!("sys/class/infiniband_verbs/uverbs{index}"), &node);
         tree.files("dev/infiniband", &[(&format!("uverbs{index}"), "")]);
+        let number = device_number_text(index);
+        tree.link(&format!("dev/char/{number}"), &format!("dev/infiniband/uverbs{index}"));
+        tree.link(&format!("sys/dev/char/{number}"), &node);
     }
     tree.0
 }
 
-/// Adds the PCI device with an index and a NUMA node, and the bridge above it.
-fn pci_device(tree: &mut Tree, bridge: &str, pci: &str, (index, numa_node): (u32, &str)) {
-    let link = [
-        ("max_link_speed", "32.0 GT/s PCIe"),
-        ("max_link_width", "16"),
-        ("current_link_speed", "32.0 GT/s PCIe"),
-        ("current_link_width", "16"),
-        ("numa_node", numa_node),
-        ("enable", "1"),
-    ];
-    tree.files(bridge, &link);
-    tree.files(bridge, &[("vendor", "0x15b3"), ("device", "0x197b"), ("class", "0x060400")]);
-    tree.files(pci, &link);
-    let (_, slot) = pci.rsplit_once('/').unwrap_or_default();
-    let uevent = format!(
-        "DRIVER=mlx5_core\nPCI_CLASS=20700\nPCI_ID=15B3:1021\nPCI_SUBSYS_ID=15B3:0041\nPCI_SLOT_NAME={slot}\n\
-         MODALIAS={MODALIAS}"
-    );
-    let files = [
-        ("modalias", MODALIAS),
-        ("vendor", "0x15b3"),
-        ("device", "0x1021"),
-        ("subsystem_vendor", "0x15b3"),
-        ("subsystem_device", "0x0041"),
-        ("class", "0x020700"),
-        ("revision", "0x00"),
-        ("irq", "0"),
-        ("uevent", &uevent),
-    ];
-    tree.files(pci, &files);
+/// Adds the PCI device with an index beside a GPU, and the bridge above it.
+fn pci_device(tree: &mut Tree, index: u32, beside: &Neighborhood) {
+    let (bridge, device) = pci_folders(index, beside);
     let bus = bus(index);
-    tree.files(&format!("{bridge}/pci_bus/{bus}"), &[("cpulistaffinity", "")]);
-    tree.link(&format!("class/pci_bus/{bus}"), &format!("{bridge}/pci_bus/{bus}"));
-    tree.link(&format!("bus/pci/devices/{slot}"), pci);
-    tree.link(&format!("{pci}/subsystem"), "bus/pci");
+    tree.files(&format!("{bridge}/pci_bus/{bus}"), &[("cpulistaffinity", &beside.cpus.list)]);
+    tree.link(&format!("sys/class/pci_bus/{bus}"), &format!("{bridge}/pci_bus/{bus}"));
+    for (folder, function) in [(&bridge, Function::bridge((index + 1) as u8)), (&device, Function::adapter())]
+    {
+        let (_, slot) = folder.rsplit_once('/').unwrap_or_default();
+        for (name, line) in function.attributes(slot) {
+            tree.files(folder, &[(name, &line)]);
+        }
+        tree.files(folder, &[("numa_node", &beside.numa_node)]);
+        tree.files(folder, &[("local_cpus", &beside.cpus.mask), ("local_cpulist", &beside.cpus.list)]);
+        tree.0.insert(format!("{folder}/config"), Entry::Bytes(function.config()));
+        tree.link(&format!("sys/bus/pci/devices/{slot}"), folder);
+        tree.link(&format!("{folder}/subsystem"), "sys/bus/pci");
+    }
+    let (_, slot) = device.rsplit_once('/').unwrap_or_default();
     // Open MPI prefers UCX if a device has this driver.
-    tree.link(&format!("{pci}/driver"), "bus/pci/drivers/mlx5_core");
-    tree.link(&format!("bus/pci/drivers/mlx5_core/{slot}"), pci);
+    tree.link(&format!("{device}/driver"), "sys/bus/pci/drivers/mlx5_core");
+    tree.link(&format!("sys/bus/pci/drivers/mlx5_core/{slot}"), &device);
 }
 
 /// Adds the RDMA device and its port.
@@ -195,8 +208,8 @@ fn rdma_device(tree: &mut Tree, pci: &str, index: u32, link: LinkLayer) {
     ];
     tree.files(&device, &files);
     tree.link(&format!("{device}/device"), pci);
-    tree.link(&format!("{device}/subsystem"), "class/infiniband");
-    tree.link(&format!("class/infiniband/mlx5_{index}"), &device);
+    tree.link(&format!("{device}/subsystem"), "sys/class/infiniband");
+    tree.link(&format!("sys/class/infiniband/mlx5_{index}"), &device);
 
     let port = format!("{device}/ports/1");
     let ethernet = link == LinkLayer::Ethernet;
@@ -244,8 +257,8 @@ fn bus(index: u32) -> String {
 /// Returns the folders of the bridge above a PCI device and of the device. The bridge is a port of the switch of a GPU, or a
 /// root port.
 fn pci_folders(index: u32, beside: &Neighborhood) -> (String, String) {
-    let root = format!("devices/pci{DOMAIN}:00");
-    let above = beside.switch.as_ref().unwrap_or(&root);
+    let root = format!("sys/devices/pci{DOMAIN}:00");
+    let above = beside.switch.as_ref().map_or(root, |switch| format!("sys/{switch}"));
     let bridge = format!("{above}/{DOMAIN}:00:{:02x}.0", index + 1);
     let device = format!("{bridge}/{}:00.0", bus(index));
     (bridge, device)
@@ -254,6 +267,7 @@ fn pci_folders(index: u32, beside: &Neighborhood) -> (String, String) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::topology::Cpus;
 
     fn settings(devices: u32, link: LinkLayer) -> Settings {
         Settings { devices, link, ..Settings::default() }
@@ -264,41 +278,70 @@ mod tests {
         let base = tempfile::tempdir().unwrap();
         let root = install(base.path(), &settings(2, LinkLayer::Ethernet)).unwrap();
         let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap();
-        assert_eq!(read("class/infiniband_verbs/abi_version"), "6\n");
-        assert_eq!(read("class/infiniband_verbs/uverbs1/ibdev"), "mlx5_1\n");
-        assert_eq!(read("class/infiniband_verbs/uverbs1/dev"), "231:193\n");
-        assert_eq!(read("class/infiniband/mlx5_1/node_guid"), "524d:00ff:fe00:0001\n");
-        assert_eq!(read("class/infiniband/mlx5_1/ports/1/pkeys/1"), "0x8001\n");
-        assert!(read("class/infiniband/mlx5_0/device/modalias").starts_with("pci:v000015B3d"));
-        let device = root.join("class/infiniband/mlx5_1/device").canonicalize().unwrap();
+        assert_eq!(read("sys/class/infiniband_verbs/abi_version"), "6\n");
+        assert_eq!(read("sys/class/infiniband_verbs/uverbs1/ibdev"), "mlx5_1\n");
+        assert_eq!(read("sys/class/infiniband_verbs/uverbs1/dev"), "231:193\n");
+        assert_eq!(read("sys/class/infiniband/mlx5_1/node_guid"), "524d:00ff:fe00:0001\n");
+        assert_eq!(read("sys/class/infiniband/mlx5_1/ports/1/pkeys/1"), "0x8001\n");
+        assert!(read("sys/class/infiniband/mlx5_0/device/modalias").starts_with("pci:v000015B3d"));
+        let device = root.join("sys/class/infiniband/mlx5_1/device").canonicalize().unwrap();
         assert_eq!(device.file_name().unwrap(), "7000:02:00.0");
         // A class has links into the tree of devices, and the devices have links back.
-        let device = root.canonicalize().unwrap().join("devices/pci7000:00/7000:00:02.0/7000:02:00.0");
+        let device = root.canonicalize().unwrap().join("sys/devices/pci7000:00/7000:00:02.0/7000:02:00.0");
         let found = |path: &str| root.join(path).canonicalize().unwrap();
-        assert_eq!(found("class/infiniband/mlx5_1"), device.join("infiniband/mlx5_1"));
-        assert_eq!(found("class/infiniband_verbs/uverbs1"), device.join("infiniband_verbs/uverbs1"));
-        assert_eq!(found("class/pci_bus/7000:02/../../7000:02:00.0"), device);
-        assert_eq!(found("bus/pci/devices/7000:02:00.0"), device);
-        assert_eq!(found("bus/pci/drivers/mlx5_core/7000:02:00.0"), device);
+        assert_eq!(found("sys/class/infiniband/mlx5_1"), device.join("infiniband/mlx5_1"));
+        assert_eq!(found("sys/class/infiniband_verbs/uverbs1"), device.join("infiniband_verbs/uverbs1"));
+        assert_eq!(found("sys/class/pci_bus/7000:02/../../7000:02:00.0"), device);
+        assert_eq!(found("sys/bus/pci/devices/7000:02:00.0"), device);
+        assert_eq!(found("sys/bus/pci/drivers/mlx5_core/7000:02:00.0"), device);
         let driver = std::fs::read_link(device.join("driver")).unwrap();
         assert_eq!(driver, Path::new("../../../../bus/pci/drivers/mlx5_core"));
-        assert_eq!(found("class/infiniband/mlx5_1/subsystem"), found("class/infiniband"));
-        assert_eq!(read("class/infiniband/mlx5_1/fw_ver"), "28.43.1014\n");
+        assert_eq!(found("sys/class/infiniband/mlx5_1/subsystem"), found("sys/class/infiniband"));
+        assert_eq!(read("sys/class/infiniband/mlx5_1/fw_ver"), "28.43.1014\n");
     }
 
     #[test]
     fn devices_are_beside_gpus() {
-        let switch = "devices/pci0000:15/0000:15:01.0/0000:16:00.0";
-        let near = Neighborhood { switch: Some(switch.to_owned()), numa_node: "1".to_owned() };
-        let gpus = [near, Neighborhood { switch: None, numa_node: "0".to_owned() }];
-        let tree = tree(&settings(3, LinkLayer::Ethernet), &gpus);
+        let switch = "sys/devices/pci0000:15/0000:15:01.0/0000:16:00.0";
+        let beside = |switch: Option<&str>, numa_node: &str| Neighborhood {
+            switch: switch.map(str::to_owned),
+            numa_node: numa_node.to_owned(),
+            cpus: Cpus::default(),
+        };
+        let gpus = [beside(switch.strip_prefix("sys/"), "1"), beside(None, "0")];
+        let tree = tree(&settings(3, LinkLayer::Ethernet), &gpus, &beside(None, "-1"));
         let numa_node = |device: &str| match &tree[&format!("{device}/numa_node")] {
             Entry::File(line) => line.clone(),
-            Entry::Link(_) => panic!("a file"),
+            other => panic!("{other:?}"),
         };
         assert_eq!(numa_node(&format!("{switch}/7000:00:01.0/7000:01:00.0")), "1");
-        assert_eq!(numa_node("devices/pci7000:00/7000:00:02.0/7000:02:00.0"), "0");
+        assert_eq!(numa_node("sys/devices/pci7000:00/7000:00:02.0/7000:02:00.0"), "0");
         assert_eq!(numa_node(&format!("{switch}/7000:00:03.0/7000:03:00.0")), "1");
+    }
+
+    #[test]
+    fn folders_of_the_machine_list_their_own_entries_too() {
+        let base = tempfile::tempdir().unwrap();
+        let machine = base.path();
+        for folder in ["sys/class/net", "sys/class/infiniband/mlx4_0", "sys/devices/pci0000:00/0000:00:03.0"]
+        {
+            std::fs::create_dir_all(machine.join(folder)).unwrap();
+        }
+        std::fs::create_dir_all(machine.join("sys/bus/pci/devices")).unwrap();
+        let target = "../../../devices/pci0000:00/0000:00:03.0";
+        symlink(target, machine.join("sys/bus/pci/devices/0000:00:03.0")).unwrap();
+        let mut tree = tree(&settings(1, LinkLayer::Ethernet), &[], &topology::anywhere(machine));
+        list_machine(&mut tree, machine);
+        let link = |path: &str| match &tree[path] {
+            Entry::Link(target) => target.clone(),
+            other => panic!("{other:?}"),
+        };
+        // Links of the machine stay as they are, and lead to the machine's own files by the folders of the tree.
+        assert_eq!(link("sys/bus/pci/devices/0000:00:03.0"), Path::new(target));
+        assert_eq!(link("sys/devices/pci0000:00"), machine.join("sys/devices/pci0000:00"));
+        assert_eq!(link("sys/class/net"), machine.join("sys/class/net"));
+        assert!(tree.contains_key("sys/bus/pci/devices/7000:01:00.0"));
+        assert!(!tree.keys().any(|path| path.contains("mlx4_0")), "RDMA devices of the machine are hidden");
     }
 
     #[test]

@@ -16,12 +16,50 @@ pub(crate) struct Neighborhood {
     /// The folder of the switch above the GPU, below `/sys`.
     pub(crate) switch: Option<String>,
     pub(crate) numa_node: String,
+    pub(crate) cpus: Cpus,
 }
 
-impl Default for Neighborhood {
-    fn default() -> Neighborhood {
-        Neighborhood { switch: None, numa_node: "-1".to_owned() }
+/// A set of CPUs, in the two forms that sysfs has.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Cpus {
+    /// Words of 32 bits, such as `ffffffff,0000000f`.
+    pub(crate) mask: String,
+    /// Ranges, such as `0-3,8`.
+    pub(crate) list: String,
+}
+
+/// The NUMA node of a device that belongs to none.
+const NO_NODE: &str = "-1";
+
+/// Returns the properties of a device that is beside no GPU. `sys` is the root of sysfs.
+pub(crate) fn anywhere(sys: &Path) -> Neighborhood {
+    Neighborhood { switch: None, numa_node: NO_NODE.to_owned(), cpus: Cpus::of_node(sys, NO_NODE) }
+}
+
+impl Cpus {
+    /// Returns the CPUs of a NUMA node, or all.
+    fn of_node(sys: &Path, node: &str) -> Cpus {
+        let file = match node {
+            NO_NODE => "devices/system/cpu/online".to_owned(),
+            node => format!("devices/system/node/node{node}/cpulist"),
+        };
+        let list = std::fs::read_to_string(sys.join(file)).unwrap_or_default().trim().to_owned();
+        Cpus { mask: mask(&list).unwrap_or_default(), list }
     }
+}
+
+/// Converts a list of CPUs to a mask.
+fn mask(list: &str) -> Option<String> {
+    let mut words: Vec<u32> = vec![0];
+    for range in list.split(',').filter(|range| !range.is_empty()) {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        for cpu in first.parse::<usize>().ok()?..=last.parse::<usize>().ok()? {
+            words.resize(words.len().max(cpu / 32 + 1), 0);
+            words[cpu / 32] |= 1 << (cpu % 32);
+        }
+    }
+    let words: Vec<String> = words.iter().rev().map(|word| format!("{word:08x}")).collect();
+    Some(words.join(","))
 }
 
 /// Returns the neighborhoods of all GPUs, in the order of their PCI addresses. `sys` is the root of sysfs.
@@ -38,10 +76,11 @@ fn neighborhood(sys: &Path, slot: &Path) -> Option<Neighborhood> {
     if read("vendor")? != VENDOR || !read("class")?.starts_with(CLASS) {
         return None;
     }
-    let numa_node = read("numa_node").unwrap_or_else(|| Neighborhood::default().numa_node);
+    let numa_node = read("numa_node").unwrap_or_else(|| NO_NODE.to_owned());
     let path = slot.canonicalize().ok()?;
     let path = path.strip_prefix(sys.canonicalize().ok()?).ok()?.to_str()?;
-    Some(Neighborhood { switch: switch(path), numa_node })
+    let cpus = Cpus::of_node(sys, &numa_node);
+    Some(Neighborhood { switch: switch(path), numa_node, cpus })
 }
 
 /// Returns the folder of the switch above a device: its upstream port, the parent of the downstream port of the device. A
@@ -82,7 +121,21 @@ mod tests {
         let beside = |switch: Option<&str>, numa_node: &str| Neighborhood {
             switch: switch.map(str::to_owned),
             numa_node: numa_node.to_owned(),
+            cpus: Cpus::default(),
         };
-        assert_eq!(gpus(sys), [beside(None, "0"), beside(Some(switch), "1")]);
+        let found = gpus(sys).into_iter().map(|found| Neighborhood { cpus: Cpus::default(), ..found });
+        assert!(found.eq([beside(None, "0"), beside(Some(switch), "1")]));
+    }
+
+    #[test]
+    fn masks_have_the_cpus_of_a_list() {
+        assert_eq!(mask("0-3,8").unwrap(), "0000010f");
+        assert_eq!(mask("0,63-64").unwrap(), "00000001,80000000,00000001");
+        assert_eq!(mask("all"), None);
+        let base = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(base.path().join("devices/system/cpu")).unwrap();
+        std::fs::write(base.path().join("devices/system/cpu/online"), "0-1\n").unwrap();
+        let cpus = Cpus { mask: "00000003".into(), list: "0-1".into() };
+        assert_eq!(anywhere(base.path()).cpus, cpus);
     }
 }

@@ -1,6 +1,7 @@
 //! Properties of the devices that programs see before they use them.
 
 mod common;
+mod program;
 
 use common::{all_there, output_text, softnic};
 
@@ -90,6 +91,28 @@ fn sysfs_is_laid_out_as_by_the_kernel() {
     assert!(!text.contains("No such"), "{text}");
     let text = run(&["--fault", "port-down"], &["cat", "/sys/class/infiniband/mlx5_0/ports/1/state"]);
     assert_eq!(text, "1: DOWN\n");
+}
+
+/// Runs a program that checks something itself.
+fn runs_well(program: Option<std::path::PathBuf>, arguments: &[&str]) {
+    let Some(program) = program else { return };
+    let text = run(&[], &[&[program.to_str().unwrap()], arguments].concat());
+    assert_eq!(text, "all good\n");
+}
+
+#[test]
+fn each_folder_lists_what_can_be_opened() {
+    runs_well(program::listing_program("each_folder_lists_what_can_be_opened"), &[]);
+}
+
+#[test]
+fn hwloc_finds_the_pci_device() {
+    runs_well(program::hwloc_program("hwloc_finds_the_pci_device"), &[]);
+}
+
+#[test]
+fn gids_name_the_network_device_of_sysfs() {
+    runs_well(program::gid_table_program("gids_name_the_network_device_of_sysfs"), &["mlx5_0"]);
 }
 
 #[test]

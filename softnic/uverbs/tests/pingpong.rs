@@ -1,8 +1,9 @@
 //! Two processes play ping-pong through unmodified libibverbs and libmlx5.
 
 mod common;
+mod program;
 
-use common::{all_there, good_pair, output_text};
+use common::{Running, all_there, free_port, good_pair, is_listening, output_text, softnic};
 
 const TOOL: &str = "ibv_rc_pingpong";
 
@@ -54,4 +55,26 @@ fn over_infiniband_with_events() {
 fn with_large_messages_on_a_lossy_link() {
     let options = ["--fault", "drop=0.01,reorder=0.01,seed=3"];
     play("with_large_messages_on_a_lossy_link", &options, &["-g", "3", "-c", "-e", "-s", "100000"]);
+}
+
+/// Libraries of programs hook functions of the C library, in ways that threads which they do not know do not survive.
+#[test]
+fn threads_of_the_adapter_avoid_hooked_functions() {
+    let test = "threads_of_the_adapter_avoid_hooked_functions";
+    let Some(hooks) = program::hooks_library(test).filter(|_| all_there(test, &[TOOL], "ibverbs-utils"))
+    else {
+        return;
+    };
+    let port = free_port();
+    let start = |server: &[&str]| {
+        let tool = [TOOL, "-n", "100", "-g", "3", "-p", &port.to_string()].map(str::to_owned);
+        let tool: Vec<&str> = tool.iter().map(String::as_str).chain(server.iter().copied()).collect();
+        let mut command = softnic(&[], &tool);
+        command.env("LD_PRELOAD", &hooks);
+        Running::start(command)
+    };
+    let server = start(&[]).wait_until(|| is_listening(port));
+    for output in [start(&["127.0.0.1"]).end(), server.end()] {
+        assert!(output.status.success(), "{}", output_text(&output));
+    }
 }

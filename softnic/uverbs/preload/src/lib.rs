@@ -4,8 +4,8 @@
 //! [`rushmem_uverbs::peer_memory`]'s registration. It is a crate of its own so that nothing that merely links
 //! `rushmem-uverbs` gets these names. The package `rushmem-cli` links it into the shared object `rushmem-preload`.
 
-use libc::{c_char, c_int, c_uint, c_ulong, c_void, mode_t, size_t, ssize_t};
-use rushmem_uverbs::interpose::{self, Filter, Order};
+use libc::{c_char, c_int, c_uint, c_ulong, c_void, mode_t, off_t, size_t, ssize_t};
+use rushmem_uverbs::interpose::{self, Filter, Glob, GlobError, Order};
 use rushmem_uverbs::peer_memory::{self, PeerMemory};
 
 /// Defines functions of the C library. Functions with several names are the same on a 64-bit machine.
@@ -56,17 +56,13 @@ functions! {
         interpose::faccessat(at, path, mode, flags)
     }
     [stat stat64](path: Path, to: *mut libc::stat) -> c_int { interpose::stat(path, to) }
-    [lstat lstat64](path: Path, to: *mut libc::stat) -> c_int {
-        interpose::fstatat(libc::AT_FDCWD, path, to, libc::AT_SYMLINK_NOFOLLOW)
-    }
+    [lstat lstat64](path: Path, to: *mut libc::stat) -> c_int { interpose::lstat(path, to) }
     [fstat fstat64](fd: c_int, to: *mut libc::stat) -> c_int { interpose::fstat(fd, to) }
     [fstatat fstatat64](at: c_int, path: Path, to: *mut libc::stat, flags: c_int) -> c_int {
         interpose::fstatat(at, path, to, flags)
     }
     [__xstat __xstat64](_version: c_int, path: Path, to: *mut libc::stat) -> c_int { interpose::stat(path, to) }
-    [__lxstat __lxstat64](_version: c_int, path: Path, to: *mut libc::stat) -> c_int {
-        interpose::fstatat(libc::AT_FDCWD, path, to, libc::AT_SYMLINK_NOFOLLOW)
-    }
+    [__lxstat __lxstat64](_version: c_int, path: Path, to: *mut libc::stat) -> c_int { interpose::lstat(path, to) }
     [__fxstat __fxstat64](_version: c_int, fd: c_int, to: *mut libc::stat) -> c_int { interpose::fstat(fd, to) }
     [__fxstatat __fxstatat64](_version: c_int, at: c_int, path: Path, to: *mut libc::stat, flags: c_int) -> c_int {
         interpose::fstatat(at, path, to, flags)
@@ -82,6 +78,12 @@ functions! {
     [scandir scandir64](path: Path, list: *mut *mut *mut libc::dirent, filter: Filter, order: Order) -> c_int {
         interpose::scandir(path, list, filter, order)
     }
+    [scandirat scandirat64](at: c_int, path: Path, list: *mut *mut *mut libc::dirent, filter: Filter, order: Order) -> c_int {
+        interpose::scandirat(at, path, list, filter, order)
+    }
+    [glob glob64](pattern: Path, flags: c_int, error: GlobError, to: *mut Glob) -> c_int {
+        interpose::glob(pattern, flags, error, to)
+    }
     [getcwd](to: *mut c_char, room: size_t) -> *mut c_char { interpose::getcwd(to, room) }
     [__getcwd_chk](to: *mut c_char, room: size_t, _all: size_t) -> *mut c_char { interpose::getcwd(to, room) }
     [getxattr](path: Path, name: Path, to: *mut c_void, room: size_t) -> ssize_t {
@@ -94,11 +96,9 @@ functions! {
     [realpath](path: Path, to: *mut c_char) -> *mut c_char { interpose::realpath(path, to) }
     [__realpath_chk](path: Path, to: *mut c_char, _room: size_t) -> *mut c_char { interpose::realpath(path, to) }
     [canonicalize_file_name](path: Path) -> *mut c_char { interpose::realpath(path, std::ptr::null_mut()) }
-    [readlink](path: Path, to: *mut c_char, room: size_t) -> ssize_t {
-        interpose::readlinkat(libc::AT_FDCWD, path, to, room)
-    }
+    [readlink](path: Path, to: *mut c_char, room: size_t) -> ssize_t { interpose::readlink(path, to, room) }
     [__readlink_chk](path: Path, to: *mut c_char, room: size_t, _all: size_t) -> ssize_t {
-        interpose::readlinkat(libc::AT_FDCWD, path, to, room)
+        interpose::readlink(path, to, room)
     }
     [readlinkat](at: c_int, path: Path, to: *mut c_char, room: size_t) -> ssize_t {
         interpose::readlinkat(at, path, to, room)
@@ -134,6 +134,36 @@ pub extern "C" fn close(fd: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     interpose::socket(domain, kind, protocol)
+}
+
+/// Defines the functions by which the linker replaces those of the C library in the library's own code.
+///
+/// Other libraries change what these names mean in a process. `librspreload.so` makes sockets of the adapter's own sockets, and
+/// would need the adapter for that. libfabric and UCX write jumps over the first instructions of `mmap`, `munmap` and `madvise`,
+/// and back when the process exits. They do not stop the adapter's thread meanwhile, and they take locks in these functions that
+/// a thread may hold while it waits for the adapter. A system call of the library's own meets none of that.
+macro_rules! direct {
+    ($($name:ident = $number:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {$(
+        /// Makes the system call.
+        ///
+        /// # Safety
+        ///
+        /// The same as for the C library's function.
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name($($argument: $type),*) -> $result {
+            // SAFETY: the arguments are passed on as they came.
+            unsafe { libc::syscall(libc::$number, $($argument),*) as $result }
+        }
+    )*};
+}
+
+direct! {
+    __wrap_close = SYS_close(fd: c_int) -> c_int;
+    __wrap_madvise = SYS_madvise(at: *mut c_void, len: size_t, advice: c_int) -> c_int;
+    __wrap_mmap = SYS_mmap(at: *mut c_void, len: size_t, access: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void;
+    __wrap_mmap64 = SYS_mmap(at: *mut c_void, len: size_t, access: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void;
+    __wrap_munmap = SYS_munmap(at: *mut c_void, len: size_t) -> c_int;
+    __wrap_socket = SYS_socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
 }
 
 /// Calls [`peer_memory::rushmem_uverbs_register_peer_memory`].

@@ -1,12 +1,18 @@
 //! Functions that list, resolve and enter folders, and `fopen`. They see the devices of this library in `/sys`.
 
 use super::next::{self, Filter, Order};
-use super::{CPath, is_cm, moved, node, open, returned};
+use super::target::Target;
+use super::{lstat, open, returned, stat};
 use crate::errno::Errno;
 use crate::{paths, sys};
 use libc::{c_char, c_int, c_void, size_t, ssize_t};
 use std::ffi::CStr;
 use std::ptr::null_mut;
+
+/// Returns the place of a path in the launcher's tree, or the path if it has none.
+fn placed(path: *const c_char, target: &Target) -> *const c_char {
+    target.place().map_or(path, CStr::as_ptr)
+}
 
 /// Implements `opendir`.
 ///
@@ -15,9 +21,7 @@ use std::ptr::null_mut;
 /// The same as for `opendir` of the C library.
 pub unsafe fn opendir(path: *const c_char) -> *mut libc::DIR {
     // SAFETY: the caller guarantees the same as for `opendir`.
-    let place = unsafe { CPath::of(path) };
-    // SAFETY: a C string.
-    unsafe { next::opendir(place.as_ptr()) }
+    unsafe { next::opendir(placed(path, &Target::of(libc::AT_FDCWD, path))) }
 }
 
 /// Implements `scandir`.
@@ -32,9 +36,23 @@ pub unsafe fn scandir(
     order: Order,
 ) -> c_int {
     // SAFETY: the caller guarantees the same as for `scandir`.
-    let place = unsafe { CPath::of(path) };
-    // SAFETY: a C string, and the caller's other arguments.
-    unsafe { next::scandir(place.as_ptr(), list, filter, order) }
+    unsafe { next::scandir(placed(path, &Target::of(libc::AT_FDCWD, path)), list, filter, order) }
+}
+
+/// Implements `scandirat`.
+///
+/// # Safety
+///
+/// The same as for `scandirat` of the C library.
+pub unsafe fn scandirat(
+    at: c_int,
+    path: *const c_char,
+    list: *mut *mut *mut libc::dirent,
+    filter: Filter,
+    order: Order,
+) -> c_int {
+    // SAFETY: the caller guarantees the same as for `scandirat`.
+    unsafe { next::scandirat(at, placed(path, &Target::of(at, path)), list, filter, order) }
 }
 
 /// Implements `chdir`.
@@ -44,11 +62,11 @@ pub unsafe fn scandir(
 /// The same as for `chdir` of the C library.
 pub unsafe fn chdir(path: *const c_char) -> c_int {
     // SAFETY: the caller guarantees the same as for `chdir`.
-    let place = unsafe { CPath::of(path) };
-    // SAFETY: a C string.
-    match unsafe { sys::chdir(place.as_ptr()) } {
-        0 => 0,
-        _ => returned(Err(Errno::last())),
+    match unsafe { Target::of(libc::AT_FDCWD, path) }.place() {
+        // SAFETY: a C string.
+        Some(place) => unsafe { sys::chdir(place.as_ptr()) },
+        // SAFETY: the caller guarantees the same as for `chdir`.
+        None => unsafe { next::chdir(path) },
     }
 }
 
@@ -75,7 +93,7 @@ pub unsafe fn getxattr(
     follow: bool,
 ) -> ssize_t {
     // SAFETY: the caller guarantees the same as for `getxattr`.
-    if unsafe { moved(path).is_some() || node(path).is_some() || is_cm(path) } {
+    if unsafe { Target::of(libc::AT_FDCWD, path) } != Target::Other {
         return returned(Err(Errno::EOPNOTSUPP)) as ssize_t;
     }
     // SAFETY: the caller guarantees the same as for `getxattr`.
@@ -91,9 +109,7 @@ pub unsafe fn getxattr(
 /// The same as for `realpath` of the C library.
 pub unsafe fn realpath(path: *const c_char, to: *mut c_char) -> *mut c_char {
     // SAFETY: the caller guarantees the same as for `realpath`.
-    let place = unsafe { CPath::of(path) };
-    // SAFETY: a C string, and the caller's room.
-    unsafe { original(next::realpath(place.as_ptr(), to)) }
+    unsafe { original(next::realpath(placed(path, &Target::of(libc::AT_FDCWD, path)), to)) }
 }
 
 /// Replaces a path in the launcher's tree by the kernel's path, and returns it.
@@ -107,7 +123,7 @@ unsafe fn original(found: *mut c_char) -> *mut c_char {
     }
     // SAFETY: the caller passes a C string.
     if let Some(original) = paths::original(unsafe { CStr::from_ptr(found) }.to_bytes()) {
-        // SAFETY: the kernel's path is shorter than the one found, because the tree's root is longer than `/sys`.
+        // SAFETY: the kernel's path is shorter than the one found, which begins with the tree's root.
         unsafe {
             std::ptr::copy_nonoverlapping(original.as_ptr(), found.cast(), original.len());
             *found.add(original.len()) = 0;
@@ -123,7 +139,7 @@ unsafe fn original(found: *mut c_char) -> *mut c_char {
 /// The same as for `fopen` of the C library.
 pub unsafe fn fopen(path: *const c_char, mode: *const c_char) -> *mut libc::FILE {
     // SAFETY: the caller guarantees the same as for `fopen`.
-    let reads = unsafe { moved(path).is_some() && *mode.cast::<u8>() == b'r' };
+    let reads = unsafe { Target::of(libc::AT_FDCWD, path).place().is_some() && *mode.cast::<u8>() == b'r' };
     if !reads {
         // SAFETY: the caller guarantees the same as for `fopen`.
         return unsafe { next::fopen(path, mode) };
@@ -135,4 +151,65 @@ pub unsafe fn fopen(path: *const c_char, mode: *const c_char) -> *mut libc::FILE
     }
     // SAFETY: a new descriptor, which the stream owns.
     unsafe { libc::fdopen(fd, c"r".as_ptr()) }
+}
+
+/// A pattern's results, as `<glob.h>` has them, with the functions that `GLOB_ALTDIRFUNC` uses.
+#[repr(C)]
+pub struct Glob {
+    results: [usize; 3],
+    flags: c_int,
+    closedir: Option<unsafe extern "C" fn(*mut c_void)>,
+    readdir: Option<unsafe extern "C" fn(*mut c_void) -> *mut libc::dirent>,
+    opendir: Option<unsafe extern "C" fn(*const c_char) -> *mut c_void>,
+    lstat: Option<unsafe extern "C" fn(*const c_char, *mut libc::stat) -> c_int>,
+    stat: Option<unsafe extern "C" fn(*const c_char, *mut libc::stat) -> c_int>,
+}
+
+/// The function of `glob` for errors.
+pub type GlobError = Option<unsafe extern "C" fn(*const c_char, c_int) -> c_int>;
+
+/// Implements `glob`. The C library calls its own functions for folders, unless it is told to call others.
+///
+/// # Safety
+///
+/// The same as for `glob` of the C library.
+pub unsafe fn glob(pattern: *const c_char, flags: c_int, error: GlobError, to: *mut Glob) -> c_int {
+    if flags & libc::GLOB_ALTDIRFUNC != 0 || to.is_null() {
+        // SAFETY: the caller guarantees the same as for `glob`.
+        return unsafe { next::glob(pattern, flags, error, to) };
+    }
+    // SAFETY: the caller provides a `glob_t`. Without the flag, the C library does not read its functions.
+    unsafe {
+        (*to).closedir = Some(glob_closedir);
+        (*to).readdir = Some(glob_readdir);
+        (*to).opendir = Some(glob_opendir);
+        (*to).lstat = Some(glob_lstat);
+        (*to).stat = Some(glob_stat);
+        next::glob(pattern, flags | libc::GLOB_ALTDIRFUNC, error, to)
+    }
+}
+
+unsafe extern "C" fn glob_opendir(path: *const c_char) -> *mut c_void {
+    // SAFETY: `glob` passes a C string.
+    unsafe { opendir(path) }.cast()
+}
+
+unsafe extern "C" fn glob_readdir(folder: *mut c_void) -> *mut libc::dirent {
+    // SAFETY: `glob` passes what `glob_opendir` returned.
+    unsafe { libc::readdir(folder.cast()) }
+}
+
+unsafe extern "C" fn glob_closedir(folder: *mut c_void) {
+    // SAFETY: `glob` passes what `glob_opendir` returned, once.
+    unsafe { libc::closedir(folder.cast()) };
+}
+
+unsafe extern "C" fn glob_lstat(path: *const c_char, to: *mut libc::stat) -> c_int {
+    // SAFETY: `glob` passes a C string and room.
+    unsafe { lstat(path, to) }
+}
+
+unsafe extern "C" fn glob_stat(path: *const c_char, to: *mut libc::stat) -> c_int {
+    // SAFETY: `glob` passes a C string and room.
+    unsafe { stat(path, to) }
 }

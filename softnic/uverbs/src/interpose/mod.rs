@@ -6,25 +6,23 @@
 mod files;
 mod folders;
 mod next;
+mod target;
 mod write;
 
-pub use files::{access, faccessat, fstat, fstatat, open, openat, readlinkat, stat, statx};
-pub use folders::{chdir, fopen, getcwd, getxattr, opendir, realpath, scandir};
+pub use files::{access, faccessat, fstat, fstatat, lstat, open, openat, readlink, readlinkat, stat, statx};
+pub use folders::{Glob, GlobError};
+pub use folders::{chdir, fopen, getcwd, getxattr, glob, opendir, realpath, scandir, scandirat};
 pub use next::{Filter, Order};
 pub use write::write;
 
 use crate::errno::Errno;
 use crate::process::{self, current};
-use crate::{attrs, cm, paths, sys};
-use libc::{c_char, c_int, c_ulong};
-use std::ffi::{CStr, CString};
+use crate::{attrs, cm};
+use libc::{c_int, c_ulong};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// The netlink protocol that lists the host's RDMA devices.
 const NETLINK_RDMA: c_int = 20;
-
-/// The file of the RDMA connection manager.
-const CM_NODE: &CStr = c"/dev/infiniband/rdma_cm";
 
 /// Sets `errno`.
 fn set_errno(error: Errno) {
@@ -47,86 +45,6 @@ fn returned(result: Result<c_int, Errno>) -> c_int {
     })
 }
 
-/// Returns the device number of a node, found by the node's name or by its character device number.
-///
-/// # Safety
-///
-/// `path` is null or a C string.
-unsafe fn node(path: *const c_char) -> Option<u32> {
-    if path.is_null() {
-        return None;
-    }
-    // SAFETY: the caller passes a C string.
-    let path = unsafe { CStr::from_ptr(path) }.to_bytes();
-    // libibverbs tries the second path if the first does not open.
-    if let Some(index) = number(path, b"/dev/infiniband/uverbs") {
-        return Some(index);
-    }
-    let minor = number(path, b"/dev/char/231:")?;
-    minor.checked_sub(process::FIRST_MINOR)
-}
-
-/// Returns the number that follows `prefix`.
-fn number(path: &[u8], prefix: &[u8]) -> Option<u32> {
-    std::str::from_utf8(path.strip_prefix(prefix)?).ok()?.parse().ok()
-}
-
-/// Returns the device number of a node like [`node`], if this process has the device.
-///
-/// # Safety
-///
-/// `path` is null or a C string.
-unsafe fn present_node(path: *const c_char) -> Option<u32> {
-    // SAFETY: the caller's promise.
-    unsafe { node(path) }.filter(|index| current().has(*index))
-}
-
-/// Returns whether a path is the file of the RDMA connection manager, and this process has devices.
-///
-/// # Safety
-///
-/// `path` is null or a C string.
-unsafe fn is_cm(path: *const c_char) -> bool {
-    // SAFETY: the caller passes a C string.
-    !path.is_null() && unsafe { CStr::from_ptr(path) } == CM_NODE && current().has(0)
-}
-
-/// A path as the C library's function gets it: the program's, or its place in the launcher's tree.
-struct CPath {
-    path: *const c_char,
-    moved: Option<CString>,
-}
-
-impl CPath {
-    /// Finds the place of a path.
-    ///
-    /// # Safety
-    ///
-    /// `path` is null or a C string.
-    unsafe fn of(path: *const c_char) -> CPath {
-        // SAFETY: the caller's promise.
-        CPath { path, moved: unsafe { moved(path) } }
-    }
-
-    /// Returns a C string that lives as long as this, or what the program passed.
-    fn as_ptr(&self) -> *const c_char {
-        self.moved.as_ref().map_or(self.path, |moved| moved.as_ptr())
-    }
-}
-
-/// Returns the place of a path in the launcher's tree, or `None` if the path is not about RDMA devices.
-///
-/// # Safety
-///
-/// `path` is null or a C string.
-unsafe fn moved(path: *const c_char) -> Option<CString> {
-    if path.is_null() {
-        return None;
-    }
-    // SAFETY: the caller passes a C string.
-    paths::moved(unsafe { CStr::from_ptr(path) }.to_bytes())
-}
-
 /// Implements `close`. For an opened device, destroys its objects.
 pub fn close(fd: c_int) -> c_int {
     if process::may_be_device(fd) {
@@ -137,7 +55,8 @@ pub fn close(fd: c_int) -> c_int {
             return 0;
         }
     }
-    sys::close(fd)
+    // SAFETY: the caller owns the descriptor, as for the C library's function.
+    unsafe { next::close(fd) }
 }
 
 /// Implements `ioctl`. Executes uverbs ioctls on an opened device.
@@ -152,7 +71,7 @@ pub unsafe fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int {
         return returned(done.map(|()| 0));
     }
     // SAFETY: the caller guarantees the same as for `ioctl`.
-    unsafe { sys::ioctl(fd, request, argument) }
+    unsafe { next::ioctl(fd, request, argument) }
 }
 
 /// Implements `socket`. Refuses RDMA netlink, because it would list the host's own devices instead.
@@ -160,5 +79,6 @@ pub fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     if domain == libc::AF_NETLINK && protocol == NETLINK_RDMA {
         return returned(Err(Errno::EPROTONOSUPPORT));
     }
-    sys::socket(domain, kind, protocol)
+    // SAFETY: takes numbers only.
+    unsafe { next::socket(domain, kind, protocol) }
 }

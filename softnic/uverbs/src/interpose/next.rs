@@ -1,47 +1,66 @@
-//! The C library's own functions, behind the ones of this library.
+//! The functions that this library's stand in for, of the libraries after it: of another preloaded library, such as
+//! `librspreload.so`, or of the C library.
 
-use libc::{c_char, c_int, c_void, size_t, ssize_t};
+use super::folders::{Glob, GlobError};
+use crate::sys;
+use libc::{c_char, c_int, c_uint, c_ulong, c_void, mode_t, size_t, ssize_t};
 use std::ffi::CStr;
-use std::sync::OnceLock;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A function of the C library. It may be missing.
-pub(super) struct Next(OnceLock<usize>);
+/// A function of the libraries after this one.
+pub(super) struct Next {
+    name: &'static CStr,
+    /// Its address, or 0 before the first search. There is no lock, because the search may call functions of this library.
+    address: AtomicUsize,
+}
 
 impl Next {
-    pub(super) const fn new() -> Next {
-        Next(OnceLock::new())
+    pub(super) const fn new(name: &'static CStr) -> Next {
+        Next { name, address: AtomicUsize::new(0) }
     }
 
-    /// Returns the address of the function behind this library's own.
-    fn address(&self, name: &CStr) -> Option<*mut c_void> {
-        // SAFETY: a C string. The handle means the libraries behind this one.
-        let find = || unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) } as usize;
-        let address = *self.0.get_or_init(find);
+    /// Returns the function's address. An old C library lacks some functions.
+    pub(super) fn address(&self) -> Option<*mut c_void> {
+        let mut address = self.address.load(Ordering::Relaxed);
+        if address == 0 {
+            // SAFETY: a C string. The handle means the libraries after this one.
+            address = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) } as usize;
+            self.address.store(address, Ordering::Relaxed);
+        }
         (address != 0).then_some(address as *mut c_void)
     }
 }
 
-/// Defines a function that calls the C library's function of this name.
+/// Defines functions that call the next library's function of the same name, or compute `else` if there is none.
 macro_rules! next {
-    ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty, else $missing:expr;)*) => {$(
-        /// Calls the C library's function.
-        ///
-        /// # Safety
-        ///
-        /// The same as for the C library's function.
-        pub(super) unsafe fn $name($($argument: $type),*) -> $result {
-            static NEXT: Next = Next::new();
-            const NAME: &CStr = match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
-                Ok(name) => name,
-                Err(_) => panic!("the name has a zero"),
-            };
-            let Some(address) = NEXT.address(NAME) else { return $missing };
-            // SAFETY: the C library's function of this name has this type.
-            let function: unsafe extern "C" fn($($type),*) -> $result = unsafe { std::mem::transmute(address) };
-            // SAFETY: the caller promises what the function needs.
-            unsafe { function($($argument),*) }
-        }
-    )*};
+    ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty, else $missing:expr;)*) => {
+        $(
+            /// Calls the next library's function.
+            ///
+            /// # Safety
+            ///
+            /// The same as for the C library's function.
+            #[allow(unused_unsafe, reason = "some functions have no system call of their own")]
+            pub(super) unsafe fn $name($($argument: $type),*) -> $result {
+                static NEXT: Next = {
+                    let name = concat!(stringify!($name), "\0").as_bytes();
+                    match CStr::from_bytes_with_nul(name) {
+                        Ok(name) => Next::new(name),
+                        Err(_) => panic!("the name has a zero"),
+                    }
+                };
+                let Some(address) = NEXT.address() else {
+                    // SAFETY: the caller promises what the function needs, and the system call behind it.
+                    return unsafe { $missing };
+                };
+                // SAFETY: the C library's function of this name has this type.
+                let function: unsafe extern "C" fn($($type),*) -> $result = unsafe { std::mem::transmute(address) };
+                // SAFETY: the caller promises what the function needs.
+                unsafe { function($($argument),*) }
+            }
+        )*
+    };
 }
 
 /// A filter of `scandir`.
@@ -49,13 +68,36 @@ pub type Filter = Option<unsafe extern "C" fn(*const libc::dirent) -> c_int>;
 /// An order of `scandir`.
 pub type Order = Option<unsafe extern "C" fn(*mut *const libc::dirent, *mut *const libc::dirent) -> c_int>;
 
+/// A path argument.
+type Path = *const c_char;
+
 next! {
-    opendir(path: *const c_char) -> *mut libc::DIR, else std::ptr::null_mut();
-    fopen(path: *const c_char, mode: *const c_char) -> *mut libc::FILE, else std::ptr::null_mut();
-    realpath(path: *const c_char, to: *mut c_char) -> *mut c_char, else std::ptr::null_mut();
-    getcwd(to: *mut c_char, room: size_t) -> *mut c_char, else std::ptr::null_mut();
-    getxattr(path: *const c_char, name: *const c_char, to: *mut c_void, room: size_t) -> ssize_t, else -1;
-    lgetxattr(path: *const c_char, name: *const c_char, to: *mut c_void, room: size_t) -> ssize_t, else -1;
-    scandir(path: *const c_char, list: *mut *mut *mut libc::dirent, filter: Filter, order: Order) -> c_int,
-        else -1;
+    open(path: Path, flags: c_int, mode: mode_t) -> c_int, else sys::open(libc::AT_FDCWD, path, flags, mode);
+    openat(at: c_int, path: Path, flags: c_int, mode: mode_t) -> c_int, else sys::open(at, path, flags, mode);
+    access(path: Path, mode: c_int) -> c_int, else sys::access(libc::AT_FDCWD, path, mode, 0);
+    faccessat(at: c_int, path: Path, mode: c_int, flags: c_int) -> c_int, else sys::access(at, path, mode, flags);
+    stat(path: Path, to: *mut libc::stat) -> c_int, else sys::stat(libc::AT_FDCWD, path, to, 0);
+    lstat(path: Path, to: *mut libc::stat) -> c_int,
+        else sys::stat(libc::AT_FDCWD, path, to, libc::AT_SYMLINK_NOFOLLOW);
+    fstat(fd: c_int, to: *mut libc::stat) -> c_int, else sys::stat(fd, c"".as_ptr(), to, libc::AT_EMPTY_PATH);
+    fstatat(at: c_int, path: Path, to: *mut libc::stat, flags: c_int) -> c_int, else sys::stat(at, path, to, flags);
+    statx(at: c_int, path: Path, flags: c_int, mask: c_uint, to: *mut libc::statx) -> c_int,
+        else sys::statx(at, path, flags, mask, to);
+    readlink(path: Path, to: *mut c_char, room: size_t) -> ssize_t,
+        else sys::readlink(libc::AT_FDCWD, path, to, room);
+    readlinkat(at: c_int, path: Path, to: *mut c_char, room: size_t) -> ssize_t,
+        else sys::readlink(at, path, to, room);
+    chdir(path: Path) -> c_int, else sys::chdir(path);
+    close(fd: c_int) -> c_int, else sys::close(fd);
+    ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int, else sys::ioctl(fd, request, argument);
+    socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int, else sys::socket(domain, kind, protocol);
+    opendir(path: Path) -> *mut libc::DIR, else null_mut();
+    fopen(path: Path, mode: Path) -> *mut libc::FILE, else null_mut();
+    realpath(path: Path, to: *mut c_char) -> *mut c_char, else null_mut();
+    getcwd(to: *mut c_char, room: size_t) -> *mut c_char, else null_mut();
+    getxattr(path: Path, name: Path, to: *mut c_void, room: size_t) -> ssize_t, else -1;
+    lgetxattr(path: Path, name: Path, to: *mut c_void, room: size_t) -> ssize_t, else -1;
+    scandir(path: Path, list: *mut *mut *mut libc::dirent, filter: Filter, order: Order) -> c_int, else -1;
+    scandirat(at: c_int, path: Path, list: *mut *mut *mut libc::dirent, filter: Filter, order: Order) -> c_int, else -1;
+    glob(pattern: Path, flags: c_int, error: GlobError, to: *mut Glob) -> c_int, else libc::GLOB_NOSPACE;
 }

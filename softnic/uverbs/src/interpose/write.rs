@@ -3,11 +3,11 @@
 //! It is a cancellation point, like the C library's: a thread may end in it. Functions that are on the stack then have
 //! nothing to drop.
 
+use super::next::Next;
 use super::{guarded, returned};
 use crate::cm::{self, Done};
 use crate::process;
 use libc::{c_int, c_void, nfds_t, pollfd, size_t, ssize_t};
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 unsafe extern "C-unwind" {
     fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int;
@@ -15,17 +15,11 @@ unsafe extern "C-unwind" {
 
 type Write = unsafe extern "C-unwind" fn(c_int, *const c_void, size_t) -> ssize_t;
 
-/// Returns the C library's function.
+/// Returns the next library's function.
 fn next() -> Option<Write> {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    let mut address = NEXT.load(Ordering::Relaxed);
-    if address == 0 {
-        // SAFETY: a C string. The handle means the libraries behind this one.
-        address = unsafe { libc::dlsym(libc::RTLD_NEXT, c"write".as_ptr()) } as usize;
-        NEXT.store(address, Ordering::Relaxed);
-    }
-    // SAFETY: the C library's function of this name has this type; null is `None`.
-    unsafe { std::mem::transmute::<usize, Option<Write>>(address) }
+    static NEXT: Next = Next::new(c"write");
+    // SAFETY: the C library's function of this name has this type.
+    NEXT.address().map(|address| unsafe { std::mem::transmute::<*mut c_void, Write>(address) })
 }
 
 /// Implements `write`. Executes commands on a file of the RDMA connection manager.

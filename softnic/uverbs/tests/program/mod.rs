@@ -57,6 +57,31 @@ pub(crate) fn cuda_library(test: &str) -> PathBuf {
     folder
 }
 
+/// Returns `listing.c`, made for the test of this name; or nothing where that is not possible.
+pub(crate) fn listing_program(test: &str) -> Option<PathBuf> {
+    with_cc(test, "listing", "dirent.h", "libc6-dev", &[])
+}
+
+/// Returns `hwloc.c`, made for the test of this name; or nothing where that is not possible.
+pub(crate) fn hwloc_program(test: &str) -> Option<PathBuf> {
+    with_cc(test, "hwloc", "hwloc.h", "libhwloc-dev", &["-lhwloc"])
+}
+
+/// Returns `gid_table.c`, made for the test of this name; or nothing where that is not possible.
+pub(crate) fn gid_table_program(test: &str) -> Option<PathBuf> {
+    with_cc(test, "gid_table", "infiniband/verbs.h", "libibverbs-dev", &["-libverbs"])
+}
+
+/// Returns `sockets.c`, made for the test of this name; or nothing where that is not possible.
+pub(crate) fn sockets_program(test: &str) -> Option<PathBuf> {
+    with_cc(test, "sockets", "sys/socket.h", "libc6-dev", &[])
+}
+
+/// Returns `hooks.c`, a library to preload, made for the test of this name; or nothing where that is not possible.
+pub(crate) fn hooks_library(test: &str) -> Option<PathBuf> {
+    with_cc(test, "hooks", "sys/mman.h", "libc6-dev", &["-shared", "-fPIC"])
+}
+
 /// Returns `ucx.c`, made for the test of this name; or nothing where that is not possible.
 pub(crate) fn ucx_program(test: &str) -> Option<PathBuf> {
     with_cc(test, "ucx", "ucp/api/ucp.h", "libucx-dev", &["-lucp", "-lucs"])

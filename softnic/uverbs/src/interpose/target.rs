@@ -1,0 +1,165 @@
+//! What a program's path names: a device node, a file of the launcher's tree, or something else.
+
+use crate::errno::Errno;
+use crate::live::LiveFile;
+use crate::process::{self, MAJOR, current};
+use crate::{cm, paths};
+use libc::{c_char, c_int};
+use std::ffi::{CStr, CString};
+
+/// A device node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Node {
+    /// The node of a device for verbs, by the device's index.
+    Verbs(u32),
+    /// The file of the RDMA connection manager.
+    Cm,
+}
+
+/// What a path names.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Target {
+    Node(Node),
+    /// A file of sysfs that this library writes when a program opens it, and its place in the launcher's tree.
+    Live(LiveFile, CString),
+    /// Another file of the launcher's tree.
+    Moved(CString),
+    /// A file that is none of this library's.
+    Other,
+}
+
+impl Node {
+    /// Returns the node with an absolute path, by its name or its character device number.
+    fn find(path: &[u8]) -> Option<Node> {
+        let number = |prefix: &str| -> Option<u32> {
+            std::str::from_utf8(path.strip_prefix(prefix.as_bytes())?).ok()?.parse().ok()
+        };
+        if path == b"/dev/infiniband/rdma_cm" {
+            return Some(Node::Cm);
+        }
+        // libibverbs tries the second path if the first does not open.
+        let verbs = number("/dev/infiniband/uverbs");
+        verbs
+            .or_else(|| number(&format!("/dev/char/{MAJOR}:"))?.checked_sub(process::FIRST_MINOR))
+            .map(Node::Verbs)
+    }
+
+    /// Returns the number of the character device, or `ENOENT` if this process has no such device.
+    pub(super) fn device_number(self) -> Result<libc::dev_t, Errno> {
+        let number = match self {
+            Node::Verbs(index) => process::device_number(index),
+            Node::Cm => cm::device_number(),
+        };
+        if current().has(self.device()) { Ok(number) } else { Err(Errno::ENOENT) }
+    }
+
+    /// Returns the index of the device. The connection manager exists if any device does.
+    fn device(self) -> u32 {
+        match self {
+            Node::Verbs(index) => index,
+            Node::Cm => 0,
+        }
+    }
+
+    /// Checks that the program may open the node, for access in a set of `R_OK`, `W_OK` and `X_OK`.
+    pub(super) fn may_open(self, mode: c_int) -> Result<(), Errno> {
+        current().may_open(self.device(), mode)
+    }
+
+    /// Opens the node and returns a descriptor.
+    pub(super) fn open(self, close_on_exec: bool) -> Result<c_int, Errno> {
+        self.device_number()?;
+        match self {
+            Node::Verbs(index) => current().open(index, close_on_exec),
+            Node::Cm => cm::open(close_on_exec),
+        }
+    }
+}
+
+impl Target {
+    /// Finds what a path names, relative to the folder `at`.
+    ///
+    /// # Safety
+    ///
+    /// `path` is null or a C string.
+    pub(super) unsafe fn of(at: c_int, path: *const c_char) -> Target {
+        if path.is_null() {
+            return Target::Other;
+        }
+        // SAFETY: the caller passes a C string.
+        let path = unsafe { CStr::from_ptr(path) }.to_bytes();
+        if path.starts_with(b"/") {
+            return Target::of_absolute(path);
+        }
+        if !may_be_ours(path) {
+            return Target::Other;
+        }
+        let Some(folder) = paths::folder(at) else { return Target::Other };
+        match paths::original(&folder) {
+            // The system resolves it within the tree. Only nodes and files with present contents differ from what is there.
+            Some(folder) => match Target::of_absolute(&[&folder, &b"/"[..], path].concat()) {
+                Target::Moved(_) => Target::Other,
+                target => target,
+            },
+            None if folder == b"/" => Target::of_absolute(&[b"/", path].concat()),
+            None => Target::Other,
+        }
+    }
+
+    fn of_absolute(path: &[u8]) -> Target {
+        if let Some(node) = Node::find(path) {
+            return Target::Node(node);
+        }
+        let Some(place) = paths::moved(path) else { return Target::Other };
+        match LiveFile::find(path) {
+            Some(file) if current().has(file.device) => Target::Live(file, place),
+            _ => Target::Moved(place),
+        }
+    }
+
+    /// Returns the place in the launcher's tree, if it is there.
+    pub(super) fn place(&self) -> Option<&CStr> {
+        match self {
+            Target::Live(_, place) | Target::Moved(place) => Some(place),
+            Target::Node(_) | Target::Other => None,
+        }
+    }
+}
+
+/// Returns whether a path relative to some folder may name something of this library. Almost every relative path of a program
+/// does not, and costs no system call.
+fn may_be_ours(path: &[u8]) -> bool {
+    let (first, last) = (path.split(|byte| *byte == b'/').next(), path.rsplit(|byte| *byte == b'/').next());
+    matches!(first, Some(b"sys" | b"dev"))
+        || last.is_some_and(|last| {
+            last.starts_with(b"uverbs") || last.starts_with(b"231:") || last == b"rdma_cm"
+        })
+        || LiveFile::may_be(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_are_found_by_name_and_number() {
+        assert_eq!(Node::find(b"/dev/infiniband/uverbs3"), Some(Node::Verbs(3)));
+        assert_eq!(Node::find(b"/dev/char/231:194"), Some(Node::Verbs(2)));
+        assert_eq!(Node::find(b"/dev/infiniband/rdma_cm"), Some(Node::Cm));
+        for path in ["/dev/infiniband", "/dev/infiniband/uverbs", "/dev/char/231:1", "/dev/null"] {
+            assert_eq!(Node::find(path.as_bytes()), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn few_relative_paths_need_their_folder() {
+        for path in
+            ["sys", "sys/class/infiniband", "dev/infiniband/uverbs0", "uverbs1", "231:192", "gids/3", "state"]
+        {
+            assert!(may_be_ours(path.as_bytes()), "{path}");
+        }
+        for path in ["", "src/main.rs", "system", "device", "lib/libc.so", "node_guid"] {
+            assert!(!may_be_ours(path.as_bytes()), "{path}");
+        }
+    }
+}

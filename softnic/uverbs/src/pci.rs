@@ -1,0 +1,137 @@
+//! Functions of PCI devices as sysfs describes them: a ConnectX-7, and the bridge above it.
+
+/// Vendor of both: Mellanox.
+const VENDOR: u16 = 0x15b3;
+/// Offset of the PCI Express capability in configuration space.
+const EXPRESS: usize = 0x60;
+/// Capability ID of PCI Express.
+const EXPRESS_ID: u8 = 0x10;
+/// 32 GT/s, as a code of link registers.
+const SPEED: u8 = 5;
+/// Lanes.
+const WIDTH: u8 = 16;
+/// Bytes of configuration space that everyone may read.
+const CONFIG: usize = 256;
+/// Resources that sysfs lists for a device: six BARs, the ROM and the windows of a bridge.
+const RESOURCES: usize = 13;
+
+/// A function of a PCI device.
+pub(crate) struct Function {
+    device: u16,
+    subsystem: u16,
+    /// Class, subclass and programming interface.
+    class: [u8; 3],
+    /// The bus below, if it is a bridge.
+    secondary_bus: Option<u8>,
+}
+
+impl Function {
+    /// Returns a ConnectX-7.
+    pub(crate) fn adapter() -> Function {
+        Function { device: 0x1021, subsystem: 0x0041, class: [2, 7, 0], secondary_bus: None }
+    }
+
+    /// Returns a bridge to a bus.
+    pub(crate) fn bridge(secondary_bus: u8) -> Function {
+        Function { device: 0x197b, subsystem: 0, class: [6, 4, 0], secondary_bus: Some(secondary_bus) }
+    }
+
+    /// Returns the attributes with text. `slot` is the function's PCI address.
+    pub(crate) fn attributes(&self, slot: &str) -> Vec<(&'static str, String)> {
+        let [class, subclass, interface] = self.class;
+        let Function { device, subsystem, .. } = self;
+        // Like the kernel of a ConnectX, whose driver reports another class here than in `class`.
+        let alias_subclass = if self.secondary_bus.is_some() { subclass } else { 0 };
+        let modalias = format!(
+            "pci:v{VENDOR:08X}d{device:08X}sv{VENDOR:08X}sd{subsystem:08X}bc{class:02X}sc{alias_subclass:02X}i{interface:02X}"
+        );
+        let driver = if self.secondary_bus.is_some() { "pcieport" } else { "mlx5_core" };
+        let uevent = format!(
+            "DRIVER={driver}\nPCI_CLASS={class:X}{subclass:02X}{interface:02X}\nPCI_ID={VENDOR:04X}:{device:04X}\n\
+             PCI_SUBSYS_ID={VENDOR:04X}:{subsystem:04X}\nPCI_SLOT_NAME={slot}\nMODALIAS={modalias}"
+        );
+        let resource = [["0x0000000000000000"; 3].join(" ").as_str(); RESOURCES].join("\n");
+        let fixed = [
+            ("revision", "0x00"),
+            ("irq", "0"),
+            ("enable", "1"),
+            ("max_link_speed", "32.0 GT/s PCIe"),
+            ("max_link_width", "16"),
+            ("current_link_speed", "32.0 GT/s PCIe"),
+            ("current_link_width", "16"),
+        ];
+        let mut attributes: Vec<_> = fixed.into_iter().map(|(name, text)| (name, text.to_owned())).collect();
+        attributes.extend([
+            ("vendor", format!("{VENDOR:#06x}")),
+            ("device", format!("{device:#06x}")),
+            ("subsystem_vendor", format!("{VENDOR:#06x}")),
+            ("subsystem_device", format!("{subsystem:#06x}")),
+            ("class", format!("0x{class:02x}{subclass:02x}{interface:02x}")),
+            ("modalias", modalias),
+            ("uevent", uevent),
+            ("resource", resource),
+        ]);
+        attributes
+    }
+
+    /// Returns the configuration space. It has no BARs, because the device has no registers that a program could map.
+    pub(crate) fn config(&self) -> Vec<u8> {
+        let mut config = vec![0; CONFIG];
+        let mut put = |at: usize, bytes: &[u8]| config[at..at + bytes.len()].copy_from_slice(bytes);
+        put(0x00, &VENDOR.to_le_bytes());
+        put(0x02, &self.device.to_le_bytes());
+        // Memory accesses and bus mastering are enabled, and there is a list of capabilities.
+        put(0x04, &[0x06, 0x04, 0x10, 0x00]);
+        let [class, subclass, interface] = self.class;
+        put(0x09, &[interface, subclass, class]);
+        put(0x34, &[EXPRESS as u8]);
+        // Version 2 of the capability, of an endpoint or of a root port.
+        let kind = match self.secondary_bus {
+            None => {
+                put(0x2c, &VENDOR.to_le_bytes());
+                put(0x2e, &self.subsystem.to_le_bytes());
+                0x02
+            }
+            Some(bus) => {
+                put(0x0e, &[1]);
+                put(0x19, &[bus, bus]);
+                0x42
+            }
+        };
+        put(EXPRESS, &[EXPRESS_ID, 0, kind, 0]);
+        // The link's capabilities and status: speed and width.
+        let link = (u16::from(SPEED) | u16::from(WIDTH) << 4).to_le_bytes();
+        put(EXPRESS + 0x0c, &link);
+        put(EXPRESS + 0x12, &link);
+        // The link can run at each lower speed, too.
+        put(EXPRESS + 0x2c, &[(1 << (SPEED + 1)) - 2]);
+        config
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attribute(function: &Function, name: &str) -> String {
+        let attributes = function.attributes("7000:01:00.0");
+        attributes.into_iter().find(|(other, _)| *other == name).unwrap().1
+    }
+
+    #[test]
+    fn text_and_configuration_space_agree() {
+        let [bridge, adapter] = [Function::bridge(3), Function::adapter()];
+        for function in [&bridge, &adapter] {
+            let config = function.config();
+            let word = |at: usize| format!("0x{:02x}{:02x}", config[at + 1], config[at]);
+            assert_eq!(attribute(function, "vendor"), word(0));
+            assert_eq!(attribute(function, "device"), word(2));
+            let class = format!("0x{:02x}{:02x}{:02x}", config[11], config[10], config[9]);
+            assert_eq!(attribute(function, "class"), class);
+            assert_eq!(config[EXPRESS + 0x12..][..2], [0x05, 0x01], "x16 at 32 GT/s");
+        }
+        assert_eq!(bridge.config()[0x18..0x1b], [0, 3, 3]);
+        assert_eq!(attribute(&adapter, "modalias"), "pci:v000015B3d00001021sv000015B3sd00000041bc02sc00i00");
+        assert_eq!(attribute(&adapter, "resource").lines().count(), RESOURCES);
+    }
+}
