@@ -341,6 +341,7 @@ impl Core {
         self.fabric = Some(fabric);
         self.introduce();
         self.out.stats.packets_received += complete_receive.packets_received;
+        self.out.stats.bytes_received += complete_receive.bytes_received;
         self.out.stats.shared_received += complete_receive.shared_received;
         self.out.stats.dropped += complete_receive.dropped;
         self.out.stats.faults += complete_receive.faults;

@@ -18,6 +18,10 @@ pub struct Stats {
     pub packets_sent: u64,
     /// Packets received from the fabric.
     pub packets_received: u64,
+    /// Bytes of these packets, from the base transport header to the checksum.
+    pub bytes_sent: u64,
+    /// Bytes of `packets_received`, likewise.
+    pub bytes_received: u64,
     /// Packets of `packets_sent` that went through shared memory to another adapter of this machine.
     pub shared_sent: u64,
     /// Packets of `packets_received` that came through shared memory.

@@ -45,6 +45,8 @@ pub(crate) struct Fabric {
     groups: Groups,
     /// Packets that went to shared memory since the last flush, without passing the stages.
     direct: u64,
+    /// Their bytes.
+    direct_bytes: u64,
     /// Times at which a sender found no room.
     pub(crate) shortages: u64,
     now: Instant,
@@ -91,6 +93,7 @@ impl Fabric {
             faults: FaultStage::new(config.faults.clone()),
             capture,
             direct: 0,
+            direct_bytes: 0,
             shortages: 0,
             now,
             next_look: now,
@@ -153,6 +156,7 @@ impl Fabric {
             });
             if let Some(sent) = sent {
                 self.direct += u64::from(sent.is_ok());
+                self.direct_bytes += if sent.is_ok() { len as u64 } else { 0 };
                 return sent;
             }
         }
@@ -176,10 +180,13 @@ impl Fabric {
         self.now = now;
         let direct = std::mem::take(&mut self.direct);
         stats.packets_sent += direct;
+        stats.bytes_sent += std::mem::take(&mut self.direct_bytes);
         stats.shared_sent += direct;
         let fresh = self.outgoing.len() - self.staged;
         if fresh != 0 || !self.outgoing.is_empty() || self.faults.holds_any() {
             stats.packets_sent += fresh as u64;
+            let staged = &self.outgoing.entries[self.staged..];
+            stats.bytes_sent += staged.iter().map(|entry| entry.bytes.len() as u64).sum::<u64>();
             self.faults.apply(&mut self.outgoing, self.staged, now, Tally { stats, lookout });
             if let Some(capture) = &mut self.capture {
                 for entry in &self.outgoing.entries[self.staged..] {
@@ -238,6 +245,7 @@ impl Fabric {
         let captures = capture.is_some();
         let mut arrive = |from, bytes: &[u8], is_checked: bool| {
             stats.packets_received += 1;
+            stats.bytes_received += bytes.len() as u64;
             if let Some(capture) = capture {
                 capture.packet(from, local, bytes);
             }
@@ -297,6 +305,7 @@ impl Fabric {
             any = true;
             let to = SocketAddrV4::new(group, roce::PORT);
             stats.packets_received += 1;
+            stats.bytes_received += bytes.len() as u64;
             if let Some(capture) = capture {
                 capture.packet(from, to, bytes);
             }

@@ -9,6 +9,7 @@ use crate::registry::Registry;
 use crate::scheduling;
 use crate::settings::{LinkLayer, Settings};
 use crate::sys;
+use crate::umad::SM_LID;
 use crate::verbs::xrc::Domains;
 use rushmem_mlx5::prm::counter::{AllocQCounter, QueryQCounter, QueryQCounterOut};
 use rushmem_mlx5::prm::pd::AllocPd;
@@ -138,6 +139,11 @@ impl Device {
         slot.running = Some(Arc::clone(&adapter));
         slot.users += 1;
         Ok(Lease { device: Arc::clone(self), adapter: Some(adapter) })
+    }
+
+    /// Returns the counters of the adapter, which are zero while it does not run.
+    pub(crate) fn stats(&self) -> rushmem_softnic::Stats {
+        self.slot().running.as_ref().map(|adapter| adapter.nic.stats()).unwrap_or_default()
     }
 
     /// Returns the address and the health of the port. An adapter that does not run has the address that it will have.
@@ -291,7 +297,7 @@ impl Device {
                 port_cap_flags: 1 << 16,
                 link_layer: link_layer::INFINIBAND,
                 lid: if down || health.address_is_lost { 0 } else { lid_of(ip).unwrap_or(0) },
-                sm_lid: 1,
+                sm_lid: SM_LID,
                 ..common
             },
         }

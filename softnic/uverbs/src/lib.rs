@@ -16,6 +16,7 @@
 //! | `attrs`, `user`, `abi`, `errno` | arguments of an ioctl, memory of the caller, structures, error numbers |
 //! | `fork` | children that use what their parent has opened |
 //! | `cm` | the RDMA connection manager |
+//! | `umad` | management datagrams, and the subnet that answers them |
 //! | `verbs` | PD, MR, CQ, QP, in the form of the kernel's commands |
 //! | `devx` | commands that pass through: objects, umems, doorbell pages |
 //! | `memory` | registered memory |
@@ -69,6 +70,7 @@ mod subscriptions;
 mod sys;
 pub mod sysfs;
 mod topology;
+mod umad;
 #[allow(unsafe_code, reason = "system calls that copy")]
 mod user;
 mod verbs;

@@ -196,6 +196,12 @@ pub(crate) fn is_nonblocking(fd: RawFd) -> bool {
     flags >= 0 && flags & libc::O_NONBLOCK != 0
 }
 
+/// Makes a descriptor non-blocking.
+pub(crate) fn set_nonblocking(fd: RawFd) -> Result<(), Errno> {
+    // SAFETY: takes numbers only.
+    if unsafe { libc::fcntl(fd, libc::F_SETFL, libc::O_NONBLOCK) } == 0 { Ok(()) } else { Err(Errno::last()) }
+}
+
 /// Keeps a descriptor open when the process executes another program.
 pub(crate) fn keep_on_exec(fd: RawFd) -> Result<(), Errno> {
     // SAFETY: takes numbers only.

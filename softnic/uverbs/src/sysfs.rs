@@ -10,6 +10,7 @@ use crate::process::device_number_text;
 use crate::settings::variable;
 use crate::settings::{LinkLayer, Settings};
 use crate::topology::{self, Neighborhood};
+use crate::umad;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
@@ -25,6 +26,11 @@ pub(crate) fn guid(index: u32) -> [u8; 8] {
     let [.., high, low] = index.to_be_bytes();
     // Locally administered. The middle bytes mark a GUID made from an Ethernet address.
     [0x52, 0x4d, 0x00, 0xff, 0xfe, 0x00, high, low]
+}
+
+/// Returns the description of a device that the subnet shows.
+pub(crate) fn description(device: &str) -> String {
+    format!("rushmem {device}")
 }
 
 /// Formats a GUID as sysfs does: four groups of four digits.
@@ -163,6 +169,13 @@ fn tree(settings: &Settings, gpus: &[Neighborhood], anywhere: &Neighborhood) -> 
         let number = device_number_text(index);
         tree.link(&format!("dev/char/{number}"), &format!("dev/infiniband/uverbs{index}"));
         tree.link(&format!("sys/dev/char/{number}"), &node);
+        let node = format!("{pci}/infiniband_mad/umad{index}");
+        tree.files(&node, &[("ibdev", &device), ("port", "1"), ("dev", &umad::device_number_text(index))]);
+        tree.link(&format!("{node}/device"), &pci);
+        tree.link(&format!("{node}/subsystem"), "sys/class/infiniband_mad");
+        tree.link(&format!("sys/class/infiniband_mad/umad{index}"), &node);
+        tree.link(&format!("sys/dev/char/{}", umad::device_number_text(index)), &node);
+        tree.files("dev/infiniband", &[(&format!("umad{index}"), "")]);
     }
     tree.0
 }
@@ -199,7 +212,7 @@ fn rdma_device(tree: &mut Tree, pci: &str, index: u32, link: LinkLayer) {
     let files = [
         ("node_type", "1: CA"),
         ("node_guid", &guid),
-        ("node_desc", &format!("rushmem mlx5_{index}")),
+        ("node_desc", &description(&format!("mlx5_{index}"))),
         ("sys_image_guid", &guid),
         ("board_id", "MT_0000000838"),
         ("hca_type", "MT4129"),

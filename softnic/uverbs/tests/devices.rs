@@ -133,6 +133,30 @@ fn the_tools_of_infiniband_describe_the_port() {
 }
 
 #[test]
+fn the_subnet_has_a_switch_with_all_devices() {
+    let tools = ["sminfo", "ibhosts", "iblinkinfo", "perfquery"];
+    if !all_there("the_subnet_has_a_switch_with_all_devices", &tools, "infiniband-diags") {
+        return;
+    }
+    let options = ["--link", "ib", "--devices", "2", "--ip", "127.64.1.2,127.64.1.3"];
+    for (tool, wanted) in [
+        ("sminfo", &["sm lid 1 sm guid 0x524d00fffe010000", "SMINFO_MASTER"][..]),
+        ("ibhosts", &["0x524d00fffe000000 ports 1 \"rushmem mlx5_0\"", "\"rushmem mlx5_1\""]),
+        ("iblinkinfo", &["( 4X        106.25 Gbps Active/  LinkUp)", "258    1[  ] \"rushmem mlx5_0\""]),
+        ("perfquery", &["Lid 258 port 1", "PortXmitPkts:....................0"]),
+    ] {
+        let text = run(&options, &[tool]);
+        for wanted in wanted {
+            assert!(text.contains(wanted), "{wanted} is not in\n{text}");
+        }
+    }
+    // An Ethernet port has no queue pair for subnet management.
+    let output = softnic(&[], &["sminfo"]).output().unwrap();
+    let text = output_text(&output);
+    assert!(!output.status.success() && text.contains("client_register for mgmt 1 failed"), "{text}");
+}
+
+#[test]
 fn wrong_options_are_explained() {
     for (options, why) in [
         (&["--devices", "0"][..], "1..=16"),

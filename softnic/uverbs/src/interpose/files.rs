@@ -4,7 +4,7 @@ use super::target::Target;
 use super::{guarded, next, returned};
 use crate::errno::Errno;
 use crate::process::{self, current};
-use crate::{cm, sys};
+use crate::{cm, sys, umad};
 use libc::{c_char, c_int, c_uint, mode_t, size_t, ssize_t};
 
 /// Implements `open`. For a device node, returns a descriptor of the software ConnectX.
@@ -36,7 +36,7 @@ unsafe fn opened(at: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> 
     let close_on_exec = flags & libc::O_CLOEXEC != 0;
     // SAFETY: the caller guarantees the same as for `openat`.
     match unsafe { Target::of(at, path) } {
-        Target::Node(node) => Some(returned(guarded(|| node.open(close_on_exec)))),
+        Target::Node(node) => Some(returned(guarded(|| node.open(flags)))),
         Target::Live(file, _) => Some(returned(guarded(|| current().read(file, close_on_exec)))),
         // SAFETY: a C string.
         Target::Moved(place) => Some(unsafe { sys::open(at, place.as_ptr(), flags, mode) }),
@@ -168,7 +168,8 @@ const NODE_MODE: mode_t = libc::S_IFCHR | 0o666;
 
 /// Returns the number of the character device that a descriptor is open on, if it is one of this process.
 fn open_number(fd: c_int) -> Option<libc::dev_t> {
-    current().device_number(fd).or_else(|| cm::is(fd).then(cm::device_number))
+    let verbs_or_umad = current().device_number(fd).or_else(|| umad::open_number(fd));
+    verbs_or_umad.or_else(|| cm::is(fd).then(cm::device_number))
 }
 
 /// Returns the `stat` result of a device node.

@@ -17,7 +17,7 @@ pub use write::write;
 
 use crate::errno::Errno;
 use crate::process::{self, current};
-use crate::{attrs, cm};
+use crate::{attrs, cm, umad};
 use libc::{c_int, c_ulong};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -51,6 +51,11 @@ pub fn close(fd: c_int) -> c_int {
         // A child of vfork shares this memory, but its descriptors are its own.
         let closed = guarded(|| Ok(process::existing().map(|process| process.close(fd))));
         tracing::trace!(fd, ?closed, "close");
+        let forgotten = guarded(|| {
+            umad::close(fd);
+            Ok(())
+        });
+        tracing::trace!(fd, ?forgotten, "close of management datagrams");
         if guarded(|| Ok(cm::close(fd))) == Ok(true) {
             return 0;
         }
@@ -67,6 +72,12 @@ pub fn close(fd: c_int) -> c_int {
 pub unsafe fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int {
     if request as u32 == attrs::REQUEST as u32
         && let Some(done) = guarded(|| current().ioctl(fd, argument as u64).transpose()).transpose()
+    {
+        return returned(done.map(|()| 0));
+    }
+    if process::may_be_device(fd)
+        && let Some(done) =
+            guarded(|| umad::ioctl(fd, request as u32, argument as u64).transpose()).transpose()
     {
         return returned(done.map(|()| 0));
     }

@@ -3,7 +3,7 @@
 use crate::errno::Errno;
 use crate::live::LiveFile;
 use crate::process::{self, MAJOR, current};
-use crate::{cm, paths};
+use crate::{cm, paths, umad};
 use libc::{c_char, c_int};
 use std::ffi::{CStr, CString};
 
@@ -12,6 +12,8 @@ use std::ffi::{CStr, CString};
 pub(super) enum Node {
     /// The node of a device for verbs, by the device's index.
     Verbs(u32),
+    /// The file of a device for management datagrams, by the device's index.
+    Umad(u32),
     /// The file of the RDMA connection manager.
     Cm,
 }
@@ -37,6 +39,9 @@ impl Node {
         if path == b"/dev/infiniband/rdma_cm" {
             return Some(Node::Cm);
         }
+        if let Some(index) = number("/dev/infiniband/umad") {
+            return Some(Node::Umad(index));
+        }
         // libibverbs tries the second path if the first does not open.
         let verbs = number("/dev/infiniband/uverbs");
         verbs
@@ -48,6 +53,7 @@ impl Node {
     pub(super) fn device_number(self) -> Result<libc::dev_t, Errno> {
         let number = match self {
             Node::Verbs(index) => process::device_number(index),
+            Node::Umad(index) => umad::device_number(index),
             Node::Cm => cm::device_number(),
         };
         if current().has(self.device()) { Ok(number) } else { Err(Errno::ENOENT) }
@@ -56,7 +62,7 @@ impl Node {
     /// Returns the index of the device. The connection manager exists if any device does.
     fn device(self) -> u32 {
         match self {
-            Node::Verbs(index) => index,
+            Node::Verbs(index) | Node::Umad(index) => index,
             Node::Cm => 0,
         }
     }
@@ -67,9 +73,11 @@ impl Node {
     }
 
     /// Opens the node and returns a descriptor.
-    pub(super) fn open(self, close_on_exec: bool) -> Result<c_int, Errno> {
+    pub(super) fn open(self, flags: c_int) -> Result<c_int, Errno> {
+        let close_on_exec = flags & libc::O_CLOEXEC != 0;
         self.device_number()?;
         match self {
+            Node::Umad(index) => umad::open(index, flags),
             Node::Verbs(index) => current().open(index, close_on_exec),
             Node::Cm => cm::open(close_on_exec),
         }
@@ -132,7 +140,10 @@ fn may_be_ours(path: &[u8]) -> bool {
     let (first, last) = (path.split(|byte| *byte == b'/').next(), path.rsplit(|byte| *byte == b'/').next());
     matches!(first, Some(b"sys" | b"dev"))
         || last.is_some_and(|last| {
-            last.starts_with(b"uverbs") || last.starts_with(b"231:") || last == b"rdma_cm"
+            last.starts_with(b"uverbs")
+                || last.starts_with(b"umad")
+                || last.starts_with(b"231:")
+                || last == b"rdma_cm"
         })
         || LiveFile::may_be(path)
 }
@@ -145,6 +156,7 @@ mod tests {
     fn nodes_are_found_by_name_and_number() {
         assert_eq!(Node::find(b"/dev/infiniband/uverbs3"), Some(Node::Verbs(3)));
         assert_eq!(Node::find(b"/dev/char/231:194"), Some(Node::Verbs(2)));
+        assert_eq!(Node::find(b"/dev/infiniband/umad1"), Some(Node::Umad(1)));
         assert_eq!(Node::find(b"/dev/infiniband/rdma_cm"), Some(Node::Cm));
         for path in ["/dev/infiniband", "/dev/infiniband/uverbs", "/dev/char/231:1", "/dev/null"] {
             assert_eq!(Node::find(path.as_bytes()), None, "{path}");

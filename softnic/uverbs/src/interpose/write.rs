@@ -6,7 +6,7 @@
 use super::next::Next;
 use super::{guarded, returned};
 use crate::cm::{self, Done};
-use crate::process;
+use crate::{process, umad};
 use libc::{c_int, c_void, nfds_t, pollfd, size_t, ssize_t};
 
 unsafe extern "C-unwind" {
@@ -63,6 +63,11 @@ enum Command {
 }
 
 fn command(fd: c_int, from: *const c_void, len: size_t) -> Command {
+    match guarded(|| umad::write(fd, from as u64, len).transpose()) {
+        Ok(None) => {}
+        Ok(Some(())) => return Command::Done(len as ssize_t),
+        Err(error) => return Command::Done(returned(Err(error)) as ssize_t),
+    }
     match guarded(|| cm::write(fd, from as u64, len).transpose()) {
         Ok(None) => Command::NotOurs,
         Ok(Some(Done::Wait)) => Command::Wait,

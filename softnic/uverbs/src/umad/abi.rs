@@ -1,0 +1,139 @@
+//! Structures and numbers of `/dev/infiniband/umad0`, as `<rdma/ib_user_mad.h>` has them, and of management datagrams (InfiniBand
+//! Architecture Specification, volume 1, chapters 13, 14 and 16).
+
+use crate::abi::{numbers, structs};
+use bytemuck::{Pod, Zeroable};
+
+/// Bytes of a datagram.
+pub(super) const MAD: usize = 256;
+/// Bytes of its header, which all classes share.
+pub(super) const MAD_HEADER: usize = 24;
+/// Bytes of the header of programs that do not know partition keys: without the last two members.
+pub(super) const OLD_HEADER: usize = size_of::<Header>() - 8;
+
+/// Requests of `ioctl`.
+pub(super) mod ioctl {
+    pub(crate) const REGISTER_AGENT: u32 = 0xc01c_1b01;
+    pub(crate) const UNREGISTER_AGENT: u32 = 0x4004_1b02;
+    pub(crate) const ENABLE_PKEY: u32 = 0x1b03;
+    pub(crate) const REGISTER_AGENT2: u32 = 0xc028_1b04;
+    pub(crate) const ALL: [u32; 4] = [REGISTER_AGENT, UNREGISTER_AGENT, ENABLE_PKEY, REGISTER_AGENT2];
+}
+
+numbers! {
+    /// Classes of management.
+    class: u8 {
+        SUBNET = 0x01,
+        PERFORMANCE = 0x04,
+        SUBNET_DIRECTED = 0x81,
+    }
+
+    /// Methods.
+    method: u8 {
+        GET = 0x01,
+        GET_RESPONSE = 0x81,
+    }
+
+    /// Attributes of subnet management.
+    subnet_attribute: u16 {
+        NODE_DESCRIPTION = 0x10,
+        NODE_INFO = 0x11,
+        SWITCH_INFO = 0x12,
+        GUID_INFO = 0x14,
+        PORT_INFO = 0x15,
+        PKEY_TABLE = 0x16,
+        SM_INFO = 0x20,
+    }
+
+    /// Attributes of performance management.
+    performance_attribute: u16 {
+        CLASS_PORT_INFO = 0x01,
+        PORT_COUNTERS = 0x12,
+        PORT_COUNTERS_EXTENDED = 0x1d,
+    }
+
+    /// Errors in the status of an answer.
+    status: u16 {
+        UNSUPPORTED_METHOD = 0x08,
+        UNSUPPORTED_ATTRIBUTE = 0x0c,
+        INVALID_VALUE = 0x1c,
+    }
+}
+
+structs! {
+    /// `ib_user_mad_hdr`. It precedes each datagram.
+    Header[64] {
+        id: u32,
+        status: u32,
+        timeout_ms: u32,
+        retries: u32,
+        length: u32,
+        qpn: u32,
+        qkey: u32,
+        lid: u16,
+        sl: u8,
+        path_bits: u8,
+        grh_present: u8,
+        gid_index: u8,
+        hop_limit: u8,
+        traffic_class: u8,
+        gid: [u8; 16],
+        flow_label: u32,
+        pkey_index: u16,
+        reserved: [u8; 6],
+    }
+
+    /// `ib_user_mad_reg_req`.
+    Register[28] {
+        id: u32,
+        method_mask: [u32; 4],
+        qpn: u8,
+        mgmt_class: u8,
+        mgmt_class_version: u8,
+        oui: [u8; 3],
+        rmpp_version: u8,
+        reserved: u8,
+    }
+
+    /// `ib_user_mad_reg_req2`.
+    Register2[40] {
+        id: u32,
+        qpn: u32,
+        mgmt_class: u8,
+        mgmt_class_version: u8,
+        res: u16,
+        flags: u32,
+        method_mask: [u64; 2],
+        oui: u32,
+        rmpp_version: u8,
+        reserved: [u8; 3],
+    }
+}
+
+/// A program's registration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Agent {
+    pub(super) qpn: u8,
+    pub(super) class: u8,
+}
+
+impl Agent {
+    /// Returns whether it is for subnet management, which uses queue pair 0.
+    pub(super) fn is_of_subnet(self) -> bool {
+        matches!(self.class, class::SUBNET | class::SUBNET_DIRECTED)
+    }
+}
+
+/// Positions in a datagram.
+pub(super) mod at {
+    pub(crate) const CLASS: usize = 1;
+    pub(crate) const METHOD: usize = 3;
+    pub(crate) const STATUS: usize = 4;
+    pub(crate) const HOP_POINTER: usize = 6;
+    pub(crate) const HOP_COUNT: usize = 7;
+    pub(crate) const ATTRIBUTE: usize = 16;
+    pub(crate) const MODIFIER: usize = 20;
+    pub(crate) const DATA: usize = 64;
+    /// The ports by which a directed datagram leaves each node. The first is unused.
+    pub(crate) const INITIAL_PATH: usize = 128;
+}

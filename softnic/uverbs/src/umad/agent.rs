@@ -1,0 +1,226 @@
+//! Answers of nodes: of their agents for subnet management and performance management, and of the subnet manager.
+
+use super::abi::{MAD, at, class, method, performance_attribute, status, subnet_attribute};
+use super::subnet::{Node, SM_LID, Subnet};
+use crate::device::{FIRMWARE, PKEYS};
+use crate::sysfs;
+
+/// GUID of the switch.
+const SWITCH_GUID: [u8; 8] = [0x52, 0x4d, 0x00, 0xff, 0xfe, 0x01, 0x00, 0x00];
+/// Device number of a Quantum switch.
+const SWITCH_DEVICE: u16 = 0xd2f0;
+/// Vendor of all nodes: the Mellanox OUI.
+const VENDOR: [u8; 3] = [0x00, 0x02, 0xc9];
+/// The default prefix of a subnet.
+const SUBNET_PREFIX: [u8; 8] = [0xfe, 0x80, 0, 0, 0, 0, 0, 0];
+/// Partition keys of a block.
+const PKEYS_PER_BLOCK: usize = 32;
+/// A port's capability: extended speeds.
+const HAS_EXTENDED_SPEEDS: u32 = 1 << 14;
+/// A port's capability: the subnet manager is there.
+const IS_SM: u32 = 1 << 1;
+/// Extended counters are supported.
+const HAS_EXTENDED_COUNTERS: u16 = 1 << 9;
+
+/// Where a datagram has arrived.
+pub(super) struct Query {
+    pub(super) node: Node,
+    /// The port by which it came.
+    pub(super) entry: u8,
+    pub(super) directed: bool,
+}
+
+/// The data of an answer, in which members are set by offset.
+struct Data([u8; MAD - at::DATA]);
+
+impl Data {
+    fn put(&mut self, at: usize, bytes: &[u8]) {
+        self.0[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+}
+
+/// Returns the answer to a datagram. Only queries are answered; a change is refused.
+pub(super) fn answer(subnet: &Subnet, query: &Query, mad: &[u8; MAD]) -> Option<[u8; MAD]> {
+    let word = |at: usize| u16::from_be_bytes([mad[at], mad[at + 1]]);
+    let modifier = u32::from_be_bytes([0, 1, 2, 3].map(|i| mad[at::MODIFIER + i]));
+    // Answers of other agents reach nobody.
+    if mad[at::METHOD] & 0x80 != 0 {
+        return None;
+    }
+    let mut data = Data([0; MAD - at::DATA]);
+    data.put(0, &mad[at::DATA..]);
+    let filled = match (mad[at::METHOD], mad[at::CLASS]) {
+        (method::GET, class::PERFORMANCE) => performance(subnet, query, word(at::ATTRIBUTE), &mut data),
+        (method::GET, class::SUBNET | class::SUBNET_DIRECTED) => {
+            let mut fresh = Data([0; MAD - at::DATA]);
+            let filled = self::subnet(subnet, query, word(at::ATTRIBUTE), modifier, &mut fresh);
+            // A directed datagram has its paths behind 64 bytes of data.
+            data.put(0, &fresh.0[..64]);
+            filled
+        }
+        (_, class::PERFORMANCE | class::SUBNET | class::SUBNET_DIRECTED) => Err(status::UNSUPPORTED_METHOD),
+        _ => return None,
+    };
+    let mut answer = *mad;
+    answer[at::DATA..].copy_from_slice(&data.0);
+    answer[at::METHOD] = method::GET_RESPONSE;
+    let mut code = filled.err().unwrap_or(0);
+    if query.directed {
+        // The direction: an answer.
+        code |= 0x8000;
+        answer[at::HOP_POINTER] = 0;
+    }
+    answer[at::STATUS..at::STATUS + 2].copy_from_slice(&code.to_be_bytes());
+    Some(answer)
+}
+
+/// Fills an attribute of subnet management.
+fn subnet(subnet: &Subnet, query: &Query, attribute: u16, modifier: u32, data: &mut Data) -> Result<(), u16> {
+    let Query { node, entry, .. } = *query;
+    match (attribute, node) {
+        (subnet_attribute::NODE_DESCRIPTION, _) => data.put(0, description(subnet, node).as_bytes()),
+        (subnet_attribute::NODE_INFO, _) => node_info(subnet, node, entry, data),
+        (subnet_attribute::PORT_INFO, Node::Switch) => {
+            let port = u8::try_from(modifier).map_err(|_| status::INVALID_VALUE)?;
+            switch_port(subnet, port, entry, data)?;
+        }
+        (subnet_attribute::PORT_INFO, Node::Adapter(index)) if modifier <= 1 => {
+            adapter_port(subnet, index, data);
+        }
+        (subnet_attribute::SWITCH_INFO, Node::Switch) => {
+            // Room of the forwarding tables.
+            data.put(0, &0xc000u16.to_be_bytes());
+            data.put(4, &0x4000u16.to_be_bytes());
+        }
+        (subnet_attribute::GUID_INFO, _) if modifier == 0 => data.put(0, &guid(node)),
+        (subnet_attribute::PKEY_TABLE, _) => {
+            let block = modifier as usize & 0xffff;
+            let keys = PKEYS.iter().skip(block * PKEYS_PER_BLOCK).take(PKEYS_PER_BLOCK);
+            keys.enumerate().for_each(|(i, key)| data.put(2 * i, &key.to_be_bytes()));
+        }
+        (subnet_attribute::SM_INFO, Node::Switch) => {
+            data.put(0, &SWITCH_GUID);
+            // The number of its activities, its priority and its state: the master.
+            data.put(16, &1u32.to_be_bytes());
+            data.put(20, &[0x03]);
+        }
+        (subnet_attribute::PORT_INFO | subnet_attribute::GUID_INFO, _) => return Err(status::INVALID_VALUE),
+        _ => return Err(status::UNSUPPORTED_ATTRIBUTE),
+    }
+    Ok(())
+}
+
+fn guid(node: Node) -> [u8; 8] {
+    match node {
+        Node::Switch => SWITCH_GUID,
+        Node::Adapter(index) => sysfs::guid(index as u32),
+    }
+}
+
+fn description(subnet: &Subnet, node: Node) -> String {
+    match node {
+        Node::Switch => "rushmem switch".into(),
+        Node::Adapter(index) => sysfs::description(&subnet.adapters[index].device.name()),
+    }
+}
+
+fn node_info(subnet: &Subnet, node: Node, entry: u8, data: &mut Data) {
+    let (kind, ports, device) = match node {
+        Node::Adapter(_) => (1, 1, 0x1021u16),
+        Node::Switch => (2, subnet.adapters.len() as u8, SWITCH_DEVICE),
+    };
+    data.put(0, &[1, 1, kind, ports]);
+    for at in [4, 12, 20] {
+        data.put(at, &guid(node));
+    }
+    data.put(28, &(PKEYS.len() as u16).to_be_bytes());
+    data.put(30, &device.to_be_bytes());
+    data.put(32, &(FIRMWARE.0 as u32).to_be_bytes());
+    data.put(36, &[entry]);
+    data.put(37, &VENDOR);
+}
+
+/// Fills what the ports at both ends of a link have in common. 4 lanes of 100 Gb/s, as NDR.
+fn link(is_up: bool, port: u8, data: &mut Data) {
+    data.put(0x1c, &[port]);
+    // Width: enabled, supported and active, 4 lanes.
+    data.put(0x1d, &[2, 2, 2]);
+    // The speed of SDR, which extended speeds replace, and the port's state.
+    data.put(0x20, &[if is_up { 0x14 } else { 0x11 }]);
+    // The physical state, and the one after a failure: polling.
+    data.put(0x21, &[if is_up { 0x52 } else { 0x22 }]);
+    data.put(0x23, &[0x11]);
+    // MTU of the neighbor: 4096 bytes.
+    data.put(0x24, &[0x50]);
+    // Virtual lanes: one.
+    data.put(0x25, &[0x10]);
+    data.put(0x29, &[0x05]);
+    data.put(0x2b, &[0x10]);
+    // Extended speeds: active and supported, and enabled.
+    data.put(0x3e, &[if is_up { 0x88 } else { 0x08 }, 0x08]);
+}
+
+/// Fills PortInfo of a device.
+fn adapter_port(subnet: &Subnet, index: usize, data: &mut Data) {
+    let port = &subnet.adapters[index].port;
+    link(subnet.is_up(index), 1, data);
+    data.put(0x08, &SUBNET_PREFIX);
+    data.put(0x10, &port.lid.to_be_bytes());
+    data.put(0x12, &port.sm_lid.to_be_bytes());
+    data.put(0x14, &(port.port_cap_flags | HAS_EXTENDED_SPEEDS).to_be_bytes());
+    // One GUID.
+    data.put(0x33, &[1]);
+}
+
+/// Fills PortInfo of a port of the switch. Port 0 is the switch itself.
+fn switch_port(subnet: &Subnet, port: u8, entry: u8, data: &mut Data) -> Result<(), u16> {
+    match port.checked_sub(1) {
+        None => {
+            link(true, entry, data);
+            data.put(0x08, &SUBNET_PREFIX);
+            data.put(0x10, &SM_LID.to_be_bytes());
+            data.put(0x12, &SM_LID.to_be_bytes());
+            data.put(0x14, &(IS_SM | HAS_EXTENDED_SPEEDS).to_be_bytes());
+        }
+        Some(index) if usize::from(index) < subnet.adapters.len() => {
+            link(subnet.is_up(index.into()), entry, data);
+        }
+        Some(_) => return Err(status::INVALID_VALUE),
+    }
+    Ok(())
+}
+
+/// Fills an attribute of performance management. The counters are those of the adapter in this process.
+fn performance(subnet: &Subnet, query: &Query, attribute: u16, data: &mut Data) -> Result<(), u16> {
+    const ALL_PORTS: u8 = 0xff;
+    if attribute == performance_attribute::CLASS_PORT_INFO {
+        data.put(0, &[1, 1]);
+        data.put(2, &HAS_EXTENDED_COUNTERS.to_be_bytes());
+        return Ok(());
+    }
+    let port = data.0[1];
+    let stats: rushmem_softnic::Stats = match query.node {
+        Node::Adapter(index) if port == 1 || port == ALL_PORTS => subnet.adapters[index].device.stats(),
+        Node::Switch if port == ALL_PORTS || usize::from(port) <= subnet.adapters.len() => Default::default(),
+        _ => return Err(status::INVALID_VALUE),
+    };
+    let short = |value: u64| u32::try_from(value).unwrap_or(u32::MAX).to_be_bytes();
+    let word = |value: u64| u16::try_from(value).unwrap_or(u16::MAX).to_be_bytes();
+    // Counters of data count words of four bytes.
+    let [sent, received] = [stats.bytes_sent / 4, stats.bytes_received / 4];
+    match attribute {
+        performance_attribute::PORT_COUNTERS => {
+            data.put(8, &word(stats.dropped));
+            data.put(14, &word(stats.send_failures));
+            let counters = [sent, received, stats.packets_sent, stats.packets_received];
+            counters.into_iter().enumerate().for_each(|(i, value)| data.put(24 + 4 * i, &short(value)));
+        }
+        performance_attribute::PORT_COUNTERS_EXTENDED => {
+            let packets = [stats.packets_sent, stats.packets_received];
+            let counters = [[sent, received], packets, packets].concat();
+            counters.into_iter().enumerate().for_each(|(i, value)| data.put(8 + 8 * i, &value.to_be_bytes()));
+        }
+        _ => return Err(status::UNSUPPORTED_ATTRIBUTE),
+    }
+    Ok(())
+}
