@@ -325,7 +325,7 @@ pub static OTHER_VARIABLES: &[(&str, &str)] = &[
     ),
     (
         "RUSHMEM_UVERBS_SYSFS",
-        "Preloaded software ConnectX: folder that programs see as /sys. `rushmem softnic` sets it.",
+        "Preloaded software ConnectX: folder with the files that programs see in /sys and /dev. `rushmem softnic` sets it.",
     ),
     ("RUSHMEM_UVERBS_LOG", "Preloaded software ConnectX: log level for standard error, such as debug."),
     (
