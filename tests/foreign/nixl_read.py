@@ -34,4 +34,6 @@ while status == nixl.NIXL_IN_PROG and time.monotonic() < deadline:
     status = reader.getXferStatus(request)
 if status != nixl.NIXL_SUCCESS or not (target == source).all():
     sys.exit(f"FAIL: {status}")
+# The agents deregister the memory before it is unmapped.
+del request, reader, owner
 print("PASS")

@@ -28,6 +28,9 @@ macro_rules! numbers {
 
 pub(crate) use {numbers, structs};
 
+/// Major number of the device nodes.
+pub(crate) const MAJOR: u32 = 231;
+
 /// Version of the ABI of the RDMA connection manager.
 pub(crate) const RDMA_CM_VERSION: &str = "4";
 /// Major and minor number of its file, a miscellaneous device.

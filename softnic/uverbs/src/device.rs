@@ -9,7 +9,6 @@ use crate::registry::Registry;
 use crate::scheduling;
 use crate::settings::{LinkLayer, Settings};
 use crate::sys;
-use crate::umad::SM_LID;
 use crate::verbs::xrc::Domains;
 use rushmem_mlx5::prm::counter::{AllocQCounter, QueryQCounter, QueryQCounterOut};
 use rushmem_mlx5::prm::pd::AllocPd;
@@ -28,6 +27,9 @@ pub(crate) const MAX_SRQ_SGE: u32 = 31;
 /// Most multicast groups, and most members of one, as a ConnectX reports.
 const MAX_GROUPS: u32 = 1 << 21;
 const MAX_MEMBERS: u32 = 240;
+
+/// LID of the subnet manager, which is in the switch between the devices.
+pub(crate) const SM_LID: u16 = 1;
 
 /// Completion vectors.
 pub(crate) const VECTORS: u32 = 2;

@@ -1,12 +1,17 @@
 //! Paths of the kernel's files about RDMA devices, and their places in the tree that a launcher has written.
 
+use crate::abi::MAJOR;
 use crate::cuda;
-use crate::process::MAJOR;
 use crate::settings::variable;
-use crate::sysfs::{DOMAIN, PEER_MEMORY};
 use std::ffi::CString;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt};
 use std::sync::OnceLock;
+
+/// PCI domain of the devices. No machine has it, and it has decimal digits only, because some programs parse those.
+pub(crate) const DOMAIN: &str = "7000";
+
+/// The kernel module that gives NICs access to GPU memory, which this library replaces.
+pub(crate) const PEER_MEMORY: &str = "/sys/module/nvidia_peermem";
 
 /// Folders that lead to the launcher's tree as a whole.
 const OURS: [&str; 6] = [

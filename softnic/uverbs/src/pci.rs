@@ -40,7 +40,7 @@ impl Function {
     pub(crate) fn attributes(&self, slot: &str) -> Vec<(&'static str, String)> {
         let [class, subclass, interface] = self.class;
         let Function { device, subsystem, .. } = self;
-        // Like the kernel of a ConnectX, whose driver reports another class here than in `class`.
+        // The subclass that programs have seen here before `class` said InfiniBand.
         let alias_subclass = if self.secondary_bus.is_some() { subclass } else { 0 };
         let modalias = format!(
             "pci:v{VENDOR:08X}d{device:08X}sv{VENDOR:08X}sd{subsystem:08X}bc{class:02X}sc{alias_subclass:02X}i{interface:02X}"

@@ -1,5 +1,6 @@
 //! The process: its devices, and which of its file descriptors are theirs.
 
+use crate::abi::MAJOR;
 use crate::attrs::Call;
 use crate::device::Device;
 use crate::errno::Errno;
@@ -15,8 +16,6 @@ use std::os::fd::{AsRawFd, IntoRawFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Major number of the device nodes.
-pub(crate) const MAJOR: u32 = 231;
 /// Minor number of the first.
 pub(crate) const FIRST_MINOR: u32 = 192;
 
@@ -219,4 +218,14 @@ pub(crate) fn device_number(index: u32) -> libc::dev_t {
 /// Returns the device number as text: `231:192`, ...
 pub(crate) fn device_number_text(index: u32) -> String {
     format!("{MAJOR}:{}", FIRST_MINOR + index)
+}
+
+/// Returns the device number of a device's file for management datagrams.
+pub(crate) fn umad_number(index: u32) -> libc::dev_t {
+    libc::makedev(MAJOR, index)
+}
+
+/// Returns the same as text.
+pub(crate) fn umad_number_text(index: u32) -> String {
+    format!("{MAJOR}:{index}")
 }

@@ -3,23 +3,19 @@
 use crate::abi;
 use crate::device::{FIRMWARE, PKEYS};
 use crate::live::{self, GID_SLOTS};
-use crate::paths;
+use crate::paths::{self, DOMAIN, PEER_MEMORY};
 use crate::pci::Function;
-use crate::process::device_number_text;
+use crate::process::{device_number_text, umad_number_text};
 #[cfg(doc)]
 use crate::settings::variable;
 use crate::settings::{LinkLayer, Settings};
 use crate::topology::{self, Neighborhood};
-use crate::umad;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::net::Ipv4Addr;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-
-/// The kernel module that gives NICs access to GPU memory, which this library replaces.
-pub(crate) const PEER_MEMORY: &str = "/sys/module/nvidia_peermem";
 
 /// Returns the GUID of a device, bytes in network order.
 pub(crate) fn guid(index: u32) -> [u8; 8] {
@@ -170,11 +166,11 @@ fn tree(settings: &Settings, gpus: &[Neighborhood], anywhere: &Neighborhood) -> 
         tree.link(&format!("dev/char/{number}"), &format!("dev/infiniband/uverbs{index}"));
         tree.link(&format!("sys/dev/char/{number}"), &node);
         let node = format!("{pci}/infiniband_mad/umad{index}");
-        tree.files(&node, &[("ibdev", &device), ("port", "1"), ("dev", &umad::device_number_text(index))]);
+        tree.files(&node, &[("ibdev", &device), ("port", "1"), ("dev", &umad_number_text(index))]);
         tree.link(&format!("{node}/device"), &pci);
         tree.link(&format!("{node}/subsystem"), "sys/class/infiniband_mad");
         tree.link(&format!("sys/class/infiniband_mad/umad{index}"), &node);
-        tree.link(&format!("sys/dev/char/{}", umad::device_number_text(index)), &node);
+        tree.link(&format!("sys/dev/char/{}", umad_number_text(index)), &node);
         tree.files("dev/infiniband", &[(&format!("umad{index}"), "")]);
     }
     tree.0
@@ -258,9 +254,6 @@ fn network_device(tree: &mut Tree, pci: &str, index: u32, settings: &Settings) {
         tree.files(&format!("{pci}/net/{name}"), &[("dev_port", "0")]);
     }
 }
-
-/// PCI domain of the devices. No machine has it, and it has decimal digits only, because some programs parse those.
-pub(crate) const DOMAIN: &str = "7000";
 
 /// Returns the bus of a device. Each device has its own.
 fn bus(index: u32) -> String {

@@ -101,8 +101,8 @@ fn runs_well(program: Option<std::path::PathBuf>, arguments: &[&str]) {
 }
 
 #[test]
-fn each_folder_lists_what_can_be_opened() {
-    runs_well(program::listing_program("each_folder_lists_what_can_be_opened"), &[]);
+fn listings_have_all_files_of_the_devices() {
+    runs_well(program::listing_program("listings_have_all_files_of_the_devices"), &[]);
 }
 
 #[test]

@@ -57,7 +57,7 @@ fn with_large_messages_on_a_lossy_link() {
     play("with_large_messages_on_a_lossy_link", &options, &["-g", "3", "-c", "-e", "-s", "100000"]);
 }
 
-/// Libraries of programs hook functions of the C library, in ways that threads which they do not know do not survive.
+/// Checks that no thread of the adapter calls a function that a program has hooked.
 #[test]
 fn threads_of_the_adapter_avoid_hooked_functions() {
     let test = "threads_of_the_adapter_avoid_hooked_functions";

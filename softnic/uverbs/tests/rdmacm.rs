@@ -357,7 +357,7 @@ fn wireshark_shows_the_messages() {
     assert!(shown.contains(&"DisconnectRequest".into()) && shown.contains(&"DisconnectReply".into()));
 }
 
-/// `librspreload.so` makes TCP sockets rsockets, before or after this library.
+/// Preloads `librspreload.so`, which makes TCP sockets rsockets, before or after this library.
 #[test]
 fn sockets_become_rsockets_in_either_order() {
     let test = "sockets_become_rsockets_in_either_order";

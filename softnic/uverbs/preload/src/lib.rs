@@ -136,12 +136,12 @@ pub extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     interpose::socket(domain, kind, protocol)
 }
 
-/// Defines the functions by which the linker replaces those of the C library in the library's own code.
+/// Defines the functions by which the linker replaces functions of the C library in the library's own code.
 ///
 /// Other libraries change what these names mean in a process. `librspreload.so` makes sockets of the adapter's own sockets, and
 /// would need the adapter for that. libfabric and UCX write jumps over the first instructions of `mmap`, `munmap` and `madvise`,
-/// and back when the process exits. They do not stop the adapter's thread meanwhile, and they take locks in these functions that
-/// a thread may hold while it waits for the adapter. A system call of the library's own meets none of that.
+/// and back when the process exits. They do not stop the adapter's thread for that. Their functions take locks that another
+/// thread may hold while it waits for the adapter. A direct system call meets none of that.
 macro_rules! direct {
     ($($name:ident = $number:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {$(
         /// Makes the system call.

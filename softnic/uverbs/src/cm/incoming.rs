@@ -167,8 +167,8 @@ impl State {
         Some((handle, SocketAddr::new(header.to, port), header))
     }
 
-    /// Returns whether a listener takes another connection. As in the kernel, the backlog limits the requests that the program
-    /// has not read yet. A program may read any number of them before it accepts one.
+    /// Returns whether a listener takes another connection. The backlog limits the requests that the program
+    /// has not read yet, as in the kernel. A program may read any number of them before it accepts one.
     fn has_room(&self, listener: u32) -> bool {
         self.ids.get(&listener).is_some_and(|id| self.unread_requests(id.file, listener) < id.backlog)
     }

@@ -94,8 +94,8 @@ fn covering(endpoint: Endpoint) -> [Endpoint; 3] {
     any.map(|ip| Endpoint { ip, ..endpoint })
 }
 
-/// Returns the error of binding a port at `wanted` while it is bound at `other`, if there is one. As in Linux, it depends on
-/// whether the addresses are equal or one of them covers the other.
+/// Returns the error of binding a port at `wanted` while it is bound at `other`, if there is one. It depends on
+/// whether the addresses are equal or one of them covers the other, as in Linux.
 fn conflict(wanted: IpAddr, other: IpAddr) -> Option<Errno> {
     if wanted.is_unspecified() || other.is_unspecified() {
         Some(Errno::EADDRNOTAVAIL)

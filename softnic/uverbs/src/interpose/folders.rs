@@ -168,7 +168,7 @@ pub struct Glob {
 /// The function of `glob` for errors.
 pub type GlobError = Option<unsafe extern "C" fn(*const c_char, c_int) -> c_int>;
 
-/// Implements `glob`. The C library calls its own functions for folders, unless it is told to call others.
+/// Implements `glob`. The C library calls its own functions for folders, unless the caller passes others.
 ///
 /// # Safety
 ///

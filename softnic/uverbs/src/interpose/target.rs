@@ -1,8 +1,9 @@
-//! What a program's path names: a device node, a file of the launcher's tree, or something else.
+//! The meaning of a program's path: a device node, a file of the launcher's tree, or something else.
 
+use crate::abi::MAJOR;
 use crate::errno::Errno;
 use crate::live::LiveFile;
-use crate::process::{self, MAJOR, current};
+use crate::process::{self, current};
 use crate::{cm, paths, umad};
 use libc::{c_char, c_int};
 use std::ffi::{CStr, CString};
@@ -18,7 +19,7 @@ pub(super) enum Node {
     Cm,
 }
 
-/// What a path names.
+/// The meaning of a path.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Target {
     Node(Node),
@@ -53,7 +54,7 @@ impl Node {
     pub(super) fn device_number(self) -> Result<libc::dev_t, Errno> {
         let number = match self {
             Node::Verbs(index) => process::device_number(index),
-            Node::Umad(index) => umad::device_number(index),
+            Node::Umad(index) => process::umad_number(index),
             Node::Cm => cm::device_number(),
         };
         if current().has(self.device()) { Ok(number) } else { Err(Errno::ENOENT) }

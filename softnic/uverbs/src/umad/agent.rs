@@ -1,8 +1,8 @@
 //! Answers of nodes: of their agents for subnet management and performance management, and of the subnet manager.
 
 use super::abi::{MAD, at, class, method, performance_attribute, status, subnet_attribute};
-use super::subnet::{Node, SM_LID, Subnet};
-use crate::device::{FIRMWARE, PKEYS};
+use super::subnet::{Node, Subnet};
+use crate::device::{FIRMWARE, PKEYS, SM_LID};
 use crate::sysfs;
 
 /// GUID of the switch.
@@ -22,7 +22,7 @@ const IS_SM: u32 = 1 << 1;
 /// Extended counters are supported.
 const HAS_EXTENDED_COUNTERS: u16 = 1 << 9;
 
-/// Where a datagram has arrived.
+/// The arrival of a datagram at a node.
 pub(super) struct Query {
     pub(super) node: Node,
     /// The port by which it came.
@@ -190,7 +190,7 @@ fn switch_port(subnet: &Subnet, port: u8, entry: u8, data: &mut Data) -> Result<
     Ok(())
 }
 
-/// Fills an attribute of performance management. The counters are those of the adapter in this process.
+/// Fills an attribute of performance management. The counters belong to the adapter in this process.
 fn performance(subnet: &Subnet, query: &Query, attribute: u16, data: &mut Data) -> Result<(), u16> {
     const ALL_PORTS: u8 = 0xff;
     if attribute == performance_attribute::CLASS_PORT_INFO {

@@ -17,7 +17,7 @@ use crate::device::Device;
 use crate::errno::Errno;
 use crate::events::{Channel, Kind};
 use crate::per_process::PerProcess;
-use crate::process::{self, MAJOR, current};
+use crate::process::{self, current};
 use crate::settings::LinkLayer;
 use crate::sys::{self, Identity};
 use crate::user;
@@ -25,7 +25,6 @@ use abi::{Agent, Header, MAD, OLD_HEADER, Register, Register2};
 use std::collections::BTreeMap;
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-pub(crate) use subnet::SM_LID;
 use subnet::Subnet;
 
 /// Most agents of a file, as in the kernel.
@@ -58,16 +57,6 @@ fn with_file<T>(fd: RawFd, run: impl FnOnce(&mut File) -> T) -> Option<T> {
     files().get_mut(&identity).map(run)
 }
 
-/// Returns the device number of a device's file.
-pub(crate) fn device_number(index: u32) -> libc::dev_t {
-    libc::makedev(MAJOR, index)
-}
-
-/// Returns the device number as text.
-pub(crate) fn device_number_text(index: u32) -> String {
-    format!("{MAJOR}:{index}")
-}
-
 /// Opens the file of a device and returns its descriptor.
 pub(crate) fn open(index: u32, flags: libc::c_int) -> Result<RawFd, Errno> {
     let device = current().devices().get(index as usize).ok_or(Errno::ENOENT)?;
@@ -94,7 +83,7 @@ pub(crate) fn open(index: u32, flags: libc::c_int) -> Result<RawFd, Errno> {
 
 /// Returns the device number of the file that a descriptor is open on.
 pub(crate) fn open_number(fd: RawFd) -> Option<libc::dev_t> {
-    with_file(fd, |file| device_number(file.device.index))
+    with_file(fd, |file| process::umad_number(file.device.index))
 }
 
 /// Forgets the file of the descriptor that `open` returned, before it is closed.

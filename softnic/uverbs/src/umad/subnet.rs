@@ -4,13 +4,10 @@
 use super::abi::{Agent, MAD, at, class};
 use super::agent::{self, Query};
 use crate::abi::QueryPort;
-use crate::device::{Device, PortAddress};
+use crate::device::{Device, PortAddress, SM_LID};
 use crate::errno::Errno;
 use crate::settings::LinkLayer;
 use std::sync::Arc;
-
-/// LID of the switch, where the subnet manager is.
-pub(crate) const SM_LID: u16 = 1;
 
 /// A device, and the state of its port.
 pub(super) struct Adapter {
