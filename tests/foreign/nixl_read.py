@@ -1,5 +1,6 @@
 """Reads from one NIXL agent to another by the backend UCX, and verifies the bytes."""
 
+import os
 import sys
 import time
 
@@ -36,4 +37,6 @@ if status != nixl.NIXL_SUCCESS or not (target == source).all():
     sys.exit(f"FAIL: {status}")
 # The agents deregister the memory before it is unmapped.
 del request, reader, owner
-print("PASS")
+print("PASS", flush=True)
+# The libnl-route in the wheel crashes in its exit handler (`rtnl_tc_unregister`).
+os._exit(0)
