@@ -336,6 +336,23 @@ fn many_blocks_of_many_threads_need_stacks_only_for_lanes_that_wait() {
 }
 
 #[test]
+fn blocks_that_wait_for_a_large_grid_take_few_turns_each() {
+    const BLOCKS: u32 = 1000;
+    let (started, turns) = (AtomicU32::new(0), AtomicU64::new(0));
+    let options = Options { workers: std::num::NonZero::new(1), ..Options::default() };
+    let kernel = |lane: &dyn Lane| {
+        started.fetch_add(1, Relaxed);
+        spin_until(lane, || {
+            turns.fetch_add(1, Relaxed);
+            started.load(Relaxed) == BLOCKS
+        });
+    };
+    launch_lanes(grid(BLOCKS, 1), &options, &kernel).unwrap();
+    let turns = turns.into_inner();
+    assert!(turns <= 4 * u64::from(BLOCKS), "{turns} turns");
+}
+
+#[test]
 fn thousands_of_launches_leave_nothing_behind() {
     let mappings = || std::fs::read_to_string("/proc/self/maps").unwrap().lines().count();
     let run_some = || (0..1000).for_each(|_| run(grid(2, 32), barrier).unwrap());

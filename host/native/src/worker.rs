@@ -70,12 +70,7 @@ impl<'a> Launch<'a> {
     /// Runs one worker until no block is left.
     pub(crate) fn run(&self) {
         overflow::prepare();
-        let mut worker = Worker {
-            launch: self,
-            blocks: Vec::new(),
-            queue: Queue::new(),
-            stacks: Stacks::new(&STORE, self.stack_bytes),
-        };
+        let mut worker = Worker::new(self);
         if let Err(error) = worker.work() {
             self.failure().get_or_insert(error);
             self.stop.store(true, Ordering::Relaxed);
@@ -107,7 +102,15 @@ impl<'a> Launch<'a> {
 
 struct Worker<'a> {
     launch: &'a Launch<'a>,
+    /// The blocks that have started, by slot. A slot is reused once its block has returned, so this has as many entries
+    /// as blocks were live together.
     blocks: Vec<Running<'a>>,
+    /// Slots of blocks that have returned.
+    free: Vec<u32>,
+    /// Number of blocks that this worker has started.
+    taken: u32,
+    /// Whether some lane can never continue. That is permanent.
+    deadlocked: bool,
     queue: Queue,
     stacks: Stacks<'a>,
 }
@@ -120,17 +123,26 @@ struct Running<'a> {
     routines: Vec<Option<Routine<'a>>>,
 }
 
-impl Worker<'_> {
+impl<'a> Worker<'a> {
+    fn new(launch: &'a Launch<'a>) -> Self {
+        Self {
+            launch,
+            blocks: Vec::new(),
+            free: Vec::new(),
+            taken: 0,
+            deadlocked: false,
+            queue: Queue::new(),
+            stacks: Stacks::new(&STORE, launch.stack_bytes),
+        }
+    }
+
     /// Runs the lanes in turn until all have ended, one fails, or another worker has failed.
     fn work(&mut self) -> Result<(), Error> {
         let mut idle = Idle::default();
         let mut rounds = 0u32;
         let mut doomed = false;
         loop {
-            let wants = self.blocks.len() < self.launch.share as usize || idle.time() > TAKE_OVER;
-            if self.queue.is_empty() || wants {
-                self.start_block();
-            }
+            self.start_blocks(idle.time());
             if self.queue.is_empty() || self.launch.stop.load(Ordering::Relaxed) {
                 return Ok(());
             }
@@ -141,7 +153,7 @@ impl Worker<'_> {
                 let Some(turn) = self.queue.pop_front() else { break };
                 progress |= self.turn(turn)?;
             }
-            if self.blocks.iter().any(|running| running.block.deadlocked()) {
+            if self.deadlocked {
                 if doomed || self.queue.is_empty() {
                     return Err(Error::Deadlock(Report::default()));
                 }
@@ -176,24 +188,43 @@ impl Worker<'_> {
         }
     }
 
-    /// Starts another block, if one is left.
-    fn start_block(&mut self) {
+    /// Starts blocks, if some are left and this worker wants more: as many as are live already, at least one. So blocks
+    /// that return at once follow each other, and a large grid of blocks that wait is complete after few rounds.
+    fn start_blocks(&mut self, idle: Duration) {
+        let live = (self.blocks.len() - self.free.len()).max(1);
+        for _ in 0..live {
+            let wants = self.taken < self.launch.share || idle > TAKE_OVER;
+            if !(self.queue.is_empty() || wants) || !self.start_block() {
+                return;
+            }
+        }
+    }
+
+    /// Starts the next block. Returns false if none is left.
+    fn start_block(&mut self) -> bool {
         let Launch { grid, next, observer, .. } = self.launch;
         if next.load(Ordering::Relaxed) >= grid.blocks {
-            return;
+            return false;
         }
         let index = next.fetch_add(1, Ordering::Relaxed);
-        if index < grid.blocks {
-            let slot = self.blocks.len() as u32;
-            if let Some(observer) = observer {
-                observer.block_begins(index, grid.threads);
-            }
-            self.blocks.push(Running {
-                block: Block::new(index, slot, grid.threads, &mut self.queue),
-                shared: Rc::new(Shared::new(grid.shared_bytes as usize, self.launch.weak_memory())),
-                routines: (0..grid.threads).map(|_| None).collect(),
-            });
+        if index >= grid.blocks {
+            return false;
         }
+        if let Some(observer) = observer {
+            observer.block_begins(index, grid.threads);
+        }
+        self.taken += 1;
+        let slot = self.free.pop().unwrap_or(self.blocks.len() as u32);
+        let running = Running {
+            block: Block::new(index, slot, grid.threads, &mut self.queue),
+            shared: Rc::new(Shared::new(grid.shared_bytes as usize, self.launch.weak_memory())),
+            routines: (0..grid.threads).map(|_| None).collect(),
+        };
+        match self.blocks.get_mut(slot as usize) {
+            Some(returned) => *returned = running,
+            None => self.blocks.push(running),
+        }
+        true
     }
 
     /// Runs one lane until its next wait. Returns whether it made progress.
@@ -216,6 +247,7 @@ impl Worker<'_> {
         match catch_unwind(AssertUnwindSafe(|| routine.resume(answer))) {
             Ok(Some(request)) => {
                 let progress = block.arrive(thread, request, &mut self.queue)?;
+                self.deadlocked |= block.deadlocked();
                 if let (Some(observer), Some(met)) = (self.launch.observer, block.take_met()) {
                     observer.sync(block.index(), &mut met.threads());
                 }
@@ -230,9 +262,9 @@ impl Worker<'_> {
                 if let Some(observer) = self.launch.observer {
                     observer.lane_ends(block.index(), thread);
                 }
+                self.deadlocked |= block.deadlocked();
                 if block.ended() {
-                    // Frees memory for later blocks; the slot remains.
-                    *routines = Vec::new();
+                    self.free.push(slot);
                 }
                 Ok(true)
             }
@@ -289,5 +321,19 @@ impl Idle {
     /// Notes a round without progress. Returns the time since the first of them.
     fn begin(&mut self) -> Duration {
         self.since.get_or_insert_with(Instant::now).elapsed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_that_has_returned_leaves_its_slot_to_the_next() {
+        let (options, kernel) = (Options::default(), |_: &dyn rushmem_device::arch::Lane| {});
+        let launch = Launch::new(Grid { blocks: 65_535, threads: 1, shared_bytes: 0 }, 1, &options, &kernel);
+        let mut worker = Worker::new(&launch);
+        worker.work().unwrap();
+        assert_eq!((worker.taken, worker.blocks.len()), (65_535, 1));
     }
 }
