@@ -7,7 +7,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use crate::arch::{Scope, Sys};
+use crate::arch::{self, Scope, Sys};
 use crate::ctx::Ctx;
 use crate::error::{Detail, Error, Result};
 use crate::group::Thread;
@@ -87,16 +87,21 @@ impl<S: Sharing> Ctx<'_, S> {
     /// OpenSHMEM 1.6 section 9.12.1, `shmem_test_lock`.
     ///
     /// # Errors
-    /// - The errors of [`Ctx::set_lock`], except for the deadline.
+    /// - The errors of [`Ctx::set_lock`]. [`Error::WaitTimeout`] ends a loop of such tests, like one of [`Ctx::test`]; the
+    ///   lock stays usable.
     #[inline(always)]
     #[track_caller]
     pub fn test_lock(&self, lock: Sym<Lock>) -> Result<bool> {
+        let begin = arch::ticks();
         let (me, home) = self.prepare_request(lock)?;
-        let free = self.for_job_words().atomic_compare_swap(lock.word(LAST), 0, me, home)? == 0;
-        if free {
-            self.mark_held(lock);
+        let last = self.for_job_words().atomic_compare_swap(lock.word(LAST), 0, me, home)?;
+        if last != 0 {
+            self.test_failed(begin, last, 0, lock.offset())?;
+            return Ok(false);
         }
-        Ok(free)
+        arch::clear_failed_tests();
+        self.mark_held(lock);
+        Ok(true)
     }
 
     /// Completes this PE's operations through this context, like [`Ctx::quiet`], and then gives the lock to the next

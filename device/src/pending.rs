@@ -4,7 +4,7 @@ use core::panic::Location;
 
 use bytemuck::Pod;
 
-use crate::arch::{Scope, Sys};
+use crate::arch::{self, Scope, Sys};
 use crate::ctx::Ctx;
 use crate::error::Result;
 use crate::group::{Group, agree};
@@ -51,7 +51,7 @@ impl<S: Sharing> Pending<'_, S> {
     /// Returns whether the operation is complete, for the calling thread. See [`Pending::wait`].
     ///
     /// # Errors
-    /// - The errors of [`Ctx::quiet`], except for the deadline.
+    /// - The errors of [`Ctx::quiet`]. A loop of tests has its own deadline: see [`Ctx::test`].
     #[inline(always)]
     #[track_caller]
     pub fn test(&self) -> Result<bool> {
@@ -61,6 +61,7 @@ impl<S: Sharing> Pending<'_, S> {
                 return Ok(false);
             }
         }
+        arch::clear_failed_tests();
         Sys::fence();
         self.ticket.complete("test");
         Ok(true)

@@ -1,9 +1,9 @@
-//! The wait loop: every wait of the device crate goes through [`Watch`], so that it ends at a deadline or when the job
-//! ends.
+//! The wait loop: every wait of the device crate goes through [`Watch`], and every test that fails through
+//! [`test_failed`]. So waits and loops of tests end at a deadline or when the job ends.
 #![allow(unsafe_code, reason = "reads the control page")]
 
 use crate::abi::{ControlPage, DevAddr, DeviceState};
-use crate::arch::{self, SysWord};
+use crate::arch::{self, FailedTests, SysWord};
 use crate::error::{Error, Result, outcome};
 use crate::watch;
 
@@ -144,17 +144,72 @@ pub(crate) fn poll_until<V: Copy>(
     }
 }
 
+/// log2 of the nanoseconds between two looks at the abort word, which lies in host memory.
+const LOOKS: u32 = 17;
+
+/// Counts a failed test that began at `begin`, in ticks. Returns 0, or the code of [`Error::Timeout`] or [`Error::Aborted`]: a
+/// loop of tests is a wait, and ends like one.
+///
+/// The time that tests wait adds up to the deadline. Time for something else between two tests is subtracted, so a thread that
+/// works and tests now and then does not wait. A test that succeeds starts again. Nothing is recorded, as in [`Watch::turn`].
+#[inline(always)]
+#[track_caller]
+pub(crate) fn test_failed(state: DevAddr, begin: u64) -> u32 {
+    arch::spin();
+    count_failed_test(state, begin)
+}
+
+/// Continues [`test_failed`]. Outlined, since most tests are followed by something else.
+#[cold]
+#[inline(never)]
+fn count_failed_test(state: DevAddr, begin: u64) -> u32 {
+    let before = arch::failed_tests();
+    let now = arch::now_ns().max(1);
+    let pause = begin.wrapping_sub(before.ticks);
+    let waited = if before.last == 0 {
+        0
+    } else if pause > arch::PAUSE {
+        before.waited.saturating_sub(pause)
+    } else {
+        before.waited + now.saturating_sub(before.last)
+    };
+    if before.last >> LOOKS != now >> LOOKS {
+        let (abort, deadline_ns) = limits(state);
+        if abort != 0 {
+            return Error::Aborted as u32;
+        }
+        if waited > deadline_ns {
+            arch::clear_failed_tests();
+            return Error::Timeout as u32;
+        }
+    }
+    arch::set_failed_tests(FailedTests { waited, last: now, ticks: arch::ticks() });
+    0
+}
+
+/// Notes the return of a test, after its threads have met after [`test_failed`]. Their meeting is a part of the test.
+#[inline(always)]
+pub(crate) fn test_returns() {
+    arch::set_failed_tests(FailedTests { ticks: arch::ticks(), ..arch::failed_tests() });
+}
+
+/// Returns the abort word and the PE's deadline in nanoseconds.
+#[inline(always)]
+fn limits(state: DevAddr) -> (u32, u64) {
+    // SAFETY: the host made the state and the control page, which live as long as the kernel.
+    unsafe {
+        let state = state.ptr::<DeviceState>();
+        let control = (*state).control.ptr::<ControlPage>();
+        (<u32 as SysWord>::load_acquire(&raw const (*control).abort), (*state).deadline_ns)
+    }
+}
+
 /// Looks at the clock and the abort word; returns an error's code or 0, and the time when the wait began. Outlined, so
 /// that the loops stay short.
 #[cold]
 #[inline(never)]
 fn look(state: DevAddr, since: u64, within: Option<u64>) -> (u32, u64) {
-    // SAFETY: the host made the state and the control page, which live as long as the kernel.
-    let (abort, deadline_ns) = unsafe {
-        let state = state.ptr::<DeviceState>();
-        let control = (*state).control.ptr::<ControlPage>();
-        (<u32 as SysWord>::load_acquire(&raw const (*control).abort), (*state).deadline_ns)
-    };
+    let (abort, deadline_ns) = limits(state);
     let now = arch::now_ns();
     let since = if since == 0 { now } else { since };
     let late = now.wrapping_sub(since) > within.unwrap_or(deadline_ns);

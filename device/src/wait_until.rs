@@ -11,13 +11,13 @@ use crate::abi::DevAddr;
 use crate::amo::Amo;
 use crate::arch::{self, Scope, Sys, SysWord};
 use crate::ctx::Ctx;
-use crate::error::{Detail, Error, Result, Site, length_mismatch, out_of_range, record};
+use crate::error::{Detail, Error, Result, Site, length_mismatch, out_of_range, outcome, record};
 use crate::group::{Group, agree, agree_on};
 use crate::heap::{Signal, Sym, SymSlice};
 use crate::rma::word_at;
 use crate::sharing::Sharing;
 use crate::view::View;
-use crate::wait::{poll_briefly, poll_until};
+use crate::wait::{poll_briefly, poll_until, test_failed, test_returns};
 use crate::watch::{self, Event};
 
 /// A comparison of a word with its wanted value.
@@ -248,18 +248,29 @@ impl<S: Sharing> Ctx<'_, S> {
 
     /// Returns whether a word of this PE compares with `value` as wanted now. Acquires.
     ///
+    /// A loop of tests has a deadline too. The time in which a thread (on a GPU: a warp) does nothing but tests that fail adds up,
+    /// and a test that succeeds starts again. A thread that does something else between its tests does not wait.
+    ///
     /// OpenSHMEM 1.6 section 9.10, `shmem_test`.
     ///
     /// # Errors
+    /// - [`Error::WaitTimeout`], [`Error::Aborted`]: the errors of a wait, in a loop of tests that fail.
     /// - [`Error::OutOfRange`].
     #[inline(always)]
     #[track_caller]
     pub fn test<T: Amo + PartialOrd>(&self, word: Sym<T>, cmp: Cmp, value: T) -> Result<bool> {
+        let begin = arch::ticks();
         let at = self.local_addr(word.as_slice())?;
         self.announce_batches();
         // SAFETY: a word of this PE's memory; the allocator aligned it.
-        let is_seen = cmp.holds(T::from_word(unsafe { T::Word::load_acquire(at.cast()) }), value);
+        let found = T::from_word(unsafe { T::Word::load_acquire(at.cast()) });
+        let is_seen = cmp.holds(found, value);
         watch::note("test", Event::Look { word: word_at(self.my_pe(), word), is_seen });
+        if is_seen {
+            arch::clear_failed_tests();
+        } else {
+            self.test_failed(begin, found.bits(), value.bits(), word.offset())?;
+        }
         Ok(is_seen)
     }
 
@@ -332,18 +343,37 @@ impl<S: Sharing> Ctx<'_, S> {
     /// OpenSHMEM 1.6 section 9.10, `shmem_test_all` and `shmem_test_all_vector`.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`], [`Error::LengthMismatch`].
+    /// - The errors of [`Ctx::test`].
+    /// - [`Error::LengthMismatch`].
     #[inline(always)]
     #[track_caller]
     pub fn test_all<G: Group, T: Amo + PartialOrd>(&self, group: G, words: &WaitWords<T>) -> Result<bool> {
+        let begin = arch::ticks();
         self.check_words(group, words, None)?;
-        let mut missing = false;
+        let mut missing = None;
         let mut i = group.rank() as usize;
         while i < words.words.len() {
-            missing |= !words.excepts(i) && !self.holds(words, i);
+            if !words.excepts(i) && !self.holds(words, i) {
+                missing = Some(i);
+            }
             i += group.size() as usize;
         }
-        Ok(!group.any(missing))
+        if !group.any(missing.is_some()) {
+            arch::clear_failed_tests();
+            return Ok(true);
+        }
+        let mine = missing.map_or(Ok(()), |i| {
+            let word = words.words.at(i);
+            self.test_failed(
+                begin,
+                self.local_one(word).load(0).bits(),
+                words.wanted(i).bits(),
+                word.offset(),
+            )
+        });
+        agree(group, mine)?;
+        test_returns();
+        Ok(false)
     }
 
     /// Returns the index of a word that is as wanted now, if any is.
@@ -423,13 +453,14 @@ impl<S: Sharing> Ctx<'_, S> {
         out: Option<View<u64>>,
         patience: Patience,
     ) -> Result<u64> {
+        let begin = arch::ticks();
         self.check_words(group, words, out)?;
         let found = if group.leader() {
             let (at, state) = (self.address(words.words.offset()), self.parts_ref().state);
             let (code, seen) = {
                 let _call = watch::call("scan", Event::Silent);
                 // SAFETY: checked to be inside of this PE's heap, and to have as many statuses and values.
-                unsafe { scan_words(state, at, words, out, patience, Location::caller()) }
+                unsafe { scan_words(state, at, words, out, (patience, begin), Location::caller()) }
             };
             watch::each("wait_until_any", seen_words(out, seen), |i| {
                 let index = out.map_or(seen, |out| out.load(i as usize));
@@ -439,7 +470,11 @@ impl<S: Sharing> Ctx<'_, S> {
         } else {
             Ok(0)
         };
-        agree_on(group, found)
+        let agreed = agree_on(group, found);
+        if let Patience::Test = patience {
+            test_returns();
+        }
+        agreed
     }
 
     #[inline(always)]
@@ -485,6 +520,21 @@ impl<S: Sharing> Ctx<'_, S> {
         let is_seen = words.cmp.holds(found, words.wanted(i));
         watch::note("test_all", Event::Look { word: word_at(self.my_pe(), word), is_seen });
         is_seen
+    }
+
+    /// Counts a failed test of the word at `offset`, which began at `begin`, in ticks. Fails like a wait, with a record, at the deadline of a loop of tests.
+    #[inline(always)]
+    #[track_caller]
+    pub(crate) fn test_failed(&self, begin: u64, found: u64, wanted: u64, offset: u64) -> Result {
+        let state = self.parts_ref().state;
+        let code = match test_failed(state, begin) {
+            0 => return Ok(()),
+            timeout if timeout == Error::Timeout as u32 => {
+                record_timeout(state, found, wanted, offset, Location::caller())
+            }
+            aborted => aborted,
+        };
+        outcome(code)
     }
 
     /// Waits for a word, in one thread; returns the value that satisfied the comparison. `name` is the public call.
@@ -585,7 +635,7 @@ fn record_timeout(state: DevAddr, found: u64, wanted: u64, offset: u64, site: Si
     record(state, Error::WaitTimeout, Detail { found, wanted, offset, ..Detail::NONE }, site) as u32
 }
 
-/// Looks at the words at `at`, once or until one is as wanted. Returns an error's code, or 0 and the word's index. With
+/// Looks at the words at `at`, once, in a test that began at `begin`, or until one is as wanted. Returns an error's code, or 0 and the word's index. With
 /// `out`, it writes the indices of all such words there, and returns their number instead.
 ///
 /// # Safety
@@ -596,13 +646,20 @@ unsafe fn scan_words<T: Amo + PartialOrd>(
     at: *const T::Word,
     words: &WaitWords<T>,
     out: Option<View<u64>>,
-    patience: Patience,
+    (patience, begin): (Patience, u64),
     site: Site,
 ) -> (u32, u64) {
     // SAFETY: the caller's promise.
     let look = || unsafe { look_at_words(at, words, out) };
     let (code, seen) = match patience {
-        Patience::Test => (0, look()),
+        Patience::Test => {
+            let seen = look();
+            let failed = seen.result == NONE && seen.missing != NONE;
+            if !failed {
+                arch::clear_failed_tests();
+            }
+            (if failed { test_failed(state, begin) } else { 0 }, seen)
+        }
         Patience::Wait => poll_until(state, None, look, |seen| seen.result != NONE || seen.missing == NONE),
     };
     if seen.result != NONE {

@@ -1,8 +1,9 @@
 //! The watchdog of a PE: it reports kernels that run for long, and finds kernels that nothing but the end of their
 //! process can end.
 //!
-//! Calls of the device API have deadlines, but a loop of the application has none. Launch queues and host operations
-//! tell the watchdog what runs, and the service thread asks it for alarms. The watchdog knows when the launches of a
+//! Calls of the device API have deadlines, and so have loops of tests, but no other loop of the application. Launch queues
+//! and host operations tell the watchdog what runs, and the service thread asks it for alarms. Natively, a lane that does
+//! not suspend keeps its worker from all others, so it gets less time than a kernel. The watchdog knows when the launches of a
 //! queue began, but not which of them runs. So a queue with several launches has as many times the limit.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -13,12 +14,13 @@ use std::time::{Duration, Instant};
 
 use rushmem_base::{crowd_deadline, lock};
 
-use crate::Error;
 use crate::config::Config;
+use crate::{Error, native};
 
-/// The smallest automatic warning, limit and abort limit.
+/// The smallest automatic warning, limit, lane limit and abort limit.
 const WARNING: Duration = Duration::from_secs(30);
 const LIMIT: Duration = Duration::from_secs(3600);
+const LANE_LIMIT: Duration = Duration::from_secs(5);
 const ABORT_LIMIT: Duration = Duration::from_secs(5);
 
 /// Number of launches of a queue that are remembered by name, the oldest first.
@@ -35,6 +37,8 @@ pub(crate) type IsBusy = Box<dyn Fn() -> bool + Send>;
 pub(crate) struct Limits {
     warning: Option<Duration>,
     limit: Option<Duration>,
+    /// Processor time that a native lane may use without suspending.
+    lane: Option<Duration>,
     /// Time from the failure of the job, or from `limit`, to the end of the process.
     abort: Duration,
     /// Whether the machine itself ends kernels at `limit`.
@@ -48,6 +52,7 @@ impl Limits {
         Self {
             warning: config.kernel_warning.0.map_or(Some((config.timeout * 3).max(WARNING)), |set| set.0),
             limit: kernel_limit(config),
+            lane: config.lane_limit.0.map_or(Some(config.timeout.max(LANE_LIMIT)), |set| set.0),
             abort: config.abort_limit.0.unwrap_or_else(abort),
             machine_ends,
         }
@@ -145,8 +150,8 @@ impl Watchdog {
 
     /// Returns the interval at which alarms are due to be checked.
     pub(crate) fn interval(&self) -> Duration {
-        let Limits { warning, limit, abort, .. } = self.limits;
-        let least = [warning, limit].into_iter().flatten().fold(abort, Duration::min);
+        let Limits { warning, limit, lane, abort, .. } = self.limits;
+        let least = [warning, limit, lane].into_iter().flatten().fold(abort, Duration::min);
         (least / 4).clamp(Duration::from_millis(10), Duration::from_secs(5))
     }
 
@@ -183,6 +188,22 @@ impl Watchdog {
         let runs = state.runs.values().filter(|launches| launches.count > 0 && (launches.is_busy)());
         let time = |launches: &Launches| Duration::from_millis((now - launches.since).as_millis() as u64);
         runs.map(|launches| format!("runs {} for {:?}", launches.describe(), time(launches))).collect()
+    }
+
+    /// Returns the alarm for a native lane that has run too long without suspending, if there is one.
+    pub(crate) fn check_lanes(&self) -> Option<Alarm> {
+        let limit = self.limits.lane?;
+        let stall = native::stalled(self.pe, limit)?;
+        let name = stall.kernel.unwrap_or("of another launch");
+        let state = self.lock();
+        let known = state.runs.values().flat_map(|launches| launches.oldest.iter().chain([&launches.latest]));
+        let what = known.into_iter().find(|launched| launched.name == name);
+        let what = what.map_or_else(|| format!("kernel {name}"), ToString::to_string);
+        Some(Alarm::Fatal(format!(
+            "PE {}: {} did not let other threads run for {limit:?} of processor time: {stall}; a loop of loads has no \
+             deadline, so wait by wait_until or test, or raise RUSHMEM_LANE_LIMIT (none for long computations)",
+            self.pe, what
+        )))
     }
 
     /// Returns the next alarm at the time `now`, if there is one.
@@ -295,7 +316,7 @@ mod tests {
 
     fn watchdog(machine_ends: bool) -> Arc<Watchdog> {
         let (warning, limit) = (Some(10 * SECOND), Some(60 * SECOND));
-        Watchdog::new(3, Limits { warning, limit, abort: 5 * SECOND, machine_ends })
+        Watchdog::new(3, Limits { warning, limit, lane: None, abort: 5 * SECOND, machine_ends })
     }
 
     fn busy() -> IsBusy {

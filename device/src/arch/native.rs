@@ -13,7 +13,7 @@ use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fe
 use std::sync::OnceLock;
 use std::time::Instant;
 
-use super::{Cta, Gpu, Scope, Sys, SysWord, WeakMemory};
+use super::{Cta, FailedTests, Gpu, Scope, Sys, SysWord, WeakMemory};
 use crate::event::Watcher;
 
 /// One GPU thread, presented by its executor to the device code that runs on it.
@@ -45,6 +45,8 @@ pub trait Lane {
     fn shared(&self) -> (*mut u8, usize);
     /// Returns two words of the block, the same for all its lanes.
     fn broadcast_words(&self) -> &Cell<(u64, u64)>;
+    /// Returns the failed tests of this lane, none at its start.
+    fn failed_tests(&self) -> &Cell<FailedTests>;
     /// Lets other lanes run. This lane does not wait for them.
     fn pass(&self, _site: &'static Location<'static>) {}
     /// Begins a waiting loop. An executor that yields the CPU while no lane advances learns from it that this lane did.
@@ -145,6 +147,29 @@ pub fn spin() {
 /// Begins a waiting loop; called once, before its turns.
 pub fn wait_begins() {
     lane(|l| l.wait_begins())
+}
+
+/// Returns the time in units that are cheap to read: nanoseconds natively, cycles on a GPU.
+pub fn ticks() -> u64 {
+    now_ns()
+}
+
+/// Ticks between two tests beyond which a thread has done something else. A loop takes longer in a debug build.
+pub const PAUSE: u64 = if cfg!(debug_assertions) { 2000 } else { 200 };
+
+/// Returns the failed tests of this thread.
+pub fn failed_tests() -> FailedTests {
+    lane(|l| l.failed_tests().get())
+}
+
+/// Replaces the failed tests of this thread.
+pub fn set_failed_tests(tests: FailedTests) {
+    lane(|l| l.failed_tests().set(tests))
+}
+
+/// Records a test that succeeded.
+pub fn clear_failed_tests() {
+    set_failed_tests(FailedTests::default())
 }
 
 /// Suspends a GPU's thread for about `ns` nanoseconds. Natively, [`spin`] lets others run.

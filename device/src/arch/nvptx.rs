@@ -12,7 +12,7 @@
 use core::arch::{asm, nvptx};
 use core::panic::Location;
 
-use super::{Cta, Gpu, Scope, Sys, SysWord};
+use super::{Cta, FailedTests, Gpu, Scope, Sys, SysWord};
 
 /// Returns the index of this thread in its block.
 #[inline(always)]
@@ -136,6 +136,70 @@ pub fn block_broadcast<R>(one: Option<u64>, other: Option<u64>, meet: impl FnOnc
         asm!("ld.shared.b64 {b}, [rushmem_cast+8];", b = out(reg64) b, options(pure, readonly, nostack));
     }
     (met, a, b)
+}
+
+// Four words for each warp of a block: the launch that wrote them, and its `FailedTests`. A register does not survive a
+// call. Shared memory is not zero at the start of a kernel, so the words hold for one launch. There are 4 sets, which is one unit
+// of shared memory. The warps of larger blocks share them.
+core::arch::global_asm!(".shared .align 16 .b64 rushmem_tests[16];");
+
+/// Returns the address of the warp's words in shared memory.
+#[inline(always)]
+fn tests_of_warp() -> u32 {
+    let base: u32;
+    // SAFETY: the address of a variable.
+    unsafe { asm!("mov.u32 {b}, rushmem_tests;", b = out(reg32) base, options(pure, nomem, nostack)) };
+    base + (thread() >> 5 & 3) * 32
+}
+
+/// Returns the number of this launch.
+#[inline(always)]
+fn launch_number() -> u64 {
+    let n: u64;
+    // SAFETY: reads a special register.
+    unsafe { asm!("mov.u64 {n}, %gridid;", n = out(reg64) n, options(pure, nomem, nostack)) };
+    n
+}
+
+/// Returns the time in units that are cheap to read: nanoseconds natively, cycles on a GPU.
+#[inline(always)]
+pub fn ticks() -> u64 {
+    let t: u64;
+    // SAFETY: reads a special register.
+    unsafe { asm!("mov.u64 {t}, %clock64;", t = out(reg64) t, options(nomem, nostack)) };
+    t
+}
+
+/// Ticks between two tests beyond which a thread has done something else.
+pub const PAUSE: u64 = 300;
+
+/// Returns the failed tests of this warp.
+#[inline(always)]
+pub fn failed_tests() -> FailedTests {
+    let (launch, waited, last, ticks): (u64, u64, u64, u64);
+    // SAFETY: words of the warp's own.
+    unsafe {
+        asm!("ld.shared.v2.b64 {{{a}, {b}}}, [{p}];", "ld.shared.v2.b64 {{{c}, {d}}}, [{p}+16];", p = in(reg32) tests_of_warp(),
+            a = out(reg64) launch, b = out(reg64) waited, c = out(reg64) last, d = out(reg64) ticks)
+    };
+    if launch == launch_number() { FailedTests { waited, last, ticks } } else { FailedTests::default() }
+}
+
+/// Replaces the failed tests of this warp.
+#[inline(always)]
+pub fn set_failed_tests(FailedTests { waited, last, ticks }: FailedTests) {
+    // SAFETY: words of the warp's own. Lanes that store together store equal values, or one of them wins.
+    unsafe {
+        asm!("st.shared.v2.b64 [{p}], {{{a}, {b}}};", "st.shared.v2.b64 [{p}+16], {{{c}, {d}}};", p = in(reg32) tests_of_warp(),
+            a = in(reg64) launch_number(), b = in(reg64) waited, c = in(reg64) last, d = in(reg64) ticks)
+    };
+}
+
+/// Records a test that succeeded, by one store.
+#[inline(always)]
+pub fn clear_failed_tests() {
+    // SAFETY: a word of the warp's own.
+    unsafe { asm!("st.shared.b64 [{p}+16], {z};", p = in(reg32) tests_of_warp(), z = in(reg64) 0u64) };
 }
 
 #[cfg(feature = "trace")]

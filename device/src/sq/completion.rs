@@ -15,9 +15,9 @@ use super::send_queue::DC_BLOCKS;
 use super::{EndIndex, Qp};
 use crate::abi::{Connection, DevAddr, FIRST_BLOCK, QpEntry, QpState, qp_flags};
 use crate::arch::{self, Scope, Sys};
-use crate::error::{Completion, Detail, Error, Result, Site, record};
+use crate::error::{Completion, Detail, Error, Result, Site, outcome, record};
 use crate::sharing::Sharing;
-use crate::wait::Watch;
+use crate::wait::{Watch, test_failed};
 
 impl<S: Sharing> Qp<'_, S> {
     /// Waits until all blocks before `end` are complete.
@@ -338,20 +338,23 @@ pub(super) fn wait_loop<S: Sharing>(entry: *mut QpEntry, target: u64, site: Site
 /// [`wait_slow`].
 #[inline(never)]
 fn test_slow<S: Sharing>(entry: *mut QpEntry, target: u64, site: Site) -> Result<bool> {
+    let begin = arch::ticks();
     // SAFETY: the caller has it from a QP.
     let qp = unsafe { Qp::<S>::new(entry) };
     qp.announce_batch();
     if qp.is_poisoned() {
         return Err(Error::Poisoned);
     }
-    if !qp.take_poller() {
-        arch::spin();
-        return Ok(false);
+    if qp.take_poller() {
+        let polled = Poller::new(&qp).poll(target, site);
+        qp.free_poller();
+        if polled != Ok(false) {
+            return polled;
+        }
     }
-    let outcome = Poller::new(&qp).poll(target, site);
-    qp.free_poller();
-    if outcome == Ok(false) {
-        arch::spin(); // lets others run while the caller tests in a loop
+    match outcome(test_failed(qp.desc().pe_state, begin)) {
+        Ok(()) => Ok(false),
+        Err(Error::Timeout) => Err(qp.poison(Error::Timeout, qp.detail(qp.done(), target), site)),
+        Err(aborted) => Err(aborted),
     }
-    outcome
 }

@@ -1,7 +1,7 @@
 //! The table of settings: group, key, type, environment variable, default, unit and description.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::Ipv4Addr;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -216,6 +216,9 @@ settings! {
         Deadlines common kernel_limit: Auto<Limit>, "RUSHMEM_KERNEL_LIMIT", "auto", "time",
             "Running time after which a kernel ends the job. Auto is a hundred times `timeout`, at least 1h; use none \
              for kernels that run on.";
+        Deadlines expert lane_limit: Auto<Limit>, "RUSHMEM_LANE_LIMIT", "auto", "time",
+            "Processor time that a thread of a native kernel may use without a barrier, a warp exchange or a wait. Then its \
+             process ends, with the source line. Auto is `timeout`, at least 5s; use none for long computations.";
         Deadlines expert abort_limit: Auto<Duration>, "RUSHMEM_ABORT_LIMIT", "auto", "time",
             "Time that kernels have to end once the job has failed. Then their process ends. Auto is `timeout`, at \
              least 5s, and longer where more than 8 PEs share a core.";
@@ -249,8 +252,8 @@ settings! {
             "Log file. %h stands for the host and %p for the process ID. Empty for standard error.";
         Diagnosis common progress: Progress, "RUSHMEM_PROGRESS", "auto", "",
             "Condition for progress bars. Auto draws them if standard error is a terminal.";
-        SoftNic expert softnic_ip: IpAddr, "RUSHMEM_SOFTNIC_IP", "127.0.0.1", "",
-            "IP address of the software ConnectX, if PEs are processes.";
+        SoftNic expert softnic_ip: Ipv4Addr, "RUSHMEM_SOFTNIC_IP", "127.0.0.1", "",
+            "IPv4 address of the software ConnectX, if PEs are processes. It has no IPv6.";
         SoftNic expert softnic_port: u16, "RUSHMEM_SOFTNIC_PORT", "0", "UDP port",
             "UDP port of the software ConnectX, if PEs are processes. 0 is any free port.";
         SoftNic expert softnic_shared_memory: Switch, "RUSHMEM_SOFTNIC_SHARED_MEMORY", "on", "",

@@ -43,7 +43,7 @@ fn another(key: &str) -> &'static str {
         "cq" => "collapsed",
         "timeout" | "bootstrap_timeout" | "connect_timeout" | "ack_timeout" | "abort_limit" => "250ms",
         "kernel_warning" => "none",
-        "kernel_limit" => "20s",
+        "kernel_limit" | "lane_limit" => "20s",
         "softnic_ip" => "10.0.0.7",
         "softnic_port" => "4791",
         "softnic_shared_memory" => "off",
@@ -203,6 +203,12 @@ fn errors_of_files_have_a_line() {
     let launch = file("pe = 1\n");
     let message = load(&[("RUSHMEM_CONFIG", launch.path().to_str().unwrap())]).unwrap_err().to_string();
     assert!(message.contains("set by the launcher"), "{message}");
+
+    let message = load(&[("RUSHMEM_CONFIG", "/dev/zero")]).unwrap_err().to_string();
+    assert!(message.ends_with("/dev/zero named by RUSHMEM_CONFIG: it is not a regular file"), "{message}");
+    let large = file(&"# nothing\n".repeat(200_000));
+    let message = load(&[("RUSHMEM_CONFIG", large.path().to_str().unwrap())]).unwrap_err().to_string();
+    assert!(message.ends_with("it is larger than 1 MiB"), "{message}");
 
     let message = load(&[("RUSHMEM_CONFIG", "/does/not/exist.toml")]).unwrap_err().to_string();
     assert!(message.contains("/does/not/exist.toml"), "{message}");

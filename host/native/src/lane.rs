@@ -10,11 +10,12 @@ use std::thread;
 
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
-use rushmem_device::arch::{self, Lane, WeakMemory};
+use rushmem_device::arch::{self, FailedTests, Lane, WeakMemory};
 use rushmem_device::watch::Watcher;
 
 use crate::Grid;
 use crate::overflow::{self, LaneStack};
+use crate::stall;
 
 /// The reason why a lane suspends.
 pub(crate) enum Request {
@@ -52,6 +53,7 @@ pub(crate) struct Handle {
     yielder: Cell<Option<NonNull<LaneYielder>>>,
     /// Whether a new wait has begun since the last suspension.
     made_progress: Cell<bool>,
+    failed_tests: Cell<FailedTests>,
     watcher: Option<Box<dyn Watcher>>,
 }
 
@@ -63,8 +65,16 @@ impl Handle {
         shared: Rc<Shared>,
         watcher: Option<Box<dyn Watcher>>,
     ) -> Self {
-        let made_progress = Cell::new(false);
-        Self { thread, block, grid, shared, yielder: Cell::new(None), made_progress, watcher }
+        Self {
+            thread,
+            block,
+            grid,
+            shared,
+            yielder: Cell::new(None),
+            made_progress: Cell::new(false),
+            failed_tests: Cell::default(),
+            watcher,
+        }
     }
 
     /// Suspends the lane and returns the answer, or `None` if the lane is unwinding and must not wait.
@@ -133,6 +143,10 @@ impl Lane for Handle {
         &self.shared.cast
     }
 
+    fn failed_tests(&self) -> &Cell<FailedTests> {
+        &self.failed_tests
+    }
+
     fn pass(&self, site: Site) {
         self.suspend(Request::Pass, site);
     }
@@ -174,7 +188,7 @@ impl<'a> Routine<'a> {
     /// Runs the lane until it suspends, or until it ends (`None`). Propagates a panic of the lane.
     pub(crate) fn resume(&mut self, answer: Answer) -> Option<(Request, Site)> {
         let resume = || arch::enter(&*self.handle, || self.coroutine.resume(answer));
-        match overflow::enter(&self.place, resume) {
+        match stall::turn(self.place.pe, || overflow::enter(&self.place, resume)) {
             CoroutineResult::Yield(request) => Some(request),
             CoroutineResult::Return(()) => None,
         }

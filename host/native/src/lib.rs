@@ -8,7 +8,7 @@
 //! Some undefined behaviour of CUDA is an error here, with its source line: a barrier after some lanes have returned, a
 //! warp exchange from two places, a launch from inside a kernel. A [`Report`] shows the lanes of a deadlocked kernel.
 //!
-//! Limit: a lane that loops without calling a primitive blocks its worker.
+//! Limit: a lane that loops without calling a primitive blocks its worker. [`stalled`] finds it.
 #![deny(unsafe_code)]
 
 mod block;
@@ -19,7 +19,9 @@ mod overflow;
 mod pool;
 mod report;
 mod rest;
+mod signal;
 mod stack;
+mod stall;
 #[cfg(test)]
 mod tests;
 mod wait_channel;
@@ -38,6 +40,7 @@ pub use error::Error;
 pub use observe::Observer;
 pub use report::{BlockReport, Report};
 pub use rushmem_base::{Grid, MAX_SHARED_BYTES, MAX_THREADS};
+pub use stall::{Stall, stalled};
 pub use wait_channel::WaitChannel;
 
 /// Options of a launch.

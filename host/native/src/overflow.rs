@@ -12,6 +12,8 @@ use std::sync::OnceLock;
 
 use libc::{c_int, c_void, siginfo_t};
 
+use crate::signal;
+
 /// Bytes of an alternate signal stack.
 const ALTERNATE_STACK: usize = 64 << 10;
 
@@ -52,6 +54,12 @@ thread_local! {
 /// The action before this module's handler.
 static EARLIER: OnceLock<libc::sigaction> = OnceLock::new();
 
+/// Calls `f` with the current lane of this thread, if it runs one. A signal handler may call it.
+pub(crate) fn with_current<R>(f: impl FnOnce(&LaneStack) -> R) -> Option<R> {
+    // SAFETY: the current lane lives while it is current.
+    unsafe { CURRENT.get().as_ref() }.map(f)
+}
+
 /// Runs `f` while `lane` is the current lane of this thread.
 #[inline]
 pub(crate) fn enter<R>(lane: &LaneStack, f: impl FnOnce() -> R) -> R {
@@ -68,68 +76,32 @@ pub(crate) fn enter<R>(lane: &LaneStack, f: impl FnOnce() -> R) -> R {
 
 /// Installs the handler, once for the process, and an alternate signal stack for this thread if it has none.
 pub(crate) fn prepare() {
-    EARLIER.get_or_init(install);
+    EARLIER.get_or_init(|| signal::install(libc::SIGSEGV, on_fault, libc::SA_ONSTACK));
     // A thread that is ending has lost its own values, and keeps the stack that it has.
     let _ = ALTERNATE.try_with(|stack| {
         stack.get_or_init(AlternateStack::install);
     });
 }
 
-fn install() -> libc::sigaction {
-    // SAFETY: the structures are plain data, for which zero is valid. The handler is a function of the right type.
-    unsafe {
-        let mut earlier: libc::sigaction = MaybeUninit::zeroed().assume_init();
-        let mut action: libc::sigaction = MaybeUninit::zeroed().assume_init();
-        action.sa_sigaction = on_fault as *const () as usize;
-        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-        libc::sigemptyset(&mut action.sa_mask);
-        libc::sigaction(libc::SIGSEGV, &action, &mut earlier);
-        earlier
-    }
-}
-
 /// Handles SIGSEGV: writes the hint if the current lane has met its guard page, and passes the signal on.
 ///
 /// It only reads memory of this thread, formats into an array and calls `write`, as a handler may.
-extern "C" fn on_fault(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
-    // SAFETY: the kernel passes valid information. The current lane lives while it is current.
+extern "C" fn on_fault(number: c_int, info: *mut siginfo_t, context: *mut c_void) {
+    // SAFETY: the kernel passes valid information, and the buffer is live.
     unsafe {
         let address = (*info).si_addr() as usize;
         let page = libc::sysconf(libc::_SC_PAGESIZE) as usize;
-        if let Some(lane) = CURRENT.get().as_ref()
-            && (lane.guard..lane.guard + page).contains(&address)
-        {
-            let mut line = MessageBuffer { bytes: [0; 512], len: 0 };
-            // A line that does not fit is cut.
-            let _ = writeln!(line, "Error: {lane}");
-            libc::write(libc::STDERR_FILENO, line.bytes.as_ptr().cast(), line.len);
-        }
-        pass_on(signal, info, context);
-    }
-}
-
-/// Calls the earlier handler. Without one, restores the default action, and the access is repeated.
-///
-/// # Safety
-/// The system has passed the arguments to a signal handler.
-unsafe fn pass_on(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
-    let earlier = EARLIER.get();
-    match earlier.map_or(libc::SIG_DFL, |action| action.sa_sigaction) {
-        // SAFETY: a signal number and a plain value.
-        libc::SIG_DFL | libc::SIG_IGN => unsafe {
-            libc::signal(signal, libc::SIG_DFL);
-        },
-        handler if earlier.is_some_and(|action| action.sa_flags & libc::SA_SIGINFO != 0) => {
-            // SAFETY: the flag promises a function with three arguments.
-            unsafe {
-                let handler: extern "C" fn(c_int, *mut siginfo_t, *mut c_void) = std::mem::transmute(handler);
-                handler(signal, info, context);
+        with_current(|lane| {
+            if (lane.guard..lane.guard + page).contains(&address) {
+                let mut line = MessageBuffer { bytes: [0; 512], len: 0 };
+                // A line that does not fit is cut.
+                let _ = writeln!(line, "Error: {lane}");
+                libc::write(libc::STDERR_FILENO, line.bytes.as_ptr().cast(), line.len);
             }
-        }
-        handler => {
-            // SAFETY: without the flag it is a function with one argument.
-            let handler: extern "C" fn(c_int) = unsafe { std::mem::transmute(handler) };
-            handler(signal);
+        });
+        if !EARLIER.get().is_some_and(|earlier| signal::call(earlier, number, info, context)) {
+            // The default action is restored, and the access is repeated.
+            libc::signal(number, libc::SIG_DFL);
         }
     }
 }

@@ -480,7 +480,8 @@ impl Watcher {
 
     /// Acts on the alarms of the watchdog.
     fn check_kernels(&self) {
-        match self.shared.guards.watchdog.check(Instant::now()) {
+        let watchdog = &self.shared.guards.watchdog;
+        match watchdog.check_lanes().or_else(|| watchdog.check(Instant::now())) {
             None => {}
             Some(Alarm::Warning(text)) => tracing::warn!("{text}"),
             Some(Alarm::Limit(error)) => {

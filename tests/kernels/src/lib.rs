@@ -68,4 +68,7 @@ pub use strong::{Announcement, announce_all, shadows};
 pub use teams::team_numbers;
 pub use units::{GroupKind, QueueSharing};
 pub use views::{reverse, swap_neighbours};
-pub use waits::{WaitKind, any_in_turn, collect, flicker, test_sets, wait_in_vain, wrap_around};
+pub use waits::{
+    VainTest, WaitKind, any_in_turn, collect, flicker, take_lock, test_in_vain, test_sets, wait_in_vain,
+    wrap_around,
+};

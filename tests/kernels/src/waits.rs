@@ -301,3 +301,49 @@ pub fn wrap_around(ctx: &Ctx, counter: Sym<u32>, bad: Sym<u64>, steps: u32) -> R
     }
     Ok(())
 }
+
+/// The test of a loop that never succeeds, as a kernel argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum VainTest {
+    /// `test`.
+    One,
+    /// `test_all`.
+    All,
+    /// `test_any`.
+    Any,
+    /// `test_some`.
+    Some,
+    /// `test_lock`.
+    Lock,
+}
+
+/// Tests words that nobody writes, or a lock that another PE holds, until the test fails with an error. `kind` is a
+/// [`VainTest`].
+#[kernel]
+pub fn test_in_vain(ctx: &Ctx, kind: u32, words: SymSlice<u64>, lock: Sym<Lock>) -> Result {
+    let block = Block::current();
+    let mut set = WaitWords::new(words, Cmp::Eq, 7);
+    loop {
+        let passed = if kind == VainTest::All as u32 {
+            ctx.test_all(block, &set)?
+        } else if kind == VainTest::Any as u32 {
+            ctx.test_any(block, &mut set)?.is_some()
+        } else if kind == VainTest::Some as u32 {
+            ctx.test_some(block, &mut set, ctx.shared())? != 0
+        } else if kind == VainTest::Lock as u32 {
+            ctx.test_lock(lock)?
+        } else {
+            ctx.test(words.at(0), Cmp::Eq, 7)?
+        };
+        if passed {
+            return Ok(());
+        }
+    }
+}
+
+/// Takes a lock, in one thread.
+#[kernel]
+pub fn take_lock(ctx: &Ctx, lock: Sym<Lock>) -> Result {
+    if Thread::index() == 0 { ctx.set_lock(lock) } else { Ok(()) }
+}

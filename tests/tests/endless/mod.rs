@@ -73,6 +73,21 @@ fn a_kernel_that_nothing_can_end_ends_its_process() {
 }
 
 #[test]
+fn a_loop_of_loads_is_reported_with_its_source_line() {
+    let mut command = pe(&["endless", &(EndlessLoop::Loads as u32).to_string()]);
+    command.env("RUSHMEM_LANE_LIMIT", "300ms");
+    let told = fails(command);
+    let end = only_line(&told, "Error: ");
+    assert!(end.contains("PE 0: kernel endless, launched at tests/src/app.rs:"), "{told}");
+    assert!(
+        end.contains(" did not let other threads run for 300ms of processor time: thread 0 of block 0 at "),
+        "{told}"
+    );
+    assert!(end.contains("kernels/src/endless.rs:2"), "{told}");
+    assert!(end.ends_with("or raise RUSHMEM_LANE_LIMIT (none for long computations)"), "{told}");
+}
+
+#[test]
 fn a_kernel_that_ignores_the_end_of_the_job_ends_its_process() {
     for body in [EndlessLoop::IgnoredErrors, EndlessLoop::Loads] {
         let mut command = endless(body);

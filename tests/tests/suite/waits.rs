@@ -4,9 +4,12 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use rushmem::Pe;
-use rushmem_device::Signal;
-use rushmem_test_kernels::{WaitKind, any_in_turn, collect, flicker, test_sets, wait_in_vain, wrap_around};
+use rushmem::{Error, Grid, Pe, WaitSet};
+use rushmem_device::{Cmp, Error as Code, Lock, Signal};
+use rushmem_test_kernels::{
+    VainTest, WaitKind, any_in_turn, collect, flicker, take_lock, test_in_vain, test_sets, wait_in_vain,
+    wrap_around,
+};
 use rushmem_tests::{Setup, grid};
 
 use super::setups;
@@ -212,4 +215,45 @@ fn a_counter_may_wrap_while_it_is_waited_for() {
         });
         assert_eq!(bad, vec![0; bad.len()], "{setup}");
     }
+}
+
+#[test]
+fn a_loop_of_tests_meets_the_deadline() {
+    for (kind, threads) in [
+        (VainTest::One, 33),
+        (VainTest::All, 40),
+        (VainTest::Any, 40),
+        (VainTest::Some, 40),
+        (VainTest::Lock, 1),
+    ] {
+        Setup::new(2).with("timeout", "300ms").run(|pe| {
+            let (words, lock) = (pe.alloc::<u64>(8)?, pe.alloc_one::<Lock>()?);
+            if pe.my_pe() == 1 {
+                pe.run(grid(1, 1), take_lock(lock))?;
+            }
+            pe.host_sync()?;
+            if pe.my_pe() == 0 {
+                let grid = Grid { shared_bytes: 64, ..grid(1, threads) };
+                let error = pe.run(grid, test_in_vain(kind as u32, words, lock)).unwrap_err();
+                let Error::Device { first, .. } = &error else { panic!("{kind:?}: {error}") };
+                assert_eq!(first.code(), Some(Code::WaitTimeout), "{kind:?}: {error}");
+            }
+            pe.host_sync()
+        });
+    }
+}
+
+#[test]
+fn a_loop_of_tests_on_the_host_meets_the_deadline() {
+    Setup::new(1).with("timeout", "300ms").run(|pe| {
+        let words = pe.alloc::<u64>(8)?;
+        let mut set = WaitSet::new(words, Cmp::Eq, 7);
+        let error = loop {
+            if let Err(error) = pe.test_any(&mut set) {
+                break error;
+            }
+        };
+        assert!(matches!(error, Error::TestLoop { call: "test_any", .. }), "{error}");
+        Ok(())
+    });
 }

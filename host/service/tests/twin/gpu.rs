@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread::{self, JoinHandle};
 
-use rushmem_device::arch::{self, Lane};
+use rushmem_device::arch::{self, FailedTests, Lane};
 use rushmem_service::{Limits, Ring, serve};
 
 const WARP: usize = 32;
@@ -33,6 +33,7 @@ struct Warp {
 struct Thread {
     block: Arc<Block>,
     index: u32,
+    failed_tests: Cell<FailedTests>,
 }
 
 impl Lane for Thread {
@@ -73,6 +74,9 @@ impl Lane for Thread {
     fn broadcast_words(&self) -> &Cell<(u64, u64)> {
         &self.block.broadcast.0
     }
+    fn failed_tests(&self) -> &Cell<FailedTests> {
+        &self.failed_tests
+    }
 }
 
 /// Launches the kernel as one block of `threads` threads.
@@ -89,7 +93,7 @@ pub(crate) fn launch(ring: u64, threads: u32, limits: Limits) -> Vec<JoinHandle<
             .collect(),
     });
     let run = |index| {
-        let thread = Thread { block: Arc::clone(&block), index };
+        let thread = Thread { block: Arc::clone(&block), index, failed_tests: Cell::default() };
         // SAFETY: the tests keep the ring, and the memory that its requests name, until the kernel has ended.
         thread::spawn(move || arch::enter(&thread, || unsafe { serve(ring as *mut Ring, limits) }))
     };

@@ -1,0 +1,327 @@
+//! Lanes that run for long without suspending. Such a lane occupies its worker, so only a signal reaches it.
+//!
+//! Each worker thread counts the turns of its lanes. A watchdog compares the counts, and the processor time that the
+//! threads have used since. It then interrupts a thread, to learn the lane and the source line where it is.
+#![allow(unsafe_code, reason = "interrupts a thread by a signal, and reads its clock")]
+
+use std::backtrace::Backtrace;
+use std::fmt;
+use std::mem::MaybeUninit;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use libc::{c_int, c_void, siginfo_t};
+use rushmem_base::lock;
+
+use crate::{overflow, signal};
+
+/// The signal that interrupts a worker. It is ignored by default, and few programs use it.
+const SIGNAL: c_int = libc::SIGURG;
+
+/// Time that a worker has to answer the signal.
+const ANSWER: Duration = Duration::from_secs(2);
+
+/// A lane that has run for long without a barrier, a warp exchange or a wait.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stall {
+    /// The name of the kernel.
+    pub kernel: Option<&'static str>,
+    /// The block.
+    pub block: u32,
+    /// The lane, as its index in the block.
+    pub thread: u32,
+    /// The source line where it is, or its function if the program has no line tables.
+    pub place: Option<String>,
+}
+
+impl fmt::Display for Stall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "thread {} of block {}", self.thread, self.block)?;
+        self.place.as_ref().map_or(Ok(()), |place| write!(f, " at {place}"))
+    }
+}
+
+/// The worker threads of this process.
+static WORKERS: Mutex<Vec<Arc<Worker>>> = Mutex::new(Vec::new());
+
+/// The answer of an interrupted thread.
+static REPLY: AtomicPtr<Reply> = AtomicPtr::new(ptr::null_mut());
+
+/// The action of [`SIGNAL`] before this module's handler.
+static EARLIER: OnceLock<libc::sigaction> = OnceLock::new();
+
+/// A thread that runs lanes.
+struct Worker {
+    thread: libc::pthread_t,
+    clock: libc::clockid_t,
+    /// The PE of the lane that runs.
+    pe: AtomicU32,
+    /// Twice the number of turns, and one more while a lane runs.
+    turns: AtomicU64,
+    /// The turn that the watchdog saw last, and the processor time of the thread when it saw it first.
+    seen: Mutex<(u64, Duration)>,
+}
+
+struct Reply {
+    kernel: Option<&'static str>,
+    block: u32,
+    thread: u32,
+    backtrace: Backtrace,
+}
+
+/// The registration of a worker thread, until the thread exits.
+struct Registration(Arc<Worker>);
+
+impl Registration {
+    fn new() -> Self {
+        let mut clock = 0;
+        // SAFETY: the calls read the identity of the calling thread.
+        let thread = unsafe {
+            let thread = libc::pthread_self();
+            libc::pthread_getcpuclockid(thread, &mut clock);
+            thread
+        };
+        let seen = Mutex::new((0, Duration::ZERO));
+        let worker = Worker { thread, clock, pe: AtomicU32::new(u32::MAX), turns: AtomicU64::new(0), seen };
+        let worker = Arc::new(worker);
+        lock(&WORKERS).push(Arc::clone(&worker));
+        Self(worker)
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        lock(&WORKERS).retain(|worker| !Arc::ptr_eq(worker, &self.0));
+    }
+}
+
+thread_local! {
+    static THIS: Registration = Registration::new();
+}
+
+/// Runs the turn `f` of a lane of `pe`.
+#[inline]
+pub(crate) fn turn<R>(pe: Option<u32>, f: impl FnOnce() -> R) -> R {
+    struct End;
+    impl Drop for End {
+        fn drop(&mut self) {
+            step(None);
+        }
+    }
+    step(pe);
+    let _end = End;
+    f()
+}
+
+/// Counts the start or the end of a turn. Only this thread writes the count.
+fn step(pe: Option<u32>) {
+    // A thread that is exiting has lost its own values, and is no longer watched.
+    let _ = THIS.try_with(|Registration(worker)| {
+        worker.pe.store(pe.unwrap_or(u32::MAX), Ordering::Relaxed);
+        worker.turns.store(worker.turns.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    });
+}
+
+/// Returns a lane of `pe` that has used `limit` of processor time, as far as earlier calls have seen, since it last
+/// suspended.
+///
+/// The lane goes on, so the caller ends the process or calls again.
+pub fn stalled(pe: u32, limit: Duration) -> Option<Stall> {
+    // The lock keeps the threads alive, and makes this the only interruption.
+    let workers = lock(&WORKERS);
+    let late =
+        workers.iter().find(|worker| worker.pe.load(Ordering::Relaxed) == pe && worker.is_late(limit))?;
+    let reply = interrupt(late.thread)?;
+    let place = place(&reply.backtrace.to_string());
+    Some(Stall { kernel: reply.kernel, block: reply.block, thread: reply.thread, place })
+}
+
+impl Worker {
+    fn is_late(&self, limit: Duration) -> bool {
+        let turn = self.turns.load(Ordering::Relaxed);
+        let mut seen = lock(&self.seen);
+        if turn.is_multiple_of(2) || turn != seen.0 {
+            *seen = (turn, self.used());
+            return false;
+        }
+        self.used().saturating_sub(seen.1) >= limit
+    }
+
+    /// Returns the processor time that the thread has used.
+    fn used(&self) -> Duration {
+        // SAFETY: the thread is alive, since it unregisters under the lock that the caller holds.
+        let time = unsafe {
+            let mut time = MaybeUninit::<libc::timespec>::zeroed().assume_init();
+            libc::clock_gettime(self.clock, &mut time);
+            time
+        };
+        Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    }
+}
+
+/// Asks a thread which lane it runs, and where. Returns `None` if the lane has suspended, or if there is no answer.
+fn interrupt(thread: libc::pthread_t) -> Option<Reply> {
+    EARLIER.get_or_init(|| signal::install(SIGNAL, on_signal, libc::SA_RESTART));
+    drop(take_reply());
+    // SAFETY: the thread is alive, as above.
+    unsafe { libc::pthread_kill(thread, SIGNAL) };
+    let begin = Instant::now();
+    while begin.elapsed() < ANSWER {
+        if let Some(reply) = take_reply() {
+            return Some(reply);
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    None
+}
+
+fn take_reply() -> Option<Reply> {
+    let reply = REPLY.swap(ptr::null_mut(), Ordering::AcqRel);
+    // SAFETY: the handler leaves a pointer from a box, and the swap takes it once.
+    (!reply.is_null()).then(|| *unsafe { Box::from_raw(reply) })
+}
+
+/// Records the lane and its backtrace.
+///
+/// A handler should not allocate, since it may have interrupted the allocator. But a kernel does not allocate, and if one
+/// does, the thread hangs here, which is how it would have ended anyway.
+extern "C" fn on_signal(number: c_int, info: *mut siginfo_t, context: *mut c_void) {
+    let reply = overflow::with_current(|lane| Reply {
+        kernel: lane.kernel,
+        block: lane.block,
+        thread: lane.thread,
+        backtrace: Backtrace::force_capture(),
+    });
+    if let Some(reply) = reply {
+        let earlier = REPLY.swap(Box::into_raw(Box::new(reply)), Ordering::AcqRel);
+        if !earlier.is_null() {
+            // SAFETY: as in `take_reply`.
+            drop(unsafe { Box::from_raw(earlier) });
+        }
+    }
+    if let Some(earlier) = EARLIER.get() {
+        // SAFETY: the system has passed the arguments.
+        unsafe { signal::call(earlier, number, info, context) };
+    }
+}
+
+/// Returns the innermost place of a kernel in the text of a backtrace: a source line, or a function if there is none.
+fn place(backtrace: &str) -> Option<String> {
+    let mut function: Option<&str> = None;
+    let mut first = None;
+    let mut lines = backtrace.lines().map(str::trim).skip_while(|line| !line.contains("on_signal"));
+    lines.next();
+    for line in lines {
+        match line.strip_prefix("at ") {
+            Some(at) if function.is_some_and(is_of_kernel) => {
+                let line = at.rsplit_once(':').map_or(at, |(line, _column)| line);
+                return Some(line.trim_start_matches("./").to_owned());
+            }
+            Some(_) => {}
+            None => {
+                let name = line.trim_start_matches(|c: char| c.is_ascii_digit()).trim_start_matches(": ");
+                function = Some(name);
+                if is_of_kernel(name) {
+                    first.get_or_insert(name);
+                }
+            }
+        }
+    }
+    first.map(str::to_owned)
+}
+
+/// Returns whether a function is neither of Rust's libraries nor of the runtime.
+fn is_of_kernel(name: &str) -> bool {
+    const OTHERS: [&str; 7] =
+        ["core::", "std::", "alloc::", "rushmem_device::", "rushmem_native::", "__restore_rt", "<unknown>"];
+    let name = name.trim_start_matches(['<', '&']);
+    !OTHERS.iter().any(|other| name.starts_with(other.trim_start_matches('<')))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+    use crate::{Grid, Options, launch};
+
+    const GRID: Grid = Grid { blocks: 1, threads: 2, shared_bytes: 0 };
+
+    /// Runs a kernel of PE `pe` while `watch` looks at it.
+    fn watched(pe: u32, kernel: impl Fn() + Send + Sync, watch: impl FnOnce()) {
+        let options = Options { pe: Some(pe), kernel: Some("spins"), ..Options::default() };
+        thread::scope(|scope| {
+            scope.spawn(|| launch(GRID, &options, kernel).unwrap());
+            watch();
+        });
+    }
+
+    #[test]
+    fn a_lane_that_never_suspends_is_found_with_its_source_line() {
+        let (stop, limit) = (AtomicBool::new(false), Duration::from_millis(20));
+        let mut found = None;
+        let kernel = || {
+            if rushmem_device::arch::thread() == 1 {
+                spin_on(&stop);
+            }
+        };
+        watched(4001, kernel, || {
+            while found.is_none() {
+                found = stalled(4001, limit);
+                thread::sleep(Duration::from_millis(5));
+            }
+            assert_eq!(stalled(4002, limit), None);
+            stop.store(true, Ordering::Relaxed);
+        });
+        let found = found.unwrap();
+        assert_eq!((found.kernel, found.block, found.thread), (Some("spins"), 0, 1));
+        let text = found.to_string();
+        assert!(text.starts_with("thread 1 of block 0"), "{text}");
+    }
+
+    #[inline(never)]
+    fn spin_on(stop: &AtomicBool) {
+        while !stop.load(Ordering::Relaxed) {}
+    }
+
+    #[test]
+    fn a_lane_that_suspends_is_never_late() {
+        let (stop, limit) = (AtomicBool::new(false), Duration::from_millis(1));
+        let kernel = || {
+            while !stop.load(Ordering::Relaxed) {
+                rushmem_device::arch::spin();
+            }
+        };
+        watched(4003, kernel, || {
+            for _ in 0..50 {
+                assert_eq!(stalled(4003, limit), None);
+                thread::sleep(Duration::from_millis(2));
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+    }
+
+    #[test]
+    fn the_place_is_the_innermost_line_of_the_application() {
+        let text = "   0: rushmem_native::stall::on_signal::{{closure}}
+             at ./host/native/src/stall.rs:9:1
+   1: rushmem_native::stall::on_signal
+             at ./host/native/src/stall.rs:190:20
+   2: <unknown>
+   3: core::sync::atomic::AtomicU64::load
+             at /rustc/1/library/core/src/sync/atomic.rs:1:1
+      <rushmem_device::view::View<T>>::load
+             at ./device/src/view.rs:5:9
+      my_kernels::spin
+             at ./kernels/src/lib.rs:20:33
+   4: my_kernels::outer
+             at ./kernels/src/lib.rs:50:1";
+        assert_eq!(place(text).as_deref(), Some("kernels/src/lib.rs:20"));
+        let bare = "   1: rushmem_native::stall::on_signal\n   2: <unknown>\n   3: my_kernels::spin";
+        assert_eq!(place(bare).as_deref(), Some("my_kernels::spin"));
+        assert_eq!(place(""), None);
+    }
+}

@@ -1,0 +1,80 @@
+//! The deadline of loops of tests on the host.
+
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use rushmem_base::lock;
+
+use crate::call_site::CallSite;
+use crate::{Error, Result};
+
+/// Time between two tests beyond which the host has done something else.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// The tests of the host that have failed one after the other. A loop of them is a wait, so it has a deadline, as in
+/// kernels.
+#[derive(Default)]
+pub(crate) struct TestLoop(Mutex<Option<Failures>>);
+
+struct Failures {
+    /// Time that the tests have waited. Time for something else is subtracted.
+    waited: Duration,
+    /// End of the last test.
+    end: Instant,
+}
+
+impl TestLoop {
+    /// Records a test with the result `passed`, which ran from `begin` to `end`.
+    pub(crate) fn record(
+        &self,
+        call: &'static str,
+        passed: bool,
+        (begin, end): (Instant, Instant),
+        deadline: Duration,
+    ) -> Result<()> {
+        let mut failures = lock(&self.0);
+        let earlier = failures.take();
+        if passed {
+            return Ok(());
+        }
+        let waited = earlier.map_or(Duration::ZERO, |earlier| match begin - earlier.end {
+            pause if pause > PAUSE => earlier.waited.saturating_sub(pause),
+            _ => earlier.waited + (end - earlier.end),
+        });
+        if waited > deadline {
+            return Err(Error::TestLoop { call, deadline, site: CallSite::current() });
+        }
+        *failures = Some(Failures { waited, end });
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Makes tests of 100 ms, `pause` apart. Number `passing` passes. Returns the number of the first error.
+    fn first_error(pause: Duration, passing: usize) -> Option<usize> {
+        let (test_loop, mut now) = (TestLoop::default(), Instant::now());
+        (0..1000).find(|&i| {
+            let (begin, end) = (now + pause, now + pause + Duration::from_millis(100));
+            now = end;
+            test_loop.record("test", i == passing, (begin, end), Duration::from_secs(10)).is_err()
+        })
+    }
+
+    #[test]
+    fn a_loop_of_failed_tests_meets_the_deadline() {
+        assert_eq!(first_error(Duration::ZERO, 1000), Some(101));
+    }
+
+    #[test]
+    fn a_test_that_passes_starts_the_time_again() {
+        assert_eq!(first_error(Duration::ZERO, 50), Some(152));
+    }
+
+    #[test]
+    fn tests_between_other_work_are_not_a_wait() {
+        assert_eq!(first_error(Duration::from_millis(5), 1000), None);
+    }
+}
