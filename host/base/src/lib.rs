@@ -8,6 +8,7 @@
 mod cores;
 mod environment;
 mod grid;
+mod output_file;
 mod pes;
 mod ports;
 mod process;
@@ -16,7 +17,12 @@ mod sync;
 pub use cores::{cores, crowd_deadline, pes_per_core, shared_deadline};
 pub use environment::{boot_id, host_name, local_processes};
 pub use grid::{Grid, MAX_SHARED_BYTES, MAX_THREADS};
+pub use output_file::check_writable;
 pub use pes::Pes;
 pub use ports::free_port;
 pub use process::{has_signal, stat_field, status_bytes};
+/// The remedy for a thread that the system does not start, for messages.
+pub const THREAD_ADVICE: &str =
+    "raise the limits on processes and threads (`ulimit -u`) and on memory (`ulimit -v`), or run fewer PEs";
+
 pub use sync::{into_inner, lock, wait, wait_timeout};

@@ -204,7 +204,8 @@ fn from_settings(config: &Config, build_id: &str) -> Result<Option<(LaunchMethod
         (_, _, None, Some(_), _) => {
             let missing: Vec<_> =
                 variables[..2].iter().filter_map(|(name, is_set)| set(name, !*is_set)).collect();
-            fail(format!("RUSHMEM_ID is set, and {} is not: give each PE its number", missing.join(", ")))
+            let are = if missing.len() == 1 { "is" } else { "are" };
+            fail(format!("RUSHMEM_ID is set, but {} {are} not: give each PE its number", missing.join(", ")))
         }
         _ => {
             let names =
@@ -265,8 +266,9 @@ fn all_values(variables: Variables, signs: &[&str], names: &[&str]) -> Result<Op
     if missing.is_empty() {
         return Ok(Some(names.iter().filter_map(|name| variables(name)).collect()));
     }
+    let (are, them) = if missing.len() == 1 { ("is", "it") } else { ("are", "them") };
     let why = format!(
-        "{sign} is set, and {} is not; set it, or RUSHMEM_BOOTSTRAP=threads if this process is a job of its own",
+        "{sign} is set, but {} {are} not; set {them}, or RUSHMEM_BOOTSTRAP=threads if this process is a job of its own",
         missing.join(", ")
     );
     Err(Error::Launch { why })
@@ -392,7 +394,7 @@ mod tests {
             "{found:?}"
         );
         let message = refused(&all[..2]);
-        assert!(message.contains("RUSHMEM_ID is set, and RUSHMEM_N_PES is not"), "{message}");
+        assert!(message.contains("RUSHMEM_ID is set, but RUSHMEM_N_PES is not"), "{message}");
         let message = refused(&[&all[..], &[("RUSHMEM_SERVER", "h:1")]].concat());
         assert!(message.contains("RUSHMEM_SERVER and RUSHMEM_ID are both set"), "{message}");
     }
@@ -416,9 +418,9 @@ mod tests {
     #[test]
     fn names_the_missing_variables_of_a_launcher() {
         let message = refused(&TORCH[..4]);
-        assert!(message.contains("RANK is set, and MASTER_ADDR, MASTER_PORT is not"), "{message}");
-        assert!(refused(&PMI[1..]).contains("PMI_RANK is set, and PMI_FD is not"));
-        assert!(refused(&PMIX[1..]).contains("PMIX_NAMESPACE is set, and PMIX_RANK is not"));
+        assert!(message.contains("RANK is set, but MASTER_ADDR, MASTER_PORT are not"), "{message}");
+        assert!(refused(&PMI[1..]).contains("PMI_RANK is set, but PMI_FD is not"));
+        assert!(refused(&PMIX[1..]).contains("PMIX_NAMESPACE is set, but PMIX_RANK is not"));
         assert!(refused(&[PMI[0], ("PMI_RANK", "x"), PMI[2]]).contains("PMI_RANK=x"));
         assert!(refused(&[PMI[0], ("PMI_RANK", "2"), PMI[2]]).contains("contradict"));
         let message = refused(&[&PMI[..], &[("RUSHMEM_PES", "2")]].concat());

@@ -1,12 +1,13 @@
 //! Errors of bring-up and of the calls between the PEs of a job.
 
 use std::fmt;
+use std::io::ErrorKind;
 use std::time::Duration;
 
 /// The largest number of PEs in a job.
 pub const MAX_PES: u32 = 1 << 16;
 
-use rushmem_base::Pes;
+use rushmem_base::{Pes, THREAD_ADVICE};
 use rushmem_config::BootstrapKind;
 
 /// A PE, or the launcher, that left the job before its end.
@@ -34,6 +35,23 @@ pub const END: &str = "the end of the job";
 
 /// The last words of the loss of a PE that ended before it joined the job, after a comma. Launchers repeat them.
 pub const BEFORE_JOINING: &str = " before it joined the job";
+
+/// Returns the time of several attempts to connect, as part of a sentence.
+fn tried(waited: Duration) -> String {
+    if waited.is_zero() { String::new() } else { format!(" (tried for {waited:?})") }
+}
+
+/// Returns the remedy for a launcher that cannot be reached.
+fn reach_advice(error: &std::io::Error) -> &'static str {
+    match error.kind() {
+        ErrorKind::NetworkUnreachable | ErrorKind::AddrNotAvailable => {
+            "bring up the network interface of this address (`ip link set lo up` for 127.0.0.1 and ::1)"
+        }
+        ErrorKind::HostUnreachable => "check the route and the firewall between the nodes",
+        ErrorKind::TimedOut => "check that no firewall drops the packets, and that the launcher still runs",
+        _ => "check that the launcher still runs",
+    }
+}
 
 /// Returns the name of a call for users: without the kind, which stands before a name in backticks.
 fn shown(call: &str) -> &str {
@@ -146,9 +164,7 @@ pub enum Error {
         limit: usize,
     },
     /// The launcher cannot be reached.
-    #[error(
-        "cannot reach the job's launcher at {server} (tried for {waited:?}): {source}; is it still running?"
-    )]
+    #[error("cannot reach the job's launcher at {server}{}: {source}; {}", tried(*.waited), reach_advice(.source))]
     Connect {
         /// The address of the launcher.
         server: String,
@@ -180,7 +196,7 @@ pub enum Error {
         server: String,
     },
     /// The launcher did not answer before the deadline.
-    #[error("the job's launcher at {server} gave no answer to {call} within {waited:?}")]
+    #[error("the job's launcher at {server} did not answer {call} within {waited:?}")]
     NoAnswer {
         /// The address of the launcher.
         server: String,
@@ -257,7 +273,7 @@ pub enum Error {
     #[error("cannot get random bytes from the system: {0}")]
     Random(String),
     /// The system cannot start a thread.
-    #[error("cannot start the thread `{name}`: {source}")]
+    #[error("cannot start the thread `{name}`: {source}; {THREAD_ADVICE}")]
     Thread {
         /// The name of the thread.
         name: &'static str,
@@ -303,5 +319,20 @@ mod tests {
             Failure::Missing { call, waited: Duration::from_secs(1), missing: Pes(vec![1]), n_pes: 2 };
         let text = Error::Failed(missing).with_call("collective call 2", "free").to_string();
         assert!(text.starts_with("PE 1 of 2 did not arrive at free within 1s"), "{text}");
+    }
+
+    #[test]
+    fn an_unreachable_launcher_has_a_remedy() {
+        let connect = |waited, source: std::io::Error| Error::Connect {
+            server: "127.0.0.1:9".into(),
+            waited: Duration::from_secs(waited),
+            source,
+        };
+        let down = connect(0, ErrorKind::NetworkUnreachable.into()).to_string();
+        assert!(down.starts_with("cannot reach the job's launcher at 127.0.0.1:9: "), "{down}");
+        assert!(down.contains("`ip link set lo up`"), "{down}");
+        let gone = connect(3, ErrorKind::ConnectionRefused.into()).to_string();
+        assert!(gone.contains("127.0.0.1:9 (tried for 3s): "), "{gone}");
+        assert!(gone.ends_with("; check that the launcher still runs"), "{gone}");
     }
 }

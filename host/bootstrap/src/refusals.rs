@@ -16,7 +16,9 @@ impl Refusals {
     /// Counts a refused connection. Logs it unless the last log line is too recent.
     pub(crate) fn add(&mut self, reason: &str) {
         if let Some(more) = self.due(Instant::now()) {
-            tracing::warn!(reason, more, "refused a connection; `more` others since the last line");
+            let others =
+                if more == 0 { String::new() } else { format!(", and {more} others since the last line") };
+            tracing::warn!("refused a connection: {reason}{others}");
         }
     }
 

@@ -303,7 +303,7 @@ impl Shared {
             Some(Message::Auth { nonce: theirs, proof, .. }) => {
                 if !self.options.token.verify(Role::Pe, &ours, &theirs, &proof) {
                     return Err(
-                        "its token is not this job's; RUSHMEM_TOKEN must be the same on all nodes".into()
+                        "its token is not this job's; RUSHMEM_ID, or else RUSHMEM_TOKEN, must be the same for all PEs".into()
                     );
                 }
                 theirs

@@ -2,31 +2,32 @@
 
 use std::path::PathBuf;
 
+/// Returns the suggestion of a name, as part of a sentence.
+fn meant(nearest: Option<&str>) -> String {
+    nearest.map_or_else(String::new, |nearest| format!("; did you mean `{nearest}`?"))
+}
+
 /// An error of a configuration. Every message names the source, the value and the accepted values.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// An environment variable with the prefix `RUSHMEM_` that nothing reads, most often a misspelt name.
-    #[error(
-        "unknown environment variable {name}; the nearest known name is {nearest} (`rushmem info --all` lists all)"
-    )]
+    #[error("unknown environment variable {name}{} (`rushmem info --all` lists all)", meant(*.nearest))]
     UnknownVariable {
         /// The variable as found.
         name: String,
-        /// The known name with the smallest edit distance to it.
-        nearest: &'static str,
+        /// The known name that it most likely means.
+        nearest: Option<&'static str>,
     },
     /// An unknown key in a file, an option or the program.
-    #[error(
-        "{place}: unknown setting `{key}`; the nearest known name is `{nearest}` (`rushmem info --all` lists all)"
-    )]
+    #[error("{place}: unknown setting `{key}`{} (`rushmem info --all` lists all)", meant(*.nearest))]
     UnknownKey {
         /// Where the key was found: a file's path, an option, the program.
         place: String,
         /// The key as found.
         key: String,
-        /// The known key with the smallest edit distance to it.
-        nearest: &'static str,
+        /// The known key that it most likely means.
+        nearest: Option<&'static str>,
     },
     /// A setting that only the launcher may set, found in a file, an option or the program.
     #[error("{place}: `{key}` is set by the launcher for each PE and cannot be set here; remove it")]

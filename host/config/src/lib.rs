@@ -24,6 +24,8 @@ mod value;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -32,6 +34,7 @@ use self::value::Value;
 pub use self::error::Error;
 pub use self::group::Group;
 pub use self::id::{EncodedId, IdFields, Listener};
+pub use self::nearest::nearest;
 pub use self::nic::{Nic, NicPort};
 pub use self::record::DoorbellRecord;
 pub use self::start::{AddressFamily, BootstrapKind};
@@ -308,7 +311,7 @@ fn find_for_user(key: &str, place: &str) -> Result<&'static Setting, Error> {
         Some(setting) => Ok(setting),
         None => {
             let known = SETTINGS.iter().filter(|setting| !setting.launch).map(|setting| setting.key);
-            let nearest = nearest::nearest(key, known);
+            let nearest = nearest(key, known);
             Err(Error::UnknownKey { place: place.into(), key: key.into(), nearest })
         }
     }
@@ -327,7 +330,7 @@ fn ours(
             continue;
         }
         if !known().any(|known| known == name) {
-            let nearest = nearest::nearest(&name, known());
+            let nearest = nearest(&name, known());
             return Err(Error::UnknownVariable { name, nearest });
         }
         match value.into_string() {
@@ -339,8 +342,25 @@ fn ours(
 }
 
 fn from_file(path: &Path) -> Result<Config, Error> {
-    let text = std::fs::read_to_string(path).map_err(|source| Error::Read { path: path.into(), source })?;
+    let text = read_file(path).map_err(|source| Error::Read { path: path.into(), source })?;
     parse_file(path, &text)
+}
+
+/// Maximum bytes of a configuration file.
+const MAX_FILE: u64 = 1 << 20;
+
+/// Returns the text of a regular file of moderate size. Others might block, or never end.
+fn read_file(path: &Path) -> io::Result<String> {
+    // The check comes first, since opening a FIFO waits for a writer.
+    if !path.metadata()?.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    let mut text = String::new();
+    File::open(path)?.take(MAX_FILE + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > MAX_FILE {
+        return Err(io::Error::other("it is larger than 1 MiB"));
+    }
+    Ok(text)
 }
 
 /// Reads the text of a configuration file.

@@ -21,11 +21,13 @@ fn distance(a: &str, b: &str) -> usize {
     above[b.len()]
 }
 
-/// Returns the name in `known` with the smallest distance to `name`; of several such names, the first one.
-///
-/// `known` must not be empty.
-pub(crate) fn nearest(name: &str, known: impl Iterator<Item = &'static str>) -> &'static str {
-    known.min_by_key(|candidate| distance(name, candidate)).unwrap_or("")
+/// Returns the name in `known` that `name` most likely means, if one is close: it differs in a third of its characters at
+/// most. Of several such names, returns the first one.
+pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let lower = name.to_ascii_lowercase();
+    let distances = known.into_iter().map(|known| (distance(&lower, &known.to_ascii_lowercase()), known));
+    let (distance, known) = distances.min_by_key(|(distance, _)| *distance)?;
+    (distance <= name.len().max(known.len()) / 3).then_some(known)
 }
 
 #[cfg(test)]
@@ -43,7 +45,11 @@ mod tests {
     #[test]
     fn finds_the_nearest_name() {
         let known = ["RUSHMEM_HEAP", "RUSHMEM_HEAP_BYTES", "RUSHMEM_PES"];
-        assert_eq!(nearest("RUSHMEM_HEAPBYTES", known.into_iter()), "RUSHMEM_HEAP_BYTES");
-        assert_eq!(nearest("RUSHMEM_PSE", known.into_iter()), "RUSHMEM_PES");
+        assert_eq!(nearest("RUSHMEM_HEAPBYTES", known), Some("RUSHMEM_HEAP_BYTES"));
+        assert_eq!(nearest("RUSHMEM_PSE", known), Some("RUSHMEM_PES"));
+        assert_eq!(nearest("hep_bytes", ["log", "heap_bytes"]), Some("heap_bytes"));
+        assert_eq!(nearest("Timeot", ["PeerLost", "Timeout"]), Some("Timeout"));
+        assert_eq!(nearest("foo", ["log", "pes"]), None);
+        assert_eq!(nearest("foo", []), None);
     }
 }

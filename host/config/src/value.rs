@@ -1,7 +1,7 @@
 //! The types of settings and their text form. Each type can read the text that it shows, except for secrets.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::Ipv4Addr;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -566,13 +566,13 @@ impl Value for Duration {
     }
 }
 
-impl Value for IpAddr {
+impl Value for Ipv4Addr {
     fn accepts() -> String {
-        "an IP address, such as 127.0.0.1 or ::1".into()
+        "an IPv4 address, such as 127.0.0.1".into()
     }
 
     fn parse(text: &str) -> Result<Self, String> {
-        text.parse().map_err(|_| "not an IP address".into())
+        text.parse().map_err(|_| "not an IPv4 address".into())
     }
 
     fn show(&self) -> String {
@@ -622,7 +622,7 @@ impl Value for Gpus {
             return Ok(Gpus::Auto);
         }
         let ordinal =
-            |part: &str| part.trim().parse().map_err(|_| format!("`{}` is no ordinal", part.trim()));
+            |part: &str| part.trim().parse().map_err(|_| format!("`{}` is not an ordinal", part.trim()));
         text.split(',').map(ordinal).collect::<Result<_, _>>().map(Gpus::List)
     }
 
@@ -644,7 +644,7 @@ impl Value for GpuArch {
             return Ok(Self(None));
         }
         let number = text.strip_prefix("sm_").and_then(|digits| digits.parse::<u32>().ok());
-        number.map(|n| Self(Some((n / 10, n % 10)))).ok_or_else(|| format!("`{text}` is no architecture"))
+        number.map(|n| Self(Some((n / 10, n % 10)))).ok_or_else(|| format!("`{text}` is not an architecture"))
     }
 
     fn show(&self) -> String {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use rushmem_device::Handle;
 
+use crate::call_site::CallSite;
 use crate::{Error, Result};
 
 /// Alignment of every object: a cache line, so that objects never share one.
@@ -81,6 +82,8 @@ impl Allocator {
                 free: self.available(),
                 largest: self.free.values().copied().max().unwrap_or(0),
                 total: self.total,
+                max: None,
+                site: CallSite::current(),
             });
         };
         self.free.remove(&from);
@@ -173,7 +176,7 @@ mod tests {
         heap.alloc(700, 1, 2).unwrap();
         assert!(matches!(
             heap.alloc(200, 1, 3),
-            Err(Error::HeapFull { wanted: 200, free: 128, largest: 128, total: 1024 })
+            Err(Error::HeapFull { wanted: 200, free: 128, largest: 128, total: 1024, .. })
         ));
         assert_eq!(heap.free(handle(a, 100, 1)), Ok(()));
         assert!(matches!(heap.alloc(200, 1, 4), Err(Error::HeapFull { free: 256, largest: 128, .. })));

@@ -24,7 +24,7 @@ use crate::sanitize::Addresses;
 use crate::trace::WireRange;
 use crate::{Error, Result};
 
-use self::allocator::{Allocator, HandleError};
+use self::allocator::{ALIGN, Allocator, HandleError};
 pub(crate) use self::segment::{Segment, SegmentMap};
 
 /// Alignment of the offsets and the memory of segments: the largest alignment of an object.
@@ -209,21 +209,17 @@ impl Memory {
     }
 
     /// Returns how much the heap must grow for an object of `bytes`: it doubles, within its limit. Equal on all PEs.
-    pub(crate) fn growth_for(&self, bytes: u64, align: u64) -> Option<u64> {
-        let given = self.state().given;
-        let needed = bytes.max(1).checked_add(align)?.checked_next_multiple_of(SEGMENT_ALIGN)?;
-        let allowed = self.max.checked_sub(given)?;
-        let piece = needed.max(given).min(allowed) / SEGMENT_ALIGN * SEGMENT_ALIGN;
-        (piece >= needed).then_some(piece)
+    pub(crate) fn growth_for(&self, bytes: u64) -> Option<u64> {
+        growth(self.state().given, self.max, bytes)
     }
 
-    /// Extends the heap by `segment`, which must be known on all PEs.
+    /// Extends the heap by the first `bytes` of `segment`, which must be known on all PEs.
     ///
     /// # Errors
     /// An error if there is no memory for the table.
-    pub(crate) fn grow(&self, segment: Segment) -> Result<()> {
+    pub(crate) fn grow(&self, segment: Segment, bytes: u64) -> Result<()> {
         let mut state = self.state();
-        let (begin, bytes) = (state.next.next_multiple_of(SEGMENT_ALIGN), segment.bytes);
+        let begin = state.next.next_multiple_of(SEGMENT_ALIGN);
         self.insert(&mut state, segment.at(begin, bytes, 0))?;
         state.allocator.add(begin, begin + bytes);
         state.given += bytes;
@@ -347,7 +343,39 @@ impl Memory {
     }
 }
 
+/// Returns how much a heap of `given` bytes, of at most `max`, must grow for an object of `bytes`.
+///
+/// A segment starts at a multiple of every alignment that an object may have, so the object needs no more than its bytes.
+fn growth(given: u64, max: u64, bytes: u64) -> Option<u64> {
+    let needed = bytes.max(1).checked_next_multiple_of(ALIGN)?;
+    let allowed = max.checked_sub(given)? / ALIGN * ALIGN;
+    let piece = needed.max(given).checked_next_multiple_of(SEGMENT_ALIGN)?.min(allowed);
+    (piece >= needed).then_some(piece)
+}
+
 /// Returns the error for a rejected handle.
 pub(crate) fn misuse(call: &'static str, handle: impl std::fmt::Debug, why: Rejection) -> Error {
-    Error::Misuse { call, what: format!("{handle:?} {why}") }
+    Error::misuse(call, format!("{handle:?} {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn a_heap_grows_by_an_object_that_just_fits_its_limit() {
+        assert_eq!(growth(MIB, 2 * MIB, MIB), Some(MIB));
+        assert_eq!(growth(MIB, 2 * MIB, MIB + 1), None);
+        assert_eq!(growth(MIB, MIB, 1), None);
+        assert_eq!(growth(2 * MIB, MIB, 1), None);
+    }
+
+    #[test]
+    fn a_heap_doubles_in_whole_segments() {
+        assert_eq!(growth(32 << 10, 24 * MIB, MIB), Some(SEGMENT_ALIGN));
+        assert_eq!(growth(8 * MIB, 64 * MIB, MIB), Some(8 * MIB));
+        assert_eq!(growth(8 * MIB, u64::MAX, u64::MAX), None);
+    }
 }

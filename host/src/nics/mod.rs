@@ -207,7 +207,7 @@ fn is_first_of_nodes(config: &Config) -> bool {
 /// For kernels on a GPU, its engine polls longer before it sleeps, because all threads of a kernel wait for it. Native
 /// kernels need the cores themselves, and wake the engine. If engines of several processes share a core, they never poll.
 fn softnic_config(config: &Config, gpu: bool, on_node: u32) -> Result<softnic::Config> {
-    let mut soft = softnic::Config { ip: fabric(config)?, ..Default::default() };
+    let mut soft = softnic::Config { ip: fabric(config), ..Default::default() };
     soft.faults = config.softnic_fault.parse().map_err(|error: softnic::FaultError| Error::Unavailable {
         what: "a fault of RUSHMEM_SOFTNIC_FAULT".into(),
         why: error.to_string(),
@@ -234,22 +234,25 @@ fn softnic_config(config: &Config, gpu: bool, on_node: u32) -> Result<softnic::C
 ///
 /// It is the address in the settings, or the address of this machine towards the launcher. A job of threads in one process
 /// needs no address.
-fn fabric(config: &Config) -> Result<Ip> {
-    let Some(server) = &config.server else { return Ok(Ip::LoopbackOnly) };
-    let chosen = match config.softnic_ip {
-        IpAddr::V4(ip) if !ip.is_loopback() => Some(ip),
-        IpAddr::V4(_) => None,
-        IpAddr::V6(ip) => {
-            return Err(Error::Unavailable {
-                what: format!("the software ConnectX on {ip}"),
-                why: "its fabric is IPv4 only; give RUSHMEM_SOFTNIC_IP an IPv4 address".into(),
-            });
-        }
-    };
-    Ok(match chosen.or_else(|| address_towards(server)) {
+fn fabric(config: &Config) -> Ip {
+    let Some(server) = &config.server else { return Ip::LoopbackOnly };
+    let chosen = Some(config.softnic_ip).filter(|ip| !ip.is_loopback());
+    if chosen.is_none() && is_beyond_ipv4(server) {
+        tracing::warn!(
+            "the job's server has the IPv6 address {server}, and the software ConnectX has no IPv6: it reaches only PEs of \
+             this machine, unless RUSHMEM_SOFTNIC_IP is the IPv4 address of each node"
+        );
+    }
+    match chosen.or_else(|| address_towards(server)) {
         Some(ip) if !ip.is_loopback() => Ip::Addr(ip),
         _ => Ip::AnyLoopback,
-    })
+    }
+}
+
+/// Returns whether `server` has IPv6 addresses only, other than the loopback address.
+fn is_beyond_ipv4(server: &str) -> bool {
+    let Ok(mut addresses) = server.to_socket_addrs() else { return false };
+    addresses.all(|addr| addr.is_ipv6() && !addr.ip().is_loopback())
 }
 
 /// Returns the address of this machine on the route to `server`.

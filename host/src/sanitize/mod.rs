@@ -47,7 +47,7 @@ use crate::{Error, Result};
 pub(crate) use self::addresses::Addresses;
 pub(crate) use self::launch::{LaunchObserver, LaunchWatch};
 pub(crate) use self::pe::{Knowledge, PeWatch, Seen};
-pub(crate) use self::report::check_supported;
+pub(crate) use self::report::{check_report, check_supported};
 pub(crate) use self::stream::StreamWatch;
 
 /// The meeting of all hosts.

@@ -56,6 +56,19 @@ impl Sanitizer {
     }
 }
 
+/// Checks that the report can be written at the end of the job.
+///
+/// # Errors
+/// - [`Error::Unavailable`] if the file cannot be written.
+pub(crate) fn check_report(file: &str) -> Result<()> {
+    let check = || rushmem_base::check_writable(Path::new(file));
+    if file.is_empty() { Ok(()) } else { check().map_err(|error| unwritten(file, error.to_string())) }
+}
+
+fn unwritten(file: &str, why: String) -> Error {
+    Error::Unavailable { what: format!("the report of the sanitizer, {file},"), why }
+}
+
 /// Prints the findings of a job, and writes the findings of all jobs so far to `file` as JSON.
 ///
 /// # Errors
@@ -69,8 +82,6 @@ fn report(findings: &[Finding], file: &str) -> Result<()> {
     }
     let mut all = lock(&FINDINGS);
     all.extend_from_slice(findings);
-    let unwritten =
-        |why: String| Error::Unavailable { what: format!("the report of the sanitizer, {file},"), why };
-    let json = serde_json::to_vec_pretty(&*all).map_err(|error| unwritten(error.to_string()))?;
-    std::fs::write(Path::new(file), json).map_err(|error| unwritten(error.to_string()))
+    let json = serde_json::to_vec_pretty(&*all).map_err(|error| unwritten(file, error.to_string()))?;
+    std::fs::write(Path::new(file), json).map_err(|error| unwritten(file, error.to_string()))
 }

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use rushmem_base::lock;
+use rushmem_base::{check_writable, lock};
 use rushmem_trace::{Trace, part_of};
 
 use crate::config::Config;
@@ -31,7 +31,7 @@ impl TraceFile {
     /// Claims the file that the settings name.
     ///
     /// # Errors
-    /// - [`Error::Unavailable`] if a running job of this process has claimed it.
+    /// - [`Error::Unavailable`] if a running job of this process has claimed it, or if it cannot be written.
     pub(crate) fn of(config: &Config) -> Result<Option<Self>> {
         let whole = Path::new(&config.trace);
         if config.trace.is_empty() {
@@ -47,7 +47,10 @@ impl TraceFile {
             let why = "another running job of this process writes it; give each job a `trace` of its own";
             return Err(unavailable(&name, why.into()));
         }
-        Ok(Self { name, path })
+        let claimed = Self { name, path };
+        // The file is written after the work of the job, when an error would come too late.
+        check_writable(&claimed.path).map_err(|error| unavailable(&claimed.name, error.to_string()))?;
+        Ok(claimed)
     }
 
     /// Writes the spans of the job behind the spans of earlier jobs.
@@ -114,9 +117,8 @@ mod tests {
     }
 
     #[test]
-    fn an_unwritable_file_is_named() {
-        let file = claim(Path::new("no such folder"), "t.json", Some(1)).unwrap();
-        let error = file.write(trace(0)).unwrap_err().to_string();
+    fn an_unwritable_file_is_refused_by_name() {
+        let error = claim(Path::new("no such folder"), "t.json", Some(1)).unwrap_err().to_string();
         assert!(error.starts_with("the timeline, no such folder/t.json.pe1, is not available: "), "{error}");
     }
 }
