@@ -1,5 +1,6 @@
 //! The type [`Job`]: finds the PEs, prepares the machine and the NICs of this process, and runs the application.
 
+use std::io::Write;
 use std::num::NonZeroU32;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use crate::bootstrap::{self, Bootstrap, Exchange, UniqueId};
 use crate::build::build_id;
 use crate::config::{Config, DeviceKind, HeapKind, PeerPath, Switch};
 use crate::cuda::{Cuda, driver_gate};
+use crate::exit::end_process;
 use crate::life::Up;
 use crate::machine::{Gpu, Machine, Native, available_memory};
 use crate::modules::{Modules, RUNTIME, check_dc};
@@ -245,6 +247,7 @@ impl Job {
     fn prepare_sanitizer(&mut self, is_native: bool) -> Result<()> {
         if self.config.sanitize == Switch::On {
             sanitize::check_supported("the sanitizer", is_native)?;
+            sanitize::check_report(&self.config.sanitize_report)?;
             self.config.peer_path = PeerPath::P2p;
         }
         if self.config.weak_memory == Switch::On {
@@ -320,12 +323,29 @@ impl Job {
         if let Err(error) = pe.compare_clocks() {
             return pe.finish(Err(error));
         }
-        let outcome = match catch_unwind(AssertUnwindSafe(|| app(&pe))) {
+        let process = std::process::id();
+        let outcome = catch_unwind(AssertUnwindSafe(|| app(&pe)));
+        if std::process::id() != process {
+            end_forked_child(pe.my_pe());
+        }
+        let outcome = match outcome {
             Ok(result) => result.map_err(|e| e.into().0),
             Err(panic) => Err(Error::Panic(panic_text(&*panic))),
         };
         pe.finish(outcome)
     }
+}
+
+/// Ends a forked child that has returned from the function of the application. It has neither the threads nor the queues of
+/// its parent, so it cannot leave the job in an orderly way, nor return from [`Job::run`].
+fn end_forked_child(pe: u32) -> ! {
+    // Nothing can be done about a standard error that is closed.
+    let _ = writeln!(
+        std::io::stderr(),
+        "Error: PE {pe}: a forked child returned from the function of the application; end it by `std::process::exit` or \
+         `exec` inside of that function"
+    );
+    end_process(1)
 }
 
 /// The error of an application. An [`Error`] stays the same; any other error becomes [`Error::App`].

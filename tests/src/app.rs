@@ -14,6 +14,7 @@ use rushmem_test_kernels::{
 };
 
 use crate::files::Files;
+use crate::fork::fork_and_meet;
 use crate::{grid, kernels};
 
 /// Threads that send, in all.
@@ -34,6 +35,7 @@ const THREADS: usize = 128;
 /// - `again N`: runs N jobs, one after another.
 /// - `ping_pong`: PE 0 and PE 1 send an array back and forth, announced by a signal.
 /// - `racy`: PE 0 puts to PE 1, which reads without an order.
+/// - `forks`: each PE forks a child, which returns, and then meets the other PEs.
 /// - `window`: registers a window of host memory.
 /// - `stalled`: PE 0 puts to a stopped PE and to a running one.
 /// - `files FOLDER PE N`: exchanges start-up data through files, then does `ring`.
@@ -105,6 +107,7 @@ fn act(pe: &Pe, what: &str, who: Option<u32>) -> Result<(), Error> {
             pe.run(grid(1, 1), ping_pong(inbox, outbox, signal, bad, 20, 1, 0))
         }
         "racy" => racy(pe),
+        "forks" => fork_and_meet(pe),
         "window" => pe.register_symmetric(vec![0_u64; 64]).map(drop),
         "stalled" => stalled(pe),
         "endless" => run_endless(pe, who.unwrap_or(0)),
@@ -123,13 +126,13 @@ fn act(pe: &Pe, what: &str, who: Option<u32>) -> Result<(), Error> {
                 // Its other blocks wait as the other PEs do.
                 "kernel_exit" if who == Some(pe.my_pe()) => {
                     pe.run(grid(2, 32), end_the_job(signal, 7))?;
-                    Err(Error::Misuse { call: "suite_pe", what: "the job did not end".into() })
+                    Err(Error::misuse("suite_pe", "the job did not end"))
                 }
                 "global_exit" => pe.host_sync(),
                 _ => pe.run(grid(2, 32), wait_for_ever(signal, 1, seen)),
             }
         }
-        other => Err(Error::Misuse { call: "suite_pe", what: format!("no such thing to do: {other:?}") }),
+        other => Err(Error::misuse("suite_pe", format!("no such thing to do: {other:?}"))),
     }
 }
 
@@ -142,7 +145,7 @@ fn run_endless(pe: &Pe, body: u32) -> Result<(), Error> {
         return pe.run(grid(1, 1), endless(body, word));
     }
     std::thread::sleep(Duration::from_millis(300));
-    Err(Error::Misuse { call: "suite_pe", what: "on purpose".into() })
+    Err(Error::misuse("suite_pe", "on purpose"))
 }
 
 /// Panics or returns an error on PE 0 while a kernel runs, in a stream if it never ends. The other PEs wait in a kernel.
@@ -156,7 +159,7 @@ fn fail_beside_a_kernel(pe: &Pe, panics: bool, body: Option<u32>) -> Result<(), 
     if pe.my_pe() == 0 {
         std::thread::sleep(Duration::from_millis(300));
         assert!(!panics, "on purpose");
-        return Err(Error::Misuse { call: "suite_pe", what: "on purpose".into() });
+        return Err(Error::misuse("suite_pe", "on purpose"));
     }
     launch.map_or(Ok(()), Launch::wait)?;
     pe.host_sync()

@@ -2,6 +2,7 @@
 
 pub mod app;
 pub mod files;
+pub mod fork;
 pub mod hosts;
 pub mod launch;
 pub mod mpi;
@@ -13,6 +14,18 @@ use std::fmt;
 
 use rushmem::config::{Config, Switch};
 use rushmem::{AppError, Error, Grid, Job, Pe, Ptx};
+
+/// Returns the text of an error of the host without its last part, the line of the test, which it must have.
+pub fn without_line(error: &Error) -> String {
+    let text = error.to_string();
+    let (before, line) = text.rsplit_once(", at ").unwrap_or_else(|| panic!("no line: {text}"));
+    let (file, number) = line.rsplit_once(':').unwrap_or_default();
+    assert!(
+        file.starts_with("tests/tests/") && number.parse::<u32>().is_ok(),
+        "not a line of a test: {text}"
+    );
+    before.to_owned()
+}
 
 /// A job of the test kernels. `RUSHMEM_DEVICE` and the machine decide whether it runs on CPU or GPU.
 #[derive(Clone)]

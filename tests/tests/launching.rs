@@ -46,6 +46,21 @@ fn assert_ring(outputs: &[Output]) {
     assert_eq!(sorted(&lines), ring_lines(outputs.len() as u32), "{told}");
 }
 
+#[test]
+fn a_forked_child_that_returns_leaves_the_job_alone() {
+    let test = "a_forked_child_that_returns_leaves_the_job_alone";
+    let Some(launcher) = launcher(PE) else {
+        return skip(test, "the launcher is not built: cargo build -p rushmem-cli");
+    };
+    let output = clean(&launcher).args(["run", "-n", "2", PE, "forks"]).output().unwrap();
+    let told = all(&output);
+    assert!(output.status.success(), "{told}");
+    let wanted =
+        ["[0] PE 0 of 2 has waited: true, status 0x100", "[1] PE 1 of 2 has waited: true, status 0x100"];
+    assert_eq!(sorted(&output.stdout), wanted, "{told}");
+    assert!(told.contains("a forked child returned from the function of the application"), "{told}");
+}
+
 /// Makes an id for this machine by `rushmem id`.
 fn id(test: &str) -> Option<String> {
     let Some(launcher) = launcher(PE) else {
@@ -296,7 +311,7 @@ fn torchrun_on_several_nodes_needs_a_secret() {
 fn incomplete_torchrun_variables_are_an_error() {
     let output = torch(0, 1, 1, &["ring"]).env_remove("MASTER_PORT").output().unwrap();
     assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output.stderr).contains("RANK is set, and MASTER_PORT is not"), "{}", all(&output));
+    assert!(text(&output.stderr).contains("RANK is set, but MASTER_PORT is not"), "{}", all(&output));
 }
 
 #[test]

@@ -49,6 +49,8 @@ pub struct Member {
 ///
 /// A connection that is dropped without [`Bootstrap::finish`] counts as the loss of its PE.
 pub struct Tcp {
+    /// The process that joined the job. A forked child has a copy of this value and of the connection, but no part in it.
+    process: u32,
     pe: u32,
     n_pes: u32,
     timeout: Duration,
@@ -121,7 +123,9 @@ impl Tcp {
 
         let (stream, calls) = (Mutex::new(stream), Mutex::new(()));
         let meter = Meter::default();
-        let tcp = Tcp { pe, n_pes, timeout, server, token, stream, shared, calls, meter, hosted: None };
+        let process = std::process::id();
+        let tcp =
+            Tcp { process, pe, n_pes, timeout, server, token, stream, shared, calls, meter, hosted: None };
         tcp.send_message(&Message::Join { pe, n_pes, build: build_id, origin: origin() });
         tcp.await_gathered("joining the job", timeout.saturating_sub(begin.elapsed()))?;
         Ok(tcp)
@@ -163,6 +167,9 @@ impl Tcp {
 
     /// Leaves the job as a lost PE. Sends the reason to the launcher, and the exit code for the other PEs, if any.
     fn give_up(&self, reason: &str, exit: Option<u8>) {
+        if self.is_copy() {
+            return;
+        }
         let message = Message::Abort { reason: reason.into(), exit };
         // If the message is lost, the launcher still sees the connection close.
         if let Err(error) = self.leave(&message, "abort", Duration::from_secs(1)) {
@@ -180,7 +187,7 @@ impl Tcp {
         let _one_at_a_time = lock(&self.calls);
         {
             let replies = lock(&self.shared.replies);
-            if replies.leaving {
+            if replies.leaving || self.is_copy() {
                 return Err(Error::Left { call });
             }
             if let Some(failure) = &replies.failure {
@@ -216,6 +223,9 @@ impl Tcp {
 
     /// Sends a message, and ignores a broken connection. The listener reports it with a better reason.
     fn send_message(&self, message: &Message) {
+        if self.is_copy() {
+            return;
+        }
         let mut stream = lock(&self.stream);
         if stream.write_all(&frame(message)).is_err() {
             // Ends the listener, if it still runs.
@@ -223,8 +233,16 @@ impl Tcp {
         }
     }
 
+    /// Returns whether this process is a forked child of the one that joined the job.
+    fn is_copy(&self) -> bool {
+        std::process::id() != self.process
+    }
+
     /// Sends the last message of this PE, and waits for its confirmation.
     fn leave(&self, message: &Message, call: &str, within: Duration) -> Result<(), Error> {
+        if self.is_copy() {
+            return Err(Error::Left { call: call.into() });
+        }
         {
             let mut replies = lock(&self.shared.replies);
             if std::mem::replace(&mut replies.leaving, true) {
@@ -403,6 +421,9 @@ impl Bootstrap for Tcp {
 
 impl Drop for Tcp {
     fn drop(&mut self) {
+        if self.is_copy() {
+            return; // a shutdown would end the connection of the parent
+        }
         if std::thread::panicking() {
             self.abort("its thread panicked");
         }

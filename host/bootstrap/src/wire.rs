@@ -150,7 +150,7 @@ pub enum Message {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// A field extends past the end.
-    #[error("the message ends too early")]
+    #[error("the message is truncated")]
     Short,
     /// Bytes are left after the last field.
     #[error("the message is too long for its kind")]
