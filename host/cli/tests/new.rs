@@ -134,14 +134,15 @@ fn keeps_existing_files() {
     assert!(error.contains("the folder empty exists and is not empty; take another name"), "{error}");
     fs::write(tmp.path().join("file"), "kept").unwrap();
     let error = refused(tmp.path(), &["file"]);
-    assert!(error.contains("file exists and is no readable folder"), "{error}");
+    assert!(error.contains("file exists and is not a readable folder"), "{error}");
     assert_eq!(fs::read_to_string(tmp.path().join("file")).unwrap(), "kept");
 }
 
 #[test]
 fn rejects_bad_names_and_repositories() {
     let tmp = TempDir::new().unwrap();
-    for (name, why) in [("a b", "' ' is no letter"), ("fn", "another meaning"), ("a/b", "name without path")]
+    for (name, why) in
+        [("a b", "' ' is not a letter"), ("fn", "another meaning"), ("a/b", "name without path")]
     {
         let error = refused(tmp.path(), &[name]);
         assert!(

@@ -228,7 +228,7 @@ fn compares_results_with_another_program() {
 #[test]
 fn rejects_invalid_command_lines() {
     for (args, why) in [
-        (&["putt_bw"][..], "no benchmark name begins with `putt_bw`"),
+        (&["putt_bw"][..], "no benchmark name starts with `putt_bw`"),
         (&["--sizes", "7"], "a multiple of 8 bytes"),
         (&["--runs", "3"], "7.."),
         (&["--pes", "1"], "2.."),

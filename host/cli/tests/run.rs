@@ -133,8 +133,8 @@ fn streams_stay_separate_and_labels_are_optional() {
     let output = sh("2", script);
     assert_eq!(sorted(&out(&output)), ["[0] no end", "[0] out 0", "[1] no end", "[1] out 1"]);
     assert_eq!(sorted(&err(&output)), ["[0] err 0", "[1] err 1"]);
-    let output = run(&["-n", "2", "--no-label", "sh", "-c", script]);
-    assert_eq!(sorted(&out(&output)), ["no end", "no end", "out 0", "out 1"]);
+    let output = run(&["-n", "2", "--no-label", "sh", "-c", "echo out $RUSHMEM_PE; echo end"]);
+    assert_eq!(sorted(&out(&output)), ["end", "end", "out 0", "out 1"]);
 }
 
 #[test]
@@ -231,7 +231,7 @@ fn pes_that_ignore_sigterm_are_killed_with_their_children() {
     let begin = Instant::now();
     let output = ready.end();
     assert_eq!(code(&output), Some(4));
-    assert!(err(&output).contains("PE 1 did not end after SIGTERM; killed"), "{}", err(&output));
+    assert!(err(&output).contains("PE 1 did not exit after SIGTERM; killed"), "{}", err(&output));
     assert!(begin.elapsed() < Duration::from_secs(6), "{:?}", begin.elapsed());
     for pid in pids {
         assert!(!lives(&pid), "process {pid} was left behind");
@@ -422,12 +422,41 @@ fn unusable_programs_are_usage_errors() {
 fn unknown_variables_are_errors_before_anything_starts() {
     let output = rushmem().args(["run", "-n", "2", "sh"]).env("RUSHMEM_HEAPBYTES", "1g").output().unwrap();
     assert_eq!(code(&output), Some(2));
-    let words =
-        "unknown environment variable RUSHMEM_HEAPBYTES; the nearest known name is RUSHMEM_HEAP_BYTES";
+    let words = "unknown environment variable RUSHMEM_HEAPBYTES; did you mean `RUSHMEM_HEAP_BYTES`?";
     assert!(err(&output).contains(words), "{}", err(&output));
     let output = rushmem().args(["run", "-n", "2", "sh"]).env("RUSHMEM_PES", "2").output().unwrap();
     assert_eq!(code(&output), Some(2));
     assert!(err(&output).contains("--threads"), "{}", err(&output));
+}
+
+#[test]
+fn output_without_labels_into_a_pipe_keeps_every_byte() {
+    let output = run(&["-n", "1", "--no-label", "printf", "a\\r\\nb\\rc\\n\\377\\000 no end"]);
+    assert_eq!(output.stdout, b"a\r\nb\rc\n\xff\0 no end", "{}", err(&output));
+}
+
+#[test]
+fn an_unwritable_timeline_is_refused_before_the_program_starts() {
+    let output = rushmem()
+        .args(["run", "-n", "1", "echo", "started"])
+        .env("RUSHMEM_TRACE", "/no/such/t.json")
+        .output()
+        .unwrap();
+    assert_eq!((code(&output), out(&output)), (Some(3), String::new()));
+    assert!(err(&output).contains("cannot write the timeline /no/such/t.json: "), "{}", err(&output));
+}
+
+#[test]
+fn a_program_beside_the_command_comes_before_one_on_path() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("pe");
+    fs::write(&program, "#!/bin/sh\nexit 9\n").unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
+    let output = rushmem().args(["run", "-n", "1", "pe"]).env("PATH", path).output().unwrap();
+    assert_eq!(code(&output), Some(0), "{}", err(&output));
+    let told = format!("rushmem: runs {}; {} has the same name", pe().display(), program.display());
+    assert!(err(&output).contains(&told), "{}", err(&output));
 }
 
 /// Runs the launchers of a job of several nodes, all on this machine.

@@ -6,18 +6,38 @@ use std::path::{Path, PathBuf};
 
 use crate::error::Error;
 
-/// Finds the path of the program.
+/// A program, and the others of its name that were not chosen.
+#[derive(Debug)]
+pub(super) struct Choice {
+    pub(super) program: PathBuf,
+    pub(super) others: Vec<PathBuf>,
+}
+
+impl Choice {
+    fn only(program: PathBuf) -> Self {
+        Self { program, others: Vec::new() }
+    }
+
+    /// Returns the sentence for the user, if another program has the name.
+    pub(super) fn ambiguity(&self) -> Option<String> {
+        let other = self.others.first()?;
+        let (program, other) = (self.program.display(), other.display());
+        Some(format!("runs {program}; {other} has the same name: write a path to choose"))
+    }
+}
+
+/// Finds the program.
 ///
-/// A name with a slash is used as given. Other names are looked up in the directories of `path` (the variable PATH). Last come
-/// `beside`, the directory of this command, and its subdirectory `examples`.
-pub(super) fn find(program: &OsStr, path: Option<OsString>, beside: Option<&Path>) -> Result<PathBuf, Error> {
+/// A name with a slash is used as given. Other names are looked up in `beside`, the directory of this command, and in its
+/// subdirectory `examples`. Last come the directories of `path` (the variable PATH).
+pub(super) fn find(program: &OsStr, path: Option<OsString>, beside: Option<&Path>) -> Result<Choice, Error> {
     let name = program.display();
     if program.is_empty() {
         return Err(Error::Usage("the program's name is empty".into()));
     }
     if program.as_encoded_bytes().contains(&b'/') {
         return match look(Path::new(program)) {
-            Found::Program => Ok(program.into()),
+            Found::Program => Ok(Choice::only(program.into())),
             Found::Unusable(why) => Err(Error::Usage(format!("cannot run `{name}`: {why}"))),
             Found::Nothing => Err(Error::Usage(format!("cannot run `{name}`: no such file"))),
         };
@@ -26,14 +46,22 @@ pub(super) fn find(program: &OsStr, path: Option<OsString>, beside: Option<&Path
     let here = beside.iter().flat_map(|dir| [dir.to_path_buf(), dir.join("examples")]);
     let mut tried = Vec::new();
     let mut others = Vec::new();
-    for directory in on_path.chain(here) {
+    let mut found: Option<Choice> = None;
+    for directory in here.chain(on_path) {
         let candidate = directory.join(program);
         match look(&candidate) {
-            Found::Program => return Ok(candidate),
+            Found::Program => match &mut found {
+                None => found = Some(Choice::only(candidate)),
+                Some(choice) if is_same(&choice.program, &candidate) => {}
+                Some(choice) => choice.others.push(candidate),
+            },
             Found::Unusable(why) => others.push(format!("; {} exists, but {why}", candidate.display())),
             Found::Nothing => {}
         }
         tried.push(directory.display().to_string());
+    }
+    if let Some(choice) = found {
+        return Ok(choice);
     }
     if let Found::Program = look(&Path::new(".").join(program)) {
         others.push(format!("; a program of that name is in this directory: write ./{name}"));
@@ -43,6 +71,11 @@ pub(super) fn find(program: &OsStr, path: Option<OsString>, beside: Option<&Path
         tried.join(", "),
         others.concat()
     )))
+}
+
+/// Returns whether two paths lead to one file.
+fn is_same(one: &Path, other: &Path) -> bool {
+    matches!((one.canonicalize(), other.canonicalize()), (Ok(one), Ok(other)) if one == other)
 }
 
 enum Found {
@@ -72,20 +105,29 @@ mod tests {
     }
 
     #[test]
-    fn searches_path_then_own_directory() {
-        let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let look_for = |name: &str| find(name.as_ref(), Some(first.path().into()), Some(second.path()));
-        program(&second.path().join("a"), 0o755);
-        assert_eq!(look_for("a").unwrap(), second.path().join("a"));
-        program(&first.path().join("a"), 0o644);
-        assert_eq!(look_for("a").unwrap(), second.path().join("a"));
-        program(&first.path().join("a"), 0o755);
-        assert_eq!(look_for("a").unwrap(), first.path().join("a"));
+    fn searches_its_own_directory_then_path() {
+        let (beside, path) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let at = |dir: &tempfile::TempDir, name: &str| dir.path().join(name);
+        let look_for = |name: &str| find(name.as_ref(), Some(path.path().into()), Some(beside.path()));
+        program(&at(&path, "a"), 0o755);
+        let only = look_for("a").unwrap();
+        assert_eq!((&only.program, only.ambiguity()), (&at(&path, "a"), None));
+        program(&at(&beside, "a"), 0o644);
+        assert_eq!(look_for("a").unwrap().program, at(&path, "a"));
+        program(&at(&beside, "a"), 0o755);
+        let both = look_for("a").unwrap();
+        assert_eq!((&both.program, &both.others), (&at(&beside, "a"), &vec![at(&path, "a")]));
+        let told = both.ambiguity().unwrap();
+        assert!(told.ends_with("/a has the same name: write a path to choose"), "{told}");
+        // One file by two names is no ambiguity.
+        std::fs::remove_file(at(&path, "a")).unwrap();
+        std::os::unix::fs::symlink(at(&beside, "a"), at(&path, "a")).unwrap();
+        assert_eq!(look_for("a").unwrap().ambiguity(), None);
 
-        program(&first.path().join("b"), 0o644);
+        program(&at(&path, "b"), 0o644);
         let message = look_for("b").unwrap_err().to_string();
         assert!(message.contains("not executable"), "{message}");
-        assert!(message.contains(&second.path().display().to_string()), "{message}");
+        assert!(message.contains(&beside.path().display().to_string()), "{message}");
 
         let message = look_for("./no/such").unwrap_err().to_string();
         assert_eq!(message, "cannot run `./no/such`: no such file");

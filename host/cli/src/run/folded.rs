@@ -7,6 +7,9 @@ use rushmem::bootstrap::{BEFORE_JOINING, Pes};
 /// Begin of the log line of a PE that learns of a lost PE.
 const WARNING: &str = "WARN rushmem::pe::start: ";
 
+/// Begins of lines of the log, which aligns its levels: these are no further lines of an error.
+const LOG: [&[u8]; 2] = [b" WARN ", b" INFO "];
+
 /// Maximum number of different errors that are remembered.
 const ERRORS: usize = 64;
 
@@ -17,35 +20,73 @@ pub(super) struct FoldedErrors {
     losses: BTreeMap<(u32, String), Vec<u32>>,
     /// The first PE that printed an error, and the other PEs with the same error.
     same: BTreeMap<String, (u32, Vec<u32>)>,
+    /// The last line of each PE, if it was folded and further lines of its error may follow.
+    last: BTreeMap<u32, Folded>,
+}
+
+/// A line that was not printed.
+enum Folded {
+    /// The PE only knows of a lost PE, which prints the error itself.
+    Loss,
+    /// The first line of an error that another PE has printed.
+    Same { error: String, line: Vec<u8> },
 }
 
 impl FoldedErrors {
-    /// Takes a line of the standard error of `pe`. Returns whether the line needs not be printed: the PE only knows of
-    /// another lost PE, or another PE has printed the same error.
-    pub(super) fn take(&mut self, pe: u32, line: &[u8]) -> bool {
+    /// Takes a line of the standard error of `pe`. Returns the lines to print now.
+    ///
+    /// There are none if the PE only knows of another lost PE, or if another PE has printed the same error. A further line
+    /// of such an error begins with a space. It may differ between the PEs, so it is printed with the first line.
+    pub(super) fn take(&mut self, pe: u32, line: &[u8]) -> Vec<Vec<u8>> {
+        let before = self.last.remove(&pe);
+        if line.starts_with(b" ") && !LOG.iter().any(|level| line.starts_with(level)) {
+            return match before {
+                Some(Folded::Loss) => {
+                    self.last.insert(pe, Folded::Loss);
+                    Vec::new()
+                }
+                Some(Folded::Same { error, line: first }) => {
+                    if let Some((_, others)) = self.same.get_mut(&error) {
+                        others.retain(|other| *other != pe);
+                    }
+                    vec![first, line.to_vec()]
+                }
+                None => vec![line.to_vec()],
+            };
+        }
+        match self.fold(pe, line) {
+            Some(folded) => {
+                self.last.insert(pe, folded);
+                Vec::new()
+            }
+            None => vec![line.to_vec()],
+        }
+    }
+
+    fn fold(&mut self, pe: u32, line: &[u8]) -> Option<Folded> {
         let text = String::from_utf8_lossy(line);
         let text = text.trim();
         let error = text.strip_prefix("Error: ").or_else(|| text.strip_prefix("error: "));
         let warning = || text.split_once(WARNING).map(|(_, warning)| warning);
-        let Some(told) = error.or_else(warning) else { return false };
+        let told = error.or_else(warning)?;
         let lost = || told.strip_prefix("PE ")?.split_once(" was lost: ")?.0.parse().ok();
         if let Some(lost) = lost().filter(|lost| *lost != pe) {
             self.losses.entry((lost, told.to_owned())).or_default().push(pe);
-            return true;
+            return Some(Folded::Loss);
         }
-        let Some(error) = error else { return false };
+        let error = error?;
         let error = error.strip_prefix(&format!("PE {pe}: ")).unwrap_or(error);
         if let Some((first, others)) = self.same.get_mut(error) {
-            let is_repeated = *first == pe;
-            if !is_repeated {
-                others.push(pe);
+            if *first == pe {
+                return None;
             }
-            return !is_repeated;
+            others.push(pe);
+            return Some(Folded::Same { error: error.to_owned(), line: line.to_vec() });
         }
         if self.same.len() < ERRORS {
             self.same.insert(error.to_owned(), (pe, Vec::new()));
         }
-        false
+        None
     }
 
     /// Returns one sentence for each folded error. The launcher has told the failure of PE `told`, so the reports of its
@@ -61,8 +102,12 @@ impl FoldedErrors {
             };
             sentences.entry(what).or_default().extend(pes);
         }
-        for (first, pes) in self.same.into_values().filter(|(_, pes)| !pes.is_empty()) {
-            sentences.entry(format!(" had the same error as PE {first}")).or_default().extend(pes);
+        for (first, pes) in self.same.into_values() {
+            // The launcher has told the error of this one.
+            let pes: Vec<u32> = pes.into_iter().filter(|pe| told != Some(*pe)).collect();
+            if !pes.is_empty() {
+                sentences.entry(format!(" had the same error as PE {first}")).or_default().extend(pes);
+            }
         }
         let sentence = |(what, mut pes): (String, Vec<u32>)| {
             pes.sort_unstable();
@@ -82,11 +127,19 @@ mod tests {
         let sentences = |told| {
             let mut errors = FoldedErrors::default();
             for pe in [3, 0, 1, 6] {
-                assert!(errors.take(pe, b" WARN rushmem::pe::start: PE 5 was lost: aborted: out of cheese"));
-                assert!(errors.take(pe, b"Error: PE 5 was lost: aborted: out of cheese"));
+                assert!(
+                    errors
+                        .take(pe, b" WARN rushmem::pe::start: PE 5 was lost: aborted: out of cheese")
+                        .is_empty()
+                );
+                assert!(errors.take(pe, b"Error: PE 5 was lost: aborted: out of cheese").is_empty());
             }
-            assert!(errors.take(4, b"error: PE 5 was lost: exited with code 1\r"));
-            assert!(errors.take(7, b"error: PE 5 was lost: exited with code 1, before it joined the job"));
+            assert!(errors.take(4, b"error: PE 5 was lost: exited with code 1\r").is_empty());
+            assert!(
+                errors
+                    .take(7, b"error: PE 5 was lost: exited with code 1, before it joined the job")
+                    .is_empty()
+            );
             errors.sentences(told)
         };
         assert_eq!(
@@ -108,23 +161,47 @@ mod tests {
     #[test]
     fn the_first_of_equal_errors_is_printed() {
         let mut errors = FoldedErrors::default();
-        assert!(!errors.take(2, b"Error: PE 2: out of cheese"));
+        assert!(!errors.take(2, b"Error: PE 2: out of cheese").is_empty());
         for pe in [0, 1, 3] {
-            assert!(errors.take(pe, format!("Error: PE {pe}: out of cheese").as_bytes()));
+            assert!(errors.take(pe, format!("Error: PE {pe}: out of cheese").as_bytes()).is_empty());
         }
         // A PE may print an error repeatedly.
-        assert!(!errors.take(2, b"Error: PE 2: out of cheese"));
-        assert!(!errors.take(1, b"Error: PE 1: out of bread"));
+        assert!(!errors.take(2, b"Error: PE 2: out of cheese").is_empty());
+        assert!(!errors.take(1, b"Error: PE 1: out of bread").is_empty());
         assert_eq!(errors.sentences(Some(2)), ["PEs 0-1, 3 had the same error as PE 2"]);
+        // The launcher tells the error of PE 1, which is the one that PE 0 has printed.
+        let mut errors = FoldedErrors::default();
+        errors.take(0, b"Error: out of cheese");
+        errors.take(1, b"Error: out of cheese");
+        assert!(errors.sentences(Some(1)).is_empty());
+    }
+
+    #[test]
+    fn an_error_of_several_lines_keeps_its_first_line() {
+        let mut errors = FoldedErrors::default();
+        let first = b"Error: PE 0: kernel deadlock".to_vec();
+        assert_eq!(errors.take(0, &first), [first.clone()]);
+        assert_eq!(errors.take(0, b"  block 0: lane 3"), [b"  block 0: lane 3"]);
+        let second = b"Error: PE 1: kernel deadlock".to_vec();
+        assert!(errors.take(1, &second).is_empty());
+        assert_eq!(errors.take(1, b"  block 0: lane 5"), [second, b"  block 0: lane 5".to_vec()]);
+        assert_eq!(errors.take(1, b"  block 1: lane 7"), [b"  block 1: lane 7"]);
+        // The lines of a lost PE's error come from that PE.
+        assert!(errors.take(2, b"Error: PE 0 was lost: aborted: kernel deadlock").is_empty());
+        assert!(errors.take(2, b"  block 0: lane 3").is_empty());
+        assert_eq!(errors.sentences(Some(0)), ["PE 2 reported that PE 0 was lost"]);
     }
 
     #[test]
     fn other_lines_are_printed() {
         let mut errors = FoldedErrors::default();
         for line in ["out of cheese", "PE 5 was lost: so what", "I read error: PE 5 was lost: so what", ""] {
-            assert!(!errors.take(1, line.as_bytes()) && !errors.take(2, line.as_bytes()), "{line}");
+            assert_eq!(
+                (errors.take(1, line.as_bytes()), errors.take(2, line.as_bytes())),
+                (vec![line.into()], vec![line.into()])
+            );
         }
-        assert!(!errors.take(5, b"Error: PE 5 was lost: exited with code 1"));
+        assert!(!errors.take(5, b"Error: PE 5 was lost: exited with code 1").is_empty());
         assert!(errors.sentences(None).is_empty());
     }
 }

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use rushmem::bootstrap::{self, Observer, PeerLost, Pes, Server, ServerOptions};
-use rushmem_base::crowd_deadline;
+use rushmem_base::{THREAD_ADVICE, crowd_deadline};
 
 use super::limits;
 use super::listeners::{Group, listeners};
@@ -147,7 +147,9 @@ fn listen_for_signals(events: Sender<Event>) -> Result<(), Error> {
         }
     };
     let thread = std::thread::Builder::new().name("rushmem-signals".into()).spawn(listen);
-    thread.map(drop).map_err(|error| Error::Environment(format!("cannot start a thread: {error}")))
+    thread
+        .map(drop)
+        .map_err(|error| Error::Environment(format!("cannot start a thread: {error}; {THREAD_ADVICE}")))
 }
 
 fn start_server(share: &NodeShare) -> Result<Server, Error> {
@@ -388,7 +390,7 @@ impl Supervisor<'_> {
             Shutdown::Terminating(end) if now >= end => {
                 let living = self.living_pes();
                 if !living.0.is_empty() {
-                    self.printer.note(&format!("{living} did not end after SIGTERM; killed"));
+                    self.printer.note(&format!("{living} did not exit after SIGTERM; killed"));
                 }
                 self.signal_all(libc::SIGKILL);
                 self.shutdown = Shutdown::Killed;

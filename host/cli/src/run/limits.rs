@@ -57,9 +57,10 @@ fn limits(count: u64, served: u64) -> Vec<Limit> {
     add("open files", files, hard_limit(&own, "Max open files").map(|value| (value, "`ulimit -Hn`")));
     let tasks = TASKS * count + SERVER_TASKS * served;
     let what = "processes and threads";
-    // The limit of a user does not hold for root.
-    if fs::metadata("/proc/self").is_ok_and(|own| own.uid() != 0) {
-        add(what, tasks, soft_limit(&own, "Max processes").map(|value| (value, "`ulimit -u`")));
+    // The limit of a user does not hold for root. It counts what the user runs already.
+    if let Some(user) = fs::metadata("/proc/self").ok().map(|own| own.uid()).filter(|&user| user != 0) {
+        let limit = soft_limit(&own, "Max processes").map(|value| (value, "`ulimit -u`"));
+        add("processes and threads, with those of this user now", tasks + tasks_of(user), limit);
     }
     add(what, tasks, number("/proc/sys/kernel/pid_max"));
     add(what, tasks, number("/proc/sys/kernel/threads-max"));
@@ -69,6 +70,13 @@ fn limits(count: u64, served: u64) -> Vec<Limit> {
     let available = text("/proc/meminfo").and_then(|text| rushmem::inspect::available_memory(&text));
     add("bytes of memory", MEMORY * count, available.map(|value| (value, "this machine's free memory")));
     limits
+}
+
+/// Returns the number of threads of a user's processes.
+fn tasks_of(user: u32) -> u64 {
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let own = processes.filter(|process| process.metadata().is_ok_and(|meta| meta.uid() == user));
+    own.filter_map(|process| Some(fs::read_dir(process.path().join("task")).ok()?.count() as u64)).sum()
 }
 
 /// Returns the file with the limit of processes, of a line of `/proc/self/cgroup`.
@@ -109,6 +117,13 @@ mod tests {
             "{error}"
         );
         assert!(error.contains("allows"), "{error}");
+    }
+
+    #[test]
+    fn counts_the_threads_of_a_user() {
+        let user = fs::metadata("/proc/self").unwrap().uid();
+        assert!(tasks_of(user) >= 2, "this test has a thread of its own");
+        assert_eq!(tasks_of(u32::MAX - 1), 0);
     }
 
     #[test]

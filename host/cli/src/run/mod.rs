@@ -26,7 +26,7 @@ use self::plan::{LaunchMode, Plan};
 
 /// Start a program as the PEs of one job
 ///
-/// Looks up the program as a path, on PATH and in the directory of this command. Labels each output line with the number of its
+/// Looks up the program as a path, in the directory of this command and on PATH, and says so if several have its name. Labels each output line with the number of its
 /// PE. When a PE fails, reports it, ends the other PEs and returns the exit code of the failed PE. That code is 128 plus the
 /// signal number if a signal killed the PE. Passes SIGINT, SIGTERM and SIGHUP on to all PEs; a second signal kills them.
 /// SIGUSR1 makes the job print which PE waits for which. Standard input goes to PE 0, unless it is a terminal.
@@ -90,7 +90,7 @@ pub(crate) struct Args {
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
 
-    /// Omit the PE number before each output line
+    /// Omit the PE number before each output line; standard output into a file or pipe keeps every byte
     #[arg(long)]
     no_label: bool,
 

@@ -2,6 +2,8 @@
 //!
 //! A progress bar redraws its line with carriage returns. On a terminal, the bar of PE 0 is shown live below the other lines.
 //! In all other cases only the last state of such a line is printed.
+//!
+//! Without labels, standard output that is no terminal gets the bytes of the PEs unchanged.
 
 use std::io::{self, IsTerminal, Read, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -28,6 +30,8 @@ enum Piece {
     Line(Vec<u8>),
     /// The current state of a line that is being redrawn.
     Live(Vec<u8>),
+    /// Bytes to copy unchanged: whole lines with their ends, a part of a long line, or the end of the stream.
+    Raw(Vec<u8>),
 }
 
 /// A splitter of a byte stream into pieces.
@@ -37,10 +41,15 @@ struct Splitter {
     rest: Vec<u8>,
     /// Whether that line is being redrawn.
     live: bool,
+    /// Whether the pieces are to have all bytes of the stream.
+    is_raw: bool,
 }
 
 impl Splitter {
     fn feed(&mut self, bytes: &[u8], mut emit: impl FnMut(Piece)) {
+        if self.is_raw {
+            return self.feed_raw(bytes, emit);
+        }
         let mut parts = bytes.split(|byte| *byte == b'\n');
         let last = parts.next_back().unwrap_or_default();
         for part in parts {
@@ -68,11 +77,27 @@ impl Splitter {
         }
     }
 
+    /// Emits whole lines, so that PEs do not mix theirs. Longer bytes without a line end go in parts.
+    fn feed_raw(&mut self, bytes: &[u8], mut emit: impl FnMut(Piece)) {
+        let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        let (whole, rest) = bytes.split_at(whole);
+        self.rest.extend_from_slice(whole);
+        if !whole.is_empty() {
+            emit(Piece::Raw(std::mem::take(&mut self.rest)));
+        }
+        self.rest.extend_from_slice(rest);
+        if self.rest.len() > MAX_LINE {
+            emit(Piece::Raw(std::mem::take(&mut self.rest)));
+        }
+    }
+
     /// Ends the stream and emits the remaining bytes as a line.
     fn end(&mut self, mut emit: impl FnMut(Piece)) {
         let rest = std::mem::take(&mut self.rest);
-        if !rest.is_empty() {
-            emit(Piece::Line(visible(&rest).to_vec()));
+        match () {
+            () if rest.is_empty() => {}
+            () if self.is_raw => emit(Piece::Raw(rest)),
+            () => emit(Piece::Line(visible(&rest).to_vec())),
         }
     }
 }
@@ -85,6 +110,8 @@ fn visible(line: &[u8]) -> &[u8] {
 /// The printer of all output.
 pub(super) struct Printer {
     label: bool,
+    /// Whether standard output gets the bytes of the PEs unchanged.
+    is_raw: bool,
     /// Whether live lines are shown.
     terminal: bool,
     state: Mutex<State>,
@@ -104,12 +131,14 @@ impl Printer {
     /// Prints on this process's standard output and error.
     pub(super) fn new(label: bool) -> Printer {
         let terminal = io::stderr().is_terminal();
-        Printer::to(Box::new(io::stdout()), Box::new(io::stderr()), label, terminal)
+        let is_raw = !label && !io::stdout().is_terminal();
+        Printer { is_raw, ..Printer::to(Box::new(io::stdout()), Box::new(io::stderr()), label, terminal) }
     }
 
     fn to(out: Box<dyn Write + Send>, err: Box<dyn Write + Send>, label: bool, terminal: bool) -> Printer {
         Printer {
             label,
+            is_raw: false,
             terminal,
             state: Mutex::new(State { out, err, live: None, closed: false, folded: FoldedErrors::default() }),
         }
@@ -147,7 +176,7 @@ impl Printer {
         mut on_line: impl FnMut(&[u8]),
         mut on_closed: impl FnMut(),
     ) -> io::Result<()> {
-        let mut splitter = Splitter::default();
+        let mut splitter = Splitter { is_raw: self.is_raw && stream == Stream::Out, ..Splitter::default() };
         let mut buffer = vec![0; 16 << 10];
         let mut print = |piece: Piece| {
             if let Piece::Line(line) = &piece {
@@ -172,22 +201,23 @@ impl Printer {
     fn print(&self, pe: u32, stream: Stream, piece: Piece) -> io::Result<()> {
         match piece {
             Piece::Line(line) => {
-                let mut whole = self.labelled(pe, &line);
-                whole.push(b'\n');
                 let mut state = self.lock();
-                if stream == Stream::Err && state.folded.take(pe, &line) {
-                    return Ok(());
-                }
-                if pe == 0 {
+                let lines = if stream == Stream::Err { state.folded.take(pe, &line) } else { vec![line] };
+                if pe == 0 && !lines.is_empty() {
                     state.drop_live(stream);
                 }
-                state.line(stream, &whole)
+                lines.iter().try_for_each(|line| {
+                    let mut whole = self.labelled(pe, line);
+                    whole.push(b'\n');
+                    state.line(stream, &whole)
+                })
             }
             Piece::Live(line) if self.terminal && pe == 0 => {
                 let whole = self.labelled(pe, &line);
                 self.lock().show_live(stream, whole)
             }
             Piece::Live(_) => Ok(()),
+            Piece::Raw(bytes) => self.lock().line(stream, &bytes),
         }
     }
 
@@ -257,6 +287,7 @@ mod tests {
         let mut keep = |piece| match piece {
             Piece::Line(line) => pieces.push(String::from_utf8(line).unwrap() + "$"),
             Piece::Live(line) => pieces.push(String::from_utf8(line).unwrap() + "~"),
+            Piece::Raw(_) => unreachable!("the splitter is not raw"),
         };
         for chunk in chunks {
             splitter.feed(chunk.as_bytes(), &mut keep);
@@ -290,7 +321,7 @@ mod tests {
                 let (mut splitter, mut lines) = (Splitter::default(), Vec::new());
                 let mut keep = |piece| match piece {
                     Piece::Line(line) => lines.push(line),
-                    Piece::Live(_) => {}
+                    Piece::Live(_) | Piece::Raw(_) => {}
                 };
                 bytes.chunks(chunk).for_each(|chunk| splitter.feed(chunk, &mut keep));
                 splitter.end(&mut keep);
@@ -304,6 +335,27 @@ mod tests {
     fn splits_long_lines() {
         let long = "x".repeat(MAX_LINE);
         assert_eq!(pieces(&[&long, "y", "z\n"]), [format!("{long}y$"), "z$".into()]);
+    }
+
+    #[test]
+    fn raw_output_keeps_every_byte() {
+        let long = [b'x'; MAX_LINE + 3];
+        let outputs: [&[u8]; 5] = [b"", b"a\r\nb\rc\n\n", b"no end", b"\0\xff\r\n\x80", &long];
+        for bytes in outputs {
+            for chunk in [1, 5, 1 << 20] {
+                let mut splitter = Splitter { is_raw: true, ..Splitter::default() };
+                let (mut copied, mut pieces) = (Vec::new(), 0);
+                let mut keep = |piece| {
+                    let Piece::Raw(raw) = piece else { panic!("{piece:?}") };
+                    copied.extend(raw);
+                    pieces += 1;
+                };
+                bytes.chunks(chunk).for_each(|chunk| splitter.feed(chunk, &mut keep));
+                splitter.end(&mut keep);
+                assert_eq!(copied, bytes);
+                assert!(pieces <= 3, "a line is one piece");
+            }
+        }
     }
 
     #[derive(Clone, Default)]

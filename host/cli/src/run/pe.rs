@@ -8,6 +8,8 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use rushmem_base::THREAD_ADVICE;
+
 use super::job::Event;
 use super::listeners::Group;
 use super::output::{Printer, Stream};
@@ -147,7 +149,9 @@ impl Pe {
 
 fn thread(name: &'static str, body: impl FnOnce() + Send + 'static) -> Result<(), Error> {
     let thread = std::thread::Builder::new().name(name.into()).stack_size(STACK).spawn(body);
-    thread.map(drop).map_err(|error| Error::Environment(format!("cannot start the thread `{name}`: {error}")))
+    thread.map(drop).map_err(|error| {
+        Error::Environment(format!("cannot start the thread `{name}`: {error}; {THREAD_ADVICE}"))
+    })
 }
 
 /// Returns the command of a program that runs the PEs as threads.

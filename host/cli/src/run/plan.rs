@@ -74,8 +74,12 @@ impl Plan {
         let beside = std::env::current_exe().ok().and_then(|path| path.parent().map(PathBuf::from));
         let mut command = args.command.into_iter();
         let program = command.next().ok_or_else(|| Error::Internal("no program after parsing".into()))?;
+        let choice = find::find(&program, std::env::var_os("PATH"), beside.as_deref())?;
+        if let Some(ambiguity) = choice.ambiguity() {
+            eprintln!("rushmem: {ambiguity}");
+        }
         Ok(Plan {
-            program: find::find(&program, std::env::var_os("PATH"), beside.as_deref())?,
+            program: choice.program,
             args: command.collect(),
             progress_is_set: !config.is_default("progress"),
             variables,

@@ -22,9 +22,14 @@ impl Timeline {
     /// Removes the parts of earlier jobs, so that they are not joined with the new ones.
     ///
     /// # Errors
-    /// - [`Error::Environment`]: a part cannot be removed.
+    /// - [`Error::Environment`]: a part cannot be removed, or the file cannot be written.
     pub(super) fn begin(file: PathBuf, share: &NodeShare) -> Result<Self, Error> {
         let NodeShare { first, count, node, nodes, .. } = *share;
+        if node == 0 {
+            rushmem_base::check_writable(&file).map_err(|error| {
+                Error::Environment(format!("cannot write the timeline {}: {error}", file.display()))
+            })?;
+        }
         let timeline = Self { file, pes: first..first + count, node, nodes };
         for (pe, part) in all_parts(&timeline.file)? {
             if nodes == 1 || timeline.pes.contains(&pe) {
