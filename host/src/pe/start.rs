@@ -13,6 +13,7 @@ use super::clocks::{self, ClockPart};
 use super::rings::MachineRings;
 use super::{Lost, Pe, summary};
 use crate::bootstrap::{self, Bootstrap, PeerLost};
+use crate::call_site::CallSite;
 use crate::config::{Config, ConnectKind, SqDepth, Switch};
 use crate::contexts::Contexts;
 use crate::exit::{end_job, end_process};
@@ -29,6 +30,7 @@ use crate::queues::{
 };
 use crate::sanitize::PeWatch;
 use crate::teams::{Inbox, PeLocation, TeamTable, Teams, predefined};
+use crate::test_loop::TestLoop;
 use crate::trace::{PeTrace, RingSize};
 use crate::waits::{Known, Waits};
 use crate::watchdog::{Limits, Watchdog};
@@ -151,6 +153,7 @@ impl Pe {
             peer_map,
             heap: opened.heap,
             control,
+            test_loop: TestLoop::default(),
             collectives: Mutex::new(0),
             teams,
             contexts: Contexts::new(shape),
@@ -176,11 +179,13 @@ impl Pe {
 fn watch_peers(bootstrap: &Arc<dyn Bootstrap>, control: &Region, watchdog: &Arc<Watchdog>) -> Result<Lost> {
     let lost = Lost::default();
     let watchdog = Arc::clone(watchdog);
+    // `Job::run` returns the error of a PE of this process.
+    let is_reported = bootstrap.token().is_none();
     // Weak references: the bootstrap's thread may keep the callback for longer than the PE keeps its memory.
     let (slot, page, connection) =
         (Arc::clone(&lost), Arc::downgrade(&control.memory), Arc::downgrade(bootstrap));
     bootstrap.on_peer_lost(Box::new(move |peer| {
-        log_loss(&slot, &peer);
+        log_loss(&slot, &peer, is_reported);
         if let Some(code) = peer.exit {
             // The process with the job's server must inform the other PEs before it ends.
             match connection.upgrade() {
@@ -216,11 +221,14 @@ fn end_on_deadlock(
     });
 }
 
-/// Logs the loss of a PE: the first loss as a warning, once for all PEs of this process, and its consequences for debugging.
-fn log_loss(first: &Lost, peer: &PeerLost) {
+/// Logs the loss of a PE: the first loss as a warning, once for all PEs of this process, and its consequences for debugging. A
+/// loss that the end of the job reports is no warning.
+fn log_loss(first: &Lost, peer: &PeerLost, is_reported: bool) {
     static LOGGED: Mutex<Option<PeerLost>> = Mutex::new(None);
     let is_first = lock(first).is_none();
-    if is_first && lock(&LOGGED).replace(peer.clone()).as_ref() != Some(peer) {
+    if is_reported {
+        tracing::info!("{peer}");
+    } else if is_first && lock(&LOGGED).replace(peer.clone()).as_ref() != Some(peer) {
         tracing::warn!("{peer}");
     } else {
         tracing::debug!("{peer}");
@@ -294,7 +302,7 @@ fn exchange_nics(bootstrap: &dyn Bootstrap, rails: &[Rail], config: &Config) -> 
     let mine = PeNics { rails: rails.iter().map(Rail::info).collect() };
     let malformed = |pe: usize| {
         let what = format!("PE {pe} sent a malformed description of its NICs");
-        Error::Misuse { call: "start", what }
+        Error::misuse("start", what)
     };
     let all = bootstrap.allgather("the exchange of NICs", &[&hash[..], &mine.encode()].concat())?;
     if all.iter().any(|theirs| !theirs.starts_with(&hash)) {
@@ -353,7 +361,13 @@ fn compare_settings(bootstrap: &dyn Bootstrap, settings: &str) -> Result<()> {
     let all = bootstrap.allgather("the comparison of settings", settings.as_bytes())?;
     if let Some(pe) = all.iter().position(|theirs| *theirs != settings.as_bytes()) {
         let theirs = String::from_utf8_lossy(&all[pe]).into_owned();
-        return Err(Error::Mismatch { pe: pe as u32, call: "start".into(), theirs, mine: settings.into() });
+        return Err(Error::Mismatch {
+            pe: pe as u32,
+            call: "start".into(),
+            theirs,
+            mine: settings.into(),
+            site: CallSite::current(),
+        });
     }
     Ok(())
 }

@@ -327,15 +327,22 @@ impl GpuCalls {
     }
 }
 
-/// Returns the calls of a thread without the operations that another operation makes.
+/// Returns the calls of a thread without those that another call makes: operations of an operation, and waits of a wait.
 fn outer(mut calls: Vec<&NamedCall>) -> Vec<&NamedCall> {
-    calls.sort_by_key(|named| (named.call.begin_ns, std::cmp::Reverse(named.call.end_ns)));
-    let mut busy_until = 0;
+    // A call that has not ended has the end 0, and contains all that begin later in its launch.
+    let end = |call: &TracedCall| if call.end_ns == 0 { u64::MAX } else { call.end_ns };
+    calls.sort_by_key(|named| (named.call.begin_ns, std::cmp::Reverse(end(&named.call))));
+    let (mut operation, mut wait) = ((0, 0), (0, 0));
     calls.retain(|NamedCall { call, .. }| {
-        let is_operation = (traced::PUT..=traced::CHANGE).contains(&call.kind);
-        let is_inner = is_operation && call.begin_ns < busy_until;
-        if is_operation && !is_inner {
-            busy_until = call.end_ns;
+        let outermost = match call.kind {
+            traced::PUT..=traced::CHANGE => &mut operation,
+            traced::COMPLETION | traced::WAIT | traced::COLLECTIVE | traced::GRID => &mut wait,
+            _ => return true,
+        };
+        let (launch, until) = *outermost;
+        let is_inner = call.launch == launch && call.begin_ns < until;
+        if !is_inner {
+            *outermost = (call.launch, end(call));
         }
         !is_inner
     });
@@ -454,7 +461,7 @@ mod tests {
         let count = std::mem::offset_of!(TraceArea, counts) + 2 * size_of::<CacheLine>();
         rings.memory.write(count as u64, &6u64.to_ne_bytes()).unwrap();
         for (entry, line) in [(0, 4), (1, 5), (2, 2), (3, 3)] {
-            let call = TracedCall { line, kind: traced::WAIT, ..TracedCall::zeroed() };
+            let call = TracedCall { line, kind: traced::WAIT, thread: line as u16, ..TracedCall::zeroed() };
             let at = size_of::<TraceArea>() + (2 * 4 + entry) * size_of::<TracedCall>();
             rings.memory.write(at as u64, bytemuck::bytes_of(&call)).unwrap();
         }
@@ -467,15 +474,19 @@ mod tests {
     }
 
     #[test]
-    fn operations_inside_of_an_operation_are_left_out() {
+    fn calls_inside_of_a_call_of_their_kind_are_left_out() {
         let calls = vec![
             call(traced::PUT_SIGNAL, 1, (10, 20)),
             call(traced::CHANGE, 1, (12, 14)),
             call(traced::COLLECTIVE, 1, (30, 60)),
             call(traced::PUT, 1, (40, 50)),
+            call(traced::COLLECTIVE, 1, (45, 60)),
+            call(traced::COLLECTIVE, 1, (70, 0)),
+            call(traced::WAIT, 1, (80, 0)),
+            call(traced::WAIT, 2, (90, 95)),
         ];
         let lanes = GpuCalls { calls, ..GpuCalls::default() }.lanes(0);
-        assert_eq!(lanes.iter().map(|span| span.begin).collect::<Vec<_>>(), [10, 30, 40]);
+        assert_eq!(lanes.iter().map(|span| span.begin).collect::<Vec<_>>(), [10, 30, 40, 70, 90]);
     }
 
     #[test]

@@ -47,10 +47,18 @@ impl LaneTrace {
 
 impl Watcher for LaneTrace {
     fn begin(&self, name: &'static str, event: Event, site: &'static Location<'static>) {
-        // The operations that an operation makes are no calls of the program.
+        // Operations of an operation are no calls of the program, nor are waits of a wait, such as the `team_sync` of a
+        // `barrier`.
         let mut open = self.open.borrow_mut();
-        let is_inner = open.iter().flatten().any(|(_, category)| *category == Category::Call);
-        let described = describe(&event).filter(|(category, _)| !is_inner || *category != Category::Call);
+        let is_in =
+            |wanted: fn(Category) -> bool| open.iter().flatten().any(|(_, category)| wanted(*category));
+        let described = describe(&event).filter(|(category, _)| match category {
+            Category::Call => !is_in(|outer| outer == Category::Call),
+            Category::Wait | Category::Collective => {
+                !is_in(|outer| matches!(outer, Category::Wait | Category::Collective))
+            }
+            _ => true,
+        });
         open.push(described.map(|(category, detail)| {
             let site = self.launch.site.clone().or_else(|| Some(site.into()));
             (self.begin_span(name, category, site, detail), category)

@@ -23,7 +23,7 @@ const VERSION: u32 = 1;
 pub enum Error {
     /// It cannot be read or written.
     Io(io::Error),
-    /// It is no trace of Rushmem.
+    /// It is not a trace of Rushmem.
     Format(String),
 }
 
@@ -31,7 +31,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Io(error) => error.fmt(f),
-            Self::Format(why) => write!(f, "it is no trace of Rushmem: {why}"),
+            Self::Format(why) => write!(f, "it is not a trace of Rushmem: {why}"),
         }
     }
 }
@@ -387,6 +387,6 @@ mod tests {
         assert!(refused("{}").contains("missing field"));
         let other =
             r#"{"displayTimeUnit":"ns","rushmem":{"version":9,"base_ns":0,"dropped":0},"traceEvents":[]}"#;
-        assert_eq!(refused(other), "it is no trace of Rushmem: it has version 9 instead of 1");
+        assert_eq!(refused(other), "it is not a trace of Rushmem: it has version 9 instead of 1");
     }
 }

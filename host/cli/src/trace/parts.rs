@@ -112,7 +112,9 @@ pub(super) fn resolve(
     match (wholes.next().flatten(), wholes.next()) {
         (Some(whole), None) => Ok((sources, Some(whole))),
         (None, None) if files.len() == 1 => Ok((sources, None)),
-        _ => Err(Error::Usage("these files are of several timelines; name the joined file with -o".into())),
+        _ => {
+            Err(Error::Usage("these files belong to several timelines; name the joined file with -o".into()))
+        }
     }
 }
 
@@ -228,7 +230,7 @@ mod tests {
         let file = folder.path().join("t");
         std::fs::write(&file, "{").unwrap();
         let error = read(&file).unwrap_err().to_string();
-        assert!(error.contains("/t: it is no trace") && error.contains("RUSHMEM_TRACE"), "{error}");
+        assert!(error.contains("/t: it is not a trace") && error.contains("RUSHMEM_TRACE"), "{error}");
         let error = write(&trace(0), &file.join("x")).unwrap_err().to_string();
         assert!(error.contains("/t/x: ") && error.contains("folder"), "{error}");
     }
