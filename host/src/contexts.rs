@@ -74,7 +74,7 @@ impl Contexts {
         let ours = |set: &Set| set.in_use && set.purpose.as_ref().is_some_and(|p| p.sharing == sharing);
         if !self.sets().get(index as usize).is_some_and(ours) {
             let what = format!("context {index} does not exist, or has been destroyed");
-            return Err(Error::Misuse { call, what });
+            return Err(Error::misuse(call, what));
         }
         Ok(())
     }

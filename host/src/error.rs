@@ -3,7 +3,10 @@
 use std::error::Error as _;
 use std::fmt;
 
+use rushmem_base::THREAD_ADVICE;
+
 use crate::bootstrap::{self, Failure, PeerLost};
+use crate::call_site::CallSite;
 use crate::report::DeviceError;
 
 /// The result of a call of this crate.
@@ -34,12 +37,14 @@ pub enum Error {
         others: u64,
     },
     /// An operation of the host, or a kernel on a stream, failed.
-    #[error("{what}: {cause}")]
+    #[error("{what}: {cause}{}", unless_in_text(.cause, *.site))]
     Operation {
         /// The name of the operation or the kernel.
         what: &'static str,
         /// The reason for the failure.
         cause: Box<Error>,
+        /// The line of the application that made the call, if it is an operation.
+        site: CallSite,
     },
     /// A kernel did not run because a kernel before it in the queue failed.
     #[error("{kernel} did not run, because {failed}, launched before it, failed")]
@@ -95,6 +100,19 @@ pub enum Error {
         /// The limit.
         limit: std::time::Duration,
     },
+    /// The tests of a loop on the host have failed for as long as the setting `timeout`.
+    #[error(
+        "{call}: the tests of this PE have failed for {deadline:?}; check that the PEs that update the words still run, or \
+         raise RUSHMEM_TIMEOUT{site}"
+    )]
+    TestLoop {
+        /// The name of the call.
+        call: &'static str,
+        /// The setting `timeout`.
+        deadline: std::time::Duration,
+        /// The line of the application that made the call.
+        site: CallSite,
+    },
     /// A call of CUDA failed.
     #[error(transparent)]
     Cuda(#[from] crate::cuda::Error),
@@ -123,7 +141,7 @@ pub enum Error {
     /// The symmetric heap has no room for an object.
     #[error(
         "the symmetric heap has no room for {wanted} bytes: {free} of {total} bytes are free, {largest} of them in \
-         one piece; raise RUSHMEM_HEAP_BYTES on all PEs, or let the heap grow with RUSHMEM_HEAP_MAX"
+         one piece; {}{site}", heap_advice(*.max)
     )]
     HeapFull {
         /// The requested bytes.
@@ -134,6 +152,10 @@ pub enum Error {
         largest: u64,
         /// The bytes that the heap has for objects.
         total: u64,
+        /// The setting `heap_max`, if it allows the heap to grow.
+        max: Option<u64>,
+        /// The line of the application that made the call.
+        site: CallSite,
     },
     /// The heaps and queues of the PEs do not fit into the memory of the machine.
     #[error(
@@ -162,7 +184,7 @@ pub enum Error {
     /// The PEs made different collective calls, or gave different arguments.
     #[error(
         "PE {pe} called {call} with {theirs}, this PE with {mine}: all PEs must make the same collective calls in \
-         the same order"
+         the same order{site}"
     )]
     Mismatch {
         /// The PE that differs.
@@ -173,9 +195,11 @@ pub enum Error {
         theirs: String,
         /// The call of this PE, with its arguments.
         mine: String,
+        /// The line of the application that made the call.
+        site: CallSite,
     },
     /// A collective call failed on another PE. This PE has undone its part.
-    #[error("{call} failed on PE {pe}: {why}")]
+    #[error("{call} failed on PE {pe}: {why}{site}")]
     Elsewhere {
         /// The PE on which the call failed.
         pe: u32,
@@ -183,9 +207,11 @@ pub enum Error {
         call: &'static str,
         /// The error of that PE, as text.
         why: String,
+        /// The line of the application that made the call.
+        site: CallSite,
     },
     /// PEs are missing in a call that some PEs make together.
-    #[error("PEs {pes:?} did not call {call} within {waited:?}")]
+    #[error("PEs {pes:?} did not call {call} within {waited:?}{site}")]
     Absent {
         /// The call, with its arguments.
         call: String,
@@ -193,6 +219,8 @@ pub enum Error {
         pes: Vec<u32>,
         /// The time that the other PEs waited.
         waited: std::time::Duration,
+        /// The line of the application that made the call.
+        site: CallSite,
     },
     /// The PEs have NICs of different kinds, which cannot communicate.
     #[error(
@@ -261,12 +289,14 @@ pub enum Error {
         limit: u64,
     },
     /// The program made an invalid call: a wrong argument, a wrong handle, or a call at the wrong time.
-    #[error("{call}: {what}")]
+    #[error("{call}: {what}{site}")]
     Misuse {
         /// The name of the call.
         call: &'static str,
         /// The mistake.
         what: String,
+        /// The line of the application that made the call.
+        site: CallSite,
     },
     /// A requested feature or resource is not available.
     #[error("{what} is not available: {why}")]
@@ -280,7 +310,7 @@ pub enum Error {
     #[error("the sanitizer has {} findings; the first is a {}", .0.len(), .0.first().map_or_else(String::new, ToString::to_string))]
     Sanitizer(Vec<crate::sanitizer::Finding>),
     /// The operating system could not start a thread.
-    #[error("the operating system could not start a thread: {0}")]
+    #[error("the operating system could not start a thread: {0}; {THREAD_ADVICE}")]
     Thread(std::io::Error),
     /// The application returned an error.
     #[error(transparent)]
@@ -288,6 +318,19 @@ pub enum Error {
     /// The application panicked, with this message.
     #[error("panic: {0}")]
     Panic(String),
+}
+
+/// Returns the line of an operation, unless its cause names it.
+fn unless_in_text(cause: &Error, site: CallSite) -> CallSite {
+    if matches!(cause, Error::Device { .. }) { CallSite::default() } else { site }
+}
+
+/// Returns the remedy for a full heap, which may grow to `max` bytes.
+fn heap_advice(max: Option<u64>) -> String {
+    max.map_or_else(
+        || "raise RUSHMEM_HEAP_BYTES on all PEs, or let the heap grow with RUSHMEM_HEAP_MAX".into(),
+        |max| format!("it may grow to {max} bytes: raise RUSHMEM_HEAP_MAX on all PEs"),
+    )
 }
 
 fn more(others: u64) -> String {
@@ -318,6 +361,13 @@ fn kernel_prefix(kernel: Option<&'static str>) -> String {
 }
 
 impl Error {
+    /// Returns the error for an invalid call. Libraries on top of this one may return it for their own calls.
+    ///
+    /// It has the line of the application, if a call of this crate is in progress on this thread.
+    pub fn misuse(call: &'static str, what: impl Into<String>) -> Self {
+        Self::Misuse { call, what: what.into(), site: CallSite::current() }
+    }
+
     /// Adds the PE to an error of the native GPU emulator.
     pub(crate) fn on_pe(self, pe: u32) -> Self {
         match self {
@@ -332,6 +382,14 @@ impl Error {
             Self::Device { first, .. } => first.set_kernel(name),
             Self::NativeKernel { kernel, .. } => *kernel = Some(name),
             _ => {}
+        }
+        self
+    }
+
+    /// Replaces the lines of the runtime's kernels by the line `site` of the application, which asked for an operation.
+    pub(crate) fn of_operation(mut self, site: CallSite) -> Self {
+        if let Self::Device { first, .. } = &mut self {
+            first.set_call_site(site);
         }
         self
     }
@@ -365,7 +423,7 @@ impl Error {
         match self {
             Self::Operation { cause, .. } => cause.is_deadline(),
             Self::Device { first, .. } => first.is_deadline(),
-            Self::KernelLimit { .. } => true,
+            Self::KernelLimit { .. } | Self::TestLoop { .. } => true,
             Self::NativeKernel { cause, .. } => matches!(cause, crate::native::Error::TimeLimit { .. }),
             _ => false,
         }
@@ -403,12 +461,22 @@ mod tests {
 
     #[test]
     fn debug_is_the_text_with_its_causes() {
-        let small = Error::HeapFull { wanted: 8, free: 4, largest: 4, total: 4 };
+        let small = Error::HeapFull {
+            wanted: 8,
+            free: 4,
+            largest: 4,
+            total: 4,
+            max: None,
+            site: CallSite::default(),
+        };
         assert_eq!(format!("{small:?}"), small.to_string());
         let app = Error::App(Box::new(Outer(std::io::Error::other("no space"))));
         assert_eq!(format!("{app:?}"), "the cache is broken: no space");
         let thread = Error::Thread(std::io::Error::other("no room"));
-        assert_eq!(format!("{thread:?}"), "the operating system could not start a thread: no room");
+        assert_eq!(
+            format!("{thread:?}"),
+            format!("the operating system could not start a thread: no room; {THREAD_ADVICE}")
+        );
     }
 
     #[test]

@@ -7,6 +7,7 @@ use rushmem_device::abi::CtxParts;
 use rushmem_device::kernel::Call;
 use rushmem_trace::Detail;
 
+use crate::call_site::{self, CallSite};
 use crate::launch_queue::{Dropped, LaunchId, LaunchResources, check_grid};
 use crate::machine::{Event, Grid};
 use crate::watchdog::Launched;
@@ -48,6 +49,7 @@ impl Launch<'_> {
     /// Waits like [`Launch::wait`], in the public call `name`.
     #[track_caller]
     fn wait_in(mut self, name: &'static str) -> Result<()> {
+        let _site = call_site::enter();
         self.pe.watch.announce_wait(name);
         let _span = self.pe.trace.call(name);
         let Some((launch_id, event)) = self.running.take() else { return Ok(()) };
@@ -103,6 +105,7 @@ impl Pe {
     /// ```
     #[track_caller]
     pub fn launch(&self, grid: Grid, call: Call) -> Result<Launch<'_>> {
+        let _site = call_site::enter();
         let (ctx, needs) = self.launch_context(&call)?;
         self.begin(ctx, needs, grid, call)
     }
@@ -117,6 +120,7 @@ impl Pe {
     #[doc(hidden)]
     #[track_caller]
     pub unsafe fn launch_with(&self, ctx: CtxParts, grid: Grid, call: Call) -> Result<Launch<'_>> {
+        let _site = call_site::enter();
         let (_, needs) = self.launch_context(&call)?;
         self.begin(ctx, needs, grid, call)
     }
@@ -128,7 +132,7 @@ impl Pe {
         let own = &self.launch_queues().own;
         let launched = Launched { name: call.name(), site: Some(Location::caller()) };
         let launch_id = self.trace.launches(|| {
-            let launch_id = own.launch(self, (ctx, needs), launched, grid, call)?;
+            let launch_id = own.launch(self, (ctx, needs), launched, CallSite::default(), grid, call)?;
             Ok((launch_id, launch_id.to_word()))
         })?;
         Ok(Launch { pe: self, running: Some((launch_id, own.mark()?)) })
@@ -141,6 +145,7 @@ impl Pe {
     /// - The errors of [`Launch::wait`].
     #[track_caller]
     pub fn run(&self, grid: Grid, call: Call) -> Result<()> {
+        let _site = call_site::enter();
         self.launch(grid, call)?.wait_in("run")
     }
 
@@ -159,6 +164,7 @@ impl Pe {
     /// - The errors of [`Pe::launch`]. If only one PE fails, the other PEs wait for it and end with an error.
     #[track_caller]
     pub fn launch_collective(&self, grid: Grid, call: Call) -> Result<Launch<'_>> {
+        let _site = call_site::enter();
         let name = call.name();
         let rooms = self.rooms("launch_collective", &call, grid)?;
         let tight = |&(_, (room, blocks)): &(usize, (u32, u32))| blocks > room;
@@ -181,7 +187,9 @@ impl Pe {
     /// - [`Error::Mismatch`] if PEs ask for different kernels, [`Error::Bootstrap`] if a PE does not come.
     /// - [`Error::Unavailable`] if a NIC of this PE fails, as for [`Pe::host_sync`].
     /// - [`Error::Cuda`] or [`Error::Native`] if the machine cannot run such blocks.
+    #[track_caller]
     pub fn max_grid(&self, call: &Call, threads: u32, shared_bytes: u32) -> Result<Grid> {
+        let _site = call_site::enter();
         let rooms = self.rooms("max_grid", call, Grid { blocks: 0, threads, shared_bytes })?;
         let blocks = rooms.iter().map(|&(room, _)| room).min().unwrap_or(0);
         Ok(Grid { blocks, threads, shared_bytes })
@@ -201,7 +209,7 @@ impl Pe {
                 [a, b, c, d, e, f, g, h] => {
                     Ok((u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h])))
                 }
-                _ => Err(Error::Misuse { call: what, what: format!("PE {pe} sent {} bytes", bytes.len()) }),
+                _ => Err(Error::misuse(what, format!("PE {pe} sent {} bytes", bytes.len()))),
             })
             .collect()
     }

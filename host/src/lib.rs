@@ -91,6 +91,7 @@ mod comm;
 
 mod buffer;
 mod build;
+mod call_site;
 mod contexts;
 mod deadlines;
 pub mod dlpack;
@@ -116,6 +117,7 @@ mod sanitize;
 mod status;
 mod survey;
 mod teams;
+mod test_loop;
 mod trace;
 mod waits;
 mod watchdog;
@@ -128,6 +130,7 @@ pub use rushmem_native as native;
 pub use rushmem_sanitizer as sanitizer;
 
 pub use buffer::{Buffer, GpuBuffer, HostRange, MemoryLocation, Pages};
+pub use call_site::CallSite;
 pub use comm::{Comm, CommRequirements};
 pub use error::{Error, Result};
 pub use job::{AppError, Job};

@@ -134,7 +134,7 @@ impl State {
             if let Some(kernel) = kernels.intersection(other.kernels()).next() {
                 let (has, theirs) = (format!("{name} has a kernel {kernel}"), other.name());
                 let what = format!("{has}, and so has {theirs}, which is loaded; their names must differ");
-                return Err(Error::Misuse { call, what });
+                return Err(Error::misuse(call, what));
             }
         }
         Ok(())

@@ -26,6 +26,7 @@ use rushmem_device::abi::{ControlPage, CtxParts, ErrorRecord, ctx_flags};
 use rushmem_device::{LocalBuffer, SymSlice, Team};
 
 use crate::bootstrap::{Bootstrap, END, Gathered, PeerLost};
+use crate::call_site::CallSite;
 use crate::config::{Config, ConnectKind};
 use crate::contexts::Contexts;
 use crate::exit::end_job;
@@ -38,10 +39,11 @@ use crate::queues::{QpInfo, Service, Shape, StateMap};
 use crate::report::{DeviceError, recorded};
 use crate::sanitize::PeWatch;
 use crate::teams::Teams;
+use crate::test_loop::TestLoop;
 use crate::trace::PeTrace;
 use crate::waits::Waits;
 use crate::watchdog::Watchdog;
-use crate::{Error, Result};
+use crate::{Error, Result, call_site};
 
 pub use self::costs::ControlCosts;
 pub use self::kernels::Kernels;
@@ -91,6 +93,7 @@ pub struct Pe {
     peer_map: PeerMap,
     heap: Region,
     control: Region,
+    pub(crate) test_loop: TestLoop,
     /// The number of collective calls so far.
     collectives: Mutex<u64>,
     pub(crate) teams: Teams,
@@ -223,12 +226,14 @@ impl Pe {
     /// - [`Error::Bootstrap`] or [`Error::PeerLost`] if a PE does not come, or is lost.
     /// - [`Error::Nic`], [`Error::SoftNic`], [`Error::Memory`] or [`Error::Cuda`] if a NIC or the machine fails.
     /// - The errors of [`Pe::host_sync`].
+    #[track_caller]
     pub fn reset_queues(&self) -> Result<()> {
+        let _site = call_site::enter();
         self.wait_for_dropped();
         let (_, busy) = self.agree_with("reset_queues", "", &[self.service.is_busy().into()])?;
         if let Some(pe) = busy.iter().position(|busy| *busy == [1]) {
             let what = format!("kernels of PE {pe} may be running; wait for its launches and streams first");
-            return Err(Error::Misuse { call: "reset_queues", what });
+            return Err(Error::misuse("reset_queues", what));
         }
         let reset = self.service.reset();
         // No PE may connect before all have reset.
@@ -249,8 +254,10 @@ impl Pe {
     /// # Errors
     /// - [`Error::Bootstrap`] if a PE does not come, or the job's server is lost.
     /// - [`Error::Unavailable`] if a NIC of this PE fails, so that completed puts may not be in memory.
+    #[doc(alias = "barrier")]
     #[track_caller]
     pub fn host_sync(&self) -> Result<()> {
+        let _site = call_site::enter();
         let _span = self.trace.call("host_sync");
         self.wait_for_dropped();
         let _call = self.waits.known.host_call("host_sync", Some(Location::caller()));
@@ -274,6 +281,7 @@ impl Pe {
     /// - The errors of [`Pe::host_sync`].
     #[track_caller]
     pub fn allgather(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
+        let _site = call_site::enter();
         let _span = self.trace.call("allgather");
         self.wait_for_dropped();
         let _call = self.waits.known.host_call("allgather", Some(Location::caller()));
@@ -342,7 +350,7 @@ impl Pe {
             None => Ok(value),
             Some(pe) => {
                 let why = String::from_utf8_lossy(&all[pe]).into_owned();
-                Err(Error::Elsewhere { pe: pe as u32, call, why })
+                Err(Error::Elsewhere { pe: pe as u32, call, why, site: CallSite::current() })
             }
         }
     }
@@ -367,7 +375,13 @@ impl Pe {
             let end = message.iter().position(|&byte| byte == 0).unwrap_or(message.len());
             if message[..end] != *mine.as_bytes() {
                 let theirs = String::from_utf8_lossy(&message[..end]).into_owned();
-                return Err(Error::Mismatch { pe: pe as u32, call: call.into(), theirs, mine });
+                return Err(Error::Mismatch {
+                    pe: pe as u32,
+                    call: call.into(),
+                    theirs,
+                    mine,
+                    site: CallSite::current(),
+                });
             }
             parts.push(message.get(end + 1..).unwrap_or_default().to_vec());
         }
@@ -382,14 +396,16 @@ impl Pe {
     ) -> Result<(CtxParts, LaunchResources)> {
         self.wait_for_dropped();
         for &handle in call.handles() {
-            self.memory.check(handle).map_err(|why| Error::Misuse {
-                call: "launch",
-                what: format!(
-                    "an argument of {}, {} bytes at {:#x}, {why}",
-                    call.name(),
-                    handle.bytes,
-                    handle.offset
-                ),
+            self.memory.check(handle).map_err(|why| {
+                Error::misuse(
+                    "launch",
+                    format!(
+                        "an argument of {}, {} bytes at {:#x}, {why}",
+                        call.name(),
+                        handle.bytes,
+                        handle.offset
+                    ),
+                )
             })?;
         }
         let module = self.modules.of(&*self.machine, call.name())?;

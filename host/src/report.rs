@@ -4,10 +4,12 @@ use std::borrow::Cow;
 use std::fmt;
 
 use rushmem_device::abi::{ControlPage, ErrorRecord, RECORDS, call_kind};
-use rushmem_device::{BadPart, Error as Code};
+use rushmem_device::{BadPart, ElementKind, Error as Code, Reduce};
 use rushmem_mlx5::{Opcode, Syndrome};
 use rushmem_softnic::PACKET_TOO_LONG;
 use rushmem_trace::{Site, Until, Waiting};
+
+use crate::call_site::CallSite;
 
 /// An error that a call in a kernel met and recorded.
 ///
@@ -19,7 +21,18 @@ pub struct DeviceError {
     kernel: Option<&'static str>,
     /// The peer and the number of a QP that has failed, if this error may be a consequence.
     failed_qp: Option<(u32, u32)>,
+    /// The line of the application that asked for an operation. The kernel of an operation is the runtime's.
+    asked: CallSite,
 }
+
+/// Names of [`Reduce`], by their codes.
+const REDUCTIONS: [&str; 7] = ["Sum", "Prod", "Min", "Max", "And", "Or", "Xor"];
+const _: () = assert!(Reduce::Xor as usize == REDUCTIONS.len() - 1);
+
+/// Names of [`ElementKind`], by their codes.
+const ELEMENTS: [&str; 13] =
+    ["u8", "i8", "u16", "i16", "u32", "i32", "u64", "i64", "F16", "Bf16", "f32", "f64", "Located"];
+const _: () = assert!(ElementKind::Located as usize == ELEMENTS.len() - 1);
 
 impl DeviceError {
     /// Returns the error that the call returned to the kernel. `None` if the kernel was built from another version of
@@ -41,6 +54,11 @@ impl DeviceError {
 
     pub(crate) fn set_kernel(&mut self, name: &'static str) {
         self.kernel = Some(name);
+    }
+
+    /// Notes the line of the application that asked for the operation.
+    pub(crate) fn set_call_site(&mut self, asked: CallSite) {
+        self.asked = asked;
     }
 
     /// Adds the peer and the number of a QP that has failed.
@@ -305,7 +323,9 @@ impl DeviceError {
                 r.offset, r.found
             ),
             Code::BadReduction => {
-                write!(f, "there is no reduction {} of elements of type {}", r.found, r.wanted)
+                let name = |names: &[&'static str], i: u64| names.get(i as usize).copied().unwrap_or("?");
+                let (reduction, element) = (name(&REDUCTIONS, r.found), name(&ELEMENTS, r.wanted));
+                write!(f, "there is no reduction `{reduction}` of elements of type {element}")
             }
             Code::BadStride => write!(f, "blocks of {} elements have a stride of {}", r.wanted, r.found),
             Code::BadLock => {
@@ -434,7 +454,10 @@ impl fmt::Display for DeviceError {
                 self.fmt_team(code, f)?
             }
         }
-        write!(f, ", at {}", self.site())?;
+        match self.asked.location() {
+            Some(_) => write!(f, "{}", self.asked)?,
+            None => write!(f, ", at {}", self.site())?,
+        }
         if let Some((peer, qpn)) = self.failed_qp {
             return write!(
                 f,
@@ -452,7 +475,9 @@ impl fmt::Display for DeviceError {
 pub(crate) fn recorded(page: &ControlPage) -> Vec<DeviceError> {
     let records: &[ErrorRecord; RECORDS] = &page.records;
     let written = records.iter().filter(|r| r.code != 0);
-    written.map(|&record| DeviceError { record, kernel: None, failed_qp: None }).collect()
+    written
+        .map(|&record| DeviceError { record, kernel: None, failed_qp: None, asked: CallSite::default() })
+        .collect()
 }
 
 #[cfg(test)]
@@ -465,7 +490,7 @@ mod tests {
     fn error(code: Code, qpn: u32, syndrome: Syndrome) -> DeviceError {
         let syndrome = syndrome.0.into();
         let record = ErrorRecord { code: code as u32, qpn, syndrome, peer: u32::MAX, ..Zeroable::zeroed() };
-        DeviceError { record, kernel: None, failed_qp: None }
+        DeviceError { record, kernel: None, failed_qp: None, asked: CallSite::default() }
     }
 
     #[test]

@@ -148,7 +148,7 @@ impl Error {
             | Error::NicFailed { .. }
             | Error::ConnectionLost { .. } => Status::Nic,
             Error::Memory(_) => Status::Internal,
-            Error::Absent { .. } | Error::KernelLimit { .. } => Status::Timeout,
+            Error::Absent { .. } | Error::KernelLimit { .. } | Error::TestLoop { .. } => Status::Timeout,
             Error::PeerLost(_) => Status::PeerLost,
             Error::Thread(_) => Status::System,
             Error::App(_) | Error::Panic(_) => Status::Application,

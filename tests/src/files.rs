@@ -27,7 +27,7 @@ impl Files {
             (args.next().and_then(|n| n.parse().ok()), args.next().and_then(|n| n.parse().ok()));
         match (folder, pe, n_pes) {
             (Some(folder), Some(pe), Some(n_pes)) => Ok(Files { folder: folder.into(), pe, n_pes }),
-            _ => Err(Error::Misuse { call: "suite_pe", what: "files FOLDER PE N".into() }),
+            _ => Err(Error::misuse("suite_pe", "files FOLDER PE N")),
         }
     }
 }

@@ -106,7 +106,7 @@ pub enum DlpackError {
 
 impl From<DlpackError> for Error {
     fn from(error: DlpackError) -> Self {
-        Error::Misuse { call: "DlpackTensor", what: error.to_string() }
+        Error::misuse("DlpackTensor", error.to_string())
     }
 }
 

@@ -161,7 +161,14 @@ mod tests {
         let grid = Grid { blocks: 1, threads: 1, shared_bytes: 0 };
         let launch = |call| {
             let with = (CtxParts::zeroed(), LaunchResources { table: Arc::clone(&table), module: None });
-            queue.launch(&owner, with, Launched { name: "test", site: Some(Location::caller()) }, grid, call)
+            queue.launch(
+                &owner,
+                with,
+                Launched { name: "test", site: Some(Location::caller()) },
+                Default::default(),
+                grid,
+                call,
+            )
         };
         launch(rushmem_order(0, 0)).unwrap();
         assert!(!queue.is_used() && owner.running.load(Ordering::Relaxed) == 0);

@@ -41,7 +41,7 @@ impl PerBlockQueues {
                      let this stream follow an event after it, or use contexts of the host (`Pe::context`)",
                     last.kernel
                 );
-                return Err(Error::Misuse { call: "launch", what });
+                return Err(Error::misuse("launch", what));
             }
             Some(last) => last.number + 1,
             None => 1,

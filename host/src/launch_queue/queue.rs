@@ -7,6 +7,7 @@ use rushmem_device::abi::{CtxParts, DevAddr};
 use rushmem_device::kernel::Call;
 
 use super::{LaunchId, LaunchResources, OWN, PooledIndex, QueueOwner, RecordedGraph, check_grid};
+use crate::call_site::CallSite;
 use crate::machine::{Event, Grid, KernelLaunch, KernelStream, Queued};
 use crate::watchdog::{LaunchSite, Launched, Run};
 use crate::{Error, Result};
@@ -60,12 +61,13 @@ impl LaunchQueue {
         lock(&self.state)
     }
 
-    /// Appends a launch of a kernel.
+    /// Appends a launch of a kernel. If it is the runtime's, the line `asked` of the application asked for it.
     pub(crate) fn launch(
         &self,
         owner: &dyn QueueOwner,
         (ctx, resources): (CtxParts, LaunchResources),
         Launched { name, site }: Launched,
+        asked: CallSite,
         grid: Grid,
         call: Call,
     ) -> Result<LaunchId> {
@@ -73,13 +75,13 @@ impl LaunchQueue {
         let table = &owner.table();
         let mut state = self.lock();
         state.launches = (state.launches + 1) % NUMBERS;
-        let launch_id = table.launch_id(state.launches, name);
+        let launch_id = table.launch_id(state.launches, name, asked);
         let ctx = with_launch_id(ctx, table.addr(self.entry), launch_id);
         let uses_per_block = call.uses_per_block();
         if uses_per_block && self.queue.is_capturing()? {
             let what = "its queues serve one kernel at a time, so a CUDA graph of the application cannot hold it; record \
                         it by `Stream::capture`";
-            return Err(Error::Misuse { call: name, what: what.into() });
+            return Err(Error::misuse(name, what));
         }
         let step = KernelLaunch { ctx, grid, call, module: resources.module.clone() };
         let mut queued = Queued::Runs;
@@ -155,8 +157,8 @@ impl LaunchQueue {
     fn check_not_captured(&self, call: &'static str) -> Result<()> {
         match self.queue.is_capturing()? {
             true => {
-                let what = "the application is capturing the stream: call it after the capture".into();
-                Err(Error::Misuse { call, what })
+                let what = "the application is capturing the stream: call it after the capture";
+                Err(Error::misuse(call, what))
             }
             false => Ok(()),
         }

@@ -7,6 +7,7 @@ use rushmem_base::lock;
 use rushmem_device::abi::{DevAddr, LAUNCH_QUEUES, SEALED};
 
 use super::pool::{IndexPool, PooledIndex};
+use crate::call_site::CallSite;
 use crate::machine::{Machine, Region};
 use crate::{Error, Result};
 
@@ -20,8 +21,11 @@ pub(crate) const OWN: u32 = 0;
 pub(crate) struct LaunchTable {
     words: Region,
     pool: Arc<IndexPool>,
-    names: Mutex<Vec<&'static str>>,
+    names: Mutex<Vec<LaunchName>>,
 }
+
+/// The name of a kernel or operation, and the line of the application that asked for the operation.
+type LaunchName = (&'static str, CallSite);
 
 /// The id of a launch in its queue: a number below 2^31 that grows, and the name of its kernel or operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,12 +89,12 @@ impl LaunchTable {
         Ok(words.iter().any(|&word| word != 0))
     }
 
-    /// Returns the id of launch `number` of a queue.
-    pub(crate) fn launch_id(&self, number: u32, name: &'static str) -> LaunchId {
+    /// Returns the id of launch `number` of a queue. An operation has the line `site`.
+    pub(crate) fn launch_id(&self, number: u32, name: &'static str, site: CallSite) -> LaunchId {
         let mut names = lock(&self.names);
-        let known = names.iter().position(|&known| known == name);
+        let known = names.iter().position(|known| *known == (name, site));
         let index = known.unwrap_or_else(|| {
-            names.push(name);
+            names.push((name, site));
             names.len() - 1
         });
         LaunchId { number, name: index as u32 + 1 }
@@ -98,8 +102,14 @@ impl LaunchTable {
 
     /// Returns the name of a launch.
     pub(crate) fn name(&self, launch_id: LaunchId) -> &'static str {
+        self.named(launch_id).0
+    }
+
+    /// Returns the name of a launch, and the line of an operation.
+    pub(crate) fn named(&self, launch_id: LaunchId) -> LaunchName {
         let names = lock(&self.names);
-        names.get(launch_id.name as usize - 1).copied().unwrap_or("an unknown operation")
+        let unknown = ("an unknown operation", CallSite::default());
+        names.get(launch_id.name as usize - 1).copied().unwrap_or(unknown)
     }
 }
 
@@ -111,8 +121,9 @@ mod tests {
     #[test]
     fn a_launch_id_round_trips_through_its_word() {
         let table = LaunchTable::new(&Native::new(Default::default())).unwrap();
-        let (put, get) = (table.launch_id(7, "put"), table.launch_id(0, "get"));
-        assert_eq!(table.launch_id(9, "put").name, put.name);
+        let none = CallSite::default();
+        let (put, get) = (table.launch_id(7, "put", none), table.launch_id(0, "get", none));
+        assert_eq!(table.launch_id(9, "put", none).name, put.name);
         for launch_id in [put, get] {
             assert_eq!(LaunchId::from_word(launch_id.to_word()), Some(launch_id));
             assert_eq!(LaunchId::from_word(launch_id.to_word() | SEALED), Some(launch_id));
@@ -125,7 +136,7 @@ mod tests {
     fn entries_are_independent() {
         let table = LaunchTable::new(&Native::new(Default::default())).unwrap();
         let entry = table.take(Duration::ZERO).unwrap();
-        let launch_id = table.launch_id(3, "x");
+        let launch_id = table.launch_id(3, "x", CallSite::default());
         table.words.write(u64::from(entry.index) * 8, &launch_id.to_word().to_ne_bytes()).unwrap();
         assert!(table.any_failed().unwrap());
         assert_eq!(table.failed(entry.index).unwrap(), Some(launch_id));

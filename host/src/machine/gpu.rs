@@ -136,7 +136,7 @@ fn not_allocated(buffer: &DeviceBuffer) -> Error {
 }
 
 fn register(device: &Arc<Device>, start: *mut u8, bytes: usize, kind: HostKind) -> Result<RegisteredHost> {
-    let start = NonNull::new(start).ok_or(Error::Misuse { call: "register", what: "a null page".into() })?;
+    let start = NonNull::new(start).ok_or(Error::misuse("register", "a null page"))?;
     // SAFETY: callers keep the pages mapped for longer than the registration.
     Ok(unsafe { RegisteredHost::new(device, start, bytes, kind) }?)
 }

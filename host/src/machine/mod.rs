@@ -219,7 +219,7 @@ pub(crate) enum ExecGraph {
 
 /// Returns the error for an event or graph that belongs to a PE on another machine.
 fn other_machine() -> Error {
-    Error::Misuse { call: "stream", what: "it belongs to a PE that runs on another machine".into() }
+    Error::misuse("stream", "it belongs to a PE that runs on another machine")
 }
 
 /// Executes kernels for one PE.

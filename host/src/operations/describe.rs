@@ -93,12 +93,12 @@ impl Pe {
         if (remote.len(), remote.block()) != (local.len(), local.block()) {
             let shape = |s: Strided<T>| format!("{} blocks of {} elements", s.len(), s.block());
             let what = format!("{} for {}", shape(local), shape(remote));
-            return Err(Error::Misuse { call: name, what });
+            return Err(Error::misuse(name, what));
         }
         let valid = |s: &Strided<T>| s.block() > 0 && s.stride() >= s.block();
         if let Some(bad) = [remote, local].iter().find(|s| !valid(s)) {
             let what = format!("blocks of {} elements, {} elements apart", bad.block(), bad.stride());
-            return Err(Error::Misuse { call: name, what });
+            return Err(Error::misuse(name, what));
         }
         let bytes = |elements: usize| elements as u64 * size_of::<T>() as u64;
         let call = rushmem_strided(
@@ -203,7 +203,7 @@ impl Pe {
             Some(except) if except.len() == words.words.len() => self.bytes(name, except)?.cast(),
             Some(except) => {
                 let what = format!("a status of {} elements for {}", except.len(), words.words.len());
-                return Err(Error::Misuse { call: name, what });
+                return Err(Error::misuse(name, what));
             }
             None => NO_BYTES.cast(),
         };
@@ -323,7 +323,7 @@ impl Pe {
             return Ok(());
         }
         let what = format!("there is no PE {pe}: the job has {}", self.n_pes());
-        Err(Error::Misuse { call, what })
+        Err(Error::misuse(call, what))
     }
 
     /// Returns an object as bytes, after checking its handle.
@@ -331,7 +331,7 @@ impl Pe {
         self.memory().check(object.handle()).map_err(|why| misuse(call, object, why))?;
         if BadPart::of_offset(object.offset()).is_some() {
             let what = format!("{object:?} is not inside its object");
-            return Err(Error::Misuse { call, what });
+            return Err(Error::misuse(call, what));
         }
         Ok(object.cast())
     }
@@ -352,7 +352,7 @@ fn same_length<T: Pod>(call: &'static str, one: SymSlice<T>, other: SymSlice<T>)
         return Ok(());
     }
     let what = format!("{} elements for {}", other.len(), one.len());
-    Err(Error::Misuse { call, what })
+    Err(Error::misuse(call, what))
 }
 
 /// Returns the bytes of a value of at most 8 bytes, as kernels take them.

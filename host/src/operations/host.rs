@@ -1,5 +1,7 @@
 //! Operations of the host that return a value or move the host's own slices.
 
+use std::time::Instant;
+
 use bytemuck::Pod;
 use rushmem_device::amo::{Addend, Amo, AmoWord};
 use rushmem_device::{Cmp, Scalar, Signal, Sym, SymSlice};
@@ -8,7 +10,7 @@ use rushmem_runtime_kernels::code::{Atomic, Transfer};
 use super::Issue;
 use super::describe::one;
 use crate::launch_queue::{Operation, StagingBuffer};
-use crate::{Error, Pe, Result};
+use crate::{Error, Pe, Result, call_site};
 
 /// # Operations that return a value
 ///
@@ -145,10 +147,22 @@ impl Pe {
     /// OpenSHMEM 1.6 section 9.10, `shmem_test`.
     ///
     /// # Errors
+    /// - [`Error::TestLoop`] once the host has done nothing but tests that fail for as long as the setting `timeout`. The same
+    ///   holds for all tests.
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](crate::Operations#errors).
     #[track_caller]
     pub fn test<T: Amo + PartialOrd>(&self, word: Sym<T>, cmp: Cmp, value: T) -> Result<bool> {
-        Ok(self.fetch_result::<u64>(|holds| self.op_test("test", holds, word, cmp, value))? != 0)
+        let begin = Instant::now();
+        let holds = self.fetch_result::<u64>(|holds| self.op_test("test", holds, word, cmp, value))? != 0;
+        self.tested("test", begin, holds)?;
+        Ok(holds)
+    }
+
+    /// Records the result of a test. Fails at the deadline of a loop of tests.
+    #[track_caller]
+    pub(super) fn tested(&self, call: &'static str, begin: Instant, passed: bool) -> Result<()> {
+        let _site = call_site::enter();
+        self.test_loop.record(call, passed, (begin, Instant::now()), self.config().timeout)
     }
 
     /// Copies the host's slice `data` to `dst` of `pe`, and returns when `data` may be reused.
@@ -162,7 +176,9 @@ impl Pe {
         self.pieces("put_from", dst, data.len(), |buffer, at, len| {
             let source = buffer.slice::<T>(len);
             self.heap().write(source.offset(), bytemuck::cast_slice(&data[at..at + len]))?;
-            self.issue(self.op_transfer("put_from", Transfer::Put, dst.slice(at..at + len), source, pe)?)
+            self.issue(|host| {
+                host.op_transfer("put_from", Transfer::Put, dst.slice(at..at + len), source, pe)
+            })
         })
     }
 
@@ -174,7 +190,9 @@ impl Pe {
     pub fn get_into<T: Pod>(&self, data: &mut [T], src: SymSlice<T>, pe: u32) -> Result<()> {
         self.pieces("get_into", src, data.len(), |buffer, at, len| {
             let target = buffer.slice::<T>(len);
-            self.issue(self.op_transfer("get_into", Transfer::Get, src.slice(at..at + len), target, pe)?)?;
+            self.issue(|host| {
+                host.op_transfer("get_into", Transfer::Get, src.slice(at..at + len), target, pe)
+            })?;
             self.heap().read(target.offset(), bytemuck::cast_slice_mut(&mut data[at..at + len]))
         })
     }
@@ -189,17 +207,18 @@ impl Pe {
         len: usize,
         mut each: impl FnMut(&StagingBuffer<'_>, usize, usize) -> Result<()>,
     ) -> Result<()> {
+        let _site = call_site::enter();
         let most = StagingBuffer::room::<T>();
         if len != object.len() {
             let what = format!("{len} elements for an object of {}", object.len());
-            return Err(Error::Misuse { call, what });
+            return Err(Error::misuse(call, what));
         }
         if most == 0 {
             let what = format!(
                 "an element of {} bytes is larger than a staging buffer of 64 KiB; use put or get",
                 size_of::<T>()
             );
-            return Err(Error::Misuse { call, what });
+            return Err(Error::misuse(call, what));
         }
         if len == 0 {
             return Ok(());
@@ -220,9 +239,10 @@ impl Pe {
         &self,
         describe: impl FnOnce(Sym<T>) -> Result<Operation>,
     ) -> Result<T> {
+        let _site = call_site::enter();
         let slot = self.launch_queues().scratch.result_word(self.config().timeout)?;
         let word = slot.word::<T>();
-        self.issue(describe(word)?)?;
+        self.issue(|_| describe(word))?;
         let mut value = T::zeroed();
         self.heap().read(word.offset(), bytemuck::bytes_of_mut(&mut value))?;
         Ok(value)

@@ -1,7 +1,7 @@
 //! The one difference between host and stream operations: how an operation is issued.
 
 use crate::launch_queue::Operation;
-use crate::{Pe, Result, Stream};
+use crate::{Pe, Result, Stream, call_site};
 
 /// A type that issues operations. Only this crate implements it, since the module is private.
 pub trait Issue {
@@ -9,10 +9,10 @@ pub trait Issue {
     #[doc(hidden)]
     fn issuer(&self) -> &Pe;
 
-    /// Issues an operation. The host waits for it, and a stream queues it.
+    /// Issues the operation that `describe` returns. The host waits for it, and a stream queues it.
     #[doc(hidden)]
     #[track_caller]
-    fn issue(&self, operation: Operation) -> Result<()>;
+    fn issue(&self, describe: impl FnOnce(&Pe) -> Result<Operation>) -> Result<()>;
 }
 
 impl Issue for Pe {
@@ -21,7 +21,9 @@ impl Issue for Pe {
     }
 
     #[track_caller]
-    fn issue(&self, operation: Operation) -> Result<()> {
+    fn issue(&self, describe: impl FnOnce(&Pe) -> Result<Operation>) -> Result<()> {
+        let _site = call_site::enter();
+        let operation = describe(self)?;
         let _span = self.trace.call(operation.name);
         self.initiate(operation)
     }
@@ -33,7 +35,9 @@ impl Issue for Stream<'_> {
     }
 
     #[track_caller]
-    fn issue(&self, operation: Operation) -> Result<()> {
+    fn issue(&self, describe: impl FnOnce(&Pe) -> Result<Operation>) -> Result<()> {
+        let _site = call_site::enter();
+        let operation = describe(self.pe())?;
         let _span = self.pe().trace.call(operation.name);
         self.enqueue(operation)
     }

@@ -90,7 +90,7 @@ pub trait Operations: Issue {
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
     #[track_caller]
     fn put<T: Pod>(&self, dst: SymSlice<T>, src: SymSlice<T>, pe: u32) -> Result<()> {
-        self.issue(self.issuer().op_transfer("put", Transfer::Put, dst, src, pe)?)
+        self.issue(|host| host.op_transfer("put", Transfer::Put, dst, src, pe))
     }
 
     /// Starts to copy `src` of this PE to `dst` of `pe`, and ends when the copy is posted.
@@ -102,7 +102,7 @@ pub trait Operations: Issue {
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
     #[track_caller]
     fn put_nbi<T: Pod>(&self, dst: SymSlice<T>, src: SymSlice<T>, pe: u32) -> Result<()> {
-        self.issue(self.issuer().op_transfer("put_nbi", Transfer::PutNbi, dst, src, pe)?)
+        self.issue(|host| host.op_transfer("put_nbi", Transfer::PutNbi, dst, src, pe))
     }
 
     /// Copies `src` of `pe` to `dst` of this PE, and ends when the data has arrived.
@@ -113,7 +113,7 @@ pub trait Operations: Issue {
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
     #[track_caller]
     fn get<T: Pod>(&self, dst: SymSlice<T>, src: SymSlice<T>, pe: u32) -> Result<()> {
-        self.issue(self.issuer().op_transfer("get", Transfer::Get, src, dst, pe)?)
+        self.issue(|host| host.op_transfer("get", Transfer::Get, src, dst, pe))
     }
 
     /// Starts to copy `src` of `pe` to `dst` of this PE. The data has arrived after [`quiet`](Operations::quiet).
@@ -124,7 +124,7 @@ pub trait Operations: Issue {
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
     #[track_caller]
     fn get_nbi<T: Pod>(&self, dst: SymSlice<T>, src: SymSlice<T>, pe: u32) -> Result<()> {
-        self.issue(self.issuer().op_transfer("get_nbi", Transfer::GetNbi, src, dst, pe)?)
+        self.issue(|host| host.op_transfer("get_nbi", Transfer::GetNbi, src, dst, pe))
     }
 
     /// Copies the blocks of `src` of this PE to the blocks of `dst` of `pe`, and ends when `src` may be reused.
@@ -136,7 +136,7 @@ pub trait Operations: Issue {
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
     #[track_caller]
     fn iput<T: Pod>(&self, dst: Strided<T>, src: Strided<T>, pe: u32) -> Result<()> {
-        self.issue(self.issuer().op_strided("iput", Transfer::Put, dst, src, pe)?)
+        self.issue(|host| host.op_strided("iput", Transfer::Put, dst, src, pe))
     }
 
     /// Copies the blocks of `src` of `pe` to the blocks of `dst` of this PE, and ends when the data has arrived.
@@ -148,7 +148,7 @@ pub trait Operations: Issue {
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
     #[track_caller]
     fn iget<T: Pod>(&self, dst: Strided<T>, src: Strided<T>, pe: u32) -> Result<()> {
-        self.issue(self.issuer().op_strided("iget", Transfer::Get, src, dst, pe)?)
+        self.issue(|host| host.op_strided("iget", Transfer::Get, src, dst, pe))
     }
 
     /// Writes `value` to `dst` of `pe`. [`quiet`](Operations::quiet) delivers it. A stream takes the value now.
@@ -159,7 +159,7 @@ pub trait Operations: Issue {
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
     #[track_caller]
     fn p<T: Scalar>(&self, dst: Sym<T>, value: T, pe: u32) -> Result<()> {
-        self.issue(self.issuer().op_p("p", dst, value, pe)?)
+        self.issue(|host| host.op_p("p", dst, value, pe))
     }
 
     /// Copies `src` of this PE to `dst` of `pe`, then updates `signal` there. Ends when `src` may be reused.
@@ -180,7 +180,7 @@ pub trait Operations: Issue {
         pe: u32,
     ) -> Result<()> {
         let update = SignalUpdate { signal, op, value };
-        self.issue(self.issuer().op_put_signal("put_signal", false, dst, src, update, pe)?)
+        self.issue(|host| host.op_put_signal("put_signal", false, dst, src, update, pe))
     }
 
     /// Starts to copy `src` of this PE to `dst` of `pe` and to update `signal` after it. Ends when both are posted.
@@ -201,7 +201,7 @@ pub trait Operations: Issue {
         pe: u32,
     ) -> Result<()> {
         let update = SignalUpdate { signal, op, value };
-        self.issue(self.issuer().op_put_signal("put_signal_nbi", true, dst, src, update, pe)?)
+        self.issue(|host| host.op_put_signal("put_signal_nbi", true, dst, src, update, pe))
     }
 
     /// Sets `signal` of `pe` to `value`, or adds `value` to it.
@@ -214,7 +214,7 @@ pub trait Operations: Issue {
     #[track_caller]
     fn signal_op(&self, signal: Sym<Signal>, op: SignalOp, value: u64, pe: u32) -> Result<()> {
         let atomic = if op == SignalOp::Set { Atomic::Set } else { Atomic::Add };
-        self.issue(self.issuer().op_atomic("signal_op", atomic, None, signal, value, pe)?)
+        self.issue(|host| host.op_atomic("signal_op", atomic, None, signal, value, pe))
     }
 
     /// Waits until `word` of this PE compares with `value` as `cmp` says. See [`WaitSet`] for several words.
@@ -226,7 +226,7 @@ pub trait Operations: Issue {
     /// - `WaitTimeout` in [`Error::Operation`] when the deadline (setting `timeout`) passes.
     #[track_caller]
     fn wait_until<T: Amo + PartialOrd>(&self, word: Sym<T>, cmp: Cmp, value: T) -> Result<()> {
-        self.issue(self.issuer().op_wait("wait_until", None, word, cmp, value)?)
+        self.issue(|host| host.op_wait("wait_until", None, word, cmp, value))
     }
 
     /// Waits until each word of the set has met its condition at some time. An empty set ends at once.
@@ -239,7 +239,7 @@ pub trait Operations: Issue {
     /// - `WaitTimeout` in [`Error::Operation`] when the deadline (setting `timeout`) passes.
     #[track_caller]
     fn wait_until_all<T: Amo + PartialOrd>(&self, words: &WaitSet<T>) -> Result<()> {
-        self.issue(self.issuer().op_wait_set("wait_until_all", WaitSetOp::WaitAll, NO_BYTES.cast(), words)?)
+        self.issue(|host| host.op_wait_set("wait_until_all", WaitSetOp::WaitAll, NO_BYTES.cast(), words))
     }
 
     /// Orders deliveries: earlier operations to each PE are delivered before later operations to that PE.
@@ -250,7 +250,7 @@ pub trait Operations: Issue {
     /// - The [errors of all operations](Operations#errors).
     #[track_caller]
     fn fence(&self) -> Result<()> {
-        self.issue(self.issuer().op_order("fence", Order::Fence))
+        self.issue(|host| Ok(host.op_order("fence", Order::Fence)))
     }
 
     /// Completes all earlier operations of the context: puts are delivered and visible, and gets have arrived.
@@ -261,7 +261,7 @@ pub trait Operations: Issue {
     /// - The [errors of all operations](Operations#errors).
     #[track_caller]
     fn quiet(&self) -> Result<()> {
-        self.issue(self.issuer().op_order("quiet", Order::Quiet))
+        self.issue(|host| Ok(host.op_order("quiet", Order::Quiet)))
     }
 
     /// Completes all earlier operations as [`quiet`](Operations::quiet) does, then waits until all PEs have called it.
@@ -275,7 +275,7 @@ pub trait Operations: Issue {
     /// - The [errors of all operations](Operations#errors).
     #[track_caller]
     fn barrier_all(&self) -> Result<()> {
-        self.issue(self.issuer().op_order("barrier_all", Order::BarrierAll))
+        self.issue(|host| Ok(host.op_order("barrier_all", Order::BarrierAll)))
     }
 
     /// Waits until all PEs have called it, and completes nothing. Collective.
@@ -287,7 +287,7 @@ pub trait Operations: Issue {
     /// - The [errors of all operations](Operations#errors).
     #[track_caller]
     fn sync_all(&self) -> Result<()> {
-        self.issue(self.issuer().op_order("sync_all", Order::SyncAll))
+        self.issue(|host| Ok(host.op_order("sync_all", Order::SyncAll)))
     }
 
     /// Completes all earlier operations of the context to these PEs, as [`quiet`](Operations::quiet) does for all PEs.
@@ -298,7 +298,7 @@ pub trait Operations: Issue {
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
     #[track_caller]
     fn quiet_pes(&self, pes: &[u32]) -> Result<()> {
-        pes.iter().try_for_each(|&pe| self.issue(self.issuer().op_quiet_pe("quiet_pes", pe)?))
+        pes.iter().try_for_each(|&pe| self.issue(|host| host.op_quiet_pe("quiet_pes", pe)))
     }
 
     /// Waits until all members of `team` have called it, and completes nothing. Collective over the team.
@@ -309,7 +309,7 @@ pub trait Operations: Issue {
     /// - The [errors of all operations](Operations#errors).
     #[track_caller]
     fn team_sync(&self, team: Team) -> Result<()> {
-        self.issue(self.issuer().op_team_sync("team_sync", Collective::Sync, team))
+        self.issue(|host| Ok(host.op_team_sync("team_sync", Collective::Sync, team)))
     }
 
     /// Completes all earlier operations of the context, then waits until all members of `team` have called it.
@@ -321,7 +321,7 @@ pub trait Operations: Issue {
     /// - The [errors of all operations](Operations#errors).
     #[track_caller]
     fn team_barrier(&self, team: Team) -> Result<()> {
-        self.issue(self.issuer().op_team_sync("team_barrier", Collective::Barrier, team))
+        self.issue(|host| Ok(host.op_team_sync("team_barrier", Collective::Barrier, team)))
     }
 
     /// Copies `src` of member `root` to `dst` of every member, including the root.
@@ -334,7 +334,7 @@ pub trait Operations: Issue {
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
     #[track_caller]
     fn broadcast<T: Pod>(&self, team: Team, dst: SymSlice<T>, src: SymSlice<T>, root: u32) -> Result<()> {
-        self.issue(self.issuer().op_collective("broadcast", Collective::Broadcast, team, dst, src, root)?)
+        self.issue(|host| host.op_collective("broadcast", Collective::Broadcast, team, dst, src, root))
     }
 
     /// Copies the `src` of every member to `dst` of every member, in the order of the team.
@@ -347,7 +347,7 @@ pub trait Operations: Issue {
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
     #[track_caller]
     fn fcollect<T: Pod>(&self, team: Team, dst: SymSlice<T>, src: SymSlice<T>) -> Result<()> {
-        self.issue(self.issuer().op_collective("fcollect", Collective::Fcollect, team, dst, src, 0)?)
+        self.issue(|host| host.op_collective("fcollect", Collective::Fcollect, team, dst, src, 0))
     }
 
     /// Copies the `src` of every member to `dst` of every member, in the order of the team.
@@ -360,7 +360,7 @@ pub trait Operations: Issue {
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
     #[track_caller]
     fn collect<T: Pod>(&self, team: Team, dst: SymSlice<T>, src: SymSlice<T>) -> Result<()> {
-        self.issue(self.issuer().op_collective("collect", Collective::Collect, team, dst, src, 0)?)
+        self.issue(|host| host.op_collective("collect", Collective::Collect, team, dst, src, 0))
     }
 
     /// Sends part `j` of this member's `src` to member `j`, which stores the part of member `i` as part `i` of its
@@ -374,7 +374,7 @@ pub trait Operations: Issue {
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
     #[track_caller]
     fn alltoall<T: Pod>(&self, team: Team, dst: SymSlice<T>, src: SymSlice<T>) -> Result<()> {
-        self.issue(self.issuer().op_collective("alltoall", Collective::Alltoall, team, dst, src, 0)?)
+        self.issue(|host| host.op_collective("alltoall", Collective::Alltoall, team, dst, src, 0))
     }
 
     /// Combines the elements at each index of all members' `src` with `op`, and stores the results in every member's
@@ -388,7 +388,7 @@ pub trait Operations: Issue {
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
     #[track_caller]
     fn reduce<T: Element>(&self, team: Team, op: Reduce, dst: SymSlice<T>, src: SymSlice<T>) -> Result<()> {
-        self.issue(self.issuer().op_reduction("reduce", Collective::Reduce, team, op as u32, dst, src)?)
+        self.issue(|host| host.op_reduction("reduce", Collective::Reduce, team, op as u32, dst, src))
     }
 
     /// Combines elements as [`reduce`](Operations::reduce) does, and stores part `i` of the result in `dst` of member
@@ -408,14 +408,9 @@ pub trait Operations: Issue {
         dst: SymSlice<T>,
         src: SymSlice<T>,
     ) -> Result<()> {
-        self.issue(self.issuer().op_reduction(
-            "reduce_scatter",
-            Collective::ReduceScatter,
-            team,
-            op as u32,
-            dst,
-            src,
-        )?)
+        self.issue(|pe| {
+            pe.op_reduction("reduce_scatter", Collective::ReduceScatter, team, op as u32, dst, src)
+        })
     }
 
     /// Stores in `dst` the sums of the elements of all members up to this one, or before this one if `op` is exclusive.
@@ -428,7 +423,7 @@ pub trait Operations: Issue {
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
     #[track_caller]
     fn sum_scan<T: Element>(&self, team: Team, op: Scan, dst: SymSlice<T>, src: SymSlice<T>) -> Result<()> {
-        self.issue(self.issuer().op_reduction("sum_scan", Collective::Scan, team, op as u32, dst, src)?)
+        self.issue(|host| host.op_reduction("sum_scan", Collective::Scan, team, op as u32, dst, src))
     }
 
     /// Sets `word` of `pe` to `value`. The update is posted, and [`quiet`](Operations::quiet) completes it.
@@ -439,7 +434,7 @@ pub trait Operations: Issue {
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
     #[track_caller]
     fn atomic_set<T: AmoWord>(&self, word: Sym<T>, value: T, pe: u32) -> Result<()> {
-        self.issue(self.issuer().op_atomic("atomic_set", Atomic::Set, None, word, value, pe)?)
+        self.issue(|host| host.op_atomic("atomic_set", Atomic::Set, None, word, value, pe))
     }
 
     /// Sets `word` of `pe` to `value`. Stores the old value in `result` of this PE.
@@ -451,7 +446,7 @@ pub trait Operations: Issue {
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
     #[track_caller]
     fn atomic_swap_nbi<T: AmoWord>(&self, result: Sym<T>, word: Sym<T>, value: T, pe: u32) -> Result<()> {
-        self.issue(self.issuer().op_atomic("atomic_swap_nbi", Atomic::Set, Some(result), word, value, pe)?)
+        self.issue(|host| host.op_atomic("atomic_swap_nbi", Atomic::Set, Some(result), word, value, pe))
     }
 
     /// Adds `value` to `word` of `pe`; integers wrap, floats round. The update is posted, and
@@ -463,7 +458,7 @@ pub trait Operations: Issue {
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
     #[track_caller]
     fn atomic_add<T: Addend>(&self, word: Sym<T>, value: T, pe: u32) -> Result<()> {
-        self.issue(self.issuer().op_atomic("atomic_add", Atomic::Add, None, word, value, pe)?)
+        self.issue(|host| host.op_atomic("atomic_add", Atomic::Add, None, word, value, pe))
     }
 
     /// Adds `value` to `word` of `pe`; integers wrap, floats round. Stores the old value in `result` of this PE.
@@ -475,14 +470,7 @@ pub trait Operations: Issue {
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
     #[track_caller]
     fn atomic_fetch_add_nbi<T: Addend>(&self, result: Sym<T>, word: Sym<T>, value: T, pe: u32) -> Result<()> {
-        self.issue(self.issuer().op_atomic(
-            "atomic_fetch_add_nbi",
-            Atomic::Add,
-            Some(result),
-            word,
-            value,
-            pe,
-        )?)
+        self.issue(|host| host.op_atomic("atomic_fetch_add_nbi", Atomic::Add, Some(result), word, value, pe))
     }
 
     /// Replaces `word` of `pe` by its bitwise AND with `value`. The update is posted, and [`quiet`](Operations::quiet)
@@ -494,7 +482,7 @@ pub trait Operations: Issue {
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
     #[track_caller]
     fn atomic_and<T: Amo>(&self, word: Sym<T>, value: T, pe: u32) -> Result<()> {
-        self.issue(self.issuer().op_atomic("atomic_and", Atomic::And, None, word, value, pe)?)
+        self.issue(|host| host.op_atomic("atomic_and", Atomic::And, None, word, value, pe))
     }
 
     /// Replaces `word` of `pe` by its bitwise AND with `value`. Stores the old value in `result` of this PE.
@@ -506,14 +494,7 @@ pub trait Operations: Issue {
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
     #[track_caller]
     fn atomic_fetch_and_nbi<T: Amo>(&self, result: Sym<T>, word: Sym<T>, value: T, pe: u32) -> Result<()> {
-        self.issue(self.issuer().op_atomic(
-            "atomic_fetch_and_nbi",
-            Atomic::And,
-            Some(result),
-            word,
-            value,
-            pe,
-        )?)
+        self.issue(|host| host.op_atomic("atomic_fetch_and_nbi", Atomic::And, Some(result), word, value, pe))
     }
 
     /// Replaces `word` of `pe` by its bitwise OR with `value`. The update is posted, and [`quiet`](Operations::quiet)
@@ -525,7 +506,7 @@ pub trait Operations: Issue {
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
     #[track_caller]
     fn atomic_or<T: Amo>(&self, word: Sym<T>, value: T, pe: u32) -> Result<()> {
-        self.issue(self.issuer().op_atomic("atomic_or", Atomic::Or, None, word, value, pe)?)
+        self.issue(|host| host.op_atomic("atomic_or", Atomic::Or, None, word, value, pe))
     }
 
     /// Replaces `word` of `pe` by its bitwise OR with `value`. Stores the old value in `result` of this PE.
@@ -537,14 +518,7 @@ pub trait Operations: Issue {
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
     #[track_caller]
     fn atomic_fetch_or_nbi<T: Amo>(&self, result: Sym<T>, word: Sym<T>, value: T, pe: u32) -> Result<()> {
-        self.issue(self.issuer().op_atomic(
-            "atomic_fetch_or_nbi",
-            Atomic::Or,
-            Some(result),
-            word,
-            value,
-            pe,
-        )?)
+        self.issue(|host| host.op_atomic("atomic_fetch_or_nbi", Atomic::Or, Some(result), word, value, pe))
     }
 
     /// Replaces `word` of `pe` by its bitwise XOR with `value`. The update is posted, and [`quiet`](Operations::quiet)
@@ -556,7 +530,7 @@ pub trait Operations: Issue {
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
     #[track_caller]
     fn atomic_xor<T: Amo>(&self, word: Sym<T>, value: T, pe: u32) -> Result<()> {
-        self.issue(self.issuer().op_atomic("atomic_xor", Atomic::Xor, None, word, value, pe)?)
+        self.issue(|host| host.op_atomic("atomic_xor", Atomic::Xor, None, word, value, pe))
     }
 
     /// Replaces `word` of `pe` by its bitwise XOR with `value`. Stores the old value in `result` of this PE.
@@ -568,14 +542,7 @@ pub trait Operations: Issue {
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
     #[track_caller]
     fn atomic_fetch_xor_nbi<T: Amo>(&self, result: Sym<T>, word: Sym<T>, value: T, pe: u32) -> Result<()> {
-        self.issue(self.issuer().op_atomic(
-            "atomic_fetch_xor_nbi",
-            Atomic::Xor,
-            Some(result),
-            word,
-            value,
-            pe,
-        )?)
+        self.issue(|host| host.op_atomic("atomic_fetch_xor_nbi", Atomic::Xor, Some(result), word, value, pe))
     }
 
     /// Adds 1 to `word` of `pe`, wrapping. The update is posted, and [`quiet`](Operations::quiet) completes it.
@@ -586,7 +553,7 @@ pub trait Operations: Issue {
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
     #[track_caller]
     fn atomic_inc<T: Amo>(&self, word: Sym<T>, pe: u32) -> Result<()> {
-        self.issue(self.issuer().op_atomic("atomic_inc", Atomic::Add, None, word, one(), pe)?)
+        self.issue(|host| host.op_atomic("atomic_inc", Atomic::Add, None, word, one(), pe))
     }
 
     /// Adds 1 to `word` of `pe`, wrapping. Stores the old value in `result` of this PE.
@@ -598,14 +565,7 @@ pub trait Operations: Issue {
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
     #[track_caller]
     fn atomic_fetch_inc_nbi<T: Amo>(&self, result: Sym<T>, word: Sym<T>, pe: u32) -> Result<()> {
-        self.issue(self.issuer().op_atomic(
-            "atomic_fetch_inc_nbi",
-            Atomic::Add,
-            Some(result),
-            word,
-            one(),
-            pe,
-        )?)
+        self.issue(|host| host.op_atomic("atomic_fetch_inc_nbi", Atomic::Add, Some(result), word, one(), pe))
     }
 
     /// Reads `word` of `pe` atomically into `result` of this PE.
@@ -617,7 +577,7 @@ pub trait Operations: Issue {
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
     #[track_caller]
     fn atomic_fetch_nbi<T: AmoWord>(&self, result: Sym<T>, word: Sym<T>, pe: u32) -> Result<()> {
-        self.issue(self.issuer().op_atomic_fetch("atomic_fetch_nbi", result, word, pe)?)
+        self.issue(|host| host.op_atomic_fetch("atomic_fetch_nbi", result, word, pe))
     }
 
     /// Sets `word` of `pe` to `value` if it holds `compare`. Stores the old value in `result` of this PE.
@@ -636,14 +596,7 @@ pub trait Operations: Issue {
         value: T,
         pe: u32,
     ) -> Result<()> {
-        self.issue(self.issuer().op_compare_swap(
-            "atomic_compare_swap_nbi",
-            result,
-            word,
-            compare,
-            value,
-            pe,
-        )?)
+        self.issue(|host| host.op_compare_swap("atomic_compare_swap_nbi", result, word, compare, value, pe))
     }
 }
 

@@ -1,12 +1,14 @@
 //! Sets of words that hosts and streams wait for, and the host's waits and tests that return indices.
 
+use std::time::Instant;
+
 use rushmem_device::amo::Amo;
 use rushmem_device::{Cmp, SymSlice};
 use rushmem_runtime_kernels::code::WaitSetOp;
 
 use super::Issue;
 use crate::launch_queue::StagingBuffer;
-use crate::{Error, Pe, Result};
+use crate::{Error, Pe, Result, call_site};
 
 /// A set of words of this PE with a condition for each, for waits and tests of `all`, `any` or `some` of them.
 ///
@@ -102,9 +104,12 @@ impl Pe {
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](crate::Operations#errors).
     #[track_caller]
     pub fn test_all<T: Amo + PartialOrd>(&self, words: &WaitSet<T>) -> Result<bool> {
-        Ok(self.fetch_result::<u64>(|found| {
+        let begin = Instant::now();
+        let all = self.fetch_result::<u64>(|found| {
             self.op_wait_set("test_all", WaitSetOp::TestAll, found.as_slice(), words)
-        })? != 0)
+        })? != 0;
+        self.tested("test_all", begin, all)?;
+        Ok(all)
     }
 
     /// Returns the index of a word that meets its condition now, if there is one. OpenSHMEM 1.6 section 9.10,
@@ -114,7 +119,10 @@ impl Pe {
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](crate::Operations#errors).
     #[track_caller]
     pub fn test_any<T: Amo + PartialOrd>(&self, words: &mut WaitSet<T>) -> Result<Option<usize>> {
-        self.any("test_any", WaitSetOp::TestAny, words)
+        let begin = Instant::now();
+        let found = self.any("test_any", WaitSetOp::TestAny, words)?;
+        self.tested("test_any", begin, found.is_some() || words.words.is_empty())?;
+        Ok(found)
     }
 
     /// Returns the indices of all words that meet their conditions now. OpenSHMEM 1.6 section 9.10, `shmem_test_some`,
@@ -125,7 +133,10 @@ impl Pe {
     ///   [errors of all operations](crate::Operations#errors).
     #[track_caller]
     pub fn test_some<T: Amo + PartialOrd>(&self, words: &mut WaitSet<T>) -> Result<Vec<usize>> {
-        self.some("test_some", WaitSetOp::TestSome, words)
+        let begin = Instant::now();
+        let found = self.some("test_some", WaitSetOp::TestSome, words)?;
+        self.tested("test_some", begin, !found.is_empty() || words.words.is_empty())?;
+        Ok(found)
     }
 
     #[track_caller]
@@ -135,6 +146,7 @@ impl Pe {
         what: WaitSetOp,
         words: &mut WaitSet<T>,
     ) -> Result<Option<usize>> {
+        let _site = call_site::enter();
         let found =
             self.fetch_result::<u64>(|found| self.op_wait_set(name, what, found.as_slice(), words))?;
         if found == u64::MAX {
@@ -151,17 +163,18 @@ impl Pe {
         what: WaitSetOp,
         words: &mut WaitSet<T>,
     ) -> Result<Vec<usize>> {
+        let _site = call_site::enter();
         let most = StagingBuffer::room::<u64>() - 1;
         if words.words.len() > most {
             let what = format!(
                 "{} words: the call returns indices of at most {most} words, so split the set",
                 words.words.len()
             );
-            return Err(Error::Misuse { call: name, what });
+            return Err(Error::misuse(name, what));
         }
         let buffer = self.launch_queues().scratch.staging_buffer(self.config().timeout)?;
         let found = buffer.slice::<u64>(words.words.len() + 1);
-        self.issue(self.op_wait_set(name, what, found, words)?)?;
+        self.issue(|host| host.op_wait_set(name, what, found, words))?;
         let mut indices = vec![0u64; found.len()];
         self.heap().read(found.offset(), bytemuck::cast_slice_mut(&mut indices))?;
         let (&count, indices) = indices.split_first().unwrap_or((&0, &[]));

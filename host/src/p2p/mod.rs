@@ -23,6 +23,7 @@ use self::fd_server::FdServer;
 use self::local_heaps::LocalHeap;
 use self::nodes::{Mapping, nodes_of};
 use crate::bootstrap::{Bootstrap, nonce};
+use crate::call_site::CallSite;
 use crate::config::{Config, HeapKind, P2pAtomics, PeerPath, Switch};
 use crate::machine::{HeapWindow, Machine, PeerHeap, Region};
 use crate::{Error, Result};
@@ -311,7 +312,7 @@ impl PeerMap {
             None => Ok((addrs(&shared), shared)),
             Some(pe) => {
                 let why = String::from_utf8_lossy(&all[pe]).into_owned();
-                Err(Error::Elsewhere { pe: pe as u32, call, why })
+                Err(Error::Elsewhere { pe: pe as u32, call, why, site: CallSite::current() })
             }
         }
     }
@@ -452,10 +453,8 @@ fn not_exported(memory: &Region) -> Option<&'static str> {
 }
 
 fn exchange(bootstrap: &dyn Bootstrap, mine: &ExportedHeap) -> Result<Vec<ExportedHeap>> {
-    let malformed = |pe: usize| Error::Misuse {
-        call: "start",
-        what: format!("PE {pe} sent a malformed description of its heap"),
-    };
+    let malformed =
+        |pe: usize| Error::misuse("start", format!("PE {pe} sent a malformed description of its heap"));
     let exported = serde_json::to_vec(mine).map_err(|_| malformed(bootstrap.pe() as usize))?;
     let heaps = bootstrap.allgather("the exchange of heaps", &exported)?;
     let parse = |(pe, bytes): (usize, &Vec<u8>)| serde_json::from_slice(bytes).map_err(|_| malformed(pe));

@@ -7,9 +7,10 @@ use std::time::Instant;
 use rushmem_device::{Claim, Context};
 
 use super::Pe;
-#[cfg(doc)]
-use crate::Error;
 use crate::Result;
+use crate::call_site;
+#[cfg(doc)]
+use crate::call_site;
 
 /// # Contexts
 ///
@@ -30,7 +31,9 @@ impl Pe {
     /// # Errors
     /// - [`Error::Unavailable`] if all queues of the job for contexts are in use (setting `context_qps`). Nothing else
     ///   is affected.
+    #[track_caller]
     pub fn context<S: Claim>(&self) -> Result<Context<S>> {
+        let _site = call_site::enter();
         self.context_of(None)
     }
 
@@ -43,7 +46,9 @@ impl Pe {
     /// - [`Error::Misuse`] if a PE does not exist.
     /// - [`Error::Unavailable`] if all queues of the job for contexts are in use, or lead to all PEs since the job
     ///   began (setting `connect=eager`).
+    #[track_caller]
     pub fn context_to<S: Claim>(&self, peers: &[u32]) -> Result<Context<S>> {
+        let _site = call_site::enter();
         peers.iter().try_for_each(|&pe| self.check_pe("context_to", pe))?;
         let mut peers = peers.to_vec();
         peers.sort_unstable();
@@ -65,7 +70,9 @@ impl Pe {
     /// # Errors
     /// - [`Error::Misuse`] if the context has been destroyed.
     /// - [`Error::Unavailable`] if it is not complete before the deadline (setting `timeout`).
+    #[track_caller]
     pub fn destroy_context<S: Claim>(&self, context: Context<S>) -> Result<()> {
+        let _site = call_site::enter();
         self.wait_for_dropped();
         let until = Instant::now() + self.config().timeout;
         let ends = |pe, rail| self.memory.ends(pe, rail);

@@ -7,7 +7,7 @@ use super::Pe;
 use crate::Error;
 use crate::machine::Module;
 use crate::modules::check_dc;
-use crate::{Ptx, Result};
+use crate::{Ptx, Result, call_site};
 
 /// Kernels that [`Pe::load`] has loaded. Dropping it unloads them.
 #[must_use = "dropping it unloads the kernels"]
@@ -61,7 +61,9 @@ impl Pe {
     /// - [`Error::Misuse`] if one of its kernels has the name of a loaded kernel.
     /// - [`Error::Unavailable`] on a GPU if the build left the PTX out.
     /// - [`Error::Cuda`] if the driver cannot load the PTX.
+    #[track_caller]
     pub fn load(&self, ptx: Ptx) -> Result<Kernels<'_>> {
+        let _site = call_site::enter();
         self.wait_for_dropped();
         if self.shape.is_dc() {
             check_dc(self.machine_ref(), &ptx)?;

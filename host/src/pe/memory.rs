@@ -5,8 +5,9 @@ use bytemuck::Pod;
 use rushmem_device::{Handle, LocalBuffer, Sym, SymSlice};
 
 use super::Pe;
-use crate::memory::{ALIGNMENTS, Rejection, Segment, misuse};
-use crate::{Error, Result};
+use crate::call_site::CallSite;
+use crate::memory::{ALIGNMENTS, Rejection, SEGMENT_ALIGN, Segment, misuse};
+use crate::{Error, Result, call_site};
 
 /// The number of bytes that one step zeroes or copies.
 const STEP: u64 = 1 << 20;
@@ -34,12 +35,10 @@ impl Hints {
     pub fn from_bits(bits: u64) -> Result<Self> {
         match bits & !3 {
             0 => Ok(Self(bits)),
-            unknown => Err(Error::Misuse {
-                call: "alloc_with_hints",
-                what: format!(
-                    "{unknown:#x} is not a hint; the hints are ATOMICS_REMOTE (1) and SIGNAL_REMOTE (2)"
-                ),
-            }),
+            unknown => Err(Error::misuse(
+                "alloc_with_hints",
+                format!("{unknown:#x} is not a hint; the hints are ATOMICS_REMOTE (1) and SIGNAL_REMOTE (2)"),
+            )),
         }
     }
 }
@@ -81,7 +80,9 @@ impl Pe {
     /// pe.free(cells)
     /// # }
     /// ```
+    #[track_caller]
     pub fn alloc<T: Pod>(&self, len: usize) -> Result<SymSlice<T>> {
+        let _site = call_site::enter();
         let n = self.agree("alloc", &format!("{len} x {} bytes", size_of::<T>()))?;
         self.allocate_object("alloc", len, 1, n)
     }
@@ -90,7 +91,9 @@ impl Pe {
     ///
     /// # Errors
     /// - The errors of [`Pe::alloc`].
+    #[track_caller]
     pub fn alloc_one<T: Pod>(&self) -> Result<Sym<T>> {
+        let _site = call_site::enter();
         Ok(self.alloc::<T>(1)?.at(0))
     }
 
@@ -102,13 +105,15 @@ impl Pe {
     /// - [`Error::Misuse`] for another `align`.
     /// - [`Error::Unavailable`] if the heap of a PE does not begin at a multiple of `align`.
     /// - The errors of [`Pe::alloc`].
+    #[track_caller]
     pub fn alloc_aligned<T: Pod>(&self, len: usize, align: u64) -> Result<SymSlice<T>> {
+        let _site = call_site::enter();
         const CALL: &str = "alloc_aligned";
         let n = self.agree(CALL, &format!("{len} x {} bytes at a multiple of {align}", size_of::<T>()))?;
         if !align.is_power_of_two() || !ALIGNMENTS.contains(&align) {
             let (from, to) = ALIGNMENTS.into_inner();
             let what = format!("the alignment {align} is not a power of two from {from} to {to} bytes");
-            return Err(Error::Misuse { call: CALL, what });
+            return Err(Error::misuse(CALL, what));
         }
         self.allocate_object(CALL, len, align, n)
     }
@@ -118,7 +123,9 @@ impl Pe {
     ///
     /// # Errors
     /// - The errors of [`Pe::alloc`].
+    #[track_caller]
     pub fn alloc_with_hints<T: Pod>(&self, len: usize, hints: Hints) -> Result<SymSlice<T>> {
+        let _site = call_site::enter();
         const CALL: &str = "alloc_with_hints";
         let n = self.agree(CALL, &format!("{len} x {} bytes, {hints:?}", size_of::<T>()))?;
         self.allocate_object(CALL, len, 1, n)
@@ -139,6 +146,7 @@ impl Pe {
     /// - The errors of [`Pe::alloc`].
     #[track_caller]
     pub fn realloc<T: Pod>(&self, object: SymSlice<T>, len: usize) -> Result<SymSlice<T>> {
+        let _site = call_site::enter();
         const CALL: &str = "realloc";
         let (from, old) = (object.offset(), object.handle());
         let n = self.agree(CALL, &format!("the object at {from:#x} to {len} x {} bytes", size_of::<T>()))?;
@@ -186,6 +194,7 @@ impl Pe {
     /// - [`Error::Unavailable`] if a NIC of this PE fails, as for [`Pe::host_sync`].
     #[track_caller]
     pub fn free<T: Pod>(&self, object: SymSlice<T>) -> Result<()> {
+        let _site = call_site::enter();
         self.agree("free", &format!("the object at {:#x}", object.offset()))?;
         if is_empty_object(object.handle()) {
             return Ok(());
@@ -213,10 +222,11 @@ impl Pe {
     /// - [`Error::Memory`] or [`Error::Cuda`] if the copy fails.
     #[track_caller]
     pub fn write<T: Pod>(&self, object: impl LocalBuffer<T> + std::fmt::Debug, data: &[T]) -> Result<()> {
+        let _site = call_site::enter();
         self.wait_for_dropped();
         if data.len() != object.elements() {
             let what = format!("{} elements for an object of {}", data.len(), object.elements());
-            return Err(Error::Misuse { call: "write", what });
+            return Err(Error::misuse("write", what));
         }
         let (region, at) = self.memory.locate(object.handle()).map_err(|why| misuse("write", object, why))?;
         self.watch.write("write", object.handle());
@@ -233,6 +243,7 @@ impl Pe {
     /// - [`Error::Memory`] or [`Error::Cuda`] if the copy fails.
     #[track_caller]
     pub fn read<T: Pod>(&self, object: impl LocalBuffer<T> + std::fmt::Debug) -> Result<Vec<T>> {
+        let _site = call_site::enter();
         self.wait_for_dropped();
         let (region, at) = self.memory.locate(object.handle()).map_err(|why| misuse("read", object, why))?;
         self.watch.read("read", object.handle());
@@ -247,6 +258,7 @@ impl Pe {
     /// - The errors of [`Pe::read`].
     #[track_caller]
     pub fn read_one<T: Pod>(&self, object: Sym<T>) -> Result<T> {
+        let _site = call_site::enter();
         Ok(self.read(object.as_slice())?[0])
     }
 
@@ -254,7 +266,9 @@ impl Pe {
     ///
     /// # Errors
     /// - [`Error::Misuse`] if the object has been freed.
+    #[track_caller]
     pub fn address<T: Pod>(&self, object: impl LocalBuffer<T> + std::fmt::Debug) -> Result<u64> {
+        let _site = call_site::enter();
         self.wait_for_dropped();
         let (region, at) =
             self.memory.locate(object.handle()).map_err(|why| misuse("address", object, why))?;
@@ -286,7 +300,9 @@ impl Pe {
     ///
     /// # Errors
     /// - [`Error::Misuse`] if the object has been freed.
+    #[track_caller]
     pub fn element_at<T: Pod>(&self, object: SymSlice<T>, address: u64) -> Result<Option<Sym<T>>> {
+        let _site = call_site::enter();
         let size = const { if size_of::<T>() == 0 { 1 } else { size_of::<T>() as u64 } };
         let Some(at) = address.checked_sub(self.address(object)?) else { return Ok(None) };
         let inside = at < object.bytes() && at.is_multiple_of(size);
@@ -322,8 +338,18 @@ impl Pe {
     /// Allocates memory in the heap and returns its offset. Grows the heap if necessary and allowed.
     fn allocate(&self, call: &'static str, bytes: u64, align: u64, stamp: u64) -> Result<u64> {
         match self.memory.alloc(bytes, align, stamp) {
-            Err(full @ Error::HeapFull { .. }) => {
-                let Some(growth) = self.memory.growth_for(bytes, align) else { return Err(full) };
+            Err(Error::HeapFull { wanted, free, largest, total, .. }) => {
+                let Some(growth) = self.memory.growth_for(bytes) else {
+                    let max = self.config.heap_max.0.map(|max| max.0);
+                    return Err(Error::HeapFull {
+                        wanted,
+                        free,
+                        largest,
+                        total,
+                        max,
+                        site: CallSite::current(),
+                    });
+                };
                 self.grow(call, growth)?;
                 self.memory.alloc(bytes, align, stamp)
             }
@@ -331,14 +357,15 @@ impl Pe {
         }
     }
 
-    /// Adds a segment of `bytes` bytes to the heap of every PE.
+    /// Adds `bytes` bytes, in a segment, to the heap of every PE.
     fn grow(&self, call: &'static str, bytes: u64) -> Result<()> {
-        let made = crate::p2p::heap(&self.config, &*self.machine, bytes, self.n_pes()).and_then(|region| {
+        let whole = bytes.next_multiple_of(SEGMENT_ALIGN);
+        let made = crate::p2p::heap(&self.config, &*self.machine, whole, self.n_pes()).and_then(|region| {
             let keys = self.service.register(&region)?;
             Ok(Segment::new(region, keys, None))
         });
         let segment = self.share(call, made)?;
-        let grown = self.memory.grow(segment);
+        let grown = self.memory.grow(segment, bytes);
         self.watch.set_addresses(|| self.memory.addresses());
         self.trace.add_ranges(|| self.memory.wire_ranges());
         self.conclude(call, grown)?;
@@ -421,8 +448,7 @@ fn is_empty_object(object: Handle) -> bool {
 
 /// Returns the bytes of `len` elements.
 fn bytes_of<T>(call: &'static str, len: usize) -> Result<u64> {
-    (len as u64).checked_mul(size_of::<T>() as u64).ok_or_else(|| Error::Misuse {
-        call,
-        what: format!("the size of {len} x {} bytes overflows", size_of::<T>()),
-    })
+    (len as u64)
+        .checked_mul(size_of::<T>() as u64)
+        .ok_or_else(|| Error::misuse(call, format!("the size of {len} x {} bytes overflows", size_of::<T>())))
 }

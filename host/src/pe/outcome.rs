@@ -3,6 +3,7 @@
 use std::panic::Location;
 use std::sync::Arc;
 
+use crate::call_site::CallSite;
 use crate::launch_queue::{
     Dropped, LaunchId, LaunchResources, LaunchTable, Operation, PerBlockQueues, PooledIndex, QueueOwner,
     with_launch_id,
@@ -23,7 +24,7 @@ impl Pe {
         let site = Location::caller();
         let table = &self.launch_queues().table;
         let entry = table.take(self.config().timeout)?;
-        let launch_id = table.launch_id(1, operation.name);
+        let launch_id = table.launch_id(1, operation.name, CallSite::current());
         let (ctx, resources) = self.launch_context(&operation.call)?;
         let ctx = with_launch_id(ctx, table.addr(entry.index), launch_id);
         self.service().launched();
@@ -119,10 +120,10 @@ impl QueueOwner for Pe {
     fn outcome(&self, ran: Result<()>, failed: Option<LaunchId>) -> Result<()> {
         let outcome = self.error(ran, failed.is_some());
         match (outcome, failed) {
-            (Err(error), Some(failed)) if !matches!(error, Error::PeerLost(_)) => Err(Error::Operation {
-                what: self.launch_queues().table.name(failed),
-                cause: Box::new(error),
-            }),
+            (Err(error), Some(failed)) if !matches!(error, Error::PeerLost(_)) => {
+                let (what, site) = self.launch_queues().table.named(failed);
+                Err(Error::Operation { what, cause: Box::new(error.of_operation(site)), site })
+            }
             (outcome, _) => outcome,
         }
     }

@@ -12,8 +12,9 @@ use rushmem_device::{Handle, Local, LocalBuffer, SymSlice};
 
 use super::Pe;
 use crate::buffer::{Buffer, MemoryLocation};
+use crate::call_site::CallSite;
 use crate::memory::{GONE, Segment, misuse};
-use crate::{Error, Result};
+use crate::{Error, Result, call_site};
 
 /// The alignment of windows in bytes. Kernels may view the bytes of a window as elements of another type.
 const WINDOW_ALIGN: u64 = 16;
@@ -123,7 +124,9 @@ impl Pe {
     /// # Ok(())
     /// # }
     /// ```
+    #[track_caller]
     pub fn register<B: Buffer>(&self, buffer: B) -> Result<RegisteredBuffer<B>> {
+        let _site = call_site::enter();
         let len = buffer.len();
         let bytes = len as u64 * size_of::<B::Element>() as u64;
         let segment = self.adopt_buffer("register", buffer, 1)?;
@@ -148,6 +151,7 @@ impl Pe {
         &self,
         registered: RegisteredBuffer<B>,
     ) -> Result<B, UnregisterError<RegisteredBuffer<B>>> {
+        let _site = call_site::enter();
         self.wait_for_dropped();
         const CALL: &str = "unregister";
         let buffer = registered.handle.handle();
@@ -165,6 +169,7 @@ impl Pe {
     /// - [`Error::Misuse`] while a launch has not been waited for.
     #[track_caller]
     pub fn unregister_all(&self) -> Result<usize> {
+        let _site = call_site::enter();
         self.wait_for_dropped();
         const CALL: &str = "unregister_all";
         let all = self.memory.locals();
@@ -194,7 +199,9 @@ impl Pe {
     ///   a NIC of this PE fails, as for [`Pe::host_sync`].
     /// - [`Error::Elsewhere`] if another PE fails, and [`Error::Bootstrap`] if a PE does not come.
     /// - The errors of [`Pe::register`].
+    #[track_caller]
     pub fn register_symmetric<B: Buffer>(&self, buffer: B) -> Result<Window<B>> {
+        let _site = call_site::enter();
         const CALL: &str = "register_symmetric";
         let (len, size) = (buffer.len(), size_of::<B::Element>());
         let bytes = len as u64 * size as u64;
@@ -231,6 +238,7 @@ impl Pe {
         &self,
         window: Window<B>,
     ) -> Result<B, UnregisterError<Window<B>>> {
+        let _site = call_site::enter();
         const CALL: &str = "unregister_symmetric";
         let buffer = window.handle.handle();
         let closed = self.agree(CALL, &format!("the window at {:#x}", buffer.offset)).and_then(|_| {
@@ -264,7 +272,7 @@ impl Pe {
     /// Registers a buffer with the machine and with all NICs of this PE. Its address must be a multiple of `align`
     /// bytes.
     fn adopt_buffer<B: Buffer>(&self, call: &'static str, mut buffer: B, align: u64) -> Result<Segment> {
-        let wrong = |what: String| Error::Misuse { call, what };
+        let wrong = |what: String| Error::misuse(call, what);
         let bytes = (buffer.len() as u64).checked_mul(size_of::<B::Element>() as u64);
         let bytes =
             bytes.filter(|&bytes| bytes > 0).ok_or_else(|| wrong("the buffer has no bytes".into()))?;
@@ -296,7 +304,7 @@ impl Pe {
     pub(super) fn share(&self, call: &'static str, made: Result<Segment>) -> Result<Segment> {
         /// Base, key for data and strict key of each NIC.
         type KeyMessage = Result<Vec<(u64, u32, u32)>, String>;
-        let malformed = |pe| Error::Misuse { call, what: format!("PE {pe} sent malformed keys") };
+        let malformed = |pe| Error::misuse(call, format!("PE {pe} sent malformed keys"));
         let message: KeyMessage = match &made {
             Ok(segment) => {
                 Ok(segment.rkeys().iter().map(|end| (end.base, end.key, end.strict_key)).collect())
@@ -309,7 +317,8 @@ impl Pe {
         let mut ends = Vec::new();
         for (pe, bytes) in (0..).zip(all.iter()) {
             let message: KeyMessage = serde_json::from_slice(bytes).map_err(|_| malformed(pe))?;
-            let theirs = message.map_err(|why| Error::Elsewhere { pe, call, why })?;
+            let theirs =
+                message.map_err(|why| Error::Elsewhere { pe, call, why, site: CallSite::current() })?;
             if theirs.len() != segment.rkeys().len() {
                 return Err(malformed(pe));
             }

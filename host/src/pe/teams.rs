@@ -5,7 +5,7 @@ use rushmem_device::Team;
 use super::Pe;
 use crate::bootstrap::PeerLost;
 use crate::teams::{Members, TeamCall, TeamConfig, TeamExchange, in_axis, strided};
-use crate::{Error, Result};
+use crate::{Error, Result, call_site};
 
 /// # Teams
 ///
@@ -37,6 +37,7 @@ impl Pe {
     /// - [`Error::Mismatch`] if a PE passes other arguments.
     /// - [`Error::Absent`] if a PE does not call.
     /// - [`Error::PeerLost`] if a PE died.
+    #[track_caller]
     pub fn team_split_strided(
         &self,
         parent: Team,
@@ -45,6 +46,7 @@ impl Pe {
         size: u32,
         config: TeamConfig,
     ) -> Result<Team> {
+        let _site = call_site::enter();
         let call = format!("team_split_strided({start}, {stride}, {size}, {} contexts)", config.contexts);
         self.split(parent, "team_split_strided", &call, config, |me, parent| {
             let pes = strided(parent, start, stride, size)?;
@@ -60,6 +62,7 @@ impl Pe {
     /// # Errors
     /// - [`Error::Misuse`] for a width of 0, or if a member is in too many teams (setting `teams`).
     /// - [`Error::Mismatch`], [`Error::Absent`] and [`Error::PeerLost`] from the exchange with the other members.
+    #[track_caller]
     pub fn team_split_2d(
         &self,
         parent: Team,
@@ -67,6 +70,7 @@ impl Pe {
         row: TeamConfig,
         column: TeamConfig,
     ) -> Result<(Team, Team)> {
+        let _site = call_site::enter();
         let axis = |rows: bool, config: TeamConfig| {
             let which = if rows { "row" } else { "column" };
             let call = format!("team_split_2d({width}, {which}, {} contexts)", config.contexts);
@@ -98,9 +102,11 @@ impl Pe {
     /// - [`Error::Misuse`] if the list is empty, names a PE twice or a PE that does not exist, or leaves this PE out.
     ///   Also if a member is in too many teams (setting `teams`).
     /// - [`Error::Mismatch`], [`Error::Absent`] and [`Error::PeerLost`] from the exchange with the other members.
+    #[track_caller]
     pub fn team_from_pes(&self, pes: &[u32], config: TeamConfig) -> Result<Team> {
+        let _site = call_site::enter();
         const CALL: &str = "team_from_pes";
-        let misuse = |what| Err(Error::Misuse { call: CALL, what });
+        let misuse = |what| Err(Error::misuse(CALL, what));
         let mut seen = vec![false; self.n_pes() as usize];
         for &pe in pes {
             self.check_pe(CALL, pe)?;
@@ -125,7 +131,9 @@ impl Pe {
     /// # Errors
     /// - [`Error::Misuse`] if the team has been destroyed.
     /// - [`Error::Mismatch`], [`Error::Absent`] and [`Error::PeerLost`] from the exchange with the other members.
+    #[track_caller]
     pub fn team_destroy(&self, team: Team) -> Result<()> {
+        let _site = call_site::enter();
         self.wait_for_dropped();
         const CALL: &str = "team_destroy";
         if !team.is_valid() || team.slot() < Team::PREDEFINED {

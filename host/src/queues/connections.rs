@@ -579,7 +579,7 @@ impl Connections {
         let i = u64::from(set) * u64::from(self.shape.n_pes) + u64::from(peer);
         if peer >= self.shape.n_pes || i >= self.shape.entries() {
             let what = format!("PE {peer} requests QP set {set}, which this job does not have");
-            return Err(Error::Misuse { call: "connect", what });
+            return Err(Error::misuse("connect", what));
         }
         Ok(i as usize)
     }

@@ -13,6 +13,7 @@ use rushmem_device::abi::DevAddr;
 use rushmem_runtime_kernels::code::Order;
 
 use super::{Sink, Stream};
+use crate::call_site::{self, CallSite};
 use crate::launch_queue::{LaunchResources, Operation, RecordedGraph, check_grid, with_launch_id};
 use crate::machine::KernelLaunch;
 use crate::{Error, Pe, Result};
@@ -37,13 +38,14 @@ impl GraphRecorder {
         pe: &Pe,
         (ctx, resources): (CtxParts, LaunchResources),
         operation: Operation,
+        asked: CallSite,
     ) -> Result<()> {
         check_grid(&operation.call, operation.grid)?;
         let module = resources.module.clone();
         lock(&self.resources).push(resources);
         let mut steps = lock(&self.steps);
         // Each step has its own number, so that steps after a failed one know that another step failed.
-        let launch_id = pe.launch_queues().table.launch_id(steps.len() as u32, operation.name);
+        let launch_id = pe.launch_queues().table.launch_id(steps.len() as u32, operation.name, asked);
         let ctx = with_launch_id(ctx, self.word, launch_id);
         steps.push(KernelLaunch { ctx, grid: operation.grid, call: operation.call, module });
         Ok(())
@@ -83,7 +85,9 @@ impl<'a> Stream<'a> {
     /// - [`Error::Misuse`] within another capture.
     /// - [`Error::Unavailable`] if there are 511 streams and graphs already, or a block has too many threads.
     /// - [`Error::Cuda`] or [`Error::Native`] if the machine cannot record the kernels.
+    #[track_caller]
     pub fn capture(&self, queue: impl FnOnce(&Stream<'a>) -> Result<()>) -> Result<Graph<'a>> {
+        let _site = call_site::enter();
         self.launch_queue("Stream::capture")?;
         let pe = self.pe;
         let entry = pe.launch_queues().table.take(std::time::Duration::ZERO)?;
@@ -126,13 +130,14 @@ impl Graph<'_> {
     /// - [`Error::Cuda`] or [`Error::Native`] if the machine cannot launch it.
     #[track_caller]
     pub fn launch(&self, stream: &Stream<'_>) -> Result<()> {
+        let _site = call_site::enter();
         if !std::ptr::eq(self.pe, stream.pe) {
             let what = format!(
                 "the stream belongs to PE {}, the graph to PE {}: use a stream of the same PE",
                 stream.pe.my_pe(),
                 self.pe.my_pe()
             );
-            return Err(Error::Misuse { call: "Graph::launch", what });
+            return Err(Error::misuse("Graph::launch", what));
         }
         stream.launch_queue("Graph::launch")?.replay(self.pe, &self.recorded, Location::caller())
     }

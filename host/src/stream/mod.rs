@@ -28,6 +28,7 @@ use rushmem_runtime_kernels::code::Transfer;
 pub use graph::Graph;
 use graph::GraphRecorder;
 
+use crate::call_site::{self, CallSite};
 use crate::launch_queue::{Dropped, LaunchQueue, Operation, QueueOwner as _};
 use crate::machine::{self, Grid};
 use crate::watchdog::{LaunchSite, Launched};
@@ -98,7 +99,9 @@ impl Pe {
     /// # Errors
     /// - [`Error::Unavailable`] if there are 511 streams and graphs already.
     /// - [`Error::Cuda`] or [`Error::Native`] if the machine cannot make a stream.
+    #[track_caller]
     pub fn stream(&self) -> Result<Stream<'_>> {
+        let _site = call_site::enter();
         self.stream_on(self.machine_ref().queue()?)
     }
 
@@ -124,7 +127,9 @@ impl Pe {
     /// # Errors
     /// - [`Error::Unavailable`] if kernels run natively, or there are 511 streams and graphs already.
     /// - [`Error::Cuda`] if the stream is of another GPU.
+    #[track_caller]
     pub fn stream_from(&self, stream: &Arc<cudarc::driver::CudaStream>) -> Result<Stream<'_>> {
+        let _site = call_site::enter();
         self.stream_on(self.machine_ref().queue_of(stream)?)
     }
 
@@ -147,7 +152,9 @@ impl Pe {
     /// # Safety
     /// `stream` is null or a stream that exists until the end of the PE. It may end earlier, once the result has been
     /// waited for and dropped.
+    #[track_caller]
     pub unsafe fn stream_from_raw(&self, stream: *mut c_void) -> Result<Stream<'_>> {
+        let _site = call_site::enter();
         // SAFETY: promised by the caller.
         self.stream_on(unsafe { self.machine_ref().queue_of_raw(stream) }?)
     }
@@ -214,7 +221,9 @@ impl Stream<'_> {
     ///
     /// # Errors
     /// - [`Error::Misuse`] if the context has been destroyed. Operations queued after its destruction return the same error.
+    #[track_caller]
     pub fn with_context(mut self, context: Context) -> Result<Self> {
+        let _site = call_site::enter();
         self.pe.contexts.set("Stream::with_context", context)?;
         self.context = Some(context);
         Ok(self)
@@ -228,6 +237,7 @@ impl Stream<'_> {
     /// - [`Error::Cuda`] or [`Error::Native`] if the machine cannot launch it.
     #[track_caller]
     pub fn launch(&self, grid: Grid, call: Call) -> Result<()> {
+        let _site = call_site::enter();
         let _span = self.pe.trace.call("launch");
         self.queue(Operation { name: call.name(), grid, call }, None, Some(Location::caller()))
     }
@@ -243,6 +253,7 @@ impl Stream<'_> {
     /// - [`Error::Misuse`] on a stream that is being captured.
     #[track_caller]
     pub fn wait(&self) -> Result<()> {
+        let _site = call_site::enter();
         self.pe.watch.announce_wait("wait");
         let _span = self.pe.trace.call("wait");
         self.launch_queue("Stream::wait")?.wait(self.pe)
@@ -253,7 +264,9 @@ impl Stream<'_> {
     /// # Errors
     /// - [`Error::Misuse`] on a stream that is being captured.
     /// - [`Error::Cuda`] if the driver refuses.
+    #[track_caller]
     pub fn record(&self) -> Result<Event> {
+        let _site = call_site::enter();
         let queue = self.launch_queue("Stream::record")?;
         // Another thread may launch before the event, which is then later than this number tells.
         let per_block_use = queue.per_block_use();
@@ -266,7 +279,9 @@ impl Stream<'_> {
     /// # Errors
     /// - [`Error::Misuse`] on a stream that is being captured.
     /// - [`Error::Cuda`] if the driver refuses.
+    #[track_caller]
     pub fn follow(&self, event: &Event) -> Result<()> {
+        let _site = call_site::enter();
         self.launch_queue("Stream::follow")?.follow(&event.event, event.per_block_use)
     }
 
@@ -278,6 +293,7 @@ impl Stream<'_> {
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](crate::Operations#errors).
     #[track_caller]
     pub fn g<T: Scalar>(&self, result: Sym<T>, src: Sym<T>, pe: u32) -> Result<()> {
+        let _site = call_site::enter();
         self.enqueue(self.pe.op_transfer("g", Transfer::Get, src.as_slice(), result.as_slice(), pe)?)
     }
 
@@ -291,6 +307,7 @@ impl Stream<'_> {
     /// - `WaitTimeout`, from [`Stream::wait`], when the deadline (setting `timeout`) passes.
     #[track_caller]
     pub fn signal_wait_until(&self, signal: Sym<Signal>, cmp: Cmp, value: u64) -> Result<()> {
+        let _site = call_site::enter();
         self.enqueue(self.pe.op_wait("signal_wait_until", None, signal, cmp, value)?)
     }
 
@@ -300,8 +317,8 @@ impl Stream<'_> {
         match &self.sink {
             Sink::Queue(queue) => Ok(queue),
             Sink::Graph(_) => {
-                let what = "the stream is being captured: call it after the capture".into();
-                Err(Error::Misuse { call, what })
+                let what = "the stream is being captured: call it after the capture";
+                Err(Error::misuse(call, what))
             }
         }
     }
@@ -319,12 +336,14 @@ impl Stream<'_> {
     fn queue(&self, operation: Operation, set: Option<u32>, site: Option<LaunchSite>) -> Result<()> {
         let (ctx, resources) = self.pe.launch_context(&operation.call)?;
         let ctx = set.map_or(ctx, |set| with_queue_sets(ctx, set));
+        // A kernel names its own lines.
+        let asked = if site.is_some() { CallSite::default() } else { CallSite::current() };
         match &self.sink {
             Sink::Queue(queue) => {
                 let Operation { name, grid, call } = operation;
-                queue.launch(self.pe, (ctx, resources), Launched { name, site }, grid, call).map(drop)
+                queue.launch(self.pe, (ctx, resources), Launched { name, site }, asked, grid, call).map(drop)
             }
-            Sink::Graph(recorder) => recorder.record(self.pe, (ctx, resources), operation),
+            Sink::Graph(recorder) => recorder.record(self.pe, (ctx, resources), operation, asked),
         }
     }
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use rushmem_base::{lock, wait_timeout};
 
 use crate::bootstrap::{Bootstrap, PeerLost, PeerMessage};
+use crate::call_site::CallSite;
 use crate::{Error, Result};
 
 /// The first byte of every team message. Messages about queues begin with another byte.
@@ -120,6 +121,7 @@ impl TeamExchange<'_> {
                 call: mine.call.split('(').next().unwrap_or_default().into(),
                 theirs: theirs.call.clone(),
                 mine: mine.call,
+                site: CallSite::current(),
             }),
         }
     }
@@ -154,19 +156,25 @@ impl TeamExchange<'_> {
     fn read(&self, answer: TeamMessage, mine: &CallPart) -> Result<Vec<CallPart>> {
         match answer {
             TeamMessage::All(parts) if parts.len() == self.pes.len() => Ok(parts),
-            TeamMessage::Missing(pes) => {
-                Err(Error::Absent { call: mine.call.clone(), pes, waited: self.within })
-            }
-            TeamMessage::All(_) | TeamMessage::Mine(_) => {
-                Err(Error::Absent { call: mine.call.clone(), pes: Vec::new(), waited: self.within })
-            }
+            TeamMessage::Missing(pes) => Err(Error::Absent {
+                call: mine.call.clone(),
+                pes,
+                waited: self.within,
+                site: CallSite::current(),
+            }),
+            TeamMessage::All(_) | TeamMessage::Mine(_) => Err(Error::Absent {
+                call: mine.call.clone(),
+                pes: Vec::new(),
+                waited: self.within,
+                site: CallSite::current(),
+            }),
         }
     }
 
     fn send(&self, to: u32, key: &str, message: &TeamMessage) -> Result<()> {
         let mut bytes = vec![TEAM_MESSAGE];
         serde_json::to_writer(&mut bytes, &(key, message))
-            .map_err(|error| Error::Misuse { call: "team", what: error.to_string() })?;
+            .map_err(|error| Error::misuse("team", error.to_string()))?;
         Ok(self.bootstrap.send(to, &bytes)?)
     }
 }

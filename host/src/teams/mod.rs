@@ -148,9 +148,7 @@ impl Teams {
     pub(crate) fn next_call(&self, call: &'static str, team: Team) -> Result<(Vec<u32>, String)> {
         let mut state = self.lock();
         match state.find(team) {
-            None => {
-                Err(Error::Misuse { call, what: format!("{team:?} is not a team, or has been destroyed") })
-            }
+            None => Err(Error::misuse(call, format!("{team:?} is not a team, or has been destroyed"))),
             Some(known) => {
                 known.calls += 1;
                 Ok((known.pes.clone(), format!("{}.{}", known.generation, known.calls)))
@@ -179,7 +177,7 @@ impl Teams {
     ) -> Result<Team> {
         let parts = exchange.share(call.key, self.part(call.text))?;
         // All PEs have passed the same arguments, so all find the same error.
-        let misuse = |what| Error::Misuse { call: call.name, what };
+        let misuse = |what| Error::misuse(call.name, what);
         let members = members().map_err(misuse)?;
         let generation = parts.iter().map(|part| part.generation).max().unwrap_or(0) + 1;
         let made = members.map(|pes| {

@@ -20,8 +20,7 @@ pub(crate) struct PeLocation {
 /// # Errors
 /// - [`Error::Bootstrap`] if a PE does not come.
 pub(crate) fn predefined(bootstrap: &dyn Bootstrap, mine: &PeLocation) -> Result<[Vec<u32>; 4]> {
-    let malformed =
-        |pe: u32| Error::Misuse { call: "start", what: format!("PE {pe} sent a malformed location") };
+    let malformed = |pe: u32| Error::misuse("start", format!("PE {pe} sent a malformed location"));
     let bytes = serde_json::to_vec(mine).map_err(|_| malformed(bootstrap.pe()))?;
     let all = bootstrap.allgather("the exchange of locations", &bytes)?;
     let parse = |(pe, bytes): (u32, &Vec<u8>)| serde_json::from_slice(bytes).map_err(|_| malformed(pe));

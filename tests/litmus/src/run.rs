@@ -176,7 +176,7 @@ pub fn run_in(pe: &Pe, tests: &[Test], rounds: u64) -> Result<Vec<Row>, Error> {
     let n_pes = pe.n_pes();
     if n_pes as usize > ACTORS {
         let what = format!("{n_pes} PEs, but the tests allow {ACTORS} at most");
-        return Err(Error::Misuse { call: "litmus", what });
+        return Err(Error::misuse("litmus", what));
     }
     let plays = plays(tests, n_pes, &format!("{n_pes} PEs"), |test| Cast::in_job(test, n_pes));
     play_all(pe, &plays, rounds)

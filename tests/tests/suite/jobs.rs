@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rushmem::{Error, Pe};
 use rushmem_device::Signal;
 use rushmem_test_kernels::wait_for_ever;
-use rushmem_tests::{Setup, grid};
+use rushmem_tests::{Setup, grid, without_line};
 
 /// Much less than the deadline of a wait.
 const SOON: Duration = Duration::from_secs(30);
@@ -45,7 +45,7 @@ fn left_by(leave: impl Fn() -> Error + Sync) -> (Error, Vec<String>) {
 
 #[test]
 fn an_error_of_one_pe_ends_the_waits_of_all() {
-    let (error, told) = left_by(|| Error::Misuse { call: "the solver", what: "does not converge".into() });
+    let (error, told) = left_by(|| Error::misuse("the solver", "does not converge"));
     assert_eq!(error.to_string(), "the solver: does not converge");
     assert_eq!(told, ["PE 1 was lost: aborted: the solver: does not converge"; 2]);
 }
@@ -67,7 +67,7 @@ fn a_full_heap_error_states_the_free_space() {
         pe.free(kept)?;
         pe.free(rest)?;
         pe.alloc::<u8>(64 << 10)?;
-        Ok(error.to_string())
+        Ok(without_line(&error))
     });
     let wanted = "the symmetric heap has no room for 80000 bytes: 49152 of 65536 bytes are free, 49152 of them in one \
                   piece; raise RUSHMEM_HEAP_BYTES on all PEs, or let the heap grow with RUSHMEM_HEAP_MAX";
@@ -90,7 +90,7 @@ fn different_collective_calls_are_named() {
     let told = Mutex::new(vec![String::new(); 3]);
     let result = Setup::new(3).try_run(|pe| {
         let error = pe.alloc::<u32>(if pe.my_pe() == 2 { 20 } else { 10 }).unwrap_err();
-        told.lock().unwrap()[pe.my_pe() as usize] = error.to_string();
+        told.lock().unwrap()[pe.my_pe() as usize] = without_line(&error);
         Err::<(), _>(error)
     });
     assert!(matches!(result, Err(Error::Mismatch { .. })), "{result:?}");
@@ -113,7 +113,7 @@ fn an_object_is_freed_once_and_not_used_afterwards() {
         let write = pe.write(object, &[1; 100]).unwrap_err();
         let outside = pe.read(object.slice(50..101)).unwrap_err();
         Ok([size, twice, read, write, outside].map(|error| {
-            let text = error.to_string();
+            let text = without_line(&error);
             let (before, after) = text.split_once("(+0x").unwrap_or((&text, ""));
             format!("{before}{}", after.split_once(' ').map_or("", |(_, rest)| rest))
         }))

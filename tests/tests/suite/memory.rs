@@ -6,7 +6,7 @@ use std::time::Duration;
 use rushmem::{Error, Hints, HostRange, Operations, Pages, Pe};
 use rushmem_device::{Error as Code, Local, Signal, SignalOp, Sym, SymSlice};
 use rushmem_test_kernels::{fill, gather, put_beyond, reach, reach_from_own, wait_for_ever};
-use rushmem_tests::{Setup, grid};
+use rushmem_tests::{Setup, grid, without_line};
 
 use super::setups;
 
@@ -113,7 +113,7 @@ fn sizes_that_overflow_are_refused() {
         let full = pe.alloc::<u64>(usize::MAX / 16).unwrap_err();
         assert!(matches!(full, Error::HeapFull { .. }), "{full}");
         assert_eq!(pe.heap_free(), before);
-        Ok(error.to_string())
+        Ok(without_line(&error))
     });
     let wanted = format!("alloc: the size of {} x 8 bytes overflows", usize::MAX / 4);
     assert_eq!(told, [wanted.clone(), wanted]);
@@ -136,7 +136,7 @@ fn addresses_are_aligned_as_asked_on_every_pe() {
         for wrong in [0, 1, 4, 24, 4 << 20, u64::MAX] {
             let error = pe.alloc_aligned::<u64>(20, wrong).unwrap_err().to_string();
             let wanted = format!("the alignment {wrong} is not a power of two from 8 to 2097152 bytes");
-            assert!(error.ends_with(&wanted), "{error}");
+            assert!(error.contains(&*wanted), "{error}");
         }
         pe.free(shift)
     });
@@ -181,7 +181,7 @@ fn a_resized_object_keeps_its_contents() {
         assert_eq!(pe.read(shorter)?, pattern(me, 10));
         for old in [object, longer, moved] {
             let error = pe.run(grid(1, 32), fill(old, 1)).unwrap_err().to_string();
-            assert!(error.ends_with("is not an object, or has been freed"), "{error}");
+            assert!(error.contains("is not an object, or has been freed"), "{error}");
         }
         pe.host_sync()?;
         pe.run(grid(1, 32), fill(shorter, 3))?;
@@ -257,7 +257,7 @@ fn misuse_of_an_object_is_named() {
         let object = pe.alloc::<u64>(100)?;
         let told = |result: Result<(), Error>, end: &str| {
             let error = result.unwrap_err();
-            assert!(matches!(error, Error::Misuse { .. }) && error.to_string().ends_with(end), "{error}");
+            assert!(matches!(error, Error::Misuse { .. }) && error.to_string().contains(end), "{error}");
         };
         told(pe.free(object.slice(0..99)), "is only a part of an object");
         told(pe.free(object.slice(1..100)), "is only a part of an object");
@@ -291,7 +291,7 @@ fn a_handle_of_another_job_is_refused() {
             pe.read(theirs).map(drop),
         ] {
             let error = result.unwrap_err();
-            assert!(error.to_string().ends_with("belongs to another job"), "{error}");
+            assert!(error.to_string().contains("belongs to another job"), "{error}");
         }
         pe.run(grid(1, 32), fill(ours, 1))
     });
@@ -439,7 +439,7 @@ fn a_window_is_the_users_own_memory() {
             let window = pe.register_symmetric(own)?;
             Reached::within(window.handle()).check(pe)?;
             let error = pe.run(grid(1, 32), fill(all, 1)).unwrap_err().to_string();
-            assert!(error.ends_with("is not an object, or has been freed"), "{error}");
+            assert!(error.contains("is not an object, or has been freed"), "{error}");
             let own = pe.unregister_symmetric(window)?;
             assert_eq!(own[..LEN], pattern(left, LEN));
             pe.free(heap)?;
@@ -510,7 +510,7 @@ fn a_failed_window_registration_fails_on_all_pes() {
         let text = error.to_string();
         match (pe.my_pe(), &error) {
             (1, Error::Misuse { .. }) => {
-                assert!(text.ends_with("overlap the heap or a registered buffer"), "{text}")
+                assert!(text.contains("overlap the heap or a registered buffer"), "{text}")
             }
             (_, Error::Elsewhere { pe: 1, .. }) => {
                 assert!(text.starts_with("register_symmetric failed on PE 1: "), "{text}");
@@ -538,7 +538,7 @@ fn a_window_stays_while_a_launch_may_use_it() {
         };
         let kept = pe.unregister_symmetric(window).expect_err("a kernel of PE 0 runs");
         let text = kept.error.to_string();
-        assert!(text.ends_with("wait for the end of all launches first"), "{text}");
+        assert!(text.contains("wait for the end of all launches first"), "{text}");
         assert_eq!(matches!(*kept.error, Error::Elsewhere { pe: 0, .. }), pe.my_pe() == 1, "{text}");
         pe.signal_op(signal, SignalOp::Set, 1, pe.my_pe())?;
         launch.map_or(Ok(()), |launch| launch.wait())?;
@@ -554,9 +554,9 @@ fn a_window_is_not_an_object_of_the_heap() {
     Setup::new(1).run(|pe| {
         let window = pe.register_symmetric(vec![0u64; 100])?;
         let error = pe.free(window.handle()).unwrap_err().to_string();
-        assert!(error.ends_with("is a registered buffer: return it with `unregister_symmetric`"), "{error}");
+        assert!(error.contains("is a registered buffer: return it with `unregister_symmetric`"), "{error}");
         let empty = pe.register_symmetric(Vec::<u64>::new()).map(drop).unwrap_err().to_string();
-        assert!(empty.ends_with("the buffer has no bytes"), "{empty}");
+        assert!(empty.contains("the buffer has no bytes"), "{empty}");
         // A window that the program does not unregister ends with the PE.
         drop(window);
         Ok(())
@@ -619,7 +619,7 @@ fn misuse_of_a_local_buffer_is_named() {
         let overlap = "overlap the heap or a registered buffer";
         for (from, len) in [(10, 50), (0, 11), (59, 1), (20, 5), (0, 100)] {
             let error = pe.register(part(from, len)).map(drop).unwrap_err();
-            assert!(matches!(error, Error::Misuse { .. }) && error.to_string().ends_with(overlap), "{error}");
+            assert!(matches!(error, Error::Misuse { .. }) && error.to_string().contains(overlap), "{error}");
         }
         // SAFETY: as above.
         let before = pe.register(unsafe { HostRange::new(start.sub(PAGE), 10) })?;
@@ -628,7 +628,7 @@ fn misuse_of_a_local_buffer_is_named() {
         let inside = std::ptr::NonNull::new(pe.address(dst)? as *mut u64).unwrap();
         // SAFETY: refused before any access.
         let error = pe.register(unsafe { HostRange::new(inside, 8) }).map(drop).unwrap_err();
-        assert!(Setup::on_gpu() || error.to_string().ends_with(overlap), "{error}");
+        assert!(Setup::on_gpu() || error.to_string().contains(overlap), "{error}");
 
         let error = pe.run(grid(1, 1), put_beyond(dst.slice(0..50), mine.handle())).unwrap_err();
         let Error::Device { first, .. } = &error else { panic!("{error}") };
@@ -643,7 +643,7 @@ fn misuse_of_a_local_buffer_is_named() {
             pe.write(handle.slice(0..1), &[1]),
         ] {
             let error = result.unwrap_err();
-            assert!(matches!(error, Error::Misuse { .. }) && error.to_string().ends_with(gone), "{error}");
+            assert!(matches!(error, Error::Misuse { .. }) && error.to_string().contains(gone), "{error}");
         }
         // A new registration at the same place does not revive the old handle.
         let again = pe.register(part(10, 50))?;
@@ -651,7 +651,7 @@ fn misuse_of_a_local_buffer_is_named() {
         assert_eq!(pe.unregister_all()?, 3);
         for twice in [before, after, again] {
             let kept = pe.unregister(twice).map(drop).unwrap_err();
-            assert!(kept.error.to_string().ends_with(gone), "{kept:?}");
+            assert!(kept.error.to_string().contains(gone), "{kept:?}");
         }
         Ok(())
     });
@@ -685,7 +685,7 @@ fn a_buffer_stays_while_a_launch_may_use_it() {
         let mine = pe.register(vec![0u64; 100])?;
         let launch = pe.launch(grid(1, 32), wait_for_ever(signal, 1, seen))?;
         let kept = pe.unregister(mine).expect_err("a kernel runs");
-        assert!(kept.error.to_string().ends_with("wait for the end of all launches first"), "{kept:?}");
+        assert!(kept.error.to_string().contains("wait for the end of all launches first"), "{kept:?}");
         assert!(pe.unregister_all().is_err());
         pe.signal_op(signal, SignalOp::Set, 1, pe.my_pe())?;
         launch.wait()?;

@@ -378,7 +378,7 @@ fn a_stream_stops_at_an_error_until_it_is_reported() {
         failing.put(data, data, next(pe))?;
         other.launch(grid(1, 32), fill_with(beside, 8))?;
         let error = failing.wait().expect_err("nobody signals");
-        let Error::Operation { what, cause } = &error else { panic!("{error}") };
+        let Error::Operation { what, cause, .. } = &error else { panic!("{error}") };
         assert_eq!(*what, "signal_wait_until");
         let Error::Device { first, others: 0 } = &**cause else { panic!("{error}") };
         assert_eq!(first.code(), Some(Code::WaitTimeout));

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rushmem::{Error, Pe, TeamConfig};
 use rushmem_device::Team;
 use rushmem_test_kernels::team_numbers;
-use rushmem_tests::{Setup, grid};
+use rushmem_tests::{Setup, grid, without_line};
 
 const PLAIN: TeamConfig = TeamConfig::new();
 
@@ -65,7 +65,7 @@ fn invalid_teams_have_no_numbers() {
         pe.team_destroy(Team::INVALID)?;
         let twice = pe.team_destroy(team).unwrap_err().to_string();
         assert!(
-            twice.starts_with("team_destroy: Team") && twice.ends_with("or has been destroyed"),
+            twice.starts_with("team_destroy: Team") && twice.contains("or has been destroyed"),
             "{twice}"
         );
         Ok([numbers(pe, Team::INVALID, Team::WORLD)?, numbers(pe, team, Team::WORLD)?])
@@ -119,7 +119,7 @@ fn bad_triples_are_refused_on_all_members() {
     let told = Setup::new(3).run(|pe| {
         let bad = [(0, 1, 4), (2, -1, 4), (3, 1, 1), (0, 0, 2), (0, 1, 0), (0, 2, 3)];
         let errors = bad.map(|(start, stride, size)| {
-            pe.team_split_strided(Team::WORLD, start, stride, size, PLAIN).unwrap_err().to_string()
+            without_line(&pe.team_split_strided(Team::WORLD, start, stride, size, PLAIN).unwrap_err())
         });
         // The errors do not affect the next call.
         assert_eq!(numbers(pe, pe.team_split_strided(Team::WORLD, 0, 1, 3, PLAIN)?, Team::WORLD)?[1], 3);
@@ -143,7 +143,7 @@ fn rows_and_columns_of_ragged_parents() {
                 pe.team_destroy(column)?;
             }
             let error = pe.team_split_2d(Team::WORLD, 0, PLAIN, PLAIN).unwrap_err();
-            assert_eq!(error.to_string(), "team_split_2d: a row has at least one member");
+            assert_eq!(without_line(&error), "team_split_2d: a row has at least one member");
             Ok(seen)
         });
         for (me, seen) in (0..).zip(seen) {
@@ -190,7 +190,7 @@ fn bad_lists_are_refused() {
     let told = Setup::new(2).run(|pe| {
         let other = 1 - pe.my_pe();
         Ok([&[][..], &[0, 1, 0], &[0, 1, 2], &[other]]
-            .map(|pes| pe.team_from_pes(pes, PLAIN).unwrap_err().to_string()))
+            .map(|pes| without_line(&pe.team_from_pes(pes, PLAIN).unwrap_err())))
     });
     let wanted = [
         "team_from_pes: PE 0 is not one of []",
@@ -209,7 +209,7 @@ fn a_missing_member_is_named() {
             std::thread::sleep(Duration::from_secs(3));
             return Ok(String::new());
         }
-        Ok(pe.team_from_pes(&[0, 1, 2], PLAIN).unwrap_err().to_string())
+        Ok(without_line(&pe.team_from_pes(&[0, 1, 2], PLAIN).unwrap_err()))
     });
     let wanted = "PEs [1] did not call team_from_pes([0, 1, 2], 0 contexts) within 2s";
     assert_eq!([&told[0], &told[2]], [wanted; 2]);

@@ -210,7 +210,7 @@ fn a_graph_of_the_application_holds_kernels() {
         // A second stream, which is dropped during the capture.
         pe.stream_from(&stream)?.quiet()?;
         let error = ours.wait().unwrap_err().to_string();
-        assert!(error.ends_with("call it after the capture"), "{error}");
+        assert!(error.contains("call it after the capture"), "{error}");
         let graph = stream.end_capture(CUgraphInstantiate_flags(0)).expect("a graph").expect("some kernels");
         pe.host_sync()?;
         assert_eq!(pe.read_one(round)?, 0, "captured, and not run");

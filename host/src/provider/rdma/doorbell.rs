@@ -130,9 +130,11 @@ impl DoorbellProxy {
         };
         entries.words = Some((region.clone(), index + 1));
         let offset = index * STRIDE;
-        let start = region.memory.host_ptr().ok_or_else(|| Error::Misuse {
-            call: "a doorbell word",
-            what: "memory that kernels and the CPU share has no address on the CPU".into(),
+        let start = region.memory.host_ptr().ok_or_else(|| {
+            Error::misuse(
+                "a doorbell word",
+                "memory that kernels and the CPU share has no address on the CPU",
+            )
         })?;
         // SAFETY: the offset lies within the region.
         let word = unsafe { start.add(offset as usize) }.cast::<AtomicU64>();

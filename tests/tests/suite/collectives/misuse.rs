@@ -105,7 +105,7 @@ fn wrong_arguments_are_reported_without_a_hang() {
         (Shorter, Code::LengthMismatch, "a length is "),
         (Overlapping, Code::Overlap, "the source at heap offset"),
         (NoSuchRoot, Code::BadPe, "there is no PE 99: the job has 3"),
-        (BitsOfFloats, Code::BadReduction, "there is no reduction 4 of elements of type 10"),
+        (BitsOfFloats, Code::BadReduction, "there is no reduction `And` of elements of type f32"),
         (Outside, Code::OutOfRange, "the call used elements 0..13 of an object of 12 elements"),
     ];
     for (wrong, code, text) in cases {
