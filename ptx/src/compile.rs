@@ -108,10 +108,10 @@ impl Build<'_> {
         let Self { source, toolchain, target, extras, sysroot } = self;
         // In a shared target folder, cargo confuses packages of the same name from two workspaces.
         let workspace = hex(&Sha256::digest(source.workspace.as_os_str().as_encoded_bytes()));
-        let lined = if lines == Lines::All { "-lines" } else { "" };
         let features = extras.features();
         let extra: String = features.iter().map(|name| format!("-{name}")).collect();
-        let build = sysroot.cache.join(format!("build-{}{lined}{extra}", &workspace[..8]));
+        // Builds with and without lines share the folder, and so the macros, which take longer to compile than the kernels.
+        let build = sysroot.cache.join(format!("build-{}{extra}", &workspace[..8]));
 
         let mut command = Command::new(cargo());
         scrub(&mut command);

@@ -15,7 +15,8 @@
 //!
 //! 1. `RUSHMEM_PTX_RUSTC`, the path of a `rustc`, if set;
 //! 2. a nightly of rustup with `rust-src`: `rustup toolchain install nightly --component rust-src`;
-//! 3. Debian's compiler: `apt-get install rustc-web rust-web-src`.
+//! 3. Debian's compiler: `apt-get install rustc-web rust-web-src`;
+//! 4. another toolchain of rustup with `rust-src`, such as stable: `rustup component add rust-src`.
 //!
 //! The `cargo` that runs `build.rs` drives it, or the one at `RUSHMEM_PTX_CARGO`. The build needs no more network than
 //! the host's build of the same crates. It compiles `core` from the installed source, once for each compiler.

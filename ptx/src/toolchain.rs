@@ -76,7 +76,8 @@ impl Candidates {
 }
 
 impl Search {
-    /// Searches this machine: `RUSHMEM_PTX_RUSTC`, then nightlies of rustup, then Debian's compiler.
+    /// Searches this machine: `RUSHMEM_PTX_RUSTC`, then nightlies of rustup, then Debian's compiler, then other toolchains of
+    /// rustup. `RUSTC_BOOTSTRAP` makes those that are no nightlies accept unstable features.
     ///
     /// # Errors
     /// - [`Error::Override`] if `RUSHMEM_PTX_RUSTC` names an unusable compiler.
@@ -95,8 +96,8 @@ impl Search {
             })?);
             return Ok(search);
         }
-        let nightlies = candidates.rustup.as_deref().map(nightlies).unwrap_or_default();
-        for rustc in nightlies.into_iter().chain([candidates.system.clone()]) {
+        let (nightlies, others) = candidates.rustup.as_deref().map(of_rustup).unwrap_or_default();
+        for rustc in nightlies.into_iter().chain([candidates.system.clone()]).chain(others) {
             match Toolchain::at(&rustc) {
                 Ok(toolchain) => {
                     search.found = Some(toolchain);
@@ -114,17 +115,24 @@ impl Search {
     }
 }
 
-/// Returns the compilers of rustup's nightlies: the undated one, then the others from the newest on.
-fn nightlies(toolchains: &Path) -> Vec<PathBuf> {
+/// Returns the compilers of rustup: its nightlies, and the others. In both lists, undated or unnumbered toolchains come first,
+/// then the others from the newest on.
+fn of_rustup(toolchains: &Path) -> (Vec<PathBuf>, Vec<PathBuf>) {
     let mut names: Vec<OsString> = fs::read_dir(toolchains)
         .into_iter()
         .flatten()
         .filter_map(|entry| Some(entry.ok()?.file_name()))
-        .filter(|name| name.to_string_lossy().starts_with("nightly"))
         .collect();
-    let dated = |name: &OsString| name.to_string_lossy().starts_with("nightly-2");
-    names.sort_by(|a, b| dated(a).cmp(&dated(b)).then(b.cmp(a)));
-    names.into_iter().map(|name| toolchains.join(name).join("bin/rustc")).collect()
+    let numbered = |name: &OsString| {
+        let name = name.to_string_lossy();
+        name.trim_start_matches("nightly-").starts_with(|c: char| c.is_ascii_digit())
+    };
+    names.sort_by(|a, b| numbered(a).cmp(&numbered(b)).then(b.cmp(a)));
+    let is_nightly = |name: &OsString| name.to_string_lossy().starts_with("nightly");
+    let (nightlies, others): (Vec<_>, Vec<_>) = names.into_iter().partition(is_nightly);
+    let rustc =
+        |names: Vec<OsString>| names.iter().map(|name| toolchains.join(name).join("bin/rustc")).collect();
+    (rustc(nightlies), rustc(others))
 }
 
 impl Toolchain {
@@ -240,6 +248,21 @@ pub(crate) mod tests {
             "{}",
             search.looked()
         );
+    }
+
+    #[test]
+    fn a_stable_toolchain_with_source_is_the_last_resort() {
+        let tmp = tempfile::tempdir().unwrap();
+        fake(&tmp.path().join("toolchains/1.95.0-x"), "1.95.0", true);
+        let numbered = fake(&tmp.path().join("toolchains/1.97.0-x"), "1.97.0", true);
+        let found = || Search::through(&candidates(tmp.path())).unwrap().found.unwrap().rustc;
+        assert_eq!(found(), numbered);
+        let stable = fake(&tmp.path().join("toolchains/stable-x"), "1.96.0", true);
+        assert_eq!(found(), stable);
+        let system = fake(&tmp.path().join("usr"), "1.96.0", true);
+        assert_eq!(found(), system);
+        let nightly = fake(&tmp.path().join("toolchains/nightly-x"), "1.98.0-nightly", true);
+        assert_eq!(found(), nightly);
     }
 
     #[test]
