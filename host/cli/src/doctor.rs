@@ -12,17 +12,17 @@ use serde_json::json;
 use crate::error::Error;
 use crate::{print, report};
 
-/// Finding whether this machine can run jobs at full speed, and print remedies
+/// Check whether this machine can run jobs at full speed, and print remedies
 ///
 /// Checks GPUs, NICs, the PCIe paths between them and the system. Then runs two jobs of two PEs, one through the NIC and one
 /// over P2P, and compares every byte. Changes nothing and needs no privileges. Exit code 3 if a check fails.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Finding the machine only; run no jobs
+    /// Check the machine only; run no jobs
     #[arg(long)]
     no_probe: bool,
 
-    /// Finding all nodes of a job, and put from each PE to each other PE: rushmem run -n 8 rushmem doctor --job
+    /// Check all nodes of a job, and put from each PE to each other PE: rushmem run -n 8 rushmem doctor --job
     #[arg(long, conflicts_with_all = ["no_probe", "save", "saved"])]
     job: bool,
 
@@ -34,7 +34,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
 
-    /// Finding the machine that a file of --save describes
+    /// Check the machine that a file of --save describes
     #[arg(long, value_name = "FILE", conflicts_with = "save")]
     saved: Option<PathBuf>,
 

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use rushmem_doctor::explain;
+use rushmem_doctor::{explain, suggest};
 
 use crate::error::Error;
 use crate::print;
@@ -23,9 +23,12 @@ pub(crate) fn execute(args: &Args) -> Result<ExitCode, Error> {
     let lines = explain(&args.word);
     if lines.is_empty() {
         let word = &args.word;
+        let remedy = suggest(word).map_or_else(
+            || "docs/errors.md and docs/settings.md list them".into(),
+            |name| format!("did you mean `{name}`?"),
+        );
         return Err(Error::Usage(format!(
-            "no error, syndrome, check or setting has the number or name `{word}`; docs/errors.md and docs/settings.md \
-             list them"
+            "no error, syndrome, check or setting has the number or name `{word}`; {remedy}"
         )));
     }
     print(&(lines.join("\n") + "\n"))?;

@@ -1,5 +1,6 @@
 //! The `rushmem` command.
 
+mod completions;
 mod doctor;
 mod error;
 mod explain;
@@ -18,7 +19,7 @@ mod trace;
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use rushmem::config::Config;
 
 use self::error::Error;
@@ -49,6 +50,7 @@ enum Command {
     Info(info::Args),
     Doctor(doctor::Args),
     Explain(explain::Args),
+    Completions(completions::Args),
 }
 
 fn main() -> ExitCode {
@@ -75,6 +77,7 @@ fn execute(cli: Cli) -> Result<ExitCode, Error> {
         Command::Info(args) => info::execute(&args, &config),
         Command::Doctor(args) => doctor::execute(&args, &config),
         Command::Explain(args) => explain::execute(&args),
+        Command::Completions(args) => completions::execute(&args, Cli::command()),
     }
 }
 

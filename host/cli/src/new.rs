@@ -136,7 +136,7 @@ fn check_name(name: &str) -> Result<(), String> {
         return Err("the project is a folder in the current one, so it needs a name without path".into());
     }
     if let Some(other) = name.chars().find(|&c| !allowed(c)) {
-        return Err(format!("{other:?} is no letter, digit, `-` or `_`"));
+        return Err(format!("{other:?} is not a letter, digit, `-` or `_`"));
     }
     if !name.starts_with(|c: char| c.is_ascii_alphabetic()) {
         return Err("it does not begin with a letter".into());
@@ -191,9 +191,9 @@ fn claim(folder: &Path) -> Result<(), Error> {
             ))),
         },
         Err(error) if error.kind() == ErrorKind::NotFound => create(folder),
-        Err(error) => {
-            Err(Error::Usage(format!("{name} exists and is no readable folder ({error}); take another name")))
-        }
+        Err(error) => Err(Error::Usage(format!(
+            "{name} exists and is not a readable folder ({error}); take another name"
+        ))),
     }
 }
 
@@ -236,10 +236,10 @@ mod tests {
             ("", "does not begin with a letter"),
             ("1st", "does not begin with a letter"),
             ("-x", "does not begin with a letter"),
-            ("a b", "' ' is no letter"),
-            ("caf\u{e9}", "'\u{e9}' is no letter"),
+            ("a b", "' ' is not a letter"),
+            ("caf\u{e9}", "'\u{e9}' is not a letter"),
             ("a/b", "name without path"),
-            ("..", "'.' is no letter"),
+            ("..", "'.' is not a letter"),
             ("fn", "another meaning"),
             ("proc-macro", "another meaning"),
             ("rushmem-device", "a crate of Rushmem"),

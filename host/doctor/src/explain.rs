@@ -4,7 +4,7 @@ use rushmem_device::Error as Code;
 use rushmem_mlx5::Syndrome;
 
 use super::CHECKS;
-use rushmem::config::Setting;
+use rushmem::config::{SETTINGS, Setting, nearest};
 use rushmem::{Status, meaning_of};
 
 /// Syndromes of mlx5, with number and name in `enum ibv_wc_status` of libibverbs.
@@ -66,6 +66,15 @@ pub fn explain(word: &str) -> Vec<String> {
     }
     lines.extend(Setting::find_by_name(word).map(explain_setting));
     lines
+}
+
+/// Returns the name that `word` most likely means, if [`explain`] does not know it.
+pub fn suggest(word: &str) -> Option<String> {
+    let codes: Vec<String> = (1..).map_while(Code::from_code).map(|code| format!("{code:?}")).collect();
+    let syndromes = SYNDROMES.iter().flat_map(|(syndrome, _, name)| [syndrome.name().unwrap_or(name), name]);
+    let settings = SETTINGS.iter().flat_map(|setting| [setting.key, setting.env]);
+    let names = codes.iter().map(String::as_str).chain(Status::ALL.iter().map(|status| status.name()));
+    nearest(word, names.chain(settings).chain(syndromes)).map(str::to_owned)
 }
 
 /// Returns group, description, type and default of a setting.

@@ -21,7 +21,7 @@ use rushmem::config::{Config, DeviceKind, HeapKind, Nic, RelaxedOrdering};
 use rushmem::inspect::{queue_memory, share_gpus};
 
 pub use self::check::{Check, Finding, Verdict};
-pub use self::explain::explain;
+pub use self::explain::{explain, suggest};
 pub use self::host::{Host, Saved};
 
 /// All checks.

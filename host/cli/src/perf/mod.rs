@@ -63,7 +63,7 @@ pub(crate) struct Args {
           value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
 
-    /// Number of runs of each row
+    /// Number of runs of each row, at least 7: the spread needs quartiles
     #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u64).range(7..))]
     runs: u64,
 

@@ -44,7 +44,7 @@ impl Selection {
             self.names.iter().find(|name| !Bench::ALL.iter().any(|b| b.name().starts_with(*name)))
         {
             let all: Vec<_> = Bench::ALL.iter().map(|bench| bench.name()).collect();
-            return Err(format!("no benchmark name begins with `{name}`; the names are {}", all.join(", ")));
+            return Err(format!("no benchmark name starts with `{name}`; the names are {}", all.join(", ")));
         }
         let mut cases = Vec::new();
         for bench in Bench::ALL.into_iter().filter(|bench| self.takes(bench.name())) {
