@@ -133,7 +133,7 @@ impl<'a> Dispatcher<'a> {
         let batch = self.batch(input)?;
         if self.is_busy.replace(true) {
             let what = "the last call has no combine: queue it, or call `reset` on all PEs";
-            return Err(Error::misuse("dispatch_send", what));
+            return Err(Error::Misuse { call: "dispatch_send", what: what.into() });
         }
         let (grid, is_placed) = (self.grid(), self.shape.form == Form::Throughput);
         if is_placed {
@@ -189,7 +189,7 @@ impl<'a> Dispatcher<'a> {
         if let Some(peer) = (0..self.pe.n_pes()).find(differs) {
             let what =
                 format!("`results` of PE {peer} cannot be mapped, unlike its heap: allocate it in the heap");
-            return Err(Error::misuse(CALL, what));
+            return Err(Error::Misuse { call: CALL, what });
         }
         stream.launch(self.one_thread_each(), kernels::ep_announce_back(self.buffers, results))?;
         Ok(Returning { batch: received.0, results })
@@ -302,7 +302,7 @@ impl<'a> Dispatcher<'a> {
         if count > tokens {
             let what =
                 format!("{count} tokens, but the shape has at most {tokens}: send them in several calls");
-            return Err(Error::misuse(CALL, what));
+            return Err(Error::Misuse { call: CALL, what });
         }
         let pairs = count * top_k;
         Ok(Batch {
@@ -373,8 +373,10 @@ fn allocate(pe: &Pe, shape: &Shape) -> Result<Buffers> {
     // All PEs must allocate the same.
     let warps = pe.allgather(&warps.to_le_bytes())?.into_iter().filter_map(|bytes| bytes.try_into().ok());
     let warps = warps.map(u32::from_le_bytes).max().unwrap_or(0);
-    let number =
-        |n: usize| u32::try_from(n).map_err(|_| Error::misuse(PROBE, format!("{n} does not fit: use less")));
+    let number = |n: usize| {
+        u32::try_from(n)
+            .map_err(|_| Error::Misuse { call: PROBE, what: format!("{n} does not fit: use less") })
+    };
     let mut buffers = Buffers {
         words: inbox.slice(0..0).cast(),
         tables: inbox.slice(0..0).cast(),
@@ -402,7 +404,7 @@ fn allocate(pe: &Pe, shape: &Shape) -> Result<Buffers> {
 fn first<T: Pod>(call: &'static str, name: &str, object: SymSlice<T>, len: usize) -> Result<SymSlice<T>> {
     if object.len() < len {
         let what = format!("`{name}` has {} elements, and the call needs {len}: allocate more", object.len());
-        return Err(Error::misuse(call, what));
+        return Err(Error::Misuse { call, what });
     }
     Ok(object.slice(0..len))
 }
@@ -413,7 +415,7 @@ fn chunks(call: &'static str, name: &str, object: SymSlice<Bf16>, len: usize) ->
     if chunks.len() * 8 != len {
         let what =
             format!("`{name}` begins at {:#x}: begin at a multiple of 16 bytes", object.handle().offset);
-        return Err(Error::misuse(call, what));
+        return Err(Error::Misuse { call, what });
     }
     Ok(chunks)
 }

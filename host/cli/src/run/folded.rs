@@ -180,7 +180,7 @@ mod tests {
     fn an_error_of_several_lines_keeps_its_first_line() {
         let mut errors = FoldedErrors::default();
         let first = b"Error: PE 0: kernel deadlock".to_vec();
-        assert_eq!(errors.take(0, &first), [first.clone()]);
+        assert_eq!(errors.take(0, &first), std::slice::from_ref(&first));
         assert_eq!(errors.take(0, b"  block 0: lane 3"), [b"  block 0: lane 3"]);
         let second = b"Error: PE 1: kernel deadlock".to_vec();
         assert!(errors.take(1, &second).is_empty());

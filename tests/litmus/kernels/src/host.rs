@@ -41,10 +41,10 @@ pub fn poke_two(ctx: &Ctx, data: Sym<u64>, flag: Sym<u64>, value: u64, pe: u32) 
 /// Stores `value` to all words of this PE's `data`, without a fence.
 #[kernel]
 pub fn leave(ctx: &Ctx, data: SymSlice<u64>, value: u64) -> Result {
-    let (view, mut i) = (ctx.local(data), Thread::index() as usize);
+    let (view, mut i) = (ctx.local(data), Thread::index());
     while i < view.len() {
         view.store(i, value);
-        i += Thread::count() as usize;
+        i += Thread::count();
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Operations of one thread of an actor.
 
-use rushmem_device::arch::{self, Scope, Sys};
+use rushmem_device::arch;
 use rushmem_device::prelude::*;
 
 use crate::code::{Code, Op};
@@ -48,7 +48,7 @@ pub(crate) fn step(ctx: &Ctx, m: &Memory, op: &Op) -> Result {
     } else if op.is(Code::Quiet) {
         ctx.quiet(Thread)?;
     } else if op.is(Code::Hand) {
-        Sys::fence();
+        ctx.fence_system();
         ctx.signal_op(m.word(op.s), SignalOp::Add, 1, ctx.my_pe())?;
     } else if op.code <= Code::Lock as u64 {
         atomic(ctx, m, op, value)?;
