@@ -28,7 +28,7 @@ pub(super) fn run(mut plan: Plan, json: bool) -> Result<ExitCode, Error> {
         LaunchMode::Processes(share) => job::supervise(&plan, share)?,
     };
     let Some(findings) = report.read()? else {
-        eprintln!("rushmem: the program has not come to the end of a job, so the sanitizer has no report");
+        eprintln!("rushmem: incomplete: the program has not finished a job, so the sanitizer has no report");
         return Ok(ExitCode::from(code));
     };
     if json {
@@ -37,16 +37,23 @@ pub(super) fn run(mut plan: Plan, json: bool) -> Result<ExitCode, Error> {
         print(&format!("{text}\n"))?;
     }
     // The runtime has printed the findings.
-    match findings.len() {
-        0 => {
-            eprintln!("rushmem: the sanitizer has found nothing");
-            Ok(ExitCode::from(code))
+    let (text, code) = verdict(findings.len(), code);
+    eprintln!("rushmem: {text}");
+    Ok(ExitCode::from(code))
+}
+
+/// Returns the last line of the output, and the exit code, for the number of findings and the exit code of the program.
+fn verdict(findings: usize, code: u8) -> (String, u8) {
+    let why = match code {
+        _ if findings > 0 => {
+            return (format!("the sanitizer has found {findings} races or deadlocks"), FOUND);
         }
-        count => {
-            eprintln!("rushmem: the sanitizer has found {count} races or deadlocks");
-            Ok(ExitCode::from(FOUND))
-        }
-    }
+        0 => return ("the sanitizer has found nothing".into(), code),
+        129.. => format!("the program was killed by signal {}", code - 128),
+        _ => format!("the program failed with exit code {code}"),
+    };
+    let text = format!("incomplete: {why}; the sanitizer has found nothing in the part that has run");
+    (text, code)
 }
 
 /// Returns the exit code of a program: 128 plus the number of the signal if one has killed it.
@@ -100,5 +107,21 @@ fn remove(file: &Path) -> Result<(), Error> {
             Err(Error::Environment(format!("cannot remove {}: {error}", file.display())))
         }
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_program_is_not_clean() {
+        assert_eq!(verdict(0, 0), ("the sanitizer has found nothing".into(), 0));
+        assert_eq!(verdict(2, 1), ("the sanitizer has found 2 races or deadlocks".into(), FOUND));
+        for (code, why) in [(101, "failed with exit code 101"), (137, "was killed by signal 9")] {
+            let (text, kept) = verdict(0, code);
+            assert!(text.starts_with(&format!("incomplete: the program {why}")), "{text}");
+            assert_eq!(kept, code);
+        }
     }
 }
