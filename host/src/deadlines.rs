@@ -1,22 +1,27 @@
-//! Deadlines of PEs that share few cores.
+//! Deadlines of PEs that share few cores, or that the sanitizer watches.
 
 use rushmem_base::{crowd_deadline, local_processes};
 
-use crate::config::Config;
+use crate::config::{Config, Switch};
 
-/// Extends the deadlines that nobody has set, if a core has more than eight PEs of this node.
+/// The factor of deadlines under the sanitizer. It slows debug builds down by up to 8.
+const SANITIZER_FACTOR: u32 = 10;
+
+/// Extends the deadlines that nobody has set, if a core has more than eight PEs of this node, or if the sanitizer is on.
 ///
 /// A PE waits there until each of its peers gets a core. With `native` kernels, that also holds for calls of kernels.
 pub(crate) fn extend(config: &mut Config, native: bool) {
     let pes = config.pes_on_node().max(local_processes());
+    let factor = if config.sanitize == Switch::On { SANITIZER_FACTOR } else { 1 };
+    let extended = |deadline| crowd_deadline(deadline, pes).saturating_mul(factor);
     if config.is_default("bootstrap_timeout") {
-        config.bootstrap_timeout = crowd_deadline(config.bootstrap_timeout, pes);
+        config.bootstrap_timeout = extended(config.bootstrap_timeout);
     }
     if config.is_default("connect_timeout") {
-        config.connect_timeout = crowd_deadline(config.connect_timeout, pes);
+        config.connect_timeout = extended(config.connect_timeout);
     }
     if native && config.is_default("timeout") {
-        config.timeout = crowd_deadline(config.timeout, pes);
+        config.timeout = extended(config.timeout);
     }
 }
 
@@ -46,5 +51,13 @@ mod tests {
         assert_eq!(deadlines(32 * cores(), false, &[]), (seconds(10), seconds(240)));
         let set = [("timeout", "10s"), ("bootstrap_timeout", "60s")];
         assert_eq!(deadlines(32 * cores(), true, &set), usual);
+    }
+
+    #[test]
+    fn deadlines_that_nobody_set_grow_under_the_sanitizer() {
+        let seconds = Duration::from_secs;
+        let sanitized = ("sanitize", "on");
+        assert_eq!(deadlines(1, true, &[sanitized]), (seconds(100), seconds(600)));
+        assert_eq!(deadlines(1, true, &[sanitized, ("timeout", "3s")]), (seconds(3), seconds(600)));
     }
 }

@@ -200,13 +200,13 @@ settings! {
              from PEs of its node or from other nodes, never from both.";
         Deadlines common timeout: Duration, "RUSHMEM_TIMEOUT", "10s", "time",
             "Deadline of every blocking call of a kernel. With native kernels, the default grows with the PEs of a core \
-             beyond 8.";
+             beyond 8, and tenfold under the sanitizer.";
         Deadlines common bootstrap_timeout: Duration, "RUSHMEM_BOOTSTRAP_TIMEOUT", "60s", "time",
             "Deadline of every collective call of the host, including the start of the job. The default grows with the \
-             PEs of a core beyond 8.";
+             PEs of a core beyond 8, and tenfold under the sanitizer.";
         Deadlines expert connect_timeout: Duration, "RUSHMEM_CONNECT_TIMEOUT", "60s", "time",
             "Deadline of the first contact of a kernel with a peer: the time until both ends have connected their QPs. The \
-             default grows with the PEs of a core beyond 8.";
+             default grows with the PEs of a core beyond 8, and tenfold under the sanitizer.";
         Deadlines expert ack_timeout: Auto<Duration>, "RUSHMEM_ACK_TIMEOUT", "auto", "time",
             "Time that a NIC waits for each acknowledgement, rounded up to 4.096 us times a power of two. Auto lets all \
              retries end within half of `timeout`.";
