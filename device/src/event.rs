@@ -3,6 +3,7 @@
 use core::panic::Location;
 
 use crate::abi::CtxParts;
+use crate::order::FenceScope;
 
 /// A range of the symmetric memory or of the local buffers of a PE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +40,8 @@ pub enum Change {
     Set,
     /// An atomic, or a signal that adds.
     Update,
+    /// An atomic that sets. Unlike an update, it does not pass on what earlier writes of the word have published.
+    Replace,
 }
 
 /// An operation that a call posts.
@@ -160,6 +163,8 @@ pub struct Collective {
     pub team: (u32, u32),
     /// The part of the call.
     pub meeting: Meeting,
+    /// Whether the call moves data, and so promises only its buffers. Other calls are barriers.
+    pub moves: bool,
     /// The context of a call that completes earlier operations.
     pub completes: Option<u32>,
     /// The member that has the only source; `None` if all have one.
@@ -188,14 +193,22 @@ impl Collective {
     /// Returns a call that only synchronises.
     #[inline(always)]
     pub(crate) const fn sync(team: (u32, u32), meeting: Meeting) -> Self {
-        Self { team, meeting, completes: None, root: None, reads: [NOTHING; 5], writes: NOTHING }
+        Self {
+            team,
+            meeting,
+            moves: false,
+            completes: None,
+            root: None,
+            reads: [NOTHING; 5],
+            writes: NOTHING,
+        }
     }
 
     /// Returns a call that moves `src` to `dst`.
     #[inline(always)]
     pub(crate) const fn moves(team: (u32, u32), dst: (u64, u64), src: (u64, u64)) -> Self {
         let reads = [src, NOTHING, NOTHING, NOTHING, NOTHING];
-        Self { reads, writes: dst, ..Self::sync(team, Meeting::Whole) }
+        Self { moves: true, reads, writes: dst, ..Self::sync(team, Meeting::Whole) }
     }
 }
 
@@ -222,6 +235,8 @@ pub enum Event {
         releases: bool,
         /// Whether it acquires.
         acquires: bool,
+        /// The observers that it covers.
+        scope: FenceScope,
     },
     /// A posted operation.
     Post(Posting),
@@ -229,6 +244,9 @@ pub enum Event {
     Order(Order),
     /// A call that announces the earlier stores of this thread to peers.
     OwnStores,
+    /// The part of this thread in an ordering call of its group, which another thread tells. When the call returns, it has
+    /// released and acquired for this thread, too.
+    OwnOrder(FenceScope),
     /// A wait for a word, or a look at it.
     Look {
         /// The word.

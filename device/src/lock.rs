@@ -7,7 +7,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use crate::arch::{self, Scope, Sys};
+use crate::arch;
 use crate::ctx::Ctx;
 use crate::error::{Detail, Error, Result};
 use crate::group::Thread;
@@ -74,6 +74,8 @@ impl<S: Sharing> Ctx<'_, S> {
         let (me, home) = self.prepare_request(lock)?;
         let before = self.for_job_words().atomic_swap(lock.word(LAST), me, home)?;
         if before != 0 {
+            // The other PE has reset the words that are set next.
+            self.fence_system();
             // Only PEs request, so the number fits.
             self.atomic_set(lock.word(NEXT), me, before as u32 - 1)?;
             let _ = self.await_word("set_lock", lock.word(GRANTED), Cmp::Ne, 0)?;
@@ -148,7 +150,7 @@ impl<S: Sharing> Ctx<'_, S> {
         // No other PE writes these words: this PE is not in the queue.
         self.local_one(lock.word(NEXT)).store(0, 0);
         self.local_one(lock.word(GRANTED)).store(0, 0);
-        Sys::fence();
+        self.fence_system();
         Ok((self.my_pe() as u64 + 1, self.lock_home(lock)))
     }
 
@@ -156,7 +158,7 @@ impl<S: Sharing> Ctx<'_, S> {
     #[track_caller]
     fn mark_held(&self, lock: Sym<Lock>) {
         self.local_one(lock.word(HELD)).store(0, 1);
-        Sys::fence();
+        self.fence_system();
     }
 
     #[cold]

@@ -111,7 +111,9 @@ impl<S: Sharing> Ctx<'_, S> {
         group.sync();
         Sys::fence();
         let mine = if group.leader() { self.fence() } else { Ok(()) };
-        agree(group, mine)
+        let done = agree(group, mine);
+        watch::note("fence_group", Event::OwnOrder(FenceScope::System));
+        done
     }
 
     /// Orders delivery like [`Ctx::fence`], to one PE only. It does not wait for operations to others. rocSHMEM:
@@ -168,7 +170,9 @@ impl<S: Sharing> Ctx<'_, S> {
             mine = mine.and(self.quiet_pe(pes.load(i)));
             i += group.size() as usize;
         }
-        agree(group, mine)
+        let done = agree(group, mine);
+        watch::note("quiet_pes", Event::OwnOrder(FenceScope::System));
+        done
     }
 
     /// Waits until the sources of all earlier puts through this context may be reused. It does not promise delivery,
@@ -206,7 +210,8 @@ impl<S: Sharing> Ctx<'_, S> {
     /// [`Ctx::signal_op`] and atomics publish nothing: make this fence before one that announces a store. CUDA: `__threadfence_system`. rocSHMEM: `rocshmem_threadfence_system`.
     #[inline(always)]
     pub fn fence_system(&self) {
-        watch::note("fence_system", Event::MemoryFence { releases: true, acquires: true });
+        let fence = Event::MemoryFence { releases: true, acquires: true, scope: FenceScope::System };
+        watch::note("fence_system", fence);
         Sys::fence();
     }
 
@@ -237,7 +242,7 @@ impl<S: Sharing> Ctx<'_, S> {
     /// ```
     #[inline(always)]
     pub fn fence_release(&self, scope: FenceScope) {
-        watch::note("fence_release", Event::MemoryFence { releases: true, acquires: false });
+        watch::note("fence_release", Event::MemoryFence { releases: true, acquires: false, scope });
         match scope {
             FenceScope::Block => Cta::release(),
             FenceScope::Gpu => Gpu::release(),
@@ -251,7 +256,7 @@ impl<S: Sharing> Ctx<'_, S> {
     /// Waits and tests of this crate contain one at system scope. GPUNetIO: `doca_gpu_dev_verbs_fence_acquire`.
     #[inline(always)]
     pub fn fence_acquire(&self, scope: FenceScope) {
-        watch::note("fence_acquire", Event::MemoryFence { releases: false, acquires: true });
+        watch::note("fence_acquire", Event::MemoryFence { releases: false, acquires: true, scope });
         match scope {
             FenceScope::Block => Cta::acquire(),
             FenceScope::Gpu => Gpu::acquire(),

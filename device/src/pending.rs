@@ -9,10 +9,11 @@ use crate::ctx::Ctx;
 use crate::error::Result;
 use crate::group::{Group, agree};
 use crate::heap::{LocalBuffer, SymSlice, local_operand};
+use crate::order::FenceScope;
 use crate::rma::{Direction, Form};
 use crate::sharing::Sharing;
 use crate::sq::{EndIndex, Qp};
-use crate::watch::{self, Ticket};
+use crate::watch::{self, Event, Ticket};
 
 /// An operation in flight, up to a point in the queues that it uses.
 ///
@@ -45,7 +46,9 @@ impl<S: Sharing> Pending<'_, S> {
             Sys::fence();
             self.ticket.complete("wait");
         }
-        agree(group, mine)
+        let done = agree(group, mine);
+        watch::note("wait", Event::OwnOrder(FenceScope::System));
+        done
     }
 
     /// Returns whether the operation is complete, for the calling thread. See [`Pending::wait`].
@@ -64,6 +67,7 @@ impl<S: Sharing> Pending<'_, S> {
         arch::clear_failed_tests();
         Sys::fence();
         self.ticket.complete("test");
+        watch::note("test", Event::OwnOrder(FenceScope::System));
         Ok(true)
     }
 }

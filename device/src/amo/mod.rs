@@ -619,7 +619,11 @@ impl<S: Sharing> Ctx<'_, S> {
         value: T,
         pe: u32,
     ) -> Result {
-        let change = if kind == Kind::SignalSet { Change::Set } else { Change::Update };
+        let change = match kind {
+            Kind::SignalSet => Change::Set,
+            Kind::Set => Change::Replace,
+            _ => Change::Update,
+        };
         let operation = Operation::Change { word: word_at(pe, word), change };
         let _call = watch::call(kind.name(), Event::post(self.parts_ref(), operation, Completion::Posted));
         let value = value.bits();

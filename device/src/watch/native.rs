@@ -5,6 +5,7 @@ use core::panic::Location;
 use crate::arch;
 use crate::event::{Access, Collective, Event};
 use crate::group::Group;
+use crate::order::FenceScope;
 
 pub(crate) use super::off::{kernel_begins, kernel_ends};
 
@@ -23,13 +24,20 @@ impl Drop for Call {
 /// A collective call of a group. All threads of the group leave it together.
 pub(crate) struct Together<G: Group> {
     group: Option<G>,
+    /// Whether this thread tells of the call. It leaves first, so the others know what it has learned.
+    tells: bool,
 }
 
 impl<G: Group> Drop for Together<G> {
     fn drop(&mut self) {
-        if let Some(group) = self.group {
+        let Some(group) = self.group else { return };
+        // All lanes of a warp must synchronise at the same line.
+        if self.tells {
             arch::watched(|watcher| watcher.end());
-            group.sync();
+        }
+        group.sync();
+        if !self.tells {
+            arch::watched(|watcher| watcher.end());
         }
     }
 }
@@ -94,10 +102,10 @@ pub(crate) fn lead<G: Group>(group: G, name: &'static str, event: Event) -> Opti
     if group.leader() { Some(call(name, event)) } else { None }
 }
 
-/// Begins a call of the whole group. The leader tells of the context, the others of their own stores.
+/// Begins an ordering call of the whole group. The leader tells of the context, the others of their own part.
 #[track_caller]
 pub(crate) fn lead_own<G: Group>(group: G, name: &'static str, event: Event) -> Call {
-    call(name, if group.leader() { event } else { Event::OwnStores })
+    call(name, if group.leader() { event } else { Event::OwnOrder(FenceScope::System) })
 }
 
 /// Begins a collective call.
@@ -121,16 +129,17 @@ pub(crate) fn grid<G: Group>(block: G) -> Together<G> {
 fn together<G: Group>(group: G, name: &'static str, event: Event) -> Together<G> {
     let site = Location::caller();
     if arch::watched(|_| ()).is_none() {
-        return Together { group: None };
+        return Together { group: None, tells: false };
     }
     group.sync();
+    let tells = group.leader() && group.channel() == 0;
     let event = match event {
-        event if group.leader() && group.channel() == 0 => event,
+        event if tells => event,
         Event::Collective(collective) => Event::Member(collective),
-        _ => Event::Silent,
+        _ => Event::OwnOrder(FenceScope::Gpu),
     };
     arch::watched(|watcher| watcher.begin(name, event, site));
-    Together { group: Some(group) }
+    Together { group: Some(group), tells }
 }
 
 /// Returns the ticket of the group's last operation.

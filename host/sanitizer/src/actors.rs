@@ -4,13 +4,15 @@
 //! and all clocks. An actor that the table lacks is known to everybody.
 
 use std::fmt;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use crate::access::{Call, DELIVERED, Span};
-use crate::clock::{Clock, Filtered};
-use crate::context::{Announcer, Context};
+use crate::clock::Clock;
+use crate::context::{Context, Heard};
 use crate::epoch::{ActorId, ActorMap, ActorSet, Epoch};
+use crate::scopes::{Carried, Filter, Found, Place, Scope, Shared};
 
 /// All parts of an operation, also further ones.
 pub(crate) const ALL: u32 = u32::MAX;
@@ -145,8 +147,10 @@ pub(crate) struct State {
     /// Points of others at which a step of this actor is complete.
     ends: Vec<(u32, Epoch)>,
     pub(crate) learned: Learned,
-    /// Clocks that strong loads found, for its next acquire fence; those that an atomic found, for its completion.
-    pub(crate) found: Clock,
+    /// The words that relaxed loads found, for its next acquire fence; those that an atomic found, for its completion.
+    pub(crate) found: Option<Box<Found>>,
+    /// What its relaxed stores carry: its knowledge at its last release fences.
+    pub(crate) carried: Option<Shared>,
     /// The fences before an operation. To know its delivery is to know them.
     pub(crate) behind: Clock,
     /// The queues of an operation.
@@ -166,12 +170,10 @@ pub(crate) struct State {
 pub(crate) struct Rest {
     /// The children that the actor waits for. Its next step knows all that they know.
     pub(crate) awaits: Vec<ActorId>,
-    /// The clock at its last release fence.
-    pub(crate) released: Clock,
     /// The writes that strong loads found, for its next acquire fence.
     pub(crate) found_writes: Vec<(Span, Epoch)>,
-    /// The last operation that a word has announced to it, or that has written the word.
-    pub(crate) heard: Option<Announcer>,
+    /// The last word that it has seen.
+    pub(crate) heard: Heard,
 }
 
 impl State {
@@ -180,9 +182,9 @@ impl State {
         self.rest.get_or_insert_default()
     }
 
-    /// Returns the last operation that a word has announced to the actor.
-    pub(crate) fn heard(&self) -> Option<Announcer> {
-        self.rest.as_ref().and_then(|rest| rest.heard)
+    /// Returns the last word that the actor has seen.
+    pub(crate) fn heard(&self) -> Option<&Heard> {
+        self.rest.as_ref().map(|rest| &rest.heard)
     }
 
     /// Returns the step of the poster that posted a part of an operation: stores have a step each, the others one.
@@ -215,7 +217,8 @@ impl Actors {
             post,
             ends: Vec::new(),
             learned: Learned::Nothing,
-            found: Clock::default(),
+            found: None,
+            carried: None,
             behind: Clock::default(),
             context: None,
             last: DELIVERED,
@@ -225,6 +228,11 @@ impl Actors {
         };
         self.states.insert(id, Box::new(state));
         id
+    }
+
+    /// Returns the states of all actors that have not settled.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &State> {
+        self.states.values().map(Box::as_ref)
     }
 
     /// Returns the state of an actor that has not settled.
@@ -274,6 +282,25 @@ impl Actors {
         clock
     }
 
+    /// Makes a release fence: later relaxed stores of the actor carry what it knows now.
+    pub(crate) fn fence_release(&mut self, id: ActorId, scope: Scope) {
+        let clock = self.release(id);
+        let state = self.state(id);
+        let released = |carried: &Carried| carried.released(Place::from(state.actor), clock, scope);
+        state.carried = Some(Arc::new(released(state.carried.as_deref().unwrap_or(&Carried::default()))));
+    }
+
+    /// Returns what a relaxed store of an actor carries that follows the steps in `behind`.
+    pub(crate) fn carried(&self, id: ActorId, behind: &Clock) -> Shared {
+        let carried = self.known(id).carried.clone().unwrap_or_default();
+        if behind.is_empty() {
+            return carried;
+        }
+        let mut all = Carried::clone(&carried);
+        all.raise_all(behind);
+        Arc::new(all)
+    }
+
     /// Adds everything in `clock` to the knowledge of an actor.
     pub(crate) fn acquire(&mut self, id: ActorId, clock: &Clock, learned: Learned) {
         self.learn(id, clock);
@@ -291,11 +318,17 @@ impl Actors {
 
     /// Adds an operation of stores to a PE that follows `start`. Further stores of the poster are parts of it, until the
     /// poster knows more or tells others what it knows.
-    pub(crate) fn add_stores(&mut self, actor: Actor, poster: ActorId, start: Clock, target: u32) -> ActorId {
-        let made = self.now(poster);
+    pub(crate) fn add_stores(
+        &mut self,
+        actor: Actor,
+        poster: ActorId,
+        (start, behind): (Clock, &Clock),
+        target: u32,
+    ) -> ActorId {
+        let (made, carried) = (self.now(poster), self.carried(poster, behind));
         let stores = self.add(actor, Clock::default(), Some(made));
         let state = self.state(stores);
-        (state.clock, state.is_open) = (start, true);
+        (state.clock, state.carried, state.is_open) = (start, Some(carried), true);
         self.state(poster).stores = Some((target, stores));
         stores
     }
@@ -386,14 +419,19 @@ impl Actors {
     }
 
     /// Removes the actors that have settled.
-    pub(crate) fn settle(&mut self, filtered: &mut Filtered) {
+    pub(crate) fn settle(&mut self, filter: &mut Filter) {
         let left = self.unsettled();
         self.states.retain(|id, _| left.contains(id));
         let remains = |id| left.contains(&id);
         for state in self.states.values_mut() {
+            if let Some(carried) = &mut state.carried {
+                filter.retain(carried, remains);
+            }
+            let filtered = &mut filter.clocks;
             state.clock.retain(remains, filtered);
-            state.rest.iter_mut().for_each(|rest| rest.released.retain(remains, filtered));
-            state.found.retain(remains, filtered);
+            let heard = state.rest.iter_mut().filter_map(|rest| rest.heard.knew.as_mut());
+            heard.for_each(|knew| Arc::make_mut(knew).retain(remains, filtered));
+            state.found.iter_mut().for_each(|found| found.retain(remains, filtered));
             state.behind.retain(remains, filtered);
             state.ends.retain(|(_, end)| remains(end.actor));
         }

@@ -1,7 +1,10 @@
 //! Contexts of operations, and operations that announce others.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
+use crate::clock::Clock;
 use crate::epoch::{ActorId, Epoch};
 
 /// The queues that `fence` and `quiet` of a thread cover.
@@ -26,4 +29,12 @@ pub(crate) struct Announcer {
     /// The PE that posted it.
     pub(crate) pe: u32,
     pub(crate) context: Context,
+}
+
+/// The last word that an actor has seen.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Heard {
+    pub(crate) announcer: Option<Announcer>,
+    /// Everything that its writer knew.
+    pub(crate) knew: Option<Arc<Clock>>,
 }

@@ -4,23 +4,26 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::access::{Access, Call, DELIVERED, Kind, Memory, SOURCE_READ, Span};
+use crate::access::{Access, Call, DELIVERED, Kind, SOURCE_READ, Span};
 use crate::accesses::{Accesses, Entry, List};
-use crate::actors::{ALL, Actor, Actors, Learned, Transfer, delivery_of};
+use crate::actors::{Actor, Actors, Learned, State, Transfer};
 use crate::calls::Calls;
-use crate::clock::{Clock, Filtered};
-use crate::context::{Announcer, Context};
+use crate::clock::Clock;
+use crate::context::Heard;
 use crate::deadlock::{Deadlock, Wait, WaitGraph};
 use crate::epoch::{ActorId, ActorMap, Epoch};
 use crate::intervals::Bytes;
 use crate::meetings::{Departure, MeetingId, Meetings};
-use crate::order::{Knowledge, Side, missing};
-use crate::pages::{Conflict, Met, PAGE};
-use crate::post::Post;
+use crate::met::Conflict;
+use crate::objects::Objects;
+use crate::order::{Knowledge, MissingOrder, Side, missing};
+use crate::pages::PAGE;
+use crate::post::{Post, Undelivered};
 use crate::queues::Queues;
 use crate::report::{Party, Race, Races};
+use crate::scopes::{Carried, Filter, Found, Place, Scope, Shared};
 use crate::shadow::Shadow;
-use crate::values::Values;
+use crate::values::{Values, Written};
 
 /// The knowledge of an actor at one time, for another actor: an event of a stream, or a message between hosts.
 #[derive(Clone, Debug)]
@@ -35,6 +38,8 @@ pub struct Buffers {
     pub writes: Vec<Span>,
     /// The member that has the data to write; `None` if all have a part of it.
     pub root: Option<u32>,
+    /// Whether the call moves data only. Otherwise it is a barrier, after which all members know what each knew.
+    pub moves: bool,
 }
 
 /// The strength of a load that waits for a word.
@@ -46,17 +51,11 @@ pub enum Acquire {
     AtFence,
 }
 
+/// The bytes of the longest word.
+const WORD: u64 = 8;
+
 /// The number of new actors after which the engine forgets settled ones.
 const SETTLE_AFTER: usize = 1024;
-
-/// An operation that has not been delivered.
-#[derive(Debug)]
-struct Undelivered {
-    /// The PE that posted it.
-    pe: u32,
-    start: Clock,
-    post: Post,
-}
 
 /// The happens-before engine. The methods follow the order of the execution that it watches.
 ///
@@ -64,15 +63,17 @@ struct Undelivered {
 /// step that has seen them.
 #[derive(Debug, Default)]
 pub struct Engine {
-    actors: Actors,
-    shadow: Shadow,
-    values: Values,
-    queues: Queues,
+    pub(crate) actors: Actors,
+    pub(crate) shadow: Shadow,
+    pub(crate) values: Values,
+    pub(crate) queues: Queues,
     meetings: Meetings,
-    waits: WaitGraph,
+    pub(crate) waits: WaitGraph,
     races: Races,
-    calls: Calls,
-    undelivered: ActorMap<Undelivered>,
+    pub(crate) calls: Calls,
+    hosts: Vec<ActorId>,
+    objects: Objects,
+    pub(crate) undelivered: ActorMap<Undelivered>,
     /// The accesses of the blocks that run.
     accesses: Vec<Arc<Accesses>>,
     /// The number of actors at which the engine forgets settled ones.
@@ -93,18 +94,31 @@ impl Engine {
 
     /// Adds an actor that follows `parent`: a GPU thread of a launch, a stream, or a host thread.
     pub fn fork(&mut self, parent: ActorId, actor: Actor) -> ActorId {
-        let clock = self.actors.release(parent);
-        self.begin(actor, clock)
+        self.fork_all(parent, [actor])[0]
     }
 
     /// Adds actors that follow `parent`: the GPU threads of a block.
+    ///
+    /// What the hosts have written before is published. The stores of earlier launches are not, so the new threads know them,
+    /// but publish them by their own fences.
     pub fn fork_all(&mut self, parent: ActorId, actors: impl IntoIterator<Item = Actor>) -> Vec<ActorId> {
         let clock = self.actors.release(parent);
-        actors.into_iter().map(|actor| self.begin(actor, clock.clone())).collect()
+        let (mut published, pe) = (Clock::default(), self.actors.known(parent).actor);
+        self.hosts.iter().for_each(|&host| published.raise(Epoch { actor: host, count: clock.get(host) }));
+        let carried = Shared::new(Carried::to_all(Place::from(pe), published));
+        let mut begin = |actor| {
+            let id = self.begin(actor, clock.clone());
+            self.actors.state(id).carried = Some(Shared::clone(&carried));
+            id
+        };
+        actors.into_iter().map(&mut begin).collect()
     }
 
     fn begin(&mut self, actor: Actor, clock: Clock) -> ActorId {
         let id = self.actors.add(actor, clock, None);
+        if matches!(actor, Actor::Host { .. }) {
+            self.hosts.push(id);
+        }
         if !matches!(actor, Actor::Stream { .. }) {
             self.waits.add(id, actor);
         }
@@ -152,16 +166,16 @@ impl Engine {
 
     /// Forgets everything that all live actors know. The engine does so from time to time.
     pub fn settle(&mut self) {
-        let mut filtered = Filtered::default();
-        self.actors.settle(&mut filtered);
+        let mut filter = Filter::default();
+        self.actors.settle(&mut filter);
         let actors = &self.actors;
         self.queues.settle(actors);
         self.shadow.settle(|epoch| actors.has_settled(epoch.actor));
-        self.values.retain(|id| !actors.has_settled(id), &mut filtered);
+        self.values.retain(|id| !actors.has_settled(id), &mut filter);
         self.settle_at = 2 * self.actors.len() + SETTLE_AFTER;
     }
 
-    fn settle_if_many(&mut self) {
+    pub(crate) fn settle_if_many(&mut self) {
         if self.actors.len() >= self.settle_at {
             self.settle();
         }
@@ -180,6 +194,11 @@ impl Engine {
         self.take_all(|accesses| !accesses.is_empty());
         self.shadow.clear(span);
         self.values.clear(span);
+    }
+
+    /// Names an object in reports. The name of `label` may be empty.
+    pub fn name_object(&mut self, span: Span, label: Call) {
+        self.objects.add(span, label);
     }
 
     /// Ends the life of an object.
@@ -209,28 +228,29 @@ impl Engine {
         self.waits.wake(span);
     }
 
-    /// Stores a word with the knowledge at the last release fence.
+    /// Stores a word with the knowledge at the last release fences.
     pub fn store_relaxed(&mut self, actor: ActorId, word: Span, call: Call) {
         self.actors.tick(actor);
         self.step(actor, word, Kind::Set, call);
         let write = self.actors.now(actor);
-        let clock = self.actors.state(actor).rest().released.clone();
-        self.values.set(word, &clock, Some((write, word.bytes)), None);
+        let carried = self.actors.carried(actor, &Clock::default());
+        let knew = Some(Arc::new(self.actors.clock(actor)));
+        let write = Some((write, word.bytes));
+        self.values.set(word, Written { carried, write, announcer: None, knew });
         self.waits.wake(word);
         self.actors.tick(actor);
     }
 
-    /// Makes a release fence.
-    pub fn fence_release(&mut self, actor: ActorId) {
-        let clock = self.actors.release(actor);
-        self.actors.state(actor).rest().released = clock;
+    /// Makes a release fence: later relaxed writes of the actor carry what it knows now, to observers in `scope`.
+    pub fn fence_release(&mut self, actor: ActorId, scope: Scope) {
+        self.actors.fence_release(actor, scope);
     }
 
-    /// Makes an acquire fence.
-    pub fn fence_acquire(&mut self, actor: ActorId) {
+    /// Makes an acquire fence, for the words that relaxed reads of the actor have found.
+    pub fn fence_acquire(&mut self, actor: ActorId, scope: Scope) {
         let now = self.actors.now(actor);
         let state = self.actors.state(actor);
-        let found = std::mem::take(&mut state.found);
+        let found = state.found.as_mut().map(|found| found.take(scope)).unwrap_or_default();
         let writes = std::mem::take(&mut state.rest().found_writes);
         writes.into_iter().for_each(|(word, write)| self.shadow.see(word, write, now));
         self.actors.acquire(actor, &found, Learned::Word);
@@ -245,25 +265,34 @@ impl Engine {
     pub fn observe(&mut self, actor: ActorId, word: Span, acquire: Acquire, call: Call) {
         self.take_all(Accesses::has_stores);
         self.note_stores(word);
-        let (mut clock, mut writes, mut heard) = (Clock::default(), Vec::new(), None);
-        for release in self.values.seen(word) {
-            heard = release.announcer.or(heard);
-            clock.join(&release.clock);
-            let Some((write, bytes)) = release.write else { continue };
+        let place = Place::from(self.actors.known(actor).actor);
+        let (mut found, mut writes, mut heard) = (Found::default(), Vec::new(), Heard::default());
+        let posted = |write: Epoch| self.actors.get(write.actor).and_then(|state| state.post);
+        for written in self.values.seen(word) {
+            let writer = written.announcer.and_then(|announcer| posted(announcer.write));
+            // A thread hears nothing from its own update.
+            if writer.is_none_or(|post| post.actor != actor) {
+                heard.announcer = written.announcer.or(heard.announcer);
+                heard.knew = written.knew.or(heard.knew);
+            }
+            found.add(&written.carried, place);
+            let Some((write, bytes)) = written.write else { continue };
             // One clock entry stands for all stores of an operation, so a wait for one of them notes its word.
             let is_put = self.actors.get(write.actor).is_some_and(|state| state.post.is_some());
             if is_put && write.count == DELIVERED && word.bytes.contains(bytes) {
-                clock.raise(write);
+                found.add_write(write);
             } else {
                 writes.push((word, write));
             }
         }
         let state = self.actors.state(actor);
-        state.rest().heard = heard;
-        state.found.join(&clock);
+        if heard.knew.is_some() {
+            state.rest().heard = heard;
+        }
+        state.found.get_or_insert_default().join(&found);
         state.rest().found_writes.append(&mut writes);
         if acquire == Acquire::Now {
-            self.fence_acquire(actor);
+            self.fence_acquire(actor, Scope::System);
         }
         self.waits.set(actor, None);
         self.step(actor, word, Kind::Wait, call);
@@ -281,7 +310,7 @@ impl Engine {
     }
 
     /// Takes the accesses of all lists that `is_due` chooses.
-    fn take_all(&mut self, is_due: impl Fn(&Accesses) -> bool) {
+    pub(crate) fn take_all(&mut self, is_due: impl Fn(&Accesses) -> bool) {
         if self.accesses.iter().any(|accesses| is_due(accesses)) {
             let all = std::mem::take(&mut self.accesses);
             all.iter().filter(|accesses| is_due(accesses)).for_each(|accesses| self.take_accesses(accesses));
@@ -361,7 +390,7 @@ impl Engine {
     }
 
     /// Records an access by an actor with `clock`. `informed` is the actor that made the call.
-    fn record(&mut self, span: Span, access: Access, clock: &Clock, informed: ActorId) {
+    pub(crate) fn record(&mut self, span: Span, access: Access, clock: &Clock, informed: ActorId) {
         let actors = &self.actors;
         let met = self.shadow.record(span, access, |epoch| actors.knows(clock, epoch));
         self.keep_values(span.memory, met.lost);
@@ -370,7 +399,7 @@ impl Engine {
     }
 
     /// Adds the races of an access by an actor with `clock`.
-    fn report(
+    pub(crate) fn report(
         &mut self,
         conflicts: Vec<Conflict>,
         span: Span,
@@ -379,8 +408,11 @@ impl Engine {
         informed: ActorId,
     ) {
         let actors = &self.actors;
-        let (learned, heard) =
-            actors.get(informed).map_or((Learned::Nothing, None), |state| (state.learned, state.heard()));
+        let informed = actors.get(informed);
+        let heard = informed.and_then(State::heard);
+        let learned = informed.map_or(Learned::Nothing, |state| state.learned);
+        let found = informed.and_then(|state| state.found.as_ref());
+        let writer_knew = heard.and_then(|heard| heard.knew.as_deref());
         let party = |side: Side, call| {
             let call = self.calls.call(call);
             Party { actor: side.actor.in_call(call), kind: side.kind, call }
@@ -389,15 +421,28 @@ impl Engine {
             let (Some(first), Some(second)) = (self.side(conflict.earlier), self.side(access)) else {
                 continue;
             };
-            let earlier = conflict.earlier.epoch.actor;
-            let is_posted = actors.get(earlier).is_some_and(|state| state.post.is_some());
-            let knows_post = is_posted && actors.knows_part(clock, conflict.earlier.epoch);
-            let knowledge = Knowledge { knows_post, learned, heard };
+            let sites = [conflict.earlier.call, access.call].map(|call| self.calls.call(call).site);
+            if self.races.has(sites) {
+                continue;
+            }
+            let earlier = conflict.earlier.epoch;
+            let is_posted = actors.get(earlier.actor).is_some_and(|state| state.post.is_some());
+            let is_known = |clock| actors.knows_part(clock, earlier);
+            let knowledge = Knowledge {
+                knows_post: is_posted && (is_known(clock) || writer_knew.is_some_and(is_known)),
+                is_found: found.is_some_and(|found| found.any(|known| actors.knows(known, earlier))),
+                writer_knew: writer_knew.is_some_and(|knew| actors.knows(knew, earlier)),
+                informed: self.informed_in_pe(second.maker, earlier),
+                is_word: conflict.bytes.len() <= WORD,
+                learned,
+                heard: heard.and_then(|heard| heard.announcer),
+            };
             self.races.add(Race {
                 first: party(first, conflict.earlier.call),
                 second: party(second, access.call),
                 memory: span.memory,
                 bytes: conflict.bytes,
+                object: self.objects.at(span.memory, conflict.bytes),
                 missing: missing(first, second, knowledge),
             });
         }
@@ -414,285 +459,6 @@ impl Engine {
             context: state.context,
             completer: self.actors.completer(access.epoch),
         })
-    }
-}
-
-/// # Operations
-impl Engine {
-    /// Posts an operation. It follows everything that the poster knows. Its delivery follows the fences toward its PE.
-    pub fn post(&mut self, poster: ActorId, post: Post) -> ActorId {
-        self.settle_if_many();
-        let Post { context, target, transfer, call, .. } = post;
-        let (made, known) = (self.actors.now(poster), self.actors.clock(poster));
-        let mut behind =
-            if post.is_ordered { self.behind(context, target, &known) } else { Clock::default() };
-        if post.is_strong {
-            let covered = self.unfenced(poster, context, Some(target));
-            if let Some(fence) = self.fence_of(poster, target, &covered, call) {
-                self.actors.add_delivered(&mut behind, fence);
-            }
-        }
-        let pe = self.actors.state(poster).actor.pe();
-        let mut start = known.clone();
-        start.join(&behind);
-        let description = Actor::Operation { pe, target, transfer, call };
-        let operation = self.actors.add(description, start.clone(), Some(made));
-        let state = self.actors.state(operation);
-        (state.behind, state.context) = (behind, Some(context));
-        self.queues.add(context, operation, Some(made), target, post.is_ordered);
-        if let Some(source) = post.source {
-            self.part(operation, SOURCE_READ, (source, Kind::Read), &known, poster, call);
-        }
-        let clock = self.actors.clock(operation);
-        for end in post.destination.into_iter().chain(post.signal) {
-            self.part(operation, DELIVERED, end, &clock, poster, call);
-        }
-        // Nobody asks for the knowledge of an operation later.
-        self.actors.state(operation).clock = Clock::default();
-        self.undelivered.insert(operation, Undelivered { pe, start, post });
-        self.actors.tick(poster);
-        operation
-    }
-
-    /// Returns the knowledge of the fences that order a post behind earlier ones.
-    fn behind(&self, context: Context, target: u32, known: &Clock) -> Clock {
-        let mut behind = Clock::default();
-        for fence in self.queues.fences(context, target, known, &self.actors) {
-            self.actors.add_delivered(&mut behind, fence);
-        }
-        behind
-    }
-
-    fn part(
-        &mut self,
-        operation: ActorId,
-        count: u32,
-        (span, kind): (Span, Kind),
-        clock: &Clock,
-        poster: ActorId,
-        call: Call,
-    ) {
-        let access = Access::new(Epoch { actor: operation, count }, kind, span.bytes, self.calls.id(call));
-        self.record(span, access, clock, poster);
-    }
-
-    /// Delivers an operation: waits at its PE may see the data, and then the signal.
-    pub fn deliver(&mut self, operation: ActorId) {
-        self.take_all(Accesses::has_stores);
-        let words = self.undelivered.get(&operation).map(|operation| operation.post.words());
-        words.into_iter().flatten().for_each(|word| self.note_stores(word));
-        let Some(Undelivered { pe, start, post }) = self.undelivered.remove(&operation) else { return };
-        let mut clock = start.clone();
-        clock.raise(delivery_of(operation));
-        let announcer = Announcer { write: delivery_of(operation), pe, context: post.context };
-        for (span, kind) in post.destination.into_iter().chain(post.signal) {
-            if kind == Kind::Fetch || post.fetches {
-                self.fetch(operation, span, kind);
-            }
-            match kind {
-                Kind::Put => {
-                    let write = delivery_of(operation);
-                    self.values.set(span, &start, Some((write, span.bytes)), Some(announcer));
-                }
-                Kind::Set => self.values.set(span, &clock, None, Some(announcer)),
-                Kind::Atomic => self.values.update(span, &clock, announcer),
-                Kind::Fetch => continue,
-                _ if self.shadow.last_stores(span, |_| false).is_empty() => self.values.clear(span),
-                _ => self.values.set_unknown(span),
-            }
-            self.waits.wake(span);
-        }
-    }
-
-    /// Adds the knowledge in a word to the result of an atomic.
-    fn fetch(&mut self, operation: ActorId, word: Span, kind: Kind) {
-        if !kind.is_word() || self.actors.has_settled(operation) {
-            return;
-        }
-        for release in self.values.seen(word) {
-            self.actors.state(operation).found.join(&release.clock);
-        }
-    }
-
-    /// Lets later operations arrive behind earlier ones, at one PE or at each.
-    pub fn fence(&mut self, actor: ActorId, context: Context, target: Option<u32>, call: Call) {
-        let mut covered = self.unfenced(actor, context, target);
-        covered.sort_unstable();
-        let made = self.actors.now(actor);
-        for operations in covered.chunk_by(|a, b| a.0 == b.0) {
-            let target = operations[0].0;
-            if let Some(fence) = self.fence_of(actor, target, operations, call) {
-                self.queues.add_fence(context, fence, made, target);
-                self.queues.add_fence(Context::Stores(actor), fence, made, target);
-            }
-        }
-        self.actors.tick(actor);
-    }
-
-    fn unfenced(&self, actor: ActorId, context: Context, target: Option<u32>) -> Vec<(u32, ActorId)> {
-        let Some(state) = self.actors.get(actor) else { return Vec::new() };
-        self.queues.unfenced(&[context, Context::Stores(actor)], target, &state.clock, &self.actors)
-    }
-
-    /// Adds the actor that stands for the delivery of `operations` to `target`, if there are any.
-    fn fence_of(
-        &mut self,
-        actor: ActorId,
-        target: u32,
-        operations: &[(u32, ActorId)],
-        call: Call,
-    ) -> Option<ActorId> {
-        if operations.is_empty() {
-            return None;
-        }
-        let pe = self.actors.state(actor).actor.pe();
-        let description = Actor::Operation { pe, target, transfer: Transfer::Fence, call };
-        let fence = self.actors.add(description, Clock::default(), None);
-        let mut behind = Clock::default();
-        for (_, operation) in operations {
-            self.actors.end_at(*operation, ALL, delivery_of(fence));
-            if let Some(state) = self.actors.get(*operation) {
-                behind.join(&state.behind);
-            }
-        }
-        self.actors.state(fence).behind = behind;
-        Some(fence)
-    }
-
-    /// Completes earlier operations, to one PE or to all.
-    pub fn quiet(&mut self, actor: ActorId, context: Context, target: Option<u32>) {
-        self.complete_earlier(actor, context, target, DELIVERED);
-    }
-
-    /// Frees the sources of earlier puts, to one PE or to all.
-    pub fn flush(&mut self, actor: ActorId, context: Context, target: Option<u32>) {
-        self.complete_earlier(actor, context, target, SOURCE_READ);
-    }
-
-    fn complete_earlier(&mut self, actor: ActorId, context: Context, target: Option<u32>, count: u32) {
-        for operation in self.earlier(actor, context, target) {
-            self.complete_part(actor, operation, count);
-        }
-    }
-
-    /// Returns the operations that `quiet` would complete now, to one PE or to all. Later stores are no parts of them.
-    pub fn earlier(&mut self, actor: ActorId, context: Context, target: Option<u32>) -> Vec<ActorId> {
-        self.actors.close_stores(actor);
-        let Some(state) = self.actors.get(actor) else { return Vec::new() };
-        let earlier = |context| self.queues.earlier(context, target, &state.clock, &self.actors);
-        [context, Context::Stores(actor)].into_iter().flat_map(earlier).collect()
-    }
-
-    /// Returns whether operations of a context have not settled.
-    pub fn is_in_flight(&self, context: Context) -> bool {
-        self.queues.has(context)
-    }
-
-    /// Completes one operation.
-    pub fn complete(&mut self, actor: ActorId, operation: ActorId) {
-        self.complete_part(actor, operation, DELIVERED);
-    }
-
-    /// Frees the source of one put.
-    pub fn free_source(&mut self, actor: ActorId, operation: ActorId) {
-        self.complete_part(actor, operation, SOURCE_READ);
-    }
-
-    fn complete_part(&mut self, actor: ActorId, operation: ActorId, count: u32) {
-        let now = self.actors.now(actor);
-        let (Some(completer), Some(state)) = (self.actors.get(actor), self.actors.get(operation)) else {
-            return;
-        };
-        let is_known = self.actors.knows(&completer.clock, Epoch { actor: operation, count });
-        if is_known && state.found.is_empty() {
-            return;
-        }
-        let (found, behind) = (state.found.clone(), state.behind.clone());
-        if !is_known {
-            self.actors.end_at(operation, if count == DELIVERED { ALL } else { count }, now);
-        }
-        if count == DELIVERED {
-            self.actors.learn(actor, &found);
-            self.actors.learn(actor, &behind);
-        }
-    }
-}
-
-/// # Stores to peers
-///
-/// A store is posted and delivered at once. Stores of one thread to one PE are parts of one operation, as long as the thread
-/// learns nothing and tells nobody what it knows. The shadow memory has the last store of each word. So the value of a store
-/// is noted only when somebody looks at it, or when the shadow memory forgets the store.
-impl Engine {
-    /// Stores to memory of another PE, without an order.
-    pub fn store_to_peer(&mut self, actor: ActorId, span: Span, call: Call) {
-        let epoch = self.begin_store(actor, span.memory.pe, call);
-        self.end_store(actor, epoch, span, call);
-    }
-
-    /// Adds a store of an actor to the operation of its stores to a PE. Returns the part of the operation.
-    fn begin_store(&mut self, actor: ActorId, target: u32, call: Call) -> Epoch {
-        let stores = match self.actors.open_stores(actor, target) {
-            Some(stores) => stores,
-            None => self.open_stores(actor, target, call),
-        };
-        self.actors.add_store(actor, stores)
-    }
-
-    /// Records a store as a part of an operation.
-    fn end_store(&mut self, actor: ActorId, epoch: Epoch, span: Span, call: Call) {
-        let access = Access::new(epoch, Kind::Put, span.bytes, self.calls.id(call));
-        let actors = &self.actors;
-        let stores = actors.known(epoch.actor);
-        let (clock, made) = (&stores.clock, stores.posted_at(epoch.count));
-        let is_known = |epoch: Epoch| {
-            made.is_some_and(|made| epoch.actor == made.actor && epoch.count <= made.count)
-                || actors.knows(clock, epoch)
-        };
-        let Met { conflicts, .. } = self.shadow.record(span, access, is_known);
-        if !conflicts.is_empty() {
-            let clock = self.actors.clock_of_part(epoch);
-            self.report(conflicts, span, access, &clock, actor);
-        }
-        self.values.clear(span);
-        self.waits.wake(span);
-    }
-
-    /// Adds an operation for the stores of an actor to a PE.
-    fn open_stores(&mut self, actor: ActorId, target: u32, call: Call) -> ActorId {
-        self.settle_if_many();
-        let (context, known) = (Context::Stores(actor), self.actors.clock(actor));
-        let behind = self.behind(context, target, &known);
-        let mut start = known;
-        start.join(&behind);
-        let pe = self.actors.known(actor).actor.pe();
-        let description = Actor::Operation { pe, target, transfer: Transfer::Put, call };
-        let stores = self.actors.add_stores(description, actor, start, target);
-        let state = self.actors.state(stores);
-        (state.behind, state.context) = (behind, Some(context));
-        self.queues.add(context, stores, None, target, true);
-        stores
-    }
-
-    /// Notes the values that stores to peers gave to a word.
-    fn note_stores(&mut self, word: Span) {
-        let undelivered = &self.undelivered;
-        let is_write =
-            |access: &Access| access.kind.changes() && !undelivered.contains_key(&access.epoch.actor);
-        let stores = self.shadow.last_stores(word, is_write);
-        self.keep_values(word.memory, stores);
-    }
-
-    /// Notes the values of stores to peers, where nothing has replaced them.
-    fn keep_values(&mut self, memory: Memory, stores: Vec<(Access, Bytes)>) {
-        for (store, bytes) in stores {
-            let Some(state) = self.actors.get(store.epoch.actor) else { continue };
-            let (pe, Some(context)) = (state.actor.pe(), state.context) else { continue };
-            let clock = self.actors.clock_of_part(store.epoch);
-            let announcer = Announcer { write: store.epoch, pe, context };
-            let write = (store.epoch, store.extent.unwrap_or(bytes));
-            self.values.set_if_new(Span { memory, bytes }, clock, write, announcer);
-        }
     }
 }
 
@@ -735,7 +501,8 @@ impl Engine {
     }
 
     /// Lets a member leave, after all have arrived. The call has read after the member's own arrival, and has written after
-    /// the arrivals of the members that had the data, too.
+    /// the arrivals of the members that had the data, too. A barrier then tells the member what all knew. A call that moves
+    /// data promises its own buffers only.
     pub fn leave(&mut self, actor: ActorId, id: MeetingId, member: u32, buffers: &Buffers, call: Call) {
         let Departure { own, data, all } = self.meetings.leave(id, member, buffers.root);
         if !(buffers.reads.is_empty() && buffers.writes.is_empty()) {
@@ -746,6 +513,7 @@ impl Engine {
             for &span in &buffers.reads {
                 self.part(operation, SOURCE_READ, (span, Kind::Read), &own, actor, call);
             }
+            self.report_overlaps(actor, buffers, call);
             for &span in &buffers.writes {
                 self.part(operation, DELIVERED, (span, Kind::Write), &clock, actor, call);
                 self.values.clear(span);
@@ -753,7 +521,40 @@ impl Engine {
             self.actors.tick(actor);
             self.complete(actor, operation);
         }
-        self.actors.acquire(actor, &all, Learned::Meeting);
+        if !buffers.moves {
+            self.actors.acquire(actor, &all, Learned::Meeting);
+        }
+    }
+}
+
+/// # Causes
+impl Engine {
+    /// Adds a race if the parts of a result overlap, because members then write the same bytes.
+    fn report_overlaps(&mut self, actor: ActorId, buffers: &Buffers, call: Call) {
+        let mut writes = buffers.writes.clone();
+        writes.sort_unstable_by_key(|span| (span.memory, span.bytes.start));
+        let pairs = writes.windows(2).find(|pair| pair[0].overlaps(pair[1]));
+        let (Some([first, second]), Some(state)) = (pairs, self.actors.get(actor)) else { return };
+        let bytes = Bytes { start: second.bytes.start, end: first.bytes.end.min(second.bytes.end) };
+        let party = Party { actor: state.actor, kind: Kind::Write, call };
+        let missing = MissingOrder::PartsOverlap;
+        let (memory, object) = (first.memory, self.objects.at(first.memory, bytes));
+        self.races.add(Race { first: party, second: party, memory, bytes, object, missing });
+    }
+
+    /// Returns a thread, stream or host of the same PE as `maker` that knows a step, which `maker` does not.
+    fn informed_in_pe(&self, maker: Actor, step: Epoch) -> Option<Actor> {
+        let knows = |state: &&State| {
+            let is_operation = state.post.is_some();
+            !is_operation && state.actor.pe() == maker.pe() && self.actors.knows(&state.clock, step)
+        };
+        let is_near = |actor: &Actor| match (*actor, maker) {
+            (Actor::Thread { launch: a, block: b, .. }, Actor::Thread { launch: x, block: y, .. }) => {
+                (a == x, b == y)
+            }
+            _ => (false, false),
+        };
+        self.actors.iter().filter(knows).map(|state| state.actor).max_by_key(is_near)
     }
 }
 

@@ -16,14 +16,22 @@
 //! | `quiet` | The caller knows step 2 of all operations of the context, if it knows of their posting. |
 //! | `flush` | The caller knows step 1 of them. |
 //! | `fence` | Step 2 of later operations to a PE follows step 2 of earlier ones to this PE. |
-//! | put with signal | The word carries the knowledge at the post and step 2 of this operation. |
-//! | signal, `p`, atomic | The same. |
-//! | wait for a word | The waiter knows what the word carries. Of a longer put, it knows this word only. |
-//! | atomic with a result | The caller knows what the word carried. An update adds to it. |
-//! | strong store and load | They carry the knowledge of a release fence to an acquire fence. |
+//! | put with signal, strong signal | The signal word carries the knowledge at the post and step 2 of this operation. |
+//! | signal, `p`, put, atomic | The word carries the knowledge at the last release fences of its thread, and its own write. |
+//! | relaxed store, store to a peer | The same. |
+//! | wait or test for a word | The thread knows what the word carries. Of a longer put, it knows this word only. |
+//! | atomic with a result, relaxed load | The thread knows what the word carried at its next acquire fence. |
 //! | barrier of a group | All members know what each knew. |
-//! | team or grid barrier, collective call | A member that leaves knows what all knew on arrival. |
+//! | team or grid barrier | A member that leaves knows what all knew on arrival. |
+//! | collective call that moves data | A member knows that the call has used its own buffers. |
 //! | launch, stream, event, host call | The later side knows what the earlier side knew. |
+//!
+//! **Release and acquire.** `fence`, `quiet`, waits for operations, `sync` and `barrier` release and acquire at system scope. A
+//! call of a group does so for all its threads. A barrier of the grid has GPU scope, and memory fences have the scope that they
+//! name. Both sides must be in the scope of the other's fence, so a word carries a clock for each of them: see `scopes.rs`.
+//! An update of a word adds to what the word carries, and a set or put replaces it. A new thread has released what the hosts
+//! have written. Earlier kernels of its stream are known to it, but it publishes them by its own fence. Kernels that the runtime
+//! launches for hosts and streams start with a fence.
 //!
 //! **Quiet and fence add no entry for each operation.** An operation has a list of *ends*. Each is a step of another actor at
 //! which it was complete, so an actor that knows that step knows the operation. A fence is an actor too, one for each target with
@@ -31,7 +39,8 @@
 //!
 //! **Collective calls.** The part of each PE is one operation, on the buffers of its own PE. Short data travels together with the
 //! check-in. So the read of a source follows the arrival of its own member only. The write of a result follows it too, and the
-//! arrivals of the members that have the data. The operation is complete when its own member leaves.
+//! arrivals of the members that have the data. The operation is complete when its own member leaves. So earlier uses of a result
+//! by members that send data are ordered before later uses by its own member.
 //!
 //! # Shadow memory
 //!
@@ -58,10 +67,11 @@
 //!
 //! # Limits
 //!
-//! - A fence of block scope counts like one of system scope.
+//! - An acquire fence of block scope acquires from the last writer of a word only, unless others have released to the block.
+//! - `get` and `g` are plain reads. So a loop of `g` that polls a word races with the write of this word.
 //! - A plain load of a word behind a relaxed load needs the acquire fence too.
 //! - The engine finds races of the order that this execution took. Another branch or another winner of a lock needs its own run.
-//! - Of more than 64 accesses of the same bytes without an order among them, the first ones are forgotten.
+//! - Of more than 64 updates of the same word without an order among them, the first ones are forgotten.
 //! - An operation that no `quiet` ever covers stays in the tables until the job ends.
 //! - Arrays that each thread of a grid uses element by element have 16 bytes for each access or row, until they settle.
 //! - One engine watches the PEs of one machine. Other processes send their calls to it, which takes a message for each call that
@@ -84,16 +94,21 @@
 //! | `actors` | actors, their knowledge, and the settling |
 //! | `queues` | operations in flight by context, and fences |
 //! | `pages` | records of accesses, in pages of memory |
+//! | `crowds` | reads of the same bytes by many actors |
+//! | `met` | the effects of an access on earlier ones |
 //! | `shadow` | earlier accesses of each byte |
 //! | `values` | the knowledge that values in memory carry |
 //! | `meetings` | barriers and collective calls |
+//! | `scopes` | fence scopes, and the knowledge from release to acquire fences |
 //! | `post` | the description of an operation |
+//! | `objects` | objects by offset, for reports |
 //! | `order` | the order that a race lacks, and its remedy |
 //! | `report` | races as text and JSON |
 //! | `deadlock` | waits that cannot end |
 //! | `finding` | races and deadlocks |
 //! | `text` | names and files that come from other processes |
 //! | `engine` | one method for each relation |
+//! | `operations` | its part for operations and stores to peers |
 //!
 //! # Hooks
 //!
@@ -112,7 +127,7 @@
 //! |---|---|---|
 //! | lanes | `host/native`: begin of a block, end of a lane, full barriers and exchanges | [`Engine::fork`], [`Engine::end`], [`Engine::sync`], [`Engine::join`] |
 //! | accesses | `device/src/view.rs`, `Ctx::fetched`; the address tells whether a store goes to a peer | [`Accesses::load`], [`Accesses::store`], [`Engine::take_accesses`] |
-//! | strong accesses, memory fences | `device/src/view.rs`, `order.rs` | [`Engine::observe`], [`Engine::store_relaxed`], [`Engine::fence_release`], [`Engine::fence_acquire`] |
+//! | relaxed accesses, memory fences | `device/src/view.rs`, `order.rs` | [`Engine::observe`], [`Engine::store_relaxed`], [`Engine::fence_release`], [`Engine::fence_acquire`] |
 //! | operations | `rma.rs`, `strided.rs`, `signal.rs`, `amo/`, `pending.rs`, by the leader of the group | [`Engine::post`], [`Engine::deliver`], [`Engine::complete`], [`Engine::free_source`] |
 //! | order | `order.rs`; calls that announce stores of their own thread | [`Engine::fence`], [`Engine::quiet`], [`Engine::flush`] |
 //! | waits for words | `wait_until.rs`, `signal.rs` | [`Engine::observe`], [`Engine::look`], [`Engine::wait`] |
@@ -132,7 +147,8 @@
 //! - The order that making or destroying a team gives to the hosts.
 //! - Host threads of a PE count as one. Order between them is not checked, and a PE with several has no deadlock.
 //! - Messages between PEs by other means, such as channels and atomics of the process, give no order.
-//! - Loops of tests or of strong loads, and waits for any of several words, count as work. So they hide a deadlock.
+//! - Loops that read several words, or that update a word by an atomic, and waits for any of several words count as work. So
+//!   they hide a deadlock. A loop that loads one address for seconds, and accesses nothing else, counts as a wait.
 //! - A call in another form may have the name of its base form: `sync_all` is a `team_sync`.
 //! - Stores to peers of a thread that has ended count as complete at a later `fence` of its PE, not only as ordered.
 #![forbid(unsafe_code)]
@@ -143,6 +159,7 @@ mod actors;
 mod calls;
 mod clock;
 mod context;
+mod crowds;
 mod deadlock;
 mod engine;
 mod entries;
@@ -150,12 +167,16 @@ mod epoch;
 mod finding;
 mod intervals;
 mod meetings;
+mod met;
+mod objects;
+mod operations;
 mod order;
 mod pages;
 mod post;
 mod queues;
 mod regions;
 mod report;
+mod scopes;
 mod shadow;
 mod text;
 mod values;
@@ -173,4 +194,6 @@ pub use meetings::MeetingId;
 pub use order::MissingOrder;
 pub use post::Post;
 pub use regions::{Region, Regions};
-pub use report::{Party, Race};
+pub use report::{Object, Party, Race};
+pub use scopes::Scope;
+pub use text::interned;

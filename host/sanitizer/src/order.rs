@@ -22,6 +22,10 @@ pub enum MissingOrder {
         /// The PE.
         pe: u32,
     },
+    /// A relaxed write announces what its thread has not released.
+    Release,
+    /// A relaxed read has seen the announcement, and no fence has acquired it.
+    Acquire,
     /// The words of one put arrive in any order, so that none announces the others.
     WordOrder,
     /// An operation is not complete at its PE.
@@ -31,6 +35,10 @@ pub enum MissingOrder {
     },
     /// The owner of the memory does not wait for the arrival of an operation, or the operation not for the owner.
     Arrival,
+    /// PEs read and then write a word, and one may overwrite the value of another.
+    LostUpdate,
+    /// The parts of the result of a collective call overlap.
+    PartsOverlap,
     /// Operations of different PEs access the same bytes.
     Barrier,
     /// An atomic access and a plain one, or two atomics of different kinds or widths, access the same word.
@@ -41,6 +49,8 @@ pub enum MissingOrder {
     GridSync,
     /// The host, a stream or another launch does not wait for a launch.
     LaunchEnd,
+    /// A stream does not wait for an event of another one.
+    StreamEvent,
     /// A collective call still uses its buffers.
     CollectiveEnd,
     /// Memory is freed while it is used.
@@ -53,14 +63,19 @@ impl fmt::Display for MissingOrder {
             Self::SourceInUse => "the put may still read its source",
             Self::ResultPending => "the result may not be here yet",
             Self::Fence { .. } => "nothing orders the deliveries",
+            Self::Release => "the word that announces the first does not publish it",
+            Self::Acquire => "the read that has seen the announcement does not acquire",
             Self::WordOrder => "the words of a put arrive in any order",
             Self::Completion { .. } => "the operation may not be complete",
             Self::Arrival => "nothing orders the arrival and this access",
+            Self::LostUpdate => "another PE may change the word between the get and the put",
+            Self::PartsOverlap => "several members write the same bytes",
             Self::Barrier => "nothing orders the two PEs",
             Self::Atomicity => "the two accesses are not atomic with each other",
             Self::BlockSync => "nothing orders the threads of the block",
             Self::GridSync => "nothing orders the blocks",
             Self::LaunchEnd => "nothing orders the launch and the other access",
+            Self::StreamEvent => "nothing orders the launches of two streams",
             Self::CollectiveEnd => "the collective call may still use its buffers",
             Self::Lifetime => "the memory may still be in use",
         })
@@ -78,6 +93,15 @@ impl MissingOrder {
                     "add `ctx.fence_pe({pe})` or `ctx.fence()` behind the first, before the data is announced"
                 )
             }
+            Self::Release => {
+                "call `ctx.fence` between the first and the signal or atomic that announces it, or use \
+                 `ctx.signal_after_all` or `ctx.put_signal`"
+                    .into()
+            }
+            Self::Acquire => {
+                "call `ctx.fence_acquire` after the atomic or relaxed load that has seen the announcement"
+                    .into()
+            }
             Self::WordOrder => {
                 "announce the data by `ctx.put_signal`, or by a word of its own behind `ctx.fence`".into()
             }
@@ -88,11 +112,22 @@ impl MissingOrder {
                 "use `ctx.put_signal` and wait for the signal, or signal the other PE that the memory is free"
                     .into()
             }
+            Self::LostUpdate => {
+                "update the word by an atomic, such as `ctx.atomic_fetch_add` or `ctx.atomic_compare_swap`"
+                    .into()
+            }
+            Self::PartsOverlap => {
+                "give the data of each member its own range: check the offsets and counts of the result"
+                    .into()
+            }
             Self::Barrier => "add `ctx.barrier_all`, or a signal and its wait, between them".into(),
             Self::Atomicity => "make both accesses atomics of the same width, or order them".into(),
             Self::BlockSync => "add `block.sync()` between them".into(),
             Self::GridSync => "add `ctx.sync_grid`, or a release and an acquire, between them".into(),
-            Self::LaunchEnd => "wait for the launch or its event between them".into(),
+            Self::LaunchEnd => "wait for the launch or its stream between them".into(),
+            Self::StreamEvent => {
+                "let the second stream wait for the first: `second.follow(&first.record()?)`".into()
+            }
             Self::CollectiveEnd => {
                 "wait until the call has returned, and synchronise with its callers".into()
             }
@@ -116,11 +151,19 @@ pub(crate) struct Side {
     pub(crate) completer: Option<Actor>,
 }
 
-/// The knowledge of the second actor, if the first is an operation.
+/// The knowledge of the second actor.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Knowledge {
     /// Whether it knows that the operation has been posted.
     pub(crate) knows_post: bool,
+    /// Whether a word that it has read tells it of the first, and it has not acquired it.
+    pub(crate) is_found: bool,
+    /// Whether the writer of the last word that it has seen knew the first.
+    pub(crate) writer_knew: bool,
+    /// A thread, stream or host of the second's PE that knows the first.
+    pub(crate) informed: Option<Actor>,
+    /// Whether the bytes in common are a word.
+    pub(crate) is_word: bool,
     /// The way in which it last learned of others.
     pub(crate) learned: Learned,
     /// The operation that has written the word that it last waited for.
@@ -151,6 +194,16 @@ pub(crate) fn missing(first: Side, second: Side, knowledge: Knowledge) -> Missin
     if transfers.iter().flatten().any(|(transfer, _)| *transfer == Transfer::Collective) {
         return MissingOrder::CollectiveEnd;
     }
+    if knowledge.is_found {
+        return MissingOrder::Acquire;
+    }
+    if knowledge.writer_knew {
+        return MissingOrder::Release;
+    }
+    // Another thread of this PE has waited for the first: only the way from there to the second is missing.
+    if let Some(informed) = knowledge.informed.filter(|_| first.maker.pe() != second.maker.pe()) {
+        return in_pe(informed, second.maker);
+    }
     if let (Some((transfer, target)), true) = (first.transfer(), knowledge.knows_post) {
         let completer = first.completer.filter(|completer| completer.pe() == second.actor.pe());
         return match completer {
@@ -164,7 +217,16 @@ pub(crate) fn missing(first: Side, second: Side, knowledge: Knowledge) -> Missin
     if first.actor.pe() == second.actor.pe() {
         return in_pe(first.maker, second.maker);
     }
-    if transfers.iter().flatten().count() == 1 { MissingOrder::Arrival } else { MissingOrder::Barrier }
+    let kinds = transfers.map(|transfer| transfer.map(|(transfer, _)| transfer));
+    match kinds {
+        [Some(Transfer::Get), Some(Transfer::Put)] | [Some(Transfer::Put), Some(Transfer::Get)]
+            if knowledge.is_word =>
+        {
+            MissingOrder::LostUpdate
+        }
+        [Some(_), Some(_)] => MissingOrder::Barrier,
+        _ => MissingOrder::Arrival,
+    }
 }
 
 /// Returns the order that an access lacks after the posting of an operation.
@@ -206,6 +268,7 @@ fn in_pe(first: Actor, second: Actor) -> MissingOrder {
     match (place(first), place(second)) {
         (Some(a), Some(b)) if a == b => MissingOrder::BlockSync,
         (Some(a), Some(b)) if a.0 == b.0 => MissingOrder::GridSync,
+        (Some(_), Some(_)) => MissingOrder::StreamEvent,
         _ => MissingOrder::LaunchEnd,
     }
 }

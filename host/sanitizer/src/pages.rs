@@ -1,40 +1,17 @@
 //! Records of accesses, in pages of memory.
 
 use crate::access::{Access, CallId, Kind};
+use crate::crowds::{Crowds, Member};
 use crate::epoch::{ActorId, Epoch};
 use crate::intervals::Bytes;
+use crate::met::{Conflict, Met};
 
 /// The number of bytes of a page.
 pub(crate) const PAGE: u64 = 64;
 
-/// The most accesses that are kept for the same bytes. Only words that many actors update without an order have more.
+/// The most accesses that are kept one by one for the same bytes. Further reads are kept as [`Crowds`], and of further updates
+/// the last ones.
 const MOST: usize = 64;
-
-/// An earlier access without an order to the new one, and the bytes in common.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Conflict {
-    pub(crate) earlier: Access,
-    pub(crate) bytes: Bytes,
-}
-
-/// The effects of a new access on earlier ones.
-#[derive(Debug, Default)]
-pub(crate) struct Met {
-    /// The accesses that conflict with it, without an order.
-    pub(crate) conflicts: Vec<Conflict>,
-    /// The stores to peers that it replaces, and their bytes.
-    pub(crate) lost: Vec<(Access, Bytes)>,
-}
-
-impl Met {
-    /// Adds a conflict, or its bytes to the entry of the same access.
-    pub(crate) fn add_conflict(&mut self, new: Conflict) {
-        match self.conflicts.iter_mut().find(|known| known.earlier == new.earlier) {
-            Some(known) => known.bytes.end = new.bytes.end,
-            None => self.conflicts.push(new),
-        }
-    }
-}
 
 /// The part of an access in a page, or a *row*: equal plain accesses of consecutive actors to consecutive elements.
 #[derive(Clone, Copy, Debug)]
@@ -137,6 +114,8 @@ struct Notes {
     extents: Vec<(Epoch, Kind, Bytes)>,
     /// Writes with the steps of actors that have waited for the value of these bytes, so that they know the write there.
     seen: Vec<(Epoch, (u8, u8), Epoch)>,
+    /// Reads beyond the most that are kept one by one.
+    crowds: Crowds,
 }
 
 impl Notes {
@@ -148,7 +127,7 @@ impl Notes {
     }
 
     fn is_empty(&self) -> bool {
-        self.extents.is_empty() && self.seen.is_empty()
+        self.extents.is_empty() && self.seen.is_empty() && self.crowds.is_empty()
     }
 }
 
@@ -156,6 +135,11 @@ impl Page {
     /// Adds a part of an access. Notes earlier accesses without an order, and stores to peers that it replaces.
     pub(crate) fn add(&mut self, base: u64, part: Part, knows: &impl Fn(Epoch) -> bool, met: &mut Met) {
         let Part { ref access, start, end, .. } = part;
+        if access.kind.changes()
+            && let Some(notes) = &mut self.notes
+        {
+            notes.crowds.meet(base, (start, end), access, knows, met);
+        }
         let (mut first, mut last) = self.inside(start, end);
         if self.is_held(first, last, &part, base) {
             return;
@@ -195,6 +179,10 @@ impl Page {
     /// does. `knows` tells whether the actor of an element knows an earlier step.
     pub(crate) fn add_row(&mut self, base: u64, row: Part, knows: impl Fn(u8, Epoch) -> bool) -> bool {
         let Part { ref access, start, end, width } = row;
+        let has_crowd = self.notes.as_ref().is_some_and(|notes| !notes.crowds.is_empty());
+        if has_crowd && access.kind.changes() {
+            return false;
+        }
         self.split(base, start);
         self.split(base, end);
         let (first, last) = self.inside(start, end);
@@ -322,7 +310,7 @@ impl Page {
         let group = &self.records[first..kept];
         let is_one_group = group.iter().all(|record| (record.start, record.end) == (new.start, new.end));
         if !is_one_group {
-            return self.insert_in_groups((first, kept, last), part);
+            return self.insert_in_groups(base, (first, kept, last), part);
         }
         if part.access.extent.is_some_and(|whole| whole != new.bytes(base)) {
             self.note_extent(&part.access);
@@ -338,13 +326,28 @@ impl Page {
             self.records.insert(kept, new);
         }
         if kept - first == MOST {
-            self.records.remove(first);
+            let oldest = self.records.remove(first);
+            self.crowd(base, &oldest);
         }
         self.merge_before(base, first);
     }
 
+    /// Keeps a record as a member of a crowd, if it reads.
+    fn crowd(&mut self, base: u64, record: &Record) {
+        if record.kind.changes() {
+            return;
+        }
+        let access = self.access(record, base);
+        let is_whole = access.extent.is_none_or(|whole| whole == record.bytes(base));
+        if record.width == 0 && is_whole {
+            let Record { kind, start, end, .. } = *record;
+            let member = Member { kind, range: (start, end), call: record.call() };
+            self.notes.get_or_insert_default().crowds.add(member, record.epoch());
+        }
+    }
+
     /// Inserts the records of a part of an access behind each group, and in the gaps between them.
-    fn insert_in_groups(&mut self, (first, kept, last): (usize, usize, usize), part: &Part) {
+    fn insert_in_groups(&mut self, base: u64, (first, kept, last): (usize, usize, usize), part: &Part) {
         let (new, Part { start, end, .. }) = (Record::new(part), *part);
         self.records.drain(kept..last);
         let old: Vec<Record> = self.records.drain(first..kept).collect();
@@ -355,6 +358,7 @@ impl Page {
                 all.push(new.cut(at, from));
             }
             let skipped = usize::from(group.len() == MOST);
+            group[..skipped].iter().for_each(|oldest| self.crowd(base, oldest));
             all.extend_from_slice(&group[skipped..]);
             all.push(new.cut(from, to));
             at = to;
@@ -455,6 +459,7 @@ impl Page {
         self.split(base, end);
         let (first, last) = self.inside(start, end);
         self.records.drain(first..last);
+        self.notes.iter_mut().for_each(|notes| notes.crowds.clear((start, end)));
         self.tidy();
     }
 
@@ -463,12 +468,13 @@ impl Page {
         let mut records = std::mem::take(&mut self.records);
         records.retain(|record| !has_settled(record.epoch()) && !self.has_seen(record, has_settled));
         self.records = records;
+        self.notes.iter_mut().for_each(|notes| notes.crowds.settle(has_settled));
         self.tidy();
     }
 
     /// Returns whether no accesses are left.
     pub(crate) fn is_empty(&self) -> bool {
-        self.records.is_empty()
+        self.records.is_empty() && self.notes.is_none()
     }
 
     /// Drops notes without an access.

@@ -1,10 +1,14 @@
 //! Operations as the hooks describe them.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::access::{Call, Kind, Span};
 use crate::actors::Transfer;
+use crate::clock::Clock;
 use crate::context::Context;
+use crate::scopes::{Place, Shared};
 
 /// An operation to post.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
@@ -23,6 +27,10 @@ pub struct Post {
     pub(crate) is_ordered: bool,
     /// Whether it follows all earlier operations to its PE, as if behind a fence.
     pub(crate) is_strong: bool,
+    /// Whether its signal publishes what its poster knows.
+    pub(crate) releases: bool,
+    /// Whether it replaces its word, unlike an update.
+    pub(crate) replaces: bool,
     /// Whether it returns the value of its word.
     pub(crate) fetches: bool,
 }
@@ -39,6 +47,8 @@ impl Post {
             signal: None,
             is_ordered: true,
             is_strong: false,
+            releases: false,
+            replaces: false,
             fetches: false,
         }
     }
@@ -80,9 +90,9 @@ impl Post {
         Self { signal, is_ordered: false, ..Self::fetch(context, word, kind, call) }
     }
 
-    /// Adds a signal behind the data: `Kind::Set` or `Kind::Atomic`.
+    /// Adds a signal behind the data: `Kind::Set` or `Kind::Atomic`. It is releasing.
     pub fn with_signal(self, word: Span, kind: Kind) -> Self {
-        Self { signal: Some((word, kind)), ..self }
+        Self { signal: Some((word, kind)), ..self }.releasing()
     }
 
     /// Returns the words that it updates or reads atomically.
@@ -91,8 +101,34 @@ impl Post {
         ends.filter(|(_, kind)| matches!(kind, Kind::Atomic | Kind::Fetch)).map(|(span, _)| span)
     }
 
-    /// Makes it follow all earlier operations to its PE.
-    pub fn after_all(self) -> Self {
-        Self { is_strong: true, ..self }
+    /// Makes it publish everything that its poster knows, like the signal of a put.
+    pub fn releasing(self) -> Self {
+        Self { releases: true, ..self }
     }
+
+    /// Makes an atomic replace its word, as a set does.
+    pub fn replacing(self) -> Self {
+        Self { replaces: true, ..self }
+    }
+
+    /// Makes it follow all earlier operations to its PE. It is releasing.
+    pub fn after_all(self) -> Self {
+        Self { is_strong: true, ..self }.releasing()
+    }
+}
+
+/// An operation that has not been delivered.
+#[derive(Debug)]
+pub(crate) struct Undelivered {
+    /// The PE that posted it.
+    pub(crate) pe: u32,
+    /// The position of its poster.
+    pub(crate) place: Place,
+    /// What the data carries, and the words unless it is releasing.
+    pub(crate) carried: Shared,
+    /// What the signal carries, if it is releasing.
+    pub(crate) released: Option<Shared>,
+    /// Everything that its poster knows.
+    pub(crate) knew: Arc<Clock>,
+    pub(crate) post: Post,
 }

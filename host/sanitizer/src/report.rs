@@ -27,6 +27,26 @@ impl fmt::Display for Party {
     }
 }
 
+/// An object of the program.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+pub struct Object {
+    /// Its name, which may be empty, and the call that allocated it.
+    pub label: Call,
+    /// The offset of its first byte.
+    pub start: u64,
+}
+
+impl fmt::Display for Object {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { label: Call { name, site }, .. } = self;
+        if name.is_empty() {
+            write!(f, "allocated at {site}")
+        } else {
+            write!(f, "`{name}`, allocated at {site}")
+        }
+    }
+}
+
 /// Two accesses that conflict and have no order.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Race {
@@ -38,13 +58,15 @@ pub struct Race {
     pub memory: Memory,
     /// The bytes in common.
     pub bytes: Bytes,
+    /// The object that the bytes belong to, if it is known.
+    pub object: Option<Object>,
     /// The order that they lack.
     pub missing: MissingOrder,
 }
 
 impl fmt::Display for Race {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { first, second, memory, bytes, missing } = self;
+        let Self { first, second, memory, bytes, object, missing } = self;
         let Memory { pe, space } = memory;
         writeln!(
             f,
@@ -53,6 +75,10 @@ impl fmt::Display for Race {
             bytes.start,
             bytes.end
         )?;
+        if let Some(object) = object {
+            let (from, to) = (bytes.start - object.start, bytes.end - object.start);
+            writeln!(f, "  object:  {object}, bytes {from}..{to} of it")?;
+        }
         writeln!(f, "  first:   {first}")?;
         writeln!(f, "  second:  {second}")?;
         writeln!(f, "  missing: {missing}")?;
@@ -69,10 +95,15 @@ pub(crate) struct Races {
 }
 
 impl Races {
+    /// Returns whether a race of these lines is known.
+    pub(crate) fn has(&self, [first, second]: [Site; 2]) -> bool {
+        self.sites.contains(&(first, second)) || self.sites.contains(&(second, first))
+    }
+
     /// Adds a race, unless its lines are known.
     pub(crate) fn add(&mut self, race: Race) {
         let (first, second) = (race.first.call.site, race.second.call.site);
-        if !self.sites.contains(&(second, first)) && self.sites.insert((first, second)) {
+        if !self.has([first, second]) && self.sites.insert((first, second)) {
             self.new.push(race);
             self.count += 1;
         }

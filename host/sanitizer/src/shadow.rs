@@ -6,7 +6,8 @@ use std::hash::BuildHasherDefault;
 use crate::access::{Access, Memory, Space, Span};
 use crate::epoch::{ActorHasher, Epoch};
 use crate::intervals::Bytes;
-use crate::pages::{Met, PAGE, Page, Part};
+use crate::met::Met;
+use crate::pages::{PAGE, Page, Part};
 
 /// The number of pages that are found by one search.
 const PAGES: u64 = 64;
@@ -221,6 +222,32 @@ mod tests {
             assert!(record(&mut shadow, actor, &[], Kind::Read, Span::heap(0, 0, 8)).is_empty());
         }
         assert_eq!(record(&mut shadow, 9, &[3], Kind::Write, Span::heap(0, 4, 2)).len(), 7);
+    }
+
+    #[test]
+    fn a_write_meets_the_first_of_many_reads() {
+        let read_by = |readers: std::ops::Range<u64>| {
+            let mut shadow = Shadow::default();
+            for actor in readers {
+                assert!(record(&mut shadow, actor, &[], Kind::Read, Span::heap(0, 8, 8)).is_empty());
+            }
+            shadow
+        };
+        // The writer knows all but the first reader.
+        let most: Vec<u64> = (2..1001).collect();
+        let mut shadow = read_by(1..1001);
+        let found = record(&mut shadow, 2000, &most, Kind::Write, Span::heap(0, 8, 4));
+        assert_eq!(found, [(1, Bytes { start: 8, end: 12 })]);
+        let all: Vec<u64> = (1..1001).collect();
+        let mut shadow = read_by(1..1001);
+        assert_eq!(record(&mut shadow, 2000, &all, Kind::Write, Span::heap(0, 0, 16)), []);
+        assert_eq!(record(&mut shadow, 2001, &[2000], Kind::Write, Span::heap(0, 0, 16)), []);
+        let mut shadow = read_by(1..1001);
+        shadow.clear(Span::heap(0, 0, 16));
+        assert_eq!(record(&mut shadow, 2000, &[], Kind::Write, Span::heap(0, 0, 16)), []);
+        let mut shadow = read_by(1..1001);
+        shadow.settle(|epoch| epoch.actor.0 > 1);
+        assert_eq!(record(&mut shadow, 2000, &[], Kind::Write, Span::heap(0, 0, 16)).len(), 1);
     }
 
     #[test]

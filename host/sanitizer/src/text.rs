@@ -29,17 +29,22 @@ impl Visitor<'_> for Copied {
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Text, E> {
-        static KNOWN: Mutex<Option<HashSet<Text>>> = Mutex::new(None);
-        let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = known.get_or_insert_default();
-        Ok(match known.get(text) {
-            Some(copy) => copy,
-            None => {
-                let copy = String::leak(text.into());
-                known.insert(copy);
-                copy
-            }
-        })
+        Ok(interned(text))
+    }
+}
+
+/// Returns a copy of a text that lives as long as the process. Equal texts are one copy, which is never freed.
+pub fn interned(text: &str) -> &'static str {
+    static KNOWN: Mutex<Option<HashSet<Text>>> = Mutex::new(None);
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = known.get_or_insert_default();
+    match known.get(text) {
+        Some(copy) => copy,
+        None => {
+            let copy = String::leak(text.into());
+            known.insert(copy);
+            copy
+        }
     }
 }
 

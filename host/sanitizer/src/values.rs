@@ -1,22 +1,19 @@
 //! Values in memory that waits may see, each with the knowledge that it carries.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::access::{Memory, Span};
-use crate::clock::{Clock, Filtered};
+use crate::clock::Clock;
 use crate::context::Announcer;
 use crate::epoch::{ActorId, Epoch};
 use crate::intervals::{Bytes, IntervalMap};
+use crate::scopes::{Filter, Shared};
 
 /// The last values of some bytes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Release {
-    /// The knowledge that the values carry.
-    pub(crate) clock: Clock,
-    /// The write that a waiter knows only for the bytes of its word: a put of several words, or a strong store.
-    pub(crate) write: Option<(Epoch, Bytes)>,
-    /// The operation that wrote it, if one did.
-    pub(crate) announcer: Option<Announcer>,
+    pub(crate) written: Written,
     number: u64,
 }
 
@@ -24,6 +21,19 @@ impl PartialEq for Release {
     fn eq(&self, other: &Self) -> bool {
         self.number == other.number
     }
+}
+
+/// A write of a word.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Written {
+    /// The knowledge that its value carries.
+    pub(crate) carried: Shared,
+    /// The write that a waiter knows only for the bytes of its word: a put of several words, or a strong store.
+    pub(crate) write: Option<(Epoch, Bytes)>,
+    /// The operation that made it, if one did.
+    pub(crate) announcer: Option<Announcer>,
+    /// Everything that its writer knew, for the cause of a race.
+    pub(crate) knew: Option<Arc<Clock>>,
 }
 
 /// The last values of all memories.
@@ -35,49 +45,41 @@ pub(crate) struct Values {
 
 impl Values {
     /// Replaces the values of `span`.
-    pub(crate) fn set(
-        &mut self,
-        span: Span,
-        clock: &Clock,
-        write: Option<(Epoch, Bytes)>,
-        announcer: Option<Announcer>,
-    ) {
-        self.released += 1;
-        let release = Release { clock: clock.clone(), write, announcer, number: self.released };
-        let memory = self.memories.entry(span.memory).or_default();
-        memory.update(span.bytes, |_, _| Some(release.clone()));
+    pub(crate) fn set(&mut self, span: Span, written: Written) {
+        let release = self.release(written);
+        self.memory(span).update(span.bytes, |_, _| Some(release.clone()));
     }
 
     /// Replaces the values of `span` by values that carry nothing, although the shadow memory may have a store.
     pub(crate) fn set_unknown(&mut self, span: Span) {
-        self.set(span, &Clock::default(), None, None);
+        self.set(span, Written::default());
     }
 
     /// Gives values to the parts of `span` that have none.
-    pub(crate) fn set_if_new(
-        &mut self,
-        span: Span,
-        clock: Clock,
-        write: (Epoch, Bytes),
-        announcer: Announcer,
-    ) {
-        self.released += 1;
-        let (write, announcer) = (Some(write), Some(announcer));
-        let release = Release { clock, write, announcer, number: self.released };
-        let memory = self.memories.entry(span.memory).or_default();
-        memory.update(span.bytes, |_, old| old.or_else(|| Some(release.clone())));
+    pub(crate) fn set_if_new(&mut self, span: Span, written: Written) {
+        let release = self.release(written);
+        self.memory(span).update(span.bytes, |_, old| old.or_else(|| Some(release.clone())));
     }
 
     /// Updates a word atomically: the new value carries the knowledge of the old one too.
-    pub(crate) fn update(&mut self, span: Span, clock: &Clock, announcer: Announcer) {
-        self.released += 1;
-        let number = self.released;
-        self.memories.entry(span.memory).or_default().update(span.bytes, |_, old| {
-            let mut release =
-                old.unwrap_or(Release { clock: Clock::default(), write: None, announcer: None, number });
-            release.clock.join(clock);
-            Some(Release { number, announcer: Some(announcer), ..release })
+    pub(crate) fn update(&mut self, span: Span, written: Written) {
+        let new = self.release(written);
+        self.memory(span).update(span.bytes, |_, old| {
+            let Some(old) = old else { return Some(new.clone()) };
+            let mut carried = old.written.carried;
+            Arc::make_mut(&mut carried).join(&new.written.carried);
+            let written = Written { carried, write: old.written.write, ..new.written.clone() };
+            Some(Release { written, ..new })
         });
+    }
+
+    fn release(&mut self, written: Written) -> Release {
+        self.released += 1;
+        Release { written, number: self.released }
+    }
+
+    fn memory(&mut self, span: Span) -> &mut IntervalMap<Release> {
+        self.memories.entry(span.memory).or_default()
     }
 
     /// Forgets the values of `span`.
@@ -88,16 +90,19 @@ impl Values {
     }
 
     /// Returns the values that a wait for `span` sees.
-    pub(crate) fn seen(&self, span: Span) -> Vec<Release> {
+    pub(crate) fn seen(&self, span: Span) -> Vec<Written> {
         let memory = self.memories.get(&span.memory);
-        memory.map_or(Vec::new(), |memory| memory.overlapping(span.bytes).map(|(_, r)| r.clone()).collect())
+        let written = |(_, release): (Bytes, &Release)| release.written.clone();
+        memory.map_or(Vec::new(), |memory| memory.overlapping(span.bytes).map(written).collect())
     }
 
     /// Drops actors from all clocks that `keep` refuses.
-    pub(crate) fn retain(&mut self, keep: impl Fn(ActorId) -> bool, filtered: &mut Filtered) {
+    pub(crate) fn retain(&mut self, keep: impl Fn(ActorId) -> bool, filter: &mut Filter) {
         for memory in self.memories.values_mut() {
             memory.retain(|release| {
-                release.clock.retain(&keep, filtered);
+                let Written { carried, knew, .. } = &mut release.written;
+                filter.retain(carried, &keep);
+                knew.iter_mut().for_each(|knew| Arc::make_mut(knew).retain(&keep, &mut filter.clocks));
                 true
             });
         }

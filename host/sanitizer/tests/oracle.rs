@@ -3,175 +3,18 @@
 //! Random programs run step by step on both. Every race of the engine must be one of the model. For every access and byte
 //! with a race in the model, the engine must report a race of that access.
 
-use std::collections::{HashMap, HashSet};
+mod model;
 
+use std::collections::HashSet;
+
+use model::{Carry, FenceMade, Found, Model, Node, Operation, Value};
 use proptest::prelude::*;
 use rushmem_sanitizer::{
-    Acquire, Actor, ActorId, Buffers, Call, Context, Engine, Kind, MeetingId, Post, Site, Span, Token,
+    Acquire, Actor, ActorId, Buffers, Call, Context, Engine, Kind, MeetingId, Post, Scope, Site, Span, Token,
 };
 
 const PES: u32 = 3;
 const JOB: MeetingId = MeetingId(0);
-
-/// An event of a program.
-type Node = usize;
-
-/// An operation that the model knows.
-#[derive(Clone)]
-struct Operation {
-    /// Its number, unless it is a store that is delivered at once.
-    id: Option<ActorId>,
-    context: (u32, u32),
-    /// The thread, if it is a store to a peer.
-    stores_of: Option<ActorId>,
-    target: u32,
-    is_ordered: bool,
-    post: Node,
-    read: Node,
-    done: Node,
-    /// The deliveries that must come before this one.
-    before: Vec<Node>,
-    ends: Vec<(Span, Kind)>,
-    fetches: bool,
-    is_delivered: bool,
-    /// The events that carried the values that it returns.
-    found: Vec<Node>,
-}
-
-#[derive(Clone)]
-struct Access {
-    node: Node,
-    span: Span,
-    kind: Kind,
-    line: u32,
-}
-
-/// A value in memory: who wrote it, and the whole range of the write.
-#[derive(Clone)]
-enum Value {
-    Put { done: Node, start: Vec<Node>, whole: Span },
-    Word(Node),
-    Relaxed { store: Node, released: Option<Node> },
-}
-
-struct FenceMade {
-    node: Node,
-    context: (u32, u32),
-    actor: ActorId,
-    target: Option<u32>,
-}
-
-/// The model: a graph of events.
-#[derive(Default)]
-struct Model {
-    /// For each event, the set of all events before it and itself, as bits.
-    before: Vec<Vec<u64>>,
-    accesses: Vec<Access>,
-    operations: Vec<Operation>,
-    fences: Vec<FenceMade>,
-    values: HashMap<(u32, u64), Vec<Value>>,
-    /// Events that have waited for the value that a write gave to a byte.
-    seen: HashMap<(Node, u32, u64), Vec<Node>>,
-}
-
-impl Model {
-    /// Adds an event behind others.
-    fn event(&mut self, earlier: Vec<Node>) -> Node {
-        let node = self.before.len();
-        let mut before = vec![0; node / 64 + 1];
-        before[node / 64] = 1 << (node % 64);
-        for other in earlier {
-            before.iter_mut().zip(&self.before[other]).for_each(|(mine, theirs)| *mine |= theirs);
-        }
-        self.before.push(before);
-        node
-    }
-
-    /// Returns whether a path leads from `second` back to `first`.
-    fn precedes(&self, first: Node, second: Node) -> bool {
-        self.before[second].get(first / 64).is_some_and(|bits| bits >> (first % 64) & 1 == 1)
-    }
-
-    fn access(&mut self, node: Node, span: Span, kind: Kind, line: u32) {
-        self.accesses.push(Access { node, span, kind, line });
-    }
-
-    fn bytes(span: Span) -> impl Iterator<Item = (u32, u64)> {
-        (span.bytes.start..span.bytes.end).map(move |byte| (span.memory.pe, byte))
-    }
-
-    fn clear(&mut self, span: Span) {
-        Self::bytes(span).for_each(|at| {
-            self.values.remove(&at);
-        });
-    }
-
-    fn set(&mut self, span: Span, value: &Value) {
-        Self::bytes(span).for_each(|at| {
-            self.values.insert(at, vec![value.clone()]);
-        });
-    }
-
-    /// Returns the later byte accesses with a race: line of the later access, and byte, each with the earlier lines.
-    fn races(&self) -> HashMap<(u32, u32, u64), HashSet<u32>> {
-        let mut races: HashMap<_, HashSet<u32>> = HashMap::new();
-        for (at, second) in self.accesses.iter().enumerate() {
-            for first in self.accesses[..at].iter().filter(|first| need_order(first, second)) {
-                if self.precedes(first.node, second.node) {
-                    continue;
-                }
-                let common: HashSet<_> = Self::bytes(first.span).collect();
-                for (pe, byte) in Self::bytes(second.span).filter(|byte| common.contains(byte)) {
-                    if !self.is_seen(first, second, (pe, byte)) {
-                        races.entry((second.line, pe, byte)).or_default().insert(first.line);
-                    }
-                }
-            }
-        }
-        races
-    }
-
-    /// Returns whether an actor before `second` has waited for a value of the byte that `first` has written or made possible.
-    ///
-    /// To see the value of a put is to know that its source has been read. To see a strong store is to know earlier ones.
-    fn is_seen(&self, first: &Access, second: &Access, (pe, byte): (u32, u64)) -> bool {
-        let put = self.operations.iter().find(|operation| operation.read == first.node);
-        let later = |access: &&Access| {
-            first.kind == Kind::Set
-                && access.kind == Kind::Set
-                && access.span == first.span
-                && self.precedes(first.node, access.node)
-        };
-        let mut writes = vec![put.map_or(first.node, |put| put.done)];
-        writes.extend(self.accesses.iter().filter(later).map(|access| access.node));
-        let mut waits = writes.iter().filter_map(|&write| self.seen.get(&(write, pe, byte))).flatten();
-        waits.any(|&wait| self.precedes(wait, second.node))
-    }
-}
-
-/// Returns whether two accesses conflict: the table of the memory model, written a second time.
-fn need_order(first: &Access, second: &Access) -> bool {
-    let is =
-        |a: Kind, b: Kind| (first.kind == a && second.kind == b) || (first.kind == b && second.kind == a);
-    let writes = |kind| !matches!(kind, Kind::Read | Kind::Wait | Kind::Fetch);
-    if !writes(first.kind) && !writes(second.kind) {
-        return false;
-    }
-    let is_same = first.span == second.span;
-    let atomic = is(Kind::Wait, Kind::Set)
-        || is(Kind::Wait, Kind::Atomic)
-        || is(Kind::Set, Kind::Set)
-        || is(Kind::Atomic, Kind::Atomic)
-        || is(Kind::Atomic, Kind::Fetch);
-    if atomic {
-        return !is_same;
-    }
-    if is(Kind::Wait, Kind::Put) {
-        let (wait, put) = if first.kind == Kind::Wait { (first, second) } else { (second, first) };
-        return !put.span.bytes.contains(wait.span.bytes);
-    }
-    true
-}
 
 /// One step of a random program.
 #[derive(Clone, Copy, Debug)]
@@ -192,8 +35,8 @@ enum Step {
     Flush(Option<u32>, u32),
     Observe(u64, bool),
     Look(u64),
-    FenceRelease,
-    FenceAcquire,
+    FenceRelease(Scope),
+    FenceAcquire(Scope),
     Sync,
     Collective { buffers: Option<(u64, u64)> },
     Release,
@@ -205,6 +48,10 @@ enum Step {
 
 fn word() -> impl Strategy<Value = u64> + Clone {
     0..8u64
+}
+
+fn scope() -> impl Strategy<Value = Scope> {
+    prop_oneof![Just(Scope::Gpu), Just(Scope::System)]
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -234,8 +81,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (some_pe(), 0..2u32).prop_map(|(p, c)| Flush(p, c)),
         6 => (word(), prop::bool::weighted(0.8)).prop_map(|(w, now)| Observe(w, now)),
         1 => word().prop_map(Look),
-        1 => Just(FenceRelease),
-        1 => Just(FenceAcquire),
+        2 => scope().prop_map(FenceRelease),
+        2 => scope().prop_map(FenceAcquire),
         3 => Just(Sync),
         1 => prop::option::of((word(), word())).prop_map(|buffers| Collective { buffers }),
         1 => Just(Release),
@@ -252,8 +99,11 @@ struct Runner {
     model: Model,
     actors: Vec<ActorId>,
     last: Vec<Node>,
-    released: Vec<Option<Node>>,
-    found: Vec<Vec<Node>>,
+    /// What each actor has released.
+    released: Vec<Carry>,
+    found: Vec<Found>,
+    /// The events of the hosts.
+    of_hosts: Vec<Node>,
     found_writes: Vec<Vec<(Node, u32, u64)>>,
     token: Option<(Token, Node)>,
     launches: u32,
@@ -269,8 +119,9 @@ impl Runner {
             model: Model::default(),
             actors: Vec::new(),
             last: Vec::new(),
-            released: vec![None; 9],
-            found: vec![Vec::new(); 9],
+            released: vec![Carry::default(); 9],
+            found: vec![Found::default(); 9],
+            of_hosts: Vec::new(),
             found_writes: vec![Vec::new(); 9],
             token: None,
             launches: 0,
@@ -281,14 +132,27 @@ impl Runner {
             let node = runner.model.event(Vec::new());
             runner.actors.push(host);
             runner.last.push(node);
+            runner.of_hosts.push(node);
         }
         for index in 3..9 {
             let id = runner.fork(index);
-            let node = runner.model.event(vec![runner.last[Self::pe(index) as usize]]);
+            let host = runner.last[Self::pe(index) as usize];
             runner.actors.push(id);
-            runner.last.push(node);
+            runner.last.push(host);
+            runner.begin(index, host);
         }
         runner
+    }
+
+    /// Begins a thread that follows an event of its host. It has released what the hosts have done before.
+    fn begin(&mut self, index: usize, host: Node) {
+        let published: Vec<Node> =
+            self.of_hosts.iter().copied().filter(|&node| self.model.precedes(node, host)).collect();
+        let published = self.model.alone(&published);
+        let carry = Carry { system: vec![published], near: (Self::pe(index), vec![published]) };
+        (self.released[index], self.found[index]) = (carry, Found::default());
+        self.found_writes[index].clear();
+        self.last[index] = self.model.event(vec![host]);
     }
 
     fn pe(actor: usize) -> u32 {
@@ -312,6 +176,9 @@ impl Runner {
         let mut earlier = vec![self.last[actor]];
         earlier.extend(others);
         self.last[actor] = self.model.event(earlier);
+        if actor < 3 {
+            self.of_hosts.push(self.last[actor]);
+        }
         self.last[actor]
     }
 
@@ -347,6 +214,7 @@ impl Runner {
                     && earlier.target == operation.target
                     && Self::covers(fence.actor, fence.context, None, earlier)
                     && self.model.precedes(earlier.post, fence.node)
+                    && !self.model.precedes(earlier.done, fence.node)
             });
             found.extend(covered.map(|earlier| earlier.done));
         }
@@ -396,11 +264,15 @@ impl Runner {
             post,
             read: 0,
             done: 0,
+            alone: 0,
+            carry: Carry::default(),
+            signal: None,
             before: Vec::new(),
+            follows: Vec::new(),
             ends: ends.clone(),
             fetches,
             is_delivered: false,
-            found: Vec::new(),
+            found: Found::default(),
         };
         if is_ordered {
             operation.before = self.fenced(&operation);
@@ -410,8 +282,14 @@ impl Runner {
                 earlier.is_ordered
                     && Self::covers(id, (pe, context), Some(target), earlier)
                     && self.model.precedes(earlier.post, post)
+                    && !self.model.precedes(earlier.done, post)
             });
             operation.before.extend(covered.map(|earlier| earlier.done));
+        }
+        for &done in &operation.before {
+            let earlier = self.model.operations.iter().find(|earlier| earlier.done == done);
+            let Operation { alone, follows, .. } = earlier.expect("a posted operation");
+            operation.follows.extend(follows.iter().chain([alone]));
         }
         operation.read = self.model.event(vec![post]);
         if let Some(source) = source {
@@ -420,6 +298,12 @@ impl Runner {
         let mut earlier = operation.before.clone();
         earlier.push(operation.read);
         operation.done = self.model.event(earlier);
+        operation.alone = self.model.alone(&[operation.read, operation.done]);
+        operation.carry = self.released[actor].clone().with(&operation.follows);
+        if strong || ends.len() > 1 {
+            let all = [&[post], &operation.follows[..]].concat();
+            operation.signal = Some(Carry { system: all.clone(), near: (pe, all) });
+        }
         for (span, kind) in ends {
             self.model.access(operation.done, span, kind, call.site.line);
         }
@@ -440,25 +324,25 @@ impl Runner {
         if let Some(id) = operation.id {
             self.engine.deliver(id);
         }
+        let poster = operation.context.0;
+        let words = operation.signal.unwrap_or(operation.carry.clone()).with(&[operation.alone]);
         for (span, kind) in operation.ends {
             for at in Model::bytes(span).filter(|_| operation.fetches && kind != Kind::Write) {
                 for value in self.model.values.get(&at).into_iter().flatten() {
-                    let found = &mut self.model.operations[index].found;
-                    match value {
-                        Value::Put { start, .. } => found.extend(start),
-                        Value::Word(node) => found.push(*node),
-                        Value::Relaxed { released, .. } => found.extend(released),
-                    }
+                    let (Value::Put { carry, .. } | Value::Word(carry) | Value::Relaxed { carry, .. }) =
+                        value;
+                    self.model.operations[index].found.add(carry, poster);
                 }
             }
-            let start = [vec![operation.post], self.model.operations[index].before.clone()].concat();
             match kind {
                 Kind::Put => {
-                    self.model.set(span, &Value::Put { done: operation.done, start, whole: span });
+                    let (carry, alone) = (operation.carry.clone(), operation.alone);
+                    let value = Value::Put { done: operation.done, alone, carry, whole: span };
+                    self.model.set(span, &value);
                 }
-                Kind::Set => self.model.set(span, &Value::Word(operation.done)),
+                Kind::Set => self.model.set(span, &Value::Word(words.clone())),
                 Kind::Atomic => Model::bytes(span).for_each(|at| {
-                    self.model.values.entry(at).or_default().push(Value::Word(operation.done));
+                    self.model.values.entry(at).or_default().push(Value::Word(words.clone()));
                 }),
                 Kind::Write => self.model.clear(span),
                 _ => {}
@@ -478,8 +362,9 @@ impl Runner {
             }
             if delivers {
                 self.deliver(index);
-                earlier.push(operation.done);
-                earlier.extend(&self.model.operations[index].found);
+                earlier.extend([operation.alone]);
+                earlier.extend(operation.follows);
+                self.found[actor].join(&self.model.operations[index].found);
             } else {
                 earlier.push(operation.read);
             }
@@ -494,27 +379,28 @@ impl Runner {
     }
 
     fn observe(&mut self, actor: usize, word: Span, now: bool) {
-        let mut earlier = Vec::new();
-        let mut seen = Vec::new();
+        let pe = Self::pe(actor);
         for at in Model::bytes(word) {
             for value in self.model.values.get(&at).into_iter().flatten() {
+                let found = &mut self.found[actor];
                 match value {
-                    Value::Put { done, whole, .. } if word.bytes.contains(whole.bytes) => earlier.push(*done),
-                    Value::Put { done, start, .. } => {
-                        earlier.extend(start);
-                        seen.push((*done, at.0, at.1));
+                    Value::Put { alone, carry, whole, .. } if word.bytes.contains(whole.bytes) => {
+                        found.add(carry, pe);
+                        found.near.push(*alone);
                     }
-                    Value::Word(node) => earlier.push(*node),
-                    Value::Relaxed { store, released } => {
-                        earlier.extend(released);
-                        seen.push((*store, at.0, at.1));
+                    Value::Put { done, carry, .. } => {
+                        found.add(carry, pe);
+                        self.found_writes[actor].push((*done, at.0, at.1));
+                    }
+                    Value::Word(carry) => found.add(carry, pe),
+                    Value::Relaxed { store, carry } => {
+                        found.add(carry, pe);
+                        self.found_writes[actor].push((*store, at.0, at.1));
                     }
                 }
             }
         }
-        self.found[actor].append(&mut earlier);
-        self.found_writes[actor].append(&mut seen);
-        let node = if now { self.acquire(actor) } else { self.next(actor, &[]) };
+        let node = if now { self.acquire(actor, Scope::System) } else { self.next(actor, &[]) };
         let call = self.call();
         self.model.access(node, word, Kind::Wait, call.site.line);
         let acquire = if now { Acquire::Now } else { Acquire::AtFence };
@@ -522,8 +408,11 @@ impl Runner {
     }
 
     /// Makes the values that an actor has found known to it.
-    fn acquire(&mut self, actor: usize) -> Node {
-        let found = std::mem::take(&mut self.found[actor]);
+    fn acquire(&mut self, actor: usize, scope: Scope) -> Node {
+        let mut found = std::mem::take(&mut self.found[actor].near);
+        if scope == Scope::System {
+            found.append(&mut self.found[actor].far);
+        }
         let node = self.next(actor, &found);
         for key in std::mem::take(&mut self.found_writes[actor]) {
             self.model.seen.entry(key).or_default().push(node);
@@ -546,13 +435,14 @@ impl Runner {
             let mut used = Buffers::default();
             if let Some((read, write)) = spans {
                 let arrived = members.iter().position(|&member| member == actor).expect("a member");
-                let node = self.model.event(vec![arrivals[arrived]]);
-                self.model.access(node, read, Kind::Read, call.site.line);
-                let node = self.model.event([&arrivals[..], &[node]].concat());
-                self.model.access(node, write, Kind::Write, call.site.line);
+                let reads = self.model.event(vec![arrivals[arrived]]);
+                self.model.access(reads, read, Kind::Read, call.site.line);
+                let writes = self.model.event([&arrivals[..], &[reads]].concat());
+                self.model.access(writes, write, Kind::Write, call.site.line);
                 self.model.clear(write);
-                earlier.push(node);
-                used = Buffers { reads: vec![read], writes: vec![write], root: None };
+                // A call that moves data promises its own buffers only.
+                earlier = vec![self.model.alone(&[reads, writes])];
+                used = Buffers { reads: vec![read], writes: vec![write], root: None, moves: true };
             }
             self.next(actor, &earlier);
             self.engine.leave(self.actors[actor], JOB, pe, &used, call);
@@ -560,6 +450,10 @@ impl Runner {
     }
 
     fn run(&mut self, actor: usize, step: Step) {
+        use Step::*;
+        // The host's operations are kernels.
+        let is_of_host = matches!(step, Load(..) | Store(..) | Release | Acquire | Free(_) | Settle);
+        let actor = if actor < 3 && !is_of_host { actor + 3 } else { actor };
         let (id, pe) = (self.actors[actor], Self::pe(actor));
         match step {
             Step::Load(from, word, words) => {
@@ -573,7 +467,7 @@ impl Runner {
             }
             Step::StoreRelaxed(word) => {
                 let call = self.access(actor, span(pe, word, 1), Kind::Set);
-                let value = Value::Relaxed { store: self.last[actor], released: self.released[actor] };
+                let value = Value::Relaxed { store: self.last[actor], carry: self.released[actor].clone() };
                 self.model.set(span(pe, word, 1), &value);
                 self.engine.store_relaxed(id, span(pe, word, 1), call);
             }
@@ -681,13 +575,18 @@ impl Runner {
                 let call = self.access(actor, span(pe, word, 1), Kind::Wait);
                 self.engine.look(id, span(pe, word, 1), call);
             }
-            Step::FenceRelease => {
-                self.released[actor] = Some(self.next(actor, &[]));
-                self.engine.fence_release(id);
+            Step::FenceRelease(scope) => {
+                let now = vec![self.next(actor, &[])];
+                let carry = &mut self.released[actor];
+                if scope == Scope::System {
+                    carry.system.clone_from(&now);
+                }
+                carry.near = (pe, now);
+                self.engine.fence_release(id, scope);
             }
-            Step::FenceAcquire => {
-                self.acquire(actor);
-                self.engine.fence_acquire(id);
+            Step::FenceAcquire(scope) => {
+                self.acquire(actor, scope);
+                self.engine.fence_acquire(id, scope);
             }
             Step::Sync => {
                 let threads = [3, 6].map(|first| first + pe as usize);
@@ -712,9 +611,7 @@ impl Runner {
                 let end = self.last[actor];
                 let join = self.next(host, &[end]);
                 self.actors[actor] = self.fork(actor);
-                self.last[actor] = self.model.event(vec![join]);
-                (self.released[actor], self.found[actor]) = (None, Vec::new());
-                self.found_writes[actor].clear();
+                self.begin(actor, join);
             }
             Step::EndAndFork => {}
             Step::Free(word) => {
@@ -729,8 +626,9 @@ impl Runner {
     fn complete(&mut self, actor: usize, index: usize) {
         self.deliver(index);
         let operation = self.model.operations[index].clone();
-        let earlier = [vec![operation.done], operation.found].concat();
+        let earlier = [vec![operation.alone], operation.follows].concat();
         self.next(actor, &earlier);
+        self.found[actor].join(&operation.found);
         if let Some(id) = operation.id {
             self.engine.complete(self.actors[actor], id);
         }

@@ -1,142 +1,11 @@
 //! The promises of the sanitizer: each racy program is found, with the order that it lacks. Its correct twin is clean.
 
-use std::panic::Location;
+mod job;
 
+use job::{GRID, JOB, Job, array, call, flag, source};
 use rushmem_sanitizer::{
-    Acquire, Actor, ActorId, Buffers, Call, Context, Engine, Kind, MeetingId, MissingOrder, Post, Space,
-    Span, Until, Wait,
+    Acquire, Actor, Buffers, Call, Context, Engine, Kind, MissingOrder, Post, Scope, Space, Span, Until, Wait,
 };
-
-const JOB: MeetingId = MeetingId(0);
-const GRID: MeetingId = MeetingId(1);
-
-/// Returns the call of `name` at the line of the caller.
-#[track_caller]
-fn call(name: &'static str) -> Call {
-    Call { name, site: Location::caller().into() }
-}
-
-/// Returns an array of 64 bytes at `pe`.
-fn array(pe: u32) -> Span {
-    Span::heap(pe, 0x100, 64)
-}
-
-/// Returns another array of 64 bytes at `pe`.
-fn source(pe: u32) -> Span {
-    Span::heap(pe, 0x200, 64)
-}
-
-/// Returns a word of 8 bytes at `pe`.
-fn flag(pe: u32) -> Span {
-    Span::heap(pe, 0x300, 8)
-}
-
-/// A job with three PEs. Each runs a kernel of two blocks of one thread.
-struct Job {
-    engine: Engine,
-    hosts: Vec<ActorId>,
-    /// Thread 0 of block 0 of each PE.
-    threads: Vec<ActorId>,
-    /// Thread 0 of block 1 of each PE.
-    others: Vec<ActorId>,
-}
-
-impl Job {
-    fn new() -> Self {
-        let mut engine = Engine::new();
-        engine.define_meeting(JOB, vec![0, 1, 2]);
-        let hosts: Vec<_> = (0..3).map(|pe| engine.start(Actor::Host { pe, thread: 0 })).collect();
-        let mut fork = |pe: u32, block| {
-            engine.fork(hosts[pe as usize], Actor::Thread { pe, launch: 0, block, thread: 0 })
-        };
-        let threads = (0..3).map(|pe| fork(pe, 0)).collect();
-        let others = (0..3).map(|pe| fork(pe, 1)).collect();
-        Self { engine, hosts, threads, others }
-    }
-
-    fn context(pe: usize) -> Context {
-        Context::Queues { pe: pe as u32, context: 0 }
-    }
-
-    /// Posts a put of the source of thread `pe`.
-    #[track_caller]
-    fn put(&mut self, pe: usize, to: Span) -> ActorId {
-        let put = Post::put(Self::context(pe), Some(source(pe as u32)), to, call("put_nbi"));
-        self.engine.post(self.threads[pe], put)
-    }
-
-    #[track_caller]
-    fn put_signal(&mut self, pe: usize, to: Span, signal: Span) {
-        let put = Post::put(Self::context(pe), Some(source(pe as u32)), to, call("put_signal_nbi"));
-        let id = self.engine.post(self.threads[pe], put.with_signal(signal, Kind::Set));
-        self.engine.deliver(id);
-    }
-
-    /// Puts a value without a source, and delivers it.
-    #[track_caller]
-    fn p(&mut self, pe: usize, to: Span) {
-        let put = Post::put(Self::context(pe), None, to, call("p"));
-        let id = self.engine.post(self.threads[pe], put);
-        self.engine.deliver(id);
-    }
-
-    #[track_caller]
-    fn load(&mut self, pe: usize, span: Span) {
-        self.engine.load(self.threads[pe], span, call("load"));
-    }
-
-    #[track_caller]
-    fn store(&mut self, pe: usize, span: Span) {
-        self.engine.store(self.threads[pe], span, call("store"));
-    }
-
-    #[track_caller]
-    fn wait(&mut self, pe: usize, word: Span) {
-        self.engine.observe(self.threads[pe], word, Acquire::Now, call("wait_until"));
-    }
-
-    #[track_caller]
-    fn fence(&mut self, pe: usize) {
-        self.engine.fence(self.threads[pe], Self::context(pe), None, call("fence"));
-    }
-
-    fn quiet(&mut self, pe: usize) {
-        self.engine.quiet(self.threads[pe], Self::context(pe), None);
-    }
-
-    fn flush(&mut self, pe: usize) {
-        self.engine.flush(self.threads[pe], Self::context(pe), None);
-    }
-
-    /// Lets all PEs make a collective call, with the same buffers everywhere.
-    #[track_caller]
-    fn collective(&mut self, buffers: impl Fn(u32) -> Buffers) {
-        let call = call("collective");
-        for pe in 0..3 {
-            self.engine.arrive(self.threads[pe as usize], JOB, pe);
-        }
-        for pe in 0..3 {
-            self.engine.leave(self.threads[pe as usize], JOB, pe, &buffers(pe), call);
-        }
-    }
-
-    fn sync_all(&mut self) {
-        self.collective(|_| Buffers::default());
-    }
-
-    fn barrier_all(&mut self) {
-        (0..3).for_each(|pe| self.quiet(pe));
-        self.sync_all();
-    }
-
-    /// Checks that exactly these orders were missing.
-    #[track_caller]
-    fn lacks(mut self, wanted: &[MissingOrder]) {
-        let races = self.engine.take_races();
-        let found: Vec<MissingOrder> = races.iter().map(|race| race.missing).collect();
-        assert_eq!(found, wanted, "{races:#?}");
-    }
-}
 
 #[test]
 fn a_source_is_free_after_quiet_or_flush() {
@@ -273,6 +142,7 @@ fn a_fence_of_another_thread_counts_after_a_barrier() {
             job.engine.sync(&[job.threads[0], job.others[0]]);
         }
         job.engine.fence(job.others[0], Job::context(0), None, call("fence"));
+        job.engine.fence_release(job.others[0], Scope::System);
         let p = Post::put(Job::context(0), None, flag(1), call("p"));
         let p = job.engine.post(job.others[0], p);
         job.engine.deliver(p);
@@ -458,6 +328,8 @@ fn atomics_carry_a_lock() {
             let lock = job.engine.post(job.threads[pe], lock);
             job.engine.deliver(lock);
             job.engine.complete(job.threads[pe], lock);
+            job.engine.observe(job.threads[pe], flag(1), Acquire::AtFence, call("atomic_compare_swap"));
+            job.engine.fence_acquire(job.threads[pe], Scope::System);
             job.put(pe, array(1));
             if completes {
                 job.quiet(pe);
@@ -487,17 +359,17 @@ fn release_and_acquire_fences_order_blocks() {
         let (writer, reader) = (job.threads[0], job.others[0]);
         job.store(0, source(0));
         if fences {
-            job.engine.fence_release(writer);
+            job.engine.fence_release(writer, Scope::Gpu);
         }
         job.engine.store_relaxed(writer, flag(0), call("store_relaxed"));
         job.engine.observe(reader, flag(0), Acquire::AtFence, call("load_relaxed"));
-        job.engine.fence_acquire(reader);
+        job.engine.fence_acquire(reader, Scope::Gpu);
         job.engine.load(reader, flag(0), call("load"));
         job.engine.load(reader, source(0), call("load"));
         job
     };
     run(true).lacks(&[]);
-    run(false).lacks(&[MissingOrder::GridSync]);
+    run(false).lacks(&[MissingOrder::Release]);
 }
 
 #[test]
@@ -578,12 +450,12 @@ fn events_order_streams() {
         job
     };
     run(true).lacks(&[]);
-    run(false).lacks(&[MissingOrder::LaunchEnd]);
+    run(false).lacks(&[MissingOrder::StreamEvent]);
 }
 
 #[test]
 fn collective_buffers_belong_to_the_call() {
-    let buffers = |pe| Buffers { reads: vec![source(pe)], writes: vec![array(pe)], root: None };
+    let buffers = |pe| Buffers { reads: vec![source(pe)], writes: vec![array(pe)], root: None, moves: true };
     let run = |before: bool, meets: bool| {
         let mut job = Job::new();
         // A block that is not in the call stores to the source.
@@ -607,7 +479,7 @@ fn collective_buffers_belong_to_the_call() {
 
 #[test]
 fn a_put_before_a_collective_call_is_complete() {
-    let buffers = |pe| Buffers { reads: vec![source(pe)], writes: vec![array(pe)], root: None };
+    let buffers = |pe| Buffers { reads: vec![source(pe)], writes: vec![array(pe)], root: None, moves: true };
     let run = |completes: bool| {
         let mut job = Job::new();
         job.put(0, array(1));
@@ -627,7 +499,12 @@ fn a_member_reads_after_its_own_arrival_and_writes_after_that_of_the_root() {
         let mut job = Job::new();
         job.put(writer, target(1));
         job.quiet(writer);
-        job.collective(|pe| Buffers { reads: vec![source(pe)], writes: vec![array(pe)], root: Some(0) });
+        job.collective(|pe| Buffers {
+            reads: vec![source(pe)],
+            writes: vec![array(pe)],
+            root: Some(0),
+            moves: true,
+        });
         job
     };
     run(source, 1).lacks(&[]);

@@ -1,6 +1,8 @@
 //! The methods of [`Pe`] for the symmetric heap: allocation of symmetric objects, and host access to this PE's copies.
 #![allow(unsafe_code, reason = "makes handles of symmetric objects from the offsets of the allocator")]
 
+use std::panic::Location;
+
 use bytemuck::Pod;
 use rushmem_device::{Handle, LocalBuffer, Sym, SymSlice};
 
@@ -84,7 +86,19 @@ impl Pe {
     pub fn alloc<T: Pod>(&self, len: usize) -> Result<SymSlice<T>> {
         let _site = call_site::enter();
         let n = self.agree("alloc", &format!("{len} x {} bytes", size_of::<T>()))?;
-        self.allocate_object("alloc", len, 1, n)
+        self.allocate_object(("alloc", ""), len, 1, n)
+    }
+
+    /// Allocates like [`Pe::alloc`], with a name for the reports of the sanitizer. Collective. Other objects have the line of
+    /// their allocation for a name.
+    ///
+    /// # Errors
+    /// - The errors of [`Pe::alloc`].
+    #[track_caller]
+    pub fn alloc_named<T: Pod>(&self, name: &str, len: usize) -> Result<SymSlice<T>> {
+        const CALL: &str = "alloc_named";
+        let n = self.agree(CALL, &format!("`{name}`, {len} x {} bytes", size_of::<T>()))?;
+        self.allocate_object((CALL, name), len, 1, n)
     }
 
     /// Allocates a symmetric object of one zeroed element on every PE. Collective.
@@ -115,7 +129,7 @@ impl Pe {
             let what = format!("the alignment {align} is not a power of two from {from} to {to} bytes");
             return Err(Error::misuse(CALL, what));
         }
-        self.allocate_object(CALL, len, align, n)
+        self.allocate_object((CALL, ""), len, align, n)
     }
 
     /// Allocates like [`Pe::alloc`], with hints about the use of the memory. Collective. OpenSHMEM 1.6 section 9.4,
@@ -128,7 +142,7 @@ impl Pe {
         let _site = call_site::enter();
         const CALL: &str = "alloc_with_hints";
         let n = self.agree(CALL, &format!("{len} x {} bytes, {hints:?}", size_of::<T>()))?;
-        self.allocate_object(CALL, len, 1, n)
+        self.allocate_object((CALL, ""), len, 1, n)
     }
 
     /// Changes the length of an object to `len` elements on every PE, and returns its new handle. Collective.
@@ -151,7 +165,7 @@ impl Pe {
         let (from, old) = (object.offset(), object.handle());
         let n = self.agree(CALL, &format!("the object at {from:#x} to {len} x {} bytes", size_of::<T>()))?;
         if is_empty_object(old) {
-            return self.allocate_object(CALL, len, 1, n);
+            return self.allocate_object((CALL, ""), len, 1, n);
         }
         self.memory.whole(old).map_err(|why| misuse(CALL, object, why))?;
         self.watch.free(CALL, old);
@@ -163,14 +177,15 @@ impl Pe {
         let stamp = self.memory.stamp(n);
         let (kept, to) = (old.bytes.min(bytes), |offset| Handle { offset, bytes, stamp });
         if self.memory.resize(old, bytes, stamp) {
-            self.watch.alloc(to(from));
+            self.watch.alloc(to(from), "", Location::caller());
             let cleared = self.clear(to(from), kept);
             self.conclude(CALL, cleared)?;
             // SAFETY: the allocator has just given these bytes to this object, aligned as before.
             return Ok(unsafe { SymSlice::stamped(from, len, stamp) });
         }
         let made = self.allocate(CALL, bytes, 1, stamp);
-        made.iter().for_each(|&offset| self.watch.alloc(to(offset)));
+        let site = Location::caller();
+        made.iter().for_each(|&offset| self.watch.alloc(to(offset), "", site));
         let moved = made.as_ref().map_or(Ok(()), |&offset| {
             self.copy(old, to(offset), kept)?;
             self.clear(to(offset), kept)
@@ -310,9 +325,10 @@ impl Pe {
     }
 
     /// Allocates an object of `len` zeroed elements in collective call number `n`.
+    #[track_caller]
     fn allocate_object<T: Pod>(
         &self,
-        call: &'static str,
+        (call, name): (&'static str, &str),
         len: usize,
         align: u64,
         n: u64,
@@ -325,7 +341,8 @@ impl Pe {
         let stamp = self.memory.stamp(n);
         let object = |offset| Handle { offset, bytes, stamp };
         let made = self.allocate(call, bytes, align, stamp);
-        made.iter().for_each(|&offset| self.watch.alloc(object(offset)));
+        let site = Location::caller();
+        made.iter().for_each(|&offset| self.watch.alloc(object(offset), name, site));
         let ready = made.as_ref().map_or(Ok(()), |&offset| {
             self.clear(object(offset), 0)?;
             self.check_alignment(object(offset), align)

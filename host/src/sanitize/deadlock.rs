@@ -8,6 +8,7 @@
 //! In other processes, the thread sends the requests that the process keeps back. So the engine knows their waits, too.
 
 use std::sync::Mutex;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
@@ -65,6 +66,7 @@ impl Sanitizer {
         }
         state.deadlock = Some(deadlock);
         drop(state);
+        self.is_over.store(true, Ordering::Relaxed);
         let ends = std::mem::take(&mut *lock(&self.ends));
         ends.iter().for_each(|end| end.0("the sanitizer has found a deadlock"));
     }

@@ -5,16 +5,19 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rushmem_device::FenceScope;
 use rushmem_device::watch::{
     Access, Blocks, Change, Collective, Completion, Event, Meeting, Operation, Order, Ordering, Part,
     PeRange, Posting, Watcher,
 };
 use rushmem_sanitizer::{
-    Accesses, Acquire, ActorId, Buffers, Call, Context, Kind, MeetingId, Noted, Post, Span, Until, Wait,
+    Accesses, Acquire, ActorId, Buffers, Call, Context, Kind, MeetingId, Noted, Post, Scope, Span, Until,
+    Wait,
 };
 
 use super::launch::LaunchWatch;
 use super::link::Link;
+use super::polls::{MIN_READS, Polls};
 use super::request::{Done, Request};
 
 /// The rest of a call, at its end.
@@ -22,8 +25,10 @@ use super::request::{Done, Request};
 enum AtEnd {
     /// The result of an atomic has come.
     Fetched { operation: ActorId, word: Span, call: Call },
-    /// A member leaves a meeting.
-    Leave { meeting: MeetingId, member: u32, buffers: Buffers, call: Call },
+    /// A member leaves a meeting. A barrier fences.
+    Leave { meeting: MeetingId, member: u32, buffers: Buffers, fence: Option<Scope>, call: Call },
+    /// A call has released and acquired.
+    Fence(Scope),
 }
 
 /// The watcher of a lane.
@@ -45,6 +50,7 @@ pub(super) struct LaneWatch {
     has_stored: Cell<bool>,
     /// The event that ends its current call.
     awaited: RefCell<Option<Awaited>>,
+    polls: Polls,
 }
 
 /// The event that ends a call, and the call.
@@ -117,6 +123,11 @@ impl Watcher for LaneWatch {
                 self.launch.watched.link().take_stores(&self.accesses);
             }
         }
+        if is_store {
+            self.stop_polls();
+        } else if self.polls.load(address) {
+            self.poll_plainly(address, bytes, self.launch.name(name, site));
+        }
         self.turn_left.set(self.turn_left.get() - 1);
         let is_over = self.turn_left.get() == 0;
         if is_over {
@@ -184,6 +195,7 @@ impl LaneWatch {
             last: Cell::new(None),
             has_stored: Cell::new(false),
             awaited: RefCell::new(None),
+            polls: Polls::default(),
         }
     }
 
@@ -214,12 +226,59 @@ impl LaneWatch {
         self.launch.addresses.span(range)
     }
 
+    /// Notes that an event reads a word, or that it does something else.
+    fn note_poll(&self, event: &Event, call: Call) {
+        let word = match *event {
+            Event::StrongLoad { address, bytes } => self.launch.addresses.regions().at(address, bytes),
+            Event::Look { word, .. } => self.span(word),
+            Event::Post(Posting { operation: Operation::Fetch { word, is_read: true, .. }, .. }) => {
+                self.span(word)
+            }
+            _ => None,
+        };
+        match word {
+            Some(word) => self.polls.read(word, call),
+            None => self.stop_polls(),
+        }
+    }
+
+    /// Notes one of many plain loads of an address.
+    fn poll_plainly(&self, address: u64, bytes: u64, call: Call) {
+        if let Some(word) = self.launch.addresses.regions().at(address, bytes) {
+            (0..=MIN_READS).for_each(|_| self.polls.read(word, call));
+            self.tell_all(self.poll());
+        }
+    }
+
+    fn stop_polls(&self) {
+        if self.polls.stop() {
+            self.tell(Request::Wake(self.actor));
+        }
+    }
+
+    /// Tells of a read of a word, and that the lane waits if it does nothing else: with no step of others in between.
+    fn tell_read(&self, read: Request) {
+        self.tell_all([read].into_iter().chain(self.poll()));
+    }
+
+    /// Returns the wait of a lane that only reads a word. Leaves the kernel if this wait cannot end.
+    fn poll(&self) -> Option<Request> {
+        let (word, call) = self.polls.waits_for()?;
+        if self.launch.watched.is_over() {
+            // Nothing else ends a loop of the program.
+            std::panic::resume_unwind(Box::new("the sanitizer has found a deadlock".to_string()));
+        }
+        let until = Until::Word { word, wanted: "another value".into() };
+        Some(Request::Wait { actor: self.actor, wait: Wait { call, until } })
+    }
+
     fn note(&self, event: Event, call: Call) {
+        self.note_poll(&event, call);
         match event {
             Event::StrongLoad { address, bytes } => {
                 if let Some(word) = self.launch.addresses.regions().at(address, bytes) {
                     let (actor, acquire) = (self.actor, Acquire::AtFence);
-                    self.tell(Request::Observe { actor, word, acquire, call });
+                    self.tell_read(Request::Observe { actor, word, acquire, call });
                 }
             }
             Event::StrongStore { address, bytes } => {
@@ -227,18 +286,25 @@ impl LaneWatch {
                     self.store_strongly(word, call);
                 }
             }
-            Event::MemoryFence { releases, acquires } => {
-                let release = releases.then_some(Request::FenceRelease(self.actor));
-                let acquire = acquires.then_some(Request::FenceAcquire(self.actor));
+            Event::MemoryFence { releases, acquires, scope } => {
+                let scope = scope_of(scope);
+                let release = releases.then_some(Request::FenceRelease(self.actor, scope));
+                let acquire = acquires.then_some(Request::FenceAcquire(self.actor, scope));
                 self.tell_all(release.into_iter().chain(acquire));
             }
             Event::Post(posting) => self.post(posting, call),
             Event::Order(order) => self.order(order, call),
             Event::OwnStores => self.complete_stores(),
+            Event::OwnOrder(scope) => {
+                if scope == FenceScope::System {
+                    self.complete_stores();
+                }
+                self.at_end.replace(Some(AtEnd::Fence(scope_of(scope))));
+            }
             Event::Look { word, is_seen } => {
                 if let Some(word) = self.span(word) {
                     let actor = self.actor;
-                    self.tell(match is_seen {
+                    self.tell_read(match is_seen {
                         true => Request::Observe { actor, word, acquire: Acquire::Now, call },
                         false => Request::Look { actor, word, call },
                     });
@@ -249,12 +315,14 @@ impl LaneWatch {
                     self.span(word).map(|word| AwaitedEvent::Word { word, wanted: format!("{cmp} {value}") });
                 self.awaited.replace(until.map(|until| Awaited::new(call, until)));
             }
-            Event::Member(Collective { team, meeting: Meeting::Whole, .. }) => {
-                let whole = self.launch.watched.team(team).map(|team| team.whole);
-                let until = whole.map(AwaitedEvent::Members);
-                self.awaited.replace(until.map(|until| Awaited::new(call, until)));
+            Event::Member(Collective { team, meeting, moves, .. }) => {
+                if meeting == Meeting::Whole {
+                    let whole = self.launch.watched.team(team).map(|team| team.whole);
+                    let until = whole.map(AwaitedEvent::Members);
+                    self.awaited.replace(until.map(|until| Awaited::new(call, until)));
+                }
+                self.at_end.replace((!moves).then_some(AtEnd::Fence(Scope::System)));
             }
-            Event::Member(_) => {}
             Event::Collective(collective) => self.arrive(collective, call),
             Event::Grid => {
                 let (meeting, member) = (self.launch.grid, self.block);
@@ -264,6 +332,7 @@ impl LaneWatch {
                     meeting,
                     member,
                     buffers: Buffers::default(),
+                    fence: Some(Scope::Gpu),
                     call,
                 }));
             }
@@ -276,13 +345,17 @@ impl LaneWatch {
         let actor = self.actor;
         match step {
             // Atomics of others may have come between the event and the atomic itself.
-            AtEnd::Fetched { operation, word, call } => self.tell_all([
-                Request::Complete { actor, operation },
-                Request::Observe { actor, word, acquire: Acquire::Now, call },
-            ]),
-            AtEnd::Leave { meeting, member, buffers, call } => {
-                self.tell(Request::Leave { actor, meeting, member, buffers, call });
+            AtEnd::Fetched { operation, word, call } => {
+                self.tell(Request::Complete { actor, operation });
+                self.tell_read(Request::Observe { actor, word, acquire: Acquire::AtFence, call });
             }
+            AtEnd::Leave { meeting, member, buffers, fence, call } => {
+                let leave = Request::Leave { actor, meeting, member, buffers, call };
+                self.tell_all(
+                    [leave].into_iter().chain(fence.into_iter().flat_map(|scope| fences(actor, scope))),
+                );
+            }
+            AtEnd::Fence(scope) => self.tell_all(fences(actor, scope)),
         }
     }
 
@@ -329,7 +402,7 @@ impl LaneWatch {
                     }
                     // Without data, the signal remains.
                     (None, Some((word, kind))) if dst.bytes == 0 => {
-                        self.issue(Post::signal(queues, word, kind, call), posting);
+                        self.issue(Post::signal(queues, word, kind, call).releasing(), posting);
                     }
                     _ => {}
                 }
@@ -356,7 +429,9 @@ impl LaneWatch {
             }
             Operation::Change { word, change } => {
                 if let Some(word) = self.span(word) {
-                    self.issue(Post::signal(queues, word, kind_of(change), call), posting);
+                    let signal = Post::signal(queues, word, kind_of(change), call);
+                    let replaces = change == Change::Replace;
+                    self.issue(if replaces { signal.replacing() } else { signal }, posting);
                 }
             }
             Operation::Fetch { word, is_read, result } => {
@@ -392,8 +467,9 @@ impl LaneWatch {
             Ordering::Quiet => Request::Quiet { actor, context, pe },
             Ordering::Flush => return self.tell(Request::Flush { actor, context, pe }),
         };
-        self.tell_all([order, Request::FenceRelease(actor), Request::FenceAcquire(actor)]);
+        self.tell(order);
         self.complete_stores();
+        self.at_end.replace(Some(AtEnd::Fence(Scope::System)));
     }
 
     fn complete(&self, ticket: u64) {
@@ -416,17 +492,21 @@ impl LaneWatch {
         let meeting = if part == Meeting::Whole { team.whole } else { team.split };
         let quiet = collective.completes.map(|context| {
             let context = self.queues(context);
-            [Request::Quiet { actor, context, pe: None }, Request::FenceRelease(actor)]
+            Request::Quiet { actor, context, pe: None }
         });
         let arrive = (part != Meeting::SplitWait).then_some(Request::Arrive { actor, meeting, member: pe });
-        self.tell_all(quiet.into_iter().flatten().chain(arrive));
-        if part != Meeting::SplitArrive {
+        self.tell_all(quiet.into_iter().chain(arrive));
+        let fence = (!collective.moves).then_some(Scope::System);
+        if part == Meeting::SplitArrive {
+            self.at_end.replace(fence.map(AtEnd::Fence));
+        } else {
             let own = |(offset, bytes): (u64, u64)| self.span(PeRange { pe, offset, bytes });
             let root = collective.root.and_then(|root| team.members.get(root as usize).copied());
             let reads_here = collective.root.is_none() || root == Some(pe);
             let reads = collective.reads.into_iter().filter(|_| reads_here).filter_map(own).collect();
-            let buffers = Buffers { reads, writes: own(collective.writes).into_iter().collect(), root };
-            self.at_end.replace(Some(AtEnd::Leave { meeting, member: pe, buffers, call }));
+            let (writes, moves) = (own(collective.writes).into_iter().collect(), collective.moves);
+            let buffers = Buffers { reads, writes, root, moves };
+            self.at_end.replace(Some(AtEnd::Leave { meeting, member: pe, buffers, fence, call }));
             self.awaited.replace(Some(Awaited::new(call, AwaitedEvent::Members(meeting))));
         }
     }
@@ -435,8 +515,21 @@ impl LaneWatch {
 fn kind_of(change: Change) -> Kind {
     match change {
         Change::Set => Kind::Set,
-        Change::Update => Kind::Atomic,
+        Change::Update | Change::Replace => Kind::Atomic,
     }
+}
+
+fn scope_of(scope: FenceScope) -> Scope {
+    match scope {
+        FenceScope::Block => Scope::Block,
+        FenceScope::Gpu => Scope::Gpu,
+        FenceScope::System => Scope::System,
+    }
+}
+
+/// Returns the requests of a fence that releases and acquires.
+fn fences(actor: ActorId, scope: Scope) -> [Request; 2] {
+    [Request::FenceRelease(actor, scope), Request::FenceAcquire(actor, scope)]
 }
 
 /// Returns the ranges of both sides of a strided transfer.

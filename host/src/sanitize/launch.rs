@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use rushmem_base::lock;
 use rushmem_device::kernel::Call;
 use rushmem_device::watch::Watcher;
-use rushmem_sanitizer::{Accesses, Actor, ActorId, Call as Named, MeetingId, Noted, Until, Wait};
+use rushmem_sanitizer::{Accesses, Actor, ActorId, Call as Named, MeetingId, Noted, Scope, Until, Wait};
 
 use super::Addresses;
 use super::lane::LaneWatch;
@@ -98,6 +98,11 @@ impl LaunchWatch {
         let operation = self.operation.map(|(name, site)| Named { name, site: site.into() });
         let accesses = Arc::new(Accesses::new(pe, lanes, Arc::clone(self.addresses.regions()), operation));
         self.watched.link().add_accesses(&accesses);
+        if operation.is_some() {
+            // A kernel of the runtime publishes what the host or the stream knows.
+            let release = |&lane: &ActorId| Request::FenceRelease(lane, Scope::System);
+            self.watched.tell_all(accesses.lanes().iter().map(release));
+        }
         blocks.insert(block, accesses);
         if blocks.len() as u64 == u64::from(self.blocks) {
             let all: Vec<ActorId> = blocks.values().flat_map(|block| block.lanes()).copied().collect();
@@ -132,9 +137,13 @@ impl LaunchWatch {
         self.watched.forget_complete_stores(self.number);
         self.watched.launch_ends(self.parent);
         let lanes: Vec<ActorId> = blocks.values().flat_map(|block| block.lanes()).copied().collect();
+        // The host has no fence of its own to acquire what its calls have read.
+        let acquires = self.operation.map_or(&[][..], |_| &lanes[..]);
+        let acquires: Vec<Request> =
+            acquires.iter().map(|&lane| Request::FenceAcquire(lane, Scope::System)).collect();
         let ends: Vec<Request> = lanes.iter().map(|&lane| Request::End(lane)).collect();
         let join = Request::Join { parent: self.parent, children: lanes };
-        self.watched.tell_all(ends.into_iter().chain([join, Request::RemoveGrid(self.grid)]));
+        self.watched.tell_all(acquires.into_iter().chain(ends).chain([join, Request::RemoveGrid(self.grid)]));
     }
 }
 

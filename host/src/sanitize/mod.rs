@@ -15,6 +15,7 @@
 //! | `stream` | the order of launches on a stream |
 //! | `launch` | the lanes of a launch, and their barriers |
 //! | `lane` | the steps of a lane |
+//! | `polls` | loops that read a word until it changes |
 //! | `deadlock` | the search for waits that cannot end |
 //! | `report` | the findings of a job, at its end |
 
@@ -25,6 +26,7 @@ mod lane;
 mod launch;
 mod link;
 mod pe;
+mod polls;
 mod report;
 mod request;
 mod server;
@@ -32,6 +34,7 @@ mod state;
 mod stream;
 
 use std::fmt;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use rushmem_base::{boot_id, lock};
@@ -61,6 +64,8 @@ pub(crate) struct Sanitizer {
     server: Mutex<Option<Server>>,
     /// The functions that end the waits of the PEs of this process.
     ends: Mutex<Vec<JobEnd>>,
+    /// Whether it has ended these waits.
+    is_over: AtomicBool,
 }
 
 /// A function that ends the waits of a PE.
@@ -111,7 +116,12 @@ impl Sanitizer {
     }
 
     fn new(link: Link, server: Option<Server>) -> Arc<Self> {
-        Arc::new(Self { link, server: Mutex::new(server), ends: Mutex::default() })
+        Arc::new(Self {
+            link,
+            server: Mutex::new(server),
+            ends: Mutex::default(),
+            is_over: AtomicBool::new(false),
+        })
     }
 
     /// Adds a function that ends the waits of a PE.

@@ -8,7 +8,7 @@ use std::thread::{self, ThreadId};
 
 use rushmem_base::lock;
 use rushmem_device::{Handle, Team, kernel};
-use rushmem_sanitizer::{Actor, ActorId, Buffers, Call, Context, MeetingId, Span, Until, Wait};
+use rushmem_sanitizer::{Actor, ActorId, Buffers, Call, Context, MeetingId, Span, Until, Wait, interned};
 
 use super::link::Link;
 use super::request::{Request, TokenId};
@@ -87,6 +87,11 @@ impl Watched {
         &self.sanitizer.link
     }
 
+    /// Returns whether the sanitizer has ended the waits of the job.
+    pub(super) fn is_over(&self) -> bool {
+        self.sanitizer.is_over.load(Ordering::Relaxed)
+    }
+
     /// Makes a request without an answer.
     pub(super) fn tell(&self, request: Request) {
         self.link().tell(request);
@@ -154,9 +159,10 @@ impl PeWatch {
         self.access(handle, |actor, span| Request::Store { actor, span, call });
     }
 
-    /// Notes the begin of an object's life.
-    pub(crate) fn alloc(&self, handle: Handle) {
-        self.access(handle, |_, span| Request::Alloc(span));
+    /// Notes the begin of an object's life. Reports name it by `name`, unless it is empty, and by its line.
+    pub(crate) fn alloc(&self, handle: Handle, name: &str, site: &'static Location<'static>) {
+        let label = || Call { name: interned(name), site: site.into() };
+        self.access(handle, |_, span| Request::Alloc { span, label: label() });
     }
 
     /// Notes the end of an object's life.

@@ -1,7 +1,7 @@
 //! Requests to the engine of a job, as plain data that may come from another process.
 
 use rushmem_sanitizer::{
-    Acquire, Actor, ActorId, Buffers, Call, Context, Finding, MeetingId, Post, Span, Wait,
+    Acquire, Actor, ActorId, Buffers, Call, Context, Finding, MeetingId, Post, Scope, Span, Wait,
 };
 use serde::{Deserialize, Serialize};
 
@@ -30,14 +30,18 @@ pub(super) enum Request {
         word: Span,
         call: Call,
     },
-    Alloc(Span),
+    /// Begins the life of an object. The label is its name, which may be empty, and the call that allocated it.
+    Alloc {
+        span: Span,
+        label: Call,
+    },
     Free {
         actor: ActorId,
         span: Span,
         call: Call,
     },
-    FenceRelease(ActorId),
-    FenceAcquire(ActorId),
+    FenceRelease(ActorId, Scope),
+    FenceAcquire(ActorId, Scope),
     Look {
         actor: ActorId,
         word: Span,
@@ -190,8 +194,8 @@ impl Request {
         match self {
             Self::Load { .. }
             | Self::Store { .. }
-            | Self::FenceRelease(_)
-            | Self::FenceAcquire(_)
+            | Self::FenceRelease(..)
+            | Self::FenceAcquire(..)
             | Self::Look { .. }
             | Self::Complete { .. }
             | Self::Fence { .. }
@@ -211,7 +215,7 @@ impl Request {
             // Others see these, or they look at the steps of others.
             Self::StoreToPeer { .. }
             | Self::StoreRelaxed { .. }
-            | Self::Alloc(_)
+            | Self::Alloc { .. }
             | Self::Free { .. }
             | Self::Observe { .. }
             | Self::Arrive { .. }

@@ -51,10 +51,13 @@ impl State {
             Request::Store { actor, span, call } => engine.store(actor, span, call),
             Request::StoreToPeer { actor, span, call } => engine.store_to_peer(actor, span, call),
             Request::StoreRelaxed { actor, word, call } => engine.store_relaxed(actor, word, call),
-            Request::Alloc(span) => engine.alloc(span),
+            Request::Alloc { span, label } => {
+                engine.alloc(span);
+                engine.name_object(span, label);
+            }
             Request::Free { actor, span, call } => engine.free(actor, span, call),
-            Request::FenceRelease(actor) => engine.fence_release(actor),
-            Request::FenceAcquire(actor) => engine.fence_acquire(actor),
+            Request::FenceRelease(actor, scope) => engine.fence_release(actor, scope),
+            Request::FenceAcquire(actor, scope) => engine.fence_acquire(actor, scope),
             Request::Look { actor, word, call } => engine.look(actor, word, call),
             Request::Observe { actor, word, acquire, call } => engine.observe(actor, word, acquire, call),
             Request::Post { actor, post, completion } => {

@@ -26,9 +26,11 @@ pub(crate) const TOPIC: Topic = Topic {
         device("put_read_back_after_fence", put_read_back_after_fence).races(),
         device("put_read_back_after_quiet", put_read_back_after_quiet),
         device("store_beside_put", store_beside_put).races(),
+        device("store_before_unfenced_invitation", store_before_unfenced_invitation).races(),
         device("store_before_invited_put", store_before_invited_put),
         device("store_after_signal", store_after_signal),
         device("second_put_without_answer", second_put_without_answer).races(),
+        device("second_put_after_unfenced_answer", second_put_after_unfenced_answer).races(),
         device("second_put_after_answer", second_put_after_answer),
     ],
 };
@@ -213,11 +215,26 @@ fn store_beside_put(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
+/// Stores to memory, and then tells the other PE that it may put there. The signal does not publish the store.
+#[kernel]
+fn store_before_unfenced_invitation(ctx: &Ctx, m: Memory) -> Result {
+    if ctx.my_pe() == 1 {
+        ctx.local(m.inbox).store(0, 1); // first
+        ctx.signal_op(m.flag, SignalOp::Set, 1, 0)?;
+    } else {
+        ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?;
+        ctx.put(Thread, m.inbox, m.outbox, 1)?; // second
+    }
+    ctx.barrier_all(Thread)?;
+    Ok(())
+}
+
 /// Stores to memory, and then tells the other PE that it may put there.
 #[kernel]
 fn store_before_invited_put(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 1 {
         ctx.local(m.inbox).store(0, 1);
+        ctx.fence()?;
         ctx.signal_op(m.flag, SignalOp::Set, 1, 0)?;
     } else {
         ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?;
@@ -253,6 +270,20 @@ fn second_put_without_answer(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
+/// Puts again to the same memory after the receiver has answered. The answer does not say that the receiver has read.
+#[kernel]
+fn second_put_after_unfenced_answer(ctx: &Ctx, m: Memory) -> Result {
+    if ctx.my_pe() == 0 {
+        ctx.put_signal(Thread, m.inbox, m.outbox, m.flag, SignalOp::Set, 1, 1)?;
+        ctx.quiet(Thread)?;
+        ctx.signal_wait_until(Thread, m.answer, Cmp::Eq, 1)?;
+        return ctx.put(Thread, m.inbox, m.outbox, 1); // second
+    }
+    ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?;
+    let _ = ctx.local(m.inbox).load(0); // first
+    ctx.signal_op(m.answer, SignalOp::Set, 1, 0)
+}
+
 /// Puts again to the same memory after the receiver has answered.
 #[kernel]
 fn second_put_after_answer(ctx: &Ctx, m: Memory) -> Result {
@@ -263,5 +294,6 @@ fn second_put_after_answer(ctx: &Ctx, m: Memory) -> Result {
     }
     ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?;
     assert_eq!(ctx.local(m.inbox).load(0), 10);
+    ctx.fence()?;
     ctx.signal_op(m.answer, SignalOp::Set, 1, 0)
 }

@@ -32,6 +32,7 @@ pub(crate) const TOPIC: Topic = Topic {
         device("fetched_value_used_before_quiet", fetched_value_used_before_quiet).races(),
         device("fetched_value_used_after_quiet", fetched_value_used_after_quiet),
         device("swap_takes_data_without_quiet", swap_takes_data_without_quiet).races(),
+        device("swap_takes_data_without_acquire", swap_takes_data_without_acquire).races(),
         device("swap_takes_data_after_quiet", swap_takes_data_after_quiet),
         device("load_of_counter_after_wait", load_of_counter_after_wait).races().pes(3),
         device("load_of_counter_after_all", load_of_counter_after_all).pes(3),
@@ -274,6 +275,22 @@ fn swap_takes_data_without_quiet(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
+/// Offers data by a swap of a word after `quiet`. The other PE takes the offer by a swap, which does not acquire.
+#[kernel]
+fn swap_takes_data_without_acquire(ctx: &Ctx, m: Memory) -> Result {
+    if ctx.my_pe() == 0 {
+        ctx.put(Thread, m.inbox, m.outbox, 1)?; // first
+        ctx.quiet(Thread)?;
+        ctx.atomic_swap(m.flag, 1, 1)?;
+        return Ok(());
+    }
+    while ctx.atomic_swap(m.flag, 0, 1)? == 0 {
+        rushmem_device::arch::spin();
+    }
+    let _ = ctx.local(m.inbox).load(0); // second
+    Ok(())
+}
+
 /// Offers data by a swap of a word after `quiet`. The other PE takes the offer by a swap of its own.
 #[kernel]
 fn swap_takes_data_after_quiet(ctx: &Ctx, m: Memory) -> Result {
@@ -286,6 +303,7 @@ fn swap_takes_data_after_quiet(ctx: &Ctx, m: Memory) -> Result {
     while ctx.atomic_swap(m.flag, 0, 1)? == 0 {
         rushmem_device::arch::spin();
     }
+    ctx.fence_acquire(FenceScope::System);
     assert_eq!(ctx.local(m.inbox).load(0), 10);
     Ok(())
 }

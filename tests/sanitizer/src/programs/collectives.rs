@@ -26,6 +26,8 @@ pub(crate) const TOPIC: Topic = Topic {
         device("put_to_result_after_sync", put_to_result_after_sync),
         device("get_of_result_after_return", get_of_result_after_return).races(),
         device("get_of_result_after_sync", get_of_result_after_sync),
+        device("get_of_result_after_next_call_without_sync", get_of_result_after_next_call_without_sync)
+            .races(),
         device("get_of_result_after_next_call", get_of_result_after_next_call),
         device("put_to_source_of_another_after_return", put_to_source_of_another_after_return).races(),
         device("put_to_source_of_another_after_sync", put_to_source_of_another_after_sync),
@@ -37,7 +39,8 @@ pub(crate) const TOPIC: Topic = Topic {
         device("result_of_a_group", result_of_a_group).grid(1, 2),
         device("source_of_get_before_call_completes", source_of_get_before_call_completes).races(),
         device("call_as_a_barrier_for_puts", call_as_a_barrier_for_puts).races(),
-        device("call_after_quiet_as_a_barrier", call_after_quiet_as_a_barrier),
+        device("broadcast_as_a_barrier", broadcast_as_a_barrier).races(),
+        device("sync_after_quiet_as_a_barrier", sync_after_quiet_as_a_barrier),
     ],
 };
 
@@ -184,11 +187,21 @@ fn get_of_result_after_sync(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
+/// Gets the result of another PE after the next collective call, which promises its own buffers only.
+#[kernel]
+fn get_of_result_after_next_call_without_sync(ctx: &Ctx, m: Memory) -> Result {
+    ctx.alltoall(Thread, Team::WORLD, m.inbox, m.outbox)?; // first
+    ctx.broadcast(Thread, Team::WORLD, m.words, m.outbox, 0)?;
+    assert_eq!(ctx.g(m.inbox.at(0), 1)?, 14); // second
+    Ok(())
+}
+
 /// Gets the result of another PE after the next collective call, which begins when all have returned.
 #[kernel]
 fn get_of_result_after_next_call(ctx: &Ctx, m: Memory) -> Result {
     ctx.alltoall(Thread, Team::WORLD, m.inbox, m.outbox)?;
     ctx.broadcast(Thread, Team::WORLD, m.words, m.outbox, 0)?;
+    ctx.sync_all(Thread)?;
     assert_eq!(ctx.g(m.inbox.at(0), 1)?, 14);
     Ok(())
 }
@@ -300,14 +313,26 @@ fn call_as_a_barrier_for_puts(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Puts, completes the put, and makes a broadcast. The other PE then knows of the put.
+/// Puts, completes the put, and makes a broadcast. A call that moves data is no barrier.
 #[kernel]
-fn call_after_quiet_as_a_barrier(ctx: &Ctx, m: Memory) -> Result {
+fn broadcast_as_a_barrier(ctx: &Ctx, m: Memory) -> Result {
+    if ctx.my_pe() == 0 {
+        ctx.p(m.words.at(0), 1, 1)?; // first
+        ctx.quiet(Thread)?;
+    }
+    ctx.broadcast(Thread, Team::WORLD, m.inbox, m.outbox, 0)?;
+    assert!(ctx.my_pe() == 0 || ctx.local(m.words).load(0) == 1); // second
+    Ok(())
+}
+
+/// Puts, completes the put, and synchronises. The other PE then knows of the put.
+#[kernel]
+fn sync_after_quiet_as_a_barrier(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
         ctx.p(m.words.at(0), 1, 1)?;
         ctx.quiet(Thread)?;
     }
-    ctx.broadcast(Thread, Team::WORLD, m.inbox, m.outbox, 0)?;
+    ctx.team_sync(Thread, Team::WORLD)?;
     assert!(ctx.my_pe() == 0 || ctx.local(m.words).load(0) == 1);
     Ok(())
 }

@@ -40,6 +40,7 @@ pub(crate) const TOPIC: Topic = Topic {
         device("atomics_in_flight", atomics_in_flight),
         device("store_in_a_helper", store_in_a_helper).races(),
         device("load_through_another_type", load_through_another_type).races(),
+        device("word_put_beside_get", word_put_beside_get).races().pes(3),
     ],
 };
 
@@ -359,4 +360,14 @@ fn load_through_another_type(ctx: &Ctx, m: Memory) -> Result {
     ctx.get_nbi(Thread, m.inbox.slice(0..3), m.outbox.slice(0..3), ctx.pe_after(1))?; // first
     let _ = ctx.local(halves).load(3); // second
     ctx.quiet(Thread)
+}
+
+/// Gets a word in one PE, as if to increment it, while another PE puts it.
+#[kernel]
+fn word_put_beside_get(ctx: &Ctx, m: Memory) -> Result {
+    match ctx.my_pe() {
+        0 => ctx.g(m.words.at(0), 2).map(drop), // first
+        1 => ctx.p(m.words.at(0), 1, 2),        // second
+        _ => Ok(()),
+    }
 }

@@ -39,6 +39,11 @@ pub(crate) const TOPIC: Topic = Topic {
         host("sender_in_another_stream", sender_in_another_stream).pes(1),
         host("hosts_wait_before_they_send", hosts_wait_before_they_send).hangs(),
         host("hosts_send_before_they_wait", hosts_send_before_they_wait),
+        device("test_loop_that_nobody_ends", test_loop_that_nobody_ends).hangs(),
+        device("relaxed_loop_that_nobody_ends", relaxed_loop_that_nobody_ends).hangs(),
+        device("fetch_loop_that_nobody_ends", fetch_loop_that_nobody_ends).hangs(),
+        device("plain_loop_that_nobody_ends", plain_loop_that_nobody_ends).hangs(),
+        device("test_loop_that_ends_late", test_loop_that_ends_late),
     ],
 };
 
@@ -305,5 +310,64 @@ fn hosts_wait_before_they_send(pe: &Pe, m: Memory) -> rushmem::Result<()> {
 fn hosts_send_before_they_wait(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     pe.signal_op(m.flag, SignalOp::Set, 1, 1 - pe.my_pe())?;
     pe.signal_wait_until(m.flag, Cmp::Eq, 1)?;
+    Ok(())
+}
+
+/// Tests a word that nobody sets in a loop.
+#[kernel]
+fn test_loop_that_nobody_ends(ctx: &Ctx, m: Memory) -> Result {
+    loop {
+        let is_set = ctx.test(m.flag, Cmp::Eq, 1)?; // waits
+        if is_set {
+            return Ok(());
+        }
+    }
+}
+
+/// Loads a word that nobody sets in a relaxed loop.
+#[kernel]
+fn relaxed_loop_that_nobody_ends(ctx: &Ctx, m: Memory) {
+    loop {
+        let found = ctx.local_one(m.flag).load_relaxed(0); // waits
+        if found == 1 {
+            return;
+        }
+    }
+}
+
+/// Fetches a word of the other PE that nobody sets in a loop.
+#[kernel]
+fn fetch_loop_that_nobody_ends(ctx: &Ctx, m: Memory) -> Result {
+    loop {
+        let found = ctx.atomic_fetch(m.flag, ctx.pe_after(1))?; // waits
+        if found == 1 {
+            return Ok(());
+        }
+    }
+}
+
+/// Loads a word that nobody stores in a loop.
+#[kernel]
+fn plain_loop_that_nobody_ends(ctx: &Ctx, m: Memory) {
+    loop {
+        let found = ctx.local_one(m.flag).load(0); // waits
+        if found == 1 {
+            return;
+        }
+    }
+}
+
+/// Tests a word in a loop, until the other PE sets it after some work.
+#[kernel]
+fn test_loop_that_ends_late(ctx: &Ctx, m: Memory) -> Result {
+    if ctx.my_pe() == 0 {
+        for i in 0..100_000 {
+            ctx.local(m.words).store(0, i);
+        }
+        return ctx.signal_op(m.flag, SignalOp::Set, 1, 1);
+    }
+    while !ctx.test(m.flag, Cmp::Eq, 1)? {
+        rushmem_device::arch::spin();
+    }
     Ok(())
 }

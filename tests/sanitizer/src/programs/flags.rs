@@ -31,6 +31,7 @@ pub(crate) const TOPIC: Topic = Topic {
         device("last_word_as_flag", last_word_as_flag).races(),
         device("each_word_as_its_flag", each_word_as_its_flag),
         device("fence_orders_one_pe_only", fence_orders_one_pe_only).races().pes(3),
+        device("word_passed_on_without_fence", word_passed_on_without_fence).races().pes(3),
         device("quiet_orders_all_pes", quiet_orders_all_pes).pes(3),
         device("data_passed_on", data_passed_on).pes(3),
         device("store_to_peer_without_fence", store_to_peer_without_fence).races(),
@@ -341,6 +342,22 @@ fn fence_orders_one_pe_only(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
+/// Puts data to PE 2, and tells PE 1 behind `quiet`. PE 1 tells PE 2 without a fence.
+#[kernel]
+fn word_passed_on_without_fence(ctx: &Ctx, m: Memory) -> Result {
+    if ctx.my_pe() == 0 {
+        ctx.put(Thread, m.inbox, m.outbox, 2)?; // first
+        ctx.quiet(Thread)?;
+        return ctx.p(m.flag, 1, 1);
+    }
+    ctx.wait_until(Thread, m.flag, Cmp::Eq, 1)?;
+    if ctx.my_pe() == 1 {
+        return ctx.p(m.flag, 1, 2);
+    }
+    let _ = ctx.local(m.inbox).load(0); // second
+    Ok(())
+}
+
 /// Puts data to PE 2, and tells PE 1 behind `quiet`. PE 1 tells PE 2.
 #[kernel]
 fn quiet_orders_all_pes(ctx: &Ctx, m: Memory) -> Result {
@@ -351,6 +368,7 @@ fn quiet_orders_all_pes(ctx: &Ctx, m: Memory) -> Result {
     }
     ctx.wait_until(Thread, m.flag, Cmp::Eq, 1)?;
     if ctx.my_pe() == 1 {
+        ctx.fence()?;
         return ctx.p(m.flag, 1, 2);
     }
     assert_eq!(ctx.local(m.inbox).load(0), 10);

@@ -25,6 +25,7 @@ pub(crate) const TOPIC: Topic = Topic {
         host("local_result_loaded_before_quiet", local_result_loaded_before_quiet).races(),
         host("local_result_loaded_after_quiet", local_result_loaded_after_quiet),
         device("get_beside_store", get_beside_store).races(),
+        device("get_after_unfenced_signal_of_store", get_after_unfenced_signal_of_store).races(),
         device("get_after_signal_of_store", get_after_signal_of_store),
         device("get_beside_load", get_beside_load),
         device("value_got_beside_store", value_got_beside_store).races(),
@@ -35,6 +36,7 @@ pub(crate) const TOPIC: Topic = Topic {
         device("source_of_get_stored_after_early_answer", source_of_get_stored_after_early_answer).races(),
         device("source_of_get_stored_after_answer", source_of_get_stored_after_answer),
         device("load_from_peer_beside_store", load_from_peer_beside_store).races(),
+        device("load_from_peer_after_unfenced_signal", load_from_peer_after_unfenced_signal).races(),
         device("load_from_peer_after_signal", load_from_peer_after_signal),
     ],
 };
@@ -174,6 +176,19 @@ fn get_beside_store(ctx: &Ctx, m: Memory) -> Result {
     }
 }
 
+/// Gets after the owner has stored and has sent a signal, which does not publish the store.
+#[kernel]
+fn get_after_unfenced_signal_of_store(ctx: &Ctx, m: Memory) -> Result {
+    if ctx.my_pe() == 0 {
+        ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?;
+        ctx.get(Thread, m.inbox, m.outbox, 1)?; // second
+        Ok(())
+    } else {
+        ctx.local(m.outbox).store(0, 1); // first
+        ctx.signal_op(m.flag, SignalOp::Set, 1, 0)
+    }
+}
+
 /// Gets after the owner has stored and has sent a signal.
 #[kernel]
 fn get_after_signal_of_store(ctx: &Ctx, m: Memory) -> Result {
@@ -184,6 +199,7 @@ fn get_after_signal_of_store(ctx: &Ctx, m: Memory) -> Result {
         Ok(())
     } else {
         ctx.local(m.outbox).store(0, 1);
+        ctx.fence()?;
         ctx.signal_op(m.flag, SignalOp::Set, 1, 0)
     }
 }
@@ -293,11 +309,26 @@ fn load_from_peer_beside_store(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
+/// Loads from the memory of a P2P peer after a signal of this peer, which does not publish the store.
+#[kernel]
+fn load_from_peer_after_unfenced_signal(ctx: &Ctx, m: Memory) -> Result {
+    if ctx.my_pe() == 1 {
+        ctx.local(m.words).store(0, 1); // first
+        return ctx.signal_op(m.flag, SignalOp::Set, 1, 0);
+    }
+    ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?;
+    if let Some(there) = ctx.ptr(m.words, 1) {
+        let _ = there.load(0); // second
+    }
+    Ok(())
+}
+
 /// Loads from the memory of a P2P peer after a signal of this peer.
 #[kernel]
 fn load_from_peer_after_signal(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 1 {
         ctx.local(m.words).store(0, 1);
+        ctx.fence()?;
         return ctx.signal_op(m.flag, SignalOp::Set, 1, 0);
     }
     ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?;

@@ -15,6 +15,7 @@ mod locks;
 mod overlaps;
 mod patterns;
 mod pending;
+mod publication;
 mod ranges;
 mod relaxed;
 mod signals;
@@ -33,6 +34,7 @@ pub fn all() -> Vec<Topic> {
         gets::TOPIC,
         overlaps::TOPIC,
         signals::TOPIC,
+        publication::TOPIC,
         atomics::TOPIC,
         conflicts::TOPIC,
         relaxed::TOPIC,

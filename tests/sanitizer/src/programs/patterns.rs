@@ -90,6 +90,7 @@ fn ring_buffer_with_credits(ctx: &Ctx, m: Memory) -> Result {
         } else {
             ctx.signal_wait_until(Thread, m.flag, Cmp::Ge, item as u64 + 1)?;
             assert_eq!(ctx.local(slot).load(0), 10 + item as u64);
+            ctx.fence()?;
             ctx.signal_op(m.answer, SignalOp::Add, 1, 0)?;
         }
     }

@@ -24,6 +24,7 @@ pub(crate) const TOPIC: Topic = Topic {
             .grid(2, 1),
         device("part_of_an_exchange_stored", part_of_an_exchange_stored).races().grid(2, 1),
         device("gap_between_parts_of_an_exchange_stored", gap_between_parts_of_an_exchange_stored).grid(2, 1),
+        device("alltoallv_with_overlapping_parts", alltoallv_with_overlapping_parts).races(),
         device("empty_put_beside_store", empty_put_beside_store),
         device("empty_put_with_signal", empty_put_with_signal),
         host("transfers_of_unequal_lengths", transfers_of_unequal_lengths),
@@ -165,6 +166,21 @@ fn gap_between_parts_of_an_exchange_stored(ctx: &Ctx, m: Memory) -> Result {
         ctx.local(m.inbox).store(3, 1);
     }
     Ok(())
+}
+
+/// Exchanges two words with each member, and places the second part of the result one word after the first.
+#[kernel]
+fn alltoallv_with_overlapping_parts(ctx: &Ctx, m: Memory) -> Result {
+    let words = ctx.local(m.words);
+    words.store(0, 2);
+    words.store(1, 2);
+    words.store(3, 1);
+    words.store(5, 2);
+    let parts = |offsets: std::ops::Range<usize>| Parts {
+        counts: m.words.slice(0..2),
+        offsets: m.words.slice(offsets),
+    };
+    ctx.alltoallv(Thread, Team::WORLD, m.inbox, parts(2..4), m.outbox, parts(4..6)) // first and second
 }
 
 /// Puts no elements to memory to which the owner stores.

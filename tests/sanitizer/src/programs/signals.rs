@@ -113,6 +113,7 @@ fn signal_relayed_by_another_pe(ctx: &Ctx, m: Memory) -> Result {
     }
     ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?;
     if ctx.my_pe() == 1 {
+        ctx.fence()?;
         return ctx.signal_op(m.flag, SignalOp::Set, 1, 2);
     }
     assert_eq!(ctx.local(m.inbox).load(0), 10);
@@ -293,6 +294,7 @@ fn signal_reset_between_rounds(ctx: &Ctx, m: Memory) -> Result {
             ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?;
             assert_eq!(ctx.local(m.inbox).load(0), 10);
             ctx.signal_reset(m.flag)?;
+            ctx.fence()?;
             ctx.signal_op(m.answer, SignalOp::Set, round, 0)?;
         }
     }

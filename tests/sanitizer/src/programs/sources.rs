@@ -30,6 +30,11 @@ pub(crate) const TOPIC: Topic = Topic {
         device("last_word_of_source_stored", last_word_of_source_stored).races(),
         device("word_behind_source_stored", word_behind_source_stored),
         device("source_of_put_signal_stored", source_of_put_signal_stored).races(),
+        device(
+            "source_of_put_signal_stored_after_unfenced_answer",
+            source_of_put_signal_stored_after_unfenced_answer,
+        )
+        .races(),
         device("source_of_put_signal_stored_after_answer", source_of_put_signal_stored_after_answer),
         device("strided_source_stored", strided_source_stored).races(),
         device("gap_of_strided_source_stored", gap_of_strided_source_stored),
@@ -221,6 +226,21 @@ fn source_of_put_signal_stored(ctx: &Ctx, m: Memory) -> Result {
     ctx.quiet(Thread)
 }
 
+/// Stores to the source of a put with signal after an answer of the receiver that publishes nothing.
+#[kernel]
+fn source_of_put_signal_stored_after_unfenced_answer(ctx: &Ctx, m: Memory) -> Result {
+    if ctx.my_pe() == 0 {
+        ctx.put_signal_nbi(Thread, m.inbox, m.outbox, m.flag, SignalOp::Set, 1, 1)?; // first
+        ctx.signal_wait_until(Thread, m.answer, Cmp::Eq, 1)?;
+        ctx.local(m.outbox).store(0, 1); // second
+    } else {
+        ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?;
+        assert_eq!(ctx.local(m.inbox).load(0), 10);
+        ctx.signal_op(m.answer, SignalOp::Set, 1, 0)?;
+    }
+    ctx.quiet(Thread)
+}
+
 /// Stores to the source of a put with signal after the receiver has answered the signal.
 #[kernel]
 fn source_of_put_signal_stored_after_answer(ctx: &Ctx, m: Memory) -> Result {
@@ -231,6 +251,7 @@ fn source_of_put_signal_stored_after_answer(ctx: &Ctx, m: Memory) -> Result {
     } else {
         ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?;
         assert_eq!(ctx.local(m.inbox).load(0), 10);
+        ctx.fence()?;
         ctx.signal_op(m.answer, SignalOp::Set, 1, 0)?;
     }
     ctx.quiet(Thread)

@@ -29,8 +29,19 @@ fn assert_all(topic: &str, check: impl Fn(&Topic, &Program) -> Option<String>) {
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
+/// Programs with a loop that no deadline ends.
+const ENDLESS: &[&str] = &[
+    "test_loop_that_nobody_ends",
+    "relaxed_loop_that_nobody_ends",
+    "fetch_loop_that_nobody_ends",
+    "plain_loop_that_nobody_ends",
+];
+
 /// Checks that a program ends without the sanitizer: a deadlock by the deadline, all others with the right result.
 fn ends(program: &Program) -> Option<String> {
+    if ENDLESS.contains(&program.name) {
+        return None;
+    }
     let deadline = if program.verdict == Verdict::Deadlock { "500ms" } else { "60s" };
     // Only clean programs must work through a NIC, too.
     let paths = if program.verdict == Verdict::Clean { &["p2p", "nic"][..] } else { &["p2p"] };
@@ -123,7 +134,7 @@ macro_rules! topics {
 
 topics! {
     flags sources arrivals gets overlaps signals atomics relaxed threads collectives teams contexts pending locks
-    launches hosts lifetimes deadlocks patterns ranges conflicts
+    launches hosts lifetimes deadlocks patterns ranges conflicts publication
 }
 
 #[test]

@@ -25,10 +25,19 @@ const REMEDIES: &[(Check, &[&str])] = &[
             "blocks_send_without_their_threads",
         ],
     ),
+    (|missing| missing == MissingOrder::LaunchEnd, &["host_reads_before_stream_wait"]),
+    (|missing| missing == MissingOrder::StreamEvent, &["quiet_of_another_stream", "kernels_of_two_streams"]),
+    (|missing| missing == MissingOrder::GridSync, &["put_seen_by_another_block"]),
+    (|missing| missing == MissingOrder::LostUpdate, &["word_put_beside_get"]),
     (
-        |missing| missing == MissingOrder::LaunchEnd,
-        &["quiet_of_another_stream", "host_reads_before_stream_wait"],
+        |missing| missing == MissingOrder::Release,
+        &["store_announced_by_atomic", "store_announced_by_p", "last_block_without_release"],
     ),
+    (
+        |missing| missing == MissingOrder::Acquire,
+        &["last_block_without_acquire", "swap_takes_data_without_acquire"],
+    ),
+    (|missing| missing == MissingOrder::PartsOverlap, &["alltoallv_with_overlapping_parts"]),
     (|missing| missing == MissingOrder::WordOrder, &["last_word_as_flag"]),
 ];
 

@@ -1,0 +1,313 @@
+//! Operations and stores to peers: the parts of the engine for everything in flight.
+
+use std::sync::Arc;
+
+use crate::access::{Access, Call, DELIVERED, Kind, Memory, SOURCE_READ, Span};
+use crate::accesses::Accesses;
+use crate::actors::{ALL, Actor, Transfer, delivery_of};
+use crate::clock::Clock;
+use crate::context::{Announcer, Context, Heard};
+use crate::engine::Engine;
+use crate::epoch::{ActorId, Epoch};
+use crate::intervals::Bytes;
+use crate::met::Met;
+use crate::post::{Post, Undelivered};
+use crate::scopes::{Carried, Place, Shared};
+use crate::values::Written;
+
+/// # Operations
+impl Engine {
+    /// Posts an operation. It follows everything that the poster knows. Its delivery follows the fences toward its PE.
+    pub fn post(&mut self, poster: ActorId, post: Post) -> ActorId {
+        self.settle_if_many();
+        let Post { context, target, transfer, call, .. } = post;
+        let (made, known) = (self.actors.now(poster), self.actors.clock(poster));
+        let mut behind =
+            if post.is_ordered { self.behind(context, target, &known) } else { Clock::default() };
+        if post.is_strong {
+            let covered = self.unfenced(poster, context, Some(target));
+            if let Some(fence) = self.fence_of(poster, target, &covered, call) {
+                self.actors.add_delivered(&mut behind, fence);
+            }
+        }
+        let maker = self.actors.known(poster).actor;
+        let (pe, place) = (maker.pe(), Place::from(maker));
+        let mut start = known.clone();
+        start.join(&behind);
+        let carried = self.actors.carried(poster, &behind);
+        let released = post.releases.then(|| Shared::new(Carried::to_all(place, start.clone())));
+        let description = Actor::Operation { pe, target, transfer, call };
+        let operation = self.actors.add(description, start, Some(made));
+        let state = self.actors.state(operation);
+        (state.behind, state.context) = (behind, Some(context));
+        self.queues.add(context, operation, Some(made), target, post.is_ordered);
+        if let Some(source) = post.source {
+            self.part(operation, SOURCE_READ, (source, Kind::Read), &known, poster, call);
+        }
+        let clock = self.actors.clock(operation);
+        for end in post.destination.into_iter().chain(post.signal) {
+            self.part(operation, DELIVERED, end, &clock, poster, call);
+        }
+        // Nobody asks for the knowledge of an operation later.
+        self.actors.state(operation).clock = Clock::default();
+        self.undelivered
+            .insert(operation, Undelivered { pe, place, carried, released, knew: Arc::new(known), post });
+        self.actors.tick(poster);
+        operation
+    }
+
+    /// Returns the knowledge of the fences that order a post behind earlier ones.
+    fn behind(&self, context: Context, target: u32, known: &Clock) -> Clock {
+        let mut behind = Clock::default();
+        for fence in self.queues.fences(context, target, known, &self.actors) {
+            self.actors.add_delivered(&mut behind, fence);
+        }
+        behind
+    }
+
+    pub(crate) fn part(
+        &mut self,
+        operation: ActorId,
+        count: u32,
+        (span, kind): (Span, Kind),
+        clock: &Clock,
+        poster: ActorId,
+        call: Call,
+    ) {
+        let access = Access::new(Epoch { actor: operation, count }, kind, span.bytes, self.calls.id(call));
+        self.record(span, access, clock, poster);
+    }
+
+    /// Delivers an operation: waits at its PE may see the data, and then the signal.
+    pub fn deliver(&mut self, operation: ActorId) {
+        self.take_all(Accesses::has_stores);
+        let words = self.undelivered.get(&operation).map(|operation| operation.post.words());
+        words.into_iter().flatten().for_each(|word| self.note_stores(word));
+        let Some(undelivered) = self.undelivered.remove(&operation) else { return };
+        let Undelivered { pe, place, carried, released, knew, post } = undelivered;
+        let write = delivery_of(operation);
+        // Words carry their own write, too, so a waiter may reuse them.
+        let words = || {
+            let mut words = Carried::clone(released.as_ref().unwrap_or(&carried));
+            words.raise(write);
+            Shared::new(words)
+        };
+        let announcer = Some(Announcer { write, pe, context: post.context });
+        let written = |carried, write| Written { carried, write, announcer, knew: Some(Arc::clone(&knew)) };
+        for (span, kind) in post.destination.into_iter().chain(post.signal) {
+            if kind == Kind::Fetch || post.fetches {
+                self.fetch(operation, span, kind, place);
+            }
+            match kind {
+                Kind::Put => {
+                    self.values.set(span, written(Shared::clone(&carried), Some((write, span.bytes))));
+                }
+                Kind::Atomic if !post.replaces => self.values.update(span, written(words(), None)),
+                Kind::Set | Kind::Atomic => self.values.set(span, written(words(), None)),
+                Kind::Fetch => continue,
+                _ if self.shadow.last_stores(span, |_| false).is_empty() => self.values.clear(span),
+                _ => self.values.set_unknown(span),
+            }
+            self.waits.wake(span);
+        }
+    }
+
+    /// Adds the knowledge in a word to the result of an atomic.
+    fn fetch(&mut self, operation: ActorId, word: Span, kind: Kind, place: Place) {
+        if !kind.is_word() || self.actors.has_settled(operation) {
+            return;
+        }
+        let poster = self.actors.known(operation).post.map(|post| post.actor);
+        for written in self.values.seen(word) {
+            self.actors.state(operation).found.get_or_insert_default().add(&written.carried, place);
+            if let Some(poster) = poster.filter(|poster| !self.actors.has_settled(*poster)) {
+                let heard = Heard { announcer: written.announcer, knew: written.knew };
+                self.actors.state(poster).rest().heard = heard;
+            }
+        }
+    }
+
+    /// Lets later operations arrive behind earlier ones, at one PE or at each.
+    pub fn fence(&mut self, actor: ActorId, context: Context, target: Option<u32>, call: Call) {
+        let mut covered = self.unfenced(actor, context, target);
+        covered.sort_unstable();
+        let made = self.actors.now(actor);
+        for operations in covered.chunk_by(|a, b| a.0 == b.0) {
+            let target = operations[0].0;
+            if let Some(fence) = self.fence_of(actor, target, operations, call) {
+                self.queues.add_fence(context, fence, made, target);
+                self.queues.add_fence(Context::Stores(actor), fence, made, target);
+            }
+        }
+        self.actors.tick(actor);
+    }
+
+    fn unfenced(&self, actor: ActorId, context: Context, target: Option<u32>) -> Vec<(u32, ActorId)> {
+        let Some(state) = self.actors.get(actor) else { return Vec::new() };
+        self.queues.unfenced(&[context, Context::Stores(actor)], target, &state.clock, &self.actors)
+    }
+
+    /// Adds the actor that stands for the delivery of `operations` to `target`, if there are any.
+    fn fence_of(
+        &mut self,
+        actor: ActorId,
+        target: u32,
+        operations: &[(u32, ActorId)],
+        call: Call,
+    ) -> Option<ActorId> {
+        if operations.is_empty() {
+            return None;
+        }
+        let pe = self.actors.state(actor).actor.pe();
+        let description = Actor::Operation { pe, target, transfer: Transfer::Fence, call };
+        let fence = self.actors.add(description, Clock::default(), None);
+        let mut behind = Clock::default();
+        for (_, operation) in operations {
+            self.actors.end_at(*operation, ALL, delivery_of(fence));
+            if let Some(state) = self.actors.get(*operation) {
+                behind.join(&state.behind);
+            }
+        }
+        self.actors.state(fence).behind = behind;
+        Some(fence)
+    }
+
+    /// Completes earlier operations, to one PE or to all.
+    pub fn quiet(&mut self, actor: ActorId, context: Context, target: Option<u32>) {
+        self.complete_earlier(actor, context, target, DELIVERED);
+    }
+
+    /// Frees the sources of earlier puts, to one PE or to all.
+    pub fn flush(&mut self, actor: ActorId, context: Context, target: Option<u32>) {
+        self.complete_earlier(actor, context, target, SOURCE_READ);
+    }
+
+    fn complete_earlier(&mut self, actor: ActorId, context: Context, target: Option<u32>, count: u32) {
+        for operation in self.earlier(actor, context, target) {
+            self.complete_part(actor, operation, count);
+        }
+    }
+
+    /// Returns the operations that `quiet` would complete now, to one PE or to all. Later stores are no parts of them.
+    pub fn earlier(&mut self, actor: ActorId, context: Context, target: Option<u32>) -> Vec<ActorId> {
+        self.actors.close_stores(actor);
+        let Some(state) = self.actors.get(actor) else { return Vec::new() };
+        let earlier = |context| self.queues.earlier(context, target, &state.clock, &self.actors);
+        [context, Context::Stores(actor)].into_iter().flat_map(earlier).collect()
+    }
+
+    /// Returns whether operations of a context have not settled.
+    pub fn is_in_flight(&self, context: Context) -> bool {
+        self.queues.has(context)
+    }
+
+    /// Completes one operation.
+    pub fn complete(&mut self, actor: ActorId, operation: ActorId) {
+        self.complete_part(actor, operation, DELIVERED);
+    }
+
+    /// Frees the source of one put.
+    pub fn free_source(&mut self, actor: ActorId, operation: ActorId) {
+        self.complete_part(actor, operation, SOURCE_READ);
+    }
+
+    fn complete_part(&mut self, actor: ActorId, operation: ActorId, count: u32) {
+        let now = self.actors.now(actor);
+        let (Some(completer), Some(state)) = (self.actors.get(actor), self.actors.get(operation)) else {
+            return;
+        };
+        let is_known = self.actors.knows(&completer.clock, Epoch { actor: operation, count });
+        if is_known && state.found.is_none() {
+            return;
+        }
+        let (found, behind) = (state.found.clone(), state.behind.clone());
+        if !is_known {
+            self.actors.end_at(operation, if count == DELIVERED { ALL } else { count }, now);
+        }
+        if count == DELIVERED {
+            self.actors.learn(actor, &behind);
+            if let Some(found) = found {
+                self.actors.state(actor).found.get_or_insert_default().join(&found);
+            }
+        }
+    }
+}
+
+/// # Stores to peers
+///
+/// A store is posted and delivered at once. Stores of one thread to one PE are parts of one operation, as long as the thread
+/// learns nothing and tells nobody what it knows. The shadow memory has the last store of each word. So the value of a store
+/// is noted only when somebody looks at it, or when the shadow memory forgets the store.
+impl Engine {
+    /// Stores to memory of another PE, without an order.
+    pub fn store_to_peer(&mut self, actor: ActorId, span: Span, call: Call) {
+        let epoch = self.begin_store(actor, span.memory.pe, call);
+        self.end_store(actor, epoch, span, call);
+    }
+
+    /// Adds a store of an actor to the operation of its stores to a PE. Returns the part of the operation.
+    pub(crate) fn begin_store(&mut self, actor: ActorId, target: u32, call: Call) -> Epoch {
+        let stores = match self.actors.open_stores(actor, target) {
+            Some(stores) => stores,
+            None => self.open_stores(actor, target, call),
+        };
+        self.actors.add_store(actor, stores)
+    }
+
+    /// Records a store as a part of an operation.
+    pub(crate) fn end_store(&mut self, actor: ActorId, epoch: Epoch, span: Span, call: Call) {
+        let access = Access::new(epoch, Kind::Put, span.bytes, self.calls.id(call));
+        let actors = &self.actors;
+        let stores = actors.known(epoch.actor);
+        let (clock, made) = (&stores.clock, stores.posted_at(epoch.count));
+        let is_known = |epoch: Epoch| {
+            made.is_some_and(|made| epoch.actor == made.actor && epoch.count <= made.count)
+                || actors.knows(clock, epoch)
+        };
+        let Met { conflicts, .. } = self.shadow.record(span, access, is_known);
+        if !conflicts.is_empty() {
+            let clock = self.actors.clock_of_part(epoch);
+            self.report(conflicts, span, access, &clock, actor);
+        }
+        self.values.clear(span);
+        self.waits.wake(span);
+    }
+
+    /// Adds an operation for the stores of an actor to a PE.
+    fn open_stores(&mut self, actor: ActorId, target: u32, call: Call) -> ActorId {
+        self.settle_if_many();
+        let (context, known) = (Context::Stores(actor), self.actors.clock(actor));
+        let behind = self.behind(context, target, &known);
+        let mut start = known;
+        start.join(&behind);
+        let pe = self.actors.known(actor).actor.pe();
+        let description = Actor::Operation { pe, target, transfer: Transfer::Put, call };
+        let stores = self.actors.add_stores(description, actor, (start, &behind), target);
+        let state = self.actors.state(stores);
+        (state.behind, state.context) = (behind, Some(context));
+        self.queues.add(context, stores, None, target, true);
+        stores
+    }
+
+    /// Notes the values that stores to peers gave to a word.
+    pub(crate) fn note_stores(&mut self, word: Span) {
+        let undelivered = &self.undelivered;
+        let is_write =
+            |access: &Access| access.kind.changes() && !undelivered.contains_key(&access.epoch.actor);
+        let stores = self.shadow.last_stores(word, is_write);
+        self.keep_values(word.memory, stores);
+    }
+
+    /// Notes the values of stores to peers, where nothing has replaced them.
+    pub(crate) fn keep_values(&mut self, memory: Memory, stores: Vec<(Access, Bytes)>) {
+        for (store, bytes) in stores {
+            let Some(state) = self.actors.get(store.epoch.actor) else { continue };
+            let (pe, Some(context)) = (state.actor.pe(), state.context) else { continue };
+            let carried = state.carried.clone().unwrap_or_default();
+            let knew = Some(Arc::new(self.actors.clock_of_part(store.epoch)));
+            let announcer = Some(Announcer { write: store.epoch, pe, context });
+            let write = Some((store.epoch, store.extent.unwrap_or(bytes)));
+            self.values.set_if_new(Span { memory, bytes }, Written { carried, write, announcer, knew });
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Loops that read a word until it changes.
+
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+use rushmem_sanitizer::{Call, Span};
+
+/// The reads of a word after which a loop may count as a wait.
+pub(super) const MIN_READS: u32 = 64;
+
+/// The time after which a loop counts as a wait.
+const MIN_TIME: Duration = Duration::from_millis(100);
+
+/// The plain loads of a word after which a loop counts as a wait. They take nanoseconds.
+const MIN_LOADS: u32 = 1 << 12;
+
+/// The reads of a word that a lane makes one after the other, without any step in between that others can see.
+///
+/// An atomic that updates the word is such a step: it may end the wait of another lane.
+#[derive(Debug, Default)]
+pub(super) struct Polls {
+    last: Cell<Option<Poll>>,
+    /// The address of the last plain load, and the number of loads of it.
+    loads: Cell<(u64, u32)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Poll {
+    word: Span,
+    call: Call,
+    reads: u32,
+    since: Instant,
+}
+
+impl Polls {
+    /// Adds a read of a word.
+    pub(super) fn read(&self, word: Span, call: Call) {
+        let poll = match self.last.get().filter(|last| last.word == word) {
+            Some(last) => Poll { reads: last.reads.saturating_add(1), call, ..last },
+            None => Poll { word, call, reads: 1, since: Instant::now() },
+        };
+        self.last.set(Some(poll));
+    }
+
+    /// Adds a plain load. Returns whether it is one of many of this address, so the caller should tell of it as of a read.
+    pub(super) fn load(&self, address: u64) -> bool {
+        let (last, count) = self.loads.get();
+        let count = if last == address { count + 1 } else { 0 };
+        self.loads.set((address, if count == MIN_LOADS { 0 } else { count }));
+        count == MIN_LOADS
+    }
+
+    /// Notes a step that is no read of the same word. Returns whether the lane counted as waiting.
+    pub(super) fn stop(&self) -> bool {
+        let was_waiting = self.waits_for().is_some();
+        self.last.set(None);
+        was_waiting
+    }
+
+    /// Returns the word that the lane waits for, and the call that reads it, if it has read nothing else for some time.
+    pub(super) fn waits_for(&self) -> Option<(Span, Call)> {
+        let poll = self.last.get()?;
+        (poll.reads >= MIN_READS && poll.since.elapsed() >= MIN_TIME).then_some((poll.word, poll.call))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rushmem_sanitizer::Site;
+
+    use super::*;
+
+    #[test]
+    fn a_loop_waits_after_some_time() {
+        let (polls, call) =
+            (Polls::default(), Call { name: "test", site: Site { file: "test.rs", line: 1 } });
+        let (word, other) = (Span::heap(0, 64, 8), Span::heap(0, 72, 8));
+        (0..2 * MIN_READS).for_each(|_| polls.read(word, call));
+        assert_eq!(polls.waits_for(), None);
+        std::thread::sleep(MIN_TIME);
+        polls.read(word, call);
+        assert_eq!(polls.waits_for(), Some((word, call)));
+        polls.read(other, call);
+        assert_eq!((polls.waits_for(), polls.stop()), (None, false));
+    }
+
+    #[test]
+    fn many_loads_of_one_address_count() {
+        let polls = Polls::default();
+        let mut count = |address| (0..4 * MIN_LOADS).filter(|_| polls.load(address)).count();
+        assert_eq!([count(64), count(72)], [3, 3]);
+        let is_alternate = |i: u32| polls.load(u64::from(i % 2));
+        assert!(!(0..4 * MIN_LOADS).any(is_alternate));
+    }
+}
