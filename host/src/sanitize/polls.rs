@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn many_loads_of_one_address_count() {
         let polls = Polls::default();
-        let mut count = |address| (0..4 * MIN_LOADS).filter(|_| polls.load(address)).count();
+        let count = |address| (0..4 * MIN_LOADS).filter(|_| polls.load(address)).count();
         assert_eq!([count(64), count(72)], [3, 3]);
         let is_alternate = |i: u32| polls.load(u64::from(i % 2));
         assert!(!(0..4 * MIN_LOADS).any(is_alternate));

@@ -54,7 +54,7 @@ fn overwritten(form: Form) -> Test {
 fn chain(form: Form) -> Test {
     Test::new("L14", format!("{}, quiet, a chain of flags", form.name()))
         .on(0, ops([form.write(D, S, 1, 2), vec![quiet(), p(Y, 1).at(1)]]))
-        .on(1, [wait(Y, EQ, 1), p(Z, 1).at(2)])
+        .on(1, [wait(Y, EQ, 1), fence(), p(Z, 1).at(2)])
         .on(2, [wait(Z, EQ, 1), expect(D, form.words(), 1, 0)])
         .never(|o| o.r(2, 0) != 0)
 }
