@@ -221,23 +221,27 @@ impl<S: Sharing> Ctx<'_, S> {
         self.announce_batches();
         let (mut in_time, mut found) = (0, 0);
         let mine = if group.leader() {
-            self.local_addr(word.as_slice()).and_then(|at| {
-                let (at, state) = (at.cast(), self.parts_ref().state);
-                // SAFETY: a word of this PE's memory; the allocator aligned it.
-                let seen = unsafe {
-                    await_address(state, at, word.offset(), cmp, value, Some(timeout_ns), Location::caller())
-                };
-                let is_seen = seen.is_ok();
-                watch::note("wait_until_for", Event::Look { word: word_at(self.my_pe(), word), is_seen });
-                match seen {
-                    Ok(seen) => {
-                        (in_time, found) = (1, seen.bits());
-                        Ok(())
+            // No closure: the place of its calls would be here.
+            match self.local_addr(word.as_slice()) {
+                Ok(at) => {
+                    let (at, state, site) = (at.cast(), self.parts_ref().state, Location::caller());
+                    // SAFETY: a word of this PE's memory; the allocator aligned it.
+                    let seen = unsafe {
+                        await_address(state, at, word.offset(), cmp, value, Some(timeout_ns), site)
+                    };
+                    let is_seen = seen.is_ok();
+                    watch::note("wait_until_for", Event::Look { word: word_at(self.my_pe(), word), is_seen });
+                    match seen {
+                        Ok(seen) => {
+                            (in_time, found) = (1, seen.bits());
+                            Ok(())
+                        }
+                        Err(Error::Timeout) => Ok(()),
+                        Err(other) => Err(other),
                     }
-                    Err(Error::Timeout) => Ok(()),
-                    Err(other) => Err(other),
                 }
-            })
+                Err(error) => Err(error),
+            }
         } else {
             Ok(())
         };

@@ -15,7 +15,10 @@ mod locks;
 mod overlaps;
 mod patterns;
 mod pending;
+mod phases;
+mod pipelines;
 mod publication;
+mod queues;
 mod ranges;
 mod relaxed;
 mod signals;
@@ -50,5 +53,8 @@ pub fn all() -> Vec<Topic> {
         lifetimes::TOPIC,
         deadlocks::TOPIC,
         patterns::TOPIC,
+        pipelines::TOPIC,
+        queues::TOPIC,
+        phases::TOPIC,
     ]
 }

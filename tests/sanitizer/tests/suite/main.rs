@@ -134,7 +134,7 @@ macro_rules! topics {
 
 topics! {
     flags sources arrivals gets overlaps signals atomics relaxed threads collectives teams contexts pending locks
-    launches hosts lifetimes deadlocks patterns ranges conflicts publication
+    launches hosts lifetimes deadlocks patterns ranges conflicts publication pipelines queues phases
 }
 
 #[test]
