@@ -357,8 +357,10 @@ impl<S: Sharing> Ctx<'_, S> {
         let mut missing = None;
         let mut i = group.rank() as usize;
         while i < words.words.len() {
-            if !words.excepts(i) && !self.holds(words, i) {
-                missing = Some(i);
+            if !words.excepts(i)
+                && let Some(found) = self.mismatch(words, i)
+            {
+                missing = Some((i, found));
             }
             i += group.size() as usize;
         }
@@ -366,15 +368,12 @@ impl<S: Sharing> Ctx<'_, S> {
             arch::clear_failed_tests();
             return Ok(true);
         }
-        let mine = missing.map_or(Ok(()), |i| {
-            let word = words.words.at(i);
-            self.test_failed(
-                begin,
-                self.local_one(word).load(0).bits(),
-                words.wanted(i).bits(),
-                word.offset(),
-            )
-        });
+        let mine = match missing {
+            Some((i, found)) => {
+                self.test_failed(begin, found.bits(), words.wanted(i).bits(), words.words.at(i).offset())
+            }
+            None => Ok(()),
+        };
         agree(group, mine)?;
         test_returns();
         Ok(false)
@@ -514,19 +513,20 @@ impl<S: Sharing> Ctx<'_, S> {
         }
     }
 
-    /// Returns whether word `i` is as wanted now. The caller has checked the words.
+    /// Returns the value of word `i` if it is not as wanted now. The caller has checked the words.
     #[inline(always)]
     #[track_caller]
-    fn holds<T: Amo + PartialOrd>(&self, words: &WaitWords<T>, i: usize) -> bool {
+    fn mismatch<T: Amo + PartialOrd>(&self, words: &WaitWords<T>, i: usize) -> Option<T> {
         let word = words.words.at(i);
         // SAFETY: the caller checked that it is inside of this PE's memory; the allocator aligned it.
         let found = T::from_word(unsafe { T::Word::load_acquire(self.address(word.offset())) });
         let is_seen = words.cmp.holds(found, words.wanted(i));
         watch::note("test_all", Event::Look { word: word_at(self.my_pe(), word), is_seen });
-        is_seen
+        if is_seen { None } else { Some(found) }
     }
 
-    /// Counts a failed test of the word at `offset`, which began at `begin`, in ticks. Fails like a wait, with a record, at the deadline of a loop of tests.
+    /// Counts a failed test of the word at `offset`, which began at `begin`, in ticks. Fails like a wait, with a record, at the
+    /// deadline of a loop of tests.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn test_failed(&self, begin: u64, found: u64, wanted: u64, offset: u64) -> Result {

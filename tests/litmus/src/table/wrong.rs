@@ -83,7 +83,6 @@ pub fn weak_memory() -> Vec<(Test, usize)> {
         (store_without_fence(), 5),
         (publication::last_block(false), 5),
         (peer_store_without_fence(), 5),
-        (fence_by_another_thread(), 5),
         (lock_without_fence(), 5),
         (plain_polling(), 5),
         (plain_polling(), 2),
@@ -105,17 +104,6 @@ fn peer_store_without_fence() -> Test {
         .on(0, [ptr_store(D, 1, 0).at(1), signal_set(Y, 1).at(1)])
         .on(1, [signal_wait(Y, EQ, 1, 1), load(D, 0)])
         .never(|o| o.r(0, 0) == 0 && o.r(1, 0) == 0)
-        .races()
-        .needs(Needs::Apart)
-}
-
-/// Fences in a thread that has not synchronised with the one that stored.
-fn fence_by_another_thread() -> Test {
-    Test::new("L05", "WRONG: one thread stores, another one fences and signals, without a barrier")
-        .with(Who::Block)
-        .on(0, [store(D, 1).by(5), fence().by(40), signal_set(Y, 1).at(1).by(40)])
-        .on(1, [signal_wait(Y, EQ, 1, 1), g(D, 0).at(0)])
-        .never(|o| o.r(1, 0) == 0)
         .races()
         .needs(Needs::Apart)
 }
