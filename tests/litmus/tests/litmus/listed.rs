@@ -54,3 +54,26 @@ fn names_of_tests_are_unique() {
 fn incorrect_programs_do_not_compile() {
     trybuild::TestCases::new().compile_fail("tests/litmus/fail/*.rs");
 }
+
+#[test]
+fn the_page_names_litmus_tests_and_sanitizer_programs_that_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let read = |path: &str| std::fs::read_to_string(root.join(path)).expect(path);
+    let (page, programs) = (read("docs/memory-model.md"), read("tests/sanitizer/table.md"));
+    let listed = list::read();
+    let rows: Vec<&str> = page.lines().skip_while(|line| !line.starts_with("| property |")).skip(2).collect();
+    assert!(rows.len() > 20, "{} rows", rows.len());
+    for row in rows {
+        let cells: Vec<&str> = row.trim_matches('|').split('|').collect();
+        let [_, ids, names] = cells[..] else { panic!("three cells: {row}") };
+        for id in ids.split(',').map(str::trim) {
+            assert!(
+                listed.iter().any(|(known, status)| *known == id && *status == Status::Run),
+                "{id}: {row}"
+            );
+        }
+        for name in names.split('`').skip(1).step_by(2) {
+            assert!(programs.contains(&format!("| `{name}` |")), "{name}: {row}");
+        }
+    }
+}
