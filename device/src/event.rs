@@ -245,8 +245,13 @@ pub enum Event {
     /// A call that announces the earlier stores of this thread to peers.
     OwnStores,
     /// The part of this thread in an ordering call of its group, which another thread tells. When the call returns, it has
-    /// released and acquired for this thread, too.
-    OwnOrder(FenceScope),
+    /// released for this thread, too, and acquired if `acquires`.
+    OwnOrder {
+        /// Whether it acquires.
+        acquires: bool,
+        /// The observers that it covers.
+        scope: FenceScope,
+    },
     /// A wait for a word, or a look at it.
     Look {
         /// The word.

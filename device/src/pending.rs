@@ -47,7 +47,7 @@ impl<S: Sharing> Pending<'_, S> {
             self.ticket.complete("wait");
         }
         let done = agree(group, mine);
-        watch::note("wait", Event::OwnOrder(FenceScope::System));
+        watch::note("wait", Event::OwnOrder { acquires: true, scope: FenceScope::System });
         done
     }
 
@@ -67,7 +67,7 @@ impl<S: Sharing> Pending<'_, S> {
         arch::clear_failed_tests();
         Sys::fence();
         self.ticket.complete("test");
-        watch::note("test", Event::OwnOrder(FenceScope::System));
+        watch::note("test", Event::OwnOrder { acquires: true, scope: FenceScope::System });
         Ok(true)
     }
 }

@@ -170,8 +170,8 @@ pub fn ticks() -> u64 {
     t
 }
 
-/// Ticks between two tests beyond which a thread has done something else.
-pub const PAUSE: u64 = 300;
+/// Ticks between two tests beyond which a thread has done something else: about a microsecond.
+pub const PAUSE: u64 = 2000;
 
 /// Returns the failed tests of this warp.
 #[inline(always)]

@@ -105,7 +105,8 @@ pub(crate) fn lead<G: Group>(group: G, name: &'static str, event: Event) -> Opti
 /// Begins an ordering call of the whole group. The leader tells of the context, the others of their own part.
 #[track_caller]
 pub(crate) fn lead_own<G: Group>(group: G, name: &'static str, event: Event) -> Call {
-    call(name, if group.leader() { event } else { Event::OwnOrder(FenceScope::System) })
+    let own = Event::OwnOrder { acquires: false, scope: FenceScope::System };
+    call(name, if group.leader() { event } else { own })
 }
 
 /// Begins a collective call.
@@ -136,7 +137,7 @@ fn together<G: Group>(group: G, name: &'static str, event: Event) -> Together<G>
     let event = match event {
         event if tells => event,
         Event::Collective(collective) => Event::Member(collective),
-        _ => Event::OwnOrder(FenceScope::Gpu),
+        _ => Event::OwnOrder { acquires: true, scope: FenceScope::Gpu },
     };
     arch::watched(|watcher| watcher.begin(name, event, site));
     Together { group: Some(group), tells }

@@ -9,8 +9,6 @@ use rushmem_device::{Claim, Context};
 use super::Pe;
 use crate::Result;
 use crate::call_site;
-#[cfg(doc)]
-use crate::call_site;
 
 /// # Contexts
 ///

@@ -29,6 +29,8 @@ enum AtEnd {
     Leave { meeting: MeetingId, member: u32, buffers: Buffers, fence: Option<Scope>, call: Call },
     /// A call has released and acquired.
     Fence(Scope),
+    /// A call has released.
+    Release(Scope),
 }
 
 /// The watcher of a lane.
@@ -295,11 +297,13 @@ impl LaneWatch {
             Event::Post(posting) => self.post(posting, call),
             Event::Order(order) => self.order(order, call),
             Event::OwnStores => self.complete_stores(),
-            Event::OwnOrder(scope) => {
+            Event::OwnOrder { acquires, scope } => {
                 if scope == FenceScope::System {
                     self.complete_stores();
                 }
-                self.at_end.replace(Some(AtEnd::Fence(scope_of(scope))));
+                let scope = scope_of(scope);
+                let end = if acquires { AtEnd::Fence(scope) } else { AtEnd::Release(scope) };
+                self.at_end.replace(Some(end));
             }
             Event::Look { word, is_seen } => {
                 if let Some(word) = self.span(word) {
@@ -356,6 +360,7 @@ impl LaneWatch {
                 );
             }
             AtEnd::Fence(scope) => self.tell_all(fences(actor, scope)),
+            AtEnd::Release(scope) => self.tell(Request::FenceRelease(actor, scope)),
         }
     }
 
@@ -469,7 +474,8 @@ impl LaneWatch {
         };
         self.tell(order);
         self.complete_stores();
-        self.at_end.replace(Some(AtEnd::Fence(Scope::System)));
+        let end = if ordering == Ordering::Quiet { AtEnd::Release } else { AtEnd::Fence };
+        self.at_end.replace(Some(end(Scope::System)));
     }
 
     fn complete(&self, ticket: u64) {

@@ -115,7 +115,7 @@ fn describe(event: &Event) -> Option<(Category, Detail)> {
         | Event::StrongStore { .. }
         | Event::MemoryFence { .. }
         | Event::OwnStores
-        | Event::OwnOrder(_)
+        | Event::OwnOrder { .. }
         | Event::Look { .. }
         | Event::Complete(_)
         | Event::Member(_)
