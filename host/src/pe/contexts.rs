@@ -7,6 +7,8 @@ use std::time::Instant;
 use rushmem_device::{Claim, Context};
 
 use super::Pe;
+#[cfg(doc)]
+use crate::Error;
 use crate::Result;
 use crate::call_site;
 
