@@ -212,9 +212,10 @@ extern "C" fn on_signal(number: c_int, info: *mut siginfo_t, context: *mut c_voi
 fn place(backtrace: &str) -> Option<String> {
     let mut function: Option<&str> = None;
     let mut first = None;
-    let mut lines = backtrace.lines().map(str::trim).skip_while(|line| !line.contains("on_signal"));
-    lines.next();
-    for line in lines {
+    let lines: Vec<&str> = backtrace.lines().map(str::trim).collect();
+    // A closure of the handler has a frame of its own before that of the handler.
+    let handler = lines.iter().rposition(|line| line.contains("on_signal")).map_or(0, |at| at + 1);
+    for line in &lines[handler..] {
         match line.strip_prefix("at ") {
             Some(at) if function.is_some_and(is_of_kernel) => {
                 let line = at.rsplit_once(':').map_or(at, |(line, _column)| line);

@@ -284,6 +284,6 @@ fn one_team_too_many_is_refused_on_all_members() {
         Ok(error.to_string())
     });
     let wanted = "team_split_strided: a member is in 6 teams already, including 4 predefined ones: destroy a team, or \
-                  raise RUSHMEM_TEAMS";
-    assert_eq!(told, [wanted; 3]);
+                  raise RUSHMEM_TEAMS, at ";
+    assert!(told.iter().all(|text| text.starts_with(wanted)), "{told:?}");
 }
