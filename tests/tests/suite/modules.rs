@@ -160,7 +160,7 @@ fn kernels_of_one_name_are_not_loaded_together() {
         let text = "Pe::load: mine has a kernel collect, and so has rushmem_example_kernels, which is loaded; their \
                     names must differ";
         let image = ".visible .entry collect(\n)\n{}";
-        assert_eq!(clash(Ptx { name: "mine", image, omitted: "", code: &[] }), text);
+        assert!(clash(Ptx { name: "mine", image, omitted: "", code: &[] }).starts_with(text));
         let copy = Ptx { name: "copy", ..examples() };
         assert!(clash(copy).starts_with("Pe::load: copy has a kernel "));
         loaded.unload();
