@@ -200,8 +200,6 @@ ops! {
     release_gpu() = ReleaseGpu;
     /// `fence_acquire` at GPU scope.
     acquire_gpu() = AcquireGpu;
-    /// `fence_acquire` at system scope.
-    acquire_system() = AcquireSystem;
     /// `store_relaxed`.
     store_relaxed(a: a, value: v) = StoreRelaxed;
     /// `load_relaxed` until the word is the value; register `r` becomes 1 if it never was.

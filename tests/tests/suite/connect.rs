@@ -134,10 +134,11 @@ fn many_pes_connect_with_few_commands_and_messages() {
         pe.host_sync()?;
         Ok((started, before, pe.control_costs()))
     });
+    let late_probes = if Setup::on_gpu() { 2 } else { 0 };
     for (started, before, end) in &all {
-        // 13 natively. A heap in GPU memory has keys of its own. A probe that comes late is made again, at most twice, by a QP of
-        // its own.
-        assert!(started.commands <= 24 + 2 * 6, "{started:?}");
+        // 13 natively. A heap in GPU memory has its own keys. There, a probe may be late and is repeated, at most twice, on a new
+        // QP.
+        assert!(started.commands <= 24 + late_probes * 6, "{started:?}");
         assert!(started.bootstrap.calls <= 6 && started.bootstrap.messages == 0, "{started:?}");
         assert!(started.bootstrap.call_bytes <= 512 * PES as u64, "{started:?}");
         assert!(started.qp_bytes * PES as u64 <= 16 << 20, "{started:?}");

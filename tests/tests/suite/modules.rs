@@ -155,12 +155,16 @@ fn kernels_of_one_name_are_not_loaded_together() {
         return;
     }
     run(&Setup::new(1), |pe| {
+        let line = line!() + 1;
         let clash = |ptx: Ptx| pe.load(ptx).err().expect("the names are taken").to_string();
         let loaded = pe.load(examples())?;
         let text = "Pe::load: mine has a kernel collect, and so has rushmem_example_kernels, which is loaded; their \
                     names must differ";
         let image = ".visible .entry collect(\n)\n{}";
-        assert!(clash(Ptx { name: "mine", image, omitted: "", code: &[] }).starts_with(text));
+        assert_eq!(
+            clash(Ptx { name: "mine", image, omitted: "", code: &[] }),
+            format!("{text}, at {}:{line}", file!())
+        );
         let copy = Ptx { name: "copy", ..examples() };
         assert!(clash(copy).starts_with("Pe::load: copy has a kernel "));
         loaded.unload();

@@ -272,7 +272,7 @@ fn one_team_too_many_is_refused_on_all_members() {
         // PE 0 is in two teams, the others in one.
         let few = pe.team_split_strided(Team::WORLD, 0, 1, 1, PLAIN)?;
         let all = pe.team_split_strided(Team::WORLD, 0, 1, 3, PLAIN)?;
-        let error = pe.team_split_strided(Team::WORLD, 0, 1, 3, PLAIN).unwrap_err();
+        let (line, error) = (line!(), pe.team_split_strided(Team::WORLD, 0, 1, 3, PLAIN).unwrap_err());
         // A team without PE 0 still fits. A team with PE 0 fits when there is room.
         let rest = pe.team_split_strided(Team::WORLD, 1, 1, 2, PLAIN)?;
         assert_eq!(rest.is_valid(), pe.my_pe() != 0);
@@ -281,9 +281,11 @@ fn one_team_too_many_is_refused_on_all_members() {
         }
         let again = pe.team_split_strided(Team::WORLD, 0, 1, 3, PLAIN)?;
         numbers(pe, again, all)?;
-        Ok(error.to_string())
+        Ok((line, error.to_string()))
     });
     let wanted = "team_split_strided: a member is in 6 teams already, including 4 predefined ones: destroy a team, or \
-                  raise RUSHMEM_TEAMS, at ";
-    assert!(told.iter().all(|text| text.starts_with(wanted)), "{told:?}");
+                  raise RUSHMEM_TEAMS";
+    for (line, text) in told {
+        assert_eq!(text, format!("{wanted}, at {}:{line}", file!()));
+    }
 }

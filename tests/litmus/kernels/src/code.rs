@@ -130,8 +130,6 @@ pub enum Code {
     ReleaseGpu,
     /// `fence_acquire` at GPU scope.
     AcquireGpu,
-    /// `fence_acquire` at system scope.
-    AcquireSystem,
     /// `store_relaxed` of the value to word `a`.
     StoreRelaxed,
     /// `load_relaxed` of word `a` until it is the value; the register becomes 1 if it never was.

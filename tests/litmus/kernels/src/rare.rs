@@ -30,8 +30,6 @@ pub(crate) fn step(ctx: &Ctx, m: &Memory, op: &Op, value: u64) -> Result {
         ctx.fence_release(FenceScope::Gpu);
     } else if op.is(Code::AcquireGpu) {
         ctx.fence_acquire(FenceScope::Gpu);
-    } else if op.is(Code::AcquireSystem) {
-        ctx.fence_acquire(FenceScope::System);
     } else if op.is(Code::StoreRelaxed) {
         ctx.local_one(m.word(op.a)).store_relaxed(0, value);
     } else if op.is(Code::SpinRelaxed) {

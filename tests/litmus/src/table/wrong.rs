@@ -83,7 +83,7 @@ pub fn weak_memory() -> Vec<(Test, usize)> {
         (store_without_fence(), 5),
         (publication::last_block(false), 5),
         (peer_store_without_fence(), 5),
-        (lock_without_fence(), 5),
+        (publication::lock_and_get(false), 5),
         (plain_polling(), 5),
         (plain_polling(), 2),
     ]
@@ -104,26 +104,6 @@ fn peer_store_without_fence() -> Test {
         .on(0, [ptr_store(D, 1, 0).at(1), signal_set(Y, 1).at(1)])
         .on(1, [signal_wait(Y, EQ, 1, 1), load(D, 0)])
         .never(|o| o.r(0, 0) == 0 && o.r(1, 0) == 0)
-        .races()
-        .needs(Needs::Apart)
-}
-
-/// Drops the fence after the lock of L108.
-fn lock_without_fence() -> Test {
-    let enter = [
-        get(T, D, 4).at(0),
-        lock(X, 1).at(0),
-        get(T, D, 4).at(0),
-        load(T + 3, 0),
-        fill(S, 4, 1).plus_register(0),
-        put_nbi(D, S, 4).at(0),
-        quiet(),
-        set(X, 0).at(0),
-    ];
-    Test::new("L108", "WRONG: a lock by compare and swap without a fence")
-        .on(1, enter)
-        .on(2, enter)
-        .never(|o| o.sorted(0) != [0, 1])
         .races()
         .needs(Needs::Apart)
 }
