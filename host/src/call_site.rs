@@ -13,7 +13,7 @@ thread_local! {
 
 /// The line of the application that made a call; none for calls of the runtime itself.
 ///
-/// Its text ends a sentence: `, at src/main.rs:12`.
+/// Displays as a suffix for an error message: `, at src/main.rs:12`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallSite(Option<&'static Location<'static>>);
 

@@ -213,7 +213,7 @@ fn place(backtrace: &str) -> Option<String> {
     let mut function: Option<&str> = None;
     let mut first = None;
     let lines: Vec<&str> = backtrace.lines().map(str::trim).collect();
-    // A closure of the handler has a frame of its own before that of the handler.
+    // The handler's closure may have its own frame, above the handler's.
     let handler = lines.iter().rposition(|line| line.contains("on_signal")).map_or(0, |at| at + 1);
     for line in &lines[handler..] {
         match line.strip_prefix("at ") {

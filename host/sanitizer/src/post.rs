@@ -90,7 +90,7 @@ impl Post {
         Self { signal, is_ordered: false, ..Self::fetch(context, word, kind, call) }
     }
 
-    /// Adds a signal behind the data: `Kind::Set` or `Kind::Atomic`. It is releasing.
+    /// Adds a releasing signal that follows the data: `Kind::Set` or `Kind::Atomic`.
     pub fn with_signal(self, word: Span, kind: Kind) -> Self {
         Self { signal: Some((word, kind)), ..self }.releasing()
     }

@@ -244,7 +244,7 @@ impl LaneWatch {
         }
     }
 
-    /// Notes one of many plain loads of an address.
+    /// Records a plain load of an address that the lane has loaded many times in a row.
     fn poll_plainly(&self, address: u64, bytes: u64, call: Call) {
         if let Some(word) = self.launch.addresses.regions().at(address, bytes) {
             (0..=MIN_READS).for_each(|_| self.polls.read(word, call));

@@ -30,7 +30,7 @@ enum Piece {
     Line(Vec<u8>),
     /// The current state of a line that is being redrawn.
     Live(Vec<u8>),
-    /// Bytes to copy unchanged: whole lines with their ends, a part of a long line, or the end of the stream.
+    /// Bytes to copy unchanged: complete lines with their line breaks, a part of a long line, or the rest of the stream.
     Raw(Vec<u8>),
 }
 

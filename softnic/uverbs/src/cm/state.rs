@@ -35,8 +35,8 @@ pub(super) struct State {
     pub(super) ids: BTreeMap<u32, Id>,
     memberships: BTreeMap<u32, Membership>,
     ports: BTreeMap<u32, Weak<Port>>,
-    /// The socket to which other processes connect to learn of the end of this one, and its address, by device. It outlives the
-    /// `Port`: while the worker polls the socket, closing it neither frees its name nor resets the streams to it.
+    /// The address and the listening socket of each device. Peers stay connected to the socket to detect that this process has
+    /// exited. It is kept until then, because a socket that the worker still polls keeps its name and its streams when closed.
     named: BTreeMap<u32, (Ipv4Addr, UnixListener)>,
     /// Processes with the adapters of peers.
     peers: BTreeMap<Ipv4Addr, Peer>,
