@@ -56,7 +56,7 @@ const LACKING: &[(&str, &str)] = &[
     ("Create memory window", "memory windows"),
     ("Create custom mr with additional access flags 18", "memory windows"),
     ("Tag matching", "tag matching in receive queues"),
-    ("Could not find the PCI device", "an embedded switch. (The test looks for the device with `glob`.)"),
+    ("Device mlx5_0 must be in switchdev mode", "an embedded switch"),
 ];
 
 /// Other devices, packages and settings of the machine that tests need: how a reason begins, and its explanation.
