@@ -258,6 +258,8 @@ pub enum Event {
         word: PeRange,
         /// Whether the value was as wanted.
         is_seen: bool,
+        /// The value in the low bits; `None` where the hook does not know it.
+        value: Option<u64>,
     },
     /// A collective call of a team.
     Collective(Collective),
@@ -278,6 +280,13 @@ pub enum Event {
     Member(Collective),
     /// Memory of a collective call, which only its thread inside of the call knows.
     Part(Part),
+    /// A lock that this PE has taken or is about to clear.
+    Lock {
+        /// The lock.
+        lock: PeRange,
+        /// Whether this PE holds it now.
+        is_held: bool,
+    },
     /// A part of a call that another thread of the group tells.
     Silent,
 }
@@ -330,6 +339,8 @@ pub trait Watcher {
     fn access(&self, name: &'static str, access: Access, site: &'static Location<'static>) -> bool;
     /// Notes that the lane still waits in a call. It looks again after this.
     fn waits(&self);
+    /// Notes the value of the word that the lane waits for, at each look.
+    fn sees(&self, value: u64);
     /// Returns a ticket for the last operation of this lane.
     fn ticket(&self) -> u64;
     /// Returns a ticket for all earlier operations of a context to a PE.

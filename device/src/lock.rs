@@ -14,6 +14,7 @@ use crate::group::Thread;
 use crate::heap::Sym;
 use crate::sharing::Sharing;
 use crate::wait_until::Cmp;
+use crate::watch::{self, Event, PeRange};
 
 /// A lock: an element of symmetric memory, free if all zero. A PE holds it; one thread of each PE at a time requests
 /// it.
@@ -80,7 +81,7 @@ impl<S: Sharing> Ctx<'_, S> {
             self.atomic_set(lock.word(NEXT), me, before as u32 - 1)?;
             let _ = self.await_word("set_lock", lock.word(GRANTED), Cmp::Ne, 0)?;
         }
-        self.mark_held(lock);
+        self.mark_held("set_lock", lock);
         Ok(())
     }
 
@@ -102,7 +103,7 @@ impl<S: Sharing> Ctx<'_, S> {
             return Ok(false);
         }
         arch::clear_failed_tests();
-        self.mark_held(lock);
+        self.mark_held("test_lock", lock);
         Ok(true)
     }
 
@@ -123,6 +124,7 @@ impl<S: Sharing> Ctx<'_, S> {
         }
         self.quiet(Thread)?;
         self.local_one(lock.word(HELD)).store(0, 0);
+        watch::note("clear_lock", self.lock_event(lock, false));
         let me = self.my_pe() as u64 + 1;
         let home = self.lock_home(lock);
         if self.for_job_words().atomic_compare_swap(lock.word(LAST), me, 0, home)? == me {
@@ -156,9 +158,16 @@ impl<S: Sharing> Ctx<'_, S> {
 
     #[inline(always)]
     #[track_caller]
-    fn mark_held(&self, lock: Sym<Lock>) {
+    fn mark_held(&self, name: &'static str, lock: Sym<Lock>) {
         self.local_one(lock.word(HELD)).store(0, 1);
+        watch::note(name, self.lock_event(lock, true));
         self.fence_system();
+    }
+
+    #[inline(always)]
+    fn lock_event(&self, lock: Sym<Lock>, is_held: bool) -> Event {
+        let lock = PeRange::new(self.my_pe(), lock.offset(), size_of::<Lock>() as u64);
+        Event::Lock { lock, is_held }
     }
 
     #[cold]

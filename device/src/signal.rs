@@ -215,7 +215,8 @@ impl<S: Sharing> Ctx<'_, S> {
         let at = self.local_addr(signal.as_slice())?;
         // SAFETY: a word of this PE's memory, aligned by the allocator.
         let found = unsafe { <u64 as SysWord>::load_acquire(at.cast()) };
-        watch::note("signal_fetch", Event::Look { word: word_at(self.my_pe(), signal), is_seen: true });
+        let word = word_at(self.my_pe(), signal);
+        watch::note("signal_fetch", Event::Look { word, is_seen: true, value: Some(found) });
         Ok(found)
     }
 

@@ -229,8 +229,10 @@ impl<S: Sharing> Ctx<'_, S> {
                     let seen = unsafe {
                         await_address(state, at, word.offset(), cmp, value, Some(timeout_ns), site)
                     };
-                    let is_seen = seen.is_ok();
-                    watch::note("wait_until_for", Event::Look { word: word_at(self.my_pe(), word), is_seen });
+                    let value = seen.ok().map(T::bits);
+                    let looked = word_at(self.my_pe(), word);
+                    let look = Event::Look { word: looked, is_seen: value.is_some(), value };
+                    watch::note("wait_until_for", look);
                     match seen {
                         Ok(seen) => {
                             (in_time, found) = (1, seen.bits());
@@ -269,7 +271,8 @@ impl<S: Sharing> Ctx<'_, S> {
         // SAFETY: a word of this PE's memory; the allocator aligned it.
         let found = T::from_word(unsafe { T::Word::load_acquire(at.cast()) });
         let is_seen = cmp.holds(found, value);
-        watch::note("test", Event::Look { word: word_at(self.my_pe(), word), is_seen });
+        let look = Event::Look { word: word_at(self.my_pe(), word), is_seen, value: Some(found.bits()) };
+        watch::note("test", look);
         if is_seen {
             arch::clear_failed_tests();
         } else {
@@ -467,7 +470,8 @@ impl<S: Sharing> Ctx<'_, S> {
             };
             watch::each("wait_until_any", seen_words(out, seen), |i| {
                 let index = out.map_or(seen, |out| out.load(i as usize));
-                Event::Look { word: word_at(self.my_pe(), words.words.at(index as usize)), is_seen: true }
+                let word = word_at(self.my_pe(), words.words.at(index as usize));
+                Event::Look { word, is_seen: true, value: None }
             });
             Error::from_code(code).map_or(Ok(seen), Err)
         } else {
@@ -521,7 +525,8 @@ impl<S: Sharing> Ctx<'_, S> {
         // SAFETY: the caller checked that it is inside of this PE's memory; the allocator aligned it.
         let found = T::from_word(unsafe { T::Word::load_acquire(self.address(word.offset())) });
         let is_seen = words.cmp.holds(found, words.wanted(i));
-        watch::note("test_all", Event::Look { word: word_at(self.my_pe(), word), is_seen });
+        let value = Some(found.bits());
+        watch::note("test_all", Event::Look { word: word_at(self.my_pe(), word), is_seen, value });
         if is_seen { None } else { Some(found) }
     }
 
@@ -561,7 +566,8 @@ impl<S: Sharing> Ctx<'_, S> {
             // SAFETY: a word of this PE's memory; the allocator aligned it.
             unsafe { await_address(state, at, offset, cmp, value, None, site) }
         };
-        watch::note(name, Event::Look { word: word_at(self.my_pe(), word), is_seen: found.is_ok() });
+        let value = found.ok().map(T::bits);
+        watch::note(name, Event::Look { word: word_at(self.my_pe(), word), is_seen: value.is_some(), value });
         found
     }
 }
@@ -623,8 +629,12 @@ unsafe fn await_address_slow<T: Amo + PartialOrd>(
     timeout_ns: Option<u64>,
     site: Site,
 ) -> (u32, u64) {
-    // SAFETY: the caller's promise.
-    let read = || T::from_word(unsafe { T::Word::load_relaxed(at) });
+    let read = || {
+        // SAFETY: the caller's promise.
+        let found = T::from_word(unsafe { T::Word::load_relaxed(at) });
+        watch::sees(found.bits());
+        found
+    };
     let (code, found) = poll_until(state, timeout_ns, read, |found| cmp.holds(found, T::from_bits(value)));
     if code == Error::Timeout as u32 && timeout_ns.is_none() {
         return (record_timeout(state, found.bits(), value, offset, site), 0);

@@ -28,6 +28,6 @@ pub use crate::event::{
 };
 pub use imp::ENABLED;
 pub(crate) use imp::{
-    Ticket, call, collective, each, grid, kernel_begins, kernel_ends, lead, lead_own, load, note, store,
-    ticket, waits,
+    Ticket, call, collective, each, grid, kernel_begins, kernel_ends, lead, lead_own, load, note, sees,
+    store, ticket, waits,
 };

@@ -80,6 +80,11 @@ pub(crate) fn waits() {
     arch::watched(|watcher| watcher.waits());
 }
 
+/// Notes the value of the word that the lane waits for.
+pub(crate) fn sees(value: u64) {
+    arch::watched(|watcher| watcher.sees(value));
+}
+
 /// Notes `count` steps of a call.
 #[track_caller]
 pub(crate) fn each(name: &'static str, count: u64, event: impl Fn(u64) -> Event) {

@@ -38,6 +38,10 @@ pub(crate) fn store(_name: &'static str, _address: u64, _bytes: u64) {}
 #[inline(always)]
 pub(crate) fn waits() {}
 
+/// Notes the value of the word that the lane waits for.
+#[inline(always)]
+pub(crate) fn sees(_value: u64) {}
+
 /// Notes `count` steps of a call.
 #[inline(always)]
 pub(crate) fn each(_name: &'static str, _count: u64, _event: impl Fn(u64) -> Event) {}

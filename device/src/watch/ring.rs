@@ -15,7 +15,7 @@ use crate::event::{Blocks, Collective, Event, Operation, Order, Ordering, PeRang
 use crate::group::Group;
 
 pub use super::off::ENABLED;
-pub(crate) use super::off::{Ticket, each, load, store, ticket, waits};
+pub(crate) use super::off::{Ticket, each, load, sees, store, ticket, waits};
 
 /// A call of the program. It ends when it is dropped.
 pub(crate) struct Call {

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::access::{Call, CallId, Kind, Span};
+use crate::actors::Actor;
 use crate::clock::Clock;
 use crate::epoch::{ActorId, Epoch};
 
@@ -31,10 +33,29 @@ pub(crate) struct Announcer {
     pub(crate) context: Context,
 }
 
+/// The last writer of a word.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Writer {
+    pub(crate) actor: Actor,
+    pub(crate) kind: Kind,
+    pub(crate) call: CallId,
+}
+
 /// The last word that an actor has seen.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Heard {
     pub(crate) announcer: Option<Announcer>,
     /// Everything that its writer knew.
     pub(crate) knew: Option<Arc<Clock>>,
+    pub(crate) writer: Option<Writer>,
+    pub(crate) look: Option<Look>,
+}
+
+/// A read of a word.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Look {
+    pub(crate) word: Span,
+    /// The value, where the hook knows it.
+    pub(crate) value: Option<u64>,
+    pub(crate) call: Call,
 }

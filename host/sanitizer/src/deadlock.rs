@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 use crate::access::{Call, Span};
 use crate::actors::Actor;
 use crate::epoch::ActorId;
+use crate::locks::Holder;
+use crate::report::{Named, Party};
 
 /// The event that ends a wait.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -18,6 +20,8 @@ pub enum Until {
         word: Span,
         /// The wanted value, as in `>= 3`.
         wanted: String,
+        /// The value at the last look, if it is known.
+        value: Option<u64>,
     },
     /// An arrival of each of these actors, at a barrier of a warp, block or grid.
     Arrivals {
@@ -60,6 +64,52 @@ pub struct Stuck {
     pub waits_for: String,
     /// Number of other actors that wait in the same way.
     pub others: usize,
+    /// The word that it waits for.
+    pub word: Option<Awaited>,
+}
+
+/// A word that somebody waits for, and who wrote it or may have meant to.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+pub struct Awaited {
+    /// The word.
+    pub word: Named,
+    /// Its value, if it is known.
+    pub value: Option<u64>,
+    /// The holder of the lock that the word is a part of.
+    pub holder: Option<Holder>,
+    /// Its last writer.
+    pub writer: Option<Party>,
+    /// Writers of the same word of other PEs, and of other words of the same object.
+    pub elsewhere: Vec<(Named, Party)>,
+}
+
+impl Awaited {
+    fn new(word: Span, value: Option<u64>) -> Self {
+        let word = Named { span: word, object: None };
+        Self { word, value, holder: None, writer: None, elsewhere: Vec::new() }
+    }
+}
+
+impl fmt::Display for Awaited {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { word, value, holder, writer, elsewhere } = self;
+        if word.object.is_some() {
+            write!(f, "\n    word:      {word}")?;
+        }
+        if let Some(holder) = holder {
+            return write!(f, "\n    holder:    {holder}");
+        }
+        if let Some(value) = value {
+            write!(f, "\n    value:     {value}")?;
+        }
+        if let Some(writer) = writer {
+            write!(f, "\n    writer:    {writer}")?;
+        }
+        for (other, party) in elsewhere {
+            write!(f, "\n    elsewhere: {other}\n               {party}")?;
+        }
+        Ok(())
+    }
 }
 
 /// Waits that nobody can end.
@@ -72,10 +122,13 @@ pub struct Deadlock {
 impl fmt::Display for Deadlock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "deadlock: these waits cannot end")?;
-        for Stuck { actor, call, waits_for, others } in &self.stuck {
+        for Stuck { actor, call, waits_for, others, word } in &self.stuck {
             write!(f, "\n  {actor} waits in `{}` at {} for {waits_for}", call.name, call.site)?;
             if *others > 0 {
                 write!(f, " ({others} more wait like it)")?;
+            }
+            if let Some(word) = word {
+                word.fmt(f)?;
             }
         }
         Ok(())
@@ -177,7 +230,13 @@ impl WaitGraph {
             };
             match lines.iter_mut().find(is_alike) {
                 Some(line) => line.others += 1,
-                None => lines.push(Stuck { actor: *actor, call: wait.call, waits_for, others: 0 }),
+                None => {
+                    let word = match wait.until {
+                        Until::Word { word, value, .. } => Some(Awaited::new(word, value)),
+                        _ => None,
+                    };
+                    lines.push(Stuck { actor: *actor, call: wait.call, waits_for, others: 0, word });
+                }
             }
         }
         (!lines.is_empty()).then_some(Deadlock { stuck: lines })
@@ -229,7 +288,7 @@ impl WaitGraph {
             None => "a PE that has ended".into(),
         };
         match until {
-            Until::Word { word: Span { memory, bytes }, wanted } => {
+            Until::Word { word: Span { memory, bytes }, wanted, .. } => {
                 let writers = if stuck.len() > 1 { "only waiting actors" } else { "nobody" };
                 let (space, pe, at) = (memory.space, memory.pe, bytes.start);
                 format!(
@@ -265,7 +324,7 @@ mod tests {
     }
 
     fn word(line: u32) -> Option<Wait> {
-        let until = Until::Word { word: Span::heap(1, 64, 8), wanted: ">= 3".into() };
+        let until = Until::Word { word: Span::heap(1, 64, 8), wanted: ">= 3".into(), value: None };
         Some(Wait { call: call(line), until })
     }
 

@@ -4,15 +4,16 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::access::{Access, Call, DELIVERED, Kind, SOURCE_READ, Span};
+use crate::access::{Access, Call, DELIVERED, Kind, Memory, SOURCE_READ, Span};
 use crate::accesses::{Accesses, Entry, List};
 use crate::actors::{Actor, Actors, Learned, State, Transfer};
 use crate::calls::Calls;
 use crate::clock::Clock;
-use crate::context::Heard;
-use crate::deadlock::{Deadlock, Wait, WaitGraph};
+use crate::context::{Heard, Look, Writer};
+use crate::deadlock::{Awaited, Deadlock, Wait, WaitGraph};
 use crate::epoch::{ActorId, ActorMap, Epoch};
 use crate::intervals::Bytes;
+use crate::locks::{Holder, Locks};
 use crate::meetings::{Departure, MeetingId, Meetings};
 use crate::met::Conflict;
 use crate::objects::Objects;
@@ -20,7 +21,7 @@ use crate::order::{Knowledge, MissingOrder, Side, missing};
 use crate::pages::PAGE;
 use crate::post::{Post, Undelivered};
 use crate::queues::Queues;
-use crate::report::{Party, Race, Races};
+use crate::report::{Named, Party, Race, Races, Seen};
 use crate::scopes::{Carried, Filter, Found, Place, Scope, Shared};
 use crate::shadow::Shadow;
 use crate::values::{Values, Written};
@@ -54,6 +55,9 @@ pub enum Acquire {
 /// The bytes of the longest word.
 const WORD: u64 = 8;
 
+/// The writes of other words that the report of a deadlock shows for each word.
+const ELSEWHERE: usize = 3;
+
 /// The number of new actors after which the engine forgets settled ones.
 const SETTLE_AFTER: usize = 1024;
 
@@ -73,6 +77,7 @@ pub struct Engine {
     pub(crate) calls: Calls,
     hosts: Vec<ActorId>,
     objects: Objects,
+    locks: Locks,
     pub(crate) undelivered: ActorMap<Undelivered>,
     /// The accesses of the blocks that run.
     accesses: Vec<Arc<Accesses>>,
@@ -236,7 +241,9 @@ impl Engine {
         let carried = self.actors.carried(actor, &Clock::default());
         let knew = Some(Arc::new(self.actors.clock(actor)));
         let write = Some((write, word.bytes));
-        self.values.set(word, Written { carried, write, announcer: None, knew });
+        let writer =
+            Writer { actor: self.actors.known(actor).actor, kind: Kind::Set, call: self.calls.id(call) };
+        self.values.set(word, Written { carried, write, announcer: None, writer: Some(writer), knew });
         self.waits.wake(word);
         self.actors.tick(actor);
     }
@@ -261,8 +268,15 @@ impl Engine {
         self.step(actor, word, Kind::Wait, call);
     }
 
-    /// Notes a load that has found a value: the end of a wait, a test that succeeds, or any strong load.
-    pub fn observe(&mut self, actor: ActorId, word: Span, acquire: Acquire, call: Call) {
+    /// Notes a load that has found a value: the end of a wait, a test that succeeds, or any strong load. Reports quote `value`,
+    /// where the caller knows it.
+    pub fn observe(
+        &mut self,
+        actor: ActorId,
+        (word, value): (Span, Option<u64>),
+        acquire: Acquire,
+        call: Call,
+    ) {
         self.take_all(Accesses::has_stores);
         self.note_stores(word);
         let place = Place::from(self.actors.known(actor).actor);
@@ -273,6 +287,7 @@ impl Engine {
             // A thread hears nothing from its own update.
             if writer.is_none_or(|post| post.actor != actor) {
                 heard.announcer = written.announcer.or(heard.announcer);
+                heard.writer = written.writer.or(heard.writer);
                 heard.knew = written.knew.or(heard.knew);
             }
             found.add(&written.carried, place);
@@ -287,6 +302,7 @@ impl Engine {
         }
         let state = self.actors.state(actor);
         if heard.knew.is_some() {
+            heard.look = Some(Look { word, value, call });
             state.rest().heard = heard;
         }
         state.found.get_or_insert_default().join(&found);
@@ -443,9 +459,23 @@ impl Engine {
                 memory: span.memory,
                 bytes: conflict.bytes,
                 object: self.objects.at(span.memory, conflict.bytes),
+                seen: heard.filter(|_| learned == Learned::Word).and_then(|heard| self.seen(heard)),
                 missing: missing(first, second, knowledge),
             });
         }
+    }
+
+    fn seen(&self, heard: &Heard) -> Option<Seen> {
+        let Look { word, value, call } = heard.look?;
+        Some(Seen { word: self.named(word), value, call, writer: self.party(heard.writer?) })
+    }
+
+    fn named(&self, span: Span) -> Named {
+        Named { span, object: self.objects.at(span.memory, span.bytes) }
+    }
+
+    fn party(&self, Writer { actor, kind, call }: Writer) -> Party {
+        Party { actor, kind, call: self.calls.call(call) }
     }
 
     fn side(&self, access: Access) -> Option<Side> {
@@ -539,7 +569,7 @@ impl Engine {
         let party = Party { actor: state.actor, kind: Kind::Write, call };
         let missing = MissingOrder::PartsOverlap;
         let (memory, object) = (first.memory, self.objects.at(first.memory, bytes));
-        self.races.add(Race { first: party, second: party, memory, bytes, object, missing });
+        self.races.add(Race { first: party, second: party, memory, bytes, object, seen: None, missing });
     }
 
     /// Returns a thread, stream or host of the same PE as `maker` that knows a step, which `maker` does not.
@@ -580,11 +610,58 @@ impl Engine {
         self.waits.set(actor, None);
     }
 
+    /// Notes that `actor` holds a lock now, by `call`.
+    pub fn hold(&mut self, actor: ActorId, lock: Span, call: Call) {
+        let actor = self.actors.known(actor).actor;
+        self.locks.hold(lock, Holder { actor, call });
+    }
+
+    /// Notes that nobody holds a lock any more.
+    pub fn let_go(&mut self, lock: Span) {
+        self.locks.let_go(lock);
+    }
+
     /// Returns the waits that cannot end, if there are any.
-    pub fn deadlock(&self) -> Option<Deadlock> {
+    pub fn deadlock(&mut self) -> Option<Deadlock> {
         let writes = |post: &Post, word: Span| {
             post.destination.into_iter().chain(post.signal).any(|(span, _)| span.overlaps(word))
         };
-        self.waits.deadlock(|word| self.undelivered.values().any(|operation| writes(&operation.post, word)))
+        let may_arrive = |word| self.undelivered.values().any(|operation| writes(&operation.post, word));
+        let mut deadlock = self.waits.deadlock(may_arrive)?;
+        for awaited in deadlock.stuck.iter_mut().filter_map(|stuck| stuck.word.as_mut()) {
+            self.explain(awaited);
+        }
+        Some(deadlock)
+    }
+
+    /// Adds the facts about a word that help to find the missing write.
+    fn explain(&mut self, awaited: &mut Awaited) {
+        let word = awaited.word.span;
+        awaited.word = self.named(word);
+        awaited.holder = self.locks.holder(word);
+        if awaited.holder.is_some() {
+            return;
+        }
+        let pes: Vec<u32> =
+            self.hosts.iter().filter_map(|&host| Some(self.actors.get(host)?.actor.pe())).collect();
+        let of = |pe| Span { memory: Memory { pe, ..word.memory }, ..word };
+        let copies = pes.into_iter().filter(|&pe| pe != word.memory.pe).map(of);
+        let object = self.objects.around(word).unwrap_or(word);
+        let places: Vec<Span> = copies.chain([object]).collect();
+        places.iter().for_each(|&place| self.note_stores(place));
+        let mut writers = places.iter().flat_map(|&place| self.values.writers(place));
+        awaited.writer = self.values.writers(word).next().map(|(_, writer)| self.party(writer));
+        let elsewhere = writers.by_ref().filter(|(span, _)| !span.overlaps(word));
+        let mut found: Vec<(Named, Party)> = Vec::new();
+        for (span, writer) in elsewhere {
+            let party = self.party(writer);
+            if !found.iter().any(|(_, known)| known.call == party.call) {
+                found.push((self.named(span), party));
+            }
+            if found.len() == ELSEWHERE {
+                break;
+            }
+        }
+        awaited.elsewhere = found;
     }
 }

@@ -102,6 +102,7 @@
 //! | `scopes` | fence scopes, and the knowledge from release to acquire fences |
 //! | `post` | the description of an operation |
 //! | `objects` | objects by offset, for reports |
+//! | `locks` | locks and their holders, for reports |
 //! | `order` | the order that a race lacks, and its remedy |
 //! | `report` | races as text and JSON |
 //! | `deadlock` | waits that cannot end |
@@ -166,6 +167,7 @@ mod entries;
 mod epoch;
 mod finding;
 mod intervals;
+mod locks;
 mod meetings;
 mod met;
 mod objects;
@@ -185,15 +187,16 @@ pub use access::{Call, Kind, Memory, Site, Space, Span};
 pub use accesses::{Accesses, Noted, Plain};
 pub use actors::{Actor, Transfer};
 pub use context::Context;
-pub use deadlock::{Deadlock, Stuck, Until, Wait};
+pub use deadlock::{Awaited, Deadlock, Stuck, Until, Wait};
 pub use engine::{Acquire, Buffers, Engine, Token};
 pub use epoch::ActorId;
 pub use finding::Finding;
 pub use intervals::Bytes;
+pub use locks::Holder;
 pub use meetings::MeetingId;
 pub use order::MissingOrder;
 pub use post::Post;
 pub use regions::{Region, Regions};
-pub use report::{Object, Party, Race};
+pub use report::{Named, Object, Party, Race, Seen};
 pub use scopes::Scope;
 pub use text::interned;

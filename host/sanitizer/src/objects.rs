@@ -22,8 +22,19 @@ impl Objects {
 
     /// Returns the object that holds some bytes.
     pub(crate) fn at(&self, memory: Memory, bytes: Bytes) -> Option<Object> {
+        let (span, label) = self.entry(memory, bytes)?;
+        Some(Object { label, start: span.bytes.start })
+    }
+
+    /// Returns all bytes of the object that holds some bytes.
+    pub(crate) fn around(&self, Span { memory, bytes }: Span) -> Option<Span> {
+        self.entry(memory, bytes).map(|(span, _)| span)
+    }
+
+    fn entry(&self, memory: Memory, bytes: Bytes) -> Option<(Span, Call)> {
         let (&(of, start), &(end, label)) = self.0.range(..=(memory, bytes.start)).next_back()?;
-        (of == memory && bytes.end <= end).then_some(Object { label, start })
+        let span = Span { memory, bytes: Bytes { start, end } };
+        (of == memory && bytes.end <= end).then_some((span, label))
     }
 }
 

@@ -6,7 +6,7 @@ use crate::access::{Access, Call, DELIVERED, Kind, Memory, SOURCE_READ, Span};
 use crate::accesses::Accesses;
 use crate::actors::{ALL, Actor, Transfer, delivery_of};
 use crate::clock::Clock;
-use crate::context::{Announcer, Context, Heard};
+use crate::context::{Announcer, Context, Heard, Look, Writer};
 use crate::engine::Engine;
 use crate::epoch::{ActorId, Epoch};
 use crate::intervals::Bytes;
@@ -93,11 +93,15 @@ impl Engine {
             Shared::new(words)
         };
         let announcer = Some(Announcer { write, pe, context: post.context });
-        let written = |carried, write| Written { carried, write, announcer, knew: Some(Arc::clone(&knew)) };
+        let Post { target, transfer, call, .. } = post;
+        let (actor, call_id) = (Actor::Operation { pe, target, transfer, call }, self.calls.id(call));
         for (span, kind) in post.destination.into_iter().chain(post.signal) {
             if kind == Kind::Fetch || post.fetches {
-                self.fetch(operation, span, kind, place);
+                self.fetch(operation, span, kind, place, call);
             }
+            let writer = Some(Writer { actor, kind, call: call_id });
+            let knew = Some(Arc::clone(&knew));
+            let written = |carried, write| Written { carried, write, announcer, writer, knew };
             match kind {
                 Kind::Put => {
                     self.values.set(span, written(Shared::clone(&carried), Some((write, span.bytes))));
@@ -113,7 +117,7 @@ impl Engine {
     }
 
     /// Adds the knowledge in a word to the result of an atomic.
-    fn fetch(&mut self, operation: ActorId, word: Span, kind: Kind, place: Place) {
+    fn fetch(&mut self, operation: ActorId, word: Span, kind: Kind, place: Place, call: Call) {
         if !kind.is_word() || self.actors.has_settled(operation) {
             return;
         }
@@ -121,8 +125,9 @@ impl Engine {
         for written in self.values.seen(word) {
             self.actors.state(operation).found.get_or_insert_default().add(&written.carried, place);
             if let Some(poster) = poster.filter(|poster| !self.actors.has_settled(*poster)) {
-                let heard = Heard { announcer: written.announcer, knew: written.knew };
-                self.actors.state(poster).rest().heard = heard;
+                let Written { announcer, knew, writer, .. } = written;
+                let look = Some(Look { word, value: None, call });
+                self.actors.state(poster).rest().heard = Heard { announcer, knew, writer, look };
             }
         }
     }
@@ -306,8 +311,11 @@ impl Engine {
             let carried = state.carried.clone().unwrap_or_default();
             let knew = Some(Arc::new(self.actors.clock_of_part(store.epoch)));
             let announcer = Some(Announcer { write: store.epoch, pe, context });
+            let actor = state.actor.in_call(self.calls.call(store.call));
+            let writer = Some(Writer { actor, kind: store.kind, call: store.call });
             let write = Some((store.epoch, store.extent.unwrap_or(bytes)));
-            self.values.set_if_new(Span { memory, bytes }, Written { carried, write, announcer, knew });
+            let written = Written { carried, write, announcer, writer, knew };
+            self.values.set_if_new(Span { memory, bytes }, written);
         }
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::access::{Call, Kind, Memory, Site};
+use crate::access::{Call, Kind, Memory, Site, Span};
 use crate::actors::Actor;
 use crate::intervals::Bytes;
 use crate::order::MissingOrder;
@@ -47,6 +47,52 @@ impl fmt::Display for Object {
     }
 }
 
+/// Memory, with the object that it belongs to if that is known.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+pub struct Named {
+    /// The memory.
+    pub span: Span,
+    /// The object.
+    pub object: Option<Object>,
+}
+
+impl fmt::Display for Named {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { span: Span { memory: Memory { pe, space }, bytes }, object } = self;
+        match object {
+            Some(object) => {
+                let (from, to) = (bytes.start - object.start, bytes.end - object.start);
+                write!(f, "bytes {from}..{to} of {object}, in PE {pe}")
+            }
+            None => write!(f, "{:#x}..{:#x} in the {space} of PE {pe}", bytes.start, bytes.end),
+        }
+    }
+}
+
+/// The word through which the second side of a race last learned of others.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+pub struct Seen {
+    /// The word.
+    pub word: Named,
+    /// The value that it had, if it is known.
+    pub value: Option<u64>,
+    /// The call that read it.
+    pub call: Call,
+    /// Its last writer.
+    pub writer: Party,
+}
+
+impl fmt::Display for Seen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { word, value, call, writer } = self;
+        write!(f, "`{}` at {} saw ", call.name, call.site)?;
+        if let Some(value) = value {
+            write!(f, "{value} in ")?;
+        }
+        write!(f, "{word}\n  sender:  {writer}")
+    }
+}
+
 /// Two accesses that conflict and have no order.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Race {
@@ -60,13 +106,15 @@ pub struct Race {
     pub bytes: Bytes,
     /// The object that the bytes belong to, if it is known.
     pub object: Option<Object>,
+    /// The word through which the second one last learned of others, if it did so by a word.
+    pub seen: Option<Seen>,
     /// The order that they lack.
     pub missing: MissingOrder,
 }
 
 impl fmt::Display for Race {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { first, second, memory, bytes, object, missing } = self;
+        let Self { first, second, memory, bytes, object, seen, missing } = self;
         let Memory { pe, space } = memory;
         writeln!(
             f,
@@ -81,6 +129,9 @@ impl fmt::Display for Race {
         }
         writeln!(f, "  first:   {first}")?;
         writeln!(f, "  second:  {second}")?;
+        if let Some(seen) = seen {
+            writeln!(f, "  wait:    {seen}")?;
+        }
         writeln!(f, "  missing: {missing}")?;
         write!(f, "  remedy:  {}", missing.remedy())
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::access::{Memory, Span};
 use crate::clock::Clock;
-use crate::context::Announcer;
+use crate::context::{Announcer, Writer};
 use crate::epoch::{ActorId, Epoch};
 use crate::intervals::{Bytes, IntervalMap};
 use crate::scopes::{Filter, Shared};
@@ -32,6 +32,7 @@ pub(crate) struct Written {
     pub(crate) write: Option<(Epoch, Bytes)>,
     /// The operation that made it, if one did.
     pub(crate) announcer: Option<Announcer>,
+    pub(crate) writer: Option<Writer>,
     /// Everything that its writer knew, for the cause of a race.
     pub(crate) knew: Option<Arc<Clock>>,
 }
@@ -94,6 +95,13 @@ impl Values {
         let memory = self.memories.get(&span.memory);
         let written = |(_, release): (Bytes, &Release)| release.written.clone();
         memory.map_or(Vec::new(), |memory| memory.overlapping(span.bytes).map(written).collect())
+    }
+
+    /// Returns the parts of `span` whose last writer is known.
+    pub(crate) fn writers(&self, span: Span) -> impl Iterator<Item = (Span, Writer)> {
+        let values = self.memories.get(&span.memory).into_iter();
+        let known = values.flat_map(move |values| values.overlapping(span.bytes));
+        known.filter_map(move |(bytes, release)| Some((Span { bytes, ..span }, release.written.writer?)))
     }
 
     /// Drops actors from all clocks that `keep` refuses.

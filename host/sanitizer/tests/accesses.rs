@@ -98,7 +98,7 @@ fn a_wait_knows_a_store_to_its_pe_that_is_in_a_list() {
     let stored = job.blocks[0].store(3, (HEAPS[1], 8), "store", Location::caller());
     assert_eq!((stored, job.blocks[0].is_empty()), (Noted::ToPeer, false));
     let (waiter, word) = (job.lane(1, 0), Span::heap(1, 0, 8));
-    job.engine.observe(waiter, word, Acquire::Now, call("wait"));
+    job.engine.observe(waiter, (word, None), Acquire::Now, call("wait"));
     assert!(job.blocks[0].is_empty());
     job.engine.load(waiter, word, call("load"));
     assert_eq!(job.engine.take_races(), []);

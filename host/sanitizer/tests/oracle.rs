@@ -404,7 +404,7 @@ impl Runner {
         let call = self.call();
         self.model.access(node, word, Kind::Wait, call.site.line);
         let acquire = if now { Acquire::Now } else { Acquire::AtFence };
-        self.engine.observe(self.actors[actor], word, acquire, call);
+        self.engine.observe(self.actors[actor], (word, None), acquire, call);
     }
 
     /// Makes the values that an actor has found known to it.

@@ -328,7 +328,12 @@ fn atomics_carry_a_lock() {
             let lock = job.engine.post(job.threads[pe], lock);
             job.engine.deliver(lock);
             job.engine.complete(job.threads[pe], lock);
-            job.engine.observe(job.threads[pe], flag(1), Acquire::AtFence, call("atomic_compare_swap"));
+            job.engine.observe(
+                job.threads[pe],
+                (flag(1), None),
+                Acquire::AtFence,
+                call("atomic_compare_swap"),
+            );
             job.engine.fence_acquire(job.threads[pe], Scope::System);
             job.put(pe, array(1));
             if completes {
@@ -362,7 +367,7 @@ fn release_and_acquire_fences_order_blocks() {
             job.engine.fence_release(writer, Scope::Gpu);
         }
         job.engine.store_relaxed(writer, flag(0), call("store_relaxed"));
-        job.engine.observe(reader, flag(0), Acquire::AtFence, call("load_relaxed"));
+        job.engine.observe(reader, (flag(0), None), Acquire::AtFence, call("load_relaxed"));
         job.engine.fence_acquire(reader, Scope::Gpu);
         job.engine.load(reader, flag(0), call("load"));
         job.engine.load(reader, source(0), call("load"));
@@ -624,7 +629,7 @@ fn a_launch_that_nobody_has_joined_is_kept() {
 #[test]
 fn a_wait_that_nobody_can_end_is_a_deadlock() {
     let mut job = Job::new();
-    let until = Until::Word { word: flag(1), wanted: "== 1".into() };
+    let until = Until::Word { word: flag(1), wanted: "== 1".into(), value: None };
     let wait = Wait { call: call("wait_until"), until };
     job.engine.wait(job.threads[1], wait.clone());
     assert!(job.engine.deadlock().is_none());

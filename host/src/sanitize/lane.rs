@@ -52,6 +52,8 @@ pub(super) struct LaneWatch {
     has_stored: Cell<bool>,
     /// The event that ends its current call.
     awaited: RefCell<Option<Awaited>>,
+    /// The last value of the word that it waits for.
+    value: Cell<Option<u64>>,
     polls: Polls,
 }
 
@@ -147,7 +149,9 @@ impl Watcher for LaneWatch {
         *told = Instant::now();
         let (actor, call) = (self.actor, *call);
         let until = match until {
-            AwaitedEvent::Word { word, wanted } => Until::Word { word: *word, wanted: wanted.clone() },
+            AwaitedEvent::Word { word, wanted } => {
+                Until::Word { word: *word, wanted: wanted.clone(), value: self.value.get() }
+            }
             AwaitedEvent::Members(meeting) => {
                 let (meeting, member, at) = (*meeting, self.pe(), format!("`{}`", call.name));
                 return self.tell(Request::WaitForMembers { actor, call, meeting, member, at });
@@ -158,6 +162,10 @@ impl Watcher for LaneWatch {
             },
         };
         self.tell(Request::Wait { actor, wait: Wait { call, until } });
+    }
+
+    fn sees(&self, value: u64) {
+        self.value.set(Some(value));
     }
 
     fn ticket(&self) -> u64 {
@@ -197,6 +205,7 @@ impl LaneWatch {
             last: Cell::new(None),
             has_stored: Cell::new(false),
             awaited: RefCell::new(None),
+            value: Cell::new(None),
             polls: Polls::default(),
         }
     }
@@ -248,6 +257,7 @@ impl LaneWatch {
     fn poll_plainly(&self, address: u64, bytes: u64, call: Call) {
         if let Some(word) = self.launch.addresses.regions().at(address, bytes) {
             (0..=MIN_READS).for_each(|_| self.polls.read(word, call));
+            self.value.set(None);
             self.tell_all(self.poll());
         }
     }
@@ -270,17 +280,18 @@ impl LaneWatch {
             // Nothing else ends a loop of the program.
             std::panic::resume_unwind(Box::new("the sanitizer has found a deadlock".to_string()));
         }
-        let until = Until::Word { word, wanted: "another value".into() };
+        let until = Until::Word { word, wanted: "another value".into(), value: self.value.get() };
         Some(Request::Wait { actor: self.actor, wait: Wait { call, until } })
     }
 
     fn note(&self, event: Event, call: Call) {
         self.note_poll(&event, call);
+        self.value.set(if let Event::Look { value, .. } = event { value } else { None });
         match event {
             Event::StrongLoad { address, bytes } => {
                 if let Some(word) = self.launch.addresses.regions().at(address, bytes) {
                     let (actor, acquire) = (self.actor, Acquire::AtFence);
-                    self.tell_read(Request::Observe { actor, word, acquire, call });
+                    self.tell_read(Request::Observe { actor, word, value: None, acquire, call });
                 }
             }
             Event::StrongStore { address, bytes } => {
@@ -305,11 +316,11 @@ impl LaneWatch {
                 let end = if acquires { AtEnd::Fence(scope) } else { AtEnd::Release(scope) };
                 self.at_end.replace(Some(end));
             }
-            Event::Look { word, is_seen } => {
+            Event::Look { word, is_seen, value } => {
                 if let Some(word) = self.span(word) {
                     let actor = self.actor;
                     self.tell_read(match is_seen {
-                        true => Request::Observe { actor, word, acquire: Acquire::Now, call },
+                        true => Request::Observe { actor, word, value, acquire: Acquire::Now, call },
                         false => Request::Look { actor, word, call },
                     });
                 }
@@ -318,6 +329,16 @@ impl LaneWatch {
                 let until =
                     self.span(word).map(|word| AwaitedEvent::Word { word, wanted: format!("{cmp} {value}") });
                 self.awaited.replace(until.map(|until| Awaited::new(call, until)));
+            }
+            Event::Lock { lock, is_held } => {
+                if let Some(lock) = self.span(lock) {
+                    let actor = self.actor;
+                    self.tell(if is_held {
+                        Request::Hold { actor, lock, call }
+                    } else {
+                        Request::LetGo(lock)
+                    });
+                }
             }
             Event::Member(Collective { team, meeting, moves, .. }) => {
                 if meeting == Meeting::Whole {
@@ -351,7 +372,8 @@ impl LaneWatch {
             // Atomics of others may have come between the event and the atomic itself.
             AtEnd::Fetched { operation, word, call } => {
                 self.tell(Request::Complete { actor, operation });
-                self.tell_read(Request::Observe { actor, word, acquire: Acquire::AtFence, call });
+                let acquire = Acquire::AtFence;
+                self.tell_read(Request::Observe { actor, word, value: None, acquire, call });
             }
             AtEnd::Leave { meeting, member, buffers, fence, call } => {
                 let leave = Request::Leave { actor, meeting, member, buffers, call };

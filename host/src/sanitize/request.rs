@@ -50,9 +50,19 @@ pub(super) enum Request {
     Observe {
         actor: ActorId,
         word: Span,
+        /// The value that was seen, for reports.
+        value: Option<u64>,
         acquire: Acquire,
         call: Call,
     },
+    /// Notes that an actor holds a lock from now on.
+    Hold {
+        actor: ActorId,
+        lock: Span,
+        call: Call,
+    },
+    /// Notes that a lock is about to be cleared.
+    LetGo(Span),
     /// Posts an operation and delivers it, because a lane delivers its own operations.
     Post {
         actor: ActorId,
@@ -205,6 +215,8 @@ impl Request {
             | Self::End(_)
             | Self::Join { .. }
             | Self::Sync(_)
+            | Self::Hold { .. }
+            | Self::LetGo(_)
             | Self::RemoveGrid(_)
             | Self::Leave { .. }
             | Self::Acquire { .. }

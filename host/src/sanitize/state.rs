@@ -59,7 +59,11 @@ impl State {
             Request::FenceRelease(actor, scope) => engine.fence_release(actor, scope),
             Request::FenceAcquire(actor, scope) => engine.fence_acquire(actor, scope),
             Request::Look { actor, word, call } => engine.look(actor, word, call),
-            Request::Observe { actor, word, acquire, call } => engine.observe(actor, word, acquire, call),
+            Request::Observe { actor, word, value, acquire, call } => {
+                engine.observe(actor, (word, value), acquire, call);
+            }
+            Request::Hold { actor, lock, call } => engine.hold(actor, lock, call),
+            Request::LetGo(lock) => engine.let_go(lock),
             Request::Post { actor, post, completion } => {
                 return Reply::Actor(self.post(actor, post, completion));
             }

@@ -77,6 +77,8 @@ impl Watcher for LaneTrace {
 
     fn waits(&self) {}
 
+    fn sees(&self, _: u64) {}
+
     fn ticket(&self) -> u64 {
         0
     }
@@ -116,6 +118,7 @@ fn describe(event: &Event) -> Option<(Category, Detail)> {
         | Event::MemoryFence { .. }
         | Event::OwnStores
         | Event::OwnOrder { .. }
+        | Event::Lock { .. }
         | Event::Look { .. }
         | Event::Complete(_)
         | Event::Member(_)

@@ -33,12 +33,12 @@ pub struct Memory {
 impl Memory {
     fn new(pe: &Pe) -> rushmem::Result<Self> {
         let memory = Self {
-            inbox: pe.alloc(WORDS)?,
-            outbox: pe.alloc(WORDS)?,
-            words: pe.alloc(WORDS)?,
-            flag: pe.alloc_one()?,
-            answer: pe.alloc_one()?,
-            lock: pe.alloc_one()?,
+            inbox: pe.alloc_named("inbox", WORDS)?,
+            outbox: pe.alloc_named("outbox", WORDS)?,
+            words: pe.alloc_named("words", WORDS)?,
+            flag: pe.alloc_named("flag", 1)?.at(0),
+            answer: pe.alloc_named("answer", 1)?.at(0),
+            lock: pe.alloc_named("lock", 1)?.at(0),
         };
         let first = 10 * (u64::from(pe.my_pe()) + 1);
         pe.write(memory.outbox, &Vec::from_iter(first..first + WORDS as u64))?;

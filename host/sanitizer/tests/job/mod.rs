@@ -91,7 +91,7 @@ impl Job {
 
     #[track_caller]
     pub(crate) fn wait(&mut self, pe: usize, word: Span) {
-        self.engine.observe(self.threads[pe], word, Acquire::Now, call("wait_until"));
+        self.engine.observe(self.threads[pe], (word, None), Acquire::Now, call("wait_until"));
     }
 
     #[track_caller]

@@ -17,6 +17,7 @@ pub(crate) const TOPIC: Topic = Topic {
         device("ring_of_three_pes", ring_of_three_pes).pes(3),
         device("signal_that_nobody_sends", signal_that_nobody_sends).hangs(),
         device("signal_to_another_word", signal_to_another_word).hangs(),
+        device("signal_to_another_pe", signal_to_another_pe).hangs(),
         device("more_signals_than_are_sent", more_signals_than_are_sent).hangs(),
         device("as_many_signals_as_are_sent", as_many_signals_as_are_sent),
         device("value_that_was_overwritten", value_that_was_overwritten).hangs(),
@@ -95,6 +96,16 @@ fn signal_to_another_word(ctx: &Ctx, m: Memory) -> Result {
         return ctx.signal_op(m.words.at(0), SignalOp::Set, 1, 1);
     }
     ctx.signal_wait_until(Thread, m.words.at(1), Cmp::Eq, 1)?; // waits
+    Ok(())
+}
+
+/// Waits for a word that the other PE sets in its own memory.
+#[kernel]
+fn signal_to_another_pe(ctx: &Ctx, m: Memory) -> Result {
+    if ctx.my_pe() == 0 {
+        return ctx.signal_op(m.flag, SignalOp::Set, 1, 0);
+    }
+    ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?; // waits
     Ok(())
 }
 

@@ -4,6 +4,7 @@
 
 mod processes;
 mod remedies;
+mod reports;
 
 use std::collections::BTreeSet;
 use std::path::Path;
