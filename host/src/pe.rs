@@ -451,6 +451,7 @@ impl Pe {
             return Ok(None);
         }
         for error in &mut errors {
+            error.set_objects(self.memory.names());
             if let Some((qpn, index)) = error.failed_wqe()
                 && let Some(peer) = self.service.peer_of_wqe(qpn, index)?
             {
@@ -502,6 +503,7 @@ impl Pe {
         self.watch.end();
         self.waits.hide();
         let table = &self.launch_queues.table;
+        self.trace.keep_names(self.memory.names());
         self.trace.read_gpu(|mark| LaunchId::from_word(mark).map_or("?", |launch_id| table.name(launch_id)));
         match (outcome, self.launch_queues.unreported.take()) {
             (Ok(value), None) => {

@@ -10,6 +10,7 @@ use rushmem_softnic::PACKET_TOO_LONG;
 use rushmem_trace::{Site, Until, Waiting};
 
 use crate::call_site::CallSite;
+use crate::memory::{InObject, ObjectNames};
 
 /// An error that a call in a kernel met and recorded.
 ///
@@ -21,6 +22,8 @@ pub struct DeviceError {
     kernel: Option<&'static str>,
     /// The peer and the number of a QP that has failed, if this error may be a consequence.
     failed_qp: Option<(u32, u32)>,
+    /// The objects at the offsets of the record: the one that the call used, and the one that overlaps it.
+    objects: [Option<InObject>; 2],
     /// The line of the application that asked for an operation. The kernel of an operation is the runtime's.
     asked: CallSite,
 }
@@ -59,6 +62,18 @@ impl DeviceError {
     /// Notes the line of the application that asked for the operation.
     pub(crate) fn set_call_site(&mut self, asked: CallSite) {
         self.asked = asked;
+    }
+
+    /// Names the objects at the offsets of the record.
+    pub(crate) fn set_objects(&mut self, names: &ObjectNames) {
+        let r = &self.record;
+        let offsets = match self.code() {
+            Some(Code::WaitTimeout) if !self.names_peer() => [Some(r.offset), None],
+            Some(Code::OutOfRange | Code::BadLock) => [Some(r.offset), None],
+            Some(Code::Overlap) => [Some(r.offset), Some(r.found)],
+            _ => [None; 2],
+        };
+        self.objects = offsets.map(|offset| names.at(offset?));
     }
 
     /// Adds the peer and the number of a QP that has failed.
@@ -152,7 +167,7 @@ impl DeviceError {
             Code::WaitTimeout if self.names_peer() => ("a collective call", Until::Peer(r.peer)),
             Code::WaitTimeout => {
                 let note = format!("was {}, wanted {}", r.found, r.wanted);
-                ("a wait", Until::Word { pe: r.pe, offset: r.offset, note })
+                ("a wait", Until::Word { pe: r.pe, offset: r.offset, object: None, note })
             }
             _ => return None,
         };
@@ -247,6 +262,14 @@ impl DeviceError {
         BadPart::of_offset(self.record.offset)
     }
 
+    /// Describes an offset of the heap, with its object if that is known.
+    fn offset(&self, offset: u64, object: usize) -> String {
+        match self.objects[object] {
+            Some(object) => format!("heap offset {offset:#x} ({object})"),
+            None => format!("heap offset {offset:#x}"),
+        }
+    }
+
     /// Writes an error of a QP, or of the set of QPs that the kernel has chosen.
     fn fmt_queue(&self, code: Code, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let r = &self.record;
@@ -299,8 +322,10 @@ impl DeviceError {
             }
             Code::WaitTimeout => write!(
                 f,
-                "the word at heap offset {:#x} was {} at the deadline, wanted {}",
-                r.offset, r.found, r.wanted
+                "the word at {} was {} at the deadline, wanted {}",
+                self.offset(r.offset, 0),
+                r.found,
+                r.wanted
             ),
             _ => f.write_str("the job was aborted"),
         }
@@ -319,8 +344,9 @@ impl DeviceError {
             Code::LengthMismatch => write!(f, "a length is {}, but must be {}", r.found, r.wanted),
             Code::Overlap => write!(
                 f,
-                "the source at heap offset {:#x} overlaps the destination at {:#x}",
-                r.offset, r.found
+                "the source at {} overlaps the destination at {}",
+                self.offset(r.offset, 0),
+                self.offset(r.found, 1)
             ),
             Code::BadReduction => {
                 let name = |names: &[&'static str], i: u64| names.get(i as usize).copied().unwrap_or("?");
@@ -330,7 +356,7 @@ impl DeviceError {
             Code::BadStride => write!(f, "blocks of {} elements have a stride of {}", r.wanted, r.found),
             Code::BadLock => {
                 let holder = if r.found == 0 { "does not hold" } else { "already holds" };
-                write!(f, "this PE {holder} the lock at heap offset {:#x}", r.offset)
+                write!(f, "this PE {holder} the lock at {}", self.offset(r.offset, 0))
             }
             _ => self.fmt_range(f),
         }
@@ -347,14 +373,17 @@ impl DeviceError {
         } else if r.offset > r.wanted {
             write!(
                 f,
-                "the call used {} bytes at heap offset {:#x}, where no buffer is registered now",
-                r.found, r.offset
+                "the call used {} bytes at {}, where no buffer is registered now",
+                r.found,
+                self.offset(r.offset, 0)
             )
         } else {
             write!(
                 f,
-                "the call used {} bytes at heap offset {:#x}, but the heap has {} bytes",
-                r.found, r.offset, r.wanted
+                "the call used {} bytes at {}, but the heap has {} bytes",
+                r.found,
+                self.offset(r.offset, 0),
+                r.wanted
             )
         }
     }
@@ -476,7 +505,13 @@ pub(crate) fn recorded(page: &ControlPage) -> Vec<DeviceError> {
     let records: &[ErrorRecord; RECORDS] = &page.records;
     let written = records.iter().filter(|r| r.code != 0);
     written
-        .map(|&record| DeviceError { record, kernel: None, failed_qp: None, asked: CallSite::default() })
+        .map(|&record| DeviceError {
+            record,
+            kernel: None,
+            failed_qp: None,
+            objects: [None; 2],
+            asked: CallSite::default(),
+        })
         .collect()
 }
 
@@ -490,7 +525,7 @@ mod tests {
     fn error(code: Code, qpn: u32, syndrome: Syndrome) -> DeviceError {
         let syndrome = syndrome.0.into();
         let record = ErrorRecord { code: code as u32, qpn, syndrome, peer: u32::MAX, ..Zeroable::zeroed() };
-        DeviceError { record, kernel: None, failed_qp: None, asked: CallSite::default() }
+        DeviceError { record, kernel: None, failed_qp: None, objects: [None; 2], asked: CallSite::default() }
     }
 
     #[test]
@@ -536,7 +571,10 @@ mod tests {
         let mut late = error(Code::WaitTimeout, 0, Syndrome(0));
         (late.record.found, late.record.wanted, late.record.offset) = (3, 4, 64);
         let until = |error: &DeviceError| error.waiting().map(|wait| wait.until);
-        assert_eq!(until(&late), Some(Until::Word { pe: 0, offset: 64, note: "was 3, wanted 4".into() }));
+        assert_eq!(
+            until(&late),
+            Some(Until::Word { pe: 0, offset: 64, object: None, note: "was 3, wanted 4".into() })
+        );
         late.record.peer = 2;
         assert_eq!(until(&late), Some(Until::Peer(2)));
         assert_eq!(late.waiting().unwrap().place, "block 0 thread 0");

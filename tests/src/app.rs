@@ -71,7 +71,7 @@ pub fn main() -> ExitCode {
 /// Sends a message to the next PE, waits for the message of the previous one, and meets all PEs.
 fn signal(pe: &Pe) -> Result<(), Error> {
     let (inbox, message) = (pe.alloc::<u32>(64)?, pe.alloc::<u32>(64)?);
-    let arrived = pe.alloc_one::<Signal>()?;
+    let arrived = pe.alloc_named("arrived", 1)?.at(0);
     let next = (pe.my_pe() + 1) % pe.n_pes();
     pe.put_signal(inbox, message, arrived, SignalOp::Set, 1, next)?;
     pe.signal_wait_until(arrived, Cmp::Eq, 1)?;
@@ -117,7 +117,7 @@ fn act(pe: &Pe, what: &str, who: Option<u32>) -> Result<(), Error> {
             pe.run(grid(1, 1), recurse(who.unwrap_or(0), sum))
         }
         "wait" | "exit" | "global_exit" | "kernel_exit" => {
-            let (signal, seen) = (pe.alloc_one::<Signal>()?, pe.alloc_one::<u32>()?);
+            let (signal, seen) = (pe.alloc_named("arrived", 1)?.at(0), pe.alloc_one::<u32>()?);
             pe.host_sync()?;
             println!("ready {} {}", pe.my_pe(), std::process::id());
             match what {

@@ -7,9 +7,12 @@ use std::time::{Duration, Instant};
 
 use rushmem_tests::launch::{Waiting, all, clean, launcher, text};
 use rushmem_tests::skip;
-use rushmem_trace::{Trace, arrows};
+use rushmem_trace::{Span, Trace, arrows};
 
 const PE: &str = env!("CARGO_BIN_EXE_suite_pe");
+
+/// The name of the signal that the program waits for.
+const ARRIVED: &str = "byte 0 of `arrived`, allocated at tests/src/app.rs:";
 
 /// Returns the command `rushmem` with these arguments, or nothing if the launcher is not built.
 fn rushmem(test: &str, args: &[&str]) -> Option<Command> {
@@ -33,6 +36,9 @@ fn check_file(file: &Path) {
         pes.first() != pes.last()
     });
     assert!(crosses, "no arrow between the PEs");
+    let is_named =
+        |span: &Span| span.detail.object.as_ref().is_some_and(|object| object.starts_with(ARRIVED));
+    assert!(trace.spans.iter().any(is_named), "no span names the signal");
 }
 
 #[test]
@@ -128,6 +134,7 @@ fn top_shows_running_jobs() {
         assert!(told.contains(&format!("  PE {pe}, process {pid}: waited ")), "{told}");
     }
     assert!(told.contains("2 of 2 PEs are here") && told.contains("errors.rs:173 since "), "{told}");
+    assert_eq!(told.matches(ARRIVED).count(), 2, "{told}");
     // A dead PE leaves its file, and the next look removes it.
     assert!(Command::new("kill").args(["-9", &job.pids[0], &job.pids[1]]).status().unwrap().success());
     job.end();
@@ -170,7 +177,9 @@ fn sigusr1_shows_the_waits_of_the_job() {
     for pe in [0, 1] {
         let line = told.lines().find(|line| line.contains(&format!("  PE {pe}: block ")));
         let line = line.unwrap_or_else(|| panic!("{told}"));
-        for part in ["waits in `signal_wait_until` at ", "kernels/src/errors.rs:173 ", "(== 1)", ", since "] {
+        for part in
+            ["waits in `signal_wait_until` at ", "kernels/src/errors.rs:173 ", ARRIVED, "(== 1)", ", since "]
+        {
             assert!(line.contains(part), "{part}: {told}");
         }
     }
@@ -218,7 +227,8 @@ fn a_passed_deadline_shows_the_waits_of_the_job() {
         let line = line.unwrap_or_else(|| panic!("{told}"));
         assert!(
             line.contains("waited to the deadline in `a wait` at ")
-                && line.contains("errors.rs:173 for the word at"),
+                && line.contains("errors.rs:173 for the word at")
+                && line.contains(ARRIVED),
             "{told}"
         );
     }

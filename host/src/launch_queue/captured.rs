@@ -51,7 +51,7 @@ mod tests {
     use crate::Result;
     use crate::config::Config;
     use crate::machine::{Event, ExecGraph, Grid, KernelLaunch, KernelStream, Machine, Native, Queued};
-    use crate::memory::{Memory, SegmentMap};
+    use crate::memory::{Memory, ObjectNames, SegmentMap};
     use crate::watchdog::{Launched, Limits, Watchdog};
 
     fn native() -> Arc<dyn Machine> {
@@ -61,7 +61,7 @@ mod tests {
     fn table(machine: &Arc<dyn Machine>) -> Arc<SegmentMap> {
         let heap = machine.heap(4096, false).unwrap();
         let parts = CtxParts { heap_bytes: 4096, ..CtxParts::zeroed() };
-        Memory::new(heap, 0, parts, 0, None, Arc::clone(machine)).unwrap().current().1
+        Memory::new(heap, 0, parts, 0, None, Arc::clone(machine), ObjectNames::default()).unwrap().current().1
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //! with its context. Segment offsets are never reused, so an offset of a removed segment is invalid forever.
 
 mod allocator;
+mod names;
 mod segment;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,6 +26,7 @@ use crate::trace::WireRange;
 use crate::{Error, Result};
 
 use self::allocator::{ALIGN, Allocator, HandleError};
+pub(crate) use self::names::{InObject, ObjectNames};
 pub(crate) use self::segment::{Segment, SegmentMap};
 
 /// Alignment of the offsets and the memory of segments: the largest alignment of an object.
@@ -45,6 +47,7 @@ pub(crate) struct Memory {
     /// Limit of the heap's size in bytes.
     max: u64,
     machine: Arc<dyn Machine>,
+    names: ObjectNames,
     state: Mutex<State>,
 }
 
@@ -82,6 +85,7 @@ impl Memory {
         job: u32,
         max: Option<u64>,
         machine: Arc<dyn Machine>,
+        names: ObjectNames,
     ) -> Result<Self> {
         let state = State {
             allocator: Allocator::new(reserved, parts.heap_bytes),
@@ -90,7 +94,21 @@ impl Memory {
             next_local: LOCAL_OFFSETS,
             given: parts.heap_bytes - reserved,
         };
-        Ok(Self { heap, reserved, parts, job, max: max.unwrap_or(0), machine, state: Mutex::new(state) })
+        Ok(Self {
+            heap,
+            reserved,
+            parts,
+            job,
+            max: max.unwrap_or(0),
+            machine,
+            names,
+            state: Mutex::new(state),
+        })
+    }
+
+    /// Returns the names of the objects.
+    pub(crate) fn names(&self) -> &ObjectNames {
+        &self.names
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -89,8 +89,8 @@ impl Pe {
         self.allocate_object(("alloc", ""), len, 1, n)
     }
 
-    /// Allocates like [`Pe::alloc`], with a name for the reports of the sanitizer. Collective. Other objects have the line of
-    /// their allocation for a name.
+    /// Allocates like [`Pe::alloc`], with a name for errors, reports of the sanitizer, `rushmem top` and timelines. Collective.
+    /// These name other objects by the line of their allocation.
     ///
     /// # Errors
     /// - The errors of [`Pe::alloc`].
@@ -169,6 +169,7 @@ impl Pe {
         }
         self.memory.whole(old).map_err(|why| misuse(CALL, object, why))?;
         self.watch.free(CALL, old);
+        let name = self.memory.names().name_of(from);
         let bytes = bytes_of::<T>(CALL, len)?;
         if bytes == 0 {
             self.memory.free(old).map_err(|why| misuse(CALL, object, why))?;
@@ -177,7 +178,7 @@ impl Pe {
         let stamp = self.memory.stamp(n);
         let (kept, to) = (old.bytes.min(bytes), |offset| Handle { offset, bytes, stamp });
         if self.memory.resize(old, bytes, stamp) {
-            self.watch.alloc(to(from), "", Location::caller());
+            self.begin_object(to(from), name, Location::caller());
             let cleared = self.clear(to(from), kept);
             self.conclude(CALL, cleared)?;
             // SAFETY: the allocator has just given these bytes to this object, aligned as before.
@@ -185,7 +186,7 @@ impl Pe {
         }
         let made = self.allocate(CALL, bytes, 1, stamp);
         let site = Location::caller();
-        made.iter().for_each(|&offset| self.watch.alloc(to(offset), "", site));
+        made.iter().for_each(|&offset| self.begin_object(to(offset), name, site));
         let moved = made.as_ref().map_or(Ok(()), |&offset| {
             self.copy(old, to(offset), kept)?;
             self.clear(to(offset), kept)
@@ -342,7 +343,7 @@ impl Pe {
         let object = |offset| Handle { offset, bytes, stamp };
         let made = self.allocate(call, bytes, align, stamp);
         let site = Location::caller();
-        made.iter().for_each(|&offset| self.watch.alloc(object(offset), name, site));
+        made.iter().for_each(|&offset| self.begin_object(object(offset), name, site));
         let ready = made.as_ref().map_or(Ok(()), |&offset| {
             self.clear(object(offset), 0)?;
             self.check_alignment(object(offset), align)
@@ -350,6 +351,12 @@ impl Pe {
         let offset = self.conclude_allocation(call, made, ready, object)?;
         // SAFETY: the allocator has just given these bytes to this object, aligned for any `T`.
         Ok(unsafe { SymSlice::stamped(offset, len, stamp) })
+    }
+
+    /// Begins the life of an object or a registered buffer. `name` may be empty.
+    pub(super) fn begin_object(&self, object: Handle, name: &str, site: &'static Location<'static>) {
+        self.memory.names().add(object, name, site);
+        self.watch.alloc(object, name, site);
     }
 
     /// Allocates memory in the heap and returns its offset. Grows the heap if necessary and allowed.

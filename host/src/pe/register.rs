@@ -135,7 +135,7 @@ impl Pe {
         self.watch.set_addresses(|| self.memory.addresses());
         // SAFETY: the buffer's own elements, registered with this PE.
         let handle = unsafe { Local::from_raw(offset, len, stamp) };
-        self.watch.alloc(handle.handle(), "", Location::caller());
+        self.begin_object(handle.handle(), "", Location::caller());
         Ok(RegisteredBuffer { handle, _buffer: PhantomData })
     }
 
@@ -215,7 +215,7 @@ impl Pe {
         self.trace.add_ranges(|| self.memory.wire_ranges());
         let here = opened.as_ref().ok().copied();
         let site = Location::caller();
-        here.iter().for_each(|&offset| self.watch.alloc(Handle { offset, bytes, stamp }, "", site));
+        here.iter().for_each(|&offset| self.begin_object(Handle { offset, bytes, stamp }, "", site));
         let outcome = self.conclude(CALL, opened);
         if let (Err(_), Some(offset)) = (&outcome, here) {
             drop(self.memory.remove(CALL, Handle { offset, bytes, stamp })?);

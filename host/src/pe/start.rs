@@ -19,7 +19,7 @@ use crate::contexts::Contexts;
 use crate::exit::{end_job, end_process};
 use crate::launch_queue::{HostScratch, LaunchQueues};
 use crate::machine::{Machine, Region};
-use crate::memory::Memory;
+use crate::memory::{Memory, ObjectNames};
 use crate::modules::Modules;
 use crate::p2p::{self, PeerMap};
 use crate::print::{Output, Printer};
@@ -117,7 +117,8 @@ impl Pe {
 
         let launch_queues = LaunchQueues::new(&*machine, shape.reserved())?;
         let inbox = Inbox::default();
-        let known = Known::new(me, trace.clone(), Arc::clone(&watchdog), control.clone());
+        let names = ObjectNames::default();
+        let known = Known::new(me, trace.clone(), Arc::clone(&watchdog), control.clone(), names.clone());
         let waits = Waits::new(known, n_pes, config.pes_on_node());
         let guards = Guards {
             bootstrap: Arc::clone(&bootstrap),
@@ -131,7 +132,8 @@ impl Pe {
         let blocks = machine.grid(uses_soft_nic).blocks;
         let (job, collective_blocks) = job_facts(&*bootstrap, &trace, blocks)?;
         let heap_max = config.heap_max.0.map(|max| max.0);
-        let memory = Memory::new(heap.clone(), opened.reserved, parts, job, heap_max, Arc::clone(&machine))?;
+        let memory =
+            Memory::new(heap.clone(), opened.reserved, parts, job, heap_max, Arc::clone(&machine), names)?;
         end_on_deadlock(&watch, &bootstrap, &control, &watchdog);
         watch.set_addresses(|| memory.addresses());
         for (team, members) in teams.predefined() {

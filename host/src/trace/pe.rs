@@ -13,6 +13,7 @@ use super::gpu::{RingMemory, RingSize, Rings};
 use super::offsets::WireRange;
 use super::{JobTrace, StreamTrace};
 use crate::Result;
+use crate::memory::ObjectNames;
 
 /// The timeline as a PE sees it. It does nothing if the job has none.
 #[derive(Clone, Debug, Default)]
@@ -109,6 +110,13 @@ impl PeTrace {
         match rings.read_all(traced.pe, name) {
             Ok(calls) => lock(&traced.job.gpu_calls).push(calls),
             Err(error) => tracing::warn!(pe = traced.pe, "the timeline has no calls of kernels: {error}"),
+        }
+    }
+
+    /// Keeps the names of the symmetric objects, for the end of the job.
+    pub(crate) fn keep_names(&self, names: &ObjectNames) {
+        if let Some(traced) = &self.0 {
+            traced.job.names.get_or_init(|| names.clone());
         }
     }
 

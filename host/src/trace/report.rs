@@ -1,7 +1,7 @@
 //! The file and the tables of a job, at its end.
 
 use std::io::Write;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use rushmem_base::lock;
 use rushmem_device::watch;
@@ -11,6 +11,7 @@ use super::gpu::{self, GpuCalls};
 use super::offsets::WireOffsets;
 use super::{NicTrace, TraceFile};
 use crate::config::{Config, Switch};
+use crate::memory::ObjectNames;
 use crate::{Error, Ptx, Result};
 
 /// The timeline of a job in this process.
@@ -20,6 +21,8 @@ pub(crate) struct JobTrace {
     pub(super) offsets: Arc<WireOffsets>,
     /// The calls of the PEs that have ended.
     pub(super) gpu_calls: Arc<Mutex<Vec<GpuCalls>>>,
+    /// The names of the symmetric objects of a PE that has ended. Others have the same objects.
+    pub(super) names: Arc<OnceLock<ObjectNames>>,
     /// Whether kernels for GPUs write their calls.
     pub(super) has_traced_kernels: bool,
     pub(super) is_native: bool,
@@ -59,6 +62,7 @@ impl JobTrace {
             recorder: Arc::new(Recorder::new(config.trace_limit as usize)),
             offsets: Arc::default(),
             gpu_calls: Arc::default(),
+            names: Arc::default(),
             has_traced_kernels,
             is_native,
             has_tables,
@@ -78,7 +82,10 @@ impl JobTrace {
         let gpu_calls = std::mem::take(&mut *lock(&self.gpu_calls));
         gpu::spans(&gpu_calls).into_iter().for_each(|span| self.recorder.add(span));
         self.recorder.add_dropped(gpu_calls.iter().map(|calls| calls.dropped).sum());
-        let trace = self.recorder.trace();
+        let mut trace = self.recorder.trace();
+        if let Some(names) = self.names.get() {
+            trace.name_objects(|offset| names.at(offset).map(|place| place.to_string()));
+        }
         if self.has_tables {
             let about = pe.map_or_else(String::new, |pe| format!("PE {pe}: "));
             // Nobody reads a closed standard error.

@@ -13,6 +13,7 @@ use rushmem_trace::{PeWaits, Recorder, Site, Span, Totals, Until, Waiting, now_n
 
 use super::protocol::Cause;
 use crate::machine::Region;
+use crate::memory::ObjectNames;
 use crate::report::{DeviceError, recorded};
 use crate::trace::PeTrace;
 use crate::watchdog::Watchdog;
@@ -36,6 +37,7 @@ pub(crate) struct Known {
     trace: PeTrace,
     watchdog: Arc<Watchdog>,
     control: Region,
+    names: ObjectNames,
     host: Mutex<Option<HostCall>>,
     teams: Mutex<BTreeMap<(u32, u32), Vec<u32>>>,
     /// The waits that deadlines have ended, and the time at which the host learned of them.
@@ -54,12 +56,19 @@ impl Drop for InHostCall<'_> {
 }
 
 impl Known {
-    pub(crate) fn new(pe: u32, trace: PeTrace, watchdog: Arc<Watchdog>, control: Region) -> Self {
+    pub(crate) fn new(
+        pe: u32,
+        trace: PeTrace,
+        watchdog: Arc<Watchdog>,
+        control: Region,
+        names: ObjectNames,
+    ) -> Self {
         Self {
             pe,
             trace,
             watchdog,
             control,
+            names,
             host: Mutex::default(),
             teams: Mutex::default(),
             ended: Mutex::default(),
@@ -140,6 +149,11 @@ impl Known {
             all.runs.extend(self.watchdog.running());
         }
         all.runs.extend(in_flight);
+        for wait in &mut all.waits {
+            if let Until::Word { offset, object, .. } = &mut wait.until {
+                *object = self.names.at(*offset).map(|place| place.to_string());
+            }
+        }
         all
     }
 

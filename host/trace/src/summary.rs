@@ -125,7 +125,10 @@ fn open(span: &Span, now: u64) -> String {
     let (at, time) = (Site::at(span.site.as_ref()), Time(span.ns(now)));
     let mut text = format!("PE {pe} {track} has been in `{name}`{at} for {time}");
     if let Some(word) = span.detail.awaits {
-        text += &format!(", waiting for the word {:#x}", word.offset);
+        text += &format!(", waiting for the word at {:#x}", word.offset);
+        if let Some(object) = &span.detail.object {
+            text += &format!(", {object}");
+        }
     }
     if let Some(note) = &span.detail.note {
         text += &format!(" ({note})");
@@ -299,7 +302,7 @@ mod tests {
             "2.5 us",
             "agree within 2.0 us",
             "PE 0, barrier, a.rs:3",
-            "waiting for the word 0x10",
+            "waiting for the word at 0x10",
             "raise RUSHMEM_TRACE_LIMIT",
         ] {
             assert!(text.contains(part), "{part}: {text}");

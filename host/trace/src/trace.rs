@@ -34,6 +34,16 @@ impl Trace {
         self.clock_error_ns = self.clock_error_ns.max(other.clock_error_ns);
     }
 
+    /// Names the objects of the symmetric memory that the spans use, by their offsets.
+    pub fn name_objects(&mut self, name: impl Fn(u64) -> Option<String>) {
+        for Span { detail, .. } in &mut self.spans {
+            let word = detail.awaits.or(detail.changes).map(|word| word.offset);
+            if let Some(offset) = word.or(detail.remote) {
+                detail.object = name(offset);
+            }
+        }
+    }
+
     /// Changes all times to the times of another clock.
     pub(crate) fn correct(&mut self, ClockOffset { ns, error_ns }: ClockOffset) {
         for span in &mut self.spans {

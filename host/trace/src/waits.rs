@@ -26,6 +26,9 @@ pub enum Until {
         pe: u32,
         /// The offset of the word.
         offset: u64,
+        /// The place of the word in its object, as text, if it is known.
+        #[serde(default)]
+        object: Option<String>,
         /// The condition or the values, as text.
         note: String,
     },
@@ -109,7 +112,7 @@ impl PeWaits {
             }
             let note = span.detail.note.clone().unwrap_or_default().into_owned();
             let until = match (span.detail.awaits, span.detail.team, span.detail.peer) {
-                (Some(Word { pe, offset }), ..) => Until::Word { pe, offset, note },
+                (Some(Word { pe, offset }), ..) => Until::Word { pe, offset, object: None, note },
                 (None, Some(team), _) => Until::Team { team, members: members(team) },
                 (None, None, Some(peer)) => Until::Peer(peer),
                 _ if note.is_empty() => Until::Other("the completion of its operations".into()),
@@ -243,14 +246,15 @@ impl JobWaits {
             all => format!("{} have not come", Pes(all.to_vec())),
         };
         match until {
-            Until::Word { pe, offset, note } => {
+            Until::Word { pe, offset, object, note } => {
+                let object = object.as_ref().map_or_else(String::new, |object| format!(", {object}"));
                 let note = if note.is_empty() { String::new() } else { format!(" ({note})") };
                 let by = match &*self.writers(Word { pe: *pe, offset: *offset }) {
                     [] => String::new(),
                     [pe] => format!("; PE {pe} has changed it before"),
                     all => format!("; {} have changed it before", Pes(all.to_vec())),
                 };
-                format!("for the word at {offset:#x} of PE {pe}{note}{by}")
+                format!("for the word at {offset:#x} of PE {pe}{note}{object}{by}")
             }
             Until::Peer(peer) => format!("for PE {peer}"),
             Until::Team { team: (slot, _), members } => {
@@ -351,7 +355,7 @@ mod tests {
     }
 
     fn word(pe: u32) -> Until {
-        Until::Word { pe, offset: 64, note: "eq 1".into() }
+        Until::Word { pe, offset: 64, object: None, note: "eq 1".into() }
     }
 
     #[test]

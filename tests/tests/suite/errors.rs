@@ -115,13 +115,13 @@ fn a_misuse_is_named() {
         (
             Misuse::ClearUnheld,
             Code::BadLock,
-            "this PE does not hold the lock at heap offset 0x*, SITE; set and clear a lock in turn, from one thread of a \
+            "this PE does not hold the lock at heap offset 0x* (byte 0 of the object allocated at errors.rs:N), SITE; set and clear a lock in turn, from one thread of a \
              PE at a time",
         ),
         (
             Misuse::SetHeld,
             Code::BadLock,
-            "this PE already holds the lock at heap offset 0x*, SITE; set and clear a lock in turn, from one thread of a \
+            "this PE already holds the lock at heap offset 0x* (byte 0 of the object allocated at errors.rs:N), SITE; set and clear a lock in turn, from one thread of a \
              PE at a time",
         ),
         (
@@ -177,8 +177,8 @@ fn a_signal_that_never_comes_ends_the_wait() {
         assert_eq!((r.pe, r.offset, r.found, r.wanted, *others), (pe.my_pe(), signal.offset(), 3, 77, 0));
         Ok(line(&error))
     });
-    let wanted = "PE 0: the word at heap offset 0x* was 3 at the deadline, wanted 77, at errors.rs:N (block 0, \
-                  thread 0); check that the PE that should signal still runs, or raise RUSHMEM_TIMEOUT";
+    let wanted = "PE 0: the word at heap offset 0x* (byte 0 of the object allocated at errors.rs:N) was 3 at the \
+                  deadline, wanted 77, at errors.rs:N (block 0, thread 0); check that the PE that should signal still runs, or raise RUSHMEM_TIMEOUT";
     assert_eq!(told[0], wanted);
     assert!(begin.elapsed() >= Duration::from_millis(300) && begin.elapsed() < Duration::from_secs(30));
 }

@@ -1,0 +1,89 @@
+//! Names of the objects of the symmetric heap, for messages.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::panic::Location;
+use std::sync::{Arc, Mutex};
+
+use rushmem_base::lock;
+use rushmem_device::Handle;
+use rushmem_sanitizer::interned;
+
+/// The names of all objects and registered buffers. A freed object keeps its name until another one takes its bytes, so that the
+/// error of a late access can name it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ObjectNames(Arc<Mutex<BTreeMap<u64, Object>>>);
+
+#[derive(Clone, Copy, Debug)]
+struct Object {
+    end: u64,
+    /// Empty if the program has given none.
+    name: &'static str,
+    site: &'static Location<'static>,
+}
+
+/// A position in an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct InObject {
+    name: &'static str,
+    site: &'static Location<'static>,
+    byte: u64,
+}
+
+impl fmt::Display for InObject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, site, byte } = self;
+        match *name {
+            "" => write!(f, "byte {byte} of the object allocated at {}:{}", site.file(), site.line()),
+            name => write!(f, "byte {byte} of `{name}`, allocated at {}:{}", site.file(), site.line()),
+        }
+    }
+}
+
+impl ObjectNames {
+    /// Adds an object, by its name, which may be empty, and the call that allocated it.
+    pub(crate) fn add(
+        &self,
+        Handle { offset, bytes, .. }: Handle,
+        name: &str,
+        site: &'static Location<'static>,
+    ) {
+        let end = offset.saturating_add(bytes);
+        let mut objects = lock(&self.0);
+        objects.retain(|&start, object| end <= start || object.end <= offset);
+        objects.insert(offset, Object { end, name: interned(name), site });
+    }
+
+    /// Returns the position of an offset in its object.
+    pub(crate) fn at(&self, offset: u64) -> Option<InObject> {
+        let objects = lock(&self.0);
+        let (start, Object { end, name, site }) = objects.range(..=offset).next_back()?;
+        (offset < *end).then_some(InObject { name, site, byte: offset - start })
+    }
+
+    /// Returns the name of the object that begins at an offset; empty if it has none.
+    pub(crate) fn name_of(&self, offset: u64) -> &'static str {
+        lock(&self.0).get(&offset).map_or("", |object| object.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_offset_has_the_object_that_was_allocated_last() {
+        let (names, site) = (ObjectNames::default(), Location::caller());
+        let object = |offset, bytes| Handle { offset, bytes, stamp: 0 };
+        let text = |offset| names.at(offset).map(|place| place.to_string());
+        names.add(object(128, 64), "halo", site);
+        names.add(object(256, 64), "", site);
+        let at = format!("{}:{}", site.file(), site.line());
+        assert_eq!(text(136), Some(format!("byte 8 of `halo`, allocated at {at}")));
+        assert_eq!(text(256), Some(format!("byte 0 of the object allocated at {at}")));
+        assert_eq!([text(0), text(192), text(320)], [None, None, None]);
+        names.add(object(0, 264), "all", site);
+        assert_eq!([text(136), text(300)], [Some(format!("byte 136 of `all`, allocated at {at}")), None]);
+        assert_eq!([names.name_of(0), names.name_of(8)], ["all", ""]);
+    }
+}
