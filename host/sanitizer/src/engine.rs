@@ -405,10 +405,18 @@ impl Engine {
         is_racy
     }
 
-    /// Records an access by an actor with `clock`. `informed` is the actor that made the call.
-    pub(crate) fn record(&mut self, span: Span, access: Access, clock: &Clock, informed: ActorId) {
+    /// Records an access of an operation, which follows `clock`. Everybody who learns of it knows `told`. `informed` is the actor
+    /// that made the call.
+    pub(crate) fn record(
+        &mut self,
+        span: Span,
+        access: Access,
+        (clock, told): (&Clock, &Clock),
+        informed: ActorId,
+    ) {
         let actors = &self.actors;
-        let met = self.shadow.record(span, access, |epoch| actors.knows(clock, epoch));
+        let knows = |clock| move |epoch| actors.knows(clock, epoch);
+        let met = self.shadow.record_operation(span, access, knows(clock), knows(told));
         self.keep_values(span.memory, met.lost);
         let conflicts = met.conflicts;
         self.report(conflicts, span, access, clock, informed);
@@ -541,11 +549,11 @@ impl Engine {
             let operation = self.actors.add(description, data, Some(made));
             let clock = self.actors.clock(operation);
             for &span in &buffers.reads {
-                self.part(operation, SOURCE_READ, (span, Kind::Read), &own, actor, call);
+                self.part(operation, SOURCE_READ, (span, Kind::Read), (&own, &own), actor, call);
             }
             self.report_overlaps(actor, buffers, call);
             for &span in &buffers.writes {
-                self.part(operation, DELIVERED, (span, Kind::Write), &clock, actor, call);
+                self.part(operation, DELIVERED, (span, Kind::Write), (&clock, &own), actor, call);
                 self.values.clear(span);
             }
             self.actors.tick(actor);

@@ -45,8 +45,9 @@
 //! # Shadow memory
 //!
 //! Each PE has a heap, local buffers and windows. Pages of 64 bytes hold the accesses that later ones may race with, as ranges
-//! of bytes. An ordered access replaces earlier ones if it conflicts with everything that they conflict with. Accesses of one
-//! step and line to adjacent bytes of a page are one range. [`Kind`] lists the kinds, and `access.rs` their conflicts.
+//! of bytes. An ordered access replaces earlier ones if it conflicts with everything that they conflict with. A read does so only
+//! if nobody learns of it without them. Accesses of one step and line to adjacent bytes of a page are one range. [`Kind`] lists the
+//! kinds, and `access.rs` their conflicts.
 //!
 //! **Stores to peers.** Stores of one thread to one PE are parts of one operation, until the thread learns or tells of
 //! something. Each store is a delivery of its own, at a step of its own. The last store of a word in the shadow memory is its

@@ -42,11 +42,12 @@ impl Engine {
         (state.behind, state.context) = (behind, Some(context));
         self.queues.add(context, operation, Some(made), target, post.is_ordered);
         if let Some(source) = post.source {
-            self.part(operation, SOURCE_READ, (source, Kind::Read), &known, poster, call);
+            let clocks = (&known, carried.to_system());
+            self.part(operation, SOURCE_READ, (source, Kind::Read), clocks, poster, call);
         }
         let clock = self.actors.clock(operation);
         for end in post.destination.into_iter().chain(post.signal) {
-            self.part(operation, DELIVERED, end, &clock, poster, call);
+            self.part(operation, DELIVERED, end, (&clock, carried.to_system()), poster, call);
         }
         // Nobody asks for the knowledge of an operation later.
         self.actors.state(operation).clock = Clock::default();
@@ -70,12 +71,12 @@ impl Engine {
         operation: ActorId,
         count: u32,
         (span, kind): (Span, Kind),
-        clock: &Clock,
+        clocks: (&Clock, &Clock),
         poster: ActorId,
         call: Call,
     ) {
         let access = Access::new(Epoch { actor: operation, count }, kind, span.bytes, self.calls.id(call));
-        self.record(span, access, clock, poster);
+        self.record(span, access, clocks, poster);
     }
 
     /// Delivers an operation: waits at its PE may see the data, and then the signal.

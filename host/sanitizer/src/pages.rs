@@ -133,7 +133,16 @@ impl Notes {
 
 impl Page {
     /// Adds a part of an access. Notes earlier accesses without an order, and stores to peers that it replaces.
-    pub(crate) fn add(&mut self, base: u64, part: Part, knows: &impl Fn(Epoch) -> bool, met: &mut Met) {
+    ///
+    /// A write replaces what it follows: later accesses of these bytes conflict with it. A read replaces earlier reads only if
+    /// nobody learns of the read alone.
+    pub(crate) fn add(
+        &mut self,
+        base: u64,
+        part: Part,
+        (knows, tells): (&impl Fn(Epoch) -> bool, &impl Fn(Epoch) -> bool),
+        met: &mut Met,
+    ) {
         let Part { ref access, start, end, .. } = part;
         if access.kind.changes()
             && let Some(notes) = &mut self.notes
@@ -162,7 +171,7 @@ impl Page {
             if conflicts && !is_ordered {
                 met.add_conflict(Conflict { earlier: old, bytes: record.bytes(base) });
             }
-            if !(absorbs && is_ordered) {
+            if !(absorbs && is_ordered && (access.kind.changes() || tells(old.epoch))) {
                 self.records[kept] = record;
                 kept += 1;
             } else if old.is_store() && self.is_last_write(at) {

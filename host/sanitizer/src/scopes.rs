@@ -76,6 +76,11 @@ impl Carried {
         new
     }
 
+    /// Returns what all observers learn.
+    pub(crate) fn to_system(&self) -> &Clock {
+        &self.system
+    }
+
     /// Adds knowledge for all observers.
     pub(crate) fn raise_all(&mut self, clock: &Clock) {
         self.clocks().for_each(|known| known.join(clock));

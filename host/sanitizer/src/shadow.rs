@@ -45,13 +45,26 @@ pub(crate) struct Shadow {
 }
 
 impl Shadow {
-    /// Adds an access. `knows` tells whether its actor knows an earlier step.
+    /// Adds an access of a thread or host. `knows` tells whether it knows an earlier step. Everybody who learns of the access
+    /// learns of that step, too.
     pub(crate) fn record(&mut self, span: Span, access: Access, knows: impl Fn(Epoch) -> bool) -> Met {
+        self.record_operation(span, access, &knows, &knows)
+    }
+
+    /// Adds an access of an operation. `knows` tells whether it follows an earlier step. `tells` tells whether everybody who
+    /// learns of the operation also learns of that step: a word carries the write that made it, but not all that its writer knew.
+    pub(crate) fn record_operation(
+        &mut self,
+        span: Span,
+        access: Access,
+        knows: impl Fn(Epoch) -> bool,
+        tells: impl Fn(Epoch) -> bool,
+    ) -> Met {
         let mut met = Met::default();
         let pages = self.pages_or_new(span.memory);
         for (number, (start, end)) in parts(span.bytes) {
             let part = Part { access, start, end, width: 0 };
-            pages.page_or_new(number).add(number * PAGE, part, &knows, &mut met);
+            pages.page_or_new(number).add(number * PAGE, part, (&knows, &tells), &mut met);
         }
         met
     }

@@ -562,6 +562,24 @@ fn each_pair_of_lines_is_reported_once() {
     assert_eq!(job.engine.race_count(), 1);
 }
 
+/// A waiter for the data of a put knows that its source has been read, but nothing that its poster did before.
+#[test]
+fn a_put_tells_of_its_own_read_only() {
+    for loads in [false, true] {
+        let mut job = Job::new();
+        let word = Span::heap(1, 0x200, 8);
+        if loads {
+            job.load(1, word);
+        }
+        let put = Post::put(Job::context(1), Some(word), flag(0), call("put_nbi"));
+        let put = job.engine.post(job.threads[1], put);
+        job.engine.deliver(put);
+        job.wait(0, flag(0));
+        job.p(0, word);
+        assert_eq!(job.engine.race_count(), usize::from(loads));
+    }
+}
+
 #[test]
 fn a_report_is_one_block_of_text() {
     let mut job = Job::new();
