@@ -4,7 +4,7 @@ use rushmem_device::Bf16;
 use rushmem_device::arch::now_ns;
 use rushmem_device::prelude::*;
 
-use crate::buffers::{Buffers, Exchange, Table, get, put};
+use crate::buffers::{Buffers, Exchange, Table, get, put, put_remote};
 use crate::numbers::{SCALED, dequantized};
 use crate::warp::{LANES, copy_row, each_row, lane, warp_of_grid};
 
@@ -34,16 +34,23 @@ pub fn ep_experts(ctx: &Ctx, buffers: Buffers, results: SymSlice<u128>) -> Resul
     Ok(())
 }
 
-/// Copies `src` to `dst`: the yardstick of a dispatch of as many bytes.
+/// Copies `src` to `dst` on all PEs, an equal share to each: the yardstick of a dispatch of as many bytes. The shares of PEs that
+/// are not P2P peers stay in this PE.
 #[kernel(max_threads = 512)]
 pub fn ep_copy(ctx: &Ctx, dst: SymSlice<u128>, src: SymSlice<u128>) -> Result {
     const PART: usize = 8 * LANES as usize;
-    let (from, to) = (ctx.local(src), ctx.local(dst));
-    let (len, (first, step)) = (from.len().min(to.len()), warp_of_grid());
-    let mut at = first as usize * PART;
-    while at < len {
-        copy_row(PART.min(len - at), |i| get(from, at + i), |i, chunk| put(to, at + i, chunk));
-        at += step as usize * PART;
+    let from = ctx.local(src);
+    let (len, (first, step)) = (from.len().min(dst.len()), warp_of_grid());
+    let mut part = first as usize;
+    while part * PART < len {
+        let at = part * PART;
+        // The PEs write a part to different PEs, so no two of them write the same memory.
+        let pe = (ctx.my_pe() + part as u32).checked_rem(ctx.n_pes()).unwrap_or(0);
+        let Some(to) = ctx.ptr(dst, pe).or_else(|| ctx.ptr(dst, ctx.my_pe())) else {
+            return Err(Error::OutOfRange);
+        };
+        copy_row(PART.min(len - at), |i| get(from, at + i), |i, chunk| put_remote(to, at + i, chunk));
+        part += step as usize;
     }
     Ok(())
 }
