@@ -3,6 +3,7 @@
 use crate::health::Change;
 use crate::nic::Error;
 use crate::roce;
+use std::fmt;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,6 +17,16 @@ pub enum Ip {
     AnyLoopback,
     /// This address of this machine.
     Addr(Ipv4Addr),
+}
+
+impl fmt::Display for Ip {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AnyLoopback => f.write_str("a free address of 127.0.0.0/8"),
+            Self::LoopbackOnly => f.write_str("no address"),
+            Self::Addr(ip) => ip.fmt(f),
+        }
+    }
 }
 
 impl From<Ipv4Addr> for Ip {

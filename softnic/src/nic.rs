@@ -30,7 +30,9 @@ use std::thread::JoinHandle;
 #[non_exhaustive]
 pub enum Error {
     /// The UDP fabric could not be bound.
-    #[error("cannot bind the UDP fabric to {ip:?} port {port}: {source}")]
+    #[error(
+        "cannot bind UDP port {port} of {ip}: {source}; it needs an IPv4 address of this machine that is up"
+    )]
     Bind {
         /// Requested address.
         ip: Ip,

@@ -19,7 +19,7 @@ pub use environment::{boot_id, host_name, local_processes};
 pub use grid::{Grid, MAX_SHARED_BYTES, MAX_THREADS};
 pub use output_file::check_writable;
 pub use pes::Pes;
-pub use ports::free_port;
+pub use ports::{free_port, loopback};
 pub use process::{has_signal, stat_field, status_bytes};
 /// The remedy for a thread that the system does not start, for messages.
 pub const THREAD_ADVICE: &str =

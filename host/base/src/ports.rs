@@ -1,7 +1,7 @@
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::io::{Error, ErrorKind, Result};
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::ops::RangeInclusive;
 
 /// The first port that [`free_port`] returns.
@@ -9,6 +9,14 @@ const FIRST_PORT: u16 = 10_000;
 
 /// The range of Linux if the system does not tell its own.
 const USUAL_EPHEMERAL: RangeInclusive<u16> = 32_768..=60_999;
+
+/// Returns the address of the loopback interface: `127.0.0.1`, or `::1` on a machine without IPv4.
+pub fn loopback() -> IpAddr {
+    match TcpListener::bind((Ipv4Addr::LOCALHOST, 0)) {
+        Err(error) if error.kind() == ErrorKind::AddrNotAvailable => Ipv6Addr::LOCALHOST.into(),
+        _ => Ipv4Addr::LOCALHOST.into(),
+    }
+}
 
 /// Returns an address at `ip` with a random TCP port on which nobody listens now.
 ///
@@ -51,8 +59,6 @@ fn outside(ephemeral: &RangeInclusive<u16>) -> Vec<u16> {
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
-
     use super::*;
 
     #[test]

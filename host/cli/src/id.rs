@@ -1,10 +1,10 @@
 //! `rushmem id`.
 
-use std::net::{Ipv4Addr, ToSocketAddrs};
+use std::net::ToSocketAddrs;
 use std::process::ExitCode;
 
 use rushmem::bootstrap::UniqueId;
-use rushmem_base::free_port;
+use rushmem_base::{free_port, loopback};
 
 use crate::error::Error;
 
@@ -14,15 +14,18 @@ use crate::error::Error;
 /// one run of the job. Keep it secret: every process that has the id can join the job.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Address on which PE 0 listens, for PEs on several machines [default: a free port of 127.0.0.1]
+    /// Address on which PE 0 listens, for PEs on several machines [default: a free port of the loopback interface]
     #[arg(long, value_name = "HOST:PORT")]
     at: Option<String>,
 }
 
 pub(crate) fn execute(args: &Args) -> Result<ExitCode, Error> {
     let addr = match &args.at {
-        None => free_port(Ipv4Addr::LOCALHOST.into())
-            .map_err(|error| Error::Environment(format!("cannot find a free port on 127.0.0.1: {error}")))?,
+        None => {
+            let ip = loopback();
+            let none = |error| Error::Environment(format!("cannot find a free port on {ip}: {error}"));
+            free_port(ip).map_err(none)?
+        }
         Some(at) => {
             let bad = |why: String| {
                 Error::Usage(format!(

@@ -526,6 +526,29 @@ fn rejects_nodes_without_token_or_free_address() {
 }
 
 #[test]
+fn pes_meet_by_ipv6_on_a_machine_without_ipv4() {
+    let test = "pes_meet_by_ipv6_on_a_machine_without_ipv4";
+    let namespace = |program: &[&str]| {
+        let script = "ip link set lo up && ip address del 127.0.0.1/8 dev lo && exec \"$@\"";
+        let mut unshare = without_settings(Command::new("unshare"));
+        unshare.args(["--map-root-user", "--net", "sh", "-c", script, "sh"]).args(program).output()
+    };
+    if !namespace(&["ip", "-6", "address", "show", "dev", "lo"]).is_ok_and(|o| out(&o).contains("::1/128")) {
+        assert!(
+            std::env::var_os("CI_REQUIRE_ALL").is_none(),
+            "network namespaces with IPv6 are required here"
+        );
+        println!("SKIPPED {test}: no network namespace with IPv6 can be made (unshare, ip)");
+        return;
+    }
+    let (rushmem, pe) = (env!("CARGO_BIN_EXE_rushmem"), pe());
+    let output = namespace(&[rushmem, "run", "-n", "2", "sh", "-c", "echo $RUSHMEM_SERVER"]).unwrap();
+    assert!(out(&output).lines().all(|line| line.contains("[::1]:")), "{output:?}");
+    let output = namespace(&[rushmem, "run", "-n", "2", pe.to_str().unwrap()]).unwrap();
+    assert_eq!(code(&output), Some(0), "{output:?}");
+}
+
+#[test]
 fn refuses_more_pes_than_the_machine_can_start() {
     let rushmem = env!("CARGO_BIN_EXE_rushmem");
     let script = format!("ulimit -n 256; exec {rushmem} run -n 100 true");

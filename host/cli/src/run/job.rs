@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use rushmem::bootstrap::{self, Observer, PeerLost, Pes, Server, ServerOptions};
-use rushmem_base::{THREAD_ADVICE, crowd_deadline};
+use rushmem_base::{THREAD_ADVICE, crowd_deadline, loopback};
 
 use super::limits;
 use super::listeners::{Group, listeners};
@@ -154,7 +154,7 @@ fn listen_for_signals(events: Sender<Event>) -> Result<(), Error> {
 
 fn start_server(share: &NodeShare) -> Result<Server, Error> {
     let listen = match &share.rendezvous {
-        None => SocketAddr::from(([127, 0, 0, 1], 0)),
+        None => SocketAddr::new(loopback(), 0),
         Some(rendezvous) => {
             let bad = |why: String| {
                 let usage = "write it as HOST:PORT, with an address of node 0";
