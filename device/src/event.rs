@@ -3,7 +3,7 @@
 use core::panic::Location;
 
 use crate::abi::CtxParts;
-use crate::order::FenceScope;
+use crate::scope::FenceScope;
 
 /// A range of the symmetric memory or of the local buffers of a PE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -21,22 +21,10 @@ use crate::ctx::Ctx;
 use crate::ctx::CtxRef;
 use crate::error::Result;
 use crate::group::{Group, Thread, agree};
+use crate::scope::FenceScope;
 use crate::sharing::Sharing;
 use crate::view::View;
 use crate::watch::{self, Event, Ordering};
-
-/// The observers that a fence covers.
-///
-/// CUDA: thread scopes. GPUNetIO: `doca_gpu_dev_verbs_sync_scope`. GIN: `ncclMemFenceScope`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FenceScope {
-    /// The threads of the block.
-    Block,
-    /// All threads of the GPU.
-    Gpu,
-    /// Peers, NICs and the host too.
-    System,
-}
 
 /// # Fence, quiet and flush
 ///

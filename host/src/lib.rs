@@ -105,6 +105,7 @@ mod log;
 mod machine;
 mod memory;
 mod modules;
+mod names;
 mod nic_error;
 mod nics;
 mod p2p;

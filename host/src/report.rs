@@ -10,7 +10,7 @@ use rushmem_softnic::PACKET_TOO_LONG;
 use rushmem_trace::{Site, Until, Waiting};
 
 use crate::call_site::CallSite;
-use crate::memory::{InObject, ObjectNames};
+use crate::names::{InObject, ObjectNames};
 
 /// An error that a call in a kernel met and recorded.
 ///

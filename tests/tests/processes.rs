@@ -281,7 +281,7 @@ fn a_misspelt_setting_is_not_ignored() {
     let mut command = clean(Path::new(PE));
     let output = command.arg("ring").env("RUSHMEM_SQ_DEPHT", "8").output().unwrap();
     assert_eq!(output.status.code(), Some(1));
-    let wanted = "error: unknown environment variable RUSHMEM_SQ_DEPHT; the nearest known name is RUSHMEM_SQ_DEPTH \
+    let wanted = "error: unknown environment variable RUSHMEM_SQ_DEPHT; did you mean `RUSHMEM_SQ_DEPTH`? \
                   (`rushmem info --all` lists all)\n";
     assert_eq!(text(&output.stderr), wanted);
 

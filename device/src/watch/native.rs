@@ -5,7 +5,7 @@ use core::panic::Location;
 use crate::arch;
 use crate::event::{Access, Collective, Event};
 use crate::group::Group;
-use crate::order::FenceScope;
+use crate::scope::FenceScope;
 
 pub(crate) use super::off::{kernel_begins, kernel_ends};
 

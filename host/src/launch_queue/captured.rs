@@ -51,7 +51,8 @@ mod tests {
     use crate::Result;
     use crate::config::Config;
     use crate::machine::{Event, ExecGraph, Grid, KernelLaunch, KernelStream, Machine, Native, Queued};
-    use crate::memory::{Memory, ObjectNames, SegmentMap};
+    use crate::memory::{Memory, SegmentMap};
+    use crate::names::ObjectNames;
     use crate::watchdog::{Launched, Limits, Watchdog};
 
     fn native() -> Arc<dyn Machine> {

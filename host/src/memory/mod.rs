@@ -9,7 +9,6 @@
 //! with its context. Segment offsets are never reused, so an offset of a removed segment is invalid forever.
 
 mod allocator;
-mod names;
 mod segment;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,13 +19,13 @@ use rushmem_device::abi::{CtxParts, DevAddr, LOCAL_OFFSETS};
 use rushmem_device::{BadPart, Handle};
 
 use crate::machine::{HEAP_ALIGN, Machine, Region};
+use crate::names::ObjectNames;
 use crate::queues::RemoteEnd;
 use crate::sanitize::Addresses;
 use crate::trace::WireRange;
 use crate::{Error, Result};
 
 use self::allocator::{ALIGN, Allocator, HandleError};
-pub(crate) use self::names::{InObject, ObjectNames};
 pub(crate) use self::segment::{Segment, SegmentMap};
 
 /// Alignment of the offsets and the memory of segments: the largest alignment of an object.

@@ -13,7 +13,7 @@ use super::gpu::{RingMemory, RingSize, Rings};
 use super::offsets::WireRange;
 use super::{JobTrace, StreamTrace};
 use crate::Result;
-use crate::memory::ObjectNames;
+use crate::names::ObjectNames;
 
 /// The timeline as a PE sees it. It does nothing if the job has none.
 #[derive(Clone, Debug, Default)]

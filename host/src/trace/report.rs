@@ -11,7 +11,7 @@ use super::gpu::{self, GpuCalls};
 use super::offsets::WireOffsets;
 use super::{NicTrace, TraceFile};
 use crate::config::{Config, Switch};
-use crate::memory::ObjectNames;
+use crate::names::ObjectNames;
 use crate::{Error, Ptx, Result};
 
 /// The timeline of a job in this process.

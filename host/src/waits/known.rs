@@ -13,7 +13,7 @@ use rushmem_trace::{PeWaits, Recorder, Site, Span, Totals, Until, Waiting, now_n
 
 use super::protocol::Cause;
 use crate::machine::Region;
-use crate::memory::ObjectNames;
+use crate::names::ObjectNames;
 use crate::report::{DeviceError, recorded};
 use crate::trace::PeTrace;
 use crate::watchdog::Watchdog;

@@ -133,6 +133,7 @@ pub fn count_in(ctx: &Ctx, parts: SymSlice<u64>, counter: Sym<u64>, total: Sym<u
         ctx.quiet(Thread)?;
     }
     if ctx.atomic_fetch_add(counter, 1, 0)? + 1 == ctx.n_pes() as u64 {
+        ctx.fence_acquire(FenceScope::System);
         let mut sum = 0;
         let mut pe = 0;
         while pe < parts.len() {

@@ -1,0 +1,14 @@
+//! Scopes of memory fences.
+
+/// The observers that a fence covers.
+///
+/// CUDA: thread scopes. GPUNetIO: `doca_gpu_dev_verbs_sync_scope`. GIN: `ncclMemFenceScope`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FenceScope {
+    /// The threads of the block.
+    Block,
+    /// All threads of the GPU.
+    Gpu,
+    /// Peers, NICs and the host too.
+    System,
+}
