@@ -6,7 +6,7 @@ use std::io;
 use std::path::PathBuf;
 
 /// The functions that the library exports. The crate `rushmem-uverbs-preload` defines them.
-const EXPORTS: [&str; 55] = [
+const EXPORTS: [&str; 57] = [
     "open",
     "open64",
     "__open_2",
@@ -59,6 +59,8 @@ const EXPORTS: [&str; 55] = [
     "__readlinkat_chk",
     "close",
     "ioctl",
+    "read",
+    "__read_chk",
     "socket",
     "write",
     "rushmem_uverbs_register_peer_memory",

@@ -31,6 +31,9 @@ const MAX_MEMBERS: u32 = 240;
 /// LID of the subnet manager, which is in the switch between the devices.
 pub(crate) const SM_LID: u16 = 1;
 
+/// The default prefix of a subnet.
+pub(crate) const SUBNET_PREFIX: [u8; 8] = [0xfe, 0x80, 0, 0, 0, 0, 0, 0];
+
 /// Completion vectors.
 pub(crate) const VECTORS: u32 = 2;
 

@@ -106,6 +106,13 @@ impl Channel {
         whole
     }
 
+    /// Takes back the first unread byte.
+    pub(crate) fn take_back_one(&self) {
+        let mut byte = 0u8;
+        // SAFETY: a live byte.
+        unsafe { libc::read(self.reader.as_raw_fd(), (&raw mut byte).cast(), 1) };
+    }
+
     /// Takes back the unread events that `choose` selects, and returns their number. `len` is the length of an event.
     pub(crate) fn take_back(&self, len: usize, choose: impl Fn(&[u8]) -> bool) -> u32 {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);

@@ -157,6 +157,39 @@ fn the_subnet_has_a_switch_with_all_devices() {
 }
 
 #[test]
+fn subnet_administration_answers_queries() {
+    if !all_there("subnet_administration_answers_queries", &["saquery"], "infiniband-diags") {
+        return;
+    }
+    let options = ["--link", "ib", "--devices", "3", "--ip", "127.64.1.2,127.64.1.3,127.64.1.4"];
+    let query = |words: &[&str]| run(&options, &[&["saquery"], words].concat());
+    // Longer than a datagram.
+    let nodes = query(&[]);
+    assert_eq!(nodes.matches("NodeRecord dump").count(), 4, "{nodes}");
+    for wanted in ["rushmem switch", "rushmem mlx5_2", "lid.....................260"] {
+        assert!(nodes.contains(wanted), "{wanted} is not in\n{nodes}");
+    }
+    let links = query(&["LR"]);
+    assert_eq!(links.matches("LinkRecord dump").count(), 6, "{links}");
+    let path = query(&["PR", "--slid", "258", "--dlid", "260"]);
+    let dgid = "dgid....................fe80::524d:ff:fe00:2";
+    assert!(path.contains(dgid) && path.matches("PathRecord dump").count() == 1, "{path}");
+    let port = query(&["PIR", "1/2"]);
+    assert!(port.contains("LinkState:.......................Active"), "{port}");
+    let manager = query(&["-s"]);
+    assert!(manager.contains("EndPortLid..............1\n") && !manager.contains("258"), "{manager}");
+    // Nobody has joined a group.
+    assert_eq!(query(&["-m"]), "");
+    let output = softnic(&options, &["saquery", "SL2VL"]).output().unwrap();
+    let text = output_text(&output);
+    assert!(!output.status.success() && text.contains("combination is not supported"), "{text}");
+    // The fabric of an Ethernet port has no subnet manager.
+    let output = softnic(&[], &["saquery"]).output().unwrap();
+    let text = output_text(&output);
+    assert!(!output.status.success() && text.contains("No SM/SA found"), "{text}");
+}
+
+#[test]
 fn wrong_options_are_explained() {
     for (options, why) in [
         (&["--devices", "0"][..], "1..=16"),

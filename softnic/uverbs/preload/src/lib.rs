@@ -124,6 +124,33 @@ pub unsafe extern "C-unwind" fn write(fd: c_int, from: *const c_void, len: size_
     unsafe { interpose::write(fd, from, len) }
 }
 
+/// Calls [`interpose::read`]. A thread may be cancelled in it.
+///
+/// # Safety
+///
+/// The same as for the C library's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn read(fd: c_int, to: *mut c_void, len: size_t) -> ssize_t {
+    // SAFETY: the arguments are passed on as they came.
+    unsafe { interpose::read(fd, to, len) }
+}
+
+/// Calls [`interpose::read`], as what the checked variant of a C library's header calls.
+///
+/// # Safety
+///
+/// The same as for the C library's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn __read_chk(
+    fd: c_int,
+    to: *mut c_void,
+    len: size_t,
+    _room: size_t,
+) -> ssize_t {
+    // SAFETY: the arguments are passed on as they came.
+    unsafe { interpose::read(fd, to, len) }
+}
+
 /// Calls [`interpose::close`].
 #[unsafe(no_mangle)]
 pub extern "C" fn close(fd: c_int) -> c_int {

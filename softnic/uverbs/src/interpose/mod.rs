@@ -6,6 +6,7 @@
 mod files;
 mod folders;
 mod next;
+mod read;
 mod target;
 mod write;
 
@@ -13,6 +14,7 @@ pub use files::{access, faccessat, fstat, fstatat, lstat, open, openat, readlink
 pub use folders::{Glob, GlobError};
 pub use folders::{chdir, fopen, getcwd, getxattr, glob, opendir, realpath, scandir, scandirat};
 pub use next::{Filter, Order};
+pub use read::read;
 pub use write::write;
 
 use crate::errno::Errno;

@@ -33,19 +33,9 @@ pub unsafe extern "C-unwind" fn write(fd: c_int, from: *const c_void, len: size_
             match command(fd, from, len) {
                 Command::Done(result) => return result,
                 Command::NotOurs => break,
-                Command::Wait => {}
-            }
-            let mut event = pollfd { fd, events: libc::POLLIN, revents: 0 };
-            // SAFETY: one valid entry.
-            let mut woken = unsafe { poll(&raw mut event, 1, -1) };
-            if woken > 0 && event.revents & libc::POLLHUP != 0 {
-                // Another thread has closed the file. No event comes any more, like in the kernel.
-                // SAFETY: no entries.
-                woken = unsafe { poll(std::ptr::null_mut(), 0, -1) };
-            }
-            if woken < 0 {
+                Command::Wait if wait(fd) => {}
                 // `errno` has the reason: a signal.
-                return -1;
+                Command::Wait => return -1,
             }
         }
     }
@@ -54,8 +44,21 @@ pub unsafe extern "C-unwind" fn write(fd: c_int, from: *const c_void, len: size_
     unsafe { next(fd, from, len) }
 }
 
+/// Waits until a file is readable. Returns whether no signal has interrupted that.
+pub(super) extern "C-unwind" fn wait(fd: c_int) -> bool {
+    let mut event = pollfd { fd, events: libc::POLLIN, revents: 0 };
+    // SAFETY: one valid entry.
+    let mut woken = unsafe { poll(&raw mut event, 1, -1) };
+    if woken > 0 && event.revents & libc::POLLHUP != 0 {
+        // Another thread has closed the file. No event comes any more, like in the kernel.
+        // SAFETY: no entries.
+        woken = unsafe { poll(std::ptr::null_mut(), 0, -1) };
+    }
+    woken >= 0
+}
+
 /// The result of a command.
-enum Command {
+pub(super) enum Command {
     Done(ssize_t),
     /// There is no event yet.
     Wait,

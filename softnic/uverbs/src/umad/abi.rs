@@ -24,6 +24,7 @@ numbers! {
     /// Classes of management.
     class: u8 {
         SUBNET = 0x01,
+        ADMINISTRATION = 0x03,
         PERFORMANCE = 0x04,
         SUBNET_DIRECTED = 0x81,
     }
@@ -31,6 +32,7 @@ numbers! {
     /// Methods.
     method: u8 {
         GET = 0x01,
+        GET_TABLE = 0x12,
         GET_RESPONSE = 0x81,
     }
 
@@ -45,6 +47,24 @@ numbers! {
         SM_INFO = 0x20,
     }
 
+    /// Attributes of subnet administration: records.
+    admin_attribute: u16 {
+        CLASS_PORT_INFO = 0x01,
+        NODE = 0x11,
+        PORT_INFO = 0x12,
+        SWITCH_INFO = 0x14,
+        FORWARDING = 0x15,
+        MULTICAST_FORWARDING = 0x17,
+        SM_INFO = 0x18,
+        LINK = 0x20,
+        GUID_INFO = 0x30,
+        SERVICE = 0x31,
+        PKEY_TABLE = 0x33,
+        PATH = 0x35,
+        MULTICAST_MEMBER = 0x38,
+        INFORM_INFO = 0xf3,
+    }
+
     /// Attributes of performance management.
     performance_attribute: u16 {
         CLASS_PORT_INFO = 0x01,
@@ -57,6 +77,8 @@ numbers! {
         UNSUPPORTED_METHOD = 0x08,
         UNSUPPORTED_ATTRIBUTE = 0x0c,
         INVALID_VALUE = 0x1c,
+        NO_RECORDS = 0x0300,
+        TOO_MANY_RECORDS = 0x0400,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::abi::{MAD, at, class, method, performance_attribute, status, subnet_attribute};
 use super::subnet::{Node, Subnet};
-use crate::device::{FIRMWARE, PKEYS, SM_LID};
+use crate::device::{FIRMWARE, PKEYS, SM_LID, SUBNET_PREFIX};
 use crate::sysfs;
 
 /// GUID of the switch.
@@ -11,8 +11,6 @@ const SWITCH_GUID: [u8; 8] = [0x52, 0x4d, 0x00, 0xff, 0xfe, 0x01, 0x00, 0x00];
 const SWITCH_DEVICE: u16 = 0xd2f0;
 /// Vendor of all nodes: the Mellanox OUI.
 const VENDOR: [u8; 3] = [0x00, 0x02, 0xc9];
-/// The default prefix of a subnet.
-const SUBNET_PREFIX: [u8; 8] = [0xfe, 0x80, 0, 0, 0, 0, 0, 0];
 /// Partition keys of a block.
 const PKEYS_PER_BLOCK: usize = 32;
 /// A port's capability: extended speeds.
@@ -52,11 +50,10 @@ pub(super) fn answer(subnet: &Subnet, query: &Query, mad: &[u8; MAD]) -> Option<
     let filled = match (mad[at::METHOD], mad[at::CLASS]) {
         (method::GET, class::PERFORMANCE) => performance(subnet, query, word(at::ATTRIBUTE), &mut data),
         (method::GET, class::SUBNET | class::SUBNET_DIRECTED) => {
-            let mut fresh = Data([0; MAD - at::DATA]);
-            let filled = self::subnet(subnet, query, word(at::ATTRIBUTE), modifier, &mut fresh);
-            // A directed datagram has its paths behind 64 bytes of data.
-            data.put(0, &fresh.0[..64]);
-            filled
+            // A directed datagram has its paths after 64 bytes of data.
+            let attribute = attribute(subnet, query, word(at::ATTRIBUTE), modifier);
+            data.put(0, &attribute.unwrap_or([0; 64]));
+            attribute.map(drop)
         }
         (_, class::PERFORMANCE | class::SUBNET | class::SUBNET_DIRECTED) => Err(status::UNSUPPORTED_METHOD),
         _ => return None,
@@ -110,7 +107,19 @@ fn subnet(subnet: &Subnet, query: &Query, attribute: u16, modifier: u32, data: &
     Ok(())
 }
 
-fn guid(node: Node) -> [u8; 8] {
+/// Returns an attribute of subnet management, or the status that refuses it.
+pub(super) fn attribute(
+    subnet: &Subnet,
+    query: &Query,
+    attribute: u16,
+    modifier: u32,
+) -> Result<[u8; 64], u16> {
+    let mut data = Data([0; MAD - at::DATA]);
+    self::subnet(subnet, query, attribute, modifier, &mut data)?;
+    Ok(std::array::from_fn(|i| data.0[i]))
+}
+
+pub(super) fn guid(node: Node) -> [u8; 8] {
     match node {
         Node::Switch => SWITCH_GUID,
         Node::Adapter(index) => sysfs::guid(index as u32),

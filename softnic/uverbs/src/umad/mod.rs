@@ -1,15 +1,17 @@
 //! Management datagrams of programs: `/dev/infiniband/umad0`, by which libibumad and the tools of infiniband-diags ask the subnet.
 //!
 //! A program writes a datagram to the file and reads the answer. The subnet is a model: see [`subnet`]. Each answer is ready when
-//! the write returns.
+//! the write returns. The file is a pipe with a byte for each answer, which makes it readable.
 //!
 //! | file | does |
 //! |---|---|
 //! | `abi` | structures and numbers of the file |
 //! | `subnet` | the devices and the switch between them, and which of them a datagram reaches |
 //! | `agent` | answers of a node |
+//! | `admin` | answers of subnet administration |
 
 mod abi;
+mod admin;
 mod agent;
 mod subnet;
 
@@ -22,7 +24,7 @@ use crate::settings::LinkLayer;
 use crate::sys::{self, Identity};
 use crate::user;
 use abi::{Agent, Header, MAD, OLD_HEADER, Register, Register2};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use subnet::Subnet;
@@ -34,8 +36,10 @@ const MAX_AGENTS: usize = 32;
 struct File {
     fd: RawFd,
     device: Arc<Device>,
-    /// The program reads answers from it.
+    /// The file, with a byte for each of `ready`.
     answers: Arc<Channel>,
+    /// Headers and datagrams that the program has not read.
+    ready: VecDeque<Vec<u8>>,
     /// The program's registrations, by number.
     agents: [Option<Agent>; MAX_AGENTS],
     /// Whether headers have the index of a partition key.
@@ -60,7 +64,7 @@ fn with_file<T>(fd: RawFd, run: impl FnOnce(&mut File) -> T) -> Option<T> {
 /// Opens the file of a device and returns its descriptor.
 pub(crate) fn open(index: u32, flags: libc::c_int) -> Result<RawFd, Errno> {
     let device = current().devices().get(index as usize).ok_or(Errno::ENOENT)?;
-    let (answers, fd) = Channel::new(Kind::Packets)?;
+    let (answers, fd) = Channel::new(Kind::Fixed)?;
     if flags & libc::O_CLOEXEC == 0 {
         sys::keep_on_exec(fd)?;
     }
@@ -73,6 +77,7 @@ pub(crate) fn open(index: u32, flags: libc::c_int) -> Result<RawFd, Errno> {
         fd,
         device: Arc::clone(device),
         answers,
+        ready: VecDeque::new(),
         agents: [None; MAX_AGENTS],
         has_pkey_index: false,
         used: false,
@@ -132,6 +137,19 @@ pub(crate) fn write(fd: RawFd, at: u64, len: usize) -> Option<Result<(), Errno>>
     with_file(fd, |file| file.send(at, len))
 }
 
+/// The result of reading.
+pub(crate) enum Read {
+    /// This many bytes were read.
+    Done(usize),
+    /// There is no answer yet.
+    Wait,
+}
+
+/// Reads an answer into `room` bytes at address `at`. Returns `None` if `fd` is no such file.
+pub(crate) fn read(fd: RawFd, at: u64, room: usize) -> Option<Result<Read, Errno>> {
+    with_file(fd, |file| file.receive(at, room))
+}
+
 impl File {
     fn register(&mut self, agent: Agent) -> Result<u32, Errno> {
         if agent.qpn > 1 || agent.is_of_subnet() != (agent.qpn == 0) {
@@ -153,7 +171,7 @@ impl File {
             return Err(Errno::EINVAL);
         }
         self.used = true;
-        let mut bytes = [0; size_of::<Header>() + MAD];
+        let mut bytes = [0; size_of::<Header>()];
         user::read(at, &mut bytes[..header_len])?;
         let mut header: Header = user::prefix(&bytes[..header_len]);
         let mut mad = [0; MAD];
@@ -161,23 +179,72 @@ impl File {
         let agent = self.agents.get(header.id as usize).copied().flatten().ok_or(Errno::EINVAL)?;
         let subnet = Subnet::of(current().devices())?;
         let answer = subnet.answer(self.device.index, agent, u16::from_be(header.lid), &mad);
-        let answer_len = match &answer {
-            Some(answer) => {
-                mad = *answer;
-                MAD
-            }
+        let answer = answer.unwrap_or_else(|| {
             // The program gets the header of its own datagram back.
-            None => {
-                header.status = libc::ETIMEDOUT as u32;
-                abi::MAD_HEADER
-            }
-        };
-        header.length = (header_len + answer_len) as u32;
-        bytes[..header_len].copy_from_slice(&bytemuck::bytes_of(&header)[..header_len]);
-        bytes[header_len..header_len + answer_len].copy_from_slice(&mad[..answer_len]);
-        match self.answers.send(&bytes[..header_len + answer_len]) {
-            true => Ok(()),
-            false => Err(Errno::ENOMEM),
+            header.status = libc::ETIMEDOUT as u32;
+            mad[..abi::MAD_HEADER].to_vec()
+        });
+        header.length = (header_len + answer.len()) as u32;
+        if !self.answers.send(&[0]) {
+            return Err(Errno::ENOMEM);
         }
+        self.ready.push_back([&bytemuck::bytes_of(&header)[..header_len], &answer].concat());
+        Ok(())
+    }
+
+    /// Copies the first answer to the program. One that is longer than a datagram and the room stays, and the program gets its start
+    /// with its length.
+    fn receive(&mut self, at: u64, room: usize) -> Result<Read, Errno> {
+        let Some(answer) = self.ready.front() else {
+            return if sys::is_nonblocking(self.fd) { Err(Errno::EAGAIN) } else { Ok(Read::Wait) };
+        };
+        let header_len = if self.has_pkey_index { size_of::<Header>() } else { OLD_HEADER };
+        let (len, start) = (answer.len(), answer.len().min(header_len + MAD));
+        if room < start {
+            return Err(Errno::EINVAL);
+        }
+        if room < len {
+            user::write(at, &answer[..start])?;
+            return Err(Errno::ENOSPC);
+        }
+        user::write(at, answer)?;
+        self.ready.pop_front();
+        self.answers.take_back_one();
+        Ok(Read::Done(len))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::Settings;
+
+    #[test]
+    fn an_answer_that_does_not_fit_stays() {
+        let (answers, fd) = Channel::new(Kind::Fixed).unwrap();
+        let device = Arc::new(Device::new(0, Arc::new(Settings::default())));
+        let long = (0..1000).map(|i| i as u8).collect::<Vec<_>>();
+        let ready = VecDeque::from([long.clone(), vec![7; 100]]);
+        assert!(answers.send(&[0, 0]));
+        let agents = [None; MAX_AGENTS];
+        let mut file = File { fd, device, answers, ready, agents, has_pkey_index: true, used: true };
+        let mut buffer = vec![0u8; 2000];
+        let mut read = |room| {
+            file.receive(buffer.as_mut_ptr() as u64, room).map(|read| match read {
+                Read::Done(len) => buffer[..len].to_vec(),
+                Read::Wait => vec![],
+            })
+        };
+        assert_eq!(read(319), Err(Errno::EINVAL), "less than a datagram");
+        assert_eq!(read(320), Err(Errno::ENOSPC));
+        assert_eq!(read(999), Err(Errno::ENOSPC));
+        assert_eq!(read(1000), Ok(long));
+        assert!(sys::is_ready(fd));
+        assert_eq!(read(320), Ok(vec![7; 100]));
+        assert!(!sys::is_ready(fd));
+        assert_eq!(read(320), Ok(vec![]));
+        sys::set_nonblocking(fd).unwrap();
+        assert_eq!(read(320), Err(Errno::EAGAIN));
+        sys::close(fd);
     }
 }

@@ -2,6 +2,7 @@
 //! device. Adapters of other processes are not in it. On Ethernet a device has only itself.
 
 use super::abi::{Agent, MAD, at, class};
+use super::admin;
 use super::agent::{self, Query};
 use crate::abi::QueryPort;
 use crate::device::{Device, PortAddress, SM_LID};
@@ -42,7 +43,7 @@ impl Subnet {
     }
 
     /// Returns the answer to a datagram that a device sends to a LID, or `None` if none comes.
-    pub(super) fn answer(&self, from: u32, agent: Agent, lid: u16, mad: &[u8; MAD]) -> Option<[u8; MAD]> {
+    pub(super) fn answer(&self, from: u32, agent: Agent, lid: u16, mad: &[u8; MAD]) -> Option<Vec<u8>> {
         if mad[at::CLASS] != agent.class {
             return None;
         }
@@ -53,9 +54,14 @@ impl Subnet {
                 let path = mad[at::INITIAL_PATH..].get(1..=hops).unwrap_or_default();
                 path.iter().try_fold((own, 1), |(node, _), exit| self.neighbor(node, *exit))?
             }
+            class::ADMINISTRATION => {
+                let is_administrator = self.has_switch && self.with_lid(lid, own) == Some(Node::Switch);
+                return is_administrator.then(|| admin::answer(self, mad)).flatten();
+            }
             _ => (self.with_lid(lid, own)?, 1),
         };
-        agent::answer(self, &Query { node, entry, directed: agent.class == class::SUBNET_DIRECTED }, mad)
+        let directed = agent.class == class::SUBNET_DIRECTED;
+        agent::answer(self, &Query { node, entry, directed }, mad).map(|answer| answer.to_vec())
     }
 
     /// Returns the node at the other end of a link, and the port by which a datagram enters it.
@@ -90,14 +96,14 @@ impl Subnet {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::settings::Settings;
     use crate::umad::abi::{method, subnet_attribute};
 
     const OWN: u32 = 0;
 
-    fn subnet(link: LinkLayer) -> Subnet {
+    pub(in crate::umad) fn subnet(link: LinkLayer) -> Subnet {
         let addresses = vec![[127, 64, 1, 2].into(), [127, 64, 1, 3].into()];
         let settings = Arc::new(Settings { devices: 2, link, addresses, ..Settings::default() });
         let devices: Vec<_> = (0..2).map(|i| Arc::new(Device::new(i, Arc::clone(&settings)))).collect();
