@@ -6,7 +6,7 @@ use std::io;
 use std::path::PathBuf;
 
 /// The functions that the library exports. The crate `rushmem-uverbs-preload` defines them.
-const EXPORTS: [&str; 57] = [
+const EXPORTS: [&str; 60] = [
     "open",
     "open64",
     "__open_2",
@@ -61,6 +61,9 @@ const EXPORTS: [&str; 57] = [
     "ioctl",
     "read",
     "__read_chk",
+    "send",
+    "sendmsg",
+    "sendto",
     "socket",
     "write",
     "rushmem_uverbs_register_peer_memory",

@@ -167,6 +167,7 @@ numbers! {
 
     /// Types of shared receive queues.
     srq_type: u32 {
+        BASIC = 0,
         XRC = 1,
     }
 

@@ -151,6 +151,11 @@ impl Device {
         self.slot().running.as_ref().map(|adapter| adapter.nic.stats()).unwrap_or_default()
     }
 
+    /// Returns the counters of the port, which are zero while the adapter does not run.
+    pub(crate) fn counts(&self) -> QueryQCounterOut {
+        self.slot().running.as_ref().map(|adapter| adapter.counts()).unwrap_or_default()
+    }
+
     /// Returns the address and the health of the port. An adapter that does not run has the address that it will have.
     pub(crate) fn place(self: &Arc<Device>) -> Result<PortAddress, Errno> {
         let slot = self.slot();

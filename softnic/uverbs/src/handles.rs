@@ -1,13 +1,31 @@
 //! The table of one opened device: its objects by number.
 
 use crate::errno::Errno;
+use crate::inventory::{Inventory, Record};
 use std::collections::BTreeMap;
+
+impl Object {
+    /// Returns what other processes can know about it. Only objects that the kernel tracks, too, have a record.
+    fn record(&self) -> Option<Record> {
+        Some(match self {
+            Object::Pd(pd) => pd.record(),
+            Object::Cq(cq) => cq.record(),
+            Object::Qp(qp) => qp.record(),
+            Object::Dct(dct) => dct.record(),
+            Object::Mr(mr) => mr.record(),
+            Object::Srq(srq) => srq.record(),
+            _ => return None,
+        })
+    }
+}
 
 /// Objects of an opened device. All kinds share one row of numbers, as in the kernel.
 #[derive(Default)]
 pub(crate) struct Handles {
     objects: BTreeMap<u32, Object>,
     next: u32,
+    /// Handles of objects that are new, changed or gone since the last call of [`Handles::record`].
+    changed: Vec<u32>,
 }
 
 /// Makes the enum of all kinds of objects, and how each is taken out of it.
@@ -77,6 +95,7 @@ impl Handles {
         let handle = self.next;
         self.next = self.next.wrapping_add(1) & 0x7fff_ffff;
         self.objects.insert(handle, object.wrap());
+        self.changed.push(handle);
         Ok(handle)
     }
 
@@ -87,6 +106,7 @@ impl Handles {
 
     /// Returns a mutable reference, with the same errors as [`Handles::get`].
     pub(crate) fn get_mut<K: Kind>(&mut self, handle: u32) -> Result<&mut K, Errno> {
+        self.changed.push(handle);
         let object = self.objects.get_mut(&handle).ok_or(Errno::ENOENT)?;
         K::of_mut(object).ok_or(Errno::EINVAL)
     }
@@ -94,6 +114,13 @@ impl Handles {
     /// Returns the object behind a handle, of any kind.
     pub(crate) fn any(&self, handle: u32) -> Result<&Object, Errno> {
         self.objects.get(&handle).ok_or(Errno::ENOENT)
+    }
+
+    /// Records the objects that have changed.
+    pub(crate) fn record(&mut self, inventory: &mut Inventory) {
+        for handle in self.changed.drain(..) {
+            inventory.set(handle, self.objects.get(&handle).and_then(Object::record));
+        }
     }
 
     /// Returns all objects of a kind.
@@ -104,6 +131,7 @@ impl Handles {
     /// Takes an object out.
     pub(crate) fn remove<K: Kind>(&mut self, handle: u32) -> Result<K, Errno> {
         self.get::<K>(handle)?;
+        self.changed.push(handle);
         self.objects.remove(&handle).and_then(K::unwrap).ok_or(Errno::ENOENT)
     }
 }

@@ -17,6 +17,7 @@
 //! | `fork` | children that use what their parent has opened |
 //! | `cm` | the RDMA connection manager |
 //! | `umad` | management datagrams, and the subnet that answers them |
+//! | `netlink`, `inventory` | RDMA netlink; the objects of all processes, which it lists |
 //! | `verbs` | PD, MR, CQ, QP, in the form of the kernel's commands |
 //! | `devx` | commands that pass through: objects, umems, doorbell pages |
 //! | `memory` | registered memory |
@@ -47,10 +48,12 @@ pub mod fuzz;
 mod handles;
 #[allow(unsafe_code, reason = "functions of the C library, with its pointers")]
 pub mod interpose;
+mod inventory;
 mod live;
 mod log;
 #[allow(unsafe_code, reason = "memory of programs and of dma-bufs")]
 mod memory;
+mod netlink;
 mod open_device;
 mod pages;
 mod paths;

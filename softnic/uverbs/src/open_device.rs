@@ -8,6 +8,7 @@ use crate::errno::Errno;
 use crate::events::{Channel, Kind};
 use crate::fault::Fault;
 use crate::handles::Handles;
+use crate::inventory::Inventory;
 use crate::memory::Region;
 use crate::pages::Pages;
 use crate::sys::{self, Identity};
@@ -47,6 +48,7 @@ pub(crate) struct Session {
     pub(crate) adapter: Lease,
     /// Whether the program asked for DevX and got it.
     pub(crate) devx: bool,
+    pub(crate) inventory: Inventory,
 }
 
 impl OpenDevice {
@@ -66,6 +68,14 @@ impl OpenDevice {
 
     /// Executes a call.
     pub(crate) fn call(&mut self, call: &Call) -> Result<(), Errno> {
+        let result = self.execute_call(call);
+        if let Some(session) = &mut self.context {
+            self.handles.record(&mut session.inventory);
+        }
+        result
+    }
+
+    fn execute_call(&mut self, call: &Call) -> Result<(), Errno> {
         match (call.object, call.method) {
             (object::DEVICE, method) => verbs::device::call(self, method, call),
             (object::PD, 0) => verbs::pd::destroy(self, call),

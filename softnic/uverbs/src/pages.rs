@@ -11,8 +11,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 /// Most pages of an opened device.
 const LIMIT: u64 = 1 << 16;
 
-/// Pages that programs find at fixed places: the clock (5), its conversion (7), device memory (8). The numbers are
-/// commands, and a command has 256 pages.
+/// Pages at fixed places: the clock (5), the records of `inventory` (6), the conversion of the clock (7), device memory (8). The
+/// numbers are commands of a program that maps pages, and a command has 256 pages.
 const FIXED: std::ops::Range<u64> = 5 << 8..9 << 8;
 /// The first page of device memory.
 const DEVICE_MEMORY: u64 = 8 << 8;
@@ -37,6 +37,11 @@ pub(crate) struct Pages {
 impl Pages {
     pub(crate) fn new(file: OwnedFd) -> Pages {
         Pages { file, count: 0, free: Vec::new(), device_memory: BTreeMap::new() }
+    }
+
+    /// Returns a second descriptor of the file.
+    pub(crate) fn file(&self) -> Result<OwnedFd, Errno> {
+        sys::duplicate(self.file.as_raw_fd())
     }
 
     /// Creates a page of zeroes, and returns its offset in the file and the page.

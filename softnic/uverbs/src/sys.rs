@@ -6,6 +6,7 @@ use std::ffi::{CStr, CString};
 use std::io::{Seek as _, Write as _};
 use std::net::Ipv4Addr;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::path::Path;
 use std::time::Duration;
 
 /// The identity of an open file.
@@ -144,6 +145,63 @@ pub(crate) fn socket(domain: libc::c_int, kind: libc::c_int, protocol: libc::c_i
     unsafe { libc::syscall(libc::SYS_socket, domain, kind, protocol) as libc::c_int }
 }
 
+/// Returns whether this is a netlink socket of a protocol.
+pub(crate) fn is_netlink(fd: RawFd, protocol: libc::c_int) -> bool {
+    socket_option(fd, libc::SO_DOMAIN) == Some(libc::AF_NETLINK)
+        && socket_option(fd, libc::SO_PROTOCOL) == Some(protocol)
+}
+
+/// Returns a number that describes a socket.
+fn socket_option(fd: RawFd, option: libc::c_int) -> Option<libc::c_int> {
+    let mut value: libc::c_int = 0;
+    let (to, mut len) = (&raw mut value, size_of::<libc::c_int>() as libc::socklen_t);
+    // SAFETY: a live local variable, and its length.
+    let rc = unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, option, to.cast(), &raw mut len) };
+    (rc == 0).then_some(value)
+}
+
+/// Returns the address of a netlink socket's port. 0 stands for a port that the system chooses.
+fn netlink_address(port: u32) -> libc::sockaddr_nl {
+    // SAFETY: plain numbers, for which zero is a value.
+    let mut address: libc::sockaddr_nl = unsafe { std::mem::zeroed() };
+    address.nl_family = libc::AF_NETLINK as libc::sa_family_t;
+    address.nl_pid = port;
+    address
+}
+
+/// Returns the port of a netlink socket. The system chooses one first if the program has not.
+pub(crate) fn netlink_port(fd: RawFd) -> Result<u32, Errno> {
+    let mut own = netlink_address(0);
+    let mut len = size_of_val(&own) as libc::socklen_t;
+    let at: *mut libc::sockaddr_nl = &raw mut own;
+    // SAFETY: a live address of the length given.
+    let mut get = || match unsafe { libc::getsockname(fd, at.cast(), &raw mut len) } {
+        // SAFETY: the live address.
+        0 => Ok(unsafe { (*at).nl_pid }),
+        _ => Err(Errno::last()),
+    };
+    let port = get()?;
+    if port != 0 {
+        return Ok(port);
+    }
+    let any = netlink_address(0);
+    // SAFETY: a live address of the length given.
+    let rc = unsafe { libc::bind(fd, (&raw const any).cast(), size_of_val(&any) as libc::socklen_t) };
+    if rc == 0 { get() } else { Err(Errno::last()) }
+}
+
+/// Sends a datagram to a port of netlink, or fails with `EAGAIN` if the queue there is full.
+pub(crate) fn send_netlink(fd: RawFd, port: u32, datagram: &[u8]) -> Result<(), Errno> {
+    let (from, len) = (datagram.as_ptr().cast::<libc::c_void>(), datagram.len());
+    let to = netlink_address(port);
+    let to_len = size_of_val(&to) as libc::socklen_t;
+    let flags = libc::MSG_DONTWAIT;
+    // The name would lead to this library's own function, which finds that the socket is no program's.
+    // SAFETY: the datagram's own bytes, and a live address.
+    let sent = unsafe { libc::syscall(libc::SYS_sendto, fd, from, len, flags, &raw const to, to_len) };
+    if usize::try_from(sent) == Ok(len) { Ok(()) } else { Err(Errno::last()) }
+}
+
 /// Makes the system call `newfstatat`: `stat` with a path, or `fstat` with an empty path.
 ///
 /// # Safety
@@ -231,8 +289,12 @@ const MEMORY_FILE: &CStr = c"rushmem-uverbs";
 
 /// Returns whether this is a memory file of this library, in any process.
 pub(crate) fn is_memory_file(fd: RawFd) -> bool {
-    let target = std::fs::read_link(format!("/proc/self/fd/{fd}"));
-    target.is_ok_and(|path| path.to_string_lossy().starts_with("/memfd:rushmem-uverbs "))
+    is_memory_link(Path::new(&format!("/proc/self/fd/{fd}")))
+}
+
+/// Returns the same for a path of `/proc` that leads to a descriptor of a process.
+pub(crate) fn is_memory_link(link: &Path) -> bool {
+    std::fs::read_link(link).is_ok_and(|path| path.to_string_lossy().starts_with("/memfd:rushmem-uverbs "))
 }
 
 /// Lets the C library call a function before each fork.

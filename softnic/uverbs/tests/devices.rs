@@ -3,7 +3,7 @@
 mod common;
 mod program;
 
-use common::{all_there, output_text, softnic};
+use common::{Running, all_there, output_text, softnic};
 
 const TOOLS: [&str; 2] = ["ibv_devices", "ibv_devinfo"];
 
@@ -187,6 +187,57 @@ fn subnet_administration_answers_queries() {
     let output = softnic(&[], &["saquery"]).output().unwrap();
     let text = output_text(&output);
     assert!(!output.status.success() && text.contains("No SM/SA found"), "{text}");
+}
+
+#[test]
+fn the_tool_rdma_shows_devices_and_ports() {
+    if !all_there("the_tool_rdma_shows_devices_and_ports", &["rdma"], "iproute2") {
+        return;
+    }
+    let text = run(&["--devices", "2"], &["rdma", "dev"]);
+    let first = "0: mlx5_0: node_type ca fw 28.43.1014 node_guid 524d:00ff:fe00:0000";
+    assert!(text.starts_with(first) && text.contains("\n1: mlx5_1: "), "{text}");
+    let text = run(&["--ip", "127.77.0.1"], &["rdma", "link"]);
+    assert!(text.contains("link mlx5_0/1 state ACTIVE physical_state LINK_UP netdev lo"), "{text}");
+    let text = run(&["--fault", "port-down"], &["rdma", "link"]);
+    assert!(text.contains("state DOWN physical_state DISABLED"), "{text}");
+    let text = run(&["--link", "ib", "--ip", "127.64.1.2"], &["rdma", "link", "show", "mlx5_0/1"]);
+    assert!(text.contains("subnet_prefix fe80:0000:0000:0000 lid 258 sm_lid 1 lmc 0"), "{text}");
+    let text = run(&[], &["rdma", "statistic"]);
+    assert!(text.contains("link mlx5_0/1 out_of_sequence 0 duplicate_request 0"), "{text}");
+    let output = softnic(&[], &["rdma", "dev", "set", "mlx5_0", "name", "other"]).output().unwrap();
+    let text = output_text(&output);
+    assert!(!output.status.success() && text.contains("Operation not supported"), "{text}");
+}
+
+#[test]
+fn the_tool_rdma_lists_the_objects_of_other_processes() {
+    let test = "the_tool_rdma_lists_the_objects_of_other_processes";
+    if !all_there(test, &["rdma", "ibv_rc_pingpong"], "iproute2 and ibverbs-utils") {
+        return;
+    }
+    let port = common::free_port();
+    let program = ["ibv_rc_pingpong", "-d", "mlx5_15", "-g", "3", "-p", &port.to_string()];
+    let running = Running::start(softnic(&["--devices", "16"], &program));
+    let running = running.wait_until(|| common::is_listening(port));
+    let owner = format!("pid {} comm ibv_rc_pingpong", running.id());
+    let rdma = |words: &[&str]| run(&["--devices", "16"], &[&["rdma", "resource", "show"], words].concat());
+    for (kind, wanted) in [
+        ("qp", "link mlx5_15/1 lqpn "),
+        ("qp", "type RC state INIT "),
+        ("cq", "dev mlx5_15 cqn "),
+        ("mr", "mrlen 4096 "),
+        ("pd", "users 2 "),
+        ("ctx", "ctxn "),
+    ] {
+        let text = rdma(&[kind]);
+        let line = text.lines().find(|line| line.contains(&owner));
+        assert!(line.is_some_and(|line| line.contains(wanted)), "{kind}: {wanted} is not in\n{text}");
+    }
+    let summary = rdma(&["mlx5_15"]);
+    assert!(summary.contains("mlx5_15: pd 1 cq 1 qp 1 mr 1 ctx 1 srq 0"), "{summary}");
+    drop(running);
+    assert!(!rdma(&["qp"]).contains(&owner));
 }
 
 #[test]

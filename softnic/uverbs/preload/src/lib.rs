@@ -4,7 +4,9 @@
 //! [`rushmem_uverbs::peer_memory`]'s registration. It is a crate of its own so that nothing that merely links
 //! `rushmem-uverbs` gets these names. The package `rushmem-cli` links it into the shared object `rushmem-preload`.
 
-use libc::{c_char, c_int, c_uint, c_ulong, c_void, mode_t, off_t, size_t, ssize_t};
+use libc::{
+    c_char, c_int, c_uint, c_ulong, c_void, mode_t, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t,
+};
 use rushmem_uverbs::interpose::{self, Filter, Glob, GlobError, Order};
 use rushmem_uverbs::peer_memory::{self, PeerMemory};
 
@@ -149,6 +151,46 @@ pub unsafe extern "C-unwind" fn __read_chk(
 ) -> ssize_t {
     // SAFETY: the arguments are passed on as they came.
     unsafe { interpose::read(fd, to, len) }
+}
+
+/// Calls [`interpose::send`]. A thread may be cancelled in it.
+///
+/// # Safety
+///
+/// The same as for the C library's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn send(fd: c_int, from: *const c_void, len: size_t, flags: c_int) -> ssize_t {
+    // SAFETY: the arguments are passed on as they came.
+    unsafe { interpose::send(fd, from, len, flags) }
+}
+
+/// Calls [`interpose::sendto`]. A thread may be cancelled in it.
+///
+/// # Safety
+///
+/// The same as for the C library's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn sendto(
+    fd: c_int,
+    from: *const c_void,
+    len: size_t,
+    flags: c_int,
+    to: *const sockaddr,
+    to_len: socklen_t,
+) -> ssize_t {
+    // SAFETY: the arguments are passed on as they came.
+    unsafe { interpose::sendto(fd, from, len, flags, to, to_len) }
+}
+
+/// Calls [`interpose::sendmsg`]. A thread may be cancelled in it.
+///
+/// # Safety
+///
+/// The same as for the C library's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
+    // SAFETY: the arguments are passed on as they came.
+    unsafe { interpose::sendmsg(fd, message, flags) }
 }
 
 /// Calls [`interpose::close`].

@@ -246,6 +246,11 @@ pub fn headers(data: &[u8]) {
     assert_eq!(bed.port_state(), Ok(abi::port_state::ACTIVE));
 }
 
+/// Answers `data` as a datagram of RDMA netlink.
+pub fn netlink(data: &[u8]) {
+    crate::netlink::fuzz(&device(), data);
+}
+
 /// Parses what a peer or another process of the machine may send to the connection manager.
 pub fn messages(data: &[u8]) {
     crate::cm::fuzz::messages(data);

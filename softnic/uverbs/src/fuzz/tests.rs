@@ -138,5 +138,7 @@ fn fuzz_corpus() {
     ];
     target!("headers").messages(headers_of).run(500, headers);
 
+    target!("netlink").messages(crate::netlink::examples()).run(2000, netlink);
+
     target!("messages").messages(crate::cm::fuzz::examples()).run(2000, messages);
 }

@@ -7,6 +7,7 @@ mod files;
 mod folders;
 mod next;
 mod read;
+mod send;
 mod target;
 mod write;
 
@@ -15,15 +16,16 @@ pub use folders::{Glob, GlobError};
 pub use folders::{chdir, fopen, getcwd, getxattr, glob, opendir, realpath, scandir, scandirat};
 pub use next::{Filter, Order};
 pub use read::read;
+pub use send::{send, sendmsg, sendto};
 pub use write::write;
 
 use crate::errno::Errno;
 use crate::process::{self, current};
-use crate::{attrs, cm, umad};
+use crate::{attrs, cm, netlink, umad};
 use libc::{c_int, c_ulong};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// The netlink protocol that lists the host's RDMA devices.
+/// The netlink protocol about RDMA devices.
 const NETLINK_RDMA: c_int = 20;
 
 /// Sets `errno`.
@@ -55,9 +57,10 @@ pub fn close(fd: c_int) -> c_int {
         tracing::trace!(fd, ?closed, "close");
         let forgotten = guarded(|| {
             umad::close(fd);
+            netlink::close(fd);
             Ok(())
         });
-        tracing::trace!(fd, ?forgotten, "close of management datagrams");
+        tracing::trace!(fd, ?forgotten, "close of management datagrams and netlink");
         if guarded(|| Ok(cm::close(fd))) == Ok(true) {
             return 0;
         }
@@ -87,10 +90,10 @@ pub unsafe fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int {
     unsafe { next::ioctl(fd, request, argument) }
 }
 
-/// Implements `socket`. Refuses RDMA netlink, because it would list the host's own devices instead.
+/// Implements `socket`. RDMA netlink has the devices of this library.
 pub fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     if domain == libc::AF_NETLINK && protocol == NETLINK_RDMA {
-        return returned(Err(Errno::EPROTONOSUPPORT));
+        return returned(guarded(|| netlink::open(kind)));
     }
     // SAFETY: takes numbers only.
     unsafe { next::socket(domain, kind, protocol) }

@@ -4,6 +4,7 @@
 //! nothing to drop.
 
 use super::next::Next;
+use super::send::{self, Piece};
 use super::{guarded, returned};
 use crate::cm::{self, Done};
 use crate::{process, umad};
@@ -66,6 +67,9 @@ pub(super) enum Command {
 }
 
 fn command(fd: c_int, from: *const c_void, len: size_t) -> Command {
+    if let Some(sent) = send::answered(fd, &[Piece { at: from as u64, len: len as u64 }]) {
+        return Command::Done(sent);
+    }
     match guarded(|| umad::write(fd, from as u64, len).transpose()) {
         Ok(None) => {}
         Ok(Some(())) => return Command::Done(len as ssize_t),

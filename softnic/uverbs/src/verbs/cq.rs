@@ -7,6 +7,7 @@ use crate::attrs::Call;
 use crate::device::VECTORS;
 use crate::errno::Errno;
 use crate::events::Kind;
+use crate::inventory::{self, Record};
 use crate::memory;
 use crate::open_device::OpenDevice;
 use crate::registry::Waiter;
@@ -23,6 +24,12 @@ pub(crate) struct Cq {
     cqe_size: u32,
     completions: Option<Arc<Waiter>>,
     failures: Option<Arc<Waiter>>,
+}
+
+impl Cq {
+    pub(crate) fn record(&self) -> Record {
+        Record { len: 1 << self.log, ..Record::new(inventory::Kind::Cq, self.cqn) }
+    }
 }
 
 /// log2 of the most entries.

@@ -2,11 +2,12 @@
 //! to receive, and not before, as Linux does.
 
 use super::modify::{answer, atomic_mode, merge};
-use crate::abi::{self, access, driver_data, qp_attr, qp_state};
+use crate::abi::{self, access, driver_data, qp_attr, qp_state, qp_type};
 use crate::attrs::Call;
 use crate::device::PKEYS;
 use crate::errno::Errno;
 use crate::fault::Fault;
+use crate::inventory::{Kind, Record};
 use crate::open_device::OpenDevice;
 use crate::registry::Waiter;
 use rushmem_mlx5::prm::dct::{CreateDct, DctContext, DestroyDct, DrainDct};
@@ -37,6 +38,16 @@ impl Dct {
         let context = DctContext { pd, cqn, srqn_xrqn, user_index, dc_access_key, ..DctContext::default() };
         let attributes = abi::ModifyQp::default();
         Dct { dctn: None, context, state: qp_state::RESET, cap, failures, attributes }
+    }
+
+    pub(crate) fn record(&self) -> Record {
+        Record {
+            subtype: qp_type::DRIVER as u8,
+            state: self.state,
+            pd: self.context.pd,
+            cqns: [0, self.context.cqn],
+            ..Record::new(Kind::Qp, self.dctn.unwrap_or(0))
+        }
     }
 
     /// Returns the answer to QUERY_QP.

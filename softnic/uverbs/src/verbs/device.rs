@@ -7,6 +7,7 @@ use crate::device::VECTORS;
 use crate::errno::Errno;
 use crate::events::Kind;
 use crate::fault::Fault;
+use crate::inventory::Inventory;
 use crate::open_device::{OpenDevice, Session};
 use std::sync::Arc;
 
@@ -121,7 +122,8 @@ fn get_context(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
     opened.pages.set_clock_info(&info)?;
     let context = adapter.nic.open();
     context.show_clock(Arc::new(opened.pages.clock()?), 0)?;
-    opened.context = Some(Session { context, adapter, devx });
+    let inventory = Inventory::new(opened.pages.file()?, opened.device.index);
+    opened.context = Some(Session { context, adapter, devx, inventory });
     describe_context(call, driver_data::OUT)
 }
 

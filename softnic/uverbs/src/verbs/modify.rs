@@ -54,7 +54,8 @@ pub(super) fn modify(opened: &mut OpenDevice, number: u64, call: &Call) -> Resul
         _ => step.change_ready()?,
     }
     let qp = opened.handles.get_mut::<Qp>(request.qp_handle)?;
-    qp.set_attributes(if to == qp_state::RESET { abi::ModifyQp::default() } else { merged });
+    let attributes = if to == qp_state::RESET { abi::ModifyQp::default() } else { merged };
+    qp.set_attributes(abi::ModifyQp { qp_state: to, ..attributes });
     answer(number, call)
 }
 

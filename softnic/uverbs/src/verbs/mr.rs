@@ -6,6 +6,7 @@ use crate::abi::{self, access, rereg};
 use crate::attrs::Call;
 use crate::errno::Errno;
 use crate::fault::Fault;
+use crate::inventory::{Kind, Record};
 use crate::memory::{self, Region};
 use crate::open_device::OpenDevice;
 use crate::user;
@@ -18,12 +19,17 @@ pub(crate) struct Mr {
     umem: u32,
     /// The whole key.
     key: u32,
+    pd: u32,
     wanted: MrRequest,
     /// Address of the first byte in the program; `None` for a dma-buf.
     start: Option<u64>,
 }
 
 impl Mr {
+    pub(crate) fn record(&self) -> Record {
+        Record { pd: self.pd, len: self.wanted.len, ..Record::new(Kind::Mr, self.key) }
+    }
+
     /// Gives the region a handle, and returns it and the key.
     fn insert(self, opened: &mut OpenDevice) -> Result<(u32, u32), Errno> {
         let key = self.key;
@@ -179,7 +185,7 @@ fn create(
     let command = CreateMkey { umem_valid: true, umem_id, context, ..CreateMkey::default() };
     let mkey_index = opened.execute(&command).inspect_err(|_| opened.forget_umems(&[umem_id]))?.mkey_index;
     let key = key(mkey_index, context.mkey_7_0);
-    Ok(Mr { mkey_index, umem: umem_id, key, wanted, start: None })
+    Ok(Mr { mkey_index, umem: umem_id, key, pd, wanted, start: None })
 }
 
 /// Returns the rights of a key, `EINVAL` for combinations that the kernel refuses, or `EOPNOTSUPP` for missing features.

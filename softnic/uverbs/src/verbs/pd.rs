@@ -4,6 +4,7 @@ use super::core_out;
 use crate::abi::driver_data;
 use crate::attrs::Call;
 use crate::errno::Errno;
+use crate::inventory::{Kind, Record};
 use crate::open_device::OpenDevice;
 use rushmem_mlx5::prm::pd::{AllocPd, DeallocPd};
 
@@ -11,6 +12,12 @@ use rushmem_mlx5::prm::pd::{AllocPd, DeallocPd};
 pub(crate) struct Pd {
     /// The adapter's number.
     pub(crate) number: u32,
+}
+
+impl Pd {
+    pub(crate) fn record(&self) -> Record {
+        Record::new(Kind::Pd, self.number)
+    }
 }
 
 /// Handles ALLOC_PD.

@@ -11,6 +11,7 @@ use crate::attrs::Call;
 use crate::errno::Errno;
 use crate::fault::Fault;
 use crate::handles::Object;
+use crate::inventory::{Kind, Record};
 use crate::memory;
 use crate::open_device::OpenDevice;
 use crate::registry::{Registry, Waiter};
@@ -23,6 +24,9 @@ pub(crate) struct Qp {
     /// The adapter's number.
     pub(crate) qpn: u32,
     pub(crate) service: ServiceType,
+    pd: u32,
+    /// Numbers of the CQs of its send queue and its receive queue.
+    cqns: [u32; 2],
     umems: [u32; 2],
     failures: Option<Arc<Waiter>>,
     cap: abi::QpCap,
@@ -39,6 +43,8 @@ impl Qp {
         Qp {
             qpn: target.qpn,
             service: ServiceType::XRC,
+            pd: 0,
+            cqns: [0; 2],
             umems: [0; 2],
             failures,
             cap: abi::QpCap::default(),
@@ -66,6 +72,28 @@ impl Qp {
     /// Returns whether it is the target of an extended connection.
     pub(super) fn is_target(&self) -> bool {
         self.target.is_some()
+    }
+
+    pub(crate) fn record(&self) -> Record {
+        let kind = match self.service {
+            ServiceType::RC => qp_type::RC,
+            ServiceType::UC => qp_type::UC,
+            ServiceType::UD => qp_type::UD,
+            ServiceType::XRC if self.is_target() => qp_type::XRC_TARGET,
+            ServiceType::XRC => qp_type::XRC_INITIATOR,
+            _ => qp_type::DRIVER,
+        };
+        let set = self.attributes();
+        Record {
+            subtype: kind as u8,
+            state: set.qp_state,
+            pd: self.pd,
+            peer: set.dest_qp_num,
+            receive_psn: set.rq_psn,
+            send_psn: set.sq_psn,
+            cqns: self.cqns,
+            ..Record::new(Kind::Qp, self.qpn)
+        }
     }
 
     /// Executes a command about it.
@@ -184,7 +212,8 @@ pub(crate) fn create(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> 
     let qpn = opened.execute(&command).inspect_err(|_| opened.forget_umems(&umems))?.qpn;
     let signal_all = flags & CREATE_SIGNAL_ALL != 0;
     let attributes = abi::ModifyQp::default();
-    let qp = Qp { qpn, service, umems, failures, cap, signal_all, attributes, target: None };
+    let cqns = [cqn_snd, cqn_rcv];
+    let qp = Qp { qpn, service, pd, cqns, umems, failures, cap, signal_all, attributes, target: None };
     let handle = qp.enter(opened)?;
     call.return_handle(HANDLE, handle)?;
     call.output(CAP_OUT, &cap)?;

@@ -8,6 +8,7 @@ use crate::abi::{self, driver_data, srq_attr, srq_type};
 use crate::attrs::Call;
 use crate::device::{MAX_SRQ_SGE as MAX_SGE, MAX_SRQ_WR as MAX_WR};
 use crate::errno::Errno;
+use crate::inventory::{Kind, Record};
 use crate::memory;
 use crate::open_device::OpenDevice;
 use crate::registry::Waiter;
@@ -19,6 +20,7 @@ use std::sync::Arc;
 pub(crate) struct Srq {
     /// The adapter's number.
     pub(crate) srqn: u32,
+    pd: u32,
     umems: [u32; 2],
     events: Option<Arc<Waiter>>,
     max_wr: u32,
@@ -28,6 +30,11 @@ pub(crate) struct Srq {
 }
 
 impl Srq {
+    pub(crate) fn record(&self) -> Record {
+        let subtype = if self.is_xrc() { srq_type::XRC } else { srq_type::BASIC };
+        Record { subtype: subtype as u8, pd: self.pd, ..Record::new(Kind::Srq, self.srqn) }
+    }
+
     /// Returns whether it is of an XRC domain.
     pub(crate) fn is_xrc(&self) -> bool {
         self.xrcd.is_some()
@@ -84,7 +91,7 @@ pub(super) fn create(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> 
     let context = RmpContext { state: RmpState::RDY, wq, ..RmpContext::default() };
     let made = opened.execute(&CreateRmp { context, ..CreateRmp::default() });
     let srqn = made.inspect_err(|_| opened.forget_umems(&memory))?.rmpn;
-    enter(opened, call, (srqn, request.user_handle), (memory, &layout), None)
+    enter(opened, call, (srqn, pd, request.user_handle), (memory, &layout), None)
 }
 
 /// Handles CREATE_XSRQ: makes a queue of an XRC domain.
@@ -116,7 +123,7 @@ pub(super) fn create_of_xrcd(opened: &mut OpenDevice, call: &Call) -> Result<(),
     let made =
         opened.execute(&CreateXrcSrq { context, umem_id, umem_valid: true, ..CreateXrcSrq::default() });
     let srqn = made.inspect_err(|_| opened.forget_umems(&memory))?.xrc_srqn;
-    enter(opened, call, (srqn, request.user_handle), (memory, &layout), Some(opening))
+    enter(opened, call, (srqn, pd, request.user_handle), (memory, &layout), Some(opening))
 }
 
 /// Registers the ring and the doorbell record of a new queue.
@@ -135,7 +142,7 @@ fn memory_of(opened: &OpenDevice, driver: &abi::DriverCreateSrq, layout: &Layout
 fn enter(
     opened: &mut OpenDevice,
     call: &Call,
-    (srqn, user_handle): (u32, u64),
+    (srqn, pd, user_handle): (u32, u32, u64),
     (umems, layout): ([u32; 2], &Layout),
     xrcd: Option<Arc<Opening>>,
 ) -> Result<(), Errno> {
@@ -145,7 +152,7 @@ fn enter(
         opened.session()?.adapter.registry.listen_to_srq(srqn, Arc::clone(waiter));
     }
     let (max_wr, max_sge) = ((1 << layout.log_size) - 1, (1 << layout.log_stride) / SEGMENT - 1);
-    let srq_handle = opened.handles.insert(Srq { srqn, umems, events, max_wr, max_sge, xrcd })?;
+    let srq_handle = opened.handles.insert(Srq { srqn, pd, umems, events, max_wr, max_sge, xrcd })?;
     call.output(driver_data::OUT, &abi::DriverCreateSrqResponse { srqn, reserved: 0 })?;
     core_out(call, &abi::CreateSrqResponse { srq_handle, max_wr, max_sge, srqn })
 }

@@ -88,6 +88,10 @@ impl Running {
         Running { child, name }
     }
 
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Kills it, so that it can do nothing any more.
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();

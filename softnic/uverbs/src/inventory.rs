@@ -1,0 +1,219 @@
+//! The objects of opened devices, as other processes can read them.
+//!
+//! The kernel knows the objects of all processes; here each process has its own adapter. So an opened device keeps a record of each
+//! object in its memory file, and the tool `rdma` reads the files that it finds in `/proc`, which are those of the same user.
+
+use crate::sys;
+use bytemuck::{Pod, Zeroable};
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+
+/// The place of the records in the file: in command 6, of which programs map no pages.
+pub(crate) const OFFSET: u64 = 6 << 20;
+/// Number of records that the place has room for. Further objects are not recorded.
+const ROOM: u32 = (1 << 20) / size_of::<Record>() as u32 - 1;
+/// The start of the head.
+const MAGIC: u64 = u64::from_le_bytes(*b"rushmem1");
+
+/// Kinds of objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    Pd = 1,
+    Cq = 2,
+    Qp = 3,
+    Mr = 4,
+    Context = 5,
+    Srq = 6,
+}
+
+/// What is known about an object. Numbers that its kind does not have are zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct Record {
+    /// A [`Kind`], or 0 for no object.
+    pub(crate) kind: u8,
+    /// The type of a queue pair or a shared receive queue, with the numbers of verbs.
+    pub(crate) subtype: u8,
+    /// The state of a queue pair.
+    pub(crate) state: u8,
+    pub(crate) reserved: u8,
+    /// The adapter's number, or the key of a memory region.
+    pub(crate) number: u32,
+    pub(crate) pd: u32,
+    /// The queue pair at the other end.
+    pub(crate) peer: u32,
+    pub(crate) receive_psn: u32,
+    pub(crate) send_psn: u32,
+    /// The CQs of the send queue and the receive queue.
+    pub(crate) cqns: [u32; 2],
+    /// The entries of a CQ, or the bytes of a memory region.
+    pub(crate) len: u64,
+}
+
+impl Record {
+    pub(crate) fn new(kind: Kind, number: u32) -> Record {
+        Record { kind: kind as u8, number, ..Record::default() }
+    }
+
+    pub(crate) fn is(&self, kind: Kind) -> bool {
+        self.kind == kind as u8
+    }
+}
+
+/// What precedes the records.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct Head {
+    magic: u64,
+    device: u32,
+    pid: u32,
+    /// Number of records that have been in use.
+    count: u32,
+    reserved: [u32; 5],
+}
+
+const _: () = assert!(size_of::<Head>() == size_of::<Record>());
+
+/// The records of an opened device.
+pub(crate) struct Inventory {
+    file: std::fs::File,
+    head: Head,
+    /// Places of the objects, by handle.
+    places: BTreeMap<u32, u32>,
+    free: Vec<u32>,
+}
+
+impl Inventory {
+    /// Starts with the record of the context.
+    pub(crate) fn new(file: OwnedFd, device: u32) -> Inventory {
+        let head = Head { magic: MAGIC, device, pid: std::process::id(), count: 1, reserved: [0; 5] };
+        let inventory = Inventory { file: file.into(), head, places: BTreeMap::new(), free: Vec::new() };
+        inventory.write(0, Record::new(Kind::Context, 0));
+        inventory.write_head();
+        inventory
+    }
+
+    /// Sets the record of the object with a handle, or removes it.
+    pub(crate) fn set(&mut self, handle: u32, record: Option<Record>) {
+        let Some(record) = record else {
+            if let Some(place) = self.places.remove(&handle) {
+                self.write(place, Record::default());
+                self.free.push(place);
+            }
+            return;
+        };
+        if let Some(place) = self.places.get(&handle).copied().or_else(|| self.free.pop()) {
+            self.places.insert(handle, place);
+            self.write(place, record);
+        } else if self.head.count < ROOM {
+            let place = self.head.count;
+            self.places.insert(handle, place);
+            self.write(place, record);
+            self.head.count += 1;
+            self.write_head();
+        }
+    }
+
+    fn write(&self, place: u32, record: Record) {
+        self.put(u64::from(place) + 1, bytemuck::bytes_of(&record));
+    }
+
+    fn write_head(&self) {
+        self.put(0, bytemuck::bytes_of(&self.head));
+    }
+
+    fn put(&self, place: u64, bytes: &[u8]) {
+        let at = OFFSET + place * size_of::<Record>() as u64;
+        if let Err(error) = self.file.write_all_at(bytes, at) {
+            tracing::warn!(%error, "the objects of this device are not listed");
+        }
+    }
+}
+
+/// The objects of an opened device.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Opened {
+    pub(crate) pid: u32,
+    pub(crate) records: Vec<Record>,
+}
+
+impl Opened {
+    pub(crate) fn all(&self, kind: Kind) -> impl Iterator<Item = &Record> {
+        self.records.iter().filter(move |record| record.is(kind))
+    }
+}
+
+/// Returns the objects of all processes of this user on the device with an index.
+pub(crate) fn of_device(device: u32) -> Vec<Opened> {
+    let mut all: Vec<Opened> = pids().flat_map(|pid| of_process(pid, device)).collect();
+    all.sort_by_key(|opened| opened.pid);
+    all
+}
+
+fn pids() -> impl Iterator<Item = u32> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+fn of_process(pid: u32, device: u32) -> Vec<Opened> {
+    // Each file has two descriptors at least: the program's and the library's.
+    let mut files = BTreeMap::new();
+    for entry in std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten() {
+        if sys::is_memory_link(&entry.path())
+            && let Ok(file) = std::fs::File::open(entry.path())
+            && let Ok(meta) = file.metadata()
+        {
+            files.insert((meta.dev(), meta.ino()), file);
+        }
+    }
+    files.into_values().filter_map(|file| read(&file, pid, device)).collect()
+}
+
+/// Reads the records of a file, if the process has opened it itself. A child that has inherited it does not count.
+fn read(file: &std::fs::File, pid: u32, device: u32) -> Option<Opened> {
+    let mut head = Head::zeroed();
+    file.read_exact_at(bytemuck::bytes_of_mut(&mut head), OFFSET).ok()?;
+    if head.magic != MAGIC || head.pid != pid || head.device != device || head.count > ROOM {
+        return None;
+    }
+    let mut records = vec![Record::default(); head.count as usize];
+    let at = OFFSET + size_of::<Head>() as u64;
+    file.read_exact_at(bytemuck::cast_slice_mut(&mut records), at).ok()?;
+    records.retain(|record| record.kind != 0);
+    Some(Opened { pid, records })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_processes_can_read_what_is_set() {
+        const DEVICE: u32 = 0x7777;
+        let file = sys::memory_file(true).unwrap();
+        let mut inventory = Inventory::new(file.try_clone().unwrap(), DEVICE);
+        let qp = |state| Record { state, ..Record::new(Kind::Qp, 5) };
+        inventory.set(1, Some(Record::new(Kind::Pd, 3)));
+        inventory.set(2, Some(qp(0)));
+        inventory.set(1, None);
+        inventory.set(2, Some(qp(3)));
+        inventory.set(4, Some(Record::new(Kind::Mr, 9)));
+        let own = of_device(DEVICE);
+        let [opened] = &own[..] else { panic!("{own:?}") };
+        let context = Record::new(Kind::Context, 0);
+        let expected = [context, Record::new(Kind::Mr, 9), qp(3)];
+        assert_eq!((opened.pid, &opened.records[..]), (std::process::id(), &expected[..]));
+        assert_eq!(of_device(DEVICE + 1), []);
+        drop((file, inventory));
+        assert_eq!(of_device(DEVICE), []);
+    }
+
+    #[test]
+    fn too_many_objects_are_left_out() {
+        let mut inventory = Inventory::new(sys::memory_file(true).unwrap(), 0);
+        (0..=ROOM).for_each(|handle| inventory.set(handle, Some(Record::new(Kind::Pd, 0))));
+        assert_eq!(inventory.head.count, ROOM);
+    }
+}
