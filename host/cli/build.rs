@@ -80,6 +80,8 @@ fn main() -> io::Result<()> {
     let script = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default()).join("exports");
     fs::write(&script, format!("{{ global: {}; local: *; }};\n", EXPORTS.join("; ")))?;
     println!("cargo::rustc-link-arg-bin=rushmem-preload=-shared");
+    // Without an entry, running the library would be a segmentation fault.
+    println!("cargo::rustc-link-arg-bin=rushmem-preload=-Wl,--entry=rushmem_preload_start");
     println!("cargo::rustc-link-arg-bin=rushmem-preload=-Wl,--version-script={}", script.display());
     for name in DIRECT {
         println!("cargo::rustc-link-arg-bin=rushmem-preload=-Wl,--wrap={name}");

@@ -266,6 +266,13 @@ fn a_missing_library_is_explained() {
 }
 
 #[test]
+fn the_library_explains_itself_as_a_program() {
+    let output = std::process::Command::new(common::built().join("rushmem-preload")).output().unwrap();
+    assert!(output.status.success(), "{}", output.status);
+    assert!(output_text(&output).contains("rushmem softnic -- PROGRAM"), "{}", output_text(&output));
+}
+
+#[test]
 fn ordinary_programs_are_unaffected() {
     let output =
         softnic(&[], &["sh", "-c", "cat /proc/version && ls / && echo $((6 * 7))"]).output().unwrap();

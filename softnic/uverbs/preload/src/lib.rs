@@ -235,6 +235,27 @@ direct! {
     __wrap_socket = SYS_socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
 }
 
+/// The dynamic linker, which can then run the library like a program.
+#[used]
+#[unsafe(link_section = ".interp")]
+static INTERPRETER: [u8; 28] = *b"/lib64/ld-linux-x86-64.so.2\0";
+
+// The start of the library as a program. Only the first function of a process has to align the stack.
+std::arch::global_asm!(
+    ".globl rushmem_preload_start",
+    "rushmem_preload_start:",
+    "and rsp, -16",
+    "call {explain}",
+    "ud2",
+    explain = sym explain,
+);
+
+/// Explains the library to whoever runs it: `cargo install` puts it beside programs, and `cargo test --bins` takes it for one.
+extern "C" fn explain() -> ! {
+    println!("rushmem-preload is the library that `rushmem softnic -- PROGRAM` preloads.");
+    std::process::exit(0)
+}
+
 /// Calls [`peer_memory::rushmem_uverbs_register_peer_memory`].
 ///
 /// # Safety
