@@ -243,7 +243,9 @@ impl Core {
         busy
     }
 
-    /// Executes what has been posted, before a command removes a key that it may need. Hardware is faster than the command.
+    /// Executes what has been posted, and handles and answers what has arrived, before a command removes a key that this needs or
+    /// stops a QP. Hardware is faster than the command: a message that a program has received is acknowledged by then, and one that
+    /// the peer has acknowledged is complete.
     pub(crate) fn catch_up(&mut self) {
         /// Most passes. A peer may keep the adapter busy.
         const MOST: usize = 16;
@@ -252,6 +254,8 @@ impl Core {
             return;
         }
         for _ in 0..MOST {
+            // A pass reads the sockets now and then only. They may have what came before shared memory was in use.
+            self.rest.has_mail = true;
             if !self.pass(|| false) {
                 break;
             }

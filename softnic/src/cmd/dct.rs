@@ -46,6 +46,8 @@ pub(super) fn create(core: &mut Core, context: u32, command: CreateDct) -> CmdRe
 /// Ends all connections at once, so the target is drained when the command ends.
 pub(super) fn drain(core: &mut Core, context: u32, command: DrainDct) -> CmdResult<DrainDctOut> {
     let dctn = command.dctn;
+    own(core, context, dctn)?;
+    core.catch_up();
     own(core, context, dctn)?.is_drained = true;
     core.remove_connections(dctn);
     core.out.events.push(Event::DctDrained { dctn });

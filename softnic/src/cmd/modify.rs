@@ -158,6 +158,8 @@ pub(super) fn rts2rts(core: &mut Core, context: u32, command: Rts2Rts) -> Modifi
 }
 
 pub(super) fn to_error(core: &mut Core, context: u32, command: ToErr) -> Modified {
+    own(core, context, command.qpn)?;
+    core.catch_up();
     own(core, context, command.qpn)?.state = State::Error;
     core.enqueue(command.qpn);
     Ok(ModifyQpOut::default())
@@ -165,6 +167,7 @@ pub(super) fn to_error(core: &mut Core, context: u32, command: ToErr) -> Modifie
 
 pub(super) fn to_reset(core: &mut Core, context: u32, command: ToRst) -> Modified {
     own(core, context, command.qpn)?;
+    core.catch_up();
     core.disconnect(command.qpn);
     own(core, context, command.qpn)?.reset();
     Ok(ModifyQpOut::default())

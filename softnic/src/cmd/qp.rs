@@ -160,6 +160,7 @@ pub(super) fn query(core: &mut Core, context: u32, command: QueryQp) -> CmdResul
 
 pub(super) fn destroy(core: &mut Core, context: u32, command: DestroyQp) -> CmdResult<DestroyQpOut> {
     own(core, context, command.qpn)?;
+    core.catch_up();
     datagram::finish(core, command.qpn);
     core.remove_qp(command.qpn);
     Ok(DestroyQpOut {})

@@ -1,9 +1,12 @@
 //! Forged packets: what a third party on the network can send with the peer's address.
 
+use crate::cmd;
 use crate::fuzz::Harness;
 use crate::qp::State;
 use crate::roce::{Aeth, AethSyndrome, Ext, Nak, Op, Psn, Reth, Service};
 use crate::stats::Stats;
+use rushmem_mlx5::prm::qp::{DestroyQp, ToErr, ToRst};
+use rushmem_mlx5::prm::{Command, Response as _};
 
 /// First PSN of the connection, in both directions.
 const PSN: u32 = 0x40_0000;
@@ -50,6 +53,13 @@ impl Victim {
         let qp = self.harness.core.qps.get(self.qpn).unwrap();
         assert_eq!((qp.state, qp.recv_psn, qp.send_psn), (State::Rts, Psn::new(PSN), Psn::new(PSN)));
         assert_eq!(self.first_word(), [0; 8]);
+    }
+
+    fn command<C: Command>(&mut self, command: &C) {
+        let mut output = C::Output::EMPTY;
+        let owner = self.harness.core.qps.get(self.qpn).unwrap().owner;
+        cmd::execute(&mut self.harness.core, owner, command.encode().as_ref(), output.as_mut());
+        C::Output::decode(output.as_ref()).unwrap();
     }
 
     fn first_word(&self) -> [u8; 8] {
@@ -128,6 +138,23 @@ fn a_repeated_read_may_be_longer() {
     let reth = Reth { addr: 256, rkey, len: 1024 };
     assert_eq!(victim.request(victim.qpn, PSN + 1, Op::ReadRequest, reth).dropped, 0);
     assert_eq!(victim.harness.core.qps.get(victim.qpn).unwrap().recv_psn, Psn::new(PSN + 5));
+}
+
+/// A program may stop a QP as soon as it has received a message. Its peer still needs the acknowledgement.
+#[test]
+fn answers_are_sent_before_a_qp_stops() {
+    type Stop = fn(&mut Victim);
+    let stops: [Stop; 3] = [
+        |victim| victim.command(&ToErr { qpn: victim.qpn, ..ToErr::default() }),
+        |victim| victim.command(&ToRst { qpn: victim.qpn, ..ToRst::default() }),
+        |victim| victim.command(&DestroyQp { qpn: victim.qpn, ..DestroyQp::default() }),
+    ];
+    for stop in stops {
+        let mut victim = Victim::new();
+        assert_eq!(victim.read(PSN, victim.rkey, 8).packets_sent, 0);
+        stop(&mut victim);
+        assert_eq!(victim.harness.core.out.stats.packets_sent, 1);
+    }
 }
 
 #[test]
