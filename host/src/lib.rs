@@ -94,6 +94,7 @@ mod build;
 mod call_site;
 mod contexts;
 mod deadlines;
+mod descriptor;
 pub mod dlpack;
 mod error;
 mod exit;

@@ -6,11 +6,9 @@
 //!        <-- nonce, proof --
 //!        -- proof, the file -->
 //! ```
-#![allow(unsafe_code, reason = "receives a file descriptor in a control message")]
 
-use std::io::{self, IoSlice, Read, Write};
-use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::sync::Arc;
@@ -18,19 +16,14 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rushmem_base::crowd_deadline;
-use socket2::{MaybeUninitSlice, MsgHdr, MsgHdrMut, SockRef};
+use socket2::SockRef;
 
 use crate::bootstrap::wire::PROOF_BYTES;
 use crate::bootstrap::{Role, Token, check_same_user, nonce};
-use crate::{Error, Result};
+use crate::{Error, Result, descriptor};
 
-/// A `cmsghdr` with one descriptor, in words: the length, the level and type, the descriptor with padding.
-type Control = [u64; 3];
-/// Length of [`Control`] in bytes, without padding.
-const CONTROL_LEN: u64 = 20;
 /// Time limit for one client, on a node with few PEs.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(10);
-const RIGHTS: u64 = (libc::SCM_RIGHTS as u64) << 32 | libc::SOL_SOCKET as u64;
 
 /// A server that sends the file of a heap to processes of this node as long as it lives.
 pub(super) struct FdServer {
@@ -121,17 +114,7 @@ fn serve(mut stream: UnixStream, file: &OwnedFd, token: &Token, within: Duration
     if !token.verify(Role::HeapUser, &ours, &theirs, &proof) {
         return Err(unknown_peer());
     }
-    send(&stream, &token.proof(Role::HeapOwner, &ours, &theirs), file)
-}
-
-fn send(stream: &UnixStream, proof: &[u8; PROOF_BYTES], file: &OwnedFd) -> io::Result<()> {
-    let control: Control = [CONTROL_LEN, RIGHTS, file.as_raw_fd() as u32 as u64];
-    let parts = [IoSlice::new(proof)];
-    let message = MsgHdr::new().with_buffers(&parts).with_control(bytemuck::cast_slice(&control));
-    match SockRef::from(stream).sendmsg(&message, libc::MSG_NOSIGNAL)? {
-        PROOF_BYTES => Ok(()),
-        _ => Err(io::ErrorKind::WriteZero.into()),
-    }
+    descriptor::send(&stream, &token.proof(Role::HeapOwner, &ours, &theirs), file)
 }
 
 /// Receives the file served under `name`.
@@ -147,20 +130,12 @@ pub(super) fn fetch(name: &str, token: &Token, within: Duration) -> io::Result<O
     let proof = token.proof(Role::HeapUser, &theirs, &ours);
     stream.write_all(&[ours, proof].concat())?;
 
-    let mut bytes = [MaybeUninit::new(0u8); PROOF_BYTES];
-    let mut control = [MaybeUninit::new(0u8); size_of::<Control>()];
-    let mut parts = [MaybeUninitSlice::new(&mut bytes)];
-    let mut message = MsgHdrMut::new().with_buffers(&mut parts).with_control(&mut control);
-    let len = SockRef::from(&stream).recvmsg(&mut message, libc::MSG_CMSG_CLOEXEC)?;
-    let control_len = message.control_len() as u64;
-    // SAFETY: zeroed before the first write.
-    let proof = bytes.map(|byte| unsafe { byte.assume_init() });
-    // SAFETY: zeroed before the first write.
-    let control: Control = bytemuck::cast(control.map(|byte| unsafe { byte.assume_init() }));
-    let has_file = control_len >= CONTROL_LEN && control[0] == CONTROL_LEN && control[1] == RIGHTS;
-    // SAFETY: the system has just created the descriptor for this process.
-    let file = has_file.then(|| unsafe { OwnedFd::from_raw_fd(control[2] as u32 as i32) });
-    if len != PROOF_BYTES || !token.verify(Role::HeapOwner, &theirs, &ours, &proof) {
+    let (proof, file) = match descriptor::receive(&stream) {
+        // The server closes the connection of a client without the token.
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Err(unknown_peer()),
+        other => other?,
+    };
+    if !token.verify(Role::HeapOwner, &theirs, &ours, &proof) {
         return Err(unknown_peer());
     }
     file.ok_or_else(|| io::Error::other("the answer carried no file; see `ulimit -n`"))
@@ -219,7 +194,7 @@ mod tests {
             let (mut stream, _) = listener.accept().unwrap();
             stream.write_all(&[7; PROOF_BYTES]).unwrap();
             stream.read_exact(&mut [0; 2 * PROOF_BYTES]).unwrap();
-            send(&stream, &[7; PROOF_BYTES], &a_file()).unwrap();
+            descriptor::send(&stream, &[7; PROOF_BYTES], &a_file()).unwrap();
         });
         let error = fetch(&name, &Token::generate().unwrap(), WITHIN).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{error}");
