@@ -90,11 +90,10 @@ impl fmt::Display for Site {
     }
 }
 
-/// A call of the program, with its name and line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]
+/// A call of the program, with its name and line. `wire` serializes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Call {
     /// The name of the function.
-    #[serde(deserialize_with = "text::intern")]
     pub name: Text,
     /// The line of the call.
     pub site: Site,

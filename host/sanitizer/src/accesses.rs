@@ -10,6 +10,8 @@ use std::panic::Location;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use serde::{Deserialize, Serialize};
+
 use crate::access::{Call, CallId, Kind, Memory, Span};
 use crate::calls::Calls;
 use crate::epoch::{ActorId, Epoch};
@@ -19,6 +21,9 @@ use crate::regions::Regions;
 
 /// The most accesses that a list holds.
 const MOST: usize = 4096;
+
+/// The fewest accesses of another process that are worth a list.
+const MIN_LIST: usize = 16;
 
 /// The bits of a number in the list, in a key.
 const NUMBER_BITS: u32 = MOST.ilog2();
@@ -60,17 +65,40 @@ pub enum Noted {
     ToPeer,
 }
 
-/// A plain access: [`Kind::Read`], [`Kind::Write`], or [`Kind::Put`] for a store to a peer.
-#[derive(Clone, Copy, Debug)]
-pub struct Plain {
-    /// The thread.
-    pub actor: ActorId,
-    /// The memory.
-    pub span: Span,
-    /// The kind.
-    pub kind: Kind,
-    /// The call.
-    pub call: Call,
+/// The accesses of a block for the engine in another process.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Batch {
+    /// The first thread of the block. The others have the numbers that follow.
+    first: ActorId,
+    /// Plain accesses with the threads that made them: [`Kind::Read`], [`Kind::Write`], or [`Kind::Put`] for a store to a peer.
+    accesses: Vec<(u32, Span, Kind, Call)>,
+    /// The threads that have ended after their last access.
+    ended: Vec<ActorId>,
+}
+
+impl Batch {
+    /// Returns whether it has stores to peers.
+    pub fn has_stores(&self) -> bool {
+        self.accesses.iter().any(|(_, _, kind, _)| *kind == Kind::Put)
+    }
+
+    /// Returns whether a list costs more than it saves: most stores to peers come one by one.
+    pub(crate) fn is_short(&self) -> bool {
+        self.accesses.len() < MIN_LIST
+    }
+
+    /// Returns the accesses with their threads.
+    pub(crate) fn accesses(&self) -> impl Iterator<Item = (ActorId, Span, Kind, Call)> {
+        let first = self.first.0;
+        self.accesses.iter().map(move |&(thread, span, kind, call)| {
+            (ActorId(first.saturating_add(thread.into())), span, kind, call)
+        })
+    }
+
+    /// Returns the threads that have ended after their last access.
+    pub(crate) fn ended(&self) -> &[ActorId] {
+        &self.ended
+    }
 }
 
 /// A list of accesses in the order of execution.
@@ -153,19 +181,16 @@ impl Accesses {
         site: &'static Location<'static>,
     ) -> Noted {
         let call = self.operation.unwrap_or_else(|| Call { name, site: site.into() });
-        let List { entries, keys, crosses_pages, calls, .. } = &mut *self.list();
+        let list = &mut *self.list();
         let Some(&actor) = self.lanes.get(thread as usize) else { return Noted::Waits };
-        let (first, last) = (span.bytes.start / PAGE, (span.bytes.end - 1) / PAGE);
-        *crosses_pages |= first != last;
-        keys.push(key_of(span) | entries.len() as u64);
-        entries.push(Entry { actor, span, kind, call: calls.id(call) });
+        list.add(actor, span, kind, call);
         if kind == Kind::Put {
             // The memory has the new value later, so a wait that sees it sees this, too.
             self.content.store(STORES, Ordering::SeqCst);
-        } else if entries.len() == 1 {
+        } else if list.entries.len() == 1 {
             self.content.store(LOADS, Ordering::SeqCst);
         }
-        if entries.len() >= MOST { Noted::Full } else { Noted::Waits }
+        if list.entries.len() >= MOST { Noted::Full } else { Noted::Waits }
     }
 
     /// Adds the end of a thread. The last one of a block must not wait.
@@ -192,18 +217,16 @@ impl Accesses {
         self.list().keys.sort_unstable();
     }
 
-    /// Returns the accesses in the order of execution, and the threads that have ended behind them, for the engine of another
-    /// process. Empties the list.
-    pub fn take(&self) -> (Vec<Plain>, Vec<ActorId>) {
+    /// Returns the accesses so far, for the engine of another process. Empties the list.
+    pub fn take(&self) -> Batch {
         let mut list = self.list();
-        let plain = |entry: &Entry| Plain {
-            actor: entry.actor,
-            span: entry.span,
-            kind: entry.kind,
-            call: list.call(entry),
+        let first = self.lanes.first().copied().unwrap_or(ActorId(0));
+        let sent = |entry: &Entry| {
+            let thread = (entry.actor.0 - first.0) as u32;
+            (thread, entry.span, entry.kind, list.call(entry))
         };
-        let all = list.entries.iter().map(plain).collect();
-        (all, self.clear(&mut list))
+        let accesses = list.entries.iter().map(sent).collect();
+        Batch { first, accesses, ended: self.clear(&mut list) }
     }
 
     pub(crate) fn list(&self) -> MutexGuard<'_, List> {
@@ -221,6 +244,28 @@ impl Accesses {
 }
 
 impl List {
+    /// Returns lists of these accesses.
+    pub(crate) fn of(
+        accesses: impl Iterator<Item = (ActorId, Span, Kind, Call)>,
+    ) -> impl Iterator<Item = Self> {
+        let mut accesses = accesses.peekable();
+        std::iter::from_fn(move || {
+            accesses.peek()?;
+            let mut list = Self::default();
+            for (actor, span, kind, call) in accesses.by_ref().take(MOST) {
+                list.add(actor, span, kind, call);
+            }
+            Some(list)
+        })
+    }
+
+    fn add(&mut self, actor: ActorId, span: Span, kind: Kind, call: Call) {
+        let (first, last) = (span.bytes.start / PAGE, span.bytes.end.saturating_sub(1) / PAGE);
+        self.crosses_pages |= first != last;
+        self.keys.push(key_of(span) | self.entries.len() as u64);
+        self.entries.push(Entry { actor, span, kind, call: self.calls.id(call) });
+    }
+
     /// Returns the call of an access.
     pub(crate) fn call(&self, entry: &Entry) -> Call {
         self.calls.call(entry.call)

@@ -203,10 +203,21 @@ pub(crate) struct Actors {
 }
 
 impl Actors {
-    /// Adds an actor that begins with `clock`. An operation makes no steps later.
-    pub(crate) fn add(&mut self, actor: Actor, mut clock: Clock, post: Option<Epoch>) -> ActorId {
-        let id = ActorId(self.next);
+    /// Returns the number of the next actor of the engine itself. [`Ids`](crate::Ids) numbers all others.
+    pub(crate) fn next_id(&mut self) -> ActorId {
         self.next += 1;
+        ActorId(self.next - 1)
+    }
+
+    /// Adds an actor that begins with `clock`. An operation makes no steps later.
+    pub(crate) fn add(&mut self, actor: Actor, clock: Clock, post: Option<Epoch>) -> ActorId {
+        let id = self.next_id();
+        self.add_as(id, actor, clock, post);
+        id
+    }
+
+    /// Adds an actor with a number, as [`Actors::add`] does.
+    pub(crate) fn add_as(&mut self, id: ActorId, actor: Actor, mut clock: Clock, post: Option<Epoch>) {
         let is_live = !matches!(actor, Actor::Operation { .. });
         clock.raise(Epoch { actor: id, count: if is_live { 1 } else { DELIVERED } });
         let state = State {
@@ -227,7 +238,6 @@ impl Actors {
             rest: None,
         };
         self.states.insert(id, Box::new(state));
-        id
     }
 
     /// Returns the states of all actors that have not settled.

@@ -40,6 +40,18 @@ impl Calls {
         id
     }
 
+    /// Returns the number of a call as plain data, and whether it is new.
+    pub(crate) fn number(&mut self, call: Call) -> (u32, bool) {
+        let before = self.calls.len();
+        let CallId(number) = self.id(call);
+        (number, self.calls.len() > before)
+    }
+
+    /// Returns the call with a number that [`Calls::number`] has returned.
+    pub(crate) fn get(&self, number: u32) -> Option<Call> {
+        self.calls.get(number as usize).copied()
+    }
+
     /// Returns the call with a number.
     pub(crate) fn call(&self, CallId(number): CallId) -> Call {
         self.calls[number as usize]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::access::{Access, Call, DELIVERED, Kind, Memory, SOURCE_READ, Span};
-use crate::accesses::{Accesses, Entry, List};
+use crate::accesses::{Accesses, Batch, Entry, List};
 use crate::actors::{Actor, Actors, Learned, State, Transfer};
 use crate::calls::Calls;
 use crate::clock::Clock;
@@ -94,40 +94,41 @@ impl Engine {
 
     /// Adds an actor that follows nobody: the first host thread of a PE.
     pub fn start(&mut self, actor: Actor) -> ActorId {
-        self.begin(actor, Clock::default())
+        let id = self.actors.next_id();
+        self.begin(id, actor, Clock::default());
+        id
     }
 
     /// Adds an actor that follows `parent`: a GPU thread of a launch, a stream, or a host thread.
     pub fn fork(&mut self, parent: ActorId, actor: Actor) -> ActorId {
-        self.fork_all(parent, [actor])[0]
+        let id = self.actors.next_id();
+        self.fork_as(parent, [(id, actor)]);
+        id
     }
 
-    /// Adds actors that follow `parent`: the GPU threads of a block.
+    /// Adds actors that follow `parent`, with numbers of [`Ids`](crate::Ids): the GPU threads of a block.
     ///
     /// What the hosts have written before is published. The stores of earlier launches are not, so the new threads know them,
     /// but publish them by their own fences.
-    pub fn fork_all(&mut self, parent: ActorId, actors: impl IntoIterator<Item = Actor>) -> Vec<ActorId> {
+    pub fn fork_as(&mut self, parent: ActorId, actors: impl IntoIterator<Item = (ActorId, Actor)>) {
         let clock = self.actors.release(parent);
         let (mut published, pe) = (Clock::default(), self.actors.known(parent).actor);
         self.hosts.iter().for_each(|&host| published.raise(Epoch { actor: host, count: clock.get(host) }));
         let carried = Shared::new(Carried::to_all(Place::from(pe), published));
-        let mut begin = |actor| {
-            let id = self.begin(actor, clock.clone());
+        for (id, actor) in actors {
+            self.begin(id, actor, clock.clone());
             self.actors.state(id).carried = Some(Shared::clone(&carried));
-            id
-        };
-        actors.into_iter().map(&mut begin).collect()
+        }
     }
 
-    fn begin(&mut self, actor: Actor, clock: Clock) -> ActorId {
-        let id = self.actors.add(actor, clock, None);
+    fn begin(&mut self, id: ActorId, actor: Actor, clock: Clock) {
+        self.actors.add_as(id, actor, clock, None);
         if matches!(actor, Actor::Host { .. }) {
             self.hosts.push(id);
         }
         if !matches!(actor, Actor::Stream { .. }) {
             self.waits.add(id, actor);
         }
-        id
     }
 
     /// Ends an actor: it makes no further steps.
@@ -337,6 +338,27 @@ impl Engine {
     /// Takes the plain accesses of a block, before the next other step of the block.
     pub fn take_accesses(&mut self, accesses: &Accesses) {
         let mut list = accesses.list();
+        self.take_list(&mut list);
+        accesses.clear(&mut list).into_iter().for_each(|actor| self.end(actor));
+    }
+
+    /// Takes the plain accesses of a block of another process, as [`Engine::take_accesses`] does.
+    pub fn take_batch(&mut self, batch: &Batch) {
+        if batch.is_short() {
+            for (actor, span, kind, call) in batch.accesses() {
+                match kind {
+                    Kind::Put => self.store_to_peer(actor, span, call),
+                    Kind::Read => self.load(actor, span, call),
+                    _ => self.store(actor, span, call),
+                }
+            }
+        } else {
+            List::of(batch.accesses()).for_each(|mut list| self.take_list(&mut list));
+        }
+        batch.ended().iter().for_each(|&actor| self.end(actor));
+    }
+
+    fn take_list(&mut self, list: &mut List) {
         // A store to a peer is a step of its thread, so steps come in the order of execution.
         let mut steps = Vec::with_capacity(list.entries.len());
         for entry in &list.entries {
@@ -346,7 +368,7 @@ impl Engine {
             });
         }
         for row in list.rows(&steps).iter() {
-            if row.len() > 1 && self.take_row(&list, row, steps[row[0]]) {
+            if row.len() > 1 && self.take_row(list, row, steps[row[0]]) {
                 continue;
             }
             for &number in row {
@@ -359,7 +381,6 @@ impl Engine {
                 }
             }
         }
-        accesses.clear(&mut list).into_iter().for_each(|actor| self.end(actor));
     }
 
     /// Takes a row of accesses, which begins with a step. Returns whether it does: the accesses of some rows must be taken one

@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
 pub struct ActorId(pub(crate) u64);
 
+/// The numbers of actors are less than this: a record of an access has 40 bits for them.
+pub(crate) const ACTORS: u64 = 1 << 40;
+
 /// A hasher for the numbers of actors.
 #[derive(Debug, Default)]
 pub(crate) struct ActorHasher(u64);

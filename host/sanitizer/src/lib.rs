@@ -75,8 +75,7 @@
 //! - Of more than 64 updates of the same word without an order among them, the first ones are forgotten.
 //! - An operation that no `quiet` ever covers stays in the tables until the job ends.
 //! - Arrays that each thread of a grid uses element by element have 16 bytes for each access or row, until they settle.
-//! - One engine watches the PEs of one machine. Other processes send their calls to it, which takes a message for each call that
-//!   others can see.
+//! - One engine watches the PEs of one machine. Processes send their calls to it: a message for each call that others can see.
 //! - Through a NIC, the poster does not deliver. The software ConnectX must then report deliveries before it makes them.
 //!
 //! # Modules
@@ -108,9 +107,13 @@
 //! | `report` | races as text and JSON |
 //! | `deadlock` | waits that cannot end |
 //! | `finding` | races and deadlocks |
-//! | `text` | names and files that come from other processes |
 //! | `engine` | one method for each relation |
 //! | `operations` | its part for operations and stores to peers |
+//! | `ids` | numbers that processes give to their actors, meetings and tokens |
+//! | `request` | calls of the engine as plain data |
+//! | `job` | the engine of a job, which applies requests |
+//! | `wire` | requests and replies as bytes |
+//! | `text` | names and files that come from other processes |
 //!
 //! # Hooks
 //!
@@ -122,8 +125,9 @@
 //!
 //! A hook of the device crate is one line that calls `device/src/watch`. It describes the call as a plain `Event`. The functions
 //! there are empty for GPUs, and in release builds without the feature `sanitize`. An `Observer` of `host/native` makes a
-//! `Watcher` for each lane. `host/src/sanitize` turns their events into calls of [`Engine`], under one lock. If PEs are processes,
-//! PE 0 has the engine. The others send their calls over a socket, and wait for an answer before a step that others can see.
+//! `Watcher` for each lane. `host/src/sanitize` turns their events into [`Request`]s. Threads apply them to a [`JobState`], under
+//! one lock. If PEs are processes, PE 0 has the engine, and all write their requests to one pipe. A request that others can see
+//! is in the pipe before its step. So the requests have the order of the steps, and nobody waits for the engine.
 //!
 //! | what | hooks | engine |
 //! |---|---|---|
@@ -167,7 +171,9 @@ mod engine;
 mod entries;
 mod epoch;
 mod finding;
+mod ids;
 mod intervals;
+mod job;
 mod locks;
 mod meetings;
 mod met;
@@ -179,25 +185,31 @@ mod post;
 mod queues;
 mod regions;
 mod report;
+mod request;
 mod scopes;
 mod shadow;
 mod text;
 mod values;
+mod wire;
 
 pub use access::{Call, Kind, Memory, Site, Space, Span};
-pub use accesses::{Accesses, Noted, Plain};
+pub use accesses::{Accesses, Batch, Noted};
 pub use actors::{Actor, Transfer};
 pub use context::Context;
 pub use deadlock::{Awaited, Deadlock, Stuck, Until, Wait};
 pub use engine::{Acquire, Buffers, Engine, Token};
 pub use epoch::ActorId;
 pub use finding::Finding;
+pub use ids::Ids;
 pub use intervals::Bytes;
+pub use job::{HOSTS, JobState};
 pub use locks::Holder;
 pub use meetings::MeetingId;
 pub use order::MissingOrder;
 pub use post::Post;
 pub use regions::{Region, Regions};
 pub use report::{Named, Object, Party, Race, Seen};
+pub use request::{Done, Reply, Request, TeamKey, TeamMeetings, TokenId};
 pub use scopes::Scope;
 pub use text::interned;
+pub use wire::{Malformed, Wire};

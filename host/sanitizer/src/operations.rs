@@ -19,6 +19,13 @@ use crate::values::Written;
 impl Engine {
     /// Posts an operation. It follows everything that the poster knows. Its delivery follows the fences toward its PE.
     pub fn post(&mut self, poster: ActorId, post: Post) -> ActorId {
+        let operation = self.actors.next_id();
+        self.post_as(operation, poster, post);
+        operation
+    }
+
+    /// Posts an operation with a number of [`Ids`](crate::Ids), as [`Engine::post`] does.
+    pub fn post_as(&mut self, operation: ActorId, poster: ActorId, post: Post) {
         self.settle_if_many();
         let Post { context, target, transfer, call, .. } = post;
         let (made, known) = (self.actors.now(poster), self.actors.clock(poster));
@@ -37,7 +44,7 @@ impl Engine {
         let carried = self.actors.carried(poster, &behind);
         let released = post.releases.then(|| Shared::new(Carried::to_all(place, start.clone())));
         let description = Actor::Operation { pe, target, transfer, call };
-        let operation = self.actors.add(description, start, Some(made));
+        self.actors.add_as(operation, description, start, Some(made));
         let state = self.actors.state(operation);
         (state.behind, state.context) = (behind, Some(context));
         self.queues.add(context, operation, Some(made), target, post.is_ordered);
@@ -54,7 +61,6 @@ impl Engine {
         self.undelivered
             .insert(operation, Undelivered { pe, place, carried, released, knew: Arc::new(known), post });
         self.actors.tick(poster);
-        operation
     }
 
     /// Returns the knowledge of the fences that order a post behind earlier ones.

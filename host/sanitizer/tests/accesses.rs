@@ -4,7 +4,7 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use rushmem_sanitizer::{
-    Accesses, Acquire, Actor, ActorId, Call, Engine, Memory, Noted, Region, Regions, Space, Span,
+    Accesses, Acquire, Actor, ActorId, Call, Engine, Ids, Memory, Noted, Region, Regions, Space, Span,
 };
 
 const LANES: u32 = 32;
@@ -34,7 +34,8 @@ impl Job {
         let blocks = [0, 1].map(|pe| {
             let host = engine.start(Actor::Host { pe, thread: 0 });
             let threads = (0..LANES).map(|thread| Actor::Thread { pe, launch: 0, block: 0, thread });
-            let lanes = engine.fork_all(host, threads);
+            let lanes = Ids::of_process(pe, 2).actors(LANES as usize);
+            engine.fork_as(host, lanes.iter().copied().zip(threads));
             let block = Arc::new(Accesses::new(pe, lanes, Arc::clone(&regions), None));
             engine.add_accesses(Arc::clone(&block));
             block
@@ -129,10 +130,34 @@ fn elements_of_several_lengths_keep_their_order() {
 }
 
 #[test]
+fn accesses_of_another_process_have_the_same_races() {
+    for threads in [1..2, 0..LANES] {
+        let (mut here, mut there) = (Job::new(), Job::new());
+        for job in [&here, &there] {
+            for thread in threads.clone() {
+                job.blocks[0].store(
+                    thread,
+                    (HEAPS[0] + 8 * u64::from(thread), 8),
+                    "store",
+                    Location::caller(),
+                );
+            }
+        }
+        here.engine.take_accesses(&here.blocks[0]);
+        there.engine.take_batch(&there.blocks[0].take());
+        let [wanted, found] = [&mut here, &mut there].map(|job| {
+            job.engine.load(job.lane(1, 0), Span::heap(0, 8, 16), call("load"));
+            job.engine.take_races()
+        });
+        assert_eq!((wanted.is_empty(), &found), (false, &wanted));
+    }
+}
+
+#[test]
 fn the_last_thread_of_a_block_ends_all() {
-    let job = Job::new();
+    let mut job = Job::new();
     let ends = (0..LANES).map(|thread| job.blocks[0].end(thread));
     assert_eq!(ends.filter(|noted| *noted == Noted::Full).count(), 1);
-    let (accesses, ended) = job.blocks[0].take();
-    assert_eq!((accesses.len(), ended.len()), (0, LANES as usize));
+    job.engine.take_batch(&job.blocks[0].take());
+    assert!(job.blocks[0].is_empty());
 }

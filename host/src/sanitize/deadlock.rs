@@ -5,7 +5,7 @@
 //!
 //! A short deadline ends the waits before. They then count if they have stayed for half of it, and the job fails by it.
 //!
-//! In other processes, the thread sends the requests that the process keeps back. So the engine knows their waits, too.
+//! If PEs are processes, the thread of each sends the requests that the process keeps back. So the engine knows its waits.
 
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
@@ -13,11 +13,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use rushmem_base::lock;
-use rushmem_sanitizer::Deadlock;
+use rushmem_sanitizer::{Deadlock, JobState};
 
 use super::Sanitizer;
-use super::link::Link;
-use super::state::State;
 
 /// The longest time between two looks.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -31,20 +29,19 @@ const STAY: Duration = Duration::from_secs(2);
 impl Sanitizer {
     /// Looks for deadlocks until `job` closes. Ends the waits of the job if it finds one. `deadline` ends waits, too.
     pub(crate) fn look_for_deadlocks(&self, job: &Receiver<()>, deadline: Duration) {
-        match &self.link {
-            Link::Here(state) => self.look(state, job, deadline),
-            Link::There(client) => {
-                while job.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
-                    client.flush();
-                }
-            }
+        if let Some(engine) = &self.engine {
+            return self.look(engine, job, deadline);
+        }
+        while job.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
+            self.link.flush();
         }
     }
 
-    fn look(&self, state: &Mutex<State>, job: &Receiver<()>, deadline: Duration) {
+    fn look(&self, state: &Mutex<JobState>, job: &Receiver<()>, deadline: Duration) {
         let short = STAY.min(deadline / 2);
         let (mut last, mut since) = (None, Instant::now());
         while job.recv_timeout(INTERVAL.min(short / LOOKS)) == Err(RecvTimeoutError::Timeout) {
+            self.link.flush();
             let found = lock(state).engine.deadlock();
             if found != last {
                 (last, since) = (found, Instant::now());
@@ -59,7 +56,7 @@ impl Sanitizer {
     }
 
     /// Ends the waits of the PEs of this process. Other processes then lose a PE, which ends their waits.
-    fn end_by(&self, state: &Mutex<State>, deadlock: Deadlock) {
+    fn end_by(&self, state: &Mutex<JobState>, deadlock: Deadlock) {
         let mut state = lock(state);
         if state.has_failed {
             return;
@@ -73,7 +70,7 @@ impl Sanitizer {
 }
 
 /// Keeps a deadlock in case the deadline of a wait ends the job.
-fn suspect(state: &Mutex<State>, deadlock: Deadlock) {
+fn suspect(state: &Mutex<JobState>, deadlock: Deadlock) {
     let mut state = lock(state);
     if !state.has_failed {
         state.suspected = Some(deadlock);

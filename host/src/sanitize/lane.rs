@@ -11,14 +11,13 @@ use rushmem_device::watch::{
     PeRange, Posting, Watcher,
 };
 use rushmem_sanitizer::{
-    Accesses, Acquire, ActorId, Buffers, Call, Context, Kind, MeetingId, Noted, Post, Scope, Span, Until,
-    Wait,
+    Accesses, Acquire, ActorId, Buffers, Call, Context, Done, Kind, MeetingId, Noted, Post, Request, Scope,
+    Span, Until, Wait,
 };
 
 use super::launch::LaunchWatch;
 use super::link::Link;
 use super::polls::{MIN_READS, Polls};
-use super::request::{Done, Request};
 
 /// The rest of a call, at its end.
 #[derive(Debug)]

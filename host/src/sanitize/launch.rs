@@ -7,12 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use rushmem_base::lock;
 use rushmem_device::kernel::Call;
 use rushmem_device::watch::Watcher;
-use rushmem_sanitizer::{Accesses, Actor, ActorId, Call as Named, MeetingId, Noted, Scope, Until, Wait};
+use rushmem_sanitizer::{
+    Accesses, Actor, ActorId, Call as Named, MeetingId, Noted, Request, Scope, Until, Wait,
+};
 
 use super::Addresses;
 use super::lane::LaneWatch;
 use super::pe::Watched;
-use super::request::Request;
 use crate::native::{Grid, Observer};
 
 /// A launch that the sanitizer watches.

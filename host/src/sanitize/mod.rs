@@ -1,16 +1,15 @@
 //! The communication sanitizer of a job: it turns what PEs, streams and lanes tell into requests to the engine.
 //!
-//! One engine watches all PEs of a job, and one lock gives their steps an order. PEs that are threads share it. If PEs are
-//! processes of one machine, the process of PE 0 has the engine, and the others send their requests to it. Each process knows
-//! the addresses of its memory itself.
+//! One engine watches all PEs of a job. PEs that are threads share it, and its lock gives their steps an order. If PEs are
+//! processes of one machine, the process of PE 0 has the engine. All of them write their requests to one queue, which gives
+//! the steps their order. Each process knows the addresses of its memory itself.
 //!
 //! | module | holds |
 //! |---|---|
 //! | `addresses` | the memory behind an address or an offset |
-//! | `request` | requests to the engine, as plain data |
-//! | `state` | the engine, and the meetings and tokens of the job |
 //! | `link` | the way from a PE to the engine |
-//! | `client`, `server` | the way from one process to another |
+//! | `queue` | the order of the requests of all processes |
+//! | `client`, `server` | the way from a process to the engine |
 //! | `pe` | the steps of the host of a PE |
 //! | `stream` | the order of launches on a stream |
 //! | `launch` | the lanes of a launch, and their barriers |
@@ -27,10 +26,9 @@ mod launch;
 mod link;
 mod pe;
 mod polls;
+mod queue;
 mod report;
-mod request;
 mod server;
-mod state;
 mod stream;
 
 use std::fmt;
@@ -38,12 +36,10 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use rushmem_base::{boot_id, lock};
-use rushmem_sanitizer::MeetingId;
+use rushmem_sanitizer::JobState;
 
-use self::client::Client;
 use self::link::Link;
 use self::server::Server;
-use self::state::State;
 use crate::bootstrap::Bootstrap;
 use crate::{Error, Result};
 
@@ -53,14 +49,13 @@ pub(crate) use self::pe::{Knowledge, PeWatch, Seen};
 pub(crate) use self::report::{check_report, check_supported};
 pub(crate) use self::stream::StreamWatch;
 
-/// The meeting of all hosts.
-const HOSTS: MeetingId = MeetingId(0);
-
 /// The sanitizer of a job, as one process sees it.
 #[derive(Debug)]
 pub(crate) struct Sanitizer {
     link: Link,
-    /// The server for the PEs of other processes, in the process of PE 0.
+    /// The engine, if it is in this process.
+    engine: Option<Arc<Mutex<JobState>>>,
+    /// The server of the engine, if PEs are processes.
     server: Mutex<Option<Server>>,
     /// The functions that end the waits of the PEs of this process.
     ends: Mutex<Vec<JobEnd>>,
@@ -80,7 +75,8 @@ impl fmt::Debug for JobEnd {
 impl Sanitizer {
     /// Creates the sanitizer of a job of threads.
     pub(crate) fn of_threads(n_pes: u32) -> Arc<Self> {
-        Self::new(Link::Here(Arc::new(Mutex::new(State::new(n_pes)))), None)
+        let engine = Arc::new(Mutex::new(JobState::new(n_pes)));
+        Self::new(Link::here(Arc::clone(&engine)), Some(engine), None)
     }
 
     /// Creates the sanitizer of a job of processes. Collective.
@@ -89,12 +85,13 @@ impl Sanitizer {
     /// - [`Error::Unavailable`] if the PEs are on several machines, or cannot reach PE 0.
     /// - [`Error::Bootstrap`] if a PE does not come.
     pub(crate) fn of_process(pe: &dyn Bootstrap) -> Result<Arc<Self>> {
-        let state = (pe.pe() == 0).then(|| Arc::new(Mutex::new(State::new(pe.n_pes()))));
-        let (server, name) = match &state {
-            Some(state) => {
-                Server::start(Arc::clone(state), pe.n_pes() - 1).map(|(server, name)| (Some(server), name))?
+        let engine = (pe.pe() == 0).then(|| Arc::new(Mutex::new(JobState::new(pe.n_pes()))));
+        let (server, name, first) = match &engine {
+            Some(engine) => {
+                let (server, name, client) = Server::start(Arc::clone(engine), pe.n_pes())?;
+                (Some(server), name, Some(client))
             }
-            None => (None, String::new()),
+            None => (None, String::new(), None),
         };
         let mine = [boot_id().unwrap_or_default(), name].join(" ");
         let all = pe.allgather("the exchange of the sanitizer's socket", mine.as_bytes())?;
@@ -103,21 +100,21 @@ impl Sanitizer {
             let why = "it watches PEs of one machine; run all of them here".into();
             return Err(Error::Unavailable { what: "the sanitizer".into(), why });
         }
-        let link = match state {
-            Some(state) => Link::Here(state),
+        let client = match first {
+            Some(client) => client,
             None => {
                 let first = all.first().map(|first| String::from_utf8_lossy(first)).unwrap_or_default();
-                let name = first.split_once(' ').map_or("", |(_, name)| name);
-                Link::There(Client::new(server::connect(name)?))
+                server::connect(first.split_once(' ').map_or("", |(_, name)| name))?
             }
         };
         pe.barrier("the connections of the sanitizer")?;
-        Ok(Self::new(link, server))
+        Ok(Self::new(Link::there(client, pe.pe(), pe.n_pes()), engine, server))
     }
 
-    fn new(link: Link, server: Option<Server>) -> Arc<Self> {
+    fn new(link: Link, engine: Option<Arc<Mutex<JobState>>>, server: Option<Server>) -> Arc<Self> {
         Arc::new(Self {
             link,
+            engine,
             server: Mutex::new(server),
             ends: Mutex::default(),
             is_over: AtomicBool::new(false),

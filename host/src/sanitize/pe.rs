@@ -8,11 +8,12 @@ use std::thread::{self, ThreadId};
 
 use rushmem_base::lock;
 use rushmem_device::{Handle, Team, kernel};
-use rushmem_sanitizer::{Actor, ActorId, Buffers, Call, Context, MeetingId, Span, Until, Wait, interned};
+use rushmem_sanitizer::{
+    Actor, ActorId, Buffers, Call, Context, HOSTS, MeetingId, Request, Span, TokenId, Until, Wait, interned,
+};
 
 use super::link::Link;
-use super::request::{Request, TokenId};
-use super::{Addresses, HOSTS, JobEnd, LaunchWatch, Sanitizer, StreamWatch};
+use super::{Addresses, JobEnd, LaunchWatch, Sanitizer, StreamWatch};
 use crate::native::Grid;
 
 /// The knowledge of an actor at one time, for another actor; `None` if nobody watches.
@@ -104,7 +105,7 @@ impl Watched {
 
     /// Returns what an actor knows, for others.
     pub(super) fn release(&self, actor: ActorId) -> Seen {
-        let token = self.link().release(actor)?;
+        let token = self.link().release(actor);
         Some(Knowledge { sanitizer: Arc::clone(&self.sanitizer), token })
     }
 

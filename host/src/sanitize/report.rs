@@ -6,11 +6,9 @@ use std::sync::Mutex;
 
 use rushmem_base::lock;
 use rushmem_device::watch;
-use rushmem_sanitizer::Finding;
+use rushmem_sanitizer::{Finding, Request};
 
 use super::Sanitizer;
-use super::link::Link;
-use super::request::Request;
 use super::server::Server;
 use crate::{Error, Result};
 
@@ -42,16 +40,14 @@ impl Sanitizer {
         if has_timed_out {
             self.link.tell(Request::DeadlinePassed);
         }
-        let state = match &self.link {
-            Link::Here(state) => state,
-            Link::There(client) => return Ok(client.end()),
-        };
+        self.link.end();
+        let Some(engine) = &self.engine else { return Ok(self.link.findings()) };
         let mut server = lock(&self.server).take();
-        server.iter().for_each(Server::wait_for_others);
-        let findings = lock(state).take_findings();
+        server.iter_mut().for_each(Server::wait_for_all);
+        let findings = lock(engine).take_findings();
         // A launcher may end this process as soon as another one has ended with the findings.
         let reported = report(&findings, file);
-        server.iter_mut().for_each(|server| server.send_findings(findings.clone()));
+        server.iter().for_each(|server| server.send_findings(findings.clone()));
         reported.map(|()| findings)
     }
 }

@@ -1,78 +1,92 @@
-//! The server of the engine, in the process of PE 0: it applies the requests of all other PEs.
+//! The server of the engine, in the process of PE 0: it applies the requests of all PEs.
 
-use std::io::{self, BufReader};
+use std::io::{self, PipeWriter, Read};
+use std::net::Shutdown;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, JoinHandle};
 
 use rushmem_base::{lock, wait};
-use rushmem_sanitizer::Finding;
+use rushmem_sanitizer::{Finding, JobState, Reply, Wire};
 use socket2::SockRef;
 
-use super::client::{Frame, read};
-use super::request::{Reply, Request};
-use super::state::State;
+use super::client::{Client, write};
+use super::queue::{Kind, Part, Receiver, Sender};
 use crate::bootstrap::{check_same_user, nonce};
-use crate::{Error, Result};
+use crate::{Error, Result, descriptor};
 
 /// The server.
 #[derive(Debug)]
 pub(super) struct Server {
-    progress: Arc<Progress>,
+    members: Arc<Members>,
     listener: Arc<UnixListener>,
-    thread: Option<JoinHandle<()>>,
+    queue: Sender,
+    engine: Option<JoinHandle<()>>,
 }
 
-/// The progress of the job.
+/// The PEs in the order of their connections. PE 0 is the first.
 #[derive(Debug)]
-struct Progress {
-    end: Mutex<JobEnd>,
+struct Members {
+    /// The socket for replies to each PE.
+    replies: Mutex<Vec<Arc<UnixStream>>>,
+    /// The number of PEs that have not ended.
+    left: Mutex<u32>,
     changed: Condvar,
 }
 
-#[derive(Debug)]
-struct JobEnd {
-    /// The number of PEs of other processes that have not ended.
-    left: u32,
-    /// The findings, once they are known.
-    findings: Option<Vec<Finding>>,
-}
-
 impl Server {
-    /// Starts the server for `clients` PEs, and returns it with the name of its socket.
+    /// Starts the server for `n_pes` PEs. Returns it with the name of its socket and the connection of PE 0.
     ///
     /// # Errors
-    /// - [`Error::Unavailable`] if there is no socket.
+    /// - [`Error::Unavailable`] if there is no socket or pipe.
     /// - [`Error::Thread`] if the system cannot start a thread.
     /// - [`Error::Bootstrap`] if there are no random bytes.
-    pub(super) fn start(state: Arc<Mutex<State>>, clients: u32) -> Result<(Self, String)> {
+    pub(super) fn start(state: Arc<Mutex<JobState>>, n_pes: u32) -> Result<(Self, String, Client)> {
         let name: String = nonce()?.iter().map(|byte| format!("{byte:02x}")).collect();
         let listener = address(&name).and_then(|address| UnixListener::bind_addr(&address));
         let listener = Arc::new(listener.map_err(no_socket)?);
-        let end = JobEnd { left: clients, findings: None };
-        let progress = Arc::new(Progress { end: Mutex::new(end), changed: Condvar::new() });
-        let (ours, theirs) = (Arc::clone(&listener), Arc::clone(&progress));
-        let run = move || accept(&ours, clients, &state, &theirs);
-        let thread = thread::Builder::new().name("rushmem-sanitizer".into()).spawn(run);
-        Ok((Self { progress, listener, thread: Some(thread.map_err(Error::Thread)?) }, name))
+        let (reader, pipe) = io::pipe().map_err(no_socket)?;
+        let (to_first, first) = UnixStream::pair().map_err(no_socket)?;
+        let [ours, theirs] = [pipe.try_clone(), pipe.try_clone()].map(|pipe| pipe.map_err(no_socket));
+        let (queue, client) = (Sender::new(0, ours?), Client::new(Sender::new(0, theirs?), first));
+        let members = Arc::new(Members {
+            replies: Mutex::new(vec![Arc::new(to_first)]),
+            left: Mutex::new(n_pes),
+            changed: Condvar::new(),
+        });
+        let named = |name: &str| thread::Builder::new().name(name.into());
+        let serving = Serving::new(state, Arc::clone(&members), n_pes);
+        let run = move || serving.run(Receiver::new(reader));
+        let engine = named("rushmem-sanitizer").spawn(run).map_err(Error::Thread)?;
+        let server = Self { members, listener, queue, engine: Some(engine) };
+        let (listener, members) = (Arc::clone(&server.listener), Arc::clone(&server.members));
+        let run = move || accept(&listener, n_pes, &members, &pipe);
+        named("rushmem-sanitizer-accept").spawn(run).map_err(Error::Thread)?;
+        Ok((server, name, client))
     }
 
-    /// Waits for the end of all other PEs.
-    pub(super) fn wait_for_others(&self) {
-        let mut end = lock(&self.progress.end);
-        while end.left > 0 {
-            end = wait(&self.progress.changed, end);
+    /// Waits for the end of all PEs.
+    pub(super) fn wait_for_all(&mut self) {
+        let mut left = lock(&self.members.left);
+        while *left > 0 {
+            left = wait(&self.members.changed, left);
+        }
+        drop(left);
+        if let Some(engine) = self.engine.take()
+            && let Err(panic) = engine.join()
+        {
+            std::panic::resume_unwind(panic);
         }
     }
 
-    /// Sends the findings to all other PEs.
-    pub(super) fn send_findings(&mut self, findings: Vec<Finding>) {
-        self.progress.publish(findings);
-        if let Some(thread) = self.thread.take()
-            && let Err(panic) = thread.join()
-        {
-            std::panic::resume_unwind(panic);
+    /// Sends the findings to all other PEs, after the end of all.
+    pub(super) fn send_findings(&self, findings: Vec<Finding>) {
+        let reply = Reply::Findings(findings);
+        for replies in lock(&self.members.replies).iter().skip(1) {
+            if let Err(error) = write(&reply, replies) {
+                tracing::debug!("a PE does not get the findings of the sanitizer: {error}");
+            }
         }
     }
 }
@@ -80,37 +94,23 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         // Ends the loop that accepts. A PE that still waits for the findings of a job without an end gets none.
-        let _ = SockRef::from(&*self.listener).shutdown(std::net::Shutdown::Both);
-        self.progress.publish(Vec::new());
+        let _ = SockRef::from(&*self.listener).shutdown(Shutdown::Both);
+        self.members.disconnect_all();
+        let _ = self.queue.send(Kind::Stop, &[]);
     }
 }
 
-impl Progress {
-    /// Sets the findings, unless they are known.
-    fn publish(&self, findings: Vec<Finding>) {
-        lock(&self.end).findings.get_or_insert(findings);
-        self.changed.notify_all();
+impl Members {
+    fn reply(&self, number: u32, reply: &Reply) -> io::Result<()> {
+        lock(&self.replies).get(number as usize).map_or(Ok(()), |to| write(reply, to))
     }
 
-    /// Waits for the findings.
-    fn findings(&self) -> Vec<Finding> {
-        let mut end = lock(&self.end);
-        loop {
-            match &end.findings {
-                Some(findings) => return findings.clone(),
-                None => end = wait(&self.changed, end),
-            }
-        }
+    fn disconnect(&self, number: u32) {
+        lock(&self.replies).get(number as usize).map(|replies| replies.shutdown(Shutdown::Both));
     }
-}
 
-/// A PE of another process. It has ended once this is dropped.
-struct Member<'a>(&'a Progress);
-
-impl Drop for Member<'_> {
-    fn drop(&mut self) {
-        lock(&self.0.end).left -= 1;
-        self.0.changed.notify_all();
+    fn disconnect_all(&self) {
+        lock(&self.replies).iter().for_each(|replies| drop(replies.shutdown(Shutdown::Both)));
     }
 }
 
@@ -127,123 +127,258 @@ fn no_socket(error: io::Error) -> Error {
 ///
 /// # Errors
 /// - [`Error::Unavailable`] if it cannot be reached, or if another user owns it.
-pub(super) fn connect(name: &str) -> Result<UnixStream> {
-    let stream = address(name).and_then(|address| UnixStream::connect_addr(&address)).map_err(no_socket)?;
-    check_same_user(&stream).map_err(no_socket)?;
-    Ok(stream)
+pub(super) fn connect(name: &str) -> Result<Client> {
+    let connect = || {
+        let stream = UnixStream::connect_addr(&address(name)?)?;
+        check_same_user(&stream)?;
+        let (number, pipe) = descriptor::receive(&stream)?;
+        let pipe = pipe.ok_or_else(|| io::Error::other("the answer carried no pipe; see `ulimit -n`"))?;
+        Ok(Client::new(Sender::new(u32::from_le_bytes(number), pipe.into()), stream))
+    };
+    connect().map_err(no_socket)
 }
 
-/// Accepts and serves `clients` PEs.
-fn accept(listener: &UnixListener, clients: u32, state: &Mutex<State>, progress: &Progress) {
+/// Accepts the other PEs, and watches them until their connections end.
+fn accept(listener: &UnixListener, n_pes: u32, members: &Members, pipe: &PipeWriter) {
     thread::scope(|scope| {
-        let mut left = clients;
-        while left > 0
+        let mut number = 1;
+        while number < n_pes
             && let Ok((stream, _)) = listener.accept()
         {
-            if let Err(error) = check_same_user(&stream) {
-                tracing::debug!("a client of the sanitizer was refused: {error}");
-                continue;
-            }
-            left -= 1;
-            scope.spawn(move || {
-                let served = serve(stream, state, progress);
-                if !matches!(served, Ok(true)) {
-                    tracing::debug!("a PE is lost, says the sanitizer: {served:?}");
-                    lock(state).has_failed = true;
+            match admit(stream, number, members, pipe) {
+                Ok((stream, queue)) => {
+                    scope.spawn(move || watch(&stream, queue));
+                    number += 1;
                 }
-            });
+                Err(error) => tracing::debug!("a client of the sanitizer was refused: {error}"),
+            }
         }
     });
 }
 
-/// Serves a PE until its end. Returns whether it has come to the end of the job.
-fn serve(stream: UnixStream, state: &Mutex<State>, progress: &Progress) -> io::Result<bool> {
-    let member = Member(progress);
-    let mut from = BufReader::new(stream);
-    let mut frame = Frame::new();
-    while let Some(content) = read(&mut from)? {
-        if content.is_empty() {
-            drop(member);
-            frame.add(&Reply::Findings(progress.findings()))?;
-            return frame.write(from.get_mut()).map(|()| true);
-        }
-        let requests = serde_json::Deserializer::from_slice(&content).into_iter::<Request>();
-        let requests = requests.collect::<serde_json::Result<Vec<_>>>()?;
-        let mut state_now = lock(state);
-        let reply = requests.into_iter().map(|request| state_now.apply(request)).last();
-        drop(state_now);
-        frame.add(&reply.unwrap_or(Reply::Applied))?;
-        frame.write(from.get_mut())?;
+/// Adds a PE, and sends it its number and the pipe.
+fn admit(
+    stream: UnixStream,
+    number: u32,
+    members: &Members,
+    pipe: &PipeWriter,
+) -> io::Result<(Arc<UnixStream>, Sender)> {
+    check_same_user(&stream)?;
+    let (stream, queue) = (Arc::new(stream), Sender::new(number, pipe.try_clone()?));
+    let mut replies = lock(&members.replies);
+    descriptor::send(&stream, &number.to_le_bytes(), pipe)?;
+    replies.push(Arc::clone(&stream));
+    Ok((stream, queue))
+}
+
+/// Waits until a connection is closed, and adds this to the queue, after all requests of the PE.
+fn watch(mut stream: &UnixStream, mut queue: Sender) {
+    let _ = stream.read(&mut [0]);
+    // The engine no longer reads once all PEs have ended.
+    let _ = queue.send(Kind::Lost, &[]);
+}
+
+/// The requests of a PE.
+#[derive(Debug, Default)]
+struct Member {
+    /// The parts of the current message.
+    message: Vec<u8>,
+    wire: Wire,
+    has_ended: bool,
+}
+
+/// The thread of the engine.
+struct Serving {
+    state: Arc<Mutex<JobState>>,
+    shared: Arc<Members>,
+    members: Vec<Member>,
+    is_stopped: bool,
+}
+
+impl Serving {
+    fn new(state: Arc<Mutex<JobState>>, shared: Arc<Members>, n_pes: u32) -> Self {
+        let members = (0..n_pes).map(|_| Member::default()).collect();
+        Self { state, shared, members, is_stopped: false }
     }
-    Ok(false)
+
+    /// Applies requests until the end of all PEs.
+    fn run(mut self, mut queue: Receiver) {
+        let state = Arc::clone(&self.state);
+        while !self.is_stopped && *lock(&self.shared.left) > 0 {
+            match queue.wait() {
+                Ok(true) => {
+                    let mut state = lock(&state);
+                    queue.take(|part| self.take(&mut state, &part));
+                }
+                other => {
+                    tracing::debug!("the sanitizer has lost all PEs: {other:?}");
+                    return;
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, state: &mut JobState, part: &Part<'_>) {
+        let Some(member) = self.members.get_mut(part.sender as usize) else { return };
+        member.message.extend_from_slice(part.content);
+        let result = match part.kind {
+            Kind::Part => return,
+            Kind::Stop => {
+                self.is_stopped = true;
+                return;
+            }
+            Kind::Tell => member.apply(state).map(drop),
+            Kind::Ask => member.apply(state).and_then(|reply| self.shared.reply(part.sender, &reply)),
+            Kind::End => {
+                self.end(part.sender);
+                return;
+            }
+            Kind::Lost => Err(io::ErrorKind::UnexpectedEof.into()),
+        };
+        if let Err(error) = result
+            && self.end(part.sender)
+        {
+            tracing::debug!("a PE is lost, says the sanitizer: {error}");
+            state.has_failed = true;
+            self.shared.disconnect(part.sender);
+        }
+    }
+
+    /// Ends a PE. Returns whether it had not ended.
+    fn end(&mut self, number: u32) -> bool {
+        let Some(member) = self.members.get_mut(number as usize) else { return false };
+        if std::mem::replace(&mut member.has_ended, true) {
+            return false;
+        }
+        *lock(&self.shared.left) -= 1;
+        self.shared.changed.notify_all();
+        true
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        // After a panic, nobody gets a reply.
+        if thread::panicking() {
+            self.shared.disconnect_all();
+        }
+        *lock(&self.shared.left) = 0;
+        self.shared.changed.notify_all();
+    }
+}
+
+impl Member {
+    /// Applies the requests of a message. Returns the reply to the last one.
+    fn apply(&mut self, state: &mut JobState) -> io::Result<Reply> {
+        let reply = state.apply_message(&mut self.wire, &self.message).map_err(io::Error::other);
+        self.message.clear();
+        reply
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use rushmem_sanitizer::{Actor, Call, MeetingId, Site, Span};
+    use rushmem_sanitizer::{Actor, Call, MeetingId, Request, Site, Span};
 
-    use super::super::client::Client;
     use super::super::link::Link;
     use super::*;
 
-    /// Returns the state of a job of two PEs, its server, and the link of PE 1.
-    fn job() -> (Arc<Mutex<State>>, Server, Link) {
-        let state = Arc::new(Mutex::new(State::new(2)));
-        let (server, name) = Server::start(Arc::clone(&state), 1).unwrap();
-        (state, server, Link::There(Client::new(connect(&name).unwrap())))
+    struct TestJob {
+        state: Arc<Mutex<JobState>>,
+        server: Server,
+        /// The links of both PEs.
+        links: [Link; 2],
     }
 
-    fn end(link: &Link) -> Vec<Finding> {
-        match link {
-            Link::There(client) => client.end(),
-            Link::Here(_) => panic!("the engine is here"),
-        }
+    /// Returns a job of two PEs.
+    fn job() -> TestJob {
+        let state = Arc::new(Mutex::new(JobState::new(2)));
+        let (server, name, first) = Server::start(Arc::clone(&state), 2).unwrap();
+        let links = [Link::there(first, 0, 2), Link::there(connect(&name).unwrap(), 1, 2)];
+        TestJob { state, server, links }
+    }
+
+    fn races(link: &Link, state: &Mutex<JobState>) -> usize {
+        // The reply to a request comes after all requests before.
+        link.host(0).unwrap();
+        lock(state).engine.race_count()
     }
 
     #[test]
     fn private_requests_travel_with_the_next_one_that_others_see() {
-        let (state, mut server, link) = job();
-        let (first, second) = (Link::Here(Arc::clone(&state)).host(0).unwrap(), link.host(1).unwrap());
+        let TestJob { state, mut server, links: [first, second] } = job();
+        let [one, other] = [first.host(0).unwrap(), second.host(1).unwrap()];
         let call = |line| Call { name: "load", site: Site { file: "test.rs", line } };
         let span = Span::heap(0, 64, 8);
-        link.tell(Request::Load { actor: second, span, call: call(1) });
-        lock(&state).apply(Request::Store { actor: first, span, call: call(2) });
-        assert_eq!(lock(&state).engine.race_count(), 0, "the load waits");
-        link.tell(Request::Arrive { actor: second, meeting: MeetingId(0), member: 1 });
-        assert_eq!(lock(&state).engine.race_count(), 1);
-        let (missing, others) = (link.missing(MeetingId(0), 1), Link::Here(Arc::clone(&state)));
-        assert_eq!((missing, others.missing(MeetingId(0), 0)), (vec![0], vec![0]));
-        let forked = link.fork(second, vec![Actor::Stream { pe: 1, stream: 0 }; 3]);
-        assert_eq!(forked.len(), 3);
-        std::thread::scope(|scope| {
-            let ended = scope.spawn(|| end(&link));
-            server.wait_for_others();
+        second.tell(Request::Load { actor: other, span, call: call(1) });
+        first.tell(Request::Store { actor: one, span, call: call(2) });
+        assert_eq!(races(&first, &state), 0, "the load waits");
+        second.tell(Request::Arrive { actor: other, meeting: MeetingId(0), member: 1 });
+        assert_eq!(races(&second, &state), 1);
+        assert_eq!((second.missing(MeetingId(0), 1), first.missing(MeetingId(0), 0)), (vec![0], vec![0]));
+        let findings = std::thread::scope(|scope| {
+            first.end();
+            let ended = scope.spawn(|| {
+                second.end();
+                second.findings()
+            });
+            server.wait_for_all();
             let findings = lock(&state).take_findings();
             server.send_findings(findings.clone());
-            assert_eq!((ended.join().unwrap(), findings.len()), (findings, 1));
+            assert_eq!(ended.join().unwrap(), findings);
+            findings
         });
-        assert!(!lock(&state).has_failed);
+        assert_eq!((findings.len(), lock(&state).has_failed), (1, false));
+    }
+
+    #[test]
+    fn requests_have_the_order_in_which_they_were_made() {
+        let TestJob { state, server: _server, links } = job();
+        let actors = [links[0].host(0).unwrap(), links[1].host(1).unwrap()];
+        let word = Span::heap(0, 64, 8);
+        let call = Call { name: "test", site: Site { file: "test.rs", line: 1 } };
+        // Each PE publishes what it knows, and the other one then acquires it.
+        for turn in 0..1000 {
+            let (link, actor) = (&links[turn % 2], actors[turn % 2]);
+            let fence = Request::FenceRelease(actor, rushmem_sanitizer::Scope::System);
+            let acquire = rushmem_sanitizer::Acquire::Now;
+            link.tell(Request::Observe { actor, word, acquire, call });
+            link.tell(Request::Store { actor, span: Span::heap(0, 128, 8), call });
+            link.tell_all([fence, Request::StoreRelaxed { actor, word, call }]);
+        }
+        assert_eq!(races(&links[0], &state), 0);
+    }
+
+    #[test]
+    fn a_message_of_many_parts_arrives() {
+        let TestJob { state: _state, server: _server, links: [_, second] } = job();
+        let host = second.host(1).unwrap();
+        let lanes = (0..20_000).map(|thread| Actor::Thread { pe: 1, launch: 0, block: 0, thread });
+        let lanes = second.fork(host, lanes.collect());
+        assert_eq!(second.with_stores(lanes), []);
     }
 
     #[test]
     fn a_lost_pe_fails_the_job() {
-        let (state, mut server, link) = job();
-        link.host(1).unwrap();
-        drop(link);
-        server.wait_for_others();
+        let TestJob { state, mut server, links: [first, second] } = job();
+        second.host(1).unwrap();
+        drop(second);
+        first.end();
+        server.wait_for_all();
         server.send_findings(Vec::new());
         assert!(lock(&state).has_failed);
     }
 
     #[test]
     fn a_lost_engine_gives_harmless_answers() {
-        let (state, server, link) = job();
-        let host = link.host(1).unwrap();
+        let TestJob { state, server, links: [_, second] } = job();
+        let host = second.host(1).unwrap();
         drop(server);
-        assert_eq!(end(&link), []);
-        assert_eq!(link.host(1), None);
-        assert_eq!(link.fork(host, vec![Actor::Stream { pe: 1, stream: 0 }]), [host]);
-        link.tell(Request::JobFailed);
+        assert_eq!(second.findings(), []);
+        assert_eq!(second.host(1), None);
+        assert_eq!(second.fork(host, vec![Actor::Stream { pe: 1, stream: 0 }]).len(), 1);
+        second.tell(Request::JobFailed);
+        second.end();
         assert!(!lock(&state).has_failed);
     }
 }

@@ -4,11 +4,10 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use rushmem_device::kernel;
-use rushmem_sanitizer::{ActorId, Call};
+use rushmem_sanitizer::{ActorId, Call, Request};
 
 use super::LaunchWatch;
 use super::pe::{Knowledge, Seen, Watched};
-use super::request::Request;
 use crate::native::Grid;
 
 /// A stream as the sanitizer sees it.

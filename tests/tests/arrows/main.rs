@@ -81,7 +81,7 @@ const RESTRICTED: &[(&str, &[&str])] = &[
     ("rushmem-base", &[]),
     ("rushmem-config", &["serde", "sha2", "thiserror", "toml"]),
     ("rushmem-native", &["corosensei", "libc", "thiserror", "tracing"]),
-    ("rushmem-sanitizer", &["serde"]),
+    ("rushmem-sanitizer", &["postcard", "serde"]),
     ("rushmem-trace", &["serde", "serde_json"]),
     ("rushmem-cuda", &["cudarc", "libc", "serde", "thiserror", "tracing"]),
     ("rushmem-runtime-kernels", &[]),

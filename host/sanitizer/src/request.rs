@@ -1,13 +1,23 @@
 //! Requests to the engine of a job, as plain data that may come from another process.
 
-use rushmem_sanitizer::{
-    Acquire, Actor, ActorId, Buffers, Call, Context, Finding, MeetingId, Post, Scope, Span, Wait,
-};
 use serde::{Deserialize, Serialize};
 
-/// A request. Most are one relation of the memory model, as a method of [`Engine`](rushmem_sanitizer::Engine).
+use crate::access::{Call, Span};
+use crate::accesses::Batch;
+use crate::actors::Actor;
+use crate::context::Context;
+use crate::deadlock::Wait;
+use crate::engine::{Acquire, Buffers};
+use crate::epoch::ActorId;
+use crate::finding::Finding;
+use crate::meetings::MeetingId;
+use crate::post::Post;
+use crate::scopes::Scope;
+
+/// A request. Most are one relation of the memory model, as a method of [`Engine`](crate::Engine).
 #[derive(Clone, Debug, Deserialize, Serialize)]
-pub(super) enum Request {
+#[allow(missing_docs, reason = "the fields are the arguments of these methods")]
+pub enum Request {
     /// Asks for the host of a PE.
     Host(u32),
     Load {
@@ -25,6 +35,8 @@ pub(super) enum Request {
         span: Span,
         call: Call,
     },
+    /// The plain accesses of a block so far.
+    Accesses(Batch),
     StoreRelaxed {
         actor: ActorId,
         word: Span,
@@ -65,6 +77,7 @@ pub(super) enum Request {
     LetGo(Span),
     /// Posts an operation and delivers it, because a lane delivers its own operations.
     Post {
+        operation: ActorId,
         actor: ActorId,
         post: Post,
         completion: Done,
@@ -100,7 +113,7 @@ pub(super) enum Request {
     /// Adds actors that follow `parent`.
     Fork {
         parent: ActorId,
-        actors: Vec<Actor>,
+        actors: Vec<(ActorId, Actor)>,
     },
     Awaits {
         parent: ActorId,
@@ -114,6 +127,7 @@ pub(super) enum Request {
     Sync(Vec<ActorId>),
     /// Adds the meeting of the blocks of a grid.
     AddGrid {
+        meeting: MeetingId,
         blocks: u32,
     },
     RemoveGrid(MeetingId),
@@ -137,7 +151,10 @@ pub(super) enum Request {
         member: u32,
     },
     /// Keeps what an actor knows, for another actor.
-    Release(ActorId),
+    Release {
+        actor: ActorId,
+        token: TokenId,
+    },
     Acquire {
         actor: ActorId,
         token: TokenId,
@@ -164,33 +181,39 @@ pub(super) enum Request {
 
 /// The number of something that an actor knew at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]
-pub(super) struct TokenId(pub(super) u64);
+pub struct TokenId(pub(crate) u64);
 
 /// A team of the job: its generation, its slot and its first member.
-pub(super) type TeamKey = (u32, u32, Option<u32>);
+pub type TeamKey = (u32, u32, Option<u32>);
 
 /// The meetings of a team: the whole one, and the split barrier.
-pub(super) type TeamMeetings = (MeetingId, MeetingId);
+pub type TeamMeetings = (MeetingId, MeetingId);
 
 /// The progress of an operation at the end of its call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
-pub(super) enum Done {
+pub enum Done {
+    /// It may still be in flight.
     Nothing,
+    /// It has read its source.
     Source,
+    /// It is complete.
     All,
 }
 
 /// The answer to a request.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-pub(super) enum Reply {
-    /// The request has no answer, and the engine has it.
+pub enum Reply {
+    /// The request has no answer.
     Applied,
+    /// The host of a PE.
     Actor(ActorId),
+    /// Operations or lanes.
     Actors(Vec<ActorId>),
+    /// Members of a meeting.
     Members(Vec<u32>),
-    Meeting(MeetingId),
+    /// The meetings of a team.
     Team(TeamMeetings),
-    Token(TokenId),
+    /// The findings of the job, at its end.
     Findings(Vec<Finding>),
 }
 
@@ -200,7 +223,7 @@ impl Request {
     /// The others see what this process announces by words, operations, meetings and the begin and end of objects. They see
     /// nothing that it keeps to itself until then: accesses, completed operations, and the order of its own actors. A wait and
     /// its end may come a little late, because the search for deadlocks is far slower.
-    pub(super) fn is_private(&self) -> bool {
+    pub fn is_private(&self) -> bool {
         match self {
             Self::Load { .. }
             | Self::Store { .. }
@@ -211,38 +234,39 @@ impl Request {
             | Self::Fence { .. }
             | Self::Quiet { .. }
             | Self::Flush { .. }
+            | Self::Fork { .. }
             | Self::Awaits { .. }
             | Self::End(_)
             | Self::Join { .. }
             | Self::Sync(_)
             | Self::Hold { .. }
             | Self::LetGo(_)
+            | Self::AddGrid { .. }
             | Self::RemoveGrid(_)
             | Self::Leave { .. }
+            | Self::Release { .. }
             | Self::Acquire { .. }
             | Self::Forget(_)
             | Self::Wait { .. }
             | Self::WaitForMembers { .. }
             | Self::Wake(_) => true,
+            Self::Accesses(batch) => !batch.has_stores(),
             // Others see these, or they look at the steps of others.
             Self::StoreToPeer { .. }
             | Self::StoreRelaxed { .. }
             | Self::Alloc { .. }
             | Self::Free { .. }
             | Self::Observe { .. }
+            | Self::Post { .. }
             | Self::Arrive { .. }
             | Self::JobFailed
             | Self::DeadlinePassed => false,
             // These have an answer.
             Self::Host(_)
-            | Self::Post { .. }
             | Self::Earlier { .. }
             | Self::WithStores(_)
-            | Self::Fork { .. }
-            | Self::AddGrid { .. }
             | Self::AddTeam(..)
-            | Self::Missing { .. }
-            | Self::Release(_) => false,
+            | Self::Missing { .. } => false,
         }
     }
 }

@@ -1,38 +1,44 @@
-//! The engine of a job, and everything beside it that all PEs share.
+//! The engine of a job, and everything beside it that all PEs share. It applies requests.
 
 use std::collections::HashMap;
 
-use rushmem_sanitizer::{
-    Actor, ActorId, Context, Deadlock, Engine, Finding, MeetingId, Post, Token, Until, Wait,
-};
+use crate::actors::Actor;
+use crate::context::Context;
+use crate::deadlock::{Deadlock, Until, Wait};
+use crate::engine::{Engine, Token};
+use crate::epoch::ActorId;
+use crate::finding::Finding;
+use crate::meetings::MeetingId;
+use crate::request::{Done, Reply, Request, TeamKey, TeamMeetings, TokenId};
+use crate::wire::{Malformed, Wire};
 
-use super::HOSTS;
-use super::request::{Done, Reply, Request, TeamKey, TeamMeetings, TokenId};
+/// The meeting of all hosts.
+pub const HOSTS: MeetingId = MeetingId(0);
 
 /// The engine, and the meetings and tokens that it knows.
 #[derive(Debug, Default)]
-pub(super) struct State {
-    pub(super) engine: Engine,
+pub struct JobState {
+    /// The engine.
+    pub engine: Engine,
     /// The host of each PE.
     hosts: Vec<ActorId>,
     /// The meetings of each team.
     teams: HashMap<TeamKey, TeamMeetings>,
-    /// The number of meetings so far, without the one of all hosts.
+    /// The number of meetings of teams so far.
     meetings: u64,
     tokens: HashMap<TokenId, Token>,
-    /// The number of tokens so far.
-    released: u64,
     /// Whether the job has failed for another reason.
-    pub(super) has_failed: bool,
-    pub(super) deadlock: Option<Deadlock>,
+    pub has_failed: bool,
+    /// The deadlock that has ended the job.
+    pub deadlock: Option<Deadlock>,
     /// A deadlock that counts if the deadline of a wait ends the job.
-    pub(super) suspected: Option<Deadlock>,
+    pub suspected: Option<Deadlock>,
     has_timed_out: bool,
 }
 
-impl State {
-    /// Returns the state of a new job of `n_pes` PEs.
-    pub(super) fn new(n_pes: u32) -> Self {
+impl JobState {
+    /// Returns a new job of `n_pes` PEs.
+    pub fn new(n_pes: u32) -> Self {
         let mut engine = Engine::new();
         let hosts = (0..n_pes).map(|pe| engine.start(Actor::Host { pe, thread: 0 })).collect();
         engine.define_meeting(HOSTS, (0..n_pes).collect());
@@ -40,7 +46,7 @@ impl State {
     }
 
     /// Applies a request.
-    pub(super) fn apply(&mut self, request: Request) -> Reply {
+    pub fn apply(&mut self, request: Request) -> Reply {
         let engine = &mut self.engine;
         match request {
             Request::Host(pe) => match self.hosts.get(pe as usize) {
@@ -50,6 +56,7 @@ impl State {
             Request::Load { actor, span, call } => engine.load(actor, span, call),
             Request::Store { actor, span, call } => engine.store(actor, span, call),
             Request::StoreToPeer { actor, span, call } => engine.store_to_peer(actor, span, call),
+            Request::Accesses(batch) => engine.take_batch(&batch),
             Request::StoreRelaxed { actor, word, call } => engine.store_relaxed(actor, word, call),
             Request::Alloc { span, label } => {
                 engine.alloc(span);
@@ -64,8 +71,14 @@ impl State {
             }
             Request::Hold { actor, lock, call } => engine.hold(actor, lock, call),
             Request::LetGo(lock) => engine.let_go(lock),
-            Request::Post { actor, post, completion } => {
-                return Reply::Actor(self.post(actor, post, completion));
+            Request::Post { operation, actor, post, completion } => {
+                engine.post_as(operation, actor, post);
+                engine.deliver(operation);
+                match completion {
+                    Done::Nothing => {}
+                    Done::Source => engine.free_source(actor, operation),
+                    Done::All => engine.complete(actor, operation),
+                }
             }
             Request::Complete { actor, operation } => engine.complete(actor, operation),
             Request::Fence { actor, context, pe, call } => engine.fence(actor, context, pe, call),
@@ -78,12 +91,12 @@ impl State {
                 lanes.retain(|&lane| engine.is_in_flight(Context::Stores(lane)));
                 return Reply::Actors(lanes);
             }
-            Request::Fork { parent, actors } => return Reply::Actors(engine.fork_all(parent, actors)),
+            Request::Fork { parent, actors } => engine.fork_as(parent, actors),
             Request::Awaits { parent, children } => engine.awaits(parent, &children),
             Request::End(actor) => engine.end(actor),
             Request::Join { parent, children } => engine.join_all(parent, &children),
             Request::Sync(actors) => engine.sync(&actors),
-            Request::AddGrid { blocks } => return Reply::Meeting(self.add_meeting((0..blocks).collect())),
+            Request::AddGrid { meeting, blocks } => engine.define_meeting(meeting, (0..blocks).collect()),
             Request::RemoveGrid(meeting) => engine.remove_meeting(meeting),
             Request::AddTeam(key, members) => return Reply::Team(self.add_team(key, &members)),
             Request::Arrive { actor, meeting, member } => engine.arrive(actor, meeting, member),
@@ -91,12 +104,7 @@ impl State {
                 engine.leave(actor, meeting, member, &buffers, call);
             }
             Request::Missing { meeting, member } => return Reply::Members(engine.missing(meeting, member)),
-            Request::Release(actor) => {
-                let token = TokenId(self.released);
-                self.released += 1;
-                self.tokens.insert(token, engine.release(actor));
-                return Reply::Token(token);
-            }
+            Request::Release { actor, token } => drop(self.tokens.insert(token, engine.release(actor))),
             Request::Acquire { actor, token } => {
                 if let Some(token) = self.tokens.get(&token) {
                     engine.acquire(actor, token);
@@ -117,22 +125,25 @@ impl State {
         Reply::Applied
     }
 
+    /// Applies the requests of a message. Returns the reply to the last one.
+    ///
+    /// # Errors
+    /// - [`Malformed`] if the bytes are not requests. Those before may have been applied.
+    pub fn apply_message(&mut self, wire: &mut Wire, mut message: &[u8]) -> Result<Reply, Malformed> {
+        let mut reply = Reply::Applied;
+        while !message.is_empty() {
+            let (request, rest) = wire.decode(message)?;
+            reply = self.apply(request);
+            message = rest;
+        }
+        Ok(reply)
+    }
+
     /// Takes the findings so far.
-    pub(super) fn take_findings(&mut self) -> Vec<Finding> {
+    pub fn take_findings(&mut self) -> Vec<Finding> {
         let suspected = self.suspected.take().filter(|_| self.has_timed_out);
         let races = self.engine.take_races().into_iter().map(|race| Finding::Race(Box::new(race)));
         races.chain(self.deadlock.take().or(suspected).map(Finding::Deadlock)).collect()
-    }
-
-    fn post(&mut self, actor: ActorId, post: Post, completion: Done) -> ActorId {
-        let operation = self.engine.post(actor, post);
-        self.engine.deliver(operation);
-        match completion {
-            Done::Nothing => {}
-            Done::Source => self.engine.free_source(actor, operation),
-            Done::All => self.engine.complete(actor, operation),
-        }
-        operation
     }
 
     fn add_meeting(&mut self, members: Vec<u32>) -> MeetingId {

@@ -1,0 +1,190 @@
+//! The queue of the requests of all processes: a pipe that all of them write to, and the engine reads.
+//!
+//! The pipe gives the requests one order. The place of a message in it is fixed once the message is written, so its sender
+//! does not have to wait for the engine. A full pipe makes the senders wait.
+//!
+//! Writes of at most `PIPE_BUF` bytes are atomic, so a message consists of parts of at most this length. Its last part decides
+//! its place.
+
+use std::io::{self, PipeReader, PipeWriter, Read, Write};
+
+/// The longest part of a message, with its header.
+const PART: usize = libc::PIPE_BUF;
+
+/// Bytes of a header: the sender, the length of the part, and the kind.
+const HEADER: usize = 4 + 2 + 1;
+
+/// Bytes that one read takes from the pipe at most: its whole content, unless somebody has enlarged it.
+const READ: usize = 64 << 10;
+
+/// The kind of a part of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Kind {
+    /// The message has further parts.
+    Part,
+    /// The last part of requests.
+    Tell,
+    /// The last part of requests. The sender waits for a reply to the last one.
+    Ask,
+    /// The sender makes no more requests.
+    End,
+    /// The sender's process is lost. Another process says so.
+    Lost,
+    /// The engine is to stop.
+    Stop,
+}
+
+/// All kinds, by number.
+const KINDS: [Kind; 6] = [Kind::Part, Kind::Tell, Kind::Ask, Kind::End, Kind::Lost, Kind::Stop];
+
+/// A sender of messages.
+#[derive(Debug)]
+pub(super) struct Sender {
+    number: u32,
+    pipe: PipeWriter,
+    part: Vec<u8>,
+}
+
+impl Sender {
+    pub(super) fn new(number: u32, pipe: PipeWriter) -> Self {
+        Self { number, pipe, part: Vec::with_capacity(PART) }
+    }
+
+    /// Sends a message of this kind.
+    ///
+    /// # Errors
+    /// The errors of the operating system.
+    pub(super) fn send(&mut self, kind: Kind, message: &[u8]) -> io::Result<()> {
+        let mut contents = message.chunks(PART - HEADER).peekable();
+        loop {
+            let content = contents.next().unwrap_or_default();
+            let is_last = contents.peek().is_none();
+            self.part.clear();
+            self.part.extend_from_slice(&self.number.to_le_bytes());
+            self.part.extend_from_slice(&(content.len() as u16).to_le_bytes());
+            self.part.push(if is_last { kind } else { Kind::Part } as u8);
+            self.part.extend_from_slice(content);
+            self.pipe.write_all(&self.part)?;
+            if is_last {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// A part of a message.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Part<'a> {
+    pub(super) sender: u32,
+    pub(super) kind: Kind,
+    pub(super) content: &'a [u8],
+}
+
+impl<'a> Part<'a> {
+    /// Returns the first part in `bytes` and the rest, unless a part of it is missing. An unknown kind counts as the loss of the
+    /// sender.
+    fn split(bytes: &'a [u8]) -> Option<(Self, &'a [u8])> {
+        let (header, rest) = bytes.split_first_chunk::<HEADER>()?;
+        let [a, b, c, d, low, high, kind] = *header;
+        let (content, rest) = rest.split_at_checked(u16::from_le_bytes([low, high]).into())?;
+        let kind = KINDS.get(usize::from(kind)).copied().unwrap_or(Kind::Lost);
+        Some((Self { sender: u32::from_le_bytes([a, b, c, d]), kind, content }, rest))
+    }
+}
+
+/// The receiver of the messages of all senders.
+#[derive(Debug)]
+pub(super) struct Receiver {
+    pipe: PipeReader,
+    bytes: Vec<u8>,
+    /// The number of bytes that wait.
+    filled: usize,
+}
+
+impl Receiver {
+    pub(super) fn new(pipe: PipeReader) -> Self {
+        Self { pipe, bytes: vec![0; READ + PART], filled: 0 }
+    }
+
+    /// Waits for parts of messages. Returns whether there may be more.
+    ///
+    /// # Errors
+    /// The errors of the operating system.
+    pub(super) fn wait(&mut self) -> io::Result<bool> {
+        loop {
+            match self.pipe.read(&mut self.bytes[self.filled..]) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                read => {
+                    let read = read?;
+                    self.filled += read;
+                    return Ok(read > 0);
+                }
+            }
+        }
+    }
+
+    /// Takes the parts that have come.
+    pub(super) fn take(&mut self, mut take: impl FnMut(Part<'_>)) {
+        let mut rest = &self.bytes[..self.filled];
+        while let Some((part, others)) = Part::split(rest) {
+            take(part);
+            rest = others;
+        }
+        let left = rest.len();
+        self.bytes.copy_within(self.filled - left..self.filled, 0);
+        self.filled = left;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    /// Returns all parts until the end of the pipe.
+    fn received(reader: PipeReader) -> Vec<(u32, Kind, Vec<u8>)> {
+        let (mut receiver, mut all) = (Receiver::new(reader), Vec::new());
+        while receiver.wait().unwrap() {
+            receiver.take(|part| all.push((part.sender, part.kind, part.content.to_vec())));
+        }
+        all
+    }
+
+    #[test]
+    fn parts_of_one_message_keep_their_order_between_those_of_others() {
+        let (reader, pipe) = io::pipe().unwrap();
+        let messages = [0, 1, 2].map(|sender: u32| vec![sender as u8; 100_000 + sender as usize]);
+        let all = thread::scope(|scope| {
+            for (sender, message) in (0..).zip(&messages) {
+                let mut sender = Sender::new(sender, pipe.try_clone().unwrap());
+                scope.spawn(move || sender.send(Kind::Tell, message).unwrap());
+            }
+            drop(pipe);
+            received(reader)
+        });
+        for (sender, message) in (0..).zip(&messages) {
+            let parts: Vec<_> = all.iter().filter(|(of, ..)| *of == sender).collect();
+            let content: Vec<u8> = parts.iter().flat_map(|(_, _, content)| content.clone()).collect();
+            assert_eq!(&content, message);
+            let (last, others) = parts.split_last().unwrap();
+            assert!(last.1 == Kind::Tell && others.iter().all(|(_, kind, _)| *kind == Kind::Part));
+        }
+    }
+
+    #[test]
+    fn a_message_without_content_is_one_part() {
+        let (reader, pipe) = io::pipe().unwrap();
+        Sender::new(7, pipe).send(Kind::End, &[]).unwrap();
+        assert_eq!(received(reader), [(7, Kind::End, Vec::new())]);
+    }
+
+    #[test]
+    fn an_unknown_kind_is_a_loss_and_a_cut_part_waits() {
+        let bytes = [3, 0, 0, 0, 1, 0, 99, 5];
+        let (part, rest) = Part::split(&bytes).unwrap();
+        assert_eq!(part, Part { sender: 3, kind: Kind::Lost, content: &[5] });
+        assert!(rest.is_empty() && (0..bytes.len()).all(|length| Part::split(&bytes[..length]).is_none()));
+    }
+}
