@@ -68,7 +68,7 @@ impl Pe {
         let (me, n_pes) = (bootstrap.pe(), bootstrap.n_pes());
         let control = machine.shared(size_of::<ControlPage>() as u64)?;
         let watchdog = Watchdog::new(me, Limits::new(&config, !machine.is_gpu()));
-        let lost = watch_peers(&bootstrap, &control, &watchdog)?;
+        let lost = watch_peers(&bootstrap, &control, &watchdog, &watch)?;
         let wake_nics = link_nics(&*machine, &nics);
         // The rails drop before `opened`, so that no QP outlives the heap.
         let (opened, rails) = open_machine(&config, &*machine, n_pes, nics)?;
@@ -179,9 +179,14 @@ impl Pe {
 ///
 /// The callback sets the abort word of the control page, so that the PE's kernels end. If the lost PE ended the job
 /// with an exit code, it ends this process instead.
-fn watch_peers(bootstrap: &Arc<dyn Bootstrap>, control: &Region, watchdog: &Arc<Watchdog>) -> Result<Lost> {
+fn watch_peers(
+    bootstrap: &Arc<dyn Bootstrap>,
+    control: &Region,
+    watchdog: &Arc<Watchdog>,
+    watch: &PeWatch,
+) -> Result<Lost> {
     let lost = Lost::default();
-    let watchdog = Arc::clone(watchdog);
+    let (watchdog, watch) = (Arc::clone(watchdog), watch.clone());
     // `Job::run` returns the error of a PE of this process.
     let is_reported = bootstrap.token().is_none();
     // Weak references: the bootstrap's thread may keep the callback for longer than the PE keeps its memory.
@@ -197,6 +202,7 @@ fn watch_peers(bootstrap: &Arc<dyn Bootstrap>, control: &Region, watchdog: &Arc<
             }
         }
         watchdog.job_failed(peer.to_string());
+        watch.end_loops();
         lock(&slot).get_or_insert(peer);
         let Some(page) = page.upgrade() else { return };
         set_abort_word(&*page);

@@ -277,7 +277,7 @@ impl LaneWatch {
         let (word, call) = self.polls.waits_for()?;
         if self.launch.watched.is_over() {
             // Nothing else ends a loop of the program.
-            std::panic::resume_unwind(Box::new("the sanitizer has found a deadlock".to_string()));
+            std::panic::resume_unwind(Box::new("the sanitizer has ended a loop that waits".to_string()));
         }
         let until = Until::Word { word, wanted: "another value".into(), value: self.value.get() };
         Some(Request::Wait { actor: self.actor, wait: Wait { call, until } })

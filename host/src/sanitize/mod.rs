@@ -59,7 +59,7 @@ pub(crate) struct Sanitizer {
     server: Mutex<Option<Server>>,
     /// The functions that end the waits of the PEs of this process.
     ends: Mutex<Vec<JobEnd>>,
-    /// Whether it has ended these waits.
+    /// Whether these waits have been ended.
     is_over: AtomicBool,
 }
 

@@ -88,7 +88,7 @@ impl Watched {
         &self.sanitizer.link
     }
 
-    /// Returns whether the sanitizer has ended the waits of the job.
+    /// Returns whether the waits of the job have been ended.
     pub(super) fn is_over(&self) -> bool {
         self.sanitizer.is_over.load(Ordering::Relaxed)
     }
@@ -236,6 +236,13 @@ impl PeWatch {
     pub(crate) fn on_deadlock(&self, end: impl Fn(&str) + Send + 'static) {
         if let Some(watched) = &self.0 {
             watched.sanitizer.on_deadlock(JobEnd(Box::new(end)));
+        }
+    }
+
+    /// Ends loops of kernels that only read a word: after the loss of a PE, nobody may write it.
+    pub(crate) fn end_loops(&self) {
+        if let Some(watched) = &self.0 {
+            watched.sanitizer.is_over.store(true, Ordering::Relaxed);
         }
     }
 
