@@ -15,7 +15,12 @@ use rushmem_sanitizer_suite::{Program, Topic, all};
 const TOPICS: &[&str] = &["flags", "gets", "atomics", "collectives", "hosts"];
 
 /// Other programs that always run. A deadlock takes seconds.
-const PROGRAMS: &[&str] = &["barrier_that_one_pe_skips", "cycle_of_three_pes", "hosts_wait_before_they_send"];
+const PROGRAMS: &[&str] = &[
+    "barrier_that_one_pe_skips",
+    "cycle_of_three_pes",
+    "hosts_wait_before_they_send",
+    "relaxed_loop_that_nobody_ends",
+];
 
 /// Programs with windows of host memory, which other processes cannot map.
 const WINDOWS: &[&str] = &[
