@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::access::{Call, CallId, Kind, Span};
-use crate::actors::Actor;
+use crate::actor::Actor;
 use crate::clock::Clock;
 use crate::epoch::{ActorId, Epoch};
 

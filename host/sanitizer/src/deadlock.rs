@@ -6,7 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::access::{Call, Span};
-use crate::actors::Actor;
+use crate::actor::Actor;
 use crate::epoch::ActorId;
 use crate::locks::Holder;
 use crate::report::{Named, Party};

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::access::{Access, Call, DELIVERED, Kind, Memory, SOURCE_READ, Span};
 use crate::accesses::{Accesses, Batch, Entry, List};
-use crate::actors::{Actor, Actors, Learned, State, Transfer};
+use crate::actor::{Actor, Transfer};
+use crate::actors::{Actors, Learned, State};
 use crate::calls::Calls;
 use crate::clock::Clock;
 use crate::context::{Heard, Look, Writer};

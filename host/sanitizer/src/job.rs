@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::actors::Actor;
+use crate::actor::Actor;
 use crate::context::Context;
 use crate::deadlock::{Deadlock, Until, Wait};
 use crate::engine::{Engine, Token};

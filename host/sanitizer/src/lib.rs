@@ -91,6 +91,7 @@
 //! | `access` | accesses, and their conflicts |
 //! | `regions` | memory by address |
 //! | `accesses` | plain accesses that wait for the engine |
+//! | `actor` | the natures of actors |
 //! | `actors` | actors, their knowledge, and the settling |
 //! | `queues` | operations in flight by context, and fences |
 //! | `pages` | records of accesses, in pages of memory |
@@ -161,6 +162,7 @@
 
 mod access;
 mod accesses;
+mod actor;
 mod actors;
 mod calls;
 mod clock;
@@ -194,7 +196,7 @@ mod wire;
 
 pub use access::{Call, Kind, Memory, Site, Space, Span};
 pub use accesses::{Accesses, Batch, Noted};
-pub use actors::{Actor, Transfer};
+pub use actor::{Actor, Transfer};
 pub use context::Context;
 pub use deadlock::{Awaited, Deadlock, Stuck, Until, Wait};
 pub use engine::{Acquire, Buffers, Engine, Token};

@@ -6,7 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::access::{Call, Space, Span};
-use crate::actors::Actor;
+use crate::actor::Actor;
 
 /// The holder of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]

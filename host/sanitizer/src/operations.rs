@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use crate::access::{Access, Call, DELIVERED, Kind, Memory, SOURCE_READ, Span};
 use crate::accesses::Accesses;
-use crate::actors::{ALL, Actor, Transfer, delivery_of};
+use crate::actor::{Actor, Transfer};
+use crate::actors::{ALL, delivery_of};
 use crate::clock::Clock;
 use crate::context::{Announcer, Context, Heard, Look, Writer};
 use crate::engine::Engine;

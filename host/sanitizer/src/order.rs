@@ -5,7 +5,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::access::{DELIVERED, Kind};
-use crate::actors::{Actor, Learned, Transfer};
+use crate::actor::{Actor, Transfer};
+use crate::actors::Learned;
 use crate::context::{Announcer, Context};
 use crate::epoch::Epoch;
 

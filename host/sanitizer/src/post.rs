@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::access::{Call, Kind, Span};
-use crate::actors::Transfer;
+use crate::actor::Transfer;
 use crate::clock::Clock;
 use crate::context::Context;
 use crate::scopes::{Place, Shared};

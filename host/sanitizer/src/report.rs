@@ -6,7 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::access::{Call, Kind, Memory, Site, Span};
-use crate::actors::Actor;
+use crate::actor::Actor;
 use crate::intervals::Bytes;
 use crate::order::MissingOrder;
 

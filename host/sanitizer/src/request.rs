@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::access::{Call, Span};
 use crate::accesses::Batch;
-use crate::actors::Actor;
+use crate::actor::Actor;
 use crate::context::Context;
 use crate::deadlock::Wait;
 use crate::engine::{Acquire, Buffers};

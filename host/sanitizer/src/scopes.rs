@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::actors::Actor;
+use crate::actor::Actor;
 use crate::clock::{Clock, Filtered};
 use crate::epoch::{ActorId, Epoch};
 

@@ -342,7 +342,7 @@ mod tests {
             let (link, actor) = (&links[turn % 2], actors[turn % 2]);
             let fence = Request::FenceRelease(actor, rushmem_sanitizer::Scope::System);
             let acquire = rushmem_sanitizer::Acquire::Now;
-            link.tell(Request::Observe { actor, word, acquire, call });
+            link.tell(Request::Observe { actor, word, value: None, acquire, call });
             link.tell(Request::Store { actor, span: Span::heap(0, 128, 8), call });
             link.tell_all([fence, Request::StoreRelaxed { actor, word, call }]);
         }
