@@ -135,3 +135,16 @@ pub(crate) fn pool_chunks(shape: &KvShape) -> usize {
     let page = shape.page_chunks(0).max(shape.page_chunks(shape.prefill));
     shape.layers as usize * shape.pool_pages as usize * page as usize
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_lie_in_gpu_memory_where_kernels_run_on_gpus() {
+        let memory = |args: &[&str], is_gpu| Args::parse_from([&["kv"], args].concat()).memory(is_gpu);
+        assert_eq!(memory(&[], true), MemoryArg::Symmetric);
+        assert_eq!(memory(&[], false), MemoryArg::Registered);
+        assert_eq!(memory(&["--memory", "registered"], true), MemoryArg::Registered);
+    }
+}
