@@ -217,7 +217,7 @@ fn place(backtrace: &str) -> Option<String> {
     let handler = lines.iter().rposition(|line| line.contains("on_signal")).map_or(0, |at| at + 1);
     for line in &lines[handler..] {
         match line.strip_prefix("at ") {
-            Some(at) if function.is_some_and(is_of_kernel) => {
+            Some(at) if function.is_some_and(is_of_kernel) && !is_library(at) => {
                 let line = at.rsplit_once(':').map_or(at, |(line, _column)| line);
                 return Some(line.trim_start_matches("./").to_owned());
             }
@@ -232,6 +232,20 @@ fn place(backtrace: &str) -> Option<String> {
         }
     }
     first.map(str::to_owned)
+}
+
+/// Returns whether a file is one of Rust's libraries or of the runtime. In a program with line tables only, the names of inlined
+/// functions lack their crates.
+fn is_library(file: &str) -> bool {
+    let is_own = match file!().strip_suffix("host/native/src/stall.rs") {
+        // The compiler may give the path from the root of the workspace, and a backtrace the whole path.
+        Some(root) => ["host/native/src/", "device/src/"].iter().any(|folder| {
+            let folder = ["/", root.trim_start_matches('/'), folder].concat();
+            ["/", file.trim_start_matches("./")].concat().contains(&folder)
+        }),
+        None => ["/rushmem-native-", "/rushmem-device-"].iter().any(|package| file.contains(package)),
+    };
+    is_own || file.starts_with("/rustc/") || file.contains("/rustlib/src/rust/library/")
 }
 
 /// Returns whether a function is neither of Rust's libraries nor of the runtime.
@@ -321,6 +335,17 @@ mod tests {
    4: my_kernels::outer
              at ./kernels/src/lib.rs:50:1";
         assert_eq!(place(text).as_deref(), Some("kernels/src/lib.rs:20"));
+        let short = "   1: on_signal
+             at ./host/native/src/stall.rs:190:20
+   2: load<u64>
+             at /rustc/1/library/core/src/sync/atomic.rs:1:1
+      load<u64>
+             at ./device/src/view.rs:5:9
+      now_ns
+             at /home/me/rushmem/device/src/arch/native.rs:486:5
+      spin
+             at ./kernels/src/lib.rs:20:33";
+        assert_eq!(place(short).as_deref(), Some("kernels/src/lib.rs:20"));
         let bare = "   1: rushmem_native::stall::on_signal\n   2: <unknown>\n   3: my_kernels::spin";
         assert_eq!(place(bare).as_deref(), Some("my_kernels::spin"));
         assert_eq!(place(""), None);
