@@ -93,10 +93,11 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
+        // The engine stops before it sees the connections end, which would count as lost PEs.
+        let _ = self.queue.send(Kind::Stop, &[]);
         // Ends the loop that accepts. A PE that still waits for the findings of a job without an end gets none.
         let _ = SockRef::from(&*self.listener).shutdown(Shutdown::Both);
         self.members.disconnect_all();
-        let _ = self.queue.send(Kind::Stop, &[]);
     }
 }
 
@@ -219,6 +220,9 @@ impl Serving {
     }
 
     fn take(&mut self, state: &mut JobState, part: &Part<'_>) {
+        if self.is_stopped {
+            return;
+        }
         let Some(member) = self.members.get_mut(part.sender as usize) else { return };
         member.message.extend_from_slice(part.content);
         let result = match part.kind {
