@@ -62,7 +62,8 @@ impl fmt::Display for Named {
         match object {
             Some(object) => {
                 let (from, to) = (bytes.start - object.start, bytes.end - object.start);
-                write!(f, "bytes {from}..{to} of {object}, in PE {pe}")
+                let unnamed = if object.label.name.is_empty() { "the object " } else { "" };
+                write!(f, "bytes {from}..{to} of {unnamed}{object}, in PE {pe}")
             }
             None => write!(f, "{:#x}..{:#x} in the {space} of PE {pe}", bytes.start, bytes.end),
         }

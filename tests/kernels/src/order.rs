@@ -48,6 +48,7 @@ pub fn fence_then_flag(
             }
             block.sync();
             if block.leader() {
+                ctx.fence()?;
                 ctx.atomic_set(ack, round, partner)?;
             }
         }

@@ -84,6 +84,7 @@ pub fn atomic_then_flag(
         if ctx.local_one(counter).load(0) < round {
             ctx.atomic_add(bad, 1, me)?;
         }
+        ctx.fence()?;
         ctx.atomic_set(ack, round, left)?;
         ctx.wait_until(Thread, ack, Cmp::Ge, round)?;
         round += 1;

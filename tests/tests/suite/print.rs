@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex};
 
-use rushmem::{Error, KernelLine, Pe};
+use rushmem::{Error, KernelLine, Operations, Pe};
 use rushmem_test_kernels::{print_and_wait, print_numbers, print_values};
 use rushmem_tests::{Setup, grid};
 
@@ -50,7 +50,7 @@ fn lines_arrive_while_the_kernel_runs() {
         let word = pe.alloc_one::<u64>()?;
         let launch = pe.launch(grid(1, 32), print_and_wait(word))?;
         drop(seen.1.wait_while(seen.0.lock().unwrap(), |lines| *lines == 0).unwrap());
-        pe.write(word.as_slice(), &[1])?;
+        pe.atomic_set(word, 1, pe.my_pe())?;
         launch.wait()
     });
     assert!(ran.is_ok(), "{ran:?}");
