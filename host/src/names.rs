@@ -50,7 +50,13 @@ impl ObjectNames {
     ) {
         let end = offset.saturating_add(bytes);
         let mut objects = lock(&self.0);
-        objects.retain(|&start, object| end <= start || object.end <= offset);
+        // Objects do not overlap, so at most one that starts earlier reaches into these bytes.
+        let earlier = objects.range(..offset).next_back().filter(|(_, object)| object.end > offset);
+        let inside = objects.range(offset..end.max(offset));
+        let replaced: Vec<u64> = earlier.into_iter().chain(inside).map(|(&start, _)| start).collect();
+        for start in replaced {
+            objects.remove(&start);
+        }
         objects.insert(offset, Object { end, name: interned(name), site });
     }
 
