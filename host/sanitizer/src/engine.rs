@@ -679,19 +679,16 @@ impl Engine {
         let object = self.objects.around(word).unwrap_or(word);
         let places: Vec<Span> = copies.chain([object]).collect();
         places.iter().for_each(|&place| self.note_stores(place));
-        let mut writers = places.iter().flat_map(|&place| self.values.writers(place));
         awaited.writer = self.values.writers(word).next().map(|(_, writer)| self.party(writer));
-        let elsewhere = writers.by_ref().filter(|(span, _)| !span.overlaps(word));
-        let mut found: Vec<(Named, Party)> = Vec::new();
-        for (span, writer) in elsewhere {
+        let writers = places.iter().flat_map(|&place| self.values.writers(place));
+        for (span, writer) in writers.filter(|(span, _)| !span.overlaps(word)) {
             let party = self.party(writer);
-            if !found.iter().any(|(_, known)| known.call == party.call) {
-                found.push((self.named(span), party));
+            if awaited.elsewhere.iter().all(|(_, known)| known.call != party.call) {
+                awaited.elsewhere.push((self.named(span), party));
             }
-            if found.len() == ELSEWHERE {
+            if awaited.elsewhere.len() == ELSEWHERE {
                 break;
             }
         }
-        awaited.elsewhere = found;
     }
 }
