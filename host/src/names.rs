@@ -9,8 +9,8 @@ use rushmem_base::lock;
 use rushmem_device::Handle;
 use rushmem_sanitizer::interned;
 
-/// The names of all objects and registered buffers. A freed object keeps its name until another one takes its bytes, so that the
-/// error of a late access can name it.
+/// The names of all objects and registered buffers. A freed object keeps its name until its memory is reused, because an error may
+/// report an access after the free.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ObjectNames(Arc<Mutex<BTreeMap<u64, Object>>>);
 
@@ -67,7 +67,7 @@ impl ObjectNames {
         (offset < *end).then_some(InObject { name, site, byte: offset - start })
     }
 
-    /// Returns the name of the object that begins at an offset; empty if it has none.
+    /// Returns the name of the object that starts at an offset, or an empty string if it has none.
     pub(crate) fn name_of(&self, offset: u64) -> &'static str {
         lock(&self.0).get(&offset).map_or("", |object| object.name)
     }

@@ -254,7 +254,7 @@ impl Core {
             return;
         }
         for _ in 0..MOST {
-            // A pass reads the sockets now and then only. They may have what came before shared memory was in use.
+            // A pass polls the sockets only occasionally. They may hold packets from before shared memory was in use.
             self.rest.has_mail = true;
             if !self.pass(|| false) {
                 break;

@@ -35,7 +35,7 @@ impl Nodes {
         };
         let nodes = Nodes { hosts, folder: tempfile::tempdir().unwrap() };
         fs::write(nodes.names(), "127.0.0.1 localhost\n10.83.0.1 node0\n10.83.0.2 node1\n").unwrap();
-        // A copy, because the launcher prefers programs of its own folder, which a link does not change.
+        // Copy the launcher: it prefers programs in its own folder, and a symbolic link would resolve to the build folder.
         fs::copy(launcher, nodes.folder.path().join("rushmem")).unwrap();
         nodes.install("ring", &format!("exec {PE} ring"));
         // In place of ssh, which Open MPI calls with a host and a command.

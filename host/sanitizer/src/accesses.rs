@@ -72,7 +72,7 @@ pub struct Batch {
     first: ActorId,
     /// Plain accesses with the threads that made them: [`Kind::Read`], [`Kind::Write`], or [`Kind::Put`] for a store to a peer.
     accesses: Vec<(u32, Span, Kind, Call)>,
-    /// The threads that have ended after their last access.
+    /// The threads that have returned, after their last access.
     ended: Vec<ActorId>,
 }
 
@@ -95,7 +95,7 @@ impl Batch {
         })
     }
 
-    /// Returns the threads that have ended after their last access.
+    /// Returns the threads that have returned, after their last access.
     pub(crate) fn ended(&self) -> &[ActorId] {
         &self.ended
     }

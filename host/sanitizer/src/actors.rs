@@ -107,13 +107,13 @@ pub(crate) struct Actors {
 }
 
 impl Actors {
-    /// Returns the number of the next actor of the engine itself. [`Ids`](crate::Ids) numbers all others.
+    /// Allocates the ID of an actor that the engine itself creates. [`Ids`](crate::Ids) allocates all others.
     pub(crate) fn next_id(&mut self) -> ActorId {
         self.next += 1;
         ActorId(self.next - 1)
     }
 
-    /// Adds an actor that begins with `clock`. An operation makes no steps later.
+    /// Adds an actor that starts with `clock`. An operation takes no further steps.
     pub(crate) fn add(&mut self, actor: Actor, clock: Clock, post: Option<Epoch>) -> ActorId {
         let id = self.next_id();
         self.add_as(id, actor, clock, post);

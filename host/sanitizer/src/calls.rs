@@ -40,14 +40,14 @@ impl Calls {
         id
     }
 
-    /// Returns the number of a call as plain data, and whether it is new.
+    /// Returns the index of a call, and whether the call is new.
     pub(crate) fn number(&mut self, call: Call) -> (u32, bool) {
         let before = self.calls.len();
         let CallId(number) = self.id(call);
         (number, self.calls.len() > before)
     }
 
-    /// Returns the call with a number that [`Calls::number`] has returned.
+    /// Returns the call at an index, if there is one.
     pub(crate) fn get(&self, number: u32) -> Option<Call> {
         self.calls.get(number as usize).copied()
     }

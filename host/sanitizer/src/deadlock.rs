@@ -20,7 +20,7 @@ pub enum Until {
         word: Span,
         /// The wanted value, as in `>= 3`.
         wanted: String,
-        /// The value at the last look, if it is known.
+        /// The value that the last poll read, if it is known.
         value: Option<u64>,
     },
     /// An arrival of each of these actors, at a barrier of a warp, block or grid.

@@ -270,8 +270,8 @@ impl Engine {
         self.step(actor, word, Kind::Wait, call);
     }
 
-    /// Notes a load that has found a value: the end of a wait, a test that succeeds, or any strong load. Reports quote `value`,
-    /// where the caller knows it.
+    /// Records a load that has read a value: a wait that returns, a test that succeeds, or any strong load. Reports quote
+    /// `value` if the caller knows it.
     pub fn observe(
         &mut self,
         actor: ActorId,
@@ -640,13 +640,13 @@ impl Engine {
         self.waits.set(actor, None);
     }
 
-    /// Notes that `actor` holds a lock now, by `call`.
+    /// Records that `actor` has acquired a lock by `call`.
     pub fn hold(&mut self, actor: ActorId, lock: Span, call: Call) {
         let actor = self.actors.known(actor).actor;
         self.locks.hold(lock, Holder { actor, call });
     }
 
-    /// Notes that nobody holds a lock any more.
+    /// Records that a lock has been released.
     pub fn let_go(&mut self, lock: Span) {
         self.locks.let_go(lock);
     }

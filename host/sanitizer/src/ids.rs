@@ -24,7 +24,7 @@ impl Ids {
         self.0.fetch_add(count, Ordering::Relaxed)
     }
 
-    /// Returns the number of a new operation.
+    /// Allocates the ID of an operation.
     pub fn operation(&self) -> ActorId {
         ActorId(self.next(1))
     }
@@ -35,12 +35,12 @@ impl Ids {
         (first..).take(count).map(ActorId).collect()
     }
 
-    /// Returns the number of a new meeting.
+    /// Allocates the ID of a meeting.
     pub fn meeting(&self) -> MeetingId {
         MeetingId(self.next(1))
     }
 
-    /// Returns the number of a new token.
+    /// Allocates the ID of a token.
     pub fn token(&self) -> TokenId {
         TokenId(self.next(1))
     }

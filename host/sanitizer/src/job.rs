@@ -29,7 +29,7 @@ pub struct JobState {
     tokens: HashMap<TokenId, Token>,
     /// Whether the job has failed for another reason.
     pub has_failed: bool,
-    /// The deadlock that has ended the job.
+    /// The deadlock for which the job was aborted.
     pub deadlock: Option<Deadlock>,
     /// A deadlock that counts if the deadline of a wait ends the job.
     pub suspected: Option<Deadlock>,

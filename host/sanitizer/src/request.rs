@@ -67,13 +67,13 @@ pub enum Request {
         acquire: Acquire,
         call: Call,
     },
-    /// Notes that an actor holds a lock from now on.
+    /// Records that an actor has acquired a lock.
     Hold {
         actor: ActorId,
         lock: Span,
         call: Call,
     },
-    /// Notes that a lock is about to be cleared.
+    /// Records that a lock is about to be released.
     LetGo(Span),
     /// Posts an operation and delivers it, because a lane delivers its own operations.
     Post {

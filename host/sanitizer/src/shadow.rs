@@ -45,13 +45,13 @@ pub(crate) struct Shadow {
 }
 
 impl Shadow {
-    /// Adds an access of a thread or host. `knows` tells whether it knows an earlier step. Everybody who learns of the access
-    /// learns of that step, too.
+    /// Adds an access of a thread or host. `knows` returns whether it knows an earlier step. Everybody who learns of the access
+    /// also learns of that step.
     pub(crate) fn record(&mut self, span: Span, access: Access, knows: impl Fn(Epoch) -> bool) -> Met {
         self.record_operation(span, access, &knows, &knows)
     }
 
-    /// Adds an access of an operation. `knows` tells whether it follows an earlier step. `tells` tells whether everybody who
+    /// Adds an access of an operation. `knows` returns whether it follows an earlier step. `tells` returns whether everybody who
     /// learns of the operation also learns of that step: a word carries the write that made it, but not all that its writer knew.
     pub(crate) fn record_operation(
         &mut self,

@@ -353,7 +353,7 @@ impl Pe {
         Ok(unsafe { SymSlice::stamped(offset, len, stamp) })
     }
 
-    /// Begins the life of an object or a registered buffer. `name` may be empty.
+    /// Registers a new object or buffer with the sanitizer and for messages. `name` may be empty.
     pub(super) fn begin_object(&self, object: Handle, name: &str, site: &'static Location<'static>) {
         self.memory.names().add(object, name, site);
         self.watch.alloc(object, name, site);

@@ -59,7 +59,7 @@ pub(crate) struct Sanitizer {
     server: Mutex<Option<Server>>,
     /// The functions that end the waits of the PEs of this process.
     ends: Mutex<Vec<JobEnd>>,
-    /// Whether these waits have been ended.
+    /// Whether these waits have been aborted.
     is_over: AtomicBool,
 }
 

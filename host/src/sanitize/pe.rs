@@ -88,7 +88,7 @@ impl Watched {
         &self.sanitizer.link
     }
 
-    /// Returns whether the waits of the job have been ended.
+    /// Returns whether the waits of the job have been aborted.
     pub(super) fn is_over(&self) -> bool {
         self.sanitizer.is_over.load(Ordering::Relaxed)
     }
@@ -239,7 +239,7 @@ impl PeWatch {
         }
     }
 
-    /// Ends loops of kernels that only read a word: after the loss of a PE, nobody may write it.
+    /// Aborts loops of kernels that only poll a word: after the loss of a PE, nobody may ever write it.
     pub(crate) fn end_loops(&self) {
         if let Some(watched) = &self.0 {
             watched.sanitizer.is_over.store(true, Ordering::Relaxed);

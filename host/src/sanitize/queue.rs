@@ -1,7 +1,7 @@
 //! The queue of the requests of all processes: a pipe that all of them write to, and the engine reads.
 //!
-//! The pipe gives the requests one order. The place of a message in it is fixed once the message is written, so its sender
-//! does not have to wait for the engine. A full pipe makes the senders wait.
+//! The pipe orders the requests. The position of a message is fixed once it is written, so its sender does not have to wait
+//! for the engine. Senders block while the pipe is full.
 //!
 //! Writes of at most `PIPE_BUF` bytes are atomic, so a message consists of parts of at most this length. Its last part decides
 //! its place.
@@ -98,7 +98,7 @@ impl<'a> Part<'a> {
 pub(super) struct Receiver {
     pipe: PipeReader,
     bytes: Vec<u8>,
-    /// The number of bytes that wait.
+    /// The number of buffered bytes.
     filled: usize,
 }
 

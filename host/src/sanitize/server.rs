@@ -30,7 +30,7 @@ pub(super) struct Server {
 struct Members {
     /// The socket for replies to each PE.
     replies: Mutex<Vec<Arc<UnixStream>>>,
-    /// The number of PEs that have not ended.
+    /// The number of PEs that may still send requests.
     left: Mutex<u32>,
     changed: Condvar,
 }
@@ -93,7 +93,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // The engine stops before it sees the connections end, which would count as lost PEs.
+        // Stop the engine first: it would count a closed connection as a lost PE.
         let _ = self.queue.send(Kind::Stop, &[]);
         // Ends the loop that accepts. A PE that still waits for the findings of a job without an end gets none.
         let _ = SockRef::from(&*self.listener).shutdown(Shutdown::Both);
@@ -139,7 +139,7 @@ pub(super) fn connect(name: &str) -> Result<Client> {
     connect().map_err(no_socket)
 }
 
-/// Accepts the other PEs, and watches them until their connections end.
+/// Accepts the other PEs, and watches their connections until they are closed.
 fn accept(listener: &UnixListener, n_pes: u32, members: &Members, pipe: &PipeWriter) {
     thread::scope(|scope| {
         let mut number = 1;
@@ -175,7 +175,7 @@ fn admit(
 /// Waits until a connection is closed, and adds this to the queue, after all requests of the PE.
 fn watch(mut stream: &UnixStream, mut queue: Sender) {
     let _ = stream.read(&mut [0]);
-    // The engine no longer reads once all PEs have ended.
+    // The engine stops reading once all PEs have finished.
     let _ = queue.send(Kind::Lost, &[]);
 }
 
@@ -248,7 +248,7 @@ impl Serving {
         }
     }
 
-    /// Ends a PE. Returns whether it had not ended.
+    /// Marks a PE as finished. Returns `false` if it already was.
     fn end(&mut self, number: u32) -> bool {
         let Some(member) = self.members.get_mut(number as usize) else { return false };
         if std::mem::replace(&mut member.has_ended, true) {

@@ -113,7 +113,7 @@ impl PeTrace {
         }
     }
 
-    /// Keeps the names of the symmetric objects, for the end of the job.
+    /// Saves the names of the symmetric objects. The timeline is written after the PE has gone.
     pub(crate) fn keep_names(&self, names: &ObjectNames) {
         if let Some(traced) = &self.0 {
             traced.job.names.get_or_init(|| names.clone());

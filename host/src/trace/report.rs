@@ -21,7 +21,7 @@ pub(crate) struct JobTrace {
     pub(super) offsets: Arc<WireOffsets>,
     /// The calls of the PEs that have ended.
     pub(super) gpu_calls: Arc<Mutex<Vec<GpuCalls>>>,
-    /// The names of the symmetric objects of a PE that has ended. Others have the same objects.
+    /// The names of the symmetric objects, from the first PE that finishes. All PEs have the same objects.
     pub(super) names: Arc<OnceLock<ObjectNames>>,
     /// Whether kernels for GPUs write their calls.
     pub(super) has_traced_kernels: bool,

@@ -145,7 +145,7 @@ pub struct Detail {
     /// The word that it waits for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub awaits: Option<Word>,
-    /// The place of that memory in its object, as text.
+    /// The object that this memory belongs to and the byte in it, as text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub object: Option<String>,
     /// The slot and the generation of the team of a collective call.

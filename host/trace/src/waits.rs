@@ -26,7 +26,7 @@ pub enum Until {
         pe: u32,
         /// The offset of the word.
         offset: u64,
-        /// The place of the word in its object, as text, if it is known.
+        /// The object that the word belongs to and the byte in it, as text, if known.
         #[serde(default)]
         object: Option<String>,
         /// The condition or the values, as text.

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 
-/// The place of the records in the file: in command 6, of which programs map no pages.
+/// Offset of the records in the file: the pages of command 6, which programs never map.
 pub(crate) const OFFSET: u64 = 6 << 20;
 /// Number of records that the place has room for. Further objects are not recorded.
 const ROOM: u32 = (1 << 20) / size_of::<Record>() as u32 - 1;

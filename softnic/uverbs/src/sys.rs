@@ -196,7 +196,7 @@ pub(crate) fn send_netlink(fd: RawFd, port: u32, datagram: &[u8]) -> Result<(), 
     let to = netlink_address(port);
     let to_len = size_of_val(&to) as libc::socklen_t;
     let flags = libc::MSG_DONTWAIT;
-    // The name would lead to this library's own function, which finds that the socket is no program's.
+    // A call by name would resolve to this library's own `sendto`.
     // SAFETY: the datagram's own bytes, and a live address.
     let sent = unsafe { libc::syscall(libc::SYS_sendto, fd, from, len, flags, &raw const to, to_len) };
     if usize::try_from(sent) == Ok(len) { Ok(()) } else { Err(Errno::last()) }

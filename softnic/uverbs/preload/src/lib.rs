@@ -235,7 +235,7 @@ direct! {
     __wrap_socket = SYS_socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
 }
 
-/// The dynamic linker, which can then run the library like a program.
+/// The path of the dynamic linker, without which the library cannot be run as a program.
 #[used]
 #[unsafe(link_section = ".interp")]
 static INTERPRETER: [u8; 28] = *b"/lib64/ld-linux-x86-64.so.2\0";

@@ -96,7 +96,7 @@ fn about_port(device: &Device) -> Writer {
 fn described(device: &Arc<Device>) -> Writer {
     let (major, minor, sub) = FIRMWARE;
     let guid = u64::from_be_bytes(device.guid());
-    // The index of the last port is the number of ports.
+    // `PORT_INDEX` holds the number of ports.
     let mut writer = about_port(device);
     writer.u64(attribute::CAP_FLAGS, device.attributes().device_cap_flags.into());
     writer.text(attribute::FW_VERSION, &format!("{major}.{minor}.{sub:04}"));

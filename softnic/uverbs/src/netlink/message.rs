@@ -21,7 +21,7 @@ pub(super) struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// Splits a datagram into its messages. A message that exceeds the datagram ends it, as in the kernel.
+    /// Splits a datagram into its messages. Like the kernel, stops at a message that exceeds the datagram.
     pub(super) fn split(mut datagram: &'a [u8]) -> impl Iterator<Item = Request<'a>> {
         std::iter::from_fn(move || {
             let header: Header = user::prefix(datagram.get(..HEADER)?);
