@@ -651,21 +651,26 @@ impl Engine {
         self.locks.let_go(lock);
     }
 
-    /// Returns the waits that cannot end, if there are any.
-    pub fn deadlock(&mut self) -> Option<Deadlock> {
+    /// Returns the waits that cannot end, if there are any. [`Engine::explain`] adds the facts that help to mend them.
+    pub fn deadlock(&self) -> Option<Deadlock> {
         let writes = |post: &Post, word: Span| {
             post.destination.into_iter().chain(post.signal).any(|(span, _)| span.overlaps(word))
         };
         let may_arrive = |word| self.undelivered.values().any(|operation| writes(&operation.post, word));
-        let mut deadlock = self.waits.deadlock(may_arrive)?;
-        for awaited in deadlock.stuck.iter_mut().filter_map(|stuck| stuck.word.as_mut()) {
-            self.explain(awaited);
-        }
-        Some(deadlock)
+        self.waits.deadlock(may_arrive)
     }
 
-    /// Adds the facts about a word that help to find the missing write.
-    fn explain(&mut self, awaited: &mut Awaited) {
+    /// Names the words of a deadlock, their writers, and the holders of their locks. Costs a walk over the stores to each word's
+    /// object.
+    pub fn explain(&mut self, deadlock: &mut Deadlock) {
+        deadlock
+            .stuck
+            .iter_mut()
+            .filter_map(|stuck| stuck.word.as_mut())
+            .for_each(|word| self.explain_word(word));
+    }
+
+    fn explain_word(&mut self, awaited: &mut Awaited) {
         let word = awaited.word.span;
         awaited.word = self.named(word);
         awaited.holder = self.locks.holder(word);

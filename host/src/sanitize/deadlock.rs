@@ -39,28 +39,32 @@ impl Sanitizer {
 
     fn look(&self, state: &Mutex<JobState>, job: &Receiver<()>, deadline: Duration) {
         let short = STAY.min(deadline / 2);
-        let (mut last, mut since) = (None, Instant::now());
+        let (mut last, mut since, mut is_suspected) = (None, Instant::now(), false);
         while job.recv_timeout(INTERVAL.min(short / LOOKS)) == Err(RecvTimeoutError::Timeout) {
             self.link.flush();
             let found = lock(state).engine.deadlock();
             if found != last {
-                (last, since) = (found, Instant::now());
+                (last, since, is_suspected) = (found, Instant::now(), false);
                 continue;
             }
             match found {
                 Some(deadlock) if since.elapsed() >= STAY => return self.end_by(state, deadlock),
-                Some(deadlock) if since.elapsed() >= short => suspect(state, deadlock),
+                Some(deadlock) if since.elapsed() >= short && !is_suspected => {
+                    suspect(state, deadlock);
+                    is_suspected = true;
+                }
                 _ => {}
             }
         }
     }
 
     /// Ends the waits of the PEs of this process. Other processes then lose a PE, which ends their waits.
-    fn end_by(&self, state: &Mutex<JobState>, deadlock: Deadlock) {
+    fn end_by(&self, state: &Mutex<JobState>, mut deadlock: Deadlock) {
         let mut state = lock(state);
         if state.has_failed {
             return;
         }
+        state.engine.explain(&mut deadlock);
         state.deadlock = Some(deadlock);
         drop(state);
         self.is_over.store(true, Ordering::Relaxed);
@@ -70,9 +74,10 @@ impl Sanitizer {
 }
 
 /// Keeps a deadlock in case the deadline of a wait ends the job.
-fn suspect(state: &Mutex<JobState>, deadlock: Deadlock) {
+fn suspect(state: &Mutex<JobState>, mut deadlock: Deadlock) {
     let mut state = lock(state);
     if !state.has_failed {
+        state.engine.explain(&mut deadlock);
         state.suspected = Some(deadlock);
     }
 }
