@@ -96,6 +96,7 @@ impl Pe {
     /// - The errors of [`Pe::alloc`].
     #[track_caller]
     pub fn alloc_named<T: Pod>(&self, name: &str, len: usize) -> Result<SymSlice<T>> {
+        let _site = call_site::enter();
         const CALL: &str = "alloc_named";
         let n = self.agree(CALL, &format!("`{name}`, {len} x {} bytes", size_of::<T>()))?;
         self.allocate_object((CALL, name), len, 1, n)

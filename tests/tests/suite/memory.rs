@@ -107,15 +107,22 @@ fn no_elements_take_no_room() {
 
 #[test]
 fn sizes_that_overflow_are_refused() {
+    const HUGE: usize = usize::MAX / 4;
     let told = Setup::new(2).run(|pe| {
-        let error = pe.alloc::<u64>(usize::MAX / 4).unwrap_err();
+        let errors = [
+            pe.alloc::<u64>(HUGE).unwrap_err(),
+            pe.alloc_named::<u64>("huge", HUGE).unwrap_err(),
+            pe.alloc_aligned::<u64>(HUGE, 64).unwrap_err(),
+            pe.alloc_with_hints::<u64>(HUGE, Hints::NONE).unwrap_err(),
+        ];
         let before = pe.heap_free();
         let full = pe.alloc::<u64>(usize::MAX / 16).unwrap_err();
         assert!(matches!(full, Error::HeapFull { .. }), "{full}");
         assert_eq!(pe.heap_free(), before);
-        Ok(without_line(&error))
+        Ok(errors.map(|error| without_line(&error)))
     });
-    let wanted = format!("alloc: the size of {} x 8 bytes overflows", usize::MAX / 4);
+    let wanted = ["alloc", "alloc_named", "alloc_aligned", "alloc_with_hints"]
+        .map(|call| format!("{call}: the size of {HUGE} x 8 bytes overflows"));
     assert_eq!(told, [wanted.clone(), wanted]);
 }
 
