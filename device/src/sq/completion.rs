@@ -15,7 +15,7 @@ use super::send_queue::DC_BLOCKS;
 use super::{EndIndex, Qp};
 use crate::abi::{Connection, DevAddr, FIRST_BLOCK, QpEntry, QpState, qp_flags};
 use crate::arch::{self, Scope, Sys};
-use crate::error::{Completion, Detail, Error, Result, Site, outcome, record};
+use crate::error::{Completion, Detail, Error, Result, Site, outcome};
 use crate::sharing::Sharing;
 use crate::wait::{Watch, test_failed};
 
@@ -115,34 +115,10 @@ impl<S: Sharing> Qp<'_, S> {
         self.poison(Error::Completion, detail, site)
     }
 
-    /// Returns the details of an error of a connected QP; `found` and `wanted` are block counts. A DC initiator has several
-    /// peers, so the host finds the peer by the block.
-    #[inline(always)]
-    pub(super) fn detail(&self, found: u64, wanted: u64) -> Detail {
-        let (peer, qpn) = (self.desc().peer, self.send_queue(self.depth()).qpn);
-        Detail { peer, qpn, found: found - FIRST_BLOCK, wanted: wanted - FIRST_BLOCK, ..Detail::NONE }
-    }
-
-    /// Poisons the QP. The first thread to do so writes the record and returns `error`; others return [`Error::Poisoned`].
-    #[cold]
-    #[inline(always)]
-    pub(super) fn poison(&self, error: Error, detail: Detail, site: Site) -> Error {
-        // SAFETY: a word of the QP's state.
-        match unsafe { S::Scope::swap_acq_rel(self.poison_word(), error as u64) } {
-            0 => record(self.desc().pe_state, error, detail, site),
-            _ => Error::Poisoned,
-        }
-    }
-
     #[inline(always)]
     fn is_poisoned(&self) -> bool {
         // SAFETY: a word of the QP's state.
         unsafe { S::Scope::load_relaxed(self.poison_word()) != 0 }
-    }
-
-    #[inline(always)]
-    pub(super) fn poison_word(&self) -> *mut u64 {
-        self.word(offset_of!(QpState, poison))
     }
 }
 

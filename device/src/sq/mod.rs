@@ -50,12 +50,13 @@
 //!
 //! # Where to read on
 //!
-//! `reserve.rs` and `doorbell.rs` are the protocol, over the trait [`SendQueueState`]. The other files implement it on memory that
+//! `reserve.rs` and `doorbell.rs` are the protocol, over the trait [`SendQueueState`] of `state.rs`. The other files implement it on memory that
 //! the host lays out:
 //!
 //! | file | content |
 //! |---|---|
-//! | `qp.rs` | a queue pair: its descriptor, its state words, and posting to it |
+//! | `qp.rs` | a queue pair: its descriptor, its state words, and who owns it |
+//! | `posting.rs` | posting to a queue pair |
 //! | `send_queue.rs` | WQEs, doorbell record and doorbell register in memory |
 //! | `completion.rs` | polling the CQ, waiting, errors |
 //! | `connect.rs` | asking the host for the connection |
@@ -65,12 +66,14 @@ mod completion;
 mod connect;
 mod doorbell;
 mod fetch_slot;
+mod posting;
 mod qp;
 mod reserve;
 mod send_queue;
+mod state;
 
-pub use doorbell::{
-    DoorbellState, ReadyEntry, announce, publish, publish_and_announce, ring_contended, ring_uncontended,
-};
-pub(crate) use qp::{EndIndex, HAS_DC, Qp, Reservation};
-pub use reserve::{MAX_DEPTH, SendQueueState, completed, reserve, writable_at};
+pub use doorbell::{announce, publish, publish_and_announce, ring_contended, ring_uncontended};
+pub(crate) use posting::Reservation;
+pub(crate) use qp::{EndIndex, HAS_DC, Qp};
+pub use reserve::{completed, reserve, writable_at};
+pub use state::{DoorbellState, MAX_DEPTH, ReadyEntry, SendQueueState};

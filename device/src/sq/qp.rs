@@ -1,4 +1,4 @@
-//! A queue pair as device code uses it: its descriptor, its state words, and posting to it.
+//! A queue pair as device code uses it: its descriptor, its state words, and who owns it.
 #![allow(unsafe_code, reason = "accesses the table of QPs, at addresses from the host")]
 
 use core::hint::assert_unchecked;
@@ -8,12 +8,10 @@ use core::ptr::null_mut;
 
 use rushmem_mlx5::{Flags, Wqe};
 
-use super::completion::wait_slow;
 use super::send_queue::{DC_BLOCKS, SendQueueView};
-use super::{DoorbellState, ReadyEntry, SendQueueState};
 use crate::abi::{Connection, DevAddr, FIRST_BLOCK, QpDesc, QpEntry, QpState, qp_flags};
 use crate::arch::{self, Cta, Gpu, Scope, SysWord};
-use crate::error::{Result, Site};
+use crate::error::{Detail, Error, Site, record};
 use crate::sharing::{Exclusive, Sharing};
 
 /// Whether this build can post to DC initiators. Kernels for GPUs leave it out by default, because it takes registers of all.
@@ -23,25 +21,6 @@ pub(crate) const HAS_DC: bool = cfg!(any(not(target_arch = "nvptx64"), feature =
 #[must_use]
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct EndIndex(pub(crate) u64);
-
-/// Blocks `first..end` of a send queue, to be written and published by their poster.
-#[derive(Clone, Copy)]
-pub(crate) struct Reservation {
-    /// First block.
-    pub(crate) first: u64,
-    /// One past the last block.
-    pub(crate) end: u64,
-    /// Whether the poster may try [`ring_uncontended`](super::ring_uncontended).
-    pub(crate) uncontended: bool,
-}
-
-impl Reservation {
-    /// Returns the end of the posting, to wait for.
-    #[inline(always)]
-    pub(crate) fn end_index(self) -> EndIndex {
-        EndIndex(self.end)
-    }
-}
 
 /// A queue pair with the sharing `S`, towards a peer. It need not be connected yet.
 #[derive(Clone, Copy)]
@@ -204,201 +183,35 @@ impl<'a, S: Sharing> Qp<'a, S> {
         1 << (log_depth & 31)
     }
 
-    /// Reserves `blocks` blocks, at most `depth`, and waits until they may be written. Connects the QP if necessary.
-    #[inline(always)]
-    pub(crate) fn reserve(&self, blocks: u64, depth: u64, site: Site) -> Result<Reservation> {
-        // All three accesses are issued before the first result is needed. `done` is a gate: the connection is read, and slots
-        // are overwritten, only after the branch on it. It may be stale; then `wait_slow` looks again.
-        let done = self.word(offset_of!(QpState, done));
-        // SAFETY: a word of the QP's state.
-        let done = unsafe { if S::SHARED { S::Scope::load_gate(done) } else { arch::load_own(done) } };
-        let seen = if S::SHARED && !S::BATCHED { self.doorbell() } else { DoorbellState::UNKNOWN };
-        let (first, end) = super::reserve(self, blocks);
-        let writable_at = super::writable_at(end, depth);
-        if done < writable_at {
-            wait_slow::<S>(self.entry, writable_at, site)?;
-        }
-        Ok(Reservation { first, end, uncontended: seen.is_idle_at(first) })
-    }
-
-    /// Publishes a written reservation, and announces it unless `S` is batched. `send_queue` returns the queue's view.
-    #[inline(always)]
-    pub(crate) fn publish(&self, r: Reservation, send_queue: impl FnOnce() -> SendQueueView) {
-        if S::BATCHED {
-            if S::SHARED {
-                super::publish(self, self.depth(), r.first, r.end);
-            }
-            // SAFETY: a word of the QP's state.
-            unsafe { S::Scope::store_release(self.batch_end(), r.end) }
-        } else if S::SHARED {
-            if !r.uncontended {
-                publish_and_announce::<S>(self.entry, r.first, r.end);
-            } else if !super::ring_uncontended(self, r.first, r.end, |end| self.ring_own(send_queue(), end)) {
-                ring_contended::<S>(self.entry, r.first, r.end);
-            }
-        } else {
-            // The doorbell only moves forward, so it announces earlier batches too.
-            // SAFETY: a word of the QP's state.
-            unsafe { S::Scope::store_relaxed(self.batch_end(), 0) };
-            self.ring_own(send_queue(), r.end);
-        }
-    }
-
-    /// Rings the doorbell for all blocks before `end`, which this thread, or lanes synchronised with it, have written.
-    #[inline(always)]
-    fn ring_own(&self, send_queue: SendQueueView, end: u64) {
-        if send_queue.is_plain() {
-            send_queue.ring_own_doorbell(end)
-        } else if !S::SHARED && send_queue.is_plain_and_late() {
-            // Kernels with shared queues are large, so they make a call instead.
-            send_queue.ring_own_doorbell(end)
-        } else {
-            ring_own_slow::<S>(self.entry, end)
-        }
-    }
-
-    /// Announces what a batch has published, if anything. A thread does this before it waits for WQEs.
-    #[inline(always)]
-    pub(crate) fn announce_batch(&self) {
-        // SAFETY: a word of the QP's state.
-        if unsafe { S::Scope::load_relaxed(self.batch_end()) } != 0 {
-            announce_batch_slow::<S>(self.entry);
-        }
-    }
-
-    /// Returns the end of everything reserved so far, or 0 if that is nothing: a wait for it needs no connection.
-    #[inline(always)]
-    pub(crate) fn last(&self) -> EndIndex {
-        let end = self.reserved();
-        EndIndex(if end == FIRST_BLOCK { 0 } else { end })
-    }
-
-    #[inline(always)]
-    fn doorbell_word(&self) -> *mut u64 {
-        self.word(offset_of!(QpState, doorbell))
-    }
-
-    #[inline(always)]
-    fn batch_end(&self) -> *mut u64 {
-        self.word(offset_of!(QpState, batch_end))
-    }
-
-    #[inline(always)]
-    fn ready_entries(&self) -> *mut u64 {
-        self.connected(offset_of!(Connection, ready)).ptr()
-    }
-
     /// Returns the word at offset `field` of the [`QpState`].
     #[inline(always)]
     pub(crate) fn word(&self, field: usize) -> *mut u64 {
         // SAFETY: inside of the entry.
         unsafe { self.entry.cast::<u8>().add(offset_of!(QpEntry, state) + field).cast() }
     }
-}
 
-impl<S: Sharing> SendQueueState for Qp<'_, S> {
+    /// Returns the details of an error of a connected QP; `found` and `wanted` are block counts. A DC initiator has several
+    /// peers, so the host finds the peer by the block.
     #[inline(always)]
-    fn fetch_add_reserved(&self, blocks: u64) -> u64 {
-        let p = self.word(offset_of!(QpState, reserved));
-        // SAFETY: a word of the QP's state. If the QP is not shared, this thread alone uses it.
-        unsafe {
-            if S::SHARED {
-                S::Scope::fetch_add_relaxed(p, blocks)
-            } else {
-                let first = arch::load_own(p);
-                arch::store_own(p, first + blocks);
-                first
-            }
+    pub(super) fn detail(&self, found: u64, wanted: u64) -> Detail {
+        let (peer, qpn) = (self.desc().peer, self.send_queue(self.depth()).qpn);
+        Detail { peer, qpn, found: found - FIRST_BLOCK, wanted: wanted - FIRST_BLOCK, ..Detail::NONE }
+    }
+
+    /// Poisons the QP. The first thread to do so writes the record and returns `error`; others return [`Error::Poisoned`].
+    #[cold]
+    #[inline(always)]
+    pub(super) fn poison(&self, error: Error, detail: Detail, site: Site) -> Error {
+        // SAFETY: a word of the QP's state.
+        match unsafe { S::Scope::swap_acq_rel(self.poison_word(), error as u64) } {
+            0 => record(self.desc().pe_state, error, detail, site),
+            _ => Error::Poisoned,
         }
     }
 
     #[inline(always)]
-    fn reserved(&self) -> u64 {
-        // SAFETY: a word of the QP's state.
-        unsafe { S::Scope::load_relaxed(self.word(offset_of!(QpState, reserved))) }
-    }
-
-    #[inline(always)]
-    fn ready_entry(&self, slot: u64) -> ReadyEntry {
-        // SAFETY: there is an entry for each slot.
-        ReadyEntry(unsafe { S::Scope::load_relaxed(self.ready_entries().add(slot as usize)) })
-    }
-
-    #[inline(always)]
-    fn set_ready_entry(&self, slot: u64, entry: ReadyEntry) {
-        // SAFETY: there is an entry for each slot.
-        unsafe { S::Scope::store_release(self.ready_entries().add(slot as usize), entry.0) }
-    }
-
-    #[inline(always)]
-    fn doorbell(&self) -> DoorbellState {
-        // SAFETY: a word of the QP's state.
-        DoorbellState(unsafe { S::Scope::load_relaxed(self.doorbell_word()) })
-    }
-
-    #[inline(always)]
-    fn set_pending(&self) -> DoorbellState {
-        // SAFETY: a word of the QP's state.
-        DoorbellState(unsafe {
-            S::Scope::fetch_or_release(self.doorbell_word(), DoorbellState::HELD_PENDING)
-        })
-    }
-
-    #[inline(always)]
-    fn take_pending(&self, held: DoorbellState) -> DoorbellState {
-        // SAFETY: a word of the QP's state.
-        DoorbellState(unsafe { S::Scope::swap_acquire(self.doorbell_word(), held.0) })
-    }
-
-    #[inline(always)]
-    fn compare_swap_doorbell(&self, from: DoorbellState, to: DoorbellState) -> DoorbellState {
-        // SAFETY: a word of the QP's state.
-        DoorbellState(unsafe { S::Scope::compare_swap_release(self.doorbell_word(), from.0, to.0) })
-    }
-}
-
-/// Calls [`sq::publish_and_announce`](super::publish_and_announce). Outlined, like the functions below: rare steps of a
-/// posting must not cost every kernel registers.
-#[inline(never)]
-fn publish_and_announce<S: Sharing>(entry: *mut QpEntry, first: u64, end: u64) {
-    // SAFETY: the caller has it from a QP.
-    let qp = unsafe { Qp::<S>::new(entry) };
-    let queue = qp.send_queue(qp.depth());
-    super::publish_and_announce(&qp, queue.depth, first, end, |end| queue.ring_doorbell(end));
-}
-
-/// Calls [`sq::ring_contended`](super::ring_contended).
-#[inline(never)]
-fn ring_contended<S: Sharing>(entry: *mut QpEntry, first: u64, end: u64) {
-    // SAFETY: the caller has it from a QP.
-    let qp = unsafe { Qp::<S>::new(entry) };
-    let queue = qp.send_queue(qp.depth());
-    super::ring_contended(&qp, queue.depth, first, end, |end| queue.ring_doorbell(end));
-}
-
-/// Rings the doorbell for blocks of this thread in any configuration of the queue.
-#[inline(never)]
-fn ring_own_slow<S: Sharing>(entry: *mut QpEntry, end: u64) {
-    // SAFETY: the caller has it from a QP.
-    let qp = unsafe { Qp::<S>::new(entry) };
-    qp.send_queue(qp.depth()).ring_own_doorbell(end);
-}
-
-/// Announces what a batch has published.
-#[inline(never)]
-fn announce_batch_slow<S: Sharing>(entry: *mut QpEntry) {
-    // SAFETY: the caller has it from a QP.
-    let qp = unsafe { Qp::<S>::new(entry) };
-    // SAFETY: a word of the QP's state.
-    let end = unsafe { S::Scope::swap_acq_rel(qp.batch_end(), 0) };
-    if end == 0 {
-        return;
-    }
-    let queue = qp.send_queue(qp.depth());
-    if S::SHARED {
-        super::announce(&qp, queue.depth, |end| queue.ring_doorbell(end));
-    } else {
-        queue.ring_own_doorbell(end);
+    pub(super) fn poison_word(&self) -> *mut u64 {
+        self.word(offset_of!(QpState, poison))
     }
 }
 

@@ -1,32 +1,6 @@
-//! The state words of a send queue, and the first stage of a posting: reserving blocks.
+//! The first stage of a posting: reserving blocks.
 
-use super::doorbell::{DoorbellState, ReadyEntry};
-
-/// Blocks of the deepest send queue.
-pub const MAX_DEPTH: u64 = 1 << 14;
-
-/// The state words of one send queue, with the memory ordering of each access.
-///
-/// The device implements it on memory that the host lays out, the loom model on loom's atomics.
-pub trait SendQueueState {
-    /// Adds `blocks` to the reserved blocks and returns the old count. Relaxed.
-    fn fetch_add_reserved(&self, blocks: u64) -> u64;
-    /// Returns the reserved blocks. Relaxed.
-    fn reserved(&self) -> u64;
-    /// Returns the ready entry of `slot`. Relaxed: the fence before the doorbell makes it an acquire.
-    fn ready_entry(&self, slot: u64) -> ReadyEntry;
-    /// Sets the ready entry of `slot`. Release: a thread that reads the entry sees the WQEs.
-    fn set_ready_entry(&self, slot: u64, entry: ReadyEntry);
-    /// Returns the doorbell state. Relaxed.
-    fn doorbell(&self) -> DoorbellState;
-    /// Sets [`DoorbellState::HELD_PENDING`] and returns the old state. Release.
-    fn set_pending(&self) -> DoorbellState;
-    /// Replaces the doorbell state, which the caller holds, with `held` and returns the old state. Acquire: everything done
-    /// before the pending bit was set is visible.
-    fn take_pending(&self, held: DoorbellState) -> DoorbellState;
-    /// Replaces the doorbell state `from` with `to` and returns the state found. Release.
-    fn compare_swap_doorbell(&self, from: DoorbellState, to: DoorbellState) -> DoorbellState;
-}
+use super::state::SendQueueState;
 
 /// Reserves `blocks` blocks; returns the first one and the end.
 ///
