@@ -3,10 +3,10 @@
 use super::Cm;
 use super::abi::{self, query};
 use super::address::{gid_storage, short, storage};
-use super::commands::Request;
 use super::connection::{HOP_LIMIT, UDP_QKEY};
 use super::header;
 use super::port::{Port, gid_of};
+use super::request::Request;
 use super::state::{Id, Phase, Service};
 use crate::abi::{AhAttributes, access, qp_attr, qp_state};
 use crate::errno::Errno;

@@ -1,11 +1,12 @@
 //! Commands that connect, accept, refuse and end connections.
 
 use super::abi::{self, event};
-use super::commands::Request;
 use super::header::{self, Header};
-use super::incoming::{RESPONSE_TIMEOUT, RETRIES, time_of};
-use super::mad::{self, Ids, Message, Rep, Req, answered, reason, sidr_status};
+use super::mad::{
+    self, Ids, Message, RESPONSE_TIMEOUT, RETRIES, Rep, Req, answered, reason, sidr_status, time_of,
+};
 use super::port::{Port, gid_of};
+use super::request::Request;
 use super::state::{Id, Param, Phase, Service, State, Timer};
 use super::{Cm, address};
 use crate::errno::Errno;

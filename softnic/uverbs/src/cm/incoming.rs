@@ -5,7 +5,9 @@ use super::address;
 use super::attributes;
 use super::connection;
 use super::header::{self, Header};
-use super::mad::{self, Ids, Mad, Message, Rep, Req, answered, reason, sidr_status};
+use super::mad::{
+    self, Ids, Mad, Message, RESPONSE_TIMEOUT, Rep, Req, answered, reason, sidr_status, time_of,
+};
 use super::names::{self, Endpoint};
 use super::port::{Port, gid_of};
 use super::state::{Connection, Id, Param, Phase, Service, State, Timer};
@@ -14,10 +16,6 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Code of the time within which a manager answers: half a second.
-pub(super) const RESPONSE_TIMEOUT: u8 = 17;
-/// The most times that a message is sent again.
-pub(super) const RETRIES: u32 = 15;
 /// Code of the time that a program has to decide about a connection: a minute.
 const PROGRAM_TIMEOUT: u8 = 24;
 
@@ -28,11 +26,6 @@ const BINDING: Duration = Duration::from_millis(300);
 const LISTENING: Duration = Duration::from_secs(2);
 /// The pause between two looks for a listener.
 const NEXT_LOOK: Duration = Duration::from_millis(20);
-
-/// Returns the time of a 5-bit code: 4.096 us times a power of two.
-pub(super) fn time_of(code: u8) -> Duration {
-    Duration::from_nanos(4096 << (code & 0x1f))
-}
 
 /// The origin of a message.
 struct From {

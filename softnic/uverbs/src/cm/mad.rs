@@ -2,6 +2,7 @@
 //! 12). All fields are big-endian.
 
 use rushmem_softnic::MAD;
+use std::time::Duration;
 
 /// Bytes of the common header.
 const HEADER: usize = 24;
@@ -9,6 +10,16 @@ const HEADER: usize = 24;
 const CLASS: [u8; 2] = [7, 2];
 /// The method of all messages.
 const SEND: u8 = 3;
+
+/// Code of the time within which a manager answers: half a second.
+pub(crate) const RESPONSE_TIMEOUT: u8 = 17;
+/// The most times that a message is sent again.
+pub(crate) const RETRIES: u32 = 15;
+
+/// Returns the time of a 5-bit code: 4.096 us times a power of two.
+pub(crate) fn time_of(code: u8) -> Duration {
+    Duration::from_nanos(4096 << (code & 0x1f))
+}
 
 /// Reasons of a REJ.
 pub(crate) mod reason {

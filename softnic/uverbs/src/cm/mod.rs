@@ -6,7 +6,7 @@
 //!
 //! | file | does |
 //! |---|---|
-//! | `abi`, `address` | structures of the commands; socket addresses |
+//! | `abi`, `request`, `address` | structures of the commands; input and answer of one; socket addresses |
 //! | `state`, `port` | identifiers, event files and events; an adapter that they use |
 //! | `commands`, `connection`, `multicast`, `attributes` | commands: identifiers and addresses; connections; groups; queries |
 //! | `incoming`, `worker` | messages and timeouts; the thread that waits for them |
@@ -26,6 +26,7 @@ mod mad;
 mod multicast;
 mod names;
 mod port;
+mod request;
 mod state;
 mod worker;
 
@@ -132,7 +133,7 @@ impl Cm {
         }
         let mut input = vec![0; given];
         user::read(at + size_of::<abi::Header>() as u64, &mut input)?;
-        let request = commands::Request { file, command: header.command, input: &input, room: header.room };
+        let request = request::Request { file, command: header.command, input: &input, room: header.room };
         if header.command == command::GET_EVENT {
             let mut state = self.state();
             return match state.next_event(&request) {

@@ -1,10 +1,10 @@
 //! The state of the connection manager: event files with their events, identifiers, adapters.
 
 use super::abi::{self, event, port_space};
-use super::commands::Request;
 use super::mad::{Ids, Mad, Message};
 use super::names::{self, Name};
 use super::port::Port;
+use super::request::Request;
 use super::worker::Inbox;
 use crate::abi::qp_type;
 use crate::device::Device;

@@ -1,6 +1,6 @@
 //! Functions that list, resolve and enter folders, and `fopen`. They see the devices of this library in `/sys`.
 
-use super::next::{self, Filter, Order};
+use super::next::{self, Filter, Glob, GlobError, Order};
 use super::target::Target;
 use super::{lstat, open, returned, stat};
 use crate::errno::Errno;
@@ -152,21 +152,6 @@ pub unsafe fn fopen(path: *const c_char, mode: *const c_char) -> *mut libc::FILE
     // SAFETY: a new descriptor, which the stream owns.
     unsafe { libc::fdopen(fd, c"r".as_ptr()) }
 }
-
-/// A pattern's results, as `<glob.h>` has them, with the functions that `GLOB_ALTDIRFUNC` uses.
-#[repr(C)]
-pub struct Glob {
-    results: [usize; 3],
-    flags: c_int,
-    closedir: Option<unsafe extern "C" fn(*mut c_void)>,
-    readdir: Option<unsafe extern "C" fn(*mut c_void) -> *mut libc::dirent>,
-    opendir: Option<unsafe extern "C" fn(*const c_char) -> *mut c_void>,
-    lstat: Option<unsafe extern "C" fn(*const c_char, *mut libc::stat) -> c_int>,
-    stat: Option<unsafe extern "C" fn(*const c_char, *mut libc::stat) -> c_int>,
-}
-
-/// The function of `glob` for errors.
-pub type GlobError = Option<unsafe extern "C" fn(*const c_char, c_int) -> c_int>;
 
 /// Implements `glob`. The C library calls its own functions for folders, unless the caller passes others.
 ///

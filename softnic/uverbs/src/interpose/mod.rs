@@ -12,9 +12,9 @@ mod target;
 mod write;
 
 pub use files::{access, faccessat, fstat, fstatat, lstat, open, openat, readlink, readlinkat, stat, statx};
-pub use folders::{Glob, GlobError};
 pub use folders::{chdir, fopen, getcwd, getxattr, glob, opendir, realpath, scandir, scandirat};
 pub use next::{Filter, Order};
+pub use next::{Glob, GlobError};
 pub use read::read;
 pub use send::{send, sendmsg, sendto};
 pub use write::write;

@@ -1,7 +1,6 @@
 //! The functions that this library's stand in for, of the libraries after it: of another preloaded library, such as
 //! `librspreload.so`, or of the C library.
 
-use super::folders::{Glob, GlobError};
 use crate::sys;
 use libc::{c_char, c_int, c_uint, c_ulong, c_void, mode_t, size_t, ssize_t};
 use std::ffi::CStr;
@@ -31,6 +30,21 @@ impl Next {
         (address != 0).then_some(address as *mut c_void)
     }
 }
+
+/// A pattern's results, as `<glob.h>` has them, with the functions that `GLOB_ALTDIRFUNC` uses.
+#[repr(C)]
+pub struct Glob {
+    results: [usize; 3],
+    flags: c_int,
+    pub(super) closedir: Option<unsafe extern "C" fn(*mut c_void)>,
+    pub(super) readdir: Option<unsafe extern "C" fn(*mut c_void) -> *mut libc::dirent>,
+    pub(super) opendir: Option<unsafe extern "C" fn(*const c_char) -> *mut c_void>,
+    pub(super) lstat: Option<unsafe extern "C" fn(*const c_char, *mut libc::stat) -> c_int>,
+    pub(super) stat: Option<unsafe extern "C" fn(*const c_char, *mut libc::stat) -> c_int>,
+}
+
+/// The function of `glob` for errors.
+pub type GlobError = Option<unsafe extern "C" fn(*const c_char, c_int) -> c_int>;
 
 /// Defines functions that call the next library's function of the same name, or compute `else` if there is none.
 macro_rules! next {

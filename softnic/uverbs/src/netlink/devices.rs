@@ -79,16 +79,8 @@ pub(super) fn answer(
     Ok(vec![answer])
 }
 
-/// Starts an answer about a device.
-pub(super) fn about(device: &Device) -> Writer {
-    let mut writer = Writer::default();
-    writer.u32(attribute::DEV_INDEX, device.index);
-    writer.text(attribute::DEV_NAME, &device.name());
-    writer
-}
-
 fn about_port(device: &Device) -> Writer {
-    let mut writer = about(device);
+    let mut writer = Writer::about(device);
     writer.u32(attribute::PORT_INDEX, PORT);
     writer
 }
@@ -202,7 +194,7 @@ fn mode(device: &Device) -> Writer {
 /// Returns the empty list of counters that queue pairs have for themselves.
 fn counters_of_queues(device: &Device, request: &Request) -> Result<Writer, Errno> {
     request.number(attribute::STAT_RES)?.ok_or(Errno::EINVAL)?;
-    let mut writer = about(device);
+    let mut writer = Writer::about(device);
     writer.nest(attribute::STAT_COUNTER, |_| {});
     Ok(writer)
 }

@@ -1,6 +1,7 @@
 //! Messages and their attributes. Numbers have the byte order of the machine, and everything is padded to four bytes.
 
-use super::abi::{Header, flag, message};
+use super::abi::{Header, attribute, flag, message};
+use crate::device::Device;
 use crate::errno::Errno;
 use crate::user;
 
@@ -71,6 +72,14 @@ impl Writer {
     pub(super) fn answer(request: &Header, port: u32, kind: u16, flags: u16) -> Writer {
         let header = Header { len: 0, kind, flags, sequence: request.sequence, port };
         Writer(bytemuck::bytes_of(&header).to_vec())
+    }
+
+    /// Starts the attributes of a device.
+    pub(super) fn about(device: &Device) -> Writer {
+        let mut writer = Writer::default();
+        writer.u32(attribute::DEV_INDEX, device.index);
+        writer.text(attribute::DEV_NAME, &device.name());
+        writer
     }
 
     /// Returns the end of a list of answers.

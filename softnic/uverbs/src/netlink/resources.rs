@@ -1,7 +1,6 @@
 //! Answers about objects, of all processes of this user.
 
 use super::abi::{attribute, command};
-use super::devices::about;
 use super::message::Writer;
 use crate::abi::{qp_state, qp_type};
 use crate::device::Device;
@@ -21,7 +20,7 @@ pub(super) fn summary(device: &Device) -> Writer {
         ("srq", Kind::Srq),
     ];
     let all = inventory::of_device(device.index);
-    let mut writer = about(device);
+    let mut writer = Writer::about(device);
     writer.nest(attribute::RES_SUMMARY, |list| {
         for (name, kind) in KINDS {
             let count: usize = all.iter().map(|opened| opened.all(kind).count()).sum();
@@ -53,7 +52,7 @@ pub(super) fn list(device: &Device, command: u16) -> Vec<Writer> {
         .flat_map(|(context, opened)| opened.all(kind).map(move |record| (context, opened, record)))
         .collect();
     let message = |objects: &[(u32, &Opened, &Record)]| {
-        let mut writer = about(device);
+        let mut writer = Writer::about(device);
         writer.nest(table, |list| {
             for (context, opened, record) in objects {
                 list.nest(entry, |entry| {

@@ -254,6 +254,7 @@ mod tests {
     use super::*;
     use crate::settings::LinkLayer;
     use crate::umad::abi::{Agent, class};
+    use crate::umad::route;
     use crate::umad::subnet::tests::subnet;
 
     /// Asks for records that match a component's value. Returns the status, and the records.
@@ -267,8 +268,8 @@ mod tests {
         }
         let agent = Agent { qpn: 1, class: class::ADMINISTRATION };
         let subnet = subnet(LinkLayer::InfiniBand);
-        assert_eq!(subnet.answer(0, agent, 0x0102, &mad), None, "a device has no administration");
-        let answer = subnet.answer(0, agent, SM_LID, &mad).unwrap();
+        assert_eq!(route::answer(&subnet, 0, agent, 0x0102, &mad), None, "a device has no administration");
+        let answer = route::answer(&subnet, 0, agent, SM_LID, &mad).unwrap();
         assert_eq!(answer[at::METHOD], method | 0x80);
         let word = |at: usize| u16::from_be_bytes([answer[at], answer[at + 1]]);
         let size = 8 * usize::from(word(RECORD_SIZE));

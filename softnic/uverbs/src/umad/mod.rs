@@ -6,13 +6,15 @@
 //! | file | does |
 //! |---|---|
 //! | `abi` | structures and numbers of the file |
-//! | `subnet` | the devices and the switch between them, and which of them a datagram reaches |
+//! | `subnet` | the devices and the switch between them |
 //! | `agent` | answers of a node |
 //! | `admin` | answers of subnet administration |
+//! | `route` | which of them a datagram reaches |
 
 mod abi;
 mod admin;
 mod agent;
+mod route;
 mod subnet;
 
 use crate::device::Device;
@@ -178,7 +180,7 @@ impl File {
         user::read(at + header_len as u64, &mut mad[..len - header_len])?;
         let agent = self.agents.get(header.id as usize).copied().flatten().ok_or(Errno::EINVAL)?;
         let subnet = Subnet::of(current().devices())?;
-        let answer = subnet.answer(self.device.index, agent, u16::from_be(header.lid), &mad);
+        let answer = route::answer(&subnet, self.device.index, agent, u16::from_be(header.lid), &mad);
         let answer = answer.unwrap_or_else(|| {
             // The program gets the header of its own datagram back.
             header.status = libc::ETIMEDOUT as u32;

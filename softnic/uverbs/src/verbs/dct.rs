@@ -1,7 +1,7 @@
 //! Targets of dynamic connections. For programs they are queue pairs. The adapter makes one when its queue pair becomes ready
 //! to receive, and not before, as Linux does.
 
-use super::modify::{answer, atomic_mode, merge};
+use super::attributes::{answer, atomic_mode, merge};
 use crate::abi::{self, access, driver_data, qp_attr, qp_state, qp_type};
 use crate::attrs::Call;
 use crate::device::PKEYS;

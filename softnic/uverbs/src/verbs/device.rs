@@ -59,7 +59,7 @@ fn invoke_write(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
         command::CREATE_SRQ => srq::create(opened, call),
         command::CREATE_XSRQ => srq::create_of_xrcd(opened, call),
         command::OPEN_XRCD => xrc::open(opened, call),
-        command::OPEN_QP => xrc::open_target(opened, call),
+        command::OPEN_QP => qp::open(opened, call),
         command::MODIFY_SRQ => srq::modify(opened, call),
         command::QUERY_SRQ => srq::query(opened, call),
         command::DESTROY_SRQ => srq::destroy(opened, call),

@@ -2,6 +2,7 @@
 
 mod address;
 pub(crate) mod ah;
+mod attributes;
 pub(crate) mod cq;
 pub(crate) mod dct;
 pub(crate) mod device;

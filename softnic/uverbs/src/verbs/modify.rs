@@ -1,9 +1,10 @@
 //! MODIFY_QP: verbs' attributes become the adapter's transitions.
 
 use super::address::resolve;
+use super::attributes::{answer, atomic_mode, merge};
 use super::qp::{Qp, state};
 use super::{core_in, dct};
-use crate::abi::{self, access, command, qp_attr, qp_state};
+use crate::abi::{self, access, qp_attr, qp_state};
 use crate::attrs::Call;
 use crate::device::PKEYS;
 use crate::errno::Errno;
@@ -12,8 +13,8 @@ use crate::handles::Object;
 use crate::open_device::OpenDevice;
 use crate::settings::LinkLayer;
 use rushmem_mlx5::prm::qp::{
-    AddressPath, AtomicMode, Init2Init, Init2Rtr, Mtu, QpContext, Rst2Init, Rtr2Rts, Rts2Rts, ServiceType,
-    ToErr, ToRst, opt_param,
+    AddressPath, Init2Init, Init2Rtr, Mtu, QpContext, Rst2Init, Rtr2Rts, Rts2Rts, ServiceType, ToErr, ToRst,
+    opt_param,
 };
 
 /// log2 of the longest message.
@@ -59,15 +60,6 @@ pub(super) fn modify(opened: &mut OpenDevice, number: u64, call: &Call) -> Resul
     answer(number, call)
 }
 
-/// Writes the core's answer to the extended command.
-pub(super) fn answer(number: u64, call: &Call) -> Result<(), Errno> {
-    if number == command::EX_MODIFY_QP {
-        let response_length = size_of::<abi::ExModifyQpResponse>() as u32;
-        call.output(super::write::CORE_OUT, &abi::ExModifyQpResponse { comp_mask: 0, response_length })?;
-    }
-    Ok(())
-}
-
 /// Attributes that a transition must have; `EINVAL` for one that does not exist.
 fn required(qp: &Qp, from: u8, to: u8) -> Result<u32, Errno> {
     let service = qp.service;
@@ -107,42 +99,6 @@ fn required(qp: &Qp, from: u8, to: u8) -> Result<u32, Errno> {
         (qp_state::INIT, qp_state::INIT | qp_state::RTR) | (qp_state::RTS, qp_state::RTS) => 0,
         _ => return Err(Errno::EINVAL),
     })
-}
-
-/// Returns the mode of a queue pair that executes atomics or does not. The kernel chooses the largest mode that the device
-/// reports, which includes masked atomics.
-pub(super) fn atomic_mode(atomics: bool) -> AtomicMode {
-    if atomics { AtomicMode::UP_TO_8B } else { AtomicMode::NONE }
-}
-
-/// Returns the attributes after a change of those in the mask.
-pub(super) fn merge(before: &abi::ModifyQp, change: &abi::ModifyQp) -> abi::ModifyQp {
-    let mut merged = *before;
-    macro_rules! take {
-        ($($bit:ident: $($field:ident),*;)*) => {
-            $(if change.attr_mask & qp_attr::$bit != 0 {
-                $(merged.$field = change.$field;)*
-            })*
-        };
-    }
-    take! {
-        ACCESS_FLAGS: qp_access_flags;
-        PKEY_INDEX: pkey_index;
-        PORT: port_num;
-        QKEY: qkey;
-        AV: dest;
-        PATH_MTU: path_mtu;
-        TIMEOUT: timeout;
-        RETRY_CNT: retry_cnt;
-        RNR_RETRY: rnr_retry;
-        RQ_PSN: rq_psn;
-        MAX_QP_RD_ATOMIC: max_rd_atomic;
-        MIN_RNR_TIMER: min_rnr_timer;
-        SQ_PSN: sq_psn;
-        MAX_DEST_RD_ATOMIC: max_dest_rd_atomic;
-        DEST_QPN: dest_qp_num;
-    }
-    merged
 }
 
 /// One transition.

@@ -275,6 +275,22 @@ impl Queues {
     }
 }
 
+/// Handles OPEN_QP: makes another handle of the target of an extended connection.
+pub(super) fn open(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
+    let request: abi::OpenQp = core_in(call)?;
+    let opening = Arc::clone(&opened.handles.get::<Xrcd>(request.xrcd_handle)?.0);
+    if u64::from(request.qp_type) != qp_type::XRC_TARGET {
+        return Err(Errno::EINVAL);
+    }
+    let target = opening.0.target(request.qpn).ok_or(Errno::EINVAL)?;
+    let failures = opened.asynchronous.clone();
+    let failures = failures.map(|channel| Waiter::of_failures(channel, request.user_handle));
+    let qpn = target.qpn;
+    let qp = Qp::of_target(target, opening, failures);
+    let qp_handle = qp.enter(opened)?;
+    core_out(call, &abi::OpenQpResponse { qp_handle, qpn, ..abi::OpenQpResponse::default() })
+}
+
 /// Handles QP destroy.
 pub(crate) fn destroy(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
     let handle = call.handle(0)?;

@@ -3,13 +3,11 @@
 //! Linux keeps a target until its last handle is gone, whichever context made it. So targets and domains belong to the
 //! driver's own context at the adapter.
 
-use super::qp::Qp;
 use super::{core_in, core_out};
-use crate::abi::{self, qp_type};
+use crate::abi;
 use crate::attrs::Call;
 use crate::errno::Errno;
 use crate::open_device::{OpenDevice, execute_on};
-use crate::registry::Waiter;
 use crate::sys::{self, Identity};
 use crate::user;
 use rushmem_mlx5::prm::Command;
@@ -55,6 +53,10 @@ impl Domain {
     fn new(driver: &Arc<Context>) -> Result<Arc<Domain>, Errno> {
         let number = execute_on(driver, &AllocXrcd::default())?.xrcd;
         Ok(Arc::new(Domain { number, driver: Arc::clone(driver), targets: Mutex::default() }))
+    }
+
+    pub(super) fn target(&self, qpn: u32) -> Option<Arc<Target>> {
+        locked(&self.targets).get(&qpn).and_then(Weak::upgrade)
     }
 }
 
@@ -139,21 +141,4 @@ pub(crate) fn close(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
         return Err(Errno::EBUSY);
     }
     opened.handles.remove::<Xrcd>(handle).map(drop)
-}
-
-/// Handles OPEN_QP: makes another handle of a target.
-pub(super) fn open_target(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
-    let request: abi::OpenQp = core_in(call)?;
-    let opening = Arc::clone(&opened.handles.get::<Xrcd>(request.xrcd_handle)?.0);
-    if u64::from(request.qp_type) != qp_type::XRC_TARGET {
-        return Err(Errno::EINVAL);
-    }
-    let target = locked(&opening.0.targets).get(&request.qpn).and_then(Weak::upgrade);
-    let target = target.ok_or(Errno::EINVAL)?;
-    let failures = opened.asynchronous.clone();
-    let failures = failures.map(|channel| Waiter::of_failures(channel, request.user_handle));
-    let qpn = target.qpn;
-    let qp = Qp::of_target(target, opening, failures);
-    let qp_handle = qp.enter(opened)?;
-    core_out(call, &abi::OpenQpResponse { qp_handle, qpn, ..abi::OpenQpResponse::default() })
 }
