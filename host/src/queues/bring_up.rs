@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use super::kernel_probe::probe_kernel;
 use super::level::QueueLocation;
-use super::probe::{Loop, Loopback, probe};
-use super::rail::Rail;
+use super::probe::{Loopback, probe};
+use super::rail::{Loop, Rail};
 use super::shape::Shape;
 use crate::config::{DoorbellKind, QueueMemory};
 use crate::machine::{Machine, Region};

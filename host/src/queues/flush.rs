@@ -13,9 +13,8 @@ use rushmem_mlx5::Wqe;
 use rushmem_mlx5::prm::qp::ServiceType;
 
 use super::host_queue::{self, HostQueue, Outcome};
-use super::probe::Loop;
 use super::queue_memory::QueueMemory;
-use super::rail::{Rail, RetryPolicy};
+use super::rail::{Loop, Rail, RetryPolicy};
 use crate::machine::Region;
 use crate::provider::{DoorbellForm, Keys};
 use crate::{Error, Result};

@@ -7,9 +7,8 @@ use rushmem_mlx5::av::AvSeg;
 use rushmem_mlx5::doorbell::{Doorbell, Record, record_word};
 use rushmem_mlx5::{CqeOpcode, CqeWord, Emitted, Flags, Syndrome, Wqe};
 
-use super::probe::Loop;
 use super::queue_memory::QueueMemory;
-use super::rail::{Qp, Rail, RetryPolicy};
+use super::rail::{Loop, Qp, Rail, RetryPolicy};
 use super::shape::{CQE_BYTES, WQEBB_BYTES};
 use crate::Result;
 use crate::nic_error::NicError;

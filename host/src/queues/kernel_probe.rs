@@ -16,8 +16,8 @@ use rushmem_mlx5::prm::qp::ServiceType;
 use rushmem_runtime_kernels::rushmem_probe;
 
 use super::host_queue::{connect, make};
-use super::probe::{Loop, attempts};
-use super::rail::{Qp, Rail, RetryPolicy};
+use super::probe::attempts;
+use super::rail::{Loop, Qp, Rail, RetryPolicy};
 use super::state::{Deadlines, Handshakes, StateMap};
 use crate::machine::{Grid, KernelLaunch, Machine, Module, Region};
 use crate::modules::RUNTIME;

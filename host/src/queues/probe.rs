@@ -12,7 +12,7 @@ use rushmem_mlx5::prm::qp::ServiceType;
 use rushmem_mlx5::{Syndrome, Wqe};
 
 use super::host_queue::{HostQueue, Outcome, connect, describe, make};
-use super::rail::{Rail, RetryPolicy};
+use super::rail::{Loop, Rail, RetryPolicy};
 use crate::machine::Region;
 use crate::nic_error::NicError;
 use crate::{Error, Result};
@@ -26,15 +26,6 @@ const ATTEMPTS: usize = 3;
 const SOURCE: u64 = reserved::FETCH;
 const TARGET: u64 = SOURCE + 8;
 const RESULT: u64 = SOURCE + 16;
-
-/// The QPs by which a NIC reaches the memory of its own PE.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Loop {
-    /// One QP, connected to itself.
-    OneQp,
-    /// Two QPs of the same port, connected to each other.
-    TwoQps,
-}
 
 /// The result of a probe of a NIC that executes commands and WQEs.
 pub(super) enum Loopback {

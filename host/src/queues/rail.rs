@@ -19,7 +19,6 @@ use super::dc::{Parents, Target, TargetAddress};
 use super::info::QpInfo;
 use super::level::{QueueLocation, RailLevel};
 use super::ordering::{RequestedOrder, wants_relaxed_keys};
-use super::probe::Loop;
 use super::queue_memory::QueueMemory;
 use super::record::doorbell_form;
 use super::shape::{CQE_BYTES, Shape, WQEBB_BYTES};
@@ -43,6 +42,15 @@ const LOG_READS: u8 = 4;
 const FREE_RUNNING: u8 = 0;
 /// Value of `ts_format` for all other NICs: the format of the NIC's clock.
 const DEFAULT: u8 = 1;
+
+/// The QPs by which a NIC reaches the memory of its own PE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Loop {
+    /// One QP, connected to itself.
+    OneQp,
+    /// Two QPs of the same port, connected to each other.
+    TwoQps,
+}
 
 /// A PE's description of one of its NICs for the other PEs.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,9 +1,8 @@
 //! Number, depth and memory of the QPs.
 
 use rushmem_device::Team;
-use rushmem_device::abi::{reserved, team_words};
+use rushmem_device::abi::{DeviceState, PeerDesc, QpEntry, reserved, team_words};
 
-use super::state::StateMap;
 use crate::config::{Config, CqKind, DoorbellRecord, Ordering, RelaxedOrdering};
 use crate::provider::QUEUE_ALIGN;
 use crate::{Error, Result};
@@ -238,7 +237,25 @@ impl Shape {
     pub(crate) fn memory(&self) -> u64 {
         let of_rail = self.rail_bytes().saturating_add(self.flush_bytes());
         let queues = u64::from(self.rails).saturating_mul(of_rail);
-        queues.saturating_add(StateMap::bytes(self)).saturating_add(self.reserved())
+        queues.saturating_add(self.state_bytes()).saturating_add(self.reserved())
+    }
+
+    /// The offset of the QP table in the memory that kernels update: after the state of the PE.
+    pub(super) const QPS_AT: u64 = size_of::<DeviceState>() as u64;
+
+    /// Returns the offset of entry `i` of the QP table. The ready entries and busy words of all slots follow the last one.
+    pub(super) const fn entry_at(i: u64) -> u64 {
+        Self::QPS_AT + i * size_of::<QpEntry>() as u64
+    }
+
+    /// Returns the offset of the peer descriptors, which are last.
+    pub(super) fn peers_at(&self) -> u64 {
+        (Self::entry_at(self.entries()) + 2 * self.qps() * self.depth * 8).next_multiple_of(128)
+    }
+
+    /// Returns the bytes that kernels update.
+    pub(super) fn state_bytes(&self) -> u64 {
+        self.peers_at() + u64::from(self.n_pes) * size_of::<PeerDesc>() as u64
     }
 
     /// Returns the bytes of one QP: queues, doorbell records, ready entries, busy words and fetch slots.

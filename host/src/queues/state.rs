@@ -71,12 +71,7 @@ impl Handshakes {
 
 impl StateMap {
     pub(crate) fn new(machine: &dyn Machine, shape: Shape) -> Result<Self> {
-        Ok(Self { region: machine.local(Self::bytes(&shape))?, shape })
-    }
-
-    /// Returns the bytes of the whole region.
-    pub(super) fn bytes(shape: &Shape) -> u64 {
-        Self::peers_at(shape) + u64::from(shape.n_pes) * size_of::<PeerDesc>() as u64
+        Ok(Self { region: machine.local(shape.state_bytes())?, shape })
     }
 
     pub(crate) fn device_state(&self) -> DevAddr {
@@ -119,26 +114,19 @@ impl StateMap {
         Ok(count)
     }
 
-    /// Offset of the QP table.
-    const QPS_AT: u64 = size_of::<DeviceState>() as u64;
-
-    const fn entry_at(i: u64) -> u64 {
-        Self::QPS_AT + i * size_of::<QpEntry>() as u64
-    }
-
     /// Returns the address of entry `i` of the QP table.
     pub(super) fn entry(&self, i: u64) -> DevAddr {
-        self.region.addr.add(Self::entry_at(i))
+        self.region.addr.add(Shape::entry_at(i))
     }
 
     /// Returns the offset of the state of QP number `i`.
     pub(super) const fn qp_at(i: u64) -> u64 {
-        Self::entry_at(i) + offset_of!(QpEntry, state) as u64
+        Shape::entry_at(i) + offset_of!(QpEntry, state) as u64
     }
 
     /// Returns the address of the ready entries of slot `slot`.
     pub(super) fn ready(&self, slot: u64) -> DevAddr {
-        self.region.addr.add(Self::entry_at(self.shape.entries()) + 2 * slot * self.shape.depth * 8)
+        self.region.addr.add(Shape::entry_at(self.shape.entries()) + 2 * slot * self.shape.depth * 8)
     }
 
     /// Returns the address of the busy words of slot `slot`.
@@ -146,32 +134,28 @@ impl StateMap {
         self.ready(slot).add(self.shape.depth * 8)
     }
 
-    fn peers_at(shape: &Shape) -> u64 {
-        (Self::entry_at(shape.entries()) + 2 * shape.qps() * shape.depth * 8).next_multiple_of(128)
-    }
-
     /// Writes the QP table with all QPs unconnected. Its address is [`StateMap::qp_table`].
     pub(crate) fn describe_qps(&self, qps: &[QpDesc]) -> Result<()> {
         let entry = |&desc| QpEntry { desc, connection: Zeroable::zeroed(), state: QpState::unconnected() };
         let entries: Vec<QpEntry> = qps.iter().map(entry).collect();
-        self.region.write(Self::QPS_AT, bytemuck::cast_slice(&entries))
+        self.region.write(Shape::QPS_AT, bytemuck::cast_slice(&entries))
     }
 
     /// Clears the ready entries and busy words of all slots.
     pub(super) fn clear_slots(&self) -> Result<()> {
-        let at = Self::entry_at(self.shape.entries());
-        self.region.write(at, &vec![0; (Self::peers_at(&self.shape) - at) as usize])
+        let at = Shape::entry_at(self.shape.entries());
+        self.region.write(at, &vec![0; (self.shape.peers_at() - at) as usize])
     }
 
     /// Writes the peer descriptors. The address of their table is [`StateMap::peer_table`].
     pub(crate) fn describe_peers(&self, peers: &[PeerDesc]) -> Result<()> {
-        self.region.write(Self::peers_at(&self.shape), bytemuck::cast_slice(peers))
+        self.region.write(self.shape.peers_at(), bytemuck::cast_slice(peers))
     }
 
     /// Corrupts the rkeys of `pe`'s heap in the QP descriptors, for fault tests.
     pub(crate) fn corrupt_rkey(&self, pe: u32) -> Result<()> {
         for i in (u64::from(pe)..self.shape.entries()).step_by(self.shape.n_pes as usize) {
-            let desc = Self::entry_at(i) + offset_of!(QpEntry, desc) as u64;
+            let desc = Shape::entry_at(i) + offset_of!(QpEntry, desc) as u64;
             for key in [offset_of!(QpDesc, rkey), offset_of!(QpDesc, strict_rkey)] {
                 self.region.write(desc + key as u64, bytemuck::bytes_of(&0xbad_0e11u32))?;
             }
@@ -180,10 +164,10 @@ impl StateMap {
     }
 
     pub(crate) fn qp_table(&self) -> DevAddr {
-        self.region.addr.add(Self::QPS_AT)
+        self.region.addr.add(Shape::QPS_AT)
     }
 
     pub(crate) fn peer_table(&self) -> DevAddr {
-        self.region.addr.add(Self::peers_at(&self.shape))
+        self.region.addr.add(self.shape.peers_at())
     }
 }
