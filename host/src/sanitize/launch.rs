@@ -6,15 +6,11 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use rushmem_base::lock;
 use rushmem_device::kernel::Call;
-use rushmem_device::watch::Watcher;
-use rushmem_sanitizer::{
-    Accesses, Actor, ActorId, Call as Named, MeetingId, Noted, Request, Scope, Until, Wait,
-};
+use rushmem_sanitizer::{Accesses, Actor, ActorId, Call as Named, MeetingId, Request, Scope, Until, Wait};
 
 use super::Addresses;
-use super::lane::LaneWatch;
-use super::pe::Watched;
-use crate::native::{Grid, Observer};
+use super::pe::{PeWatch, Watched};
+use crate::native::Grid;
 
 /// A launch that the sanitizer watches.
 #[derive(Debug)]
@@ -33,6 +29,16 @@ pub(crate) struct LaunchWatch {
     blocks_begun: Mutex<HashMap<u32, Arc<Accesses>>>,
     /// The operations of each ticket.
     tickets: Mutex<Vec<Vec<ActorId>>>,
+}
+
+impl PeWatch {
+    /// Returns the watch of a launch that the host makes itself.
+    pub(crate) fn launch(&self, grid: Grid, call: &Call) -> Option<Arc<LaunchWatch>> {
+        let watched = self.0.as_ref()?;
+        let (name, site) = call.operation().unwrap_or((call.name(), Location::caller()));
+        watched.host_waits(watched.host, Named { name, site: site.into() });
+        Some(LaunchWatch::new(Arc::clone(watched), watched.host, grid, call))
+    }
 }
 
 impl LaunchWatch {
@@ -57,7 +63,7 @@ impl LaunchWatch {
     }
 
     /// Returns the lanes of a block, with their accesses, if it has begun.
-    fn block(&self, block: u32) -> Option<Arc<Accesses>> {
+    pub(super) fn block(&self, block: u32) -> Option<Arc<Accesses>> {
         self.blocks_begun().get(&block).cloned()
     }
 
@@ -91,7 +97,7 @@ impl LaunchWatch {
     }
 
     /// Adds the lanes of a block.
-    fn begin(&self, block: u32, threads: u32) {
+    pub(super) fn begin(&self, block: u32, threads: u32) {
         let mut blocks = self.blocks_begun();
         let (pe, launch) = (self.watched.pe, self.number);
         let threads = (0..threads).map(|thread| Actor::Thread { pe, launch, block, thread });
@@ -113,7 +119,7 @@ impl LaunchWatch {
     }
 
     /// Synchronises lanes of a block.
-    fn sync(&self, block: u32, threads: &mut dyn Iterator<Item = u32>) {
+    pub(super) fn sync(&self, block: u32, threads: &mut dyn Iterator<Item = u32>) {
         let Some(of_block) = self.block(block) else { return };
         let met = threads.filter_map(|thread| of_block.lanes().get(thread as usize).copied()).collect();
         self.watched.link().take_accesses(&of_block);
@@ -121,7 +127,7 @@ impl LaunchWatch {
     }
 
     /// Notes that a lane waits for others of its block.
-    fn wait(&self, block: u32, thread: u32, site: &'static Location<'static>, missing: &[u32]) {
+    pub(super) fn wait(&self, block: u32, thread: u32, site: &'static Location<'static>, missing: &[u32]) {
         let Some(of_block) = self.block(block) else { return };
         let lane = |thread: u32| of_block.lanes().get(thread as usize).copied();
         let actors: Vec<ActorId> = missing.iter().filter_map(|&thread| lane(thread)).collect();
@@ -145,37 +151,5 @@ impl LaunchWatch {
         let ends: Vec<Request> = lanes.iter().map(|&lane| Request::End(lane)).collect();
         let join = Request::Join { parent: self.parent, children: lanes };
         self.watched.tell_all(acquires.into_iter().chain(ends).chain([join, Request::RemoveGrid(self.grid)]));
-    }
-}
-
-/// The observer of a launch.
-#[derive(Debug)]
-pub(crate) struct LaunchObserver(pub(crate) Arc<LaunchWatch>);
-
-impl Observer for LaunchObserver {
-    fn block_begins(&self, block: u32, threads: u32) {
-        self.0.begin(block, threads);
-    }
-
-    #[allow(clippy::expect_used, reason = "a block begins before its lanes")]
-    fn watcher(&self, block: u32, thread: u32) -> Box<dyn Watcher> {
-        let accesses = self.0.block(block).expect("the block has begun");
-        Box::new(LaneWatch::new(Arc::clone(&self.0), accesses, (block, thread)))
-    }
-
-    fn lane_ends(&self, block: u32, thread: u32) {
-        if let Some(accesses) = self.0.block(block)
-            && accesses.end(thread) == Noted::Full
-        {
-            self.0.watched.link().take_accesses(&accesses);
-        }
-    }
-
-    fn sync(&self, block: u32, threads: &mut dyn Iterator<Item = u32>) {
-        self.0.sync(block, threads);
-    }
-
-    fn waits(&self, block: u32, thread: u32, site: &'static Location<'static>, missing: Vec<u32>) {
-        self.0.wait(block, thread, site, &missing);
     }
 }

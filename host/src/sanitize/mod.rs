@@ -12,7 +12,7 @@
 //! | `client`, `server` | the way from a process to the engine |
 //! | `pe` | the steps of the host of a PE |
 //! | `stream` | the order of launches on a stream |
-//! | `launch` | the lanes of a launch, and their barriers |
+//! | `launch`, `observer` | the lanes of a launch, and their barriers |
 //! | `lane` | the steps of a lane |
 //! | `polls` | loops that read a word until it changes |
 //! | `deadlock` | the search for waits that cannot end |
@@ -24,6 +24,7 @@ mod deadlock;
 mod lane;
 mod launch;
 mod link;
+mod observer;
 mod pe;
 mod polls;
 mod queue;
@@ -44,7 +45,8 @@ use crate::bootstrap::Bootstrap;
 use crate::{Error, Result};
 
 pub(crate) use self::addresses::Addresses;
-pub(crate) use self::launch::{LaunchObserver, LaunchWatch};
+pub(crate) use self::launch::LaunchWatch;
+pub(crate) use self::observer::LaunchObserver;
 pub(crate) use self::pe::{Knowledge, PeWatch, Seen};
 pub(crate) use self::report::{check_report, check_supported};
 pub(crate) use self::stream::StreamWatch;

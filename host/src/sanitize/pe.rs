@@ -7,14 +7,13 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, ThreadId};
 
 use rushmem_base::lock;
-use rushmem_device::{Handle, Team, kernel};
+use rushmem_device::{Handle, Team};
 use rushmem_sanitizer::{
-    Actor, ActorId, Buffers, Call, Context, HOSTS, MeetingId, Request, Span, TokenId, Until, Wait, interned,
+    ActorId, Buffers, Call, Context, HOSTS, MeetingId, Request, Span, TokenId, Until, Wait, interned,
 };
 
 use super::link::Link;
-use super::{Addresses, JobEnd, LaunchWatch, Sanitizer, StreamWatch};
-use crate::native::Grid;
+use super::{Addresses, JobEnd, Sanitizer};
 
 /// The knowledge of an actor at one time, for another actor; `None` if nobody watches.
 pub(crate) type Seen = Option<Knowledge>;
@@ -41,7 +40,7 @@ impl Drop for Knowledge {
 
 /// The sanitizer as a PE sees it. It does nothing if the job has none.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct PeWatch(Option<Arc<Watched>>);
+pub(crate) struct PeWatch(pub(super) Option<Arc<Watched>>);
 
 /// The waits of a host for launches.
 #[derive(Debug, Default)]
@@ -73,7 +72,7 @@ pub(super) struct Watched {
     pub(super) host: ActorId,
     sanitizer: Arc<Sanitizer>,
     launches: AtomicU32,
-    streams: AtomicU32,
+    pub(super) streams: AtomicU32,
     addresses: Mutex<Arc<Addresses>>,
     host_waits: Mutex<HostWaits>,
     /// The teams of this PE, by slot.
@@ -271,24 +270,6 @@ impl PeWatch {
         if let (Some(watched), Some(seen)) = (&self.0, seen) {
             watched.tell(seen.acquired_by(watched.host));
         }
-    }
-
-    /// Returns a new stream.
-    pub(crate) fn stream(&self) -> StreamWatch {
-        let Some(watched) = &self.0 else { return StreamWatch::default() };
-        let stream = watched.streams.fetch_add(1, Ordering::Relaxed);
-        let actor = Actor::Stream { pe: watched.pe, stream };
-        let forked = watched.link().fork(watched.host, vec![actor]);
-        let actor = forked.first().copied().unwrap_or(watched.host);
-        StreamWatch::new(Arc::clone(watched), actor)
-    }
-
-    /// Returns the watch of a launch that the host makes itself.
-    pub(crate) fn launch(&self, grid: Grid, call: &kernel::Call) -> Option<Arc<LaunchWatch>> {
-        let watched = self.0.as_ref()?;
-        let (name, site) = call.operation().unwrap_or((call.name(), Location::caller()));
-        watched.host_waits(watched.host, Call { name, site: site.into() });
-        Some(LaunchWatch::new(Arc::clone(watched), watched.host, grid, call))
     }
 }
 

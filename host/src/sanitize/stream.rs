@@ -2,23 +2,32 @@
 
 use std::panic::Location;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use rushmem_device::kernel;
-use rushmem_sanitizer::{ActorId, Call, Request};
+use rushmem_sanitizer::{Actor, ActorId, Call, Request};
 
 use super::LaunchWatch;
-use super::pe::{Knowledge, Seen, Watched};
+use super::pe::{Knowledge, PeWatch, Seen, Watched};
 use crate::native::Grid;
 
 /// A stream as the sanitizer sees it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StreamWatch(Option<(Arc<Watched>, ActorId)>);
 
-impl StreamWatch {
-    pub(super) fn new(watched: Arc<Watched>, stream: ActorId) -> Self {
-        Self(Some((watched, stream)))
+impl PeWatch {
+    /// Returns a new stream.
+    pub(crate) fn stream(&self) -> StreamWatch {
+        let Some(watched) = &self.0 else { return StreamWatch::default() };
+        let stream = watched.streams.fetch_add(1, Ordering::Relaxed);
+        let actor = Actor::Stream { pe: watched.pe, stream };
+        let forked = watched.link().fork(watched.host, vec![actor]);
+        let actor = forked.first().copied().unwrap_or(watched.host);
+        StreamWatch(Some((Arc::clone(watched), actor)))
     }
+}
 
+impl StreamWatch {
     /// Lets the stream know what the host, or another stream, knew.
     pub(crate) fn acquire(&self, seen: Option<&Knowledge>) {
         if let (Some((watched, stream)), Some(seen)) = (&self.0, seen) {

@@ -1,15 +1,13 @@
 //! The launches of a stream, and their lanes.
 
-use std::panic::Location;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use rushmem_device::kernel;
-use rushmem_device::watch::Watcher;
 use rushmem_trace::{Category, Detail, Site, Span, SpanId, Track, now_ns};
 
-use super::lane::LaneTrace;
-use super::pe::Traced;
-use crate::native::{Grid, Observer};
+use super::pe::{PeTrace, Traced};
+use crate::native::Grid;
 
 /// A stream on the timeline.
 #[derive(Clone, Debug)]
@@ -18,11 +16,20 @@ pub(crate) struct StreamTrace {
     track: Track,
 }
 
-impl StreamTrace {
-    pub(super) fn new(traced: Option<Arc<Traced>>, track: Track) -> Self {
-        Self { traced, track }
+impl PeTrace {
+    /// Returns a new stream. The PE's own stream is the first one.
+    pub(crate) fn stream(&self) -> StreamTrace {
+        let number = self.0.as_ref().map_or(0, |traced| traced.streams.fetch_add(1, Ordering::Relaxed));
+        StreamTrace { traced: self.0.clone(), track: Track::Stream { number } }
     }
 
+    /// Returns the launches beside all streams.
+    pub(crate) fn operations(&self) -> StreamTrace {
+        StreamTrace { traced: self.0.clone(), track: Track::Operations }
+    }
+}
+
+impl StreamTrace {
     /// Begins a launch, which ends when the result is dropped.
     pub(crate) fn launch(&self, grid: Grid, call: &kernel::Call) -> Option<Arc<LaunchTrace>> {
         let traced = Arc::clone(self.traced.as_ref()?);
@@ -60,22 +67,4 @@ impl Drop for LaunchTrace {
     fn drop(&mut self) {
         self.traced.job.recorder.end(self.span);
     }
-}
-
-/// The observer of a launch.
-#[derive(Debug)]
-pub(crate) struct TraceObserver(pub(crate) Arc<LaunchTrace>);
-
-impl Observer for TraceObserver {
-    fn block_begins(&self, _: u32, _: u32) {}
-
-    fn watcher(&self, block: u32, thread: u32) -> Box<dyn Watcher> {
-        Box::new(LaneTrace::new(Arc::clone(&self.0), block, thread))
-    }
-
-    fn lane_ends(&self, _: u32, _: u32) {}
-
-    fn sync(&self, _: u32, _: &mut dyn Iterator<Item = u32>) {}
-
-    fn waits(&self, _: u32, _: u32, _: &'static Location<'static>, _: Vec<u32>) {}
 }

@@ -1,29 +1,29 @@
 //! The calls of the host of a PE.
 
 use std::panic::Location;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, OnceLock};
 
 use rushmem_base::lock;
 use rushmem_device::abi::DevAddr;
 use rushmem_device::watch;
-use rushmem_trace::{Detail, OpenSpan, Recorder, Span, Track, now_ns};
+use rushmem_trace::{Detail, OpenSpan, Recorder, Span, now_ns};
 
+use super::JobTrace;
 use super::gpu::{RingMemory, RingSize, Rings};
 use super::offsets::WireRange;
-use super::{JobTrace, StreamTrace};
 use crate::Result;
 use crate::names::ObjectNames;
 
 /// The timeline as a PE sees it. It does nothing if the job has none.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct PeTrace(Option<Arc<Traced>>);
+pub(crate) struct PeTrace(pub(super) Option<Arc<Traced>>);
 
 /// A PE with a timeline.
 #[derive(Debug)]
 pub(super) struct Traced {
     pub(super) pe: u32,
-    streams: AtomicU32,
+    pub(super) streams: AtomicU32,
     pub(super) job: JobTrace,
     rings: OnceLock<Rings>,
 }
@@ -147,16 +147,5 @@ impl PeTrace {
     ) -> Option<OpenSpan<'_>> {
         let traced = self.0.as_ref()?;
         Some(traced.job.recorder.host_call(traced.pe, name, Some(Location::caller().into()), detail()))
-    }
-
-    /// Returns a new stream. The PE's own stream is the first one.
-    pub(crate) fn stream(&self) -> StreamTrace {
-        let number = self.0.as_ref().map_or(0, |traced| traced.streams.fetch_add(1, Ordering::Relaxed));
-        StreamTrace::new(self.0.clone(), Track::Stream { number })
-    }
-
-    /// Returns the launches beside all streams.
-    pub(crate) fn operations(&self) -> StreamTrace {
-        StreamTrace::new(self.0.clone(), Track::Operations)
     }
 }

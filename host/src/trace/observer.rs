@@ -1,0 +1,28 @@
+//! The events of a native launch, for the timeline.
+
+use std::panic::Location;
+use std::sync::Arc;
+
+use rushmem_device::watch::Watcher;
+
+use super::LaunchTrace;
+use super::lane::LaneTrace;
+use crate::native::Observer;
+
+/// The observer of a launch.
+#[derive(Debug)]
+pub(crate) struct TraceObserver(pub(crate) Arc<LaunchTrace>);
+
+impl Observer for TraceObserver {
+    fn block_begins(&self, _: u32, _: u32) {}
+
+    fn watcher(&self, block: u32, thread: u32) -> Box<dyn Watcher> {
+        Box::new(LaneTrace::new(Arc::clone(&self.0), block, thread))
+    }
+
+    fn lane_ends(&self, _: u32, _: u32) {}
+
+    fn sync(&self, _: u32, _: &mut dyn Iterator<Item = u32>) {}
+
+    fn waits(&self, _: u32, _: u32, _: &'static Location<'static>, _: Vec<u32>) {}
+}
