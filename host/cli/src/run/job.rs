@@ -1,6 +1,5 @@
 //! Supervisor of the PEs of one node: starts them, forwards signals, reports the first failure and returns the exit code.
 
-use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -9,6 +8,7 @@ use std::time::{Duration, Instant};
 use rushmem::bootstrap::{self, Observer, PeerLost, Pes, Server, ServerOptions};
 use rushmem_base::{THREAD_ADVICE, crowd_deadline, loopback};
 
+use super::event::Event;
 use super::limits;
 use super::listeners::{Group, listeners};
 use super::output::Printer;
@@ -38,18 +38,6 @@ const TIMED_OUT: u8 = 124;
 
 /// Exit code of a failed job without another code.
 const FAILED: u8 = 1;
-
-/// An event of a job.
-pub(super) enum Event {
-    /// The process of PE `.0` of this node has ended.
-    Exited(u32, io::Result<Exit>),
-    /// This launcher received a signal.
-    Signal(i32),
-    /// The job's server sent an event.
-    Server(bootstrap::ServerEvent),
-    /// The reader of the launcher's output is gone.
-    OutputClosed,
-}
 
 /// The failure of a job. Only the first failure is kept.
 struct Failure {

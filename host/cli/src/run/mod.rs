@@ -1,5 +1,6 @@
 //! `rushmem run`.
 
+mod event;
 mod find;
 mod folded;
 mod job;

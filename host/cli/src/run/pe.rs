@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rushmem_base::THREAD_ADVICE;
 
-use super::job::Event;
+use super::event::Event;
 use super::listeners::Group;
 use super::output::{Printer, Stream};
 use super::plan::{NodeShare, Plan, launch_variables};

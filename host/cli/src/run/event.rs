@@ -1,0 +1,19 @@
+//! What a supervisor waits for.
+
+use std::io;
+
+use rushmem::bootstrap;
+
+use super::sys::Exit;
+
+/// An event of a job.
+pub(super) enum Event {
+    /// The process of PE `.0` of this node has ended.
+    Exited(u32, io::Result<Exit>),
+    /// This launcher received a signal.
+    Signal(i32),
+    /// The job's server sent an event.
+    Server(bootstrap::ServerEvent),
+    /// The reader of the launcher's output is gone.
+    OutputClosed,
+}
