@@ -10,7 +10,7 @@ use rushmem_base::boot_id;
 use crate::bootstrap::{self, Bootstrap, Exchange, UniqueId};
 use crate::build::build_id;
 use crate::config::{Config, DeviceKind, HeapKind, PeerPath, Switch};
-use crate::cuda::{Cuda, driver_gate};
+use crate::cuda::{Cuda, Device, driver_gate};
 use crate::exit::end_process;
 use crate::life::Up;
 use crate::machine::{Gpu, Machine, Native, available_memory};
@@ -449,7 +449,7 @@ impl ProcessResources {
     fn machine(&self, config: &Config, i: u32, watch: &PeWatch, trace: &PeTrace) -> Result<Arc<dyn Machine>> {
         if let Some(&gpu) = self.gpus.get((self.first + i) as usize) {
             let sharers = self.gpus.iter().filter(|&&other| other == gpu).count() as u32;
-            let device = Cuda::load()?.device(gpu)?;
+            let device = Device::open(Cuda::load()?, gpu)?;
             if config.local_pes.is_some() && sharers > 1 && !device.attributes().mps {
                 self.warn_about_turns(gpu, sharers);
             }

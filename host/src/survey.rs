@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::bootstrap;
 use crate::config::{Config, DeviceKind};
-use crate::cuda::Cuda;
+use crate::cuda::{Cuda, Device};
 use crate::nics::{Decision, decide};
 use crate::p2p::{PeerRoute, expected_routes};
 use crate::provider::sysfs;
@@ -104,7 +104,7 @@ fn none(error: &dyn std::fmt::Display) -> Choice {
 
 fn gpus(cuda: Cuda) -> Vec<FoundGpu> {
     let found = |ordinal| {
-        let device = cuda.device(ordinal).ok()?;
+        let device = Device::open(cuda, ordinal).ok()?;
         let a = device.attributes();
         Some(FoundGpu {
             ordinal,

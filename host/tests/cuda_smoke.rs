@@ -113,7 +113,7 @@ fn gpu(test: &str) -> Option<Gpu> {
         Ok(cuda) if cuda.device_count().unwrap() == 0 => "the CUDA driver shows no GPU".to_owned(),
         Ok(cuda) => {
             let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-            return Some(Gpu { device: cuda.device(0).unwrap(), _turn: turn });
+            return Some(Gpu { device: Device::open(cuda, 0).unwrap(), _turn: turn });
         }
         Err(Error::NoDriver { reason, .. }) => format!("no CUDA driver ({reason})"),
         Err(error) if error.code() == Some(NO_DEVICE) => error.to_string(),
@@ -171,7 +171,7 @@ fn a_gpu_reports_its_attributes() {
     assert!(attributes.unified_addressing);
     assert!(gpu.free_memory().unwrap() <= attributes.memory);
     let count = cuda.device_count().unwrap();
-    let error = cuda.device(count).unwrap_err();
+    let error = Device::open(cuda, count).unwrap_err();
     assert_eq!(error, Error::NoDevice { ordinal: count, count });
 }
 
@@ -195,7 +195,7 @@ fn several_threads_use_several_gpus() {
         for thread in 0..4 {
             scope.spawn(move || {
                 for ordinal in (0..count).cycle().skip(thread).take(2 * count as usize) {
-                    let gpu = cuda.device(ordinal).unwrap();
+                    let gpu = Device::open(cuda, ordinal).unwrap();
                     let module = Module::load(&gpu, "smoke", PTX).unwrap();
                     let stream = Stream::new(&gpu).unwrap();
                     assert!(add(&module, &stream, 300).into_iter().eq((0..300).map(|i| i * 11)));

@@ -74,8 +74,17 @@ impl fmt::Debug for Device {
 }
 
 impl Device {
-    /// Retains the primary context of a GPU.
-    pub(crate) fn open(cuda: Cuda, ordinal: u32) -> Result<Arc<Self>, Error> {
+    /// Opens the GPU with this index and retains its primary context, which other CUDA code in this process shares.
+    ///
+    /// # Errors
+    /// - [`Error::NoDevice`] if no GPU has this index
+    /// - [`Error::MpsFull`] if MPS accepts no further process on the GPU
+    /// - [`Error::Call`] if the driver refuses
+    pub fn open(cuda: Cuda, ordinal: u32) -> Result<Arc<Self>, Error> {
+        let count = cuda.device_count()?;
+        if ordinal >= count {
+            return Err(Error::NoDevice { ordinal, count });
+        }
         let mut raw: CUdevice = 0;
         let mut context: CUcontext = ptr::null_mut();
         // SAFETY: the driver is initialized. The device is written to a live variable.
@@ -168,10 +177,26 @@ fn explain_mps(error: Error, ordinal: u32, mps: bool) -> Error {
     }
 }
 
+impl Device {
+    /// Destroys all streams. No [`Stream`](crate::Stream) is left.
+    fn destroy_streams(&self) -> Result<(), Error> {
+        let streams = self.stream_pool.take_all();
+        if streams.is_empty() {
+            return Ok(());
+        }
+        let _exclusive = self.exclusive()?;
+        for stream in streams {
+            // SAFETY: a live stream, destroyed once.
+            log_drop("a stream", check("cuStreamDestroy", unsafe { sys::cuStreamDestroy_v2(stream) }));
+        }
+        Ok(())
+    }
+}
+
 impl Drop for Device {
     fn drop(&mut self) {
         // Every stream in use holds an `Arc` of this device, so all streams are in the pool now.
-        log_drop("unused streams", self.stream_pool.destroy(self));
+        log_drop("unused streams", self.destroy_streams());
         // SAFETY: retained in `open`. All objects of the context hold an `Arc` of this device, so none is left.
         log_drop(
             "the primary context",

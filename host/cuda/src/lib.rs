@@ -20,6 +20,7 @@
 //!   queues.
 #![deny(unsafe_code)]
 
+mod copy;
 mod device;
 pub mod driver_gate;
 mod environment;

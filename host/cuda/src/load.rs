@@ -3,13 +3,12 @@
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr::NonNull;
-use std::sync::Arc;
 
 use cudarc::driver::sys;
 
+use crate::Error;
 use crate::environment::environment;
 use crate::error::check;
-use crate::{Device, Error};
 use rushmem_base::local_processes;
 
 /// File names of the driver's library: the driver's own, and the name that linkers use.
@@ -153,20 +152,6 @@ impl Cuda {
         // SAFETY: the driver is initialized. The count is written to a live variable.
         check("cuDeviceGetCount", unsafe { sys::cuDeviceGetCount(&mut count) })?;
         Ok(count as u32)
-    }
-
-    /// Opens the GPU with this index and retains its primary context, which other CUDA code in this process shares.
-    ///
-    /// # Errors
-    /// - [`Error::NoDevice`] if no GPU has this index
-    /// - [`Error::MpsFull`] if MPS accepts no further process on the GPU
-    /// - [`Error::Call`] if the driver refuses
-    pub fn device(self, ordinal: u32) -> Result<Arc<Device>, Error> {
-        let count = self.device_count()?;
-        if ordinal >= count {
-            return Err(Error::NoDevice { ordinal, count });
-        }
-        Device::open(self, ordinal)
     }
 
     /// Returns the PCI address of the GPU with this index in the form that Linux uses, such as `0000:3b:00.0`.

@@ -10,10 +10,7 @@ use std::sync::Arc;
 use cudarc::driver::sys::{self, CUdeviceptr, CUresult};
 
 use crate::error::{check, check_with, log_drop};
-use crate::{Device, Error, SharedMemory, Stream};
-
-/// Page size of GPU memory. Smaller allocations share a page.
-const GPU_PAGE: usize = 2 << 20;
+use crate::{Device, Error, SharedMemory};
 
 /// A range of GPU memory.
 ///
@@ -37,31 +34,9 @@ impl DeviceBuffer {
         Self::allocate(device, len, len)
     }
 
-    /// Allocates `len` zeroed bytes in pages of their own, so that a NIC can be given access to exactly these pages.
-    ///
-    /// `len` must not be 0. The bytes are set to 0 by work in `stream`, and the call waits for that work.
-    ///
-    /// # Errors
-    /// - [`Error::Call`] if the GPU has too little free memory, or if earlier work in `stream` failed
-    pub fn zeroed_pages(stream: &Stream, len: usize) -> Result<Self, Error> {
-        let buffer = Self::allocate(stream.device(), len, len.next_multiple_of(GPU_PAGE))?;
-        buffer.fill(stream, 0, len, 0)?;
-        Ok(buffer)
-    }
-
-    /// Allocates `len` zeroed bytes that other GPUs and processes can map.
-    ///
-    /// `len` must not be 0. The bytes are set to 0 by work in `stream`, and the call waits for that work.
-    ///
-    /// # Errors
-    /// - [`Error::Call`] if the GPU has too little free memory or cannot export it, or if earlier work in `stream`
-    ///   failed
-    pub fn zeroed_shared(stream: &Stream, len: usize) -> Result<Self, Error> {
-        let device = Arc::clone(stream.device());
-        let shared = SharedMemory::new(&device, len)?;
-        let buffer = Self { device, address: shared.address(), len, shared: Some(shared), borrowed: false };
-        buffer.fill(stream, 0, len, 0)?;
-        Ok(buffer)
+    /// Returns a buffer of the first `len` bytes of memory that other GPUs and processes can map.
+    pub(crate) fn of_shared(device: Arc<Device>, shared: SharedMemory, len: usize) -> Self {
+        Self { device, address: shared.address(), len, shared: Some(shared), borrowed: false }
     }
 
     /// Returns the memory for other GPUs and processes to map, if the buffer comes from
@@ -71,7 +46,7 @@ impl DeviceBuffer {
     }
 
     /// Allocates `allocated` bytes for a buffer of `len` bytes.
-    fn allocate(device: &Arc<Device>, len: usize, allocated: usize) -> Result<Self, Error> {
+    pub(crate) fn allocate(device: &Arc<Device>, len: usize, allocated: usize) -> Result<Self, Error> {
         let _exclusive = device.exclusive()?;
         let mut address: CUdeviceptr = 0;
         // SAFETY: the context is current. The address is written to a live variable and freed in `drop`.
@@ -105,18 +80,6 @@ impl DeviceBuffer {
         Ok(Self { device: Arc::clone(device), address, len, shared: None, borrowed: true })
     }
 
-    /// Allocates `len` zeroed bytes, aligned to 256 bytes. `len` must not be 0.
-    ///
-    /// The bytes are set to 0 by work in `stream`, and the call waits for that work.
-    ///
-    /// # Errors
-    /// - [`Error::Call`] if the GPU has too little free memory, or if earlier work in `stream` failed
-    pub fn zeroed(stream: &Stream, len: usize) -> Result<Self, Error> {
-        let buffer = Self::new(stream.device(), len)?;
-        buffer.fill(stream, 0, len, 0)?;
-        Ok(buffer)
-    }
-
     /// Returns the GPU that owns the memory.
     pub fn device(&self) -> &Arc<Device> {
         &self.device
@@ -137,58 +100,11 @@ impl DeviceBuffer {
         self.len == 0
     }
 
-    /// Sets the `len` bytes at `offset` to `value`, after the earlier work in `stream`, and waits for completion.
-    ///
-    /// # Errors
-    /// - [`Error::OutOfRange`] if the range exceeds the buffer
-    /// - [`Error::Call`] if the driver refuses, or if earlier work in `stream` failed
-    pub fn fill(&self, stream: &Stream, offset: usize, len: usize, value: u8) -> Result<(), Error> {
-        let address = self.range_address(offset, len)?;
-        let _current = self.device.make_current()?;
-        // SAFETY: the range lies in this allocation.
-        check("cuMemsetD8Async", unsafe { sys::cuMemsetD8Async(address, value, len, stream.raw()) })?;
-        stream.synchronize()
-    }
-
-    /// Copies `data` to the bytes at `offset`, after the earlier work in `stream`, and waits for completion.
-    ///
-    /// # Errors
-    /// - [`Error::OutOfRange`] if the range exceeds the buffer
-    /// - [`Error::Call`] if the driver refuses, or if earlier work in `stream` failed
-    pub fn write(&self, stream: &Stream, offset: usize, data: &[u8]) -> Result<(), Error> {
-        let address = self.range_address(offset, data.len())?;
-        let _current = self.device.make_current()?;
-        // SAFETY: the range lies in this allocation. `data` is borrowed until the copy has completed.
-        let result =
-            unsafe { sys::cuMemcpyHtoDAsync_v2(address, data.as_ptr().cast(), data.len(), stream.raw()) };
-        finish_copy(stream, check("cuMemcpyHtoDAsync", result))
-    }
-
-    /// Copies the bytes at `offset` to `data`, after the earlier work in `stream`, and waits for completion.
-    ///
-    /// # Errors
-    /// - [`Error::OutOfRange`] if the range exceeds the buffer
-    /// - [`Error::Call`] if the driver refuses, or if earlier work in `stream` failed
-    pub fn read(&self, stream: &Stream, offset: usize, data: &mut [u8]) -> Result<(), Error> {
-        let address = self.range_address(offset, data.len())?;
-        let _current = self.device.make_current()?;
-        // SAFETY: the range lies in this allocation. `data` is borrowed until the copy has completed.
-        let result =
-            unsafe { sys::cuMemcpyDtoHAsync_v2(data.as_mut_ptr().cast(), address, data.len(), stream.raw()) };
-        finish_copy(stream, check("cuMemcpyDtoHAsync", result))
-    }
-
     /// Returns the address of a range that lies in the buffer.
     pub(crate) fn range_address(&self, offset: usize, len: usize) -> Result<u64, Error> {
         check_range(offset, len, self.len)?;
         Ok(self.address + offset as u64)
     }
-}
-
-/// Waits for the copy even if queueing it failed, since the caller's borrow of the data ends after this call.
-fn finish_copy(stream: &Stream, queued: Result<(), Error>) -> Result<(), Error> {
-    let done = stream.synchronize();
-    queued.and(done)
 }
 
 /// Checks that a range lies in a buffer of `size` bytes.

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use cudarc::driver::sys::{self, CUdeviceptr, CUmemGenericAllocationHandle};
 
 use crate::error::{check, check_with, log_drop};
-use crate::{Device, DeviceBuffer, Error};
+use crate::{Device, Error};
 
 const FILE_DESCRIPTOR: sys::CUmemAllocationHandleType =
     sys::CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
@@ -22,7 +22,7 @@ const FILE_DESCRIPTOR: sys::CUmemAllocationHandleType =
 pub struct SharedMemory {
     /// Dropped before the allocation: fields drop in order.
     addresses: ReservedAddresses,
-    handle: Handle,
+    handle: Arc<Handle>,
 }
 
 /// An address range in which the kernels of one GPU access the shared memory of peers.
@@ -33,17 +33,8 @@ pub struct PeerMappings {
     addresses: ReservedAddresses,
     /// Length of a part in bytes.
     stride: usize,
-    /// Mapped memory, kept alive.
-    memory: Vec<MappedMemory>,
-}
-
-/// A reference that keeps mapped memory alive.
-#[expect(dead_code, reason = "keeps the memory while it is mapped")]
-enum MappedMemory {
-    /// Memory of another process.
-    OtherProcess(Handle),
-    /// Memory of this process.
-    ThisProcess(Arc<DeviceBuffer>),
+    /// Keeps the mapped memory allocated.
+    memory: Vec<Arc<Handle>>,
 }
 
 /// A reference to an allocation of this or another process. The allocation lives until all its references are gone.
@@ -148,7 +139,7 @@ impl SharedMemory {
         let handle = Handle { device: Arc::clone(device), raw };
         let mut addresses = ReservedAddresses::reserve(device, len)?;
         addresses.map(0, len, &handle)?;
-        Ok(Self { addresses, handle })
+        Ok(Self { addresses, handle: Arc::new(handle) })
     }
 
     /// Returns the address of the first byte.
@@ -217,23 +208,22 @@ impl PeerMappings {
         check("cuMemImportFromShareableHandle", result)?;
         let handle = Handle { device: Arc::clone(&self.addresses.device), raw };
         let atomics = self.map(index, &handle)?;
-        self.memory.push(MappedMemory::OtherProcess(handle));
+        self.memory.push(Arc::new(handle));
         Ok(atomics)
     }
 
-    /// Maps memory of this process at part number `index`. Returns `None` if the buffer has no [`SharedMemory`].
+    /// Maps memory of this process at part number `index`.
     ///
-    /// Otherwise returns whether atomic operations of this GPU on the memory are atomic towards the GPU that owns it.
+    /// Returns whether atomic operations of this GPU on the memory are atomic towards the GPU that owns it.
     ///
     /// # Errors
     /// - [`Error::NoPeerAccess`] if this GPU cannot access the memory of the owning GPU
     /// - [`Error::Call`] if the driver refuses, for example because the memory has another length
-    pub fn map_buffer(&mut self, index: usize, buffer: &Arc<DeviceBuffer>) -> Result<Option<bool>, Error> {
-        let Some(memory) = buffer.shared() else { return Ok(None) };
+    pub fn map_memory(&mut self, index: usize, memory: &SharedMemory) -> Result<bool, Error> {
         let _exclusive = self.addresses.device.exclusive()?;
         let atomics = self.map(index, &memory.handle)?;
-        self.memory.push(MappedMemory::ThisProcess(Arc::clone(buffer)));
-        Ok(Some(atomics))
+        self.memory.push(Arc::clone(&memory.handle));
+        Ok(atomics)
     }
 
     /// Maps an allocation at part number `index`. Returns whether atomic operations on it are native.

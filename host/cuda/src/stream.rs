@@ -65,7 +65,10 @@ impl Stream {
     /// # Errors
     /// - [`Error::Call`] if the driver cannot create a stream
     pub fn new(device: &Arc<Device>) -> Result<Self, Error> {
-        if let Some(raw) = device.stream_pool.take(device)? {
+        let current = device.make_current()?;
+        let idle = device.stream_pool.take();
+        drop(current);
+        if let Some(raw) = idle {
             return Ok(Self::with_owner(device, raw, Owner::Pool));
         }
         let word = DeviceBuffer::new(device, size_of::<u32>())?;
@@ -74,7 +77,11 @@ impl Stream {
         let others = (1..BATCH).map(|_| Self::create(device)).collect::<Result<Vec<_>, Error>>()?;
         for stream in others.iter().chain([&stream]) {
             // The driver completes the creation at the first use of a stream, so this also belongs behind the gate.
-            word.fill(stream, 0, word.len(), 0)?;
+            // SAFETY: the word is live until the work is done.
+            check("cuMemsetD8Async", unsafe {
+                sys::cuMemsetD8Async(word.address(), 0, word.len(), stream.raw())
+            })?;
+            stream.synchronize()?;
         }
         Ok(stream)
     }

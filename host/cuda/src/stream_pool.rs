@@ -10,11 +10,9 @@ use std::sync::{Mutex, MutexGuard};
 
 use cudarc::driver::sys::{self, CUresult, CUstream};
 
-use crate::error::{check, log_drop};
-use crate::{Device, Error};
 use rushmem_base::lock;
 
-/// A pool of the unused streams of a [`Device`].
+/// A pool of the unused streams of a [`Device`](crate::Device).
 #[derive(Default)]
 pub(crate) struct StreamPool {
     idle: Mutex<Vec<CUstream>>,
@@ -26,17 +24,15 @@ unsafe impl Send for StreamPool {}
 unsafe impl Sync for StreamPool {}
 
 impl StreamPool {
-    /// Takes an idle stream out of the pool of `device`. Returns `None` if all its streams still have work.
+    /// Takes an idle stream out of the pool. Returns `None` if all its streams still have work.
     ///
-    /// # Errors
-    /// - [`Error::Call`] if the context of `device` cannot be made current
-    pub(crate) fn take(&self, device: &Device) -> Result<Option<CUstream>, Error> {
-        let _current = device.make_current()?;
+    /// The context of the streams is current.
+    pub(crate) fn take(&self) -> Option<CUstream> {
         let mut idle = self.idle();
         // SAFETY: all of them are live.
         let is_idle = |&stream: &CUstream| unsafe { sys::cuStreamQuery(stream) } == CUresult::CUDA_SUCCESS;
-        let at = idle.iter().rposition(is_idle);
-        Ok(at.map(|at| idle.swap_remove(at)))
+        let at = idle.iter().rposition(is_idle)?;
+        Some(idle.swap_remove(at))
     }
 
     /// Adds a stream to the pool. Work in the stream continues.
@@ -44,21 +40,9 @@ impl StreamPool {
         self.idle().push(stream);
     }
 
-    /// Destroys all streams of `device`. All of them are in the pool.
-    ///
-    /// # Errors
-    /// - [`Error::Call`] if the context of `device` cannot be made current
-    pub(crate) fn destroy(&self, device: &Device) -> Result<(), Error> {
-        let streams = std::mem::take(&mut *self.idle());
-        if streams.is_empty() {
-            return Ok(());
-        }
-        let _exclusive = device.exclusive()?;
-        for stream in streams {
-            // SAFETY: a live stream, destroyed once.
-            log_drop("a stream", check("cuStreamDestroy", unsafe { sys::cuStreamDestroy_v2(stream) }));
-        }
-        Ok(())
+    /// Takes all streams out of the pool.
+    pub(crate) fn take_all(&self) -> Vec<CUstream> {
+        std::mem::take(&mut *self.idle())
     }
 
     fn idle(&self) -> MutexGuard<'_, Vec<CUstream>> {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use rushmem::cuda::{self, Attributes, Cuda};
+use rushmem::cuda::{self, Attributes, Cuda, Device};
 use rushmem::inspect;
 
 /// A host, or the saved record of one.
@@ -192,7 +192,7 @@ impl Host {
 fn driver() -> Result<Driver, cuda::Error> {
     let cuda = Cuda::load()?;
     let gpu = |ordinal| {
-        let attributes = cuda.device(ordinal)?.attributes().clone();
+        let attributes = Device::open(cuda, ordinal)?.attributes().clone();
         Ok(Gpu { ordinal, address: cuda.pci_address(ordinal)?, attributes })
     };
     Ok(Driver {

@@ -418,7 +418,8 @@ impl HeapWindow for PeerMappings {
         match heap {
             PeerHeap::Local(region) => {
                 let buffer = region.gpu.as_ref().ok_or_else(not_atomic)?;
-                self.map_buffer(slot as usize, buffer)?.ok_or_else(|| not_allocated(buffer))
+                let memory = buffer.shared().ok_or_else(|| not_allocated(buffer))?;
+                Ok(self.map_memory(slot as usize, memory)?)
             }
             PeerHeap::File { file, .. } => Ok(self.map_file(slot as usize, &file)?),
         }

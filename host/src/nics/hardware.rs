@@ -1,7 +1,7 @@
 //! The RDMA devices of this machine, and their assignment to PEs.
 
 use crate::config::{Config, HeapKind, Nic};
-use crate::cuda::{Attributes, Cuda, driver_gate};
+use crate::cuda::{Attributes, Cuda, Device, driver_gate};
 use crate::machine::{Gpu, Machine, Native};
 use crate::nic_error::NicError;
 use crate::provider::rdma::{self, Candidate, Rdma};
@@ -130,7 +130,7 @@ impl Hardware {
 /// Returns the machine of the kernels: this GPU, or the CPU.
 fn machine(config: &Config, gpu: Option<u32>) -> Result<Box<dyn Machine>> {
     let Some(ordinal) = gpu else { return Ok(Box::new(Native::new(native::Options::default()))) };
-    let gpu = Cuda::load()?.device(ordinal)?;
+    let gpu = Device::open(Cuda::load()?, ordinal)?;
     Ok(Box::new(Gpu::new(gpu, config.heap, 1, config.gpu_arch.0, driver_gate::JobId::unique())?))
 }
 
