@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rushmem::config::{OTHER_VARIABLES, PREFIX, SETTINGS};
 use rushmem_tests::repository;
-use rushmem_tests::rust_source::{SourceLine, lines};
+use rushmem_tests::rust_source::{Token, tokens};
 
 /// Returns whether all code in this file is test code, which also has invalid names.
 fn is_test_file(path: &Path) -> bool {
@@ -21,25 +21,29 @@ fn is_variable(text: &str) -> bool {
     })
 }
 
-/// Returns whether this code reads an environment variable.
-fn reads_environment(code: &str) -> bool {
-    ["env::var(", "env::var_os(", "option_env!(", "env!("].iter().any(|call| code.contains(call))
+/// Returns whether the last of these tokens is an argument of a call that reads an environment variable.
+fn reads_environment(tokens: &[Token]) -> bool {
+    let texts: Vec<&str> = tokens.iter().map(|token| token.text.as_str()).collect();
+    matches!(texts[..], [.., "var" | "var_os", "(", _] | [.., "env" | "option_env", "!", "(", _])
 }
 
 /// Returns the line numbers and names of variables that the code reads or names.
 ///
 /// Test code may name anything, so there only direct reads count.
 fn variables(source: &str, is_test: bool) -> Vec<(usize, String)> {
-    let begins_tests =
-        |pair: &[SourceLine]| pair[0].code.trim() == "#[cfg(test)]" && pair[1].code.contains("mod tests");
-    let lines = lines(source);
-    let tests = lines.windows(2).position(begins_tests).unwrap_or(lines.len());
+    let tokens = tokens(source);
+    let begins_tests = |tokens: &[Token]| {
+        tokens.iter().map(|token| token.text.as_str()).eq(["(", "test", ")", "]", "mod", "tests"])
+    };
+    let tests = tokens.windows(6).position(begins_tests).unwrap_or(tokens.len());
     let mut found = Vec::new();
-    for (i, line) in lines.iter().enumerate() {
-        if (is_test || i >= tests) && !reads_environment(&line.code) {
+    for (i, token) in tokens.iter().enumerate() {
+        let Some(name) = token.text.strip_prefix('"').and_then(|text| text.strip_suffix('"')) else {
             continue;
+        };
+        if is_variable(name) && (!is_test && i < tests || reads_environment(&tokens[..=i])) {
+            found.push((token.line, name.to_owned()));
         }
-        found.extend(line.strings.iter().filter(|text| is_variable(text)).map(|name| (i + 1, name.clone())));
     }
     found
 }

@@ -1,31 +1,49 @@
-//! The graph of a crate's top-level modules, read from its source as text.
+//! The graph of a crate's modules, read from the tokens of its source.
 //!
-//! A top-level module is a file or folder directly under `src`. An arrow is a path of the code that begins with `crate::`, or
-//! that reaches the root with `super::`. A name that the root re-exports counts as its module. Test code is left out.
+//! An arrow is a path of the code that begins with `crate::`, `self::` or `super::`, and leads to another module. A name that a
+//! module imports or re-exports counts as its origin. Test code is left out.
+//!
+//! The modules of a crate form a tree. Of two modules that use each other, one may contain the other. Otherwise, the arrow counts
+//! where their paths part: between two children of the same parent.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rushmem_tests::{repository, rust_source};
+use rushmem_tests::repository;
+use rushmem_tests::rust_source::{Token, tokens};
+
+/// The names of a module and its parents, from the root of the crate.
+type Module = Vec<String>;
 
 /// The modules of a crate and the arrows between them, each with `file:line` of one path.
 #[derive(Default)]
 pub(crate) struct Graph {
-    arrows: BTreeMap<String, BTreeMap<String, String>>,
+    arrows: BTreeMap<Module, BTreeMap<Module, String>>,
 }
 
 /// A source file.
 struct File {
     /// The path from the root of the repository.
     path: String,
-    /// The module that the file holds, such as `["queues", "links"]`. It is empty for the root.
-    module: Vec<String>,
+    /// The module that the file holds. It is empty for the root.
+    module: Module,
     tokens: Vec<Token>,
 }
 
-/// A word, `::`, or one other character of code.
-struct Token {
-    text: String,
+/// A path of the code: the module at which it begins, and the names that follow.
+struct Path {
+    base: Module,
+    names: Vec<String>,
+    /// The name that a `use` item gives it.
+    name: Option<String>,
     line: usize,
+}
+
+/// The modules of a crate and what they import.
+#[derive(Default)]
+struct Names {
+    modules: BTreeSet<Module>,
+    /// The module and the remaining names of each imported path, by importing module and name.
+    imports: BTreeMap<(Module, String), (Module, Vec<String>)>,
 }
 
 impl Graph {
@@ -41,25 +59,36 @@ impl Graph {
     fn new(mut files: Vec<File>) -> Self {
         let tests: Vec<_> = files.iter_mut().flat_map(File::remove_tests).collect();
         files.retain(|file| !tests.iter().any(|test| file.module.starts_with(test)));
-        let modules: BTreeSet<_> = files.iter().filter_map(|file| file.module.first().cloned()).collect();
-        let roots = files.iter().filter(|file| file.module.is_empty());
-        let exports: BTreeMap<_, _> = roots.flat_map(|file| exports(&file.tokens, &modules)).collect();
+        let mut names = Names::default();
+        for file in &files {
+            names.modules.extend((0..=file.module.len()).map(|length| file.module[..length].to_vec()));
+        }
+        let paths: Vec<_> = files.iter().map(|file| file.paths(&names.modules)).collect();
+        for (file, paths) in files.iter().zip(&paths) {
+            for path in paths {
+                if let Some(name) = &path.name {
+                    let target = (path.base.clone(), path.names.clone());
+                    names.imports.insert((file.module.clone(), name.clone()), target);
+                }
+            }
+        }
         let mut graph = Self::default();
-        for file in files.iter().filter(|file| !file.module.is_empty()) {
-            for (name, line) in file.root_names() {
-                let to = if modules.contains(name) { Some(&name.to_owned()) } else { exports.get(name) };
-                if let Some(to) = to.filter(|to| **to != file.module[0]) {
-                    let arrows = graph.arrows.entry(file.module[0].clone()).or_default();
-                    arrows.entry(to.clone()).or_insert_with(|| format!("{}:{line}", file.path));
+        for (file, paths) in files.iter().zip(&paths) {
+            for path in paths {
+                let target = names.resolve(&path.base, &path.names, 0);
+                let common = file.module.iter().zip(&target).take_while(|(a, b)| a == b).count();
+                if let (Some(from), Some(to)) = (file.module.get(..=common), target.get(..=common)) {
+                    let arrows = graph.arrows.entry(from.to_vec()).or_default();
+                    arrows.entry(to.to_vec()).or_insert_with(|| format!("{}:{}", file.path, path.line));
                 }
             }
         }
         graph
     }
 
-    /// Returns the sets of modules that use each other, directly or not.
-    pub(crate) fn circles(&self) -> BTreeSet<BTreeSet<String>> {
-        let circle = |module: &String| {
+    /// Returns the sets of modules with the same parent that use each other, directly or not.
+    pub(crate) fn circles(&self) -> BTreeSet<BTreeSet<Module>> {
+        let circle = |module: &Module| {
             let peers = self.arrows.keys().filter(|other| self.path(module, other).is_some());
             peers.filter(|other| self.path(other, module).is_some()).cloned().collect::<BTreeSet<_>>()
         };
@@ -67,7 +96,7 @@ impl Graph {
     }
 
     /// Returns the shortest circle through each arrow between `modules`, with the place of each arrow.
-    pub(crate) fn explain(&self, modules: &BTreeSet<String>) -> String {
+    pub(crate) fn explain(&self, modules: &BTreeSet<Module>) -> String {
         let mut circles = BTreeSet::new();
         for from in modules {
             for to in self.arrows[from].keys().filter(|to| modules.contains(*to)) {
@@ -82,16 +111,16 @@ impl Graph {
             text += "circle:\n";
             for (i, from) in circle.iter().enumerate() {
                 let to = &circle[(i + 1) % circle.len()];
-                text += &format!("  {from} -> {to}: {}\n", self.arrows[from][to]);
+                text += &format!("  {} -> {}: {}\n", from.join("::"), to.join("::"), self.arrows[from][to]);
             }
         }
         text
     }
 
     /// Returns the modules on the shortest path, both ends included.
-    fn path(&self, from: &str, to: &str) -> Option<Vec<String>> {
-        let mut paths = vec![vec![from.to_owned()]];
-        let mut seen = BTreeSet::from([from.to_owned()]);
+    fn path(&self, from: &Module, to: &Module) -> Option<Vec<Module>> {
+        let mut paths = vec![vec![from.clone()]];
+        let mut seen = BTreeSet::from([from.clone()]);
         let mut next = 0;
         while next < paths.len() {
             let last = paths[next].last()?;
@@ -110,10 +139,33 @@ impl Graph {
     }
 }
 
+impl Names {
+    /// The most imports that lead to one name.
+    const MOST_IMPORTS: usize = 8;
+
+    /// Returns the module that defines the item at `names`, seen from the module `base`.
+    fn resolve(&self, base: &Module, names: &[String], imports: usize) -> Module {
+        let mut module = base.clone();
+        for (i, name) in names.iter().enumerate() {
+            let inner = [&module[..], std::slice::from_ref(name)].concat();
+            if self.modules.contains(&inner) {
+                module = inner;
+            } else if let Some((base, first)) = self.imports.get(&(module.clone(), name.clone()))
+                && imports < Self::MOST_IMPORTS
+            {
+                return self.resolve(base, &[first, &names[i + 1..]].concat(), imports + 1);
+            } else {
+                break;
+            }
+        }
+        module
+    }
+}
+
 impl File {
     /// Reads a file at `inside`, a path below `src`. Programs below `bin` are crates of their own.
     fn new(path: &str, inside: &str, text: &str) -> Option<Self> {
-        let mut module: Vec<String> = inside.trim_end_matches(".rs").split('/').map(Into::into).collect();
+        let mut module: Module = inside.trim_end_matches(".rs").split('/').map(Into::into).collect();
         if module.last().is_some_and(|name| name == "mod") || ["lib.rs", "main.rs"].contains(&inside) {
             module.pop();
         }
@@ -122,7 +174,7 @@ impl File {
     }
 
     /// Removes items with `#[cfg(test)]`, and returns the modules of other files that are for tests.
-    fn remove_tests(&mut self) -> Vec<Vec<String>> {
+    fn remove_tests(&mut self) -> Vec<Module> {
         let mut tests = Vec::new();
         while let Some(begin) = (0..self.tokens.len()).find(|at| is_test_attribute(&self.tokens[*at..])) {
             if self.tokens[begin + 1].text == "!" {
@@ -140,13 +192,15 @@ impl File {
         tests
     }
 
-    /// Returns the names that follow the crate's root in paths, and their lines.
-    fn root_names(&self) -> Vec<(&str, usize)> {
+    /// Returns the paths in the file that begin at a module of the crate.
+    fn paths(&self, modules: &BTreeSet<Module>) -> Vec<Path> {
         let tokens = &self.tokens;
         let text = |at: usize| tokens.get(at).map_or("", |token| token.text.as_str());
+        let is_child = |name: &str| modules.contains(&[&self.module[..], &[name.to_owned()]].concat());
         let mut found = Vec::new();
         let (mut depth, mut inline) = (0, Vec::new());
         for at in 0..tokens.len() {
+            let before = if at == 0 { "" } else { text(at - 1) };
             match text(at) {
                 "{" => {
                     depth += 1;
@@ -160,38 +214,29 @@ impl File {
                     }
                     depth -= 1;
                 }
-                // `pub(in crate::x)` imports nothing.
-                "crate" | "super" if at > 0 && ["::", "in"].contains(&text(at - 1)) => {}
-                "crate" if text(at + 1) == "::" => found.extend(first_names(&tokens[at + 2..])),
-                "super" if text(at + 1) == "::" => {
+                // `pub(in crate::x)` imports nothing, and `$crate::x` belongs to the caller of a macro.
+                _ if ["::", "in", "$"].contains(&before) => {}
+                "crate" | "self" | "super" if text(at + 1) == "::" => {
                     let supers = (0..).take_while(|i| text(at + 2 * i) == "super").count();
-                    if supers >= self.module.len() + inline.len() {
-                        found.extend(first_names(&tokens[at + 2 * supers..]));
-                    }
+                    let first = at + 2 * supers.max(1);
+                    let base = match text(at) {
+                        "crate" => Vec::new(),
+                        _ => {
+                            // An inline module counts as a part of its file.
+                            let up = supers.saturating_sub(inline.len());
+                            self.module[..self.module.len().saturating_sub(up)].to_vec()
+                        }
+                    };
+                    found.extend(leaves(&tokens[first..], &base, before == "use"));
+                }
+                name if before == "use" && is_child(name) => {
+                    found.extend(leaves(&tokens[at..], &self.module, true));
                 }
                 _ => {}
             }
         }
         found
     }
-}
-
-fn is_word(c: char) -> bool {
-    c.is_alphanumeric() || c == '_'
-}
-
-fn tokens(source: &str) -> Vec<Token> {
-    let mut tokens = Vec::new();
-    for (i, line) in rust_source::lines(source).iter().enumerate() {
-        let mut rest = line.code.trim_start();
-        while let Some(c) = rest.chars().next() {
-            let word = rest.find(|c: char| !is_word(c)).unwrap_or(rest.len());
-            let length = if rest.starts_with("::") { 2 } else { word.max(c.len_utf8()) };
-            tokens.push(Token { text: rest[..length].into(), line: i + 1 });
-            rest = rest[length..].trim_start();
-        }
-    }
-    tokens
 }
 
 /// Returns whether `#[cfg(test)]`, `#[cfg(all(test, ...))]` or one of them with `!` is at the start.
@@ -201,7 +246,7 @@ fn is_test_attribute(tokens: &[Token]) -> bool {
     text.starts_with("#[cfg(test)") || text.starts_with("#[cfg(all(test")
 }
 
-/// Returns the end of the item with attributes at `begin`: behind its `;`, or behind its last brace.
+/// Returns the end of the item with attributes at `begin`: after its `;` or its last brace.
 fn end_of_item(tokens: &[Token], begin: usize) -> usize {
     let mut depth = 0;
     for (at, token) in tokens.iter().enumerate().skip(begin) {
@@ -229,45 +274,39 @@ fn is_use_tree(tokens: &[Token], at: usize) -> bool {
     tokens.get(at + 1).is_some_and(|token| token.text == ";")
 }
 
-/// Returns the first names of the paths at the start: one, or all of a tree in braces.
-fn first_names(tokens: &[Token]) -> Vec<(&str, usize)> {
+/// Returns the path at the start, or all paths of a tree in braces. Those of a `use` item have names.
+fn leaves(tokens: &[Token], base: &Module, is_use: bool) -> Vec<Path> {
+    let text = |at: usize| tokens.get(at).map_or("", |token| token.text.as_str());
     let mut found = Vec::new();
-    let (mut depth, mut is_first) = (0, true);
-    for token in tokens {
-        match token.text.as_str() {
-            "{" => depth += 1,
-            "}" => depth -= 1,
-            "," => is_first |= depth == 1,
-            name if is_first => {
-                found.push((name, token.line));
-                is_first = false;
+    let (mut names, mut open) = (Vec::<String>::new(), Vec::new());
+    let mut at = 0;
+    loop {
+        match text(at) {
+            "{" => open.push(names.len()),
+            "," => {}
+            "}" => {
+                open.pop();
             }
-            _ => {}
-        }
-        if depth == 0 {
-            break;
-        }
-    }
-    found
-}
-
-/// Returns the names that the `use` items of a root bring there, each with its module.
-fn exports(tokens: &[Token], modules: &BTreeSet<String>) -> Vec<(String, String)> {
-    let mut found = Vec::new();
-    for item in tokens.split(|token| token.text == ";") {
-        let Some(begin) = item.iter().rposition(|token| token.text == "use") else { continue };
-        let path: Vec<&str> = item[begin + 1..].iter().map(|token| token.text.as_str()).collect();
-        let path =
-            path.strip_prefix(&["crate", "::"]).or(path.strip_prefix(&["self", "::"])).unwrap_or(&path);
-        let Some(module) = path.first().filter(|name| modules.contains(**name)) else { continue };
-        for (i, name) in path.iter().enumerate().skip(1) {
-            let is_leaf = path.get(i + 1).is_none_or(|next| [",", "}"].contains(next));
-            if is_leaf && name.starts_with(is_word) {
-                found.push(((*name).to_owned(), (*module).to_owned()));
+            word => {
+                if word != "self" && word != "*" {
+                    names.push(word.to_owned());
+                }
+                if text(at + 1) == "::" {
+                    at += 2;
+                    continue;
+                }
+                let line = tokens.get(at).map_or(0, |token| token.line);
+                let renamed = text(at + 1) == "as";
+                at += 2 * usize::from(renamed);
+                let name = if renamed { Some(text(at).to_owned()) } else { names.last().cloned() };
+                let name = name.filter(|_| is_use && word != "*");
+                found.push(Path { base: base.clone(), names: names.clone(), name, line });
             }
         }
+        let Some(length) = open.last() else { return found };
+        names.truncate(*length);
+        at += 1;
     }
-    found
 }
 
 #[cfg(test)]
@@ -279,7 +318,11 @@ mod tests {
     }
 
     fn circles(files: &[(&str, &str)]) -> Vec<Vec<String>> {
-        graph(files).circles().into_iter().map(|circle| circle.into_iter().collect()).collect()
+        graph(files)
+            .circles()
+            .into_iter()
+            .map(|circle| circle.iter().map(|module| module.join("::")).collect())
+            .collect()
     }
 
     #[test]
@@ -300,10 +343,28 @@ mod tests {
     }
 
     #[test]
-    fn circles_inside_of_a_folder_are_allowed() {
+    fn finds_circles_inside_of_a_folder() {
         let files =
             [("a/b.rs", "use super::c; use crate::a::c::X;"), ("a/c.rs", "use super::b;"), ("a.rs", "")];
+        assert_eq!(circles(&files), [["a::b", "a::c"]]);
+    }
+
+    #[test]
+    fn a_module_and_its_parent_are_no_circle() {
+        let files = [("a/b.rs", "use super::f;"), ("a.rs", "mod b; use b::g;"), ("c.rs", "use crate::a::b;")];
         assert!(circles(&files).is_empty());
+    }
+
+    #[test]
+    fn an_imported_name_leads_to_its_origin() {
+        let files = [
+            ("a/mod.rs", "use crate::c::X; mod b; pub use b::{Y, f as g};"),
+            ("a/b.rs", "use super::X;"),
+            ("c.rs", "fn f() { crate::a::g() }"),
+            ("d.rs", "use crate::a::Y; use crate::e::*;"),
+            ("e.rs", "use crate::d;"),
+        ];
+        assert_eq!(circles(&files), [["a", "c"], ["d", "e"]]);
     }
 
     #[test]
