@@ -57,20 +57,20 @@ impl<S> Context<S> {
 }
 
 /// A sharing with which threads can claim a context of the host.
-pub trait Claim: Sharing {
+pub trait ClaimableSharing: Sharing {
     /// Returns the claimant's number in a launch queue; `None` if no claim is needed.
     #[doc(hidden)]
     fn claimant(queue: u64) -> Option<u64>;
 }
 
-impl Claim for PerGpu {
+impl ClaimableSharing for PerGpu {
     #[inline(always)]
     fn claimant(_queue: u64) -> Option<u64> {
         None
     }
 }
 
-impl Claim for PerBlock {
+impl ClaimableSharing for PerBlock {
     #[inline(always)]
     fn claimant(queue: u64) -> Option<u64> {
         // A grid has less than 2^31 blocks. Kernels of one queue do not run at the same time.
@@ -78,7 +78,7 @@ impl Claim for PerBlock {
     }
 }
 
-impl Claim for Exclusive {
+impl ClaimableSharing for Exclusive {
     #[inline(always)]
     fn claimant(_queue: u64) -> Option<u64> {
         // Unique among the threads of a grid, and among all blocks.
@@ -101,7 +101,7 @@ impl Ctx<'_> {
     /// - [`Error::NoQp`]: the job has no such context (setting `context_qps`).
     #[inline(always)]
     #[track_caller]
-    pub fn context<S: Claim>(&self, context: Context<S>) -> Result<Ctx<'_, S>> {
+    pub fn context<S: ClaimableSharing>(&self, context: Context<S>) -> Result<Ctx<'_, S>> {
         let p = self.parts_ref();
         if context.index >= p.context_sets {
             let (found, wanted) = (p.context_sets as u64, context.index as u64 + 1);

@@ -11,7 +11,7 @@ use crate::arch::{self, Gpu, Scope, SysWord};
 use crate::outlined::outlined;
 
 /// The result of a device call.
-pub type Result<T = ()> = core::result::Result<T, Error>;
+pub type Result<T = (), E = Error> = core::result::Result<T, E>;
 
 /// The location of a call.
 pub(crate) type Site = &'static Location<'static>;

@@ -107,8 +107,8 @@ pub trait Group: Copy + sealed::Sealed {
     fn broadcast_both(self, one: Option<u64>, other: Option<u64>) -> (u64, u64);
     /// Returns the same threads as a group for calls that need no barrier.
     #[inline(always)]
-    fn ready(self) -> Ready<Self> {
-        Ready(self)
+    fn without_barrier(self) -> WithoutBarrier<Self> {
+        WithoutBarrier(self)
     }
 }
 
@@ -145,7 +145,7 @@ pub struct Block(());
 ///     let (block, part) = (Block::current(), part as usize);
 ///     let mut at = 0;
 ///     while at + part <= src.len() {
-///         ctx.put_nbi(block.ready(), dst.slice(at..at + part), src.slice(at..at + part), ctx.pe_after(1))?;
+///         ctx.put_nbi(block.without_barrier(), dst.slice(at..at + part), src.slice(at..at + part), ctx.pe_after(1))?;
 ///         at += part;
 ///     }
 ///     ctx.quiet(block)
@@ -153,7 +153,7 @@ pub struct Block(());
 /// # fn main() {}
 /// ```
 #[derive(Clone, Copy, Debug)]
-pub struct Ready<G>(pub(crate) G);
+pub struct WithoutBarrier<G>(pub(crate) G);
 
 pub(crate) mod sealed {
     pub trait Sealed: Sized {
@@ -206,7 +206,7 @@ pub(crate) mod sealed {
             Some(self)
         }
     }
-    impl<G: super::Group> Sealed for super::Ready<G> {
+    impl<G: super::Group> Sealed for super::WithoutBarrier<G> {
         const READY: bool = true;
         const TOGETHER: bool = G::TOGETHER;
         type LeaderWarp = G::LeaderWarp;
@@ -429,7 +429,7 @@ impl Group for Tile {
     }
 }
 
-impl<G: Group> Group for Ready<G> {
+impl<G: Group> Group for WithoutBarrier<G> {
     #[inline(always)]
     fn rank(self) -> u32 {
         self.0.rank()

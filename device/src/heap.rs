@@ -7,7 +7,7 @@ use core::ops::Range;
 
 use bytemuck::Pod;
 
-use crate::BadPart;
+use crate::InvalidRange;
 
 /// A symmetric object: `len` elements in the symmetric heap, at the same offset on every PE.
 ///
@@ -65,7 +65,7 @@ impl<T> Copy for Local<T> {}
 
 impl<T> core::fmt::Debug for Local<T> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match BadPart::of_offset(self.offset) {
+        match InvalidRange::of_offset(self.offset) {
             Some(part) => write!(f, "Local({part})"),
             None => write!(f, "Local(+{:#x}, {} elements)", self.offset, self.len),
         }
@@ -87,7 +87,7 @@ impl<T> Copy for Sym<T> {}
 
 impl<T> core::fmt::Debug for SymSlice<T> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match BadPart::of_offset(self.offset) {
+        match InvalidRange::of_offset(self.offset) {
             Some(part) => write!(f, "SymSlice({part})"),
             None => write!(f, "SymSlice(+{:#x}, {} elements)", self.offset, self.len),
         }
@@ -95,7 +95,7 @@ impl<T> core::fmt::Debug for SymSlice<T> {
 }
 impl<T> core::fmt::Debug for Sym<T> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match BadPart::of_offset(self.offset) {
+        match InvalidRange::of_offset(self.offset) {
             Some(part) => write!(f, "Sym({part})"),
             None => write!(f, "Sym(+{:#x})", self.offset),
         }
@@ -108,7 +108,7 @@ const RAW: u64 = 0;
 /// The identity of a handle for the host: its bytes, and the stamp of its object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Handle {
-    /// First byte; a [`BadPart`] for an invalid handle.
+    /// First byte; a [`InvalidRange`] for an invalid handle.
     pub offset: u64,
     /// Length in bytes.
     pub bytes: u64,
@@ -175,7 +175,7 @@ const fn part<T>(offset: u64, len: u64, range: Range<usize>) -> (u64, u64) {
     if start <= end && end <= len {
         (offset + start * size_of::<T>() as u64, end - start)
     } else {
-        (BadPart::elements(offset, start, end, len).offset(), 0)
+        (InvalidRange::elements(offset, start, end, len).offset(), 0)
     }
 }
 
@@ -269,7 +269,7 @@ impl<T: Pod> SymSlice<T> {
         let offset = if i < self.len {
             self.offset + i * size_of::<T>() as u64
         } else {
-            BadPart::elements(self.offset, i, i.saturating_add(1), self.len).offset()
+            InvalidRange::elements(self.offset, i, i.saturating_add(1), self.len).offset()
         };
         Sym { offset, stamp: self.stamp, _element: PhantomData }
     }
@@ -288,7 +288,8 @@ impl<T: Pod> SymSlice<T> {
                 _element: PhantomData,
             }
         } else {
-            let offset = if BadPart::is_bad(self.offset) { self.offset } else { BadPart::CAST.offset() };
+            let offset =
+                if InvalidRange::is_bad(self.offset) { self.offset } else { InvalidRange::CAST.offset() };
             SymSlice { offset, len: 0, stamp: self.stamp, _element: PhantomData }
         }
     }
@@ -321,7 +322,7 @@ impl<T: Pod> Sym<T> {
     /// The element has a field of this type there.
     #[inline(always)]
     pub(crate) const unsafe fn field<F>(self, at: u64) -> Sym<F> {
-        let offset = if BadPart::is_bad(self.offset) { self.offset } else { self.offset + at };
+        let offset = if InvalidRange::is_bad(self.offset) { self.offset } else { self.offset + at };
         Sym { offset, stamp: self.stamp, _element: PhantomData }
     }
 }
@@ -393,7 +394,7 @@ impl<T: Pod> Strided<T> {
         if n as u64 <= self.count {
             Self { count: n as u64, ..self }
         } else {
-            let offset = BadPart::blocks(self.whole.offset, n as u64, self.count).offset();
+            let offset = InvalidRange::blocks(self.whole.offset, n as u64, self.count).offset();
             Self { whole: SymSlice { offset, len: 0, ..self.whole }, count: 0, ..self }
         }
     }

@@ -89,7 +89,6 @@ mod lock;
 
 pub mod abi;
 pub mod arch;
-mod bad_part;
 mod copy;
 mod error;
 mod event;
@@ -97,6 +96,7 @@ mod group;
 mod half;
 mod heap;
 pub mod info;
+mod invalid_range;
 pub mod kernel;
 mod outlined;
 mod post;
@@ -111,15 +111,15 @@ pub mod watch;
 
 pub use bytemuck::{Pod, Zeroable};
 
-pub use bad_part::BadPart;
 pub use batch::{Batch, Batchable};
-pub use coll::{Callers, Element, ElementKind, Grid, Located, Parts, Reduce, Scan};
-pub use context::{Claim, Context};
+pub use coll::{CollectiveGroup, Element, ElementKind, Parts, Reduce, Scan, ValueIndex, WholeGrid};
+pub use context::{ClaimableSharing, Context};
 pub use ctx::Ctx;
 pub use error::{Error, Result};
-pub use group::{Block, Group, Ready, Thread, Tile, Warp};
+pub use group::{Block, Group, Thread, Tile, Warp, WithoutBarrier};
 pub use half::{Bf16, F16};
 pub use heap::{Handle, Local, LocalBuffer, Signal, Strided, Sym, SymSlice};
+pub use invalid_range::InvalidRange;
 pub use lock::Lock;
 pub use pending::Pending;
 pub use rma::Scalar;
@@ -137,9 +137,9 @@ pub mod prelude {
     pub use crate::kernel::{KernelArg, kernel};
     pub use crate::kprintln;
     pub use crate::{
-        Batch, Bf16, Block, Callers, Cmp, Context, Ctx, Element, Error, Exclusive, F16, FenceScope, Grid,
-        Group, Local, LocalBuffer, Lock, Parts, Pending, PerBlock, PerGpu, Pod, Ready, Reduce, RemoteView,
-        Result, Scalar, Scan, Shadowed, Sharing, Signal, SignalOp, Strided, Sym, SymSlice, Team, Thread,
-        Tile, View, WaitWords, Warp, Zeroable,
+        Batch, Bf16, Block, Cmp, CollectiveGroup, Context, Ctx, Element, Error, Exclusive, F16, FenceScope,
+        Group, Local, LocalBuffer, Lock, Parts, Pending, PerBlock, PerGpu, Pod, Reduce, RemoteView, Result,
+        Scalar, Scan, Shadowed, Sharing, Signal, SignalOp, Strided, Sym, SymSlice, Team, Thread, Tile, View,
+        WaitWords, Warp, WholeGrid, WithoutBarrier, Zeroable,
     };
 }

@@ -152,7 +152,7 @@ impl<S: Sharing> Ctx<'_, S> {
     /// - The errors of [`Ctx::signal_op`] and [`Ctx::quiet`].
     #[inline(always)]
     #[track_caller]
-    pub fn signal_after_all<G: Group>(
+    pub fn signal_strong<G: Group>(
         &self,
         group: G,
         signal: Sym<Signal>,
@@ -160,11 +160,11 @@ impl<S: Sharing> Ctx<'_, S> {
         value: u64,
         pe: u32,
     ) -> Result {
-        watch::note("signal_after_all", Event::OwnStores);
+        watch::note("signal_strong", Event::OwnStores);
         group.sync();
         let operation = Operation::Change { word: word_at(pe, signal), change: op.change() };
         let event = self.announcement(operation, Completion::Posted, true);
-        let _call = watch::lead(group, "signal_after_all", event);
+        let _call = watch::lead(group, "signal_strong", event);
         Sys::fence();
         let mine = if group.leader() {
             match self.order_queues(pe) {
@@ -178,14 +178,14 @@ impl<S: Sharing> Ctx<'_, S> {
     }
 
     /// Copies and signals like [`Ctx::put_signal_nbi`], with a strong signal. It covers this data and, like
-    /// [`Ctx::signal_after_all`], all earlier operations.
+    /// [`Ctx::signal_strong`], all earlier operations.
     ///
     /// # Errors
     /// - The errors of [`Ctx::put_signal_nbi`] and [`Ctx::quiet`].
     #[inline(always)]
     #[track_caller]
     #[allow(clippy::too_many_arguments, reason = "the signature of OpenSHMEM")]
-    pub fn put_signal_after_all<G: Group, T: Pod>(
+    pub fn put_signal_strong<G: Group, T: Pod>(
         &self,
         group: G,
         dst: SymSlice<T>,
@@ -247,7 +247,7 @@ impl<S: Sharing> Ctx<'_, S> {
         let (name, completion) = match form {
             Form::Nbi => ("put_signal_nbi", Completion::Posted),
             Form::Blocking => ("put_signal", Completion::SourceFree),
-            Form::AfterAll => ("put_signal_after_all", Completion::Posted),
+            Form::AfterAll => ("put_signal_strong", Completion::Posted),
         };
         watch::note(name, Event::OwnStores);
         if !G::READY {

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use rushmem::{Grid, Operations, Pe, Stream};
+use rushmem::{LaunchConfig, Operations, Pe, Stream};
 use rushmem_device::{Bf16, LocalBuffer, Pod, Signal, SymSlice};
 use rushmem_ep_kernels as kernels;
 use rushmem_ep_kernels::{Batch, Buffers, Fault, Table, state};
@@ -116,10 +116,10 @@ impl<'a> Dispatcher<'a> {
     }
 
     /// Returns the grid of the kernels.
-    pub fn grid(&self) -> Grid {
+    pub fn grid(&self) -> LaunchConfig {
         let threads = self.shape.threads.unwrap_or(if self.pe.is_gpu() { 512 } else { 64 });
         let blocks = self.shape.blocks.unwrap_or(self.pe.grid().blocks);
-        Grid { blocks, threads, shared_bytes: 0 }
+        LaunchConfig::new(blocks, threads)
     }
 
     /// Queues the first half of dispatch: rows leave, and nobody waits in the low-latency form.
@@ -138,7 +138,7 @@ impl<'a> Dispatcher<'a> {
         let (grid, is_placed) = (self.grid(), self.shape.form == Form::Throughput);
         if is_placed {
             stream.launch(grid, kernels::ep_place(self.buffers, batch))?;
-            let one = Grid { blocks: 1, threads: grid.threads.min(256), ..grid };
+            let one = LaunchConfig { blocks: 1, threads: grid.threads.min(256), ..grid };
             stream.launch(one, kernels::ep_plan(self.buffers))?;
         }
         stream.launch(grid, kernels::ep_send(self.buffers, batch, is_placed))?;
@@ -153,7 +153,7 @@ impl<'a> Dispatcher<'a> {
     pub fn dispatch_receive(&self, stream: &Stream<'_>, sent: Sent) -> Result<Received> {
         // One block suffices to wait.
         let blocks = if self.compacts() { self.grid().blocks } else { 1 };
-        let grid = Grid { blocks, ..self.grid() };
+        let grid = LaunchConfig { blocks, ..self.grid() };
         stream.launch(grid, kernels::ep_receive(self.buffers, self.compacts()))?;
         Ok(Received(sent.0))
     }
@@ -211,7 +211,7 @@ impl<'a> Dispatcher<'a> {
         let call = kernels::ep_reduce(self.buffers, batch, results, sums, self.compacts());
         // The most threads of this kernel, which keeps many rows in registers.
         let threads = self.grid().threads.min(256);
-        stream.launch(Grid { threads, ..self.grid() }, call)?;
+        stream.launch(LaunchConfig { threads, ..self.grid() }, call)?;
         self.is_busy.set(false);
         Ok(())
     }
@@ -282,10 +282,10 @@ impl<'a> Dispatcher<'a> {
     }
 
     /// Returns the grid of kernels in which a thread serves an expert.
-    fn one_thread_each(&self) -> Grid {
+    fn one_thread_each(&self) -> LaunchConfig {
         let grid = self.grid();
         let threads = grid.threads.min(128);
-        Grid { blocks: self.buffers.experts.div_ceil(threads).min(grid.blocks), threads, ..grid }
+        LaunchConfig { blocks: self.buffers.experts.div_ceil(threads).min(grid.blocks), threads, ..grid }
     }
 
     /// Returns the first `len` elements of a table.

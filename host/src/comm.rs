@@ -1,6 +1,6 @@
 //! Communicators of kernels: signals, barriers and contexts that one kernel owns, allocated in one call.
 
-use rushmem_device::{Claim, Context, Signal, SymSlice, Team};
+use rushmem_device::{ClaimableSharing, Context, Signal, SymSlice, Team};
 
 use crate::{Pe, Result, TeamConfig};
 
@@ -78,11 +78,27 @@ impl<S> Comm<S> {
 impl Pe {
     /// Creates a communicator with the resources `needs`. Collective. NCCL's `ncclDevCommCreate`.
     ///
-    /// ```ignore
+    /// ```no_run
+    /// # use rushmem::{CommRequirements, prelude::*};
+    /// # use rushmem_device::prelude::*;
+    /// #[kernel]
+    /// pub fn exchange(ctx: &Ctx, queues: Context<PerBlock>, members: Team, arrived: SymSlice<Signal>) -> Result {
+    ///     let (block, next) = (Block::current(), ctx.pe_after(1));
+    ///     if block.leader() {
+    ///         ctx.context(queues)?.signal_op(arrived.at(0), SignalOp::Add, 1, next)?;
+    ///     }
+    ///     ctx.signal_wait_until(block, arrived.at(0), Cmp::Ge, 1)?;
+    ///     ctx.team_sync(block, members)
+    /// }
+    ///
+    /// # fn solve(pe: &Pe, left: u32, right: u32) -> rushmem::Result<()> {
     /// let needs = CommRequirements::new().signals(8).barriers(2).contexts(4).peers(&[left, right]);
     /// let comm = pe.comm::<PerBlock>(&needs)?;
-    /// pe.run(grid, exchange(comm.contexts()[0], comm.barriers()[0], comm.signals(), cells))?;
-    /// pe.destroy_comm(comm)?;
+    /// let call = exchange(comm.contexts()[0], comm.barriers()[0], comm.signals());
+    /// pe.run(LaunchConfig::new(1, 128), call)?;
+    /// pe.destroy_comm(comm)
+    /// # }
+    /// # fn main() {}
     /// ```
     ///
     /// # Errors
@@ -91,7 +107,7 @@ impl Pe {
     /// - The errors of [`Pe::alloc`] for the signals.
     /// - The errors of [`Pe::team_split_strided`] for the barriers; the setting `teams` limits their number.
     /// - The errors of [`Pe::context_to`] for the contexts; the setting `context_qps` limits their number.
-    pub fn comm<S: Claim>(&self, needs: &CommRequirements) -> Result<Comm<S>> {
+    pub fn comm<S: ClaimableSharing>(&self, needs: &CommRequirements) -> Result<Comm<S>> {
         let arguments = format!("{} signals, {} barriers", needs.signals, needs.barriers);
         self.agree("comm", &arguments)?;
         let mut comm =
@@ -109,7 +125,7 @@ impl Pe {
     }
 
     /// Creates the barriers and contexts of `comm`. On an error, `comm` has the parts that were created.
-    fn add_barriers_and_contexts<S: Claim>(
+    fn add_barriers_and_contexts<S: ClaimableSharing>(
         &self,
         comm: &mut Comm<S>,
         needs: &CommRequirements,
@@ -141,7 +157,7 @@ impl Pe {
     ///
     /// # Errors
     /// - The errors of [`Pe::destroy_context`], [`Pe::team_destroy`] and [`Pe::free`].
-    pub fn destroy_comm<S: Claim>(&self, comm: Comm<S>) -> Result<()> {
+    pub fn destroy_comm<S: ClaimableSharing>(&self, comm: Comm<S>) -> Result<()> {
         comm.contexts.into_iter().try_for_each(|context| self.destroy_context(context))?;
         comm.barriers.into_iter().try_for_each(|team| self.team_destroy(team))?;
         self.free(comm.signals)

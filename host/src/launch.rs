@@ -9,7 +9,7 @@ use rushmem_trace::Detail;
 
 use crate::call_site::{self, CallSite};
 use crate::launch_queue::{Dropped, LaunchId, LaunchResources, check_grid};
-use crate::machine::{Event, Grid};
+use crate::machine::{Event, LaunchConfig};
 use crate::watchdog::Launched;
 use crate::{Error, Pe, Result};
 
@@ -96,15 +96,25 @@ impl Pe {
     /// - [`Error::Cuda`] or [`Error::Native`] if the machine cannot run the grid.
     ///
     /// # Examples
-    /// ```ignore
-    /// // `ring_kernels` is a kernel crate; `ring` is a function with the attribute `#[kernel]`.
+    /// ```no_run
+    /// # use rushmem::prelude::*;
+    /// # use rushmem_device::prelude::*;
+    /// #[kernel]
+    /// pub fn ring(ctx: &Ctx, cells: SymSlice<u64>) -> Result {
+    ///     let half = cells.len() / 2;
+    ///     ctx.put(Block::current(), cells.slice(half..cells.len()), cells.slice(0..half), ctx.pe_after(1))
+    /// }
+    ///
+    /// # fn launch_ring(pe: &Pe) -> rushmem::Result<()> {
     /// let cells = pe.alloc::<u64>(1024)?;
-    /// let launch = pe.launch(Grid::new(4, 128), ring_kernels::ring(cells))?;
+    /// let launch = pe.launch(LaunchConfig::new(1, 128), ring(cells))?;
     /// // The host may work here.
-    /// launch.wait()?;
+    /// launch.wait()
+    /// # }
+    /// # fn main() {}
     /// ```
     #[track_caller]
-    pub fn launch(&self, grid: Grid, call: Call) -> Result<Launch<'_>> {
+    pub fn launch(&self, grid: LaunchConfig, call: Call) -> Result<Launch<'_>> {
         let _site = call_site::enter();
         let (ctx, needs) = self.launch_context(&call)?;
         self.begin(ctx, needs, grid, call)
@@ -119,14 +129,20 @@ impl Pe {
     /// The rules of [`Ctx::from_parts`](rushmem_device::Ctx::from_parts) hold until the launch ends.
     #[doc(hidden)]
     #[track_caller]
-    pub unsafe fn launch_with(&self, ctx: CtxParts, grid: Grid, call: Call) -> Result<Launch<'_>> {
+    pub unsafe fn launch_with(&self, ctx: CtxParts, grid: LaunchConfig, call: Call) -> Result<Launch<'_>> {
         let _site = call_site::enter();
         let (_, needs) = self.launch_context(&call)?;
         self.begin(ctx, needs, grid, call)
     }
 
     #[track_caller]
-    fn begin(&self, ctx: CtxParts, needs: LaunchResources, grid: Grid, call: Call) -> Result<Launch<'_>> {
+    fn begin(
+        &self,
+        ctx: CtxParts,
+        needs: LaunchResources,
+        grid: LaunchConfig,
+        call: Call,
+    ) -> Result<Launch<'_>> {
         let _span =
             self.trace.call_with("launch", || Detail { note: Some(call.name().into()), ..Detail::default() });
         let own = &self.launch_queues().own;
@@ -144,7 +160,7 @@ impl Pe {
     /// - The errors of [`Pe::launch`].
     /// - The errors of [`Launch::wait`].
     #[track_caller]
-    pub fn run(&self, grid: Grid, call: Call) -> Result<()> {
+    pub fn run(&self, grid: LaunchConfig, call: Call) -> Result<()> {
         let _site = call_site::enter();
         self.launch(grid, call)?.wait_in("run")
     }
@@ -163,7 +179,7 @@ impl Pe {
     /// - [`Error::Unavailable`] if a NIC of this PE fails, as for [`Pe::host_sync`].
     /// - The errors of [`Pe::launch`]. If only one PE fails, the other PEs wait for it and end with an error.
     #[track_caller]
-    pub fn launch_collective(&self, grid: Grid, call: Call) -> Result<Launch<'_>> {
+    pub fn launch_collective(&self, grid: LaunchConfig, call: Call) -> Result<Launch<'_>> {
         let _site = call_site::enter();
         let name = call.name();
         let rooms = self.rooms("launch_collective", &call, grid)?;
@@ -188,15 +204,16 @@ impl Pe {
     /// - [`Error::Unavailable`] if a NIC of this PE fails, as for [`Pe::host_sync`].
     /// - [`Error::Cuda`] or [`Error::Native`] if the machine cannot run such blocks.
     #[track_caller]
-    pub fn max_grid(&self, call: &Call, threads: u32, shared_bytes: u32) -> Result<Grid> {
+    pub fn max_grid(&self, call: &Call, threads: u32, shared_bytes: u32) -> Result<LaunchConfig> {
         let _site = call_site::enter();
-        let rooms = self.rooms("max_grid", call, Grid { blocks: 0, threads, shared_bytes })?;
+        let rooms =
+            self.rooms("max_grid", call, LaunchConfig::new(0, threads).with_shared_bytes(shared_bytes))?;
         let blocks = rooms.iter().map(|&(room, _)| room).min().unwrap_or(0);
-        Ok(Grid { blocks, threads, shared_bytes })
+        Ok(LaunchConfig::new(blocks, threads).with_shared_bytes(shared_bytes))
     }
 
     /// Returns for each PE the number of blocks that it has room for, and the number that it wants. Collective.
-    fn rooms(&self, what: &'static str, call: &Call, grid: Grid) -> Result<Vec<(u32, u32)>> {
+    fn rooms(&self, what: &'static str, call: &Call, grid: LaunchConfig) -> Result<Vec<(u32, u32)>> {
         check_grid(call, grid)?;
         let machine = self.machine_ref();
         let module = self.modules().of(machine, call.name())?;

@@ -7,7 +7,7 @@
 //! sends the number of its PE to the next PE:
 //!
 //! ```no_run
-//! use rushmem::{Grid, Job};
+//! use rushmem::{Job, LaunchConfig};
 //! use rushmem_device::prelude::*;
 //!
 //! /// Puts `message` into the `inbox` of the next PE, signals it, and waits for the message of the previous PE.
@@ -25,7 +25,7 @@
 //!         let arrived = pe.alloc_one::<Signal>()?;
 //!         pe.write(message, &[pe.my_pe()])?;
 //!
-//!         let one_block = Grid { blocks: 1, threads: 32, shared_bytes: 0 };
+//!         let one_block = LaunchConfig::new(1, 32);
 //!         pe.run(one_block, pass_on(inbox, message, arrived))?;
 //!         println!("PE {} of {} received {}", pe.my_pe(), pe.n_pes(), pe.read(inbox)?[0]);
 //!         Ok::<_, rushmem::Error>(())
@@ -47,7 +47,7 @@
 //! | allocate symmetric memory | [`Pe::alloc`], [`Pe::alloc_one`], [`Pe::write`], [`Pe::read`]; handles: [`SymSlice`], [`Sym`] |
 //! | use memory of your own | [`Pe::register`], [`Pe::register_symmetric`], [`Buffer`] |
 //! | use tensors and streams of other libraries | [`GpuBuffer`], [`dlpack`], [`Pe::stream_from`], [`Pe::gpu`] |
-//! | launch a kernel | [`Pe::run`], [`Pe::launch`], [`Pe::launch_collective`], [`Launch`], [`Grid`] |
+//! | launch a kernel | [`Pe::run`], [`Pe::launch`], [`Pe::launch_collective`], [`Launch`], [`LaunchConfig`] |
 //! | communicate from the host | [`Operations`] of a [`Pe`]: puts, gets, atomics, signals, barriers, collective calls |
 //! | queue work on a stream | [`Pe::stream`], and [`Operations`] of a [`Stream`]; graphs: [`Graph`] |
 //! | work in teams | [`Pe::team_split_strided`], [`Pe::team_from_pes`], [`TeamConfig`] |
@@ -99,6 +99,7 @@ pub mod dlpack;
 mod error;
 mod exit;
 pub mod inspect;
+mod inventory;
 mod job;
 mod launch_queue;
 mod life;
@@ -117,7 +118,6 @@ mod queues;
 mod report;
 mod sanitize;
 mod status;
-mod survey;
 mod teams;
 mod test_loop;
 mod trace;
@@ -135,11 +135,12 @@ pub use buffer::{Buffer, GpuBuffer, HostRange, MemoryLocation, Pages};
 pub use call_site::CallSite;
 pub use comm::{Comm, CommRequirements};
 pub use error::{Error, Result};
+pub use inventory::{Choice, FoundGpu, Inventory, inventory};
 pub use job::{AppError, Job};
 pub use launch::Launch;
 pub use life::{THREAD_LEVEL, ThreadLevel, is_initialized};
 pub use log::init_log;
-pub use machine::Grid;
+pub use machine::LaunchConfig;
 pub use nic_error::NicError;
 #[cfg(feature = "rdma")]
 pub use nic_error::RdmaError;
@@ -153,27 +154,35 @@ pub use report::DeviceError;
 pub use rushmem_device::info;
 pub use status::{Status, meaning_of};
 pub use stream::{Event, Graph, Stream};
-pub use survey::{Choice, FoundGpu, Survey, survey};
 pub use teams::TeamConfig;
 
 /// The imports of an application.
 ///
 /// [`Error`] and [`Result`] are not among them, because applications have their own.
 ///
+/// A file with kernels imports the prelude of [`rushmem_device`] too. Its `Result` takes another error, as below.
+///
 /// ```no_run
 /// use rushmem::prelude::*;
+/// use rushmem_device::prelude::*;
+///
+/// #[kernel]
+/// pub fn double(ctx: &Ctx, numbers: SymSlice<u32>) -> Result {
+///     ctx.local(numbers).store(0, 2 * ctx.local(numbers).load(0));
+///     ctx.barrier_all(Thread)
+/// }
 ///
 /// fn main() -> Result<(), rushmem::Error> {
 ///     Job::new()?.run(|pe| {
-///         let greetings: SymSlice<u32> = pe.alloc(1)?;
-///         pe.write(greetings, &[pe.my_pe()])?;
-///         Ok::<_, rushmem::Error>(())
+///         let numbers: SymSlice<u32> = pe.alloc(1)?;
+///         pe.write(numbers, &[pe.my_pe()])?;
+///         pe.run(LaunchConfig::new(1, 1), double(numbers))
 ///     })?;
 ///     Ok(())
 /// }
 /// ```
 pub mod prelude {
-    pub use crate::{Grid, Job, Launch, Operations, Pe, Stream, TeamConfig};
+    pub use crate::{Job, Launch, LaunchConfig, Operations, Pe, Stream, TeamConfig};
     pub use rushmem_device::kernel::KernelArg;
     pub use rushmem_device::{
         Bf16, Cmp, Context, Exclusive, F16, Local, PerBlock, PerGpu, Pod, Reduce, Shadowed, Signal, SignalOp,

@@ -31,7 +31,7 @@ use crate::config::{Config, ConnectKind};
 use crate::contexts::Contexts;
 use crate::exit::end_job;
 use crate::launch_queue::{LaunchId, LaunchQueues, LaunchResources};
-use crate::machine::{Grid, Machine, Region};
+use crate::machine::{LaunchConfig, Machine, Region};
 use crate::memory::Memory;
 use crate::modules::Modules;
 use crate::p2p::{PeerMap, PeerRoute};
@@ -163,7 +163,7 @@ impl Pe {
     ///
     /// Kernels with blocks that wait for each other must not use more blocks. [`Pe::launch_collective`] checks this for
     /// a given kernel. If the software ConnectX accesses GPU memory during kernels, the grid leaves it a multiprocessor.
-    pub fn grid(&self) -> Grid {
+    pub fn grid(&self) -> LaunchConfig {
         self.machine.grid(self.uses_soft_nic)
     }
 

@@ -48,11 +48,7 @@ const fn is_same(a: &[u8], b: &[u8]) -> bool {
 
 /// Includes the [`Ptx`] of a kernel crate, which the application's `build.rs` has built.
 ///
-/// The argument is the crate's name with `_` for `-`, a string literal.
-///
-/// ```ignore
-/// let job = Job::new()?.kernels(rushmem::ptx!("ring_kernels"));
-/// ```
+/// The argument is the crate's name with `_` for `-`, a string literal: `Job::new()?.kernels(rushmem::ptx!("ring_kernels"))`.
 #[macro_export]
 macro_rules! ptx {
     ($name:literal) => {{

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use rushmem_device::abi::{ControlPage, ErrorRecord, RECORDS, call_kind};
-use rushmem_device::{BadPart, ElementKind, Error as Code, Reduce};
+use rushmem_device::{ElementKind, Error as Code, InvalidRange, Reduce};
 use rushmem_mlx5::{Opcode, Syndrome};
 use rushmem_softnic::PACKET_TOO_LONG;
 use rushmem_trace::{Site, Until, Waiting};
@@ -34,8 +34,8 @@ const _: () = assert!(Reduce::Xor as usize == REDUCTIONS.len() - 1);
 
 /// Names of [`ElementKind`], by their codes.
 const ELEMENTS: [&str; 13] =
-    ["u8", "i8", "u16", "i16", "u32", "i32", "u64", "i64", "F16", "Bf16", "f32", "f64", "Located"];
-const _: () = assert!(ElementKind::Located as usize == ELEMENTS.len() - 1);
+    ["u8", "i8", "u16", "i16", "u32", "i32", "u64", "i64", "F16", "Bf16", "f32", "f64", "ValueIndex"];
+const _: () = assert!(ElementKind::ValueIndex as usize == ELEMENTS.len() - 1);
 
 impl DeviceError {
     /// Returns the error that the call returned to the kernel. `None` if the kernel was built from another version of
@@ -236,7 +236,7 @@ impl DeviceError {
                 "a block has at least one element, and a stride is at least as long as its block"
             }
             Some(Code::BadLock) => "set and clear a lock in turn, from one thread of a PE at a time",
-            Some(Code::OutOfRange) if self.bad_part().is_some() => {
+            Some(Code::OutOfRange) if self.invalid_range().is_some() => {
                 "compare the ranges of `slice`, `at`, `cast` and `first` before the call with `len` of their objects"
             }
             Some(Code::Busy) => {
@@ -258,8 +258,8 @@ impl DeviceError {
     }
 
     /// Returns the part that the call used, if it is not inside its object.
-    fn bad_part(&self) -> Option<BadPart> {
-        BadPart::of_offset(self.record.offset)
+    fn invalid_range(&self) -> Option<InvalidRange> {
+        InvalidRange::of_offset(self.record.offset)
     }
 
     /// Describes an offset of the heap, with its object if that is known.
@@ -366,7 +366,7 @@ impl DeviceError {
     /// valid access has, so the order of the checks matters.
     fn fmt_range(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let r = &self.record;
-        if let Some(part) = self.bad_part() {
+        if let Some(part) = self.invalid_range() {
             write!(f, "the call used {part}")
         } else if r.offset == u64::MAX {
             write!(f, "index {} is outside an object of {} elements", r.found, r.wanted)

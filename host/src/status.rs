@@ -211,7 +211,7 @@ fn cuda_status(error: &cuda::Error) -> Status {
 
 fn native_status(error: &native::Error) -> Status {
     match error {
-        native::Error::Grid(_) | native::Error::Nested => Status::InvalidValue,
+        native::Error::LaunchConfig(_) | native::Error::Nested => Status::InvalidValue,
         native::Error::TooManyLanes { .. } | native::Error::Stack { .. } => Status::OutOfMemory,
         native::Error::TimeLimit { .. } => Status::LaunchFailed,
         native::Error::Deadlock(_)

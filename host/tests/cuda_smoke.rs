@@ -15,7 +15,7 @@ use rushmem::cuda::{
     CopyEngine, Cuda, CudaMemory, Device, DeviceBuffer, Error, Event, HostKind, Image, Module, PinnedBuffer,
     RegisteredHost, Stream,
 };
-use rushmem::native::Grid;
+use rushmem::native::LaunchConfig;
 use rushmem_softnic::{AtomicOp, Memory, MemoryAddr, MemoryError, MemoryKind, Width};
 
 /// PTX of three kernels.
@@ -124,8 +124,8 @@ fn gpu(test: &str) -> Option<Gpu> {
     None
 }
 
-fn grid(blocks: u32, threads: u32) -> Grid {
-    Grid { blocks, threads, shared_bytes: 0 }
+fn grid(blocks: u32, threads: u32) -> LaunchConfig {
+    LaunchConfig::new(blocks, threads)
 }
 
 fn bytes(words: impl IntoIterator<Item = u32>) -> Vec<u8> {

@@ -7,7 +7,7 @@ use rushmem::{Error, Ptx};
 
 const KERNELS: Ptx = rushmem::ptx!("first_hour_kernels");
 
-const ONE_BLOCK: Grid = Grid { blocks: 1, threads: 32, shared_bytes: 0 };
+const ONE_BLOCK: LaunchConfig = LaunchConfig::new(1, 32);
 
 fn main() -> Result<(), Error> {
     let step = std::env::args().nth(1).unwrap_or_default();

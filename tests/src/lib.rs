@@ -13,7 +13,7 @@ pub mod slurm;
 use std::fmt;
 
 use rushmem::config::{Config, Switch};
-use rushmem::{AppError, Error, Grid, Job, Pe, Ptx};
+use rushmem::{AppError, Error, Job, LaunchConfig, Pe, Ptx};
 
 /// Returns the text of an error of the host without its last part, the line of the test, which it must have.
 pub fn without_line(error: &Error) -> String {
@@ -121,8 +121,8 @@ pub fn kernels() -> Ptx {
 }
 
 /// Creates a grid without shared memory.
-pub const fn grid(blocks: u32, threads: u32) -> Grid {
-    Grid { blocks, threads, shared_bytes: 0 }
+pub const fn grid(blocks: u32, threads: u32) -> LaunchConfig {
+    LaunchConfig::new(blocks, threads)
 }
 
 /// Reports that a test cannot run here, and why. Where `CI_REQUIRE_ALL` is set, that is a failure.

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
-use rushmem::native::Grid;
+use rushmem::native::LaunchConfig;
 use rushmem_gpunetio::bed::Shape;
 use rushmem_gpunetio::case::CASES;
 use rushmem_gpunetio::compare::{Difference, Entry, ONLY_THEIRS, compare, dump};
@@ -161,10 +161,10 @@ fn storm(theirs: &Theirs, collapsed: bool, rounds: u32) -> Result {
     if rounds == 0 {
         return Ok(());
     }
-    let grid = Grid { blocks: 4, threads: 64, shared_bytes: 0 };
+    let grid = LaunchConfig::new(4, 64);
     let shape = Shape { log_depth: if collapsed { 10 } else { LOG_DEPTH }, collapsed };
     let (wqes, doorbells) = theirs.storm(shape, grid, rounds)?;
-    let Grid { blocks, threads, .. } = grid;
+    let LaunchConfig { blocks, threads, .. } = grid;
     println!(
         "{blocks} x {threads} threads, {rounds} rounds, depth {}: {wqes} WQEs, {doorbells} doorbells seen",
         shape.depth()

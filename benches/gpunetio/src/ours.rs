@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use bytemuck::Zeroable;
-use rushmem::native::{self, Grid, Options};
+use rushmem::native::{self, LaunchConfig, Options};
 use rushmem_device::abi::{
     self, Connection, ControlPage, CtxParts, DevAddr, DeviceState, FIRST_BLOCK, Header, PeerDesc, QpDesc,
     QpEntry, QpState, SegmentTable, qp_flags, reserved,
@@ -36,7 +36,7 @@ pub fn run(case: &Case, shape: Shape) -> Result<Vec<[u8; WQEBB_BYTES]>> {
     let words = DeviceTables::new(&bed)?;
     let parts = words.parts(&bed);
     let errors = Mutex::new(Vec::new());
-    let grid = Grid { blocks: 1, threads: case.threads(), shared_bytes: 0 };
+    let grid = LaunchConfig::new(1, case.threads());
     native::launch(grid, &Options::default(), || {
         // SAFETY: the words and the bed, which hold all that the parts lead to, outlive the launch.
         let ctx = unsafe { Ctx::from_parts(parts) };

@@ -10,7 +10,7 @@ use bytemuck::{Pod, Zeroable};
 use rushmem::cuda::{
     Cuda, Device, DeviceBuffer, Error as CudaError, HostKind, Module, RegisteredHost, Stream,
 };
-use rushmem::native::Grid;
+use rushmem::native::LaunchConfig;
 use rushmem_device::abi::reserved;
 use rushmem_softnic::{Memory, PAGE, Rule};
 
@@ -105,7 +105,7 @@ pub fn gpu() -> Result<Arc<Device>> {
     };
     match cuda.device_count()? {
         0 => Err(Error::Missing("the CUDA driver shows no GPU".into())),
-        _ => Ok(cuda.device(0)?),
+        _ => Ok(Device::open(cuda, 0)?),
     }
 }
 
@@ -162,7 +162,7 @@ impl Theirs {
         bed.initiator.fill(&before.initiator)?;
         bed.target.fill(&before.target)?;
         let work = Work { bytes: case.bytes, stride: case.stride(), ..self.work(&bed) };
-        let grid = Grid { blocks: 1, threads: case.threads(), shared_bytes: 0 };
+        let grid = LaunchConfig::new(1, case.threads());
         let outcomes = self.launch(&bed, kernel(case), grid, work)?;
         check_outcomes(case, &outcomes)?;
         check_effects(&bed, case, case.their_wqes(), TOLERATED)?;
@@ -174,7 +174,7 @@ impl Theirs {
     ///
     /// # Errors
     /// - The errors of [`run`](Self::run).
-    pub fn storm(&self, shape: Shape, grid: Grid, rounds: u32) -> Result<(u64, u64)> {
+    pub fn storm(&self, shape: Shape, grid: LaunchConfig, rounds: u32) -> Result<(u64, u64)> {
         let name = format!("storm of {} blocks of {} threads, {rounds} rounds", grid.blocks, grid.threads);
         let bed = Bed::new(shape)?;
         let work = Work { value: 1, stride: 8, rounds: rounds.into(), ..self.work(&bed) };
@@ -213,7 +213,7 @@ impl Theirs {
         }
     }
 
-    fn launch(&self, bed: &Bed, name: &str, grid: Grid, work: Work) -> Result<Vec<Outcome>> {
+    fn launch(&self, bed: &Bed, name: &str, grid: LaunchConfig, work: Work) -> Result<Vec<Outcome>> {
         let (prepare, kernel) = (self.module.function("prepare")?, self.module.function(name)?);
         let device = self.stream.device();
         let from = &bed.initiator;
@@ -237,7 +237,7 @@ impl Theirs {
             ..Zeroable::zeroed()
         };
         let (qp_at, outcomes_at) = (qp.address().to_ne_bytes(), outcomes.address().to_ne_bytes());
-        let one = Grid { blocks: 1, threads: 1, shared_bytes: 0 };
+        let one = LaunchConfig::new(1, 1);
         // SAFETY: the kernels' own parameters; queue pair, queues, page and outcomes live until the stream is done, or
         // the process ends.
         unsafe {

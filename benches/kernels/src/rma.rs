@@ -57,7 +57,7 @@ pub fn put(
     rounds: u32,
 ) -> Result {
     each_message(ctx, spans, (len, dst.len()), rounds, |block, range| {
-        ctx.put_nbi(block.ready(), dst.slice(range.clone()), src.slice(range), 1)
+        ctx.put_nbi(block.without_barrier(), dst.slice(range.clone()), src.slice(range), 1)
     })
 }
 
@@ -72,7 +72,7 @@ pub fn put_quiet(
     rounds: u32,
 ) -> Result {
     each_message(ctx, spans, (len, dst.len()), rounds, |block, range| {
-        ctx.put_nbi(block.ready(), dst.slice(range.clone()), src.slice(range), 1)?;
+        ctx.put_nbi(block.without_barrier(), dst.slice(range.clone()), src.slice(range), 1)?;
         ctx.quiet(block)
     })
 }
@@ -88,6 +88,6 @@ pub fn get(
     rounds: u32,
 ) -> Result {
     each_message(ctx, spans, (len, dst.len()), rounds, |block, range| {
-        ctx.get_nbi(block.ready(), dst.slice(range.clone()), src.slice(range), 1)
+        ctx.get_nbi(block.without_barrier(), dst.slice(range.clone()), src.slice(range), 1)
     })
 }

@@ -51,7 +51,7 @@ pub fn put_signal_ping_pong(
         // PE 0 sends in even turns, PE 1 in odd ones; each PE waits for the count of its own arrivals.
         if now & 1 == u64::from(me) {
             // The wait before this call was a barrier.
-            ctx.put_signal_nbi(block.ready(), dst, src, signal, SignalOp::Add, 1, peer)?;
+            ctx.put_signal_nbi(block.without_barrier(), dst, src, signal, SignalOp::Add, 1, peer)?;
         } else {
             ctx.signal_wait_until(block, signal, Cmp::Ge, (now >> 1) + 1)?;
         }

@@ -6,14 +6,14 @@ use crate::abi::team_words::MAX_CHANNELS;
 use crate::arch;
 use crate::ctx::Ctx;
 use crate::error::Result;
-use crate::group::{Block, Group, Ready, Warp, sealed::Sealed};
+use crate::group::{Block, Group, Warp, WithoutBarrier, sealed::Sealed};
 use crate::sharing::Sharing;
 use crate::team::Team;
 
-/// The threads of a PE that make a collective call together: a [`Group`], or all blocks of a kernel, a [`Grid`].
-pub trait Callers: Copy + sealed::Enter {}
+/// The threads of a PE that make a collective call together: a [`Group`], or all blocks of a kernel, a [`WholeGrid`].
+pub trait CollectiveGroup: Copy + sealed::Enter {}
 
-impl<C: Copy + sealed::Enter> Callers for C {}
+impl<C: Copy + sealed::Enter> CollectiveGroup for C {}
 
 /// All blocks of a kernel, for collective calls that use the whole bandwidth of memory and links.
 ///
@@ -30,21 +30,21 @@ impl<C: Copy + sealed::Enter> Callers for C {}
 /// larger grids are legal. A grid of one block and a block are equal callers: they may meet in one call.
 ///
 /// The call begins and ends with [`Ctx::sync_grid`]. So earlier stores of all blocks are visible to the call, and all
-/// blocks see the whole result. A call that fails in one block fails in all. [`Grid::ready`] leaves the barriers out.
+/// blocks see the whole result. A call that fails in one block fails in all. [`WholeGrid::without_barrier`] leaves the barriers out.
 ///
 /// ```
 /// # use rushmem_device::prelude::*;
 /// /// Adds the gradients of all PEs. The host launches it with `launch_collective`.
 /// #[kernel(max_threads = 512)]
 /// pub fn all_reduce(ctx: &Ctx, sums: SymSlice<f32>, gradients: SymSlice<f32>) -> Result {
-///     ctx.reduce(Grid::current(), Team::WORLD, Reduce::Sum, sums, gradients)
+///     ctx.reduce(WholeGrid::current(), Team::WORLD, Reduce::Sum, sums, gradients)
 /// }
 /// # fn main() {}
 /// ```
 #[derive(Clone, Copy, Debug)]
-pub struct Grid(());
+pub struct WholeGrid(());
 
-impl Grid {
+impl WholeGrid {
     /// Returns all blocks of the calling thread's kernel.
     #[inline(always)]
     pub fn current() -> Self {
@@ -63,13 +63,13 @@ impl Grid {
     /// /// Collects the parts of all PEs, which earlier kernels have written.
     /// #[kernel(max_threads = 512)]
     /// pub fn collect(ctx: &Ctx, all: SymSlice<u64>, part: SymSlice<u64>) -> Result {
-    ///     ctx.fcollect(Grid::current().ready(), Team::WORLD, all, part)
+    ///     ctx.fcollect(WholeGrid::current().without_barrier(), Team::WORLD, all, part)
     /// }
     /// # fn main() {}
     /// ```
     #[inline(always)]
-    pub fn ready(self) -> Ready<Self> {
-        Ready(self)
+    pub fn without_barrier(self) -> WithoutBarrier<Self> {
+        WithoutBarrier(self)
     }
 }
 
@@ -107,7 +107,7 @@ impl<G: Group> sealed::Enter for G {
     }
 }
 
-impl sealed::Enter for Grid {
+impl sealed::Enter for WholeGrid {
     type Group = GridBlock;
     #[inline(always)]
     #[track_caller]
@@ -122,7 +122,7 @@ impl sealed::Enter for Grid {
     }
 }
 
-impl sealed::Enter for Ready<Grid> {
+impl sealed::Enter for WithoutBarrier<WholeGrid> {
     type Group = GridBlock;
     #[inline(always)]
     fn enter<S: Sharing>(self, ctx: &Ctx<S>, team: Team) -> Result<Option<GridBlock>> {

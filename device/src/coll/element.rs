@@ -42,8 +42,8 @@ pub enum ElementKind {
     F32 = 10,
     /// `f64`.
     F64 = 11,
-    /// [`Located`].
-    Located = 12,
+    /// [`ValueIndex`].
+    ValueIndex = 12,
 }
 
 /// A reduction. One member combines each element in team order, so all members get the same bits.
@@ -59,7 +59,7 @@ pub enum Reduce {
     Prod = 1,
     /// `SHMEM_MIN`.
     Min = 2,
-    /// `SHMEM_MAX`; of [`Located`], `SHMEM_MAXLOC`.
+    /// `SHMEM_MAX`; of [`ValueIndex`], `SHMEM_MAXLOC`.
     Max = 3,
     /// `SHMEM_AND`: integers.
     And = 4,
@@ -82,7 +82,7 @@ pub enum Scan {
 /// A value with its index, for `SHMEM_MINLOC` and `SHMEM_MAXLOC`. Of equal values the lowest index wins.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable)]
-pub struct Located {
+pub struct ValueIndex {
     /// The value to compare.
     pub value: f64,
     /// The index of the value.
@@ -99,7 +99,7 @@ macro_rules! elements {
 }
 elements! {
     u8, U8; i8, I8; u16, U16; i16, I16; u32, U32; i32, I32; u64, U64; i64, I64; usize, U64; isize, I64;
-    F16, F16; Bf16, Bf16; f32, F32; f64, F64; Located, Located;
+    F16, F16; Bf16, Bf16; f32, F32; f64, F64; ValueIndex, ValueIndex;
 }
 
 /// Returns log2 of the size of elements with this number, or `None` if no type has it.

@@ -462,7 +462,7 @@ fn is_more(b: f32, a: f32) -> bool {
     b > a || a.is_nan()
 }
 
-/// Splits a [`Located`](super::Located) into value and index.
+/// Splits a [`ValueIndex`](super::ValueIndex) into value and index.
 #[inline(always)]
 fn located((value, index): Unit) -> (f64, i64) {
     (f64::from_bits(value), index as i64)
@@ -518,4 +518,4 @@ const HALF: u32 = ElementKind::F16 as u32;
 const BRAIN: u32 = ElementKind::Bf16 as u32;
 const F32: u32 = ElementKind::F32 as u32;
 const F64: u32 = ElementKind::F64 as u32;
-const LOCATED: u32 = ElementKind::Located as u32;
+const LOCATED: u32 = ElementKind::ValueIndex as u32;

@@ -6,7 +6,7 @@ use bytemuck::Pod;
 
 use super::args::{Span, check_equal, check_spans, kind, part, span_of, wrapped};
 use super::call::{Call, Messages};
-use super::callers::Callers;
+use super::callers::CollectiveGroup;
 use super::p2p;
 use super::p2p_team::P2pTeam;
 use crate::abi::team_words::BYTES_PER_CHANNEL;
@@ -38,7 +38,7 @@ impl<S: Sharing> Ctx<'_, S> {
     /// - all errors of [`Ctx::team_sync`].
     #[inline(always)]
     #[track_caller]
-    pub fn broadcast<C: Callers, T: Pod>(
+    pub fn broadcast<C: CollectiveGroup, T: Pod>(
         &self,
         callers: C,
         team: Team,
@@ -79,7 +79,7 @@ impl<S: Sharing> Ctx<'_, S> {
     /// - all errors of [`Ctx::team_sync`].
     #[inline(always)]
     #[track_caller]
-    pub fn fcollect<C: Callers, T: Pod>(
+    pub fn fcollect<C: CollectiveGroup, T: Pod>(
         &self,
         callers: C,
         team: Team,
@@ -143,7 +143,7 @@ impl<S: Sharing> Ctx<'_, S> {
     /// - all errors of [`Ctx::team_sync`].
     #[inline(always)]
     #[track_caller]
-    pub fn alltoall<C: Callers, T: Pod>(
+    pub fn alltoall<C: CollectiveGroup, T: Pod>(
         &self,
         callers: C,
         team: Team,

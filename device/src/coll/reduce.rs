@@ -6,7 +6,7 @@ use core::panic::Location;
 
 use super::args::{Reduction, Span, check_equal, check_spans, cut, kind, part, span_of};
 use super::call::{Call, Messages};
-use super::callers::Callers;
+use super::callers::CollectiveGroup;
 use super::element::{Element, Reduce, Scan};
 use super::fold::{self, Fold};
 use super::p2p;
@@ -40,7 +40,7 @@ impl<S: Sharing> Ctx<'_, S> {
     /// - all errors of [`Ctx::team_sync`].
     #[inline(always)]
     #[track_caller]
-    pub fn reduce<C: Callers, T: Element>(
+    pub fn reduce<C: CollectiveGroup, T: Element>(
         &self,
         callers: C,
         team: Team,
@@ -57,7 +57,7 @@ impl<S: Sharing> Ctx<'_, S> {
     /// - all errors of [`Ctx::reduce`].
     #[inline(always)]
     #[track_caller]
-    pub fn reduce_bytes<C: Callers>(
+    pub fn reduce_bytes<C: CollectiveGroup>(
         &self,
         callers: C,
         team: Team,
@@ -106,7 +106,7 @@ impl<S: Sharing> Ctx<'_, S> {
     /// - all errors of [`Ctx::team_sync`].
     #[inline(always)]
     #[track_caller]
-    pub fn reduce_scatter<C: Callers, T: Element>(
+    pub fn reduce_scatter<C: CollectiveGroup, T: Element>(
         &self,
         callers: C,
         team: Team,
@@ -123,7 +123,7 @@ impl<S: Sharing> Ctx<'_, S> {
     /// - all errors of [`Ctx::reduce_scatter`].
     #[inline(always)]
     #[track_caller]
-    pub fn reduce_scatter_bytes<C: Callers>(
+    pub fn reduce_scatter_bytes<C: CollectiveGroup>(
         &self,
         callers: C,
         team: Team,

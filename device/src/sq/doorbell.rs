@@ -136,7 +136,7 @@ fn published_end<Q: SendQueueState>(queue: &Q, depth: u64, from: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{MAX_DEPTH, ReadyEntry};
+    use crate::sq::{MAX_DEPTH, ReadyEntry};
 
     #[test]
     fn a_ready_entry_matches_one_reservation_only() {

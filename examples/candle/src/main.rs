@@ -51,7 +51,7 @@ fn exchange(pe: &Pe) -> Result<()> {
     let arrived = pe.alloc_one::<Signal>()?;
 
     let stream = candle_stream(pe, &device)?;
-    let grid = Grid { blocks: 4, threads: 128, shared_bytes: 0 };
+    let grid = LaunchConfig::new(4, 128);
     stream.launch(grid, rushmem_candle_kernels::pass_on(window.handle(), source.handle(), arrived))?;
     // Candle may wait for running kernels. After this, each kernel ends without help of the host.
     pe.host_sync()?;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
-use rushmem::{Grid, Job, Pe, Stream};
+use rushmem::{Job, LaunchConfig, Pe, Stream};
 use rushmem_device::{Signal, Sym, SymSlice};
 use rushmem_example_kernels::{Complex, FftPass, bands, fft_lines, fft_post, fft_store};
 use rushmem_examples::{JobArgs, Result, exit_code, median, n_pes, need_heap, pattern};
@@ -174,11 +174,11 @@ impl<'a> Cube<'a> {
     }
 
     /// Returns the grid of kernels with these bytes of shared memory, and as many threads in a block on a GPU.
-    fn grid(&self, gpu_threads: u32, shared_bytes: u32) -> Grid {
+    fn grid(&self, gpu_threads: u32, shared_bytes: u32) -> LaunchConfig {
         let grid = self.pe.grid();
         // A GPU needs many loads in flight.
         let threads = if self.pe.is_gpu() { gpu_threads } else { grid.threads };
-        Grid { threads, shared_bytes, ..grid }
+        LaunchConfig { threads, shared_bytes, ..grid }
     }
 
     /// Transforms lines of all planes in place. Returns the seconds. Collective.
@@ -195,7 +195,7 @@ impl<'a> Cube<'a> {
     /// Transposes all planes. Returns the seconds. Collective.
     fn transpose(&mut self, to: SymSlice<u64>, from: SymSlice<u64>) -> Result<f64> {
         self.round += 1;
-        let one_block = Grid { blocks: 1, threads: 128, shared_bytes: 0 };
+        let one_block = LaunchConfig::new(1, 128);
         self.seconds(|| {
             self.stream.launch(self.grid(512, 0), fft_store(to, from, self.log2_n))?;
             self.stream.launch(one_block, fft_post(to, from, self.arrived, self.log2_n, self.round))?;

@@ -5,7 +5,7 @@
 //! target/release/rushmem run -n 4 hello                                # PEs as processes
 //! ```
 
-use rushmem::{Error, Grid, Job};
+use rushmem::{Error, Job, LaunchConfig};
 use rushmem_device::Signal;
 
 fn main() -> Result<(), Error> {
@@ -14,7 +14,7 @@ fn main() -> Result<(), Error> {
         let arrived = pe.alloc_one::<Signal>()?;
         pe.write(message, &[pe.my_pe()])?;
 
-        let one_block = Grid { blocks: 1, threads: 32, shared_bytes: 0 };
+        let one_block = LaunchConfig::new(1, 32);
         pe.run(one_block, rushmem_example_kernels::hello(inbox, message, arrived))?;
 
         let (me, n, received) = (pe.my_pe(), pe.n_pes(), pe.read(inbox)?[0]);

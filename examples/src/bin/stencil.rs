@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use rushmem::{Grid, Job, Pe};
+use rushmem::{Job, LaunchConfig, Pe};
 use rushmem_device::{Signal, SymSlice};
 use rushmem_example_kernels::{bands, collect, heat, relax};
 use rushmem_examples::{Image, JobArgs, Output, Progress, Result, exit_code, n_pes, need_heap};
@@ -100,7 +100,7 @@ struct Plate<'a> {
     whole: SymSlice<f32>,
     halos: SymSlice<Signal>,
     arrived: SymSlice<Signal>,
-    grid: Grid,
+    grid: LaunchConfig,
 }
 
 impl<'a> Plate<'a> {
@@ -125,7 +125,7 @@ impl<'a> Plate<'a> {
         // A block with no row of its own would have nothing to do.
         let grid = pe.grid();
         let blocks = grid.blocks.min((image.height / n_pes) as u32);
-        Ok(Self { pe, image, buffers, whole, halos, arrived, grid: Grid { blocks, ..grid } })
+        Ok(Self { pe, image, buffers, whole, halos, arrived, grid: LaunchConfig { blocks, ..grid } })
     }
 
     /// Runs the steps; returns the time they took.

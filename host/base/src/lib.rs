@@ -1,4 +1,4 @@
-//! Items that every host crate shares: the [shape of a launch](Grid), [lists of PEs](Pes), [locks](lock) that ignore poisoning,
+//! Items that every host crate shares: the [shape of a launch](LaunchConfig), [lists of PEs](Pes), [locks](lock) that ignore poisoning,
 //! and facts about the [machine and the launcher](host_name).
 //!
 //! This crate depends on nothing, so every other crate of the host may use it. Code that belongs to one subsystem
@@ -7,7 +7,7 @@
 
 mod cores;
 mod environment;
-mod grid;
+mod launch_config;
 mod output_file;
 mod pes;
 mod ports;
@@ -16,7 +16,7 @@ mod sync;
 
 pub use cores::{cores, crowd_deadline, pes_per_core, shared_deadline};
 pub use environment::{boot_id, host_name, local_processes};
-pub use grid::{Grid, MAX_SHARED_BYTES, MAX_THREADS};
+pub use launch_config::{LaunchConfig, MAX_SHARED_BYTES, MAX_THREADS};
 pub use output_file::check_writable;
 pub use pes::Pes;
 pub use ports::{free_port, loopback};

@@ -21,11 +21,7 @@ fn pass_on(pe: &Pe) -> Result<u32, Error> {
     let arrived = pe.alloc_one::<Signal>()?;
     pe.write(message, &[pe.my_pe()])?;
 
-    let one_block = Grid {
-        blocks: 1,
-        threads: 32,
-        shared_bytes: 0,
-    };
+    let one_block = LaunchConfig::new(1, 32);
     pe.run(one_block, my_app_kernels::pass_on(inbox, message, arrived))?;
     Ok(pe.read(inbox)?[0])
 }

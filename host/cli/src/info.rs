@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use rushmem::Survey;
+use rushmem::Inventory;
 use rushmem::bootstrap::wire::PROTOCOL;
 use rushmem::config::{Config, Group, OTHER_VARIABLES, Origin, Row, SETTINGS, Setting};
 use serde_json::json;
@@ -48,7 +48,7 @@ fn as_json(config: &Config) -> String {
     let all = json!({
         "version": env!("CARGO_PKG_VERSION"),
         "bootstrap_protocol": PROTOCOL,
-        "machine": rushmem::survey(config),
+        "machine": rushmem::inventory(config),
         "settings": settings,
     });
     format!("{all:#}\n")
@@ -56,7 +56,7 @@ fn as_json(config: &Config) -> String {
 
 fn as_text(config: &Config, all: bool, layout: Layout) -> String {
     let mut text = format!("rushmem {} (bootstrap protocol {PROTOCOL})\n", env!("CARGO_PKG_VERSION"));
-    text += &machine(&rushmem::survey(config), layout);
+    text += &machine(&rushmem::inventory(config), layout);
     text += &settings(config, all, layout);
     text += "\n";
     text += &layout.heading("Other variables");
@@ -94,7 +94,7 @@ fn settings(config: &Config, all: bool, layout: Layout) -> String {
     }
 }
 
-fn machine(found: &Survey, layout: Layout) -> String {
+fn machine(found: &Inventory, layout: Layout) -> String {
     let mib = |bytes: u64| format!("{} MiB", bytes >> 20);
     let memory = found.memory_available.map_or("unknown".into(), mib);
     let row = |name: &str, text: &str| layout.row(&format!("  {name:<8} "), text);

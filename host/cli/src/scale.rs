@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use rushmem::config::Config;
-use rushmem::{ControlCosts, Grid, Job, Pe, bootstrap};
+use rushmem::{ControlCosts, Job, LaunchConfig, Pe, bootstrap};
 use rushmem_base::status_bytes;
 use rushmem_bench_kernels::first_contact;
 
@@ -104,7 +104,7 @@ fn contact(
     pe.write(words, &vec![0; words.len()])?;
     pe.host_sync()?;
     let begin = Instant::now();
-    let grid = Grid { blocks: 1, threads: threads.min(peers), shared_bytes: 0 };
+    let grid = LaunchConfig::new(1, threads.min(peers));
     pe.run(grid, first_contact(words, peers))?;
     pe.host_sync()?;
     let contact = begin.elapsed();

@@ -8,7 +8,7 @@ use cudarc::driver::sys::{self, CUgraph, CUgraphExec, CUgraphNode};
 
 use crate::error::{check, check_with, log_drop};
 use crate::{Device, Error, Function, Stream};
-use rushmem_base::Grid;
+use rushmem_base::LaunchConfig;
 
 /// A chain of kernels on one GPU, launched by one call. Each kernel starts after the one before it has ended.
 ///
@@ -28,7 +28,7 @@ pub struct GraphNode<'a> {
     /// Kernel to launch.
     pub function: &'a Function,
     /// Shape of the launch.
-    pub grid: Grid,
+    pub grid: LaunchConfig,
     /// Bytes of each argument, in the order of the kernel's parameters.
     pub arguments: Vec<&'a [u8]>,
 }

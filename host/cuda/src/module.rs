@@ -19,7 +19,7 @@ use crate::device::ExclusiveContext;
 use crate::error::{call_error, check, check_with, log_drop};
 use crate::ptx::{Image, ptx_kernels};
 use crate::{Device, Error, Stream};
-use rushmem_base::Grid;
+use rushmem_base::LaunchConfig;
 use rushmem_base::lock;
 
 /// Size of the buffer for the messages of the driver's compiler.
@@ -289,7 +289,7 @@ impl Function {
     ///
     /// # Errors
     /// - [`Error::Call`] if the driver refuses
-    pub fn fills_gpu(&self, grid: Grid, sharers: u32) -> Result<bool, Error> {
+    pub fn fills_gpu(&self, grid: LaunchConfig, sharers: u32) -> Result<bool, Error> {
         let multiprocessors = self.module.device.attributes().multiprocessors;
         let (wanted, others) = (u64::from(grid.blocks) * u64::from(sharers.max(1)), multiprocessors - 1);
         if wanted <= u64::from(others) {
@@ -307,12 +307,12 @@ impl Function {
     /// # Errors
     /// - [`Error::NotResident`] if the GPU has room for fewer blocks
     /// - [`Error::Call`] if the driver refuses
-    pub fn check_resident(&self, grid: Grid, sharers: u32) -> Result<(), Error> {
+    pub fn check_resident(&self, grid: LaunchConfig, sharers: u32) -> Result<(), Error> {
         let room = self.max_resident_blocks(grid.threads, grid.shared_bytes)? / sharers.max(1);
         if grid.blocks <= room {
             return Ok(());
         }
-        let Grid { blocks, threads, .. } = grid;
+        let LaunchConfig { blocks, threads, .. } = grid;
         Err(Error::NotResident { kernel: self.name.clone(), blocks, threads, room, sharers })
     }
 
@@ -328,7 +328,12 @@ impl Function {
     /// # Safety
     /// The arguments have the types of the parameters. All memory that the kernel accesses through them stays valid
     /// until the kernel has ended.
-    pub unsafe fn launch(&self, stream: &Stream, grid: Grid, arguments: &[&[u8]]) -> Result<(), Error> {
+    pub unsafe fn launch(
+        &self,
+        stream: &Stream,
+        grid: LaunchConfig,
+        arguments: &[&[u8]],
+    ) -> Result<(), Error> {
         self.check_arguments(arguments)?;
         let mut pointers = argument_pointers(arguments);
         let _current = self.module.device.make_current()?;
@@ -350,7 +355,7 @@ impl Function {
             )
         };
         check_with("cuLaunchKernel", stream.launch_in_turn(launch)?, || {
-            let Grid { blocks, threads, shared_bytes } = grid;
+            let LaunchConfig { blocks, threads, shared_bytes } = grid;
             format!("of {} ({blocks} blocks x {threads} threads, {shared_bytes} bytes shared)", self.name)
         })
     }
@@ -375,7 +380,7 @@ impl Function {
     /// - [`Error::WrongArguments`] if the parameters have other sizes (drivers from CUDA 12.4 on)
     pub(crate) fn node_parameters<'a>(
         &self,
-        grid: Grid,
+        grid: LaunchConfig,
         arguments: &'a [&'a [u8]],
     ) -> Result<NodeParameters<'a>, Error> {
         self.check_arguments(arguments)?;

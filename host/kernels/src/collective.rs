@@ -22,14 +22,14 @@ pub fn rushmem_grid_collective(
     extra: u32,
 ) -> Result {
     // The other kernels of the stream have ended.
-    let grid = Grid::current().ready();
+    let grid = WholeGrid::current().without_barrier();
     by_callers(ctx, grid, what, team, op, kind, dst, src, extra)
 }
 
 /// Performs a call that blocks and grids can make.
 #[inline(always)]
 #[allow(clippy::too_many_arguments)] // the union of all their arguments
-fn by_callers<C: Callers>(
+fn by_callers<C: CollectiveGroup>(
     ctx: &Ctx,
     callers: C,
     what: u32,
@@ -55,7 +55,7 @@ fn by_callers<C: Callers>(
 
 /// Exchanges elements of `size` bytes: the members compare their size.
 #[inline(always)]
-fn alltoall<C: Callers>(
+fn alltoall<C: CollectiveGroup>(
     ctx: &Ctx,
     callers: C,
     team: Team,

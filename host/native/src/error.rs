@@ -3,7 +3,7 @@ use std::panic::Location;
 use std::time::Duration;
 
 use crate::report::location;
-use crate::{Grid, MAX_SHARED_BYTES, MAX_THREADS, Report};
+use crate::{LaunchConfig, MAX_SHARED_BYTES, MAX_THREADS, Report};
 
 /// A reason why a native launch did not complete.
 #[derive(Debug, thiserror::Error)]
@@ -14,7 +14,7 @@ pub enum Error {
          use at least 1 block, 1 to {MAX_THREADS} threads and at most {MAX_SHARED_BYTES} bytes",
         .0.blocks, .0.threads, .0.shared_bytes
     )]
-    Grid(Grid),
+    LaunchConfig(LaunchConfig),
     /// A kernel called [`launch`](super::launch). Nothing ran.
     #[error("a native kernel cannot launch another kernel: launch it from the host")]
     Nested,

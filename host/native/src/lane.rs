@@ -13,7 +13,7 @@ use corosensei::{Coroutine, CoroutineResult, Yielder};
 use rushmem_device::arch::{self, FailedTests, Lane, WeakMemory};
 use rushmem_device::watch::Watcher;
 
-use crate::Grid;
+use crate::LaunchConfig;
 use crate::overflow::{self, LaneStack};
 use crate::stall;
 
@@ -47,7 +47,7 @@ type LaneYielder = Yielder<Answer, (Request, Site)>;
 pub(crate) struct Handle {
     thread: u32,
     block: u32,
-    grid: Grid,
+    grid: LaunchConfig,
     shared: Rc<Shared>,
     /// Yielder of the coroutine, which stores it when it starts.
     yielder: Cell<Option<NonNull<LaneYielder>>>,
@@ -59,7 +59,7 @@ pub(crate) struct Handle {
 
 impl Handle {
     pub(crate) fn new(
-        grid: Grid,
+        grid: LaunchConfig,
         block: u32,
         thread: u32,
         shared: Rc<Shared>,

@@ -39,7 +39,7 @@ use rushmem_device::arch::Lane;
 pub use error::Error;
 pub use observe::Observer;
 pub use report::{BlockReport, Report};
-pub use rushmem_base::{Grid, MAX_SHARED_BYTES, MAX_THREADS};
+pub use rushmem_base::{LaunchConfig, MAX_SHARED_BYTES, MAX_THREADS};
 pub use stall::{Stall, stalled};
 pub use wait_channel::WaitChannel;
 
@@ -94,13 +94,13 @@ impl Default for Options {
 /// unwinding lane return at once.
 ///
 /// # Errors
-/// - [`Error::Grid`]: a GPU cannot launch a grid of this size.
+/// - [`Error::LaunchConfig`]: a GPU cannot launch a grid of this size.
 /// - [`Error::Nested`]: the caller is a kernel.
 /// - [`Error::TooManyLanes`], [`Error::Stack`]: there is no stack for a lane.
 /// - [`Error::Deadlock`], [`Error::Divergence`], [`Error::WarpMask`]: the kernel waits in a wrong way.
 /// - [`Error::Panicked`]: a lane panicked.
 /// - [`Error::TimeLimit`]: the kernel ran longer than `options` allows.
-pub fn launch(grid: Grid, options: &Options, kernel: impl Fn() + Send + Sync) -> Result<(), Error> {
+pub fn launch(grid: LaunchConfig, options: &Options, kernel: impl Fn() + Send + Sync) -> Result<(), Error> {
     launch_lanes(grid, options, &|_| kernel())
 }
 
@@ -113,13 +113,17 @@ thread_local! {
     static IN_KERNEL: Cell<bool> = const { Cell::new(false) };
 }
 
-fn launch_lanes(grid: Grid, options: &Options, kernel: &(dyn Fn(&dyn Lane) + Sync)) -> Result<(), Error> {
+fn launch_lanes(
+    grid: LaunchConfig,
+    options: &Options,
+    kernel: &(dyn Fn(&dyn Lane) + Sync),
+) -> Result<(), Error> {
     if IN_KERNEL.get() {
         return Err(Error::Nested);
     }
     if grid.blocks == 0 || !(1..=MAX_THREADS).contains(&grid.threads) || grid.shared_bytes > MAX_SHARED_BYTES
     {
-        return Err(Error::Grid(grid));
+        return Err(Error::LaunchConfig(grid));
     }
     if thread::panicking() {
         // Lanes call `panicking` to find out whether they unwind, so they must not run on a panicking thread.

@@ -261,9 +261,9 @@ mod tests {
     use std::sync::atomic::AtomicBool;
 
     use super::*;
-    use crate::{Grid, Options, launch};
+    use crate::{LaunchConfig, Options, launch};
 
-    const GRID: Grid = Grid { blocks: 1, threads: 2, shared_bytes: 0 };
+    const GRID: LaunchConfig = LaunchConfig::new(1, 2);
 
     /// Runs a kernel of PE `pe` while `watch` looks at it.
     fn watched(pe: u32, kernel: impl Fn() + Send + Sync, watch: impl FnOnce()) {

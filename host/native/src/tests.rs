@@ -8,16 +8,16 @@ use std::time::{Duration, Instant};
 
 use super::*;
 
-fn grid(blocks: u32, threads: u32) -> Grid {
-    Grid { blocks, threads, shared_bytes: 0 }
+fn grid(blocks: u32, threads: u32) -> LaunchConfig {
+    LaunchConfig::new(blocks, threads)
 }
 
-fn run(grid: Grid, kernel: impl Fn(&dyn Lane) + Sync) -> Result<(), Error> {
+fn run(grid: LaunchConfig, kernel: impl Fn(&dyn Lane) + Sync) -> Result<(), Error> {
     launch_lanes(grid, &Options::default(), &kernel)
 }
 
 /// Runs a kernel with a time limit, so that a defect of the emulator cannot block the test.
-fn run_briefly(grid: Grid, kernel: impl Fn(&dyn Lane) + Sync) -> Result<(), Error> {
+fn run_briefly(grid: LaunchConfig, kernel: impl Fn(&dyn Lane) + Sync) -> Result<(), Error> {
     let options = Options { time_limit: Some(Duration::from_secs(20)), ..Options::default() };
     launch_lanes(grid, &options, &kernel)
 }
@@ -134,7 +134,7 @@ fn a_barrier_returns_the_or_of_all_votes() {
 #[test]
 fn blocks_sum_through_their_own_zeroed_shared_memory() {
     let sums: Vec<AtomicU64> = (0..5).map(|_| AtomicU64::new(0)).collect();
-    let shape = Grid { blocks: 5, threads: 128, shared_bytes: 128 * 8 };
+    let shape = LaunchConfig::new(5, 128).with_shared_bytes(128 * 8);
     run(shape, |lane| {
         let (start, bytes) = lane.shared();
         assert_eq!((bytes, start as usize % 16), (1024, 0));
@@ -577,7 +577,7 @@ fn a_kernel_cannot_launch() {
 #[test]
 fn rejects_grids_beyond_the_limits_of_gpus() {
     for (blocks, threads, shared_bytes) in [(0, 1, 0), (1, 0, 0), (1, 1025, 0), (1, 1, 227 * 1024 + 1)] {
-        let shape = Grid { blocks, threads, shared_bytes };
-        assert!(matches!(run(shape, |_| {}), Err(Error::Grid(wrong)) if wrong == shape));
+        let shape = LaunchConfig::new(blocks, threads).with_shared_bytes(shared_bytes);
+        assert!(matches!(run(shape, |_| {}), Err(Error::LaunchConfig(wrong)) if wrong == shape));
     }
 }

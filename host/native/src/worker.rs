@@ -13,7 +13,7 @@ use crate::lane::{Handle, Kernel, Routine, Shared};
 use crate::overflow::{self, LaneStack};
 use crate::rest::Rest;
 use crate::stack::{STORE, Stacks};
-use crate::{Error, Grid, Observer, Options, Report};
+use crate::{Error, LaunchConfig, Observer, Options, Report};
 use rushmem_base::{lock, pes_per_core};
 use rushmem_device::arch::WeakMemory;
 
@@ -25,7 +25,7 @@ const CLOCK_EVERY: u32 = 256;
 
 /// State that the workers of one launch share.
 pub(crate) struct Launch<'a> {
-    grid: Grid,
+    grid: LaunchConfig,
     /// The PE and the kernel, for messages.
     name: (Option<u32>, Option<&'static str>),
     stack_bytes: usize,
@@ -45,7 +45,7 @@ pub(crate) struct Launch<'a> {
 }
 
 impl<'a> Launch<'a> {
-    pub(crate) fn new(grid: Grid, workers: u32, options: &'a Options, kernel: Kernel<'a>) -> Self {
+    pub(crate) fn new(grid: LaunchConfig, workers: u32, options: &'a Options, kernel: Kernel<'a>) -> Self {
         let deadline = options.time_limit.and_then(|limit| Some((limit, Instant::now().checked_add(limit)?)));
         let rest = Rest::new(pes_per_core(options.sharers), options.channel.as_deref());
         let share = grid.blocks.div_ceil(workers);
@@ -331,7 +331,7 @@ mod tests {
     #[test]
     fn a_block_that_has_returned_leaves_its_slot_to_the_next() {
         let (options, kernel) = (Options::default(), |_: &dyn rushmem_device::arch::Lane| {});
-        let launch = Launch::new(Grid { blocks: 65_535, threads: 1, shared_bytes: 0 }, 1, &options, &kernel);
+        let launch = Launch::new(LaunchConfig::new(65_535, 1), 1, &options, &kernel);
         let mut worker = Worker::new(&launch);
         worker.work().unwrap();
         assert_eq!((worker.taken, worker.blocks.len()), (65_535, 1));

@@ -96,7 +96,7 @@ impl MissingOrder {
             }
             Self::Release => {
                 "call `ctx.fence` between the first and the signal or atomic that announces it, or use \
-                 `ctx.signal_after_all` or `ctx.put_signal`"
+                 `ctx.signal_strong` or `ctx.put_signal`"
                     .into()
             }
             Self::Acquire => {

@@ -47,7 +47,7 @@ fn signals_of_puts_and_strong_signals_release() {
     announced(
         |_| (),
         |job| {
-            let signal = Post::signal(Job::context(0), flag(1), Kind::Atomic, call("signal_after_all"));
+            let signal = Post::signal(Job::context(0), flag(1), Kind::Atomic, call("signal_strong"));
             let signal = job.engine.post(job.threads[0], signal.after_all());
             job.engine.deliver(signal);
         },

@@ -50,7 +50,9 @@ mod tests {
     use super::*;
     use crate::Result;
     use crate::config::Config;
-    use crate::machine::{Event, ExecGraph, Grid, KernelLaunch, KernelStream, Machine, Native, Queued};
+    use crate::machine::{
+        Event, ExecGraph, KernelLaunch, KernelStream, LaunchConfig, Machine, Native, Queued,
+    };
     use crate::memory::{Memory, SegmentMap};
     use crate::names::ObjectNames;
     use crate::watchdog::{Launched, Limits, Watchdog};
@@ -159,7 +161,7 @@ mod tests {
         let stream = Captured(Arc::clone(&capturing), machine.queue().unwrap());
         let queue = LaunchQueue::of_stream(Box::new(stream), owner.table.take(Duration::ZERO).unwrap());
         let table = table(&machine);
-        let grid = Grid { blocks: 1, threads: 1, shared_bytes: 0 };
+        let grid = LaunchConfig::new(1, 1);
         let launch = |call| {
             let with = (CtxParts::zeroed(), LaunchResources { table: Arc::clone(&table), module: None });
             queue.launch(

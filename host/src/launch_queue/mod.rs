@@ -32,7 +32,7 @@ pub(crate) use scratch::{HostScratch, NO_BYTES, StagingBuffer};
 pub(crate) use table::{LaunchId, LaunchTable, OWN};
 pub(crate) use unreported::Unreported;
 
-use crate::machine::{Grid, Machine};
+use crate::machine::{LaunchConfig, Machine};
 use crate::{Error, Result};
 
 /// The launch table of a PE, its own queue, the scratch of host operations, and the error that no wait has reported. Also
@@ -67,7 +67,7 @@ impl LaunchQueues {
 ///
 /// # Errors
 /// - [`Error::Unavailable`] if a block has more threads.
-pub(crate) fn check_grid(call: &Call, grid: Grid) -> Result<()> {
+pub(crate) fn check_grid(call: &Call, grid: LaunchConfig) -> Result<()> {
     match call.max_threads() {
         Some(most) if grid.threads > most => {
             let what = format!("{} with {} threads a block", call.name(), grid.threads);

@@ -2,11 +2,11 @@
 
 use rushmem_device::kernel::Call;
 
-use crate::machine::Grid;
+use crate::machine::LaunchConfig;
 
 /// A kernel of the runtime, with the name of the operation that it performs.
 pub struct Operation {
     pub(crate) name: &'static str,
-    pub(crate) grid: Grid,
+    pub(crate) grid: LaunchConfig,
     pub(crate) call: Call,
 }

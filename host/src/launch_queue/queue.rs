@@ -8,7 +8,7 @@ use rushmem_device::kernel::Call;
 
 use super::{LaunchId, LaunchResources, OWN, PooledIndex, QueueOwner, RecordedGraph, check_grid};
 use crate::call_site::CallSite;
-use crate::machine::{Event, Grid, KernelLaunch, KernelStream, Queued};
+use crate::machine::{Event, KernelLaunch, KernelStream, LaunchConfig, Queued};
 use crate::watchdog::{LaunchSite, Launched, Run};
 use crate::{Error, Result};
 
@@ -68,7 +68,7 @@ impl LaunchQueue {
         (ctx, resources): (CtxParts, LaunchResources),
         Launched { name, site }: Launched,
         asked: CallSite,
-        grid: Grid,
+        grid: LaunchConfig,
         call: Call,
     ) -> Result<LaunchId> {
         check_grid(&call, grid)?;

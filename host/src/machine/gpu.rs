@@ -26,7 +26,7 @@ use crate::cuda::{
     HostKind, Image, PeerMappings, RegisteredHost, SharedMemory, Stream,
     driver_gate::{self, DRIVER_GATE, KernelQueue},
 };
-use crate::native::Grid;
+use crate::native::LaunchConfig;
 use crate::{Error, Ptx, Result, ptx};
 
 const PAGE: usize = 4096;
@@ -151,11 +151,11 @@ impl Machine for Gpu {
         Some(self.device.ordinal())
     }
 
-    fn grid(&self, beside_nic: bool) -> Grid {
+    fn grid(&self, beside_nic: bool) -> LaunchConfig {
         // The service kernel accesses a heap in GPU memory for the NIC.
         let spare = u32::from(beside_nic && self.heap != HeapKind::Host);
         let blocks = ((self.device.attributes().multiprocessors - spare) / self.sharers).max(1);
-        Grid { blocks, threads: 256, shared_bytes: 0 }
+        LaunchConfig::new(blocks, 256)
     }
 
     fn shared(&self, bytes: u64) -> Result<Region> {
@@ -271,7 +271,7 @@ impl Machine for Gpu {
         Ok(ExecGraph::Gpu(Arc::new(GpuGraph { graph, fills_gpu })))
     }
 
-    fn room(&self, kernel: &str, module: Option<&Module>, grid: Grid) -> Result<u32> {
+    fn room(&self, kernel: &str, module: Option<&Module>, grid: LaunchConfig) -> Result<u32> {
         Ok(prepare(module, kernel, grid)?.max_resident_blocks(grid.threads, grid.shared_bytes)?
             / self.sharers)
     }
@@ -289,7 +289,7 @@ impl Gpu {
 }
 
 /// Returns the kernel, prepared for launches of this shape.
-fn prepare<'a>(module: Option<&'a Module>, name: &str, grid: Grid) -> Result<&'a Function> {
+fn prepare<'a>(module: Option<&'a Module>, name: &str, grid: LaunchConfig) -> Result<&'a Function> {
     let kernel = module.and_then(|module| module.function(name)).ok_or_else(other_machine)?;
     let attributes = kernel.attributes();
     if grid.threads > attributes.max_threads {

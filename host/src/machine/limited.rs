@@ -7,7 +7,7 @@ use std::sync::Arc;
 use cudarc::driver::CudaStream;
 
 use super::{
-    Code, ExecGraph, Grid, HeapWindow, KernelLaunch, KernelStream, Machine, Mapping, Module, Native,
+    Code, ExecGraph, HeapWindow, KernelLaunch, KernelStream, LaunchConfig, Machine, Mapping, Module, Native,
     PageKind, Region,
 };
 use crate::buffer::MemoryLocation;
@@ -66,7 +66,7 @@ impl Machine for LimitedMachine {
     fn wait_channel(&self) -> Option<&Arc<WaitChannel>> {
         self.native.wait_channel()
     }
-    fn grid(&self, beside_nic: bool) -> Grid {
+    fn grid(&self, beside_nic: bool) -> LaunchConfig {
         self.native.grid(beside_nic)
     }
     fn shared(&self, bytes: u64) -> Result<Region> {
@@ -114,7 +114,7 @@ impl Machine for LimitedMachine {
     fn record(&self, steps: Vec<KernelLaunch>) -> Result<ExecGraph> {
         self.native.record(steps)
     }
-    fn room(&self, kernel: &str, module: Option<&Module>, grid: Grid) -> Result<u32> {
+    fn room(&self, kernel: &str, module: Option<&Module>, grid: LaunchConfig) -> Result<u32> {
         self.native.room(kernel, module, grid)
     }
 }

@@ -26,7 +26,7 @@ use crate::cuda::{self, DeviceBuffer};
 use crate::native::WaitChannel;
 use crate::{Error, Ptx, Result};
 
-pub use crate::native::Grid;
+pub use crate::native::LaunchConfig;
 pub(crate) use gpu::Gpu;
 pub(crate) use host_memory::{available_memory, parse_available};
 #[cfg(test)]
@@ -204,7 +204,7 @@ impl Event {
 pub(crate) struct KernelLaunch {
     /// The context, with addresses that stay valid until the launch ends.
     pub(crate) ctx: CtxParts,
-    pub(crate) grid: Grid,
+    pub(crate) grid: LaunchConfig,
     pub(crate) call: Call,
     /// The module of the kernel. `None` for a function of the program outside any module.
     pub(crate) module: Option<Arc<Module>>,
@@ -238,7 +238,7 @@ pub(crate) trait Machine: Send + Sync {
     }
     /// Returns a grid that fills this PE's share of the machine. All its blocks run at once. `beside_nic` says that the
     /// software ConnectX accesses the heap meanwhile.
-    fn grid(&self, beside_nic: bool) -> Grid;
+    fn grid(&self, beside_nic: bool) -> LaunchConfig;
     /// Allocates zeroed, page-aligned host memory that kernels can access, for queues and the control page.
     fn shared(&self, bytes: u64) -> Result<Region>;
     /// Allocates zeroed memory with the fastest access for kernels, for counters and descriptors.
@@ -277,5 +277,5 @@ pub(crate) trait Machine: Send + Sync {
     /// Builds a graph that launches these kernels in this order.
     fn record(&self, steps: Vec<KernelLaunch>) -> Result<ExecGraph>;
     /// Returns how many blocks of this shape run at once if every PE that shares the machine has as many.
-    fn room(&self, kernel: &str, module: Option<&Module>, grid: Grid) -> Result<u32>;
+    fn room(&self, kernel: &str, module: Option<&Module>, grid: LaunchConfig) -> Result<u32>;
 }

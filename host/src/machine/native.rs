@@ -17,7 +17,7 @@ use super::{
 };
 
 use crate::buffer::MemoryLocation;
-use crate::native::{self, Grid, Observer, Options, WaitChannel};
+use crate::native::{self, LaunchConfig, Observer, Options, WaitChannel};
 use crate::sanitize::{LaunchObserver, LaunchWatch, PeWatch};
 use crate::trace::{LaunchTrace, PeTrace, StreamTrace, TraceObserver};
 use crate::{Error, Ptx, Result};
@@ -81,13 +81,13 @@ impl Machine for Native {
         Some(&self.channel)
     }
 
-    fn grid(&self, _: bool) -> Grid {
+    fn grid(&self, _: bool) -> LaunchConfig {
         // Every lane has a stack, so many PEs on a core get one block each.
         let blocks = match pes_per_core(self.sharers()) {
             0..=CROWD => cores().div_ceil(self.sharers()).clamp(1, 16) * 2,
             _ => 1,
         };
-        Grid { blocks, threads: 32, shared_bytes: 0 }
+        LaunchConfig::new(blocks, 32)
     }
 
     fn shared(&self, bytes: u64) -> Result<Region> {
@@ -158,10 +158,10 @@ impl Machine for Native {
         Ok(ExecGraph::Native(Arc::new(NativeGraph::new(steps))))
     }
 
-    fn room(&self, _: &str, _: Option<&Module>, grid: Grid) -> Result<u32> {
-        let Grid { threads, shared_bytes, .. } = grid;
+    fn room(&self, _: &str, _: Option<&Module>, grid: LaunchConfig) -> Result<u32> {
+        let LaunchConfig { threads, shared_bytes, .. } = grid;
         if !(1..=native::MAX_THREADS).contains(&threads) || shared_bytes > native::MAX_SHARED_BYTES {
-            return Err(native::Error::Grid(grid).into());
+            return Err(native::Error::LaunchConfig(grid).into());
         }
         Ok(native::max_lanes() / self.sharers() / threads)
     }

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use rushmem_base::lock;
 use rushmem_device::abi::{CtxParts, DevAddr, LOCAL_OFFSETS};
-use rushmem_device::{BadPart, Handle};
+use rushmem_device::{Handle, InvalidRange};
 
 use crate::machine::{HEAP_ALIGN, Machine, Region};
 use crate::names::ObjectNames;
@@ -193,7 +193,7 @@ impl Memory {
     /// Checks that the memory of `handle` still exists. A part outside its object passes: the call that uses it rejects
     /// it. A handle from `from_raw` passes too: its maker is responsible for it.
     pub(crate) fn check(&self, handle: Handle) -> Result<(), Rejection> {
-        if handle.stamp == 0 || BadPart::of_offset(handle.offset).is_some() {
+        if handle.stamp == 0 || InvalidRange::of_offset(handle.offset).is_some() {
             return Ok(());
         }
         self.locate(handle).map(|_| ())
@@ -202,7 +202,7 @@ impl Memory {
     /// Returns the memory that `handle` names, and the offset in it.
     pub(crate) fn locate(&self, handle: Handle) -> Result<(Region, u64), Rejection> {
         self.known(handle)?;
-        if BadPart::of_offset(handle.offset).is_some() {
+        if InvalidRange::of_offset(handle.offset).is_some() {
             return Err(OUTSIDE);
         }
         let state = self.state();

@@ -8,7 +8,7 @@ use bytemuck::Pod;
 use rushmem_device::abi::team_words;
 use rushmem_device::amo::{Amo, AmoWord};
 use rushmem_device::{
-    BadPart, Cmp, Element, LocalBuffer, Scalar, Signal, SignalOp, Strided, Sym, SymSlice, Team,
+    Cmp, Element, InvalidRange, LocalBuffer, Scalar, Signal, SignalOp, Strided, Sym, SymSlice, Team,
 };
 use rushmem_runtime_kernels::code::{self, Atomic, Collective, Order, Transfer, WaitSetOp, WordKind};
 use rushmem_runtime_kernels::{
@@ -18,7 +18,7 @@ use rushmem_runtime_kernels::{
 
 use super::wait_set::{WaitSet, WantedValue};
 use crate::launch_queue::{NO_BYTES, Operation};
-use crate::machine::Grid;
+use crate::machine::LaunchConfig;
 use crate::memory::misuse;
 use crate::{Error, Pe, Result};
 
@@ -45,7 +45,7 @@ impl Pe {
         same_length(name, remote, local)?;
         let blocks = u32::try_from(local.bytes() / BYTES_PER_BLOCK).unwrap_or(u32::MAX);
         let grid = if self.is_gpu() { blocks.clamp(1, self.grid().blocks) } else { 1 };
-        let grid = Grid { blocks: grid, ..self.one_block() };
+        let grid = LaunchConfig { blocks: grid, ..self.one_block() };
         let call = rushmem_transfer(what as u32, self.bytes(name, remote)?, self.bytes(name, local)?, pe);
         Ok(Operation { name, grid, call })
     }
@@ -292,7 +292,7 @@ impl Pe {
             return Operation { name, grid: one, call };
         }
         let call = rushmem_grid_collective(what as u32, team, op, kind, dst, src, extra);
-        Operation { name, grid: Grid { blocks, ..one }, call }
+        Operation { name, grid: LaunchConfig { blocks, ..one }, call }
     }
 
     /// Returns the bytes of a collective call for which it is worth while to use one more block. All PEs have the same
@@ -313,8 +313,8 @@ impl Pe {
     }
 
     /// Returns the grid of an operation that one block performs.
-    fn one_block(&self) -> Grid {
-        Grid { threads: if self.is_gpu() { 256 } else { 1 }, ..ONE_THREAD }
+    fn one_block(&self) -> LaunchConfig {
+        LaunchConfig { threads: if self.is_gpu() { 256 } else { 1 }, ..ONE_THREAD }
     }
 
     /// Checks that the job has this PE.
@@ -329,7 +329,7 @@ impl Pe {
     /// Returns an object as bytes, after checking its handle.
     fn bytes<T: Pod>(&self, call: &'static str, object: SymSlice<T>) -> Result<SymSlice<u8>> {
         self.memory().check(object.handle()).map_err(|why| misuse(call, object, why))?;
-        if BadPart::of_offset(object.offset()).is_some() {
+        if InvalidRange::of_offset(object.offset()).is_some() {
             let what = format!("{object:?} is not inside its object");
             return Err(Error::misuse(call, what));
         }
@@ -338,7 +338,7 @@ impl Pe {
 }
 
 /// The grid of an operation that one thread performs.
-pub(super) const ONE_THREAD: Grid = Grid { blocks: 1, threads: 1, shared_bytes: 0 };
+pub(super) const ONE_THREAD: LaunchConfig = LaunchConfig::new(1, 1);
 
 /// Returns the number of blocks that perform a collective call, of `bytes` bytes for each member, with at least
 /// `per_block` bytes for each block. All PEs can run `most` at once.

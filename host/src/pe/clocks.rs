@@ -41,7 +41,7 @@ pub(super) fn compare(bootstrap: &dyn Bootstrap, trace: &PeTrace, parts: &[&[u8]
     };
     let mut meetings = ClockMeetings::default();
     for _ in 0..MEETINGS {
-        let mine = meetings.come(now_ns());
+        let mine = meetings.arrive(now_ns());
         let all = bootstrap.allgather("the comparison of clocks", &mine)?;
         meetings.leave(all.first().map_or(&[], Vec::as_slice), now_ns());
     }

@@ -4,7 +4,7 @@
 use std::any::TypeId;
 use std::time::Instant;
 
-use rushmem_device::{Claim, Context};
+use rushmem_device::{ClaimableSharing, Context};
 
 use super::Pe;
 #[cfg(doc)]
@@ -22,17 +22,29 @@ impl Pe {
     /// ([`Stream::with_context`](crate::Stream::with_context)). Its operations are ordered and completed independently
     /// of other contexts. OpenSHMEM 1.6 section 9.5, `shmem_ctx_create`.
     ///
-    /// ```ignore
+    /// ```no_run
+    /// # use rushmem::prelude::*;
+    /// # use rushmem_device::prelude::*;
+    /// #[kernel]
+    /// pub fn exchange(ctx: &Ctx, halo: Context<PerGpu>, cells: SymSlice<f32>) -> Result {
+    ///     let halo = ctx.context(halo)?;
+    ///     halo.put_nbi(Block::current(), cells.slice(0..64), cells.slice(64..128), ctx.pe_after(1))?;
+    ///     halo.quiet(Block::current())
+    /// }
+    ///
+    /// # fn solve(pe: &Pe, cells: SymSlice<f32>) -> rushmem::Result<()> {
     /// let halo = pe.context::<PerGpu>()?;
-    /// pe.run(grid, exchange(halo, cells))?;
-    /// pe.destroy_context(halo)?;
+    /// pe.run(LaunchConfig::new(1, 128), exchange(halo, cells))?;
+    /// pe.destroy_context(halo)
+    /// # }
+    /// # fn main() {}
     /// ```
     ///
     /// # Errors
     /// - [`Error::Unavailable`] if all queues of the job for contexts are in use (setting `context_qps`). Nothing else
     ///   is affected.
     #[track_caller]
-    pub fn context<S: Claim>(&self) -> Result<Context<S>> {
+    pub fn context<S: ClaimableSharing>(&self) -> Result<Context<S>> {
         let _site = call_site::enter();
         self.context_of(None)
     }
@@ -47,7 +59,7 @@ impl Pe {
     /// - [`Error::Unavailable`] if all queues of the job for contexts are in use, or lead to all PEs since the job
     ///   began (setting `connect=eager`).
     #[track_caller]
-    pub fn context_to<S: Claim>(&self, peers: &[u32]) -> Result<Context<S>> {
+    pub fn context_to<S: ClaimableSharing>(&self, peers: &[u32]) -> Result<Context<S>> {
         let _site = call_site::enter();
         peers.iter().try_for_each(|&pe| self.check_pe("context_to", pe))?;
         let mut peers = peers.to_vec();
@@ -56,7 +68,7 @@ impl Pe {
         self.context_of(Some(peers))
     }
 
-    fn context_of<S: Claim>(&self, peers: Option<Vec<u32>>) -> Result<Context<S>> {
+    fn context_of<S: ClaimableSharing>(&self, peers: Option<Vec<u32>>) -> Result<Context<S>> {
         let index = self.contexts.take(TypeId::of::<S>(), peers, self.service())?;
         // SAFETY: `take` gives a number to one sharing only, as long as the job runs.
         Ok(unsafe { Context::from_raw(index) })
@@ -71,7 +83,7 @@ impl Pe {
     /// - [`Error::Misuse`] if the context has been destroyed.
     /// - [`Error::Unavailable`] if it is not complete before the deadline (setting `timeout`).
     #[track_caller]
-    pub fn destroy_context<S: Claim>(&self, context: Context<S>) -> Result<()> {
+    pub fn destroy_context<S: ClaimableSharing>(&self, context: Context<S>) -> Result<()> {
         let _site = call_site::enter();
         self.wait_for_dropped();
         let until = Instant::now() + self.config().timeout;

@@ -51,10 +51,17 @@ impl Pe {
     /// Native kernels are functions of the program. Loading only registers their names: a kernel outside any module
     /// runs, too, and a module without PTX has no known names.
     ///
-    /// ```ignore
-    /// let solver = pe.load(rushmem::ptx!("solver_kernels"))?;
-    /// pe.run(pe.grid(), solver_kernels::relax(cells))?;
+    /// [`ptx!`](crate::ptx) includes a module in the program:
+    ///
+    /// ```no_run
+    /// # use rushmem::{Pe, Ptx, Result};
+    /// # use rushmem_device::kernel::Call;
+    /// # fn relax_with(pe: &Pe, solver: Ptx, relax: Call) -> Result<()> {
+    /// let solver = pe.load(solver)?;
+    /// pe.run(pe.grid(), relax)?;
     /// solver.unload();
+    /// # Ok(())
+    /// # }
     /// ```
     ///
     /// # Errors

@@ -19,7 +19,7 @@ use super::host_queue::{connect, make};
 use super::probe::attempts;
 use super::rail::{Loop, Qp, Rail, RetryPolicy};
 use super::state::{Deadlines, Handshakes, StateMap};
-use crate::machine::{Grid, KernelLaunch, Machine, Module, Region};
+use crate::machine::{KernelLaunch, LaunchConfig, Machine, Module, Region};
 use crate::modules::RUNTIME;
 use crate::report::{DeviceError, recorded};
 use crate::{Error, Result};
@@ -128,7 +128,7 @@ fn run(rail: &Rail, machine: &dyn Machine, heap: &Region, pair: &Qp, within: Dur
     let words = unsafe { SymSlice::<u64>::from_raw(at, 4) };
     let call = rushmem_probe(words, VALUE, 0);
     let module = Module::load_for_good(machine, &RUNTIME)?;
-    let grid = Grid { blocks: 1, threads: 1, shared_bytes: 0 };
+    let grid = LaunchConfig::new(1, 1);
     let begin = Instant::now();
     machine.run(KernelLaunch { ctx: context.ctx, grid, call, module: Some(module) })?;
     let took = begin.elapsed();

@@ -10,7 +10,7 @@ use rushmem_sanitizer::{Accesses, Actor, ActorId, Call as Named, MeetingId, Requ
 
 use super::Addresses;
 use super::pe::{PeWatch, Watched};
-use crate::native::Grid;
+use crate::native::LaunchConfig;
 
 /// A launch that the sanitizer watches.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub(crate) struct LaunchWatch {
 
 impl PeWatch {
     /// Returns the watch of a launch that the host makes itself.
-    pub(crate) fn launch(&self, grid: Grid, call: &Call) -> Option<Arc<LaunchWatch>> {
+    pub(crate) fn launch(&self, grid: LaunchConfig, call: &Call) -> Option<Arc<LaunchWatch>> {
         let watched = self.0.as_ref()?;
         let (name, site) = call.operation().unwrap_or((call.name(), Location::caller()));
         watched.host_waits(watched.host, Named { name, site: site.into() });
@@ -42,7 +42,7 @@ impl PeWatch {
 }
 
 impl LaunchWatch {
-    pub(super) fn new(watched: Arc<Watched>, parent: ActorId, grid: Grid, call: &Call) -> Arc<Self> {
+    pub(super) fn new(watched: Arc<Watched>, parent: ActorId, grid: LaunchConfig, call: &Call) -> Arc<Self> {
         let (number, addresses) = (watched.next_launch(), watched.addresses());
         let meeting = watched.link().add_grid(grid.blocks);
         Arc::new(Self {

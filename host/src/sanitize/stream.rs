@@ -9,7 +9,7 @@ use rushmem_sanitizer::{Actor, ActorId, Call, Request};
 
 use super::LaunchWatch;
 use super::pe::{Knowledge, PeWatch, Seen, Watched};
-use crate::native::Grid;
+use crate::native::LaunchConfig;
 
 /// A stream as the sanitizer sees it.
 #[derive(Clone, Debug, Default)]
@@ -61,7 +61,7 @@ impl StreamWatch {
     }
 
     /// Returns the watch of a launch.
-    pub(crate) fn launch(&self, grid: Grid, call: &kernel::Call) -> Option<Arc<LaunchWatch>> {
+    pub(crate) fn launch(&self, grid: LaunchConfig, call: &kernel::Call) -> Option<Arc<LaunchWatch>> {
         let (watched, stream) = self.0.as_ref()?;
         Some(LaunchWatch::new(Arc::clone(watched), *stream, grid, call))
     }

@@ -30,7 +30,7 @@ use graph::GraphRecorder;
 
 use crate::call_site::{self, CallSite};
 use crate::launch_queue::{Dropped, LaunchQueue, Operation, QueueOwner as _};
-use crate::machine::{self, Grid};
+use crate::machine::{self, LaunchConfig};
 use crate::watchdog::{LaunchSite, Launched};
 use crate::{Error, Pe, Result};
 
@@ -236,7 +236,7 @@ impl Stream<'_> {
     /// - [`Error::Unavailable`] if a block has more threads than the kernel's `max_threads`.
     /// - [`Error::Cuda`] or [`Error::Native`] if the machine cannot launch it.
     #[track_caller]
-    pub fn launch(&self, grid: Grid, call: Call) -> Result<()> {
+    pub fn launch(&self, grid: LaunchConfig, call: Call) -> Result<()> {
         let _site = call_site::enter();
         let _span = self.pe.trace.call("launch");
         self.queue(Operation { name: call.name(), grid, call }, None, Some(Location::caller()))

@@ -7,7 +7,7 @@ use rushmem_device::kernel;
 use rushmem_trace::{Category, Detail, Site, Span, SpanId, Track, now_ns};
 
 use super::pe::{PeTrace, Traced};
-use crate::native::Grid;
+use crate::native::LaunchConfig;
 
 /// A stream on the timeline.
 #[derive(Clone, Debug)]
@@ -31,10 +31,10 @@ impl PeTrace {
 
 impl StreamTrace {
     /// Begins a launch, which ends when the result is dropped.
-    pub(crate) fn launch(&self, grid: Grid, call: &kernel::Call) -> Option<Arc<LaunchTrace>> {
+    pub(crate) fn launch(&self, grid: LaunchConfig, call: &kernel::Call) -> Option<Arc<LaunchTrace>> {
         let traced = Arc::clone(self.traced.as_ref()?);
         let (name, site) = call.operation().map_or((call.name(), None), |(name, site)| (name, Some(site)));
-        let Grid { blocks, threads, .. } = grid;
+        let LaunchConfig { blocks, threads, .. } = grid;
         let span = traced.job.recorder.begin(Span {
             pe: traced.pe,
             track: self.track.clone(),

@@ -36,7 +36,7 @@ pub struct ClockMeetings {
 
 impl ClockMeetings {
     /// Begins a meeting at the time `now`, and returns the message of this PE.
-    pub fn come(&mut self, now: u64) -> [u8; BYTES] {
+    pub fn arrive(&mut self, now: u64) -> [u8; BYTES] {
         self.come = now;
         let leave = self.mine.map_or(0, |meeting| meeting.leave);
         let mut message = [0; BYTES];
@@ -104,7 +104,7 @@ mod tests {
             let mut time = start;
             for _ in 0..12 {
                 let comes = [time + random.below(80_000), time + random.below(80_000)];
-                let messages = [0, 1].map(|pe| pes[pe].come(clock(pe, comes[pe])));
+                let messages = [0, 1].map(|pe| pes[pe].arrive(clock(pe, comes[pe])));
                 let all_here = comes[0].max(comes[1]) + 10_000 + random.below(30_000);
                 for (pe, meetings) in pes.iter_mut().enumerate() {
                     let leave = all_here + 5_000 + random.below(40_000);
@@ -121,9 +121,9 @@ mod tests {
     #[test]
     fn one_meeting_and_bad_messages_tell_nothing() {
         let mut meetings = ClockMeetings::default();
-        let message = meetings.come(5);
+        let message = meetings.arrive(5);
         assert!(meetings.leave(&message, 9) && meetings.offset().is_none());
-        meetings.come(10);
+        meetings.arrive(10);
         assert!(!meetings.leave(&message[1..], 11) && meetings.offset().is_none());
     }
 

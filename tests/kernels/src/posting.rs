@@ -197,7 +197,7 @@ pub fn queue_handles(
     while pe < ctx.n_pes() {
         let there = dst.slice(me * src.len() + share.start..me * src.len() + share.end);
         queue.put_nbi(block, there, src.slice(share.clone()), pe)?;
-        queue.signal_after_all(block, arrived, SignalOp::Add, 1, pe)?;
+        queue.signal_strong(block, arrived, SignalOp::Add, 1, pe)?;
         pe += 1;
     }
     queue.quiet(block)?;

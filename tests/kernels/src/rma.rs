@@ -252,14 +252,14 @@ fn there_and_back<G: Group>(
     let mut at = 0;
     while at < src.len() {
         let part = at..(at + piece).min(src.len());
-        ctx.put_nbi(group.ready(), dst.slice(part.clone()), src.slice(part), pe)?;
+        ctx.put_nbi(group.without_barrier(), dst.slice(part.clone()), src.slice(part), pe)?;
         at += piece;
     }
     ctx.quiet(group)?;
     let mut at = 0;
     while at < src.len() {
         let part = at..(at + piece).min(src.len());
-        ctx.get_nbi(group.ready(), back.slice(part.clone()), dst.slice(part), pe)?;
+        ctx.get_nbi(group.without_barrier(), back.slice(part.clone()), dst.slice(part), pe)?;
         at += piece;
     }
     ctx.quiet(group)

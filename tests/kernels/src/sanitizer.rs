@@ -52,7 +52,7 @@ pub fn put_and_flag(
         ctx.quiet(block)?;
     }
     if made == Made::AfterAll as u32 {
-        return ctx.signal_after_all(block, flag, SignalOp::Set, 1, 1);
+        return ctx.signal_strong(block, flag, SignalOp::Set, 1, 1);
     }
     let mine = if block.leader() { raise(ctx, flag, made) } else { Ok(()) };
     block.agree(mine)

@@ -6,9 +6,9 @@ use rushmem_device::prelude::*;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Announcement {
-    /// `signal_after_all`.
+    /// `signal_strong`.
     Signal,
-    /// `put_signal_after_all`.
+    /// `put_signal_strong`.
     PutSignal,
     /// `fence_group`, then a signal.
     FenceGroup,
@@ -98,11 +98,11 @@ fn announce(
 ) -> Result {
     let block = Block::current();
     if how == Announcement::Signal as u32 {
-        return ctx.signal_after_all(block, signal, SignalOp::Set, round, pe);
+        return ctx.signal_strong(block, signal, SignalOp::Set, round, pe);
     }
     if how == Announcement::PutSignal as u32 {
         let (to, from) = (last.slice(1..2), last.slice(0..1));
-        return ctx.put_signal_after_all(block, to, from, signal, SignalOp::Add, 1, pe);
+        return ctx.put_signal_strong(block, to, from, signal, SignalOp::Add, 1, pe);
     }
     // The last thread orders the puts that other threads posted.
     let speaker = block.rank() + 1 == block.size();

@@ -3,7 +3,7 @@
 mod collect;
 mod host;
 
-use rushmem::{Error, Grid, Pe};
+use rushmem::{Error, LaunchConfig, Pe};
 
 use crate::program::Race;
 
@@ -75,8 +75,8 @@ pub fn named(name: &str) -> Check {
     all().into_iter().find(|check| check.name == name).expect("a check of this name")
 }
 
-const fn grid(blocks: u32, threads: u32) -> Grid {
-    Grid { blocks, threads, shared_bytes: 0 }
+const fn grid(blocks: u32, threads: u32) -> LaunchConfig {
+    LaunchConfig::new(blocks, threads)
 }
 
 fn must(right: bool, seen: impl FnOnce() -> String) -> Verdict {

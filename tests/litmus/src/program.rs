@@ -128,7 +128,7 @@ ops! {
     quiet_all() = QuietAll;
     /// `flush` of the group.
     flush_all() = FlushAll;
-    /// `signal_after_all` with Add.
+    /// `signal_strong` with Add.
     strong_signal(signal: s, value: v) = StrongSignal;
     /// `signal_wait_until` of the group.
     signal_wait_all(signal: s, cmp: n, value: v, r: r) = SignalWaitAll;

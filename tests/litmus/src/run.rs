@@ -1,6 +1,6 @@
 //! Runs tests, in a job of their own or in an existing job.
 
-use rushmem::{Error, Grid, Job, Operations, Pe};
+use rushmem::{Error, Job, LaunchConfig, Operations, Pe};
 use rushmem_device::{Lock, Signal, Sym, SymSlice};
 use rushmem_litmus_kernels::{BYTES, HALVES, PLAN_WORDS, PROGRAM_WORDS, REGS, WORDS, Who, litmus};
 
@@ -116,7 +116,7 @@ impl Memory {
             Who::Warp => 32,
             Who::Block => 64,
         };
-        let grid = Grid { blocks: actors as u32, threads, shared_bytes: 0 };
+        let grid = LaunchConfig::new(actors as u32, threads);
         let Self { plan, programs, kept, lock, gate, .. } = *self;
         let call = litmus(plan, programs, words, kept, halves, bytes, floats, lock, registers, gate.at(0));
         pe.run(grid, call)?;

@@ -2,12 +2,12 @@
 
 use rushmem::bootstrap::is_launched;
 use rushmem::config::Config;
-use rushmem::{Error, Grid, Job, Pe};
+use rushmem::{Error, Job, LaunchConfig, Pe};
 use rushmem_device::kernel::{Call, KernelArg};
 use rushmem_device::{Lock, Signal, Sym, SymSlice};
 
 /// One block of one thread.
-pub(crate) const ONE: Grid = Grid { blocks: 1, threads: 1, shared_bytes: 0 };
+pub(crate) const ONE: LaunchConfig = LaunchConfig::new(1, 1);
 
 /// Words of each array.
 const WORDS: usize = 8;
@@ -144,7 +144,7 @@ impl Program {
         let memory = Memory::new(pe)?;
         match self.code {
             Code::Kernel { kernel, grid: (blocks, threads) } => {
-                pe.run(Grid { blocks, threads, shared_bytes: 0 }, kernel(memory))
+                pe.run(LaunchConfig::new(blocks, threads), kernel(memory))
             }
             Code::Host(run) => run(pe, memory),
         }

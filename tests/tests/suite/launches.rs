@@ -1,6 +1,6 @@
 //! Kernel launches: on one PE, on all PEs together, one after another.
 
-use rushmem::{Error, Grid, Operations, Pe};
+use rushmem::{Error, LaunchConfig, Operations, Pe};
 use rushmem_device::{Signal, SymSlice};
 use rushmem_test_kernels::{chain, few_threads, fill_with, meet_with_all_blocks, put_cells, put_nowhere};
 use rushmem_tests::{Setup, grid};
@@ -25,7 +25,7 @@ fn the_largest_grid_is_launched_and_no_larger_one() {
     // Small stacks, since the largest grid has many of them. Large blocks leave stacks for the tests that run beside this one.
     let setup = Setup::new(2).with("native_stack", "64KiB");
     let largest = setup.run(|pe| {
-        let shape = |blocks| Grid { blocks, threads: 1024, shared_bytes: 256 };
+        let shape = |blocks| LaunchConfig::new(blocks, 1024).with_shared_bytes(256);
         let none = pe.alloc::<Signal>(1)?;
         let largest = pe.max_grid(&chain(none), 1024, 256)?;
         assert!(largest.blocks > 0 && largest == shape(largest.blocks));

@@ -1,6 +1,6 @@
 //! Puts and gets.
 
-use rushmem::{Error, Grid, Pe};
+use rushmem::{Error, LaunchConfig, Pe};
 use rushmem_device::{Bf16, F16, Scalar, Signal, SymSlice};
 use rushmem_test_kernels::{
     GroupKind, QueueSharing, Transfer, move_pieces, no_elements, ready_pieces, scalars, small_puts,
@@ -20,7 +20,7 @@ struct Moved {
     call: Transfer,
     group_kind: GroupKind,
     sharing: QueueSharing,
-    grid: Grid,
+    grid: LaunchConfig,
     len: usize,
     piece: usize,
     /// Offset of source and landing places from their alignment, in bytes.
@@ -28,7 +28,13 @@ struct Moved {
 }
 
 impl Moved {
-    const fn new(call: Transfer, group_kind: GroupKind, grid: Grid, len: usize, piece: usize) -> Self {
+    const fn new(
+        call: Transfer,
+        group_kind: GroupKind,
+        grid: LaunchConfig,
+        len: usize,
+        piece: usize,
+    ) -> Self {
         Self { call, group_kind, sharing: QueueSharing::Gpu, grid, len, piece, off: (0, 0) }
     }
 

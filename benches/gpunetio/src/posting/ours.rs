@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytemuck::Zeroable;
 use rushmem::cuda::{Device, DeviceBuffer, Function, Image, Module, PinnedBuffer, Stream};
-use rushmem::native::Grid;
+use rushmem::native::LaunchConfig;
 use rushmem_bench_kernels as kernels;
 use rushmem_device::SymSlice;
 use rushmem_device::abi::{
@@ -145,7 +145,7 @@ impl Poster for Ours {
         };
         let table = SegmentTable { parts, ..Zeroable::zeroed() };
         memory.write(&self.stream, tables.segments, bytemuck::bytes_of(&table))?;
-        let grid = Grid { blocks: row.blocks, threads: row.threads, shared_bytes: 0 };
+        let grid = LaunchConfig::new(row.blocks, row.threads);
         let mut arguments: Vec<&[u8]> = vec![bytemuck::bytes_of(&parts)];
         arguments.extend(call.args());
         // SAFETY: the kernel's own parameters; all that they lead to lives until the stream is done.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytemuck::Zeroable;
 use rushmem::cuda::{Device, DeviceBuffer, Module, Stream};
-use rushmem::native::Grid;
+use rushmem::native::LaunchConfig;
 
 use super::{BASE, LKEY, Poster, QPN, Queues, RKEY, Row, Spans};
 use crate::Result;
@@ -44,7 +44,7 @@ impl Poster for Theirs {
         let first_qp = qps.address() + queues.shift as u64;
         let spans = DeviceBuffer::zeroed(&self.stream, 16 * row.blocks as usize)?;
         let prepare = self.module.function("prepare")?;
-        let single = Grid { blocks: 1, threads: 1, shared_bytes: 0 };
+        let single = LaunchConfig::new(1, 1);
         for i in 0..row.queues() as usize {
             let addresses = queues.addresses(i);
             let queue = Queue {
@@ -76,7 +76,7 @@ impl Poster for Theirs {
             ..Zeroable::zeroed()
         };
         let kernel = self.module.function(&row.bench)?;
-        let grid = Grid { blocks: row.blocks, threads: row.threads, shared_bytes: 0 };
+        let grid = LaunchConfig::new(row.blocks, row.threads);
         let (qps_at, spans_at) = (first_qp.to_ne_bytes(), spans.address().to_ne_bytes());
         // SAFETY: as above.
         unsafe { kernel.launch(&self.stream, grid, &[&qps_at, bytemuck::bytes_of(&work), &spans_at])? };

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use rushmem::{Graph, Grid, Operations, Pe, Stream};
+use rushmem::{Graph, LaunchConfig, Operations, Pe, Stream};
 use rushmem_device::SymSlice;
 use rushmem_ep::kernels::{ep_copy, ep_stamp};
 use rushmem_ep::{Error, Result, capture};
@@ -59,7 +59,7 @@ pub(crate) fn run(pe: &Pe, args: &Args) -> Result<(), AnyError> {
 }
 
 /// Prints what is measured.
-fn print_head(pe: &Pe, args: &Args, grid: Grid) {
+fn print_head(pe: &Pe, args: &Args, grid: LaunchConfig) {
     let shape = args.shape();
     let path = pe.peer_routes().into_iter().find(|route| route.pe == 1).map(|route| route.via);
     println!(
@@ -93,8 +93,8 @@ fn queue_call(bed: &Bed, stream: &Stream<'_>, times: Option<SymSlice<u64>>) -> R
     Ok(stamp_at(4)?)
 }
 
-fn one_warp() -> Grid {
-    Grid { blocks: 1, threads: 32, shared_bytes: 0 }
+fn one_warp() -> LaunchConfig {
+    LaunchConfig::new(1, 32)
 }
 
 /// Returns the blocks of 64 bytes that this PE's queues execute in a call.

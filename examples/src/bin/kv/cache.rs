@@ -1,6 +1,6 @@
 //! A PE with its pool of pages, and the check of every page.
 
-use rushmem::{Error, Grid, Operations, Pages, Pe, Stream, Window};
+use rushmem::{Error, LaunchConfig, Operations, Pages, Pe, Stream, Window};
 use rushmem_device::{Signal, SignalOp, SymSlice};
 use rushmem_example_kernels::{KvShape, KvTransfer, kv_attend, kv_copy, kv_post, kv_store, kv_sum};
 use rushmem_examples::{Result, pattern};
@@ -97,11 +97,11 @@ impl<'a> Cache<'a> {
     }
 
     /// Returns the grid of the kernels that read or write whole layers.
-    fn grid(&self) -> Grid {
+    fn grid(&self) -> LaunchConfig {
         let grid = self.pe.grid();
         // A GPU needs many loads in flight.
         let threads = if self.pe.is_gpu() { 512 } else { grid.threads };
-        Grid { threads, ..grid }
+        LaunchConfig { threads, ..grid }
     }
 
     /// Writes the pages of a prefill PE, and empties the pages of a decode PE. Collective.
@@ -181,7 +181,7 @@ impl<'a> Cache<'a> {
         if !self.is_prefill() {
             return Ok(());
         }
-        let one_block = Grid { blocks: 1, threads: 128, shared_bytes: 0 };
+        let one_block = LaunchConfig::new(1, 128);
         for layer in 0..self.shape.layers {
             stores.launch(self.grid(), kv_store(self.transfer, layer))?;
             posts.follow(&stores.record()?)?;

@@ -1,6 +1,6 @@
 //! Runs the benchmark cases on the PEs of a job, and verifies the data of each run.
 
-use rushmem::{Grid, Job, Operations, Pe, Stream};
+use rushmem::{Job, LaunchConfig, Operations, Pe, Stream};
 use rushmem_bench_kernels::{self as kernels, Exchange};
 use rushmem_device::kernel::Call;
 use rushmem_device::{Reduce, Signal, Sym, SymSlice, Team};
@@ -325,7 +325,7 @@ impl<'a> TestBed<'a> {
     ) -> Result<f64, AnyError> {
         let stream = self.pe.stream()?;
         let stamp = |stream: &Stream<'_>, which| {
-            stream.launch(Grid { blocks: 1, threads: 1, shared_bytes: 0 }, kernels::stamp(self.spans, which))
+            stream.launch(LaunchConfig::new(1, 1), kernels::stamp(self.spans, which))
         };
         let graph = stream.capture(|stream| {
             stream.barrier_all()?;
@@ -373,7 +373,7 @@ impl<'a> TestBed<'a> {
     /// Runs a kernel after a barrier of all PEs.
     fn together(&self, case: &Case, call: Call) -> Result<(), AnyError> {
         self.pe.host_sync()?;
-        Ok(self.pe.run(Grid { blocks: case.blocks, threads: case.threads, shared_bytes: 0 }, call)?)
+        Ok(self.pe.run(LaunchConfig::new(case.blocks, case.threads), call)?)
     }
 
     fn fill(&self, data: SymSlice<u64>, seed: u64) -> Result<(), AnyError> {

@@ -217,7 +217,7 @@ fn settings(selection: &Selection, kind: JobKind, config: &Config) -> Result<Con
 /// # Errors
 /// [`Error::Usage`] if there is a GPU and no PTX for it: native figures could be mistaken for GPU figures.
 fn has_gpu(config: &Config, ptx: Ptx) -> Result<bool, Error> {
-    if config.device == DeviceKind::Native || rushmem::survey(config).gpus.is_empty() {
+    if config.device == DeviceKind::Native || rushmem::inventory(config).gpus.is_empty() {
         return Ok(false);
     }
     if ptx.image.is_empty() {

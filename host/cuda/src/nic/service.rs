@@ -7,7 +7,7 @@
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
-use rushmem_base::{Grid, lock};
+use rushmem_base::{LaunchConfig, lock};
 use rushmem_service::{Client, Left, Request, Ring, State, THREADS};
 
 use crate::driver_gate::{DRIVER_GATE, KernelQueue, Service};
@@ -157,7 +157,7 @@ impl ServiceKernel {
             // A bar that comes after this asks the new kernel to leave.
             self.client.prepare_launch();
         }
-        let grid = Grid { blocks: 1, threads: THREADS, shared_bytes: 0 };
+        let grid = LaunchConfig::new(1, THREADS);
         let [idle, life] = [IDLE, LIFE].map(|time| (time.as_nanos() as u64).to_ne_bytes());
         let ring = self.client.address().to_ne_bytes();
         // SAFETY: the arguments of the kernel. The ring lives until the stream is idle.

@@ -246,10 +246,10 @@ mod tests {
     use rushmem_device::kernel::Call;
 
     use super::*;
-    use crate::native::Grid;
+    use crate::native::LaunchConfig;
     use crate::trace::PeTrace;
 
-    const ONE: Grid = Grid { blocks: 1, threads: 1, shared_bytes: 0 };
+    const ONE: LaunchConfig = LaunchConfig::new(1, 1);
 
     fn queue() -> NativeStream {
         NativeStream::start(Options::default(), PeWatch::default(), PeTrace::default().stream()).unwrap()

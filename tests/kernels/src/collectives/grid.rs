@@ -17,7 +17,7 @@ pub fn grid_collectives(
     steps: SymSlice<u64>,
     bytes: SymSlice<u8>,
 ) -> Result {
-    let (block, grid) = (Block::current(), Grid::current());
+    let (block, grid) = (Block::current(), WholeGrid::current());
     let list = ctx.local(steps);
     let mut at = 0;
     while at + STEP_WORDS <= list.len() && list.load(at) != Step::End as u64 {
@@ -34,7 +34,7 @@ pub fn grid_collectives(
             }
             ctx.sync_grid(block)?;
         } else if ready != 0 {
-            by_callers(ctx, grid.ready(), team, words, bytes)?;
+            by_callers(ctx, grid.without_barrier(), team, words, bytes)?;
             ctx.sync_grid(block)?;
         } else {
             by_callers(ctx, grid, team, words, bytes)?;
@@ -64,7 +64,7 @@ pub fn many_sums(
             mine.store(i, round * (me + 1) + i as u64);
             i += threads;
         }
-        ctx.reduce(Grid::current(), Team::WORLD, Reduce::Sum, dst, src)?;
+        ctx.reduce(WholeGrid::current(), Team::WORLD, Reduce::Sum, dst, src)?;
         let mut i = threads - 1 - index;
         while i < sums.len() {
             let wanted = round * (pes * (pes + 1) / 2) + pes * i as u64;
@@ -88,7 +88,7 @@ pub fn grid_fails(
     src: SymSlice<u32>,
     codes: SymSlice<u32>,
 ) -> Result {
-    let (block, grid) = (Block::current(), Grid::current());
+    let (block, grid) = (Block::current(), WholeGrid::current());
     let short = src.slice(0..src.len() - 1);
     let bad = ctx.reduce(grid, team, Reduce::Sum, dst, short);
     let good = ctx.reduce(grid, team, Reduce::Sum, dst, src);

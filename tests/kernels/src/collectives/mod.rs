@@ -144,7 +144,7 @@ fn step<G: Group>(
 
 /// Carries out a step that groups and grids can make.
 #[inline(always)]
-fn by_callers<C: Callers>(
+fn by_callers<C: CollectiveGroup>(
     ctx: &Ctx,
     callers: C,
     team: Team,

@@ -56,7 +56,7 @@ pub enum Code {
     QuietAll,
     /// `flush` by all threads together.
     FlushAll,
-    /// `signal_after_all` by all threads together: adds the value to signal `s` of the PE.
+    /// `signal_strong` by all threads together: adds the value to signal `s` of the PE.
     StrongSignal,
     /// `signal_wait_until` by all threads together: signal `s` compares with the value as `n` says.
     SignalWaitAll,

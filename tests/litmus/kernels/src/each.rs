@@ -61,7 +61,7 @@ fn together<G: Group>(ctx: &Ctx, group: G, m: &Memory, op: &Op) -> Result {
     } else if op.is(Code::FlushAll) {
         ctx.flush(group)?;
     } else if op.is(Code::StrongSignal) {
-        ctx.signal_after_all(group, m.word(op.s), SignalOp::Add, value, op.pe)?;
+        ctx.signal_strong(group, m.word(op.s), SignalOp::Add, value, op.pe)?;
     } else if op.is(Code::SignalWaitAll) {
         let found = ctx.signal_wait_until(group, m.word(op.s), comparison(op.n), value)?;
         if group.leader() {

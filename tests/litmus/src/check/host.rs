@@ -1,6 +1,6 @@
 //! Tests between kernels and the host: allocation, launches, the end of a job.
 
-use rushmem::{Error, Grid, Operations, Pe};
+use rushmem::{Error, LaunchConfig, Operations, Pe};
 use rushmem_litmus_kernels::{await_word, get_after, leave, meet_all, poke, poke_two};
 
 use super::{Check, Verdict, grid, must};
@@ -8,7 +8,7 @@ use super::{Check, Verdict, grid, must};
 /// Rounds of each test.
 const ROUNDS: u64 = 30;
 
-const ONE: Grid = grid(1, 1);
+const ONE: LaunchConfig = grid(1, 1);
 
 pub(super) const CHECKS: &[Check] = &[
     Check::new(&["L73"], "memory is ready on all PEs when alloc returns", ready),

@@ -111,14 +111,14 @@ fn strong(native: bool) -> Test {
     } else {
         ops.extend([fence(), signal_add(Y, 1).at(1)]);
     }
-    Test::new("L30", format!("8 puts, {}", if native { "signal_after_all" } else { "fence, signal" }))
+    Test::new("L30", format!("8 puts, {}", if native { "signal_strong" } else { "fence, signal" }))
         .on(0, ops)
         .on(1, [signal_wait(Y, GE, 1, 1), expect(D, 32, 1, 0)])
         .never(|o| o.r(1, 0) != 0)
 }
 
 fn strong_over_blocks() -> Test {
-    Test::new("L30", "puts of two blocks, signal_after_all of a third")
+    Test::new("L30", "puts of two blocks, signal_strong of a third")
         .on(0, [fill(S, 9, 1), put_nbi(D, S, 9).at(1), hand(W)])
         .on(0, [fill(T, 9, 1), put_nbi(D + 9, T, 9).at(1), hand(W)])
         .on(0, [take(W, 2), strong_signal(Y, 1).at(1)])

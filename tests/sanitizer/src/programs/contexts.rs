@@ -17,7 +17,8 @@ pub(crate) const TOPIC: Topic = Topic {
         host("fence_of_the_same_context", fence_of_the_same_context),
         host("flag_in_another_context", flag_in_another_context).races(),
         host("flag_in_another_context_after_quiet", flag_in_another_context_after_quiet),
-        host("signal_after_all_puts_of_another_context", signal_after_all_puts_of_another_context).races(),
+        host("strong_signal_after_puts_of_another_context", strong_signal_after_puts_of_another_context)
+            .races(),
         device("quiet_beside_exclusive_queues", quiet_beside_exclusive_queues).races(),
         device("quiet_of_exclusive_queues", quiet_of_exclusive_queues),
         device("exclusive_queues_claimed_again", exclusive_queues_claimed_again),
@@ -135,7 +136,7 @@ fn quiet_and_flag_in_other(ctx: &Ctx, m: Memory, context: Context) -> Result {
 }
 
 /// Puts in a context, and sends a strong signal in the default context. The signal covers the puts of its own context.
-fn signal_after_all_puts_of_another_context(pe: &Pe, m: Memory) -> rushmem::Result<()> {
+fn strong_signal_after_puts_of_another_context(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     pe.run(ONE, strong_signal_in_other(m, pe.context::<PerGpu>()?))
 }
 
@@ -144,7 +145,7 @@ fn strong_signal_in_other(ctx: &Ctx, m: Memory, context: Context) -> Result {
     if ctx.my_pe() == 0 {
         let own = ctx.context(context)?;
         own.put(Thread, m.inbox, m.outbox, 1)?; // first
-        return ctx.signal_after_all(Thread, m.flag, SignalOp::Set, 1, 1);
+        return ctx.signal_strong(Thread, m.flag, SignalOp::Set, 1, 1);
     }
     ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?;
     let _ = ctx.local(m.inbox).load(0); // second

@@ -21,13 +21,13 @@ pub(crate) const TOPIC: Topic = Topic {
         device("fence_before_the_put", fence_before_the_put).races(),
         device("signal_without_fence", signal_without_fence).races(),
         device("signal_behind_fence", signal_behind_fence),
-        device("signal_after_all_puts", signal_after_all_puts),
-        device("signal_after_all_puts_of_a_block", signal_after_all_puts_of_a_block).grid(1, 2),
+        device("strong_signal_after_puts", strong_signal_after_puts),
+        device("strong_signal_after_puts_of_a_block", strong_signal_after_puts_of_a_block).grid(1, 2),
         device("atomic_flag_without_fence", atomic_flag_without_fence).races(),
         device("atomic_flag_behind_fence", atomic_flag_behind_fence),
         device("put_signal_announces_its_own_data", put_signal_announces_its_own_data).races(),
         device("put_signal_behind_fence", put_signal_behind_fence),
-        device("put_signal_after_all_puts", put_signal_after_all_puts),
+        device("strong_put_signal_after_puts", strong_put_signal_after_puts),
         device("last_word_as_flag", last_word_as_flag).races(),
         device("each_word_as_its_flag", each_word_as_its_flag),
         device("fence_orders_one_pe_only", fence_orders_one_pe_only).races().pes(3),
@@ -205,10 +205,10 @@ fn signal_behind_fence(ctx: &Ctx, m: Memory) -> Result {
 
 /// Sends a strong signal, which follows all earlier puts to its PE.
 #[kernel]
-fn signal_after_all_puts(ctx: &Ctx, m: Memory) -> Result {
+fn strong_signal_after_puts(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
         ctx.put(Thread, m.inbox, m.outbox, 1)?;
-        ctx.signal_after_all(Thread, m.flag, SignalOp::Set, 1, 1)
+        ctx.signal_strong(Thread, m.flag, SignalOp::Set, 1, 1)
     } else {
         ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?;
         assert_eq!(ctx.local(m.inbox).load(0), 10);
@@ -218,12 +218,12 @@ fn signal_after_all_puts(ctx: &Ctx, m: Memory) -> Result {
 
 /// Puts in each thread. The strong signal of the block follows all of these puts.
 #[kernel]
-fn signal_after_all_puts_of_a_block(ctx: &Ctx, m: Memory) -> Result {
+fn strong_signal_after_puts_of_a_block(ctx: &Ctx, m: Memory) -> Result {
     let block = Block::current();
     let i = block.rank() as usize;
     if ctx.my_pe() == 0 {
         ctx.p(m.inbox.at(i), 10, 1)?;
-        return ctx.signal_after_all(block, m.flag, SignalOp::Set, 1, 1);
+        return ctx.signal_strong(block, m.flag, SignalOp::Set, 1, 1);
     }
     ctx.signal_wait_until(block, m.flag, Cmp::Eq, 1)?;
     assert_eq!(ctx.local(m.inbox).load(1 - i), 10);
@@ -288,10 +288,10 @@ fn put_signal_behind_fence(ctx: &Ctx, m: Memory) -> Result {
 
 /// Puts to two arrays. The strong signal of the second put covers both.
 #[kernel]
-fn put_signal_after_all_puts(ctx: &Ctx, m: Memory) -> Result {
+fn strong_put_signal_after_puts(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
         ctx.put(Thread, m.words, m.outbox, 1)?;
-        ctx.put_signal_after_all(Thread, m.inbox, m.outbox, m.flag, SignalOp::Set, 1, 1)?;
+        ctx.put_signal_strong(Thread, m.inbox, m.outbox, m.flag, SignalOp::Set, 1, 1)?;
         ctx.quiet(Thread)
     } else {
         ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?;

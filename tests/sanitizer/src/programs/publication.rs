@@ -19,7 +19,7 @@ pub(crate) const TOPIC: Topic = Topic {
         device("store_announced_by_p_after_fence", store_announced_by_p_after_fence),
         device("store_after_the_fence", store_after_the_fence).races(),
         device("store_announced_by_put_signal", store_announced_by_put_signal),
-        device("store_announced_by_signal_after_all", store_announced_by_signal_after_all),
+        device("store_announced_by_signal_strong", store_announced_by_signal_strong),
         device("stores_of_a_block_announced_by_put_signal", stores_of_a_block_announced_by_put_signal)
             .grid(1, 4),
         device("stores_of_a_block_and_quiet", stores_of_a_block_and_quiet).grid(1, 4),
@@ -155,10 +155,10 @@ fn store_announced_by_put_signal(ctx: &Ctx, m: Memory) -> Result {
 
 /// Stores a word before a strong signal, which publishes the store.
 #[kernel]
-fn store_announced_by_signal_after_all(ctx: &Ctx, m: Memory) -> Result {
+fn store_announced_by_signal_strong(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
         ctx.local(m.words).store(0, 7);
-        return ctx.signal_after_all(Thread, m.flag, SignalOp::Set, 1, 1);
+        return ctx.signal_strong(Thread, m.flag, SignalOp::Set, 1, 1);
     }
     ctx.wait_until(Thread, m.flag, Cmp::Eq, 1)?;
     expect_stored(ctx, m)

@@ -182,7 +182,7 @@ fn put_of_a_group(ctx: &Ctx, m: Memory) -> Result {
 fn put_of_a_ready_group(ctx: &Ctx, m: Memory) -> Result {
     let block = Block::current();
     ctx.local(m.outbox).store(block.rank() as usize, 7); // first
-    ctx.put_nbi(block.ready(), m.inbox, m.outbox, ctx.pe_after(1))?; // second
+    ctx.put_nbi(block.without_barrier(), m.inbox, m.outbox, ctx.pe_after(1))?; // second
     ctx.quiet(block)
 }
 
@@ -192,7 +192,7 @@ fn put_of_a_ready_group_after_sync(ctx: &Ctx, m: Memory) -> Result {
     let block = Block::current();
     ctx.local(m.outbox).store(block.rank() as usize, 7);
     block.sync();
-    ctx.put_nbi(block.ready(), m.inbox, m.outbox, ctx.pe_after(1))?;
+    ctx.put_nbi(block.without_barrier(), m.inbox, m.outbox, ctx.pe_after(1))?;
     ctx.barrier_all(block)?;
     assert_eq!(ctx.local(m.inbox).load(1 - block.rank() as usize), 7);
     Ok(())

@@ -12,7 +12,7 @@ const REMEDIES: &[(Check, &[&str])] = &[
         &[
             "fence_orders_one_pe_only",
             "flag_in_another_context",
-            "signal_after_all_puts_of_another_context",
+            "strong_signal_after_puts_of_another_context",
             "put_in_another_context_under_a_lock",
         ],
     ),

@@ -1,7 +1,7 @@
 //! A model that applies collective calls to the memory of all PEs, one after another.
 
 use rushmem::{Error, Pe};
-use rushmem_device::{Bf16, F16, Located, Signal, SymSlice, Team};
+use rushmem_device::{Bf16, F16, Signal, SymSlice, Team, ValueIndex};
 use rushmem_test_kernels::{GroupKind, STEP_WORDS, Step, collectives, grid_collectives};
 use rushmem_tests::grid;
 
@@ -143,7 +143,7 @@ fn folded(op: u64, kind: u64, sources: &[Vec<u8>]) -> Vec<u8> {
         9 => float!(Bf16, Bf16::to_f32, Bf16::from_f32),
         10 => float!(f32, |x: f32| x, |x: f32| x),
         11 => float!(f64, |x: f64| x, |x: f64| x),
-        _ => by!(Located, |a: Located, b: Located| {
+        _ => by!(ValueIndex, |a: ValueIndex, b: ValueIndex| {
             let better = if op == 2 { b.value < a.value } else { b.value > a.value };
             if better || b.value == a.value && b.index < a.index { b } else { a }
         }),

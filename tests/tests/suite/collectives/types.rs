@@ -1,7 +1,7 @@
 //! Reductions of every type, and the guarantees for floating-point numbers.
 
 use rushmem::Operations;
-use rushmem_device::{ElementKind, Located, Reduce, Team};
+use rushmem_device::{ElementKind, Reduce, Team, ValueIndex};
 use rushmem_test_kernels::{GroupKind, Step, collective_names, reduce_floats};
 use rushmem_tests::{Setup, grid};
 
@@ -43,8 +43,8 @@ fn every_reduction_of_every_type() {
             add(Step::Scan, size, 1, kind as u64);
         }
         // The largest with its index, and the smallest.
-        add(Step::Reduce, 16, 3, ElementKind::Located as u64);
-        add(Step::ReduceScatter, 16, 2, ElementKind::Located as u64);
+        add(Step::Reduce, 16, 3, ElementKind::ValueIndex as u64);
+        add(Step::ReduceScatter, 16, 2, ElementKind::ValueIndex as u64);
         let plan = Plan {
             group_kind: GroupKind::Warp,
             threads: 32,
@@ -64,18 +64,18 @@ fn of_equal_values_the_lowest_index_wins() {
     // The largest or smallest of each column, on any PE first.
     let of = |pe: u32| {
         [(5.0, 9), (1.0, 4), (f64::from(pe), 7), (-0.5, 8)]
-            .map(|(value, index): (f64, i64)| Located { value, index: index - i64::from(pe) })
+            .map(|(value, index): (f64, i64)| ValueIndex { value, index: index - i64::from(pe) })
     };
     for path in ["nic", "p2p"] {
         Setup::new(3).with("peer_path", path).run(|pe| {
-            let (dst, src) = (pe.alloc::<Located>(4)?, pe.alloc::<Located>(4)?);
+            let (dst, src) = (pe.alloc::<ValueIndex>(4)?, pe.alloc::<ValueIndex>(4)?);
             pe.write(src, &of(pe.my_pe()))?;
             for (op, third) in [(Reduce::Max, (2.0, 5)), (Reduce::Min, (0.0, 7))] {
                 pe.reduce(Team::WORLD, op, dst, src)?;
                 let wanted = [(5.0, 7), (1.0, 2), third, (-0.5, 6)];
                 assert_eq!(
                     pe.read(dst)?,
-                    wanted.map(|(value, index)| Located { value, index }),
+                    wanted.map(|(value, index)| ValueIndex { value, index }),
                     "{path} {op:?}"
                 );
             }

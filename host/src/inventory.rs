@@ -33,9 +33,9 @@ pub struct Choice {
     pub reason: String,
 }
 
-/// The devices of this machine, and the choices that a job with given settings would make. [`survey`] creates it.
+/// The devices of this machine, and the choices that a job with given settings would make. [`inventory`] creates it.
 #[derive(Clone, Debug, Serialize)]
-pub struct Survey {
+pub struct Inventory {
     /// Number of CPU cores available to this process.
     pub cores: usize,
     /// Available host memory in bytes, if the system reports it.
@@ -63,18 +63,18 @@ pub struct Survey {
 /// It starts no job. With RDMA devices, it opens the first one to try its doorbells.
 ///
 /// ```no_run
-/// let survey = rushmem::survey(&rushmem::config::Config::load()?);
-/// println!("NIC: {} ({})", survey.nic.selected, survey.nic.reason);
+/// let inventory = rushmem::inventory(&rushmem::config::Config::load()?);
+/// println!("NIC: {} ({})", inventory.nic.selected, inventory.nic.reason);
 /// # Ok::<(), rushmem::config::Error>(())
 /// ```
-pub fn survey(config: &Config) -> Survey {
+pub fn inventory(config: &Config) -> Inventory {
     let cuda = Cuda::load();
     let gpus = cuda.as_ref().map(|&cuda| gpus(cuda)).unwrap_or_default();
     let rdma_devices = sysfs::devices(&sysfs::root()).into_iter().map(|(name, _)| name).collect();
     let (nic, nic_details) = nic(config, &gpus);
     let n_pes = config.n_pes.unwrap_or(config.pes).get();
     let on_gpu = config.device != DeviceKind::Native && !gpus.is_empty();
-    Survey {
+    Inventory {
         cores: rushmem_base::cores() as usize,
         memory_available: crate::machine::available_memory(),
         pes: pes(config),

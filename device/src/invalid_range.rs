@@ -25,9 +25,9 @@ const FIELD: u32 = 20;
 ///
 /// The elements of a small range are exact. A range with an element from 2^20 on is stated by its excess over the length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BadPart(u64);
+pub struct InvalidRange(u64);
 
-impl BadPart {
+impl InvalidRange {
     /// The elements of an object as a type that they do not fit.
     pub(crate) const CAST: Self = Self::new(kind::CAST, 0);
 
@@ -52,7 +52,7 @@ impl BadPart {
         }
     }
 
-    /// Describes the first `n` of `count` blocks, like [`BadPart::elements`].
+    /// Describes the first `n` of `count` blocks, like [`InvalidRange::elements`].
     #[cold]
     #[inline(never)]
     pub(crate) const fn blocks(offset: u64, n: u64, count: u64) -> Self {
@@ -92,7 +92,7 @@ const fn bounded(value: u64, bits: u32) -> u64 {
     if value < most { value } else { most }
 }
 
-impl fmt::Display for BadPart {
+impl fmt::Display for InvalidRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let many = |value: u64, bits: u32| if value == (1_u64 << bits) - 1 { "at least " } else { "" };
         let (high, low) = (self.field(2 * FIELD, FIELD), self.field(0, 2 * FIELD));
@@ -117,41 +117,41 @@ impl fmt::Display for BadPart {
 
 #[cfg(test)]
 mod tests {
-    use super::BadPart;
+    use super::InvalidRange;
 
     #[test]
     fn states_range_and_length() {
         let cases = [
-            (BadPart::elements(0, 50, 101, 100), "elements 50..101 of an object of 100 elements"),
-            (BadPart::elements(64, 7, 3, 8), "elements 7..3 of an object of 8 elements"),
+            (InvalidRange::elements(0, 50, 101, 100), "elements 50..101 of an object of 100 elements"),
+            (InvalidRange::elements(64, 7, 3, 8), "elements 7..3 of an object of 8 elements"),
             (
-                BadPart::elements(0, 0, (1 << 20) + 1, 1 << 20),
+                InvalidRange::elements(0, 0, (1 << 20) + 1, 1 << 20),
                 "a range that ends 1 elements behind the end of an object of 1048576 elements",
             ),
             (
-                BadPart::elements(0, 3, u64::MAX, 2),
+                InvalidRange::elements(0, 3, u64::MAX, 2),
                 "a range that ends at least 1048575 elements behind the end of an object of 2 elements",
             ),
             (
-                BadPart::elements(0, 1 << 30, 4, 9),
+                InvalidRange::elements(0, 1 << 30, 4, 9),
                 "a range that ends before it starts, of an object of 9 elements",
             ),
-            (BadPart::blocks(0, 9, 8), "the first 9 of 8 blocks"),
-            (BadPart::CAST, "an object as elements of a type that does not divide or align it"),
+            (InvalidRange::blocks(0, 9, 8), "the first 9 of 8 blocks"),
+            (InvalidRange::CAST, "an object as elements of a type that does not divide or align it"),
         ];
         for (part, text) in cases {
             assert_eq!(part.to_string(), text);
-            assert_eq!(BadPart::of_offset(part.offset()), Some(part));
+            assert_eq!(InvalidRange::of_offset(part.offset()), Some(part));
             // A part of it is the same.
-            assert_eq!(BadPart::elements(part.offset(), 0, 1, 0), part);
-            assert_eq!(BadPart::blocks(part.offset(), 1, 0), part);
+            assert_eq!(InvalidRange::elements(part.offset(), 0, 1, 0), part);
+            assert_eq!(InvalidRange::blocks(part.offset(), 1, 0), part);
         }
     }
 
     #[test]
     fn other_offsets_state_none() {
         for offset in [0, 1 << 40, 1 << 63, (3 << 62) - 1, u64::MAX] {
-            assert_eq!(BadPart::of_offset(offset), None, "{offset:#x}");
+            assert_eq!(InvalidRange::of_offset(offset), None, "{offset:#x}");
         }
     }
 }
