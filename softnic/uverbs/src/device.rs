@@ -1,15 +1,15 @@
 //! A device: its reported properties, and its adapter.
 
 use crate::abi::{self, gid_type, link_layer, port_state};
+use crate::command::execute_on;
 use crate::errno::Errno;
 use crate::fault::Fault;
 use crate::live::{self, GID_SLOTS};
-use crate::open_device::execute_on;
 use crate::registry::Registry;
 use crate::scheduling;
 use crate::settings::{LinkLayer, Settings};
 use crate::sys;
-use crate::verbs::xrc::Domains;
+use crate::xrc_domain::Domains;
 use rushmem_mlx5::prm::counter::{AllocQCounter, QueryQCounter, QueryQCounterOut};
 use rushmem_mlx5::prm::pd::AllocPd;
 use rushmem_softnic::{Config, Context, Health, Ip, Nic, lid_of};
@@ -39,6 +39,13 @@ pub(crate) const VECTORS: u32 = 2;
 
 /// Firmware version of the model.
 pub(crate) const FIRMWARE: (u64, u64, u64) = (28, 43, 1014);
+
+/// Returns the GUID of a device, bytes in network order.
+pub(crate) fn guid(index: u32) -> [u8; 8] {
+    let [.., high, low] = index.to_be_bytes();
+    // Locally administered. The middle bytes mark a GUID made from an Ethernet address.
+    [0x52, 0x4d, 0x00, 0xff, 0xfe, 0x00, high, low]
+}
 
 /// A device of this process.
 pub(crate) struct Device {
@@ -228,7 +235,7 @@ impl Device {
 
     /// Returns the device's GUID, bytes in network order.
     pub(crate) fn guid(&self) -> [u8; 8] {
-        crate::sysfs::guid(self.index)
+        guid(self.index)
     }
 
     /// Returns the answer to QUERY_DEVICE.

@@ -2,81 +2,28 @@
 
 use crate::errno::Errno;
 use crate::inventory::{Inventory, Record};
+use crate::registry::Registry;
+use std::any::Any;
 use std::collections::BTreeMap;
 
-impl Object {
+/// An object of an opened device.
+pub(crate) trait Object: Any + Send {
     /// Returns what other processes can know about it. Only objects that the kernel tracks, too, have a record.
     fn record(&self) -> Option<Record> {
-        Some(match self {
-            Object::Pd(pd) => pd.record(),
-            Object::Cq(cq) => cq.record(),
-            Object::Qp(qp) => qp.record(),
-            Object::Dct(dct) => dct.record(),
-            Object::Mr(mr) => mr.record(),
-            Object::Srq(srq) => srq.record(),
-            _ => return None,
-        })
+        None
     }
+
+    /// Ends its events.
+    fn forget(&self, _registry: &Registry) {}
 }
 
 /// Objects of an opened device. All kinds share one row of numbers, as in the kernel.
 #[derive(Default)]
 pub(crate) struct Handles {
-    objects: BTreeMap<u32, Object>,
+    objects: BTreeMap<u32, Box<dyn Object>>,
     next: u32,
     /// Handles of objects that are new, changed or gone since the last call of [`Handles::record`].
     changed: Vec<u32>,
-}
-
-/// Makes the enum of all kinds of objects, and how each is taken out of it.
-macro_rules! kinds {
-    ($($kind:ident($type:ty),)*) => {
-        /// An object of any kind.
-        pub(crate) enum Object {
-            $($kind($type),)*
-        }
-
-        /// A kind of object.
-        pub(crate) trait Kind: Sized {
-            fn of(object: &Object) -> Option<&Self>;
-            fn of_mut(object: &mut Object) -> Option<&mut Self>;
-            fn wrap(self) -> Object;
-            fn unwrap(object: Object) -> Option<Self>;
-        }
-
-        $(impl Kind for $type {
-            fn of(object: &Object) -> Option<&Self> {
-                if let Object::$kind(it) = object { Some(it) } else { None }
-            }
-
-            fn of_mut(object: &mut Object) -> Option<&mut Self> {
-                if let Object::$kind(it) = object { Some(it) } else { None }
-            }
-
-            fn wrap(self) -> Object {
-                Object::$kind(self)
-            }
-
-            fn unwrap(object: Object) -> Option<Self> {
-                if let Object::$kind(it) = object { Some(it) } else { None }
-            }
-        })*
-    };
-}
-
-kinds! {
-    Pd(crate::verbs::pd::Pd),
-    Mr(crate::verbs::mr::Mr),
-    Cq(crate::verbs::cq::Cq),
-    Qp(crate::verbs::qp::Qp),
-    Dct(crate::verbs::dct::Dct),
-    Srq(crate::verbs::srq::Srq),
-    Xrcd(crate::verbs::xrc::Xrcd),
-    Dm(crate::verbs::dm::Dm),
-    Ah(crate::verbs::ah::Ah),
-    Devx(crate::devx::obj::Devx),
-    Umem(crate::devx::umem::Umem),
-    Uar(crate::devx::uar::Uar),
 }
 
 /// Most objects of an opened device.
@@ -84,7 +31,7 @@ const LIMIT: usize = 1 << 20;
 
 impl Handles {
     /// Stores an object and returns its handle.
-    pub(crate) fn insert(&mut self, object: impl Kind) -> Result<u32, Errno> {
+    pub(crate) fn insert(&mut self, object: impl Object) -> Result<u32, Errno> {
         if self.objects.len() >= LIMIT {
             return Err(Errno::ENOMEM);
         }
@@ -94,44 +41,51 @@ impl Handles {
         }
         let handle = self.next;
         self.next = self.next.wrapping_add(1) & 0x7fff_ffff;
-        self.objects.insert(handle, object.wrap());
+        self.objects.insert(handle, Box::new(object));
         self.changed.push(handle);
         Ok(handle)
     }
 
-    /// Returns the object behind a handle, `ENOENT` if there is none, or `EINVAL` if it is of another kind.
-    pub(crate) fn get<K: Kind>(&self, handle: u32) -> Result<&K, Errno> {
-        K::of(self.any(handle)?).ok_or(Errno::EINVAL)
+    /// Returns the object of a handle, `ENOENT` if there is none, or `EINVAL` if it is of another kind.
+    pub(crate) fn get<K: Object>(&self, handle: u32) -> Result<&K, Errno> {
+        let object = self.objects.get(&handle).ok_or(Errno::ENOENT)?;
+        as_kind(&**object).ok_or(Errno::EINVAL)
     }
 
     /// Returns a mutable reference, with the same errors as [`Handles::get`].
-    pub(crate) fn get_mut<K: Kind>(&mut self, handle: u32) -> Result<&mut K, Errno> {
+    pub(crate) fn get_mut<K: Object>(&mut self, handle: u32) -> Result<&mut K, Errno> {
         self.changed.push(handle);
-        let object = self.objects.get_mut(&handle).ok_or(Errno::ENOENT)?;
-        K::of_mut(object).ok_or(Errno::EINVAL)
-    }
-
-    /// Returns the object behind a handle, of any kind.
-    pub(crate) fn any(&self, handle: u32) -> Result<&Object, Errno> {
-        self.objects.get(&handle).ok_or(Errno::ENOENT)
+        let object: &mut dyn Any = &mut **self.objects.get_mut(&handle).ok_or(Errno::ENOENT)?;
+        object.downcast_mut().ok_or(Errno::EINVAL)
     }
 
     /// Records the objects that have changed.
     pub(crate) fn record(&mut self, inventory: &mut Inventory) {
         for handle in self.changed.drain(..) {
-            inventory.set(handle, self.objects.get(&handle).and_then(Object::record));
+            inventory.set(handle, self.objects.get(&handle).and_then(|object| object.record()));
         }
     }
 
     /// Returns all objects of a kind.
-    pub(crate) fn all<'a, K: Kind + 'a>(&'a self) -> impl Iterator<Item = &'a K> {
-        self.objects.values().filter_map(K::of)
+    pub(crate) fn all<K: Object>(&self) -> impl Iterator<Item = &K> {
+        self.objects.values().filter_map(|object| as_kind(&**object))
     }
 
     /// Takes an object out.
-    pub(crate) fn remove<K: Kind>(&mut self, handle: u32) -> Result<K, Errno> {
+    pub(crate) fn remove<K: Object>(&mut self, handle: u32) -> Result<K, Errno> {
         self.get::<K>(handle)?;
         self.changed.push(handle);
-        self.objects.remove(&handle).and_then(K::unwrap).ok_or(Errno::ENOENT)
+        let object: Box<dyn Any> = self.objects.remove(&handle).ok_or(Errno::ENOENT)?;
+        object.downcast().map(|object| *object).map_err(|_| Errno::EINVAL)
     }
+
+    /// Ends the events of all objects.
+    pub(crate) fn forget(&self, registry: &Registry) {
+        self.objects.values().for_each(|object| object.forget(registry));
+    }
+}
+
+fn as_kind<K: Object>(object: &dyn Object) -> Option<&K> {
+    let object: &dyn Any = object;
+    object.downcast_ref()
 }

@@ -33,6 +33,7 @@
 mod abi;
 mod attrs;
 mod cm;
+mod command;
 #[allow(unsafe_code, reason = "functions of the CUDA driver, and its page-locked memory")]
 mod cuda;
 mod device;
@@ -49,11 +50,13 @@ mod handles;
 #[allow(unsafe_code, reason = "functions of the C library, with its pointers")]
 pub mod interpose;
 mod inventory;
+mod ioctl;
 mod live;
 mod log;
 #[allow(unsafe_code, reason = "memory of programs and of dma-bufs")]
 mod memory;
 mod netlink;
+mod node;
 mod open_device;
 mod pages;
 mod paths;
@@ -77,6 +80,7 @@ mod umad;
 #[allow(unsafe_code, reason = "system calls that copy")]
 mod user;
 mod verbs;
+mod xrc_domain;
 
 pub use fault::Fault;
 pub use settings::{LinkLayer, SettingError, Settings};

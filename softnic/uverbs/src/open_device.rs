@@ -1,9 +1,8 @@
-//! An opened device: its context at the adapter, its objects, and the dispatch of ioctls.
+//! An opened device: its context at the adapter, and its objects.
 
-use crate::abi::{self, object};
 use crate::attrs::Call;
+use crate::command::execute_on;
 use crate::device::{Device, Lease};
-use crate::devx::obj::Devx;
 use crate::errno::Errno;
 use crate::events::{Channel, Kind};
 use crate::fault::Fault;
@@ -12,11 +11,7 @@ use crate::inventory::Inventory;
 use crate::memory::Region;
 use crate::pages::Pages;
 use crate::sys::{self, Identity};
-use crate::verbs::cq::Cq;
-use crate::verbs::qp::Qp;
-use crate::verbs::srq::Srq;
-use crate::{devx, verbs};
-use rushmem_mlx5::prm::{Command, Response};
+use rushmem_mlx5::prm::Command;
 use rushmem_softnic::Context;
 use std::collections::BTreeMap;
 use std::os::fd::{OwnedFd, RawFd};
@@ -63,40 +58,6 @@ impl OpenDevice {
             channels: BTreeMap::new(),
             prune_at: 0,
             refused: Vec::new(),
-        }
-    }
-
-    /// Executes a call.
-    pub(crate) fn call(&mut self, call: &Call) -> Result<(), Errno> {
-        let result = self.execute_call(call);
-        if let Some(session) = &mut self.context {
-            self.handles.record(&mut session.inventory);
-        }
-        result
-    }
-
-    fn execute_call(&mut self, call: &Call) -> Result<(), Errno> {
-        match (call.object, call.method) {
-            (object::DEVICE, method) => verbs::device::call(self, method, call),
-            (object::PD, 0) => verbs::pd::destroy(self, call),
-            (object::PD, abi::PD_QUERY) => verbs::pd::query(self, call),
-            (object::CQ, 0) => verbs::cq::create(self, call),
-            (object::CQ, 1) => verbs::cq::destroy(self, call),
-            (object::QP, 0) => verbs::qp::create(self, call),
-            (object::QP, 1) => verbs::qp::destroy(self, call),
-            (object::AH, 0) => verbs::ah::destroy(self, call),
-            (object::MR, 1) => verbs::mr::destroy(self, call),
-            (object::XRCD, 0) => verbs::xrc::close(self, call),
-            (object::DM, 0) => verbs::dm::allocate(self, call),
-            (object::DM, 1) => verbs::dm::free(self, call),
-            (object::MR, 0) => verbs::dm::register(self, call),
-            (object::MR, 2) => verbs::mr::advise(self, call),
-            (object::MR, 3) => verbs::mr::query(self, call),
-            (object::MR, 4) => verbs::mr::register_dma_buf(self, call),
-            (object::ASYNC_EVENT, 0) => verbs::device::async_event_file(self, call),
-            (object::DEVX | object::DEVX_OBJ | object::DEVX_UMEM | object::UAR, _)
-            | (object::DEVX_ASYNC_CMD_FD | object::DEVX_ASYNC_EVENT_FD, _) => devx::call(self, call),
-            _ => Err(Errno::EPROTONOSUPPORT),
         }
     }
 
@@ -159,30 +120,10 @@ impl OpenDevice {
     }
 }
 
-/// Executes a command for a context of the adapter.
-pub(crate) fn execute_on<C: Command>(context: &Context, command: &C) -> Result<C::Output, Errno> {
-    let mut output = C::Output::EMPTY;
-    context.command(command.encode().as_ref(), output.as_mut());
-    C::Output::decode(output.as_ref()).map_err(|error| {
-        tracing::debug!(command = %C::OPCODE, %error, "the adapter refuses a command");
-        error.into()
-    })
-}
-
 impl Drop for OpenDevice {
     fn drop(&mut self) {
-        let Some(session) = &self.context else { return };
-        for cq in self.handles.all::<Cq>() {
-            session.adapter.registry.forget_cq(cq.cqn);
-        }
-        for source in self.handles.all::<Devx>().filter_map(Devx::source) {
-            session.adapter.registry.unsubscribe(source);
-        }
-        for srq in self.handles.all::<Srq>() {
-            session.adapter.registry.forget_srq(srq.srqn);
-        }
-        for qp in self.handles.all::<Qp>() {
-            qp.forget(&session.adapter.registry);
+        if let Some(session) = &self.context {
+            self.handles.forget(&session.adapter.registry);
         }
     }
 }

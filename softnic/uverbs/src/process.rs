@@ -1,12 +1,13 @@
 //! The process: its devices, and which of its file descriptors are theirs.
 
-use crate::abi::MAJOR;
 use crate::attrs::Call;
 use crate::device::Device;
 use crate::errno::Errno;
 use crate::fault::Fault;
 use crate::fork;
+use crate::ioctl;
 use crate::live::LiveFile;
+use crate::node::device_number;
 use crate::open_device::OpenDevice;
 use crate::per_process::PerProcess;
 use crate::settings::Settings;
@@ -15,9 +16,6 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, IntoRawFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-
-/// Minor number of the first.
-pub(crate) const FIRST_MINOR: u32 = 192;
 
 /// Descriptors from here on are not handed out.
 const MAX_FD: usize = 1 << 16;
@@ -190,7 +188,7 @@ impl Process {
             Ok(call) => call,
             Err(error) => return Some(Err(error)),
         };
-        let result = opened.call(&call);
+        let result = ioctl::execute(&mut opened, &call);
         tracing::trace!(fd = file.fd, object = call.object, method = call.method, ?result, "ioctl");
         Some(result)
     }
@@ -208,24 +206,4 @@ impl Process {
             drop(file);
         }
     }
-}
-
-/// Returns the device number of a node.
-pub(crate) fn device_number(index: u32) -> libc::dev_t {
-    libc::makedev(MAJOR, FIRST_MINOR + index)
-}
-
-/// Returns the device number as text: `231:192`, ...
-pub(crate) fn device_number_text(index: u32) -> String {
-    format!("{MAJOR}:{}", FIRST_MINOR + index)
-}
-
-/// Returns the device number of a device's file for management datagrams.
-pub(crate) fn umad_number(index: u32) -> libc::dev_t {
-    libc::makedev(MAJOR, index)
-}
-
-/// Returns the same as text.
-pub(crate) fn umad_number_text(index: u32) -> String {
-    format!("{MAJOR}:{index}")
 }

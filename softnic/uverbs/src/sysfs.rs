@@ -1,11 +1,11 @@
 //! The part of sysfs that is about RDMA devices, as the kernel lays it out, as a tree of plain files and links.
 
 use crate::abi;
-use crate::device::{FIRMWARE, PKEYS};
+use crate::device::{FIRMWARE, PKEYS, guid};
 use crate::live::{self, GID_SLOTS};
+use crate::node::{device_number_text, umad_number_text};
 use crate::paths::{self, DOMAIN, PEER_MEMORY};
 use crate::pci::Function;
-use crate::process::{device_number_text, umad_number_text};
 #[cfg(doc)]
 use crate::settings::variable;
 use crate::settings::{LinkLayer, Settings};
@@ -16,13 +16,6 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-
-/// Returns the GUID of a device, bytes in network order.
-pub(crate) fn guid(index: u32) -> [u8; 8] {
-    let [.., high, low] = index.to_be_bytes();
-    // Locally administered. The middle bytes mark a GUID made from an Ethernet address.
-    [0x52, 0x4d, 0x00, 0xff, 0xfe, 0x00, high, low]
-}
 
 /// Returns the description of a device that the subnet shows.
 pub(crate) fn description(device: &str) -> String {

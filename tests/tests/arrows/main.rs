@@ -214,7 +214,6 @@ const KNOWN_CIRCLES: &[(&str, &[&str])] = &[
             "wire::sender",
         ],
     ),
-    ("softnic/uverbs/src", &["device", "devx", "handles", "open_device", "process", "sysfs", "verbs"]),
 ];
 
 /// Returns the source folders of all crates, relative to the root.

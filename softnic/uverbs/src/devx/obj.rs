@@ -5,9 +5,14 @@ use crate::attrs::Call;
 use crate::device::VECTORS;
 use crate::errno::Errno;
 use crate::fault::Fault;
-use crate::handles::Object;
+use crate::handles::{Handles, Object};
 use crate::open_device::OpenDevice;
+use crate::registry::Registry;
 use crate::subscriptions::Source;
+use crate::verbs::cq::Cq;
+use crate::verbs::dct::Dct;
+use crate::verbs::qp::Qp;
+use crate::verbs::srq::Srq;
 use rushmem_mlx5::prm::{CmdError, CmdOpcode, CmdStatus, Header, cq, dct, mkey, pd, qp, rmp, xrc};
 use rushmem_softnic::ip_of_gid;
 
@@ -16,6 +21,14 @@ pub(crate) struct Devx {
     kind: Kind,
     number: u32,
     destroy: [u8; 16],
+}
+
+impl Object for Devx {
+    fn forget(&self, registry: &Registry) {
+        if let Some(source) = self.source() {
+            registry.unsubscribe(source);
+        }
+    }
 }
 
 impl Devx {
@@ -314,14 +327,21 @@ fn about(opened: &OpenDevice, call: &Call, kind: Kind, input: &[u8]) -> Result<(
         Some(&[_, a, b, c]) => u32::from_be_bytes([0, a, b, c]),
         _ => return Err(Errno::EINVAL),
     };
-    let found = match opened.handles.any(call.handle(HANDLE)?)? {
-        Object::Devx(devx) => (devx.kind, devx.number),
-        Object::Qp(qp) => (Kind::Qp, qp.qpn),
-        Object::Cq(cq) => (Kind::Cq, cq.cqn),
-        Object::Srq(srq) if srq.is_xrc() => (Kind::XrcSrq, srq.srqn),
-        Object::Srq(srq) => (Kind::Rmp, srq.srqn),
-        Object::Dct(dct) => (Kind::Dct, dct.dctn.ok_or(Errno::EINVAL)?),
-        _ => return Err(Errno::EINVAL),
-    };
+    let found = about_handle(&opened.handles, call.handle(HANDLE)?)?;
     if found == (kind, number) { Ok(()) } else { Err(Errno::EINVAL) }
+}
+
+/// Returns the kind and number of an object, made by a command or not.
+fn about_handle(handles: &Handles, handle: u32) -> Result<(Kind, u32), Errno> {
+    Ok(if let Ok(devx) = handles.get::<Devx>(handle) {
+        (devx.kind, devx.number)
+    } else if let Ok(qp) = handles.get::<Qp>(handle) {
+        (Kind::Qp, qp.qpn)
+    } else if let Ok(cq) = handles.get::<Cq>(handle) {
+        (Kind::Cq, cq.cqn)
+    } else if let Ok(srq) = handles.get::<Srq>(handle) {
+        (if srq.is_xrc() { Kind::XrcSrq } else { Kind::Rmp }, srq.srqn)
+    } else {
+        (Kind::Dct, handles.get::<Dct>(handle)?.dctn.ok_or(Errno::EINVAL)?)
+    })
 }

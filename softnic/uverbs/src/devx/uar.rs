@@ -4,6 +4,7 @@ use super::FIRST;
 use crate::attrs::Call;
 use crate::errno::Errno;
 use crate::fault::Fault;
+use crate::handles::Object;
 use crate::open_device::OpenDevice;
 use rushmem_softnic::PAGE;
 use std::sync::Arc;
@@ -14,6 +15,8 @@ pub(crate) struct Uar {
     /// Offset in the device's file.
     offset: u64,
 }
+
+impl Object for Uar {}
 
 /// Types of doorbell pages; to the adapter they are the same.
 const BLUE_FLAME: u64 = 0;

@@ -5,6 +5,7 @@ use crate::abi::access;
 use crate::attrs::Call;
 use crate::errno::Errno;
 use crate::fault::Fault;
+use crate::handles::Object;
 use crate::memory;
 use crate::open_device::OpenDevice;
 
@@ -13,6 +14,8 @@ pub(crate) struct Umem {
     /// The adapter's number.
     id: u32,
 }
+
+impl Object for Umem {}
 
 /// Handles DEVX_UMEM reg.
 pub(super) fn register(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {

@@ -101,7 +101,8 @@ impl Bed {
     fn raw(&mut self, call: &[u8]) -> Result<(), Errno> {
         let len = call.len().min(DATA - CALL);
         self.arena.write(CALL as u64, &call[..len]).expect("inside of the arena");
-        self.opened.call(&Call::read(self.address(CALL))?)
+        let call = Call::read(self.address(CALL))?;
+        crate::ioctl::execute(&mut self.opened, &call)
     }
 
     /// Makes a call of these attributes: number, length, value.

@@ -3,7 +3,8 @@
 use crate::abi::MAJOR;
 use crate::errno::Errno;
 use crate::live::LiveFile;
-use crate::process::{self, current};
+use crate::node;
+use crate::process::current;
 use crate::{cm, paths, umad};
 use libc::{c_char, c_int};
 use std::ffi::{CStr, CString};
@@ -46,15 +47,15 @@ impl Node {
         // libibverbs tries the second path if the first does not open.
         let verbs = number("/dev/infiniband/uverbs");
         verbs
-            .or_else(|| number(&format!("/dev/char/{MAJOR}:"))?.checked_sub(process::FIRST_MINOR))
+            .or_else(|| number(&format!("/dev/char/{MAJOR}:"))?.checked_sub(node::FIRST_MINOR))
             .map(Node::Verbs)
     }
 
     /// Returns the number of the character device, or `ENOENT` if this process has no such device.
     pub(super) fn device_number(self) -> Result<libc::dev_t, Errno> {
         let number = match self {
-            Node::Verbs(index) => process::device_number(index),
-            Node::Umad(index) => process::umad_number(index),
+            Node::Verbs(index) => node::device_number(index),
+            Node::Umad(index) => node::umad_number(index),
             Node::Cm => cm::device_number(),
         };
         if current().has(self.device()) { Ok(number) } else { Err(Errno::ENOENT) }

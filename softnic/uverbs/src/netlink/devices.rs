@@ -7,7 +7,7 @@ use crate::abi::{self, gid_type};
 use crate::device::{Device, FIRMWARE, SUBNET_PREFIX};
 use crate::errno::Errno;
 use crate::settings::LinkLayer;
-use crate::{cm, live, process, sys};
+use crate::{cm, live, node, sys};
 use std::sync::Arc;
 
 /// A channel adapter, as opposed to a switch.
@@ -143,8 +143,8 @@ fn node(devices: &[Arc<Device>], request: &Request) -> Result<Writer, Errno> {
     }
     let mut writer = Writer::default();
     let (number, version, name) = match (kind, index) {
-        ("uverbs", Some(index)) => (process::device_number(index), UVERBS_ABI, format!("uverbs{index}")),
-        ("umad", Some(index)) => (process::umad_number(index), UMAD_ABI, format!("umad{index}")),
+        ("uverbs", Some(index)) => (node::device_number(index), UVERBS_ABI, format!("uverbs{index}")),
+        ("umad", Some(index)) => (node::umad_number(index), UMAD_ABI, format!("umad{index}")),
         ("rdma_cm", _) if !devices.is_empty() => {
             let version = abi::RDMA_CM_VERSION.parse().unwrap_or_default();
             (cm::device_number(), version, "rdma_cm".to_owned())

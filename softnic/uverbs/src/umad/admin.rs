@@ -293,7 +293,7 @@ mod tests {
         assert_eq!(lids(table(admin_attribute::NODE, Some((0, 0, 2)), &[1, 3])), [0x0103]);
         assert_eq!(lids(table(admin_attribute::NODE, Some((0, 0, 2)), &[9, 9])), []);
         assert_eq!(lids(table(admin_attribute::PORT_INFO, Some((1, 2, 1)), &[2])), [1]);
-        let gid = [SUBNET_PREFIX, crate::sysfs::guid(1)].concat();
+        let gid = [SUBNET_PREFIX, crate::device::guid(1)].concat();
         let paths = table(admin_attribute::PATH, Some(GID), &gid);
         assert_eq!(paths.len(), 3, "from each node");
         assert!(paths.iter().all(|path| path[40..42] == [1, 3]));

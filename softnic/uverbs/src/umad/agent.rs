@@ -122,7 +122,7 @@ pub(super) fn attribute(
 pub(super) fn guid(node: Node) -> [u8; 8] {
     match node {
         Node::Switch => SWITCH_GUID,
-        Node::Adapter(index) => sysfs::guid(index as u32),
+        Node::Adapter(index) => crate::device::guid(index as u32),
     }
 }
 

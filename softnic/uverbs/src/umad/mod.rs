@@ -20,6 +20,7 @@ mod subnet;
 use crate::device::Device;
 use crate::errno::Errno;
 use crate::events::{Channel, Kind};
+use crate::node;
 use crate::per_process::PerProcess;
 use crate::process::{self, current};
 use crate::settings::LinkLayer;
@@ -90,7 +91,7 @@ pub(crate) fn open(index: u32, flags: libc::c_int) -> Result<RawFd, Errno> {
 
 /// Returns the device number of the file that a descriptor is open on.
 pub(crate) fn open_number(fd: RawFd) -> Option<libc::dev_t> {
-    with_file(fd, |file| process::umad_number(file.device.index))
+    with_file(fd, |file| node::umad_number(file.device.index))
 }
 
 /// Forgets the file of the descriptor that `open` returned, before it is closed.

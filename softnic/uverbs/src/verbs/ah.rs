@@ -7,10 +7,13 @@ use super::{core_in, core_out};
 use crate::abi::{self, driver_data};
 use crate::attrs::Call;
 use crate::errno::Errno;
+use crate::handles::Object;
 use crate::open_device::OpenDevice;
 
 /// An address handle. Nothing but its number is kept.
 pub(crate) struct Ah;
+
+impl Object for Ah {}
 
 /// Handles CREATE_AH.
 pub(super) fn create(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {

@@ -7,10 +7,11 @@ use crate::attrs::Call;
 use crate::device::VECTORS;
 use crate::errno::Errno;
 use crate::events::Kind;
+use crate::handles::Object;
 use crate::inventory::{self, Record};
 use crate::memory;
 use crate::open_device::OpenDevice;
-use crate::registry::Waiter;
+use crate::registry::{Registry, Waiter};
 use rushmem_mlx5::prm::cq::{CqContext, CreateCq, DestroyCq, ModifyCq};
 use std::sync::Arc;
 
@@ -26,9 +27,13 @@ pub(crate) struct Cq {
     failures: Option<Arc<Waiter>>,
 }
 
-impl Cq {
-    pub(crate) fn record(&self) -> Record {
-        Record { len: 1 << self.log, ..Record::new(inventory::Kind::Cq, self.cqn) }
+impl Object for Cq {
+    fn record(&self) -> Option<Record> {
+        Some(Record { len: 1 << self.log, ..Record::new(inventory::Kind::Cq, self.cqn) })
+    }
+
+    fn forget(&self, registry: &Registry) {
+        registry.forget_cq(self.cqn);
     }
 }
 

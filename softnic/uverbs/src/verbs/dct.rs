@@ -7,6 +7,7 @@ use crate::attrs::Call;
 use crate::device::PKEYS;
 use crate::errno::Errno;
 use crate::fault::Fault;
+use crate::handles::Object;
 use crate::inventory::{Kind, Record};
 use crate::open_device::OpenDevice;
 use crate::registry::Waiter;
@@ -26,6 +27,18 @@ pub(crate) struct Dct {
     attributes: abi::ModifyQp,
 }
 
+impl Object for Dct {
+    fn record(&self) -> Option<Record> {
+        Some(Record {
+            subtype: qp_type::DRIVER as u8,
+            state: self.state,
+            pd: self.context.pd,
+            cqns: [0, self.context.cqn],
+            ..Record::new(Kind::Qp, self.dctn.unwrap_or(0))
+        })
+    }
+}
+
 impl Dct {
     /// Returns a target in RESET, of this PD, CQ and shared receive queue.
     pub(super) fn new(
@@ -38,16 +51,6 @@ impl Dct {
         let context = DctContext { pd, cqn, srqn_xrqn, user_index, dc_access_key, ..DctContext::default() };
         let attributes = abi::ModifyQp::default();
         Dct { dctn: None, context, state: qp_state::RESET, cap, failures, attributes }
-    }
-
-    pub(crate) fn record(&self) -> Record {
-        Record {
-            subtype: qp_type::DRIVER as u8,
-            state: self.state,
-            pd: self.context.pd,
-            cqns: [0, self.context.cqn],
-            ..Record::new(Kind::Qp, self.dctn.unwrap_or(0))
-        }
     }
 
     /// Returns the answer to QUERY_QP.

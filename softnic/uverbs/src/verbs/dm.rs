@@ -4,6 +4,7 @@ use super::mr;
 use crate::abi::{access, driver_data};
 use crate::attrs::Call;
 use crate::errno::Errno;
+use crate::handles::Object;
 use crate::memory::{Mapping, Region};
 use crate::open_device::OpenDevice;
 use rushmem_softnic::PAGE;
@@ -16,6 +17,8 @@ pub(crate) struct Dm {
     /// First of its pages.
     page: u64,
 }
+
+impl Object for Dm {}
 
 /// Most bytes of one allocation.
 pub(crate) const MAX_BYTES: u64 = 128 << 10;

@@ -2,14 +2,14 @@
 
 use super::address::resolve;
 use super::attributes::{answer, atomic_mode, merge};
+use super::core_in;
+use super::dct::{self, Dct};
 use super::qp::{Qp, state};
-use super::{core_in, dct};
 use crate::abi::{self, access, qp_attr, qp_state};
 use crate::attrs::Call;
 use crate::device::PKEYS;
 use crate::errno::Errno;
 use crate::fault::Fault;
-use crate::handles::Object;
 use crate::open_device::OpenDevice;
 use crate::settings::LinkLayer;
 use rushmem_mlx5::prm::qp::{
@@ -23,7 +23,7 @@ const LOG_MSG_MAX: u8 = 30;
 /// Handles MODIFY_QP, plain and extended.
 pub(super) fn modify(opened: &mut OpenDevice, number: u64, call: &Call) -> Result<(), Errno> {
     let request: abi::ModifyQp = core_in(call)?;
-    if let Object::Dct(_) = opened.handles.any(request.qp_handle)? {
+    if opened.handles.get::<Dct>(request.qp_handle).is_ok() {
         return dct::modify(opened, number, &request, call);
     }
     let qp = opened.handles.get::<Qp>(request.qp_handle)?;

@@ -6,6 +6,7 @@ use crate::abi::{self, access, rereg};
 use crate::attrs::Call;
 use crate::errno::Errno;
 use crate::fault::Fault;
+use crate::handles::Object;
 use crate::inventory::{Kind, Record};
 use crate::memory::{self, Region};
 use crate::open_device::OpenDevice;
@@ -25,11 +26,13 @@ pub(crate) struct Mr {
     start: Option<u64>,
 }
 
-impl Mr {
-    pub(crate) fn record(&self) -> Record {
-        Record { pd: self.pd, len: self.wanted.len, ..Record::new(Kind::Mr, self.key) }
+impl Object for Mr {
+    fn record(&self) -> Option<Record> {
+        Some(Record { pd: self.pd, len: self.wanted.len, ..Record::new(Kind::Mr, self.key) })
     }
+}
 
+impl Mr {
     /// Gives the region a handle, and returns it and the key.
     fn insert(self, opened: &mut OpenDevice) -> Result<(u32, u32), Errno> {
         let key = self.key;

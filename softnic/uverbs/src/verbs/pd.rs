@@ -4,6 +4,7 @@ use super::core_out;
 use crate::abi::driver_data;
 use crate::attrs::Call;
 use crate::errno::Errno;
+use crate::handles::Object;
 use crate::inventory::{Kind, Record};
 use crate::open_device::OpenDevice;
 use rushmem_mlx5::prm::pd::{AllocPd, DeallocPd};
@@ -14,9 +15,9 @@ pub(crate) struct Pd {
     pub(crate) number: u32,
 }
 
-impl Pd {
-    pub(crate) fn record(&self) -> Record {
-        Record::new(Kind::Pd, self.number)
+impl Object for Pd {
+    fn record(&self) -> Option<Record> {
+        Some(Record::new(Kind::Pd, self.number))
     }
 }
 

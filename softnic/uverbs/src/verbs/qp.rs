@@ -4,7 +4,6 @@ use super::cq::Cq;
 use super::dct::{self, Dct};
 use super::pd::Pd;
 use super::srq::Srq;
-use super::xrc::{Opening, Target, Xrcd};
 use super::{core_in, core_out};
 use crate::abi::{self, driver_data, qp_flag, qp_state, qp_type};
 use crate::attrs::Call;
@@ -15,6 +14,7 @@ use crate::inventory::{Kind, Record};
 use crate::memory;
 use crate::open_device::OpenDevice;
 use crate::registry::{Registry, Waiter};
+use crate::xrc_domain::{Opening, Target, Xrcd};
 use rushmem_mlx5::prm::Command;
 use rushmem_mlx5::prm::qp::{CreateQp, DestroyQp, QpContext, QpState, QueryQp, RqType, ServiceType};
 use std::sync::Arc;
@@ -35,6 +35,36 @@ pub(crate) struct Qp {
     attributes: abi::ModifyQp,
     /// Set for the target of an extended connection, with the domain's handle through which it was made.
     target: Option<(Arc<Target>, Arc<Opening>)>,
+}
+
+impl Object for Qp {
+    fn record(&self) -> Option<Record> {
+        let kind = match self.service {
+            ServiceType::RC => qp_type::RC,
+            ServiceType::UC => qp_type::UC,
+            ServiceType::UD => qp_type::UD,
+            ServiceType::XRC if self.is_target() => qp_type::XRC_TARGET,
+            ServiceType::XRC => qp_type::XRC_INITIATOR,
+            _ => qp_type::DRIVER,
+        };
+        let set = self.attributes();
+        Some(Record {
+            subtype: kind as u8,
+            state: set.qp_state,
+            pd: self.pd,
+            peer: set.dest_qp_num,
+            receive_psn: set.rq_psn,
+            send_psn: set.sq_psn,
+            cqns: self.cqns,
+            ..Record::new(Kind::Qp, self.qpn)
+        })
+    }
+
+    fn forget(&self, registry: &Registry) {
+        if let Some(waiter) = &self.failures {
+            registry.forget_qp(self.qpn, waiter);
+        }
+    }
 }
 
 impl Qp {
@@ -62,38 +92,9 @@ impl Qp {
         opened.handles.insert(self)
     }
 
-    /// Ends its events.
-    pub(crate) fn forget(&self, registry: &Registry) {
-        if let Some(waiter) = &self.failures {
-            registry.forget_qp(self.qpn, waiter);
-        }
-    }
-
     /// Returns whether it is the target of an extended connection.
     pub(super) fn is_target(&self) -> bool {
         self.target.is_some()
-    }
-
-    pub(crate) fn record(&self) -> Record {
-        let kind = match self.service {
-            ServiceType::RC => qp_type::RC,
-            ServiceType::UC => qp_type::UC,
-            ServiceType::UD => qp_type::UD,
-            ServiceType::XRC if self.is_target() => qp_type::XRC_TARGET,
-            ServiceType::XRC => qp_type::XRC_INITIATOR,
-            _ => qp_type::DRIVER,
-        };
-        let set = self.attributes();
-        Record {
-            subtype: kind as u8,
-            state: set.qp_state,
-            pd: self.pd,
-            peer: set.dest_qp_num,
-            receive_psn: set.rq_psn,
-            send_psn: set.sq_psn,
-            cqns: self.cqns,
-            ..Record::new(Kind::Qp, self.qpn)
-        }
     }
 
     /// Executes a command about it.
@@ -159,7 +160,7 @@ pub(crate) fn create(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> 
     let failures = failures.map(|channel| Waiter::of_failures(channel, user_handle));
     if kind == qp_type::XRC_TARGET {
         let opening = Arc::clone(&opened.handles.get::<Xrcd>(call.handle(XRCD)?)?.0);
-        let target = Target::new(opened, &opening.0)?;
+        let target = Target::new(opened.session()?.adapter.pd, &opening.0)?;
         let qpn = target.qpn;
         let handle = Qp::of_target(target, opening, failures).enter(opened)?;
         call.return_handle(HANDLE, handle)?;
@@ -294,7 +295,7 @@ pub(super) fn open(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
 /// Handles QP destroy.
 pub(crate) fn destroy(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
     let handle = call.handle(0)?;
-    if let Object::Dct(_) = opened.handles.any(handle)? {
+    if opened.handles.get::<Dct>(handle).is_ok() {
         return dct::destroy(opened, call, handle);
     }
     let qp = opened.handles.get::<Qp>(handle)?;
@@ -327,7 +328,7 @@ pub(super) fn state(opened: &OpenDevice, qp: &Qp) -> Result<u8, Errno> {
 /// Handles QUERY_QP.
 pub(super) fn query(opened: &OpenDevice, call: &Call) -> Result<(), Errno> {
     let request: abi::QueryQp = core_in(call)?;
-    if let Object::Dct(dct) = opened.handles.any(request.qp_handle)? {
+    if let Ok(dct) = opened.handles.get::<Dct>(request.qp_handle) {
         return core_out(call, &dct.describe());
     }
     let qp = opened.handles.get::<Qp>(request.qp_handle)?;

@@ -2,16 +2,17 @@
 
 use super::cq::Cq;
 use super::pd::Pd;
-use super::xrc::{Opening, Xrcd};
 use super::{core_in, core_out};
 use crate::abi::{self, driver_data, srq_attr, srq_type};
 use crate::attrs::Call;
 use crate::device::{MAX_SRQ_SGE as MAX_SGE, MAX_SRQ_WR as MAX_WR};
 use crate::errno::Errno;
+use crate::handles::Object;
 use crate::inventory::{Kind, Record};
 use crate::memory;
 use crate::open_device::OpenDevice;
-use crate::registry::Waiter;
+use crate::registry::{Registry, Waiter};
+use crate::xrc_domain::{Opening, Xrcd};
 use rushmem_mlx5::prm::rmp::{CreateRmp, DestroyRmp, ModifyRmp, QueryRmp, RmpContext, RmpState, Wq, WqType};
 use rushmem_mlx5::prm::xrc::{ArmXrcSrq, CreateXrcSrq, DestroyXrcSrq, QueryXrcSrq, XrcSrqContext};
 use std::sync::Arc;
@@ -29,12 +30,18 @@ pub(crate) struct Srq {
     xrcd: Option<Arc<Opening>>,
 }
 
-impl Srq {
-    pub(crate) fn record(&self) -> Record {
+impl Object for Srq {
+    fn record(&self) -> Option<Record> {
         let subtype = if self.is_xrc() { srq_type::XRC } else { srq_type::BASIC };
-        Record { subtype: subtype as u8, pd: self.pd, ..Record::new(Kind::Srq, self.srqn) }
+        Some(Record { subtype: subtype as u8, pd: self.pd, ..Record::new(Kind::Srq, self.srqn) })
     }
 
+    fn forget(&self, registry: &Registry) {
+        registry.forget_srq(self.srqn);
+    }
+}
+
+impl Srq {
     /// Returns whether it is of an XRC domain.
     pub(crate) fn is_xrc(&self) -> bool {
         self.xrcd.is_some()
