@@ -79,7 +79,7 @@ const RESTRICTED: &[(&str, &[&str])] = &[
     ("rushmem-device", &["bytemuck"]),
     ("rushmem-macros", &["proc-macro2", "quote", "syn"]),
     ("rushmem-base", &[]),
-    ("rushmem-config", &["serde", "sha2", "thiserror", "toml"]),
+    ("rushmem-config", &["serde", "sha2", "strsim", "thiserror", "toml"]),
     ("rushmem-native", &["corosensei", "libc", "thiserror", "tracing"]),
     ("rushmem-sanitizer", &["postcard", "serde"]),
     ("rushmem-trace", &["serde", "serde_json"]),
