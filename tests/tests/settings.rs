@@ -103,7 +103,7 @@ fn errors() -> String {
 const DOCTOR: &str = "\
 # Checks of a machine
 
-The table on this page is generated from `host/doctor`; a test compares.
+The table on this page is generated from `tools/doctor`; a test compares.
 
 ```sh
 rushmem doctor                              # check this machine
