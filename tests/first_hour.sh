@@ -78,7 +78,7 @@ project_cargo() {
 new_project() {
     (cd "$work" && "$rushmem" new "$1" --path "$root" >/dev/null) || return
     cp "$root/tests/first_hour/main.rs" "$work/$1/src/main.rs" &&
-        cp "$root/tests/first_hour/kernels.rs" "$work/$1/kernels/src/lib.rs"
+        cp "$root/tests/first_hour/kernels.rs" "$work/$1/src/kernels.rs"
 }
 
 app() { expect "${@:1:$#-1}" -- "$root/target/debug/first-hour" "${@: -1}"; }
@@ -91,7 +91,7 @@ build_app() {
 refused_ptx() {
     new_project first-ptx || return
     echo 'fn main() {}' >"$work/first-ptx/src/main.rs"
-    sed -i '/^\[dependencies\]/,/^$/d' "$work/first-ptx/Cargo.toml"
+    sed -i '/^rushmem = /d' "$work/first-ptx/Cargo.toml"
     ! (cd "$work/first-ptx" && CARGO_TARGET_DIR=$root/target cargo build --offline --quiet) \
         >"$work/refused" 2>&1
 }
@@ -103,9 +103,9 @@ panic_is_found() {
 
 line_is_named() {
     local line
-    line=$(grep -n 'table\[at\]' "$work/first-ptx/kernels/src/lib.rs" | cut -d : -f 1)
+    line=$(grep -n 'table\[at\]' "$work/first-ptx/src/kernels.rs" | cut -d : -f 1)
     passed names_the_line_of_the_source &&
-        expect 0 "kernels/src/lib.rs:$line:" 'use `get`' -- cat "$work/refused"
+        expect 0 "src/kernels.rs:$line:" 'use `get`' -- cat "$work/refused"
 }
 
 variables_are_known() {

@@ -79,12 +79,12 @@ impl Job {
         &self.config
     }
 
-    /// Adds a kernel crate for GPUs.
+    /// Adds kernels for GPUs: a module or a crate that `build.rs` has compiled.
     ///
     /// The kernels are loaded before the job starts and stay loaded until the process ends. [`Pe::load`] loads more
     /// kernels while the job runs. [`Job::run`] returns [`Error::Misuse`] if two kernels have the same name.
     ///
-    /// A job without kernel crates runs its kernels natively, unless `RUSHMEM_DEVICE=gpu` is set. With that setting,
+    /// A job without them runs its kernels natively, unless `RUSHMEM_DEVICE=gpu` is set. With that setting,
     /// the operations of the host and the kernels of [`Pe::load`] run on the GPU.
     #[must_use]
     pub fn kernels(mut self, ptx: Ptx) -> Self {

@@ -34,8 +34,8 @@
 //! }
 //! ```
 //!
-//! The job runs its kernels natively, on the CPU. For a GPU, kernels live in a crate of their own, and [`Job::kernels`]
-//! takes their PTX. `rushmem new` writes such a project. `RUSHMEM_PES=4` runs four PEs as threads, and
+//! The job runs its kernels natively, on the CPU. For a GPU, kernels are in a module that `build.rs` compiles, and
+//! [`Job::kernels`] takes their PTX. `rushmem new` writes such a project. `RUSHMEM_PES=4` runs four PEs as threads, and
 //! `rushmem run -n 4` runs four processes.
 //!
 //! # Tour

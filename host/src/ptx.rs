@@ -1,9 +1,9 @@
 //! Kernels of an application, as its build has compiled them.
 
-/// The PTX of a kernel crate, built by `rushmem-ptx`. The macro [`ptx!`](crate::ptx!) creates it.
+/// The PTX of a kernel module or kernel crate, built by `rushmem-ptx`. The macro [`ptx!`](crate::ptx!) creates it.
 #[derive(Clone, Copy, Debug)]
 pub struct Ptx {
-    /// The name of the kernel crate.
+    /// The name of the module or crate.
     pub name: &'static str,
     /// PTX text for the oldest GPUs; empty if the build left it out. Comments in it have instructions for Hopper and newer.
     pub image: &'static str,
@@ -14,15 +14,14 @@ pub struct Ptx {
     pub code: &'static [u8],
 }
 
-/// The entry of a kernel crate in the index that `rushmem-ptx` writes: name, PTX, machine code, and reason for missing
-/// PTX.
+/// An entry of the index that `rushmem-ptx` writes: name, PTX, machine code, and reason for missing PTX.
 type Entry = (&'static str, &'static str, &'static [u8], &'static str);
 
 impl Ptx {
-    /// Returns the PTX of the kernel crate `name`. The macro [`ptx!`](crate::ptx!) calls this at compile time.
+    /// Returns the PTX of the module or crate `name`. The macro [`ptx!`](crate::ptx!) calls this at compile time.
     ///
     /// # Panics
-    /// If the index has no such crate. This is an error of the compiler then.
+    /// If the index has no such name. This is then an error of the compiler.
     #[doc(hidden)]
     pub const fn find(index: &[Entry], name: &'static str) -> Self {
         let mut rest = index;
@@ -33,7 +32,8 @@ impl Ptx {
             rest = more;
         }
         panic!(
-            "build.rs builds no kernel crate of this name; ptx! needs its name in Cargo.toml with `_` for `-`"
+            "build.rs builds no kernels of this name; ptx! needs the name of the module, or of the kernel crate with \
+             `_` for `-`"
         )
     }
 }
@@ -46,9 +46,15 @@ const fn is_same(a: &[u8], b: &[u8]) -> bool {
     }
 }
 
-/// Includes the [`Ptx`] of a kernel crate, which the application's `build.rs` has built.
+/// Includes the [`Ptx`] of the kernels that the application's `build.rs` has built.
 ///
-/// The argument is the crate's name with `_` for `-`, a string literal: `Job::new()?.kernels(rushmem::ptx!("ring_kernels"))`.
+/// The argument is a string literal: the name of the module, or the name of the kernel crate with `_` for `-`. With
+/// `rushmem_ptx::build("src/kernels.rs")` in `build.rs`, it is `rushmem::ptx!("kernels")`. This crate builds a crate:
+///
+/// ```
+/// let kernels: rushmem::Ptx = rushmem::ptx!("rushmem_runtime_kernels");
+/// # assert_eq!(kernels.name, "rushmem_runtime_kernels");
+/// ```
 #[macro_export]
 macro_rules! ptx {
     ($name:literal) => {{
@@ -56,8 +62,8 @@ macro_rules! ptx {
         static PTX: $crate::Ptx = $crate::Ptx::find(
             include!(env!(
                 "KERNEL_PTX_INDEX",
-                "rushmem::ptx! needs a build.rs that calls rushmem_ptx::build(\"kernels\"), with the folder of the kernel \
-                 crate, and rushmem-ptx in [build-dependencies]"
+                "rushmem::ptx! needs a build.rs that calls rushmem_ptx::build(\"src/kernels.rs\"), with the file of the \
+                 kernels, and rushmem-ptx in [build-dependencies]"
             )),
             $name,
         );
@@ -72,15 +78,15 @@ mod tests {
     const INDEX: &[Entry] = &[("one", "ptx", b"code", ""), ("one_more", "", b"", "left out")];
 
     #[test]
-    fn finds_kernel_crates_by_name() {
+    fn finds_kernels_by_name() {
         let (one, more) = (Ptx::find(INDEX, "one"), Ptx::find(INDEX, "one_more"));
         assert_eq!((one.name, one.image, one.code, one.omitted), ("one", "ptx", &b"code"[..], ""));
         assert_eq!((more.name, more.image, more.omitted), ("one_more", "", "left out"));
     }
 
     #[test]
-    #[should_panic = "build.rs builds no kernel crate of this name"]
-    fn rejects_unknown_kernel_crates() {
+    #[should_panic = "build.rs builds no kernels of this name"]
+    fn rejects_unknown_names() {
         Ptx::find(INDEX, "on");
     }
 }

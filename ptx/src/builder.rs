@@ -17,23 +17,25 @@ use crate::source::{self, Source};
 use crate::target::Target;
 use crate::toolchain::{CARGO, RUSTC, Search};
 
-/// Builds the kernel crate in the folder `kernels` into `$OUT_DIR/<crate>.ptx`.
+/// Builds the kernels of a module or of a crate into `$OUT_DIR/<name>.ptx`.
 ///
-/// The path is relative to the package that is being built. On failure the build ends with a message that names the
-/// remedy. [`Builder`] has options for other targets, for committed PTX and for optional PTX.
+/// `kernels` is the file of a module, such as `src/kernels.rs`, or the folder of a kernel crate, relative to the package
+/// that is being built. On failure, the build fails with a message that names the remedy. [`Builder`] has options for
+/// other targets, for committed PTX and for optional PTX.
 pub fn build(kernels: impl AsRef<Path>) {
     Builder::new(kernels).build();
 }
 
-/// A build of one kernel crate, called from `build.rs`.
+/// A build of one kernel module or kernel crate, called from `build.rs`.
 ///
 /// ```no_run
-/// rushmem_ptx::Builder::new("kernels").arch("sm_100").fallback("ptx/kernels.ptx").build();
+/// rushmem_ptx::Builder::new("src/kernels.rs").arch("sm_100").fallback("ptx/kernels.ptx").build();
 /// ```
 #[derive(Debug)]
 #[must_use = "call `build`"]
 pub struct Builder {
     kernels: PathBuf,
+    dependencies: Vec<String>,
     fallback: Option<PathBuf>,
     bundled: bool,
     need: Need,
@@ -66,10 +68,12 @@ pub enum Origin {
 }
 
 impl Builder {
-    /// Returns a build of the kernel crate in the folder `kernels`, relative to the package that is being built.
+    /// Returns a build of a kernel module, such as `src/kernels.rs`, or of the kernel crate in a folder. The path is relative
+    /// to the package that is being built.
     pub fn new(kernels: impl AsRef<Path>) -> Self {
         Self {
             kernels: kernels.as_ref().into(),
+            dependencies: Vec::new(),
             fallback: None,
             bundled: false,
             need: Need::default(),
@@ -77,10 +81,22 @@ impl Builder {
         }
     }
 
+    /// Adds a dependency of the package to a kernel module, which otherwise has `rushmem-device` only.
+    ///
+    /// The dependency must support `no_std`. A kernel crate names its dependencies in its own manifest.
+    ///
+    /// ```no_run
+    /// rushmem_ptx::Builder::new("src/kernels.rs").dependency("libm").build();
+    /// ```
+    pub fn dependency(mut self, name: impl Into<String>) -> Self {
+        self.dependencies.push(name.into());
+        self
+    }
+
     /// Sets the path of committed PTX, relative to the package that is being built.
     ///
     /// It is used if it was made from the current source. Then no PTX compiler is needed. To write it, copy
-    /// `$OUT_DIR/<crate>.ptx`.
+    /// `$OUT_DIR/<name>.ptx`.
     pub fn fallback(mut self, path: impl AsRef<Path>) -> Self {
         self.fallback = Some(path.as_ref().into());
         self
@@ -103,7 +119,7 @@ impl Builder {
     /// run natively. A program that asks for a GPU then gets an error that says how to build the PTX.
     ///
     /// ```no_run
-    /// rushmem_ptx::Builder::new("kernels").optional().build();
+    /// rushmem_ptx::Builder::new("src/kernels.rs").optional().build();
     /// ```
     pub fn optional(mut self) -> Self {
         self.need = Need::OnRequest;
@@ -116,7 +132,7 @@ impl Builder {
     /// an error that says how to build the PTX.
     ///
     /// ```no_run
-    /// rushmem_ptx::Builder::new("kernels").or_native().build();
+    /// rushmem_ptx::Builder::new("src/kernels.rs").or_native().build();
     /// ```
     pub fn or_native(mut self) -> Self {
         self.need = Need::IfPossible;
@@ -183,9 +199,24 @@ impl Builder {
         Ok(Built { path, origin: made.origin, report: made.report })
     }
 
-    /// Compiles the kernel crate, or uses its committed PTX.
+    /// Reads the source of the module or crate.
+    fn source(&self, base: &Path) -> Result<Source> {
+        let path = base.join(&self.kernels);
+        if path.extension().is_some_and(|extension| extension == "rs") {
+            return Source::read_module(&path, base, &self.dependencies);
+        }
+        match self.dependencies.first() {
+            None => Source::read(&path),
+            Some(name) => Err(Error::Manifest {
+                path: path.join("Cargo.toml"),
+                problem: format!("a kernel crate names `{name}` here, not by `Builder::dependency`"),
+            }),
+        }
+    }
+
+    /// Compiles the kernels, or uses their committed PTX.
     fn make(&self, base: &Path, out: &Path, mode: Mode) -> Result<Made> {
-        let source = Source::read(&base.join(&self.kernels))?;
+        let source = self.source(base)?;
         let fallback = self.fallback.as_ref().map(|path| base.join(path));
         for path in source.files.iter().chain(&fallback) {
             println!("cargo::rerun-if-changed={}", path.display());

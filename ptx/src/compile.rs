@@ -103,30 +103,38 @@ impl Build<'_> {
         Some((asm, inspect::check(&self.target.apply(&text), self.target).err()?))
     }
 
+    /// Returns the target folder of cargo. Builds with and without lines share it, and so the macros, which take longer to
+    /// compile than the kernels.
+    fn target_dir(&self) -> PathBuf {
+        // In a shared target folder, cargo confuses packages of the same name from two workspaces.
+        let Source { dir, workspace, crate_name, module, .. } = self.source;
+        let workspace = if module.is_some() { dir.join(crate_name) } else { workspace.clone() };
+        let workspace = hex(&Sha256::digest(workspace.as_os_str().as_encoded_bytes()));
+        let extra: String = self.extras.features().iter().map(|name| format!("-{name}")).collect();
+        self.sysroot.cache.join(format!("build-{}{extra}", &workspace[..8]))
+    }
+
     /// Compiles the crate. Returns the path of the PTX.
     fn run(&self, lines: Lines) -> Result<PathBuf> {
         let Self { source, toolchain, target, extras, sysroot } = self;
-        // In a shared target folder, cargo confuses packages of the same name from two workspaces.
-        let workspace = hex(&Sha256::digest(source.workspace.as_os_str().as_encoded_bytes()));
-        let features = extras.features();
-        let extra: String = features.iter().map(|name| format!("-{name}")).collect();
-        // Builds with and without lines share the folder, and so the macros, which take longer to compile than the kernels.
-        let build = sysroot.cache.join(format!("build-{}{extra}", &workspace[..8]));
-
+        let build = self.target_dir();
         let mut command = Command::new(cargo());
         scrub(&mut command);
         command
             .current_dir(&source.dir)
             .arg("rustc")
             .args(["--quiet", "--release", "--lib", "--crate-type", "cdylib", "--target", TRIPLE])
-            .arg("--manifest-path")
-            .arg(source.dir.join("Cargo.toml"))
             .arg("--target-dir")
             .arg(&build);
-        if source.workspace.join("Cargo.lock").exists() {
+        let mut package = source.dir.clone();
+        if let Some(module) = &source.module {
+            package = build.join("crate");
+            module.write(&package)?;
+        } else if source.workspace.join("Cargo.lock").exists() {
             command.arg("--locked");
         }
-        for feature in features {
+        command.arg("--manifest-path").arg(package.join("Cargo.toml"));
+        for feature in extras.features() {
             command.arg("--features").arg(format!("rushmem-device/{feature}"));
         }
         command.args(["--", "--emit=asm"]);

@@ -186,6 +186,7 @@ mod tests {
             hash: hash.into(),
             files: Vec::new(),
             packages: Vec::new(),
+            module: None,
         }
     }
 

@@ -1,4 +1,4 @@
-//! The index of the kernel crates that a build script has built, for the macro `rushmem::ptx!`.
+//! The index of the kernel modules and kernel crates that a build script has built, for the macro `rushmem::ptx!`.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,10 +13,10 @@ use crate::files;
 /// name has another prefix.
 const VARIABLE: &str = "KERNEL_PTX_INDEX";
 
-/// The crates that this build script has built.
+/// The names of what this build script has built.
 static BUILT: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
-/// Adds a crate to the index in the folder `out`, where its PTX is.
+/// Adds a module or crate to the index in the folder `out`, where its PTX is.
 pub(crate) fn add(out: &Path, crate_name: &str) -> Result<()> {
     let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
     built.insert(crate_name.to_owned());

@@ -1,13 +1,23 @@
-//! Builds a kernel crate into checked PTX.
+//! Builds kernels into checked PTX.
 //!
 //! An application calls it from its `build.rs`:
 //!
 //! ```no_run
-//! rushmem_ptx::build("kernels");
+//! rushmem_ptx::build("src/kernels.rs");
 //! ```
 //!
-//! `kernels` is the folder of the kernel crate, relative to the application's folder. The build writes the PTX of all
-//! its kernels to `$OUT_DIR/<crate>.ptx`, and `rushmem::ptx!("<crate>")` embeds it.
+//! The build writes the PTX of all kernels in the module to `$OUT_DIR/kernels.ptx`, and `rushmem::ptx!("kernels")` embeds
+//! it. The application has the same module natively, by `mod kernels;` in its root.
+//!
+//! # Modules and crates
+//!
+//! A module is compiled for GPUs as a `no_std` crate. It consists of its file and of the folder with its name, such as
+//! `src/kernels/`. So it refers to itself by `self`, `super` and `crate::kernels`, and to no other module of the
+//! application. Of the application's dependencies, it has `rushmem-device` and those that [`Builder::dependency`] names.
+//!
+//! Kernels that several packages share are a crate, and `build` gets its folder: `rushmem_ptx::build("kernels")`. The
+//! crate begins with `#![cfg_attr(target_arch = "nvptx64", no_std, feature(abi_ptx))]`. Its PTX has the name of the crate,
+//! with `_` for `-`.
 //!
 //! # Compiler
 //!
@@ -79,6 +89,7 @@ mod index;
 pub mod inspect;
 mod lock;
 mod manifest;
+mod module;
 pub mod ptxas;
 mod source;
 mod sysroot;

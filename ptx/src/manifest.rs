@@ -17,6 +17,8 @@ pub(crate) struct Manifest {
     pub(crate) crate_name: String,
     /// Its version.
     pub(crate) version: String,
+    /// Its edition.
+    pub(crate) edition: String,
     /// The library's source file, if it is not `src/lib.rs`.
     pub(crate) lib: Option<PathBuf>,
     /// The folder of the workspace, where `Cargo.lock` lies.
@@ -25,6 +27,10 @@ pub(crate) struct Manifest {
     pub(crate) paths: Vec<PathBuf>,
     /// Names of its other dependencies.
     pub(crate) registry: Vec<String>,
+    /// Its dependencies as any manifest can name them: without inheritance, and with absolute paths.
+    pub(crate) dependencies: Table,
+    /// The `[patch]` of its workspace, with absolute paths.
+    pub(crate) patch: Table,
     /// All values that change the build, in one spelling.
     pub(crate) canonical: String,
     /// The manifests that it was read from.
@@ -54,13 +60,24 @@ const PACKAGE_KEYS: [&str; 5] = ["name", "version", "edition", "build", "links"]
 impl Manifest {
     /// Reads the manifest of the package in `dir`, an absolute path.
     pub(crate) fn read(dir: &Path) -> Result<Self> {
+        Self::read_part(dir, |table| Ok(table.clone()))
+    }
+
+    /// Reads what the manifest of the package in `dir` says about a kernel module, which has the dependencies `used` only.
+    pub(crate) fn of_module(dir: &Path, used: &[String]) -> Result<Self> {
+        Self::read_part(dir, |table| for_module(table, used))
+    }
+
+    fn read_part(dir: &Path, part: impl FnOnce(&Table) -> Result<Table, String>) -> Result<Self> {
         let path = dir.join("Cargo.toml");
         let text = files::read(&path)?;
         let table = table(&path, &text)?;
         let workspace = Workspace::of(dir, &path, &table)?;
         let mut read = vec![path.clone()];
         read.extend(workspace.path.clone().filter(|p| *p != path));
-        Self::build(dir, &table, &workspace, read).map_err(|problem| Error::Manifest { path, problem })
+        part(&table)
+            .and_then(|table| Self::build(dir, &table, &workspace, read))
+            .map_err(|problem| Error::Manifest { path, problem })
     }
 
     fn build(dir: &Path, table: &Table, workspace: &Workspace, read: Vec<PathBuf>) -> Result<Self, String> {
@@ -74,13 +91,15 @@ impl Manifest {
         let text = |t: &Table, key| t.get(key).and_then(Value::as_str).map(str::to_owned);
         let name = text(&package, "name").ok_or("the package has no name")?;
         let version = text(&package, "version").unwrap_or_else(|| "0.0.0".into());
+        let edition = text(&package, "edition").unwrap_or_else(|| "2015".into());
         let lib = table.get("lib").and_then(Value::as_table);
         let crate_name = lib.and_then(|l| text(l, "name")).unwrap_or_else(|| name.replace('-', "_"));
 
         let mut all = table.clone();
         all.retain(|key, _| !IRRELEVANT.contains(&key));
         all.insert("package".into(), Value::Table(package));
-        let mut found = Dependencies { dir, workspace, paths: Vec::new(), registry: Vec::new() };
+        let mut found =
+            Dependencies { dir, workspace, paths: Vec::new(), registry: Vec::new(), specs: Table::new() };
         found.resolve_in(&mut all)?;
         if let Some(Value::Table(targets)) = all.get_mut("target") {
             targets.retain(|cfg, _| cfg.replace(' ', "") != HOST_ONLY);
@@ -91,19 +110,38 @@ impl Manifest {
                 }
             }
         }
-        let Dependencies { paths, registry, .. } = found;
+        let Dependencies { paths, registry, specs, .. } = found;
         Ok(Self {
             name,
             crate_name,
             version,
+            edition,
             lib: lib.and_then(|l| text(l, "path")).map(|p| dir.join(p)),
             root: workspace.dir.clone(),
             paths,
             registry,
+            dependencies: specs,
+            patch: workspace.patch.clone(),
             canonical: canonical_table(&all),
             read,
         })
     }
+}
+
+/// Returns the part of a package's manifest that is about a kernel module with the dependencies `used`.
+fn for_module(table: &Table, used: &[String]) -> Result<Table, String> {
+    let package = table.get("package").ok_or("it has no [package]")?;
+    let all = table.get("dependencies").and_then(Value::as_table);
+    let spec = |name: &String| {
+        let found = all.and_then(|all| all.get(name)).cloned();
+        let found = found.ok_or_else(|| format!("the kernels need `{name}` in [dependencies]"))?;
+        Ok::<_, String>((name.clone(), found))
+    };
+    let dependencies = used.iter().map(spec).collect::<Result<Table, _>>()?;
+    Ok(Table::from_iter([
+        ("package".to_owned(), package.clone()),
+        ("dependencies".to_owned(), Value::Table(dependencies)),
+    ]))
 }
 
 /// The dependencies of one package, collected during the walk through its manifest.
@@ -112,6 +150,7 @@ struct Dependencies<'a> {
     workspace: &'a Workspace,
     paths: Vec<PathBuf>,
     registry: Vec<String>,
+    specs: Table,
 }
 
 impl Dependencies<'_> {
@@ -156,6 +195,7 @@ impl Dependencies<'_> {
             full = shared;
         }
         let package = full.get("package").and_then(Value::as_str).unwrap_or(key).to_owned();
+        self.specs.insert(key.into(), placed(&full, base));
         match full.remove("path") {
             Some(Value::String(path)) => self.paths.push(base.join(path)),
             Some(_) => return Err(format!("the path of dependency `{key}` is not text")),
@@ -165,17 +205,41 @@ impl Dependencies<'_> {
     }
 }
 
+/// Returns a dependency of a manifest in `dir` with an absolute path.
+fn placed(spec: &Table, dir: &Path) -> Value {
+    let mut spec = spec.clone();
+    if let Some(Value::String(path)) = spec.get_mut("path") {
+        *path = dir.join(&*path).display().to_string();
+    }
+    Value::Table(spec)
+}
+
+/// Returns the `[patch]` of the manifest in `dir`, with absolute paths.
+fn patch(manifest: &Table, dir: &Path) -> Table {
+    let Some(Value::Table(registries)) = manifest.get("patch") else { return Table::new() };
+    let placed_all = |patches: &Value| match patches {
+        Value::Table(patches) => {
+            let placed_one = |spec: &Value| spec.as_table().map_or(spec.clone(), |spec| placed(spec, dir));
+            Value::Table(patches.iter().map(|(name, spec)| (name.clone(), placed_one(spec))).collect())
+        }
+        other => other.clone(),
+    };
+    registries.iter().map(|(registry, patches)| (registry.clone(), placed_all(patches))).collect()
+}
+
 /// The workspace of a package. A package without one is its own workspace.
 struct Workspace {
     dir: PathBuf,
     path: Option<PathBuf>,
     table: Table,
+    patch: Table,
 }
 
 impl Workspace {
     fn of(dir: &Path, path: &Path, package: &Table) -> Result<Self> {
         if let Some(Value::Table(table)) = package.get("workspace") {
-            return Ok(Self { dir: dir.into(), path: Some(path.into()), table: table.clone() });
+            let patch = patch(package, dir);
+            return Ok(Self { dir: dir.into(), path: Some(path.into()), table: table.clone(), patch });
         }
         let named = package.get("package").and_then(|p| p.get("workspace")).and_then(Value::as_str);
         let candidates: Vec<PathBuf> = match named {
@@ -189,10 +253,11 @@ impl Workspace {
             }
             let manifest = table(&path, &files::read(&path)?)?;
             if let Some(Value::Table(found)) = manifest.get("workspace") {
-                return Ok(Self { dir, path: Some(path), table: found.clone() });
+                let patch = patch(&manifest, &dir);
+                return Ok(Self { dir, path: Some(path), table: found.clone(), patch });
             }
         }
-        Ok(Self { dir: dir.into(), path: None, table: Table::new() })
+        Ok(Self { dir: dir.into(), path: None, table: Table::new(), patch: patch(package, dir) })
     }
 
     /// Returns `value`, or the value of the workspace for `key.workspace = true`.
@@ -259,6 +324,34 @@ mod tests {
         let m = Manifest::read(tmp.path()).unwrap();
         assert_eq!((&*m.crate_name, m.root.as_path()), ("other", tmp.path()));
         assert_eq!(m.lib, Some(tmp.path().join("k.rs")));
+    }
+
+    #[test]
+    fn a_module_has_the_named_dependencies_only() {
+        let tmp = tempfile::tempdir().unwrap();
+        write(
+            tmp.path(),
+            "[workspace]\nmembers = ['app']\n[workspace.dependencies]\ndev = { path = 'far/dev', features = ['a'] }\n\
+             [patch.crates-io]\npod = { path = 'pod' }\n",
+        );
+        let app = tmp.path().join("app");
+        write(
+            &app,
+            "[package]\nname = 'my-app'\nversion = '1.2.3'\nedition = '2024'\n[dependencies]\ndev.workspace = true\n\
+             hostly = '1'\npod = '2'\n[build-dependencies]\nbuilder = '1'\n",
+        );
+        let m = Manifest::of_module(&app, &["dev".into(), "pod".into()]).unwrap();
+        assert_eq!((&*m.edition, &*m.registry), ("2024", &["pod".to_owned()][..]));
+        let (dev, pod) = (tmp.path().join("far/dev"), tmp.path().join("pod"));
+        assert_eq!(m.paths, [dev.clone()]);
+        let expected =
+            format!("dev = {{ path = '{}', features = ['a'] }}\npod = {{ version = '2' }}\n", dev.display());
+        assert_eq!(m.dependencies, expected.parse::<Table>().unwrap());
+        let expected = format!("crates-io.pod.path = '{}'", pod.display());
+        assert_eq!(m.patch, expected.parse::<Table>().unwrap());
+
+        let error = Manifest::of_module(&app, &["absent".into()]).unwrap_err().to_string();
+        assert!(error.ends_with("app/Cargo.toml: the kernels need `absent` in [dependencies]"), "{error}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The source of a kernel crate: all files that determine its PTX, and their hash.
+//! The source of kernels: all files that determine their PTX, and the hash of these files.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,6 +9,7 @@ use sha2::{Digest, Sha256};
 use crate::error::{Error, Result};
 use crate::lock::Lock;
 use crate::manifest::Manifest;
+use crate::module::{DEVICE, Module};
 
 /// The version of the way from source to PTX. Increasing it makes all committed PTX stale.
 const RECIPE: u32 = 2;
@@ -16,12 +17,12 @@ const RECIPE: u32 = 2;
 /// Folders of a package that are no part of its library.
 const NOT_LIBRARY: [&str; 5] = ["target", "tests", "benches", "examples", "fuzz"];
 
-/// A kernel crate with its path dependencies.
+/// A kernel crate or a kernel module, with its path dependencies.
 #[derive(Debug)]
 pub struct Source {
-    /// The folder of the kernel crate.
+    /// The folder of the package.
     pub dir: PathBuf,
-    /// Its name in Rust. The PTX file is `<crate_name>.ptx`.
+    /// The name of the crate or module in Rust. The PTX file is `<crate_name>.ptx`.
     pub crate_name: String,
     /// The folder of its workspace.
     pub workspace: PathBuf,
@@ -33,6 +34,8 @@ pub struct Source {
     pub files: Vec<PathBuf>,
     /// Folder and `name-version` of every path package.
     pub(crate) packages: Vec<(PathBuf, String)>,
+    /// The crate of a kernel module.
+    pub(crate) module: Option<Module>,
 }
 
 impl Source {
@@ -44,9 +47,46 @@ impl Source {
     pub fn read(dir: &Path) -> Result<Self> {
         let dir = dir.canonicalize().map_err(Error::io("find kernel crate", dir))?;
         let kernels = Manifest::read(&dir)?;
+        let files = package_files(&dir, &kernels)?;
+        let crate_name = kernels.crate_name.clone();
+        Self::gather(dir, kernels, files, crate_name, None)
+    }
+
+    /// Reads the module in `file` of the package in `dir`. Its submodules are in the folder with its name. It has the
+    /// dependencies `used` of the package, and `rushmem-device`.
+    ///
+    /// # Errors
+    /// - [`Error::Io`] if a file cannot be read.
+    /// - [`Error::Manifest`] for an invalid manifest or lock file, or if the manifest lacks a dependency.
+    pub fn read_module(file: &Path, dir: &Path, used: &[String]) -> Result<Self> {
+        let dir = dir.canonicalize().map_err(Error::io("find package", dir))?;
+        let file = file.canonicalize().map_err(Error::io("find kernel module", file))?;
+        let parent = file.parent().unwrap_or(&dir);
+        // `kernels.rs`, or `kernels/mod.rs`
+        let module = if file.ends_with("mod.rs") { parent.to_owned() } else { file.with_extension("") };
+        let name = module.file_name().unwrap_or_default().to_string_lossy().into_owned();
+
+        let used: Vec<String> = [DEVICE.to_owned()].into_iter().chain(used.iter().cloned()).collect();
+        let manifest = Manifest::of_module(&dir, &used)?;
+        let mut files = vec![file.clone()];
+        if module.is_dir() {
+            collect(&dir, &module, &mut files)?;
+        }
+        let krate = Module::new(&name, module.parent().unwrap_or(&dir), &manifest);
+        Self::gather(dir, manifest, files, name, Some(krate))
+    }
+
+    /// Adds the path dependencies to a package, whose own source is in `own`.
+    fn gather(
+        dir: PathBuf,
+        kernels: Manifest,
+        own: Vec<PathBuf>,
+        crate_name: String,
+        module: Option<Module>,
+    ) -> Result<Self> {
         let lock_path = kernels.root.join("Cargo.lock");
         let lock = Lock::read(&lock_path)?;
-        let (crate_name, workspace) = (kernels.crate_name.clone(), kernels.root.clone());
+        let workspace = kernels.root.clone();
 
         let mut packages = BTreeMap::from([(dir.clone(), kernels)]);
         let mut todo = vec![dir.clone()];
@@ -62,9 +102,10 @@ impl Source {
 
         let mut files = Vec::new();
         let mut lines = Vec::new();
-        for (dir, manifest) in &packages {
-            files.extend(manifest.read.iter().cloned());
-            lines.push(package_line(dir, manifest, &mut files)?);
+        for (at, manifest) in &packages {
+            let found = if *at == dir { own.clone() } else { package_files(at, manifest)? };
+            lines.push(package_line(at, manifest, &found)?);
+            files.extend(manifest.read.iter().cloned().chain(found));
             let registry = lock.closure(&manifest.name, &manifest.registry);
             lines.extend(registry.into_iter().map(|r| format!("registry {r}")));
         }
@@ -84,22 +125,26 @@ impl Source {
             hash.update("\n");
         }
         let packages = packages.into_iter().map(|(d, m)| (d, format!("{}-{}", m.name, m.version))).collect();
-        Ok(Self { dir, crate_name, workspace, hash: hex(&hash.finalize()), files, packages })
+        Ok(Self { dir, crate_name, workspace, hash: hex(&hash.finalize()), files, packages, module })
     }
 }
 
-/// Returns the line of one package, and adds its files to `all`.
-fn package_line(dir: &Path, manifest: &Manifest, all: &mut Vec<PathBuf>) -> Result<String> {
+/// Returns the source files of a package.
+fn package_files(dir: &Path, manifest: &Manifest) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     collect(dir, dir, &mut found)?;
     found.extend(manifest.lib.clone());
+    Ok(found)
+}
+
+/// Returns the line of one package with these files.
+fn package_line(dir: &Path, manifest: &Manifest, files: &[PathBuf]) -> Result<String> {
     let mut named = BTreeMap::new();
-    for path in found {
-        let relative = path.strip_prefix(dir).unwrap_or(&path);
+    for path in files {
+        let relative = path.strip_prefix(dir).unwrap_or(path);
         let name =
             relative.components().map(|c| c.as_os_str().to_string_lossy()).collect::<Vec<_>>().join("/");
-        named.insert(name, hash_file(&path)?);
-        all.push(path);
+        named.insert(name, hash_file(path)?);
     }
     let files: String = named.iter().map(|(name, hash)| format!(" {name}={hash}")).collect();
     Ok(format!("package {} {}{files}", manifest.name, hex(&Sha256::digest(&manifest.canonical))))
@@ -243,6 +288,55 @@ mod tests {
             fs::write(path, text).unwrap();
             assert_eq!(Source::read(&k).unwrap().hash, before, "{file}");
         }
+    }
+
+    /// Writes the package `d` of [`tree`] as an application with a kernel module, and returns its hash and its file names.
+    fn module(root: &Path) -> (String, Vec<String>) {
+        let app = tree(root).with_file_name("d");
+        let manifest = "[package]\nname = 'd'\nversion = '0.1.0'\n[dependencies]\nrushmem-device = { path = '../k' }\n\
+                        pod.workspace = true\nhostly = '1'\n";
+        for (file, text) in [
+            ("Cargo.toml", manifest),
+            ("src/main.rs", "mod kernels;\n"),
+            ("src/kernels.rs", "mod a;\n"),
+            ("src/kernels/a.rs", "fn a() {}\n"),
+        ] {
+            crate::files::create_dir(app.join(file).parent().unwrap()).unwrap();
+            fs::write(app.join(file), text).unwrap();
+        }
+        summary(&app)
+    }
+
+    fn summary(app: &Path) -> (String, Vec<String>) {
+        let source = Source::read_module(&app.join("src/kernels.rs"), app, &["pod".into()]).unwrap();
+        assert_eq!(source.crate_name, "kernels");
+        let root = app.parent().unwrap().canonicalize().unwrap();
+        let name = |path: &PathBuf| path.strip_prefix(&root).unwrap().display().to_string();
+        (source.hash, source.files.iter().map(name).collect())
+    }
+
+    #[test]
+    fn a_module_consists_of_its_file_and_its_folder() {
+        let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (hash, files) = module(one.path());
+        let expected = [
+            "Cargo.lock",
+            "Cargo.toml",
+            "d/Cargo.toml",
+            "d/src/kernels/a.rs",
+            "d/src/kernels.rs",
+            "k/Cargo.toml",
+            "k/src/a.rs",
+            "k/src/lib.rs",
+        ];
+        assert_eq!(files, expected);
+        assert_eq!(module(&two.path().join("elsewhere")).0, hash);
+
+        let app = one.path().join("d");
+        fs::write(app.join("src/main.rs"), "mod kernels; mod more;\n").unwrap();
+        assert_eq!(summary(&app).0, hash, "the host side");
+        fs::write(app.join("src/kernels/a.rs"), "fn b() {}\n").unwrap();
+        assert_ne!(summary(&app).0, hash, "a submodule");
     }
 
     #[test]

@@ -88,6 +88,23 @@ impl App {
         app
     }
 
+    /// Writes an application with its kernels in the module `src/kernels.rs`.
+    fn with_module(name: &'static str) -> Self {
+        let app = Self::new(name, r#"rushmem_ptx::build("src/kernels.rs");"#);
+        fs::remove_dir_all(app.path("kernels")).unwrap();
+        let manifest = fs::read_to_string(app.path("Cargo.toml")).unwrap();
+        let device = format!("rushmem-device = {{ path = '{}' }}", project().join("device").display());
+        app.write("Cargo.toml", &manifest.replace("app-kernels = { path = 'kernels' }", &device));
+        app.write("src/main.rs", &format!("mod kernels;\n{}", MAIN.replace("app_kernels", "kernels")));
+        let (_, rest) = KERNELS.split_once("feature(abi_ptx))]\n").unwrap();
+        app.write("src/kernels.rs", &format!("//! Kernels of an application.\n{rest}"));
+        app.write(
+            "src/kernels/more.rs",
+            &MORE.replace("use rushmem_device::Ctx;", "use crate::kernels::Ctx;"),
+        );
+        app
+    }
+
     fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
@@ -166,6 +183,11 @@ fn builds_applications_outside_of_the_repository() {
     there.write("build.rs", &format!("fn main() {{\n    {with_fallback}\n}}\n"));
     fs::remove_file(there.path("kernels.ptx")).unwrap();
     needs_no_compiler_until_the_source_changes(&there, &ptx);
+
+    let module = App::with_module("app-module");
+    has_the_kernels_of_its_module(&module);
+    names_lines_of_its_module(&module);
+    builds_again_after_a_change_of_its_module(&module);
 }
 
 fn keeps_bundled_ptx_in_every_mode(app: &App, ptx: &str) {
@@ -209,6 +231,55 @@ fn assembles(ptx: &str, ptxas: &Path) {
         let names: Vec<&str> = usage.iter().map(|u| &*u.entry).collect();
         assert_eq!(names, ["first", "second"]);
     }
+}
+
+fn has_the_kernels_of_its_module(app: &App) {
+    let ptx = app.ptx(&[]);
+    for entry in [".visible .entry first(", ".visible .entry second("] {
+        assert!(ptx.contains(entry), "{entry} in:\n{ptx}");
+    }
+    assert_eq!(Header::parse(&ptx).unwrap().krate, "kernels");
+    for folder in [app.dir.path(), &project()] {
+        assert!(!ptx.contains(folder.to_str().unwrap()), "{ptx}");
+    }
+}
+
+fn names_lines_of_its_module(app: &App) {
+    let right = fs::read_to_string(app.path("src/kernels/more.rs")).unwrap();
+    let panics = right.replace("black_box(place(place(n)))", "black_box(n % 7_u64.wrapping_sub(n))");
+    app.write("src/kernels/more.rs", &panics);
+    let message = app.failure(&[]);
+    assert!(message.contains("src/kernels/more.rs:7:38: in `second`: a path that panics"), "{message}");
+
+    // The build for GPUs comes first, so this error is its error.
+    app.write("src/kernels/more.rs", &format!("{right}\nuse std::fs::File;\n"));
+    let message = app.failure(&[]);
+    let step = "compiling kernel crate `kernels` failed for the GPU";
+    let line = format!("src/kernels/more.rs:{}:5", right.lines().count() + 2);
+    for part in [step, &line, "`std`"] {
+        assert!(message.contains(part), "{part} in:\n{message}");
+    }
+    app.write("src/kernels/more.rs", &right);
+}
+
+fn builds_again_after_a_change_of_its_module(app: &App) {
+    let third = "/// Is new.\n#[kernel]\npub fn third(_ctx: &Ctx) {}\n";
+    app.write("src/kernels/third.rs", &format!("use super::{{Ctx, kernel}};\n\n{third}"));
+    let root = fs::read_to_string(app.path("src/kernels.rs")).unwrap();
+    app.write("src/kernels.rs", &root.replace("mod more;", "mod more;\npub mod third;"));
+    assert!(app.ptx(&[]).contains(".visible .entry third("));
+    app.write(
+        "src/kernels/third.rs",
+        &format!("use super::{{Ctx, kernel}};\n\n{}", third.replace("third", "fourth")),
+    );
+    assert!(app.ptx(&[]).contains(".visible .entry fourth("));
+
+    app.write(
+        "build.rs",
+        "fn main() { rushmem_ptx::Builder::new(\"src/kernels.rs\").dependency(\"absent\").build(); }\n",
+    );
+    let message = app.failure(&[]);
+    assert!(message.contains("Cargo.toml: the kernels need `absent` in [dependencies]"), "{message}");
 }
 
 fn names_a_kernel_that_may_panic(app: &App) {

@@ -1,5 +1,4 @@
 //! The kernels of a user's first hour: structures as arguments, and mistakes.
-#![cfg_attr(target_arch = "nvptx64", no_std, feature(abi_ptx))]
 #![forbid(unsafe_code)]
 
 use rushmem_device::prelude::*;

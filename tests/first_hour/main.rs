@@ -1,11 +1,12 @@
 //! The application of a user's first hour. Its argument chooses a step or a mistake.
 #![forbid(unsafe_code)]
 
-use first_hour_kernels as kernels;
+mod kernels;
+
 use rushmem::prelude::*;
 use rushmem::{Error, Ptx};
 
-const KERNELS: Ptx = rushmem::ptx!("first_hour_kernels");
+const KERNELS: Ptx = rushmem::ptx!("kernels");
 
 const ONE_BLOCK: LaunchConfig = LaunchConfig::new(1, 32);
 

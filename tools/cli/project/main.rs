@@ -1,10 +1,12 @@
 //! Sends the number of each PE to the next PE.
 
+mod kernels;
+
 use rushmem::prelude::*;
 use rushmem::{Error, Ptx};
 
 /// The kernels for GPUs.
-const KERNELS: Ptx = rushmem::ptx!("my_app_kernels");
+const KERNELS: Ptx = rushmem::ptx!("kernels");
 
 fn main() -> Result<(), Error> {
     Job::new()?.kernels(KERNELS).run(|pe| {
@@ -22,7 +24,7 @@ fn pass_on(pe: &Pe) -> Result<u32, Error> {
     pe.write(message, &[pe.my_pe()])?;
 
     let one_block = LaunchConfig::new(1, 32);
-    pe.run(one_block, my_app_kernels::pass_on(inbox, message, arrived))?;
+    pe.run(one_block, kernels::pass_on(inbox, message, arrived))?;
     Ok(pe.read(inbox)?[0])
 }
 

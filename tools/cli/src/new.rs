@@ -22,12 +22,11 @@ pub(crate) struct Args {
 }
 
 /// The files of a project named `my-app` beside a repository `rushmem`.
-const FILES: [(&str, &str); 6] = [
+const FILES: [(&str, &str); 5] = [
     ("Cargo.toml", include_str!("../project/app.toml")),
     ("build.rs", include_str!("../project/build.rs")),
     ("src/main.rs", include_str!("../project/main.rs")),
-    ("kernels/Cargo.toml", include_str!("../project/kernels.toml")),
-    ("kernels/src/lib.rs", include_str!("../project/kernels.rs")),
+    ("src/kernels.rs", include_str!("../project/kernels.rs")),
     ("README.md", include_str!("../project/README.md")),
 ];
 
@@ -209,14 +208,11 @@ fn write(path: &Path, text: &str) -> Result<(), Error> {
         .map_err(|error| Error::Environment(format!("cannot write {}: {error}", path.display())))
 }
 
-/// Replaces the names `my-app` and `my_app` and the path `../rushmem` of a template.
+/// Replaces the name `my-app` and the path `../rushmem` of a template.
 fn fill_in(template: &str, name: &str, repository: &str) -> String {
     let quoted = format!("{repository:?}");
     let repository = &quoted[1..quoted.len() - 1];
-    template
-        .replace("my-app", name)
-        .replace("my_app", &name.replace('-', "_"))
-        .replace("../rushmem/", &format!("{repository}/"))
+    template.replace("my-app", name).replace("../rushmem/", &format!("{repository}/"))
 }
 
 #[cfg(test)]
@@ -252,7 +248,7 @@ mod tests {
 
     #[test]
     fn fills_in_names_and_paths() {
-        let filled = fill_in("my-app my_app_kernels \"../rushmem/host\"", "two-words", "/a \"b\"");
-        assert_eq!(filled, r#"two-words two_words_kernels "/a \"b\"/host""#);
+        let filled = fill_in("my-app \"../rushmem/host\"", "two-words", "/a \"b\"");
+        assert_eq!(filled, r#"two-words "/a \"b\"/host""#);
     }
 }

@@ -96,11 +96,10 @@ fn mistakes_with_ptx_are_one_clear_error() {
     let project = tmp.path().join("ptx-mistakes-test");
     let main = project.join("src/main.rs");
     let right = fs::read_to_string(&main).unwrap();
-    fs::write(&main, right.replace("ptx!(\"ptx_mistakes_test_kernels\")", "ptx!(\"other_kernels\")"))
-        .unwrap();
+    fs::write(&main, right.replace("ptx!(\"kernels\")", "ptx!(\"other_kernels\")")).unwrap();
     let wrong_name = error_of_build(&project);
-    assert!(wrong_name.contains("build.rs builds no kernel crate of this name"), "{wrong_name}");
-    assert!(wrong_name.contains("src/main.rs:7"), "{wrong_name}");
+    assert!(wrong_name.contains("build.rs builds no kernels of this name"), "{wrong_name}");
+    assert!(wrong_name.contains("src/main.rs:9"), "{wrong_name}");
 
     fs::write(&main, right).unwrap();
     fs::remove_file(project.join("build.rs")).unwrap();
@@ -114,7 +113,7 @@ fn the_readme_shows_the_project() {
     created(tmp.path(), &["my-app", "--path", &repository()]);
     let readme = fs::read_to_string(Path::new(&repository()).join("README.md")).unwrap();
     let (_, section) = readme.split_once("\n## Your own kernels\n").unwrap();
-    for file in ["Cargo.toml", "build.rs", "src/main.rs", "kernels/Cargo.toml", "kernels/src/lib.rs"] {
+    for file in ["Cargo.toml", "build.rs", "src/main.rs", "src/kernels.rs"] {
         let text = fs::read_to_string(tmp.path().join("my-app").join(file)).unwrap();
         let shown = text.replace(&repository(), "../rushmem");
         let (_, block) =

@@ -1,0 +1,117 @@
+//! A kernel module: a file of the application's own crate, which is compiled for GPUs as a crate.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use toml::{Table, Value};
+
+use crate::error::{Error, Result};
+use crate::files;
+use crate::manifest::Manifest;
+
+/// The dependency that all kernels have.
+pub(crate) const DEVICE: &str = "rushmem-device";
+
+/// The crate that consists of a kernel module.
+#[derive(Debug)]
+pub(crate) struct Module {
+    /// Its `Cargo.toml`.
+    manifest: String,
+    /// Its `lib.rs`.
+    root: String,
+    /// The lock file of the application, for the same versions of dependencies.
+    lock: PathBuf,
+}
+
+impl Module {
+    /// Returns the crate of the module `name` in `folder`, for a package with this manifest.
+    pub(crate) fn new(name: &str, folder: &Path, manifest: &Manifest) -> Self {
+        Self {
+            manifest: manifest_of(name, manifest),
+            root: root_of(name, folder),
+            lock: manifest.root.join("Cargo.lock"),
+        }
+    }
+
+    /// Writes the crate to `dir`. Several builds may do so at the same time.
+    pub(crate) fn write(&self, dir: &Path) -> Result<()> {
+        files::create_dir(dir)?;
+        files::write_if_changed(&dir.join("Cargo.toml"), &self.manifest)?;
+        files::write_if_changed(&dir.join("lib.rs"), &self.root)?;
+        if !self.lock.exists() {
+            return Ok(());
+        }
+        // Cargo removes what this crate does not need, and keeps the other versions. It must not see half a file.
+        let copy = dir.join(format!("Cargo.lock.{}", std::process::id()));
+        fs::copy(&self.lock, &copy).map_err(Error::io("copy", &self.lock))?;
+        fs::rename(&copy, dir.join("Cargo.lock")).map_err(Error::io("rename", &copy))
+    }
+}
+
+fn manifest_of(name: &str, of_package: &Manifest) -> String {
+    let text = |text: &str| Value::String(text.into());
+    let table = |entries: &[(&str, Value)]| {
+        Value::Table(entries.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect())
+    };
+    let mut dependencies = of_package.dependencies.clone();
+    for (_, spec) in dependencies.iter_mut() {
+        spec.as_table_mut().map(|spec| spec.remove("optional"));
+    }
+    let package = [
+        ("name", text(name)),
+        ("version", text(&of_package.version)),
+        ("edition", text(&of_package.edition)),
+    ];
+    let manifest: Table = [
+        ("package", table(&package)),
+        ("lib", table(&[("path", text("lib.rs"))])),
+        ("dependencies", Value::Table(dependencies)),
+        ("patch", Value::Table(of_package.patch.clone())),
+        // It is in the target folder, and no member of the application's workspace.
+        ("workspace", table(&[])),
+    ]
+    .into_iter()
+    .map(|(key, value)| (key.to_owned(), value))
+    .collect();
+    manifest.to_string()
+}
+
+/// Returns a root with the module `name`, whose file is in `folder`. An attribute `path` of the module itself would
+/// change the folder of its submodules.
+fn root_of(name: &str, folder: &Path) -> String {
+    format!(
+        "#![no_std]\n#![feature(abi_ptx)]\n\n#[path = {:?}]\nmod folder {{\n    pub mod {name};\n}}\npub use folder::{name};\n",
+        folder.display().to_string()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writes_a_crate_with_the_locked_versions() {
+        let tmp = tempfile::tempdir().unwrap();
+        let put = |name: &str, text: &str| files::write_if_changed(&tmp.path().join(name), text).unwrap();
+        put(
+            "Cargo.toml",
+            "[package]\nname = 'app'\nversion = '1.2.3'\nedition = '2024'\n\
+             [dependencies]\nrushmem-device = { version = '0.1', optional = true }\n",
+        );
+        put("Cargo.lock", "version = 4\n");
+        let manifest = Manifest::of_module(tmp.path(), &[DEVICE.into()]).unwrap();
+        let dir = tmp.path().join("target/kernels");
+        Module::new("kernels", Path::new("/a \"b\"/src"), &manifest).write(&dir).unwrap();
+        let written = files::read(&dir.join("Cargo.toml")).unwrap().parse::<Table>().unwrap();
+        let expected = "package = { name = 'kernels', version = '1.2.3', edition = '2024' }\nlib.path = 'lib.rs'\n\
+                        dependencies.rushmem-device.version = '0.1'\npatch = {}\nworkspace = {}\n";
+        assert_eq!(written, expected.parse::<Table>().unwrap());
+        let root = files::read(&dir.join("lib.rs")).unwrap();
+        assert!(
+            root.contains("#[path = \"/a \\\"b\\\"/src\"]\nmod folder {\n    pub mod kernels;\n}"),
+            "{root}"
+        );
+        assert_eq!(files::read(&dir.join("Cargo.lock")).unwrap(), "version = 4\n");
+        assert_eq!(fs::read_dir(&dir).unwrap().count(), 3);
+    }
+}
