@@ -48,6 +48,28 @@
 //! }
 //! # fn main() {}
 //! ```
+//!
+//! Kernels can be generic. [`#[kernel]`](kernel::kernel) lists the types that a kernel is compiled for, and the host launches
+//! `put_sums::<f32>(..)`, or `put_sums(..)` if the arguments determine the type:
+//!
+//! ```
+//! use core::ops::Add;
+//!
+//! use rushmem_device::prelude::*;
+//!
+//! /// Stores the elements of `base`, each plus `value`, in `sums` of the next PE.
+//! #[kernel(T = [f32, f64, u64])]
+//! pub fn put_sums<T: Scalar + Add<Output = T>>(ctx: &Ctx, sums: SymSlice<T>, base: SymSlice<T>, value: T) -> Result {
+//!     let base = ctx.local(base);
+//!     let mut i = Thread::index();
+//!     while i < base.len() {
+//!         ctx.p(sums.at(i), base.load(i) + value, ctx.pe_after(1))?;
+//!         i += Thread::count();
+//!     }
+//!     ctx.quiet(Thread)
+//! }
+//! # fn main() {}
+//! ```
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 #![cfg_attr(target_arch = "nvptx64", feature(stdarch_nvptx, asm_experimental_arch, link_llvm_intrinsics))]
 #![cfg_attr(target_arch = "nvptx64", allow(internal_features))]

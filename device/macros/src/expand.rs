@@ -4,27 +4,41 @@ use proc_macro2::TokenStream;
 use quote::{format_ident, quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
+use syn::{Generics, Ident, Visibility};
 
+use crate::generic;
 use crate::parse::{Arg, Kernel};
 
 /// Returns the items that replace the function.
 pub(crate) fn expand(kernel: &Kernel) -> TokenStream {
-    let entry = entry(kernel);
-    let launcher = launcher(kernel);
+    if !kernel.instances.is_empty() {
+        return generic::expand(kernel);
+    }
+    let Kernel { attrs, vis, name, ctx, .. } = kernel;
+    let ctx = &ctx.name;
+    let run = run(kernel, quote!(&#ctx));
+    let entry = entry(kernel, name, quote!(#(#attrs)*), vis, run);
+    let symbol = name.unraw().to_string();
+    let launcher = launcher(kernel, &kernel.generics, quote!(#symbol));
     quote! {
         #entry
         #launcher
     }
 }
 
-/// Returns the GPU entry. It takes everything by value, checks the context, and runs the body.
+/// Returns the GPU entry `name`. It takes everything by value, and executes `run`.
 ///
 /// A context by value stays in constant memory while all functions that use it are inlined.
-fn entry(kernel: &Kernel) -> TokenStream {
-    let Kernel { attrs, vis, name, ctx, args, .. } = kernel;
+pub(crate) fn entry(
+    kernel: &Kernel,
+    name: &Ident,
+    attrs: TokenStream,
+    vis: &Visibility,
+    run: TokenStream,
+) -> TokenStream {
+    let Kernel { ctx, args, .. } = kernel;
     let ctx = &ctx.name;
     let (names, types) = (args.iter().map(|a| &a.name), args.iter().map(|a| &a.ty));
-    let run = run(kernel, quote!(&#ctx));
     // `Call::arg` checks this for the launcher. An entry would accept any type with a C layout.
     let checks = args.iter().map(|arg| {
         let ty = &arg.ty;
@@ -42,7 +56,7 @@ fn entry(kernel: &Kernel) -> TokenStream {
     });
     quote! {
         #bound
-        #(#attrs)*
+        #attrs
         #[cfg(target_arch = "nvptx64")]
         #[unsafe(no_mangle)]
         #vis extern "ptx-kernel" fn #name(#ctx: ::rushmem_device::Ctx<'_>, #(#names: #types),*) {
@@ -52,11 +66,11 @@ fn entry(kernel: &Kernel) -> TokenStream {
     }
 }
 
-/// Returns the host function that binds the arguments.
-fn launcher(kernel: &Kernel) -> TokenStream {
+/// Returns the host function that binds the arguments. `entry` is an expression for the name of the PTX entry.
+pub(crate) fn launcher(kernel: &Kernel, generics: &Generics, entry: TokenStream) -> TokenStream {
     let Kernel { attrs, vis, name, ctx, args, .. } = kernel;
     let ctx = &ctx.name;
-    let entry = name.unraw().to_string();
+    let (parameters, _, conditions) = generics.split_for_impl();
     let (names, types) = (args.iter().map(|a| &a.name), args.iter().map(|a| &a.ty));
     let bound = args.iter().map(|a| &a.name);
     let run = run(kernel, quote!(#ctx));
@@ -65,7 +79,7 @@ fn launcher(kernel: &Kernel) -> TokenStream {
     quote! {
         #(#attrs)*
         #[cfg(not(target_arch = "nvptx64"))]
-        #vis fn #name(#(#names: #types),*) -> ::rushmem_device::kernel::Call {
+        #vis fn #name #parameters(#(#names: #types),*) -> ::rushmem_device::kernel::Call #conditions {
             let rushmem_kernel_native = move |#ctx: &::rushmem_device::Ctx<'_>| { #run };
             // SAFETY: this function has this name, this limit and these arguments.
             unsafe { ::rushmem_device::kernel::Call::new(#entry, rushmem_kernel_native) #bounded #per_block #(.with_arg(#bound))* }
@@ -75,15 +89,17 @@ fn launcher(kernel: &Kernel) -> TokenStream {
 
 /// Returns the kernel's body as an inner function, and its call between `enter` and `finish`. `ctx` is an expression for
 /// the reference.
-fn run(kernel: &Kernel, ctx: TokenStream) -> TokenStream {
-    let Kernel { args, output, body, .. } = kernel;
+pub(crate) fn run(kernel: &Kernel, ctx: TokenStream) -> TokenStream {
+    let Kernel { args, output, body, generics, .. } = kernel;
     let params = std::iter::once(&kernel.ctx).chain(args).map(param);
     let names = args.iter().map(|a| &a.name);
+    let (parameters, arguments, conditions) = generics.split_for_impl();
+    let arguments = arguments.as_turbofish();
     // The span of the return type is where a wrong type is reported.
-    let call = quote_spanned!(output.span() => rushmem_kernel_body(#ctx, #(#names),*));
+    let call = quote_spanned!(output.span() => rushmem_kernel_body #arguments(#ctx, #(#names),*));
     quote! {
         #[inline(always)]
-        fn rushmem_kernel_body(#(#params),*) #output #body
+        fn rushmem_kernel_body #parameters(#(#params),*) #output #conditions #body
 
         if ::rushmem_device::kernel::enter(#ctx) {
             ::rushmem_device::kernel::finish(#ctx, #call);

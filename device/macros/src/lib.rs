@@ -6,7 +6,10 @@
 use proc_macro::TokenStream;
 
 mod expand;
+mod generic;
+mod instances;
 mod kernel_arg;
+mod options;
 mod parse;
 
 /// Turns a function into a kernel.
@@ -32,7 +35,41 @@ mod parse;
 ///
 /// The first parameter is `&Ctx`. The others are by value and implement `rushmem_device::kernel::KernelArg`. A kernel
 /// returns nothing or a `rushmem_device::Result<()>`. The operator `?` ends the kernel; the failed call has already recorded
-/// its error. A kernel is a plain function: not `async`, `const`, `unsafe`, generic or a method.
+/// its error. A kernel is a plain function: not `async`, `const`, `unsafe` or a method.
+///
+/// # Generic kernels
+///
+/// A PTX entry has one signature. So a generic kernel lists the types and constants that it is compiled for:
+///
+/// ```
+/// use core::ops::Mul;
+///
+/// use rushmem_device::kernel::kernel;
+/// use rushmem_device::{Ctx, Pod, SymSlice, Thread};
+///
+/// /// Multiplies every `STEP`th element of `data` by `factor`.
+/// #[kernel(T = [f32, f64], STEP = [1, 2])]
+/// pub fn scale<T: Pod + Mul<Output = T>, const STEP: usize>(ctx: &Ctx, data: SymSlice<T>, factor: T) {
+///     let data = ctx.local(data);
+///     let mut i = Thread::index() * STEP;
+///     while i < data.len() {
+///         data.store(i, data.load(i) * factor);
+///         i += Thread::count() * STEP;
+///     }
+/// }
+///
+/// # // SAFETY: no kernel runs with it.
+/// # let data = unsafe { SymSlice::<f32>::stamped(64, 3, 9) };
+/// let call = scale::<f32, 2>(data, 0.5); // or `scale::<_, 2>`
+/// assert_eq!(call.name(), "scale_f32_2");
+/// ```
+///
+/// Each combination is an instance, with its own entry. The entry's name is the name of the kernel, followed by the arguments
+/// in the order of the parameters. Another instance does not compile on the host, and the error lists the existing ones. A
+/// generic function of the host that launches the kernel has the bound `(): ScaleInstance<T, STEP>`. The attribute defines
+/// this trait beside the kernel.
+///
+/// # Limits
 ///
 /// `#[kernel(max_threads = 512)]` sets the maximum number of threads of a block, like `__launch_bounds__` in CUDA. The runtime
 /// refuses a launch with more threads. The compiler limits the registers to what such a block has. Without the limit, a kernel

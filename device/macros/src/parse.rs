@@ -1,13 +1,14 @@
 //! Parser of kernels. It returns a valid kernel, or errors with their positions.
 
 use proc_macro2::{Span, TokenStream};
-use syn::parse::Parser;
-use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
 use syn::{
-    Attribute, Block, Error, Expr, ExprLit, FnArg, Ident, ItemFn, Lit, Meta, MetaNameValue, Pat, PatType,
-    Result, ReturnType, Signature, Token, Type, Visibility,
+    Attribute, Block, Error, FnArg, Generics, Ident, ItemFn, Pat, PatType, Result, ReturnType, Signature,
+    Type, Visibility,
 };
+
+use crate::instances::{self, Instance};
+use crate::options::Options;
 
 /// A function with the attribute `#[kernel]`.
 pub(crate) struct Kernel {
@@ -18,6 +19,9 @@ pub(crate) struct Kernel {
     pub(crate) attrs: Vec<Attribute>,
     pub(crate) vis: Visibility,
     pub(crate) name: Ident,
+    pub(crate) generics: Generics,
+    /// The instances of a generic kernel.
+    pub(crate) instances: Vec<Instance>,
     pub(crate) ctx: Arg,
     pub(crate) args: Vec<Arg>,
     pub(crate) output: ReturnType,
@@ -35,13 +39,14 @@ pub(crate) struct Arg {
 
 /// Parses a kernel. Reports all defects at once.
 pub(crate) fn kernel(attr: TokenStream, item: TokenStream) -> Result<Kernel> {
-    let (max_threads, per_block) = limits(attr)?;
+    let Options { max_threads, per_block, lists } = Options::parse(attr)?;
     let span = item.span();
     let function: ItemFn =
         syn::parse2(item).map_err(|e| at_or(e, span, "`#[kernel]` needs a function with a body"))?;
 
     let mut errors = Errors::default();
     refuse_qualifiers(&function.sig, &mut errors);
+    let instances = instances::of(&function.sig, &lists, &mut errors);
     let mut params = function.sig.inputs.iter();
     let ctx = match params.next() {
         Some(first) => context(first, &mut errors),
@@ -63,41 +68,13 @@ pub(crate) fn kernel(attr: TokenStream, item: TokenStream) -> Result<Kernel> {
         attrs,
         vis,
         name: sig.ident,
+        generics: sig.generics,
+        instances,
         ctx,
         args,
         output: sig.output,
         body: *block,
     })
-}
-
-/// Parses the arguments of the attribute: `max_threads = 512` and `per_block`, both optional.
-fn limits(attr: TokenStream) -> Result<(Option<u32>, bool)> {
-    const TAKES: &str = "`#[kernel]` takes `max_threads = N` with N from 1 to 1024, and `per_block`";
-    let (mut max_threads, mut per_block) = (None, false);
-    if attr.is_empty() {
-        return Ok((max_threads, per_block));
-    }
-    let span = attr.span();
-    let wrong = |_| Error::new(span, TAKES);
-    let all = Punctuated::<Meta, Token![,]>::parse_terminated;
-    for argument in all.parse2(attr).map_err(wrong)? {
-        match &argument {
-            Meta::Path(path) if path.is_ident("per_block") && !per_block => per_block = true,
-            Meta::NameValue(MetaNameValue {
-                path,
-                value: Expr::Lit(ExprLit { lit: Lit::Int(number), .. }),
-                ..
-            }) if path.is_ident("max_threads") && max_threads.is_none() => {
-                let threads = number.base10_parse::<u32>().map_err(wrong)?;
-                max_threads = Some(threads).filter(|threads| (1..=1024).contains(threads));
-                if max_threads.is_none() {
-                    return Err(Error::new(span, TAKES));
-                }
-            }
-            _ => return Err(Error::new(span, TAKES)),
-        }
-    }
-    Ok((max_threads, per_block))
 }
 
 /// Returns the error of `syn` if it is about the inside of a function, or else an error with `message`.
@@ -129,15 +106,10 @@ fn refuse_qualifiers(sig: &Signature, errors: &mut Errors) {
     if let Some(abi) = &sig.abi {
         errors.add(abi, "a kernel cannot name an ABI, because `#[kernel]` sets it; remove `extern`");
     }
-    if !sig.generics.params.is_empty() {
-        errors.add(
-            &sig.generics,
-            "a kernel cannot be generic, because a PTX entry has one signature; write a generic function and one \
-             kernel for each type",
-        );
-    }
-    if let Some(clause) = &sig.generics.where_clause {
-        errors.add(clause, "a kernel cannot have a `where` clause; remove it");
+    if let Some(clause) = &sig.generics.where_clause
+        && sig.generics.params.is_empty()
+    {
+        errors.add(clause, "a kernel that is not generic cannot have a `where` clause; remove it");
     }
     if let Some(variadic) = &sig.variadic {
         errors.add(variadic, "a kernel must have a fixed number of parameters; remove `...`");
@@ -182,7 +154,10 @@ fn argument(param: &FnArg, errors: &mut Errors) -> Option<Arg> {
             None
         }
         Type::ImplTrait(_) => {
-            errors.add(&arg.ty, "a kernel cannot be generic; write the concrete type");
+            errors.add(
+                &arg.ty,
+                "a kernel argument needs a named type; write `T`, and list its types: `#[kernel(T = [f32, f64])]`",
+            );
             None
         }
         _ => Some(arg),
@@ -214,10 +189,10 @@ fn named(param: &FnArg, errors: &mut Errors) -> Option<Arg> {
 
 /// The errors found so far.
 #[derive(Default)]
-struct Errors(Option<Error>);
+pub(crate) struct Errors(Option<Error>);
 
 impl Errors {
-    fn add(&mut self, at: impl quote::ToTokens, message: &str) {
+    pub(crate) fn add(&mut self, at: impl quote::ToTokens, message: impl std::fmt::Display) {
         let error = Error::new_spanned(at, message);
         match &mut self.0 {
             Some(all) => all.combine(error),

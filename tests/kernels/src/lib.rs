@@ -8,6 +8,7 @@ mod collectives;
 mod context;
 mod endless;
 mod errors;
+mod generic;
 mod job;
 mod locks;
 mod memory;
@@ -46,6 +47,7 @@ pub use errors::{
     Misuse, fail_in_one_thread, fill_slots, misuse, report_puts, send_to_all, stray_barrier, stray_block,
     wait_for_ever,
 };
+pub use generic::{PutScaledInstance, convert, put_scaled};
 pub use job::{FACTS, count_up, end_the_job, few_threads, put_and_leave, report_job};
 pub use locks::{locked_sum, sign_in};
 pub use memory::{fill, gather, put_beyond, reach, reach_from_own};

@@ -8,6 +8,7 @@ mod contexts;
 mod dc;
 mod errors;
 mod flush;
+mod generic;
 mod host_collectives;
 mod host_initiated;
 mod jobs;

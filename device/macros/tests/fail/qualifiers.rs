@@ -10,13 +10,6 @@ pub unsafe fn not_safe(ctx: &Ctx) {}
 #[kernel]
 pub extern "C" fn abi(ctx: &Ctx) {}
 
-#[kernel]
-pub fn generic<T>(ctx: &Ctx, value: T)
-where
-    T: Copy,
-{
-}
-
 #[kernel(blocks = 4)]
 pub fn arguments(ctx: &Ctx) {}
 
