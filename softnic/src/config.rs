@@ -1,39 +1,12 @@
 //! Settings of one adapter.
 
+use crate::address::Ip;
+use crate::error::Error;
 use crate::health::Change;
-use crate::nic::Error;
 use crate::roce;
-use std::fmt;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::Duration;
-
-/// The address to which the UDP fabric binds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ip {
-    /// No socket: only QPs of this adapter can be reached.
-    LoopbackOnly,
-    /// A free address 127.64.hi.lo, where hi.lo is the LID. It suits several processes of one machine.
-    AnyLoopback,
-    /// This address of this machine.
-    Addr(Ipv4Addr),
-}
-
-impl fmt::Display for Ip {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::AnyLoopback => f.write_str("a free address of 127.0.0.0/8"),
-            Self::LoopbackOnly => f.write_str("no address"),
-            Self::Addr(ip) => ip.fmt(f),
-        }
-    }
-}
-
-impl From<Ipv4Addr> for Ip {
-    fn from(ip: Ipv4Addr) -> Ip {
-        Ip::Addr(ip)
-    }
-}
 
 /// A rule for the first QP number and the first key index of an adapter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,6 @@
 //! The adapter's state, and the pass that advances it.
 
 use crate::clock::ClockRegisters;
-use crate::cmd::caps;
 use crate::config::{Config, Faults};
 use crate::counter::CounterSets;
 use crate::cq::Cq;
@@ -11,6 +10,7 @@ use crate::engine::Wake;
 use crate::event::Event;
 use crate::health::Failures;
 use crate::introduction::{Introductions, Meaning};
+use crate::limits;
 use crate::link::udp::TooLong;
 use crate::link::{Fabric, Rest};
 use crate::management::{self, Inbox, MAD};
@@ -160,9 +160,9 @@ impl Core {
             changed: Vec::new(),
         };
         // No target has the number of a QP.
-        let numbered = (1 << caps::LOG_MAX_QP) + (1 << caps::LOG_MAX_DCT);
+        let numbered = (1 << limits::LOG_MAX_QP) + (1 << limits::LOG_MAX_DCT);
         let mut qps = Table::from_random(0x100, numbered, numbers.as_mut());
-        let dcts = qps.split_off(1 << caps::LOG_MAX_DCT);
+        let dcts = qps.split_off(1 << limits::LOG_MAX_DCT);
         Core {
             config,
             address,
@@ -174,8 +174,8 @@ impl Core {
             uars: Table::new(0x10, 1 << 16),
             umems: Table::new(1, 1 << 20),
             mkeys: Table::from_random(0x100, 1 << 20, numbers.as_mut()),
-            cqs: Table::new(0x400, 1 << caps::LOG_MAX_CQ),
-            xrcds: Table::new(1, 1 << caps::LOG_MAX_XRCD),
+            cqs: Table::new(0x400, 1 << limits::LOG_MAX_CQ),
+            xrcds: Table::new(1, 1 << limits::LOG_MAX_XRCD),
             srqs: Table::new(1, 1 << 16),
             qps,
             dcts,

@@ -4,13 +4,13 @@
 //! begins with 40 bytes for a global route header. RoCE zeroes the first 20 and stores the IPv4 header in the others
 //! (InfiniBand Architecture Specification, annex A17.4.5.1).
 
+use crate::address::lid_of;
 use crate::config::Config;
 use crate::core::{Core, Done, Output, complete, fail};
 use crate::cq::Cq;
 use crate::dma::{Dma, Mkeys, Rights, User};
 use crate::loopback::malformed;
 use crate::multicast;
-use crate::nic::lid_of;
 use crate::observe::Observation;
 use crate::qp::{Qp, State};
 use crate::roce::{self, Bth, Deth, Ext, Op, Packet, Service};

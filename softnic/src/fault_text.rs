@@ -3,7 +3,7 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::Faults;
+use crate::config::Faults;
 
 /// The error of parsing a fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

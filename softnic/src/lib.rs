@@ -34,6 +34,7 @@
 //! Commands that need anything else are refused by name: memory windows, raw packets.
 #![deny(unsafe_code)]
 
+mod address;
 mod alarm;
 mod clock;
 mod cmd;
@@ -47,6 +48,7 @@ mod dc;
 mod dma;
 mod doorbells;
 mod engine;
+mod error;
 mod event;
 mod failure;
 mod fault_injection;
@@ -57,6 +59,7 @@ mod flush;
 pub mod fuzz;
 mod health;
 mod introduction;
+mod limits;
 mod link;
 mod loopback;
 mod management;
@@ -82,18 +85,19 @@ mod wire;
 mod wqe;
 mod wqe_log;
 
+pub use address::{Ip, ip_of_gid, lid_of};
 pub use alarm::Waker;
 pub use cmd::caps::CLOCK_KHZ;
 pub use cmd::refuse::reason;
-pub use config::{Config, Faults, Idle, Ip, Numbers};
+pub use config::{Config, Faults, Idle, Numbers};
+pub use error::Error;
 pub use event::Event;
 pub use fault_text::FaultError;
 pub use health::Health;
 pub use management::{MAD, Mad};
 pub use memory::{HostBuffer, HostMemory, Memory, MemoryAddr, MemoryError, MemoryKind, PAGE};
-pub use nic::{Context, Error, Nic, Uar, lid_of};
+pub use nic::{Context, Nic, Uar};
 pub use observe::{Observation, Observer, RemoteAddress};
-pub use route::ip_of_gid;
 pub use rushmem_mlx5::{AtomicOp, Width};
 pub use stats::Stats;
 pub use violation::{Rule, Violation};

@@ -1,10 +1,12 @@
 //! The adapter, and the handles of its users.
 #![allow(unsafe_code, reason = "a doorbell page's address is handed out")]
 
+use crate::address::{gid_of, lid_of, mac_of};
 use crate::alarm::{Alarm, Waker};
-use crate::config::{Config, Ip, Numbers};
+use crate::config::{Config, Numbers};
 use crate::core::Core;
 use crate::engine::{self, Shared};
+use crate::error::Error;
 use crate::event::Event;
 use crate::health::Health;
 use crate::link::Fabric;
@@ -24,111 +26,6 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
-
-/// An error outside the command interface.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum Error {
-    /// The UDP fabric could not be bound.
-    #[error(
-        "cannot bind UDP port {port} of {ip}: {source}; it needs an IPv4 address of this machine that is up"
-    )]
-    Bind {
-        /// Requested address.
-        ip: Ip,
-        /// First port tried.
-        port: u16,
-        /// Cause, from the operating system.
-        source: std::io::Error,
-    },
-    /// The adapter could not join a multicast group.
-    #[error("cannot join the multicast group {group}: {source}")]
-    Group {
-        /// The group.
-        group: Ipv4Addr,
-        /// Cause, from the operating system.
-        source: std::io::Error,
-    },
-    /// The capture file could not be written.
-    #[error("cannot write the capture file {path:?}: {source}")]
-    Capture {
-        /// The file.
-        path: std::path::PathBuf,
-        /// Cause, from the operating system.
-        source: std::io::Error,
-    },
-    /// The WQE log could not be written.
-    #[error("cannot write the WQE log {path:?}: {source}")]
-    Record {
-        /// The file.
-        path: std::path::PathBuf,
-        /// Cause, from the operating system.
-        source: std::io::Error,
-    },
-    /// The engine thread could not be started.
-    #[error("cannot start the adapter's engine thread: {0}")]
-    Thread(std::io::Error),
-    /// The system has no random numbers.
-    #[error("the operating system has no random numbers: {0}")]
-    Random(String),
-    /// A setting is out of its range.
-    #[error("setting {name} = {value} is out of range: {expected}")]
-    Setting {
-        /// The setting.
-        name: &'static str,
-        /// Its value.
-        value: String,
-        /// Accepted values.
-        expected: &'static str,
-    },
-    /// A umem does not lie within its memory.
-    #[error("umem of {len} bytes at offset {offset} leaves a memory of {size} bytes")]
-    UmemRange {
-        /// First byte.
-        offset: u64,
-        /// Bytes.
-        len: u64,
-        /// Bytes of the memory.
-        size: u64,
-    },
-    /// Memory cannot be a doorbell page.
-    #[error("no doorbell page at offset {offset:#x} of this memory: {why}")]
-    UarMemory {
-        /// First byte.
-        offset: u64,
-        /// Cause.
-        why: &'static str,
-    },
-    /// Memory cannot hold the clock.
-    #[error("no clock register at offset {offset:#x} of this memory: {why}")]
-    ClockMemory {
-        /// First byte.
-        offset: u64,
-        /// Cause.
-        why: &'static str,
-    },
-    /// No object with this number belongs to this context.
-    #[error("no {kind} {id:#x} in this context")]
-    Unknown {
-        /// Kind of object.
-        kind: &'static str,
-        /// Its number.
-        id: u32,
-    },
-    /// The object is still used by others.
-    #[error("{kind} {id:#x} is still used by {users} objects")]
-    InUse {
-        /// Kind of object.
-        kind: &'static str,
-        /// Its number.
-        id: u32,
-        /// How many objects use it.
-        users: u32,
-    },
-    /// No more objects of this kind.
-    #[error("no more {0}s")]
-    Exhausted(&'static str),
-}
 
 /// A software ConnectX: an engine thread, its objects and its fabric.
 ///
@@ -198,8 +95,8 @@ impl Nic {
 
     /// Returns the adapter's LID, for drivers that address peers of this machine as on InfiniBand.
     ///
-    /// The LID is the last two bytes of an address 127.64.hi.lo, as [`Ip::AnyLoopback`] chooses it. With any other
-    /// address there is none.
+    /// The LID is the last two bytes of an address 127.64.hi.lo, as [`Ip::AnyLoopback`](crate::Ip::AnyLoopback)
+    /// chooses it. With any other address there is none.
     #[must_use]
     pub fn lid(&self) -> Option<u16> {
         lid_of(*self.address.ip())
@@ -309,34 +206,6 @@ impl Drop for Nic {
         self.shared.sink.set(None);
         self.shared.mads.set(None);
     }
-}
-
-/// Last unicast LID; multicast LIDs follow.
-pub(crate) const LAST_LID: u16 = 0xbfff;
-
-/// Returns the IPv4 address as a GID.
-pub(crate) fn gid_of(ip: Ipv4Addr) -> [u8; 16] {
-    ip.to_ipv6_mapped().octets()
-}
-
-/// Returns the IPv4 address of the adapter with this LID; `None` if the LID is not unicast.
-pub(crate) fn ip_of_lid(lid: u16) -> Option<Ipv4Addr> {
-    let [high, low] = lid.to_be_bytes();
-    (1..=LAST_LID).contains(&lid).then(|| Ipv4Addr::new(127, 64, high, low))
-}
-
-/// Returns the LID that belongs to an IPv4 address.
-#[must_use]
-pub fn lid_of(ip: Ipv4Addr) -> Option<u16> {
-    let [.., high, low] = ip.octets();
-    let lid = u16::from_be_bytes([high, low]);
-    ip_of_lid(lid).filter(|of_lid| *of_lid == ip).map(|_| lid)
-}
-
-/// Returns the MAC address of the adapter on this port.
-pub(crate) fn mac_of(port: u16) -> [u8; 6] {
-    let [high, low] = port.to_be_bytes();
-    [0x02, 0x52, 0x4d, 0, high, low]
 }
 
 /// A UAR page, with doorbell registers.

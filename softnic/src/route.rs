@@ -1,8 +1,8 @@
 //! Routes from addresses to adapters.
 
-use crate::nic::{ip_of_lid, mac_of};
+use crate::address::{ip_of_gid, ip_of_lid, mac_of};
 use crate::roce;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4};
+use std::net::SocketAddrV4;
 
 /// The route of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,25 +20,6 @@ pub(crate) enum BadAddress {
     Gid,
     /// The GID contains no IPv4 address, and the LID is not unicast.
     Lid,
-}
-
-/// Returns the IPv4 address of a GID.
-///
-/// The GID is mapped into IPv6, or link-local as in RFC 5214: `fe80::5efe:a.b.c.d`.
-///
-/// ```
-/// use rushmem_softnic::ip_of_gid;
-///
-/// let gid = std::net::Ipv4Addr::new(10, 0, 0, 7).to_ipv6_mapped().octets();
-/// assert_eq!(ip_of_gid(gid), Some([10, 0, 0, 7].into()));
-/// ```
-#[must_use]
-pub fn ip_of_gid(gid: [u8; 16]) -> Option<Ipv4Addr> {
-    const LINK_LOCAL: [u8; 12] = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0x5e, 0xfe];
-    match gid {
-        [prefix @ .., a, b, c, d] if prefix == LINK_LOCAL => Some(Ipv4Addr::new(a, b, c, d)),
-        _ => Ipv6Addr::from(gid).to_ipv4_mapped(),
-    }
 }
 
 /// An address of an address path or an address vector.
@@ -88,7 +69,8 @@ impl Address {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nic::gid_of;
+    use crate::address::gid_of;
+    use std::net::Ipv4Addr;
 
     #[test]
     fn addresses_resolve_to_adapters() {

@@ -3,7 +3,7 @@
 //! Lines that begin with `#` are comments. Each other line is a WQE: its service (`rc`, `uc`, `ud`, `dc`, `xrc`), its index as four
 //! hexadecimal digits, and the bytes of its segments.
 
-use crate::nic::Error;
+use crate::error::Error;
 use crate::roce::Service;
 use rushmem_mlx5::wqe::{Data, View};
 use rushmem_mlx5::{Opcode, Segment};

@@ -2,8 +2,11 @@
 
 use super::refuse::{Reason, refuse};
 use super::{CmdResult, require};
+use crate::address::{gid_of, mac_of};
 use crate::core::Core;
-use crate::nic::{gid_of, mac_of};
+use crate::limits::{
+    LOG_MAX_CQ, LOG_MAX_CQ_SIZE, LOG_MAX_MSG, LOG_MAX_QP, LOG_MAX_QP_SIZE, LOG_MAX_READS, LOG_MAX_XRCD,
+};
 use crate::roce;
 use rushmem_mlx5::prm::CmdStatus;
 use rushmem_mlx5::prm::caps::{
@@ -12,24 +15,8 @@ use rushmem_mlx5::prm::caps::{
 };
 use rushmem_mlx5::prm::lag::{QueryLag, QueryLagOut};
 
-/// log2 of the most blocks in a send queue: the field in the QP context has four bits.
-pub(crate) const LOG_MAX_QP_SIZE: u8 = 15;
-/// log2 of the number of QPs. All-to-all traffic of 1,024 PEs in one process needs 2^20.
-pub(crate) const LOG_MAX_QP: u8 = 21;
-/// log2 of the number of targets of dynamic connections.
-pub(crate) const LOG_MAX_DCT: u8 = 16;
-/// log2 of the number of XRC domains.
-pub(crate) const LOG_MAX_XRCD: u8 = 16;
-/// log2 of the number of CQs.
-pub(crate) const LOG_MAX_CQ: u8 = 21;
 /// Enhanced connection establishment options that CREATE_QP offers. They change nothing in the packets.
 pub(crate) const ECE: u32 = 0x1000_0003;
-/// log2 of the most entries in a completion queue.
-pub(crate) const LOG_MAX_CQ_SIZE: u8 = 22;
-/// log2 of the longest message.
-pub(crate) const LOG_MAX_MSG: u8 = 30;
-/// log2 of the most reads and atomics in flight, either way.
-pub(crate) const LOG_MAX_READS: u8 = 7;
 
 /// Frequency of the clock of completions, which counts nanoseconds.
 pub const CLOCK_KHZ: u32 = 1_000_000;

@@ -1,11 +1,11 @@
 //! CREATE_CQ, MODIFY_CQ, QUERY_CQ, DESTROY_CQ.
 
-use super::caps::LOG_MAX_CQ_SIZE;
 use super::memory::queue_memory;
 use super::refuse::{Reason, bad_resource, refuse};
 use super::{CmdResult, require};
 use crate::core::Core;
 use crate::cq::{ArmState, Cq};
+use crate::limits::LOG_MAX_CQ_SIZE;
 use rushmem_mlx5::cqe::CQE_BYTES;
 use rushmem_mlx5::prm::CmdStatus;
 use rushmem_mlx5::prm::cq::{

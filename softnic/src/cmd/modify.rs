@@ -2,11 +2,12 @@
 //!
 //! Required fields are always taken, optional fields only if the mask has their bit.
 
-use super::caps::{ECE, LOG_MAX_MSG, LOG_MAX_READS};
+use super::caps::ECE;
 use super::qp::own;
 use super::refuse::{Reason, bad_resource, refuse};
 use super::{CmdResult, require};
 use crate::core::Core;
+use crate::limits::{LOG_MAX_MSG, LOG_MAX_READS};
 use crate::link::udp::path_mtu;
 use crate::qp::{Attrs, Qp, State};
 use crate::roce::{Psn, Service};

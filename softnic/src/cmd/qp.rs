@@ -1,11 +1,12 @@
 //! CREATE_QP, QUERY_QP, DESTROY_QP.
 
-use super::caps::{ECE, LOG_MAX_QP_SIZE};
+use super::caps::ECE;
 use super::memory::{own_pd, queue_memory};
 use super::refuse::{Reason, bad_resource, refuse};
 use super::{CmdResult, cq, require, rmp, xrc};
 use crate::core::Core;
 use crate::datagram;
+use crate::limits::LOG_MAX_QP_SIZE;
 use crate::qp::{Qp, Rq, Sq, State};
 use crate::roce::Service;
 use rushmem_mlx5::doorbell::Record;

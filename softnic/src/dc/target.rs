@@ -1,9 +1,9 @@
 //! Targets, and their connections.
 
 use super::{CONNECTIONS, FORGET};
-use crate::cmd::caps::{LOG_MAX_MSG, LOG_MAX_READS};
 use crate::core::Core;
 use crate::dma::KeyFault;
+use crate::limits::{LOG_MAX_MSG, LOG_MAX_READS};
 use crate::qp::{Attrs, Qp, State};
 use crate::roce::{self, Aeth, AethSyndrome, Bth, Connect, Ext, Op, Packet, Psn, Service};
 use crate::route::Route;

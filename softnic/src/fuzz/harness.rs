@@ -1,12 +1,12 @@
 //! The fuzzing harness: an adapter without a thread, one context, and two QPs of one service in RTS.
 
+use crate::address::{Ip, gid_of, mac_of};
 use crate::cmd;
-use crate::config::{Config, Faults, Ip};
+use crate::config::{Config, Faults};
 use crate::core::Core;
 use crate::dma::Umem;
 use crate::link::Fabric;
 use crate::memory::{HostBuffer, Memory, PAGE};
-use crate::nic::{gid_of, mac_of};
 use crate::rng::Rng;
 use crate::roce::{self, Aeth, AethSyndrome, Bth, Connect, DEFAULT_PKEY, Ext, Op, Psn, Service};
 use crate::uar::UarPage;

@@ -15,7 +15,7 @@ pub(crate) mod shared;
 pub(crate) mod udp;
 
 use crate::config::Config;
-use crate::nic::Error;
+use crate::error::Error;
 use crate::observe::Lookout;
 use crate::roce::{self, BTH, Bth, Ext, ICRC, icrc};
 use crate::stats::Stats;

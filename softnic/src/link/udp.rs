@@ -3,8 +3,7 @@
 
 use super::batch::{Batch, Entry};
 use super::offload::{self, Control};
-use crate::config::Ip;
-use crate::nic::{LAST_LID, ip_of_lid};
+use crate::address::{Ip, LAST_LID, ip_of_lid};
 use crate::roce::{self, MAX_PACKET, PORT};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::collections::HashSet;

@@ -1,0 +1,78 @@
+//! Addresses of adapters: IPv4 addresses, and the GIDs, LIDs and MAC addresses that stand for them.
+
+use std::fmt;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// The address to which the UDP fabric binds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ip {
+    /// No socket: only QPs of this adapter can be reached.
+    LoopbackOnly,
+    /// A free address 127.64.hi.lo, where hi.lo is the LID. It suits several processes of one machine.
+    AnyLoopback,
+    /// This address of this machine.
+    Addr(Ipv4Addr),
+}
+
+impl fmt::Display for Ip {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AnyLoopback => f.write_str("a free address of 127.0.0.0/8"),
+            Self::LoopbackOnly => f.write_str("no address"),
+            Self::Addr(ip) => ip.fmt(f),
+        }
+    }
+}
+
+impl From<Ipv4Addr> for Ip {
+    fn from(ip: Ipv4Addr) -> Ip {
+        Ip::Addr(ip)
+    }
+}
+
+/// Returns the IPv4 address of a GID.
+///
+/// The GID is mapped into IPv6, or link-local as in RFC 5214: `fe80::5efe:a.b.c.d`.
+///
+/// ```
+/// use rushmem_softnic::ip_of_gid;
+///
+/// let gid = std::net::Ipv4Addr::new(10, 0, 0, 7).to_ipv6_mapped().octets();
+/// assert_eq!(ip_of_gid(gid), Some([10, 0, 0, 7].into()));
+/// ```
+#[must_use]
+pub fn ip_of_gid(gid: [u8; 16]) -> Option<Ipv4Addr> {
+    const LINK_LOCAL: [u8; 12] = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0x5e, 0xfe];
+    match gid {
+        [prefix @ .., a, b, c, d] if prefix == LINK_LOCAL => Some(Ipv4Addr::new(a, b, c, d)),
+        _ => Ipv6Addr::from(gid).to_ipv4_mapped(),
+    }
+}
+
+/// Last unicast LID; multicast LIDs follow.
+pub(crate) const LAST_LID: u16 = 0xbfff;
+
+/// Returns the IPv4 address as a GID.
+pub(crate) fn gid_of(ip: Ipv4Addr) -> [u8; 16] {
+    ip.to_ipv6_mapped().octets()
+}
+
+/// Returns the IPv4 address of the adapter with this LID; `None` if the LID is not unicast.
+pub(crate) fn ip_of_lid(lid: u16) -> Option<Ipv4Addr> {
+    let [high, low] = lid.to_be_bytes();
+    (1..=LAST_LID).contains(&lid).then(|| Ipv4Addr::new(127, 64, high, low))
+}
+
+/// Returns the LID that belongs to an IPv4 address.
+#[must_use]
+pub fn lid_of(ip: Ipv4Addr) -> Option<u16> {
+    let [.., high, low] = ip.octets();
+    let lid = u16::from_be_bytes([high, low]);
+    ip_of_lid(lid).filter(|of_lid| *of_lid == ip).map(|_| lid)
+}
+
+/// Returns the MAC address of the adapter on this port.
+pub(crate) fn mac_of(port: u16) -> [u8; 6] {
+    let [high, low] = port.to_be_bytes();
+    [0x02, 0x52, 0x4d, 0, high, low]
+}
