@@ -1,13 +1,12 @@
 //! The adapter's state, and the pass that advances it.
 
 use crate::clock::ClockRegisters;
-use crate::config::{Config, Faults};
-use crate::counter::CounterSets;
+use crate::config::Config;
 use crate::cq::Cq;
+use crate::datagram;
 use crate::dc::Dct;
 use crate::dma::{Dma, Mkeys, Umem};
 use crate::engine::Wake;
-use crate::event::Event;
 use crate::health::Failures;
 use crate::introduction::{Introductions, Meaning};
 use crate::limits;
@@ -15,20 +14,23 @@ use crate::link::udp::TooLong;
 use crate::link::{Fabric, Rest};
 use crate::management::{self, Inbox, MAD};
 use crate::multicast::Members;
-use crate::observe::{Lookout, Observation};
 use crate::qp::{Qp, State};
+use crate::report::Report;
+use crate::report::event::Event;
+use crate::report::observe::Observation;
+use crate::report::stats::Stats;
+use crate::report::violation::Rule;
 use crate::rng::Rng;
-use crate::roce::{Bth, Ext};
+use crate::roce::{self, Bth, Ext};
 use crate::route::Route;
+use crate::sq;
 use crate::srq::SharedSrq;
-use crate::stats::Stats;
 use crate::table::Table;
 use crate::uar::{Rung, UarPage};
-use crate::violation::{Rule, Violations};
-use crate::wqe_log::WqeLog;
-use crate::{datagram, roce, sq, wire};
+use crate::wire;
+use crate::wqe::{self, Done};
 use rushmem_mlx5::cqe::{Completion, Failure};
-use rushmem_mlx5::{Cqe, CqeOpcode, Opcode, Segment, Syndrome};
+use rushmem_mlx5::{Cqe, CqeOpcode, Segment, Syndrome};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -64,7 +66,7 @@ pub(crate) struct Core {
     /// Path MTUs to the peers of dynamic connections, and when the system told them.
     pub(crate) path_mtus: BTreeMap<Ipv4Addr, (Instant, Option<u32>)>,
     pub(crate) dma: Dma,
-    pub(crate) out: Output,
+    pub(crate) report: Report,
     /// QPs with work, in turn.
     pub(crate) ready: VecDeque<u32>,
     pub(crate) timers: BinaryHeap<Reverse<(Instant, u32)>>,
@@ -89,28 +91,6 @@ pub(crate) struct Core {
     pub(crate) members: Members,
     /// The failures that each context has not taken yet.
     pub(crate) kept_failures: BTreeMap<u32, Vec<Event>>,
-}
-
-/// Counters, violations, events and fault state that all parts of the adapter update.
-pub(crate) struct Output {
-    pub(crate) stats: Stats,
-    pub(crate) counters: CounterSets,
-    pub(crate) violations: Violations,
-    start: Instant,
-    pub(crate) now: Instant,
-    pub(crate) faults: Faults,
-    /// Set if `faults` affect the execution of WQEs.
-    pub(crate) injects_faults: bool,
-    pub(crate) rng: Rng,
-    /// QPs that wait for a time, and the time.
-    pub(crate) wakeups: Vec<(Instant, u32)>,
-    /// Events not yet delivered.
-    pub(crate) events: Vec<Event>,
-    /// Log of executed WQEs.
-    pub(crate) record: Option<WqeLog>,
-    pub(crate) lookout: Lookout,
-    /// Contexts with changed memory in this pass.
-    changed: Vec<u32>,
 }
 
 /// A callback of a context's owner.
@@ -140,25 +120,9 @@ impl Core {
     ) -> Core {
         let now = Instant::now();
         let faults = config.faults.clone();
-        // Packet faults have a generator of their own.
-        let rng = Rng::new(!faults.seed);
         let failures = Failures::new(faults.planned_failures());
         let dma = Dma::with_loose_atomics(faults.loose_atomic, Rng::new(faults.seed.rotate_left(32)));
-        let out = Output {
-            stats: Stats::default(),
-            counters: CounterSets::new(),
-            violations: Violations::default(),
-            start: now,
-            now,
-            injects_faults: faults.affect_execution(),
-            faults,
-            rng,
-            wakeups: Vec::new(),
-            events: Vec::new(),
-            record: None,
-            lookout: Lookout::default(),
-            changed: Vec::new(),
-        };
+        let report = Report::new(faults);
         // No target has the number of a QP.
         let numbered = (1 << limits::LOG_MAX_QP) + (1 << limits::LOG_MAX_DCT);
         let mut qps = Table::from_random(0x100, numbered, numbers.as_mut());
@@ -183,7 +147,7 @@ impl Core {
             answers: Vec::new(),
             path_mtus: BTreeMap::new(),
             dma,
-            out,
+            report,
             ready: VecDeque::new(),
             timers: BinaryHeap::new(),
             scratch: Box::new([Segment::ZERO; MAX_SEGMENTS]),
@@ -207,8 +171,8 @@ impl Core {
     /// `wanted` returns whether a command waits for the core. The other QPs then wait for the next pass.
     pub(crate) fn pass(&mut self, wanted: impl Fn() -> bool) -> bool {
         self.now = Instant::now();
-        self.out.now = self.now;
-        self.clocks.store(|| self.out.timestamp());
+        self.report.now = self.now;
+        self.clocks.store(|| self.report.timestamp());
         self.fail_due();
         let mut busy = self.doorbells() | self.packets();
         for _ in 0..self.ready.len() {
@@ -217,7 +181,7 @@ impl Core {
                 qp.queued = false;
             }
             let shortages = self.shortages();
-            if self.out.draw_skip(qpn) || sq::run(self, qpn) {
+            if self.report.draw_skip(qpn) || sq::run(self, qpn) {
                 self.enqueue(qpn);
             }
             // A QP that waits for room in shared memory is no work: the peer wakes the engine.
@@ -226,15 +190,15 @@ impl Core {
                 break;
             }
         }
-        for (due, qpn) in std::mem::take(&mut self.out.wakeups) {
+        for (due, qpn) in std::mem::take(&mut self.report.wakeups) {
             self.arm(qpn, due);
         }
         self.dma.settle();
-        self.out.lookout.landed();
-        self.dma.land_due(Some(self.now), |owner| self.out.note_change(owner));
+        self.report.lookout.landed();
+        self.dma.land_due(Some(self.now), |owner| self.report.note_change(owner));
         self.fire_timers();
         if let Some(fabric) = &mut self.fabric {
-            fabric.flush(self.now, &mut self.out.stats, &mut self.out.lookout);
+            fabric.flush(self.now, &mut self.report.stats, &mut self.report.lookout);
             busy |= fabric.blocked();
             for too_long in fabric.take_too_long() {
                 self.note_too_long(too_long);
@@ -250,7 +214,7 @@ impl Core {
         /// Most passes. A peer may keep the adapter busy.
         const MOST: usize = 16;
 
-        if self.out.injects_faults {
+        if self.report.injects_faults {
             return;
         }
         for _ in 0..MOST {
@@ -287,12 +251,12 @@ impl Core {
                     payload.copy_from_slice(bytes);
                     Ok::<(), std::convert::Infallible>(())
                 });
-                fabric.flush(Instant::now(), &mut self.out.stats, &mut self.out.lookout);
+                fabric.flush(Instant::now(), &mut self.report.stats, &mut self.report.lookout);
                 true
             }
             _ => false,
         };
-        self.out.stats.lost += u64::from(!delivered);
+        self.report.stats.lost += u64::from(!delivered);
     }
 
     /// Handles the introductions among the management datagrams that have arrived. The others wait for the driver.
@@ -305,7 +269,7 @@ impl Core {
                         fabric.note_software(SocketAddrV4::new(mad.from, roce::PORT));
                     }
                 }
-                Meaning::Stray => self.out.stats.dropped += 1,
+                Meaning::Stray => self.report.stats.dropped += 1,
                 Meaning::Other => self.mads.put_back(mad),
             }
         }
@@ -344,13 +308,13 @@ impl Core {
         }
         self.fabric = Some(fabric);
         self.introduce();
-        self.out.stats.packets_received += complete_receive.packets_received;
-        self.out.stats.bytes_received += complete_receive.bytes_received;
-        self.out.stats.shared_received += complete_receive.shared_received;
-        self.out.stats.dropped += complete_receive.dropped;
-        self.out.stats.faults += complete_receive.faults;
+        self.report.stats.packets_received += complete_receive.packets_received;
+        self.report.stats.bytes_received += complete_receive.bytes_received;
+        self.report.stats.shared_received += complete_receive.shared_received;
+        self.report.stats.dropped += complete_receive.dropped;
+        self.report.stats.faults += complete_receive.faults;
         for _ in 0..complete_receive.faults {
-            self.out.lookout.note(|| Observation::Fault { qpn: None, kind: "black_hole" });
+            self.report.lookout.note(|| Observation::Fault { qpn: None, kind: "black_hole" });
         }
         busy
     }
@@ -368,18 +332,13 @@ impl Core {
 
     /// Returns the listeners of the contexts with changed memory since the last call.
     pub(crate) fn changed_listeners(&mut self) -> Vec<Listener> {
-        let mut changed = std::mem::take(&mut self.out.changed);
-        changed.sort_unstable();
-        changed.dedup();
-        let listeners = changed.iter().filter_map(|context| self.listeners.get(context)).cloned().collect();
-        changed.clear();
-        self.out.changed = changed;
-        listeners
+        let changed = self.report.drain_changed();
+        changed.filter_map(|context| self.listeners.get(&context)).cloned().collect()
     }
 
     /// Returns whether the next pass has work before any doorbell, packet or timer.
     pub(crate) fn has_work(&self) -> bool {
-        !self.ready.is_empty() || !self.out.wakeups.is_empty() || !self.out.events.is_empty()
+        !self.ready.is_empty() || !self.report.wakeups.is_empty() || !self.report.events.is_empty()
     }
 
     /// Adds a QP to the list of QPs with work.
@@ -393,13 +352,13 @@ impl Core {
 
     /// Ends every connection after a failure of the engine, so that no peer waits in vain.
     pub(crate) fn end_all_connections(&mut self, why: &str) {
-        self.out.violations.record(Rule::Engine, 0, why.to_owned());
+        self.report.violations.record(Rule::Engine, 0, why.to_owned());
         self.finished.clear();
         self.rung_doorbells.clear();
         let numbers: Vec<u32> = self.qps.iter().map(|(qpn, _)| qpn).collect();
         for qpn in numbers {
             if let Some(qp) = self.qps.get_mut(qpn) {
-                self.out.fail_qp(qp, Syndrome::LOCAL_QP_OP_ERR);
+                qp.enter_error(&mut self.report, Syndrome::LOCAL_QP_OP_ERR);
                 qp.queued = false;
             }
             self.enqueue(qpn);
@@ -431,54 +390,46 @@ impl Core {
     }
 }
 
-/// The fields of a send WQE that its completion repeats.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Done {
-    pub(crate) index: u16,
-    pub(crate) opcode: Opcode,
-    pub(crate) byte_cnt: u32,
-}
-
 /// Writes the completion of a send WQE. On overrun the QP enters the error state.
 #[inline]
-pub(crate) fn complete(qp: &mut Qp, cqs: &mut Table<Cq>, out: &mut Output, done: Done) {
-    out.ends(qp.qpn, done, None);
+pub(crate) fn complete(qp: &mut Qp, cqs: &mut Table<Cq>, report: &mut Report, done: Done) {
+    report.lookout.note(|| wqe::ends(qp.qpn, done, None));
     let completion = Completion {
         opcode: done.opcode,
         qpn: qp.qpn,
         wqe_counter: done.index,
         user_index: qp.user_index,
         byte_cnt: done.byte_cnt,
-        timestamp: out.timestamp(),
+        timestamp: report.timestamp(),
     };
-    if out.faults.completion_delay > 0.0 {
-        hold(qp, out, completion);
+    if report.faults.completion_delay > 0.0 {
+        hold(qp, report, completion);
         return;
     }
-    push(qp, qp.cq_send, cqs, out, |owner| Cqe::requester(&completion, owner));
+    push(qp, qp.cq_send, cqs, report, |owner| Cqe::requester(&completion, owner));
 }
 
 /// Holds a completion back, by a fault or behind another held completion.
-fn hold(qp: &mut Qp, out: &mut Output, completion: Completion) {
-    let mut due = out.now;
-    if out.rng.chance(out.faults.completion_delay) {
-        out.note_fault(Some(qp.qpn), "completion_delay");
-        due += out.faults.completion_delay_time;
+fn hold(qp: &mut Qp, report: &mut Report, completion: Completion) {
+    let mut due = report.now;
+    if report.rng.chance(report.faults.completion_delay) {
+        report.note_fault(Some(qp.qpn), "completion_delay");
+        due += report.faults.completion_delay_time;
     }
     let due = qp.held.back().map_or(due, |(before, _)| due.max(*before));
     qp.held.push_back((due, completion));
-    out.wakeups.push((due, qp.qpn));
+    report.wakeups.push((due, qp.qpn));
 }
 
 /// Writes held completions that are due, or all of them.
-pub(crate) fn release(qp: &mut Qp, cqs: &mut Table<Cq>, out: &mut Output, all: bool) {
+pub(crate) fn release(qp: &mut Qp, cqs: &mut Table<Cq>, report: &mut Report, all: bool) {
     while let Some((due, completion)) = qp.held.front().copied() {
-        if !all && due > out.now {
-            out.wakeups.push((due, qp.qpn));
+        if !all && due > report.now {
+            report.wakeups.push((due, qp.qpn));
             break;
         }
         qp.held.pop_front();
-        push(qp, qp.cq_send, cqs, out, |owner| Cqe::requester(&completion, owner));
+        push(qp, qp.cq_send, cqs, report, |owner| Cqe::requester(&completion, owner));
     }
 }
 
@@ -487,7 +438,7 @@ pub(crate) fn release(qp: &mut Qp, cqs: &mut Table<Cq>, out: &mut Output, all: b
 pub(crate) fn fail(
     qp: &mut Qp,
     cqs: &mut Table<Cq>,
-    out: &mut Output,
+    report: &mut Report,
     done: Done,
     syndrome: Syndrome,
     vendor: u8,
@@ -495,9 +446,9 @@ pub(crate) fn fail(
     if syndrome != Syndrome::WR_FLUSH_ERR {
         tracing::debug!(qpn = qp.qpn, index = done.index, opcode = %done.opcode, ?syndrome, vendor, "send entry failed");
     }
-    release(qp, cqs, out, true);
+    release(qp, cqs, report, true);
     qp.state = State::Error;
-    out.ends(qp.qpn, done, Some(syndrome));
+    report.lookout.note(|| wqe::ends(qp.qpn, done, Some(syndrome)));
     let failure = Failure {
         kind: CqeOpcode::REQ_ERR,
         opcode: done.opcode,
@@ -507,8 +458,8 @@ pub(crate) fn fail(
         syndrome,
         vendor_syndrome: vendor,
     };
-    out.stats.error_cqes += 1;
-    push(qp, qp.cq_send, cqs, out, |owner| Cqe::error(&failure, owner));
+    report.stats.error_cqes += 1;
+    push(qp, qp.cq_send, cqs, report, |owner| Cqe::error(&failure, owner));
 }
 
 /// Writes a CQE to a CQ.
@@ -516,78 +467,25 @@ pub(crate) fn push(
     qp: &mut Qp,
     cqn: Option<u32>,
     cqs: &mut Table<Cq>,
-    out: &mut Output,
+    report: &mut Report,
     make: impl FnOnce(bool) -> Cqe,
 ) {
     let Some(cq) = cqn.and_then(|cqn| cqs.get_mut(cqn)) else { return };
     let first = !cq.overrun;
     match cq.push(make) {
         Ok(raised) => {
-            out.stats.cqes += 1;
-            out.lookout.note(|| Observation::Cqe { cqn: cqn.unwrap_or(0), qpn: qp.qpn });
-            out.note_change(qp.owner);
-            out.events.extend(raised.then_some(Event::Completion { cqn: cqn.unwrap_or(0) }));
+            report.stats.cqes += 1;
+            report.lookout.note(|| Observation::Cqe { cqn: cqn.unwrap_or(0), qpn: qp.qpn });
+            report.note_change(qp.owner);
+            report.events.extend(raised.then_some(Event::Completion { cqn: cqn.unwrap_or(0) }));
         }
         Err(_) => {
-            out.fail_qp(qp, Syndrome::LOCAL_QP_OP_ERR);
+            qp.enter_error(report, Syndrome::LOCAL_QP_OP_ERR);
             if first {
                 let detail = format!("CQ {:#x} of {} entries is full", cqn.unwrap_or(0), 1u32 << cq.log_size);
-                out.violations.record(Rule::CqOverrun, qp.qpn, detail);
-                out.events.push(Event::CqError { cqn: cqn.unwrap_or(0) });
+                report.violations.record(Rule::CqOverrun, qp.qpn, detail);
+                report.events.push(Event::CqError { cqn: cqn.unwrap_or(0) });
             }
         }
-    }
-}
-
-impl Output {
-    /// Returns whether to skip the QP in this pass.
-    fn draw_skip(&mut self, qpn: u32) -> bool {
-        let skips = self.rng.chance(self.faults.skip_qp);
-        if skips {
-            self.note_fault(Some(qpn), "skip_qp");
-        }
-        skips
-    }
-
-    /// Counts an injected fault. `kind` is its name in [`Faults`].
-    pub(crate) fn note_fault(&mut self, qpn: Option<u32>, kind: &'static str) {
-        self.stats.faults += 1;
-        self.lookout.note(|| Observation::Fault { qpn, kind });
-    }
-
-    /// Notes for the observer that a send WQE has completed.
-    #[inline]
-    pub(crate) fn ends(&mut self, qpn: u32, done: Done, syndrome: Option<Syndrome>) {
-        let Done { index, opcode, .. } = done;
-        self.lookout.note(|| Observation::WqeEnds { qpn, index, opcode, syndrome });
-    }
-
-    /// Puts a QP into error for a reason that no completion of its send queue reports.
-    pub(crate) fn fail_qp(&mut self, qp: &mut Qp, syndrome: Syndrome) {
-        if std::mem::replace(&mut qp.state, State::Error) != State::Error {
-            if qp.of_dct.is_none() {
-                self.events.push(Event::QpError { qpn: qp.qpn, syndrome });
-            }
-            // Its queues must be flushed.
-            self.wakeups.push((self.now, qp.qpn));
-        }
-    }
-
-    /// Notes that memory of a context has changed, for its listener.
-    #[inline]
-    pub(crate) fn note_change(&mut self, context: u32) {
-        if self.changed.last() != Some(&context) {
-            self.changed.push(context);
-        }
-    }
-
-    /// Returns the adapter's clock at this moment.
-    pub(crate) fn clock(&self) -> u64 {
-        self.start.elapsed().as_nanos() as u64
-    }
-
-    /// Returns the adapter's clock: nanoseconds since it started.
-    pub(crate) fn timestamp(&self) -> u64 {
-        self.now.duration_since(self.start).as_nanos() as u64
     }
 }

@@ -6,19 +6,20 @@
 
 use crate::address::lid_of;
 use crate::config::Config;
-use crate::core::{Core, Done, Output, complete, fail};
+use crate::core::{Core, complete, fail};
 use crate::cq::Cq;
 use crate::dma::{Dma, Mkeys, Rights, User};
 use crate::loopback::malformed;
 use crate::multicast;
-use crate::observe::Observation;
 use crate::qp::{Qp, State};
+use crate::report::Report;
+use crate::report::observe::Observation;
 use crate::roce::{self, Bth, Deth, Ext, Op, Packet, Service};
 use crate::route::{Address, Route};
 use crate::sq;
 use crate::table::Table;
 use crate::target::{self, Origin, ReceivedMessage};
-use crate::wqe::{self, LocalError, Piece, for_each_piece};
+use crate::wqe::{self, Done, LocalError, Piece, for_each_piece};
 use rushmem_mlx5::av::AvSeg;
 use rushmem_mlx5::cqe::Reception;
 use rushmem_mlx5::wqe::View;
@@ -69,7 +70,7 @@ pub(crate) fn finish(core: &mut Core, qpn: u32) {
     for _ in 0..MOST {
         let has_more = run(core, qpn);
         if let Some(fabric) = &mut core.fabric {
-            fabric.flush(core.now, &mut core.out.stats, &mut core.out.lookout);
+            fabric.flush(core.now, &mut core.report.stats, &mut core.report.lookout);
         }
         if !has_more || core.qps.get(qpn).is_none_or(|qp| qp.state != State::Rts) {
             break;
@@ -78,39 +79,39 @@ pub(crate) fn finish(core: &mut Core, qpn: u32) {
 }
 
 fn step(core: &mut Core, qpn: u32) -> Step {
-    let Core { qps, cqs, mkeys, dma, scratch, out, fabric, config, address, payload, .. } = core;
+    let Core { qps, cqs, mkeys, dma, scratch, report, fabric, config, address, payload, .. } = core;
     let Some(qp) = qps.get_mut(qpn).filter(|qp| qp.state == State::Rts) else { return Step::Idle };
     let Some(sq) = qp.sq.as_mut().filter(|sq| sq.pending() != 0) else { return Step::Idle };
     if fabric.as_ref().is_some_and(|fabric| fabric.room() == 0) {
         return Step::Full;
     }
     let index = sq.consumer;
-    let view = match sq::fetch(sq, (Service::Ud, qpn), index, scratch, out) {
+    let view = match sq::fetch(sq, (Service::Ud, qpn), index, scratch, report) {
         Ok(view) => view,
         Err(bad) => {
-            malformed(qp, cqs, out, index, bad);
+            malformed(qp, cqs, report, index, bad);
             return Step::Failed;
         }
     };
     sq.consumer = index.wrapping_add(u16::from(view.n_blocks()));
-    out.stats.wqes += 1;
-    out.lookout.note(|| wqe::begins(qpn, &view, None));
+    report.stats.wqes += 1;
+    report.lookout.note(|| wqe::begins(qpn, &view, None));
     let done = Done { index, opcode: view.opcode(), byte_cnt: 0 };
     let user = User { pd: qp.pd, qpn };
     let gathered = gather(&view, mkeys, dma, user, config.mtu, payload);
     if let Err(refused) = gathered {
         let (syndrome, vendor) = refused.syndrome();
-        fail(qp, cqs, out, done, syndrome, vendor);
+        fail(qp, cqs, report, done, syndrome, vendor);
         return Step::Failed;
     }
     if view.flags().is_signaled() {
-        complete(qp, cqs, out, done);
+        complete(qp, cqs, report, done);
     } else {
-        out.ends(qpn, done, None);
+        report.lookout.note(|| wqe::ends(qpn, done, None));
     }
     // A WQE without an address is a NOP.
     let Some(av) = view.av() else { return Step::Sent };
-    out.stats.bytes += payload.len() as u64;
+    report.stats.bytes += payload.len() as u64;
     let qkey = if av.qkey.get() & OWN_KEY == 0 { av.qkey.get() } else { qp.attrs.qkey };
     let (psn, pkey) = (qp.send_psn, qp.attrs.pkey);
     qp.send_psn = psn.plus(1);
@@ -119,7 +120,7 @@ fn step(core: &mut Core, qpn: u32) -> Step {
     match (address_of(&av).route(*address), fabric) {
         (Ok(Route::Loopback), _) => {
             let arrived = Arrived { from: *address, deth, pkey, imm, solicited, payload };
-            deliver(qps, av.qpn(), arrived, Parts { cqs, mkeys, dma, out, own: *address, sl: sl(config) });
+            deliver(qps, av.qpn(), arrived, Parts { cqs, mkeys, dma, report, own: *address, sl: sl(config) });
         }
         (Ok(Route::Peer(peer)), Some(fabric)) => {
             let (op, ext) = match imm {
@@ -134,9 +135,9 @@ fn step(core: &mut Core, qpn: u32) -> Step {
             });
             let (psn, opcode, bytes) = (psn.get(), op.name(), payload.len() as u64);
             let is_retransmission = false;
-            out.lookout.note(|| Observation::PacketSent { qpn, psn, opcode, bytes, is_retransmission });
+            report.lookout.note(|| Observation::PacketSent { qpn, psn, opcode, bytes, is_retransmission });
         }
-        _ => out.stats.lost += 1,
+        _ => report.stats.lost += 1,
     }
     Step::Sent
 }
@@ -183,7 +184,7 @@ pub(crate) fn receive_group(core: &mut Core, from: SocketAddrV4, group: SocketAd
         .ok()
         .filter(|packet| packet.bth.service == Service::Ud && packet.bth.dest_qpn == multicast::QPN);
     let Some(packet) = packet else {
-        core.out.stats.dropped += 1;
+        core.report.stats.dropped += 1;
         return;
     };
     let sender = match packet.ext {
@@ -200,7 +201,7 @@ pub(crate) fn receive_group(core: &mut Core, from: SocketAddrV4, group: SocketAd
 
 /// Handles a packet for a datagram QP, sent to the address `to`.
 fn receive_at(core: &mut Core, qpn: u32, (from, to): (SocketAddrV4, SocketAddrV4), packet: &Packet<'_>) {
-    let Core { qps, cqs, mkeys, dma, out, config, .. } = core;
+    let Core { qps, cqs, mkeys, dma, report, config, .. } = core;
     let (deth, imm) = match packet.ext {
         Ext::Deth(deth) => (deth, None),
         Ext::DethImm(deth, imm) => (deth, Some(imm)),
@@ -208,7 +209,7 @@ fn receive_at(core: &mut Core, qpn: u32, (from, to): (SocketAddrV4, SocketAddrV4
     };
     let (pkey, solicited) = (packet.bth.pkey, packet.bth.solicited);
     let arrived = Arrived { from, deth, pkey, imm, solicited, payload: packet.payload };
-    deliver(qps, qpn, arrived, Parts { cqs, mkeys, dma, out, own: to, sl: sl(config) });
+    deliver(qps, qpn, arrived, Parts { cqs, mkeys, dma, report, own: to, sl: sl(config) });
 }
 
 /// A datagram at its destination.
@@ -226,7 +227,7 @@ struct Parts<'c> {
     cqs: &'c mut Table<Cq>,
     mkeys: &'c Mkeys,
     dma: &'c mut Dma,
-    out: &'c mut Output,
+    report: &'c mut Report,
     /// Address that the datagram was sent to.
     own: SocketAddrV4,
     /// [`Reception::sl`].
@@ -239,24 +240,24 @@ fn sl(config: &Config) -> u8 {
 }
 
 fn deliver(qps: &mut Table<Box<Qp>>, qpn: u32, arrived: Arrived<'_>, parts: Parts<'_>) {
-    let Parts { cqs, mkeys, dma, out, own, sl } = parts;
+    let Parts { cqs, mkeys, dma, report, own, sl } = parts;
     let Arrived { from, deth, pkey, imm, solicited, payload } = arrived;
     let open = |qp: &&mut Box<Qp>| {
         let keys_fit = qp.attrs.qkey == deth.qkey && roce::pkeys_match(qp.attrs.pkey, pkey);
         qp.service == Service::Ud && qp.state.receives() && keys_fit
     };
     let qp = qps.get_mut(qpn).filter(open);
-    let Some((qp, receive)) = qp.and_then(|qp| target::take_receive(qp, out).map(|receive| (qp, receive)))
+    let Some((qp, receive)) = qp.and_then(|qp| target::take_receive(qp, report).map(|receive| (qp, receive)))
     else {
         tracing::trace!(qpn, %from, source = deth.source_qpn, "datagram dropped: no QP or no posted receive");
-        out.stats.lost += 1;
+        report.stats.lost += 1;
         return;
     };
     let ext = imm.map_or(Ext::Deth(deth), |imm| Ext::DethImm(deth, imm));
     let header = header(*from.ip(), *own.ip(), roce::packet_len(roce::BTH + ext.len(), payload.len()));
     let len = GRH + payload.len();
     let parts = [(0, &header[..]), (GRH, payload)];
-    let since = out.lookout.time();
+    let since = report.lookout.time();
     let placed = receive.fits(len as u64).and_then(|()| {
         parts.into_iter().try_for_each(|(start, bytes)| {
             receive.spread(mkeys, qp, start as u64, bytes.len() as u64, |to, at| {
@@ -266,14 +267,14 @@ fn deliver(qps: &mut Table<Box<Qp>>, qpn: u32, arrived: Arrived<'_>, parts: Part
     });
     let placed = placed.and_then(|()| dma.flush().map_err(target::BadReceive::Memory));
     if let Err(bad) = placed {
-        target::fail_receive(qp, cqs, out, receive.index, bad);
-        out.fail_qp(qp, bad.refusal().syndrome().0);
+        target::fail_receive(qp, cqs, report, receive.index, bad);
+        qp.enter_error(report, bad.refusal().syndrome().0);
         return;
     }
     if let Some(since) = since {
         let opcode = if imm.is_some() { Opcode::SEND_IMM } else { Opcode::SEND };
         let bytes = payload.len() as u64;
-        out.lookout.note(|| Observation::Arrival { qpn, opcode, remote: None, bytes, since });
+        report.lookout.note(|| Observation::Arrival { qpn, opcode, remote: None, bytes, since });
     }
     let message = ReceivedMessage {
         kind: if imm.is_some() { CqeOpcode::RESP_SEND_IMM } else { CqeOpcode::RESP_SEND },
@@ -283,7 +284,7 @@ fn deliver(qps: &mut Table<Box<Qp>>, qpn: u32, arrived: Arrived<'_>, parts: Part
         solicited,
         origin: Origin { qpn: deth.source_qpn, lid: lid_of(*from.ip()).unwrap_or(0), grh: true, sl },
     };
-    target::complete_receive(qp, cqs, out, message);
+    target::complete_receive(qp, cqs, report, message);
 }
 
 /// Returns the 40 bytes in front of the payload. They end with the IPv4 header of a packet of `len` bytes within UDP.

@@ -3,15 +3,16 @@
 //! A register holds only its last value. If several queues share one, their doorbell records contain the overwritten
 //! doorbells. A record may change after its register, because a GPU need not wait between the two stores.
 
-use crate::core::{Core, Output};
+use crate::core::Core;
 use crate::cq::Cq;
-use crate::event::Event;
-use crate::observe::Observation;
 use crate::qp::{Qp, State};
+use crate::report::Report;
+use crate::report::event::Event;
+use crate::report::observe::Observation;
+use crate::report::violation::Rule;
 use crate::sq::PER_BLOCK;
 use crate::table::Table;
 use crate::uar::Rung;
-use crate::violation::Rule;
 use rushmem_mlx5::be::Be64;
 use rushmem_mlx5::doorbell::{CqArm, Doorbell};
 use rushmem_mlx5::{CtrlSeg, Segment};
@@ -35,7 +36,7 @@ impl Core {
             if let Some(value) = uar.take(&mut rung) {
                 busy = true;
                 let arm = CqArm(Be64::from_raw(value));
-                arm_cqs(&mut self.cqs, &mut self.out, page, &uar.cqs, arm);
+                arm_cqs(&mut self.cqs, &mut self.report, page, &uar.cqs, arm);
             }
             let is_overwritten = rung.len() != before && uar.qps.len() > 1;
             if is_overwritten || late && uar.loses_doorbells() {
@@ -43,8 +44,8 @@ impl Core {
             }
             for value in rung.drain(before..) {
                 busy = true;
-                self.out.stats.doorbells += 1;
-                if let Some(qpn) = announce(&mut self.qps, &mut self.out, page, value) {
+                self.report.stats.doorbells += 1;
+                if let Some(qpn) = announce(&mut self.qps, &mut self.report, page, value) {
                     let qp = self.qps.get_mut(qpn);
                     if qp.is_some_and(|qp| !std::mem::replace(&mut qp.queued, true)) {
                         self.ready.push_back(qpn);
@@ -59,7 +60,7 @@ impl Core {
                 if is_left_over(qp, producer) {
                     continue;
                 }
-                if advance(qp, producer, &mut self.out).is_some() {
+                if advance(qp, producer, &mut self.report).is_some() {
                     busy = true;
                     self.enqueue(qpn);
                 }
@@ -71,37 +72,37 @@ impl Core {
 }
 
 /// Handles an arm request, and the requests in CQ records that it may have overwritten.
-fn arm_cqs(cqs: &mut Table<Cq>, out: &mut Output, page: u32, of_page: &[u32], request: CqArm) {
+fn arm_cqs(cqs: &mut Table<Cq>, report: &mut Report, page: u32, of_page: &[u32], request: CqArm) {
     let named = request.cqn();
     if !of_page.contains(&named) {
         let detail =
             format!("arm request for CQ {named:#x} through UAR page {page:#x}, which belongs to another CQ");
-        out.violations.record(Rule::CqArm, 0, detail);
+        report.violations.record(Rule::CqArm, 0, detail);
     }
     for cqn in of_page {
         let Some(cq) = cqs.get_mut(*cqn) else { continue };
         let request = if *cqn == named { Some(request.arm()) } else { cq.unseen_request() };
         if request.is_some_and(|request| cq.arm(request)) {
-            out.events.push(Event::Completion { cqn: *cqn });
+            report.events.push(Event::Completion { cqn: *cqn });
         }
     }
 }
 
 /// Handles a doorbell. Returns the QP that has new work.
-fn announce(qps: &mut Table<Box<Qp>>, out: &mut Output, page: u32, rung: Rung) -> Option<u32> {
+fn announce(qps: &mut Table<Box<Qp>>, report: &mut Report, page: u32, rung: Rung) -> Option<u32> {
     let doorbell = Doorbell::from_raw(rung.value);
     let qpn = doorbell.qpn();
     let Some(qp) = qps.get_mut(qpn) else {
-        out.violations.record(Rule::DoorbellQp, qpn, "doorbell for a QP that does not exist".into());
+        report.violations.record(Rule::DoorbellQp, qpn, "doorbell for a QP that does not exist".into());
         return None;
     };
     if qp.uar != page {
         let detail = format!("doorbell through UAR page {page:#x}, the QP's is {:#x}", qp.uar);
-        out.violations.record(Rule::DoorbellPage, qpn, detail);
+        report.violations.record(Rule::DoorbellPage, qpn, detail);
         return None;
     }
     if qp.state == State::Reset {
-        out.violations.record(Rule::DoorbellQp, qpn, "doorbell in state RST".into());
+        report.violations.record(Rule::DoorbellQp, qpn, "doorbell in state RST".into());
         return None;
     }
     if qp.has_send_record() != rung.has_record {
@@ -109,17 +110,17 @@ fn announce(qps: &mut Table<Box<Qp>>, out: &mut Output, page: u32, rung: Rung) -
             true => "doorbell through the register for QPs with a doorbell record, this one has none",
             false => "doorbell through the register for QPs without a doorbell record, this one has one",
         };
-        out.violations.record(Rule::DoorbellRegister, qpn, detail.into());
+        report.violations.record(Rule::DoorbellRegister, qpn, detail.into());
         return None;
     }
     let producer = doorbell.producer_index();
-    match advance(qp, producer, out) {
+    match advance(qp, producer, report) {
         Some(()) => {
             if qp.has_send_record()
                 && let Some(record) = record_behind(qp, producer)
             {
                 let detail = format!("doorbell announces {producer:#06x}, the record only {record:#06x}");
-                out.violations.record(Rule::DoorbellRecord, qpn, detail);
+                report.violations.record(Rule::DoorbellRecord, qpn, detail);
             }
             Some(qpn)
         }
@@ -132,7 +133,7 @@ fn announce(qps: &mut Table<Box<Qp>>, out: &mut Output, page: u32, rung: Rung) -
                     sq.depth(),
                     sq.consumer
                 );
-                out.violations.record(Rule::DoorbellRange, qpn, detail);
+                report.violations.record(Rule::DoorbellRange, qpn, detail);
             }
             None
         }
@@ -162,7 +163,7 @@ fn record_behind(qp: &Qp, producer: u16) -> Option<u16> {
 }
 
 /// Advances the producer if the step is forward and within the queue. Duplicate and stale values are ignored.
-fn advance(qp: &mut Qp, producer: u16, out: &mut Output) -> Option<()> {
+fn advance(qp: &mut Qp, producer: u16, report: &mut Report) -> Option<()> {
     let (qpn, sq) = (qp.qpn, qp.sq.as_mut()?);
     let (index, blocks) = (sq.producer, producer.wrapping_sub(sq.producer));
     let room = sq.depth() - u32::from(sq.pending());
@@ -171,6 +172,6 @@ fn advance(qp: &mut Qp, producer: u16, out: &mut Output) -> Option<()> {
     }
     sq.producer = producer;
     qp.left_in_record = None;
-    out.lookout.note(|| Observation::Doorbell { qpn, index, blocks });
+    report.lookout.note(|| Observation::Doorbell { qpn, index, blocks });
     Some(())
 }

@@ -4,10 +4,10 @@
 use crate::alarm::Alarm;
 use crate::config::Idle;
 use crate::core::Core;
-use crate::event::Sink;
 use crate::link::Rest;
 use crate::link::udp::Waiter;
 use crate::management::Receiver;
+use crate::report::event::Sink;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -84,7 +84,7 @@ fn work(shared: &Arc<Shared>) {
             let mut core = shared.core.lock().unwrap_or_else(PoisonError::into_inner);
             core.rest = Rest { is_drowsy: pause.is_drowsy, has_mail: pause.has_mail };
             let busy = core.pass(|| shared.wanted());
-            let observed = core.out.lookout.take();
+            let observed = core.report.lookout.take();
             (busy, core.wake(), core.take_events(), core.mads.take(), core.changed_listeners(), observed)
         };
         listeners.iter().for_each(|listener| listener());

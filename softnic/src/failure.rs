@@ -1,8 +1,8 @@
 //! Scheduled failures as they happen, and their events.
 
 use crate::core::Core;
-use crate::event::Event;
 use crate::health::Change;
+use crate::report::event::Event;
 use crate::route::Route;
 use rushmem_mlx5::Syndrome;
 
@@ -14,7 +14,7 @@ impl Core {
         }
         for change in self.failures.take_due(self.now) {
             tracing::info!(?change, "injected failure");
-            self.out.note_fault(None, change.name());
+            self.report.note_fault(None, change.name());
             let health = &mut self.failures.health;
             let event = match change {
                 Change::PortFalls => {
@@ -38,7 +38,7 @@ impl Core {
                     continue;
                 }
             };
-            self.out.events.push(event);
+            self.report.events.push(event);
             let carries = self.failures.health.carries();
             if let Some(fabric) = &mut self.fabric {
                 fabric.cut(!carries);
@@ -56,9 +56,9 @@ impl Core {
                 && let Some(cq) = self.cqs.get_mut(cqn)
                 && !std::mem::replace(&mut cq.overrun, true)
             {
-                self.out.events.push(Event::CqError { cqn });
+                self.report.events.push(Event::CqError { cqn });
             }
-            self.out.fail_qp(qp, Syndrome::LOCAL_QP_OP_ERR);
+            qp.enter_error(&mut self.report, Syndrome::LOCAL_QP_OP_ERR);
         }
     }
 
@@ -66,7 +66,7 @@ impl Core {
     pub(crate) fn take_events(&mut self) -> Vec<Event> {
         /// Maximum number of failures that are kept for a context.
         const KEPT: usize = 256;
-        let events = std::mem::take(&mut self.out.events);
+        let events = std::mem::take(&mut self.report.events);
         for event in &events {
             let reaches = |context: u32| match event {
                 Event::Completion { .. }

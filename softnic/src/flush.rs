@@ -1,11 +1,13 @@
 //! Flushes the queues of a QP in error: every WQE completes with a flush error.
 
-use crate::core::{Done, Output, fail, push};
+use crate::core::{fail, push};
 use crate::cq::Cq;
-use crate::event::Event;
 use crate::qp::{Qp, Rq};
+use crate::report::Report;
+use crate::report::event::Event;
 use crate::sq;
 use crate::table::Table;
+use crate::wqe::Done;
 use rushmem_mlx5::cqe::Failure;
 use rushmem_mlx5::{Cqe, CqeOpcode, Opcode, Syndrome};
 
@@ -13,26 +15,26 @@ use rushmem_mlx5::{Cqe, CqeOpcode, Opcode, Syndrome};
 const BURST: usize = 64;
 
 /// Flushes some WQEs of both queues, signalled or not. Returns whether there are more.
-pub(crate) fn run(qp: &mut Qp, cqs: &mut Table<Cq>, out: &mut Output) -> bool {
+pub(crate) fn run(qp: &mut Qp, cqs: &mut Table<Cq>, report: &mut Report) -> bool {
     qp.progress = 0;
     qp.stall = None;
     if qp.srq.is_some() && !std::mem::replace(&mut qp.has_left_srq, true) {
         // The entry of a message that did not arrive completely serves another QP.
         qp.drop_partial_message();
         if qp.of_dct.is_none() && !qp.is_xrc_target() {
-            out.events.push(Event::LastReceive { qpn: qp.qpn });
+            report.events.push(Event::LastReceive { qpn: qp.qpn });
         }
     }
     for done in qp.faults.take() {
-        fail(qp, cqs, out, done, Syndrome::WR_FLUSH_ERR, 0);
+        fail(qp, cqs, report, done, Syndrome::WR_FLUSH_ERR, 0);
     }
     for _ in 0..BURST {
         let Some((index, opcode, blocks)) = sq::blocks_at_head(qp) else { break };
         if let Some(sq) = &mut qp.sq {
             sq.consumer = sq.consumer.wrapping_add(blocks);
         }
-        out.stats.wqes += 1;
-        fail(qp, cqs, out, Done { index, opcode, byte_cnt: 0 }, Syndrome::WR_FLUSH_ERR, 0);
+        report.stats.wqes += 1;
+        fail(qp, cqs, report, Done { index, opcode, byte_cnt: 0 }, Syndrome::WR_FLUSH_ERR, 0);
     }
     for _ in 0..BURST {
         let Some(index) = next_receive(qp) else { break };
@@ -45,8 +47,8 @@ pub(crate) fn run(qp: &mut Qp, cqs: &mut Table<Cq>, out: &mut Output) -> bool {
             syndrome: Syndrome::WR_FLUSH_ERR,
             vendor_syndrome: 0,
         };
-        out.stats.error_cqes += 1;
-        push(qp, qp.cq_recv, cqs, out, |owner| Cqe::error(&failure, owner));
+        report.stats.error_cqes += 1;
+        push(qp, qp.cq_recv, cqs, report, |owner| Cqe::error(&failure, owner));
     }
     qp.sq.as_ref().is_some_and(|sq| sq.pending() != 0) || qp.rq.is_some() && qp.has_receive()
 }

@@ -3,24 +3,26 @@
 
 use crate::address::{gid_of, lid_of, mac_of};
 use crate::alarm::{Alarm, Waker};
+use crate::clock;
+use crate::cmd;
 use crate::config::{Config, Numbers};
 use crate::core::Core;
+use crate::dma::Umem;
 use crate::engine::{self, Shared};
 use crate::error::Error;
-use crate::event::Event;
 use crate::health::Health;
 use crate::link::Fabric;
 use crate::link::udp::path_mtu;
 use crate::management::{MAD, Mad};
 use crate::memory::{HostBuffer, Memory, PAGE};
-use crate::observe::Observer;
 use crate::queue_memory::{BadQueueMemory, QueueMemory};
+use crate::report::event::Event;
+use crate::report::observe::Observer;
+use crate::report::stats::Stats;
+use crate::report::violation::Violation;
+use crate::report::wqe_log::WqeLog;
 use crate::rng::Rng;
-use crate::stats::Stats;
 use crate::uar::UarPage;
-use crate::violation::Violation;
-use crate::wqe_log::WqeLog;
-use crate::{clock, cmd, dma::Umem};
 use rushmem_mlx5::doorbell::uar;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
@@ -73,7 +75,7 @@ impl Nic {
         };
         let numbers = numbers.map(Rng::new);
         let mut core = Core::new(config, address, fabric, numbers);
-        core.out.record = record;
+        core.report.record = record;
         let alarm = Alarm::new().map_err(Error::Thread)?;
         let shared = Arc::new(Shared::new(core, alarm));
         let engine = std::thread::Builder::new()
@@ -130,7 +132,7 @@ impl Nic {
     ///
     /// The adapter keeps the observer until it is dropped. Then the observer has got everything.
     pub fn observe(&self, observer: Arc<dyn Observer>) {
-        self.shared.core().out.lookout.set(observer);
+        self.shared.core().report.lookout.set(observer);
     }
 
     /// Returns the adapter's MAC address. It is locally administered and ends with the UDP port (0 without a fabric).
@@ -174,7 +176,7 @@ impl Nic {
     /// Returns the rules that drivers and kernels broke so far, oldest first. Only the first 256 are kept.
     #[must_use]
     pub fn violations(&self) -> Vec<Violation> {
-        self.shared.core().out.violations.list().to_vec()
+        self.shared.core().report.violations.list().to_vec()
     }
 
     /// Returns the health of the port and the adapter.
@@ -186,13 +188,13 @@ impl Nic {
     /// Returns the present value of the clock of completions, in nanoseconds.
     #[must_use]
     pub fn clock(&self) -> u64 {
-        self.shared.core().out.clock()
+        self.shared.core().report.clock()
     }
 
     /// Returns the adapter's counters.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.shared.core().out.stats
+        self.shared.core().report.stats
     }
 }
 
@@ -302,7 +304,7 @@ impl Context {
         })?;
         let mut core = self.shared.core();
         core.clocks.add(self.id, register);
-        core.clocks.store(|| core.out.clock());
+        core.clocks.store(|| core.report.clock());
         Ok(())
     }
 

@@ -36,7 +36,7 @@ impl Core {
         let numbers: Vec<u32> =
             self.cqs.iter().filter(|(_, cq)| cq.owner == context).map(|(n, _)| n).collect();
         numbers.into_iter().for_each(|cqn| self.remove_cq(cqn));
-        let sets = &mut self.out.counters.0;
+        let sets = &mut self.report.counters.0;
         let numbers: Vec<u32> = sets.iter().filter(|(_, set)| set.owner == context).map(|(n, _)| n).collect();
         for number in numbers {
             sets.remove(number);
@@ -110,7 +110,7 @@ impl Core {
     pub(crate) fn remove_mkey(&mut self, index: u32) {
         // Nothing lands in memory without a key.
         // Nothing lands in memory without a key.
-        self.dma.land_due(None, |owner| self.out.note_change(owner));
+        self.dma.land_due(None, |owner| self.report.note_change(owner));
         self.dma.finish();
         let Some(mkey) = self.mkeys.remove(index) else { return };
         self.count_pd(mkey.pd, -1);
@@ -122,7 +122,7 @@ impl Core {
         let key = |index| self.mkeys.get(index).filter(|key| key.owner == context).map(|key| key.key);
         let (Some(key_a), Some(key_b)) = (key(a), key(b)) else { return false };
         // Posted writes land where their keys pointed.
-        self.dma.land_due(None, |owner| self.out.note_change(owner));
+        self.dma.land_due(None, |owner| self.report.note_change(owner));
         self.mkeys.swap(a, b);
         for (index, value) in [(a, key_a), (b, key_b)] {
             if let Some(key) = self.mkeys.get_mut(index) {

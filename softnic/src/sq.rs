@@ -1,10 +1,15 @@
 //! Send queues: fetches WQEs and dispatches their execution.
 
-use crate::core::{Core, MAX_SEGMENTS, Output, release};
+use crate::core::{Core, MAX_SEGMENTS, release};
+use crate::datagram;
+use crate::dc;
+use crate::flush;
+use crate::loopback;
 use crate::qp::{Qp, Sq, State};
+use crate::report::Report;
 use crate::roce::Service;
 use crate::route::Route;
-use crate::{datagram, dc, flush, loopback, wire};
+use crate::wire;
 use rushmem_mlx5::seg::blocks_for;
 use rushmem_mlx5::wqe::{Malformed, View};
 use rushmem_mlx5::{CtrlSeg, Opcode, Segment};
@@ -16,7 +21,7 @@ pub(crate) const PER_BLOCK: usize = 4;
 pub(crate) fn run(core: &mut Core, qpn: u32) -> bool {
     let Some(qp) = core.qps.get_mut(qpn) else { return false };
     if !qp.held.is_empty() {
-        release(qp, &mut core.cqs, &mut core.out, false);
+        release(qp, &mut core.cqs, &mut core.report, false);
     }
     if qp.dci.is_none() {
         return execute(core, qpn);
@@ -31,11 +36,11 @@ fn execute(core: &mut Core, qpn: u32) -> bool {
     let Some(qp) = core.qps.get_mut(qpn) else { return false };
     match (qp.service, qp.route, qp.state) {
         (Service::Ud, _, State::Rts) => datagram::run(core, qpn),
-        (Service::Ud, _, State::Error) => flush::run(qp, &mut core.cqs, &mut core.out),
+        (Service::Ud, _, State::Error) => flush::run(qp, &mut core.cqs, &mut core.report),
         (Service::Ud, ..) => false,
         (_, Route::Peer(_), _) => wire::run(core, qpn),
         (_, Route::Loopback, State::Rts) => loopback::run(core, qpn),
-        (_, Route::Loopback, State::Error) => flush::run(qp, &mut core.cqs, &mut core.out),
+        (_, Route::Loopback, State::Error) => flush::run(qp, &mut core.cqs, &mut core.report),
         (_, Route::Loopback, _) => false,
     }
 }
@@ -56,7 +61,7 @@ pub(crate) fn fetch<'a>(
     (service, qpn): (Service, u32),
     index: u16,
     scratch: &'a mut [Segment; MAX_SEGMENTS],
-    out: &mut Output,
+    report: &mut Report,
 ) -> Result<View<'a>, BadWqe> {
     let available = sq.producer.wrapping_sub(index);
     sq.ring.fetch_ahead(index, available);
@@ -78,7 +83,7 @@ pub(crate) fn fetch<'a>(
         detail: format!("entry {index:#06x}: {error}"),
     })?;
     tracing::trace!(entry = %view, "send entry");
-    if let Some(record) = &mut out.record {
+    if let Some(record) = &mut report.record {
         record.entry(service, &view);
     }
     Ok(view)

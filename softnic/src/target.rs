@@ -1,12 +1,13 @@
 //! The responder's side of every operation: rights, keys, atomics and receives. Loopback and packets share it.
 
-use crate::core::{Output, push};
+use crate::core::push;
 use crate::cq::Cq;
 use crate::dma::{Dma, KeyFault, Mkeys, Rights, Span, User, resolve};
-use crate::event::Event;
 use crate::flush::next_receive;
 use crate::memory::MemoryError;
 use crate::qp::Qp;
+use crate::report::Report;
+use crate::report::event::Event;
 use crate::roce::Nak;
 use crate::table::Table;
 use rushmem_mlx5::cqe::{Failure, Reception};
@@ -180,12 +181,12 @@ impl BadReceive {
 }
 
 /// Takes the next posted receive; `None` means receiver not ready.
-pub(crate) fn take_receive(qp: &mut Qp, out: &mut Output) -> Option<Receive> {
+pub(crate) fn take_receive(qp: &mut Qp, report: &mut Report) -> Option<Receive> {
     if let Some(srq) = &qp.srq {
         let mut srq = srq.get();
         let (index, segments) = srq.take()?;
         if srq.falls_below_limit() {
-            out.events.push(Event::SrqLimit { srqn: srq.srqn });
+            report.events.push(Event::SrqLimit { srqn: srq.srqn });
         }
         return Some(Receive::new(index, &segments, srq.pd));
     }
@@ -260,7 +261,12 @@ pub(crate) struct ReceivedMessage {
 }
 
 /// Completes a receive.
-pub(crate) fn complete_receive(qp: &mut Qp, cqs: &mut Table<Cq>, out: &mut Output, message: ReceivedMessage) {
+pub(crate) fn complete_receive(
+    qp: &mut Qp,
+    cqs: &mut Table<Cq>,
+    report: &mut Report,
+    message: ReceivedMessage,
+) {
     let reception = Reception {
         kind: message.kind,
         qpn: qp.number(),
@@ -272,14 +278,20 @@ pub(crate) fn complete_receive(qp: &mut Qp, cqs: &mut Table<Cq>, out: &mut Outpu
         sl: message.origin.sl,
         imm: message.imm,
         byte_cnt: message.byte_cnt,
-        timestamp: out.timestamp(),
+        timestamp: report.timestamp(),
         solicited: message.solicited,
     };
-    push(qp, qp.cq_recv, cqs, out, |owner| Cqe::responder(&reception, owner));
+    push(qp, qp.cq_recv, cqs, report, |owner| Cqe::responder(&reception, owner));
 }
 
 /// Completes a receive in error. The caller puts the QP into error.
-pub(crate) fn fail_receive(qp: &mut Qp, cqs: &mut Table<Cq>, out: &mut Output, index: u16, bad: BadReceive) {
+pub(crate) fn fail_receive(
+    qp: &mut Qp,
+    cqs: &mut Table<Cq>,
+    report: &mut Report,
+    index: u16,
+    bad: BadReceive,
+) {
     let (syndrome, vendor_syndrome) = bad.syndrome();
     let failure = Failure {
         kind: CqeOpcode::RESP_ERR,
@@ -290,6 +302,6 @@ pub(crate) fn fail_receive(qp: &mut Qp, cqs: &mut Table<Cq>, out: &mut Output, i
         syndrome,
         vendor_syndrome,
     };
-    out.stats.error_cqes += 1;
-    push(qp, qp.cq_recv, cqs, out, |owner| Cqe::error(&failure, owner));
+    report.stats.error_cqes += 1;
+    push(qp, qp.cq_recv, cqs, report, |owner| Cqe::error(&failure, owner));
 }

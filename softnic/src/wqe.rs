@@ -1,7 +1,7 @@
 //! The operation of a parsed send WQE, in the adapter's own terms.
 
 use crate::dma::{KeyFault, Mkeys, Rights, Span, User, resolve};
-use crate::observe::{Observation, RemoteAddress};
+use crate::report::observe::{Observation, RemoteAddress};
 use rushmem_mlx5::wqe::{Atomic, Data, View};
 use rushmem_mlx5::{AtomicOp, Flags, Opcode, Syndrome, Width};
 use std::net::SocketAddrV4;
@@ -127,6 +127,20 @@ pub(crate) fn begins(qpn: u32, view: &View<'_>, peer: Option<SocketAddrV4>) -> O
     let (index, opcode, bytes) = (view.ctrl().index(), view.opcode(), view.data_len());
     let remote = view.remote().map(RemoteAddress::from);
     Observation::WqeBegins { qpn, index, opcode, peer, remote, bytes }
+}
+
+/// The fields of a send WQE that its completion repeats.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Done {
+    pub(crate) index: u16,
+    pub(crate) opcode: Opcode,
+    pub(crate) byte_cnt: u32,
+}
+
+/// Returns the observation that a WQE of QP `qpn` has completed.
+pub(crate) fn ends(qpn: u32, done: Done, syndrome: Option<Syndrome>) -> Observation {
+    let Done { index, opcode, .. } = done;
+    Observation::WqeEnds { qpn, index, opcode, syndrome }
 }
 
 /// Returns whether the WQE changes memory of the responder, or takes a receive there.

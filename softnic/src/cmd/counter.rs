@@ -3,7 +3,7 @@
 use super::CmdResult;
 use super::refuse::{Reason, bad_resource, refuse};
 use crate::core::Core;
-use crate::counter::CounterSet;
+use crate::report::counter::CounterSet;
 use rushmem_mlx5::prm::CmdStatus;
 use rushmem_mlx5::prm::counter::{
     AllocQCounter, AllocQCounterOut, DeallocQCounter, DeallocQCounterOut, QueryQCounter, QueryQCounterOut,
@@ -11,7 +11,7 @@ use rushmem_mlx5::prm::counter::{
 
 pub(super) fn alloc(core: &mut Core, context: u32, _: AllocQCounter) -> CmdResult<AllocQCounterOut> {
     let set = CounterSet { owner: context, ..CounterSet::default() };
-    let number = core.out.counters.0.insert(set).ok_or(refuse(CmdStatus::NO_RES, Reason::Full))?;
+    let number = core.report.counters.0.insert(set).ok_or(refuse(CmdStatus::NO_RES, Reason::Full))?;
     Ok(AllocQCounterOut { counter_set_id: number as u8 })
 }
 
@@ -34,12 +34,12 @@ pub(super) fn dealloc(
     if core.qps.iter().any(|(_, qp)| qp.context.counter_set_id == number) {
         return Err(refuse(CmdStatus::RES_BUSY, Reason::CountersUsed));
     }
-    core.out.counters.0.remove(number.into());
+    core.report.counters.0.remove(number.into());
     Ok(DeallocQCounterOut {})
 }
 
 /// Returns a counter set of this context.
 fn own(core: &mut Core, context: u32, number: u8) -> CmdResult<&mut CounterSet> {
-    let set = core.out.counters.0.get_mut(number.into()).filter(|set| set.owner == context);
+    let set = core.report.counters.0.get_mut(number.into()).filter(|set| set.owner == context);
     set.ok_or(bad_resource(Reason::NoCounters))
 }

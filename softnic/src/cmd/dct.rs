@@ -5,7 +5,7 @@ use super::refuse::{Reason, bad_resource, refuse};
 use super::{CmdResult, cq, require, rmp};
 use crate::core::Core;
 use crate::dc::Dct;
-use crate::event::Event;
+use crate::report::event::Event;
 use rushmem_mlx5::prm::CmdStatus;
 use rushmem_mlx5::prm::dct::{
     CreateDct, CreateDctOut, DctContext, DctState, DestroyDct, DestroyDctOut, DrainDct, DrainDctOut,
@@ -21,7 +21,7 @@ pub(super) fn create(core: &mut Core, context: u32, command: CreateDct) -> CmdRe
     let pkey = core.config.pkeys.get(usize::from(dctc.pkey_index)).copied();
     let pkey = pkey.ok_or(refuse(CmdStatus::BAD_PARAM, Reason::Partition))?;
     let set = dctc.counter_set_id;
-    if set != 0 && core.out.counters.0.get(set.into()).is_none() {
+    if set != 0 && core.report.counters.0.get(set.into()).is_none() {
         return Err(bad_resource(Reason::NoCounters));
     }
     let limit = core.config.mtu;
@@ -50,7 +50,7 @@ pub(super) fn drain(core: &mut Core, context: u32, command: DrainDct) -> CmdResu
     core.catch_up();
     own(core, context, dctn)?.is_drained = true;
     core.remove_connections(dctn);
-    core.out.events.push(Event::DctDrained { dctn });
+    core.report.events.push(Event::DctDrained { dctn });
     Ok(DrainDctOut {})
 }
 

@@ -70,7 +70,7 @@ fn create_direct(core: &mut Core, context: u32, command: CreateMkey) -> CmdResul
 
     let base = umem.offset + command.umem_offset;
     let memory = Arc::clone(&umem.memory);
-    let relaxed = mkc.relaxed_ordering_write || core.out.draw_force_relaxed();
+    let relaxed = mkc.relaxed_ordering_write || core.report.draw_force_relaxed();
     core.dma.has_far |= memory.host_ptr().is_none();
     let index = core.mkeys.insert_with(|index| Mkey {
         owner: context,

@@ -29,7 +29,7 @@ pub(super) fn rst2init(core: &mut Core, context: u32, command: Rst2Init) -> Modi
     let pkey = core.config.pkeys.get(usize::from(path.pkey_index)).copied();
     let pkey = pkey.ok_or(refuse(CmdStatus::BAD_PARAM, Reason::Partition))?;
     let set = given.counter_set_id;
-    if set != 0 && core.out.counters.0.get(set.into()).is_none() {
+    if set != 0 && core.report.counters.0.get(set.into()).is_none() {
         return Err(bad_resource(Reason::NoCounters));
     }
     let qp = in_state(core, context, command.qpn, State::Reset)?;
@@ -53,7 +53,7 @@ pub(super) fn init2rtr(core: &mut Core, context: u32, command: Init2Rtr) -> Modi
     let (mtu_limit, address) = (core.config.mtu, core.address);
     let (has_fabric, bond) = (core.fabric.is_some(), core.config.bond);
     let by_itself = core.config.faults.unordered > 0.0;
-    let hidden = core.out.draw_hidden_order();
+    let hidden = core.report.draw_hidden_order();
     let qp = in_state(core, context, command.qpn, State::Init)?;
     let given = command.context;
     if qp.service == Service::Ud {

@@ -3,8 +3,8 @@
 use super::{RENEW, target};
 use crate::core::Core;
 use crate::link::udp::path_mtu;
-use crate::observe::Observation;
 use crate::qp::{Qp, State};
+use crate::report::observe::Observation;
 use crate::roce::{Bth, Connect, Ext, Op, Packet, Service};
 use crate::route::{Address, Route};
 use crate::sq;
@@ -139,11 +139,11 @@ pub(crate) fn turn(core: &mut Core, qpn: u32) {
 
 /// Returns the next WQE if the initiator is idle and the present connection does not serve the WQE.
 fn next_target(core: &mut Core, qpn: u32) -> Option<Head> {
-    let Core { qps, scratch, out, now, .. } = core;
+    let Core { qps, scratch, report, now, .. } = core;
     let qp = qps.get(qpn).filter(|qp| qp.state == State::Rts && is_idle(qp))?;
     let (dci, sq) = (qp.dci.as_ref()?, qp.sq.as_ref().filter(|sq| sq.pending() != 0)?);
     // A malformed WQE fails when it is executed.
-    let view = sq::fetch(sq, (Service::Dc, qpn), sq.consumer, scratch, out).ok()?;
+    let view = sq::fetch(sq, (Service::Dc, qpn), sq.consumer, scratch, report).ok()?;
     let target = DcTarget::of(&view.av()?);
     let is_up = match (dci.link, qp.route) {
         (Link::None | Link::Asked, _) => false,
@@ -226,7 +226,7 @@ pub(crate) fn accepted(qp: &mut Qp, packet: &Packet<'_>) -> bool {
 impl Core {
     /// Ends the connection of an initiator. Other QPs stay as they are.
     pub(crate) fn disconnect(&mut self, qpn: u32) {
-        let Core { qps, fabric, out, .. } = self;
+        let Core { qps, fabric, report, .. } = self;
         let Some(qp) = qps.get_mut(qpn) else { return };
         let Some(dci) = &mut qp.dci else { return };
         let link = std::mem::take(&mut dci.link);
@@ -247,7 +247,7 @@ impl Core {
                 fabric.send_empty((qpn, peer), &bth, &Ext::Disconnect(dci.sequence));
                 let (psn, opcode) = (bth.psn.get(), bth.op.name());
                 let is_retransmission = false;
-                out.lookout.note(|| Observation::PacketSent {
+                report.lookout.note(|| Observation::PacketSent {
                     qpn,
                     psn,
                     opcode,

@@ -129,7 +129,7 @@ pub(crate) fn connect(core: &mut Core, from: SocketAddrV4, packet: &Packet<'_>) 
         }
         Some(Err(refusal)) => (dest_qpn, Op::Ack, Ext::Aeth(aeth(AethSyndrome::Nak(refusal.nak())))),
         None => {
-            core.out.stats.dropped += 1;
+            core.report.stats.dropped += 1;
             return;
         }
     };

@@ -66,12 +66,12 @@ fn a_disconnect_names_its_connection() {
 fn packets_at_the_wrong_end_are_dropped() {
     let mut harness = Harness::new(true, DCI);
     let (number, initiator) = (number(connect(&mut harness, DC_KEY, 5, 100)).unwrap(), harness.qpn());
-    let dropped = harness.core.out.stats.dropped;
+    let dropped = harness.core.report.stats.dropped;
     let read = Ext::Reth(Reth { addr: 0, rkey: harness.key(), len: 8 });
     harness.receive(Op::ReadRequest, initiator, 0, &read);
     let ack = Ext::Aeth(Aeth { syndrome: AethSyndrome::Ack, msn: 0 });
     harness.receive(Op::Ack, number, 0x11, &ack);
-    assert_eq!(harness.core.out.stats.dropped, dropped + 2);
+    assert_eq!(harness.core.report.stats.dropped, dropped + 2);
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn an_accept_answers_the_last_connect_only() {
     // A plain acknowledgement names no connection.
     harness.receive(Op::Ack, qpn, 0, &Ext::Aeth(Aeth { syndrome: AethSyndrome::Ack, msn: 0 }));
     assert!(!is_up(&harness));
-    assert_eq!(harness.core.out.stats.stale, 2);
+    assert_eq!(harness.core.report.stats.stale, 2);
     harness.receive(Op::Accept, qpn, 0, &accept(sequence));
     assert!(is_up(&harness));
 }

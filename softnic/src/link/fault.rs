@@ -2,9 +2,9 @@
 
 use super::batch::{Batch, Entry};
 use crate::config::Faults;
-use crate::observe::{Lookout, Observation};
+use crate::report::observe::{Lookout, Observation};
+use crate::report::stats::Stats;
 use crate::rng::Rng;
-use crate::stats::Stats;
 use std::net::SocketAddrV4;
 use std::time::Instant;
 

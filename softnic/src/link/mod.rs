@@ -16,9 +16,9 @@ pub(crate) mod udp;
 
 use crate::config::Config;
 use crate::error::Error;
-use crate::observe::Lookout;
+use crate::report::observe::Lookout;
+use crate::report::stats::Stats;
 use crate::roce::{self, BTH, Bth, Ext, ICRC, icrc};
-use crate::stats::Stats;
 use batch::Batch;
 use capture::Capture;
 use fault::{FaultStage, Tally};

@@ -5,12 +5,13 @@
 //! are in order. A WRITE of an unordered QP may land late in the same way. Only WRITEs without strong ordering pass it.
 
 use super::{Outcome, Parts, give_old, observe, read, write};
-use crate::core::{Done, Output, complete, fail};
+use crate::core::{complete, fail};
 use crate::dc::Dci;
 use crate::dma::User;
 use crate::qp::{Qp, State};
+use crate::report::Report;
 use crate::sq;
-use crate::wqe::{waits_for_all, waits_for_reads};
+use crate::wqe::{self, Done, waits_for_all, waits_for_reads};
 use rushmem_mlx5::wqe::View;
 use rushmem_mlx5::{Opcode, Segment, Syndrome};
 use std::collections::VecDeque;
@@ -82,28 +83,30 @@ fn fetches(view: &View<'_>) -> bool {
 }
 
 /// Draws the faults for the WQE at the head of the queue once. Returns the time until which it must wait, if any.
-pub(super) fn waits(qp: &mut Qp, view: &View<'_>, out: &mut Output) -> Option<Instant> {
+pub(super) fn waits(qp: &mut Qp, view: &View<'_>, report: &mut Report) -> Option<Instant> {
     let (qpn, most) = (qp.qpn, 1usize << qp.attrs.log_sra_max);
     let state = &mut qp.faults;
     if state.cast.replace(view.ctrl().index()) != Some(view.ctrl().index()) {
-        state.until = out.draw_stall(qpn);
+        state.until = report.draw_stall(qpn);
         state.due = if view.xrc_srqn().is_some() {
             // The target may serve another queue by then.
             None
         } else if fetches(view) {
-            out.draw_late_answer(qpn)
+            report.draw_late_answer(qpn)
         } else if view.opcode() == Opcode::RDMA_WRITE && qp.attrs.unordered {
-            out.draw_unordered(qpn)
+            report.draw_unordered(qpn)
         } else {
             None
         };
         let moves = matches!(view.opcode(), Opcode::RDMA_READ | Opcode::RDMA_WRITE | Opcode::RDMA_WRITE_IMM);
         state.pieces = match view.remote() {
-            Some(at) if moves && state.due.is_none() => out.draw_split(qpn, at.addr.get(), view.data_len()),
+            Some(at) if moves && state.due.is_none() => {
+                report.draw_split(qpn, at.addr.get(), view.data_len())
+            }
             _ => Vec::new(),
         };
     }
-    if let Some(until) = state.until.filter(|until| *until > out.now) {
+    if let Some(until) = state.until.filter(|until| *until > report.now) {
         return Some(until);
     }
     let last = state.unanswered.back()?.due;
@@ -129,20 +132,20 @@ pub(super) fn waits(qp: &mut Qp, view: &View<'_>, out: &mut Output) -> Option<In
 ///
 /// A completion in the same protection domain would show the data, so a WRITE within one lands before it. So does one
 /// with an immediate value, which announces its data.
-pub(super) fn posts(view: &View<'_>, user: User, target: &Qp, out: &mut Output) -> Option<Instant> {
+pub(super) fn posts(view: &View<'_>, user: User, target: &Qp, report: &mut Report) -> Option<Instant> {
     let own = user.pd == target.pd;
-    if own || view.opcode() != Opcode::RDMA_WRITE { None } else { out.draw_posted(user.qpn) }
+    if own || view.opcode() != Opcode::RDMA_WRITE { None } else { report.draw_posted(user.qpn) }
 }
 
 /// Records that a part of the message was moved. The QP may stall before the next part.
-pub(super) fn moved(qp: &mut Qp, out: &mut Output) {
+pub(super) fn moved(qp: &mut Qp, report: &mut Report) {
     if qp.faults.pieces.pop().is_some() && !qp.faults.pieces.is_empty() {
-        qp.faults.until = out.draw_stall(qp.qpn);
+        qp.faults.until = report.draw_stall(qp.qpn);
     }
 }
 
 /// Takes an executed WQE that must not complete yet. Returns whether it was taken.
-pub(super) fn holds(qp: &mut Qp, view: &View<'_>, done: Done, out: &mut Output) -> bool {
+pub(super) fn holds(qp: &mut Qp, view: &View<'_>, done: Done, report: &mut Report) -> bool {
     let state = &mut qp.faults;
     let signaled = view.flags().is_signaled();
     let (due, answer) = match (state.due.take(), state.unanswered.back()) {
@@ -155,7 +158,7 @@ pub(super) fn holds(qp: &mut Qp, view: &View<'_>, done: Done, out: &mut Output) 
         (None, None) => return false,
     };
     state.unanswered.push_back(Unanswered { done, signaled, due, answer });
-    out.wakeups.push((due, qp.qpn));
+    report.wakeups.push((due, qp.qpn));
     true
 }
 
@@ -163,15 +166,15 @@ pub(super) fn holds(qp: &mut Qp, view: &View<'_>, done: Done, out: &mut Output) 
 ///
 /// Returns whether the QP is still working; otherwise it must be flushed.
 pub(super) fn answer(qpn: u32, parts: Parts<'_>, all: bool) -> bool {
-    let Parts { qps, cqs, mkeys, dma, out } = parts;
+    let Parts { qps, cqs, mkeys, dma, report } = parts;
     loop {
         let Some(qp) = qps.get_mut(qpn) else { return true };
         if qp.state != State::Rts {
             return false;
         }
         let Some(next) = qp.faults.unanswered.front() else { return true };
-        if next.due > out.now && !all {
-            out.wakeups.push((next.due, qpn));
+        if next.due > report.now && !all {
+            report.wakeups.push((next.due, qpn));
             return true;
         }
         let Some(Unanswered { done, signaled, answer, .. }) = qp.faults.unanswered.pop_front() else {
@@ -191,10 +194,10 @@ pub(super) fn answer(qpn: u32, parts: Parts<'_>, all: bool) -> bool {
                 (Opcode::RDMA_WRITE, Some(at)) => {
                     let target = qps.get(peer).filter(|target| target.state.receives());
                     let target = target.ok_or(Outcome::Silent)?;
-                    out.note_change(target.owner);
-                    let since = out.lookout.time();
-                    write(&view, (user, 0..view.data_len()), target, mkeys, (dma, out), at)?;
-                    observe::arrives(&view, number, since, dma, out);
+                    report.note_change(target.owner);
+                    let since = report.lookout.time();
+                    write(&view, (user, 0..view.data_len()), target, mkeys, (dma, report), at)?;
+                    observe::arrives(&view, number, since, dma, report);
                     Ok(())
                 }
                 _ => give_old(&view, mkeys, dma, user, old),
@@ -205,9 +208,9 @@ pub(super) fn answer(qpn: u32, parts: Parts<'_>, all: bool) -> bool {
         let (syndrome, vendor) = match answered {
             Ok(()) => {
                 if signaled {
-                    complete(qp, cqs, out, done);
+                    complete(qp, cqs, report, done);
                 } else {
-                    out.ends(qpn, done, None);
+                    report.lookout.note(|| wqe::ends(qpn, done, None));
                 }
                 continue;
             }
@@ -215,9 +218,9 @@ pub(super) fn answer(qpn: u32, parts: Parts<'_>, all: bool) -> bool {
             Err(Outcome::Remote(refusal)) => refusal.syndrome(),
             Err(_) => (Syndrome::TRANSPORT_RETRY_EXC_ERR, 0),
         };
-        fail(qp, cqs, out, done, syndrome, vendor);
+        fail(qp, cqs, report, done, syndrome, vendor);
         if let Some(target) = qps.get_mut(peer).filter(|target| target.attrs.remote_qpn == qpn) {
-            out.fail_qp(target, syndrome);
+            target.enter_error(report, syndrome);
         }
     }
 }

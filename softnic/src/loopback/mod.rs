@@ -10,22 +10,22 @@ mod send;
 
 pub(crate) use fault_injection::LoopbackFaults;
 
-use crate::core::{Core, Done, Output, complete, fail};
+use crate::core::{Core, complete, fail};
 use crate::cq::Cq;
 use crate::dc::{Dci, Refusal};
 use crate::dma::{Dma, Mkeys, Rights, User};
 use crate::memory::MemoryError;
-use crate::observe::Observation;
-use crate::qp::xrc;
-use crate::qp::{Attrs, Qp, Stall, State, rnr_time};
+use crate::qp::{Attrs, Qp, Stall, State, rnr_time, xrc};
+use crate::report::Report;
+use crate::report::observe::Observation;
+use crate::report::violation::Rule;
 use crate::roce::{Psn, Service, pkeys_match};
 use crate::route::Route;
 use crate::sq::{self, BadWqe};
 use crate::srq::SharedSrq;
 use crate::table::Table;
 use crate::target::{self, AtomicRequest, RemoteError, RemoteRange};
-use crate::violation::Rule;
-use crate::wqe::{self, LocalError, Piece, for_each_piece};
+use crate::wqe::{self, Done, LocalError, Piece, for_each_piece};
 use rushmem_mlx5::seg::RaddrSeg;
 use rushmem_mlx5::wqe::View;
 use rushmem_mlx5::{Opcode, Syndrome};
@@ -67,10 +67,10 @@ enum Outcome {
 
 impl Outcome {
     /// Returns the outcome on this service. Unreliable services complete even if the message is lost.
-    fn on(self, service: Service, out: &mut Output) -> Outcome {
+    fn on(self, service: Service, report: &mut Report) -> Outcome {
         match (service, self) {
             (Service::Uc, Outcome::Silent | Outcome::NotReady(_) | Outcome::Remote(_)) => {
-                out.stats.lost += 1;
+                report.stats.lost += 1;
                 Outcome::Done
             }
             (_, outcome) => outcome,
@@ -98,9 +98,9 @@ impl From<MemoryError> for Outcome {
 
 /// Executes some WQEs of a QP. Returns whether it can execute more at once.
 pub(crate) fn run(core: &mut Core, qpn: u32) -> bool {
-    if core.out.injects_faults {
-        let Core { qps, cqs, mkeys, dma, out, .. } = core;
-        if !fault_injection::answer(qpn, Parts { qps, cqs, mkeys, dma, out }, false) {
+    if core.report.injects_faults {
+        let Core { qps, cqs, mkeys, dma, report, .. } = core;
+        if !fault_injection::answer(qpn, Parts { qps, cqs, mkeys, dma, report }, false) {
             // The QP is in error, so its queue must be flushed.
             return true;
         }
@@ -129,20 +129,26 @@ pub(crate) fn run(core: &mut Core, qpn: u32) -> bool {
 /// Completes the WQEs with data in flight, after one wait for all of them.
 #[cold]
 fn announce(core: &mut Core, qpn: u32) {
-    let Core { qps, cqs, dma, out, finished, .. } = core;
+    let Core { qps, cqs, dma, report, finished, .. } = core;
     let Some(qp) = qps.get_mut(qpn) else { return finished.clear() };
-    announce_on(qp, cqs, dma, out, finished);
+    announce_on(qp, cqs, dma, report, finished);
 }
 
-fn announce_on(qp: &mut Qp, cqs: &mut Table<Cq>, dma: &mut Dma, out: &mut Output, finished: &mut Vec<Done>) {
+fn announce_on(
+    qp: &mut Qp,
+    cqs: &mut Table<Cq>,
+    dma: &mut Dma,
+    report: &mut Report,
+    finished: &mut Vec<Done>,
+) {
     let landed = dma.flush();
-    out.lookout.landed();
+    report.lookout.landed();
     for done in finished.drain(..) {
         match landed {
-            Ok(()) => complete(qp, cqs, out, done),
-            Err(_) if qp.state == State::Error => fail(qp, cqs, out, done, Syndrome::WR_FLUSH_ERR, 0),
+            Ok(()) => complete(qp, cqs, report, done),
+            Err(_) if qp.state == State::Error => fail(qp, cqs, report, done, Syndrome::WR_FLUSH_ERR, 0),
             // The failed copy is unknown, so the first WQE fails: its data may be missing.
-            Err(_) => fail(qp, cqs, out, done, Syndrome::REMOTE_OP_ERR, 0),
+            Err(_) => fail(qp, cqs, report, done, Syndrome::REMOTE_OP_ERR, 0),
         }
     }
 }
@@ -203,51 +209,51 @@ impl Source {
 
 #[inline]
 fn step(core: &mut Core, qpn: u32) -> Step {
-    let Core { qps, cqs, srqs, mkeys, dma, scratch, out, now, finished, .. } = core;
+    let Core { qps, cqs, srqs, mkeys, dma, scratch, report, now, finished, .. } = core;
     let now = *now;
     let Some(qp) = qps.get_mut(qpn).filter(|qp| qp.state == State::Rts) else { return Step::Idle };
     if let Some(stall) = qp.stall.filter(|stall| stall.until > now) {
         // The timer that fired may not be the stall's.
-        out.wakeups.push((stall.until, qpn));
+        report.wakeups.push((stall.until, qpn));
         return Step::Idle;
     }
     let Some(sq) = qp.sq.as_ref().filter(|sq| sq.pending() != 0) else { return Step::Idle };
     let index = sq.consumer;
-    let view = match sq::fetch(sq, (qp.service, qpn), index, scratch, out) {
+    let view = match sq::fetch(sq, (qp.service, qpn), index, scratch, report) {
         Ok(view) => view,
-        Err(bad) => return fail_malformed(Parts { qps, cqs, mkeys, dma, out }, finished, qpn, index, bad),
+        Err(bad) => return fail_malformed(Parts { qps, cqs, mkeys, dma, report }, finished, qpn, index, bad),
     };
     if qp.dci.as_mut().is_some_and(|dci| !dci.serves(&view)) {
         return Step::Idle;
     }
     let mut part = qp.progress..view.data_len().min(qp.progress + BURST_BYTES);
-    if out.injects_faults {
-        if let Some(until) = fault_injection::waits(qp, &view, out) {
-            out.wakeups.push((until, qpn));
+    if report.injects_faults {
+        if let Some(until) = fault_injection::waits(qp, &view, report) {
+            report.wakeups.push((until, qpn));
             return Step::Idle;
         }
         part = qp.faults.piece().unwrap_or(part);
     }
-    if out.lookout.is_on() {
-        observe::begins(qp, &view, out);
+    if report.lookout.is_on() {
+        observe::begins(qp, &view, report);
     }
     let source = Source::new(qp, part);
     let done = Done { index, opcode: view.opcode(), byte_cnt: 0 };
     let aimed = view.xrc_srqn().map_or(Ok(()), |srqn| source.aim(qps, srqs, srqn));
-    let outcome = aimed.and_then(|()| execute(&view, &source, Parts { qps, cqs, mkeys, dma, out }));
+    let outcome = aimed.and_then(|()| execute(&view, &source, Parts { qps, cqs, mkeys, dma, report }));
     let outcome = outcome.unwrap_or_else(|other| other);
     let Some(qp) = qps.get_mut(qpn) else { return Step::Idle };
-    if out.lookout.is_on() {
-        observe::outcome(&outcome, &view, (qp, &source), dma, out);
+    if report.lookout.is_on() {
+        observe::outcome(&outcome, &view, (qp, &source), dma, report);
     }
-    let outcome = outcome.on(source.service, out);
-    if out.injects_faults && matches!(outcome, Outcome::Done | Outcome::Partly(_)) {
-        fault_injection::moved(qp, out);
+    let outcome = outcome.on(source.service, report);
+    if report.injects_faults && matches!(outcome, Outcome::Done | Outcome::Partly(_)) {
+        fault_injection::moved(qp, report);
     }
     let retry = match outcome {
         Outcome::Done => {
             let moved = view.data_len() - qp.progress.min(view.data_len());
-            finish(qp, Finish { cqs, dma, out, finished }, &view, done);
+            finish(qp, Finish { cqs, dma, report, finished }, &view, done);
             return if qp.state == State::Error { Step::Failed } else { Step::Moved(moved) };
         }
         Outcome::Partly(progress) => {
@@ -270,7 +276,7 @@ fn step(core: &mut Core, qpn: u32) -> Step {
         Err(error) => {
             let remote = matches!(outcome, Outcome::Remote(_));
             let failed = FailedWqe { done, blocks: view.n_blocks(), error, remote };
-            fail_wqe(Parts { qps, cqs, mkeys, dma, out }, finished, &source, failed)
+            fail_wqe(Parts { qps, cqs, mkeys, dma, report }, finished, &source, failed)
         }
     }
 }
@@ -278,13 +284,13 @@ fn step(core: &mut Core, qpn: u32) -> Step {
 /// Completes earlier WQEs, then a malformed one in error.
 #[cold]
 fn fail_malformed(parts: Parts<'_>, finished: &mut Vec<Done>, qpn: u32, index: u16, bad: BadWqe) -> Step {
-    let Parts { qps, cqs, mkeys, dma, out } = parts;
+    let Parts { qps, cqs, mkeys, dma, report } = parts;
     if let Some(qp) = qps.get_mut(qpn) {
-        announce_on(qp, cqs, dma, out, finished);
+        announce_on(qp, cqs, dma, report, finished);
     }
-    fault_injection::answer(qpn, Parts { qps, cqs, mkeys, dma, out }, true);
+    fault_injection::answer(qpn, Parts { qps, cqs, mkeys, dma, report }, true);
     if let Some(qp) = qps.get_mut(qpn).filter(|qp| qp.state == State::Rts) {
-        malformed(qp, cqs, out, index, bad);
+        malformed(qp, cqs, report, index, bad);
     }
     Step::Failed
 }
@@ -302,23 +308,23 @@ struct FailedWqe {
 /// Completes earlier WQEs, then this one in error.
 #[cold]
 fn fail_wqe(parts: Parts<'_>, finished: &mut Vec<Done>, source: &Source, failed: FailedWqe) -> Step {
-    let Parts { qps, cqs, mkeys, dma, out } = parts;
+    let Parts { qps, cqs, mkeys, dma, report } = parts;
     let FailedWqe { done, blocks, error: (syndrome, vendor), remote } = failed;
     let qpn = source.user.qpn;
     if let Some(qp) = qps.get_mut(qpn) {
-        announce_on(qp, cqs, dma, out, finished);
+        announce_on(qp, cqs, dma, report, finished);
     }
-    fault_injection::answer(qpn, Parts { qps, cqs, mkeys, dma, out }, true);
+    fault_injection::answer(qpn, Parts { qps, cqs, mkeys, dma, report }, true);
     let Some(qp) = qps.get_mut(qpn).filter(|qp| qp.state == State::Rts) else {
         // An earlier WQE has failed, so this one is flushed.
         return Step::Failed;
     };
     consume(qp, blocks);
-    out.stats.wqes += 1;
-    fail(qp, cqs, out, done, syndrome, vendor);
+    report.stats.wqes += 1;
+    fail(qp, cqs, report, done, syndrome, vendor);
     if remote && let Some(target) = qps.get_mut(source.peer).filter(|target| target.attrs.remote_qpn == qpn) {
         // The responder's QP fails with the requester's.
-        out.fail_qp(target, syndrome);
+        target.enter_error(report, syndrome);
     }
     Step::Failed
 }
@@ -355,30 +361,30 @@ fn wait(qp: &mut Qp, now: Instant, again: Duration) -> Duration {
 struct Finish<'c> {
     cqs: &'c mut Table<Cq>,
     dma: &'c mut Dma,
-    out: &'c mut Output,
+    report: &'c mut Report,
     finished: &'c mut Vec<Done>,
 }
 
 #[inline]
 fn finish(qp: &mut Qp, parts: Finish<'_>, view: &View<'_>, mut done: Done) {
-    let Finish { cqs, dma, out, finished } = parts;
+    let Finish { cqs, dma, report, finished } = parts;
     consume(qp, view.n_blocks());
     (qp.progress, qp.stall, qp.rnr_tries) = (0, None, 0);
-    out.stats.wqes += 1;
-    out.stats.bytes += view.data_len();
+    report.stats.wqes += 1;
+    report.stats.bytes += view.data_len();
     done.byte_cnt = wqe::returned_bytes(view);
-    if out.injects_faults && fault_injection::holds(qp, view, done, out) {
+    if report.injects_faults && fault_injection::holds(qp, view, done, report) {
         return;
     }
     if !view.flags().is_signaled() {
         let (qpn, Done { index, opcode, .. }) = (qp.qpn, done);
         let ends = || Observation::WqeEnds { qpn, index, opcode, syndrome: None };
-        out.lookout.note_landing(dma.has_landed(), ends);
+        report.lookout.note_landing(dma.has_landed(), ends);
         return;
     }
     // The completion announces the data, so it waits for outstanding copies and for earlier completions.
     if finished.is_empty() && dma.has_landed() {
-        complete(qp, cqs, out, done);
+        complete(qp, cqs, report, done);
     } else {
         finished.push(done);
     }
@@ -391,14 +397,14 @@ fn consume(qp: &mut Qp, blocks: u8) {
 }
 
 /// Completes a malformed WQE in error.
-pub(crate) fn malformed(qp: &mut Qp, cqs: &mut Table<Cq>, out: &mut Output, index: u16, bad: BadWqe) {
-    out.violations.record(Rule::Wqe, qp.qpn, bad.detail);
-    out.stats.wqes += 1;
+pub(crate) fn malformed(qp: &mut Qp, cqs: &mut Table<Cq>, report: &mut Report, index: u16, bad: BadWqe) {
+    report.violations.record(Rule::Wqe, qp.qpn, bad.detail);
+    report.stats.wqes += 1;
     if let Some(sq) = &mut qp.sq {
         sq.consumer = sq.consumer.wrapping_add(bad.blocks.clamp(1, sq.pending()));
     }
     let done = Done { index, opcode: bad.opcode, byte_cnt: 0 };
-    fail(qp, cqs, out, done, Syndrome::LOCAL_QP_OP_ERR, 0);
+    fail(qp, cqs, report, done, Syndrome::LOCAL_QP_OP_ERR, 0);
 }
 
 /// The parts of the adapter that an execution needs.
@@ -407,7 +413,7 @@ struct Parts<'c> {
     cqs: &'c mut Table<Cq>,
     mkeys: &'c Mkeys,
     dma: &'c mut Dma,
-    out: &'c mut Output,
+    report: &'c mut Report,
 }
 
 #[inline]
@@ -419,7 +425,7 @@ fn execute(view: &View<'_>, source: &Source, parts: Parts<'_>) -> Result<Outcome
         Opcode::WAIT => return Ok(Outcome::Waits),
         _ => {}
     }
-    let Parts { qps, cqs, mkeys, dma, out } = parts;
+    let Parts { qps, cqs, mkeys, dma, report } = parts;
     let len = view.data_len();
     if len > 1 << source.attrs.log_msg_max {
         return Err(LocalError::Length.into());
@@ -446,10 +452,10 @@ fn execute(view: &View<'_>, source: &Source, parts: Parts<'_>) -> Result<Outcome
                 target::writable(target, mkeys, place(target, at, len))?;
                 readable_here(view, mkeys, source.user, len)?;
             } else {
-                write(view, (source.user, source.part.clone()), target, mkeys, (dma, out), at)?;
+                write(view, (source.user, source.part.clone()), target, mkeys, (dma, report), at)?;
             }
             if view.opcode() == Opcode::RDMA_WRITE_IMM && progress == len {
-                immediate(view, target, cqs, dma, out)?;
+                immediate(view, target, cqs, dma, report)?;
             }
             if source.late { len } else { progress }
         }
@@ -464,7 +470,7 @@ fn execute(view: &View<'_>, source: &Source, parts: Parts<'_>) -> Result<Outcome
             progress
         }
         (Opcode::SEND | Opcode::SEND_IMM, None) => {
-            send(view, source, target, mkeys, dma, Inbox { cqs, out })?
+            send(view, source, target, mkeys, dma, Inbox { cqs, report })?
         }
         (_, Some(at)) => {
             let old = atomic(view, source, target, mkeys, dma, at)?;
@@ -479,7 +485,7 @@ fn execute(view: &View<'_>, source: &Source, parts: Parts<'_>) -> Result<Outcome
         _ => return Err(RemoteError::Invalid.into()),
     };
     if let Some(target) = qps.get(source.peer) {
-        out.note_change(target.owner);
+        report.note_change(target.owner);
     }
     if outcome < len {
         return Ok(Outcome::Partly(outcome));
@@ -519,14 +525,14 @@ fn write(
     (user, part): (User, Range<u64>),
     target: &Qp,
     mkeys: &Mkeys,
-    (dma, out): (&mut Dma, &mut Output),
+    (dma, report): (&mut Dma, &mut Report),
     at: RaddrSeg,
 ) -> Result<(), Outcome> {
     let Some(to) = target::writable(target, mkeys, place(target, at, view.data_len()))? else {
         return Ok(());
     };
     let Range { start, end } = part;
-    let due = fault_injection::posts(view, user, target, out);
+    let due = fault_injection::posts(view, user, target, report);
     for_each_piece(view, mkeys, user, Rights::LOCAL_READ, start, end - start, |piece, at| {
         let to = to.part(start + at, u64::MAX);
         match (piece, due) {

@@ -1,17 +1,17 @@
 //! Observations of the loopback path.
 
 use super::{Outcome, Source};
-use crate::core::Output;
 use crate::dma::Dma;
-use crate::observe::{Observation, RemoteAddress};
 use crate::qp::Qp;
+use crate::report::Report;
+use crate::report::observe::{Observation, RemoteAddress};
 use crate::wqe;
 use rushmem_mlx5::Opcode;
 use rushmem_mlx5::wqe::View;
 use std::time::Instant;
 
 /// Notes that the WQE at the head of the queue begins, unless an earlier attempt has.
-pub(super) fn begins(qp: &mut Qp, view: &View<'_>, out: &mut Output) {
+pub(super) fn begins(qp: &mut Qp, view: &View<'_>, report: &mut Report) {
     let index = view.ctrl().index();
     match &mut qp.observed {
         Some((begun, since)) if *begun == index => {
@@ -20,7 +20,7 @@ pub(super) fn begins(qp: &mut Qp, view: &View<'_>, out: &mut Output) {
             }
         }
         _ => {
-            out.lookout.note(|| wqe::begins(qp.qpn, view, None));
+            report.lookout.note(|| wqe::begins(qp.qpn, view, None));
             qp.observed = Some((index, Instant::now()));
         }
     }
@@ -32,26 +32,26 @@ pub(super) fn outcome(
     view: &View<'_>,
     (qp, source): (&Qp, &Source),
     dma: &Dma,
-    out: &mut Output,
+    report: &mut Report,
 ) {
     let since = qp.observed.map(|(_, since)| since);
     match outcome {
         // The data follows later.
         Outcome::Done if source.late && view.opcode() == Opcode::RDMA_WRITE => {}
-        Outcome::Done => arrives(view, source.peer_number, since, dma, out),
+        Outcome::Done => arrives(view, source.peer_number, since, dma, report),
         Outcome::NotReady(_) => {
             let (qpn, psn) = (source.user.qpn, source.psn.get());
-            out.lookout.note(|| Observation::Nak { qpn, psn, reason: "receiver not ready" });
+            report.lookout.note(|| Observation::Nak { qpn, psn, reason: "receiver not ready" });
         }
         _ => {}
     }
 }
 
 /// Notes that the message of a WQE has arrived at the QP `qpn`. `since` is known if there is an observer.
-pub(super) fn arrives(view: &View<'_>, qpn: u32, since: Option<Instant>, dma: &Dma, out: &mut Output) {
+pub(super) fn arrives(view: &View<'_>, qpn: u32, since: Option<Instant>, dma: &Dma, report: &mut Report) {
     let (opcode, bytes) = (view.opcode(), view.data_len());
     let Some(since) = since.filter(|_| wqe::changes_memory(view)) else { return };
     let remote = view.remote().map(RemoteAddress::from);
     let arrival = || Observation::Arrival { qpn, opcode, remote, bytes, since };
-    out.lookout.note_landing(dma.has_landed(), arrival);
+    report.lookout.note_landing(dma.has_landed(), arrival);
 }

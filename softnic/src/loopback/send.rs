@@ -1,10 +1,10 @@
 //! SEND, and the receive that a WRITE with immediate completes.
 
 use super::{Outcome, Source, no_receive};
-use crate::core::Output;
 use crate::cq::Cq;
 use crate::dma::{Dma, Mkeys, Rights};
 use crate::qp::Qp;
+use crate::report::Report;
 use crate::table::Table;
 use crate::target::{self, BadReceive, Origin, ReceivedMessage};
 use crate::wqe::{LocalError, Piece, for_each_piece};
@@ -14,7 +14,7 @@ use rushmem_mlx5::{CqeOpcode, Opcode};
 /// The parts of the adapter that completing a receive needs.
 pub(super) struct Inbox<'c> {
     pub(super) cqs: &'c mut Table<Cq>,
-    pub(super) out: &'c mut Output,
+    pub(super) report: &'c mut Report,
 }
 
 pub(super) fn send(
@@ -25,8 +25,8 @@ pub(super) fn send(
     dma: &mut Dma,
     inbox: Inbox<'_>,
 ) -> Result<u64, Outcome> {
-    let Inbox { cqs, out } = inbox;
-    let Some(receive) = target::take_receive(target, out) else {
+    let Inbox { cqs, report } = inbox;
+    let Some(receive) = target::take_receive(target, report) else {
         return match no_receive(target) {
             Ok(outcome) | Err(outcome) => Err(outcome),
         };
@@ -49,8 +49,8 @@ pub(super) fn send(
         Ok(()) => {}
         Err(SendError::Own(refused)) => return Err(refused.into()),
         Err(SendError::Receive(bad)) => {
-            target::fail_receive(target, cqs, out, receive.index, bad);
-            out.fail_qp(target, bad.refusal().syndrome().0);
+            target::fail_receive(target, cqs, report, receive.index, bad);
+            target.enter_error(report, bad.refusal().syndrome().0);
             return Err(bad.refusal().into());
         }
     }
@@ -64,7 +64,7 @@ pub(super) fn send(
         solicited: view.flags().is_solicited(),
         origin: Origin::default(),
     };
-    target::complete_receive(target, cqs, out, message);
+    target::complete_receive(target, cqs, report, message);
     Ok(len)
 }
 
@@ -86,9 +86,9 @@ pub(super) fn immediate(
     target: &mut Qp,
     cqs: &mut Table<Cq>,
     dma: &mut Dma,
-    out: &mut Output,
+    report: &mut Report,
 ) -> Result<(), Outcome> {
-    let Some(receive) = target::take_receive(target, out) else { return Ok(()) };
+    let Some(receive) = target::take_receive(target, report) else { return Ok(()) };
     dma.flush()?;
     let message = ReceivedMessage {
         kind: CqeOpcode::RESP_WR_IMM,
@@ -98,6 +98,6 @@ pub(super) fn immediate(
         solicited: view.flags().is_solicited(),
         origin: Origin::default(),
     };
-    target::complete_receive(target, cqs, out, message);
+    target::complete_receive(target, cqs, report, message);
     Ok(())
 }

@@ -5,10 +5,13 @@ pub(crate) mod xrc;
 use crate::dc::{Dci, OfDct};
 use crate::loopback::LoopbackFaults;
 use crate::queue_memory::QueueMemory;
+use crate::report::Report;
+use crate::report::event::Event;
 use crate::roce::{Psn, Service};
 use crate::route::Route;
 use crate::srq::SharedSrq;
 use crate::wire::{Requester, Responder};
+use rushmem_mlx5::Syndrome;
 use rushmem_mlx5::cqe::Completion;
 use rushmem_mlx5::doorbell::{Record, record_counter};
 use rushmem_mlx5::prm::qp::{QpContext, SEND_DBR};
@@ -235,6 +238,17 @@ impl Qp {
             faults: LoopbackFaults::default(),
             req: Requester::default(),
             resp: Responder::default(),
+        }
+    }
+
+    /// Puts the QP into error for a reason that no completion of its send queue reports.
+    pub(crate) fn enter_error(&mut self, report: &mut Report, syndrome: Syndrome) {
+        if std::mem::replace(&mut self.state, State::Error) != State::Error {
+            if self.of_dct.is_none() {
+                report.events.push(Event::QpError { qpn: self.qpn, syndrome });
+            }
+            // Its queues must be flushed.
+            report.wakeups.push((report.now, self.qpn));
         }
     }
 

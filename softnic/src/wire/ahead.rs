@@ -57,7 +57,7 @@ impl Ahead {
 /// Reads the payloads that a QP sends in its next visit. Starts the WQEs for that.
 pub(super) fn payloads(core: &mut Core, qpn: u32) -> Ahead {
     let mut ahead = Ahead::default();
-    let Core { qps, cqs, mkeys, dma, scratch, out, fabric, .. } = core;
+    let Core { qps, cqs, mkeys, dma, scratch, report, fabric, .. } = core;
     let (Some(qp), Some(fabric)) = (qps.get_mut(qpn), fabric) else { return ahead };
     let Route::Peer(peer) = qp.route else { return ahead };
     if qp.req.pause.is_some() || !dma.has_far {
@@ -73,7 +73,7 @@ pub(super) fn payloads(core: &mut Core, qpn: u32) -> Ahead {
             // Another WQE may be the one that connects to another target.
             let is_first = left.is_none();
             if !(is_first || qp.dci.is_none())
-                || !matches!(sender::start(qp, cqs, mkeys, dma, out, scratch), Start::Started)
+                || !matches!(sender::start(qp, cqs, mkeys, dma, report, scratch), Start::Started)
             {
                 break;
             }

@@ -7,10 +7,11 @@
 //! responses wait for it.
 
 use super::responder;
-use crate::core::{Core, Output};
+use crate::core::Core;
 use crate::dma::{Dma, Mkeys};
-use crate::observe::Observation;
 use crate::qp::Qp;
+use crate::report::Report;
+use crate::report::observe::Observation;
 use crate::roce::{self, Packet, Psn};
 use crate::target::{self, RemoteError, RemoteRange};
 use std::collections::VecDeque;
@@ -62,11 +63,11 @@ struct Split {
 
 /// Handles a request, with packet bytes `bytes`, at once or when its turn comes.
 pub(super) fn request(core: &mut Core, qpn: u32, packet: &Packet<'_>, bytes: &[u8]) {
-    let Core { qps, out, .. } = core;
+    let Core { qps, report, .. } = core;
     let Some(qp) = qps.get_mut(qpn) else { return };
     let state = &mut qp.resp.faults;
     if state.until.is_none() && state.split.is_none() && state.waiting.is_empty() {
-        state.until = out.draw_stall(qpn);
+        state.until = report.draw_stall(qpn);
         if state.until.is_none() {
             return responder::request(core, qpn, packet);
         }
@@ -74,14 +75,14 @@ pub(super) fn request(core: &mut Core, qpn: u32, packet: &Packet<'_>, bytes: &[u
     if state.waiting.len() < WAITING {
         state.waiting.push_back(bytes.into());
     } else {
-        out.stats.dropped += 1;
+        report.stats.dropped += 1;
     }
 }
 
 /// Decides whether to split a WRITE payload at offset `skip` of `place`. Returns whether [`run`] will move it.
 pub(super) fn start_split(
     qp: &mut Qp,
-    out: &mut Output,
+    report: &mut Report,
     packet: &Packet<'_>,
     (place, skip): (RemoteRange, u64),
     arrival: Option<Observation>,
@@ -89,7 +90,7 @@ pub(super) fn start_split(
     if !qp.service.is_reliable() {
         return false;
     }
-    let pieces = out.draw_split(qp.qpn, place.addr.wrapping_add(skip), packet.payload.len() as u64);
+    let pieces = report.draw_split(qp.qpn, place.addr.wrapping_add(skip), packet.payload.len() as u64);
     if pieces.is_empty() {
         return false;
     }
@@ -101,7 +102,7 @@ pub(super) fn start_split(
 /// Decides whether a WRITE payload at offset `skip` of `place` lands late. Returns whether [`land`] will move it.
 pub(super) fn start_late(
     qp: &mut Qp,
-    out: &mut Output,
+    report: &mut Report,
     packet: &Packet<'_>,
     (place, skip): (RemoteRange, u64),
     arrival: Option<Observation>,
@@ -109,10 +110,10 @@ pub(super) fn start_late(
     if !qp.service.is_reliable() || !qp.attrs.unordered {
         return false;
     }
-    let Some(due) = out.draw_unordered(qp.qpn) else { return false };
+    let Some(due) = report.draw_unordered(qp.qpn) else { return false };
     let payload = packet.payload.into();
     qp.resp.faults.late.push(LatePayload { due, psn: packet.bth.psn, place, skip, payload, arrival });
-    out.wakeups.push((due, qp.qpn));
+    report.wakeups.push((due, qp.qpn));
     true
 }
 
@@ -121,7 +122,7 @@ pub(super) fn land(
     qp: &mut Qp,
     mkeys: &Mkeys,
     dma: &mut Dma,
-    out: &mut Output,
+    report: &mut Report,
     now: Option<Instant>,
 ) -> Result<(), (Psn, RemoteError)> {
     let late = std::mem::take(&mut qp.resp.faults.late);
@@ -135,7 +136,7 @@ pub(super) fn land(
             dma.write(&part, &payload).map_err(|error| (psn, RemoteError::Failed(error)))?;
         }
         if let Some(arrival) = arrival {
-            out.lookout.note_landing(dma.has_landed(), || arrival);
+            report.lookout.note_landing(dma.has_landed(), || arrival);
         }
     }
     Ok(())
@@ -154,23 +155,23 @@ pub(super) enum Turn {
 /// Continues the waiting requests of a QP.
 pub(super) fn run(core: &mut Core, qpn: u32) -> Turn {
     loop {
-        let Core { qps, mkeys, dma, out, .. } = core;
+        let Core { qps, mkeys, dma, report, .. } = core;
         let Some(qp) = qps.get_mut(qpn) else { return Turn::Clear };
         if !qp.state.receives() {
             qp.resp.faults = ResponderFaults::default();
             return Turn::Clear;
         }
         if !qp.resp.faults.late.is_empty() {
-            if let Err((psn, refusal)) = land(qp, mkeys, dma, out, Some(out.now)) {
-                responder::refuse(qp, out, psn, refusal);
+            if let Err((psn, refusal)) = land(qp, mkeys, dma, report, Some(report.now)) {
+                responder::refuse(qp, report, psn, refusal);
                 continue;
             }
-            out.note_change(qp.owner);
+            report.note_change(qp.owner);
         }
         let state = &mut qp.resp.faults;
         if let Some(until) = state.until {
-            if until > out.now {
-                out.wakeups.push((until, qpn));
+            if until > report.now {
+                report.wakeups.push((until, qpn));
                 return Turn::Waits;
             }
             state.until = None;
@@ -186,19 +187,19 @@ pub(super) fn run(core: &mut Core, qpn: u32) -> Turn {
                 None => Ok(()),
             });
             if let Err(refusal) = moved {
-                responder::refuse(qp, out, split.psn, refusal);
+                responder::refuse(qp, report, split.psn, refusal);
             } else if !split.pieces.is_empty() {
-                qp.resp.faults.until = out.draw_stall(qpn);
+                qp.resp.faults.until = report.draw_stall(qpn);
                 qp.resp.faults.split = Some(split);
                 return Turn::More;
             } else if let Some(arrival) = split.arrival {
-                out.lookout.note_landing(dma.has_landed(), || arrival);
+                report.lookout.note_landing(dma.has_landed(), || arrival);
             }
             continue;
         }
         let Some(bytes) = state.waiting.pop_front() else {
             let Some(due) = state.late.iter().map(|write| write.due).min() else { return Turn::Clear };
-            out.wakeups.push((due, qpn));
+            report.wakeups.push((due, qpn));
             return Turn::Waits;
         };
         let more = !state.waiting.is_empty();
@@ -206,7 +207,7 @@ pub(super) fn run(core: &mut Core, qpn: u32) -> Turn {
             responder::request(core, qpn, &packet);
         }
         if more && let Some(qp) = core.qps.get_mut(qpn) {
-            qp.resp.faults.until = core.out.draw_stall(qpn);
+            qp.resp.faults.until = core.report.draw_stall(qpn);
         }
     }
 }

@@ -38,16 +38,19 @@ pub(crate) use requester::Requester;
 pub(crate) use responder::Responder;
 
 use crate::core::Core;
-use crate::observe::Observation;
+use crate::datagram;
+use crate::dc;
+use crate::flush;
+use crate::management;
 use crate::qp::State;
+use crate::report::observe::Observation;
 use crate::roce::{self, Op, Service};
 use crate::route::Route;
-use crate::{datagram, dc, flush, management};
 use std::net::SocketAddrV4;
 
 /// Works on one QP. Returns whether it has more to do at once.
 pub(crate) fn run(core: &mut Core, qpn: u32) -> bool {
-    let turn = if core.out.injects_faults { fault_injection::run(core, qpn) } else { Turn::Clear };
+    let turn = if core.report.injects_faults { fault_injection::run(core, qpn) } else { Turn::Clear };
     selective::remind(core, qpn);
     let mut more = match turn {
         Turn::Clear => responses::run(core, qpn),
@@ -62,7 +65,7 @@ pub(crate) fn run(core: &mut Core, qpn: u32) -> bool {
     if let Some(qp) = core.qps.get_mut(qpn)
         && qp.state == State::Error
     {
-        more |= flush::run(qp, &mut core.cqs, &mut core.out);
+        more |= flush::run(qp, &mut core.cqs, &mut core.report);
     }
     more
 }
@@ -73,7 +76,7 @@ pub(crate) fn packet(core: &mut Core, from: SocketAddrV4, bytes: &[u8]) {
         Ok(packet) => packet,
         Err(error) => {
             tracing::trace!(%from, ?error, "broken packet");
-            core.out.stats.dropped += 1;
+            core.report.stats.dropped += 1;
             return;
         }
     };
@@ -84,7 +87,7 @@ pub(crate) fn packet(core: &mut Core, from: SocketAddrV4, bytes: &[u8]) {
     }
     if qpn == management::QPN {
         let taken = service == Service::Ud && core.mads.receive(*from.ip(), &packet);
-        core.out.stats.dropped += u64::from(!taken);
+        core.report.stats.dropped += u64::from(!taken);
         return;
     }
     let known = core.qps.get(qpn).is_some_and(|qp| {
@@ -102,10 +105,10 @@ pub(crate) fn packet(core: &mut Core, from: SocketAddrV4, bytes: &[u8]) {
     });
     if !known {
         tracing::trace!(%from, qpn, "packet from a stranger");
-        core.out.stats.dropped += 1;
+        core.report.stats.dropped += 1;
         return;
     }
-    core.out.lookout.note(|| {
+    core.report.lookout.note(|| {
         let (psn, opcode) = (packet.bth.psn.get(), packet.bth.op.name());
         Observation::PacketReceived { qpn, psn, opcode, bytes: packet.payload.len() as u64 }
     });
@@ -125,7 +128,7 @@ pub(crate) fn packet(core: &mut Core, from: SocketAddrV4, bytes: &[u8]) {
         Service::Rc | Service::Dc | Service::Xrc => {
             if packet.bth.op.is_response() {
                 requester::response(core, qpn, &packet);
-            } else if core.out.injects_faults {
+            } else if core.report.injects_faults {
                 fault_injection::request(core, qpn, &packet, bytes);
             } else {
                 selective::request(core, qpn, &packet, bytes);

@@ -4,14 +4,15 @@ use super::flight::Flight;
 use super::message::{Kind, Message};
 use super::pace::Pace;
 use super::selective::KEPT;
-use crate::core::{Core, Done, Output, complete, fail};
+use crate::core::{Core, complete, fail};
 use crate::dc::{self, Dci};
 use crate::dma::{Dma, Mkeys, Rights, User};
 use crate::memory::MemoryError;
-use crate::observe::Observation;
 use crate::qp::{Qp, State, rnr_time};
+use crate::report::Report;
+use crate::report::observe::Observation;
 use crate::roce::{Aeth, AethSyndrome, Ext, Nak, Op, Packet, Psn};
-use crate::wqe::{self, LocalError, Piece, for_each_piece};
+use crate::wqe::{self, Done, LocalError, Piece, for_each_piece};
 use rushmem_mlx5::Syndrome;
 use rushmem_mlx5::Width;
 use std::collections::VecDeque;
@@ -234,7 +235,7 @@ impl Requester {
 
 /// Retransmits or fails at a timeout. Returns whether there is something to send.
 pub(crate) fn timers(core: &mut Core, qpn: u32) -> bool {
-    let Core { qps, now, config, out, .. } = core;
+    let Core { qps, now, config, report, .. } = core;
     let Some(qp) = qps.get_mut(qpn) else { return false };
     if qp.req.pause.is_some_and(|pause| pause <= *now) {
         qp.req.pause = None;
@@ -246,7 +247,7 @@ pub(crate) fn timers(core: &mut Core, qpn: u32) -> bool {
     }
     let is_early = qp.req.backoff < config.retransmit;
     if !is_early {
-        out.counters.count(&qp.context, |counts| &mut counts.local_ack_timeout_err);
+        report.counters.count(&qp.context, |counts| &mut counts.local_ack_timeout_err);
     }
     let waited = qp.req.progress.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
     if qp.attrs.retry_timeout().is_some_and(|patience| waited >= patience) {
@@ -267,33 +268,33 @@ pub(crate) fn timers(core: &mut Core, qpn: u32) -> bool {
 
 /// Handles an acknowledgement or a response.
 pub(crate) fn response(core: &mut Core, qpn: u32, packet: &Packet<'_>) {
-    let Core { qps, mkeys, dma, now, config, out, .. } = core;
+    let Core { qps, mkeys, dma, now, config, report, .. } = core;
     let Some(qp) = qps.get_mut(qpn).filter(|qp| qp.state == State::Rts) else { return };
     let psn = packet.bth.psn;
     // The response is stale, or was never requested.
     if psn.since(qp.req.flight.highest()) >= 0 || psn.plus(1).since(qp.req.acked()) < 0 {
-        out.stats.stale += 1;
+        report.stats.stale += 1;
         return;
     }
     let is_refusal = matches!(packet.ext, Ext::Aeth(aeth) if aeth.syndrome.refusal().is_some());
     if packet.bth.op == Op::Accept {
         if !dc::accepted(qp, packet) {
-            out.stats.stale += 1;
+            report.stats.stale += 1;
             return;
         }
     } else if qp.dci.as_deref().is_some_and(Dci::is_connecting) && !is_refusal {
-        out.stats.stale += 1;
+        report.stats.stale += 1;
         return;
     }
     let before = (qp.req.acked(), qp.req.flight.received());
     if let Ext::Aeth(Aeth { syndrome, .. }) = packet.ext
         && let Some(reason) = syndrome.refusal()
     {
-        out.lookout.note(|| Observation::Nak { qpn, psn: psn.get(), reason });
+        report.lookout.note(|| Observation::Nak { qpn, psn: psn.get(), reason });
     }
     match (packet.bth.op, packet.ext) {
         (Op::Ack, Ext::Aeth(aeth)) if aeth.syndrome == AethSyndrome::Nak(Nak::Sequence) => {
-            out.counters.count(&qp.context, |counts| &mut counts.packet_seq_err);
+            report.counters.count(&qp.context, |counts| &mut counts.packet_seq_err);
             acknowledged(qp, psn, aeth, *now);
         }
         (Op::Ack, Ext::Aeth(aeth)) => acknowledged(qp, psn, aeth, *now),
@@ -448,13 +449,13 @@ fn fail_at(qp: &mut Qp, syndrome: Syndrome, vendor: u8) {
 
 /// Completes acknowledged WQEs, oldest first.
 pub(crate) fn complete_front(core: &mut Core, qpn: u32) {
-    let Core { qps, cqs, dma, out, .. } = core;
+    let Core { qps, cqs, dma, report, .. } = core;
     let Some(qp) = qps.get_mut(qpn).filter(|qp| qp.state == State::Rts) else { return };
     while let Some(message) = qp.req.messages.front() {
         let done = Done { index: message.index, opcode: message.opcode, byte_cnt: 0 };
         if let Some((syndrome, vendor)) = message.fault {
-            retire_front(qp, out);
-            fail(qp, cqs, out, done, syndrome, vendor);
+            retire_front(qp, report);
+            fail(qp, cqs, report, done, syndrome, vendor);
             break;
         }
         // A message completes only after it was sent, even one without packets.
@@ -468,16 +469,16 @@ pub(crate) fn complete_front(core: &mut Core, qpn: u32) {
         let Ok(view) = message.view() else { break };
         let signaled = view.flags().is_signaled();
         let byte_cnt = wqe::returned_bytes(&view);
-        out.stats.bytes += message.len;
-        retire_front(qp, out);
+        report.stats.bytes += message.len;
+        retire_front(qp, report);
         if signaled {
             if dma.flush().is_err() {
-                fail(qp, cqs, out, done, Syndrome::LOCAL_PROT_ERR, 0);
+                fail(qp, cqs, report, done, Syndrome::LOCAL_PROT_ERR, 0);
                 break;
             }
-            complete(qp, cqs, out, Done { byte_cnt, ..done });
+            complete(qp, cqs, report, Done { byte_cnt, ..done });
         } else {
-            out.ends(qpn, done, None);
+            report.lookout.note(|| wqe::ends(qpn, done, None));
         }
         if qp.state != State::Rts {
             break;
@@ -491,9 +492,9 @@ pub(crate) fn complete_front(core: &mut Core, qpn: u32) {
 }
 
 /// Removes the oldest WQE from the messages in flight.
-fn retire_front(qp: &mut Qp, out: &mut Output) {
+fn retire_front(qp: &mut Qp, report: &mut Report) {
     if let Some(message) = qp.req.retire_front() {
-        out.stats.wqes += 1;
+        report.stats.wqes += 1;
         if let Some(sq) = &mut qp.sq {
             sq.consumer = message.index.wrapping_add(u16::from(message.blocks));
         }

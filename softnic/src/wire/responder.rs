@@ -3,12 +3,12 @@
 use super::fault_injection::{self, ResponderFaults};
 use super::responses::Response;
 use super::selective::Early;
-use crate::core::{Core, Output};
+use crate::core::Core;
 use crate::cq::Cq;
 use crate::dma::{Dma, Mkeys};
-use crate::observe::{Observation, RemoteAddress};
-use crate::qp::xrc;
-use crate::qp::{Qp, State};
+use crate::qp::{Qp, State, xrc};
+use crate::report::Report;
+use crate::report::observe::{Observation, RemoteAddress};
 use crate::roce::{AethSyndrome, Bth, Ext, Nak, Op, Packet, Psn, Reth};
 use crate::srq::SharedSrq;
 use crate::table::Table;
@@ -83,7 +83,7 @@ impl From<RemoteError> for RequestError {
 
 /// Handles a request of a reliable or dynamic connection.
 pub(crate) fn request(core: &mut Core, qpn: u32, packet: &Packet<'_>) {
-    let Core { qps, cqs, srqs, mkeys, dma, out, .. } = core;
+    let Core { qps, cqs, srqs, mkeys, dma, report, .. } = core;
     let Some(qp) = qps.get_mut(qpn) else { return };
     if qp.state == State::Error {
         if let Some((psn, syndrome)) = qp.resp.final_nak {
@@ -92,48 +92,48 @@ pub(crate) fn request(core: &mut Core, qpn: u32, packet: &Packet<'_>) {
         return;
     }
     if !qp.state.receives() {
-        out.stats.dropped += 1;
+        report.stats.dropped += 1;
         return;
     }
     let ahead = packet.bth.psn.since(qp.recv_psn);
     if ahead > 0 {
-        out.stats.out_of_order += 1;
-        out.counters.count(&qp.context, |counts| &mut counts.out_of_sequence);
+        report.stats.out_of_order += 1;
+        report.counters.count(&qp.context, |counts| &mut counts.out_of_sequence);
         if !std::mem::replace(&mut qp.resp.gap, true) {
             qp.push_response(Response::Ack { psn: qp.recv_psn, syndrome: AethSyndrome::Nak(Nak::Sequence) });
         }
         return;
     }
     if ahead < 0 {
-        out.stats.duplicates += 1;
-        out.counters.count(&qp.context, |counts| &mut counts.duplicate_request);
+        report.stats.duplicates += 1;
+        report.counters.count(&qp.context, |counts| &mut counts.duplicate_request);
         if !is_fetch(packet.bth.op) || has_response_room(qp) {
-            answer_duplicate(qp, srqs, mkeys, out, packet);
+            answer_duplicate(qp, srqs, mkeys, report, packet);
         }
         return;
     }
     if is_fetch(packet.bth.op) && !has_response_room(qp) {
-        out.stats.dropped += 1;
+        report.stats.dropped += 1;
         return;
     }
     qp.resp.gap = false;
     if let Err(refusal) = xrc::aim_at_packet(qp, srqs, &packet.bth) {
-        return refuse(qp, out, packet.bth.psn, refusal);
+        return refuse(qp, report, packet.bth.psn, refusal);
     }
-    match execute(qp, cqs, mkeys, dma, out, packet) {
-        Ok(()) => out.note_change(qp.owner),
+    match execute(qp, cqs, mkeys, dma, report, packet) {
+        Ok(()) => report.note_change(qp.owner),
         Err(RequestError::NotReady) => {
             let syndrome = AethSyndrome::Rnr(qp.attrs.min_rnr_nak);
             qp.push_response(Response::Ack { psn: packet.bth.psn, syndrome });
         }
         Err(RequestError::LocalError(refusal) | RequestError::Receive(refusal)) => {
-            refuse(qp, out, packet.bth.psn, refusal)
+            refuse(qp, report, packet.bth.psn, refusal)
         }
     }
 }
 
 /// Ends the connection with a NAK of this request.
-pub(super) fn refuse(qp: &mut Qp, out: &mut Output, psn: Psn, refusal: RemoteError) {
+pub(super) fn refuse(qp: &mut Qp, report: &mut Report, psn: Psn, refusal: RemoteError) {
     let syndrome = AethSyndrome::Nak(refusal.nak());
     tracing::debug!(qpn = qp.qpn, ?refusal, "request refused");
     qp.resp.final_nak = Some((psn, syndrome));
@@ -145,36 +145,36 @@ pub(super) fn refuse(qp: &mut Qp, out: &mut Output, psn: Psn, refusal: RemoteErr
     qp.resp.responses.retain(|answer| answer.psn().since(psn) < 0);
     qp.resp.responses.iter_mut().for_each(Response::clear_delay);
     qp.push_response(Response::Ack { psn, syndrome });
-    out.fail_qp(qp, refusal.syndrome().0);
+    qp.enter_error(report, refusal.syndrome().0);
 }
 
 /// Handles a packet of an unreliable connection.
 ///
 /// Nothing is answered. A message with a missing packet or an error is dropped, and the next one starts anew.
 pub(crate) fn unreliable(core: &mut Core, qpn: u32, packet: &Packet<'_>) {
-    let Core { qps, cqs, mkeys, dma, out, .. } = core;
+    let Core { qps, cqs, mkeys, dma, report, .. } = core;
     let Some(qp) = qps.get_mut(qpn).filter(|qp| qp.state.receives()) else { return };
     let Bth { op, psn, .. } = packet.bth;
     let begins = op.begins();
     if psn != qp.recv_psn {
-        out.stats.out_of_order += 1;
+        report.stats.out_of_order += 1;
     }
     if begins || psn != qp.recv_psn {
-        out.stats.lost += u64::from(qp.drop_partial_message());
+        report.stats.lost += u64::from(qp.drop_partial_message());
     }
     qp.recv_psn = psn.plus(1);
     if !begins && qp.resp.message.is_none() {
         // This packet belongs to a dropped message.
         return;
     }
-    match execute(qp, cqs, mkeys, dma, out, packet) {
-        Ok(()) => return out.note_change(qp.owner),
-        Err(RequestError::Receive(refusal)) => out.fail_qp(qp, refusal.syndrome().0),
+    match execute(qp, cqs, mkeys, dma, report, packet) {
+        Ok(()) => return report.note_change(qp.owner),
+        Err(RequestError::Receive(refusal)) => qp.enter_error(report, refusal.syndrome().0),
         Err(RequestError::LocalError(_) | RequestError::NotReady) => {
             qp.drop_partial_message();
         }
     }
-    out.stats.lost += 1;
+    report.stats.lost += 1;
 }
 
 /// Answers a duplicate request, which was executed before.
@@ -182,7 +182,7 @@ fn answer_duplicate(
     qp: &mut Qp,
     srqs: &Table<SharedSrq>,
     mkeys: &Mkeys,
-    out: &mut Output,
+    report: &mut Report,
     packet: &Packet<'_>,
 ) {
     let psn = packet.bth.psn;
@@ -200,7 +200,7 @@ fn answer_duplicate(
             let readable = at.and_then(|at| target::readable(qp, mkeys, at).map(|_| at));
             let fits = u64::from(reth.len) <= max_message_len(qp) && (!grows || of_last());
             let Some(RemoteRange { pd, .. }) = readable.ok().filter(|_| fits) else {
-                out.stats.dropped += 1;
+                report.stats.dropped += 1;
                 return;
             };
             if grows {
@@ -238,30 +238,30 @@ fn execute(
     cqs: &mut Table<Cq>,
     mkeys: &Mkeys,
     dma: &mut Dma,
-    out: &mut Output,
+    report: &mut Report,
     packet: &Packet<'_>,
 ) -> Result<(), RequestError> {
     check_sequence(qp, packet)?;
     let psn = packet.bth.psn;
     let write_only =
         matches!(packet.bth.op, Op::WriteFirst | Op::WriteMiddle | Op::WriteLast | Op::WriteOnly);
-    if out.injects_faults && !write_only {
-        fault_injection::land(qp, mkeys, dma, out, None).map_err(|(_, refusal)| refusal)?;
+    if report.injects_faults && !write_only {
+        fault_injection::land(qp, mkeys, dma, report, None).map_err(|(_, refusal)| refusal)?;
     }
     let mut numbers = 1;
     let mut read = None;
     match (packet.bth.op, packet.ext) {
         (Op::WriteFirst | Op::WriteOnly, Ext::Reth(reth)) => {
-            write(qp, cqs, mkeys, dma, out, packet, Some(reth))?
+            write(qp, cqs, mkeys, dma, report, packet, Some(reth))?
         }
-        (Op::WriteOnlyImm, Ext::RethImm(reth, _)) => write(qp, cqs, mkeys, dma, out, packet, Some(reth))?,
+        (Op::WriteOnlyImm, Ext::RethImm(reth, _)) => write(qp, cqs, mkeys, dma, report, packet, Some(reth))?,
         (Op::WriteMiddle | Op::WriteLast | Op::WriteLastImm, _) => {
-            write(qp, cqs, mkeys, dma, out, packet, None)?;
+            write(qp, cqs, mkeys, dma, report, packet, None)?;
         }
         (
             Op::SendFirst | Op::SendMiddle | Op::SendLast | Op::SendLastImm | Op::SendOnly | Op::SendOnlyImm,
             _,
-        ) => send(qp, cqs, mkeys, dma, out, packet)?,
+        ) => send(qp, cqs, mkeys, dma, report, packet)?,
         (Op::ReadRequest, Ext::Reth(reth)) => {
             let pd = qp.pd;
             let at = RemoteRange { pd, addr: reth.addr, rkey: reth.rkey, len: reth.len.into() };
@@ -274,23 +274,23 @@ fn execute(
             let new = ExecutedRead { first: psn, addr: reth.addr, rkey: reth.rkey };
             read = qp.resp.read.filter(|read| read.includes(psn, &reth, shift)).or(Some(new));
             qp.msn = qp.msn.wrapping_add(1);
-            qp.push_response(Response::Read { psn, pd, reth, sent: 0, due: out.draw_late_answer(qp.qpn) });
+            qp.push_response(Response::Read { psn, pd, reth, sent: 0, due: report.draw_late_answer(qp.qpn) });
         }
         (_, ext) => {
             let request = atomic_request(packet.bth.op, ext).ok_or(RemoteError::Invalid)?;
-            let since = out.lookout.time();
+            let since = report.lookout.time();
             let old = target::atomic(qp, mkeys, dma, &request)?;
             if let Some(since) = since {
                 let remote = Some(RemoteAddress { addr: request.addr, rkey: request.rkey });
                 let (qpn, opcode, bytes) = (qp.number(), opcode_of(packet), request.width.bytes());
-                out.lookout.note(|| Observation::Arrival { qpn, opcode, remote, bytes, since });
+                report.lookout.note(|| Observation::Arrival { qpn, opcode, remote, bytes, since });
             }
             if qp.resp.replays.len() >= REPLAYS {
                 qp.resp.replays.pop_front();
             }
             qp.resp.replays.push_back((psn, old));
             qp.msn = qp.msn.wrapping_add(1);
-            qp.push_response(Response::Atomic { psn, old, due: out.draw_late_answer(qp.qpn) });
+            qp.push_response(Response::Atomic { psn, old, due: report.draw_late_answer(qp.qpn) });
         }
     }
     qp.recv_psn = psn.plus(numbers);
@@ -344,7 +344,7 @@ fn write(
     cqs: &mut Table<Cq>,
     mkeys: &Mkeys,
     dma: &mut Dma,
-    out: &mut Output,
+    report: &mut Report,
     packet: &Packet<'_>,
     begin: Option<Reth>,
 ) -> Result<(), RequestError> {
@@ -362,7 +362,7 @@ fn write(
         });
     }
     let (reth, done, since) = match (begin, &qp.resp.message) {
-        (Some(reth), _) => (reth, 0, out.lookout.time()),
+        (Some(reth), _) => (reth, 0, report.lookout.time()),
         (None, Some(PartialMessage::Write { reth, done, since })) => (*reth, *done, *since),
         _ => return Err(RemoteError::Invalid.into()),
     };
@@ -384,13 +384,13 @@ fn write(
     let span = target::writable(qp, mkeys, place)?;
     // An immediate value announces its data, so it is not split.
     let is_later = span.is_some()
-        && out.injects_faults
+        && report.injects_faults
         && imm.is_none()
-        && (fault_injection::start_late(qp, out, packet, (place, done), arrival)
-            || fault_injection::start_split(qp, out, packet, (place, done), arrival));
+        && (fault_injection::start_late(qp, report, packet, (place, done), arrival)
+            || fault_injection::start_split(qp, report, packet, (place, done), arrival));
     if let Some(span) = span.filter(|_| !is_later) {
         let at = span.part(done, part);
-        let due = if imm.is_none() && qp.service.is_reliable() { out.draw_posted(qp.qpn) } else { None };
+        let due = if imm.is_none() && qp.service.is_reliable() { report.draw_posted(qp.qpn) } else { None };
         match due {
             Some(due) => dma.post(&at, packet.payload.into(), due, qp.owner),
             None => dma.write_packet(&at, packet.payload, last).map_err(RemoteError::Failed)?,
@@ -401,19 +401,19 @@ fn write(
         return Ok(());
     }
     if let Some(arrival) = arrival.filter(|_| !is_later) {
-        out.lookout.note_landing(dma.has_landed(), || arrival);
+        report.lookout.note_landing(dma.has_landed(), || arrival);
     }
     qp.resp.message = None;
     qp.msn = qp.msn.wrapping_add(1);
     if let Some(imm) = imm
-        && let Some(receive) = target::take_receive(qp, out)
+        && let Some(receive) = target::take_receive(qp, report)
     {
         dma.flush().map_err(RemoteError::Failed)?;
         let kind = CqeOpcode::RESP_WR_IMM;
         let solicited = packet.bth.solicited;
         let (index, byte_cnt, origin) = (receive.index, reth.len, Origin::default());
         let message = ReceivedMessage { kind, index, byte_cnt, imm, solicited, origin };
-        target::complete_receive(qp, cqs, out, message);
+        target::complete_receive(qp, cqs, report, message);
     }
     Ok(())
 }
@@ -423,7 +423,7 @@ fn send(
     cqs: &mut Table<Cq>,
     mkeys: &Mkeys,
     dma: &mut Dma,
-    out: &mut Output,
+    report: &mut Report,
     packet: &Packet<'_>,
 ) -> Result<(), RequestError> {
     let op = packet.bth.op;
@@ -431,8 +431,8 @@ fn send(
     let (receive, done, since) = match qp.resp.message.take() {
         Some(PartialMessage::Send { receive, done, since }) => (receive, done, since),
         Some(PartialMessage::Write { .. }) => return Err(RemoteError::Invalid.into()),
-        None => match target::take_receive(qp, out) {
-            Some(receive) => (receive, 0, out.lookout.time()),
+        None => match target::take_receive(qp, report) {
+            Some(receive) => (receive, 0, report.lookout.time()),
             None if qp.has_receive_queue() => return Err(RequestError::NotReady),
             None => return Err(RemoteError::Invalid.into()),
         },
@@ -443,7 +443,7 @@ fn send(
         dma.write(&to, &packet.payload[at..at + to.len as usize])
     });
     if let Err(bad) = spread {
-        target::fail_receive(qp, cqs, out, receive.index, bad);
+        target::fail_receive(qp, cqs, report, receive.index, bad);
         return Err(RequestError::Receive(bad.refusal()));
     }
     let end = done + len;
@@ -454,7 +454,7 @@ fn send(
     dma.flush().map_err(RemoteError::Failed)?;
     if let Some(since) = since {
         let (qpn, opcode) = (qp.number(), opcode_of(packet));
-        out.lookout.note(|| Observation::Arrival { qpn, opcode, remote: None, bytes: end, since });
+        report.lookout.note(|| Observation::Arrival { qpn, opcode, remote: None, bytes: end, since });
     }
     qp.msn = qp.msn.wrapping_add(1);
     let (kind, imm) = match packet.ext {
@@ -464,7 +464,7 @@ fn send(
     let solicited = packet.bth.solicited;
     let (index, byte_cnt, origin) = (receive.index, end as u32, Origin::default());
     let message = ReceivedMessage { kind, index, byte_cnt, imm, solicited, origin };
-    target::complete_receive(qp, cqs, out, message);
+    target::complete_receive(qp, cqs, report, message);
     Ok(())
 }
 

@@ -2,9 +2,10 @@
 
 use super::ahead::{self, Ahead};
 use super::selective;
-use crate::core::{Core, Output};
-use crate::observe::Observation;
+use crate::core::Core;
 use crate::qp::Qp;
+use crate::report::Report;
+use crate::report::observe::Observation;
 use crate::roce::{Aeth, AethSyndrome, Bth, Ext, Nak, Op, Psn, Reth};
 use crate::route::Route;
 use crate::target::{self, RemoteError, RemoteRange};
@@ -73,7 +74,7 @@ impl Response {
 
 /// Sends responses of a QP. Returns whether there are more.
 pub(crate) fn run(core: &mut Core, qpn: u32) -> bool {
-    let Core { qps, mkeys, dma, fabric, out, .. } = core;
+    let Core { qps, mkeys, dma, fabric, report, .. } = core;
     let (Some(qp), Some(fabric)) = (qps.get_mut(qpn), fabric.as_mut()) else { return false };
     let Route::Peer(peer) = qp.route else { return false };
     let mut ahead = Ahead::default();
@@ -82,13 +83,13 @@ pub(crate) fn run(core: &mut Core, qpn: u32) -> bool {
         if fabric.room_to(peer) == 0 {
             return true;
         }
-        if let Some(due) = answer.due().filter(|due| *due > out.now) {
-            out.wakeups.push((due, qpn));
+        if let Some(due) = answer.due().filter(|due| *due > report.now) {
+            report.wakeups.push((due, qpn));
             return false;
         }
         // Data must be in memory before its acknowledgement.
         if let Err(error) = dma.flush() {
-            refuse(qp, out, answer.psn(), RemoteError::Failed(error));
+            refuse(qp, report, answer.psn(), RemoteError::Failed(error));
             continue;
         }
         let mut bth = Bth {
@@ -106,7 +107,7 @@ pub(crate) fn run(core: &mut Core, qpn: u32) -> bool {
         match answer {
             Response::Ack { syndrome, .. } => {
                 fabric.send_empty(way, &bth, &Ext::Aeth(aeth(syndrome)));
-                note_sent(&bth, qpn, 0, out);
+                note_sent(&bth, qpn, 0, report);
                 qp.resp.responses.pop_front();
             }
             Response::Selective { .. } if qp.resp.responses.iter().any(Response::has_data) => {
@@ -120,13 +121,13 @@ pub(crate) fn run(core: &mut Core, qpn: u32) -> bool {
                     payload.copy_from_slice(&bits);
                     Ok::<(), std::convert::Infallible>(())
                 });
-                note_sent(&bth, qpn, 0, out);
+                note_sent(&bth, qpn, 0, report);
                 qp.resp.responses.pop_front();
             }
             Response::Atomic { old, .. } => {
                 bth.op = Op::AtomicAck;
                 fabric.send_empty(way, &bth, &Ext::AtomicAck(aeth(AethSyndrome::Ack), old));
-                note_sent(&bth, qpn, 0, out);
+                note_sent(&bth, qpn, 0, report);
                 qp.resp.responses.pop_front();
             }
             Response::Read { psn, pd, reth, sent, .. } => {
@@ -158,12 +159,12 @@ pub(crate) fn run(core: &mut Core, qpn: u32) -> bool {
                     }
                 });
                 if built.is_ok() {
-                    note_sent(&bth, qpn, part, out);
+                    note_sent(&bth, qpn, part, report);
                 }
                 match built {
                     Err(refusal) => {
                         let refusal: RemoteError = refusal;
-                        refuse(qp, out, bth.psn, refusal);
+                        refuse(qp, report, bth.psn, refusal);
                     }
                     Ok(()) if last => {
                         qp.resp.responses.pop_front();
@@ -182,14 +183,14 @@ pub(crate) fn run(core: &mut Core, qpn: u32) -> bool {
 
 /// Notes for the observer that a response was sent, with `bytes` of payload.
 #[inline]
-fn note_sent(bth: &Bth, qpn: u32, bytes: u64, out: &mut Output) {
+fn note_sent(bth: &Bth, qpn: u32, bytes: u64, report: &mut Report) {
     let (psn, opcode, is_retransmission) = (bth.psn.get(), bth.op.name(), false);
-    out.lookout.note(|| Observation::PacketSent { qpn, psn, opcode, bytes, is_retransmission });
+    report.lookout.note(|| Observation::PacketSent { qpn, psn, opcode, bytes, is_retransmission });
 }
 
 /// Ends the connection with a NAK: the memory of an accepted request is gone.
-fn refuse(qp: &mut Qp, out: &mut Output, psn: Psn, refusal: RemoteError) {
+fn refuse(qp: &mut Qp, report: &mut Report, psn: Psn, refusal: RemoteError) {
     qp.resp.responses.clear();
     qp.resp.responses.push_back(Response::Ack { psn, syndrome: AethSyndrome::Nak(refusal.nak()) });
-    out.fail_qp(qp, refusal.syndrome().0);
+    qp.enter_error(report, refusal.syndrome().0);
 }

@@ -21,8 +21,8 @@ use super::responses::Response;
 use super::sender::{self, Destination, Parts, READ_CHUNK};
 use crate::core::Core;
 use crate::dma::User;
-use crate::observe::Observation;
 use crate::qp::Qp;
+use crate::report::observe::Observation;
 use crate::roce::{self, Packet, Psn};
 use crate::route::Route;
 use std::collections::BTreeMap;
@@ -55,7 +55,7 @@ pub(super) fn request(core: &mut Core, qpn: u32, packet: &Packet<'_>, bytes: &[u
             qp.resp.early.packets.entry(packet.bth.psn.get()).or_insert_with(|| bytes.into());
         }
         qp.resp.early.reports = 0;
-        report(qp);
+        queue_report(qp);
     }
     let kept = qp.resp.early.packets.len();
     responder::request(core, qpn, packet);
@@ -75,10 +75,10 @@ pub(super) fn request(core: &mut Core, qpn: u32, packet: &Packet<'_>, bytes: &[u
     if ahead == 0 {
         early.reports = 0;
     }
-    let due = core.out.now + AGAIN;
+    let due = core.report.now + AGAIN;
     early.due = Some(due);
-    core.out.wakeups.push((due, qpn));
-    report(qp);
+    core.report.wakeups.push((due, qpn));
+    queue_report(qp);
 }
 
 /// Executes the kept requests that follow without a gap. Returns whether there was one.
@@ -101,7 +101,7 @@ fn execute_kept(core: &mut Core, qpn: u32) -> bool {
 
 /// Reports a gap again that nobody has closed in time.
 pub(super) fn remind(core: &mut Core, qpn: u32) {
-    let now = core.out.now;
+    let now = core.report.now;
     let Some(qp) = core.qps.get_mut(qpn) else { return };
     let early = &mut qp.resp.early;
     if early.due.is_none_or(|due| due > now) {
@@ -112,13 +112,13 @@ pub(super) fn remind(core: &mut Core, qpn: u32) {
         early.reports += 1;
         let due = now + AGAIN * (1 << early.reports);
         early.due = Some(due);
-        core.out.wakeups.push((due, qpn));
-        report(qp);
+        core.report.wakeups.push((due, qpn));
+        queue_report(qp);
     }
 }
 
 /// Queues a report, unless one waits already. It says what has arrived when it is sent.
-fn report(qp: &mut Qp) {
+fn queue_report(qp: &mut Qp) {
     let is_report = |answer: &Response| matches!(answer, Response::Selective { .. });
     if !qp.resp.responses.iter().any(is_report) {
         qp.resp.responses.push_back(Response::Selective { psn: qp.recv_psn });
@@ -139,7 +139,7 @@ pub(super) fn bits(qp: &Qp) -> [u8; BITS] {
 
 /// Sends missing packets again. Returns whether the socket or the ring is full.
 pub(super) fn repair(core: &mut Core, qpn: u32) -> bool {
-    let Core { qps, mkeys, dma, out, fabric: Some(fabric), .. } = core else { return false };
+    let Core { qps, mkeys, dma, report, fabric: Some(fabric), .. } = core else { return false };
     let Some(qp) = qps.get_mut(qpn) else { return false };
     let Route::Peer(peer) = qp.route else { return false };
     if qp.req.flight.due() == 0 || qp.req.pause.is_some() {
@@ -171,9 +171,9 @@ pub(super) fn repair(core: &mut Core, qpn: u32) -> bool {
         };
         from = psn.plus(count);
         flight.note_sent(psn, count, message.fetches());
-        out.stats.retransmitted += 1;
+        report.stats.retransmitted += 1;
         let (psn, opcode) = (psn.get(), op.name());
-        out.lookout.note(|| Observation::PacketSent { qpn, psn, opcode, bytes, is_retransmission: true });
+        report.lookout.note(|| Observation::PacketSent { qpn, psn, opcode, bytes, is_retransmission: true });
     }
     false
 }

@@ -3,19 +3,20 @@
 use super::ahead::{self, Ahead};
 use super::message::{Kind, Message};
 use super::selective;
-use crate::core::{Core, MAX_SEGMENTS, Output};
+use crate::core::{Core, MAX_SEGMENTS};
 use crate::cq::Cq;
 use crate::dc::Dci;
 use crate::dma::{Dma, Mkeys, Rights, User};
 use crate::link::Fabric;
 use crate::loopback::{check_dump, cq_reached};
-use crate::observe::Observation;
 use crate::qp::Qp;
+use crate::report::Report;
+use crate::report::observe::Observation;
+use crate::report::violation::Rule;
 use crate::roce::{Bth, Connect, Ext, Op, Psn, Reth, Service};
 use crate::route::Route;
 use crate::sq;
 use crate::table::Table;
-use crate::violation::Rule;
 use crate::wire::Requester;
 use crate::wqe::{self, LocalError, Piece, for_each_piece, waits_for_all, waits_for_reads};
 use rushmem_mlx5::wqe::{Atomic, View};
@@ -60,14 +61,14 @@ enum Step {
 }
 
 fn step(core: &mut Core, qpn: u32, ahead: &mut Ahead) -> Step {
-    let Core { qps, cqs, mkeys, dma, scratch, out, fabric, now, config, .. } = core;
+    let Core { qps, cqs, mkeys, dma, scratch, report, fabric, now, config, .. } = core;
     let Some(qp) = qps.get_mut(qpn) else { return Step::Idle };
     let Route::Peer(peer) = qp.route else { return Step::Idle };
     if qp.req.pause.is_some() {
         return Step::Idle;
     }
     if qp.req.next >= qp.req.messages.len() {
-        match start(qp, cqs, mkeys, dma, out, scratch) {
+        match start(qp, cqs, mkeys, dma, report, scratch) {
             Start::Started => {}
             Start::Nothing => return Step::Idle,
             Start::Poll => {
@@ -128,9 +129,9 @@ fn step(core: &mut Core, qpn: u32, ahead: &mut Ahead) -> Step {
     let end = psn.plus(count);
     let is_retransmission = end.since(req.flight.highest()) <= 0;
     if is_retransmission {
-        out.stats.retransmitted += 1;
+        report.stats.retransmitted += 1;
     }
-    out.lookout.note(|| {
+    report.lookout.note(|| {
         let (op, bytes) = emitted;
         Observation::PacketSent { qpn, psn: psn.get(), opcode: op.name(), bytes, is_retransmission }
     });
@@ -175,7 +176,7 @@ pub(super) fn start(
     cqs: &Table<Cq>,
     mkeys: &Mkeys,
     dma: &mut Dma,
-    out: &mut Output,
+    report: &mut Report,
     scratch: &mut [Segment; MAX_SEGMENTS],
 ) -> Start {
     let Some(sq) = qp.sq.as_ref() else { return Start::Nothing };
@@ -190,10 +191,10 @@ pub(super) fn start(
         return Start::Nothing;
     }
     let psn = qp.send_psn;
-    let view = match sq::fetch(sq, (qp.service, qp.qpn), index, scratch, out) {
+    let view = match sq::fetch(sq, (qp.service, qp.qpn), index, scratch, report) {
         Ok(view) => view,
         Err(bad) => {
-            out.violations.record(Rule::Wqe, qp.qpn, bad.detail);
+            report.violations.record(Rule::Wqe, qp.qpn, bad.detail);
             let blocks = bad.blocks.min(u16::from(u8::MAX)) as u8;
             let fault = (Syndrome::LOCAL_QP_OP_ERR, 0);
             qp.req.messages.push_back(Message::broken(index, blocks, bad.opcode, psn, fault));
@@ -230,7 +231,7 @@ pub(super) fn start(
     };
     let mut message = Message::new(&view, qp.service, kind, psn, packets);
     if let Route::Peer(peer) = qp.route {
-        out.lookout.note(|| wqe::begins(qp.qpn, &view, Some(peer)));
+        report.lookout.note(|| wqe::begins(qp.qpn, &view, Some(peer)));
     }
     let checked = reached.and_then(|_| check(&view, kind, mkeys, user, qp));
     let checked = checked.and_then(|()| match view.opcode() {

@@ -3,8 +3,8 @@
 use crate::cmd;
 use crate::fuzz::Harness;
 use crate::qp::State;
+use crate::report::stats::Stats;
 use crate::roce::{Aeth, AethSyndrome, Ext, Nak, Op, Psn, Reth, Service};
-use crate::stats::Stats;
 use rushmem_mlx5::prm::qp::{DestroyQp, ToErr, ToRst};
 use rushmem_mlx5::prm::{Command, Response as _};
 
@@ -35,9 +35,9 @@ impl Victim {
     }
 
     fn packet(&mut self, dest_qpn: u32, psn: u32, op: Op, ext: &Ext, payload: usize) -> Stats {
-        self.harness.core.out.stats = Stats::default();
+        self.harness.core.report.stats = Stats::default();
         self.harness.receive_of(Service::Rc, op, dest_qpn, psn, ext, payload);
-        self.harness.core.out.stats
+        self.harness.core.report.stats
     }
 
     fn write(&mut self, dest_qpn: u32, psn: u32, rkey: u32) -> Stats {
@@ -153,7 +153,7 @@ fn answers_are_sent_before_a_qp_stops() {
         let mut victim = Victim::new();
         assert_eq!(victim.read(PSN, victim.rkey, 8).packets_sent, 0);
         stop(&mut victim);
-        assert_eq!(victim.harness.core.out.stats.packets_sent, 1);
+        assert_eq!(victim.harness.core.report.stats.packets_sent, 1);
     }
 }
 

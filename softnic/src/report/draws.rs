@@ -1,6 +1,6 @@
 //! Random choices of execution faults, shared by the loopback path and the packet path.
 
-use crate::core::Output;
+use super::Report;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ const PIECES: u64 = 8;
 /// Longest message that is split, in bytes.
 const LONGEST: u64 = 1 << 20;
 
-impl Output {
+impl Report {
     /// Returns, with this probability, a time of at most `longest` from now.
     fn draw_delay(
         &mut self,
@@ -21,6 +21,15 @@ impl Output {
             self.note_fault(Some(qpn), kind);
             self.now + Duration::from_nanos(self.rng.below(longest.as_nanos() as u64 + 1))
         })
+    }
+
+    /// Returns whether to skip the QP in this pass.
+    pub(crate) fn draw_skip(&mut self, qpn: u32) -> bool {
+        let skips = self.rng.chance(self.faults.skip_qp);
+        if skips {
+            self.note_fault(Some(qpn), "skip_qp");
+        }
+        skips
     }
 
     /// Returns the end of a stall, if the QP is to stall.

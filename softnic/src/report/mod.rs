@@ -1,0 +1,131 @@
+//! What the adapter reports: counters, broken rules, events and observations. Faults are drawn here too, since each is reported.
+
+pub(crate) mod counter;
+mod draws;
+pub(crate) mod event;
+pub(crate) mod observe;
+pub(crate) mod stats;
+pub(crate) mod violation;
+pub(crate) mod wqe_log;
+
+use crate::config::Faults;
+use crate::rng::Rng;
+use counter::CounterSets;
+use event::Event;
+use observe::{Lookout, Observation};
+use stats::Stats;
+use std::time::Instant;
+use violation::Violations;
+use wqe_log::WqeLog;
+
+/// What all parts of the adapter report to its users and to the engine.
+pub(crate) struct Report {
+    pub(crate) stats: Stats,
+    pub(crate) counters: CounterSets,
+    pub(crate) violations: Violations,
+    start: Instant,
+    /// Start of the current pass.
+    pub(crate) now: Instant,
+    pub(crate) faults: Faults,
+    /// Set if `faults` affect the execution of WQEs.
+    pub(crate) injects_faults: bool,
+    pub(crate) rng: Rng,
+    /// QPs that wait for a time, and the time.
+    pub(crate) wakeups: Vec<(Instant, u32)>,
+    /// Events not yet delivered.
+    pub(crate) events: Vec<Event>,
+    /// Log of executed WQEs.
+    pub(crate) record: Option<WqeLog>,
+    pub(crate) lookout: Lookout,
+    /// Contexts with changed memory in this pass.
+    changed: Vec<u32>,
+}
+
+impl Report {
+    pub(crate) fn new(faults: Faults) -> Report {
+        let now = Instant::now();
+        Report {
+            stats: Stats::default(),
+            counters: CounterSets::new(),
+            violations: Violations::default(),
+            start: now,
+            now,
+            injects_faults: faults.affect_execution(),
+            // Packet faults have a separate generator.
+            rng: Rng::new(!faults.seed),
+            faults,
+            wakeups: Vec::new(),
+            events: Vec::new(),
+            record: None,
+            lookout: Lookout::default(),
+            changed: Vec::new(),
+        }
+    }
+
+    /// Counts an injected fault. `kind` is its name in [`Faults`].
+    pub(crate) fn note_fault(&mut self, qpn: Option<u32>, kind: &'static str) {
+        self.stats.faults += 1;
+        self.lookout.note(|| Observation::Fault { qpn, kind });
+    }
+
+    /// Notes that memory of a context has changed, for its listener.
+    #[inline]
+    pub(crate) fn note_change(&mut self, context: u32) {
+        if self.changed.last() != Some(&context) {
+            self.changed.push(context);
+        }
+    }
+
+    /// Takes the contexts whose memory has changed, each once.
+    pub(crate) fn drain_changed(&mut self) -> impl Iterator<Item = u32> {
+        self.changed.sort_unstable();
+        self.changed.dedup();
+        self.changed.drain(..)
+    }
+
+    /// Returns the adapter's clock at this moment.
+    pub(crate) fn clock(&self) -> u64 {
+        self.start.elapsed().as_nanos() as u64
+    }
+
+    /// Returns the adapter's clock at the start of the pass: nanoseconds since the adapter started.
+    pub(crate) fn timestamp(&self) -> u64 {
+        self.now.duration_since(self.start).as_nanos() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rushmem_mlx5::prm::qp::QpContext;
+
+    #[test]
+    fn changed_contexts_are_reported_once() {
+        let mut report = Report::new(Faults::default());
+        for context in [2, 1, 1, 2] {
+            report.note_change(context);
+        }
+        assert_eq!(report.drain_changed().collect::<Vec<_>>(), [1, 2]);
+        assert_eq!(report.drain_changed().next(), None);
+    }
+
+    #[test]
+    fn drawn_faults_are_counted() {
+        let faults = Faults { stall: 1.0, ..Faults::default() };
+        let mut report = Report::new(faults);
+        assert!(report.injects_faults && report.draw_stall(7).is_some_and(|until| until >= report.now));
+        assert_eq!((report.draw_unordered(7), report.stats.faults), (None, 1));
+    }
+
+    #[test]
+    fn counter_set_zero_counts_nothing() {
+        let mut report = Report::new(Faults::default());
+        let number = report.counters.0.insert(counter::CounterSet::default()).unwrap();
+        for counter_set_id in [0, number as u8] {
+            let context = QpContext { counter_set_id, ..QpContext::default() };
+            report.counters.count(&context, |counts| &mut counts.packet_seq_err);
+        }
+        assert_eq!(report.counters.0.get(number).unwrap().counts.packet_seq_err, 1);
+        assert!(report.counters.0.get(0).is_none());
+    }
+}
