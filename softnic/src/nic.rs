@@ -2,27 +2,24 @@
 #![allow(unsafe_code, reason = "a doorbell page's address is handed out")]
 
 use crate::address::{gid_of, lid_of, mac_of};
-use crate::alarm::{Alarm, Waker};
-use crate::clock;
 use crate::cmd;
 use crate::config::{Config, Numbers};
-use crate::core::Core;
 use crate::dma::Umem;
-use crate::engine::{self, Shared};
+use crate::engine::alarm::{Alarm, Waker};
+use crate::engine::clock;
+use crate::engine::core::Core;
+use crate::engine::thread::{self, Shared};
 use crate::error::Error;
 use crate::health::Health;
 use crate::link::Fabric;
 use crate::link::udp::path_mtu;
 use crate::management::{MAD, Mad};
 use crate::memory::{HostBuffer, Memory, PAGE};
+use crate::objects::UarPage;
 use crate::queue_memory::{BadQueueMemory, QueueMemory};
-use crate::report::event::Event;
-use crate::report::observe::Observer;
-use crate::report::stats::Stats;
-use crate::report::violation::Violation;
-use crate::report::wqe_log::WqeLog;
+use crate::report::{Event, Observer, Stats, Violation, WqeLog};
 use crate::rng::Rng;
-use crate::uar::UarPage;
+use crate::transport::datapath::Datapath;
 use rushmem_mlx5::doorbell::uar;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
@@ -75,14 +72,14 @@ impl Nic {
         };
         let numbers = numbers.map(Rng::new);
         let mut core = Core::new(config, address, fabric, numbers);
-        core.report.record = record;
+        core.path.report.record = record;
         let alarm = Alarm::new().map_err(Error::Thread)?;
         let shared = Arc::new(Shared::new(core, alarm));
         let engine = std::thread::Builder::new()
             .name(name)
             .spawn({
                 let shared = Arc::clone(&shared);
-                move || engine::run(&shared)
+                move || thread::run(&shared)
             })
             .map_err(Error::Thread)?;
         tracing::debug!(%address, "software ConnectX started");
@@ -124,7 +121,7 @@ impl Nic {
     ///
     /// It leaves before this call returns. Nothing acknowledges it, and it may be lost.
     pub fn send_mad(&self, to: Ipv4Addr, bytes: &[u8; MAD]) {
-        self.shared.core().send_mad(to, bytes);
+        self.shared.core().path.send_mad(to, bytes);
         self.shared.alarm.ring();
     }
 
@@ -132,7 +129,7 @@ impl Nic {
     ///
     /// The adapter keeps the observer until it is dropped. Then the observer has got everything.
     pub fn observe(&self, observer: Arc<dyn Observer>) {
-        self.shared.core().report.lookout.set(observer);
+        self.shared.core().path.report.lookout.set(observer);
     }
 
     /// Returns the adapter's MAC address. It is locally administered and ends with the UDP port (0 without a fabric).
@@ -169,32 +166,32 @@ impl Nic {
     /// Opens the adapter for a new user, like opening an RDMA device.
     #[must_use]
     pub fn open(&self) -> Context {
-        let id = self.shared.core().new_context();
+        let id = self.shared.core().contexts.open();
         Context { shared: Arc::clone(&self.shared), id, commands: AtomicU64::new(0) }
     }
 
     /// Returns the rules that drivers and kernels broke so far, oldest first. Only the first 256 are kept.
     #[must_use]
     pub fn violations(&self) -> Vec<Violation> {
-        self.shared.core().report.violations.list().to_vec()
+        self.shared.core().path.report.violations.list().to_vec()
     }
 
     /// Returns the health of the port and the adapter.
     #[must_use]
     pub fn health(&self) -> Health {
-        self.shared.core().failures.health
+        self.shared.core().path.failures.health
     }
 
     /// Returns the present value of the clock of completions, in nanoseconds.
     #[must_use]
     pub fn clock(&self) -> u64 {
-        self.shared.core().report.clock()
+        self.shared.core().path.report.clock()
     }
 
     /// Returns the adapter's counters.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.shared.core().report.stats
+        self.shared.core().path.report.stats
     }
 }
 
@@ -282,7 +279,7 @@ impl Context {
     /// The changes are completions, and writes and atomics of peers. The engine thread calls `listener` once for all
     /// changes of a pass, with no lock held. Dropping the context drops `listener`.
     pub fn on_change(&self, listener: impl Fn() + Send + Sync + 'static) {
-        self.shared.core().listeners.insert(self.id, Arc::new(listener));
+        self.shared.core().contexts.listen(self.id, Arc::new(listener));
     }
 
     /// Shows the clock of completions in 8 bytes of `memory` from `offset`, most significant byte first, as a ConnectX does.
@@ -304,7 +301,7 @@ impl Context {
         })?;
         let mut core = self.shared.core();
         core.clocks.add(self.id, register);
-        core.clocks.store(|| core.report.clock());
+        core.clocks.store(|| core.path.report.clock());
         Ok(())
     }
 
@@ -313,7 +310,7 @@ impl Context {
     /// At most 256 are kept.
     #[must_use]
     pub fn failures(&self) -> Vec<Event> {
-        self.shared.core().kept_failures.get_mut(&self.id).map(std::mem::take).unwrap_or_default()
+        self.shared.core().contexts.take_failures(self.id)
     }
 
     /// Adds a QP of datagrams to a multicast group, so that it receives what is sent to the group.
@@ -327,17 +324,17 @@ impl Context {
     /// - [`Error::Group`]: the adapter cannot join the group.
     pub fn join_group(&self, qpn: u32, group: Ipv4Addr) -> Result<(), Error> {
         let mut core = self.shared.core();
-        let own = core.qps.get(qpn).is_some_and(|qp| qp.owner == self.id);
+        let own = core.path.objects.qps.get(qpn).is_some_and(|qp| qp.owner == self.id);
         if !own {
             return Err(Error::Unknown { kind: "QP", id: qpn });
         }
         let unsupported = || Err(std::io::ErrorKind::Unsupported.into());
-        let joined = match &mut core.fabric {
+        let joined = match &mut core.path.fabric {
             Some(fabric) if group.is_multicast() => fabric.join(group),
             _ => unsupported(),
         };
         joined.map_err(|source| Error::Group { group, source })?;
-        core.members.add(group, qpn);
+        core.transports.datagrams.members.add(group, qpn);
         Ok(())
     }
 
@@ -348,8 +345,8 @@ impl Context {
     /// [`Error::Unknown`]: no such QP in this context is in the group.
     pub fn leave_group(&self, qpn: u32, group: Ipv4Addr) -> Result<(), Error> {
         let mut core = self.shared.core();
-        let own = core.qps.get(qpn).is_some_and(|qp| qp.owner == self.id);
-        if own && core.members.remove(group, qpn) {
+        let own = core.path.objects.qps.get(qpn).is_some_and(|qp| qp.owner == self.id);
+        if own && core.transports.datagrams.members.remove(group, qpn) {
             return Ok(());
         }
         Err(Error::Unknown { kind: "member of a multicast group", id: qpn })
@@ -367,7 +364,7 @@ impl Context {
             return Err(Error::UmemRange { offset, len, size });
         }
         let umem = Umem { owner: self.id, memory, offset, len, users: 0 };
-        self.shared.core().umems.insert(umem).ok_or(Error::Exhausted("umem"))
+        self.shared.core().path.objects.umems.insert(umem).ok_or(Error::Exhausted("umem"))
     }
 
     /// Exchanges what two memory keys of this context stand for: memory, range, protection domain and rights. Users of a
@@ -377,7 +374,9 @@ impl Context {
     ///
     /// [`Error::Unknown`]: the context lacks one of the keys.
     pub fn swap_keys(&self, a: u32, b: u32) -> Result<(), Error> {
-        let done = self.shared.core().swap_mkeys(self.id, a, b);
+        let mut core = self.shared.core();
+        let Datapath { objects, report, .. } = &mut core.path;
+        let done = objects.swap_mkeys(self.id, (a, b), report);
         if done { Ok(()) } else { Err(Error::Unknown { kind: "memory key", id: a }) }
     }
 
@@ -389,12 +388,12 @@ impl Context {
     /// - [`Error::InUse`]: a key or a queue still uses it.
     pub fn umem_dereg(&self, id: u32) -> Result<(), Error> {
         let mut core = self.shared.core();
-        let umem = core.umems.get(id).filter(|umem| umem.owner == self.id);
+        let umem = core.path.objects.umems.get(id).filter(|umem| umem.owner == self.id);
         let users = umem.ok_or(Error::Unknown { kind: "umem", id })?.users;
         if users != 0 {
             return Err(Error::InUse { kind: "umem", id, users });
         }
-        core.umems.remove(id);
+        core.path.objects.umems.remove(id);
         Ok(())
     }
 
@@ -428,7 +427,7 @@ impl Context {
             };
             Error::UarMemory { offset, why }
         })?;
-        self.shared.core().uars.insert(uar).ok_or(Error::Exhausted("UAR page"))
+        self.shared.core().path.objects.uars.insert(uar).ok_or(Error::Exhausted("UAR page"))
     }
 
     /// Frees a UAR page.
@@ -439,12 +438,12 @@ impl Context {
     /// - [`Error::InUse`]: a QP or CQ still uses it.
     pub fn free_uar(&self, page_id: u32) -> Result<(), Error> {
         let mut core = self.shared.core();
-        let uar = core.uars.get(page_id).filter(|uar| uar.owner == self.id);
+        let uar = core.path.objects.uars.get(page_id).filter(|uar| uar.owner == self.id);
         let users = uar.ok_or(Error::Unknown { kind: "UAR page", id: page_id })?.users;
         if users != 0 {
             return Err(Error::InUse { kind: "UAR page", id: page_id, users });
         }
-        core.uars.remove(page_id);
+        core.path.objects.uars.remove(page_id);
         Ok(())
     }
 }

@@ -77,6 +77,11 @@ impl<T> Table<T> {
         self.slots.get_mut(number.wrapping_sub(self.base) as usize)?.as_mut()
     }
 
+    /// Returns the numbers of the objects for which `holds` holds.
+    pub(crate) fn numbers(&self, holds: impl Fn(&T) -> bool) -> Vec<u32> {
+        self.iter().filter(|(_, object)| holds(object)).map(|(number, _)| number).collect()
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         let base = self.base;
         self.slots.iter().enumerate().filter_map(move |(i, slot)| Some((base + i as u32, slot.as_ref()?)))

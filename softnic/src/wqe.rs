@@ -1,9 +1,10 @@
 //! The operation of a parsed send WQE, in the adapter's own terms.
 
 use crate::dma::{KeyFault, Mkeys, Rights, Span, User, resolve};
-use crate::report::observe::{Observation, RemoteAddress};
-use rushmem_mlx5::wqe::{Atomic, Data, View};
-use rushmem_mlx5::{AtomicOp, Flags, Opcode, Syndrome, Width};
+use crate::report::{Observation, RemoteAddress};
+use crate::roce::Service;
+use rushmem_mlx5::wqe::{Atomic, Data, Malformed, View};
+use rushmem_mlx5::{AtomicOp, Flags, Opcode, Segment, Syndrome, Width};
 use std::net::SocketAddrV4;
 
 /// The bytes of one data segment.
@@ -32,6 +33,17 @@ impl LocalError {
             LocalError::Memory => (Syndrome::LOCAL_PROT_ERR, 0),
             LocalError::Operation => (Syndrome::LOCAL_QP_OP_ERR, 0),
         }
+    }
+}
+
+/// Parses a WQE of a QP of this service.
+#[inline]
+pub(crate) fn parse(service: Service, segments: &[Segment]) -> Result<View<'_>, Malformed> {
+    match service {
+        Service::Ud => View::parse_datagram(segments),
+        Service::Dc => View::parse_dc(segments),
+        Service::Xrc => View::parse_xrc(segments),
+        Service::Rc | Service::Uc => View::parse(segments),
     }
 }
 
@@ -70,6 +82,17 @@ pub(crate) fn for_each_piece<'a, E: From<LocalError>>(
         }
     }
     Ok(())
+}
+
+/// Checks the keys of the first `len` bytes without moving them.
+pub(crate) fn check_keys(
+    view: &View<'_>,
+    mkeys: &Mkeys,
+    user: User,
+    need: Rights,
+    len: u64,
+) -> Result<(), LocalError> {
+    for_each_piece(view, mkeys, user, need, 0, len, |_, _| Ok(()))
 }
 
 /// Returns the operation of an atomic WQE, its width, and whether it is an extended one.

@@ -3,11 +3,11 @@
 use super::refuse::{Reason, refuse};
 use super::{CmdResult, require};
 use crate::address::{gid_of, mac_of};
-use crate::core::Core;
 use crate::limits::{
     LOG_MAX_CQ, LOG_MAX_CQ_SIZE, LOG_MAX_MSG, LOG_MAX_QP, LOG_MAX_QP_SIZE, LOG_MAX_READS, LOG_MAX_XRCD,
 };
 use crate::roce;
+use crate::transport::datapath::Datapath;
 use rushmem_mlx5::prm::CmdStatus;
 use rushmem_mlx5::prm::caps::{
     AtomicCaps, CapPage, CapType, GeneralCap2, HcaCap, PortType, QueryHcaCap, QueryHcaCapOut,
@@ -21,13 +21,13 @@ pub(crate) const ECE: u32 = 0x1000_0003;
 /// Frequency of the clock of completions, which counts nanoseconds.
 pub const CLOCK_KHZ: u32 = 1_000_000;
 
-pub(super) fn query(core: &mut Core, _: u32, command: QueryHcaCap) -> CmdResult<QueryHcaCapOut> {
+pub(super) fn query(path: &mut Datapath, _: u32, command: QueryHcaCap) -> CmdResult<QueryHcaCapOut> {
     // Current and maximum capabilities are equal, because nothing can be switched.
     let page = match command.cap_type {
-        CapType::GENERAL => CapPage::new(general(core.config.bond)),
+        CapType::GENERAL => CapPage::new(general(path.config.bond)),
         CapType::GENERAL_2 => CapPage::new(GeneralCap2 {
             dp_ordering_force: true,
-            send_dbr_mode_no_dbr_ext: core.config.no_record,
+            send_dbr_mode_no_dbr_ext: path.config.no_record,
         }),
         CapType::ATOMIC => CapPage::new(atomic()),
         CapType::ROCE => CapPage::new(roce_cap()),
@@ -44,8 +44,8 @@ pub(super) fn query(core: &mut Core, _: u32, command: QueryHcaCap) -> CmdResult<
 }
 
 /// Answers whether the port is a bond.
-pub(super) fn lag(core: &mut Core, _: u32, _: QueryLag) -> CmdResult<QueryLagOut> {
-    Ok(QueryLagOut { lag_state: u8::from(core.config.bond > 1) })
+pub(super) fn lag(path: &mut Datapath, _: u32, _: QueryLag) -> CmdResult<QueryLagOut> {
+    Ok(QueryLagOut { lag_state: u8::from(path.config.bond > 1) })
 }
 
 fn general(bond: u8) -> HcaCap {
@@ -128,14 +128,14 @@ fn roce_cap() -> RoceCap {
 }
 
 pub(super) fn roce_address(
-    core: &mut Core,
+    path: &mut Datapath,
     _: u32,
     command: QueryRoceAddress,
 ) -> CmdResult<QueryRoceAddressOut> {
     require(command.roce_address_index == 0, Reason::Index)?;
     let address = RoceAddr {
-        source_l3_address: gid_of(*core.address.ip()),
-        source_mac: mac_of(core.address.port()),
+        source_l3_address: gid_of(*path.address.ip()),
+        source_mac: mac_of(path.address.port()),
         roce_version: RoceVersion::V2,
         ..RoceAddr::default()
     };

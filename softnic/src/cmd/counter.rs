@@ -2,21 +2,25 @@
 
 use super::CmdResult;
 use super::refuse::{Reason, bad_resource, refuse};
-use crate::core::Core;
-use crate::report::counter::CounterSet;
+use crate::report::CounterSet;
+use crate::transport::datapath::Datapath;
 use rushmem_mlx5::prm::CmdStatus;
 use rushmem_mlx5::prm::counter::{
     AllocQCounter, AllocQCounterOut, DeallocQCounter, DeallocQCounterOut, QueryQCounter, QueryQCounterOut,
 };
 
-pub(super) fn alloc(core: &mut Core, context: u32, _: AllocQCounter) -> CmdResult<AllocQCounterOut> {
+pub(super) fn alloc(path: &mut Datapath, context: u32, _: AllocQCounter) -> CmdResult<AllocQCounterOut> {
     let set = CounterSet { owner: context, ..CounterSet::default() };
-    let number = core.report.counters.0.insert(set).ok_or(refuse(CmdStatus::NO_RES, Reason::Full))?;
+    let number = path.report.counters.0.insert(set).ok_or(refuse(CmdStatus::NO_RES, Reason::Full))?;
     Ok(AllocQCounterOut { counter_set_id: number as u8 })
 }
 
-pub(super) fn query(core: &mut Core, context: u32, command: QueryQCounter) -> CmdResult<QueryQCounterOut> {
-    let set = own(core, context, command.counter_set_id)?;
+pub(super) fn query(
+    path: &mut Datapath,
+    context: u32,
+    command: QueryQCounter,
+) -> CmdResult<QueryQCounterOut> {
+    let set = own(path, context, command.counter_set_id)?;
     let counts = set.counts;
     if command.clear {
         set.counts = QueryQCounterOut::default();
@@ -25,21 +29,21 @@ pub(super) fn query(core: &mut Core, context: u32, command: QueryQCounter) -> Cm
 }
 
 pub(super) fn dealloc(
-    core: &mut Core,
+    path: &mut Datapath,
     context: u32,
     command: DeallocQCounter,
 ) -> CmdResult<DeallocQCounterOut> {
-    own(core, context, command.counter_set_id)?;
+    own(path, context, command.counter_set_id)?;
     let number = command.counter_set_id;
-    if core.qps.iter().any(|(_, qp)| qp.context.counter_set_id == number) {
+    if path.objects.qps.iter().any(|(_, qp)| qp.context.counter_set_id == number) {
         return Err(refuse(CmdStatus::RES_BUSY, Reason::CountersUsed));
     }
-    core.report.counters.0.remove(number.into());
+    path.report.counters.0.remove(number.into());
     Ok(DeallocQCounterOut {})
 }
 
 /// Returns a counter set of this context.
-fn own(core: &mut Core, context: u32, number: u8) -> CmdResult<&mut CounterSet> {
-    let set = core.report.counters.0.get_mut(number.into()).filter(|set| set.owner == context);
+fn own(path: &mut Datapath, context: u32, number: u8) -> CmdResult<&mut CounterSet> {
+    let set = path.report.counters.0.get_mut(number.into()).filter(|set| set.owner == context);
     set.ok_or(bad_resource(Reason::NoCounters))
 }

@@ -1,11 +1,10 @@
 //! CREATE_CQ, MODIFY_CQ, QUERY_CQ, DESTROY_CQ.
 
-use super::memory::queue_memory;
+use super::memory::{own_uar, queue_memory};
 use super::refuse::{Reason, bad_resource, refuse};
 use super::{CmdResult, require};
-use crate::core::Core;
-use crate::cq::{ArmState, Cq};
 use crate::limits::LOG_MAX_CQ_SIZE;
+use crate::objects::{ArmState, Cq, Objects};
 use rushmem_mlx5::cqe::CQE_BYTES;
 use rushmem_mlx5::prm::CmdStatus;
 use rushmem_mlx5::prm::cq::{
@@ -13,18 +12,17 @@ use rushmem_mlx5::prm::cq::{
     QueryCqOut,
 };
 
-pub(super) fn create(core: &mut Core, context: u32, command: CreateCq) -> CmdResult<CreateCqOut> {
+pub(super) fn create(objects: &mut Objects, context: u32, command: CreateCq) -> CmdResult<CreateCqOut> {
     let cqc = command.context;
     require(command.umem_valid && cqc.dbr_umem_valid, Reason::NeedsUmem)?;
     require(cqc.cqe_sz <= 1 && !cqc.cqe_comp_en, Reason::CqeSize)?;
     require(cqc.log_cq_size <= LOG_MAX_CQ_SIZE, Reason::CqSize)?;
     require(cqc.page_offset == 0, Reason::PageOffset)?;
-    core.own_uar(context, cqc.uar_page).ok_or(bad_resource(Reason::NoUar))?;
+    own_uar(objects, context, cqc.uar_page)?;
     let entry = CQE_BYTES << cqc.cqe_sz;
     let bytes = entry << cqc.log_cq_size;
-    let ring = queue_memory(core, context, command.umem_id, command.umem_offset, bytes, CQE_BYTES)?;
-    let record = queue_memory(core, context, cqc.dbr_umem_id, cqc.dbr_addr, 8, 8)?;
-    let umems = [command.umem_id, cqc.dbr_umem_id];
+    let ring = queue_memory(objects, context, command.umem_id, command.umem_offset, bytes, CQE_BYTES)?;
+    let record = queue_memory(objects, context, cqc.dbr_umem_id, cqc.dbr_addr, 8, 8)?;
     let cq = Cq {
         owner: context,
         ring,
@@ -39,38 +37,31 @@ pub(super) fn create(core: &mut Core, context: u32, command: CreateCq) -> CmdRes
         produced: 0,
         arm_state: ArmState::default(),
         users: 0,
-        umems,
+        umems: [command.umem_id, cqc.dbr_umem_id],
     };
-    let cqn = core.cqs.insert(cq).ok_or(refuse(CmdStatus::NO_RES, Reason::Full))?;
-    umems.iter().for_each(|umem| core.count_umem(*umem, 1));
-    core.count_uar(cqc.uar_page, 1);
-    if let Some(uar) = core.uars.get_mut(cqc.uar_page) {
-        uar.cqs.push(cqn);
-    }
+    let cqn = objects.add_cq(cq).ok_or(refuse(CmdStatus::NO_RES, Reason::Full))?;
     Ok(CreateCqOut { cqn })
 }
 
-pub(super) fn modify(core: &mut Core, context: u32, command: ModifyCq) -> CmdResult<ModifyCqOut> {
+pub(super) fn modify(objects: &mut Objects, context: u32, command: ModifyCq) -> CmdResult<ModifyCqOut> {
     let ModifyCq { op_mod, cqn, field_select, context: cqc, umem_offset, umem_id, umem_valid, .. } = command;
     let is_resize = op_mod == ModifyCq::RESIZE && field_select & ModifyCq::LOG_SIZE != 0;
-    let cq = own(core, context, cqn)?;
+    let cq = own(objects, context, cqn)?;
     require(is_resize && !cq.collapsed && CQE_BYTES << cqc.cqe_sz == cq.entry, Reason::Resize)?;
     require(umem_valid, Reason::NeedsUmem)?;
     require(cqc.log_cq_size <= LOG_MAX_CQ_SIZE, Reason::CqSize)?;
     require(cqc.page_offset == 0, Reason::PageOffset)?;
     let bytes = cq.entry << cqc.log_cq_size;
-    let ring = queue_memory(core, context, umem_id, umem_offset, bytes, CQE_BYTES)?;
-    let Some(cq) = core.cqs.get_mut(cqn) else { return Err(bad_resource(Reason::NoCq)) };
+    let ring = queue_memory(objects, context, umem_id, umem_offset, bytes, CQE_BYTES)?;
+    let Some(cq) = objects.cqs.get_mut(cqn) else { return Err(bad_resource(Reason::NoCq)) };
     let moved = cq.resize(ring, cqc.log_cq_size);
     moved.map_err(|_| refuse(CmdStatus::BAD_SIZE_OUTS_CQES, Reason::CqFull))?;
-    let old = std::mem::replace(&mut cq.umems[0], umem_id);
-    core.count_umem(umem_id, 1);
-    core.count_umem(old, -1);
+    objects.move_cq(cqn, umem_id);
     Ok(ModifyCqOut {})
 }
 
-pub(super) fn query(core: &mut Core, context: u32, command: QueryCq) -> CmdResult<QueryCqOut> {
-    let cq = own(core, context, command.cqn)?;
+pub(super) fn query(objects: &mut Objects, context: u32, command: QueryCq) -> CmdResult<QueryCqOut> {
+    let cq = own(objects, context, command.cqn)?;
     let context = CqContext {
         status: if cq.overrun { CqStatus::OVERFLOW } else { CqStatus::OK },
         dbr_umem_valid: true,
@@ -90,15 +81,15 @@ pub(super) fn query(core: &mut Core, context: u32, command: QueryCq) -> CmdResul
     Ok(QueryCqOut { context })
 }
 
-pub(super) fn destroy(core: &mut Core, context: u32, command: DestroyCq) -> CmdResult<DestroyCqOut> {
-    if own(core, context, command.cqn)?.users != 0 {
+pub(super) fn destroy(objects: &mut Objects, context: u32, command: DestroyCq) -> CmdResult<DestroyCqOut> {
+    if own(objects, context, command.cqn)?.users != 0 {
         return Err(refuse(CmdStatus::RES_BUSY, Reason::CqUsed));
     }
-    core.remove_cq(command.cqn);
+    objects.remove_cq(command.cqn);
     Ok(DestroyCqOut {})
 }
 
 /// Returns a completion queue of this context.
-pub(super) fn own(core: &Core, context: u32, cqn: u32) -> CmdResult<&Cq> {
-    core.cqs.get(cqn).filter(|cq| cq.owner == context).ok_or(bad_resource(Reason::NoCq))
+pub(super) fn own(objects: &Objects, context: u32, cqn: u32) -> CmdResult<&Cq> {
+    objects.cqs.get(cqn).filter(|cq| cq.owner == context).ok_or(bad_resource(Reason::NoCq))
 }

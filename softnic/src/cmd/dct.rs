@@ -3,9 +3,10 @@
 use super::memory::own_pd;
 use super::refuse::{Reason, bad_resource, refuse};
 use super::{CmdResult, cq, require, rmp};
-use crate::core::Core;
-use crate::dc::Dct;
-use crate::report::event::Event;
+use crate::engine::core::Core;
+use crate::objects::{Dct, Objects};
+use crate::report::Event;
+use crate::transport::datapath::Datapath;
 use rushmem_mlx5::prm::CmdStatus;
 use rushmem_mlx5::prm::dct::{
     CreateDct, CreateDctOut, DctContext, DctState, DestroyDct, DestroyDctOut, DrainDct, DrainDctOut,
@@ -13,61 +14,58 @@ use rushmem_mlx5::prm::dct::{
 };
 use std::collections::HashMap;
 
-pub(super) fn create(core: &mut Core, context: u32, command: CreateDct) -> CmdResult<CreateDctOut> {
+pub(super) fn create(path: &mut Datapath, context: u32, command: CreateDct) -> CmdResult<CreateDctOut> {
     let dctc = command.context;
-    own_pd(core, context, dctc.pd)?;
-    cq::own(core, context, dctc.cqn)?;
-    let srq = rmp::own(core, context, dctc.srqn_xrqn)?.clone();
-    let pkey = core.config.pkeys.get(usize::from(dctc.pkey_index)).copied();
+    own_pd(&path.objects, context, dctc.pd)?;
+    cq::own(&path.objects, context, dctc.cqn)?;
+    let srq = rmp::own(&path.objects, context, dctc.srqn_xrqn)?.clone();
+    let pkey = path.config.pkeys.get(usize::from(dctc.pkey_index)).copied();
     let pkey = pkey.ok_or(refuse(CmdStatus::BAD_PARAM, Reason::Partition))?;
     let set = dctc.counter_set_id;
-    if set != 0 && core.report.counters.0.get(set.into()).is_none() {
+    if set != 0 && path.report.counters.0.get(set.into()).is_none() {
         return Err(bad_resource(Reason::NoCounters));
     }
-    let limit = core.config.mtu;
+    let limit = path.config.mtu;
     require(dctc.mtu.bytes().is_some_and(|mtu| mtu <= limit), Reason::Mtu)?;
     require(!dctc.dp_ordering_1, Reason::Ordering)?;
     let dct = Dct {
         owner: context,
         context: dctc,
         pkey,
-        srq: srq.clone(),
+        srq,
         is_drained: false,
         wrong_keys: 0,
         connections: HashMap::new(),
     };
-    let dctn = core.dcts.insert(dct).ok_or(refuse(CmdStatus::NO_RES, Reason::Full))?;
-    srq.get().users += 1;
-    core.count_pd(dctc.pd, 1);
-    core.count_cq(dctc.cqn, 1);
+    let dctn = path.objects.add_dct(dct).ok_or(refuse(CmdStatus::NO_RES, Reason::Full))?;
     Ok(CreateDctOut { dctn, ece: 0 })
 }
 
 /// Ends all connections at once, so the target is drained when the command ends.
 pub(super) fn drain(core: &mut Core, context: u32, command: DrainDct) -> CmdResult<DrainDctOut> {
     let dctn = command.dctn;
-    own(core, context, dctn)?;
+    own(&mut core.path.objects, context, dctn)?;
     core.catch_up();
-    own(core, context, dctn)?.is_drained = true;
-    core.remove_connections(dctn);
-    core.report.events.push(Event::DctDrained { dctn });
+    own(&mut core.path.objects, context, dctn)?.is_drained = true;
+    core.path.objects.remove_connections(dctn);
+    core.path.report.events.push(Event::DctDrained { dctn });
     Ok(DrainDctOut {})
 }
 
-pub(super) fn query(core: &mut Core, context: u32, command: QueryDct) -> CmdResult<QueryDctOut> {
-    let dct = own(core, context, command.dctn)?;
+pub(super) fn query(objects: &mut Objects, context: u32, command: QueryDct) -> CmdResult<QueryDctOut> {
+    let dct = own(objects, context, command.dctn)?;
     let state = if dct.is_drained { DctState::DRAINED } else { DctState::ACTIVE };
     let dc_access_key_violation_count = dct.wrong_keys;
     Ok(QueryDctOut { context: DctContext { state, dc_access_key_violation_count, ..dct.context } })
 }
 
-pub(super) fn destroy(core: &mut Core, context: u32, command: DestroyDct) -> CmdResult<DestroyDctOut> {
-    own(core, context, command.dctn)?;
-    core.remove_dct(command.dctn);
+pub(super) fn destroy(objects: &mut Objects, context: u32, command: DestroyDct) -> CmdResult<DestroyDctOut> {
+    own(objects, context, command.dctn)?;
+    objects.remove_dct(command.dctn);
     Ok(DestroyDctOut {})
 }
 
 /// Returns a target of this context.
-fn own(core: &mut Core, context: u32, dctn: u32) -> CmdResult<&mut Dct> {
-    core.dcts.get_mut(dctn).filter(|dct| dct.owner == context).ok_or(bad_resource(Reason::NoDct))
+fn own(objects: &mut Objects, context: u32, dctn: u32) -> CmdResult<&mut Dct> {
+    objects.dcts.get_mut(dctn).filter(|dct| dct.owner == context).ok_or(bad_resource(Reason::NoDct))
 }

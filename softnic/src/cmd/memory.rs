@@ -2,10 +2,12 @@
 
 use super::refuse::{Reason, bad_resource, refuse};
 use super::{CmdResult, require};
-use crate::core::{Core, Pd};
 use crate::dma::{HostPtr, Mkey, Rights, Umem};
+use crate::engine::core::Core;
+use crate::objects::{Objects, Pd, UarPage};
 use crate::queue_memory::{BadQueueMemory, QueueMemory};
 use crate::table::Table;
+use crate::transport::datapath::Datapath;
 use rushmem_mlx5::prm::CmdStatus;
 use rushmem_mlx5::prm::mkey::{
     AccessMode, CreateMkey, CreateMkeyOut, DestroyMkey, DestroyMkeyOut, Klm, MkeyContext, key,
@@ -13,27 +15,27 @@ use rushmem_mlx5::prm::mkey::{
 use rushmem_mlx5::prm::pd::{AllocPd, AllocPdOut, DeallocPd, DeallocPdOut};
 use std::sync::Arc;
 
-pub(super) fn alloc_pd(core: &mut Core, context: u32, _: AllocPd) -> CmdResult<AllocPdOut> {
-    let pd = core.pds.insert(Pd { owner: context, users: 0 });
+pub(super) fn alloc_pd(objects: &mut Objects, context: u32, _: AllocPd) -> CmdResult<AllocPdOut> {
+    let pd = objects.pds.insert(Pd { owner: context, users: 0 });
     Ok(AllocPdOut { pd: pd.ok_or(refuse(CmdStatus::NO_RES, Reason::Full))? })
 }
 
-pub(super) fn dealloc_pd(core: &mut Core, context: u32, command: DeallocPd) -> CmdResult<DeallocPdOut> {
-    if own_pd(core, context, command.pd)?.users != 0 {
+pub(super) fn dealloc_pd(objects: &mut Objects, context: u32, command: DeallocPd) -> CmdResult<DeallocPdOut> {
+    if own_pd(objects, context, command.pd)?.users != 0 {
         return Err(refuse(CmdStatus::RES_BUSY, Reason::PdUsed));
     }
-    core.pds.remove(command.pd);
+    objects.pds.remove(command.pd);
     Ok(DeallocPdOut {})
 }
 
 /// Returns a protection domain of this context.
-pub(super) fn own_pd(core: &mut Core, context: u32, pd: u32) -> CmdResult<&mut Pd> {
-    core.pds.get_mut(pd).filter(|pd| pd.owner == context).ok_or(bad_resource(Reason::NoPd))
+pub(super) fn own_pd(objects: &Objects, context: u32, pd: u32) -> CmdResult<&Pd> {
+    objects.pds.get(pd).filter(|pd| pd.owner == context).ok_or(bad_resource(Reason::NoPd))
 }
 
 /// Executes CREATE_MKEY. `list` holds what follows the mailbox: the entries of an indirect key.
 pub(super) fn create_mkey(
-    core: &mut Core,
+    path: &mut Datapath,
     context: u32,
     command: CreateMkey,
     list: &[u8],
@@ -42,10 +44,10 @@ pub(super) fn create_mkey(
     require(!mkc.length64, Reason::AccessMode)?;
     require(!mkc.free && !mkc.umr_en && !mkc.bsf_en && mkc.crypto_en == 0, Reason::KeyFree)?;
     require(mkc.len == 0 || mkc.start_addr.checked_add(mkc.len - 1).is_some(), Reason::KeyRange)?;
-    own_pd(core, context, mkc.pd)?;
+    own_pd(&path.objects, context, mkc.pd)?;
     match mkc.access_mode() {
-        AccessMode::MTT => create_direct(core, context, command),
-        AccessMode::KLM | AccessMode::KSM => create_indirect(core, context, &command, list),
+        AccessMode::MTT => create_direct(path, context, command),
+        AccessMode::KLM | AccessMode::KSM => create_indirect(&mut path.objects, context, &command, list),
         _ => Err(refuse(CmdStatus::BAD_PARAM, Reason::AccessMode)),
     }
 }
@@ -61,18 +63,17 @@ fn rights(mkc: &MkeyContext) -> Rights {
 }
 
 /// Creates a key over a umem.
-fn create_direct(core: &mut Core, context: u32, command: CreateMkey) -> CmdResult<CreateMkeyOut> {
+fn create_direct(path: &mut Datapath, context: u32, command: CreateMkey) -> CmdResult<CreateMkeyOut> {
     let mkc = command.context;
     require(command.umem_valid, Reason::NeedsUmem)?;
-    let umem = own_umem(&core.umems, context, command.umem_id)?;
+    let umem = own_umem(&path.objects.umems, context, command.umem_id)?;
     let end = command.umem_offset.checked_add(mkc.len);
     require(end.is_some_and(|end| end <= umem.len), Reason::UmemRange)?;
 
     let base = umem.offset + command.umem_offset;
     let memory = Arc::clone(&umem.memory);
-    let relaxed = mkc.relaxed_ordering_write || core.report.draw_force_relaxed();
-    core.dma.has_far |= memory.host_ptr().is_none();
-    let index = core.mkeys.insert_with(|index| Mkey {
+    let relaxed = mkc.relaxed_ordering_write || path.report.draw_force_relaxed();
+    let index = path.objects.add_mkey(|index| Mkey {
         owner: context,
         key: key(index, mkc.mkey_7_0),
         pd: mkc.pd,
@@ -87,15 +88,13 @@ fn create_direct(core: &mut Core, context: u32, command: CreateMkey) -> CmdResul
         base,
     });
     let mkey_index = index.ok_or(refuse(CmdStatus::NO_RES, Reason::Full))?;
-    core.count_pd(mkc.pd, 1);
-    core.count_umem(command.umem_id, 1);
     Ok(CreateMkeyOut { mkey_index })
 }
 
 /// Creates a key over other keys. All its entries must be one range of one key, as programs make it to give a range
 /// other addresses. The new key stays valid if that key is destroyed.
 fn create_indirect(
-    core: &mut Core,
+    objects: &mut Objects,
     context: u32,
     command: &CreateMkey,
     list: &[u8],
@@ -112,7 +111,8 @@ fn create_indirect(
         end = end.saturating_add(fixed.unwrap_or_else(|| entry.byte_count.into()));
     }
     require(end - first.address >= mkc.len, Reason::KeyList)?;
-    let below = core.mkeys.get(first.mkey >> 8).filter(|key| key.owner == context && key.key == first.mkey);
+    let below =
+        objects.mkeys.get(first.mkey >> 8).filter(|key| key.owner == context && key.key == first.mkey);
     let below = below.ok_or(bad_resource(Reason::NoMkey))?;
     // The part of the new key that the other key has, in the other key's addresses.
     let from = first.address.max(below.start);
@@ -134,18 +134,18 @@ fn create_indirect(
         memory: Arc::clone(&below.memory),
         base,
     };
-    let index = core.mkeys.insert_with(|index| Mkey { key: key(index, mkc.mkey_7_0), ..alias });
+    let index = objects.add_mkey(|index| Mkey { key: key(index, mkc.mkey_7_0), ..alias });
     let mkey_index = index.ok_or(refuse(CmdStatus::NO_RES, Reason::Full))?;
-    core.count_pd(mkc.pd, 1);
-    core.count_umem(umem, 1);
     Ok(CreateMkeyOut { mkey_index })
 }
 
 pub(super) fn destroy_mkey(core: &mut Core, context: u32, command: DestroyMkey) -> CmdResult<DestroyMkeyOut> {
     let index = command.mkey_index;
-    core.mkeys.get(index).filter(|mkey| mkey.owner == context).ok_or(bad_resource(Reason::NoMkey))?;
+    let mkey = core.path.objects.mkeys.get(index).filter(|mkey| mkey.owner == context);
+    mkey.ok_or(bad_resource(Reason::NoMkey))?;
     core.catch_up();
-    core.remove_mkey(index);
+    let Datapath { objects, report, .. } = &mut core.path;
+    objects.remove_mkey(index, report);
     Ok(DestroyMkeyOut {})
 }
 
@@ -154,16 +154,21 @@ pub(super) fn own_umem(umems: &Table<Umem>, context: u32, id: u32) -> CmdResult<
     umems.get(id).filter(|umem| umem.owner == context).ok_or(bad_resource(Reason::NoUmem))
 }
 
+/// Returns a UAR page of this context.
+pub(super) fn own_uar(objects: &Objects, context: u32, page: u32) -> CmdResult<&UarPage> {
+    objects.uars.get(page).filter(|uar| uar.owner == context).ok_or(bad_resource(Reason::NoUar))
+}
+
 /// Returns memory for a queue or a doorbell record.
 pub(super) fn queue_memory(
-    core: &Core,
+    objects: &Objects,
     context: u32,
     id: u32,
     offset: u64,
     len: usize,
     align: usize,
 ) -> CmdResult<QueueMemory> {
-    let umem = own_umem(&core.umems, context, id)?;
+    let umem = own_umem(&objects.umems, context, id)?;
     let end = offset.checked_add(len as u64);
     require(end.is_some_and(|end| end <= umem.len), Reason::UmemRange)?;
     QueueMemory::new(&umem.memory, umem.offset + offset, len, align).map_err(|bad| {

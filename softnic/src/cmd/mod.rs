@@ -13,7 +13,9 @@ pub(crate) mod refuse;
 mod rmp;
 mod xrc;
 
-use crate::core::Core;
+use crate::engine::core::Core;
+use crate::objects::Objects;
+use crate::transport::datapath::Datapath;
 use refuse::{Reason, refuse};
 use rushmem_mlx5::prm::mkey::CreateMkey;
 use rushmem_mlx5::prm::{CmdError, CmdOpcode, CmdStatus, Command, DecodeError, Header, Response};
@@ -38,45 +40,47 @@ fn dispatch(core: &mut Core, context: u32, input: &[u8], output: &mut [u8]) -> C
     };
     let mut call = Call { core, context, input, output };
     match header.opcode {
-        CmdOpcode::QUERY_HCA_CAP => call.run(caps::query),
-        CmdOpcode::QUERY_LAG => call.run(caps::lag),
-        CmdOpcode::QUERY_ROCE_ADDRESS => call.run(caps::roce_address),
-        CmdOpcode::ALLOC_Q_COUNTER => call.run(counter::alloc),
-        CmdOpcode::QUERY_Q_COUNTER => call.run(counter::query),
-        CmdOpcode::DEALLOC_Q_COUNTER => call.run(counter::dealloc),
-        CmdOpcode::ALLOC_PD => call.run(memory::alloc_pd),
-        CmdOpcode::DEALLOC_PD => call.run(memory::dealloc_pd),
+        CmdOpcode::QUERY_HCA_CAP => call.on_path(caps::query),
+        CmdOpcode::QUERY_LAG => call.on_path(caps::lag),
+        CmdOpcode::QUERY_ROCE_ADDRESS => call.on_path(caps::roce_address),
+        CmdOpcode::ALLOC_Q_COUNTER => call.on_path(counter::alloc),
+        CmdOpcode::QUERY_Q_COUNTER => call.on_path(counter::query),
+        CmdOpcode::DEALLOC_Q_COUNTER => call.on_path(counter::dealloc),
+        CmdOpcode::ALLOC_PD => call.on_objects(memory::alloc_pd),
+        CmdOpcode::DEALLOC_PD => call.on_objects(memory::dealloc_pd),
         CmdOpcode::CREATE_MKEY => {
             let list = input.get(CreateMkey::LEN..).unwrap_or_default();
-            call.run_with(|core, context, command| memory::create_mkey(core, context, command, list))
+            call.run_with(|core, context, command| {
+                memory::create_mkey(&mut core.path, context, command, list)
+            })
         }
         CmdOpcode::DESTROY_MKEY => call.run(memory::destroy_mkey),
-        CmdOpcode::CREATE_CQ => call.run(cq::create),
-        CmdOpcode::MODIFY_CQ => call.run(cq::modify),
-        CmdOpcode::QUERY_CQ => call.run(cq::query),
-        CmdOpcode::DESTROY_CQ => call.run(cq::destroy),
-        CmdOpcode::CREATE_QP => call.run(qp::create),
-        CmdOpcode::QUERY_QP => call.run(qp::query),
+        CmdOpcode::CREATE_CQ => call.on_objects(cq::create),
+        CmdOpcode::MODIFY_CQ => call.on_objects(cq::modify),
+        CmdOpcode::QUERY_CQ => call.on_objects(cq::query),
+        CmdOpcode::DESTROY_CQ => call.on_objects(cq::destroy),
+        CmdOpcode::CREATE_QP => call.on_path(qp::create),
+        CmdOpcode::QUERY_QP => call.on_objects(qp::query),
         CmdOpcode::DESTROY_QP => call.run(qp::destroy),
-        CmdOpcode::CREATE_DCT => call.run(dct::create),
+        CmdOpcode::CREATE_DCT => call.on_path(dct::create),
         CmdOpcode::DRAIN_DCT => call.run(dct::drain),
-        CmdOpcode::QUERY_DCT => call.run(dct::query),
-        CmdOpcode::DESTROY_DCT => call.run(dct::destroy),
-        CmdOpcode::CREATE_RMP => call.run(rmp::create),
-        CmdOpcode::MODIFY_RMP => call.run(rmp::modify),
-        CmdOpcode::QUERY_RMP => call.run(rmp::query),
-        CmdOpcode::DESTROY_RMP => call.run(rmp::destroy),
-        CmdOpcode::ALLOC_XRCD => call.run(xrc::alloc),
-        CmdOpcode::DEALLOC_XRCD => call.run(xrc::dealloc),
-        CmdOpcode::CREATE_XRC_SRQ => call.run(xrc::create_srq),
-        CmdOpcode::ARM_XRC_SRQ => call.run(xrc::arm_srq),
-        CmdOpcode::QUERY_XRC_SRQ => call.run(xrc::query_srq),
-        CmdOpcode::DESTROY_XRC_SRQ => call.run(xrc::destroy_srq),
-        CmdOpcode::RST2INIT_QP => call.run(modify::rst2init),
-        CmdOpcode::INIT2INIT_QP => call.run(modify::init2init),
-        CmdOpcode::INIT2RTR_QP => call.run(modify::init2rtr),
-        CmdOpcode::RTR2RTS_QP => call.run(modify::rtr2rts),
-        CmdOpcode::RTS2RTS_QP => call.run(modify::rts2rts),
+        CmdOpcode::QUERY_DCT => call.on_objects(dct::query),
+        CmdOpcode::DESTROY_DCT => call.on_objects(dct::destroy),
+        CmdOpcode::CREATE_RMP => call.on_objects(rmp::create),
+        CmdOpcode::MODIFY_RMP => call.on_objects(rmp::modify),
+        CmdOpcode::QUERY_RMP => call.on_objects(rmp::query),
+        CmdOpcode::DESTROY_RMP => call.on_objects(rmp::destroy),
+        CmdOpcode::ALLOC_XRCD => call.on_objects(xrc::alloc),
+        CmdOpcode::DEALLOC_XRCD => call.on_objects(xrc::dealloc),
+        CmdOpcode::CREATE_XRC_SRQ => call.on_objects(xrc::create_srq),
+        CmdOpcode::ARM_XRC_SRQ => call.on_objects(xrc::arm_srq),
+        CmdOpcode::QUERY_XRC_SRQ => call.on_objects(xrc::query_srq),
+        CmdOpcode::DESTROY_XRC_SRQ => call.on_objects(xrc::destroy_srq),
+        CmdOpcode::RST2INIT_QP => call.on_path(modify::rst2init),
+        CmdOpcode::INIT2INIT_QP => call.on_objects(modify::init2init),
+        CmdOpcode::INIT2RTR_QP => call.on_path(modify::init2rtr),
+        CmdOpcode::RTR2RTS_QP => call.on_path(modify::rtr2rts),
+        CmdOpcode::RTS2RTS_QP => call.on_objects(modify::rts2rts),
         CmdOpcode::MODIFY_2ERR_QP => call.run(modify::to_error),
         CmdOpcode::MODIFY_2RST_QP => call.run(modify::to_reset),
         _ => Err(refuse(CmdStatus::BAD_OP, Reason::Command)),
@@ -92,6 +96,20 @@ struct Call<'c> {
 }
 
 impl Call<'_> {
+    fn on_objects<C: Command>(
+        &mut self,
+        handler: fn(&mut Objects, u32, C) -> CmdResult<C::Output>,
+    ) -> CmdResult<()> {
+        self.run_with(|core, context, command| handler(&mut core.path.objects, context, command))
+    }
+
+    fn on_path<C: Command>(
+        &mut self,
+        handler: fn(&mut Datapath, u32, C) -> CmdResult<C::Output>,
+    ) -> CmdResult<()> {
+        self.run_with(|core, context, command| handler(&mut core.path, context, command))
+    }
+
     fn run<C: Command>(&mut self, handler: fn(&mut Core, u32, C) -> CmdResult<C::Output>) -> CmdResult<()> {
         self.run_with(handler)
     }

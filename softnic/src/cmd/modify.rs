@@ -6,13 +6,15 @@ use super::caps::ECE;
 use super::qp::own;
 use super::refuse::{Reason, bad_resource, refuse};
 use super::{CmdResult, require};
-use crate::core::Core;
+use crate::engine::core::Core;
 use crate::limits::{LOG_MAX_MSG, LOG_MAX_READS};
 use crate::link::udp::path_mtu;
-use crate::qp::{Attrs, Qp, State};
+use crate::objects::Objects;
+use crate::objects::qp::{Attrs, Qp, State};
 use crate::roce::{Psn, Service};
 use crate::route::{Address, BadAddress, Route};
-use crate::wire::sender;
+use crate::transport::datapath::Datapath;
+use crate::transport::dc;
 use rushmem_mlx5::prm::CmdStatus;
 use rushmem_mlx5::prm::qp::{
     AddressPath, Init2Init, Init2Rtr, ModifyQpOut, Mtu, QpContext, Rst2Init, Rtr2Rts, Rts2Rts, ToErr, ToRst,
@@ -23,38 +25,38 @@ use std::time::Instant;
 
 type Modified = CmdResult<ModifyQpOut>;
 
-pub(super) fn rst2init(core: &mut Core, context: u32, command: Rst2Init) -> Modified {
+pub(super) fn rst2init(path: &mut Datapath, context: u32, command: Rst2Init) -> Modified {
     let given = command.context;
-    let path = &given.primary_address_path;
-    let pkey = core.config.pkeys.get(usize::from(path.pkey_index)).copied();
+    let primary = &given.primary_address_path;
+    let pkey = path.config.pkeys.get(usize::from(primary.pkey_index)).copied();
     let pkey = pkey.ok_or(refuse(CmdStatus::BAD_PARAM, Reason::Partition))?;
     let set = given.counter_set_id;
-    if set != 0 && core.report.counters.0.get(set.into()).is_none() {
+    if set != 0 && path.report.counters.0.get(set.into()).is_none() {
         return Err(bad_resource(Reason::NoCounters));
     }
-    let qp = in_state(core, context, command.qpn, State::Reset)?;
+    let qp = in_state(&mut path.objects, context, command.qpn, State::Reset)?;
     access(qp, &given, opt_param::RRE | opt_param::RWE | opt_param::RAE | opt_param::Q_KEY);
     qp.attrs.pkey = pkey;
     qp.context.counter_set_id = set;
-    qp.context.primary_address_path.vhca_port_num = path.vhca_port_num;
-    qp.context.primary_address_path.pkey_index = path.pkey_index;
+    qp.context.primary_address_path.vhca_port_num = primary.vhca_port_num;
+    qp.context.primary_address_path.pkey_index = primary.pkey_index;
     qp.state = State::Init;
     Ok(ModifyQpOut::default())
 }
 
-pub(super) fn init2init(core: &mut Core, context: u32, command: Init2Init) -> Modified {
+pub(super) fn init2init(objects: &mut Objects, context: u32, command: Init2Init) -> Modified {
     require(!command.qpc_ext, Reason::Extension)?;
-    let qp = in_state(core, context, command.qpn, State::Init)?;
+    let qp = in_state(objects, context, command.qpn, State::Init)?;
     access(qp, &command.context, command.opt_param_mask);
     Ok(ModifyQpOut::default())
 }
 
-pub(super) fn init2rtr(core: &mut Core, context: u32, command: Init2Rtr) -> Modified {
-    let (mtu_limit, address) = (core.config.mtu, core.address);
-    let (has_fabric, bond) = (core.fabric.is_some(), core.config.bond);
-    let by_itself = core.config.faults.unordered > 0.0;
-    let hidden = core.report.draw_hidden_order();
-    let qp = in_state(core, context, command.qpn, State::Init)?;
+pub(super) fn init2rtr(path: &mut Datapath, context: u32, command: Init2Rtr) -> Modified {
+    let (mtu_limit, address) = (path.config.mtu, path.address);
+    let (has_fabric, bond) = (path.fabric.is_some(), path.config.bond);
+    let by_itself = path.config.faults.unordered > 0.0;
+    let hidden = path.report.draw_hidden_order();
+    let qp = in_state(&mut path.objects, context, command.qpn, State::Init)?;
     let given = command.context;
     if qp.service == Service::Ud {
         // Each WQE has its own address.
@@ -122,8 +124,8 @@ pub(super) fn init2rtr(core: &mut Core, context: u32, command: Init2Rtr) -> Modi
     Ok(ModifyQpOut { ece: qp.ece })
 }
 
-pub(super) fn rtr2rts(core: &mut Core, context: u32, command: Rtr2Rts) -> Modified {
-    let qp = in_state(core, context, command.qpn, State::Rtr)?;
+pub(super) fn rtr2rts(path: &mut Datapath, context: u32, command: Rtr2Rts) -> Modified {
+    let qp = in_state(&mut path.objects, context, command.qpn, State::Rtr)?;
     let given = command.context;
     require(given.log_sra_max <= LOG_MAX_READS, Reason::Retries)?;
     qp.attrs = Attrs {
@@ -139,43 +141,42 @@ pub(super) fn rtr2rts(core: &mut Core, context: u32, command: Rtr2Rts) -> Modifi
     qp.context.log_sra_max = given.log_sra_max;
     qp.context.log_ack_req_freq = given.log_ack_req_freq;
     qp.context.primary_address_path.ack_timeout = given.primary_address_path.ack_timeout;
-    sender::begin(qp, Psn::new(given.next_send_psn));
+    qp.begin_sending(Psn::new(given.next_send_psn));
     qp.state = State::Rts;
     if let Route::Peer(peer) = qp.route {
         let is_software = address_of(&qp.context.primary_address_path).is_software();
-        core.failures.connected(Instant::now());
-        core.meet(peer, is_software);
+        path.meet(peer, is_software, Instant::now());
     }
     // Doorbells may have been rung already.
-    core.enqueue(command.qpn);
+    path.enqueue(command.qpn);
     Ok(ModifyQpOut::default())
 }
 
-pub(super) fn rts2rts(core: &mut Core, context: u32, command: Rts2Rts) -> Modified {
+pub(super) fn rts2rts(objects: &mut Objects, context: u32, command: Rts2Rts) -> Modified {
     require(!command.qpc_ext, Reason::Extension)?;
-    let qp = in_state(core, context, command.qpn, State::Rts)?;
+    let qp = in_state(objects, context, command.qpn, State::Rts)?;
     optional(qp, &command.context, command.opt_param_mask);
     Ok(ModifyQpOut::default())
 }
 
 pub(super) fn to_error(core: &mut Core, context: u32, command: ToErr) -> Modified {
-    own(core, context, command.qpn)?;
+    own(&mut core.path.objects, context, command.qpn)?;
     core.catch_up();
-    own(core, context, command.qpn)?.state = State::Error;
-    core.enqueue(command.qpn);
+    own(&mut core.path.objects, context, command.qpn)?.state = State::Error;
+    core.path.enqueue(command.qpn);
     Ok(ModifyQpOut::default())
 }
 
 pub(super) fn to_reset(core: &mut Core, context: u32, command: ToRst) -> Modified {
-    own(core, context, command.qpn)?;
+    own(&mut core.path.objects, context, command.qpn)?;
     core.catch_up();
-    core.disconnect(command.qpn);
-    own(core, context, command.qpn)?.reset();
+    dc::disconnect(&mut core.path, command.qpn);
+    own(&mut core.path.objects, context, command.qpn)?.reset();
     Ok(ModifyQpOut::default())
 }
 
-fn in_state(core: &mut Core, context: u32, qpn: u32, state: State) -> CmdResult<&mut Qp> {
-    let qp = own(core, context, qpn)?;
+fn in_state(objects: &mut Objects, context: u32, qpn: u32, state: State) -> CmdResult<&mut Qp> {
+    let qp = own(objects, context, qpn)?;
     if qp.state == state { Ok(qp) } else { Err(refuse(CmdStatus::BAD_QP_STATE, Reason::State)) }
 }
 

@@ -1,14 +1,15 @@
 //! CREATE_QP, QUERY_QP, DESTROY_QP.
 
 use super::caps::ECE;
-use super::memory::{own_pd, queue_memory};
+use super::memory::{own_pd, own_uar, queue_memory};
 use super::refuse::{Reason, bad_resource, refuse};
 use super::{CmdResult, cq, require, rmp, xrc};
-use crate::core::Core;
-use crate::datagram;
+use crate::engine::core::Core;
 use crate::limits::LOG_MAX_QP_SIZE;
-use crate::qp::{Qp, Rq, Sq, State};
+use crate::objects::Objects;
+use crate::objects::qp::{Qp, Rq, Sq, State};
 use crate::roce::Service;
+use crate::transport::datapath::Datapath;
 use rushmem_mlx5::doorbell::Record;
 use rushmem_mlx5::prm::CmdStatus;
 use rushmem_mlx5::prm::qp::{
@@ -17,32 +18,31 @@ use rushmem_mlx5::prm::qp::{
 };
 use rushmem_mlx5::seg::WQEBB_BYTES;
 
-pub(super) fn create(core: &mut Core, context: u32, command: CreateQp) -> CmdResult<CreateQpOut> {
+pub(super) fn create(path: &mut Datapath, context: u32, command: CreateQp) -> CmdResult<CreateQpOut> {
     let qpc = command.context;
     if qpc.st == ServiceType::XRC && qpc.no_sq {
-        return xrc::create_target(core, context, qpc);
+        return xrc::create_target(&mut path.objects, context, qpc);
     }
     let (service, receives) = check_supported(&command)?;
     let has_rq = receives == RqType::REGULAR;
-    own_pd(core, context, qpc.pd)?;
-    core.own_uar(context, qpc.uar_page).ok_or(bad_resource(Reason::NoUar))?;
-    check_record(core, &qpc)?;
+    own_pd(&path.objects, context, qpc.pd)?;
+    own_uar(&path.objects, context, qpc.uar_page)?;
+    check_record(path, &qpc)?;
     let cq_send = (!qpc.no_sq).then_some(qpc.cqn_snd);
     let cq_recv = (receives != RqType::ZERO_SIZE).then_some(qpc.cqn_rcv);
     for cqn in [cq_send, cq_recv].into_iter().flatten() {
-        cq::own(core, context, cqn)?;
+        cq::own(&path.objects, context, cqn)?;
     }
-    let (rq, sq) = queues(core, context, &command, has_rq)?;
-    let record = queue_memory(core, context, qpc.dbr_umem_id, qpc.dbr_addr, size_of::<Record>(), 8)?;
+    let (rq, sq) = queues(&path.objects, context, &command, has_rq)?;
+    let record = queue_memory(&path.objects, context, qpc.dbr_umem_id, qpc.dbr_addr, size_of::<Record>(), 8)?;
 
     let srq = match receives {
-        RqType::SRQ => Some(rmp::own(core, context, qpc.srqn_rmpn_xrqn)?.clone()),
+        RqType::SRQ => Some(rmp::own(&path.objects, context, qpc.srqn_rmpn_xrqn)?.clone()),
         _ => None,
     };
-    let user_of = srq.clone();
 
     let umems = [command.wq_umem_id, qpc.dbr_umem_id];
-    let qpn = core.qps.insert_with(|qpn| {
+    let qpn = path.objects.add_qp(|qpn| {
         let mut qp = Box::new(Qp::new(context, qpn, service, qpc));
         (qp.cq_send, qp.cq_recv, qp.umems) = (cq_send, cq_recv, umems);
         (qp.sq, qp.rq, qp.srq, qp.record) = (sq, rq, srq, Some(record));
@@ -50,18 +50,6 @@ pub(super) fn create(core: &mut Core, context: u32, command: CreateQp) -> CmdRes
         qp
     });
     let qpn = qpn.ok_or(refuse(CmdStatus::NO_RES, Reason::Full))?;
-    if let Some(srq) = user_of {
-        srq.get().users += 1;
-    }
-    core.count_pd(qpc.pd, 1);
-    umems.iter().for_each(|umem| core.count_umem(*umem, 1));
-    core.count_uar(qpc.uar_page, 1);
-    for cqn in [cq_send, cq_recv].into_iter().flatten() {
-        core.count_cq(cqn, 1);
-    }
-    if let Some(uar) = core.uars.get_mut(qpc.uar_page) {
-        uar.qps.push(qpn);
-    }
     Ok(CreateQpOut { qpn, ece: ECE })
 }
 
@@ -89,20 +77,20 @@ fn check_supported(command: &CreateQp) -> CmdResult<(Service, RqType)> {
 }
 
 /// Checks that the adapter supports the QP without a doorbell record, if it is one.
-fn check_record(core: &Core, qpc: &QpContext) -> CmdResult<()> {
+fn check_record(path: &Datapath, qpc: &QpContext) -> CmdResult<()> {
     if qpc.send_dbr_mode == SEND_DBR {
         return Ok(());
     }
-    require(core.config.no_record && qpc.send_dbr_mode == SEND_NO_DBR, Reason::DbrMode)?;
+    require(path.config.no_record && qpc.send_dbr_mode == SEND_NO_DBR, Reason::DbrMode)?;
     // The register keeps the last doorbell only, and no record shows the others.
-    let users = core.uars.get(qpc.uar_page).map_or(&[][..], |uar| &uar.qps);
-    let shares = users.iter().any(|qpn| core.qps.get(*qpn).is_some_and(|qp| !qp.has_send_record()));
+    let users = path.objects.uars.get(qpc.uar_page).map_or(&[][..], |uar| &uar.qps);
+    let shares = users.iter().any(|qpn| path.objects.qps.get(*qpn).is_some_and(|qp| !qp.has_send_record()));
     require(!shares, Reason::DbrShared)
 }
 
 /// Returns the receive queue and the send queue, in the memory of the command.
 fn queues(
-    core: &Core,
+    objects: &Objects,
     context: u32,
     command: &CreateQp,
     has_rq: bool,
@@ -114,7 +102,7 @@ fn queues(
     let start = command.wq_umem_offset;
     let rq = match has_rq {
         true => {
-            let ring = queue_memory(core, context, command.wq_umem_id, start, rq_bytes, WQEBB_BYTES)?;
+            let ring = queue_memory(objects, context, command.wq_umem_id, start, rq_bytes, WQEBB_BYTES)?;
             Some(Rq { ring, log_size: qpc.log_rq_size, stride, consumer: 0 })
         }
         false => None,
@@ -122,7 +110,7 @@ fn queues(
     let sq = match qpc.no_sq {
         false => {
             let (bytes, at) = (WQEBB_BYTES << qpc.log_sq_size, start.saturating_add(rq_bytes as u64));
-            let ring = queue_memory(core, context, command.wq_umem_id, at, bytes, WQEBB_BYTES)?;
+            let ring = queue_memory(objects, context, command.wq_umem_id, at, bytes, WQEBB_BYTES)?;
             Some(Sq { ring, log_size: qpc.log_sq_size, producer: 0, consumer: 0 })
         }
         true => None,
@@ -130,8 +118,8 @@ fn queues(
     Ok((rq, sq))
 }
 
-pub(super) fn query(core: &mut Core, context: u32, command: QueryQp) -> CmdResult<QueryQpOut> {
-    let qp = own(core, context, command.qpn)?;
+pub(super) fn query(objects: &mut Objects, context: u32, command: QueryQp) -> CmdResult<QueryQpOut> {
+    let qp = own(objects, context, command.qpn)?;
     let state = match qp.state {
         State::Reset => QpState::RST,
         State::Init => QpState::INIT,
@@ -160,15 +148,17 @@ pub(super) fn query(core: &mut Core, context: u32, command: QueryQp) -> CmdResul
 }
 
 pub(super) fn destroy(core: &mut Core, context: u32, command: DestroyQp) -> CmdResult<DestroyQpOut> {
-    own(core, context, command.qpn)?;
+    own(&mut core.path.objects, context, command.qpn)?;
     core.catch_up();
-    datagram::finish(core, command.qpn);
+    if own(&mut core.path.objects, context, command.qpn)?.service == Service::Ud {
+        core.finish_datagrams(command.qpn);
+    }
     core.remove_qp(command.qpn);
     Ok(DestroyQpOut {})
 }
 
 /// Returns a queue pair of this context.
-pub(super) fn own(core: &mut Core, context: u32, qpn: u32) -> CmdResult<&mut Qp> {
-    let qp = core.qps.get_mut(qpn).filter(|qp| qp.owner == context && qp.of_dct.is_none());
+pub(super) fn own(objects: &mut Objects, context: u32, qpn: u32) -> CmdResult<&mut Qp> {
+    let qp = objects.qps.get_mut(qpn).filter(|qp| qp.owner == context && qp.of_dct.is_none());
     qp.map(|qp| &mut **qp).ok_or(bad_resource(Reason::NoQp))
 }

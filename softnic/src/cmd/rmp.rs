@@ -3,8 +3,7 @@
 use super::memory::{own_pd, queue_memory};
 use super::refuse::{Reason, bad_resource, refuse};
 use super::{CmdResult, require};
-use crate::core::Core;
-use crate::srq::{SharedSrq, Srq};
+use crate::objects::{Objects, SharedSrq, Srq};
 use rushmem_mlx5::doorbell::{Record, record_counter};
 use rushmem_mlx5::prm::CmdStatus;
 use rushmem_mlx5::prm::rmp::{
@@ -18,7 +17,7 @@ const LOG_MAX_SIZE: u8 = 15;
 /// log2 of the bytes of an entry: one link and one segment of memory, to the longest receive entry.
 const LOG_STRIDES: std::ops::RangeInclusive<u8> = 4..=11;
 
-pub(super) fn create(core: &mut Core, context: u32, command: CreateRmp) -> CmdResult<CreateRmpOut> {
+pub(super) fn create(objects: &mut Objects, context: u32, command: CreateRmp) -> CmdResult<CreateRmpOut> {
     let RmpContext { basic_cyclic_rcv_wqe, wq, .. } = command.context;
     let linked = match wq.wq_type {
         WqType::LINKED_LIST => true,
@@ -30,47 +29,43 @@ pub(super) fn create(core: &mut Core, context: u32, command: CreateRmp) -> CmdRe
     require(!wq.wq_signature, Reason::Signature)?;
     require(wq.log_wq_sz <= LOG_MAX_SIZE && LOG_STRIDES.contains(&wq.log_wq_stride), Reason::SqSize)?;
     require(!has_link || wq.log_wq_stride > 4, Reason::SqSize)?;
-    own_pd(core, context, wq.pd)?;
+    own_pd(objects, context, wq.pd)?;
     let stride = 1usize << wq.log_wq_stride;
-    let ring = queue_memory(core, context, wq.wq_umem_id, 0, stride << wq.log_wq_sz, 16)?;
-    let record = queue_memory(core, context, wq.dbr_umem_id, wq.dbr_addr, size_of::<Record>(), 8)?;
+    let ring = queue_memory(objects, context, wq.wq_umem_id, 0, stride << wq.log_wq_sz, 16)?;
+    let record = queue_memory(objects, context, wq.dbr_umem_id, wq.dbr_addr, size_of::<Record>(), 8)?;
     let umems = [wq.wq_umem_id, wq.dbr_umem_id];
-    let srqn = core.srqs.insert_with(|srqn| {
-        SharedSrq::new(Srq {
-            owner: context,
-            srqn,
-            pd: wq.pd,
-            umems,
-            ring,
-            record,
-            log_size: wq.log_wq_sz,
-            stride,
-            linked,
-            has_link,
-            next: 0,
-            taken: 0,
-            returned: Vec::new(),
-            limit: wq.lwm,
-            users: 0,
-            of_xrcd: None,
-        })
+    let srqn = objects.add_srq(|srqn| Srq {
+        owner: context,
+        srqn,
+        pd: wq.pd,
+        umems,
+        ring,
+        record,
+        log_size: wq.log_wq_sz,
+        stride,
+        linked,
+        has_link,
+        next: 0,
+        taken: 0,
+        returned: Vec::new(),
+        limit: wq.lwm,
+        users: 0,
+        of_xrcd: None,
     });
     let rmpn = srqn.ok_or(refuse(CmdStatus::NO_RES, Reason::Full))?;
-    core.count_pd(wq.pd, 1);
-    umems.iter().for_each(|umem| core.count_umem(*umem, 1));
     Ok(CreateRmpOut { rmpn })
 }
 
-pub(super) fn modify(core: &mut Core, context: u32, command: ModifyRmp) -> CmdResult<ModifyRmpOut> {
-    let srq = own(core, context, command.rmpn)?;
+pub(super) fn modify(objects: &mut Objects, context: u32, command: ModifyRmp) -> CmdResult<ModifyRmpOut> {
+    let srq = own(objects, context, command.rmpn)?;
     if command.lwm {
         srq.get().limit = command.context.wq.lwm;
     }
     Ok(ModifyRmpOut {})
 }
 
-pub(super) fn query(core: &mut Core, context: u32, command: QueryRmp) -> CmdResult<QueryRmpOut> {
-    let srq = own(core, context, command.rmpn)?;
+pub(super) fn query(objects: &mut Objects, context: u32, command: QueryRmp) -> CmdResult<QueryRmpOut> {
+    let srq = own(objects, context, command.rmpn)?;
     let srq = srq.get();
     let wq = Wq {
         wq_type: if srq.linked { WqType::LINKED_LIST } else { WqType::CYCLIC },
@@ -90,19 +85,19 @@ pub(super) fn query(core: &mut Core, context: u32, command: QueryRmp) -> CmdResu
     Ok(QueryRmpOut { context })
 }
 
-pub(super) fn destroy(core: &mut Core, context: u32, command: DestroyRmp) -> CmdResult<DestroyRmpOut> {
-    if own(core, context, command.rmpn)?.get().users != 0 {
+pub(super) fn destroy(objects: &mut Objects, context: u32, command: DestroyRmp) -> CmdResult<DestroyRmpOut> {
+    if own(objects, context, command.rmpn)?.get().users != 0 {
         return Err(refuse(CmdStatus::RES_BUSY, Reason::SrqUsed));
     }
-    core.remove_srq(command.rmpn);
+    objects.remove_srq(command.rmpn);
     Ok(DestroyRmpOut {})
 }
 
 /// Returns a shared receive queue of this context.
-pub(super) fn own(core: &Core, context: u32, srqn: u32) -> CmdResult<&SharedSrq> {
+pub(super) fn own(objects: &Objects, context: u32, srqn: u32) -> CmdResult<&SharedSrq> {
     let is_own = |srq: &&SharedSrq| {
         let srq = srq.get();
         srq.owner == context && srq.of_xrcd.is_none()
     };
-    core.srqs.get(srqn).filter(is_own).ok_or(bad_resource(Reason::NoSrq))
+    objects.srqs.get(srqn).filter(is_own).ok_or(bad_resource(Reason::NoSrq))
 }

@@ -3,10 +3,9 @@
 use super::memory::{own_pd, queue_memory};
 use super::refuse::{Reason, bad_resource, refuse};
 use super::{CmdResult, cq, require};
-use crate::core::{Core, Xrcd};
-use crate::qp::Qp;
+use crate::objects::qp::Qp;
+use crate::objects::{Objects, OfXrcd, SharedSrq, Srq, Xrcd};
 use crate::roce::Service;
-use crate::srq::{OfXrcd, SharedSrq, Srq};
 use rushmem_mlx5::doorbell::Record;
 use rushmem_mlx5::prm::CmdStatus;
 use rushmem_mlx5::prm::qp::{CreateQpOut, QpContext, RqType};
@@ -15,71 +14,77 @@ use rushmem_mlx5::prm::xrc::{
     DeallocXrcdOut, DestroyXrcSrq, DestroyXrcSrqOut, QueryXrcSrq, QueryXrcSrqOut, XrcSrqContext,
 };
 
-pub(super) fn alloc(core: &mut Core, context: u32, _: AllocXrcd) -> CmdResult<AllocXrcdOut> {
-    let xrcd = core.xrcds.insert(Xrcd { owner: context, users: 0 });
+pub(super) fn alloc(objects: &mut Objects, context: u32, _: AllocXrcd) -> CmdResult<AllocXrcdOut> {
+    let xrcd = objects.xrcds.insert(Xrcd { owner: context, users: 0 });
     Ok(AllocXrcdOut { xrcd: xrcd.ok_or(refuse(CmdStatus::NO_RES, Reason::Full))? })
 }
 
-pub(super) fn dealloc(core: &mut Core, context: u32, command: DeallocXrcd) -> CmdResult<DeallocXrcdOut> {
-    let xrcd = core.xrcds.get(command.xrcd).filter(|xrcd| xrcd.owner == context);
+pub(super) fn dealloc(
+    objects: &mut Objects,
+    context: u32,
+    command: DeallocXrcd,
+) -> CmdResult<DeallocXrcdOut> {
+    let xrcd = objects.xrcds.get(command.xrcd).filter(|xrcd| xrcd.owner == context);
     if xrcd.ok_or(bad_resource(Reason::NoXrcd))?.users != 0 {
         return Err(refuse(CmdStatus::RES_BUSY, Reason::XrcdUsed));
     }
-    core.xrcds.remove(command.xrcd);
+    objects.xrcds.remove(command.xrcd);
     Ok(DeallocXrcdOut {})
 }
 
-pub(super) fn create_srq(core: &mut Core, context: u32, command: CreateXrcSrq) -> CmdResult<CreateXrcSrqOut> {
+pub(super) fn create_srq(
+    objects: &mut Objects,
+    context: u32,
+    command: CreateXrcSrq,
+) -> CmdResult<CreateXrcSrqOut> {
     let srqc = command.context;
     require(command.umem_valid && srqc.dbr_umem_valid, Reason::NeedsUmem)?;
     require(!srqc.wq_signature, Reason::Signature)?;
     // A link and one segment of memory.
     require(srqc.log_rq_stride > 0, Reason::SqSize)?;
-    own_pd(core, context, srqc.pd)?;
-    cq::own(core, context, srqc.cqn)?;
-    core.xrcds.get(srqc.xrcd).ok_or(bad_resource(Reason::NoXrcd))?;
+    own_pd(objects, context, srqc.pd)?;
+    cq::own(objects, context, srqc.cqn)?;
+    objects.xrcds.get(srqc.xrcd).ok_or(bad_resource(Reason::NoXrcd))?;
     let (stride, log_size) = (16usize << srqc.log_rq_stride, srqc.log_xrc_srq_size);
     let bytes = stride << log_size;
-    let ring = queue_memory(core, context, command.umem_id, command.umem_offset, bytes, 16)?;
-    let record = queue_memory(core, context, srqc.dbr_umem_id, srqc.dbr_addr, size_of::<Record>(), 8)?;
+    let ring = queue_memory(objects, context, command.umem_id, command.umem_offset, bytes, 16)?;
+    let record = queue_memory(objects, context, srqc.dbr_umem_id, srqc.dbr_addr, size_of::<Record>(), 8)?;
     let umems = [command.umem_id, srqc.dbr_umem_id];
     let of_xrcd = OfXrcd { xrcd: srqc.xrcd, cqn: srqc.cqn, user_index: srqc.user_index };
-    let srqn = core.srqs.insert_with(|srqn| {
-        SharedSrq::new(Srq {
-            owner: context,
-            srqn,
-            pd: srqc.pd,
-            umems,
-            ring,
-            record,
-            log_size,
-            stride,
-            linked: true,
-            has_link: true,
-            next: 0,
-            taken: 0,
-            returned: Vec::new(),
-            limit: srqc.lwm,
-            users: 0,
-            of_xrcd: Some(of_xrcd),
-        })
+    let srqn = objects.add_srq(|srqn| Srq {
+        owner: context,
+        srqn,
+        pd: srqc.pd,
+        umems,
+        ring,
+        record,
+        log_size,
+        stride,
+        linked: true,
+        has_link: true,
+        next: 0,
+        taken: 0,
+        returned: Vec::new(),
+        limit: srqc.lwm,
+        users: 0,
+        of_xrcd: Some(of_xrcd),
     });
     let xrc_srqn = srqn.ok_or(refuse(CmdStatus::NO_RES, Reason::Full))?;
-    core.count_pd(srqc.pd, 1);
-    core.count_cq(srqc.cqn, 1);
-    core.count_xrcd(srqc.xrcd, 1);
-    umems.iter().for_each(|umem| core.count_umem(*umem, 1));
     Ok(CreateXrcSrqOut { xrc_srqn })
 }
 
-pub(super) fn arm_srq(core: &mut Core, context: u32, command: ArmXrcSrq) -> CmdResult<ArmXrcSrqOut> {
+pub(super) fn arm_srq(objects: &mut Objects, context: u32, command: ArmXrcSrq) -> CmdResult<ArmXrcSrqOut> {
     require(command.op_mod == ArmXrcSrq::XRC_SRQ, Reason::Command)?;
-    own(core, context, command.xrc_srqn)?.0.get().limit = command.lwm;
+    own(objects, context, command.xrc_srqn)?.0.get().limit = command.lwm;
     Ok(ArmXrcSrqOut {})
 }
 
-pub(super) fn query_srq(core: &mut Core, context: u32, command: QueryXrcSrq) -> CmdResult<QueryXrcSrqOut> {
-    let (srq, OfXrcd { xrcd, cqn, user_index }) = own(core, context, command.xrc_srqn)?;
+pub(super) fn query_srq(
+    objects: &mut Objects,
+    context: u32,
+    command: QueryXrcSrq,
+) -> CmdResult<QueryXrcSrqOut> {
+    let (srq, OfXrcd { xrcd, cqn, user_index }) = own(objects, context, command.xrc_srqn)?;
     let srq = srq.get();
     let context = XrcSrqContext {
         log_xrc_srq_size: srq.log_size,
@@ -98,31 +103,29 @@ pub(super) fn query_srq(core: &mut Core, context: u32, command: QueryXrcSrq) -> 
 }
 
 pub(super) fn destroy_srq(
-    core: &mut Core,
+    objects: &mut Objects,
     context: u32,
     command: DestroyXrcSrq,
 ) -> CmdResult<DestroyXrcSrqOut> {
-    own(core, context, command.xrc_srqn)?;
-    core.remove_srq(command.xrc_srqn);
+    own(objects, context, command.xrc_srqn)?;
+    objects.remove_srq(command.xrc_srqn);
     Ok(DestroyXrcSrqOut {})
 }
 
 /// Creates a target: an extended QP without send queue. It has no memory and no doorbell either.
-pub(super) fn create_target(core: &mut Core, context: u32, qpc: QpContext) -> CmdResult<CreateQpOut> {
+pub(super) fn create_target(objects: &mut Objects, context: u32, qpc: QpContext) -> CmdResult<CreateQpOut> {
     require(qpc.rq_type != RqType::REGULAR, Reason::RqType)?;
-    own_pd(core, context, qpc.pd)?;
-    core.xrcds.get(qpc.xrcd).ok_or(bad_resource(Reason::NoXrcd))?;
+    own_pd(objects, context, qpc.pd)?;
+    objects.xrcds.get(qpc.xrcd).ok_or(bad_resource(Reason::NoXrcd))?;
     let qpc = QpContext { uar_page: 0, ..qpc };
-    let qpn = core.qps.insert_with(|qpn| Box::new(Qp::new(context, qpn, Service::Xrc, qpc)));
+    let qpn = objects.add_qp(|qpn| Box::new(Qp::new(context, qpn, Service::Xrc, qpc)));
     let qpn = qpn.ok_or(refuse(CmdStatus::NO_RES, Reason::Full))?;
-    core.count_pd(qpc.pd, 1);
-    core.count_xrcd(qpc.xrcd, 1);
     Ok(CreateQpOut { qpn, ece: super::caps::ECE })
 }
 
 /// Returns a queue of this context, with its XRC part.
-fn own(core: &Core, context: u32, srqn: u32) -> CmdResult<(&SharedSrq, OfXrcd)> {
-    let srq = core.srqs.get(srqn).filter(|srq| srq.get().owner == context);
+fn own(objects: &Objects, context: u32, srqn: u32) -> CmdResult<(&SharedSrq, OfXrcd)> {
+    let srq = objects.srqs.get(srqn).filter(|srq| srq.get().owner == context);
     let of = srq.and_then(|srq| Some((srq, srq.get().of_xrcd?)));
     of.ok_or(bad_resource(Reason::NoSrq))
 }

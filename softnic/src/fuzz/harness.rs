@@ -3,14 +3,13 @@
 use crate::address::{Ip, gid_of, mac_of};
 use crate::cmd;
 use crate::config::{Config, Faults};
-use crate::core::Core;
 use crate::dma::Umem;
+use crate::engine::core::Core;
 use crate::link::Fabric;
 use crate::memory::{HostBuffer, Memory, PAGE};
+use crate::objects::UarPage;
 use crate::rng::Rng;
 use crate::roce::{self, Aeth, AethSyndrome, Bth, Connect, DEFAULT_PKEY, Ext, Op, Psn, Service};
-use crate::uar::UarPage;
-use crate::wire;
 use rushmem_mlx5::av::AvSeg;
 use rushmem_mlx5::doorbell::{Doorbell, record_word};
 use rushmem_mlx5::prm::cq::{CqContext, CreateCq};
@@ -94,7 +93,7 @@ impl Harness {
         let fabric = Fabric::open(&config).expect("127/8 is always there");
         let address = fabric.as_ref().map_or(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0), Fabric::local);
         let mut core = Core::new(config, address, fabric, Some(Rng::new(1)));
-        let context = core.new_context();
+        let context = core.contexts.open();
         let mut umem = |len: usize| {
             let memory = Arc::new(HostBuffer::new(len));
             let umem = Umem {
@@ -104,7 +103,7 @@ impl Harness {
                 len: len as u64,
                 users: 0,
             };
-            (memory, core.umems.insert(umem).expect("numbers are left"))
+            (memory, core.path.objects.umems.insert(umem).expect("numbers are left"))
         };
         let (_, heap) = umem(HEAP as usize);
         let (control, control_umem) = umem(CONTROL);
@@ -112,7 +111,7 @@ impl Harness {
         let page = Arc::new(HostBuffer::new(PAGE));
         let shared: Arc<dyn Memory> = Arc::clone(&page) as _;
         let Ok(uar) = UarPage::new(context, &shared, 0) else { unreachable!("a page is a page") };
-        let uar_page = core.uars.insert(uar).expect("numbers are left");
+        let uar_page = core.path.objects.uars.insert(uar).expect("numbers are left");
 
         let to = if wire { PEER } else { address };
         let numbers = Vec::new();
@@ -430,13 +429,20 @@ impl Harness {
         if self.service != ServiceType::DCI {
             return;
         }
-        let before: Vec<u32> = self.core.qps.iter().map(|(qpn, _)| qpn).collect();
+        let before: Vec<u32> = self.core.path.objects.qps.iter().map(|(qpn, _)| qpn).collect();
         let connect = Connect { key: DC_KEY, mtu: 1, source_qpn: self.peer, sequence: 1 };
         self.receive(Op::Connect, self.dctn, u32::MAX, &Ext::Connect(connect));
-        self.peer =
-            self.core.qps.iter().map(|(qpn, _)| qpn).find(|qpn| !before.contains(qpn)).unwrap_or(self.peer);
+        self.peer = self
+            .core
+            .path
+            .objects
+            .qps
+            .iter()
+            .map(|(qpn, _)| qpn)
+            .find(|qpn| !before.contains(qpn))
+            .unwrap_or(self.peer);
         let aeth = Aeth { syndrome: AethSyndrome::Ack, msn: 0 };
-        self.receive(Op::Accept, self.qpn, 0, &Ext::Accept(aeth, self.core.connections, 5));
+        self.receive(Op::Accept, self.qpn, 0, &Ext::Accept(aeth, self.core.transports.dynamic.sequence, 5));
     }
 
     /// Handles a packet of the peer on a dynamic connection, without payload.
@@ -467,7 +473,12 @@ impl Harness {
         };
         let mut bytes = vec![0; roce::packet_len(bth.len() + ext.len(), payload)];
         roce::emit(&bth, ext, payload, &mut bytes).fill(0xee);
-        wire::packet(&mut self.core, PEER, &bytes);
+        self.packet(&bytes);
+    }
+
+    /// Handles a packet of the peer.
+    pub(super) fn packet(&mut self, bytes: &[u8]) {
+        self.core.transports.packet(&mut self.core.path, PEER, bytes);
     }
 
     /// Announces blocks.

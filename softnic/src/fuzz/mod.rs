@@ -9,8 +9,7 @@ mod seeds;
 mod tests;
 
 use crate::cmd;
-use crate::core::Core;
-use crate::wire;
+use crate::engine::core::Core;
 #[cfg(test)]
 pub(crate) use harness::DC_KEY;
 pub(crate) use harness::{Harness, PEER};
@@ -79,7 +78,7 @@ pub fn packets(data: &[u8]) {
         let mut packet = body.to_vec();
         packet.resize(packet.len() + crate::roce::ICRC, 0);
         harness.make_packet_plausible(&mut packet, *choice);
-        wire::packet(&mut harness.core, PEER, &packet);
+        harness.packet(&packet);
         harness.core.pass(|| false);
     }
 }

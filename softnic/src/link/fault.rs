@@ -2,8 +2,7 @@
 
 use super::batch::{Batch, Entry};
 use crate::config::Faults;
-use crate::report::observe::{Lookout, Observation};
-use crate::report::stats::Stats;
+use crate::report::{Lookout, Observation, Stats};
 use crate::rng::Rng;
 use std::net::SocketAddrV4;
 use std::time::Instant;

@@ -16,8 +16,7 @@ pub(crate) mod udp;
 
 use crate::config::Config;
 use crate::error::Error;
-use crate::report::observe::Lookout;
-use crate::report::stats::Stats;
+use crate::report::{Lookout, Stats};
 use crate::roce::{self, BTH, Bth, Ext, ICRC, icrc};
 use batch::Batch;
 use capture::Capture;

@@ -5,7 +5,7 @@
 //! **Identification.** The split datagrams get ascending IPv4 identifications, and the invariant CRC covers that field. A
 //! ConnectX would drop all but the first one. So only datagrams to software adapters travel like this: they cannot see the
 //! field, and take it as 0. An address of 127/8 or the MAC address tells what a peer is, or else an introduction: see
-//! [`crate::introduction`]. Receiving needs no such care.
+//! [`crate::management::introduction`]. Receiving needs no such care.
 #![allow(unsafe_code, reason = "socket options and control messages")]
 
 use std::os::fd::{AsRawFd, BorrowedFd};

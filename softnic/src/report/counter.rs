@@ -22,6 +22,13 @@ impl CounterSets {
         Self(Table::new(1, LIMIT))
     }
 
+    /// Removes the counter sets of a context.
+    pub(crate) fn remove_all(&mut self, context: u32) {
+        for number in self.0.numbers(|set| set.owner == context) {
+            self.0.remove(number);
+        }
+    }
+
     /// Counts an event of a QP in the counter set that the QP's context names. Set 0 is none.
     pub(crate) fn count(&mut self, qp: &QpContext, counter: fn(&mut QueryQCounterOut) -> &mut u32) {
         if let Some(set) = self.0.get_mut(qp.counter_set_id.into()) {

@@ -1,22 +1,26 @@
 //! What the adapter reports: counters, broken rules, events and observations. Faults are drawn here too, since each is reported.
 
-pub(crate) mod counter;
+mod counter;
 mod draws;
-pub(crate) mod event;
-pub(crate) mod observe;
-pub(crate) mod stats;
-pub(crate) mod violation;
-pub(crate) mod wqe_log;
+mod event;
+mod observe;
+mod stats;
+mod violation;
+mod wqe_log;
 
 use crate::config::Faults;
 use crate::rng::Rng;
+pub(crate) use counter::CounterSet;
 use counter::CounterSets;
-use event::Event;
-use observe::{Lookout, Observation};
-use stats::Stats;
+pub use event::Event;
+pub(crate) use event::Sink;
+pub(crate) use observe::Lookout;
+pub use observe::{Observation, Observer, RemoteAddress};
+pub use stats::Stats;
 use std::time::Instant;
 use violation::Violations;
-use wqe_log::WqeLog;
+pub use violation::{Rule, Violation};
+pub(crate) use wqe_log::WqeLog;
 
 /// What all parts of the adapter report to its users and to the engine.
 pub(crate) struct Report {
@@ -120,7 +124,7 @@ mod tests {
     #[test]
     fn counter_set_zero_counts_nothing() {
         let mut report = Report::new(Faults::default());
-        let number = report.counters.0.insert(counter::CounterSet::default()).unwrap();
+        let number = report.counters.0.insert(CounterSet::default()).unwrap();
         for counter_set_id in [0, number as u8] {
             let context = QpContext { counter_set_id, ..QpContext::default() };
             report.counters.count(&context, |counts| &mut counts.packet_seq_err);

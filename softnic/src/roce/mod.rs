@@ -93,7 +93,7 @@ pub(crate) struct Deth {
     pub(crate) source_qpn: u32,
 }
 
-/// The header of a packet that connects to the target of dynamic connections: see [`crate::dc`].
+/// The header of a packet that connects to the target of dynamic connections: see `crate::transport::dc`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Connect {
     pub(crate) key: u64,

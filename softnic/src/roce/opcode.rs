@@ -13,13 +13,13 @@
 //! | 12..16 | operand width in bytes, 4 or 8 |
 //! | 16..48 | four 64-bit operands: compare and swap: compare, swap, compare mask, swap mask; fetch and add: add, boundary, 0, 0 |
 //!
-//! A third one, 0xd6, reports what has arrived behind a gap on a reliable connection: see `crate::wire`.
+//! A third one, 0xd6, reports what has arrived behind a gap on a reliable connection: see `crate::transport::wire`.
 //!
 //! All fields are big-endian. The answer of an atomic is the standard ATOMIC ACKNOWLEDGE.
 //!
 //! On an extended connection, masked atomics and the report have the opcodes 0xd7 to 0xd9.
 //!
-//! Dynamic connections have the manufacturer-specific opcodes from 0xe0: see [`crate::dc`]. The masked atomics are 0xf5 and
+//! Dynamic connections have the manufacturer-specific opcodes from 0xe0: see `crate::transport::dc`. The masked atomics are 0xf5 and
 //! 0xf6 there, and the report is 0xfa.
 
 use super::ExtKind;
@@ -34,7 +34,7 @@ pub(crate) enum Service {
     Uc = 0x20,
     /// Unreliable datagram.
     Ud = 0x60,
-    /// Extended reliable connection: see [`crate::qp::xrc`].
+    /// Extended reliable connection: see [`crate::objects::qp::xrc`].
     Xrc = 0xa0,
     /// Dynamic connection: its initiators, and the connections of its targets.
     Dc = 0xe0,

@@ -1,0 +1,182 @@
+//! The adapter's whole state, and the pass that advances it.
+
+use super::clock::ClockRegisters;
+use super::contexts::{Contexts, Listener};
+use super::doorbells::Doorbells;
+use super::failure;
+use crate::config::Config;
+use crate::link::udp::Waiter;
+use crate::link::{Fabric, Rest};
+use crate::objects::UarPage;
+use crate::report::{Event, Rule};
+use crate::rng::Rng;
+use crate::transport::datapath::Datapath;
+use crate::transport::{Transports, dc};
+use rushmem_mlx5::Syndrome;
+use std::net::SocketAddrV4;
+use std::time::Instant;
+
+/// The state of the adapter. The engine thread and command callers lock it in turn.
+pub(crate) struct Core {
+    pub(crate) path: Datapath,
+    pub(crate) transports: Transports,
+    pub(crate) contexts: Contexts,
+    pub(crate) clocks: ClockRegisters,
+    doorbells: Doorbells,
+    /// State of the engine, for the next pass.
+    pub(crate) rest: Rest,
+    /// Pages of closed contexts. A kernel may ring them as long as the adapter lives.
+    retired: Vec<UarPage>,
+}
+
+/// The conditions that end a sleep early.
+pub(crate) struct Wake {
+    /// The sockets of the fabric.
+    pub(crate) sockets: [Option<Waiter>; 2],
+    /// The next timer.
+    pub(crate) timer: Option<Instant>,
+    pub(crate) now: Instant,
+}
+
+impl Core {
+    /// Creates an adapter without objects. `numbers` draws the first QP number and the first key index, if they are random.
+    pub(crate) fn new(
+        config: Config,
+        address: SocketAddrV4,
+        fabric: Option<Fabric>,
+        mut numbers: Option<Rng>,
+    ) -> Core {
+        let path = Datapath::new(config, address, fabric, &mut numbers);
+        let sequence = numbers.map_or(0, |mut rng| rng.below(1 << 32) as u32);
+        Core {
+            path,
+            transports: Transports::new(sequence),
+            contexts: Contexts::default(),
+            clocks: ClockRegisters::default(),
+            doorbells: Doorbells::default(),
+            rest: Rest::default(),
+            retired: Vec::new(),
+        }
+    }
+
+    /// Runs one round of doorbells, packets, send queues and timers. Returns whether there was work.
+    ///
+    /// `wanted` returns whether a command waits for the core. The other QPs then wait for the next pass.
+    pub(crate) fn pass(&mut self, wanted: impl Fn() -> bool) -> bool {
+        let Core { path, transports, .. } = self;
+        let now = Instant::now();
+        path.report.now = now;
+        self.clocks.store(|| path.report.timestamp());
+        failure::fail_due(path);
+        let mut busy = self.doorbells.scan(path);
+        busy |= transports.receive(path, std::mem::take(&mut self.rest));
+        for _ in 0..path.schedule.ready() {
+            let Some(qpn) = path.schedule.next(&mut path.objects.qps) else { break };
+            let shortages = path.shortages();
+            if path.report.draw_skip(qpn) || transports.run(path, qpn) {
+                path.enqueue(qpn);
+            }
+            // A QP that waits for room in shared memory is no work: the peer wakes the engine.
+            busy |= path.shortages() == shortages;
+            if wanted() {
+                break;
+            }
+        }
+        path.arm_wakeups();
+        let Datapath { objects, report, schedule, .. } = path;
+        objects.dma.settle();
+        report.lookout.landed();
+        objects.dma.land_due(Some(now), |owner| report.note_change(owner));
+        schedule.fire(&mut objects.qps, now);
+        busy | path.flush(now)
+    }
+
+    /// Executes what has been posted, and handles and answers what has arrived, before a command removes a key that this needs or
+    /// stops a QP. Hardware is faster than the command: a message that a program has received is acknowledged by then, and one that
+    /// the peer has acknowledged is complete.
+    pub(crate) fn catch_up(&mut self) {
+        /// Most passes. A peer may keep the adapter busy.
+        const MOST: usize = 16;
+
+        if self.path.report.injects_faults {
+            return;
+        }
+        for _ in 0..MOST {
+            // A pass polls the sockets only occasionally. They may hold packets from before shared memory was in use.
+            self.rest.has_mail = true;
+            if !self.pass(|| false) {
+                break;
+            }
+        }
+    }
+
+    /// Returns the conditions that end the engine's sleep.
+    pub(crate) fn wake(&self) -> Wake {
+        let Datapath { fabric, schedule, objects, failures, report, .. } = &self.path;
+        let due = fabric.as_ref().and_then(Fabric::next_due);
+        let timers = [schedule.next_timer(), due, objects.dma.next_due(), failures.next_due()];
+        Wake {
+            sockets: fabric.as_ref().map_or([None; 2], Fabric::waiters),
+            timer: timers.into_iter().flatten().min(),
+            now: report.now,
+        }
+    }
+
+    /// Takes the events not yet delivered, and keeps the failures among them for their contexts.
+    pub(crate) fn take_events(&mut self) -> Vec<Event> {
+        let events = std::mem::take(&mut self.path.report.events);
+        self.contexts.keep(&events, &self.path.objects);
+        events
+    }
+
+    /// Returns the listeners of the contexts with changed memory since the last call.
+    pub(crate) fn changed_listeners(&mut self) -> Vec<Listener> {
+        self.path.report.drain_changed().filter_map(|context| self.contexts.listener(context)).collect()
+    }
+
+    /// Returns whether the next pass has work before any doorbell, packet or timer.
+    pub(crate) fn has_work(&self) -> bool {
+        let Datapath { schedule, report, .. } = &self.path;
+        schedule.ready() != 0 || !report.wakeups.is_empty() || !report.events.is_empty()
+    }
+
+    /// Ends every connection after a failure of the engine, so that no peer waits in vain.
+    pub(crate) fn end_all_connections(&mut self, why: &str) {
+        let Datapath { objects, report, schedule, .. } = &mut self.path;
+        report.violations.record(Rule::Engine, 0, why.to_owned());
+        self.transports.abandon();
+        self.doorbells.abandon();
+        let numbers: Vec<u32> = objects.qps.iter().map(|(qpn, _)| qpn).collect();
+        for qpn in numbers {
+            let Some(qp) = objects.qps.get_mut(qpn) else { continue };
+            qp.enter_error(report, Syndrome::LOCAL_QP_OP_ERR);
+            qp.queued = false;
+            schedule.enqueue(qp);
+        }
+    }
+
+    /// Destroys a QP, and its membership in groups.
+    pub(crate) fn remove_qp(&mut self, qpn: u32) {
+        dc::disconnect(&mut self.path, qpn);
+        self.path.objects.remove_qp(qpn);
+        self.transports.datagrams.members.remove_from_all(qpn);
+    }
+
+    /// Sends what a QP of datagrams has been told to send, before a command destroys the QP. Hardware is faster than the command.
+    pub(crate) fn finish_datagrams(&mut self, qpn: u32) {
+        self.doorbells.scan(&mut self.path);
+        self.transports.datagrams.finish(&mut self.path, qpn);
+    }
+
+    /// Destroys all objects of a context.
+    pub(crate) fn close_context(&mut self, context: u32) {
+        self.contexts.close(context);
+        self.clocks.remove(context);
+        for qpn in self.path.objects.qps_of(context) {
+            self.remove_qp(qpn);
+        }
+        let Datapath { objects, report, .. } = &mut self.path;
+        self.retired.extend(objects.remove_all(context, report));
+        report.counters.remove_all(context);
+    }
+}

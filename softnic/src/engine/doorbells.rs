@@ -1,0 +1,183 @@
+//! Reads the UAR pages: new send WQEs, and arm requests of CQs.
+//!
+//! A register holds only its last value. If several queues share one, their doorbell records contain the overwritten
+//! doorbells. A record may change after its register, because a GPU need not wait between the two stores.
+
+use crate::objects::qp::{Qp, State};
+use crate::objects::{Cq, Objects, Rung};
+use crate::queues::PER_BLOCK;
+use crate::report::{Event, Observation, Report, Rule};
+use crate::table::Table;
+use crate::transport::datapath::Datapath;
+use rushmem_mlx5::be::Be64;
+use rushmem_mlx5::doorbell::{CqArm, Doorbell};
+use rushmem_mlx5::{CtrlSeg, Segment};
+
+/// Scans of the UAR pages between two scans of the records of shared pages.
+const PATIENCE: u32 = 64;
+
+/// The state of the scans.
+#[derive(Default)]
+pub(super) struct Doorbells {
+    rung: Vec<Rung>,
+    /// Number of scans.
+    scans: u32,
+}
+
+impl Doorbells {
+    /// Scans every UAR page in use. Returns whether a register was rung.
+    pub(super) fn scan(&mut self, path: &mut Datapath) -> bool {
+        let Datapath { objects: Objects { uars, cqs, qps, .. }, report, schedule, .. } = path;
+        let mut busy = false;
+        let mut shared = Vec::new();
+        self.scans = self.scans.wrapping_add(1);
+        let late = self.scans.is_multiple_of(PATIENCE);
+        for (page, uar) in uars.iter() {
+            if uar.qps.is_empty() && uar.cqs.is_empty() {
+                continue;
+            }
+            let before = self.rung.len();
+            if let Some(value) = uar.take(&mut self.rung) {
+                busy = true;
+                arm_cqs(cqs, report, page, &uar.cqs, CqArm(Be64::from_raw(value)));
+            }
+            let is_overwritten = self.rung.len() != before && uar.qps.len() > 1;
+            if is_overwritten || late && uar.loses_doorbells() {
+                shared.extend_from_slice(&uar.qps);
+            }
+            for value in self.rung.drain(before..) {
+                busy = true;
+                report.stats.doorbells += 1;
+                if let Some(qp) = announce(qps, report, page, value) {
+                    schedule.enqueue(qp);
+                }
+            }
+        }
+        for qpn in shared {
+            let qp = qps.get_mut(qpn).filter(|qp| qp.state != State::Reset && qp.has_send_record());
+            if let Some(qp) = qp {
+                let producer = qp.record_producer();
+                if !is_left_over(qp, producer) && advance(qp, producer, report).is_some() {
+                    busy = true;
+                    schedule.enqueue(qp);
+                }
+            }
+        }
+        busy
+    }
+
+    /// Forgets doorbells that a failure of the engine has left.
+    pub(super) fn abandon(&mut self) {
+        self.rung.clear();
+    }
+}
+
+/// Handles an arm request, and the requests in CQ records that it may have overwritten.
+fn arm_cqs(cqs: &mut Table<Cq>, report: &mut Report, page: u32, of_page: &[u32], request: CqArm) {
+    let named = request.cqn();
+    if !of_page.contains(&named) {
+        let detail =
+            format!("arm request for CQ {named:#x} through UAR page {page:#x}, which belongs to another CQ");
+        report.violations.record(Rule::CqArm, 0, detail);
+    }
+    for cqn in of_page {
+        let Some(cq) = cqs.get_mut(*cqn) else { continue };
+        let request = if *cqn == named { Some(request.arm()) } else { cq.unseen_request() };
+        if request.is_some_and(|request| cq.arm(request)) {
+            report.events.push(Event::Completion { cqn: *cqn });
+        }
+    }
+}
+
+/// Handles a doorbell. Returns the QP that has new work.
+fn announce<'q>(
+    qps: &'q mut Table<Box<Qp>>,
+    report: &mut Report,
+    page: u32,
+    rung: Rung,
+) -> Option<&'q mut Qp> {
+    let doorbell = Doorbell::from_raw(rung.value);
+    let qpn = doorbell.qpn();
+    let Some(qp) = qps.get_mut(qpn) else {
+        report.violations.record(Rule::DoorbellQp, qpn, "doorbell for a QP that does not exist".into());
+        return None;
+    };
+    if qp.uar != page {
+        let detail = format!("doorbell through UAR page {page:#x}, the QP's is {:#x}", qp.uar);
+        report.violations.record(Rule::DoorbellPage, qpn, detail);
+        return None;
+    }
+    if qp.state == State::Reset {
+        report.violations.record(Rule::DoorbellQp, qpn, "doorbell in state RST".into());
+        return None;
+    }
+    if qp.has_send_record() != rung.has_record {
+        let detail = match rung.has_record {
+            true => "doorbell through the register for QPs with a doorbell record, this one has none",
+            false => "doorbell through the register for QPs without a doorbell record, this one has one",
+        };
+        report.violations.record(Rule::DoorbellRegister, qpn, detail.into());
+        return None;
+    }
+    let producer = doorbell.producer_index();
+    match advance(qp, producer, report) {
+        Some(()) => {
+            if qp.has_send_record()
+                && let Some(record) = record_behind(qp, producer)
+            {
+                let detail = format!("doorbell announces {producer:#06x}, the record only {record:#06x}");
+                report.violations.record(Rule::DoorbellRecord, qpn, detail);
+            }
+            Some(qp)
+        }
+        None => {
+            let sq = qp.sq.as_ref()?;
+            let ahead = producer.wrapping_sub(sq.producer) as i16;
+            if ahead > 0 {
+                let detail = format!(
+                    "doorbell announces {producer:#06x}, the queue of {} blocks is at {:#06x}",
+                    sq.depth(),
+                    sq.consumer
+                );
+                report.violations.record(Rule::DoorbellRange, qpn, detail);
+            }
+            None
+        }
+    }
+}
+
+/// Returns whether the record has its counter from before a reset, and the queue has no entry that it could announce.
+fn is_left_over(qp: &Qp, producer: u16) -> bool {
+    let Some(sq) = qp.sq.as_ref().filter(|_| qp.left_in_record == Some(producer)) else { return false };
+    let mut first = [Segment::ZERO; PER_BLOCK];
+    sq.ring.load_block(sq.producer, &mut first);
+    let ctrl = CtrlSeg::from_segment(first[0]);
+    ctrl.index() != sq.producer || ctrl.qpn() != qp.qpn
+}
+
+/// Returns the doorbell record if it stays behind `producer` for a moment. Its store may be late.
+fn record_behind(qp: &Qp, producer: u16) -> Option<u16> {
+    let mut record = qp.record_producer();
+    for _ in 0..PATIENCE {
+        if record.wrapping_sub(producer) as i16 >= 0 {
+            return None;
+        }
+        std::hint::spin_loop();
+        record = qp.record_producer();
+    }
+    Some(record)
+}
+
+/// Advances the producer if the step is forward and within the queue. Duplicate and stale values are ignored.
+fn advance(qp: &mut Qp, producer: u16, report: &mut Report) -> Option<()> {
+    let (qpn, sq) = (qp.qpn, qp.sq.as_mut()?);
+    let (index, blocks) = (sq.producer, producer.wrapping_sub(sq.producer));
+    let room = sq.depth() - u32::from(sq.pending());
+    if !(1..=room).contains(&u32::from(blocks)) {
+        return None;
+    }
+    sq.producer = producer;
+    qp.left_in_record = None;
+    report.lookout.note(|| Observation::Doorbell { qpn, index, blocks });
+    Some(())
+}

@@ -1,0 +1,188 @@
+//! The engine thread, which takes the place of the hardware.
+#![allow(unsafe_code, reason = "one prctl on the engine's own thread")]
+
+use super::alarm::Alarm;
+use super::core::{Core, Wake};
+use crate::config::Idle;
+use crate::link::Rest;
+use crate::link::udp::Waiter;
+use crate::management::Receiver;
+use crate::report::Sink;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// State shared by the engine thread and the handles.
+pub(crate) struct Shared {
+    core: Mutex<Core>,
+    /// Number of callers that wait for the core; the engine then yields between passes.
+    waiting: AtomicU32,
+    stop: AtomicBool,
+    pub(crate) alarm: Arc<Alarm>,
+    pub(crate) sink: Sink,
+    pub(crate) mads: Receiver,
+}
+
+impl Shared {
+    pub(crate) fn new(core: Core, alarm: Alarm) -> Shared {
+        Shared {
+            core: Mutex::new(core),
+            waiting: AtomicU32::new(0),
+            stop: AtomicBool::new(false),
+            alarm: Arc::new(alarm),
+            sink: Sink::default(),
+            mads: Receiver::default(),
+        }
+    }
+
+    /// Locks the core for a command.
+    pub(crate) fn core(&self) -> MutexGuard<'_, Core> {
+        // Relaxed: only a hint to the engine, the mutex orders everything.
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let core = self.core.lock().unwrap_or_else(PoisonError::into_inner);
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        core
+    }
+
+    /// Returns whether a caller waits for the core.
+    fn wanted(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) != 0
+    }
+
+    pub(crate) fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.alarm.ring();
+    }
+}
+
+/// Sleeps that are measured when the engine starts.
+const SAMPLES: usize = 8;
+
+/// Number of panics after which the engine stops.
+const PANICS: usize = 3;
+
+/// Runs until [`Shared::stop`]. A panic, which a foreign [`Memory`](crate::Memory) may cause, ends all connections
+/// with error completions.
+pub(crate) fn run(shared: &Arc<Shared>) {
+    set_timer_slack();
+    for _ in 0..PANICS {
+        // A panic can leave QPs in an inconsistent state, so all of them enter the error state.
+        let Err(panic) = catch_unwind(AssertUnwindSafe(|| work(shared))) else { return };
+        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+        shared.core().end_all_connections(&format!("the engine panicked: {text}"));
+    }
+}
+
+fn work(shared: &Arc<Shared>) {
+    let idle = shared.core().path.config.idle;
+    let shortest = shortest_sleep(&shared.alarm);
+    let mut pause = IdleTimer { idle, shortest, ..IdleTimer::default() };
+    while !shared.stop.load(Ordering::Relaxed) {
+        let (busy, wake, events, mads, listeners, observed) = {
+            let mut core = shared.core.lock().unwrap_or_else(PoisonError::into_inner);
+            core.rest = Rest { is_drowsy: pause.is_drowsy, has_mail: pause.has_mail };
+            let busy = core.pass(|| shared.wanted());
+            let observed = core.path.report.lookout.take();
+            (busy, core.wake(), core.take_events(), core.path.mads.take(), core.changed_listeners(), observed)
+        };
+        listeners.iter().for_each(|listener| listener());
+        if !events.is_empty() {
+            shared.sink.deliver(&events);
+        }
+        if !mads.is_empty() {
+            shared.mads.deliver(mads);
+        }
+        if let Some((observer, observations)) = observed {
+            observations.into_iter().for_each(|(at, observation)| observer.observe(at, observation));
+        }
+        while shared.wanted() && !shared.stop.load(Ordering::Relaxed) {
+            std::thread::yield_now();
+        }
+        pause.has_mail = false;
+        if busy {
+            pause.work(wake.now);
+            shared.alarm.disarm();
+        } else {
+            pause.rest(&wake, &shared.alarm);
+        }
+    }
+}
+
+/// The idle time of the engine.
+#[derive(Default)]
+struct IdleTimer {
+    idle: Idle,
+    /// Sleep below which the system does not let another thread run.
+    shortest: Duration,
+    since: Option<Instant>,
+    /// Time of polling before a sleep: longer while work keeps coming soon after the last one.
+    patience: Duration,
+    /// Set when the next sleep may be long, so that peers should end it.
+    is_drowsy: bool,
+    /// Set when a socket has ended a sleep.
+    has_mail: bool,
+}
+
+/// Longest sleep that no peer needs to end.
+///
+/// To wake a thread, the system interrupts a core that does something else. In a virtual machine this takes the peer
+/// longer than such a sleep.
+const SHORT: Duration = Duration::from_micros(50);
+
+impl IdleTimer {
+    fn work(&mut self, now: Instant) {
+        if let Some(since) = self.since.take() {
+            let came_soon = now.saturating_duration_since(since) < SOON;
+            self.patience =
+                if came_soon { (self.patience * 2).clamp(LEAST, SOON) } else { self.patience / 4 };
+        }
+        self.is_drowsy = false;
+    }
+
+    fn rest(&mut self, wake: &Wake, alarm: &Alarm) {
+        let since = *self.since.get_or_insert(wake.now);
+        let idle = wake.now.saturating_duration_since(since);
+        if self.idle.never_yields() && idle < self.patience {
+            return std::hint::spin_loop();
+        }
+        self.idle.rest(idle, |sleep| {
+            let until_timer = wake.timer.map(|timer| timer.saturating_duration_since(wake.now));
+            let sleep = sleep.max(self.shortest);
+            let wanted = until_timer.map_or(sleep, |until| until.min(sleep));
+            let sleep = if self.is_drowsy { wanted } else { wanted.min(SHORT) };
+            self.is_drowsy = wanted > SHORT;
+            if alarm.is_armed() {
+                self.has_mail = alarm.sleep(wake.sockets.map(|socket| socket.map(Waiter::fd)), sleep);
+            } else {
+                // One more pass follows, which finds doorbells that were rung before this.
+                alarm.arm();
+            }
+        });
+    }
+}
+
+/// Shortest time of polling before a sleep, once work came soon.
+const LEAST: Duration = Duration::from_micros(1);
+/// Work that comes within this time after the last one is soon. The engine then polls for longer, at most for this time.
+const SOON: Duration = Duration::from_micros(30);
+
+/// Returns the sleep below which the system does not let another thread run.
+///
+/// A timer of a virtual machine may take longer to set than it runs. Such a sleep ends before it begins, and the engine keeps
+/// the core from the program for which it works.
+fn shortest_sleep(alarm: &Alarm) -> Duration {
+    let to_set = (0..SAMPLES).map(|_| {
+        let begin = Instant::now();
+        alarm.sleep([None; 2], Duration::from_nanos(1));
+        begin.elapsed()
+    });
+    (to_set.min().unwrap_or_default() * 2 / 3).min(SHORT)
+}
+
+/// Reduces the timer slack of this thread: the default of 50 us would double a short sleep.
+fn set_timer_slack() {
+    // SAFETY: sets one property of the calling thread; a failure leaves the default.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_000 as libc::c_ulong) };
+}

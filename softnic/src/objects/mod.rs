@@ -1,0 +1,71 @@
+//! The objects of all contexts: their tables, their lifecycle, and the counts of their users.
+
+pub(crate) mod access;
+mod cq;
+mod dct;
+mod lifecycle;
+pub(crate) mod qp;
+mod srq;
+mod uar;
+
+use crate::config::Faults;
+use crate::dma::{Dma, Mkeys, Umem};
+use crate::limits::{LOG_MAX_CQ, LOG_MAX_DCT, LOG_MAX_QP, LOG_MAX_XRCD};
+use crate::rng::Rng;
+use crate::table::Table;
+pub(crate) use cq::{ArmState, Cq};
+pub(crate) use dct::Dct;
+use qp::Qp;
+pub(crate) use srq::{OfXrcd, SharedSrq, Srq};
+pub(crate) use uar::{Rung, UarPage};
+
+/// The objects of the adapter, by number.
+pub(crate) struct Objects {
+    pub(crate) pds: Table<Pd>,
+    pub(crate) uars: Table<UarPage>,
+    pub(crate) umems: Table<Umem>,
+    pub(crate) mkeys: Mkeys,
+    /// The copies made under keys.
+    pub(crate) dma: Dma,
+    pub(crate) cqs: Table<Cq>,
+    pub(crate) xrcds: Table<Xrcd>,
+    pub(crate) srqs: Table<SharedSrq>,
+    pub(crate) qps: Table<Box<Qp>>,
+    pub(crate) dcts: Table<Dct>,
+}
+
+/// A protection domain.
+pub(crate) struct Pd {
+    pub(crate) owner: u32,
+    /// Keys, QPs and shared receive queues in it.
+    pub(crate) users: u32,
+}
+
+/// An XRC domain. Every context may use it, since programs share domains.
+pub(crate) struct Xrcd {
+    pub(crate) owner: u32,
+    /// Targets and shared receive queues in it.
+    pub(crate) users: u32,
+}
+
+impl Objects {
+    /// Returns empty tables. `numbers` draws the first QP number and the first key index, if they are random.
+    pub(crate) fn new(faults: &Faults, numbers: &mut Option<Rng>) -> Objects {
+        // No target has the number of a QP.
+        let numbered = (1 << LOG_MAX_QP) + (1 << LOG_MAX_DCT);
+        let mut qps = Table::from_random(0x100, numbered, numbers.as_mut());
+        let dcts = qps.split_off(1 << LOG_MAX_DCT);
+        Objects {
+            pds: Table::new(1, 1 << 16),
+            uars: Table::new(0x10, 1 << 16),
+            umems: Table::new(1, 1 << 20),
+            mkeys: Table::from_random(0x100, 1 << 20, numbers.as_mut()),
+            dma: Dma::with_loose_atomics(faults.loose_atomic, Rng::new(faults.seed.rotate_left(32))),
+            cqs: Table::new(0x400, 1 << LOG_MAX_CQ),
+            xrcds: Table::new(1, 1 << LOG_MAX_XRCD),
+            srqs: Table::new(1, 1 << 16),
+            qps,
+            dcts,
+        }
+    }
+}

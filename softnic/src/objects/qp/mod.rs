@@ -1,0 +1,338 @@
+//! Queue pairs: their attributes, their state machine and their queues.
+
+mod dynamic;
+mod faults;
+mod flight;
+mod message;
+mod pace;
+mod requester;
+mod responder;
+pub(crate) mod xrc;
+
+use super::srq::SharedSrq;
+use crate::queue_memory::QueueMemory;
+use crate::report::{Event, Report};
+use crate::roce::{Psn, Service};
+use crate::route::Route;
+pub(crate) use dynamic::{DcTarget, Dci, Link, OfDct, Refusal};
+use faults::LoopbackFaults;
+pub(crate) use faults::{LatePayload, ResponderFaults, Split, Unanswered};
+pub(crate) use flight::KEPT;
+pub(crate) use message::{Kind, Message};
+pub(crate) use requester::Requester;
+use responder::Responder;
+pub(crate) use responder::{ExecutedRead, PartialMessage, Response};
+use rushmem_mlx5::Syndrome;
+use rushmem_mlx5::cqe::Completion;
+use rushmem_mlx5::doorbell::{Record, record_counter};
+use rushmem_mlx5::prm::qp::{QpContext, SEND_DBR};
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// State of a QP, with the numbers of the QP context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    Reset = 0,
+    Init = 1,
+    Rtr = 2,
+    Rts = 3,
+    Error = 6,
+}
+
+impl State {
+    /// Returns whether the QP serves packets of its peer.
+    pub(crate) fn receives(self) -> bool {
+        matches!(self, State::Rtr | State::Rts)
+    }
+}
+
+/// Attributes that the state transitions set.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Attrs {
+    pub(crate) remote_qpn: u32,
+    /// Code of the path MTU, 1 to 5.
+    pub(crate) mtu: u8,
+    pub(crate) log_msg_max: u8,
+    pub(crate) remote_read: bool,
+    pub(crate) remote_write: bool,
+    pub(crate) remote_atomic: bool,
+    pub(crate) atomic_mode: u8,
+    pub(crate) min_rnr_nak: u8,
+    pub(crate) retry_count: u8,
+    pub(crate) rnr_retry: u8,
+    pub(crate) ack_timeout: u8,
+    pub(crate) log_sra_max: u8,
+    pub(crate) log_rra_max: u8,
+    /// WRITEs may land out of order.
+    pub(crate) unordered: bool,
+    /// Queue key that received datagrams must carry.
+    pub(crate) qkey: u32,
+    /// Partition key.
+    pub(crate) pkey: u16,
+}
+
+impl Attrs {
+    /// Returns log2 of the path MTU.
+    pub(crate) fn mtu_shift(&self) -> u32 {
+        7 + u32::from(self.mtu.clamp(1, 5))
+    }
+
+    /// Returns the number of packets for a message of `len` bytes; an empty message takes one.
+    pub(crate) fn packets(&self, len: u64) -> u32 {
+        let shift = self.mtu_shift();
+        ((len + (1 << shift) - 1) >> shift).max(1) as u32
+    }
+
+    /// Returns whether an atomic of `bytes` bytes, possibly an extended one, is allowed (values of `atomic_mode`).
+    pub(crate) fn allows_atomic(&self, bytes: u64, extended: bool) -> bool {
+        self.remote_atomic
+            && match self.atomic_mode {
+                0 => false,
+                1 | 2 => bytes == 8 && !extended,
+                mode => bytes <= 1 << mode.min(8),
+            }
+    }
+
+    /// Returns the time that a QP waits for its peer before it fails; `None` means no limit.
+    pub(crate) fn retry_timeout(&self) -> Option<Duration> {
+        let once = self.ack_wait()?;
+        Some(once * (u32::from(self.retry_count) + 1))
+    }
+
+    /// Returns the ACK timeout, 4.096 us times a power of two. An `ack_timeout` of 0 turns the timer off.
+    pub(crate) fn ack_wait(&self) -> Option<Duration> {
+        (self.ack_timeout != 0).then(|| Duration::from_nanos(4096 << self.ack_timeout))
+    }
+}
+
+/// Returns the time of a 5-bit RNR timer code (InfiniBand volume 1, table 45).
+pub(crate) fn rnr_time(code: u8) -> Duration {
+    const MICROS: [u64; 32] = [
+        655_360, 10, 20, 30, 40, 60, 80, 120, 160, 240, 320, 480, 640, 960, 1_280, 1_920, 2_560, 3_840,
+        5_120, 7_680, 10_240, 15_360, 20_480, 30_720, 40_960, 61_440, 81_920, 122_880, 163_840, 245_760,
+        327_680, 491_520,
+    ];
+    Duration::from_micros(MICROS[usize::from(code & 0x1f)])
+}
+
+/// A send queue.
+pub(crate) struct Sq {
+    pub(crate) ring: QueueMemory,
+    pub(crate) log_size: u8,
+    /// One past the last block announced by a doorbell.
+    pub(crate) producer: u16,
+    /// The next block to execute.
+    pub(crate) consumer: u16,
+}
+
+impl Sq {
+    /// Returns the number of blocks announced and not executed.
+    pub(crate) fn pending(&self) -> u16 {
+        self.producer.wrapping_sub(self.consumer)
+    }
+
+    pub(crate) fn depth(&self) -> u32 {
+        1 << self.log_size
+    }
+}
+
+/// A receive queue.
+pub(crate) struct Rq {
+    pub(crate) ring: QueueMemory,
+    pub(crate) log_size: u8,
+    /// Bytes of one entry.
+    pub(crate) stride: usize,
+    pub(crate) consumer: u16,
+}
+
+/// A requester that waits for its peer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stall {
+    /// Time of the first failed attempt.
+    pub(crate) since: Instant,
+    /// Time of the next attempt.
+    pub(crate) until: Instant,
+}
+
+/// A queue pair.
+pub(crate) struct Qp {
+    pub(crate) owner: u32,
+    pub(crate) qpn: u32,
+    pub(crate) service: Service,
+    pub(crate) pd: u32,
+    pub(crate) uar: u32,
+    pub(crate) user_index: u32,
+    pub(crate) cq_send: Option<u32>,
+    pub(crate) cq_recv: Option<u32>,
+    pub(crate) umems: [u32; 2],
+    /// Values set by the driver, for QUERY_QP.
+    pub(crate) context: QpContext,
+    pub(crate) state: State,
+    /// Enhanced connection establishment options in force.
+    pub(crate) ece: u32,
+    pub(crate) attrs: Attrs,
+    pub(crate) route: Route,
+    pub(crate) sq: Option<Sq>,
+    pub(crate) rq: Option<Rq>,
+    /// The shared receive queue, in the place of its own. For an XRC target, the one that the last request named.
+    pub(crate) srq: Option<SharedSrq>,
+    /// Set after the event that the QP in error uses no more of the shared receive queue.
+    pub(crate) has_left_srq: bool,
+    /// Absent without queues.
+    pub(crate) record: Option<QueueMemory>,
+    /// The producer counter that the record had at a reset, until a doorbell comes. Drivers may leave it there.
+    pub(crate) left_in_record: Option<u16>,
+    /// Set for an initiator of dynamic connections.
+    pub(crate) dci: Option<Box<Dci>>,
+    /// Set for a connection of a target of dynamic connections.
+    pub(crate) of_dct: Option<Box<OfDct>>,
+    /// Set while the QP is in the list of QPs with work.
+    pub(crate) queued: bool,
+    /// Next packet sequence number to send.
+    pub(crate) send_psn: Psn,
+    /// Next packet sequence number expected.
+    pub(crate) recv_psn: Psn,
+    /// Messages received completely.
+    pub(crate) msn: u32,
+    /// Bytes of the message at the head of the send queue that a loopback copy has already moved.
+    pub(crate) progress: u64,
+    pub(crate) stall: Option<Stall>,
+    pub(crate) rnr_tries: u8,
+    /// Time at which the engine next checks the QP's timers.
+    pub(crate) timer: Option<Instant>,
+    /// The WQE at the head of the send queue that the observer knows of, and the time at which its data began to move.
+    pub(crate) observed: Option<(u16, Instant)>,
+    /// Completions held back by a fault.
+    pub(crate) held: VecDeque<(Instant, Completion)>,
+    /// Faults injected into its WQEs.
+    pub(crate) faults: LoopbackFaults,
+    pub(crate) req: Requester,
+    pub(crate) resp: Responder,
+}
+
+impl Qp {
+    /// Creates a QP in state reset, without queues.
+    pub(crate) fn new(owner: u32, qpn: u32, service: Service, context: QpContext) -> Qp {
+        Qp {
+            owner,
+            qpn,
+            service,
+            pd: context.pd,
+            uar: context.uar_page,
+            user_index: context.user_index,
+            cq_send: None,
+            cq_recv: None,
+            umems: [0; 2],
+            context,
+            state: State::Reset,
+            ece: 0,
+            attrs: Attrs::default(),
+            route: Route::Loopback,
+            sq: None,
+            rq: None,
+            srq: None,
+            has_left_srq: false,
+            record: None,
+            left_in_record: None,
+            dci: None,
+            of_dct: None,
+            queued: false,
+            send_psn: Psn::default(),
+            recv_psn: Psn::default(),
+            msn: 0,
+            progress: 0,
+            stall: None,
+            rnr_tries: 0,
+            timer: None,
+            observed: None,
+            held: VecDeque::new(),
+            faults: LoopbackFaults::default(),
+            req: Requester::default(),
+            resp: Responder::default(),
+        }
+    }
+
+    /// Puts the QP into error for a reason that no completion of its send queue reports.
+    pub(crate) fn enter_error(&mut self, report: &mut Report, syndrome: Syndrome) {
+        if std::mem::replace(&mut self.state, State::Error) != State::Error {
+            if self.of_dct.is_none() {
+                report.events.push(Event::QpError { qpn: self.qpn, syndrome });
+            }
+            // Its queues must be flushed.
+            report.wakeups.push((report.now, self.qpn));
+        }
+    }
+
+    /// Returns the number that completions carry: for a connection of a target, the target's.
+    pub(crate) fn number(&self) -> u32 {
+        self.of_dct.as_ref().map_or(self.qpn, |of| of.dctn)
+    }
+
+    /// Returns whether doorbells of the send queue have a doorbell record.
+    pub(crate) fn has_send_record(&self) -> bool {
+        self.context.send_dbr_mode == SEND_DBR
+    }
+
+    /// Returns the producer counter of the doorbell record.
+    pub(crate) fn record_producer(&self) -> u16 {
+        self.record_counter_at(Record::SND_OFFSET)
+    }
+
+    /// Returns the number of posted receives of the doorbell record.
+    pub(crate) fn record_receives(&self) -> u16 {
+        self.record_counter_at(Record::RCV_OFFSET)
+    }
+
+    fn record_counter_at(&self, offset: usize) -> u16 {
+        self.record.as_ref().map_or(0, |record| record_counter(record.load_u32(offset)))
+    }
+
+    /// Returns whether a receive is posted.
+    pub(crate) fn has_receive(&self) -> bool {
+        match (&self.rq, &self.srq) {
+            (Some(rq), _) => self.record_receives() != rq.consumer,
+            (None, Some(srq)) => srq.get().posted() != 0,
+            (None, None) => false,
+        }
+    }
+
+    /// Returns whether receives can be posted, to the QP or to its shared receive queue.
+    pub(crate) fn has_receive_queue(&self) -> bool {
+        self.rq.is_some() || self.srq.is_some()
+    }
+
+    /// Sets all packet numbers of the requester when a connection begins.
+    pub(crate) fn begin_sending(&mut self, psn: Psn) {
+        self.send_psn = psn;
+        self.req.start(psn);
+        if let Some(sq) = &self.sq {
+            self.req.started = sq.consumer;
+        }
+    }
+
+    /// Resets all state of a connection.
+    pub(crate) fn reset(&mut self) {
+        self.left_in_record = Some(self.record_producer());
+        self.drop_partial_message();
+        self.leave_xrc_queue();
+        self.has_left_srq = false;
+        self.dci = self.dci.take().map(|_| Box::default());
+        self.route = Route::Loopback;
+        self.state = State::Reset;
+        self.attrs = Attrs::default();
+        if let Some(sq) = &mut self.sq {
+            (sq.producer, sq.consumer) = (0, 0);
+            sq.ring.restart();
+        }
+        if let Some(rq) = &mut self.rq {
+            rq.consumer = 0;
+        }
+        (self.send_psn, self.recv_psn, self.msn) = (Psn::default(), Psn::default(), 0);
+        (self.progress, self.stall, self.rnr_tries) = (0, None, 0);
+        self.observed = None;
+        self.held.clear();
+        self.faults = LoopbackFaults::default();
+        self.req = Requester::default();
+        self.resp = Responder::default();
+    }
+}

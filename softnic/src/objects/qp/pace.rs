@@ -1,0 +1,83 @@
+//! The time that answers take, and the time of silence after which a requester asks for one.
+
+use crate::roce::Psn;
+use std::time::{Duration, Instant};
+
+/// Time of silence before the first measurement.
+const FIRST: Duration = Duration::from_millis(1);
+/// Shortest time of silence: a question costs less than an engine that wakes for it in vain.
+const LEAST: Duration = Duration::from_micros(100);
+
+/// Measures one packet at a time.
+#[derive(Debug, Default)]
+pub(crate) struct Pace {
+    sample: Option<(Psn, Instant)>,
+    /// Mean time of an answer and mean deviation from it, after the first measurement.
+    known: Option<(Duration, Duration)>,
+}
+
+impl Pace {
+    /// Notes that a packet was sent for the first time.
+    pub(crate) fn note_sent(&mut self, psn: Psn, now: Instant) {
+        self.sample.get_or_insert((psn, now));
+    }
+
+    /// Drops the measurement under way: the packet may have been lost.
+    pub(crate) fn forget(&mut self) {
+        self.sample = None;
+    }
+
+    /// Ends the measurement if `is_received` says that its packet has arrived.
+    pub(crate) fn note_news(&mut self, now: Instant, is_received: impl FnOnce(Psn) -> bool) {
+        let Some((_, sent)) = self.sample.take_if(|(psn, _)| is_received(*psn)) else { return };
+        let time = now.saturating_duration_since(sent);
+        self.known = Some(match self.known {
+            None => (time, time / 2),
+            // The weights of RFC 6298.
+            Some((mean, deviation)) => ((mean * 7 + time) / 8, (deviation * 3 + mean.abs_diff(time)) / 4),
+        });
+    }
+
+    /// Returns the time of silence after which to ask.
+    pub(crate) fn patience(&self) -> Duration {
+        self.known.map_or(FIRST, |(mean, deviation)| (mean + 4 * deviation).max(LEAST))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patience_follows_the_time_of_answers() {
+        let (mut pace, start) = (Pace::default(), Instant::now());
+        let mut now = start;
+        let mut answer_after = |pace: &mut Pace, micros, count| {
+            for i in 0..count {
+                pace.note_sent(Psn::new(i), now);
+                pace.note_sent(Psn::new(i + 1), now + Duration::from_secs(1));
+                now += Duration::from_micros(micros);
+                pace.note_news(now, |_| false);
+                pace.note_news(now, |psn| psn == Psn::new(i));
+            }
+        };
+        assert_eq!(pace.patience(), FIRST);
+        answer_after(&mut pace, 1000, 1);
+        assert_eq!(pace.patience(), Duration::from_millis(3));
+        answer_after(&mut pace, 1000, 30);
+        assert!(pace.patience() < Duration::from_micros(1010), "{:?}", pace.patience());
+        answer_after(&mut pace, 5000, 3);
+        assert!(pace.patience() > Duration::from_millis(5), "{:?}", pace.patience());
+        answer_after(&mut pace, 1, 100);
+        assert_eq!(pace.patience(), LEAST);
+    }
+
+    #[test]
+    fn a_lost_packet_is_no_measurement() {
+        let (mut pace, now) = (Pace::default(), Instant::now());
+        pace.note_sent(Psn::new(1), now);
+        pace.forget();
+        pace.note_news(now + Duration::from_secs(9), |_| true);
+        assert_eq!(pace.patience(), FIRST);
+    }
+}

@@ -1,0 +1,12 @@
+//! The queues of a QP: send and receive entries, their completions, and their flush after an error.
+
+mod completion;
+pub(crate) mod flush;
+mod receive;
+mod send;
+
+pub(crate) use completion::{complete, fail, release};
+pub(crate) use receive::{Origin, ReceivedMessage, complete_receive, fail_receive, take_receive};
+pub(crate) use send::{BadWqe, MAX_SEGMENTS, PER_BLOCK, cq_reached, fetch, malformed};
+#[cfg(test)]
+mod tests;

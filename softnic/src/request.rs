@@ -1,0 +1,139 @@
+//! Requests of a peer: what they ask for, why they are refused, and the receives that they fill.
+
+use crate::dma::{KeyFault, Mkeys, Rights, Span, User, resolve};
+use crate::memory::MemoryError;
+use crate::roce::Nak;
+use rushmem_mlx5::seg::DataSeg;
+use rushmem_mlx5::wqe::scatter;
+use rushmem_mlx5::{AtomicOp, Segment, Syndrome, Width};
+
+/// The reason why a responder refuses a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RemoteError {
+    /// The QP does not serve this operation, or it is malformed.
+    Invalid,
+    /// The key does not allow it.
+    Access(KeyFault),
+    /// The memory failed.
+    Failed(MemoryError),
+}
+
+impl RemoteError {
+    /// Returns the syndrome of the requester's completion.
+    pub(crate) fn syndrome(self) -> (Syndrome, u8) {
+        match self {
+            RemoteError::Invalid => (Syndrome::REMOTE_INVAL_REQ_ERR, 0),
+            RemoteError::Access(fault) => (Syndrome::REMOTE_ACCESS_ERR, fault.vendor()),
+            RemoteError::Failed(_) => (Syndrome::REMOTE_OP_ERR, 0),
+        }
+    }
+
+    /// Returns the NAK code.
+    pub(crate) fn nak(self) -> Nak {
+        match self {
+            RemoteError::Invalid => Nak::InvalidRequest,
+            RemoteError::Access(_) => Nak::RemoteAccess,
+            RemoteError::Failed(_) => Nak::RemoteOperational,
+        }
+    }
+}
+
+/// The remote range of a request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RemoteRange {
+    /// Protection domain of its key.
+    pub(crate) pd: u32,
+    pub(crate) addr: u64,
+    pub(crate) rkey: u32,
+    pub(crate) len: u64,
+}
+
+/// An atomic request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AtomicRequest {
+    pub(crate) addr: u64,
+    pub(crate) rkey: u32,
+    pub(crate) width: Width,
+    /// Masked, or not of 8 bytes.
+    pub(crate) extended: bool,
+    pub(crate) op: AtomicOp,
+}
+
+/// A receive that a message fills.
+#[derive(Debug)]
+pub(crate) struct Receive {
+    pub(crate) index: u16,
+    list: Vec<DataSeg>,
+    room: u64,
+    /// Protection domain of the queue.
+    pd: u32,
+}
+
+/// The reason why a receive cannot take a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BadReceive {
+    TooShort,
+    Key(KeyFault),
+    Memory(MemoryError),
+}
+
+impl BadReceive {
+    /// Returns the syndrome of the receive's completion.
+    pub(crate) fn syndrome(self) -> (Syndrome, u8) {
+        match self {
+            BadReceive::TooShort => (Syndrome::LOCAL_LENGTH_ERR, 0),
+            BadReceive::Key(fault) => (Syndrome::LOCAL_PROT_ERR, fault.vendor()),
+            BadReceive::Memory(_) => (Syndrome::LOCAL_PROT_ERR, 0),
+        }
+    }
+
+    /// Returns the error for the sender.
+    pub(crate) fn refusal(self) -> RemoteError {
+        match self {
+            BadReceive::TooShort => RemoteError::Invalid,
+            BadReceive::Key(_) => RemoteError::Failed(MemoryError::Device(0)),
+            BadReceive::Memory(error) => RemoteError::Failed(error),
+        }
+    }
+}
+
+impl Receive {
+    pub(crate) fn new(index: u16, segments: &[Segment], pd: u32) -> Receive {
+        let list: Vec<DataSeg> = scatter(segments).collect();
+        let room = list.iter().map(|segment| u64::from(segment.len.get() & 0x7fff_ffff)).sum();
+        Receive { index, list, room, pd }
+    }
+
+    /// Checks that a message of `len` bytes fits.
+    pub(crate) fn fits(&self, len: u64) -> Result<(), BadReceive> {
+        if len <= self.room { Ok(()) } else { Err(BadReceive::TooShort) }
+    }
+
+    /// Calls `put` with each piece of memory behind bytes `at..at + len` of the message, and its offset in them. `qpn` is the
+    /// number of the QP that receives it.
+    pub(crate) fn spread<'a>(
+        &self,
+        mkeys: &'a Mkeys,
+        qpn: u32,
+        at: u64,
+        len: u64,
+        mut put: impl FnMut(Span<'a>, u64) -> Result<(), MemoryError>,
+    ) -> Result<(), BadReceive> {
+        let (mut base, end) = (0, at + len);
+        self.fits(end)?;
+        for segment in &self.list {
+            let size = u64::from(segment.len.get() & 0x7fff_ffff);
+            let (from, to) = (at.max(base), end.min(base + size));
+            if from < to {
+                let addr = segment.addr.get().wrapping_add(from - base);
+                let key = segment.lkey.get();
+                let user = User { pd: self.pd, qpn };
+                let span = resolve(mkeys, user, key, addr, to - from, Rights::LOCAL_WRITE)
+                    .map_err(BadReceive::Key)?;
+                put(span, from - at).map_err(BadReceive::Memory)?;
+            }
+            base += size;
+        }
+        Ok(())
+    }
+}

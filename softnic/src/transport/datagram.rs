@@ -1,0 +1,334 @@
+//! Datagrams: SENDs of one packet, each with its own address.
+//!
+//! Nothing is acknowledged. An undeliverable datagram is lost, and the sender's WQE completes anyway. A receive buffer
+//! begins with 40 bytes for a global route header. RoCE zeroes the first 20 and stores the IPv4 header in the others
+//! (InfiniBand Architecture Specification, annex A17.4.5.1).
+
+use super::datapath::Datapath;
+use super::multicast::{self, Members};
+use crate::address::lid_of;
+use crate::dma::{Dma, Mkeys, Rights, User};
+use crate::objects::Objects;
+use crate::objects::qp::{Qp, State};
+use crate::queues::{
+    Origin, ReceivedMessage, complete, complete_receive, fail, fail_receive, fetch, malformed, take_receive,
+};
+use crate::report::{Observation, Report};
+use crate::request::BadReceive;
+use crate::roce::{self, Bth, Deth, Ext, Op, Packet, Service};
+use crate::route::{Address, Route};
+use crate::wqe::{self, Done, LocalError, Piece, for_each_piece};
+use rushmem_mlx5::av::AvSeg;
+use rushmem_mlx5::cqe::Reception;
+use rushmem_mlx5::wqe::View;
+use rushmem_mlx5::{CqeOpcode, Opcode};
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+/// WQEs executed in one visit.
+const BURST: usize = 64;
+/// Bytes in front of the payload in every receive buffer.
+const GRH: usize = 40;
+/// Bytes of an IPv4 header without options.
+const IPV4: usize = 20;
+/// Bit of a queue key that selects the QP's own key.
+const OWN_KEY: u32 = 1 << 31;
+
+/// The result of one step.
+enum Step {
+    Sent,
+    /// Nothing to do until a doorbell.
+    Idle,
+    /// The socket's queue is full.
+    Full,
+    /// The QP is in error now: its queues are to be flushed.
+    Failed,
+}
+
+/// What datagrams need besides the path.
+#[derive(Default)]
+pub(crate) struct Datagrams {
+    /// Members of multicast groups.
+    pub(crate) members: Members,
+    /// Payload of the current datagram.
+    payload: Vec<u8>,
+}
+
+impl Datagrams {
+    /// Sends WQEs of a QP. Returns whether it can send more at once.
+    pub(super) fn run(&mut self, path: &mut Datapath, qpn: u32) -> bool {
+        for _ in 0..BURST {
+            match self.step(path, qpn) {
+                Step::Sent => {}
+                Step::Idle => return false,
+                Step::Full | Step::Failed => return true,
+            }
+        }
+        true
+    }
+
+    /// Sends what a QP of datagrams has been told to send, before a command destroys the QP.
+    pub(crate) fn finish(&mut self, path: &mut Datapath, qpn: u32) {
+        /// More bursts than a send queue has.
+        const MOST: usize = (1 << 16) / BURST;
+
+        for _ in 0..MOST {
+            let has_more = self.run(path, qpn);
+            path.flush(path.report.now);
+            if !has_more || path.objects.qps.get(qpn).is_none_or(|qp| qp.state != State::Rts) {
+                break;
+            }
+        }
+    }
+
+    fn step(&mut self, path: &mut Datapath, qpn: u32) -> Step {
+        let Datapath { objects, scratch, report, fabric, config, address, .. } = path;
+        let Objects { qps, cqs, mkeys, dma, .. } = objects;
+        let Some(qp) = qps.get_mut(qpn).filter(|qp| qp.state == State::Rts) else { return Step::Idle };
+        let Some(sq) = qp.sq.as_mut().filter(|sq| sq.pending() != 0) else { return Step::Idle };
+        if fabric.as_ref().is_some_and(|fabric| fabric.room() == 0) {
+            return Step::Full;
+        }
+        let index = sq.consumer;
+        let view = match fetch(sq, (Service::Ud, qpn), index, scratch, report) {
+            Ok(view) => view,
+            Err(bad) => {
+                malformed(qp, cqs, report, index, bad);
+                return Step::Failed;
+            }
+        };
+        sq.consumer = index.wrapping_add(u16::from(view.n_blocks()));
+        report.stats.wqes += 1;
+        report.lookout.note(|| wqe::begins(qpn, &view, None));
+        let done = Done { index, opcode: view.opcode(), byte_cnt: 0 };
+        let user = User { pd: qp.pd, qpn };
+        let payload = &mut self.payload;
+        let gathered = gather(&view, mkeys, dma, user, config.mtu, payload);
+        if let Err(refused) = gathered {
+            let (syndrome, vendor) = refused.syndrome();
+            fail(qp, cqs, report, done, syndrome, vendor);
+            return Step::Failed;
+        }
+        if view.flags().is_signaled() {
+            complete(qp, cqs, report, done);
+        } else {
+            report.lookout.note(|| wqe::ends(qpn, done, None));
+        }
+        // A WQE without an address is a NOP.
+        let Some(av) = view.av() else { return Step::Sent };
+        report.stats.bytes += payload.len() as u64;
+        let qkey = if av.qkey.get() & OWN_KEY == 0 { av.qkey.get() } else { qp.attrs.qkey };
+        let (psn, pkey) = (qp.send_psn, qp.attrs.pkey);
+        qp.send_psn = psn.plus(1);
+        let deth = Deth { qkey, source_qpn: qpn };
+        let (imm, solicited) = (view.imm(), view.flags().is_solicited());
+        match (address_of(&av).route(*address), fabric) {
+            (Ok(Route::Loopback), _) => {
+                let (from, to, infiniband) = (*address, *address, config.infiniband);
+                deliver(
+                    objects,
+                    report,
+                    av.qpn(),
+                    Arrived { from, to, deth, pkey, imm, solicited, payload, infiniband },
+                );
+            }
+            (Ok(Route::Peer(peer)), Some(fabric)) => {
+                let (op, ext) = match imm {
+                    None => (Op::SendOnly, Ext::Deth(deth)),
+                    Some(imm) => (Op::SendOnlyImm, Ext::DethImm(deth, imm)),
+                };
+                let (service, dest_qpn) = (Service::Ud, av.qpn());
+                let bth = Bth { service, op, solicited, pkey, ack_req: false, dest_qpn, psn, srqn: None };
+                let Ok(()) = fabric.send((qpn, peer), &bth, &ext, payload.len(), |to| {
+                    to.copy_from_slice(payload);
+                    Ok::<(), std::convert::Infallible>(())
+                });
+                let (psn, opcode, bytes) = (psn.get(), op.name(), payload.len() as u64);
+                let is_retransmission = false;
+                report.lookout.note(|| Observation::PacketSent {
+                    qpn,
+                    psn,
+                    opcode,
+                    bytes,
+                    is_retransmission,
+                });
+            }
+            _ => report.stats.lost += 1,
+        }
+        Step::Sent
+    }
+
+    /// Handles a packet for a multicast group: each member gets it, but not the QP that sent it.
+    pub(super) fn receive_group(
+        &self,
+        path: &mut Datapath,
+        from: SocketAddrV4,
+        group: SocketAddrV4,
+        bytes: &[u8],
+    ) {
+        let packet = roce::parse(bytes)
+            .ok()
+            .filter(|packet| packet.bth.service == Service::Ud && packet.bth.dest_qpn == multicast::QPN);
+        let Some(packet) = packet else {
+            path.report.stats.dropped += 1;
+            return;
+        };
+        let sender = match packet.ext {
+            Ext::Deth(deth) | Ext::DethImm(deth, _) if from == path.address => Some(deth.source_qpn),
+            _ => None,
+        };
+        for &qpn in self.members.of(*group.ip()) {
+            if Some(qpn) != sender {
+                receive_at(path, qpn, (from, group), &packet);
+                path.enqueue(qpn);
+            }
+        }
+    }
+}
+
+/// Gathers the payload of the WQE, which must fit one packet.
+fn gather(
+    view: &View<'_>,
+    mkeys: &Mkeys,
+    dma: &mut Dma,
+    user: User,
+    mtu: u32,
+    payload: &mut Vec<u8>,
+) -> Result<(), LocalError> {
+    let len = view.data_len();
+    if len > u64::from(mtu) {
+        return Err(LocalError::Length);
+    }
+    payload.clear();
+    payload.resize(len as usize, 0);
+    for_each_piece(view, mkeys, user, Rights::LOCAL_READ, 0, len, |piece, at| {
+        let to = &mut payload[at as usize..];
+        match piece {
+            Piece::Inline(bytes) => to[..bytes.len()].copy_from_slice(bytes),
+            Piece::Memory(from) => {
+                dma.read(&from, &mut to[..from.len as usize]).map_err(|_| LocalError::Memory)?;
+            }
+        }
+        Ok(())
+    })
+}
+
+fn address_of(av: &AvSeg) -> Address {
+    Address { gid: av.rgid, mac: av.rmac, lid: av.rlid.get() }
+}
+
+/// Handles a packet for a datagram QP.
+pub(super) fn receive(path: &mut Datapath, qpn: u32, from: SocketAddrV4, packet: &Packet<'_>) {
+    receive_at(path, qpn, (from, path.address), packet);
+}
+
+/// Handles a packet for a datagram QP, sent to the address `to`.
+fn receive_at(path: &mut Datapath, qpn: u32, (from, to): (SocketAddrV4, SocketAddrV4), packet: &Packet<'_>) {
+    let (deth, imm) = match packet.ext {
+        Ext::Deth(deth) => (deth, None),
+        Ext::DethImm(deth, imm) => (deth, Some(imm)),
+        _ => return,
+    };
+    let (pkey, solicited, payload) = (packet.bth.pkey, packet.bth.solicited, packet.payload);
+    let infiniband = path.config.infiniband;
+    let arrived = Arrived { from, to, deth, pkey, imm, solicited, payload, infiniband };
+    deliver(&mut path.objects, &mut path.report, qpn, arrived);
+}
+
+/// A datagram at its destination.
+struct Arrived<'a> {
+    from: SocketAddrV4,
+    /// Address that it was sent to.
+    to: SocketAddrV4,
+    deth: Deth,
+    pkey: u16,
+    imm: Option<u32>,
+    solicited: bool,
+    payload: &'a [u8],
+    /// Whether the port is InfiniBand: the completion then has a service level, and no type of packet.
+    infiniband: bool,
+}
+
+fn deliver(objects: &mut Objects, report: &mut Report, qpn: u32, arrived: Arrived<'_>) {
+    let Objects { qps, cqs, mkeys, dma, .. } = objects;
+    let Arrived { from, to, deth, pkey, imm, solicited, payload, infiniband } = arrived;
+    let sl = if infiniband { 0 } else { Reception::ROCE_V2_IPV4 };
+    let open = |qp: &&mut Box<Qp>| {
+        let keys_fit = qp.attrs.qkey == deth.qkey && roce::pkeys_match(qp.attrs.pkey, pkey);
+        qp.service == Service::Ud && qp.state.receives() && keys_fit
+    };
+    let qp = qps.get_mut(qpn).filter(open);
+    let Some((qp, receive)) = qp.and_then(|qp| take_receive(qp, report).map(|receive| (qp, receive))) else {
+        tracing::trace!(qpn, %from, source = deth.source_qpn, "datagram dropped: no QP or no posted receive");
+        report.stats.lost += 1;
+        return;
+    };
+    let ext = imm.map_or(Ext::Deth(deth), |imm| Ext::DethImm(deth, imm));
+    let header = header(*from.ip(), *to.ip(), roce::packet_len(roce::BTH + ext.len(), payload.len()));
+    let len = GRH + payload.len();
+    let parts = [(0, &header[..]), (GRH, payload)];
+    let since = report.lookout.time();
+    let placed = receive.fits(len as u64).and_then(|()| {
+        parts.into_iter().try_for_each(|(start, bytes)| {
+            receive.spread(mkeys, qpn, start as u64, bytes.len() as u64, |to, at| {
+                dma.write(&to, &bytes[at as usize..][..to.len as usize])
+            })
+        })
+    });
+    let placed = placed.and_then(|()| dma.flush().map_err(BadReceive::Memory));
+    if let Err(bad) = placed {
+        fail_receive(qp, cqs, report, receive.index, bad);
+        qp.enter_error(report, bad.refusal().syndrome().0);
+        return;
+    }
+    if let Some(since) = since {
+        let opcode = if imm.is_some() { Opcode::SEND_IMM } else { Opcode::SEND };
+        let bytes = payload.len() as u64;
+        report.lookout.note(|| Observation::Arrival { qpn, opcode, remote: None, bytes, since });
+    }
+    let message = ReceivedMessage {
+        kind: if imm.is_some() { CqeOpcode::RESP_SEND_IMM } else { CqeOpcode::RESP_SEND },
+        index: receive.index,
+        byte_cnt: len as u32,
+        imm: imm.unwrap_or(0),
+        solicited,
+        origin: Origin { qpn: deth.source_qpn, lid: lid_of(*from.ip()).unwrap_or(0), grh: true, sl },
+    };
+    complete_receive(qp, cqs, report, message);
+}
+
+/// Returns the 40 bytes in front of the payload. They end with the IPv4 header of a packet of `len` bytes within UDP.
+fn header(from: Ipv4Addr, to: Ipv4Addr, len: usize) -> [u8; GRH] {
+    const UDP: usize = 8;
+    let mut area = [0; GRH];
+    let ip = &mut area[GRH - IPV4..];
+    ip[0] = 0x45;
+    ip[2..4].copy_from_slice(&((IPV4 + UDP + len) as u16).to_be_bytes());
+    // Do not fragment, 64 hops, UDP.
+    (ip[6], ip[8], ip[9]) = (0x40, 64, 17);
+    ip[12..16].copy_from_slice(&from.octets());
+    ip[16..20].copy_from_slice(&to.octets());
+    let words = ip.as_chunks().0.iter().map(|word| u32::from(u16::from_be_bytes(*word)));
+    let sum: u32 = words.sum();
+    // Carries are added back; the first addition may cause another.
+    let sum = (sum & 0xffff) + (sum >> 16);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    ip[10..12].copy_from_slice(&(!sum as u16).to_be_bytes());
+    area
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ipv4_header_by_hand() {
+        let area = header([127, 64, 0, 1].into(), [127, 64, 0xbf, 0xff].into(), 32);
+        assert_eq!(area[..20], [0; 20]);
+        let words = [0x4500u32, 60, 0, 0x4000, 0x4011, 0x7f40, 0x0001, 0x7f40, 0xbfff];
+        let sum: u32 = words.iter().sum();
+        let checksum = !((sum & 0xffff) + (sum >> 16)) as u16;
+        let expected: Vec<u8> = words.iter().flat_map(|word| (*word as u16).to_be_bytes()).collect();
+        assert_eq!((&area[20..30], &area[32..]), (&expected[..10], &expected[10..]));
+        assert_eq!(area[30..32], checksum.to_be_bytes());
+    }
+}

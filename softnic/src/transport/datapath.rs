@@ -1,0 +1,152 @@
+//! What the transports share.
+
+use super::schedule::Schedule;
+use crate::config::Config;
+use crate::health::Failures;
+use crate::link::Fabric;
+use crate::link::udp::TooLong;
+use crate::management::introduction::{Introductions, Meaning};
+use crate::management::{self, Inbox, MAD};
+use crate::objects::Objects;
+use crate::objects::qp::Qp;
+use crate::queues::MAX_SEGMENTS;
+use crate::report::Report;
+use crate::rng::Rng;
+use crate::roce;
+use crate::route::Route;
+use rushmem_mlx5::Segment;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::time::Instant;
+
+/// The state that every transport works on.
+pub(crate) struct Datapath {
+    pub(crate) config: Config,
+    /// Address of the fabric; the adapter's identity.
+    pub(crate) address: SocketAddrV4,
+    pub(crate) fabric: Option<Fabric>,
+    pub(crate) objects: Objects,
+    pub(crate) report: Report,
+    pub(crate) schedule: Schedule,
+    /// The current send WQE.
+    pub(crate) scratch: Box<[Segment; MAX_SEGMENTS]>,
+    /// Management datagrams for the driver.
+    pub(crate) mads: Inbox,
+    introductions: Introductions,
+    /// Failures that follow the first connection to another adapter.
+    pub(crate) failures: Failures,
+}
+
+impl Datapath {
+    pub(crate) fn new(
+        config: Config,
+        address: SocketAddrV4,
+        fabric: Option<Fabric>,
+        numbers: &mut Option<Rng>,
+    ) -> Datapath {
+        let faults = config.faults.clone();
+        Datapath {
+            config,
+            address,
+            fabric,
+            objects: Objects::new(&faults, numbers),
+            schedule: Schedule::default(),
+            scratch: Box::new([Segment::ZERO; MAX_SEGMENTS]),
+            mads: Inbox::default(),
+            introductions: Introductions::default(),
+            failures: Failures::new(faults.planned_failures()),
+            report: Report::new(faults),
+        }
+    }
+
+    /// Adds a QP to those with work.
+    pub(crate) fn enqueue(&mut self, qpn: u32) {
+        if let Some(qp) = self.objects.qps.get_mut(qpn) {
+            self.schedule.enqueue(qp);
+        }
+    }
+
+    /// Gives each QP that waits for a time its turn at that time.
+    pub(crate) fn arm_wakeups(&mut self) {
+        for (at, qpn) in std::mem::take(&mut self.report.wakeups) {
+            if let Some(qp) = self.objects.qps.get_mut(qpn) {
+                self.schedule.arm(qp, at);
+            }
+        }
+    }
+
+    /// Returns how often a QP found no room for a packet.
+    pub(crate) fn shortages(&self) -> u64 {
+        self.fabric.as_ref().map_or(0, |fabric| fabric.shortages)
+    }
+
+    /// Hands waiting packets to their carriers. Returns whether some still wait.
+    pub(crate) fn flush(&mut self, now: Instant) -> bool {
+        let Some(fabric) = &mut self.fabric else { return false };
+        fabric.flush(now, &mut self.report.stats, &mut self.report.lookout);
+        let blocked = fabric.blocked();
+        for too_long in fabric.take_too_long() {
+            self.note_too_long(too_long);
+        }
+        blocked
+    }
+
+    /// Notes the loss of a packet that was too long, for the error of its QP.
+    fn note_too_long(&mut self, TooLong { to, dest_qpn }: TooLong) {
+        let qps = &mut self.objects.qps;
+        let sent_it = |qp: &Qp| qp.route == Route::Peer(to) && qp.attrs.remote_qpn == dest_qpn;
+        let sender = qps.iter().find(|(_, qp)| sent_it(qp)).map(|(qpn, _)| qpn);
+        if let Some(qp) = sender.and_then(|qpn| qps.get_mut(qpn)) {
+            qp.req.too_long = true;
+        }
+    }
+
+    /// Sends a management datagram at once.
+    pub(crate) fn send_mad(&mut self, to: Ipv4Addr, bytes: &[u8; MAD]) {
+        let (bth, ext) = self.mads.headers();
+        let delivered = match &mut self.fabric {
+            _ if to == *self.address.ip() => self.mads.add(to, bytes),
+            Some(fabric) if fabric.room() != 0 => {
+                let way = (management::QPN, SocketAddrV4::new(to, roce::PORT));
+                let Ok(()) = fabric.send(way, &bth, &ext, MAD, |payload| {
+                    payload.copy_from_slice(bytes);
+                    Ok::<(), std::convert::Infallible>(())
+                });
+                fabric.flush(Instant::now(), &mut self.report.stats, &mut self.report.lookout);
+                true
+            }
+            _ => false,
+        };
+        self.report.stats.lost += u64::from(!delivered);
+    }
+
+    /// Handles the introductions among the management datagrams that have arrived. The others wait for the driver.
+    pub(crate) fn introduce(&mut self) {
+        for mad in self.mads.take() {
+            match self.introductions.receive(mad.from, &mad.bytes) {
+                Meaning::Question(answer) => self.send_mad(mad.from, &answer),
+                Meaning::Answer => {
+                    if let Some(fabric) = &mut self.fabric {
+                        fabric.note_software(SocketAddrV4::new(mad.from, roce::PORT));
+                    }
+                }
+                Meaning::Stray => self.report.stats.dropped += 1,
+                Meaning::Other => self.mads.put_back(mad),
+            }
+        }
+    }
+
+    /// Notes at `now` that a QP is connected to `peer`. Several packets may go to a software adapter as one, so the peer is
+    /// asked unless its address tells.
+    pub(crate) fn meet(&mut self, peer: SocketAddrV4, is_software: bool, now: Instant) {
+        self.failures.connected(now);
+        let Some(fabric) = &mut self.fabric else { return };
+        if is_software {
+            fabric.note_software(peer);
+        } else if fabric.segments()
+            && peer.port() == roce::PORT
+            && let Some(question) = self.introductions.ask(*peer.ip())
+        {
+            self.send_mad(*peer.ip(), &question);
+        }
+    }
+}

@@ -1,0 +1,609 @@
+//! Execution towards a QP of the same adapter: no packets, one copy from source to destination.
+//!
+//! The responder's checks are made at once, and their result is the answer. A peer may be unable to answer: it is not
+//! ready to receive, or expects other packet numbers. Then the WQE waits and fails like one without acknowledgement.
+//! On an unreliable connection the message is lost instead.
+
+mod fault_injection;
+mod observe;
+mod send;
+
+use super::datapath::Datapath;
+use crate::dma::{Dma, Mkeys, Rights, User};
+use crate::memory::MemoryError;
+use crate::objects::qp::{Attrs, Dci, Qp, Refusal, Stall, State, rnr_time, xrc};
+use crate::objects::{Cq, Objects, SharedSrq, access};
+use crate::queues::{BadWqe, complete, cq_reached, fail, fetch, malformed};
+use crate::report::Report;
+use crate::request::{AtomicRequest, RemoteError, RemoteRange};
+use crate::roce::{Psn, Service, pkeys_match};
+use crate::route::Route;
+use crate::table::Table;
+use crate::wqe::{self, Done, LocalError, Piece, check_keys, for_each_piece};
+use rushmem_mlx5::seg::RaddrSeg;
+use rushmem_mlx5::wqe::View;
+use rushmem_mlx5::{Opcode, Syndrome};
+use send::{immediate, send};
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+/// WQEs executed in one visit.
+const BURST: usize = 64;
+/// Payload moved in one visit, and of one message at a time, in bytes at most.
+const BURST_BYTES: u64 = 1 << 20;
+/// Retry interval while the peer is not ready.
+const RETRY: Duration = Duration::from_micros(50);
+
+/// The result of one step.
+enum Step {
+    /// A WQE made progress; bytes moved.
+    Moved(u64),
+    /// Nothing to do until a doorbell or a timer.
+    Idle,
+    /// The QP is in error now.
+    Failed,
+}
+
+/// The outcome of executing a WQE.
+enum Outcome {
+    Done,
+    /// Bytes moved so far of a long message.
+    Partly(u64),
+    /// The peer would not answer.
+    Silent,
+    /// The receiver has no posted receive; its RNR timer code.
+    NotReady(u8),
+    /// The WQE waits for an event that has no timer.
+    Waits,
+    Local(LocalError),
+    Remote(RemoteError),
+}
+
+impl Outcome {
+    /// Returns the outcome on this service. Unreliable services complete even if the message is lost.
+    fn on(self, service: Service, report: &mut Report) -> Outcome {
+        match (service, self) {
+            (Service::Uc, Outcome::Silent | Outcome::NotReady(_) | Outcome::Remote(_)) => {
+                report.stats.lost += 1;
+                Outcome::Done
+            }
+            (_, outcome) => outcome,
+        }
+    }
+}
+
+impl From<LocalError> for Outcome {
+    fn from(refused: LocalError) -> Outcome {
+        Outcome::Local(refused)
+    }
+}
+
+impl From<RemoteError> for Outcome {
+    fn from(refusal: RemoteError) -> Outcome {
+        Outcome::Remote(refusal)
+    }
+}
+
+impl From<MemoryError> for Outcome {
+    fn from(error: MemoryError) -> Outcome {
+        Outcome::Remote(RemoteError::Failed(error))
+    }
+}
+
+/// The requester's side of one WQE.
+struct Source {
+    service: Service,
+    user: User,
+    peer: u32,
+    /// The number of the peer, or of its target of dynamic connections.
+    peer_number: u32,
+    /// Reason why there is no dynamic connection.
+    refusal: Option<Refusal>,
+    psn: Psn,
+    attrs: Attrs,
+    progress: u64,
+    /// Part of the message that this step moves.
+    part: Range<u64>,
+    /// Set if fault injection delays the answer of a READ or an atomic, or the landing of a WRITE.
+    late: bool,
+}
+
+impl Source {
+    #[inline]
+    fn new(qp: &Qp, part: Range<u64>) -> Source {
+        Source {
+            service: qp.service,
+            user: User { pd: qp.pd, qpn: qp.qpn },
+            peer: qp.attrs.remote_qpn,
+            peer_number: qp.dci.as_deref().and_then(Dci::dctn).unwrap_or(qp.attrs.remote_qpn),
+            refusal: qp.dci.as_deref().and_then(Dci::refusal),
+            psn: qp.send_psn,
+            attrs: qp.attrs,
+            progress: qp.progress,
+            part,
+            late: qp.faults.is_late(),
+        }
+    }
+
+    /// Makes the target of an extended connection serve the queue `srqn`, if it is there.
+    fn aim(&self, qps: &mut Table<Box<Qp>>, srqs: &Table<SharedSrq>, srqn: u32) -> Result<(), Outcome> {
+        let target = qps.get_mut(self.peer).filter(|target| self.is_expected_by(target));
+        Ok(target.map_or(Ok(()), |target| xrc::aim(target, srqs, srqn))?)
+    }
+
+    /// Returns whether `target` is connected to this QP and expects its next packet number.
+    #[inline]
+    fn is_expected_by(&self, target: &Qp) -> bool {
+        target.state.receives()
+            && target.service == self.service
+            && target.route == Route::Loopback
+            && target.attrs.remote_qpn == self.user.qpn
+            && (self.service != Service::Xrc || target.is_xrc_target())
+            && pkeys_match(target.attrs.pkey, self.attrs.pkey)
+            && (target.recv_psn == self.psn || !self.service.is_reliable())
+    }
+}
+
+/// A WQE that failed during its execution.
+struct FailedWqe {
+    done: Done,
+    blocks: u8,
+    /// Syndrome and vendor syndrome of its completion.
+    error: (Syndrome, u8),
+    /// Set if the responder refused it.
+    remote: bool,
+}
+
+/// The state of the path.
+#[derive(Default)]
+pub(super) struct Loopback {
+    /// WQEs of the current QP that wait for their data.
+    pub(super) finished: Vec<Done>,
+}
+
+impl Loopback {
+    /// Executes some WQEs of a QP. Returns whether it can execute more at once.
+    pub(super) fn run(&mut self, path: &mut Datapath, qpn: u32) -> bool {
+        if path.report.injects_faults
+            && !fault_injection::answer(qpn, &mut path.objects, &mut path.report, false)
+        {
+            // The QP is in error, so its queue must be flushed.
+            return true;
+        }
+        let mut bytes = 0;
+        let mut more = true;
+        for _ in 0..BURST {
+            match self.step(path, qpn) {
+                Step::Moved(moved) => bytes += moved,
+                Step::Idle => {
+                    more = false;
+                    break;
+                }
+                Step::Failed => break,
+            }
+            if bytes >= BURST_BYTES {
+                break;
+            }
+        }
+        if !self.finished.is_empty() {
+            self.announce(&mut path.objects, &mut path.report, qpn);
+        }
+        more
+    }
+
+    /// Completes the WQEs with data in flight, after one wait for all of them.
+    #[cold]
+    fn announce(&mut self, objects: &mut Objects, report: &mut Report, qpn: u32) {
+        let Objects { qps, cqs, dma, .. } = objects;
+        let Some(qp) = qps.get_mut(qpn) else { return self.finished.clear() };
+        let landed = dma.flush();
+        report.lookout.landed();
+        for done in self.finished.drain(..) {
+            match landed {
+                Ok(()) => complete(qp, cqs, report, done),
+                Err(_) if qp.state == State::Error => fail(qp, cqs, report, done, Syndrome::WR_FLUSH_ERR, 0),
+                // The failed copy is unknown, so the first WQE fails: its data may be missing.
+                Err(_) => fail(qp, cqs, report, done, Syndrome::REMOTE_OP_ERR, 0),
+            }
+        }
+    }
+
+    #[inline]
+    fn step(&mut self, path: &mut Datapath, qpn: u32) -> Step {
+        let Datapath { objects, scratch, report, schedule, .. } = path;
+        let now = report.now;
+        let Some(qp) = objects.qps.get_mut(qpn).filter(|qp| qp.state == State::Rts) else {
+            return Step::Idle;
+        };
+        if let Some(stall) = qp.stall.filter(|stall| stall.until > now) {
+            // The timer that fired may not be the stall's.
+            report.wakeups.push((stall.until, qpn));
+            return Step::Idle;
+        }
+        let Some(sq) = qp.sq.as_ref().filter(|sq| sq.pending() != 0) else { return Step::Idle };
+        let index = sq.consumer;
+        let view = match fetch(sq, (qp.service, qpn), index, scratch, report) {
+            Ok(view) => view,
+            Err(bad) => return self.fail_malformed(objects, report, qpn, (index, bad)),
+        };
+        if qp.dci.as_mut().is_some_and(|dci| !dci.serves(&view)) {
+            return Step::Idle;
+        }
+        let mut part = qp.progress..view.data_len().min(qp.progress + BURST_BYTES);
+        if report.injects_faults {
+            if let Some(until) = fault_injection::waits(qp, &view, report) {
+                report.wakeups.push((until, qpn));
+                return Step::Idle;
+            }
+            part = qp.faults.piece().unwrap_or(part);
+        }
+        if report.lookout.is_on() {
+            observe::begins(qp, &view, report);
+        }
+        let source = Source::new(qp, part);
+        let done = Done { index, opcode: view.opcode(), byte_cnt: 0 };
+        let aimed = view.xrc_srqn().map_or(Ok(()), |srqn| source.aim(&mut objects.qps, &objects.srqs, srqn));
+        let outcome = aimed.and_then(|()| execute(&view, &source, objects, report));
+        let outcome = outcome.unwrap_or_else(|other| other);
+        let Objects { qps, cqs, dma, .. } = objects;
+        let Some(qp) = qps.get_mut(qpn) else { return Step::Idle };
+        if report.lookout.is_on() {
+            observe::outcome(&outcome, &view, (qp, &source), dma, report);
+        }
+        let outcome = outcome.on(source.service, report);
+        if report.injects_faults && matches!(outcome, Outcome::Done | Outcome::Partly(_)) {
+            fault_injection::moved(qp, report);
+        }
+        let retry = match outcome {
+            Outcome::Done => {
+                let moved = view.data_len() - qp.progress.min(view.data_len());
+                self.finish(qp, cqs, dma, report, &view, done);
+                return if qp.state == State::Error { Step::Failed } else { Step::Moved(moved) };
+            }
+            Outcome::Partly(progress) => {
+                let moved = progress - qp.progress;
+                qp.progress = progress;
+                (qp.stall, qp.rnr_tries) = (None, 0);
+                return Step::Moved(moved.max(BURST_BYTES));
+            }
+            Outcome::Waits => Ok(now + RETRY),
+            Outcome::Silent => retry_silent(qp, now),
+            Outcome::NotReady(code) => retry_not_ready(qp, code, now),
+            Outcome::Local(error) => Err(error.syndrome()),
+            Outcome::Remote(error) => Err(error.syndrome()),
+        };
+        match retry {
+            Ok(until) => {
+                schedule.arm(qp, until);
+                Step::Idle
+            }
+            Err(error) => {
+                let remote = matches!(outcome, Outcome::Remote(_));
+                let failed = FailedWqe { done, blocks: view.n_blocks(), error, remote };
+                self.fail_wqe(objects, report, &source, failed)
+            }
+        }
+    }
+
+    /// Completes earlier WQEs, then a malformed one in error.
+    #[cold]
+    fn fail_malformed(
+        &mut self,
+        objects: &mut Objects,
+        report: &mut Report,
+        qpn: u32,
+        (index, bad): (u16, BadWqe),
+    ) -> Step {
+        self.announce(objects, report, qpn);
+        fault_injection::answer(qpn, objects, report, true);
+        if let Some(qp) = objects.qps.get_mut(qpn).filter(|qp| qp.state == State::Rts) {
+            malformed(qp, &mut objects.cqs, report, index, bad);
+        }
+        Step::Failed
+    }
+
+    /// Completes earlier WQEs, then this one in error.
+    #[cold]
+    fn fail_wqe(
+        &mut self,
+        objects: &mut Objects,
+        report: &mut Report,
+        source: &Source,
+        failed: FailedWqe,
+    ) -> Step {
+        let FailedWqe { done, blocks, error: (syndrome, vendor), remote } = failed;
+        let qpn = source.user.qpn;
+        self.announce(objects, report, qpn);
+        fault_injection::answer(qpn, objects, report, true);
+        let Objects { qps, cqs, .. } = objects;
+        let Some(qp) = qps.get_mut(qpn).filter(|qp| qp.state == State::Rts) else {
+            // An earlier WQE has failed, so this one is flushed.
+            return Step::Failed;
+        };
+        consume(qp, blocks);
+        report.stats.wqes += 1;
+        fail(qp, cqs, report, done, syndrome, vendor);
+        if remote
+            && let Some(target) = qps.get_mut(source.peer).filter(|target| target.attrs.remote_qpn == qpn)
+        {
+            // The responder's QP fails with the requester's.
+            target.enter_error(report, syndrome);
+        }
+        Step::Failed
+    }
+
+    #[inline]
+    fn finish(
+        &mut self,
+        qp: &mut Qp,
+        cqs: &mut Table<Cq>,
+        dma: &Dma,
+        report: &mut Report,
+        view: &View<'_>,
+        mut done: Done,
+    ) {
+        consume(qp, view.n_blocks());
+        (qp.progress, qp.stall, qp.rnr_tries) = (0, None, 0);
+        report.stats.wqes += 1;
+        report.stats.bytes += view.data_len();
+        done.byte_cnt = wqe::returned_bytes(view);
+        if report.injects_faults && fault_injection::holds(qp, view, done, report) {
+            return;
+        }
+        if !view.flags().is_signaled() {
+            report.lookout.note_landing(dma.has_landed(), || wqe::ends(qp.qpn, done, None));
+            return;
+        }
+        // The completion announces the data, so it waits for outstanding copies and for earlier completions.
+        if self.finished.is_empty() && dma.has_landed() {
+            complete(qp, cqs, report, done);
+        } else {
+            self.finished.push(done);
+        }
+    }
+}
+
+/// Returns the time of the next attempt to reach a silent peer, or the error after the last one.
+fn retry_silent(qp: &mut Qp, now: Instant) -> Result<Instant, (Syndrome, u8)> {
+    let waited = wait(qp, now, RETRY);
+    match qp.attrs.retry_timeout() {
+        Some(timeout) if waited >= timeout => Err((Syndrome::TRANSPORT_RETRY_EXC_ERR, 0)),
+        _ => Ok(qp.stall.map_or(now, |stall| stall.until)),
+    }
+}
+
+/// Returns the time of the next attempt after "receiver not ready", or the error after the last one.
+fn retry_not_ready(qp: &mut Qp, code: u8, now: Instant) -> Result<Instant, (Syndrome, u8)> {
+    // 7 means no limit.
+    if qp.attrs.rnr_retry != 7 && qp.rnr_tries >= qp.attrs.rnr_retry {
+        return Err((Syndrome::RNR_RETRY_EXC_ERR, 0));
+    }
+    qp.rnr_tries = qp.rnr_tries.saturating_add(1);
+    let until = now + rnr_time(code);
+    qp.stall = Some(Stall { since: now, until });
+    Ok(until)
+}
+
+/// Records that the peer did not answer. Returns the time since the first attempt.
+fn wait(qp: &mut Qp, now: Instant, again: Duration) -> Duration {
+    let since = qp.stall.map_or(now, |stall| stall.since);
+    qp.stall = Some(Stall { since, until: now + again });
+    now - since
+}
+
+fn consume(qp: &mut Qp, blocks: u8) {
+    if let Some(sq) = &mut qp.sq {
+        sq.consumer = sq.consumer.wrapping_add(u16::from(blocks));
+    }
+}
+
+#[inline]
+fn execute(
+    view: &View<'_>,
+    source: &Source,
+    objects: &mut Objects,
+    report: &mut Report,
+) -> Result<Outcome, Outcome> {
+    match view.opcode() {
+        Opcode::NOP => return Ok(Outcome::Done),
+        Opcode::DUMP => return dump(view, source, objects),
+        Opcode::WAIT if cq_reached(view, &objects.cqs)? => return Ok(Outcome::Done),
+        Opcode::WAIT => return Ok(Outcome::Waits),
+        _ => {}
+    }
+    let Objects { qps, cqs, mkeys, dma, .. } = objects;
+    let len = view.data_len();
+    if len > 1 << source.attrs.log_msg_max {
+        return Err(LocalError::Length.into());
+    }
+    match source.refusal {
+        Some(Refusal::Local(error)) => return Err(error.into()),
+        Some(Refusal::Remote(error)) => return Err(error.into()),
+        None => {}
+    }
+    if !source.service.is_reliable() && (view.opcode() == Opcode::RDMA_READ || view.atomic().is_some()) {
+        return Err(LocalError::Operation.into());
+    }
+    let target = qps.get_mut(source.peer).filter(|target| source.is_expected_by(target));
+    let Some(target) = target else { return Ok(Outcome::Silent) };
+    target.recv_psn = source.psn;
+    let progress = source.progress + (source.part.end - source.part.start);
+    let outcome = match (view.opcode(), view.remote()) {
+        (Opcode::RDMA_WRITE | Opcode::RDMA_WRITE_IMM, Some(at)) => {
+            if view.opcode() == Opcode::RDMA_WRITE_IMM && !target.has_receive() {
+                return no_receive(target);
+            }
+            if source.late {
+                // The request is checked now and lands later.
+                access::writable(target, mkeys, place(target, at, len))?;
+                check_keys(view, mkeys, source.user, Rights::LOCAL_READ, len)?;
+            } else {
+                write(view, (source.user, source.part.clone()), target, mkeys, (dma, report), at)?;
+            }
+            if view.opcode() == Opcode::RDMA_WRITE_IMM && progress == len {
+                immediate(view, target, cqs, dma, report)?;
+            }
+            if source.late { len } else { progress }
+        }
+        (Opcode::RDMA_READ, Some(at)) if source.late => {
+            // The request is checked now and read later.
+            access::readable(target, mkeys, place(target, at, len))?;
+            check_keys(view, mkeys, source.user, Rights::LOCAL_WRITE, len)?;
+            len
+        }
+        (Opcode::RDMA_READ, Some(at)) => {
+            read(view, source.user, target, mkeys, dma, at, source.part.clone())?;
+            progress
+        }
+        (Opcode::SEND | Opcode::SEND_IMM, None) => send(view, source, target, mkeys, dma, (cqs, report))?,
+        (_, Some(at)) => {
+            let old = atomic(view, source, target, mkeys, dma, at)?;
+            match (old, qps.get_mut(source.user.qpn)) {
+                (None, _) => {}
+                (Some(old), Some(own)) if source.late => own.faults.old = old,
+                (Some(old), _) => give_old(view, mkeys, dma, source.user, old)?,
+            }
+            len
+        }
+        // SEND_INVAL: peers cannot invalidate keys of this adapter.
+        _ => return Err(RemoteError::Invalid.into()),
+    };
+    if let Some(target) = qps.get(source.peer) {
+        report.note_change(target.owner);
+    }
+    if outcome < len {
+        return Ok(Outcome::Partly(outcome));
+    }
+    Ok(advance_psns(qps, source, len))
+}
+
+/// Advances the packet numbers of both QPs past a message of `len` bytes.
+#[inline]
+fn advance_psns(qps: &mut Table<Box<Qp>>, source: &Source, len: u64) -> Outcome {
+    let packets = source.attrs.packets(len);
+    let Some(target) = qps.get_mut(source.peer) else { return Outcome::Silent };
+    target.recv_psn = target.recv_psn.plus(packets);
+    target.msn = target.msn.wrapping_add(1);
+    if let Some(own) = qps.get_mut(source.user.qpn) {
+        own.send_psn = own.send_psn.plus(packets);
+    }
+    Outcome::Done
+}
+
+fn no_receive(target: &Qp) -> Result<Outcome, Outcome> {
+    if target.has_receive_queue() {
+        return Ok(Outcome::NotReady(target.attrs.min_rnr_nak));
+    }
+    // Without a receive queue no receive will ever be posted: fail at once.
+    Err(RemoteError::Invalid.into())
+}
+
+fn place(target: &Qp, at: RaddrSeg, len: u64) -> RemoteRange {
+    RemoteRange { pd: target.pd, addr: at.addr.get(), rkey: at.rkey.get(), len }
+}
+
+/// Moves a part of a WRITE, which `user` posted.
+#[inline]
+fn write(
+    view: &View<'_>,
+    (user, part): (User, Range<u64>),
+    target: &Qp,
+    mkeys: &Mkeys,
+    (dma, report): (&mut Dma, &mut Report),
+    at: RaddrSeg,
+) -> Result<(), Outcome> {
+    let Some(to) = access::writable(target, mkeys, place(target, at, view.data_len()))? else {
+        return Ok(());
+    };
+    let Range { start, end } = part;
+    let due = fault_injection::posts(view, user, target, report);
+    for_each_piece(view, mkeys, user, Rights::LOCAL_READ, start, end - start, |piece, at| {
+        let to = to.part(start + at, u64::MAX);
+        match (piece, due) {
+            (Piece::Memory(from), None) => dma.copy(&to, &from)?,
+            (Piece::Inline(bytes), None) => dma.write(&to, bytes)?,
+            (Piece::Memory(from), Some(due)) => {
+                let mut data = vec![0; from.len as usize].into_boxed_slice();
+                dma.read(&from, &mut data)?;
+                dma.post(&to, data, due, target.owner);
+            }
+            (Piece::Inline(bytes), Some(due)) => dma.post(&to, bytes.into(), due, target.owner),
+        }
+        Ok(())
+    })
+}
+
+fn read(
+    view: &View<'_>,
+    user: User,
+    target: &Qp,
+    mkeys: &Mkeys,
+    dma: &mut Dma,
+    at: RaddrSeg,
+    part: Range<u64>,
+) -> Result<(), Outcome> {
+    let Some(from) = access::readable(target, mkeys, place(target, at, view.data_len()))? else {
+        return Ok(());
+    };
+    let Range { start, end } = part;
+    for_each_piece(view, mkeys, user, Rights::LOCAL_WRITE, start, end - start, |piece, at| {
+        if let Piece::Memory(to) = piece {
+            dma.copy(&to, &from.part(start + at, to.len))?;
+        }
+        Ok::<(), Outcome>(())
+    })
+}
+
+/// Executes an atomic and returns the old value, or `None` if the target's memory writes it to local memory.
+fn atomic(
+    view: &View<'_>,
+    source: &Source,
+    target: &Qp,
+    mkeys: &Mkeys,
+    dma: &mut Dma,
+    at: RaddrSeg,
+) -> Result<Option<u64>, Outcome> {
+    let Some(operands) = view.atomic() else { return Err(RemoteError::Invalid.into()) };
+    let (op, width, extended) = wqe::atomic(operands);
+    let bytes = width.bytes();
+    if view.data_len() < bytes {
+        return Err(LocalError::Length.into());
+    }
+    // The result must have a valid destination before memory changes.
+    let mut result = None;
+    for_each_piece(view, mkeys, source.user, Rights::LOCAL_WRITE, 0, bytes, |piece, _| {
+        if let Piece::Memory(span) = piece {
+            result.get_or_insert(span);
+        }
+        Ok::<(), LocalError>(())
+    })?;
+    let request = AtomicRequest { addr: at.addr.get(), rkey: at.rkey.get(), width, extended, op };
+    let word = access::atomic_word(target, mkeys, &request)?;
+    if !source.late
+        && let Some(result) = result
+        && dma.atomic_to(&word, width, op, &result).map_err(access::atomic_error)?
+    {
+        return Ok(None);
+    }
+    Ok(Some(dma.atomic(&word, width, op).map_err(access::atomic_error)?))
+}
+
+/// Writes an atomic's old value to local memory.
+fn give_old(view: &View<'_>, mkeys: &Mkeys, dma: &mut Dma, user: User, old: u64) -> Result<(), Outcome> {
+    let Some(operands) = view.atomic() else { return Err(RemoteError::Invalid.into()) };
+    let (_, width, _) = wqe::atomic(operands);
+    let (result, len) = wqe::atomic_result(old, width);
+    for_each_piece(view, mkeys, user, Rights::LOCAL_WRITE, 0, width.bytes(), |piece, at| {
+        if let Piece::Memory(to) = piece {
+            dma.write(&to, &result[at as usize..len])?;
+        }
+        Ok::<(), Outcome>(())
+    })
+}
+
+/// Executes a DUMP. Its completion means that earlier writes of this adapter are visible.
+fn dump(view: &View<'_>, source: &Source, objects: &mut Objects) -> Result<Outcome, Outcome> {
+    check_keys(view, &objects.mkeys, source.user, Rights::LOCAL_READ, view.data_len())?;
+    objects.dma.flush()?;
+    Ok(Outcome::Done)
+}

@@ -1,0 +1,177 @@
+//! The transports: they execute send entries, and handle packets.
+//!
+//! All work on one [`Datapath`](datapath::Datapath). What only one needs is its own.
+//!
+//! | file | does |
+//! |---|---|
+//! | `schedule` | gives QPs their turns |
+//! | `datapath` | holds what the transports share |
+//! | `loopback` | executes entries towards a QP of the same adapter |
+//! | `wire` | connections over packets |
+//! | `dc` | dynamic connections: makes and ends them |
+//! | `datagram`, `multicast` | datagrams, and the members of groups |
+
+pub(crate) mod datagram;
+pub(crate) mod datapath;
+pub(crate) mod dc;
+mod loopback;
+mod multicast;
+mod schedule;
+mod wire;
+
+use crate::link::Rest;
+use crate::management;
+use crate::objects::Objects;
+use crate::objects::qp::State;
+use crate::queues::{flush, release};
+use crate::report::{Observation, Stats};
+use crate::roce::{self, Op, Service};
+use crate::route::Route;
+use datagram::Datagrams;
+use datapath::Datapath;
+use dc::Dynamic;
+use loopback::Loopback;
+use std::net::SocketAddrV4;
+pub use wire::PACKET_TOO_LONG;
+
+/// The transports, each with its own state.
+#[derive(Default)]
+pub(crate) struct Transports {
+    loopback: Loopback,
+    pub(crate) datagrams: Datagrams,
+    pub(crate) dynamic: Dynamic,
+}
+
+impl Transports {
+    /// Returns the transports. `sequence` is the number of the last dynamic connection.
+    pub(crate) fn new(sequence: u32) -> Transports {
+        let mut transports = Transports::default();
+        transports.dynamic.sequence = sequence;
+        transports
+    }
+
+    /// Works on one QP for a bounded time. Returns whether it has more to do at once.
+    pub(crate) fn run(&mut self, path: &mut Datapath, qpn: u32) -> bool {
+        let Objects { qps, cqs, .. } = &mut path.objects;
+        let Some(qp) = qps.get_mut(qpn) else { return false };
+        if !qp.held.is_empty() {
+            release(qp, cqs, &mut path.report, false);
+        }
+        if qp.dci.is_none() {
+            return self.execute(path, qpn);
+        }
+        self.dynamic.turn(path, qpn);
+        self.execute(path, qpn) | dc::wants_turn(path, qpn)
+    }
+
+    /// Executes WQEs and answers packets of a QP.
+    #[inline]
+    fn execute(&mut self, path: &mut Datapath, qpn: u32) -> bool {
+        let Objects { qps, cqs, .. } = &mut path.objects;
+        let Some(qp) = qps.get_mut(qpn) else { return false };
+        match (qp.service, qp.route, qp.state) {
+            (Service::Ud, _, State::Rts) => self.datagrams.run(path, qpn),
+            (Service::Ud, _, State::Error) => flush::run(qp, cqs, &mut path.report),
+            (Service::Ud, ..) => false,
+            (_, Route::Peer(_), _) => wire::run(path, qpn),
+            (_, Route::Loopback, State::Rts) => self.loopback.run(path, qpn),
+            (_, Route::Loopback, State::Error) => flush::run(qp, cqs, &mut path.report),
+            (_, Route::Loopback, _) => false,
+        }
+    }
+
+    /// Forgets the WQEs under way, after a failure of the engine.
+    pub(crate) fn abandon(&mut self) {
+        self.loopback.finished.clear();
+    }
+
+    /// Handles one burst of packets. Returns whether there was one.
+    pub(crate) fn receive(&mut self, path: &mut Datapath, rest: Rest) -> bool {
+        // The fabric is taken out, so that a packet handler may borrow the rest. Responses are sent later.
+        let Some(mut fabric) = path.fabric.take() else { return false };
+        let mut received = Stats::default();
+        let now = path.report.now;
+        let mut busy = fabric.receive(now, rest, &mut received, |from, bytes| self.packet(path, from, bytes));
+        busy |= fabric.receive_groups(&mut received, |from, to, bytes| {
+            self.datagrams.receive_group(path, from, to, bytes);
+        });
+        for (way, bth, ext) in self.dynamic.answers.drain(..) {
+            fabric.send_empty(way, &bth, &ext);
+        }
+        for group in self.datagrams.members.take_empty() {
+            fabric.leave(group);
+        }
+        path.fabric = Some(fabric);
+        path.introduce();
+        let stats = &mut path.report.stats;
+        stats.packets_received += received.packets_received;
+        stats.bytes_received += received.bytes_received;
+        stats.shared_received += received.shared_received;
+        stats.dropped += received.dropped;
+        for _ in 0..received.faults {
+            path.report.note_fault(None, "black_hole");
+        }
+        busy
+    }
+
+    /// Handles one packet from the fabric.
+    pub(crate) fn packet(&mut self, path: &mut Datapath, from: SocketAddrV4, bytes: &[u8]) {
+        let packet = match roce::parse(bytes) {
+            Ok(packet) => packet,
+            Err(error) => {
+                tracing::trace!(%from, ?error, "broken packet");
+                path.report.stats.dropped += 1;
+                return;
+            }
+        };
+        let qpn = packet.bth.dest_qpn;
+        let service = packet.bth.service;
+        if packet.bth.op == Op::Connect {
+            return self.dynamic.connect(path, from, &packet);
+        }
+        if qpn == management::QPN {
+            let taken = service == Service::Ud && path.mads.receive(*from.ip(), &packet);
+            path.report.stats.dropped += u64::from(!taken);
+            return;
+        }
+        let known = path.objects.qps.get(qpn).is_some_and(|qp| {
+            // An initiator serves no requests, and a target sends none.
+            let is_response = packet.bth.op.is_response();
+            let is_at_its_end = match service {
+                Service::Dc => is_response == qp.dci.is_some(),
+                Service::Xrc => is_response != qp.is_xrc_target(),
+                Service::Rc | Service::Uc | Service::Ud => true,
+            };
+            qp.service == service
+                && is_at_its_end
+                && (service == Service::Ud || qp.route == Route::Peer(from))
+                && roce::pkeys_match(qp.attrs.pkey, packet.bth.pkey)
+        });
+        if !known {
+            tracing::trace!(%from, qpn, "packet from a stranger");
+            path.report.stats.dropped += 1;
+            return;
+        }
+        path.report.lookout.note(|| {
+            let (psn, opcode) = (packet.bth.psn.get(), packet.bth.op.name());
+            Observation::PacketReceived { qpn, psn, opcode, bytes: packet.payload.len() as u64 }
+        });
+        let now = path.report.now;
+        if let Some(of) = path.objects.qps.get_mut(qpn).and_then(|qp| qp.of_dct.as_mut()) {
+            of.used = now;
+            if packet.bth.op == Op::Disconnect {
+                if of.ends_with(&packet.ext) {
+                    path.objects.remove_connection(qpn);
+                }
+                return;
+            }
+        }
+        match service {
+            Service::Ud => datagram::receive(path, qpn, from, &packet),
+            Service::Uc | Service::Rc | Service::Dc | Service::Xrc => {
+                wire::receive(path, qpn, &packet, bytes)
+            }
+        }
+        path.enqueue(qpn);
+    }
+}

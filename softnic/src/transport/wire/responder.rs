@@ -1,0 +1,460 @@
+//! The responder: executes the peer's requests in order of their packet numbers.
+
+use super::late;
+use crate::dma::{Dma, Mkeys};
+use crate::objects::qp::{ExecutedRead, PartialMessage, Qp, Response, State, xrc};
+use crate::objects::{Cq, Objects, SharedSrq, access};
+use crate::queues::{Origin, ReceivedMessage, complete_receive, fail_receive, take_receive};
+use crate::report::{Observation, RemoteAddress, Report};
+use crate::request::{AtomicRequest, RemoteError, RemoteRange};
+use crate::roce::{AethSyndrome, Bth, Ext, Nak, Op, Packet, Psn, Reth};
+use crate::table::Table;
+use crate::transport::datapath::Datapath;
+use rushmem_mlx5::{AtomicOp, CqeOpcode, Opcode, Width};
+
+/// Atomic results kept for duplicate requests: at least as many as a peer may have in flight.
+const REPLAYS: usize = 256;
+
+/// An error of a request.
+enum RequestError {
+    LocalError(RemoteError),
+    /// The receive has already completed in error.
+    Receive(RemoteError),
+    /// No receive is posted.
+    NotReady,
+}
+
+impl From<RemoteError> for RequestError {
+    fn from(refusal: RemoteError) -> RequestError {
+        RequestError::LocalError(refusal)
+    }
+}
+
+/// Handles a request of a reliable or dynamic connection.
+pub(super) fn request(path: &mut Datapath, qpn: u32, packet: &Packet<'_>) {
+    let Datapath { objects: Objects { qps, cqs, srqs, mkeys, dma, .. }, report, .. } = path;
+    let Some(qp) = qps.get_mut(qpn) else { return };
+    if qp.state == State::Error {
+        if let Some((psn, syndrome)) = qp.resp.final_nak {
+            qp.push_response(Response::Ack { psn, syndrome });
+        }
+        return;
+    }
+    if !qp.state.receives() {
+        report.stats.dropped += 1;
+        return;
+    }
+    let ahead = packet.bth.psn.since(qp.recv_psn);
+    if ahead > 0 {
+        report.stats.out_of_order += 1;
+        report.counters.count(&qp.context, |counts| &mut counts.out_of_sequence);
+        if !std::mem::replace(&mut qp.resp.gap, true) {
+            qp.push_response(Response::Ack { psn: qp.recv_psn, syndrome: AethSyndrome::Nak(Nak::Sequence) });
+        }
+        return;
+    }
+    if ahead < 0 {
+        report.stats.duplicates += 1;
+        report.counters.count(&qp.context, |counts| &mut counts.duplicate_request);
+        if !is_fetch(packet.bth.op) || has_response_room(qp) {
+            answer_duplicate(qp, srqs, mkeys, report, packet);
+        }
+        return;
+    }
+    if is_fetch(packet.bth.op) && !has_response_room(qp) {
+        report.stats.dropped += 1;
+        return;
+    }
+    qp.resp.gap = false;
+    if let Err(refusal) = xrc::aim_at_packet(qp, srqs, &packet.bth) {
+        return refuse(qp, report, packet.bth.psn, refusal);
+    }
+    match execute(qp, cqs, mkeys, dma, report, packet) {
+        Ok(()) => report.note_change(qp.owner),
+        Err(RequestError::NotReady) => {
+            let syndrome = AethSyndrome::Rnr(qp.attrs.min_rnr_nak);
+            qp.push_response(Response::Ack { psn: packet.bth.psn, syndrome });
+        }
+        Err(RequestError::LocalError(refusal) | RequestError::Receive(refusal)) => {
+            refuse(qp, report, packet.bth.psn, refusal)
+        }
+    }
+}
+
+/// Ends the connection with a NAK of this request.
+pub(super) fn refuse(qp: &mut Qp, report: &mut Report, psn: Psn, refusal: RemoteError) {
+    let syndrome = AethSyndrome::Nak(refusal.nak());
+    tracing::debug!(qpn = qp.qpn, ?refusal, "request refused");
+    qp.resp.final_nak = Some((psn, syndrome));
+    if qp.srq.is_some() {
+        qp.drop_partial_message();
+    }
+    qp.resp.message = None;
+    // A split WRITE is acknowledged before all its bytes are moved.
+    qp.resp.responses.retain(|answer| answer.psn().since(psn) < 0);
+    qp.resp.responses.iter_mut().for_each(Response::clear_delay);
+    qp.push_response(Response::Ack { psn, syndrome });
+    qp.enter_error(report, refusal.syndrome().0);
+}
+
+/// Handles a packet of an unreliable connection.
+///
+/// Nothing is answered. A message with a missing packet or an error is dropped, and the next one starts anew.
+pub(super) fn unreliable(path: &mut Datapath, qpn: u32, packet: &Packet<'_>) {
+    let Datapath { objects: Objects { qps, cqs, mkeys, dma, .. }, report, .. } = path;
+    let Some(qp) = qps.get_mut(qpn).filter(|qp| qp.state.receives()) else { return };
+    let Bth { op, psn, .. } = packet.bth;
+    let begins = op.begins();
+    if psn != qp.recv_psn {
+        report.stats.out_of_order += 1;
+    }
+    if begins || psn != qp.recv_psn {
+        report.stats.lost += u64::from(qp.drop_partial_message());
+    }
+    qp.recv_psn = psn.plus(1);
+    if !begins && qp.resp.message.is_none() {
+        // This packet belongs to a dropped message.
+        return;
+    }
+    match execute(qp, cqs, mkeys, dma, report, packet) {
+        Ok(()) => return report.note_change(qp.owner),
+        Err(RequestError::Receive(refusal)) => qp.enter_error(report, refusal.syndrome().0),
+        Err(RequestError::LocalError(_) | RequestError::NotReady) => {
+            qp.drop_partial_message();
+        }
+    }
+    report.stats.lost += 1;
+}
+
+/// Answers a duplicate request, which was executed before.
+fn answer_duplicate(
+    qp: &mut Qp,
+    srqs: &Table<SharedSrq>,
+    mkeys: &Mkeys,
+    report: &mut Report,
+    packet: &Packet<'_>,
+) {
+    let psn = packet.bth.psn;
+    match (packet.bth.op, packet.ext) {
+        (Op::ReadRequest, Ext::Reth(reth)) => {
+            // The requester splits a repeated READ at a new place, so it may reach beyond the packets seen so far.
+            // Then the later requests were lost, and their numbers are used here. Only the last READ can do so: from
+            // any other packet, the requests that follow would look executed.
+            let end = psn.plus(qp.attrs.packets(u64::from(reth.len)));
+            let grows = end.since(qp.recv_psn) > 0;
+            let shift = qp.attrs.mtu_shift();
+            let of_last = || qp.resp.read.is_some_and(|read| read.includes(psn, &reth, shift));
+            let pd = xrc::pd_of(qp, srqs, &packet.bth);
+            let at = pd.map(|pd| RemoteRange { pd, addr: reth.addr, rkey: reth.rkey, len: reth.len.into() });
+            let readable = at.and_then(|at| access::readable(qp, mkeys, at).map(|_| at));
+            let fits = u64::from(reth.len) <= max_message_len(qp) && (!grows || of_last());
+            let Some(RemoteRange { pd, .. }) = readable.ok().filter(|_| fits) else {
+                report.stats.dropped += 1;
+                return;
+            };
+            if grows {
+                qp.recv_psn = end;
+            }
+            // Answers stay in the order of the requests. Those that this one contains need not be sent twice.
+            let count = |reth: &Reth| qp.attrs.packets(reth.len.into());
+            let packets = count(&reth);
+            qp.resp.responses.retain(|answer| match answer {
+                Response::Read { psn: first, reth: old, .. } => {
+                    first.since(psn) < 0 || first.plus(count(old)).since(psn.plus(packets)) > 0
+                }
+                _ => true,
+            });
+            qp.push_response(Response::Read { psn, pd, reth, sent: 0, due: None });
+        }
+        (Op::CompareSwap | Op::FetchAdd | Op::MaskedCompareSwap | Op::MaskedFetchAdd, _) => {
+            if let Some((_, old)) = qp.resp.replays.iter().find(|(at, _)| *at == psn) {
+                let old = *old;
+                qp.push_response(Response::Atomic { psn, old, due: None });
+            }
+        }
+        _ => acknowledge(qp),
+    }
+}
+
+/// Acknowledges all requests so far.
+pub(super) fn acknowledge(qp: &mut Qp) {
+    let last = qp.recv_psn.plus(u32::MAX);
+    qp.push_response(Response::Ack { psn: last, syndrome: AethSyndrome::Ack });
+}
+
+fn execute(
+    qp: &mut Qp,
+    cqs: &mut Table<Cq>,
+    mkeys: &Mkeys,
+    dma: &mut Dma,
+    report: &mut Report,
+    packet: &Packet<'_>,
+) -> Result<(), RequestError> {
+    check_sequence(qp, packet)?;
+    let psn = packet.bth.psn;
+    let write_only =
+        matches!(packet.bth.op, Op::WriteFirst | Op::WriteMiddle | Op::WriteLast | Op::WriteOnly);
+    if report.injects_faults && !write_only {
+        late::land(qp, mkeys, dma, report, None).map_err(|(_, refusal)| refusal)?;
+    }
+    let mut numbers = 1;
+    let mut read = None;
+    match (packet.bth.op, packet.ext) {
+        (Op::WriteFirst | Op::WriteOnly, Ext::Reth(reth)) => {
+            write(qp, cqs, mkeys, dma, report, packet, Some(reth))?
+        }
+        (Op::WriteOnlyImm, Ext::RethImm(reth, _)) => write(qp, cqs, mkeys, dma, report, packet, Some(reth))?,
+        (Op::WriteMiddle | Op::WriteLast | Op::WriteLastImm, _) => {
+            write(qp, cqs, mkeys, dma, report, packet, None)?;
+        }
+        (
+            Op::SendFirst | Op::SendMiddle | Op::SendLast | Op::SendLastImm | Op::SendOnly | Op::SendOnlyImm,
+            _,
+        ) => send(qp, cqs, mkeys, dma, report, packet)?,
+        (Op::ReadRequest, Ext::Reth(reth)) => {
+            let pd = qp.pd;
+            let at = RemoteRange { pd, addr: reth.addr, rkey: reth.rkey, len: reth.len.into() };
+            access::readable(qp, mkeys, at)?;
+            if !packet.payload.is_empty() || at.len > max_message_len(qp) {
+                return Err(RemoteError::Invalid.into());
+            }
+            numbers = qp.attrs.packets(reth.len.into());
+            let shift = qp.attrs.mtu_shift();
+            let new = ExecutedRead { first: psn, addr: reth.addr, rkey: reth.rkey };
+            read = qp.resp.read.filter(|read| read.includes(psn, &reth, shift)).or(Some(new));
+            qp.msn = qp.msn.wrapping_add(1);
+            qp.push_response(Response::Read { psn, pd, reth, sent: 0, due: report.draw_late_answer(qp.qpn) });
+        }
+        (_, ext) => {
+            let request = atomic_request(packet.bth.op, ext).ok_or(RemoteError::Invalid)?;
+            let since = report.lookout.time();
+            let old = access::atomic(qp, mkeys, dma, &request)?;
+            if let Some(since) = since {
+                let remote = Some(RemoteAddress { addr: request.addr, rkey: request.rkey });
+                let (qpn, opcode, bytes) = (qp.number(), opcode_of(packet), request.width.bytes());
+                report.lookout.note(|| Observation::Arrival { qpn, opcode, remote, bytes, since });
+            }
+            if qp.resp.replays.len() >= REPLAYS {
+                qp.resp.replays.pop_front();
+            }
+            qp.resp.replays.push_back((psn, old));
+            qp.msn = qp.msn.wrapping_add(1);
+            qp.push_response(Response::Atomic { psn, old, due: report.draw_late_answer(qp.qpn) });
+        }
+    }
+    qp.recv_psn = psn.plus(numbers);
+    qp.resp.read = read;
+    let answered = matches!(qp.resp.responses.back(), Some(Response::Read { .. } | Response::Atomic { .. }));
+    let asked = packet.bth.ack_req && qp.service.is_reliable();
+    if asked && !(answered && is_fetch(packet.bth.op)) {
+        qp.push_response(Response::Ack { psn, syndrome: AethSyndrome::Ack });
+    }
+    Ok(())
+}
+
+/// Returns the length of the longest message. Longer ones would leave too few packet numbers to detect duplicates.
+fn max_message_len(qp: &Qp) -> u64 {
+    1 << qp.attrs.log_msg_max
+}
+
+/// Returns whether one more response may be queued.
+///
+/// A peer that respects `log_rra_max` needs that many, and as many again for each repetition. Excess requests count as
+/// lost.
+fn has_response_room(qp: &Qp) -> bool {
+    qp.resp.responses.len() < 8 << qp.attrs.log_rra_max
+}
+
+fn is_fetch(op: Op) -> bool {
+    matches!(
+        op,
+        Op::ReadRequest | Op::CompareSwap | Op::FetchAdd | Op::MaskedCompareSwap | Op::MaskedFetchAdd
+    )
+}
+
+/// Checks that the packet continues the current message, in kind and length.
+fn check_sequence(qp: &Qp, packet: &Packet<'_>) -> Result<(), RemoteError> {
+    let op = packet.bth.op;
+    let continues_write = matches!(op, Op::WriteMiddle | Op::WriteLast | Op::WriteLastImm);
+    let continues_send = matches!(op, Op::SendMiddle | Op::SendLast | Op::SendLastImm);
+    let fits = match &qp.resp.message {
+        None => !continues_write && !continues_send,
+        Some(PartialMessage::Write { .. }) => continues_write,
+        Some(PartialMessage::Send { .. }) => continues_send,
+    };
+    let mtu = 1usize << qp.attrs.mtu_shift();
+    let more = matches!(op, Op::WriteFirst | Op::WriteMiddle | Op::SendFirst | Op::SendMiddle);
+    let len = packet.payload.len();
+    if fits && len <= mtu && (!more || len == mtu) { Ok(()) } else { Err(RemoteError::Invalid) }
+}
+
+fn write(
+    qp: &mut Qp,
+    cqs: &mut Table<Cq>,
+    mkeys: &Mkeys,
+    dma: &mut Dma,
+    report: &mut Report,
+    packet: &Packet<'_>,
+    begin: Option<Reth>,
+) -> Result<(), RequestError> {
+    let op = packet.bth.op;
+    let last = !matches!(op, Op::WriteFirst | Op::WriteMiddle);
+    let imm = match packet.ext {
+        Ext::Imm(imm) | Ext::RethImm(_, imm) => Some(imm),
+        _ => None,
+    };
+    if imm.is_some() && !qp.has_receive() {
+        return Err(if qp.has_receive_queue() {
+            RequestError::NotReady
+        } else {
+            RemoteError::Invalid.into()
+        });
+    }
+    let (reth, done, since) = match (begin, &qp.resp.message) {
+        (Some(reth), _) => (reth, 0, report.lookout.time()),
+        (None, Some(PartialMessage::Write { reth, done, since })) => (*reth, *done, *since),
+        _ => return Err(RemoteError::Invalid.into()),
+    };
+    let (len, part) = (u64::from(reth.len), packet.payload.len() as u64);
+    let end = done + part;
+    // Only the last packet ends the message, and exactly.
+    if (last && end != len) || (!last && end >= len) || len > max_message_len(qp) {
+        return Err(RemoteError::Invalid.into());
+    }
+    // The whole message is checked, so nothing is written if its end is out of range.
+    let place = RemoteRange { pd: qp.pd, addr: reth.addr, rkey: reth.rkey, len };
+    let arrival = since.filter(|_| last).map(|since| Observation::Arrival {
+        qpn: qp.number(),
+        opcode: opcode_of(packet),
+        remote: Some(RemoteAddress { addr: reth.addr, rkey: reth.rkey }),
+        bytes: len,
+        since,
+    });
+    let span = access::writable(qp, mkeys, place)?;
+    // An immediate value announces its data, so it is not split.
+    let is_later = span.is_some()
+        && report.injects_faults
+        && imm.is_none()
+        && (late::start_late(qp, report, packet, (place, done), arrival)
+            || late::start_split(qp, report, packet, (place, done), arrival));
+    if let Some(span) = span.filter(|_| !is_later) {
+        let at = span.part(done, part);
+        let due = if imm.is_none() && qp.service.is_reliable() { report.draw_posted(qp.qpn) } else { None };
+        match due {
+            Some(due) => dma.post(&at, packet.payload.into(), due, qp.owner),
+            None => dma.write_packet(&at, packet.payload, last).map_err(RemoteError::Failed)?,
+        }
+    }
+    if !last {
+        qp.resp.message = Some(PartialMessage::Write { reth, done: end, since });
+        return Ok(());
+    }
+    if let Some(arrival) = arrival.filter(|_| !is_later) {
+        report.lookout.note_landing(dma.has_landed(), || arrival);
+    }
+    qp.resp.message = None;
+    qp.msn = qp.msn.wrapping_add(1);
+    if let Some(imm) = imm
+        && let Some(receive) = take_receive(qp, report)
+    {
+        dma.flush().map_err(RemoteError::Failed)?;
+        let kind = CqeOpcode::RESP_WR_IMM;
+        let solicited = packet.bth.solicited;
+        let (index, byte_cnt, origin) = (receive.index, reth.len, Origin::default());
+        let message = ReceivedMessage { kind, index, byte_cnt, imm, solicited, origin };
+        complete_receive(qp, cqs, report, message);
+    }
+    Ok(())
+}
+
+fn send(
+    qp: &mut Qp,
+    cqs: &mut Table<Cq>,
+    mkeys: &Mkeys,
+    dma: &mut Dma,
+    report: &mut Report,
+    packet: &Packet<'_>,
+) -> Result<(), RequestError> {
+    let op = packet.bth.op;
+    let last = !matches!(op, Op::SendFirst | Op::SendMiddle);
+    let (receive, done, since) = match qp.resp.message.take() {
+        Some(PartialMessage::Send { receive, done, since }) => (receive, done, since),
+        Some(PartialMessage::Write { .. }) => return Err(RemoteError::Invalid.into()),
+        None => match take_receive(qp, report) {
+            Some(receive) => (receive, 0, report.lookout.time()),
+            None if qp.has_receive_queue() => return Err(RequestError::NotReady),
+            None => return Err(RemoteError::Invalid.into()),
+        },
+    };
+    let len = packet.payload.len() as u64;
+    let spread = receive.spread(mkeys, qp.number(), done, len, |to, at| {
+        let at = at as usize;
+        dma.write(&to, &packet.payload[at..at + to.len as usize])
+    });
+    if let Err(bad) = spread {
+        fail_receive(qp, cqs, report, receive.index, bad);
+        return Err(RequestError::Receive(bad.refusal()));
+    }
+    let end = done + len;
+    if !last {
+        qp.resp.message = Some(PartialMessage::Send { receive, done: end, since });
+        return Ok(());
+    }
+    dma.flush().map_err(RemoteError::Failed)?;
+    if let Some(since) = since {
+        let (qpn, opcode) = (qp.number(), opcode_of(packet));
+        report.lookout.note(|| Observation::Arrival { qpn, opcode, remote: None, bytes: end, since });
+    }
+    qp.msn = qp.msn.wrapping_add(1);
+    let (kind, imm) = match packet.ext {
+        Ext::Imm(imm) => (CqeOpcode::RESP_SEND_IMM, imm),
+        _ => (CqeOpcode::RESP_SEND, 0),
+    };
+    let solicited = packet.bth.solicited;
+    let (index, byte_cnt, origin) = (receive.index, end as u32, Origin::default());
+    let message = ReceivedMessage { kind, index, byte_cnt, imm, solicited, origin };
+    complete_receive(qp, cqs, report, message);
+    Ok(())
+}
+
+/// Returns the opcode of the WQE that the last or only packet of a request ends.
+fn opcode_of(packet: &Packet<'_>) -> Opcode {
+    match packet.bth.op {
+        Op::WriteLastImm | Op::WriteOnlyImm => Opcode::RDMA_WRITE_IMM,
+        Op::SendLast | Op::SendOnly => Opcode::SEND,
+        Op::SendLastImm | Op::SendOnlyImm => Opcode::SEND_IMM,
+        Op::CompareSwap => Opcode::ATOMIC_CS,
+        Op::FetchAdd => Opcode::ATOMIC_FA,
+        Op::MaskedCompareSwap => Opcode::ATOMIC_MASKED_CS,
+        Op::MaskedFetchAdd => Opcode::ATOMIC_MASKED_FA,
+        _ => Opcode::RDMA_WRITE,
+    }
+}
+
+/// Returns the atomic operation of a packet.
+fn atomic_request(op: Op, ext: Ext) -> Option<AtomicRequest> {
+    let all = u64::MAX;
+    let (addr, rkey, width, extended, op) = match (op, ext) {
+        (Op::FetchAdd, Ext::Atomic { addr, rkey, swap_add, .. }) => {
+            (addr, rkey, Width::Eight, false, AtomicOp::Add { add: swap_add, boundary: 0 })
+        }
+        (Op::CompareSwap, Ext::Atomic { addr, rkey, swap_add, compare }) => {
+            let op = AtomicOp::CompareSwap { compare, swap: swap_add, compare_mask: all, swap_mask: all };
+            (addr, rkey, Width::Eight, false, op)
+        }
+        (op, Ext::Masked { addr, rkey, width, operands: [a, b, c, d] }) => {
+            let width = match width {
+                4 => Width::Four,
+                8 => Width::Eight,
+                _ => return None,
+            };
+            let op = match op {
+                Op::MaskedFetchAdd => AtomicOp::Add { add: a, boundary: b },
+                _ => AtomicOp::CompareSwap { compare: a, swap: b, compare_mask: c, swap_mask: d },
+            };
+            (addr, rkey, width, true, op)
+        }
+        _ => return None,
+    };
+    Some(AtomicRequest { addr, rkey, width, extended, op })
+}

@@ -1,0 +1,129 @@
+//! Starts send WQEs: fetches and checks them, and gives them their packet numbers.
+
+use crate::dma::{Dma, Mkeys, Rights, User};
+use crate::objects::Cq;
+use crate::objects::qp::{Dci, Kind, Message, Qp};
+use crate::queues::{MAX_SEGMENTS, cq_reached, fetch};
+use crate::report::{Report, Rule};
+use crate::route::Route;
+use crate::table::Table;
+use crate::wqe::{self, LocalError, check_keys, waits_for_all, waits_for_reads};
+use rushmem_mlx5::wqe::View;
+use rushmem_mlx5::{Opcode, Segment, Syndrome};
+
+/// Maximum number of WQEs in flight.
+const MESSAGES: usize = 1024;
+
+pub(super) enum Start {
+    Started,
+    Nothing,
+    /// Waits for a condition that no doorbell or packet announces.
+    Poll,
+}
+
+/// Starts the next WQE of the send queue.
+pub(super) fn start(
+    qp: &mut Qp,
+    cqs: &Table<Cq>,
+    mkeys: &Mkeys,
+    dma: &mut Dma,
+    report: &mut Report,
+    scratch: &mut [Segment; MAX_SEGMENTS],
+) -> Start {
+    let Some(sq) = qp.sq.as_ref() else { return Start::Nothing };
+    if qp.req.messages.is_empty() {
+        qp.req.started = sq.consumer;
+    }
+    if qp.dci.as_deref().is_some_and(Dci::is_connecting) {
+        return Start::Nothing;
+    }
+    let index = qp.req.started;
+    if qp.req.broken || index == sq.producer || qp.req.messages.len() >= MESSAGES {
+        return Start::Nothing;
+    }
+    let psn = qp.send_psn;
+    let view = match fetch(sq, (qp.service, qp.qpn), index, scratch, report) {
+        Ok(view) => view,
+        Err(bad) => {
+            report.violations.record(Rule::Wqe, qp.qpn, bad.detail);
+            let blocks = bad.blocks.min(u16::from(u8::MAX)) as u8;
+            let fault = (Syndrome::LOCAL_QP_OP_ERR, 0);
+            qp.req.messages.push_back(Message::broken(index, blocks, bad.opcode, psn, fault));
+            qp.req.broken = true;
+            return Start::Started;
+        }
+    };
+    if qp.dci.as_mut().is_some_and(|dci| !dci.serves(&view)) {
+        return Start::Nothing;
+    }
+    let unanswered = |message: &Message| message.fetches() && message.end().since(qp.req.acked()) > 0;
+    if waits_for_reads(view.flags()) && qp.req.messages.iter().any(unanswered) {
+        return Start::Nothing;
+    }
+    if waits_for_all(view.flags()) && !qp.req.messages.is_empty() {
+        return Start::Nothing;
+    }
+    let reached = cq_reached(&view, cqs).map_err(LocalError::syndrome);
+    if reached == Ok(false) {
+        return Start::Poll;
+    }
+    let user = User { pd: qp.pd, qpn: qp.qpn };
+    let kind = match (view.opcode(), view.atomic()) {
+        (_, Some(_)) => Kind::Atomic,
+        (Opcode::RDMA_READ, _) => Kind::Read,
+        (Opcode::RDMA_WRITE | Opcode::RDMA_WRITE_IMM, _) => Kind::Write,
+        (Opcode::SEND | Opcode::SEND_IMM | Opcode::SEND_INVAL, _) => Kind::Send,
+        _ => Kind::Local,
+    };
+    let packets = match kind {
+        Kind::Local => 0,
+        Kind::Atomic => 1,
+        _ => qp.attrs.packets(view.data_len()),
+    };
+    let mut message = Message::new(&view, qp.service, kind, psn, packets);
+    if let Route::Peer(peer) = qp.route {
+        report.lookout.note(|| wqe::begins(qp.qpn, &view, Some(peer)));
+    }
+    let checked = reached.and_then(|_| check(&view, kind, mkeys, user, qp));
+    let checked = checked.and_then(|()| match view.opcode() {
+        // The completion of a DUMP means that earlier writes are visible.
+        Opcode::DUMP => dma.flush().map_err(|_| (Syndrome::LOCAL_PROT_ERR, 0)),
+        _ => Ok(()),
+    });
+    if let Err(fault) = checked {
+        (message.fault, message.packets) = (Some(fault), 0);
+        qp.req.broken = true;
+    }
+    qp.req.started = index.wrapping_add(u16::from(message.blocks));
+    qp.send_psn = psn.plus(message.packets);
+    qp.req.messages.push_back(message);
+    Start::Started
+}
+
+/// Makes all checks of the requester.
+fn check(view: &View<'_>, kind: Kind, mkeys: &Mkeys, user: User, qp: &Qp) -> Result<(), (Syndrome, u8)> {
+    let len = view.data_len();
+    if !qp.service.is_reliable() && matches!(kind, Kind::Read | Kind::Atomic) {
+        return Err(LocalError::Operation.syndrome());
+    }
+    if view.opcode() == Opcode::SEND_INVAL {
+        return Err((Syndrome::REMOTE_INVAL_REQ_ERR, 0));
+    }
+    if len > 1 << qp.attrs.log_msg_max {
+        return Err(LocalError::Length.syndrome());
+    }
+    let checked = match kind {
+        Kind::Local | Kind::Connect => check_keys(view, mkeys, user, Rights::LOCAL_READ, len),
+        Kind::Write | Kind::Send => check_keys(view, mkeys, user, Rights::LOCAL_READ, len),
+        Kind::Read => check_keys(view, mkeys, user, Rights::LOCAL_WRITE, len),
+        Kind::Atomic => {
+            let size = view.atomic().map_or(0, |atomic| u64::from(atomic.size()));
+            if len < size {
+                Err(LocalError::Length)
+            } else {
+                check_keys(view, mkeys, user, Rights::LOCAL_WRITE, len)
+            }
+        }
+    };
+    checked.map_err(LocalError::syndrome)
+}
