@@ -20,7 +20,6 @@ impl Health {
     }
 }
 
-/// A scheduled change of the health.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     PortFalls,
@@ -73,7 +72,6 @@ impl Failures {
         self.due.iter().map(|(at, _)| *at).min()
     }
 
-    /// Takes the changes that are due.
     pub(crate) fn take_due(&mut self, now: Instant) -> Vec<Change> {
         let (due, later) = std::mem::take(&mut self.due).into_iter().partition(|(at, _)| *at <= now);
         self.due = later;

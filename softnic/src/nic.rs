@@ -239,7 +239,6 @@ impl Uar {
 pub struct Context {
     shared: Arc<Shared>,
     id: u32,
-    /// Number of commands.
     commands: AtomicU64,
 }
 

@@ -14,7 +14,6 @@ pub(crate) enum RemoteError {
     Invalid,
     /// The key does not allow it.
     Access(KeyFault),
-    /// The memory failed.
     Failed(MemoryError),
 }
 
@@ -28,7 +27,6 @@ impl RemoteError {
         }
     }
 
-    /// Returns the NAK code.
     pub(crate) fn nak(self) -> Nak {
         match self {
             RemoteError::Invalid => Nak::InvalidRequest,
@@ -38,7 +36,6 @@ impl RemoteError {
     }
 }
 
-/// The remote range of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RemoteRange {
     /// Protection domain of its key.
@@ -48,7 +45,6 @@ pub(crate) struct RemoteRange {
     pub(crate) len: u64,
 }
 
-/// An atomic request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AtomicRequest {
     pub(crate) addr: u64,

@@ -36,7 +36,6 @@ impl LocalError {
     }
 }
 
-/// Parses a WQE of a QP of this service.
 #[inline]
 pub(crate) fn parse(service: Service, segments: &[Segment]) -> Result<View<'_>, Malformed> {
     match service {

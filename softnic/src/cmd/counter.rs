@@ -42,7 +42,6 @@ pub(super) fn dealloc(
     Ok(DeallocQCounterOut {})
 }
 
-/// Returns a counter set of this context.
 fn own(path: &mut Datapath, context: u32, number: u8) -> CmdResult<&mut CounterSet> {
     let set = path.report.counters.0.get_mut(number.into()).filter(|set| set.owner == context);
     set.ok_or(bad_resource(Reason::NoCounters))

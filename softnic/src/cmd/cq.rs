@@ -4,7 +4,7 @@ use super::memory::{own_uar, queue_memory};
 use super::refuse::{Reason, bad_resource, refuse};
 use super::{CmdResult, require};
 use crate::limits::LOG_MAX_CQ_SIZE;
-use crate::objects::{ArmState, Cq, Objects};
+use crate::objects::{Cq, Objects};
 use rushmem_mlx5::cqe::CQE_BYTES;
 use rushmem_mlx5::prm::CmdStatus;
 use rushmem_mlx5::prm::cq::{
@@ -19,26 +19,11 @@ pub(super) fn create(objects: &mut Objects, context: u32, command: CreateCq) -> 
     require(cqc.log_cq_size <= LOG_MAX_CQ_SIZE, Reason::CqSize)?;
     require(cqc.page_offset == 0, Reason::PageOffset)?;
     own_uar(objects, context, cqc.uar_page)?;
-    let entry = CQE_BYTES << cqc.cqe_sz;
-    let bytes = entry << cqc.log_cq_size;
+    let bytes = (CQE_BYTES << cqc.cqe_sz) << cqc.log_cq_size;
     let ring = queue_memory(objects, context, command.umem_id, command.umem_offset, bytes, CQE_BYTES)?;
     let record = queue_memory(objects, context, cqc.dbr_umem_id, cqc.dbr_addr, 8, 8)?;
-    let cq = Cq {
-        owner: context,
-        ring,
-        record,
-        entry,
-        log_size: cqc.log_cq_size,
-        collapsed: cqc.cc,
-        ignore_overrun: cqc.oi,
-        uar: cqc.uar_page,
-        eqn: cqc.c_eqn,
-        overrun: false,
-        produced: 0,
-        arm_state: ArmState::default(),
-        users: 0,
-        umems: [command.umem_id, cqc.dbr_umem_id],
-    };
+    let umems = [command.umem_id, cqc.dbr_umem_id];
+    let cq = Cq { umems, ..Cq::new(context, &cqc, ring, record) };
     let cqn = objects.add_cq(cq).ok_or(refuse(CmdStatus::NO_RES, Reason::Full))?;
     Ok(CreateCqOut { cqn })
 }

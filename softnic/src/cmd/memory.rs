@@ -149,12 +149,10 @@ pub(super) fn destroy_mkey(core: &mut Core, context: u32, command: DestroyMkey) 
     Ok(DestroyMkeyOut {})
 }
 
-/// Returns a umem of this context.
 pub(super) fn own_umem(umems: &Table<Umem>, context: u32, id: u32) -> CmdResult<&Umem> {
     umems.get(id).filter(|umem| umem.owner == context).ok_or(bad_resource(Reason::NoUmem))
 }
 
-/// Returns a UAR page of this context.
 pub(super) fn own_uar(objects: &Objects, context: u32, page: u32) -> CmdResult<&UarPage> {
     objects.uars.get(page).filter(|uar| uar.owner == context).ok_or(bad_resource(Reason::NoUar))
 }

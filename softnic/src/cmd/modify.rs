@@ -215,7 +215,6 @@ fn optional(qp: &mut Qp, given: &QpContext, mask: u32) {
     }
 }
 
-/// Returns the route of an address path.
 fn route(path: &AddressPath, own: SocketAddrV4) -> CmdResult<Route> {
     if path.fl {
         return Ok(Route::Loopback);

@@ -80,7 +80,6 @@ reasons! {
     State = 0x5f_0080, "the queue pair is not in the state from which the transition starts";
 }
 
-/// Returns the error of a refused command.
 pub(crate) fn refuse(status: CmdStatus, why: Reason) -> CmdError {
     CmdError { status, syndrome: why as u32 }
 }

@@ -5,7 +5,6 @@
 
 use crate::queue_memory::QueueMemory;
 
-/// Bytes of a register.
 pub(crate) const BYTES: usize = 8;
 
 /// The registers of all contexts.
@@ -13,7 +12,6 @@ pub(crate) const BYTES: usize = 8;
 pub(crate) struct ClockRegisters(Vec<(u32, QueueMemory)>);
 
 impl ClockRegisters {
-    /// Adds a register of a context.
     pub(crate) fn add(&mut self, owner: u32, register: QueueMemory) {
         self.0.push((owner, register));
     }
@@ -23,7 +21,6 @@ impl ClockRegisters {
         self.0.retain(|(of, _)| *of != owner);
     }
 
-    /// Stores the clock in all registers.
     #[inline]
     pub(crate) fn store(&self, clock: impl Fn() -> u64) {
         for (_, register) in &self.0 {

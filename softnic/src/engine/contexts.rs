@@ -11,10 +11,8 @@ const KEPT: usize = 256;
 /// A callback of a context's owner.
 pub(crate) type Listener = Arc<dyn Fn() + Send + Sync>;
 
-/// The open contexts.
 #[derive(Default)]
 pub(crate) struct Contexts {
-    /// Number of the last context.
     last: u32,
     open: BTreeMap<u32, Context>,
 }
@@ -69,7 +67,6 @@ impl Contexts {
         }
     }
 
-    /// Takes the failures of a context.
     pub(crate) fn take_failures(&mut self, context: u32) -> Vec<Event> {
         self.open.get_mut(&context).map(|context| std::mem::take(&mut context.failures)).unwrap_or_default()
     }

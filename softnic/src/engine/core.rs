@@ -31,9 +31,7 @@ pub(crate) struct Core {
 
 /// The conditions that end a sleep early.
 pub(crate) struct Wake {
-    /// The sockets of the fabric.
     pub(crate) sockets: [Option<Waiter>; 2],
-    /// The next timer.
     pub(crate) timer: Option<Instant>,
     pub(crate) now: Instant,
 }

@@ -20,7 +20,6 @@ const PATIENCE: u32 = 64;
 #[derive(Default)]
 pub(super) struct Doorbells {
     rung: Vec<Rung>,
-    /// Number of scans.
     scans: u32,
 }
 

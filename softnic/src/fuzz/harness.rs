@@ -252,21 +252,6 @@ impl Harness {
         harness
     }
 
-    /// Returns the number of the first QP.
-    pub(crate) fn qpn(&self) -> u32 {
-        self.qpn
-    }
-
-    /// Returns the number of the target of dynamic connections.
-    pub(crate) fn dctn(&self) -> u32 {
-        self.dctn
-    }
-
-    /// Returns the key of the heap.
-    pub(crate) fn key(&self) -> u32 {
-        self.key
-    }
-
     fn connect(&mut self, qpn: u32, remote_qpn: u32, to: SocketAddrV4) {
         let context = QpContext {
             rre: true,
@@ -537,6 +522,24 @@ impl Harness {
             headers[..6].fill(0);
             headers[12..14].fill(0);
         }
+    }
+}
+
+#[cfg(test)]
+impl Harness {
+    /// Returns the number of the first QP.
+    pub(crate) fn qpn(&self) -> u32 {
+        self.qpn
+    }
+
+    /// Returns the number of the target of dynamic connections.
+    pub(crate) fn dctn(&self) -> u32 {
+        self.dctn
+    }
+
+    /// Returns the key of the heap.
+    pub(crate) fn key(&self) -> u32 {
+        self.key
     }
 }
 

@@ -10,9 +10,9 @@ mod tests;
 
 use crate::cmd;
 use crate::engine::core::Core;
+pub(crate) use harness::Harness;
 #[cfg(test)]
-pub(crate) use harness::DC_KEY;
-pub(crate) use harness::{Harness, PEER};
+pub(crate) use harness::{DC_KEY, PEER};
 
 /// Number of passes after which an adapter must be idle.
 const PASSES: usize = 4096;

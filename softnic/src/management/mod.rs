@@ -55,7 +55,6 @@ impl Inbox {
         self.waiting.push(mad);
     }
 
-    /// Takes all datagrams.
     pub(crate) fn take(&mut self) -> Vec<Mad> {
         std::mem::take(&mut self.waiting)
     }

@@ -4,6 +4,7 @@ use crate::queue_memory::QueueMemory;
 use rushmem_mlx5::be::Be32;
 use rushmem_mlx5::cqe::{CQE_BYTES, Cqe, owner_bit};
 use rushmem_mlx5::doorbell::{ArmWord, CqRecord};
+use rushmem_mlx5::prm::cq::CqContext;
 
 /// A completion queue.
 pub(crate) struct Cq {
@@ -47,6 +48,26 @@ pub(crate) struct ArmState {
 pub(crate) struct Overrun;
 
 impl Cq {
+    /// Returns an empty CQ with the attributes of a command.
+    pub(crate) fn new(owner: u32, context: &CqContext, ring: QueueMemory, record: QueueMemory) -> Cq {
+        Cq {
+            owner,
+            ring,
+            record,
+            entry: CQE_BYTES << context.cqe_sz,
+            log_size: context.log_cq_size,
+            collapsed: context.cc,
+            ignore_overrun: context.oi,
+            uar: context.uar_page,
+            eqn: context.c_eqn,
+            overrun: false,
+            produced: 0,
+            arm_state: ArmState::default(),
+            users: 0,
+            umems: [0; 2],
+        }
+    }
+
     /// Writes the next CQE, which `make` builds for its owner bit. Returns whether it raises the CQ's event.
     ///
     /// Hardware needs a driver that has made all CQEs invalid. In the first round, this adapter makes the next CQE

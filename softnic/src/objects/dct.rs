@@ -10,7 +10,6 @@ use rushmem_mlx5::prm::qp::QpContext;
 use std::collections::HashMap;
 use std::net::SocketAddrV4;
 
-/// A target.
 pub(crate) struct Dct {
     pub(crate) owner: u32,
     pub(crate) context: DctContext,
@@ -18,7 +17,6 @@ pub(crate) struct Dct {
     pub(crate) srq: SharedSrq,
     /// Set if it accepts no connection any more.
     pub(crate) is_drained: bool,
-    /// Number of connects with a wrong key.
     pub(crate) wrong_keys: u32,
     /// The QP of each connection, by the adapter and the number of its initiator.
     pub(crate) connections: HashMap<(SocketAddrV4, u32), u32>,

@@ -185,7 +185,6 @@ impl Objects {
         count(&mut self.cqs, dct.context.cqn, change);
     }
 
-    /// Removes a connection of a target.
     pub(crate) fn remove_connection(&mut self, number: u32) {
         let of = self.qps.get(number).and_then(|qp| qp.of_dct.as_deref()).copied();
         let Some(OfDct { dctn, source, .. }) = of else { return };
@@ -196,7 +195,6 @@ impl Objects {
         }
     }
 
-    /// Removes all connections of a target.
     pub(crate) fn remove_connections(&mut self, dctn: u32) {
         let connections = self.dcts.get(dctn).map(|dct| dct.connections.values().copied().collect());
         let numbers: Vec<u32> = connections.unwrap_or_default();
@@ -241,10 +239,10 @@ mod tests {
     use super::*;
     use crate::config::Faults;
     use crate::memory::{HostBuffer, Memory, PAGE};
-    use crate::objects::cq::ArmState;
     use crate::objects::qp::State;
     use crate::queue_memory::QueueMemory;
     use crate::roce::Service;
+    use rushmem_mlx5::prm::cq::CqContext;
     use rushmem_mlx5::prm::qp::QpContext;
     use std::sync::Arc;
 
@@ -260,22 +258,8 @@ mod tests {
         let umem = objects.umems.insert(umem).unwrap();
         let Ok(page) = UarPage::new(CONTEXT, &memory, 0) else { panic!("a page is a page") };
         let uar_page = objects.uars.insert(page).unwrap();
-        let cq = Cq {
-            owner: CONTEXT,
-            ring: part(0),
-            record: part(64),
-            entry: 64,
-            log_size: 0,
-            collapsed: false,
-            ignore_overrun: false,
-            uar: uar_page,
-            eqn: 0,
-            overrun: false,
-            produced: 0,
-            arm_state: ArmState::default(),
-            users: 0,
-            umems: [umem; 2],
-        };
+        let context = CqContext { uar_page, ..CqContext::default() };
+        let cq = Cq { umems: [umem; 2], ..Cq::new(CONTEXT, &context, part(0), part(64)) };
         let cqn_snd = objects.add_cq(cq).unwrap();
         (objects, QpContext { pd, uar_page, cqn_snd, ..QpContext::default() })
     }

@@ -13,7 +13,7 @@ use crate::dma::{Dma, Mkeys, Umem};
 use crate::limits::{LOG_MAX_CQ, LOG_MAX_DCT, LOG_MAX_QP, LOG_MAX_XRCD};
 use crate::rng::Rng;
 use crate::table::Table;
-pub(crate) use cq::{ArmState, Cq};
+pub(crate) use cq::Cq;
 pub(crate) use dct::Dct;
 use qp::Qp;
 pub(crate) use srq::{OfXrcd, SharedSrq, Srq};

@@ -37,7 +37,6 @@ pub(crate) struct Srq {
     pub(crate) has_link: bool,
     /// Index of the next entry.
     pub(crate) next: u16,
-    /// Number of entries taken.
     pub(crate) taken: u16,
     /// Entries that were taken and not used.
     pub(crate) returned: Vec<u16>,
@@ -59,7 +58,6 @@ pub(crate) struct OfXrcd {
 }
 
 impl Srq {
-    /// Returns the number of posted entries.
     pub(crate) fn posted(&self) -> u16 {
         let produced = record_counter(self.record.load_u32(Record::RCV_OFFSET));
         produced.wrapping_sub(self.taken).saturating_add(self.returned.len() as u16)

@@ -26,13 +26,10 @@ pub(crate) struct Rung {
     pub(crate) has_record: bool,
 }
 
-/// A UAR page and its users.
 pub(crate) struct UarPage {
     pub(crate) owner: u32,
     pub(crate) page: QueueMemory,
-    /// QPs with this UAR page.
     pub(crate) qps: Vec<u32>,
-    /// CQs with this UAR page.
     pub(crate) cqs: Vec<u32>,
     /// Number of QPs and CQs that use the page.
     pub(crate) users: u32,

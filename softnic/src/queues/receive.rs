@@ -61,7 +61,6 @@ pub(crate) struct ReceivedMessage {
     pub(crate) origin: Origin,
 }
 
-/// Completes a receive.
 pub(crate) fn complete_receive(
     qp: &mut Qp,
     cqs: &mut Table<Cq>,

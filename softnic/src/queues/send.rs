@@ -13,7 +13,6 @@ use rushmem_mlx5::{CtrlSeg, Opcode, Segment, Syndrome};
 
 /// Segments of the largest send entry, rounded up to whole blocks.
 pub(crate) const MAX_SEGMENTS: usize = 64;
-/// Segments of one block.
 pub(crate) const PER_BLOCK: usize = 4;
 
 /// A WQE that is in the wrong slot or cannot be parsed.

@@ -6,14 +6,15 @@ use super::receive::take_receive;
 use super::send::{MAX_SEGMENTS, fetch};
 use crate::config::Faults;
 use crate::memory::{HostBuffer, Memory, PAGE};
+use crate::objects::Cq;
 use crate::objects::qp::{Qp, Rq, Sq, State};
-use crate::objects::{ArmState, Cq};
 use crate::queue_memory::QueueMemory;
 use crate::report::{Report, Rule};
 use crate::roce::Service;
 use crate::table::Table;
 use crate::wqe::Done;
 use rushmem_mlx5::doorbell::record_word;
+use rushmem_mlx5::prm::cq::CqContext;
 use rushmem_mlx5::prm::qp::QpContext;
 use rushmem_mlx5::{Flags, Opcode, Segment, Syndrome, Wqe};
 use std::sync::Arc;
@@ -40,22 +41,8 @@ impl Queues {
         let memory: Arc<dyn Memory> = Arc::clone(&buffer) as _;
         let part = |offset, len| QueueMemory::new(&memory, offset, len, 8).unwrap();
         let mut cqs = Table::new(1, 1);
-        let cq = Cq {
-            owner: 1,
-            ring: part(CQ, 128),
-            record: part(CQ_RECORD, 8),
-            entry: 64,
-            log_size: 1,
-            collapsed: false,
-            ignore_overrun: false,
-            uar: 0,
-            eqn: 0,
-            overrun: false,
-            produced: 0,
-            arm_state: ArmState::default(),
-            users: 0,
-            umems: [0; 2],
-        };
+        let context = CqContext { log_cq_size: 1, ..CqContext::default() };
+        let cq = Cq::new(1, &context, part(CQ, 128), part(CQ_RECORD, 8));
         let cqn = cqs.insert(cq);
         let mut qp = Qp::new(1, QPN, Service::Rc, QpContext::default());
         (qp.cq_send, qp.cq_recv, qp.state) = (cqn, cqn, State::Rts);

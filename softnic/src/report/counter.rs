@@ -7,14 +7,12 @@ use rushmem_mlx5::prm::qp::QpContext;
 /// Most counter sets: their numbers have eight bits, and 0 is none.
 const LIMIT: usize = 255;
 
-/// A counter set.
 #[derive(Default)]
 pub(crate) struct CounterSet {
     pub(crate) owner: u32,
     pub(crate) counts: QueryQCounterOut,
 }
 
-/// All counter sets of an adapter.
 pub(crate) struct CounterSets(pub(crate) Table<CounterSet>);
 
 impl CounterSets {
@@ -22,7 +20,6 @@ impl CounterSets {
         Self(Table::new(1, LIMIT))
     }
 
-    /// Removes the counter sets of a context.
     pub(crate) fn remove_all(&mut self, context: u32) {
         for number in self.0.numbers(|set| set.owner == context) {
             self.0.remove(number);

@@ -10,6 +10,7 @@ mod wqe_log;
 
 use crate::config::Faults;
 use crate::rng::Rng;
+use crate::roce::{Op, Psn};
 pub(crate) use counter::CounterSet;
 use counter::CounterSets;
 pub use event::Event;
@@ -70,6 +71,15 @@ impl Report {
     pub(crate) fn note_fault(&mut self, qpn: Option<u32>, kind: &'static str) {
         self.stats.faults += 1;
         self.lookout.note(|| Observation::Fault { qpn, kind });
+    }
+
+    /// Notes for the observer that a packet of a QP was handed to the fabric, with `bytes` of payload.
+    #[inline]
+    pub(crate) fn note_sent(&mut self, qpn: u32, (psn, op): (Psn, Op), bytes: u64, is_retransmission: bool) {
+        self.lookout.note(|| {
+            let (psn, opcode) = (psn.get(), op.name());
+            Observation::PacketSent { qpn, psn, opcode, bytes, is_retransmission }
+        });
     }
 
     /// Notes that memory of a context has changed, for its listener.

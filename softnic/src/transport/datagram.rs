@@ -33,7 +33,6 @@ const IPV4: usize = 20;
 /// Bit of a queue key that selects the QP's own key.
 const OWN_KEY: u32 = 1 << 31;
 
-/// The result of one step.
 enum Step {
     Sent,
     /// Nothing to do until a doorbell.
@@ -57,7 +56,7 @@ impl Datagrams {
     /// Sends WQEs of a QP. Returns whether it can send more at once.
     pub(super) fn run(&mut self, path: &mut Datapath, qpn: u32) -> bool {
         for _ in 0..BURST {
-            match self.step(path, qpn) {
+            match step(path, &mut self.payload, qpn) {
                 Step::Sent => {}
                 Step::Idle => return false,
                 Step::Full | Step::Failed => return true,
@@ -78,83 +77,6 @@ impl Datagrams {
                 break;
             }
         }
-    }
-
-    fn step(&mut self, path: &mut Datapath, qpn: u32) -> Step {
-        let Datapath { objects, scratch, report, fabric, config, address, .. } = path;
-        let Objects { qps, cqs, mkeys, dma, .. } = objects;
-        let Some(qp) = qps.get_mut(qpn).filter(|qp| qp.state == State::Rts) else { return Step::Idle };
-        let Some(sq) = qp.sq.as_mut().filter(|sq| sq.pending() != 0) else { return Step::Idle };
-        if fabric.as_ref().is_some_and(|fabric| fabric.room() == 0) {
-            return Step::Full;
-        }
-        let index = sq.consumer;
-        let view = match fetch(sq, (Service::Ud, qpn), index, scratch, report) {
-            Ok(view) => view,
-            Err(bad) => {
-                malformed(qp, cqs, report, index, bad);
-                return Step::Failed;
-            }
-        };
-        sq.consumer = index.wrapping_add(u16::from(view.n_blocks()));
-        report.stats.wqes += 1;
-        report.lookout.note(|| wqe::begins(qpn, &view, None));
-        let done = Done { index, opcode: view.opcode(), byte_cnt: 0 };
-        let user = User { pd: qp.pd, qpn };
-        let payload = &mut self.payload;
-        let gathered = gather(&view, mkeys, dma, user, config.mtu, payload);
-        if let Err(refused) = gathered {
-            let (syndrome, vendor) = refused.syndrome();
-            fail(qp, cqs, report, done, syndrome, vendor);
-            return Step::Failed;
-        }
-        if view.flags().is_signaled() {
-            complete(qp, cqs, report, done);
-        } else {
-            report.lookout.note(|| wqe::ends(qpn, done, None));
-        }
-        // A WQE without an address is a NOP.
-        let Some(av) = view.av() else { return Step::Sent };
-        report.stats.bytes += payload.len() as u64;
-        let qkey = if av.qkey.get() & OWN_KEY == 0 { av.qkey.get() } else { qp.attrs.qkey };
-        let (psn, pkey) = (qp.send_psn, qp.attrs.pkey);
-        qp.send_psn = psn.plus(1);
-        let deth = Deth { qkey, source_qpn: qpn };
-        let (imm, solicited) = (view.imm(), view.flags().is_solicited());
-        match (address_of(&av).route(*address), fabric) {
-            (Ok(Route::Loopback), _) => {
-                let (from, to, infiniband) = (*address, *address, config.infiniband);
-                deliver(
-                    objects,
-                    report,
-                    av.qpn(),
-                    Arrived { from, to, deth, pkey, imm, solicited, payload, infiniband },
-                );
-            }
-            (Ok(Route::Peer(peer)), Some(fabric)) => {
-                let (op, ext) = match imm {
-                    None => (Op::SendOnly, Ext::Deth(deth)),
-                    Some(imm) => (Op::SendOnlyImm, Ext::DethImm(deth, imm)),
-                };
-                let (service, dest_qpn) = (Service::Ud, av.qpn());
-                let bth = Bth { service, op, solicited, pkey, ack_req: false, dest_qpn, psn, srqn: None };
-                let Ok(()) = fabric.send((qpn, peer), &bth, &ext, payload.len(), |to| {
-                    to.copy_from_slice(payload);
-                    Ok::<(), std::convert::Infallible>(())
-                });
-                let (psn, opcode, bytes) = (psn.get(), op.name(), payload.len() as u64);
-                let is_retransmission = false;
-                report.lookout.note(|| Observation::PacketSent {
-                    qpn,
-                    psn,
-                    opcode,
-                    bytes,
-                    is_retransmission,
-                });
-            }
-            _ => report.stats.lost += 1,
-        }
-        Step::Sent
     }
 
     /// Handles a packet for a multicast group: each member gets it, but not the QP that sent it.
@@ -183,6 +105,70 @@ impl Datagrams {
             }
         }
     }
+}
+
+fn step(path: &mut Datapath, payload: &mut Vec<u8>, qpn: u32) -> Step {
+    let Datapath { objects, scratch, report, fabric, config, address, .. } = path;
+    let Objects { qps, cqs, mkeys, dma, .. } = objects;
+    let Some(qp) = qps.get_mut(qpn).filter(|qp| qp.state == State::Rts) else { return Step::Idle };
+    let Some(sq) = qp.sq.as_mut().filter(|sq| sq.pending() != 0) else { return Step::Idle };
+    if fabric.as_ref().is_some_and(|fabric| fabric.room() == 0) {
+        return Step::Full;
+    }
+    let index = sq.consumer;
+    let view = match fetch(sq, (Service::Ud, qpn), index, scratch, report) {
+        Ok(view) => view,
+        Err(bad) => {
+            malformed(qp, cqs, report, index, bad);
+            return Step::Failed;
+        }
+    };
+    sq.consumer = index.wrapping_add(u16::from(view.n_blocks()));
+    report.stats.wqes += 1;
+    report.lookout.note(|| wqe::begins(qpn, &view, None));
+    let done = Done { index, opcode: view.opcode(), byte_cnt: 0 };
+    let user = User { pd: qp.pd, qpn };
+    let gathered = gather(&view, mkeys, dma, user, config.mtu, payload);
+    if let Err(refused) = gathered {
+        let (syndrome, vendor) = refused.syndrome();
+        fail(qp, cqs, report, done, syndrome, vendor);
+        return Step::Failed;
+    }
+    if view.flags().is_signaled() {
+        complete(qp, cqs, report, done);
+    } else {
+        report.lookout.note(|| wqe::ends(qpn, done, None));
+    }
+    // A WQE without an address is a NOP.
+    let Some(av) = view.av() else { return Step::Sent };
+    report.stats.bytes += payload.len() as u64;
+    let qkey = if av.qkey.get() & OWN_KEY == 0 { av.qkey.get() } else { qp.attrs.qkey };
+    let (psn, pkey) = (qp.send_psn, qp.attrs.pkey);
+    qp.send_psn = psn.plus(1);
+    let deth = Deth { qkey, source_qpn: qpn };
+    let (imm, solicited) = (view.imm(), view.flags().is_solicited());
+    match (address_of(&av).route(*address), fabric) {
+        (Ok(Route::Loopback), _) => {
+            let (from, to, infiniband) = (*address, *address, config.infiniband);
+            let arrived = Arrived { from, to, deth, pkey, imm, solicited, payload, infiniband };
+            deliver(objects, report, av.qpn(), arrived);
+        }
+        (Ok(Route::Peer(peer)), Some(fabric)) => {
+            let (op, ext) = match imm {
+                None => (Op::SendOnly, Ext::Deth(deth)),
+                Some(imm) => (Op::SendOnlyImm, Ext::DethImm(deth, imm)),
+            };
+            let (service, dest_qpn) = (Service::Ud, av.qpn());
+            let bth = Bth { service, op, solicited, pkey, ack_req: false, dest_qpn, psn, srqn: None };
+            let Ok(()) = fabric.send((qpn, peer), &bth, &ext, payload.len(), |to| {
+                to.copy_from_slice(payload);
+                Ok::<(), std::convert::Infallible>(())
+            });
+            report.note_sent(qpn, (psn, op), payload.len() as u64, false);
+        }
+        _ => report.stats.lost += 1,
+    }
+    Step::Sent
 }
 
 /// Gathers the payload of the WQE, which must fit one packet.

@@ -6,12 +6,10 @@ use std::net::Ipv4Addr;
 /// Number of the queue pair to which datagrams for a group are sent.
 pub(crate) const QPN: u32 = 0xff_ffff;
 
-/// The members of each group.
 #[derive(Default)]
 pub(crate) struct Members(BTreeMap<Ipv4Addr, Vec<u32>>);
 
 impl Members {
-    /// Returns the members of a group.
     pub(crate) fn of(&self, group: Ipv4Addr) -> &[u32] {
         self.0.get(&group).map_or(&[], Vec::as_slice)
     }

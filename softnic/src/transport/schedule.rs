@@ -61,7 +61,6 @@ impl Schedule {
         }
     }
 
-    /// Returns the time of the next timer.
     pub(crate) fn next_timer(&self) -> Option<Instant> {
         self.timers.peek().map(|Reverse((at, _))| *at)
     }

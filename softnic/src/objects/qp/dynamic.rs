@@ -79,7 +79,6 @@ impl Dci {
         }
     }
 
-    /// Returns the number of the target.
     pub(crate) fn dctn(&self) -> Option<u32> {
         self.target.map(|target| target.dctn)
     }

@@ -78,7 +78,6 @@ pub(crate) struct ResponderFaults {
     pub(crate) split: Option<Split>,
     /// Packets received meanwhile.
     pub(crate) waiting: VecDeque<Box<[u8]>>,
-    /// Payloads that land late.
     pub(crate) late: Vec<LatePayload>,
 }
 

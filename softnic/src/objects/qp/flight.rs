@@ -21,7 +21,6 @@ pub(crate) const KEPT: usize = 256;
 /// Bytes of the bits for these packets.
 pub(crate) const BITS: usize = KEPT / 8;
 
-/// The fate of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     /// No news.

@@ -154,7 +154,6 @@ pub(crate) struct Stall {
     pub(crate) until: Instant,
 }
 
-/// A queue pair.
 pub(crate) struct Qp {
     pub(crate) owner: u32,
     pub(crate) qpn: u32,
@@ -287,7 +286,6 @@ impl Qp {
         self.record.as_ref().map_or(0, |record| record_counter(record.load_u32(offset)))
     }
 
-    /// Returns whether a receive is posted.
     pub(crate) fn has_receive(&self) -> bool {
         match (&self.rq, &self.srq) {
             (Some(rq), _) => self.record_receives() != rq.consumer,

@@ -53,7 +53,6 @@ impl ExecutedRead {
     }
 }
 
-/// A queued response.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Response {
     /// READ response packets, `sent` of them already sent. Each reads memory when it is sent.
@@ -90,12 +89,10 @@ impl Response {
         }
     }
 
-    /// Returns whether it carries data.
     pub(crate) fn has_data(&self) -> bool {
         matches!(self, Response::Read { .. } | Response::Atomic { .. })
     }
 
-    /// Clears the injected delay.
     pub(crate) fn clear_delay(&mut self) {
         if let Response::Read { due, .. } | Response::Atomic { due, .. } = self {
             *due = None;

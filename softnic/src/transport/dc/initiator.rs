@@ -5,7 +5,6 @@ use crate::link::udp::path_mtu;
 use crate::objects::Objects;
 use crate::objects::qp::{DcTarget, Link, Message, Qp, Refusal, State};
 use crate::queues::fetch;
-use crate::report::Observation;
 use crate::roce::{Bth, Ext, Op, Service};
 use crate::route::Route;
 use crate::transport::datapath::Datapath;
@@ -152,9 +151,7 @@ pub(crate) fn disconnect(path: &mut Datapath, qpn: u32) {
                 srqn: None,
             };
             fabric.send_empty((qpn, peer), &bth, &Ext::Disconnect(dci.sequence));
-            let (psn, opcode) = (bth.psn.get(), bth.op.name());
-            let is_retransmission = false;
-            report.lookout.note(|| Observation::PacketSent { qpn, psn, opcode, bytes: 0, is_retransmission });
+            report.note_sent(qpn, (bth.psn, bth.op), 0, false);
         }
         _ => {}
     }

@@ -52,7 +52,6 @@ pub(super) fn accept(
 }
 
 impl Dynamic {
-    /// Handles a connect packet.
     pub(crate) fn connect(&mut self, path: &mut Datapath, from: SocketAddrV4, packet: &Packet<'_>) {
         let Ext::Connect(request) = packet.ext else { return };
         let Bth { pkey, psn, dest_qpn, .. } = packet.bth;

@@ -34,7 +34,6 @@ const BURST_BYTES: u64 = 1 << 20;
 /// Retry interval while the peer is not ready.
 const RETRY: Duration = Duration::from_micros(50);
 
-/// The result of one step.
 enum Step {
     /// A WQE made progress; bytes moved.
     Moved(u64),

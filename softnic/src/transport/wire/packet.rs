@@ -10,7 +10,6 @@ use rushmem_mlx5::AtomicOp;
 use rushmem_mlx5::wqe::Atomic;
 use std::net::SocketAddrV4;
 
-/// The destination of packets.
 pub(super) struct Destination {
     service: Service,
     peer: SocketAddrV4,
@@ -22,7 +21,6 @@ pub(super) struct Destination {
 }
 
 impl Destination {
-    /// Returns the destination of a connected QP.
     pub(super) fn of(qp: &Qp, peer: SocketAddrV4) -> Destination {
         let (qpn, pkey, mtu_shift) = (qp.attrs.remote_qpn, qp.attrs.pkey, qp.attrs.mtu_shift());
         let dct = qp.dci.as_ref().and_then(|dci| dci.request(qp.qpn, qp.attrs.mtu));

@@ -143,7 +143,6 @@ fn acknowledged(qp: &mut Qp, psn: Psn, aeth: Aeth, now: Instant) {
     }
 }
 
-/// The data of a response.
 enum ResponseData<'a> {
     Read(&'a [u8]),
     Atomic(u64),

@@ -15,7 +15,6 @@ use rushmem_mlx5::{AtomicOp, CqeOpcode, Opcode, Width};
 /// Atomic results kept for duplicate requests: at least as many as a peer may have in flight.
 const REPLAYS: usize = 256;
 
-/// An error of a request.
 enum RequestError {
     LocalError(RemoteError),
     /// The receive has already completed in error.

@@ -3,7 +3,7 @@
 use super::ahead::{self, Ahead};
 use crate::objects::qp::{Qp, Response};
 use crate::objects::{Objects, access};
-use crate::report::{Observation, Report};
+use crate::report::Report;
 use crate::request::{RemoteError, RemoteRange};
 use crate::roce::{Aeth, AethSyndrome, Bth, Ext, Nak, Op, Psn};
 use crate::route::Route;
@@ -47,7 +47,7 @@ pub(super) fn run(path: &mut Datapath, qpn: u32) -> bool {
         match answer {
             Response::Ack { syndrome, .. } => {
                 fabric.send_empty(way, &bth, &Ext::Aeth(aeth(syndrome)));
-                note_sent(&bth, qpn, 0, report);
+                report.note_sent(qpn, (bth.psn, bth.op), 0, false);
                 qp.resp.responses.pop_front();
             }
             Response::Selective { .. } if qp.resp.responses.iter().any(Response::has_data) => {
@@ -62,13 +62,13 @@ pub(super) fn run(path: &mut Datapath, qpn: u32) -> bool {
                     payload.copy_from_slice(&bits);
                     Ok::<(), std::convert::Infallible>(())
                 });
-                note_sent(&bth, qpn, 0, report);
+                report.note_sent(qpn, (bth.psn, bth.op), 0, false);
                 qp.resp.responses.pop_front();
             }
             Response::Atomic { old, .. } => {
                 bth.op = Op::AtomicAck;
                 fabric.send_empty(way, &bth, &Ext::AtomicAck(aeth(AethSyndrome::Ack), old));
-                note_sent(&bth, qpn, 0, report);
+                report.note_sent(qpn, (bth.psn, bth.op), 0, false);
                 qp.resp.responses.pop_front();
             }
             Response::Read { psn, pd, reth, sent, .. } => {
@@ -100,7 +100,7 @@ pub(super) fn run(path: &mut Datapath, qpn: u32) -> bool {
                     }
                 });
                 if built.is_ok() {
-                    note_sent(&bth, qpn, part, report);
+                    report.note_sent(qpn, (bth.psn, bth.op), part, false);
                 }
                 match built {
                     Err(refusal) => {
@@ -120,13 +120,6 @@ pub(super) fn run(path: &mut Datapath, qpn: u32) -> bool {
         }
     }
     !qp.resp.responses.is_empty()
-}
-
-/// Notes for the observer that a response was sent, with `bytes` of payload.
-#[inline]
-fn note_sent(bth: &Bth, qpn: u32, bytes: u64, report: &mut Report) {
-    let (psn, opcode, is_retransmission) = (bth.psn.get(), bth.op.name(), false);
-    report.lookout.note(|| Observation::PacketSent { qpn, psn, opcode, bytes, is_retransmission });
 }
 
 /// Ends the connection with a NAK: the memory of an accepted request is gone.

@@ -19,7 +19,6 @@ use super::responder;
 use crate::dma::User;
 use crate::objects::Objects;
 use crate::objects::qp::{KEPT, Kind, Qp, Requester, Response};
-use crate::report::Observation;
 use crate::roce::{self, Packet, Psn};
 use crate::route::Route;
 use crate::transport::datapath::Datapath;
@@ -149,8 +148,7 @@ pub(super) fn repair(path: &mut Datapath, qpn: u32) -> bool {
         from = psn.plus(count);
         flight.note_sent(psn, count, message.fetches());
         report.stats.retransmitted += 1;
-        let (psn, opcode) = (psn.get(), op.name());
-        report.lookout.note(|| Observation::PacketSent { qpn, psn, opcode, bytes, is_retransmission: true });
+        report.note_sent(qpn, (psn, op), bytes, true);
     }
     false
 }

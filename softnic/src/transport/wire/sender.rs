@@ -7,7 +7,6 @@ use super::start::{Start, start};
 use crate::dma::User;
 use crate::objects::Objects;
 use crate::objects::qp::{Kind, Message, Requester};
-use crate::report::Observation;
 use crate::roce::{Psn, Service};
 use crate::route::Route;
 use crate::transport::datapath::Datapath;
@@ -43,15 +42,8 @@ enum Step {
 }
 
 fn step(path: &mut Datapath, qpn: u32, ahead: &mut Ahead) -> Step {
-    let Datapath {
-        objects: Objects { qps, cqs, mkeys, dma, .. },
-        scratch,
-        report,
-        fabric,
-        config,
-        schedule,
-        ..
-    } = path;
+    let Datapath { objects, scratch, report, fabric, config, schedule, .. } = path;
+    let Objects { qps, cqs, mkeys, dma, .. } = objects;
     let Some(qp) = qps.get_mut(qpn) else { return Step::Idle };
     let Route::Peer(peer) = qp.route else { return Step::Idle };
     if qp.req.pause.is_some() {
@@ -101,7 +93,7 @@ fn step(path: &mut Datapath, qpn: u32, ahead: &mut Ahead) -> Step {
     let asks = room <= count || (req.next_packet + 1).is_multiple_of(ACK_EVERY) || req.flight.has_gap();
     let parts = Parts { mkeys, dma, fabric, ahead };
     let sent = packet::emit(message, req.next_packet, count, asks, &to, parts, user);
-    let emitted = match sent {
+    let (op, bytes) = match sent {
         Ok(emitted) => emitted,
         Err(refused) => {
             // The key was valid when the WQE started and has been destroyed since.
@@ -120,10 +112,7 @@ fn step(path: &mut Datapath, qpn: u32, ahead: &mut Ahead) -> Step {
     if is_retransmission {
         report.stats.retransmitted += 1;
     }
-    report.lookout.note(|| {
-        let (op, bytes) = emitted;
-        Observation::PacketSent { qpn, psn: psn.get(), opcode: op.name(), bytes, is_retransmission }
-    });
+    report.note_sent(qpn, (psn, op), bytes, is_retransmission);
     let fetches = message.fetches();
     if fetches {
         req.reads.push_back(psn.plus(count - 1));
