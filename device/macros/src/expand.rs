@@ -6,14 +6,10 @@ use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 use syn::{Generics, Ident, Visibility};
 
-use crate::generic;
 use crate::parse::{Arg, Kernel};
 
-/// Returns the items that replace the function.
+/// Returns the items that replace the function of a kernel that is not generic.
 pub(crate) fn expand(kernel: &Kernel) -> TokenStream {
-    if !kernel.instances.is_empty() {
-        return generic::expand(kernel);
-    }
     let Kernel { attrs, vis, name, ctx, .. } = kernel;
     let ctx = &ctx.name;
     let run = run(kernel, quote!(&#ctx));

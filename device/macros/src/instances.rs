@@ -5,8 +5,8 @@ use quote::{ToTokens, format_ident};
 use syn::ext::IdentExt;
 use syn::{Expr, ExprLit, GenericArgument, GenericParam, Lit, Signature};
 
+use crate::errors::Errors;
 use crate::options::List;
-use crate::parse::Errors;
 
 /// One instance.
 #[derive(Clone)]

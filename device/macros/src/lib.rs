@@ -5,6 +5,7 @@
 
 use proc_macro::TokenStream;
 
+mod errors;
 mod expand;
 mod generic;
 mod instances;
@@ -82,7 +83,8 @@ mod parse;
 #[proc_macro_attribute]
 pub fn kernel(attr: TokenStream, item: TokenStream) -> TokenStream {
     match parse::kernel(attr.into(), item.into()) {
-        Ok(kernel) => expand::expand(&kernel).into(),
+        Ok(kernel) if kernel.instances.is_empty() => expand::expand(&kernel).into(),
+        Ok(kernel) => generic::expand(&kernel).into(),
         Err(error) => error.into_compile_error().into(),
     }
 }

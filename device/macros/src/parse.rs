@@ -7,6 +7,7 @@ use syn::{
     Type, Visibility,
 };
 
+use crate::errors::Errors;
 use crate::instances::{self, Instance};
 use crate::options::Options;
 
@@ -184,23 +185,5 @@ fn named(param: &FnArg, errors: &mut Errors) -> Option<Arg> {
             errors.add(other, "a kernel parameter must be a plain name; destructure the value in the body");
             None
         }
-    }
-}
-
-/// The errors found so far.
-#[derive(Default)]
-pub(crate) struct Errors(Option<Error>);
-
-impl Errors {
-    pub(crate) fn add(&mut self, at: impl quote::ToTokens, message: impl std::fmt::Display) {
-        let error = Error::new_spanned(at, message);
-        match &mut self.0 {
-            Some(all) => all.combine(error),
-            None => self.0 = Some(error),
-        }
-    }
-
-    fn finish(self) -> Result<()> {
-        self.0.map_or(Ok(()), Err)
     }
 }
