@@ -95,6 +95,30 @@ impl Graph {
         self.arrows.keys().map(circle).filter(|circle| circle.len() > 1).collect()
     }
 
+    /// Returns the top-level modules in layers, the lowest first. Each module is in the lowest layer above all that it uses.
+    pub(crate) fn layers(&self) -> Vec<BTreeSet<String>> {
+        let is_top = |module: &&Module| module.len() == 1;
+        let all: BTreeSet<&Module> = self
+            .arrows
+            .iter()
+            .flat_map(|(from, to)| std::iter::once(from).chain(to.keys()))
+            .filter(is_top)
+            .collect();
+        let mut layers: Vec<BTreeSet<String>> = Vec::new();
+        let mut placed = BTreeSet::new();
+        while placed.len() < all.len() {
+            let is_next = |module: &&&Module| {
+                let uses = self.arrows.get(**module).into_iter().flat_map(BTreeMap::keys);
+                !placed.contains(**module) && uses.into_iter().all(|used| placed.contains(used))
+            };
+            let next: Vec<&Module> = all.iter().filter(is_next).copied().collect();
+            assert!(!next.is_empty(), "modules use each other");
+            layers.push(next.iter().map(|module| module[0].clone()).collect());
+            placed.extend(next);
+        }
+        layers
+    }
+
     /// Returns the shortest circle through each arrow between `modules`, with the place of each arrow.
     pub(crate) fn explain(&self, modules: &BTreeSet<Module>) -> String {
         let mut circles = BTreeSet::new();
@@ -340,6 +364,21 @@ mod tests {
         let graph = graph(&files);
         let text = graph.explain(graph.circles().first().unwrap());
         assert_eq!(text, "circle:\n  a -> b: a.rs:1\n  b -> c: b/inner.rs:2\n  c -> a: c.rs:1\n");
+    }
+
+    #[test]
+    fn modules_lie_above_those_that_they_use() {
+        let files = [
+            ("a.rs", "use crate::b;"),
+            ("b/mod.rs", ""),
+            ("c.rs", "use crate::{a, b};"),
+            ("d.rs", "use crate::b;"),
+        ];
+        let layers = [&["b"][..], &["a", "d"], &["c"]];
+        assert_eq!(
+            graph(&files).layers(),
+            layers.map(|layer| layer.iter().map(|name| (*name).to_owned()).collect())
+        );
     }
 
     #[test]
