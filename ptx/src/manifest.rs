@@ -343,7 +343,7 @@ mod tests {
         let m = Manifest::of_module(&app, &["dev".into(), "pod".into()]).unwrap();
         assert_eq!((&*m.edition, &*m.registry), ("2024", &["pod".to_owned()][..]));
         let (dev, pod) = (tmp.path().join("far/dev"), tmp.path().join("pod"));
-        assert_eq!(m.paths, [dev.clone()]);
+        assert_eq!(m.paths, std::slice::from_ref(&dev));
         let expected =
             format!("dev = {{ path = '{}', features = ['a'] }}\npod = {{ version = '2' }}\n", dev.display());
         assert_eq!(m.dependencies, expected.parse::<Table>().unwrap());
