@@ -5,7 +5,7 @@
 use std::process::{Command, Output};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rushmem::cuda::Cuda;
+use rushmem::cuda::{Cuda, Device};
 use rushmem_tests::launch::{all, clean, launcher, text};
 use rushmem_tests::skip;
 
@@ -453,7 +453,7 @@ fn software_and_hardware_do_not_mix() {
 #[test]
 fn gpu_memory_is_reached_by_dma_buf_and_by_address() {
     let test = "gpu_memory_is_reached_by_dma_buf_and_by_address";
-    let missing = match Cuda::load().and_then(|cuda| cuda.device(0)) {
+    let missing = match Cuda::load().and_then(|cuda| Device::open(cuda, 0)) {
         Ok(gpu) if gpu.attributes().gpu_direct_rdma => None,
         Ok(_) => Some("this GPU has no GPUDirect RDMA".to_string()),
         Err(error) => Some(error.to_string()),
