@@ -22,7 +22,7 @@ pub const fn writable_at(end: u64, depth: u64) -> u64 {
 ///
 /// `end16` is the low half of the index one past the last block that the CQE completes. `done` is the count before it. An old
 /// CQE lies at or behind `done`, by less than a lap. A new one lies ahead of it, by at most `depth`, a power of two of at
-/// most [`MAX_DEPTH`].
+/// most [`MAX_DEPTH`](super::MAX_DEPTH).
 #[inline(always)]
 pub fn completed(done: u64, end16: u16, depth: u64) -> Option<u64> {
     let ahead = end16.wrapping_sub(done as u16) as u64;
