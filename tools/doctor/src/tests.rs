@@ -586,7 +586,7 @@ fn fuzz_corpus() {
         text.replace(machine.root.path().to_str().unwrap(), "")
     };
     let machines = [saved(&TestMachine::laptop()), saved(&TestMachine::server())];
-    rushmem_corpus::target!("..", "saved").messages(machines).run(1000, |bytes| {
+    rushmem_corpus::target!("../../host", "saved").messages(machines).run(1000, |bytes| {
         if let Ok(saved) = serde_json::from_slice(bytes) {
             examine(&Host::of(saved), &Config::default());
         }

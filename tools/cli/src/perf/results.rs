@@ -210,7 +210,7 @@ mod tests {
             failures: Vec::new(),
         };
         let text = serde_json::to_string(&results).unwrap();
-        rushmem_corpus::target!("..", "results").message("rows", text).run(5000, |bytes| {
+        rushmem_corpus::target!("../../host", "results").message("rows", text).run(5000, |bytes| {
             let Ok(text) = std::str::from_utf8(bytes) else { return };
             if let Ok(read) = Results::parse(Path::new("results.json"), text) {
                 plot::svg(&results, std::slice::from_ref(&read));
@@ -219,7 +219,7 @@ mod tests {
         });
         let bench = Bench::PutBandwidth.name();
         let text = format!(r#"[{{"name": "small puts", "bench": "{bench}", "bytes": 8, "ratio": 0.9}}]"#);
-        rushmem_corpus::target!("..", "targets").message("one", text).run(5000, |bytes| {
+        rushmem_corpus::target!("../../host", "targets").message("one", text).run(5000, |bytes| {
             let Ok(text) = std::str::from_utf8(bytes) else { return };
             if let Ok(targets) = Targets::parse(Path::new("targets.json"), text) {
                 targets.judge(&results, std::slice::from_ref(&results));

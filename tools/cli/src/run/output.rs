@@ -316,7 +316,7 @@ mod tests {
     #[test]
     fn fuzz_corpus() {
         let outputs = ["one\ntwo\n", "10 %\r20 %\r\ndone", "\x1b[1mbold\x1b[0m\r\n"];
-        rushmem_corpus::target!("..", "output").messages(outputs).run(20_000, |bytes| {
+        rushmem_corpus::target!("../../host", "output").messages(outputs).run(20_000, |bytes| {
             let lines = |chunk: usize| {
                 let (mut splitter, mut lines) = (Splitter::default(), Vec::new());
                 let mut keep = |piece| match piece {
