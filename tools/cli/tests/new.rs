@@ -64,6 +64,14 @@ fn error_of_build(project: &Path) -> String {
 }
 
 #[test]
+fn a_project_below_another_workspace_is_on_its_own() {
+    let folder = TempDir::new().unwrap();
+    fs::write(folder.path().join("Cargo.toml"), "[workspace]\nmembers = []\n").unwrap();
+    created(folder.path(), &["my-app", "--rushmem", &repository()]);
+    cargo(&folder.path().join("my-app"), &["metadata", "--no-deps", "--format-version", "1"]);
+}
+
+#[test]
 fn the_project_passes_its_test_and_runs_with_any_launch_method() {
     let tmp = TempDir::new().unwrap();
     let said = created(tmp.path(), &["new-project-test"]);
