@@ -67,7 +67,7 @@ fn error_of_build(project: &Path) -> String {
 fn a_project_below_another_workspace_is_on_its_own() {
     let folder = TempDir::new().unwrap();
     fs::write(folder.path().join("Cargo.toml"), "[workspace]\nmembers = []\n").unwrap();
-    created(folder.path(), &["my-app", "--rushmem", &repository()]);
+    created(folder.path(), &["my-app"]);
     cargo(&folder.path().join("my-app"), &["metadata", "--no-deps", "--format-version", "1"]);
 }
 
