@@ -14,6 +14,7 @@ pub(crate) enum RemoteError {
     Invalid,
     /// The key does not allow it.
     Access(KeyFault),
+    /// The memory failed.
     Failed(MemoryError),
 }
 

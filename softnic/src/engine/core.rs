@@ -170,6 +170,7 @@ impl Core {
     pub(crate) fn close_context(&mut self, context: u32) {
         self.contexts.close(context);
         self.clocks.remove(context);
+        self.path.objects.remove_dcts(context);
         for qpn in self.path.objects.qps_of(context) {
             self.remove_qp(qpn);
         }

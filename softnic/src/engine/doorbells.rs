@@ -31,6 +31,8 @@ impl Doorbells {
         let mut shared = Vec::new();
         self.scans = self.scans.wrapping_add(1);
         let late = self.scans.is_multiple_of(PATIENCE);
+        // A command that panicked may have left some.
+        self.rung.clear();
         for (page, uar) in uars.iter() {
             if uar.qps.is_empty() && uar.cqs.is_empty() {
                 continue;

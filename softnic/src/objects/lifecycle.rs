@@ -206,11 +206,15 @@ impl Objects {
         self.qps.numbers(|qp| qp.owner == context && qp.of_dct.is_none())
     }
 
-    /// Destroys all objects of a context that has no QPs any more. Returns its UAR pages.
-    pub(crate) fn remove_all(&mut self, context: u32, report: &mut Report) -> Vec<UarPage> {
+    /// Destroys the DCTs of a context with their connections.
+    pub(crate) fn remove_dcts(&mut self, context: u32) {
         for dctn in self.dcts.numbers(|dct| dct.owner == context) {
             self.remove_dct(dctn);
         }
+    }
+
+    /// Destroys all objects of a context that has no QPs and DCTs any more. Returns its UAR pages.
+    pub(crate) fn remove_all(&mut self, context: u32, report: &mut Report) -> Vec<UarPage> {
         for srqn in self.srqs.numbers(|srq| srq.get().owner == context) {
             self.remove_srq(srqn);
         }

@@ -1,4 +1,13 @@
-//! Queue pairs: their attributes, their state machine and their queues.
+//! Queue pairs: their attributes, their state machine, their queues, and the state of their connection.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `requester`, `message` | the sending side of a connection; a send WQE in flight |
+//! | `responder` | the receiving side, and the responses that it owes |
+//! | `flight` | which packets have arrived, and which are missing |
+//! | `pace` | the time of answers |
+//! | `dynamic`, `xrc` | what dynamic and extended connections have besides |
+//! | `faults` | what injected faults hold back |
 
 mod dynamic;
 mod faults;

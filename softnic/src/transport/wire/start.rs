@@ -113,8 +113,9 @@ fn check(view: &View<'_>, kind: Kind, mkeys: &Mkeys, user: User, qp: &Qp) -> Res
         return Err(LocalError::Length.syndrome());
     }
     let checked = match kind {
-        Kind::Local | Kind::Connect => check_keys(view, mkeys, user, Rights::LOCAL_READ, len),
-        Kind::Write | Kind::Send => check_keys(view, mkeys, user, Rights::LOCAL_READ, len),
+        Kind::Local | Kind::Connect | Kind::Write | Kind::Send => {
+            check_keys(view, mkeys, user, Rights::LOCAL_READ, len)
+        }
         Kind::Read => check_keys(view, mkeys, user, Rights::LOCAL_WRITE, len),
         Kind::Atomic => {
             let size = view.atomic().map_or(0, |atomic| u64::from(atomic.size()));
