@@ -151,15 +151,16 @@ impl Build<'_> {
         if lines == Lines::All {
             command.env("CARGO_PROFILE_RELEASE_DEBUG", "line-directives-only");
         }
-        run(command, &format!("compiling kernel crate `{}`", source.crate_name))
-            .map_err(|error| explain(error, &source.crate_name))?;
+        run(command, &format!("compiling the kernels `{}`", source.crate_name))
+            .map_err(|error| explain(error, &source.crate_name, source.module.is_some()))?;
         Ok(build.join(TRIPLE).join("release/deps").join(format!("{}.s", source.crate_name)))
     }
 }
 
-/// Replaces the compiler's messages about a missing standard library by one with the remedy.
-fn explain(error: Error, crate_name: &str) -> Error {
-    let Error::Compile { output, .. } = &error else { return error };
+/// Replaces the compiler's messages about a missing standard library by one with the remedy, and adds what a module has to
+/// those about a missing crate.
+fn explain(error: Error, crate_name: &str, is_module: bool) -> Error {
+    let Error::Compile { step, output } = &error else { return error };
     let is_about_std = output.contains("can't find crate for `std`");
     let is_about_abi = output.contains("\"ptx-kernel\" ABI is experimental");
     let failed = output.split("could not compile `").nth(1).and_then(|rest| rest.split('`').next());
@@ -168,6 +169,13 @@ fn explain(error: Error, crate_name: &str) -> Error {
             Error::DependencyNeedsStd { krate: crate_name.into(), dependency: package.into() }
         }
         Some(_) if is_about_std || is_about_abi => Error::NeedsStd { krate: crate_name.into() },
+        Some(_) if is_module && (output.contains("error[E0432]") || output.contains("error[E0433]")) => {
+            let output = format!(
+                "{output}\nA kernel module has `core`, `rushmem-device`, and the dependencies that \
+                 `rushmem_ptx::Builder::dependency` names in build.rs."
+            );
+            Error::Compile { step: step.clone(), output }
+        }
         _ => error,
     }
 }
@@ -246,7 +254,22 @@ mod tests {
     use super::*;
 
     fn explained(output: &str) -> String {
-        explain(Error::Compile { step: "step".into(), output: output.into() }, "my_kernels").to_string()
+        let error = Error::Compile { step: "step".into(), output: output.into() };
+        explain(error, "my_kernels", false).to_string()
+    }
+
+    #[test]
+    fn a_missing_crate_of_a_module_has_a_remedy() {
+        let output = "error[E0432]: unresolved import `libm`\nerror: could not compile `kernels`";
+        let explained = |is_module| {
+            let error = Error::Compile { step: "step".into(), output: output.into() };
+            explain(error, "kernels", is_module).to_string()
+        };
+        assert!(
+            explained(true).contains(output)
+                && explained(true).contains("`rushmem_ptx::Builder::dependency`")
+        );
+        assert!(!explained(false).contains("Builder"));
     }
 
     #[test]
@@ -254,11 +277,11 @@ mod tests {
         let std = "error[E0463]: can't find crate for `std`\n\nerror: could not compile";
         let own = explained(&format!("{std} `my-kernels` (lib) due to 1 previous error"));
         assert!(
-            own.starts_with("kernel crate `my_kernels` uses the standard library")
+            own.starts_with("the kernels `my_kernels` use the standard library")
                 && own.contains("no_std, feature")
         );
         let other = explained(&format!("{std} `serde` (lib) due to 1 previous error"));
-        assert!(other.starts_with("`serde`, a dependency of kernel crate `my_kernels`, uses"), "{other}");
+        assert!(other.starts_with("`serde`, a dependency of the kernels `my_kernels`, uses"), "{other}");
         let abi = "error[E0658]: the extern \"ptx-kernel\" ABI is experimental\nerror: could not compile `my-kernels`";
         assert!(explained(abi).contains("no_std, feature(abi_ptx)"));
         assert!(

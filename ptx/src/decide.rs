@@ -282,7 +282,7 @@ mod tests {
         let message = decide(Mode::Auto, required(stale()), none).unwrap_err().to_string();
         assert_eq!(
             message,
-            "no PTX for kernel crate `k`: k.ptx was made from other source, and no PTX compiler was found\n\
+            "no PTX for the kernels `k`: k.ptx was made from other source, and no PTX compiler was found\n\
              /usr/bin/rustc: does not exist\n\
              install one of these and build again:\n  \
              rustup toolchain install nightly --component rust-src\n  \

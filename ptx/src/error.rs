@@ -72,7 +72,7 @@ pub enum Error {
 
     /// Neither a compiler nor usable committed PTX.
     #[error(
-        "no PTX for kernel crate `{krate}`: {committed}, and no PTX compiler was found\n\
+        "no PTX for the kernels `{krate}`: {committed}, and no PTX compiler was found\n\
          {looked}install one of these and build again:\n  {}\n  {}    (Debian 12)",
         TOOLCHAIN_REMEDY[0],
         TOOLCHAIN_REMEDY[1]
@@ -87,7 +87,7 @@ pub enum Error {
     },
 
     /// Unusable committed PTX with `RUSHMEM_PTX=committed`.
-    #[error("no PTX for kernel crate `{krate}`: {committed}, and RUSHMEM_PTX=committed forbids compiling it")]
+    #[error("no PTX for the kernels `{krate}`: {committed}, and RUSHMEM_PTX=committed forbids compiling it")]
     NotCommitted {
         /// The kernel crate.
         krate: String,
@@ -115,7 +115,7 @@ pub enum Error {
 
     /// A kernel crate that is not `no_std` on GPUs.
     #[error(
-        "kernel crate `{krate}` uses the standard library, which GPUs do not have: begin its src/lib.rs with\n\
+        "the kernels `{krate}` use the standard library, which GPUs do not have: begin the src/lib.rs of their crate with\n\
          #![cfg_attr(target_arch = \"nvptx64\", no_std, feature(abi_ptx))]"
     )]
     NeedsStd {
@@ -125,8 +125,8 @@ pub enum Error {
 
     /// A dependency of a kernel crate that uses the standard library.
     #[error(
-        "`{dependency}`, a dependency of kernel crate `{krate}`, uses the standard library, which GPUs do not have: \
-         switch its default features off, or depend on it under\n\
+        "`{dependency}`, a dependency of the kernels `{krate}`, uses the standard library, which GPUs do not have: \
+         switch its default features off, or let only the host depend on it; in a kernel crate, under\n\
          [target.'cfg(not(target_arch = \"nvptx64\"))'.dependencies]"
     )]
     DependencyNeedsStd {
@@ -137,7 +137,7 @@ pub enum Error {
     },
 
     /// PTX that breaks rules of [`inspect`](crate::inspect).
-    #[error("the PTX of kernel crate `{krate}` cannot be used:{}\n  the PTX is {}", listed(violations), ptx.display())]
+    #[error("the PTX of the kernels `{krate}` cannot be used:{}\n  the PTX is {}", listed(violations), ptx.display())]
     Refused {
         /// The kernel crate.
         krate: String,

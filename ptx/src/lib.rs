@@ -13,7 +13,9 @@
 //!
 //! A module is compiled for GPUs as a `no_std` crate. It consists of its file and of the folder with its name, such as
 //! `src/kernels/`. So it refers to itself by `self`, `super` and `crate::kernels`, and to no other module of the
-//! application. Of the application's dependencies, it has `rushmem-device` and those that [`Builder::dependency`] names.
+//! application. Of the application's dependencies, it has `rushmem-device` and those that [`Builder::dependency`] names. The
+//! application's features are off there. A file elsewhere that the module includes, as by `include!` or `#[path]`, is compiled,
+//! but a change of it alone does not compile the kernels again.
 //!
 //! Kernels that several packages share are a crate, and `build` gets its folder: `rushmem_ptx::build("kernels")`. The
 //! crate begins with `#![cfg_attr(target_arch = "nvptx64", no_std, feature(abi_ptx))]`. Its PTX has the name of the crate,

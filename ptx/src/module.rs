@@ -43,7 +43,9 @@ impl Module {
         }
         // Cargo removes what this crate does not need, and keeps the other versions. It must not see half a file.
         let copy = dir.join(format!("Cargo.lock.{}", std::process::id()));
-        fs::copy(&self.lock, &copy).map_err(Error::io("copy", &self.lock))?;
+        // A copy of the file would keep its permissions, and cargo must write it.
+        let lock = fs::read(&self.lock).map_err(Error::io("read", &self.lock))?;
+        fs::write(&copy, lock).map_err(Error::io("write", &copy))?;
         fs::rename(&copy, dir.join("Cargo.lock")).map_err(Error::io("rename", &copy))
     }
 }

@@ -254,9 +254,9 @@ fn names_lines_of_its_module(app: &App) {
     // The build for GPUs comes first, so this error is its error.
     app.write("src/kernels/more.rs", &format!("{right}\nuse std::fs::File;\n"));
     let message = app.failure(&[]);
-    let step = "compiling kernel crate `kernels` failed for the GPU";
+    let step = "compiling the kernels `kernels` failed for the GPU";
     let line = format!("src/kernels/more.rs:{}:5", right.lines().count() + 2);
-    for part in [step, &line, "`std`"] {
+    for part in [step, &line, "`std`", "A kernel module has `core`"] {
         assert!(message.contains(part), "{part} in:\n{message}");
     }
     app.write("src/kernels/more.rs", &right);
@@ -300,7 +300,7 @@ fn names_errors_of_the_gpu_build(app: &App) {
     let wrong = "#[cfg(target_arch = \"nvptx64\")]\nfn wrong() -> u32 {\n    'x'\n}\n";
     app.write("kernels/src/more.rs", &format!("{wrong}{MORE}"));
     let message = app.failure(&[]);
-    let step = "compiling kernel crate `app_kernels` failed for the GPU";
+    let step = "compiling the kernels `app_kernels` failed for the GPU";
     for part in [step, "kernels/src/more.rs:3:5", "mismatched types"] {
         assert!(message.contains(part), "{part} in:\n{message}");
     }
@@ -312,7 +312,7 @@ fn asks_for_no_std(app: &App) {
         let (_, rest) = KERNELS.split_once("feature(abi_ptx))]").unwrap();
         app.write("kernels/src/lib.rs", &format!("//! Kernels.\n{head}\n{rest}"));
         let message = app.failure(&[]);
-        assert!(message.contains("kernel crate `app_kernels` uses the standard library"), "{message}");
+        assert!(message.contains("the kernels `app_kernels` use the standard library"), "{message}");
         assert!(
             message.contains("no_std, feature(abi_ptx))]") && !message.contains("build-std"),
             "{message}"
@@ -334,7 +334,7 @@ fn needs_no_compiler_until_the_source_changes(app: &App, ptx: &str) {
     let never = [("RUSHMEM_PTX", "committed")];
     let no_compiler = [("RUSHMEM_PTX_RUSTC", "/nowhere/rustc")];
     let absent = app.failure(&never);
-    assert!(absent.contains("error: app-there@0.1.0: no PTX for kernel crate `app_kernels`: "), "{absent}");
+    assert!(absent.contains("error: app-there@0.1.0: no PTX for the kernels `app_kernels`: "), "{absent}");
     let because = "kernels.ptx does not exist, and RUSHMEM_PTX=committed forbids compiling it";
     assert!(absent.contains(because), "{absent}");
 
