@@ -192,14 +192,19 @@ fn restricted_crates_have_no_other_dependencies() {
     }
 }
 
-/// Returns the source folders of all crates, relative to the root.
+/// Returns the folders of the roots of all crates, and of programs with several files, relative to the root.
 fn source_folders() -> Vec<String> {
     let metadata = metadata();
-    let folder = |package: &Value| {
-        let manifest = Path::new(package["manifest_path"].as_str().unwrap()).canonicalize().unwrap();
-        manifest.with_file_name("src").strip_prefix(root()).unwrap().to_string_lossy().into_owned()
+    let packages = metadata["packages"].as_array().unwrap();
+    let targets = packages.iter().flat_map(|package| package["targets"].as_array().unwrap());
+    let is_program =
+        |target: &&Value| ["lib", "bin", "proc-macro"].iter().any(|kind| target["kind"][0] == *kind);
+    let root = |target: &Value| {
+        let file = Path::new(target["src_path"].as_str().unwrap()).canonicalize().unwrap();
+        file.parent().unwrap().strip_prefix(root()).unwrap().to_string_lossy().into_owned()
     };
-    metadata["packages"].as_array().unwrap().iter().map(folder).collect()
+    let folders: BTreeSet<String> = targets.filter(is_program).map(root).collect();
+    folders.into_iter().collect()
 }
 
 /// Reports each circle by its arrows, with file and line.

@@ -1,7 +1,8 @@
 //! The graph of a crate's modules, read from the tokens of its source.
 //!
 //! An arrow is a path of the code that begins with `crate::`, `self::` or `super::`, and leads to another module. A name that a
-//! module imports or re-exports counts as its origin. Test code is left out.
+//! module imports or re-exports counts as its origin. Test code is left out, and so are paths in macros that begin with
+//! `$crate::`, paths that begin with an imported module, and names behind a glob.
 //!
 //! The modules of a crate form a tree. Of two modules that use each other, one may contain the other. Otherwise, the arrow counts
 //! where their paths part: between two children of the same parent.
@@ -187,7 +188,7 @@ impl Names {
 }
 
 impl File {
-    /// Reads a file at `inside`, a path below `src`. Programs below `bin` are crates of their own.
+    /// Reads a file at `inside`, a path below the folder of the crate's root. Programs below `bin` are crates of their own.
     fn new(path: &str, inside: &str, text: &str) -> Option<Self> {
         let mut module: Module = inside.trim_end_matches(".rs").split('/').map(Into::into).collect();
         if module.last().is_some_and(|name| name == "mod") || ["lib.rs", "main.rs"].contains(&inside) {
@@ -238,8 +239,9 @@ impl File {
                     }
                     depth -= 1;
                 }
-                // `pub(in crate::x)` imports nothing, and `$crate::x` belongs to the caller of a macro.
-                _ if ["::", "in", "$"].contains(&before) => {}
+                // `$crate::x` belongs to the caller of a macro, and `pub(in crate::x)` imports nothing.
+                _ if ["::", "$"].contains(&before) => {}
+                _ if before == "in" && at > 2 && text(at - 2) == "(" && text(at - 3) == "pub" => {}
                 "crate" | "self" | "super" if text(at + 1) == "::" => {
                     let supers = (0..).take_while(|i| text(at + 2 * i) == "super").count();
                     let first = at + 2 * supers.max(1);

@@ -6,6 +6,7 @@ mod dims;
 mod field;
 mod measure;
 mod plot;
+mod point;
 mod reference;
 mod scaling;
 

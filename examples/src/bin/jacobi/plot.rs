@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::scaling::{Device, Point};
+use crate::point::{Device, Point};
 
 /// Size of a panel in pixels, with its margins.
 const PANEL: (f64, f64) = (440.0, 300.0);

@@ -8,21 +8,7 @@ use crate::args::{Args, axes};
 use crate::cpu;
 use crate::measure::{self, Timing};
 use crate::plot;
-
-/// The run with some number of PEs.
-pub(crate) struct Point {
-    pub(crate) pes: usize,
-    /// Device time of a step: natively the CPU time of a PE, and time on the clock on a GPU, where each PE has its own
-    /// multiprocessors.
-    pub(crate) cost: f64,
-}
-
-impl Point {
-    /// Returns the parallel efficiency: the device time in the first run, divided by this one.
-    pub(crate) fn efficiency(&self, first: &Self) -> f64 {
-        if self.cost > 0.0 { first.cost / self.cost } else { 1.0 }
-    }
-}
+use crate::point::{Device, Point};
 
 /// The report of PE 0.
 pub(crate) struct Report {
@@ -30,20 +16,6 @@ pub(crate) struct Report {
     pub(crate) line: String,
     /// The picture of a table.
     pub(crate) svg: String,
-}
-
-/// The devices of the PEs: GPUs, or the CPU cores of hosts.
-pub(crate) struct Device {
-    pub(crate) is_gpu: bool,
-    /// The most PEs of the job that share a device.
-    pub(crate) sharers: usize,
-}
-
-impl Device {
-    /// Returns the name of the time that counts.
-    pub(crate) fn time(&self) -> &'static str {
-        if self.is_gpu { "time" } else { "CPU time a PE" }
-    }
 }
 
 /// Runs one shape on all PEs, and returns a report at PE 0.
