@@ -671,8 +671,11 @@ fn a_wait_that_nobody_can_end_is_a_deadlock() {
     job.engine.deliver(signal);
     assert!(job.engine.deadlock().is_none(), "the thread must look again");
     job.engine.wait(job.threads[1], wait);
-    let deadlock = job.engine.deadlock().unwrap();
+    let mut deadlock = job.engine.deadlock().unwrap();
     assert_eq!(deadlock.stuck.len(), 4, "{deadlock}");
+    job.engine.explain(&mut deadlock);
+    let word = deadlock.stuck.iter().find_map(|stuck| stuck.word.as_ref()).unwrap();
+    assert_eq!(word.writer.as_ref().map(|writer| writer.call.name), Some("signal_op"), "{deadlock}");
     let json = serde_json::to_value(&deadlock).unwrap();
     assert_eq!(json["stuck"].as_array().unwrap().len(), 4);
     job.wait(1, flag(1));
