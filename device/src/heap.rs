@@ -108,7 +108,7 @@ const RAW: u64 = 0;
 /// The identity of a handle for the host: its bytes, and the stamp of its object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Handle {
-    /// First byte; a [`InvalidRange`] for an invalid handle.
+    /// First byte; an [`InvalidRange`] for an invalid handle.
     pub offset: u64,
     /// Length in bytes.
     pub bytes: u64,

@@ -68,7 +68,7 @@ mod parse;
 /// Each combination is an instance, with its own entry. The entry's name is the name of the kernel, followed by the arguments
 /// in the order of the parameters. Another instance does not compile on the host, and the error lists the existing ones. A
 /// generic function of the host that launches the kernel has the bound `(): ScaleInstance<T, STEP>`. The attribute defines
-/// this trait beside the kernel.
+/// this trait beside the kernel. Constants are non-negative integers and `bool`s.
 ///
 /// # Limits
 ///
@@ -78,8 +78,8 @@ mod parse;
 ///
 /// `#[kernel(per_block)]` lets a kernel call `Ctx::per_block`. The runtime launches one such kernel at a time.
 ///
-/// A kernel crate begins with `#![cfg_attr(target_arch = "nvptx64", no_std, feature(abi_ptx))]`. The names of its kernels
-/// must be unique in the crate, because PTX has one namespace.
+/// A kernel crate begins with `#![cfg_attr(target_arch = "nvptx64", no_std, feature(abi_ptx))]`; a module of an application needs
+/// no such line. The names of kernels and instances must be unique in the crate or module, because PTX has one namespace.
 #[proc_macro_attribute]
 pub fn kernel(attr: TokenStream, item: TokenStream) -> TokenStream {
     match parse::kernel(attr.into(), item.into()) {

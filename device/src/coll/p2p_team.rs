@@ -48,7 +48,7 @@ impl P2pTeam {
         if ctx.p2p_heaps() { Self::by_slot(group, ctx, team) } else { None }
     }
 
-    /// Returns the team as [`P2pTeam::of`], if `span` lies in the heap. CollectiveGroup pass the range that other members access.
+    /// Returns the team as [`P2pTeam::of`], if `span` lies in the heap. Callers pass the range that other members access.
     #[inline(always)]
     pub(super) fn to<G: Group, S: Sharing>(group: G, ctx: &Ctx<S>, team: Team, span: Span) -> Option<Self> {
         if in_heap(ctx, span) { Self::of(group, ctx, team) } else { None }

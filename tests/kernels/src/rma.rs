@@ -219,7 +219,7 @@ fn round_trip<T: Scalar>(ctx: &Ctx, all: SymSlice<T>, value: T) -> Result {
     Ok(())
 }
 
-/// Puts `src` to `dst` of the next PE in pieces of `piece` elements, and gets it back, by a group that is `ready`. Only
+/// Puts `src` to `dst` of the next PE in pieces of `piece` elements, and gets it back, by a group `without_barrier`. Only
 /// `quiet` separates the calls that depend on each other.
 #[kernel]
 pub fn ready_pieces(
