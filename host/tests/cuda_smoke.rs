@@ -124,10 +124,6 @@ fn gpu(test: &str) -> Option<Gpu> {
     None
 }
 
-fn grid(blocks: u32, threads: u32) -> LaunchConfig {
-    LaunchConfig::new(blocks, threads)
-}
-
 fn bytes(words: impl IntoIterator<Item = u32>) -> Vec<u8> {
     words.into_iter().flat_map(u32::to_ne_bytes).collect()
 }
@@ -154,7 +150,10 @@ fn add(module: &Arc<Module>, stream: &Stream, n: u32) -> Vec<u32> {
     let [pa, pb, pc] = &arguments;
     let kernel = module.function("add").unwrap();
     // SAFETY: three buffers of `n` words, which live until the stream is waited for.
-    unsafe { kernel.launch(stream, grid(n.div_ceil(128), 128), &[pa, pb, pc, &n.to_ne_bytes()]) }.unwrap();
+    unsafe {
+        kernel.launch(stream, LaunchConfig::new(n.div_ceil(128), 128), &[pa, pb, pc, &n.to_ne_bytes()])
+    }
+    .unwrap();
     stream.wait(DEADLINE).unwrap();
     let mut sums = vec![0; len];
     c.read(stream, 0, &mut sums).unwrap();
@@ -214,10 +213,10 @@ fn ping_pong(gpu: &Arc<Device>, start: NonNull<u8>, address: u64) {
     let engine = Arc::new(CopyEngine::new(gpu, None).unwrap());
     let buffer = Arc::new(DeviceBuffer::zeroed(&work, 1 << 16).unwrap());
     let memory = CudaMemory::new(buffer, engine);
-    kernel.check_resident(grid(1, 1), 1).unwrap();
+    kernel.check_resident(LaunchConfig::new(1, 1), 1).unwrap();
     let arguments = [address, KERNEL_LIMIT_NS].map(u64::to_ne_bytes);
     // SAFETY: the flags live until the kernel has ended, which is waited for below.
-    unsafe { kernel.launch(&work, grid(1, 1), &[&arguments[0], &arguments[1]]) }.unwrap();
+    unsafe { kernel.launch(&work, LaunchConfig::new(1, 1), &[&arguments[0], &arguments[1]]) }.unwrap();
     mark.record(&work).unwrap();
 
     let limit = Duration::from_millis(20);
@@ -284,7 +283,7 @@ fn a_stream_waits_for_an_event_of_another() {
     let mark = Event::new(&gpu).unwrap();
     let arguments = [host.address(), KERNEL_LIMIT_NS].map(u64::to_ne_bytes);
     // SAFETY: the flags live until the streams are waited for below.
-    unsafe { kernel.launch(&first, grid(1, 1), &[&arguments[0], &arguments[1]]) }.unwrap();
+    unsafe { kernel.launch(&first, LaunchConfig::new(1, 1), &[&arguments[0], &arguments[1]]) }.unwrap();
     mark.record(&first).unwrap();
     second.wait_event(&mark).unwrap();
     thread::sleep(Duration::from_millis(5));
@@ -380,7 +379,7 @@ impl Waiting {
         let arguments = [host.address(), KERNEL_LIMIT_NS].map(u64::to_ne_bytes);
         let launch = DRIVER_GATE.begin_launch(JobId::unique());
         // SAFETY: the flags live until the kernel has ended: see `drop`.
-        unsafe { kernel.launch(&stream, grid(1, 1), &[&arguments[0], &arguments[1]]) }.unwrap();
+        unsafe { kernel.launch(&stream, LaunchConfig::new(1, 1), &[&arguments[0], &arguments[1]]) }.unwrap();
         launch.watch(&stream);
         Self { host, stream, _module: module }
     }
@@ -541,22 +540,27 @@ fn errors_name_the_mistake() {
     assert_eq!(error.to_string(), "smoke has no kernel named subtract");
 
     let kernel = module.function("add").unwrap();
-    let error = kernel.check_resident(grid(1_000_000, 128), 2).unwrap_err();
+    let error = kernel.check_resident(LaunchConfig::new(1_000_000, 128), 2).unwrap_err();
     println!("{error}");
     assert!(matches!(error, Error::NotResident { sharers: 2, .. }), "{error}");
-    assert_eq!(kernel.check_resident(grid(kernel.max_resident_blocks(128, 0).unwrap(), 128), 1), Ok(()));
+    assert_eq!(
+        kernel.check_resident(LaunchConfig::new(kernel.max_resident_blocks(128, 0).unwrap(), 128), 1),
+        Ok(())
+    );
 
     let stream = Stream::new(&gpu).unwrap();
     if gpu.cuda().version() >= (12, 4) {
         // SAFETY: it is refused before it reaches the GPU.
-        let error = unsafe { kernel.launch(&stream, grid(1, 1), &[&[0; 8], &[0; 4]]) }.unwrap_err();
+        let error =
+            unsafe { kernel.launch(&stream, LaunchConfig::new(1, 1), &[&[0; 8], &[0; 4]]) }.unwrap_err();
         let expected = "kernel add has parameters of [8, 8, 8, 4] bytes, but the launch passes arguments of [8, 4] bytes";
         assert_eq!(error.to_string(), expected);
     }
     let n = 0u32.to_ne_bytes();
     // SAFETY: with n = 0 the kernel touches no memory, and 2000 threads are refused anyway.
     let error =
-        unsafe { kernel.launch(&stream, grid(1, 2000), &[&[0; 8], &[0; 8], &[0; 8], &n]) }.unwrap_err();
+        unsafe { kernel.launch(&stream, LaunchConfig::new(1, 2000), &[&[0; 8], &[0; 8], &[0; 8], &n]) }
+            .unwrap_err();
     assert!(error.to_string().contains("cuLaunchKernel of add (1 blocks x 2000 threads"), "{error}");
 
     let error = DeviceBuffer::new(&gpu, 1 << 50).err().unwrap();
@@ -586,7 +590,7 @@ fn fault_in_a_process_of_its_own() {
     let stream = Stream::new(&gpu).unwrap();
     let kernel = module.function("fault").unwrap();
     // SAFETY: the fault is confined to this process's context, which is not used for anything else.
-    unsafe { kernel.launch(&stream, grid(1, 1), &[]) }.unwrap();
+    unsafe { kernel.launch(&stream, LaunchConfig::new(1, 1), &[]) }.unwrap();
     let error = stream.wait(DEADLINE).unwrap_err();
     assert!(error.is_sticky(), "{error}");
     assert!(error.to_string().contains("CUDA_ERROR_ILLEGAL_ADDRESS"), "{error}");

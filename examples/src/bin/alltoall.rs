@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
-use rushmem::{Job, LaunchConfig, Pe};
+use rushmem::{Job, Pe};
 use rushmem_device::Signal;
 use rushmem_example_kernels::{TILE_BYTES, bands, transpose};
 use rushmem_examples::{JobArgs, Result, exit_code, n_pes, need_heap, pattern};
@@ -61,7 +61,7 @@ fn app(pe: &Pe, n: usize) -> Result<()> {
 
     pe.host_sync()?;
     let start = Instant::now();
-    let grid = LaunchConfig { shared_bytes: TILE_BYTES, ..pe.grid() };
+    let grid = pe.grid().with_shared_bytes(TILE_BYTES);
     pe.run(grid, transpose(result, matrix, outbox, inbox, arrived, n as u64))?;
     let took = start.elapsed().as_secs_f64();
 

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
-use rushmem::{Job, LaunchConfig, Pe};
+use rushmem::{Job, Pe};
 use rushmem_device::Signal;
 use rushmem_example_kernels::{
     DIGITS, MAX_WARPS, ONE_PE, SortBuffers, SplitTables, exchange_keys, owner, sort_keys, sort_shared_bytes,
@@ -121,7 +121,7 @@ struct Seconds {
 /// Sorts the keys of all PEs. Collective.
 fn sort(pe: &Pe, buffers: &SortBuffers) -> Result<Seconds> {
     let grid = pe.grid();
-    let grid = LaunchConfig { shared_bytes: sort_shared_bytes(grid.threads), ..grid };
+    let grid = grid.with_shared_bytes(sort_shared_bytes(grid.threads));
     pe.host_sync()?;
     let start = Instant::now();
     pe.run(grid, exchange_keys(*buffers))?;

@@ -8,10 +8,6 @@ use std::time::{Duration, Instant};
 
 use super::*;
 
-fn grid(blocks: u32, threads: u32) -> LaunchConfig {
-    LaunchConfig::new(blocks, threads)
-}
-
 fn run(grid: LaunchConfig, kernel: impl Fn(&dyn Lane) + Sync) -> Result<(), Error> {
     launch_lanes(grid, &Options::default(), &kernel)
 }
@@ -66,7 +62,7 @@ fn text(error: &Error) -> String {
 #[test]
 fn each_thread_of_the_grid_runs_once() {
     let seen: Vec<AtomicU32> = (0..7 * 45).map(|_| AtomicU32::new(0)).collect();
-    run(grid(7, 45), |lane| {
+    run(LaunchConfig::new(7, 45), |lane| {
         assert_eq!((lane.blocks(), lane.threads()), (7, 45));
         seen[(lane.block() * 45 + lane.thread()) as usize].fetch_add(1, Relaxed);
     })
@@ -77,7 +73,7 @@ fn each_thread_of_the_grid_runs_once() {
 #[test]
 fn the_public_launch_calls_the_kernel_for_each_thread() {
     let calls = AtomicU32::new(0);
-    launch(grid(3, 33), &Options::default(), || {
+    launch(LaunchConfig::new(3, 33), &Options::default(), || {
         calls.fetch_add(1, Relaxed);
     })
     .unwrap();
@@ -93,7 +89,7 @@ fn lanes_that_pass_run_in_turn() {
             lane.pass(Location::caller());
         }
     };
-    run(grid(1, 2), kernel).unwrap();
+    run(LaunchConfig::new(1, 2), kernel).unwrap();
     assert_eq!(steps.into_inner().unwrap(), [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)]);
 }
 
@@ -101,7 +97,7 @@ fn lanes_that_pass_run_in_turn() {
 fn a_barrier_orders_accesses_before_and_after_it() {
     for threads in [1, 32, 33, 256, 1024] {
         let before = AtomicU32::new(0);
-        run(grid(1, threads), |lane| {
+        run(LaunchConfig::new(1, threads), |lane| {
             for step in 1..=3 {
                 before.fetch_add(1, Relaxed);
                 barrier(lane);
@@ -116,12 +112,13 @@ fn a_barrier_orders_accesses_before_and_after_it() {
 #[test]
 #[expect(clippy::if_same_then_else, reason = "two places are the point")]
 fn lanes_may_enter_a_barrier_at_different_places() {
-    run(grid(1, 64), |lane| if lane.thread() % 2 == 0 { barrier(lane) } else { barrier(lane) }).unwrap();
+    run(LaunchConfig::new(1, 64), |lane| if lane.thread() % 2 == 0 { barrier(lane) } else { barrier(lane) })
+        .unwrap();
 }
 
 #[test]
 fn a_barrier_returns_the_or_of_all_votes() {
-    run(grid(2, 96), |lane| {
+    run(LaunchConfig::new(2, 96), |lane| {
         let site = Location::caller();
         assert!(!lane.block_any(false, site));
         assert!(lane.block_any(lane.thread() == 95, site));
@@ -164,7 +161,7 @@ fn blocks_sum_through_their_own_zeroed_shared_memory() {
 
 #[test]
 fn an_exchange_gives_each_lane_the_values_of_the_mask() {
-    run(grid(2, 64), |lane| {
+    run(LaunchConfig::new(2, 64), |lane| {
         let me = lane.thread() % 32;
         let tag = u64::from(lane.block() * 1000 + lane.thread() / 32 * 100);
         let all = gather(lane, u32::MAX, tag + u64::from(me));
@@ -178,7 +175,7 @@ fn an_exchange_gives_each_lane_the_values_of_the_mask() {
 
 #[test]
 fn a_faster_lane_does_not_change_the_values_of_others() {
-    run(grid(1, 32), |lane| {
+    run(LaunchConfig::new(1, 32), |lane| {
         let me = lane.thread();
         for round in 0..10 {
             let all = gather(lane, u32::MAX, round * 100 + u64::from(me));
@@ -191,7 +188,7 @@ fn a_faster_lane_does_not_change_the_values_of_others() {
 
 #[test]
 fn masks_that_overlap_are_served_one_after_the_other() {
-    run_briefly(grid(1, 3), |lane| {
+    run_briefly(LaunchConfig::new(1, 3), |lane| {
         // Lane 0 waits for lane 1, and lane 1 first exchanges with lane 2.
         let masks: &[u32] = match lane.thread() {
             0 => &[0b011],
@@ -210,7 +207,7 @@ fn masks_that_overlap_are_served_one_after_the_other() {
 
 #[test]
 fn lanes_that_call_together_converge_with_a_full_mask() {
-    run(grid(1, 80), |lane| {
+    run(LaunchConfig::new(1, 80), |lane| {
         let full = if lane.thread() < 64 { u32::MAX } else { 0xffff };
         for _ in 0..5 {
             assert_eq!(converged(lane), full);
@@ -222,7 +219,7 @@ fn lanes_that_call_together_converge_with_a_full_mask() {
 #[test]
 fn lanes_that_leave_a_waiting_loop_in_one_round_converge_together() {
     let flag = AtomicBool::new(false);
-    run_briefly(grid(2, 32), |lane| {
+    run_briefly(LaunchConfig::new(2, 32), |lane| {
         if lane.block() == 1 {
             if lane.thread() == 0 {
                 flag.store(true, Release);
@@ -238,7 +235,7 @@ fn lanes_that_leave_a_waiting_loop_in_one_round_converge_together() {
 #[test]
 #[expect(clippy::if_same_then_else, reason = "two places are the point")]
 fn divergent_lanes_converge_by_place() {
-    run(grid(1, 32), |lane| {
+    run(LaunchConfig::new(1, 32), |lane| {
         let me = lane.thread();
         let mask = if me < 8 { converged(lane) } else { converged(lane) };
         assert_eq!(mask, if me < 8 { 0xff } else { !0xff });
@@ -253,7 +250,7 @@ fn divergent_lanes_converge_by_place() {
 #[test]
 fn convergence_waits_neither_for_blocked_nor_for_spinning_lanes() {
     let done = AtomicU32::new(0);
-    run_briefly(grid(1, 32), |lane| {
+    run_briefly(LaunchConfig::new(1, 32), |lane| {
         match lane.thread() {
             0..4 => {
                 assert_eq!(converged(lane), 0xf);
@@ -271,7 +268,7 @@ fn convergence_waits_neither_for_blocked_nor_for_spinning_lanes() {
 fn a_block_may_wait_for_any_other() {
     // There are more blocks than workers, and each waits for the next: all must be live and run.
     let flags: Vec<AtomicBool> = (0..101).map(|i| AtomicBool::new(i == 100)).collect();
-    run_briefly(grid(100, 2), |lane| {
+    run_briefly(LaunchConfig::new(100, 2), |lane| {
         let block = lane.block() as usize;
         spin_until(lane, || flags[block + 1].load(Acquire));
         barrier(lane);
@@ -289,7 +286,7 @@ fn a_spinning_block_does_not_starve_the_one_it_waits_for() {
         time_limit: Some(Duration::from_secs(20)),
         ..Options::default()
     };
-    launch_lanes(grid(2, 1), &options, &|lane| {
+    launch_lanes(LaunchConfig::new(2, 1), &options, &|lane| {
         for step in 0..10_000 {
             if lane.block() == 0 {
                 spin_until(lane, || flag.load(Acquire) == 2 * step + 1);
@@ -309,7 +306,7 @@ fn launches_of_several_threads_wait_for_each_other() {
         for pe in 0..4 {
             let turn = &turn;
             scope.spawn(move || {
-                run_briefly(grid(2, 32), |lane| {
+                run_briefly(LaunchConfig::new(2, 32), |lane| {
                     for step in 0..50 {
                         if lane.block() == 0 && lane.thread() == 0 {
                             spin_until(lane, || turn.load(Acquire) == step * 4 + pe);
@@ -328,7 +325,7 @@ fn launches_of_several_threads_wait_for_each_other() {
 #[test]
 fn many_blocks_of_many_threads_need_stacks_only_for_lanes_that_wait() {
     let calls = AtomicU32::new(0);
-    run(grid(64, 1024), |_| {
+    run(LaunchConfig::new(64, 1024), |_| {
         calls.fetch_add(1, Relaxed);
     })
     .unwrap();
@@ -347,7 +344,7 @@ fn blocks_that_wait_for_a_large_grid_take_few_turns_each() {
             started.load(Relaxed) == BLOCKS
         });
     };
-    launch_lanes(grid(BLOCKS, 1), &options, &kernel).unwrap();
+    launch_lanes(LaunchConfig::new(BLOCKS, 1), &options, &kernel).unwrap();
     let turns = turns.into_inner();
     assert!(turns <= 4 * u64::from(BLOCKS), "{turns} turns");
 }
@@ -355,7 +352,7 @@ fn blocks_that_wait_for_a_large_grid_take_few_turns_each() {
 #[test]
 fn thousands_of_launches_leave_nothing_behind() {
     let mappings = || std::fs::read_to_string("/proc/self/maps").unwrap().lines().count();
-    let run_some = || (0..1000).for_each(|_| run(grid(2, 32), barrier).unwrap());
+    let run_some = || (0..1000).for_each(|_| run(LaunchConfig::new(2, 32), barrier).unwrap());
     run_some();
     let before = mappings();
     run_some();
@@ -365,7 +362,7 @@ fn thousands_of_launches_leave_nothing_behind() {
 
 #[test]
 fn lanes_that_exit_before_a_barrier_cause_a_reported_deadlock() {
-    let error = run(grid(4, 64), |lane| {
+    let error = run(LaunchConfig::new(4, 64), |lane| {
         if lane.block() == 3 && lane.thread() < 32 {
             barrier(lane);
         }
@@ -379,7 +376,7 @@ fn lanes_that_exit_before_a_barrier_cause_a_reported_deadlock() {
 
 #[test]
 fn lanes_that_wait_for_each_other_cause_a_reported_deadlock() {
-    let error = run(grid(1, 34), |lane| match lane.thread() {
+    let error = run(LaunchConfig::new(1, 34), |lane| match lane.thread() {
         1 => {
             gather(lane, 0b11, 0);
         }
@@ -394,7 +391,7 @@ fn lanes_that_wait_for_each_other_cause_a_reported_deadlock() {
 
 #[test]
 fn a_missing_lane_of_an_exchange_causes_a_reported_deadlock() {
-    let error = run(grid(1, 16), |lane| {
+    let error = run(LaunchConfig::new(1, 16), |lane| {
         gather(lane, u32::MAX, 0);
     });
     assert_eq!(
@@ -407,7 +404,7 @@ fn a_missing_lane_of_an_exchange_causes_a_reported_deadlock() {
 #[test]
 fn a_deadlock_report_lists_other_blocks() {
     let waiting = AtomicU32::new(0);
-    let error = run_briefly(grid(3, 4), |lane| match (lane.block(), lane.thread()) {
+    let error = run_briefly(LaunchConfig::new(3, 4), |lane| match (lane.block(), lane.thread()) {
         (2, thread) => {
             spin_until(lane, || waiting.load(Relaxed) == 4);
             if thread % 2 == 0 {
@@ -430,7 +427,7 @@ fn a_deadlock_report_lists_other_blocks() {
 
 #[test]
 fn an_exchange_from_two_places_is_a_reported_divergence() {
-    let error = run(grid(1, 32), |lane| {
+    let error = run(LaunchConfig::new(1, 32), |lane| {
         if lane.thread() < 16 {
             gather(lane, u32::MAX, 1)
         } else {
@@ -446,7 +443,7 @@ fn an_exchange_from_two_places_is_a_reported_divergence() {
 
 #[test]
 fn a_mask_without_the_caller_is_an_error() {
-    let error = run(grid(1, 32), |lane| {
+    let error = run(LaunchConfig::new(1, 32), |lane| {
         gather(lane, 2, 0);
     });
     assert_eq!(
@@ -464,7 +461,7 @@ fn a_panic_names_the_lane_and_the_others_are_dropped() {
         }
     }
     let (made, dropped) = (AtomicU32::new(0), AtomicU32::new(0));
-    let error = run_briefly(grid(4, 64), |lane| {
+    let error = run_briefly(LaunchConfig::new(4, 64), |lane| {
         made.fetch_add(1, Relaxed);
         let _count = Count(&dropped);
         spin(lane);
@@ -488,7 +485,7 @@ fn a_lane_that_unwinds_does_not_wait() {
             assert_eq!(converged(self.0), 1 << (self.0.thread() % 32));
         }
     }
-    let error = run_briefly(grid(2, 32), |lane| {
+    let error = run_briefly(LaunchConfig::new(2, 32), |lane| {
         let _waits = Waits(lane);
         if lane.thread() == 7 {
             panic!("seven");
@@ -503,7 +500,7 @@ fn a_launch_during_a_panic_works() {
     struct Launches<'a>(&'a AtomicU32);
     impl Drop for Launches<'_> {
         fn drop(&mut self) {
-            let votes = run(grid(2, 32), |lane| {
+            let votes = run(LaunchConfig::new(2, 32), |lane| {
                 if lane.block_any(lane.thread() == 9, Location::caller()) {
                     self.0.fetch_add(1, Relaxed);
                 }
@@ -524,7 +521,7 @@ fn a_launch_during_a_panic_works() {
 fn the_time_limit_ends_a_launch_with_a_report() {
     let options = Options { time_limit: Some(Duration::from_millis(30)), ..Options::default() };
     let begin = Instant::now();
-    let error = launch_lanes(grid(2, 64), &options, &|lane| {
+    let error = launch_lanes(LaunchConfig::new(2, 64), &options, &|lane| {
         if lane.thread() < 40 {
             spin_until(lane, || false);
         }
@@ -558,7 +555,10 @@ fn workers_that_share_a_core_tell_when_they_wait_and_sleep_until_a_wake() {
             word.store(1, Release);
             channel.wake();
         });
-        launch_lanes(grid(1, 32), &options, &|lane| spin_until(lane, || word.load(Acquire) == 1)).unwrap();
+        launch_lanes(LaunchConfig::new(1, 32), &options, &|lane| {
+            spin_until(lane, || word.load(Acquire) == 1)
+        })
+        .unwrap();
     });
     // The wait and the end.
     assert!(waits.load(Acquire) >= 2);
@@ -567,11 +567,12 @@ fn workers_that_share_a_core_tell_when_they_wait_and_sleep_until_a_wake() {
 #[test]
 fn a_kernel_cannot_launch() {
     let errors = Mutex::new(Vec::new());
-    run(grid(2, 1), |_| errors.lock().unwrap().push(run(grid(1, 1), |_| {}))).unwrap();
+    run(LaunchConfig::new(2, 1), |_| errors.lock().unwrap().push(run(LaunchConfig::new(1, 1), |_| {})))
+        .unwrap();
     let errors = errors.into_inner().unwrap();
     assert_eq!(errors.len(), 2);
     assert!(errors.iter().all(|error| matches!(error, Err(Error::Nested))), "{errors:?}");
-    run(grid(1, 1), |_| {}).unwrap();
+    run(LaunchConfig::new(1, 1), |_| {}).unwrap();
 }
 
 #[test]

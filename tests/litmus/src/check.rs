@@ -3,7 +3,7 @@
 mod collect;
 mod host;
 
-use rushmem::{Error, LaunchConfig, Pe};
+use rushmem::{Error, Pe};
 
 use crate::program::Race;
 
@@ -73,10 +73,6 @@ pub fn leave_behind(pe: &Pe) -> Result<(), Error> {
 /// If there is no such check.
 pub fn named(name: &str) -> Check {
     all().into_iter().find(|check| check.name == name).expect("a check of this name")
-}
-
-const fn grid(blocks: u32, threads: u32) -> LaunchConfig {
-    LaunchConfig::new(blocks, threads)
 }
 
 fn must(right: bool, seen: impl FnOnce() -> String) -> Verdict {

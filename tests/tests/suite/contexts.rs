@@ -1,6 +1,6 @@
 //! Contexts with their own queues, views, shared memory, and the OpenSHMEM names.
 
-use rushmem::{Comm, CommRequirements, Error, LaunchConfig, Operations, Pe};
+use rushmem::{Comm, CommRequirements, Error, Operations, Pe};
 use rushmem_device::prelude::{Cmp, Exclusive, Fetched, Lock, PerBlock, PerGpu, Signal};
 use rushmem_test_kernels::{
     MORE_NAMES, NAMES, exchange_by, exclusive_turns, hold_context, hold_per_block, more_names, names,
@@ -50,7 +50,7 @@ fn blocks_share_memory() {
             let data = pe.alloc::<u64>(3 * threads)?;
             let before: Vec<u64> = (0..3 * threads as u64).collect();
             pe.write(data, &before)?;
-            let shape = LaunchConfig { shared_bytes: 8 * threads as u32, ..grid(3, threads as u32) };
+            let shape = grid(3, threads as u32).with_shared_bytes(8 * threads as u32);
             pe.run(shape, reverse(data))?;
             let wanted: Vec<u64> =
                 before.chunks(threads).flat_map(|block| block.iter().rev().copied()).collect();
@@ -68,7 +68,7 @@ fn views_load_and_store() {
         let before: Vec<u8> = (0..1001).map(|i| i as u8).collect();
         pe.write(data, &before)?;
         pe.write(one.as_slice(), &[0.75])?;
-        pe.run(LaunchConfig { shared_bytes: 48, ..grid(2, 33) }, swap_neighbours(data, one, lens))?;
+        pe.run(grid(2, 33).with_shared_bytes(48), swap_neighbours(data, one, lens))?;
         let mut wanted = before;
         wanted.chunks_exact_mut(2).for_each(|pair| pair.swap(0, 1));
         assert_eq!(pe.read(data)?, wanted);

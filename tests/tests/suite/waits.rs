@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use rushmem::{Error, LaunchConfig, Pe, WaitSet};
+use rushmem::{Error, Pe, WaitSet};
 use rushmem_device::{Cmp, Error as Code, Lock, Signal};
 use rushmem_test_kernels::{
     VainTest, WaitKind, any_in_turn, collect, flicker, take_lock, test_in_vain, test_sets, wait_in_vain,
@@ -233,7 +233,7 @@ fn a_loop_of_tests_meets_the_deadline() {
             }
             pe.host_sync()?;
             if pe.my_pe() == 0 {
-                let grid = LaunchConfig { shared_bytes: 64, ..grid(1, threads) };
+                let grid = grid(1, threads).with_shared_bytes(64);
                 let error = pe.run(grid, test_in_vain(kind as u32, words, lock)).unwrap_err();
                 let Error::Device { first, .. } = &error else { panic!("{kind:?}: {error}") };
                 assert_eq!(first.code(), Some(Code::WaitTimeout), "{kind:?}: {error}");

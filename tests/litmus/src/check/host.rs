@@ -3,12 +3,12 @@
 use rushmem::{Error, LaunchConfig, Operations, Pe};
 use rushmem_litmus_kernels::{await_word, get_after, leave, meet_all, poke, poke_two};
 
-use super::{Check, Verdict, grid, must};
+use super::{Check, Verdict, must};
 
 /// Rounds of each test.
 const ROUNDS: u64 = 30;
 
-const ONE: LaunchConfig = grid(1, 1);
+const ONE: LaunchConfig = LaunchConfig::new(1, 1);
 
 pub(super) const CHECKS: &[Check] = &[
     Check::new(&["L73"], "memory is ready on all PEs when alloc returns", ready),
@@ -136,12 +136,12 @@ fn published_by_stream(pe: &Pe) -> Result<Verdict, Error> {
     for round in 1..=ROUNDS {
         match pe.my_pe() {
             0 => {
-                stream.launch(grid(1, 32), leave(data, round))?;
+                stream.launch(LaunchConfig::new(1, 32), leave(data, round))?;
                 stream.atomic_inc(flag, 1)?;
                 stream.wait()?;
             }
             1 => {
-                pe.run(grid(1, 32), get_after(flag, round, copy, data, 0))?;
+                pe.run(LaunchConfig::new(1, 32), get_after(flag, round, copy, data, 0))?;
                 old.extend(pe.read(copy)?.into_iter().filter(|&word| word != round));
             }
             _ => {}
