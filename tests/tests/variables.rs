@@ -41,7 +41,8 @@ fn variables(source: &str, is_test: bool) -> Vec<(usize, String)> {
         let Some(name) = token.text.strip_prefix('"').and_then(|text| text.strip_suffix('"')) else {
             continue;
         };
-        if is_variable(name) && (!is_test && i < tests || reads_environment(&tokens[..=i])) {
+        if is_variable(name) && (!is_test && i < tests || reads_environment(&tokens[i.saturating_sub(3)..=i]))
+        {
             found.push((token.line, name.to_owned()));
         }
     }

@@ -192,27 +192,28 @@ fn restricted_crates_have_no_other_dependencies() {
     }
 }
 
-/// Returns the folders of the roots of all crates, and of programs with several files, relative to the root.
-fn source_folders() -> Vec<String> {
+/// Returns the folders of all libraries and programs that may have modules, relative to the root.
+fn source_folders() -> BTreeSet<String> {
     let metadata = metadata();
     let packages = metadata["packages"].as_array().unwrap();
     let targets = packages.iter().flat_map(|package| package["targets"].as_array().unwrap());
     let is_program =
         |target: &&Value| ["lib", "bin", "proc-macro"].iter().any(|kind| target["kind"][0] == *kind);
-    let root = |target: &Value| {
+    let folder = |target: &Value| {
         let file = Path::new(target["src_path"].as_str().unwrap()).canonicalize().unwrap();
-        file.parent().unwrap().strip_prefix(root()).unwrap().to_string_lossy().into_owned()
+        let has_modules = file.ends_with("lib.rs") || file.ends_with("main.rs");
+        has_modules
+            .then(|| file.parent().unwrap().strip_prefix(root()).unwrap().to_string_lossy().into_owned())
     };
-    let folders: BTreeSet<String> = targets.filter(is_program).map(root).collect();
-    folders.into_iter().collect()
+    targets.filter(is_program).filter_map(folder).collect()
 }
 
 /// Reports each circle by its arrows, with file and line.
 #[test]
 fn modules_use_each_other_in_one_direction() {
-    let mut report = String::new();
+    let (mut report, files) = (String::new(), repository::files(&["rs"]));
     for folder in source_folders() {
-        let graph = Graph::read(&folder);
+        let graph = Graph::read(&folder, &files);
         for circle in graph.circles() {
             report += &format!("in {folder}:\n{}", graph.explain(&circle));
         }
@@ -228,10 +229,10 @@ const LAYERS: &str = "docs/architecture.md";
 /// Update the page with `UPDATE_DOCS=1 cargo test -p rushmem-tests --test arrows`.
 #[test]
 fn the_page_shows_the_layers() {
-    let mut shown = String::new();
+    let (mut shown, files) = (String::new(), repository::files(&["rs"]));
     for folder in SHOWN {
         shown += &format!("`{folder}`, from the lowest layer:\n\n");
-        for (i, layer) in Graph::read(folder).layers().iter().enumerate() {
+        for (i, layer) in Graph::read(folder, &files).layers().iter().enumerate() {
             let names: Vec<String> = layer.iter().map(|name| format!("`{name}`")).collect();
             shown += &format!("{}. {}\n", i + 1, names.join(", "));
         }

@@ -1,13 +1,14 @@
 //! The graph of a crate's modules, read from the tokens of its source.
 //!
-//! An arrow is a path of the code that begins with `crate::`, `self::` or `super::`, and leads to another module. A name that a
-//! module imports or re-exports counts as its origin. Test code is left out, and so are paths in macros that begin with
-//! `$crate::`, paths that begin with an imported module, and names behind a glob.
+//! An arrow is a path from one module to another that starts with `crate::`, `self::` or `super::`. An imported or re-exported name
+//! counts as the module that defines it. Test code is ignored. So are `$crate::` paths, paths that start with an imported module,
+//! and names imported by a glob.
 //!
 //! The modules of a crate form a tree. Of two modules that use each other, one may contain the other. Otherwise, the arrow counts
 //! where their paths part: between two children of the same parent.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 
 use rushmem_tests::repository;
 use rushmem_tests::rust_source::{Token, tokens};
@@ -30,7 +31,7 @@ struct File {
     tokens: Vec<Token>,
 }
 
-/// A path of the code: the module at which it begins, and the names that follow.
+/// A path in the code: the module that it is relative to, and the names that follow.
 struct Path {
     base: Module,
     names: Vec<String>,
@@ -48,10 +49,9 @@ struct Names {
 }
 
 impl Graph {
-    /// Reads the crate with this source folder, such as `host/src`.
-    pub(crate) fn read(folder: &str) -> Self {
+    /// Reads the crate with this source folder, such as `host/src`, from `files`, those of the repository.
+    pub(crate) fn read(folder: &str, files: &[PathBuf]) -> Self {
         let prefix = format!("{folder}/");
-        let files = repository::files(&["rs"]);
         let paths = files.iter().filter_map(|path| path.to_str()).filter(|path| path.starts_with(&prefix));
         let sources = paths.map(|path| (path.to_owned(), repository::read(path)));
         Self::new(sources.filter_map(|(path, text)| File::new(&path, &path[prefix.len()..], &text)).collect())
@@ -188,7 +188,7 @@ impl Names {
 }
 
 impl File {
-    /// Reads a file at `inside`, a path below the folder of the crate's root. Programs below `bin` are crates of their own.
+    /// Reads a file at `inside`, a path relative to the crate's root. Programs below `bin` are separate crates.
     fn new(path: &str, inside: &str, text: &str) -> Option<Self> {
         let mut module: Module = inside.trim_end_matches(".rs").split('/').map(Into::into).collect();
         if module.last().is_some_and(|name| name == "mod") || ["lib.rs", "main.rs"].contains(&inside) {
@@ -272,7 +272,7 @@ fn is_test_attribute(tokens: &[Token]) -> bool {
     text.starts_with("#[cfg(test)") || text.starts_with("#[cfg(all(test")
 }
 
-/// Returns the end of the item with attributes at `begin`: after its `;` or its last brace.
+/// Returns the index one past the item whose attributes start at `begin`: after its `;` or its last brace.
 fn end_of_item(tokens: &[Token], begin: usize) -> usize {
     let mut depth = 0;
     for (at, token) in tokens.iter().enumerate().skip(begin) {
