@@ -339,7 +339,7 @@ pub trait Watcher {
     fn access(&self, name: &'static str, access: Access, site: &'static Location<'static>) -> bool;
     /// Notes that the lane still waits in a call. It looks again after this.
     fn waits(&self);
-    /// Notes the value of the word that the lane waits for, at each look.
+    /// Records the value of the word that the lane waits for, at each poll.
     fn sees(&self, value: u64);
     /// Returns a ticket for the last operation of this lane.
     fn ticket(&self) -> u64;

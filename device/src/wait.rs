@@ -187,7 +187,7 @@ fn count_failed_test(state: DevAddr, begin: u64) -> u32 {
     0
 }
 
-/// Notes that a test of a group returns. Its threads synchronise after [`test_failed`], and that time belongs to the test.
+/// Records that a test of a group returns. Its threads synchronise after [`test_failed`], and that time belongs to the test.
 #[inline(always)]
 pub(crate) fn test_returns() {
     arch::set_failed_tests(FailedTests { ticks: arch::ticks(), ..arch::failed_tests() });

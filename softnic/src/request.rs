@@ -106,8 +106,8 @@ impl Receive {
         if len <= self.room { Ok(()) } else { Err(BadReceive::TooShort) }
     }
 
-    /// Calls `put` with each piece of memory behind bytes `at..at + len` of the message, and its offset in them. `qpn` is the
-    /// number of the QP that receives it.
+    /// Calls `put` for each memory range that bytes `at..at + len` of the message are written to, with its offset in them. `qpn`
+    /// is the receiver's.
     pub(crate) fn spread<'a>(
         &self,
         mkeys: &'a Mkeys,

@@ -24,7 +24,7 @@ pub(crate) struct Reservation {
 }
 
 impl Reservation {
-    /// Returns the end of the posting, to wait for.
+    /// Returns the index to wait for until the posting is complete.
     #[inline(always)]
     pub(crate) fn end_index(self) -> EndIndex {
         EndIndex(self.end)
@@ -36,7 +36,7 @@ impl<S: Sharing> Qp<'_, S> {
     #[inline(always)]
     pub(crate) fn reserve(&self, blocks: u64, depth: u64, site: Site) -> Result<Reservation> {
         // All three accesses are issued before the first result is needed. `done` is a gate: the connection is read, and slots
-        // are overwritten, only after the branch on it. It may be stale; then `wait_slow` looks again.
+        // are overwritten, only after the branch on it. It may be stale; then `wait_slow` reads it again.
         let done = self.word(offset_of!(QpState, done));
         // SAFETY: a word of the QP's state.
         let done = unsafe { if S::SHARED { S::Scope::load_gate(done) } else { arch::load_own(done) } };
@@ -94,7 +94,7 @@ impl<S: Sharing> Qp<'_, S> {
         }
     }
 
-    /// Returns the end of everything reserved so far, or 0 if that is nothing: a wait for it needs no connection.
+    /// Returns the index one past everything reserved so far, or 0 if that is nothing: a wait for it needs no connection.
     #[inline(always)]
     pub(crate) fn last(&self) -> EndIndex {
         let end = self.reserved();

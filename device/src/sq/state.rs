@@ -14,7 +14,7 @@ impl DoorbellState {
     pub(crate) const UNKNOWN: Self = Self(u64::MAX);
     pub(super) const HELD: u64 = 1 << 63;
     pub(super) const PENDING: u64 = 1 << 62;
-    /// A posting may be published behind one that is not.
+    /// A posting may be published after one that is not.
     pub(super) const GAP: u64 = 1 << 61;
 
     /// Returns the state of a free doorbell.
@@ -62,13 +62,13 @@ impl ReadyEntry {
     /// overflow them.
     const LENGTH: u32 = 15;
 
-    /// Returns the entry of the blocks `first..end`.
+    /// Returns the entry that publishes the blocks `first..end`.
     #[inline(always)]
     pub const fn new(first: u64, end: u64) -> Self {
         Self(first << Self::LENGTH | (end - first))
     }
 
-    /// Returns the length of the published reservation that begins at block `first`, or 0 if the entry is of another one.
+    /// Returns the length of the reservation published at block `first`, or 0 if the entry belongs to another one.
     #[inline(always)]
     pub(super) const fn blocks(self, first: u64) -> u64 {
         let length = self.0 & ((1 << Self::LENGTH) - 1);

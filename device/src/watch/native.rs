@@ -80,7 +80,7 @@ pub(crate) fn waits() {
     arch::watched(|watcher| watcher.waits());
 }
 
-/// Notes the value of the word that the lane waits for.
+/// Records the value of the word that the lane waits for.
 pub(crate) fn sees(value: u64) {
     arch::watched(|watcher| watcher.sees(value));
 }

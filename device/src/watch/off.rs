@@ -38,7 +38,7 @@ pub(crate) fn store(_name: &'static str, _address: u64, _bytes: u64) {}
 #[inline(always)]
 pub(crate) fn waits() {}
 
-/// Notes the value of the word that the lane waits for.
+/// Records the value of the word that the lane waits for.
 #[inline(always)]
 pub(crate) fn sees(_value: u64) {}
 

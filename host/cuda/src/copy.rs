@@ -24,7 +24,7 @@ impl DeviceBuffer {
         Ok(buffer)
     }
 
-    /// Allocates `len` zeroed bytes in pages of their own, so that a NIC can be given access to exactly these pages.
+    /// Allocates `len` zeroed bytes in separate pages, to give a NIC access to exactly these pages.
     ///
     /// `len` must not be 0. The bytes are set to 0 by work in `stream`, and the call waits for that work.
     ///
@@ -93,7 +93,7 @@ impl DeviceBuffer {
     }
 }
 
-/// Waits for the copy even if queueing it failed, since the caller's borrow of the data ends after this call.
+/// Waits for the copy even if queueing it failed, since the caller may reuse the data after this call.
 fn finish_copy(stream: &Stream, queued: Result<(), Error>) -> Result<(), Error> {
     let done = stream.synchronize();
     queued.and(done)

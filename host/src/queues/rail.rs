@@ -43,7 +43,7 @@ const FREE_RUNNING: u8 = 0;
 /// Value of `ts_format` for all other NICs: the format of the NIC's clock.
 const DEFAULT: u8 = 1;
 
-/// The QPs by which a NIC reaches the memory of its own PE.
+/// The QPs that a NIC uses to reach the memory of its own PE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Loop {
     /// One QP, connected to itself.

@@ -75,7 +75,7 @@ impl Client {
         connection.sender = None;
     }
 
-    /// Waits for the end of all PEs, and returns the findings of the job.
+    /// Waits until all PEs have finished, and returns the findings of the job.
     pub(super) fn findings(&self) -> Vec<Finding> {
         match lock(&self.0).receive() {
             Some(Reply::Findings(findings)) => findings,

@@ -61,7 +61,7 @@ impl Link {
         }
     }
 
-    /// Waits for the end of all PEs, and returns the findings of the job, if the process of PE 0 has them.
+    /// Waits until all PEs have finished, and returns the findings of the job if the process of PE 0 has them.
     pub(super) fn findings(&self) -> Vec<Finding> {
         match &self.transport {
             Transport::Local(_) => Vec::new(),

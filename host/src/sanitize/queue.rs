@@ -143,7 +143,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns all parts until the end of the pipe.
+    /// Reads all parts until the pipe is closed.
     fn received(reader: PipeReader) -> Vec<(u32, Kind, Vec<u8>)> {
         let (mut receiver, mut all) = (Receiver::new(reader), Vec::new());
         while receiver.wait().unwrap() {

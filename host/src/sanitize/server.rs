@@ -66,7 +66,7 @@ impl Server {
         Ok((server, name, client))
     }
 
-    /// Waits for the end of all PEs.
+    /// Waits until all PEs have finished.
     pub(super) fn wait_for_all(&mut self) {
         let mut left = lock(&self.members.left);
         while *left > 0 {
@@ -80,7 +80,7 @@ impl Server {
         }
     }
 
-    /// Sends the findings to all other PEs, after the end of all.
+    /// Sends the findings to all other PEs, once all have finished.
     pub(super) fn send_findings(&self, findings: Vec<Finding>) {
         let reply = Reply::Findings(findings);
         for replies in lock(&self.members.replies).iter().skip(1) {
@@ -202,7 +202,7 @@ impl Serving {
         Self { state, shared, members, is_stopped: false }
     }
 
-    /// Applies requests until the end of all PEs.
+    /// Applies requests until all PEs have finished.
     fn run(mut self, mut queue: Receiver) {
         let state = Arc::clone(&self.state);
         while !self.is_stopped && *lock(&self.shared.left) > 0 {

@@ -138,7 +138,7 @@ impl Core {
         schedule.ready() != 0 || !report.wakeups.is_empty() || !report.events.is_empty()
     }
 
-    /// Ends every connection after a failure of the engine, so that no peer waits in vain.
+    /// Moves every QP to the error state after a failure of the engine. Its peers then see the failure instead of waiting.
     pub(crate) fn end_all_connections(&mut self, why: &str) {
         let Datapath { objects, report, schedule, .. } = &mut self.path;
         report.violations.record(Rule::Engine, 0, why.to_owned());

@@ -527,12 +527,12 @@ impl Harness {
 
 #[cfg(test)]
 impl Harness {
-    /// Returns the number of the first QP.
+    /// Returns the QPN of the first QP.
     pub(crate) fn qpn(&self) -> u32 {
         self.qpn
     }
 
-    /// Returns the number of the target of dynamic connections.
+    /// Returns the DCTN of the target of dynamic connections.
     pub(crate) fn dctn(&self) -> u32 {
         self.dctn
     }

@@ -27,7 +27,7 @@ pub(crate) fn complete(qp: &mut Qp, cqs: &mut Table<Cq>, report: &mut Report, do
     push(qp, qp.cq_send, cqs, report, |owner| Cqe::requester(&completion, owner));
 }
 
-/// Holds a completion back, by a fault or behind another held completion.
+/// Delays a completion: a fault asks for it, or an earlier completion is delayed.
 fn hold(qp: &mut Qp, report: &mut Report, completion: Completion) {
     let mut due = report.now;
     if report.rng.chance(report.faults.completion_delay) {

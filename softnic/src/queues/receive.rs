@@ -44,7 +44,7 @@ pub(crate) fn next_receive(qp: &mut Qp) -> Option<u16> {
 pub(crate) struct Origin {
     pub(crate) qpn: u32,
     pub(crate) lid: u16,
-    /// Set if the receive buffer begins with the datagram's IPv4 header.
+    /// Set if the receive buffer starts with the datagram's IPv4 header.
     pub(crate) grh: bool,
     /// The service level, or on Ethernet the type of the packet.
     pub(crate) sl: u8,

@@ -73,7 +73,7 @@ impl Report {
         self.lookout.note(|| Observation::Fault { qpn, kind });
     }
 
-    /// Notes for the observer that a packet of a QP was handed to the fabric, with `bytes` of payload.
+    /// Reports to the observer that a packet of a QP was handed to the fabric, with `bytes` of payload.
     #[inline]
     pub(crate) fn note_sent(&mut self, qpn: u32, (psn, op): (Psn, Op), bytes: u64, is_retransmission: bool) {
         self.lookout.note(|| {
@@ -82,7 +82,7 @@ impl Report {
         });
     }
 
-    /// Notes that memory of a context has changed, for its listener.
+    /// Records a change of a context's memory, for its listener.
     #[inline]
     pub(crate) fn note_change(&mut self, context: u32) {
         if self.changed.last() != Some(&context) {

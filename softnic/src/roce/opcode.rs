@@ -13,7 +13,7 @@
 //! | 12..16 | operand width in bytes, 4 or 8 |
 //! | 16..48 | four 64-bit operands: compare and swap: compare, swap, compare mask, swap mask; fetch and add: add, boundary, 0, 0 |
 //!
-//! A third one, 0xd6, reports what has arrived behind a gap on a reliable connection: see `crate::transport::wire`.
+//! A third one, 0xd6, reports what has arrived after a gap on a reliable connection: see `crate::transport::wire`.
 //!
 //! All fields are big-endian. The answer of an atomic is the standard ATOMIC ACKNOWLEDGE.
 //!

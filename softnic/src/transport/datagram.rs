@@ -53,7 +53,7 @@ pub(crate) struct Datagrams {
 }
 
 impl Datagrams {
-    /// Sends WQEs of a QP. Returns whether it can send more at once.
+    /// Sends WQEs of a QP. Returns whether it can send more immediately.
     pub(super) fn run(&mut self, path: &mut Datapath, qpn: u32) -> bool {
         for _ in 0..BURST {
             match step(path, &mut self.payload, qpn) {

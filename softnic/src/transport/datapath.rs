@@ -90,7 +90,7 @@ impl Datapath {
         blocked
     }
 
-    /// Notes the loss of a packet that was too long, for the error of its QP.
+    /// Records the loss of a packet that was too long, for the error of its QP.
     fn note_too_long(&mut self, TooLong { to, dest_qpn }: TooLong) {
         let qps = &mut self.objects.qps;
         let sent_it = |qp: &Qp| qp.route == Route::Peer(to) && qp.attrs.remote_qpn == dest_qpn;
@@ -100,7 +100,7 @@ impl Datapath {
         }
     }
 
-    /// Sends a management datagram at once.
+    /// Sends a management datagram immediately.
     pub(crate) fn send_mad(&mut self, to: Ipv4Addr, bytes: &[u8; MAD]) {
         let (bth, ext) = self.mads.headers();
         let delivered = match &mut self.fabric {
@@ -135,7 +135,7 @@ impl Datapath {
         }
     }
 
-    /// Notes at `now` that a QP is connected to `peer`. Several packets may go to a software adapter as one, so the peer is
+    /// Records at `now` that a QP is connected to `peer`. Several packets may go to a software adapter as one, so the peer is
     /// asked unless its address tells.
     pub(crate) fn meet(&mut self, peer: SocketAddrV4, is_software: bool, now: Instant) {
         self.failures.connected(now);

@@ -8,7 +8,7 @@
 //! | `datapath` | holds what the transports share |
 //! | `loopback` | executes entries towards a QP of the same adapter |
 //! | `wire` | connections over packets |
-//! | `dc` | dynamic connections: makes and ends them |
+//! | `dc` | opens and closes dynamic connections |
 //! | `datagram`, `multicast` | datagrams, and the members of groups |
 
 pub(crate) mod datagram;
@@ -50,7 +50,7 @@ impl Transports {
         transports
     }
 
-    /// Works on one QP for a bounded time. Returns whether it has more to do at once.
+    /// Works on one QP for a bounded time. Returns whether it has more to do immediately.
     pub(crate) fn run(&mut self, path: &mut Datapath, qpn: u32) -> bool {
         let Objects { qps, cqs, .. } = &mut path.objects;
         let Some(qp) = qps.get_mut(qpn) else { return false };
@@ -87,7 +87,7 @@ impl Transports {
 
     /// Handles one burst of packets. Returns whether there was one.
     pub(crate) fn receive(&mut self, path: &mut Datapath, rest: Rest) -> bool {
-        // The fabric is taken out, so that a packet handler may borrow the rest. Responses are sent later.
+        // Taking the fabric out lets packet handlers borrow the rest. Responses are sent later.
         let Some(mut fabric) = path.fabric.take() else { return false };
         let mut received = Stats::default();
         let now = path.report.now;

@@ -46,7 +46,7 @@ impl Schedule {
         }
     }
 
-    /// Adds the QPs whose time has come to those with work.
+    /// Queues the QPs whose timers have expired.
     pub(crate) fn fire(&mut self, qps: &mut Table<Box<Qp>>, now: Instant) {
         while let Some(Reverse((at, qpn))) = self.timers.peek().copied()
             && at <= now

@@ -1,6 +1,6 @@
 //! XRC domains, and the targets of extended connections. Programs of one process share a domain by a file.
 //!
-//! Linux keeps a target until its last handle is gone, whichever context made it. So targets and domains belong to the
+//! Linux keeps a target until its last handle is closed, whichever context created it. So targets and domains belong to the
 //! driver's own context at the adapter.
 
 use crate::abi;

@@ -103,7 +103,7 @@ pub(crate) struct OfDct {
 }
 
 impl OfDct {
-    /// Returns whether a disconnect packet with this sequence number ends the connection.
+    /// Returns whether a disconnect packet with this sequence number closes the connection.
     pub(crate) fn ends_with(&self, ext: &Ext) -> bool {
         *ext == Ext::Disconnect(self.sequence)
     }

@@ -76,7 +76,7 @@ pub(crate) struct ResponderFaults {
     pub(crate) until: Option<Instant>,
     /// Payload of a packet that is partly moved.
     pub(crate) split: Option<Split>,
-    /// Packets received meanwhile.
+    /// Packets received in the meantime.
     pub(crate) waiting: VecDeque<Box<[u8]>>,
     pub(crate) late: Vec<LatePayload>,
 }

@@ -16,7 +16,7 @@
 use crate::roce::Psn;
 use std::collections::VecDeque;
 
-/// Packets behind a gap that the responder keeps.
+/// Packets after a gap that the responder keeps.
 pub(crate) const KEPT: usize = 256;
 /// Bytes of the bits for these packets.
 pub(crate) const BITS: usize = KEPT / 8;

@@ -110,7 +110,7 @@ impl Message {
         self.first.plus(self.packets)
     }
 
-    /// Returns the place `count` packets behind a packet of it: a number of a message, and of a packet in it.
+    /// Returns the position `count` packets after one of its packets: the index of a message, and of a packet in it.
     pub(crate) fn after(&self, (number, packet): (usize, u32), count: u32) -> (usize, u32) {
         if packet + count < self.packets { (number, packet + count) } else { (number + 1, 0) }
     }

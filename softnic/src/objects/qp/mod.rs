@@ -308,7 +308,7 @@ impl Qp {
         self.rq.is_some() || self.srq.is_some()
     }
 
-    /// Sets all packet numbers of the requester when a connection begins.
+    /// Sets all packet numbers of the requester when a connection is established.
     pub(crate) fn begin_sending(&mut self, psn: Psn) {
         self.send_psn = psn;
         self.req.start(psn);

@@ -20,7 +20,7 @@ pub(crate) struct Requester {
     /// Position of sending: a message, and a packet in it.
     pub(crate) next: usize,
     pub(crate) next_packet: u32,
-    /// Blocks started. The consumer counter of the send queue is behind it.
+    /// Blocks started. The consumer counter of the send queue follows it.
     pub(crate) started: u16,
     /// Packets sent and not done.
     pub(crate) flight: Flight,
@@ -83,7 +83,7 @@ impl Requester {
         self.flight.base()
     }
 
-    /// Returns the number of the next packet to send.
+    /// Returns the PSN of the next packet to send.
     pub(crate) fn position(&self, fresh: Psn) -> Psn {
         self.messages.get(self.next).map_or(fresh, |message| message.first.plus(self.next_packet))
     }
@@ -147,8 +147,8 @@ impl Requester {
         self.seek(psn);
     }
 
-    /// Asks the peer what it has, by sending two packets again. Returns whether that is enough, so that the requester need
-    /// not go back. `fresh` is the number of the next new packet.
+    /// Asks the peer what it has, by sending two packets again. Returns whether that is enough; if not, the requester goes back.
+    /// `fresh` is the PSN of the next new packet.
     pub(crate) fn probe(&mut self, fresh: Psn) -> bool {
         let suffices = self.flight.peer_keeps && self.position(fresh).since(self.flight.highest()) >= 0;
         if suffices {

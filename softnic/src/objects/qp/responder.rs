@@ -1,4 +1,4 @@
-//! The responder's half of a connection over packets: queued responses, a partial message, packets behind a gap.
+//! The responder's half of a connection over packets: queued responses, a partial message, packets after a gap.
 
 use super::Qp;
 use super::faults::ResponderFaults;
@@ -19,13 +19,13 @@ pub(crate) struct Responder {
     pub(crate) replays: VecDeque<(Psn, u64)>,
     /// The READ executed last, if no other request followed it.
     pub(crate) read: Option<ExecutedRead>,
-    /// Set after a gap was reported, so that it is reported once.
+    /// Set once a gap has been reported. Later packets after the same gap do not report it again.
     pub(crate) gap: bool,
-    /// Packets behind a gap.
+    /// Packets after a gap.
     pub(crate) early: Early,
     /// Faults injected into it.
     pub(crate) faults: ResponderFaults,
-    /// NAK that ended the connection, repeated for later requests.
+    /// NAK that closed the connection, repeated for later requests.
     pub(crate) final_nak: Option<(Psn, AethSyndrome)>,
 }
 
@@ -36,7 +36,7 @@ pub(crate) enum PartialMessage {
     Send { receive: Receive, done: u64, since: Option<Instant> },
 }
 
-/// An executed READ that ends at the next expected PSN.
+/// An executed READ whose last response precedes the next expected PSN.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ExecutedRead {
     pub(crate) first: Psn,
@@ -73,7 +73,7 @@ pub(crate) enum Response {
         psn: Psn,
         syndrome: AethSyndrome,
     },
-    /// A report of what has arrived behind the first missing packet.
+    /// A report of what has arrived after the first missing packet.
     Selective {
         psn: Psn,
     },
@@ -99,7 +99,7 @@ impl Response {
         }
     }
 
-    /// Returns the time at which to send it, if not at once.
+    /// Returns the time at which to send it, or `None` to send it immediately.
     pub(crate) fn due(&self) -> Option<Instant> {
         match *self {
             Response::Read { due, .. } | Response::Atomic { due, .. } => due,
@@ -108,7 +108,7 @@ impl Response {
     }
 }
 
-/// The packets that a responder has received behind a gap.
+/// The packets that a responder has received after a gap.
 #[derive(Debug, Default)]
 pub(crate) struct Early {
     pub(crate) packets: BTreeMap<u32, Box<[u8]>>,
@@ -118,7 +118,7 @@ pub(crate) struct Early {
 }
 
 impl Early {
-    /// Returns the bits of the packets behind `expected`, the first missing one.
+    /// Returns the bits of the packets after `expected`, the first missing one.
     pub(crate) fn bits(&self, expected: Psn) -> [u8; BITS] {
         let mut bits = [0; BITS];
         for psn in self.packets.keys() {

@@ -11,7 +11,7 @@ use crate::transport::datapath::Datapath;
 use std::net::SocketAddrV4;
 use std::time::Instant;
 
-/// Answers a connect from an initiator. Its first request will have the packet number `psn`. Returns the number of the
+/// Answers a connect from an initiator. Its first request will have the packet number `psn`. Returns the QPN of the
 /// connection, or the refusal; `None` means no answer.
 pub(super) fn accept(
     path: &mut Datapath,

@@ -161,7 +161,7 @@ pub(super) struct Loopback {
 }
 
 impl Loopback {
-    /// Executes some WQEs of a QP. Returns whether it can execute more at once.
+    /// Executes some WQEs of a QP. Returns whether it can execute more immediately.
     pub(super) fn run(&mut self, path: &mut Datapath, qpn: u32) -> bool {
         if path.report.injects_faults
             && !fault_injection::answer(qpn, &mut path.objects, &mut path.report, false)

@@ -13,7 +13,7 @@ use crate::transport::datapath::Datapath;
 /// Maximum number of waiting requests of a QP. Further ones are dropped, and the peer sends them again.
 const WAITING: usize = 1 << 10;
 
-/// Handles a request, with packet bytes `bytes`, at once or when its turn comes.
+/// Handles a request, with packet bytes `bytes`, immediately, or after those that wait.
 pub(super) fn request(path: &mut Datapath, qpn: u32, packet: &Packet<'_>, bytes: &[u8]) {
     let Datapath { objects: Objects { qps, .. }, report, .. } = path;
     let Some(qp) = qps.get_mut(qpn) else { return };

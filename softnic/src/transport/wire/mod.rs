@@ -9,7 +9,7 @@
 //! | `requester` | handles acknowledgements and responses, resends, completes |
 //! | `responder` | executes requests of the peer and queues responses |
 //! | `responses` | sends the queued responses |
-//! | `selective` | keeps packets behind a gap, and repairs gaps |
+//! | `selective` | keeps packets after a gap, and repairs gaps |
 //! | `late`, `fault_injection` | inject faults: WRITEs that land late or in pieces, requests that wait |
 //!
 //! The state of a connection is a part of its QP: see [`crate::objects::qp`].
@@ -40,7 +40,7 @@ use crate::roce::Packet;
 use fault_injection::Turn;
 pub use requester::PACKET_TOO_LONG;
 
-/// Works on one QP. Returns whether it has more to do at once.
+/// Works on one QP. Returns whether it has more to do immediately.
 pub(super) fn run(path: &mut Datapath, qpn: u32) -> bool {
     let turn = if path.report.injects_faults { fault_injection::run(path, qpn) } else { Turn::Clear };
     selective::remind(path, qpn);

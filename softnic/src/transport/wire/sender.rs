@@ -17,7 +17,7 @@ const ACK_EVERY: u32 = 16;
 /// Poll interval of a WQE that waits for a CQ.
 const POLL_CQ: Duration = Duration::from_micros(50);
 
-/// Sends packets of a QP as far as window and socket allow. Returns whether it can continue at once.
+/// Sends packets of a QP as far as window and socket allow. Returns whether it can continue immediately.
 pub(super) fn run(path: &mut Datapath, qpn: u32) -> bool {
     if selective::repair(path, qpn) {
         return true;

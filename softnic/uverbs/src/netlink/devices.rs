@@ -184,7 +184,7 @@ fn counters(device: &Device, values: bool) -> Writer {
     writer
 }
 
-/// Returns how queue pairs get counters of their own: not at all.
+/// Returns the mode of per-QP counters: none.
 fn mode(device: &Device) -> Writer {
     let mut writer = about_port(device);
     writer.u32(attribute::STAT_MODE, 0);

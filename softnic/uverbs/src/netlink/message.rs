@@ -82,7 +82,7 @@ impl Writer {
         writer
     }
 
-    /// Returns the end of a list of answers.
+    /// Returns the message that terminates a list of answers.
     pub(super) fn done(request: &Header, port: u32) -> Vec<u8> {
         let mut writer = Writer::answer(request, port, message::DONE, flag::MULTI);
         writer.0.extend(0i32.to_ne_bytes());

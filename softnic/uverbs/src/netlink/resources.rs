@@ -33,7 +33,7 @@ pub(super) fn summary(device: &Device) -> Writer {
     writer
 }
 
-/// Writes the entry of an object of an opened device.
+/// Writes the entry for an object of an opened device.
 type Fill = fn(&mut Writer, &Record, &Opened);
 
 /// Returns the bodies of the answers to a command that lists objects.

@@ -44,7 +44,7 @@ mod tests {
         mad
     }
 
-    /// Returns the type of the node at the end of a path, and the port by which the datagram entered it.
+    /// Returns the type of the node that a path leads to, and the port where the datagram arrived.
     fn at_end(subnet: &Subnet, path: &[u8]) -> Option<(u8, u8)> {
         let mut mad = query(class::SUBNET_DIRECTED, subnet_attribute::NODE_INFO);
         mad[at::HOP_COUNT] = path.len() as u8;

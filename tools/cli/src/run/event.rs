@@ -8,12 +8,12 @@ use super::sys::Exit;
 
 /// An event of a job.
 pub(super) enum Event {
-    /// The process of PE `.0` of this node has ended.
+    /// The process of PE `.0` of this node has exited.
     Exited(u32, io::Result<Exit>),
     /// This launcher received a signal.
     Signal(i32),
     /// The job's server sent an event.
     Server(bootstrap::ServerEvent),
-    /// The reader of the launcher's output is gone.
+    /// The launcher's output has been closed by its reader.
     OutputClosed,
 }
