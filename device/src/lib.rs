@@ -41,7 +41,7 @@
 //!     let block = Block::current();
 //!     let part = block.share(src.len());
 //!     let right = ctx.pe_after(1);
-//!     ctx.put_signal_nbi(block, dst.slice(part.clone()), src.slice(part), arrived, SignalOp::Add, 1, right)?;
+//!     ctx.put_signal_nbi(block, dst.slice(part.clone()), src.slice(part), arrived.add(1), right)?;
 //!     ctx.quiet(block)?;
 //!     ctx.signal_wait_until(block, arrived, Cmp::Ge, block.count().into())?;
 //!     Ok(())
@@ -148,7 +148,7 @@ pub use rma::Scalar;
 pub use scope::FenceScope;
 pub use shadow::Shadowed;
 pub use sharing::{Batched, Exclusive, PerBlock, PerGpu, Sharing};
-pub use signal::SignalOp;
+pub use signal::{SignalOp, SignalUpdate};
 pub use team::Team;
 pub use view::{RemoteView, View};
 pub use wait_until::{Cmp, WaitWords};
@@ -161,7 +161,7 @@ pub mod prelude {
     pub use crate::{
         Batch, Bf16, Block, Cmp, CollectiveGroup, Context, Ctx, Element, Error, Exclusive, F16, FenceScope,
         Group, Local, LocalBuffer, Lock, Parts, Pending, PerBlock, PerGpu, Pod, Reduce, RemoteView, Result,
-        Scalar, Scan, Shadowed, Sharing, Signal, SignalOp, Strided, Sym, SymSlice, Team, Thread, Tile, View,
-        WaitWords, Warp, WholeGrid, WithoutBarrier, Zeroable,
+        Scalar, Scan, Shadowed, Sharing, Signal, SignalUpdate, Strided, Sym, SymSlice, Team, Thread, Tile,
+        View, WaitWords, Warp, WholeGrid, WithoutBarrier, Zeroable,
     };
 }

@@ -34,6 +34,34 @@ pub enum SignalOp {
     Add,
 }
 
+/// An update of a signal word: what [`Ctx::signal_op`] and the puts with signal apply at the peer.
+///
+/// [`Sym::set`] and [`Sym::add`] make one.
+#[derive(Clone, Copy, Debug)]
+#[must_use = "a signal is updated by the call that takes the update"]
+pub struct SignalUpdate {
+    /// The word, in the heap of the call's `pe`.
+    pub signal: Sym<Signal>,
+    /// How the word changes.
+    pub op: SignalOp,
+    /// The new value, or what is added.
+    pub value: u64,
+}
+
+impl Sym<Signal> {
+    /// Returns the update that sets this signal to `value`: [`SignalOp::Set`].
+    #[inline(always)]
+    pub const fn set(self, value: u64) -> SignalUpdate {
+        SignalUpdate { signal: self, op: SignalOp::Set, value }
+    }
+
+    /// Returns the update that adds `value` to this signal: [`SignalOp::Add`].
+    #[inline(always)]
+    pub const fn add(self, value: u64) -> SignalUpdate {
+        SignalUpdate { signal: self, op: SignalOp::Add, value }
+    }
+}
+
 impl SignalOp {
     #[inline(always)]
     fn kind(self) -> Kind {
@@ -62,7 +90,7 @@ impl SignalOp {
 ///
 /// Updates of signals, alone or after the data of a put. [`Ctx::signal_wait_until`] waits for a signal.
 impl<S: Sharing> Ctx<'_, S> {
-    /// Changes a signal word of `pe`; returns once posted.
+    /// Applies `update` to a signal word of `pe`; returns once posted.
     ///
     /// It is ordered after nothing and publishes no earlier store: [`Ctx::put_signal_nbi`] announces data, and a
     /// [`Ctx::fence`] before this call announces stores and puts. [`SignalOp`] says what signals are atomic with. NVSHMEM:
@@ -72,14 +100,15 @@ impl<S: Sharing> Ctx<'_, S> {
     /// - The errors of [`Ctx::put_nbi`].
     #[inline(always)]
     #[track_caller]
-    pub fn signal_op(&self, signal: Sym<Signal>, op: SignalOp, value: u64, pe: u32) -> Result {
+    pub fn signal_op(&self, update: SignalUpdate, pe: u32) -> Result {
+        let SignalUpdate { signal, op, value } = update;
         let change = Operation::Change { word: word_at(pe, signal), change: op.change() };
         let _call = watch::call("signal_op", Event::post(self.parts_ref(), change, Completion::Posted));
         let mapped = self.p2p_addr_of_one(pe, signal.offset(), size_of::<Signal>() as u64);
         self.post_op_at(mapped, signal, op.kind(), op.operand(value), pe)
     }
 
-    /// Starts to copy `src` to `dst` of `pe`, and then to change `signal` there. Returns once posted.
+    /// Starts to copy `src` to `dst` of `pe`, and then to apply `update` there. Returns once posted.
     ///
     /// A thread that sees the signal's new value, by [`Ctx::signal_wait_until`], sees the data. Of puts, the signal covers this
     /// call's only. It also publishes the earlier stores of the group's threads, such as to this PE's memory. `src` must not change before [`Ctx::quiet`]. On a NIC: RDMA WRITE and the
@@ -92,7 +121,7 @@ impl<S: Sharing> Ctx<'_, S> {
     /// #[kernel]
     /// pub fn send(ctx: &Ctx, dst: SymSlice<u32>, src: SymSlice<u32>, arrived: Sym<Signal>) -> Result {
     ///     let block = Block::current();
-    ///     ctx.put_signal_nbi(block, dst, src, arrived, SignalOp::Add, 1, ctx.pe_after(1))?;
+    ///     ctx.put_signal_nbi(block, dst, src, arrived.add(1), ctx.pe_after(1))?;
     ///     ctx.quiet(block)
     /// }
     /// # fn main() {}
@@ -104,19 +133,15 @@ impl<S: Sharing> Ctx<'_, S> {
     /// - The errors of [`Ctx::put_nbi`].
     #[inline(always)]
     #[track_caller]
-    #[allow(clippy::too_many_arguments, reason = "the signature of OpenSHMEM")]
     pub fn put_signal_nbi<G: Group, T: Pod>(
         &self,
         group: G,
         dst: SymSlice<T>,
         src: impl LocalBuffer<T>,
-        signal: Sym<Signal>,
-        op: SignalOp,
-        value: u64,
+        update: SignalUpdate,
         pe: u32,
     ) -> Result {
-        let update = SignalUpdate { signal, op, value, pe };
-        self.put_with_signal(group, dst, local_operand(src), update, Form::Nbi)
+        self.put_with_signal(group, dst, local_operand(src), update, pe, Form::Nbi)
     }
 
     /// Copies and signals like [`Ctx::put_signal_nbi`]; returns once `src` may be reused.
@@ -127,19 +152,15 @@ impl<S: Sharing> Ctx<'_, S> {
     /// - The errors of [`Ctx::put`].
     #[inline(always)]
     #[track_caller]
-    #[allow(clippy::too_many_arguments, reason = "the signature of OpenSHMEM")]
     pub fn put_signal<G: Group, T: Pod>(
         &self,
         group: G,
         dst: SymSlice<T>,
         src: impl LocalBuffer<T>,
-        signal: Sym<Signal>,
-        op: SignalOp,
-        value: u64,
+        update: SignalUpdate,
         pe: u32,
     ) -> Result {
-        let update = SignalUpdate { signal, op, value, pe };
-        self.put_with_signal(group, dst, local_operand(src), update, Form::Blocking)
+        self.put_with_signal(group, dst, local_operand(src), update, pe, Form::Blocking)
     }
 
     /// Signals like [`Ctx::signal_op`], after all earlier operations to `pe` through this context: a *strong* signal.
@@ -152,14 +173,8 @@ impl<S: Sharing> Ctx<'_, S> {
     /// - The errors of [`Ctx::signal_op`] and [`Ctx::quiet`].
     #[inline(always)]
     #[track_caller]
-    pub fn signal_strong<G: Group>(
-        &self,
-        group: G,
-        signal: Sym<Signal>,
-        op: SignalOp,
-        value: u64,
-        pe: u32,
-    ) -> Result {
+    pub fn signal_strong<G: Group>(&self, group: G, update: SignalUpdate, pe: u32) -> Result {
+        let SignalUpdate { signal, op, .. } = update;
         watch::note("signal_strong", Event::OwnStores);
         group.sync();
         let operation = Operation::Change { word: word_at(pe, signal), change: op.change() };
@@ -168,7 +183,7 @@ impl<S: Sharing> Ctx<'_, S> {
         Sys::fence();
         let mine = if group.leader() {
             match self.order_queues(pe) {
-                Ok(()) => self.emit_signal(signal, op, value, pe),
+                Ok(()) => self.emit_signal(update, pe),
                 Err(error) => Err(error),
             }
         } else {
@@ -184,23 +199,19 @@ impl<S: Sharing> Ctx<'_, S> {
     /// - The errors of [`Ctx::put_signal_nbi`] and [`Ctx::quiet`].
     #[inline(always)]
     #[track_caller]
-    #[allow(clippy::too_many_arguments, reason = "the signature of OpenSHMEM")]
     pub fn put_signal_strong<G: Group, T: Pod>(
         &self,
         group: G,
         dst: SymSlice<T>,
         src: impl LocalBuffer<T>,
-        signal: Sym<Signal>,
-        op: SignalOp,
-        value: u64,
+        update: SignalUpdate,
         pe: u32,
     ) -> Result {
         group.sync();
         Sys::fence();
         let mine = if group.leader() { self.order_queues(pe) } else { Ok(()) };
         agree(group, mine)?;
-        let update = SignalUpdate { signal, op, value, pe };
-        self.put_with_signal(group, dst, local_operand(src), update, Form::AfterAll)
+        self.put_with_signal(group, dst, local_operand(src), update, pe, Form::AfterAll)
     }
 
     /// Returns the value of this PE's own signal word. Acquires: announced data may be read afterwards.
@@ -241,9 +252,10 @@ impl<S: Sharing> Ctx<'_, S> {
         dst: SymSlice<T>,
         src: SymSlice<T>,
         update: SignalUpdate,
+        pe: u32,
         form: Form,
     ) -> Result {
-        let SignalUpdate { signal, op, value, pe } = update;
+        let SignalUpdate { signal, op, value } = update;
         let (name, completion) = match form {
             Form::Nbi => ("put_signal_nbi", Completion::Posted),
             Form::Blocking => ("put_signal", Completion::SourceFree),
@@ -267,7 +279,7 @@ impl<S: Sharing> Ctx<'_, S> {
             // SAFETY: both are inside of their heaps.
             unsafe { copy(group, there, here.cast_const(), src.len()) };
             // It cannot fail, and the source has been read: no thread waits for the leader.
-            return self.signal_by_leader(group, update);
+            return self.signal_by_leader(group, update, pe);
         }
         let complete = matches!(form, Form::Blocking);
         let (dst, src, unit, signal) = (end_of(dst), end_of(src), unit_of::<T>(), signal.offset());
@@ -284,31 +296,22 @@ impl<S: Sharing> Ctx<'_, S> {
     /// Changes a signal word.
     #[inline(always)]
     #[track_caller]
-    fn emit_signal(&self, signal: Sym<Signal>, op: SignalOp, value: u64, pe: u32) -> Result {
+    fn emit_signal(&self, update: SignalUpdate, pe: u32) -> Result {
+        let SignalUpdate { signal, op, value } = update;
         self.post_op(signal, op.kind(), op.operand(value), pe)
     }
 
     /// Signals, in the leader, after all threads of the group have stored the data.
     #[inline(always)]
     #[track_caller]
-    fn signal_by_leader<G: Group>(&self, group: G, update: SignalUpdate) -> Result {
+    fn signal_by_leader<G: Group>(&self, group: G, update: SignalUpdate, pe: u32) -> Result {
         group.sync();
         if !group.leader() {
             return Ok(());
         }
         Sys::release();
-        let SignalUpdate { signal, op, value, pe } = update;
-        self.emit_signal(signal, op, value, pe)
+        self.emit_signal(update, pe)
     }
-}
-
-/// An update of a signal word.
-#[derive(Clone, Copy)]
-struct SignalUpdate {
-    signal: Sym<Signal>,
-    op: SignalOp,
-    value: u64,
-    pe: u32,
 }
 
 /// The form of a put with signal.
@@ -366,12 +369,12 @@ outlined! {
         }
         let bytes = src.1 * size as u64;
         // SAFETY: the offset of a signal, as has been checked.
-        let to = unsafe { Sym::from_raw(signal) };
+        let update = SignalUpdate { signal: unsafe { Sym::from_raw(signal) }, op, value };
         let mine = if let Some((there, here)) = ctx.mapped_operands(dst, src, pe) {
             let threads = (group.rank(), group.size());
             // SAFETY: both are inside of their heaps, or segments.
             unsafe { copy_part(threads, there, here.cast_const(), bytes as usize, align as usize) };
-            ctx.signal_by_leader(group, SignalUpdate { signal: to, op, value, pe })
+            ctx.signal_by_leader(group, update, pe)
         } else if group.leader() {
             let qp = ctx.atomic_qp(pe);
             let (there, here) = (ctx.remote_data(&qp, dst.0), ctx.local_data(&qp, src.0));
@@ -387,7 +390,7 @@ outlined! {
                     send::<G, S, false>(group, entry, site, transfer)
                 };
                 let sent = if code != 0 { outcome(code) } else { quiet_pe_slow::<S>(ctx_ref, pe) };
-                sent.and_then(|()| ctx.emit_signal(to, op, value, pe))
+                sent.and_then(|()| ctx.emit_signal(update, pe))
             } else {
                 let signal = ctx.remote_word(&qp, signal);
                 let put = NicSignalPut { there, here, bytes, signal, op, value, complete };

@@ -85,7 +85,7 @@ impl Pe {
     /// pub fn exchange(ctx: &Ctx, queues: Context<PerBlock>, members: Team, arrived: SymSlice<Signal>) -> Result {
     ///     let (block, next) = (Block::current(), ctx.pe_after(1));
     ///     if block.leader() {
-    ///         ctx.context(queues)?.signal_op(arrived.at(0), SignalOp::Add, 1, next)?;
+    ///         ctx.context(queues)?.signal_op(arrived.at(0).add(1), next)?;
     ///     }
     ///     ctx.signal_wait_until(block, arrived.at(0), Cmp::Ge, 1)?;
     ///     ctx.team_sync(block, members)

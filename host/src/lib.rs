@@ -14,7 +14,7 @@
 //! #[kernel]
 //! pub fn pass_on(ctx: &Ctx, inbox: SymSlice<u32>, message: SymSlice<u32>, arrived: Sym<Signal>) -> Result {
 //!     let (block, next) = (Block::current(), ctx.pe_after(1));
-//!     ctx.put_signal_nbi(block, inbox, message, arrived, SignalOp::Set, 1, next)?;
+//!     ctx.put_signal_nbi(block, inbox, message, arrived.set(1), next)?;
 //!     ctx.signal_wait_until(block, arrived, Cmp::Eq, 1)?;
 //!     ctx.quiet(block)
 //! }
@@ -185,7 +185,7 @@ pub mod prelude {
     pub use crate::{Job, Launch, LaunchConfig, Operations, Pe, Stream, TeamConfig};
     pub use rushmem_device::kernel::KernelArg;
     pub use rushmem_device::{
-        Bf16, Cmp, Context, Exclusive, F16, Local, PerBlock, PerGpu, Pod, Reduce, Shadowed, Signal, SignalOp,
-        Strided, Sym, SymSlice, Team, Zeroable,
+        Bf16, Cmp, Context, Exclusive, F16, Local, PerBlock, PerGpu, Pod, Reduce, Shadowed, Signal,
+        SignalUpdate, Strided, Sym, SymSlice, Team, Zeroable,
     };
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rushmem::config::Config;
 use rushmem::{Error, Job, Launch, Operations, Pe};
 use rushmem_base::status_bytes;
-use rushmem_device::{Cmp, Signal, SignalOp};
+use rushmem_device::{Cmp, Signal};
 use rushmem_doctor::{Host, examine, probe};
 use rushmem_test_kernels::{
     add_everywhere, end_the_job, endless, ping_pong, recurse, send_to_all, small_puts, store_everywhere,
@@ -73,7 +73,7 @@ fn signal(pe: &Pe) -> Result<(), Error> {
     let (inbox, message) = (pe.alloc::<u32>(64)?, pe.alloc::<u32>(64)?);
     let arrived = pe.alloc_named("arrived", 1)?.at(0);
     let next = (pe.my_pe() + 1) % pe.n_pes();
-    pe.put_signal(inbox, message, arrived, SignalOp::Set, 1, next)?;
+    pe.put_signal(inbox, message, arrived.set(1), next)?;
     pe.signal_wait_until(arrived, Cmp::Eq, 1)?;
     pe.barrier_all()
 }

@@ -320,7 +320,7 @@ fn a_late_signal_is_no_deadlock() {
         let flag = pe.alloc_one::<Signal>()?;
         if pe.my_pe() == 0 {
             std::thread::sleep(Duration::from_secs(3));
-            pe.signal_op(flag, rushmem_device::SignalOp::Set, 1, 1)?;
+            pe.signal_op(flag.set(1), 1)?;
             pe.quiet()?;
         }
         pe.run(grid(1, 32), kernels::wait_first(flag, Made::Nothing as u32))

@@ -9,7 +9,7 @@ use rushmem_device::abi::{
     self, Connection, ControlPage, CtxParts, DevAddr, DeviceState, FIRST_BLOCK, Header, PeerDesc, QpDesc,
     QpEntry, QpState, SegmentTable, qp_flags, reserved,
 };
-use rushmem_device::{Ctx, Result as DeviceResult, Signal, SignalOp, Sym, SymSlice, Thread};
+use rushmem_device::{Ctx, Result as DeviceResult, Signal, Sym, SymSlice, Thread};
 use rushmem_mlx5::seg::WQEBB_BYTES;
 use rushmem_softnic::{HostBuffer, Memory};
 
@@ -61,14 +61,14 @@ fn post(ctx: &Ctx, case: &Case) -> DeviceResult {
     match case.op {
         Op::Put | Op::PutWarp => ctx.put_nbi(Thread, slice(there), slice(here), TARGET)?,
         Op::PutValue => put_value(ctx, there, case.bytes)?,
-        Op::Signal => ctx.signal_op(signal, SignalOp::Add, VALUE, TARGET)?,
+        Op::Signal => ctx.signal_op(signal.add(VALUE), TARGET)?,
         Op::PutSignal => {
             let (dst, src) = (slice(there), slice(here));
-            ctx.put_signal_nbi(Thread, dst, src, signal, SignalOp::Add, VALUE, TARGET)?;
+            ctx.put_signal_nbi(Thread, dst, src, signal.add(VALUE), TARGET)?;
         }
         Op::PutValueSignal => {
             put_value(ctx, there, case.bytes)?;
-            ctx.signal_op(signal, SignalOp::Add, VALUE, TARGET)?;
+            ctx.signal_op(signal.add(VALUE), TARGET)?;
         }
         Op::Get | Op::GetDump | Op::GetWarp => ctx.get_nbi(Thread, slice(here), slice(there), TARGET)?,
     }

@@ -18,11 +18,11 @@ pub fn ping_pong(ctx: &Ctx, spans: SymSlice<u64>, signal: Sym<Signal>, rounds: u
     while now < last && block.leader() {
         now += 1;
         if begins {
-            ctx.signal_op(signal, SignalOp::Add, 1, peer)?;
+            ctx.signal_op(signal.add(1), peer)?;
         }
         ctx.signal_wait_until(Thread, signal, Cmp::Ge, now)?;
         if !begins {
-            ctx.signal_op(signal, SignalOp::Add, 1, peer)?;
+            ctx.signal_op(signal.add(1), peer)?;
         }
     }
     span.end();
@@ -51,7 +51,7 @@ pub fn put_signal_ping_pong(
         // PE 0 sends in even turns, PE 1 in odd ones; each PE waits for the count of its own arrivals.
         if now & 1 == u64::from(me) {
             // The wait before this call was a barrier.
-            ctx.put_signal_nbi(block.without_barrier(), dst, src, signal, SignalOp::Add, 1, peer)?;
+            ctx.put_signal_nbi(block.without_barrier(), dst, src, signal.add(1), peer)?;
         } else {
             ctx.signal_wait_until(block, signal, Cmp::Ge, (now >> 1) + 1)?;
         }

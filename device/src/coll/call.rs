@@ -31,7 +31,6 @@ use crate::error::{Detail, Error, Result};
 use crate::group::{Group, agree};
 use crate::heap::SymSlice;
 use crate::sharing::Sharing;
-use crate::signal::SignalOp;
 use crate::team::Team;
 use crate::wait_until::Cmp;
 
@@ -337,7 +336,7 @@ fn deliver<G: Group, S: Sharing>(
     let (dst, src) = (span(dst, bytes), span(src, bytes));
     // P2P peers and NIC peers have a count each.
     let ctx = ctx_ref.ctx::<S>();
-    ctx.for_node_words().put_signal_nbi(group, dst, src, team_word(signal), SignalOp::Add, 1, pe)
+    ctx.for_node_words().put_signal_nbi(group, dst, src, team_word(signal).add(1), pe)
 }
 
 /// Returns the offset of the count that this member adds to at another one. The count of NIC peers is at `at`.
@@ -428,8 +427,8 @@ fn await_counts<S: Sharing>(ctx_ref: CtxRef, at: u64, wanted: Messages) -> Resul
 #[track_caller]
 fn send_values<S: Sharing>(ctx_ref: CtxRef, pe: u32, at: u64, (a, b): (u64, u64)) -> Result {
     let ctx = ctx_ref.ctx::<S>();
-    ctx.signal_op(team_word(at), SignalOp::Set, a + 1, pe)?;
-    ctx.signal_op(team_word(at + 8), SignalOp::Set, b + 1, pe)
+    ctx.signal_op(team_word(at).set(a + 1), pe)?;
+    ctx.signal_op(team_word(at + 8).set(b + 1), pe)
 }
 
 #[inline(never)]
@@ -469,7 +468,7 @@ fn arrive<S: Sharing>(ctx_ref: CtxRef, desc: *mut TeamDesc, words: u64) -> Resul
     while k < n {
         let to = wrapped(me + k, n);
         let word = team_word(count_for(nodes, to, at));
-        ctx.for_node_words().signal_op(word, SignalOp::Add, 1, pe_of(desc, to))?;
+        ctx.for_node_words().signal_op(word.add(1), pe_of(desc, to))?;
         k += 1;
     }
     ctx.announce_batches();

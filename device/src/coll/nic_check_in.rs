@@ -22,7 +22,6 @@ use crate::ctx::Ctx;
 use crate::ctx::CtxRef;
 use crate::error::{Detail, Error, Result, Site};
 use crate::sharing::Sharing;
-use crate::signal::SignalOp;
 
 /// The largest number of members, or leaders, that check in without rounds.
 const MAX_DIRECT: u32 = 32;
@@ -129,7 +128,7 @@ impl<S: Sharing> CheckIn<'_, '_, S> {
     #[inline(always)]
     fn tell(self, member: u32, at: u64, known: u32) -> Result {
         let value = self.number << 32 | known as u64;
-        self.ctx.signal_op(team_word(at), SignalOp::Set, value, pe_of(self.desc, member))
+        self.ctx.signal_op(team_word(at).set(value), pe_of(self.desc, member))
     }
 
     /// Waits for the word of another member, and combines it with what this member knows.

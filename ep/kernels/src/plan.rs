@@ -176,7 +176,7 @@ fn send_counts(x: Exchange, call: u64) -> Result {
         } else {
             let part = |at: usize| b.tables.slice(at..at + len as usize);
             let (dst, src) = (part(b.at(Table::Matrix, me * len)), part(b.at(Table::Counts, 0)));
-            ctx.put_signal_nbi(warp, dst, src, word, SignalOp::Set, call, pe)?;
+            ctx.put_signal_nbi(warp, dst, src, word.set(call), pe)?;
         }
         k += warps_of_block();
     }

@@ -32,8 +32,8 @@ pub(crate) fn announce_to(ctx: &Ctx, pe: u32, what: Announcement) -> Result {
         ctx.fence_release(FenceScope::System);
     }
     if is_p2p || dst.is_empty() {
-        return ctx.signal_op(word, SignalOp::Set, value, pe);
+        return ctx.signal_op(word.set(value), pe);
     }
     let src = src.slice(first..first + dst.len());
-    ctx.put_signal_nbi(Thread, dst, src, word, SignalOp::Set, value, pe)
+    ctx.put_signal_nbi(Thread, dst, src, word.set(value), pe)
 }

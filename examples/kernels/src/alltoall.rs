@@ -54,7 +54,7 @@ pub fn transpose(
         let src = outbox.slice(at + first * mine.rows..at + end * mine.rows);
         let at = mine.first * theirs.rows;
         let dst = inbox.slice(at + first * mine.rows..at + end * mine.rows);
-        ctx.put_signal_nbi(block, dst, src, arrived.at(me as usize), SignalOp::Add, rows, peer)?;
+        ctx.put_signal_nbi(block, dst, src, arrived.at(me as usize).add(rows), peer)?;
     }
 
     // Receive the part of each peer, in the order in which the peers send to this PE.

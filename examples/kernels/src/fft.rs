@@ -260,7 +260,7 @@ pub fn fft_post(
     let mut pe = block.rank();
     while pe < n_pes {
         // Behind all stores and puts to that PE.
-        ctx.signal_strong(Thread, arrived, SignalOp::Add, 1, pe)?;
+        ctx.signal_strong(Thread, arrived.add(1), pe)?;
         pe += block.size();
     }
     ctx.signal_wait_until(block, arrived, Cmp::Ge, round * n_pes as u64)?;

@@ -6,7 +6,7 @@ use rushmem_device::prelude::*;
 #[kernel]
 pub fn hello(ctx: &Ctx, inbox: SymSlice<u32>, message: SymSlice<u32>, arrived: Sym<Signal>) -> Result {
     let (block, next) = (Block::current(), ctx.pe_after(1));
-    ctx.put_signal_nbi(block, inbox, message, arrived, SignalOp::Set, 1, next)?;
+    ctx.put_signal_nbi(block, inbox, message, arrived.set(1), next)?;
     ctx.signal_wait_until(block, arrived, Cmp::Eq, 1)?;
     ctx.quiet(block)
 }

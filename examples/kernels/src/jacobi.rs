@@ -383,7 +383,7 @@ impl<'a> Step<'a> {
         let (arrived, cells) = (state.received.at(side as usize ^ 1), src.len() as u64);
         // Each word has one writer, so a processor and a NIC never update the same word.
         let ctx = ctx.for_node_words();
-        ctx.put_signal_nbi(block, dst.slice(0..put), src.slice(0..put), arrived, SignalOp::Add, cells, pe)
+        ctx.put_signal_nbi(block, dst.slice(0..put), src.slice(0..put), arrived.add(cells), pe)
     }
 
     /// Computes this block's share of the cells that are in no face. Each warp takes a row along x.

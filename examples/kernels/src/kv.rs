@@ -243,7 +243,7 @@ pub fn kv_post(ctx: &Ctx, transfer: KvTransfer, layer: u32, round: u64) -> Resul
     let mut peer = shape.peers(me).start + block.rank();
     while peer < shape.peers(me).end {
         // Behind all stores and puts to that peer.
-        ctx.signal_strong(Thread, arrived, SignalOp::Set, round, peer)?;
+        ctx.signal_strong(Thread, arrived.set(round), peer)?;
         peer += block.size();
     }
     Ok(())

@@ -13,7 +13,7 @@ pub fn ring(ctx: &Ctx, dst: SymSlice<u32>, src: SymSlice<u32>, arrived: Sym<Sign
 
     let part = block.share(src.len());
     let n = part.len() as u64;
-    ctx.put_signal_nbi(block, dst.slice(part.clone()), src.slice(part), arrived, SignalOp::Add, n, right)?;
+    ctx.put_signal_nbi(block, dst.slice(part.clone()), src.slice(part), arrived.add(n), right)?;
 
     // `src` may be written again after the puts have completed.
     ctx.quiet(block)?;

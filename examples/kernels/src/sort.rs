@@ -112,7 +112,7 @@ pub fn exchange_keys(ctx: &Ctx, buffers: SortBuffers) -> Result {
             let (dst, src) =
                 (inbox.slice(place + first..place + end), outbox.slice(start + first..start + end));
             let sent = (end - first) as u64;
-            ctx.put_signal_nbi(block, dst, src, arrived, SignalOp::Add, sent, pe)?;
+            ctx.put_signal_nbi(block, dst, src, arrived.add(sent), pe)?;
         }
     }
 

@@ -75,7 +75,7 @@ pub fn heat(
                 if let Some(beyond) = plate.beyond(row, side) {
                     let (dst, src) = (plate.row(new, beyond.halo), plate.row(new, row));
                     let sent = halos.at(beyond.sent);
-                    ctx.put_signal_nbi(block, dst, src, sent, SignalOp::Add, 1, beyond.pe)?;
+                    ctx.put_signal_nbi(block, dst, src, sent.add(1), beyond.pe)?;
                 }
             }
         }
@@ -197,7 +197,7 @@ pub fn collect(
     let part = block.share(band.rows * width);
     let dst = whole.slice(band.first * width + part.start..band.first * width + part.end);
     let src = buffer.slice(width + part.start..width + part.end);
-    ctx.put_signal_nbi(block, dst, src, arrived, SignalOp::Add, part.len() as u64, 0)?;
+    ctx.put_signal_nbi(block, dst, src, arrived.add(part.len() as u64), 0)?;
     ctx.quiet(block)?;
 
     if ctx.my_pe() == 0 {

@@ -9,6 +9,9 @@ pub const MAX_SHARED_BYTES: u32 = 227 * 1024;
 /// ```
 /// use rushmem_base::LaunchConfig;
 ///
+/// Blocks and threads have up to three dimensions. `x` varies fastest, as in CUDA: in a block of 16 x 8 threads, thread
+/// `(x, y)` has the rank `x + 16 * y`. Kernels read their position by `Ctx::block_idx` and `Ctx::thread_idx`.
+///
 /// let config = LaunchConfig::new(4, 256).with_shared_bytes(48 << 10);
 /// assert_eq!((config.blocks, config.threads, config.shared_bytes), (4, 256, 49152));
 /// ```
@@ -28,7 +31,7 @@ impl LaunchConfig {
         Self { blocks, threads, shared_bytes: 0 }
     }
 
-    /// Returns the same launch with `bytes` bytes of dynamic shared memory in each block.
+    /// Returns the same launch with `bytes` bytes of dynamic shared memory in each block, at most [`MAX_SHARED_BYTES`].
     #[must_use]
     pub const fn with_shared_bytes(self, bytes: u32) -> Self {
         Self { shared_bytes: bytes, ..self }

@@ -100,10 +100,10 @@ pub fn rushmem_put_signal(
     pe: u32,
 ) -> Result {
     let block = Block::current();
-    let op = if set != 0 { SignalOp::Set } else { SignalOp::Add };
+    let update = if set != 0 { signal.set(value) } else { signal.add(value) };
     if nbi != 0 {
-        ctx.put_signal_nbi(block, dst, src, signal, op, value, pe)
+        ctx.put_signal_nbi(block, dst, src, update, pe)
     } else {
-        ctx.put_signal(block, dst, src, signal, op, value, pe)
+        ctx.put_signal(block, dst, src, update, pe)
     }
 }

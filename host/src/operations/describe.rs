@@ -8,7 +8,7 @@ use bytemuck::Pod;
 use rushmem_device::abi::team_words;
 use rushmem_device::amo::{Amo, AmoWord};
 use rushmem_device::{
-    Cmp, Element, InvalidRange, LocalBuffer, Scalar, Signal, SignalOp, Strided, Sym, SymSlice, Team,
+    Cmp, Element, InvalidRange, LocalBuffer, Scalar, SignalOp, SignalUpdate, Strided, Sym, SymSlice, Team,
 };
 use rushmem_runtime_kernels::code::{self, Atomic, Collective, Order, Transfer, WaitSetOp, WordKind};
 use rushmem_runtime_kernels::{
@@ -24,13 +24,6 @@ use crate::{Error, Pe, Result};
 
 /// Bytes that each block of a transfer moves at least.
 const BYTES_PER_BLOCK: u64 = 64 << 10;
-
-/// The update of a signal that follows a put.
-pub(crate) struct SignalUpdate {
-    pub(crate) signal: Sym<Signal>,
-    pub(crate) op: SignalOp,
-    pub(crate) value: u64,
-}
 
 impl Pe {
     pub(crate) fn op_transfer<T: Pod>(

@@ -16,7 +16,9 @@ mod wait_set;
 
 use bytemuck::Pod;
 use rushmem_device::amo::{Addend, Amo, AmoWord};
-use rushmem_device::{Cmp, Element, Reduce, Scalar, Scan, Signal, SignalOp, Strided, Sym, SymSlice, Team};
+use rushmem_device::{
+    Cmp, Element, Reduce, Scalar, Scan, SignalOp, SignalUpdate, Strided, Sym, SymSlice, Team,
+};
 use rushmem_runtime_kernels::code::{Atomic, Collective, Order, Transfer, WaitSetOp};
 
 use issue::Issue;
@@ -27,7 +29,7 @@ use crate::Error;
 use crate::launch_queue::NO_BYTES;
 use crate::{Pe, Result, Stream};
 
-use describe::{SignalUpdate, one};
+use describe::one;
 
 /// Operations that a [`Pe`] initiates at once, or a [`Stream`] queues.
 ///
@@ -162,7 +164,7 @@ pub trait Operations: Issue {
         self.issue(|host| host.op_p("p", dst, value, pe))
     }
 
-    /// Copies `src` of this PE to `dst` of `pe`, then updates `signal` there. Ends when `src` may be reused.
+    /// Copies `src` of this PE to `dst` of `pe`, then applies `update` there. Ends when `src` may be reused.
     ///
     /// A reader that sees the new value of the signal also sees the data. OpenSHMEM 1.6 section 9.8.2,
     /// `shmem_put_signal`; NVSHMEM's `nvshmemx_put_signal_on_stream`.
@@ -174,16 +176,13 @@ pub trait Operations: Issue {
         &self,
         dst: SymSlice<T>,
         src: SymSlice<T>,
-        signal: Sym<Signal>,
-        op: SignalOp,
-        value: u64,
+        update: SignalUpdate,
         pe: u32,
     ) -> Result<()> {
-        let update = SignalUpdate { signal, op, value };
         self.issue(|host| host.op_put_signal("put_signal", false, dst, src, update, pe))
     }
 
-    /// Starts to copy `src` of this PE to `dst` of `pe` and to update `signal` after it. Ends when both are posted.
+    /// Starts to copy `src` of this PE to `dst` of `pe` and to apply `update` after it. Ends when both are posted.
     ///
     /// `src` must not change before [`quiet`](Operations::quiet). OpenSHMEM 1.6 section 9.8.3, `shmem_put_signal_nbi`;
     /// NVSHMEM's `nvshmemx_put_signal_nbi_on_stream`.
@@ -195,16 +194,13 @@ pub trait Operations: Issue {
         &self,
         dst: SymSlice<T>,
         src: SymSlice<T>,
-        signal: Sym<Signal>,
-        op: SignalOp,
-        value: u64,
+        update: SignalUpdate,
         pe: u32,
     ) -> Result<()> {
-        let update = SignalUpdate { signal, op, value };
         self.issue(|host| host.op_put_signal("put_signal_nbi", true, dst, src, update, pe))
     }
 
-    /// Sets `signal` of `pe` to `value`, or adds `value` to it.
+    /// Applies `update` to a signal of `pe`.
     ///
     /// It is not ordered after earlier puts unless a [`fence`](Operations::fence) or [`quiet`](Operations::quiet) lies
     /// between. NVSHMEM's `nvshmemx_signal_op` and `nvshmemx_signal_op_on_stream`.
@@ -212,7 +208,8 @@ pub trait Operations: Issue {
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](Operations#errors).
     #[track_caller]
-    fn signal_op(&self, signal: Sym<Signal>, op: SignalOp, value: u64, pe: u32) -> Result<()> {
+    fn signal_op(&self, update: SignalUpdate, pe: u32) -> Result<()> {
+        let SignalUpdate { signal, op, value } = update;
         let atomic = if op == SignalOp::Set { Atomic::Set } else { Atomic::Add };
         self.issue(|host| host.op_atomic("signal_op", atomic, None, signal, value, pe))
     }

@@ -85,7 +85,7 @@ pub fn three_contexts(
         slow.put_nbi(Thread, dst.slice(2..3), src.slice(2..3), pe)?;
         i += 1;
     }
-    slow.signal_op(dst.at(3), SignalOp::Set, 9, pe)?;
+    slow.signal_op(dst.at(3).set(9), pe)?;
     slow.release();
     Ok(())
 }
@@ -150,7 +150,7 @@ pub fn exchange_by(
     let (own, block) = (ctx.context(context)?, Block::current());
     let (id, half) = (block.id() as usize, src.len() / 2);
     let (range, signal) = (id * half..(id + 1) * half, signals.at(id));
-    own.put_signal(block, dst.slice(range.clone()), src.slice(range), signal, SignalOp::Set, round, pe)?;
+    own.put_signal(block, dst.slice(range.clone()), src.slice(range), signal.set(round), pe)?;
     ctx.signal_wait_until(block, signal, Cmp::Eq, round)?;
     own.quiet(block)?;
     // The context may connect some PEs only, but a barrier signals all.

@@ -61,5 +61,5 @@ pub fn few_threads(ctx: &Ctx, count: Sym<u32>) {
 /// Puts to the next PE with a signal, and waits for nothing.
 #[kernel]
 pub fn put_and_leave(ctx: &Ctx, dst: SymSlice<u32>, src: SymSlice<u32>, arrived: Sym<Signal>) -> Result {
-    ctx.put_signal_nbi(Block::current(), dst, src, arrived, SignalOp::Set, 1, ctx.pe_after(1))
+    ctx.put_signal_nbi(Block::current(), dst, src, arrived.set(1), ctx.pe_after(1))
 }

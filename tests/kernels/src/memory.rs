@@ -22,15 +22,7 @@ pub fn reach(
     let (block, right, len) = (Block::current(), ctx.pe_after(1), src.len());
     let part = block.share(len);
     let n = part.len() as u64;
-    ctx.put_signal(
-        block,
-        dst.slice(part.clone()),
-        src.slice(part.clone()),
-        arrived,
-        SignalOp::Add,
-        n,
-        right,
-    )?;
+    ctx.put_signal(block, dst.slice(part.clone()), src.slice(part.clone()), arrived.add(n), right)?;
     ctx.get_nbi(block, back.slice(part.clone()), src.slice(part), right)?;
     if block.leader() {
         ctx.atomic_add(word, 1, right)?;
@@ -89,7 +81,7 @@ pub fn reach_from_own(
     let part = block.share(len);
     let n = part.len() as u64;
     let here = mine.slice(part.clone());
-    ctx.put_signal(block, dst.slice(part.clone()), here, arrived, SignalOp::Add, n, right)?;
+    ctx.put_signal(block, dst.slice(part.clone()), here, arrived.add(n), right)?;
     let second = dst.slice(len + part.start..len + part.end);
     ctx.put_nbi(block, second, here, right)?;
     ctx.get(block, back.slice(part.clone()), theirs.slice(part.clone()), right)?;

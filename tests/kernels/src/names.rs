@@ -27,8 +27,8 @@ pub fn names(
     shmem_get_nbi(ctx, block, data.slice(10..12), data.slice(2..4), pe)?;
     shmem_barrier_all(ctx, block)?;
     let (first, second) = (data.slice(0..2), data.slice(2..4));
-    shmem_put_signal(ctx, block, data.slice(12..14), first, signal, SignalOp::Add, 1, pe)?;
-    shmem_put_signal_nbi(ctx, block, data.slice(14..16), second, signal, SignalOp::Add, 10, pe)?;
+    shmem_put_signal(ctx, block, data.slice(12..14), first, signal.add(1), pe)?;
+    shmem_put_signal_nbi(ctx, block, data.slice(14..16), second, signal.add(10), pe)?;
     let seen = shmem_signal_wait_until(ctx, block, signal, Cmp::Eq, 11)?;
     if block.leader() {
         out.store(0, shmem_my_pe(ctx).into());
@@ -51,7 +51,7 @@ pub fn names(
 fn one_by_one(ctx: &Ctx, words: SymSlice<u64>, signal: Sym<Signal>, pe: u32) -> Result {
     shmem_p(ctx, words.at(0), 5, pe)?;
     shmem_fence(ctx)?;
-    shmem_signal_op(ctx, signal, SignalOp::Set, 99, pe)?;
+    shmem_signal_op(ctx, signal.set(99), pe)?;
     shmem_wait_until(ctx, Thread, signal, Cmp::Eq, 99)?;
     shmem_wait_until(ctx, Thread, words.at(0), Cmp::Eq, 5)
 }

@@ -54,7 +54,7 @@ pub fn add_everywhere(
             let to = ctx.pe_after(pe);
             ctx.atomic_add(wide, 1, to)?;
             let _ = ctx.atomic_fetch_inc(narrow, to)?;
-            ctx.put_signal_nbi(Thread, dst.slice(at..at + 1), mine, signal, SignalOp::Add, 1, to)?;
+            ctx.put_signal_nbi(Thread, dst.slice(at..at + 1), mine, signal.add(1), to)?;
             pe += 1;
         }
         round += 1;
@@ -152,12 +152,10 @@ pub fn update_node(
             Thread,
             wide.as_slice().slice(0..0),
             wide.as_slice().slice(0..0),
-            counted,
-            SignalOp::Add,
-            1,
+            counted.add(1),
             pe,
         )?;
-        ctx.signal_op(announced.at(me), SignalOp::Set, round, pe)?;
+        ctx.signal_op(announced.at(me).set(round), pe)?;
         member += 1;
     }
     ctx.quiet(Thread)?;

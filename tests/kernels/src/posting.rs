@@ -143,7 +143,7 @@ fn in_batch<S: rushmem_device::Batchable>(
     }
     let mut pe = 0;
     while pe < n {
-        batch.signal_op(arrived, SignalOp::Add, 1, pe)?;
+        batch.signal_op(arrived.add(1), pe)?;
         pe += 1;
     }
     // All threads wait for each other inside of the batch: the wait rings the doorbell for the signals.
@@ -197,7 +197,7 @@ pub fn queue_handles(
     while pe < ctx.n_pes() {
         let there = dst.slice(me * src.len() + share.start..me * src.len() + share.end);
         queue.put_nbi(block, there, src.slice(share.clone()), pe)?;
-        queue.signal_strong(block, arrived, SignalOp::Add, 1, pe)?;
+        queue.signal_strong(block, arrived.add(1), pe)?;
         pe += 1;
     }
     queue.quiet(block)?;
@@ -246,7 +246,7 @@ pub fn part_ways(
             ctx.get(tile, dst.slice(2 * n + first..2 * n + end), src.slice(first..end), next)?;
         } else {
             let to = dst.slice(3 * n + first..3 * n + end);
-            ctx.put_signal(tile, to, src.slice(first..end), arrived, SignalOp::Add, 1, next)?;
+            ctx.put_signal(tile, to, src.slice(first..end), arrived.add(1), next)?;
             if tile.leader() {
                 ctx.fence_system();
             }

@@ -92,9 +92,9 @@ fn step(
     } else if code == Operation::GetNbi as u64 {
         ctx.get_nbi(Thread, part(a), part(b), pe)?;
     } else if code == Operation::PutSignal as u64 {
-        ctx.put_signal(Thread, part(a), part(b), signals.at(0), SignalOp::Add, v, pe)?;
+        ctx.put_signal(Thread, part(a), part(b), signals.at(0).add(v), pe)?;
     } else if code == Operation::PutSignalNbi as u64 {
-        ctx.put_signal_nbi(Thread, part(a), part(b), signals.at(0), SignalOp::Add, v, pe)?;
+        ctx.put_signal_nbi(Thread, part(a), part(b), signals.at(0).add(v), pe)?;
     } else if code == Operation::P as u64 {
         ctx.p(word, v, pe)?;
     } else if code == Operation::G as u64 {
@@ -112,7 +112,7 @@ fn step(
     } else if code == Operation::Xor as u64 {
         ctx.atomic_xor(word, v, pe)?;
     } else if code == Operation::Signal as u64 {
-        ctx.signal_op(signals.at(1), SignalOp::Add, v, pe)?;
+        ctx.signal_op(signals.at(1).add(v), pe)?;
     } else if code == Operation::Fence as u64 {
         ctx.fence()?;
     } else {

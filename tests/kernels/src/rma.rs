@@ -122,9 +122,9 @@ fn any_call<S: Sharing, G: Group>(ctx: &Ctx<S>, group: G, args: PieceArgs, piece
     } else if call == Transfer::Get as u32 {
         ctx.get(group, back, here, pe)
     } else if call == Transfer::PutSignal as u32 {
-        ctx.put_signal(group, there, here, arrived, SignalOp::Add, 1, pe)
+        ctx.put_signal(group, there, here, arrived.add(1), pe)
     } else if call == Transfer::PutSignalNbi as u32 {
-        ctx.put_signal_nbi(group, there, here, arrived, SignalOp::Add, 1, pe)
+        ctx.put_signal_nbi(group, there, here, arrived.add(1), pe)
     } else {
         put_or_get(ctx, group, args, Piece { there, here, back, pe })
     }
@@ -165,8 +165,8 @@ pub fn no_elements(ctx: &Ctx, data: SymSlice<u32>, arrived: Sym<Signal>) -> Resu
     ctx.put_nbi(Warp::current(), none, none, pe)?;
     ctx.get(block, none, none, pe)?;
     ctx.get_nbi(Thread, none, none, pe)?;
-    ctx.put_signal(Thread, none, none, arrived, SignalOp::Add, 1, pe)?;
-    ctx.put_signal_nbi(block, none, none, arrived, SignalOp::Add, 1000, pe)?;
+    ctx.put_signal(Thread, none, none, arrived.add(1), pe)?;
+    ctx.put_signal_nbi(block, none, none, arrived.add(1000), pe)?;
     ctx.quiet(block)
 }
 

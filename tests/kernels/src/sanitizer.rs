@@ -44,7 +44,7 @@ pub fn put_and_flag(
         return Ok(());
     }
     if made == Made::Signal as u32 {
-        ctx.put_signal_nbi(block, dst, src, flag, SignalOp::Add, 1, 1)?;
+        ctx.put_signal_nbi(block, dst, src, flag.add(1), 1)?;
         return ctx.quiet(block);
     }
     ctx.put_nbi(block, dst, src, 1)?; // flagged put
@@ -52,7 +52,7 @@ pub fn put_and_flag(
         ctx.quiet(block)?;
     }
     if made == Made::AfterAll as u32 {
-        return ctx.signal_strong(block, flag, SignalOp::Set, 1, 1);
+        return ctx.signal_strong(block, flag.set(1), 1);
     }
     let mine = if block.leader() { raise(ctx, flag, made) } else { Ok(()) };
     block.agree(mine)
@@ -63,7 +63,7 @@ fn raise(ctx: &Ctx, flag: Sym<Signal>, made: u32) -> Result {
     if made == Made::Fence as u32 {
         ctx.fence()?;
     }
-    ctx.signal_op(flag, SignalOp::Set, 1, 1)
+    ctx.signal_op(flag.set(1), 1)
 }
 
 /// Puts `src` to `dst` of the next PE and reads the own `dst`, after a collective call or none.
@@ -169,6 +169,6 @@ pub fn wait_first(ctx: &Ctx, flag: Sym<Signal>, made: u32) -> Result {
     } else {
         ctx.signal_wait_until(block, flag, Cmp::Ge, 1)?; // endless wait
     }
-    let mine = if block.leader() { ctx.signal_op(flag, SignalOp::Set, 1, ctx.pe_after(1)) } else { Ok(()) };
+    let mine = if block.leader() { ctx.signal_op(flag.set(1), ctx.pe_after(1)) } else { Ok(()) };
     block.agree(mine)
 }

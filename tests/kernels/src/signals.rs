@@ -32,11 +32,11 @@ pub fn ping_pong(
             mine.store(i, round << 32 | i as u64);
             i += block.size() as usize;
         }
-        let (op, value) = if set != 0 { (SignalOp::Set, round) } else { (SignalOp::Add, 1) };
+        let update = if set != 0 { signal.set(round) } else { signal.add(1) };
         if nbi != 0 {
-            ctx.put_signal_nbi(block, inbox, outbox, signal, op, value, partner)?;
+            ctx.put_signal_nbi(block, inbox, outbox, update, partner)?;
         } else {
-            ctx.put_signal(block, inbox, outbox, signal, op, value, partner)?;
+            ctx.put_signal(block, inbox, outbox, update, partner)?;
         }
         if me & 1 == 0 {
             receive(ctx, inbox, signal, bad, round)?;
@@ -127,8 +127,8 @@ fn release_all(ctx: &Ctx, words: SymSlice<i32>, signals: SymSlice<Signal>) -> Re
     for (i, value) in [5, 1, 4, 4, -4, -4].into_iter().enumerate() {
         ctx.atomic_set(words.at(i), value, pe)?;
     }
-    ctx.signal_op(signals.at(0), SignalOp::Set, 7, pe)?;
-    ctx.signal_op(signals.at(1), SignalOp::Add, u64::MAX, pe)?;
-    ctx.signal_op(signals.at(2), SignalOp::Add, 1 << 40, pe)?;
+    ctx.signal_op(signals.at(0).set(7), pe)?;
+    ctx.signal_op(signals.at(1).add(u64::MAX), pe)?;
+    ctx.signal_op(signals.at(2).add(1 << 40), pe)?;
     ctx.quiet(Thread)
 }

@@ -128,7 +128,7 @@ pub fn chain(ctx: &Ctx, signals: SymSlice<Signal>) -> Result {
     let block = Block::current();
     let next = if block.id() + 1 == block.count() { 0 } else { block.id() + 1 };
     if block.leader() {
-        ctx.signal_op(signals.at(next as usize), SignalOp::Add, 1, ctx.pe_after(1))?;
+        ctx.signal_op(signals.at(next as usize).add(1), ctx.pe_after(1))?;
     }
     ctx.signal_wait_until(block, signals.at(block.id() as usize), Cmp::Ge, 1)?;
     ctx.quiet(block)

@@ -78,7 +78,7 @@ pub fn announce_all(
             }
             ctx.quiet(block)?;
             if block.leader() {
-                ctx.signal_op(ack, SignalOp::Set, round, partner)?;
+                ctx.signal_op(ack.set(round), partner)?;
             }
         }
         round += 1;
@@ -98,11 +98,11 @@ fn announce(
 ) -> Result {
     let block = Block::current();
     if how == Announcement::Signal as u32 {
-        return ctx.signal_strong(block, signal, SignalOp::Set, round, pe);
+        return ctx.signal_strong(block, signal.set(round), pe);
     }
     if how == Announcement::PutSignal as u32 {
         let (to, from) = (last.slice(1..2), last.slice(0..1));
-        return ctx.put_signal_strong(block, to, from, signal, SignalOp::Add, 1, pe);
+        return ctx.put_signal_strong(block, to, from, signal.add(1), pe);
     }
     // The last thread orders the puts that other threads posted.
     let speaker = block.rank() + 1 == block.size();
@@ -115,7 +115,7 @@ fn announce(
     } else if how == Announcement::QuietPe as u32 && speaker {
         ctx.quiet_pe(pe)?;
     }
-    if speaker { ctx.signal_op(signal, SignalOp::Set, round, pe) } else { Ok(()) }
+    if speaker { ctx.signal_op(signal.set(round), pe) } else { Ok(()) }
 }
 
 /// Lets every thread add to signals of the next PE `rounds` times. The first block waits for each round by the first
@@ -130,9 +130,9 @@ pub fn shadows(ctx: &Ctx, words: SymSlice<Shadowed>, seen: SymSlice<u64>, rounds
     let all = Thread::count() as u64 * rounds as u64;
     let mut round = 0;
     while round < rounds {
-        ctx.signal_op(meet.signal(), SignalOp::Add, 1, pe)?;
-        ctx.signal_op(follow.signal(), SignalOp::Add, 2, pe)?;
-        ctx.signal_op(reset.signal(), SignalOp::Add, 1, pe)?;
+        ctx.signal_op(meet.signal().add(1), pe)?;
+        ctx.signal_op(follow.signal().add(2), pe)?;
+        ctx.signal_op(reset.signal().add(1), pe)?;
         if block.id() == 0 {
             if block.leader() {
                 ctx.shadow_increase(meet, Thread::count() as u64)?;

@@ -255,7 +255,7 @@ pub fn flicker(ctx: &Ctx, signal: Sym<Signal>, stop: Sym<u64>, bad: Sym<u64>, ro
     if me & 1 == 0 {
         let mut value = 1;
         while block.leader() && !ctx.test(stop, Cmp::Ne, 0)? {
-            ctx.signal_op(signal, SignalOp::Set, value, partner)?;
+            ctx.signal_op(signal.set(value), partner)?;
             ctx.quiet(Thread)?;
             value = 3 - value;
         }

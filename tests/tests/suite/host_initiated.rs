@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use rushmem::{Error, Operations, Pe, WaitSet};
-use rushmem_device::{Cmp, Error as Code, Signal, SignalOp, Sym};
+use rushmem_device::{Cmp, Error as Code, Signal, Sym};
 use rushmem_test_kernels::{add_often, expect, fill_with, meet, put_cells};
 use rushmem_tests::{Setup, grid, without_line};
 
@@ -417,9 +417,9 @@ fn a_host_waits_for_signals_of_another() {
                 for round in 1..10 {
                     pe.write(source, &[round; 400])?;
                     if round % 2 == 0 {
-                        pe.put_signal(data, source, signal, SignalOp::Add, 1, partner)?;
+                        pe.put_signal(data, source, signal.add(1), partner)?;
                     } else {
-                        pe.put_signal_nbi(data, source, signal, SignalOp::Set, round, partner)?;
+                        pe.put_signal_nbi(data, source, signal.set(round), partner)?;
                     }
                     assert_eq!(pe.signal_wait_until(signal, Cmp::Ge, round)?, round);
                     pe.quiet()?;
@@ -431,7 +431,7 @@ fn a_host_waits_for_signals_of_another() {
                 for round in 1..10 {
                     assert_eq!(pe.signal_wait_until(signal, Cmp::Gt, round - 1)?, round);
                     assert_eq!(pe.read(data)?, [round; 400], "{setup}");
-                    pe.signal_op(signal, SignalOp::Set, round, partner)?;
+                    pe.signal_op(signal.set(round), partner)?;
                 }
                 while !pe.test(words.at(0), Cmp::Lt, 0)? {}
                 pe.wait_until_all(&WaitSet::new(words, Cmp::Ne, 0))?;

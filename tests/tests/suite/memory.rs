@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use rushmem::{Error, Hints, HostRange, Operations, Pages, Pe};
-use rushmem_device::{Error as Code, Local, Signal, SignalOp, Sym, SymSlice};
+use rushmem_device::{Error as Code, Local, Signal, Sym, SymSlice};
 use rushmem_test_kernels::{fill, gather, put_beyond, reach, reach_from_own, wait_for_ever};
 use rushmem_tests::{Setup, grid, without_line};
 
@@ -393,7 +393,7 @@ fn the_heap_grows_while_a_kernel_runs() {
         let launch = pe.launch(grid(1, 32), wait_for_ever(signal, 1, seen))?;
         let grown = pe.alloc::<u64>(ALL)?;
         let more = pe.alloc::<u64>(1 << 20)?;
-        pe.signal_op(signal, SignalOp::Set, 1, pe.my_pe())?;
+        pe.signal_op(signal.set(1), pe.my_pe())?;
         launch.wait()?;
         Reached::within(grown).check(pe)?;
         Reached::within(more).check(pe)
@@ -547,7 +547,7 @@ fn a_window_stays_while_a_launch_may_use_it() {
         let text = kept.error.to_string();
         assert!(text.contains("wait for the end of all launches first"), "{text}");
         assert_eq!(matches!(*kept.error, Error::Elsewhere { pe: 0, .. }), pe.my_pe() == 1, "{text}");
-        pe.signal_op(signal, SignalOp::Set, 1, pe.my_pe())?;
+        pe.signal_op(signal.set(1), pe.my_pe())?;
         launch.map_or(Ok(()), |launch| launch.wait())?;
         ended.fetch_add(1, Ordering::SeqCst);
         assert_eq!(pe.unregister_symmetric(*kept.registration)?, [0; 100]);
@@ -695,7 +695,7 @@ fn a_buffer_stays_while_a_launch_may_use_it() {
         let kept = pe.unregister(mine).expect_err("a kernel runs");
         assert!(kept.error.to_string().contains("wait for the end of all launches first"), "{kept:?}");
         assert!(pe.unregister_all().is_err());
-        pe.signal_op(signal, SignalOp::Set, 1, pe.my_pe())?;
+        pe.signal_op(signal.set(1), pe.my_pe())?;
         launch.wait()?;
         assert_eq!(pe.unregister(*kept.registration)?, [0; 100]);
         Ok(())

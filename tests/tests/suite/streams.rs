@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use rushmem::{Error, Operations, Pe, Stream, WaitSet};
-use rushmem_device::{Cmp, Error as Code, PerGpu, Signal, SignalOp, Team};
+use rushmem_device::{Cmp, Error as Code, PerGpu, Signal, Team};
 use rushmem_test_kernels::{
     await_round, expect, fill_with, look_up, next_round, put_cells, put_nowhere, wait_in_all_blocks,
 };
@@ -124,7 +124,7 @@ fn kernels_start_beside_one_that_waits_in_all_blocks() {
         let (held, free) = (pe.stream()?, pe.stream()?);
         held.launch(pe.grid(), wait_in_all_blocks(word, 1))?;
         free.launch(grid(1, 32), fill_with(src, 5))?;
-        free.put_signal(dst, src, signal, SignalOp::Set, 1, 0)?;
+        free.put_signal(dst, src, signal.set(1), 0)?;
         free.signal_wait_until(signal, Cmp::Eq, 1)?;
         free.barrier_all()?;
         free.p(word, 1, 0)?;
@@ -173,7 +173,7 @@ fn a_wait_holds_up_its_own_stream_only() {
             free.wait()?;
             // All `held` streams wait, and all `free` streams are complete.
             pe.host_sync()?;
-            free.put_signal(data, src, signal, SignalOp::Set, 4, pe.my_pe() ^ 1)?;
+            free.put_signal(data, src, signal.set(4), pe.my_pe() ^ 1)?;
             // A later operation may overwrite the source.
             free.launch(grid(1, 32), fill_with(src, 0))?;
             free.wait()?;
@@ -211,9 +211,9 @@ fn every_operation(pe: &Pe, stream: &Stream<'_>) -> rushmem::Result<()> {
 
     stream.p(data.at(0), 77, to)?;
     stream.fence()?;
-    stream.signal_op(signals.at(0), SignalOp::Set, 5, to)?;
-    stream.signal_op(signals.at(0), SignalOp::Add, 6, to)?;
-    stream.put_signal_nbi(signals.slice(2..3), signals.slice(3..4), signals.at(1), SignalOp::Add, 8, to)?;
+    stream.signal_op(signals.at(0).set(5), to)?;
+    stream.signal_op(signals.at(0).add(6), to)?;
+    stream.put_signal_nbi(signals.slice(2..3), signals.slice(3..4), signals.at(1).add(8), to)?;
     for (i, value) in [-1, -2, -3].into_iter().enumerate() {
         stream.p(flags.at(i), value, to)?;
     }
@@ -324,7 +324,7 @@ fn a_stream_follows_an_event_of_another() {
         second.follow(&filled)?;
         second.launch(grid(2, 32), expect(data, 3, bad))?;
         pe.host_sync()?;
-        pe.signal_op(signal, SignalOp::Add, 1, next(pe))?;
+        pe.signal_op(signal.add(1), next(pe))?;
         second.wait()?;
         first.wait()?;
         pe.barrier_all()?;
@@ -351,7 +351,7 @@ fn two_streams_work_independently() {
                 stream.launch(grid(1, 32), fill_with(src.slice(part.clone()), 60 + ring as u64))?;
                 for round in 1..6 {
                     let (dst, src) = (data.slice(part.clone()), src.slice(part.clone()));
-                    stream.put_signal(dst, src, signals.at(ring), SignalOp::Add, 1, next(pe))?;
+                    stream.put_signal(dst, src, signals.at(ring).add(1), next(pe))?;
                     stream.fence()?;
                     stream.signal_wait_until(signals.at(ring), Cmp::Ge, round)?;
                 }
@@ -408,7 +408,7 @@ fn a_graph_is_right_at_each_of_a_thousand_launches() {
         let stream = pe.stream()?;
         let graph = stream.capture(|stream| {
             stream.launch(grid(1, 32), next_round(sent, src))?;
-            stream.put_signal(data, src, signal, SignalOp::Add, 1, next(pe))?;
+            stream.put_signal(data, src, signal.add(1), next(pe))?;
             stream.launch(grid(1, 32), await_round(received, signal, data, bad))?;
             stream.barrier_all()
         })?;
@@ -448,7 +448,7 @@ fn a_failing_graph_stops_and_names_its_operation() {
         let error = stream.wait().expect_err("nobody signals");
         assert!(error.to_string().starts_with("signal_wait_until: "), "{error}");
         assert_eq!((pe.read_one(count)?, pe.read(data)?), (1, vec![0; 4]));
-        pe.signal_op(signal, SignalOp::Set, 1, 0)?;
+        pe.signal_op(signal.set(1), 0)?;
         pe.quiet()?;
         graph.launch(&stream)?;
         stream.wait()?;

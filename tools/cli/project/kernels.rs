@@ -12,7 +12,7 @@ pub fn pass_on(
     arrived: Sym<Signal>,
 ) -> Result {
     let (block, next) = (Block::current(), ctx.pe_after(1));
-    ctx.put_signal_nbi(block, inbox, message, arrived, SignalOp::Set, 1, next)?;
+    ctx.put_signal_nbi(block, inbox, message, arrived.set(1), next)?;
     ctx.signal_wait_until(block, arrived, Cmp::Eq, 1)?;
     ctx.quiet(block)
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use rushmem_device::{Cmp, Signal, SignalOp};
+use rushmem_device::{Cmp, Signal};
 use serde::{Deserialize, Serialize};
 
 use super::check::{Check, Finding, Verdict};
@@ -214,7 +214,7 @@ fn put_to_all(pe: &Pe) -> Result<Vec<u64>> {
         pe.put(there, sent, to)?;
         pe.host_sync()?;
         let begin = Instant::now();
-        pe.put_signal(there, sent, signal, SignalOp::Add, 1, to)?;
+        pe.put_signal(there, sent, signal.add(1), to)?;
         pe.quiet()?;
         times.push(begin.elapsed().as_nanos() as u64);
         pe.signal_wait_until(signal, Cmp::Ge, turn as u64 + 1)?;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use rushmem_device::{Cmp, Signal, SignalOp};
+use rushmem_device::{Cmp, Signal};
 
 use super::check::{Check, Finding, Verdict};
 use rushmem::config::{Config, DeviceKind, PeerPath};
@@ -122,7 +122,7 @@ fn exchange(pe: &Pe) -> Result<String> {
     for round in 1..=ROUNDS {
         pe.write(sent, &of(pe.my_pe(), round))?;
         let begin = Instant::now();
-        pe.put_signal(there, sent, signal, SignalOp::Add, 1, right)?;
+        pe.put_signal(there, sent, signal.add(1), right)?;
         pe.quiet()?;
         put = put.min(begin.elapsed());
         pe.signal_wait_until(signal, Cmp::Ge, round as u64)?;

@@ -16,9 +16,7 @@ pub fn pass_on(ctx: &Ctx, inbox: SymSlice<f32>, tensor: SymSlice<f32>, arrived: 
         block,
         inbox.slice(part.clone()),
         tensor.slice(part),
-        arrived,
-        SignalOp::Add,
-        count,
+        arrived.add(count),
         next,
     )?;
     ctx.signal_wait_until(block, arrived, Cmp::Eq, tensor.len() as u64)?;

@@ -1,7 +1,7 @@
 //! A PE with its pool of pages, and the check of every page.
 
 use rushmem::{Error, LaunchConfig, Operations, Pages, Pe, Stream, Window};
-use rushmem_device::{Signal, SignalOp, SymSlice};
+use rushmem_device::{Signal, SymSlice};
 use rushmem_example_kernels::{KvShape, KvTransfer, kv_attend, kv_copy, kv_post, kv_store, kv_sum};
 use rushmem_examples::{Result, pattern};
 
@@ -223,7 +223,7 @@ impl<'a> Cache<'a> {
             stream.fence()?;
             let arrived = self.transfer.arrived.at(shape.signal(layer, me));
             for peer in shape.peers(me) {
-                stream.signal_op(arrived, SignalOp::Set, round, peer)?;
+                stream.signal_op(arrived.set(round), peer)?;
             }
         }
         Ok(stream.quiet()?)

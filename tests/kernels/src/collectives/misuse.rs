@@ -167,7 +167,7 @@ pub fn team_twice(ctx: &Ctx, team: Team, signal: Sym<Signal>, codes: SymSlice<u3
     if block.leader() {
         ctx.local(codes).store(block.id() as usize, code_of(synced));
         if synced == Err(Error::TeamBusy) {
-            ctx.signal_op(signal, SignalOp::Set, 1, 1)?;
+            ctx.signal_op(signal.set(1), 1)?;
         }
     }
     Ok(())

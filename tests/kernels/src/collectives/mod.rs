@@ -187,7 +187,7 @@ fn between_two<G: Group>(
     // The receiver has finished its earlier steps.
     ctx.team_sync(group, team)?;
     if me == from && code == Step::PutSignal as u64 {
-        ctx.put_signal(group, dst, src, signal, SignalOp::Add, 1, pe)?;
+        ctx.put_signal(group, dst, src, signal.add(1), pe)?;
     } else if me == from {
         ctx.put_nbi(group, dst, src, pe)?;
         if group.leader() {

@@ -50,18 +50,18 @@ fn together<G: Group>(ctx: &Ctx, group: G, m: &Memory, op: &Op) -> Result {
         ctx.get_nbi(group, m.array(op.a, op.n), m.array(op.b, op.n), op.pe)?;
     } else if op.is(Code::PutSignal) || op.is(Code::PutSignalNbi) {
         let (dst, src, signal) = (m.array(op.a, op.n), m.array(op.b, op.n), m.word(op.s));
-        let how = if op.r == 1 { SignalOp::Add } else { SignalOp::Set };
+        let update = if op.r == 1 { signal.add(value) } else { signal.set(value) };
         if op.is(Code::PutSignal) {
-            ctx.put_signal(group, dst, src, signal, how, value, op.pe)?;
+            ctx.put_signal(group, dst, src, update, op.pe)?;
         } else {
-            ctx.put_signal_nbi(group, dst, src, signal, how, value, op.pe)?;
+            ctx.put_signal_nbi(group, dst, src, update, op.pe)?;
         }
     } else if op.is(Code::QuietAll) {
         ctx.quiet(group)?;
     } else if op.is(Code::FlushAll) {
         ctx.flush(group)?;
     } else if op.is(Code::StrongSignal) {
-        ctx.signal_strong(group, m.word(op.s), SignalOp::Add, value, op.pe)?;
+        ctx.signal_strong(group, m.word(op.s).add(value), op.pe)?;
     } else if op.is(Code::SignalWaitAll) {
         let found = ctx.signal_wait_until(group, m.word(op.s), comparison(op.n), value)?;
         if group.leader() {

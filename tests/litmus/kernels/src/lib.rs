@@ -127,7 +127,7 @@ fn agreed<G: Group>(group: G, mine: Result) -> Result {
 fn meet(ctx: &Ctx, gate: Sym<Signal>, arrivals: u64) -> Result {
     let mut pe = 0;
     while pe < ctx.n_pes() {
-        ctx.signal_op(gate, SignalOp::Add, 1, pe)?;
+        ctx.signal_op(gate.add(1), pe)?;
         pe += 1;
     }
     ctx.signal_wait_until(Thread, gate, Cmp::Ge, arrivals).map(|_| ())

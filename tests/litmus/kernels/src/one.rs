@@ -35,8 +35,8 @@ pub(crate) fn step(ctx: &Ctx, m: &Memory, op: &Op) -> Result {
     } else if op.is(Code::G) {
         keep(ctx.g(m.word(op.a), pe)?);
     } else if op.is(Code::SignalOp) {
-        let how = if op.n == 1 { SignalOp::Add } else { SignalOp::Set };
-        ctx.signal_op(m.word(op.s), how, value, pe)?;
+        let signal = m.word(op.s);
+        ctx.signal_op(if op.n == 1 { signal.add(value) } else { signal.set(value) }, pe)?;
     } else if op.is(Code::SignalWait) {
         keep(ctx.signal_wait_until(Thread, m.word(op.s), comparison(op.n), value)?);
     } else if op.is(Code::SignalFetch) {
@@ -49,7 +49,7 @@ pub(crate) fn step(ctx: &Ctx, m: &Memory, op: &Op) -> Result {
         ctx.quiet(Thread)?;
     } else if op.is(Code::Hand) {
         ctx.fence_system();
-        ctx.signal_op(m.word(op.s), SignalOp::Add, 1, ctx.my_pe())?;
+        ctx.signal_op(m.word(op.s).add(1), ctx.my_pe())?;
     } else if op.code <= Code::Lock as u64 {
         atomic(ctx, m, op, value)?;
     } else if op.code <= Code::PrivateQuiet as u64 {

@@ -63,7 +63,7 @@ fn last_put(ctx: &Ctx, m: &Memory, op: &Op) -> Result {
         ctx.fence_acquire(FenceScope::Gpu);
     }
     let (dst, src) = (m.array(op.a, op.n), m.array(op.b, op.n));
-    ctx.put_signal_nbi(Thread, dst, src, m.word(op.s), SignalOp::Set, 1, op.pe)
+    ctx.put_signal_nbi(Thread, dst, src, m.word(op.s).set(1), op.pe)
 }
 
 #[inline(always)]

@@ -39,7 +39,7 @@ pub(crate) const TOPIC: Topic = Topic {
 #[kernel]
 fn data_loaded_before_signal(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
-        ctx.put_signal(Thread, m.inbox, m.outbox, m.flag, SignalOp::Set, 1, 1)?; // first
+        ctx.put_signal(Thread, m.inbox, m.outbox, m.flag.set(1), 1)?; // first
         return Ok(());
     }
     let _ = ctx.local(m.inbox).load(0); // second
@@ -51,7 +51,7 @@ fn data_loaded_before_signal(ctx: &Ctx, m: Memory) -> Result {
 #[kernel]
 fn data_loaded_after_signal(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
-        return ctx.put_signal(Thread, m.inbox, m.outbox, m.flag, SignalOp::Set, 1, 1);
+        return ctx.put_signal(Thread, m.inbox, m.outbox, m.flag.set(1), 1);
     }
     ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?;
     assert_eq!(ctx.local(m.inbox).load(0), 10);
@@ -62,8 +62,8 @@ fn data_loaded_after_signal(ctx: &Ctx, m: Memory) -> Result {
 #[kernel]
 fn data_loaded_after_another_signal(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
-        ctx.put_signal(Thread, m.inbox, m.outbox, m.flag, SignalOp::Set, 1, 1)?; // first
-        return ctx.signal_op(m.answer, SignalOp::Set, 1, 1);
+        ctx.put_signal(Thread, m.inbox, m.outbox, m.flag.set(1), 1)?; // first
+        return ctx.signal_op(m.answer.set(1), 1);
     }
     ctx.signal_wait_until(Thread, m.answer, Cmp::Eq, 1)?;
     let _ = ctx.local(m.inbox).load(0); // second
@@ -220,7 +220,7 @@ fn store_beside_put(ctx: &Ctx, m: Memory) -> Result {
 fn store_before_unfenced_invitation(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 1 {
         ctx.local(m.inbox).store(0, 1); // first
-        ctx.signal_op(m.flag, SignalOp::Set, 1, 0)?;
+        ctx.signal_op(m.flag.set(1), 0)?;
     } else {
         ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?;
         ctx.put(Thread, m.inbox, m.outbox, 1)?; // second
@@ -235,7 +235,7 @@ fn store_before_invited_put(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 1 {
         ctx.local(m.inbox).store(0, 1);
         ctx.fence()?;
-        ctx.signal_op(m.flag, SignalOp::Set, 1, 0)?;
+        ctx.signal_op(m.flag.set(1), 0)?;
     } else {
         ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?;
         ctx.put(Thread, m.inbox, m.outbox, 1)?;
@@ -249,7 +249,7 @@ fn store_before_invited_put(ctx: &Ctx, m: Memory) -> Result {
 #[kernel]
 fn store_after_signal(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
-        return ctx.put_signal(Thread, m.inbox, m.outbox, m.flag, SignalOp::Set, 1, 1);
+        return ctx.put_signal(Thread, m.inbox, m.outbox, m.flag.set(1), 1);
     }
     ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?;
     ctx.local(m.inbox).store(0, 1);
@@ -261,7 +261,7 @@ fn store_after_signal(ctx: &Ctx, m: Memory) -> Result {
 #[kernel]
 fn second_put_without_answer(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
-        ctx.put_signal(Thread, m.inbox, m.outbox, m.flag, SignalOp::Set, 1, 1)?;
+        ctx.put_signal(Thread, m.inbox, m.outbox, m.flag.set(1), 1)?;
         ctx.quiet(Thread)?;
         return ctx.put(Thread, m.inbox, m.outbox, 1); // first
     }
@@ -274,26 +274,26 @@ fn second_put_without_answer(ctx: &Ctx, m: Memory) -> Result {
 #[kernel]
 fn second_put_after_unfenced_answer(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
-        ctx.put_signal(Thread, m.inbox, m.outbox, m.flag, SignalOp::Set, 1, 1)?;
+        ctx.put_signal(Thread, m.inbox, m.outbox, m.flag.set(1), 1)?;
         ctx.quiet(Thread)?;
         ctx.signal_wait_until(Thread, m.answer, Cmp::Eq, 1)?;
         return ctx.put(Thread, m.inbox, m.outbox, 1); // second
     }
     ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?;
     let _ = ctx.local(m.inbox).load(0); // first
-    ctx.signal_op(m.answer, SignalOp::Set, 1, 0)
+    ctx.signal_op(m.answer.set(1), 0)
 }
 
 /// Puts again to the same memory after the receiver has answered.
 #[kernel]
 fn second_put_after_answer(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
-        ctx.put_signal(Thread, m.inbox, m.outbox, m.flag, SignalOp::Set, 1, 1)?;
+        ctx.put_signal(Thread, m.inbox, m.outbox, m.flag.set(1), 1)?;
         ctx.signal_wait_until(Thread, m.answer, Cmp::Eq, 1)?;
         return ctx.put(Thread, m.inbox, m.outbox, 1);
     }
     ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?;
     assert_eq!(ctx.local(m.inbox).load(0), 10);
     ctx.fence()?;
-    ctx.signal_op(m.answer, SignalOp::Set, 1, 0)
+    ctx.signal_op(m.answer.set(1), 0)
 }

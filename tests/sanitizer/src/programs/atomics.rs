@@ -312,7 +312,7 @@ fn swap_takes_data_after_quiet(ctx: &Ctx, m: Memory) -> Result {
 #[kernel]
 fn load_of_counter_after_wait(ctx: &Ctx, m: Memory) -> Result {
     match ctx.my_pe() {
-        0 => ctx.put_signal(Thread, m.inbox, m.outbox, m.flag, SignalOp::Set, 1, 2)?,
+        0 => ctx.put_signal(Thread, m.inbox, m.outbox, m.flag.set(1), 2)?,
         1 => ctx.atomic_add(m.words.at(0), 1, 2)?, // first
         _ => {
             ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?;

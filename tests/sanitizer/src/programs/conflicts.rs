@@ -157,7 +157,7 @@ fn add_in_two_contexts(ctx: &Ctx, m: Memory, context: Context) -> Result {
 #[kernel]
 fn store_beside_put_signal(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
-        return ctx.put_signal(Thread, m.inbox, m.outbox, m.flag, SignalOp::Set, 1, 1); // first
+        return ctx.put_signal(Thread, m.inbox, m.outbox, m.flag.set(1), 1); // first
     }
     ctx.local(m.inbox).store(0, 1); // second
     Ok(())
@@ -167,7 +167,7 @@ fn store_beside_put_signal(ctx: &Ctx, m: Memory) -> Result {
 #[kernel]
 fn put_signals_of_two_pes(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() != 2 {
-        ctx.put_signal(Thread, m.inbox, m.outbox, m.flag, SignalOp::Add, 1, 2)?; // first and second
+        ctx.put_signal(Thread, m.inbox, m.outbox, m.flag.add(1), 2)?; // first and second
     }
     Ok(())
 }

@@ -145,7 +145,7 @@ fn strong_signal_in_other(ctx: &Ctx, m: Memory, context: Context) -> Result {
     if ctx.my_pe() == 0 {
         let own = ctx.context(context)?;
         own.put(Thread, m.inbox, m.outbox, 1)?; // first
-        return ctx.signal_strong(Thread, m.flag, SignalOp::Set, 1, 1);
+        return ctx.signal_strong(Thread, m.flag.set(1), 1);
     }
     ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?;
     let _ = ctx.local(m.inbox).load(0); // second

@@ -52,13 +52,13 @@ pub(crate) const TOPIC: Topic = Topic {
 #[kernel]
 fn both_wait_before_they_send(ctx: &Ctx, m: Memory) -> Result {
     ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?; // waits
-    ctx.signal_op(m.flag, SignalOp::Set, 1, ctx.pe_after(1))
+    ctx.signal_op(m.flag.set(1), ctx.pe_after(1))
 }
 
 /// Sends before it waits for the other PE, in both PEs.
 #[kernel]
 fn both_send_before_they_wait(ctx: &Ctx, m: Memory) -> Result {
-    ctx.signal_op(m.flag, SignalOp::Set, 1, ctx.pe_after(1))?;
+    ctx.signal_op(m.flag.set(1), ctx.pe_after(1))?;
     ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?;
     Ok(())
 }
@@ -93,7 +93,7 @@ fn signal_that_nobody_sends(ctx: &Ctx, m: Memory) -> Result {
 #[kernel]
 fn signal_to_another_word(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
-        return ctx.signal_op(m.words.at(0), SignalOp::Set, 1, 1);
+        return ctx.signal_op(m.words.at(0).set(1), 1);
     }
     ctx.signal_wait_until(Thread, m.words.at(1), Cmp::Eq, 1)?; // waits
     Ok(())
@@ -103,7 +103,7 @@ fn signal_to_another_word(ctx: &Ctx, m: Memory) -> Result {
 #[kernel]
 fn signal_to_another_pe(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
-        return ctx.signal_op(m.flag, SignalOp::Set, 1, 0);
+        return ctx.signal_op(m.flag.set(1), 0);
     }
     ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?; // waits
     Ok(())
@@ -112,7 +112,7 @@ fn signal_to_another_pe(ctx: &Ctx, m: Memory) -> Result {
 /// Waits for three signals, although only two are sent.
 #[kernel]
 fn more_signals_than_are_sent(ctx: &Ctx, m: Memory) -> Result {
-    ctx.signal_op(m.flag, SignalOp::Add, 1, 1)?;
+    ctx.signal_op(m.flag.add(1), 1)?;
     if ctx.my_pe() == 1 {
         ctx.signal_wait_until(Thread, m.flag, Cmp::Ge, 3)?; // waits
     }
@@ -122,7 +122,7 @@ fn more_signals_than_are_sent(ctx: &Ctx, m: Memory) -> Result {
 /// Waits for as many signals as are sent.
 #[kernel]
 fn as_many_signals_as_are_sent(ctx: &Ctx, m: Memory) -> Result {
-    ctx.signal_op(m.flag, SignalOp::Add, 1, 1)?;
+    ctx.signal_op(m.flag.add(1), 1)?;
     if ctx.my_pe() == 1 {
         ctx.signal_wait_until(Thread, m.flag, Cmp::Ge, 2)?;
     }
@@ -133,11 +133,11 @@ fn as_many_signals_as_are_sent(ctx: &Ctx, m: Memory) -> Result {
 #[kernel]
 fn value_that_was_overwritten(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
-        ctx.signal_op(m.flag, SignalOp::Set, 1, 1)?;
+        ctx.signal_op(m.flag.set(1), 1)?;
         ctx.fence()?;
-        ctx.signal_op(m.flag, SignalOp::Set, 2, 1)?;
+        ctx.signal_op(m.flag.set(2), 1)?;
         ctx.fence()?;
-        return ctx.signal_op(m.answer, SignalOp::Set, 1, 1);
+        return ctx.signal_op(m.answer.set(1), 1);
     }
     ctx.signal_wait_until(Thread, m.answer, Cmp::Eq, 1)?;
     ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?; // waits
@@ -148,12 +148,12 @@ fn value_that_was_overwritten(ctx: &Ctx, m: Memory) -> Result {
 #[kernel]
 fn value_that_was_awaited_in_time(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
-        ctx.signal_op(m.flag, SignalOp::Set, 1, 1)?;
+        ctx.signal_op(m.flag.set(1), 1)?;
         ctx.signal_wait_until(Thread, m.answer, Cmp::Eq, 1)?;
-        return ctx.signal_op(m.flag, SignalOp::Set, 2, 1);
+        return ctx.signal_op(m.flag.set(2), 1);
     }
     ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?;
-    ctx.signal_op(m.answer, SignalOp::Set, 1, 0)?;
+    ctx.signal_op(m.answer.set(1), 0)?;
     ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 2)?;
     Ok(())
 }
@@ -314,12 +314,12 @@ fn wait_for_other_kernel(ctx: &Ctx, m: Memory) -> Result {
 /// Waits on the hosts of both PEs before they send.
 fn hosts_wait_before_they_send(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     pe.signal_wait_until(m.flag, Cmp::Eq, 1)?; // waits
-    pe.signal_op(m.flag, SignalOp::Set, 1, 1 - pe.my_pe())
+    pe.signal_op(m.flag.set(1), 1 - pe.my_pe())
 }
 
 /// Sends from the hosts of both PEs before they wait.
 fn hosts_send_before_they_wait(pe: &Pe, m: Memory) -> rushmem::Result<()> {
-    pe.signal_op(m.flag, SignalOp::Set, 1, 1 - pe.my_pe())?;
+    pe.signal_op(m.flag.set(1), 1 - pe.my_pe())?;
     pe.signal_wait_until(m.flag, Cmp::Eq, 1)?;
     Ok(())
 }
@@ -375,7 +375,7 @@ fn test_loop_that_ends_late(ctx: &Ctx, m: Memory) -> Result {
         for i in 0..100_000 {
             ctx.local(m.words).store(0, i);
         }
-        return ctx.signal_op(m.flag, SignalOp::Set, 1, 1);
+        return ctx.signal_op(m.flag.set(1), 1);
     }
     while !ctx.test(m.flag, Cmp::Eq, 1)? {
         rushmem_device::arch::spin();

@@ -181,7 +181,7 @@ fn fence_before_the_put(ctx: &Ctx, m: Memory) -> Result {
 fn signal_without_fence(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
         ctx.put(Thread, m.inbox, m.outbox, 1)?; // first
-        ctx.signal_op(m.flag, SignalOp::Set, 1, 1)
+        ctx.signal_op(m.flag.set(1), 1)
     } else {
         ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?;
         let _ = ctx.local(m.inbox).load(0); // second
@@ -195,7 +195,7 @@ fn signal_behind_fence(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
         ctx.put(Thread, m.inbox, m.outbox, 1)?;
         ctx.fence()?;
-        ctx.signal_op(m.flag, SignalOp::Set, 1, 1)
+        ctx.signal_op(m.flag.set(1), 1)
     } else {
         ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?;
         assert_eq!(ctx.local(m.inbox).load(0), 10);
@@ -208,7 +208,7 @@ fn signal_behind_fence(ctx: &Ctx, m: Memory) -> Result {
 fn strong_signal_after_puts(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
         ctx.put(Thread, m.inbox, m.outbox, 1)?;
-        ctx.signal_strong(Thread, m.flag, SignalOp::Set, 1, 1)
+        ctx.signal_strong(Thread, m.flag.set(1), 1)
     } else {
         ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?;
         assert_eq!(ctx.local(m.inbox).load(0), 10);
@@ -223,7 +223,7 @@ fn strong_signal_after_puts_of_a_block(ctx: &Ctx, m: Memory) -> Result {
     let i = block.rank() as usize;
     if ctx.my_pe() == 0 {
         ctx.p(m.inbox.at(i), 10, 1)?;
-        return ctx.signal_strong(block, m.flag, SignalOp::Set, 1, 1);
+        return ctx.signal_strong(block, m.flag.set(1), 1);
     }
     ctx.signal_wait_until(block, m.flag, Cmp::Eq, 1)?;
     assert_eq!(ctx.local(m.inbox).load(1 - i), 10);
@@ -262,7 +262,7 @@ fn atomic_flag_behind_fence(ctx: &Ctx, m: Memory) -> Result {
 fn put_signal_announces_its_own_data(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
         ctx.put(Thread, m.words, m.outbox, 1)?; // first
-        ctx.put_signal(Thread, m.inbox, m.outbox, m.flag, SignalOp::Set, 1, 1)
+        ctx.put_signal(Thread, m.inbox, m.outbox, m.flag.set(1), 1)
     } else {
         ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?;
         assert_eq!(ctx.local(m.inbox).load(0), 10);
@@ -277,7 +277,7 @@ fn put_signal_behind_fence(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
         ctx.put(Thread, m.words, m.outbox, 1)?;
         ctx.fence()?;
-        ctx.put_signal(Thread, m.inbox, m.outbox, m.flag, SignalOp::Set, 1, 1)
+        ctx.put_signal(Thread, m.inbox, m.outbox, m.flag.set(1), 1)
     } else {
         ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?;
         assert_eq!(ctx.local(m.inbox).load(0), 10);
@@ -291,7 +291,7 @@ fn put_signal_behind_fence(ctx: &Ctx, m: Memory) -> Result {
 fn strong_put_signal_after_puts(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
         ctx.put(Thread, m.words, m.outbox, 1)?;
-        ctx.put_signal_strong(Thread, m.inbox, m.outbox, m.flag, SignalOp::Set, 1, 1)?;
+        ctx.put_signal_strong(Thread, m.inbox, m.outbox, m.flag.set(1), 1)?;
         ctx.quiet(Thread)
     } else {
         ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?;
@@ -379,11 +379,11 @@ fn quiet_orders_all_pes(ctx: &Ctx, m: Memory) -> Result {
 #[kernel]
 fn data_passed_on(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
-        return ctx.put_signal(Thread, m.inbox, m.outbox, m.flag, SignalOp::Set, 1, 1);
+        return ctx.put_signal(Thread, m.inbox, m.outbox, m.flag.set(1), 1);
     }
     ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?;
     if ctx.my_pe() == 1 {
-        return ctx.put_signal(Thread, m.inbox, m.inbox, m.flag, SignalOp::Set, 1, 2);
+        return ctx.put_signal(Thread, m.inbox, m.inbox, m.flag.set(1), 2);
     }
     assert_eq!(ctx.local(m.inbox).load(7), 17);
     Ok(())
@@ -428,7 +428,7 @@ fn store_to_peer_then_put_signal(ctx: &Ctx, m: Memory) -> Result {
         if let Some(there) = ctx.ptr(m.words, 1) {
             there.store(0, 10);
         }
-        ctx.put_signal(Thread, m.inbox, m.outbox, m.flag, SignalOp::Set, 1, 1)
+        ctx.put_signal(Thread, m.inbox, m.outbox, m.flag.set(1), 1)
     } else {
         ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?;
         assert_eq!(ctx.local(m.inbox).load(0), 10);

@@ -185,7 +185,7 @@ fn get_after_unfenced_signal_of_store(ctx: &Ctx, m: Memory) -> Result {
         Ok(())
     } else {
         ctx.local(m.outbox).store(0, 1); // first
-        ctx.signal_op(m.flag, SignalOp::Set, 1, 0)
+        ctx.signal_op(m.flag.set(1), 0)
     }
 }
 
@@ -200,7 +200,7 @@ fn get_after_signal_of_store(ctx: &Ctx, m: Memory) -> Result {
     } else {
         ctx.local(m.outbox).store(0, 1);
         ctx.fence()?;
-        ctx.signal_op(m.flag, SignalOp::Set, 1, 0)
+        ctx.signal_op(m.flag.set(1), 0)
     }
 }
 
@@ -275,7 +275,7 @@ fn gets_of_two_pes(ctx: &Ctx, m: Memory) -> Result {
 fn source_of_get_stored_after_early_answer(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
         ctx.get_nbi(Thread, m.inbox, m.outbox, 1)?; // first
-        ctx.signal_op(m.answer, SignalOp::Set, 1, 1)?;
+        ctx.signal_op(m.answer.set(1), 1)?;
     } else {
         ctx.signal_wait_until(Thread, m.answer, Cmp::Eq, 1)?;
         ctx.local(m.outbox).store(0, 1); // second
@@ -290,7 +290,7 @@ fn source_of_get_stored_after_answer(ctx: &Ctx, m: Memory) -> Result {
         ctx.get_nbi(Thread, m.inbox, m.outbox, 1)?;
         ctx.quiet(Thread)?;
         assert_eq!(ctx.local(m.inbox).load(0), 20);
-        ctx.signal_op(m.answer, SignalOp::Set, 1, 1)
+        ctx.signal_op(m.answer.set(1), 1)
     } else {
         ctx.signal_wait_until(Thread, m.answer, Cmp::Eq, 1)?;
         ctx.local(m.outbox).store(0, 1);
@@ -314,7 +314,7 @@ fn load_from_peer_beside_store(ctx: &Ctx, m: Memory) -> Result {
 fn load_from_peer_after_unfenced_signal(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 1 {
         ctx.local(m.words).store(0, 1); // first
-        return ctx.signal_op(m.flag, SignalOp::Set, 1, 0);
+        return ctx.signal_op(m.flag.set(1), 0);
     }
     ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?;
     if let Some(there) = ctx.ptr(m.words, 1) {
@@ -329,7 +329,7 @@ fn load_from_peer_after_signal(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 1 {
         ctx.local(m.words).store(0, 1);
         ctx.fence()?;
-        return ctx.signal_op(m.flag, SignalOp::Set, 1, 0);
+        return ctx.signal_op(m.flag.set(1), 0);
     }
     ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?;
     if let Some(there) = ctx.ptr(m.words, 1) {

@@ -87,7 +87,7 @@ fn host_reads_result_after_quiet(pe: &Pe, m: Memory) -> rushmem::Result<()> {
 fn host_signal_without_fence(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     if pe.my_pe() == 0 {
         pe.put(m.inbox, m.outbox, 1)?; // first
-        return pe.signal_op(m.flag, SignalOp::Set, 1, 1);
+        return pe.signal_op(m.flag.set(1), 1);
     }
     pe.signal_wait_until(m.flag, Cmp::Eq, 1)?;
     let _ = pe.read(m.inbox)?; // second
@@ -99,7 +99,7 @@ fn host_signal_behind_fence(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     if pe.my_pe() == 0 {
         pe.put(m.inbox, m.outbox, 1)?;
         pe.fence()?;
-        return pe.signal_op(m.flag, SignalOp::Set, 1, 1);
+        return pe.signal_op(m.flag.set(1), 1);
     }
     pe.signal_wait_until(m.flag, Cmp::Eq, 1)?;
     assert_eq!(pe.read(m.inbox)?[0], 10);
@@ -109,7 +109,7 @@ fn host_signal_behind_fence(pe: &Pe, m: Memory) -> rushmem::Result<()> {
 /// Puts data with a signal.
 fn host_put_with_signal(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     if pe.my_pe() == 0 {
-        return pe.put_signal(m.inbox, m.outbox, m.flag, SignalOp::Set, 1, 1);
+        return pe.put_signal(m.inbox, m.outbox, m.flag.set(1), 1);
     }
     pe.signal_wait_until(m.flag, Cmp::Eq, 1)?;
     assert_eq!(pe.read(m.inbox)?[0], 10);
@@ -298,7 +298,7 @@ fn load_late(ctx: &Ctx, m: Memory) {
 /// Waits for a signal in a stream. The next kernel of the stream loads the data.
 fn stream_waits_for_signal(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     if pe.my_pe() == 0 {
-        return pe.put_signal(m.inbox, m.outbox, m.flag, SignalOp::Set, 1, 1);
+        return pe.put_signal(m.inbox, m.outbox, m.flag.set(1), 1);
     }
     let stream = pe.stream()?;
     stream.signal_wait_until(m.flag, Cmp::Eq, 1)?;
@@ -314,7 +314,7 @@ fn load_announced(ctx: &Ctx, m: Memory) {
 /// Waits for a signal in a stream. A kernel outside of the stream loads the data.
 fn stream_waits_beside_kernel(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     if pe.my_pe() == 0 {
-        return pe.put_signal(m.inbox, m.outbox, m.flag, SignalOp::Set, 1, 1); // first
+        return pe.put_signal(m.inbox, m.outbox, m.flag.set(1), 1); // first
     }
     let stream = pe.stream()?;
     stream.signal_wait_until(m.flag, Cmp::Eq, 1)?;

@@ -339,7 +339,7 @@ fn host_reads_after_wait_of_its_kernel(pe: &Pe, m: Memory) -> rushmem::Result<()
 
 #[kernel]
 fn put_signal_and_wait(ctx: &Ctx, m: Memory) -> Result {
-    ctx.put_signal(Thread, m.inbox, m.outbox, m.flag, SignalOp::Set, 1, ctx.pe_after(1))?;
+    ctx.put_signal(Thread, m.inbox, m.outbox, m.flag.set(1), ctx.pe_after(1))?;
     ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?;
     Ok(())
 }

@@ -183,8 +183,8 @@ fn two_puts_with_quiet(ctx: &Ctx, m: Memory) -> Result {
 #[kernel]
 fn put_signals_without_fence(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
-        ctx.put_signal(Thread, m.inbox, m.words, m.flag, SignalOp::Set, 1, 1)?; // first
-        ctx.put_signal(Thread, m.inbox, m.outbox, m.answer, SignalOp::Set, 1, 1)?; // second
+        ctx.put_signal(Thread, m.inbox, m.words, m.flag.set(1), 1)?; // first
+        ctx.put_signal(Thread, m.inbox, m.outbox, m.answer.set(1), 1)?; // second
     }
     Ok(())
 }

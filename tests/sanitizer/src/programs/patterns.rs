@@ -35,7 +35,7 @@ fn ping_pong(ctx: &Ctx, m: Memory) -> Result {
     let (me, other) = (u64::from(ctx.my_pe()), ctx.pe_after(1));
     for turn in 0..6 {
         if turn % 2 == me {
-            ctx.put_signal(Thread, m.inbox, m.outbox, m.flag, SignalOp::Set, turn + 1, other)?;
+            ctx.put_signal(Thread, m.inbox, m.outbox, m.flag.set(turn + 1), other)?;
         } else {
             ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, turn + 1)?;
             assert_eq!(ctx.local(m.inbox).load(0), if me == 0 { 20 } else { 10 });
@@ -86,12 +86,12 @@ fn ring_buffer_with_credits(ctx: &Ctx, m: Memory) -> Result {
         let slot = m.inbox.slice(item % 2..item % 2 + 1);
         if ctx.my_pe() == 0 {
             ctx.signal_wait_until(Thread, m.answer, Cmp::Ge, (item as u64 + 1).saturating_sub(2))?;
-            ctx.put_signal(Thread, slot, m.outbox.slice(item..item + 1), m.flag, SignalOp::Add, 1, 1)?;
+            ctx.put_signal(Thread, slot, m.outbox.slice(item..item + 1), m.flag.add(1), 1)?;
         } else {
             ctx.signal_wait_until(Thread, m.flag, Cmp::Ge, item as u64 + 1)?;
             assert_eq!(ctx.local(slot).load(0), 10 + item as u64);
             ctx.fence()?;
-            ctx.signal_op(m.answer, SignalOp::Add, 1, 0)?;
+            ctx.signal_op(m.answer.add(1), 0)?;
         }
     }
     Ok(())
@@ -132,15 +132,7 @@ fn slots_counted_without_fence(ctx: &Ctx, m: Memory) -> Result {
 #[kernel]
 fn slots_of_their_own_counter(ctx: &Ctx, m: Memory) -> Result {
     let me = ctx.my_pe() as usize;
-    ctx.put_signal(
-        Thread,
-        m.inbox.slice(me..me + 1),
-        m.outbox.slice(0..1),
-        m.words.at(me),
-        SignalOp::Add,
-        1,
-        0,
-    )?;
+    ctx.put_signal(Thread, m.inbox.slice(me..me + 1), m.outbox.slice(0..1), m.words.at(me).add(1), 0)?;
     if ctx.my_pe() != 0 {
         return Ok(());
     }
@@ -196,7 +188,7 @@ fn blocks_send_their_parts(ctx: &Ctx, m: Memory) -> Result {
     let part = block.share(m.outbox.len());
     let (to, from) = (m.inbox.slice(part.clone()), m.outbox.slice(part));
     ctx.local(from).store(block.rank() as usize, 7);
-    ctx.put_signal(block, to, from, m.flag, SignalOp::Add, 1, ctx.pe_after(1))?;
+    ctx.put_signal(block, to, from, m.flag.add(1), ctx.pe_after(1))?;
     ctx.signal_wait_until(block, m.flag, Cmp::Eq, 2)?;
     assert_eq!(ctx.local(m.inbox).load(0), 7);
     assert_eq!(ctx.local(m.inbox).load(5), 7);
@@ -209,7 +201,7 @@ fn blocks_send_without_their_threads(ctx: &Ctx, m: Memory) -> Result {
     let block = Block::current();
     ctx.local(m.outbox).store(block.rank() as usize, 7); // first
     if block.leader() {
-        ctx.put_signal(Thread, m.inbox, m.outbox, m.flag, SignalOp::Set, 1, ctx.pe_after(1))?; // second
+        ctx.put_signal(Thread, m.inbox, m.outbox, m.flag.set(1), ctx.pe_after(1))?; // second
     }
     Ok(())
 }

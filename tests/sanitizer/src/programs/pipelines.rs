@@ -56,11 +56,11 @@ fn credit_returned_before_the_read(ctx: &Ctx, m: Memory) -> Result {
         if ctx.my_pe() == 0 {
             ctx.signal_wait_until(Thread, m.answer, Cmp::Eq, n)?;
             let from = m.outbox.slice(item..item + 1);
-            ctx.put_signal(Thread, slot, from, m.flag, SignalOp::Set, n + 1, 1)?; // first
+            ctx.put_signal(Thread, slot, from, m.flag.set(n + 1), 1)?; // first
         } else {
             ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, n + 1)?;
             ctx.fence()?;
-            ctx.signal_op(m.answer, SignalOp::Set, n + 1, 0)?;
+            ctx.signal_op(m.answer.set(n + 1), 0)?;
             let _ = ctx.local(slot).load(0); // second
         }
     }
@@ -76,12 +76,12 @@ fn credit_returned_after_the_read(ctx: &Ctx, m: Memory) -> Result {
         if ctx.my_pe() == 0 {
             ctx.signal_wait_until(Thread, m.answer, Cmp::Eq, n)?;
             let from = m.outbox.slice(item..item + 1);
-            ctx.put_signal(Thread, slot, from, m.flag, SignalOp::Set, n + 1, 1)?;
+            ctx.put_signal(Thread, slot, from, m.flag.set(n + 1), 1)?;
         } else {
             ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, n + 1)?;
             assert_eq!(ctx.local(slot).load(0), 10 + n);
             ctx.fence()?;
-            ctx.signal_op(m.answer, SignalOp::Set, n + 1, 0)?;
+            ctx.signal_op(m.answer.set(n + 1), 0)?;
         }
     }
     Ok(())
@@ -92,7 +92,7 @@ fn credit_returned_after_the_read(ctx: &Ctx, m: Memory) -> Result {
 fn halo_without_back_pressure(ctx: &Ctx, m: Memory) -> Result {
     for round in 0..3 {
         let (halo, edge) = (m.inbox.slice(0..1), m.outbox.slice(round..round + 1));
-        ctx.put_signal(Thread, halo, edge, m.words.at(round), SignalOp::Set, 1, ctx.pe_after(1))?; // first
+        ctx.put_signal(Thread, halo, edge, m.words.at(round).set(1), ctx.pe_after(1))?; // first
         ctx.signal_wait_until(Thread, m.words.at(round), Cmp::Eq, 1)?;
         let _ = ctx.local(halo).load(0); // second
         // Orders this PE's own puts to the halo; the neighbour's load is not waited for.
@@ -107,7 +107,7 @@ fn halo_in_two_buffers(ctx: &Ctx, m: Memory) -> Result {
     let other = ctx.pe_after(1);
     for round in 0..3 {
         let (halo, edge) = (m.inbox.slice(round % 2..round % 2 + 1), m.outbox.slice(round..round + 1));
-        ctx.put_signal(Thread, halo, edge, m.words.at(round), SignalOp::Set, 1, other)?;
+        ctx.put_signal(Thread, halo, edge, m.words.at(round).set(1), other)?;
         ctx.signal_wait_until(Thread, m.words.at(round), Cmp::Eq, 1)?;
         assert_eq!(ctx.local(halo).load(0), 10 * (u64::from(other) + 1) + round as u64);
         // Orders this PE's own puts to the halos.
@@ -125,7 +125,7 @@ fn ring_sum_without_its_last_wait(ctx: &Ctx, m: Memory) -> Result {
             ctx.signal_wait_until(Thread, m.words.at(step - 1), Cmp::Eq, 1)?;
         }
         let to = m.inbox.slice(step..step + 1);
-        ctx.put_signal(Thread, to, from, m.words.at(step), SignalOp::Set, 1, ctx.pe_after(1))?; // first
+        ctx.put_signal(Thread, to, from, m.words.at(step).set(1), ctx.pe_after(1))?; // first
         from = to;
     }
     let mut sum = ctx.local(m.outbox).load(0);
@@ -143,7 +143,7 @@ fn ring_sum_with_all_waits(ctx: &Ctx, m: Memory) -> Result {
     let mut sum = ctx.local(from).load(0);
     for step in 0..2 {
         let to = m.inbox.slice(step..step + 1);
-        ctx.put_signal(Thread, to, from, m.words.at(step), SignalOp::Set, 1, ctx.pe_after(1))?;
+        ctx.put_signal(Thread, to, from, m.words.at(step).set(1), ctx.pe_after(1))?;
         ctx.signal_wait_until(Thread, m.words.at(step), Cmp::Eq, 1)?;
         sum += ctx.local(to).load(0);
         from = to;
@@ -189,7 +189,7 @@ fn row_got_before_its_owner_swaps_back(ctx: &Ctx, m: Memory) -> Result {
         ctx.get(Thread, m.words.slice(0..4), row(current), 0)?;
         assert_eq!(ctx.local(m.words).load(0), 5);
         ctx.fence()?;
-        ctx.signal_op(m.answer, SignalOp::Set, 1, 0)?;
+        ctx.signal_op(m.answer.set(1), 0)?;
     }
     Ok(())
 }
@@ -200,7 +200,7 @@ fn signal_word_shared_by_two_producers(ctx: &Ctx, m: Memory) -> Result {
     let i = ctx.my_pe() as usize;
     if i < 2 {
         let (to, from) = (m.inbox.slice(i..i + 1), m.outbox.slice(0..1));
-        return ctx.put_signal(Thread, to, from, m.flag, SignalOp::Set, 1, 2); // first
+        return ctx.put_signal(Thread, to, from, m.flag.set(1), 2); // first
     }
     ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?;
     for producer in 0..2 {
@@ -218,12 +218,12 @@ fn signal_word_used_by_producers_in_turn(ctx: &Ctx, m: Memory) -> Result {
             ctx.signal_wait_until(Thread, m.answer, Cmp::Eq, 1)?;
         }
         let (to, from) = (m.inbox.slice(i..i + 1), m.outbox.slice(0..1));
-        return ctx.put_signal(Thread, to, from, m.flag, SignalOp::Set, i as u64 + 1, 2);
+        return ctx.put_signal(Thread, to, from, m.flag.set(i as u64 + 1), 2);
     }
     ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?;
     assert_eq!(ctx.local(m.inbox).load(0), 10);
     ctx.fence()?;
-    ctx.signal_op(m.answer, SignalOp::Set, 1, 1)?;
+    ctx.signal_op(m.answer.set(1), 1)?;
     ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 2)?;
     assert_eq!(ctx.local(m.inbox).load(1), 20);
     Ok(())

@@ -136,7 +136,7 @@ fn store_after_the_fence(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
         ctx.fence()?;
         ctx.local(m.words).store(0, 7); // first
-        return ctx.signal_op(m.flag, SignalOp::Set, 1, 1);
+        return ctx.signal_op(m.flag.set(1), 1);
     }
     ctx.wait_until(Thread, m.flag, Cmp::Eq, 1)?;
     expect_stored(ctx, m) // second
@@ -147,7 +147,7 @@ fn store_after_the_fence(ctx: &Ctx, m: Memory) -> Result {
 fn store_announced_by_put_signal(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
         ctx.local(m.words).store(0, 7);
-        return ctx.put_signal(Thread, m.inbox, m.outbox, m.flag, SignalOp::Set, 1, 1);
+        return ctx.put_signal(Thread, m.inbox, m.outbox, m.flag.set(1), 1);
     }
     ctx.wait_until(Thread, m.flag, Cmp::Eq, 1)?;
     expect_stored(ctx, m)
@@ -158,7 +158,7 @@ fn store_announced_by_put_signal(ctx: &Ctx, m: Memory) -> Result {
 fn store_announced_by_signal_strong(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
         ctx.local(m.words).store(0, 7);
-        return ctx.signal_strong(Thread, m.flag, SignalOp::Set, 1, 1);
+        return ctx.signal_strong(Thread, m.flag.set(1), 1);
     }
     ctx.wait_until(Thread, m.flag, Cmp::Eq, 1)?;
     expect_stored(ctx, m)
@@ -170,7 +170,7 @@ fn stores_of_a_block_announced_by_put_signal(ctx: &Ctx, m: Memory) -> Result {
     let block = Block::current();
     if ctx.my_pe() == 0 {
         ctx.local(m.words).store(block.rank() as usize, 7);
-        return ctx.put_signal(block, m.inbox, m.outbox, m.flag, SignalOp::Set, 1, 1);
+        return ctx.put_signal(block, m.inbox, m.outbox, m.flag.set(1), 1);
     }
     ctx.wait_until(block, m.flag, Cmp::Eq, 1)?;
     assert_eq!(ctx.g(m.words.at(block.rank() as usize), 0)?, 7);
@@ -184,7 +184,7 @@ fn stores_of_a_block_and_quiet(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
         ctx.local(m.words).store(block.rank() as usize, 7);
         ctx.quiet(block)?;
-        return if block.rank() == 3 { ctx.signal_op(m.flag, SignalOp::Set, 1, 1) } else { Ok(()) };
+        return if block.rank() == 3 { ctx.signal_op(m.flag.set(1), 1) } else { Ok(()) };
     }
     ctx.wait_until(block, m.flag, Cmp::Eq, 1)?;
     assert_eq!(ctx.g(m.words.at((block.rank() as usize + 1) % 4), 0)?, 7);
@@ -198,7 +198,7 @@ fn stores_of_a_block_and_fence_of_its_group(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
         ctx.local(m.words).store(block.rank() as usize, 7);
         ctx.fence_group(block)?;
-        return if block.rank() == 3 { ctx.signal_op(m.flag, SignalOp::Set, 1, 1) } else { Ok(()) };
+        return if block.rank() == 3 { ctx.signal_op(m.flag.set(1), 1) } else { Ok(()) };
     }
     ctx.wait_until(block, m.flag, Cmp::Eq, 1)?;
     assert_eq!(ctx.g(m.words.at((block.rank() as usize + 1) % 4), 0)?, 7);
@@ -215,7 +215,7 @@ fn stores_of_a_block_and_fence_of_one_thread(ctx: &Ctx, m: Memory) -> Result {
             ctx.fence()?;
         }
         block.sync();
-        return if block.rank() == 1 { ctx.signal_op(m.flag, SignalOp::Set, 1, 1) } else { Ok(()) };
+        return if block.rank() == 1 { ctx.signal_op(m.flag.set(1), 1) } else { Ok(()) };
     }
     if block.leader() {
         ctx.wait_until(Thread, m.flag, Cmp::Eq, 1)?;
@@ -260,7 +260,7 @@ fn update_keeps_what_an_earlier_one_announces(ctx: &Ctx, m: Memory) -> Result {
         ctx.fence()?;
         ctx.atomic_inc(m.flag, 2)?;
         ctx.quiet(Thread)?;
-        return ctx.signal_op(m.answer, SignalOp::Set, 1, 1);
+        return ctx.signal_op(m.answer.set(1), 1);
     }
     if ctx.my_pe() == 1 {
         ctx.signal_wait_until(Thread, m.answer, Cmp::Eq, 1)?;
@@ -274,13 +274,13 @@ fn update_keeps_what_an_earlier_one_announces(ctx: &Ctx, m: Memory) -> Result {
 #[kernel]
 fn set_drops_what_an_earlier_update_announces(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
-        ctx.put_signal(Thread, m.inbox, m.outbox, m.flag, SignalOp::Add, 1, 2)?; // first
+        ctx.put_signal(Thread, m.inbox, m.outbox, m.flag.add(1), 2)?; // first
         ctx.quiet(Thread)?;
-        return ctx.signal_op(m.answer, SignalOp::Set, 1, 1);
+        return ctx.signal_op(m.answer.set(1), 1);
     }
     if ctx.my_pe() == 1 {
         ctx.signal_wait_until(Thread, m.answer, Cmp::Eq, 1)?;
-        return ctx.signal_op(m.flag, SignalOp::Set, 2, 2);
+        return ctx.signal_op(m.flag.set(2), 2);
     }
     ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 2)?;
     let _ = ctx.local(m.inbox).load(0); // second
@@ -391,7 +391,7 @@ fn fence_of_block_scope_between_blocks(ctx: &Ctx, m: Memory) {
 fn wait_in_one_thread_load_in_another(ctx: &Ctx, m: Memory) -> Result {
     let block = Block::current();
     if ctx.my_pe() == 0 {
-        return ctx.put_signal(block, m.inbox, m.outbox, m.flag, SignalOp::Set, 1, 1);
+        return ctx.put_signal(block, m.inbox, m.outbox, m.flag.set(1), 1);
     }
     if block.leader() {
         ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?;
@@ -406,16 +406,16 @@ fn wait_in_one_thread_load_in_another(ctx: &Ctx, m: Memory) -> Result {
 fn put_seen_by_another_block(ctx: &Ctx, m: Memory) -> Result {
     let is_first = Block::current().id() == 0;
     if ctx.my_pe() == 0 && is_first {
-        ctx.put_signal(Thread, m.inbox, m.outbox, m.flag, SignalOp::Set, 1, 1)?; // first
+        ctx.put_signal(Thread, m.inbox, m.outbox, m.flag.set(1), 1)?; // first
         ctx.signal_wait_until(Thread, m.answer, Cmp::Eq, 1)?;
-        return ctx.signal_op(m.words.cast::<Signal>().at(0), SignalOp::Set, 1, 1);
+        return ctx.signal_op(m.words.cast::<Signal>().at(0).set(1), 1);
     }
     if ctx.my_pe() == 0 {
         return Ok(());
     }
     if is_first {
         ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?;
-        ctx.signal_op(m.answer, SignalOp::Set, 1, 0)?;
+        ctx.signal_op(m.answer.set(1), 0)?;
         return Ok(());
     }
     while ctx.local_one(m.words.cast::<Signal>().at(0)).load_relaxed(0) == 0 {
@@ -431,7 +431,7 @@ fn block_told_by_a_relaxed_store(ctx: &Ctx, m: Memory) -> Result {
     let is_first = Block::current().id() == 0;
     if ctx.my_pe() == 0 {
         return if is_first {
-            ctx.put_signal(Thread, m.inbox, m.outbox, m.flag, SignalOp::Set, 1, 1) // first
+            ctx.put_signal(Thread, m.inbox, m.outbox, m.flag.set(1), 1) // first
         } else {
             Ok(())
         };
@@ -451,11 +451,7 @@ fn block_told_by_a_relaxed_store(ctx: &Ctx, m: Memory) -> Result {
 fn block_told_after_fences(ctx: &Ctx, m: Memory) -> Result {
     let is_first = Block::current().id() == 0;
     if ctx.my_pe() == 0 {
-        return if is_first {
-            ctx.put_signal(Thread, m.inbox, m.outbox, m.flag, SignalOp::Set, 1, 1)
-        } else {
-            Ok(())
-        };
+        return if is_first { ctx.put_signal(Thread, m.inbox, m.outbox, m.flag.set(1), 1) } else { Ok(()) };
     }
     if is_first {
         ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?;
@@ -512,7 +508,7 @@ fn put_of_another_block_announced_after_fence(ctx: &Ctx, m: Memory) -> Result {
 #[kernel]
 fn fetched_count_without_acquire(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
-        return ctx.put_signal(Thread, m.inbox, m.outbox, m.flag, SignalOp::Add, 1, 1); // first
+        return ctx.put_signal(Thread, m.inbox, m.outbox, m.flag.add(1), 1); // first
     }
     while ctx.atomic_fetch(m.flag, 1)? == 0 {
         arch::spin();
@@ -525,7 +521,7 @@ fn fetched_count_without_acquire(ctx: &Ctx, m: Memory) -> Result {
 #[kernel]
 fn fetched_count_with_acquire(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
-        return ctx.put_signal(Thread, m.inbox, m.outbox, m.flag, SignalOp::Add, 1, 1);
+        return ctx.put_signal(Thread, m.inbox, m.outbox, m.flag.add(1), 1);
     }
     while ctx.atomic_fetch(m.flag, 1)? == 0 {
         arch::spin();
@@ -597,7 +593,7 @@ fn store_of_a_kernel_announced_by_the_stream(pe: &Pe, m: Memory) -> rushmem::Res
     if pe.my_pe() == 0 {
         let stream = pe.stream()?;
         stream.launch(ONE, store_in_kernel(m))?;
-        stream.signal_op(m.flag, SignalOp::Set, 1, 1)?;
+        stream.signal_op(m.flag.set(1), 1)?;
         return stream.wait();
     }
     pe.run(ONE, wait_and_get(m))
@@ -607,7 +603,7 @@ fn store_of_a_kernel_announced_by_the_stream(pe: &Pe, m: Memory) -> rushmem::Res
 fn store_of_a_kernel_announced_by_the_host(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     if pe.my_pe() == 0 {
         pe.run(ONE, store_in_kernel(m))?;
-        return pe.signal_op(m.flag, SignalOp::Set, 1, 1);
+        return pe.signal_op(m.flag.set(1), 1);
     }
     pe.run(ONE, wait_and_get(m))
 }

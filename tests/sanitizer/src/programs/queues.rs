@@ -100,7 +100,7 @@ fn slot_read_once_its_ticket_is_drawn(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() > 0 {
         let ticket = ctx.atomic_fetch_inc(m.flag, 0)? as usize;
         let (slot, item) = (m.inbox.slice(ticket..ticket + 1), m.outbox.slice(0..1));
-        return ctx.put_signal(Thread, slot, item, m.words.at(ticket), SignalOp::Set, 1, 0); // first
+        return ctx.put_signal(Thread, slot, item, m.words.at(ticket).set(1), 0); // first
     }
     ctx.wait_until(Thread, m.flag, Cmp::Eq, 2)?;
     for slot in 0..2 {
@@ -115,7 +115,7 @@ fn slot_read_once_it_is_full(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() > 0 {
         let ticket = ctx.atomic_fetch_inc(m.flag, 0)? as usize;
         let (slot, item) = (m.inbox.slice(ticket..ticket + 1), m.outbox.slice(0..1));
-        return ctx.put_signal(Thread, slot, item, m.words.at(ticket), SignalOp::Set, 1, 0);
+        return ctx.put_signal(Thread, slot, item, m.words.at(ticket).set(1), 0);
     }
     let mut sum = 0;
     for slot in 0..2 {
@@ -232,7 +232,7 @@ fn lock_released_after_quiet(ctx: &Ctx, m: Memory) -> Result {
 fn counter_reset_before_all_have_waited(ctx: &Ctx, m: Memory) -> Result {
     let block = Block::current();
     if ctx.my_pe() == 0 {
-        return if block.id() == 0 { ctx.signal_op(m.flag, SignalOp::Add, 1, 1) } else { Ok(()) };
+        return if block.id() == 0 { ctx.signal_op(m.flag.add(1), 1) } else { Ok(()) };
     }
     if block.id() == 0 {
         ctx.signal_wait_until(block, m.flag, Cmp::Ge, 1)?;
@@ -250,7 +250,7 @@ fn counter_reset_before_all_have_waited(ctx: &Ctx, m: Memory) -> Result {
 fn counter_reset_after_all_have_waited(ctx: &Ctx, m: Memory) -> Result {
     let block = Block::current();
     if ctx.my_pe() == 0 {
-        return if block.id() == 0 { ctx.signal_op(m.flag, SignalOp::Add, 1, 1) } else { Ok(()) };
+        return if block.id() == 0 { ctx.signal_op(m.flag.add(1), 1) } else { Ok(()) };
     }
     ctx.signal_wait_until(block, m.flag, Cmp::Ge, 1)?;
     ctx.sync_grid(block)?;
@@ -265,15 +265,15 @@ fn counter_reset_after_all_have_waited(ctx: &Ctx, m: Memory) -> Result {
 fn answer_sent_after_the_last_poll(ctx: &Ctx, m: Memory) -> Result {
     let done = m.words.at(0);
     if ctx.my_pe() == 0 {
-        ctx.put_signal(Thread, m.inbox, m.outbox, m.flag, SignalOp::Set, 1, 1)?;
+        ctx.put_signal(Thread, m.inbox, m.outbox, m.flag.set(1), 1)?;
         ctx.signal_wait_until(Thread, m.answer, Cmp::Eq, 1)?; // waits
-        return ctx.signal_op(done, SignalOp::Set, 1, 1);
+        return ctx.signal_op(done.set(1), 1);
     }
     ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?;
     loop {
         let found = ctx.wait_until_for(Thread, done, Cmp::Eq, 1, 1_000)?; // waits
         if found.is_some() {
-            return ctx.signal_op(m.answer, SignalOp::Set, 1, 0);
+            return ctx.signal_op(m.answer.set(1), 0);
         }
     }
 }
@@ -283,13 +283,13 @@ fn answer_sent_after_the_last_poll(ctx: &Ctx, m: Memory) -> Result {
 fn answer_sent_before_the_polls(ctx: &Ctx, m: Memory) -> Result {
     let done = m.words.at(0);
     if ctx.my_pe() == 0 {
-        ctx.put_signal(Thread, m.inbox, m.outbox, m.flag, SignalOp::Set, 1, 1)?;
+        ctx.put_signal(Thread, m.inbox, m.outbox, m.flag.set(1), 1)?;
         ctx.signal_wait_until(Thread, m.answer, Cmp::Eq, 1)?;
-        return ctx.signal_op(done, SignalOp::Set, 1, 1);
+        return ctx.signal_op(done.set(1), 1);
     }
     ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?;
     assert_eq!(ctx.local(m.inbox).load(0), 10);
-    ctx.signal_op(m.answer, SignalOp::Set, 1, 0)?;
+    ctx.signal_op(m.answer.set(1), 0)?;
     loop {
         let found = ctx.wait_until_for(Thread, done, Cmp::Eq, 1, 1_000)?;
         if found.is_some() {

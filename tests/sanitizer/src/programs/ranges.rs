@@ -198,7 +198,7 @@ fn empty_put_beside_store(ctx: &Ctx, m: Memory) -> Result {
 fn empty_put_with_signal(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
         let (to, from) = (m.inbox.slice(0..0), m.outbox.slice(0..0));
-        return ctx.put_signal(Thread, to, from, m.flag, SignalOp::Set, 1, 1);
+        return ctx.put_signal(Thread, to, from, m.flag.set(1), 1);
     }
     ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?;
     ctx.local(m.inbox).store(0, 1);
@@ -217,7 +217,7 @@ fn unequal_lengths(ctx: &Ctx, m: Memory) -> Result {
     let (half, pe) = (m.inbox.slice(0..4), ctx.pe_after(1));
     let put = ctx.put(Thread, m.inbox, half, pe);
     let get = ctx.get(Thread, half, m.inbox, pe);
-    let signalled = ctx.put_signal(Thread, m.inbox, half, m.flag, SignalOp::Set, 1, pe);
+    let signalled = ctx.put_signal(Thread, m.inbox, half, m.flag.set(1), pe);
     assert_eq!([put, get, signalled], [Err(Error::LengthMismatch); 3]);
     put
 }
@@ -228,7 +228,7 @@ fn signal_beside_its_data(ctx: &Ctx, m: Memory) -> Result {
     let signal = m.inbox.at(7);
     if ctx.my_pe() == 0 {
         let (to, from) = (m.inbox.slice(0..7), m.outbox.slice(0..7));
-        return ctx.put_signal(Thread, to, from, signal, SignalOp::Set, 1, 1);
+        return ctx.put_signal(Thread, to, from, signal.set(1), 1);
     }
     ctx.signal_wait_until(Thread, signal, Cmp::Eq, 1)?;
     assert_eq!(ctx.local(m.inbox).load(6), 16);

@@ -44,7 +44,7 @@ fn signals_that_count(ctx: &Ctx, m: Memory) -> Result {
     let i = ctx.my_pe() as usize;
     if i < 2 {
         let (to, from) = (m.inbox.slice(i..i + 1), m.outbox.slice(0..1));
-        return ctx.put_signal(Thread, to, from, m.flag, SignalOp::Add, 1, 2);
+        return ctx.put_signal(Thread, to, from, m.flag.add(1), 2);
     }
     ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 2)?;
     assert_eq!(ctx.local(m.inbox).load(0), 10);
@@ -57,7 +57,7 @@ fn signals_that_count(ctx: &Ctx, m: Memory) -> Result {
 fn put_without_signal_beside_counted_one(ctx: &Ctx, m: Memory) -> Result {
     let (to, from) = (m.inbox.slice(0..1), m.outbox.slice(0..1));
     match ctx.my_pe() {
-        0 => ctx.put_signal(Thread, to, from, m.flag, SignalOp::Add, 1, 2)?,
+        0 => ctx.put_signal(Thread, to, from, m.flag.add(1), 2)?,
         1 => ctx.put(Thread, m.inbox.slice(1..2), from, 2)?, // first
         _ => {
             ctx.signal_wait_until(Thread, m.flag, Cmp::Ge, 1)?;
@@ -72,7 +72,7 @@ fn put_without_signal_beside_counted_one(ctx: &Ctx, m: Memory) -> Result {
 #[kernel]
 fn signals_that_set_one_word(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() < 2 {
-        return ctx.signal_op(m.flag, SignalOp::Set, 1, 2);
+        return ctx.signal_op(m.flag.set(1), 2);
     }
     ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?;
     Ok(())
@@ -82,8 +82,8 @@ fn signals_that_set_one_word(ctx: &Ctx, m: Memory) -> Result {
 #[kernel]
 fn set_beside_add(ctx: &Ctx, m: Memory) -> Result {
     match ctx.my_pe() {
-        0 => ctx.signal_op(m.flag, SignalOp::Set, 1, 2)?, // first
-        1 => ctx.signal_op(m.flag, SignalOp::Add, 1, 2)?, // second
+        0 => ctx.signal_op(m.flag.set(1), 2)?, // first
+        1 => ctx.signal_op(m.flag.add(1), 2)?, // second
         _ => {}
     }
     Ok(())
@@ -94,7 +94,7 @@ fn set_beside_add(ctx: &Ctx, m: Memory) -> Result {
 fn signal_of_another_pe(ctx: &Ctx, m: Memory) -> Result {
     match ctx.my_pe() {
         0 => ctx.put(Thread, m.inbox, m.outbox, 2)?, // first
-        1 => ctx.signal_op(m.flag, SignalOp::Set, 1, 2)?,
+        1 => ctx.signal_op(m.flag.set(1), 2)?,
         _ => {
             ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?;
             let _ = ctx.local(m.inbox).load(0); // second
@@ -109,12 +109,12 @@ fn signal_relayed_by_another_pe(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
         ctx.put(Thread, m.inbox, m.outbox, 2)?;
         ctx.quiet(Thread)?;
-        return ctx.signal_op(m.flag, SignalOp::Set, 1, 1);
+        return ctx.signal_op(m.flag.set(1), 1);
     }
     ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?;
     if ctx.my_pe() == 1 {
         ctx.fence()?;
-        return ctx.signal_op(m.flag, SignalOp::Set, 1, 2);
+        return ctx.signal_op(m.flag.set(1), 2);
     }
     assert_eq!(ctx.local(m.inbox).load(0), 10);
     Ok(())
@@ -124,7 +124,7 @@ fn signal_relayed_by_another_pe(ctx: &Ctx, m: Memory) -> Result {
 #[kernel]
 fn signal_loaded_plainly(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
-        ctx.signal_op(m.flag, SignalOp::Set, 1, 1)?; // first
+        ctx.signal_op(m.flag.set(1), 1)?; // first
     } else {
         let _ = ctx.local_one(m.flag).load(0); // second
     }
@@ -135,7 +135,7 @@ fn signal_loaded_plainly(ctx: &Ctx, m: Memory) -> Result {
 #[kernel]
 fn signal_fetched_in_a_loop(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
-        return ctx.put_signal(Thread, m.inbox, m.outbox, m.flag, SignalOp::Set, 1, 1);
+        return ctx.put_signal(Thread, m.inbox, m.outbox, m.flag.set(1), 1);
     }
     while ctx.signal_fetch(m.flag)? == 0 {
         arch::spin();
@@ -148,7 +148,7 @@ fn signal_fetched_in_a_loop(ctx: &Ctx, m: Memory) -> Result {
 #[kernel]
 fn word_tested_in_a_loop(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
-        return ctx.put_signal(Thread, m.inbox, m.outbox, m.flag, SignalOp::Set, 1, 1);
+        return ctx.put_signal(Thread, m.inbox, m.outbox, m.flag.set(1), 1);
     }
     while !ctx.test(m.flag, Cmp::Eq, 1)? {
         arch::spin();
@@ -161,7 +161,7 @@ fn word_tested_in_a_loop(ctx: &Ctx, m: Memory) -> Result {
 #[kernel]
 fn test_of_an_unset_word(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
-        ctx.put_signal(Thread, m.inbox, m.outbox, m.flag, SignalOp::Set, 1, 1)?; // first
+        ctx.put_signal(Thread, m.inbox, m.outbox, m.flag.set(1), 1)?; // first
         return Ok(());
     }
     if !ctx.test(m.answer, Cmp::Eq, 1)? {
@@ -174,7 +174,7 @@ fn test_of_an_unset_word(ctx: &Ctx, m: Memory) -> Result {
 #[kernel]
 fn wait_that_times_out(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
-        ctx.put_signal(Thread, m.inbox, m.outbox, m.flag, SignalOp::Set, 1, 1)?; // first
+        ctx.put_signal(Thread, m.inbox, m.outbox, m.flag.set(1), 1)?; // first
         return Ok(());
     }
     if ctx.wait_until_for(Thread, m.answer, Cmp::Eq, 1, 1_000)?.is_none() {
@@ -187,7 +187,7 @@ fn wait_that_times_out(ctx: &Ctx, m: Memory) -> Result {
 #[kernel]
 fn wait_with_a_time_in_a_loop(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
-        return ctx.put_signal(Thread, m.inbox, m.outbox, m.flag, SignalOp::Set, 1, 1);
+        return ctx.put_signal(Thread, m.inbox, m.outbox, m.flag.set(1), 1);
     }
     while ctx.wait_until_for(Thread, m.flag, Cmp::Eq, 1, 1_000)?.is_none() {}
     assert_eq!(ctx.local(m.inbox).load(0), 10);
@@ -199,7 +199,7 @@ fn wait_with_a_time_in_a_loop(ctx: &Ctx, m: Memory) -> Result {
 #[track_caller]
 fn send_to_last(ctx: &Ctx, m: Memory) -> Result {
     let i = ctx.my_pe() as usize;
-    ctx.put_signal(Thread, m.inbox.slice(i..i + 1), m.outbox.slice(0..1), m.words.at(i), SignalOp::Set, 1, 2)
+    ctx.put_signal(Thread, m.inbox.slice(i..i + 1), m.outbox.slice(0..1), m.words.at(i).set(1), 2)
 }
 
 /// Waits for the signals of both senders.
@@ -288,14 +288,14 @@ fn test_all_words_in_a_loop(ctx: &Ctx, m: Memory) -> Result {
 fn signal_reset_between_rounds(ctx: &Ctx, m: Memory) -> Result {
     for round in 1..=2 {
         if ctx.my_pe() == 0 {
-            ctx.put_signal(Thread, m.inbox, m.outbox, m.flag, SignalOp::Set, 1, 1)?;
+            ctx.put_signal(Thread, m.inbox, m.outbox, m.flag.set(1), 1)?;
             ctx.signal_wait_until(Thread, m.answer, Cmp::Eq, round)?;
         } else {
             ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?;
             assert_eq!(ctx.local(m.inbox).load(0), 10);
             ctx.signal_reset(m.flag)?;
             ctx.fence()?;
-            ctx.signal_op(m.answer, SignalOp::Set, round, 0)?;
+            ctx.signal_op(m.answer.set(round), 0)?;
         }
     }
     Ok(())
@@ -305,7 +305,7 @@ fn signal_reset_between_rounds(ctx: &Ctx, m: Memory) -> Result {
 #[kernel]
 fn signal_reset_beside_set(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
-        ctx.signal_op(m.flag, SignalOp::Set, 1, 1)?; // first
+        ctx.signal_op(m.flag.set(1), 1)?; // first
     } else {
         ctx.signal_reset(m.flag)?; // second
     }
@@ -318,7 +318,7 @@ fn shadowed_signal(ctx: &Ctx, m: Memory) -> Result {
     let word = m.words.cast::<Shadowed>().at(0);
     for _ in 0..2 {
         if ctx.my_pe() == 0 {
-            ctx.put_signal(Thread, m.inbox, m.outbox, word.signal(), SignalOp::Add, 1, 1)?;
+            ctx.put_signal(Thread, m.inbox, m.outbox, word.signal().add(1), 1)?;
         } else {
             ctx.shadow_increase(word, 1)?;
             ctx.wait_meet_shadow(Thread, word)?;

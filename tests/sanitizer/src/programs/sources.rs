@@ -220,7 +220,7 @@ fn word_behind_source_stored(ctx: &Ctx, m: Memory) -> Result {
 #[kernel]
 fn source_of_put_signal_stored(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
-        ctx.put_signal_nbi(Thread, m.inbox, m.outbox, m.flag, SignalOp::Set, 1, 1)?; // first
+        ctx.put_signal_nbi(Thread, m.inbox, m.outbox, m.flag.set(1), 1)?; // first
         ctx.local(m.outbox).store(0, 1); // second
     }
     ctx.quiet(Thread)
@@ -230,13 +230,13 @@ fn source_of_put_signal_stored(ctx: &Ctx, m: Memory) -> Result {
 #[kernel]
 fn source_of_put_signal_stored_after_unfenced_answer(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
-        ctx.put_signal_nbi(Thread, m.inbox, m.outbox, m.flag, SignalOp::Set, 1, 1)?; // first
+        ctx.put_signal_nbi(Thread, m.inbox, m.outbox, m.flag.set(1), 1)?; // first
         ctx.signal_wait_until(Thread, m.answer, Cmp::Eq, 1)?;
         ctx.local(m.outbox).store(0, 1); // second
     } else {
         ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?;
         assert_eq!(ctx.local(m.inbox).load(0), 10);
-        ctx.signal_op(m.answer, SignalOp::Set, 1, 0)?;
+        ctx.signal_op(m.answer.set(1), 0)?;
     }
     ctx.quiet(Thread)
 }
@@ -245,14 +245,14 @@ fn source_of_put_signal_stored_after_unfenced_answer(ctx: &Ctx, m: Memory) -> Re
 #[kernel]
 fn source_of_put_signal_stored_after_answer(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
-        ctx.put_signal_nbi(Thread, m.inbox, m.outbox, m.flag, SignalOp::Set, 1, 1)?;
+        ctx.put_signal_nbi(Thread, m.inbox, m.outbox, m.flag.set(1), 1)?;
         ctx.signal_wait_until(Thread, m.answer, Cmp::Eq, 1)?;
         ctx.local(m.outbox).store(0, 1);
     } else {
         ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?;
         assert_eq!(ctx.local(m.inbox).load(0), 10);
         ctx.fence()?;
-        ctx.signal_op(m.answer, SignalOp::Set, 1, 0)?;
+        ctx.signal_op(m.answer.set(1), 0)?;
     }
     ctx.quiet(Thread)
 }

@@ -185,7 +185,7 @@ fn broadcast_and_invite(ctx: &Ctx, m: Memory, team: Team) -> Result {
     ctx.broadcast(Thread, team, m.inbox, m.outbox, 1)?;
     assert_eq!(ctx.local(m.inbox).load(1), 21);
     ctx.fence()?;
-    if ctx.my_pe() == 0 { ctx.signal_op(m.flag, SignalOp::Set, 1, 2) } else { Ok(()) }
+    if ctx.my_pe() == 0 { ctx.signal_op(m.flag.set(1), 2) } else { Ok(()) }
 }
 
 /// Makes collective calls in a team of one PE.

@@ -229,7 +229,7 @@ fn put_of_stores_behind_sync(ctx: &Ctx, m: Memory) -> Result {
 fn wait_of_the_leader_alone(ctx: &Ctx, m: Memory) -> Result {
     let block = Block::current();
     if ctx.my_pe() == 0 {
-        return ctx.put_signal(block, m.inbox, m.outbox, m.flag, SignalOp::Set, 1, 1); // first
+        return ctx.put_signal(block, m.inbox, m.outbox, m.flag.set(1), 1); // first
     }
     if block.leader() {
         ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?;
@@ -244,7 +244,7 @@ fn wait_of_the_leader_alone(ctx: &Ctx, m: Memory) -> Result {
 fn wait_of_the_leader_and_sync(ctx: &Ctx, m: Memory) -> Result {
     let block = Block::current();
     if ctx.my_pe() == 0 {
-        return ctx.put_signal(block, m.inbox, m.outbox, m.flag, SignalOp::Set, 1, 1);
+        return ctx.put_signal(block, m.inbox, m.outbox, m.flag.set(1), 1);
     }
     if block.leader() {
         ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?;
@@ -259,7 +259,7 @@ fn wait_of_the_leader_and_sync(ctx: &Ctx, m: Memory) -> Result {
 fn wait_of_the_block(ctx: &Ctx, m: Memory) -> Result {
     let block = Block::current();
     if ctx.my_pe() == 0 {
-        return ctx.put_signal(block, m.inbox, m.outbox, m.flag, SignalOp::Set, 1, 1);
+        return ctx.put_signal(block, m.inbox, m.outbox, m.flag.set(1), 1);
     }
     ctx.signal_wait_until(block, m.flag, Cmp::Eq, 1)?;
     assert_eq!(ctx.local(m.inbox).load(0), 10);
