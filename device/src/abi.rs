@@ -122,6 +122,11 @@ pub struct CtxParts {
     pub team_bytes: u64,
     /// The [`TraceArea`] of the PE, for kernels that were built with a timeline; 0 if it has none.
     pub trace: DevAddr,
+    /// Blocks of the launch in `x` and in `y`. A launch is one-dimensional for the GPU, and [`Ctx::block_idx`](crate::Ctx::block_idx)
+    /// divides the index of a block by these.
+    pub grid_dim: [u32; 2],
+    /// Threads of a block in `x` and in `y`, likewise.
+    pub block_dim: [u32; 2],
 }
 
 impl CtxParts {
@@ -609,6 +614,7 @@ const fn layout_hash() -> u64 {
         offset_of!(CtxParts, p2p_base),
         offset_of!(CtxParts, flags),
         offset_of!(CtxParts, teams),
+        offset_of!(CtxParts, grid_dim),
         size_of::<PeerDesc>(),
         size_of::<QpDesc>(),
         offset_of!(QpDesc, handshake),
@@ -676,7 +682,7 @@ const fn layout_hash() -> u64 {
 
 const _: () = {
     assert!(size_of::<Header>() == 24 && offset_of!(Header, control) == 16);
-    assert!(size_of::<CtxParts>() == 192);
+    assert!(size_of::<CtxParts>() == 208);
     assert!(size_of::<QpDesc>() == 128 && size_of::<Connection>() == 128);
     assert!(offset_of!(Connection, uar) == 16 && offset_of!(Connection, qpn) == 24);
     assert!(size_of::<CacheLine>() == 128);

@@ -118,7 +118,7 @@ impl<'a> Dispatcher<'a> {
     /// Returns the grid of the kernels.
     pub fn grid(&self) -> LaunchConfig {
         let threads = self.shape.threads.unwrap_or(if self.pe.is_gpu() { 512 } else { 64 });
-        let blocks = self.shape.blocks.unwrap_or(self.pe.grid().blocks);
+        let blocks = self.shape.blocks.unwrap_or(self.pe.grid().blocks());
         LaunchConfig::new(blocks, threads)
     }
 
@@ -138,7 +138,7 @@ impl<'a> Dispatcher<'a> {
         let (grid, is_placed) = (self.grid(), self.shape.form == Form::Throughput);
         if is_placed {
             stream.launch(grid, kernels::ep_place(self.buffers, batch))?;
-            let one = LaunchConfig { blocks: 1, threads: grid.threads.min(256), ..grid };
+            let one = grid.with_blocks(1).with_threads(grid.threads().min(256));
             stream.launch(one, kernels::ep_plan(self.buffers))?;
         }
         stream.launch(grid, kernels::ep_send(self.buffers, batch, is_placed))?;
@@ -152,8 +152,8 @@ impl<'a> Dispatcher<'a> {
     /// - [`Error::Runtime`] if the runtime refuses the launch.
     pub fn dispatch_receive(&self, stream: &Stream<'_>, sent: Sent) -> Result<Received> {
         // One block suffices to wait.
-        let blocks = if self.compacts() { self.grid().blocks } else { 1 };
-        let grid = LaunchConfig { blocks, ..self.grid() };
+        let blocks = if self.compacts() { self.grid().blocks() } else { 1 };
+        let grid = self.grid().with_blocks(blocks);
         stream.launch(grid, kernels::ep_receive(self.buffers, self.compacts()))?;
         Ok(Received(sent.0))
     }
@@ -210,8 +210,8 @@ impl<'a> Dispatcher<'a> {
         let sums = chunks("combine_receive", "sums", sums, batch.count as usize * self.shape.hidden)?;
         let call = kernels::ep_reduce(self.buffers, batch, results, sums, self.compacts());
         // The most threads of this kernel, which keeps many rows in registers.
-        let threads = self.grid().threads.min(256);
-        stream.launch(LaunchConfig { threads, ..self.grid() }, call)?;
+        let threads = self.grid().threads().min(256);
+        stream.launch(self.grid().with_threads(threads), call)?;
         self.is_busy.set(false);
         Ok(())
     }
@@ -284,8 +284,8 @@ impl<'a> Dispatcher<'a> {
     /// Returns the grid of kernels in which a thread serves an expert.
     fn one_thread_each(&self) -> LaunchConfig {
         let grid = self.grid();
-        let threads = grid.threads.min(128);
-        LaunchConfig { blocks: self.buffers.experts.div_ceil(threads).min(grid.blocks), threads, ..grid }
+        let threads = grid.threads().min(128);
+        grid.with_blocks(self.buffers.experts.div_ceil(threads).min(grid.blocks())).with_threads(threads)
     }
 
     /// Returns the first `len` elements of a table.
@@ -369,7 +369,7 @@ fn allocate(pe: &Pe, shape: &Shape) -> Result<Buffers> {
     let uses_nic = (0..n_pes).any(|peer| pe.ptr(inbox, peer).is_none());
     let uses_nic = pe.allgather(&[uses_nic.into()])?.concat().contains(&1);
     let back_rows = if uses_nic { shape.back_rows() } else { 0 };
-    let warps = 16 * shape.blocks.unwrap_or(pe.grid().blocks);
+    let warps = 16 * shape.blocks.unwrap_or(pe.grid().blocks());
     // All PEs must allocate the same.
     let warps = pe.allgather(&warps.to_le_bytes())?.into_iter().filter_map(|bytes| bytes.try_into().ok());
     let warps = warps.map(u32::from_le_bytes).max().unwrap_or(0);

@@ -218,7 +218,7 @@ impl Pe {
         let machine = self.machine_ref();
         let module = self.modules().of(machine, call.name())?;
         let room = machine.room(call.name(), module.as_deref(), grid)?;
-        let mine = [room, grid.blocks].map(u32::to_le_bytes).concat();
+        let mine = [room, grid.blocks()].map(u32::to_le_bytes).concat();
         let (_, all) = self.agree_with(what, call.name(), &mine)?;
         all.into_iter()
             .enumerate()

@@ -164,7 +164,7 @@ fn storm(theirs: &Theirs, collapsed: bool, rounds: u32) -> Result {
     let grid = LaunchConfig::new(4, 64);
     let shape = Shape { log_depth: if collapsed { 10 } else { LOG_DEPTH }, collapsed };
     let (wqes, doorbells) = theirs.storm(shape, grid, rounds)?;
-    let LaunchConfig { blocks, threads, .. } = grid;
+    let (blocks, threads) = (grid.blocks(), grid.threads());
     println!(
         "{blocks} x {threads} threads, {rounds} rounds, depth {}: {wqes} WQEs, {doorbells} doorbells seen",
         shape.depth()

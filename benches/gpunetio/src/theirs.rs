@@ -175,7 +175,8 @@ impl Theirs {
     /// # Errors
     /// - The errors of [`run`](Self::run).
     pub fn storm(&self, shape: Shape, grid: LaunchConfig, rounds: u32) -> Result<(u64, u64)> {
-        let name = format!("storm of {} blocks of {} threads, {rounds} rounds", grid.blocks, grid.threads);
+        let name =
+            format!("storm of {} blocks of {} threads, {rounds} rounds", grid.blocks(), grid.threads());
         let bed = Bed::new(shape)?;
         let work = Work { value: 1, stride: 8, rounds: rounds.into(), ..self.work(&bed) };
         let outcomes = self.launch(&bed, "storm", grid, work)?;
@@ -219,7 +220,7 @@ impl Theirs {
         let from = &bed.initiator;
         let queues = register(device, from.queues.as_ptr(), from.queues.len() as usize)?;
         let page = register(device, from.uar.page, PAGE)?;
-        let threads = (grid.blocks * grid.threads) as usize;
+        let threads = (grid.blocks() * grid.threads()) as usize;
         let outcomes = DeviceBuffer::zeroed(&self.stream, threads * size_of::<Outcome>())?;
         let qp = DeviceBuffer::zeroed(&self.stream, QP_ROOM)?;
 

@@ -3,6 +3,7 @@
 
 mod addresses;
 mod ctx_ref;
+mod position;
 mod queues;
 
 use core::marker::PhantomData;

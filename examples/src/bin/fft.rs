@@ -177,8 +177,8 @@ impl<'a> Cube<'a> {
     fn grid(&self, gpu_threads: u32, shared_bytes: u32) -> LaunchConfig {
         let grid = self.pe.grid();
         // A GPU needs many loads in flight.
-        let threads = if self.pe.is_gpu() { gpu_threads } else { grid.threads };
-        LaunchConfig { threads, shared_bytes, ..grid }
+        let threads = if self.pe.is_gpu() { gpu_threads } else { grid.threads() };
+        grid.with_threads(threads).with_shared_bytes(shared_bytes)
     }
 
     /// Transforms lines of all planes in place. Returns the seconds. Collective.

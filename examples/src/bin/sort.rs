@@ -121,7 +121,7 @@ struct Seconds {
 /// Sorts the keys of all PEs. Collective.
 fn sort(pe: &Pe, buffers: &SortBuffers) -> Result<Seconds> {
     let grid = pe.grid();
-    let grid = grid.with_shared_bytes(sort_shared_bytes(grid.threads));
+    let grid = grid.with_shared_bytes(sort_shared_bytes(grid.threads()));
     pe.host_sync()?;
     let start = Instant::now();
     pe.run(grid, exchange_keys(*buffers))?;

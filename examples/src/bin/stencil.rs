@@ -124,8 +124,8 @@ impl<'a> Plate<'a> {
 
         // A block with no row of its own would have nothing to do.
         let grid = pe.grid();
-        let blocks = grid.blocks.min((image.height / n_pes) as u32);
-        Ok(Self { pe, image, buffers, whole, halos, arrived, grid: LaunchConfig { blocks, ..grid } })
+        let blocks = grid.blocks().min((image.height / n_pes) as u32);
+        Ok(Self { pe, image, buffers, whole, halos, arrived, grid: grid.with_blocks(blocks) })
     }
 
     /// Runs the steps; returns the time they took.

@@ -1,3 +1,6 @@
+/// Largest number of blocks in a launch, on every CUDA GPU and in the native GPU emulator.
+pub const MAX_BLOCKS: u32 = i32::MAX as u32;
+
 /// Largest number of threads in a block, on every CUDA GPU and in the native GPU emulator.
 pub const MAX_THREADS: u32 = 1024;
 
@@ -6,29 +9,55 @@ pub const MAX_SHARED_BYTES: u32 = 227 * 1024;
 
 /// The shape of a launch: blocks, threads, and dynamic shared memory.
 ///
-/// ```
-/// use rushmem_base::LaunchConfig;
-///
 /// Blocks and threads have up to three dimensions. `x` varies fastest, as in CUDA: in a block of 16 x 8 threads, thread
 /// `(x, y)` has the rank `x + 16 * y`. Kernels read their position by `Ctx::block_idx` and `Ctx::thread_idx`.
 ///
-/// let config = LaunchConfig::new(4, 256).with_shared_bytes(48 << 10);
-/// assert_eq!((config.blocks, config.threads, config.shared_bytes), (4, 256, 49152));
+/// ```
+/// use rushmem_base::LaunchConfig;
+///
+/// let line = LaunchConfig::new(4, 256).with_shared_bytes(48 << 10);
+/// assert_eq!((line.blocks(), line.threads(), line.shared_bytes()), (4, 256, 49152));
+///
+/// let image = LaunchConfig::new_2d([60, 34], [32, 8]);
+/// assert_eq!((image.blocks(), image.threads()), (60 * 34, 256));
+/// assert_eq!(image.grid_dim(), [60, 34, 1]);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaunchConfig {
-    /// Blocks, at least 1.
-    pub blocks: u32,
-    /// Threads in each block, 1 to [`MAX_THREADS`].
-    pub threads: u32,
-    /// Dynamic shared memory of each block in bytes, at most [`MAX_SHARED_BYTES`].
-    pub shared_bytes: u32,
+    grid_dim: [u32; 3],
+    block_dim: [u32; 3],
+    shared_bytes: u32,
 }
 
 impl LaunchConfig {
     /// Returns a launch of `blocks` blocks with `threads` threads each, without dynamic shared memory.
+    ///
+    /// A launch needs 1 to [`MAX_BLOCKS`] blocks, and 1 to [`MAX_THREADS`] threads in each.
     pub const fn new(blocks: u32, threads: u32) -> Self {
-        Self { blocks, threads, shared_bytes: 0 }
+        Self::new_3d([blocks, 1, 1], [threads, 1, 1])
+    }
+
+    /// Returns a launch in two dimensions: blocks in `x` and `y`, and threads of each block in `x` and `y`.
+    pub const fn new_2d(grid_dim: [u32; 2], block_dim: [u32; 2]) -> Self {
+        let ([blocks_x, blocks_y], [threads_x, threads_y]) = (grid_dim, block_dim);
+        Self::new_3d([blocks_x, blocks_y, 1], [threads_x, threads_y, 1])
+    }
+
+    /// Returns a launch in three dimensions: blocks in `x`, `y` and `z`, and threads of each block likewise.
+    pub const fn new_3d(grid_dim: [u32; 3], block_dim: [u32; 3]) -> Self {
+        Self { grid_dim, block_dim, shared_bytes: 0 }
+    }
+
+    /// Returns the same launch with `blocks` blocks in one dimension.
+    #[must_use]
+    pub const fn with_blocks(self, blocks: u32) -> Self {
+        Self { grid_dim: [blocks, 1, 1], ..self }
+    }
+
+    /// Returns the same launch with `threads` threads in one dimension in each block.
+    #[must_use]
+    pub const fn with_threads(self, threads: u32) -> Self {
+        Self { block_dim: [threads, 1, 1], ..self }
     }
 
     /// Returns the same launch with `bytes` bytes of dynamic shared memory in each block, at most [`MAX_SHARED_BYTES`].
@@ -36,4 +65,34 @@ impl LaunchConfig {
     pub const fn with_shared_bytes(self, bytes: u32) -> Self {
         Self { shared_bytes: bytes, ..self }
     }
+
+    /// Returns the number of blocks in all dimensions; `u32::MAX` if there are more.
+    pub const fn blocks(self) -> u32 {
+        volume(self.grid_dim)
+    }
+
+    /// Returns the number of threads of a block in all dimensions; `u32::MAX` if there are more.
+    pub const fn threads(self) -> u32 {
+        volume(self.block_dim)
+    }
+
+    /// Returns the dynamic shared memory of each block in bytes.
+    pub const fn shared_bytes(self) -> u32 {
+        self.shared_bytes
+    }
+
+    /// Returns the number of blocks in `x`, `y` and `z`.
+    pub const fn grid_dim(self) -> [u32; 3] {
+        self.grid_dim
+    }
+
+    /// Returns the number of threads of a block in `x`, `y` and `z`.
+    pub const fn block_dim(self) -> [u32; 3] {
+        self.block_dim
+    }
+}
+
+/// Returns the product, saturated: a launch of `u32::MAX` blocks or threads is refused.
+const fn volume([x, y, z]: [u32; 3]) -> u32 {
+    x.saturating_mul(y).saturating_mul(z)
 }

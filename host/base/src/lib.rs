@@ -16,7 +16,7 @@ mod sync;
 
 pub use cores::{cores, crowd_deadline, pes_per_core, shared_deadline};
 pub use environment::{boot_id, host_name, local_processes};
-pub use launch_config::{LaunchConfig, MAX_SHARED_BYTES, MAX_THREADS};
+pub use launch_config::{LaunchConfig, MAX_BLOCKS, MAX_SHARED_BYTES, MAX_THREADS};
 pub use output_file::check_writable;
 pub use pes::Pes;
 pub use ports::{free_port, loopback};

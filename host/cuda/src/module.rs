@@ -291,11 +291,11 @@ impl Function {
     /// - [`Error::Call`] if the driver refuses
     pub fn fills_gpu(&self, grid: LaunchConfig, sharers: u32) -> Result<bool, Error> {
         let multiprocessors = self.module.device.attributes().multiprocessors;
-        let (wanted, others) = (u64::from(grid.blocks) * u64::from(sharers.max(1)), multiprocessors - 1);
+        let (wanted, others) = (u64::from(grid.blocks()) * u64::from(sharers.max(1)), multiprocessors - 1);
         if wanted <= u64::from(others) {
             return Ok(false);
         }
-        let room = self.max_resident_blocks(grid.threads, grid.shared_bytes)? / multiprocessors;
+        let room = self.max_resident_blocks(grid.threads(), grid.shared_bytes())? / multiprocessors;
         Ok(wanted > u64::from(others) * u64::from(room))
     }
 
@@ -308,11 +308,11 @@ impl Function {
     /// - [`Error::NotResident`] if the GPU has room for fewer blocks
     /// - [`Error::Call`] if the driver refuses
     pub fn check_resident(&self, grid: LaunchConfig, sharers: u32) -> Result<(), Error> {
-        let room = self.max_resident_blocks(grid.threads, grid.shared_bytes)? / sharers.max(1);
-        if grid.blocks <= room {
+        let room = self.max_resident_blocks(grid.threads(), grid.shared_bytes())? / sharers.max(1);
+        if grid.blocks() <= room {
             return Ok(());
         }
-        let LaunchConfig { blocks, threads, .. } = grid;
+        let (blocks, threads) = (grid.blocks(), grid.threads());
         Err(Error::NotResident { kernel: self.name.clone(), blocks, threads, room, sharers })
     }
 
@@ -342,20 +342,20 @@ impl Function {
         let launch = || unsafe {
             sys::cuLaunchKernel(
                 self.raw,
-                grid.blocks,
+                grid.blocks(),
                 1,
                 1,
-                grid.threads,
+                grid.threads(),
                 1,
                 1,
-                grid.shared_bytes,
+                grid.shared_bytes(),
                 stream.raw(),
                 pointers.as_mut_ptr(),
                 ptr::null_mut(),
             )
         };
         check_with("cuLaunchKernel", stream.launch_in_turn(launch)?, || {
-            let LaunchConfig { blocks, threads, shared_bytes } = grid;
+            let (blocks, threads, shared_bytes) = (grid.blocks(), grid.threads(), grid.shared_bytes());
             format!("of {} ({blocks} blocks x {threads} threads, {shared_bytes} bytes shared)", self.name)
         })
     }
@@ -387,13 +387,13 @@ impl Function {
         let mut pointers = argument_pointers(arguments);
         let raw = CUDA_KERNEL_NODE_PARAMS {
             func: self.raw,
-            gridDimX: grid.blocks,
+            gridDimX: grid.blocks(),
             gridDimY: 1,
             gridDimZ: 1,
-            blockDimX: grid.threads,
+            blockDimX: grid.threads(),
             blockDimY: 1,
             blockDimZ: 1,
-            sharedMemBytes: grid.shared_bytes,
+            sharedMemBytes: grid.shared_bytes(),
             kernelParams: pointers.as_mut_ptr(),
             extra: ptr::null_mut(),
             kern: ptr::null_mut(),

@@ -3,7 +3,7 @@ use std::panic::Location;
 use std::time::Duration;
 
 use crate::report::location;
-use crate::{LaunchConfig, MAX_SHARED_BYTES, MAX_THREADS, Report};
+use crate::{LaunchConfig, MAX_BLOCKS, MAX_SHARED_BYTES, MAX_THREADS, Report};
 
 /// A reason why a native launch did not complete.
 #[derive(Debug, thiserror::Error)]
@@ -11,8 +11,8 @@ pub enum Error {
     /// A GPU cannot launch a grid of this size. Nothing ran.
     #[error(
         "a grid of {} blocks x {} threads with {} bytes of shared memory cannot be launched: \
-         use at least 1 block, 1 to {MAX_THREADS} threads and at most {MAX_SHARED_BYTES} bytes",
-        .0.blocks, .0.threads, .0.shared_bytes
+         use 1 to {MAX_BLOCKS} blocks, 1 to {MAX_THREADS} threads and at most {MAX_SHARED_BYTES} bytes",
+        .0.blocks(), .0.threads(), .0.shared_bytes()
     )]
     LaunchConfig(LaunchConfig),
     /// A kernel called [`launch`](super::launch). Nothing ran.

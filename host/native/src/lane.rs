@@ -95,7 +95,7 @@ impl Lane for Handle {
     }
 
     fn threads(&self) -> u32 {
-        self.grid.threads
+        self.grid.threads()
     }
 
     fn block(&self) -> u32 {
@@ -103,7 +103,7 @@ impl Lane for Handle {
     }
 
     fn blocks(&self) -> u32 {
-        self.grid.blocks
+        self.grid.blocks()
     }
 
     fn spin(&self, site: Site) {

@@ -39,7 +39,7 @@ use rushmem_device::arch::Lane;
 pub use error::Error;
 pub use observe::Observer;
 pub use report::{BlockReport, Report};
-pub use rushmem_base::{LaunchConfig, MAX_SHARED_BYTES, MAX_THREADS};
+pub use rushmem_base::{LaunchConfig, MAX_BLOCKS, MAX_SHARED_BYTES, MAX_THREADS};
 pub use stall::{Stall, stalled};
 pub use wait_channel::WaitChannel;
 
@@ -121,7 +121,9 @@ fn launch_lanes(
     if IN_KERNEL.get() {
         return Err(Error::Nested);
     }
-    if grid.blocks == 0 || !(1..=MAX_THREADS).contains(&grid.threads) || grid.shared_bytes > MAX_SHARED_BYTES
+    if !(1..=MAX_BLOCKS).contains(&grid.blocks())
+        || !(1..=MAX_THREADS).contains(&grid.threads())
+        || grid.shared_bytes() > MAX_SHARED_BYTES
     {
         return Err(Error::LaunchConfig(grid));
     }
@@ -133,7 +135,7 @@ fn launch_lanes(
         });
     }
     let wanted = options.workers.map(|workers| u32::try_from(workers.get()).unwrap_or(u32::MAX));
-    let workers = wanted.unwrap_or_else(cores).min(grid.blocks);
+    let workers = wanted.unwrap_or_else(cores).min(grid.blocks());
     let launch = worker::Launch::new(grid, workers, options, kernel);
     pool::share_out(workers as usize - 1, &|| in_kernel(|| launch.run()));
     launch.into_result()

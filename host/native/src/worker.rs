@@ -48,7 +48,7 @@ impl<'a> Launch<'a> {
     pub(crate) fn new(grid: LaunchConfig, workers: u32, options: &'a Options, kernel: Kernel<'a>) -> Self {
         let deadline = options.time_limit.and_then(|limit| Some((limit, Instant::now().checked_add(limit)?)));
         let rest = Rest::new(pes_per_core(options.sharers), options.channel.as_deref());
-        let share = grid.blocks.div_ceil(workers);
+        let share = grid.blocks().div_ceil(workers);
         let (next, stop, failure) = (AtomicU32::new(0), AtomicBool::new(false), Mutex::new(None));
         let name = (options.pe, options.kernel);
         Self {
@@ -91,7 +91,7 @@ impl<'a> Launch<'a> {
     fn weak_memory(&self) -> Option<WeakMemory> {
         static SEED: AtomicU64 = AtomicU64::new(0);
         let seed = || SEED.fetch_add(1 << 32, Ordering::Relaxed);
-        self.is_weak.then(|| WeakMemory::new(self.grid.threads, seed()))
+        self.is_weak.then(|| WeakMemory::new(self.grid.threads(), seed()))
     }
 
     /// Locks the error that ended the launch: the first of several.
@@ -203,22 +203,22 @@ impl<'a> Worker<'a> {
     /// Starts the next block. Returns false if none is left.
     fn start_block(&mut self) -> bool {
         let Launch { grid, next, observer, .. } = self.launch;
-        if next.load(Ordering::Relaxed) >= grid.blocks {
+        if next.load(Ordering::Relaxed) >= grid.blocks() {
             return false;
         }
         let index = next.fetch_add(1, Ordering::Relaxed);
-        if index >= grid.blocks {
+        if index >= grid.blocks() {
             return false;
         }
         if let Some(observer) = observer {
-            observer.block_begins(index, grid.threads);
+            observer.block_begins(index, grid.threads());
         }
         self.taken += 1;
         let slot = self.free.pop().unwrap_or(self.blocks.len() as u32);
         let running = Running {
-            block: Block::new(index, slot, grid.threads, &mut self.queue),
-            shared: Rc::new(Shared::new(grid.shared_bytes as usize, self.launch.weak_memory())),
-            routines: (0..grid.threads).map(|_| None).collect(),
+            block: Block::new(index, slot, grid.threads(), &mut self.queue),
+            shared: Rc::new(Shared::new(grid.shared_bytes() as usize, self.launch.weak_memory())),
+            routines: (0..grid.threads()).map(|_| None).collect(),
         };
         match self.blocks.get_mut(slot as usize) {
             Some(returned) => *returned = running,

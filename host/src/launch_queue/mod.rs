@@ -25,7 +25,7 @@ pub(crate) use operation::Operation;
 pub(crate) use owner::QueueOwner;
 pub(crate) use per_block::PerBlockQueues;
 pub(crate) use pool::PooledIndex;
-pub(crate) use queue::{LaunchQueue, with_launch_id};
+pub(crate) use queue::{LaunchQueue, for_launch};
 pub(crate) use recorded::RecordedGraph;
 pub(crate) use resources::LaunchResources;
 pub(crate) use scratch::{HostScratch, NO_BYTES, StagingBuffer};
@@ -69,8 +69,8 @@ impl LaunchQueues {
 /// - [`Error::Unavailable`] if a block has more threads.
 pub(crate) fn check_grid(call: &Call, grid: LaunchConfig) -> Result<()> {
     match call.max_threads() {
-        Some(most) if grid.threads > most => {
-            let what = format!("{} with {} threads a block", call.name(), grid.threads);
+        Some(most) if grid.threads() > most => {
+            let what = format!("{} with {} threads a block", call.name(), grid.threads());
             let why =
                 format!("the kernel is declared with max_threads = {most}; launch it with smaller blocks");
             Err(Error::Unavailable { what, why })

@@ -76,7 +76,7 @@ impl LaunchQueue {
         let mut state = self.lock();
         state.launches = (state.launches + 1) % NUMBERS;
         let launch_id = table.launch_id(state.launches, name, asked);
-        let ctx = with_launch_id(ctx, table.addr(self.entry), launch_id);
+        let ctx = for_launch(ctx, grid, table.addr(self.entry), launch_id);
         let uses_per_block = call.uses_per_block();
         if uses_per_block && self.queue.is_capturing()? {
             let what = "its queues serve one kernel at a time, so a CUDA graph of the application cannot hold it; record \
@@ -293,7 +293,14 @@ impl QueueState {
     }
 }
 
-/// Returns a context for a launch. Its kernel stores `launch_id` in the word at `status` when it fails.
-pub(crate) fn with_launch_id(ctx: CtxParts, status: DevAddr, launch_id: LaunchId) -> CtxParts {
-    CtxParts { status, mark: launch_id.to_word(), ..ctx }
+/// Returns a context for a launch of this shape. Its kernel stores `launch_id` in the word at `status` when it fails.
+pub(crate) fn for_launch(
+    ctx: CtxParts,
+    config: LaunchConfig,
+    status: DevAddr,
+    launch_id: LaunchId,
+) -> CtxParts {
+    let [[grid_x, grid_y, _], [block_x, block_y, _]] = [config.grid_dim(), config.block_dim()];
+    let (grid_dim, block_dim) = ([grid_x, grid_y], [block_x, block_y]);
+    CtxParts { status, mark: launch_id.to_word(), grid_dim, block_dim, ..ctx }
 }

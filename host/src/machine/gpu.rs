@@ -272,7 +272,7 @@ impl Machine for Gpu {
     }
 
     fn room(&self, kernel: &str, module: Option<&Module>, grid: LaunchConfig) -> Result<u32> {
-        Ok(prepare(module, kernel, grid)?.max_resident_blocks(grid.threads, grid.shared_bytes)?
+        Ok(prepare(module, kernel, grid)?.max_resident_blocks(grid.threads(), grid.shared_bytes())?
             / self.sharers)
     }
 }
@@ -292,13 +292,14 @@ impl Gpu {
 fn prepare<'a>(module: Option<&'a Module>, name: &str, grid: LaunchConfig) -> Result<&'a Function> {
     let kernel = module.and_then(|module| module.function(name)).ok_or_else(other_machine)?;
     let attributes = kernel.attributes();
-    if grid.threads > attributes.max_threads {
-        let (what, most) = (format!("{name} with {} threads a block", grid.threads), attributes.max_threads);
+    if grid.threads() > attributes.max_threads {
+        let (what, most) =
+            (format!("{name} with {} threads a block", grid.threads()), attributes.max_threads);
         let why = format!("it uses {} registers a thread: a block has {most} at most", attributes.registers);
         return Err(Error::Unavailable { what, why });
     }
-    if grid.shared_bytes > 48 << 10 {
-        kernel.set_dynamic_shared(grid.shared_bytes)?;
+    if grid.shared_bytes() > 48 << 10 {
+        kernel.set_dynamic_shared(grid.shared_bytes())?;
     }
     Ok(kernel)
 }

@@ -159,7 +159,7 @@ impl Machine for Native {
     }
 
     fn room(&self, _: &str, _: Option<&Module>, grid: LaunchConfig) -> Result<u32> {
-        let LaunchConfig { threads, shared_bytes, .. } = grid;
+        let (threads, shared_bytes) = (grid.threads(), grid.shared_bytes());
         if !(1..=native::MAX_THREADS).contains(&threads) || shared_bytes > native::MAX_SHARED_BYTES {
             return Err(native::Error::LaunchConfig(grid).into());
         }

@@ -37,8 +37,8 @@ impl Pe {
         self.check_pe(name, pe)?;
         same_length(name, remote, local)?;
         let blocks = u32::try_from(local.bytes() / BYTES_PER_BLOCK).unwrap_or(u32::MAX);
-        let grid = if self.is_gpu() { blocks.clamp(1, self.grid().blocks) } else { 1 };
-        let grid = LaunchConfig { blocks: grid, ..self.one_block() };
+        let grid = if self.is_gpu() { blocks.clamp(1, self.grid().blocks()) } else { 1 };
+        let grid = self.one_block().with_blocks(grid);
         let call = rushmem_transfer(what as u32, self.bytes(name, remote)?, self.bytes(name, local)?, pe);
         Ok(Operation { name, grid, call })
     }
@@ -285,7 +285,7 @@ impl Pe {
             return Operation { name, grid: one, call };
         }
         let call = rushmem_grid_collective(what as u32, team, op, kind, dst, src, extra);
-        Operation { name, grid: LaunchConfig { blocks, ..one }, call }
+        Operation { name, grid: one.with_blocks(blocks), call }
     }
 
     /// Returns the bytes of a collective call for which it is worth while to use one more block. All PEs have the same
@@ -307,7 +307,7 @@ impl Pe {
 
     /// Returns the grid of an operation that one block performs.
     fn one_block(&self) -> LaunchConfig {
-        LaunchConfig { threads: if self.is_gpu() { 256 } else { 1 }, ..ONE_THREAD }
+        ONE_THREAD.with_threads(if self.is_gpu() { 256 } else { 1 })
     }
 
     /// Checks that the job has this PE.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::call_site::CallSite;
 use crate::launch_queue::{
     Dropped, LaunchId, LaunchResources, LaunchTable, Operation, PerBlockQueues, PooledIndex, QueueOwner,
-    with_launch_id,
+    for_launch,
 };
 use crate::machine::KernelLaunch;
 use crate::pe::Pe;
@@ -26,7 +26,7 @@ impl Pe {
         let entry = table.take(self.config().timeout)?;
         let launch_id = table.launch_id(1, operation.name, CallSite::current());
         let (ctx, resources) = self.launch_context(&operation.call)?;
-        let ctx = with_launch_id(ctx, table.addr(entry.index), launch_id);
+        let ctx = for_launch(ctx, operation.grid, table.addr(entry.index), launch_id);
         self.service().launched();
         let step = KernelLaunch {
             ctx,

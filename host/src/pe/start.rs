@@ -130,7 +130,7 @@ impl Pe {
         };
         let service = start_service(&config, connections, guards, &inbox, &*machine, wake_nics)?;
         let teams = make_teams(&config, &*bootstrap, &peer_map, (table, inbox), shape)?;
-        let blocks = machine.grid(uses_soft_nic).blocks;
+        let blocks = machine.grid(uses_soft_nic).blocks();
         let (job, collective_blocks) = job_facts(&*bootstrap, &trace, blocks)?;
         let heap_max = config.heap_max.0.map(|max| max.0);
         let memory =

@@ -44,7 +44,7 @@ impl PeWatch {
 impl LaunchWatch {
     pub(super) fn new(watched: Arc<Watched>, parent: ActorId, grid: LaunchConfig, call: &Call) -> Arc<Self> {
         let (number, addresses) = (watched.next_launch(), watched.addresses());
-        let meeting = watched.link().add_grid(grid.blocks);
+        let meeting = watched.link().add_grid(grid.blocks());
         Arc::new(Self {
             watched,
             parent,
@@ -52,7 +52,7 @@ impl LaunchWatch {
             addresses,
             grid: meeting,
             operation: call.operation(),
-            blocks: grid.blocks,
+            blocks: grid.blocks(),
             blocks_begun: Mutex::default(),
             tickets: Mutex::default(),
         })

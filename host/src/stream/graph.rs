@@ -14,7 +14,7 @@ use rushmem_runtime_kernels::code::Order;
 
 use super::{Sink, Stream};
 use crate::call_site::{self, CallSite};
-use crate::launch_queue::{LaunchResources, Operation, RecordedGraph, check_grid, with_launch_id};
+use crate::launch_queue::{LaunchResources, Operation, RecordedGraph, check_grid, for_launch};
 use crate::machine::KernelLaunch;
 use crate::{Error, Pe, Result};
 
@@ -46,7 +46,7 @@ impl GraphRecorder {
         let mut steps = lock(&self.steps);
         // Each step has its own number, so that steps after a failed one know that another step failed.
         let launch_id = pe.launch_queues().table.launch_id(steps.len() as u32, operation.name, asked);
-        let ctx = with_launch_id(ctx, self.word, launch_id);
+        let ctx = for_launch(ctx, operation.grid, self.word, launch_id);
         steps.push(KernelLaunch { ctx, grid: operation.grid, call: operation.call, module });
         Ok(())
     }

@@ -34,7 +34,7 @@ impl StreamTrace {
     pub(crate) fn launch(&self, grid: LaunchConfig, call: &kernel::Call) -> Option<Arc<LaunchTrace>> {
         let traced = Arc::clone(self.traced.as_ref()?);
         let (name, site) = call.operation().map_or((call.name(), None), |(name, site)| (name, Some(site)));
-        let LaunchConfig { blocks, threads, .. } = grid;
+        let (blocks, threads) = (grid.blocks(), grid.threads());
         let span = traced.job.recorder.begin(Span {
             pe: traced.pe,
             track: self.track.clone(),

@@ -63,3 +63,27 @@ pub fn few_threads(ctx: &Ctx, count: Sym<u32>) {
 pub fn put_and_leave(ctx: &Ctx, dst: SymSlice<u32>, src: SymSlice<u32>, arrived: Sym<Signal>) -> Result {
     ctx.put_signal_nbi(Block::current(), dst, src, arrived.set(1), ctx.pe_after(1))
 }
+
+/// Stores in each place of `places`, a box `width` wide and `height` high, the coordinates of the thread there.
+#[kernel]
+pub fn store_coordinates(ctx: &Ctx, places: SymSlice<u32>, width: u32, height: u32) {
+    let ([bx, by, bz], [tx, ty, tz]) = (ctx.block_idx(), ctx.thread_idx());
+    let [size_x, size_y, size_z] = ctx.block_dim();
+    let (x, y, z) = (bx * size_x + tx, by * size_y + ty, bz * size_z + tz);
+    let at = (z * height + y) * width + x;
+    ctx.local(places).store(at as usize, z << 16 | y << 8 | x);
+}
+
+/// Stores the extents of the grid and of a block.
+#[kernel]
+pub fn store_extents(ctx: &Ctx, extents: SymSlice<u32>) {
+    if Thread::index() == 0 {
+        let (grid, block, extents) = (ctx.grid_dim(), ctx.block_dim(), ctx.local(extents));
+        let mut i = 0;
+        while i < 3 {
+            extents.store(i, grid[i]);
+            extents.store(3 + i, block[i]);
+            i += 1;
+        }
+    }
+}

@@ -48,7 +48,9 @@ pub use errors::{
     wait_for_ever,
 };
 pub use generic::{PutScaledInstance, convert, put_scaled};
-pub use job::{FACTS, count_up, end_the_job, few_threads, put_and_leave, report_job};
+pub use job::{
+    FACTS, count_up, end_the_job, few_threads, put_and_leave, report_job, store_coordinates, store_extents,
+};
 pub use locks::{locked_sum, sign_in};
 pub use memory::{fill, gather, put_beyond, reach, reach_from_own};
 pub use names::{MORE_NAMES, NAMES, more_names, names};

@@ -2,7 +2,10 @@
 
 use rushmem::{Error, LaunchConfig, Operations, Pe};
 use rushmem_device::{Signal, SymSlice};
-use rushmem_test_kernels::{chain, few_threads, fill_with, meet_with_all_blocks, put_cells, put_nowhere};
+use rushmem_test_kernels::{
+    chain, few_threads, fill_with, meet_with_all_blocks, put_cells, put_nowhere, store_coordinates,
+    store_extents,
+};
 use rushmem_tests::{Setup, grid};
 
 use super::setups;
@@ -28,20 +31,20 @@ fn the_largest_grid_is_launched_and_no_larger_one() {
         let shape = |blocks| LaunchConfig::new(blocks, 1024).with_shared_bytes(256);
         let none = pe.alloc::<Signal>(1)?;
         let largest = pe.max_grid(&chain(none), 1024, 256)?;
-        assert!(largest.blocks > 0 && largest == shape(largest.blocks));
-        let signals = pe.alloc::<Signal>(largest.blocks as usize)?;
+        assert!(largest.blocks() > 0 && largest == shape(largest.blocks()));
+        let signals = pe.alloc::<Signal>(largest.blocks() as usize)?;
         pe.launch_collective(largest, chain(signals))?.wait()?;
         pe.host_sync()?;
         assert_eq!(pe.read(signals)?, vec![1; signals.len()]);
 
         // Too large on one PE only, but both PEs refuse it.
-        let mine = shape(if pe.my_pe() == 1 { largest.blocks + 1 } else { 1 });
+        let mine = shape(if pe.my_pe() == 1 { largest.blocks() + 1 } else { 1 });
         let error = pe.launch_collective(mine, chain(none)).err().expect("it does not fit");
         let Error::GridTooLarge { kernel: "chain", pe: 1, blocks, room } = error else { panic!("{error}") };
-        assert_eq!((blocks, room), (largest.blocks + 1, largest.blocks));
+        assert_eq!((blocks, room), (largest.blocks() + 1, largest.blocks()));
         pe.host_sync()?;
         assert_eq!(pe.read(none)?, [0], "a kernel that was refused has run");
-        Ok(largest.blocks)
+        Ok(largest.blocks())
     });
     assert_eq!(largest[0], largest[1]);
 }
@@ -180,4 +183,48 @@ fn a_failed_launch_that_was_dropped_fails_the_job() {
         Ok(())
     })
     .unwrap();
+}
+
+/// Asserts that each thread of a launch has its own place, in extents that `config` gives.
+fn assert_places(pe: &Pe, config: LaunchConfig) -> Result<(), Error> {
+    let ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]) = (config.grid_dim(), config.block_dim());
+    let [width, height, depth] = [grid_x * block_x, grid_y * block_y, grid_z * block_z];
+    let places = pe.alloc::<u32>((width * height * depth) as usize)?;
+    pe.run(config, store_coordinates(places, width, height))?;
+    let coordinates = |at: u32| (at / (width * height)) << 16 | (at / width % height) << 8 | at % width;
+    assert_eq!(pe.read(places)?, (0..width * height * depth).map(coordinates).collect::<Vec<_>>());
+
+    let extents = pe.alloc::<u32>(6)?;
+    pe.run(config, store_extents(extents))?;
+    assert_eq!(pe.read(extents)?, [config.grid_dim(), config.block_dim()].concat());
+    Ok(())
+}
+
+#[test]
+fn a_launch_has_up_to_three_dimensions() {
+    Setup::new(1).run(|pe| {
+        assert_places(pe, LaunchConfig::new(3, 40))?;
+        assert_places(pe, LaunchConfig::new_2d([3, 2], [8, 5]))?;
+        assert_places(pe, LaunchConfig::new_3d([2, 3, 2], [4, 2, 5]))?;
+        let stream = pe.stream()?;
+        let extents = pe.alloc::<u32>(6)?;
+        stream.launch(LaunchConfig::new_2d([5, 7], [4, 8]), store_extents(extents))?;
+        stream.wait()?;
+        assert_eq!(pe.read(extents)?, [5, 7, 1, 4, 8, 1]);
+        Ok(())
+    });
+}
+
+#[test]
+fn a_launch_with_too_many_places_is_refused() {
+    Setup::new(1).run(|pe| {
+        let extents = pe.alloc::<u32>(6)?;
+        for config in
+            [LaunchConfig::new_2d([1, 1], [64, 64]), LaunchConfig::new_3d([1 << 16, 1 << 16, 2], [1, 1, 1])]
+        {
+            let error = pe.run(config, store_extents(extents)).unwrap_err().to_string();
+            assert!(error.contains("blocks x"), "{error}");
+        }
+        Ok(())
+    });
 }

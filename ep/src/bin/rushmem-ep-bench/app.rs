@@ -71,8 +71,8 @@ fn print_head(pe: &Pe, args: &Args, grid: LaunchConfig) {
         pe.n_pes(),
         pe.machine(),
         path.as_deref().unwrap_or("nothing"),
-        grid.blocks,
-        grid.threads
+        grid.blocks(),
+        grid.threads()
     );
 }
 

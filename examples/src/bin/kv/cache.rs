@@ -100,8 +100,8 @@ impl<'a> Cache<'a> {
     fn grid(&self) -> LaunchConfig {
         let grid = self.pe.grid();
         // A GPU needs many loads in flight.
-        let threads = if self.pe.is_gpu() { 512 } else { grid.threads };
-        LaunchConfig { threads, ..grid }
+        let threads = if self.pe.is_gpu() { 512 } else { grid.threads() };
+        grid.with_threads(threads)
     }
 
     /// Writes the pages of a prefill PE, and empties the pages of a decode PE. Collective.

@@ -392,7 +392,7 @@ impl<'a> TestBed<'a> {
     /// Runs a kernel that counts the wrong ones among `len` elements, in each thread.
     fn check_with(&self, len: usize, kernel: impl FnOnce(SymSlice<u64>) -> Call) -> Result<(), AnyError> {
         let grid = self.pe.grid();
-        let threads = (grid.blocks * grid.threads) as usize;
+        let threads = (grid.blocks() * grid.threads()) as usize;
         // The counts use `sums`, which no other kernel reads now.
         let counts = self.sums.slice(0..threads);
         self.pe.run(grid, kernel(counts))?;
