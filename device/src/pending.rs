@@ -103,7 +103,14 @@ impl<S: Sharing> Ctx<'_, S> {
         src: impl LocalBuffer<T>,
         pe: u32,
     ) -> Result<Pending<'_, S>> {
-        let mut ticket = self.transfer(group, Direction::Put, dst, local_operand(src), pe, Form::Async)?;
+        let mut ticket = self.transfer(
+            group,
+            Direction::Put,
+            dst,
+            local_operand(src),
+            pe,
+            Form::nonblocking("put_async"),
+        )?;
         if self.has_early_acks() && ticket.is_some() {
             let qp = self.qp(pe);
             self.read_back(qp.peer_entry())?;
@@ -125,7 +132,14 @@ impl<S: Sharing> Ctx<'_, S> {
         src: SymSlice<T>,
         pe: u32,
     ) -> Result<Pending<'_, S>> {
-        let ticket = self.transfer(group, Direction::Get, src, local_operand(dst), pe, Form::Async)?;
+        let ticket = self.transfer(
+            group,
+            Direction::Get,
+            src,
+            local_operand(dst),
+            pe,
+            Form::nonblocking("get_async"),
+        )?;
         Ok(self.pending(group, ticket, pe))
     }
 

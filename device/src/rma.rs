@@ -81,12 +81,38 @@ pub(crate) enum Direction {
     Get,
 }
 
-/// The form of a transfer's call.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Form {
-    Blocking,
-    NonBlocking,
-    Async,
+/// The form of a call that transfers.
+#[derive(Clone, Copy)]
+pub(crate) struct Form {
+    pub(crate) name: &'static str,
+    /// Whether the call waits for the completion of what it posts.
+    pub(crate) waits: bool,
+    /// Whether its signal is ordered after all earlier operations.
+    pub(crate) strong: bool,
+}
+
+impl Form {
+    pub(crate) const fn blocking(name: &'static str) -> Self {
+        Self { name, waits: true, strong: false }
+    }
+
+    pub(crate) const fn nonblocking(name: &'static str) -> Self {
+        Self { name, waits: false, strong: false }
+    }
+
+    pub(crate) const fn strong(name: &'static str) -> Self {
+        Self { name, waits: false, strong: true }
+    }
+
+    /// Returns what the return of the call completes.
+    #[inline(always)]
+    pub(crate) fn completion(self, direction: Direction) -> Completion {
+        match direction {
+            _ if !self.waits => Completion::Posted,
+            Direction::Put => Completion::SourceFree,
+            Direction::Get => Completion::Done,
+        }
+    }
 }
 
 /// One end of a transfer in plain words: offset and number of elements.
@@ -149,7 +175,8 @@ impl<S: Sharing> Ctx<'_, S> {
         src: impl LocalBuffer<T>,
         pe: u32,
     ) -> Result {
-        self.transfer(group, Direction::Put, dst, local_operand(src), pe, Form::NonBlocking).map(|_| ())
+        self.transfer(group, Direction::Put, dst, local_operand(src), pe, Form::nonblocking("put_nbi"))
+            .map(|_| ())
     }
 
     /// Copies `src` of this PE to `dst` of `pe`; returns once `src` may be reused.
@@ -169,7 +196,7 @@ impl<S: Sharing> Ctx<'_, S> {
         src: impl LocalBuffer<T>,
         pe: u32,
     ) -> Result {
-        self.transfer(group, Direction::Put, dst, local_operand(src), pe, Form::Blocking).map(|_| ())
+        self.transfer(group, Direction::Put, dst, local_operand(src), pe, Form::blocking("put")).map(|_| ())
     }
 
     /// Starts to copy `src` of `pe` to `dst` of this PE; returns once posted. [`Ctx::quiet`] completes it. On a NIC:
@@ -188,7 +215,8 @@ impl<S: Sharing> Ctx<'_, S> {
         src: SymSlice<T>,
         pe: u32,
     ) -> Result {
-        self.transfer(group, Direction::Get, src, local_operand(dst), pe, Form::NonBlocking).map(|_| ())
+        self.transfer(group, Direction::Get, src, local_operand(dst), pe, Form::nonblocking("get_nbi"))
+            .map(|_| ())
     }
 
     /// Copies `src` of `pe` to `dst` of this PE; returns once the data is here, for all threads of the group.
@@ -206,7 +234,7 @@ impl<S: Sharing> Ctx<'_, S> {
         src: SymSlice<T>,
         pe: u32,
     ) -> Result {
-        self.transfer(group, Direction::Get, src, local_operand(dst), pe, Form::Blocking).map(|_| ())
+        self.transfer(group, Direction::Get, src, local_operand(dst), pe, Form::blocking("get")).map(|_| ())
     }
 
     /// Writes one value to `dst` of `pe` by one access to the whole word; returns once the value has been taken. On a NIC:
@@ -268,13 +296,12 @@ impl<S: Sharing> Ctx<'_, S> {
         pe: u32,
         form: Form,
     ) -> Result<Option<EndIndex>> {
-        let complete = form == Form::Blocking;
+        let complete = form.waits;
         if !G::READY {
             group.sync();
         }
-        let (name, event) =
-            self.transfer_event(direction, end_of(remote), end_of(local), size_of::<T>(), pe, form);
-        let _call = watch::lead(group, name, event);
+        let event = self.transfer_event(direction, end_of(remote), end_of(local), size_of::<T>(), pe, form);
+        let _call = watch::lead(group, form.name, event);
         if let Some((there, here)) = self.p2p_operands(remote, local, pe) {
             let goes_on = G::READY && !complete;
             // SAFETY: both are inside of their heaps.
@@ -319,7 +346,7 @@ impl<S: Sharing> Ctx<'_, S> {
         Ok(ticket)
     }
 
-    /// Returns the name of a transfer, and what it tells the sanitizer.
+    /// Returns what a transfer tells the sanitizer.
     #[inline(always)]
     fn transfer_event(
         &self,
@@ -329,21 +356,15 @@ impl<S: Sharing> Ctx<'_, S> {
         size: usize,
         pe: u32,
         form: Form,
-    ) -> (&'static str, Event) {
+    ) -> Event {
         let (size, parts) = (size as u64, self.parts_ref());
         let there = PeRange::new(pe, remote, there.wrapping_mul(size));
         let here = PeRange::new(parts.pe, local, here.wrapping_mul(size));
-        let put = Operation::Put { src: Some(here), dst: there, signal: None };
-        let get = Operation::Get { src: there, dst: Some(here) };
-        let (name, operation, completion) = match (direction, form) {
-            (Direction::Put, Form::Blocking) => ("put", put, Completion::SourceFree),
-            (Direction::Put, Form::NonBlocking) => ("put_nbi", put, Completion::Posted),
-            (Direction::Put, Form::Async) => ("put_async", put, Completion::Posted),
-            (Direction::Get, Form::Blocking) => ("get", get, Completion::Done),
-            (Direction::Get, Form::NonBlocking) => ("get_nbi", get, Completion::Posted),
-            (Direction::Get, Form::Async) => ("get_async", get, Completion::Posted),
+        let operation = match direction {
+            Direction::Put => Operation::Put { src: Some(here), dst: there, signal: None },
+            Direction::Get => Operation::Get { src: there, dst: Some(here) },
         };
-        (name, Event::post(parts, operation, completion))
+        Event::post(parts, operation, form.completion(direction))
     }
 
     /// Returns the addresses of the operands, `remote` first, if both lie in heaps and `pe` is a P2P peer. It takes one
@@ -454,13 +475,8 @@ outlined! {
             let qp = ctx.connected_qp(pe);
             let (there, here) = (ctx.remote_data(&qp, remote.0), ctx.local_data(&qp, local.0));
             let transfer = NicTransfer { direction, there, here, bytes, complete };
-            let (entry, site) = (qp.entry(), Location::caller());
-            let sent = if ctx.is_dc() {
-                send::<G, S, true>(group, entry, site, transfer)
-            } else {
-                send::<G, S, false>(group, entry, site, transfer)
-            };
-            (mine, end) = (outcome(sent.0), sent.1);
+            let (code, index) = send_to::<G, S>(group, (qp.entry(), ctx.is_dc()), Location::caller(), transfer);
+            (mine, end) = (outcome(code), index);
         }
         match agree(group, mine) {
             Ok(()) => (0, end),
@@ -561,6 +577,21 @@ outlined! {
             Ok(end) => (0, end),
             Err(error) => (error as u32, 0),
         }
+    }
+}
+
+/// Calls [`send`] for an entry, of a DC initiator or not.
+#[inline(always)]
+pub(crate) fn send_to<G: Group, S: Sharing>(
+    group: G,
+    (entry, is_dc): (*mut QpEntry, bool),
+    site: Site,
+    transfer: NicTransfer,
+) -> (u32, u64) {
+    if is_dc {
+        send::<G, S, true>(group, entry, site, transfer)
+    } else {
+        send::<G, S, false>(group, entry, site, transfer)
     }
 }
 

@@ -18,7 +18,7 @@ use crate::heap::{LocalBuffer, Signal, Sym, SymSlice, local_operand};
 use crate::order::quiet_pe_slow;
 use crate::outlined::outlined;
 use crate::post::{Lanes, begin, post};
-use crate::rma::{Direction, End, MAX_MESSAGE, NicTransfer, Unit, end_of, send, unit_of, word_at};
+use crate::rma::{Direction, End, Form, MAX_MESSAGE, NicTransfer, Unit, end_of, send_to, unit_of, word_at};
 use crate::sharing::Sharing;
 use crate::sq::Qp;
 use crate::watch::{self, Change, Completion, Event, Operation, PeRange, Posting};
@@ -141,7 +141,7 @@ impl<S: Sharing> Ctx<'_, S> {
         update: SignalUpdate,
         pe: u32,
     ) -> Result {
-        self.put_with_signal(group, dst, local_operand(src), update, pe, Form::Nbi)
+        self.put_with_signal(group, dst, local_operand(src), update, pe, Form::nonblocking("put_signal_nbi"))
     }
 
     /// Copies and signals like [`Ctx::put_signal_nbi`]; returns once `src` may be reused.
@@ -160,7 +160,7 @@ impl<S: Sharing> Ctx<'_, S> {
         update: SignalUpdate,
         pe: u32,
     ) -> Result {
-        self.put_with_signal(group, dst, local_operand(src), update, pe, Form::Blocking)
+        self.put_with_signal(group, dst, local_operand(src), update, pe, Form::blocking("put_signal"))
     }
 
     /// Signals like [`Ctx::signal_op`], after all earlier operations to `pe` through this context: a *strong* signal.
@@ -211,7 +211,7 @@ impl<S: Sharing> Ctx<'_, S> {
         Sys::fence();
         let mine = if group.leader() { self.order_queues(pe) } else { Ok(()) };
         agree(group, mine)?;
-        self.put_with_signal(group, dst, local_operand(src), update, pe, Form::AfterAll)
+        self.put_with_signal(group, dst, local_operand(src), update, pe, Form::strong("put_signal_strong"))
     }
 
     /// Returns the value of this PE's own signal word. Acquires: announced data may be read afterwards.
@@ -256,12 +256,7 @@ impl<S: Sharing> Ctx<'_, S> {
         form: Form,
     ) -> Result {
         let SignalUpdate { signal, op, value } = update;
-        let (name, completion) = match form {
-            Form::Nbi => ("put_signal_nbi", Completion::Posted),
-            Form::Blocking => ("put_signal", Completion::SourceFree),
-            Form::AfterAll => ("put_signal_strong", Completion::Posted),
-        };
-        watch::note(name, Event::OwnStores);
+        watch::note(form.name, Event::OwnStores);
         if !G::READY {
             group.sync();
         }
@@ -270,8 +265,8 @@ impl<S: Sharing> Ctx<'_, S> {
             dst: PeRange::new(pe, dst.offset(), dst.bytes()),
             signal: Some((word_at(pe, signal), op.change())),
         };
-        let event = self.announcement(operation, completion, matches!(form, Form::AfterAll));
-        let _call = watch::lead(group, name, event);
+        let event = self.announcement(operation, form.completion(Direction::Put), form.strong);
+        let _call = watch::lead(group, form.name, event);
         if self.applies_to_mapped(op.kind())
             && let Some((there, here)) = self.p2p_operands(dst, src, pe)
             && self.parts_ref().has(signal.offset(), size_of::<Signal>() as u64)
@@ -281,7 +276,7 @@ impl<S: Sharing> Ctx<'_, S> {
             // It cannot fail, and the source has been read: no thread waits for the leader.
             return self.signal_by_leader(group, update, pe);
         }
-        let complete = matches!(form, Form::Blocking);
+        let complete = form.waits;
         let (dst, src, unit, signal) = (end_of(dst), end_of(src), unit_of::<T>(), signal.offset());
         let put = SignalPut { dst, src, unit, signal, op, value, pe, complete };
         put_signal_slow::<G, S>(group, CtxRef::of(self), put)
@@ -312,17 +307,6 @@ impl<S: Sharing> Ctx<'_, S> {
         Sys::release();
         self.emit_signal(update, pe)
     }
-}
-
-/// The form of a put with signal.
-#[derive(Clone, Copy)]
-enum Form {
-    /// It returns once posted.
-    Nbi,
-    /// It returns once the source may be reused.
-    Blocking,
-    /// It returns once posted. The signal is strong.
-    AfterAll,
 }
 
 /// A put with signal as the caller describes it.
@@ -383,12 +367,7 @@ outlined! {
                 // Other atomics on the word are processor atomics, so this one must be too. It follows the complete put, also in
                 // memory.
                 let transfer = NicTransfer { direction: Direction::Put, there, here, bytes, complete: true };
-                let entry = qp.peer_entry();
-                let (code, _) = if qp.is_dc() {
-                    send::<G, S, true>(group, entry, site, transfer)
-                } else {
-                    send::<G, S, false>(group, entry, site, transfer)
-                };
+                let (code, _) = send_to::<G, S>(group, (qp.peer_entry(), qp.is_dc()), site, transfer);
                 let sent = if code != 0 { outcome(code) } else { quiet_pe_slow::<S>(ctx_ref, pe) };
                 sent.and_then(|()| ctx.emit_signal(update, pe))
             } else {

@@ -20,10 +20,10 @@ use crate::group::{Group, agree};
 use crate::heap::Strided;
 use crate::outlined::outlined;
 use crate::post::post_many;
-use crate::rma::{Direction, MAX_MESSAGE};
+use crate::rma::{Direction, Form, MAX_MESSAGE};
 use crate::sharing::Sharing;
 use crate::sq::Qp;
-use crate::watch::{self, Blocks, Completion, Event, Operation, PeRange};
+use crate::watch::{self, Blocks, Event, Operation, PeRange};
 
 /// # Strided put and get
 ///
@@ -52,7 +52,7 @@ impl<S: Sharing> Ctx<'_, S> {
     #[inline(always)]
     #[track_caller]
     pub fn iput<G: Group, T: Pod>(&self, group: G, dst: Strided<T>, src: Strided<T>, pe: u32) -> Result {
-        self.blocks(group, Direction::Put, dst, src, pe, true)
+        self.blocks(group, Direction::Put, dst, src, pe, Form::blocking("iput"))
     }
 
     /// Starts to copy like [`Ctx::iput`]; returns once posted. [`Ctx::quiet`] completes it. NVSHMEM and OpenSHMEM have
@@ -63,7 +63,7 @@ impl<S: Sharing> Ctx<'_, S> {
     #[inline(always)]
     #[track_caller]
     pub fn iput_nbi<G: Group, T: Pod>(&self, group: G, dst: Strided<T>, src: Strided<T>, pe: u32) -> Result {
-        self.blocks(group, Direction::Put, dst, src, pe, false)
+        self.blocks(group, Direction::Put, dst, src, pe, Form::nonblocking("iput_nbi"))
     }
 
     /// Copies the blocks of `src` of `pe` to the blocks of `dst` of this PE; returns once the data is here.
@@ -75,7 +75,7 @@ impl<S: Sharing> Ctx<'_, S> {
     #[inline(always)]
     #[track_caller]
     pub fn iget<G: Group, T: Pod>(&self, group: G, dst: Strided<T>, src: Strided<T>, pe: u32) -> Result {
-        self.blocks(group, Direction::Get, src, dst, pe, true)
+        self.blocks(group, Direction::Get, src, dst, pe, Form::blocking("iget"))
     }
 
     /// Starts to copy like [`Ctx::iget`]; returns once posted. [`Ctx::quiet`] completes it.
@@ -85,7 +85,7 @@ impl<S: Sharing> Ctx<'_, S> {
     #[inline(always)]
     #[track_caller]
     pub fn iget_nbi<G: Group, T: Pod>(&self, group: G, dst: Strided<T>, src: Strided<T>, pe: u32) -> Result {
-        self.blocks(group, Direction::Get, src, dst, pe, false)
+        self.blocks(group, Direction::Get, src, dst, pe, Form::nonblocking("iget_nbi"))
     }
 
     #[inline(always)]
@@ -97,14 +97,14 @@ impl<S: Sharing> Ctx<'_, S> {
         remote: Strided<T>,
         local: Strided<T>,
         pe: u32,
-        complete: bool,
+        form: Form,
     ) -> Result {
         group.sync();
         let checked = if group.leader() { self.check_blocks(remote, local, pe) } else { Ok(()) };
         agree(group, checked)?;
         self.check_pe(pe)?;
-        let (name, event) = self.blocks_event(direction, remote, local, pe, complete);
-        let _call = watch::lead(group, name, event);
+        let event = self.blocks_event(direction, remote, local, pe, form);
+        let _call = watch::lead(group, form.name, event);
         if let Some(there) = self.peer_addr::<T>(pe, remote.whole.offset()) {
             let here = self.address::<T>(local.whole.offset());
             // SAFETY: both were checked to be inside of their heaps.
@@ -122,12 +122,13 @@ impl<S: Sharing> Ctx<'_, S> {
             (self.remote_data(&qp, remote.whole.offset()), self.local_data(&qp, local.whole.offset()));
         let bytes = |elements: u64| elements * size_of::<T>() as u64;
         let (steps, count) = ((bytes(remote.stride), bytes(local.stride)), local.len() as u64);
-        let blocks = NicBlocks { direction, there, here, steps, block: bytes(local.block), count, complete };
+        let (block, complete) = (bytes(local.block), form.waits);
+        let blocks = NicBlocks { direction, there, here, steps, block, count, complete };
         let mine = send_blocks::<G, S>(group, qp.peer_entry(), Location::caller(), blocks);
         agree(group, mine)
     }
 
-    /// Returns the name of a strided transfer, and what it tells the sanitizer.
+    /// Returns what a strided transfer tells the sanitizer.
     #[inline(always)]
     fn blocks_event<T: Pod>(
         &self,
@@ -135,8 +136,8 @@ impl<S: Sharing> Ctx<'_, S> {
         remote: Strided<T>,
         local: Strided<T>,
         pe: u32,
-        complete: bool,
-    ) -> (&'static str, Event) {
+        form: Form,
+    ) -> Event {
         let (parts, count) = (self.parts_ref(), local.len() as u64);
         let bytes = |elements: u64| elements.wrapping_mul(size_of::<T>() as u64);
         let side = |pe: u32, side: Strided<T>| Blocks {
@@ -144,15 +145,11 @@ impl<S: Sharing> Ctx<'_, S> {
             stride: bytes(side.stride),
         };
         let (there, here) = (side(pe, remote), side(parts.pe, local));
-        let put = Operation::PutBlocks { src: here, dst: there, count };
-        let get = Operation::GetBlocks { src: there, dst: here, count };
-        let (name, operation, completion) = match (direction, complete) {
-            (Direction::Put, true) => ("iput", put, Completion::SourceFree),
-            (Direction::Put, false) => ("iput_nbi", put, Completion::Posted),
-            (Direction::Get, true) => ("iget", get, Completion::Done),
-            (Direction::Get, false) => ("iget_nbi", get, Completion::Posted),
+        let operation = match direction {
+            Direction::Put => Operation::PutBlocks { src: here, dst: there, count },
+            Direction::Get => Operation::GetBlocks { src: there, dst: here, count },
         };
-        (name, Event::post(parts, operation, completion))
+        Event::post(parts, operation, form.completion(direction))
     }
 
     #[inline(always)]

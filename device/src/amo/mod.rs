@@ -168,30 +168,17 @@ impl Kind {
         }
     }
 
-    /// Returns the name of the call without a result.
+    /// Returns the names of the calls: without a result, with one, and non-blocking with one.
     #[inline(always)]
-    fn name(self) -> &'static str {
+    fn names(self) -> [&'static str; 3] {
         match self {
-            Self::Add => "atomic_add",
-            Self::And => "atomic_and",
-            Self::Or => "atomic_or",
-            Self::Xor => "atomic_xor",
-            Self::Set => "atomic_set",
-            Self::CompareSwap => "atomic_compare_swap",
-            Self::SignalSet => "signal_op",
-        }
-    }
-
-    /// Returns the name of the call with a result.
-    #[inline(always)]
-    fn fetching_name(self) -> &'static str {
-        match self {
-            Self::Add => "atomic_fetch_add",
-            Self::And => "atomic_fetch_and",
-            Self::Or => "atomic_fetch_or",
-            Self::Xor => "atomic_fetch_xor",
-            Self::Set | Self::SignalSet => "atomic_swap",
-            Self::CompareSwap => "atomic_compare_swap",
+            Self::Add => ["atomic_add", "atomic_fetch_add", "atomic_fetch_add_nbi"],
+            Self::And => ["atomic_and", "atomic_fetch_and", "atomic_fetch_and_nbi"],
+            Self::Or => ["atomic_or", "atomic_fetch_or", "atomic_fetch_or_nbi"],
+            Self::Xor => ["atomic_xor", "atomic_fetch_xor", "atomic_fetch_xor_nbi"],
+            Self::Set => ["atomic_set", "atomic_swap", "atomic_swap_nbi"],
+            Self::CompareSwap => ["atomic_compare_swap", "atomic_compare_swap", "atomic_compare_swap_nbi"],
+            Self::SignalSet => ["signal_op", "atomic_swap", "atomic_swap_nbi"],
         }
     }
 }
@@ -575,7 +562,8 @@ impl<S: Sharing> Ctx<'_, S> {
     #[inline(always)]
     #[track_caller]
     fn fetch_op<T: AmoWord>(&self, word: Sym<T>, kind: Kind, value: T, compare: T, pe: u32) -> Result<T> {
-        let _call = watch::call(kind.fetching_name(), fetch_event(self, word, pe, false));
+        let [_, name, _] = kind.names();
+        let _call = watch::call(name, fetch_event(self, word, pe, false));
         let (value, compare) = (value.bits(), compare.bits());
         let op = Op::<8> { kind, value, compare };
         if let Some(p) = self.p2p_atomic_addr(pe, word.offset(), size_of::<T>() as u64) {
@@ -625,7 +613,8 @@ impl<S: Sharing> Ctx<'_, S> {
             _ => Change::Update,
         };
         let operation = Operation::Change { word: word_at(pe, word), change };
-        let _call = watch::call(kind.name(), Event::post(self.parts_ref(), operation, Completion::Posted));
+        let [name, _, _] = kind.names();
+        let _call = watch::call(name, Event::post(self.parts_ref(), operation, Completion::Posted));
         let value = value.bits();
         let p2p = self.applies_to_mapped(kind);
         if let Some(p) = mapped

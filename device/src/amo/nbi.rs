@@ -228,14 +228,7 @@ impl<S: Sharing> Ctx<'_, S> {
         compare: T,
         pe: u32,
     ) -> Result {
-        let name = match kind {
-            Kind::Add => "atomic_fetch_add_nbi",
-            Kind::And => "atomic_fetch_and_nbi",
-            Kind::Or => "atomic_fetch_or_nbi",
-            Kind::Xor => "atomic_fetch_xor_nbi",
-            Kind::Set | Kind::SignalSet => "atomic_swap_nbi",
-            Kind::CompareSwap => "atomic_compare_swap_nbi",
-        };
+        let [_, _, name] = kind.names();
         watch::note(name, self.fetch_nbi_event(result, word, pe, false));
         let (ctx_ref, to, at) = (CtxRef::of(self), result.offset(), word.offset());
         let (value, compare) = (value.bits(), compare.bits());
