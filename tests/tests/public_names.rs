@@ -1,0 +1,201 @@
+//! All public names of the crates that applications use, in `docs/public-names.txt`.
+//!
+//! The list is what rustdoc sees. A change of the API thus shows in review, as a change of this file. Update it with
+//! `UPDATE_DOCS=1 cargo test -p rushmem-tests --test public_names -- --ignored`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+use rushmem_tests::repository::root;
+
+/// The crates of the list. Names that they export from other crates of the workspace are listed with their members.
+const LISTED: [&str; 2] = ["rushmem", "rushmem-device"];
+
+#[test]
+#[ignore = "runs rustdoc, which compiles the dependencies of both crates once more"]
+fn the_list_of_public_names_is_current() {
+    let documented = documented();
+    let mut names = BTreeSet::new();
+    for package in LISTED {
+        let name = package.replace('-', "_");
+        let krate = documented.get(&name).unwrap_or_else(|| panic!("rustdoc wrote nothing about {name}"));
+        documented.list(krate, &krate.root, &name, &mut names);
+    }
+    assert!(names.contains("rushmem::Pe::alloc fn") && names.contains("rushmem_device::Ctx::put_nbi fn"));
+    let current = names.into_iter().map(|name| name + "\n").collect::<String>();
+
+    let page = root().join("docs/public-names.txt");
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(&page, &current).unwrap();
+    }
+    let committed = std::fs::read_to_string(&page).unwrap_or_default();
+    let lines = |text: &str| text.lines().map(str::to_owned).collect::<BTreeSet<_>>();
+    let (old, new) = (lines(&committed), lines(&current));
+    let gone = old.difference(&new).map(|name| format!("-{name}\n"));
+    let added = new.difference(&old).map(|name| format!("+{name}\n"));
+    let changes = gone.chain(added).collect::<String>();
+    assert!(changes.is_empty(), "the public names have changed; set UPDATE_DOCS=1 to list them:\n{changes}");
+}
+
+/// What rustdoc writes about one crate.
+struct Krate {
+    root: String,
+    index: BTreeMap<String, Value>,
+    /// The items by path, where they are defined.
+    paths: BTreeMap<String, String>,
+    /// The path and kind of each item, of this crate or another.
+    known: BTreeMap<String, (String, String)>,
+}
+
+/// The crates of the workspace, by name.
+struct Documented(BTreeMap<String, Krate>);
+
+/// Runs rustdoc on all crates of the workspace that the listed ones may export.
+fn documented() -> Documented {
+    let target = tempfile::tempdir().unwrap();
+    // Only rustdoc needs the unstable option. Set for cargo, the variable would rebuild dependencies.
+    let rustdoc = target.path().join("rustdoc");
+    let script =
+        "#!/bin/sh\nRUSTC_BOOTSTRAP=1 exec rustdoc -Z unstable-options --output-format json \"$@\"\n";
+    std::fs::write(&rustdoc, script).unwrap();
+    std::fs::set_permissions(&rustdoc, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let metadata =
+        Command::new(env!("CARGO")).args(["metadata", "--no-deps", "--format-version=1"]).output().unwrap();
+    let metadata: Value = serde_json::from_slice(&metadata.stdout).unwrap();
+    let packages = metadata["packages"].as_array().unwrap().iter();
+    let libraries = packages.filter(|package| {
+        let folder = package["manifest_path"].as_str().unwrap();
+        let folder = Path::new(folder).strip_prefix(root().canonicalize().unwrap()).unwrap();
+        folder.starts_with("host") || LISTED.contains(&package["name"].as_str().unwrap())
+    });
+    let mut command = Command::new(env!("CARGO"));
+    command
+        .args(["doc", "--quiet", "--locked", "--no-deps", "--lib", "--target-dir"])
+        .arg(target.path().join("target"));
+    for library in libraries {
+        command.args(["-p", library["name"].as_str().unwrap()]);
+    }
+    let output =
+        command.env("RUSTDOC", &rustdoc).env("RUSHMEM_PTX", "none").current_dir(root()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+
+    let files =
+        std::fs::read_dir(target.path().join("target/doc")).unwrap().map(|entry| entry.unwrap().path());
+    let files = files.filter(|path| path.extension().is_some_and(|extension| extension == "json"));
+    Documented(
+        files
+            .map(|path| (path.file_stem().unwrap().to_string_lossy().into_owned(), Krate::read(&path)))
+            .collect(),
+    )
+}
+
+impl Krate {
+    fn read(file: &Path) -> Self {
+        let json: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+        let members = |field: &str| json[field].as_object().unwrap().clone();
+        let known = members("paths").into_iter().map(|(id, item)| {
+            let path = item["path"].as_array().unwrap().iter().filter_map(Value::as_str).collect::<Vec<_>>();
+            (id, (path.join("::"), item["kind"].as_str().unwrap().to_owned()))
+        });
+        let known: BTreeMap<_, _> = known.collect();
+        let paths = known.iter().map(|(id, (path, _))| (path.clone(), id.clone())).collect();
+        Self { root: json["root"].to_string(), index: members("index").into_iter().collect(), paths, known }
+    }
+}
+
+impl Documented {
+    fn get(&self, name: &str) -> Option<&Krate> {
+        self.0.get(name)
+    }
+
+    /// Returns an item with its crate, which may be another one than that of the identifier.
+    fn find<'a>(&'a self, krate: &'a Krate, id: &str) -> Option<(&'a Krate, &'a Value)> {
+        if let Some(item) = krate.index.get(id) {
+            return Some((krate, item));
+        }
+        let (path, _) = krate.known.get(id)?;
+        let owner = self.get(path.split("::").next()?)?;
+        Some((owner, owner.index.get(owner.paths.get(path)?)?))
+    }
+
+    /// Lists the names of the module or type `id` as members of `path`.
+    fn list(&self, krate: &Krate, id: &str, path: &str, names: &mut BTreeSet<String>) {
+        let Some((krate, item)) = self.find(krate, id) else { return };
+        let (kind, inner) = item["inner"].as_object().unwrap().iter().next().unwrap();
+        let ids =
+            |list: &Value| list.as_array().into_iter().flatten().map(Value::to_string).collect::<Vec<_>>();
+        let members = match kind.as_str() {
+            "module" | "trait" => ids(&inner["items"]),
+            "enum" => ids(&inner["variants"]),
+            "struct" => ids(&inner["kind"]["plain"]["fields"]),
+            _ => Vec::new(),
+        };
+        for member in members {
+            self.list_member(krate, &member, path, kind == "module", names);
+        }
+        for implementation in ids(&inner["impls"]) {
+            let Some((krate, block)) = self.find(krate, &implementation) else { continue };
+            let block = &block["inner"]["impl"];
+            if block["trait"].is_null() {
+                for member in ids(&block["items"]) {
+                    self.list_member(krate, &member, path, true, names);
+                }
+            }
+        }
+    }
+
+    fn list_member(
+        &self,
+        krate: &Krate,
+        id: &str,
+        path: &str,
+        must_be_public: bool,
+        names: &mut BTreeSet<String>,
+    ) {
+        let Some(item) = krate.index.get(id) else { return };
+        let is_public = item["visibility"] == "public";
+        if !is_public && (must_be_public || item["visibility"] != "default") {
+            return;
+        }
+        let (kind, inner) = item["inner"].as_object().unwrap().iter().next().unwrap();
+        if kind != "use" {
+            let path = format!("{path}::{}", item["name"].as_str().unwrap_or_default());
+            names.insert(format!("{path} {}", short(kind)));
+            return self.list(krate, id, &path, names);
+        }
+        let target = inner["id"].to_string();
+        if inner["is_glob"] == true {
+            return self.list(krate, &target, path, names);
+        }
+        let path = format!("{path}::{}", inner["name"].as_str().unwrap());
+        // A prelude and the like: the names are enough.
+        let (found, known) = (self.find(krate, &target), krate.known.get(&target));
+        let kind = match (&found, known) {
+            (Some((_, item)), _) => item["inner"].as_object().unwrap().keys().next().unwrap().clone(),
+            (None, Some((_, kind))) => kind.clone(),
+            (None, None) => "use".to_owned(),
+        };
+        names.insert(format!("{path} {}", short(&kind)));
+        let is_elsewhere = path.contains("::prelude::") || kind == "module";
+        if let (Some((krate, item)), false) = (found, is_elsewhere) {
+            self.list(krate, &item["id"].to_string(), &path, names);
+        }
+    }
+}
+
+/// Returns the keyword of a kind of item.
+fn short(kind: &str) -> &str {
+    match kind {
+        "function" => "fn",
+        "module" => "mod",
+        "struct_field" => "field",
+        "assoc_const" | "constant" => "const",
+        "assoc_type" | "type_alias" => "type",
+        "proc_attribute" | "proc_derive" => "macro",
+        kind => kind,
+    }
+}
