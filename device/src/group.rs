@@ -158,7 +158,7 @@ pub struct WithoutBarrier<G>(pub(crate) G);
 pub(crate) mod sealed {
     pub trait Sealed: Sized {
         /// Whether a call needs no barrier at its beginning, and none at its end if it completes nothing.
-        const READY: bool = false;
+        const NEEDS_NO_BARRIER: bool = false;
         /// Whether lanes that call at once post together; each is a group of its own.
         const TOGETHER: bool = false;
         /// The leader warp's lanes as a group.
@@ -207,7 +207,7 @@ pub(crate) mod sealed {
         }
     }
     impl<G: super::Group> Sealed for super::WithoutBarrier<G> {
-        const READY: bool = true;
+        const NEEDS_NO_BARRIER: bool = true;
         const TOGETHER: bool = G::TOGETHER;
         type LeaderWarp = G::LeaderWarp;
         #[inline(always)]

@@ -297,13 +297,13 @@ impl<S: Sharing> Ctx<'_, S> {
         form: Form,
     ) -> Result<Option<EndIndex>> {
         let complete = form.waits;
-        if !G::READY {
+        if !G::NEEDS_NO_BARRIER {
             group.sync();
         }
         let event = self.transfer_event(direction, end_of(remote), end_of(local), size_of::<T>(), pe, form);
         let _call = watch::lead(group, form.name, event);
         if let Some((there, here)) = self.p2p_operands(remote, local, pe) {
-            let goes_on = G::READY && !complete;
+            let goes_on = G::NEEDS_NO_BARRIER && !complete;
             // SAFETY: both are inside of their heaps.
             unsafe {
                 match direction {
@@ -464,7 +464,7 @@ outlined! {
             unsafe {
                 copy_part((group.rank(), group.size()), to, from.cast_const(), bytes as usize, align as usize)
             };
-            if complete || !G::READY {
+            if complete || !G::NEEDS_NO_BARRIER {
                 group.sync();
             }
             return (0, 0);

@@ -257,7 +257,7 @@ impl<S: Sharing> Ctx<'_, S> {
     ) -> Result {
         let SignalUpdate { signal, op, value } = update;
         watch::note(form.name, Event::OwnStores);
-        if !G::READY {
+        if !G::NEEDS_NO_BARRIER {
             group.sync();
         }
         let operation = Operation::Put {

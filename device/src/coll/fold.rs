@@ -339,7 +339,7 @@ fn combine((op, kind): (u32, u32), a: Unit, b: Unit) -> Unit {
 /// Returns whether elements of this kind have at most 8 bytes, so that [`combine_words`] combines them.
 #[inline(always)]
 pub(super) fn has_words(kind: u32) -> bool {
-    kind != LOCATED
+    kind != VALUE_INDEX
 }
 
 /// Combines two words of whole elements with two others. The words need not be adjacent.
@@ -440,7 +440,7 @@ fn narrow(op: u32, kind: u32, a: Unit, b: Unit) -> Unit {
         (BRAIN, PROD) => by_16(a, b, |a, b| Bf16::from_f32(Bf16(a).to_f32() * Bf16(b).to_f32()).0),
         (BRAIN, MIN) => by_16(a, b, |a, b| if is_less(Bf16(b).to_f32(), Bf16(a).to_f32()) { b } else { a }),
         (BRAIN, MAX) => by_16(a, b, |a, b| if is_more(Bf16(b).to_f32(), Bf16(a).to_f32()) { b } else { a }),
-        (LOCATED, _) => {
+        (VALUE_INDEX, _) => {
             let ((x, i), (y, j)) = (located(a), located(b));
             let better = if op == MIN { y < x } else { y > x };
             let tie = y == x && j < i;
@@ -518,4 +518,4 @@ const HALF: u32 = ElementKind::F16 as u32;
 const BRAIN: u32 = ElementKind::Bf16 as u32;
 const F32: u32 = ElementKind::F32 as u32;
 const F64: u32 = ElementKind::F64 as u32;
-const LOCATED: u32 = ElementKind::ValueIndex as u32;
+const VALUE_INDEX: u32 = ElementKind::ValueIndex as u32;

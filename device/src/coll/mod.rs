@@ -1,7 +1,7 @@
 //! Collective calls: synchronization, data movement and reductions of teams.
 //!
 //! One group of each member calls: a thread, a warp or a block. Broadcasts, `fcollect`, `alltoall` and reductions can also be
-//! called by all blocks of a kernel: see [`WholeGrid`](crate::WholeGrid) and [`callers`]. The members make the same collective calls of a team in
+//! called by all blocks of a kernel: see [`WholeGrid`](crate::WholeGrid) and [`group`]. The members make the same collective calls of a team in
 //! the same order, with the same arguments. Only sources that other members do not read may differ. Different groups may
 //! use different teams at the same time.
 //!
@@ -31,7 +31,7 @@ mod sync;
 mod alltoall_ll;
 mod args;
 mod call;
-mod callers;
+mod group;
 mod check_in;
 mod element;
 mod fold;
@@ -44,6 +44,6 @@ mod p2p_team;
 mod strided;
 mod team_lock;
 
-pub use callers::{CollectiveGroup, WholeGrid};
+pub use group::{CollectiveGroup, WholeGrid};
 pub use element::{Element, ElementKind, Reduce, Scan, ValueIndex};
 pub use strided::Parts;

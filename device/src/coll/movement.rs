@@ -6,7 +6,7 @@ use bytemuck::Pod;
 
 use super::args::{Span, check_equal, check_spans, kind, part, span_of, wrapped};
 use super::call::{Call, Messages};
-use super::callers::CollectiveGroup;
+use super::group::CollectiveGroup;
 use super::p2p;
 use super::p2p_team::P2pTeam;
 use crate::abi::team_words::BYTES_PER_CHANNEL;

@@ -6,7 +6,7 @@ use core::panic::Location;
 
 use super::args::{Reduction, Span, check_equal, check_spans, cut, kind, part, span_of};
 use super::call::{Call, Messages};
-use super::callers::CollectiveGroup;
+use super::group::CollectiveGroup;
 use super::element::{Element, Reduce, Scan};
 use super::fold::{self, Fold};
 use super::p2p;
