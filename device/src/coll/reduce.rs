@@ -6,9 +6,9 @@ use core::panic::Location;
 
 use super::args::{Reduction, Span, check_equal, check_spans, cut, kind, part, span_of};
 use super::call::{Call, Messages};
-use super::group::CollectiveGroup;
 use super::element::{Element, Reduce, Scan};
 use super::fold::{self, Fold};
+use super::group::CollectiveGroup;
 use super::p2p;
 use super::p2p_team::P2pTeam;
 use crate::abi::DevAddr;

@@ -1,9 +1,9 @@
 //! A set of descriptors to wait for.
-#![allow(unsafe_code, reason = "system calls on an epoll")]
 
-use super::mapping::checked;
+use rustix::event::{Timespec, epoll};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Maximum number of descriptors reported at once.
 const EVENTS: usize = 16;
@@ -14,8 +14,7 @@ pub(super) struct Epoll(OwnedFd);
 
 impl Epoll {
     pub(super) fn new() -> io::Result<Epoll> {
-        // SAFETY: takes no pointers; the result is a new descriptor that nothing else owns.
-        Ok(Epoll(unsafe { OwnedFd::from_raw_fd(checked(libc::epoll_create1(libc::EPOLL_CLOEXEC))?) }))
+        Ok(Epoll(epoll::create(epoll::CreateFlags::CLOEXEC)?))
     }
 
     /// Adds a descriptor, which [`Epoll::ready`] reports as `token` while it is readable or closed by the peer.
@@ -24,19 +23,18 @@ impl Epoll {
     ///
     /// The errors of the system call.
     pub(super) fn add(&self, fd: BorrowedFd<'_>, token: u64) -> io::Result<()> {
-        let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: token };
-        let (epoll, add) = (self.0.as_raw_fd(), libc::EPOLL_CTL_ADD);
-        // SAFETY: a live event; the descriptors are open.
-        checked(unsafe { libc::epoll_ctl(epoll, add, fd.as_raw_fd(), &raw mut event) }).map(|_| ())
+        Ok(epoll::add(&self.0, fd, epoll::EventData::new_u64(token), epoll::EventFlags::IN)?)
     }
 
     /// Returns the tokens of some descriptors that are ready now.
     pub(super) fn ready(&self) -> impl Iterator<Item = u64> + use<> {
-        let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS];
-        // SAFETY: room for the number of events given. The call does not wait.
-        let got =
-            unsafe { libc::epoll_wait(self.0.as_raw_fd(), events.as_mut_ptr(), EVENTS as libc::c_int, 0) };
-        events.into_iter().take(usize::try_from(got).unwrap_or(0)).map(|event| event.u64)
+        let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; EVENTS];
+        let now = Timespec::default();
+        let (found, _) = epoll::wait(&self.0, &mut events, Some(&now)).unwrap_or_default();
+        let mut tokens = [0; EVENTS];
+        let count = found.len();
+        tokens.iter_mut().zip(found).for_each(|(token, event)| *token = event.data.u64());
+        tokens.into_iter().take(count)
     }
 }
 

@@ -7,24 +7,24 @@
 //! An eventfd would wake a peer for less. But a peer could hand over a full one on which a write waits for ever.
 //!
 //! Both sides check that the other one has the same user. Other users could read the packets, or invent some.
-#![allow(unsafe_code, reason = "messages with descriptors, and the credentials of a peer")]
+#![allow(unsafe_code, reason = "asks for the credentials of a peer")]
 
-use super::mapping::checked;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, recvmsg, sendmsg,
+};
 use socket2::{Domain, SockAddr, Socket, Type};
-use std::io;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// Begins the name and the greeting. The number changes with the layout of rings.
 const MAGIC: &[u8; 10] = b"softnic-1\0";
 /// Bytes of a greeting: the magic bytes, an IPv4 address and a port.
 const GREETING: usize = MAGIC.len() + 6;
 /// Connections that wait until the engine looks.
-const BACKLOG: libc::c_int = 1024;
-
-/// Room for the control message with one descriptor. Alignment makes it large enough for two.
-#[repr(C, align(8))]
-struct Control([u8; 24]);
+const BACKLOG: i32 = 1024;
 
 /// Returns the name of the adapter with this address. Its first byte is 0, so that it is no path.
 fn name(of: SocketAddrV4) -> io::Result<SockAddr> {
@@ -60,7 +60,7 @@ pub(super) fn connect(local: SocketAddrV4, to: SocketAddrV4, file: &OwnedFd) -> 
     greeting[..MAGIC.len()].copy_from_slice(MAGIC);
     greeting[MAGIC.len()..GREETING - 2].copy_from_slice(&local.ip().octets());
     greeting[GREETING - 2..].copy_from_slice(&local.port().to_be_bytes());
-    send(&socket, &greeting, file.as_raw_fd())?;
+    send(&socket, &greeting, file.as_fd())?;
     Ok(socket)
 }
 
@@ -97,32 +97,25 @@ pub(super) fn greeted(socket: &Socket) -> io::Result<(SocketAddrV4, OwnedFd)> {
 /// - The errors of the system call.
 pub(super) fn hear(socket: &Socket) -> io::Result<()> {
     let mut byte = [0u8; 1];
-    // SAFETY: one writable byte. The system discards the rest of a longer message.
-    let len =
-        unsafe { libc::recv(socket.as_raw_fd(), byte.as_mut_ptr().cast(), byte.len(), libc::MSG_DONTWAIT) };
-    match len {
-        0 => Err(io::ErrorKind::UnexpectedEof.into()),
-        1.. => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+    // The system discards the rest of a longer message.
+    let (len, _) = rustix::net::recv(socket, &mut byte, RecvFlags::DONTWAIT)?;
+    if len == 0 { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(()) }
 }
 
 /// Wakes the peer. It wakes anyway if the connection is full.
 pub(super) fn wake(socket: &Socket) {
-    let byte = [0u8; 1];
-    // SAFETY: one readable byte. The call never waits. An error means that the peer is gone, which `hear` reports.
-    unsafe {
-        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-        libc::send(socket.as_raw_fd(), byte.as_ptr().cast(), byte.len(), flags)
-    };
+    // An error means that the peer is gone, which `hear` reports.
+    let _ = rustix::net::send(socket, &[0], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
 }
 
 /// Checks that the peer of a connection has the same user as this process.
+///
+/// rustix has this option too, but takes a peer in another PID namespace, whose number is 0, for impossible.
 fn check_user(socket: &Socket) -> io::Result<()> {
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
     // SAFETY: a live variable of the type that the option has, and its length.
-    checked(unsafe {
+    let result = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
             libc::SOL_SOCKET,
@@ -130,68 +123,37 @@ fn check_user(socket: &Socket) -> io::Result<()> {
             (&raw mut peer).cast(),
             &raw mut len,
         )
-    })?;
-    // SAFETY: takes no arguments and cannot fail.
-    let own = unsafe { libc::geteuid() };
-    if peer.uid == own { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
+    };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    if peer.uid == rustix::process::geteuid().as_raw() {
+        Ok(())
+    } else {
+        Err(io::ErrorKind::PermissionDenied.into())
+    }
 }
 
 /// Sends bytes and one descriptor.
-fn send(socket: &Socket, bytes: &[u8], fd: RawFd) -> io::Result<()> {
-    let mut control = Control([0; 24]);
-    let mut vector = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
-    // SAFETY: a C struct for which all zeroes is a value.
-    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-    message.msg_iov = &raw mut vector;
-    message.msg_iovlen = 1;
-    message.msg_control = control.0.as_mut_ptr().cast();
-    // SAFETY: the control buffer is aligned and has room for one header with one descriptor. The call reads both vectors,
-    // which outlive it.
-    let sent = unsafe {
-        let fd_bytes = size_of::<RawFd>() as libc::c_uint;
-        message.msg_controllen = libc::CMSG_SPACE(fd_bytes) as _;
-        let header = libc::CMSG_FIRSTHDR(&raw const message);
-        (*header).cmsg_level = libc::SOL_SOCKET;
-        (*header).cmsg_type = libc::SCM_RIGHTS;
-        (*header).cmsg_len = libc::CMSG_LEN(fd_bytes) as _;
-        libc::CMSG_DATA(header).cast::<RawFd>().write_unaligned(fd);
-        libc::sendmsg(socket.as_raw_fd(), &raw const message, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
-    };
-    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+fn send(socket: &Socket, bytes: &[u8], fd: BorrowedFd<'_>) -> io::Result<()> {
+    let (mut space, fds) = ([MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))], [fd]);
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    control.push(SendAncillaryMessage::ScmRights(&fds));
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    sendmsg(socket, &[IoSlice::new(bytes)], &mut control, flags)?;
+    Ok(())
 }
 
 /// Receives a message of at most the length of `bytes`. Returns its length and its first descriptor.
 fn receive(socket: &Socket, bytes: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
-    let mut control = Control([0; 24]);
-    let mut vector = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
-    // SAFETY: a C struct for which all zeroes is a value.
-    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-    message.msg_iov = &raw mut vector;
-    message.msg_iovlen = 1;
-    message.msg_control = control.0.as_mut_ptr().cast();
-    message.msg_controllen = control.0.len() as _;
-    let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
-    // SAFETY: the call fills both buffers, which outlive it, up to their lengths.
-    let len = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) };
-    if len < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    let mut first = None;
-    // SAFETY: the macros walk over the control messages that the system has written, within `msg_controllen`. Each
-    // descriptor in them is new and owned by nobody else; those after the first one are closed.
-    unsafe {
-        let mut header = libc::CMSG_FIRSTHDR(&raw const message);
-        while !header.is_null() {
-            if (*header).cmsg_level == libc::SOL_SOCKET && (*header).cmsg_type == libc::SCM_RIGHTS {
-                let data = libc::CMSG_DATA(header).cast::<RawFd>();
-                let bytes = (*header).cmsg_len as usize - libc::CMSG_LEN(0) as usize;
-                for i in 0..bytes / size_of::<RawFd>() {
-                    let fd = OwnedFd::from_raw_fd(data.add(i).read_unaligned());
-                    first.get_or_insert(fd);
-                }
-            }
-            header = libc::CMSG_NXTHDR(&raw const message, header);
-        }
-    }
-    Ok((len as usize, first))
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let received = recvmsg(socket, &mut [IoSliceMut::new(bytes)], &mut control, flags)?;
+    // All other descriptors are closed.
+    let mut fds = control.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(fds) => Some(fds),
+        _ => None,
+    });
+    Ok((received.bytes, fds.find_map(|mut fds| fds.next())))
 }
