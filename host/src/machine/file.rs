@@ -1,11 +1,14 @@
 //! Host memory that other processes can map: an anonymous file of sealed size. A mapping stays valid after the process
 //! that made the file has ended.
-#![allow(unsafe_code, reason = "memfd and mmap have no safe interface")]
+#![allow(unsafe_code, reason = "mmap has no safe interface")]
 
-use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
+
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 use rushmem_device::abi::DevAddr;
 use rushmem_softnic::{AtomicOp, HostMemory, Memory, MemoryError, Width};
@@ -13,11 +16,13 @@ use rushmem_softnic::{AtomicOp, HostMemory, Memory, MemoryError, Width};
 use super::{HEAP_ALIGN, HeapWindow, PeerHeap, Region};
 use crate::{Error, Result};
 
-const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
-fn failed(call: &'static str) -> Error {
-    let why = format!("{call}: {}; set RUSHMEM_PEER_PATH=auto", io::Error::last_os_error());
-    Error::Unavailable { what: "memory that other processes can map".into(), why }
+fn failed(call: &'static str) -> impl Fn(Errno) -> Error {
+    move |error| {
+        let why = format!("{call}: {}; set RUSHMEM_PEER_PATH=auto", std::io::Error::from(error));
+        Error::Unavailable { what: "memory that other processes can map".into(), why }
+    }
 }
 
 /// Allocates page-aligned, zeroed memory of `bytes` bytes as a file, mapped here.
@@ -25,21 +30,10 @@ fn failed(call: &'static str) -> Error {
 /// # Errors
 /// The errors of the operating system.
 pub(super) fn region(bytes: u64) -> Result<Region> {
-    // SAFETY: the name is a C string.
-    let raw = unsafe { libc::memfd_create(c"rushmem".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
-    if raw < 0 {
-        return Err(failed("memfd_create"));
-    }
-    // SAFETY: the system has just created the descriptor for this process.
-    let file = unsafe { OwnedFd::from_raw_fd(raw) };
-    // SAFETY: a descriptor that this function owns.
-    if unsafe { libc::ftruncate(file.as_raw_fd(), bytes as libc::off_t) } != 0 {
-        return Err(failed("ftruncate"));
-    }
-    // SAFETY: a descriptor that this function owns.
-    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, SEALS) } != 0 {
-        return Err(failed("fcntl(F_ADD_SEALS)"));
-    }
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let file = memfd_create(c"rushmem", flags).map_err(failed("memfd_create"))?;
+    ftruncate(&file, bytes).map_err(failed("ftruncate"))?;
+    fcntl_add_seals(&file, SEALS).map_err(failed("fcntl(F_ADD_SEALS)"))?;
     let pages = NativeHeapWindow::of(&file, bytes)?;
     let addr = pages.base();
     // SAFETY: `FileMemory` keeps the pages mapped as long as `memory`, and exposes them by address only.
@@ -59,18 +53,9 @@ pub(super) fn region(bytes: u64) -> Result<Region> {
 /// # Errors
 /// [`Error::Unavailable`] if it can, or if the system does not report it.
 fn lasting(file: &OwnedFd, bytes: u64) -> Result<()> {
-    // SAFETY: a descriptor that the caller owns.
-    let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
-    if seals < 0 {
-        return Err(failed("fcntl(F_GET_SEALS)"));
-    }
-    // SAFETY: a `stat` may be all zeroes.
-    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: a descriptor that the caller owns, and a live variable.
-    if unsafe { libc::fstat(file.as_raw_fd(), &mut stat) } != 0 {
-        return Err(failed("fstat"));
-    }
-    if seals & libc::F_SEAL_SHRINK == 0 || (stat.st_size as u64) < bytes {
+    let seals = fcntl_get_seals(file).map_err(failed("fcntl(F_GET_SEALS)"))?;
+    let stat = fstat(file).map_err(failed("fstat"))?;
+    if !seals.contains(SealFlags::SHRINK) || (stat.st_size as u64) < bytes {
         let why = format!("it has {} bytes and may shrink; {bytes} fixed bytes are needed", stat.st_size);
         return Err(Error::Unavailable { what: "the file of a heap".into(), why });
     }
@@ -112,11 +97,11 @@ impl NativeHeapWindow {
 
     fn put(&self, slot: u32, file: &OwnedFd, bytes: u64) -> Result<()> {
         let at = self.start.as_ptr().wrapping_add((u64::from(slot) * self.stride) as usize);
-        let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED);
+        let (access, kind) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::FIXED);
         // SAFETY: replaces pages that were reserved for this slot and that nothing uses. The rest of the reservation
         // stays, and is unmapped with it.
-        let mapped = unsafe { libc::mmap(at.cast(), bytes as usize, access, kind, file.as_raw_fd(), 0) };
-        if mapped == libc::MAP_FAILED { Err(failed("mmap")) } else { Ok(()) }
+        unsafe { mmap(at.cast(), bytes as usize, access, kind, file, 0) }.map_err(failed("mmap"))?;
+        Ok(())
     }
 }
 
@@ -155,21 +140,20 @@ struct AddressRange {
 
 impl AddressRange {
     fn reserve(bytes: usize) -> Result<Self> {
-        let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let kind = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: new pages without access, at an address that the system chooses.
-        let start = unsafe { libc::mmap(ptr::null_mut(), bytes, libc::PROT_NONE, kind, -1, 0) };
-        match NonNull::new(start.cast::<u8>()) {
-            Some(start) if start.as_ptr().cast() != libc::MAP_FAILED => Ok(Self { start, bytes }),
-            _ => Err(failed("mmap")),
-        }
+        let start = unsafe { mmap_anonymous(ptr::null_mut(), bytes, ProtFlags::empty(), kind) };
+        let start = start.map_err(failed("mmap"))?;
+        let start = NonNull::new(start.cast()).ok_or(Errno::NOMEM).map_err(failed("mmap"))?;
+        Ok(Self { start, bytes })
     }
 }
 
 impl Drop for AddressRange {
     fn drop(&mut self) {
         // SAFETY: reserved in `reserve`, and unmapped once with everything mapped in it.
-        if unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) } != 0 {
-            tracing::warn!("{}", failed("munmap"));
+        if let Err(error) = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) } {
+            tracing::warn!("{}", failed("munmap")(error));
         }
     }
 }
@@ -231,18 +215,14 @@ mod tests {
         let ours = region(4096).unwrap();
         let file = ours.file.as_ref().unwrap();
         for bytes in [0, 8192] {
-            // SAFETY: a descriptor that this test owns.
-            assert_ne!(unsafe { libc::ftruncate(file.as_raw_fd(), bytes) }, 0);
+            assert_eq!(ftruncate(file, bytes), Err(Errno::PERM));
         }
     }
 
     #[test]
     fn rejects_a_file_that_may_shrink() {
-        // SAFETY: the name is a C string, and this test owns the descriptor.
-        let open =
-            unsafe { OwnedFd::from_raw_fd(libc::memfd_create(c"open".as_ptr(), libc::MFD_ALLOW_SEALING)) };
-        // SAFETY: a descriptor that this test owns.
-        assert_eq!(unsafe { libc::ftruncate(open.as_raw_fd(), 4096) }, 0);
+        let open = memfd_create(c"open", MemfdFlags::ALLOW_SEALING).unwrap();
+        ftruncate(&open, 4096).unwrap();
         assert!(lasting(&open, 4096).is_err());
         assert!(lasting(region(4096).unwrap().file.as_ref().unwrap(), 8192).is_err());
     }
