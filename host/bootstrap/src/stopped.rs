@@ -39,6 +39,9 @@ mod tests {
 
     use super::*;
 
+    /// A variable of the process that sleeps.
+    const SLEEPS: &str = "STOPPED_TEST_SLEEPS";
+
     fn stop(pid: u32) {
         assert!(Command::new("kill").args(["-STOP", &pid.to_string()]).status().unwrap().success());
         let begin = Instant::now();
@@ -57,7 +60,7 @@ mod tests {
         other.wait().unwrap();
 
         let mut same = Command::new(std::env::current_exe().unwrap());
-        same.args(["--ignored", "--exact", "stopped::tests::sleeps"]).stdout(Stdio::null());
+        same.args(["--ignored", "--exact", "stopped::tests::sleeps"]).env(SLEEPS, "1").stdout(Stdio::null());
         let mut same = same.spawn().unwrap();
         assert!(!kill_if_stopped(same.id()), "it runs");
         stop(same.id());
@@ -68,6 +71,8 @@ mod tests {
     #[test]
     #[ignore = "a process for the test above"]
     fn sleeps() {
-        std::thread::sleep(Duration::from_secs(60));
+        if std::env::var_os(SLEEPS).is_some() {
+            std::thread::sleep(Duration::from_secs(60));
+        }
     }
 }
