@@ -158,20 +158,41 @@ fn skip(test: &str, reason: &str) {
     println!("SKIPPED {test}: {reason}");
 }
 
-/// Builds applications outside of the repository. It is a single test because each application costs a full GPU build.
-#[test]
-fn builds_applications_outside_of_the_repository() {
-    let name = "builds_applications_outside_of_the_repository";
+/// Whether this machine can compile for GPUs. Otherwise the test is skipped.
+fn has_compiler(test: &str) -> bool {
     let search = Search::run().unwrap();
     if search.found.is_none() {
-        return skip(name, &format!("no compiler for the GPU: {:?}", search.rejected));
+        skip(test, &format!("no compiler for the GPU: {:?}", search.rejected));
     }
-    let here = App::new("app-here", r#"rushmem_ptx::build("kernels");"#);
-    let ptx = has_its_kernels(&here);
+    search.found.is_some()
+}
+
+fn app_here() -> App {
+    App::new("app-here", r#"rushmem_ptx::build("kernels");"#)
+}
+
+#[test]
+fn an_application_outside_of_the_repository_embeds_its_kernels() {
+    let name = "an_application_outside_of_the_repository_embeds_its_kernels";
+    if !has_compiler(name) {
+        return;
+    }
+    let ptx = has_its_kernels(&app_here());
     match ptxas::find() {
         Ok(ptxas) => assembles(&ptx, &ptxas),
         Err(why) => skip(&format!("{name}: assembles"), &why.to_string()),
     }
+}
+
+/// Builds applications after mistakes and changes. It is a single test because each application costs a full GPU build.
+#[test]
+#[ignore = "slow: runs with --ignored"]
+fn builds_follow_changes_and_name_mistakes() {
+    if !has_compiler("builds_follow_changes_and_name_mistakes") {
+        return;
+    }
+    let here = app_here();
+    let ptx = has_its_kernels(&here);
     names_a_kernel_that_may_panic(&here);
     names_errors_of_the_gpu_build(&here);
     asks_for_no_std(&here);

@@ -81,8 +81,11 @@ fn mpi_program(test: &str, launcher: Launcher, compiler: &str, package: &str) ->
 }
 
 #[test]
-fn open_mpi() {
-    if let Some(program) = mpi_program("open_mpi", OPEN_MPI, "mpicc.openmpi", "libopenmpi-dev") {
+#[ignore = "slow: runs with --ignored"]
+fn open_mpi_on_all_transports() {
+    if let Some(program) =
+        mpi_program("open_mpi_on_all_transports", OPEN_MPI, "mpicc.openmpi", "libopenmpi-dev")
+    {
         everywhere(OPEN_MPI, &program);
     }
 }
@@ -144,14 +147,35 @@ fn open_mpi_by_libfabric() {
 #[test]
 fn mpich() {
     if let Some(program) = mpi_program("mpich", MPICH, "mpicc.mpich", "libmpich-dev") {
-        everywhere(MPICH, &program);
+        run(MPICH, 2, &program, "^sm,tcp", &[]);
     }
 }
 
 #[test]
+#[ignore = "slow: runs with --ignored"]
+fn mpich_on_all_transports() {
+    if let Some(program) = mpi_program("mpich_on_all_transports", MPICH, "mpicc.mpich", "libmpich-dev") {
+        everywhere(MPICH, &program);
+    }
+}
+
+/// Returns `shmem.c`, made by the compiler of Open MPI, if its launcher is there.
+fn shmem_program(test: &str) -> Option<PathBuf> {
+    let there = all_there(test, &["oshrun"], OPENSHMEM.package);
+    there.then(|| program::shmem_program(test)).flatten()
+}
+
+#[test]
 fn openshmem() {
-    let there = all_there("openshmem", &["oshrun"], OPENSHMEM.package);
-    if let Some(program) = there.then(|| program::shmem_program("openshmem")).flatten() {
+    if let Some(program) = shmem_program("openshmem") {
+        run(OPENSHMEM, 2, &program, "^sm,tcp", &[]);
+    }
+}
+
+#[test]
+#[ignore = "slow: runs with --ignored"]
+fn openshmem_on_all_transports() {
+    if let Some(program) = shmem_program("openshmem_on_all_transports") {
         everywhere(OPENSHMEM, &program);
     }
 }

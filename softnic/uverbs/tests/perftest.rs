@@ -86,8 +86,6 @@ fn datagram_ping_pong() {
 
 #[test]
 fn writes() {
-    all_sizes(&[], "ib_write_bw -n 5", ALL_SIZES);
-    all_sizes(&[], "ib_write_lat -n 5 -C", ALL_SIZES);
     perftest(&[], "ib_write_bw -n 20 -q 2 -b");
     perftest(&["--link", "ib"], "ib_write_bw -n 20");
 }
@@ -102,7 +100,6 @@ fn inline_data() {
 
 #[test]
 fn reads() {
-    all_sizes(&[], "ib_read_bw -n 5", ALL_SIZES);
     perftest(&[], "ib_read_lat -n 20 -s 1000");
     perftest(&[], "ib_read_lat -n 5 -s 1000000");
     perftest(&[], "ib_read_bw -n 20 -q 2 -o 4");
@@ -121,7 +118,6 @@ fn atomics() {
 
 #[test]
 fn sends() {
-    all_sizes(&[], "ib_send_bw -n 5", ALL_SIZES);
     perftest(&[], "ib_send_lat -n 20 -s 1000");
     perftest(&[], "ib_send_lat -n 5 -s 1000000");
     perftest(&[], "ib_send_bw -n 20 -q 2 -b");
@@ -132,7 +128,6 @@ fn sends() {
 
 #[test]
 fn writes_and_sends_of_unreliable_connections() {
-    all_sizes(&[], "ib_write_bw -c UC -n 5", ALL_SIZES);
     perftest(&[], "ib_write_lat -c UC -n 20");
     perftest(&[], "ib_send_bw -c UC -n 20 -s 4096");
     perftest(&[], "ib_send_lat -c UC -n 20 -s 10000");
@@ -141,7 +136,6 @@ fn writes_and_sends_of_unreliable_connections() {
 
 #[test]
 fn dynamic_connections() {
-    all_sizes(&[], "ib_write_bw -c DC -n 5", ALL_SIZES);
     for tool in ["ib_write_lat", "ib_read_bw", "ib_read_lat", "ib_send_bw", "ib_send_lat"] {
         perftest(&[], &format!("{tool} -c DC -n 20"));
     }
@@ -157,7 +151,6 @@ fn dynamic_connections() {
 
 #[test]
 fn extended_connections() {
-    all_sizes(&[], "ib_send_bw -c XRC -n 5", ALL_SIZES);
     for tool in ["ib_write_bw", "ib_write_lat", "ib_read_bw", "ib_read_lat", "ib_send_lat"] {
         perftest(&[], &format!("{tool} -c XRC -n 20"));
     }
@@ -187,4 +180,41 @@ fn datagrams() {
     all_sizes(&[], "ib_send_bw -c UD -n 20", 1..=12);
     perftest(&[], "ib_send_lat -c UD -n 20 -s 4096");
     perftest(&["--link", "ib"], "ib_send_lat -c UD -n 20");
+}
+
+#[test]
+#[ignore = "slow: runs with --ignored"]
+fn writes_of_all_sizes() {
+    all_sizes(&[], "ib_write_bw -n 5", ALL_SIZES);
+    all_sizes(&[], "ib_write_lat -n 5 -C", ALL_SIZES);
+}
+
+#[test]
+#[ignore = "slow: runs with --ignored"]
+fn reads_of_all_sizes() {
+    all_sizes(&[], "ib_read_bw -n 5", ALL_SIZES);
+}
+
+#[test]
+#[ignore = "slow: runs with --ignored"]
+fn sends_of_all_sizes() {
+    all_sizes(&[], "ib_send_bw -n 5", ALL_SIZES);
+}
+
+#[test]
+#[ignore = "slow: runs with --ignored"]
+fn writes_of_unreliable_connections_of_all_sizes() {
+    all_sizes(&[], "ib_write_bw -c UC -n 5", ALL_SIZES);
+}
+
+#[test]
+#[ignore = "slow: runs with --ignored"]
+fn writes_of_dynamic_connections_of_all_sizes() {
+    all_sizes(&[], "ib_write_bw -c DC -n 5", ALL_SIZES);
+}
+
+#[test]
+#[ignore = "slow: runs with --ignored"]
+fn sends_of_extended_connections_of_all_sizes() {
+    all_sizes(&[], "ib_send_bw -c XRC -n 5", ALL_SIZES);
 }

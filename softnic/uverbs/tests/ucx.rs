@@ -83,6 +83,7 @@ fn reliable(name: &str, alias: &str) {
 }
 
 #[test]
+#[ignore = "slow: runs with --ignored"]
 fn rc_verbs() {
     reliable("rc_verbs", "rc_v");
 }
@@ -93,6 +94,7 @@ fn rc_mlx5() {
 }
 
 #[test]
+#[ignore = "slow: runs with --ignored"]
 fn dc_mlx5() {
     reliable("dc_mlx5", "dc_x");
 }
@@ -103,6 +105,7 @@ fn ud_verbs() {
 }
 
 #[test]
+#[ignore = "slow: runs with --ignored"]
 fn ud_mlx5() {
     transport("ud_mlx5", "ud_x", UCT_MESSAGES);
 }

@@ -1,41 +1,70 @@
 //! The settings of the suite: each value of each setting is combined with most of the others.
 //!
-//! Every third job has weak QPs: NIC and PCIe may reorder the data of puts.
+//! Tests run with representative settings, unless `SUITE_SETUPS=all`. Every third job has weak QPs: NIC and PCIe may
+//! reorder the data of puts.
 
 use std::collections::HashSet;
+use std::process::Command;
 use std::sync::OnceLock;
 
 use rushmem::config::{Config, PeerPath, Switch};
 use rushmem_tests::Setup;
 
-/// PEs, depth of the send queues, form of the CQs, QPs a peer, path to peers, NICs a PE, when QPs are connected. In a
-/// `mixed` job only PEs 0 and 1, 2 and 3, ... are P2P peers. In a `dc` job two DC initiators serve all peers.
-type Variation = (u32, u32, &'static str, u32, &'static str, u32, &'static str);
+/// How the PEs of a job reach each other.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Peers {
+    /// As the runtime chooses.
+    Auto,
+    Nic,
+    P2p,
+    /// PEs 0 and 1, 2 and 3, ... are P2P peers. Others use the NIC.
+    Mixed,
+    /// Two DC initiators serve all peers.
+    Dc,
+}
 
-const VARIATIONS: &[Variation] = &[
-    (1, 1024, "ring", 1, "auto", 1, "lazy"),
-    (1, 2, "collapsed", 3, "nic", 2, "lazy"),
-    (2, 2, "ring", 1, "auto", 1, "eager"),
-    (2, 8, "collapsed", 1, "nic", 2, "lazy"),
-    (3, 8, "ring", 3, "auto", 1, "lazy"),
-    (3, 1024, "collapsed", 3, "auto", 1, "eager"),
-    (4, 2, "collapsed", 1, "auto", 1, "lazy"),
-    (4, 1024, "ring", 1, "nic", 1, "lazy"),
-    (5, 2, "ring", 3, "nic", 1, "eager"),
-    (5, 8, "collapsed", 1, "auto", 2, "lazy"),
-    (2, 8, "ring", 1, "p2p", 1, "eager"),
-    (3, 2, "collapsed", 3, "p2p", 2, "lazy"),
-    (4, 8, "ring", 1, "mixed", 1, "lazy"),
-    (5, 2, "collapsed", 1, "mixed", 2, "eager"),
-    (5, 8, "ring", 1, "dc", 2, "lazy"),
-    (4, 2, "collapsed", 3, "dc", 1, "eager"),
-];
+#[derive(Clone, Copy)]
+struct Variation {
+    pes: u32,
+    sq_depth: u32,
+    cq: &'static str,
+    qps_per_peer: u32,
+    peers: Peers,
+    nics_per_pe: u32,
+    connect: &'static str,
+}
 
-/// Returns all of the suite's settings. Under the sanitizer, all PEs are P2P peers. It then leaves out those that differ in
-/// the use of NICs only.
+#[rustfmt::skip] // one line each
+const VARIATIONS: &[Variation] = {
+    use Peers::{Auto, Dc, Mixed, Nic, P2p};
+    &[
+        Variation { pes: 1, sq_depth: 1024, cq: "ring", qps_per_peer: 1, peers: Auto, nics_per_pe: 1, connect: "lazy" },
+        Variation { pes: 1, sq_depth: 2, cq: "collapsed", qps_per_peer: 3, peers: Nic, nics_per_pe: 2, connect: "lazy" },
+        Variation { pes: 2, sq_depth: 2, cq: "ring", qps_per_peer: 1, peers: Auto, nics_per_pe: 1, connect: "eager" },
+        Variation { pes: 2, sq_depth: 8, cq: "collapsed", qps_per_peer: 1, peers: Nic, nics_per_pe: 2, connect: "lazy" },
+        Variation { pes: 3, sq_depth: 8, cq: "ring", qps_per_peer: 3, peers: Auto, nics_per_pe: 1, connect: "lazy" },
+        Variation { pes: 3, sq_depth: 1024, cq: "collapsed", qps_per_peer: 3, peers: Auto, nics_per_pe: 1, connect: "eager" },
+        Variation { pes: 4, sq_depth: 2, cq: "collapsed", qps_per_peer: 1, peers: Auto, nics_per_pe: 1, connect: "lazy" },
+        Variation { pes: 4, sq_depth: 1024, cq: "ring", qps_per_peer: 1, peers: Nic, nics_per_pe: 1, connect: "lazy" },
+        Variation { pes: 5, sq_depth: 2, cq: "ring", qps_per_peer: 3, peers: Nic, nics_per_pe: 1, connect: "eager" },
+        Variation { pes: 5, sq_depth: 8, cq: "collapsed", qps_per_peer: 1, peers: Auto, nics_per_pe: 2, connect: "lazy" },
+        Variation { pes: 2, sq_depth: 8, cq: "ring", qps_per_peer: 1, peers: P2p, nics_per_pe: 1, connect: "eager" },
+        Variation { pes: 3, sq_depth: 2, cq: "collapsed", qps_per_peer: 3, peers: P2p, nics_per_pe: 2, connect: "lazy" },
+        Variation { pes: 4, sq_depth: 8, cq: "ring", qps_per_peer: 1, peers: Mixed, nics_per_pe: 1, connect: "lazy" },
+        Variation { pes: 5, sq_depth: 2, cq: "collapsed", qps_per_peer: 1, peers: Mixed, nics_per_pe: 2, connect: "eager" },
+        Variation { pes: 5, sq_depth: 8, cq: "ring", qps_per_peer: 1, peers: Dc, nics_per_pe: 2, connect: "lazy" },
+        Variation { pes: 4, sq_depth: 2, cq: "collapsed", qps_per_peer: 3, peers: Dc, nics_per_pe: 1, connect: "eager" },
+    ]
+};
+
+/// Indices of variations that together have most values of each setting.
+const REPRESENTATIVE: &[usize] = &[1, 2, 11, 12, 15];
+
+/// Returns the suite's settings. Under the sanitizer, all PEs are P2P peers. It then leaves out those that differ in the use
+/// of NICs only.
 pub(crate) fn all() -> impl Iterator<Item = Setup> {
     let mut seen = HashSet::new();
-    every().filter(move |setup| {
+    chosen().filter(move |setup| {
         let Config { sanitize, p2p_group, .. } = setup.config();
         seen.insert((setup.pes(), *p2p_group)) || *sanitize == Switch::Off
     })
@@ -48,31 +77,36 @@ pub(crate) fn has_dc() -> bool {
     option_env!("RUSHMEM_PTX_DC") == Some("1") || *NATIVE.get_or_init(is_native)
 }
 
-fn every() -> impl Iterator<Item = Setup> {
-    let wanted = |(_, variation): &(usize, &Variation)| variation.4 != "dc" || has_dc();
-    VARIATIONS.iter().enumerate().filter(wanted).map(|(i, &(pes, depth, cq, qps, path, nics, connect))| {
-        let (ordering, relaxed) = if i % 3 == 0 { ("out_of_order", "on") } else { ("auto", "auto") };
-        let record = if i % 4 == 1 { "off" } else { "auto" };
-        let dc_above = if path == "dc" { "0" } else { "auto" };
-        let (path, group) = match path {
-            "mixed" => ("p2p", 2),
-            "dc" => ("nic", 0),
-            path => (path, 0),
-        };
-        Setup::new(pes)
-            .with("sq_depth", depth)
-            .with("cq", cq)
-            .with("qps_per_peer", qps)
-            .with("peer_path", path)
-            .with("p2p_group", group)
-            .with("nics_per_pe", nics)
-            .with("dc_above", dc_above)
-            .with("dcis", 2)
-            .with("connect", connect)
-            .with("ordering", ordering)
-            .with("relaxed_ordering", relaxed)
-            .with("doorbell_record", record)
-    })
+fn chosen() -> impl Iterator<Item = Setup> {
+    let every = std::env::var_os("SUITE_SETUPS").is_some_and(|value| value == "all");
+    let is_chosen = move |i: &usize| every || REPRESENTATIVE.contains(i);
+    let can_run = |i: &usize| VARIATIONS[*i].peers != Peers::Dc || has_dc();
+    (0..VARIATIONS.len()).filter(is_chosen).filter(can_run).map(setup)
+}
+
+/// Creates the job of the variation with this index.
+fn setup(i: usize) -> Setup {
+    let Variation { pes, sq_depth, cq, qps_per_peer, peers, nics_per_pe, connect } = VARIATIONS[i];
+    let (ordering, relaxed) = if i % 3 == 0 { ("out_of_order", "on") } else { ("auto", "auto") };
+    let record = if i % 4 == 1 { "off" } else { "auto" };
+    let path = match peers {
+        Peers::Auto => "auto",
+        Peers::Nic | Peers::Dc => "nic",
+        Peers::P2p | Peers::Mixed => "p2p",
+    };
+    Setup::new(pes)
+        .with("sq_depth", sq_depth)
+        .with("cq", cq)
+        .with("qps_per_peer", qps_per_peer)
+        .with("peer_path", path)
+        .with("p2p_group", if peers == Peers::Mixed { 2 } else { 0 })
+        .with("nics_per_pe", nics_per_pe)
+        .with("dc_above", if peers == Peers::Dc { "0" } else { "auto" })
+        .with("dcis", 2)
+        .with("connect", connect)
+        .with("ordering", ordering)
+        .with("relaxed_ordering", relaxed)
+        .with("doorbell_record", record)
 }
 
 /// Returns settings of jobs with an even number of PEs.
@@ -85,4 +119,16 @@ pub(crate) fn with_host_windows() -> impl Iterator<Item = Setup> {
     let gpus = Setup::new(2).run(|pe| Ok(pe.gpu()));
     let several = gpus[0] != gpus[1];
     all().filter(move |setup| !(several && setup.config().peer_path == PeerPath::P2p))
+}
+
+/// Runs this program again, with all settings.
+#[test]
+#[ignore = "slow: runs with --ignored"]
+fn all_tests_pass_with_all_settings() {
+    let program = std::env::current_exe().unwrap();
+    let output = Command::new(program).env("SUITE_SETUPS", "all").output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let passed = text.lines().filter(|line| line.starts_with("test ") && line.ends_with(" ... ok")).count();
+    println!("{text}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && passed > 200, "{}: {passed} tests passed", output.status);
 }

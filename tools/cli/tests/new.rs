@@ -72,6 +72,7 @@ fn a_project_below_another_workspace_is_on_its_own() {
 }
 
 #[test]
+#[ignore = "slow: runs with --ignored"]
 fn the_project_passes_its_test_and_runs_with_any_launch_method() {
     let tmp = TempDir::new().unwrap();
     let said = created(tmp.path(), &["new-project-test"]);
@@ -98,6 +99,7 @@ fn the_project_passes_its_test_and_runs_with_any_launch_method() {
 }
 
 #[test]
+#[ignore = "slow: runs with --ignored"]
 fn mistakes_with_ptx_are_one_clear_error() {
     let tmp = TempDir::new().unwrap();
     created(tmp.path(), &["ptx-mistakes-test"]);

@@ -53,6 +53,7 @@ pub(crate) fn has_weak_memory(test: &str) -> bool {
 }
 
 #[test]
+#[ignore = "slow: runs with --ignored"]
 fn weak_memory_shows_missing_fences() {
     if !has_weak_memory("weak_memory_shows_missing_fences") {
         return;
@@ -81,6 +82,7 @@ fn named(name: &str) -> Test {
 }
 
 #[test]
+#[ignore = "slow: runs with --ignored"]
 fn fence_and_quiet_depend_on_read_backs_where_keys_are_relaxed() {
     if skipped("fence_and_quiet_depend_on_read_backs_where_keys_are_relaxed") {
         return;

@@ -1,4 +1,4 @@
-//! Every test on every path.
+//! Every test on every path. The ignored paths are variations of the others.
 
 use std::path::Path as File;
 use std::sync::{LazyLock, Mutex, PoisonError};
@@ -35,6 +35,7 @@ fn nothing_forbidden_in_weak_memory(path: Path) {
 }
 
 #[test]
+#[ignore = "slow: runs with --ignored"]
 fn own_memory_weak() {
     nothing_forbidden_in_weak_memory(PATHS[0]);
 }
@@ -45,43 +46,54 @@ fn p2p_weak() {
 }
 
 #[test]
+#[ignore = "slow: runs with --ignored"]
 fn p2p_and_nic_weak_adversary() {
     nothing_forbidden_in_weak_memory(PATHS[6].with_adversary());
 }
 
+/// Makes a test of each path with these faults.
 macro_rules! paths {
-    ($($name:ident $($adverse:ident $reordering:ident $relaxed:ident)? = $i:literal;)*) => {$(
+    ($($(#[$ignore:meta])? $name:ident = $i:literal, $faults:ident;)*) => {$(
         #[test]
+        $(#[$ignore])?
         fn $name() {
-            nothing_forbidden(PATHS[$i]);
+            nothing_forbidden(PATHS[$i].with(Faults::$faults));
         }
-
-        $(#[test]
-        fn $adverse() {
-            nothing_forbidden(PATHS[$i].with_adversary());
-        }
-
-        #[test]
-        fn $reordering() {
-            nothing_forbidden(PATHS[$i].with(Faults::Reordering));
-        }
-
-        #[test]
-        fn $relaxed() {
-            nothing_forbidden(PATHS[$i].with(Faults::Relaxed));
-        })?
     )*};
 }
 
 paths! {
-    own_memory = 0;
-    own_nic own_nic_adversary own_nic_reordering own_nic_relaxed = 1;
-    one_queue one_queue_adversary one_queue_reordering one_queue_relaxed = 2;
-    three_queues three_queues_adversary three_queues_reordering three_queues_relaxed = 3;
-    collapsed collapsed_adversary collapsed_reordering collapsed_relaxed = 4;
-    p2p = 5;
-    p2p_and_nic p2p_and_nic_adversary p2p_and_nic_reordering p2p_and_nic_relaxed = 6;
-    two_nics two_nics_adversary two_nics_reordering two_nics_relaxed = 7;
-    two_nics_with_queues two_nics_with_queues_adversary two_nics_with_queues_reordering
-        two_nics_with_queues_relaxed = 8;
+    own_memory = 0, None;
+    p2p = 5, None;
+    one_queue = 2, None;
+    collapsed_adversary = 4, Adversary;
+    two_nics_with_queues_reordering = 8, Reordering;
+    p2p_and_nic_relaxed = 6, Relaxed;
+}
+
+paths! {
+    #[ignore = "slow: runs with --ignored"] own_nic = 1, None;
+    #[ignore = "slow: runs with --ignored"] own_nic_adversary = 1, Adversary;
+    #[ignore = "slow: runs with --ignored"] own_nic_reordering = 1, Reordering;
+    #[ignore = "slow: runs with --ignored"] own_nic_relaxed = 1, Relaxed;
+    #[ignore = "slow: runs with --ignored"] one_queue_adversary = 2, Adversary;
+    #[ignore = "slow: runs with --ignored"] one_queue_reordering = 2, Reordering;
+    #[ignore = "slow: runs with --ignored"] one_queue_relaxed = 2, Relaxed;
+    #[ignore = "slow: runs with --ignored"] three_queues = 3, None;
+    #[ignore = "slow: runs with --ignored"] three_queues_adversary = 3, Adversary;
+    #[ignore = "slow: runs with --ignored"] three_queues_reordering = 3, Reordering;
+    #[ignore = "slow: runs with --ignored"] three_queues_relaxed = 3, Relaxed;
+    #[ignore = "slow: runs with --ignored"] collapsed = 4, None;
+    #[ignore = "slow: runs with --ignored"] collapsed_reordering = 4, Reordering;
+    #[ignore = "slow: runs with --ignored"] collapsed_relaxed = 4, Relaxed;
+    #[ignore = "slow: runs with --ignored"] p2p_and_nic = 6, None;
+    #[ignore = "slow: runs with --ignored"] p2p_and_nic_adversary = 6, Adversary;
+    #[ignore = "slow: runs with --ignored"] p2p_and_nic_reordering = 6, Reordering;
+    #[ignore = "slow: runs with --ignored"] two_nics = 7, None;
+    #[ignore = "slow: runs with --ignored"] two_nics_adversary = 7, Adversary;
+    #[ignore = "slow: runs with --ignored"] two_nics_reordering = 7, Reordering;
+    #[ignore = "slow: runs with --ignored"] two_nics_relaxed = 7, Relaxed;
+    #[ignore = "slow: runs with --ignored"] two_nics_with_queues = 8, None;
+    #[ignore = "slow: runs with --ignored"] two_nics_with_queues_adversary = 8, Adversary;
+    #[ignore = "slow: runs with --ignored"] two_nics_with_queues_relaxed = 8, Relaxed;
 }

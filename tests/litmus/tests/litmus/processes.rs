@@ -49,16 +49,19 @@ fn two_processes_p2p() {
 }
 
 #[test]
+#[ignore = "slow: runs with --ignored"]
 fn four_processes_p2p() {
     nothing_forbidden("four_processes_p2p", 4, 48, &["peer_path=p2p"]);
 }
 
 #[test]
+#[ignore = "slow: runs with --ignored"]
 fn two_processes_by_packets() {
     nothing_forbidden("two_processes_by_packets", 2, 48, &["peer_path=nic"]);
 }
 
 #[test]
+#[ignore = "slow: runs with --ignored"]
 fn four_processes_two_of_them_p2p() {
     nothing_forbidden("four_processes_two_of_them_p2p", 4, 48, &["peer_path=p2p", "p2p_group=2"]);
 }
@@ -70,6 +73,7 @@ fn four_processes_by_packets_adversary() {
 
 /// Shows forbidden outcomes of incorrect programs between processes, too.
 #[test]
+#[ignore = "slow: runs with --ignored"]
 fn incorrect_programs_show_forbidden_outcomes_between_processes() {
     let Some(output) = play(
         "incorrect_programs_show_forbidden_outcomes_between_processes",

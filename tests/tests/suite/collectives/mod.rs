@@ -396,9 +396,9 @@ fn alltoallv_delivers_blocks_of_any_length() {
     }
 }
 
-/// Repeats [`no_pe_leaves_a_barrier_early`](super::signals) with a hundred thousand barriers, for a nightly run.
+/// Repeats [`no_pe_leaves_a_barrier_early`](super::signals) with a hundred thousand barriers.
 #[test]
-#[ignore = "takes a minute: run it with --ignored"]
+#[ignore = "slow: runs with --ignored"]
 fn no_pe_gets_two_barriers_ahead() {
     for (pes, path) in [(2, "auto"), (3, "nic")] {
         let setup = Setup::new(pes).with("peer_path", path).with("softnic_fault", "skip_qp=0.1");
