@@ -87,6 +87,7 @@ fn pes_may_be_processes() {
 }
 
 #[test]
+#[ignore = "slow: runs with --ignored"]
 fn a_launcher_can_start_the_pes_of_every_benchmark() {
     let folder = tempfile::tempdir().unwrap();
     let json = folder.path().join("out.json");
