@@ -22,7 +22,10 @@ pub fn launcher(program: &str) -> Option<PathBuf> {
                 _ => "dev",
             };
             let mut build = Command::new(cargo);
-            build.args(["build", "-q", "-p", "rushmem-cli"]);
+            // All packages and a test, for the same features of dependencies as in `cargo test --workspace`: nothing is
+            // built again after that.
+            build.args(["build", "-q", "--workspace", "--test", "info"]);
+            build.args(["--bin", "rushmem", "--bin", "rushmem-preload"]);
             let built = build.args(["--profile", profile]).current_dir(env!("CARGO_MANIFEST_DIR")).status();
             assert!(built.is_ok_and(|status| status.success()), "the launcher cannot be built");
         }

@@ -46,7 +46,10 @@ pub(crate) fn built() -> &'static Path {
             let release = folder.file_name().is_some_and(|name| name == "release");
             let profile = if release { "release" } else { "dev" };
             let mut build = Command::new(cargo);
-            build.args(["build", "-q", "-p", "rushmem-cli", "--profile", profile]);
+            // All packages and a test, for the same features of dependencies as in `cargo test --workspace`: nothing is
+            // built again after that.
+            build.args(["build", "-q", "--workspace", "--test", "info", "--profile", profile]);
+            build.args(["--bin", "rushmem", "--bin", "rushmem-preload"]);
             let status = build.current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap();
             assert!(status.success(), "the launcher and the library cannot be built");
         }
