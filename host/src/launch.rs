@@ -5,9 +5,9 @@ use std::panic::Location;
 
 use rushmem_device::abi::CtxParts;
 use rushmem_device::kernel::Call;
+use rushmem_error::call_site::{self, CallSite};
 use rushmem_trace::Detail;
 
-use crate::call_site::{self, CallSite};
 use crate::launch_queue::{Dropped, LaunchId, LaunchResources, check_grid};
 use crate::machine::{Event, LaunchConfig};
 use crate::watchdog::Launched;

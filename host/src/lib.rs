@@ -91,12 +91,10 @@ mod comm;
 
 mod buffer;
 mod build;
-mod call_site;
 mod contexts;
 mod deadlines;
 mod descriptor;
 pub mod dlpack;
-mod error;
 mod exit;
 pub mod inspect;
 mod inventory;
@@ -107,17 +105,13 @@ mod log;
 mod machine;
 mod memory;
 mod modules;
-mod names;
-mod nic_error;
 mod nics;
 mod p2p;
 mod print;
 mod provider;
 mod ptx;
 mod queues;
-mod report;
 mod sanitize;
-mod status;
 mod teams;
 mod test_loop;
 mod trace;
@@ -132,27 +126,25 @@ pub use rushmem_native as native;
 pub use rushmem_sanitizer as sanitizer;
 
 pub use buffer::{Buffer, GpuBuffer, HostRange, MemoryLocation, Pages};
-pub use call_site::CallSite;
 pub use comm::{Comm, CommRequirements};
-pub use error::{Error, Result};
 pub use inventory::{Choice, FoundGpu, Inventory, inventory};
 pub use job::{AppError, Job};
 pub use launch::Launch;
 pub use life::{THREAD_LEVEL, ThreadLevel, is_initialized};
 pub use log::init_log;
 pub use machine::LaunchConfig;
-pub use nic_error::NicError;
-#[cfg(feature = "rdma")]
-pub use nic_error::RdmaError;
 pub use operations::{Operations, WaitSet};
 pub use p2p::PeerRoute;
 pub use pe::{ControlCosts, Hints, Kernels, Pe, RegisteredBuffer, UnregisterError, Window};
 pub use print::KernelLine;
 pub use ptx::Ptx;
 pub use queues::QpInfo;
-pub use report::DeviceError;
 pub use rushmem_device::info;
-pub use status::{Status, meaning_of};
+#[cfg(feature = "rdma")]
+#[doc(inline)]
+pub use rushmem_error::RdmaError;
+#[doc(inline)]
+pub use rushmem_error::{CallSite, DeviceError, Error, NicError, Result, Status, meaning_of};
 pub use stream::{Event, Graph, Stream};
 pub use teams::TeamConfig;
 

@@ -24,9 +24,11 @@ use bytemuck::{Pod, Zeroable};
 use rushmem_base::lock;
 use rushmem_device::abi::{ControlPage, CtxParts, ErrorRecord, ctx_flags};
 use rushmem_device::{LocalBuffer, SymSlice, Team};
+use rushmem_error::call_site;
+use rushmem_error::call_site::CallSite;
+use rushmem_error::{DeviceError, recorded};
 
 use crate::bootstrap::{Bootstrap, END, Gathered, PeerLost};
-use crate::call_site::CallSite;
 use crate::config::{Config, ConnectKind};
 use crate::contexts::Contexts;
 use crate::exit::end_job;
@@ -36,14 +38,13 @@ use crate::memory::Memory;
 use crate::modules::Modules;
 use crate::p2p::{PeerMap, PeerRoute};
 use crate::queues::{QpInfo, Service, Shape, StateMap};
-use crate::report::{DeviceError, recorded};
 use crate::sanitize::PeWatch;
 use crate::teams::Teams;
 use crate::test_loop::TestLoop;
 use crate::trace::PeTrace;
 use crate::waits::Waits;
 use crate::watchdog::Watchdog;
-use crate::{Error, Result, call_site};
+use crate::{Error, Result};
 
 pub use self::costs::ControlCosts;
 pub use self::kernels::Kernels;

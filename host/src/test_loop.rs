@@ -4,8 +4,8 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use rushmem_base::lock;
+use rushmem_error::call_site::CallSite;
 
-use crate::call_site::CallSite;
 use crate::{Error, Result};
 
 /// Time between two tests beyond which the host has done something else.

@@ -68,7 +68,7 @@ fn page() -> String {
 const ERRORS: &str = "\
 # Errors
 
-This page is made from `host/src/status.rs`; a test compares.
+This page is made from `host/error/src/status.rs`; a test compares.
 
 Every error of a host call has a text for people and a status for programs. The text names the cause and the remedy, and may
 change. The status is stable: `Error::status()` returns it, `Status::code()` its number, `Status::name()` its name. User errors

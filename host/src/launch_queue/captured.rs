@@ -54,8 +54,8 @@ mod tests {
         Event, ExecGraph, KernelLaunch, KernelStream, LaunchConfig, Machine, Native, Queued,
     };
     use crate::memory::{Memory, SegmentMap};
-    use crate::names::ObjectNames;
     use crate::watchdog::{Launched, Limits, Watchdog};
+    use rushmem_error::ObjectNames;
 
     fn native() -> Arc<dyn Machine> {
         Arc::new(Native::new(Default::default()))

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use rushmem_base::lock;
 use rushmem_device::abi::{CtxParts, DevAddr};
 use rushmem_device::kernel::Call;
+use rushmem_error::call_site::CallSite;
 
 use super::{LaunchId, LaunchResources, OWN, PooledIndex, QueueOwner, RecordedGraph, check_grid};
-use crate::call_site::CallSite;
 use crate::machine::{Event, KernelLaunch, KernelStream, LaunchConfig, Queued};
 use crate::watchdog::{LaunchSite, Launched, Run};
 use crate::{Error, Result};

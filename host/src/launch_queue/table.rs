@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use rushmem_base::lock;
 use rushmem_device::abi::{DevAddr, LAUNCH_QUEUES, SEALED};
+use rushmem_error::call_site::CallSite;
 
 use super::pool::{IndexPool, PooledIndex};
-use crate::call_site::CallSite;
 use crate::machine::{Machine, Region};
 use crate::{Error, Result};
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use rushmem_device::Handle;
+use rushmem_error::call_site::CallSite;
 
-use crate::call_site::CallSite;
 use crate::{Error, Result};
 
 /// Alignment of every object: a cache line, so that objects never share one.

@@ -17,9 +17,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use rushmem_base::lock;
 use rushmem_device::abi::{CtxParts, DevAddr, LOCAL_OFFSETS};
 use rushmem_device::{Handle, InvalidRange};
+use rushmem_error::ObjectNames;
 
 use crate::machine::{HEAP_ALIGN, Machine, Region};
-use crate::names::ObjectNames;
 use crate::queues::RemoteEnd;
 use crate::sanitize::Addresses;
 use crate::trace::WireRange;

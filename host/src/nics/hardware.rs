@@ -1,9 +1,10 @@
 //! The RDMA devices of this machine, and their assignment to PEs.
 
+use rushmem_error::NicError;
+
 use crate::config::{Config, HeapKind, Nic};
 use crate::cuda::{Attributes, Cuda, Device, driver_gate};
 use crate::machine::{Gpu, Machine, Native};
-use crate::nic_error::NicError;
 use crate::provider::rdma::{self, Candidate, Rdma};
 use crate::provider::topology::{Distance, PciPath, assign, distance};
 use crate::provider::{LinkLayer, Provider, sysfs};

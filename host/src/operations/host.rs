@@ -5,12 +5,13 @@ use std::time::Instant;
 use bytemuck::Pod;
 use rushmem_device::amo::{Addend, Amo, AmoWord};
 use rushmem_device::{Cmp, Scalar, Signal, Sym, SymSlice};
+use rushmem_error::call_site;
 use rushmem_runtime_kernels::code::{Atomic, Transfer};
 
 use super::Issue;
 use super::describe::one;
 use crate::launch_queue::{Operation, StagingBuffer};
-use crate::{Error, Pe, Result, call_site};
+use crate::{Error, Pe, Result};
 
 /// # Operations that return a value
 ///

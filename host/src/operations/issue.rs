@@ -1,7 +1,9 @@
 //! The one difference between host and stream operations: how an operation is issued.
 
+use rushmem_error::call_site;
+
 use crate::launch_queue::Operation;
-use crate::{Pe, Result, Stream, call_site};
+use crate::{Pe, Result, Stream};
 
 /// A type that issues operations. Only this crate implements it, since the module is private.
 pub trait Issue {

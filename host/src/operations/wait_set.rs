@@ -4,11 +4,12 @@ use std::time::Instant;
 
 use rushmem_device::amo::Amo;
 use rushmem_device::{Cmp, SymSlice};
+use rushmem_error::call_site;
 use rushmem_runtime_kernels::code::WaitSetOp;
 
 use super::Issue;
 use crate::launch_queue::StagingBuffer;
-use crate::{Error, Pe, Result, call_site};
+use crate::{Error, Pe, Result};
 
 /// A set of words of this PE with a condition for each, for waits and tests of `all`, `any` or `some` of them.
 ///

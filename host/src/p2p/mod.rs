@@ -17,13 +17,13 @@ use std::fs;
 
 use rushmem_base::boot_id;
 use rushmem_device::abi::{CtxParts, DevAddr, PeerDesc, ctx_flags};
+use rushmem_error::call_site::CallSite;
 use serde::{Deserialize, Serialize};
 
 use self::fd_server::FdServer;
 use self::local_heaps::LocalHeap;
 use self::nodes::{Mapping, nodes_of};
 use crate::bootstrap::{Bootstrap, nonce};
-use crate::call_site::CallSite;
 use crate::config::{Config, HeapKind, P2pAtomics, PeerPath, Switch};
 use crate::machine::{HeapWindow, Machine, PeerHeap, Region};
 use crate::{Error, Result};

@@ -5,12 +5,12 @@ use std::any::TypeId;
 use std::time::Instant;
 
 use rushmem_device::{ClaimableSharing, Context};
+use rushmem_error::call_site;
 
 use super::Pe;
 #[cfg(doc)]
 use crate::Error;
 use crate::Result;
-use crate::call_site;
 
 /// # Contexts
 ///

@@ -2,12 +2,14 @@
 
 use std::sync::Weak;
 
+use rushmem_error::call_site;
+
 use super::Pe;
 #[cfg(doc)]
 use crate::Error;
 use crate::machine::Module;
 use crate::modules::check_dc;
-use crate::{Ptx, Result, call_site};
+use crate::{Ptx, Result};
 
 /// Kernels that [`Pe::load`] has loaded. Dropping it unloads them.
 #[must_use = "dropping it unloads the kernels"]

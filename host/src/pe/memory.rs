@@ -5,11 +5,12 @@ use std::panic::Location;
 
 use bytemuck::Pod;
 use rushmem_device::{Handle, LocalBuffer, Sym, SymSlice};
+use rushmem_error::call_site;
+use rushmem_error::call_site::CallSite;
 
 use super::Pe;
-use crate::call_site::CallSite;
 use crate::memory::{ALIGNMENTS, Rejection, SEGMENT_ALIGN, Segment, misuse};
-use crate::{Error, Result, call_site};
+use crate::{Error, Result};
 
 /// The number of bytes that one step zeroes or copies.
 const STEP: u64 = 1 << 20;

@@ -3,7 +3,8 @@
 use std::panic::Location;
 use std::sync::Arc;
 
-use crate::call_site::CallSite;
+use rushmem_error::call_site::CallSite;
+
 use crate::launch_queue::{
     Dropped, LaunchId, LaunchResources, LaunchTable, Operation, PerBlockQueues, PooledIndex, QueueOwner,
     for_launch,

@@ -10,12 +10,13 @@ use std::panic::Location;
 
 use rushmem_device::abi::SegmentEnd;
 use rushmem_device::{Handle, Local, LocalBuffer, SymSlice};
+use rushmem_error::call_site;
+use rushmem_error::call_site::CallSite;
 
 use super::Pe;
 use crate::buffer::{Buffer, MemoryLocation};
-use crate::call_site::CallSite;
 use crate::memory::{GONE, Segment, misuse};
-use crate::{Error, Result, call_site};
+use crate::{Error, Result};
 
 /// The alignment of windows in bytes. Kernels may view the bytes of a window as elements of another type.
 const WINDOW_ALIGN: u64 = 16;

@@ -1,11 +1,12 @@
 //! Host calls that make, translate and destroy teams.
 
 use rushmem_device::Team;
+use rushmem_error::call_site;
 
 use super::Pe;
 use crate::bootstrap::PeerLost;
 use crate::teams::{Members, TeamCall, TeamConfig, TeamExchange, in_axis, strided};
-use crate::{Error, Result, call_site};
+use crate::{Error, Result};
 
 /// # Teams
 ///

@@ -13,6 +13,7 @@ pub(crate) mod topology;
 use std::sync::Arc;
 
 use rushmem_device::abi::DevAddr;
+use rushmem_error::NicError;
 use rushmem_mlx5::prm::caps::{Capability, QueryHcaCap};
 use rushmem_mlx5::prm::qp::{AddressPath, Mtu, SEND_DBR, SEND_NO_DBR};
 use rushmem_mlx5::prm::{Command, DecodeError, Response};
@@ -20,7 +21,6 @@ use rushmem_mlx5::prm::{Command, DecodeError, Response};
 use crate::config::Partition;
 use crate::machine::{Machine, Region};
 use crate::native::WaitChannel;
-use crate::nic_error::NicError;
 
 pub(crate) use keys::Keys;
 pub(crate) use soft::Soft;

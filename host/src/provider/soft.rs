@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, Mutex};
 
 use rushmem_base::lock;
+use rushmem_error::NicError;
 use rushmem_mlx5::Syndrome;
 use rushmem_mlx5::doorbell::uar;
 use rushmem_mlx5::prm::qp::{AddressPath, Mtu};
@@ -18,7 +19,6 @@ use super::{
 use crate::config::Partition;
 use crate::machine::{Machine, Region};
 use crate::native::WaitChannel;
-use crate::nic_error::NicError;
 use crate::trace::NicTrace;
 
 /// Number of the only port of the software ConnectX.

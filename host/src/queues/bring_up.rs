@@ -141,11 +141,11 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::machine::LimitedMachine;
-    use crate::nic_error::NicError;
     use crate::provider::{
         DoorbellForm, MappedDoorbell, NicEvent, Object, Pd, PortAddress, QpDoorbell, Soft, Uar, Umem,
         WantedUars,
     };
+    use rushmem_error::NicError;
 
     /// A call that a NIC refuses for queues in GPU memory.
     #[derive(Clone, Copy, Debug, PartialEq)]

@@ -3,6 +3,7 @@
 //! A rail has one target, which the initiators of all peers share. Its number and key travel in the allgather at the start.
 //! So an initiator needs no message: it is ready once it exists, and each WQE names its target by an address vector.
 
+use rushmem_error::NicError;
 use rushmem_mlx5::av::AvSeg;
 use rushmem_mlx5::be::{Be16, Be32};
 use rushmem_mlx5::prm::{cq, dct, qp, rmp};
@@ -10,7 +11,6 @@ use rushmem_mlx5::prm::{cq, dct, qp, rmp};
 use super::shape::CQE_BYTES;
 use crate::Result;
 use crate::machine::Region;
-use crate::nic_error::NicError;
 use crate::provider::{LinkLayer, Object, PortAddress, Provider, QUEUE_ALIGN, Umem, create, random};
 
 /// Entries of the target's queues, which stay empty: peers send no messages.

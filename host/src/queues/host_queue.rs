@@ -3,6 +3,7 @@
 use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
+use rushmem_error::NicError;
 use rushmem_mlx5::av::AvSeg;
 use rushmem_mlx5::doorbell::{Doorbell, Record, record_word};
 use rushmem_mlx5::{CqeOpcode, CqeWord, Emitted, Flags, Syndrome, Wqe};
@@ -11,7 +12,6 @@ use super::queue_memory::QueueMemory;
 use super::rail::{Loop, Qp, Rail, RetryPolicy};
 use super::shape::{CQE_BYTES, WQEBB_BYTES};
 use crate::Result;
-use crate::nic_error::NicError;
 use crate::provider::DoorbellForm;
 
 /// A QP that leads back to the NIC's own port, and the number of its postings. Fields drop in order.

@@ -12,6 +12,7 @@ use rushmem_device::abi::{
     ControlPage, CtxParts, DevAddr, Header, LAYOUT, MAGIC, PeerDesc, QpDesc, SegmentTable, VERSION,
     ctx_flags, reserved,
 };
+use rushmem_error::{DeviceError, recorded};
 use rushmem_mlx5::prm::qp::ServiceType;
 use rushmem_runtime_kernels::rushmem_probe;
 
@@ -21,7 +22,6 @@ use super::rail::{Loop, Qp, Rail, RetryPolicy};
 use super::state::{Deadlines, Handshakes, StateMap};
 use crate::machine::{KernelLaunch, LaunchConfig, Machine, Module, Region};
 use crate::modules::RUNTIME;
-use crate::report::{DeviceError, recorded};
 use crate::{Error, Result};
 
 /// Bytes at the end of the heap that the kernel uses.

@@ -5,11 +5,11 @@
 //!
 //! A relaxed key allows the PCIe bus to reorder WRITEs, too. Then `quiet` costs a READ.
 
+use rushmem_error::NicError;
 use rushmem_mlx5::prm::caps::{GeneralCap2, HcaCap};
 use rushmem_mlx5::prm::qp::QpContext;
 
 use crate::config::{Ordering, RelaxedOrdering};
-use crate::nic_error::NicError;
 use crate::provider::{NicKind, Provider, capabilities};
 use crate::{Error, Result};
 

@@ -1,12 +1,12 @@
 //! Memory of queues, and its registration with a NIC.
 
 use bytemuck::Zeroable;
+use rushmem_error::NicError;
 use rushmem_mlx5::doorbell::Record;
 
 use super::shape::{CQE_BYTES, Shape};
 use crate::Result;
 use crate::machine::Region;
-use crate::nic_error::NicError;
 use crate::provider::{NicKind, Provider, Umem};
 
 /// The queues and doorbell records of QPs. Fields drop in order: the registration before the memory.

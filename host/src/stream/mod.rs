@@ -23,12 +23,12 @@ use std::sync::Arc;
 use rushmem_device::abi::CtxParts;
 use rushmem_device::kernel::Call;
 use rushmem_device::{Cmp, Context, Scalar, Signal, Sym};
+use rushmem_error::call_site::{self, CallSite};
 use rushmem_runtime_kernels::code::Transfer;
 
 pub use graph::Graph;
 use graph::GraphRecorder;
 
-use crate::call_site::{self, CallSite};
 use crate::launch_queue::{Dropped, LaunchQueue, Operation, QueueOwner as _};
 use crate::machine::{self, LaunchConfig};
 use crate::watchdog::{LaunchSite, Launched};

@@ -7,9 +7,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use rushmem_base::{lock, wait_timeout};
+use rushmem_error::call_site::CallSite;
 
 use crate::bootstrap::{Bootstrap, PeerLost, PeerMessage};
-use crate::call_site::CallSite;
 use crate::{Error, Result};
 
 /// The first byte of every team message. Messages about queues begin with another byte.

@@ -7,13 +7,13 @@ use std::sync::{Arc, OnceLock};
 use rushmem_base::lock;
 use rushmem_device::abi::DevAddr;
 use rushmem_device::watch;
+use rushmem_error::ObjectNames;
 use rushmem_trace::{Detail, OpenSpan, Recorder, Span, now_ns};
 
 use super::JobTrace;
 use super::gpu::{RingMemory, RingSize, Rings};
 use super::offsets::WireRange;
 use crate::Result;
-use crate::names::ObjectNames;
 
 /// The timeline as a PE sees it. It does nothing if the job has none.
 #[derive(Clone, Debug, Default)]

@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use rushmem_base::lock;
 use rushmem_device::watch;
+use rushmem_error::ObjectNames;
 use rushmem_trace::{Recorder, Summary};
 
 use super::gpu::{self, GpuCalls};
 use super::offsets::WireOffsets;
 use super::{NicTrace, TraceFile};
 use crate::config::{Config, Switch};
-use crate::names::ObjectNames;
 use crate::{Error, Ptx, Result};
 
 /// The timeline of a job in this process.

@@ -9,12 +9,12 @@ use bytemuck::Zeroable;
 use rushmem_base::lock;
 use rushmem_device::Team;
 use rushmem_device::abi::ControlPage;
+use rushmem_error::ObjectNames;
+use rushmem_error::{DeviceError, recorded};
 use rushmem_trace::{PeWaits, Recorder, Site, Span, Totals, Until, Waiting, now_ns};
 
 use super::protocol::Cause;
 use crate::machine::Region;
-use crate::names::ObjectNames;
-use crate::report::{DeviceError, recorded};
 use crate::trace::PeTrace;
 use crate::watchdog::Watchdog;
 

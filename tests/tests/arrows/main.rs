@@ -29,6 +29,21 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("rushmem-service", &["rushmem-device", "rushmem-mlx5"]),
     ("rushmem-cuda", &["rushmem-base", "rushmem-service", "rushmem-softnic"]),
     (
+        "rushmem-error",
+        &[
+            "rushmem-base",
+            "rushmem-bootstrap",
+            "rushmem-config",
+            "rushmem-cuda",
+            "rushmem-device",
+            "rushmem-mlx5",
+            "rushmem-native",
+            "rushmem-sanitizer",
+            "rushmem-softnic",
+            "rushmem-trace",
+        ],
+    ),
+    (
         "rushmem",
         &[
             "rushmem-base",
@@ -36,6 +51,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "rushmem-config",
             "rushmem-cuda",
             "rushmem-device",
+            "rushmem-error",
             "rushmem-mlx5",
             "rushmem-native",
             "rushmem-runtime-kernels",

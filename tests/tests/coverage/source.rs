@@ -21,6 +21,7 @@ const CRATES: &[(&str, &str)] = &[
     ("rushmem", "host/bootstrap/src"),
     ("rushmem", "host/config/src"),
     ("rushmem", "host/cuda/src"),
+    ("rushmem", "host/error/src"),
     ("rushmem", "host/native/src"),
     ("rushmem_cli", "tools/cli/src"),
     ("rushmem_ptx", "ptx/src"),

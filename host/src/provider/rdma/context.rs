@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rdma_sys::{
     ibv_close_device, ibv_context, ibv_device, ibv_free_device_list, ibv_get_device_list, ibv_open_device,
 };
+use rushmem_error::{NicError, RdmaError, errno_text};
 use rushmem_mlx5::prm::{CmdError, CmdOpcode, Header};
 
 use super::ffi;
 use super::remedy::{SEE_DMESG, last_errno};
-use crate::nic_error::{NicError, RdmaError, errno_text};
 use crate::provider::Object;
 
 /// The RDMA devices that libibverbs finds.

@@ -9,6 +9,7 @@ use rdma_sys::{
     ibv_cq, ibv_create_cq, ibv_create_qp, ibv_destroy_cq, ibv_destroy_qp, ibv_modify_qp, ibv_qp, ibv_qp_attr,
     ibv_qp_attr_mask, ibv_qp_init_attr, ibv_qp_state, ibv_qp_type,
 };
+use rushmem_error::RdmaError;
 use rushmem_mlx5::prm::Response;
 use rushmem_mlx5::prm::qp::{QueryQp, QueryQpOut};
 
@@ -16,7 +17,6 @@ use super::context::Context;
 use super::ffi;
 use super::memory::RdmaPd;
 use super::remedy::{SEE_DMESG, last_errno, memory_remedy};
-use crate::nic_error::RdmaError;
 
 /// Returns the counter set of the port, or 0 with one warning per process if the set cannot be found.
 pub(super) fn counter_set(context: &Context, pd: &RdmaPd, port: u8) -> u8 {

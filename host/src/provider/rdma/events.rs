@@ -7,13 +7,13 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use rushmem_error::{RdmaError, errno_text};
 use rushmem_mlx5::prm::{CmdOpcode, Header, cq, qp};
 
 use super::context::{Context, DevxObject};
 use super::ffi::{self, event_type};
 use super::port::{Port, changed_address};
 use super::remedy::{SEE_DMESG, last_errno};
-use crate::nic_error::{RdmaError, errno_text};
 use crate::provider::NicEvent;
 
 /// Types of event queue entries (PRM, "Events").

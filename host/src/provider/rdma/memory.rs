@@ -10,13 +10,13 @@ use rdma_sys::{
     ibv_access_flags, ibv_alloc_pd, ibv_dealloc_pd, ibv_dereg_mr, ibv_mr, ibv_pd, ibv_reg_dmabuf_mr,
     ibv_reg_mr_iova,
 };
+use rushmem_error::{NicError, RdmaError, errno_text};
 
 use super::context::Context;
 use super::remedy::{SEE_DMESG, last_errno, memory_remedy};
 use super::{ffi, peer_memory};
 use crate::cuda::DeviceBuffer;
 use crate::machine::Region;
-use crate::nic_error::{NicError, RdmaError, errno_text};
 use crate::provider::{Key, KeyOrder, Pd, Umem, page_offset};
 
 /// Access of the NIC and of peers to a heap, through a strict key.

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use rdma_sys::{ibv_ah_attr, ibv_create_ah, ibv_destroy_ah};
 use rushmem_base::lock;
+use rushmem_error::{NicError, errno_text};
 use rushmem_mlx5::prm::caps::RoceCap;
 use rushmem_mlx5::prm::qp::{AddressPath, Mtu};
 
@@ -17,7 +18,6 @@ use super::ffi;
 use super::memory::RdmaPd;
 use super::port::Port;
 use super::remedy::last_errno;
-use crate::nic_error::{NicError, errno_text};
 use crate::provider::{LinkLayer, NicKind, PortAddress};
 
 const HOP_LIMIT: u8 = 64;

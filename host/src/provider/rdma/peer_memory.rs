@@ -11,11 +11,11 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use rushmem_base::lock;
+use rushmem_error::errno_text;
 use rushmem_softnic::{AtomicOp, Memory, MemoryError, Width};
 
 use crate::cuda::DeviceBuffer;
 use crate::machine::Region;
-use crate::nic_error::errno_text;
 
 /// Functions for the software device, in the layout of `struct rushmem_peer_memory`.
 #[repr(C)]

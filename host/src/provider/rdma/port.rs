@@ -10,6 +10,7 @@ use rdma_sys::{
     ___ibv_query_port, IBV_GID_TYPE_IB, IBV_GID_TYPE_ROCE_V1, IBV_GID_TYPE_ROCE_V2, ibv_device_attr,
     ibv_gid_entry, ibv_port_attr, ibv_port_state, ibv_query_device, ibv_query_pkey,
 };
+use rushmem_error::{RdmaError, errno_text};
 use rushmem_mlx5::prm::Response;
 use rushmem_mlx5::prm::caps::{QueryRoceAddress, QueryRoceAddressOut};
 
@@ -17,7 +18,6 @@ use super::context::Context;
 use super::ffi;
 use super::remedy::{SEE_DMESG, last_errno};
 use crate::config::{Config, Partition};
-use crate::nic_error::{RdmaError, errno_text};
 use crate::provider::{LinkLayer, NicKind, PortAddress};
 
 /// `IBV_LINK_LAYER_INFINIBAND` and `IBV_LINK_LAYER_ETHERNET`.

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use rushmem_base::lock;
 use rushmem_device::abi::DevAddr;
+use rushmem_error::{NicError, RdmaError, errno_text};
 use rushmem_mlx5::doorbell::uar;
 
 use super::context::Context;
@@ -17,7 +18,6 @@ use super::remedy::{SEE_DMESG, last_errno};
 use crate::Result;
 use crate::config::DoorbellKind;
 use crate::machine::{Machine, Mapping, PageKind};
-use crate::nic_error::{NicError, RdmaError, errno_text};
 use crate::provider::{DoorbellForm, DoorbellWriter, MappedDoorbell, QpDoorbell, Uar};
 
 const PAGE: usize = 4096;

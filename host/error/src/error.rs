@@ -4,8 +4,8 @@ use std::error::Error as _;
 use std::fmt;
 
 use rushmem_base::THREAD_ADVICE;
+use rushmem_bootstrap::{self as bootstrap, Failure, PeerLost};
 
-use crate::bootstrap::{self, Failure, PeerLost};
 use crate::call_site::CallSite;
 use crate::report::DeviceError;
 
@@ -21,10 +21,10 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum Error {
     /// A setting is unknown or invalid.
     #[error(transparent)]
-    Config(#[from] crate::config::Error),
+    Config(#[from] rushmem_config::Error),
     /// The PEs of the job did not find each other, or lost each other in a collective call.
     #[error(transparent)]
-    Bootstrap(#[from] crate::bootstrap::Error),
+    Bootstrap(#[from] rushmem_bootstrap::Error),
     /// A PE died or ended with an error, and this PE needed it.
     #[error("{0}")]
     PeerLost(PeerLost),
@@ -115,10 +115,10 @@ pub enum Error {
     },
     /// A call of CUDA failed.
     #[error(transparent)]
-    Cuda(#[from] crate::cuda::Error),
+    Cuda(#[from] rushmem_cuda::Error),
     /// A kernel could not run natively.
     #[error(transparent)]
-    Native(#[from] crate::native::Error),
+    Native(#[from] rushmem_native::Error),
     /// A native kernel failed: a lane panicked, for example.
     #[error("PE {pe}: {}{cause}", kernel_prefix(*.kernel))]
     NativeKernel {
@@ -127,7 +127,7 @@ pub enum Error {
         /// The name of the kernel, if a wait for one launch found the error.
         kernel: Option<&'static str>,
         /// The reason for the failure.
-        cause: crate::native::Error,
+        cause: rushmem_native::Error,
     },
     /// A NIC refused a request, or did not complete it.
     #[error(transparent)]
@@ -308,7 +308,7 @@ pub enum Error {
     },
     /// The communication sanitizer has found races or deadlocks.
     #[error("the sanitizer has {} findings; the first is a {}", .0.len(), .0.first().map_or_else(String::new, ToString::to_string))]
-    Sanitizer(Vec<crate::sanitizer::Finding>),
+    Sanitizer(Vec<rushmem_sanitizer::Finding>),
     /// The operating system could not start a thread.
     #[error("the operating system could not start a thread: {0}; {THREAD_ADVICE}")]
     Thread(std::io::Error),
@@ -369,7 +369,7 @@ impl Error {
     }
 
     /// Adds the PE to an error of the native GPU emulator.
-    pub(crate) fn on_pe(self, pe: u32) -> Self {
+    pub fn on_pe(self, pe: u32) -> Self {
         match self {
             Self::Native(cause) => Self::NativeKernel { pe, kernel: None, cause },
             other => other,
@@ -377,7 +377,7 @@ impl Error {
     }
 
     /// Adds the name of the kernel to an error that a kernel has met.
-    pub(crate) fn in_kernel(mut self, name: &'static str) -> Self {
+    pub fn in_kernel(mut self, name: &'static str) -> Self {
         match &mut self {
             Self::Device { first, .. } => first.set_kernel(name),
             Self::NativeKernel { kernel, .. } => *kernel = Some(name),
@@ -387,7 +387,7 @@ impl Error {
     }
 
     /// Replaces the lines of the runtime's kernels by the line `site` of the application, which asked for an operation.
-    pub(crate) fn of_operation(mut self, site: CallSite) -> Self {
+    pub fn of_operation(mut self, site: CallSite) -> Self {
         if let Self::Device { first, .. } = &mut self {
             first.set_call_site(site);
         }
@@ -399,7 +399,7 @@ impl Error {
     /// - 0: a possible cause.
     /// - 1: another PE failed, in a collective call or at the other end of a QP.
     /// - 2: this PE was only informed of a lost PE.
-    pub(crate) fn distance(&self) -> u8 {
+    pub fn distance(&self) -> u8 {
         match self {
             error if error.lost_peer().is_some() => 2,
             Self::Operation { cause, .. } => cause.distance(),
@@ -410,7 +410,7 @@ impl Error {
     }
 
     /// Returns whether a kernel ended because its job or its PE had failed.
-    pub(crate) fn is_aborted(&self) -> bool {
+    pub fn is_aborted(&self) -> bool {
         match self {
             Self::Operation { cause, .. } => cause.is_aborted(),
             Self::Device { first, .. } => first.is_aborted(),
@@ -419,18 +419,18 @@ impl Error {
     }
 
     /// Returns whether the deadline of a kernel, or of one of its calls, has passed.
-    pub(crate) fn is_deadline(&self) -> bool {
+    pub fn is_deadline(&self) -> bool {
         match self {
             Self::Operation { cause, .. } => cause.is_deadline(),
             Self::Device { first, .. } => first.is_deadline(),
             Self::KernelLimit { .. } | Self::TestLoop { .. } => true,
-            Self::NativeKernel { cause, .. } => matches!(cause, crate::native::Error::TimeLimit { .. }),
+            Self::NativeKernel { cause, .. } => matches!(cause, rushmem_native::Error::TimeLimit { .. }),
             _ => false,
         }
     }
 
     /// Returns the reason that the other PEs get when this error ends the PE. They know a lost PE already.
-    pub(crate) fn abort_reason(&self) -> String {
+    pub fn abort_reason(&self) -> String {
         match (self, self.lost_peer()) {
             (_, Some(PeerLost { pe: Some(pe), .. })) => format!("PE {pe} was lost"),
             (_, Some(PeerLost { pe: None, .. })) => "the launcher was lost".into(),
@@ -481,7 +481,7 @@ mod tests {
 
     #[test]
     fn a_native_panic_names_its_pe_and_kernel() {
-        let cause = crate::native::Error::Panicked { block: 2, thread: 5, message: "no room".into() };
+        let cause = rushmem_native::Error::Panicked { block: 2, thread: 5, message: "no room".into() };
         let error = Error::Native(cause).on_pe(1);
         assert_eq!(error.to_string(), "PE 1: lane 5 of block 2 panicked: no room");
         let named = error.in_kernel("ring");

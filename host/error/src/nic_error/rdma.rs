@@ -49,7 +49,7 @@ pub enum RdmaError {
 }
 
 /// Returns name and description of an error number of the C library, such as `ENOMEM (Cannot allocate memory)`.
-pub(crate) fn errno_text(errno: i32) -> String {
+pub fn errno_text(errno: i32) -> String {
     let text = io::Error::from_raw_os_error(errno).to_string();
     let text = text.split(" (os error").next().unwrap_or_default();
     format!("{} ({text})", errno_name(errno))

@@ -8,7 +8,7 @@ use rushmem_mlx5::prm::{CmdError, CmdOpcode, DecodeError};
 #[cfg(feature = "rdma")]
 pub use self::rdma::RdmaError;
 #[cfg(feature = "rdma")]
-pub(crate) use self::rdma::errno_text;
+pub use self::rdma::errno_text;
 
 /// An error of a NIC or of a path between NICs.
 #[derive(Debug, thiserror::Error)]

@@ -1,9 +1,11 @@
 //! Stable numbers and names of all errors, for programs and scripts. `docs/errors.md` is generated from this file.
 
+use rushmem_bootstrap::{Error as Bootstrap, Failure};
+use rushmem_cuda as cuda;
 use rushmem_device::Error as Code;
+use rushmem_native as native;
 
-use crate::bootstrap::{Error as Bootstrap, Failure};
-use crate::{Error, cuda, native};
+use crate::Error;
 
 /// `CUDA_ERROR_OUT_OF_MEMORY`.
 const CUDA_OUT_OF_MEMORY: u32 = 2;
@@ -121,6 +123,7 @@ impl Error {
     /// Returns the status of this error: its class, with a stable number and name.
     ///
     /// ```no_run
+    /// # use rushmem_error as rushmem;
     /// # fn run() -> Result<(), rushmem::Error> { Ok(()) }
     /// if let Err(error) = run() {
     ///     eprintln!("{error}");

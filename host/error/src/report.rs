@@ -65,7 +65,7 @@ impl DeviceError {
     }
 
     /// Names the objects at the offsets of the record.
-    pub(crate) fn set_objects(&mut self, names: &ObjectNames) {
+    pub fn set_objects(&mut self, names: &ObjectNames) {
         let r = &self.record;
         let offsets = match self.code() {
             Some(Code::WaitTimeout) if !self.names_peer() => [Some(r.offset), None],
@@ -77,13 +77,13 @@ impl DeviceError {
     }
 
     /// Adds the peer and the number of a QP that has failed.
-    pub(crate) fn set_failed_qp(&mut self, failed: Option<(u32, u32)>) {
+    pub fn set_failed_qp(&mut self, failed: Option<(u32, u32)>) {
         self.failed_qp = failed;
     }
 
     /// Returns the number of the QP that failed or was late, and the block of the WQE that failed. Without that, it is the
     /// oldest WQE that is not known to be complete.
-    pub(crate) fn failed_wqe(&self) -> Option<(u32, Option<u16>)> {
+    pub fn failed_wqe(&self) -> Option<(u32, Option<u16>)> {
         let r = &self.record;
         match self.code()? {
             Code::Completion if !self.is_flush() => Some((r.qpn, Some(r.wqe as u16))),
@@ -93,12 +93,12 @@ impl DeviceError {
     }
 
     /// Names the peer, where the kernel could not know it.
-    pub(crate) fn set_peer(&mut self, pe: u32) {
+    pub fn set_peer(&mut self, pe: u32) {
         self.record.peer = pe;
     }
 
     /// Returns whether the deadline of a call passed.
-    pub(crate) fn is_deadline(&self) -> bool {
+    pub fn is_deadline(&self) -> bool {
         matches!(self.code(), Some(Code::Timeout | Code::WaitTimeout))
     }
 
@@ -109,7 +109,7 @@ impl DeviceError {
     /// - 2: a QP that ended with another one.
     /// - 3: a wait for something that did not come.
     /// - 4: the end of the job.
-    pub(crate) fn distance(&self) -> u8 {
+    pub fn distance(&self) -> u8 {
         match self.code() {
             Some(Code::Aborted) => 4,
             Some(Code::WaitTimeout | Code::TeamFailed | Code::InGroup) => 3,
@@ -148,7 +148,7 @@ impl DeviceError {
     }
 
     /// Returns whether a kernel meets this error when a peer has died.
-    pub(crate) fn is_explained_by_loss(&self) -> bool {
+    pub fn is_explained_by_loss(&self) -> bool {
         match self.code() {
             Some(Code::Aborted | Code::Timeout | Code::WaitTimeout | Code::Unconnected) => true,
             _ if self.is_too_long() => false,
@@ -157,7 +157,7 @@ impl DeviceError {
     }
 
     /// Returns the wait that a deadline has ended, if this error is one of a deadline.
-    pub(crate) fn waiting(&self) -> Option<Waiting> {
+    pub fn waiting(&self) -> Option<Waiting> {
         let r = &self.record;
         let (call, until) = match self.code()? {
             Code::Timeout if self.is_grid_barrier() => {
@@ -501,7 +501,7 @@ impl fmt::Display for DeviceError {
 }
 
 /// Returns the errors that are recorded in a control page, in the order of their slots.
-pub(crate) fn recorded(page: &ControlPage) -> Vec<DeviceError> {
+pub fn recorded(page: &ControlPage) -> Vec<DeviceError> {
     let records: &[ErrorRecord; RECORDS] = &page.records;
     let written = records.iter().filter(|r| r.code != 0);
     written

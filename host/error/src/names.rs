@@ -12,7 +12,7 @@ use rushmem_sanitizer::interned;
 /// The names of all objects and registered buffers. A freed object keeps its name until its memory is reused, because an error may
 /// report an access after the free.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ObjectNames(Arc<Mutex<BTreeMap<u64, Object>>>);
+pub struct ObjectNames(Arc<Mutex<BTreeMap<u64, Object>>>);
 
 #[derive(Clone, Copy, Debug)]
 struct Object {
@@ -24,7 +24,7 @@ struct Object {
 
 /// A position in an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct InObject {
+pub struct InObject {
     name: &'static str,
     site: &'static Location<'static>,
     byte: u64,
@@ -42,12 +42,7 @@ impl fmt::Display for InObject {
 
 impl ObjectNames {
     /// Adds an object, by its name, which may be empty, and the call that allocated it.
-    pub(crate) fn add(
-        &self,
-        Handle { offset, bytes, .. }: Handle,
-        name: &str,
-        site: &'static Location<'static>,
-    ) {
+    pub fn add(&self, Handle { offset, bytes, .. }: Handle, name: &str, site: &'static Location<'static>) {
         let end = offset.saturating_add(bytes);
         let mut objects = lock(&self.0);
         // Objects do not overlap, so at most one that starts earlier reaches into these bytes.
@@ -61,14 +56,14 @@ impl ObjectNames {
     }
 
     /// Returns the position of an offset in its object.
-    pub(crate) fn at(&self, offset: u64) -> Option<InObject> {
+    pub fn at(&self, offset: u64) -> Option<InObject> {
         let objects = lock(&self.0);
         let (start, Object { end, name, site }) = objects.range(..=offset).next_back()?;
         (offset < *end).then_some(InObject { name, site, byte: offset - start })
     }
 
     /// Returns the name of the object that starts at an offset, or an empty string if it has none.
-    pub(crate) fn name_of(&self, offset: u64) -> &'static str {
+    pub fn name_of(&self, offset: u64) -> &'static str {
         lock(&self.0).get(&offset).map_or("", |object| object.name)
     }
 }

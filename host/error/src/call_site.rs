@@ -24,7 +24,7 @@ impl CallSite {
     }
 
     /// Returns the line of the call that this thread is in.
-    pub(crate) fn current() -> Self {
+    pub fn current() -> Self {
         CURRENT.get()
     }
 }
@@ -37,11 +37,11 @@ impl fmt::Display for CallSite {
 
 /// A call of the application, until this is dropped.
 #[must_use]
-pub(crate) struct Entered(CallSite);
+pub struct Entered(CallSite);
 
 /// Enters a call with the caller's line. A call that is made by another one keeps the line of the outer one.
 #[track_caller]
-pub(crate) fn enter() -> Entered {
+pub fn enter() -> Entered {
     let before = CURRENT.get();
     CURRENT.set(CallSite(before.0.or(Some(Location::caller()))));
     Entered(before)
