@@ -5,6 +5,14 @@
 use std::path::PathBuf;
 
 use crate::config::Config;
+#[cfg(feature = "rdma")]
+use crate::cuda::{Cuda, Device, driver_gate};
+#[cfg(feature = "rdma")]
+use crate::machine::{Gpu, Machine, Native};
+#[cfg(feature = "rdma")]
+use crate::modules::RUNTIME;
+#[cfg(feature = "rdma")]
+use crate::native;
 use crate::nics::Decision;
 use crate::provider::sysfs as rdma_sysfs;
 use crate::provider::topology::{self, Distance, PciPath};
@@ -115,7 +123,10 @@ impl NicChoice {
     #[cfg_attr(not(feature = "rdma"), expect(unused_variables, reason = "needs an RDMA device"))]
     pub fn try_doorbells(&self, config: &Config, gpu: Option<u32>) -> Option<Result<String>> {
         #[cfg(feature = "rdma")]
-        return self.decision.hardware.as_ref().map(|hardware| hardware.try_doorbells(config, gpu));
+        return self.decision.hardware.as_ref().map(|hardware| {
+            let machine = kernel_machine(config, gpu)?;
+            hardware.try_doorbells(config, &*machine)
+        });
         #[cfg(not(feature = "rdma"))]
         None
     }
@@ -129,10 +140,22 @@ impl NicChoice {
     #[cfg_attr(not(feature = "rdma"), expect(unused_variables, reason = "needs an RDMA device"))]
     pub fn try_level(&self, config: &Config, gpu: Option<u32>) -> Option<Result<(String, Vec<String>)>> {
         #[cfg(feature = "rdma")]
-        return self.decision.hardware.as_ref().map(|hardware| hardware.try_level(config, gpu));
+        return self.decision.hardware.as_ref().map(|hardware| {
+            let machine = kernel_machine(config, gpu)?;
+            hardware.try_level(config, &*machine)
+        });
         #[cfg(not(feature = "rdma"))]
         None
     }
+}
+
+/// Returns the machine of the kernels: this GPU, or the CPU.
+#[cfg(feature = "rdma")]
+fn kernel_machine(config: &Config, gpu: Option<u32>) -> Result<Box<dyn Machine>> {
+    let Some(ordinal) = gpu else { return Ok(Box::new(Native::new(native::Options::default()))) };
+    let gpu = Device::open(Cuda::load()?, ordinal)?;
+    let (arch, job) = (config.gpu_arch.0, driver_gate::JobId::unique());
+    Ok(Box::new(Gpu::new(gpu, config.heap, 1, arch, job, RUNTIME)?))
 }
 
 /// Returns the root of sysfs for RDMA devices: `SYSFS_PATH` if it is set, as in libibverbs.

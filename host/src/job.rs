@@ -296,7 +296,7 @@ impl Job {
         let machine = resources.machine(&self.config, local, &watch, &trace);
         let started = machine.and_then(|machine| {
             // Load all kernels before any kernel runs: loading waits for running kernels, which may wait for this PE.
-            let ptx = [&[RUNTIME], &*self.ptx].concat();
+            let ptx = [&[RUNTIME.operations], &*self.ptx].concat();
             if Shape::new(&self.config, bootstrap.n_pes()).is_dc() {
                 ptx.iter().try_for_each(|ptx| check_dc(&*machine, ptx))?;
             }
@@ -454,7 +454,8 @@ impl ProcessResources {
                 self.warn_about_turns(gpu, sharers);
             }
             let heap = self.nics.heap(config.heap, device.attributes())?;
-            return Ok(Arc::new(Gpu::new(device, heap, sharers, config.gpu_arch.0, self.job)?));
+            let arch = config.gpu_arch.0;
+            return Ok(Arc::new(Gpu::new(device, heap, sharers, arch, self.job, RUNTIME)?));
         }
         let options = native::Options {
             stack_bytes: config.native_stack.0 as usize,
@@ -492,7 +493,7 @@ fn count_gpus(config: &Config, ptx: &[Ptx]) -> Result<u32> {
     if !wanted && ptx.is_empty() {
         return Ok(0);
     }
-    if let Some(none) = ptx.iter().chain([&RUNTIME]).find(|ptx| ptx.image.is_empty()) {
+    if let Some(none) = ptx.iter().chain([&RUNTIME.operations]).find(|ptx| ptx.image.is_empty()) {
         let why = format!("there is no PTX of {}: {}", none.name, none.omitted);
         if wanted {
             return Err(Error::Unavailable { what: "a GPU for kernels".into(), why });

@@ -137,8 +137,9 @@ pub use operations::{Operations, WaitSet};
 pub use p2p::PeerRoute;
 pub use pe::{ControlCosts, Hints, Kernels, Pe, RegisteredBuffer, UnregisterError, Window};
 pub use print::KernelLine;
-pub use ptx::Ptx;
 pub use queues::QpInfo;
+#[doc(inline)]
+pub use rushmem_base::Ptx;
 pub use rushmem_device::info;
 #[cfg(feature = "rdma")]
 #[doc(inline)]

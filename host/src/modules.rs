@@ -5,11 +5,12 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use rushmem_base::lock;
 
-use crate::machine::{Machine, Module};
+use crate::machine::{Machine, Module, RuntimePtx};
 use crate::{Error, Ptx, Result, ptx};
 
 /// The kernels of the runtime.
-pub(crate) const RUNTIME: Ptx = ptx!("rushmem_runtime_kernels");
+pub(crate) const RUNTIME: RuntimePtx =
+    RuntimePtx { operations: ptx!("rushmem_runtime_kernels"), service: ptx!("rushmem_service") };
 
 /// The text in PTX that was built with the DC transport.
 const DC_IN_PTX: &str = " rushmem_dc[";
@@ -145,6 +146,7 @@ impl State {
 mod tests {
     use super::*;
     use crate::machine::Native;
+    use crate::trace::has_timeline;
 
     const ONE: Ptx = Ptx {
         name: "one",
@@ -153,6 +155,11 @@ mod tests {
         code: &[],
     };
     const OTHER: Ptx = Ptx { name: "other", image: ".visible .entry third()", omitted: "", code: &[] };
+
+    #[test]
+    fn committed_ptx_has_no_timeline() {
+        assert!(!RUNTIME.operations.image.is_empty() && !has_timeline(&RUNTIME.operations));
+    }
 
     fn machine() -> Native {
         Native::new(Default::default())

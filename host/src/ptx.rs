@@ -1,52 +1,6 @@
-//! Kernels of an application, as its build has compiled them.
+//! Embeds the kernels of an application, as its build has compiled them.
 
-/// The PTX of a kernel module or kernel crate, built by `rushmem-ptx`. The macro [`ptx!`](crate::ptx!) creates it.
-#[derive(Clone, Copy, Debug)]
-pub struct Ptx {
-    /// The name of the module or crate.
-    pub name: &'static str,
-    /// PTX text for the oldest GPUs; empty if the build left it out. Comments in it have instructions for Hopper and newer.
-    pub image: &'static str,
-    /// The reason why the build left the PTX out, with the remedy; empty if there is PTX.
-    pub omitted: &'static str,
-    /// Machine code of the same kernels; empty unless built with `RUSHMEM_PTX_CUBIN`. GPUs of other architectures use
-    /// the PTX.
-    pub code: &'static [u8],
-}
-
-/// An entry of the index that `rushmem-ptx` writes: name, PTX, machine code, and reason for missing PTX.
-type Entry = (&'static str, &'static str, &'static [u8], &'static str);
-
-impl Ptx {
-    /// Returns the PTX of the module or crate `name`. The macro [`ptx!`](crate::ptx!) calls this at compile time.
-    ///
-    /// # Panics
-    /// If the index has no such name. This is then an error of the compiler.
-    #[doc(hidden)]
-    pub const fn find(index: &[Entry], name: &'static str) -> Self {
-        let mut rest = index;
-        while let [(entry, image, code, omitted), more @ ..] = rest {
-            if is_same(entry.as_bytes(), name.as_bytes()) {
-                return Self { name, image, omitted, code };
-            }
-            rest = more;
-        }
-        panic!(
-            "build.rs builds no kernels of this name; ptx! needs the name of the module, or of the kernel crate with \
-             `_` for `-`"
-        )
-    }
-}
-
-const fn is_same(a: &[u8], b: &[u8]) -> bool {
-    match (a, b) {
-        ([], []) => true,
-        ([first, a @ ..], [second, b @ ..]) => *first == *second && is_same(a, b),
-        _ => false,
-    }
-}
-
-/// Includes the [`Ptx`] of the kernels that the application's `build.rs` has built.
+/// Includes the [`Ptx`](crate::Ptx) of the kernels that the application's `build.rs` has built.
 ///
 /// The argument is a string literal: the name of the module, or the name of the kernel crate with `_` for `-`. With
 /// `rushmem_ptx::build("src/kernels.rs")` in `build.rs`, it is `rushmem::ptx!("kernels")`. This crate builds a crate:
@@ -69,24 +23,4 @@ macro_rules! ptx {
         );
         PTX
     }};
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const INDEX: &[Entry] = &[("one", "ptx", b"code", ""), ("one_more", "", b"", "left out")];
-
-    #[test]
-    fn finds_kernels_by_name() {
-        let (one, more) = (Ptx::find(INDEX, "one"), Ptx::find(INDEX, "one_more"));
-        assert_eq!((one.name, one.image, one.code, one.omitted), ("one", "ptx", &b"code"[..], ""));
-        assert_eq!((more.name, more.image, more.omitted), ("one_more", "", "left out"));
-    }
-
-    #[test]
-    #[should_panic = "build.rs builds no kernels of this name"]
-    fn rejects_unknown_names() {
-        Ptx::find(INDEX, "on");
-    }
 }

@@ -1,5 +1,5 @@
 //! Items that every host crate shares: the [shape of a launch](LaunchConfig), [lists of PEs](Pes), [locks](lock) that ignore poisoning,
-//! and facts about the [machine and the launcher](host_name).
+//! [compiled kernels](Ptx), and facts about the [machine and the launcher](host_name).
 //!
 //! This crate depends on nothing, so every other crate of the host may use it. Code that belongs to one subsystem
 //! has its place in the crate of that subsystem.
@@ -12,6 +12,7 @@ mod output_file;
 mod pes;
 mod ports;
 mod process;
+mod ptx;
 mod sync;
 
 pub use cores::{cores, crowd_deadline, pes_per_core, shared_deadline};
@@ -21,6 +22,7 @@ pub use output_file::check_writable;
 pub use pes::Pes;
 pub use ports::{free_port, loopback};
 pub use process::{has_signal, stat_field, status_bytes};
+pub use ptx::Ptx;
 /// The remedy for a thread that the system does not start, for messages.
 pub const THREAD_ADVICE: &str =
     "raise the limits on processes and threads (`ulimit -u`) and on memory (`ulimit -v`), or run fewer PEs";

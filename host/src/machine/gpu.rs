@@ -17,7 +17,7 @@ use rushmem_softnic::{AtomicOp, HostMemory, Memory, MemoryAddr, MemoryError, Mem
 
 use super::{
     Code, ExecGraph, HEAP_ALIGN, HeapWindow, KernelLaunch, KernelStream, Machine, Mapping, Module, PageKind,
-    PeerHeap, Queued, Region, other_machine,
+    PeerHeap, Queued, Region, RuntimePtx, other_machine,
 };
 use crate::buffer::MemoryLocation;
 use crate::config::HeapKind;
@@ -27,12 +27,9 @@ use crate::cuda::{
     driver_gate::{self, DRIVER_GATE, KernelQueue},
 };
 use crate::native::LaunchConfig;
-use crate::{Error, Ptx, Result, ptx};
+use crate::{Error, Ptx, Result};
 
 const PAGE: usize = 4096;
-
-/// The kernel that accesses GPU memory for the software ConnectX.
-const SERVICE: Ptx = ptx!("rushmem_service");
 
 /// A machine that runs kernels on one GPU.
 pub(crate) struct Gpu {
@@ -48,11 +45,13 @@ pub(crate) struct Gpu {
     /// The architecture for which PTX is chosen, in place of the GPU's own.
     arch: Option<Capability>,
     job: driver_gate::JobId,
+    /// The kernels of the runtime.
+    runtime: Ptx,
 }
 
 impl Gpu {
-    /// Creates the share of `device` for one PE of the job. PTX is chosen for `arch`, if given, in place of the GPU's own
-    /// architecture.
+    /// Creates the share of `device` for one PE of the job, with the kernels `own` of the runtime. PTX is chosen for `arch`, if
+    /// given, in place of the GPU's own architecture.
     ///
     /// # Errors
     /// The errors of the driver.
@@ -62,12 +61,23 @@ impl Gpu {
         sharers: u32,
         arch: Option<Capability>,
         job: driver_gate::JobId,
+        own: RuntimePtx,
     ) -> Result<Self> {
         let stream = Arc::new(Stream::new(&device)?);
-        let Ptx { name, image: ptx, code, .. } = SERVICE;
+        let Ptx { name, image: ptx, code, .. } = own.service;
         let copies = CopyEngine::shared(&device, Some(&Image { name, ptx, code, arch }))?;
         let idle = Mutex::default();
-        Ok(Self { device, stream, copies, idle, heap, sharers: sharers.max(1), arch, job })
+        Ok(Self {
+            device,
+            stream,
+            copies,
+            idle,
+            heap,
+            sharers: sharers.max(1),
+            arch,
+            job,
+            runtime: own.operations,
+        })
     }
 
     /// Returns the region of a buffer on this GPU.
@@ -223,6 +233,10 @@ impl Machine for Gpu {
         Ok(Box::new(Page(register(&self.device, page, PAGE, kind)?)))
     }
 
+    fn runtime_ptx(&self) -> Option<&Ptx> {
+        Some(&self.runtime)
+    }
+
     fn load(&self, ptx: &Ptx) -> Result<Code> {
         let &Ptx { name, image: ptx, omitted, code } = ptx;
         if ptx.is_empty() {
@@ -324,6 +338,8 @@ struct GpuStream {
     copies: Arc<CopyEngine>,
     sharers: u32,
     job: driver_gate::JobId,
+    /// The kernels of the runtime.
+    runtime: Ptx,
 }
 
 impl GpuStream {

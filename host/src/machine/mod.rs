@@ -103,6 +103,15 @@ impl Region {
     }
 }
 
+/// The kernels that the runtime itself needs on a GPU.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RuntimePtx {
+    /// The operations of hosts and streams, and the probe of a NIC.
+    pub(crate) operations: Ptx,
+    /// The kernel that accesses GPU memory for the software ConnectX.
+    pub(crate) service: Ptx,
+}
+
 /// The heap of another PE.
 pub(crate) enum PeerHeap {
     /// A heap in this process.
@@ -261,6 +270,10 @@ pub(crate) trait Machine: Send + Sync {
     /// `page` points to 4096 bytes of this kind that stay mapped while the mapping lives.
     #[cfg_attr(not(feature = "rdma"), allow(dead_code, reason = "only RDMA devices have such pages"))]
     unsafe fn map_page(&self, page: *mut u8, kind: PageKind) -> Result<Box<dyn Mapping>>;
+    /// Returns the kernels of the runtime. Native machines run them as functions of the program.
+    fn runtime_ptx(&self) -> Option<&Ptx> {
+        None
+    }
     /// Loads kernels. The call may wait until no kernel of this process's PEs runs.
     fn load(&self, ptx: &Ptx) -> Result<Code>;
     /// Runs a kernel to its end, concurrently with all streams.

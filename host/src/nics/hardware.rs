@@ -3,13 +3,13 @@
 use rushmem_error::NicError;
 
 use crate::config::{Config, HeapKind, Nic};
-use crate::cuda::{Attributes, Cuda, Device, driver_gate};
-use crate::machine::{Gpu, Machine, Native};
+use crate::cuda::{Attributes, Cuda};
+use crate::machine::Machine;
 use crate::provider::rdma::{self, Candidate, Rdma};
 use crate::provider::topology::{Distance, PciPath, assign, distance};
 use crate::provider::{LinkLayer, Provider, sysfs};
 use crate::queues::{RailSetup, Shape, open_rail};
-use crate::{Error, Result, native};
+use crate::{Error, Result};
 
 use super::Decision;
 
@@ -81,25 +81,21 @@ impl Hardware {
 
     /// Creates and maps a UAR page of the first device for kernels, and returns how they would ring.
     ///
-    /// `gpu` is the GPU that runs the kernels, or `None` for native kernels. Fails if the GPU or the device cannot be
-    /// opened, or kernels cannot ring.
-    pub(crate) fn try_doorbells(&self, config: &Config, gpu: Option<u32>) -> Result<String> {
-        let machine = machine(config, gpu)?;
+    /// Fails if the device cannot be opened, or kernels of this machine cannot ring.
+    pub(crate) fn try_doorbells(&self, config: &Config, machine: &dyn Machine) -> Result<String> {
         let device = Rdma::open(&self.candidates[0], config).map_err(NicError::from)?;
-        device.try_doorbells(&*machine)
+        device.try_doorbells(machine)
     }
 
     /// Sets up and probes a rail of the first device, and returns its level and the steps down from the best one.
     ///
-    /// `gpu` is as for [`Hardware::try_doorbells`]. Fails if a job with these settings could not use the device.
-    pub(crate) fn try_level(&self, config: &Config, gpu: Option<u32>) -> Result<(String, Vec<String>)> {
-        let machine = machine(config, gpu)?;
+    /// Fails if a job with these settings could not use the device.
+    pub(crate) fn try_level(&self, config: &Config, machine: &dyn Machine) -> Result<(String, Vec<String>)> {
         let device = Rdma::open(&self.candidates[0], config).map_err(NicError::from)?;
         let shape = Shape::new(config, 1);
         let memory = machine.heap(shape.reserved(), false)?;
-        let (machine, heap) = (&*machine, &memory);
         let (queues, doorbell) = (config.queues, config.doorbell);
-        let setup = RailSetup { machine, heap, shape, queues, doorbell, local_pes: 1 };
+        let setup = RailSetup { machine, heap: &memory, shape, queues, doorbell, local_pes: 1 };
         let rail = open_rail(Box::new(device), setup)?;
         let level = rail.info().level;
         Ok((level.to_string(), level.steps))
@@ -126,13 +122,6 @@ impl Hardware {
             candidates: self.candidates,
         })
     }
-}
-
-/// Returns the machine of the kernels: this GPU, or the CPU.
-fn machine(config: &Config, gpu: Option<u32>) -> Result<Box<dyn Machine>> {
-    let Some(ordinal) = gpu else { return Ok(Box::new(Native::new(native::Options::default()))) };
-    let gpu = Device::open(Cuda::load()?, ordinal)?;
-    Ok(Box::new(Gpu::new(gpu, config.heap, 1, config.gpu_arch.0, driver_gate::JobId::unique())?))
 }
 
 /// The assignment of RDMA devices to the PEs of this node.

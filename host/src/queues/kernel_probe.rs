@@ -21,7 +21,6 @@ use super::probe::attempts;
 use super::rail::{Loop, Qp, Rail, RetryPolicy};
 use super::state::{Deadlines, Handshakes, StateMap};
 use crate::machine::{KernelLaunch, LaunchConfig, Machine, Module, Region};
-use crate::modules::RUNTIME;
 use crate::{Error, Result};
 
 /// Bytes at the end of the heap that the kernel uses.
@@ -127,10 +126,10 @@ fn run(rail: &Rail, machine: &dyn Machine, heap: &Region, pair: &Qp, within: Dur
     // SAFETY: the last words of the heap, which nothing else uses before the PE is up.
     let words = unsafe { SymSlice::<u64>::from_raw(at, 4) };
     let call = rushmem_probe(words, VALUE, 0);
-    let module = Module::load_for_good(machine, &RUNTIME)?;
+    let module = machine.runtime_ptx().map(|ptx| Module::load_for_good(machine, ptx)).transpose()?;
     let grid = LaunchConfig::new(1, 1);
     let begin = Instant::now();
-    machine.run(KernelLaunch { ctx: context.ctx, grid, call, module: Some(module) })?;
+    machine.run(KernelLaunch { ctx: context.ctx, grid, call, module })?;
     let took = begin.elapsed();
 
     let nic = rail.nic().name();

@@ -28,4 +28,4 @@ pub(crate) use self::nic::NicTrace;
 pub(crate) use self::observer::TraceObserver;
 pub(crate) use self::offsets::WireRange;
 pub(crate) use self::pe::PeTrace;
-pub(crate) use self::report::JobTrace;
+pub(crate) use self::report::{JobTrace, has_timeline};
