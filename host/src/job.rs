@@ -6,6 +6,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use rushmem_base::boot_id;
+use rushmem_observe::sanitize::{self, PeWatch, Sanitizer};
+use rushmem_observe::trace::{JobTrace, PeTrace, TraceFile};
 
 use crate::bootstrap::{self, Bootstrap, Exchange, UniqueId};
 use crate::build::build_id;
@@ -18,9 +20,7 @@ use crate::modules::{Modules, RUNTIME, check_dc};
 use crate::nics::Nics;
 use crate::print::{KernelLine, Output};
 use crate::queues::Shape;
-use crate::sanitize::{self, PeWatch, Sanitizer};
 use crate::sanitizer::Finding;
-use crate::trace::{JobTrace, PeTrace, TraceFile};
 use crate::waits;
 use crate::watchdog::kernel_limit;
 use crate::{Error, Pe, Ptx, Result, deadlines, log, native};

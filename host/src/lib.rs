@@ -93,7 +93,6 @@ mod buffer;
 mod build;
 mod contexts;
 mod deadlines;
-mod descriptor;
 pub mod dlpack;
 mod exit;
 pub mod inspect;
@@ -111,10 +110,8 @@ mod print;
 mod provider;
 mod ptx;
 mod queues;
-mod sanitize;
 mod teams;
 mod test_loop;
-mod trace;
 mod waits;
 mod watchdog;
 

@@ -146,7 +146,7 @@ impl State {
 mod tests {
     use super::*;
     use crate::machine::Native;
-    use crate::trace::has_timeline;
+    use rushmem_observe::trace::has_timeline;
 
     const ONE: Ptx = Ptx {
         name: "one",

@@ -338,8 +338,6 @@ struct GpuStream {
     copies: Arc<CopyEngine>,
     sharers: u32,
     job: driver_gate::JobId,
-    /// The kernels of the runtime.
-    runtime: Ptx,
 }
 
 impl GpuStream {

@@ -9,6 +9,8 @@ use std::sync::Arc;
 use cudarc::driver::CudaStream;
 use rushmem_base::{cores, pes_per_core};
 use rushmem_device::abi::DevAddr;
+use rushmem_observe::sanitize::{LaunchObserver, LaunchWatch, PeWatch};
+use rushmem_observe::trace::{LaunchTrace, PeTrace, StreamTrace, TraceObserver};
 use rushmem_softnic::HostMemory;
 
 use super::{
@@ -18,8 +20,6 @@ use super::{
 
 use crate::buffer::MemoryLocation;
 use crate::native::{self, LaunchConfig, Observer, Options, WaitChannel};
-use crate::sanitize::{LaunchObserver, LaunchWatch, PeWatch};
-use crate::trace::{LaunchTrace, PeTrace, StreamTrace, TraceObserver};
 use crate::{Error, Ptx, Result};
 
 use queue::NativeStream;

@@ -8,14 +8,14 @@ use std::sync::Arc;
 use bytemuck::Zeroable;
 use rushmem_device::Handle;
 use rushmem_device::abi::{CtxParts, DevAddr, SegmentDesc, SegmentEnd, SegmentTable, ctx_flags};
+use rushmem_observe::sanitize::Addresses;
+use rushmem_observe::trace::WireRange;
 
 use crate::Result;
 use crate::machine::{Machine, Region};
 use crate::p2p::PeerMapping;
 use crate::provider::{Key, Keys};
 use crate::queues::RemoteEnd;
-use crate::sanitize::Addresses;
-use crate::trace::WireRange;
 
 /// Memory at the offsets from `begin` on. Fields drop in order: keys, memory, owner.
 pub(crate) struct Segment {

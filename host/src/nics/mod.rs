@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rushmem_base::{crowd_deadline, pes_per_core, shared_deadline};
+use rushmem_observe::trace::{JobTrace, NicTrace};
 use rushmem_softnic::{self as softnic, Ip};
 
 use crate::config::{Config, DoorbellRecord, HeapKind, Nic, Switch};
@@ -18,7 +19,6 @@ use crate::cuda::Attributes;
 #[cfg(not(feature = "rdma"))]
 use crate::provider::sysfs;
 use crate::provider::{Provider, Soft};
-use crate::trace::{JobTrace, NicTrace};
 use crate::{Error, Result};
 
 #[cfg(feature = "rdma")]

@@ -16,11 +16,12 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rushmem_base::crowd_deadline;
+use rushmem_observe::descriptor;
 use socket2::SockRef;
 
 use crate::bootstrap::wire::PROOF_BYTES;
 use crate::bootstrap::{Role, Token, check_same_user, nonce};
-use crate::{Error, Result, descriptor};
+use crate::{Error, Result};
 
 /// Time limit for one client, on a node with few PEs.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(10);

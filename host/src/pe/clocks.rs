@@ -1,11 +1,11 @@
 //! The clocks of the machines of a job with a timeline.
 
 use rushmem_base::boot_id;
+use rushmem_observe::trace::PeTrace;
 use rushmem_trace::{ClockMeetings, now_ns};
 
 use crate::Result;
 use crate::bootstrap::Bootstrap;
-use crate::trace::PeTrace;
 
 /// The number of meetings.
 const MEETINGS: usize = 12;
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
     use crate::bootstrap::Threads;
     use crate::config::Config;
-    use crate::trace::JobTrace;
+    use rushmem_observe::trace::JobTrace;
 
     #[test]
     fn a_pe_on_another_machine_knows_its_offset() {

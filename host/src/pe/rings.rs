@@ -4,11 +4,11 @@
 use std::sync::Arc;
 
 use rushmem_device::abi::DevAddr;
+use rushmem_observe::trace::RingMemory;
 
 use crate::Result;
 use crate::buffer::MemoryLocation;
 use crate::machine::{Machine, Region};
-use crate::trace::RingMemory;
 
 /// Memory of the machine for rings.
 pub(super) struct MachineRings {

@@ -10,6 +10,8 @@ use rushmem_base::lock;
 use rushmem_device::abi::{ControlPage, CtxParts, DevAddr, Header, LAYOUT, MAGIC, VERSION, ctx_flags};
 use rushmem_error::ObjectNames;
 use rushmem_error::call_site::CallSite;
+use rushmem_observe::sanitize::PeWatch;
+use rushmem_observe::trace::{PeTrace, RingSize};
 
 use super::clocks::{self, ClockPart};
 use super::rings::MachineRings;
@@ -29,10 +31,8 @@ use crate::queues::{
     Connections, Deadlines, Guards, Handshakes, Pace, PeNics, Rail, RailSetup, RetryPolicy, Service, Shape,
     StateMap, open_rail, set_abort_word,
 };
-use crate::sanitize::PeWatch;
 use crate::teams::{Inbox, PeLocation, TeamTable, Teams, predefined};
 use crate::test_loop::TestLoop;
-use crate::trace::{PeTrace, RingSize};
 use crate::waits::{Known, Waits};
 use crate::watchdog::{Limits, Watchdog};
 use crate::{Error, Result};

@@ -10,6 +10,7 @@ use rushmem_mlx5::Syndrome;
 use rushmem_mlx5::doorbell::uar;
 use rushmem_mlx5::prm::qp::{AddressPath, Mtu};
 use rushmem_mlx5::prm::{CmdOpcode, Command, Header, Response, cq, dct, mkey, pd, qp, rmp};
+use rushmem_observe::trace::NicTrace;
 use rushmem_softnic::{Context, Event, Nic};
 
 use super::{
@@ -19,7 +20,6 @@ use super::{
 use crate::config::Partition;
 use crate::machine::{Machine, Region};
 use crate::native::WaitChannel;
-use crate::trace::NicTrace;
 
 /// Number of the only port of the software ConnectX.
 const PORT: u8 = 1;

@@ -11,11 +11,11 @@ use rushmem_device::Team;
 use rushmem_device::abi::ControlPage;
 use rushmem_error::ObjectNames;
 use rushmem_error::{DeviceError, recorded};
+use rushmem_observe::trace::PeTrace;
 use rushmem_trace::{PeWaits, Recorder, Site, Span, Totals, Until, Waiting, now_ns};
 
 use super::protocol::Cause;
 use crate::machine::Region;
-use crate::trace::PeTrace;
 use crate::watchdog::Watchdog;
 
 /// The number of words of other PEs that this PE names as changed.

@@ -44,6 +44,20 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "rushmem-observe",
+        &[
+            "rushmem-base",
+            "rushmem-bootstrap",
+            "rushmem-config",
+            "rushmem-device",
+            "rushmem-error",
+            "rushmem-native",
+            "rushmem-sanitizer",
+            "rushmem-softnic",
+            "rushmem-trace",
+        ],
+    ),
+    (
         "rushmem",
         &[
             "rushmem-base",
@@ -54,6 +68,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "rushmem-error",
             "rushmem-mlx5",
             "rushmem-native",
+            "rushmem-observe",
             "rushmem-runtime-kernels",
             "rushmem-sanitizer",
             "rushmem-softnic",

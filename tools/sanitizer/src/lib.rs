@@ -126,7 +126,7 @@
 //!
 //! A hook of the device crate is one line that calls `device/src/watch`. It describes the call as a plain `Event`. The functions
 //! there are empty for GPUs, and in release builds without the feature `sanitize`. An `Observer` of `host/native` makes a
-//! `Watcher` for each lane. `host/src/sanitize` turns their events into [`Request`]s. Threads apply them to a [`JobState`], under
+//! `Watcher` for each lane. `host/observe/src/sanitize` turns their events into [`Request`]s. Threads apply them to a [`JobState`], under
 //! one lock. If PEs are processes, PE 0 has the engine, and all write their requests to one pipe. A request that others can see
 //! is in the pipe before its step. So the requests have the order of the steps, and nobody waits for the engine.
 //!

@@ -7,12 +7,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::thread::JoinHandle;
 
 use rushmem_base::{lock, wait};
+use rushmem_observe::sanitize::{Knowledge, PeWatch, Seen, StreamWatch};
+use rushmem_observe::trace::StreamTrace;
 
 use super::super::{Event, ExecGraph, KernelLaunch, KernelStream, Queued, other_machine};
 use super::run;
 use crate::native::Options;
-use crate::sanitize::{Knowledge, PeWatch, Seen, StreamWatch};
-use crate::trace::StreamTrace;
 use crate::{Error, Result};
 
 /// The kernels of a graph. Launches of one graph never overlap, like on a GPU.
@@ -247,7 +247,7 @@ mod tests {
 
     use super::*;
     use crate::native::LaunchConfig;
-    use crate::trace::PeTrace;
+    use rushmem_observe::trace::PeTrace;
 
     const ONE: LaunchConfig = LaunchConfig::new(1, 1);
 

@@ -3,21 +3,23 @@
 use std::io::Write;
 use std::sync::{Arc, Mutex, OnceLock};
 
+use rushmem_base::Ptx;
 use rushmem_base::lock;
+use rushmem_config::{Config, Switch};
 use rushmem_device::watch;
 use rushmem_error::ObjectNames;
+use rushmem_error::{Error, Result};
 use rushmem_trace::{Recorder, Summary};
 
 use super::gpu::{self, GpuCalls};
 use super::offsets::WireOffsets;
 use super::{NicTrace, TraceFile};
-use crate::config::{Config, Switch};
-use crate::{Error, Ptx, Result};
 
 /// The timeline of a job in this process.
 #[derive(Clone, Debug)]
-pub(crate) struct JobTrace {
-    pub(crate) recorder: Arc<Recorder>,
+pub struct JobTrace {
+    /// The spans of this process.
+    pub recorder: Arc<Recorder>,
     pub(super) offsets: Arc<WireOffsets>,
     /// The calls of the PEs that have ended.
     pub(super) gpu_calls: Arc<Mutex<Vec<GpuCalls>>>,
@@ -37,7 +39,7 @@ impl JobTrace {
     ///
     /// # Errors
     /// - [`Error::Unavailable`] under the sanitizer.
-    pub(crate) fn new(config: &Config, is_native: bool, ptx: &[Ptx]) -> Result<Option<Self>> {
+    pub fn new(config: &Config, is_native: bool, ptx: &[Ptx]) -> Result<Option<Self>> {
         let has_tables = config.stats == Switch::On;
         if config.trace.is_empty() && !has_tables {
             return Ok(None);
@@ -70,7 +72,7 @@ impl JobTrace {
     }
 
     /// Returns the timeline of a software ConnectX.
-    pub(crate) fn nic(&self) -> Arc<NicTrace> {
+    pub fn nic(&self) -> Arc<NicTrace> {
         Arc::new(NicTrace::new(Arc::clone(&self.recorder), Arc::clone(&self.offsets)))
     }
 
@@ -78,7 +80,7 @@ impl JobTrace {
     ///
     /// # Errors
     /// - [`Error::Unavailable`] if the file cannot be written.
-    pub(crate) fn finish(&self, file: Option<&TraceFile>, pe: Option<u32>) -> Result<()> {
+    pub fn finish(&self, file: Option<&TraceFile>, pe: Option<u32>) -> Result<()> {
         let gpu_calls = std::mem::take(&mut *lock(&self.gpu_calls));
         gpu::spans(&gpu_calls).into_iter().for_each(|span| self.recorder.add(span));
         self.recorder.add_dropped(gpu_calls.iter().map(|calls| calls.dropped).sum());
@@ -96,6 +98,6 @@ impl JobTrace {
 }
 
 /// Returns whether the kernels write their calls to a timeline.
-pub(crate) fn has_timeline(ptx: &Ptx) -> bool {
+pub fn has_timeline(ptx: &Ptx) -> bool {
     ptx.image.contains(IN_PTX)
 }

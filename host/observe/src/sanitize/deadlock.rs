@@ -28,7 +28,7 @@ const STAY: Duration = Duration::from_secs(2);
 
 impl Sanitizer {
     /// Looks for deadlocks until `job` closes. Ends the waits of the job if it finds one. `deadline` ends waits, too.
-    pub(crate) fn look_for_deadlocks(&self, job: &Receiver<()>, deadline: Duration) {
+    pub fn look_for_deadlocks(&self, job: &Receiver<()>, deadline: Duration) {
         if let Some(engine) = &self.engine {
             return self.look(engine, job, deadline);
         }

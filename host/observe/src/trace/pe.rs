@@ -8,16 +8,16 @@ use rushmem_base::lock;
 use rushmem_device::abi::DevAddr;
 use rushmem_device::watch;
 use rushmem_error::ObjectNames;
+use rushmem_error::Result;
 use rushmem_trace::{Detail, OpenSpan, Recorder, Span, now_ns};
 
 use super::JobTrace;
 use super::gpu::{RingMemory, RingSize, Rings};
 use super::offsets::WireRange;
-use crate::Result;
 
 /// The timeline as a PE sees it. It does nothing if the job has none.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct PeTrace(pub(super) Option<Arc<Traced>>);
+pub struct PeTrace(pub(super) Option<Arc<Traced>>);
 
 /// A PE with a timeline.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ pub(super) struct Traced {
 
 impl PeTrace {
     /// Returns the timeline of `pe`.
-    pub(crate) fn new(job: Option<&JobTrace>, pe: u32) -> Self {
+    pub fn new(job: Option<&JobTrace>, pe: u32) -> Self {
         let traced = |job: &JobTrace| {
             Arc::new(Traced { pe, streams: AtomicU32::new(0), job: job.clone(), rings: OnceLock::new() })
         };
@@ -41,7 +41,7 @@ impl PeTrace {
     ///
     /// # Errors
     /// - The error of `allocate`, which makes the memory.
-    pub(crate) fn prepare_gpu(
+    pub fn prepare_gpu(
         &self,
         size: RingSize,
         allocate: impl FnOnce(u64) -> Result<Box<dyn RingMemory>>,
@@ -59,7 +59,7 @@ impl PeTrace {
     ///
     /// # Errors
     /// - The error of `launch`.
-    pub(crate) fn launches<R>(&self, launch: impl FnOnce() -> Result<(R, u64)>) -> Result<R> {
+    pub fn launches<R>(&self, launch: impl FnOnce() -> Result<(R, u64)>) -> Result<R> {
         let before = self.rings().map(|_| now_ns());
         let (launched, mark) = launch()?;
         if let (Some(rings), Some(before)) = (self.rings(), before) {
@@ -69,19 +69,19 @@ impl PeTrace {
     }
 
     /// Notes that a launch of the PE's own stream has ended.
-    pub(crate) fn has_ended(&self, mark: u64) {
+    pub fn has_ended(&self, mark: u64) {
         if let Some(rings) = self.rings() {
             rings.ended(mark, now_ns());
         }
     }
 
     /// Returns whether the clock of the GPU must be compared with the host's.
-    pub(crate) fn needs_clock(&self) -> bool {
+    pub fn needs_clock(&self) -> bool {
         self.rings().is_some()
     }
 
     /// Notes that a kernel between `before` and `after` has read `device_ns` from the clock of the GPU.
-    pub(crate) fn bound_clock(&self, before: u64, device_ns: u64, after: u64) {
+    pub fn bound_clock(&self, before: u64, device_ns: u64, after: u64) {
         if let Some(rings) = self.rings() {
             rings.bound_clock(before, device_ns, after);
         }
@@ -92,7 +92,7 @@ impl PeTrace {
     }
 
     /// Returns the calls that have begun and not ended, if the timeline sees the calls of kernels.
-    pub(crate) fn open(&self) -> Option<Vec<Span>> {
+    pub fn open(&self) -> Option<Vec<Span>> {
         let traced = self.0.as_ref()?;
         let mut open = traced.job.recorder.open();
         match self.rings().map(|rings| rings.open(traced.pe)) {
@@ -105,7 +105,7 @@ impl PeTrace {
     }
 
     /// Reads the calls of kernels on a GPU, at the end of the PE. `name` returns the name of a launch.
-    pub(crate) fn read_gpu(&self, name: impl Fn(u64) -> &'static str) {
+    pub fn read_gpu(&self, name: impl Fn(u64) -> &'static str) {
         let (Some(traced), Some(rings)) = (&self.0, self.rings()) else { return };
         match rings.read_all(traced.pe, name) {
             Ok(calls) => lock(&traced.job.gpu_calls).push(calls),
@@ -114,37 +114,33 @@ impl PeTrace {
     }
 
     /// Saves the names of the symmetric objects. The timeline is written after the PE has gone.
-    pub(crate) fn keep_names(&self, names: &ObjectNames) {
+    pub fn keep_names(&self, names: &ObjectNames) {
         if let Some(traced) = &self.0 {
             traced.job.names.get_or_init(|| names.clone());
         }
     }
 
     /// Notes symmetric memory beyond the first heap.
-    pub(crate) fn add_ranges<I: IntoIterator<Item = WireRange>>(&self, ranges: impl FnOnce() -> I) {
+    pub fn add_ranges<I: IntoIterator<Item = WireRange>>(&self, ranges: impl FnOnce() -> I) {
         if let Some(traced) = &self.0 {
             traced.job.offsets.add(ranges());
         }
     }
 
     /// Returns the recorder, if the job has a timeline.
-    pub(crate) fn recorder(&self) -> Option<&Recorder> {
+    pub fn recorder(&self) -> Option<&Recorder> {
         self.0.as_ref().map(|traced| &*traced.job.recorder)
     }
 
     /// Begins a call of the host, which ends when the result is dropped.
     #[track_caller]
-    pub(crate) fn call(&self, name: &'static str) -> Option<OpenSpan<'_>> {
+    pub fn call(&self, name: &'static str) -> Option<OpenSpan<'_>> {
         self.call_with(name, Detail::default)
     }
 
     /// Begins a call like [`PeTrace::call`], with properties.
     #[track_caller]
-    pub(crate) fn call_with(
-        &self,
-        name: &'static str,
-        detail: impl FnOnce() -> Detail,
-    ) -> Option<OpenSpan<'_>> {
+    pub fn call_with(&self, name: &'static str, detail: impl FnOnce() -> Detail) -> Option<OpenSpan<'_>> {
         let traced = self.0.as_ref()?;
         Some(traced.job.recorder.host_call(traced.pe, name, Some(Location::caller().into()), detail()))
     }

@@ -13,12 +13,11 @@ use std::sync::Mutex;
 use bytemuck::Zeroable;
 use rushmem_base::lock;
 use rushmem_device::abi::{CacheLine, DevAddr, TRACE_RINGS, TraceArea, TracedCall, traced};
+use rushmem_error::Result;
 use rushmem_trace::{Category, Detail, Site, Span, Track, Word};
 
-use crate::Result;
-
 /// The memory of a GPU with rings.
-pub(crate) trait RingMemory: Send + Sync {
+pub trait RingMemory: Send + Sync {
     /// Returns the number of the GPU.
     fn gpu(&self) -> u32;
     /// Returns the address of the rings for kernels.
@@ -33,7 +32,7 @@ pub(crate) trait RingMemory: Send + Sync {
 
 /// The size of rings.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct RingSize {
+pub struct RingSize {
     calls: u64,
     /// Their bytes together.
     pub(crate) bytes: u64,
@@ -41,7 +40,7 @@ pub(crate) struct RingSize {
 
 impl RingSize {
     /// Returns the size of rings with at most `bytes` bytes together.
-    pub(crate) fn within(bytes: u64) -> Self {
+    pub fn within(bytes: u64) -> Self {
         let room = bytes.saturating_sub(size_of::<TraceArea>() as u64);
         let room = room / size_of::<TracedCall>() as u64 / TRACE_RINGS as u64;
         let calls = 1 << room.max(1).ilog2();

@@ -16,7 +16,7 @@ use super::offsets::WireOffsets;
 
 /// A NIC on the timeline.
 #[derive(Debug)]
-pub(crate) struct NicTrace {
+pub struct NicTrace {
     recorder: Arc<Recorder>,
     offsets: Arc<WireOffsets>,
     qps: Mutex<HashMap<u32, Qp>>,
@@ -49,7 +49,7 @@ impl NicTrace {
     }
 
     /// Notes that QP `qpn` connects `pe` with `peer`.
-    pub(crate) fn connect(&self, qpn: u32, pe: u32, peer: u32) {
+    pub fn connect(&self, qpn: u32, pe: u32, peer: u32) {
         let qp = Qp { qpn, pe, peer, doorbells: VecDeque::new(), open: HashMap::new() };
         lock(&self.qps).insert(qpn, qp);
     }

@@ -4,15 +4,15 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use rushmem_device::watch::Watcher;
+use rushmem_native::Observer;
 use rushmem_sanitizer::Noted;
 
 use super::LaunchWatch;
 use super::lane::LaneWatch;
-use crate::native::Observer;
 
 /// The observer of a launch.
 #[derive(Debug)]
-pub(crate) struct LaunchObserver(pub(crate) Arc<LaunchWatch>);
+pub struct LaunchObserver(pub Arc<LaunchWatch>);
 
 impl Observer for LaunchObserver {
     fn block_begins(&self, block: u32, threads: u32) {

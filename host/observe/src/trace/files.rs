@@ -9,10 +9,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use rushmem_base::{check_writable, lock};
+use rushmem_config::Config;
+use rushmem_error::{Error, Result};
 use rushmem_trace::{Trace, part_of};
-
-use crate::config::Config;
-use crate::{Error, Result};
 
 /// The files of running jobs.
 static CLAIMED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
@@ -21,7 +20,7 @@ static WRITTEN: Mutex<BTreeMap<PathBuf, Trace>> = Mutex::new(BTreeMap::new());
 
 /// The timeline file of a running job. No other job of this process writes it before this is dropped.
 #[derive(Debug)]
-pub(crate) struct TraceFile {
+pub struct TraceFile {
     /// The name for messages.
     name: PathBuf,
     path: PathBuf,
@@ -32,7 +31,7 @@ impl TraceFile {
     ///
     /// # Errors
     /// - [`Error::Unavailable`] if a running job of this process has claimed it, or if it cannot be written.
-    pub(crate) fn of(config: &Config) -> Result<Option<Self>> {
+    pub fn of(config: &Config) -> Result<Option<Self>> {
         let whole = Path::new(&config.trace);
         if config.trace.is_empty() {
             return Ok(None);

@@ -5,19 +5,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rushmem_device::kernel;
+use rushmem_native::LaunchConfig;
 use rushmem_sanitizer::{Actor, ActorId, Call, Request};
 
 use super::LaunchWatch;
 use super::pe::{Knowledge, PeWatch, Seen, Watched};
-use crate::native::LaunchConfig;
 
 /// A stream as the sanitizer sees it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct StreamWatch(Option<(Arc<Watched>, ActorId)>);
+pub struct StreamWatch(Option<(Arc<Watched>, ActorId)>);
 
 impl PeWatch {
     /// Returns a new stream.
-    pub(crate) fn stream(&self) -> StreamWatch {
+    pub fn stream(&self) -> StreamWatch {
         let Some(watched) = &self.0 else { return StreamWatch::default() };
         let stream = watched.streams.fetch_add(1, Ordering::Relaxed);
         let actor = Actor::Stream { pe: watched.pe, stream };
@@ -29,20 +29,20 @@ impl PeWatch {
 
 impl StreamWatch {
     /// Lets the stream know what the host, or another stream, knew.
-    pub(crate) fn acquire(&self, seen: Option<&Knowledge>) {
+    pub fn acquire(&self, seen: Option<&Knowledge>) {
         if let (Some((watched, stream)), Some(seen)) = (&self.0, seen) {
             watched.tell(seen.acquired_by(*stream));
         }
     }
 
     /// Returns what the stream knows.
-    pub(crate) fn release(&self) -> Seen {
+    pub fn release(&self) -> Seen {
         let (watched, stream) = self.0.as_ref()?;
         watched.release(*stream)
     }
 
     /// Notes that the next step of the stream follows the host.
-    pub(crate) fn idles(&self) {
+    pub fn idles(&self) {
         if let Some((watched, stream)) = &self.0 {
             watched.tell(Request::Awaits { parent: *stream, children: vec![watched.host] });
         }
@@ -50,7 +50,7 @@ impl StreamWatch {
 
     /// Waits in the host for the stream.
     #[track_caller]
-    pub(crate) fn is_awaited<R>(&self, wait: impl FnOnce() -> R) -> R {
+    pub fn is_awaited<R>(&self, wait: impl FnOnce() -> R) -> R {
         let Some((watched, stream)) = &self.0 else { return wait() };
         let call = Call { name: "wait", site: Location::caller().into() };
         watched.tell(Request::Awaits { parent: watched.host, children: vec![*stream] });
@@ -61,13 +61,13 @@ impl StreamWatch {
     }
 
     /// Returns the watch of a launch.
-    pub(crate) fn launch(&self, grid: LaunchConfig, call: &kernel::Call) -> Option<Arc<LaunchWatch>> {
+    pub fn launch(&self, grid: LaunchConfig, call: &kernel::Call) -> Option<Arc<LaunchWatch>> {
         let (watched, stream) = self.0.as_ref()?;
         Some(LaunchWatch::new(Arc::clone(watched), *stream, grid, call))
     }
 
     /// Notes the end of the stream.
-    pub(crate) fn end(&self) {
+    pub fn end(&self) {
         if let Some((watched, stream)) = &self.0 {
             watched.tell_all([
                 Request::End(*stream),

@@ -7,15 +7,15 @@ use rushmem_base::lock;
 
 /// Symmetric memory beyond the first heap, on one PE, as one key of a NIC names it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct WireRange {
+pub struct WireRange {
     /// The PE.
-    pub(crate) pe: u32,
+    pub pe: u32,
     /// The rkey.
-    pub(crate) key: u32,
+    pub key: u32,
     /// The address on the wire of its first byte.
-    pub(crate) base: u64,
+    pub base: u64,
     /// The symmetric offset of its first byte.
-    pub(crate) offset: u64,
+    pub offset: u64,
 }
 
 /// The offsets of the memory that the PEs of this process know. The address of memory in the first heap is its offset.

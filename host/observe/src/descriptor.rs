@@ -18,7 +18,7 @@ const RIGHTS: u64 = (libc::SCM_RIGHTS as u64) << 32 | libc::SOL_SOCKET as u64;
 ///
 /// # Errors
 /// The errors of the operating system.
-pub(crate) fn send(stream: &UnixStream, bytes: &[u8], file: &impl AsFd) -> io::Result<()> {
+pub fn send(stream: &UnixStream, bytes: &[u8], file: &impl AsFd) -> io::Result<()> {
     let control: Control = [CONTROL_LEN, RIGHTS, file.as_fd().as_raw_fd() as u32 as u64];
     let parts = [IoSlice::new(bytes)];
     let message = MsgHdr::new().with_buffers(&parts).with_control(bytemuck::cast_slice(&control));
@@ -33,7 +33,7 @@ pub(crate) fn send(stream: &UnixStream, bytes: &[u8], file: &impl AsFd) -> io::R
 /// # Errors
 /// - [`io::ErrorKind::UnexpectedEof`] if there are fewer bytes.
 /// - The errors of the operating system.
-pub(crate) fn receive<const N: usize>(stream: &UnixStream) -> io::Result<([u8; N], Option<OwnedFd>)> {
+pub fn receive<const N: usize>(stream: &UnixStream) -> io::Result<([u8; N], Option<OwnedFd>)> {
     let mut bytes = [MaybeUninit::new(0u8); N];
     let mut control = [MaybeUninit::new(0u8); size_of::<Control>()];
     let mut parts = [MaybeUninitSlice::new(&mut bytes)];

@@ -4,34 +4,34 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rushmem_device::kernel;
+use rushmem_native::LaunchConfig;
 use rushmem_trace::{Category, Detail, Site, Span, SpanId, Track, now_ns};
 
 use super::pe::{PeTrace, Traced};
-use crate::native::LaunchConfig;
 
 /// A stream on the timeline.
 #[derive(Clone, Debug)]
-pub(crate) struct StreamTrace {
+pub struct StreamTrace {
     traced: Option<Arc<Traced>>,
     track: Track,
 }
 
 impl PeTrace {
     /// Returns a new stream. The PE's own stream is the first one.
-    pub(crate) fn stream(&self) -> StreamTrace {
+    pub fn stream(&self) -> StreamTrace {
         let number = self.0.as_ref().map_or(0, |traced| traced.streams.fetch_add(1, Ordering::Relaxed));
         StreamTrace { traced: self.0.clone(), track: Track::Stream { number } }
     }
 
     /// Returns the launches beside all streams.
-    pub(crate) fn operations(&self) -> StreamTrace {
+    pub fn operations(&self) -> StreamTrace {
         StreamTrace { traced: self.0.clone(), track: Track::Operations }
     }
 }
 
 impl StreamTrace {
     /// Begins a launch, which ends when the result is dropped.
-    pub(crate) fn launch(&self, grid: LaunchConfig, call: &kernel::Call) -> Option<Arc<LaunchTrace>> {
+    pub fn launch(&self, grid: LaunchConfig, call: &kernel::Call) -> Option<Arc<LaunchTrace>> {
         let traced = Arc::clone(self.traced.as_ref()?);
         let (name, site) = call.operation().map_or((call.name(), None), |(name, site)| (name, Some(site)));
         let (blocks, threads) = (grid.blocks(), grid.threads());
@@ -54,7 +54,7 @@ impl StreamTrace {
 
 /// A launch on the timeline.
 #[derive(Debug)]
-pub(crate) struct LaunchTrace {
+pub struct LaunchTrace {
     pub(super) traced: Arc<Traced>,
     /// The name of the kernel, or of the host's operation that it performs.
     pub(super) name: &'static str,

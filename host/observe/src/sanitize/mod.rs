@@ -37,23 +37,23 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use rushmem_base::{boot_id, lock};
+use rushmem_bootstrap::Bootstrap;
+use rushmem_error::{Error, Result};
 use rushmem_sanitizer::JobState;
 
 use self::link::Link;
 use self::server::Server;
-use crate::bootstrap::Bootstrap;
-use crate::{Error, Result};
 
-pub(crate) use self::addresses::Addresses;
-pub(crate) use self::launch::LaunchWatch;
-pub(crate) use self::observer::LaunchObserver;
-pub(crate) use self::pe::{Knowledge, PeWatch, Seen};
-pub(crate) use self::report::{check_report, check_supported};
-pub(crate) use self::stream::StreamWatch;
+pub use self::addresses::Addresses;
+pub use self::launch::LaunchWatch;
+pub use self::observer::LaunchObserver;
+pub use self::pe::{Knowledge, PeWatch, Seen};
+pub use self::report::{check_report, check_supported};
+pub use self::stream::StreamWatch;
 
 /// The sanitizer of a job, as one process sees it.
 #[derive(Debug)]
-pub(crate) struct Sanitizer {
+pub struct Sanitizer {
     link: Link,
     /// The engine, if it is in this process.
     engine: Option<Arc<Mutex<JobState>>>,
@@ -76,7 +76,7 @@ impl fmt::Debug for JobEnd {
 
 impl Sanitizer {
     /// Creates the sanitizer of a job of threads.
-    pub(crate) fn of_threads(n_pes: u32) -> Arc<Self> {
+    pub fn of_threads(n_pes: u32) -> Arc<Self> {
         let engine = Arc::new(Mutex::new(JobState::new(n_pes)));
         Self::new(Link::here(Arc::clone(&engine)), Some(engine), None)
     }
@@ -86,7 +86,7 @@ impl Sanitizer {
     /// # Errors
     /// - [`Error::Unavailable`] if the PEs are on several machines, or cannot reach PE 0.
     /// - [`Error::Bootstrap`] if a PE does not come.
-    pub(crate) fn of_process(pe: &dyn Bootstrap) -> Result<Arc<Self>> {
+    pub fn of_process(pe: &dyn Bootstrap) -> Result<Arc<Self>> {
         let engine = (pe.pe() == 0).then(|| Arc::new(Mutex::new(JobState::new(pe.n_pes()))));
         let (server, name, first) = match &engine {
             Some(engine) => {

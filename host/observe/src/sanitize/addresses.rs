@@ -17,7 +17,7 @@ struct Segment {
 
 /// The memory that kernels of a PE reach.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Addresses {
+pub struct Addresses {
     pe: u32,
     n_pes: u32,
     /// The offsets of the heap that objects use.
@@ -28,7 +28,7 @@ pub(crate) struct Addresses {
 
 impl Addresses {
     /// Returns the heaps of a context. The runtime uses the first `reserved` bytes of each heap for itself.
-    pub(crate) fn new(parts: &CtxParts, reserved: u64) -> Self {
+    pub fn new(parts: &CtxParts, reserved: u64) -> Self {
         let window = |pe: u32| parts.p2p_base.0.wrapping_add(u64::from(pe) * parts.p2p_stride);
         let peers = (0..parts.n_pes).filter(|&pe| pe != parts.pe && parts.is_p2p(pe));
         let others = peers.map(|pe| (pe, window(pe)));
@@ -48,7 +48,7 @@ impl Addresses {
     }
 
     /// Adds a segment at these offsets, with the addresses of the PEs that map it. `is_window` tells user memory of all PEs.
-    pub(crate) fn add(
+    pub fn add(
         &mut self,
         (begin, bytes): (u64, u64),
         is_window: bool,

@@ -6,15 +6,15 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use rushmem_base::lock;
 use rushmem_device::kernel::Call;
+use rushmem_native::LaunchConfig;
 use rushmem_sanitizer::{Accesses, Actor, ActorId, Call as Named, MeetingId, Request, Scope, Until, Wait};
 
 use super::Addresses;
 use super::pe::{PeWatch, Watched};
-use crate::native::LaunchConfig;
 
 /// A launch that the sanitizer watches.
 #[derive(Debug)]
-pub(crate) struct LaunchWatch {
+pub struct LaunchWatch {
     pub(super) watched: Arc<Watched>,
     /// The host or the stream that launches.
     parent: ActorId,
@@ -33,7 +33,7 @@ pub(crate) struct LaunchWatch {
 
 impl PeWatch {
     /// Returns the watch of a launch that the host makes itself.
-    pub(crate) fn launch(&self, grid: LaunchConfig, call: &Call) -> Option<Arc<LaunchWatch>> {
+    pub fn launch(&self, grid: LaunchConfig, call: &Call) -> Option<Arc<LaunchWatch>> {
         let watched = self.0.as_ref()?;
         let (name, site) = call.operation().unwrap_or((call.name(), Location::caller()));
         watched.host_waits(watched.host, Named { name, site: site.into() });
@@ -138,7 +138,7 @@ impl LaunchWatch {
     }
 
     /// Lets the host or the stream know that the launch has ended.
-    pub(crate) fn end(&self) {
+    pub fn end(&self) {
         let blocks = std::mem::take(&mut *self.blocks_begun());
         blocks.values().for_each(|block| self.watched.link().remove_accesses(block));
         self.watched.forget_complete_stores(self.number);

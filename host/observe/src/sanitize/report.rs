@@ -6,11 +6,11 @@ use std::sync::Mutex;
 
 use rushmem_base::lock;
 use rushmem_device::watch;
+use rushmem_error::{Error, Result};
 use rushmem_sanitizer::{Finding, Request};
 
 use super::Sanitizer;
 use super::server::Server;
-use crate::{Error, Result};
 
 /// The findings of all jobs of this process.
 static FINDINGS: Mutex<Vec<Finding>> = Mutex::new(Vec::new());
@@ -19,7 +19,7 @@ static FINDINGS: Mutex<Vec<Finding>> = Mutex::new(Vec::new());
 ///
 /// # Errors
 /// - [`Error::Unavailable`] with the remedy.
-pub(crate) fn check_supported(what: &str, is_native: bool) -> Result<()> {
+pub fn check_supported(what: &str, is_native: bool) -> Result<()> {
     let why = if !watch::ENABLED {
         "this release build has no hooks; build without --release, or with `--features rushmem/sanitize`"
     } else if !is_native {
@@ -36,7 +36,7 @@ impl Sanitizer {
     ///
     /// # Errors
     /// - [`Error::Unavailable`] if the report cannot be written to `file`.
-    pub(crate) fn findings(&self, file: &str, has_timed_out: bool) -> Result<Vec<Finding>> {
+    pub fn findings(&self, file: &str, has_timed_out: bool) -> Result<Vec<Finding>> {
         if has_timed_out {
             self.link.tell(Request::DeadlinePassed);
         }
@@ -56,7 +56,7 @@ impl Sanitizer {
 ///
 /// # Errors
 /// - [`Error::Unavailable`] if the file cannot be written.
-pub(crate) fn check_report(file: &str) -> Result<()> {
+pub fn check_report(file: &str) -> Result<()> {
     let check = || rushmem_base::check_writable(Path::new(file));
     if file.is_empty() { Ok(()) } else { check().map_err(|error| unwritten(file, error.to_string())) }
 }

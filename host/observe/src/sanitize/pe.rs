@@ -16,11 +16,11 @@ use super::link::Link;
 use super::{Addresses, JobEnd, Sanitizer};
 
 /// The knowledge of an actor at one time, for another actor; `None` if nobody watches.
-pub(crate) type Seen = Option<Knowledge>;
+pub type Seen = Option<Knowledge>;
 
 /// The knowledge of an actor at one time. The engine keeps it until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Knowledge {
+pub struct Knowledge {
     sanitizer: Arc<Sanitizer>,
     token: TokenId,
 }
@@ -40,7 +40,7 @@ impl Drop for Knowledge {
 
 /// The sanitizer as a PE sees it. It does nothing if the job has none.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct PeWatch(pub(super) Option<Arc<Watched>>);
+pub struct PeWatch(pub(super) Option<Arc<Watched>>);
 
 /// The waits of a host for launches.
 #[derive(Debug, Default)]
@@ -121,7 +121,7 @@ impl Watched {
 
 impl PeWatch {
     /// Returns the sanitizer of `pe`.
-    pub(crate) fn new(sanitizer: Option<&Arc<Sanitizer>>, pe: u32) -> Self {
+    pub fn new(sanitizer: Option<&Arc<Sanitizer>>, pe: u32) -> Self {
         let watched = |sanitizer: &Arc<Sanitizer>| {
             Some(Arc::new(Watched {
                 pe,
@@ -139,7 +139,7 @@ impl PeWatch {
     }
 
     /// Sets the memory that kernels reach from now on.
-    pub(crate) fn set_addresses(&self, addresses: impl FnOnce() -> Addresses) {
+    pub fn set_addresses(&self, addresses: impl FnOnce() -> Addresses) {
         if let Some(watched) = &self.0 {
             *lock(&watched.addresses) = Arc::new(addresses());
         }
@@ -147,33 +147,33 @@ impl PeWatch {
 
     /// Notes that the host reads memory.
     #[track_caller]
-    pub(crate) fn read(&self, name: &'static str, handle: Handle) {
+    pub fn read(&self, name: &'static str, handle: Handle) {
         let call = Call { name, site: Location::caller().into() };
         self.access(handle, |actor, span| Request::Load { actor, span, call });
     }
 
     /// Notes that the host writes memory.
     #[track_caller]
-    pub(crate) fn write(&self, name: &'static str, handle: Handle) {
+    pub fn write(&self, name: &'static str, handle: Handle) {
         let call = Call { name, site: Location::caller().into() };
         self.access(handle, |actor, span| Request::Store { actor, span, call });
     }
 
     /// Notes the begin of an object's life. Reports name it by `name`, unless it is empty, and by its line.
-    pub(crate) fn alloc(&self, handle: Handle, name: &str, site: &'static Location<'static>) {
+    pub fn alloc(&self, handle: Handle, name: &str, site: &'static Location<'static>) {
         let label = || Call { name: interned(name), site: site.into() };
         self.access(handle, |_, span| Request::Alloc { span, label: label() });
     }
 
     /// Notes the end of an object's life.
     #[track_caller]
-    pub(crate) fn free(&self, name: &'static str, handle: Handle) {
+    pub fn free(&self, name: &'static str, handle: Handle) {
         let call = Call { name, site: Location::caller().into() };
         self.access(handle, |actor, span| Request::Free { actor, span, call });
     }
 
     /// Notes that all operations of a context are complete.
-    pub(crate) fn complete(&self, context: u32) {
+    pub fn complete(&self, context: u32) {
         if let Some(watched) = &self.0 {
             let context = Context::Queues { pe: watched.pe, context };
             watched.tell(Request::Quiet { actor: watched.host, context, pe: None });
@@ -189,7 +189,7 @@ impl PeWatch {
 
     /// Makes an exchange of all hosts.
     #[track_caller]
-    pub(crate) fn meet<R>(&self, exchange: impl FnOnce() -> R) -> R {
+    pub fn meet<R>(&self, exchange: impl FnOnce() -> R) -> R {
         let Some(watched) = &self.0 else { return exchange() };
         let call = Call { name: "host_sync", site: Location::caller().into() };
         let (actor, meeting, member) = (watched.host, HOSTS, watched.pe);
@@ -205,7 +205,7 @@ impl PeWatch {
     }
 
     /// Notes a new team of this PE.
-    pub(crate) fn add_team(&self, team: Team, members: &[u32]) {
+    pub fn add_team(&self, team: Team, members: &[u32]) {
         if let Some(watched) = &self.0 {
             let (slot, generation) = (team.slot(), team.generation());
             let key = (generation, slot, members.first().copied());
@@ -216,7 +216,7 @@ impl PeWatch {
     }
 
     /// Notes the end of a team.
-    pub(crate) fn remove_team(&self, team: Team) {
+    pub fn remove_team(&self, team: Team) {
         if let Some(watched) = &self.0 {
             lock(&watched.teams).remove(&team.slot());
         }
@@ -224,7 +224,7 @@ impl PeWatch {
 
     /// Notes that the host waits next, at this line of the program.
     #[track_caller]
-    pub(crate) fn announce_wait(&self, name: &'static str) {
+    pub fn announce_wait(&self, name: &'static str) {
         if let Some(watched) = &self.0 {
             let call = Call { name, site: Location::caller().into() };
             lock(&watched.host_waits).announced = Some(call);
@@ -232,41 +232,41 @@ impl PeWatch {
     }
 
     /// Calls `end` if the waits of the job cannot end.
-    pub(crate) fn on_deadlock(&self, end: impl Fn(&str) + Send + 'static) {
+    pub fn on_deadlock(&self, end: impl Fn(&str) + Send + 'static) {
         if let Some(watched) = &self.0 {
             watched.sanitizer.on_deadlock(JobEnd(Box::new(end)));
         }
     }
 
     /// Aborts loops of kernels that only poll a word: after the loss of a PE, nobody may ever write it.
-    pub(crate) fn end_loops(&self) {
+    pub fn end_loops(&self) {
         if let Some(watched) = &self.0 {
             watched.sanitizer.is_over.store(true, Ordering::Relaxed);
         }
     }
 
     /// Notes that the job has failed. Its waits may not end, but for another reason.
-    pub(crate) fn job_failed(&self) {
+    pub fn job_failed(&self) {
         if let Some(watched) = &self.0 {
             watched.tell(Request::JobFailed);
         }
     }
 
     /// Notes the end of the host's last step.
-    pub(crate) fn end(&self) {
+    pub fn end(&self) {
         if let Some(watched) = &self.0 {
             watched.tell(Request::End(watched.host));
         }
     }
 
     /// Returns what the host knows, for a stream.
-    pub(crate) fn release(&self) -> Seen {
+    pub fn release(&self) -> Seen {
         let watched = self.0.as_ref()?;
         watched.release(watched.host)
     }
 
     /// Lets the host know what a stream knew.
-    pub(crate) fn acquire(&self, seen: Option<&Knowledge>) {
+    pub fn acquire(&self, seen: Option<&Knowledge>) {
         if let (Some(watched), Some(seen)) = (&self.0, seen) {
             watched.tell(seen.acquired_by(watched.host));
         }

@@ -8,13 +8,14 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, JoinHandle};
 
 use rushmem_base::{lock, wait};
+use rushmem_bootstrap::{check_same_user, nonce};
+use rushmem_error::{Error, Result};
 use rushmem_sanitizer::{Finding, JobState, Reply, Wire};
 use socket2::SockRef;
 
 use super::client::{Client, write};
 use super::queue::{Kind, Part, Receiver, Sender};
-use crate::bootstrap::{check_same_user, nonce};
-use crate::{Error, Result, descriptor};
+use crate::descriptor;
 
 /// The server.
 #[derive(Debug)]

@@ -4,14 +4,14 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use rushmem_device::watch::Watcher;
+use rushmem_native::Observer;
 
 use super::LaunchTrace;
 use super::lane::LaneTrace;
-use crate::native::Observer;
 
 /// The observer of a launch.
 #[derive(Debug)]
-pub(crate) struct TraceObserver(pub(crate) Arc<LaunchTrace>);
+pub struct TraceObserver(pub Arc<LaunchTrace>);
 
 impl Observer for TraceObserver {
     fn block_begins(&self, _: u32, _: u32) {}
