@@ -191,7 +191,7 @@ fn assert_places(pe: &Pe, config: LaunchConfig) -> Result<(), Error> {
     let [width, height, depth] = [grid_x * block_x, grid_y * block_y, grid_z * block_z];
     let places = pe.alloc::<u32>((width * height * depth) as usize)?;
     pe.run(config, store_coordinates(places, width, height))?;
-    let coordinates = |at: u32| (at / (width * height)) << 16 | (at / width % height) << 8 | at % width;
+    let coordinates = |at: u32| (at / (width * height)) << 16 | (at / width % height) << 8 | (at % width);
     assert_eq!(pe.read(places)?, (0..width * height * depth).map(coordinates).collect::<Vec<_>>());
 
     let extents = pe.alloc::<u32>(6)?;

@@ -87,7 +87,7 @@ fn chosen() -> impl Iterator<Item = Setup> {
 /// Creates the job of the variation with this index.
 fn setup(i: usize) -> Setup {
     let Variation { pes, sq_depth, cq, qps_per_peer, peers, nics_per_pe, connect } = VARIATIONS[i];
-    let (ordering, relaxed) = if i % 3 == 0 { ("out_of_order", "on") } else { ("auto", "auto") };
+    let (ordering, relaxed) = if i.is_multiple_of(3) { ("out_of_order", "on") } else { ("auto", "auto") };
     let record = if i % 4 == 1 { "off" } else { "auto" };
     let path = match peers {
         Peers::Auto => "auto",
