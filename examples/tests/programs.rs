@@ -303,15 +303,15 @@ fn jacobi_without_graphs_and_by_the_analytic_solution() {
 #[test]
 fn jacobi_as_processes_with_lost_packets() {
     let faults = ("RUSHMEM_SOFTNIC_FAULT", "drop=0.05,duplicate=0.05,reorder=0.05,seed=5");
-    for (job, n, shape, settings, found) in [
-        ("jacobi 8", 8, &["--size", "6,5,4"][..], &[][..], "2 x 2 x 2 PEs"),
-        ("jacobi p2p", 4, &["--size", "6,5,4"], &[P2P], "1 x 2 x 2 PEs"),
-        ("jacobi faults", 4, &["--size", "6,5,4"], &[faults], "1 x 2 x 2 PEs"),
-        ("jacobi flat", 4, &["--size", "6,5", "--two-d"], &[faults], "2 x 2 PEs"),
-    ] {
+    let run = |job: &str, n, shape: &[&str], settings: &[(&str, &str)]| {
         let line = passes_as_processes(JACOBI, job, n, &[shape, &FEW_STEPS].concat(), settings);
-        assert!(line.contains(found) && line.contains("equal to the serial"), "{line}");
-    }
+        assert!(line.contains("equal to the serial"), "{line}");
+        line
+    };
+    assert!(run("jacobi 8", 8, &["--size", "6,5,4"], &[]).contains("2 x 2 x 2 PEs"));
+    assert!(run("jacobi p2p", 4, &["--size", "6,5,4"], &[P2P]).contains("1 x 2 x 2 PEs"));
+    assert!(run("jacobi faults", 4, &["--size", "6,5,4"], &[faults]).contains("1 x 2 x 2 PEs"));
+    assert!(run("jacobi flat", 4, &["--size", "6,5", "--two-d"], &[faults]).contains("2 x 2 PEs"));
 }
 
 #[test]
@@ -357,12 +357,12 @@ fn stencil_of_any_picture() {
     let (input, output) = (folder.path().join("in.png"), folder.path().join("out.png"));
     let (input_arg, output_arg) = (input.to_str().unwrap(), output.to_str().unwrap());
     // One row or one column, bands of one row, bands of unequal height, each kind of pixel.
-    for (pes, width, height, channels, steps) in [
-        ("1", 1, 1, 1, "7"),
-        ("5", 1, 5, 2, "61"),
-        ("3", 33, 17, 3, "51"),
-        ("2", 40, 2, 4, "50"),
-        ("4", 9, 7, 1, "3"),
+    for ([width, height, channels], pes, steps) in [
+        ([1, 1, 1], "1", "7"),
+        ([1, 5, 2], "5", "61"),
+        ([33, 17, 3], "3", "51"),
+        ([40, 2, 4], "2", "50"),
+        ([9, 7, 1], "4", "3"),
     ] {
         let before = picture(&input, width, height, channels);
         passes(STENCIL, &[input_arg, "-o", output_arg, "--pes", pes, "--steps", steps]);

@@ -77,24 +77,27 @@ fn entries() -> Vec<(String, String)> {
         swap_mask: 0x2122_2324_2526_2728,
     };
     let data = Inline::new(b"twenty-eight bytes of inline").expect("28 bytes");
-    let entries = [
-        ("write", Wqe::Write { raddr, rkey, laddr, lkey, len: 16384 }, 0x12, on),
-        ("read", Wqe::Read { raddr, rkey, laddr, lkey, len: 256 }, 0x13, on),
-        ("inline", Wqe::WriteInline { raddr, rkey, data }, 0x14, on),
-        ("fetch_add", Wqe::FetchAdd { raddr, rkey, laddr, lkey, add: 5 }, 0x16, on),
-        ("compare_swap", Wqe::CompareSwap { raddr, rkey, laddr, lkey, compare: 10, swap: 11 }, 0x18, on),
-        ("masked_compare_swap", swap, 0x19, Flags::NONE),
-        ("nop", Wqe::Nop, 0xffff, Flags::SIGNALED.or(Flags::FENCE_AND_SMALL_FENCE)),
-        ("write_imm", Wqe::WriteImm { raddr, rkey, laddr, lkey, len: 64, imm: 0xcafe_0001 }, 0x1e, solicited),
-        ("send", Wqe::Send { laddr, lkey, len: 64 }, 0x1f, on),
-        ("send_imm", Wqe::SendImm { laddr, lkey, len: 64, imm: 0xcafe_0001 }, 0x20, on),
-        ("send_inval", Wqe::SendInval { laddr, lkey, len: 64, inv_rkey: rkey }, 0x21, on),
-    ];
-    let print = |(name, wqe, index, flags): (&str, Wqe, u16, Flags)| {
-        let emitted = wqe.emit(index, qpn, flags);
-        (name.to_owned(), hex(Segment::bytes_of(emitted.segments())))
+    let entry = |name: &str, wqe: Wqe, index, flags| {
+        (name.to_owned(), hex(Segment::bytes_of(wqe.emit(index, qpn, flags).segments())))
     };
-    let mut list = entries.map(print).to_vec();
+    let mut list = vec![
+        entry("write", Wqe::Write { raddr, rkey, laddr, lkey, len: 16384 }, 0x12, on),
+        entry("read", Wqe::Read { raddr, rkey, laddr, lkey, len: 256 }, 0x13, on),
+        entry("inline", Wqe::WriteInline { raddr, rkey, data }, 0x14, on),
+        entry("fetch_add", Wqe::FetchAdd { raddr, rkey, laddr, lkey, add: 5 }, 0x16, on),
+        entry("compare_swap", Wqe::CompareSwap { raddr, rkey, laddr, lkey, compare: 10, swap: 11 }, 0x18, on),
+        entry("masked_compare_swap", swap, 0x19, Flags::NONE),
+        entry("nop", Wqe::Nop, 0xffff, Flags::SIGNALED.or(Flags::FENCE_AND_SMALL_FENCE)),
+        entry(
+            "write_imm",
+            Wqe::WriteImm { raddr, rkey, laddr, lkey, len: 64, imm: 0xcafe_0001 },
+            0x1e,
+            solicited,
+        ),
+        entry("send", Wqe::Send { laddr, lkey, len: 64 }, 0x1f, on),
+        entry("send_imm", Wqe::SendImm { laddr, lkey, len: 64, imm: 0xcafe_0001 }, 0x20, on),
+        entry("send_inval", Wqe::SendInval { laddr, lkey, len: 64, inv_rkey: rkey }, 0x21, on),
+    ];
     list.push(("datagram".to_owned(), hex(Segment::bytes_of(&datagram()))));
     let fetch = Wqe::FetchAdd { raddr, rkey, laddr, lkey, add: 5 };
     let dynamic = fetch.emit_to(&vector().to_dct(0x2b8, 0x1122_3344_5566_7788), 0x23, qpn, on);

@@ -167,12 +167,18 @@ fn optional_fields_count_only_with_their_bit() {
 
 #[test]
 fn a_qp_names_its_port_of_a_bond() {
-    for (bond, port, names, expected) in [
-        (1, 1, false, Some(0)),
-        (2, 2, true, Some(2)),
-        (2, 3, true, None),
-        (2, 0, true, None),
-        (1, 1, true, Some(1)),
+    struct Case {
+        bond: u8,
+        port: u8,
+        names: bool,
+        expected: Option<u8>,
+    }
+    for Case { bond, port, names, expected } in [
+        Case { bond: 1, port: 1, names: false, expected: Some(0) },
+        Case { bond: 2, port: 2, names: true, expected: Some(2) },
+        Case { bond: 2, port: 3, names: true, expected: None },
+        Case { bond: 2, port: 0, names: true, expected: None },
+        Case { bond: 1, port: 1, names: true, expected: Some(1) },
     ] {
         let nic = Nic::start(Config { bond, ..Config::default() }).unwrap();
         let a = Pe::new(&nic, Setup::default());

@@ -253,8 +253,16 @@ fn answered_in_order(way: Placement) {
     }
 }
 
-/// Prepares a QP with a READ that waits for its answer, an executed signalled WRITE, and a WRITE not yet executed.
-fn waiting_read(faults: Faults) -> (Nic, Pe, Pe, [u16; 3]) {
+/// A QP with a READ that waits for its answer, an executed signalled WRITE, and a WRITE not yet executed.
+struct WaitingRead {
+    a: Pe,
+    b: Pe,
+    /// The indices of READ and WRITEs.
+    entries: [u16; 3],
+    _nic: Nic,
+}
+
+fn waiting_read(faults: Faults) -> WaitingRead {
     let nic = nic(Faults { late: 1.0, ..faults });
     let (mut a, b) = pair(&nic, &nic, Setup::default());
     let (rkey, lkey) = (b.key, a.key);
@@ -266,7 +274,7 @@ fn waiting_read(faults: Faults) -> (Nic, Pe, Pe, [u16; 3]) {
         std::thread::yield_now();
     }
     assert!(a.cq.poll().is_none(), "the WRITE completes before the READ");
-    (nic, a, b, [read, done, fenced])
+    WaitingRead { a, b, entries: [read, done, fenced], _nic: nic }
 }
 
 fn failed(a: &mut Pe) -> (Syndrome, u16) {
@@ -277,7 +285,8 @@ fn failed(a: &mut Pe) -> (Syndrome, u16) {
 
 #[test]
 fn wqes_behind_a_late_answer_are_flushed() {
-    let (_nic, mut a, b, entries) = waiting_read(Faults { late_time: NEVER, ..Faults::default() });
+    let WaitingRead { mut a, b, entries, _nic } =
+        waiting_read(Faults { late_time: NEVER, ..Faults::default() });
     a.fail_now();
     for index in entries {
         assert_eq!(failed(&mut a), (Syndrome::WR_FLUSH_ERR, index));
@@ -291,7 +300,7 @@ fn wqes_behind_a_late_answer_are_flushed() {
 #[test]
 fn wqes_behind_a_failed_late_read_are_flushed() {
     let faults = Faults { late_time: Duration::from_millis(400), seed: 3, ..Faults::default() };
-    let (_nic, mut a, b, [read, done, fenced]) = waiting_read(faults);
+    let WaitingRead { mut a, b, entries: [read, done, fenced], _nic } = waiting_read(faults);
     call(&b.context, &DestroyMkey { mkey_index: b.key >> 8, ..DestroyMkey::default() }).unwrap();
     assert_eq!(failed(&mut a), (Syndrome::REMOTE_ACCESS_ERR, read));
     assert_eq!(failed(&mut a), (Syndrome::WR_FLUSH_ERR, done));

@@ -264,9 +264,17 @@ fn a_barrier_reports_the_missing_pe() {
 
 #[test]
 fn reset_queues_recovers_from_an_error() {
-    for (cq, depth, connect, nics) in
-        [("ring", 1024, "lazy", 1), ("ring", 2, "eager", 2), ("collapsed", 8, "lazy", 2)]
-    {
+    struct Queues {
+        cq: &'static str,
+        depth: u32,
+        connect: &'static str,
+        nics: u32,
+    }
+    for Queues { cq, depth, connect, nics } in [
+        Queues { cq: "ring", depth: 1024, connect: "lazy", nics: 1 },
+        Queues { cq: "ring", depth: 2, connect: "eager", nics: 2 },
+        Queues { cq: "collapsed", depth: 8, connect: "lazy", nics: 2 },
+    ] {
         let setup = Setup::new(3).with("peer_path", "nic").with("cq", cq).with("sq_depth", depth);
         let setup = setup.with("connect", connect).with("nics_per_pe", nics).without_sanitizer(ENDED);
         setup.run(|pe| {

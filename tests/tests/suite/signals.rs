@@ -34,10 +34,24 @@ fn gpu_scope_fences_hand_a_source_between_blocks() {
     }
 }
 
+/// Messages of [`a_signal_comes_after_its_data`].
+struct Messages {
+    set: u32,
+    nbi: u32,
+    len: usize,
+    threads: u32,
+}
+
 #[test]
 fn a_signal_comes_after_its_data() {
+    let cases = [
+        Messages { set: 0, nbi: 1, len: 300, threads: 64 },
+        Messages { set: 1, nbi: 0, len: 1, threads: 1 },
+        Messages { set: 1, nbi: 1, len: 2000, threads: 33 },
+        Messages { set: 0, nbi: 0, len: 40, threads: 32 },
+    ];
     for setup in setups::even() {
-        for (set, nbi, len, threads) in [(0, 1, 300, 64), (1, 0, 1, 1), (1, 1, 2000, 33), (0, 0, 40, 32)] {
+        for &Messages { set, nbi, len, threads } in &cases {
             let bad = setup.run(|pe| {
                 let (inbox, outbox) = (pe.alloc::<u64>(len)?, pe.alloc::<u64>(len)?);
                 let (signal, bad) = (pe.alloc_one::<Signal>()?, pe.alloc_one::<u64>()?);

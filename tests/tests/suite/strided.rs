@@ -67,24 +67,26 @@ impl Blocks {
 
 #[test]
 fn blocks_arrive_in_place_and_gaps_stay_unchanged() {
+    let elements = |dst_stride, src_stride, n| Blocks { dst_stride, src_stride, block: 1, n };
     let cases = [
-        (1, 1, 1, 40),
-        (1, 3, 1, 33),
-        (3, 1, 1, 40),
-        (5, 2, 1, 17),
-        (100, 64, 1, 5),
-        (2, 2, 1, 1),
-        (1, 1, 1, 0),
+        elements(1, 1, 40),
+        elements(1, 3, 33),
+        elements(3, 1, 40),
+        elements(5, 2, 17),
+        elements(100, 64, 5),
+        elements(2, 2, 1),
+        elements(1, 1, 0),
+        Blocks { dst_stride: 4, src_stride: 4, block: 4, n: 9 },
+        Blocks { dst_stride: 7, src_stride: 5, block: 3, n: 11 },
+        Blocks { dst_stride: 90, src_stride: 80, block: 70, n: 3 },
     ];
-    let blocks = [(4, 4, 4, 9), (7, 5, 3, 11), (90, 80, 70, 3)];
     for setup in setups::all() {
         setup.run(|pe| {
-            for (dst_stride, src_stride, block, n) in cases.into_iter().chain(blocks) {
-                let what = Blocks { dst_stride, src_stride, block, n };
+            for what in cases {
                 for call in [StridedCall::Put, StridedCall::PutNbi, StridedCall::Get, StridedCall::GetNbi] {
                     for group_kind in [GroupKind::Thread, GroupKind::Warp, GroupKind::Block] {
                         // All groups with all calls of a few PEs, and each group with some calls of the others.
-                        if n < 12 || (call as usize + group_kind as usize).is_multiple_of(2) {
+                        if what.n < 12 || (call as usize + group_kind as usize).is_multiple_of(2) {
                             what.check(pe, call, group_kind)?;
                         }
                     }

@@ -202,46 +202,56 @@ fn crowded(mps: bool) -> TestMachine {
     machine
 }
 
-/// A defect of a machine, the machine, the expected problems, and words of the remedy.
-type Case = (&'static str, TestMachine, &'static [(&'static str, Verdict)], &'static str);
+/// A machine with one defect.
+struct Case {
+    defect: &'static str,
+    machine: TestMachine,
+    problems: &'static [(&'static str, Verdict)],
+    /// Words of the remedy.
+    remedy: &'static str,
+}
 
-fn cases() -> Vec<Case> {
+impl Case {
+    fn new(
+        defect: &'static str,
+        machine: TestMachine,
+        problems: &'static [(&'static str, Verdict)],
+        remedy: &'static str,
+    ) -> Self {
+        Self { defect, machine, problems, remedy }
+    }
+}
+
+/// Creates a healthy server with other attributes of its GPU.
+fn gpu_with(change: impl Fn(&mut Attributes)) -> TestMachine {
+    TestMachine::server().attributes(change)
+}
+
+fn defects_of_gpus() -> Vec<Case> {
     use Verdict::{Blocks, Lesser, Note, Risk, Slow, Unknown};
-    let port = "sys/class/infiniband/mlx5_0/ports/1";
-    let nic = &*format!("{SWITCH}/{}/{NIC}", PORTS[1]);
-    let at = |name: &str| format!("{port}/{name}");
     let mut no_driver = TestMachine::server();
     no_driver.cuda = Err("no CUDA driver: not found".into());
     let mut asks_for_gpu = TestMachine::laptop();
     asks_for_gpu.config.device = DeviceKind::Gpu;
-    let mut huge = TestMachine::laptop();
-    huge.config.heap_bytes.0 = 64 << 30;
     let mut large = TestMachine::server();
     large.config.heap_bytes.0 = 300 << 30;
-    let limits =
-        |line: &str| format!("Max open files 1048576 1048576 files\nMax locked memory {line} bytes\n");
     vec![
-        ("no driver", no_driver, &[("G1", Blocks)], "--gpus all"),
-        ("a GPU is asked for", asks_for_gpu, &[("G1", Blocks), ("N1", Note)], "install the driver"),
-        (
-            "Volta",
-            TestMachine::server().attributes(|a| a.compute_capability = (7, 0)),
-            &[("G2", Blocks)],
-            "Turing",
-        ),
-        (
+        Case::new("no driver", no_driver, &[("G1", Blocks)], "--gpus all"),
+        Case::new("a GPU is asked for", asks_for_gpu, &[("G1", Blocks), ("N1", Note)], "install the driver"),
+        Case::new("Volta", gpu_with(|a| a.compute_capability = (7, 0)), &[("G2", Blocks)], "Turing"),
+        Case::new(
             "no descriptors",
-            TestMachine::server().attributes(|a| a.virtual_memory_fds = false),
+            gpu_with(|a| a.virtual_memory_fds = false),
             &[("G3", Lesser)],
             "RUSHMEM_PES",
         ),
-        (
+        Case::new(
             "no GPUDirect",
-            TestMachine::server().attributes(|a| a.gpu_direct_rdma = false),
+            gpu_with(|a| a.gpu_direct_rdma = false),
             &[("G4", Lesser)],
             "RUSHMEM_HEAP=host",
         ),
-        (
+        Case::new(
             "no dma-buf, proprietary modules",
             TestMachine::server()
                 .attributes(|a| a.dma_buf = false)
@@ -249,144 +259,186 @@ fn cases() -> Vec<Case> {
             &[("G4", Blocks)],
             "open kernel modules",
         ),
-        (
+        Case::new(
             "no dma-buf, open modules",
-            TestMachine::server().attributes(|a| a.dma_buf = false),
+            gpu_with(|a| a.dma_buf = false),
             &[("G4", Blocks)],
             "update Linux",
         ),
-        (
+        Case::new(
             "no order",
-            TestMachine::server().attributes(|a| a.gpu_direct_rdma_writes_ordering = 0),
+            gpu_with(|a| a.gpu_direct_rdma_writes_ordering = 0),
             &[("G5", Lesser)],
             "newer GPU",
         ),
-        ("a heap beyond the BAR", large, &[("G6", Risk)], "Above 4G"),
-        (
+        Case::new("a heap beyond the BAR", large, &[("G6", Risk)], "Above 4G"),
+        Case::new(
             "no override",
             TestMachine::server().with("proc/driver/nvidia/params", "RegistryDwords: \"\""),
             &[("G7", Lesser)],
             "modprobe.d",
         ),
-        ("processes that take turns", crowded(false), &[("G8", Slow)], "nvidia-cuda-mps-control -d"),
-        (
+        Case::new("processes that take turns", crowded(false), &[("G8", Slow)], "nvidia-cuda-mps-control -d"),
+        Case::new(
             "hidden parameters",
             TestMachine::server().without("proc/driver/nvidia/params"),
             &[("G7", Unknown)],
             "",
         ),
-        (
+    ]
+}
+
+fn defects_of_nics() -> Vec<Case> {
+    use Verdict::{Blocks, Note};
+    let nic = &*format!("{SWITCH}/{}/{NIC}", PORTS[1]);
+    vec![
+        Case::new(
             "no RDMA modules",
             TestMachine::server().without("sys/class/infiniband").without("sys/class/infiniband_verbs"),
             &[("N1", Blocks)],
             "modprobe mlx5_ib",
         ),
-        (
+        Case::new(
             "an old NIC",
             TestMachine::server().with(&format!("{nic}/device"), "0x1013\n"),
             &[("N1", Blocks)],
             "ConnectX-5",
         ),
-        (
+        Case::new(
             "another vendor's NIC",
             TestMachine::laptop().with("sys/class/infiniband/efa_0/device/vendor", "0x1d0f\n"),
             &[("G1", Note), ("N1", Note), ("N1", Note)],
             "",
         ),
-        (
+        Case::new(
             "no device node",
             TestMachine::server().without("dev/infiniband/uverbs0"),
             &[("N3", Blocks)],
             "--device /dev/infiniband",
         ),
-        (
+        Case::new(
             "no uverbs",
             TestMachine::server().without("sys/class/infiniband_verbs"),
             &[("N3", Blocks)],
             "modprobe ib_uverbs",
         ),
-        ("no cable", TestMachine::server().with(&at("state"), "1: DOWN\n"), &[("N4", Blocks)], "cable"),
-        (
+    ]
+}
+
+fn defects_of_ports() -> Vec<Case> {
+    use Verdict::{Blocks, Note, Risk, Slow};
+    let nic = &*format!("{SWITCH}/{}/{NIC}", PORTS[1]);
+    let at = |name: &str| format!("sys/class/infiniband/mlx5_0/ports/1/{name}");
+    vec![
+        Case::new(
+            "no cable",
+            TestMachine::server().with(&at("state"), "1: DOWN\n"),
+            &[("N4", Blocks)],
+            "cable",
+        ),
+        Case::new(
             "no subnet manager",
             TestMachine::server().with(&at("state"), "2: INIT\n").with(&at("link_layer"), "InfiniBand\n"),
             &[("N4", Blocks)],
             "opensm",
         ),
-        ("no address", TestMachine::server().without(&at("gids/3")), &[("N5", Blocks)], "ip addr add"),
-        (
+        Case::new(
+            "no address",
+            TestMachine::server().without(&at("gids/3")),
+            &[("N5", Blocks)],
+            "ip addr add",
+        ),
+        Case::new(
             "an address for RoCE v1 only",
             TestMachine::server().with(&at("gid_attrs/types/3"), "IB/RoCE v1\n"),
             &[("N5", Blocks)],
             "RoCE v2 is on",
         ),
-        (
+        Case::new(
             "small packets",
             TestMachine::server().with(&format!("{nic}/net/eth2/mtu"), "1500\n"),
             &[("N6", Slow)],
             "mtu 9000",
         ),
-        (
+        Case::new(
             "a virtual function",
             TestMachine::server().with(&format!("{nic}/physfn/vendor"), ""),
             &[("N7", Risk)],
             "physical function",
         ),
-        (
+        Case::new(
             "lost packets",
             TestMachine::server().with(&at("hw_counters/out_of_sequence"), "12\n"),
             &[("N8", Note)],
             "",
         ),
-        (
+    ]
+}
+
+fn defects_of_links() -> Vec<Case> {
+    use Verdict::{Slow, Unknown};
+    let nic = &*format!("{SWITCH}/{}/{NIC}", PORTS[1]);
+    vec![
+        Case::new(
             "a narrow link",
             TestMachine::server().with(&format!("{nic}/current_link_width"), "4\n"),
             &[("T2", Slow)],
             "reseat the card",
         ),
-        (
+        Case::new(
             "an IOMMU that translates",
             TestMachine::server().with(&format!("{nic}/iommu_group/type"), "DMA-FQ\n"),
             &[("T3", Slow)],
             "iommu=pt",
         ),
-        (
+        Case::new(
             "a switch that redirects",
             TestMachine::server().with(&format!("{SWITCH}/{}/config", PORTS[1]), acs(0x1d)),
             &[("T4", Slow)],
             "pci=disable_acs_redir=0000:17:01.0",
         ),
-        (
+        Case::new(
             "a configuration space that only root may read",
             TestMachine::server().with(&format!("{SWITCH}/{}/config", PORTS[0]), vec![0; 64]),
             &[("T4", Unknown)],
             "",
         ),
-        (
+    ]
+}
+
+fn defects_of_hosts() -> Vec<Case> {
+    use Verdict::{Blocks, Note, Risk};
+    let mut huge = TestMachine::laptop();
+    huge.config.heap_bytes.0 = 64 << 30;
+    let limits =
+        |line: &str| format!("Max open files 1048576 1048576 files\nMax locked memory {line} bytes\n");
+    vec![
+        Case::new(
             "old Linux",
             TestMachine::server().with("proc/sys/kernel/osrelease", "5.4.0-1\n"),
             &[("H1", Risk)],
             "nvidia-peermem",
         ),
-        ("a huge heap", huge, &[("G1", Note), ("N1", Note), ("H2", Blocks)], "RUSHMEM_HEAP_BYTES"),
-        (
+        Case::new("a huge heap", huge, &[("G1", Note), ("N1", Note), ("H2", Blocks)], "RUSHMEM_HEAP_BYTES"),
+        Case::new(
             "a limit on locked memory",
             TestMachine::server().with("proc/self/limits", limits("65536 unlimited")),
             &[("H3", Blocks)],
             "ulimit -l unlimited",
         ),
-        (
+        Case::new(
             "a hard limit on locked memory",
             TestMachine::server().with("proc/self/limits", limits("65536 65536")),
             &[("H3", Blocks)],
             "limits.conf",
         ),
-        (
+        Case::new(
             "few files",
             TestMachine::laptop().with("proc/self/limits", "Max open files 256 4096 files\n"),
             &[("G1", Note), ("N1", Note), ("H4", Risk)],
             "ulimit -n",
         ),
-        (
+        Case::new(
             "a container that may have few RDMA objects",
             TestMachine::server().with("sys/fs/cgroup/job/rdma.max", "mlx5_0 hca_handle=2 hca_object=max\n"),
             &[("H5", Risk)],
@@ -395,15 +447,21 @@ fn cases() -> Vec<Case> {
     ]
 }
 
+fn cases() -> impl Iterator<Item = Case> {
+    [defects_of_gpus(), defects_of_nics(), defects_of_ports(), defects_of_links(), defects_of_hosts()]
+        .into_iter()
+        .flatten()
+}
+
 #[test]
 fn reports_exactly_the_defect() {
-    for (what, machine, wanted, remedy) in cases() {
+    for Case { defect, machine, problems: expected, remedy } in cases() {
         let checks = machine.checks();
-        assert_eq!(problems(&checks), wanted, "{what}: {checks:#?}");
+        assert_eq!(problems(&checks), expected, "{defect}: {checks:#?}");
         let is_advised = checks.iter().any(|check| {
             check.verdict > Verdict::Good && check.remedy.as_deref().unwrap_or("").contains(remedy)
         });
-        assert!(is_advised, "{what}: no finding advises {remedy:?}");
+        assert!(is_advised, "{defect}: no finding advises {remedy:?}");
     }
 }
 
@@ -522,12 +580,12 @@ fn distinguishes_forbidden_from_missing_device_nodes() {
 
 #[test]
 fn a_saved_machine_has_the_same_findings() {
-    for (what, machine, ..) in cases() {
+    for Case { defect, machine, .. } in cases() {
         let host = Host::below(machine.root.path(), machine.cuda.clone());
         let there = examine(&host, &machine.config);
         let text = serde_json::to_string(&host.save()).unwrap();
         let here = examine(&Host::of(serde_json::from_str(&text).unwrap()), &machine.config);
-        assert_eq!(format!("{there:?}"), format!("{here:?}"), "{what}");
+        assert_eq!(format!("{there:?}"), format!("{here:?}"), "{defect}");
     }
 }
 
@@ -535,7 +593,7 @@ fn a_saved_machine_has_the_same_findings() {
 fn every_check_is_listed_and_tested() {
     let mut left: BTreeSet<_> = CHECKS.iter().map(|check| check.id).collect();
     assert_eq!(left.len(), CHECKS.len(), "an id is given twice");
-    for (_, machine, ..) in cases() {
+    for Case { machine, .. } in cases() {
         for check in machine.checks() {
             assert!(CHECKS.contains(&check.check), "{} is not listed", check.check.id);
             left.remove(check.check.id);

@@ -7,15 +7,23 @@ use rushmem_tests::{Setup, grid};
 
 const PATHS: [&str; 2] = ["nic", "p2p"];
 
+/// The record of an error, and its text.
+struct Told {
+    code: Option<Code>,
+    peer: u32,
+    found: u64,
+    text: String,
+}
+
 /// Returns the record of the first error of a launch.
-fn record(told: Result<(), Error>) -> (Option<Code>, u32, u64, String) {
+fn record(told: Result<(), Error>) -> Told {
     match told {
         Err(error @ Error::Device { .. }) => {
             let text = error.to_string();
             // The error names the kernel's call, wherever it is detected.
             assert!(text.contains("collectives/misuse.rs:"), "{text}");
             let Error::Device { first, .. } = error else { unreachable!() };
-            (first.code(), first.record().peer, first.record().found, text)
+            Told { code: first.code(), peer: first.record().peer, found: first.record().found, text }
         }
         Ok(()) => panic!("no error"),
         Err(other) => panic!("{other}"),
@@ -48,7 +56,7 @@ fn a_differing_member_is_named_and_the_team_stays_usable() {
                 for (common, other) in cases {
                     let which = if me == odd { other } else { common };
                     let call = disagree(which as u32, group_kind, Team::WORLD, dst, src, wide, floats, codes);
-                    let (code, peer, found, text) = record(pe.run(grid(1, 32), call));
+                    let Told { code, peer, found, text } = record(pe.run(grid(1, 32), call));
                     assert_eq!(code, Some(Code::TeamMismatch), "{text}");
                     assert!(peer != me && peer < pes && found < u64::from(pes), "{text}");
                     // Nothing was written, since the members did not agree, and the good call after it succeeds.
@@ -58,12 +66,12 @@ fn a_differing_member_is_named_and_the_team_stays_usable() {
                     assert_eq!(pe.read(dst)?, good);
                     pe.write(dst, &vec![0; 4 * n])?;
                     pe.host_sync()?;
-                    all.push((peer, found as u32, differ(common, other, me == odd), text));
+                    all.push(([peer, found as u32], differ(common, other, me == odd), text));
                 }
                 Ok(all)
             });
             for (me, told) in (0..).zip(told) {
-                for (one, other, differ, text) in told {
+                for ([one, other], differ, text) in told {
                     // The error names two that differ: one of them is the odd one.
                     assert!([one, other].contains(&odd), "odd {odd}, to {me}: {text}");
                     let wanted = format!("PE {me}: PE {one} and PE {other} {differ}, at ");
@@ -120,7 +128,7 @@ fn wrong_arguments_are_reported_without_a_hang() {
                 let is_wrong = odd.is_none_or(|odd| odd == pe.my_pe());
                 let which = if is_wrong { wrong } else { Fcollect };
                 let call = disagree(which as u32, 2, Team::WORLD, dst, src, wide, floats, codes);
-                let (found, peer, _, line) = record(pe.run(grid(1, 32), call));
+                let Told { code: found, peer, text: line, .. } = record(pe.run(grid(1, 32), call));
                 if is_wrong {
                     assert_eq!(found, Some(code), "{line}");
                     assert!(line.contains(text), "{line}");
@@ -152,10 +160,10 @@ fn team_that_failed(path: &str) {
         let sync = |team| disagree(Disagreement::Sync as u32, 2, team, dst, src, wide, floats, codes);
         let mut told = Vec::new();
         if pe.my_pe() == 0 {
-            let (code, peer, ..) = record(pe.run(grid(1, 32), sync(team)));
+            let Told { code, peer, .. } = record(pe.run(grid(1, 32), sync(team)));
             assert_eq!((code, peer), (Some(Code::WaitTimeout), 1));
             assert_eq!(pe.read(codes)?, [Code::WaitTimeout as u32, Code::TeamFailed as u32]);
-            let (code, .., text) = record(pe.run(grid(1, 32), sync(team)));
+            let Told { code, text, .. } = record(pe.run(grid(1, 32), sync(team)));
             assert_eq!(code, Some(Code::TeamFailed));
             told.push(text);
         }
@@ -169,7 +177,7 @@ fn team_that_failed(path: &str) {
         pe.run(grid(1, 32), sync(again))?;
         // Destroyed and invalid teams are refused.
         for gone in [team, Team::INVALID] {
-            let (code, .., text) = record(pe.run(grid(1, 32), sync(gone)));
+            let Told { code, text, .. } = record(pe.run(grid(1, 32), sync(gone)));
             assert_eq!(code, Some(Code::BadTeam));
             told.push(text);
         }
@@ -196,7 +204,7 @@ fn team_of_two_groups(path: &str) {
         let blocks = if pe.my_pe() == 0 { 2 } else { 1 };
         let told = pe.run(grid(blocks, 32), team_twice(Team::WORLD, signal, codes));
         if pe.my_pe() == 0 {
-            let (code, .., text) = record(told);
+            let Told { code, text, .. } = record(told);
             assert_eq!(code, Some(Code::TeamBusy));
             assert!(
                 text.ends_with(
@@ -220,7 +228,7 @@ fn sync_arrive_and_sync_wait_alternate() {
     for path in PATHS {
         Setup::new(2).with("peer_path", path).run(|pe: &Pe| {
             let codes = pe.alloc::<u32>(5)?;
-            let (code, ..) = record(pe.run(grid(1, 32), half_barriers(Team::WORLD, codes)));
+            let Told { code, .. } = record(pe.run(grid(1, 32), half_barriers(Team::WORLD, codes)));
             assert_eq!(code, Some(Code::TeamBusy));
             let busy = Code::TeamBusy as u32;
             assert_eq!(pe.read(codes)?, [busy, 1000, busy, 1000, 1000]);
