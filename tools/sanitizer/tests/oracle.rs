@@ -93,6 +93,34 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+/// An operation to post.
+struct Posting {
+    context: u32,
+    is_store: bool,
+    source: Option<Span>,
+    ends: Vec<(Span, Kind)>,
+    target: u32,
+    is_ordered: bool,
+    strong: bool,
+    fetches: bool,
+}
+
+impl Posting {
+    /// Creates an operation that fences order, in the first queue.
+    fn ordered(target: u32, ends: impl Into<Vec<(Span, Kind)>>) -> Self {
+        Self {
+            context: 0,
+            is_store: false,
+            source: None,
+            ends: ends.into(),
+            target,
+            is_ordered: true,
+            strong: false,
+            fetches: false,
+        }
+    }
+}
+
 /// An actor of the random program: 0 to 2 are hosts, then two threads of each PE.
 struct Runner {
     engine: Engine,
@@ -221,19 +249,21 @@ impl Runner {
         found
     }
 
-    #[allow(clippy::too_many_arguments)]
-    fn post(
-        &mut self,
-        actor: usize,
-        (context, is_store): (u32, bool),
-        source: Option<Span>,
-        ends: Vec<(Span, Kind)>,
-        target: u32,
-        flags: (bool, bool, bool),
-        make: impl FnOnce(Context, Call) -> Post,
-    ) -> usize {
+    /// Returns the ends of earlier operations that a strong signal announces.
+    fn announced(&self, id: ActorId, signal: &Operation) -> Vec<Node> {
+        let covered = self.model.operations.iter().filter(|earlier| {
+            earlier.is_ordered
+                && Self::covers(id, signal.context, Some(signal.target), earlier)
+                && self.model.precedes(earlier.post, signal.post)
+                && !self.model.precedes(earlier.done, signal.post)
+        });
+        covered.map(|earlier| earlier.done).collect()
+    }
+
+    fn post(&mut self, actor: usize, posting: Posting, make: impl FnOnce(Context, Call) -> Post) -> usize {
         let call = self.call();
-        let index = self.post_in_model(actor, (context, is_store), source, ends, target, flags, call);
+        let Posting { context, is_store, .. } = posting;
+        let index = self.post_in_model(actor, posting, call);
         let pe = Self::pe(actor);
         let id = self.actors[actor];
         let context = if is_store { Context::Stores(id) } else { Context::Queues { pe, context } };
@@ -241,17 +271,8 @@ impl Runner {
         index
     }
 
-    #[allow(clippy::too_many_arguments)]
-    fn post_in_model(
-        &mut self,
-        actor: usize,
-        (context, is_store): (u32, bool),
-        source: Option<Span>,
-        ends: Vec<(Span, Kind)>,
-        target: u32,
-        (is_ordered, strong, fetches): (bool, bool, bool),
-        call: Call,
-    ) -> usize {
+    fn post_in_model(&mut self, actor: usize, posting: Posting, call: Call) -> usize {
+        let Posting { context, is_store, source, ends, target, is_ordered, strong, fetches } = posting;
         let pe = Self::pe(actor);
         let id = self.actors[actor];
         let post = self.next(actor, &[]);
@@ -278,13 +299,7 @@ impl Runner {
             operation.before = self.fenced(&operation);
         }
         if strong {
-            let covered = self.model.operations.iter().filter(|earlier| {
-                earlier.is_ordered
-                    && Self::covers(id, (pe, context), Some(target), earlier)
-                    && self.model.precedes(earlier.post, post)
-                    && !self.model.precedes(earlier.done, post)
-            });
-            operation.before.extend(covered.map(|earlier| earlier.done));
+            operation.before.extend(self.announced(id, &operation));
         }
         for &done in &operation.before {
             let earlier = self.model.operations.iter().find(|earlier| earlier.done == done);
@@ -471,97 +486,10 @@ impl Runner {
                 self.model.set(span(pe, word, 1), &value);
                 self.engine.store_relaxed(id, span(pe, word, 1), call);
             }
-            Step::Put { source, target, at, words, context } => {
-                let (from, to) = (span(pe, source, words), span(target, at, words));
-                let ends = vec![(to, Kind::Put)];
-                self.post(
-                    actor,
-                    (context, false),
-                    Some(from),
-                    ends,
-                    target,
-                    (true, false, false),
-                    |c, call| Post::put(c, Some(from), to, call),
-                );
-            }
-            Step::PutSignal { source, target, at, signal, adds, strong } => {
-                let (from, to, word) = (span(pe, source, 2), span(target, at, 2), span(target, signal, 1));
-                let kind = if adds { Kind::Atomic } else { Kind::Set };
-                let ends = vec![(to, Kind::Put), (word, kind)];
-                self.post(actor, (0, false), Some(from), ends, target, (true, strong, false), |c, call| {
-                    let put = Post::put(c, Some(from), to, call).with_signal(word, kind);
-                    if strong { put.after_all() } else { put }
-                });
-            }
-            Step::PeerStore { target, at, at_once: true } => {
-                let to = span(target, at, 1);
-                let (call, flags) = (self.call(), (true, false, false));
-                let ends = vec![(to, Kind::Put)];
-                let index = self.post_in_model(actor, (0, true), None, ends, target, flags, call);
-                self.deliver(index);
-                self.engine.store_to_peer(id, to, call);
-            }
-            Step::PeerStore { target, at, at_once: false } => {
-                let to = span(target, at, 1);
-                let ends = vec![(to, Kind::Put)];
-                self.post(actor, (0, true), None, ends, target, (true, false, false), |c, call| {
-                    Post::put(c, None, to, call)
-                });
-            }
-            Step::Get { target, at, to, words } => {
-                let (from, to) = (span(target, at, words), span(pe, to, words));
-                let ends = vec![(to, Kind::Write)];
-                self.post(actor, (0, false), Some(from), ends, target, (false, false, false), |c, call| {
-                    Post::get(c, from, Some(to), call)
-                });
-            }
-            Step::Signal { target, word, adds, strong } => {
-                let kind = if adds { Kind::Atomic } else { Kind::Set };
-                let word = span(target, word, 1);
-                self.post(
-                    actor,
-                    (0, false),
-                    None,
-                    vec![(word, kind)],
-                    target,
-                    (true, strong, false),
-                    |c, call| {
-                        let signal = Post::signal(c, word, kind, call);
-                        if strong { signal.after_all() } else { signal }
-                    },
-                );
-            }
-            Step::Fetch { target, word, updates, waits } => {
-                let kind = if updates { Kind::Atomic } else { Kind::Fetch };
-                let word = span(target, word, 1);
-                let flags = (waits, false, true);
-                let index =
-                    self.post(actor, (0, false), None, vec![(word, kind)], target, flags, |c, call| {
-                        if waits {
-                            Post::fetch(c, word, kind, call)
-                        } else {
-                            Post::fetch_nbi(c, word, kind, None, call)
-                        }
-                    });
-                if waits {
-                    self.complete(actor, index);
-                }
-            }
-            Step::Deliver(back) => {
-                let waiting =
-                    (0..self.model.operations.len()).filter(|&i| !self.model.operations[i].is_delivered);
-                if let Some(index) = waiting.rev().nth(back) {
-                    self.deliver(index);
-                }
-            }
-            Step::Complete(back) => {
-                let posted = (0..self.model.operations.len())
-                    .filter(|&i| self.model.operations[i].id.is_some())
-                    .filter(|&i| self.model.precedes(self.model.operations[i].post, self.last[actor]));
-                if let Some(index) = posted.rev().nth(back) {
-                    self.complete(actor, index);
-                }
-            }
+            Step::Put { .. } | Step::PutSignal { .. } | Step::PeerStore { .. } => self.put(actor, step),
+            Step::Get { .. } | Step::Signal { .. } | Step::Fetch { .. } => self.get_or_update(actor, step),
+            Step::Deliver(back) => self.deliver_recent(back),
+            Step::Complete(back) => self.complete_recent(actor, back),
             Step::Fence(target, context) => {
                 let node = self.next(actor, &[]);
                 self.model.fences.push(FenceMade { node, context: (pe, context), actor: id, target });
@@ -575,44 +503,16 @@ impl Runner {
                 let call = self.access(actor, span(pe, word, 1), Kind::Wait);
                 self.engine.look(id, span(pe, word, 1), call);
             }
-            Step::FenceRelease(scope) => {
-                let now = vec![self.next(actor, &[])];
-                let carry = &mut self.released[actor];
-                if scope == Scope::System {
-                    carry.system.clone_from(&now);
-                }
-                carry.near = (pe, now);
-                self.engine.fence_release(id, scope);
-            }
+            Step::FenceRelease(scope) => self.fence_release(actor, scope),
             Step::FenceAcquire(scope) => {
                 self.acquire(actor, scope);
                 self.engine.fence_acquire(id, scope);
             }
-            Step::Sync => {
-                let threads = [3, 6].map(|first| first + pe as usize);
-                let before = threads.map(|thread| self.last[thread]);
-                threads.iter().for_each(|&thread| {
-                    self.next(thread, &before);
-                });
-                self.engine.sync(&threads.map(|thread| self.actors[thread]));
-            }
+            Step::Sync => self.sync(pe),
             Step::Collective { buffers } => self.collective(buffers, actor),
             Step::Release => self.token = Some((self.engine.release(id), self.next(actor, &[]))),
-            Step::Acquire => {
-                if let Some((token, node)) = self.token.clone() {
-                    self.next(actor, &[node]);
-                    self.engine.acquire(id, &token);
-                }
-            }
-            Step::EndAndFork if actor >= 3 => {
-                let host = pe as usize;
-                self.engine.end(id);
-                self.engine.join(self.actors[host], id);
-                let end = self.last[actor];
-                let join = self.next(host, &[end]);
-                self.actors[actor] = self.fork(actor);
-                self.begin(actor, join);
-            }
+            Step::Acquire => self.acquire_token(actor),
+            Step::EndAndFork if actor >= 3 => self.end_and_fork(actor),
             Step::EndAndFork => {}
             Step::Free(word) => {
                 let call = self.access(actor, span(pe, word, 2), Kind::Free);
@@ -620,6 +520,132 @@ impl Runner {
             }
             Step::Settle => self.engine.settle(),
         }
+    }
+
+    fn put(&mut self, actor: usize, step: Step) {
+        match step {
+            Step::Put { source, target, at, words, context } => {
+                let (from, to) = (span(Self::pe(actor), source, words), span(target, at, words));
+                let posting =
+                    Posting { context, source: Some(from), ..Posting::ordered(target, [(to, Kind::Put)]) };
+                self.post(actor, posting, |c, call| Post::put(c, Some(from), to, call));
+            }
+            Step::PutSignal { source, target, at, signal, adds, strong } => {
+                let (from, to) = (span(Self::pe(actor), source, 2), span(target, at, 2));
+                let (word, kind) = (span(target, signal, 1), signal_kind(adds));
+                let ends = [(to, Kind::Put), (word, kind)];
+                let posting = Posting { source: Some(from), strong, ..Posting::ordered(target, ends) };
+                self.post(actor, posting, |c, call| {
+                    let put = Post::put(c, Some(from), to, call).with_signal(word, kind);
+                    if strong { put.after_all() } else { put }
+                });
+            }
+            Step::PeerStore { target, at, at_once } => {
+                let to = span(target, at, 1);
+                let posting = Posting { is_store: true, ..Posting::ordered(target, [(to, Kind::Put)]) };
+                if at_once {
+                    let call = self.call();
+                    let index = self.post_in_model(actor, posting, call);
+                    self.deliver(index);
+                    self.engine.store_to_peer(self.actors[actor], to, call);
+                } else {
+                    self.post(actor, posting, |c, call| Post::put(c, None, to, call));
+                }
+            }
+            _ => unreachable!("{step:?} puts nothing"),
+        }
+    }
+
+    fn get_or_update(&mut self, actor: usize, step: Step) {
+        match step {
+            Step::Get { target, at, to, words } => {
+                let (from, to) = (span(target, at, words), span(Self::pe(actor), to, words));
+                let posting = Posting {
+                    source: Some(from),
+                    is_ordered: false,
+                    ..Posting::ordered(target, [(to, Kind::Write)])
+                };
+                self.post(actor, posting, |c, call| Post::get(c, from, Some(to), call));
+            }
+            Step::Signal { target, word, adds, strong } => {
+                let (word, kind) = (span(target, word, 1), signal_kind(adds));
+                let posting = Posting { strong, ..Posting::ordered(target, [(word, kind)]) };
+                self.post(actor, posting, |c, call| {
+                    let signal = Post::signal(c, word, kind, call);
+                    if strong { signal.after_all() } else { signal }
+                });
+            }
+            Step::Fetch { target, word, updates, waits } => {
+                let kind = if updates { Kind::Atomic } else { Kind::Fetch };
+                let word = span(target, word, 1);
+                let ends = [(word, kind)];
+                let posting = Posting { is_ordered: waits, fetches: true, ..Posting::ordered(target, ends) };
+                let index = self.post(actor, posting, |c, call| {
+                    if waits {
+                        Post::fetch(c, word, kind, call)
+                    } else {
+                        Post::fetch_nbi(c, word, kind, None, call)
+                    }
+                });
+                if waits {
+                    self.complete(actor, index);
+                }
+            }
+            _ => unreachable!("{step:?} gets and updates nothing"),
+        }
+    }
+
+    fn deliver_recent(&mut self, back: usize) {
+        let waiting = (0..self.model.operations.len()).filter(|&i| !self.model.operations[i].is_delivered);
+        if let Some(index) = waiting.rev().nth(back) {
+            self.deliver(index);
+        }
+    }
+
+    fn complete_recent(&mut self, actor: usize, back: usize) {
+        let posted = (0..self.model.operations.len())
+            .filter(|&i| self.model.operations[i].id.is_some())
+            .filter(|&i| self.model.precedes(self.model.operations[i].post, self.last[actor]));
+        if let Some(index) = posted.rev().nth(back) {
+            self.complete(actor, index);
+        }
+    }
+
+    fn fence_release(&mut self, actor: usize, scope: Scope) {
+        let now = vec![self.next(actor, &[])];
+        let carry = &mut self.released[actor];
+        if scope == Scope::System {
+            carry.system.clone_from(&now);
+        }
+        carry.near = (Self::pe(actor), now);
+        self.engine.fence_release(self.actors[actor], scope);
+    }
+
+    /// Synchronizes both threads of a PE's kernel.
+    fn sync(&mut self, pe: u32) {
+        let threads = [3, 6].map(|first| first + pe as usize);
+        let before = threads.map(|thread| self.last[thread]);
+        threads.iter().for_each(|&thread| {
+            self.next(thread, &before);
+        });
+        self.engine.sync(&threads.map(|thread| self.actors[thread]));
+    }
+
+    fn acquire_token(&mut self, actor: usize) {
+        if let Some((token, node)) = self.token.clone() {
+            self.next(actor, &[node]);
+            self.engine.acquire(self.actors[actor], &token);
+        }
+    }
+
+    fn end_and_fork(&mut self, actor: usize) {
+        let (id, host) = (self.actors[actor], Self::pe(actor) as usize);
+        self.engine.end(id);
+        self.engine.join(self.actors[host], id);
+        let end = self.last[actor];
+        let join = self.next(host, &[end]);
+        self.actors[actor] = self.fork(actor);
+        self.begin(actor, join);
     }
 
     /// Completes one operation.
@@ -633,6 +659,10 @@ impl Runner {
             self.engine.complete(self.actors[actor], id);
         }
     }
+}
+
+fn signal_kind(adds: bool) -> Kind {
+    if adds { Kind::Atomic } else { Kind::Set }
 }
 
 /// Returns words of 8 bytes at `pe`. The memory is small, so that accesses meet.
