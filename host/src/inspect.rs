@@ -4,11 +4,12 @@
 
 use std::path::PathBuf;
 
+#[cfg(feature = "rdma")]
+use rushmem_machine::{Gpu, Machine, Native};
+
 use crate::config::Config;
 #[cfg(feature = "rdma")]
 use crate::cuda::{Cuda, Device, driver_gate};
-#[cfg(feature = "rdma")]
-use crate::machine::{Gpu, Machine, Native};
 #[cfg(feature = "rdma")]
 use crate::modules::RUNTIME;
 #[cfg(feature = "rdma")]
@@ -16,7 +17,7 @@ use crate::native;
 use crate::nics::Decision;
 use crate::provider::sysfs as rdma_sysfs;
 use crate::provider::topology::{self, Distance, PciPath};
-use crate::{Result, job, machine, nics};
+use crate::{Result, job, nics};
 
 /// Whether this build can drive ConnectX NICs (feature `rdma`).
 pub const DRIVES_RDMA: bool = cfg!(feature = "rdma");
@@ -151,7 +152,7 @@ impl NicChoice {
 
 /// Returns the machine of the kernels: this GPU, or the CPU.
 #[cfg(feature = "rdma")]
-fn kernel_machine(config: &Config, gpu: Option<u32>) -> Result<Box<dyn Machine>> {
+pub(crate) fn kernel_machine(config: &Config, gpu: Option<u32>) -> Result<Box<dyn Machine>> {
     let Some(ordinal) = gpu else { return Ok(Box::new(Native::new(native::Options::default()))) };
     let gpu = Device::open(Cuda::load()?, ordinal)?;
     let (arch, job) = (config.gpu_arch.0, driver_gate::JobId::unique());
@@ -178,5 +179,5 @@ pub fn share_gpus(config: &Config, found: u32, pes: u32) -> Result<Vec<u32>> {
 
 /// Parses `/proc/meminfo`, and returns the bytes that the system can provide without swapping.
 pub fn available_memory(meminfo: &str) -> Option<u64> {
-    machine::parse_available(meminfo)
+    rushmem_machine::parse_available(meminfo)
 }

@@ -5,6 +5,8 @@ use serde::Serialize;
 use crate::bootstrap;
 use crate::config::{Config, DeviceKind};
 use crate::cuda::{Cuda, Device};
+#[cfg(feature = "rdma")]
+use crate::inspect::kernel_machine;
 use crate::nics::{Decision, decide};
 use crate::p2p::{PeerRoute, expected_routes};
 use crate::provider::sysfs;
@@ -76,7 +78,7 @@ pub fn inventory(config: &Config) -> Inventory {
     let on_gpu = config.device != DeviceKind::Native && !gpus.is_empty();
     Inventory {
         cores: rushmem_base::cores() as usize,
-        memory_available: crate::machine::available_memory(),
+        memory_available: rushmem_machine::available_memory(),
         pes: pes(config),
         kernels: kernels(config, &gpus, cuda.as_ref().err().map(ToString::to_string)),
         cuda: cuda
@@ -157,7 +159,9 @@ fn rdma_devices(
     let gpu = gpus.first().filter(|_| config.device != DeviceKind::Native).map(|gpu| gpu.ordinal);
     let mut details = hardware.describe();
     details.extend(hardware.unused().iter().map(|reason| format!("not used: {reason}")));
-    details.push(match hardware.try_doorbells(config, gpu) {
+    let machine = kernel_machine(config, gpu);
+    let doorbells = machine.and_then(|machine| hardware.try_doorbells(config, &*machine));
+    details.push(match doorbells {
         Ok(path) => format!("doorbells: {path}"),
         Err(error) => format!("doorbells: {error}"),
     });

@@ -6,6 +6,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use rushmem_base::boot_id;
+use rushmem_machine::{
+    Gpu, KernelLine, Machine, Native, Output, available_memory, end_process, kernel_limit, waits,
+};
 use rushmem_observe::sanitize::{self, PeWatch, Sanitizer};
 use rushmem_observe::trace::{JobTrace, PeTrace, TraceFile};
 
@@ -13,16 +16,11 @@ use crate::bootstrap::{self, Bootstrap, Exchange, UniqueId};
 use crate::build::build_id;
 use crate::config::{Config, DeviceKind, HeapKind, PeerPath, Switch};
 use crate::cuda::{Cuda, Device, driver_gate};
-use crate::exit::end_process;
 use crate::life::Up;
-use crate::machine::{Gpu, Machine, Native, available_memory};
 use crate::modules::{Modules, RUNTIME, check_dc};
 use crate::nics::Nics;
-use crate::print::{KernelLine, Output};
 use crate::queues::Shape;
 use crate::sanitizer::Finding;
-use crate::waits;
-use crate::watchdog::kernel_limit;
 use crate::{Error, Pe, Ptx, Result, deadlines, log, native};
 
 /// A job: the PEs that run one application, in one process or in many.

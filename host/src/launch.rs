@@ -6,11 +6,10 @@ use std::panic::Location;
 use rushmem_device::abi::CtxParts;
 use rushmem_device::kernel::Call;
 use rushmem_error::call_site::{self, CallSite};
+use rushmem_machine::{Event, LaunchConfig, Launched};
 use rushmem_trace::Detail;
 
 use crate::launch_queue::{Dropped, LaunchId, LaunchResources, check_grid};
-use crate::machine::{Event, LaunchConfig};
-use crate::watchdog::Launched;
 use crate::{Error, Pe, Result};
 
 /// A launch of a kernel, which runs or is queued. [`Pe::launch`] creates it.

@@ -89,51 +89,43 @@ mod comm;
 
 // The modules without public methods of `Pe`.
 
-mod buffer;
 mod build;
 mod contexts;
 mod deadlines;
-pub mod dlpack;
-mod exit;
 pub mod inspect;
 mod inventory;
 mod job;
 mod launch_queue;
 mod life;
 mod log;
-mod machine;
 mod memory;
 mod modules;
 mod nics;
 mod p2p;
-mod print;
 mod provider;
 mod ptx;
 mod queues;
 mod teams;
 mod test_loop;
-mod waits;
-mod watchdog;
 
 pub use cudarc;
 pub use rushmem_bootstrap as bootstrap;
 pub use rushmem_config as config;
 pub use rushmem_cuda as cuda;
+#[doc(inline)]
+pub use rushmem_machine::dlpack;
 pub use rushmem_native as native;
 pub use rushmem_sanitizer as sanitizer;
 
-pub use buffer::{Buffer, GpuBuffer, HostRange, MemoryLocation, Pages};
 pub use comm::{Comm, CommRequirements};
 pub use inventory::{Choice, FoundGpu, Inventory, inventory};
 pub use job::{AppError, Job};
 pub use launch::Launch;
 pub use life::{THREAD_LEVEL, ThreadLevel, is_initialized};
 pub use log::init_log;
-pub use machine::LaunchConfig;
 pub use operations::{Operations, WaitSet};
 pub use p2p::PeerRoute;
 pub use pe::{ControlCosts, Hints, Kernels, Pe, RegisteredBuffer, UnregisterError, Window};
-pub use print::KernelLine;
 pub use queues::QpInfo;
 #[doc(inline)]
 pub use rushmem_base::Ptx;
@@ -143,6 +135,8 @@ pub use rushmem_device::info;
 pub use rushmem_error::RdmaError;
 #[doc(inline)]
 pub use rushmem_error::{CallSite, DeviceError, Error, NicError, Result, Status, meaning_of};
+#[doc(inline)]
+pub use rushmem_machine::{Buffer, GpuBuffer, HostRange, KernelLine, LaunchConfig, MemoryLocation, Pages};
 pub use stream::{Event, Graph, Stream};
 pub use teams::TeamConfig;
 

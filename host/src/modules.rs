@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use rushmem_base::lock;
+use rushmem_machine::{Machine, Module, RuntimePtx};
 
-use crate::machine::{Machine, Module, RuntimePtx};
 use crate::{Error, Ptx, Result, ptx};
 
 /// The kernels of the runtime.
@@ -145,7 +145,7 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::Native;
+    use rushmem_machine::Native;
     use rushmem_observe::trace::has_timeline;
 
     const ONE: Ptx = Ptx {

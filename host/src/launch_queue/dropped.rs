@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use rushmem_base::lock;
+use rushmem_machine::Event;
 
 use super::{LaunchId, LaunchQueue};
-use crate::machine::Event;
 
 /// The dropped launches and streams of a PE that may still run.
 #[derive(Default)]

@@ -18,6 +18,7 @@ mod table;
 mod unreported;
 
 use rushmem_device::kernel::Call;
+use rushmem_machine::{LaunchConfig, Machine};
 
 pub(crate) use captured::CapturedLaunches;
 pub(crate) use dropped::{Dropped, DroppedWork};
@@ -32,7 +33,6 @@ pub(crate) use scratch::{HostScratch, NO_BYTES, StagingBuffer};
 pub(crate) use table::{LaunchId, LaunchTable, OWN};
 pub(crate) use unreported::Unreported;
 
-use crate::machine::{LaunchConfig, Machine};
 use crate::{Error, Result};
 
 /// The launch table of a PE, its own queue, the scratch of host operations, and the error that no wait has reported. Also

@@ -1,8 +1,7 @@
 //! Operations of the runtime, which host and streams launch like kernels of the application.
 
 use rushmem_device::kernel::Call;
-
-use crate::machine::LaunchConfig;
+use rushmem_machine::LaunchConfig;
 
 /// A kernel of the runtime, with the name of the operation that it performs.
 pub struct Operation {

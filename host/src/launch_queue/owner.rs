@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use rushmem_machine::Watchdog;
+
 use super::{LaunchId, LaunchResources, LaunchTable, PerBlockQueues, PooledIndex};
 use crate::Result;
-use crate::watchdog::Watchdog;
 
 /// A PE, as its launch queues use it.
 pub(crate) trait QueueOwner {

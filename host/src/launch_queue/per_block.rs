@@ -3,8 +3,8 @@
 use std::sync::Mutex;
 
 use rushmem_base::lock;
+use rushmem_machine::Event;
 
-use crate::machine::Event;
 use crate::{Error, Result};
 
 /// The last launch that may use the per-block queues.

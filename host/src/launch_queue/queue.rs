@@ -6,10 +6,9 @@ use rushmem_base::lock;
 use rushmem_device::abi::{CtxParts, DevAddr};
 use rushmem_device::kernel::Call;
 use rushmem_error::call_site::CallSite;
+use rushmem_machine::{Event, KernelLaunch, KernelStream, LaunchConfig, LaunchSite, Launched, Queued, Run};
 
 use super::{LaunchId, LaunchResources, OWN, PooledIndex, QueueOwner, RecordedGraph, check_grid};
-use crate::machine::{Event, KernelLaunch, KernelStream, LaunchConfig, Queued};
-use crate::watchdog::{LaunchSite, Launched, Run};
 use crate::{Error, Result};
 
 /// A queue of a stream's launches, with the entry of the launch table that names a failed launch.

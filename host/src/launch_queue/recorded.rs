@@ -1,7 +1,8 @@
 //! The recording of a graph, as launch queues replay it.
 
+use rushmem_machine::ExecGraph;
+
 use super::{LaunchResources, PooledIndex};
-use crate::machine::ExecGraph;
 
 /// A recorded graph with the entry of the launch table that its kernels report to.
 pub(crate) struct RecordedGraph {

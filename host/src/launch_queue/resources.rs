@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::machine::Module;
+use rushmem_machine::Module;
+
 use crate::memory::SegmentMap;
 
 /// Shared resources of a launch, which must outlive it.

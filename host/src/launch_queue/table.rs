@@ -6,9 +6,9 @@ use std::time::Duration;
 use rushmem_base::lock;
 use rushmem_device::abi::{DevAddr, LAUNCH_QUEUES, SEALED};
 use rushmem_error::call_site::CallSite;
+use rushmem_machine::{Machine, Region};
 
 use super::pool::{IndexPool, PooledIndex};
-use crate::machine::{Machine, Region};
 use crate::{Error, Result};
 
 /// The number of queues, graphs and host operations at once.
@@ -116,7 +116,7 @@ impl LaunchTable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::Native;
+    use rushmem_machine::Native;
 
     #[test]
     fn a_launch_id_round_trips_through_its_word() {

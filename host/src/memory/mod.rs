@@ -18,10 +18,10 @@ use rushmem_base::lock;
 use rushmem_device::abi::{CtxParts, DevAddr, LOCAL_OFFSETS};
 use rushmem_device::{Handle, InvalidRange};
 use rushmem_error::ObjectNames;
+use rushmem_machine::{HEAP_ALIGN, Machine, Region};
 use rushmem_observe::sanitize::Addresses;
 use rushmem_observe::trace::WireRange;
 
-use crate::machine::{HEAP_ALIGN, Machine, Region};
 use crate::queues::RemoteEnd;
 use crate::{Error, Result};
 

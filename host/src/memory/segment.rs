@@ -8,11 +8,11 @@ use std::sync::Arc;
 use bytemuck::Zeroable;
 use rushmem_device::Handle;
 use rushmem_device::abi::{CtxParts, DevAddr, SegmentDesc, SegmentEnd, SegmentTable, ctx_flags};
+use rushmem_machine::{Machine, Region};
 use rushmem_observe::sanitize::Addresses;
 use rushmem_observe::trace::WireRange;
 
 use crate::Result;
-use crate::machine::{Machine, Region};
 use crate::p2p::PeerMapping;
 use crate::provider::{Key, Keys};
 use crate::queues::RemoteEnd;
@@ -215,8 +215,8 @@ fn known(own: CtxParts, segments: &[Arc<Segment>]) -> CtxParts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::Native;
     use crate::native::Options;
+    use rushmem_machine::Native;
 
     #[test]
     fn launches_learn_of_host_memory() {

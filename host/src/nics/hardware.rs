@@ -1,10 +1,10 @@
 //! The RDMA devices of this machine, and their assignment to PEs.
 
 use rushmem_error::NicError;
+use rushmem_machine::Machine;
 
 use crate::config::{Config, HeapKind, Nic};
 use crate::cuda::{Attributes, Cuda};
-use crate::machine::Machine;
 use crate::provider::rdma::{self, Candidate, Rdma};
 use crate::provider::topology::{Distance, PciPath, assign, distance};
 use crate::provider::{LinkLayer, Provider, sysfs};

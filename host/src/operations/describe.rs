@@ -10,6 +10,7 @@ use rushmem_device::amo::{Amo, AmoWord};
 use rushmem_device::{
     Cmp, Element, InvalidRange, LocalBuffer, Scalar, SignalOp, SignalUpdate, Strided, Sym, SymSlice, Team,
 };
+use rushmem_machine::LaunchConfig;
 use rushmem_runtime_kernels::code::{self, Atomic, Collective, Order, Transfer, WaitSetOp, WordKind};
 use rushmem_runtime_kernels::{
     rushmem_atomic, rushmem_collective, rushmem_grid_collective, rushmem_order, rushmem_p,
@@ -18,7 +19,6 @@ use rushmem_runtime_kernels::{
 
 use super::wait_set::{WaitSet, WantedValue};
 use crate::launch_queue::{NO_BYTES, Operation};
-use crate::machine::LaunchConfig;
 use crate::memory::misuse;
 use crate::{Error, Pe, Result};
 

@@ -4,8 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
 
 use rushmem_base::lock;
-
-use crate::machine::Region;
+use rushmem_machine::Region;
 
 static TABLE: Mutex<Option<HashMap<String, Region>>> = Mutex::new(None);
 

@@ -18,6 +18,7 @@ use std::fs;
 use rushmem_base::boot_id;
 use rushmem_device::abi::{CtxParts, DevAddr, PeerDesc, ctx_flags};
 use rushmem_error::call_site::CallSite;
+use rushmem_machine::{HeapWindow, Machine, PeerHeap, Region};
 use serde::{Deserialize, Serialize};
 
 use self::fd_server::FdServer;
@@ -25,7 +26,6 @@ use self::local_heaps::LocalHeap;
 use self::nodes::{Mapping, nodes_of};
 use crate::bootstrap::{Bootstrap, nonce};
 use crate::config::{Config, HeapKind, P2pAtomics, PeerPath, Switch};
-use crate::machine::{HeapWindow, Machine, PeerHeap, Region};
 use crate::{Error, Result};
 
 /// The route to a peer, and the reason for it.
@@ -533,8 +533,8 @@ mod tests {
 
     use super::*;
     use crate::bootstrap::Threads;
-    use crate::machine::{LimitedMachine, Native};
     use crate::native::Options;
+    use rushmem_machine::{LimitedMachine, Native};
 
     /// Runs `n` PEs as threads and returns the peer map of each.
     fn peer_maps(

@@ -3,11 +3,11 @@
 use std::sync::Weak;
 
 use rushmem_error::call_site;
+use rushmem_machine::Module;
 
 use super::Pe;
 #[cfg(doc)]
 use crate::Error;
-use crate::machine::Module;
 use crate::modules::check_dc;
 use crate::{Ptx, Result};
 

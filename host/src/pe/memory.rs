@@ -418,7 +418,7 @@ impl Pe {
     }
 
     /// Returns the region and the offset in it of a new object.
-    fn locate_new(&self, object: Handle) -> Result<(crate::machine::Region, u64)> {
+    fn locate_new(&self, object: Handle) -> Result<(rushmem_machine::Region, u64)> {
         self.memory.locate(object).map_err(|why: Rejection| misuse("alloc", "the new object", why))
     }
 

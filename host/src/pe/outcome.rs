@@ -4,15 +4,14 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use rushmem_error::call_site::CallSite;
+use rushmem_machine::{KernelLaunch, Launched, Watchdog};
 
 use crate::launch_queue::{
     Dropped, LaunchId, LaunchResources, LaunchTable, Operation, PerBlockQueues, PooledIndex, QueueOwner,
     for_launch,
 };
-use crate::machine::KernelLaunch;
 use crate::pe::Pe;
 use crate::queues::set_abort_word;
-use crate::watchdog::{Launched, Watchdog};
 use crate::{Error, Result};
 
 impl Pe {

@@ -12,9 +12,9 @@ use rushmem_device::abi::SegmentEnd;
 use rushmem_device::{Handle, Local, LocalBuffer, SymSlice};
 use rushmem_error::call_site;
 use rushmem_error::call_site::CallSite;
+use rushmem_machine::{Buffer, MemoryLocation};
 
 use super::Pe;
-use crate::buffer::{Buffer, MemoryLocation};
 use crate::memory::{GONE, Segment, misuse};
 use crate::{Error, Result};
 

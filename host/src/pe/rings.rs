@@ -4,11 +4,10 @@
 use std::sync::Arc;
 
 use rushmem_device::abi::DevAddr;
+use rushmem_machine::{Machine, MemoryLocation, Region};
 use rushmem_observe::trace::RingMemory;
 
 use crate::Result;
-use crate::buffer::MemoryLocation;
-use crate::machine::{Machine, Region};
 
 /// Memory of the machine for rings.
 pub(super) struct MachineRings {

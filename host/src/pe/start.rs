@@ -10,6 +10,8 @@ use rushmem_base::lock;
 use rushmem_device::abi::{ControlPage, CtxParts, DevAddr, Header, LAYOUT, MAGIC, VERSION, ctx_flags};
 use rushmem_error::ObjectNames;
 use rushmem_error::call_site::CallSite;
+use rushmem_machine::waits::{Known, Waits};
+use rushmem_machine::{Limits, Machine, Output, Printer, Region, Watchdog, end_job, end_process};
 use rushmem_observe::sanitize::PeWatch;
 use rushmem_observe::trace::{PeTrace, RingSize};
 
@@ -19,13 +21,10 @@ use super::{Lost, Pe, summary};
 use crate::bootstrap::{self, Bootstrap, PeerLost};
 use crate::config::{Config, ConnectKind, SqDepth, Switch};
 use crate::contexts::Contexts;
-use crate::exit::{end_job, end_process};
 use crate::launch_queue::{HostScratch, LaunchQueues};
-use crate::machine::{Machine, Region};
 use crate::memory::Memory;
 use crate::modules::Modules;
 use crate::p2p::{self, PeerMap};
-use crate::print::{Output, Printer};
 use crate::provider::{NicKind, Provider, WakeNic};
 use crate::queues::{
     Connections, Deadlines, Guards, Handshakes, Pace, PeNics, Rail, RailSetup, RetryPolicy, Service, Shape,
@@ -33,8 +32,6 @@ use crate::queues::{
 };
 use crate::teams::{Inbox, PeLocation, TeamTable, Teams, predefined};
 use crate::test_loop::TestLoop;
-use crate::waits::{Known, Waits};
-use crate::watchdog::{Limits, Watchdog};
 use crate::{Error, Result};
 
 /// The memory that a PE allocates before it knows its peers.

@@ -1,9 +1,9 @@
 //! The keys of one memory at one NIC: for data and for words.
 
 use rushmem_error::NicError;
+use rushmem_machine::Region;
 
 use super::{Key, KeyOrder, Pd};
-use crate::machine::Region;
 
 /// The keys of registered memory. Writes through the key for data may be relaxed. Words have a strict key, so that a signal
 /// stays behind its data.

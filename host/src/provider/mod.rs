@@ -14,12 +14,12 @@ use std::sync::Arc;
 
 use rushmem_device::abi::DevAddr;
 use rushmem_error::NicError;
+use rushmem_machine::{Machine, Region};
 use rushmem_mlx5::prm::caps::{Capability, QueryHcaCap};
 use rushmem_mlx5::prm::qp::{AddressPath, Mtu, SEND_DBR, SEND_NO_DBR};
 use rushmem_mlx5::prm::{Command, DecodeError, Response};
 
 use crate::config::Partition;
-use crate::machine::{Machine, Region};
 use crate::native::WaitChannel;
 
 pub(crate) use keys::Keys;

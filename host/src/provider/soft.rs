@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use rushmem_base::lock;
 use rushmem_error::NicError;
+use rushmem_machine::{Machine, Region};
 use rushmem_mlx5::Syndrome;
 use rushmem_mlx5::doorbell::uar;
 use rushmem_mlx5::prm::qp::{AddressPath, Mtu};
@@ -18,7 +19,6 @@ use super::{
     Provider, QpDoorbell, Uar, Umem, WakeNic, WantedUars, page_offset, random, read,
 };
 use crate::config::Partition;
-use crate::machine::{Machine, Region};
 use crate::native::WaitChannel;
 
 /// Number of the only port of the software ConnectX.

@@ -8,13 +8,14 @@
 
 use std::sync::Arc;
 
+use rushmem_machine::{Machine, Region};
+
 use super::kernel_probe::probe_kernel;
 use super::level::QueueLocation;
 use super::probe::{Loopback, probe};
 use super::rail::{Loop, Rail};
 use super::shape::Shape;
 use crate::config::{DoorbellKind, QueueMemory};
-use crate::machine::{Machine, Region};
 use crate::provider::{DoorbellWriter, NicKind, Provider};
 use crate::{Error, Result};
 
@@ -140,12 +141,12 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
-    use crate::machine::LimitedMachine;
     use crate::provider::{
         DoorbellForm, MappedDoorbell, NicEvent, Object, Pd, PortAddress, QpDoorbell, Soft, Uar, Umem,
         WantedUars,
     };
     use rushmem_error::NicError;
+    use rushmem_machine::LimitedMachine;
 
     /// A call that a NIC refuses for queues in GPU memory.
     #[derive(Clone, Copy, Debug, PartialEq)]

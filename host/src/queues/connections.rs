@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use rushmem_base::{Pes, lock};
 use rushmem_device::abi::{QpDesc, qp_flags, reserved};
+use rushmem_machine::Region;
 use rushmem_mlx5::av::AvSeg;
 use rushmem_mlx5::prm::qp::ServiceType;
 
@@ -32,7 +33,6 @@ use super::info::QpInfo;
 use super::pe_nics::PeNics;
 use super::rail::{NicInfo, PeerNic, Qp, QpAddress, Rail, RetryPolicy};
 use super::{Handshakes, Shape, StateMap};
-use crate::machine::Region;
 use crate::provider::{Keys, NicEvent};
 use crate::{Error, Result};
 

@@ -4,13 +4,13 @@
 //! So an initiator needs no message: it is ready once it exists, and each WQE names its target by an address vector.
 
 use rushmem_error::NicError;
+use rushmem_machine::Region;
 use rushmem_mlx5::av::AvSeg;
 use rushmem_mlx5::be::{Be16, Be32};
 use rushmem_mlx5::prm::{cq, dct, qp, rmp};
 
 use super::shape::CQE_BYTES;
 use crate::Result;
-use crate::machine::Region;
 use crate::provider::{LinkLayer, Object, PortAddress, Provider, QUEUE_ALIGN, Umem, create, random};
 
 /// Entries of the target's queues, which stay empty: peers send no messages.

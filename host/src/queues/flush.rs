@@ -9,13 +9,13 @@
 use std::time::Instant;
 
 use rushmem_device::abi::reserved;
+use rushmem_machine::Region;
 use rushmem_mlx5::Wqe;
 use rushmem_mlx5::prm::qp::ServiceType;
 
 use super::host_queue::{self, HostQueue, Outcome};
 use super::queue_memory::QueueMemory;
 use super::rail::{Loop, Rail, RetryPolicy};
-use crate::machine::Region;
 use crate::provider::{DoorbellForm, Keys};
 use crate::{Error, Result};
 
@@ -148,9 +148,9 @@ mod tests {
     use super::super::shape::Shape;
     use super::*;
     use crate::config::Config;
-    use crate::machine::{Machine, Native};
     use crate::native::Options;
     use crate::provider::Soft;
+    use rushmem_machine::{Machine, Native};
 
     /// Opens a rail of a NIC that posts its writes with this probability.
     fn rail(posted: f64, loopback: Option<Loop>, cq: &str) -> Rail {

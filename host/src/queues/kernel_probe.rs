@@ -13,6 +13,7 @@ use rushmem_device::abi::{
     ctx_flags, reserved,
 };
 use rushmem_error::{DeviceError, recorded};
+use rushmem_machine::{KernelLaunch, LaunchConfig, Machine, Module, Region};
 use rushmem_mlx5::prm::qp::ServiceType;
 use rushmem_runtime_kernels::rushmem_probe;
 
@@ -20,7 +21,6 @@ use super::host_queue::{connect, make};
 use super::probe::attempts;
 use super::rail::{Loop, Qp, Rail, RetryPolicy};
 use super::state::{Deadlines, Handshakes, StateMap};
-use crate::machine::{KernelLaunch, LaunchConfig, Machine, Module, Region};
 use crate::{Error, Result};
 
 /// Bytes at the end of the heap that the kernel uses.

@@ -1,6 +1,7 @@
 //! The level of a rail: the memory of its queues, and the processor that writes its doorbells.
 
-use crate::machine::Region;
+use rushmem_machine::Region;
+
 use crate::provider::{DoorbellForm, DoorbellWriter, LinkLayer, NicKind, Provider};
 
 /// The memory of queues.

@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use rushmem_base::shared_deadline;
 use rushmem_device::abi::{qp_flags, reserved};
 use rushmem_error::NicError;
+use rushmem_machine::Region;
 use rushmem_mlx5::prm::CmdOpcode;
 use rushmem_mlx5::prm::qp::ServiceType;
 use rushmem_mlx5::{Syndrome, Wqe};
 
 use super::host_queue::{HostQueue, Outcome, connect, describe, make};
 use super::rail::{Loop, Rail, RetryPolicy};
-use crate::machine::Region;
 use crate::{Error, Result};
 
 /// The deadline of the operations of a PE that does not share its processors.

@@ -2,11 +2,11 @@
 
 use bytemuck::Zeroable;
 use rushmem_error::NicError;
+use rushmem_machine::Region;
 use rushmem_mlx5::doorbell::Record;
 
 use super::shape::{CQE_BYTES, Shape};
 use crate::Result;
-use crate::machine::Region;
 use crate::provider::{NicKind, Provider, Umem};
 
 /// The queues and doorbell records of QPs. Fields drop in order: the registration before the memory.

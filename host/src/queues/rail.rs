@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytemuck::Zeroable;
 use rushmem_device::abi::{Connection, qp_flags, reserved};
 use rushmem_error::NicError;
+use rushmem_machine::{Machine, Region};
 use rushmem_mlx5::CqeWord;
 use rushmem_mlx5::av::AvSeg;
 use rushmem_mlx5::doorbell::Record;
@@ -25,7 +26,6 @@ use super::record::doorbell_form;
 use super::shape::{CQE_BYTES, Shape, WQEBB_BYTES};
 use super::state::StateMap;
 use crate::config::{Config, DoorbellRecord};
-use crate::machine::{Machine, Region};
 use crate::provider::{
     self, DoorbellForm, DoorbellUse, DoorbellWriter, Keys, LinkLayer, NicKind, Object, Pd, PortAddress,
     Provider, QpDoorbell, Uar, WantedUars, create, execute, random,

@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 
 use rushmem_base::{crowd_deadline, lock, wait_timeout};
 use rushmem_device::abi::ControlPage;
+use rushmem_machine::waits::{Waits, is_waits_message};
+use rushmem_machine::{Alarm, Printer, Region, Watchdog, end_job, end_with};
 use rushmem_softnic::Memory;
 
 use super::connect_message::ConnectMessage;
@@ -24,12 +26,7 @@ use super::rail::Qp;
 use super::watch::{NicWatch, Notice};
 use super::workers::Workers;
 use crate::bootstrap::{Bootstrap, PeerMessage};
-use crate::exit::{end_job, end_with};
-use crate::machine::Region;
-use crate::print::Printer;
 use crate::provider::Keys;
-use crate::waits::{Waits, is_waits_message};
-use crate::watchdog::{Alarm, Watchdog};
 use crate::{Error, Result};
 
 /// Interval at which the thread polls for requests. It is short after a launch and doubles up to the limit.

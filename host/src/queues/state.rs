@@ -8,10 +8,10 @@ use bytemuck::Zeroable;
 use rushmem_device::abi::{
     Connection, DevAddr, DeviceState, Handshake, PeerDesc, QpDesc, QpEntry, QpState, answer,
 };
+use rushmem_machine::{Machine, Region};
 
 use super::Shape;
 use crate::Result;
-use crate::machine::{Machine, Region};
 
 /// A region of words that kernels update, in the machine's fastest memory.
 pub(crate) struct StateMap {

@@ -11,11 +11,11 @@ use rushmem_base::lock;
 use rushmem_device::abi::CtxParts;
 use rushmem_device::abi::DevAddr;
 use rushmem_error::call_site::{self, CallSite};
+use rushmem_machine::KernelLaunch;
 use rushmem_runtime_kernels::code::Order;
 
 use super::{Sink, Stream};
 use crate::launch_queue::{LaunchResources, Operation, RecordedGraph, check_grid, for_launch};
-use crate::machine::KernelLaunch;
 use crate::{Error, Pe, Result};
 
 /// A sequence of operations and kernels that is launched as a whole. [`Stream::capture`] makes it.

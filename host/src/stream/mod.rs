@@ -24,14 +24,13 @@ use rushmem_device::abi::CtxParts;
 use rushmem_device::kernel::Call;
 use rushmem_device::{Cmp, Context, Scalar, Signal, Sym};
 use rushmem_error::call_site::{self, CallSite};
+use rushmem_machine::{Event as MachineEvent, KernelStream, LaunchConfig, LaunchSite, Launched};
 use rushmem_runtime_kernels::code::Transfer;
 
 pub use graph::Graph;
 use graph::GraphRecorder;
 
 use crate::launch_queue::{Dropped, LaunchQueue, Operation, QueueOwner as _};
-use crate::machine::{self, LaunchConfig};
-use crate::watchdog::{LaunchSite, Launched};
 use crate::{Error, Pe, Result};
 
 /// A queue of operations and kernels of a PE, which run one after the other. [`Pe::stream`] makes it.
@@ -74,7 +73,7 @@ enum Sink {
 /// An event after everything that its stream held when it was recorded. [`Stream::record`] makes it.
 #[derive(Clone)]
 pub struct Event {
-    event: machine::Event,
+    event: MachineEvent,
     /// The last use of the per-block queues that it follows.
     per_block_use: u64,
 }
@@ -181,7 +180,7 @@ impl Pe {
         }
     }
 
-    fn stream_on(&self, queue: Box<dyn machine::KernelStream>) -> Result<Stream<'_>> {
+    fn stream_on(&self, queue: Box<dyn KernelStream>) -> Result<Stream<'_>> {
         self.wait_for_dropped();
         let entry = self.launch_queues().table.take(std::time::Duration::ZERO)?;
         Ok(Stream {

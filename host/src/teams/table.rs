@@ -2,9 +2,9 @@
 
 use bytemuck::Zeroable;
 use rushmem_device::abi::{CtxParts, DevAddr, TeamDesc, team_flags, team_words};
+use rushmem_machine::{Machine, Region};
 
 use crate::Result;
-use crate::machine::{Machine, Region};
 use crate::queues::Shape;
 
 /// Descriptors of a team.

@@ -58,6 +58,21 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "rushmem-machine",
+        &[
+            "rushmem-base",
+            "rushmem-bootstrap",
+            "rushmem-config",
+            "rushmem-cuda",
+            "rushmem-device",
+            "rushmem-error",
+            "rushmem-native",
+            "rushmem-observe",
+            "rushmem-softnic",
+            "rushmem-trace",
+        ],
+    ),
+    (
         "rushmem",
         &[
             "rushmem-base",
@@ -66,6 +81,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "rushmem-cuda",
             "rushmem-device",
             "rushmem-error",
+            "rushmem-machine",
             "rushmem-mlx5",
             "rushmem-native",
             "rushmem-observe",

@@ -22,6 +22,7 @@ const CRATES: &[(&str, &str)] = &[
     ("rushmem", "host/config/src"),
     ("rushmem", "host/cuda/src"),
     ("rushmem", "host/error/src"),
+    ("rushmem", "host/machine/src"),
     ("rushmem", "host/observe/src"),
     ("rushmem", "host/native/src"),
     ("rushmem_cli", "tools/cli/src"),

@@ -141,7 +141,7 @@
 //! | collective calls, barrier of the grid | `coll/`: the leader arrives after its group, which leaves together | [`Engine::arrive`], [`Engine::leave`] |
 //! | teams | `host/src/pe/teams.rs`, bring-up | [`Engine::define_meeting`] |
 //! | the host | `host/src/pe.rs`, `pe/memory.rs`, `pe/register.rs` | [`Engine::arrive`], [`Engine::leave`], [`Engine::alloc`], [`Engine::free`], [`Engine::load`], [`Engine::store`] |
-//! | streams, events | `host/src/machine/native/queue.rs` | [`Engine::release`], [`Engine::acquire`], [`Engine::awaits`] |
+//! | streams, events | `host/machine/src/machine/native/queue.rs` | [`Engine::release`], [`Engine::acquire`], [`Engine::awaits`] |
 //! | deadlocks | each wait that continues; lanes at barriers while nothing else of their worker goes on | [`Engine::wait`], [`Engine::deadlock`] |
 //!
 //! A thread of the job calls [`Engine::deadlock`] ten times in a second. Waits may be out of date for a moment, so it must

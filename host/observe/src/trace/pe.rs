@@ -7,8 +7,7 @@ use std::sync::{Arc, OnceLock};
 use rushmem_base::lock;
 use rushmem_device::abi::DevAddr;
 use rushmem_device::watch;
-use rushmem_error::ObjectNames;
-use rushmem_error::Result;
+use rushmem_error::{ObjectNames, Result};
 use rushmem_trace::{Detail, OpenSpan, Recorder, Span, now_ns};
 
 use super::JobTrace;

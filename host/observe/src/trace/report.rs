@@ -7,8 +7,7 @@ use rushmem_base::Ptx;
 use rushmem_base::lock;
 use rushmem_config::{Config, Switch};
 use rushmem_device::watch;
-use rushmem_error::ObjectNames;
-use rushmem_error::{Error, Result};
+use rushmem_error::{Error, ObjectNames, Result};
 use rushmem_trace::{Recorder, Summary};
 
 use super::gpu::{self, GpuCalls};

@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 
 use rushmem_base::lock;
 use rushmem_device::abi::DevAddr;
+use rushmem_machine::{Machine, Region};
 use rushmem_softnic::Idle;
 
-use crate::machine::{Machine, Region};
 use crate::{Error, Result};
 
 /// Distance of two words in bytes. Each word has its own cache line.
@@ -235,8 +235,8 @@ fn run(state: &ProxyState, pause: Idle) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::Native;
     use crate::native::Options;
+    use rushmem_machine::Native;
 
     fn machine() -> Native {
         Native::new(Options::default())

@@ -11,12 +11,12 @@ use rdma_sys::{
     ibv_reg_mr_iova,
 };
 use rushmem_error::{NicError, RdmaError, errno_text};
+use rushmem_machine::Region;
 
 use super::context::Context;
 use super::remedy::{SEE_DMESG, last_errno, memory_remedy};
 use super::{ffi, peer_memory};
 use crate::cuda::DeviceBuffer;
-use crate::machine::Region;
 use crate::provider::{Key, KeyOrder, Pd, Umem, page_offset};
 
 /// Access of the NIC and of peers to a heap, through a strict key.

@@ -18,6 +18,7 @@ mod uar;
 use std::sync::Arc;
 
 use rushmem_error::{NicError, RdmaError};
+use rushmem_machine::{Machine, Region};
 use rushmem_mlx5::prm::Response;
 use rushmem_mlx5::prm::caps::{AtomicCaps, Capability, QueryHcaCap, QueryHcaCapOut, RoceCap};
 use rushmem_mlx5::prm::qp::{AddressPath, Mtu};
@@ -31,7 +32,6 @@ use self::uar::Doorbells;
 use super::topology::PciPath;
 use super::{LinkLayer, NicEvent, Object, Pd, PortAddress, Provider, Uar, Umem, WantedUars};
 use crate::config::{Config, NicPort};
-use crate::machine::{Machine, Region};
 
 /// A usable device. It was opened to check it, and closed again.
 #[derive(Clone, Debug)]

@@ -12,10 +12,10 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use rushmem_base::lock;
 use rushmem_error::errno_text;
+use rushmem_machine::Region;
 use rushmem_softnic::{AtomicOp, Memory, MemoryError, Width};
 
 use crate::cuda::DeviceBuffer;
-use crate::machine::Region;
 
 /// Functions for the software device, in the layout of `struct rushmem_peer_memory`.
 #[repr(C)]

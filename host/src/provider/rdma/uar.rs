@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, Weak};
 use rushmem_base::lock;
 use rushmem_device::abi::DevAddr;
 use rushmem_error::{NicError, RdmaError, errno_text};
+use rushmem_machine::{Machine, Mapping, PageKind};
 use rushmem_mlx5::doorbell::uar;
 
 use super::context::Context;
@@ -17,7 +18,6 @@ use super::ffi::{self, uar_type};
 use super::remedy::{SEE_DMESG, last_errno};
 use crate::Result;
 use crate::config::DoorbellKind;
-use crate::machine::{Machine, Mapping, PageKind};
 use crate::provider::{DoorbellForm, DoorbellWriter, MappedDoorbell, QpDoorbell, Uar};
 
 const PAGE: usize = 4096;
@@ -317,7 +317,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::machine::{LimitedMachine, Region};
+    use rushmem_machine::{LimitedMachine, Region};
 
     /// Offset of the register in its page.
     const REGISTER: u64 = 0x800;

@@ -4,12 +4,12 @@ use std::collections::VecDeque;
 use std::sync::MutexGuard;
 
 use proptest::prelude::*;
+use rushmem_machine::{Machine, Native};
 use rushmem_softnic::{self as softnic, Nic};
 
 use super::super::level::QueueLocation;
 use super::*;
 use crate::config::{Config, Ordering, RelaxedOrdering};
-use crate::machine::{Machine, Native};
 use crate::native::Options;
 use crate::provider::{NicKind, Soft};
 

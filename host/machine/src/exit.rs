@@ -5,17 +5,16 @@ use std::io::Write;
 use std::sync::Mutex;
 
 use rushmem_base::lock;
-
-use crate::bootstrap::Bootstrap;
+use rushmem_bootstrap::Bootstrap;
 
 /// Ends all processes of the job, this one last of what is done here.
-pub(crate) fn end_job(bootstrap: &dyn Bootstrap, code: u8) -> ! {
+pub fn end_job(bootstrap: &dyn Bootstrap, code: u8) -> ! {
     bootstrap.exit(code);
     end_process(code)
 }
 
 /// Ends this process with the error `text`. The other PEs of the job see this PE as lost, with `text` as the reason.
-pub(crate) fn end_with(bootstrap: &dyn Bootstrap, text: &str) -> ! {
+pub fn end_with(bootstrap: &dyn Bootstrap, text: &str) -> ! {
     static ENDING: Mutex<()> = Mutex::new(());
     // Another PE of this process may end it, too. Only the first writes its error.
     let _first = lock(&ENDING);
@@ -27,7 +26,7 @@ pub(crate) fn end_with(bootstrap: &dyn Bootstrap, text: &str) -> ! {
 
 /// Ends this process at once, whatever its threads do: nothing is unwound, and what runs at exit, such as the CUDA
 /// driver's wait for kernels, does not run.
-pub(crate) fn end_process(code: u8) -> ! {
+pub fn end_process(code: u8) -> ! {
     // SAFETY: has no preconditions; it does not return.
     unsafe { libc::_exit(code.into()) }
 }

@@ -7,8 +7,11 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use cudarc::driver::CudaStream;
+use rushmem_base::Ptx;
 use rushmem_base::{cores, pes_per_core};
 use rushmem_device::abi::DevAddr;
+use rushmem_error::{Error, Result};
+use rushmem_native::{self as native, LaunchConfig, Observer, Options, WaitChannel};
 use rushmem_observe::sanitize::{LaunchObserver, LaunchWatch, PeWatch};
 use rushmem_observe::trace::{LaunchTrace, PeTrace, StreamTrace, TraceObserver};
 use rushmem_softnic::HostMemory;
@@ -19,8 +22,6 @@ use super::{
 };
 
 use crate::buffer::MemoryLocation;
-use crate::native::{self, LaunchConfig, Observer, Options, WaitChannel};
-use crate::{Error, Ptx, Result};
 
 use queue::NativeStream;
 pub(crate) use queue::{Completion, NativeGraph};
@@ -29,7 +30,7 @@ pub(crate) use queue::{Completion, NativeGraph};
 const CROWD: u32 = 16;
 
 /// A machine that runs kernels natively.
-pub(crate) struct Native {
+pub struct Native {
     options: Options,
     channel: Arc<WaitChannel>,
     watch: PeWatch,
@@ -39,7 +40,8 @@ pub(crate) struct Native {
 }
 
 impl Native {
-    pub(crate) fn new(options: Options) -> Self {
+    /// Creates a machine whose emulator has these options. Nothing watches it.
+    pub fn new(options: Options) -> Self {
         let channel = Arc::<WaitChannel>::default();
         let options = Options { channel: Some(Arc::clone(&channel)), ..options };
         Self {
@@ -52,12 +54,12 @@ impl Native {
     }
 
     /// Tells the sanitizer of all launches.
-    pub(crate) fn watched_by(self, watch: PeWatch) -> Self {
+    pub fn watched_by(self, watch: PeWatch) -> Self {
         Self { watch, ..self }
     }
 
     /// Shows all launches on the timeline.
-    pub(crate) fn traced_by(self, trace: PeTrace) -> Self {
+    pub fn traced_by(self, trace: PeTrace) -> Self {
         let own = trace.operations();
         Self { trace, own, ..self }
     }

@@ -17,6 +17,6 @@ mod protocol;
 mod report;
 mod signal;
 
-pub(crate) use self::known::Known;
-pub(crate) use self::report::{Waits, is_waits_message};
-pub(crate) use self::signal::listen;
+pub use self::known::Known;
+pub use self::report::{Waits, is_waits_message};
+pub use self::signal::listen;

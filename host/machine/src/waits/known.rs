@@ -9,8 +9,7 @@ use bytemuck::Zeroable;
 use rushmem_base::lock;
 use rushmem_device::Team;
 use rushmem_device::abi::ControlPage;
-use rushmem_error::ObjectNames;
-use rushmem_error::{DeviceError, recorded};
+use rushmem_error::{DeviceError, ObjectNames, recorded};
 use rushmem_observe::trace::PeTrace;
 use rushmem_trace::{PeWaits, Recorder, Site, Span, Totals, Until, Waiting, now_ns};
 
@@ -32,7 +31,7 @@ struct HostCall {
 }
 
 /// The facts that tell the waits of a PE.
-pub(crate) struct Known {
+pub struct Known {
     pe: u32,
     trace: PeTrace,
     watchdog: Arc<Watchdog>,
@@ -47,7 +46,7 @@ pub(crate) struct Known {
 }
 
 /// A collective call of the host, until it is dropped.
-pub(crate) struct InHostCall<'a>(&'a Known);
+pub struct InHostCall<'a>(&'a Known);
 
 impl Drop for InHostCall<'_> {
     fn drop(&mut self) {
@@ -56,7 +55,8 @@ impl Drop for InHostCall<'_> {
 }
 
 impl Known {
-    pub(crate) fn new(
+    /// Creates the waits of PE `pe`. `control` is its control page.
+    pub fn new(
         pe: u32,
         trace: PeTrace,
         watchdog: Arc<Watchdog>,
@@ -81,19 +81,19 @@ impl Known {
     }
 
     /// Notes that the host waits for the hosts of all PEs. `site` is the line of the program, if it is known.
-    pub(crate) fn host_call(&self, name: &str, site: Option<&'static Location<'static>>) -> InHostCall<'_> {
+    pub fn host_call(&self, name: &str, site: Option<&'static Location<'static>>) -> InHostCall<'_> {
         let (name, site) = (name.to_owned(), site.map(Into::into));
         *lock(&self.host) = Some(HostCall { name, site, begin: Instant::now() });
         InHostCall(self)
     }
 
     /// Notes the members of a team.
-    pub(crate) fn add_team(&self, team: Team, members: &[u32]) {
+    pub fn add_team(&self, team: Team, members: &[u32]) {
         lock(&self.teams).insert((team.slot(), team.generation()), members.to_vec());
     }
 
     /// Notes the records of passed deadlines.
-    pub(crate) fn keep_ended(&self, errors: &[DeviceError]) {
+    pub fn keep_ended(&self, errors: &[DeviceError]) {
         let waits: Vec<_> = errors.iter().filter_map(DeviceError::waiting).collect();
         if !waits.is_empty() {
             *lock(&self.ended) = Some((Instant::now(), waits));
@@ -101,12 +101,12 @@ impl Known {
     }
 
     /// Returns whether a deadline of a kernel has passed of late.
-    pub(crate) fn has_ended(&self) -> bool {
+    pub fn has_ended(&self) -> bool {
         lock(&self.ended).as_ref().is_some_and(|(at, _)| at.elapsed() < RECORDS_COUNT)
     }
 
     /// Keeps the present waits, because the end of the kernels follows.
-    pub(crate) fn keep_waits(&self, in_flight: Vec<String>) {
+    pub fn keep_waits(&self, in_flight: Vec<String>) {
         let waits = self.waits(Cause::Signal, in_flight);
         lock(&self.at_limit).get_or_insert(waits);
     }

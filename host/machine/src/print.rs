@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex};
 use rushmem_base::lock;
 use rushmem_device::abi::{DevAddr, PRINT_WORDS, PrintRing, PrintSlot};
 use rushmem_device::print::kind;
+use rushmem_error::Result;
 
-use crate::Result;
 use crate::machine::{Machine, Region};
 
 /// A line that a kernel has printed.
@@ -38,10 +38,11 @@ impl fmt::Display for KernelLine {
 
 /// The receiver of the lines of kernels: by default, standard output.
 #[derive(Clone)]
-pub(crate) struct Output(Arc<dyn Fn(KernelLine) + Send + Sync>);
+pub struct Output(Arc<dyn Fn(KernelLine) + Send + Sync>);
 
 impl Output {
-    pub(crate) fn new(receive: impl Fn(KernelLine) + Send + Sync + 'static) -> Self {
+    /// Creates an output that passes each line to `receive`.
+    pub fn new(receive: impl Fn(KernelLine) + Send + Sync + 'static) -> Self {
         Self(Arc::new(receive))
     }
 }
@@ -59,7 +60,7 @@ impl fmt::Debug for Output {
 }
 
 /// The ring of a PE, and the receiver of its lines.
-pub(crate) struct Printer {
+pub struct Printer {
     pe: u32,
     ring: Region,
     slots: u64,
@@ -73,7 +74,7 @@ impl Printer {
     ///
     /// # Errors
     /// The errors of the machine.
-    pub(crate) fn new(machine: &dyn Machine, pe: u32, bytes: u64, output: Output) -> Result<Option<Self>> {
+    pub fn new(machine: &dyn Machine, pe: u32, bytes: u64, output: Output) -> Result<Option<Self>> {
         if bytes == 0 {
             return Ok(None);
         }
@@ -85,7 +86,7 @@ impl Printer {
     }
 
     /// Returns the address for kernels.
-    pub(crate) fn addr(&self) -> DevAddr {
+    pub fn addr(&self) -> DevAddr {
         self.ring.addr
     }
 
@@ -93,7 +94,7 @@ impl Printer {
     ///
     /// # Errors
     /// An error if the ring cannot be read.
-    pub(crate) fn drain(&self) -> Result<()> {
+    pub fn drain(&self) -> Result<()> {
         let mut next = lock(&self.next);
         while let Some(slots) = self.read_line(*next)? {
             *next += slots.len() as u64;

@@ -8,12 +8,11 @@ use std::ptr::NonNull;
 
 use bytemuck::Pod;
 use cudarc::driver::CudaSlice;
-use rushmem_softnic::{HostBuffer, Memory as _};
-
+use rushmem_cuda::settled_address;
 #[cfg(doc)]
-use crate::Error;
-use crate::Result;
-use crate::cuda::settled_address;
+use rushmem_error::Error;
+use rushmem_error::Result;
+use rushmem_softnic::{HostBuffer, Memory as _};
 
 /// Location of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,9 +25,8 @@ pub enum MemoryLocation {
     Gpu(u64),
 }
 
-/// User memory that [`Pe::register`](crate::Pe::register) and
-/// [`Pe::register_symmetric`](crate::Pe::register_symmetric) accept. Unregistering returns it. Nothing is copied:
-/// kernels, NICs and peers use the memory itself.
+/// User memory that `Pe::register` and `Pe::register_symmetric` accept. Unregistering returns it. Nothing is copied: kernels, NICs
+/// and peers use the memory itself.
 ///
 /// `Vec`, boxed slices, [`Pages`] and [`DlpackTensor`](crate::dlpack::DlpackTensor) implement it. [`HostRange`] and
 /// [`GpuBuffer`] make a buffer from an address. GPUs map host memory by pages, so only one of two buffers on the same

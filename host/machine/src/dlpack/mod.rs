@@ -1,7 +1,7 @@
 //! Tensors of other libraries, which DLPack passes from one library to another.
 //!
 //! A library such as PyTorch, JAX or CuPy exports a tensor as a `DLManagedTensor`. [`DlpackTensor`] makes it a
-//! [`Buffer`], which [`Pe::register_symmetric`](crate::Pe::register_symmetric) makes a window. Nothing is copied. [`abi`]
+//! [`Buffer`], which `Pe::register_symmetric` makes a window. Nothing is copied. [`abi`]
 //! has the structures of the header `dlpack.h`.
 #![allow(unsafe_code, reason = "reads structures of other libraries and calls their deleters")]
 
@@ -15,10 +15,10 @@ use std::ptr::NonNull;
 
 use bytemuck::Pod;
 use rushmem_device::{Bf16, F16};
+use rushmem_error::{Error, Result};
 
 use self::abi::{DataType, Device, ManagedTensor, ManagedTensorVersioned, Tensor, Version};
 use crate::buffer::{Buffer, MemoryLocation};
-use crate::{Error, Result};
 
 /// Type of the elements of a [`DlpackTensor`].
 ///

@@ -5,7 +5,7 @@
 mod file;
 mod gpu;
 mod host_memory;
-#[cfg(test)]
+#[cfg(any(test, feature = "limited"))]
 mod limited;
 mod module;
 mod native;
@@ -14,28 +14,29 @@ use std::ffi::c_void;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use rushmem_base::Ptx;
+use rushmem_cuda::{self as cuda, DeviceBuffer};
 use rushmem_device::abi::CtxParts;
 use rushmem_device::abi::DevAddr;
 use rushmem_device::kernel::Call;
+use rushmem_error::{Error, Result};
+pub use rushmem_native::LaunchConfig;
+use rushmem_native::WaitChannel;
 use rushmem_softnic::{HostBuffer, Memory, PAGE};
 
 use cudarc::driver::CudaStream;
 
 use crate::buffer::MemoryLocation;
-use crate::cuda::{self, DeviceBuffer};
-use crate::native::WaitChannel;
-use crate::{Error, Ptx, Result};
 
-pub use crate::native::LaunchConfig;
-pub(crate) use gpu::Gpu;
-pub(crate) use host_memory::{available_memory, parse_available};
-#[cfg(test)]
-pub(crate) use limited::LimitedMachine;
-pub(crate) use module::{Code, Module};
-pub(crate) use native::Native;
+pub use gpu::Gpu;
+pub use host_memory::{available_memory, parse_available};
+#[cfg(any(test, feature = "limited"))]
+pub use limited::LimitedMachine;
+pub use module::{Code, Module};
+pub use native::Native;
 
 /// Alignment of the first heap and of every segment, in bytes.
-pub(crate) const HEAP_ALIGN: u64 = 2 << 20;
+pub const HEAP_ALIGN: u64 = 2 << 20;
 
 /// Allocates zeroed host memory, aligned to `align`, a power of two of at least a page.
 ///
@@ -47,19 +48,19 @@ fn host_buffer(bytes: u64, align: u64) -> Result<HostBuffer> {
 
 /// Memory that kernels can access.
 #[derive(Clone)]
-pub(crate) struct Region {
+pub struct Region {
     /// Address for kernels.
-    pub(crate) addr: DevAddr,
+    pub addr: DevAddr,
     /// The memory as the software ConnectX accesses it, and the host, unless `host` is set. The last handle frees it.
-    pub(crate) memory: Arc<dyn Memory>,
+    pub memory: Arc<dyn Memory>,
     /// The same memory as the host accesses it, if it takes another way.
     pub(crate) host: Option<Arc<dyn Memory>>,
     /// The GPU memory, if it is on a GPU. RDMA devices register it, and other GPUs map it.
-    pub(crate) gpu: Option<Arc<DeviceBuffer>>,
+    pub gpu: Option<Arc<DeviceBuffer>>,
     /// The number of the GPU that uses it, if it is page-locked host memory.
     pub(crate) locked_for: Option<u32>,
     /// The file of the memory, if other processes can map it.
-    pub(crate) file: Option<Arc<OwnedFd>>,
+    pub file: Option<Arc<OwnedFd>>,
 }
 
 impl Region {
@@ -67,7 +68,7 @@ impl Region {
     ///
     /// # Errors
     /// [`Error::HostMemory`]
-    pub(crate) fn host(bytes: u64) -> Result<Self> {
+    pub fn host(bytes: u64) -> Result<Self> {
         Self::host_aligned(bytes, PAGE as u64)
     }
 
@@ -88,13 +89,13 @@ impl Region {
     }
 
     /// Copies bytes into the memory. They are visible when the call returns.
-    pub(crate) fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+    pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.for_host().write(offset, bytes)?;
         Ok(self.for_host().flush()?)
     }
 
     /// Copies bytes out of the memory.
-    pub(crate) fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+    pub fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
         Ok(self.for_host().read(offset, bytes)?)
     }
 
@@ -105,15 +106,15 @@ impl Region {
 
 /// The kernels that the runtime itself needs on a GPU.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct RuntimePtx {
+pub struct RuntimePtx {
     /// The operations of hosts and streams, and the probe of a NIC.
-    pub(crate) operations: Ptx,
+    pub operations: Ptx,
     /// The kernel that accesses GPU memory for the software ConnectX.
-    pub(crate) service: Ptx,
+    pub service: Ptx,
 }
 
 /// The heap of another PE.
-pub(crate) enum PeerHeap {
+pub enum PeerHeap {
     /// A heap in this process.
     Local(Region),
     /// A heap in another process.
@@ -126,7 +127,7 @@ pub(crate) enum PeerHeap {
 }
 
 /// An address range in which kernels find heaps of other PEs, at a fixed stride.
-pub(crate) trait HeapWindow: Send + Sync {
+pub trait HeapWindow: Send + Sync {
     /// Returns the address of slot 0.
     fn base(&self) -> DevAddr;
     /// Returns the distance between two slots in bytes.
@@ -137,16 +138,14 @@ pub(crate) trait HeapWindow: Send + Sync {
 }
 
 /// Foreign memory mapped for kernels, such as a page of the NIC. The mapping ends when the value is dropped.
-pub(crate) trait Mapping: Send + Sync {
+pub trait Mapping: Send + Sync {
     /// Returns the address for kernels.
-    #[cfg_attr(not(feature = "rdma"), allow(dead_code, reason = "only RDMA devices have such pages"))]
     fn addr(&self) -> DevAddr;
 }
 
 /// The kind of memory behind a page of the NIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(not(feature = "rdma"), allow(dead_code, reason = "only RDMA devices have such pages"))]
-pub(crate) enum PageKind {
+pub enum PageKind {
     /// Memory that a software device polls.
     Memory,
     /// Device registers.
@@ -156,7 +155,7 @@ pub(crate) enum PageKind {
 /// A stream: kernels that run in order, concurrently with kernels of other streams.
 ///
 /// Dropping it waits until its kernels have ended.
-pub(crate) trait KernelStream: Send + Sync {
+pub trait KernelStream: Send + Sync {
     /// Appends a kernel.
     fn launch(&self, step: KernelLaunch) -> Result<Queued>;
     /// Appends the kernels of a graph.
@@ -185,7 +184,7 @@ pub(crate) trait KernelStream: Send + Sync {
 
 /// The effect of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Queued {
+pub enum Queued {
     /// The kernel runs after earlier work of the stream.
     Runs,
     /// The application is capturing the stream, and its graph will run the kernel.
@@ -194,14 +193,16 @@ pub(crate) enum Queued {
 
 /// A point in a stream.
 #[derive(Clone)]
-pub(crate) enum Event {
+pub enum Event {
+    /// A point in a native stream.
     Native(Arc<native::Completion>),
+    /// An event of CUDA.
     Gpu(Arc<cuda::Event>),
 }
 
 impl Event {
     /// Returns whether everything before it has ended.
-    pub(crate) fn has_passed(&self) -> Result<bool> {
+    pub fn has_passed(&self) -> Result<bool> {
         match self {
             Event::Native(event) => Ok(event.has_passed()),
             Event::Gpu(event) => Ok(event.query()?),
@@ -210,19 +211,23 @@ impl Event {
 }
 
 /// A kernel with everything that its launch needs.
-pub(crate) struct KernelLaunch {
+pub struct KernelLaunch {
     /// The context, with addresses that stay valid until the launch ends.
-    pub(crate) ctx: CtxParts,
-    pub(crate) grid: LaunchConfig,
-    pub(crate) call: Call,
+    pub ctx: CtxParts,
+    /// The shape of the launch.
+    pub grid: LaunchConfig,
+    /// The kernel and its arguments.
+    pub call: Call,
     /// The module of the kernel. `None` for a function of the program outside any module.
-    pub(crate) module: Option<Arc<Module>>,
+    pub module: Option<Arc<Module>>,
 }
 
 /// A graph: kernels that can be launched repeatedly.
 #[derive(Clone)]
-pub(crate) enum ExecGraph {
+pub enum ExecGraph {
+    /// A list of native launches.
     Native(Arc<native::NativeGraph>),
+    /// A graph of CUDA.
     Gpu(Arc<gpu::GpuGraph>),
 }
 
@@ -232,7 +237,7 @@ fn other_machine() -> Error {
 }
 
 /// Executes kernels for one PE.
-pub(crate) trait Machine: Send + Sync {
+pub trait Machine: Send + Sync {
     /// Returns a one-line description for users.
     fn describe(&self) -> String;
     /// Returns the device number, if the machine is a GPU.
@@ -268,7 +273,6 @@ pub(crate) trait Machine: Send + Sync {
     ///
     /// # Safety
     /// `page` points to 4096 bytes of this kind that stay mapped while the mapping lives.
-    #[cfg_attr(not(feature = "rdma"), allow(dead_code, reason = "only RDMA devices have such pages"))]
     unsafe fn map_page(&self, page: *mut u8, kind: PageKind) -> Result<Box<dyn Mapping>>;
     /// Returns the kernels of the runtime. Native machines run them as functions of the program.
     fn runtime_ptx(&self) -> Option<&Ptx> {

@@ -7,16 +7,16 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::thread::JoinHandle;
 
 use rushmem_base::{lock, wait};
+use rushmem_error::{Error, Result};
+use rushmem_native::Options;
 use rushmem_observe::sanitize::{Knowledge, PeWatch, Seen, StreamWatch};
 use rushmem_observe::trace::StreamTrace;
 
 use super::super::{Event, ExecGraph, KernelLaunch, KernelStream, Queued, other_machine};
 use super::run;
-use crate::native::Options;
-use crate::{Error, Result};
 
 /// The kernels of a graph. Launches of one graph never overlap, like on a GPU.
-pub(crate) struct NativeGraph(Mutex<Kernels>);
+pub struct NativeGraph(Mutex<Kernels>);
 
 struct Kernels {
     steps: Vec<KernelLaunch>,
@@ -36,7 +36,7 @@ impl NativeGraph {
 
 /// State of an event: reached or not.
 #[derive(Default)]
-pub(crate) struct Completion {
+pub struct Completion {
     passed: Mutex<bool>,
     changed: Condvar,
     /// The knowledge of the stream at the event.
@@ -246,7 +246,7 @@ mod tests {
     use rushmem_device::kernel::Call;
 
     use super::*;
-    use crate::native::LaunchConfig;
+    use rushmem_native::LaunchConfig;
     use rushmem_observe::trace::PeTrace;
 
     const ONE: LaunchConfig = LaunchConfig::new(1, 1);

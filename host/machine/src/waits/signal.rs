@@ -10,7 +10,7 @@ use signal_hook::consts::SIGUSR1;
 static SIGNALLED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
 /// Installs the handler, unless the program has one or ignores the signal.
-pub(crate) fn listen() {
+pub fn listen() {
     SIGNALLED.get_or_init(|| {
         let flag = Arc::new(AtomicBool::new(false));
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

@@ -3,14 +3,15 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 
+use rushmem_base::Ptx;
 use rushmem_base::lock;
+use rushmem_cuda::{self as cuda, Function};
+use rushmem_error::Result;
 
 use super::Machine;
-use crate::cuda::{self, Function};
-use crate::{Ptx, Result};
 
 /// Kernels in the form that a machine runs.
-pub(crate) enum Code {
+pub enum Code {
     /// Functions of the program, which need no loading.
     Native,
     /// Loaded kernels, by name.
@@ -18,7 +19,7 @@ pub(crate) enum Code {
 }
 
 /// The loaded kernels of one PTX. Running and repeatable launches keep it.
-pub(crate) struct Module {
+pub struct Module {
     name: &'static str,
     kernels: BTreeSet<String>,
     code: Code,
@@ -32,13 +33,13 @@ impl Module {
     ///
     /// # Errors
     /// The errors of the machine.
-    pub(crate) fn load(machine: &dyn Machine, ptx: &Ptx) -> Result<Arc<Self>> {
+    pub fn load(machine: &dyn Machine, ptx: &Ptx) -> Result<Arc<Self>> {
         let (kernels, code) = (Self::names(ptx), machine.load(ptx)?);
         Ok(Arc::new(Self { name: ptx.name, kernels, code }))
     }
 
     /// Returns the names of the kernels of `ptx`; none if it was not built.
-    pub(crate) fn names(ptx: &Ptx) -> BTreeSet<String> {
+    pub fn names(ptx: &Ptx) -> BTreeSet<String> {
         cuda::ptx_kernels(ptx.image).into_keys().collect()
     }
 
@@ -47,7 +48,7 @@ impl Module {
     ///
     /// # Errors
     /// The errors of [`Module::load`].
-    pub(crate) fn load_for_good(machine: &dyn Machine, ptx: &Ptx) -> Result<Arc<Self>> {
+    pub fn load_for_good(machine: &dyn Machine, ptx: &Ptx) -> Result<Arc<Self>> {
         static KEPT: Mutex<Option<Kept>> = Mutex::new(None);
         let kept = {
             let mut all = lock(&KEPT);
@@ -63,12 +64,12 @@ impl Module {
     }
 
     /// Returns the name of the crate that contains the kernels.
-    pub(crate) fn name(&self) -> &'static str {
+    pub fn name(&self) -> &'static str {
         self.name
     }
 
     /// Returns the kernels' names; see [`Module::names`].
-    pub(crate) fn kernels(&self) -> &BTreeSet<String> {
+    pub fn kernels(&self) -> &BTreeSet<String> {
         &self.kernels
     }
 
@@ -81,7 +82,7 @@ impl Module {
     }
 
     /// Returns whether only the holder of `module` needs it.
-    pub(crate) fn is_free(module: &Arc<Self>) -> bool {
+    pub fn is_free(module: &Arc<Self>) -> bool {
         Arc::strong_count(module) == 1
     }
 }

@@ -1,20 +1,20 @@
 //! Free memory of this machine.
 
 /// Returns the number of bytes that the system can allocate without swapping, if it is known.
-pub(crate) fn available_memory() -> Option<u64> {
+pub fn available_memory() -> Option<u64> {
     parse_available(&std::fs::read_to_string("/proc/meminfo").ok()?)
 }
 
 /// Returns the available bytes that the text of `/proc/meminfo` names.
-pub(crate) fn parse_available(meminfo: &str) -> Option<u64> {
+pub fn parse_available(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::Error;
     use crate::machine::{Machine, Native};
+    use rushmem_error::Error;
 
     #[test]
     fn memory_beyond_the_address_space_is_an_error() {

@@ -8,7 +8,16 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use cudarc::driver::CudaStream;
+use rushmem_base::Ptx;
 use rushmem_base::lock;
+use rushmem_config::HeapKind;
+use rushmem_cuda::{
+    self as cuda, Capability, CopyEngine, CudaMemory, Device, DeviceBuffer, Event, Function, GraphExec,
+    GraphNode, HostKind, Image, PeerMappings, RegisteredHost, SharedMemory, Stream,
+    driver_gate::{self, DRIVER_GATE, KernelQueue},
+};
+use rushmem_error::{Error, Result};
+use rushmem_native::LaunchConfig;
 
 use rushmem_device::abi::CtxParts;
 use rushmem_device::abi::DevAddr;
@@ -20,19 +29,11 @@ use super::{
     PeerHeap, Queued, Region, RuntimePtx, other_machine,
 };
 use crate::buffer::MemoryLocation;
-use crate::config::HeapKind;
-use crate::cuda::{
-    self, Capability, CopyEngine, CudaMemory, Device, DeviceBuffer, Event, Function, GraphExec, GraphNode,
-    HostKind, Image, PeerMappings, RegisteredHost, SharedMemory, Stream,
-    driver_gate::{self, DRIVER_GATE, KernelQueue},
-};
-use crate::native::LaunchConfig;
-use crate::{Error, Ptx, Result};
 
 const PAGE: usize = 4096;
 
 /// A machine that runs kernels on one GPU.
-pub(crate) struct Gpu {
+pub struct Gpu {
     device: Arc<Device>,
     /// Stream for work done while no kernel runs.
     stream: Arc<Stream>,
@@ -55,7 +56,7 @@ impl Gpu {
     ///
     /// # Errors
     /// The errors of the driver.
-    pub(crate) fn new(
+    pub fn new(
         device: Arc<Device>,
         heap: HeapKind,
         sharers: u32,
@@ -326,7 +327,7 @@ fn arguments<'a>(ctx: &'a CtxParts, call: &'a Call) -> Vec<&'a [u8]> {
 }
 
 /// A graph of kernels.
-pub(crate) struct GpuGraph {
+pub struct GpuGraph {
     graph: GraphExec,
     /// Whether a kernel of it needs all multiprocessors.
     fills_gpu: bool,

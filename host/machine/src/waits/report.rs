@@ -5,12 +5,12 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use rushmem_base::{crowd_deadline, lock, wait_timeout};
+use rushmem_bootstrap::{Bootstrap, PeerMessage};
 
 use super::known::Known;
 use super::live::LiveState;
 use super::protocol::{Action, Cause, Message, Protocol};
 use super::signal;
-use crate::bootstrap::{Bootstrap, PeerMessage};
 
 /// The first byte of every message about waits. Messages about queues and teams begin with other bytes.
 const WAITS_MESSAGE: u8 = b'W';
@@ -19,13 +19,14 @@ const WAITS_MESSAGE: u8 = b'W';
 const PATIENCE: Duration = Duration::from_millis(800);
 
 /// Returns whether a message is about waits.
-pub(crate) fn is_waits_message(mail: &PeerMessage) -> bool {
+pub fn is_waits_message(mail: &PeerMessage) -> bool {
     mail.bytes.first() == Some(&WAITS_MESSAGE)
 }
 
 /// The report of the waits, as one PE takes part in it.
-pub(crate) struct Waits {
-    pub(crate) known: Known,
+pub struct Waits {
+    /// The waits of this PE.
+    pub known: Known,
     patience: Duration,
     protocol: Mutex<Protocol>,
     changed: Condvar,
@@ -36,24 +37,24 @@ pub(crate) struct Waits {
 
 impl Waits {
     /// Returns the part of a PE of a job of `n_pes` PEs; `local_pes` of them share this machine.
-    pub(crate) fn new(known: Known, n_pes: u32, local_pes: u32) -> Arc<Self> {
+    pub fn new(known: Known, n_pes: u32, local_pes: u32) -> Arc<Self> {
         let patience = crowd_deadline(PATIENCE, local_pes);
         let protocol = Mutex::new(Protocol::new(known.pe(), n_pes, patience));
         Arc::new(Self { known, patience, protocol, changed: Condvar::new(), n_pes, live: Mutex::new(None) })
     }
 
     /// Shows the PE to `rushmem top` from now on.
-    pub(crate) fn show(&self, job: u32) {
+    pub fn show(&self, job: u32) {
         *lock(&self.live) = LiveState::new(job, self.known.pe());
     }
 
     /// Ends what [`Waits::show`] began.
-    pub(crate) fn hide(&self) {
+    pub fn hide(&self) {
         *lock(&self.live) = None;
     }
 
     /// Performs the steps that are due. `in_flight` describes the QPs with operations that are under way.
-    pub(crate) fn step(&self, bootstrap: &dyn Bootstrap, in_flight: &dyn Fn() -> Vec<String>) {
+    pub fn step(&self, bootstrap: &dyn Bootstrap, in_flight: &dyn Fn() -> Vec<String>) {
         let now = Instant::now();
         let mut actions = Vec::new();
         {
@@ -71,7 +72,7 @@ impl Waits {
     }
 
     /// Takes a message about waits.
-    pub(crate) fn receive(&self, mail: &PeerMessage, bootstrap: &dyn Bootstrap) {
+    pub fn receive(&self, mail: &PeerMessage, bootstrap: &dyn Bootstrap) {
         let text = mail.bytes.get(1..).unwrap_or_default();
         match serde_json::from_slice::<Message>(text) {
             Ok(message) => {
@@ -83,14 +84,14 @@ impl Waits {
     }
 
     /// Asks for a print after a passed deadline, without a wait for it.
-    pub(crate) fn ask(&self, bootstrap: &dyn Bootstrap) {
+    pub fn ask(&self, bootstrap: &dyn Bootstrap) {
         let actions = lock(&self.protocol).ask(Cause::Deadline, Instant::now());
         self.perform(actions, bootstrap);
     }
 
     /// Lets PE 0 print the waits of the job after a passed deadline, and waits until it has. `wake` makes the service thread
     /// look.
-    pub(crate) fn report_deadline(&self, bootstrap: &dyn Bootstrap, wake: impl Fn()) {
+    pub fn report_deadline(&self, bootstrap: &dyn Bootstrap, wake: impl Fn()) {
         let ended = lock(&self.protocol).ended;
         self.ask(bootstrap);
         wake();

@@ -5,17 +5,18 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use cudarc::driver::CudaStream;
+use rushmem_base::Ptx;
+use rushmem_error::{Error, Result};
+use rushmem_native::WaitChannel;
 
 use super::{
     Code, ExecGraph, HeapWindow, KernelLaunch, KernelStream, LaunchConfig, Machine, Mapping, Module, Native,
     PageKind, Region,
 };
 use crate::buffer::MemoryLocation;
-use crate::native::WaitChannel;
-use crate::{Error, Ptx, Result};
 
 /// A native machine without some mappings.
-pub(crate) struct LimitedMachine {
+pub struct LimitedMachine {
     native: Native,
     windows: bool,
     direct: bool,
@@ -25,7 +26,7 @@ pub(crate) struct LimitedMachine {
 
 impl LimitedMachine {
     /// Creates a machine that cannot map memory of other PEs.
-    pub(crate) fn without_windows() -> Self {
+    pub fn without_windows() -> Self {
         Self {
             native: Native::new(Default::default()),
             windows: false,
@@ -36,18 +37,17 @@ impl LimitedMachine {
     }
 
     /// Creates a machine that maps heaps, but accesses no memory of other PEs at its own address.
-    pub(crate) fn without_direct_memory() -> Self {
+    pub fn without_direct_memory() -> Self {
         Self { windows: true, direct: false, ..Self::without_windows() }
     }
 
     /// Creates a machine that passes its memory off as GPU memory.
-    pub(crate) fn like_a_gpu() -> Self {
+    pub fn like_a_gpu() -> Self {
         Self { gpu: Some(0), ..Self::without_windows() }
     }
 
     /// Creates a machine that maps only the NIC pages that `pages` accepts.
-    #[cfg(feature = "rdma")]
-    pub(crate) fn with_pages(pages: fn(PageKind) -> bool) -> Self {
+    pub fn with_pages(pages: fn(PageKind) -> bool) -> Self {
         Self { pages, windows: true, ..Self::without_windows() }
     }
 }

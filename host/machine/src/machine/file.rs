@@ -11,10 +11,10 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 use rushmem_device::abi::DevAddr;
+use rushmem_error::{Error, Result};
 use rushmem_softnic::{AtomicOp, HostMemory, Memory, MemoryError, Width};
 
 use super::{HEAP_ALIGN, HeapWindow, PeerHeap, Region};
-use crate::{Error, Result};
 
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 

@@ -13,9 +13,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use rushmem_base::{crowd_deadline, lock};
-
-use crate::config::Config;
-use crate::{Error, native};
+use rushmem_config::Config;
+use rushmem_error::Error;
+use rushmem_native as native;
 
 /// The smallest automatic warning, limit, lane limit and abort limit.
 const WARNING: Duration = Duration::from_secs(30);
@@ -27,14 +27,14 @@ const ABORT_LIMIT: Duration = Duration::from_secs(5);
 const NAMES: usize = 64;
 
 /// The place of a launch in the application's source.
-pub(crate) type LaunchSite = &'static Location<'static>;
+pub type LaunchSite = &'static Location<'static>;
 
 /// Returns whether launches of a queue may be running.
 pub(crate) type IsBusy = Box<dyn Fn() -> bool + Send>;
 
 /// The time that kernels may run.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
+pub struct Limits {
     warning: Option<Duration>,
     limit: Option<Duration>,
     /// Processor time that a native lane may use without suspending.
@@ -47,7 +47,7 @@ pub(crate) struct Limits {
 
 impl Limits {
     /// Returns the limits of the settings. `machine_ends` tells whether the machine itself ends kernels at the limit.
-    pub(crate) fn new(config: &Config, machine_ends: bool) -> Self {
+    pub fn new(config: &Config, machine_ends: bool) -> Self {
         let abort = || config.timeout.max(crowd_deadline(ABORT_LIMIT, config.pes_on_node()));
         Self {
             warning: config.kernel_warning.0.map_or(Some((config.timeout * 3).max(WARNING)), |set| set.0),
@@ -60,16 +60,17 @@ impl Limits {
 }
 
 /// Returns the time that a kernel may run, or `None` for no limit.
-pub(crate) fn kernel_limit(config: &Config) -> Option<Duration> {
+pub fn kernel_limit(config: &Config) -> Option<Duration> {
     config.kernel_limit.0.map_or(Some((config.timeout.saturating_mul(100)).max(LIMIT)), |set| set.0)
 }
 
 /// The name and the launch place of a kernel or an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Launched {
-    pub(crate) name: &'static str,
+pub struct Launched {
+    /// The name of the kernel.
+    pub name: &'static str,
     /// `None` for an operation of the runtime.
-    pub(crate) site: Option<LaunchSite>,
+    pub site: Option<LaunchSite>,
 }
 
 impl fmt::Display for Launched {
@@ -83,7 +84,7 @@ impl fmt::Display for Launched {
 
 /// A request of the watchdog to the service thread.
 #[derive(Debug)]
-pub(crate) enum Alarm {
+pub enum Alarm {
     /// Log the text as a warning.
     Warning(String),
     /// Fail the job with this error, and set the abort word.
@@ -93,7 +94,7 @@ pub(crate) enum Alarm {
 }
 
 /// The launches of a PE that may be running, and the end of its job.
-pub(crate) struct Watchdog {
+pub struct Watchdog {
     pe: u32,
     limits: Limits,
     state: Mutex<State>,
@@ -144,12 +145,13 @@ impl Launches {
 }
 
 impl Watchdog {
-    pub(crate) fn new(pe: u32, limits: Limits) -> Arc<Self> {
+    /// Creates the watchdog of a PE.
+    pub fn new(pe: u32, limits: Limits) -> Arc<Self> {
         Arc::new(Self { pe, limits, state: Mutex::default() })
     }
 
     /// Returns the interval at which alarms are due to be checked.
-    pub(crate) fn interval(&self) -> Duration {
+    pub fn interval(&self) -> Duration {
         let Limits { warning, limit, lane, abort, .. } = self.limits;
         let least = [warning, limit, lane].into_iter().flatten().fold(abort, Duration::min);
         (least / 4).clamp(Duration::from_millis(10), Duration::from_secs(5))
@@ -160,7 +162,7 @@ impl Watchdog {
     }
 
     /// Adds a queue with a first launch, or with a graph of `count` kernels, or an operation of the host.
-    pub(crate) fn begin(self: &Arc<Self>, is_busy: IsBusy, first: Launched, count: u32) -> Run {
+    pub fn begin(self: &Arc<Self>, is_busy: IsBusy, first: Launched, count: u32) -> Run {
         let launches = Launches {
             is_busy,
             oldest: VecDeque::from([first]),
@@ -177,7 +179,7 @@ impl Watchdog {
     }
 
     /// Notes that the job has failed, for the reason `cause`.
-    pub(crate) fn job_failed(&self, cause: String) {
+    pub fn job_failed(&self, cause: String) {
         self.lock().aborted.get_or_insert((Instant::now(), cause));
     }
 
@@ -191,7 +193,7 @@ impl Watchdog {
     }
 
     /// Returns the alarm for a native lane that has run too long without suspending, if there is one.
-    pub(crate) fn check_lanes(&self) -> Option<Alarm> {
+    pub fn check_lanes(&self) -> Option<Alarm> {
         let limit = self.limits.lane?;
         let stall = native::stalled(self.pe, limit)?;
         let name = stall.kernel.unwrap_or("of another launch");
@@ -207,7 +209,7 @@ impl Watchdog {
     }
 
     /// Returns the next alarm at the time `now`, if there is one.
-    pub(crate) fn check(&self, now: Instant) -> Option<Alarm> {
+    pub fn check(&self, now: Instant) -> Option<Alarm> {
         let (pe, limits) = (self.pe, self.limits);
         let mut state = self.lock();
         let State { runs, aborted, .. } = &mut *state;
@@ -259,14 +261,14 @@ fn warning(pe: u32, launches: &Launches, now: Instant, limit: Option<Duration>) 
 }
 
 /// The launches of a queue, or an operation of the host, until this is dropped.
-pub(crate) struct Run {
+pub struct Run {
     watchdog: Arc<Watchdog>,
     key: u64,
 }
 
 impl Run {
     /// Adds a launch, or a graph of `count` kernels.
-    pub(crate) fn add(&self, launched: Launched, count: u32) {
+    pub fn add(&self, launched: Launched, count: u32) {
         self.with(|launches| {
             if launches.count == 0 {
                 (launches.since, launches.warned) = (Instant::now(), false);
@@ -280,7 +282,7 @@ impl Run {
     }
 
     /// Notes that all launches but the last `left` have ended.
-    pub(crate) fn keep_last(&self, left: u32) {
+    pub fn keep_last(&self, left: u32) {
         self.with(|launches| {
             let ended = launches.count.saturating_sub(left);
             launches.oldest.drain(..(ended as usize).min(launches.oldest.len()));

@@ -1,0 +1,29 @@
+//! Where kernels run: GPUs and the native emulator, both as a [`Machine`]; and what the host does while kernels run.
+//!
+//! - Memory: [`Region`], and memory of the application that a job can register ([`Buffer`], [`dlpack`]).
+//! - Launches: [`KernelLaunch`], [`KernelStream`], [`Module`].
+//! - Supervision: the [`Watchdog`] for kernels that run for too long, the [waits](waits) of a job, lines that kernels print
+//!   ([`Printer`]), and the end of the process ([`end_job`]).
+//!
+//! `rushmem` re-exports what applications need. The rest is internal to the crates of the runtime and may change at any time.
+#![deny(unsafe_code)]
+
+mod buffer;
+pub mod dlpack;
+mod exit;
+mod machine;
+mod print;
+pub mod waits;
+mod watchdog;
+
+pub use buffer::{Buffer, GpuBuffer, HostRange, MemoryLocation, Pages};
+pub use exit::{end_job, end_process, end_with};
+#[cfg(any(test, feature = "limited"))]
+pub use machine::LimitedMachine;
+pub use machine::{
+    Code, Event, ExecGraph, Gpu, HEAP_ALIGN, HeapWindow, KernelLaunch, KernelStream, LaunchConfig, Machine,
+    Mapping, Module, Native, PageKind, PeerHeap, Queued, Region, RuntimePtx, available_memory,
+    parse_available,
+};
+pub use print::{KernelLine, Output, Printer};
+pub use watchdog::{Alarm, LaunchSite, Launched, Limits, Run, Watchdog, kernel_limit};
