@@ -2,7 +2,7 @@
 //!
 //! - Memory: [`Region`], and memory of the application that a job can register ([`Buffer`], [`dlpack`]).
 //! - Launches: [`KernelLaunch`], [`KernelStream`], [`Module`].
-//! - Supervision: the [`Watchdog`] for kernels that run for too long, the [waits](waits) of a job, lines that kernels print
+//! - Supervision: the [`Watchdog`] for kernels that run for too long, the [waits] of a job, lines that kernels print
 //!   ([`Printer`]), and the end of the process ([`end_job`]).
 //!
 //! `rushmem` re-exports what applications need. The rest is internal to the crates of the runtime and may change at any time.
