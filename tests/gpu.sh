@@ -211,7 +211,7 @@ run() {
     # What needs the source tree beside it, or the sanitizer, is left out. P2P peers want memory of the GPUs: most tests of the api have some.
     # The paths of the litmus tests wait most of the time, and run side by side: they allocate at their beginning and end alone,
     # which waits for the kernels of others. The rest is done sooner one after another.
-    suite "api, heap ${heaps[0]}" 300 1 env SUITE_SETUPS=all RUSHMEM_HEAP="${heaps[0]}" ./suite-api --skip listed
+    suite "api, heap ${heaps[0]}" 300 1 env SUITE_VARIATIONS=all RUSHMEM_HEAP="${heaps[0]}" ./suite-api --skip listed
     for heap in "${heaps[@]}"; do
         local without=()
         [[ $heap != host ]] || without=(--skip p2p --skip collect::)

@@ -13,6 +13,8 @@ use rushmem_device::Signal;
 use rushmem_test_kernels::{OP_WORDS, Operation, interpret};
 use rushmem_tests::{Setup, grid};
 
+use super::setups;
+
 const BLOCKS: u32 = 2;
 const THREADS: u32 = 7;
 /// Threads of a PE.
@@ -292,7 +294,7 @@ fn run(pe: &Pe, programs: &[Vec<Op>]) -> Result<Memory, Error> {
 fn agrees(setup: &Setup, cases: u32) {
     let pes = setup.pes();
     let wanted = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
-    let cases = wanted.unwrap_or(cases);
+    let cases = wanted.unwrap_or_else(|| setups::repetitions(cases));
     let seed = [7; 32];
     let config = Config { cases, failure_persistence: None, max_shrink_iters: 400, ..Config::default() };
     let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &seed));

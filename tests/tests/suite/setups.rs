@@ -1,7 +1,7 @@
 //! The settings of the suite: each value of each setting is combined with most of the others.
 //!
-//! Tests run with representative settings, unless `SUITE_SETUPS=all`. Every third job has weak QPs: NIC and PCIe may
-//! reorder the data of puts.
+//! Tests run with representative settings and fewer repetitions, unless `SUITE_VARIATIONS=all`. Every third job has weak
+//! QPs: NIC and PCIe may reorder the data of puts.
 
 use std::collections::HashSet;
 use std::process::Command;
@@ -77,8 +77,18 @@ pub(crate) fn has_dc() -> bool {
     option_env!("RUSHMEM_PTX_DC") == Some("1") || *NATIVE.get_or_init(is_native)
 }
 
+/// Whether the tests run in all variations.
+fn all_are_wanted() -> bool {
+    std::env::var_os("SUITE_VARIATIONS").is_some_and(|value| value == "all")
+}
+
+/// Returns the number of repetitions or cases: `n` where all variations are wanted, and otherwise a fifth of it.
+pub(crate) fn repetitions(n: u32) -> u32 {
+    if all_are_wanted() { n } else { n.div_ceil(5) }
+}
+
 fn chosen() -> impl Iterator<Item = Setup> {
-    let every = std::env::var_os("SUITE_SETUPS").is_some_and(|value| value == "all");
+    let every = all_are_wanted();
     let is_chosen = move |i: &usize| every || REPRESENTATIVE.contains(i);
     let can_run = |i: &usize| VARIATIONS[*i].peers != Peers::Dc || has_dc();
     (0..VARIATIONS.len()).filter(is_chosen).filter(can_run).map(setup)
@@ -126,7 +136,7 @@ pub(crate) fn with_host_windows() -> impl Iterator<Item = Setup> {
 #[ignore = "slow: runs with --ignored"]
 fn all_tests_pass_with_all_settings() {
     let program = std::env::current_exe().unwrap();
-    let output = Command::new(program).env("SUITE_SETUPS", "all").output().unwrap();
+    let output = Command::new(program).env("SUITE_VARIATIONS", "all").output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     let passed = text.lines().filter(|line| line.starts_with("test ") && line.ends_with(" ... ok")).count();
     println!("{text}{}", String::from_utf8_lossy(&output.stderr));

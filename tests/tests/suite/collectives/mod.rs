@@ -110,7 +110,8 @@ fn teams_of_one_node_need_no_queues() {
 
 #[test]
 fn teams_of_several_nodes_of_any_size() {
-    for (i, (pes, node)) in [(4, 2), (5, 3), (6, 3), (7, 2), (6, 4)].into_iter().enumerate() {
+    let sizes = [(4, 2), (5, 3), (6, 3), (7, 2), (6, 4)];
+    for (i, (pes, node)) in sizes.into_iter().take(setups::repetitions(5) as usize).enumerate() {
         let setup = mixed(pes, node);
         // The nodes of the second team are interleaved, and of different sizes.
         let teams = vec![
@@ -187,7 +188,7 @@ fn calls_back_to_back_with_a_slow_member() {
         let plan = Plan {
             group_kind: GroupKind::Warp,
             threads: 32,
-            blocks: vec![(0..rounds).flat_map(round).collect()],
+            blocks: vec![(0..setups::repetitions(rounds).into()).flat_map(round).collect()],
             teams: Vec::new(),
             bytes: 2 * (pes as usize + 1) * 148,
             signals: 0,

@@ -8,6 +8,7 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use rushmem_test_kernels::{GroupKind, Step};
 use rushmem_tests::Setup;
 
+use super::super::setups;
 use super::model::{Plan, TeamStep};
 
 /// Bytes of each PE.
@@ -119,7 +120,7 @@ fn agrees(setup: &Setup, cases: u32) {
     let setup = setup.clone().with("team_scratch", "1KiB");
     let pes = setup.pes();
     let wanted = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
-    let cases = wanted.unwrap_or(cases);
+    let cases = wanted.unwrap_or_else(|| setups::repetitions(cases));
     let config = Config { cases, failure_persistence: None, max_shrink_iters: 400, ..Config::default() };
     let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &[9; 32]));
     let group_kind = prop::sample::select(vec![GroupKind::Thread, GroupKind::Warp, GroupKind::Block]);
