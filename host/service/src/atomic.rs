@@ -12,7 +12,7 @@ use rushmem_mlx5::{AtomicOp, Width};
 /// The word is memory that this thread may access, and aligned. So is the place for the old value, of any alignment.
 pub(crate) unsafe fn execute(request: &Request) {
     let (at, op, result) = (request.target(), request.op(), request.other());
-    // SAFETY: the caller's promise.
+    // SAFETY: the request names an aligned word that this thread may access.
     let (old, len) = unsafe {
         match request.width() {
             Width::Eight => (modify_u64(at as *mut u64, op), 8),
@@ -20,7 +20,7 @@ pub(crate) unsafe fn execute(request: &Request) {
         }
     };
     if result != 0 {
-        // SAFETY: the caller's promise.
+        // SAFETY: the request names a place for the old value that this thread may write, at any alignment.
         unsafe { store_words(result, [old, 0, 0, 0], len) };
     }
 }
@@ -30,7 +30,7 @@ pub(crate) unsafe fn execute(request: &Request) {
 /// # Safety
 /// `p` is an aligned word that this thread may access.
 unsafe fn modify_u64(p: *mut u64, op: AtomicOp) -> u64 {
-    // SAFETY: the caller's promise.
+    // SAFETY: `p` is aligned, and this thread may access it.
     unsafe {
         match op {
             AtomicOp::Add { add, boundary: 0 } => SysWord::fetch_add(p, add),
@@ -51,7 +51,7 @@ unsafe fn modify_u64(p: *mut u64, op: AtomicOp) -> u64 {
 /// `p` is an aligned word that this thread may access.
 unsafe fn modify_u32(p: *mut u32, op: AtomicOp) -> u32 {
     let low = |value: u64| value as u32;
-    // SAFETY: the caller's promise.
+    // SAFETY: `p` is aligned, and this thread may access it.
     unsafe {
         match op {
             AtomicOp::Add { add, boundary } if low(boundary) == 0 => SysWord::fetch_add(p, low(add)),
@@ -65,7 +65,7 @@ unsafe fn modify_u32(p: *mut u32, op: AtomicOp) -> u32 {
 /// # Safety
 /// `p` is an aligned word that this thread may access.
 unsafe fn modify<T: SysWord>(p: *mut T, change: impl Fn(T) -> Option<T>) -> T {
-    // SAFETY: the caller's promise.
+    // SAFETY: `p` is aligned, and this thread may access it.
     let mut old = unsafe { T::load_relaxed(p) };
     while let Some(new) = change(old) {
         // SAFETY: as above.

@@ -29,7 +29,7 @@ impl Client {
     /// The ring is zeroed, has no other client, and stays valid while the client exists.
     #[must_use]
     pub unsafe fn new(ring: NonNull<Ring>, address: u64) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: the ring is zeroed, has no other client, and outlives this end.
         Self { end: unsafe { End::new(ring.as_ptr()) }, address, posted: 0, settled: 0 }
     }
 

@@ -127,7 +127,7 @@ fn piece_width(to: u64, left: u64) -> u64 {
 /// # Safety
 /// The rules of [`copy`] hold. The address is aligned to `width`, which is 1, 2, 4 or 8.
 unsafe fn store(to: u64, value: u64, width: u64) {
-    // SAFETY: the caller's promise.
+    // SAFETY: `to` is aligned to `width`, and this thread may write there.
     unsafe {
         match width {
             8 => Sys::store_relaxed(to as *mut u64, value),

@@ -37,7 +37,7 @@ const LIVES: u64 = 16;
 #[cfg(target_arch = "nvptx64")]
 #[unsafe(no_mangle)]
 pub unsafe extern "ptx-kernel" fn rushmem_service(ring: *mut Ring, idle_ns: u64, life_ns: u64) {
-    // SAFETY: the caller's promise.
+    // SAFETY: `ring` is a ring of this GPU, and its requests name memory that the GPU may access.
     unsafe { serve(ring, Limits { idle_ns, life_ns }) }
 }
 
@@ -53,7 +53,7 @@ static rushmem_max_threads_512_rushmem_service: u8 = 0;
 /// # Safety
 /// The conditions of the kernel hold: `ring` is a ring, and all its requests name memory that this thread may access.
 pub unsafe fn serve(ring: *mut Ring, limits: Limits) {
-    // SAFETY: the caller's promise.
+    // SAFETY: `ring` is a ring, and its requests name memory that this thread may access.
     unsafe { if arch::thread() < WARP { Leader::new(End::new(ring)).run(limits) } else { follow() } }
 }
 
@@ -92,7 +92,7 @@ impl Leader {
             let age = now.saturating_sub(begin);
             let expires = age > limits.life_ns.saturating_mul(LIVES);
             if posted != self.executed && !expires {
-                // SAFETY: the caller's promise.
+                // SAFETY: all requests of the ring name memory that this thread may access.
                 unsafe { self.execute_batch(posted) };
                 last = now;
             } else if expires || stop || age > limits.life_ns || now.saturating_sub(last) > limits.idle_ns {
@@ -130,7 +130,7 @@ impl Leader {
             for word in 0..WORDS {
                 request.0[word] = arch::shuffle(self.mask, own.0[word], i);
             }
-            // SAFETY: the caller's promise.
+            // SAFETY: a request of the ring names memory that this thread may access.
             unsafe { self.execute(&request) };
             // The barrier collects what all lanes have stored, and the fence publishes it before the next request.
             arch::sync_warp(self.mask);
@@ -151,7 +151,7 @@ impl Leader {
     /// The rules of [`serve`] hold.
     unsafe fn execute(&self, request: &Request) {
         let (to, from, len) = (request.target(), request.other(), request.len());
-        // SAFETY: the caller's promise.
+        // SAFETY: the request names memory that this thread may access.
         unsafe {
             match request.kind() {
                 Kind::Copy if len >= BLOCK_COPY && arch::threads() > self.lanes => {
@@ -176,7 +176,7 @@ unsafe fn copy_by_block(to: u64, from: u64, len: u64) {
     let _ = arch::block_broadcast(given(to), given(from), arch::sync_block);
     arch::sync_block();
     let _ = arch::block_broadcast(given(len), None, arch::sync_block);
-    // SAFETY: the caller's promise.
+    // SAFETY: every thread of the block may read the source and write the destination.
     unsafe { copy(to, from, len, Share { thread: arch::thread(), threads: arch::threads() }) };
     arch::sync_block();
 }
@@ -203,7 +203,7 @@ unsafe fn follow() {
         if len == 0 {
             return;
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the first warp passes a source that this thread may read and a destination that it may write.
         unsafe { copy(to, from, len, Share { thread: arch::thread(), threads: arch::threads() }) };
         arch::sync_block();
     }
