@@ -219,11 +219,13 @@ fn a_launch_has_up_to_three_dimensions() {
 fn a_launch_with_too_many_places_is_refused() {
     Setup::new(1).run(|pe| {
         let extents = pe.alloc::<u32>(6)?;
-        for config in
-            [LaunchConfig::new_2d([1, 1], [64, 64]), LaunchConfig::new_3d([1 << 16, 1 << 16, 2], [1, 1, 1])]
-        {
+        let too_many = [
+            (LaunchConfig::new_2d([1, 1], [64, 64]), "4096 threads"),
+            (LaunchConfig::new_3d([1 << 16, 1 << 16, 2], [1, 1, 1]), "4294967295 blocks"),
+        ];
+        for (config, number) in too_many {
             let error = pe.run(config, store_extents(extents)).unwrap_err().to_string();
-            assert!(error.contains("blocks x"), "{error}");
+            assert!(error.contains(number), "{error}");
         }
         Ok(())
     });
