@@ -176,8 +176,7 @@ impl Documented {
             (None, None) => "use".to_owned(),
         };
         names.insert(format!("{path} {}", short(&kind)));
-        let is_elsewhere = path.contains("::prelude::") || kind == "module";
-        if let (Some((krate, item)), false) = (found, is_elsewhere) {
+        if let (Some((krate, item)), false) = (found, path.contains("::prelude::")) {
             self.list(krate, &item["id"].to_string(), &path, names);
         }
     }

@@ -24,6 +24,7 @@ impl CallSite {
     }
 
     /// Returns the line of the call that this thread is in.
+    #[doc(hidden)]
     pub fn current() -> Self {
         CURRENT.get()
     }

@@ -369,6 +369,7 @@ impl Error {
     }
 
     /// Adds the PE to an error of the native GPU emulator.
+    #[doc(hidden)]
     pub fn on_pe(self, pe: u32) -> Self {
         match self {
             Self::Native(cause) => Self::NativeKernel { pe, kernel: None, cause },
@@ -377,6 +378,7 @@ impl Error {
     }
 
     /// Adds the name of the kernel to an error that a kernel has met.
+    #[doc(hidden)]
     pub fn in_kernel(mut self, name: &'static str) -> Self {
         match &mut self {
             Self::Device { first, .. } => first.set_kernel(name),
@@ -387,6 +389,7 @@ impl Error {
     }
 
     /// Replaces the lines of the runtime's kernels by the line `site` of the application, which asked for an operation.
+    #[doc(hidden)]
     pub fn of_operation(mut self, site: CallSite) -> Self {
         if let Self::Device { first, .. } = &mut self {
             first.set_call_site(site);
@@ -399,6 +402,7 @@ impl Error {
     /// - 0: a possible cause.
     /// - 1: another PE failed, in a collective call or at the other end of a QP.
     /// - 2: this PE was only informed of a lost PE.
+    #[doc(hidden)]
     pub fn distance(&self) -> u8 {
         match self {
             error if error.lost_peer().is_some() => 2,
@@ -410,6 +414,7 @@ impl Error {
     }
 
     /// Returns whether a kernel ended because its job or its PE had failed.
+    #[doc(hidden)]
     pub fn is_aborted(&self) -> bool {
         match self {
             Self::Operation { cause, .. } => cause.is_aborted(),
@@ -419,6 +424,7 @@ impl Error {
     }
 
     /// Returns whether the deadline of a kernel, or of one of its calls, has passed.
+    #[doc(hidden)]
     pub fn is_deadline(&self) -> bool {
         match self {
             Self::Operation { cause, .. } => cause.is_deadline(),
@@ -430,6 +436,7 @@ impl Error {
     }
 
     /// Returns the reason that the other PEs get when this error ends the PE. They know a lost PE already.
+    #[doc(hidden)]
     pub fn abort_reason(&self) -> String {
         match (self, self.lost_peer()) {
             (_, Some(PeerLost { pe: Some(pe), .. })) => format!("PE {pe} was lost"),

@@ -65,6 +65,7 @@ impl DeviceError {
     }
 
     /// Names the objects at the offsets of the record.
+    #[doc(hidden)]
     pub fn set_objects(&mut self, names: &ObjectNames) {
         let r = &self.record;
         let offsets = match self.code() {
@@ -77,12 +78,14 @@ impl DeviceError {
     }
 
     /// Adds the peer and the number of a QP that has failed.
+    #[doc(hidden)]
     pub fn set_failed_qp(&mut self, failed: Option<(u32, u32)>) {
         self.failed_qp = failed;
     }
 
     /// Returns the number of the QP that failed or was late, and the block of the WQE that failed. Without that, it is the
     /// oldest WQE that is not known to be complete.
+    #[doc(hidden)]
     pub fn failed_wqe(&self) -> Option<(u32, Option<u16>)> {
         let r = &self.record;
         match self.code()? {
@@ -93,11 +96,13 @@ impl DeviceError {
     }
 
     /// Names the peer, where the kernel could not know it.
+    #[doc(hidden)]
     pub fn set_peer(&mut self, pe: u32) {
         self.record.peer = pe;
     }
 
     /// Returns whether the deadline of a call passed.
+    #[doc(hidden)]
     pub fn is_deadline(&self) -> bool {
         matches!(self.code(), Some(Code::Timeout | Code::WaitTimeout))
     }
@@ -109,6 +114,7 @@ impl DeviceError {
     /// - 2: a QP that ended with another one.
     /// - 3: a wait for something that did not come.
     /// - 4: the end of the job.
+    #[doc(hidden)]
     pub fn distance(&self) -> u8 {
         match self.code() {
             Some(Code::Aborted) => 4,
@@ -148,6 +154,7 @@ impl DeviceError {
     }
 
     /// Returns whether a kernel meets this error when a peer has died.
+    #[doc(hidden)]
     pub fn is_explained_by_loss(&self) -> bool {
         match self.code() {
             Some(Code::Aborted | Code::Timeout | Code::WaitTimeout | Code::Unconnected) => true,
@@ -157,6 +164,7 @@ impl DeviceError {
     }
 
     /// Returns the wait that a deadline has ended, if this error is one of a deadline.
+    #[doc(hidden)]
     pub fn waiting(&self) -> Option<Waiting> {
         let r = &self.record;
         let (call, until) = match self.code()? {
