@@ -53,9 +53,19 @@ fn p2p_and_nic_weak_adversary() {
 
 /// Makes a test of each path with these faults.
 macro_rules! paths {
-    ($($(#[$ignore:meta])? $name:ident = $i:literal, $faults:ident;)*) => {$(
+    ($($name:ident = $i:literal, $faults:ident;)*) => {$(
         #[test]
-        $(#[$ignore])?
+        fn $name() {
+            nothing_forbidden(PATHS[$i].with(Faults::$faults));
+        }
+    )*};
+}
+
+/// Makes such tests that only run with `--ignored`.
+macro_rules! slow_paths {
+    ($($name:ident = $i:literal, $faults:ident;)*) => {$(
+        #[ignore = "slow: runs with --ignored"]
+        #[test]
         fn $name() {
             nothing_forbidden(PATHS[$i].with(Faults::$faults));
         }
@@ -71,29 +81,29 @@ paths! {
     p2p_and_nic_relaxed = 6, Relaxed;
 }
 
-paths! {
-    #[ignore = "slow: runs with --ignored"] own_nic = 1, None;
-    #[ignore = "slow: runs with --ignored"] own_nic_adversary = 1, Adversary;
-    #[ignore = "slow: runs with --ignored"] own_nic_reordering = 1, Reordering;
-    #[ignore = "slow: runs with --ignored"] own_nic_relaxed = 1, Relaxed;
-    #[ignore = "slow: runs with --ignored"] one_queue_adversary = 2, Adversary;
-    #[ignore = "slow: runs with --ignored"] one_queue_reordering = 2, Reordering;
-    #[ignore = "slow: runs with --ignored"] one_queue_relaxed = 2, Relaxed;
-    #[ignore = "slow: runs with --ignored"] three_queues = 3, None;
-    #[ignore = "slow: runs with --ignored"] three_queues_adversary = 3, Adversary;
-    #[ignore = "slow: runs with --ignored"] three_queues_reordering = 3, Reordering;
-    #[ignore = "slow: runs with --ignored"] three_queues_relaxed = 3, Relaxed;
-    #[ignore = "slow: runs with --ignored"] collapsed = 4, None;
-    #[ignore = "slow: runs with --ignored"] collapsed_reordering = 4, Reordering;
-    #[ignore = "slow: runs with --ignored"] collapsed_relaxed = 4, Relaxed;
-    #[ignore = "slow: runs with --ignored"] p2p_and_nic = 6, None;
-    #[ignore = "slow: runs with --ignored"] p2p_and_nic_adversary = 6, Adversary;
-    #[ignore = "slow: runs with --ignored"] p2p_and_nic_reordering = 6, Reordering;
-    #[ignore = "slow: runs with --ignored"] two_nics = 7, None;
-    #[ignore = "slow: runs with --ignored"] two_nics_adversary = 7, Adversary;
-    #[ignore = "slow: runs with --ignored"] two_nics_reordering = 7, Reordering;
-    #[ignore = "slow: runs with --ignored"] two_nics_relaxed = 7, Relaxed;
-    #[ignore = "slow: runs with --ignored"] two_nics_with_queues = 8, None;
-    #[ignore = "slow: runs with --ignored"] two_nics_with_queues_adversary = 8, Adversary;
-    #[ignore = "slow: runs with --ignored"] two_nics_with_queues_relaxed = 8, Relaxed;
+slow_paths! {
+    own_nic = 1, None;
+    own_nic_adversary = 1, Adversary;
+    own_nic_reordering = 1, Reordering;
+    own_nic_relaxed = 1, Relaxed;
+    one_queue_adversary = 2, Adversary;
+    one_queue_reordering = 2, Reordering;
+    one_queue_relaxed = 2, Relaxed;
+    three_queues = 3, None;
+    three_queues_adversary = 3, Adversary;
+    three_queues_reordering = 3, Reordering;
+    three_queues_relaxed = 3, Relaxed;
+    collapsed = 4, None;
+    collapsed_reordering = 4, Reordering;
+    collapsed_relaxed = 4, Relaxed;
+    p2p_and_nic = 6, None;
+    p2p_and_nic_adversary = 6, Adversary;
+    p2p_and_nic_reordering = 6, Reordering;
+    two_nics = 7, None;
+    two_nics_adversary = 7, Adversary;
+    two_nics_reordering = 7, Reordering;
+    two_nics_relaxed = 7, Relaxed;
+    two_nics_with_queues = 8, None;
+    two_nics_with_queues_adversary = 8, Adversary;
+    two_nics_with_queues_relaxed = 8, Relaxed;
 }
