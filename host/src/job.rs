@@ -1,27 +1,35 @@
 //! The type [`Job`]: finds the PEs, prepares the machine and the NICs of this process, and runs the application.
 
+mod app_error;
+mod gpus;
+mod memory_check;
+mod resources;
+
 use std::io::Write;
 use std::num::NonZeroU32;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use rushmem_base::boot_id;
-use rushmem_machine::{
-    Gpu, KernelLine, Machine, Native, Output, available_memory, end_process, kernel_limit, waits,
-};
-use rushmem_observe::sanitize::{self, PeWatch, Sanitizer};
-use rushmem_observe::trace::{JobTrace, PeTrace, TraceFile};
+use rushmem_machine::{KernelLine, Output, end_process, waits};
+use rushmem_observe::sanitize::{self, PeWatch};
+use rushmem_observe::trace::{JobTrace, PeTrace};
 
 use crate::bootstrap::{self, Bootstrap, Exchange, UniqueId};
 use crate::build::build_id;
-use crate::config::{Config, DeviceKind, HeapKind, PeerPath, Switch};
-use crate::cuda::{Cuda, Device, driver_gate};
+use crate::config::{Config, PeerPath, Switch};
 use crate::life::Up;
 use crate::modules::{Modules, RUNTIME, check_dc};
-use crate::nics::Nics;
 use crate::queues::Shape;
-use crate::sanitizer::Finding;
-use crate::{Error, Pe, Ptx, Result, deadlines, log, native};
+use crate::{Error, Pe, Ptx, Result, deadlines, log};
+
+pub use app_error::AppError;
+pub(crate) use gpus::share_gpus;
+pub(crate) use memory_check::queue_memory;
+
+use gpus::count_gpus;
+use memory_check::check_memory;
+use resources::ProcessResources;
 
 /// A job: the PEs that run one application, in one process or in many.
 ///
@@ -194,28 +202,7 @@ impl Job {
                     return Err(error);
                 }
             };
-        let results: Vec<Result<R>> = std::thread::scope(|scope| {
-            let (resources, app) = (&resources, &app);
-            let (running, has_ended) = std::sync::mpsc::channel::<()>();
-            if let Some(sanitizer) = &resources.sanitizer {
-                let deadline = job.config.timeout;
-                scope.spawn(move || sanitizer.look_for_deadlocks(&has_ended, deadline));
-            }
-            let start = |(i, pe): (usize, Arc<dyn Bootstrap>)| {
-                let name = format!("rushmem-pe-{}", pe.pe());
-                let job = job.clone();
-                let run = move || job.run_pe(resources, i as u32, pe, app);
-                std::thread::Builder::new().name(name).spawn_scoped(scope, run).map_err(Error::Thread)
-            };
-            let threads: Vec<_> = pes.into_iter().enumerate().map(start).collect();
-            let results = threads.into_iter().map(|thread| match thread?.join() {
-                Ok(result) => result,
-                Err(panic) => std::panic::resume_unwind(panic),
-            });
-            let results = results.collect();
-            drop(running);
-            results
-        });
+        let results = job.run_pes(&resources, pes, &app);
         let written = resources.finish_trace(&job.config);
         let has_timed_out = results.iter().any(|result| result.as_ref().is_err_and(Error::is_deadline));
         let findings = resources.findings(&job.config, has_timed_out)?;
@@ -231,6 +218,40 @@ impl Job {
             }
             None => written.and_then(|()| results.into_iter().collect()),
         }
+    }
+
+    /// Runs `app` on the PEs of this process, each in a thread, and returns their results.
+    fn run_pes<R, E>(
+        &self,
+        resources: &ProcessResources,
+        pes: Vec<Arc<dyn Bootstrap>>,
+        app: &(impl Fn(&Pe) -> Result<R, E> + Sync),
+    ) -> Vec<Result<R>>
+    where
+        R: Send,
+        E: Into<AppError>,
+    {
+        std::thread::scope(|scope| {
+            let (running, has_ended) = std::sync::mpsc::channel::<()>();
+            if let Some(sanitizer) = &resources.sanitizer {
+                let deadline = self.config.timeout;
+                scope.spawn(move || sanitizer.look_for_deadlocks(&has_ended, deadline));
+            }
+            let start = |(i, pe): (usize, Arc<dyn Bootstrap>)| {
+                let name = format!("rushmem-pe-{}", pe.pe());
+                let job = self.clone();
+                let run = move || job.run_pe(resources, i as u32, pe, app);
+                std::thread::Builder::new().name(name).spawn_scoped(scope, run).map_err(Error::Thread)
+            };
+            let threads: Vec<_> = pes.into_iter().enumerate().map(start).collect();
+            let results = threads.into_iter().map(|thread| match thread?.join() {
+                Ok(result) => result,
+                Err(panic) => std::panic::resume_unwind(panic),
+            });
+            let results = results.collect();
+            drop(running);
+            results
+        })
     }
 
     /// Returns whether this process is a whole job, with its PEs as threads.
@@ -346,24 +367,6 @@ fn end_forked_child(pe: u32) -> ! {
     end_process(1)
 }
 
-/// The error of an application. An [`Error`] stays the same; any other error becomes [`Error::App`].
-pub struct AppError(Error);
-
-impl From<Error> for AppError {
-    fn from(error: Error) -> Self {
-        Self(error)
-    }
-}
-
-impl From<Box<dyn std::error::Error + Send + Sync>> for AppError {
-    fn from(error: Box<dyn std::error::Error + Send + Sync>) -> Self {
-        match error.downcast::<Error>() {
-            Ok(ours) => Self(*ours),
-            Err(other) => Self(Error::App(other)),
-        }
-    }
-}
-
 /// Returns whether an application has failed for a reason of its own. Races and deadlocks make kernels and PEs fail.
 fn is_own_error<R>(result: &Result<R>) -> bool {
     matches!(result, Err(Error::App(_) | Error::Panic(_) | Error::Misuse { .. }))
@@ -374,227 +377,10 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "unknown cause".into())
 }
 
-/// The resources that the PEs of this process share.
-struct ProcessResources {
-    nics: Nics,
-    /// The GPU of each PE of this node; empty when kernels run natively.
-    gpus: Vec<u32>,
-    /// The number of PEs on this node.
-    on_node: u32,
-    /// The number of the process's first PE among the PEs of this node.
-    first: u32,
-    /// The number of this job among the jobs of the process.
-    job: driver_gate::JobId,
-    sanitizer: Option<Arc<Sanitizer>>,
-    trace: Option<JobTrace>,
-    trace_file: Option<TraceFile>,
-}
-
-impl ProcessResources {
-    fn prepare(config: &Config, gpus: u32, is_threads: bool, trace: Option<JobTrace>) -> Result<Self> {
-        let trace_file = TraceFile::of(config)?;
-        let on_node = config.pes_on_node();
-        let is_checked = gpus == 0 && is_threads;
-        let gpus = share_gpus(config, gpus, on_node)?;
-        if gpus.is_empty() && config.heap == HeapKind::Device {
-            return Err(Error::Unavailable {
-                what: "a symmetric heap in GPU memory".into(),
-                why: "kernels run natively here; set RUSHMEM_HEAP=auto".into(),
-            });
-        }
-        if !is_checked && (gpus.is_empty() || config.heap == HeapKind::Host) {
-            check_memory(config, on_node)?;
-        }
-        let nics = Nics::prepare(config, &gpus, on_node, trace.as_ref())?;
-        Ok(Self {
-            nics,
-            gpus,
-            on_node,
-            first: config.local_pe.unwrap_or(0),
-            job: driver_gate::JobId::unique(),
-            sanitizer: None,
-            trace,
-            trace_file,
-        })
-    }
-
-    /// Adds the sanitizer, if the settings ask for it. Collective if PEs are processes.
-    fn sanitized(self, config: &Config, pes: &[Arc<dyn Bootstrap>], is_threads: bool) -> Result<Self> {
-        let sanitizer = match pes {
-            _ if config.sanitize == Switch::Off => None,
-            [pe] if !is_threads => Some(Sanitizer::of_process(&**pe)?),
-            pes => Some(Sanitizer::of_threads(pes.len() as u32)),
-        };
-        Ok(Self { sanitizer, ..self })
-    }
-
-    /// Reports what the sanitizer has found, and returns it. `has_timed_out` tells that a deadline has ended the job.
-    fn findings(&self, config: &Config, has_timed_out: bool) -> Result<Vec<Finding>> {
-        match &self.sanitizer {
-            Some(sanitizer) => sanitizer.findings(&config.sanitize_report, has_timed_out),
-            None => Ok(Vec::new()),
-        }
-    }
-
-    /// Writes the timeline of this process. Its PEs have ended.
-    fn finish_trace(&mut self, config: &Config) -> Result<()> {
-        self.nics.close();
-        let file = self.trace_file.as_ref();
-        self.trace.as_ref().map_or(Ok(()), |trace| trace.finish(file, config.pe))
-    }
-
-    /// Returns the machine that runs the kernels of PE number `i` of this process.
-    fn machine(&self, config: &Config, i: u32, watch: &PeWatch, trace: &PeTrace) -> Result<Arc<dyn Machine>> {
-        if let Some(&gpu) = self.gpus.get((self.first + i) as usize) {
-            let sharers = self.gpus.iter().filter(|&&other| other == gpu).count() as u32;
-            let device = Device::open(Cuda::load()?, gpu)?;
-            if config.local_pes.is_some() && sharers > 1 && !device.attributes().mps {
-                self.warn_about_turns(gpu, sharers);
-            }
-            let heap = self.nics.heap(config.heap, device.attributes())?;
-            let arch = config.gpu_arch.0;
-            return Ok(Arc::new(Gpu::new(device, heap, sharers, arch, self.job, RUNTIME)?));
-        }
-        let options = native::Options {
-            stack_bytes: config.native_stack.0 as usize,
-            workers: std::num::NonZeroUsize::new(config.native_workers as usize),
-            sharers: self.on_node,
-            time_limit: kernel_limit(config),
-            weak_memory: config.weak_memory == Switch::On,
-            ..Default::default()
-        };
-        Ok(Arc::new(Native::new(options).watched_by(watch.clone()).traced_by(trace.clone())))
-    }
-
-    /// Logs a warning that `sharers` processes take turns on `gpu`. Only the first of these processes logs it.
-    fn warn_about_turns(&self, gpu: u32, sharers: u32) {
-        if self.gpus.iter().position(|&other| other == gpu) == Some(self.first as usize) {
-            tracing::warn!(
-                "{sharers} processes share GPU {gpu} and take turns of milliseconds, which makes their kernels wait \
-                 long for each other; start MPS (`nvidia-cuda-mps-control -d`), or run the PEs as threads of one \
-                 process"
-            );
-        }
-    }
-}
-
-/// Returns the number of GPUs that the job may use. It is 0 when kernels run natively, by the same rules as in
-/// `rushmem info`.
-///
-/// # Errors
-/// - [`Error::Unavailable`] or [`Error::Cuda`] if `RUSHMEM_DEVICE=gpu` is set, but there is no GPU or no PTX.
-fn count_gpus(config: &Config, ptx: &[Ptx]) -> Result<u32> {
-    let wanted = config.device == DeviceKind::Gpu;
-    if config.device == DeviceKind::Native {
-        return Ok(0);
-    }
-    if !wanted && ptx.is_empty() {
-        return Ok(0);
-    }
-    if let Some(none) = ptx.iter().chain([&RUNTIME.operations]).find(|ptx| ptx.image.is_empty()) {
-        let why = format!("there is no PTX of {}: {}", none.name, none.omitted);
-        if wanted {
-            return Err(Error::Unavailable { what: "a GPU for kernels".into(), why });
-        }
-        if Cuda::load().and_then(|cuda| cuda.device_count()).is_ok_and(|found| found > 0) {
-            tracing::warn!("kernels run natively, although there is a GPU: {why}");
-        }
-        return Ok(0);
-    }
-    match Cuda::load().and_then(|cuda| cuda.device_count()) {
-        Ok(0) if wanted => {
-            let why = "the driver reports no device; check nvidia-smi and CUDA_VISIBLE_DEVICES".into();
-            Err(Error::Unavailable { what: "a GPU".into(), why })
-        }
-        Ok(found) => Ok(found),
-        Err(error) if wanted => Err(error.into()),
-        Err(error) => {
-            tracing::info!("kernels run natively: {error}");
-            Ok(0)
-        }
-    }
-}
-
-/// Returns the GPU of each of the `on_node` PEs of this node, which has `found` GPUs. Empty if `found` is 0.
-///
-/// # Errors
-/// - [`Error::Unavailable`] if the setting `gpus` names a GPU that does not exist, or none at all.
-pub(crate) fn share_gpus(config: &Config, found: u32, on_node: u32) -> Result<Vec<u32>> {
-    if found == 0 {
-        return Ok(Vec::new());
-    }
-    let gpu_of = |pe: u32| match config.gpus.of(pe, found) {
-        Some(gpu) if gpu < found => Ok(gpu),
-        Some(gpu) => {
-            let why = format!("this node has {found}, numbered from 0; change RUSHMEM_GPUS");
-            Err(Error::Unavailable { what: format!("GPU {gpu}"), why })
-        }
-        None => Err(Error::Unavailable { what: "a GPU".into(), why: "RUSHMEM_GPUS names no GPU".into() }),
-    };
-    (0..on_node).map(gpu_of).collect()
-}
-
 /// Returns the number of this PE on its machine, and the number of PEs there. Collective.
 fn local_number(pe: &dyn Bootstrap) -> Result<(u32, u32)> {
     let machine = boot_id().unwrap_or_default().into_bytes();
     let machines = pe.allgather("the exchange of machines", &machine)?;
     let here = |of: &[Vec<u8>]| of.iter().filter(|other| **other == machine).count() as u32;
     Ok((here(&machines[..pe.pe() as usize]), here(&machines)))
-}
-
-/// The part of their heaps and queues that PEs must be able to use at the same time: one in so many bytes.
-///
-/// The system provides pages at their first use, and few PEs use all of theirs.
-const SHARE_IN_USE: u64 = 4;
-
-/// Checks that this machine can hold the heap, queues and teams of one PE, and the share that `pes` PEs use at a time.
-///
-/// # Errors
-/// - [`Error::HeapTooLarge`] if it cannot.
-fn check_memory(config: &Config, pes: u32) -> Result<()> {
-    let Some(available) = available_memory() else { return Ok(()) };
-    let wanted = config.heap_bytes.0.saturating_add(queue_memory(config));
-    tracing::debug!(wanted, pes, available, "bytes of heap, queues and teams for each PE of this node");
-    if wanted > available || wanted.saturating_mul(pes.into()) / SHARE_IN_USE > available {
-        return Err(Error::HeapTooLarge { wanted, pes, memory: "this machine's memory".into(), available });
-    }
-    Ok(())
-}
-
-/// Returns the bytes that the queues and teams of a PE need. They are in host memory or in GPU memory.
-pub(crate) fn queue_memory(config: &Config) -> u64 {
-    Shape::new(config, config.n_pes.unwrap_or(config.pes).get()).memory()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn assigns_gpus_by_the_setting() {
-        let with = |gpus: &str| {
-            let mut config = Config::default();
-            config.set("gpus", gpus).unwrap();
-            config
-        };
-        // `auto` assigns the GPUs in turn. PEs share GPUs if there are more PEs than GPUs.
-        assert_eq!(share_gpus(&with("auto"), 4, 4).unwrap(), [0, 1, 2, 3]);
-        assert_eq!(share_gpus(&with("auto"), 2, 4).unwrap(), [0, 1, 0, 1]);
-        assert_eq!(share_gpus(&with("3,1"), 4, 3).unwrap(), [3, 1, 3]);
-        assert!(share_gpus(&with("auto"), 0, 2).unwrap().is_empty());
-        let error = share_gpus(&with("0,4"), 4, 2).unwrap_err().to_string();
-        assert!(error.starts_with("GPU 4 is not available: this node has 4"), "{error}");
-    }
-
-    #[test]
-    fn refuses_device_gpu_without_ptx() {
-        let mut config = Config::default();
-        assert_eq!(count_gpus(&config, &[]).unwrap(), 0);
-        config.set("device", "gpu").unwrap();
-        let none = Ptx { name: "mine", image: "", omitted: "it was left out", code: &[] };
-        let error = count_gpus(&config, &[none]).unwrap_err().to_string();
-        assert!(error.contains("there is no PTX of mine: it was left out"), "{error}");
-        config.set("device", "native").unwrap();
-        assert_eq!(count_gpus(&config, &[none]).unwrap(), 0);
-    }
 }

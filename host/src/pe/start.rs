@@ -62,6 +62,7 @@ impl Pe {
         (watch, trace): (PeWatch, PeTrace),
         output: Output,
     ) -> Result<Self> {
+        // Long, so that the order of all collective steps can be read in one place.
         let (me, n_pes) = (bootstrap.pe(), bootstrap.n_pes());
         let control = machine.shared(size_of::<ControlPage>() as u64)?;
         let watchdog = Watchdog::new(me, Limits::new(&config, !machine.is_gpu()));
@@ -69,49 +70,18 @@ impl Pe {
         let wake_nics = link_nics(&*machine, &nics);
         // The rails drop before `opened`, so that no QP outlives the heap.
         let (opened, rails) = open_machine(&config, &*machine, n_pes, nics)?;
-        let parts = context_parts(&opened, &control, me, n_pes);
-        let PeMemory { state, heap, shape, .. } = &opened;
-        let shape = *shape;
+        let shape = opened.shape;
         let nics = rails.iter().map(|rail| rail.nic().name()).collect::<Vec<_>>().join(", ");
-
-        let all_nics = exchange_nics(&*bootstrap, &rails, &config)?;
-        let peer_map = PeerMap::new(&config, &*machine, &*bootstrap, heap)?;
-        let without_nic = peer_map.without_nic();
-        let is_soft = |rail: &Rail| rail.nic().port().kind == NicKind::Software;
-        let uses_soft_nic = without_nic.contains(&false) && rails.iter().any(is_soft);
-        if me == 0 {
-            summary::log(&all_nics, n_pes > 1 && !without_nic.contains(&false));
-        }
-        let needs_read_backs = all_nics.iter().any(PeNics::needs_read_backs);
-        let handshakes = Arc::new(Handshakes::new(&*machine, shape)?);
-        let retries = RetryPolicy::new(&config);
-        let connections =
-            Connections::new(rails, &all_nics, Arc::clone(state), handshakes, shape, me, retries)
-                .without_p2p_peers(without_nic)
-                .with_targets()?;
-        let table = TeamTable::new(&*machine, heap, shape)?;
-
-        let deadlines = Deadlines { call: config.timeout, connect: config.connect_timeout };
+        let links = link_peers(&config, &*machine, &*bootstrap, &opened, rails)?;
+        let table = TeamTable::new(&*machine, &opened.heap, shape)?;
         let printer = Printer::new(&*machine, me, config.print_buffer.0.map_or(0, |bytes| bytes.0), output)?;
         let print = printer.as_ref().map_or(DevAddr(0), Printer::addr);
-        state.write_pe(me, control.addr, print, deadlines)?;
-        state.describe_qps(&connections.descriptors())?;
-        let mut flags = if connections.on_gpu() { ctx_flags::GPU_QUEUES } else { 0 };
-        flags |= if shape.is_dc() { ctx_flags::DC } else { 0 };
-        // Several NICs, or NICs and processors of the node, access one heap. PCIe does not order them. Or a host cannot wait
-        // for acknowledged data itself. Data through a relaxed key may be passed even by later data through the same NIC.
-        let is_reordered = shape.rails > 1 || peer_map.is_shared() || connections.has_relaxed_keys();
-        if is_reordered || needs_read_backs {
-            flags |= ctx_flags::EARLY_ACKS;
-        }
         let trace_area = trace.prepare_gpu(RingSize::within(config.trace_ring.0), |bytes| {
             MachineRings::boxed(&machine, bytes)
         })?;
-        let mut parts = CtxParts { flags, trace: trace_area, ..parts };
-        let peers = peer_map.descriptors(&config, heap.addr);
-        state.describe_peers(&peers)?;
-        peer_map.describe(&mut parts, &peers);
-        table.describe(&mut parts);
+        let parts = CtxParts { trace: trace_area, ..context_parts(&opened, &control, me, n_pes) };
+        let parts = describe(&config, &opened, &links, &table, parts, print)?;
+        let Links { peer_map, connections, uses_soft_nic, .. } = links;
 
         let launch_queues = LaunchQueues::new(&*machine, shape.reserved())?;
         let inbox = Inbox::default();
@@ -130,8 +100,15 @@ impl Pe {
         let blocks = machine.grid(uses_soft_nic).blocks();
         let (job, collective_blocks) = job_facts(&*bootstrap, &trace, blocks)?;
         let heap_max = config.heap_max.0.map(|max| max.0);
-        let memory =
-            Memory::new(heap.clone(), opened.reserved, parts, job, heap_max, Arc::clone(&machine), names)?;
+        let memory = Memory::new(
+            opened.heap.clone(),
+            opened.reserved,
+            parts,
+            job,
+            heap_max,
+            Arc::clone(&machine),
+            names,
+        )?;
         end_on_deadlock(&watch, &bootstrap, &control, &watchdog);
         watch.set_addresses(|| memory.addresses());
         for (team, members) in teams.predefined() {
@@ -170,6 +147,71 @@ impl Pe {
             waits,
         })
     }
+}
+
+/// How a PE reaches its peers.
+struct Links {
+    peer_map: PeerMap,
+    connections: Connections,
+    uses_soft_nic: bool,
+    /// Bits of [`ctx_flags`].
+    flags: u32,
+}
+
+/// Exchanges the addresses of the NICs, maps the heaps of P2P peers, and prepares the connections to other PEs. Collective.
+fn link_peers(
+    config: &Config,
+    machine: &dyn Machine,
+    bootstrap: &dyn Bootstrap,
+    opened: &PeMemory,
+    rails: Vec<Rail>,
+) -> Result<Links> {
+    let (me, shape) = (bootstrap.pe(), opened.shape);
+    let all_nics = exchange_nics(bootstrap, &rails, config)?;
+    let peer_map = PeerMap::new(config, machine, bootstrap, &opened.heap)?;
+    let without_nic = peer_map.without_nic();
+    let is_soft = |rail: &Rail| rail.nic().port().kind == NicKind::Software;
+    let uses_soft_nic = without_nic.contains(&false) && rails.iter().any(is_soft);
+    if me == 0 {
+        summary::log(&all_nics, bootstrap.n_pes() > 1 && !without_nic.contains(&false));
+    }
+    let needs_read_backs = all_nics.iter().any(PeNics::needs_read_backs);
+    let handshakes = Arc::new(Handshakes::new(machine, shape)?);
+    let retries = RetryPolicy::new(config);
+    let connections =
+        Connections::new(rails, &all_nics, Arc::clone(&opened.state), handshakes, shape, me, retries)
+            .without_p2p_peers(without_nic)
+            .with_targets()?;
+    let mut flags = if connections.on_gpu() { ctx_flags::GPU_QUEUES } else { 0 };
+    flags |= if shape.is_dc() { ctx_flags::DC } else { 0 };
+    // Several NICs, or NICs and processors of the node, access one heap. PCIe does not order them. Or a host cannot wait
+    // for acknowledged data itself. Data through a relaxed key may be passed even by later data through the same NIC.
+    let is_reordered = shape.rails > 1 || peer_map.is_shared() || connections.has_relaxed_keys();
+    if is_reordered || needs_read_backs {
+        flags |= ctx_flags::EARLY_ACKS;
+    }
+    Ok(Links { peer_map, connections, uses_soft_nic, flags })
+}
+
+/// Completes the parts of a context, and describes to kernels what they lead to. `print` is the ring of printed lines.
+fn describe(
+    config: &Config,
+    opened: &PeMemory,
+    links: &Links,
+    table: &TeamTable,
+    parts: CtxParts,
+    print: DevAddr,
+) -> Result<CtxParts> {
+    let state = &opened.state;
+    let deadlines = Deadlines { call: config.timeout, connect: config.connect_timeout };
+    state.write_pe(parts.pe, parts.header.control, print, deadlines)?;
+    state.describe_qps(&links.connections.descriptors())?;
+    let peers = links.peer_map.descriptors(config, opened.heap.addr);
+    state.describe_peers(&peers)?;
+    let mut parts = CtxParts { flags: links.flags, ..parts };
+    links.peer_map.describe(&mut parts, &peers);
+    table.describe(&mut parts);
+    Ok(parts)
 }
 
 /// Registers a callback that handles the loss of a PE, and returns the place where it stores the first lost PE.

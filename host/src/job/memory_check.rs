@@ -1,0 +1,31 @@
+//! Whether a machine has the memory for a job.
+
+use rushmem_machine::available_memory;
+
+use crate::config::Config;
+use crate::queues::Shape;
+use crate::{Error, Result};
+
+/// The part of their heaps and queues that PEs must be able to use at the same time: one in so many bytes.
+///
+/// The system provides pages at their first use, and few PEs use all of theirs.
+const SHARE_IN_USE: u64 = 4;
+
+/// Checks that this machine can hold the heap, queues and teams of one PE, and the share that `pes` PEs use at a time.
+///
+/// # Errors
+/// - [`Error::HeapTooLarge`] if it cannot.
+pub(super) fn check_memory(config: &Config, pes: u32) -> Result<()> {
+    let Some(available) = available_memory() else { return Ok(()) };
+    let wanted = config.heap_bytes.0.saturating_add(queue_memory(config));
+    tracing::debug!(wanted, pes, available, "bytes of heap, queues and teams for each PE of this node");
+    if wanted > available || wanted.saturating_mul(pes.into()) / SHARE_IN_USE > available {
+        return Err(Error::HeapTooLarge { wanted, pes, memory: "this machine's memory".into(), available });
+    }
+    Ok(())
+}
+
+/// Returns the bytes that the queues and teams of a PE need. They are in host memory or in GPU memory.
+pub(crate) fn queue_memory(config: &Config) -> u64 {
+    Shape::new(config, config.n_pes.unwrap_or(config.pes).get()).memory()
+}
