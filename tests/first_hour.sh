@@ -3,8 +3,9 @@
 #
 #     bash tests/first_hour.sh TESTS.log
 #
-# TESTS.log is the output of `cargo test --workspace`, with and without `-- --ignored`. Some points are shown by an action here, others by tests that the log
-# must contain with `ok`. The programs in `target/release` and the PTX compiler must be there, as in `.ci/run`.
+# TESTS.log is the output of `cargo test --workspace`, with and without `-- --ignored`. Some points are shown by an action
+# here, others by tests that the log must contain with `ok`. The programs in `target/release` and the PTX compiler must be
+# there, as in `.ci/run`.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 2
 
