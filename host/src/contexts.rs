@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use rushmem_base::lock;
 use rushmem_device::{Context, PerGpu};
+use rushmem_fabric::queues::{RemoteEnd, Service, Shape};
 
-use crate::queues::{RemoteEnd, Service, Shape};
 use crate::{Error, Result};
 
 /// The sets of queues for contexts, and their use.

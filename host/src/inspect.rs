@@ -4,6 +4,9 @@
 
 use std::path::PathBuf;
 
+use rushmem_fabric::nics::Decision;
+use rushmem_fabric::provider::sysfs as rdma_sysfs;
+use rushmem_fabric::provider::topology::{self, Distance, PciPath};
 #[cfg(feature = "rdma")]
 use rushmem_machine::{Gpu, Machine, Native};
 
@@ -14,10 +17,7 @@ use crate::cuda::{Cuda, Device, driver_gate};
 use crate::modules::RUNTIME;
 #[cfg(feature = "rdma")]
 use crate::native;
-use crate::nics::Decision;
-use crate::provider::sysfs as rdma_sysfs;
-use crate::provider::topology::{self, Distance, PciPath};
-use crate::{Result, job, nics};
+use crate::{Result, job};
 
 /// Whether this build can drive ConnectX NICs (feature `rdma`).
 pub const DRIVES_RDMA: bool = cfg!(feature = "rdma");
@@ -88,7 +88,7 @@ pub struct NicChoice {
 /// # Errors
 /// - [`Error::Unavailable`](crate::Error::Unavailable) and other errors of NICs: a named device cannot be used.
 pub fn choose_nics(config: &Config) -> Result<NicChoice> {
-    Ok(NicChoice { decision: nics::decide(config)? })
+    Ok(NicChoice { decision: rushmem_fabric::nics::decide(config)? })
 }
 
 impl NicChoice {

@@ -1,5 +1,8 @@
 //! The content of `rushmem info`: the devices of this machine, and the choices that a job on it would make.
 
+use rushmem_fabric::nics::{Decision, decide};
+use rushmem_fabric::provider::sysfs;
+use rushmem_memory::p2p::{PeerRoute, expected_routes};
 use serde::Serialize;
 
 use crate::bootstrap;
@@ -7,9 +10,6 @@ use crate::config::{Config, DeviceKind};
 use crate::cuda::{Cuda, Device};
 #[cfg(feature = "rdma")]
 use crate::inspect::kernel_machine;
-use crate::nics::{Decision, decide};
-use crate::p2p::{PeerRoute, expected_routes};
-use crate::provider::sysfs;
 
 /// A GPU of this machine.
 #[derive(Clone, Debug, Serialize)]
@@ -151,7 +151,7 @@ fn nic(config: &Config, gpus: &[FoundGpu]) -> (Choice, Vec<String>) {
 
 #[cfg(feature = "rdma")]
 fn rdma_devices(
-    hardware: &crate::nics::Hardware,
+    hardware: &rushmem_fabric::nics::Hardware,
     reason: String,
     config: &Config,
     gpus: &[FoundGpu],
@@ -170,7 +170,7 @@ fn rdma_devices(
 
 #[cfg(not(feature = "rdma"))]
 fn rdma_devices(
-    hardware: &crate::nics::Hardware,
+    hardware: &rushmem_fabric::nics::Hardware,
     _: String,
     _: &Config,
     _: &[FoundGpu],

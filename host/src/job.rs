@@ -11,6 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use rushmem_base::boot_id;
+use rushmem_fabric::queues::Shape;
 use rushmem_machine::{KernelLine, Output, end_process, waits};
 use rushmem_observe::sanitize::{self, PeWatch};
 use rushmem_observe::trace::{JobTrace, PeTrace};
@@ -20,7 +21,6 @@ use crate::build::build_id;
 use crate::config::{Config, PeerPath, Switch};
 use crate::life::Up;
 use crate::modules::{Modules, RUNTIME, check_dc};
-use crate::queues::Shape;
 use crate::{Error, Pe, Ptx, Result, deadlines, log};
 
 pub use app_error::AppError;

@@ -98,13 +98,8 @@ mod job;
 mod launch_queue;
 mod life;
 mod log;
-mod memory;
 mod modules;
-mod nics;
-mod p2p;
-mod provider;
 mod ptx;
-mod queues;
 mod teams;
 mod test_loop;
 
@@ -124,9 +119,7 @@ pub use launch::Launch;
 pub use life::{THREAD_LEVEL, ThreadLevel, is_initialized};
 pub use log::init_log;
 pub use operations::{Operations, WaitSet};
-pub use p2p::PeerRoute;
 pub use pe::{ControlCosts, Hints, Kernels, Pe, RegisteredBuffer, UnregisterError, Window};
-pub use queues::QpInfo;
 #[doc(inline)]
 pub use rushmem_base::Ptx;
 pub use rushmem_device::info;
@@ -135,8 +128,10 @@ pub use rushmem_device::info;
 pub use rushmem_error::RdmaError;
 #[doc(inline)]
 pub use rushmem_error::{CallSite, DeviceError, Error, NicError, Result, Status, meaning_of};
+pub use rushmem_fabric::QpInfo;
 #[doc(inline)]
 pub use rushmem_machine::{Buffer, GpuBuffer, HostRange, KernelLine, LaunchConfig, MemoryLocation, Pages};
+pub use rushmem_memory::PeerRoute;
 pub use stream::{Event, Graph, Stream};
 pub use teams::TeamConfig;
 

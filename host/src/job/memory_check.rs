@@ -1,9 +1,9 @@
 //! Whether a machine has the memory for a job.
 
+use rushmem_fabric::queues::Shape;
 use rushmem_machine::available_memory;
 
 use crate::config::Config;
-use crate::queues::Shape;
 use crate::{Error, Result};
 
 /// The part of their heaps and queues that PEs must be able to use at the same time: one in so many bytes.

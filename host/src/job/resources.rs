@@ -3,6 +3,7 @@
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
+use rushmem_fabric::nics::Nics;
 use rushmem_machine::{Gpu, Machine, Native, kernel_limit};
 use rushmem_observe::sanitize::{PeWatch, Sanitizer};
 use rushmem_observe::trace::{JobTrace, PeTrace, TraceFile};
@@ -13,7 +14,6 @@ use crate::bootstrap::Bootstrap;
 use crate::config::{Config, HeapKind, Switch};
 use crate::cuda::{Cuda, Device, driver_gate};
 use crate::modules::RUNTIME;
-use crate::nics::Nics;
 use crate::sanitizer::Finding;
 use crate::{Error, Result, native};
 

@@ -50,12 +50,12 @@ mod tests {
     use super::*;
     use crate::Result;
     use crate::config::Config;
-    use crate::memory::{Memory, SegmentMap};
     use rushmem_error::ObjectNames;
     use rushmem_machine::{
         Event, ExecGraph, KernelLaunch, KernelStream, LaunchConfig, Machine, Native, Queued,
     };
     use rushmem_machine::{Launched, Limits, Watchdog};
+    use rushmem_memory::{Memory, SegmentMap};
 
     fn native() -> Arc<dyn Machine> {
         Arc::new(Native::new(Default::default()))

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use rushmem_machine::Module;
-
-use crate::memory::SegmentMap;
+use rushmem_memory::SegmentMap;
 
 /// Shared resources of a launch, which must outlive it.
 pub(crate) struct LaunchResources {

@@ -11,6 +11,7 @@ use rushmem_device::{
     Cmp, Element, InvalidRange, LocalBuffer, Scalar, SignalOp, SignalUpdate, Strided, Sym, SymSlice, Team,
 };
 use rushmem_machine::LaunchConfig;
+use rushmem_memory::misuse;
 use rushmem_runtime_kernels::code::{self, Atomic, Collective, Order, Transfer, WaitSetOp, WordKind};
 use rushmem_runtime_kernels::{
     rushmem_atomic, rushmem_collective, rushmem_grid_collective, rushmem_order, rushmem_p,
@@ -19,7 +20,6 @@ use rushmem_runtime_kernels::{
 
 use super::wait_set::{WaitSet, WantedValue};
 use crate::launch_queue::{NO_BYTES, Operation};
-use crate::memory::misuse;
 use crate::{Error, Pe, Result};
 
 /// Bytes that each block of a transfer moves at least.

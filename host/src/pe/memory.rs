@@ -7,9 +7,9 @@ use bytemuck::Pod;
 use rushmem_device::{Handle, LocalBuffer, Sym, SymSlice};
 use rushmem_error::call_site;
 use rushmem_error::call_site::CallSite;
+use rushmem_memory::{ALIGNMENTS, Rejection, SEGMENT_ALIGN, Segment, misuse};
 
 use super::Pe;
-use crate::memory::{ALIGNMENTS, Rejection, SEGMENT_ALIGN, Segment, misuse};
 use crate::{Error, Result};
 
 /// The number of bytes that one step zeroes or copies.
@@ -386,10 +386,11 @@ impl Pe {
     /// Adds `bytes` bytes, in a segment, to the heap of every PE.
     fn grow(&self, call: &'static str, bytes: u64) -> Result<()> {
         let whole = bytes.next_multiple_of(SEGMENT_ALIGN);
-        let made = crate::p2p::heap(&self.config, &*self.machine, whole, self.n_pes()).and_then(|region| {
-            let keys = self.service.register(&region)?;
-            Ok(Segment::new(region, keys, None))
-        });
+        let made =
+            rushmem_memory::p2p::heap(&self.config, &*self.machine, whole, self.n_pes()).and_then(|region| {
+                let keys = self.service.register(&region)?;
+                Ok(Segment::new(region, keys, None))
+            });
         let segment = self.share(call, made)?;
         let grown = self.memory.grow(segment, bytes);
         self.watch.set_addresses(|| self.memory.addresses());

@@ -4,6 +4,7 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use rushmem_error::call_site::CallSite;
+use rushmem_fabric::queues::set_abort_word;
 use rushmem_machine::{KernelLaunch, Launched, Watchdog};
 
 use crate::launch_queue::{
@@ -11,7 +12,6 @@ use crate::launch_queue::{
     for_launch,
 };
 use crate::pe::Pe;
-use crate::queues::set_abort_word;
 use crate::{Error, Result};
 
 impl Pe {

@@ -13,9 +13,9 @@ use rushmem_device::{Handle, Local, LocalBuffer, SymSlice};
 use rushmem_error::call_site;
 use rushmem_error::call_site::CallSite;
 use rushmem_machine::{Buffer, MemoryLocation};
+use rushmem_memory::{GONE, Segment, misuse};
 
 use super::Pe;
-use crate::memory::{GONE, Segment, misuse};
 use crate::{Error, Result};
 
 /// The alignment of windows in bytes. Kernels may view the bytes of a window as elements of another type.

@@ -10,8 +10,15 @@ use rushmem_base::lock;
 use rushmem_device::abi::{ControlPage, CtxParts, DevAddr, Header, LAYOUT, MAGIC, VERSION, ctx_flags};
 use rushmem_error::ObjectNames;
 use rushmem_error::call_site::CallSite;
+use rushmem_fabric::provider::{NicKind, Provider, WakeNic};
+use rushmem_fabric::queues::{
+    Connections, Deadlines, Guards, Handshakes, Pace, PeNics, Rail, RailSetup, RetryPolicy, Service, Shape,
+    StateMap, open_rail, set_abort_word,
+};
 use rushmem_machine::waits::{Known, Waits};
 use rushmem_machine::{Limits, Machine, Output, Printer, Region, Watchdog, end_job, end_process};
+use rushmem_memory::Memory;
+use rushmem_memory::p2p::{self, PeerMap};
 use rushmem_observe::sanitize::PeWatch;
 use rushmem_observe::trace::{PeTrace, RingSize};
 
@@ -22,14 +29,7 @@ use crate::bootstrap::{self, Bootstrap, PeerLost};
 use crate::config::{Config, ConnectKind, SqDepth, Switch};
 use crate::contexts::Contexts;
 use crate::launch_queue::{HostScratch, LaunchQueues};
-use crate::memory::Memory;
 use crate::modules::Modules;
-use crate::p2p::{self, PeerMap};
-use crate::provider::{NicKind, Provider, WakeNic};
-use crate::queues::{
-    Connections, Deadlines, Guards, Handshakes, Pace, PeNics, Rail, RailSetup, RetryPolicy, Service, Shape,
-    StateMap, open_rail, set_abort_word,
-};
 use crate::teams::{Inbox, PeLocation, TeamTable, Teams, predefined};
 use crate::test_loop::TestLoop;
 use crate::{Error, Result};

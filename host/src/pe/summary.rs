@@ -2,33 +2,35 @@
 
 use std::collections::BTreeMap;
 
+use rushmem_fabric::provider::NicKind;
+use rushmem_fabric::queues::{PeNics, RailLevel};
+
 use crate::log::SUMMARY;
-use crate::provider::NicKind;
-use crate::queues::{PeNics, RailLevel};
 
 /// Logs the summary. `all_p2p` says that no kernel of this PE posts to a NIC.
 ///
 /// A job without RDMA devices gets its line at the level `info` only.
-pub(super) fn log(nics: &[PeNics], all_p2p: bool) {
-    let line = describe(nics, all_p2p);
-    if levels(nics).any(|(_, level)| level.kind == NicKind::Hardware) {
+pub(super) fn log<'a>(nics: &'a [PeNics], all_p2p: bool) {
+    let of_pe = |(pe, nics): (usize, &'a PeNics)| nics.rails.iter().map(move |rail| (pe, &rail.level));
+    let levels: Vec<Level<'a>> = nics.iter().enumerate().flat_map(of_pe).collect();
+    let line = describe(&levels, all_p2p);
+    if levels.iter().any(|(_, level)| level.kind == NicKind::Hardware) {
         tracing::info!(target: SUMMARY, "{line}");
     } else {
         tracing::info!("{line}");
     }
-    if let Some(warning) = steps(nics) {
+    if let Some(warning) = steps(&levels) {
         tracing::warn!("{warning}");
     }
 }
 
-fn levels(nics: &[PeNics]) -> impl Iterator<Item = (usize, &RailLevel)> {
-    nics.iter().enumerate().flat_map(|(pe, nics)| nics.rails.iter().map(move |rail| (pe, &rail.level)))
-}
+/// The level of a NIC, and the number of its PE.
+type Level<'a> = (usize, &'a RailLevel);
 
 /// Returns the line: groups of PEs with equal levels, and their NICs.
-fn describe(nics: &[PeNics], all_p2p: bool) -> String {
+fn describe(levels: &[Level], all_p2p: bool) -> String {
     let mut groups = BTreeMap::<String, (Vec<usize>, Vec<&str>)>::new();
-    for (pe, level) in levels(nics) {
+    for &(pe, level) in levels {
         let (pes, names) = groups.entry(level.to_string()).or_default();
         if pes.last() != Some(&pe) {
             pes.push(pe);
@@ -52,9 +54,9 @@ fn short(name: &str) -> &str {
 }
 
 /// Returns the warning about PEs below the best level, if there are any: each distinct step with its first PE.
-fn steps(nics: &[PeNics]) -> Option<String> {
+fn steps(levels: &[Level]) -> Option<String> {
     let mut found = Vec::<(&str, usize, Vec<usize>)>::new();
-    for (pe, level) in levels(nics) {
+    for &(pe, level) in levels {
         for step in &level.steps {
             // The cause may name a NIC, so steps of different NICs are the same up to the cause.
             let kind = step.split(", because").next().unwrap_or(step);
@@ -76,7 +78,7 @@ fn steps(nics: &[PeNics]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::provider::LinkLayer;
+    use rushmem_fabric::provider::LinkLayer;
 
     fn level(nic: &str) -> RailLevel {
         RailLevel {
@@ -93,14 +95,15 @@ mod tests {
         }
     }
 
-    fn job(levels: Vec<RailLevel>) -> Vec<PeNics> {
-        levels.into_iter().map(PeNics::sample).collect()
+    /// Returns the levels of a job whose PEs have one NIC each.
+    fn job(levels: &[RailLevel]) -> Vec<Level<'_>> {
+        levels.iter().enumerate().collect()
     }
 
     #[test]
     fn equal_pes_share_one_description() {
-        let nics =
-            job(vec![level("mlx5_0 (0000:3b:00.0) port 1"), level("mlx5_1 port 1"), level("mlx5_0 port 1")]);
+        let nics = [level("mlx5_0 (0000:3b:00.0) port 1"), level("mlx5_1 port 1"), level("mlx5_0 port 1")];
+        let nics = job(&nics);
         let wanted = "3 PEs: mlx5_0, mlx5_1 (InfiniBand 400 Gb/s, queues in GPU memory, doorbells by kernels, heap in GPU memory)";
         assert_eq!(describe(&nics, false), wanted);
         assert_eq!(
@@ -112,7 +115,8 @@ mod tests {
 
     #[test]
     fn relaxed_keys_are_named() {
-        let nics = job(vec![RailLevel { relaxed_keys: true, ..level("mlx5_0") }]);
+        let nics = [RailLevel { relaxed_keys: true, ..level("mlx5_0") }];
+        let nics = job(&nics);
         assert!(describe(&nics, false).ends_with("heap in GPU memory, relaxed ordering of data)"));
         assert_eq!(steps(&nics), None);
     }
@@ -124,7 +128,8 @@ mod tests {
             steps: vec![format!("a CPU thread writes the doorbells, because {nic} cannot")],
             ..level(nic)
         };
-        let nics = job(vec![level("mlx5_0"), lower("mlx5_1"), lower("mlx5_2")]);
+        let nics = [level("mlx5_0"), lower("mlx5_1"), lower("mlx5_2")];
+        let nics = job(&nics);
         let text = describe(&nics, false);
         assert!(text.contains("PE 0: mlx5_0 (") && text.contains("2 PEs: mlx5_1, mlx5_2 ("), "{text}");
         let warning = steps(&nics).unwrap();

@@ -62,7 +62,7 @@ struct TeamEntry {
 /// The teams of a PE.
 pub(crate) struct Teams {
     table: TeamTable,
-    /// The node of each PE: see [`PeerMap::nodes`](crate::p2p::PeerMap::nodes).
+    /// The node of each PE: see [`PeerMap::nodes`](rushmem_memory::p2p::PeerMap::nodes).
     nodes: Vec<u32>,
     inbox: Inbox,
     known: Mutex<TeamSlots>,

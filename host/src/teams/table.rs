@@ -2,10 +2,10 @@
 
 use bytemuck::Zeroable;
 use rushmem_device::abi::{CtxParts, DevAddr, TeamDesc, team_flags, team_words};
+use rushmem_fabric::queues::Shape;
 use rushmem_machine::{Machine, Region};
 
 use crate::Result;
-use crate::queues::Shape;
 
 /// Descriptors of a team.
 const DESCS: usize = team_words::MAX_CHANNELS as usize;

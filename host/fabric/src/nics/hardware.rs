@@ -1,0 +1,208 @@
+//! The RDMA devices of this machine, and their assignment to PEs.
+
+use rushmem_config::{Config, HeapKind, Nic};
+use rushmem_cuda::{Attributes, Cuda};
+use rushmem_error::{Error, NicError, Result};
+use rushmem_machine::Machine;
+
+use super::Decision;
+use crate::provider::rdma::{self, Candidate, Rdma};
+use crate::provider::topology::{Distance, PciPath, assign, distance};
+use crate::provider::{LinkLayer, Provider, sysfs};
+use crate::queues::{RailSetup, Shape, open_rail};
+
+/// The RDMA devices that a job can use.
+pub struct Hardware {
+    candidates: Vec<Candidate>,
+    /// Each unused device, with the reason.
+    unused: Vec<String>,
+}
+
+/// Finds the RDMA devices for these settings. Without a usable device, it decides for the software ConnectX.
+pub(super) fn find(config: &Config) -> Result<Decision> {
+    let named = match &config.nic {
+        Nic::Named(names) => Some(names.as_slice()),
+        _ => None,
+    };
+    let (candidates, mut unused) = rdma::find(named, config).map_err(NicError::from)?;
+    if candidates.is_empty() {
+        unused.extend(rdma::foreign().into_iter().map(|name| format!("{name}: it is not a ConnectX")));
+        let is_device_unused = !unused.is_empty();
+        let reason = if is_device_unused { unused.join("; ") } else { "there is no ConnectX".into() };
+        return Ok(Decision { is_device_unused, ..Decision::soft(reason) });
+    }
+    let candidates = of_one_link_layer(candidates, &mut unused, named.is_some())?;
+    let reason = match named {
+        Some(_) => "RUSHMEM_NIC names it".into(),
+        None => format!("found, with {} active", if candidates.len() == 1 { "a port" } else { "ports" }),
+    };
+    let is_device_unused = !unused.is_empty();
+    Ok(Decision { hardware: Some(Hardware { candidates, unused }), reason, is_device_unused })
+}
+
+/// Returns the devices with the most frequent link layer, because PEs cannot communicate across link layers.
+///
+/// Adds the other devices to `unused`. Fails if the user named devices of both link layers.
+fn of_one_link_layer(found: Vec<Candidate>, unused: &mut Vec<String>, named: bool) -> Result<Vec<Candidate>> {
+    let (infiniband, ethernet): (Vec<_>, Vec<_>) =
+        found.into_iter().partition(|candidate| candidate.link() == LinkLayer::InfiniBand);
+    if named && !infiniband.is_empty() && !ethernet.is_empty() {
+        let what = "a job over both InfiniBand and Ethernet".into();
+        let why =
+            "its PEs could not reach each other; name devices with one link layer in RUSHMEM_NIC".into();
+        return Err(Error::Unavailable { what, why });
+    }
+    let (kept, left) =
+        if infiniband.len() >= ethernet.len() { (infiniband, ethernet) } else { (ethernet, infiniband) };
+    unused.extend(
+        left.iter()
+            .map(|candidate| format!("{}: most other NICs have another link layer", candidate.describe())),
+    );
+    Ok(kept)
+}
+
+impl Hardware {
+    /// Returns the names of the devices, separated by commas.
+    pub fn names(&self) -> String {
+        self.candidates.iter().map(|candidate| candidate.nic.to_string()).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Returns a description of each device.
+    pub fn describe(&self) -> Vec<String> {
+        self.candidates.iter().map(Candidate::describe).collect()
+    }
+
+    /// Returns each unused device, with the reason.
+    pub fn unused(&self) -> &[String] {
+        &self.unused
+    }
+
+    /// Creates and maps a UAR page of the first device for kernels, and returns how they would ring.
+    ///
+    /// Fails if the device cannot be opened, or kernels of this machine cannot ring.
+    pub fn try_doorbells(&self, config: &Config, machine: &dyn Machine) -> Result<String> {
+        let device = Rdma::open(&self.candidates[0], config).map_err(NicError::from)?;
+        device.try_doorbells(machine)
+    }
+
+    /// Sets up and probes a rail of the first device, and returns its level and the steps down from the best one.
+    ///
+    /// Fails if a job with these settings could not use the device.
+    pub fn try_level(&self, config: &Config, machine: &dyn Machine) -> Result<(String, Vec<String>)> {
+        let device = Rdma::open(&self.candidates[0], config).map_err(NicError::from)?;
+        let shape = Shape::new(config, 1);
+        let memory = machine.heap(shape.reserved(), false)?;
+        let (queues, doorbell) = (config.queues, config.doorbell);
+        let setup = RailSetup { machine, heap: &memory, shape, queues, doorbell, local_pes: 1 };
+        let rail = open_rail(Box::new(device), setup)?;
+        let level = rail.info().level;
+        Ok((level.to_string(), level.steps))
+    }
+
+    /// Assigns the devices to the `on_node` PEs of this node, up to `wanted` for each PE.
+    pub(super) fn assign(self, gpus: &[u32], on_node: u32, wanted: u32) -> Result<NicAssignment> {
+        for reason in &self.unused {
+            tracing::info!("not used: {reason}");
+        }
+        let root = sysfs::root();
+        let gpu_of = |pe: u32| -> Result<PciPath> {
+            let Some(&gpu) = gpus.get(pe as usize) else { return Ok(PciPath::default()) };
+            Ok(PciPath::of_pci(&root, &Cuda::load()?.pci_address(gpu)?))
+        };
+        let gpus = (0..on_node).map(gpu_of).collect::<Result<Vec<_>>>()?;
+        let distances_from = |gpu: &PciPath| -> Vec<Distance> {
+            self.candidates.iter().map(|candidate| distance(gpu, &candidate.location)).collect()
+        };
+        let distances: Vec<Vec<Distance>> = gpus.iter().map(distances_from).collect();
+        Ok(NicAssignment {
+            by_pe: assign(&distances, wanted as usize),
+            distances,
+            candidates: self.candidates,
+        })
+    }
+}
+
+/// The assignment of RDMA devices to the PEs of this node.
+pub struct NicAssignment {
+    candidates: Vec<Candidate>,
+    /// Indices of each PE's devices in `candidates`, in the order of their use.
+    by_pe: Vec<Vec<usize>>,
+    /// `distances[pe][nic]`.
+    distances: Vec<Vec<Distance>>,
+}
+
+impl NicAssignment {
+    /// Opens the devices of a PE, nearest first.
+    ///
+    /// Devices after the first `nics_per_pe` are spares. Fails if a device cannot be opened and fewer than that remain.
+    pub(super) fn open(&self, config: &Config, pe: u32) -> Result<Vec<Box<dyn Provider>>> {
+        let mine = self.by_pe.get(pe as usize).map_or(&[][..], Vec::as_slice);
+        let mut opened: Vec<Box<dyn Provider>> = Vec::new();
+        let mut failed = None;
+        for &nic in mine {
+            let candidate = &self.candidates[nic];
+            match Rdma::open(candidate, config).map_err(NicError::from) {
+                Ok(device) => {
+                    let distance = self.distances[pe as usize][nic].describe();
+                    tracing::info!(pe_on_node = pe, "NIC {}, {distance}", candidate.describe());
+                    opened.push(Box::new(device));
+                }
+                Err(error) => {
+                    tracing::warn!("not used: {error}");
+                    failed.get_or_insert(error);
+                }
+            }
+        }
+        match failed {
+            Some(error) if opened.len() < config.nics_per_pe.get() as usize => Err(error.into()),
+            _ => Ok(opened),
+        }
+    }
+}
+
+/// Returns the memory for the heap of a PE on `gpu`, as in [`Nics::heap`](super::Nics::heap).
+pub(super) fn heap(wanted: HeapKind, gpu: &Attributes) -> Result<HeapKind> {
+    let why = if !gpu.gpu_direct_rdma {
+        "the GPU has no GPUDirect RDMA"
+    } else if !gpu.orders_rdma_writes() {
+        "its kernels would not see the writes of a NIC in order"
+    } else {
+        return Ok(wanted);
+    };
+    let what = || format!("a symmetric heap in the memory of {} for RDMA", gpu.name);
+    match wanted {
+        HeapKind::Host => Ok(HeapKind::Host),
+        HeapKind::Device => {
+            let why = format!("{why}; use RUSHMEM_HEAP=host");
+            Err(Error::Unavailable { what: what(), why })
+        }
+        HeapKind::Auto => {
+            tracing::warn!("{} is not available: {why}; the heap is in host memory", what());
+            Ok(HeapKind::Host)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uses_gpu_memory_that_orders_writes() {
+        let gpu = |gpu_direct_rdma, gpu_direct_rdma_writes_ordering| Attributes {
+            gpu_direct_rdma,
+            gpu_direct_rdma_writes_ordering,
+            ..Attributes::sample()
+        };
+        for kind in [HeapKind::Auto, HeapKind::Device, HeapKind::Host] {
+            assert_eq!(heap(kind, &gpu(true, 100)).unwrap(), kind);
+            assert_eq!(heap(kind, &gpu(true, 200)).unwrap(), kind);
+        }
+        for unfit in [gpu(false, 100), gpu(true, 0)] {
+            assert_eq!(heap(HeapKind::Auto, &unfit).unwrap(), HeapKind::Host);
+            assert_eq!(heap(HeapKind::Host, &unfit).unwrap(), HeapKind::Host);
+            let text = heap(HeapKind::Device, &unfit).unwrap_err().to_string();
+            assert!(text.contains("RUSHMEM_HEAP=host"), "{text}");
+        }
+    }
+}

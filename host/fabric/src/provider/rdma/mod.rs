@@ -1,0 +1,245 @@
+//! The provider for RDMA devices that libmlx5 drives: ConnectX NICs.
+//!
+//! Each PE opens its devices separately, and uses one port of each. Verbs come from libibverbs through the crate `rdma-sys`.
+//! PRM commands go through DevX, a part of libmlx5 that `ffi` declares.
+
+mod context;
+mod counters;
+mod doorbell;
+mod events;
+mod ffi;
+mod memory;
+mod path;
+mod peer_memory;
+mod port;
+mod remedy;
+mod uar;
+
+use std::sync::Arc;
+
+use rushmem_config::{Config, NicPort};
+use rushmem_error::{NicError, RdmaError};
+use rushmem_machine::{Machine, Region};
+use rushmem_mlx5::prm::Response;
+use rushmem_mlx5::prm::caps::{AtomicCaps, Capability, QueryHcaCap, QueryHcaCapOut, RoceCap};
+use rushmem_mlx5::prm::qp::{AddressPath, Mtu};
+
+use self::context::{Context, Devices};
+use self::events::Events;
+use self::memory::{RdmaPd, RdmaUmem, SharedPd};
+use self::path::Paths;
+use self::port::Port;
+use self::uar::Doorbells;
+use super::topology::PciPath;
+use super::{LinkLayer, NicEvent, Object, Pd, PortAddress, Provider, Uar, Umem, WantedUars};
+
+/// A usable device. It was opened to check it, and closed again.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    /// Name of the device, and number of the port.
+    pub nic: NicPort,
+    /// Name and PCI address, for messages.
+    pub title: String,
+    pub location: PciPath,
+    port: Port,
+}
+
+impl Candidate {
+    /// Returns a description of device and port for messages.
+    pub fn describe(&self) -> String {
+        let port = &self.port.address;
+        format!("{} port {}, {port}, MTU {}", self.title, port.number, port.mtu)
+    }
+
+    /// Returns the link layer of the port.
+    pub fn link(&self) -> LinkLayer {
+        self.port.address.link
+    }
+}
+
+/// Returns the usable devices, and the reason for each unusable one.
+///
+/// Checks the `named` devices, or all ConnectX NICs. Fails if a named device is missing or unusable.
+pub fn find(named: Option<&[NicPort]>, config: &Config) -> Result<(Vec<Candidate>, Vec<String>), RdmaError> {
+    let devices = Devices::find();
+    let (mut usable, mut unusable) = (Vec::new(), Vec::new());
+    match named {
+        Some(names) => {
+            for name in names {
+                usable.push(check(&devices, name, config)?);
+            }
+        }
+        None => {
+            for device in devices.iter().filter(|device| device.is_mlx5) {
+                match check(&devices, &NicPort { device: device.name.clone(), port: None }, config) {
+                    Ok(candidate) => usable.push(candidate),
+                    Err(error) => unusable.push(error.to_string()),
+                }
+            }
+        }
+    }
+    Ok((usable, unusable))
+}
+
+/// Returns the names of the RDMA devices that libmlx5 does not drive.
+pub fn foreign() -> Vec<String> {
+    Devices::find().iter().filter(|device| !device.is_mlx5).map(|device| device.title()).collect()
+}
+
+/// Opens a device and checks that a job can use it.
+fn check(devices: &Devices, name: &NicPort, config: &Config) -> Result<Candidate, RdmaError> {
+    let (context, location) = open(devices, name)?;
+    let port = port::choose(&context, name.port, config)?;
+    check_atomics(&context)?;
+    let nic = NicPort { device: name.device.clone(), port: Some(port.address.number) };
+    Ok(Candidate { nic, title: context.title().into(), location, port })
+}
+
+fn open(devices: &Devices, name: &NicPort) -> Result<(Arc<Context>, PciPath), RdmaError> {
+    let Some(device) = devices.iter().find(|device| device.name == name.device) else {
+        let names: Vec<_> = devices.iter().map(|device| device.name).collect();
+        let found = if names.is_empty() {
+            "libibverbs finds none; load the module mlx5_ib, and pass the device into the container".into()
+        } else {
+            format!("there is {}; change RUSHMEM_NIC", names.join(", "))
+        };
+        return Err(RdmaError::NoDevice { wanted: name.device.clone(), found });
+    };
+    if !device.is_mlx5 {
+        let why = "libmlx5 does not drive it; set RUSHMEM_NIC to a ConnectX NIC";
+        return Err(RdmaError::Unusable { nic: device.title(), why: why.into() });
+    }
+    Ok((device.open()?, PciPath::of(device.sysfs.clone())))
+}
+
+/// Returns a page of the device's current capabilities (`QUERY_HCA_CAP`).
+fn capabilities<C: Capability>(context: &Context) -> Result<C, RdmaError> {
+    let command = QueryHcaCap::current::<C>();
+    let mut answer = Box::new(<QueryHcaCapOut as Response>::EMPTY);
+    context.general(command.encode().as_ref(), answer.as_mut_slice())?;
+    let out = QueryHcaCapOut::decode(answer.as_slice()).map_err(|error| RdmaError::Unusable {
+        nic: context.title().into(),
+        why: format!("QUERY_HCA_CAP: {error}"),
+    })?;
+    Ok(out.page.get::<C>())
+}
+
+/// Checks for the atomics that kernels use: plain and masked atomics of 8 bytes, and masked atomics of 4 bytes.
+fn check_atomics(context: &Context) -> Result<(), RdmaError> {
+    let caps: AtomicCaps = capabilities(context)?;
+    let needed = [
+        (AtomicCaps::CMP_SWAP, "compare and swap"),
+        (AtomicCaps::FETCH_ADD, "fetch and add"),
+        (AtomicCaps::MASKED_CMP_SWAP, "masked compare and swap"),
+        (AtomicCaps::MASKED_FETCH_ADD, "masked fetch and add"),
+    ];
+    let is_missing = |&&(bit, _): &&(u16, &str)| caps.atomic_operations & bit == 0;
+    let mut missing: Vec<_> = needed.iter().filter(is_missing).map(|&(_, name)| name.to_owned()).collect();
+    let sizes = [4u16, 8].into_iter().filter(|size| caps.atomic_size_qp & size == 0);
+    missing.extend(sizes.map(|size| format!("operands of {size} bytes")));
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let why = format!(
+        "it has no atomics of the kinds that kernels use: {} are missing; use another NIC, or RUSHMEM_NIC=soft",
+        missing.join(", ")
+    );
+    Err(RdmaError::Unusable { nic: context.title().into(), why })
+}
+
+/// A device that one PE has opened. Its fields drop in order: the objects of the device before the device.
+pub struct Rdma {
+    /// Counter set of the port.
+    counter_set: u8,
+    doorbells: Doorbells,
+    paths: Paths,
+    events: Events,
+    pd: Arc<RdmaPd>,
+    context: Arc<Context>,
+}
+
+impl Rdma {
+    /// Opens the device of a candidate. It uses the port that the check of the device chose.
+    pub fn open(candidate: &Candidate, config: &Config) -> Result<Self, RdmaError> {
+        let (context, _) = open(&Devices::find(), &candidate.nic)?;
+        // Only the range of UDP ports is needed. A device without RoCE may lack this page.
+        let roce: RoceCap = capabilities(&context).unwrap_or_default();
+        let pd = RdmaPd::new(&context)?;
+        Ok(Self {
+            counter_set: counters::counter_set(&context, &pd, candidate.port.address.number),
+            doorbells: Doorbells::new(&context, config.doorbell),
+            paths: Paths::new(candidate.port.clone(), config.traffic_class, config.service_level, &roce),
+            events: Events::open(&context)?,
+            pd,
+            context,
+        })
+    }
+
+    /// Allocates a UAR page, and returns a description of how kernels of `machine` ring.
+    ///
+    /// Its errors are the same as for [`Provider::alloc_uars`].
+    pub fn try_doorbells(&self, machine: &dyn Machine) -> rushmem_error::Result<String> {
+        self.doorbells.alloc_uar(machine, None)?;
+        Ok(self.doorbells.description().unwrap_or_default())
+    }
+}
+
+impl Provider for Rdma {
+    fn name(&self) -> String {
+        format!("{} port {}", self.context.title(), self.paths.port.address.number)
+    }
+
+    fn port(&self) -> PortAddress {
+        self.paths.port.address
+    }
+
+    fn counter_set(&self) -> u8 {
+        self.counter_set
+    }
+
+    fn gbps(&self) -> Option<u32> {
+        self.paths.port.gbps
+    }
+
+    fn events(&self) -> Vec<NicEvent> {
+        self.events.take(&self.paths.port)
+    }
+
+    fn path(&self, peer: &PortAddress) -> Result<(AddressPath, Mtu), NicError> {
+        self.paths.to(&self.pd, peer)
+    }
+
+    fn commands(&self) -> u64 {
+        self.context.commands()
+    }
+
+    fn execute(&self, input: &[u8], output: &mut [u8]) -> Result<(), NicError> {
+        Ok(self.context.general(input, output)?)
+    }
+
+    fn create(&self, input: &[u8], output: &mut [u8]) -> Result<Box<dyn Object>, NicError> {
+        let object = self.context.create(input, output)?;
+        self.events.subscribe(&object, input, output);
+        Ok(Box::new(object))
+    }
+
+    fn eqn(&self) -> Result<u8, NicError> {
+        Ok(self.context.query_eqn()?)
+    }
+
+    fn alloc_pd(&self) -> Result<Box<dyn Pd>, NicError> {
+        Ok(Box::new(SharedPd(Arc::clone(&self.pd))))
+    }
+
+    fn umem_reg(&self, memory: &Region) -> Result<Box<dyn Umem>, NicError> {
+        Ok(Box::new(RdmaUmem::new(&self.context, memory)?))
+    }
+
+    fn alloc_uars(
+        &self,
+        machine: &dyn Machine,
+        wanted: &WantedUars,
+    ) -> rushmem_error::Result<Vec<Box<dyn Uar>>> {
+        (0..wanted.count).map(|_| self.doorbells.alloc_uar(machine, wanted.kernels_fail.as_deref())).collect()
+    }
+}

@@ -1,0 +1,431 @@
+//! The choice of a device's port, and of the port's GID and partition key.
+//!
+//! The choice depends on the values of GIDs and keys, and not on their order in the tables.
+#![allow(unsafe_code, reason = "calls libibverbs, libmlx5 and if_indextoname")]
+
+use std::mem::zeroed;
+use std::net::Ipv6Addr;
+
+use rdma_sys::{
+    ___ibv_query_port, IBV_GID_TYPE_IB, IBV_GID_TYPE_ROCE_V1, IBV_GID_TYPE_ROCE_V2, ibv_device_attr,
+    ibv_gid_entry, ibv_port_attr, ibv_port_state, ibv_query_device, ibv_query_pkey,
+};
+use rushmem_config::{Config, Partition};
+use rushmem_error::{RdmaError, errno_text};
+use rushmem_mlx5::prm::Response;
+use rushmem_mlx5::prm::caps::{QueryRoceAddress, QueryRoceAddressOut};
+
+use super::context::Context;
+use super::ffi;
+use super::remedy::{SEE_DMESG, last_errno};
+use crate::provider::{LinkLayer, NicKind, PortAddress};
+
+/// `IBV_LINK_LAYER_INFINIBAND` and `IBV_LINK_LAYER_ETHERNET`.
+const LINK_LAYERS: [u8; 2] = [1, 2];
+/// `IBV_QPF_GRH_REQUIRED` of `ibv_port_attr.flags`.
+const GRH_REQUIRED: u8 = 1;
+
+/// An active port, with its chosen GID and partition key.
+#[derive(Clone, Debug)]
+pub(super) struct Port {
+    pub(super) address: PortAddress,
+    /// Index of the GID in the port's table.
+    pub(super) gid_index: u8,
+    /// Index of the partition key in the port's table.
+    pub(super) pkey_index: u16,
+    /// Whether InfiniBand packets need a global route header even within the subnet.
+    pub(super) grh_required: bool,
+    /// Rate in Gb/s, if it is known.
+    pub(super) gbps: Option<u32>,
+    /// Number of ports of the device.
+    pub(super) ports: u8,
+}
+
+/// Chooses the `wanted` port or the first active one, and the GID and partition key that match the settings.
+pub(super) fn choose(context: &Context, wanted: Option<u8>, config: &Config) -> Result<Port, RdmaError> {
+    // SAFETY: all fields are numbers or arrays of numbers, so all zeros is a valid value.
+    let mut device: ibv_device_attr = unsafe { zeroed() };
+    // SAFETY: the context is open, and `device` is a live variable.
+    let errno = unsafe { ibv_query_device(context.raw(), &mut device) };
+    if errno != 0 {
+        return Err(context.error("ibv_query_device", errno, SEE_DMESG));
+    }
+    let count = device.phys_port_cnt;
+    let unusable = |why| Err(RdmaError::Unusable { nic: context.title().into(), why });
+    let numbers = match wanted {
+        Some(number) if number > count => {
+            return unusable(format!(
+                "it has no port {number}: its ports are 1 to {count}; change RUSHMEM_NIC"
+            ));
+        }
+        Some(number) => number..=number,
+        None => 1..=count,
+    };
+    let mut states = Vec::new();
+    for number in numbers {
+        let attr = query(context, number)?;
+        match attr.state {
+            ibv_port_state::IBV_PORT_ACTIVE | ibv_port_state::IBV_PORT_ACTIVE_DEFER => {
+                return describe(context, number, &attr, count, config);
+            }
+            state => states.push(format!("port {number} is {}", state_name(state))),
+        }
+    }
+    unusable(format!(
+        "{}; connect its cable and bring its interface up (ip link set ... up; on InfiniBand, start a subnet manager), \
+         or choose another one in RUSHMEM_NIC",
+        states.join(", ")
+    ))
+}
+
+/// Returns the attributes of a port (`ibv_query_port`).
+fn query(context: &Context, number: u8) -> Result<ibv_port_attr, RdmaError> {
+    // SAFETY: all fields are numbers, so all zeros is a valid value.
+    let mut attr: ibv_port_attr = unsafe { zeroed() };
+    // SAFETY: the context is open, and `attr` is a live variable.
+    let errno = unsafe { ___ibv_query_port(context.raw(), number, &mut attr) };
+    match errno {
+        0 => Ok(attr),
+        errno => Err(context.error(format!("ibv_query_port {number}"), errno, SEE_DMESG)),
+    }
+}
+
+/// Returns the rate of a port in Gb/s, from the codes of its width and of the speed of a lane.
+fn gbps(width: u8, speed: u8) -> Option<u32> {
+    let lanes = match width {
+        1 => 1,
+        2 => 4,
+        4 => 8,
+        8 => 12,
+        16 => 2,
+        _ => return None,
+    };
+    // SDR, DDR, QDR, FDR10, FDR, EDR, HDR, NDR: tenths of Gb/s.
+    let lane = match speed {
+        1 => 25,
+        2 => 50,
+        4 | 8 => 100,
+        16 => 140,
+        32 => 250,
+        64 => 500,
+        128 => 1000,
+        _ => return None,
+    };
+    Some(lanes * lane / 10)
+}
+
+/// Returns how the address of an open port differs from `port`, if it does.
+pub(super) fn changed_address(context: &Context, port: &Port) -> Result<Option<String>, RdmaError> {
+    let number = port.address.number;
+    let attr = query(context, number)?;
+    if port.address.link == LinkLayer::InfiniBand && attr.lid != port.address.lid {
+        return Ok(Some(format!("its LID was {:#x} and is {:#x}", port.address.lid, attr.lid)));
+    }
+    let index = u32::from(port.gid_index);
+    let entries = gids(context, &attr, port.ports)?;
+    let found = entries.iter().find(|gid| gid.port == u32::from(number) && gid.index == index);
+    let was = Ipv6Addr::from(port.address.gid);
+    if found.is_none_or(|gid| gid.gid != was) {
+        let is = found.map_or("gone".into(), |gid| gid.gid.to_string());
+        return Ok(Some(format!("its GID {index} was {was} and is {is}")));
+    }
+    let keys = partitions(context, number, &attr)?;
+    let found = keys.iter().find(|(index, _)| *index == port.pkey_index);
+    let was = port.address.partition;
+    if found.is_none_or(|(_, key)| *key != was) {
+        let is = found.map_or("gone".into(), |(_, key)| key.to_string());
+        return Ok(Some(format!("its partition key {} was {was} and is {is}", port.pkey_index)));
+    }
+    Ok(None)
+}
+
+fn state_name(state: ibv_port_state::Type) -> &'static str {
+    match state {
+        ibv_port_state::IBV_PORT_DOWN => "down",
+        ibv_port_state::IBV_PORT_INIT => "initializing",
+        ibv_port_state::IBV_PORT_ARMED => "armed",
+        _ => "in an unknown state",
+    }
+}
+
+/// Chooses GID and partition key of an active port. `ports` is the number of ports of the device.
+fn describe(
+    context: &Context,
+    number: u8,
+    attr: &ibv_port_attr,
+    ports: u8,
+    config: &Config,
+) -> Result<Port, RdmaError> {
+    let unusable = |why| RdmaError::Unusable { nic: context.title().into(), why };
+    let link = match attr.link_layer {
+        layer if layer == LINK_LAYERS[1] => LinkLayer::Ethernet,
+        // Devices without this field are old InfiniBand devices.
+        layer if layer == LINK_LAYERS[0] || layer == 0 => LinkLayer::InfiniBand,
+        layer => return Err(unusable(format!("port {number} has the unknown link layer {layer}"))),
+    };
+    if link == LinkLayer::InfiniBand && attr.lid == 0 {
+        let why = format!("port {number} has no LID: start a subnet manager (opensm) on its network");
+        return Err(unusable(why));
+    }
+    let entries: Vec<Gid> =
+        gids(context, attr, ports)?.into_iter().filter(|gid| gid.port == u32::from(number)).collect();
+    let wanted = config.gid_index.0;
+    let Some(gid) = best_gid(link, wanted, &entries) else {
+        let remedy = match (wanted, link) {
+            (Some(_), _) => "change RUSHMEM_GID_INDEX, or leave it out",
+            (None, LinkLayer::Ethernet) => {
+                "a RoCE v2 address is needed: give the port's network interface an IP address (ip addr add), and \
+                 enable RoCE v2"
+            }
+            (None, LinkLayer::InfiniBand) => "start a subnet manager (opensm) on its network",
+        };
+        let at = wanted.map_or(String::new(), |index| format!(" at index {index}"));
+        let found = if entries.is_empty() { "none at all".into() } else { list(&entries) };
+        return Err(unusable(format!("port {number} has no usable GID{at} (there is {found}): {remedy}")));
+    };
+    let Ok(gid_index) = u8::try_from(gid.index) else {
+        return Err(unusable(format!(
+            "port {number} has GID {} at index {}, but a QP can use indices up to {} only; set RUSHMEM_GID_INDEX",
+            gid.gid,
+            gid.index,
+            u8::MAX
+        )));
+    };
+    let keys = partitions(context, number, attr)?;
+    let Some((pkey_index, partition)) = best_key(config.partition.0, &keys) else {
+        let keys: Vec<_> = keys.iter().map(|(_, key)| key.to_string()).collect();
+        let wanted = config.partition.0.map_or("any partition".into(), |key| format!("partition {key}"));
+        return Err(unusable(format!(
+            "port {number} is not in {wanted} (its keys: {}): change RUSHMEM_PARTITION, or add the port to the partition \
+             in the subnet manager",
+            if keys.is_empty() { "none".into() } else { keys.join(", ") }
+        )));
+    };
+    Ok(Port {
+        address: PortAddress {
+            kind: NicKind::Hardware,
+            link,
+            number,
+            gid: gid.gid.octets(),
+            mac: if link == LinkLayer::Ethernet { mac(context, number, gid) } else { [0; 6] },
+            lid: attr.lid,
+            mtu: 128 << attr.active_mtu.clamp(1, 5),
+            partition,
+        },
+        gid_index,
+        pkey_index,
+        grh_required: attr.flags & GRH_REQUIRED != 0,
+        gbps: gbps(attr.active_width, attr.active_speed),
+        ports,
+    })
+}
+
+/// An entry of a device's GID table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Gid {
+    gid: Ipv6Addr,
+    index: u32,
+    port: u32,
+    kind: u32,
+    interface: u32,
+}
+
+/// Returns the GIDs of all ports of the device (`ibv_query_gid_table`).
+fn gids(context: &Context, attr: &ibv_port_attr, ports: u8) -> Result<Vec<Gid>, RdmaError> {
+    let most = usize::try_from(attr.gid_tbl_len).unwrap_or(0).clamp(1, 1024) * usize::from(ports.max(1));
+    // SAFETY: all fields are numbers, so all zeros is a valid value.
+    let mut table: Vec<ibv_gid_entry> = (0..most).map(|_| unsafe { zeroed() }).collect();
+    // SAFETY: the context is open, and the table has this length and this size of entries.
+    let count = unsafe {
+        let size = size_of::<ibv_gid_entry>();
+        ffi::_ibv_query_gid_table(context.raw(), table.as_mut_ptr(), table.len(), 0, size)
+    };
+    if count < 0 {
+        return Err(context.error("ibv_query_gid_table", -count as i32, SEE_DMESG));
+    }
+    table.truncate(count as usize);
+    let read = |entry: &ibv_gid_entry| Gid {
+        // SAFETY: both fields of the union are plain bytes.
+        gid: Ipv6Addr::from(unsafe { entry.gid.raw }),
+        index: entry.gid_index,
+        port: entry.port_num,
+        kind: entry.gid_type,
+        interface: entry.ndev_ifindex,
+    };
+    Ok(table.iter().map(read).collect())
+}
+
+/// Returns the rank of a GID by the reach of its address, or `None` for an address that no port can have.
+///
+/// 0 is a routable IPv4 address, 1 a routable IPv6 address, 2 a loopback address, 3 a link-local address.
+fn rank(gid: Ipv6Addr) -> Option<u8> {
+    if let Some(ip) = gid.to_ipv4_mapped() {
+        return match () {
+            () if ip.is_unspecified() || ip.is_multicast() || ip.is_broadcast() => None,
+            // A software device has such an address, and reaches the software devices of this machine.
+            () if ip.is_loopback() => Some(2),
+            () if ip.is_link_local() => Some(3),
+            () => Some(0),
+        };
+    }
+    match () {
+        () if gid.is_unspecified() || gid.is_multicast() => None,
+        () if gid.is_loopback() => Some(2),
+        () if gid.is_unicast_link_local() => Some(3),
+        () => Some(1),
+    }
+}
+
+/// Returns the GID for the QPs of a port: the entry at the `wanted` index, or the entry with the lowest [`rank`].
+///
+/// On Ethernet, only RoCE v2 entries can be used. Among equal ranks, the lowest index wins.
+fn best_gid(link: LinkLayer, wanted: Option<u8>, entries: &[Gid]) -> Option<&Gid> {
+    let kind = match link {
+        LinkLayer::Ethernet => IBV_GID_TYPE_ROCE_V2,
+        LinkLayer::InfiniBand => IBV_GID_TYPE_IB,
+    };
+    let usable = entries.iter().filter(|entry| entry.kind == kind && rank(entry.gid).is_some());
+    let usable = usable.filter(|entry| wanted.is_none_or(|index| entry.index == u32::from(index)));
+    usable.min_by_key(|entry| (rank(entry.gid), entry.index))
+}
+
+/// Returns the entries as a list for messages.
+fn list(entries: &[Gid]) -> String {
+    let kind = |entry: &Gid| match entry.kind {
+        IBV_GID_TYPE_IB => "InfiniBand",
+        IBV_GID_TYPE_ROCE_V1 => "RoCE v1",
+        IBV_GID_TYPE_ROCE_V2 => "RoCE v2",
+        _ => "of unknown type",
+    };
+    let line = |entry: &Gid| format!("{}: {} {}", entry.index, entry.gid, kind(entry));
+    entries.iter().map(line).collect::<Vec<_>>().join(", ")
+}
+
+/// Returns the valid keys of the port's partition table, with their indices (`ibv_query_pkey`).
+fn partitions(
+    context: &Context,
+    number: u8,
+    attr: &ibv_port_attr,
+) -> Result<Vec<(u16, Partition)>, RdmaError> {
+    let mut keys = Vec::new();
+    for index in 0..attr.pkey_tbl_len {
+        let mut key = 0;
+        // SAFETY: the context is open, and `key` is a live variable.
+        let errno = unsafe { ibv_query_pkey(context.raw(), number, index.into(), &mut key) };
+        if errno != 0 {
+            let call = format!("ibv_query_pkey {number} {index}");
+            return Err(context.error(call, last_errno(), SEE_DMESG));
+        }
+        let key = Partition(u16::from_be(key));
+        if key.number() != 0 {
+            keys.push((index, key));
+        }
+    }
+    Ok(keys)
+}
+
+/// Returns the port's key for the `wanted` partition, or for any partition, with its index.
+///
+/// A key with full membership is preferred. Among equal keys, the lowest index wins.
+fn best_key(wanted: Option<Partition>, keys: &[(u16, Partition)]) -> Option<(u16, Partition)> {
+    let keys = keys.iter().filter(|(_, key)| wanted.is_none_or(|wanted| key.number() == wanted.number()));
+    keys.min_by_key(|(index, key)| (!key.is_full(), *index)).copied()
+}
+
+/// Returns the MAC address for a GID, from the device (`QUERY_ROCE_ADDRESS`) or from its network interface.
+///
+/// Returns zeros if neither has one. Then peers must resolve the address through Linux.
+fn mac(context: &Context, port: u8, gid: &Gid) -> [u8; 6] {
+    let query =
+        QueryRoceAddress { roce_address_index: gid.index as u16, vhca_port_num: port, ..Default::default() };
+    let mut answer = <QueryRoceAddressOut as Response>::EMPTY;
+    let result = context.general(query.encode().as_ref(), answer.as_mut());
+    if let (Ok(()), Ok(out)) = (result, QueryRoceAddressOut::decode(&answer))
+        && out.address.source_mac != [0; 6]
+    {
+        return out.address.source_mac;
+    }
+    let found = interface_mac(gid.interface);
+    if found.is_none() {
+        tracing::debug!("{}: the MAC address of port {port} is not known", context.title());
+    }
+    found.unwrap_or_default()
+}
+
+/// Returns the MAC address of the network interface with this index.
+fn interface_mac(index: u32) -> Option<[u8; 6]> {
+    let mut name = [0; libc::IF_NAMESIZE];
+    // SAFETY: the buffer has the required length, and the call writes a C string to it.
+    let name = unsafe {
+        if libc::if_indextoname(index, name.as_mut_ptr()).is_null() {
+            tracing::debug!("interface {index}: {}", errno_text(last_errno()));
+            return None;
+        }
+        std::ffi::CStr::from_ptr(name.as_ptr()).to_str().ok()?.to_owned()
+    };
+    let text = std::fs::read_to_string(format!("/sys/class/net/{name}/address")).ok()?;
+    let mut mac = [0; 6];
+    let mut parts = text.trim().split(':');
+    for byte in &mut mac {
+        *byte = u8::from_str_radix(parts.next()?, 16).ok()?;
+    }
+    Some(mac)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gid(index: u32, text: &str, kind: u32) -> Gid {
+        Gid { gid: text.parse().unwrap(), index, port: 1, kind, interface: 2 }
+    }
+
+    #[test]
+    fn chooses_the_gid_with_the_best_address() {
+        let table = [
+            gid(0, "fe80::1", IBV_GID_TYPE_ROCE_V1),
+            gid(1, "fe80::1", IBV_GID_TYPE_ROCE_V2),
+            gid(2, "::ffff:10.0.0.1", IBV_GID_TYPE_ROCE_V1),
+            gid(3, "::ffff:127.0.0.1", IBV_GID_TYPE_ROCE_V2),
+            gid(4, "2001:db8::1", IBV_GID_TYPE_ROCE_V2),
+            gid(5, "::ffff:169.254.0.9", IBV_GID_TYPE_ROCE_V2),
+            gid(6, "::", IBV_GID_TYPE_ROCE_V2),
+            gid(7, "::ffff:10.0.0.1", IBV_GID_TYPE_ROCE_V2),
+            gid(8, "::ffff:10.0.0.2", IBV_GID_TYPE_ROCE_V2),
+        ];
+        let index = |entries: &[Gid]| best_gid(LinkLayer::Ethernet, None, entries).map(|gid| gid.index);
+        assert_eq!(index(&table), Some(7));
+        assert_eq!(index(&table[..7]), Some(4));
+        assert_eq!(index(&table[..4]), Some(3));
+        assert_eq!(index(&table[..3]), Some(1));
+        assert_eq!(index(&table[..1]), None, "RoCE v1 is not routable");
+        let mut backwards = table;
+        backwards.reverse();
+        assert_eq!(index(&backwards), Some(7), "the order of the entries does not count");
+        assert_eq!(best_gid(LinkLayer::InfiniBand, None, &table), None);
+        let at = |wanted| best_gid(LinkLayer::Ethernet, Some(wanted), &table).map(|gid| gid.index);
+        assert_eq!([at(4), at(8), at(2), at(6), at(9)], [Some(4), Some(8), None, None, None]);
+        let subnet = [gid(0, "fe80::5", IBV_GID_TYPE_IB), gid(1, "fec0::5", IBV_GID_TYPE_IB)];
+        assert_eq!(best_gid(LinkLayer::InfiniBand, None, &subnet).map(|gid| gid.index), Some(1));
+    }
+
+    #[test]
+    fn lists_gids_with_their_types() {
+        let table = [gid(0, "fe80::1", IBV_GID_TYPE_ROCE_V1), gid(1, "::ffff:10.0.0.1", 9)];
+        assert_eq!(list(&table), "0: fe80::1 RoCE v1, 1: ::ffff:10.0.0.1 of unknown type");
+    }
+
+    #[test]
+    fn chooses_the_key_of_a_full_member() {
+        let keys = [(0, 0xffff), (2, 0x0001), (5, 0x8001), (6, 0x0007)].map(|(i, key)| (i, Partition(key)));
+        let found = |wanted| best_key(Some(Partition(wanted)), &keys);
+        assert_eq!(found(0xffff), Some(keys[0]));
+        assert_eq!([found(0x8001), found(0x1)], [Some(keys[2]); 2], "the key with full membership");
+        assert_eq!(found(0x8007), Some(keys[3]));
+        assert_eq!(found(0x8002), None);
+        assert_eq!(best_key(None, &keys), Some(keys[0]));
+        assert_eq!(best_key(None, &keys[1..]), Some(keys[2]), "full membership before limited membership");
+        assert_eq!(best_key(None, &keys[3..]), Some(keys[3]));
+        assert_eq!(best_key(None, &[]), None);
+    }
+}

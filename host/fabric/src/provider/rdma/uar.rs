@@ -1,0 +1,406 @@
+//! UAR pages. Kernels write to their doorbell registers directly, or through a CPU thread if the pages cannot be mapped.
+//!
+//! Several types of pages are tried, best first.
+#![allow(unsafe_code, reason = "allocates UAR pages of libmlx5 and maps them for kernels")]
+
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, Weak};
+
+use rushmem_base::lock;
+use rushmem_config::DoorbellKind;
+use rushmem_device::abi::DevAddr;
+use rushmem_error::{NicError, RdmaError, Result, errno_text};
+use rushmem_machine::{Machine, Mapping, PageKind};
+use rushmem_mlx5::doorbell::uar;
+
+use super::context::Context;
+use super::doorbell::{DoorbellProxy, DoorbellWord, store_register};
+use super::ffi::{self, uar_type};
+use super::remedy::{SEE_DMESG, last_errno};
+use crate::provider::{DoorbellForm, DoorbellWriter, MappedDoorbell, QpDoorbell, Uar};
+
+const PAGE: usize = 4096;
+
+/// Types of UAR pages, best first: separate and uncached, shared and uncached, separate with write combining.
+const TYPES: [(u32, &str); 3] =
+    [(uar_type::NC_DEDICATED, "NC_DEDICATED"), (uar_type::NC, "NC"), (uar_type::BF, "BF")];
+
+const REMEDY: &str = "To let a GPU ring, load the NVIDIA driver with NVreg_RegistryDwords=\"PeerMappingOverride=1\". Or use \
+     RUSHMEM_DOORBELL=auto, which lets a CPU thread ring if the GPU cannot";
+
+/// A function that allocates a page of a type, or returns the reason why it cannot.
+type AllocPage = Box<dyn Fn(u32) -> Result<Page, String> + Send + Sync>;
+
+/// The UAR pages of one opened device.
+pub(super) struct Doorbells {
+    /// Name of the device.
+    nic: String,
+    alloc_page: AllocPage,
+    kind: DoorbellKind,
+    /// Pages that are mapped for kernels. libmlx5 may return the same page again, and then its mapping is reused.
+    mapped: Mutex<Vec<Weak<Mapped>>>,
+    proxy: Mutex<Option<Arc<DoorbellProxy>>>,
+    /// The last description in the log.
+    description: Mutex<Option<String>>,
+}
+
+impl Doorbells {
+    pub(super) fn new(context: &Arc<Context>, kind: DoorbellKind) -> Self {
+        let (nic, context) = (context.title().into(), Arc::clone(context));
+        Self::with_source(nic, Box::new(move |flags| DevxUarPage::alloc(&context, flags)), kind)
+    }
+
+    fn with_source(nic: String, alloc_page: AllocPage, kind: DoorbellKind) -> Self {
+        let (mapped, proxy, description) = Default::default();
+        Self { nic, alloc_page, kind, mapped, proxy, description }
+    }
+
+    /// Allocates a UAR page for kernels of `machine`.
+    ///
+    /// The setting `doorbell` selects the writer of the register: kernels (`gpu`) or a CPU thread (`cpu`). With `auto`, the
+    /// thread writes only if kernels cannot, or with the reason `kernels_fail`.
+    pub(super) fn alloc_uar(
+        &self,
+        machine: &dyn Machine,
+        kernels_fail: Option<&str>,
+    ) -> Result<Box<dyn Uar>> {
+        let mut attempts = Vec::from_iter(kernels_fail.map(String::from));
+        if self.kind != DoorbellKind::Cpu && kernels_fail.is_none() {
+            for (flags, name) in TYPES {
+                match self.alloc_mapped(machine, flags, name) {
+                    Ok(uar) => return Ok(uar),
+                    Err(mut failed) => attempts.append(&mut failed),
+                }
+            }
+        }
+        if self.kind == DoorbellKind::Gpu {
+            return Err(self.failed("letting kernels ring the doorbell", attempts, REMEDY));
+        }
+        let mut refused = Vec::new();
+        for (flags, name) in TYPES {
+            match self.alloc(flags, name) {
+                Ok(page) => {
+                    let proxy = self.proxy(machine, name, &attempts)?;
+                    let cause = (!attempts.is_empty()).then(|| attempts.join("; "));
+                    return Ok(Box::new(ProxiedUar { proxy, page: Arc::new(page), cause }));
+                }
+                Err(why) => refused.push(why),
+            }
+        }
+        let remedy = format!("If the device has no page left, end other processes that use it. {SEE_DMESG}");
+        Err(self.failed("allocating a UAR page", refused, &remedy))
+    }
+
+    fn failed(&self, action: &str, attempts: Vec<String>, remedy: &str) -> rushmem_error::Error {
+        let nic = self.nic.clone();
+        let error = RdmaError::Attempts { nic, action: action.into(), attempts, remedy: remedy.into() };
+        NicError::from(error).into()
+    }
+
+    fn alloc(&self, flags: u32, name: &str) -> Result<Page, String> {
+        (self.alloc_page)(flags).map_err(|why| format!("mlx5dv_devx_alloc_uar of type {name}: {why}"))
+    }
+
+    /// Allocates a page and maps it for kernels. Returns the failed attempts if that is not possible.
+    fn alloc_mapped(
+        &self,
+        machine: &dyn Machine,
+        flags: u32,
+        name: &str,
+    ) -> Result<Box<dyn Uar>, Vec<String>> {
+        let page = self.alloc(flags, name).map_err(|why| vec![why])?;
+        let mut known = lock(&self.mapped);
+        known.retain(|mapped| mapped.strong_count() != 0);
+        let same = |mapped: &Arc<Mapped>| mapped.page.base() == page.base();
+        if let Some(mapped) = known.iter().filter_map(Weak::upgrade).find(same) {
+            return Ok(Box::new(MappedUar(mapped)));
+        }
+        let mut attempts = Vec::new();
+        // The page of a software device is memory and cannot be mapped as registers.
+        for kind in [PageKind::Registers, PageKind::Memory] {
+            // SAFETY: `page` keeps the UAR page mapped, and `Mapped` drops it after the mapping.
+            match unsafe { machine.map_page(page.base(), kind) } {
+                Ok(mapping) => {
+                    let writers = if machine.is_gpu() { "the GPU writes" } else { "native kernels write" };
+                    self.log(format!("{writers} to a register of type {name}, mapped as {kind:?}"));
+                    let mapped = Arc::new(Mapped { mapping, page });
+                    known.push(Arc::downgrade(&mapped));
+                    return Ok(Box::new(MappedUar(mapped)));
+                }
+                Err(error) => attempts.push(format!("type {name} as {kind:?}: {error}")),
+            }
+        }
+        Err(attempts)
+    }
+
+    /// Returns the thread that rings for kernels, and starts it if needed. `attempts` says why kernels cannot ring.
+    fn proxy(&self, machine: &dyn Machine, name: &str, attempts: &[String]) -> Result<Arc<DoorbellProxy>> {
+        let mut slot = lock(&self.proxy);
+        if let Some(proxy) = &*slot {
+            return Ok(Arc::clone(proxy));
+        }
+        let proxy = Arc::new(DoorbellProxy::start(machine)?);
+        let delay = proxy.measure(machine)?;
+        let cause = if attempts.is_empty() { "RUSHMEM_DOORBELL=cpu".into() } else { attempts.join("; ") };
+        self.log(format!(
+            "a CPU thread writes them for kernels to a register of type {name}, with a delay of {delay:.1?} ({cause})"
+        ));
+        *slot = Some(Arc::clone(&proxy));
+        Ok(proxy)
+    }
+
+    /// Logs how kernels ring, if it has changed.
+    fn log(&self, description: String) {
+        let mut last = lock(&self.description);
+        if last.as_ref() != Some(&description) {
+            tracing::info!("{}: doorbells: {description}", self.nic);
+            *last = Some(description);
+        }
+    }
+
+    /// Returns a description of how kernels ring, once a page has been allocated.
+    pub(super) fn description(&self) -> Option<String> {
+        lock(&self.description).clone()
+    }
+}
+
+/// A UAR page of the device, mapped for the CPU.
+struct Page {
+    id: u32,
+    /// The doorbell register.
+    register: *mut u64,
+    /// Frees the page on drop.
+    _owner: Box<dyn Send + Sync>,
+}
+
+// SAFETY: any thread may write to the register at any time, with whole stores.
+unsafe impl Send for Page {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Page {}
+
+impl Page {
+    /// Returns the first byte of the page with the register.
+    fn base(&self) -> *mut u8 {
+        let register = self.register.cast::<u8>();
+        register.wrapping_sub(register as usize % PAGE)
+    }
+
+    /// Returns the register for doorbells of a form. libmlx5 names the one for doorbells with a record.
+    fn register(&self, form: DoorbellForm) -> *mut u64 {
+        match form {
+            DoorbellForm::Record => self.register,
+            DoorbellForm::NoRecord => self.base().wrapping_add(uar::NO_DBR).cast(),
+        }
+    }
+
+    /// Writes `doorbell` to the register of its form from the CPU.
+    fn ring(&self, form: DoorbellForm, doorbell: u64) {
+        // SAFETY: the page of the register is live.
+        unsafe { store_register(self.register(form), doorbell) };
+    }
+}
+
+/// A UAR page of libmlx5. It is freed on drop.
+struct DevxUarPage {
+    raw: NonNull<ffi::DevxUar>,
+    context: Arc<Context>,
+}
+
+// SAFETY: the structure never changes, and libmlx5 locks internally.
+unsafe impl Send for DevxUarPage {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for DevxUarPage {}
+
+impl DevxUarPage {
+    /// Allocates a page (`mlx5dv_devx_alloc_uar`).
+    fn alloc(context: &Arc<Context>, flags: u32) -> Result<Page, String> {
+        // SAFETY: the context is open.
+        let raw = NonNull::new(unsafe { ffi::mlx5dv_devx_alloc_uar(context.raw(), flags) });
+        let raw = raw.ok_or_else(|| errno_text(last_errno()))?;
+        let owner = Self { raw, context: Arc::clone(context) };
+        let uar = owner.uar();
+        Ok(Page { id: uar.page_id, register: uar.reg_addr.cast(), _owner: Box::new(owner) })
+    }
+
+    fn uar(&self) -> &ffi::DevxUar {
+        // SAFETY: the page is live.
+        unsafe { self.raw.as_ref() }
+    }
+}
+
+impl Drop for DevxUarPage {
+    fn drop(&mut self) {
+        tracing::trace!("{}: freeing UAR page {}", self.context.title(), self.uar().page_id);
+        // SAFETY: `mlx5dv_devx_alloc_uar` made the page, and it is freed once.
+        unsafe { ffi::mlx5dv_devx_free_uar(self.raw.as_ptr()) };
+    }
+}
+
+/// A UAR page that is mapped for kernels. Its fields drop in order: the mapping before the page.
+struct Mapped {
+    mapping: Box<dyn Mapping>,
+    page: Page,
+}
+
+/// A UAR page with a register that kernels write to.
+struct MappedUar(Arc<Mapped>);
+
+impl Uar for MappedUar {
+    fn page_id(&self) -> u32 {
+        self.0.page.id
+    }
+
+    fn doorbell(&self, _: &dyn Machine, form: DoorbellForm) -> Result<Box<dyn QpDoorbell>> {
+        let page = &self.0.page;
+        let offset = page.register(form) as usize - page.base() as usize;
+        Ok(Box::new(MappedDoorbell(self.0.mapping.addr().add(offset as u64))))
+    }
+
+    fn ring(&self, form: DoorbellForm, doorbell: u64) -> Result<()> {
+        self.0.page.ring(form, doorbell);
+        Ok(())
+    }
+}
+
+/// A UAR page with a register that the CPU thread writes to.
+struct ProxiedUar {
+    proxy: Arc<DoorbellProxy>,
+    page: Arc<Page>,
+    /// The reason why kernels do not write, unless the settings require that.
+    cause: Option<String>,
+}
+
+impl Uar for ProxiedUar {
+    fn writer(&self) -> DoorbellWriter {
+        DoorbellWriter::CpuThread { cause: self.cause.clone() }
+    }
+
+    fn page_id(&self) -> u32 {
+        self.page.id
+    }
+
+    fn doorbell(&self, machine: &dyn Machine, form: DoorbellForm) -> Result<Box<dyn QpDoorbell>> {
+        // SAFETY: the page keeps the register mapped, and `ProxiedDoorbell` drops it after the word.
+        let word = unsafe { self.proxy.word(machine, self.page.register(form)) }?;
+        Ok(Box::new(ProxiedDoorbell { word, _proxy: Arc::clone(&self.proxy), _page: Arc::clone(&self.page) }))
+    }
+
+    fn ring(&self, form: DoorbellForm, doorbell: u64) -> Result<()> {
+        self.page.ring(form, doorbell);
+        Ok(())
+    }
+}
+
+/// The doorbell word of one QP. With a common word, one QP could overwrite the doorbell of another.
+///
+/// Its fields drop in order: the word before the page.
+struct ProxiedDoorbell {
+    word: DoorbellWord,
+    _proxy: Arc<DoorbellProxy>,
+    _page: Arc<Page>,
+}
+
+impl QpDoorbell for ProxiedDoorbell {
+    fn register(&self) -> DevAddr {
+        self.word.addr()
+    }
+
+    fn set_in_use(&self, is_used: bool) {
+        self.word.set_in_use(is_used);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use rushmem_machine::{LimitedMachine, Region};
+
+    /// Offset of the register in its page.
+    const REGISTER: u64 = 0x800;
+
+    /// Returns the doorbells of a device that uses `page` for all UAR pages.
+    fn device(page: &Region, kind: DoorbellKind) -> Doorbells {
+        let page = page.clone();
+        let alloc_page = move |_| {
+            let start = page.memory.host_ptr().unwrap().as_ptr();
+            let register = start.wrapping_add(REGISTER as usize).cast();
+            Ok(Page { id: 7, register, _owner: Box::new(page.clone()) })
+        };
+        Doorbells::with_source("a device".into(), Box::new(alloc_page), kind)
+    }
+
+    /// Rings like a native kernel.
+    fn ring(doorbell: &dyn QpDoorbell, value: u64) {
+        // SAFETY: the doorbell is live, and its word is in the CPU's address space here.
+        unsafe { &*doorbell.register().ptr::<AtomicU64>() }.store(value, Ordering::Release);
+    }
+
+    /// Returns the last value of the register.
+    fn register_value(page: &Region) -> u64 {
+        let mut value = 0;
+        page.read(REGISTER, bytemuck::bytes_of_mut(&mut value)).unwrap();
+        value
+    }
+
+    #[test]
+    fn thread_rings_if_kernels_cannot() {
+        let (page, machine) = (Region::host(PAGE as u64).unwrap(), LimitedMachine::with_pages(|_| false));
+        let doorbells = device(&page, DoorbellKind::Auto);
+        let uar = doorbells.alloc_uar(&machine, None).unwrap();
+        let writer = uar.writer();
+        assert!(matches!(&writer, DoorbellWriter::CpuThread { cause: Some(_) }), "{writer:?}");
+        let qps = [(); 2].map(|()| uar.doorbell(&machine, DoorbellForm::Record).unwrap());
+        for (doorbell, value) in qps.iter().zip([0x1234, u64::MAX]) {
+            assert!(doorbell.register() != page.addr.add(REGISTER));
+            doorbell.set_in_use(true);
+            ring(&**doorbell, value);
+            let start = Instant::now();
+            while register_value(&page) != value {
+                assert!(start.elapsed() < Duration::from_secs(20), "{value:#x} did not arrive");
+                std::thread::yield_now();
+            }
+        }
+        let description = doorbells.description().unwrap();
+        assert!(description.starts_with("a CPU thread writes them for kernels"), "{description}");
+        for (_, name) in TYPES {
+            for kind in ["Registers", "Memory"] {
+                let why =
+                    format!("type {name} as {kind}: a mapping is not available: this machine maps nothing");
+                assert!(description.contains(&why), "{why:?} is not in {description:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn kernels_ring_a_mapped_register() {
+        let page = Region::host(PAGE as u64).unwrap();
+        for (pages, kind) in
+            [((|_| true) as fn(_) -> _, "Registers"), (|kind| kind == PageKind::Memory, "Memory")]
+        {
+            let machine = LimitedMachine::with_pages(pages);
+            for setting in [DoorbellKind::Auto, DoorbellKind::Gpu] {
+                let doorbells = device(&page, setting);
+                let uar = doorbells.alloc_uar(&machine, None).unwrap();
+                for (form, register) in [(DoorbellForm::Record, REGISTER), (DoorbellForm::NoRecord, 0x600)] {
+                    let doorbell = uar.doorbell(&machine, form).unwrap();
+                    assert!(doorbell.register() == page.addr.add(register));
+                }
+                let expected =
+                    format!("native kernels write to a register of type NC_DEDICATED, mapped as {kind}");
+                assert_eq!(doorbells.description().unwrap(), expected);
+            }
+        }
+    }
+
+    #[test]
+    fn fails_with_a_remedy_if_kernels_must_ring_but_cannot() {
+        let (page, machine) = (Region::host(PAGE as u64).unwrap(), LimitedMachine::with_pages(|_| false));
+        let error = device(&page, DoorbellKind::Gpu).alloc_uar(&machine, None).err().unwrap().to_string();
+        assert!(error.starts_with("a device: letting kernels ring the doorbell"), "{error}");
+        assert!(error.contains("type BF as Memory: a mapping is not available"), "{error}");
+        assert!(error.contains(REMEDY), "{error}");
+    }
+}

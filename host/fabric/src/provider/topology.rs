@@ -1,0 +1,182 @@
+//! The assignment of NICs to PEs: the nearest NICs to the PE's GPU on PCIe, evenly distributed.
+
+use std::path::PathBuf;
+
+/// The distance between two devices. A smaller value is nearer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Distance {
+    /// Both are below one bridge, so traffic need not pass the processor. Between them are this many bridges, without the
+    /// common one.
+    Switch(u8),
+    /// Both are below one root complex.
+    RootComplex,
+    /// Both are on one NUMA node.
+    Node,
+    /// They are further apart, or their location is unknown.
+    Other,
+}
+
+impl Distance {
+    /// Returns a phrase for messages.
+    pub fn describe(self) -> &'static str {
+        match self {
+            Self::Switch(_) => "behind the same PCIe switch",
+            Self::RootComplex => "below the same PCIe root",
+            Self::Node => "on the same NUMA node",
+            Self::Other => "elsewhere in the machine",
+        }
+    }
+}
+
+/// The location of a PCI device in the machine.
+#[derive(Clone, Debug, Default)]
+pub struct PciPath {
+    /// Folder of the device in sysfs, with symbolic links followed.
+    pub sysfs: PathBuf,
+    /// NUMA node, if the system knows it.
+    pub node: Option<u32>,
+}
+
+impl PciPath {
+    /// Returns the location of the device with this folder in sysfs.
+    #[cfg(any(test, feature = "rdma"))]
+    pub fn of(sysfs: PathBuf) -> Self {
+        let text = std::fs::read_to_string(sysfs.join("numa_node")).unwrap_or_default();
+        Self { node: text.trim().parse().ok(), sysfs }
+    }
+
+    /// Returns the location of the PCI device with this address, below this root of sysfs.
+    #[cfg(any(test, feature = "rdma"))]
+    pub fn of_pci(sysfs_root: &std::path::Path, address: &str) -> Self {
+        let link = sysfs_root.join("bus/pci/devices").join(address);
+        Self::of(link.canonicalize().unwrap_or(link))
+    }
+}
+
+/// Returns the root complex above a device, and the bridges between them, from the top.
+fn root_and_bridges(device: &PciPath) -> Option<(&str, Vec<&str>)> {
+    let mut parts = device.sysfs.iter().filter_map(|part| part.to_str());
+    let root = parts.find(|part| part.starts_with("pci") && part.contains(':'))?;
+    let mut bridges: Vec<_> = parts.collect();
+    bridges.pop();
+    Some((root, bridges))
+}
+
+/// Returns the distance between two devices.
+pub fn distance(a: &PciPath, b: &PciPath) -> Distance {
+    if let (Some((root_a, bridges_a)), Some((root_b, bridges_b))) = (root_and_bridges(a), root_and_bridges(b))
+        && root_a == root_b
+    {
+        let common = bridges_a.iter().zip(&bridges_b).take_while(|(a, b)| a == b).count();
+        let between = bridges_a.len() + bridges_b.len() - 2 * common;
+        return if common > 0 { Distance::Switch(between as u8) } else { Distance::RootComplex };
+    }
+    if a.node.is_some() && a.node == b.node { Distance::Node } else { Distance::Other }
+}
+
+/// Assigns the NICs of a node to its PEs. `distances[pe][nic]` are the distances between a PE's GPU and the NICs.
+///
+/// Returns the indices of each PE's NICs, in the order in which the PE uses them. Each PE gets the `wanted` nearest NICs,
+/// or all if there are fewer. Among equally near NICs it gets the one with the fewest PEs so far. A NIC without a PE
+/// becomes a spare of the nearest PE, behind the NICs that the PE uses.
+pub fn assign(distances: &[Vec<Distance>], wanted: usize) -> Vec<Vec<usize>> {
+    let nics = distances.iter().map(Vec::len).max().unwrap_or(0);
+    let mut load = vec![0; nics];
+    let mut assigned: Vec<Vec<usize>> = vec![Vec::new(); distances.len()];
+    for _ in 0..wanted {
+        for (mine, row) in assigned.iter_mut().zip(distances) {
+            let others = (0..row.len()).filter(|nic| !mine.contains(nic));
+            if let Some(nic) = others.min_by_key(|&nic| (row[nic], load[nic])) {
+                mine.push(nic);
+                load[nic] += 1;
+            }
+        }
+    }
+    for nic in (0..nics).filter(|&nic| load[nic] == 0) {
+        let pes = 0..distances.len();
+        if let Some(pe) = pes.min_by_key(|&pe| (distances[pe][nic], assigned[pe].len())) {
+            assigned[pe].push(nic);
+        }
+    }
+    assigned
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Creates a tree in sysfs: two sockets with two root complexes each, one of them with a switch for GPU and NIC.
+    fn tree() -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        let devices = [
+            ("pci0000:3a/0000:3a:00.0/0000:3b:00.0/0000:3c:00.0/0000:3d:00.0", 0),
+            ("pci0000:3a/0000:3a:00.0/0000:3b:00.0/0000:3c:01.0/0000:3e:00.0", 0),
+            // A second switch behind the first.
+            ("pci0000:3a/0000:3a:00.0/0000:3b:00.0/0000:3c:02.0/0000:41:00.0/0000:42:00.0/0000:43:00.0", 0),
+            ("pci0000:3a/0000:3a:01.0/0000:40:00.0", 0),
+            ("pci0000:5a/0000:5a:00.0/0000:5b:00.0", 0),
+            ("pci0000:9a/0000:9a:00.0/0000:9b:00.0", 1),
+            ("pci0000:9b/0000:9b:00.0/0000:ff:00.0", -1),
+        ];
+        std::fs::create_dir_all(root.path().join("bus/pci/devices")).unwrap();
+        for (path, node) in devices {
+            let folder = root.path().join("devices").join(path);
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::write(folder.join("numa_node"), format!("{node}\n")).unwrap();
+            let link = root.path().join("bus/pci/devices").join(folder.file_name().unwrap());
+            std::os::unix::fs::symlink(&folder, link).unwrap();
+        }
+        root
+    }
+
+    #[test]
+    fn distances_follow_the_tree() {
+        let root = tree();
+        let gpu = PciPath::of_pci(root.path(), "0000:3d:00.0");
+        assert_eq!(gpu.node, Some(0));
+        for (address, wanted) in [
+            ("0000:3e:00.0", Distance::Switch(2)),
+            ("0000:43:00.0", Distance::Switch(4)),
+            ("0000:40:00.0", Distance::RootComplex),
+            ("0000:5b:00.0", Distance::Node),
+            ("0000:9b:00.0", Distance::Other),
+            ("0000:ff:00.0", Distance::Other),
+            ("0000:aa:00.0", Distance::Other),
+        ] {
+            let nic = PciPath::of_pci(root.path(), address);
+            assert_eq!(distance(&gpu, &nic), wanted, "{address}");
+            assert_eq!(distance(&nic, &gpu), wanted, "{address}");
+        }
+        assert!(
+            Distance::Switch(2) < Distance::Switch(4)
+                && Distance::Switch(9) < Distance::RootComplex
+                && Distance::Node < Distance::Other
+        );
+        assert_eq!(distance(&PciPath::default(), &PciPath::default()), Distance::Other);
+    }
+
+    #[test]
+    fn assigns_near_nics_evenly() {
+        use Distance::Other;
+        const SWITCH: Distance = Distance::Switch(2);
+        let nearest = |n: usize, nics: usize| -> Vec<_> {
+            (0..nics).map(|i| if i == n { SWITCH } else { Other }).collect()
+        };
+        // One NIC beside each GPU.
+        let own: Vec<_> = (0..4).map(|pe| nearest(pe, 4)).collect();
+        assert_eq!(assign(&own, 1), [[0], [1], [2], [3]]);
+        assert_eq!(assign(&own, 2), [[0, 1], [1, 0], [2, 3], [3, 2]]);
+        // Two GPUs and two NICs behind a switch, and two NICs elsewhere, which are spares.
+        let pairs = vec![vec![Other, SWITCH, Other, SWITCH]; 2];
+        assert_eq!(assign(&pairs, 1), [[1, 0], [3, 2]]);
+        assert_eq!(assign(&pairs, 2), [[1, 3, 0], [3, 1, 2]]);
+        // Behind one switch, the NIC behind fewer bridges comes first.
+        assert_eq!(assign(&[vec![Distance::Switch(4), SWITCH]], 1), [[1, 0]]);
+        // All equally near: more NICs than PEs, and fewer.
+        assert_eq!(assign(&vec![vec![Other; 5]; 2], 1), [vec![0, 2, 4], vec![1, 3]]);
+        assert_eq!(assign(&vec![vec![Other; 2]; 5], 1), [[0], [1], [0], [1], [0]]);
+        assert_eq!(assign(&vec![vec![Other; 3]; 2], 2), [[0, 2], [1, 0]]);
+        assert_eq!(assign(&[vec![Other; 2]], 5), [[0, 1]]);
+        assert_eq!(assign(&[vec![], vec![]], 1), [vec![], Vec::<usize>::new()]);
+    }
+}

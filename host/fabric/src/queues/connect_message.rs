@@ -1,0 +1,127 @@
+//! The messages by which two PEs connect their QPs.
+//!
+//! A message about a QP takes 26 bytes. All numbers are little-endian.
+
+use super::rail::QpAddress;
+
+/// First byte of every connect message. Messages for other readers begin with other bytes.
+const TAG: u8 = 0xc0;
+/// Bits of the second byte.
+const READY: u8 = 1;
+const UNORDERED: u8 = 2;
+const FAILED: u8 = 4;
+/// Bytes of tag, bits, epoch and set.
+const HEAD: usize = 14;
+/// Longest cause of a failure, in bytes. Longer ones are cut.
+const LONGEST_CAUSE: usize = 4096;
+
+/// A message about the QP of one set between two PEs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConnectMessage {
+    /// Number of resets when the message was written. Messages from before a reset are discarded.
+    pub(super) epoch: u64,
+    pub(super) set: u32,
+    pub(super) status: QpStatus,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum QpStatus {
+    /// The writer's QP.
+    Qp {
+        address: QpAddress,
+        ready: bool,
+        /// Whether WRITEs from or to the writer's QP may land out of order. Known once it is ready.
+        unordered: bool,
+    },
+    /// The writer cannot connect.
+    Failed { why: String },
+}
+
+/// Returns the beginning of `text`, at most `limit` bytes.
+pub(super) fn cut(text: &str, limit: usize) -> &str {
+    let end = (0..=text.len().min(limit)).rev().find(|&end| text.is_char_boundary(end));
+    &text[..end.unwrap_or(0)]
+}
+
+impl ConnectMessage {
+    /// Returns the bytes of the message.
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let (bits, rest) = match &self.status {
+            QpStatus::Qp { address: QpAddress { qpn, psn, ece }, ready, unordered } => {
+                let bits = (u8::from(*ready) * READY) | (u8::from(*unordered) * UNORDERED);
+                (bits, [&qpn.to_le_bytes()[..], &psn.to_le_bytes(), &ece.to_le_bytes()].concat())
+            }
+            QpStatus::Failed { why } => (FAILED, cut(why, LONGEST_CAUSE).as_bytes().to_vec()),
+        };
+        [&[TAG, bits][..], &self.epoch.to_le_bytes(), &self.set.to_le_bytes(), &rest].concat()
+    }
+
+    /// Decodes a message. Returns `None` if the bytes are none.
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        let (&[TAG, bits, ref head @ ..], rest) = bytes.split_first_chunk::<HEAD>()? else { return None };
+        let (epoch, set) = head.split_first_chunk::<8>()?;
+        let (epoch, set) = (u64::from_le_bytes(*epoch), u32::from_le_bytes(set.try_into().ok()?));
+        let status = match bits {
+            FAILED if rest.len() <= LONGEST_CAUSE => {
+                QpStatus::Failed { why: String::from_utf8(rest.to_vec()).ok()? }
+            }
+            bits if bits & !(READY | UNORDERED) == 0 => {
+                let words: &[[u8; 4]; 3] = rest.as_chunks().0.try_into().ok()?;
+                let [qpn, psn, ece] = words.map(u32::from_le_bytes);
+                let is_exact = rest.len() == size_of_val(words);
+                let address = QpAddress { qpn, psn, ece };
+                is_exact.then_some(QpStatus::Qp {
+                    address,
+                    ready: bits & READY != 0,
+                    unordered: bits & UNORDERED != 0,
+                })?
+            }
+            _ => return None,
+        };
+        Some(Self { epoch, set, status })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn status() -> impl Strategy<Value = QpStatus> {
+        let qp = (any::<[u32; 3]>(), any::<[bool; 2]>()).prop_map(|([qpn, psn, ece], [ready, unordered])| {
+            QpStatus::Qp { address: QpAddress { qpn, psn, ece }, ready, unordered }
+        });
+        prop_oneof![qp, ".{0,40}".prop_map(|why| QpStatus::Failed { why })]
+    }
+
+    proptest! {
+        #[test]
+        fn messages_survive(epoch: u64, set: u32, status in status()) {
+            let message = ConnectMessage { epoch, set, status };
+            let bytes = message.encode();
+            prop_assert_eq!(ConnectMessage::decode(&bytes), Some(message.clone()));
+            if let QpStatus::Qp { .. } = message.status {
+                prop_assert_eq!(bytes.len(), 26);
+                for wrong in [&bytes[..25], &[&bytes[..], &[0]].concat()] {
+                    prop_assert_eq!(ConnectMessage::decode(wrong), None);
+                }
+            }
+        }
+
+        #[test]
+        fn any_bytes_decode_to_themselves_or_to_nothing(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+            if let Some(message) = ConnectMessage::decode(&bytes) {
+                prop_assert_eq!(message.encode(), bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn a_long_cause_is_cut() {
+        let status = QpStatus::Failed { why: "ü".repeat(LONGEST_CAUSE) };
+        let bytes = ConnectMessage { epoch: 1, set: 2, status }.encode();
+        assert_eq!(bytes.len(), HEAD + LONGEST_CAUSE);
+        assert!(ConnectMessage::decode(&bytes).is_some());
+    }
+}

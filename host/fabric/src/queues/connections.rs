@@ -1,0 +1,755 @@
+//! Connections between QPs, each made at its first use.
+//!
+//! The [workers](super::workers) call this module, for different QPs at the same time. Either PE may begin, or both at once. There is one kind of message: "this is
+//! my QP number; I am ready, or not yet".
+//!
+//! ```text
+//! A wants a connection                 B
+//!   makes its QP       -- not yet -->  makes its QP, connects it to A's
+//!   connects it to B's <-- ready ----
+//!   tells its kernels  --- ready --->  tells its kernels
+//! ```
+//!
+//! A QP is ready once it accepts packets (RTR). A PE publishes a connection to its kernels when both ends are ready. A
+//! packet sent earlier would be lost and wait for the retransmission timer.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use rushmem_base::{Pes, lock};
+use rushmem_device::abi::{QpDesc, qp_flags, reserved};
+use rushmem_error::{Error, Result};
+use rushmem_machine::Region;
+use rushmem_mlx5::av::AvSeg;
+use rushmem_mlx5::prm::qp::ServiceType;
+
+use super::connect_message::{ConnectMessage, QpStatus};
+use super::dc::address_vector;
+use super::drain::Drain;
+use super::flush::{Flush, RemoteEnd};
+use super::info::QpInfo;
+use super::pe_nics::PeNics;
+use super::rail::{NicInfo, PeerNic, Qp, QpAddress, Rail, RetryPolicy};
+use super::{Handshakes, Shape, StateMap};
+use crate::provider::{Keys, NicEvent};
+
+/// A message and its receiver.
+pub(super) type Outgoing = (u32, ConnectMessage);
+
+/// The state of one QP to a peer.
+#[derive(Default)]
+struct QpConnection {
+    /// The QP and the number of its slot on the PE.
+    pair: Option<(Qp, u64)>,
+    /// Set once the QP accepts packets.
+    ready: bool,
+    /// Set once the peer knows that.
+    ready_sent: bool,
+    peer_ready: bool,
+    /// Set if the firmware of either end lets WRITEs land out of order.
+    unordered: bool,
+    /// Set once kernels may use it.
+    published: bool,
+    failed: bool,
+}
+
+/// All QPs of a PE. Fields drop in order: QPs before rails.
+///
+/// Each QP has a lock of its own. So the commands for one QP delay no other.
+pub struct Connections {
+    connections: Vec<Mutex<QpConnection>>,
+    /// By rail.
+    flushes: Vec<Mutex<Flush>>,
+    rails: Vec<Rail>,
+    /// Allocated slots, by rail.
+    used: Vec<AtomicU64>,
+    /// Set, by QP, once a request of a kernel has been taken.
+    taken: Vec<AtomicBool>,
+    /// Number of QPs that kernels may request and that are not published.
+    missing: AtomicUsize,
+    /// By PE, then by rail.
+    nics: Vec<PeerNic>,
+    /// Addresses of the DC targets, by PE, then by rail. Empty without DC initiators.
+    targets: Vec<AvSeg>,
+    state: Arc<StateMap>,
+    handshakes: Arc<Handshakes>,
+    shape: Shape,
+    me: u32,
+    retries: RetryPolicy,
+    /// Set for P2P peers to which no kernel posts.
+    p2p: Vec<bool>,
+    /// Set, by QP, if no kernel of this PE may post to it. The peer may still use it in the other direction.
+    closed: Vec<AtomicBool>,
+    /// Number of resets.
+    epoch: AtomicU64,
+}
+
+impl Connections {
+    /// Creates the unconnected QPs of a PE. `nics` describes the NICs of all PEs.
+    pub fn new(
+        rails: Vec<Rail>,
+        nics: &[PeNics],
+        state: Arc<StateMap>,
+        handshakes: Arc<Handshakes>,
+        shape: Shape,
+        me: u32,
+        retries: RetryPolicy,
+    ) -> Self {
+        let all = 0..shape.entries();
+        let used = rails.iter().map(|_| AtomicU64::new(0)).collect();
+        let flushes = rails.iter().map(|_| Mutex::default()).collect();
+        let p2p = vec![false; shape.n_pes as usize];
+        Self {
+            connections: all.clone().map(|_| Mutex::default()).collect(),
+            flushes,
+            rails,
+            used,
+            taken: all.clone().map(|_| AtomicBool::default()).collect(),
+            missing: AtomicUsize::new(shape.qps() as usize),
+            nics: nics.iter().flat_map(|pe| &pe.rails).map(NicInfo::for_peers).collect(),
+            targets: Vec::new(),
+            state,
+            handshakes,
+            shape,
+            me,
+            retries,
+            p2p,
+            closed: all.map(|_| AtomicBool::default()).collect(),
+            epoch: AtomicU64::new(0),
+        }
+    }
+
+    /// Excludes the PEs that are true in `p2p`, because no kernel posts to them.
+    pub fn without_p2p_peers(mut self, p2p: Vec<bool>) -> Self {
+        self.p2p = p2p;
+        self.missing = AtomicUsize::new(self.usable().len());
+        self
+    }
+
+    /// Finds the paths of DC initiators to the targets of all peers.
+    ///
+    /// # Errors
+    /// - [`Error::Unavailable`] if a peer has no target.
+    /// - The errors of the NICs.
+    pub fn with_targets(mut self) -> Result<Self> {
+        if self.shape.is_dc() {
+            let find = |(i, nic): (usize, &PeerNic)| {
+                let (pe, rail) = (i / self.rails.len(), i % self.rails.len());
+                let missing = || Error::Unavailable {
+                    what: format!("the DC target of PE {pe}"),
+                    why: "the PE has not sent its number".into(),
+                };
+                let target = nic.target.ok_or_else(missing)?;
+                Ok(address_vector(self.rails[rail].nic(), &nic.port, target)?)
+            };
+            self.targets = self.nics.iter().enumerate().map(find).collect::<Result<_>>()?;
+            // Peers can write as soon as they know the targets.
+            self.flushes.iter().for_each(|flush| lock(flush).note_qp());
+        }
+        Ok(self)
+    }
+
+    /// Limits kernels to `peers` when they post through these QPs. DC initiators reach all PEs, and no PE takes a QP of its own.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] if a QP to another PE is already connected.
+    pub(super) fn limit(&self, qps: Range<usize>, peers: &[u32]) -> Result<()> {
+        if self.shape.is_dc() {
+            return Ok(());
+        }
+        let others: Vec<usize> = qps.filter(|&i| !peers.contains(&self.place(i).0)).collect();
+        if let Some(&i) = others.iter().find(|&&i| lock(&self.connections[i]).published) {
+            let why =
+                format!("the QP to PE {} is already connected; set RUSHMEM_CONNECT=lazy", self.place(i).0);
+            return Err(Error::Unavailable { what: "a context limited to some PEs".into(), why });
+        }
+        for i in others {
+            let connection = lock(&self.connections[i]);
+            if !connection.published && !self.is_unused(i) {
+                self.missing.fetch_sub(1, Ordering::AcqRel);
+            }
+            self.closed[i].store(true, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Returns whether no kernel posts to QP `i`.
+    fn is_unused(&self, i: usize) -> bool {
+        let first = self.place(i).0;
+        if self.shape.is_dc() {
+            // Each initiator serves several PEs.
+            return first >= self.shape.set_qps();
+        }
+        self.is_closed(i) || self.p2p[first as usize]
+    }
+
+    /// Returns whether no kernel of this PE may post to QP `i`.
+    fn is_closed(&self, i: usize) -> bool {
+        self.closed[i].load(Ordering::Acquire)
+    }
+
+    /// Returns whether a PE of the job has relaxed keys.
+    pub fn has_relaxed_keys(&self) -> bool {
+        self.nics.iter().any(|nic| nic.relaxed_keys)
+    }
+
+    /// Returns whether the queues of a rail are in GPU memory.
+    pub fn on_gpu(&self) -> bool {
+        self.rails.iter().any(Rail::is_on_gpu)
+    }
+
+    /// Returns the NIC of a rail of `peer`.
+    fn nic(&self, peer: u32, rail: usize) -> &PeerNic {
+        &self.nics[peer as usize * self.rails.len() + rail]
+    }
+
+    /// Returns the peer of QP `i`, or the first peer of a DC initiator, and its set.
+    fn place(&self, i: usize) -> (u32, u32) {
+        let n = self.shape.n_pes as usize;
+        ((i % n) as u32, (i / n) as u32)
+    }
+
+    /// Returns the descriptors of all QPs that kernels need from the start.
+    pub fn descriptors(&self) -> Vec<QpDesc> {
+        let describe = |i: usize| {
+            let (peer, set) = self.place(i);
+            let rail = self.shape.rail(set.into());
+            let (mine, theirs) = (self.rails[rail].keys(), self.nic(peer, rail));
+            let first = u64::from(set) * u64::from(self.shape.n_pes);
+            QpDesc {
+                pe_state: self.state.device_state(),
+                handshake: self.handshakes.addr(i),
+                lkey: mine.data().lkey(),
+                rkey: theirs.rkey,
+                peer,
+                log_depth: self.shape.log_depth().into(),
+                flags: self.rails[rail].flags() | if self.shape.is_dc() { qp_flags::DC } else { 0 },
+                rail: rail as u32,
+                strict_lkey: mine.strict().lkey(),
+                strict_rkey: theirs.strict_rkey,
+                target: self.target(peer, rail).copied().unwrap_or_default(),
+                queue: self.state.entry(first + u64::from(self.shape.qp_of(peer))),
+                reserved: [0; 6],
+            }
+        };
+        (0..self.connections.len()).map(describe).collect()
+    }
+
+    /// Returns the address of the DC target of a rail of `peer`, if there is one.
+    fn target(&self, peer: u32, rail: usize) -> Option<&AvSeg> {
+        self.targets.get(peer as usize * self.rails.len() + rail)
+    }
+
+    /// Ends all connections and restores the initial state of all QPs. No kernel may run on any PE.
+    ///
+    /// # Errors
+    /// An error if the machine cannot write its memory.
+    pub(super) fn reset(&self) -> Result<()> {
+        self.epoch.fetch_add(1, Ordering::AcqRel);
+        self.connections.iter().for_each(|connection| *lock(connection) = QpConnection::default());
+        self.flushes.iter().for_each(|flush| lock(flush).reset());
+        for (rail, used) in self.rails.iter().zip(&self.used) {
+            rail.clear_ahead(0..used.swap(0, Ordering::AcqRel))?;
+        }
+        self.taken.iter().for_each(|taken| taken.store(false, Ordering::Release));
+        self.missing.store(self.usable().len(), Ordering::Release);
+        self.handshakes.clear()?;
+        self.state.clear_slots()?;
+        self.state.describe_qps(&self.descriptors())
+    }
+
+    /// Registers `memory` with each NIC.
+    ///
+    /// # Errors
+    /// The errors of the NICs.
+    pub(super) fn register(&self, memory: &Region) -> Result<Vec<Keys>> {
+        self.rails.iter().map(|rail| rail.register(memory)).collect()
+    }
+
+    /// Returns the QPs that kernels may request.
+    pub fn usable(&self) -> Vec<usize> {
+        (0..self.connections.len()).filter(|&i| !self.is_unused(i)).collect()
+    }
+
+    /// Returns whether all QPs that kernels could use are connected.
+    pub fn is_complete(&self) -> bool {
+        self.missing.load(Ordering::Acquire) == 0
+    }
+
+    /// Describes the QPs that kernels could use and that are not connected.
+    pub(super) fn describe_missing(&self) -> String {
+        let is_missing = |i: &usize| !lock(&self.connections[*i]).published;
+        let peers: BTreeSet<u32> =
+            self.usable().into_iter().filter(is_missing).map(|i| self.place(i).0).collect();
+        let first =
+            peers.first().and_then(|&peer| (0..self.connections.len()).find(|&i| self.place(i).0 == peer));
+        let state = first.map_or(String::new(), |i| self.state_of(i, &lock(&self.connections[i])));
+        format!("missing: {}; {state}", Pes(peers.into_iter().collect()))
+    }
+
+    /// Completes everything that kernels have posted to QP `i`. Data is in memory of the peers then: in the heap, and at the
+    /// ends that `others` returns by PE and rail.
+    ///
+    /// # Errors
+    /// The errors of [`Drain::run`].
+    pub fn drain(
+        &self,
+        i: usize,
+        others: impl Fn(u32, usize) -> Vec<RemoteEnd>,
+        until: Instant,
+    ) -> Result<()> {
+        let connection = lock(&self.connections[i]);
+        let Some((pair, _)) = &connection.pair else { return Ok(()) };
+        let (first, set) = self.place(i);
+        let rail = self.shape.rail(set.into());
+        let mut ends = Vec::new();
+        for peer in (first..self.shape.n_pes).step_by(self.shape.set_qps() as usize) {
+            let (nic, target) = (self.nic(peer, rail), self.target(peer, rail));
+            if nic.early_acks {
+                ends.push(((reserved::SINK, nic.strict_rkey), target));
+                ends.extend(others(peer, rail).into_iter().map(|end| (end, target)));
+            }
+        }
+        Drain { state: &self.state, i: i as u64, rail: &self.rails[rail], pair, until }.run(&ends)
+    }
+
+    /// Returns the rails that need a flush.
+    pub(super) fn rails_to_flush(&self) -> Vec<usize> {
+        (0..self.rails.len()).filter(|&rail| lock(&self.flushes[rail]).is_needed(&self.rails[rail])).collect()
+    }
+
+    /// Flushes a rail.
+    ///
+    /// # Errors
+    /// The errors of [`Flush::flush`].
+    pub(super) fn flush(&self, rail: usize, others: Vec<RemoteEnd>, until: Instant) -> Result<()> {
+        lock(&self.flushes[rail]).flush(&self.rails[rail], self.retries, others, until)
+    }
+
+    /// Returns the number of QPs that kernels may use now.
+    pub fn connected(&self) -> usize {
+        self.connections.iter().filter(|connection| lock(connection).published).count()
+    }
+
+    /// Returns the peer and number of a poisoned QP, if there is one.
+    ///
+    /// # Errors
+    /// An error if the QP state cannot be read.
+    pub(super) fn poisoned(&self) -> Result<Option<(u32, u32)>> {
+        for (i, connection) in self.connections.iter().enumerate() {
+            let connection = lock(connection);
+            if connection.published
+                && let Some((pair, _)) = &connection.pair
+                && self.state.read_qp(i as u64)?.poison.word != 0
+            {
+                return Ok(Some((self.place(i).0, pair.address.qpn)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns the peer and number of a QP that has failed: a poisoned one, or one in the state `ERR` of its NIC.
+    ///
+    /// # Errors
+    /// - The errors of [`Connections::poisoned`] and [`Connections::query`].
+    pub(super) fn failed_qp(&self) -> Result<Option<(u32, u32)>> {
+        if let Some(poisoned) = self.poisoned()? {
+            return Ok(Some(poisoned));
+        }
+        let failed = self.query()?.into_iter().find(|qp| qp.state == "ERR");
+        Ok(failed.map(|qp| (qp.peer, qp.qpn)))
+    }
+
+    /// Returns the PE to which a WQE of the DC initiator `qpn` goes: in block `index`, or else the oldest that is not known to
+    /// be complete. Returns `None` if there is no such initiator.
+    ///
+    /// # Errors
+    /// An error if the machine cannot read its memory.
+    pub(super) fn peer_of_wqe(&self, qpn: u32, index: Option<u16>) -> Result<Option<u32>> {
+        if !self.shape.is_dc() {
+            return Ok(None);
+        }
+        for (i, connection) in self.connections.iter().enumerate() {
+            if let Some((dci, _)) = &lock(connection).pair
+                && dci.address.qpn == qpn
+            {
+                let rail = self.shape.rail(self.place(i).1.into());
+                let done = self.state.read_qp(i as u64)?.done.word;
+                let target = self.rails[rail].target_of(dci, index.unwrap_or(done as u16))?;
+                return Ok((0..self.shape.n_pes).find(|&pe| self.target(pe, rail) == Some(&target)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns the number of PRM commands to the NICs so far.
+    pub(super) fn commands(&self) -> u64 {
+        self.rails.iter().map(|rail| rail.nic().commands()).sum()
+    }
+
+    /// Queries the NICs for the QPs that kernels may use now.
+    ///
+    /// # Errors
+    /// The errors of the NICs.
+    pub fn query(&self) -> Result<Vec<QpInfo>> {
+        let mut all = Vec::new();
+        for (i, connection) in self.connections.iter().enumerate() {
+            let connection = lock(connection);
+            let (peer, set) = self.place(i);
+            if connection.published
+                && let Some((pair, _)) = &connection.pair
+            {
+                all.push(self.rails[self.shape.rail(set.into())].query(
+                    pair,
+                    peer,
+                    self.weakness(i, &connection),
+                )?);
+            }
+        }
+        Ok(all)
+    }
+
+    /// Returns the number of resets. A request of an earlier epoch is void.
+    pub(super) fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Acquire)
+    }
+
+    /// Takes the requests of kernels: returns the QPs that they request for the first time.
+    ///
+    /// # Errors
+    /// An error if the handshakes cannot be read.
+    pub fn take_wanted(&self) -> Result<Vec<usize>> {
+        let mut wanted = Vec::new();
+        for (i, taken) in self.taken.iter().enumerate() {
+            if !taken.load(Ordering::Acquire) && self.handshakes.wanted(i)? {
+                taken.store(true, Ordering::Release);
+                wanted.push(i);
+            }
+        }
+        Ok(wanted)
+    }
+
+    /// Takes the events of a rail's NIC.
+    pub(super) fn events(&self, rail: usize) -> Vec<NicEvent> {
+        self.rails[rail].nic().events()
+    }
+
+    /// Returns the names of the rails' NICs.
+    pub(super) fn nic_names(&self) -> Vec<String> {
+        self.rails.iter().map(|rail| rail.nic().name()).collect()
+    }
+
+    /// Returns the number of this PE.
+    pub(super) fn pe(&self) -> u32 {
+        self.me
+    }
+
+    /// Returns the QPs of a rail that exist and that `choose` selects.
+    pub(super) fn find(&self, rail: usize, choose: impl Fn(&Qp) -> bool) -> Vec<usize> {
+        let is_chosen = |(i, connection): &(usize, &Mutex<QpConnection>)| {
+            self.shape.rail(self.place(*i).1.into()) == rail
+                && lock(connection).pair.as_ref().is_some_and(|(pair, _)| choose(pair))
+        };
+        self.connections.iter().enumerate().filter(is_chosen).map(|(i, _)| i).collect()
+    }
+
+    /// Returns a description of QP `i` for messages.
+    pub(super) fn describe(&self, i: usize) -> String {
+        self.describe_qp(i, &lock(&self.connections[i]))
+    }
+
+    fn describe_qp(&self, i: usize, connection: &QpConnection) -> String {
+        let qpn = connection.pair.as_ref().map_or(0, |(pair, _)| pair.address.qpn);
+        match self.shape.is_dc() {
+            true => format!("DC initiator {qpn:#x}"),
+            false => format!("QP {qpn:#x} towards PE {}", self.place(i).0),
+        }
+    }
+
+    /// Describes the first `limit` QPs with operations that kernels do not know to be complete. Leaves out QPs for which
+    /// another thread waits.
+    ///
+    /// # Errors
+    /// An error if the machine cannot read its memory.
+    pub(super) fn in_flight(&self, limit: usize) -> Result<Vec<String>> {
+        let mut found = Vec::new();
+        for (i, connection) in self.connections.iter().enumerate() {
+            let Ok(connection) = connection.try_lock() else { continue };
+            if !connection.published || found.len() == limit {
+                continue;
+            }
+            let words = self.state.read_qp(i as u64)?;
+            let blocks = words.reserved.word.saturating_sub(words.done.word);
+            if words.done.word > 0 && blocks > 0 {
+                found.push(format!(
+                    "{} has {blocks} basic blocks that are not known to be complete",
+                    self.describe_qp(i, &connection)
+                ));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Marks a QP as lost, and informs its peer.
+    pub(super) fn lose(&self, i: usize, why: &str, post: &mut dyn FnMut(Outgoing)) {
+        let mut connection = lock(&self.connections[i]);
+        if connection.published {
+            self.inform_peer(i, why, post);
+        } else if !connection.failed {
+            // Kernels that wait for the connection learn of it as well. Their error is the caller's.
+            let _ = self.fail(i, &mut connection, why, Some(post));
+        }
+        connection.failed = true;
+    }
+
+    /// Begins to connect QP `i`, unless that has begun. A request of an earlier epoch does nothing.
+    ///
+    /// # Errors
+    /// The cause, if the QP cannot be connected. Kernels and the peer are informed.
+    pub fn request(&self, i: usize, epoch: u64, post: &mut dyn FnMut(Outgoing)) -> Result<()> {
+        let (peer, set) = self.place(i);
+        let mut connection = lock(&self.connections[i]);
+        if epoch != self.epoch() {
+            return Ok(());
+        }
+        if self.is_closed(i) {
+            return Err(self.deny(i, "the context is limited to other PEs: see `Pe::context_to`"));
+        }
+        if connection.pair.is_some() || connection.failed {
+            return Ok(());
+        }
+        let connection = &mut *connection;
+        let outcome = self.make(i, connection).and_then(|address| {
+            if self.shape.is_dc() {
+                self.start_initiator(i, connection)?;
+                return self.publish_if_ready(i, connection);
+            }
+            if peer == self.me {
+                self.connect(i, connection, address)?;
+                connection.peer_ready = true;
+                return self.publish_if_ready(i, connection);
+            }
+            let status = QpStatus::Qp { address, ready: false, unordered: false };
+            post((peer, ConnectMessage { epoch, set, status }));
+            Ok(())
+        });
+        outcome.map_err(|error| self.fail(i, connection, &error.to_string(), Some(post)))
+    }
+
+    /// Gives QP `i` up, which was requested `within` ago, unless it is connected or has failed.
+    ///
+    /// # Errors
+    /// The state of the QP, if it is given up. Kernels and the peer are informed.
+    pub(super) fn give_up(
+        &self,
+        i: usize,
+        epoch: u64,
+        within: Duration,
+        post: &mut dyn FnMut(Outgoing),
+    ) -> Result<()> {
+        let mut connection = lock(&self.connections[i]);
+        if epoch != self.epoch() || connection.published || connection.failed {
+            return Ok(());
+        }
+        let state = self.state_of(i, &connection);
+        let why = format!("no connection within {within:?} (RUSHMEM_CONNECT_TIMEOUT): {state}");
+        Err(self.fail(i, &mut connection, &why, Some(post)))
+    }
+
+    /// Returns the state of QP `i`, which is not connected yet, for messages.
+    fn state_of(&self, i: usize, connection: &QpConnection) -> String {
+        let (peer, qp) = (self.place(i).0, self.describe_qp(i, connection));
+        match (&connection.pair, connection.ready) {
+            (None, _) => {
+                format!("this PE has not made its QP towards PE {peer}, because it makes others first")
+            }
+            (Some(_), false) => format!("{qp} waits for the number of the peer's QP"),
+            (Some(_), true) => format!("{qp} accepts packets, but PE {peer} has not told that its QP does"),
+        }
+    }
+
+    /// Returns the number of the QP of set `set` to `peer`.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] if this job has no such QP.
+    pub(super) fn index(&self, peer: u32, set: u32) -> Result<usize> {
+        let i = u64::from(set) * u64::from(self.shape.n_pes) + u64::from(peer);
+        if peer >= self.shape.n_pes || i >= self.shape.entries() {
+            let what = format!("PE {peer} requests QP set {set}, which this job does not have");
+            return Err(Error::misuse("connect", what));
+        }
+        Ok(i as usize)
+    }
+
+    /// Processes a message of PE `from`.
+    ///
+    /// # Errors
+    /// The cause, if a QP cannot be connected. Kernels and the peer are informed.
+    pub fn receive(&self, from: u32, message: ConnectMessage, post: &mut dyn FnMut(Outgoing)) -> Result<()> {
+        let i = self.index(from, message.set)?;
+        let mut connection = lock(&self.connections[i]);
+        if connection.failed || message.epoch != self.epoch() {
+            return Ok(());
+        }
+        let connection = &mut *connection;
+        let (remote, ready) = match message.status {
+            QpStatus::Qp { address, ready, unordered } => {
+                connection.unordered |= unordered;
+                (address, ready)
+            }
+            QpStatus::Failed { why } => {
+                let why = format!("PE {from} reports: {why}");
+                if connection.published {
+                    connection.failed = true;
+                    return Err(Error::ConnectionLost { pe: self.me, peer: from, why });
+                }
+                return Err(self.fail(i, connection, &why, None));
+            }
+        };
+        let outcome = self.advance(i, connection, remote, ready, post);
+        outcome.map_err(|error| self.fail(i, connection, &error.to_string(), Some(post)))
+    }
+
+    fn advance(
+        &self,
+        i: usize,
+        connection: &mut QpConnection,
+        remote: QpAddress,
+        ready: bool,
+        post: &mut dyn FnMut(Outgoing),
+    ) -> Result<()> {
+        let ((peer, set), epoch) = (self.place(i), self.epoch());
+        let mine = self.make(i, connection)?;
+        if !connection.ready {
+            self.connect(i, connection, remote)?;
+        }
+        connection.peer_ready |= ready;
+        if !std::mem::replace(&mut connection.ready_sent, true) {
+            let status = QpStatus::Qp { address: mine, ready: true, unordered: connection.unordered };
+            post((peer, ConnectMessage { epoch, set, status }));
+        }
+        self.publish_if_ready(i, connection)
+    }
+
+    /// Returns the QP's address. Creates the QP if it does not exist.
+    fn make(&self, i: usize, connection: &mut QpConnection) -> Result<QpAddress> {
+        if let Some((pair, _)) = &connection.pair {
+            return Ok(pair.address);
+        }
+        let (peer, set) = self.place(i);
+        let rail = self.shape.rail(set.into());
+        // A QP is made once in an epoch, and there is a slot for each.
+        let slot = self.used[rail].fetch_add(1, Ordering::AcqRel);
+        let service = if self.shape.is_dc() { ServiceType::DCI } else { ServiceType::RC };
+        let pair = self.rails[rail].make(slot, i as u64, service)?;
+        lock(&self.flushes[rail]).note_qp();
+        let address = pair.address;
+        if !self.shape.is_dc() {
+            self.rails[rail].nic().note_peer(address.qpn, peer);
+        }
+        connection.pair = Some((pair, rail as u64 * self.shape.rail_slots() + slot));
+        Ok(address)
+    }
+
+    fn connect(&self, i: usize, connection: &mut QpConnection, remote: QpAddress) -> Result<()> {
+        let (peer, set) = self.place(i);
+        let rail = self.shape.rail(set.into());
+        if let Some((pair, _)) = &connection.pair {
+            let port = &self.nic(peer, rail).port;
+            self.rails[rail].connect(pair, port, remote, self.retries)?;
+            let unordered = self.rails[rail].is_unordered(pair)?;
+            tracing::debug!(
+                pe = self.me,
+                peer,
+                set,
+                qpn = pair.address.qpn,
+                remote_qpn = remote.qpn,
+                unordered,
+                "connected"
+            );
+            connection.unordered |= unordered;
+            connection.ready = true;
+        }
+        Ok(())
+    }
+
+    /// Makes a DC initiator ready. Its peers take no part in that.
+    fn start_initiator(&self, i: usize, connection: &mut QpConnection) -> Result<()> {
+        let rail = &self.rails[self.shape.rail(self.place(i).1.into())];
+        if let Some((dci, _)) = &connection.pair {
+            rail.start_initiator(dci, self.retries)?;
+            connection.unordered = rail.is_unordered(dci)?;
+            (connection.ready, connection.peer_ready) = (true, true);
+            tracing::debug!(pe = self.me, qpn = dci.address.qpn, connection.unordered, "DC initiator");
+        }
+        Ok(())
+    }
+
+    fn publish_if_ready(&self, i: usize, connection: &mut QpConnection) -> Result<()> {
+        let (rail, weak) = (self.shape.rail(self.place(i).1.into()), self.weakness(i, connection));
+        if let Some((pair, words)) = &connection.pair
+            && connection.ready
+            && connection.peer_ready
+            && !connection.published
+            && !self.is_closed(i)
+        {
+            let published = self.rails[rail].connection(&self.state, pair, *words, weak);
+            self.handshakes.answer(i, Some(&published))?;
+            connection.published = true;
+            if !self.is_unused(i) {
+                self.missing.fetch_sub(1, Ordering::AcqRel);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the flags of [`qp_flags::WEAK`] that QP `i` has.
+    fn weakness(&self, i: usize, connection: &QpConnection) -> u32 {
+        let (peer, set) = self.place(i);
+        let rail = self.shape.rail(set.into());
+        let relaxed = match self.shape.is_dc() {
+            true => self.has_relaxed_keys(),
+            false => self.nic(peer, rail).relaxed_keys,
+        };
+        let flag = |is_set, flag| if is_set { flag } else { 0 };
+        flag(connection.unordered, qp_flags::UNORDERED) | flag(relaxed, qp_flags::RELAXED)
+    }
+
+    /// Marks QP `i` as failed, informs kernels and the peer, and returns the error.
+    fn fail(
+        &self,
+        i: usize,
+        connection: &mut QpConnection,
+        why: &str,
+        post: Option<&mut dyn FnMut(Outgoing)>,
+    ) -> Error {
+        connection.failed = true;
+        let error = self.deny(i, why);
+        if let Some(post) = post {
+            self.inform_peer(i, why, post);
+        }
+        error
+    }
+
+    /// Tells the peer of QP `i` that the QP cannot be used.
+    fn inform_peer(&self, i: usize, why: &str, post: &mut dyn FnMut(Outgoing)) {
+        let ((peer, set), epoch) = (self.place(i), self.epoch());
+        if peer != self.me && !self.shape.is_dc() {
+            post((peer, ConnectMessage { epoch, set, status: QpStatus::Failed { why: why.into() } }));
+        }
+    }
+
+    /// Informs kernels that QP `i` stays unconnected, and returns the error.
+    fn deny(&self, i: usize, why: &str) -> Error {
+        if let Err(error) = self.handshakes.answer(i, None) {
+            tracing::error!("cannot inform the kernels about a failed connection: {error}");
+        }
+        Error::NoConnection { pe: self.me, peer: self.place(i).0, why: why.into() }
+    }
+}
+
+#[cfg(test)]
+mod tests;

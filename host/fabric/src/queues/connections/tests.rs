@@ -1,0 +1,332 @@
+//! Connections of a job without service threads.
+
+use std::collections::VecDeque;
+use std::sync::MutexGuard;
+
+use proptest::prelude::*;
+use rushmem_config::{Config, Ordering, RelaxedOrdering};
+use rushmem_machine::{Machine, Native};
+use rushmem_native::Options;
+use rushmem_softnic::{self as softnic, Nic};
+
+use super::super::level::QueueLocation;
+use super::*;
+use crate::provider::{NicKind, Soft};
+
+/// The connections of a job without service threads. The test delivers the messages.
+struct Job {
+    connections: Vec<Connections>,
+    /// Undelivered messages, by sender and receiver. Order is kept only between the same two PEs.
+    mail: Vec<VecDeque<ConnectMessage>>,
+}
+
+impl Job {
+    fn new(n_pes: u32, config: &Config) -> Self {
+        Self::with_orders(n_pes, config, |_| config.ordering)
+    }
+
+    /// Creates a job in which each PE requests its own order of WRITEs.
+    fn with_orders(n_pes: u32, config: &Config, order: impl Fn(u32) -> Ordering) -> Self {
+        Self::with_shapes(n_pes, config, |pe, shape| shape.ordering = order(pe))
+    }
+
+    /// Creates a job in which `change` changes the shape of each PE.
+    fn with_shapes(n_pes: u32, config: &Config, change: impl Fn(u32, &mut Shape)) -> Self {
+        let machine = Native::new(Options::default());
+        let nic = Arc::new(Nic::start(softnic::Config::default()).unwrap());
+        let shape = Shape::new(config, n_pes);
+        let rail = |pe| {
+            let mut shape = shape;
+            change(pe, &mut shape);
+            let heap = machine.heap(shape.reserved(), false).unwrap();
+            let nic = Arc::new(Soft::new(Arc::clone(&nic)));
+            Rail::new(nic, &machine, &heap, shape, QueueLocation::Host, None).unwrap()
+        };
+        let rails: Vec<Rail> = (0..n_pes).map(rail).collect();
+        let nics: Vec<PeNics> = rails.iter().map(|rail| PeNics { rails: vec![rail.info()] }).collect();
+        let connections = |(me, rail)| {
+            let state = Arc::new(StateMap::new(&machine, shape).unwrap());
+            let handshakes = Arc::new(Handshakes::new(&machine, shape).unwrap());
+            Connections::new(vec![rail], &nics, state, handshakes, shape, me, RetryPolicy::new(config))
+        };
+        let connections = (0..).zip(rails).map(connections).collect();
+        Self { connections, mail: vec![VecDeque::new(); (n_pes * n_pes) as usize] }
+    }
+
+    fn post(mail: &mut [VecDeque<ConnectMessage>], n: usize, from: usize, (to, message): Outgoing) {
+        mail[from * n + to as usize].push_back(message);
+    }
+
+    fn request(&mut self, pe: usize, i: usize) -> Result<()> {
+        let (n, mail) = (self.connections.len(), &mut self.mail);
+        let epoch = self.connections[pe].epoch();
+        self.connections[pe].request(i, epoch, &mut |message| Self::post(mail, n, pe, message))
+    }
+
+    /// Returns the state of QP `i` of a PE.
+    fn qp(&self, pe: usize, i: usize) -> MutexGuard<'_, QpConnection> {
+        lock(&self.connections[pe].connections[i])
+    }
+
+    /// Delivers one message. `choice` selects a non-empty queue. Returns `None` if there is no message.
+    fn deliver(&mut self, choice: usize) -> Option<Result<()>> {
+        let n = self.connections.len();
+        let queues: Vec<usize> = (0..n * n).filter(|&queue| !self.mail[queue].is_empty()).collect();
+        let queue = *queues.get(choice.checked_rem(queues.len())?)?;
+        let message = self.mail[queue].pop_front()?;
+        let (from, to, mail) = (queue / n, queue % n, &mut self.mail);
+        Some(
+            self.connections[to]
+                .receive(from as u32, message, &mut |message| Self::post(mail, n, to, message)),
+        )
+    }
+
+    /// Delivers all messages, and the answers to them.
+    fn deliver_all(&mut self) {
+        while let Some(outcome) = self.deliver(0) {
+            outcome.unwrap();
+        }
+    }
+}
+
+fn config(settings: &[(&str, &str)]) -> Config {
+    let mut config = Config::default();
+    for (key, value) in settings {
+        config.set(key, value).unwrap();
+    }
+    config
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
+
+    /// Checks that each requested QP ends connected once at both ends, for any initiators and delivery order.
+    #[test]
+    fn both_sides_end_connected(
+        wants in prop::collection::vec((0usize..3, 0usize..6), 1..12),
+        choices in prop::collection::vec(0usize..64, 64),
+    ) {
+        let config = config(&[("sq_depth", "4"), ("qps_per_peer", "2")]);
+        let mut job = Job::new(3, &config);
+        let mut choices = choices.into_iter().cycle();
+        for &(pe, i) in &wants {
+            job.request(pe, i).unwrap();
+            // Some messages arrive between two requests, others later.
+            if choices.next().is_some_and(|choice| choice % 2 == 0) {
+                job.deliver(choices.next().unwrap()).transpose().unwrap();
+            }
+        }
+        while let Some(outcome) = job.deliver(choices.next().unwrap()) {
+            outcome.unwrap();
+        }
+        for (pe, i) in wants {
+            let (peer, set) = (i % 3, i / 3);
+            prop_assert!(job.qp(pe, i).published);
+            prop_assert!(job.qp(peer, set * 3 + pe).published);
+        }
+        for connections in &job.connections {
+            prop_assert!(connections.connections.iter().map(lock).all(|qp| qp.published == qp.pair.is_some()));
+        }
+    }
+}
+
+#[test]
+fn packet_numbers_and_keys_are_random() {
+    let mut job = Job::new(2, &config(&[("sq_depth", "4")]));
+    job.request(0, 0).unwrap();
+    job.request(0, 1).unwrap();
+    job.deliver_all();
+    let address = |pe: usize, i: usize| job.qp(pe, i).pair.as_ref().unwrap().0.address;
+    let context = |pe: usize, i: usize| {
+        let qp = job.qp(pe, i);
+        let pair = &qp.pair.as_ref().unwrap().0;
+        job.connections[pe].rails[0].context(pair).unwrap()
+    };
+    let all = [address(0, 0), address(0, 1), address(1, 0)];
+    assert!(all[0].psn != all[1].psn || all[1].psn != all[2].psn, "{all:?}");
+    let memory = Native::new(Options::default()).local(4096).unwrap();
+    let keys: Vec<_> = (0..8).map(|_| job.connections[0].register(&memory).unwrap()).collect();
+    let variants: Vec<u32> = keys[..].iter().map(|keys| keys[0].strict().rkey() & 0xff).collect();
+    assert!(variants.iter().any(|variant| *variant != variants[0]), "{variants:x?}");
+    for (pe, i) in [(0, 1), (1, 0)] {
+        let (own, peer) = (context(pe, i), address(i, pe));
+        assert_eq!((own.next_send_psn, own.next_rcv_psn), (address(pe, i).psn, peer.psn));
+    }
+}
+
+#[test]
+fn both_sides_use_the_same_ece_options() {
+    let mut job = Job::new(2, &config(&[("sq_depth", "4")]));
+    job.request(0, 1).unwrap();
+    job.deliver_all();
+    let in_force = |pe: usize, i: usize| {
+        let qp = job.qp(pe, i);
+        let pair = &qp.pair.as_ref().unwrap().0;
+        job.connections[pe].rails[0].query_qp(pair).unwrap().ece
+    };
+    assert!(in_force(0, 1) != 0 && in_force(0, 1) == in_force(1, 0));
+}
+
+#[test]
+fn an_unordered_end_makes_both_ends_unordered() {
+    for unordered in [None, Some(0), Some(1)] {
+        let order = |pe| if Some(pe) == unordered { Ordering::OutOfOrder } else { Ordering::Auto };
+        let mut job = Job::with_orders(2, &config(&[("sq_depth", "4")]), order);
+        job.request(0, 1).unwrap();
+        job.deliver_all();
+        for (pe, i) in [(0, 1), (1, 0)] {
+            let connection = job.qp(pe, i);
+            assert!(connection.published);
+            assert_eq!(connection.unordered, unordered.is_some(), "PE {pe}, {unordered:?}");
+        }
+    }
+}
+
+#[test]
+fn a_qp_is_relaxed_towards_a_peer_with_relaxed_keys() {
+    let relax = |pe, shape: &mut Shape| {
+        shape.relaxed_ordering = if pe == 1 { RelaxedOrdering::On } else { RelaxedOrdering::Off };
+    };
+    let job = Job::with_shapes(2, &config(&[("sq_depth", "4")]), relax);
+    for connections in &job.connections {
+        assert!(connections.has_relaxed_keys());
+        assert_eq!([0, 1].map(|i| connections.weakness(i, &QpConnection::default())), [0, qp_flags::RELAXED]);
+        let descs = connections.descriptors();
+        assert_eq!([0, 1].map(|i: usize| descs[i].rkey == descs[i].strict_rkey), [true, false]);
+        assert!(descs.iter().all(|desc| (desc.lkey == desc.strict_lkey) == (connections.pe() == 0)));
+    }
+}
+
+#[test]
+fn discards_messages_from_before_a_reset() {
+    for delivered in 0..3 {
+        let mut job = Job::new(2, &config(&[("sq_depth", "4")]));
+        job.request(0, 1).unwrap();
+        (0..delivered).for_each(|_| job.deliver(0).unwrap().unwrap());
+        job.connections.iter_mut().for_each(|connections| connections.reset().unwrap());
+        job.deliver_all();
+        assert!(
+            job.connections.iter().all(|connections| connections.connected() == 0
+                && lock(&connections.connections[0]).pair.is_none())
+        );
+
+        job.request(1, 0).unwrap();
+        job.deliver_all();
+        assert!(job.connections.iter().all(|connections| connections.connected() == 1));
+    }
+}
+
+#[test]
+fn a_pe_that_cannot_connect_informs_its_peer() {
+    let mut job = Job::new(2, &config(&[("sq_depth", "4")]));
+    job.connections[1].nics[0].port.kind = NicKind::Hardware;
+    job.request(0, 1).unwrap();
+    let errors = [job.deliver(0), job.deliver(0)].map(|outcome| outcome.unwrap().unwrap_err().to_string());
+    assert!(errors[0].contains("PE 1 cannot be connected to PE 0: "), "{}", errors[0]);
+    assert!(errors[1].contains("PE 0 cannot be connected to PE 1: PE 1 reports: "), "{}", errors[1]);
+    assert!(job.deliver(0).is_none());
+    assert!(job.qp(0, 1).failed && !job.qp(0, 1).published);
+}
+
+#[test]
+fn a_late_connection_is_given_up_with_its_state() {
+    let states = ["waits for the number of the peer's QP", "but PE 0 has not told that its QP does"];
+    for (delivered, (pe, peer), state) in [(0, (0, 1), states[0]), (1, (1, 0), states[1])] {
+        let mut job = Job::new(2, &config(&[("sq_depth", "4")]));
+        job.request(0, 1).unwrap();
+        (0..delivered).for_each(|_| job.deliver(0).unwrap().unwrap());
+        let mut told = 0;
+        let mut give_up = |pe: usize, epoch| {
+            job.connections[pe].give_up(peer, epoch, Duration::from_secs(7), &mut |_| told += 1)
+        };
+        give_up(pe, 1).unwrap();
+        let error = give_up(pe, 0).unwrap_err().to_string();
+        let begin = format!("PE {pe} cannot be connected to PE {peer}: no connection within 7s");
+        assert!(error.starts_with(&begin) && error.contains(state), "{error}");
+        give_up(pe, 0).unwrap();
+        assert_eq!(told, 1, "the peer learns of it once");
+        assert!(job.qp(pe, peer).failed);
+    }
+    let mut job = Job::new(2, &config(&[("sq_depth", "4")]));
+    job.request(0, 1).unwrap();
+    job.deliver_all();
+    job.connections[0].give_up(1, 0, Duration::ZERO, &mut |_| panic!("it is connected")).unwrap();
+}
+
+#[test]
+fn a_request_from_before_a_reset_is_void() {
+    let job = Job::new(2, &config(&[("sq_depth", "4")]));
+    job.connections[0].reset().unwrap();
+    job.connections[0].request(1, 0, &mut |_| panic!("a message")).unwrap();
+    assert!(job.qp(0, 1).pair.is_none());
+}
+
+#[test]
+fn qps_of_a_pe_connect_at_the_same_time() {
+    let job = Job::new(1, &config(&[("sq_depth", "4"), ("qps_per_peer", "16")]));
+    let connections = &job.connections[0];
+    let slots = |i: usize| lock(&connections.connections[i]).pair.as_ref().unwrap().1;
+    std::thread::scope(|scope| {
+        for first in 0..4 {
+            scope.spawn(move || {
+                for i in (first..16).step_by(4) {
+                    connections.request(i, 0, &mut |_| panic!("a message to itself")).unwrap();
+                }
+            });
+        }
+    });
+    assert!(connections.is_complete() && connections.connected() == 16);
+    let all: std::collections::BTreeSet<u64> = (0..16).map(slots).collect();
+    assert_eq!(all, (0..16).collect());
+}
+
+#[test]
+fn a_lost_qp_ends_the_waits_at_both_ends() {
+    let mut job = Job::new(2, &config(&[("sq_depth", "4")]));
+    job.request(0, 1).unwrap();
+    job.deliver_all();
+    let qps = job.connections[0].find(0, |_| true);
+    assert_eq!((qps.as_slice(), job.connections[0].find(0, |pair| pair.cqn == 0)), (&[1][..], vec![]));
+    let (n, mail) = (2, &mut job.mail);
+    job.connections[0].lose(1, "its port is down", &mut |message| Job::post(mail, n, 0, message));
+    let error = job.deliver(0).unwrap().unwrap_err();
+    let told = "PE 1 lost its connection to PE 0: PE 0 reports: its port is down";
+    assert!(matches!(error, Error::ConnectionLost { .. }) && error.to_string() == told, "{error}");
+    assert!(job.deliver(0).is_none(), "no end reports the loss back");
+}
+
+#[test]
+fn fuzz_corpus() {
+    let qp = |ready| QpStatus::Qp {
+        address: QpAddress { qpn: 0x1a7, psn: 0x12_3456, ece: 1 },
+        ready,
+        unordered: ready,
+    };
+    let statuses = [qp(false), qp(true), QpStatus::Failed { why: "no memory".into() }];
+    let messages = statuses.map(|status| ConnectMessage { epoch: 0, set: 0, status });
+    let messages = messages.map(|message| message.encode());
+    let jobs = std::cell::RefCell::new((0, Job::new(2, &config(&[("sq_depth", "4")]))));
+    rushmem_corpus::target!("..", "connect").messages(messages).run(5000, |bytes| {
+        let (count, job) = &mut *jobs.borrow_mut();
+        *count += 1;
+        // A QP fails only once.
+        if *count % 16 == 0 {
+            job.connections[0].reset().unwrap();
+            job.connections[0].epoch = AtomicU64::new(0);
+        }
+        if let Some(message) = ConnectMessage::decode(bytes) {
+            // Any result is right.
+            let _ = job.connections[0].receive(1, message, &mut |_| ());
+        }
+    });
+}
+
+#[test]
+fn rejects_invalid_messages() {
+    let job = Job::new(2, &config(&[("sq_depth", "4")]));
+    let qp = QpStatus::Qp { address: QpAddress { qpn: 1, psn: 0, ece: 0 }, ready: true, unordered: false };
+    for (from, set) in [(2, 0), (0, 1), (1, u32::MAX), (u32::MAX, 0)] {
+        let message = ConnectMessage { epoch: 0, set, status: qp.clone() };
+        assert!(job.connections[0].receive(from, message, &mut |_| panic!("an answer")).is_err());
+    }
+}

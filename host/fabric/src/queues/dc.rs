@@ -1,0 +1,168 @@
+//! The DC transport: few initiators (DCIs) of a PE reach the targets (DCTs) of all peers.
+//!
+//! A rail has one target, which the initiators of all peers share. Its number and key travel in the allgather at the start.
+//! So an initiator needs no message: it is ready once it exists, and each WQE names its target by an address vector.
+
+use rushmem_error::{NicError, Result};
+use rushmem_machine::Region;
+use rushmem_mlx5::av::AvSeg;
+use rushmem_mlx5::be::{Be16, Be32};
+use rushmem_mlx5::prm::{cq, dct, qp, rmp};
+
+use super::shape::CQE_BYTES;
+use crate::provider::{LinkLayer, Object, PortAddress, Provider, QUEUE_ALIGN, Umem, create, random};
+
+/// Entries of the target's queues, which stay empty: peers send no messages.
+const LOG_ENTRIES: u8 = 2;
+/// log2 of the bytes of a receive entry.
+const LOG_STRIDE: u8 = 4;
+/// Offsets in the memory of a target.
+const CQ_AT: u64 = 0;
+const RECORD_AT: u64 = QUEUE_ALIGN;
+const CQ_RECORD_AT: u64 = RECORD_AT + 64;
+const BYTES: u64 = 2 * QUEUE_ALIGN;
+
+/// The number of a target on its NIC, and the key that initiators must give.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TargetAddress {
+    pub dctn: u32,
+    pub key: u64,
+}
+
+/// A target of a rail, with the queues that the NIC wants for it. Fields drop in order.
+pub(super) struct Target {
+    _dct: Box<dyn Object>,
+    _rmp: Box<dyn Object>,
+    _cq: Box<dyn Object>,
+    _receives: Box<dyn Umem>,
+    _queues: Box<dyn Umem>,
+    _memory: [Region; 2],
+    pub(super) address: TargetAddress,
+}
+
+/// The numbers that the objects of a target refer to.
+pub(super) struct Parents {
+    pub(super) pd: u32,
+    pub(super) uar_page: u32,
+    pub(super) eqn: u8,
+}
+
+impl Target {
+    /// Makes a target that any PE of the job may read, write and update atomically.
+    ///
+    /// # Errors
+    /// The errors of the NIC.
+    pub(super) fn new(nic: &dyn Provider, Parents { pd, uar_page, eqn }: Parents) -> Result<Self> {
+        let (memory, receive_memory) = (Region::host(BYTES)?, Region::host(QUEUE_ALIGN)?);
+        memory.write(CQ_AT, &[0xff; CQE_BYTES as usize * (1 << LOG_ENTRIES)])?;
+        let (queues, receives) = (nic.umem_reg(&memory)?, nic.umem_reg(&receive_memory)?);
+        let (cq, made_cq) = create(
+            nic,
+            &cq::CreateCq {
+                context: cq::CqContext {
+                    dbr_umem_valid: true,
+                    dbr_umem_id: queues.id(),
+                    dbr_addr: CQ_RECORD_AT,
+                    oi: true,
+                    c_eqn: eqn,
+                    log_cq_size: LOG_ENTRIES,
+                    uar_page,
+                    ..Default::default()
+                },
+                umem_offset: CQ_AT,
+                umem_id: queues.id(),
+                umem_valid: true,
+                ..Default::default()
+            },
+        )?;
+        let (rmp, made_rmp) = create(
+            nic,
+            &rmp::CreateRmp {
+                context: rmp::RmpContext {
+                    state: rmp::RmpState::RDY,
+                    basic_cyclic_rcv_wqe: true,
+                    wq: rmp::Wq {
+                        wq_type: rmp::WqType::CYCLIC,
+                        pd,
+                        dbr_addr: RECORD_AT,
+                        log_wq_stride: LOG_STRIDE,
+                        log_wq_sz: LOG_ENTRIES,
+                        dbr_umem_valid: true,
+                        dbr_umem_id: queues.id(),
+                        wq_umem_valid: true,
+                        wq_umem_id: receives.id(),
+                        ..Default::default()
+                    },
+                },
+                ..Default::default()
+            },
+        )?;
+        // Not 0, which stands for no target.
+        let key = (u64::from(random()?) << 32 | u64::from(random()?)) | 1;
+        let port = nic.port();
+        let (path, mtu) = nic.path(&port)?;
+        let (dct, made) = create(
+            nic,
+            &dct::CreateDct {
+                context: dct::DctContext {
+                    cqn: made_cq.cqn,
+                    counter_set_id: nic.counter_set(),
+                    atomic_mode: qp::AtomicMode::UP_TO_8B,
+                    rre: true,
+                    rwe: true,
+                    rae: true,
+                    min_rnr_nak: 12,
+                    srqn_xrqn: made_rmp.rmpn,
+                    pd,
+                    tclass: path.tclass,
+                    dc_access_key: key,
+                    mtu,
+                    port: path.vhca_port_num,
+                    pkey_index: path.pkey_index,
+                    my_addr_index: path.src_addr_index,
+                    hop_limit: path.hop_limit,
+                    eth_prio: path.eth_prio,
+                    ecn: path.ecn,
+                    dscp: path.dscp,
+                    ..Default::default()
+                },
+                ..Default::default()
+            },
+        )?;
+        Ok(Self {
+            _dct: dct,
+            _rmp: rmp,
+            _cq: cq,
+            _receives: receives,
+            _queues: queues,
+            _memory: [memory, receive_memory],
+            address: TargetAddress { dctn: made.dctn, key },
+        })
+    }
+}
+
+/// Returns the address vector of a target behind `peer`, for the initiators of `nic`.
+///
+/// # Errors
+/// [`NicError::NoPath`] if there is no path to the peer.
+pub(super) fn address_vector(
+    nic: &dyn Provider,
+    peer: &PortAddress,
+    target: TargetAddress,
+) -> Result<AvSeg, NicError> {
+    let (path, _) = nic.path(peer)?;
+    let ethernet = peer.link == LinkLayer::Ethernet;
+    let route = AvSeg::GRH | u32::from(path.src_addr_index) << 20 | path.flow_label;
+    let av = AvSeg {
+        stat_rate_sl: path.stat_rate << 4 | if ethernet { path.eth_prio << 1 } else { path.sl },
+        fl_mlid: path.mlid,
+        rlid: Be16::new(if ethernet { path.udp_sport } else { path.rlid }),
+        rmac: path.rmac,
+        tclass: if ethernet { path.dscp << 2 | path.ecn } else { path.tclass },
+        hop_limit: path.hop_limit,
+        grh_gid_fl: Be32::new(if ethernet || path.grh { route } else { 0 }),
+        rgid: path.rgid_rip,
+        ..Default::default()
+    };
+    Ok(av.to_dct(target.dctn, target.key))
+}

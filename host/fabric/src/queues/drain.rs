@@ -1,0 +1,129 @@
+//! Completing a QP from the host, after the kernels that posted to it.
+
+use std::mem::offset_of;
+use std::time::Instant;
+
+use rushmem_device::abi::{FIRST_BLOCK, QpState, reserved};
+use rushmem_device::sq;
+use rushmem_error::{Error, Result};
+use rushmem_mlx5::av::AvSeg;
+use rushmem_mlx5::{CqeOpcode, CqeWord, Opcode, Wqe};
+
+use super::StateMap;
+use super::flush::RemoteEnd;
+use super::host_queue::post;
+use super::rail::{Qp, Rail};
+
+/// A QP that the host completes. No kernel may post to it meanwhile.
+pub(super) struct Drain<'a> {
+    pub(super) state: &'a StateMap,
+    /// Number of the QP.
+    pub(super) i: u64,
+    pub(super) rail: &'a Rail,
+    /// The QP, with its queues.
+    pub(super) pair: &'a Qp,
+    pub(super) until: Instant,
+}
+
+impl Drain<'_> {
+    /// Waits until everything that kernels posted has completed, and counts the completions in the state of the QP.
+    ///
+    /// An ACK of the peer's NIC does not prove that data is in memory. So a read-back of each of `ends`, memory of peers,
+    /// follows, as in `quiet` of kernels. A DC initiator needs the address of the peer beside each.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] if an operation failed or is not complete at the deadline.
+    pub(super) fn run(&self, ends: &[(RemoteEnd, Option<&AvSeg>)]) -> Result<()> {
+        let mut words = self.state.read_qp(self.i)?;
+        if words.reserved.word == FIRST_BLOCK || words.poison.word != 0 {
+            return Ok(());
+        }
+        self.complete(&mut words)?;
+        for &((raddr, rkey), target) in ends {
+            let lkey = self.rail.keys().strict().lkey();
+            let read = Wqe::Read { raddr, rkey, laddr: reserved::SINK, lkey, len: 1 };
+            let first = words.reserved.word;
+            let entry = self.pair.emit(&read, first, target);
+            let end = post(self.rail, self.rail.memory(), self.pair, first, &entry)?;
+            (words.reserved.word, words.doorbell.word) = (end, end);
+            self.state.count_postings(self.i, &words)?;
+            self.complete(&mut words)?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the completion of all postings.
+    fn complete(&self, words: &mut QpState) -> Result<()> {
+        let (depth, collapsed) = (self.rail.shape().depth, self.rail.shape().collapsed);
+        let posted = words.reserved.word;
+        while words.done.word < posted {
+            let index = if collapsed { 0 } else { words.cq_next.word & (depth - 1) };
+            let word = CqeWord(self.rail.completion(self.pair, index)?);
+            let kind = word.op_own();
+            let fresh = if collapsed {
+                kind.opcode() != CqeOpcode::INVALID
+            } else {
+                kind.is_ready(words.cq_next.word as u32, depth as u32)
+            };
+            if fresh && kind.opcode() != CqeOpcode::REQ {
+                let what = format!("the completion of QP {:#x}", self.pair.address.qpn);
+                return Err(Error::Unavailable { what, why: "the NIC reports a failed operation".into() });
+            }
+            let end = word.wqe_counter().wrapping_add(self.rail.shape().wqe_blocks());
+            let news = fresh.then(|| sq::completed(words.done.word, end, depth));
+            match news.flatten() {
+                Some(done) => {
+                    // On a connected QP, only this WQE has two basic blocks. If it is last, no other completion covers its
+                    // second block.
+                    let second = word.opcode() == Opcode::ATOMIC_MASKED_CS && done + 1 == posted;
+                    words.done.word = done + u64::from(second);
+                }
+                None if fresh && !collapsed => {}
+                None => {
+                    if Instant::now() > self.until {
+                        let what = format!("the completion of QP {:#x}", self.pair.address.qpn);
+                        let why = format!(
+                            "{} of {posted} basic blocks completed before the deadline",
+                            words.done.word
+                        );
+                        return Err(Error::Unavailable { what, why });
+                    }
+                    std::thread::yield_now();
+                    continue;
+                }
+            }
+            words.cq_next.word += u64::from(!collapsed);
+            self.state.count_completions(self.i, words)?;
+        }
+        Ok(())
+    }
+}
+
+impl StateMap {
+    /// Reads the state of QP `i`.
+    pub(super) fn read_qp(&self, i: u64) -> Result<QpState> {
+        let mut words = QpState::unconnected();
+        self.region.read(Self::qp_at(i), bytemuck::bytes_of_mut(&mut words))?;
+        Ok(words)
+    }
+
+    /// Writes the counted completions of QP `i`.
+    fn count_completions(&self, i: u64, words: &QpState) -> Result<()> {
+        let done = (offset_of!(QpState, done), words.done.word);
+        self.write_words(i, &[done, (offset_of!(QpState, cq_next), words.cq_next.word)])
+    }
+
+    /// Writes the counted postings of QP `i`, which are all announced.
+    fn count_postings(&self, i: u64, words: &QpState) -> Result<()> {
+        let reserved = (offset_of!(QpState, reserved), words.reserved.word);
+        self.write_words(i, &[reserved, (offset_of!(QpState, doorbell), words.doorbell.word)])
+    }
+
+    /// Writes words of QP `i`, each at its offset in [`QpState`].
+    fn write_words(&self, i: u64, words: &[(usize, u64)]) -> Result<()> {
+        let write = |&(at, word): &(usize, u64)| {
+            self.region.write(Self::qp_at(i) + at as u64, bytemuck::bytes_of(&word))
+        };
+        words.iter().try_for_each(write)
+    }
+}

@@ -1,0 +1,213 @@
+//! Flushes: the host waits for WRITEs that its NICs have acknowledged, and that are still on their way to memory.
+//!
+//! An ACK says that a NIC has received data. Over PCIe the data is a posted write then, and may still be on its way. The NIC
+//! cannot complete a later READ of the same memory before that. So a NIC READs its own PE's memory.
+//!
+//! A rail without QPs needs no flush. Nor does a NIC that acknowledges data in memory. A NIC that refuses loopback cannot
+//! flush. Kernels of the job then read back in `quiet` ([`PeNics::needs_read_backs`](super::PeNics::needs_read_backs)).
+
+use std::time::Instant;
+
+use rushmem_device::abi::reserved;
+use rushmem_error::{Error, Result};
+use rushmem_machine::Region;
+use rushmem_mlx5::Wqe;
+use rushmem_mlx5::prm::qp::ServiceType;
+
+use super::host_queue::{self, HostQueue, Outcome};
+use super::queue_memory::QueueMemory;
+use super::rail::{Loop, Rail, RetryPolicy};
+use crate::provider::{DoorbellForm, Keys};
+
+/// The wire address of memory that peers write to, and its rkey.
+pub type RemoteEnd = (u64, u32);
+
+/// The QP by which a NIC reads its own PE's memory. Fields drop in order.
+///
+/// Its queues lie in host memory of the process, because the host may be unable to access GPU memory while kernels run. An
+/// allocation that kernels can access might have to wait for their end.
+struct FlushQueue {
+    queue: HostQueue,
+    /// The keys of the words that READs return.
+    keys: Keys,
+    memory: QueueMemory,
+    /// The wire address of these words.
+    result: u64,
+}
+
+/// The flushes of one rail.
+#[derive(Default)]
+pub(super) struct Flush {
+    queue: Option<FlushQueue>,
+    /// Whether QPs have existed, by which peers could write.
+    is_used: bool,
+}
+
+impl Flush {
+    /// Records that the rail has a QP.
+    pub(super) fn note_qp(&mut self) {
+        self.is_used = true;
+    }
+
+    /// Destroys the QP, if there is one. The next flush creates another.
+    pub(super) fn reset(&mut self) {
+        self.queue = None;
+    }
+
+    /// Returns whether peers may have written by `rail`, and an ACK of its NIC does not prove that the data is in memory.
+    pub(super) fn is_needed(&self, rail: &Rail) -> bool {
+        self.is_used && rail.loopback().is_some() && rail.nic().acks_early()
+    }
+
+    /// Waits until all WRITEs that the NIC of `rail` has acknowledged are in memory: in the heap, and at the ends `others`.
+    /// Does nothing unless that [is needed](Flush::is_needed).
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] with the cause, if the NIC cannot flush before `until`.
+    pub(super) fn flush(
+        &mut self,
+        rail: &Rail,
+        retries: RetryPolicy,
+        others: Vec<RemoteEnd>,
+        until: Instant,
+    ) -> Result<()> {
+        let Some(qps) = rail.loopback().filter(|_| self.is_needed(rail)) else { return Ok(()) };
+        let mut ends = vec![(reserved::SINK, rail.info().strict_rkey)];
+        // Other memory may be behind another PCIe path than the heap.
+        ends.extend(others);
+        let outcome = self.read(rail, qps, retries, &ends, until);
+        if outcome.is_err() {
+            self.queue = None;
+        }
+        outcome.map_err(|why| Error::Unavailable {
+            what: format!("data that {} has acknowledged", rail.nic().name()),
+            why: format!("the NIC cannot read the memory of its PE: {why}"),
+        })
+    }
+
+    /// Lets the NIC read one byte at each of `ends`. Returns the cause of a failure.
+    fn read(
+        &mut self,
+        rail: &Rail,
+        qps: Loop,
+        retries: RetryPolicy,
+        ends: &[RemoteEnd],
+        until: Instant,
+    ) -> Result<(), String> {
+        let FlushQueue { queue, keys, memory, result } = match &mut self.queue {
+            Some(queue) => queue,
+            none => {
+                let made = FlushQueue::new(rail, qps, retries).map_err(|error| error.to_string())?;
+                none.insert(made)
+            }
+        };
+        for &(raddr, rkey) in ends {
+            let wqe = Wqe::Read { raddr, rkey, laddr: *result, lkey: keys.strict().lkey(), len: 1 };
+            match queue.post(rail, memory, &wqe, until).map_err(|error| error.to_string())? {
+                Outcome::Completed(_) => {}
+                Outcome::Failed { syndrome, vendor } => return Err(host_queue::describe(syndrome, vendor)),
+                Outcome::Late => return Err("the READ did not complete before the deadline".into()),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl FlushQueue {
+    /// Creates the QPs and connects them.
+    fn new(rail: &Rail, qps: Loop, retries: RetryPolicy) -> Result<Self> {
+        let shape = rail.shape().of_flush();
+        let result = shape.rail_bytes();
+        let region = Region::host(rail.shape().flush_bytes())?;
+        let keys = rail.register(&region)?;
+        let result = keys.strict().base() + result;
+        let memory = QueueMemory::new(rail.nic(), region, shape)?;
+        let pair = host_queue::make(qps, |slot| {
+            memory.clear(rail.nic(), slot)?;
+            rail.make_in(&memory, (slot, 0), ServiceType::RC, DoorbellForm::Record)
+        })?;
+        host_queue::connect(rail, &pair.0, pair.1.as_ref(), retries)?;
+        let name = rail.nic().name();
+        tracing::debug!(
+            qpn = pair.0.address.qpn,
+            "{name} has a QP that waits for WRITEs on their way to memory"
+        );
+        Ok(Self { queue: HostQueue::new(pair), keys, memory, result })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use rushmem_softnic::{self as softnic, Faults, Nic};
+
+    use super::super::level::QueueLocation;
+    use super::super::pe_nics::PeNics;
+    use super::super::shape::Shape;
+    use super::*;
+    use crate::provider::Soft;
+    use rushmem_config::Config;
+    use rushmem_machine::{Machine, Native};
+    use rushmem_native::Options;
+
+    /// Opens a rail of a NIC that posts its writes with this probability.
+    fn rail(posted: f64, loopback: Option<Loop>, cq: &str) -> Rail {
+        let machine = Native::new(Options::default());
+        let faults = Faults { posted, ..Faults::default() };
+        let nic = Nic::start(softnic::Config { faults, ..softnic::Config::default() }).unwrap();
+        let mut config = Config::default();
+        config.set("cq", cq).unwrap();
+        let shape = Shape::new(&config, 2);
+        let heap = machine.heap(shape.reserved(), false).unwrap();
+        let nic = Arc::new(Soft::new(Arc::new(nic)));
+        let mut rail = Rail::new(nic, &machine, &heap, shape, QueueLocation::Host, None).unwrap();
+        loopback.into_iter().for_each(|qps| rail.set_loopback(qps));
+        rail
+    }
+
+    fn run(flush: &mut Flush, rail: &Rail, others: Vec<RemoteEnd>) -> Result<()> {
+        let until = Instant::now() + Duration::from_secs(20);
+        flush.flush(rail, RetryPolicy::new(&Config::default()), others, until)
+    }
+
+    #[test]
+    fn only_a_rail_that_can_need_it_gets_a_qp() {
+        for (posted, loopback, wanted, read_backs) in [
+            (0.0, Some(Loop::OneQp), false, false),
+            (0.0, None, false, false),
+            (1.0, None, false, true),
+            (1.0, Some(Loop::OneQp), true, false),
+            (1.0, Some(Loop::TwoQps), true, false),
+        ] {
+            for cq in ["ring", "collapsed"] {
+                let (rail, mut flush) = (rail(posted, loopback, cq), Flush::default());
+                assert_eq!(PeNics { rails: vec![rail.info()] }.needs_read_backs(), read_backs);
+                run(&mut flush, &rail, Vec::new()).unwrap();
+                assert!(flush.queue.is_none(), "no QP has existed");
+                flush.note_qp();
+                for _ in 0..20 {
+                    run(&mut flush, &rail, Vec::new()).unwrap();
+                    assert_eq!(flush.queue.is_some(), wanted, "posted={posted}, {loopback:?}, {cq}");
+                }
+                // A reset ends the QP, but not the WRITEs that are on their way.
+                flush.reset();
+                run(&mut flush, &rail, Vec::new()).unwrap();
+                assert_eq!(flush.queue.is_some(), wanted);
+            }
+        }
+    }
+
+    #[test]
+    fn a_failure_names_the_nic_and_the_cause() {
+        let (rail, mut flush) = (rail(1.0, Some(Loop::OneQp), "ring"), Flush::default());
+        flush.note_qp();
+        let error = run(&mut flush, &rail, vec![(0, 0xbad_0e11)]).unwrap_err().to_string();
+        let begin = "data that software ConnectX has acknowledged is not available: the NIC cannot read the memory of its \
+                     PE: ";
+        assert!(error.starts_with(begin) && error.contains("syndrome"), "{error}");
+        run(&mut flush, &rail, Vec::new()).unwrap();
+        assert!(flush.queue.is_some(), "another QP replaces the failed one");
+    }
+}

@@ -1,0 +1,151 @@
+//! A QP to which the CPU posts: for probes, flushes, and read-backs after kernels.
+
+use std::sync::atomic::{Ordering, fence};
+use std::time::{Duration, Instant};
+
+use rushmem_error::{NicError, Result};
+use rushmem_mlx5::av::AvSeg;
+use rushmem_mlx5::doorbell::{Doorbell, Record, record_word};
+use rushmem_mlx5::{CqeOpcode, CqeWord, Emitted, Flags, Syndrome, Wqe};
+
+use super::queue_memory::QueueMemory;
+use super::rail::{Loop, Qp, Rail, RetryPolicy};
+use super::shape::{CQE_BYTES, WQEBB_BYTES};
+use crate::provider::DoorbellForm;
+
+/// A QP that leads back to the NIC's own port, and the number of its postings. Fields drop in order.
+pub(super) struct HostQueue {
+    pair: Qp,
+    /// The other end, unless the QP is connected to itself.
+    _receiver: Option<Qp>,
+    /// Basic blocks posted.
+    posted: u64,
+    /// CQEs consumed.
+    completed: u64,
+}
+
+/// The outcome of a posting.
+pub(super) enum Outcome {
+    /// Completed, after this time from the doorbell.
+    Completed(Duration),
+    /// The NIC reports an error.
+    Failed { syndrome: Syndrome, vendor: u8 },
+    /// Not complete at the deadline.
+    Late,
+}
+
+impl Qp {
+    /// Returns the bytes of a signalled WQE at block `index`. A DC initiator needs the address of its target.
+    pub(super) fn emit(&self, wqe: &Wqe, index: u64, target: Option<&AvSeg>) -> Emitted {
+        let (index, qpn) = (index as u16, self.address.qpn);
+        match target {
+            Some(target) => wqe.emit_to(target, index, qpn, Flags::SIGNALED),
+            None => wqe.emit(index, qpn, Flags::SIGNALED),
+        }
+    }
+}
+
+impl HostQueue {
+    /// Takes a QP without postings, and its receiver if that is another one.
+    pub(super) fn new((pair, receiver): (Qp, Option<Qp>)) -> Self {
+        Self { pair, _receiver: receiver, posted: 0, completed: 0 }
+    }
+
+    /// Posts one WQE, and waits for its completion until `until`. `memory` holds the queues.
+    ///
+    /// # Errors
+    /// The errors of the machine.
+    pub(super) fn post(
+        &mut self,
+        rail: &Rail,
+        memory: &QueueMemory,
+        wqe: &Wqe,
+        until: Instant,
+    ) -> Result<Outcome> {
+        let first = self.posted;
+        self.posted = post(rail, memory, &self.pair, first, &self.pair.emit(wqe, first, None))?;
+        let rung = Instant::now();
+        loop {
+            match self.poll(memory, first as u16)? {
+                Some(None) => return Ok(Outcome::Completed(rung.elapsed())),
+                Some(Some((syndrome, vendor))) => return Ok(Outcome::Failed { syndrome, vendor }),
+                None if Instant::now() > until => return Ok(Outcome::Late),
+                None => std::thread::yield_now(),
+            }
+        }
+    }
+
+    /// Returns whether the WQE at `index` has completed, and its error if it has one.
+    fn poll(&mut self, memory: &QueueMemory, index: u16) -> Result<Option<Option<(Syndrome, u8)>>> {
+        let (depth, collapsed) = (memory.shape().depth, memory.shape().collapsed);
+        let slot = if collapsed { 0 } else { self.completed & (depth - 1) };
+        let mut entry = [0u8; CQE_BYTES as usize];
+        memory.region().read(memory.shape().place(self.pair.slot).cq + slot * CQE_BYTES, &mut entry)?;
+        let [.., vendor, syndrome, a, b, c, d, e, f, g, h] = entry;
+        let word = CqeWord(u64::from_le_bytes([a, b, c, d, e, f, g, h]));
+        let kind = word.op_own();
+        let fresh = if collapsed {
+            kind.opcode() != CqeOpcode::INVALID && word.wqe_counter() == index
+        } else {
+            kind.is_ready(self.completed as u32, depth as u32)
+        };
+        if !fresh {
+            return Ok(None);
+        }
+        self.completed += 1;
+        // Later reads see the memory that the NIC wrote before the CQE.
+        fence(Ordering::Acquire);
+        Ok(Some((kind.opcode() != CqeOpcode::REQ).then_some((Syndrome(syndrome), vendor))))
+    }
+}
+
+/// Connects a QP to `receiver`, or to itself.
+///
+/// # Errors
+/// The errors of the NIC.
+pub(super) fn connect(
+    rail: &Rail,
+    pair: &Qp,
+    receiver: Option<&Qp>,
+    retries: RetryPolicy,
+) -> Result<(), NicError> {
+    let port = rail.nic().port();
+    rail.connect(pair, &port, receiver.unwrap_or(pair).address, retries)?;
+    receiver.map_or(Ok(()), |receiver| rail.connect(receiver, &port, pair.address, retries))
+}
+
+/// Creates the QPs of a loop by calls of `make` with a slot: the sender, and the receiver if that is another one.
+///
+/// # Errors
+/// The errors of `make`.
+pub(super) fn make(qps: Loop, make: impl Fn(u64) -> Result<Qp>) -> Result<(Qp, Option<Qp>)> {
+    let receiver = if qps == Loop::TwoQps { Some(make(1)?) } else { None };
+    Ok((make(0)?, receiver))
+}
+
+/// Posts a WQE at block `first` of a QP, rings the doorbell, and returns the end of the posting. `memory` holds the queues.
+///
+/// # Errors
+/// The errors of the machine.
+pub(super) fn post(rail: &Rail, memory: &QueueMemory, pair: &Qp, first: u64, entry: &Emitted) -> Result<u64> {
+    let (at, depth) = (memory.shape().place(pair.slot), memory.shape().depth);
+    let mut end = first;
+    for block in &entry.blocks[..entry.n_blocks().into()] {
+        let slot = end & (depth - 1);
+        memory.region().write(at.sq + slot * WQEBB_BYTES, bytemuck::bytes_of(block))?;
+        end += 1;
+    }
+    let producer = end as u16;
+    if pair.form == DoorbellForm::Record {
+        let record = at.sq_record + Record::SND_OFFSET as u64;
+        memory.region().write(record, &record_word(producer).to_le_bytes())?;
+    }
+    rail.uar(pair.slot).ring(pair.form, Doorbell::producer(pair.address.qpn, producer).raw())?;
+    Ok(end)
+}
+
+/// Returns the text of a syndrome for messages.
+pub(super) fn describe(syndrome: Syndrome, vendor: u8) -> String {
+    let name = syndrome.name().unwrap_or("unknown syndrome");
+    format!("{name} (syndrome {:#04x}, vendor {vendor:#04x}): {}", syndrome.0, syndrome.meaning())
+}

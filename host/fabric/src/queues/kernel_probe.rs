@@ -1,0 +1,151 @@
+//! The probe of kernels: checks at start that a kernel can post to the QPs of a rail and see their completions.
+//!
+//! A mapping of queues or doorbells may succeed, and yet deliver nothing. The kernel makes the calls of a user's kernel, with
+//! a context of one PE and one QP. So it writes WQEs, rings the doorbell, polls the CQ and fences as that does.
+#![allow(unsafe_code, reason = "makes a handle to the last words of the heap")]
+
+use std::time::{Duration, Instant};
+
+use bytemuck::Zeroable;
+use rushmem_device::SymSlice;
+use rushmem_device::abi::{
+    ControlPage, CtxParts, DevAddr, Header, LAYOUT, MAGIC, PeerDesc, QpDesc, SegmentTable, VERSION,
+    ctx_flags, reserved,
+};
+use rushmem_error::{DeviceError, Error, Result, recorded};
+use rushmem_machine::{KernelLaunch, LaunchConfig, Machine, Module, Region};
+use rushmem_mlx5::prm::qp::ServiceType;
+use rushmem_runtime_kernels::rushmem_probe;
+
+use super::host_queue::{connect, make};
+use super::probe::attempts;
+use super::rail::{Loop, Qp, Rail, RetryPolicy};
+use super::state::{Deadlines, Handshakes, StateMap};
+
+/// Bytes at the end of the heap that the kernel uses.
+const BYTES: u64 = 64;
+const PATTERN: u64 = 0x5275_7368_6d65_6d21;
+const VALUE: u64 = 5;
+
+/// Checks that a kernel of `machine` can use the QPs of `rail`. `qps` are the QPs that passed the probe. `local_pes` PEs of
+/// this machine start at the same time.
+///
+/// # Errors
+/// - [`Error::Probe`] if the kernel fails, is late, or its operations have a wrong result.
+/// - The errors of the machine and of the NIC.
+pub(super) fn probe_kernel(
+    rail: &Rail,
+    machine: &dyn Machine,
+    heap: &Region,
+    qps: Loop,
+    local_pes: u32,
+) -> Result<()> {
+    attempts(local_pes, |within| {
+        let (pair, receiver) = make(qps, |slot| rail.make(slot, slot, ServiceType::RC))?;
+        connect(rail, &pair, receiver.as_ref(), RetryPolicy::within(within, 7))?;
+        let outcome = run(rail, machine, heap, &pair, within);
+        drop((pair, receiver));
+        rail.clear_ahead(0..2)?;
+        heap.write(reserved::FETCH, &vec![0; rail.shape().depth as usize * 8])?;
+        heap.write(words_at(heap), &[0; BYTES as usize])?;
+        outcome
+    })
+}
+
+fn words_at(heap: &Region) -> u64 {
+    heap.memory.len() / BYTES * BYTES - BYTES
+}
+
+/// A context of one PE and one QP, with the memory that it names.
+struct ProbeContext {
+    ctx: CtxParts,
+    control: Region,
+    _state: StateMap,
+    _handshakes: Handshakes,
+    _table: Region,
+}
+
+impl ProbeContext {
+    /// Makes the context of a connected QP. Waits of its kernels end after `within`.
+    fn new(rail: &Rail, machine: &dyn Machine, heap: &Region, pair: &Qp, within: Duration) -> Result<Self> {
+        let shape = rail.shape().of_one_qp();
+        let control = machine.shared(size_of::<ControlPage>() as u64)?;
+        let (state, handshakes) = (StateMap::new(machine, shape)?, Handshakes::new(machine, shape)?);
+        let table = machine.local(size_of::<SegmentTable>() as u64)?;
+        let keys = rail.keys();
+        state.write_pe(0, control.addr, DevAddr(0), Deadlines { call: within, connect: within })?;
+        state.clear_slots()?;
+        state.describe_qps(&[QpDesc {
+            pe_state: state.device_state(),
+            handshake: handshakes.addr(0),
+            lkey: keys.data().lkey(),
+            rkey: keys.data().rkey(),
+            strict_lkey: keys.strict().lkey(),
+            strict_rkey: keys.strict().rkey(),
+            log_depth: shape.log_depth().into(),
+            flags: rail.flags(),
+            ..Zeroable::zeroed()
+        }])?;
+        state.describe_peers(&[PeerDesc::zeroed()])?;
+        // The kernel asks for the connection and finds the answer.
+        handshakes.answer(0, Some(&rail.connection(&state, pair, 0, 0)))?;
+        // The host reads the heap afterwards, and an ACK does not prove that the data has landed. So `quiet` posts a READ.
+        let flags = ctx_flags::EARLY_ACKS | if rail.is_on_gpu() { ctx_flags::GPU_QUEUES } else { 0 };
+        let ctx = CtxParts {
+            header: Header { magic: MAGIC, version: VERSION, layout: LAYOUT, control: control.addr },
+            state: state.device_state(),
+            heap: heap.addr,
+            heap_bytes: heap.memory.len(),
+            peers: state.peer_table(),
+            qps: state.qp_table(),
+            n_pes: 1,
+            n_sets: 1,
+            rails: 1,
+            flags,
+            segments: table.addr,
+            ..Zeroable::zeroed()
+        };
+        table.write(0, bytemuck::bytes_of(&SegmentTable { parts: ctx, count: 0, reserved: 0 }))?;
+        Ok(Self { ctx, control, _state: state, _handshakes: handshakes, _table: table })
+    }
+
+    /// Returns the first error that a kernel has recorded.
+    fn recorded(&self) -> Result<Option<DeviceError>> {
+        let mut page = Box::new(ControlPage::zeroed());
+        self.control.read(0, bytemuck::bytes_of_mut(&mut *page))?;
+        Ok(recorded(&page).into_iter().next())
+    }
+}
+
+/// Runs the kernel on a connected QP, and checks the words that it left.
+fn run(rail: &Rail, machine: &dyn Machine, heap: &Region, pair: &Qp, within: Duration) -> Result<()> {
+    let context = ProbeContext::new(rail, machine, heap, pair, within)?;
+    let at = words_at(heap);
+    heap.write(at, &[PATTERN, 0, 0, 0].map(u64::to_le_bytes).concat())?;
+    // SAFETY: the last words of the heap, which nothing else uses before the PE is up.
+    let words = unsafe { SymSlice::<u64>::from_raw(at, 4) };
+    let call = rushmem_probe(words, VALUE, 0);
+    let module = machine.runtime_ptx().map(|ptx| Module::load_for_good(machine, ptx)).transpose()?;
+    let grid = LaunchConfig::new(1, 1);
+    let begin = Instant::now();
+    machine.run(KernelLaunch { ctx: context.ctx, grid, call, module })?;
+    let took = begin.elapsed();
+
+    let nic = rail.nic().name();
+    let failed = |why: String| Error::Probe { nic: nic.clone(), why };
+    match context.recorded()? {
+        Some(error) if error.is_deadline() => {
+            return Err(failed(format!("the operations of a kernel did not complete within {within:?}")));
+        }
+        Some(error) => return Err(failed(format!("a kernel cannot use its queues: {error}"))),
+        None => {}
+    }
+    let mut found = [0u64; 4];
+    heap.read(at, bytemuck::cast_slice_mut(&mut found))?;
+    let wanted = [PATTERN, PATTERN + VALUE, PATTERN, VALUE];
+    if found != wanted {
+        return Err(failed(format!("the operations of a kernel left {found:#x?} instead of {wanted:#x?}")));
+    }
+    tracing::info!("{nic}: a kernel posts and sees completions: three operations in {took:.1?}");
+    Ok(())
+}

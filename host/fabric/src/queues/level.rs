@@ -1,0 +1,83 @@
+//! The level of a rail: the memory of its queues, and the processor that writes its doorbells.
+
+use rushmem_machine::Region;
+
+use crate::provider::{DoorbellForm, DoorbellWriter, LinkLayer, NicKind, Provider};
+
+/// The memory of queues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueueLocation {
+    Gpu,
+    Host,
+}
+
+/// A rail's NIC and level, for the summary of a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RailLevel {
+    /// Name of the NIC.
+    pub nic: String,
+    pub kind: NicKind,
+    pub link: LinkLayer,
+    /// Rate of the port in Gb/s, if it is known.
+    pub gbps: Option<u32>,
+    pub queues_on_gpu: bool,
+    pub heap_on_gpu: bool,
+    /// Whether a CPU thread writes the doorbells for kernels.
+    pub cpu_rings: bool,
+    /// Whether doorbells have no doorbell record.
+    pub no_record: bool,
+    /// Whether the keys for data are relaxed.
+    pub relaxed_keys: bool,
+    /// The steps down from the best level, with their causes.
+    pub steps: Vec<String>,
+}
+
+impl RailLevel {
+    pub(super) fn new(
+        nic: &dyn Provider,
+        queues: QueueLocation,
+        heap: &Region,
+        (writer, form): (&DoorbellWriter, DoorbellForm),
+        relaxed_keys: bool,
+    ) -> Self {
+        let port = nic.port();
+        let (cpu_rings, steps) = match writer {
+            DoorbellWriter::Kernels => (false, Vec::new()),
+            DoorbellWriter::CpuThread { cause: None } => (true, Vec::new()),
+            DoorbellWriter::CpuThread { cause: Some(cause) } => {
+                (true, vec![format!("a CPU thread writes the doorbells, because {cause}")])
+            }
+        };
+        Self {
+            nic: nic.name(),
+            kind: port.kind,
+            link: port.link,
+            gbps: nic.gbps(),
+            queues_on_gpu: queues == QueueLocation::Gpu,
+            heap_on_gpu: heap.memory.host_ptr().is_none(),
+            cpu_rings,
+            no_record: form == DoorbellForm::NoRecord,
+            relaxed_keys,
+            steps,
+        }
+    }
+}
+
+impl std::fmt::Display for RailLevel {
+    /// Writes link, rate and level, without the name of the NIC.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let memory = |on_gpu| if on_gpu { "GPU" } else { "host" };
+        f.write_str(match self.link {
+            LinkLayer::Ethernet => "RoCE",
+            LinkLayer::InfiniBand => "InfiniBand",
+        })?;
+        if let Some(gbps) = self.gbps {
+            write!(f, " {gbps} Gb/s")?;
+        }
+        let writer = if self.cpu_rings { "a CPU thread" } else { "kernels" };
+        let (queues, heap) = (memory(self.queues_on_gpu), memory(self.heap_on_gpu));
+        let record = if self.no_record { " without records" } else { "" };
+        write!(f, ", queues in {queues} memory, doorbells{record} by {writer}, heap in {heap} memory")?;
+        f.write_str(if self.relaxed_keys { ", relaxed ordering of data" } else { "" })
+    }
+}

@@ -1,0 +1,45 @@
+//! The QPs of a PE: their memory, registrations and connections, and their description for kernels.
+//!
+//! ```text
+//! Rail::new     registers heap and queue memory, allocates PD, key, UARs   (once per NIC)
+//! open_rail     sets a rail up at the best level that its NIC accepts      (once per NIC)
+//! probe         checks that the NIC moves bytes for its own PE             (once per NIC)
+//! probe_kernel  checks that kernels can post and see completions           (once per NIC)
+//! Flush         waits for acknowledged WRITEs on their way to memory       (when host collectives return)
+//! Connections   CREATE_CQ, CREATE_QP, RST2INIT, INIT2RTR, RTR2RTS          (when a kernel first posts to a peer)
+//! Target        CREATE_CQ, CREATE_RMP, CREATE_DCT                          (once per NIC, with DC initiators)
+//! ```
+
+mod bond;
+mod bring_up;
+mod connect_message;
+mod connections;
+mod dc;
+mod drain;
+mod flush;
+mod host_queue;
+mod info;
+mod kernel_probe;
+mod level;
+mod ordering;
+mod pe_nics;
+mod probe;
+mod queue_memory;
+mod rail;
+mod record;
+mod service;
+mod shape;
+mod state;
+mod watch;
+mod workers;
+
+pub use bring_up::{RailSetup, open_rail};
+pub use connections::Connections;
+pub use flush::RemoteEnd;
+pub use info::QpInfo;
+pub use level::RailLevel;
+pub use pe_nics::PeNics;
+pub use rail::{Rail, RetryPolicy};
+pub use service::{Guards, Pace, Service, set_abort_word};
+pub use shape::Shape;
+pub use state::{Deadlines, Handshakes, StateMap};

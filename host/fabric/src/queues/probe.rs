@@ -1,0 +1,172 @@
+//! The probe: checks at start that a NIC moves bytes for this PE in time.
+//!
+//! A QP connected to itself, or else one of two QPs, executes the operations that kernels need: a put, an atomic with a checked result, and a
+//! signal. The CPU posts them. `kernel_probe` lets a kernel post afterwards.
+
+use std::time::{Duration, Instant};
+
+use rushmem_base::shared_deadline;
+use rushmem_device::abi::{qp_flags, reserved};
+use rushmem_error::{Error, NicError, Result};
+use rushmem_machine::Region;
+use rushmem_mlx5::prm::CmdOpcode;
+use rushmem_mlx5::prm::qp::ServiceType;
+use rushmem_mlx5::{Syndrome, Wqe};
+
+use super::host_queue::{HostQueue, Outcome, connect, describe, make};
+use super::rail::{Loop, Rail, RetryPolicy};
+
+/// The deadline of the operations of a PE that does not share its processors.
+const DEADLINE: Duration = Duration::from_secs(1);
+/// Number of attempts with a slow NIC: a software ConnectX may have to wait for a processor.
+const ATTEMPTS: usize = 3;
+
+/// Unused words of the heap.
+const SOURCE: u64 = reserved::FETCH;
+const TARGET: u64 = SOURCE + 8;
+const RESULT: u64 = SOURCE + 16;
+
+/// The result of a probe of a NIC that executes commands and WQEs.
+pub(super) enum Loopback {
+    Works(Loop),
+    /// The NIC does not carry packets from its port to the same port.
+    Refused(String),
+}
+
+/// Checks that the NIC of `rail` can access `heap`. `local_pes` PEs of this machine start at the same time.
+///
+/// If the NIC refuses a QP that is connected to itself, two QPs are tried. The port may refuse loopback altogether, as a
+/// virtual function, a bond or a switch may do. Such a NIC still reaches other nodes, so this is no error.
+///
+/// # Errors
+/// - [`Error::Probe`] if an operation fails, is late or has a wrong result.
+/// - The errors of the NIC.
+pub(super) fn probe(rail: &Rail, heap: &Region, local_pes: u32) -> Result<Loopback> {
+    let one_qp = attempts(local_pes, |within| once(rail, heap, within, Loop::OneQp))?;
+    let Loopback::Refused(why) = one_qp else { return Ok(one_qp) };
+    tracing::info!("{}: no QP connects to itself ({why}); probing with two QPs", rail.nic().name());
+    attempts(local_pes, |within| once(rail, heap, within, Loop::TwoQps))
+}
+
+/// Calls `once` with the deadline of a probe, and again if it has failed late.
+pub(super) fn attempts<T>(local_pes: u32, once: impl Fn(Duration) -> Result<T>) -> Result<T> {
+    let within = shared_deadline(DEADLINE, local_pes);
+    for _ in 1..ATTEMPTS {
+        let begin = Instant::now();
+        match once(within) {
+            Err(error) if begin.elapsed() > within => tracing::info!("{error}; the probe runs again"),
+            outcome => return outcome,
+        }
+    }
+    once(within)
+}
+
+fn once(rail: &Rail, heap: &Region, within: Duration, qps: Loop) -> Result<Loopback> {
+    let begin = Instant::now();
+    let pair = make(qps, |slot| rail.make(slot, slot, ServiceType::RC))?;
+    if let Err(error) = connect(rail, &pair.0, pair.1.as_ref(), RetryPolicy::within(within, 7)) {
+        return match error {
+            NicError::Refused { command: CmdOpcode::INIT2RTR_QP, .. } => {
+                Ok(Loopback::Refused(error.to_string()))
+            }
+            error => Err(error.into()),
+        };
+    }
+    let mut probe = Probe { rail, heap, queue: HostQueue::new(pair), begin, within, unanswered: false };
+    let outcome = probe.run();
+    let unanswered = probe.unanswered;
+    drop(probe);
+    rail.clear_ahead(0..2)?;
+    heap.write(SOURCE, &[0; 24])?;
+    let [put, atomic, signal] = match outcome {
+        Err(error) if unanswered => return Ok(Loopback::Refused(error.to_string())),
+        outcome => outcome?,
+    };
+    let nic = rail.nic().name();
+    tracing::info!(
+        "{nic}: loopback from doorbell to completion: put {put:.1?}, atomic {atomic:.1?}, signal {signal:.1?}"
+    );
+    Ok(Loopback::Works(qps))
+}
+
+struct Probe<'a> {
+    rail: &'a Rail,
+    heap: &'a Region,
+    queue: HostQueue,
+    begin: Instant,
+    within: Duration,
+    /// Whether an operation failed because no acknowledgement came back.
+    unanswered: bool,
+}
+
+impl Probe<'_> {
+    /// Runs the operations. Returns their times from doorbell to completion.
+    fn run(&mut self) -> Result<[Duration; 3]> {
+        const PATTERN: u64 = 0x5275_7368_6d65_6d21;
+        const SIGNAL: u64 = 0x0123_4567_89ab_cdef;
+        let key = self.rail.keys().strict();
+        let (raddr, rkey, laddr, lkey) = (TARGET, key.rkey(), RESULT, key.lkey());
+
+        self.set(SOURCE, PATTERN)?;
+        let put = self.post("put", &Wqe::Write { raddr, rkey, laddr: SOURCE, lkey, len: 8 })?;
+        self.expect("put", "wrote", TARGET, PATTERN)?;
+
+        let atomic =
+            self.post("atomic fetch-and-add", &Wqe::FetchAdd { raddr, rkey, laddr, lkey, add: 5 })?;
+        self.expect("atomic fetch-and-add", "returned", RESULT, self.result(PATTERN))?;
+        self.expect("atomic fetch-and-add", "left", TARGET, PATTERN + 5)?;
+
+        let (compare_mask, swap_mask) = (0, u64::MAX);
+        let set = Wqe::MaskedCompareSwap64 {
+            raddr,
+            rkey,
+            laddr,
+            lkey,
+            compare: 0,
+            swap: SIGNAL,
+            compare_mask,
+            swap_mask,
+        };
+        let signal = self.post("signal", &set)?;
+        self.expect("signal", "left", TARGET, SIGNAL)?;
+        Ok([put, atomic, signal])
+    }
+
+    /// Returns `value` in the byte order of the NIC's atomic results.
+    fn result(&self, value: u64) -> u64 {
+        if self.rail.flags() & qp_flags::BIG_ENDIAN_8 == 0 { value } else { value.swap_bytes() }
+    }
+
+    fn set(&self, offset: u64, value: u64) -> Result<()> {
+        self.heap.write(offset, &value.to_le_bytes())
+    }
+
+    fn expect(&self, what: &str, verb: &str, offset: u64, wanted: u64) -> Result<()> {
+        let mut found = [0; 8];
+        self.heap.read(offset, &mut found)?;
+        let found = u64::from_le_bytes(found);
+        if found == wanted {
+            return Ok(());
+        }
+        Err(self.failed(format!("the {what} {verb} {found:#x} instead of {wanted:#x}")))
+    }
+
+    fn failed(&self, why: String) -> Error {
+        Error::Probe { nic: self.rail.nic().name(), why }
+    }
+
+    /// Posts one WQE and waits for its completion. Returns the time from doorbell to completion.
+    fn post(&mut self, what: &str, wqe: &Wqe) -> Result<Duration> {
+        let until = self.begin + self.within;
+        match self.queue.post(self.rail, self.rail.memory(), wqe, until)? {
+            Outcome::Completed(took) => Ok(took),
+            Outcome::Late => {
+                Err(self.failed(format!("the {what} did not complete within {:?}", self.within)))
+            }
+            Outcome::Failed { syndrome, vendor } => {
+                self.unanswered = syndrome == Syndrome::TRANSPORT_RETRY_EXC_ERR;
+                Err(self.failed(format!("the {what} failed: {}", describe(syndrome, vendor))))
+            }
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Layout of the memory that kernels and host share about QPs.
+
+use std::mem::offset_of;
+use std::sync::atomic::{Ordering, fence};
+use std::time::Duration;
+
+use bytemuck::Zeroable;
+use rushmem_device::abi::{
+    Connection, DevAddr, DeviceState, Handshake, PeerDesc, QpDesc, QpEntry, QpState, answer,
+};
+use rushmem_error::Result;
+use rushmem_machine::{Machine, Region};
+
+use super::Shape;
+
+/// A region of words that kernels update, in the machine's fastest memory.
+pub struct StateMap {
+    pub region: Region,
+    shape: Shape,
+}
+
+/// The deadlines of kernels.
+pub struct Deadlines {
+    /// Of a blocking call.
+    pub call: Duration,
+    /// Of a first contact.
+    pub connect: Duration,
+}
+
+/// The connection requests and answers: one [`Handshake`] for each QP, in host memory.
+pub struct Handshakes(Region);
+
+impl Handshakes {
+    pub fn new(machine: &dyn Machine, shape: Shape) -> Result<Self> {
+        Ok(Self(machine.shared(shape.entries() * size_of::<Handshake>() as u64)?))
+    }
+
+    const fn at(i: usize) -> u64 {
+        (i * size_of::<Handshake>()) as u64
+    }
+
+    /// Clears all requests and answers.
+    pub(super) fn clear(&self) -> Result<()> {
+        self.0.write(0, &vec![0; self.0.memory.len() as usize])
+    }
+
+    /// Returns the address of QP `i`'s handshake for kernels.
+    pub(super) fn addr(&self, i: usize) -> DevAddr {
+        self.0.addr.add(Self::at(i))
+    }
+
+    /// Returns whether a kernel requests the connection of QP `i`.
+    pub(super) fn wanted(&self, i: usize) -> Result<bool> {
+        let mut word = 0u32;
+        self.0.read(Self::at(i) + offset_of!(Handshake, wanted) as u64, bytemuck::bytes_of_mut(&mut word))?;
+        Ok(word != 0)
+    }
+
+    /// Publishes the connection of QP `i` to waiting kernels. `None` means that there will be none.
+    pub(super) fn answer(&self, i: usize, connection: Option<&Connection>) -> Result<()> {
+        let at = Self::at(i);
+        if let Some(connection) = connection {
+            self.0.write(at + offset_of!(Handshake, connection) as u64, bytemuck::bytes_of(connection))?;
+        }
+        let answer = if connection.is_some() { answer::CONNECTED } else { answer::FAILED };
+        // The copies are unordered: a fence keeps the answer last.
+        fence(Ordering::SeqCst);
+        self.0.write(at + offset_of!(Handshake, answer) as u64, bytemuck::bytes_of(&answer))
+    }
+}
+
+impl StateMap {
+    pub fn new(machine: &dyn Machine, shape: Shape) -> Result<Self> {
+        Ok(Self { region: machine.local(shape.state_bytes())?, shape })
+    }
+
+    pub fn device_state(&self) -> DevAddr {
+        self.region.addr
+    }
+
+    /// Writes the PE state that kernels need when they wait or fail, and clears all their words.
+    pub fn write_pe(&self, pe: u32, control: DevAddr, print: DevAddr, deadlines: Deadlines) -> Result<()> {
+        let nanoseconds = |time: Duration| time.as_nanos().min(u64::MAX.into()) as u64;
+        let deadline_ns = nanoseconds(deadlines.call);
+        // The service ends a late connection, and names its state. Kernels give up later than that.
+        let connect_ns = nanoseconds(deadlines.connect.saturating_add(deadlines.call));
+        let state = DeviceState { control, deadline_ns, pe, connect_ns, print, ..Zeroable::zeroed() };
+        self.region.write(0, bytemuck::bytes_of(&state))
+    }
+
+    /// Returns the number of lines that kernels have printed without room for them.
+    pub fn lost_lines(&self) -> Result<u64> {
+        let mut lost = 0u64;
+        self.region.read(offset_of!(DeviceState, lost_lines) as u64, bytemuck::bytes_of_mut(&mut lost))?;
+        Ok(lost)
+    }
+
+    /// Returns the number of error records that kernels have claimed, and resets it to 0. Also clears the grid barrier,
+    /// which a failed kernel may have left half entered. Only one kernel of a PE uses this barrier at a time.
+    pub fn take_record_count(&self) -> Result<u64> {
+        const RECORDS: u64 = offset_of!(DeviceState, records) as u64;
+        const ARRIVED: u64 = offset_of!(DeviceState, grid_arrived) as u64;
+        let mut count = 0u64;
+        self.region.read(RECORDS, bytemuck::bytes_of_mut(&mut count))?;
+        // Only these words: kernels on other streams use the others now.
+        self.region.write(RECORDS, &[0; 8])?;
+        self.region.write(ARRIVED, &[0; 8])?;
+        Ok(count)
+    }
+
+    /// Returns the address of entry `i` of the QP table.
+    pub(super) fn entry(&self, i: u64) -> DevAddr {
+        self.region.addr.add(Shape::entry_at(i))
+    }
+
+    /// Returns the offset of the state of QP number `i`.
+    pub(super) const fn qp_at(i: u64) -> u64 {
+        Shape::entry_at(i) + offset_of!(QpEntry, state) as u64
+    }
+
+    /// Returns the address of the ready entries of slot `slot`.
+    pub(super) fn ready(&self, slot: u64) -> DevAddr {
+        self.region.addr.add(Shape::entry_at(self.shape.entries()) + 2 * slot * self.shape.depth * 8)
+    }
+
+    /// Returns the address of the busy words of slot `slot`.
+    pub(super) fn fetch_busy(&self, slot: u64) -> DevAddr {
+        self.ready(slot).add(self.shape.depth * 8)
+    }
+
+    /// Writes the QP table with all QPs unconnected. Its address is [`StateMap::qp_table`].
+    pub fn describe_qps(&self, qps: &[QpDesc]) -> Result<()> {
+        let entry = |&desc| QpEntry { desc, connection: Zeroable::zeroed(), state: QpState::unconnected() };
+        let entries: Vec<QpEntry> = qps.iter().map(entry).collect();
+        self.region.write(Shape::QPS_AT, bytemuck::cast_slice(&entries))
+    }
+
+    /// Clears the ready entries and busy words of all slots.
+    pub(super) fn clear_slots(&self) -> Result<()> {
+        let at = Shape::entry_at(self.shape.entries());
+        self.region.write(at, &vec![0; (self.shape.peers_at() - at) as usize])
+    }
+
+    /// Writes the peer descriptors. The address of their table is [`StateMap::peer_table`].
+    pub fn describe_peers(&self, peers: &[PeerDesc]) -> Result<()> {
+        self.region.write(self.shape.peers_at(), bytemuck::cast_slice(peers))
+    }
+
+    /// Corrupts the rkeys of `pe`'s heap in the QP descriptors, for fault tests.
+    pub fn corrupt_rkey(&self, pe: u32) -> Result<()> {
+        for i in (u64::from(pe)..self.shape.entries()).step_by(self.shape.n_pes as usize) {
+            let desc = Shape::entry_at(i) + offset_of!(QpEntry, desc) as u64;
+            for key in [offset_of!(QpDesc, rkey), offset_of!(QpDesc, strict_rkey)] {
+                self.region.write(desc + key as u64, bytemuck::bytes_of(&0xbad_0e11u32))?;
+            }
+        }
+        Ok(())
+    }
+
+    pub fn qp_table(&self) -> DevAddr {
+        self.region.addr.add(Shape::QPS_AT)
+    }
+
+    pub fn peer_table(&self) -> DevAddr {
+        self.region.addr.add(self.shape.peers_at())
+    }
+}

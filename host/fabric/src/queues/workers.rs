@@ -1,0 +1,87 @@
+//! The workers that connect QPs.
+//!
+//! All PEs of a process share them. A worker executes the messages about one QP in their order. Different workers execute
+//! commands for different QPs at the same time.
+
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, Weak};
+
+use rushmem_base::lock;
+use rushmem_error::{Error, Result};
+
+/// The least number of workers. They wait for firmware most of the time, not for a processor.
+const LEAST: u32 = 4;
+/// The largest number. There are as many as PEs of the process up to it: native kernels that wait share the processors with
+/// the workers, and a few workers among hundreds of kernels would get too little time.
+const MOST: u32 = 128;
+
+type Step = Box<dyn FnOnce() + Send>;
+
+/// The workers of this process. They end after the drop of the last handle, once they have executed all steps.
+///
+/// The drop does not wait for them, because a step may drop the last handle.
+pub(super) struct Workers {
+    queues: Vec<Sender<Step>>,
+}
+
+impl Workers {
+    /// Returns the workers of this process. Starts them for its `pes` PEs if no PE uses them yet.
+    ///
+    /// # Errors
+    /// [`Error::Thread`] if a thread cannot start.
+    pub(super) fn of_process(pes: u32) -> Result<Arc<Self>> {
+        static WORKERS: Mutex<Weak<Workers>> = Mutex::new(Weak::new());
+        let mut workers = lock(&WORKERS);
+        if let Some(workers) = workers.upgrade() {
+            return Ok(workers);
+        }
+        let started = Arc::new(Self::start(pes.clamp(LEAST, MOST))?);
+        *workers = Arc::downgrade(&started);
+        Ok(started)
+    }
+
+    fn start(n: u32) -> Result<Self> {
+        let start = |_| {
+            let (queue, steps) = channel::<Step>();
+            let run = move || steps.into_iter().for_each(|step| step());
+            let thread = std::thread::Builder::new().name("rushmem-connect".into()).spawn(run);
+            thread.map(|_| queue).map_err(Error::Thread)
+        };
+        Ok(Self { queues: (0..n).map(start).collect::<Result<_>>()? })
+    }
+
+    /// Passes a step to a worker. Steps with the same `key` are executed in order.
+    pub(super) fn submit(&self, key: usize, step: impl FnOnce() + Send + 'static) {
+        // The receiver is gone only if a step has panicked, which that thread has reported.
+        let _ = self.queues[key % self.queues.len()].send(Box::new(step));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_of_a_key_keep_their_order() {
+        let workers = Workers::start(3).unwrap();
+        let seen: Vec<_> = (0..10).map(|_| Arc::new(Mutex::new(Vec::new()))).collect();
+        for step in 0..100 {
+            for (key, seen) in seen.iter().enumerate() {
+                let seen = Arc::clone(seen);
+                workers.submit(key, move || lock(&seen).push(step));
+            }
+        }
+        for (key, seen) in seen.iter().enumerate() {
+            let (done, wait) = channel();
+            workers.submit(key, move || done.send(()).unwrap());
+            wait.recv().unwrap();
+            assert_eq!(*lock(seen), (0..100).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn pes_of_a_process_share_workers() {
+        let [a, b] = [1, 9].map(|pes| Workers::of_process(pes).unwrap());
+        assert!(Arc::ptr_eq(&a, &b));
+    }
+}

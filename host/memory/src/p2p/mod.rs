@@ -1,0 +1,664 @@
+//! P2P peers: PEs with heaps mapped into this PE, so that kernels access them by loads and stores.
+//!
+//! Each PE gives its heap a random name. A name in this process's own table belongs to a PE that is a thread of this
+//! process. A process on the same node sends its heap's file descriptor through a socket with that name. All other PEs
+//! are NIC peers.
+//!
+//! All atomics on a word take the same path, because atomics of processors and of NICs are not atomic with each other.
+//! The processors execute them if every PE has mapped every other PE. In all other jobs the NIC of the heap's owner
+//! executes them, except for words that only PEs of one [node](nodes) update.
+#![allow(unsafe_code, reason = "a test writes through a mapping of a peer's heap")]
+
+mod fd_server;
+mod local_heaps;
+mod nodes;
+
+use std::fs;
+
+use rushmem_base::boot_id;
+use rushmem_bootstrap::{Bootstrap, nonce};
+use rushmem_config::{Config, HeapKind, P2pAtomics, PeerPath, Switch};
+use rushmem_device::abi::{CtxParts, DevAddr, PeerDesc, ctx_flags};
+use rushmem_error::call_site::CallSite;
+use rushmem_error::{Error, Result};
+use rushmem_machine::{HeapWindow, Machine, PeerHeap, Region};
+use serde::{Deserialize, Serialize};
+
+use self::fd_server::FdServer;
+use self::local_heaps::LocalHeap;
+use self::nodes::{Mapping, nodes_of};
+
+/// The route to a peer, and the reason for it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PeerRoute {
+    /// The peer.
+    pub pe: u32,
+    /// `p2p` or the NIC's name.
+    pub via: String,
+    /// The reason for this route.
+    pub why: String,
+}
+
+/// The access to each PE of the job. Keeps the heaps of P2P peers mapped.
+pub struct PeerMap {
+    access: Vec<PeerAccess>,
+    /// Set if all PEs of the job have mapped each other, so that their processors execute atomics.
+    atomics: bool,
+    /// The node of each PE.
+    nodes: Vec<u32>,
+    /// Whether the program promises that NIC peers and P2P peers update different words.
+    node_words: bool,
+    /// Whether PEs of this job may have mapped each other's heaps.
+    shared: bool,
+    /// The window of mapped heaps, if there are any.
+    mapped_heaps: Option<MappedHeaps>,
+}
+
+/// A window from the first mapped PE to the last. Its slots belong to consecutive PEs.
+struct MappedHeaps {
+    window: Box<dyn HeapWindow>,
+    first: u32,
+}
+
+impl MappedHeaps {
+    fn addr(&self, pe: u32) -> DevAddr {
+        self.window.base().add(u64::from(pe - self.first) * self.window.stride())
+    }
+}
+
+/// Memory of several PEs outside their heaps, mapped as long as the value lives.
+#[derive(Default)]
+pub struct PeerMapping {
+    mapped_heaps: Option<MappedHeaps>,
+    /// Memory of PEs of this process that kernels access at its own address, by PE.
+    here: Vec<Option<Region>>,
+}
+
+impl PeerMapping {
+    /// Returns the address of the memory of `pe`; 0 if it is not mapped.
+    fn addr(&self, pe: u32) -> DevAddr {
+        match (self.here.get(pe as usize), &self.mapped_heaps) {
+            (Some(Some(region)), _) => region.addr,
+            (_, Some(mapped_heaps)) => mapped_heaps.addr(pe),
+            _ => DevAddr(0),
+        }
+    }
+}
+
+enum PeerAccess {
+    /// This PE's own memory.
+    Own,
+    /// The heap is mapped here, for this reason.
+    P2p(&'static str),
+    /// The peer is accessed through the NIC, for this reason.
+    Nic(String),
+}
+
+/// A PE's description of its heap for the other PEs.
+#[derive(Serialize, Deserialize)]
+struct ExportedHeap {
+    name: String,
+    /// The node on which the socket and file of this PE can be used; `None` if unknown.
+    node_id: Option<String>,
+    bytes: u64,
+    /// The reason why other processes cannot map it, if they cannot.
+    not_exported: Option<String>,
+}
+
+/// Returns the reason why all other PEs are NIC peers, if they are.
+fn nic_for_all(config: &Config, gpu: bool) -> Option<&'static str> {
+    match config.peer_path {
+        PeerPath::P2p => None,
+        PeerPath::Nic => Some("RUSHMEM_PEER_PATH=nic"),
+        PeerPath::Auto if !gpu => {
+            Some("native kernels use the path under test; RUSHMEM_PEER_PATH=p2p maps the node's heaps")
+        }
+        PeerPath::Auto if config.heap == HeapKind::Host => {
+            Some("only heaps in GPU memory are mapped, and RUSHMEM_HEAP=host")
+        }
+        PeerPath::Auto => None,
+    }
+}
+
+/// Returns whether this job maps heaps of other PEs, so that its own heap must be mappable. Equal on all PEs.
+pub fn wanted(config: &Config, n_pes: u32, gpu: bool) -> bool {
+    nic_for_all(config, gpu).is_none() && n_pes > 1
+}
+
+/// Allocates the memory that other PEs map. With `peer_path=auto`, falls back to memory that they cannot map.
+///
+/// # Errors
+/// The errors of [`Machine::heap`].
+pub fn heap(config: &Config, machine: &dyn Machine, bytes: u64, n_pes: u32) -> Result<Region> {
+    if !wanted(config, n_pes, machine.is_gpu()) {
+        return machine.heap(bytes, false);
+    }
+    match machine.heap(bytes, true) {
+        Err(error @ Error::Unavailable { .. }) if config.peer_path == PeerPath::Auto => {
+            tracing::info!("peers go through the NIC: {error}");
+            machine.heap(bytes, false)
+        }
+        heap => heap,
+    }
+}
+
+/// Returns the routes that PE `me` of `n_pes` on one node would use with these settings. `nic` names its NIC.
+pub fn expected_routes(config: &Config, me: u32, n_pes: u32, nic: &str, gpu: bool) -> Vec<PeerRoute> {
+    let grouped = |pe: u32| group(config, pe) == group(config, me);
+    let all = n_pes == 1 || wanted(config, n_pes, gpu) && (0..n_pes).all(grouped);
+    let path = |pe: u32| {
+        let (p2p, why) = match nic_for_all(config, gpu) {
+            _ if pe == me => own(config, all),
+            Some(why) => (false, why),
+            None if grouped(pe) && config.peer_path == PeerPath::P2p => {
+                (true, "RUSHMEM_PEER_PATH=p2p, if it is on this node")
+            }
+            None if grouped(pe) => (true, "if it is on this node"),
+            None => (false, ANOTHER_GROUP),
+        };
+        PeerRoute { pe, via: if p2p { "p2p" } else { nic }.into(), why: why.into() }
+    };
+    (0..n_pes).map(path).collect()
+}
+
+const ANOTHER_GROUP: &str = "it belongs to another group (RUSHMEM_P2P_GROUP)";
+
+/// Returns whether a PE accesses its own memory by loads and stores, and the reason.
+fn own(config: &Config, atomics: bool) -> (bool, &'static str) {
+    match (config.peer_path, atomics) {
+        (PeerPath::Nic, _) => (false, "RUSHMEM_PEER_PATH=nic"),
+        (_, true) => (true, "its own memory"),
+        (_, false) => (true, "its own memory; atomics through the NIC, like the atomics of its peers"),
+    }
+}
+
+/// Returns the group of `pe`. PEs of different groups are NIC peers.
+fn group(config: &Config, pe: u32) -> u32 {
+    pe.checked_div(config.p2p_group).unwrap_or(0)
+}
+
+/// Returns the name of this machine, its network namespace and the job's node. Keeps two "nodes" on one machine apart.
+fn node_id(config: &Config) -> Option<String> {
+    let boot = boot_id()?;
+    let net = fs::read_link("/proc/self/ns/net").ok()?;
+    Some(format!("{} {} {:?}", boot, net.display(), config.node))
+}
+
+impl PeerMap {
+    /// Maps the heaps that can be mapped. Collective as soon as one of the job's PEs [wants](wanted) it.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] if a heap of this node cannot be mapped. It names the PE and the cause.
+    pub fn new(
+        config: &Config,
+        machine: &dyn Machine,
+        bootstrap: &dyn Bootstrap,
+        heap: &Region,
+    ) -> Result<Self> {
+        let (me, n_pes) = (bootstrap.pe(), bootstrap.n_pes());
+        if !wanted(config, n_pes, machine.is_gpu()) {
+            let why = nic_for_all(config, machine.is_gpu()).unwrap_or_default();
+            let access = |pe| if pe == me { PeerAccess::Own } else { PeerAccess::Nic(why.into()) };
+            let atomics = n_pes == 1 && config.peer_path != PeerPath::Nic;
+            let access = (0..n_pes).map(access).collect();
+            let nodes = (0..n_pes).collect();
+            return Ok(Self { access, atomics, nodes, node_words: false, shared: false, mapped_heaps: None });
+        }
+        let export = HeapExport::new(config, bootstrap, heap)?;
+        let mine = &export.exported;
+        let heaps = exchange(bootstrap, mine)?;
+        let access_of = |(pe, exported): (u32, &ExportedHeap)| {
+            if pe == me {
+                PeerAccess::Own
+            } else if group(config, pe) != group(config, me) {
+                PeerAccess::Nic(ANOTHER_GROUP.into())
+            } else if local_heaps::find(&exported.name).is_some() {
+                PeerAccess::P2p("a thread of the same process")
+            } else if exported.node_id.is_some() && exported.node_id == mine.node_id {
+                PeerAccess::P2p("a process of the same node that shares its memory")
+            } else {
+                PeerAccess::Nic("it is on another node, or in another network namespace".into())
+            }
+        };
+        let mut places: Vec<_> =
+            (0..).zip(&heaps).map(|(pe, heap)| (group(config, pe), &heap.node_id)).collect();
+        places.sort_unstable();
+        let shared = places.windows(2).any(|two| two[0] == two[1]);
+        let mut access: Vec<PeerAccess> = (0..).zip(&heaps).map(access_of).collect();
+        let mapped = map(config, machine, bootstrap, &mut access, &heaps).map_err(|Unmapped { pe, why }| {
+            let what = format!("the memory of PE {pe}, for the loads and stores of PE {me},");
+            Error::Unavailable { what, why: format!("{why}; {}", remedy(config)) }
+        });
+        let reached = access.iter().map(|access| !matches!(access, PeerAccess::Nic(_)));
+        let atomics = mapped.as_ref().is_ok_and(|(_, atomics)| *atomics);
+        let mapping = if atomics { Mapping::of(reached) } else { Mapping::default() };
+        // A PE that failed joins too: the others may still map its heap, and its export ends after this.
+        let all = bootstrap.allgather("the mapping of heaps", &mapping.encode())?;
+        let nodes = nodes_of(&all.iter().map(|bytes| Mapping::decode(bytes)).collect::<Vec<_>>());
+        let atomics = nodes.iter().all(|&node| node == 0);
+        let node_words = config.p2p_atomics == P2pAtomics::Node;
+        Ok(Self { access, atomics, nodes, node_words, shared, mapped_heaps: mapped?.0 })
+    }
+
+    /// Returns whether processors may access heaps of other PEs, anywhere in the job.
+    pub fn is_shared(&self) -> bool {
+        self.shared
+    }
+
+    /// Returns the node of each PE. A node is a set of PEs that have all mapped each other, and that are atomic with each
+    /// other. Its number is the first of its PEs. Equal on all PEs.
+    pub fn nodes(&self) -> &[u32] {
+        &self.nodes
+    }
+
+    /// Maps memory that every PE has allocated; `ours` is this PE's part. Maps the parts of all P2P peers. Collective.
+    /// Returns the address of each PE's part for kernels (0 if not mapped) and the value that keeps them mapped.
+    ///
+    /// With `peer_path=auto`, no PE maps the memory if one PE cannot.
+    ///
+    /// # Errors
+    /// An error on all PEs if one PE cannot map the part of another.
+    pub fn segment(
+        &self,
+        config: &Config,
+        machine: &dyn Machine,
+        bootstrap: &dyn Bootstrap,
+        call: &'static str,
+        ours: &Region,
+    ) -> Result<(Vec<DevAddr>, PeerMapping)> {
+        let own = if config.peer_path == PeerPath::Nic { DevAddr(0) } else { ours.addr };
+        let addrs = |shared: &PeerMapping| {
+            let addr = |(pe, access): (u32, &PeerAccess)| match access {
+                PeerAccess::Own => own,
+                PeerAccess::P2p(_) => shared.addr(pe),
+                PeerAccess::Nic(_) => DevAddr(0),
+            };
+            (0..).zip(&self.access).map(addr).collect()
+        };
+        if !wanted(config, bootstrap.n_pes(), machine.is_gpu()) {
+            let nothing = PeerMapping::default();
+            return Ok((addrs(&nothing), nothing));
+        }
+        let export = HeapExport::new(config, bootstrap, ours)?;
+        let heaps = exchange(bootstrap, &export.exported)?;
+        // Some memory of this process needs no mapping.
+        let plain = |exported: &ExportedHeap| {
+            local_heaps::find(&exported.name).filter(|region| machine.is_direct(region))
+        };
+        let mapped = |access: &PeerAccess| matches!(access, PeerAccess::P2p(_));
+        let here: Vec<Option<Region>> = self
+            .access
+            .iter()
+            .zip(&heaps)
+            .map(|(access, exported)| plain(exported).filter(|_| mapped(access)))
+            .collect();
+        let others: Vec<bool> =
+            self.access.iter().zip(&here).map(|(access, here)| mapped(access) && here.is_none()).collect();
+        let mapped = map_all(config, machine, bootstrap, &others, &heaps).map_err(|Unmapped { pe, why }| {
+            let what = format!("this memory of PE {pe} for loads and stores");
+            Error::Unavailable { what, why: format!("{why}; {}", remedy(config)) }
+        });
+        // All PEs have mapped what they need after this, so the export may end.
+        let error = mapped.as_ref().err().map(ToString::to_string).unwrap_or_default();
+        let all = bootstrap.allgather("the mapping of heaps", error.as_bytes())?;
+        let failed = all.iter().position(|theirs| !theirs.is_empty());
+        if let (PeerPath::Auto, Some(pe)) = (config.peer_path, failed) {
+            let why = String::from_utf8_lossy(&all[pe]);
+            tracing::info!("peers access this memory through the NIC: PE {pe} reports: {why}");
+            return Ok((vec![DevAddr(0); self.access.len()], PeerMapping::default()));
+        }
+        let shared = PeerMapping { mapped_heaps: mapped?.0, here };
+        match failed {
+            None => Ok((addrs(&shared), shared)),
+            Some(pe) => {
+                let why = String::from_utf8_lossy(&all[pe]).into_owned();
+                Err(Error::Elsewhere { pe: pe as u32, call, why, site: CallSite::current() })
+            }
+        }
+    }
+
+    /// Returns the peer descriptors for kernels. `heap` is the address of this PE's own heap.
+    pub fn descriptors(&self, config: &Config, heap: DevAddr) -> Vec<PeerDesc> {
+        let direct = |(pe, access): (u32, &PeerAccess)| match access {
+            PeerAccess::Own if config.peer_path != PeerPath::Nic => heap,
+            _ => self.mapped(pe).unwrap_or(DevAddr(0)),
+        };
+        (0..).zip(&self.access).map(direct).map(|direct| PeerDesc { direct }).collect()
+    }
+
+    /// Writes the P2P facts that kernels need: the range of P2P peers, whether their atomics use P2P, and the PEs that
+    /// `fence` must treat as accessed both by P2P and by NIC.
+    pub fn describe(&self, parts: &mut CtxParts, peers: &[PeerDesc]) {
+        let me = parts.pe as usize;
+        let reached = |peer: &PeerDesc| peer.direct.0 != 0;
+        if reached(&peers[me]) {
+            let below = peers[..me].iter().rev().take_while(|peer| reached(peer)).count();
+            let above = peers[me + 1..].iter().take_while(|peer| reached(peer)).count();
+            (parts.p2p_from, parts.p2p_count) = ((me - below) as u32, (below + 1 + above) as u32);
+            if let Some(mapped_heaps) = &self.mapped_heaps {
+                // The address of PE 0 lies outside the window if that is not mapped.
+                let stride = mapped_heaps.window.stride();
+                let before = u64::from(mapped_heaps.first).wrapping_mul(stride);
+                let base = mapped_heaps.window.base().0.wrapping_sub(before);
+                (parts.p2p_base, parts.p2p_stride) = (DevAddr(base), stride);
+            }
+        }
+        // The fast path knows connected QPs only.
+        let is_dc = parts.flags & ctx_flags::DC != 0;
+        if !is_dc && (0..).zip(peers).all(|(pe, peer)| parts.is_p2p(pe) || !reached(peer)) {
+            parts.flags |= ctx_flags::NO_P2P_OTHERS;
+        }
+        if self.node_atomics(me) {
+            let words = if self.node_words { ctx_flags::P2P_ATOMICS } else { 0 };
+            parts.flags |= ctx_flags::NODE_ATOMICS | words;
+        }
+        if self.atomics {
+            let all = if parts.p2p_count == parts.n_pes { ctx_flags::P2P_ALL } else { 0 };
+            parts.flags |= ctx_flags::P2P_ATOMICS | all;
+            return;
+        }
+        if let Some(first) = peers.iter().position(reached) {
+            parts.mixed_from = first as u32;
+            parts.mixed_to = 1 + peers.iter().rposition(reached).unwrap_or(first) as u32;
+        }
+    }
+
+    /// Returns whether this PE, `me`, has P2P peers, and all of them are on its node.
+    fn node_atomics(&self, me: usize) -> bool {
+        let mut peers =
+            self.access.iter().zip(&self.nodes).filter(|(access, _)| matches!(access, PeerAccess::P2p(_)));
+        self.mapped_heaps.is_some() && peers.all(|(_, node)| *node == self.nodes[me])
+    }
+
+    /// Returns the address for kernels at which the heap of `pe` is mapped, if it is.
+    pub fn mapped(&self, pe: u32) -> Option<DevAddr> {
+        match self.access.get(pe as usize)? {
+            PeerAccess::P2p(_) => Some(self.mapped_heaps.as_ref()?.addr(pe)),
+            PeerAccess::Own | PeerAccess::Nic(_) => None,
+        }
+    }
+
+    /// Returns for each PE whether kernels never use the NIC for it, so that it needs no QP.
+    pub fn without_nic(&self) -> Vec<bool> {
+        self.access.iter().map(|access| self.atomics && !matches!(access, PeerAccess::Nic(_))).collect()
+    }
+
+    /// Returns the route to each PE. `nic` names this PE's NIC.
+    pub fn routes(&self, config: &Config, nic: &str) -> Vec<PeerRoute> {
+        let processors = self.atomics || self.node_words;
+        let path = |(pe, access): (u32, &PeerAccess)| {
+            let (direct, why) = match access {
+                PeerAccess::Own => own(config, processors),
+                PeerAccess::P2p(how) => (true, *how),
+                PeerAccess::Nic(why) => (false, why.as_str()),
+            };
+            let mut why = why.to_string();
+            if matches!(access, PeerAccess::P2p(_)) && !processors {
+                why += "; atomics through the NIC, because not all PEs of the job have mapped each other";
+            }
+            PeerRoute { pe, via: if direct { "p2p" } else { nic }.into(), why }
+        };
+        (0..).zip(&self.access).map(path).collect()
+    }
+}
+
+/// An export of this PE's memory: other PEs find it by its name as long as this value lives.
+struct HeapExport {
+    exported: ExportedHeap,
+    _local: LocalHeap,
+    _server: Option<FdServer>,
+}
+
+impl HeapExport {
+    fn new(config: &Config, bootstrap: &dyn Bootstrap, memory: &Region) -> Result<Self> {
+        let name: String = nonce()?.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+        let _local = LocalHeap::new(&name, memory);
+        let _server = match (bootstrap.token(), &memory.file) {
+            (Some(token), Some(file)) => {
+                Some(FdServer::open(&name, file.clone(), token.clone(), config.pes_on_node())?)
+            }
+            _ => None,
+        };
+        Ok(Self {
+            exported: ExportedHeap {
+                name,
+                node_id: node_id(config),
+                bytes: memory.memory.len(),
+                not_exported: not_exported(memory).map(Into::into),
+            },
+            _local,
+            _server,
+        })
+    }
+}
+
+/// Returns the change that makes a job work without this mapping.
+fn remedy(config: &Config) -> &'static str {
+    match config.sanitize {
+        Switch::On => "run the PEs as threads, because the sanitizer watches mapped memory",
+        Switch::Off => "set RUSHMEM_PEER_PATH=auto",
+    }
+}
+
+/// Returns the reason why other processes cannot map this memory, if they cannot.
+fn not_exported(memory: &Region) -> Option<&'static str> {
+    match (&memory.file, &memory.gpu) {
+        (Some(_), _) => None,
+        (None, Some(_)) => Some(
+            "it is GPU memory that the runtime has not allocated for other processes, such as memory of another \
+             library",
+        ),
+        (None, None) => Some("it is host memory of the application, which other processes cannot map"),
+    }
+}
+
+fn exchange(bootstrap: &dyn Bootstrap, mine: &ExportedHeap) -> Result<Vec<ExportedHeap>> {
+    let malformed =
+        |pe: usize| Error::misuse("start", format!("PE {pe} sent a malformed description of its heap"));
+    let exported = serde_json::to_vec(mine).map_err(|_| malformed(bootstrap.pe() as usize))?;
+    let heaps = bootstrap.allgather("the exchange of heaps", &exported)?;
+    let parse = |(pe, bytes): (usize, &Vec<u8>)| serde_json::from_slice(bytes).map_err(|_| malformed(pe));
+    heaps.iter().enumerate().map(parse).collect()
+}
+
+/// A PE with memory that cannot be mapped, and the cause.
+struct Unmapped {
+    pe: usize,
+    why: String,
+}
+
+/// Maps the heaps of all P2P peers with [`map_all`]. With `peer_path=auto`, a PE that cannot be mapped becomes a NIC
+/// peer.
+fn map(
+    config: &Config,
+    machine: &dyn Machine,
+    bootstrap: &dyn Bootstrap,
+    access: &mut [PeerAccess],
+    heaps: &[ExportedHeap],
+) -> Result<(Option<MappedHeaps>, bool), Unmapped> {
+    loop {
+        let here: Vec<bool> = access.iter().map(|access| matches!(access, PeerAccess::P2p(_))).collect();
+        match map_all(config, machine, bootstrap, &here, heaps) {
+            Err(Unmapped { pe, why }) if config.peer_path == PeerPath::Auto => {
+                tracing::warn!("PE {pe} is a NIC peer, because its memory cannot be mapped: {why}");
+                access[pe] = PeerAccess::Nic(format!("its memory cannot be mapped: {why}"));
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+/// Maps the memory of the PEs that are true in `here`. Returns the window, and whether atomics are atomic across all
+/// processors that map the memory. The error names the PE that cannot be mapped.
+fn map_all(
+    config: &Config,
+    machine: &dyn Machine,
+    bootstrap: &dyn Bootstrap,
+    here: &[bool],
+    heaps: &[ExportedHeap],
+) -> Result<(Option<MappedHeaps>, bool), Unmapped> {
+    let Some(first) = here.iter().position(|&here| here) else { return Ok((None, true)) };
+    let last = here.iter().rposition(|&here| here).unwrap_or(first);
+    let bytes = heaps[first..=last].iter().map(|exported| exported.bytes).max().unwrap_or(0);
+    let slots = (last - first + 1) as u32;
+    let unmapped = |pe: usize| move |error: Error| Unmapped { pe, why: error.to_string() };
+    let mut window = machine.window(slots, bytes).map_err(unmapped(first))?;
+    let mut atomics = true;
+    for pe in (first..=last).filter(|&pe| here[pe]) {
+        let heap = find(config, bootstrap, &heaps[pe]).map_err(|why| Unmapped { pe, why })?;
+        atomics &= window.map((pe - first) as u32, heap).map_err(unmapped(pe))?;
+    }
+    Ok((Some(MappedHeaps { window, first: first as u32 }), atomics))
+}
+
+/// Returns the memory of a PE of this node. The error is the reason why this process cannot map it.
+fn find(config: &Config, bootstrap: &dyn Bootstrap, exported: &ExportedHeap) -> Result<PeerHeap, String> {
+    if let Some(heap) = local_heaps::find(&exported.name) {
+        return Ok(PeerHeap::Local(heap));
+    }
+    if let Some(why) = &exported.not_exported {
+        return Err(why.clone());
+    }
+    let token = bootstrap.token().ok_or("it belongs to another process")?;
+    let file = fd_server::fetch(&exported.name, token, config.bootstrap_timeout)
+        .map_err(|error| format!("its file is not available: {error}"))?;
+    Ok(PeerHeap::File { file, bytes: exported.bytes })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use bytemuck::Zeroable;
+
+    use super::*;
+    use rushmem_bootstrap::Threads;
+    use rushmem_machine::{LimitedMachine, Native};
+    use rushmem_native::Options;
+
+    /// Runs `n` PEs as threads and returns the peer map of each.
+    fn peer_maps(
+        n: u32,
+        config: &Config,
+        machine: impl Fn() -> Box<dyn Machine> + Sync,
+    ) -> Vec<Result<PeerMap>> {
+        let pes = Threads::job(n, Duration::from_secs(20));
+        std::thread::scope(|scope| {
+            let one = |pe: Threads| {
+                let machine = &machine;
+                scope.spawn(move || {
+                    let machine = machine();
+                    let heap = machine.heap(8192, true)?;
+                    let reach = PeerMap::new(config, &*machine, &pe, &heap);
+                    if reach.is_ok() {
+                        pe.finish()?;
+                    }
+                    reach
+                })
+            };
+            let threads: Vec<_> = pes.into_iter().map(one).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        })
+    }
+
+    fn p2p_config() -> Config {
+        let mut config = Config::default();
+        config.set("peer_path", "p2p").unwrap();
+        config
+    }
+
+    #[test]
+    fn names_the_peer_that_cannot_be_mapped_and_the_cause() {
+        let found = peer_maps(2, &p2p_config(), || Box::new(LimitedMachine::without_windows()));
+        let errors: Vec<String> =
+            found.into_iter().filter_map(|reach| Some(reach.err()?.to_string())).collect();
+        let expected = "the memory of PE 1, for the loads and stores of PE 0, is not available: a mapping is not available: \
+                     this machine maps nothing; set RUSHMEM_PEER_PATH=auto";
+        assert!(errors.iter().any(|error| error == expected), "{errors:?}");
+    }
+
+    #[test]
+    fn kernels_learn_whether_only_p2p_neighbours_are_mapped() {
+        let found = peer_maps(1, &p2p_config(), || Box::new(Native::new(Options::default())));
+        let reach = &found.into_iter().collect::<Result<Vec<_>>>().unwrap()[0];
+        let describe = |mapped: [bool; 4]| {
+            let peers = mapped.map(|mapped| PeerDesc { direct: DevAddr(if mapped { 4096 } else { 0 }) });
+            let mut parts = CtxParts { pe: 1, n_pes: 4, ..CtxParts::zeroed() };
+            reach.describe(&mut parts, &peers);
+            ((parts.p2p_from, parts.p2p_count), parts.flags & ctx_flags::NO_P2P_OTHERS != 0)
+        };
+        assert_eq!(describe([true, true, false, false]), ((0, 2), true));
+        assert_eq!(describe([false; 4]), ((0, 0), true));
+        // Mapped, but not adjacent.
+        assert_eq!(describe([false, true, false, true]), ((1, 1), false));
+        assert_eq!(describe([true, false, true, true]), ((0, 0), false));
+    }
+
+    /// Runs two PEs as threads that share memory of their own. Returns the addresses that each found.
+    fn shared_segments(path: &str, machine: impl Fn() -> Box<dyn Machine> + Sync) -> Vec<Result<Vec<u64>>> {
+        let mut config = Config::default();
+        config.set("peer_path", path).unwrap();
+        let pes = Threads::job(2, Duration::from_secs(20));
+        let one = |pe: Threads| {
+            let machine = machine();
+            let (heap, ours) = (machine.heap(8192, true)?, Region::host(4096)?);
+            let map = PeerMap::new(&config, &*machine, &pe, &heap)?;
+            let shared = map.segment(&config, &*machine, &pe, "a test", &ours);
+            pe.finish()?;
+            let own = ours.addr.0;
+            Ok(shared?.0.into_iter().map(|addr| if addr.0 == own { 1 } else { addr.0 }).collect())
+        };
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = pes.into_iter().map(|pe| scope.spawn(|| one(pe))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        })
+    }
+
+    #[test]
+    fn memory_of_this_process_is_used_at_its_own_address() {
+        let found = shared_segments("p2p", || Box::new(Native::new(Options::default())));
+        let found: Vec<Vec<u64>> = found.into_iter().collect::<Result<_>>().unwrap();
+        assert_eq!((found[0][0], found[1][1]), (1, 1));
+        assert!(found[0][1] > 1 && found[1][0] > 1, "{found:?}");
+    }
+
+    #[test]
+    fn memory_without_an_address_for_peers_is_an_error_with_p2p() {
+        let found = shared_segments("p2p", || Box::new(LimitedMachine::without_direct_memory()));
+        for (pe, outcome) in found.into_iter().enumerate() {
+            let (error, other) = (outcome.unwrap_err().to_string(), 1 - pe);
+            assert!(error.contains(&format!("this memory of PE {other} for loads and stores")), "{error}");
+            assert!(error.ends_with("set RUSHMEM_PEER_PATH=auto"), "{error}");
+        }
+    }
+
+    #[test]
+    fn names_the_reason_why_another_process_cannot_map_memory() {
+        let (mut pes, config) = (Threads::job(1, Duration::from_secs(20)), Config::default());
+        let pe = pes.remove(0);
+        let ours = Region::host(4096).unwrap();
+        let exported = ExportedHeap {
+            name: "no such name".into(),
+            node_id: None,
+            bytes: 4096,
+            not_exported: not_exported(&ours).map(Into::into),
+        };
+        let why = find(&config, &pe, &exported).err().unwrap();
+        assert_eq!(why, "it is host memory of the application, which other processes cannot map");
+        let heap = Native::new(Options::default()).heap(8192, true).unwrap();
+        assert_eq!(not_exported(&heap), None);
+        pe.finish().unwrap();
+    }
+
+    #[test]
+    fn memory_stays_mapped_after_its_pe_has_ended() {
+        let found = peer_maps(2, &p2p_config(), || Box::new(Native::new(Options::default())));
+        let found: Vec<PeerMap> = found.into_iter().collect::<Result<_>>().unwrap();
+        // The heaps are freed, but their mappings remain.
+        let at = found[0].mapped(1).unwrap();
+        // SAFETY: mapped as long as `found` lives, and nothing else uses it.
+        unsafe { at.ptr::<u64>().add(1000).write(7) };
+        assert!(found.iter().all(|reach| reach.atomics && reach.mapped(2).is_none()));
+        assert_eq!(local_heaps::find("no such name").map(|heap| heap.addr), None);
+    }
+}

@@ -1,0 +1,396 @@
+//! Memory of a PE that kernels name by offsets: the symmetric heap, its later segments, and registered buffers.
+//!
+//! ```text
+//! 0            heap_bytes        next                        2^63
+//! | first heap |  gap  | segment | gap | segment | ...       | local buffers ...
+//! ```
+//!
+//! The first heap needs only its length. Every range above it is a [`Segment`]. Each launch gets a table of segments
+//! with its context. Segment offsets are never reused, so an offset of a removed segment is invalid forever.
+
+mod allocator;
+mod segment;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use rushmem_base::lock;
+use rushmem_device::abi::{CtxParts, DevAddr, LOCAL_OFFSETS};
+use rushmem_device::{Handle, InvalidRange};
+use rushmem_error::{Error, ObjectNames, Result};
+use rushmem_fabric::queues::RemoteEnd;
+use rushmem_machine::{HEAP_ALIGN, Machine, Region};
+use rushmem_observe::sanitize::Addresses;
+use rushmem_observe::trace::WireRange;
+
+use self::allocator::{ALIGN, Allocator, HandleError};
+pub use self::segment::{Segment, SegmentMap};
+
+/// Alignment of the offsets and the memory of segments: the largest alignment of an object.
+pub const SEGMENT_ALIGN: u64 = HEAP_ALIGN;
+
+/// The smallest and the largest alignment that a caller may request.
+pub const ALIGNMENTS: std::ops::RangeInclusive<u64> = 8..=SEGMENT_ALIGN;
+
+/// All memory of a PE that has offsets. Must be dropped before the protection domains of its keys.
+pub struct Memory {
+    heap: Region,
+    /// Bytes at the start of the heap that the runtime reserves for itself.
+    reserved: u64,
+    /// The context without segments.
+    parts: CtxParts,
+    /// Number of the job, in the upper half of each stamp of symmetric memory.
+    job: u32,
+    /// Limit of the heap's size in bytes.
+    max: u64,
+    machine: Arc<dyn Machine>,
+    names: ObjectNames,
+    state: Mutex<State>,
+}
+
+struct State {
+    allocator: Allocator,
+    table: Arc<SegmentMap>,
+    /// The first offset that no segment has used.
+    next: u64,
+    next_local: u64,
+    /// Bytes that the heap has received so far.
+    given: u64,
+}
+
+/// The reason why a handle is rejected.
+pub type Rejection = &'static str;
+
+pub const GONE: Rejection = "is not an object, or has been freed";
+const UNREGISTERED: Rejection = "is not registered with this PE, or no longer registered";
+const IN_USE: Rejection = "may be in use by a kernel: wait for the end of all launches first";
+const ANOTHER_JOB: Rejection = "belongs to another job";
+const REGISTERED: Rejection = "is a registered buffer: return it with `unregister_symmetric`";
+const OUTSIDE: Rejection = "is not inside its object";
+const PART: Rejection = "is only a part of an object";
+
+impl Memory {
+    /// Creates the memory of a PE. Objects use `heap` from offset `reserved` on. `parts` is the context without
+    /// segments.
+    ///
+    /// # Errors
+    /// An error if there is no memory for the table.
+    pub fn new(
+        heap: Region,
+        reserved: u64,
+        parts: CtxParts,
+        job: u32,
+        max: Option<u64>,
+        machine: Arc<dyn Machine>,
+        names: ObjectNames,
+    ) -> Result<Self> {
+        let state = State {
+            allocator: Allocator::new(reserved, parts.heap_bytes),
+            table: Arc::new(SegmentMap::new(&*machine, parts, Vec::new())?),
+            next: parts.heap_bytes + 1,
+            next_local: LOCAL_OFFSETS,
+            given: parts.heap_bytes - reserved,
+        };
+        Ok(Self {
+            heap,
+            reserved,
+            parts,
+            job,
+            max: max.unwrap_or(0),
+            machine,
+            names,
+            state: Mutex::new(state),
+        })
+    }
+
+    /// Returns the names of the objects.
+    pub fn names(&self) -> &ObjectNames {
+        &self.names
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    /// Returns the context of a launch that begins now, and the table that must live as long as the launch.
+    pub fn current(&self) -> (CtxParts, Arc<SegmentMap>) {
+        let table = Arc::clone(&self.state().table);
+        (table.ctx(), table)
+    }
+
+    /// Returns the memory that kernels reach now, for the sanitizer.
+    pub fn addresses(&self) -> Addresses {
+        self.state().table.addresses(self.reserved)
+    }
+
+    /// Returns the addresses on the wire of symmetric memory beyond the first heap, for the timeline.
+    pub fn wire_ranges(&self) -> Vec<WireRange> {
+        let state = self.state();
+        state.table.segments().iter().flat_map(|segment| segment.wire_ranges()).collect()
+    }
+
+    /// Returns the stamp of the object that collective call number `n` makes.
+    pub fn stamp(&self, n: u64) -> u64 {
+        u64::from(self.job) << 32 | u64::from(n as u32)
+    }
+
+    /// Returns the free bytes of the heap.
+    pub fn available(&self) -> u64 {
+        self.state().allocator.available()
+    }
+
+    /// Returns the bytes that the heap has for objects.
+    pub fn total(&self) -> u64 {
+        self.state().allocator.total()
+    }
+
+    /// Allocates an object and returns its offset.
+    ///
+    /// # Errors
+    /// [`Error::HeapFull`].
+    pub fn alloc(&self, bytes: u64, align: u64, stamp: u64) -> Result<u64> {
+        self.state().allocator.alloc(bytes, align, stamp)
+    }
+
+    /// Frees a whole object.
+    pub fn free(&self, object: Handle) -> Result<(), Rejection> {
+        self.known(object)?;
+        let freed = self.state().allocator.free(object);
+        freed.map_err(|wrong| self.refused(object, wrong))
+    }
+
+    /// Checks that `object` is a whole object of the heap.
+    pub fn whole(&self, object: Handle) -> Result<(), Rejection> {
+        self.known(object)?;
+        let found = self.state().allocator.whole(object);
+        found.map_err(|wrong| self.refused(object, wrong))
+    }
+
+    /// Resizes a whole object in place. Returns false if there is no room.
+    pub fn resize(&self, object: Handle, bytes: u64, stamp: u64) -> bool {
+        self.state().allocator.resize(object.offset, bytes, stamp)
+    }
+
+    fn refused(&self, object: Handle, wrong: HandleError) -> Rejection {
+        match wrong {
+            HandleError::Part => PART,
+            HandleError::Gone if object.offset > self.parts.heap_bytes && self.locate(object).is_ok() => {
+                REGISTERED
+            }
+            HandleError::Gone => GONE,
+        }
+    }
+
+    /// Checks that `handle` belongs to this job.
+    fn known(&self, handle: Handle) -> Result<(), Rejection> {
+        let ours =
+            handle.stamp == 0 || handle.offset >= LOCAL_OFFSETS || handle.stamp >> 32 == u64::from(self.job);
+        if ours { Ok(()) } else { Err(ANOTHER_JOB) }
+    }
+
+    /// Checks that the memory of `handle` still exists. A part outside its object passes: the call that uses it rejects
+    /// it. A handle from `from_raw` passes too: its maker is responsible for it.
+    pub fn check(&self, handle: Handle) -> Result<(), Rejection> {
+        if handle.stamp == 0 || InvalidRange::of_offset(handle.offset).is_some() {
+            return Ok(());
+        }
+        self.locate(handle).map(|_| ())
+    }
+
+    /// Returns the memory that `handle` names, and the offset in it.
+    pub fn locate(&self, handle: Handle) -> Result<(Region, u64), Rejection> {
+        self.known(handle)?;
+        if InvalidRange::of_offset(handle.offset).is_some() {
+            return Err(OUTSIDE);
+        }
+        let state = self.state();
+        let segments = state.table.segments();
+        if let Some(segment) = segments.iter().find(|segment| segment.holds(handle)) {
+            return Ok((segment.region().clone(), handle.offset - segment.begin));
+        }
+        if handle.offset >= LOCAL_OFFSETS {
+            return Err(UNREGISTERED);
+        }
+        if handle.bytes > 0 && !state.allocator.holds(handle) {
+            return Err(GONE);
+        }
+        let inside = |segment: &&Arc<Segment>| {
+            handle.offset.checked_sub(segment.begin).is_some_and(|at| at <= segment.bytes)
+        };
+        match segments.iter().find(inside) {
+            Some(segment) => Ok((segment.region().clone(), handle.offset - segment.begin)),
+            None => Ok((self.heap.clone(), handle.offset)),
+        }
+    }
+
+    /// Returns how much the heap must grow for an object of `bytes`: it doubles, within its limit. Equal on all PEs.
+    pub fn growth_for(&self, bytes: u64) -> Option<u64> {
+        growth(self.state().given, self.max, bytes)
+    }
+
+    /// Extends the heap by the first `bytes` of `segment`, which must be known on all PEs.
+    ///
+    /// # Errors
+    /// An error if there is no memory for the table.
+    pub fn grow(&self, segment: Segment, bytes: u64) -> Result<()> {
+        let mut state = self.state();
+        let begin = state.next.next_multiple_of(SEGMENT_ALIGN);
+        self.insert(&mut state, segment.at(begin, bytes, 0))?;
+        state.allocator.add(begin, begin + bytes);
+        state.given += bytes;
+        Ok(())
+    }
+
+    /// Adds a window, a user buffer that becomes symmetric memory, and returns its offset.
+    ///
+    /// # Errors
+    /// The errors of [`Memory::grow`].
+    pub fn add_window(&self, segment: Segment, bytes: u64, stamp: u64) -> Result<u64> {
+        let mut state = self.state();
+        let begin = state.next.next_multiple_of(SEGMENT_ALIGN);
+        self.insert(&mut state, segment.at(begin, bytes, stamp))?;
+        Ok(begin)
+    }
+
+    /// Adds a local buffer, user memory for this PE's own side of transfers. Returns its offset and stamp.
+    ///
+    /// # Errors
+    /// The errors of [`Memory::grow`].
+    pub fn add_local(&self, segment: Segment, bytes: u64) -> Result<(u64, u64)> {
+        /// The last stamp of a local buffer of this process.
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        let stamp = LAST.fetch_add(1, Ordering::Relaxed) + 1;
+        let mut state = self.state();
+        let begin = state.next_local;
+        self.insert(&mut state, segment.at(begin, bytes, stamp))?;
+        Ok((begin, stamp))
+    }
+
+    fn insert(&self, state: &mut State, segment: Segment) -> Result<()> {
+        // A gap separates segments, so that the end of one does not lie in the next.
+        let after = (segment.begin + segment.bytes + 1).next_multiple_of(SEGMENT_ALIGN);
+        let next = if segment.begin >= LOCAL_OFFSETS { &mut state.next_local } else { &mut state.next };
+        *next = after;
+        self.enter(state, segment)
+    }
+
+    fn enter(&self, state: &mut State, segment: Segment) -> Result<()> {
+        let mut segments = state.table.segments().to_vec();
+        segments.push(Arc::new(segment));
+        state.table = Arc::new(SegmentMap::new(&*self.machine, self.parts, segments)?);
+        Ok(())
+    }
+
+    /// Removes a user buffer from the table. Launches that begin later do not know it.
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] if the handle is not a whole registered buffer, or if a running launch might use it.
+    /// - Another error if there is no memory for the new table.
+    pub fn remove(&self, call: &'static str, buffer: Handle) -> Result<Segment> {
+        let mut state = self.state();
+        let place = self.find_removable(&state, call, buffer)?;
+        let mut stay = state.table.segments().to_vec();
+        let gone = stay.remove(place);
+        state.table = Arc::new(SegmentMap::new(&*self.machine, self.parts, stay)?);
+        Arc::into_inner(gone).ok_or_else(|| misuse(call, buffer, IN_USE))
+    }
+
+    /// Checks that [`Memory::remove`] would find the buffer and no running launch.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`], for the same reasons as [`Memory::remove`].
+    pub fn check_removable(&self, call: &'static str, buffer: Handle) -> Result<()> {
+        self.find_removable(&self.state(), call, buffer).map(drop)
+    }
+
+    /// Returns the table index of a user buffer that no launch uses.
+    fn find_removable(&self, state: &State, call: &'static str, buffer: Handle) -> Result<usize> {
+        let wrong = |why| misuse(call, buffer, why);
+        self.known(buffer).map_err(wrong)?;
+        let all = state.table.segments();
+        let place =
+            all.iter().position(|segment| segment.holds(buffer)).ok_or_else(|| wrong(UNREGISTERED))?;
+        if all[place].bytes != buffer.bytes {
+            return Err(wrong(PART));
+        }
+        // The table and the segment have one owner each, unless a launch holds this table or an older one.
+        if Arc::strong_count(&state.table) > 1 || Arc::strong_count(&all[place]) > 1 {
+            return Err(wrong(IN_USE));
+        }
+        Ok(place)
+    }
+
+    /// Undoes [`Memory::remove`].
+    ///
+    /// # Errors
+    /// An error if there is no memory for the table.
+    pub fn restore(&self, segment: Segment) -> Result<()> {
+        let mut state = self.state();
+        self.enter(&mut state, segment)
+    }
+
+    /// Returns the ends of rail `rail` with which peers access the symmetric segments of `pe`.
+    pub fn ends(&self, pe: u32, rail: usize) -> Vec<RemoteEnd> {
+        self.state().table.segments().iter().filter_map(|segment| segment.end(pe, rail)).collect()
+    }
+
+    /// Returns whole handles of all local buffers.
+    pub fn locals(&self) -> Vec<Handle> {
+        let state = self.state();
+        let local = state.table.segments().iter().filter(|segment| segment.begin >= LOCAL_OFFSETS);
+        local.map(|s| Handle { offset: s.begin, bytes: s.bytes, stamp: s.stamp }).collect()
+    }
+
+    /// Returns whether the heap or a registered user buffer overlaps these bytes.
+    pub fn overlaps(&self, address: u64, bytes: u64) -> bool {
+        let heap = self.heap.memory.host_ptr().map_or(self.heap.addr.0, |start| start.as_ptr() as u64);
+        let in_heap = heap < address.saturating_add(bytes) && address < heap + self.heap.memory.len();
+        in_heap || self.state().table.segments().iter().any(|segment| segment.overlaps(address, bytes))
+    }
+
+    /// Returns the address of the segment at `offset` of another PE, if it is mapped here. The outer `None` means the
+    /// heap.
+    pub fn mapped(&self, offset: u64, pe: u32) -> Option<Option<DevAddr>> {
+        let state = self.state();
+        let inside =
+            |segment: &&Arc<Segment>| offset.checked_sub(segment.begin).is_some_and(|at| at < segment.bytes);
+        state.table.segments().iter().find(inside).map(|segment| segment.mapped(pe))
+    }
+}
+
+/// Returns how much a heap of `given` bytes, of at most `max`, must grow for an object of `bytes`.
+///
+/// A segment starts at a multiple of every alignment that an object may have, so the object needs no more than its bytes.
+fn growth(given: u64, max: u64, bytes: u64) -> Option<u64> {
+    let needed = bytes.max(1).checked_next_multiple_of(ALIGN)?;
+    let allowed = max.checked_sub(given)? / ALIGN * ALIGN;
+    let piece = needed.max(given).checked_next_multiple_of(SEGMENT_ALIGN)?.min(allowed);
+    (piece >= needed).then_some(piece)
+}
+
+/// Returns the error for a rejected handle.
+pub fn misuse(call: &'static str, handle: impl std::fmt::Debug, why: Rejection) -> Error {
+    Error::misuse(call, format!("{handle:?} {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn a_heap_grows_by_an_object_that_just_fits_its_limit() {
+        assert_eq!(growth(MIB, 2 * MIB, MIB), Some(MIB));
+        assert_eq!(growth(MIB, 2 * MIB, MIB + 1), None);
+        assert_eq!(growth(MIB, MIB, 1), None);
+        assert_eq!(growth(2 * MIB, MIB, 1), None);
+    }
+
+    #[test]
+    fn a_heap_doubles_in_whole_segments() {
+        assert_eq!(growth(32 << 10, 24 * MIB, MIB), Some(SEGMENT_ALIGN));
+        assert_eq!(growth(8 * MIB, 64 * MIB, MIB), Some(8 * MIB));
+        assert_eq!(growth(8 * MIB, u64::MAX, u64::MAX), None);
+    }
+}

@@ -1,0 +1,232 @@
+//! Segments: address ranges beyond the first heap, and the segment table that kernels get.
+#![allow(unsafe_code, reason = "makes the context of a launch from addresses")]
+
+use std::any::Any;
+use std::mem::size_of;
+use std::sync::Arc;
+
+use bytemuck::Zeroable;
+use rushmem_device::Handle;
+use rushmem_device::abi::{CtxParts, DevAddr, SegmentDesc, SegmentEnd, SegmentTable, ctx_flags};
+use rushmem_error::Result;
+use rushmem_fabric::provider::{Key, Keys};
+use rushmem_fabric::queues::RemoteEnd;
+use rushmem_machine::{Machine, Region};
+use rushmem_observe::sanitize::Addresses;
+use rushmem_observe::trace::WireRange;
+
+use crate::p2p::PeerMapping;
+
+/// Memory at the offsets from `begin` on. Fields drop in order: keys, memory, owner.
+pub struct Segment {
+    keys: Vec<Keys>,
+    region: Region,
+    /// The user's buffer; `None` for memory of the runtime.
+    owner: Option<Box<dyn Any + Send + Sync>>,
+    pub(super) begin: u64,
+    pub(super) bytes: u64,
+    /// Stamp of the handles of a user buffer; 0 for heap growth, because its objects have their own stamps.
+    pub(super) stamp: u64,
+    /// Keys and addresses of all PEs, if the segment is symmetric.
+    peers: Option<Peers>,
+}
+
+/// The same segment on all PEs.
+struct Peers {
+    /// Bases and keys, by PE and NIC.
+    ends: Vec<SegmentEnd>,
+    /// Addresses, by PE; 0 for PEs that are not mapped.
+    mapped: Vec<DevAddr>,
+    /// Keeps the addresses mapped.
+    _shared: PeerMapping,
+}
+
+/// Returns the base and keys of each NIC: rkeys for peers, or lkeys for this PE.
+fn ends(keys: &[Keys], rkeys: bool) -> Vec<SegmentEnd> {
+    let word = |key: &dyn Key| if rkeys { key.rkey() } else { key.lkey() };
+    let end = |keys: &Keys| SegmentEnd {
+        base: keys.strict().base(),
+        key: word(keys.data()),
+        strict_key: word(keys.strict()),
+    };
+    keys.iter().map(end).collect()
+}
+
+impl Segment {
+    /// Creates a segment of memory registered with this PE's NICs by `keys`. It has no offsets yet.
+    pub fn new(region: Region, keys: Vec<Keys>, owner: Option<Box<dyn Any + Send + Sync>>) -> Self {
+        let bytes = region.memory.len();
+        Self { keys, region, owner, begin: 0, bytes, stamp: 0, peers: None }
+    }
+
+    /// Places the segment, `bytes` long, at the offsets from `begin` on.
+    pub(super) fn at(self, begin: u64, bytes: u64, stamp: u64) -> Self {
+        Self { begin, bytes, stamp, ..self }
+    }
+
+    /// Makes the segment symmetric. `ends` holds the keys of all PEs, `mapped` their addresses.
+    pub fn symmetric(self, ends: Vec<SegmentEnd>, mapped: Vec<DevAddr>, shared: PeerMapping) -> Self {
+        Self { peers: Some(Peers { ends, mapped, _shared: shared }), ..self }
+    }
+
+    /// Returns the address at which the memory of another PE is mapped here, if it is.
+    pub(super) fn mapped(&self, pe: u32) -> Option<DevAddr> {
+        self.peers.as_ref()?.mapped.get(pe as usize).copied().filter(|addr| addr.0 != 0)
+    }
+
+    /// Returns the bases and rkeys with which peers access the segment on this PE.
+    pub fn rkeys(&self) -> Vec<SegmentEnd> {
+        ends(&self.keys, true)
+    }
+
+    /// Returns the addresses on the wire of a symmetric segment, for all PEs.
+    pub(super) fn wire_ranges(&self) -> impl Iterator<Item = WireRange> {
+        let (offset, rails) = (self.begin, self.keys.len().max(1));
+        let ends = self.peers.iter().flat_map(|peers| peers.ends.iter().enumerate());
+        ends.flat_map(move |(i, &SegmentEnd { base, key, strict_key })| {
+            let range = move |key| WireRange { pe: (i / rails) as u32, key, base, offset };
+            [range(key), range(strict_key)]
+        })
+    }
+
+    /// Returns the end of rail `rail` with which peers access the segment on `pe`, if it is symmetric.
+    pub(super) fn end(&self, pe: u32, rail: usize) -> Option<RemoteEnd> {
+        let end = self.peers.as_ref()?.ends.get(pe as usize * self.keys.len() + rail)?;
+        Some((end.base, end.strict_key))
+    }
+
+    pub fn region(&self) -> &Region {
+        &self.region
+    }
+
+    /// Returns whether this is a user buffer that overlaps the given address range.
+    pub(super) fn overlaps(&self, address: u64, bytes: u64) -> bool {
+        let begin = self.region.memory.host_ptr().map_or(self.region.addr.0, |start| start.as_ptr() as u64);
+        self.owner.is_some() && begin < address.saturating_add(bytes) && address < begin + self.bytes
+    }
+
+    /// Returns whether `handle` names the segment or a part of it.
+    pub(super) fn holds(&self, handle: Handle) -> bool {
+        let inside = handle.offset.checked_sub(self.begin).and_then(|at| at.checked_add(handle.bytes));
+        self.stamp != 0 && self.stamp == handle.stamp && inside.is_some_and(|end| end <= self.bytes)
+    }
+
+    /// Ends the registration and returns the user's buffer.
+    pub fn into_owner(self) -> Option<Box<dyn Any + Send + Sync>> {
+        let Self { keys, region, owner, .. } = self;
+        drop(keys);
+        drop(region);
+        owner
+    }
+}
+
+/// The segments of a launch and its context. A table never changes: updates make a new one, and a launch keeps its own.
+pub struct SegmentMap {
+    _region: Region,
+    parts: CtxParts,
+    segments: Vec<Arc<Segment>>,
+}
+
+impl Segment {
+    /// Returns whether some PE's part is not mapped, so that kernels access it through the NIC.
+    fn goes_through_nic(&self) -> bool {
+        self.peers.as_ref().is_some_and(|peers| peers.mapped.iter().any(|addr| addr.0 == 0))
+    }
+}
+
+impl SegmentMap {
+    /// Builds the table of `segments` in memory of `machine`. `own` holds the PE's own parts of the context.
+    pub(super) fn new(machine: &dyn Machine, own: CtxParts, segments: Vec<Arc<Segment>>) -> Result<Self> {
+        let tail = |segment: &Segment| {
+            let of_peers = segment.peers.as_ref();
+            let ends = segment.keys.len() + of_peers.map_or(0, |peers| peers.ends.len());
+            let mapped = of_peers.map_or(0, |peers| peers.mapped.len());
+            ends * size_of::<SegmentEnd>() + mapped * size_of::<DevAddr>()
+        };
+        let descs = size_of::<SegmentTable>() + segments.len() * size_of::<SegmentDesc>();
+        let head = descs.next_multiple_of(size_of::<SegmentEnd>());
+        let region = machine.local((head + segments.iter().map(|s| tail(s)).sum::<usize>()) as u64)?;
+        let (mut table, mut tails) = (vec![0u8; head], Vec::new());
+        let (header, descs) = table.split_at_mut(size_of::<SegmentTable>());
+        let parts = CtxParts { segments: region.addr, ..known(own, &segments) };
+        let count = segments.len() as u64;
+        header.copy_from_slice(bytemuck::bytes_of(&SegmentTable { parts, count, reserved: 0 }));
+        let after = |tails: &Vec<u8>| region.addr.add((head + tails.len()) as u64);
+        for (segment, desc) in segments.iter().zip(descs.chunks_exact_mut(size_of::<SegmentDesc>())) {
+            let mut entry = SegmentDesc {
+                begin: segment.begin,
+                bytes: segment.bytes,
+                addr: segment.region.addr,
+                ends: after(&tails),
+                ..SegmentDesc::zeroed()
+            };
+            tails.extend_from_slice(bytemuck::cast_slice(&ends(&segment.keys, false)));
+            if let Some(peers) = &segment.peers {
+                tails.extend_from_slice(bytemuck::cast_slice(&peers.ends));
+                entry.mapped = after(&tails);
+                tails.extend_from_slice(bytemuck::cast_slice(&peers.mapped));
+            }
+            desc.copy_from_slice(bytemuck::bytes_of(&entry));
+        }
+        table.extend(tails);
+        region.write(0, &table)?;
+        Ok(Self { _region: region, parts, segments })
+    }
+
+    /// Returns the context of a launch.
+    pub(super) fn ctx(&self) -> CtxParts {
+        self.parts
+    }
+
+    /// Returns the memory that kernels with this table reach, for the sanitizer.
+    pub(super) fn addresses(&self, reserved: u64) -> Addresses {
+        let mut addresses = Addresses::new(&self.parts, reserved);
+        let CtxParts { pe, n_pes, .. } = self.parts;
+        for segment in &self.segments {
+            let own = (pe, segment.region.addr);
+            let others = (0..n_pes).filter(|&peer| peer != pe);
+            let mapped = others.filter_map(|peer| Some((peer, segment.mapped(peer)?)));
+            let all = std::iter::once(own).chain(mapped);
+            addresses.add((segment.begin, segment.bytes), segment.stamp != 0, all);
+        }
+        addresses
+    }
+
+    pub(super) fn segments(&self) -> &[Arc<Segment>] {
+        &self.segments
+    }
+}
+
+/// Adapts a PE's own context parts to these segments. A PE with P2P access to all heaps still uses the NIC if some
+/// segment is not mapped.
+fn known(own: CtxParts, segments: &[Arc<Segment>]) -> CtxParts {
+    let mut parts = own;
+    if segments.iter().any(|segment| segment.region.memory.host_ptr().is_some()) {
+        parts.flags |= ctx_flags::HOST_MEMORY;
+    }
+    let nic = segments.iter().any(|segment| segment.goes_through_nic());
+    if nic && parts.flags & ctx_flags::P2P_ALL != 0 {
+        parts.flags &= !ctx_flags::P2P_ALL;
+        (parts.mixed_from, parts.mixed_to) = (0, parts.n_pes);
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rushmem_machine::Native;
+    use rushmem_native::Options;
+
+    #[test]
+    fn launches_learn_of_host_memory() {
+        let machine = Native::new(Options::default());
+        let has_host_memory = |segments| {
+            let table = SegmentMap::new(&machine, CtxParts::zeroed(), segments).unwrap();
+            table.ctx().flags & ctx_flags::HOST_MEMORY != 0
+        };
+        assert!(!has_host_memory(Vec::new()));
+        let segment = Segment::new(machine.local(4096).unwrap(), Vec::new(), None).at(1 << 20, 4096, 0);
+        assert!(has_host_memory(vec![Arc::new(segment)]));
+    }
+}
