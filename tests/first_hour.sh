@@ -193,7 +193,7 @@ plots() {
 }
 
 documents() {
-    passed the_porting_guide_names_existing_items the_page_matches_the_table &&
+    passed the_porting_guide_names_existing_items named_items_and_tests_exist &&
         grep -q '^//! ```' host/src/lib.rs && grep -q 'nvshmemx_collective_launch' docs/porting.md
 }
 

@@ -7,7 +7,7 @@ use crate::source::Listing;
 
 /// Returns the table of the programs as Markdown.
 pub fn markdown(topics: &[Topic]) -> String {
-    let mut text = String::from("# Programs of the sanitizer suite\n\nTests write this file.\n");
+    let mut text = String::from("# Programs of the sanitizer suite\n");
     for topic in topics {
         let file = topic.file.rsplit('/').next().unwrap_or(topic.file);
         let _ = write!(text, "\n## {}\n\nFile `{file}`.\n\n", topic.title);

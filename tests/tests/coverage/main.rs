@@ -1,7 +1,5 @@
 //! Coverage of the operations that OpenSHMEM and similar libraries offer. `docs/coverage.json` names the public items
-//! and the tests of each operation, and both must exist. `docs/coverage.md` is generated from it.
-//!
-//! Update the page with `UPDATE_DOCS=1 cargo test -p rushmem-tests --test coverage`.
+//! and the tests of each operation, and both must exist. The test writes the table as `target/tmp/coverage.md`.
 
 mod macros;
 mod page;
@@ -90,14 +88,12 @@ fn every_row_is_complete() {
 }
 
 #[test]
-fn the_page_matches_the_table() {
-    let path = root().join("docs/coverage.md");
-    let page = page::page(&rows());
-    if std::env::var_os("UPDATE_DOCS").is_some() {
-        std::fs::write(&path, &page).unwrap();
+fn the_page_has_every_row() {
+    let (rows, page) = (rows(), page::page(&rows()));
+    std::fs::write(Path::new(env!("CARGO_TARGET_TMPDIR")).join("coverage.md"), &page).unwrap();
+    for Row { id, .. } in &rows {
+        assert!(page.contains(&format!("| {id} |")), "{id}");
     }
-    let found = std::fs::read_to_string(&path).unwrap();
-    assert!(found == page, "docs/coverage.md is out of date; update it as the head of this file says");
 }
 
 #[test]

@@ -1,11 +1,11 @@
-//! Runs programs of the suite under the sanitizer, one after the other.
+//! Runs the named programs of the suite under the sanitizer, one after the other. Without a name, lists all programs as Markdown.
 //!
-//! Their PEs are threads of this process, or processes if a launcher has started this one.
+//! PEs are threads of this process, or processes if a launcher has started this one.
 
 use std::process::ExitCode;
 
 use rushmem::Error;
-use rushmem_sanitizer_suite::{Program, all};
+use rushmem_sanitizer_suite::{Program, all, table};
 
 /// The exit code for findings, as of `rushmem run --sanitize`.
 const FOUND: u8 = 5;
@@ -13,11 +13,16 @@ const FOUND: u8 = 5;
 fn main() -> ExitCode {
     let names: Vec<String> = std::env::args().skip(1).collect();
     let topics = all();
+    if names.is_empty() {
+        print!("{}", table::markdown(&topics));
+    }
     let programs = || topics.iter().flat_map(|topic| topic.programs);
     let mut chosen: Vec<&Program> = Vec::new();
     for name in &names {
         let Some(program) = programs().find(|program| program.name == name) else {
-            eprintln!("sanitizer-suite: no program is named `{name}`: tests/sanitizer/table.md lists them");
+            eprintln!(
+                "sanitizer-suite: no program is named `{name}`; without a name, this command lists them"
+            );
             return ExitCode::from(2);
         };
         chosen.push(program);
