@@ -478,40 +478,41 @@ fn show_weak() {
 #[inline(always)]
 fn keep_weak() {}
 
+/// Orders the plain accesses around a strong access, and returns its word.
+macro_rules! strong {
+    ($atomic:ty, $p:ident, $writes:literal, $order:ident) => {{
+        order_weak::<$writes>($p.addr(), size_of::<$atomic>(), Ordering::$order);
+        // SAFETY: the pointer is aligned and valid for the access, and concurrent accesses to the word are atomic, by the
+        // contract of `Scope` and `SysWord`. The reference lives no longer than the access.
+        unsafe { <$atomic>::from_ptr($p) }
+    }};
+}
+
 macro_rules! access {
     (load $t:ty, $atomic:ty, $name:ident, $order:ident) => {
         unsafe fn $name(p: *const $t) -> $t {
-            order_weak::<false>(p.addr(), size_of::<$t>(), Ordering::$order);
-            // SAFETY: the caller's promise.
-            unsafe { <$atomic>::from_ptr(p.cast_mut()) }.load(Ordering::$order)
+            let p = p.cast_mut();
+            strong!($atomic, p, false, $order).load(Ordering::$order)
         }
     };
     (store $t:ty, $atomic:ty, $name:ident, $order:ident) => {
         unsafe fn $name(p: *mut $t, v: $t) {
-            order_weak::<true>(p.addr(), size_of::<$t>(), Ordering::$order);
-            // SAFETY: the caller's promise.
-            unsafe { <$atomic>::from_ptr(p) }.store(v, Ordering::$order)
+            strong!($atomic, p, true, $order).store(v, Ordering::$order)
         }
     };
     (rmw $t:ty, $atomic:ty, $name:ident, $op:ident, $order:ident) => {
         unsafe fn $name(p: *mut $t, v: $t) -> $t {
-            order_weak::<true>(p.addr(), size_of::<$t>(), Ordering::$order);
-            // SAFETY: the caller's promise.
-            unsafe { <$atomic>::from_ptr(p) }.$op(v, Ordering::$order)
+            strong!($atomic, p, true, $order).$op(v, Ordering::$order)
         }
     };
     (red $t:ty, $atomic:ty, $name:ident, $op:ident, $order:ident) => {
         unsafe fn $name(p: *mut $t, v: $t) {
-            order_weak::<true>(p.addr(), size_of::<$t>(), Ordering::$order);
-            // SAFETY: the caller's promise.
-            unsafe { <$atomic>::from_ptr(p) }.$op(v, Ordering::$order);
+            strong!($atomic, p, true, $order).$op(v, Ordering::$order);
         }
     };
     (cas $t:ty, $atomic:ty, $name:ident, $order:ident) => {
         unsafe fn $name(p: *mut $t, old: $t, new: $t) -> $t {
-            order_weak::<true>(p.addr(), size_of::<$t>(), Ordering::$order);
-            // SAFETY: the caller's promise.
-            let word = unsafe { <$atomic>::from_ptr(p) };
+            let word = strong!($atomic, p, true, $order);
             match word.compare_exchange(old, new, Ordering::$order, Ordering::Relaxed) {
                 Ok(found) | Err(found) => found,
             }
