@@ -381,10 +381,10 @@ pub unsafe fn store_mmio(p: *mut u64, v: u64) {
 /// # Safety
 /// `p` is aligned and readable.
 pub unsafe fn read<T: Copy>(p: *const T) -> T {
-    let mut v = core::mem::MaybeUninit::<T>::uninit();
+    let mut v = core::mem::MaybeUninit::<T>::zeroed();
     let out = v.as_mut_ptr();
     let held = weakly(|memory, thread| {
-        // SAFETY: `v` has these bytes, and no value that could become invalid.
+        // SAFETY: the bytes of `v`, which is zeroed. Nothing else uses it meanwhile.
         let out = unsafe { core::slice::from_raw_parts_mut(out.cast(), size_of::<T>()) };
         // SAFETY: the caller's promise; memory comes in whole words.
         unsafe { memory.load(thread, p.cast(), out) }
