@@ -12,17 +12,18 @@ use crate::group::Group;
 /// An aligned word of the element's alignment is read and written at once. Nothing beside the elements is touched.
 ///
 /// # Safety
-/// Both ends are valid for `len` elements and aligned for `T`, and do not overlap.
+/// `to` is valid for writes of `len` elements until the kernel returns, and `from` for reads of them. Both are aligned for
+/// `T`, and they do not overlap.
 #[inline(always)]
 pub(crate) unsafe fn copy<T: Pod, G: Group>(group: G, to: *mut T, from: *const T, len: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: `to` and `from` are valid for `len` elements, aligned for `T` and apart, by this function's contract.
     unsafe { copy_one(group, false, to, from, len) }
 }
 
 /// Copies like [`copy`]. `of_many` says that the group goes on to the next transfer without a barrier.
 ///
 /// # Safety
-/// The rules of [`copy`] hold.
+/// The same as for [`copy`].
 #[inline(always)]
 pub(crate) unsafe fn copy_one<T: Pod, G: Group>(
     group: G,
@@ -39,25 +40,26 @@ pub(crate) unsafe fn copy_one<T: Pod, G: Group>(
         if of_many {
             share = share.turned(to.addr());
         }
-        // SAFETY: aligned; the caller's promise.
+        // SAFETY: the bytes are valid, by the contract of `copy`. Both ends and the length are multiples of 16.
         return unsafe { at_once::<[u32; 4]>(share, to.cast(), from.cast(), bytes / 16) };
     }
     if aligned {
-        // SAFETY: as above.
+        // SAFETY: as for `at_once` above.
         return unsafe { stream::<[u32; 4]>(share, to.cast(), from.cast(), bytes / 16) };
     }
     if (to.addr() | from.addr() | bytes) & 7 == 0 && bytes <= share.of * 8 {
-        // SAFETY: as above.
+        // SAFETY: the bytes are valid, by the contract of `copy`. Both ends and the length are multiples of 8.
         return unsafe { at_once::<u64>(share, to.cast(), from.cast(), bytes / 8) };
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: both ends are valid for `bytes` bytes and apart, by the contract of `copy`. They are aligned for `T`, and the
+    // size of `T` is a multiple of its alignment.
     unsafe { copy_bytes(share, to.cast(), from.cast(), bytes, align_of::<T>()) }
 }
 
 /// Copies bytes like [`copy`], in elements aligned to `unit`. `rank` is this thread's number among `of` threads.
 ///
 /// # Safety
-/// The rules of [`copy`] hold.
+/// The same as for [`copy`], with elements of `unit` bytes: both ends and `bytes` are multiples of it. `rank` is below `of`.
 #[inline(always)]
 pub(crate) unsafe fn copy_part(
     (rank, of): (u32, u32),
@@ -66,7 +68,7 @@ pub(crate) unsafe fn copy_part(
     bytes: usize,
     unit: usize,
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: both ends are valid for `bytes` bytes, aligned to `unit` and apart, by this function's contract.
     unsafe { copy_bytes(Share { rank: rank as usize, of: of as usize }, to, from, bytes, unit) }
 }
 
@@ -94,7 +96,7 @@ impl Share {
 /// all types.
 ///
 /// # Safety
-/// The rules of [`copy`] hold.
+/// The same as for [`copy_part`].
 #[inline(never)]
 unsafe fn copy_bytes(share: Share, to: *mut u8, from: *const u8, bytes: usize, unit: usize) {
     // The lowest bit in which the addresses differ limits the width of the words.
@@ -102,8 +104,8 @@ unsafe fn copy_bytes(share: Share, to: *mut u8, from: *const u8, bytes: usize, u
     let head = (to.addr().wrapping_neg() & (width - 1)).min(bytes);
     let body = (bytes - head) & !(width - 1);
     let tail = head + body;
-    // SAFETY: three parts of the whole; the middle one begins at a multiple of `width` on both sides, the others are
-    // shorter than it and aligned as the whole is.
+    // SAFETY: three parts of the whole, which is valid by this function's contract. The middle one starts at a multiple of
+    // `width` on both sides and is a multiple of it. The others are aligned to `unit`, as the whole is.
     unsafe {
         if width == 16 {
             stream::<[u32; 4]>(share, to.add(head).cast(), from.add(head).cast(), body / 16);
@@ -123,10 +125,11 @@ unsafe fn copy_bytes(share: Share, to: *mut u8, from: *const u8, bytes: usize, u
 /// Copies in words of `width` bytes, below 16.
 ///
 /// # Safety
-/// The rules of [`copy`] hold. Both ends are aligned to `width`, and `bytes` is a multiple of it.
+/// The same as for [`copy_part`], with `width` for `unit`.
 #[inline(always)]
 unsafe fn narrow(share: Share, to: *mut u8, from: *const u8, bytes: usize, width: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: both ends are valid for `bytes` bytes, by this function's contract, and aligned to `width`, the size of
+    // the word in each arm.
     unsafe {
         match width {
             8 => stream::<u64>(share, to.cast(), from.cast(), bytes / 8),
@@ -156,12 +159,12 @@ macro_rules! word {
         impl Word for $t {
             #[inline(always)]
             unsafe fn load(p: *const Self) -> Self {
-                // SAFETY: the caller's promise.
+                // SAFETY: `p` is aligned and readable, by the trait's contract. Any bytes are a valid word.
                 unsafe { arch::$load(p) }
             }
             #[inline(always)]
             unsafe fn store(p: *mut Self, v: Self) {
-                // SAFETY: the caller's promise.
+                // SAFETY: `p` is aligned and writable, by the trait's contract. A word has no padding.
                 unsafe { arch::$store(p, v) }
             }
         }
@@ -172,11 +175,12 @@ word! { [u32; 4], load16, store16; u64, read, write; u32, read, write; u16, read
 /// Copies `count` words, at most one in each thread.
 ///
 /// # Safety
-/// The rules of [`copy`] hold. Both ends are aligned for `W`.
+/// The same as for [`copy`], with `count` words `W`. `share.rank` is below `share.of`.
 #[inline(always)]
 unsafe fn at_once<W: Word>(share: Share, to: *mut W, from: *const W, count: usize) {
     if share.rank < count {
-        // SAFETY: the caller's promise.
+        // SAFETY: `share.rank` is below `count`, and both ends are aligned and valid for `count` words, by this
+        // function's contract.
         unsafe { W::store(to.add(share.rank), W::load(from.add(share.rank))) };
     }
 }
@@ -185,11 +189,12 @@ unsafe fn at_once<W: Word>(share: Share, to: *mut W, from: *const W, count: usiz
 /// peer's memory is far away; then 4. More loads would take registers that large blocks do not have.
 ///
 /// # Safety
-/// The rules of [`copy`] hold. Both ends are aligned for `W`.
+/// The same as for [`at_once`].
 #[inline(never)]
 unsafe fn stream<W: Word>(share: Share, to: *mut W, from: *const W, count: usize) {
     let Share { rank: mut i, of: step } = share;
-    // SAFETY: what is read and written is in bounds: the last of it is, or is looked at by itself.
+    // SAFETY: both ends are aligned and valid for `count` words, by this function's contract. In the first loop the last of
+    // eight words is below `count`. In the second each load is limited to the last word, and each store has its check.
     unsafe {
         while i + 7 * step < count {
             let (a, b) = (load4(from, i, step), load4(from, i + 4 * step, step));
@@ -219,10 +224,10 @@ unsafe fn stream<W: Word>(share: Share, to: *mut W, from: *const W, count: usize
 /// Loads four words from number `i` on, `step` apart. An array and a loop would put them in local memory.
 ///
 /// # Safety
-/// The rules of [`stream`] hold for each of them.
+/// `from` is aligned and valid for reads of `i + 3 * step + 1` words.
 #[inline(always)]
 unsafe fn load4<W: Word>(from: *const W, i: usize, step: usize) -> (W, W, W, W) {
-    // SAFETY: the caller's promise.
+    // SAFETY: `from` is aligned, and these four words are in bounds, by this function's contract.
     let load = |k| unsafe { W::load(from.add(i + k * step)) };
     (load(0), load(1), load(2), load(3))
 }
@@ -230,10 +235,10 @@ unsafe fn load4<W: Word>(from: *const W, i: usize, step: usize) -> (W, W, W, W) 
 /// Stores four words from number `i` on, `step` apart.
 ///
 /// # Safety
-/// The rules of [`stream`] hold for each of them.
+/// `to` is aligned and valid for writes of `i + 3 * step + 1` words until the kernel returns.
 #[inline(always)]
 unsafe fn store4<W: Word>(to: *mut W, i: usize, step: usize, (a, b, c, d): (W, W, W, W)) {
-    // SAFETY: the caller's promise.
+    // SAFETY: `to` is aligned, and these four words are in bounds, by this function's contract.
     let store = |k, word| unsafe { W::store(to.add(i + k * step), word) };
     store(0, a);
     store(1, b);

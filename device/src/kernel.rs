@@ -246,9 +246,11 @@ mod host {
         /// Runs one GPU thread of the native kernel.
         ///
         /// # Safety
-        /// The rules of [`Ctx::from_parts`] hold until it returns. The caller is a thread of the native GPU emulator.
+        /// The contract of [`Ctx::from_parts`] holds for `parts` until it returns. The caller is a thread of the native GPU
+        /// emulator.
         pub unsafe fn run_native(&self, parts: &CtxParts) {
-            // SAFETY: the caller's promise. A kernel cannot keep the context beyond this call.
+            // SAFETY: every address in `parts` is valid until this function returns, by its contract. A kernel cannot
+            // keep the context longer.
             let ctx = unsafe { Ctx::from_parts(*parts) };
             (self.native)(&ctx);
         }

@@ -588,7 +588,7 @@ impl<T: Amo + PartialOrd> WaitWords<'_, T> {
 /// deadline of its own (`timeout_ns`) it returns [`Error::Timeout`] without a record.
 ///
 /// # Safety
-/// `at` is a word that is only accessed atomically while others write it.
+/// `at` is aligned and valid for reads. While others may write the word, all accesses to it are atomic.
 #[inline(always)]
 #[track_caller]
 unsafe fn await_address<T: Amo + PartialOrd>(
@@ -600,14 +600,14 @@ unsafe fn await_address<T: Amo + PartialOrd>(
     timeout_ns: Option<u64>,
     site: Site,
 ) -> Result<T> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `at` is an aligned, readable word, by this function's contract. Others write it only atomically.
     let read = || T::from_word(unsafe { T::Word::load_relaxed(at) });
     let found = poll_briefly(read, |found| cmp.holds(found, value));
     if cmp.holds(found, value) {
         Sys::acquire();
         return Ok(found);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the outlined function has the same contract.
     let (code, found) =
         unsafe { await_address_slow::<T>(state, at, offset, cmp, value.bits(), timeout_ns, site) };
     Sys::acquire();
@@ -617,7 +617,7 @@ unsafe fn await_address<T: Amo + PartialOrd>(
 /// Continues [`await_address`] after the brief poll; returns an error's code, or 0 and the value.
 ///
 /// # Safety
-/// The rules of [`await_address`] hold.
+/// The same as for [`await_address`].
 #[cold]
 #[inline(never)]
 unsafe fn await_address_slow<T: Amo + PartialOrd>(
@@ -630,7 +630,8 @@ unsafe fn await_address_slow<T: Amo + PartialOrd>(
     site: Site,
 ) -> (u32, u64) {
     let read = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: `at` is an aligned, readable word, by the contract of `await_address`. Others write it only
+        // atomically.
         let found = T::from_word(unsafe { T::Word::load_relaxed(at) });
         watch::sees(found.bits());
         found
@@ -649,11 +650,12 @@ fn record_timeout(state: DevAddr, found: u64, wanted: u64, offset: u64, site: Si
     record(state, Error::WaitTimeout, Detail { found, wanted, offset, ..Detail::NONE }, site) as u32
 }
 
-/// Looks at the words at `at`, once, in a test that began at `begin`, or until one is as wanted. Returns an error's code, or 0 and the word's index. With
-/// `out`, it writes the indices of all such words there, and returns their number instead.
+/// Looks at the words at `at`, once, in a test that began at `begin`, or until one is as wanted. Returns an error's code, or 0
+/// and the word's index. With `out`, it writes the indices of all such words there, and returns their number instead.
 ///
 /// # Safety
-/// The rules of [`await_address`] hold for all the words. There are as many statuses and values as words.
+/// `at` leads to the words of `words`, for each of which the contract of [`await_address`] holds. There are as many statuses
+/// and values as words.
 #[inline(never)]
 unsafe fn scan_words<T: Amo + PartialOrd>(
     state: DevAddr,
@@ -663,7 +665,7 @@ unsafe fn scan_words<T: Amo + PartialOrd>(
     (patience, begin): (Patience, u64),
     site: Site,
 ) -> (u32, u64) {
-    // SAFETY: the caller's promise.
+    // SAFETY: all of `words` are readable at `at`, as `look_at_words` demands, by this function's contract.
     let look = || unsafe { look_at_words(at, words, out) };
     let (code, seen) = match patience {
         Patience::Test => {
@@ -723,7 +725,8 @@ unsafe fn look_at_words<T: Amo + PartialOrd>(
     let mut i = if words.next < len { words.next } else { 0 };
     while looked < len {
         if !words.excepts(i) {
-            // SAFETY: the caller's promise.
+            // SAFETY: `i` is less than the number of words, all of which are aligned and readable, by the contract of
+            // `scan_words`. Others write them only atomically.
             let found = T::from_word(unsafe { T::Word::load_relaxed(at.add(i)) });
             match (words.cmp.holds(found, words.wanted(i)), out) {
                 (true, None) => return Seen { result: i as u64, ..seen },

@@ -260,11 +260,13 @@ impl<const WIDTH: usize> Op<WIDTH> {
     /// Applies the atomic by processor atomics; returns the old value.
     ///
     /// # Safety
-    /// `p` is an aligned word of `WIDTH` bytes that is only accessed atomically.
+    /// `p` is aligned to its `WIDTH` bytes and valid for reads and writes, and `T` has that size. Others access the word only
+    /// atomically meanwhile.
     #[inline(always)]
     unsafe fn apply_fetch<T: AmoWord>(self, p: *mut T) -> T {
         let (p, value) = (p.cast::<T::Word>(), T::word(self.value));
-        // SAFETY: the caller's promise.
+        // SAFETY: `p` is an aligned word of this size, valid for reads and writes, and others access it only
+        // atomically, by this function's contract.
         let old = unsafe {
             match self.kind {
                 Kind::Add => T::Word::fetch_add(p, value),
@@ -281,10 +283,11 @@ impl<const WIDTH: usize> Op<WIDTH> {
     /// Applies the atomic by the word's width alone; returns the old value's bits.
     ///
     /// # Safety
-    /// The rules of [`Op::apply_fetch`] hold.
+    /// The same as for [`Op::apply_fetch`].
     #[inline(always)]
     unsafe fn apply_fetch_bits(self, p: *mut u8) -> u64 {
-        // SAFETY: the caller's promise.
+        // SAFETY: `p` is a word of `WIDTH` bytes, as `apply_fetch` demands, and the arm casts it to an integer of
+        // that width.
         unsafe {
             if WIDTH == 8 {
                 self.apply_fetch::<u64>(p.cast())
@@ -297,11 +300,13 @@ impl<const WIDTH: usize> Op<WIDTH> {
     /// Applies the atomic by processor atomics, without a result.
     ///
     /// # Safety
-    /// The rules of [`Op::apply_fetch`] hold.
+    /// The same as for [`Op::apply_fetch`].
     #[inline(always)]
     unsafe fn apply<T: AmoWord>(self, p: *mut T) {
         let (word, value) = (p.cast::<T::Word>(), T::word(self.value));
-        // SAFETY: the caller's promise. A strong store is atomic with the processor's atomics, and with sets by NICs.
+        // SAFETY: `p` is an aligned word of this size, valid for reads and writes, and others access it only
+        // atomically, by this function's contract. A strong store is atomic with the processor's atomics, and with
+        // sets by NICs.
         unsafe {
             match self.kind {
                 Kind::Add => T::Word::add(word, value),
@@ -319,10 +324,11 @@ impl<const WIDTH: usize> Op<WIDTH> {
     /// Applies the atomic by the word's width alone, without a result.
     ///
     /// # Safety
-    /// The rules of [`Op::apply_fetch`] hold.
+    /// The same as for [`Op::apply_fetch`].
     #[inline(always)]
     unsafe fn apply_bits(self, p: *mut u8) {
-        // SAFETY: the caller's promise.
+        // SAFETY: `p` is a word of `WIDTH` bytes, as `apply` demands, and the arm casts it to an integer of that
+        // width.
         unsafe { if WIDTH == 8 { self.apply::<u64>(p.cast()) } else { self.apply::<u32>(p.cast()) } }
     }
 }

@@ -283,11 +283,12 @@ pub fn shared() -> (*mut u8, usize) {
 /// Stores 16 bytes.
 ///
 /// # Safety
-/// `p` is 16-byte aligned memory that this thread may write.
+/// `p` is aligned to 16 bytes and valid for writes of 16 bytes, until the kernel returns.
 pub unsafe fn store16(p: *mut [u32; 4], v: [u32; 4]) {
-    // SAFETY: the caller's promise.
+    // SAFETY: `p` is valid for writes of 16 bytes until the kernel returns, by this function's contract. The memory
+    // writes them by then.
     if weakly(|memory, thread| unsafe { memory.store(thread, p.cast(), bytemuck::bytes_of(&v)) }).is_none() {
-        // SAFETY: the caller's promise.
+        // SAFETY: `p` is aligned to 16 bytes and valid for writes of two words, by this function's contract.
         unsafe { store_two(p.cast(), bytemuck::cast(v)) }
     }
 }
@@ -295,13 +296,14 @@ pub unsafe fn store16(p: *mut [u32; 4], v: [u32; 4]) {
 /// Loads 16 bytes.
 ///
 /// # Safety
-/// `p` is 16-byte aligned readable memory.
+/// `p` is aligned to 16 bytes and valid for reads of 16 bytes.
 pub unsafe fn load16(p: *const [u32; 4]) -> [u32; 4] {
     let mut v = [0; 4];
-    // SAFETY: the caller's promise.
+    // SAFETY: `p` is aligned to 16 bytes, so its bytes are whole words, which are readable by this function's
+    // contract.
     match weakly(|memory, thread| unsafe { memory.load(thread, p.cast(), bytemuck::bytes_of_mut(&mut v)) }) {
         Some(()) => v,
-        // SAFETY: the caller's promise.
+        // SAFETY: `p` is aligned to 16 bytes and valid for reads of two words, by this function's contract.
         None => bytemuck::cast(unsafe { load_two(p.cast()) }),
     }
 }
@@ -309,28 +311,28 @@ pub unsafe fn load16(p: *const [u32; 4]) -> [u32; 4] {
 /// Loads a word that only this thread uses.
 ///
 /// # Safety
-/// `p` is an aligned word, and this thread's alone.
+/// `p` is an aligned word, valid for reads and writes. No other thread accesses it during the kernel.
 pub unsafe fn load_own(p: *const u64) -> u64 {
-    // SAFETY: the caller's promise.
+    // SAFETY: `p` is an aligned, readable word, by this function's contract.
     unsafe { <u64 as SysWord>::load_relaxed(p) }
 }
 
 /// Stores a word that only this thread uses.
 ///
 /// # Safety
-/// The rules of [`load_own`] hold.
+/// The same as for [`load_own`].
 pub unsafe fn store_own(p: *mut u64, v: u64) {
-    // SAFETY: the caller's promise.
+    // SAFETY: `p` is an aligned, writable word, by the contract of `load_own`.
     unsafe { <u64 as SysWord>::store_relaxed(p, v) }
 }
 
 /// Stores, relaxed, if `does`.
 ///
 /// # Safety
-/// If `does`, `p` is aligned memory that this thread may write.
+/// If `does`, `p` is aligned and valid for writes.
 pub unsafe fn store_if(does: bool, p: *mut u64, v: u64) {
     if does {
-        // SAFETY: the caller's promise.
+        // SAFETY: `does` holds, so `p` is an aligned, writable word, by this function's contract.
         unsafe { <u64 as SysWord>::store_relaxed(p, v) }
     }
 }
@@ -338,9 +340,10 @@ pub unsafe fn store_if(does: bool, p: *mut u64, v: u64) {
 /// Stores two adjacent words of 8 bytes, relaxed.
 ///
 /// # Safety
-/// `p` is 16-byte aligned memory that this thread may write.
+/// `p` is aligned to 16 bytes and valid for writes of 16 bytes.
 pub unsafe fn store_two(p: *mut [u64; 2], [a, b]: [u64; 2]) {
-    // SAFETY: the caller's promise; each word is atomic, since peers and the software NIC read at the same time.
+    // SAFETY: both words at `p` are aligned and writable, by this function's contract. Each is stored atomically,
+    // since peers and the software NIC read at the same time.
     unsafe {
         <u64 as SysWord>::store_relaxed(p.cast(), a);
         <u64 as SysWord>::store_relaxed(p.cast::<u64>().add(1), b);
@@ -350,9 +353,10 @@ pub unsafe fn store_two(p: *mut [u64; 2], [a, b]: [u64; 2]) {
 /// Loads two adjacent words of 8 bytes, relaxed.
 ///
 /// # Safety
-/// `p` is 16-byte aligned readable memory.
+/// `p` is aligned to 16 bytes and valid for reads of 16 bytes.
 pub unsafe fn load_two(p: *const [u64; 2]) -> [u64; 2] {
-    // SAFETY: the caller's promise; each word is atomic, since peers and the software NIC write at the same time.
+    // SAFETY: both words at `p` are aligned and readable, by this function's contract. Each is loaded atomically,
+    // since peers and the software NIC write at the same time.
     unsafe {
         [<u64 as SysWord>::load_relaxed(p.cast()), <u64 as SysWord>::load_relaxed(p.cast::<u64>().add(1))]
     }
@@ -361,39 +365,41 @@ pub unsafe fn load_two(p: *const [u64; 2]) -> [u64; 2] {
 /// Loads 16 bytes; natively the gate itself orders the load.
 ///
 /// # Safety
-/// The rules of [`load16`] hold.
+/// The same as for [`load16`].
 pub unsafe fn load16_gated(p: *const [u32; 4]) -> [u32; 4] {
-    // SAFETY: the caller's promise.
+    // SAFETY: `p` is aligned to 16 bytes and valid for reads of two words, by the contract of `load16`.
     bytemuck::cast(unsafe { load_two(p.cast()) })
 }
 
 /// Stores to the software ConnectX's doorbell register.
 ///
 /// # Safety
-/// `p` is a doorbell register.
+/// `p` is the doorbell register of a software ConnectX, mapped in this process.
 pub unsafe fn store_mmio(p: *mut u64, v: u64) {
-    // SAFETY: the caller's promise. Release stands for the fence that a GPU issues before it.
+    // SAFETY: `p` is an aligned, mapped word that kernels and the software NIC access atomically, by this function's
+    // contract. Release stands for the fence that a GPU issues before it.
     unsafe { AtomicU64::from_ptr(p) }.store(v, Ordering::Release)
 }
 
 /// Reads one element of memory that other threads and NICs may write.
 ///
 /// # Safety
-/// `p` is aligned and readable.
+/// `p` is aligned and valid for reads, and so is the aligned 8-byte word around it. Any bytes are a valid `T`.
 pub unsafe fn read<T: Copy>(p: *const T) -> T {
     let mut v = core::mem::MaybeUninit::<T>::zeroed();
     let out = v.as_mut_ptr();
     let held = weakly(|memory, thread| {
         // SAFETY: the bytes of `v`, which is zeroed. Nothing else uses it meanwhile.
         let out = unsafe { core::slice::from_raw_parts_mut(out.cast(), size_of::<T>()) };
-        // SAFETY: the caller's promise; memory comes in whole words.
+        // SAFETY: `p` and the words around its ends are readable, by this function's contract.
         unsafe { memory.load(thread, p.cast(), out) }
     });
     if held.is_some() {
-        // SAFETY: just written, with bytes of a `T`.
+        // SAFETY: any bytes are a valid `T`, by this function's contract.
         return unsafe { v.assume_init() };
     }
-    // SAFETY: the caller's promise; `out` has the size of `T`, and each arm only runs for its own size.
+    // SAFETY: `p` is readable, by this function's contract, and aligned to the size of the atomic in each arm that
+    // has one. `out` has the size of `T`, so `v` is written as a whole, and any bytes are a valid `T`.
     unsafe {
         match (size_of::<T>(), p.addr() % size_of::<T>().max(1)) {
             (1, 0) => out.cast::<u8>().write(AtomicU8::from_ptr(p.cast_mut().cast()).load(Ordering::Relaxed)),
@@ -415,19 +421,21 @@ pub unsafe fn read<T: Copy>(p: *const T) -> T {
 /// Writes one element of memory that other threads and NICs may read.
 ///
 /// # Safety
-/// `p` is aligned and writable.
+/// `p` is aligned and valid for writes, until the kernel returns. `T` has no padding.
 pub unsafe fn write<T: Copy>(p: *mut T, v: T) {
     let from = &raw const v;
     let held = weakly(|memory, thread| {
-        // SAFETY: the bytes of `v`, which callers store element by element and so without padding.
+        // SAFETY: the bytes of `v`, which are all initialised, since `T` has no padding.
         let bytes = unsafe { core::slice::from_raw_parts(from.cast(), size_of::<T>()) };
-        // SAFETY: the caller's promise holds while the kernel runs.
+        // SAFETY: `p` is valid for writes until the kernel returns, by this function's contract. The memory writes
+        // them by then.
         unsafe { memory.store(thread, p.cast(), bytes) }
     });
     if held.is_some() {
         return;
     }
-    // SAFETY: the caller's promise; each arm only runs for its own size.
+    // SAFETY: `p` is writable, by this function's contract, and aligned to the size of the atomic in each arm that
+    // has one. `v` has the size of that atomic.
     unsafe {
         match (size_of::<T>(), p.addr() % size_of::<T>().max(1)) {
             (1, 0) => AtomicU8::from_ptr(p.cast()).store(from.cast::<u8>().read(), Ordering::Relaxed),

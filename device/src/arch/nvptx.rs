@@ -354,10 +354,10 @@ pub fn shared() -> (*mut u8, usize) {
 /// never sees half of it.
 ///
 /// # Safety
-/// `p` is 16-byte aligned global memory that this thread may write.
+/// `p` lies in global memory, is aligned to 16 bytes and valid for writes of 16 bytes, until the kernel returns.
 #[inline(always)]
 pub unsafe fn store16(p: *mut [u32; 4], v: [u32; 4]) {
-    // SAFETY: the caller's promise.
+    // SAFETY: writes the 16 bytes at `p`, which are aligned, writable global memory by this function's contract.
     unsafe {
         asm!("{{ .reg .b64 x, y; mov.b64 x, {{{a}, {b}}}; mov.b64 y, {{{c}, {d}}}; st.global.v2.b64 [{p}], {{x, y}}; }}",
             p = in(reg64) p, a = in(reg32) v[0], b = in(reg32) v[1], c = in(reg32) v[2], d = in(reg32) v[3])
@@ -367,11 +367,11 @@ pub unsafe fn store16(p: *mut [u32; 4], v: [u32; 4]) {
 /// Loads 16 bytes at once, as two words of 8 bytes.
 ///
 /// # Safety
-/// `p` is 16-byte aligned readable global memory.
+/// `p` lies in global memory, is aligned to 16 bytes and valid for reads of 16 bytes.
 #[inline(always)]
 pub unsafe fn load16(p: *const [u32; 4]) -> [u32; 4] {
     let (a, b, c, d);
-    // SAFETY: the caller's promise.
+    // SAFETY: reads the 16 bytes at `p`, which are aligned, readable global memory by this function's contract.
     unsafe {
         asm!("{{ .reg .b64 x, y; ld.global.v2.b64 {{x, y}}, [{p}]; mov.b64 {{{a}, {b}}}, x; mov.b64 {{{c}, {d}}}, y; }}",
             p = in(reg64) p, a = out(reg32) a, b = out(reg32) b, c = out(reg32) c, d = out(reg32) d)
@@ -383,11 +383,11 @@ pub unsafe fn load16(p: *const [u32; 4]) -> [u32; 4] {
 /// the L1 cache.
 ///
 /// # Safety
-/// The rules of [`load16`] hold.
+/// The same as for [`load16`].
 #[inline(always)]
 pub unsafe fn load16_gated(p: *const [u32; 4]) -> [u32; 4] {
     let (a, b, c, d);
-    // SAFETY: the caller's promise.
+    // SAFETY: reads the 16 bytes at `p`, which are aligned, readable global memory by the contract of `load16`.
     unsafe {
         asm!("ld.relaxed.cta.global.v4.b32 {{{a}, {b}, {c}, {d}}}, [{p}];", p = in(reg64) p,
             a = out(reg32) a, b = out(reg32) b, c = out(reg32) c, d = out(reg32) d)
@@ -399,11 +399,12 @@ pub unsafe fn load16_gated(p: *const [u32; 4]) -> [u32; 4] {
 /// instruction that yields to other threads and takes 55 cycles.
 ///
 /// # Safety
-/// `p` is an aligned word of global memory, and this thread's alone.
+/// `p` is an aligned word of global memory, valid for reads and writes. No other thread accesses it during the kernel.
 #[inline(always)]
 pub unsafe fn load_own(p: *const u64) -> u64 {
     let v;
-    // SAFETY: the caller's promise.
+    // SAFETY: reads the word at `p`, which is aligned global memory that no other thread uses, by this function's
+    // contract.
     unsafe { asm!("ld.global.b64 {v}, [{p}];", p = in(reg64) p, v = out(reg64) v) };
     v
 }
@@ -411,20 +412,22 @@ pub unsafe fn load_own(p: *const u64) -> u64 {
 /// Stores a word that only this thread uses.
 ///
 /// # Safety
-/// The rules of [`load_own`] hold.
+/// The same as for [`load_own`].
 #[inline(always)]
 pub unsafe fn store_own(p: *mut u64, v: u64) {
-    // SAFETY: the caller's promise.
+    // SAFETY: writes the word at `p`, which is aligned global memory that no other thread uses, by the contract of
+    // `load_own`.
     unsafe { asm!("st.global.b64 [{p}], {v};", p = in(reg64) p, v = in(reg64) v) }
 }
 
 /// Stores at system scope, relaxed, if `does`. There is no branch: the lanes of a warp stay together.
 ///
 /// # Safety
-/// If `does`, `p` is aligned global memory that this thread may write.
+/// If `does`, `p` lies in global memory, is aligned and valid for writes.
 #[inline(always)]
 pub unsafe fn store_if(does: bool, p: *mut u64, v: u64) {
-    // SAFETY: the caller's promise.
+    // SAFETY: writes the word at `p` only if `does`. It is aligned, writable global memory then, by this function's
+    // contract.
     unsafe {
         asm!("{{ .reg .pred q; setp.ne.u32 q, {d}, 0; @q st.relaxed.sys.global.b64 [{p}], {v}; }}",
             d = in(reg32) does as u32, p = in(reg64) p, v = in(reg64) v)
@@ -434,10 +437,10 @@ pub unsafe fn store_if(does: bool, p: *mut u64, v: u64) {
 /// Stores two adjacent words of 8 bytes, relaxed, at system scope.
 ///
 /// # Safety
-/// `p` is 16-byte aligned global memory that this thread may write.
+/// `p` lies in global memory, is aligned to 16 bytes and valid for writes of 16 bytes.
 #[inline(always)]
 pub unsafe fn store_two(p: *mut [u64; 2], [a, b]: [u64; 2]) {
-    // SAFETY: the caller's promise.
+    // SAFETY: writes the 16 bytes at `p`, which are aligned, writable global memory by this function's contract.
     unsafe {
         asm!("st.relaxed.sys.global.v2.b64 [{p}], {{{a}, {b}}};", p = in(reg64) p, a = in(reg64) a, b = in(reg64) b)
     }
@@ -446,11 +449,11 @@ pub unsafe fn store_two(p: *mut [u64; 2], [a, b]: [u64; 2]) {
 /// Loads two adjacent words of 8 bytes, relaxed, at system scope.
 ///
 /// # Safety
-/// `p` is 16-byte aligned readable global memory.
+/// `p` lies in global memory, is aligned to 16 bytes and valid for reads of 16 bytes.
 #[inline(always)]
 pub unsafe fn load_two(p: *const [u64; 2]) -> [u64; 2] {
     let (a, b);
-    // SAFETY: the caller's promise.
+    // SAFETY: reads the 16 bytes at `p`, which are aligned, readable global memory by this function's contract.
     unsafe {
         asm!("ld.relaxed.sys.global.v2.b64 {{{a}, {b}}}, [{p}];", p = in(reg64) p, a = out(reg64) a, b = out(reg64) b)
     };
@@ -460,30 +463,33 @@ pub unsafe fn load_two(p: *const [u64; 2]) -> [u64; 2] {
 /// Stores to a NIC's doorbell register: one 8-byte transaction, neither merged nor split.
 ///
 /// # Safety
-/// `p` is a mapped doorbell register.
+/// `p` is the doorbell register of a NIC, mapped for this GPU.
 #[inline(always)]
 pub unsafe fn store_mmio(p: *mut u64, v: u64) {
-    // SAFETY: the caller's promise.
+    // SAFETY: `p` is a mapped doorbell register, by this function's contract. The store changes no memory of the
+    // kernel.
     unsafe { asm!("st.mmio.relaxed.sys.global.b64 [{p}], {v};", p = in(reg64) p, v = in(reg64) v) }
 }
 
 /// Reads one element of memory that other threads and NICs may write.
 ///
 /// # Safety
-/// `p` is aligned and readable.
+/// `p` is aligned and valid for reads, and so is the aligned 8-byte word around it. Any bytes are a valid `T`.
 #[inline(always)]
 pub unsafe fn read<T: Copy>(p: *const T) -> T {
-    // SAFETY: the caller's promise; a plain load is what a GPU's weak access is.
+    // SAFETY: `p` is aligned and valid for reads of a `T`, by this function's contract. A plain load compiles to the
+    // weak load of PTX, which other threads' stores may race with.
     unsafe { p.read() }
 }
 
 /// Writes one element of memory that other threads and NICs may read.
 ///
 /// # Safety
-/// `p` is aligned and writable.
+/// `p` is aligned and valid for writes, until the kernel returns. `T` has no padding.
 #[inline(always)]
 pub unsafe fn write<T: Copy>(p: *mut T, v: T) {
-    // SAFETY: the caller's promise.
+    // SAFETY: `p` is aligned and valid for writes of a `T`, by this function's contract. A plain store compiles to
+    // the weak store of PTX, which other threads' loads may race with.
     unsafe { p.write(v) }
 }
 
@@ -492,7 +498,7 @@ macro_rules! access {
         #[inline(always)]
         unsafe fn $name(p: *const $t) -> $t {
             let r;
-            // SAFETY: the caller's promise.
+            // SAFETY: reads the word at `p`, which is aligned and valid for reads, by the trait's contract.
             unsafe { asm!($asm, p = in(reg64) p, r = out($reg) r) };
             r
         }
@@ -500,7 +506,7 @@ macro_rules! access {
     (store $t:ty, $reg:ident, $name:ident, $asm:expr) => {
         #[inline(always)]
         unsafe fn $name(p: *mut $t, v: $t) {
-            // SAFETY: the caller's promise.
+            // SAFETY: writes the word at `p`, which is aligned and valid for writes, by the trait's contract.
             unsafe { asm!($asm, p = in(reg64) p, v = in($reg) v) }
         }
     };
@@ -508,7 +514,8 @@ macro_rules! access {
         #[inline(always)]
         unsafe fn $name(p: *mut $t, v: $t) -> $t {
             let r;
-            // SAFETY: the caller's promise.
+            // SAFETY: updates the word at `p`, which is aligned and valid for reads and writes, by the trait's
+            // contract.
             unsafe { asm!($asm, p = in(reg64) p, v = in($reg) v, r = out($reg) r) };
             r
         }
@@ -517,7 +524,8 @@ macro_rules! access {
         #[inline(always)]
         unsafe fn $name(p: *mut $t, old: $t, new: $t) -> $t {
             let r;
-            // SAFETY: the caller's promise.
+            // SAFETY: updates the word at `p`, which is aligned and valid for reads and writes, by the trait's
+            // contract.
             unsafe { asm!($asm, p = in(reg64) p, o = in($reg) old, n = in($reg) new, r = out($reg) r) };
             r
         }

@@ -137,7 +137,8 @@ impl WeakMemory {
         let first = from.addr();
         let mut line = first & !(LINE - 1);
         while line < first + to.len() {
-            // SAFETY: the caller's promise covers the word around each byte.
+            // SAFETY: `from`, and with it the aligned word around each of its bytes, is readable, by this function's
+            // contract.
             let copy = unsafe { state.copy(from.with_addr(line)) };
             overlay(to, first, line, &copy);
             line += LINE;
@@ -206,14 +207,15 @@ impl State {
     /// Returns an aligned word of memory, or an old copy of it.
     ///
     /// # Safety
-    /// The word is readable.
+    /// `line` is aligned to a word and valid for reads of one.
     unsafe fn copy(&mut self, line: *const u8) -> [u8; LINE] {
         if let Some(&old) = self.copies.0.get(&line.addr())
             && self.roll() & 7 != 0
         {
             return old;
         }
-        // SAFETY: the caller's promise; aligned.
+        // SAFETY: `line` is an aligned, readable word, by this function's contract. Other observers access it
+        // atomically.
         let word = unsafe { AtomicU64::from_ptr(line.cast_mut().cast()) }.load(Ordering::Relaxed);
         self.copies.0.insert(line.addr(), word.to_ne_bytes());
         word.to_ne_bytes()

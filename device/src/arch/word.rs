@@ -5,8 +5,9 @@
 /// protocol needs.
 ///
 /// # Safety
-/// For every function with a pointer: the pointer is aligned and valid for the access. While others may use the word at
-/// the same time, all accesses to it are atomic.
+/// For every function with a pointer: the pointer is aligned to the size of its word and valid for reads, if the function
+/// loads, and for writes, if it stores. On a GPU it lies in global memory. While others may use the word at the same
+/// time, all accesses to it are atomic.
 #[allow(clippy::missing_safety_doc)] // stated once, above
 pub trait Scope: Copy + 'static {
     /// Makes an acquire-release fence: `fence.acq_rel` at this scope.
@@ -55,7 +56,10 @@ pub struct Gpu;
 #[derive(Clone, Copy, Debug)]
 pub struct Cta;
 
-/// Accesses at system scope to words of the sizes that remote atomics have. The rules of [`Scope`] hold.
+/// Accesses at system scope to words of the sizes that remote atomics have.
+///
+/// # Safety
+/// The same as for [`Scope`].
 #[allow(clippy::missing_safety_doc)] // stated once, above
 pub trait SysWord: Copy + PartialEq + 'static {
     /// Loads, relaxed.

@@ -273,10 +273,11 @@ impl<G: Group, S: Sharing> Call<G, S> {
 /// Copies bytes, in words where the alignment allows it.
 ///
 /// # Safety
-/// Both operands are valid for `bytes` bytes.
+/// `to` is valid for writes of `bytes` bytes and `from` for reads of them. They do not overlap.
 #[inline(always)]
 unsafe fn copy_bytes<G: Group>(group: G, to: *mut u8, from: *mut u8, bytes: u64) {
-    // SAFETY: the caller's promise.
+    // SAFETY: both operands are valid for `bytes` bytes and do not overlap, by this function's contract. A `u8` needs
+    // no alignment.
     unsafe { copy(group, to, from.cast_const(), bytes as usize) }
 }
 

@@ -62,8 +62,11 @@ outlined! {
     /// One function handles all types and reductions, so kernels hold no copies of it.
     ///
     /// # Safety
-    /// All addresses are valid for `bytes` bytes, a whole number of elements, and aligned for them. The destination
-    /// overlaps the source nowhere, unless they are equal.
+    /// - For each of the `members`, the source is valid for reads of `bytes` bytes, a whole number of elements, and aligned
+    ///   for them.
+    /// - The destination, on this member or `to_all`, is valid for writes until the kernel returns and aligned alike. It
+    ///   overlaps the source nowhere, unless they are equal.
+    /// - The threads have different ranks below `size`. `pes` is 0 or has a word for each member.
     pub(super) unsafe fn run(
         thread: (u32, u32);
         fold: Fold {
@@ -90,7 +93,9 @@ outlined! {
             target: |member: u32| member_addr(own.1, first.1, step.1, pes, me, member),
         };
         let mut i = rank as u64;
-        // SAFETY: the caller's promise, for all loops.
+        // SAFETY: the units below `units` and the elements after them lie within the `bytes` bytes of each object,
+        // which are valid by this function's contract. Units are used only if all addresses are multiples of 16, and
+        // each thread has its own.
         unsafe {
             while i + 7 * threads < units {
                 loops.eight_units(i, threads);
@@ -113,7 +118,7 @@ outlined! {
     }
 }
 
-/// The bodies of the loops of [`fold`].
+/// The bodies of the loops of [`run`].
 struct Loops<S, T> {
     what: (u32, u32),
     n: u32,
@@ -129,10 +134,12 @@ impl<S: Fn(u32) -> u64, T: Fn(u32) -> u64> Loops<S, T> {
     /// Combines eight units, from unit `i` on, `threads` apart.
     ///
     /// # Safety
-    /// The units are in range, as [`Fold::run`] demands.
+    /// In the source of each member and the destination of each target, these units are valid, as [`run`] demands, and
+    /// multiples of 16.
     #[inline(always)]
     unsafe fn eight_units(&self, i: u64, threads: u64) {
-        // SAFETY: the caller's promise.
+        // SAFETY: these eight units are valid in each member's source and destination, and aligned, by this
+        // function's contract.
         unsafe {
             let load = |from: u64| (load_four(from, i, threads), load_four(from, i + 4 * threads, threads));
             let (mut sum, mut member) = (load((self.source)(0)), 1);
@@ -154,10 +161,11 @@ impl<S: Fn(u32) -> u64, T: Fn(u32) -> u64> Loops<S, T> {
     /// Combines four units, from unit `i` on, `threads` apart.
     ///
     /// # Safety
-    /// The same as for [`Loops::eight_units`].
+    /// The same as for [`Loops::eight_units`], for these units.
     #[inline(always)]
     unsafe fn four_units(&self, i: u64, threads: u64) {
-        // SAFETY: the caller's promise.
+        // SAFETY: these four units are valid in each member's source and destination, and aligned, by this function's
+        // contract.
         unsafe {
             let (mut sum, mut member) = (load_four((self.source)(0), i, threads), 1);
             while member < self.n {
@@ -176,11 +184,11 @@ impl<S: Fn(u32) -> u64, T: Fn(u32) -> u64> Loops<S, T> {
     /// Combines unit `i`, with the loads of up to four members on their way.
     ///
     /// # Safety
-    /// The same as for [`Loops::eight_units`].
+    /// The same as for [`Loops::eight_units`], for this unit.
     #[inline(always)]
     unsafe fn one_unit(&self, i: u64) {
         let n = self.n;
-        // SAFETY: the caller's promise.
+        // SAFETY: unit `i` is readable in each member's source, and aligned, by this function's contract.
         let load = |from: u64| unsafe { load_unit(from + i * 16) };
         let (mut sum, mut member) = (load((self.source)(0)), 1);
         while member < n {
@@ -201,7 +209,7 @@ impl<S: Fn(u32) -> u64, T: Fn(u32) -> u64> Loops<S, T> {
         }
         let (mut member, end) = self.targets;
         while member < end {
-            // SAFETY: the caller's promise.
+            // SAFETY: unit `i` is writable in each target's destination, and aligned, by this function's contract.
             unsafe { store_unit((self.target)(member) + i * 16, sum) };
             member += 1;
         }
@@ -210,10 +218,11 @@ impl<S: Fn(u32) -> u64, T: Fn(u32) -> u64> Loops<S, T> {
     /// Combines the element of `2^log` bytes at byte `at`.
     ///
     /// # Safety
-    /// The element is in range, as [`Fold::run`] demands.
+    /// In the source of each member and the destination of each target, the element is valid and aligned, as [`run`] demands.
     #[inline(always)]
     unsafe fn one_element(&self, at: u64, log: u32) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the element at `at` is valid in each member's source and destination, and aligned, by this
+        // function's contract.
         unsafe {
             let element = |member: u32| load_element((self.source)(member) + at, log);
             let (mut sum, mut member) = (element(0), 1);
@@ -233,10 +242,10 @@ impl<S: Fn(u32) -> u64, T: Fn(u32) -> u64> Loops<S, T> {
 /// Loads four units, from unit `i` on, `step` apart.
 ///
 /// # Safety
-/// The units are readable, and `from` is a multiple of 16.
+/// `from` is a multiple of 16, and the units there are valid for reads.
 #[inline(always)]
 unsafe fn load_four(from: u64, i: u64, step: u64) -> Four {
-    // SAFETY: the caller's promise.
+    // SAFETY: the four units are readable and aligned, by this function's contract.
     let unit = |k: u64| unsafe { load_unit(from + (i + k * step) * 16) };
     Four(unit(0), unit(1), unit(2), unit(3))
 }
@@ -244,10 +253,10 @@ unsafe fn load_four(from: u64, i: u64, step: u64) -> Four {
 /// Stores four units, from unit `i` on, `step` apart.
 ///
 /// # Safety
-/// The units are writable, and `to` is a multiple of 16.
+/// `to` is a multiple of 16, and the units there are valid for writes until the kernel returns.
 #[inline(always)]
 unsafe fn store_four(to: u64, i: u64, step: u64, four: Four) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the four units are writable and aligned, by this function's contract.
     unsafe {
         store_unit(to + i * 16, four.0);
         store_unit(to + (i + step) * 16, four.1);
@@ -259,10 +268,10 @@ unsafe fn store_four(to: u64, i: u64, step: u64, four: Four) {
 /// Loads 16 bytes.
 ///
 /// # Safety
-/// `at` is a multiple of 16, and its 16 bytes are readable.
+/// `at` is a multiple of 16, valid for reads of 16 bytes.
 #[inline(always)]
 unsafe fn load_unit(at: u64) -> Unit {
-    // SAFETY: the caller's promise.
+    // SAFETY: the 16 bytes at `at` are readable and aligned, by this function's contract.
     let [a, b, c, d] = unsafe { arch::load16(DevAddr(at).ptr()) };
     (a as u64 | (b as u64) << 32, c as u64 | (d as u64) << 32)
 }
@@ -270,21 +279,22 @@ unsafe fn load_unit(at: u64) -> Unit {
 /// Stores 16 bytes.
 ///
 /// # Safety
-/// `at` is a multiple of 16, and its 16 bytes are writable.
+/// `at` is a multiple of 16, valid for writes of 16 bytes until the kernel returns.
 #[inline(always)]
 unsafe fn store_unit(at: u64, (a, b): Unit) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the 16 bytes at `at` are writable and aligned, by this function's contract.
     unsafe { arch::store16(DevAddr(at).ptr(), [a as u32, (a >> 32) as u32, b as u32, (b >> 32) as u32]) }
 }
 
 /// Loads an element of `2^log` bytes into the first bytes of a unit.
 ///
 /// # Safety
-/// `at` is the address of a readable element.
+/// `at` is aligned for the element and valid for reads of it.
 #[inline(always)]
 unsafe fn load_element(at: u64, log: u32) -> Unit {
     let at = DevAddr(at);
-    // SAFETY: the caller's promise; the longest elements have two words.
+    // SAFETY: `at` is an aligned, readable element of the size in each arm, by this function's contract. The longest
+    // elements have two words.
     unsafe {
         match log {
             0 => (arch::read(at.ptr::<u8>()) as u64, 0),
@@ -299,11 +309,12 @@ unsafe fn load_element(at: u64, log: u32) -> Unit {
 /// Stores an element of `2^log` bytes.
 ///
 /// # Safety
-/// `at` is the address of a writable element.
+/// `at` is aligned for the element and valid for writes of it until the kernel returns.
 #[inline(always)]
 unsafe fn store_element(at: u64, log: u32, (a, b): Unit) {
     let at = DevAddr(at);
-    // SAFETY: the caller's promise.
+    // SAFETY: `at` is an aligned, writable element of the size in each arm, by this function's contract. The longest
+    // elements have two words.
     unsafe {
         match log {
             0 => arch::write(at.ptr(), a as u8),

@@ -89,10 +89,14 @@ impl Sender {
     /// Sends the blocks to all other members, as thread `rank` of `size`.
     ///
     /// # Safety
-    /// All addresses are valid. No other thread writes to the slots or changes the source.
+    /// - For each other member, the block at `src` is valid for reads of `block.bytes` bytes and does not change. `block` is
+    ///   not empty.
+    /// - For each other member, the slots at `to` are a multiple of 16 and valid for writes of [`bytes`]`(block.bytes)`
+    ///   bytes. Only the threads of this call write there, and they have different ranks below `size`.
+    /// - `pes` is 0 or the list of the members' PEs.
     #[inline(always)]
     pub(super) unsafe fn send(self, rank: u32, size: u32) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the outlined function has the same contract.
         unsafe { send((rank, size), self.members, self.to, self.pes, self.src, self.block) }
     }
 
@@ -105,7 +109,8 @@ impl Sender {
         let (me, n) = self.members;
         let (k, pair) = advance((1, 0), rank, self.block.pairs(), n);
         if k < n {
-            // SAFETY: the caller's promise.
+            // SAFETY: `k` is below the number of members, so the pair exists. Its slot and its data are valid by this
+            // function's contract.
             unsafe { send_pair((wrapped(me + k, n), pair), self.to, self.pes, self.src, self.block) }
         }
     }
@@ -127,7 +132,8 @@ unsafe fn send(
     let pairs = block.pairs();
     let (mut k, mut pair) = advance((1, 0), rank, pairs, n);
     while k < n {
-        // SAFETY: the caller's promise.
+        // SAFETY: `k` is below the number of members, so the pair exists. Its slot and its data are valid by this
+        // function's contract.
         unsafe { send_pair((wrapped(me + k, n), pair), to, pes, src, block) }
         (k, pair) = advance((k, pair), size, pairs, n);
     }
@@ -136,7 +142,7 @@ unsafe fn send(
 /// Sends one word pair to a member.
 ///
 /// # Safety
-/// The same as for [`Sender::send`].
+/// The same as for [`Sender::send`]. The member is another one, and its block has that pair.
 #[inline(always)]
 unsafe fn send_pair(
     (member, pair): PairIndex,
@@ -147,7 +153,8 @@ unsafe fn send_pair(
 ) {
     let slots = member_addr(0, to.0, to.1, pes, u32::MAX, member);
     let at = pair as u64 * 8;
-    // SAFETY: the caller's promise.
+    // SAFETY: the block holds at least one byte at `at`, and the slots have room for the pair, by this function's
+    // contract.
     unsafe {
         let data = load(src.0 + member as u64 * src.1 + at, block.bytes - at);
         arch::store_two(DevAddr(slots + 2 * at).ptr(), block.packed(data));
@@ -206,7 +213,7 @@ impl Receiver {
     /// the first looks.
     ///
     /// # Safety
-    /// The same as for [`receive`].
+    /// The same as for [`receive`]. There is a thread for each pair of another member, and for each pair of the own block.
     #[inline(always)]
     pub(super) unsafe fn receive_one(self, rank: u32, own: impl FnOnce() -> u64) -> bool {
         let Self { from, to, block, .. } = self;
@@ -220,7 +227,7 @@ impl Receiver {
             if own != 0 {
                 own_at = Some(own_block);
                 // This load is on its way during the wait below.
-                // SAFETY: the caller's promise.
+                // SAFETY: the own block is readable, by this function's contract, and has pair `rank`.
                 own_data = unsafe { load(own + offset, block.bytes - offset) };
             }
         }
@@ -228,17 +235,19 @@ impl Receiver {
         let (other, pair) = advance((0, 0), rank, pairs, others);
         if other < others {
             let index = (senders.block(other), pair);
-            // SAFETY: the caller's promise.
+            // SAFETY: the pair exists, as `other` is below the number of other members. Its slot is readable by this
+            // function's contract.
             let found =
                 poll_briefly(|| unsafe { load_pair(index, from, block) }, |found| block.has_both(found));
             arrived = block.has_both(found);
             if arrived {
-                // SAFETY: the caller's promise.
+                // SAFETY: only this thread has that pair. Its bytes are writable by this function's contract.
                 unsafe { store_data(index, to, block, block.unpacked(found)) }
             }
         }
         if let Some(own_block) = own_at {
-            // SAFETY: the caller's promise.
+            // SAFETY: only this thread has pair `rank` of the own block. Its bytes are writable by this function's
+            // contract.
             unsafe { store_data((own_block, rank), to, block, own_data) }
         }
         arrived
@@ -252,7 +261,11 @@ outlined! {
     /// a member with another hash. Returns 0, or an error code in the low 8 bits and the member above them.
     ///
     /// # Safety
-    /// All addresses are valid, and no other thread uses the destination.
+    /// - `from` is a multiple of 16 and valid for reads of [`bytes`]`(block.bytes)` bytes for each member in `members`.
+    /// - At `to`, each of these members has a destination that is valid for writes of `block.bytes` bytes until the kernel
+    ///   returns. Only the threads of this call use it, and they have different ranks below `size`.
+    /// - `own` is 0 or valid for reads of `block.bytes` bytes. `block` is not empty.
+    /// - `hashes` leads to a check-in word for each member of the team.
     pub(super) unsafe fn receive(
         thread: (u32, u32),
         own: u64,
@@ -267,7 +280,7 @@ outlined! {
         let own_data = |pair: u32| {
             let offset = pair as u64 * 8;
             if own_block.is_some() && pair < pairs {
-                // SAFETY: the caller's promise.
+                // SAFETY: the own block is readable, by this function's contract, and has that pair.
                 unsafe { load(own + offset, block.bytes - offset) }
             } else {
                 0
@@ -278,11 +291,12 @@ outlined! {
         // An index beyond the last pair reads some other pair.
         let load_pair = |(k, pair): PairIndex| {
             let index = (senders.block(k.min(others - 1)), pair.min(pairs - 1));
-            // SAFETY: the caller's promise.
+            // SAFETY: the index is limited to a pair of another member, whose slots are readable by this function's
+            // contract.
             unsafe { load_pair(index, from, block) }
         };
         let store = |(number, pair): PairIndex, data| {
-            // SAFETY: the caller's promise.
+            // SAFETY: only this thread stores the pair, to a destination that is writable by this function's contract.
             unsafe { store_data((number, pair), to, block, data) }
         };
         let store_found = |(k, pair): PairIndex, found| {
@@ -291,7 +305,7 @@ outlined! {
             }
         };
         let member = |k| members.0 + senders.block(k);
-        // SAFETY: the caller's promise.
+        // SAFETY: the check-in words of all members are readable, by this function's contract.
         let hash_of = |k| unsafe { Sys::load_relaxed(DevAddr(hashes.0).add(member(k) as u64 * 8).ptr()) };
         let differs = |word: u64| block.has_flag(word) && word as u32 != hashes.1 as u32;
         let mut watch = Watch::new(state);
@@ -367,22 +381,29 @@ impl Reducer {
     /// for this member.
     ///
     /// # Safety
-    /// All addresses are valid. Only this thread writes these words of the slots and of the destination.
+    /// - For each member, the block at `src` is valid for reads of `block.bytes` bytes. `block` is not empty.
+    /// - For each other member, the slots at `to` are a multiple of 16 and valid for writes of [`bytes`]`(block.bytes)`
+    ///   bytes for each member but itself. Only the threads of this call write the blocks of this member, and they have
+    ///   different ranks below `size`. `pes` is 0 or the list of the members' PEs.
+    /// - `from`, this member's slots, are valid for reads in the same way.
+    /// - `dst` is valid for writes of `block.bytes` bytes until the kernel returns. It overlaps no block at `src`, but may be
+    ///   the one for this member.
     #[inline(always)]
     pub(super) unsafe fn send(self, rank: u32, size: u32) -> Unit {
         let (pairs, (me, n)) = (self.block.pairs(), self.members);
-        // SAFETY: the caller's promise.
+        // SAFETY: the blocks are readable, by this function's contract.
         let first = unsafe { self.words(me, rank, size) };
         let (mut pair, mut own) = (rank, first);
         while pair < pairs {
             let mut k = 1;
             while k < n {
                 let to = wrapped(me + k, n);
-                // SAFETY: the caller's promise.
+                // SAFETY: as above, for the block for `to`.
                 let words = if self.src.1 == 0 { own } else { unsafe { self.words(to, pair, size) } };
                 let slots = member_addr(0, self.to.0, self.to.1, self.pes, u32::MAX, to);
                 let at = |pair| self.slot(slots, self.place(me, to), pair);
-                // SAFETY: the caller's promise.
+                // SAFETY: the slots of `to` have room for the block, and only this thread stores these pairs, by this
+                // function's contract.
                 unsafe {
                     arch::store_two(at(pair), self.block.packed(words.0));
                     if pair + size < pairs {
@@ -393,7 +414,7 @@ impl Reducer {
             }
             pair += 2 * size;
             if pair < pairs {
-                // SAFETY: the caller's promise.
+                // SAFETY: as above.
                 own = unsafe { self.words(me, pair, size) };
             }
         }
@@ -404,7 +425,7 @@ impl Reducer {
     /// the result of [`Reducer::send`]. `hashes`, `state` and the result mean the same as in [`receive`].
     ///
     /// # Safety
-    /// The same as for [`Reducer::send`].
+    /// The same as for [`Reducer::send`]. `hashes` leads to a check-in word for each member.
     #[inline(always)]
     pub(super) unsafe fn combine(
         self,
@@ -427,13 +448,13 @@ impl Reducer {
                     let one = self.slot(self.from, place, pair);
                     // Without a second pair, it reads the first one twice.
                     let other = self.slot(self.from, place, if second < pairs { second } else { pair });
-                    // SAFETY: the caller's promise.
+                    // SAFETY: both pairs lie in this member's slots, which are readable by this function's contract.
                     let read = || unsafe { (arch::load_two(one), arch::load_two(other)) };
                     let has_both =
                         |found: ([u64; 2], [u64; 2])| block.has_both(found.0) & block.has_both(found.1);
                     let mut found = poll_briefly(read, has_both);
                     if !has_both(found) {
-                        // SAFETY: the caller's promise.
+                        // SAFETY: the slots and the check-in words are readable, by this function's contract.
                         let missed = unsafe { await_pairs(member, (one, other), block, hashes, state) };
                         if missed != 0 {
                             return missed;
@@ -447,7 +468,8 @@ impl Reducer {
             }
             let store = |pair: u32, word| {
                 let offset = pair as u64 * 8;
-                // SAFETY: the caller's promise. No other thread uses this word of the destination or the source.
+                // SAFETY: the destination is writable by this function's contract and has that pair. No other thread
+                // uses this word of the destination or the source.
                 unsafe { store(self.dst + offset, block.bytes - offset, word) }
             };
             store(pair, sum.0);
@@ -456,7 +478,7 @@ impl Reducer {
             }
             pair += 2 * size;
             if pair < pairs {
-                // SAFETY: the caller's promise.
+                // SAFETY: the block is readable, by this function's contract.
                 own = unsafe { self.words(me, pair, size) };
             }
         }
@@ -478,13 +500,13 @@ impl Reducer {
     /// Loads the words of a pair for a member, and of the one `size` further on if there is one.
     ///
     /// # Safety
-    /// The same as for [`Reducer::send`].
+    /// The same as for [`Reducer::send`], for the block for `member`.
     #[inline(always)]
     unsafe fn words(self, member: u32, pair: u32, size: u32) -> Unit {
         let (from, pairs) = (self.src.0 + member as u64 * self.src.1, self.block.pairs());
         let word = |pair: u32| {
             let offset = pair as u64 * 8;
-            // SAFETY: the caller's promise; the block has that pair.
+            // SAFETY: the block for `member` is readable, by this function's contract, and has that pair.
             if pair < pairs { unsafe { load(from + offset, self.block.bytes - offset) } } else { 0 }
         };
         (word(pair), word(pair + size))
@@ -494,7 +516,7 @@ impl Reducer {
 /// Waits until two pairs of a member have their flags. `hashes`, `state` and the result mean the same as in [`receive`].
 ///
 /// # Safety
-/// The same as for [`receive`], and the addresses are of pairs in this member's slots.
+/// `one` and `other` are multiples of 16 and valid for reads of a pair. `hashes` leads to a check-in word for `member`.
 #[inline(never)]
 unsafe fn await_pairs(
     member: u32,
@@ -506,7 +528,7 @@ unsafe fn await_pairs(
     let mut watch = Watch::new(state);
     loop {
         // The word of the member comes first: a member that differs may send no data.
-        // SAFETY: the caller's promise.
+        // SAFETY: both pairs and the check-in word of `member` are readable, by this function's contract.
         let (word, found) = unsafe {
             let word = Sys::load_relaxed(DevAddr(hashes.0).add(member as u64 * 8).ptr::<u64>());
             (word, (arch::load_two(one), arch::load_two(other)))
@@ -525,22 +547,23 @@ unsafe fn await_pairs(
 /// Loads a word pair of a block's slots.
 ///
 /// # Safety
-/// The same as for [`receive`].
+/// `from` is a multiple of 16 and valid for reads of the slots of the blocks up to this one, which has that pair.
 #[inline(always)]
 unsafe fn load_pair((number, pair): PairIndex, from: u64, block: LlBlock) -> [u64; 2] {
     let slot = number as u64 * block.pairs() as u64 + pair as u64;
-    // SAFETY: the caller's promise.
+    // SAFETY: the slots of the block are readable and aligned, by this function's contract, and have that pair.
     unsafe { arch::load_two(DevAddr(from + slot * 16).ptr()) }
 }
 
 /// Stores the data of a pair at its destination.
 ///
 /// # Safety
-/// The same as for [`receive`].
+/// The destination of the block at `to` is valid for writes of `block.bytes` bytes until the kernel returns. The block has
+/// that pair, and no other thread stores it.
 #[inline(always)]
 unsafe fn store_data((number, pair): PairIndex, to: (u64, u64), block: LlBlock, data: u64) {
     let offset = pair as u64 * 8;
-    // SAFETY: the caller's promise.
+    // SAFETY: the destination is writable, by this function's contract, and has that pair.
     unsafe { store(to.0 + number as u64 * to.1 + offset, block.bytes - offset, data) }
 }
 
@@ -557,10 +580,11 @@ fn advance((member, pair): PairIndex, by: u32, pairs: u32, end: u32) -> PairInde
 /// Loads up to 8 bytes, the first into the lowest bits.
 ///
 /// # Safety
-/// The first `bytes` bytes there are readable.
+/// `at` is valid for reads of `bytes` bytes.
 #[inline(always)]
 unsafe fn load(at: u64, bytes: u64) -> u64 {
-    // SAFETY: the caller's promise.
+    // SAFETY: each access stays within the first `bytes` bytes, which are readable by this function's contract. The
+    // word is aligned.
     unsafe {
         if at & 7 == 0 && bytes >= 8 {
             return arch::read(DevAddr(at).ptr());
@@ -577,10 +601,11 @@ unsafe fn load(at: u64, bytes: u64) -> u64 {
 /// Stores up to 8 bytes, the lowest bits first.
 ///
 /// # Safety
-/// The first `bytes` bytes there are writable.
+/// `at` is valid for writes of `bytes` bytes until the kernel returns.
 #[inline(always)]
 unsafe fn store(at: u64, bytes: u64, word: u64) {
-    // SAFETY: the caller's promise.
+    // SAFETY: each access stays within the first `bytes` bytes, which are writable by this function's contract. The
+    // word is aligned.
     unsafe {
         if at & 7 == 0 && bytes >= 8 {
             return arch::write(DevAddr(at).ptr(), word);

@@ -31,10 +31,11 @@ const DIFFER: u32 = 1 << 31;
 /// Returns the number of the next check-in.
 ///
 /// # Safety
-/// The group holds the team lock, and this thread is its leader.
+/// `desc` is the entry of a team whose lock this thread's group holds, and this thread is the leader.
 #[inline(always)]
 unsafe fn next_check_in(desc: *mut TeamDesc) -> u64 {
-    // SAFETY: the caller's promise; no other thread changes the number.
+    // SAFETY: `desc` is the entry of the locked team, by this function's contract. Only this thread stores to the
+    // word: the others of its group leave that to the leader, and other groups only set the bit that is set already.
     unsafe {
         let word = &raw mut (*desc).word.word;
         let number = (Gpu::load_relaxed(word) >> bits::SHIFT) + 1;

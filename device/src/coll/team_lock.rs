@@ -18,10 +18,11 @@ use crate::team::Team;
 /// The lock has two steps, so that other work can overlap the latency of its atomic.
 ///
 /// # Safety
-/// The host made the entry, for any team.
+/// `desc` leads to an entry of the team table that the host made, of any team, and stays valid while the kernel runs.
 #[inline(always)]
 pub(super) unsafe fn try_lock(desc: *mut TeamDesc) -> u64 {
-    // SAFETY: the caller's promise; only atomics touch the word.
+    // SAFETY: `desc` leads to a team entry of the host, by this function's contract. All accesses to its lock word
+    // are atomic.
     unsafe { Gpu::fetch_or_relaxed(&raw mut (*desc).word.word, team_word::BUSY) }
 }
 
@@ -29,7 +30,7 @@ pub(super) unsafe fn try_lock(desc: *mut TeamDesc) -> u64 {
 /// with this `generation`.
 ///
 /// # Safety
-/// The same as for [`try_lock`], which this thread has called.
+/// The same as for [`try_lock`]. `word` is what it has returned to this thread.
 #[inline(always)]
 #[track_caller]
 pub(super) unsafe fn check_locked(
@@ -43,7 +44,8 @@ pub(super) unsafe fn check_locked(
     if current && free && word & team_word::FAILED == 0 {
         return Ok(word >> team_word::SHIFT);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: `desc` leads to a team entry of the host, as `lock_error` demands, and `word` is what this thread's
+    // `try_lock` returned.
     Err(unsafe { lock_error(state, desc, (current, free), word, team, core::panic::Location::caller()) })
 }
 
@@ -62,7 +64,8 @@ unsafe fn lock_error(
     team: Team,
     site: Site,
 ) -> Error {
-    // SAFETY: the caller's promise. A group that set the bit and does not stay clears it.
+    // SAFETY: `desc` leads to a team entry of the host, by this function's contract, and both words are only accessed
+    // atomically. Where the team was free, this thread set the bit, so it may clear it.
     let failed = unsafe {
         if free {
             Gpu::store_relaxed(&raw mut (*desc).word.word, word);
@@ -84,15 +87,16 @@ unsafe fn lock_error(
 /// failed.
 ///
 /// # Safety
-/// The group of this thread holds the lock, and all its threads have arrived.
+/// The same as for [`try_lock`]. The group of this thread holds the lock, and all its threads have arrived.
 #[inline(always)]
 pub(super) unsafe fn unlock(desc: *mut TeamDesc, number: u64, result: Result) {
     let failed = match result {
         Ok(()) => 0,
-        // SAFETY: the caller's promise.
+        // SAFETY: this thread's group holds the lock, by this function's contract, as `failed` demands.
         Err(error) => unsafe { failed(desc, error) },
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: the group holds the lock, by this function's contract, so no other thread stores to the word. `desc`
+    // leads to its team entry.
     unsafe { Gpu::store_relaxed(&raw mut (*desc).word.word, number << team_word::SHIFT | failed) }
 }
 
@@ -108,7 +112,8 @@ unsafe fn failed(desc: *mut TeamDesc, error: Error) -> u64 {
         // All members know these errors from a check-in, and `TeamBusy` has changed nothing.
         BadPe | BadReduction | LengthMismatch | OutOfRange | Overlap | TeamMismatch | TeamBusy => 0,
         error => {
-            // SAFETY: the caller's promise.
+            // SAFETY: the group holds the lock, by this function's contract, so no other thread stores to the
+            // counter. `desc` leads to its team entry.
             unsafe { Gpu::store_relaxed(&raw mut (*desc).counters.failed, error as u64) };
             Gpu::fence();
             team_word::FAILED

@@ -35,7 +35,7 @@ impl<'a, S: Sharing> Qp<'a, S> {
     /// Returns the QP of an entry of the table.
     ///
     /// # Safety
-    /// The host filled the entry, and every address in it is valid while the kernel runs.
+    /// `entry` leads to an entry that the host filled. It and every address in it are valid while the kernel runs.
     #[inline(always)]
     pub(crate) unsafe fn new(entry: *mut QpEntry) -> Self {
         Self { entry, peer: null_mut(), _sharing: PhantomData }
@@ -44,10 +44,11 @@ impl<'a, S: Sharing> Qp<'a, S> {
     /// Returns the DC initiator towards the PE of an entry of the table.
     ///
     /// # Safety
-    /// The conditions of [`Qp::new`] hold, and the QPs of the set are DC initiators.
+    /// The same as for [`Qp::new`]. The QPs of the set are DC initiators, so `desc.queue` leads to one's entry.
     #[inline(always)]
     pub(crate) unsafe fn towards(peer: *mut QpEntry) -> Self {
-        // SAFETY: the caller's promise. The compiler then knows the answer of `is_dc`.
+        // SAFETY: `peer` is an entry that the host filled, by this function's contract, so it is not null and
+        // readable. The compiler then knows the answer of `is_dc`.
         let entry = unsafe {
             assert_unchecked(!peer.is_null());
             (*peer).desc.queue.ptr()
@@ -58,10 +59,11 @@ impl<'a, S: Sharing> Qp<'a, S> {
     /// Returns the QP towards the PE of an entry of the table, of whatever kind it is.
     ///
     /// # Safety
-    /// The conditions of [`Qp::new`] hold.
+    /// The same as for [`Qp::new`].
     #[inline(always)]
     pub(crate) unsafe fn of(entry: *mut QpEntry) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: `entry` is an entry that the host filled, by this function's contract. Its flags say whether the QP
+        // is a DC initiator, as `towards` demands.
         unsafe {
             let is_dc = HAS_DC && (*entry).desc.flags & qp_flags::DC != 0;
             if is_dc { Self::towards(entry) } else { Self::new(entry) }
