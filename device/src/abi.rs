@@ -592,6 +592,7 @@ pub struct ErrorRecord {
     pub file: [u8; 32],
 }
 
+// More than 60 lines, as each fact of the layout has its line.
 #[allow(clippy::indexing_slicing)] // runs in the compiler only
 const fn layout_hash() -> u64 {
     let facts = [

@@ -254,6 +254,7 @@ impl Receiver {
     }
 }
 
+// More than 60 lines: divided into functions, the loop compiles to more instructions.
 outlined! {
     /// Receives the blocks, as one of `(rank, size)` threads. The own block comes from `own`, or is in place if that is 0.
     ///

@@ -18,7 +18,9 @@
 use core::mem::offset_of;
 
 use super::Qp;
-use crate::abi::{ControlPage, DeviceState, FIRST_BLOCK, Handshake, QpEntry, QpState, answer, qp_flags};
+use crate::abi::{
+    ControlPage, DeviceState, FIRST_BLOCK, Handshake, QpDesc, QpEntry, QpState, answer, qp_flags,
+};
 use crate::arch::{Gpu, Scope, SysWord};
 use crate::error::{Detail, Error, Result, Site};
 use crate::sharing::Sharing;
@@ -47,12 +49,7 @@ pub(super) fn connect<S: Sharing>(entry: *mut QpEntry, site: Site) -> Result {
     };
     let asks = is_first(offset_of!(QpState, connect_requested));
     if asks {
-        // SAFETY: the host made handshake and control page.
-        unsafe {
-            <u32 as SysWord>::store_release(&raw mut (*handshake).wanted, 1);
-            let control = (*desc.pe_state.ptr::<DeviceState>()).control.ptr::<ControlPage>();
-            <u32 as SysWord>::store_release(&raw mut (*control).requested, 1);
-        }
+        request(desc, handshake);
     }
     // SAFETY: the host made the state, and nobody changes this field while kernels run.
     let connect_ns = || unsafe { (*desc.pe_state.ptr::<DeviceState>()).connect_ns };
@@ -70,16 +67,8 @@ pub(super) fn connect<S: Sharing>(entry: *mut QpEntry, site: Site) -> Result {
         };
         match answer {
             answer::CONNECTED if is_first(offset_of!(QpState, connect_fetched)) => {
-                // SAFETY: the host has written the connection before the answer. This thread alone copies it, before `done`.
-                unsafe {
-                    (&raw const (*handshake).connection)
-                        .copy_to_nonoverlapping(&raw mut (*entry).connection, 1);
-                    if (*entry).connection.flags & qp_flags::WEAK != 0 {
-                        let state = desc.pe_state.ptr::<DeviceState>();
-                        Gpu::store_relaxed(&raw mut (*state).weak.word, 1);
-                    }
-                    Gpu::store_release(done, FIRST_BLOCK);
-                }
+                // SAFETY: the host has written the connection before the answer, and `is_first` holds in one thread.
+                unsafe { fetch_connection(&qp, handshake) }
             }
             answer::FAILED => {
                 // SAFETY: a word of the QP's state.
@@ -99,4 +88,34 @@ pub(super) fn connect<S: Sharing>(entry: *mut QpEntry, site: Site) -> Result {
         }
     }
     Ok(())
+}
+
+/// Asks the host for the connection.
+#[inline(always)]
+fn request(desc: &QpDesc, handshake: *mut Handshake) {
+    // SAFETY: the host made handshake and control page, and reads these words atomically.
+    unsafe {
+        <u32 as SysWord>::store_release(&raw mut (*handshake).wanted, 1);
+        let control = (*desc.pe_state.ptr::<DeviceState>()).control.ptr::<ControlPage>();
+        <u32 as SysWord>::store_release(&raw mut (*control).requested, 1);
+    }
+}
+
+/// Copies the connection into the QP's entry, and releases the threads that wait for it.
+///
+/// # Safety
+/// `handshake` is the QP's, and the host has written the connection there. No other thread calls this for the QP.
+#[inline(always)]
+unsafe fn fetch_connection<S: Sharing>(qp: &Qp<S>, handshake: *const Handshake) {
+    let entry = qp.entry();
+    // SAFETY: the host wrote the connection, by this function's contract. Other threads read the entry's copy only after
+    // they have seen `done`, which is stored last.
+    unsafe {
+        (&raw const (*handshake).connection).copy_to_nonoverlapping(&raw mut (*entry).connection, 1);
+        if (*entry).connection.flags & qp_flags::WEAK != 0 {
+            let state = qp.desc().pe_state.ptr::<DeviceState>();
+            Gpu::store_relaxed(&raw mut (*state).weak.word, 1);
+        }
+        Gpu::store_release(qp.word(offset_of!(QpState, done)), FIRST_BLOCK);
+    }
 }
