@@ -1,7 +1,7 @@
 //! Bonds of RoCE ports (LAG).
 //!
-//! Firmware sends all packets of a QP through one port of a bond. Without a choice it may select the same port for many QPs,
-//! so each QP names a port, in turn.
+//! Firmware sends all packets of a QP through one port of a bond, and may pick the same port for many QPs. So QPs name
+//! their port, in rotation.
 
 use rushmem_mlx5::prm::Response;
 use rushmem_mlx5::prm::caps::HcaCap;
@@ -10,15 +10,15 @@ use rushmem_mlx5::prm::qp::{Init2Rtr, opt_param};
 
 use crate::provider::{LinkLayer, Provider, capabilities};
 
-/// The ports that send the packets of a NIC's QPs.
+/// The bond whose ports a NIC's QPs use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bond {
-    /// Number of ports, or 0 if QPs name no port.
+    /// Number of ports to rotate through, or 0 if QPs do not name their port.
     ports: u8,
 }
 
 impl Bond {
-    /// Asks a NIC for its bond (`QUERY_LAG`).
+    /// Queries the bond of a NIC (`QUERY_LAG`).
     pub(super) fn of(nic: &dyn Provider) -> Self {
         let ports = if nic.port().link == LinkLayer::Ethernet { bonded_ports(nic) } else { 0 };
         if ports > 1 {
@@ -27,7 +27,7 @@ impl Bond {
         Self { ports }
     }
 
-    /// Names the port for the QP in slot `slot`.
+    /// Selects the port for the QP in slot `slot`.
     pub(super) fn apply(self, slot: u64, command: &mut Init2Rtr) {
         if self.ports > 1 {
             command.opt_param_mask |= opt_param::LAG_TX_AFF;
@@ -36,7 +36,7 @@ impl Bond {
     }
 }
 
-/// Returns the number of ports of an active bond, or 0 if there is none or QPs cannot name a port.
+/// Returns the number of ports of an active bond, or 0 if there is none or if QPs cannot name a port.
 fn bonded_ports(nic: &dyn Provider) -> u8 {
     let general: HcaCap = match capabilities(nic) {
         Ok(general) => general,
@@ -73,7 +73,7 @@ mod tests {
     use crate::provider::Soft;
 
     #[test]
-    fn qps_take_the_ports_of_a_bond_in_turn() {
+    fn qps_rotate_through_the_ports_of_a_bond() {
         for (bond, expected) in [(1, [0; 5]), (2, [1, 2, 1, 2, 1]), (3, [1, 2, 3, 1, 2])] {
             let nic = Nic::start(Config { bond, ..Config::default() }).unwrap();
             let bond = Bond::of(&Soft::new(Arc::new(nic)));

@@ -1,10 +1,10 @@
-//! Sets up a rail at the best level that its NIC and the kernels accept.
+//! Sets up a rail at the best level that its NIC and the kernels support.
 //!
-//! [`open_rail`] begins at the best level that the settings allow, and steps down:
+//! [`open_rail`] tries the highest level that the settings allow first, and falls back:
 //!
-//! - Firmware or kernel may refuse any call for queues in GPU memory, and such queues may fail the probe. The rail is then
-//!   set up again with queues in host memory.
-//! - Doorbells of kernels may not arrive, although their register is mapped. A CPU thread then writes them.
+//! - Firmware or kernel driver may refuse any call for queues in GPU memory, and such queues may fail the probe. The
+//!   rail is then set up again with queues in host memory.
+//! - Doorbells written by kernels may not arrive even though their register is mapped. A CPU thread then writes them.
 
 use std::sync::Arc;
 
@@ -19,25 +19,25 @@ use super::rail::{Loop, Rail};
 use super::shape::Shape;
 use crate::provider::{DoorbellWriter, NicKind, Provider};
 
-/// Everything that sets a rail up, but the NIC.
+/// What it takes to set up a rail, except the NIC.
 #[derive(Clone, Copy)]
 pub struct RailSetup<'a> {
     pub machine: &'a dyn Machine,
     pub heap: &'a Region,
     pub shape: Shape,
-    /// The memory of queues that the settings want.
+    /// Where the settings want the queues.
     pub queues: QueueMemory,
-    /// The writer of doorbells that the settings want.
+    /// Who writes doorbells according to the settings.
     pub doorbell: DoorbellKind,
-    /// Number of PEs of this machine that start together.
+    /// Number of PEs on this machine, which start at the same time.
     pub local_pes: u32,
 }
 
 /// Returns the locations of queues to try, best first.
 ///
-/// Queues of an RDMA device belong into GPU memory. Kernels then poll completions without reading over PCIe, and completions
-/// stay in order with data for the GPU. The software ConnectX runs on the CPU, so its queues are in host memory by default.
-/// The GPU memory of native kernels is memory of the emulated GPU.
+/// Queues of an RDMA device belong in GPU memory: kernels then poll completions without reading across PCIe, and
+/// completions stay ordered with data for the GPU. The software ConnectX runs on the CPU, so its queues are in host
+/// memory by default. The GPU memory of native kernels is that of the emulated GPU.
 fn locations(wanted: QueueMemory, kind: NicKind, machine: &dyn Machine) -> &'static [QueueLocation] {
     match wanted {
         QueueMemory::PreferDevice => &[QueueLocation::Gpu, QueueLocation::Host],
@@ -49,10 +49,10 @@ fn locations(wanted: QueueMemory, kind: NicKind, machine: &dyn Machine) -> &'sta
     }
 }
 
-/// Sets up a rail at the best level that its NIC accepts, and probes it.
+/// Sets up a rail at the highest level that its NIC supports, and probes it.
 ///
 /// # Errors
-/// The error of the lowest level: the errors of [`Rail::new`], [`probe`] and [`probe_kernel`].
+/// The error of the lowest level tried: an error of [`Rail::new`], [`probe`] or [`probe_kernel`].
 pub fn open_rail(nic: Box<dyn Provider>, setup: RailSetup<'_>) -> Result<Rail> {
     let nic: Arc<dyn Provider> = nic.into();
     let [first, others @ ..] = locations(setup.queues, nic.port().kind, setup.machine) else {
@@ -70,17 +70,22 @@ pub fn open_rail(nic: Box<dyn Provider>, setup: RailSetup<'_>) -> Result<Rail> {
     outcome
 }
 
-/// Sets up a rail with queues at `location`. If kernels cannot use it, a CPU thread rings for them.
+/// Sets up a rail with queues at `location`. If kernels cannot use it, tries again with a CPU thread that writes the
+/// doorbells.
 fn open_at(nic: &Arc<dyn Provider>, setup: RailSetup<'_>, location: QueueLocation) -> Result<Rail> {
     let (rail, works) = open_probed(nic, setup, location, None)?;
+    // Without loopback there is no QP for a kernel to post to. The level stays unproven.
     let Some(qps) = works else { return Ok(rail) };
     let Err(error) = try_kernel(&rail, setup, qps) else { return Ok(rail) };
+    // A CPU thread can help only if kernels wrote the doorbells themselves, and only the setting `auto` leaves us the
+    // choice.
     let is_written_by_cpu = matches!(rail.doorbell_writer(), DoorbellWriter::CpuThread { .. });
     let is_hardware = nic.port().kind == NicKind::Hardware;
     if is_written_by_cpu || !is_hardware || setup.doorbell != DoorbellKind::Auto {
         return Err(error);
     }
     tracing::info!("{}: doorbells of kernels failed: {error}", nic.name());
+    // Return the UAR pages and the queue memory before allocating them again.
     drop(rail);
     let (rail, works) = open_probed(nic, setup, location, Some(error))?;
     works.map_or(Ok(()), |qps| try_kernel(&rail, setup, qps))?;
@@ -88,7 +93,7 @@ fn open_at(nic: &Arc<dyn Provider>, setup: RailSetup<'_>, location: QueueLocatio
 }
 
 /// Sets up a rail and probes its NIC. Returns the rail, and the QPs that worked unless the NIC refuses loopback.
-/// `kernels_fail` is the failure of kernels that write the doorbells themselves.
+/// `kernels_fail` is the reason why kernels cannot write the doorbells, if they cannot.
 fn open_probed(
     nic: &Arc<dyn Provider>,
     setup: RailSetup<'_>,
@@ -103,6 +108,8 @@ fn open_probed(
             rail.set_loopback(qps);
             Ok((rail, Some(qps)))
         }
+        // Virtual functions, bonds and switches may refuse loopback although other nodes are reachable. So go on, but
+        // report what is lost.
         Loopback::Refused(why) => {
             rail.step_down(format!(
                 "{} is used without a probe, because it is alive but refuses loopback ({why}); PEs that share it cannot use it \
@@ -121,7 +128,8 @@ fn open_probed(
     }
 }
 
-/// Probes the rail by a kernel. Native kernels use the software ConnectX as the CPU does, so there is nothing to find.
+/// Has a kernel use the rail. Native kernels access the software ConnectX just as the CPU does, so a probe would find
+/// nothing new.
 fn try_kernel(rail: &Rail, setup: RailSetup<'_>, qps: Loop) -> Result<()> {
     let RailSetup { machine, heap, local_pes, .. } = setup;
     if machine.is_gpu() || rail.is_on_gpu() || rail.nic().port().kind == NicKind::Hardware {
@@ -148,29 +156,29 @@ mod tests {
     use rushmem_error::NicError;
     use rushmem_machine::LimitedMachine;
 
-    /// A call that a NIC refuses for queues in GPU memory.
+    /// A call that the NIC refuses for queues in GPU memory.
     #[derive(Clone, Copy, Debug, PartialEq)]
     enum RefusedCall {
         Umem,
         Command(CmdOpcode),
     }
 
-    /// An RDMA device that gets queues in GPU memory first.
+    /// An RDMA device whose queues are tried in GPU memory first.
     struct Device {
         soft: Soft,
         refused: Option<RefusedCall>,
         umems: Arc<AtomicU32>,
         /// Number of doorbells in use.
         doorbells: Arc<AtomicU32>,
-        /// Whether doorbells of kernels go nowhere, although a register is mapped for them.
+        /// Whether doorbells of kernels get lost although a register is mapped for them.
         is_deaf: bool,
     }
 
-    /// A UAR page that counts its doorbells in use.
+    /// A UAR page that counts the doorbells in use.
     struct CountingUar {
         uar: Box<dyn Uar>,
         in_use: Arc<AtomicU32>,
-        /// Memory that takes the doorbells of kernels.
+        /// Memory that swallows the doorbells of kernels.
         nowhere: Option<Region>,
         writer: DoorbellWriter,
     }
@@ -298,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_call_steps_down_to_host_memory() {
+    fn refused_call_falls_back_to_host_memory() {
         let (rail, umems) = open(QueueMemory::Auto, None);
         let level = rail.unwrap().info().level;
         assert!(level.queues_on_gpu && level.steps.is_empty() && umems == 1, "{level:?}");
@@ -314,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cpu_thread_rings_if_doorbells_of_kernels_get_lost() {
+    fn cpu_thread_rings_if_kernel_doorbells_get_lost() {
         let (rail, umems, _) = open_device(None, true, QueueMemory::Auto, DoorbellKind::Auto);
         let level = rail.unwrap().info().level;
         assert!(level.queues_on_gpu && level.cpu_rings && umems == 2, "{level:?}");
@@ -340,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_required_level_is_not_left() {
+    fn required_level_never_falls_back() {
         let refused = RefusedCall::Command(CmdOpcode::CREATE_CQ);
         let (rail, umems) = open(QueueMemory::Device, Some(refused));
         assert!(rail.err().unwrap().to_string().contains("mlx5_9 refused") && umems == 1);

@@ -1,10 +1,10 @@
-//! The messages by which two PEs connect their QPs.
+//! The messages with which two PEs connect their QPs.
 //!
-//! A message about a QP takes 26 bytes. All numbers are little-endian.
+//! A message about a QP has 26 bytes; one about a failure has a text instead of the QP. Numbers are little-endian.
 
 use super::rail::QpAddress;
 
-/// First byte of every connect message. Messages for other readers begin with other bytes.
+/// First byte of every connect message. Messages for other subsystems start with a different byte.
 const TAG: u8 = 0xc0;
 /// Bits of the second byte.
 const READY: u8 = 1;
@@ -12,13 +12,13 @@ const UNORDERED: u8 = 2;
 const FAILED: u8 = 4;
 /// Bytes of tag, bits, epoch and set.
 const HEAD: usize = 14;
-/// Longest cause of a failure, in bytes. Longer ones are cut.
-const LONGEST_CAUSE: usize = 4096;
+/// Maximum length of a failure's reason, in bytes. Longer ones are cut.
+const MAX_CAUSE_BYTES: usize = 4096;
 
 /// A message about the QP of one set between two PEs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectMessage {
-    /// Number of resets when the message was written. Messages from before a reset are discarded.
+    /// The sender's epoch. Messages from another epoch than the receiver's are discarded.
     pub(super) epoch: u64,
     pub(super) set: u32,
     pub(super) status: QpStatus,
@@ -26,43 +26,42 @@ pub struct ConnectMessage {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum QpStatus {
-    /// The writer's QP.
+    /// The sender's QP.
     Qp {
         address: QpAddress,
         ready: bool,
-        /// Whether WRITEs from or to the writer's QP may land out of order. Known once it is ready.
+        /// Whether the sender's end lets WRITEs land out of order. Known only once it is ready.
         unordered: bool,
     },
-    /// The writer cannot connect.
+    /// The sender cannot connect the QP, or has lost it.
     Failed { why: String },
 }
 
-/// Returns the beginning of `text`, at most `limit` bytes.
+/// Returns the longest prefix of `text` that has at most `limit` bytes.
 pub(super) fn cut(text: &str, limit: usize) -> &str {
     let end = (0..=text.len().min(limit)).rev().find(|&end| text.is_char_boundary(end));
     &text[..end.unwrap_or(0)]
 }
 
 impl ConnectMessage {
-    /// Returns the bytes of the message.
     pub(super) fn encode(&self) -> Vec<u8> {
         let (bits, rest) = match &self.status {
             QpStatus::Qp { address: QpAddress { qpn, psn, ece }, ready, unordered } => {
                 let bits = (u8::from(*ready) * READY) | (u8::from(*unordered) * UNORDERED);
                 (bits, [&qpn.to_le_bytes()[..], &psn.to_le_bytes(), &ece.to_le_bytes()].concat())
             }
-            QpStatus::Failed { why } => (FAILED, cut(why, LONGEST_CAUSE).as_bytes().to_vec()),
+            QpStatus::Failed { why } => (FAILED, cut(why, MAX_CAUSE_BYTES).as_bytes().to_vec()),
         };
         [&[TAG, bits][..], &self.epoch.to_le_bytes(), &self.set.to_le_bytes(), &rest].concat()
     }
 
-    /// Decodes a message. Returns `None` if the bytes are none.
+    /// Decodes a message. Returns `None` if `bytes` are not a connect message.
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let (&[TAG, bits, ref head @ ..], rest) = bytes.split_first_chunk::<HEAD>()? else { return None };
         let (epoch, set) = head.split_first_chunk::<8>()?;
         let (epoch, set) = (u64::from_le_bytes(*epoch), u32::from_le_bytes(set.try_into().ok()?));
         let status = match bits {
-            FAILED if rest.len() <= LONGEST_CAUSE => {
+            FAILED if rest.len() <= MAX_CAUSE_BYTES => {
                 QpStatus::Failed { why: String::from_utf8(rest.to_vec()).ok()? }
             }
             bits if bits & !(READY | UNORDERED) == 0 => {
@@ -97,7 +96,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn messages_survive(epoch: u64, set: u32, status in status()) {
+        fn connect_messages_round_trip(epoch: u64, set: u32, status in status()) {
             let message = ConnectMessage { epoch, set, status };
             let bytes = message.encode();
             prop_assert_eq!(ConnectMessage::decode(&bytes), Some(message.clone()));
@@ -110,7 +109,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_decode_to_themselves_or_to_nothing(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+        fn decoded_bytes_encode_to_themselves(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
             if let Some(message) = ConnectMessage::decode(&bytes) {
                 prop_assert_eq!(message.encode(), bytes);
             }
@@ -118,10 +117,10 @@ mod tests {
     }
 
     #[test]
-    fn a_long_cause_is_cut() {
-        let status = QpStatus::Failed { why: "ü".repeat(LONGEST_CAUSE) };
+    fn long_causes_are_truncated() {
+        let status = QpStatus::Failed { why: "ü".repeat(MAX_CAUSE_BYTES) };
         let bytes = ConnectMessage { epoch: 1, set: 2, status }.encode();
-        assert_eq!(bytes.len(), HEAD + LONGEST_CAUSE);
+        assert_eq!(bytes.len(), HEAD + MAX_CAUSE_BYTES);
         assert!(ConnectMessage::decode(&bytes).is_some());
     }
 }

@@ -1,17 +1,20 @@
-//! Connections between QPs, each made at its first use.
+//! Connections between QPs, established on first use.
 //!
-//! The [workers](super::workers) call this module, for different QPs at the same time. Either PE may begin, or both at once. There is one kind of message: "this is
-//! my QP number; I am ready, or not yet".
+//! The [workers](super::workers) call this module concurrently, for different QPs. Either PE may start a connection, or
+//! both may at the same time. There is only one kind of message: "this is my QP; it is ready, or not yet".
 //!
 //! ```text
-//! A wants a connection                 B
-//!   makes its QP       -- not yet -->  makes its QP, connects it to A's
-//!   connects it to B's <-- ready ----
-//!   tells its kernels  --- ready --->  tells its kernels
+//! A wants a connection                    B
+//!   creates its QP       -- not yet -->  creates its QP, connects it to A's
+//!   connects it to B's   <-- ready ----
+//!   informs its kernels  --- ready --->  informs its kernels
 //! ```
 //!
-//! A QP is ready once it accepts packets (RTR). A PE publishes a connection to its kernels when both ends are ready. A
-//! packet sent earlier would be lost and wait for the retransmission timer.
+//! A QP is ready once it accepts packets (RTR). A PE publishes a connection to its kernels only when both QPs are
+//! ready: a packet sent earlier would be dropped, and resent only after the retransmission timeout.
+//!
+//! A [reset](Connections::reset) starts a new epoch. Every message and request carries the epoch it belongs to, and is
+//! ignored in any other one.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -36,39 +39,39 @@ use super::rail::{NicInfo, PeerNic, Qp, QpAddress, Rail, RetryPolicy};
 use super::{Handshakes, Shape, StateMap};
 use crate::provider::{Keys, NicEvent};
 
-/// A message and its receiver.
+/// The receiving PE and the message.
 pub(super) type Outgoing = (u32, ConnectMessage);
 
 /// The state of one QP to a peer.
 #[derive(Default)]
 struct QpConnection {
-    /// The QP and the number of its slot on the PE.
+    /// The QP, and the index of its slot among those of all rails.
     pair: Option<(Qp, u64)>,
     /// Set once the QP accepts packets.
     ready: bool,
-    /// Set once the peer knows that.
+    /// Set once the peer has been informed that this QP is ready.
     ready_sent: bool,
     peer_ready: bool,
-    /// Set if the firmware of either end lets WRITEs land out of order.
+    /// Set if the firmware on either side lets WRITEs land out of order.
     unordered: bool,
-    /// Set once kernels may use it.
+    /// Set once kernels may post to the QP.
     published: bool,
     failed: bool,
 }
 
 /// All QPs of a PE. Fields drop in order: QPs before rails.
 ///
-/// Each QP has a lock of its own. So the commands for one QP delay no other.
+/// Each QP has its own lock, so firmware commands for one QP do not delay the others.
 pub struct Connections {
     connections: Vec<Mutex<QpConnection>>,
     /// By rail.
     flushes: Vec<Mutex<Flush>>,
     rails: Vec<Rail>,
-    /// Allocated slots, by rail.
+    /// Number of slots in use, by rail.
     used: Vec<AtomicU64>,
-    /// Set, by QP, once a request of a kernel has been taken.
+    /// Whether a kernel's request has been taken in this epoch, by QP.
     taken: Vec<AtomicBool>,
-    /// Number of QPs that kernels may request and that are not published.
+    /// Number of QPs that kernels may request and that are not published yet.
     missing: AtomicUsize,
     /// By PE, then by rail.
     nics: Vec<PeerNic>,
@@ -81,14 +84,15 @@ pub struct Connections {
     retries: RetryPolicy,
     /// Set for P2P peers to which no kernel posts.
     p2p: Vec<bool>,
-    /// Set, by QP, if no kernel of this PE may post to it. The peer may still use it in the other direction.
+    /// Whether kernels of this PE are barred from posting, by QP. The peer may still use the connection in its
+    /// direction.
     closed: Vec<AtomicBool>,
     /// Number of resets.
     epoch: AtomicU64,
 }
 
 impl Connections {
-    /// Creates the unconnected QPs of a PE. `nics` describes the NICs of all PEs.
+    /// Creates the unconnected QPs of PE `me`. `nics` describes the NICs of all PEs, by PE.
     pub fn new(
         rails: Vec<Rail>,
         nics: &[PeNics],
@@ -122,14 +126,14 @@ impl Connections {
         }
     }
 
-    /// Excludes the PEs that are true in `p2p`, because no kernel posts to them.
+    /// Excludes the PEs for which `p2p` is true: kernels access their memory directly and never post to them.
     pub fn without_p2p_peers(mut self, p2p: Vec<bool>) -> Self {
         self.p2p = p2p;
         self.missing = AtomicUsize::new(self.usable().len());
         self
     }
 
-    /// Finds the paths of DC initiators to the targets of all peers.
+    /// Resolves the paths from the DC initiators to the targets of all peers.
     ///
     /// # Errors
     /// - [`Error::Unavailable`] if a peer has no target.
@@ -146,13 +150,14 @@ impl Connections {
                 Ok(address_vector(self.rails[rail].nic(), &nic.port, target)?)
             };
             self.targets = self.nics.iter().enumerate().map(find).collect::<Result<_>>()?;
-            // Peers can write as soon as they know the targets.
+            // Peers can write as soon as they know the targets, before this PE has any QP.
             self.flushes.iter().for_each(|flush| lock(flush).note_qp());
         }
         Ok(self)
     }
 
-    /// Limits kernels to `peers` when they post through these QPs. DC initiators reach all PEs, and no PE takes a QP of its own.
+    /// Limits kernels to `peers` when they post through these QPs. Does nothing for DC initiators: each reaches all
+    /// PEs, so a limit would save no QP.
     ///
     /// # Errors
     /// [`Error::Unavailable`] if a QP to another PE is already connected.
@@ -167,6 +172,7 @@ impl Connections {
             return Err(Error::Unavailable { what: "a context limited to some PEs".into(), why });
         }
         for i in others {
+            // Under the lock, or a concurrent publication could decrement `missing` a second time.
             let connection = lock(&self.connections[i]);
             if !connection.published && !self.is_unused(i) {
                 self.missing.fetch_sub(1, Ordering::AcqRel);
@@ -180,7 +186,7 @@ impl Connections {
     fn is_unused(&self, i: usize) -> bool {
         let first = self.place(i).0;
         if self.shape.is_dc() {
-            // Each initiator serves several PEs.
+            // Entries beyond the initiators only describe a PE: they refer to the initiator that serves it.
             return first >= self.shape.set_qps();
         }
         self.is_closed(i) || self.p2p[first as usize]
@@ -191,28 +197,27 @@ impl Connections {
         self.closed[i].load(Ordering::Acquire)
     }
 
-    /// Returns whether a PE of the job has relaxed keys.
+    /// Returns whether any PE of the job has relaxed keys.
     pub fn has_relaxed_keys(&self) -> bool {
         self.nics.iter().any(|nic| nic.relaxed_keys)
     }
 
-    /// Returns whether the queues of a rail are in GPU memory.
+    /// Returns whether any rail has its queues in GPU memory.
     pub fn on_gpu(&self) -> bool {
         self.rails.iter().any(Rail::is_on_gpu)
     }
 
-    /// Returns the NIC of a rail of `peer`.
     fn nic(&self, peer: u32, rail: usize) -> &PeerNic {
         &self.nics[peer as usize * self.rails.len() + rail]
     }
 
-    /// Returns the peer of QP `i`, or the first peer of a DC initiator, and its set.
+    /// Returns the peer and the QP set of QP `i`. For a DC initiator, the peer is the first PE it serves.
     fn place(&self, i: usize) -> (u32, u32) {
         let n = self.shape.n_pes as usize;
         ((i % n) as u32, (i / n) as u32)
     }
 
-    /// Returns the descriptors of all QPs that kernels need from the start.
+    /// Returns the descriptors of all QPs, by index: everything about them that does not change when they connect.
     pub fn descriptors(&self) -> Vec<QpDesc> {
         let describe = |i: usize| {
             let (peer, set) = self.place(i);
@@ -243,14 +248,17 @@ impl Connections {
         self.targets.get(peer as usize * self.rails.len() + rail)
     }
 
-    /// Ends all connections and restores the initial state of all QPs. No kernel may run on any PE.
+    /// Destroys all QPs and restores their initial state. No kernel may be running on any PE.
     ///
     /// # Errors
     /// An error if the machine cannot write its memory.
     pub(super) fn reset(&self) -> Result<()> {
+        // First of all. A step that locks a QP after it was cleared sees the new epoch and does nothing; a QP that an
+        // earlier step created is dropped here.
         self.epoch.fetch_add(1, Ordering::AcqRel);
         self.connections.iter().for_each(|connection| *lock(connection) = QpConnection::default());
         self.flushes.iter().for_each(|flush| lock(flush).reset());
+        // The slots can be reused only now that no QP refers to them.
         for (rail, used) in self.rails.iter().zip(&self.used) {
             rail.clear_ahead(0..used.swap(0, Ordering::AcqRel))?;
         }
@@ -274,12 +282,11 @@ impl Connections {
         (0..self.connections.len()).filter(|&i| !self.is_unused(i)).collect()
     }
 
-    /// Returns whether all QPs that kernels could use are connected.
     pub fn is_complete(&self) -> bool {
         self.missing.load(Ordering::Acquire) == 0
     }
 
-    /// Describes the QPs that kernels could use and that are not connected.
+    /// Describes the QPs that are still missing: their peers, and the state of the first one.
     pub(super) fn describe_missing(&self) -> String {
         let is_missing = |i: &usize| !lock(&self.connections[*i]).published;
         let peers: BTreeSet<u32> =
@@ -290,8 +297,8 @@ impl Connections {
         format!("missing: {}; {state}", Pes(peers.into_iter().collect()))
     }
 
-    /// Completes everything that kernels have posted to QP `i`. Data is in memory of the peers then: in the heap, and at the
-    /// ends that `others` returns by PE and rail.
+    /// Waits for everything that kernels have posted to QP `i`. On success the data is in the peers' memory: in their
+    /// heaps, and in the memory that `others` returns by PE and rail.
     ///
     /// # Errors
     /// The errors of [`Drain::run`].
@@ -306,6 +313,7 @@ impl Connections {
         let (first, set) = self.place(i);
         let rail = self.shape.rail(set.into());
         let mut ends = Vec::new();
+        // A DC initiator serves every `set_qps`-th PE, starting with `first`. A connected QP serves exactly one.
         for peer in (first..self.shape.n_pes).step_by(self.shape.set_qps() as usize) {
             let (nic, target) = (self.nic(peer, rail), self.target(peer, rail));
             if nic.early_acks {
@@ -316,12 +324,11 @@ impl Connections {
         Drain { state: &self.state, i: i as u64, rail: &self.rails[rail], pair, until }.run(&ends)
     }
 
-    /// Returns the rails that need a flush.
+    /// Returns the indices of the rails that need a flush.
     pub(super) fn rails_to_flush(&self) -> Vec<usize> {
         (0..self.rails.len()).filter(|&rail| lock(&self.flushes[rail]).is_needed(&self.rails[rail])).collect()
     }
 
-    /// Flushes a rail.
     ///
     /// # Errors
     /// The errors of [`Flush::flush`].
@@ -329,12 +336,11 @@ impl Connections {
         lock(&self.flushes[rail]).flush(&self.rails[rail], self.retries, others, until)
     }
 
-    /// Returns the number of QPs that kernels may use now.
     pub fn connected(&self) -> usize {
         self.connections.iter().filter(|connection| lock(connection).published).count()
     }
 
-    /// Returns the peer and number of a poisoned QP, if there is one.
+    /// Returns the peer and the QPN of a poisoned QP, if there is one.
     ///
     /// # Errors
     /// An error if the QP state cannot be read.
@@ -351,7 +357,7 @@ impl Connections {
         Ok(None)
     }
 
-    /// Returns the peer and number of a QP that has failed: a poisoned one, or one in the state `ERR` of its NIC.
+    /// Returns the peer and the QPN of a failed QP: one that kernels have poisoned, or one in the NIC's `ERR` state.
     ///
     /// # Errors
     /// - The errors of [`Connections::poisoned`] and [`Connections::query`].
@@ -363,8 +369,8 @@ impl Connections {
         Ok(failed.map(|qp| (qp.peer, qp.qpn)))
     }
 
-    /// Returns the PE to which a WQE of the DC initiator `qpn` goes: in block `index`, or else the oldest that is not known to
-    /// be complete. Returns `None` if there is no such initiator.
+    /// Returns the destination PE of a WQE of the DC initiator `qpn`: of the WQE in block `index`, or by default of the
+    /// oldest one not known to be complete. Returns `None` if there is no such initiator.
     ///
     /// # Errors
     /// An error if the machine cannot read its memory.
@@ -379,18 +385,19 @@ impl Connections {
                 let rail = self.shape.rail(self.place(i).1.into());
                 let done = self.state.read_qp(i as u64)?.done.word;
                 let target = self.rails[rail].target_of(dci, index.unwrap_or(done as u16))?;
+                // A WQE names its target by address vector only, so find the PE with the same vector.
                 return Ok((0..self.shape.n_pes).find(|&pe| self.target(pe, rail) == Some(&target)));
             }
         }
         Ok(None)
     }
 
-    /// Returns the number of PRM commands to the NICs so far.
+    /// Returns the number of PRM commands executed so far, on all NICs.
     pub(super) fn commands(&self) -> u64 {
         self.rails.iter().map(|rail| rail.nic().commands()).sum()
     }
 
-    /// Queries the NICs for the QPs that kernels may use now.
+    /// Queries the NICs for the published QPs.
     ///
     /// # Errors
     /// The errors of the NICs.
@@ -412,12 +419,12 @@ impl Connections {
         Ok(all)
     }
 
-    /// Returns the number of resets. A request of an earlier epoch is void.
+    /// Returns the number of resets so far.
     pub(super) fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::Acquire)
     }
 
-    /// Takes the requests of kernels: returns the QPs that they request for the first time.
+    /// Takes the requests of kernels: returns the QPs requested for the first time in this epoch.
     ///
     /// # Errors
     /// An error if the handshakes cannot be read.
@@ -432,22 +439,19 @@ impl Connections {
         Ok(wanted)
     }
 
-    /// Takes the events of a rail's NIC.
     pub(super) fn events(&self, rail: usize) -> Vec<NicEvent> {
         self.rails[rail].nic().events()
     }
 
-    /// Returns the names of the rails' NICs.
     pub(super) fn nic_names(&self) -> Vec<String> {
         self.rails.iter().map(|rail| rail.nic().name()).collect()
     }
 
-    /// Returns the number of this PE.
     pub(super) fn pe(&self) -> u32 {
         self.me
     }
 
-    /// Returns the QPs of a rail that exist and that `choose` selects.
+    /// Returns the existing QPs of a rail that `choose` selects.
     pub(super) fn find(&self, rail: usize, choose: impl Fn(&Qp) -> bool) -> Vec<usize> {
         let is_chosen = |(i, connection): &(usize, &Mutex<QpConnection>)| {
             self.shape.rail(self.place(*i).1.into()) == rail
@@ -456,7 +460,7 @@ impl Connections {
         self.connections.iter().enumerate().filter(is_chosen).map(|(i, _)| i).collect()
     }
 
-    /// Returns a description of QP `i` for messages.
+    /// Describes QP `i` for messages.
     pub(super) fn describe(&self, i: usize) -> String {
         self.describe_qp(i, &lock(&self.connections[i]))
     }
@@ -469,8 +473,8 @@ impl Connections {
         }
     }
 
-    /// Describes the first `limit` QPs with operations that kernels do not know to be complete. Leaves out QPs for which
-    /// another thread waits.
+    /// Describes the first `limit` QPs with operations that kernels do not know to be complete. Skips QPs that another
+    /// thread has locked: it may be waiting for them.
     ///
     /// # Errors
     /// An error if the machine cannot read its memory.
@@ -493,31 +497,34 @@ impl Connections {
         Ok(found)
     }
 
-    /// Marks a QP as lost, and informs its peer.
+    /// Marks a QP as failed, and informs its peer.
     pub(super) fn lose(&self, i: usize, why: &str, post: &mut dyn FnMut(Outgoing)) {
         let mut connection = lock(&self.connections[i]);
+        // Kernels already have the connection; the caller aborts their waits.
         if connection.published {
             self.inform_peer(i, why, post);
         } else if !connection.failed {
-            // Kernels that wait for the connection learn of it as well. Their error is the caller's.
+            // Kernels that wait for the connection learn the reason from its handshake. The caller reports the error.
             let _ = self.fail(i, &mut connection, why, Some(post));
         }
         connection.failed = true;
     }
 
-    /// Begins to connect QP `i`, unless that has begun. A request of an earlier epoch does nothing.
+    /// Starts to connect QP `i`, unless that has already happened. Does nothing if `epoch` is over.
     ///
     /// # Errors
-    /// The cause, if the QP cannot be connected. Kernels and the peer are informed.
+    /// The cause, if the QP cannot be connected. Kernels and the peer have been informed.
     pub fn request(&self, i: usize, epoch: u64, post: &mut dyn FnMut(Outgoing)) -> Result<()> {
         let (peer, set) = self.place(i);
         let mut connection = lock(&self.connections[i]);
+        // Checked under the lock, so no reset can clear the QP in between.
         if epoch != self.epoch() {
             return Ok(());
         }
         if self.is_closed(i) {
             return Err(self.deny(i, "the context is limited to other PEs: see `Pe::context_to`"));
         }
+        // A message of the peer may have been first. Then `receive` carries on.
         if connection.pair.is_some() || connection.failed {
             return Ok(());
         }
@@ -527,11 +534,13 @@ impl Connections {
                 self.start_initiator(i, connection)?;
                 return self.publish_if_ready(i, connection);
             }
+            // A QP to the PE itself connects to itself, without messages.
             if peer == self.me {
                 self.connect(i, connection, address)?;
                 connection.peer_ready = true;
                 return self.publish_if_ready(i, connection);
             }
+            // Whether WRITEs are ordered is known only once the QP is connected; the `ready` message says so.
             let status = QpStatus::Qp { address, ready: false, unordered: false };
             post((peer, ConnectMessage { epoch, set, status }));
             Ok(())
@@ -539,10 +548,10 @@ impl Connections {
         outcome.map_err(|error| self.fail(i, connection, &error.to_string(), Some(post)))
     }
 
-    /// Gives QP `i` up, which was requested `within` ago, unless it is connected or has failed.
+    /// Gives up on QP `i`, which was requested `within` ago, unless it is connected or has failed.
     ///
     /// # Errors
-    /// The state of the QP, if it is given up. Kernels and the peer are informed.
+    /// The state of the QP, if it is given up. Kernels and the peer have been informed.
     pub(super) fn give_up(
         &self,
         i: usize,
@@ -559,7 +568,7 @@ impl Connections {
         Err(self.fail(i, &mut connection, &why, Some(post)))
     }
 
-    /// Returns the state of QP `i`, which is not connected yet, for messages.
+    /// Describes why QP `i` is not connected yet.
     fn state_of(&self, i: usize, connection: &QpConnection) -> String {
         let (peer, qp) = (self.place(i).0, self.describe_qp(i, connection));
         match (&connection.pair, connection.ready) {
@@ -571,7 +580,7 @@ impl Connections {
         }
     }
 
-    /// Returns the number of the QP of set `set` to `peer`.
+    /// Returns the index of the QP of set `set` to `peer`.
     ///
     /// # Errors
     /// [`Error::Misuse`] if this job has no such QP.
@@ -584,13 +593,14 @@ impl Connections {
         Ok(i as usize)
     }
 
-    /// Processes a message of PE `from`.
+    /// Handles a message from PE `from`.
     ///
     /// # Errors
-    /// The cause, if a QP cannot be connected. Kernels and the peer are informed.
+    /// The cause, if a QP cannot be connected. Kernels and the peer have been informed.
     pub fn receive(&self, from: u32, message: ConnectMessage, post: &mut dyn FnMut(Outgoing)) -> Result<()> {
         let i = self.index(from, message.set)?;
         let mut connection = lock(&self.connections[i]);
+        // A reset may have overtaken the message. A failed QP stays failed until the next reset.
         if connection.failed || message.epoch != self.epoch() {
             return Ok(());
         }
@@ -602,10 +612,12 @@ impl Connections {
             }
             QpStatus::Failed { why } => {
                 let why = format!("PE {from} reports: {why}");
+                // Kernels may be waiting for operations on this QP. The caller ends those waits on `ConnectionLost`.
                 if connection.published {
                     connection.failed = true;
                     return Err(Error::ConnectionLost { pe: self.me, peer: from, why });
                 }
+                // `None`: the peer already knows.
                 return Err(self.fail(i, connection, &why, None));
             }
         };
@@ -613,6 +625,8 @@ impl Connections {
         outcome.map_err(|error| self.fail(i, connection, &error.to_string(), Some(post)))
     }
 
+    /// Takes the QP one step further, now that the peer's QP is known. Repeated messages are harmless: each step
+    /// happens once.
     fn advance(
         &self,
         i: usize,
@@ -627,6 +641,7 @@ impl Connections {
             self.connect(i, connection, remote)?;
         }
         connection.peer_ready |= ready;
+        // One answer per epoch, or two PEs would acknowledge each other's messages forever.
         if !std::mem::replace(&mut connection.ready_sent, true) {
             let status = QpStatus::Qp { address: mine, ready: true, unordered: connection.unordered };
             post((peer, ConnectMessage { epoch, set, status }));
@@ -634,17 +649,18 @@ impl Connections {
         self.publish_if_ready(i, connection)
     }
 
-    /// Returns the QP's address. Creates the QP if it does not exist.
+    /// Returns the QP's address, after creating the QP if needed.
     fn make(&self, i: usize, connection: &mut QpConnection) -> Result<QpAddress> {
         if let Some((pair, _)) = &connection.pair {
             return Ok(pair.address);
         }
         let (peer, set) = self.place(i);
         let rail = self.shape.rail(set.into());
-        // A QP is made once in an epoch, and there is a slot for each.
+        // Each QP is created at most once per epoch and the rail has a slot for each, so slots cannot run out.
         let slot = self.used[rail].fetch_add(1, Ordering::AcqRel);
         let service = if self.shape.is_dc() { ServiceType::DCI } else { ServiceType::RC };
         let pair = self.rails[rail].make(slot, i as u64, service)?;
+        // From here on the peer may write, so host collectives have to flush.
         lock(&self.flushes[rail]).note_qp();
         let address = pair.address;
         if !self.shape.is_dc() {
@@ -654,6 +670,7 @@ impl Connections {
         Ok(address)
     }
 
+    /// Connects the QP to `remote` and records the ordering that the firmware chose.
     fn connect(&self, i: usize, connection: &mut QpConnection, remote: QpAddress) -> Result<()> {
         let (peer, set) = self.place(i);
         let rail = self.shape.rail(set.into());
@@ -676,7 +693,7 @@ impl Connections {
         Ok(())
     }
 
-    /// Makes a DC initiator ready. Its peers take no part in that.
+    /// Starts a DC initiator. Its targets are not involved.
     fn start_initiator(&self, i: usize, connection: &mut QpConnection) -> Result<()> {
         let rail = &self.rails[self.shape.rail(self.place(i).1.into())];
         if let Some((dci, _)) = &connection.pair {
@@ -688,6 +705,8 @@ impl Connections {
         Ok(())
     }
 
+    /// Publishes the connection to kernels once both QPs are ready. By then the peer's ordering is known, too: its
+    /// `ready` message carried it.
     fn publish_if_ready(&self, i: usize, connection: &mut QpConnection) -> Result<()> {
         let (rail, weak) = (self.shape.rail(self.place(i).1.into()), self.weakness(i, connection));
         if let Some((pair, words)) = &connection.pair
@@ -706,11 +725,12 @@ impl Connections {
         Ok(())
     }
 
-    /// Returns the flags of [`qp_flags::WEAK`] that QP `i` has.
+    /// Returns the bits of [`qp_flags::WEAK`] that apply to QP `i`.
     fn weakness(&self, i: usize, connection: &QpConnection) -> u32 {
         let (peer, set) = self.place(i);
         let rail = self.shape.rail(set.into());
         let relaxed = match self.shape.is_dc() {
+            // An initiator reaches all PEs, so one PE with relaxed keys weakens it.
             true => self.has_relaxed_keys(),
             false => self.nic(peer, rail).relaxed_keys,
         };
@@ -718,7 +738,7 @@ impl Connections {
         flag(connection.unordered, qp_flags::UNORDERED) | flag(relaxed, qp_flags::RELAXED)
     }
 
-    /// Marks QP `i` as failed, informs kernels and the peer, and returns the error.
+    /// Marks QP `i` as failed, informs kernels and (given `post`) the peer, and returns the error.
     fn fail(
         &self,
         i: usize,
@@ -734,7 +754,8 @@ impl Connections {
         error
     }
 
-    /// Tells the peer of QP `i` that the QP cannot be used.
+    /// Informs the peer of QP `i` that the QP is unusable. DC targets are shared by all initiators and keep no state
+    /// about them.
     fn inform_peer(&self, i: usize, why: &str, post: &mut dyn FnMut(Outgoing)) {
         let ((peer, set), epoch) = (self.place(i), self.epoch());
         if peer != self.me && !self.shape.is_dc() {
@@ -742,7 +763,7 @@ impl Connections {
         }
     }
 
-    /// Informs kernels that QP `i` stays unconnected, and returns the error.
+    /// Informs kernels that QP `i` will not be connected, and returns the error.
     fn deny(&self, i: usize, why: &str) -> Error {
         if let Err(error) = self.handshakes.answer(i, None) {
             tracing::error!("cannot inform the kernels about a failed connection: {error}");

@@ -1,7 +1,8 @@
-//! The DC transport: few initiators (DCIs) of a PE reach the targets (DCTs) of all peers.
+//! The DC transport: a few initiators (DCIs) of a PE reach the targets (DCTs) of all peers.
 //!
-//! A rail has one target, which the initiators of all peers share. Its number and key travel in the allgather at the start.
-//! So an initiator needs no message: it is ready once it exists, and each WQE names its target by an address vector.
+//! A rail has one target, shared by the initiators of all peers. Its number and key are exchanged in the allgather at
+//! start-up. An initiator therefore needs no handshake: it is usable as soon as it exists, and the address vector in
+//! each WQE names the target.
 
 use rushmem_error::{NicError, Result};
 use rushmem_machine::Region;
@@ -12,24 +13,24 @@ use rushmem_mlx5::prm::{cq, dct, qp, rmp};
 use super::shape::CQE_BYTES;
 use crate::provider::{LinkLayer, Object, PortAddress, Provider, QUEUE_ALIGN, Umem, create, random};
 
-/// Entries of the target's queues, which stay empty: peers send no messages.
+/// log2 of the entries in the target's CQ and receive queue. Both stay empty, since peers never send messages.
 const LOG_ENTRIES: u8 = 2;
-/// log2 of the bytes of a receive entry.
+/// log2 of the bytes per receive entry.
 const LOG_STRIDE: u8 = 4;
-/// Offsets in the memory of a target.
+/// Offsets in a target's memory.
 const CQ_AT: u64 = 0;
 const RECORD_AT: u64 = QUEUE_ALIGN;
 const CQ_RECORD_AT: u64 = RECORD_AT + 64;
 const BYTES: u64 = 2 * QUEUE_ALIGN;
 
-/// The number of a target on its NIC, and the key that initiators must give.
+/// The number of a target on its NIC, and the access key that initiators must present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TargetAddress {
     pub dctn: u32,
     pub key: u64,
 }
 
-/// A target of a rail, with the queues that the NIC wants for it. Fields drop in order.
+/// The target of a rail, with the queues the NIC requires for it. Fields drop in order.
 pub(super) struct Target {
     _dct: Box<dyn Object>,
     _rmp: Box<dyn Object>,
@@ -40,7 +41,7 @@ pub(super) struct Target {
     pub(super) address: TargetAddress,
 }
 
-/// The numbers that the objects of a target refer to.
+/// IDs of the objects that a target refers to.
 pub(super) struct Parents {
     pub(super) pd: u32,
     pub(super) uar_page: u32,
@@ -48,11 +49,12 @@ pub(super) struct Parents {
 }
 
 impl Target {
-    /// Makes a target that any PE of the job may read, write and update atomically.
+    /// Creates a target that every PE of the job may read, write and update with atomics.
     ///
     /// # Errors
     /// The errors of the NIC.
     pub(super) fn new(nic: &dyn Provider, Parents { pd, uar_page, eqn }: Parents) -> Result<Self> {
+        // Never polled or posted to, so ordinary memory of the process will do.
         let (memory, receive_memory) = (Region::host(BYTES)?, Region::host(QUEUE_ALIGN)?);
         memory.write(CQ_AT, &[0xff; CQE_BYTES as usize * (1 << LOG_ENTRIES)])?;
         let (queues, receives) = (nic.umem_reg(&memory)?, nic.umem_reg(&receive_memory)?);
@@ -97,7 +99,7 @@ impl Target {
                 ..Default::default()
             },
         )?;
-        // Not 0, which stands for no target.
+        // Never 0, which stands for "no target" on the wire. Random, to keep other jobs on the fabric from guessing it.
         let key = (u64::from(random()?) << 32 | u64::from(random()?)) | 1;
         let port = nic.port();
         let (path, mtu) = nic.path(&port)?;
@@ -141,7 +143,7 @@ impl Target {
     }
 }
 
-/// Returns the address vector of a target behind `peer`, for the initiators of `nic`.
+/// Returns the address vector of a target at port `peer`, for initiators of `nic`.
 ///
 /// # Errors
 /// [`NicError::NoPath`] if there is no path to the peer.

@@ -1,4 +1,4 @@
-//! Completing a QP from the host, after the kernels that posted to it.
+//! Completion of a QP by the host, on behalf of the kernels that posted to it.
 
 use std::mem::offset_of;
 use std::time::Instant;
@@ -14,27 +14,27 @@ use super::flush::RemoteEnd;
 use super::host_queue::post;
 use super::rail::{Qp, Rail};
 
-/// A QP that the host completes. No kernel may post to it meanwhile.
+/// A QP to complete from the host. No kernel may use it until the drain is over.
 pub(super) struct Drain<'a> {
     pub(super) state: &'a StateMap,
-    /// Number of the QP.
+    /// Index in the QP table.
     pub(super) i: u64,
     pub(super) rail: &'a Rail,
-    /// The QP, with its queues.
     pub(super) pair: &'a Qp,
     pub(super) until: Instant,
 }
 
 impl Drain<'_> {
-    /// Waits until everything that kernels posted has completed, and counts the completions in the state of the QP.
+    /// Waits until everything that kernels posted has completed, and records the completions in the QP's state.
     ///
-    /// An ACK of the peer's NIC does not prove that data is in memory. So a read-back of each of `ends`, memory of peers,
-    /// follows, as in `quiet` of kernels. A DC initiator needs the address of the peer beside each.
+    /// An ACK of the peer's NIC does not imply that the data is in memory. So each of `ends`, which is memory of a
+    /// peer, is read back, as `quiet` of kernels does. For a DC initiator, each comes with the address of its peer.
     ///
     /// # Errors
     /// [`Error::Unavailable`] if an operation failed or is not complete at the deadline.
     pub(super) fn run(&self, ends: &[(RemoteEnd, Option<&AvSeg>)]) -> Result<()> {
         let mut words = self.state.read_qp(self.i)?;
+        // Nothing was posted, or a kernel has already reported the error.
         if words.reserved.word == FIRST_BLOCK || words.poison.word != 0 {
             return Ok(());
         }
@@ -45,6 +45,7 @@ impl Drain<'_> {
             let first = words.reserved.word;
             let entry = self.pair.emit(&read, first, target);
             let end = post(self.rail, self.rail.memory(), self.pair, first, &entry)?;
+            // Recorded at once, not at the end: kernels that post later must not reuse the block.
             (words.reserved.word, words.doorbell.word) = (end, end);
             self.state.count_postings(self.i, &words)?;
             self.complete(&mut words)?;
@@ -52,11 +53,12 @@ impl Drain<'_> {
         Ok(())
     }
 
-    /// Waits for the completion of all postings.
+    /// Waits until all posted WQEs have completed.
     fn complete(&self, words: &mut QpState) -> Result<()> {
         let (depth, collapsed) = (self.rail.shape().depth, self.rail.shape().collapsed);
         let posted = words.reserved.word;
         while words.done.word < posted {
+            // A collapsed CQ has one entry, which the NIC overwrites with the latest completion.
             let index = if collapsed { 0 } else { words.cq_next.word & (depth - 1) };
             let word = CqeWord(self.rail.completion(self.pair, index)?);
             let kind = word.op_own();
@@ -69,15 +71,17 @@ impl Drain<'_> {
                 let what = format!("the completion of QP {:#x}", self.pair.address.qpn);
                 return Err(Error::Unavailable { what, why: "the NIC reports a failed operation".into() });
             }
+            // Assume a WQE of the usual size. A masked compare-and-swap is corrected below.
             let end = word.wqe_counter().wrapping_add(self.rail.shape().wqe_blocks());
             let news = fresh.then(|| sq::completed(words.done.word, end, depth));
             match news.flatten() {
                 Some(done) => {
-                    // On a connected QP, only this WQE has two basic blocks. If it is last, no other completion covers its
-                    // second block.
+                    // On a connected QP, only this WQE takes two basic blocks. If it is the last one, no later
+                    // completion covers its second block.
                     let second = word.opcode() == Opcode::ATOMIC_MASKED_CS && done + 1 == posted;
                     words.done.word = done + u64::from(second);
                 }
+                // Completes nothing beyond `done`: consume the CQE only.
                 None if fresh && !collapsed => {}
                 None => {
                     if Instant::now() > self.until {
@@ -100,26 +104,25 @@ impl Drain<'_> {
 }
 
 impl StateMap {
-    /// Reads the state of QP `i`.
     pub(super) fn read_qp(&self, i: u64) -> Result<QpState> {
         let mut words = QpState::unconnected();
         self.region.read(Self::qp_at(i), bytemuck::bytes_of_mut(&mut words))?;
         Ok(words)
     }
 
-    /// Writes the counted completions of QP `i`.
+    /// Stores the counted completions of QP `i`.
     fn count_completions(&self, i: u64, words: &QpState) -> Result<()> {
         let done = (offset_of!(QpState, done), words.done.word);
         self.write_words(i, &[done, (offset_of!(QpState, cq_next), words.cq_next.word)])
     }
 
-    /// Writes the counted postings of QP `i`, which are all announced.
+    /// Stores the posted blocks of QP `i`, whose doorbell has been rung for all of them.
     fn count_postings(&self, i: u64, words: &QpState) -> Result<()> {
         let reserved = (offset_of!(QpState, reserved), words.reserved.word);
         self.write_words(i, &[reserved, (offset_of!(QpState, doorbell), words.doorbell.word)])
     }
 
-    /// Writes words of QP `i`, each at its offset in [`QpState`].
+    /// Stores words of QP `i`, each at its offset in [`QpState`].
     fn write_words(&self, i: u64, words: &[(usize, u64)]) -> Result<()> {
         let write = |&(at, word): &(usize, u64)| {
             self.region.write(Self::qp_at(i) + at as u64, bytemuck::bytes_of(&word))

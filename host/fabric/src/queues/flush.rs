@@ -1,10 +1,12 @@
-//! Flushes: the host waits for WRITEs that its NICs have acknowledged, and that are still on their way to memory.
+//! Flushes: the host waits until WRITEs acknowledged by its NICs have reached memory.
 //!
-//! An ACK says that a NIC has received data. Over PCIe the data is a posted write then, and may still be on its way. The NIC
-//! cannot complete a later READ of the same memory before that. So a NIC READs its own PE's memory.
+//! An ACK only says that a NIC has received the data. The data then crosses PCIe as a posted write, and may still be in
+//! flight. A PCIe read cannot pass earlier posted writes of the same device. So the NIC READs memory of its own PE: by
+//! the time the READ completes, the writes have landed.
 //!
-//! A rail without QPs needs no flush. Nor does a NIC that acknowledges data in memory. A NIC that refuses loopback cannot
-//! flush. Kernels of the job then read back in `quiet` ([`PeNics::needs_read_backs`](super::PeNics::needs_read_backs)).
+//! A rail without QPs needs no flush, nor does a NIC that acknowledges only data in memory. A NIC that refuses loopback
+//! cannot flush; kernels of the job then read back in `quiet`
+//! ([`PeNics::needs_read_backs`](super::PeNics::needs_read_backs)).
 
 use std::time::Instant;
 
@@ -19,51 +21,52 @@ use super::queue_memory::QueueMemory;
 use super::rail::{Loop, Rail, RetryPolicy};
 use crate::provider::{DoorbellForm, Keys};
 
-/// The wire address of memory that peers write to, and its rkey.
+/// The wire address and rkey of memory that peers write to.
 pub type RemoteEnd = (u64, u32);
 
-/// The QP by which a NIC reads its own PE's memory. Fields drop in order.
+/// The QP through which a NIC reads memory of its own PE. Fields drop in order.
 ///
-/// Its queues lie in host memory of the process, because the host may be unable to access GPU memory while kernels run. An
-/// allocation that kernels can access might have to wait for their end.
+/// Its queues are in private host memory. The host may be unable to access GPU memory while kernels run, and allocating
+/// memory that kernels can access may have to wait until they exit.
 struct FlushQueue {
     queue: HostQueue,
-    /// The keys of the words that READs return.
+    /// Keys of the memory that holds the queues and the words READs return.
     keys: Keys,
     memory: QueueMemory,
-    /// The wire address of these words.
+    /// Wire address of the words READs return.
     result: u64,
 }
 
-/// The flushes of one rail.
 #[derive(Default)]
 pub(super) struct Flush {
     queue: Option<FlushQueue>,
-    /// Whether QPs have existed, by which peers could write.
+    /// Whether there has been a QP through which peers could write. A reset does not clear it: WRITEs from before the
+    /// reset may still be in flight.
     is_used: bool,
 }
 
 impl Flush {
-    /// Records that the rail has a QP.
+    /// Records that peers can write through a QP of the rail.
     pub(super) fn note_qp(&mut self) {
         self.is_used = true;
     }
 
-    /// Destroys the QP, if there is one. The next flush creates another.
+    /// Destroys the QP, if there is one. The next flush creates a new one.
     pub(super) fn reset(&mut self) {
         self.queue = None;
     }
 
-    /// Returns whether peers may have written by `rail`, and an ACK of its NIC does not prove that the data is in memory.
+    /// Returns whether peers may have written through `rail` and an ACK of its NIC does not imply that the data is in
+    /// memory.
     pub(super) fn is_needed(&self, rail: &Rail) -> bool {
         self.is_used && rail.loopback().is_some() && rail.nic().acks_early()
     }
 
-    /// Waits until all WRITEs that the NIC of `rail` has acknowledged are in memory: in the heap, and at the ends `others`.
-    /// Does nothing unless that [is needed](Flush::is_needed).
+    /// Waits until all WRITEs acknowledged by the NIC of `rail` are in memory: in the heap, and in the memory `others`.
+    /// Does nothing unless a flush [is needed](Flush::is_needed).
     ///
     /// # Errors
-    /// [`Error::Unavailable`] with the cause, if the NIC cannot flush before `until`.
+    /// [`Error::Unavailable`] with the reason, if the NIC cannot flush before `until`.
     pub(super) fn flush(
         &mut self,
         rail: &Rail,
@@ -73,9 +76,11 @@ impl Flush {
     ) -> Result<()> {
         let Some(qps) = rail.loopback().filter(|_| self.is_needed(rail)) else { return Ok(()) };
         let mut ends = vec![(reserved::SINK, rail.info().strict_rkey)];
-        // Other memory may be behind another PCIe path than the heap.
+        // Other memory may be reached over a different PCIe path than the heap. Each path needs its own READ.
         ends.extend(others);
         let outcome = self.read(rail, qps, retries, &ends, until);
+        // After a failed or late READ, the QP is in the error state or has a WQE outstanding. Start over with a new
+        // one.
         if outcome.is_err() {
             self.queue = None;
         }
@@ -85,7 +90,7 @@ impl Flush {
         })
     }
 
-    /// Lets the NIC read one byte at each of `ends`. Returns the cause of a failure.
+    /// Has the NIC read one byte at each of `ends`. The error is the reason of the failure.
     fn read(
         &mut self,
         rail: &Rail,
@@ -114,10 +119,11 @@ impl Flush {
 }
 
 impl FlushQueue {
-    /// Creates the QPs and connects them.
+    /// Creates and connects the QP, or the two QPs.
     fn new(rail: &Rail, qps: Loop, retries: RetryPolicy) -> Result<Self> {
         let shape = rail.shape().of_flush();
         let result = shape.rail_bytes();
+        // Not through the machine: see the type.
         let region = Region::host(rail.shape().flush_bytes())?;
         let keys = rail.register(&region)?;
         let result = keys.strict().base() + result;
@@ -173,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_rail_that_can_need_it_gets_a_qp() {
+    fn flush_creates_a_qp_only_if_needed() {
         for (posted, loopback, wanted, read_backs) in [
             (0.0, Some(Loop::OneQp), false, false),
             (0.0, None, false, false),
@@ -191,7 +197,7 @@ mod tests {
                     run(&mut flush, &rail, Vec::new()).unwrap();
                     assert_eq!(flush.queue.is_some(), wanted, "posted={posted}, {loopback:?}, {cq}");
                 }
-                // A reset ends the QP, but not the WRITEs that are on their way.
+                // A reset destroys the QP, but WRITEs may still be in flight.
                 flush.reset();
                 run(&mut flush, &rail, Vec::new()).unwrap();
                 assert_eq!(flush.queue.is_some(), wanted);

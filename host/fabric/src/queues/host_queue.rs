@@ -1,4 +1,4 @@
-//! A QP to which the CPU posts: for probes, flushes, and read-backs after kernels.
+//! A QP to which the CPU posts: for probes and flushes, and for reading back after kernels.
 
 use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
@@ -13,10 +13,10 @@ use super::rail::{Loop, Qp, Rail, RetryPolicy};
 use super::shape::{CQE_BYTES, WQEBB_BYTES};
 use crate::provider::DoorbellForm;
 
-/// A QP that leads back to the NIC's own port, and the number of its postings. Fields drop in order.
+/// A QP that leads back to its own port, with its counters. Fields drop in order.
 pub(super) struct HostQueue {
     pair: Qp,
-    /// The other end, unless the QP is connected to itself.
+    /// The receiving QP, unless the QP is connected to itself.
     _receiver: Option<Qp>,
     /// Basic blocks posted.
     posted: u64,
@@ -24,9 +24,8 @@ pub(super) struct HostQueue {
     completed: u64,
 }
 
-/// The outcome of a posting.
 pub(super) enum Outcome {
-    /// Completed, after this time from the doorbell.
+    /// Completed, this long after the doorbell.
     Completed(Duration),
     /// The NIC reports an error.
     Failed { syndrome: Syndrome, vendor: u8 },
@@ -35,7 +34,7 @@ pub(super) enum Outcome {
 }
 
 impl Qp {
-    /// Returns the bytes of a signalled WQE at block `index`. A DC initiator needs the address of its target.
+    /// Encodes a signalled WQE for block `index`. A DC initiator needs the address vector of its target.
     pub(super) fn emit(&self, wqe: &Wqe, index: u64, target: Option<&AvSeg>) -> Emitted {
         let (index, qpn) = (index as u16, self.address.qpn);
         match target {
@@ -46,12 +45,12 @@ impl Qp {
 }
 
 impl HostQueue {
-    /// Takes a QP without postings, and its receiver if that is another one.
+    /// Takes a QP to which nothing was posted, and the receiving QP if it is a different one.
     pub(super) fn new((pair, receiver): (Qp, Option<Qp>)) -> Self {
         Self { pair, _receiver: receiver, posted: 0, completed: 0 }
     }
 
-    /// Posts one WQE, and waits for its completion until `until`. `memory` holds the queues.
+    /// Posts one WQE, and waits until `until` for its completion. `memory` holds the queues.
     ///
     /// # Errors
     /// The errors of the machine.
@@ -75,16 +74,18 @@ impl HostQueue {
         }
     }
 
-    /// Returns whether the WQE at `index` has completed, and its error if it has one.
+    /// Returns `None` until the WQE at `index` completes; then its error, or `Some(None)` on success.
     fn poll(&mut self, memory: &QueueMemory, index: u16) -> Result<Option<Option<(Syndrome, u8)>>> {
         let (depth, collapsed) = (memory.shape().depth, memory.shape().collapsed);
         let slot = if collapsed { 0 } else { self.completed & (depth - 1) };
         let mut entry = [0u8; CQE_BYTES as usize];
         memory.region().read(memory.shape().place(self.pair.slot).cq + slot * CQE_BYTES, &mut entry)?;
+        // The last bytes of a CQE: vendor syndrome, syndrome, and the word with WQE counter, opcode and owner bit.
         let [.., vendor, syndrome, a, b, c, d, e, f, g, h] = entry;
         let word = CqeWord(u64::from_le_bytes([a, b, c, d, e, f, g, h]));
         let kind = word.op_own();
         let fresh = if collapsed {
+            // All completions of a collapsed CQ have the same place, so only the counter tells them apart.
             kind.opcode() != CqeOpcode::INVALID && word.wqe_counter() == index
         } else {
             kind.is_ready(self.completed as u32, depth as u32)
@@ -93,13 +94,13 @@ impl HostQueue {
             return Ok(None);
         }
         self.completed += 1;
-        // Later reads see the memory that the NIC wrote before the CQE.
+        // Order later reads of data after the CQE: the NIC wrote the data first.
         fence(Ordering::Acquire);
         Ok(Some((kind.opcode() != CqeOpcode::REQ).then_some((Syndrome(syndrome), vendor))))
     }
 }
 
-/// Connects a QP to `receiver`, or to itself.
+/// Connects a QP to `receiver`, or to itself if there is none.
 ///
 /// # Errors
 /// The errors of the NIC.
@@ -114,7 +115,8 @@ pub(super) fn connect(
     receiver.map_or(Ok(()), |receiver| rail.connect(receiver, &port, pair.address, retries))
 }
 
-/// Creates the QPs of a loop by calls of `make` with a slot: the sender, and the receiver if that is another one.
+/// Creates the QPs of a loopback connection by calling `make` with a slot: the sender, and the receiver if it is a
+/// different QP.
 ///
 /// # Errors
 /// The errors of `make`.
@@ -123,7 +125,8 @@ pub(super) fn make(qps: Loop, make: impl Fn(u64) -> Result<Qp>) -> Result<(Qp, O
     Ok((make(0)?, receiver))
 }
 
-/// Posts a WQE at block `first` of a QP, rings the doorbell, and returns the end of the posting. `memory` holds the queues.
+/// Posts a WQE at block `first` of a QP and rings the doorbell. Returns the index of the next free block. `memory`
+/// holds the queues.
 ///
 /// # Errors
 /// The errors of the machine.
@@ -135,6 +138,7 @@ pub(super) fn post(rail: &Rail, memory: &QueueMemory, pair: &Qp, first: u64, ent
         memory.region().write(at.sq + slot * WQEBB_BYTES, bytemuck::bytes_of(block))?;
         end += 1;
     }
+    // Block counts are 64-bit, but the NIC's producer index has 16 bits.
     let producer = end as u16;
     if pair.form == DoorbellForm::Record {
         let record = at.sq_record + Record::SND_OFFSET as u64;
@@ -144,7 +148,7 @@ pub(super) fn post(rail: &Rail, memory: &QueueMemory, pair: &Qp, first: u64, ent
     Ok(end)
 }
 
-/// Returns the text of a syndrome for messages.
+/// Describes a syndrome for messages.
 pub(super) fn describe(syndrome: Syndrome, vendor: u8) -> String {
     let name = syndrome.name().unwrap_or("unknown syndrome");
     format!("{name} (syndrome {:#04x}, vendor {vendor:#04x}): {}", syndrome.0, syndrome.meaning())

@@ -1,43 +1,43 @@
-//! Information of the NIC about a PE's QPs.
+//! What a NIC reports about the QPs of a PE.
 
 use std::time::Duration;
 
 use rushmem_device::abi::qp_flags;
 use rushmem_mlx5::prm::qp::QpContext;
 
-/// A connected QP of a PE, as its NIC describes it (PRM command QUERY_QP).
+/// A connected QP of a PE, as reported by its NIC (QUERY_QP).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QpInfo {
-    /// The PE at the other end. For a DC initiator, the first of the PEs that it serves.
+    /// The PE that the QP is connected to. For a DC initiator, the first PE it serves.
     pub peer: u32,
     /// Name of the NIC.
     pub nic: String,
-    /// Number of the QP on that NIC, 24 bits.
+    /// QP number (QPN) on that NIC, 24 bits.
     pub qpn: u32,
-    /// State of the QP: `RTS` when it works, `ERR` after an error.
+    /// State of the QP: `RTS` in normal operation, `ERR` after an error.
     pub state: String,
     /// Depth of the send queue, in basic blocks of 64 bytes.
     pub depth: u32,
-    /// Basic blocks that the NIC has executed, modulo 2^16.
+    /// Basic blocks executed by the NIC, modulo 2^16.
     pub executed: u16,
-    /// Largest payload of a packet, in bytes.
+    /// Path MTU: the largest payload of a packet, in bytes.
     pub mtu: u32,
-    /// Index of the local address (GID).
+    /// Index of the local GID.
     pub gid_index: u8,
-    /// Traffic class: on Ethernet, DSCP times 4 plus ECN bits.
+    /// Traffic class. On Ethernet, DSCP times 4 plus the ECN bits.
     pub traffic_class: u8,
-    /// Service level: on Ethernet, the VLAN priority.
+    /// Service level. On Ethernet, the VLAN priority.
     pub service_level: u8,
     /// Index of the partition key.
     pub pkey_index: u16,
-    /// Number of retransmissions of an unacknowledged packet.
+    /// How often the NIC resends an unacknowledged packet before the QP fails.
     pub retries: u8,
-    /// Port of a bond (LAG) that sends the packets, from 1. 0 if there is no bond.
+    /// Port of a bond (LAG) that sends the packets, starting at 1. 0 without a bond.
     pub bond_port: u8,
-    /// Time that the NIC waits for an acknowledgement.
+    /// How long the NIC waits for an acknowledgement before it resends.
     pub ack_timeout: Duration,
-    /// Whether WRITEs may land in another order than posted, as with adaptive routing (setting `ordering`).
+    /// Whether WRITEs may land out of order, as with adaptive routing (setting `ordering`).
     pub unordered: bool,
     /// Whether data uses relaxed keys (setting `relaxed_ordering`).
     pub relaxed: bool,
@@ -46,7 +46,7 @@ pub struct QpInfo {
 impl QpInfo {
     pub(super) fn new(peer: u32, nic: String, qpn: u32, context: &QpContext, flags: u32) -> QpInfo {
         let path = &context.primary_address_path;
-        // RDMA over Ethernet carries these in the IP and VLAN headers, InfiniBand in its own.
+        // RoCE has these in the IP and VLAN headers, InfiniBand in its own.
         let ethernet = (path.dscp << 2 | path.ecn, path.eth_prio);
         let (traffic_class, service_level) = if path.f_dscp || path.f_eth_prio || ethernet != (0, 0) {
             ethernet

@@ -1,7 +1,8 @@
-//! The probe of kernels: checks at start that a kernel can post to the QPs of a rail and see their completions.
+//! The probe of kernels: checks during start-up that a kernel can post to the QPs of a rail and see their completions.
 //!
-//! A mapping of queues or doorbells may succeed, and yet deliver nothing. The kernel makes the calls of a user's kernel, with
-//! a context of one PE and one QP. So it writes WQEs, rings the doorbell, polls the CQ and fences as that does.
+//! Mapping queues or doorbells may succeed and still deliver nothing. The kernel makes the same calls as a user's
+//! kernel, in a context of one PE and one QP, so it writes WQEs, rings the doorbell, polls the CQ and fences the same
+//! way.
 #![allow(unsafe_code, reason = "makes a handle to the last words of the heap")]
 
 use std::time::{Duration, Instant};
@@ -22,16 +23,16 @@ use super::probe::attempts;
 use super::rail::{Loop, Qp, Rail, RetryPolicy};
 use super::state::{Deadlines, Handshakes, StateMap};
 
-/// Bytes at the end of the heap that the kernel uses.
+/// Size in bytes of the words that the kernel uses, last in the heap.
 const BYTES: u64 = 64;
 const PATTERN: u64 = 0x5275_7368_6d65_6d21;
 const VALUE: u64 = 5;
 
-/// Checks that a kernel of `machine` can use the QPs of `rail`. `qps` are the QPs that passed the probe. `local_pes` PEs of
-/// this machine start at the same time.
+/// Checks that a kernel of `machine` can use the QPs of `rail`. `qps` are the QPs that passed the probe by the CPU.
+/// `local_pes` PEs of this machine start at the same time.
 ///
 /// # Errors
-/// - [`Error::Probe`] if the kernel fails, is late, or its operations have a wrong result.
+/// - [`Error::Probe`] if the kernel fails or is late, or its operations have a wrong result.
 /// - The errors of the machine and of the NIC.
 pub(super) fn probe_kernel(
     rail: &Rail,
@@ -41,9 +42,12 @@ pub(super) fn probe_kernel(
     local_pes: u32,
 ) -> Result<()> {
     attempts(local_pes, |within| {
+        // Slots 0 and 1 are free again: the probe by the CPU has destroyed its QPs.
         let (pair, receiver) = make(qps, |slot| rail.make(slot, slot, ServiceType::RC))?;
         connect(rail, &pair, receiver.as_ref(), RetryPolicy::within(within, 7))?;
         let outcome = run(rail, machine, heap, &pair, within);
+        // Restore what the kernel changed, also if it failed: the next attempt and the job start from clean slots,
+        // fetch slots and heap.
         drop((pair, receiver));
         rail.clear_ahead(0..2)?;
         heap.write(reserved::FETCH, &vec![0; rail.shape().depth as usize * 8])?;
@@ -52,11 +56,12 @@ pub(super) fn probe_kernel(
     })
 }
 
+/// Returns the heap offset of the kernel's words: the last aligned ones.
 fn words_at(heap: &Region) -> u64 {
     heap.memory.len() / BYTES * BYTES - BYTES
 }
 
-/// A context of one PE and one QP, with the memory that it names.
+/// A context of one PE and one QP, and the memory it refers to.
 struct ProbeContext {
     ctx: CtxParts,
     control: Region,
@@ -66,7 +71,7 @@ struct ProbeContext {
 }
 
 impl ProbeContext {
-    /// Makes the context of a connected QP. Waits of its kernels end after `within`.
+    /// Creates the context of a connected QP. Waits of its kernels fail after `within`.
     fn new(rail: &Rail, machine: &dyn Machine, heap: &Region, pair: &Qp, within: Duration) -> Result<Self> {
         let shape = rail.shape().of_one_qp();
         let control = machine.shared(size_of::<ControlPage>() as u64)?;
@@ -87,9 +92,11 @@ impl ProbeContext {
             ..Zeroable::zeroed()
         }])?;
         state.describe_peers(&[PeerDesc::zeroed()])?;
-        // The kernel asks for the connection and finds the answer.
+        // The answer is there before the question: the kernel requests the connection and gets it immediately, without
+        // a service thread.
         handshakes.answer(0, Some(&rail.connection(&state, pair, 0, 0)))?;
-        // The host reads the heap afterwards, and an ACK does not prove that the data has landed. So `quiet` posts a READ.
+        // The host reads the heap after the kernel, and an ACK does not imply that data has landed. With this flag
+        // `quiet` posts a READ.
         let flags = ctx_flags::EARLY_ACKS | if rail.is_on_gpu() { ctx_flags::GPU_QUEUES } else { 0 };
         let ctx = CtxParts {
             header: Header { magic: MAGIC, version: VERSION, layout: LAYOUT, control: control.addr },
@@ -109,7 +116,7 @@ impl ProbeContext {
         Ok(Self { ctx, control, _state: state, _handshakes: handshakes, _table: table })
     }
 
-    /// Returns the first error that a kernel has recorded.
+    /// Returns the first error that the kernel has recorded.
     fn recorded(&self) -> Result<Option<DeviceError>> {
         let mut page = Box::new(ControlPage::zeroed());
         self.control.read(0, bytemuck::bytes_of_mut(&mut *page))?;
@@ -117,14 +124,15 @@ impl ProbeContext {
     }
 }
 
-/// Runs the kernel on a connected QP, and checks the words that it left.
+/// Runs the kernel on a connected QP, and checks the words it leaves.
 fn run(rail: &Rail, machine: &dyn Machine, heap: &Region, pair: &Qp, within: Duration) -> Result<()> {
     let context = ProbeContext::new(rail, machine, heap, pair, within)?;
     let at = words_at(heap);
     heap.write(at, &[PATTERN, 0, 0, 0].map(u64::to_le_bytes).concat())?;
-    // SAFETY: the last words of the heap, which nothing else uses before the PE is up.
+    // SAFETY: the last words of the heap, which nothing else uses until the PE is up.
     let words = unsafe { SymSlice::<u64>::from_raw(at, 4) };
     let call = rushmem_probe(words, VALUE, 0);
+    // Loading takes long, so the process keeps the module for all probes and jobs.
     let module = machine.runtime_ptx().map(|ptx| Module::load_for_good(machine, ptx)).transpose()?;
     let grid = LaunchConfig::new(1, 1);
     let begin = Instant::now();
@@ -133,6 +141,7 @@ fn run(rail: &Rail, machine: &dyn Machine, heap: &Region, pair: &Qp, within: Dur
 
     let nic = rail.nic().name();
     let failed = |why: String| Error::Probe { nic: nic.clone(), why };
+    // A deadline gets its own message: the usual cause is a doorbell or a CQE that never arrives.
     match context.recorded()? {
         Some(error) if error.is_deadline() => {
             return Err(failed(format!("the operations of a kernel did not complete within {within:?}")));
@@ -142,6 +151,7 @@ fn run(rail: &Rail, machine: &dyn Machine, heap: &Region, pair: &Qp, within: Dur
     }
     let mut found = [0u64; 4];
     heap.read(at, bytemuck::cast_slice_mut(&mut found))?;
+    // The put copied word 0 to word 1, the fetch-and-add left its result in word 2, and the atomic set changed word 3.
     let wanted = [PATTERN, PATTERN + VALUE, PATTERN, VALUE];
     if found != wanted {
         return Err(failed(format!("the operations of a kernel left {found:#x?} instead of {wanted:#x?}")));

@@ -1,34 +1,32 @@
-//! The level of a rail: the memory of its queues, and the processor that writes its doorbells.
+//! The level of a rail: where its queues are, and who writes its doorbells.
 
 use rushmem_machine::Region;
 
 use crate::provider::{DoorbellForm, DoorbellWriter, LinkLayer, NicKind, Provider};
 
-/// The memory of queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueLocation {
     Gpu,
     Host,
 }
 
-/// A rail's NIC and level, for the summary of a job.
+/// NIC and level of a rail, for the summary of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RailLevel {
-    /// Name of the NIC.
     pub nic: String,
     pub kind: NicKind,
     pub link: LinkLayer,
-    /// Rate of the port in Gb/s, if it is known.
+    /// Rate of the port in Gb/s, if known.
     pub gbps: Option<u32>,
     pub queues_on_gpu: bool,
     pub heap_on_gpu: bool,
-    /// Whether a CPU thread writes the doorbells for kernels.
+    /// Whether a CPU thread writes the doorbells on behalf of kernels.
     pub cpu_rings: bool,
-    /// Whether doorbells have no doorbell record.
+    /// Whether doorbells work without a doorbell record.
     pub no_record: bool,
-    /// Whether the keys for data are relaxed.
+    /// Whether data uses relaxed keys.
     pub relaxed_keys: bool,
-    /// The steps down from the best level, with their causes.
+    /// What the rail had to give up compared to the highest level, and why.
     pub steps: Vec<String>,
 }
 
@@ -64,7 +62,7 @@ impl RailLevel {
 }
 
 impl std::fmt::Display for RailLevel {
-    /// Writes link, rate and level, without the name of the NIC.
+    /// Writes link, rate and level, but not the NIC's name.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let memory = |on_gpu| if on_gpu { "GPU" } else { "host" };
         f.write_str(match self.link {

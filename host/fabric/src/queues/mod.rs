@@ -2,12 +2,12 @@
 //!
 //! ```text
 //! Rail::new     registers heap and queue memory, allocates PD, key, UARs   (once per NIC)
-//! open_rail     sets a rail up at the best level that its NIC accepts      (once per NIC)
+//! open_rail     sets up a rail at the highest level that works             (once per NIC)
 //! probe         checks that the NIC moves bytes for its own PE             (once per NIC)
 //! probe_kernel  checks that kernels can post and see completions           (once per NIC)
-//! Flush         waits for acknowledged WRITEs on their way to memory       (when host collectives return)
-//! Connections   CREATE_CQ, CREATE_QP, RST2INIT, INIT2RTR, RTR2RTS          (when a kernel first posts to a peer)
 //! Target        CREATE_CQ, CREATE_RMP, CREATE_DCT                          (once per NIC, with DC initiators)
+//! Connections   CREATE_CQ, CREATE_QP, RST2INIT, INIT2RTR, RTR2RTS          (when a kernel first posts to a peer)
+//! Flush         waits for acknowledged WRITEs to reach memory              (when host collectives return)
 //! ```
 
 mod bond;

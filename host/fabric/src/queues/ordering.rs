@@ -1,9 +1,10 @@
-//! The order in which the WRITEs of a QP land, as its firmware chose it, and as its keys allow it.
+//! The order in which WRITEs of a QP land: as chosen by firmware, and as allowed by keys.
 //!
-//! Adaptive routing delivers packets out of order. A NIC then places the data of READs and WRITEs as it arrives. Firmware may
-//! choose that by itself when a QP connects, so each connection asks by QUERY_QP. Atomics stay behind earlier WRITEs.
+//! With adaptive routing, packets arrive out of order, and a NIC places the data of READs and WRITEs as it arrives.
+//! Firmware may enable that on its own when a QP connects, so every connection checks with QUERY_QP. Atomics still wait
+//! for earlier WRITEs.
 //!
-//! A relaxed key allows the PCIe bus to reorder WRITEs, too. Then `quiet` costs a READ.
+//! A relaxed key lets the PCIe bus reorder WRITEs as well. In that case `quiet` needs an additional READ.
 
 use rushmem_config::{Ordering, RelaxedOrdering};
 use rushmem_error::{Error, NicError, Result};
@@ -13,21 +14,22 @@ use rushmem_mlx5::prm::qp::QpContext;
 use super::Shape;
 use crate::provider::{NicKind, Provider, capabilities};
 
-/// The order that INIT2RTR requests.
+/// The ordering that INIT2RTR requests.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RequestedOrder {
     wanted: Ordering,
-    /// Whether the NIC lets a QP context force its order.
+    /// Whether the NIC accepts an ordering forced by the QP context.
     can_force: bool,
 }
 
 impl RequestedOrder {
-    /// Returns the request for a setting.
+    /// Returns the request for the setting `wanted`.
     ///
     /// # Errors
-    /// - [`Error::Unavailable`] if the NIC cannot place data out of order, and the setting demands it.
+    /// - [`Error::Unavailable`] if the setting demands out-of-order placement and the NIC cannot do it.
     /// - The errors of the NIC.
     pub(super) fn new(nic: &dyn Provider, wanted: Ordering) -> Result<Self> {
+        // Without the force bit, firmware chooses, so the capabilities do not matter.
         if wanted == Ordering::Auto {
             return Ok(Self { wanted, can_force: false });
         }
@@ -42,7 +44,7 @@ impl RequestedOrder {
         Ok(Self { wanted, can_force })
     }
 
-    /// Returns `context`, for INIT2RTR, with this request.
+    /// Adds the request to `context`, for INIT2RTR.
     pub(super) fn apply(self, context: QpContext) -> QpContext {
         QpContext {
             dp_ordering_0: self.wanted == Ordering::OutOfOrder,
@@ -51,12 +53,14 @@ impl RequestedOrder {
         }
     }
 
-    /// Returns whether WRITEs may land out of order, given the context of a connected QP of NIC `nic`.
+    /// Returns whether WRITEs may land out of order. `context` is that of a connected QP of NIC `nic`.
     ///
     /// # Errors
-    /// - [`NicError::Order`] if the order is another one than requested, or if atomics may pass WRITEs.
+    /// - [`NicError::Order`] if the ordering is not the requested one, or if atomics may pass WRITEs.
     pub(super) fn unordered(self, nic: &str, context: &QpContext) -> Result<bool, NicError> {
         let wrong = |kept, remedy| Err(NicError::Order { nic: nic.into(), kept, remedy });
+        // `dp_ordering_1` lets even atomics pass WRITEs. Signals are atomics after the data, so kernels could not use
+        // such a QP.
         match (context.dp_ordering_1, context.dp_ordering_0) {
             (true, _) => return wrong("no messages", "ibta"),
             (false, true) if self.wanted == Ordering::Ibta => return wrong("only atomics", "auto"),
@@ -66,13 +70,13 @@ impl RequestedOrder {
     }
 }
 
-/// Returns whether a NIC gets relaxed keys for data.
+/// Returns whether data gets relaxed keys on a NIC.
 ///
-/// By default that is so where `quiet` posts a READ anyway, as it does if a PE has several NICs. The software ConnectX gains
-/// nothing from such keys.
+/// By default, it does where `quiet` posts a READ anyway, which is the case if a PE has several NICs. The software
+/// ConnectX does not profit from such keys.
 ///
 /// # Errors
-/// - [`Error::Unavailable`] if the setting demands such keys, and the NIC has none.
+/// - [`Error::Unavailable`] if the setting demands such keys and the NIC does not support them.
 /// - The errors of the NIC.
 pub(super) fn wants_relaxed_keys(nic: &dyn Provider, shape: &Shape) -> Result<bool> {
     let is_free = shape.rails > 1 && nic.port().kind == NicKind::Hardware;
@@ -83,7 +87,8 @@ pub(super) fn wants_relaxed_keys(nic: &dyn Provider, shape: &Shape) -> Result<bo
     })
 }
 
-/// Returns whether a NIC gets relaxed keys, which cost no further READ if `is_free`; `None` if it has none.
+/// Returns whether to use relaxed keys, or `None` if the NIC lacks them and they are demanded. `is_free`: they cost no
+/// additional READ.
 fn choose(wanted: RelaxedOrdering, is_free: bool, can_relax: bool) -> Option<bool> {
     match wanted {
         RelaxedOrdering::On => can_relax.then_some(true),

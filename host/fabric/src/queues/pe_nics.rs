@@ -1,6 +1,6 @@
-//! The NICs of a PE, as the PEs describe them to each other in the allgather at the start.
+//! Descriptions of the NICs of a PE, exchanged in the allgather at start-up.
 //!
-//! All numbers are little-endian. Texts carry their length in two bytes.
+//! Numbers are little-endian. Texts have a two-byte length prefix.
 
 use rushmem_config::Partition;
 
@@ -10,10 +10,9 @@ use super::level::RailLevel;
 use super::rail::NicInfo;
 use crate::provider::{LinkLayer, NicKind, PortAddress};
 
-/// Longest text, in bytes. Longer ones are cut.
-const LONGEST_TEXT: usize = 1024;
+/// Maximum length of a text, in bytes. Longer ones are cut.
+const MAX_TEXT_BYTES: usize = 1024;
 
-/// Bits of a NIC's flags.
 mod bits {
     pub(super) const HARDWARE: u16 = 1;
     pub(super) const INFINIBAND: u16 = 2;
@@ -26,21 +25,20 @@ mod bits {
     pub(super) const NO_RECORD: u16 = 256;
 }
 
-/// The NICs of a PE, which it sends to the other PEs at start.
+/// The NICs of a PE, by rail. Sent to all other PEs during start-up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeNics {
     pub rails: Vec<NicInfo>,
 }
 
 impl PeNics {
-    /// Returns the bytes of the description.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = vec![self.rails.len() as u8];
         self.rails.iter().for_each(|rail| put_nic(&mut bytes, rail));
         bytes
     }
 
-    /// Decodes a description. Returns `None` if the bytes are none.
+    /// Decodes a description. Returns `None` if `bytes` are not one.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut from = bytes;
         let [rails] = take(&mut from)?;
@@ -48,12 +46,13 @@ impl PeNics {
         from.is_empty().then_some(Self { rails })
     }
 
-    /// Returns whether the PE cannot wait for data that its NICs have acknowledged. Kernels of its peers then read back.
+    /// Returns whether the PE cannot wait for data that its NICs have acknowledged. If so, kernels of its peers read
+    /// back.
     pub fn needs_read_backs(&self) -> bool {
         self.rails.iter().any(|rail| rail.early_acks && !rail.can_flush)
     }
 
-    /// Returns a PE with one rail of this level.
+    /// Returns a PE with a single rail at this level.
     #[cfg(test)]
     fn sample(level: super::RailLevel) -> Self {
         let port = crate::provider::PortAddress {
@@ -100,7 +99,7 @@ fn put_nic(to: &mut Vec<u8>, nic: &NicInfo) {
     to.extend(port.mac);
     to.extend(port.lid.to_le_bytes());
     to.extend(port.partition.0.to_le_bytes());
-    // A rate of 0 stands for an unknown one.
+    // 0 stands for an unknown rate.
     for number in [port.mtu, *rkey, *strict_rkey, level.gbps.unwrap_or(0)] {
         to.extend(number.to_le_bytes());
     }
@@ -145,7 +144,7 @@ fn take_nic(from: &mut &[u8]) -> Option<NicInfo> {
 }
 
 fn put_text(to: &mut Vec<u8>, text: &str) {
-    let text = cut(text, LONGEST_TEXT);
+    let text = cut(text, MAX_TEXT_BYTES);
     to.extend((text.len() as u16).to_le_bytes());
     to.extend(text.as_bytes());
 }
@@ -156,7 +155,7 @@ fn take_text(from: &mut &[u8]) -> Option<String> {
     String::from_utf8(text.to_vec()).ok()
 }
 
-/// Takes the first `N` bytes.
+/// Splits off the first `N` bytes.
 fn take<const N: usize>(from: &mut &[u8]) -> Option<[u8; N]> {
     let (first, rest) = from.split_first_chunk()?;
     *from = rest;
@@ -189,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn descriptions_survive() {
+    fn descriptions_round_trip() {
         for pe in [
             PeNics { rails: Vec::new() },
             pe(NicKind::Software, None, &[]),
@@ -205,9 +204,9 @@ mod tests {
     }
 
     #[test]
-    fn a_long_step_is_cut() {
-        let bytes = pe(NicKind::Software, None, &[&"ü".repeat(LONGEST_TEXT)]).encode();
-        assert_eq!(PeNics::decode(&bytes).unwrap().rails[0].level.steps[0].len(), LONGEST_TEXT);
+    fn long_steps_are_truncated() {
+        let bytes = pe(NicKind::Software, None, &[&"ü".repeat(MAX_TEXT_BYTES)]).encode();
+        assert_eq!(PeNics::decode(&bytes).unwrap().rails[0].level.steps[0].len(), MAX_TEXT_BYTES);
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! The probe: checks at start that a NIC moves bytes for this PE in time.
+//! The probe: checks during start-up that a NIC moves bytes for this PE in time.
 //!
-//! A QP connected to itself, or else one of two QPs, executes the operations that kernels need: a put, an atomic with a checked result, and a
-//! signal. The CPU posts them. `kernel_probe` lets a kernel post afterwards.
+//! A QP connected to itself, or else one of two QPs, executes the operations that kernels need: a put, an atomic with a
+//! checked result, and a signal. The CPU posts them. `kernel_probe` then has a kernel post.
 
 use std::time::{Duration, Instant};
 
@@ -16,30 +16,30 @@ use rushmem_mlx5::{Syndrome, Wqe};
 use super::host_queue::{HostQueue, Outcome, connect, describe, make};
 use super::rail::{Loop, Rail, RetryPolicy};
 
-/// The deadline of the operations of a PE that does not share its processors.
+/// Deadline for all operations, for a PE that does not share its CPUs.
 const DEADLINE: Duration = Duration::from_secs(1);
-/// Number of attempts with a slow NIC: a software ConnectX may have to wait for a processor.
+/// Number of attempts. A software ConnectX may be slow because it has to wait for a CPU.
 const ATTEMPTS: usize = 3;
 
-/// Unused words of the heap.
+/// Words of the heap that no QP uses yet.
 const SOURCE: u64 = reserved::FETCH;
 const TARGET: u64 = SOURCE + 8;
 const RESULT: u64 = SOURCE + 16;
 
-/// The result of a probe of a NIC that executes commands and WQEs.
+/// The result of probing a NIC that executes commands and WQEs.
 pub(super) enum Loopback {
     Works(Loop),
-    /// The NIC does not carry packets from its port to the same port.
+    /// The NIC does not deliver packets from its port to the same port. The text says how it failed.
     Refused(String),
 }
 
 /// Checks that the NIC of `rail` can access `heap`. `local_pes` PEs of this machine start at the same time.
 ///
-/// If the NIC refuses a QP that is connected to itself, two QPs are tried. The port may refuse loopback altogether, as a
-/// virtual function, a bond or a switch may do. Such a NIC still reaches other nodes, so this is no error.
+/// If the NIC refuses a QP connected to itself, two QPs are tried. The port may refuse loopback altogether, as virtual
+/// functions, bonds and switches do. Such a NIC still reaches other nodes, so this is not an error.
 ///
 /// # Errors
-/// - [`Error::Probe`] if an operation fails, is late or has a wrong result.
+/// - [`Error::Probe`] if an operation fails, is late, or returns a wrong result.
 /// - The errors of the NIC.
 pub(super) fn probe(rail: &Rail, heap: &Region, local_pes: u32) -> Result<Loopback> {
     let one_qp = attempts(local_pes, |within| once(rail, heap, within, Loop::OneQp))?;
@@ -48,12 +48,13 @@ pub(super) fn probe(rail: &Rail, heap: &Region, local_pes: u32) -> Result<Loopba
     attempts(local_pes, |within| once(rail, heap, within, Loop::TwoQps))
 }
 
-/// Calls `once` with the deadline of a probe, and again if it has failed late.
+/// Calls `once` with the probe's deadline, and again if it has failed and exceeded the deadline.
 pub(super) fn attempts<T>(local_pes: u32, once: impl Fn(Duration) -> Result<T>) -> Result<T> {
     let within = shared_deadline(DEADLINE, local_pes);
     for _ in 1..ATTEMPTS {
         let begin = Instant::now();
         match once(within) {
+            // Only a late failure may be bad luck. A fast one would repeat itself.
             Err(error) if begin.elapsed() > within => tracing::info!("{error}; the probe runs again"),
             outcome => return outcome,
         }
@@ -66,6 +67,7 @@ fn once(rail: &Rail, heap: &Region, within: Duration, qps: Loop) -> Result<Loopb
     let pair = make(qps, |slot| rail.make(slot, slot, ServiceType::RC))?;
     if let Err(error) = connect(rail, &pair.0, pair.1.as_ref(), RetryPolicy::within(within, 7)) {
         return match error {
+            // INIT2RTR resolves the path, so this is how a NIC refuses a QP of its own port.
             NicError::Refused { command: CmdOpcode::INIT2RTR_QP, .. } => {
                 Ok(Loopback::Refused(error.to_string()))
             }
@@ -76,9 +78,11 @@ fn once(rail: &Rail, heap: &Region, within: Duration, qps: Loop) -> Result<Loopb
     let outcome = probe.run();
     let unanswered = probe.unanswered;
     drop(probe);
+    // Whatever the outcome, leave no trace: the slots and words are used again.
     rail.clear_ahead(0..2)?;
     heap.write(SOURCE, &[0; 24])?;
     let [put, atomic, signal] = match outcome {
+        // The packets were sent and never acknowledged: something between port and port drops them.
         Err(error) if unanswered => return Ok(Loopback::Refused(error.to_string())),
         outcome => outcome?,
     };
@@ -95,16 +99,17 @@ struct Probe<'a> {
     queue: HostQueue,
     begin: Instant,
     within: Duration,
-    /// Whether an operation failed because no acknowledgement came back.
+    /// Whether an operation failed because no acknowledgement arrived.
     unanswered: bool,
 }
 
 impl Probe<'_> {
-    /// Runs the operations. Returns their times from doorbell to completion.
+    /// Runs the operations. Returns the time of each from doorbell to completion.
     fn run(&mut self) -> Result<[Duration; 3]> {
         const PATTERN: u64 = 0x5275_7368_6d65_6d21;
         const SIGNAL: u64 = 0x0123_4567_89ab_cdef;
         let key = self.rail.keys().strict();
+        // With a strict key, the NIC writes the data to memory before the CQE, so the CPU may check it on completion.
         let (raddr, rkey, laddr, lkey) = (TARGET, key.rkey(), RESULT, key.lkey());
 
         self.set(SOURCE, PATTERN)?;
@@ -132,7 +137,7 @@ impl Probe<'_> {
         Ok([put, atomic, signal])
     }
 
-    /// Returns `value` in the byte order of the NIC's atomic results.
+    /// Returns `value` in the byte order in which the NIC returns results of atomics.
     fn result(&self, value: u64) -> u64 {
         if self.rail.flags() & qp_flags::BIG_ENDIAN_8 == 0 { value } else { value.swap_bytes() }
     }

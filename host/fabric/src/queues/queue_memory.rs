@@ -1,4 +1,4 @@
-//! Memory of queues, and its registration with a NIC.
+//! The memory of queues, and its registration with a NIC.
 
 use bytemuck::Zeroable;
 use rushmem_error::{NicError, Result};
@@ -16,7 +16,7 @@ pub(super) struct QueueMemory {
 }
 
 impl QueueMemory {
-    /// Registers `region`, which has room for the queues of `shape`.
+    /// Registers `region`, which must have room for the queues of `shape`.
     ///
     /// # Errors
     /// The errors of the NIC.
@@ -24,7 +24,6 @@ impl QueueMemory {
         Ok(Self { umem: nic.umem_reg(&region)?, region, shape })
     }
 
-    /// Returns the number of the umem.
     pub(super) fn umem(&self) -> u32 {
         self.umem.id()
     }
@@ -37,9 +36,9 @@ impl QueueMemory {
         &self.shape
     }
 
-    /// Resets a slot for a new QP of `nic`: CQEs that look unwritten, and doorbell records of 0.
+    /// Resets a slot for a new QP of `nic`: marks the CQEs as unwritten, and zeroes the doorbell records.
     ///
-    /// The software ConnectX needs the first CQE only. The other ones then take no memory before their use.
+    /// The software ConnectX needs only the first CQE reset. The others then take up no memory until they are used.
     ///
     /// # Errors
     /// The errors of the machine.

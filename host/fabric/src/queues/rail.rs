@@ -31,18 +31,18 @@ use crate::provider::{
     Provider, QpDoorbell, Uar, WantedUars, create, execute, random,
 };
 
-/// UAR pages of a rail. QPs share them in turn.
+/// UAR pages per rail. QPs use them in rotation.
 const UARS: u64 = 16;
 
-/// log2 of the READs and atomics in flight on a QP.
+/// log2 of the READs and atomics in flight per QP.
 const LOG_READS: u8 = 4;
 
-/// Value of `ts_format` for a NIC that supports only free-running time stamps.
+/// `ts_format` for a NIC that supports only free-running timestamps.
 const FREE_RUNNING: u8 = 0;
-/// Value of `ts_format` for all other NICs: the format of the NIC's clock.
+/// `ts_format` for all other NICs: the format of the NIC's clock.
 const DEFAULT: u8 = 1;
 
-/// The QPs that a NIC uses to reach the memory of its own PE.
+/// The QPs through which a NIC reaches memory of its own PE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Loop {
     /// One QP, connected to itself.
@@ -51,23 +51,23 @@ pub(super) enum Loop {
     TwoQps,
 }
 
-/// A PE's description of one of its NICs for the other PEs.
+/// A PE's description of one of its NICs, for the other PEs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NicInfo {
     pub port: PortAddress,
-    /// The rkey of the heap for data.
+    /// The heap's rkey for data. It may be relaxed.
     pub rkey: u32,
     pub strict_rkey: u32,
     /// Whether the NIC acknowledges WRITEs before they are in memory.
     pub early_acks: bool,
     /// Whether its PE can wait for them: see [`Rail::loopback`].
     pub can_flush: bool,
-    /// Its target, if the job uses DC initiators.
+    /// Its DC target, if the job uses DC initiators.
     pub target: Option<TargetAddress>,
     pub level: RailLevel,
 }
 
-/// The facts about a peer's NIC that connections need.
+/// What connections need to know about a peer's NIC.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PeerNic {
     pub(super) port: PortAddress,
@@ -79,16 +79,16 @@ pub(super) struct PeerNic {
 }
 
 impl NicInfo {
-    /// Returns the facts that connections need.
+    /// Extracts what connections need to know.
     pub(super) fn for_peers(&self) -> PeerNic {
         let NicInfo { port, rkey, strict_rkey, early_acks, target, .. } = *self;
         PeerNic { port, rkey, strict_rkey, early_acks, relaxed_keys: self.level.relaxed_keys, target }
     }
 }
 
-/// One NIC of a PE. Fields drop in order: doorbells before pages, keys before domain, registrations before memory.
+/// One NIC of a PE. Fields drop in order: doorbells before UAR pages, keys before the PD, registrations before memory.
 pub struct Rail {
-    /// Doorbell registers, by slot.
+    /// By slot.
     doorbells: Vec<Arc<dyn QpDoorbell>>,
     /// `None` without DC initiators.
     target: Option<Target>,
@@ -99,15 +99,15 @@ pub struct Rail {
     nic: Arc<dyn Provider>,
     level: RailLevel,
     eqn: u8,
-    /// Bits of [`qp_flags`] for its QPs.
+    /// Bits of [`qp_flags`] common to its QPs.
     flags: u32,
-    /// The form of the doorbells of kernels.
+    /// The form of doorbells written for kernels.
     form: DoorbellForm,
     /// `ts_format` of its QPs.
     time_stamps: u8,
     order: RequestedOrder,
     bond: Bond,
-    /// The QPs that reach the PE's own memory; `None` unless a probe has found them.
+    /// The QPs that reach memory of the PE itself. `None` unless a probe has found them to work.
     loopback: Option<Loop>,
 }
 
@@ -115,28 +115,27 @@ pub struct Rail {
 pub(super) struct Qp {
     qp: Box<dyn Object>,
     _cq: Box<dyn Object>,
-    /// Number of the CQ.
     pub(super) cqn: u32,
     pub(super) address: QpAddress,
     pub(super) slot: u64,
-    /// The form of its doorbells.
     pub(super) form: DoorbellForm,
     /// `None` for a QP to which only the CPU posts.
     _doorbell: Option<DoorbellUse>,
 }
 
-/// The QP number and first packet number of a QP, which its peer needs to connect.
+/// What a peer needs to know about a QP to connect to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct QpAddress {
     pub qpn: u32,
-    /// PSN of the first packet that the QP sends. It is random, so that nobody can forge packets blindly.
+    /// PSN of the first packet that the QP sends. Random, as a protection against blindly forged packets.
     pub psn: u32,
-    /// Enhanced connection establishment options that the NIC offers, as a bit set. 0 if it offers none.
+    /// Enhanced connection establishment options offered by the NIC, as a bit set. 0 if there are none.
     pub ece: u32,
 }
 
 impl Rail {
-    /// Registers the heap and allocates memory for QPs. `kernels_fail` is the failure of doorbells by kernels.
+    /// Registers the heap and allocates memory for the QPs. `kernels_fail` is the reason why kernels cannot write
+    /// doorbells, if they cannot.
     ///
     /// # Errors
     /// The errors of the machine and of the NIC.
@@ -154,7 +153,7 @@ impl Rail {
         let bond = Bond::of(&*nic);
         let atomics: AtomicCaps = provider::capabilities(&*nic)?;
         let big_endian = atomics.atomic_req_8b_endianness_mode == 0;
-        // A NIC without RoCE lacks this capability, and its time stamps run freely.
+        // A NIC without RoCE lacks this capability, and its timestamps are free-running.
         let roce: RoceCap = provider::capabilities(&*nic).unwrap_or_default();
         let bytes = shape.rail_bytes();
         let on_gpu = location == QueueLocation::Gpu;
@@ -163,7 +162,7 @@ impl Rail {
         let pd = nic.alloc_pd()?;
         let relaxed_keys = wants_relaxed_keys(&*nic, &shape)?;
         let keys = Keys::register(&*pd, heap, relaxed_keys)?;
-        // A register of the software ConnectX keeps the last doorbell only, so each QP without a record needs a page.
+        // A register of the software ConnectX holds only the last doorbell, so QPs without a record cannot share one.
         let own_pages = port.kind == NicKind::Software && shape.record == DoorbellRecord::Off;
         let count = if own_pages { slots } else { slots.min(UARS) };
         let uars = nic.alloc_uars(machine, &WantedUars { count, on_gpu, kernels_fail })?;
@@ -173,6 +172,7 @@ impl Rail {
         let doorbells = (0..slots).map(doorbell).collect::<Result<_>>()?;
         let mut flags = if shape.collapsed { qp_flags::COLLAPSED } else { 0 };
         flags |= if big_endian { qp_flags::BIG_ENDIAN_8 } else { 0 };
+        // Late records are fine if they are not read (no record) or if the software ConnectX reads them.
         let is_late = form == DoorbellForm::NoRecord || port.kind == NicKind::Software;
         flags |= if is_late { qp_flags::LATE_RECORD } else { 0 };
         flags |= if on_gpu { qp_flags::ON_GPU } else { 0 };
@@ -197,13 +197,14 @@ impl Rail {
             bond,
             loopback: None,
         };
+        // Before any kernel runs: afterwards the host may be unable to reach GPU memory.
         rail.clear_ahead(0..slots)?;
         Ok(rail)
     }
 
-    /// Clears slots in GPU memory. The host may be unable to access GPU memory while kernels run, so no kernel may run.
+    /// Clears slots in GPU memory. No kernel may run: the host may be unable to access GPU memory while one does.
     ///
-    /// [`Rail::make`] clears a slot in host memory, because most slots are never used.
+    /// Slots in host memory are cleared by [`Rail::make`] instead, because most of them are never used.
     pub(super) fn clear_ahead(&self, mut slots: Range<u64>) -> Result<()> {
         if self.is_on_gpu() { slots.try_for_each(|slot| self.memory.clear(&*self.nic, slot)) } else { Ok(()) }
     }
@@ -213,7 +214,7 @@ impl Rail {
         self.flags & qp_flags::ON_GPU != 0
     }
 
-    /// Registers memory other than the heap. The keys must be dropped before the rail.
+    /// Registers memory other than the heap. The keys must be dropped before the rail is.
     ///
     /// # Errors
     /// The errors of the NIC.
@@ -237,27 +238,27 @@ impl Rail {
         }
     }
 
-    /// Records that these QPs reach the PE's own memory. A READ by them waits for WRITEs on their way to memory.
+    /// Records that `qps` reach memory of the PE itself. Flushes use such QPs from now on.
     pub(super) fn set_loopback(&mut self, qps: Loop) {
         self.loopback = Some(qps);
     }
 
-    /// Returns the QPs that reach the PE's own memory, if a probe has found them.
+    /// Returns the kind of QPs that reach memory of the PE itself, if a probe has found them to work.
     pub(super) fn loopback(&self) -> Option<Loop> {
         self.loopback
     }
 
-    /// Returns the writer of the doorbells.
+    /// Returns who writes the doorbells.
     pub(super) fn doorbell_writer(&self) -> DoorbellWriter {
         writer_of(&self.uars)
     }
 
-    /// Records a step down from a better level, with its cause.
+    /// Records that the rail fell back to a lower level, and why.
     pub(super) fn step_down(&mut self, step: String) {
         self.level.steps.push(step);
     }
 
-    /// Returns the keys of the heap.
+    /// Keys of the heap.
     pub(super) fn keys(&self) -> &Keys {
         &self.keys
     }
@@ -270,17 +271,16 @@ impl Rail {
         self.memory.shape()
     }
 
-    /// Returns the memory of the QPs to which kernels post.
+    /// The memory of the QPs to which kernels post.
     pub(super) fn memory(&self) -> &QueueMemory {
         &self.memory
     }
 
-    /// Returns the UAR page of a slot.
     pub(super) fn uar(&self, slot: u64) -> &dyn Uar {
         &*self.uars[(slot % self.uars.len() as u64) as usize]
     }
 
-    /// Executes CREATE_CQ and CREATE_QP in slot `slot` for QP number `index` of the PE. A slot in GPU memory must be
+    /// Creates the CQ and the QP with index `index` of the PE in slot `slot`. A slot in GPU memory must have been
     /// cleared.
     ///
     /// # Errors
@@ -293,7 +293,8 @@ impl Rail {
         Ok(Qp { _doorbell: Some(DoorbellUse::new(&self.doorbells[slot as usize])), ..qp })
     }
 
-    /// Executes CREATE_CQ and CREATE_QP in a cleared slot of `memory` for QP number `index` of the PE. Only the CPU posts to it.
+    /// Creates the CQ and the QP with index `index` of the PE in a cleared slot of `memory`. Only the CPU may post to
+    /// it.
     ///
     /// # Errors
     /// The errors of the NIC.
@@ -314,6 +315,8 @@ impl Rail {
                     dbr_umem_id: umem,
                     dbr_addr: at.cq_record,
                     cc: s.collapsed,
+                    // Overruns are ignored: a collapsed CQ overwrites its entry on purpose, and any other has an entry
+                    // for every block of the queue.
                     oi: true,
                     c_eqn: self.eqn,
                     log_cq_size: s.cqes().trailing_zeros() as u8,
@@ -335,6 +338,7 @@ impl Rail {
                     pd: self.pd.number(),
                     log_sq_size: s.log_depth(),
                     ts_format: self.time_stamps,
+                    // Peers write directly to memory, so nothing is ever received.
                     rq_type: qp::RqType::ZERO_SIZE,
                     uar_page,
                     send_dbr_mode: form.mode(),
@@ -356,10 +360,10 @@ impl Rail {
         Ok(Qp { qp, _cq: cq, cqn: out.cqn, address, slot, form, _doorbell: None })
     }
 
-    /// Executes RST2INIT, INIT2RTR and RTR2RTS to connect to the QP `remote` behind `peer`.
+    /// Moves a QP to RTS (RST2INIT, INIT2RTR, RTR2RTS), connected to the QP `remote` of port `peer`.
     ///
     /// # Errors
-    /// The errors of the NIC, or an error if there is no path to the peer.
+    /// The errors of the NIC, including a missing path to the peer.
     pub(super) fn connect(
         &self,
         pair: &Qp,
@@ -368,7 +372,8 @@ impl Rail {
         retries: RetryPolicy,
     ) -> Result<(), NicError> {
         let (primary_address_path, mtu) = self.nic.path(peer)?;
-        // Options of other firmware may mean something else, so both ends use them only if they are equal.
+        // The same bit may mean something else to different firmware, so options are used only if both ends offer the
+        // same set.
         let ece = if pair.address.ece == remote.ece { pair.address.ece } else { 0 };
         let context = qp::QpContext {
             mtu,
@@ -382,14 +387,14 @@ impl Rail {
         self.start(pair, context, ece, retries.on(peer.link))
     }
 
-    /// Executes RST2INIT, INIT2RTR and RTR2RTS for a DC initiator. Its WQEs name their peers.
+    /// Moves a DC initiator to RTS. It has no peer: its WQEs name their targets.
     ///
     /// # Errors
     /// The errors of the NIC.
     pub(super) fn start_initiator(&self, dci: &Qp, retries: RetryPolicy) -> Result<(), NicError> {
         let port = self.nic.port();
         let (path, mtu) = self.nic.path(&port)?;
-        // The rest of a path is in the address vectors.
+        // The rest of the path is in the address vectors.
         let primary_address_path = AddressPath {
             vhca_port_num: path.vhca_port_num,
             pkey_index: path.pkey_index,
@@ -403,7 +408,7 @@ impl Rail {
         self.start(dci, context, 0, retries.on(port.link))
     }
 
-    /// Executes RST2INIT, INIT2RTR and RTR2RTS. `context` has the facts about the peer.
+    /// Executes RST2INIT, INIT2RTR and RTR2RTS. `context` describes the peer, for INIT2RTR.
     fn start(
         &self,
         pair: &Qp,
@@ -453,7 +458,7 @@ impl Rail {
     /// Returns whether WRITEs of a connected QP may land out of order.
     ///
     /// # Errors
-    /// - [`NicError::Order`] if kernels cannot work with the order.
+    /// - [`NicError::Order`] if kernels cannot work with the QP's ordering.
     /// - The errors of the NIC.
     pub(super) fn is_unordered(&self, pair: &Qp) -> Result<bool, NicError> {
         self.order.unordered(&self.nic.name(), &self.context(pair)?)
@@ -467,7 +472,7 @@ impl Rail {
         Ok(word)
     }
 
-    /// Returns the address vector in the WQE at block `index` of a DC initiator.
+    /// Returns the address vector of the WQE that starts at block `index` of a DC initiator.
     ///
     /// # Errors
     /// The errors of the machine.
@@ -480,7 +485,7 @@ impl Rail {
         Ok(target)
     }
 
-    /// Executes QUERY_QP for the QP to `peer`. `weak` has the flags of its order.
+    /// Queries the QP to `peer`. `weak` has the flags of its weak ordering.
     ///
     /// # Errors
     /// The errors of the NIC.
@@ -488,19 +493,18 @@ impl Rail {
         Ok(QpInfo::new(peer, self.nic.name(), pair.address.qpn, &self.context(pair)?, weak))
     }
 
-    /// Executes QUERY_QP and returns the context.
+    /// Queries the context of a QP.
     pub(super) fn context(&self, pair: &Qp) -> Result<qp::QpContext, NicError> {
         Ok(self.query_qp(pair)?.context)
     }
 
-    /// Executes QUERY_QP.
     pub(super) fn query_qp(&self, pair: &Qp) -> Result<qp::QueryQpOut, NicError> {
         let command = qp::QueryQp { qpn: pair.address.qpn, ..Default::default() };
         execute(&*self.nic, &*pair.qp, &command)
     }
 
-    /// Returns the description of a connected QP for kernels. Its words are in slot `words` of the PE, and `weak` has the
-    /// flags of its order.
+    /// Describes a connected QP for kernels. `words` is the slot of its words in the PE's state, and `weak` has the
+    /// flags of its weak ordering.
     pub(super) fn connection(&self, state: &StateMap, pair: &Qp, words: u64, weak: u32) -> Connection {
         let (at, queues) = (self.shape().place(pair.slot), self.memory.region().addr);
         Connection {
@@ -518,7 +522,7 @@ impl Rail {
     }
 }
 
-/// Makes the target of a rail.
+/// Creates the DC target of a rail.
 ///
 /// # Errors
 /// [`Error::Unavailable`] if the NIC has no DC transport, and the errors of the NIC.
@@ -534,23 +538,23 @@ fn make_target(nic: &dyn Provider, parents: Parents) -> Result<Target> {
     Target::new(nic, parents)
 }
 
-/// Returns the slowest writer of the doorbells of some pages.
+/// Returns the slowest writer among those of the pages' doorbells.
 fn writer_of(uars: &[Box<dyn Uar>]) -> DoorbellWriter {
     uars.iter().map(|uar| uar.writer()).max().unwrap_or_default()
 }
 
-/// Retries of a NIC before it reports a peer as lost, in the units of the QP context.
+/// How often and how fast a NIC resends before it reports a peer as lost, in the units of the QP context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryPolicy {
     retry_count: u8,
-    /// Exponent v of the timeout 4.096 us * 2^v.
+    /// The v in the timeout 4.096 us * 2^v.
     ack_timeout: u8,
-    /// Whether the timeout comes from the setting `ack_timeout`.
+    /// Whether the timeout was given by the setting `ack_timeout`.
     is_set: bool,
 }
 
 impl RetryPolicy {
-    /// Returns the policy of the settings.
+    /// Returns the policy of the settings. By default, the timeout depends on the deadline of kernels.
     pub fn new(config: &Config) -> RetryPolicy {
         let retry_count = config.retries.get();
         match config.ack_timeout.0 {
@@ -562,17 +566,17 @@ impl RetryPolicy {
         }
     }
 
-    /// Returns a policy that ends all retries of a WQE within half of a kernel's deadline. The NIC's error, which names
-    /// the cause, then comes before the deadline.
+    /// Returns a policy that exhausts all retries within half of a kernel's `deadline`. The error of the NIC, which
+    /// names the cause, then precedes the kernel's.
     pub(super) fn within(deadline: Duration, retry_count: u8) -> RetryPolicy {
         let each = deadline / (2 * (u32::from(retry_count) + 1));
         RetryPolicy { retry_count, ack_timeout: power(each).floor().clamp(8.0, 20.0) as u8, is_set: false }
     }
 
-    /// Returns the retry count and the exponent of the timeout for a path with this link layer.
+    /// Returns the retry count and the timeout's exponent for a path with this link layer.
     ///
-    /// On InfiniBand, a NIC waits between one and four timeouts (InfiniBand specification 9.7.6.1.3), so a derived timeout is
-    /// divided by four. A timeout of the settings is used unchanged.
+    /// On InfiniBand, a NIC may wait up to four times the timeout (InfiniBand specification, 9.7.6.1.3), so a derived
+    /// timeout is divided by four. A timeout from the settings is used as it is.
     fn on(self, link: LinkLayer) -> (u8, u8) {
         let shorter = link == LinkLayer::InfiniBand && !self.is_set;
         let ack_timeout = if shorter { self.ack_timeout.saturating_sub(2).max(6) } else { self.ack_timeout };
@@ -596,14 +600,14 @@ mod tests {
             settings.iter().for_each(|(key, text)| config.set(key, text).unwrap());
             RetryPolicy::new(&config).on(LinkLayer::Ethernet)
         };
-        // Eight times 0.54 s fit into half of 10 s.
+        // 8 timeouts of 0.54 s fit into half of 10 s.
         assert_eq!(retries(&[]), (7, 17));
         assert_eq!(retries(&[("retries", "0")]), (0, 20));
         assert_eq!(retries(&[("timeout", "1ms")]), (7, 8));
         for (time, power) in [("1us", 1), ("8.192us", 1), ("9us", 2), ("1s", 18), ("10h", 31)] {
             assert_eq!(retries(&[("ack_timeout", time), ("retries", "3")]), (3, power), "{time}");
         }
-        // On InfiniBand, eight tries of up to four times 0.134 s fit into half of 10 s.
+        // On InfiniBand, 8 timeouts of up to 4 * 0.134 s fit into half of 10 s.
         let mut config = Config::default();
         let (retry_count, ack_timeout) = RetryPolicy::new(&config).on(LinkLayer::InfiniBand);
         let longest = Duration::from_nanos(4096 << ack_timeout) * 4 * (u32::from(retry_count) + 1);

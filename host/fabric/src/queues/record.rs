@@ -1,4 +1,4 @@
-//! The choice between doorbells with and without a doorbell record.
+//! Whether doorbells use a doorbell record.
 
 use rushmem_config::DoorbellRecord;
 use rushmem_error::{Error, Result};
@@ -9,11 +9,11 @@ use crate::provider::{DoorbellForm, DoorbellWriter, NicKind, Provider, capabilit
 
 /// Returns the form of the doorbells that `writer` writes.
 ///
-/// A CPU thread delays each doorbell by more than a record costs, so it keeps the common form. The software ConnectX gains
-/// nothing without records: it accepts them late.
+/// A CPU thread delays each doorbell by more than a record costs, so it keeps using one. The software ConnectX gains
+/// nothing from doorbells without a record: it accepts late records.
 ///
 /// # Errors
-/// - [`Error::Unavailable`] if the setting demands doorbells without a record, and NIC or writer cannot do without.
+/// - [`Error::Unavailable`] if the setting demands doorbells without a record, and the NIC or the writer needs one.
 /// - The errors of the NIC.
 pub(super) fn doorbell_form(
     nic: &dyn Provider,
@@ -42,7 +42,7 @@ pub(super) fn doorbell_form(
     }
 }
 
-/// Returns whether a NIC offers QPs without a doorbell record.
+/// Returns whether a NIC supports QPs without a doorbell record.
 fn offers(nic: &dyn Provider) -> Result<bool> {
     let general: HcaCap = capabilities(nic)?;
     Ok(general.hca_cap_2 && capabilities::<GeneralCap2>(nic)?.send_dbr_mode_no_dbr_ext)
@@ -58,7 +58,7 @@ mod tests {
     use crate::provider::Soft;
     use rushmem_config::Config;
 
-    /// Returns the form for the setting `wanted`, of a NIC that offers doorbells without a record, or does not.
+    /// Returns the form for the setting `wanted`. `no_record`: whether the NIC supports doorbells without a record.
     fn form(wanted: DoorbellRecord, no_record: bool, writer: &DoorbellWriter) -> Result<DoorbellForm> {
         let nic = softnic::Config { no_record, ..softnic::Config::default() };
         let nic = Soft::new(Arc::new(Nic::start(nic).unwrap()));
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn the_software_connectx_goes_without_records_on_demand_only() {
+    fn software_connectx_omits_records_only_on_demand() {
         let kernels = DoorbellWriter::Kernels;
         for (wanted, expected) in [
             (DoorbellRecord::Auto, DoorbellForm::Record),
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_demand_that_cannot_be_met_names_the_obstacle() {
+    fn unmet_demand_names_the_obstacle() {
         let thread = DoorbellWriter::CpuThread { cause: None };
         for (no_record, writer, why) in [
             (false, DoorbellWriter::Kernels, "the NIC lacks it"),

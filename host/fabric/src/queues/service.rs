@@ -1,7 +1,8 @@
-//! The service of a PE: connects QPs when kernels of this PE or messages of peers request it, and watches kernels and NICs.
+//! The service of a PE: connects QPs when kernels of this PE or messages from peers ask for it, and watches kernels and
+//! NICs.
 //!
-//! The service thread looks for requests of kernels. Each step of a connection is work for the [`Workers`] of the process.
-//! Messages of peers go to them at once.
+//! The service thread polls for requests of kernels. Each step of a connection runs on the [`Workers`] of the process;
+//! messages from peers go to them directly, without passing through the service thread.
 
 use std::collections::VecDeque;
 use std::mem::offset_of;
@@ -29,33 +30,34 @@ use super::watch::{NicWatch, Notice};
 use super::workers::Workers;
 use crate::provider::Keys;
 
-/// Interval at which the thread polls for requests. It is short after a launch and doubles up to the limit.
-const FIRST_LOOK: Duration = Duration::from_micros(20);
-const LAST_LOOK: Duration = Duration::from_millis(1);
+/// Poll interval for requests. It starts short after each launch or request, and doubles up to a maximum.
+const FIRST_POLL_INTERVAL: Duration = Duration::from_micros(20);
+const MAX_POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Interval once all connections exist. Kernels can then only request the end of the job. Also the interval if kernels
-/// make the thread look when they wait.
-const IDLE_LOOK: Duration = Duration::from_millis(50);
+/// Poll interval once all connections exist: the only request left is to exit the job. Also the interval if kernels
+/// wake the thread whenever they wait.
+const IDLE_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 enum ServiceEvent {
-    /// A message about waits.
+    /// A peer's message about the report of waits.
     Waits(PeerMessage),
     Launched,
-    /// Kernels wait, and may have left a request.
+    /// A kernel waits, and may have left a request.
     Asked,
-    /// Look at the report of the waits.
+    /// The report of waits may have to take a step.
     LookAtWaits,
     Stop,
 }
 
-/// The connections of a PE, and the thread that serves them. Dropping it ends the thread and the steps of its connections.
+/// The connections of a PE, and the thread that serves them. Dropping it stops the thread, waits for the steps in
+/// progress, and discards the rest.
 pub struct Service {
     events: Sender<ServiceEvent>,
     thread: Option<JoinHandle<()>>,
     steps: Arc<Steps>,
     shared: Arc<Shared>,
     control: Region,
-    /// Whether the thread polls for requests while kernels run.
+    /// Whether the thread polls for requests while kernels run. Otherwise kernels wake it.
     polls: bool,
 }
 
@@ -63,27 +65,27 @@ struct Shared {
     connections: Connections,
     guards: Guards,
     failure: Mutex<Option<Error>>,
-    /// Notified after each step of a connection.
+    /// Notified after each step.
     changed: Condvar,
-    /// The requests of this PE that may be unanswered, oldest first: QP, epoch and time.
+    /// Requests of this PE that may still be unanswered, oldest first: QP, epoch and time of the request.
     requests: Mutex<VecDeque<(usize, u64, Instant)>>,
-    /// Number of launches that have not been waited for.
+    /// Number of launches that have not been waited for yet.
     running: AtomicUsize,
-    /// Set once a failure of a NIC has ended the waits of kernels.
+    /// Set once the failure of a NIC has aborted the waits of kernels.
     failed: AtomicBool,
 }
 
-/// The way of a PE's steps to the workers. Steps that begin after its end do nothing.
+/// Submits the steps of one PE to the workers. Once closed, remaining steps do nothing.
 struct Steps {
     workers: Arc<Workers>,
-    /// `None` after the end. A step holds the lock for reading.
+    /// `None` once closed. Each step holds the lock for reading while it runs.
     shared: RwLock<Option<Arc<Shared>>>,
-    /// A number that distributes the QPs of different PEs over the workers.
+    /// Offset added to the keys, to spread the QPs of different PEs over the workers.
     me: usize,
 }
 
 impl Steps {
-    /// Lets a worker execute a step. Steps with the same `key` are executed in order.
+    /// Queues a step. Steps with the same `key` run in order.
     fn submit(
         self: &Arc<Self>,
         key: usize,
@@ -97,10 +99,12 @@ impl Steps {
         });
     }
 
-    /// Processes a message of a peer.
+    /// Queues the handling of a peer's message.
     fn receive(self: &Arc<Self>, mail: &PeerMessage) {
         let from = mail.from;
         match ConnectMessage::decode(&mail.bytes) {
+            // Messages of a peer about one set keep their order. A local request may run on another worker; the lock
+            // and the state of the QP decide which of the two creates it.
             Some(message) => self.submit(from as usize + message.set as usize, move |connections, post| {
                 connections.receive(from, message, post)
             }),
@@ -108,22 +112,22 @@ impl Steps {
         }
     }
 
-    /// Requests QPs of epoch `epoch`.
+    /// Queues requests for QPs, made in epoch `epoch`.
     fn request(self: &Arc<Self>, qps: impl IntoIterator<Item = usize>, epoch: u64) {
         for i in qps {
             self.submit(i, move |connections, post| connections.request(i, epoch, post));
         }
     }
 
-    /// Waits for the steps that have begun. No step begins any more.
+    /// Closes: waits for the steps in progress, and lets the others do nothing.
     fn end(&self) {
         *self.shared.write().unwrap_or_else(PoisonError::into_inner) = None;
     }
 }
 
 impl Service {
-    /// Starts the thread. Messages of peers may already have arrived. `keep` keeps the messages that are not about queues,
-    /// and returns the others. Kernels that never sleep need a thread that `polls` for their requests.
+    /// Starts the thread. Messages from peers may already have arrived. `keep` takes the messages that are not for the
+    /// service, and returns the others.
     ///
     /// # Errors
     /// An error if the thread cannot start, or if this PE's messages already have a reader.
@@ -145,19 +149,23 @@ impl Service {
             running: AtomicUsize::new(0),
             failed: AtomicBool::new(false),
         });
-        // Only processes authenticate each other.
+        // A bootstrap with a token connects processes, with one PE each. Otherwise all PEs are threads of this process.
         let pes = if bootstrap.token().is_some() { 1 } else { bootstrap.n_pes() };
         let workers = Workers::of_process(pes)?;
         let steps = Arc::new(Steps { workers, shared: RwLock::new(Some(Arc::clone(&shared))), me });
+        // The callback runs on the bootstrap's thread. It must not block, so it only queues.
         let (mail, receiver) = (events.clone(), Arc::clone(&steps));
         bootstrap.on_message(Box::new(move |message| match keep(message) {
             None => {}
-            // Messages that arrive after the thread's end are discarded.
+            // The channel is closed once the thread has exited.
             Some(message) if is_waits_message(&message) => drop(mail.send(ServiceEvent::Waits(message))),
             Some(message) => receiver.receive(&message),
         }))?;
-        let [first, last] = if polls { [FIRST_LOOK, LAST_LOOK] } else { [IDLE_LOOK; 2] };
-        let [first, last, idle] = [first, last, IDLE_LOOK].map(|look| crowd_deadline(look, local_pes));
+        let [first, last] =
+            if polls { [FIRST_POLL_INTERVAL, MAX_POLL_INTERVAL] } else { [IDLE_POLL_INTERVAL; 2] };
+        // On an oversubscribed machine, polling would take CPU time from the kernels it waits for.
+        let [first, last, idle] =
+            [first, last, IDLE_POLL_INTERVAL].map(|look| crowd_deadline(look, local_pes));
         let looks = Looks { first, last, idle };
         let watcher =
             Watcher { shared: Arc::clone(&shared), steps: Arc::clone(&steps), looks, connect_timeout };
@@ -166,23 +174,23 @@ impl Service {
         Ok(Self { events, thread: Some(thread.map_err(Error::Thread)?), steps, shared, control, polls })
     }
 
-    /// Returns a function that makes the thread serve the requests of kernels, if there are any.
+    /// Returns a function that wakes the thread if kernels have left requests. Waiting kernels call it.
     pub fn looker(&self) -> impl Fn() + Send + Sync + 'static {
         let (control, events) = (self.control.clone(), self.events.clone());
         move || {
             let is_set = |offset: usize| {
                 let mut word = 0u32;
-                // The thread reports an error of the read.
+                // On a read error, wake the thread: it reports the error.
                 control.read(offset as u64, bytemuck::bytes_of_mut(&mut word)).is_err() || word != 0
             };
             if is_set(offset_of!(ControlPage, requested)) || is_set(offset_of!(ControlPage, exit)) {
-                // The thread may have ended with the PE.
+                // The thread may have exited with its PE.
                 drop(events.send(ServiceEvent::Asked));
             }
         }
     }
 
-    /// Makes all connections and waits for them.
+    /// Connects all QPs that kernels may use, and waits for them.
     ///
     /// # Errors
     /// The first failure, or [`Error::Unavailable`] once `within` has passed.
@@ -190,6 +198,7 @@ impl Service {
         let connections = &self.shared.connections;
         self.steps.request(connections.usable(), connections.epoch());
         let begin = Instant::now();
+        // Every step takes this lock between its work and its notification, so no wakeup is lost.
         let mut failure = lock(&self.shared.failure);
         while !connections.is_complete() {
             if let Some(failure) = failure.take() {
@@ -217,7 +226,7 @@ impl Service {
         self.shared.connections.limit(qps, peers)
     }
 
-    /// Registers `memory` with each NIC. The keys must be dropped before the service.
+    /// Registers `memory` with each NIC. The keys must be dropped before the service is.
     ///
     /// # Errors
     /// The errors of the NICs.
@@ -225,7 +234,7 @@ impl Service {
         self.shared.connections.register(memory)
     }
 
-    /// Counts a launch.
+    /// Records the launch of a kernel.
     pub fn launched(&self) {
         self.shared.running.fetch_add(1, Ordering::AcqRel);
         if self.polls {
@@ -233,7 +242,7 @@ impl Service {
         }
     }
 
-    /// Counts the end of a launch.
+    /// Records that a launch has been waited for, and prints what its kernel printed.
     pub fn ended(&self) {
         self.shared.guards.print();
         self.shared.running.fetch_sub(1, Ordering::AcqRel);
@@ -244,22 +253,22 @@ impl Service {
         self.shared.running.load(Ordering::Acquire) != 0
     }
 
-    /// Makes the thread look at the report of the waits.
+    /// Has the thread take the steps of the report of waits that are due.
     pub fn look_at_waits(&self) {
         self.notify(ServiceEvent::LookAtWaits);
     }
 
-    /// Takes the error of the first connection that failed.
+    /// Takes the first error of a connection since the last call.
     pub fn take_failure(&self) -> Option<Error> {
         lock(&self.shared.failure).take()
     }
 
-    /// Completes everything that kernels have posted to these QPs. Data is in memory of the peers then.
+    /// Waits for everything that kernels have posted to these QPs. On success the data is in the peers' memory.
     ///
-    /// `ends` returns the ends of symmetric memory beyond the heap, by PE and rail.
+    /// `ends` returns what to read back in symmetric memory other than the heap, by PE and rail.
     ///
     /// # Errors
-    /// An error if an operation failed or is not complete at `until`.
+    /// An error if an operation failed, or is not complete at `until`.
     pub fn drain(
         &self,
         mut qps: Range<usize>,
@@ -271,10 +280,10 @@ impl Service {
 
     /// Waits until all WRITEs that the NICs of this PE have acknowledged are in its memory.
     ///
-    /// `ends` returns the ends of this PE's symmetric memory beyond the heap, by rail.
+    /// `ends` returns what to read in this PE's symmetric memory other than the heap, by rail.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] if a NIC cannot find that out before `until`.
+    /// [`Error::Unavailable`] if a NIC cannot confirm that before `until`.
     pub fn flush(&self, ends: impl Fn(usize) -> Vec<RemoteEnd>, until: Instant) -> Result<()> {
         let rails = self.shared.connections.rails_to_flush();
         rails.into_iter().try_for_each(|rail| {
@@ -283,7 +292,7 @@ impl Service {
         })
     }
 
-    /// Returns the peer and number of a poisoned QP, if there is one.
+    /// Returns the peer and the QPN of a poisoned QP, if there is one.
     ///
     /// # Errors
     /// An error if the machine cannot read its memory.
@@ -291,8 +300,8 @@ impl Service {
         self.shared.connections.poisoned()
     }
 
-    /// Returns the PE to which a WQE of the DC initiator `qpn` goes: in block `index`, or else the oldest that is not known to
-    /// be complete. Returns `None` if there is no such initiator.
+    /// Returns the destination PE of a WQE of the DC initiator `qpn`: of the WQE in block `index`, or by default of the
+    /// oldest one not known to be complete. Returns `None` if there is no such initiator.
     ///
     /// # Errors
     /// An error if the machine cannot read its memory.
@@ -300,15 +309,15 @@ impl Service {
         self.shared.connections.peer_of_wqe(qpn, index)
     }
 
-    /// Returns the peer and number of a QP that has failed, even if no kernel has met its error.
+    /// Returns the peer and the QPN of a failed QP, even if no kernel has seen the error yet.
     ///
     /// # Errors
-    /// An error if the machine cannot read its memory, or a NIC refuses the query.
+    /// An error if the machine cannot read its memory or a NIC refuses the query.
     pub fn failed_qp(&self) -> Result<Option<(u32, u32)>> {
         self.shared.connections.failed_qp()
     }
 
-    /// Ends all connections and restores the initial state. No kernel may run on any PE.
+    /// Destroys all QPs and restores the initial state. No kernel may be running on any PE.
     ///
     /// # Errors
     /// An error if the machine cannot write its memory.
@@ -322,12 +331,12 @@ impl Service {
         self.shared.connections.connected()
     }
 
-    /// Returns the number of PRM commands to the NICs so far.
+    /// Returns the number of PRM commands executed so far, on all NICs.
     pub fn commands(&self) -> u64 {
         self.shared.connections.commands()
     }
 
-    /// Queries the NICs for these QPs.
+    /// Queries the NICs for the published QPs.
     ///
     /// # Errors
     /// The errors of the NICs.
@@ -336,7 +345,7 @@ impl Service {
     }
 
     fn notify(&self, event: ServiceEvent) {
-        // The thread ends only with this object.
+        // The thread exits only when this object is dropped.
         let _ = self.events.send(event);
     }
 }
@@ -345,35 +354,35 @@ impl Drop for Service {
     fn drop(&mut self) {
         self.notify(ServiceEvent::Stop);
         if let Some(thread) = self.thread.take() {
-            // The thread has already reported a panic.
+            // A panic of the thread has already been reported.
             let _ = thread.join();
         }
         self.steps.end();
     }
 }
 
-/// The number of PEs on this machine, and the times of the service.
+/// How fast the service reacts, and what that depends on.
 pub struct Pace {
-    /// Number of PEs of this machine.
+    /// Number of PEs on this machine. Intervals grow with it if the machine is oversubscribed.
     pub local_pes: u32,
-    /// Whether the thread polls for the requests of kernels.
+    /// Whether the thread polls for requests. Needed for kernels that never sleep, and so never wake the thread.
     pub polls: bool,
-    /// Deadline of a first contact.
+    /// How long a requested connection may take.
     pub connect_timeout: Duration,
 }
 
-/// The parts of a PE with which its service thread watches kernels.
+/// What the service thread watches, and reports through.
 pub struct Guards {
     pub bootstrap: Arc<dyn Bootstrap>,
     pub control: Region,
     pub watchdog: Arc<Watchdog>,
     pub waits: Arc<Waits>,
-    /// The lines that kernels print, unless the settings turn them off.
+    /// `None` if the settings turn printing by kernels off.
     pub printer: Option<Printer>,
 }
 
 impl Guards {
-    /// Passes on the lines that kernels have printed.
+    /// Prints the lines that kernels have written so far.
     fn print(&self) {
         if let Some(printer) = &self.printer
             && let Err(error) = printer.drain()
@@ -383,8 +392,8 @@ impl Guards {
     }
 }
 
-/// Sets the abort word of the control page `page`, so that waiting calls of kernels end. Logs an error if the memory cannot
-/// be written.
+/// Sets the abort word in the control page `page`, which makes waiting calls of kernels fail. Logs an error if the
+/// memory cannot be written.
 pub fn set_abort_word(page: &dyn Memory) {
     let written = page.write(offset_of!(ControlPage, abort) as u64, bytemuck::bytes_of(&1u32));
     if let Err(error) = written.and_then(|()| page.flush()) {
@@ -392,13 +401,14 @@ pub fn set_abort_word(page: &dyn Memory) {
     }
 }
 
-/// Logs a warning, once for all PEs of this process that have it within a second.
+/// Logs a warning, unless another PE of this process logged the same within the last second.
 fn warn_once(text: String) {
-    const TOGETHER: Duration = Duration::from_secs(1);
+    const REPEAT_WINDOW: Duration = Duration::from_secs(1);
     static LAST: Mutex<Option<(Instant, String)>> = Mutex::new(None);
     let mut last = lock(&LAST);
+    // PEs that share a NIC see its events at about the same time.
     let now = Instant::now();
-    if last.as_ref().is_none_or(|(at, before)| *before != text || now.duration_since(*at) > TOGETHER) {
+    if last.as_ref().is_none_or(|(at, before)| *before != text || now.duration_since(*at) > REPEAT_WINDOW) {
         tracing::warn!("{text}");
         *last = Some((now, text));
     }
@@ -412,11 +422,11 @@ struct Watcher {
     connect_timeout: Duration,
 }
 
-/// Intervals between polls for requests.
+/// Poll intervals.
 struct Looks {
     /// After a launch or a request.
     first: Duration,
-    /// The longest.
+    /// Maximum.
     last: Duration,
     /// Once all connections exist.
     idle: Duration,
@@ -429,6 +439,7 @@ impl Watcher {
         let nics = self.shared.connections.nic_names();
         let mut watches: Vec<NicWatch> = nics.iter().map(|_| NicWatch::default()).collect();
         loop {
+            // Checked by the clock rather than on timeouts, or a steady stream of events would starve the checks.
             if Instant::now() >= next_check {
                 self.shared.guards.print();
                 self.check_kernels();
@@ -437,9 +448,10 @@ impl Watcher {
                 for (rail, (watch, nic)) in watches.iter_mut().zip(&nics).enumerate() {
                     self.check_nic(rail, nic, watch);
                 }
-                next_check = Instant::now() + IDLE_LOOK;
+                next_check = Instant::now() + IDLE_POLL_INTERVAL;
             }
             let event = if self.shared.running.load(Ordering::Acquire) != 0 {
+                // Kernels may be running. Until all connections exist they may ask for one at any time.
                 let complete = self.shared.connections.is_complete();
                 match events.recv_timeout(if complete { self.looks.idle } else { pause }) {
                     Ok(event) => event,
@@ -452,7 +464,7 @@ impl Watcher {
                     Err(RecvTimeoutError::Disconnected) => return,
                 }
             } else {
-                // A launch may begin without an event, so the watchdog looks from time to time. So do the NICs.
+                // A launch may start without an event, so the watchdog checks now and then, and so do the NICs.
                 match events.recv_timeout(self.shared.guards.watchdog.interval().min(self.looks.idle)) {
                     Ok(event) => event,
                     Err(RecvTimeoutError::Timeout) => continue,
@@ -475,7 +487,7 @@ impl Watcher {
         }
     }
 
-    /// Acts on the alarms of the watchdog.
+    /// Handles the alarms of the watchdog.
     fn check_kernels(&self) {
         let watchdog = &self.shared.guards.watchdog;
         match watchdog.check_lanes().or_else(|| watchdog.check(Instant::now())) {
@@ -483,6 +495,7 @@ impl Watcher {
             Some(Alarm::Warning(text)) => tracing::warn!("{text}"),
             Some(Alarm::Limit(error)) => {
                 tracing::error!("{error}");
+                // What kernels wait for has to be recorded before the abort word ends the waits.
                 self.shared.guards.waits.known.keep_waits(self.in_flight());
                 self.shared.guards.waits.ask(&*self.shared.guards.bootstrap);
                 lock(&self.shared.failure).get_or_insert(error);
@@ -492,12 +505,12 @@ impl Watcher {
         }
     }
 
-    /// Performs the steps of the report of the waits that are due.
+    /// Takes the steps of the report of waits that are due.
     fn step_waits(&self) {
         self.shared.guards.waits.step(&*self.shared.guards.bootstrap, &|| self.in_flight());
     }
 
-    /// Describes the QPs with operations that are under way.
+    /// Describes some QPs with operations in flight.
     fn in_flight(&self) -> Vec<String> {
         const QPS: usize = 8;
         self.shared.connections.in_flight(QPS).unwrap_or_else(|error| {
@@ -506,7 +519,7 @@ impl Watcher {
         })
     }
 
-    /// Acts on the events of a NIC.
+    /// Handles the events of a NIC.
     fn check_nic(&self, rail: usize, nic: &str, watch: &mut NicWatch) {
         let events = self.shared.connections.events(rail);
         for notice in watch.observe(events, Instant::now()) {
@@ -533,8 +546,8 @@ impl Watcher {
         }
     }
 
-    /// Ends the waits of kernels, because the QPs of a rail that `choose` selects are lost. `why` gets a description of the
-    /// first one. If no QP is lost, it only logs that.
+    /// Fails the QPs of a rail that `choose` selects, and aborts the waits of kernels. `why` gets a description of the
+    /// first such QP. If there is none, the failure is only logged.
     fn lose(&self, rail: usize, nic: &str, choose: &dyn Fn(&Qp) -> bool, why: impl Fn(&str) -> String) {
         self.shared.step(|connections, post| {
             let lost = connections.find(rail, choose);
@@ -545,6 +558,7 @@ impl Watcher {
             }
             let error = Error::NicFailed { pe: connections.pe(), nic: nic.into(), why };
             lost.into_iter().for_each(|i| connections.lose(i, &error.to_string(), post));
+            // One error is enough: later ones are consequences, or affect a job that fails anyway.
             if !self.shared.failed.load(Ordering::Acquire) {
                 tracing::error!("{error}");
             }
@@ -552,7 +566,7 @@ impl Watcher {
         });
     }
 
-    /// Ends the job if a kernel has requested it.
+    /// Exits the job if a kernel has requested it.
     fn end_if_asked(&self) {
         let mut exit = 0u32;
         let read = self
@@ -574,15 +588,18 @@ impl Watcher {
             Vec::new()
         });
         let (any, epoch, now) = (!asked.is_empty(), self.shared.connections.epoch(), Instant::now());
+        // Recorded before the steps are queued: a step that never runs must time out as well.
         lock(&self.shared.requests).extend(asked.iter().map(|&i| (i, epoch, now)));
         self.steps.request(asked, epoch);
         any
     }
 
-    /// Gives up the requests that are unanswered after the deadline of first contacts.
+    /// Gives up on requests that are unanswered after the connect timeout.
     fn give_up_late_requests(&self) {
         let within = self.connect_timeout;
         let mut requests = lock(&self.shared.requests);
+        // In order of time, so the first request that is not late ends the search. Answered ones are dropped, too:
+        // `give_up` ignores them.
         while let Some(&(i, epoch, _)) = requests.front().filter(|(.., at)| at.elapsed() >= within) {
             requests.pop_front();
             self.shared.step(|connections, post| connections.give_up(i, epoch, within, post));
@@ -597,7 +614,7 @@ impl Watcher {
         if any == 0 {
             return Ok(Vec::new());
         }
-        // Cleared before the handshakes are read: a concurrent request sets it again.
+        // Clear the flag before reading the handshakes: a concurrent request sets it again, and the next poll sees it.
         self.shared.guards.control.write(AT, bytemuck::bytes_of(&0u32))?;
         fence(Ordering::SeqCst);
         self.shared.connections.take_wanted()
@@ -605,14 +622,16 @@ impl Watcher {
 }
 
 impl Shared {
-    /// Runs a step, sends the resulting messages, and keeps the first failure. The start of the job or a launch returns
-    /// it, so it is not logged as an error.
+    /// Runs a step, sends the resulting messages, and keeps the first failure. The failure is returned by the start of
+    /// the job or by a launch, so it is not logged as an error here.
     fn step(&self, step: impl FnOnce(&Connections, &mut dyn FnMut(Outgoing)) -> Result<()>) {
         let mut messages = Vec::new();
         let outcome = step(&self.connections, &mut |message| messages.push(message));
         {
             let mut failure = lock(&self.failure);
             if let Err(error) = outcome {
+                // QPs that were in use are gone. Kernels that wait for their operations would wait until their
+                // deadline.
                 tracing::debug!("{error}");
                 if matches!(error, Error::NicFailed { .. } | Error::ConnectionLost { .. }) {
                     self.end_waits(&error);
@@ -621,15 +640,16 @@ impl Shared {
             }
         }
         self.changed.notify_all();
+        // Sent after the locks are released: sending may block.
         for (to, message) in messages {
             if let Err(error) = self.guards.bootstrap.send(to, &message.encode()) {
-                // The peer or this PE has left. The kernels' deadlines and the lost-PE watch report that.
+                // The peer or this PE has left. The deadlines of kernels and the watch for lost PEs report that.
                 tracing::debug!("cannot send a message to PE {to}: {error}");
             }
         }
     }
 
-    /// Ends the waits of kernels after a failure of a NIC.
+    /// Aborts the waits of kernels after the failure of a NIC.
     fn end_waits(&self, cause: &Error) {
         if self.failed.swap(true, Ordering::AcqRel) {
             return;

@@ -1,4 +1,4 @@
-//! Number, depth and memory of the QPs.
+//! Count, depth and memory of the QPs.
 
 use rushmem_config::{Config, CqKind, DoorbellRecord, Ordering, RelaxedOrdering};
 use rushmem_device::Team;
@@ -9,60 +9,57 @@ use crate::provider::QUEUE_ALIGN;
 
 pub(super) const WQEBB_BYTES: u64 = 64;
 pub(super) const CQE_BYTES: u64 = 64;
-/// Entries of a collapsed CQ. One is used, and the NIC ignores overruns (`oi`).
+/// Entries of a collapsed CQ. Only the first is used, and the NIC does not check for overruns (`oi`).
 const COLLAPSED_CQES: u64 = 4;
-/// Default depth of the send queues of a job with few QPs.
-const DEEPEST: u64 = 1 << 10;
-/// Least default depth. A page holds such a send queue, and another page its CQ, so shorter ones would save nothing.
-const SHALLOWEST: u64 = QUEUE_ALIGN / WQEBB_BYTES;
-/// Memory that the queues of all QPs of a PE take at most, if the settings name no depth.
+/// Default depth of the send queues in a job with few QPs.
+const MAX_DEFAULT_DEPTH: u64 = 1 << 10;
+/// Minimum default depth. Such a send queue fills one page and its CQ another, so a smaller depth would save no memory.
+const MIN_DEFAULT_DEPTH: u64 = QUEUE_ALIGN / WQEBB_BYTES;
+/// Upper bound for the queue memory of a PE, in bytes, if the settings do not specify a depth.
 const AUTO_BYTES: u64 = 16 << 20;
-/// Depth of the send queues of flushes, which hold one WQE at a time.
+/// Depth of the send queues of flushes, which have one WQE outstanding.
 const FLUSH_DEPTH: u64 = 4;
-/// Bytes of a doorbell record, alone in its cache line.
+/// Size of a doorbell record in bytes: a cache line, which it does not share.
 const RECORD_BYTES: u64 = 64;
 
-/// Number, depth and order of the QPs. Equal on all PEs.
+/// Count, depth and ordering of the QPs. Equal on all PEs.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     pub n_pes: u32,
-    /// NICs of each PE.
+    /// NICs per PE.
     pub rails: u32,
-    /// Sets of QPs that all threads share. A set has one QP to each PE.
+    /// QP sets that all threads share. A set has one QP per PE.
     pub shared_sets: u32,
     pub block_sets: u32,
     pub exclusive_sets: u32,
     pub context_sets: u32,
-    /// DC initiators of each set, in the place of one QP to each PE; 0 without the DC transport.
+    /// DC initiators per set, instead of one QP per PE. 0 without the DC transport.
     dcis: u32,
     pub depth: u64,
     pub collapsed: bool,
-    /// The order in which WRITEs land.
     pub(super) ordering: Ordering,
-    /// The use of relaxed keys.
     pub(super) relaxed_ordering: RelaxedOrdering,
-    /// The use of doorbell records.
     pub(super) record: DoorbellRecord,
     /// Slots of the team table.
     pub teams: u32,
-    /// Bytes of scratch of each team.
+    /// Bytes of scratch per team.
     team_scratch: u64,
-    /// Bytes that the further channels of each team share.
+    /// Bytes that the additional channels of a team share.
     team_channels: u64,
-    /// Limit for queue memory on each PE, in bytes.
+    /// Limit for the queue memory of each PE, in bytes.
     budget: u64,
 }
 
-/// Returns the bytes that the further channels of each team want.
+/// Returns the bytes that the additional channels of each team should have.
 ///
-/// With few PEs, a call of up to 4 KiB for each channel takes one flight. With many it cannot, whatever the bytes.
+/// With few PEs, calls of up to 4 KiB per channel then need a single exchange. With many PEs no size achieves that.
 pub(super) fn grid_scratch(config: &Config, n_pes: u32) -> u64 {
     const FEW_PES: u32 = 16;
     let auto = if n_pes <= FEW_PES { 2560 << 10 } else { 256 << 10 };
     config.grid_scratch.0.map_or(auto, |bytes| bytes.0)
 }
 
-/// Offsets of a slot's queues in the queue memory.
+/// Offsets of a slot's queues in the queue memory, in bytes.
 pub(super) struct QueueLayout {
     pub(super) sq: u64,
     pub(super) cq: u64,
@@ -73,7 +70,7 @@ pub(super) struct QueueLayout {
 impl Shape {
     /// Returns the shape of the queues for a job of `n_pes` PEs.
     ///
-    /// Without a depth in the settings, the depth follows the number of QPs: a job of many PEs has short queues.
+    /// Unless the settings specify a depth, it depends on the number of QPs: jobs of many PEs get short queues.
     pub fn new(config: &Config, n_pes: u32) -> Self {
         let deepest = Self {
             n_pes,
@@ -83,7 +80,7 @@ impl Shape {
             exclusive_sets: config.exclusive_qps,
             context_sets: config.context_qps,
             dcis: if config.dc_above.0.is_some_and(|most| n_pes > most) { config.dcis.get() } else { 0 },
-            depth: DEEPEST,
+            depth: MAX_DEFAULT_DEPTH,
             collapsed: config.cq == CqKind::Collapsed,
             ordering: config.ordering,
             relaxed_ordering: config.relaxed_ordering,
@@ -100,14 +97,16 @@ impl Shape {
         Self { depth, ..deepest }
     }
 
-    /// Returns the largest depth with which the queues of all QPs stay within [`AUTO_BYTES`], or else [`SHALLOWEST`].
+    /// Returns the largest depth at which the queues of all QPs fit into [`AUTO_BYTES`], but at least
+    /// [`MIN_DEFAULT_DEPTH`].
     fn fitting_depth(self) -> u64 {
         let fits = |depth: &u64| Self { depth: *depth, ..self }.qp_memory() <= self.budget.min(AUTO_BYTES);
         let depths = std::iter::successors(Some(self.depth), |depth| Some(depth / 2));
-        depths.take_while(|&depth| depth > SHALLOWEST).find(fits).unwrap_or(SHALLOWEST)
+        depths.take_while(|&depth| depth > MIN_DEFAULT_DEPTH).find(fits).unwrap_or(MIN_DEFAULT_DEPTH)
     }
 
-    /// Checks that the queues of all QPs fit into the setting `queue_memory`. No QP can lack memory later.
+    /// Checks that the queues of all QPs fit into the setting `queue_memory`, so that no QP lacks memory when it is
+    /// created.
     ///
     /// # Errors
     /// [`Error::QueueMemory`] if they do not.
@@ -116,12 +115,12 @@ impl Shape {
         if needed <= limit { Ok(()) } else { Err(Error::QueueMemory { qps, depth, needed, limit }) }
     }
 
-    /// Returns the bytes of the queues of all QPs.
+    /// Size of the queues of all QPs, in bytes.
     fn qp_memory(&self) -> u64 {
         self.qps().saturating_mul(self.slot_bytes())
     }
 
-    /// Returns the shape of one QP of the same depth, which connects a PE with itself.
+    /// Returns the shape of a single QP of the same depth, which connects a PE with itself.
     pub(super) fn of_one_qp(self) -> Self {
         Self {
             n_pes: 1,
@@ -135,32 +134,31 @@ impl Shape {
         }
     }
 
-    /// Returns the shape of the QPs by which a NIC reads its own PE's memory.
+    /// Returns the shape of the QP through which a NIC reads memory of its own PE.
     pub(super) fn of_flush(self) -> Self {
         Self { depth: FLUSH_DEPTH, ..self.of_one_qp() }
     }
 
-    /// Returns the bytes of these QPs on each rail, with a page for the words that READs return.
+    /// Returns the bytes for these QPs on each rail, including a page for the words that READs return.
     pub(super) fn flush_bytes(&self) -> u64 {
         self.of_flush().rail_bytes() + QUEUE_ALIGN
     }
 
-    /// Returns the number of QPs that kernels may use. Each is made at its first use.
+    /// Returns the number of QPs that kernels may use. Each is created on first use.
     pub fn qps(&self) -> u64 {
         self.sets() * u64::from(self.set_qps())
     }
 
-    /// Returns the number of entries in the table of QPs: one for each set and PE.
+    /// Returns the number of entries in the QP table: one per set and PE.
     pub(super) fn entries(&self) -> u64 {
         self.sets() * u64::from(self.n_pes)
     }
 
-    /// Returns the number of QP sets.
     fn sets(&self) -> u64 {
         (self.other_sets() + u64::from(self.context_sets)) * u64::from(self.rails)
     }
 
-    /// Returns the number of QPs in each set. The first entries of a set are theirs.
+    /// Returns the number of QPs per set. They have the first entries of the set.
     pub(super) fn set_qps(&self) -> u32 {
         if self.is_dc() { self.dcis.min(self.n_pes) } else { self.n_pes }
     }
@@ -170,43 +168,44 @@ impl Shape {
         self.dcis != 0
     }
 
-    /// Returns the number of a PE's QP in a set.
+    /// Returns the index within its set of the QP that serves `pe`.
     pub(super) fn qp_of(&self, pe: u32) -> u32 {
         pe % self.set_qps()
     }
 
-    /// Returns the basic blocks of a WQE, other than a 64-bit masked compare and swap.
+    /// Returns the size of a WQE in basic blocks, for all but the 64-bit masked compare-and-swap.
     pub(super) fn wqe_blocks(&self) -> u16 {
+        // The address vector of a DC WQE does not fit into the first block.
         if self.is_dc() { 2 } else { 1 }
     }
 
-    /// Returns the number of sets that do not belong to contexts. The sets of contexts follow them.
+    /// Returns the number of sets that do not belong to contexts, per rail. The sets of contexts come after them.
     fn other_sets(&self) -> u64 {
         u64::from(self.shared_sets) + u64::from(self.block_sets) + u64::from(self.exclusive_sets)
     }
 
-    /// Returns the first QP set of context `index`. A context has one set on each rail.
+    /// Returns the first QP set of context `index`. A context has one set per rail.
     pub fn context_set(&self, index: u32) -> u32 {
         (self.other_sets() as u32 + index) * self.rails
     }
 
-    /// Returns the entries of the QPs of context `index`.
+    /// Returns the QP table entries of context `index`.
     pub fn context_qps(&self, index: u32) -> std::ops::Range<usize> {
         let first = self.context_set(index) as usize * self.n_pes as usize;
         first..first + self.rails as usize * self.n_pes as usize
     }
 
-    /// Returns the number of QPs of each rail.
+    /// Returns the number of QPs per rail.
     pub(super) fn rail_slots(&self) -> u64 {
         self.qps() / u64::from(self.rails)
     }
 
-    /// Returns the number of slots in the queue memory of a rail. The probe needs two.
+    /// Returns the number of slots in a rail's queue memory. The probe needs two.
     pub(super) fn rail_queues(&self) -> u64 {
         self.rail_slots().max(2)
     }
 
-    /// Returns the bytes of the heap that the runtime reserves for itself.
+    /// Returns the bytes of heap that the runtime reserves for itself.
     pub fn reserved(&self) -> u64 {
         let of_team = self.team_bytes().saturating_add(self.team_channels);
         reserved::bytes(self.qps(), self.depth, u64::from(self.teams).saturating_mul(of_team))
@@ -217,13 +216,13 @@ impl Shape {
         reserved::teams(self.qps(), self.depth)
     }
 
-    /// Returns the bytes of heap of each team slot: words, then scratch.
+    /// Returns the bytes of heap per team slot: words, then scratch.
     pub fn team_bytes(&self) -> u64 {
         team_words::scratch(self.n_pes).saturating_add(self.team_scratch)
     }
 
-    /// Returns the heap offset of the further channels of a team, and the bytes that they share. They lie behind the words
-    /// of all teams.
+    /// Returns the heap offset of a team's additional channels, and the bytes they share. They come after the words of
+    /// all teams.
     pub fn team_channels(&self, slot: u32) -> (u64, u64) {
         let of_others = u64::from(slot) * self.team_channels;
         (self.team_words() + u64::from(self.teams) * self.team_bytes() + of_others, self.team_channels)
@@ -233,47 +232,47 @@ impl Shape {
         self.depth.trailing_zeros() as u8
     }
 
-    /// Returns the bytes that the runtime reserves for a PE: queues, the words that kernels update, and the memory of teams.
+    /// Returns the bytes that the runtime reserves for a PE: queues, the words that kernels update, and team memory.
     pub fn memory(&self) -> u64 {
         let of_rail = self.rail_bytes().saturating_add(self.flush_bytes());
         let queues = u64::from(self.rails).saturating_mul(of_rail);
         queues.saturating_add(self.state_bytes()).saturating_add(self.reserved())
     }
 
-    /// The offset of the QP table in the memory that kernels update: after the state of the PE.
+    /// Offset of the QP table in the memory that kernels update, where it follows the state of the PE.
     pub(super) const QPS_AT: u64 = size_of::<DeviceState>() as u64;
 
-    /// Returns the offset of entry `i` of the QP table. The ready entries and busy words of all slots follow the last one.
+    /// Returns the offset of entry `i` of the QP table. After the last entry come the ready entries and busy words of
+    /// all slots.
     pub(super) const fn entry_at(i: u64) -> u64 {
         Self::QPS_AT + i * size_of::<QpEntry>() as u64
     }
 
-    /// Returns the offset of the peer descriptors, which are last.
+    /// Returns the offset of the peer descriptors, which come last.
     pub(super) fn peers_at(&self) -> u64 {
         (Self::entry_at(self.entries()) + 2 * self.qps() * self.depth * 8).next_multiple_of(128)
     }
 
-    /// Returns the bytes that kernels update.
+    /// Size of the memory that kernels update, in bytes.
     pub(super) fn state_bytes(&self) -> u64 {
         self.peers_at() + u64::from(self.n_pes) * size_of::<PeerDesc>() as u64
     }
 
-    /// Returns the bytes of one QP: queues, doorbell records, ready entries, busy words and fetch slots.
+    /// Size of one QP in bytes: queues, doorbell records, ready entries, busy words and fetch slots.
     pub fn slot_bytes(&self) -> u64 {
         self.queue_bytes() + 2 * RECORD_BYTES + 3 * 8 * self.depth
     }
 
-    /// Returns the bytes of queue memory of a rail: the queues of all slots, then their doorbell records.
+    /// Size of a rail's queue memory in bytes: the queues of all slots, then their doorbell records.
     pub(super) fn rail_bytes(&self) -> u64 {
         (self.rail_queues() * (self.queue_bytes() + 2 * RECORD_BYTES)).next_multiple_of(QUEUE_ALIGN)
     }
 
-    /// Returns the bytes of the queues of one QP.
     fn queue_bytes(&self) -> u64 {
         self.sq_bytes() + (self.cqes() * CQE_BYTES).next_multiple_of(QUEUE_ALIGN)
     }
 
-    /// Returns the number of entries of each CQ. All completions of a collapsed CQ go to its first entry.
+    /// Returns the number of entries of each CQ. A collapsed CQ uses only the first of them.
     pub(super) fn cqes(&self) -> u64 {
         if self.collapsed { COLLAPSED_CQES } else { self.depth }
     }
@@ -284,8 +283,8 @@ impl Shape {
 
     /// Returns the offsets of the queues of slot `slot` in the queue memory.
     ///
-    /// Each queue starts at a page, and slots share the pages of their doorbell records. So an unused part of a queue
-    /// takes no page.
+    /// Each queue starts on a page boundary, and the doorbell records of the slots share pages. Pages of a queue that
+    /// is never used are never touched, and cost no memory.
     pub(super) fn place(&self, slot: u64) -> QueueLayout {
         let sq = slot * self.queue_bytes();
         let cq = sq + self.sq_bytes();
@@ -293,14 +292,14 @@ impl Shape {
         QueueLayout { sq, cq, sq_record, cq_record: sq_record + RECORD_BYTES }
     }
 
-    /// Returns the number of the rail that set `set` uses.
+    /// Returns the index of the rail that set `set` uses.
     pub(super) fn rail(&self, set: u64) -> usize {
         (set % u64::from(self.rails)) as usize
     }
 }
 
 impl std::fmt::Display for Shape {
-    /// Writes the memory budget as one line for users.
+    /// Writes the memory budget as one line.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
         write!(

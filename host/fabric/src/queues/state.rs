@@ -1,4 +1,4 @@
-//! Layout of the memory that kernels and host share about QPs.
+//! Layout of the memory about QPs that kernels and the host share.
 
 use std::mem::offset_of;
 use std::sync::atomic::{Ordering, fence};
@@ -13,21 +13,23 @@ use rushmem_machine::{Machine, Region};
 
 use super::Shape;
 
-/// A region of words that kernels update, in the machine's fastest memory.
+/// The PE state, QP table and peer table that kernels read and update. In the fastest memory of the machine, which the
+/// host may be unable to access while kernels run.
 pub struct StateMap {
     pub region: Region,
     shape: Shape,
 }
 
-/// The deadlines of kernels.
+/// Deadlines that kernels observe.
 pub struct Deadlines {
-    /// Of a blocking call.
+    /// For a blocking call.
     pub call: Duration,
-    /// Of a first contact.
+    /// For a first contact with a peer.
     pub connect: Duration,
 }
 
-/// The connection requests and answers: one [`Handshake`] for each QP, in host memory.
+/// Connection requests and answers: one [`Handshake`] per QP, in host memory. The host can serve them while kernels
+/// run.
 pub struct Handshakes(Region);
 
 impl Handshakes {
@@ -39,31 +41,31 @@ impl Handshakes {
         (i * size_of::<Handshake>()) as u64
     }
 
-    /// Clears all requests and answers.
     pub(super) fn clear(&self) -> Result<()> {
         self.0.write(0, &vec![0; self.0.memory.len() as usize])
     }
 
-    /// Returns the address of QP `i`'s handshake for kernels.
+    /// Returns the device address of the handshake of QP `i`.
     pub(super) fn addr(&self, i: usize) -> DevAddr {
         self.0.addr.add(Self::at(i))
     }
 
-    /// Returns whether a kernel requests the connection of QP `i`.
+    /// Returns whether a kernel has requested QP `i`.
     pub(super) fn wanted(&self, i: usize) -> Result<bool> {
         let mut word = 0u32;
         self.0.read(Self::at(i) + offset_of!(Handshake, wanted) as u64, bytemuck::bytes_of_mut(&mut word))?;
         Ok(word != 0)
     }
 
-    /// Publishes the connection of QP `i` to waiting kernels. `None` means that there will be none.
+    /// Publishes the connection of QP `i` to waiting kernels. `None` means it will not be connected.
     pub(super) fn answer(&self, i: usize, connection: Option<&Connection>) -> Result<()> {
         let at = Self::at(i);
         if let Some(connection) = connection {
             self.0.write(at + offset_of!(Handshake, connection) as u64, bytemuck::bytes_of(connection))?;
         }
         let answer = if connection.is_some() { answer::CONNECTED } else { answer::FAILED };
-        // The copies are unordered: a fence keeps the answer last.
+        // Writes may become visible in any order. The fence makes the answer the last one, so kernels that see it see
+        // the connection.
         fence(Ordering::SeqCst);
         self.0.write(at + offset_of!(Handshake, answer) as u64, bytemuck::bytes_of(&answer))
     }
@@ -78,17 +80,18 @@ impl StateMap {
         self.region.addr
     }
 
-    /// Writes the PE state that kernels need when they wait or fail, and clears all their words.
+    /// Writes the PE state that kernels need to wait and to report errors, and clears the words they update.
     pub fn write_pe(&self, pe: u32, control: DevAddr, print: DevAddr, deadlines: Deadlines) -> Result<()> {
         let nanoseconds = |time: Duration| time.as_nanos().min(u64::MAX.into()) as u64;
         let deadline_ns = nanoseconds(deadlines.call);
-        // The service ends a late connection, and names its state. Kernels give up later than that.
+        // The service gives up on a late connection first, with a reason. The kernels' own deadline is only the safety
+        // net.
         let connect_ns = nanoseconds(deadlines.connect.saturating_add(deadlines.call));
         let state = DeviceState { control, deadline_ns, pe, connect_ns, print, ..Zeroable::zeroed() };
         self.region.write(0, bytemuck::bytes_of(&state))
     }
 
-    /// Returns the number of lines that kernels have printed without room for them.
+    /// Returns the number of lines that kernels printed and that were lost for lack of room.
     pub fn lost_lines(&self) -> Result<u64> {
         let mut lost = 0u64;
         self.region.read(offset_of!(DeviceState, lost_lines) as u64, bytemuck::bytes_of_mut(&mut lost))?;
@@ -96,39 +99,39 @@ impl StateMap {
     }
 
     /// Returns the number of error records that kernels have claimed, and resets it to 0. Also clears the grid barrier,
-    /// which a failed kernel may have left half entered. Only one kernel of a PE uses this barrier at a time.
+    /// which a failed kernel may have left half entered. At most one kernel of a PE uses this barrier at a time.
     pub fn take_record_count(&self) -> Result<u64> {
         const RECORDS: u64 = offset_of!(DeviceState, records) as u64;
         const ARRIVED: u64 = offset_of!(DeviceState, grid_arrived) as u64;
         let mut count = 0u64;
         self.region.read(RECORDS, bytemuck::bytes_of_mut(&mut count))?;
-        // Only these words: kernels on other streams use the others now.
+        // Only these words: kernels on other streams may be updating the others.
         self.region.write(RECORDS, &[0; 8])?;
         self.region.write(ARRIVED, &[0; 8])?;
         Ok(count)
     }
 
-    /// Returns the address of entry `i` of the QP table.
+    /// Returns the device address of entry `i` of the QP table.
     pub(super) fn entry(&self, i: u64) -> DevAddr {
         self.region.addr.add(Shape::entry_at(i))
     }
 
-    /// Returns the offset of the state of QP number `i`.
+    /// Returns the offset of the state of QP `i`.
     pub(super) const fn qp_at(i: u64) -> u64 {
         Shape::entry_at(i) + offset_of!(QpEntry, state) as u64
     }
 
-    /// Returns the address of the ready entries of slot `slot`.
+    /// Returns the device address of the ready entries of slot `slot`, one word per block.
     pub(super) fn ready(&self, slot: u64) -> DevAddr {
         self.region.addr.add(Shape::entry_at(self.shape.entries()) + 2 * slot * self.shape.depth * 8)
     }
 
-    /// Returns the address of the busy words of slot `slot`.
+    /// Returns the device address of the busy words of slot `slot`, one per block.
     pub(super) fn fetch_busy(&self, slot: u64) -> DevAddr {
         self.ready(slot).add(self.shape.depth * 8)
     }
 
-    /// Writes the QP table with all QPs unconnected. Its address is [`StateMap::qp_table`].
+    /// Writes the QP table, with all QPs unconnected. Its address is [`StateMap::qp_table`].
     pub fn describe_qps(&self, qps: &[QpDesc]) -> Result<()> {
         let entry = |&desc| QpEntry { desc, connection: Zeroable::zeroed(), state: QpState::unconnected() };
         let entries: Vec<QpEntry> = qps.iter().map(entry).collect();
@@ -141,12 +144,12 @@ impl StateMap {
         self.region.write(at, &vec![0; (self.shape.peers_at() - at) as usize])
     }
 
-    /// Writes the peer descriptors. The address of their table is [`StateMap::peer_table`].
+    /// Writes the peer descriptors. The table's address is [`StateMap::peer_table`].
     pub fn describe_peers(&self, peers: &[PeerDesc]) -> Result<()> {
         self.region.write(self.shape.peers_at(), bytemuck::cast_slice(peers))
     }
 
-    /// Corrupts the rkeys of `pe`'s heap in the QP descriptors, for fault tests.
+    /// Corrupts the rkeys for `pe`'s heap in all QP descriptors, for fault tests.
     pub fn corrupt_rkey(&self, pe: u32) -> Result<()> {
         for i in (u64::from(pe)..self.shape.entries()).step_by(self.shape.n_pes as usize) {
             let desc = Shape::entry_at(i) + offset_of!(QpEntry, desc) as u64;

@@ -1,40 +1,40 @@
-//! The state of a NIC while the job runs, as its events tell it.
+//! The state of a NIC during the job, derived from its events.
 
 use std::time::{Duration, Instant};
 
 use crate::provider::NicEvent;
 
-/// Time that a port may be down. The retries of the NIC bridge it.
+/// How long a port may be down. Retransmissions of the NIC cover such a gap.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// A conclusion from the events of a NIC.
+/// A conclusion drawn from the events of a NIC.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Notice {
-    /// The port was down, and is up in time.
+    /// The port was down for less than the grace period, and is up again.
     Bridged,
-    /// The port is up again after its failure was reported.
+    /// The port is up again after a reported failure.
     Repaired,
-    /// All QPs of the NIC have failed, for this reason.
+    /// All QPs of the NIC have failed, for the given reason.
     Failed(String),
-    /// The CQ with this number has failed.
+    /// The CQ with this CQN has failed.
     CqFailed(u32),
-    /// The QP with this number has failed.
+    /// The QP with this QPN has failed.
     QpFailed(u32),
-    /// The QP with this number refused a request of its peer.
+    /// The QP with this QPN has refused a request of its peer.
     RequestRefused(u32),
 }
 
 /// The state of one NIC.
 #[derive(Default)]
 pub(super) struct NicWatch {
-    /// Time when the port went down. `None` while it is up, or after the report.
+    /// When the port went down. `None` while it is up, and once its failure has been reported.
     down_since: Option<Instant>,
-    /// Set once a failure of port or device was reported.
+    /// Set once a failure of the port or the device has been reported.
     is_reported: bool,
 }
 
 impl NicWatch {
-    /// Returns the conclusions from new `events` at the time `now`.
+    /// Returns the conclusions from `events`, which occurred since the last call, at time `now`.
     pub(super) fn observe(&mut self, events: Vec<NicEvent>, now: Instant) -> Vec<Notice> {
         let mut notices: Vec<Notice> =
             events.into_iter().filter_map(|event| self.conclude(event, now)).collect();
@@ -63,7 +63,7 @@ impl NicWatch {
         }
     }
 
-    /// Returns the report of a failure, unless one was made.
+    /// Reports a failure, unless one has been reported since the port was last up.
     fn fail(&mut self, why: String) -> Option<Notice> {
         (!std::mem::replace(&mut self.is_reported, true)).then_some(Notice::Failed(why))
     }
@@ -86,7 +86,7 @@ mod tests {
         assert_eq!(at(999, vec![NicEvent::PortUp]), [Notice::Bridged]);
         assert_eq!(at(5000, vec![]), []);
         assert_eq!(at(6000, vec![NicEvent::PortDown]), []);
-        // A second event does not begin a new second.
+        // A second PortDown does not restart the grace period.
         assert_eq!(at(6500, vec![NicEvent::PortDown]), []);
         assert_eq!(at(7000, vec![]), failed("its port has been down for 1s"));
         assert_eq!(at(9000, vec![NicEvent::PortDown]), []);
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn other_failures_are_reported_at_once_and_once() {
+    fn other_failures_are_reported_immediately_and_once() {
         let now = Instant::now();
         let mut watch = NicWatch::default();
         let events = vec![NicEvent::PortDown, NicEvent::DeviceFailed, NicEvent::DeviceFailed];

@@ -1,7 +1,7 @@
-//! The workers that connect QPs.
+//! The worker threads that connect QPs.
 //!
-//! All PEs of a process share them. A worker executes the messages about one QP in their order. Different workers execute
-//! commands for different QPs at the same time.
+//! All PEs of a process share them. Steps for the same QP run on the same worker, in order; commands for different QPs
+//! run in parallel.
 
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, Weak};
@@ -9,23 +9,23 @@ use std::sync::{Arc, Mutex, Weak};
 use rushmem_base::lock;
 use rushmem_error::{Error, Result};
 
-/// The least number of workers. They wait for firmware most of the time, not for a processor.
-const LEAST: u32 = 4;
-/// The largest number. There are as many as PEs of the process up to it: native kernels that wait share the processors with
-/// the workers, and a few workers among hundreds of kernels would get too little time.
-const MOST: u32 = 128;
+/// Minimum number of workers. They mostly wait for firmware, not for a CPU.
+const MIN_WORKERS: u32 = 4;
+/// Maximum number of workers. Up to this, there is one per PE of the process: native kernels busy-wait on the same
+/// CPUs, and a few workers among hundreds of such kernels would get too little time.
+const MAX_WORKERS: u32 = 128;
 
 type Step = Box<dyn FnOnce() + Send>;
 
-/// The workers of this process. They end after the drop of the last handle, once they have executed all steps.
+/// The workers of this process. After the last handle is dropped, they finish the queued steps and exit.
 ///
-/// The drop does not wait for them, because a step may drop the last handle.
+/// Dropping does not join them: the last handle may be dropped by a step, on a worker.
 pub(super) struct Workers {
     queues: Vec<Sender<Step>>,
 }
 
 impl Workers {
-    /// Returns the workers of this process. Starts them for its `pes` PEs if no PE uses them yet.
+    /// Returns the workers of this process. Starts them, for its `pes` PEs, if none are running.
     ///
     /// # Errors
     /// [`Error::Thread`] if a thread cannot start.
@@ -35,7 +35,7 @@ impl Workers {
         if let Some(workers) = workers.upgrade() {
             return Ok(workers);
         }
-        let started = Arc::new(Self::start(pes.clamp(LEAST, MOST))?);
+        let started = Arc::new(Self::start(pes.clamp(MIN_WORKERS, MAX_WORKERS))?);
         *workers = Arc::downgrade(&started);
         Ok(started)
     }
@@ -50,9 +50,9 @@ impl Workers {
         Ok(Self { queues: (0..n).map(start).collect::<Result<_>>()? })
     }
 
-    /// Passes a step to a worker. Steps with the same `key` are executed in order.
+    /// Queues a step. Steps with the same `key` run in order.
     pub(super) fn submit(&self, key: usize, step: impl FnOnce() + Send + 'static) {
-        // The receiver is gone only if a step has panicked, which that thread has reported.
+        // The receiver is gone only if a step panicked, and the panic has been reported already.
         let _ = self.queues[key % self.queues.len()].send(Box::new(step));
     }
 }

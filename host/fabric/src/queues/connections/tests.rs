@@ -13,10 +13,10 @@ use super::super::level::QueueLocation;
 use super::*;
 use crate::provider::{NicKind, Soft};
 
-/// The connections of a job without service threads. The test delivers the messages.
+/// The connections of all PEs of a job. The test itself delivers the messages.
 struct Job {
     connections: Vec<Connections>,
-    /// Undelivered messages, by sender and receiver. Order is kept only between the same two PEs.
+    /// Undelivered messages, by sender and receiver. Messages between the same two PEs keep their order.
     mail: Vec<VecDeque<ConnectMessage>>,
 }
 
@@ -30,7 +30,7 @@ impl Job {
         Self::with_shapes(n_pes, config, |pe, shape| shape.ordering = order(pe))
     }
 
-    /// Creates a job in which `change` changes the shape of each PE.
+    /// Creates a job in which `change` adjusts the shape of each PE.
     fn with_shapes(n_pes: u32, config: &Config, change: impl Fn(u32, &mut Shape)) -> Self {
         let machine = Native::new(Options::default());
         let nic = Arc::new(Nic::start(softnic::Config::default()).unwrap());
@@ -63,12 +63,11 @@ impl Job {
         self.connections[pe].request(i, epoch, &mut |message| Self::post(mail, n, pe, message))
     }
 
-    /// Returns the state of QP `i` of a PE.
     fn qp(&self, pe: usize, i: usize) -> MutexGuard<'_, QpConnection> {
         lock(&self.connections[pe].connections[i])
     }
 
-    /// Delivers one message. `choice` selects a non-empty queue. Returns `None` if there is no message.
+    /// Delivers one message, or returns `None` if there is none. `choice` selects among the non-empty queues.
     fn deliver(&mut self, choice: usize) -> Option<Result<()>> {
         let n = self.connections.len();
         let queues: Vec<usize> = (0..n * n).filter(|&queue| !self.mail[queue].is_empty()).collect();
@@ -81,7 +80,7 @@ impl Job {
         )
     }
 
-    /// Delivers all messages, and the answers to them.
+    /// Delivers all messages, including the replies.
     fn deliver_all(&mut self) {
         while let Some(outcome) = self.deliver(0) {
             outcome.unwrap();
@@ -100,9 +99,9 @@ fn config(settings: &[(&str, &str)]) -> Config {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
 
-    /// Checks that each requested QP ends connected once at both ends, for any initiators and delivery order.
+    /// For any initiators and any delivery order, each requested QP is connected exactly once on both sides.
     #[test]
-    fn both_sides_end_connected(
+    fn requested_qps_connect_on_both_sides(
         wants in prop::collection::vec((0usize..3, 0usize..6), 1..12),
         choices in prop::collection::vec(0usize..64, 64),
     ) {
@@ -168,7 +167,7 @@ fn both_sides_use_the_same_ece_options() {
 }
 
 #[test]
-fn an_unordered_end_makes_both_ends_unordered() {
+fn one_unordered_side_makes_both_sides_unordered() {
     for unordered in [None, Some(0), Some(1)] {
         let order = |pe| if Some(pe) == unordered { Ordering::OutOfOrder } else { Ordering::Auto };
         let mut job = Job::with_orders(2, &config(&[("sq_depth", "4")]), order);
@@ -229,7 +228,7 @@ fn a_pe_that_cannot_connect_informs_its_peer() {
 }
 
 #[test]
-fn a_late_connection_is_given_up_with_its_state() {
+fn late_connection_fails_with_its_state() {
     let states = ["waits for the number of the peer's QP", "but PE 0 has not told that its QP does"];
     for (delivered, (pe, peer), state) in [(0, (0, 1), states[0]), (1, (1, 0), states[1])] {
         let mut job = Job::new(2, &config(&[("sq_depth", "4")]));
@@ -254,7 +253,7 @@ fn a_late_connection_is_given_up_with_its_state() {
 }
 
 #[test]
-fn a_request_from_before_a_reset_is_void() {
+fn request_from_before_a_reset_is_ignored() {
     let job = Job::new(2, &config(&[("sq_depth", "4")]));
     job.connections[0].reset().unwrap();
     job.connections[0].request(1, 0, &mut |_| panic!("a message")).unwrap();
@@ -281,7 +280,7 @@ fn qps_of_a_pe_connect_at_the_same_time() {
 }
 
 #[test]
-fn a_lost_qp_ends_the_waits_at_both_ends() {
+fn lost_qp_is_reported_to_the_peer_once() {
     let mut job = Job::new(2, &config(&[("sq_depth", "4")]));
     job.request(0, 1).unwrap();
     job.deliver_all();
@@ -309,13 +308,13 @@ fn fuzz_corpus() {
     rushmem_corpus::target!("..", "connect").messages(messages).run(5000, |bytes| {
         let (count, job) = &mut *jobs.borrow_mut();
         *count += 1;
-        // A QP fails only once.
+        // A failed QP ignores all messages, so start over from time to time.
         if *count % 16 == 0 {
             job.connections[0].reset().unwrap();
             job.connections[0].epoch = AtomicU64::new(0);
         }
         if let Some(message) = ConnectMessage::decode(bytes) {
-            // Any result is right.
+            // Any outcome is fine as long as it does not panic.
             let _ = job.connections[0].receive(1, message, &mut |_| ());
         }
     });
