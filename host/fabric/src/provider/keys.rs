@@ -1,19 +1,19 @@
-//! The keys of one memory at one NIC: for data and for words.
+//! The keys of one region of memory at one NIC: for data and for words.
 
 use rushmem_error::NicError;
 use rushmem_machine::Region;
 
 use super::{Key, KeyOrder, Pd};
 
-/// The keys of registered memory. Writes through the key for data may be relaxed. Words have a strict key, so that a signal
-/// stays behind its data.
+/// The keys of registered memory. Writes through the data key may be relaxed. Words always use a strict key, which
+/// keeps a signal from passing its data.
 pub struct Keys {
     relaxed: Option<Box<dyn Key>>,
     strict: Box<dyn Key>,
 }
 
 impl Keys {
-    /// Registers all of `memory`, with a second key for data if that is to be relaxed.
+    /// Registers all of `memory`, with a second key for data if `relaxed`.
     ///
     /// # Errors
     /// The errors of the NIC.
@@ -28,7 +28,7 @@ impl Keys {
         self.relaxed.as_deref().unwrap_or(&*self.strict)
     }
 
-    /// Returns the key for words: single values, atomics, signals.
+    /// Returns the key for words: single values, atomics and signals.
     pub fn strict(&self) -> &dyn Key {
         &*self.strict
     }

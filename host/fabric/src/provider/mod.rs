@@ -1,7 +1,7 @@
-//! The interface between bring-up and a NIC: PRM commands, memory registration, UAR pages and paths.
+//! The interface to a NIC: PRM commands, memory registration, UAR pages and paths.
 //!
-//! `queues` creates all NIC objects through [`Provider`], and `nics` opens the providers. [`Soft`] is the software ConnectX,
-//! and `rdma` has RDMA devices. The code above these traits is the same for both.
+//! `queues` creates all NIC objects through a [`Provider`], and `nics` opens the providers. [`Soft`] is the software
+//! ConnectX; `rdma` supports RDMA devices. Code that uses these traits is the same for both.
 
 mod keys;
 #[cfg(feature = "rdma")]
@@ -26,7 +26,7 @@ pub use soft::Soft;
 
 /// Alignment of queues in a umem, in bytes.
 ///
-/// A NIC that knows the memory by larger pages can place queues only at multiples of a certain fraction of a page.
+/// A NIC that maps the memory with larger pages can start queues only at certain fractions of a page.
 pub const QUEUE_ALIGN: u64 = 4096;
 
 /// A kind of NIC. QPs cannot connect NICs of different kinds.
@@ -34,7 +34,7 @@ pub const QUEUE_ALIGN: u64 = 4096;
 pub enum NicKind {
     /// The software ConnectX of a process.
     Software,
-    /// An RDMA device that libmlx5 drives.
+    /// An RDMA device driven by libmlx5.
     Hardware,
 }
 
@@ -56,20 +56,19 @@ pub enum LinkLayer {
     InfiniBand,
 }
 
-/// The address of a port. PEs exchange it to connect QPs.
+/// The address of a port. PEs exchange their addresses to connect QPs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortAddress {
-    /// Kind of the NIC.
     pub kind: NicKind,
     pub link: LinkLayer,
-    /// Number of the port on its NIC, from 1.
+    /// Index of the port on its NIC, starting at 1.
     pub number: u8,
     pub gid: [u8; 16],
     /// MAC address, or zeros on InfiniBand.
     pub mac: [u8; 6],
     /// LID, or 0 on Ethernet.
     pub lid: u16,
-    /// Partition of the port's QPs.
+    /// The partition that the port's QPs use.
     pub partition: Partition,
     /// Largest payload of a packet, in bytes.
     pub mtu: u32,
@@ -95,67 +94,66 @@ fn page_offset(memory: &Region) -> u64 {
     memory.memory.host_ptr().map_or(0, |start| start.as_ptr() as u64 % PAGE)
 }
 
-/// A function that ends the sleep of a NIC after a doorbell.
+/// Wakes a NIC that sleeps, after a doorbell.
 pub type WakeNic = Box<dyn Fn() + Send + Sync>;
 
-/// An event of a NIC that no completion reports.
+/// An event that no completion reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NicEvent {
     /// The port went down.
     PortDown,
     /// The port is up again.
     PortUp,
-    /// The port's address is another one, so QPs use a wrong one. The text says how.
+    /// The port's address has changed, and QPs still use the previous one. The text says how it changed.
     AddressChanged(String),
     /// The device failed.
     DeviceFailed,
-    /// A CQ takes no completions any more.
+    /// The CQ accepts no more completions.
     CqFailed { cqn: u32 },
-    /// A QP failed on its own. Its peer did not cause that.
+    /// The QP failed, and not because of a request from its peer.
     QpFailed { qpn: u32 },
-    /// A QP refused the request of its peer. The peer's completion has the reason.
+    /// The QP refused a request from its peer. The peer's completion has the reason.
     RequestRefused { qpn: u32 },
 }
 
-/// One port of a NIC, opened for one PE. It creates the NIC objects of the PE.
+/// A port of a NIC, opened for one PE. Creates the PE's NIC objects.
 pub trait Provider: Send + Sync {
-    /// Returns the name of the NIC for messages.
+    /// Returns the NIC's name for messages.
     fn name(&self) -> String;
-    /// Notes that QP `qpn`, which is not connected yet, is for WQEs to the PE `peer`.
+    /// Announces that QP `qpn`, which is not connected yet, will carry the WQEs for PE `peer`. Used for tracing only.
     fn note_peer(&self, _qpn: u32, _peer: u32) {}
-    /// Connects a NIC that sleeps with the wait channel of the PE's kernels. Returns a function that ends its sleep.
+    /// For a NIC that sleeps when idle: has it wake `channel`, on which the PE's kernels wait, whenever it has changed
+    /// memory. Returns the function that wakes the NIC.
     fn link(&self, _: &Arc<WaitChannel>) -> Option<WakeNic> {
         None
     }
-    /// Returns the address of the port.
     fn port(&self) -> PortAddress;
-    /// Returns the rate of the port in Gb/s, if it is known.
+    /// Returns the rate of the port in Gb/s, if known.
     fn gbps(&self) -> Option<u32> {
         None
     }
-    /// Returns whether the NIC acknowledges WRITEs before they are in memory, as a device behind PCIe does.
+    /// Returns whether the NIC acknowledges WRITEs before they are in memory, as every PCIe device does.
     fn acks_early(&self) -> bool {
         true
     }
-    /// Returns the counter set of the port's QPs, or 0 if there is none.
+    /// Returns the counter set for the port's QPs, or 0 for none.
     fn counter_set(&self) -> u8 {
         0
     }
-    /// Takes the events since the last call, oldest first.
+    /// Takes the events since the last call, oldest first. Does not block.
     fn events(&self) -> Vec<NicEvent>;
-    /// Returns the path to a peer's port, in the form of `INIT2RTR_QP`, and the largest MTU on it.
+    /// Returns the path to a peer's port, in the form that `INIT2RTR_QP` takes, and its MTU.
     fn path(&self, peer: &PortAddress) -> Result<(AddressPath, Mtu), NicError>;
     /// Returns the number of PRM commands so far.
     fn commands(&self) -> u64;
-    /// Executes a PRM command that concerns no object. `input` and `output` are its mailboxes.
+    /// Executes a PRM command that does not refer to an object. `input` and `output` are its mailboxes.
     fn execute(&self, input: &[u8], output: &mut [u8]) -> Result<(), NicError>;
-    /// Executes a PRM command that creates an object. Dropping the object destroys it in the NIC.
+    /// Executes a PRM command that creates an object. Dropping the result destroys the object in the NIC.
     fn create(&self, input: &[u8], output: &mut [u8]) -> Result<Box<dyn Object>, NicError>;
-    /// Returns the number of the event queue for `CREATE_CQ`.
+    /// Returns the event queue number (EQN) for `CREATE_CQ`.
     fn eqn(&self) -> Result<u8, NicError>;
-    /// Allocates a protection domain.
     fn alloc_pd(&self) -> Result<Box<dyn Pd>, NicError>;
-    /// Registers memory for queues. Each queue starts at a multiple of [`QUEUE_ALIGN`] in it.
+    /// Registers memory for queues. Each queue must start at a multiple of [`QUEUE_ALIGN`] in it.
     fn umem_reg(&self, memory: &Region) -> Result<Box<dyn Umem>, NicError>;
     /// Allocates UAR pages and maps them for the kernels of `machine`.
     fn alloc_uars(
@@ -165,91 +163,88 @@ pub trait Provider: Send + Sync {
     ) -> rushmem_error::Result<Vec<Box<dyn Uar>>>;
 }
 
-/// The UAR pages that a rail wants.
+/// The UAR pages that a rail needs.
 #[derive(Debug)]
 pub struct WantedUars {
-    /// Number of pages.
     pub count: u64,
-    /// Whether the queues are in GPU memory. The pages of the software ConnectX are there, too.
+    /// Whether the queues are in GPU memory. The UAR pages of the software ConnectX then are, too.
     pub on_gpu: bool,
-    /// The failure of doorbells by kernels. With one, a CPU thread writes them.
+    /// Why kernels cannot write doorbells, if that is known to fail. A CPU thread then writes them.
     #[cfg_attr(not(feature = "rdma"), allow(dead_code, reason = "kernels ring the software ConnectX"))]
     pub kernels_fail: Option<String>,
 }
 
-/// A NIC object that a PRM command created. Dropping it destroys the object in the NIC.
+/// A NIC object created by a PRM command. Dropping it destroys the object in the NIC.
 pub trait Object: Send + Sync {
-    /// Executes a PRM command on the object.
+    /// Executes a PRM command that refers to the object.
     fn execute(&self, input: &[u8], output: &mut [u8]) -> Result<(), NicError>;
 }
 
-/// A protection domain. It is deallocated on drop, after its keys.
+/// A protection domain (PD), deallocated on drop. Keys keep it alive.
 pub trait Pd: Send + Sync {
-    /// Returns the number of the protection domain.
+    /// Returns the PD number.
     fn number(&self) -> u32;
-    /// Registers all of `memory` for local access and for reads, writes and atomics of peers.
+    /// Registers all of `memory` for local access, and for reads, writes and atomics by peers.
     ///
-    /// An address on the wire is an offset in the memory plus [`Key::base`].
+    /// Addresses on the wire are offsets in the memory plus [`Key::base`].
     fn register(&self, memory: &Region, order: KeyOrder) -> Result<Box<dyn Key>, NicError>;
 }
 
-/// The order of the writes through a key on the PCIe bus.
+/// Ordering on the PCIe bus of writes through a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyOrder {
-    /// A write stays behind all earlier writes of the NIC.
+    /// A write does not pass earlier writes of the NIC.
     Strict,
     /// A write may pass earlier ones.
     Relaxed,
 }
 
-/// The keys of registered memory. Dropping it deregisters the memory.
+/// The lkey and rkey of registered memory. Dropping it deregisters the memory.
 pub trait Key: Send + Sync {
-    /// Returns the local key, for WQEs of this NIC.
+    /// Returns the local key, for WQEs posted to this NIC.
     fn lkey(&self) -> u32;
     /// Returns the remote key, for WQEs of peers.
     fn rkey(&self) -> u32;
-    /// Returns the wire address of the memory's first byte. It is its offset in its page, so 0 for whole pages.
+    /// Returns the wire address of the memory's first byte: its offset in its page, so 0 for page-aligned memory.
     fn base(&self) -> u64;
 }
 
 /// Memory registered for queues (a PRM umem). Dropping it deregisters the memory.
 pub trait Umem: Send + Sync {
-    /// Returns the number of the umem.
     fn id(&self) -> u32;
 }
 
-/// A UAR page. Several QPs may use it. It is freed on drop.
+/// A UAR page, freed on drop. Several QPs may share it.
 pub trait Uar: Send + Sync {
-    /// Returns the number of the UAR page.
     fn page_id(&self) -> u32;
-    /// Creates the doorbell of one QP on this page, for kernels of `machine`.
+    /// Creates the doorbell of a QP on this page, for kernels of `machine`.
     fn doorbell(
         &self,
         machine: &dyn Machine,
         form: DoorbellForm,
     ) -> rushmem_error::Result<Box<dyn QpDoorbell>>;
-    /// Writes `doorbell` to the doorbell register from the host.
+    /// Rings from the host: writes `doorbell` to the page's register for this form.
     ///
     /// # Errors
     /// The errors of the machine, if the register is in its memory.
     fn ring(&self, form: DoorbellForm, doorbell: u64) -> rushmem_error::Result<()>;
-    /// Returns the writer of the doorbell register.
+    /// Returns who writes to the doorbell register.
     fn writer(&self) -> DoorbellWriter {
         DoorbellWriter::Kernels
     }
 }
 
-/// The form of the doorbells of a send queue. Each form has a register of its own.
+/// The form of a send queue's doorbells. Each form has its own register in a UAR page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DoorbellForm {
-    /// Each follows a doorbell record.
+    /// The poster updates a doorbell record first.
     Record,
-    /// There is no doorbell record.
+    /// Without a doorbell record.
     NoRecord,
 }
 
 impl DoorbellForm {
-    /// Returns the value of `send_dbr_mode` in a QP context.
+    /// Returns the form's `send_dbr_mode` in a QP context.
     pub fn mode(self) -> u8 {
         match self {
             Self::Record => SEND_DBR,
@@ -258,29 +253,29 @@ impl DoorbellForm {
     }
 }
 
-/// The writer of a doorbell register, best first.
+/// Who writes to a doorbell register, best first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DoorbellWriter {
-    /// Kernels write.
+    /// Kernels do.
     #[default]
     Kernels,
-    /// A CPU thread writes for kernels. `cause` says why kernels cannot, unless the settings name the thread.
+    /// A CPU thread does, on behalf of kernels.
     #[cfg_attr(not(feature = "rdma"), allow(dead_code, reason = "kernels ring the software ConnectX"))]
     CpuThread {
-        /// The failed attempts.
+        /// Why kernels cannot. `None` if the settings ask for the thread.
         cause: Option<String>,
     },
 }
 
 /// The doorbell of one QP.
 pub trait QpDoorbell: Send + Sync {
-    /// Returns the address that kernels ring at. It has 8 bytes and is write-only.
+    /// Returns the address at which kernels ring: 8 bytes, write-only.
     fn register(&self) -> DevAddr;
-    /// Notes whether a QP uses the doorbell. Nothing rings it before.
+    /// Sets whether a QP uses the doorbell. It is not rung while none does.
     fn set_in_use(&self, _: bool) {}
 }
 
-/// The use of a doorbell by a QP, until it is dropped.
+/// Marks a doorbell as in use by a QP, until dropped.
 pub struct DoorbellUse(Arc<dyn QpDoorbell>);
 
 impl DoorbellUse {
@@ -296,7 +291,7 @@ impl Drop for DoorbellUse {
     }
 }
 
-/// A doorbell register that is mapped for kernels. Its UAR page must outlive it.
+/// A doorbell register mapped for kernels. Must not outlive its UAR page.
 pub struct MappedDoorbell(pub DevAddr);
 
 impl QpDoorbell for MappedDoorbell {
@@ -305,15 +300,15 @@ impl QpDoorbell for MappedDoorbell {
     }
 }
 
-/// Returns a random number. Keys and packet numbers are random so that other hosts cannot guess them.
+/// Returns a random number. Keys and packet sequence numbers are random to keep other hosts from guessing them.
 ///
 /// # Errors
-/// - [`NicError::Random`]: the operating system has no random numbers.
+/// - [`NicError::Random`]: the operating system provides no random numbers.
 pub fn random() -> Result<u32, NicError> {
     getrandom::u32().map_err(|error| NicError::Random(error.to_string()))
 }
 
-/// Creates an object in the NIC, and returns it with the decoded output mailbox.
+/// Creates an object in the NIC. Returns it with the decoded output mailbox.
 ///
 /// # Errors
 /// - [`NicError::Refused`]: the NIC refused the command;
@@ -325,7 +320,7 @@ pub fn create<C: Command>(nic: &dyn Provider, command: &C) -> Result<(Box<dyn Ob
     Ok((object, read::<C>(&nic.name(), answer.as_ref())?))
 }
 
-/// Executes a command on an object, and returns the decoded output mailbox. Its errors are the same as for [`create`].
+/// Executes a command on an object. Returns the decoded output mailbox. Fails as [`create`] does.
 pub fn execute<C: Command>(
     nic: &dyn Provider,
     object: &dyn Object,
@@ -336,7 +331,7 @@ pub fn execute<C: Command>(
     read::<C>(&nic.name(), answer.as_ref())
 }
 
-/// Returns a page of the NIC's current capabilities (`QUERY_HCA_CAP`). Its errors are the same as for [`create`].
+/// Queries a page of the NIC's current capabilities (`QUERY_HCA_CAP`). Fails as [`create`] does.
 pub fn capabilities<C: Capability>(nic: &dyn Provider) -> Result<C, NicError> {
     let command = QueryHcaCap::current::<C>();
     // On the heap: the mailbox is larger than a page.

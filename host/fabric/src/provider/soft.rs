@@ -1,4 +1,4 @@
-//! The provider for the software ConnectX. It executes PRM commands in this process.
+//! The provider for the software ConnectX, which executes PRM commands in this process.
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -21,29 +21,28 @@ use super::{
     Provider, QpDoorbell, Uar, Umem, WakeNic, WantedUars, page_offset, random, read,
 };
 
-/// Number of the only port of the software ConnectX.
+/// The software ConnectX has a single port.
 const PORT: u8 = 1;
 
 const NAME: &str = "software ConnectX";
 
-/// A PE's context of the software ConnectX. All PEs of the process share the NIC.
+/// A PE's context on the software ConnectX. All PEs of the process share the NIC.
 pub struct Soft {
     nic: Arc<Nic>,
     context: Arc<Context>,
-    /// The timeline of the NIC and the PE, if the job has a timeline.
+    /// The timeline of the NIC and the PE's index in it, if the job is traced.
     trace: Option<(Arc<NicTrace>, u32)>,
-    /// The MTUs of the paths to other adapters, by their addresses.
+    /// MTUs of the paths to other adapters, by address. Each takes a routing lookup.
     mtus: Mutex<HashMap<Ipv4Addr, u32>>,
 }
 
 impl Soft {
-    /// Opens a context of `nic`.
     pub fn new(nic: Arc<Nic>) -> Self {
         let context = Arc::new(nic.open());
         Self { nic, context, trace: None, mtus: Mutex::default() }
     }
 
-    /// Records the work for `pe` on a timeline.
+    /// Records the NIC's work for PE `pe` on a timeline.
     pub fn traced_by(self, trace: Option<Arc<NicTrace>>, pe: u32) -> Self {
         Self { trace: trace.map(|trace| (trace, pe)), ..self }
     }
@@ -98,7 +97,7 @@ impl Provider for Soft {
                 "it belongs to an RDMA device; set RUSHMEM_NIC to the same kind of NIC for all PEs".into();
             return Err(NicError::NoPath { nic: NAME.into(), peer: peer.to_string(), why });
         }
-        // If the peer cannot be reached, `INIT2RTR_QP` fails.
+        // An unreachable peer is reported by `INIT2RTR_QP`, so an unknown MTU is not an error here.
         let ip = Ipv6Addr::from(peer.gid).to_ipv4_mapped();
         let bytes = ip.map_or(0, |ip| {
             *lock(&self.mtus).entry(ip).or_insert_with(|| self.nic.path_mtu(ip).unwrap_or(0))
@@ -128,7 +127,7 @@ impl Provider for Soft {
     }
 
     fn eqn(&self) -> Result<u8, NicError> {
-        // The software ConnectX sends no events.
+        // The software ConnectX generates no EQEs.
         Ok(0)
     }
 
@@ -153,7 +152,7 @@ impl Provider for Soft {
     }
 }
 
-/// Returns an event of the adapter as an event of a NIC.
+/// Converts an event of the adapter.
 fn nic_event(event: Event, nic: &Nic) -> Option<NicEvent> {
     Some(match event {
         Event::Port { is_up: false } => NicEvent::PortDown,
@@ -169,9 +168,9 @@ fn nic_event(event: Event, nic: &Nic) -> Option<NicEvent> {
     })
 }
 
-/// Returns the command that destroys the object of the creating command `input`. `output` is that command's output mailbox.
+/// Returns the command that destroys an object, given the mailboxes of the command that created it.
 ///
-/// Returns `None` if the command created no object.
+/// Returns `None` if that command created no object.
 fn destroy_command(input: &[u8], output: &[u8]) -> Option<[u8; 16]> {
     Some(match Header::decode(input).ok()?.opcode {
         CmdOpcode::ALLOC_PD => {
@@ -250,6 +249,7 @@ impl Pd for SoftPd {
 
     fn register(&self, memory: &Region, order: KeyOrder) -> Result<Box<dyn Key>, NicError> {
         const LOG_PAGE: u8 = 12;
+        // The low byte of a key is the owner's choice. A random one makes the key harder to guess.
         let [low, ..] = random()?.to_ne_bytes();
         let umem = SoftUmem::new(&self.context, memory)?;
         let (len, base) = (memory.memory.len(), page_offset(memory));
@@ -283,7 +283,7 @@ impl Pd for SoftPd {
     }
 }
 
-/// A memory key. Its fields drop in order: the key before the umem that it maps.
+/// A memory key. Fields drop in order: the key before the umem it maps.
 struct SoftKey {
     _object: SoftObject,
     _umem: SoftUmem,
@@ -332,24 +332,24 @@ impl Drop for SoftUmem {
     }
 }
 
-/// A UAR page in memory of the machine. It is freed on drop.
+/// A UAR page in the machine's memory. It is freed on drop.
 struct SoftUar {
     context: Arc<Context>,
     page_id: u32,
-    /// Memory of several pages.
+    /// The memory of all pages of the rail.
     pages: Region,
     /// Offset of this page.
     at: u64,
 }
 
 impl SoftUar {
-    /// Makes the bytes of `pages` from `at` a UAR page.
+    /// Turns the page at offset `at` of `pages` into a UAR page.
     fn new(context: &Arc<Context>, pages: &Region, at: u64) -> Result<Self, NicError> {
         let page_id = context.alloc_uar_in(Arc::clone(&pages.memory), at).map_err(failed("alloc_uar_in"))?;
         Ok(Self { context: Arc::clone(context), page_id, pages: pages.clone(), at })
     }
 
-    /// Returns the offset of the doorbell register in the memory.
+    /// Returns the offset of the doorbell register in `pages`.
     fn register(&self, form: DoorbellForm) -> u64 {
         let in_page = match form {
             DoorbellForm::Record => uar::DB,
@@ -369,7 +369,7 @@ impl Uar for SoftUar {
     }
 
     fn ring(&self, form: DoorbellForm, doorbell: u64) -> rushmem_error::Result<()> {
-        // Release: record and WQEs come first.
+        // Release: the NIC must see the WQEs and the record before the doorbell.
         std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
         self.pages.write(self.register(form), &doorbell.to_ne_bytes())?;
         self.context.waker().wake();

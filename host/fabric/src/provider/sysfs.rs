@@ -1,21 +1,21 @@
-//! The RDMA devices in sysfs. Reading them needs no RDMA library.
+//! RDMA devices in sysfs. Available without any RDMA library.
 
 use std::path::{Path, PathBuf};
 
-/// Returns the root of sysfs: `SYSFS_PATH` if it is set, as in libibverbs, and `/sys` by default.
+/// Returns the root of sysfs: `SYSFS_PATH` if set, as in libibverbs, or else `/sys`.
 pub fn root() -> PathBuf {
     std::env::var_os("SYSFS_PATH")
         .filter(|path| !path.is_empty())
         .map_or_else(|| "/sys".into(), PathBuf::from)
 }
 
-/// Returns the name of each RDMA device of this system, and whether it is a ConnectX NIC.
+/// Returns the name of each RDMA device on this system, and whether it is a ConnectX.
 pub fn devices(root: &Path) -> Vec<(String, bool)> {
     let folder = root.join("class/infiniband");
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
     let read = |entry: std::fs::DirEntry| {
         let name = entry.file_name().to_string_lossy().into_owned();
-        // The alias of a PCI device begins with its vendor. NVIDIA's NICs have Mellanox's vendor id.
+        // A PCI modalias starts with the vendor ID, and NVIDIA's NICs kept that of Mellanox.
         let alias = std::fs::read_to_string(entry.path().join("device/modalias")).unwrap_or_default();
         (name, alias.starts_with("pci:v000015B3"))
     };

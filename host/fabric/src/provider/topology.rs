@@ -1,18 +1,17 @@
-//! The assignment of NICs to PEs: the nearest NICs to the PE's GPU on PCIe, evenly distributed.
+//! Assignment of NICs to PEs: the NICs nearest to each PE's GPU on PCIe, evenly distributed.
 
 use std::path::PathBuf;
 
-/// The distance between two devices. A smaller value is nearer.
+/// Distance between two devices. Smaller is nearer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Distance {
-    /// Both are below one bridge, so traffic need not pass the processor. Between them are this many bridges, without the
-    /// common one.
+    /// Below a common bridge, so traffic need not pass the CPU. The value is the number of other bridges between them.
     Switch(u8),
-    /// Both are below one root complex.
+    /// Below a common root complex.
     RootComplex,
-    /// Both are on one NUMA node.
+    /// On the same NUMA node.
     Node,
-    /// They are further apart, or their location is unknown.
+    /// Further apart, or at an unknown location.
     Other,
 }
 
@@ -31,21 +30,21 @@ impl Distance {
 /// The location of a PCI device in the machine.
 #[derive(Clone, Debug, Default)]
 pub struct PciPath {
-    /// Folder of the device in sysfs, with symbolic links followed.
+    /// The device's directory in sysfs, with symbolic links resolved.
     pub sysfs: PathBuf,
-    /// NUMA node, if the system knows it.
+    /// NUMA node, if known to the system.
     pub node: Option<u32>,
 }
 
 impl PciPath {
-    /// Returns the location of the device with this folder in sysfs.
+    /// Returns the location of the device with this directory in sysfs.
     #[cfg(any(test, feature = "rdma"))]
     pub fn of(sysfs: PathBuf) -> Self {
         let text = std::fs::read_to_string(sysfs.join("numa_node")).unwrap_or_default();
         Self { node: text.trim().parse().ok(), sysfs }
     }
 
-    /// Returns the location of the PCI device with this address, below this root of sysfs.
+    /// Returns the location of the PCI device at `address`, in the sysfs at `sysfs_root`.
     #[cfg(any(test, feature = "rdma"))]
     pub fn of_pci(sysfs_root: &std::path::Path, address: &str) -> Self {
         let link = sysfs_root.join("bus/pci/devices").join(address);
@@ -53,7 +52,7 @@ impl PciPath {
     }
 }
 
-/// Returns the root complex above a device, and the bridges between them, from the top.
+/// Returns a device's root complex, and the bridges between the two from the top down.
 fn root_and_bridges(device: &PciPath) -> Option<(&str, Vec<&str>)> {
     let mut parts = device.sysfs.iter().filter_map(|part| part.to_str());
     let root = parts.find(|part| part.starts_with("pci") && part.contains(':'))?;
@@ -62,7 +61,6 @@ fn root_and_bridges(device: &PciPath) -> Option<(&str, Vec<&str>)> {
     Some((root, bridges))
 }
 
-/// Returns the distance between two devices.
 pub fn distance(a: &PciPath, b: &PciPath) -> Distance {
     if let (Some((root_a, bridges_a)), Some((root_b, bridges_b))) = (root_and_bridges(a), root_and_bridges(b))
         && root_a == root_b
@@ -74,15 +72,16 @@ pub fn distance(a: &PciPath, b: &PciPath) -> Distance {
     if a.node.is_some() && a.node == b.node { Distance::Node } else { Distance::Other }
 }
 
-/// Assigns the NICs of a node to its PEs. `distances[pe][nic]` are the distances between a PE's GPU and the NICs.
+/// Assigns the NICs of a node to its PEs. `distances[pe][nic]` is the distance between a PE's GPU and a NIC.
 ///
-/// Returns the indices of each PE's NICs, in the order in which the PE uses them. Each PE gets the `wanted` nearest NICs,
-/// or all if there are fewer. Among equally near NICs it gets the one with the fewest PEs so far. A NIC without a PE
-/// becomes a spare of the nearest PE, behind the NICs that the PE uses.
+/// Returns the indices of each PE's NICs, in order of preference. Each PE gets the `wanted` nearest NICs, or all if
+/// there are fewer. Among equally near NICs it gets the one with the fewest PEs so far. A NIC that no PE got becomes a
+/// spare of the nearest PE, after the NICs that the PE uses.
 pub fn assign(distances: &[Vec<Distance>], wanted: usize) -> Vec<Vec<usize>> {
     let nics = distances.iter().map(Vec::len).max().unwrap_or(0);
     let mut load = vec![0; nics];
     let mut assigned: Vec<Vec<usize>> = vec![Vec::new(); distances.len()];
+    // Round by round, so no PE gets its second NIC before every PE has its first.
     for _ in 0..wanted {
         for (mine, row) in assigned.iter_mut().zip(distances) {
             let others = (0..row.len()).filter(|nic| !mine.contains(nic));
@@ -105,13 +104,13 @@ pub fn assign(distances: &[Vec<Distance>], wanted: usize) -> Vec<Vec<usize>> {
 mod tests {
     use super::*;
 
-    /// Creates a tree in sysfs: two sockets with two root complexes each, one of them with a switch for GPU and NIC.
+    /// Creates a tree in sysfs: two sockets with two root complexes each. One complex has a switch for a GPU and a NIC.
     fn tree() -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         let devices = [
             ("pci0000:3a/0000:3a:00.0/0000:3b:00.0/0000:3c:00.0/0000:3d:00.0", 0),
             ("pci0000:3a/0000:3a:00.0/0000:3b:00.0/0000:3c:01.0/0000:3e:00.0", 0),
-            // A second switch behind the first.
+            // A second switch, below the first.
             ("pci0000:3a/0000:3a:00.0/0000:3b:00.0/0000:3c:02.0/0000:41:00.0/0000:42:00.0/0000:43:00.0", 0),
             ("pci0000:3a/0000:3a:01.0/0000:40:00.0", 0),
             ("pci0000:5a/0000:5a:00.0/0000:5b:00.0", 0),
@@ -162,17 +161,17 @@ mod tests {
         let nearest = |n: usize, nics: usize| -> Vec<_> {
             (0..nics).map(|i| if i == n { SWITCH } else { Other }).collect()
         };
-        // One NIC beside each GPU.
+        // One NIC next to each GPU.
         let own: Vec<_> = (0..4).map(|pe| nearest(pe, 4)).collect();
         assert_eq!(assign(&own, 1), [[0], [1], [2], [3]]);
         assert_eq!(assign(&own, 2), [[0, 1], [1, 0], [2, 3], [3, 2]]);
-        // Two GPUs and two NICs behind a switch, and two NICs elsewhere, which are spares.
+        // Two GPUs and two NICs below a switch, and two NICs elsewhere, which become spares.
         let pairs = vec![vec![Other, SWITCH, Other, SWITCH]; 2];
         assert_eq!(assign(&pairs, 1), [[1, 0], [3, 2]]);
         assert_eq!(assign(&pairs, 2), [[1, 3, 0], [3, 1, 2]]);
-        // Behind one switch, the NIC behind fewer bridges comes first.
+        // Below the same switch, the NIC with fewer bridges in between comes first.
         assert_eq!(assign(&[vec![Distance::Switch(4), SWITCH]], 1), [[1, 0]]);
-        // All equally near: more NICs than PEs, and fewer.
+        // All equally near: with more NICs than PEs, and with fewer.
         assert_eq!(assign(&vec![vec![Other; 5]; 2], 1), [vec![0, 2, 4], vec![1, 3]]);
         assert_eq!(assign(&vec![vec![Other; 2]; 5], 1), [[0], [1], [0], [1], [0]]);
         assert_eq!(assign(&vec![vec![Other; 3]; 2], 2), [[0, 2], [1, 0]]);

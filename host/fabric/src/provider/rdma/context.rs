@@ -1,4 +1,4 @@
-//! Devices that are opened for DevX, and their DevX commands and objects.
+//! Devices opened for DevX, with their commands and objects.
 #![allow(unsafe_code, reason = "calls libibverbs and libmlx5")]
 
 use std::ffi::{CStr, CString, c_char};
@@ -17,7 +17,7 @@ use super::ffi;
 use super::remedy::{SEE_DMESG, last_errno};
 use crate::provider::Object;
 
-/// The RDMA devices that libibverbs finds.
+/// The RDMA devices found by libibverbs.
 pub(super) struct Devices {
     list: *mut *mut ibv_device,
     count: usize,
@@ -26,9 +26,9 @@ pub(super) struct Devices {
 /// An RDMA device.
 pub(super) struct Device<'a> {
     raw: *mut ibv_device,
-    /// Name, such as `mlx5_0`.
+    /// Such as `mlx5_0`.
     pub(super) name: String,
-    /// Folder of the PCI device in sysfs, with symbolic links followed.
+    /// The PCI device's directory in sysfs, with symbolic links resolved.
     pub(super) sysfs: PathBuf,
     /// Device node, such as `/dev/infiniband/uverbs0`.
     node: String,
@@ -38,7 +38,7 @@ pub(super) struct Device<'a> {
 }
 
 impl Devices {
-    /// Lists the devices (`ibv_get_device_list`). The list is empty if Linux has no RDMA support.
+    /// Lists the devices (`ibv_get_device_list`). Returns an empty list if Linux has no RDMA support.
     pub(super) fn find() -> Self {
         let mut count = 0;
         // SAFETY: the call writes the count to a live variable.
@@ -54,7 +54,7 @@ impl Devices {
         (0..self.count).map(|i| {
             // SAFETY: `i` is below the list's length, and the list lives as long as `self`.
             let raw = unsafe { *self.list.add(i) };
-            // SAFETY: `raw` is a device of the list, and its texts end with a zero.
+            // SAFETY: `raw` is a device in the list, and its strings are null-terminated.
             let (name, node, path, is_mlx5) = unsafe {
                 let device = &*raw;
                 let text = |field: &[c_char]| CStr::from_ptr(field.as_ptr()).to_string_lossy().into_owned();
@@ -78,7 +78,7 @@ impl Drop for Devices {
 }
 
 impl Device<'_> {
-    /// Returns name and PCI address for messages.
+    /// Name and PCI address, for messages.
     pub(super) fn title(&self) -> String {
         match pci_address(&self.sysfs) {
             Some(pci) => format!("{} ({pci})", self.name),
@@ -97,10 +97,10 @@ impl Device<'_> {
         }
     }
 
-    /// Finds the cause of a failed open.
+    /// Determines why the device could not be opened.
     ///
-    /// If the device opens without DevX, the cause is DevX. Then it tries to open the device node itself, because libibverbs
-    /// reports the error of another attempt.
+    /// If it opens without DevX, DevX is the cause. Otherwise opens the device node directly for its error: libibverbs
+    /// reports that of another attempt.
     fn open_error(&self, errno: i32) -> RdmaError {
         // SAFETY: the device is in a live list.
         let plain = unsafe { ibv_open_device(self.raw) };
@@ -129,7 +129,7 @@ impl Device<'_> {
         RdmaError::Call { nic: self.title(), call, errno, remedy }
     }
 
-    /// Opens the device node like libibverbs, and closes it again.
+    /// Opens the device node as libibverbs does, and closes it again.
     fn open_node(&self) -> Result<(), i32> {
         let path = CString::new(self.node.as_str()).map_err(|_| libc::EINVAL)?;
         // SAFETY: `path` is a C string, and an opened descriptor is closed once.
@@ -145,7 +145,7 @@ impl Device<'_> {
     }
 }
 
-/// Returns the PCI address at the end of a device's path in sysfs, such as `0000:3b:00.0`.
+/// Returns the PCI address, such as `0000:3b:00.0`, from a device's path in sysfs.
 pub(super) fn pci_address(sysfs: &Path) -> Option<&str> {
     let name = sysfs.file_name()?.to_str()?;
     let is_address = name.len() >= 12
@@ -155,11 +155,10 @@ pub(super) fn pci_address(sysfs: &Path) -> Option<&str> {
     is_address.then_some(name)
 }
 
-/// An opened device. It is closed on drop.
+/// An open device, closed on drop.
 pub(super) struct Context {
     raw: NonNull<ibv_context>,
     title: String,
-    /// Number of commands.
     commands: AtomicU64,
 }
 
@@ -173,25 +172,24 @@ impl Context {
         self.raw.as_ptr()
     }
 
-    /// Returns name and PCI address for messages.
+    /// Name and PCI address, for messages.
     pub(super) fn title(&self) -> &str {
         &self.title
     }
 
-    /// Returns the error of a failed call.
+    /// Builds the error for a failed call.
     pub(super) fn error(&self, call: impl Into<String>, errno: i32, remedy: impl Into<String>) -> RdmaError {
         RdmaError::Call { nic: self.title.clone(), call: call.into(), errno, remedy: remedy.into() }
     }
 
-    /// Returns the number of commands so far.
     pub(super) fn commands(&self) -> u64 {
         self.commands.load(Ordering::Relaxed)
     }
 
-    /// Counts a command that DevX has executed, and returns its result.
+    /// Counts a command, and returns its result as far as DevX is concerned.
     ///
-    /// If the output mailbox has an error status, this is no error here: the caller decodes that status, which is more
-    /// precise than the error number.
+    /// An error status in the output mailbox is not an error here: the caller decodes it, and it is more precise than
+    /// the errno value.
     fn outcome(&self, input: &[u8], output: &[u8], failed: bool, errno: i32) -> Result<(), RdmaError> {
         self.commands.fetch_add(1, Ordering::Relaxed);
         if !failed || CmdError::check(output).is_err() {
@@ -203,7 +201,7 @@ impl Context {
         Err(self.error(opcode, errno, remedy))
     }
 
-    /// Returns the number of the event queue of completion vector 0 (`mlx5dv_devx_query_eqn`).
+    /// Returns the EQN of completion vector 0 (`mlx5dv_devx_query_eqn`).
     pub(super) fn query_eqn(&self) -> Result<u8, RdmaError> {
         let mut eqn = 0;
         // SAFETY: the context is open, and `eqn` is a live variable.
@@ -214,7 +212,7 @@ impl Context {
         }
     }
 
-    /// Executes a command that concerns no object (`mlx5dv_devx_general_cmd`).
+    /// Executes a command that does not refer to an object (`mlx5dv_devx_general_cmd`).
     pub(super) fn general(&self, input: &[u8], output: &mut [u8]) -> Result<(), RdmaError> {
         // SAFETY: the context is open, and the mailboxes have these lengths.
         let errno = unsafe {
@@ -256,7 +254,7 @@ impl Drop for Context {
     }
 }
 
-/// An object that a DevX command created, or `None` inside if the device refused the command.
+/// An object created by a DevX command. Contains `None` if the device refused the command.
 pub(super) struct DevxObject {
     raw: Option<NonNull<ffi::DevxObj>>,
     context: Arc<Context>,
@@ -268,7 +266,6 @@ unsafe impl Send for DevxObject {}
 unsafe impl Sync for DevxObject {}
 
 impl DevxObject {
-    /// Returns the object of libmlx5, if the device created it.
     pub(super) fn raw(&self) -> Option<NonNull<ffi::DevxObj>> {
         self.raw
     }

@@ -1,4 +1,4 @@
-//! The counter set of a port. Linux shows its counts in `hw_counters`.
+//! The counter set of a port, which Linux reports in `hw_counters`.
 #![allow(unsafe_code, reason = "calls libibverbs and libmlx5")]
 
 use std::mem::zeroed;
@@ -18,7 +18,7 @@ use super::ffi;
 use super::memory::RdmaPd;
 use super::remedy::{SEE_DMESG, last_errno, memory_remedy};
 
-/// Returns the counter set of the port, or 0 with one warning per process if the set cannot be found.
+/// Returns the port's counter set. If it cannot be found, warns once per process and returns 0.
 pub(super) fn counter_set(context: &Context, pd: &RdmaPd, port: u8) -> u8 {
     static WARNED: AtomicBool = AtomicBool::new(false);
     find(context, pd, port).unwrap_or_else(|error| {
@@ -29,9 +29,9 @@ pub(super) fn counter_set(context: &Context, pd: &RdmaPd, port: u8) -> u8 {
     })
 }
 
-/// Finds the counter set in the context of a QP that Linux initializes.
+/// Finds the counter set, by reading it from the context of a QP that Linux initialized.
 ///
-/// A counter set that the process allocates itself would not show in `hw_counters`.
+/// A counter set allocated by the process itself would not be reported in `hw_counters`.
 fn find(context: &Context, pd: &RdmaPd, port: u8) -> Result<u8, RdmaError> {
     // SAFETY: the context is open, and the CQ has no channel.
     let cq = unsafe { ibv_create_cq(context.raw(), 1, null_mut(), null_mut(), 0) };
@@ -87,7 +87,7 @@ fn failed(context: &Context, call: &str, errno: i32) -> RdmaError {
     context.error(call, errno, remedy)
 }
 
-/// A CQ of libibverbs. It is destroyed on drop.
+/// A CQ of libibverbs, destroyed on drop.
 struct VerbsCq(NonNull<ibv_cq>);
 
 impl Drop for VerbsCq {
@@ -97,7 +97,7 @@ impl Drop for VerbsCq {
     }
 }
 
-/// A QP of libibverbs. It is destroyed on drop.
+/// A QP of libibverbs, destroyed on drop.
 struct VerbsQp(NonNull<ibv_qp>);
 
 impl Drop for VerbsQp {

@@ -1,10 +1,10 @@
 //! A CPU thread that rings doorbells for kernels that cannot write to the NIC's registers.
 //!
-//! Each doorbell has a word in page-locked memory. A kernel writes its doorbell value to the word, and the thread copies it
-//! to the doorbell register. The thread takes a value by exchanging it with 0, so that it forwards equal values separately.
-//! It looks only at words that a QP uses, because most QPs of a large job are never connected. It may miss a value that a
-//! kernel replaces in time. This loses nothing, because a doorbell value has the newest producer index of its QP and covers
-//! all postings before.
+//! Each doorbell has a word in page-locked memory. A kernel stores its doorbell value in the word, and the thread
+//! copies it to the doorbell register. The thread takes a value by exchanging it with 0, which lets it forward equal
+//! values separately. It polls only the words used by a QP, because most QPs of a large job are never connected. It may
+//! miss a value that a kernel overwrites early. That is harmless: a doorbell value has the newest producer index of its
+//! QP, and covers all earlier postings.
 #![allow(unsafe_code, reason = "accesses doorbell words and registers through raw pointers")]
 
 use std::ptr::NonNull;
@@ -19,12 +19,12 @@ use rushmem_error::{Error, Result};
 use rushmem_machine::{Machine, Region};
 use rushmem_softnic::Idle;
 
-/// Distance of two words in bytes. Each word has its own cache line.
+/// Distance of words in bytes. Each word has its own cache line.
 const STRIDE: u64 = 64;
 /// Number of words that are allocated together.
 const WORDS: u64 = 64;
 
-/// A word, and the register to which its values go.
+/// A word, and the register that its values go to.
 struct DoorbellEntry {
     number: u64,
     word: *const AtomicU64,
@@ -42,7 +42,7 @@ impl DoorbellEntry {
         if word.load(Ordering::Relaxed) == 0 {
             return false;
         }
-        // Acquire: the NIC must see the kernel's stores before the word before it sees the doorbell.
+        // Acquire: the NIC must see the kernel's stores from before the word, and then the doorbell.
         let value = word.swap(0, Ordering::AcqRel);
         // SAFETY: the doorbell register is mapped while the entry is in the list.
         unsafe { store_register(self.register, value) };
@@ -50,10 +50,10 @@ impl DoorbellEntry {
     }
 }
 
-/// Writes `value` to a doorbell register, after all earlier stores.
+/// Writes `value` to a doorbell register, ordered after all earlier stores.
 ///
 /// # Safety
-/// `register` is a mapped doorbell register.
+/// `register` must be a mapped doorbell register.
 pub(super) unsafe fn store_register(register: *mut u64, value: u64) {
     fence(Ordering::SeqCst);
     // SAFETY: the caller guarantees a mapped register.
@@ -61,7 +61,7 @@ pub(super) unsafe fn store_register(register: *mut u64, value: u64) {
     flush_write_combining();
 }
 
-/// Flushes the processor's write-combining buffers, which may still hold the store to the register.
+/// Flushes the CPU's write-combining buffers, which may still hold the store to the register.
 fn flush_write_combining() {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: every x86-64 processor has this instruction.
@@ -73,13 +73,12 @@ fn flush_write_combining() {
 #[derive(Default)]
 struct Entries {
     next: u64,
-    /// The words in use.
     list: Vec<DoorbellEntry>,
-    /// The newest memory for words, and the number of its words in use.
+    /// The newest memory for words, and the number of words taken from it.
     words: Option<(Region, u64)>,
 }
 
-/// State that the thread shares with its [`DoorbellProxy`] and the words.
+/// State shared between the thread, its [`DoorbellProxy`] and the words.
 #[derive(Default)]
 struct ProxyState {
     entries: Mutex<Entries>,
@@ -91,13 +90,13 @@ impl ProxyState {
         lock(&self.entries)
     }
 
-    /// Forwards the values of all words in use. Returns whether there was one.
+    /// Forwards the values of all words in use. Returns whether there were any.
     fn turn(&self) -> bool {
         self.entries().list.iter().fold(false, |rang, entry| entry.forward() | rang)
     }
 }
 
-/// A CPU thread that rings doorbells for kernels. It ends on drop.
+/// A CPU thread that rings doorbells for kernels. Dropping it stops the thread.
 pub(super) struct DoorbellProxy {
     state: Arc<ProxyState>,
     thread: Option<JoinHandle<()>>,
@@ -107,7 +106,7 @@ impl DoorbellProxy {
     /// Starts the thread, for kernels of `machine`.
     pub(super) fn start(machine: &dyn Machine) -> Result<Self> {
         let state = Arc::<ProxyState>::default();
-        // The thread polls longer for kernels on a GPU, because native kernels need the cores themselves.
+        // For kernels on a GPU the thread polls longer before it sleeps. Native kernels need the cores themselves.
         let pause = if machine.is_gpu() { Idle::patient() } else { Idle::default() };
         let for_thread = Arc::clone(&state);
         let thread = std::thread::Builder::new()
@@ -117,10 +116,10 @@ impl DoorbellProxy {
         Ok(Self { state, thread: Some(thread) })
     }
 
-    /// Creates a word for `register`. While it is in use, the thread copies its values to the register.
+    /// Creates a word for `register`. The thread copies its values to the register while the word is in use.
     ///
     /// # Safety
-    /// The register stays mapped and writable until the word is dropped.
+    /// The register must stay mapped and writable until the word is dropped.
     pub(super) unsafe fn word(&self, machine: &dyn Machine, register: *mut u64) -> Result<DoorbellWord> {
         let mut entries = self.state.entries();
         let (region, index) = match entries.words.take() {
@@ -143,9 +142,9 @@ impl DoorbellProxy {
         Ok(DoorbellWord { state: Arc::clone(&self.state), number, addr, word, register, _region: region })
     }
 
-    /// Measures the delay between the store to a word and the store to its register.
+    /// Measures the delay between a store to a word and the store to its register.
     ///
-    /// Returns the median of 33 tries, with a register in host memory.
+    /// Returns the median of 33 tries, with a stand-in register in host memory.
     pub(super) fn measure(&self, machine: &dyn Machine) -> Result<Duration> {
         const TRIES: usize = 33;
         const LIMIT: Duration = Duration::from_millis(100);
@@ -178,7 +177,7 @@ impl Drop for DoorbellProxy {
     }
 }
 
-/// A word for one doorbell register. After it is dropped, the thread no longer writes to the register.
+/// A word for one doorbell register. Once it has been dropped, the thread does not access the register.
 pub(super) struct DoorbellWord {
     state: Arc<ProxyState>,
     number: u64,
@@ -188,19 +187,19 @@ pub(super) struct DoorbellWord {
     _region: Region,
 }
 
-// SAFETY: all accesses through the pointer to the word are atomic, and the word keeps the memory allocated. The register is
-// only passed on.
+// SAFETY: all accesses through the pointer to the word are atomic, and the word keeps the memory allocated. The
+// register is only passed on.
 unsafe impl Send for DoorbellWord {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for DoorbellWord {}
 
 impl DoorbellWord {
-    /// Returns the address of the word for kernels.
+    /// Returns the word's address for kernels.
     pub(super) fn addr(&self) -> DevAddr {
         self.addr
     }
 
-    /// Lets the thread begin or end to look at the word. It forgets a value that the word already has.
+    /// Sets whether the thread polls the word. Discards any value the word already has.
     pub(super) fn set_in_use(&self, is_used: bool) {
         let mut entries = self.state.entries();
         entries.list.retain(|entry| entry.number != self.number);
@@ -269,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_looks_at_the_words_in_use_only() {
+    fn only_words_in_use_are_polled() {
         let (machine, register) = (machine(), AtomicU64::new(0));
         let proxy = DoorbellProxy::start(&machine).unwrap();
         // SAFETY: the register outlives the words.
@@ -284,7 +283,7 @@ mod tests {
         words.iter().for_each(|word| word.set_in_use(false));
         ring(&words[0], 7);
         assert!(!proxy.state.turn() && looked_at() == 0);
-        // A new QP does not get the doorbell of an old one.
+        // A doorbell of the previous QP is not forwarded for the new one.
         words[0].set_in_use(true);
         ring(&words[0], 9);
         await_value(&register, 9);

@@ -1,7 +1,7 @@
-//! Events of a device: of its port, of itself, and of the CQs and QPs of DevX.
+//! Events of a device: of its port, of the device itself, and of the CQs and QPs created through DevX.
 //!
-//! Verbs report ports and the device in the event file of the context. Objects of DevX have no verbs events, so a DevX
-//! event channel reports them.
+//! Verbs report port and device events in the context's event file. DevX objects have no verbs events; they are
+//! reported by a DevX event channel.
 #![allow(unsafe_code, reason = "calls libibverbs and libmlx5")]
 
 use std::ptr::NonNull;
@@ -24,12 +24,12 @@ mod entry_type {
     pub(super) const WQ_ACCESS_VIOLATION: u16 = 0x11;
 }
 
-/// Position of the event type in an event queue entry.
+/// Offset of the event type in an event queue entry.
 const ENTRY_TYPE: usize = 1;
 
-/// The sources of events of an open device.
+/// Event sources of an open device.
 pub(super) struct Events {
-    /// `None` if the kernel has no event channels for DevX objects.
+    /// `None` if the kernel driver has no event channels for DevX objects.
     channel: Option<NonNull<ffi::EventChannel>>,
     context: Arc<Context>,
 }
@@ -40,7 +40,7 @@ unsafe impl Send for Events {}
 unsafe impl Sync for Events {}
 
 impl Events {
-    /// Opens the sources. None of them blocks.
+    /// Opens the sources, in nonblocking mode.
     pub(super) fn open(context: &Arc<Context>) -> Result<Self, RdmaError> {
         // SAFETY: the context is open.
         let fd = unsafe { (*context.raw()).async_fd };
@@ -63,7 +63,8 @@ impl Events {
         Ok(events)
     }
 
-    /// Subscribes to the failures of an object that the command `input` created, if it is a CQ or a QP.
+    /// Subscribes to failures of an object, if it is a CQ or QP. `input` and `output` are the mailboxes of its
+    /// creation.
     pub(super) fn subscribe(&self, object: &DevxObject, input: &[u8], output: &[u8]) {
         let (Some(channel), Some(object)) = (self.channel, object.raw()) else { return };
         let (source, events): (Source, &mut [u16]) = match Header::decode(input).map(|header| header.opcode) {
@@ -112,7 +113,7 @@ impl Events {
                 event_type::PORT_ERR if is_of_port => events.push(NicEvent::PortDown),
                 event_type::PORT_ACTIVE if is_of_port => {
                     events.push(NicEvent::PortUp);
-                    // A subnet manager may have given it another LID.
+                    // The subnet manager may have assigned another LID.
                     events.extend(self.changed_address(port));
                 }
                 event_type::GID_CHANGE | event_type::LID_CHANGE | event_type::PKEY_CHANGE if is_of_port => {
@@ -125,7 +126,7 @@ impl Events {
         events
     }
 
-    /// Tables change often, so only a change of the entries in use counts.
+    /// Compares the table entries in use. The events also come for all other entries, which change often.
     fn changed_address(&self, port: &Port) -> Option<NicEvent> {
         let changed = changed_address(&self.context, port).unwrap_or_else(|error| {
             tracing::debug!("{error}");
@@ -134,7 +135,7 @@ impl Events {
         changed.map(NicEvent::AddressChanged)
     }
 
-    /// Returns port number and type of the next verbs event.
+    /// Returns port and type of the next verbs event.
     fn next_verbs_event(&self) -> Option<(i32, u32)> {
         let mut event = ffi::AsyncEvent::EMPTY;
         // SAFETY: the context is open, `event` is a live variable, and each event that was read is acknowledged once.
@@ -172,7 +173,7 @@ impl Drop for Events {
     }
 }
 
-/// An object with events.
+/// An object that generates events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
     Cq(u32),
@@ -180,10 +181,10 @@ enum Source {
 }
 
 impl Source {
-    /// Bit that marks the cookies of QPs. Numbers of objects have 24 bits.
+    /// Marks the cookies of QPs. Object numbers have 24 bits.
     const QP: u64 = 1 << 32;
 
-    /// Returns the value that events of the object carry.
+    /// Returns the cookie that the object's events carry.
     fn cookie(self) -> u64 {
         match self {
             Self::Cq(cqn) => cqn.into(),
@@ -191,14 +192,14 @@ impl Source {
         }
     }
 
-    /// Returns the object of a cookie.
+    /// Returns the object for a cookie.
     fn of(cookie: u64) -> Self {
         let number = cookie as u32;
         if cookie & Self::QP != 0 { Self::Qp(number) } else { Self::Cq(number) }
     }
 }
 
-/// Makes reads of a file return at once. Returns the error number of a failure.
+/// Makes reads of a file nonblocking. The error is an errno value.
 fn set_nonblocking(fd: i32) -> Result<(), i32> {
     // SAFETY: takes numbers only.
     let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };

@@ -1,7 +1,7 @@
 //! Declarations of libmlx5 and libibverbs that `rdma-sys` lacks, from the headers `infiniband/mlx5dv.h` and
 //! `infiniband/verbs.h` of rdma-core 44.
 //!
-//! A test compares sizes, offsets and constants with the result of a C compiler.
+//! A test compares sizes, offsets and constants with those of a C compiler.
 #![allow(unsafe_code, reason = "declares functions of libibverbs and libmlx5")]
 
 use std::ffi::{c_int, c_void};
@@ -19,11 +19,11 @@ pub(super) const OBJ_PD: u64 = 1 << 6;
 
 /// Flags of `mlx5dv_devx_alloc_uar`.
 pub(super) mod uar_type {
-    /// A separate page, mapped for write combining.
+    /// A dedicated page, mapped for write combining.
     pub(in super::super) const BF: u32 = 0;
-    /// The common uncached page of the context.
+    /// The uncached page shared within the context.
     pub(in super::super) const NC: u32 = 1;
-    /// A separate uncached page. It needs rdma-core 47 or newer.
+    /// A dedicated uncached page. Requires rdma-core 47.
     pub(in super::super) const NC_DEDICATED: u32 = 1 << 31;
 }
 
@@ -34,7 +34,7 @@ pub(super) struct ContextAttr {
     pub(super) comp_mask: u64,
 }
 
-/// `struct mlx5dv_devx_obj`, opaque outside of libmlx5.
+/// `struct mlx5dv_devx_obj`, opaque outside libmlx5.
 #[repr(C)]
 pub(super) struct DevxObj {
     _opaque: [u8; 0],
@@ -67,10 +67,10 @@ pub(super) struct DevxUar {
     pub(super) comp_mask: u64,
 }
 
-/// `struct ibv_async_event`. Its first field is a union with pointers.
+/// `struct ibv_async_event`. The C struct starts with a union that includes pointers, hence the alignment.
 #[repr(C, align(8))]
 pub(super) struct AsyncEvent {
-    /// Number of the port, in events of a port.
+    /// The port, for port events.
     pub(super) port: c_int,
     rest: u32,
     pub(super) event_type: u32,
@@ -96,7 +96,7 @@ pub(super) struct EventChannel {
     pub(super) fd: c_int,
 }
 
-/// `struct mlx5dv_devx_async_event_hdr`, with the event queue entry after it.
+/// `struct mlx5dv_devx_async_event_hdr`, followed by the event queue entry.
 #[repr(C)]
 pub(super) struct DevxEvent {
     pub(super) cookie: u64,
@@ -121,7 +121,7 @@ pub(super) struct DvAh {
     pub(super) comp_mask: u64,
 }
 
-/// `struct mlx5_wqe_av`. Its numbers are big-endian.
+/// `struct mlx5_wqe_av`. Integers are big-endian.
 #[repr(C)]
 pub(super) struct Av {
     pub(super) key: u64,
@@ -137,7 +137,7 @@ pub(super) struct Av {
     pub(super) rgid: [u8; 16],
 }
 
-/// Input and output of one kind of object in `struct mlx5dv_obj`.
+/// Input and output for one kind of object in `struct mlx5dv_obj`.
 #[repr(C)]
 pub(super) struct InOut {
     pub(super) input: *mut c_void,
@@ -161,7 +161,7 @@ pub(super) struct DvObj {
 }
 
 impl DvObj {
-    /// A query without objects.
+    /// A query for no object.
     const NONE: Self = Self {
         qp: InOut::NONE,
         cq: InOut::NONE,

@@ -1,4 +1,4 @@
-//! Protection domains, memory keys, and registered memory for queues.
+//! Protection domains, memory keys, and memory registered for queues.
 #![allow(unsafe_code, reason = "calls libibverbs and libmlx5")]
 
 use std::ffi::c_void;
@@ -19,15 +19,16 @@ use super::remedy::{SEE_DMESG, last_errno, memory_remedy};
 use super::{ffi, peer_memory};
 use crate::provider::{Key, KeyOrder, Pd, Umem, page_offset};
 
-/// Access of the NIC and of peers to a heap, through a strict key.
+/// Access to a heap through a strict key, for the NIC and for peers.
 ///
-/// Signals use strict keys. Through a relaxed one, a signal could overtake the data before it on the PCIe bus.
+/// Signals use strict keys. Through a relaxed key, a signal could overtake its data on the PCIe bus.
 const STRICT_ACCESS: u32 = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0
     | ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0
     | ibv_access_flags::IBV_ACCESS_REMOTE_READ.0
     | ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC.0;
 
-/// Returns the access to a heap through a key. Linux ignores relaxed ordering if the NIC lacks it, or if PCIe forbids it to the NIC.
+/// Returns the access flags for a key. Linux ignores relaxed ordering if the NIC does not support it, or if it is
+/// disabled in the NIC's PCIe configuration.
 const fn access(order: KeyOrder) -> i32 {
     let relaxed = match order {
         KeyOrder::Strict => 0,
@@ -39,13 +40,13 @@ const fn access(order: KeyOrder) -> i32 {
 /// Access of the NIC to queues.
 const QUEUE_ACCESS: u32 = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0;
 
-/// Allowed page sizes of a umem, as a bit set. With larger pages, queues could start at fewer addresses.
+/// Page sizes allowed for a umem, as a bit set. Larger pages would restrict where queues can start.
 const PAGE_SIZES: u64 = 4096;
 
 const GPU_REMEDY: &str = "For GPU memory, a NIC needs the open NVIDIA kernel modules with Linux 5.12 or newer (dma-buf), or the module \
      nvidia-peermem (modprobe nvidia-peermem)";
 
-/// A protection domain. Its keys hold it, and it is deallocated on drop.
+/// A protection domain, deallocated on drop. Its keys keep it alive.
 pub(super) struct RdmaPd {
     raw: NonNull<ibv_pd>,
     number: u32,
@@ -58,7 +59,7 @@ unsafe impl Send for RdmaPd {}
 unsafe impl Sync for RdmaPd {}
 
 impl RdmaPd {
-    /// Allocates a protection domain (`ibv_alloc_pd`), and reads its number (`mlx5dv_init_obj`).
+    /// Allocates a protection domain (`ibv_alloc_pd`), and queries its number (`mlx5dv_init_obj`).
     pub(super) fn new(context: &Arc<Context>) -> Result<Arc<Self>, RdmaError> {
         // SAFETY: the context is open.
         let Some(raw) = NonNull::new(unsafe { ibv_alloc_pd(context.raw()) }) else {
@@ -80,12 +81,12 @@ impl RdmaPd {
         self.raw.as_ptr()
     }
 
-    /// Returns the name of the device for messages.
+    /// The device's name, for messages.
     pub(super) fn title(&self) -> &str {
         self.context.title()
     }
 
-    /// Wraps a memory region that libibverbs returned. `base` is its first address on the wire.
+    /// Wraps a memory region returned by libibverbs. `base` is the wire address of its first byte.
     fn key(self: &Arc<Self>, raw: *mut ibv_mr, base: u64) -> Result<RdmaKey, i32> {
         match NonNull::new(raw) {
             Some(raw) => Ok(RdmaKey { raw, base, pd: Arc::clone(self) }),
@@ -107,6 +108,7 @@ impl RdmaPd {
             );
             return Err(RdmaError::Unusable { nic: self.context.title().into(), why });
         }
+        // The offers are for a software device, which claims the memory during the call.
         let by_dma_buf = |fd: &OwnedFd| {
             let _offer = peer_memory::offer(region, buffer, Some(fd));
             // SAFETY: the protection domain is live, and the dma-buf has at least this length.
@@ -161,7 +163,7 @@ impl Drop for RdmaPd {
     }
 }
 
-/// A handle of a PE's protection domain.
+/// A handle to a PE's protection domain.
 pub(super) struct SharedPd(pub(super) Arc<RdmaPd>);
 
 impl Pd for SharedPd {
@@ -174,7 +176,7 @@ impl Pd for SharedPd {
     }
 }
 
-/// A memory region of libibverbs. It is deregistered on drop.
+/// A memory region of libibverbs, deregistered on drop.
 struct RdmaKey {
     raw: NonNull<ibv_mr>,
     base: u64,
@@ -212,7 +214,7 @@ impl Drop for RdmaKey {
     }
 }
 
-/// Memory registered for queues (`mlx5dv_devx_umem_reg_ex`). It is deregistered on drop.
+/// Memory registered for queues (`mlx5dv_devx_umem_reg_ex`), deregistered on drop.
 pub(super) struct RdmaUmem {
     raw: NonNull<ffi::DevxUmem>,
     context: Arc<Context>,
@@ -239,7 +241,7 @@ impl RdmaUmem {
         }
     }
 
-    /// Registers GPU memory. It is not offered to a software device, because such a device needs queues in host memory.
+    /// Registers GPU memory. Does not offer it to a software device, which needs its queues in host memory.
     fn register_gpu(
         context: &Arc<Context>,
         region: &Region,
@@ -297,14 +299,14 @@ impl Drop for RdmaUmem {
     }
 }
 
-/// Names of the two calls that register GPU memory, and a setting that avoids them, for messages.
+/// The two calls that can register GPU memory, and a setting that avoids them, for messages.
 struct Calls {
     dma_buf: &'static str,
     address: &'static str,
     remedy: &'static str,
 }
 
-/// Registers GPU memory by dma-buf. If that fails, registers it by address, for which Linux needs nvidia-peermem.
+/// Registers GPU memory by dma-buf or, failing that, by address, for which Linux needs nvidia-peermem.
 fn gpu_memory<T>(
     context: &Context,
     buffer: &DeviceBuffer,

@@ -1,6 +1,6 @@
-//! The provider for RDMA devices that libmlx5 drives: ConnectX NICs.
+//! The provider for RDMA devices driven by libmlx5: ConnectX NICs.
 //!
-//! Each PE opens its devices separately, and uses one port of each. Verbs come from libibverbs through the crate `rdma-sys`.
+//! Each PE opens its own devices, and uses one port of each. Verbs come from libibverbs through the crate `rdma-sys`.
 //! PRM commands go through DevX, a part of libmlx5 that `ffi` declares.
 
 mod context;
@@ -33,10 +33,10 @@ use self::uar::Doorbells;
 use super::topology::PciPath;
 use super::{LinkLayer, NicEvent, Object, Pd, PortAddress, Provider, Uar, Umem, WantedUars};
 
-/// A usable device. It was opened to check it, and closed again.
+/// A usable device. It was opened for checking and closed again.
 #[derive(Clone, Debug)]
 pub struct Candidate {
-    /// Name of the device, and number of the port.
+    /// Name of the device, and its port.
     pub nic: NicPort,
     /// Name and PCI address, for messages.
     pub title: String,
@@ -45,21 +45,20 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    /// Returns a description of device and port for messages.
+    /// Describes device and port for messages.
     pub fn describe(&self) -> String {
         let port = &self.port.address;
         format!("{} port {}, {port}, MTU {}", self.title, port.number, port.mtu)
     }
 
-    /// Returns the link layer of the port.
     pub fn link(&self) -> LinkLayer {
         self.port.address.link
     }
 }
 
-/// Returns the usable devices, and the reason for each unusable one.
+/// Returns the usable devices, and why each of the others is not.
 ///
-/// Checks the `named` devices, or all ConnectX NICs. Fails if a named device is missing or unusable.
+/// Considers the `named` devices, or else all ConnectX NICs. Fails if a named device is missing or unusable.
 pub fn find(named: Option<&[NicPort]>, config: &Config) -> Result<(Vec<Candidate>, Vec<String>), RdmaError> {
     let devices = Devices::find();
     let (mut usable, mut unusable) = (Vec::new(), Vec::new());
@@ -112,7 +111,7 @@ fn open(devices: &Devices, name: &NicPort) -> Result<(Arc<Context>, PciPath), Rd
     Ok((device.open()?, PciPath::of(device.sysfs.clone())))
 }
 
-/// Returns a page of the device's current capabilities (`QUERY_HCA_CAP`).
+/// Queries a page of the device's current capabilities (`QUERY_HCA_CAP`).
 fn capabilities<C: Capability>(context: &Context) -> Result<C, RdmaError> {
     let command = QueryHcaCap::current::<C>();
     let mut answer = Box::new(<QueryHcaCapOut as Response>::EMPTY);
@@ -124,7 +123,7 @@ fn capabilities<C: Capability>(context: &Context) -> Result<C, RdmaError> {
     Ok(out.page.get::<C>())
 }
 
-/// Checks for the atomics that kernels use: plain and masked atomics of 8 bytes, and masked atomics of 4 bytes.
+/// Checks for the atomics that kernels use: plain and masked 8-byte atomics, and masked 4-byte atomics.
 fn check_atomics(context: &Context) -> Result<(), RdmaError> {
     let caps: AtomicCaps = capabilities(context)?;
     let needed = [
@@ -147,9 +146,8 @@ fn check_atomics(context: &Context) -> Result<(), RdmaError> {
     Err(RdmaError::Unusable { nic: context.title().into(), why })
 }
 
-/// A device that one PE has opened. Its fields drop in order: the objects of the device before the device.
+/// A device opened by one PE. Fields drop in order: objects of the device before the device.
 pub struct Rdma {
-    /// Counter set of the port.
     counter_set: u8,
     doorbells: Doorbells,
     paths: Paths,
@@ -159,10 +157,10 @@ pub struct Rdma {
 }
 
 impl Rdma {
-    /// Opens the device of a candidate. It uses the port that the check of the device chose.
+    /// Opens the device of a candidate, and uses the port that was chosen when it was checked.
     pub fn open(candidate: &Candidate, config: &Config) -> Result<Self, RdmaError> {
         let (context, _) = open(&Devices::find(), &candidate.nic)?;
-        // Only the range of UDP ports is needed. A device without RoCE may lack this page.
+        // Only needed for the range of UDP ports. A device without RoCE may lack this page.
         let roce: RoceCap = capabilities(&context).unwrap_or_default();
         let pd = RdmaPd::new(&context)?;
         Ok(Self {
@@ -175,9 +173,9 @@ impl Rdma {
         })
     }
 
-    /// Allocates a UAR page, and returns a description of how kernels of `machine` ring.
+    /// Allocates a UAR page, and describes how kernels of `machine` ring.
     ///
-    /// Its errors are the same as for [`Provider::alloc_uars`].
+    /// Fails as [`Provider::alloc_uars`] does.
     pub fn try_doorbells(&self, machine: &dyn Machine) -> rushmem_error::Result<String> {
         self.doorbells.alloc_uar(machine, None)?;
         Ok(self.doorbells.description().unwrap_or_default())

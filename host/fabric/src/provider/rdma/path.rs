@@ -1,4 +1,4 @@
-//! The path from a port to a peer's port, in the form of `INIT2RTR_QP`.
+//! Paths from a port to a peer's port, in the form that `INIT2RTR_QP` takes.
 #![allow(unsafe_code, reason = "calls libibverbs, libmlx5 and getifaddrs")]
 
 use std::collections::HashMap;
@@ -21,10 +21,10 @@ use super::remedy::last_errno;
 use crate::provider::{LinkLayer, NicKind, PortAddress};
 
 const HOP_LIMIT: u8 = 64;
-/// First UDP source port of RoCE v2, if the device reports no range.
+/// First UDP source port for RoCE v2, if the device does not report a range.
 const FIRST_UDP_PORT: u16 = 0xc000;
 
-/// The common properties of all paths from one port.
+/// What all paths from a port have in common.
 pub(super) struct Paths {
     pub(super) port: Port,
     pub(super) traffic_class: u8,
@@ -32,7 +32,7 @@ pub(super) struct Paths {
     /// First and last UDP source port that the device accepts.
     udp_ports: (u16, u16),
     next_udp_port: AtomicU16,
-    /// The MAC addresses of next hops that Linux has resolved, by the GID of the peer's port.
+    /// MAC addresses of next hops resolved by Linux, by the GID of the peer's port.
     macs: Mutex<HashMap<[u8; 16], [u8; 6]>>,
 }
 
@@ -50,9 +50,9 @@ impl Paths {
         }
     }
 
-    /// Returns the path to a peer's port, and the largest MTU on it.
+    /// Returns the path to a peer's port, and its MTU.
     ///
-    /// Fails if the ports have different link layers or partitions, or if the MAC address of the peer cannot be found.
+    /// Fails if the ports differ in link layer or partition, or if the peer's MAC address cannot be resolved.
     pub(super) fn to(&self, pd: &RdmaPd, peer: &PortAddress) -> Result<(AddressPath, Mtu), NicError> {
         let own = &self.port.address;
         let no_path = |why| NicError::NoPath { nic: pd.title().into(), peer: peer.to_string(), why };
@@ -127,7 +127,8 @@ impl Paths {
         }
     }
 
-    /// Returns a UDP source port for the next QP. Each QP gets another one, because networks distribute flows by it.
+    /// Returns the UDP source port for the next QP. Networks distribute flows by source port, so each QP gets a
+    /// different one.
     fn udp_port(&self) -> u16 {
         let (least, most) = self.udp_ports;
         let n = self.next_udp_port.fetch_add(1, Ordering::Relaxed);
@@ -136,13 +137,13 @@ impl Paths {
 
     /// Returns the MAC address of the next hop.
     ///
-    /// Linux resolves it from its routes and neighbours, once for each port of a peer. If that fails and the peer is in a network of this machine, the
-    /// address that the peer sent is used.
+    /// Linux resolves it from its routes and neighbours, once per port of a peer. If that fails and the peer is on a
+    /// network of this machine, the MAC address sent by the peer is used.
     fn mac(&self, pd: &RdmaPd, peer: &PortAddress) -> Result<[u8; 6], String> {
         if let Some(&known) = lock(&self.macs).get(&peer.gid) {
             return Ok(known);
         }
-        // Not under the lock: Linux may wait for the answer of the peer.
+        // Not under the lock: Linux may have to wait for the peer's ARP or NDP reply.
         let errno = match self.resolve(pd, peer) {
             Ok(mac) => {
                 lock(&self.macs).insert(peer.gid, mac);
@@ -161,7 +162,8 @@ impl Paths {
         ))
     }
 
-    /// Lets Linux resolve the MAC address of the next hop: an address handle (`ibv_create_ah`) contains it.
+    /// Has Linux resolve the MAC address of the next hop, by creating an address handle (`ibv_create_ah`), which
+    /// contains it.
     fn resolve(&self, pd: &RdmaPd, peer: &PortAddress) -> Result<[u8; 6], i32> {
         // SAFETY: all fields are numbers, so all zeros is a valid value.
         let mut attr: ibv_ah_attr = unsafe { zeroed() };
@@ -188,14 +190,14 @@ impl Paths {
     }
 }
 
-/// Returns the subnet prefix of a GID for messages.
+/// Formats the subnet prefix of a GID for messages.
 fn prefix(gid: [u8; 16]) -> String {
     let mut prefix = gid;
     prefix[8..].fill(0);
     format!("{}/64", Ipv6Addr::from(prefix))
 }
 
-/// Returns whether `own` and `peer` are in the network of one of this machine's interfaces.
+/// Returns whether `own` and `peer` are on the network of the same local interface.
 fn on_link(own: Ipv6Addr, peer: Ipv6Addr) -> bool {
     let both = |&(address, mask)| same_network(own, address, mask) && same_network(own, peer, mask);
     interfaces().iter().any(both)
@@ -205,7 +207,7 @@ fn same_network(a: Ipv6Addr, b: Ipv6Addr, mask: Ipv6Addr) -> bool {
     (u128::from(a) ^ u128::from(b)) & u128::from(mask) == 0
 }
 
-/// Returns the addresses of this machine with their network masks. IPv4 addresses are mapped to IPv6, as in GIDs.
+/// Returns the addresses of this machine with their netmasks. IPv4 addresses are mapped to IPv6, as in GIDs.
 fn interfaces() -> Vec<(Ipv6Addr, Ipv6Addr)> {
     let mut list = MaybeUninit::uninit();
     // SAFETY: if the call succeeds, it writes the list to a live variable.
@@ -219,7 +221,7 @@ fn interfaces() -> Vec<(Ipv6Addr, Ipv6Addr)> {
         // SAFETY: `entry` is a live entry of the list.
         let entry = unsafe { entry.as_ref() };
         if let (Some(address), Some(mask)) = (address_of(entry.ifa_addr), address_of(entry.ifa_netmask)) {
-            // A mapped IPv4 mask has ones only in its last four bytes and in the prefix of the mapping.
+            // A mapped IPv4 mask has only its last four bytes. The prefix of the mapping must match as well.
             let mask =
                 if address.to_ipv4_mapped().is_some() { u128::from(mask) | !0 << 32 } else { mask.into() };
             found.push((address, mask.into()));

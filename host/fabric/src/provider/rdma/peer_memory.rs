@@ -1,9 +1,9 @@
-//! Access to GPU memory for a software ConnectX below libibverbs.
+//! GPU memory for a software ConnectX that poses as an RDMA device of libibverbs.
 //!
-//! Such a device cannot access GPU memory itself, so this process copies for it. The device's library exports
-//! `rushmem_uverbs_register_peer_memory`, and this module registers a table of functions there. While `memory` registers GPU
-//! memory with the device, it [`offer`]s the memory, and the device claims it. With a real NIC the exported function is
-//! missing, and nothing happens.
+//! Such a device cannot access GPU memory, so this process copies on its behalf. The device's library exports
+//! `rushmem_uverbs_register_peer_memory`, with which this module registers a table of functions. While `memory`
+//! registers GPU memory with the device, it [`offer`]s the memory, and the device claims it. With a real NIC the
+//! exported function does not exist, and this module does nothing.
 #![allow(unsafe_code, reason = "exchanges C functions and pointers with the software RDMA device")]
 
 use std::ffi::{c_int, c_void};
@@ -16,7 +16,7 @@ use rushmem_error::errno_text;
 use rushmem_machine::Region;
 use rushmem_softnic::{AtomicOp, Memory, MemoryError, Width};
 
-/// Functions for the software device, in the layout of `struct rushmem_peer_memory`.
+/// Functions for the software device. Layout of `struct rushmem_peer_memory`.
 #[repr(C)]
 struct Table {
     version: u32,
@@ -31,7 +31,7 @@ struct Table {
     flush: unsafe extern "C" fn(*mut c_void, *mut c_void) -> c_int,
 }
 
-/// An atomic operation, in the layout of `struct rushmem_peer_atomic`.
+/// An atomic operation. Layout of `struct rushmem_peer_atomic`.
 #[repr(C)]
 struct Atomic {
     kind: u32,
@@ -41,7 +41,6 @@ struct Atomic {
 
 const VERSION: u32 = 1;
 
-/// Offered memory.
 struct Offered {
     number: u64,
     address: u64,
@@ -61,10 +60,10 @@ fn offers() -> MutexGuard<'static, Offers> {
     lock(&OFFERS)
 }
 
-/// An offer of memory. It ends on drop.
+/// An offer of memory, withdrawn on drop. Claims made in the meantime stay valid.
 pub(super) struct Offer(u64);
 
-/// Offers GPU memory by its address and, if there is one, by its dma-buf. Returns `None` without a software device.
+/// Offers GPU memory by address and, if there is one, by dma-buf. Returns `None` without a software device.
 pub(super) fn offer(region: &Region, buffer: &DeviceBuffer, fd: Option<&OwnedFd>) -> Option<Offer> {
     register_table()
         .then(|| add_offer(buffer.address(), fd.map(AsRawFd::as_raw_fd), Arc::clone(&region.memory)))
@@ -84,7 +83,7 @@ impl Drop for Offer {
     }
 }
 
-/// Registers the table with the software device, once. Returns whether there is a software device that accepted it.
+/// Registers the table with the software device, once per process. Returns whether there is a device and it accepted.
 fn register_table() -> bool {
     static DONE: OnceLock<bool> = OnceLock::new();
     *DONE.get_or_init(|| {
@@ -117,13 +116,13 @@ fn register_table() -> bool {
     })
 }
 
-/// A range of offered memory that the device has claimed.
+/// A range of offered memory claimed by the device.
 struct Claim {
     memory: Arc<dyn Memory>,
     base: u64,
 }
 
-/// Claims `len` bytes of offered memory. `find` returns the first byte's offset in an offer, if the offer matches.
+/// Claims `len` bytes of offered memory. `find` returns the offset of the first byte in an offer, if the offer matches.
 ///
 /// Returns null if no offer matches.
 fn claim(find: impl Fn(&Offered) -> Option<u64>, len: u64) -> *mut c_void {
@@ -151,16 +150,16 @@ unsafe extern "C" fn release(_: *mut c_void, range: *mut c_void) {
     drop(unsafe { Box::from_raw(range.cast::<Claim>()) });
 }
 
-/// Returns the claim of a handle.
+/// Returns the claim for a handle.
 ///
 /// # Safety
-/// [`claim`] made `range`, and the device has not released it.
+/// `range` must come from [`claim`], and the device must not have released it.
 unsafe fn claimed<'a>(range: *mut c_void) -> &'a Claim {
     // SAFETY: the caller guarantees a live handle.
     unsafe { &*range.cast::<Claim>() }
 }
 
-/// Returns the error number of a result, or 0.
+/// Converts a result to an errno value, or 0.
 fn code(result: Result<(), MemoryError>) -> c_int {
     match result {
         Ok(()) => 0,

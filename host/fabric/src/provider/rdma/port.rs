@@ -1,6 +1,6 @@
-//! The choice of a device's port, and of the port's GID and partition key.
+//! Selection of a device's port, and of the port's GID and partition key.
 //!
-//! The choice depends on the values of GIDs and keys, and not on their order in the tables.
+//! The selection depends on the values of GIDs and keys, not on their order in the tables.
 #![allow(unsafe_code, reason = "calls libibverbs, libmlx5 and if_indextoname")]
 
 use std::mem::zeroed;
@@ -25,23 +25,23 @@ const LINK_LAYERS: [u8; 2] = [1, 2];
 /// `IBV_QPF_GRH_REQUIRED` of `ibv_port_attr.flags`.
 const GRH_REQUIRED: u8 = 1;
 
-/// An active port, with its chosen GID and partition key.
+/// An active port, with its selected GID and partition key.
 #[derive(Clone, Debug)]
 pub(super) struct Port {
     pub(super) address: PortAddress,
-    /// Index of the GID in the port's table.
+    /// Index in the port's GID table.
     pub(super) gid_index: u8,
-    /// Index of the partition key in the port's table.
+    /// Index in the port's partition key table.
     pub(super) pkey_index: u16,
-    /// Whether InfiniBand packets need a global route header even within the subnet.
+    /// Whether InfiniBand packets need a GRH even within the subnet.
     pub(super) grh_required: bool,
-    /// Rate in Gb/s, if it is known.
+    /// Rate in Gb/s, if known.
     pub(super) gbps: Option<u32>,
     /// Number of ports of the device.
     pub(super) ports: u8,
 }
 
-/// Chooses the `wanted` port or the first active one, and the GID and partition key that match the settings.
+/// Selects port `wanted`, or else the first active port, and the GID and partition key that match the settings.
 pub(super) fn choose(context: &Context, wanted: Option<u8>, config: &Config) -> Result<Port, RdmaError> {
     // SAFETY: all fields are numbers or arrays of numbers, so all zeros is a valid value.
     let mut device: ibv_device_attr = unsafe { zeroed() };
@@ -78,7 +78,7 @@ pub(super) fn choose(context: &Context, wanted: Option<u8>, config: &Config) -> 
     ))
 }
 
-/// Returns the attributes of a port (`ibv_query_port`).
+/// Queries the attributes of a port (`ibv_query_port`).
 fn query(context: &Context, number: u8) -> Result<ibv_port_attr, RdmaError> {
     // SAFETY: all fields are numbers, so all zeros is a valid value.
     let mut attr: ibv_port_attr = unsafe { zeroed() };
@@ -90,7 +90,7 @@ fn query(context: &Context, number: u8) -> Result<ibv_port_attr, RdmaError> {
     }
 }
 
-/// Returns the rate of a port in Gb/s, from the codes of its width and of the speed of a lane.
+/// Computes the rate of a port in Gb/s from its width and lane speed, as encoded by verbs.
 fn gbps(width: u8, speed: u8) -> Option<u32> {
     let lanes = match width {
         1 => 1,
@@ -114,7 +114,7 @@ fn gbps(width: u8, speed: u8) -> Option<u32> {
     Some(lanes * lane / 10)
 }
 
-/// Returns how the address of an open port differs from `port`, if it does.
+/// Describes how the address of an open port has changed, if it has.
 pub(super) fn changed_address(context: &Context, port: &Port) -> Result<Option<String>, RdmaError> {
     let number = port.address.number;
     let attr = query(context, number)?;
@@ -148,7 +148,7 @@ fn state_name(state: ibv_port_state::Type) -> &'static str {
     }
 }
 
-/// Chooses GID and partition key of an active port. `ports` is the number of ports of the device.
+/// Selects GID and partition key of an active port. `ports` is the number of ports of the device.
 fn describe(
     context: &Context,
     number: u8,
@@ -159,7 +159,7 @@ fn describe(
     let unusable = |why| RdmaError::Unusable { nic: context.title().into(), why };
     let link = match attr.link_layer {
         layer if layer == LINK_LAYERS[1] => LinkLayer::Ethernet,
-        // Devices without this field are old InfiniBand devices.
+        // Old InfiniBand devices do not report a link layer.
         layer if layer == LINK_LAYERS[0] || layer == 0 => LinkLayer::InfiniBand,
         layer => return Err(unusable(format!("port {number} has the unknown link layer {layer}"))),
     };
@@ -220,7 +220,7 @@ fn describe(
     })
 }
 
-/// An entry of a device's GID table.
+/// An entry in a device's GID table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Gid {
     gid: Ipv6Addr,
@@ -255,14 +255,14 @@ fn gids(context: &Context, attr: &ibv_port_attr, ports: u8) -> Result<Vec<Gid>, 
     Ok(table.iter().map(read).collect())
 }
 
-/// Returns the rank of a GID by the reach of its address, or `None` for an address that no port can have.
+/// Ranks a GID by the reach of its address, lower being better. Returns `None` for an address that no port can have.
 ///
 /// 0 is a routable IPv4 address, 1 a routable IPv6 address, 2 a loopback address, 3 a link-local address.
 fn rank(gid: Ipv6Addr) -> Option<u8> {
     if let Some(ip) = gid.to_ipv4_mapped() {
         return match () {
             () if ip.is_unspecified() || ip.is_multicast() || ip.is_broadcast() => None,
-            // A software device has such an address, and reaches the software devices of this machine.
+            // Software devices have such addresses, and reach those of the same machine.
             () if ip.is_loopback() => Some(2),
             () if ip.is_link_local() => Some(3),
             () => Some(0),
@@ -276,9 +276,9 @@ fn rank(gid: Ipv6Addr) -> Option<u8> {
     }
 }
 
-/// Returns the GID for the QPs of a port: the entry at the `wanted` index, or the entry with the lowest [`rank`].
+/// Returns the GID for the QPs of a port: the entry at index `wanted`, or else the one with the lowest [`rank`].
 ///
-/// On Ethernet, only RoCE v2 entries can be used. Among equal ranks, the lowest index wins.
+/// On Ethernet, only RoCE v2 entries are considered. Ties go to the lowest index.
 fn best_gid(link: LinkLayer, wanted: Option<u8>, entries: &[Gid]) -> Option<&Gid> {
     let kind = match link {
         LinkLayer::Ethernet => IBV_GID_TYPE_ROCE_V2,
@@ -289,7 +289,7 @@ fn best_gid(link: LinkLayer, wanted: Option<u8>, entries: &[Gid]) -> Option<&Gid
     usable.min_by_key(|entry| (rank(entry.gid), entry.index))
 }
 
-/// Returns the entries as a list for messages.
+/// Lists the entries for messages.
 fn list(entries: &[Gid]) -> String {
     let kind = |entry: &Gid| match entry.kind {
         IBV_GID_TYPE_IB => "InfiniBand",
@@ -301,7 +301,7 @@ fn list(entries: &[Gid]) -> String {
     entries.iter().map(line).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the valid keys of the port's partition table, with their indices (`ibv_query_pkey`).
+/// Returns the valid keys in the port's partition table, with their indices (`ibv_query_pkey`).
 fn partitions(
     context: &Context,
     number: u8,
@@ -324,9 +324,9 @@ fn partitions(
     Ok(keys)
 }
 
-/// Returns the port's key for the `wanted` partition, or for any partition, with its index.
+/// Returns the port's key for partition `wanted`, or else for any partition, with its index.
 ///
-/// A key with full membership is preferred. Among equal keys, the lowest index wins.
+/// Prefers keys with full membership. Ties go to the lowest index.
 fn best_key(wanted: Option<Partition>, keys: &[(u16, Partition)]) -> Option<(u16, Partition)> {
     let keys = keys.iter().filter(|(_, key)| wanted.is_none_or(|wanted| key.number() == wanted.number()));
     keys.min_by_key(|(index, key)| (!key.is_full(), *index)).copied()
@@ -334,7 +334,7 @@ fn best_key(wanted: Option<Partition>, keys: &[(u16, Partition)]) -> Option<(u16
 
 /// Returns the MAC address for a GID, from the device (`QUERY_ROCE_ADDRESS`) or from its network interface.
 ///
-/// Returns zeros if neither has one. Then peers must resolve the address through Linux.
+/// Returns zeros if neither has one. Peers must then resolve the address through Linux.
 fn mac(context: &Context, port: u8, gid: &Gid) -> [u8; 6] {
     let query =
         QueryRoceAddress { roce_address_index: gid.index as u16, vhca_port_num: port, ..Default::default() };

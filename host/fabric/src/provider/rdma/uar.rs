@@ -1,4 +1,5 @@
-//! UAR pages. Kernels write to their doorbell registers directly, or through a CPU thread if the pages cannot be mapped.
+//! UAR pages. Kernels write to their doorbell registers directly, or through a CPU thread if the pages cannot be
+//! mapped.
 //!
 //! Several types of pages are tried, best first.
 #![allow(unsafe_code, reason = "allocates UAR pages of libmlx5 and maps them for kernels")]
@@ -21,26 +22,25 @@ use crate::provider::{DoorbellForm, DoorbellWriter, MappedDoorbell, QpDoorbell, 
 
 const PAGE: usize = 4096;
 
-/// Types of UAR pages, best first: separate and uncached, shared and uncached, separate with write combining.
+/// Types of UAR pages, best first: dedicated uncached, shared uncached, dedicated with write combining.
 const TYPES: [(u32, &str); 3] =
     [(uar_type::NC_DEDICATED, "NC_DEDICATED"), (uar_type::NC, "NC"), (uar_type::BF, "BF")];
 
 const REMEDY: &str = "To let a GPU ring, load the NVIDIA driver with NVreg_RegistryDwords=\"PeerMappingOverride=1\". Or use \
      RUSHMEM_DOORBELL=auto, which lets a CPU thread ring if the GPU cannot";
 
-/// A function that allocates a page of a type, or returns the reason why it cannot.
+/// Allocates a page of a given type, or returns why that failed.
 type AllocPage = Box<dyn Fn(u32) -> Result<Page, String> + Send + Sync>;
 
-/// The UAR pages of one opened device.
+/// The UAR pages of an open device.
 pub(super) struct Doorbells {
-    /// Name of the device.
     nic: String,
     alloc_page: AllocPage,
     kind: DoorbellKind,
-    /// Pages that are mapped for kernels. libmlx5 may return the same page again, and then its mapping is reused.
+    /// Pages currently mapped for kernels. libmlx5 may return a page again, and its mapping is then reused.
     mapped: Mutex<Vec<Weak<Mapped>>>,
     proxy: Mutex<Option<Arc<DoorbellProxy>>>,
-    /// The last description in the log.
+    /// The last description logged.
     description: Mutex<Option<String>>,
 }
 
@@ -57,8 +57,8 @@ impl Doorbells {
 
     /// Allocates a UAR page for kernels of `machine`.
     ///
-    /// The setting `doorbell` selects the writer of the register: kernels (`gpu`) or a CPU thread (`cpu`). With `auto`, the
-    /// thread writes only if kernels cannot, or with the reason `kernels_fail`.
+    /// The setting `doorbell` selects who writes to the register: kernels (`gpu`) or a CPU thread (`cpu`). With `auto`,
+    /// the thread does if kernels cannot, or if `kernels_fail` says that their writes get lost.
     pub(super) fn alloc_uar(
         &self,
         machine: &dyn Machine,
@@ -101,7 +101,7 @@ impl Doorbells {
         (self.alloc_page)(flags).map_err(|why| format!("mlx5dv_devx_alloc_uar of type {name}: {why}"))
     }
 
-    /// Allocates a page and maps it for kernels. Returns the failed attempts if that is not possible.
+    /// Allocates a page and maps it for kernels. The error lists the failed attempts.
     fn alloc_mapped(
         &self,
         machine: &dyn Machine,
@@ -116,7 +116,7 @@ impl Doorbells {
             return Ok(Box::new(MappedUar(mapped)));
         }
         let mut attempts = Vec::new();
-        // The page of a software device is memory and cannot be mapped as registers.
+        // The page of a software device is ordinary memory, which cannot be mapped as registers.
         for kind in [PageKind::Registers, PageKind::Memory] {
             // SAFETY: `page` keeps the UAR page mapped, and `Mapped` drops it after the mapping.
             match unsafe { machine.map_page(page.base(), kind) } {
@@ -133,7 +133,7 @@ impl Doorbells {
         Err(attempts)
     }
 
-    /// Returns the thread that rings for kernels, and starts it if needed. `attempts` says why kernels cannot ring.
+    /// Returns the thread that rings for kernels, after starting it if needed. `attempts` says why kernels cannot ring.
     fn proxy(&self, machine: &dyn Machine, name: &str, attempts: &[String]) -> Result<Arc<DoorbellProxy>> {
         let mut slot = lock(&self.proxy);
         if let Some(proxy) = &*slot {
@@ -149,7 +149,7 @@ impl Doorbells {
         Ok(proxy)
     }
 
-    /// Logs how kernels ring, if it has changed.
+    /// Logs how kernels ring, if that has changed.
     fn log(&self, description: String) {
         let mut last = lock(&self.description);
         if last.as_ref() != Some(&description) {
@@ -158,16 +158,15 @@ impl Doorbells {
         }
     }
 
-    /// Returns a description of how kernels ring, once a page has been allocated.
+    /// Describes how kernels ring. `None` until a page has been allocated.
     pub(super) fn description(&self) -> Option<String> {
         lock(&self.description).clone()
     }
 }
 
-/// A UAR page of the device, mapped for the CPU.
+/// A UAR page of the device, mapped into this process.
 struct Page {
     id: u32,
-    /// The doorbell register.
     register: *mut u64,
     /// Frees the page on drop.
     _owner: Box<dyn Send + Sync>,
@@ -179,13 +178,13 @@ unsafe impl Send for Page {}
 unsafe impl Sync for Page {}
 
 impl Page {
-    /// Returns the first byte of the page with the register.
+    /// Returns the start of the page that contains the register.
     fn base(&self) -> *mut u8 {
         let register = self.register.cast::<u8>();
         register.wrapping_sub(register as usize % PAGE)
     }
 
-    /// Returns the register for doorbells of a form. libmlx5 names the one for doorbells with a record.
+    /// Returns the register for a form of doorbells. libmlx5 only reports the one for doorbells with a record.
     fn register(&self, form: DoorbellForm) -> *mut u64 {
         match form {
             DoorbellForm::Record => self.register,
@@ -193,14 +192,14 @@ impl Page {
         }
     }
 
-    /// Writes `doorbell` to the register of its form from the CPU.
+    /// Writes `doorbell` to the register for its form.
     fn ring(&self, form: DoorbellForm, doorbell: u64) {
         // SAFETY: the page of the register is live.
         unsafe { store_register(self.register(form), doorbell) };
     }
 }
 
-/// A UAR page of libmlx5. It is freed on drop.
+/// A UAR page of libmlx5, freed on drop.
 struct DevxUarPage {
     raw: NonNull<ffi::DevxUar>,
     context: Arc<Context>,
@@ -236,13 +235,13 @@ impl Drop for DevxUarPage {
     }
 }
 
-/// A UAR page that is mapped for kernels. Its fields drop in order: the mapping before the page.
+/// A UAR page mapped for kernels. Fields drop in order: the mapping before the page.
 struct Mapped {
     mapping: Box<dyn Mapping>,
     page: Page,
 }
 
-/// A UAR page with a register that kernels write to.
+/// A UAR page whose register kernels write to.
 struct MappedUar(Arc<Mapped>);
 
 impl Uar for MappedUar {
@@ -262,11 +261,11 @@ impl Uar for MappedUar {
     }
 }
 
-/// A UAR page with a register that the CPU thread writes to.
+/// A UAR page whose register the CPU thread writes to.
 struct ProxiedUar {
     proxy: Arc<DoorbellProxy>,
     page: Arc<Page>,
-    /// The reason why kernels do not write, unless the settings require that.
+    /// Why kernels do not write to it, unless the settings ask for that.
     cause: Option<String>,
 }
 
@@ -291,9 +290,9 @@ impl Uar for ProxiedUar {
     }
 }
 
-/// The doorbell word of one QP. With a common word, one QP could overwrite the doorbell of another.
+/// The doorbell word of one QP. If QPs shared a word, one could overwrite the doorbell of another.
 ///
-/// Its fields drop in order: the word before the page.
+/// Fields drop in order: the word before the page.
 struct ProxiedDoorbell {
     word: DoorbellWord,
     _proxy: Arc<DoorbellProxy>,
@@ -321,7 +320,7 @@ mod tests {
     /// Offset of the register in its page.
     const REGISTER: u64 = 0x800;
 
-    /// Returns the doorbells of a device that uses `page` for all UAR pages.
+    /// Returns the doorbells of a device that returns `page` for all UAR pages.
     fn device(page: &Region, kind: DoorbellKind) -> Doorbells {
         let page = page.clone();
         let alloc_page = move |_| {
@@ -332,13 +331,13 @@ mod tests {
         Doorbells::with_source("a device".into(), Box::new(alloc_page), kind)
     }
 
-    /// Rings like a native kernel.
+    /// Rings as a native kernel does.
     fn ring(doorbell: &dyn QpDoorbell, value: u64) {
         // SAFETY: the doorbell is live, and its word is in the CPU's address space here.
         unsafe { &*doorbell.register().ptr::<AtomicU64>() }.store(value, Ordering::Release);
     }
 
-    /// Returns the last value of the register.
+    /// Returns the last value written to the register.
     fn register_value(page: &Region) -> u64 {
         let mut value = 0;
         page.read(REGISTER, bytemuck::bytes_of_mut(&mut value)).unwrap();

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use super::*;
 
-/// Returns sizes, offsets and constants of the C headers by name, or the reason why they are not available.
+/// Returns sizes, offsets and constants from the C headers by name, or why they are unavailable.
 fn layouts_in_c() -> Result<BTreeMap<String, u64>, String> {
     let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
     let program = folder.path().join("layout");
