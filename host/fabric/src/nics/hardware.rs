@@ -14,11 +14,11 @@ use crate::queues::{RailSetup, Shape, open_rail};
 /// The RDMA devices that a job can use.
 pub struct Hardware {
     candidates: Vec<Candidate>,
-    /// Each unused device, with the reason.
+    /// Unused devices, each with the reason.
     unused: Vec<String>,
 }
 
-/// Finds the RDMA devices for these settings. Without a usable device, it decides for the software ConnectX.
+/// Finds the RDMA devices for these settings. Decides in favor of the software ConnectX if none is usable.
 pub(super) fn find(config: &Config) -> Result<Decision> {
     let named = match &config.nic {
         Nic::Named(names) => Some(names.as_slice()),
@@ -40,9 +40,9 @@ pub(super) fn find(config: &Config) -> Result<Decision> {
     Ok(Decision { hardware: Some(Hardware { candidates, unused }), reason, is_device_unused })
 }
 
-/// Returns the devices with the most frequent link layer, because PEs cannot communicate across link layers.
+/// Keeps the devices with the more frequent link layer, since PEs cannot communicate across link layers.
 ///
-/// Adds the other devices to `unused`. Fails if the user named devices of both link layers.
+/// Moves the others to `unused`. Fails if the user named devices of both link layers.
 fn of_one_link_layer(found: Vec<Candidate>, unused: &mut Vec<String>, named: bool) -> Result<Vec<Candidate>> {
     let (infiniband, ethernet): (Vec<_>, Vec<_>) =
         found.into_iter().partition(|candidate| candidate.link() == LinkLayer::InfiniBand);
@@ -62,7 +62,6 @@ fn of_one_link_layer(found: Vec<Candidate>, unused: &mut Vec<String>, named: boo
 }
 
 impl Hardware {
-    /// Returns the names of the devices, separated by commas.
     pub fn names(&self) -> String {
         self.candidates.iter().map(|candidate| candidate.nic.to_string()).collect::<Vec<_>>().join(", ")
     }
@@ -72,20 +71,21 @@ impl Hardware {
         self.candidates.iter().map(Candidate::describe).collect()
     }
 
-    /// Returns each unused device, with the reason.
+    /// Returns the unused devices, each with the reason.
     pub fn unused(&self) -> &[String] {
         &self.unused
     }
 
-    /// Creates and maps a UAR page of the first device for kernels, and returns how they would ring.
+    /// Creates a UAR page on the first device and maps it for kernels. Returns a description of how they would ring.
     ///
-    /// Fails if the device cannot be opened, or kernels of this machine cannot ring.
+    /// Fails if the device cannot be opened, or if kernels of this machine cannot ring.
     pub fn try_doorbells(&self, config: &Config, machine: &dyn Machine) -> Result<String> {
         let device = Rdma::open(&self.candidates[0], config).map_err(NicError::from)?;
         device.try_doorbells(machine)
     }
 
-    /// Sets up and probes a rail of the first device, and returns its level and the steps down from the best one.
+    /// Sets up and probes a rail on the first device. Returns its level, and what it had to give up compared to the
+    /// highest level.
     ///
     /// Fails if a job with these settings could not use the device.
     pub fn try_level(&self, config: &Config, machine: &dyn Machine) -> Result<(String, Vec<String>)> {
@@ -99,13 +99,14 @@ impl Hardware {
         Ok((level.to_string(), level.steps))
     }
 
-    /// Assigns the devices to the `on_node` PEs of this node, up to `wanted` for each PE.
+    /// Assigns the devices to the `on_node` PEs of this node, up to `wanted` per PE.
     pub(super) fn assign(self, gpus: &[u32], on_node: u32, wanted: u32) -> Result<NicAssignment> {
         for reason in &self.unused {
             tracing::info!("not used: {reason}");
         }
         let root = sysfs::root();
         let gpu_of = |pe: u32| -> Result<PciPath> {
+            // Native kernels have no GPU: an unknown location is equally far from all NICs.
             let Some(&gpu) = gpus.get(pe as usize) else { return Ok(PciPath::default()) };
             Ok(PciPath::of_pci(&root, &Cuda::load()?.pci_address(gpu)?))
         };
@@ -122,10 +123,10 @@ impl Hardware {
     }
 }
 
-/// The assignment of RDMA devices to the PEs of this node.
+/// The RDMA devices assigned to the PEs of this node.
 pub struct NicAssignment {
     candidates: Vec<Candidate>,
-    /// Indices of each PE's devices in `candidates`, in the order of their use.
+    /// Indices into `candidates`, by PE, in order of preference.
     by_pe: Vec<Vec<usize>>,
     /// `distances[pe][nic]`.
     distances: Vec<Vec<Distance>>,
@@ -134,7 +135,8 @@ pub struct NicAssignment {
 impl NicAssignment {
     /// Opens the devices of a PE, nearest first.
     ///
-    /// Devices after the first `nics_per_pe` are spares. Fails if a device cannot be opened and fewer than that remain.
+    /// Devices after the first `nics_per_pe` are spares. Fails if a device cannot be opened and fewer than that are
+    /// left.
     pub(super) fn open(&self, config: &Config, pe: u32) -> Result<Vec<Box<dyn Provider>>> {
         let mine = self.by_pe.get(pe as usize).map_or(&[][..], Vec::as_slice);
         let mut opened: Vec<Box<dyn Provider>> = Vec::new();
@@ -160,7 +162,7 @@ impl NicAssignment {
     }
 }
 
-/// Returns the memory for the heap of a PE on `gpu`, as in [`Nics::heap`](super::Nics::heap).
+/// Returns where the heap of a PE on `gpu` goes, as in [`Nics::heap`](super::Nics::heap).
 pub(super) fn heap(wanted: HeapKind, gpu: &Attributes) -> Result<HeapKind> {
     let why = if !gpu.gpu_direct_rdma {
         "the GPU has no GPUDirect RDMA"

@@ -1,7 +1,7 @@
 //! The choice between RDMA devices and the software ConnectX, and the assignment of NICs to PEs.
 //!
-//! A job calls [`Nics::prepare`] once for each process and [`Nics::of`] for each PE. `rushmem info` and `rushmem doctor` call
-//! [`decide`].
+//! A job calls [`Nics::prepare`] once per process and [`Nics::of`] once per PE. `rushmem info` and `rushmem doctor`
+//! call [`decide`].
 
 #[cfg(feature = "rdma")]
 mod hardware;
@@ -24,20 +24,20 @@ use crate::provider::{Provider, Soft};
 #[cfg(feature = "rdma")]
 pub use self::hardware::Hardware;
 
-/// The RDMA devices in a build without the feature `rdma`: no value exists.
+/// The RDMA devices in a build without the feature `rdma`. Uninhabited.
 #[cfg(not(feature = "rdma"))]
 pub type Hardware = std::convert::Infallible;
 
-/// The longest sleep of an engine that native kernels wake, for each PE of a core.
+/// Maximum sleep of a software NIC's engine that native kernels wake, for one PE per core.
 const MAX_SLEEP: Duration = Duration::from_millis(1);
 
-/// The kind of NIC for a job, and the reason for the choice.
+/// The kind of NIC for a job, and why it was chosen.
 pub struct Decision {
-    /// RDMA devices, or `None` for the software ConnectX.
+    /// The RDMA devices, or `None` for the software ConnectX.
     pub hardware: Option<Hardware>,
-    /// Reason for the choice.
+    /// Why, as a phrase for messages.
     pub reason: String,
-    /// Whether an RDMA device stays unused although the user might expect its use.
+    /// Whether an RDMA device is left unused although the user might expect otherwise.
     pub is_device_unused: bool,
 }
 
@@ -47,7 +47,7 @@ impl Decision {
     }
 }
 
-/// Chooses between RDMA devices and the software ConnectX, on this machine and with these settings.
+/// Chooses between RDMA devices and the software ConnectX, given this machine and the settings.
 ///
 /// Fails if the settings name a device that cannot be used.
 pub fn decide(config: &Config) -> Result<Decision> {
@@ -83,16 +83,16 @@ fn find_hardware(config: &Config) -> Result<Decision> {
     Ok(Decision { is_device_unused: !connectx.is_empty(), ..Decision::soft(reason) })
 }
 
-/// The NICs of the PEs of this process.
+/// The NICs for the PEs of this process.
 pub enum Nics {
-    /// Software NICs. All PEs of the process share them, so there are as many as one PE uses.
+    /// Software NICs. All PEs of the process share them, so there are as many as a single PE uses.
     Soft(Vec<SoftNic>),
     /// RDMA devices, assigned to PEs.
     #[cfg(feature = "rdma")]
     Hardware(hardware::NicAssignment),
 }
 
-/// A software NIC, and its timeline if the job has one.
+/// A software NIC, with its timeline if the job is traced.
 pub struct SoftNic {
     nic: Arc<softnic::Nic>,
     trace: Option<Arc<NicTrace>>,
@@ -110,9 +110,10 @@ impl SoftNic {
 }
 
 impl Nics {
-    /// Prepares the NICs that [`decide`] chooses, for `on_node` PEs of this node on these GPUs.
+    /// Prepares the NICs that [`decide`] chooses, for the `on_node` PEs of this node.
     ///
-    /// `gpus` is empty for native kernels. Fails if a named device cannot be used, or the software ConnectX cannot start.
+    /// `gpus` are the GPUs of these PEs, or empty for native kernels. Fails if a named device cannot be used or the
+    /// software ConnectX cannot start.
     pub fn prepare(config: &Config, gpus: &[u32], on_node: u32, trace: Option<&JobTrace>) -> Result<Self> {
         let decision = decide(config)?;
         let Some(hardware) = decision.hardware else {
@@ -151,9 +152,9 @@ impl Nics {
         match hardware {}
     }
 
-    /// Opens the NICs of `pe`, which is PE number `pe_on_node` of this node.
+    /// Opens the NICs of PE `pe`, which has index `pe_on_node` on this node.
     ///
-    /// Fails if a device cannot be opened and fewer than `nics_per_pe` remain.
+    /// Fails if a device cannot be opened and fewer than `nics_per_pe` are left.
     #[cfg_attr(not(feature = "rdma"), expect(unused_variables, reason = "all PEs share the software NICs"))]
     pub fn of(&self, config: &Config, pe: u32, pe_on_node: u32) -> Result<Vec<Box<dyn Provider>>> {
         match self {
@@ -169,7 +170,7 @@ impl Nics {
         }
     }
 
-    /// Ends the NICs of this process. No PE of it uses them any more.
+    /// Shuts down the NICs of this process. No PE may use them any more.
     pub fn close(&mut self) {
         match self {
             Self::Soft(nics) => nics.clear(),
@@ -178,10 +179,11 @@ impl Nics {
         }
     }
 
-    /// Returns the memory for the heap of a PE on this GPU. `wanted` is the memory in the settings.
+    /// Returns where the heap of a PE on this GPU goes. `wanted` is the location in the settings.
     ///
-    /// A kernel that has seen a completion or signal must also see the data before it. A heap for an RDMA device is in GPU
-    /// memory only if the GPU guarantees this. Fails if the settings require GPU memory and the GPU cannot provide it.
+    /// A kernel that has seen a completion or a signal must also see the data before it. With RDMA devices, the heap is
+    /// therefore in GPU memory only if the GPU guarantees this. Fails if the settings require GPU memory and the GPU
+    /// does not.
     #[cfg_attr(not(feature = "rdma"), expect(unused_variables, reason = "the software ConnectX copies"))]
     pub fn heap(&self, wanted: HeapKind, gpu: &Attributes) -> Result<HeapKind> {
         match self {
@@ -192,15 +194,16 @@ impl Nics {
     }
 }
 
-/// Returns whether this process has PE 0 of a job on several nodes.
+/// Returns whether this process has PE 0 of a job on several nodes. It warns on behalf of all others.
 fn is_first_of_nodes(config: &Config) -> bool {
     config.pe == Some(0) && config.n_pes.is_some_and(|n_pes| n_pes.get() > config.pes_on_node())
 }
 
 /// Returns the configuration of the software ConnectX.
 ///
-/// For kernels on a GPU, its engine polls longer before it sleeps, because all threads of a kernel wait for it. Native
-/// kernels need the cores themselves, and wake the engine. If engines of several processes share a core, they never poll.
+/// With kernels on a GPU, whose threads all wait for the engine, the engine polls longer before it sleeps. Native
+/// kernels need the cores themselves, and wake the engine. If engines of several processes share a core, they never
+/// poll.
 fn softnic_config(config: &Config, gpu: bool, on_node: u32) -> Result<softnic::Config> {
     let mut soft = softnic::Config { ip: fabric(config), ..Default::default() };
     soft.faults = config.softnic_fault.parse().map_err(|error: softnic::FaultError| Error::Unavailable {
@@ -215,7 +218,7 @@ fn softnic_config(config: &Config, gpu: bool, on_node: u32) -> Result<softnic::C
     } else if config.local_pes.is_some() && pes_per_core(on_node) > 1 {
         soft.idle = softnic::Idle::Notified { max_sleep: shared_deadline(MAX_SLEEP, on_node) };
     }
-    // A peer acknowledges when it gets a core.
+    // On crowded machines a peer has to wait for a core before it can acknowledge.
     soft.retransmit = crowd_deadline(soft.retransmit, on_node);
     soft.no_record = config.doorbell_record == DoorbellRecord::Off;
     soft.shared_memory = config.softnic_shared_memory == Switch::On;
@@ -227,8 +230,8 @@ fn softnic_config(config: &Config, gpu: bool, on_node: u32) -> Result<softnic::C
 
 /// Returns the address at which the software ConnectX of this process receives packets.
 ///
-/// It is the address in the settings, or the address of this machine towards the launcher. A job of threads in one process
-/// needs no address.
+/// This is the address in the settings, or the local address on the route to the launcher. A job within one process
+/// needs none.
 fn fabric(config: &Config) -> Ip {
     let Some(server) = &config.server else { return Ip::LoopbackOnly };
     let chosen = Some(config.softnic_ip).filter(|ip| !ip.is_loopback());
@@ -244,15 +247,16 @@ fn fabric(config: &Config) -> Ip {
     }
 }
 
-/// Returns whether `server` has IPv6 addresses only, other than the loopback address.
+/// Returns whether `server` has only IPv6 addresses, not counting loopback.
 fn is_beyond_ipv4(server: &str) -> bool {
     let Ok(mut addresses) = server.to_socket_addrs() else { return false };
     addresses.all(|addr| addr.is_ipv6() && !addr.ip().is_loopback())
 }
 
-/// Returns the address of this machine on the route to `server`.
+/// Returns the local address on the route to `server`.
 fn address_towards(server: &str) -> Option<Ipv4Addr> {
     let to = server.to_socket_addrs().ok()?.find(|a| a.is_ipv4())?;
+    // Connecting a UDP socket sends nothing, but selects the route and with it the local address.
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
     socket.connect(to).ok()?;
     match socket.local_addr().ok()?.ip() {
