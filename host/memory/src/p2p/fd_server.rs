@@ -1,5 +1,5 @@
-//! A server that sends the file of a PE's heap to other processes of the same job over a Unix socket. Both ends prove
-//! that they know the job's token.
+//! A server that sends the file of a PE's heap to other processes of the job over a Unix socket. Both sides prove that
+//! they know the job's token.
 //!
 //! ```text
 //! owner  -- nonce -->            user
@@ -22,22 +22,22 @@ use rushmem_error::{Error, Result};
 use rushmem_observe::descriptor;
 use socket2::SockRef;
 
-/// Time limit for one client, on a node with few PEs.
+/// Time limit per client, on a node with few PEs.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A server that sends the file of a heap to processes of this node as long as it lives.
+/// A server that sends the file of a heap to processes of this node, until dropped.
 pub(super) struct FdServer {
     listener: Arc<UnixListener>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Returns the socket address for `name`: an abstract name, valid in this network namespace.
+/// Returns the socket address for `name`: an abstract name, which is valid within a network namespace.
 fn address(name: &str) -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(format!("rushmem-{name}"))
 }
 
 impl FdServer {
-    /// Serves `file` under `name` to the processes of a node with `pes` PEs.
+    /// Serves `file` under `name`, on a node with `pes` PEs.
     ///
     /// # Errors
     /// The errors of the operating system.
@@ -51,15 +51,15 @@ impl FdServer {
         let within = crowd_deadline(CLIENT_TIMEOUT, pes);
         let run = move || {
             std::thread::scope(|scope| {
-                // The loop ends when the socket is shut down.
+                // `drop` shuts the socket down, which makes `accept` fail.
                 while let Ok((stream, _)) = ours.accept() {
-                    // Other users get no thread, so that their idle connections cost nothing.
+                    // Other users do not even get a thread, so their idle connections cost nothing.
                     if let Err(error) = check_same_user(&stream) {
                         tracing::debug!("a client of the heap's file was refused: {error}");
                         continue;
                     }
                     let (file, token) = (&file, &token);
-                    // A slow client must not block the others.
+                    // One thread per client: a slow one must not block the others.
                     let body = move || {
                         if let Err(error) = serve(stream, file, token, within) {
                             tracing::warn!("a client did not receive the heap's file: {error}");
@@ -79,13 +79,13 @@ impl FdServer {
 
 impl Drop for FdServer {
     fn drop(&mut self) {
-        // Ends the thread's `accept`.
+        // Wakes the thread from `accept`.
         if let Err(error) = SockRef::from(&*self.listener).shutdown(std::net::Shutdown::Both) {
             tracing::warn!("a socket cannot be closed: {error}");
             return;
         }
         if let Some(thread) = self.thread.take() {
-            // The thread has already reported a panic.
+            // A panic of the thread has already been reported.
             let _ = thread.join();
         }
     }
@@ -120,7 +120,7 @@ fn serve(mut stream: UnixStream, file: &OwnedFd, token: &Token, within: Duration
 /// Receives the file served under `name`.
 ///
 /// # Errors
-/// An error if no server answers within `within`, or if the server does not know the token.
+/// An error if no server answers in time, or if the server does not know the token.
 pub(super) fn fetch(name: &str, token: &Token, within: Duration) -> io::Result<OwnedFd> {
     let mut stream = UnixStream::connect_addr(&address(name)?)?;
     prepare(&stream, within)?;
@@ -131,7 +131,7 @@ pub(super) fn fetch(name: &str, token: &Token, within: Duration) -> io::Result<O
     stream.write_all(&[ours, proof].concat())?;
 
     let (proof, file) = match descriptor::receive(&stream) {
-        // The server closes the connection of a client without the token.
+        // The server closes the connection if the client does not know the token.
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Err(unknown_peer()),
         other => other?,
     };
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_without_the_token_gets_nothing_and_blocks_nobody() {
+    fn client_without_the_token_is_refused_and_blocks_no_one() {
         let token = Token::generate().unwrap();
         let name = name("unknown_peer");
         let fd_server = FdServer::open(&name, a_file(), token.clone(), 2).unwrap();

@@ -1,4 +1,4 @@
-//! The heaps of this process, by random name.
+//! The heaps of PEs that are threads of this process, by random name.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
@@ -12,7 +12,7 @@ fn table() -> MutexGuard<'static, Option<HashMap<String, Region>>> {
     lock(&TABLE)
 }
 
-/// A table entry of a heap. The heap can be found as long as the entry lives.
+/// An entry in the table of heaps. The heap can be found until this is dropped.
 pub(super) struct LocalHeap(String);
 
 impl LocalHeap {
@@ -30,7 +30,7 @@ impl Drop for LocalHeap {
     }
 }
 
-/// Returns the heap of this process with that name.
+/// Returns the heap with that name, if it belongs to this process.
 pub(super) fn find(name: &str) -> Option<Region> {
     table().as_ref()?.get(name).cloned()
 }

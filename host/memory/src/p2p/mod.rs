@@ -1,12 +1,12 @@
-//! P2P peers: PEs with heaps mapped into this PE, so that kernels access them by loads and stores.
+//! P2P peers: PEs whose heaps are mapped into this PE, where kernels access them by loads and stores.
 //!
-//! Each PE gives its heap a random name. A name in this process's own table belongs to a PE that is a thread of this
-//! process. A process on the same node sends its heap's file descriptor through a socket with that name. All other PEs
-//! are NIC peers.
+//! Each PE gives its heap a random name. If the name is in this process's own table, the PE is a thread of this
+//! process. A process on the same node sends the file descriptor of its heap through a socket of that name. All other
+//! PEs are NIC peers.
 //!
-//! All atomics on a word take the same path, because atomics of processors and of NICs are not atomic with each other.
-//! The processors execute them if every PE has mapped every other PE. In all other jobs the NIC of the heap's owner
-//! executes them, except for words that only PEs of one [node](nodes) update.
+//! All atomics on a word must take the same path, because atomics of processors and of NICs are not atomic with each
+//! other. If every PE has mapped every other PE, the processors execute them. Otherwise the NIC of the heap's owner
+//! does, except for words that only PEs of one [node](nodes) update.
 #![allow(unsafe_code, reason = "a test writes through a mapping of a peer's heap")]
 
 mod fd_server;
@@ -31,30 +31,28 @@ use self::nodes::{Mapping, nodes_of};
 /// The route to a peer, and the reason for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PeerRoute {
-    /// The peer.
     pub pe: u32,
-    /// `p2p` or the NIC's name.
+    /// `p2p`, or the NIC's name.
     pub via: String,
-    /// The reason for this route.
     pub why: String,
 }
 
-/// The access to each PE of the job. Keeps the heaps of P2P peers mapped.
+/// How to access each PE of the job. Keeps the heaps of P2P peers mapped.
 pub struct PeerMap {
     access: Vec<PeerAccess>,
-    /// Set if all PEs of the job have mapped each other, so that their processors execute atomics.
+    /// Whether all PEs of the job have mapped each other, so their processors execute atomics.
     atomics: bool,
-    /// The node of each PE.
+    /// The node of each PE, named by its first PE.
     nodes: Vec<u32>,
     /// Whether the program promises that NIC peers and P2P peers update different words.
     node_words: bool,
     /// Whether PEs of this job may have mapped each other's heaps.
     shared: bool,
-    /// The window of mapped heaps, if there are any.
+    /// The window with the mapped heaps, if there are any.
     mapped_heaps: Option<MappedHeaps>,
 }
 
-/// A window from the first mapped PE to the last. Its slots belong to consecutive PEs.
+/// A window with one slot per PE, from the first mapped PE to the last. PEs in between may be unmapped.
 struct MappedHeaps {
     window: Box<dyn HeapWindow>,
     first: u32,
@@ -66,16 +64,16 @@ impl MappedHeaps {
     }
 }
 
-/// Memory of several PEs outside their heaps, mapped as long as the value lives.
+/// Memory of several PEs other than their heaps, mapped until dropped.
 #[derive(Default)]
 pub struct PeerMapping {
     mapped_heaps: Option<MappedHeaps>,
-    /// Memory of PEs of this process that kernels access at its own address, by PE.
+    /// Memory of PEs of this process that kernels can access at its original address, by PE.
     here: Vec<Option<Region>>,
 }
 
 impl PeerMapping {
-    /// Returns the address of the memory of `pe`; 0 if it is not mapped.
+    /// Returns the address of the memory of `pe`, or 0 if it is not mapped.
     fn addr(&self, pe: u32) -> DevAddr {
         match (self.here.get(pe as usize), &self.mapped_heaps) {
             (Some(Some(region)), _) => region.addr,
@@ -86,26 +84,26 @@ impl PeerMapping {
 }
 
 enum PeerAccess {
-    /// This PE's own memory.
+    /// This PE itself.
     Own,
-    /// The heap is mapped here, for this reason.
+    /// The heap is mapped here. The text says why that works.
     P2p(&'static str),
-    /// The peer is accessed through the NIC, for this reason.
+    /// The peer is accessed through the NIC. The text says why.
     Nic(String),
 }
 
-/// A PE's description of its heap for the other PEs.
+/// A PE's description of its heap, for the other PEs.
 #[derive(Serialize, Deserialize)]
 struct ExportedHeap {
     name: String,
-    /// The node on which the socket and file of this PE can be used; `None` if unknown.
+    /// The node where this PE's socket and file can be used. `None` if unknown.
     node_id: Option<String>,
     bytes: u64,
-    /// The reason why other processes cannot map it, if they cannot.
+    /// Why other processes cannot map it, if they cannot.
     not_exported: Option<String>,
 }
 
-/// Returns the reason why all other PEs are NIC peers, if they are.
+/// Returns the reason why all other PEs are NIC peers, if the settings make them so.
 fn nic_for_all(config: &Config, gpu: bool) -> Option<&'static str> {
     match config.peer_path {
         PeerPath::P2p => None,
@@ -120,12 +118,12 @@ fn nic_for_all(config: &Config, gpu: bool) -> Option<&'static str> {
     }
 }
 
-/// Returns whether this job maps heaps of other PEs, so that its own heap must be mappable. Equal on all PEs.
+/// Returns whether this job maps heaps of other PEs, which requires its own heap to be mappable. Equal on all PEs.
 pub fn wanted(config: &Config, n_pes: u32, gpu: bool) -> bool {
     nic_for_all(config, gpu).is_none() && n_pes > 1
 }
 
-/// Allocates the memory that other PEs map. With `peer_path=auto`, falls back to memory that they cannot map.
+/// Allocates memory for other PEs to map. With `peer_path=auto`, falls back to memory they cannot map.
 ///
 /// # Errors
 /// The errors of [`Machine::heap`].
@@ -142,7 +140,7 @@ pub fn heap(config: &Config, machine: &dyn Machine, bytes: u64, n_pes: u32) -> R
     }
 }
 
-/// Returns the routes that PE `me` of `n_pes` on one node would use with these settings. `nic` names its NIC.
+/// Predicts the routes of PE `me` in a job of `n_pes` PEs on one node. `nic` is the name of its NIC.
 pub fn expected_routes(config: &Config, me: u32, n_pes: u32, nic: &str, gpu: bool) -> Vec<PeerRoute> {
     let grouped = |pe: u32| group(config, pe) == group(config, me);
     let all = n_pes == 1 || wanted(config, n_pes, gpu) && (0..n_pes).all(grouped);
@@ -163,7 +161,7 @@ pub fn expected_routes(config: &Config, me: u32, n_pes: u32, nic: &str, gpu: boo
 
 const ANOTHER_GROUP: &str = "it belongs to another group (RUSHMEM_P2P_GROUP)";
 
-/// Returns whether a PE accesses its own memory by loads and stores, and the reason.
+/// Returns whether a PE accesses its own memory by loads and stores, and why.
 fn own(config: &Config, atomics: bool) -> (bool, &'static str) {
     match (config.peer_path, atomics) {
         (PeerPath::Nic, _) => (false, "RUSHMEM_PEER_PATH=nic"),
@@ -177,7 +175,8 @@ fn group(config: &Config, pe: u32) -> u32 {
     pe.checked_div(config.p2p_group).unwrap_or(0)
 }
 
-/// Returns the name of this machine, its network namespace and the job's node. Keeps two "nodes" on one machine apart.
+/// Returns an ID for this machine, its network namespace and the job's node. The latter keeps several "nodes" on one
+/// machine apart, as in tests.
 fn node_id(config: &Config) -> Option<String> {
     let boot = boot_id()?;
     let net = fs::read_link("/proc/self/ns/net").ok()?;
@@ -185,7 +184,7 @@ fn node_id(config: &Config) -> Option<String> {
 }
 
 impl PeerMap {
-    /// Maps the heaps that can be mapped. Collective as soon as one of the job's PEs [wants](wanted) it.
+    /// Maps the heaps that can be mapped. Collective if this job [wants](wanted) it.
     ///
     /// # Errors
     /// [`Error::Unavailable`] if a heap of this node cannot be mapped. It names the PE and the cause.
@@ -220,6 +219,7 @@ impl PeerMap {
                 PeerAccess::Nic("it is on another node, or in another network namespace".into())
             }
         };
+        // Whether any two PEs of the job may map each other. Computed from the exchange, so that all PEs agree.
         let mut places: Vec<_> =
             (0..).zip(&heaps).map(|(pe, heap)| (group(config, pe), &heap.node_id)).collect();
         places.sort_unstable();
@@ -232,29 +232,30 @@ impl PeerMap {
         let reached = access.iter().map(|access| !matches!(access, PeerAccess::Nic(_)));
         let atomics = mapped.as_ref().is_ok_and(|(_, atomics)| *atomics);
         let mapping = if atomics { Mapping::of(reached) } else { Mapping::default() };
-        // A PE that failed joins too: the others may still map its heap, and its export ends after this.
+        // PEs that failed take part as well: others may still map their heap, and `export` is dropped after this.
         let all = bootstrap.allgather("the mapping of heaps", &mapping.encode())?;
         let nodes = nodes_of(&all.iter().map(|bytes| Mapping::decode(bytes)).collect::<Vec<_>>());
+        // One node with all PEs: they have all mapped each other.
         let atomics = nodes.iter().all(|&node| node == 0);
         let node_words = config.p2p_atomics == P2pAtomics::Node;
         Ok(Self { access, atomics, nodes, node_words, shared, mapped_heaps: mapped?.0 })
     }
 
-    /// Returns whether processors may access heaps of other PEs, anywhere in the job.
+    /// Returns whether processors may access the heaps of other PEs, anywhere in the job.
     pub fn is_shared(&self) -> bool {
         self.shared
     }
 
-    /// Returns the node of each PE. A node is a set of PEs that have all mapped each other, and that are atomic with each
-    /// other. Its number is the first of its PEs. Equal on all PEs.
+    /// Returns the node of each PE, named by its first PE. A node is a set of PEs that have all mapped each other, and
+    /// whose processors are atomic with each other. Equal on all PEs.
     pub fn nodes(&self) -> &[u32] {
         &self.nodes
     }
 
-    /// Maps memory that every PE has allocated; `ours` is this PE's part. Maps the parts of all P2P peers. Collective.
-    /// Returns the address of each PE's part for kernels (0 if not mapped) and the value that keeps them mapped.
+    /// Maps memory that every PE has allocated, at all P2P peers. `ours` is this PE's part. Collective. Returns the
+    /// address of each PE's part for kernels (0 if not mapped), and the value that keeps them mapped.
     ///
-    /// With `peer_path=auto`, no PE maps the memory if one PE cannot.
+    /// With `peer_path=auto`, if one PE fails to map the memory, none maps it.
     ///
     /// # Errors
     /// An error on all PEs if one PE cannot map the part of another.
@@ -281,7 +282,7 @@ impl PeerMap {
         }
         let export = HeapExport::new(config, bootstrap, ours)?;
         let heaps = exchange(bootstrap, &export.exported)?;
-        // Some memory of this process needs no mapping.
+        // Memory of this process that kernels can access as it is needs no mapping.
         let plain = |exported: &ExportedHeap| {
             local_heaps::find(&exported.name).filter(|region| machine.is_direct(region))
         };
@@ -298,7 +299,7 @@ impl PeerMap {
             let what = format!("this memory of PE {pe} for loads and stores");
             Error::Unavailable { what, why: format!("{why}; {}", remedy(config)) }
         });
-        // All PEs have mapped what they need after this, so the export may end.
+        // After this, every PE has mapped what it needs, and the export may be dropped.
         let error = mapped.as_ref().err().map(ToString::to_string).unwrap_or_default();
         let all = bootstrap.allgather("the mapping of heaps", error.as_bytes())?;
         let failed = all.iter().position(|theirs| !theirs.is_empty());
@@ -326,24 +327,26 @@ impl PeerMap {
         (0..).zip(&self.access).map(direct).map(|direct| PeerDesc { direct }).collect()
     }
 
-    /// Writes the P2P facts that kernels need: the range of P2P peers, whether their atomics use P2P, and the PEs that
-    /// `fence` must treat as accessed both by P2P and by NIC.
+    /// Describes P2P access to kernels: the range of P2P peers, whether their atomics use P2P, and the PEs that `fence`
+    /// must treat as accessed both by P2P and by NIC.
     pub fn describe(&self, parts: &mut CtxParts, peers: &[PeerDesc]) {
         let me = parts.pe as usize;
         let reached = |peer: &PeerDesc| peer.direct.0 != 0;
+        // Kernels test for P2P peers with one range check, so only the unbroken run around this PE counts as such.
         if reached(&peers[me]) {
             let below = peers[..me].iter().rev().take_while(|peer| reached(peer)).count();
             let above = peers[me + 1..].iter().take_while(|peer| reached(peer)).count();
             (parts.p2p_from, parts.p2p_count) = ((me - below) as u32, (below + 1 + above) as u32);
             if let Some(mapped_heaps) = &self.mapped_heaps {
-                // The address of PE 0 lies outside the window if that is not mapped.
+                // `p2p_base` is where PE 0 would be mapped. Outside the window if PE 0 is not mapped, hence the
+                // wrapping.
                 let stride = mapped_heaps.window.stride();
                 let before = u64::from(mapped_heaps.first).wrapping_mul(stride);
                 let base = mapped_heaps.window.base().0.wrapping_sub(before);
                 (parts.p2p_base, parts.p2p_stride) = (DevAddr(base), stride);
             }
         }
-        // The fast path knows connected QPs only.
+        // The fast path supports connected QPs only.
         let is_dc = parts.flags & ctx_flags::DC != 0;
         if !is_dc && (0..).zip(peers).all(|(pe, peer)| parts.is_p2p(pe) || !reached(peer)) {
             parts.flags |= ctx_flags::NO_P2P_OTHERS;
@@ -363,14 +366,14 @@ impl PeerMap {
         }
     }
 
-    /// Returns whether this PE, `me`, has P2P peers, and all of them are on its node.
+    /// Returns whether PE `me`, this one, has P2P peers and all of them are on its node.
     fn node_atomics(&self, me: usize) -> bool {
         let mut peers =
             self.access.iter().zip(&self.nodes).filter(|(access, _)| matches!(access, PeerAccess::P2p(_)));
         self.mapped_heaps.is_some() && peers.all(|(_, node)| *node == self.nodes[me])
     }
 
-    /// Returns the address for kernels at which the heap of `pe` is mapped, if it is.
+    /// Returns the device address at which the heap of `pe` is mapped, if it is.
     pub fn mapped(&self, pe: u32) -> Option<DevAddr> {
         match self.access.get(pe as usize)? {
             PeerAccess::P2p(_) => Some(self.mapped_heaps.as_ref()?.addr(pe)),
@@ -378,12 +381,12 @@ impl PeerMap {
         }
     }
 
-    /// Returns for each PE whether kernels never use the NIC for it, so that it needs no QP.
+    /// Returns for each PE whether kernels never use the NIC to reach it. Such a PE needs no QP.
     pub fn without_nic(&self) -> Vec<bool> {
         self.access.iter().map(|access| self.atomics && !matches!(access, PeerAccess::Nic(_))).collect()
     }
 
-    /// Returns the route to each PE. `nic` names this PE's NIC.
+    /// Returns the route to each PE. `nic` is the name of this PE's NIC.
     pub fn routes(&self, config: &Config, nic: &str) -> Vec<PeerRoute> {
         let processors = self.atomics || self.node_words;
         let path = |(pe, access): (u32, &PeerAccess)| {
@@ -402,7 +405,7 @@ impl PeerMap {
     }
 }
 
-/// An export of this PE's memory: other PEs find it by its name as long as this value lives.
+/// An export of this PE's memory: other PEs can find it by name until this is dropped.
 struct HeapExport {
     exported: ExportedHeap,
     _local: LocalHeap,
@@ -432,7 +435,7 @@ impl HeapExport {
     }
 }
 
-/// Returns the change that makes a job work without this mapping.
+/// Returns how a job can work without this mapping.
 fn remedy(config: &Config) -> &'static str {
     match config.sanitize {
         Switch::On => "run the PEs as threads, because the sanitizer watches mapped memory",
@@ -440,7 +443,7 @@ fn remedy(config: &Config) -> &'static str {
     }
 }
 
-/// Returns the reason why other processes cannot map this memory, if they cannot.
+/// Returns why other processes cannot map this memory, if they cannot.
 fn not_exported(memory: &Region) -> Option<&'static str> {
     match (&memory.file, &memory.gpu) {
         (Some(_), _) => None,
@@ -461,14 +464,14 @@ fn exchange(bootstrap: &dyn Bootstrap, mine: &ExportedHeap) -> Result<Vec<Export
     heaps.iter().enumerate().map(parse).collect()
 }
 
-/// A PE with memory that cannot be mapped, and the cause.
+/// A PE whose memory cannot be mapped, and why.
 struct Unmapped {
     pe: usize,
     why: String,
 }
 
-/// Maps the heaps of all P2P peers with [`map_all`]. With `peer_path=auto`, a PE that cannot be mapped becomes a NIC
-/// peer.
+/// Maps the heaps of all P2P peers with [`map_all`]. With `peer_path=auto`, a PE whose heap cannot be mapped becomes a
+/// NIC peer.
 fn map(
     config: &Config,
     machine: &dyn Machine,
@@ -480,6 +483,7 @@ fn map(
         let here: Vec<bool> = access.iter().map(|access| matches!(access, PeerAccess::P2p(_))).collect();
         match map_all(config, machine, bootstrap, &here, heaps) {
             Err(Unmapped { pe, why }) if config.peer_path == PeerPath::Auto => {
+                // Start over without this PE: the window may now be smaller.
                 tracing::warn!("PE {pe} is a NIC peer, because its memory cannot be mapped: {why}");
                 access[pe] = PeerAccess::Nic(format!("its memory cannot be mapped: {why}"));
             }
@@ -489,7 +493,7 @@ fn map(
 }
 
 /// Maps the memory of the PEs that are true in `here`. Returns the window, and whether atomics are atomic across all
-/// processors that map the memory. The error names the PE that cannot be mapped.
+/// processors that map the memory. The error names the PE that failed.
 fn map_all(
     config: &Config,
     machine: &dyn Machine,
@@ -511,7 +515,7 @@ fn map_all(
     Ok((Some(MappedHeaps { window, first: first as u32 }), atomics))
 }
 
-/// Returns the memory of a PE of this node. The error is the reason why this process cannot map it.
+/// Returns the memory of a PE of this node. The error says why this process cannot map it.
 fn find(config: &Config, bootstrap: &dyn Bootstrap, exported: &ExportedHeap) -> Result<PeerHeap, String> {
     if let Some(heap) = local_heaps::find(&exported.name) {
         return Ok(PeerHeap::Local(heap));
@@ -589,12 +593,12 @@ mod tests {
         };
         assert_eq!(describe([true, true, false, false]), ((0, 2), true));
         assert_eq!(describe([false; 4]), ((0, 0), true));
-        // Mapped, but not adjacent.
+        // Mapped, but not next to PE 1.
         assert_eq!(describe([false, true, false, true]), ((1, 1), false));
         assert_eq!(describe([true, false, true, true]), ((0, 0), false));
     }
 
-    /// Runs two PEs as threads that share memory of their own. Returns the addresses that each found.
+    /// Runs two PEs as threads that share memory other than their heaps. Returns the addresses that each found.
     fn shared_segments(path: &str, machine: impl Fn() -> Box<dyn Machine> + Sync) -> Vec<Result<Vec<u64>>> {
         let mut config = Config::default();
         config.set("peer_path", path).unwrap();
@@ -651,10 +655,10 @@ mod tests {
     }
 
     #[test]
-    fn memory_stays_mapped_after_its_pe_has_ended() {
+    fn memory_stays_mapped_after_its_pe_exits() {
         let found = peer_maps(2, &p2p_config(), || Box::new(Native::new(Options::default())));
         let found: Vec<PeerMap> = found.into_iter().collect::<Result<_>>().unwrap();
-        // The heaps are freed, but their mappings remain.
+        // The heaps have been freed, but their mappings remain.
         let at = found[0].mapped(1).unwrap();
         // SAFETY: mapped as long as `found` lives, and nothing else uses it.
         unsafe { at.ptr::<u64>().add(1000).write(7) };

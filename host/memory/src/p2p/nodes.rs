@@ -1,22 +1,21 @@
-//! The nodes of a job: sets of PEs that have all mapped each other.
+//! The nodes of a job: sets of PEs that have all mapped each other's heaps.
 
-/// The PEs with heaps that a PE has mapped so that atomics of their processors are atomic with each other. It contains
-/// the PE itself, or nothing.
+/// The PEs whose heaps a PE has mapped, in ascending order, if atomics by their processors are atomic with each other.
+/// Includes the PE itself, or is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Mapping(Vec<u32>);
 
 impl Mapping {
-    /// Returns the PEs that are true in `reached`.
     pub(super) fn of(reached: impl Iterator<Item = bool>) -> Self {
         Self((0..).zip(reached).filter(|(_, reached)| *reached).map(|(pe, _)| pe).collect())
     }
 
-    /// Returns the mapping as bytes for other PEs.
     pub(super) fn encode(&self) -> Vec<u8> {
         self.0.iter().flat_map(|pe| pe.to_le_bytes()).collect()
     }
 
-    /// Reads the bytes of another PE. Malformed bytes are no mapping.
+    /// Decodes the mapping of another PE. Malformed bytes yield an empty mapping, which puts that PE on a node of its
+    /// own.
     pub(super) fn decode(bytes: &[u8]) -> Self {
         let (words, rest) = bytes.as_chunks::<4>();
         if rest.is_empty() {
@@ -27,9 +26,12 @@ impl Mapping {
     }
 }
 
-/// Returns the node of each PE: the first PE of its node. A PE is alone on its node unless all PEs that it has mapped
-/// have mapped the same PEs.
+/// Returns the node of each PE, named by the first PE on it. PEs share a node only if all of them have exactly the same
+/// mapping; any other PE is alone on its node.
 pub(super) fn nodes_of(all: &[Mapping]) -> Vec<u32> {
+    // Equal mappings make nodes an equivalence relation. It need not be one otherwise: mapping can fail in one
+    // direction, or for one PE only, and such a PE must not assume processor atomics. All PEs compute this from the
+    // same allgather, so they agree.
     let agrees = |mapping: &Mapping, pe: u32| all.get(pe as usize) == Some(mapping);
     let node = |(pe, mapping): (u32, &Mapping)| match mapping.0.first() {
         Some(&first) if mapping.0.contains(&pe) && mapping.0.iter().all(|&other| agrees(mapping, other)) => {
@@ -45,17 +47,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_is_a_set_of_pes_that_have_all_mapped_each_other() {
+    fn pes_of_a_node_have_all_mapped_each_other() {
         let mapping = |pes: &[u32]| Mapping(pes.to_vec());
         let nodes = |all: &[&[u32]]| nodes_of(&all.iter().map(|pes| mapping(pes)).collect::<Vec<_>>());
         assert_eq!(nodes(&[&[0, 1], &[0, 1], &[2, 4], &[3], &[2, 4]]), [0, 0, 2, 3, 2]);
-        // PE 1 has not mapped PE 2, and PE 3 has no mapping at all.
+        // PE 1 has not mapped PE 2, and PE 3 has an empty mapping.
         assert_eq!(nodes(&[&[0, 1, 2], &[0, 1], &[0, 1, 2], &[]]), [0, 1, 2, 3]);
         assert_eq!(nodes(&[&[0, 9], &[0, 1]]), [0, 1]);
     }
 
     #[test]
-    fn mappings_arrive_as_they_were_sent() {
+    fn mappings_round_trip() {
         let mapping = Mapping::of([true, false, true].into_iter());
         assert_eq!(Mapping::decode(&mapping.encode()), mapping);
         assert_eq!(Mapping::decode(&[1, 2, 3]), Mapping::default());

@@ -1,4 +1,4 @@
-//! The allocator of the symmetric heap. All PEs make the same calls, so they get the same offsets.
+//! The allocator of the symmetric heap. It is deterministic: all PEs make the same calls, and so get the same offsets.
 
 use std::collections::BTreeMap;
 
@@ -6,32 +6,32 @@ use rushmem_device::Handle;
 use rushmem_error::call_site::CallSite;
 use rushmem_error::{Error, Result};
 
-/// Alignment of every object: a cache line, so that objects never share one.
+/// Alignment of every object, in bytes: a cache line, so no two objects share one.
 pub(super) const ALIGN: u64 = 128;
 
-/// A first-fit allocator of offsets. It merges adjacent free ranges.
+/// A first-fit allocator of offsets. Merges adjacent free ranges.
 pub(super) struct Allocator {
-    /// Offset and length of each free range.
+    /// Lengths of the free ranges, by offset.
     free: BTreeMap<u64, u64>,
-    /// Objects, by offset.
+    /// By offset.
     used: BTreeMap<u64, Object>,
     total: u64,
 }
 
 #[derive(Clone, Copy)]
 struct Object {
-    /// Bytes requested, and bytes occupied.
+    /// Requested bytes. `room` is what they occupy.
     bytes: u64,
     room: u64,
     stamp: u64,
 }
 
-/// The reason why a handle does not name a whole object.
+/// Why a handle does not refer to a whole object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HandleError {
     /// The object does not exist, or has been freed.
     Gone,
-    /// The handle names a part of an object.
+    /// The handle refers to a part of an object.
     Part,
 }
 
@@ -43,8 +43,9 @@ impl Allocator {
         this
     }
 
-    /// Adds the offsets `from..to`, which must not touch existing ones.
+    /// Adds the offsets `from..to`, which must not be adjacent to existing ones.
     pub(super) fn add(&mut self, from: u64, to: u64) {
+        // Not adjacent, or freed ranges would merge across two segments, which are separate memory.
         let from = from.next_multiple_of(ALIGN).min(to);
         if from < to {
             self.free.insert(from, to - from);
@@ -52,22 +53,23 @@ impl Allocator {
         }
     }
 
-    /// Returns the total bytes, free and in use.
+    /// Total bytes, free and in use.
     pub(super) fn total(&self) -> u64 {
         self.total
     }
 
-    /// Returns the free bytes.
+    /// Free bytes, in all ranges.
     pub(super) fn available(&self) -> u64 {
         self.free.values().sum()
     }
 
-    /// Allocates `bytes` bytes at a multiple of `align`, a power of two. Returns their offset.
+    /// Allocates `bytes` bytes at a multiple of `align`, a power of two. Returns the offset.
     ///
     /// # Errors
-    /// [`Error::HeapFull`].
+    /// [`Error::HeapFull`] if no free range is large enough.
     pub(super) fn alloc(&mut self, bytes: u64, align: u64, stamp: u64) -> Result<u64> {
         let align = align.max(ALIGN);
+        // Even an empty object occupies a unit, so that its offset identifies it.
         let room = bytes.max(1).checked_next_multiple_of(ALIGN);
         let fit = |room: u64| {
             self.free.iter().find_map(|(&from, &have)| {
@@ -85,6 +87,7 @@ impl Allocator {
                 site: CallSite::current(),
             });
         };
+        // The alignment may leave a gap in front of the object. It stays free, as does the rest after the object.
         self.free.remove(&from);
         if at > from {
             self.free.insert(from, at - from);
@@ -96,7 +99,7 @@ impl Allocator {
         Ok(at)
     }
 
-    /// Checks that `handle` names a whole object.
+    /// Checks that `handle` refers to a whole object. A stamp of 0 matches any object.
     pub(super) fn whole(&self, handle: Handle) -> Result<(), HandleError> {
         let stamped = |object: &Object| handle.stamp == 0 || object.stamp == handle.stamp;
         match self.used.get(&handle.offset).filter(|object| stamped(object)) {
@@ -107,7 +110,6 @@ impl Allocator {
         }
     }
 
-    /// Frees a whole object.
     pub(super) fn free(&mut self, handle: Handle) -> Result<(), HandleError> {
         self.whole(handle)?;
         let Some(object) = self.used.remove(&handle.offset) else { return Err(HandleError::Gone) };
@@ -129,7 +131,8 @@ impl Allocator {
         self.free.insert(at, len);
     }
 
-    /// Resizes an object in place and gives it a new stamp. Returns false if there is no room behind it.
+    /// Resizes an object in place and gives it a new stamp. Returns false if the range after it is not free or too
+    /// short.
     pub(super) fn resize(&mut self, offset: u64, bytes: u64, stamp: u64) -> bool {
         let Some(object) = self.used.get(&offset).copied() else { return false };
         let Some(room) = bytes.max(1).checked_next_multiple_of(ALIGN) else { return false };
@@ -147,7 +150,7 @@ impl Allocator {
         true
     }
 
-    /// Returns whether the object for which `handle` was made still exists. `handle` may name a part of it.
+    /// Returns whether the object of `handle` still exists. `handle` may refer to a part of it.
     pub(super) fn holds(&self, handle: Handle) -> bool {
         let object = self.used.range(..=handle.offset).next_back();
         object.is_some_and(|(at, object)| {
@@ -196,7 +199,7 @@ mod tests {
         assert_eq!(heap.free(handle(at, 100, 8)), Err(HandleError::Gone));
         assert_eq!(heap.free(whole), Ok(()));
         assert_eq!(heap.free(whole), Err(HandleError::Gone));
-        // Another object at the same offset.
+        // A new object at the same offset.
         assert_eq!(heap.alloc(100, 1, 8).unwrap(), at);
         assert!(!heap.holds(whole));
         assert_eq!(heap.free(whole), Err(HandleError::Gone));
@@ -214,7 +217,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn objects_never_overlap_and_all_comes_back(
+        fn objects_never_overlap_and_all_memory_is_freed(
             ops in prop::collection::vec((0u8..3, 1u64..5000, 0u32..13), 1..200),
         ) {
             let mut heap = Allocator::new(4096, 1 << 16);

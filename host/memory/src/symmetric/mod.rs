@@ -1,12 +1,13 @@
-//! Memory of a PE that kernels name by offsets: the symmetric heap, its later segments, and registered buffers.
+//! The memory of a PE that kernels refer to by offset: the symmetric heap, the segments added to it, and registered
+//! buffers.
 //!
 //! ```text
 //! 0            heap_bytes        next                        2^63
 //! | first heap |  gap  | segment | gap | segment | ...       | local buffers ...
 //! ```
 //!
-//! The first heap needs only its length. Every range above it is a [`Segment`]. Each launch gets a table of segments
-//! with its context. Segment offsets are never reused, so an offset of a removed segment is invalid forever.
+//! The first heap is described by its length alone. Every other range is a [`Segment`]. Each launch gets a segment
+//! table with its context. Offsets of segments are never reused, so an offset in a removed segment stays invalid.
 
 mod allocator;
 mod segment;
@@ -26,22 +27,22 @@ use rushmem_observe::trace::WireRange;
 use self::allocator::{ALIGN, Allocator, HandleError};
 pub use self::segment::{Segment, SegmentMap};
 
-/// Alignment of the offsets and the memory of segments: the largest alignment of an object.
+/// Alignment of segments, for both their offsets and their memory, in bytes. It is the maximum alignment of an object.
 pub const SEGMENT_ALIGN: u64 = HEAP_ALIGN;
 
-/// The smallest and the largest alignment that a caller may request.
+/// The alignments that a caller may request, in bytes.
 pub const ALIGNMENTS: std::ops::RangeInclusive<u64> = 8..=SEGMENT_ALIGN;
 
 /// All memory of a PE that has offsets. Must be dropped before the protection domains of its keys.
 pub struct Memory {
     heap: Region,
-    /// Bytes at the start of the heap that the runtime reserves for itself.
+    /// Bytes at the start of the heap that belong to the runtime.
     reserved: u64,
     /// The context without segments.
     parts: CtxParts,
-    /// Number of the job, in the upper half of each stamp of symmetric memory.
+    /// Random ID of the job, in the upper half of each stamp of symmetric memory.
     job: u32,
-    /// Limit of the heap's size in bytes.
+    /// Maximum size of the heap in bytes. 0 if it must not grow.
     max: u64,
     machine: Arc<dyn Machine>,
     names: ObjectNames,
@@ -51,14 +52,14 @@ pub struct Memory {
 struct State {
     allocator: Allocator,
     table: Arc<SegmentMap>,
-    /// The first offset that no segment has used.
+    /// The first offset that no symmetric segment has used. `next_local` is the same for local buffers.
     next: u64,
     next_local: u64,
-    /// Bytes that the heap has received so far.
+    /// Bytes given to the allocator so far.
     given: u64,
 }
 
-/// The reason why a handle is rejected.
+/// Why a handle is rejected, as the end of a sentence.
 pub type Rejection = &'static str;
 
 pub const GONE: Rejection = "is not an object, or has been freed";
@@ -70,8 +71,8 @@ const OUTSIDE: Rejection = "is not inside its object";
 const PART: Rejection = "is only a part of an object";
 
 impl Memory {
-    /// Creates the memory of a PE. Objects use `heap` from offset `reserved` on. `parts` is the context without
-    /// segments.
+    /// Creates the memory of a PE. Objects are allocated in `heap` starting at offset `reserved`. `parts` is the
+    /// context without segments.
     ///
     /// # Errors
     /// An error if there is no memory for the table.
@@ -87,6 +88,7 @@ impl Memory {
         let state = State {
             allocator: Allocator::new(reserved, parts.heap_bytes),
             table: Arc::new(SegmentMap::new(&*machine, parts, Vec::new())?),
+            // One past the heap, as between segments: see `insert`.
             next: parts.heap_bytes + 1,
             next_local: LOCAL_OFFSETS,
             given: parts.heap_bytes - reserved,
@@ -103,7 +105,6 @@ impl Memory {
         })
     }
 
-    /// Returns the names of the objects.
     pub fn names(&self) -> &ObjectNames {
         &self.names
     }
@@ -112,47 +113,46 @@ impl Memory {
         lock(&self.state)
     }
 
-    /// Returns the context of a launch that begins now, and the table that must live as long as the launch.
+    /// Returns the context for a new launch, and the table that must live as long as the launch.
     pub fn current(&self) -> (CtxParts, Arc<SegmentMap>) {
         let table = Arc::clone(&self.state().table);
         (table.ctx(), table)
     }
 
-    /// Returns the memory that kernels reach now, for the sanitizer.
+    /// Returns the memory that kernels can reach now, for the sanitizer.
     pub fn addresses(&self) -> Addresses {
         self.state().table.addresses(self.reserved)
     }
 
-    /// Returns the addresses on the wire of symmetric memory beyond the first heap, for the timeline.
+    /// Returns the wire addresses of symmetric memory other than the first heap, for the timeline.
     pub fn wire_ranges(&self) -> Vec<WireRange> {
         let state = self.state();
         state.table.segments().iter().flat_map(|segment| segment.wire_ranges()).collect()
     }
 
-    /// Returns the stamp of the object that collective call number `n` makes.
+    /// Returns the stamp for the object created by the `n`-th collective call. Equal on all PEs.
     pub fn stamp(&self, n: u64) -> u64 {
         u64::from(self.job) << 32 | u64::from(n as u32)
     }
 
-    /// Returns the free bytes of the heap.
+    /// Free bytes of the heap.
     pub fn available(&self) -> u64 {
         self.state().allocator.available()
     }
 
-    /// Returns the bytes that the heap has for objects.
+    /// Bytes that the heap has for objects, free and in use.
     pub fn total(&self) -> u64 {
         self.state().allocator.total()
     }
 
-    /// Allocates an object and returns its offset.
+    /// Allocates an object. Returns its offset.
     ///
     /// # Errors
-    /// [`Error::HeapFull`].
+    /// [`Error::HeapFull`] if no free range is large enough.
     pub fn alloc(&self, bytes: u64, align: u64, stamp: u64) -> Result<u64> {
         self.state().allocator.alloc(bytes, align, stamp)
     }
 
-    /// Frees a whole object.
     pub fn free(&self, object: Handle) -> Result<(), Rejection> {
         self.known(object)?;
         let freed = self.state().allocator.free(object);
@@ -171,6 +171,7 @@ impl Memory {
         self.state().allocator.resize(object.offset, bytes, stamp)
     }
 
+    /// Explains why a handle is not a whole object of the heap.
     fn refused(&self, object: Handle, wrong: HandleError) -> Rejection {
         match wrong {
             HandleError::Part => PART,
@@ -181,7 +182,7 @@ impl Memory {
         }
     }
 
-    /// Checks that `handle` belongs to this job.
+    /// Checks that `handle` belongs to this job. Handles without a stamp, and local buffers, carry no job ID.
     fn known(&self, handle: Handle) -> Result<(), Rejection> {
         let ours =
             handle.stamp == 0 || handle.offset >= LOCAL_OFFSETS || handle.stamp >> 32 == u64::from(self.job);
@@ -189,7 +190,7 @@ impl Memory {
     }
 
     /// Checks that the memory of `handle` still exists. A part outside its object passes: the call that uses it rejects
-    /// it. A handle from `from_raw` passes too: its maker is responsible for it.
+    /// it. A handle from `from_raw` passes as well: whoever created it vouches for it.
     pub fn check(&self, handle: Handle) -> Result<(), Rejection> {
         if handle.stamp == 0 || InvalidRange::of_offset(handle.offset).is_some() {
             return Ok(());
@@ -197,7 +198,7 @@ impl Memory {
         self.locate(handle).map(|_| ())
     }
 
-    /// Returns the memory that `handle` names, and the offset in it.
+    /// Returns the memory that `handle` refers to, and the offset in that memory.
     pub fn locate(&self, handle: Handle) -> Result<(Region, u64), Rejection> {
         self.known(handle)?;
         if InvalidRange::of_offset(handle.offset).is_some() {
@@ -211,6 +212,7 @@ impl Memory {
         if handle.offset >= LOCAL_OFFSETS {
             return Err(UNREGISTERED);
         }
+        // Not a user buffer, so it must be inside an object. Growth segments only tell where the object's memory is.
         if handle.bytes > 0 && !state.allocator.holds(handle) {
             return Err(GONE);
         }
@@ -223,12 +225,13 @@ impl Memory {
         }
     }
 
-    /// Returns how much the heap must grow for an object of `bytes`: it doubles, within its limit. Equal on all PEs.
+    /// Returns by how much the heap must grow for an object of `bytes` bytes: it doubles, within its limit. `None` if
+    /// the limit does not allow it. Equal on all PEs.
     pub fn growth_for(&self, bytes: u64) -> Option<u64> {
         growth(self.state().given, self.max, bytes)
     }
 
-    /// Extends the heap by the first `bytes` of `segment`, which must be known on all PEs.
+    /// Adds the first `bytes` of `segment`, which must be symmetric, to the heap.
     ///
     /// # Errors
     /// An error if there is no memory for the table.
@@ -241,7 +244,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Adds a window, a user buffer that becomes symmetric memory, and returns its offset.
+    /// Adds a window: a user buffer that becomes symmetric memory. Returns its offset.
     ///
     /// # Errors
     /// The errors of [`Memory::grow`].
@@ -252,12 +255,13 @@ impl Memory {
         Ok(begin)
     }
 
-    /// Adds a local buffer, user memory for this PE's own side of transfers. Returns its offset and stamp.
+    /// Adds a local buffer: user memory for this PE's side of transfers. Returns its offset and stamp.
     ///
     /// # Errors
     /// The errors of [`Memory::grow`].
     pub fn add_local(&self, segment: Segment, bytes: u64) -> Result<(u64, u64)> {
-        /// The last stamp of a local buffer of this process.
+        /// The stamp of the last local buffer of this process. Stamps are unique, so a handle never matches a buffer of
+        /// another PE.
         static LAST: AtomicU64 = AtomicU64::new(0);
         let stamp = LAST.fetch_add(1, Ordering::Relaxed) + 1;
         let mut state = self.state();
@@ -267,7 +271,7 @@ impl Memory {
     }
 
     fn insert(&self, state: &mut State, segment: Segment) -> Result<()> {
-        // A gap separates segments, so that the end of one does not lie in the next.
+        // With a gap of at least one byte, the end of a segment is not also the start of the next.
         let after = (segment.begin + segment.bytes + 1).next_multiple_of(SEGMENT_ALIGN);
         let next = if segment.begin >= LOCAL_OFFSETS { &mut state.next_local } else { &mut state.next };
         *next = after;
@@ -281,10 +285,10 @@ impl Memory {
         Ok(())
     }
 
-    /// Removes a user buffer from the table. Launches that begin later do not know it.
+    /// Removes a user buffer from the table. Later launches do not know it.
     ///
     /// # Errors
-    /// - [`Error::Misuse`] if the handle is not a whole registered buffer, or if a running launch might use it.
+    /// - [`Error::Misuse`] if the handle is not a whole registered buffer, or if a launch may be using it.
     /// - Another error if there is no memory for the new table.
     pub fn remove(&self, call: &'static str, buffer: Handle) -> Result<Segment> {
         let mut state = self.state();
@@ -292,10 +296,11 @@ impl Memory {
         let mut stay = state.table.segments().to_vec();
         let gone = stay.remove(place);
         state.table = Arc::new(SegmentMap::new(&*self.machine, self.parts, stay)?);
+        // Cannot fail: `find_removable` has found no other owner, and launches need the lock to become one.
         Arc::into_inner(gone).ok_or_else(|| misuse(call, buffer, IN_USE))
     }
 
-    /// Checks that [`Memory::remove`] would find the buffer and no running launch.
+    /// Checks that [`Memory::remove`] would find the buffer, and no launch using it.
     ///
     /// # Errors
     /// [`Error::Misuse`], for the same reasons as [`Memory::remove`].
@@ -313,14 +318,15 @@ impl Memory {
         if all[place].bytes != buffer.bytes {
             return Err(wrong(PART));
         }
-        // The table and the segment have one owner each, unless a launch holds this table or an older one.
+        // A launch keeps its table, and each table its segments. So with one owner each, no launch has this table or an
+        // older one.
         if Arc::strong_count(&state.table) > 1 || Arc::strong_count(&all[place]) > 1 {
             return Err(wrong(IN_USE));
         }
         Ok(place)
     }
 
-    /// Undoes [`Memory::remove`].
+    /// Undoes [`Memory::remove`]. The segment keeps its offsets.
     ///
     /// # Errors
     /// An error if there is no memory for the table.
@@ -329,27 +335,27 @@ impl Memory {
         self.enter(&mut state, segment)
     }
 
-    /// Returns the ends of rail `rail` with which peers access the symmetric segments of `pe`.
+    /// Returns where peers access the symmetric segments of `pe` through rail `rail`.
     pub fn ends(&self, pe: u32, rail: usize) -> Vec<RemoteEnd> {
         self.state().table.segments().iter().filter_map(|segment| segment.end(pe, rail)).collect()
     }
 
-    /// Returns whole handles of all local buffers.
+    /// Returns the handles of all local buffers.
     pub fn locals(&self) -> Vec<Handle> {
         let state = self.state();
         let local = state.table.segments().iter().filter(|segment| segment.begin >= LOCAL_OFFSETS);
         local.map(|s| Handle { offset: s.begin, bytes: s.bytes, stamp: s.stamp }).collect()
     }
 
-    /// Returns whether the heap or a registered user buffer overlaps these bytes.
+    /// Returns whether the heap or a registered user buffer overlaps the `bytes` bytes at `address`.
     pub fn overlaps(&self, address: u64, bytes: u64) -> bool {
         let heap = self.heap.memory.host_ptr().map_or(self.heap.addr.0, |start| start.as_ptr() as u64);
         let in_heap = heap < address.saturating_add(bytes) && address < heap + self.heap.memory.len();
         in_heap || self.state().table.segments().iter().any(|segment| segment.overlaps(address, bytes))
     }
 
-    /// Returns the address of the segment at `offset` of another PE, if it is mapped here. The outer `None` means the
-    /// heap.
+    /// Returns where the part of `pe` of the segment at `offset` is mapped here, if it is. The outer `None` means that
+    /// `offset` is in the first heap.
     pub fn mapped(&self, offset: u64, pe: u32) -> Option<Option<DevAddr>> {
         let state = self.state();
         let inside =
@@ -358,17 +364,17 @@ impl Memory {
     }
 }
 
-/// Returns how much a heap of `given` bytes, of at most `max`, must grow for an object of `bytes`.
+/// Returns by how much a heap of `given` bytes, limited to `max`, must grow for an object of `bytes` bytes.
 ///
-/// A segment starts at a multiple of every alignment that an object may have, so the object needs no more than its bytes.
+/// Segments start at a multiple of every alignment that an object may have, so the object needs no padding.
 fn growth(given: u64, max: u64, bytes: u64) -> Option<u64> {
     let needed = bytes.max(1).checked_next_multiple_of(ALIGN)?;
     let allowed = max.checked_sub(given)? / ALIGN * ALIGN;
+    // Whole segment units, unless only the limit allows less.
     let piece = needed.max(given).checked_next_multiple_of(SEGMENT_ALIGN)?.min(allowed);
     (piece >= needed).then_some(piece)
 }
 
-/// Returns the error for a rejected handle.
 pub fn misuse(call: &'static str, handle: impl std::fmt::Debug, why: Rejection) -> Error {
     Error::misuse(call, format!("{handle:?} {why}"))
 }
@@ -380,7 +386,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     #[test]
-    fn a_heap_grows_by_an_object_that_just_fits_its_limit() {
+    fn heap_grows_for_an_object_that_just_fits_the_limit() {
         assert_eq!(growth(MIB, 2 * MIB, MIB), Some(MIB));
         assert_eq!(growth(MIB, 2 * MIB, MIB + 1), None);
         assert_eq!(growth(MIB, MIB, 1), None);

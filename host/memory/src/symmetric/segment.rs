@@ -1,4 +1,4 @@
-//! Segments: address ranges beyond the first heap, and the segment table that kernels get.
+//! Segments: address ranges besides the first heap, and the segment table that kernels get.
 #![allow(unsafe_code, reason = "makes the context of a launch from addresses")]
 
 use std::any::Any;
@@ -17,31 +17,31 @@ use rushmem_observe::trace::WireRange;
 
 use crate::p2p::PeerMapping;
 
-/// Memory at the offsets from `begin` on. Fields drop in order: keys, memory, owner.
+/// Memory at the offsets starting with `begin`. Fields drop in order: keys, memory, owner.
 pub struct Segment {
     keys: Vec<Keys>,
     region: Region,
-    /// The user's buffer; `None` for memory of the runtime.
+    /// The user's buffer. `None` for memory of the runtime.
     owner: Option<Box<dyn Any + Send + Sync>>,
     pub(super) begin: u64,
     pub(super) bytes: u64,
-    /// Stamp of the handles of a user buffer; 0 for heap growth, because its objects have their own stamps.
+    /// Stamp of the handles of a user buffer. 0 for growth of the heap, where each object has its own stamp.
     pub(super) stamp: u64,
-    /// Keys and addresses of all PEs, if the segment is symmetric.
+    /// Keys and addresses on all PEs, if the segment is symmetric.
     peers: Option<Peers>,
 }
 
-/// The same segment on all PEs.
+/// A symmetric segment on all PEs.
 struct Peers {
-    /// Bases and keys, by PE and NIC.
+    /// Bases and keys, by PE, then by rail.
     ends: Vec<SegmentEnd>,
-    /// Addresses, by PE; 0 for PEs that are not mapped.
+    /// Addresses, by PE. 0 for PEs whose memory is not mapped here.
     mapped: Vec<DevAddr>,
     /// Keeps the addresses mapped.
     _shared: PeerMapping,
 }
 
-/// Returns the base and keys of each NIC: rkeys for peers, or lkeys for this PE.
+/// Returns the base and keys for each rail: rkeys for peers, or lkeys for this PE.
 fn ends(keys: &[Keys], rkeys: bool) -> Vec<SegmentEnd> {
     let word = |key: &dyn Key| if rkeys { key.rkey() } else { key.lkey() };
     let end = |keys: &Keys| SegmentEnd {
@@ -53,33 +53,33 @@ fn ends(keys: &[Keys], rkeys: bool) -> Vec<SegmentEnd> {
 }
 
 impl Segment {
-    /// Creates a segment of memory registered with this PE's NICs by `keys`. It has no offsets yet.
+    /// Creates a segment of memory that `keys` registers with this PE's NICs. [`Segment::at`] assigns its offsets.
     pub fn new(region: Region, keys: Vec<Keys>, owner: Option<Box<dyn Any + Send + Sync>>) -> Self {
         let bytes = region.memory.len();
         Self { keys, region, owner, begin: 0, bytes, stamp: 0, peers: None }
     }
 
-    /// Places the segment, `bytes` long, at the offsets from `begin` on.
+    /// Places the segment, of which `bytes` are used, at the offsets starting with `begin`.
     pub(super) fn at(self, begin: u64, bytes: u64, stamp: u64) -> Self {
         Self { begin, bytes, stamp, ..self }
     }
 
-    /// Makes the segment symmetric. `ends` holds the keys of all PEs, `mapped` their addresses.
+    /// Makes the segment symmetric. `ends` has the keys of all PEs, and `mapped` their addresses.
     pub fn symmetric(self, ends: Vec<SegmentEnd>, mapped: Vec<DevAddr>, shared: PeerMapping) -> Self {
         Self { peers: Some(Peers { ends, mapped, _shared: shared }), ..self }
     }
 
-    /// Returns the address at which the memory of another PE is mapped here, if it is.
+    /// Returns the address at which another PE's part is mapped here, if it is.
     pub(super) fn mapped(&self, pe: u32) -> Option<DevAddr> {
         self.peers.as_ref()?.mapped.get(pe as usize).copied().filter(|addr| addr.0 != 0)
     }
 
-    /// Returns the bases and rkeys with which peers access the segment on this PE.
+    /// Returns the bases and rkeys through which peers access this PE's part, by rail.
     pub fn rkeys(&self) -> Vec<SegmentEnd> {
         ends(&self.keys, true)
     }
 
-    /// Returns the addresses on the wire of a symmetric segment, for all PEs.
+    /// Returns where a symmetric segment is in the wire address spaces of all PEs.
     pub(super) fn wire_ranges(&self) -> impl Iterator<Item = WireRange> {
         let (offset, rails) = (self.begin, self.keys.len().max(1));
         let ends = self.peers.iter().flat_map(|peers| peers.ends.iter().enumerate());
@@ -89,7 +89,7 @@ impl Segment {
         })
     }
 
-    /// Returns the end of rail `rail` with which peers access the segment on `pe`, if it is symmetric.
+    /// Returns where peers access the segment on `pe` through rail `rail`, if it is symmetric.
     pub(super) fn end(&self, pe: u32, rail: usize) -> Option<RemoteEnd> {
         let end = self.peers.as_ref()?.ends.get(pe as usize * self.keys.len() + rail)?;
         Some((end.base, end.strict_key))
@@ -105,22 +105,24 @@ impl Segment {
         self.owner.is_some() && begin < address.saturating_add(bytes) && address < begin + self.bytes
     }
 
-    /// Returns whether `handle` names the segment or a part of it.
+    /// Returns whether `handle` refers to the segment or a part of it. Only for user buffers.
     pub(super) fn holds(&self, handle: Handle) -> bool {
         let inside = handle.offset.checked_sub(self.begin).and_then(|at| at.checked_add(handle.bytes));
         self.stamp != 0 && self.stamp == handle.stamp && inside.is_some_and(|end| end <= self.bytes)
     }
 
-    /// Ends the registration and returns the user's buffer.
+    /// Deregisters the memory and returns the user's buffer.
     pub fn into_owner(self) -> Option<Box<dyn Any + Send + Sync>> {
         let Self { keys, region, owner, .. } = self;
+        // In this order: the buffer may be freed only when neither a NIC nor the machine refers to it.
         drop(keys);
         drop(region);
         owner
     }
 }
 
-/// The segments of a launch and its context. A table never changes: updates make a new one, and a launch keeps its own.
+/// The segment table and context of launches. A table is immutable: an update builds a new one, and running launches
+/// keep theirs.
 pub struct SegmentMap {
     _region: Region,
     parts: CtxParts,
@@ -128,14 +130,14 @@ pub struct SegmentMap {
 }
 
 impl Segment {
-    /// Returns whether some PE's part is not mapped, so that kernels access it through the NIC.
+    /// Returns whether the part of some PE is not mapped, so kernels access it through the NIC.
     fn goes_through_nic(&self) -> bool {
         self.peers.as_ref().is_some_and(|peers| peers.mapped.iter().any(|addr| addr.0 == 0))
     }
 }
 
 impl SegmentMap {
-    /// Builds the table of `segments` in memory of `machine`. `own` holds the PE's own parts of the context.
+    /// Builds the table of `segments` in memory of `machine`. `own` is the PE's context without segments.
     pub(super) fn new(machine: &dyn Machine, own: CtxParts, segments: Vec<Arc<Segment>>) -> Result<Self> {
         let tail = |segment: &Segment| {
             let of_peers = segment.peers.as_ref();
@@ -146,6 +148,8 @@ impl SegmentMap {
         let descs = size_of::<SegmentTable>() + segments.len() * size_of::<SegmentDesc>();
         let head = descs.next_multiple_of(size_of::<SegmentEnd>());
         let region = machine.local((head + segments.iter().map(|s| tail(s)).sum::<usize>()) as u64)?;
+        // Layout: header, one descriptor per segment, then their variable parts (own keys, keys of peers, addresses of
+        // peers), which the descriptors point to.
         let (mut table, mut tails) = (vec![0u8; head], Vec::new());
         let (header, descs) = table.split_at_mut(size_of::<SegmentTable>());
         let parts = CtxParts { segments: region.addr, ..known(own, &segments) };
@@ -173,12 +177,11 @@ impl SegmentMap {
         Ok(Self { _region: region, parts, segments })
     }
 
-    /// Returns the context of a launch.
     pub(super) fn ctx(&self) -> CtxParts {
         self.parts
     }
 
-    /// Returns the memory that kernels with this table reach, for the sanitizer.
+    /// Returns the memory that kernels with this table can reach, for the sanitizer.
     pub(super) fn addresses(&self, reserved: u64) -> Addresses {
         let mut addresses = Addresses::new(&self.parts, reserved);
         let CtxParts { pe, n_pes, .. } = self.parts;
@@ -197,8 +200,8 @@ impl SegmentMap {
     }
 }
 
-/// Adapts a PE's own context parts to these segments. A PE with P2P access to all heaps still uses the NIC if some
-/// segment is not mapped.
+/// Adapts a PE's context to these segments. If some segment is not mapped, a PE with P2P access to all heaps still uses
+/// the NIC.
 fn known(own: CtxParts, segments: &[Arc<Segment>]) -> CtxParts {
     let mut parts = own;
     if segments.iter().any(|segment| segment.region.memory.host_ptr().is_some()) {
@@ -219,7 +222,7 @@ mod tests {
     use rushmem_native::Options;
 
     #[test]
-    fn launches_learn_of_host_memory() {
+    fn segments_in_host_memory_set_the_flag() {
         let machine = Native::new(Options::default());
         let has_host_memory = |segments| {
             let table = SegmentMap::new(&machine, CtxParts::zeroed(), segments).unwrap();
