@@ -1,4 +1,4 @@
-//! Makes the PTX of the runtime's kernels, or takes the committed one if it was made from the same source.
+//! Compiles the runtime's kernels to PTX, or takes the committed PTX if it was built from the same source.
 
 fn main() {
     rushmem_ptx::Builder::new("kernels").bundled("committed/rushmem_runtime_kernels.ptx").build();

@@ -1,4 +1,4 @@
-//! The CUDA layer on a real GPU. Without one each test says that it is skipped, and why.
+//! The CUDA layer on a real GPU. Without a GPU, each test reports that it was skipped, and why.
 
 use std::io::Write;
 use std::ops::Deref;
@@ -21,8 +21,9 @@ use rushmem_softnic::{AtomicOp, Memory, MemoryAddr, MemoryError, MemoryKind, Wid
 /// PTX of three kernels.
 ///
 /// - `add`: computes `c[i] = a[i] + b[i]` for `i < n`.
-/// - `answer`: waits until `flags[0]` is not 0, at most `limit` ns, and writes `flags[0] + 41` to `flags[1]`.
-/// - `fault`: writes to an address without memory.
+/// - `answer`: waits for `flags[0]` to become nonzero, for at most `limit` ns, and stores `flags[0] + 41` to
+///   `flags[1]`.
+/// - `fault`: writes to an unmapped address.
 const PTX: &str = r"
 .version 7.0
 .target sm_70
@@ -86,12 +87,12 @@ met:
 }
 ";
 
-/// Time after which a waiting kernel gives up, longer than any test takes.
+/// Time limit of waiting kernels, longer than any test takes.
 const KERNEL_LIMIT_NS: u64 = 20_000_000_000;
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// The first GPU, for one test at a time: a kernel that waits delays the allocations of other tests.
+/// The first GPU. Locked by one test at a time: a waiting kernel would delay the allocations of other tests.
 struct Gpu {
     device: Arc<Device>,
     _turn: MutexGuard<'static, ()>,
@@ -105,7 +106,7 @@ impl Deref for Gpu {
     }
 }
 
-/// Returns the GPU, or `None` after printing the test and the reason.
+/// Returns the GPU, or `None` after printing why the test is skipped.
 fn gpu(test: &str) -> Option<Gpu> {
     const NO_DEVICE: u32 = 100;
     static TURN: Mutex<()> = Mutex::new(());
@@ -119,7 +120,7 @@ fn gpu(test: &str) -> Option<Gpu> {
         Err(error) if error.code() == Some(NO_DEVICE) => error.to_string(),
         Err(error) => panic!("{error}"),
     };
-    // The test harness would capture `eprintln!`.
+    // Not `eprintln!`, which the test harness captures.
     std::io::stderr().write_all(format!("SKIPPED {test}: {reason}\n").as_bytes()).unwrap();
     None
 }
@@ -132,7 +133,7 @@ fn words(bytes: &[u8]) -> Vec<u32> {
     bytes.chunks_exact(4).map(|word| u32::from_ne_bytes(word.try_into().unwrap())).collect()
 }
 
-/// Returns two flags that a kernel and the CPU share.
+/// Returns two flags shared by a kernel and the CPU.
 fn flags(start: NonNull<u8>) -> [&'static AtomicU32; 2] {
     let start = start.as_ptr().cast::<u32>();
     // SAFETY: the tests keep the memory, of at least 8 aligned bytes, while they use the flags; all access is atomic.
@@ -204,7 +205,8 @@ fn several_threads_use_several_gpus() {
     });
 }
 
-/// Launches `answer` on flags in host memory. Checks that it waits, that copies proceed meanwhile, and that it answers.
+/// Launches `answer` on flags in host memory. Checks that it waits, that copies proceed in the meantime, and that it
+/// answers.
 fn ping_pong(gpu: &Arc<Device>, start: NonNull<u8>, address: u64) {
     let [ping, pong] = flags(start);
     let module = Module::load(gpu, "smoke", PTX).unwrap();
@@ -215,7 +217,7 @@ fn ping_pong(gpu: &Arc<Device>, start: NonNull<u8>, address: u64) {
     let memory = CudaMemory::new(buffer, engine);
     kernel.check_resident(LaunchConfig::new(1, 1), 1).unwrap();
     let arguments = [address, KERNEL_LIMIT_NS].map(u64::to_ne_bytes);
-    // SAFETY: the flags live until the kernel has ended, which is waited for below.
+    // SAFETY: the flags live until the kernel has exited, which is waited for below.
     unsafe { kernel.launch(&work, LaunchConfig::new(1, 1), &[&arguments[0], &arguments[1]]) }.unwrap();
     mark.record(&work).unwrap();
 
@@ -293,9 +295,9 @@ fn a_stream_waits_for_an_event_of_another() {
     assert_eq!(pong.load(Ordering::Acquire), 43);
 }
 
-/// Checks the accesses of the software ConnectX to two memories of the same engine.
+/// Checks the software ConnectX's accesses to two memories of the same engine.
 fn check_memory(gpu: &Arc<Device>, a: &CudaMemory, b: &CudaMemory) {
-    // More bytes than the staging buffer has, at odd offsets.
+    // More bytes than fit into the staging buffer, at odd offsets.
     let data = bytes((0..1_000_000u32).map(|i| i.wrapping_mul(2_654_435_761)));
     a.write(3, &data).unwrap();
     let mut back = vec![0; data.len()];
@@ -311,7 +313,7 @@ fn check_memory(gpu: &Arc<Device>, a: &CudaMemory, b: &CudaMemory) {
     let place = MemoryAddr { address: host.address(), kind: MemoryKind::PageLocked };
     assert_eq!(b.copy_out(16, place, 4096), Ok(true));
     b.flush().unwrap();
-    // SAFETY: the copy is done and nobody writes any more.
+    // SAFETY: the copy is complete, and nobody writes any more.
     assert!(unsafe { std::slice::from_raw_parts(host.as_ptr().as_ptr(), 4096) } == &data[..4096]);
 
     let add = AtomicOp::Add { add: 3, boundary: 0 };
@@ -327,7 +329,6 @@ fn check_memory(gpu: &Arc<Device>, a: &CudaMemory, b: &CudaMemory) {
     assert_eq!(a.write(end, &[1, 2]), Err(MemoryError::OutOfRange { offset: end, len: 2 }));
 }
 
-/// Returns an engine and two memories of 5 MiB.
 fn memories(gpu: &Arc<Device>, service: Option<&Image>) -> (Arc<CopyEngine>, [CudaMemory; 2]) {
     let stream = Stream::new(gpu).unwrap();
     let engine = Arc::new(CopyEngine::new(gpu, service).unwrap());
@@ -350,7 +351,7 @@ fn the_nic_moves_gpu_memory_by_copies() {
     assert_eq!(a.atomic_to(0, Width::Eight, add, place), Ok(false));
 }
 
-/// Starts an atomic by the service kernel, which may have to begin first.
+/// Starts an atomic by the service kernel, which may have to be launched first.
 fn add_by_service(memory: &CudaMemory, offset: u64, result: MemoryAddr) {
     let (add, begin) = (AtomicOp::Add { add: 1, boundary: 0 }, Instant::now());
     while memory.atomic_to(offset, Width::Eight, add, result) != Ok(true) {
@@ -358,13 +359,12 @@ fn add_by_service(memory: &CudaMemory, offset: u64, result: MemoryAddr) {
     }
 }
 
-/// Returns the image of the service kernel.
 fn service_image() -> Image<'static> {
     let Ptx { name, image: ptx, code, .. } = rushmem::ptx!("rushmem_service");
     Image { name, ptx, code, arch: None }
 }
 
-/// A kernel that waits, as the driver gate sees it. It ends with the value.
+/// A waiting kernel, registered with the driver gate. Dropping it makes the kernel exit.
 struct Waiting {
     host: PinnedBuffer,
     stream: Arc<Stream>,
@@ -378,7 +378,7 @@ impl Waiting {
         let kernel = module.function("answer").unwrap();
         let arguments = [host.address(), KERNEL_LIMIT_NS].map(u64::to_ne_bytes);
         let launch = DRIVER_GATE.begin_launch(JobId::unique());
-        // SAFETY: the flags live until the kernel has ended: see `drop`.
+        // SAFETY: the flags live until the kernel has exited: see `drop`.
         unsafe { kernel.launch(&stream, LaunchConfig::new(1, 1), &[&arguments[0], &arguments[1]]) }.unwrap();
         launch.watch(&stream);
         Self { host, stream, _module: module }
@@ -399,14 +399,14 @@ fn the_nic_moves_gpu_memory_by_the_service_kernel() {
     let result = PinnedBuffer::new(&gpu, 1 << 20).unwrap();
     let place = MemoryAddr { address: result.address(), kind: MemoryKind::PageLocked };
     let add = AtomicOp::Add { add: 1, boundary: 0 };
-    // No kernel needs the service.
+    // No kernel is running, so nothing needs the service.
     assert_eq!(a.atomic_to(4096, Width::Eight, add, place), Ok(false));
 
     let kernel = Waiting::launch(&gpu);
     add_by_service(&a, 4096, place);
     a.flush().unwrap();
 
-    // Copies of all alignments and of lengths for a thread, a warp and the block, against a model.
+    // Copies of all alignments, with lengths for a thread, a warp and the block, compared with a model.
     let mut model = vec![0; 1 << 20];
     for (i, byte) in model.iter_mut().enumerate() {
         *byte = (i * 31 + i / 255) as u8;
@@ -427,7 +427,7 @@ fn the_nic_moves_gpu_memory_by_the_service_kernel() {
     }
     assert_eq!(b.copy_out(0, place, 1 << 20), Ok(true));
     b.flush().unwrap();
-    // SAFETY: the copy is done and nobody writes any more.
+    // SAFETY: the copy is complete, and nobody writes any more.
     assert!(unsafe { std::slice::from_raw_parts(result.as_ptr().as_ptr(), 1 << 20) } == expected);
 
     let timed = |what: &str, count: u32, work: &dyn Fn()| {
@@ -493,7 +493,7 @@ fn the_nic_moves_gpu_memory_by_the_service_kernel() {
         });
     }
 
-    // A launch that needs the whole GPU keeps the service away, until it has ended.
+    // A launch that needs the whole GPU holds the service off until it has exited.
     let bar = engine.bar().unwrap();
     while a.atomic_to(4096, Width::Eight, add, place) == Ok(true) {
         a.flush().unwrap();
@@ -505,8 +505,8 @@ fn the_nic_moves_gpu_memory_by_the_service_kernel() {
 }
 
 #[test]
-fn a_blocking_call_ends_the_service_kernel() {
-    let Some(gpu) = gpu("a_blocking_call_ends_the_service_kernel") else { return };
+fn blocking_call_stops_the_service_kernel() {
+    let Some(gpu) = gpu("blocking_call_stops_the_service_kernel") else { return };
     let (_engine, [a, b]) = memories(&gpu, Some(&service_image()));
     let result = PinnedBuffer::new(&gpu, 4096).unwrap();
     let place = MemoryAddr { address: result.address(), kind: MemoryKind::PageLocked };
@@ -517,7 +517,7 @@ fn a_blocking_call_ends_the_service_kernel() {
         thread::scope(|scope| {
             let allocating = scope.spawn(|| drop(PinnedBuffer::new(&gpu, 4096).unwrap()));
             let begin = Instant::now();
-            // The kernel still needs the service.
+            // The kernel is running, so the service is needed.
             while begin.elapsed() < Duration::from_millis(5) {
                 a.atomic(8, Width::Eight, add).unwrap();
             }
@@ -550,14 +550,14 @@ fn errors_name_the_mistake() {
 
     let stream = Stream::new(&gpu).unwrap();
     if gpu.cuda().version() >= (12, 4) {
-        // SAFETY: it is refused before it reaches the GPU.
+        // SAFETY: refused before it reaches the GPU.
         let error =
             unsafe { kernel.launch(&stream, LaunchConfig::new(1, 1), &[&[0; 8], &[0; 4]]) }.unwrap_err();
         let expected = "kernel add has parameters of [8, 8, 8, 4] bytes, but the launch passes arguments of [8, 4] bytes";
         assert_eq!(error.to_string(), expected);
     }
     let n = 0u32.to_ne_bytes();
-    // SAFETY: with n = 0 the kernel touches no memory, and 2000 threads are refused anyway.
+    // SAFETY: with n = 0 the kernel accesses no memory, and 2000 threads are refused anyway.
     let error =
         unsafe { kernel.launch(&stream, LaunchConfig::new(1, 2000), &[&[0; 8], &[0; 8], &[0; 8], &n]) }
             .unwrap_err();
@@ -572,24 +572,24 @@ fn errors_name_the_mistake() {
 }
 
 #[test]
-fn a_fault_of_a_kernel_loses_the_context() {
-    if gpu("a_fault_of_a_kernel_loses_the_context").is_none() {
+fn kernel_fault_destroys_the_context() {
+    if gpu("kernel_fault_destroys_the_context").is_none() {
         return;
     }
-    // The fault ruins the context of its process, so it runs in a process of its own.
+    // A fault destroys the process's context, so it happens in a separate process.
     let mut child = Command::new(std::env::current_exe().unwrap());
-    let output = child.args(["--ignored", "--exact", "fault_in_a_process_of_its_own"]).output().unwrap();
+    let output = child.args(["--ignored", "--exact", "fault_in_separate_process"]).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }
 
 #[test]
-#[ignore = "loses the GPU's context: a_fault_of_a_kernel_loses_the_context runs it in another process"]
-fn fault_in_a_process_of_its_own() {
-    let Some(gpu) = gpu("fault_in_a_process_of_its_own") else { return };
+#[ignore = "loses the GPU's context: kernel_fault_destroys_the_context runs it in another process"]
+fn fault_in_separate_process() {
+    let Some(gpu) = gpu("fault_in_separate_process") else { return };
     let module = Module::load(&gpu, "smoke", PTX).unwrap();
     let stream = Stream::new(&gpu).unwrap();
     let kernel = module.function("fault").unwrap();
-    // SAFETY: the fault is confined to this process's context, which is not used for anything else.
+    // SAFETY: the fault is confined to the context of this process, which is not used for anything else.
     unsafe { kernel.launch(&stream, LaunchConfig::new(1, 1), &[]) }.unwrap();
     let error = stream.wait(DEADLINE).unwrap_err();
     assert!(error.is_sticky(), "{error}");
