@@ -140,7 +140,7 @@ pub trait Provider: Send + Sync {
     fn counter_set(&self) -> u8 {
         0
     }
-    /// Takes the events since the last call, oldest first. Does not block.
+    /// Drains the events since the last call, oldest first. Does not block.
     fn events(&self) -> Vec<NicEvent>;
     /// Returns the path to a peer's port, in the form that `INIT2RTR_QP` takes, and its MTU.
     fn path(&self, peer: &PortAddress) -> Result<(AddressPath, Mtu), NicError>;

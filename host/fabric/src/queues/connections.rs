@@ -424,7 +424,7 @@ impl Connections {
         self.epoch.load(Ordering::Acquire)
     }
 
-    /// Takes the requests of kernels: returns the QPs requested for the first time in this epoch.
+    /// Collects the requests of kernels: returns the QPs requested for the first time in this epoch.
     ///
     /// # Errors
     /// An error if the handshakes cannot be read.
@@ -548,7 +548,7 @@ impl Connections {
         outcome.map_err(|error| self.fail(i, connection, &error.to_string(), Some(post)))
     }
 
-    /// Gives up on QP `i`, which was requested `within` ago, unless it is connected or has failed.
+    /// Abandons QP `i`, which was requested `within` ago, unless it is connected or has failed.
     ///
     /// # Errors
     /// The state of the QP, if it is given up. Kernels and the peer have been informed.
@@ -612,7 +612,7 @@ impl Connections {
             }
             QpStatus::Failed { why } => {
                 let why = format!("PE {from} reports: {why}");
-                // Kernels may be waiting for operations on this QP. The caller ends those waits on `ConnectionLost`.
+                // Kernels may be waiting for operations on this QP. The caller aborts them on `ConnectionLost`.
                 if connection.published {
                     connection.failed = true;
                     return Err(Error::ConnectionLost { pe: self.me, peer: from, why });

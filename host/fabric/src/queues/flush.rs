@@ -1,8 +1,8 @@
 //! Flushes: the host waits until WRITEs acknowledged by its NICs have reached memory.
 //!
 //! An ACK only says that a NIC has received the data. The data then crosses PCIe as a posted write, and may still be in
-//! flight. A PCIe read cannot pass earlier posted writes of the same device. So the NIC READs memory of its own PE: by
-//! the time the READ completes, the writes have landed.
+//! flight. A PCIe read cannot pass earlier posted writes of the same device. So the NIC READs its PE's memory: by the
+//! time the READ completes, the writes have landed.
 //!
 //! A rail without QPs needs no flush, nor does a NIC that acknowledges only data in memory. A NIC that refuses loopback
 //! cannot flush; kernels of the job then read back in `quiet`
@@ -24,7 +24,7 @@ use crate::provider::{DoorbellForm, Keys};
 /// The wire address and rkey of memory that peers write to.
 pub type RemoteEnd = (u64, u32);
 
-/// The QP through which a NIC reads memory of its own PE. Fields drop in order.
+/// The QP through which a NIC reads its PE's memory. Fields drop in order.
 ///
 /// Its queues are in private host memory. The host may be unable to access GPU memory while kernels run, and allocating
 /// memory that kernels can access may have to wait until they exit.
@@ -90,7 +90,7 @@ impl Flush {
         })
     }
 
-    /// Has the NIC read one byte at each of `ends`. The error is the reason of the failure.
+    /// Has the NIC read one byte at each address. The error says why it failed.
     fn read(
         &mut self,
         rail: &Rail,

@@ -45,7 +45,7 @@ impl Qp {
 }
 
 impl HostQueue {
-    /// Takes a QP to which nothing was posted, and the receiving QP if it is a different one.
+    /// Wraps a QP to which nothing was posted, and the receiving QP if it is a different one.
     pub(super) fn new((pair, receiver): (Qp, Option<Qp>)) -> Self {
         Self { pair, _receiver: receiver, posted: 0, completed: 0 }
     }

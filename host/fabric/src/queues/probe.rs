@@ -67,7 +67,7 @@ fn once(rail: &Rail, heap: &Region, within: Duration, qps: Loop) -> Result<Loopb
     let pair = make(qps, |slot| rail.make(slot, slot, ServiceType::RC))?;
     if let Err(error) = connect(rail, &pair.0, pair.1.as_ref(), RetryPolicy::within(within, 7)) {
         return match error {
-            // INIT2RTR resolves the path, so this is how a NIC refuses a QP of its own port.
+            // INIT2RTR resolves the path, so this is how a NIC refuses to connect a port with itself.
             NicError::Refused { command: CmdOpcode::INIT2RTR_QP, .. } => {
                 Ok(Loopback::Refused(error.to_string()))
             }

@@ -42,7 +42,7 @@ const FREE_RUNNING: u8 = 0;
 /// `ts_format` for all other NICs: the format of the NIC's clock.
 const DEFAULT: u8 = 1;
 
-/// The QPs through which a NIC reaches memory of its own PE.
+/// The QPs through which a NIC reaches its PE's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Loop {
     /// One QP, connected to itself.
@@ -372,7 +372,7 @@ impl Rail {
         retries: RetryPolicy,
     ) -> Result<(), NicError> {
         let (primary_address_path, mtu) = self.nic.path(peer)?;
-        // The same bit may mean something else to different firmware, so options are used only if both ends offer the
+        // The same bit may mean something else to different firmware, so options are used only if both QPs offer the
         // same set.
         let ece = if pair.address.ece == remote.ece { pair.address.ece } else { 0 };
         let context = qp::QpContext {

@@ -495,7 +495,7 @@ impl Watcher {
             Some(Alarm::Warning(text)) => tracing::warn!("{text}"),
             Some(Alarm::Limit(error)) => {
                 tracing::error!("{error}");
-                // What kernels wait for has to be recorded before the abort word ends the waits.
+                // What kernels wait for has to be recorded before the abort word makes them give up.
                 self.shared.guards.waits.known.keep_waits(self.in_flight());
                 self.shared.guards.waits.ask(&*self.shared.guards.bootstrap);
                 lock(&self.shared.failure).get_or_insert(error);
@@ -505,7 +505,7 @@ impl Watcher {
         }
     }
 
-    /// Takes the steps of the report of waits that are due.
+    /// Performs the steps of the report of waits that are due.
     fn step_waits(&self) {
         self.shared.guards.waits.step(&*self.shared.guards.bootstrap, &|| self.in_flight());
     }
@@ -594,12 +594,12 @@ impl Watcher {
         any
     }
 
-    /// Gives up on requests that are unanswered after the connect timeout.
+    /// Abandons requests that are unanswered after the connect timeout.
     fn give_up_late_requests(&self) {
         let within = self.connect_timeout;
         let mut requests = lock(&self.shared.requests);
-        // In order of time, so the first request that is not late ends the search. Answered ones are dropped, too:
-        // `give_up` ignores them.
+        // In order of time, so stop at the first request that is not late. Answered ones are dropped, too: `give_up`
+        // ignores them.
         while let Some(&(i, epoch, _)) = requests.front().filter(|(.., at)| at.elapsed() >= within) {
             requests.pop_front();
             self.shared.step(|connections, post| connections.give_up(i, epoch, within, post));

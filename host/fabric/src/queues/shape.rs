@@ -134,7 +134,7 @@ impl Shape {
         }
     }
 
-    /// Returns the shape of the QP through which a NIC reads memory of its own PE.
+    /// Returns the shape of the QP through which a NIC reads its PE's memory.
     pub(super) fn of_flush(self) -> Self {
         Self { depth: FLUSH_DEPTH, ..self.of_one_qp() }
     }

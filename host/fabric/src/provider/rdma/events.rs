@@ -102,7 +102,7 @@ impl Events {
         }
     }
 
-    /// Takes the events of `port`, of the device and of its objects.
+    /// Drains the events of `port`, of the device and of its objects.
     pub(super) fn take(&self, port: &Port) -> Vec<NicEvent> {
         let mut events = Vec::new();
         while let Some((number, event_type)) = self.next_verbs_event() {
@@ -199,7 +199,7 @@ impl Source {
     }
 }
 
-/// Makes reads of a file nonblocking. The error is an errno value.
+/// Sets a file to nonblocking. The error is an errno value.
 fn set_nonblocking(fd: i32) -> Result<(), i32> {
     // SAFETY: takes numbers only.
     let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
