@@ -17,7 +17,7 @@ use rushmem_observe::trace::WireRange;
 
 use crate::p2p::PeerMapping;
 
-/// Memory at the offsets starting with `begin`. Fields drop in order: keys, memory, owner.
+/// Memory at the offsets from `begin`. Fields drop in order: keys, memory, owner.
 pub struct Segment {
     keys: Vec<Keys>,
     region: Region,
@@ -64,7 +64,7 @@ impl Segment {
         Self { begin, bytes, stamp, ..self }
     }
 
-    /// Makes the segment symmetric. `ends` has the keys of all PEs, and `mapped` their addresses.
+    /// Turns it into a symmetric segment, given the keys of all PEs (`ends`) and their addresses (`mapped`).
     pub fn symmetric(self, ends: Vec<SegmentEnd>, mapped: Vec<DevAddr>, shared: PeerMapping) -> Self {
         Self { peers: Some(Peers { ends, mapped, _shared: shared }), ..self }
     }
