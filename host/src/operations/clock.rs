@@ -7,11 +7,11 @@ use super::describe::ONE_THREAD;
 use crate::launch_queue::Operation;
 use crate::{Pe, Result};
 
-/// Number of times that the clock is read. The quickest reading counts.
+/// How often the clock is read. The fastest reading bounds it best.
 const READINGS: u32 = 16;
 
 impl Pe {
-    /// Compares the clock of the GPU with the host's, if its kernels are on the timeline.
+    /// Relates the GPU's clock to the host's, if its kernels are on the timeline.
     ///
     /// # Errors
     /// - The [errors of all operations](crate::Operations#errors).

@@ -1,6 +1,6 @@
 //! Describes each operation as a kernel with arguments.
 //!
-//! Invalid arguments are errors here, before anything runs.
+//! Invalid arguments are rejected here, before anything runs.
 
 use std::any::TypeId;
 
@@ -22,7 +22,7 @@ use super::wait_set::{WaitSet, WantedValue};
 use crate::launch_queue::{NO_BYTES, Operation};
 use crate::{Error, Pe, Result};
 
-/// Bytes that each block of a transfer moves at least.
+/// Minimum bytes per block of a transfer.
 const BYTES_PER_BLOCK: u64 = 64 << 10;
 
 impl Pe {
@@ -107,7 +107,7 @@ impl Pe {
         Ok(Operation { name, grid: self.one_block(), call })
     }
 
-    /// Describes an atomic update. The old value goes to `result`, if there is one.
+    /// Describes an atomic update. The old value goes to `result`, if given.
     pub(crate) fn op_atomic<T: AmoWord>(
         &self,
         name: &'static str,
@@ -146,7 +146,7 @@ impl Pe {
         Ok(Operation { name, grid: ONE_THREAD, call })
     }
 
-    /// Describes an atomic read, which adds 0 to the word's bits.
+    /// Describes an atomic read, as a fetch-and-add of 0.
     pub(crate) fn op_atomic_fetch<T: AmoWord>(
         &self,
         name: &'static str,
@@ -177,7 +177,7 @@ impl Pe {
         Ok(Operation { name, grid: ONE_THREAD, call })
     }
 
-    /// Describes a wait for, or a test of, a set of words. `found` receives the result.
+    /// Describes a wait for, or a test of, a set of words. The result goes to `found`.
     pub(crate) fn op_wait_set<T: Amo + PartialOrd>(
         &self,
         name: &'static str,
@@ -228,7 +228,7 @@ impl Pe {
         Ok(Operation { name, grid: ONE_THREAD, call: rushmem_order(Order::QuietPe as u32, pe) })
     }
 
-    /// Describes a collective call that moves data. `root` is the root of a broadcast.
+    /// Describes a collective call that moves data. `root` matters for broadcasts only.
     pub(crate) fn op_collective<T: Pod>(
         &self,
         name: &'static str,
@@ -243,7 +243,7 @@ impl Pe {
         Ok(self.collective(name, what, team, (0, 0), (dst, src), extra))
     }
 
-    /// Describes a reduction or a scan. `op` is a [`Reduce`](rushmem_device::Reduce) or a
+    /// Describes a reduction or scan. `op` is a [`Reduce`](rushmem_device::Reduce) or a [`Scan`](rushmem_device::Scan).
     /// [`Scan`](rushmem_device::Scan).
     pub(crate) fn op_reduction<T: Element>(
         &self,
@@ -258,8 +258,8 @@ impl Pe {
         Ok(self.collective(name, what, team, (op, T::KIND as u32), (dst, src), 0))
     }
 
-    /// Describes a collective call with these arguments of [`rushmem_collective`]. A grid performs it if there is data for
-    /// several blocks.
+    /// Describes a collective call with the arguments of [`rushmem_collective`]. If there is data for several blocks, a
+    /// grid performs it.
     fn collective(
         &self,
         name: &'static str,
@@ -269,7 +269,8 @@ impl Pe {
         (dst, src): (SymSlice<u8>, SymSlice<u8>),
         extra: u32,
     ) -> Operation {
-        // The members agree on these bytes.
+        // All members must use the same number of blocks, so count bytes on which they agree. `collect` has none:
+        // lengths differ.
         let bytes = match what {
             Collective::Broadcast | Collective::Reduce | Collective::ReduceScatter => dst.bytes(),
             Collective::Fcollect => src.bytes(),
@@ -288,8 +289,7 @@ impl Pe {
         Operation { name, grid: one.with_blocks(blocks), call }
     }
 
-    /// Returns the bytes of a collective call for which it is worth while to use one more block. All PEs have the same
-    /// answer.
+    /// Returns how many bytes of a collective call justify another block. Equal on all PEs.
     fn bytes_per_block(&self) -> u64 {
         let all_p2p = self.team_n_pes(Team::SHARED) == Some(self.n_pes());
         if self.is_gpu() && all_p2p {
@@ -305,12 +305,12 @@ impl Pe {
         Operation { name, grid: self.one_block(), call }
     }
 
-    /// Returns the grid of an operation that one block performs.
+    /// The grid of an operation that one block performs.
     fn one_block(&self) -> LaunchConfig {
         ONE_THREAD.with_threads(if self.is_gpu() { 256 } else { 1 })
     }
 
-    /// Checks that the job has this PE.
+    /// Checks that the job has PE `pe`.
     pub(crate) fn check_pe(&self, call: &'static str, pe: u32) -> Result<()> {
         if pe < self.n_pes() {
             return Ok(());
@@ -319,7 +319,7 @@ impl Pe {
         Err(Error::misuse(call, what))
     }
 
-    /// Returns an object as bytes, after checking its handle.
+    /// Checks an object's handle, and returns the object as bytes.
     fn bytes<T: Pod>(&self, call: &'static str, object: SymSlice<T>) -> Result<SymSlice<u8>> {
         self.memory().check(object.handle()).map_err(|why| misuse(call, object, why))?;
         if InvalidRange::of_offset(object.offset()).is_some() {
@@ -330,11 +330,11 @@ impl Pe {
     }
 }
 
-/// The grid of an operation that one thread performs.
+/// The grid of an operation that a single thread performs.
 pub(super) const ONE_THREAD: LaunchConfig = LaunchConfig::new(1, 1);
 
-/// Returns the number of blocks that perform a collective call, of `bytes` bytes for each member, with at least
-/// `per_block` bytes for each block. All PEs can run `most` at once.
+/// Returns the number of blocks for a collective call of `bytes` bytes per member, with at least `per_block` bytes per
+/// block. At most `most`, which all PEs can have resident.
 fn blocks_for(bytes: u64, per_block: u64, most: u32) -> u32 {
     let wanted = bytes.div_ceil(per_block).clamp(1, team_words::MAX_CHANNELS.into());
     (wanted as u32).min(most.max(1))
@@ -348,21 +348,21 @@ fn same_length<T: Pod>(call: &'static str, one: SymSlice<T>, other: SymSlice<T>)
     Err(Error::misuse(call, what))
 }
 
-/// Returns the bytes of a value of at most 8 bytes, as kernels take them.
+/// Zero-extends a value of at most 8 bytes, as kernels expect.
 fn word<T: Pod>(value: T) -> u64 {
     let bytes = bytemuck::bytes_of(&value);
     bytes.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte))
 }
 
-/// Returns the 1 of an integer type.
+/// Returns 1 in an integer type.
 pub(super) fn one<T: Amo>() -> T {
     let mut one = T::zeroed();
-    // Little-endian, like every machine that Rushmem supports.
+    // Rushmem supports little-endian machines only.
     bytemuck::bytes_of_mut(&mut one)[0] = 1;
     one
 }
 
-/// Returns the kind of a word type. A type is signed if all ones are less than zero.
+/// Returns the kind of a word type, which is signed if all ones are less than zero.
 fn kind<T: Amo + PartialOrd>() -> WordKind {
     let mut ones = T::zeroed();
     bytemuck::bytes_of_mut(&mut ones).fill(0xff);

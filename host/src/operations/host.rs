@@ -1,4 +1,4 @@
-//! Operations of the host that return a value or move the host's own slices.
+//! Operations of the host that return a value, or that transfer the host's own slices.
 
 use std::time::Instant;
 
@@ -17,10 +17,10 @@ use crate::{Error, Pe, Result};
 ///
 /// Reads, atomics, waits and tests that the host initiates. [`Operations`](crate::Operations) has the others.
 impl Pe {
-    /// Reads `src` of `pe` and returns the value. OpenSHMEM 1.6 section 9.5, `shmem_g`.
+    /// Reads `src` on `pe` and returns its value. OpenSHMEM 1.6 section 9.5, `shmem_g`.
     ///
     /// # Errors
-    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](crate::Operations#errors).
+    /// - [`Error::Misuse`] for invalid arguments, and the [errors of all operations](crate::Operations#errors).
     #[track_caller]
     pub fn g<T: Scalar>(&self, src: Sym<T>, pe: u32) -> Result<T> {
         self.fetch_result(|result| {
@@ -28,21 +28,20 @@ impl Pe {
         })
     }
 
-    /// Sets `word` of `pe` to `value`. Returns the old value. OpenSHMEM 1.6 section 9.7,
-    /// `shmem_atomic_swap`.
+    /// Sets `word` on `pe` to `value`. Returns the old value. OpenSHMEM 1.6 section 9.7, `shmem_atomic_swap`.
     ///
     /// # Errors
-    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](crate::Operations#errors).
+    /// - [`Error::Misuse`] for invalid arguments, and the [errors of all operations](crate::Operations#errors).
     #[track_caller]
     pub fn atomic_swap<T: AmoWord>(&self, word: Sym<T>, value: T, pe: u32) -> Result<T> {
         self.fetch_result(|result| self.op_atomic("atomic_swap", Atomic::Set, Some(result), word, value, pe))
     }
 
-    /// Adds `value` to `word` of `pe`; integers wrap, floats round. Returns the old value. OpenSHMEM 1.6 section 9.7,
+    /// Adds `value` to `word` on `pe`. Integers wrap, floats round. Returns the old value. OpenSHMEM 1.6 section 9.7,
     /// `shmem_atomic_fetch_add`.
     ///
     /// # Errors
-    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](crate::Operations#errors).
+    /// - [`Error::Misuse`] for invalid arguments, and the [errors of all operations](crate::Operations#errors).
     #[track_caller]
     pub fn atomic_fetch_add<T: Addend>(&self, word: Sym<T>, value: T, pe: u32) -> Result<T> {
         self.fetch_result(|result| {
@@ -50,11 +49,11 @@ impl Pe {
         })
     }
 
-    /// Replaces `word` of `pe` by its bitwise AND with `value`. Returns the old value. OpenSHMEM 1.6 section 9.7,
+    /// Replaces `word` on `pe` by its bitwise AND with `value`. Returns the old value. OpenSHMEM 1.6 section 9.7,
     /// `shmem_atomic_fetch_and`.
     ///
     /// # Errors
-    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](crate::Operations#errors).
+    /// - [`Error::Misuse`] for invalid arguments, and the [errors of all operations](crate::Operations#errors).
     #[track_caller]
     pub fn atomic_fetch_and<T: Amo>(&self, word: Sym<T>, value: T, pe: u32) -> Result<T> {
         self.fetch_result(|result| {
@@ -62,11 +61,11 @@ impl Pe {
         })
     }
 
-    /// Replaces `word` of `pe` by its bitwise OR with `value`. Returns the old value. OpenSHMEM 1.6 section 9.7,
+    /// Replaces `word` on `pe` by its bitwise OR with `value`. Returns the old value. OpenSHMEM 1.6 section 9.7,
     /// `shmem_atomic_fetch_or`.
     ///
     /// # Errors
-    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](crate::Operations#errors).
+    /// - [`Error::Misuse`] for invalid arguments, and the [errors of all operations](crate::Operations#errors).
     #[track_caller]
     pub fn atomic_fetch_or<T: Amo>(&self, word: Sym<T>, value: T, pe: u32) -> Result<T> {
         self.fetch_result(|result| {
@@ -74,11 +73,11 @@ impl Pe {
         })
     }
 
-    /// Replaces `word` of `pe` by its bitwise XOR with `value`. Returns the old value. OpenSHMEM 1.6 section 9.7,
+    /// Replaces `word` on `pe` by its bitwise XOR with `value`. Returns the old value. OpenSHMEM 1.6 section 9.7,
     /// `shmem_atomic_fetch_xor`.
     ///
     /// # Errors
-    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](crate::Operations#errors).
+    /// - [`Error::Misuse`] for invalid arguments, and the [errors of all operations](crate::Operations#errors).
     #[track_caller]
     pub fn atomic_fetch_xor<T: Amo>(&self, word: Sym<T>, value: T, pe: u32) -> Result<T> {
         self.fetch_result(|result| {
@@ -86,10 +85,11 @@ impl Pe {
         })
     }
 
-    /// Adds 1 to `word` of `pe`, wrapping. Returns the old value. OpenSHMEM 1.6 section 9.7, `shmem_atomic_fetch_inc`.
+    /// Adds 1 to `word` on `pe`, wrapping around. Returns the old value. OpenSHMEM 1.6 section 9.7,
+    /// `shmem_atomic_fetch_inc`.
     ///
     /// # Errors
-    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](crate::Operations#errors).
+    /// - [`Error::Misuse`] for invalid arguments, and the [errors of all operations](crate::Operations#errors).
     #[track_caller]
     pub fn atomic_fetch_inc<T: Amo>(&self, word: Sym<T>, pe: u32) -> Result<T> {
         self.fetch_result(|result| {
@@ -97,20 +97,20 @@ impl Pe {
         })
     }
 
-    /// Reads `word` of `pe` atomically and returns its value. OpenSHMEM 1.6 section 9.7, `shmem_atomic_fetch`.
+    /// Atomically reads `word` on `pe` and returns its value. OpenSHMEM 1.6 section 9.7, `shmem_atomic_fetch`.
     ///
     /// # Errors
-    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](crate::Operations#errors).
+    /// - [`Error::Misuse`] for invalid arguments, and the [errors of all operations](crate::Operations#errors).
     #[track_caller]
     pub fn atomic_fetch<T: AmoWord>(&self, word: Sym<T>, pe: u32) -> Result<T> {
         self.fetch_result(|result| self.op_atomic_fetch("atomic_fetch", result, word, pe))
     }
 
-    /// Sets `word` of `pe` to `value` if it holds `compare`. Returns the old value. OpenSHMEM 1.6 section 9.7,
+    /// Sets `word` on `pe` to `value` if it holds `compare`. Returns the old value. OpenSHMEM 1.6 section 9.7,
     /// `shmem_atomic_compare_swap`.
     ///
     /// # Errors
-    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](crate::Operations#errors).
+    /// - [`Error::Misuse`] for invalid arguments, and the [errors of all operations](crate::Operations#errors).
     #[track_caller]
     pub fn atomic_compare_swap<T: Amo>(&self, word: Sym<T>, compare: T, value: T, pe: u32) -> Result<T> {
         self.fetch_result(|result| {
@@ -118,39 +118,39 @@ impl Pe {
         })
     }
 
-    /// Returns the value of a signal of this PE. Data that it announces may be read afterwards. OpenSHMEM 1.6 section
-    /// 9.8.4, `shmem_signal_fetch`.
+    /// Returns the value of a signal on this PE. Data that the signal announces may be read afterwards. OpenSHMEM 1.6
+    /// section 9.8.4, `shmem_signal_fetch`.
     ///
     /// # Errors
-    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](crate::Operations#errors).
+    /// - [`Error::Misuse`] for invalid arguments, and the [errors of all operations](crate::Operations#errors).
     #[track_caller]
     pub fn signal_fetch(&self, signal: Sym<Signal>) -> Result<u64> {
-        // Every value is at least 0, so the wait ends at its first look.
+        // Always true, so the wait returns the first value it reads.
         self.fetch_result(|seen| self.op_wait("signal_fetch", Some(seen), signal, Cmp::Ge, 0))
     }
 
-    /// Waits until a signal of this PE compares with `value` as `cmp` says, and returns its value.
+    /// Waits until the comparison `cmp` of a signal on this PE with `value` holds. Returns the signal's value.
     ///
     /// Data that the signal announces may be read afterwards. OpenSHMEM 1.6 section 9.10, `shmem_signal_wait_until`.
     ///
     /// # Errors
-    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](crate::Operations#errors).
-    /// - `WaitTimeout` in [`Error::Operation`] when the deadline (setting `timeout`) passes. It names the word, its
-    ///   value and the value wanted.
+    /// - [`Error::Misuse`] for invalid arguments, and the [errors of all operations](crate::Operations#errors).
+    /// - `WaitTimeout` in [`Error::Operation`] if the deadline (setting `timeout`) expires. It contains the word, its
+    ///   value and the expected value.
     #[track_caller]
     pub fn signal_wait_until(&self, signal: Sym<Signal>, cmp: Cmp, value: u64) -> Result<u64> {
         self.fetch_result(|seen| self.op_wait("signal_wait_until", Some(seen), signal, cmp, value))
     }
 
-    /// Returns whether `word` of this PE compares with `value` as `cmp` says. Data that it announces may be read
-    /// afterwards.
+    /// Returns whether the comparison `cmp` of `word` on this PE with `value` holds. If so, data that the word
+    /// announces may be read afterwards.
     ///
     /// OpenSHMEM 1.6 section 9.10, `shmem_test`.
     ///
     /// # Errors
-    /// - [`Error::TestLoop`] once the host has done nothing but tests that fail for as long as the setting `timeout`. The same
-    ///   holds for all tests.
-    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](crate::Operations#errors).
+    /// - [`Error::TestLoop`] if the host has done nothing but failing tests for as long as the setting `timeout`. The
+    ///   same holds for all tests.
+    /// - [`Error::Misuse`] for invalid arguments, and the [errors of all operations](crate::Operations#errors).
     #[track_caller]
     pub fn test<T: Amo + PartialOrd>(&self, word: Sym<T>, cmp: Cmp, value: T) -> Result<bool> {
         let begin = Instant::now();
@@ -159,19 +159,19 @@ impl Pe {
         Ok(holds)
     }
 
-    /// Records the result of a test. Fails at the deadline of a loop of tests.
+    /// Records the result of a test. Fails if a loop of tests has exceeded its deadline.
     #[track_caller]
     pub(super) fn tested(&self, call: &'static str, begin: Instant, passed: bool) -> Result<()> {
         let _site = call_site::enter();
         self.test_loop.record(call, passed, (begin, Instant::now()), self.config().timeout)
     }
 
-    /// Copies the host's slice `data` to `dst` of `pe`, and returns when `data` may be reused.
+    /// Copies the host's slice `data` to `dst` on `pe`. Returns once `data` may be reused.
     ///
-    /// The copy goes through staging buffers of 64 KiB. [`quiet`](crate::Operations::quiet) completes it.
+    /// The data passes through staging buffers of 64 KiB. [`quiet`](crate::Operations::quiet) completes the copy.
     ///
     /// # Errors
-    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](crate::Operations#errors).
+    /// - [`Error::Misuse`] for invalid arguments, and the [errors of all operations](crate::Operations#errors).
     #[track_caller]
     pub fn put_from<T: Pod>(&self, dst: SymSlice<T>, data: &[T], pe: u32) -> Result<()> {
         self.pieces("put_from", dst, data.len(), |buffer, at, len| {
@@ -183,10 +183,10 @@ impl Pe {
         })
     }
 
-    /// Copies `src` of `pe` to the host's slice `data`, through staging buffers of 64 KiB.
+    /// Copies `src` on `pe` to the host's slice `data`, through staging buffers of 64 KiB.
     ///
     /// # Errors
-    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](crate::Operations#errors).
+    /// - [`Error::Misuse`] for invalid arguments, and the [errors of all operations](crate::Operations#errors).
     #[track_caller]
     pub fn get_into<T: Pod>(&self, data: &mut [T], src: SymSlice<T>, pe: u32) -> Result<()> {
         self.pieces("get_into", src, data.len(), |buffer, at, len| {
@@ -198,8 +198,8 @@ impl Pe {
         })
     }
 
-    /// Calls `each` for pieces of an object: with a staging buffer, the index of the piece's first element, and its
-    /// length.
+    /// Calls `each` for the pieces of an object, with a staging buffer, the index of the piece's first element, and the
+    /// piece's length.
     #[track_caller]
     fn pieces<T: Pod>(
         &self,
@@ -234,7 +234,7 @@ impl Pe {
         Ok(())
     }
 
-    /// Runs an operation that stores a result of at most 8 bytes, and returns the result.
+    /// Runs an operation that stores a result of at most 8 bytes, and returns that result.
     #[track_caller]
     pub(super) fn fetch_result<T: Pod>(
         &self,

@@ -1,17 +1,17 @@
-//! The one difference between host and stream operations: how an operation is issued.
+//! The only difference between host and stream operations: how they are issued.
 
 use rushmem_error::call_site;
 
 use crate::launch_queue::Operation;
 use crate::{Pe, Result, Stream};
 
-/// A type that issues operations. Only this crate implements it, since the module is private.
+/// A type that issues operations. Sealed: the module is private to this crate.
 pub trait Issue {
     /// Returns the PE that issues.
     #[doc(hidden)]
     fn issuer(&self) -> &Pe;
 
-    /// Issues the operation that `describe` returns. The host waits for it, and a stream queues it.
+    /// Issues the operation that `describe` returns. The host waits for it, a stream queues it.
     #[doc(hidden)]
     #[track_caller]
     fn issue(&self, describe: impl FnOnce(&Pe) -> Result<Operation>) -> Result<()>;

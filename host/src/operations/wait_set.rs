@@ -1,4 +1,4 @@
-//! Sets of words that hosts and streams wait for, and the host's waits and tests that return indices.
+//! Sets of words that hosts and streams wait for, and waits and tests by the host that return indices.
 
 use std::time::Instant;
 
@@ -11,9 +11,9 @@ use super::Issue;
 use crate::launch_queue::StagingBuffer;
 use crate::{Error, Pe, Result};
 
-/// A set of words of this PE with a condition for each, for waits and tests of `all`, `any` or `some` of them.
+/// A set of words on this PE, each with a condition, for waits and tests of `all`, `any` or `some` of them.
 ///
-/// It remembers the last index found and starts the next search behind it, so that repeated calls find every word.
+/// The set remembers the last index found and starts the next search after it, so repeated calls find every word.
 ///
 /// ```no_run
 /// # fn main() -> Result<(), rushmem::Error> {
@@ -34,40 +34,40 @@ pub struct WaitSet<T> {
     pub(crate) cmp: Cmp,
     pub(crate) wanted: WantedValue<T>,
     pub(crate) except: Option<SymSlice<i32>>,
-    /// The index to look at first.
+    /// Where the next search starts.
     pub(crate) next: usize,
 }
 
-/// The values to compare the words with.
+/// The values that words are compared with.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum WantedValue<T> {
-    /// One value for all words.
+    /// The same value for all words.
     One(T),
-    /// One value for each word, read when the call begins.
+    /// A value per word, read at the start of the call.
     Each(SymSlice<T>),
 }
 
 impl<T: Amo + PartialOrd> WaitSet<T> {
-    /// Returns a set with the condition that each word compares with `value` as `cmp` says.
+    /// Creates a set in which each word is compared with `value`.
     pub fn new(words: SymSlice<T>, cmp: Cmp, value: T) -> Self {
         Self { words, cmp, wanted: WantedValue::One(value), except: None, next: 0 }
     }
 
-    /// Returns a set that compares each word with the element of `values` at its index, as OpenSHMEM's `_vector` forms
-    /// do.
+    /// Creates a set in which each word is compared with the element of `values` at the same index, as in OpenSHMEM's
+    /// `_vector` functions.
     ///
-    /// `values` lie in this PE's part of the heap and are read when the call begins.
+    /// `values` is in this PE's part of the heap, and is read at the start of each call.
     pub fn each(words: SymSlice<T>, cmp: Cmp, values: SymSlice<T>) -> Self {
         Self { words, cmp, wanted: WantedValue::Each(values), except: None, next: 0 }
     }
 
-    /// Excludes the words with a nonzero element in `status`, which lies in this PE's part of the heap.
+    /// Ignores the words whose element in `status` is nonzero. `status` is in this PE's part of the heap.
     #[must_use]
     pub fn except(self, status: SymSlice<i32>) -> Self {
         Self { except: Some(status), ..self }
     }
 
-    /// Starts the next search behind index `i`.
+    /// Continues the next search after index `i`.
     fn found(&mut self, i: u64) {
         self.next = (i as usize + 1) % self.words.len().max(1);
     }
@@ -81,7 +81,7 @@ impl Pe {
     /// section 9.10, `shmem_wait_until_any`, `shmem_wait_until_any_vector`.
     ///
     /// # Errors
-    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](crate::Operations#errors).
+    /// - [`Error::Misuse`] for invalid arguments, and the [errors of all operations](crate::Operations#errors).
     #[track_caller]
     pub fn wait_until_any<T: Amo + PartialOrd>(&self, words: &mut WaitSet<T>) -> Result<Option<usize>> {
         self.any("wait_until_any", WaitSetOp::WaitAny, words)
@@ -91,18 +91,18 @@ impl Pe {
     /// index for an empty set. OpenSHMEM 1.6 section 9.10, `shmem_wait_until_some`, `shmem_wait_until_some_vector`.
     ///
     /// # Errors
-    /// - [`Error::Misuse`] for invalid arguments or more than 8191 words; otherwise the
-    ///   [errors of all operations](crate::Operations#errors).
+    /// - [`Error::Misuse`] for invalid arguments or more than 8191 words, and the [errors of all
+    ///   operations](crate::Operations#errors).
     #[track_caller]
     pub fn wait_until_some<T: Amo + PartialOrd>(&self, words: &mut WaitSet<T>) -> Result<Vec<usize>> {
         self.some("wait_until_some", WaitSetOp::WaitSome, words)
     }
 
-    /// Returns whether all words meet their conditions now. An empty set does. OpenSHMEM 1.6 section 9.10,
-    /// `shmem_test_all`, `shmem_test_all_vector`.
+    /// Returns whether all words currently meet their conditions, which is true for an empty set. OpenSHMEM 1.6 section
+    /// 9.10, `shmem_test_all`, `shmem_test_all_vector`.
     ///
     /// # Errors
-    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](crate::Operations#errors).
+    /// - [`Error::Misuse`] for invalid arguments, and the [errors of all operations](crate::Operations#errors).
     #[track_caller]
     pub fn test_all<T: Amo + PartialOrd>(&self, words: &WaitSet<T>) -> Result<bool> {
         let begin = Instant::now();
@@ -113,11 +113,11 @@ impl Pe {
         Ok(all)
     }
 
-    /// Returns the index of a word that meets its condition now, if there is one. OpenSHMEM 1.6 section 9.10,
+    /// Returns the index of a word that currently meets its condition, if there is one. OpenSHMEM 1.6 section 9.10,
     /// `shmem_test_any`, `shmem_test_any_vector`.
     ///
     /// # Errors
-    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](crate::Operations#errors).
+    /// - [`Error::Misuse`] for invalid arguments, and the [errors of all operations](crate::Operations#errors).
     #[track_caller]
     pub fn test_any<T: Amo + PartialOrd>(&self, words: &mut WaitSet<T>) -> Result<Option<usize>> {
         let begin = Instant::now();
@@ -126,12 +126,12 @@ impl Pe {
         Ok(found)
     }
 
-    /// Returns the indices of all words that meet their conditions now. OpenSHMEM 1.6 section 9.10, `shmem_test_some`,
-    /// `shmem_test_some_vector`.
+    /// Returns the indices of all words that currently meet their conditions. OpenSHMEM 1.6 section 9.10,
+    /// `shmem_test_some`, `shmem_test_some_vector`.
     ///
     /// # Errors
-    /// - [`Error::Misuse`] for invalid arguments or more than 8191 words; otherwise the
-    ///   [errors of all operations](crate::Operations#errors).
+    /// - [`Error::Misuse`] for invalid arguments or more than 8191 words, and the [errors of all
+    ///   operations](crate::Operations#errors).
     #[track_caller]
     pub fn test_some<T: Amo + PartialOrd>(&self, words: &mut WaitSet<T>) -> Result<Vec<usize>> {
         let begin = Instant::now();
