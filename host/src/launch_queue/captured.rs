@@ -1,4 +1,4 @@
-//! Launches that CUDA graphs of the application have captured.
+//! Launches captured into CUDA graphs of the application.
 
 use std::sync::{Arc, Mutex};
 
@@ -6,11 +6,12 @@ use rushmem_base::lock;
 
 use super::{LaunchResources, PooledIndex};
 
-/// The needs of a PE's captured launches. CUDA does not report the end of a graph, so the PE keeps them.
+/// What captured launches of a PE need. CUDA does not report when a graph is destroyed, so this is kept until the
+/// application says so.
 #[derive(Default)]
 pub(crate) struct CapturedLaunches(Mutex<Vec<Needs>>);
 
-/// The resources of launches, and the entry of the launch table that they report to.
+/// The resources of launches, and the entry of the launch table they report to.
 #[derive(PartialEq)]
 struct Needs {
     resources: LaunchResources,
@@ -18,7 +19,7 @@ struct Needs {
 }
 
 impl CapturedLaunches {
-    /// Keeps the resources and the entry of a launch. Returns whether it is the first.
+    /// Keeps the resources and the entry of a launch. Returns whether it is the first one kept.
     pub(crate) fn add(&self, resources: LaunchResources, entry: Option<Arc<PooledIndex>>) -> bool {
         let needs = Needs { resources, entry };
         let mut all = lock(&self.0);
@@ -82,7 +83,7 @@ mod tests {
         assert!(pool.take(Duration::ZERO).is_some());
     }
 
-    /// A stream that the application captures while the flag is set.
+    /// A stream that reports being captured while the flag is set.
     struct Captured(Arc<AtomicBool>, Box<dyn KernelStream>);
 
     impl KernelStream for Captured {
@@ -109,7 +110,7 @@ mod tests {
         }
     }
 
-    /// A PE that counts the queues that run something.
+    /// A PE that counts its running queues.
     struct Owner {
         table: LaunchTable,
         per_block: PerBlockQueues,

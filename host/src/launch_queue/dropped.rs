@@ -1,4 +1,4 @@
-//! Launches and streams that the program has dropped without a wait.
+//! Launches and streams that the program dropped without waiting for them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -8,15 +8,15 @@ use rushmem_machine::Event;
 
 use super::{LaunchId, LaunchQueue};
 
-/// The dropped launches and streams of a PE that may still run.
+/// The dropped launches and streams of a PE that may still be running.
 #[derive(Default)]
 pub(crate) struct DroppedWork {
-    /// Whether the list may have entries.
+    /// Whether the list may have entries. Keeps the common case, an empty list, free of the lock.
     any: AtomicBool,
     list: Mutex<Vec<Dropped>>,
 }
 
-/// A launch of the PE's own queue with the event after it, or the queue of a stream.
+/// A launch in the PE's own queue, with the event after it, or the queue of a stream.
 pub(crate) enum Dropped {
     Launch(LaunchId, Event),
     Stream(Arc<LaunchQueue>),
@@ -29,7 +29,7 @@ impl DroppedWork {
         self.any.store(true, Ordering::Release);
     }
 
-    /// Calls `wait` for each entry. Other threads that call this meanwhile return after the last wait.
+    /// Calls `wait` for each entry. If another thread is doing so, returns after its last wait.
     pub(crate) fn take_each(&self, wait: impl FnMut(Dropped)) {
         if self.any.load(Ordering::Acquire) {
             let mut list = lock(&self.list);

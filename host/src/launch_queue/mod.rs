@@ -1,8 +1,8 @@
-//! Launch queues: they order the launches of one stream and find the outcome of each.
+//! Launch queues: they order the launches of a stream and determine the outcome of each.
 //!
-//! A kernel that fails leaves a record on the PE's control page, and its launch id in its queue's entry of the launch
-//! table. The record says what went wrong, and the launch id says which launch it was. Later launches of the queue find
-//! the id and do nothing until a wait has reported the error.
+//! A kernel that fails leaves a record on the PE's control page, and its launch ID in the queue's entry of the launch
+//! table. The record says what went wrong, and the ID says in which launch. Later launches in the queue find the ID and
+//! do nothing, until a wait has reported the error.
 
 mod captured;
 mod dropped;
@@ -35,8 +35,7 @@ pub(crate) use unreported::Unreported;
 
 use crate::{Error, Result};
 
-/// The launch table of a PE, its own queue, the scratch of host operations, and the error that no wait has reported. Also
-/// dropped and captured launches.
+/// The launch queues of a PE, and what they share.
 pub(crate) struct LaunchQueues {
     /// The queue of [`Pe::launch`](crate::Pe::launch).
     pub(crate) own: LaunchQueue,
@@ -49,7 +48,8 @@ pub(crate) struct LaunchQueues {
 }
 
 impl LaunchQueues {
-    /// Creates them. `scratch` is the heap offset of the [`HostScratch::BYTES`] bytes that host operations use.
+    /// Creates the PE's own queue and the shared parts. `scratch` is the heap offset of the [`HostScratch::BYTES`]
+    /// bytes for host operations.
     pub(crate) fn new(machine: &dyn Machine, scratch: u64) -> Result<Self> {
         Ok(Self {
             own: LaunchQueue::own(machine.queue()?),
@@ -63,10 +63,10 @@ impl LaunchQueues {
     }
 }
 
-/// Checks the grid's block size against the kernel's `max_threads`.
+/// Checks the block size of a grid against the kernel's `max_threads`.
 ///
 /// # Errors
-/// - [`Error::Unavailable`] if a block has more threads.
+/// - [`Error::Unavailable`] if blocks are too large.
 pub(crate) fn check_grid(call: &Call, grid: LaunchConfig) -> Result<()> {
     match call.max_threads() {
         Some(most) if grid.threads() > most => {

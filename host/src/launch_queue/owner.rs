@@ -1,4 +1,4 @@
-//! The owner of launch queues: the part of a PE that they use.
+//! The owner of launch queues: what they need from a PE.
 
 use std::sync::Arc;
 
@@ -7,37 +7,36 @@ use rushmem_machine::Watchdog;
 use super::{LaunchId, LaunchResources, LaunchTable, PerBlockQueues, PooledIndex};
 use crate::Result;
 
-/// A PE, as its launch queues use it.
+/// What launch queues need from their PE.
 pub(crate) trait QueueOwner {
-    /// Returns the number of the PE, for the log.
+    /// Returns the PE number, for the log.
     fn number(&self) -> u32;
 
-    /// Returns the PE's launch table.
     fn table(&self) -> &LaunchTable;
 
-    /// Returns the last use of the PE's per-block queues.
+    /// Returns the state of the PE's per-block queues.
     fn per_block(&self) -> &PerBlockQueues;
 
-    /// Returns the watchdog of the PE's kernels.
     fn watchdog(&self) -> &Arc<Watchdog>;
 
-    /// Notes that a queue has begun to run launches.
+    /// Records that a queue has started to run launches.
     fn began(&self);
 
-    /// Notes that a queue runs nothing any more.
+    /// Records that a queue does not run anything any more.
     fn ended(&self);
 
-    /// Keeps the resources of a launch that a graph of the application has captured, and its entry of the launch table.
+    /// Keeps the resources of a launch captured into a graph of the application, and its entry of the launch table.
     fn captured(&self, resources: LaunchResources, entry: Option<Arc<PooledIndex>>);
 
-    /// Returns the outcome of ended launches. `failed` is the first launch that failed, and `ran` is the machine's
+    /// Returns the outcome of finished launches. `failed` is the first launch that failed, and `ran` is the machine's
     /// result.
     ///
     /// # Errors
     /// - [`Error::Operation`](crate::Error::Operation) with the error and the name of the launch.
     fn outcome(&self, ran: Result<()>, failed: Option<LaunchId>) -> Result<()>;
 
-    /// Returns the outcome of ended launches without a name. `failed` tells whether one of them failed.
+    /// Like [`QueueOwner::outcome`], but the error does not name the launch. `failed`: whether one of the launches
+    /// failed.
     ///
     /// # Errors
     /// - The error of the launch.

@@ -1,4 +1,4 @@
-//! The per-block queues of a PE, which one kernel uses at a time.
+//! The per-block queues of a PE, which only one kernel may use at a time.
 
 use std::sync::Mutex;
 
@@ -12,7 +12,7 @@ use crate::{Error, Result};
 pub(crate) struct PerBlockQueues(Mutex<Option<LastUse>>);
 
 struct LastUse {
-    /// The number of the use, from 1. The uses of a PE follow each other.
+    /// Counts the uses, starting at 1. Each use is ordered after the previous one.
     number: u64,
     kernel: &'static str,
     /// The event after the launch.
@@ -20,12 +20,12 @@ struct LastUse {
 }
 
 impl PerBlockQueues {
-    /// Launches `kernel`, which may use the queues, by `launch`. It returns an event after the kernel.
+    /// Launches `kernel`, which may use the queues, by calling `launch`. That returns an event after the kernel.
     ///
-    /// `follows` is the number of the last use that the stream follows. It becomes the number of this use.
+    /// `follows` is the last use that the stream is ordered after. It becomes this use.
     ///
     /// # Errors
-    /// - [`Error::Misuse`] if another kernel that may use the queues may run at the same time.
+    /// - [`Error::Misuse`] if another kernel that may use the queues may be running at the same time.
     /// - The errors of `launch`.
     pub(crate) fn launch(
         &self,

@@ -1,24 +1,24 @@
-//! A pool of indices: each is lent to one owner at a time.
+//! A pool of indices, each lent to one owner at a time.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use rushmem_base::{lock, wait_timeout};
 
-/// The free indices, lent by [`IndexPool::take`].
+/// The free indices. [`IndexPool::take`] lends them.
 pub(crate) struct IndexPool {
     free: Mutex<Vec<u32>>,
     changed: Condvar,
 }
 
-/// An index that returns to its pool when this is dropped.
+/// An index, returned to its pool on drop.
 pub(crate) struct PooledIndex {
     pool: Arc<IndexPool>,
     pub(crate) index: u32,
 }
 
 impl IndexPool {
-    /// Returns a pool of the indices from `first` to `end - 1`.
+    /// Creates a pool of the indices from `first` to `end - 1`.
     pub(crate) fn new(first: u32, end: u32) -> Arc<Self> {
         Arc::new(Self { free: Mutex::new((first..end).rev().collect()), changed: Condvar::new() })
     }
@@ -27,7 +27,7 @@ impl IndexPool {
         lock(&self.free)
     }
 
-    /// Lends an index, and waits for one up to `within`.
+    /// Borrows an index. Waits for a free one for at most `within`.
     pub(crate) fn take(self: &Arc<Self>, within: Duration) -> Option<PooledIndex> {
         let begin = Instant::now();
         let mut free = self.lock();

@@ -1,4 +1,4 @@
-//! A queue of launches of one stream, and the outcome of each.
+//! The launches of one stream, and the outcome of each.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -11,41 +11,41 @@ use rushmem_machine::{Event, KernelLaunch, KernelStream, LaunchConfig, LaunchSit
 use super::{LaunchId, LaunchResources, OWN, PooledIndex, QueueOwner, RecordedGraph, check_grid};
 use crate::{Error, Result};
 
-/// A queue of a stream's launches, with the entry of the launch table that names a failed launch.
+/// The launches of a stream. They share an entry of the launch table, in which a failing launch leaves its ID.
 pub(crate) struct LaunchQueue {
     queue: Arc<dyn KernelStream>,
-    /// Its entry in the launch table.
+    /// Index of its entry in the launch table.
     entry: u32,
-    /// The entry again, if it returns to the table with the queue and the captured launches that report to it.
+    /// Returns the entry to the table once neither this queue nor a captured launch reports to it. `None` for the PE's
+    /// own queue.
     lent: Option<Arc<PooledIndex>>,
     state: Mutex<QueueState>,
 }
 
-/// The launches of a queue that may run or have failed.
+/// The launches of a queue that may be running or have failed.
 #[derive(Default)]
 struct QueueState {
-    /// The number of the last launch.
+    /// Last launch number. Wraps at [`LAUNCH_NUMBERS`].
     launches: u32,
-    /// The launches of this queue that may run, as the service and the watchdog know.
+    /// The launches that may be running, as registered with the service and the watchdog. `None` while nothing runs.
     running: Option<Run>,
-    /// Ranges of launches that did not run: the failed launch before them, and the number of the last.
+    /// Ranges of launches that did not run: the failed launch before each range, and the last number in it.
     skipped: Vec<(LaunchId, u32)>,
-    /// Resources of the running launches.
+    /// Resources of the launches that may be running.
     resources: Vec<LaunchResources>,
     /// Graphs launched since the last wait.
     graphs: Vec<Arc<RecordedGraph>>,
-    /// The number of the last use of the per-block queues that later launches follow.
+    /// The last use of the per-block queues that later launches are ordered after.
     per_block_use: u64,
 }
 
-/// Launch numbers start again at this bound: the bit above is [`SEALED`](rushmem_device::abi::SEALED).
-const NUMBERS: u32 = 1 << 31;
+/// Launch numbers wrap here: the next bit is [`SEALED`](rushmem_device::abi::SEALED).
+const LAUNCH_NUMBERS: u32 = 1 << 31;
 
-/// The number of failures remembered for later waits.
-const SKIPPED: usize = 64;
+/// Number of failures remembered for waits on skipped launches.
+const MAX_SKIPPED_RANGES: usize = 64;
 
 impl LaunchQueue {
-    /// Creates the PE's own queue.
     pub(crate) fn own(queue: Box<dyn KernelStream>) -> Self {
         Self { queue: Arc::from(queue), entry: OWN, lent: None, state: Mutex::default() }
     }
@@ -60,7 +60,8 @@ impl LaunchQueue {
         lock(&self.state)
     }
 
-    /// Appends a launch of a kernel. If it is the runtime's, the line `asked` of the application asked for it.
+    /// Appends a launch of a kernel. For a kernel of the runtime, `asked` is the line of the application that asked for
+    /// it.
     pub(crate) fn launch(
         &self,
         owner: &dyn QueueOwner,
@@ -72,8 +73,9 @@ impl LaunchQueue {
     ) -> Result<LaunchId> {
         check_grid(&call, grid)?;
         let table = &owner.table();
+        // The lock keeps launches in the order of their numbers, on which `wait_for` relies.
         let mut state = self.lock();
-        state.launches = (state.launches + 1) % NUMBERS;
+        state.launches = (state.launches + 1) % LAUNCH_NUMBERS;
         let launch_id = table.launch_id(state.launches, name, asked);
         let ctx = for_launch(ctx, grid, table.addr(self.entry), launch_id);
         let uses_per_block = call.uses_per_block();
@@ -88,6 +90,8 @@ impl LaunchQueue {
             queued = self.queue.launch(step)?;
             Ok(())
         })?;
+        // Not launched: a graph of the application has it now, and may run it at any time. So it is not one of this
+        // queue's running launches, and its resources are kept elsewhere.
         if queued == Queued::Captured {
             owner.captured(resources, self.lent.clone());
             return Ok(launch_id);
@@ -100,7 +104,7 @@ impl LaunchQueue {
         Ok(launch_id)
     }
 
-    /// Appends the kernels of a graph.
+    /// Appends a launch of a recorded graph.
     pub(crate) fn replay(
         &self,
         owner: &dyn QueueOwner,
@@ -118,7 +122,8 @@ impl LaunchQueue {
         Ok(())
     }
 
-    /// Calls `launch`, which appends a kernel or a graph. One that uses the per-block queues must not overlap another one.
+    /// Appends a kernel or graph by calling `launch`. If it uses the per-block queues, it must not overlap another one
+    /// that does.
     fn begin(
         &self,
         state: &mut QueueState,
@@ -136,10 +141,11 @@ impl LaunchQueue {
         })
     }
 
-    /// Notes that a launch, or a graph of `count` kernels, may run.
+    /// Records that a launch, or a graph of `count` kernels, may be running.
     fn began(&self, state: &mut QueueState, owner: &dyn QueueOwner, launched: Launched, count: u32) {
         match &state.running {
             Some(running) => running.add(launched, count),
+            // The service polls for requests, and the watchdog measures, only while something may be running.
             None => {
                 owner.began();
                 let queue = Arc::clone(&self.queue);
@@ -152,7 +158,7 @@ impl LaunchQueue {
     /// Checks that the application is not capturing the stream.
     ///
     /// # Errors
-    /// - [`Error::Misuse`]
+    /// - [`Error::Misuse`] if it is.
     fn check_not_captured(&self, call: &'static str) -> Result<()> {
         match self.queue.is_capturing()? {
             true => {
@@ -163,19 +169,18 @@ impl LaunchQueue {
         }
     }
 
-    /// Returns an event after everything that is queued now.
+    /// Returns an event after everything queued so far.
     pub(crate) fn mark(&self) -> Result<Event> {
         self.check_not_captured("Stream::record")?;
         self.queue.record_event()
     }
 
-    /// Returns the number of the last use of the per-block queues that later launches follow.
+    /// Returns the last use of the per-block queues that later launches are ordered after.
     pub(crate) fn per_block_use(&self) -> u64 {
         self.lock().per_block_use
     }
 
-    /// Makes later launches begin after everything before `event`, which follows use `per_block_use` of the per-block
-    /// queues.
+    /// Orders later launches after `event`, which comes after use `per_block_use` of the per-block queues.
     pub(crate) fn follow(&self, event: &Event, per_block_use: u64) -> Result<()> {
         self.queue.wait_event(event)?;
         let mut state = self.lock();
@@ -183,18 +188,20 @@ impl LaunchQueue {
         Ok(())
     }
 
-    /// Waits until every launch in the queue has ended.
+    /// Waits until every launch in the queue has finished.
     ///
     /// # Errors
-    /// - The error of the first launch that failed, with its name.
+    /// - The error of the first launch that failed, with the launch's name.
     pub(crate) fn wait(&self, owner: &dyn QueueOwner) -> Result<()> {
         self.check_not_captured("Stream::wait")?;
         let ran = self.drain(owner);
-        // Read the table first: taking the queue's failure lets the queue go on.
+        // Read the table first. Taking the queue's failure lets later launches run, and these may report to the table
+        // as well.
         let failed = self.failed(owner);
         let ran = ran.and(self.queue.take_failure().map_or(Ok(()), Err));
         let graphs = std::mem::take(&mut self.lock().graphs);
         let mut failed = failed?;
+        // Graphs report to their own entries.
         for graph in &graphs {
             let first = owner.table().failed(graph.entry())?;
             failed = failed.or(first);
@@ -203,14 +210,15 @@ impl LaunchQueue {
         for graph in &graphs {
             owner.table().clear(graph.entry())?;
         }
+        // Only now that the outcome is known: clearing the entry lets later launches run.
         self.restart(owner, failed)?;
         outcome
     }
 
-    /// Waits for one launch, until `event` after it. Failures of other launches stay for their own waits.
+    /// Waits for one launch, up to `event` after it. Failures of other launches are left for their own waits.
     ///
     /// # Errors
-    /// - [`Error::NotRun`] if a launch before it has failed.
+    /// - [`Error::NotRun`] if an earlier launch has failed.
     /// - The error of the launch itself.
     pub(crate) fn wait_for(&self, owner: &dyn QueueOwner, launch_id: LaunchId, event: &Event) -> Result<()> {
         let ran = self.queue.wait(event);
@@ -219,7 +227,9 @@ impl LaunchQueue {
             failed: owner.table().name(failed),
         };
         let number = launch_id.number;
+        // Launches finish in order, so everything up to this one has.
         self.lock().ended_with(owner, number);
+        // The failure that made this launch do nothing may have been reported, and the table cleared, since.
         let skipped = |state: &QueueState| {
             let found = state.skipped.iter().find(|(failed, last)| failed.number < number && number <= *last);
             found.map(|(failed, _)| *failed)
@@ -230,6 +240,8 @@ impl LaunchQueue {
         match self.failed(owner)? {
             Some(failed) if failed.number < number => Err(not_run(failed)),
             Some(failed) if failed == launch_id => {
+                // Later launches in the queue do nothing once they see the failure. They must be gone before `restart`
+                // clears it.
                 let ran = ran.and(self.drain(owner));
                 let ran = ran.and(self.queue.take_failure().map_or(Ok(()), Err));
                 let outcome =
@@ -237,7 +249,8 @@ impl LaunchQueue {
                 self.restart(owner, Some(failed))?;
                 outcome
             }
-            // The first wait made while nothing runs reports a record that no launch claims.
+            // This launch did not fail. A record that no launch claims is reported by the first wait while nothing
+            // runs.
             _ => owner.error(ran, false),
         }
     }
@@ -249,32 +262,32 @@ impl LaunchQueue {
         ran
     }
 
-    /// Returns the launch that failed, if any.
     fn failed(&self, owner: &dyn QueueOwner) -> Result<Option<LaunchId>> {
         let in_table = owner.table().failed(self.entry)?;
         Ok(in_table.or_else(|| self.queue.failed().and_then(LaunchId::from_word)))
     }
 
-    /// Lets the queue go on after a failure that has been reported.
+    /// Resumes the queue after a failure has been reported.
     fn restart(&self, owner: &dyn QueueOwner, failed: Option<LaunchId>) -> Result<()> {
         let Some(failed) = failed else { return Ok(()) };
         let mut state = self.lock();
+        // All launches queued so far have done nothing. Their waits still have to report that.
         let last = state.launches;
-        if state.skipped.len() == SKIPPED {
+        if state.skipped.len() == MAX_SKIPPED_RANGES {
             state.skipped.remove(0);
         }
         state.skipped.push((failed, last));
         owner.table().clear(self.entry)
     }
 
-    /// Returns whether it has launches that have not been waited for.
+    /// Returns whether some launch has not been waited for.
     pub(crate) fn is_used(&self) -> bool {
         self.lock().running.is_some()
     }
 }
 
 impl QueueState {
-    /// Notes that launch `number` has ended. Nothing runs if it was the last one.
+    /// Records that launch `number` has finished, and with it all earlier ones. If it was the last, nothing runs.
     fn ended_with(&mut self, owner: &dyn QueueOwner, number: u32) {
         match (self.launches.wrapping_sub(number), &self.running) {
             (0, _) => self.ended(owner),
@@ -283,7 +296,7 @@ impl QueueState {
         }
     }
 
-    /// Notes that nothing runs.
+    /// Records that nothing runs.
     fn ended(&mut self, owner: &dyn QueueOwner) {
         self.resources.clear();
         if self.running.take().is_some() {
@@ -292,7 +305,7 @@ impl QueueState {
     }
 }
 
-/// Returns a context for a launch of this shape. Its kernel stores `launch_id` in the word at `status` when it fails.
+/// Adapts a context to a launch. If the kernel fails, it stores `launch_id` in the word at `status`.
 pub(crate) fn for_launch(
     ctx: CtxParts,
     config: LaunchConfig,

@@ -1,16 +1,16 @@
-//! The recording of a graph, as launch queues replay it.
+//! A recorded graph, as launch queues replay it.
 
 use rushmem_machine::ExecGraph;
 
 use super::{LaunchResources, PooledIndex};
 
-/// A recorded graph with the entry of the launch table that its kernels report to.
+/// A recorded graph, and the entry of the launch table that its kernels report to.
 pub(crate) struct RecordedGraph {
     recording: ExecGraph,
     entry: PooledIndex,
     /// Whether one of its kernels may use the per-block queues.
     per_block: bool,
-    /// Resources of each of its kernels, which segments opened later do not join.
+    /// Resources of each of its kernels, as of the recording: segments added later are not included.
     resources: Vec<LaunchResources>,
 }
 
@@ -24,12 +24,11 @@ impl RecordedGraph {
         Self { recording, entry, per_block, resources }
     }
 
-    /// Returns whether one of its kernels may use the per-block queues.
     pub(crate) fn uses_per_block(&self) -> bool {
         self.per_block
     }
 
-    /// Returns the number of its kernels.
+    /// Returns the number of kernels.
     pub(crate) fn len(&self) -> u32 {
         self.resources.len() as u32
     }

@@ -1,4 +1,4 @@
-//! Resources that a launch keeps while it runs.
+//! Resources that a launch needs until it has finished.
 
 use std::sync::Arc;
 
@@ -7,9 +7,9 @@ use rushmem_memory::SegmentMap;
 
 /// Shared resources of a launch, which must outlive it.
 pub(crate) struct LaunchResources {
-    /// The segments that the launch's context names.
+    /// The segments that the launch's context refers to.
     pub(crate) table: Arc<SegmentMap>,
-    /// The module of its kernel, if it has one.
+    /// The module of its kernel, if the kernel is in one.
     pub(crate) module: Option<Arc<Module>>,
 }
 

@@ -1,4 +1,4 @@
-//! Symmetric memory of the runtime: results of host operations, and staging buffers for the host's slices.
+//! Symmetric memory of the runtime for host operations: results, and staging buffers for the host's slices.
 #![allow(unsafe_code, reason = "makes handles of the runtime's symmetric memory from offsets")]
 
 use std::sync::Arc;
@@ -10,61 +10,59 @@ use rushmem_device::{Sym, SymSlice};
 use super::pool::{IndexPool, PooledIndex};
 use crate::{Error, Result};
 
-/// The number of host operations with a result at once.
+/// Number of result words, which bounds the concurrent host operations with a result.
 const RESULTS: u32 = 256;
-/// Bytes of a result word: a cache line of its own.
+/// Bytes per result word. Each has its own cache line.
 const RESULT_BYTES: u64 = 64;
-/// The number of staging buffers.
 const STAGING_BUFFERS: u32 = 4;
-/// Bytes of a staging buffer.
 const STAGING_BYTES: u64 = 64 << 10;
 
-/// The absent argument of a host operation: a symmetric object without bytes.
+/// An argument for "none": a symmetric object without bytes.
 // SAFETY: nothing is read or written through a slice without elements.
 pub(crate) const NO_BYTES: SymSlice<u8> = unsafe { SymSlice::from_raw(0, 0) };
 
-/// The runtime's scratch in the symmetric heap, and the parts of it that are in use.
+/// The runtime's scratch in the symmetric heap.
 pub(crate) struct HostScratch {
-    /// Its offset in the heap.
+    /// Offset in the heap.
     at: u64,
     results: Arc<IndexPool>,
     buffers: Arc<IndexPool>,
 }
 
-/// A word for the result of a host operation, lent until this is dropped.
+/// A word for the result of a host operation, returned on drop.
 pub(crate) struct ResultWord<'a> {
     scratch: &'a HostScratch,
     index: PooledIndex,
 }
 
-/// A staging buffer, lent until this is dropped.
+/// A staging buffer, returned on drop.
 pub(crate) struct StagingBuffer<'a> {
     scratch: &'a HostScratch,
     index: PooledIndex,
 }
 
 impl HostScratch {
-    /// Bytes that the scratch takes of every PE's heap.
+    /// Size of the scratch in every PE's heap, in bytes.
     pub(crate) const BYTES: u64 = RESULTS as u64 * RESULT_BYTES + STAGING_BUFFERS as u64 * STAGING_BYTES;
 
-    /// Returns the scratch at offset `at` of the heap.
+    /// Creates the scratch at heap offset `at`.
     pub(crate) fn new(at: u64) -> Self {
         Self { at, results: IndexPool::new(0, RESULTS), buffers: IndexPool::new(0, STAGING_BUFFERS) }
     }
 
-    /// Lends a result word, and waits for one up to `within`.
+    /// Borrows a result word. Waits for a free one for at most `within`.
     ///
     /// # Errors
-    /// - [`Error::Unavailable`] if none is free by then.
+    /// - [`Error::Unavailable`] if none becomes free in time.
     pub(crate) fn result_word(&self, within: Duration) -> Result<ResultWord<'_>> {
         let index = self.results.take(within).ok_or_else(|| full("results", RESULTS))?;
         Ok(ResultWord { scratch: self, index })
     }
 
-    /// Lends a staging buffer, and waits for one up to `within`.
+    /// Borrows a staging buffer. Waits for a free one for at most `within`.
     ///
     /// # Errors
-    /// - [`Error::Unavailable`] if none is free by then.
+    /// - [`Error::Unavailable`] if none becomes free in time.
     pub(crate) fn staging_buffer(&self, within: Duration) -> Result<StagingBuffer<'_>> {
         let index = self.buffers.take(within).ok_or_else(|| full("transfers", STAGING_BUFFERS))?;
         Ok(StagingBuffer { scratch: self, index })
@@ -88,7 +86,7 @@ impl ResultWord<'_> {
 }
 
 impl StagingBuffer<'_> {
-    /// Returns the number of elements of `T` that fit.
+    /// Returns how many elements of type `T` fit.
     pub(crate) const fn room<T: Pod>() -> usize {
         match size_of::<T>() {
             0 => usize::MAX,

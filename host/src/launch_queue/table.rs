@@ -1,4 +1,4 @@
-//! The launch table: one word for each launch queue, which a failing kernel sets to its launch id.
+//! The launch table: one word per launch queue, in which a failing kernel stores its launch ID.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -11,10 +11,10 @@ use rushmem_machine::{Machine, Region};
 use super::pool::{IndexPool, PooledIndex};
 use crate::{Error, Result};
 
-/// The number of queues, graphs and host operations at once.
+/// Maximum number of queues, graphs and host operations at the same time.
 const WORDS: u32 = LAUNCH_QUEUES as u32;
 
-/// The entry of the PE's own queue.
+/// Index of the PE's own queue.
 pub(crate) const OWN: u32 = 0;
 
 /// The words of a PE's launch queues, and the names of its kernels and operations.
@@ -24,24 +24,24 @@ pub(crate) struct LaunchTable {
     names: Mutex<Vec<LaunchName>>,
 }
 
-/// The name of a kernel or operation, and the line of the application that asked for the operation.
+/// The name of a kernel or operation. For an operation, also the application's line that asked for it.
 type LaunchName = (&'static str, CallSite);
 
-/// The id of a launch in its queue: a number below 2^31 that grows, and the name of its kernel or operation.
+/// Identifies a launch within its queue: its number, which is below 2^31, and the name of its kernel or operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LaunchId {
     pub(crate) number: u32,
-    /// One more than the index of the name.
+    /// One more than the index of the name, so that no ID is 0.
     name: u32,
 }
 
 impl LaunchId {
-    /// Returns the id as the word that a failing kernel stores.
+    /// Returns the word that a failing kernel stores.
     pub(crate) const fn to_word(self) -> u64 {
         (self.number as u64) << 32 | self.name as u64
     }
 
-    /// Returns the id in a word of the table, or `None` for 0.
+    /// Returns the ID in a word of the table, or `None` for 0.
     pub(crate) const fn from_word(word: u64) -> Option<Self> {
         let word = word & !SEALED;
         if word == 0 { None } else { Some(Self { number: (word >> 32) as u32, name: word as u32 }) }
@@ -54,10 +54,10 @@ impl LaunchTable {
         Ok(Self { words, pool: IndexPool::new(OWN + 1, WORDS), names: Mutex::default() })
     }
 
-    /// Lends the entry of a new queue, and waits for one up to `within`.
+    /// Borrows the entry for a new queue. Waits for a free one for at most `within`.
     ///
     /// # Errors
-    /// - [`Error::Unavailable`] if none is free by then.
+    /// - [`Error::Unavailable`] if none becomes free in time.
     pub(crate) fn take(&self, within: Duration) -> Result<PooledIndex> {
         self.pool.take(within).ok_or_else(|| Error::Unavailable {
             what: format!("room for more than {} streams, graphs and operations of the host", WORDS - 1),
@@ -65,12 +65,12 @@ impl LaunchTable {
         })
     }
 
-    /// Returns the address of an entry's word for kernels.
+    /// Returns the device address of an entry's word.
     pub(crate) fn addr(&self, index: u32) -> DevAddr {
         self.words.addr.add(u64::from(index) * 8)
     }
 
-    /// Returns the launch that failed in the queue of an entry.
+    /// Returns the launch that failed in an entry's queue.
     pub(crate) fn failed(&self, index: u32) -> Result<Option<LaunchId>> {
         let mut word = 0u64;
         self.words.read(u64::from(index) * 8, bytemuck::bytes_of_mut(&mut word))?;
@@ -89,7 +89,7 @@ impl LaunchTable {
         Ok(words.iter().any(|&word| word != 0))
     }
 
-    /// Returns the id of launch `number` of a queue. An operation has the line `site`.
+    /// Returns the ID of launch `number` of a queue. `site` is the application's line for an operation.
     pub(crate) fn launch_id(&self, number: u32, name: &'static str, site: CallSite) -> LaunchId {
         let mut names = lock(&self.names);
         let known = names.iter().position(|known| *known == (name, site));
@@ -105,7 +105,7 @@ impl LaunchTable {
         self.named(launch_id).0
     }
 
-    /// Returns the name of a launch, and the line of an operation.
+    /// Returns the name of a launch, and the application's line for an operation.
     pub(crate) fn named(&self, launch_id: LaunchId) -> LaunchName {
         let names = lock(&self.names);
         let unknown = ("an unknown operation", CallSite::default());

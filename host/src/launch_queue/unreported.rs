@@ -1,4 +1,4 @@
-//! The error of a dropped launch or stream. The end of the PE reports it.
+//! The error of a dropped launch or stream, which is reported when the PE shuts down.
 
 use std::sync::Mutex;
 
@@ -6,21 +6,20 @@ use rushmem_base::lock;
 
 use crate::Error;
 
-/// The first error of a launch or a stream that the program dropped before a wait.
+/// The first error of a launch or stream that the program dropped without waiting for it.
 #[derive(Default)]
 pub(crate) struct Unreported(Mutex<Option<Error>>);
 
 impl Unreported {
-    /// Keeps `error`, unless there is one already.
+    /// Keeps `error`, unless there already is one.
     ///
-    /// A launch that did not run is a consequence: the launch that failed reports the cause.
+    /// A launch that did not run is only a consequence: the launch that failed reports the cause.
     pub(crate) fn keep(&self, error: Error) {
         if !matches!(error, Error::NotRun { .. }) {
             lock(&self.0).get_or_insert(error);
         }
     }
 
-    /// Takes the error.
     pub(crate) fn take(&self) -> Option<Error> {
         lock(&self.0).take()
     }
