@@ -12,32 +12,32 @@ use rushmem_trace::Detail;
 use crate::launch_queue::{Dropped, LaunchId, LaunchResources, check_grid};
 use crate::{Error, Pe, Result};
 
-/// A launch of a kernel, which runs or is queued. [`Pe::launch`] creates it.
+/// A running or queued launch of a kernel. [`Pe::launch`] creates it.
 ///
-/// Call [`wait`](Launch::wait) to get the outcome. If a launch is dropped, the next call of the PE waits for it, at the
-/// latest the end of the application. [`Job::run`](crate::Job::run) then returns its error, so a failed launch is never lost.
+/// Call [`wait`](Launch::wait) for the outcome. If a launch is dropped instead, the next call of the PE waits for it,
+/// at the latest when the application returns. [`Job::run`](crate::Job::run) then returns its error, so the failure of
+/// a launch is never lost.
 ///
-/// If the application returns an error or panics, the waits of dropped launches end. So an early return by `?` does not
-/// wait for a kernel that waits for another PE.
+/// If the application returns an error or panics, the waits of dropped launches are aborted. An early return with `?`
+/// therefore does not hang on a kernel that waits for another PE.
 #[must_use = "a launch is complete only after `wait`"]
 pub struct Launch<'a> {
     pe: &'a Pe,
-    /// The launch id, and an event behind the launch in its queue. `None` once it has been waited for.
+    /// The launch ID, and an event after the launch in its queue. `None` once it has been waited for.
     running: Option<(LaunchId, Event)>,
 }
 
 impl Launch<'_> {
-    /// Waits until the kernel has ended, and returns its outcome.
+    /// Waits until the kernel has finished, and returns its outcome.
     ///
-    /// The memory that the kernel has written on this PE is visible to [`Pe::read`] afterwards. The kernel's puts to
-    /// other PEs are complete only if the kernel has waited for them, for example with
-    /// [`Ctx::quiet`](rushmem_device::Ctx::quiet).
+    /// Whatever the kernel has written to memory of this PE is then visible to [`Pe::read`]. Its puts to other PEs are
+    /// complete only if the kernel has waited for them, for example with [`Ctx::quiet`](rushmem_device::Ctx::quiet).
     ///
     /// # Errors
-    /// - [`Error::Device`] with the errors that the kernel recorded.
+    /// - [`Error::Device`] with the errors recorded by the kernel.
     /// - [`Error::Unrecorded`] or [`Error::Poisoned`] if the kernel failed without a record.
-    /// - [`Error::NotRun`] if a kernel launched before it has failed.
-    /// - [`Error::PeerLost`] if it was ended because a PE died.
+    /// - [`Error::NotRun`] if an earlier kernel has failed.
+    /// - [`Error::PeerLost`] if it was aborted because a PE was lost.
     /// - [`Error::KernelLimit`] if it ran for longer than the setting `kernel_limit`.
     /// - [`Error::Cuda`] or [`Error::Native`] if the machine could not run it.
     #[track_caller]
@@ -45,7 +45,7 @@ impl Launch<'_> {
         self.wait_in("wait")
     }
 
-    /// Waits like [`Launch::wait`], in the public call `name`.
+    /// Like [`Launch::wait`], within the public call `name`.
     #[track_caller]
     fn wait_in(mut self, name: &'static str) -> Result<()> {
         let _site = call_site::enter();
@@ -68,29 +68,29 @@ impl Drop for Launch<'_> {
 
 /// # Launches
 ///
-/// Runs of kernels on this PE, or on all PEs together.
+/// Running kernels on this PE, or on all PEs together.
 impl Pe {
-    /// Launches a kernel on this PE and returns before it has run. [`Launch::wait`] waits for it.
+    /// Launches a kernel on this PE and returns immediately. [`Launch::wait`] waits for it.
     ///
-    /// All launches of this method use one stream: each begins after the one before has ended. [`Pe::stream`] makes
-    /// more streams. The function that `#[kernel]` generates returns the `call`.
+    /// All launches by this method use one stream: each starts after the previous one has finished. [`Pe::stream`]
+    /// creates more streams. The function that `#[kernel]` generates returns the `call`.
     ///
-    /// The other PEs need no launch of their own: puts, gets and atomics run without their help. Such a kernel may have
-    /// any number of blocks. If blocks wait for each other, or for kernels of other PEs, all blocks must run at once.
-    /// [`Pe::launch_collective`] checks this.
+    /// Other PEs do not have to launch anything: puts, gets and atomics work without their involvement. Such a kernel
+    /// may have any number of blocks. But if blocks wait for each other, or for kernels of other PEs, all blocks must
+    /// be resident at the same time, which [`Pe::launch_collective`] checks.
     ///
     /// # Long kernels
-    /// A kernel that runs for longer than the setting `kernel_limit` (1 h by default) ends the job, and `kernel_warning`
-    /// logs it before. Set `kernel_limit=none` for a kernel that runs as long as the application.
+    /// A kernel that runs for longer than the setting `kernel_limit` (1 h by default) aborts the job, after a warning
+    /// in the log (`kernel_warning`). Set `kernel_limit=none` for a kernel that runs as long as the application.
     ///
     /// # Kernels that run at the same time on a GPU
-    /// A multiprocessor that runs blocks starts no block that needs another division of its L1 cache. While kernels
-    /// wait on all multiprocessors, only kernels without shared memory can start beside them, such as the runtime's.
-    /// Leave multiprocessors free for a kernel that uses shared memory.
+    /// While a multiprocessor runs blocks, it does not start a block that needs a different split between L1 cache and
+    /// shared memory. If kernels wait on all multiprocessors, only kernels without shared memory can start next to
+    /// them, such as the runtime's. Leave some multiprocessors free for a kernel that uses shared memory.
     ///
     /// # Errors
-    /// - [`Error::Misuse`] if an argument is not memory of this job, or has been freed. Also if the kernel is declared with
-    ///   `#[kernel(per_block)]` and another such kernel of this PE may run at the same time.
+    /// - [`Error::Misuse`] if an argument is not memory of this job, or has been freed. Also if the kernel is declared
+    ///   with `#[kernel(per_block)]`, and another such kernel of this PE may be running at the same time.
     /// - [`Error::Unavailable`] if no loaded module has the kernel, or a block has more threads than the kernel allows.
     /// - [`Error::Cuda`] or [`Error::Native`] if the machine cannot run the grid.
     ///
@@ -119,13 +119,13 @@ impl Pe {
         self.begin(ctx, needs, grid, call)
     }
 
-    /// Launches like [`Pe::launch`], with a context other than the PE's own, for tests.
+    /// Like [`Pe::launch`], but with a context other than the PE's own. For tests.
     ///
     /// # Errors
     /// The errors of [`Pe::launch`].
     ///
     /// # Safety
-    /// The rules of [`Ctx::from_parts`](rushmem_device::Ctx::from_parts) hold until the launch ends.
+    /// The rules of [`Ctx::from_parts`](rushmem_device::Ctx::from_parts) must hold until the launch has finished.
     #[doc(hidden)]
     #[track_caller]
     pub unsafe fn launch_with(&self, ctx: CtxParts, grid: LaunchConfig, call: Call) -> Result<Launch<'_>> {
@@ -153,7 +153,7 @@ impl Pe {
         Ok(Launch { pe: self, running: Some((launch_id, own.mark()?)) })
     }
 
-    /// Launches a kernel on this PE and waits until it has ended.
+    /// Launches a kernel on this PE and waits until it has finished.
     ///
     /// # Errors
     /// - The errors of [`Pe::launch`].
@@ -166,17 +166,17 @@ impl Pe {
 
     /// Launches a kernel on all PEs. Its blocks may wait for each other, within a PE and between PEs. Collective.
     ///
-    /// Before any PE starts the kernel, the call checks on every PE that all blocks of the grid can run at once. The
-    /// grids may differ from PE to PE. Kernels that already run on other streams are not counted. NVSHMEM's
-    /// `nvshmemx_collective_launch`.
+    /// Before any PE starts the kernel, the call checks on every PE that all blocks of the grid can be resident at the
+    /// same time. Grids may differ between PEs. Kernels that already run on other streams are not taken into account.
+    /// NVSHMEM's `nvshmemx_collective_launch`.
     ///
     /// # Errors
     /// - [`Error::GridTooLarge`] on all PEs if a PE has no room for its grid. [`Pe::max_grid`] returns the largest
     ///   grid.
     /// - [`Error::Mismatch`] if PEs launch different kernels.
-    /// - [`Error::Bootstrap`] if a PE does not come.
-    /// - [`Error::Unavailable`] if a NIC of this PE fails, as for [`Pe::host_sync`].
-    /// - The errors of [`Pe::launch`]. If only one PE fails, the other PEs wait for it and end with an error.
+    /// - [`Error::Bootstrap`] if a PE never makes the call.
+    /// - [`Error::Unavailable`] if a NIC of this PE fails: see [`Pe::host_sync`].
+    /// - The errors of [`Pe::launch`]. If it fails on one PE only, kernels of other PEs that wait for it fail, too.
     #[track_caller]
     pub fn launch_collective(&self, grid: LaunchConfig, call: Call) -> Result<Launch<'_>> {
         let _site = call_site::enter();
@@ -194,13 +194,13 @@ impl Pe {
 
     /// Returns the largest grid with which [`Pe::launch_collective`] can launch the kernel on every PE. Collective.
     ///
-    /// Each block has `threads` threads and `shared_bytes` bytes of dynamic shared memory. The number of blocks is the
-    /// smallest number that a PE has room for. NVSHMEM's `nvshmemx_collective_launch_query_gridsize`.
+    /// Each block has `threads` threads, and `shared_bytes` bytes of dynamic shared memory. The number of blocks is the
+    /// minimum over all PEs. NVSHMEM's `nvshmemx_collective_launch_query_gridsize`.
     ///
     /// # Errors
     /// - [`Error::Unavailable`] if no loaded module has the kernel, or a block has more threads than the kernel allows.
-    /// - [`Error::Mismatch`] if PEs ask for different kernels, [`Error::Bootstrap`] if a PE does not come.
-    /// - [`Error::Unavailable`] if a NIC of this PE fails, as for [`Pe::host_sync`].
+    /// - [`Error::Mismatch`] if PEs ask for different kernels, [`Error::Bootstrap`] if a PE never makes the call.
+    /// - [`Error::Unavailable`] if a NIC of this PE fails: see [`Pe::host_sync`].
     /// - [`Error::Cuda`] or [`Error::Native`] if the machine cannot run such blocks.
     #[track_caller]
     pub fn max_grid(&self, call: &Call, threads: u32, shared_bytes: u32) -> Result<LaunchConfig> {
@@ -211,7 +211,7 @@ impl Pe {
         Ok(LaunchConfig::new(blocks, threads).with_shared_bytes(shared_bytes))
     }
 
-    /// Returns for each PE the number of blocks that it has room for, and the number that it wants. Collective.
+    /// Returns for each PE the number of blocks it has room for, and the number it wants. Collective.
     fn rooms(&self, what: &'static str, call: &Call, grid: LaunchConfig) -> Result<Vec<(u32, u32)>> {
         check_grid(call, grid)?;
         let machine = self.machine_ref();

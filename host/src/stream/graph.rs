@@ -1,8 +1,8 @@
 //! Graphs: operations and kernels of a stream, recorded once and launched many times.
 //!
-//! The runtime's counters (barriers, sequence numbers, queues) lie in memory that kernels update. So each launch continues
-//! where the last one stopped. The application's arguments are the recorded ones: signal with
-//! [`SignalOp::Add`](rushmem_device::SignalOp), and let kernels compute the values that they wait for.
+//! The runtime's counters (barriers, sequence numbers, queues) are in memory that kernels update, so each launch
+//! continues where the previous one stopped. The application's arguments, however, are those of the recording: signal
+//! with [`SignalOp::Add`](rushmem_device::SignalOp), and have kernels compute the values they wait for.
 
 use std::panic::Location;
 use std::sync::{Arc, Mutex};
@@ -18,14 +18,14 @@ use super::{Sink, Stream};
 use crate::launch_queue::{LaunchResources, Operation, RecordedGraph, check_grid, for_launch};
 use crate::{Error, Pe, Result};
 
-/// A sequence of operations and kernels that is launched as a whole. [`Stream::capture`] makes it.
+/// A sequence of operations and kernels that is launched as a whole. [`Stream::capture`] creates it.
 pub struct Graph<'a> {
     pe: &'a Pe,
     recorded: Arc<RecordedGraph>,
     len: usize,
 }
 
-/// Records the operations of a stream that is being captured.
+/// Records the operations of a stream during its capture.
 pub(super) struct GraphRecorder {
     word: DevAddr,
     steps: Mutex<Vec<KernelLaunch>>,
@@ -44,7 +44,7 @@ impl GraphRecorder {
         let module = resources.module.clone();
         lock(&self.resources).push(resources);
         let mut steps = lock(&self.steps);
-        // Each step has its own number, so that steps after a failed one know that another step failed.
+        // Each step has its own launch number. Steps after a failed one then know that another step failed.
         let launch_id = pe.launch_queues().table.launch_id(steps.len() as u32, operation.name, asked);
         let ctx = for_launch(ctx, operation.grid, self.word, launch_id);
         steps.push(KernelLaunch { ctx, grid: operation.grid, call: operation.call, module });
@@ -53,11 +53,11 @@ impl GraphRecorder {
 }
 
 impl<'a> Stream<'a> {
-    /// Records the operations and kernels that `queue` queues on the stream it is given. None of them runs.
+    /// Records the operations and kernels that `queue` submits to the stream it is given. None of them runs.
     ///
-    /// On a GPU the graph becomes one CUDA graph. Making it waits until no kernel of the process's PEs runs. So all PEs make
-    /// theirs before one launches a kernel that waits for the others, as after [`Pe::host_sync`](crate::Pe::host_sync). CUDA's
-    /// stream capture.
+    /// On a GPU, the recording becomes a CUDA graph. Creating it waits until no kernel of this process's PEs runs.
+    /// Therefore all PEs must create their graphs before any PE launches a kernel that waits for the others;
+    /// [`Pe::host_sync`](crate::Pe::host_sync) in between ensures that. CUDA's stream capture.
     ///
     /// ```no_run
     /// # fn main() -> Result<(), rushmem::Error> {
@@ -95,7 +95,8 @@ impl<'a> Stream<'a> {
         let recorder = GraphRecorder { word, steps: Mutex::default(), resources: Mutex::default() };
         let stream = Stream { pe, sink: Sink::Graph(recorder), context: self.context };
         queue(&stream)?;
-        // A failed step is kept from running again by the step after it. This one follows the last.
+        // The step after a failed one seals the status word, or a replay would run the failed step again. This step
+        // does so for the last one.
         stream.enqueue(pe.op_order("the end of a graph", Order::Nothing))?;
         let Sink::Graph(recorder) = &stream.sink else { unreachable!("made above") };
         let steps = std::mem::take(&mut *lock(&recorder.steps));
@@ -109,21 +110,21 @@ impl<'a> Stream<'a> {
 }
 
 impl Graph<'_> {
-    /// Returns the number of operations and kernels.
+    /// Returns the number of recorded operations and kernels.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Returns whether it is empty.
+    /// Returns whether nothing was recorded.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
     /// Queues the whole graph on a stream of the same PE.
     ///
-    /// A graph does not run beside itself: a second launch, on any stream, begins after the first has ended. If an operation
-    /// fails, the rest of the graph and its later launches do nothing until [`Stream::wait`] has reported the error. Other
-    /// work on the stream goes on.
+    /// A graph never runs concurrently with itself: a second launch, on any stream, starts after the first has
+    /// finished. If an operation fails, the rest of the graph and its later launches do nothing until [`Stream::wait`]
+    /// has reported the error. Other work on the stream is not affected.
     ///
     /// # Errors
     /// - [`Error::Misuse`] if the stream belongs to another PE or is being captured.

@@ -1,7 +1,7 @@
-//! Streams: each runs operations and kernels of one PE in order, beside other streams.
+//! Streams: each runs operations and kernels of a PE in order, concurrently with other streams.
 //!
-//! A stream orders nothing with other streams, with the host's own operations or with [`Pe::launch`], except through an event
-//! or a signal.
+//! A stream is not ordered with other streams, with the host's own operations or with [`Pe::launch`], except through an
+//! event or a signal.
 //!
 //! | to order | use |
 //! |---|---|
@@ -10,7 +10,8 @@
 //! | a stream after another stream of the PE | [`Stream::record`], [`Stream::follow`] |
 //! | a stream after another PE | signals, [`barrier_all`](crate::Operations::barrier_all) |
 //!
-//! The end of a kernel does not deliver its puts. A `quiet` after the kernel does, since both use the same context.
+//! A kernel's puts are not delivered just because it has finished. A `quiet` after the kernel delivers them, since both
+//! use the same context.
 
 #![allow(unsafe_code, reason = "`Pe::stream_from_raw` relies on a stream of the caller")]
 
@@ -33,10 +34,10 @@ use graph::GraphRecorder;
 use crate::launch_queue::{Dropped, LaunchQueue, Operation, QueueOwner as _};
 use crate::{Error, Pe, Result};
 
-/// A queue of operations and kernels of a PE, which run one after the other. [`Pe::stream`] makes it.
+/// A queue of operations and kernels of a PE, which run one after the other. [`Pe::stream`] creates it.
 ///
-/// [`Operations`](crate::Operations) has the operations. Any thread may use a stream; operations that two threads queue at
-/// once run in either order.
+/// The operations are methods of [`Operations`](crate::Operations). Any thread may use a stream. Operations queued
+/// concurrently by several threads run in any order.
 ///
 /// If a stream is dropped, the next call of the PE waits for everything in it, as for a dropped
 /// [`Launch`](crate::Launch).
@@ -58,23 +59,23 @@ use crate::{Error, Pe, Result};
 pub struct Stream<'a> {
     pe: &'a Pe,
     sink: Sink,
-    /// The context of its operations, or `None` for the PE's default context.
+    /// The context of its operations. `None` for the PE's default context.
     context: Option<Context>,
 }
 
-/// The destination of a stream's operations.
+/// Where a stream's operations go.
 enum Sink {
-    /// A launch queue of its own.
+    /// To the stream's launch queue.
     Queue(Arc<LaunchQueue>),
-    /// A graph that is being captured.
+    /// Into a graph that is being captured.
     Graph(GraphRecorder),
 }
 
-/// An event after everything that its stream held when it was recorded. [`Stream::record`] makes it.
+/// An event after everything queued in a stream before. [`Stream::record`] creates it.
 #[derive(Clone)]
 pub struct Event {
     event: MachineEvent,
-    /// The last use of the per-block queues that it follows.
+    /// The last use of the per-block queues before the event.
     per_block_use: u64,
 }
 
@@ -82,22 +83,23 @@ pub struct Event {
 ///
 /// Ordered queues of launches and operations.
 impl Pe {
-    /// Returns a new stream of this PE. Not collective.
+    /// Creates a stream of this PE. Not collective.
     ///
-    /// On a GPU it is a CUDA stream that does not wait for the default stream. Natively it is a thread that launches one
-    /// kernel after the other.
+    /// On a GPU, this is a CUDA stream that does not synchronize with the default stream. Natively, it is a thread that
+    /// launches one kernel after the other.
     ///
-    /// On a GPU a PE keeps two dozen streams in reserve, and dropped streams return to it. When the reserve is empty, more
-    /// streams are made while no kernel of this process runs. The call waits for that, for at most 10 seconds, since the
-    /// driver may wait for kernels when it makes a stream. Make the streams you need before kernels run that wait for this PE.
+    /// On a GPU, a PE keeps two dozen streams in reserve, to which dropped streams return. When the reserve is empty,
+    /// more streams are created while no kernel of this process runs, because the driver may wait for kernels when it
+    /// creates a stream. The call waits for such a moment for at most 10 seconds. So create the streams you need before
+    /// running kernels that wait for this PE.
     ///
-    /// A GPU runs the work of 32 streams of a process at a time. Work of a 33rd stream may begin only when another stream is
-    /// idle. Kernels that wait for each other must therefore be in at most 32 streams of all PEs of the process on that GPU.
-    /// A stream holds about 1000 unfinished operations and kernels; queueing more waits.
+    /// A GPU works on 32 streams of a process at a time. Work in a 33rd stream may not start before another stream is
+    /// idle. Kernels that wait for each other must therefore use at most 32 streams, counting all PEs of the process on
+    /// that GPU. A stream holds about 1000 unfinished operations and kernels; queueing more blocks.
     ///
     /// # Errors
-    /// - [`Error::Unavailable`] if there are 511 streams and graphs already.
-    /// - [`Error::Cuda`] or [`Error::Native`] if the machine cannot make a stream.
+    /// - [`Error::Unavailable`] if there already are 511 streams and graphs.
+    /// - [`Error::Cuda`] or [`Error::Native`] if the machine cannot create a stream.
     #[track_caller]
     pub fn stream(&self) -> Result<Stream<'_>> {
         let _site = call_site::enter();
@@ -106,36 +108,37 @@ impl Pe {
 
     /// Returns the application's CUDA stream as a stream of this PE.
     ///
-    /// Operations are queued behind the stream's own work. The stream must be of the PE's GPU and its primary context. It
-    /// should be non-blocking: a stream that waits for the default stream may wait forever beside a waiting kernel. Call
-    /// this while no kernel runs that waits for this process, since the driver may wait for that kernel.
+    /// Operations are queued after the stream's other work. The stream must belong to the PE's GPU and its primary
+    /// context. It should be non-blocking: a stream that synchronizes with the default stream may deadlock with a
+    /// waiting kernel. Make this call while no kernel is running that waits for this process, because the driver may
+    /// wait for that kernel.
     ///
     /// # Capture
     ///
-    /// While the application captures the stream into a CUDA graph, launches and operations join that graph and do not run.
-    /// Each launch of the graph runs them. The application may call this method before or during the capture.
+    /// While the application captures the stream into a CUDA graph, launches and operations become part of that graph
+    /// and do not run. Each launch of the graph runs them. This method may be called before or during the capture.
     ///
     /// - Capture in thread-local or relaxed mode, since other threads of the runtime call the driver.
-    /// - Wait for the PE's earlier launches in the stream before the capture.
-    /// - [`Stream::wait`], [`Stream::record`], [`Graph::launch`] and kernels with queues of their blocks are refused meanwhile.
-    /// - Keep the [`Stream`], and call [`Stream::wait`] after the graph was launched on it. That reports failed kernels.
-    /// - Wait for the graph before a call that allocates or registers memory.
-    /// - Buffers registered before the capture stay so until [`release_captured`](Self::release_captured) or the end of the
-    ///   PE. Do not launch the graph after that.
+    /// - Before the capture, wait for the PE's earlier launches in the stream.
+    /// - During the capture, [`Stream::wait`], [`Stream::record`], [`Graph::launch`] and kernels with per-block queues
+    ///   are refused.
+    /// - Keep the [`Stream`], and call [`Stream::wait`] after launching the graph on it. That reports failed kernels.
+    /// - Wait for the graph before any call that allocates or registers memory.
+    /// - Buffers registered before the capture stay registered until [`release_captured`](Self::release_captured) or
+    ///   until the PE shuts down. Do not launch the graph after that.
     ///
     /// # Errors
-    /// - [`Error::Unavailable`] if kernels run natively, or there are 511 streams and graphs already.
-    /// - [`Error::Cuda`] if the stream is of another GPU.
+    /// - [`Error::Unavailable`] if kernels run natively, or if there already are 511 streams and graphs.
+    /// - [`Error::Cuda`] if the stream belongs to another GPU.
     #[track_caller]
     pub fn stream_from(&self, stream: &Arc<cudarc::driver::CudaStream>) -> Result<Stream<'_>> {
         let _site = call_site::enter();
         self.stream_on(self.machine_ref().queue_of(stream)?)
     }
 
-    /// Returns the application's CUDA stream as a stream of this PE, by its `CUstream`. Null is the default stream.
+    /// Returns the application's CUDA stream as a stream of this PE, given its `CUstream`. Null is the default stream.
     ///
-    /// It serves libraries with another version of cudarc, or without it. Otherwise like
-    /// [`stream_from`](Self::stream_from).
+    /// For libraries that use another version of cudarc, or none. Otherwise like [`stream_from`](Self::stream_from).
     ///
     /// ```no_run
     /// # fn app(pe: &rushmem::Pe, cu_stream: *mut std::ffi::c_void) -> rushmem::Result<()> {
@@ -149,8 +152,8 @@ impl Pe {
     /// - The errors of [`stream_from`](Self::stream_from).
     ///
     /// # Safety
-    /// `stream` is null or a stream that exists until the end of the PE. It may end earlier, once the result has been
-    /// waited for and dropped.
+    /// `stream` must be null, or a stream that exists until the PE shuts down. It may be destroyed earlier, once the
+    /// returned stream has been waited for and dropped.
     #[track_caller]
     pub unsafe fn stream_from_raw(&self, stream: *mut c_void) -> Result<Stream<'_>> {
         let _site = call_site::enter();
@@ -158,9 +161,9 @@ impl Pe {
         self.stream_on(unsafe { self.machine_ref().queue_of_raw(stream) }?)
     }
 
-    /// Forgets the kernels that CUDA graphs of the application have captured from its streams.
+    /// Releases what captured kernels need, after the application has destroyed its CUDA graphs.
     ///
-    /// CUDA does not report the end of a graph, so the PE keeps what captured kernels need. Until this call,
+    /// CUDA does not report when a graph is destroyed, so the PE keeps what captured kernels need. Until this call,
     /// [`Pe::unregister`] and [`Pe::unregister_symmetric`] refuse buffers that were registered before the capture, and
     /// [`Pe::reset_queues`] is refused.
     ///
@@ -173,7 +176,7 @@ impl Pe {
     /// ```
     ///
     /// # Safety
-    /// No graph with such kernels is launched from now on, and all launches of such graphs have ended.
+    /// Graphs with such kernels must not be launched any more, and all their launches must have finished.
     pub unsafe fn release_captured(&self) {
         if self.launch_queues().captured.clear() {
             self.ended();
@@ -192,15 +195,15 @@ impl Pe {
 }
 
 impl Stream<'_> {
-    /// Returns the PE that it belongs to.
+    /// Returns the PE that the stream belongs to.
     pub fn pe(&self) -> &Pe {
         self.pe
     }
 
-    /// Returns the stream with its operations in `context` from now on. Not collective.
+    /// Switches the stream's operations to `context`. Not collective.
     ///
-    /// [`quiet`](crate::Operations::quiet), [`fence`](crate::Operations::fence) and the barriers of the stream then cover this
-    /// context only. Kernels of the stream keep using the PE's default context, unless they take others.
+    /// [`quiet`](crate::Operations::quiet), [`fence`](crate::Operations::fence) and the barriers of the stream then
+    /// cover this context only. Kernels in the stream still use the PE's default context, unless they take another one.
     ///
     /// ```no_run
     /// # fn main() -> Result<(), rushmem::Error> {
@@ -219,7 +222,8 @@ impl Stream<'_> {
     /// ```
     ///
     /// # Errors
-    /// - [`Error::Misuse`] if the context has been destroyed. Operations queued after its destruction return the same error.
+    /// - [`Error::Misuse`] if the context has been destroyed. Operations queued after it is destroyed fail with the
+    ///   same error.
     #[track_caller]
     pub fn with_context(mut self, context: Context) -> Result<Self> {
         let _site = call_site::enter();
@@ -228,10 +232,11 @@ impl Stream<'_> {
         Ok(self)
     }
 
-    /// Queues a kernel. Like [`Pe::launch`], it needs no launch on other PEs. [`Stream::wait`] reports errors of the kernel.
+    /// Queues a kernel. As with [`Pe::launch`], other PEs do not have to launch anything. [`Stream::wait`] reports its
+    /// errors.
     ///
     /// # Errors
-    /// - [`Error::Misuse`] if an argument's handle is not valid.
+    /// - [`Error::Misuse`] if the handle of an argument is invalid.
     /// - [`Error::Unavailable`] if a block has more threads than the kernel's `max_threads`.
     /// - [`Error::Cuda`] or [`Error::Native`] if the machine cannot launch it.
     #[track_caller]
@@ -241,14 +246,14 @@ impl Stream<'_> {
         self.queue(Operation { name: call.name(), grid, call }, None, Some(Location::caller()))
     }
 
-    /// Waits until everything in the stream has ended. CUDA's `cudaStreamSynchronize`.
+    /// Waits until everything in the stream has finished. CUDA's `cudaStreamSynchronize`.
     ///
-    /// After the drop of a stream, [`Job::run`](crate::Job::run) returns the error that this call would return.
+    /// If the stream is dropped instead, [`Job::run`](crate::Job::run) returns the error that this call would return.
     ///
     /// # Errors
-    /// - [`Error::Operation`] with the name and the error of the first operation or kernel that failed. Later work in the
-    ///   stream has done nothing; work queued from now on runs.
-    /// - [`Error::PeerLost`] if a PE died.
+    /// - [`Error::Operation`] with the name and the error of the first operation or kernel that failed. Later work in
+    ///   the stream has done nothing. Work queued after this call runs again.
+    /// - [`Error::PeerLost`] if a PE is lost.
     /// - [`Error::Misuse`] on a stream that is being captured.
     #[track_caller]
     pub fn wait(&self) -> Result<()> {
@@ -258,7 +263,7 @@ impl Stream<'_> {
         self.launch_queue("Stream::wait")?.wait(self.pe)
     }
 
-    /// Returns an event after everything that is in the stream now. CUDA's `cudaEventRecord`.
+    /// Returns an event after everything queued in the stream so far. CUDA's `cudaEventRecord`.
     ///
     /// # Errors
     /// - [`Error::Misuse`] on a stream that is being captured.
@@ -267,13 +272,14 @@ impl Stream<'_> {
     pub fn record(&self) -> Result<Event> {
         let _site = call_site::enter();
         let queue = self.launch_queue("Stream::record")?;
-        // Another thread may launch before the event, which is then later than this number tells.
+        // In this order: if another thread launches in between, the event is later than this number says, which is
+        // safe.
         let per_block_use = queue.per_block_use();
         Ok(Event { event: queue.mark()?, per_block_use })
     }
 
-    /// Makes later work of this stream begin after everything before `event`, which may be of any stream of the process.
-    /// CUDA's `cudaStreamWaitEvent`.
+    /// Orders later work in this stream after `event`, which may come from any stream of the process. CUDA's
+    /// `cudaStreamWaitEvent`.
     ///
     /// # Errors
     /// - [`Error::Misuse`] on a stream that is being captured.
@@ -284,33 +290,34 @@ impl Stream<'_> {
         self.launch_queue("Stream::follow")?.follow(&event.event, event.per_block_use)
     }
 
-    /// Reads `src` of `pe` into `result` of this PE. NVSHMEM's `nvshmemx_g_on_stream`.
+    /// Reads `src` on `pe` into `result` on this PE. NVSHMEM's `nvshmemx_g_on_stream`.
     ///
-    /// The result is there for the operations that follow in the stream, and for the host after [`Stream::wait`].
+    /// The result is available to later operations in the stream, and to the host after [`Stream::wait`].
     ///
     /// # Errors
-    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](crate::Operations#errors).
+    /// - [`Error::Misuse`] for invalid arguments, and the [errors of all operations](crate::Operations#errors).
     #[track_caller]
     pub fn g<T: Scalar>(&self, result: Sym<T>, src: Sym<T>, pe: u32) -> Result<()> {
         let _site = call_site::enter();
         self.enqueue(self.pe.op_transfer("g", Transfer::Get, src.as_slice(), result.as_slice(), pe)?)
     }
 
-    /// Waits in the stream until a signal of this PE compares with `value` as `cmp` says. Other streams go on.
+    /// Waits in the stream until the comparison `cmp` of a signal on this PE with `value` holds. Other streams keep
+    /// running.
     ///
-    /// Work that follows in the stream sees the data that the signal announces. NVSHMEM's
+    /// Later work in the stream sees the data that the signal announces. NVSHMEM's
     /// `nvshmemx_signal_wait_until_on_stream`.
     ///
     /// # Errors
-    /// - [`Error::Misuse`] for invalid arguments; otherwise the [errors of all operations](crate::Operations#errors).
-    /// - `WaitTimeout`, from [`Stream::wait`], when the deadline (setting `timeout`) passes.
+    /// - [`Error::Misuse`] for invalid arguments, and the [errors of all operations](crate::Operations#errors).
+    /// - `WaitTimeout`, from [`Stream::wait`], if the deadline (setting `timeout`) expires.
     #[track_caller]
     pub fn signal_wait_until(&self, signal: Sym<Signal>, cmp: Cmp, value: u64) -> Result<()> {
         let _site = call_site::enter();
         self.enqueue(self.pe.op_wait("signal_wait_until", None, signal, cmp, value)?)
     }
 
-    /// Returns the launch queue of a stream that is not being captured.
+    /// Returns the launch queue, unless the stream is being captured.
     fn launch_queue(&self, call: &'static str) -> Result<&LaunchQueue> {
         self.pe.wait_for_dropped();
         match &self.sink {
@@ -331,11 +338,11 @@ impl Stream<'_> {
         self.queue(operation, set.transpose()?, None)
     }
 
-    /// Queues a kernel, launched at `site`. Its default context uses the queue sets from `set` on.
+    /// Queues a kernel, launched at `site`. With `set`, its default context uses the queue sets starting there.
     fn queue(&self, operation: Operation, set: Option<u32>, site: Option<LaunchSite>) -> Result<()> {
         let (ctx, resources) = self.pe.launch_context(&operation.call)?;
         let ctx = set.map_or(ctx, |set| with_queue_sets(ctx, set));
-        // A kernel names its own lines.
+        // Errors of a kernel name lines of the kernel. Those of an operation name the line of its call.
         let asked = if site.is_some() { CallSite::default() } else { CallSite::current() };
         match &self.sink {
             Sink::Queue(queue) => {
@@ -347,7 +354,7 @@ impl Stream<'_> {
     }
 }
 
-/// Returns a context that uses the queue sets from `set` on, one for each rail.
+/// Returns a context that uses the queue sets starting with `set`, one per rail.
 fn with_queue_sets(ctx: CtxParts, set: u32) -> CtxParts {
     CtxParts { first_set: set, n_sets: ctx.rails, ..ctx }
 }
