@@ -1,4 +1,4 @@
-//! Messages between the PEs that make or end a team. Other PEs take no part.
+//! Messages between the PEs that create or destroy a team. Other PEs are not involved.
 //!
 //! Every PE sends its part to the first PE, which returns all parts to every PE.
 
@@ -12,38 +12,37 @@ use rushmem_error::call_site::CallSite;
 use crate::bootstrap::{Bootstrap, PeerLost, PeerMessage};
 use crate::{Error, Result};
 
-/// The first byte of every team message. Messages about queues begin with another byte.
+/// First byte of every team message. Messages about queues start with a different byte.
 const TEAM_MESSAGE: u8 = b'T';
-/// The interval at which a waiting call checks for lost PEs.
+/// How often a waiting call checks for lost PEs.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The part of one PE in a call.
+/// What a PE contributes to a call.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub(super) struct CallPart {
-    /// The call with its arguments.
+    /// The call, with its arguments.
     pub(super) call: String,
-    /// A bit for each slot of the table that is free.
+    /// Bit set of the free slots in the team table.
     pub(super) free: Vec<u64>,
-    /// The newest generation that the PE knows.
+    /// The latest generation known to the PE.
     pub(super) generation: u32,
 }
 
-/// A message between two PEs of a call.
+/// A message between two PEs that make a call together.
 #[derive(serde::Serialize, serde::Deserialize)]
 enum TeamMessage {
     /// To the first PE: the sender's part.
     Mine(CallPart),
     /// From the first PE: all parts.
     All(Vec<CallPart>),
-    /// From the first PE: the PEs that did not call.
+    /// From the first PE: the PEs that did not make the call.
     Missing(Vec<u32>),
 }
 
-/// The messages that no call has taken yet, by sender and call.
+/// Messages that have not been taken by a call yet, by sender and key.
 #[derive(Clone, Default)]
 pub(crate) struct Inbox(Arc<Arrived>);
 
-/// The messages of an inbox.
 #[derive(Default)]
 struct Arrived {
     messages: Mutex<HashMap<(u32, String), TeamMessage>>,
@@ -68,7 +67,8 @@ impl Inbox {
         None
     }
 
-    /// Waits for the messages of all PEs in `from`. Returns the messages in that order, and the PEs missing at the deadline.
+    /// Waits for messages from all PEs in `from`. Returns the messages in that order, and the PEs whose message is
+    /// missing at `until`.
     fn take(
         &self,
         from: &[u32],
@@ -93,7 +93,7 @@ impl Inbox {
     }
 }
 
-/// An exchange of parts among the PEs that make a call together.
+/// An exchange between the PEs that make a call together.
 pub(crate) struct TeamExchange<'a> {
     pub(crate) bootstrap: &'a dyn Bootstrap,
     pub(crate) inbox: &'a Inbox,
@@ -103,12 +103,12 @@ pub(crate) struct TeamExchange<'a> {
 }
 
 impl TeamExchange<'_> {
-    /// Sends `mine` to all PEs, and returns all parts in their order. `key` names this call on every PE.
+    /// Sends `mine` to all PEs, and returns all parts in the order of the PEs. `key` identifies this call on every PE.
     ///
     /// # Errors
-    /// - [`Error::Mismatch`] with a PE that makes another call.
-    /// - [`Error::Absent`] if a PE does not call.
-    /// - [`Error::PeerLost`] if a PE died.
+    /// - [`Error::Mismatch`] if a PE makes another call. It names that PE.
+    /// - [`Error::Absent`] if a PE never makes the call.
+    /// - [`Error::PeerLost`] if a PE is lost.
     pub(super) fn share(&self, key: &str, mine: CallPart) -> Result<Vec<CallPart>> {
         let me = self.bootstrap.pe();
         let first = self.pes.first().copied().unwrap_or(me);
@@ -126,7 +126,7 @@ impl TeamExchange<'_> {
         }
     }
 
-    /// Collects the parts on the first PE, and sends all of them to the others.
+    /// On the first PE: collects the parts, and sends all of them to the others.
     fn gather(&self, key: &str, mine: &CallPart) -> Result<Vec<CallPart>> {
         let others = self.pes.get(1..).unwrap_or_default();
         let (came, missing) = self.inbox.take(others, key, Instant::now() + self.within, self.lost)?;
@@ -135,6 +135,7 @@ impl TeamExchange<'_> {
             TeamMessage::All(_) | TeamMessage::Missing(_) => None,
         });
         let parts: Vec<CallPart> = std::iter::once(mine.clone()).chain(theirs).collect();
+        // Even if some PEs are missing, all others get an answer, so all of them report the same PEs.
         let whole = missing.is_empty() && parts.len() == self.pes.len();
         let answer = if whole { TeamMessage::All(parts) } else { TeamMessage::Missing(missing) };
         for &pe in others {
@@ -143,10 +144,10 @@ impl TeamExchange<'_> {
         self.read(answer, mine)
     }
 
-    /// Sends this PE's part to the first PE, and waits for all parts.
+    /// On any other PE: sends its part to the first PE, and waits for all parts.
     fn send_part(&self, first: u32, key: &str, mine: &CallPart) -> Result<Vec<CallPart>> {
         self.send(first, key, &TeamMessage::Mine(mine.clone()))?;
-        // Wait longer than the first PE, which knows the missing PEs.
+        // Longer than the first PE waits, since it knows which PEs are missing.
         let until = Instant::now() + self.within + self.within / 4;
         let (came, _) = self.inbox.take(&[first], key, until, self.lost)?;
         let answer = came.into_iter().next().unwrap_or_else(|| TeamMessage::Missing(vec![first]));

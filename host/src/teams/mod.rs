@@ -1,8 +1,8 @@
 //! The teams of a PE: the team table, and the agreement of members on a slot.
 //!
-//! The members of a new team agree on a slot that is free in all their team tables. So the team's words lie at the same
-//! offset of each member's heap. Every member clears these words before any member leaves the call: the first kernel that
-//! uses the team finds zeros everywhere.
+//! The members of a new team agree on a slot that is free in all their team tables, so the team's words are at the same
+//! heap offset on every member. Every member clears these words before any member returns from the call: the first
+//! kernel that uses the team finds only zeros.
 #![allow(unsafe_code, reason = "makes the handle of a team from its slot")]
 
 mod members;
@@ -28,20 +28,21 @@ pub(crate) use self::table::TeamTable;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TeamConfig {
-    /// The number of contexts that the program will use for the team at once (`num_contexts`).
+    /// How many contexts the program intends to use with the team at the same time (`num_contexts`).
     ///
-    /// It is only stored, for [`Pe::team_config`](crate::Pe::team_config). Contexts belong to the PE, and every team works with each of them.
+    /// The value is only stored, for [`Pe::team_config`](crate::Pe::team_config). Contexts belong to the PE, and work
+    /// with every team.
     pub contexts: u32,
 }
 
 impl TeamConfig {
-    /// Returns a configuration without contexts.
+    /// Creates a configuration without contexts.
     #[must_use]
     pub const fn new() -> Self {
         Self { contexts: 0 }
     }
 
-    /// Returns the configuration with this number of contexts.
+    /// Sets the number of contexts.
     #[must_use]
     pub const fn contexts(mut self, contexts: u32) -> Self {
         self.contexts = contexts;
@@ -55,11 +56,10 @@ struct TeamEntry {
     generation: u32,
     pes: Vec<u32>,
     config: TeamConfig,
-    /// The number of calls that its members have made together.
+    /// Number of collective calls that its members have made.
     calls: u64,
 }
 
-/// The teams of a PE.
 pub(crate) struct Teams {
     table: TeamTable,
     /// The node of each PE: see [`PeerMap::nodes`](rushmem_memory::p2p::PeerMap::nodes).
@@ -68,30 +68,30 @@ pub(crate) struct Teams {
     known: Mutex<TeamSlots>,
 }
 
-/// The slots of the team table, and the counters that name calls.
+/// The slots of the team table, and the counters that identify calls.
 struct TeamSlots {
     slots: Vec<Option<TeamEntry>>,
     generation: u32,
-    /// The number of teams made from each list of PEs.
+    /// How many teams have been created from each list of PEs.
     lists: HashMap<Vec<u32>, u64>,
 }
 
-/// The members of the new team that this PE joins, or `None` if it joins none.
+/// The members of the new team that this PE joins, in order. `None` if it joins none.
 pub(crate) type Members = Option<Vec<u32>>;
 
-/// A call that makes teams.
+/// A call that creates teams.
 pub(crate) struct TeamCall<'a> {
-    /// The name of the function.
+    /// Name of the function.
     pub(crate) name: &'static str,
-    /// The call with its arguments, which all callers compare.
+    /// The call with its arguments, which all PEs compare.
     pub(crate) text: &'a str,
-    /// The key of the exchange, which no other call of these PEs has.
+    /// Identifies the exchange: no other call of these PEs has the same key.
     pub(crate) key: &'a str,
     pub(crate) config: TeamConfig,
 }
 
 impl Teams {
-    /// Returns the predefined teams with these members.
+    /// Creates the predefined teams with these members, by slot.
     ///
     /// # Errors
     /// - [`Error::Memory`] or [`Error::Cuda`] if the table cannot be written.
@@ -126,7 +126,7 @@ impl Teams {
         self.lock().find(team).cloned()
     }
 
-    /// Returns the PEs of the team in their order, or `None` if the team does not exist.
+    /// Returns the PEs in the team, in team order, or `None` if the team does not exist.
     pub(crate) fn pes(&self, team: Team) -> Option<Vec<u32>> {
         Some(self.find(team)?.pes)
     }
@@ -136,12 +136,11 @@ impl Teams {
         Some(self.find(team)?.config)
     }
 
-    /// Returns the inbox of messages from other members.
     pub(crate) fn inbox(&self) -> &Inbox {
         &self.inbox
     }
 
-    /// Returns the PEs of `team`, and a key for their next call.
+    /// Returns the PEs in `team`, and a key for their next call.
     ///
     /// # Errors
     /// - [`Error::Misuse`] if the team does not exist.
@@ -150,13 +149,15 @@ impl Teams {
         match state.find(team) {
             None => Err(Error::misuse(call, format!("{team:?} is not a team, or has been destroyed"))),
             Some(known) => {
+                // Members make the calls of a team in the same order, so they count alike. The generation keeps teams
+                // in the same slot apart.
                 known.calls += 1;
                 Ok((known.pes.clone(), format!("{}.{}", known.generation, known.calls)))
             }
         }
     }
 
-    /// Returns a key for the next team that is made of exactly these PEs.
+    /// Returns a key for the next team created from exactly these PEs.
     pub(crate) fn next_key(&self, pes: &[u32]) -> String {
         let mut state = self.lock();
         let nth = state.lists.entry(pes.to_vec()).or_default();
@@ -164,7 +165,8 @@ impl Teams {
         format!("{pes:?}.{nth}")
     }
 
-    /// Makes teams of the PEs of `exchange`, which all make this call. `members` returns the members of this PE's new team.
+    /// Creates teams of the PEs of `exchange`, all of which make this call. `members` returns the members of this PE's
+    /// new team.
     ///
     /// # Errors
     /// - [`Error::Misuse`] if `members` fails, or a member is in too many teams.
@@ -176,9 +178,10 @@ impl Teams {
         members: impl FnOnce() -> Result<Members, String>,
     ) -> Result<Team> {
         let parts = exchange.share(call.key, self.part(call.text))?;
-        // All PEs have passed the same arguments, so all find the same error.
+        // All PEs have passed the same arguments, so all get the same error.
         let misuse = |what| Error::misuse(call.name, what);
         let members = members().map_err(misuse)?;
+        // Newer than anything that a member knows, so a handle to an earlier team in the slot never matches.
         let generation = parts.iter().map(|part| part.generation).max().unwrap_or(0) + 1;
         let made = members.map(|pes| {
             let part_of = |pe: &u32| Some(&parts[exchange.pes.iter().position(|caller| caller == pe)?].free);
@@ -191,7 +194,8 @@ impl Teams {
             }
             _ => None,
         };
-        // Only the members know whether all of them have a free slot.
+        // Members of other new teams cannot tell whether this team found a slot. The second exchange tells them; it
+        // also keeps kernels from using the team before every member has cleared its words.
         let fails = matches!(made, Some((None, _)));
         let outcome = CallPart { free: vec![u64::from(fails)], ..self.part(call.text) };
         let outcomes = exchange.share(&format!("{}.made", call.key), outcome)?;
@@ -215,7 +219,7 @@ impl Teams {
         Ok(unsafe { Team::from_raw(slot, generation) })
     }
 
-    /// Destroys a team, after all its members have made the call named `key`.
+    /// Destroys a team, after all its members have made the call identified by `key`.
     ///
     /// # Errors
     /// - [`Error::Mismatch`], [`Error::Absent`] and [`Error::PeerLost`] from the exchange.
@@ -238,7 +242,7 @@ impl TeamSlots {
         (known.generation == team.generation()).then_some(known)
     }
 
-    /// Returns a bit for each slot that is free.
+    /// Returns the bit set of free slots.
     fn free(&self) -> Vec<u64> {
         let bits = |slots: &[Option<TeamEntry>]| {
             (0..).zip(slots).fold(0, |bits, (i, slot)| bits | u64::from(slot.is_none()) << i)

@@ -3,22 +3,21 @@
 use crate::bootstrap::Bootstrap;
 use crate::{Error, Result};
 
-/// The location of a PE, and its P2P peers.
+/// Where a PE is, and its P2P peers.
 #[derive(serde::Serialize, serde::Deserialize)]
 pub(crate) struct PeLocation {
-    /// The number of its node.
+    /// Index of its node.
     pub(crate) node: u32,
-    /// Its number among the PEs of the node.
+    /// Index among the PEs of its node.
     pub(crate) local: u32,
-    /// The PEs with heaps that it has mapped, in order.
+    /// The PEs whose heaps it has mapped, in ascending order.
     pub(crate) p2p: Vec<u32>,
 }
 
-/// Exchanges the locations of all PEs. Returns the members of this PE's predefined teams, in the order of their slots.
-/// Collective.
+/// Exchanges the locations of all PEs. Returns the members of this PE's predefined teams, by slot. Collective.
 ///
 /// # Errors
-/// - [`Error::Bootstrap`] if a PE does not come.
+/// - [`Error::Bootstrap`] if a PE never makes the call.
 pub(crate) fn predefined(bootstrap: &dyn Bootstrap, mine: &PeLocation) -> Result<[Vec<u32>; 4]> {
     let malformed = |pe: u32| Error::misuse("start", format!("PE {pe} sent a malformed location"));
     let bytes = serde_json::to_vec(mine).map_err(|_| malformed(bootstrap.pe()))?;
@@ -28,13 +27,12 @@ pub(crate) fn predefined(bootstrap: &dyn Bootstrap, mine: &PeLocation) -> Result
     Ok(members(bootstrap.pe(), &all))
 }
 
-/// Returns the members of PE `me`'s predefined teams.
 fn members(me: u32, all: &[PeLocation]) -> [Vec<u32>; 4] {
     let mine = &all[me as usize];
     let those = |test: &dyn Fn(u32, &PeLocation) -> bool| {
         (0..).zip(all).filter(|(pe, place)| test(*pe, place)).map(|(pe, _)| pe).collect::<Vec<u32>>()
     };
-    // PEs with the same P2P peers, each other among them. So all members find the same team.
+    // Only PEs with exactly the same P2P peers, including each other, so that all members compute the same team.
     let together = |pe: u32, place: &PeLocation| mine.p2p.contains(&pe) && place.p2p == mine.p2p;
     [
         those(&|_, _| true),
@@ -50,7 +48,7 @@ mod tests {
 
     #[test]
     fn node_and_rail_teams_partition_the_world() {
-        // Nodes of 3 and 2 PEs. PEs 0 and 1 are P2P peers. PE 2 has mapped PE 0, but not the other way round.
+        // Nodes of 3 and 2 PEs. PEs 0 and 1 are P2P peers. PE 2 has mapped PE 0, but not vice versa.
         let p2p = [vec![0, 1], vec![0, 1], vec![0, 2], vec![3], vec![]];
         let places = [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)];
         let place = |((node, local), p2p)| PeLocation { node, local, p2p };

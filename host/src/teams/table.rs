@@ -7,10 +7,9 @@ use rushmem_machine::{Machine, Region};
 
 use crate::Result;
 
-/// Descriptors of a team.
+/// Number of descriptors per team: one per channel.
 const DESCS: usize = team_words::MAX_CHANNELS as usize;
 
-/// The team table of a PE.
 pub(crate) struct TeamTable {
     region: Region,
     heap: Region,
@@ -18,22 +17,22 @@ pub(crate) struct TeamTable {
 }
 
 impl TeamTable {
-    /// Returns an empty table.
+    /// Creates an empty table.
     ///
     /// # Errors
-    /// - The machine's error if there is no memory for it.
+    /// - The machine's error, if it has no memory left.
     pub(crate) fn new(machine: &dyn Machine, heap: &Region, shape: Shape) -> Result<Self> {
         let lists = lists::COUNT * u64::from(shape.teams) * Self::list_bytes(shape);
         let region = machine.local(Self::descs_at(shape.teams) + lists)?;
         Ok(Self { region, heap: heap.clone(), shape })
     }
 
-    /// Returns the offset of a slot's descriptors, one for each channel.
+    /// Returns the offset of a slot's descriptors.
     const fn descs_at(slot: u32) -> u64 {
         slot as u64 * (DESCS * size_of::<TeamDesc>()) as u64
     }
 
-    /// Returns the bytes of a list with a word for each PE and one more.
+    /// Returns the bytes of a list, which has a word per PE and one more.
     fn list_bytes(shape: Shape) -> u64 {
         ((u64::from(shape.n_pes) + 1) * 4).next_multiple_of(128)
     }
@@ -44,7 +43,7 @@ impl TeamTable {
         Self::descs_at(self.shape.teams) + before * Self::list_bytes(self.shape)
     }
 
-    /// Stores the location of the table in the PE's context.
+    /// Stores the table's location in the PE's context.
     pub(crate) fn describe(&self, parts: &mut CtxParts) {
         parts.teams = self.region.addr;
         parts.team_words = self.shape.team_words();
@@ -52,9 +51,11 @@ impl TeamTable {
         parts.team_slots = self.shape.teams;
     }
 
-    /// Puts a team of `pes`, which include this PE, in `slot`. Clears its words and LL slots. `nodes` has the node of each PE.
+    /// Puts a team of `pes`, which include this PE, into `slot`. Clears its words and LL slots. `nodes` has the node of
+    /// each PE.
     ///
-    /// The memory of the further channels is clear: it is new, or [`TeamTable::clear`] cleared it.
+    /// The memory of the additional channels is already zero: it is either new, or has been cleared by
+    /// [`TeamTable::clear`].
     pub(super) fn put(&self, slot: u32, generation: u32, me: u32, pes: &[u32], nodes: &[u32]) -> Result<()> {
         let mut members = vec![u32::MAX; self.shape.n_pes as usize];
         for (number, &pe) in (0..).zip(pes) {
@@ -91,6 +92,7 @@ impl TeamTable {
         let words = self.shape.team_words() + u64::from(slot) * bytes;
         let scratch = team_words::scratch(desc.n_pes);
         let used = scratch + 2 * team_words::slots(bytes - scratch);
+        // The words first: once the descriptor has the generation, kernels may use them.
         self.heap.write(words, &vec![0; used as usize])?;
         let mut descs = [TeamDesc::zeroed(); DESCS];
         descs[0] = TeamDesc { channels, words, bytes, ..desc };
@@ -100,7 +102,7 @@ impl TeamTable {
         self.region.write(Self::descs_at(slot), bytemuck::cast_slice(&descs))
     }
 
-    /// Removes the team in `slot`. Clears the memory of its further channels.
+    /// Removes the team in `slot`, and clears the memory of its additional channels.
     pub(super) fn clear(&self, slot: u32) -> Result<()> {
         let (begin, bytes) = self.shape.team_channels(slot);
         self.heap.write(begin, &vec![0; bytes as usize])?;
@@ -109,7 +111,7 @@ impl TeamTable {
     }
 }
 
-/// The lists of a slot, by number.
+/// Indices of a slot's lists.
 mod lists {
     pub(super) const PES: u64 = 0;
     pub(super) const MEMBERS: u64 = 1;
@@ -119,7 +121,7 @@ mod lists {
     pub(super) const COUNT: u64 = 5;
 }
 
-/// The nodes of a team, as [`TeamDesc`] describes them.
+/// The nodes of a team, as described by [`TeamDesc`].
 struct TeamNodes {
     by_node: Vec<u32>,
     starts: Vec<u32>,
@@ -127,7 +129,7 @@ struct TeamNodes {
 }
 
 impl TeamNodes {
-    /// Divides the members into nodes, given the node of each PE. The nodes are in the order of their first members.
+    /// Divides the members into nodes, given the node of each PE. Nodes are in the order of their first members.
     fn new(pes: &[u32], nodes: &[u32]) -> Self {
         let mut numbers: Vec<u32> = Vec::new();
         let mut number = |pe: &u32| {
@@ -145,14 +147,14 @@ impl TeamNodes {
         Self { by_node, starts, of }
     }
 
-    /// Returns the number of a member among the members of its node.
+    /// Returns a member's rank among the members of its node.
     fn rank(&self, member: u32) -> u32 {
         let before = |other: &&u32| **other < member && self.of[**other as usize] == self.of[member as usize];
         self.by_node.iter().filter(before).count() as u32
     }
 }
 
-/// Returns the wrapping step from each PE to the next, or 0 if the steps differ. The step of a single PE is 1.
+/// Returns the (wrapping) step from each PE to the next, or 0 if the steps differ. 1 for a single PE.
 fn stride(pes: &[u32]) -> u32 {
     let mut steps = pes.windows(2).map(|two| two[1].wrapping_sub(two[0]));
     let first = steps.next().unwrap_or(1);
