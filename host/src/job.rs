@@ -1,4 +1,4 @@
-//! The type [`Job`]: finds the PEs, prepares the machine and the NICs of this process, and runs the application.
+//! The type [`Job`]: finds the PEs, prepares the machine and NICs of this process, and runs the application.
 
 mod app_error;
 mod gpus;
@@ -31,10 +31,10 @@ use gpus::count_gpus;
 use memory_check::check_memory;
 use resources::ProcessResources;
 
-/// A job: the PEs that run one application, in one process or in many.
+/// A job: the PEs that run an application, in one or more processes.
 ///
-/// A `Job` holds the settings and the kernels of this process. [`run`](Job::run) finds the other processes, runs the
-/// application on every PE of this process, and ends the job. The settings come from the environment and a file
+/// A `Job` holds the settings and kernels of this process. [`run`](Job::run) finds the other processes, runs the
+/// application on every PE of this process, and shuts the job down. Settings come from the environment and a file
 /// (docs/settings.md). OpenSHMEM 1.6 section 9.1: `shmem_init` and `shmem_finalize`.
 ///
 /// # Examples
@@ -57,17 +57,17 @@ pub struct Job {
     output: Output,
 }
 
-/// The method by which this process finds the other PEs.
+/// How this process finds the other PEs.
 #[derive(Clone, Copy, Debug)]
 enum Rendezvous {
-    /// The settings, and the variables of a launcher.
+    /// By the settings, and the variables of a launcher.
     Environment,
-    /// An id that the program has distributed.
+    /// By a unique ID that the program distributed.
     Id { id: UniqueId, pe: u32, n_pes: u32 },
 }
 
 impl Job {
-    /// Creates a job with the settings of the environment and of the settings file.
+    /// Creates a job with the settings from the environment and the settings file.
     ///
     /// # Errors
     /// - [`Error::Config`] for an unknown setting or an invalid value.
@@ -75,43 +75,43 @@ impl Job {
         Ok(Self::with_config(Config::load()?))
     }
 
-    /// Creates a job with these settings.
+    /// Creates a job with the given settings.
     pub fn with_config(config: Config) -> Self {
         Self { config, ptx: Vec::new(), rendezvous: Rendezvous::Environment, output: Output::default() }
     }
 
-    /// Returns the settings of the job.
+    /// Returns the job's settings. A launcher's values are filled in by [`run`](Job::run): see [`Pe::config`].
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Adds kernels for GPUs: a module or a crate that `build.rs` has compiled.
+    /// Adds kernels for GPUs: a module or crate compiled by `build.rs`.
     ///
-    /// The kernels are loaded before the job starts and stay loaded until the process ends. [`Pe::load`] loads more
+    /// The kernels are loaded before the job starts, and stay loaded until the process exits. [`Pe::load`] loads more
     /// kernels while the job runs. [`Job::run`] returns [`Error::Misuse`] if two kernels have the same name.
     ///
-    /// A job without them runs its kernels natively, unless `RUSHMEM_DEVICE=gpu` is set. With that setting,
-    /// the operations of the host and the kernels of [`Pe::load`] run on the GPU.
+    /// Without this call, a job runs its kernels natively, unless `RUSHMEM_DEVICE=gpu` is set. With that setting, host
+    /// operations and the kernels of [`Pe::load`] run on the GPU.
     #[must_use]
     pub fn kernels(mut self, ptx: Ptx) -> Self {
         self.ptx.push(ptx);
         self
     }
 
-    /// Passes the lines that kernels print with [`kprintln!`](rushmem_device::kprintln) to `receive`, instead of standard
-    /// output.
+    /// Passes the lines that kernels print with [`kprintln!`](rushmem_device::kprintln) to `receive` instead of
+    /// standard output.
     ///
-    /// The threads of the runtime call it while kernels run, and each wait for a launch before it returns. The lines of a
-    /// GPU thread come in order. It must not call the runtime.
+    /// Threads of the runtime call `receive` while kernels run, and again when a launch is waited for, before the wait
+    /// returns. The lines of a GPU thread arrive in order. `receive` must not call the runtime.
     #[must_use]
     pub fn kernel_output(mut self, receive: impl Fn(KernelLine) + Send + Sync + 'static) -> Self {
         self.output = Output::new(receive);
         self
     }
 
-    /// Makes this process PE `pe` of a job of `n_pes` PEs. The processes find each other by `id`, without a launcher.
+    /// Makes this process PE `pe` in a job of `n_pes` PEs. The processes find each other by `id`, without a launcher.
     ///
-    /// One of the PEs creates the id, and the program distributes it. NVSHMEM: `nvshmemx_set_attr_uniqueid_args`.
+    /// One of the PEs creates the ID, and the program distributes it. NVSHMEM: `nvshmemx_set_attr_uniqueid_args`.
     ///
     /// # Examples
     /// ```no_run
@@ -137,12 +137,12 @@ impl Job {
         self
     }
 
-    /// Makes the processes of `exchange` the PEs of the job, with the same numbers. All of them must call it.
+    /// Makes the processes of `exchange` the PEs of the job, with the same numbers. All of them must make the call.
     ///
-    /// PE 0 creates a [`UniqueId`], and the exchange distributes it. The call starts the log like [`run`](Job::run).
+    /// PE 0 creates a [`UniqueId`], which the exchange distributes. The call starts the log as [`run`](Job::run) does.
     ///
     /// # Errors
-    /// - [`Error::Config`] if the settings of the log are invalid.
+    /// - [`Error::Config`] if the settings for the log are invalid.
     /// - [`Error::Bootstrap`] if the exchange fails, or PE 0 cannot listen.
     pub fn with_exchange(self, exchange: &dyn Exchange) -> Result<Self> {
         log::init_if_unset(&self.config)?;
@@ -150,48 +150,49 @@ impl Job {
         Ok(self.with_id(id, exchange.pe(), exchange.n_pes()))
     }
 
-    /// Runs `app` on each PE of this process, each on its own thread. Returns their results in the order of the PEs.
+    /// Runs `app` on each PE of this process, in a separate thread each. Returns their results by PE number.
     ///
-    /// Under a launcher (`rushmem run`, `mpirun`, `srun`, `torchrun`) or with an id, this process is one PE. Without
-    /// one, it is a whole job of `RUSHMEM_PES` PEs. docs/launching.md describes the launchers. A process may run
-    /// several jobs one after another, if all processes of the job do the same.
+    /// Under a launcher (`rushmem run`, `mpirun`, `srun`, `torchrun`) or with a unique ID, this process is one PE.
+    /// Otherwise it is a whole job of `RUSHMEM_PES` PEs. docs/launching.md describes the launchers. A process may run
+    /// several jobs in sequence, provided that all processes of the job do.
     ///
-    /// All PEs must come to the start of the job and to its end. If a PE fails, the runtime ends the other PEs, in this
-    /// process and in others. Their waiting kernels return [`rushmem_device::Error::Aborted`].
+    /// All PEs must reach the start of the job and its end. If a PE fails, the runtime aborts the others, in this and
+    /// in other processes. Kernels that wait on them return [`rushmem_device::Error::Aborted`].
     ///
     /// # Errors
-    /// - [`Error::App`] or [`Error::Panic`] if `app` fails or panics. An [`Error`] that `app` returns is passed on.
-    /// - [`Error::Config`] if the settings of the log are invalid.
+    /// - [`Error::App`] or [`Error::Panic`] if `app` fails or panics. If `app` returns an [`Error`], that error.
+    /// - [`Error::Config`] if the settings for the log are invalid.
     /// - [`Error::Bootstrap`] if the PEs do not find each other, [`Error::Mismatch`] if their settings differ.
     /// - [`Error::Unavailable`], [`Error::HeapTooLarge`], [`Error::Cuda`] if the machine lacks a requested resource.
-    /// - [`Error::Unavailable`] if another running job of this process writes the file of the timeline.
+    /// - [`Error::Unavailable`] if another running job of this process writes to the timeline file.
     /// - [`Error::Nic`], [`Error::SoftNic`], [`Error::Probe`], [`Error::MixedNics`] if a NIC does not work.
     /// - [`Error::Misuse`] if two kernels have the same name.
     /// - [`Error::Sanitizer`] with the findings, if the setting `sanitize` is on.
     ///
-    /// The errors of launches and streams that `app` has dropped are errors of the PE, too. If several PEs of this
-    /// process fail, the error closest to the cause is returned.
+    /// Errors of launches and streams that `app` has dropped count as errors of the PE. If several PEs of this process
+    /// fail, the error closest to the cause is returned.
     ///
     /// # Log
-    /// If the program has set no subscriber of `tracing`, the call starts the log like [`init_log`](crate::init_log).
-    /// The log shows warnings and errors, unless `RUSHMEM_LOG` says otherwise.
+    /// If the program has not set a `tracing` subscriber, the call starts the log as [`init_log`](crate::init_log)
+    /// does. By default, the log shows warnings and errors; the setting `RUSHMEM_LOG` changes that.
     pub fn run<R, E>(mut self, app: impl Fn(&Pe) -> Result<R, E> + Send + Sync) -> Result<Vec<R>>
     where
         R: Send,
         E: Into<AppError>,
     {
         log::init_if_unset(&self.config)?;
-        // Must come first: loading CUDA sets environment variables, which is safe only before other threads exist.
+        // First of all: loading CUDA sets environment variables, which is safe only before other threads exist.
         let gpus = count_gpus(&self.config, &self.ptx)?;
         deadlines::extend(&mut self.config, gpus == 0);
         let is_threads = self.is_threads()?;
         self.prepare_sanitizer(gpus == 0)?;
         let trace = JobTrace::new(&self.config, gpus == 0, &self.ptx)?;
         waits::listen();
-        // PEs as threads share this memory: an absurd number is refused before they are made.
+        // PEs as threads share the memory of this process. Refuse an absurd number of them before creating any.
         if gpus == 0 && is_threads {
             check_memory(&self.config, self.config.pes.get())?;
         }
+        // From here on the other PEs know this one, so failures must be reported to them.
         let (job, pes) = self.join()?;
         let prepared = ProcessResources::prepare(&job.config, gpus, is_threads, trace);
         let mut resources =
@@ -212,7 +213,7 @@ impl Job {
         let failed = |(i, result): (usize, &Result<R>)| result.as_ref().err().map(|e| (e.distance(), i));
         match results.iter().enumerate().filter_map(failed).min() {
             Some((_, cause)) => {
-                // The failure of the PE tells more.
+                // The PE's failure is more informative.
                 written.unwrap_or_else(|error| tracing::warn!("{error}"));
                 results.into_iter().nth(cause).into_iter().collect()
             }
@@ -220,7 +221,7 @@ impl Job {
         }
     }
 
-    /// Runs `app` on the PEs of this process, each in a thread, and returns their results.
+    /// Runs `app` on the PEs of this process, in a thread each, and returns their results.
     fn run_pes<R, E>(
         &self,
         resources: &ProcessResources,
@@ -249,12 +250,13 @@ impl Job {
                 Err(panic) => std::panic::resume_unwind(panic),
             });
             let results = results.collect();
+            // Disconnects the channel, which stops the search for deadlocks: the scope joins that thread as well.
             drop(running);
             results
         })
     }
 
-    /// Returns whether this process is a whole job, with its PEs as threads.
+    /// Returns whether this process is the whole job, with its PEs as threads.
     fn is_threads(&self) -> Result<bool> {
         Ok(match self.rendezvous {
             Rendezvous::Environment => !bootstrap::is_launched(&self.config)?,
@@ -262,7 +264,8 @@ impl Job {
         })
     }
 
-    /// Prepares the settings for the sanitizer, if they ask for it. It needs all PEs to map each other's memory.
+    /// Adapts the settings to the sanitizer, if they ask for it. The sanitizer needs all PEs to map each other's
+    /// memory.
     fn prepare_sanitizer(&mut self, is_native: bool) -> Result<()> {
         if self.config.sanitize == Switch::On {
             sanitize::check_supported("the sanitizer", is_native)?;
@@ -275,7 +278,8 @@ impl Job {
         Ok(())
     }
 
-    /// Finds the other PEs. Returns the job, with this process's numbers in its settings, and the PEs of this process.
+    /// Finds the other PEs. Returns the job, with this process's place in it added to the settings, and the PEs of this
+    /// process.
     fn join(mut self) -> Result<(Self, Vec<Arc<dyn Bootstrap>>)> {
         let config = &mut self.config;
         let found = match self.rendezvous {
@@ -299,7 +303,7 @@ impl Job {
         Ok((self, vec![Arc::new(pe)]))
     }
 
-    /// Runs `app` on one PE, from its bring-up to its end. `local` is its number in this process.
+    /// Runs `app` on one PE, from its start to its shutdown. `local` is its index in this process.
     fn run_pe<R, E>(
         self,
         resources: &ProcessResources,
@@ -314,7 +318,7 @@ impl Job {
         let trace = PeTrace::new(resources.trace.as_ref(), bootstrap.pe());
         let machine = resources.machine(&self.config, local, &watch, &trace);
         let started = machine.and_then(|machine| {
-            // Load all kernels before any kernel runs: loading waits for running kernels, which may wait for this PE.
+            // Before any kernel runs: loading waits for running kernels, and these may wait for this PE.
             let ptx = [&[RUNTIME.operations], &*self.ptx].concat();
             if Shape::new(&self.config, bootstrap.n_pes()).is_dc() {
                 ptx.iter().try_for_each(|ptx| check_dc(&*machine, ptx))?;
@@ -355,10 +359,10 @@ impl Job {
     }
 }
 
-/// Ends a forked child that has returned from the function of the application. It has neither the threads nor the queues of
-/// its parent, so it cannot leave the job in an orderly way, nor return from [`Job::run`].
+/// Exits a forked child that has returned from the application's function. It has neither the threads nor the queues of
+/// its parent, so it can neither leave the job in an orderly way nor return from [`Job::run`].
 fn end_forked_child(pe: u32) -> ! {
-    // Nothing can be done about a standard error that is closed.
+    // If standard error is closed, there is nothing left to do about it.
     let _ = writeln!(
         std::io::stderr(),
         "Error: PE {pe}: a forked child returned from the function of the application; end it by `std::process::exit` or \
@@ -367,7 +371,8 @@ fn end_forked_child(pe: u32) -> ! {
     end_process(1)
 }
 
-/// Returns whether an application has failed for a reason of its own. Races and deadlocks make kernels and PEs fail.
+/// Returns whether the application itself has failed. With races and deadlocks, failures of kernels and PEs are only
+/// symptoms.
 fn is_own_error<R>(result: &Result<R>) -> bool {
     matches!(result, Err(Error::App(_) | Error::Panic(_) | Error::Misuse { .. }))
 }
@@ -377,7 +382,7 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "unknown cause".into())
 }
 
-/// Returns the number of this PE on its machine, and the number of PEs there. Collective.
+/// Returns this PE's index on its machine, and the number of PEs there. Collective.
 fn local_number(pe: &dyn Bootstrap) -> Result<(u32, u32)> {
     let machine = boot_id().unwrap_or_default().into_bytes();
     let machines = pe.allgather("the exchange of machines", &machine)?;

@@ -2,7 +2,7 @@
 
 use crate::Error;
 
-/// The error of an application. An [`Error`] stays the same; any other error becomes [`Error::App`].
+/// The error of an application. An [`Error`] is kept as it is; any other error becomes [`Error::App`].
 pub struct AppError(pub(super) Error);
 
 impl From<Error> for AppError {

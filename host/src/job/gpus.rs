@@ -1,12 +1,12 @@
-//! The GPUs of a job: how many it may use, and which PE gets which.
+//! The GPUs of a job: how many it may use, and which PE uses which.
 
 use crate::config::{Config, DeviceKind};
 use crate::cuda::Cuda;
 use crate::modules::RUNTIME;
 use crate::{Error, Ptx, Result};
 
-/// Returns the number of GPUs that the job may use. It is 0 when kernels run natively, by the same rules as in
-/// `rushmem info`.
+/// Returns the number of GPUs that the job may use, or 0 if kernels run natively. `rushmem info` follows the same
+/// rules.
 ///
 /// # Errors
 /// - [`Error::Unavailable`] or [`Error::Cuda`] if `RUSHMEM_DEVICE=gpu` is set, but there is no GPU or no PTX.
@@ -42,10 +42,10 @@ pub(super) fn count_gpus(config: &Config, ptx: &[Ptx]) -> Result<u32> {
     }
 }
 
-/// Returns the GPU of each of the `on_node` PEs of this node, which has `found` GPUs. Empty if `found` is 0.
+/// Returns the GPU of each of the `on_node` PEs of this node, which has `found` GPUs. Empty if there are none.
 ///
 /// # Errors
-/// - [`Error::Unavailable`] if the setting `gpus` names a GPU that does not exist, or none at all.
+/// - [`Error::Unavailable`] if the setting `gpus` names a missing GPU, or no GPU at all.
 pub(crate) fn share_gpus(config: &Config, found: u32, on_node: u32) -> Result<Vec<u32>> {
     if found == 0 {
         return Ok(Vec::new());
@@ -72,7 +72,7 @@ mod tests {
             config.set("gpus", gpus).unwrap();
             config
         };
-        // `auto` assigns the GPUs in turn. PEs share GPUs if there are more PEs than GPUs.
+        // `auto` assigns the GPUs round-robin, so PEs share GPUs if there are more PEs than GPUs.
         assert_eq!(share_gpus(&with("auto"), 4, 4).unwrap(), [0, 1, 2, 3]);
         assert_eq!(share_gpus(&with("auto"), 2, 4).unwrap(), [0, 1, 0, 1]);
         assert_eq!(share_gpus(&with("3,1"), 4, 3).unwrap(), [3, 1, 3]);

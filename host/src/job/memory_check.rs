@@ -1,4 +1,4 @@
-//! Whether a machine has the memory for a job.
+//! Checks that a machine has enough memory for a job.
 
 use rushmem_fabric::queues::Shape;
 use rushmem_machine::available_memory;
@@ -6,12 +6,13 @@ use rushmem_machine::available_memory;
 use crate::config::Config;
 use crate::{Error, Result};
 
-/// The part of their heaps and queues that PEs must be able to use at the same time: one in so many bytes.
+/// PEs must be able to use one in this many bytes of their heaps and queues at the same time.
 ///
-/// The system provides pages at their first use, and few PEs use all of theirs.
+/// The system allocates pages on first use, and few PEs use all of theirs.
 const SHARE_IN_USE: u64 = 4;
 
-/// Checks that this machine can hold the heap, queues and teams of one PE, and the share that `pes` PEs use at a time.
+/// Checks that this machine can hold the heap, queues and teams of one PE, and the share that `pes` PEs use at the same
+/// time.
 ///
 /// # Errors
 /// - [`Error::HeapTooLarge`] if it cannot.
@@ -25,7 +26,7 @@ pub(super) fn check_memory(config: &Config, pes: u32) -> Result<()> {
     Ok(())
 }
 
-/// Returns the bytes that the queues and teams of a PE need. They are in host memory or in GPU memory.
+/// Returns the bytes that the queues and teams of a PE take up, in host or GPU memory.
 pub(crate) fn queue_memory(config: &Config) -> u64 {
     Shape::new(config, config.n_pes.unwrap_or(config.pes).get()).memory()
 }

@@ -1,4 +1,4 @@
-//! What the PEs of a process share: its NICs and GPUs, the sanitizer, and the timeline.
+//! What the PEs of a process share: NICs and GPUs, the sanitizer, and the timeline.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -17,16 +17,15 @@ use crate::modules::RUNTIME;
 use crate::sanitizer::Finding;
 use crate::{Error, Result, native};
 
-/// The resources that the PEs of this process share.
 pub(super) struct ProcessResources {
     pub(super) nics: Nics,
-    /// The GPU of each PE of this node; empty when kernels run natively.
+    /// The GPU of each PE of this node. Empty if kernels run natively.
     gpus: Vec<u32>,
-    /// The number of PEs on this node.
+    /// Number of PEs on this node.
     on_node: u32,
-    /// The number of the process's first PE among the PEs of this node.
+    /// Index of this process's first PE among the PEs of the node.
     pub(super) first: u32,
-    /// The number of this job among the jobs of the process.
+    /// Identifies this job among those of the process.
     job: driver_gate::JobId,
     pub(super) sanitizer: Option<Arc<Sanitizer>>,
     pub(super) trace: Option<JobTrace>,
@@ -81,7 +80,7 @@ impl ProcessResources {
         Ok(Self { sanitizer, ..self })
     }
 
-    /// Reports what the sanitizer has found, and returns it. `has_timed_out` tells that a deadline has ended the job.
+    /// Reports and returns what the sanitizer has found. `has_timed_out`: whether a deadline has stopped the job.
     pub(super) fn findings(&self, config: &Config, has_timed_out: bool) -> Result<Vec<Finding>> {
         match &self.sanitizer {
             Some(sanitizer) => sanitizer.findings(&config.sanitize_report, has_timed_out),
@@ -89,14 +88,14 @@ impl ProcessResources {
         }
     }
 
-    /// Writes the timeline of this process. Its PEs have ended.
+    /// Writes the timeline of this process. All its PEs must have been shut down.
     pub(super) fn finish_trace(&mut self, config: &Config) -> Result<()> {
         self.nics.close();
         let file = self.trace_file.as_ref();
         self.trace.as_ref().map_or(Ok(()), |trace| trace.finish(file, config.pe))
     }
 
-    /// Returns the machine that runs the kernels of PE number `i` of this process.
+    /// Returns the machine that runs the kernels of the `i`-th PE of this process.
     pub(super) fn machine(
         &self,
         config: &Config,
@@ -125,7 +124,7 @@ impl ProcessResources {
         Ok(Arc::new(Native::new(options).watched_by(watch.clone()).traced_by(trace.clone())))
     }
 
-    /// Logs a warning that `sharers` processes take turns on `gpu`. Only the first of these processes logs it.
+    /// Warns that `sharers` processes take turns on `gpu`. Only the first of them does.
     fn warn_about_turns(&self, gpu: u32, sharers: u32) {
         if self.gpus.iter().position(|&other| other == gpu) == Some(self.first as usize) {
             tracing::warn!(
