@@ -1,7 +1,7 @@
-//! The type [`Pe`]: facts about the PE and its peers, its QPs, and the protocol of collective calls.
+//! The type [`Pe`]: the PE, its peers and QPs, and the protocol of collective calls.
 //!
-//! The parts of `Pe` that allocate and register memory, and the bring-up, are in the submodules. Kernel launches,
-//! streams, teams and operations are in their own modules of the crate.
+//! Submodules contain start-up, and the methods that allocate and register memory. Kernel launches, streams, teams and
+//! operations have their own modules in the crate.
 
 mod memory;
 mod register;
@@ -48,22 +48,23 @@ pub use self::kernels::Kernels;
 pub use self::memory::Hints;
 pub use self::register::{RegisteredBuffer, UnregisterError, Window};
 
-/// One PE (processing element) of a job.
+/// A PE (processing element) of a job.
 ///
-/// [`Job::run`](crate::Job::run) passes it to the application. Each PE has a part of the symmetric heap, queues to the
-/// other PEs, and a machine for its kernels: a GPU, a share of one, or the native GPU emulator. The methods that move
-/// data between PEs are in the trait [`Operations`](crate::Operations).
+/// [`Job::run`](crate::Job::run) passes it to the application. Each PE has its part of the symmetric heap, queues to
+/// the other PEs, and a machine that runs its kernels: a GPU, a share of one, or the native GPU emulator. The methods
+/// that move data between PEs are in the trait [`Operations`](crate::Operations).
 ///
 /// # Collective calls
-/// All PEs must make the calls marked *collective*, in the same order and with the same arguments. If a PE differs, the
-/// others return [`Error::Mismatch`] with its number. A NIC of this PE that fails during the call may keep completed puts
-/// away from memory; the call then returns [`Error::Unavailable`].
+/// All PEs must make the calls marked *collective*, in the same order and with the same arguments. If a PE makes
+/// another call or passes other arguments, every PE that notices returns [`Error::Mismatch`] with its number. If a NIC
+/// of this PE fails during the call, completed puts may be missing from memory; the call then returns
+/// [`Error::Unavailable`].
 ///
 /// # Threads
-/// Any thread of the process may call any method. The program must keep the order of collective calls.
+/// Any thread of the process may call any method. The program must ensure the order of collective calls.
 ///
 /// # Examples
-/// Every PE reads the number of the next one from its heap:
+/// Every PE reads a value from the heap of the next PE:
 ///
 /// ```no_run
 /// use rushmem::{Error, Job};
@@ -81,7 +82,7 @@ pub use self::register::{RegisteredBuffer, UnregisterError, Window};
 /// }
 /// ```
 pub struct Pe {
-    // Fields drop in order. Kernels end first; memory keys end before their NICs, and QPs before the heap.
+    // Fields drop in order: first whatever runs kernels; memory keys before their NICs, and QPs before the heap.
     launch_queues: LaunchQueues,
     modules: Modules,
     memory: Memory,
@@ -92,7 +93,6 @@ pub struct Pe {
     heap: Region,
     control: Region,
     pub(crate) test_loop: TestLoop,
-    /// The number of collective calls so far.
     collectives: Mutex<u64>,
     pub(crate) teams: Teams,
     pub(crate) contexts: Contexts,
@@ -101,21 +101,21 @@ pub struct Pe {
     machine: Arc<dyn Machine>,
     bootstrap: Arc<dyn Bootstrap>,
     config: Config,
-    /// The names of its NICs, separated by commas.
+    /// Names of its NICs, separated by commas.
     nics: String,
-    /// Whether kernels may use the software ConnectX.
+    /// Whether kernels may reach a peer through the software ConnectX.
     uses_soft_nic: bool,
-    /// The number of blocks that all PEs can run at once.
+    /// Number of blocks that every PE can have resident at the same time.
     pub(crate) collective_blocks: u32,
     pub(crate) watch: PeWatch,
     pub(crate) trace: PeTrace,
     waits: Arc<Waits>,
 }
 
-/// The first PE that was lost, if any.
+/// The first lost PE, if any.
 type Lost = Arc<Mutex<Option<PeerLost>>>;
 
-// `THREAD_LEVEL` promises it.
+// Promised by `THREAD_LEVEL`.
 const _: () = {
     const fn any_thread<T: Send + Sync>() {}
     any_thread::<Pe>();
@@ -123,9 +123,9 @@ const _: () = {
 
 /// # The PE and its job
 ///
-/// Numbers, routes to peers, and calls that concern the whole job.
+/// PE numbers, routes to peers, and calls that concern the whole job.
 impl Pe {
-    /// Returns the number of this PE, from 0. OpenSHMEM 1.6 section 9.1, `shmem_my_pe`.
+    /// Returns the number of this PE, in `0..n_pes`. OpenSHMEM 1.6 section 9.1, `shmem_my_pe`.
     pub fn my_pe(&self) -> u32 {
         self.bootstrap.pe()
     }
@@ -135,72 +135,75 @@ impl Pe {
         self.bootstrap.n_pes()
     }
 
-    /// Returns the settings of the job, with the values that the launcher and the bootstrap have filled in.
+    /// Returns the settings of the job, including the values supplied by the launcher and the bootstrap.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Returns a description of the machine that runs this PE's kernels, for users: one line of text.
+    /// Describes the machine that runs this PE's kernels, in one line for users.
     pub fn machine(&self) -> String {
         self.machine.describe()
     }
 
-    /// Returns whether kernels run on a GPU. Otherwise they run in the native GPU emulator.
+    /// Returns whether kernels run on a GPU. If not, they run in the native GPU emulator.
     pub fn is_gpu(&self) -> bool {
         self.machine.is_gpu()
     }
 
-    /// Returns the number of the GPU that runs this PE's kernels, or `None` natively.
+    /// Returns the ordinal of the GPU that runs this PE's kernels, or `None` if they run natively.
     ///
-    /// CUDA and other libraries know the GPU by this number, as in `CudaContext::new`. CUDA's `cudaGetDevice`.
+    /// CUDA and other libraries identify the GPU by this number, as in `CudaContext::new`. CUDA's `cudaGetDevice`.
     pub fn gpu(&self) -> Option<u32> {
         self.machine.gpu()
     }
 
-    /// Returns a grid that fills this PE's share of the machine, with all blocks running at once.
+    /// Returns the largest grid whose blocks are all resident at the same time on this PE's share of the machine.
     ///
-    /// Kernels with blocks that wait for each other must not use more blocks. [`Pe::launch_collective`] checks this for
-    /// a given kernel. If the software ConnectX accesses GPU memory during kernels, the grid leaves it a multiprocessor.
+    /// Kernels whose blocks wait for each other must not use more blocks. [`Pe::launch_collective`] checks this for a
+    /// given kernel. If the software ConnectX accesses GPU memory while kernels run, the grid leaves one multiprocessor
+    /// to it.
     pub fn grid(&self) -> LaunchConfig {
         self.machine.grid(self.uses_soft_nic)
     }
 
-    /// Returns the route to each PE, in the order of their numbers: P2P or NIC, and the reason.
+    /// Returns the route to each PE, by PE number: P2P or a NIC, and why.
     pub fn peer_routes(&self) -> Vec<PeerRoute> {
         self.peer_map.routes(&self.config, &self.nics)
     }
 
-    /// Returns whether the job has a PE with this number. Operations can target every PE of the job, by P2P or by NIC.
-    /// OpenSHMEM 1.6 section 9.3.1, `shmem_pe_accessible`.
+    /// Returns whether the job has a PE with this number. Operations can target every PE of the job, by P2P or through
+    /// the NIC. OpenSHMEM 1.6 section 9.3.1, `shmem_pe_accessible`.
     pub fn pe_accessible(&self, pe: u32) -> bool {
         pe < self.n_pes()
     }
 
     /// Returns whether operations can target `object` on `pe`: the PE exists, and the object is allocated.
     ///
-    /// OpenSHMEM 1.6 section 9.3.2, `shmem_addr_accessible`. The handle replaces the address, since only symmetric
-    /// memory has handles.
+    /// OpenSHMEM 1.6 section 9.3.2, `shmem_addr_accessible`. Takes a handle instead of an address, since exactly the
+    /// symmetric memory has handles.
     pub fn addr_accessible<T: Pod>(&self, object: SymSlice<T>, pe: u32) -> bool {
         self.pe_accessible(pe) && self.memory.locate(object.handle()).is_ok()
     }
 
-    /// Returns the address of `object` on member `index` of `team`, like [`Pe::ptr`].
+    /// Returns the address at which this PE loads and stores the copy of `object` on member `index` of `team`. See
+    /// [`Pe::ptr`].
     ///
-    /// Returns `None` if this PE cannot load and store there, or if the team, the member or the object does not exist.
+    /// Returns `None` if the memory is not mapped here, or if the team, the member or the object does not exist.
     /// OpenSHMEM 1.6 section 9.2, `shmem_team_ptr`.
     pub fn team_ptr<T: Pod>(&self, team: Team, object: SymSlice<T>, index: u32) -> Option<*mut T> {
         self.ptr(object, self.team_translate_pe(team, index, Team::WORLD)?)
     }
 
-    /// Returns the number of QPs that are connected now.
+    /// Returns the number of QPs that are currently connected.
     ///
     /// With the setting `connect=lazy`, a QP is connected when a kernel first posts to it. With `connect=eager`, all
-    /// QPs are connected at the start of the job.
+    /// QPs are connected when the job starts.
     pub fn connected_qps(&self) -> usize {
         self.service.connected()
     }
 
-    /// Queries the NICs for the connected QPs: their numbers, states, depths, and connection parameters.
+    /// Queries the NICs for the connected QPs: QPNs, states, depths and connection parameters. Costs one command per
+    /// QP.
     ///
     /// # Errors
     /// - [`Error::Nic`] if a NIC refuses the query.
@@ -208,33 +211,33 @@ impl Pe {
         self.service.query()
     }
 
-    /// Ends all QPs of the job. New QPs replace them when they are used, so the job can go on after an error has ended
-    /// some of them. Collective.
+    /// Destroys all QPs of the job. New QPs replace them on their next use, so the job can go on after an error has
+    /// stopped some of them. Collective.
     ///
-    /// Every PE must have waited for all its launches and streams, and must launch nothing before the call returns.
-    /// Postings that are not complete may or may not have been delivered.
+    /// Before the call, every PE must have waited for all its launches and streams. It must not launch anything until
+    /// the call returns. Operations that were not complete may or may not have been delivered.
     ///
-    /// The call does not change memory, and that includes the state of teams. It does not repair a team with a
-    /// collective call that kernels have abandoned.
+    /// The call does not change memory, including the state of teams. In particular, it does not repair a team in which
+    /// kernels have abandoned a collective call.
     ///
     /// # Errors
-    /// - [`Error::Misuse`] on all PEs if a launch or stream of one PE has not been waited for. Nothing has changed
-    ///   then.
+    /// - [`Error::Misuse`] on all PEs if any PE has not waited for a launch or stream. Nothing is changed in this case.
     /// - [`Error::Mismatch`] if a PE makes another collective call.
-    /// - [`Error::Bootstrap`] or [`Error::PeerLost`] if a PE does not come, or is lost.
+    /// - [`Error::Bootstrap`] or [`Error::PeerLost`] if a PE never makes the call, or is lost.
     /// - [`Error::Nic`], [`Error::SoftNic`], [`Error::Memory`] or [`Error::Cuda`] if a NIC or the machine fails.
     /// - The errors of [`Pe::host_sync`].
     #[track_caller]
     pub fn reset_queues(&self) -> Result<()> {
         let _site = call_site::enter();
         self.wait_for_dropped();
+        // All PEs learn the state of all others, so either all of them reset their QPs or none does.
         let (_, busy) = self.agree_with("reset_queues", "", &[self.service.is_busy().into()])?;
         if let Some(pe) = busy.iter().position(|busy| *busy == [1]) {
             let what = format!("kernels of PE {pe} may be running; wait for its launches and streams first");
             return Err(Error::misuse("reset_queues", what));
         }
         let reset = self.service.reset();
-        // No PE may connect before all have reset.
+        // A connection needs the same epoch on both PEs, so none may be started before all PEs have reset.
         self.host_sync()?;
         reset?;
         match self.config.connect {
@@ -243,15 +246,16 @@ impl Pe {
         }
     }
 
-    /// Waits on the host until all PEs have called it. Collective.
+    /// Waits on the host until all PEs have made the call. Collective.
     ///
-    /// The call uses the bootstrap network. It does not complete communication:
-    /// [`barrier_all`](crate::Operations::barrier_all) does. Puts that their PE has completed before, by `quiet`, are
-    /// visible afterwards: to [`Pe::read`] and to kernels launched then. All collective calls of the host give that.
+    /// The call uses the bootstrap network, not the NICs. It does not complete communication as
+    /// [`barrier_all`](crate::Operations::barrier_all) does. But puts that a PE completed by `quiet` before its call
+    /// are visible afterwards, to [`Pe::read`] and to kernels launched from then on. The same holds for all other
+    /// collective calls of the host.
     ///
     /// # Errors
-    /// - [`Error::Bootstrap`] if a PE does not come, or the job's server is lost.
-    /// - [`Error::Unavailable`] if a NIC of this PE fails, so that completed puts may not be in memory.
+    /// - [`Error::Bootstrap`] if a PE never makes the call, or the connection to the job's server is lost.
+    /// - [`Error::Unavailable`] if a NIC of this PE fails. Completed puts may then be missing from memory.
     #[doc(alias = "barrier")]
     #[track_caller]
     pub fn host_sync(&self) -> Result<()> {
@@ -263,17 +267,18 @@ impl Pe {
         self.flush()
     }
 
-    /// Waits until puts that peers have completed are in this PE's memory. Each exchange over the bootstrap network needs
-    /// it: a message there does not pass through the NIC, so it may overtake data on its way from the NIC to memory.
+    /// Waits until puts that peers have completed are in this PE's memory. Required after each exchange over the
+    /// bootstrap network: its messages do not pass through the NIC, and may overtake data that is still on its way from
+    /// there to memory.
     fn flush(&self) -> Result<()> {
         let until = Instant::now() + self.config.timeout;
         self.service.flush(|rail| self.memory.ends(self.my_pe(), rail), until)
     }
 
-    /// Sends the bytes `mine` to every PE. Returns the bytes of each PE, in the order of their numbers. Collective.
+    /// Sends the bytes `mine` to every PE, and returns the bytes of all PEs, by PE number. Collective.
     ///
-    /// The call uses the bootstrap network and is meant for small data. The lengths may differ. It makes completed puts
-    /// visible, like [`Pe::host_sync`].
+    /// The call uses the bootstrap network and is meant for small data. Lengths may differ between PEs. It makes
+    /// completed puts visible, as [`Pe::host_sync`] does.
     ///
     /// # Errors
     /// - The errors of [`Pe::host_sync`].
@@ -288,21 +293,22 @@ impl Pe {
         Ok(Arc::unwrap_or_clone(all))
     }
 
-    /// Ends all processes of the job with exit code `code`, this one first.
+    /// Terminates all processes of the job with exit code `code`, this one first.
     ///
-    /// Only this PE makes the call. The other processes end within seconds, even if they wait, and a launcher returns
-    /// the code. Nothing is completed or freed. OpenSHMEM 1.6 section 9.1.5, `shmem_global_exit`.
+    /// Not collective: the call of a single PE suffices. The other processes exit within seconds, even if they are
+    /// waiting, and the launcher returns the code. Nothing is completed or freed. OpenSHMEM 1.6 section 9.1.5,
+    /// `shmem_global_exit`.
     pub fn global_exit(&self, code: u8) -> ! {
         end_job(&*self.bootstrap, code)
     }
 
-    /// Returns the context that kernels of this PE get, for tests.
+    /// Returns the context that kernels of this PE get. For tests.
     #[doc(hidden)]
     pub fn ctx_parts(&self) -> CtxParts {
         self.memory.current().0
     }
 
-    /// Makes kernels use a wrong key for the heap of `pe`, for tests.
+    /// Corrupts the rkey with which kernels access the heap of `pe`. For tests.
     ///
     /// # Errors
     /// - [`Error::Memory`] or [`Error::Cuda`] if the machine cannot write the key.
@@ -315,16 +321,17 @@ impl Pe {
         &self.service
     }
 
-    /// Returns the number of the next collective call, from 1. It is the same on all PEs.
+    /// Counts collective calls: returns 1 for the first. Equal on all PEs.
     fn next_collective(&self) -> u64 {
         let mut n = lock(&self.collectives);
         *n += 1;
         *n
     }
 
-    /// Exchanges the bytes `mine` for collective call number `n`, which is a part of `call`.
+    /// Exchanges the bytes `mine` for the `n`-th collective call, which is part of `call`.
     ///
-    /// PEs in different calls must meet, so the exchange has the name of the number. Errors name the call.
+    /// The exchange is named by `n` rather than by `call`: PEs that make different calls must still meet, to find the
+    /// mismatch. Errors name the call.
     fn allgather_for(&self, n: u64, call: &str, mine: &[u8]) -> Result<Gathered> {
         self.wait_for_dropped();
         let _call = self.waits.known.host_call(call, None);
@@ -335,11 +342,11 @@ impl Pe {
         Ok(all)
     }
 
-    /// Ends a collective call after all PEs have come. Returns the value of `mine` if all have succeeded.
+    /// Concludes a collective call: exchanges errors, and returns the value of `mine` only if all PEs have succeeded.
     ///
     /// # Errors
     /// - The error of `mine`.
-    /// - [`Error::Elsewhere`] if only another PE has failed.
+    /// - [`Error::Elsewhere`] if only other PEs have failed.
     pub(crate) fn conclude<R>(&self, call: &'static str, mine: Result<R>) -> Result<R> {
         let message = mine.as_ref().err().map(ToString::to_string).unwrap_or_default();
         let all = self.allgather_for(self.next_collective(), call, message.as_bytes())?;
@@ -353,7 +360,7 @@ impl Pe {
         }
     }
 
-    /// Checks that all PEs make this collective call with the same arguments. Returns the number of the call.
+    /// Checks that all PEs make this collective call with the same arguments. Returns the call's sequence number.
     ///
     /// # Errors
     /// - [`Error::Mismatch`] if a PE differs.
@@ -361,8 +368,8 @@ impl Pe {
         self.agree_with(call, arguments, &[]).map(|(n, _)| n)
     }
 
-    /// Checks the call like [`Pe::agree`], and exchanges `data`, which may differ. Returns the number of the call and
-    /// the data of each PE.
+    /// Like [`Pe::agree`], but also exchanges `data`, which may differ. Returns the call's sequence number and the data
+    /// of each PE.
     pub(crate) fn agree_with(&self, call: &str, arguments: &str, data: &[u8]) -> Result<(u64, Vec<Vec<u8>>)> {
         let n = self.next_collective();
         let mine = format!("{call}({arguments})");
@@ -370,6 +377,7 @@ impl Pe {
         let all = self.allgather_for(n, call, &message)?;
         let mut parts = Vec::new();
         for (pe, message) in all.iter().enumerate() {
+            // The description contains no zero byte, so the first one separates it from the data.
             let end = message.iter().position(|&byte| byte == 0).unwrap_or(message.len());
             if message[..end] != *mine.as_bytes() {
                 let theirs = String::from_utf8_lossy(&message[..end]).into_owned();
@@ -386,8 +394,8 @@ impl Pe {
         Ok((n, parts))
     }
 
-    /// Checks the memory arguments of `call`. Returns the context for its launch, and the resources that the launch
-    /// must keep.
+    /// Checks the memory arguments of `call`. Returns the context for its launch, and the resources to keep until it
+    /// completes.
     pub(crate) fn launch_context(
         &self,
         call: &rushmem_device::kernel::Call,
@@ -437,7 +445,7 @@ impl Pe {
 
     /// Takes the errors that kernels have recorded since the last call.
     ///
-    /// Ends the job if a kernel has requested it.
+    /// Exits the job if a kernel has requested it.
     pub(crate) fn take_errors(&self) -> Result<Option<Error>> {
         let mut page = Box::new(ControlPage::zeroed());
         self.control.read(0, bytemuck::bytes_of_mut(&mut *page))?;
@@ -448,6 +456,8 @@ impl Pe {
         if errors.is_empty() {
             return Ok(None);
         }
+        // Kernels know only offsets and WQEs. Complete their records with the names of objects, and the peer that a DC
+        // initiator's WQE was for.
         for error in &mut errors {
             error.set_objects(self.memory.names());
             if let Some((qpn, index)) = error.failed_wqe()
@@ -457,10 +467,13 @@ impl Pe {
             }
         }
         self.waits.known.keep_ended(&errors);
+        // There are more claims than records if the page was full.
         let counted = self.state.take_record_count()?.max(errors.len() as u64);
         let zeros = vec![0u8; size_of::<ErrorRecord>() * rushmem_device::abi::RECORDS];
         self.control.write(std::mem::offset_of!(ControlPage, records) as u64, &zeros)?;
+        // One failure usually entails deadlines elsewhere. The error nearest to the cause is reported first.
         let Some(mut first) = errors.into_iter().min_by_key(DeviceError::distance) else { return Ok(None) };
+        // A deadline may hide the failure of a QP whose error no kernel has seen.
         if first.is_deadline() {
             first.set_failed_qp(self.service.failed_qp()?);
         }
@@ -475,7 +488,7 @@ impl Pe {
         lock(&self.lost).clone()
     }
 
-    /// Logs a warning if kernels have printed lines without room for them.
+    /// Warns if kernels have printed lines that were lost for lack of room.
     fn report_lost_lines(&self) {
         let pe = self.my_pe();
         match self.state.lost_lines() {
@@ -489,11 +502,11 @@ impl Pe {
         }
     }
 
-    /// Ends this PE. Collective if `outcome` is a success. Sends an error to the other PEs, which ends them.
+    /// Shuts this PE down. Collective if `outcome` is `Ok`. An error is sent to the other PEs, and aborts them.
     ///
     /// # Errors
     /// - The error of `outcome`.
-    /// - The error of a launch that the program has dropped.
+    /// - The error of a launch that the program dropped without waiting for it.
     pub(crate) fn finish<T>(self, outcome: Result<T>) -> Result<T> {
         let outcome = outcome.inspect_err(|error| self.fail(error));
         self.wait_for_dropped();
@@ -508,7 +521,7 @@ impl Pe {
                 let waits = self.waits.known.host_call("the end of the job", None);
                 self.bootstrap.barrier(END)?;
                 drop(waits);
-                // Nothing may land any more once the memory is freed.
+                // The memory is freed next. Nothing may land in it afterwards.
                 let flushed = self.flush();
                 self.bootstrap.finish()?;
                 flushed.map(|()| value)
@@ -527,7 +540,7 @@ impl Pe {
         }
     }
 
-    /// Ends the waits of this PE's kernels, and sends `error` to the other PEs as the cause.
+    /// Aborts the waits of this PE's kernels, and sends `error` to the other PEs as the reason to abort.
     fn fail(&self, error: &Error) {
         self.watch.job_failed();
         let is_own = matches!(error, Error::App(_) | Error::Panic(_)) && self.waits.known.has_ended();

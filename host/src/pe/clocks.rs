@@ -7,14 +7,14 @@ use rushmem_trace::{ClockMeetings, now_ns};
 use crate::Result;
 use crate::bootstrap::Bootstrap;
 
-/// The number of meetings.
+/// Number of times that PEs meet to compare clocks. The best meeting counts.
 const MEETINGS: usize = 12;
 
-/// The part of a PE in the exchange that tells whether the clocks must be compared.
+/// What a PE contributes to the decision whether clocks must be compared.
 pub(super) struct ClockPart(Vec<u8>);
 
 impl ClockPart {
-    /// Returns the part of this PE: the machine, behind a byte that tells whether it has a timeline.
+    /// Returns the contribution of this PE: a byte that says whether it has a timeline, followed by its machine.
     pub(super) fn new(trace: &PeTrace) -> Self {
         let mut part = vec![trace.recorder().is_some().into()];
         part.extend(boot_id().unwrap_or_default().into_bytes());
@@ -25,13 +25,13 @@ impl ClockPart {
         &self.0
     }
 
-    /// Returns whether all PEs have a timeline, and are on several machines.
+    /// Returns whether all PEs have a timeline and they are on several machines.
     fn need_comparison(parts: &[&[u8]]) -> bool {
         parts.iter().all(|part| part.first() == Some(&1)) && parts.iter().any(|part| *part != parts[0])
     }
 }
 
-/// Compares the clock of this PE with the clock of PE 0, if `parts` of all PEs tell that it is necessary. Collective.
+/// Measures the offset of this PE's clock from PE 0's, if the contributions `parts` of all PEs call for it. Collective.
 ///
 /// # Errors
 /// - The errors of the exchange.
@@ -76,7 +76,7 @@ mod tests {
                 });
             }
         });
-        // The clocks are the same, so the error bounds the offset.
+        // Both use the same clock, so the measured offset is within its error.
         let errors = jobs.map(|job| job.recorder.trace().clock_error_ns);
         assert!(errors[0] == 0 && errors[1] > 0 && errors[2] == 0, "{errors:?}");
     }

@@ -1,4 +1,4 @@
-//! Contexts that the host makes and destroys.
+//! Contexts that the host creates and destroys.
 #![allow(unsafe_code, reason = "makes the handle of a context from the number of its queues")]
 
 use std::any::TypeId;
@@ -14,11 +14,11 @@ use crate::Result;
 
 /// # Contexts
 ///
-/// Contexts with queues of their own, for kernels and streams.
+/// Contexts, which have their own queues, for kernels and streams.
 impl Pe {
-    /// Makes a context with queues of its own. Not collective.
+    /// Creates a context with its own queues. Not collective.
     ///
-    /// A kernel uses it through [`Ctx::context`](rushmem_device::Ctx::context), and the host through a stream
+    /// Kernels use it through [`Ctx::context`](rushmem_device::Ctx::context), and the host through a stream
     /// ([`Stream::with_context`](crate::Stream::with_context)). Its operations are ordered and completed independently
     /// of other contexts. OpenSHMEM 1.6 section 9.5, `shmem_ctx_create`.
     ///
@@ -41,23 +41,23 @@ impl Pe {
     /// ```
     ///
     /// # Errors
-    /// - [`Error::Unavailable`] if all queues of the job for contexts are in use (setting `context_qps`). Nothing else
-    ///   is affected.
+    /// - [`Error::Unavailable`] if all of the job's queues for contexts are in use (setting `context_qps`). This has no
+    ///   other effect.
     #[track_caller]
     pub fn context<S: ClaimableSharing>(&self) -> Result<Context<S>> {
         let _site = call_site::enter();
         self.context_of(None)
     }
 
-    /// Makes a context with queues to `peers` only. Not collective.
+    /// Creates a context with queues to `peers` only. Not collective.
     ///
-    /// Other PEs take no QPs. A kernel that posts to one of them ends with an error. Loads and stores to P2P peers need
-    /// no queue, and are not restricted. Nor are DC initiators (setting `dc_above`), which serve all PEs.
+    /// No QPs are used for other PEs, and a kernel that posts to one of them fails. Loads and stores to P2P peers need
+    /// no queue, and are not restricted. Neither are DC initiators (setting `dc_above`), which serve all PEs.
     ///
     /// # Errors
     /// - [`Error::Misuse`] if a PE does not exist.
-    /// - [`Error::Unavailable`] if all queues of the job for contexts are in use, or lead to all PEs since the job
-    ///   began (setting `connect=eager`).
+    /// - [`Error::Unavailable`] if all of the job's queues for contexts are in use, or if they have been connected to
+    ///   all PEs since the start of the job (setting `connect=eager`).
     #[track_caller]
     pub fn context_to<S: ClaimableSharing>(&self, peers: &[u32]) -> Result<Context<S>> {
         let _site = call_site::enter();
@@ -74,14 +74,14 @@ impl Pe {
         Ok(unsafe { Context::from_raw(index) })
     }
 
-    /// Destroys a context after everything posted to it is complete. Not collective. Puts are then in memory of their
-    /// targets, as after `quiet`.
+    /// Destroys a context after everything posted to it has completed. Not collective. Afterwards its puts are in the
+    /// memory of their targets, as after `quiet`.
     ///
     /// Kernels must not use the context any more. OpenSHMEM 1.6 section 9.5, `shmem_ctx_destroy`.
     ///
     /// # Errors
-    /// - [`Error::Misuse`] if the context has been destroyed.
-    /// - [`Error::Unavailable`] if it is not complete before the deadline (setting `timeout`).
+    /// - [`Error::Misuse`] if the context has already been destroyed.
+    /// - [`Error::Unavailable`] if operations do not complete before the deadline (setting `timeout`).
     #[track_caller]
     pub fn destroy_context<S: ClaimableSharing>(&self, context: Context<S>) -> Result<()> {
         let _site = call_site::enter();

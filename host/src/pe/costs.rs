@@ -1,19 +1,19 @@
-//! The costs of the control path of a PE.
+//! What the control path of a PE costs.
 
 use super::Pe;
 use crate::bootstrap::Traffic;
 
-/// The costs of a PE's control path so far: commands, bootstrap traffic and reserved memory.
+/// What the control path of a PE has cost so far: commands, bootstrap traffic and reserved memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ControlCosts {
     /// PRM commands to the PE's NICs.
     pub commands: u64,
-    /// Calls and bytes through the bootstrap.
+    /// Calls and bytes over the bootstrap network.
     pub bootstrap: Traffic,
-    /// Bytes that the runtime reserves: for all queues of the PE, the words that kernels update, and the memory of teams.
+    /// Bytes reserved by the runtime: for all queues of the PE, the words that kernels update, and the memory of teams.
     pub reserved_bytes: u64,
-    /// Bytes of these for each QP: queues, doorbell records and the words of its send queue.
+    /// Bytes per QP included in these: queues, doorbell records and the words of the send queue.
     pub qp_bytes: u64,
 }
 

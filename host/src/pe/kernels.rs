@@ -11,7 +11,7 @@ use crate::Error;
 use crate::modules::check_dc;
 use crate::{Ptx, Result};
 
-/// Kernels that [`Pe::load`] has loaded. Dropping it unloads them.
+/// Kernels loaded by [`Pe::load`]. Dropping it unloads them.
 #[must_use = "dropping it unloads the kernels"]
 pub struct Kernels<'a> {
     pe: &'a Pe,
@@ -21,12 +21,12 @@ pub struct Kernels<'a> {
 impl Kernels<'_> {
     /// Unloads the kernels: later launches of them are refused. NVSHMEM's `nvshmemx_cumodule_finalize`.
     ///
-    /// Earlier launches continue to their end, and recorded graphs keep their kernels.
+    /// Earlier launches run to completion, and recorded graphs keep their kernels.
     ///
-    /// On a GPU the call waits until no PE of this process runs a kernel, and then frees the module. While launches or
-    /// graphs need the module, the next [`Pe::load`] or `unload`, or the end of the PE, frees it. The application may
-    /// have captured a kernel from a CUDA stream. Its module stays until [`Pe::release_captured`] or the end of the PE,
-    /// because CUDA does not report the end of that graph.
+    /// On a GPU the call waits until no PE of this process runs a kernel, and then frees the module. If launches or
+    /// graphs still need the module, it is freed by the next [`Pe::load`] or `unload`, or when the PE is shut down. If
+    /// the application has captured a kernel from a CUDA stream, its module stays until [`Pe::release_captured`] or the
+    /// shutdown, because CUDA does not report when that graph is destroyed.
     pub fn unload(self) {}
 }
 
@@ -38,20 +38,20 @@ impl Drop for Kernels<'_> {
 
 /// # Kernels
 ///
-/// Kernels that are loaded while the job runs.
+/// Loading kernels while the job runs.
 impl Pe {
     /// Loads more kernels for this PE while the job runs. Not collective. NVSHMEM's `nvshmemx_cumodule_init`.
     ///
-    /// Launches, streams and graphs of this PE can use them until they are unloaded. Before a kernel waits for another
-    /// PE's kernel, both PEs must have loaded theirs. The kernels of [`Job::kernels`](crate::Job::kernels) are always
+    /// Launches, streams and graphs of this PE can use them until they are unloaded. If a kernel waits for another PE's
+    /// kernel, both PEs must have loaded theirs before. The kernels of [`Job::kernels`](crate::Job::kernels) are always
     /// loaded.
     ///
-    /// On a GPU the call waits until no PE of this process runs a kernel, and no kernel begins meanwhile. So load
-    /// before you launch a kernel that waits for later calls of this PE. If you do not, the kernel waits until its
-    /// deadline (setting `timeout`).
+    /// On a GPU the call waits until no PE of this process runs a kernel, and keeps new ones from starting until it is
+    /// done. So load before launching a kernel that waits for later calls of this PE, or that kernel will wait until
+    /// its deadline (setting `timeout`).
     ///
-    /// Native kernels are functions of the program. Loading only registers their names: a kernel outside any module
-    /// runs, too, and a module without PTX has no known names.
+    /// Native kernels are functions of the program, and loading only registers their names. Kernels outside any module
+    /// can run as well, and the names of a module without PTX are unknown.
     ///
     /// [`ptx!`](crate::ptx) includes a module in the program:
     ///
@@ -67,8 +67,8 @@ impl Pe {
     /// ```
     ///
     /// # Errors
-    /// - [`Error::Misuse`] if one of its kernels has the name of a loaded kernel.
-    /// - [`Error::Unavailable`] on a GPU if the build left the PTX out.
+    /// - [`Error::Misuse`] if one of the kernels has the name of a loaded kernel.
+    /// - [`Error::Unavailable`] on a GPU if the build omitted the PTX.
     /// - [`Error::Cuda`] if the driver cannot load the PTX.
     #[track_caller]
     pub fn load(&self, ptx: Ptx) -> Result<Kernels<'_>> {

@@ -1,4 +1,4 @@
-//! The methods of [`Pe`] for the symmetric heap: allocation of symmetric objects, and host access to this PE's copies.
+//! The methods of [`Pe`] for the symmetric heap: allocation, and host access to this PE's copies of objects.
 #![allow(unsafe_code, reason = "makes handles of symmetric objects from the offsets of the allocator")]
 
 use std::panic::Location;
@@ -12,14 +12,14 @@ use rushmem_memory::{ALIGNMENTS, Rejection, SEGMENT_ALIGN, Segment, misuse};
 use super::Pe;
 use crate::{Error, Result};
 
-/// The number of bytes that one step zeroes or copies.
+/// Bytes zeroed or copied at a time.
 const STEP: u64 = 1 << 20;
 
-/// The purpose of allocated memory, for [`Pe::alloc_with_hints`]. OpenSHMEM 1.6 section 9.4, the `SHMEM_MALLOC_*`
+/// The intended use of allocated memory, for [`Pe::alloc_with_hints`]. OpenSHMEM 1.6 section 9.4, the `SHMEM_MALLOC_*`
 /// constants.
 ///
-/// Hints restrict nothing, and change nothing here: every object already has cache lines of its own, so remote atomics
-/// never share a line with another object. Combine hints with `|`.
+/// Hints do not restrict the use of the memory, and currently have no effect: every object has its own cache lines
+/// anyway, so remote atomics never share a line with another object. Combine hints with `|`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hints(u64);
 
@@ -31,10 +31,10 @@ impl Hints {
     /// `SHMEM_MALLOC_SIGNAL_REMOTE`: other PEs send signals to the memory.
     pub const SIGNAL_REMOTE: Self = Self(2);
 
-    /// Returns the hints with the bits `bits`: 1 is `ATOMICS_REMOTE`, and 2 is `SIGNAL_REMOTE`.
+    /// Returns the hints for a bit mask: 1 is `ATOMICS_REMOTE`, and 2 is `SIGNAL_REMOTE`.
     ///
     /// # Errors
-    /// - [`Error::Misuse`] if a bit belongs to no hint.
+    /// - [`Error::Misuse`] if a bit is not a hint.
     pub fn from_bits(bits: u64) -> Result<Self> {
         match bits & !3 {
             0 => Ok(Self(bits)),
@@ -55,25 +55,25 @@ impl std::ops::BitOr for Hints {
 
 /// # Symmetric memory
 ///
-/// Allocation in the symmetric heap, and access to the copy of this PE.
+/// Allocation in the symmetric heap, and access to this PE's copies.
 impl Pe {
     /// Allocates a symmetric object of `len` zeroed elements on every PE. Collective.
     ///
-    /// The object has the same offset in the heap of every PE, at a multiple of 128 bytes. Every PE's copy is zero when
-    /// the call returns. An object without elements takes no memory. OpenSHMEM 1.6 section 9.4, `shmem_malloc` and
-    /// `shmem_calloc`.
+    /// The object has the same offset in the heap of every PE, a multiple of 128 bytes. When the call returns, the
+    /// copies on all PEs are zero. An object without elements takes up no memory. OpenSHMEM 1.6 section 9.4,
+    /// `shmem_malloc` and `shmem_calloc`.
     ///
-    /// With the setting `heap_max`, a full heap grows. Objects keep their addresses. Kernels that are launched
-    /// afterwards can use the new part.
+    /// With the setting `heap_max`, a full heap grows. Existing objects keep their addresses, and kernels launched from
+    /// then on can use the new part.
     ///
     /// # Errors
     /// Every PE returns an error, and nothing stays allocated:
     /// - [`Error::HeapFull`] if the heap has no room.
     /// - [`Error::Misuse`] if the number of bytes overflows.
-    /// - [`Error::Mismatch`] if a PE makes another call, or gives another length or element size.
-    /// - [`Error::Elsewhere`] if another PE has no memory to grow its heap.
-    /// - [`Error::Bootstrap`] if a PE does not come.
-    /// - [`Error::Unavailable`] if a NIC of this PE fails, as for [`Pe::host_sync`].
+    /// - [`Error::Mismatch`] if a PE makes another call, or passes another length or element size.
+    /// - [`Error::Elsewhere`] if another PE has no memory left for its heap to grow.
+    /// - [`Error::Bootstrap`] if a PE never makes the call.
+    /// - [`Error::Unavailable`] if a NIC of this PE fails: see [`Pe::host_sync`].
     ///
     /// # Examples
     /// ```no_run
@@ -90,8 +90,8 @@ impl Pe {
         self.allocate_object(("alloc", ""), len, 1, n)
     }
 
-    /// Allocates like [`Pe::alloc`], with a name for errors, reports of the sanitizer, `rushmem top` and timelines. Collective.
-    /// These name other objects by the line of their allocation.
+    /// Like [`Pe::alloc`], and gives the object a name for errors, sanitizer reports, `rushmem top` and timelines.
+    /// Collective. Without a name, these identify objects by the line of their allocation.
     ///
     /// # Errors
     /// - The errors of [`Pe::alloc`].
@@ -113,13 +113,13 @@ impl Pe {
         Ok(self.alloc::<T>(1)?.at(0))
     }
 
-    /// Allocates like [`Pe::alloc`], at an address that is a multiple of `align` bytes on every PE. Collective.
+    /// Like [`Pe::alloc`], at an address that is a multiple of `align` bytes on every PE. Collective.
     ///
     /// `align` is a power of two from 8 bytes to 2 MiB. OpenSHMEM 1.6 section 9.4, `shmem_align`.
     ///
     /// # Errors
-    /// - [`Error::Misuse`] for another `align`.
-    /// - [`Error::Unavailable`] if the heap of a PE does not begin at a multiple of `align`.
+    /// - [`Error::Misuse`] for any other `align`.
+    /// - [`Error::Unavailable`] if the heap of a PE is not aligned to `align` bytes.
     /// - The errors of [`Pe::alloc`].
     #[track_caller]
     pub fn alloc_aligned<T: Pod>(&self, len: usize, align: u64) -> Result<SymSlice<T>> {
@@ -134,7 +134,7 @@ impl Pe {
         self.allocate_object((CALL, ""), len, align, n)
     }
 
-    /// Allocates like [`Pe::alloc`], with hints about the use of the memory. Collective. OpenSHMEM 1.6 section 9.4,
+    /// Like [`Pe::alloc`], with hints about the use of the memory. Collective. OpenSHMEM 1.6 section 9.4,
     /// `shmem_malloc_with_hints`.
     ///
     /// # Errors
@@ -147,17 +147,16 @@ impl Pe {
         self.allocate_object((CALL, ""), len, 1, n)
     }
 
-    /// Changes the length of an object to `len` elements on every PE, and returns its new handle. Collective.
+    /// Resizes an object to `len` elements on every PE, and returns its new handle. Collective.
     ///
-    /// The elements keep their values, as far as the new length allows. New elements are zero. The object may move
-    /// to another multiple of 128 bytes. The old handle is rejected from now on. OpenSHMEM 1.6 section 9.4,
-    /// `shmem_realloc`.
+    /// Elements keep their values, as far as the new length allows, and new elements are zero. The object may move to
+    /// another multiple of 128 bytes. The old handle becomes invalid. OpenSHMEM 1.6 section 9.4, `shmem_realloc`.
     ///
-    /// No PE and no kernel may use the object while any PE is in the call. A length of 0 frees the object. An object
-    /// without elements is allocated as by [`Pe::alloc`].
+    /// No PE and no kernel may use the object while any PE is in the call. A length of 0 frees the object. For an
+    /// object without elements, the call is the same as [`Pe::alloc`].
     ///
     /// # Errors
-    /// The object stays the same:
+    /// The object is unchanged:
     /// - [`Error::Misuse`] if `object` is not a whole object, or has been freed.
     /// - The errors of [`Pe::alloc`].
     #[track_caller]
@@ -179,6 +178,7 @@ impl Pe {
         }
         let stamp = self.memory.stamp(n);
         let (kept, to) = (old.bytes.min(bytes), |offset| Handle { offset, bytes, stamp });
+        // All allocators are in the same state, so all PEs take the same branch.
         if self.memory.resize(old, bytes, stamp) {
             self.begin_object(to(from), name, Location::caller());
             let cleared = self.clear(to(from), kept);
@@ -201,15 +201,15 @@ impl Pe {
 
     /// Frees an object on every PE. Collective.
     ///
-    /// The call returns after all PEs have made it. So no PE may use the object from its own call on, and kernels that
-    /// use it must have ended. Freeing an object without elements does nothing. OpenSHMEM 1.6 section 9.4,
-    /// `shmem_free`.
+    /// The call returns after all PEs have made it. A PE must not use the object any more once it makes the call, and
+    /// kernels that use it must have finished. Freeing an object without elements does nothing. OpenSHMEM 1.6 section
+    /// 9.4, `shmem_free`.
     ///
     /// # Errors
     /// - [`Error::Misuse`] if `object` is not a whole object of this job, or has been freed.
     /// - [`Error::Mismatch`] if a PE makes another call, or frees another object.
-    /// - [`Error::Bootstrap`] if a PE does not come.
-    /// - [`Error::Unavailable`] if a NIC of this PE fails, as for [`Pe::host_sync`].
+    /// - [`Error::Bootstrap`] if a PE never makes the call.
+    /// - [`Error::Unavailable`] if a NIC of this PE fails: see [`Pe::host_sync`].
     #[track_caller]
     pub fn free<T: Pod>(&self, object: SymSlice<T>) -> Result<()> {
         let _site = call_site::enter();
@@ -221,19 +221,19 @@ impl Pe {
         self.memory.free(object.handle()).map_err(|why| misuse("free", object, why))
     }
 
-    /// Returns the bytes of the symmetric heap that no object uses. Each object uses a multiple of 128 bytes.
+    /// Returns the number of free bytes in the symmetric heap. Each object occupies a multiple of 128 bytes.
     pub fn heap_free(&self) -> u64 {
         self.memory.available()
     }
 
-    /// Returns the bytes of the symmetric heap for objects, free or not. They include all growth so far.
+    /// Returns the size of the symmetric heap in bytes, free or not, including all growth so far.
     pub fn heap_size(&self) -> u64 {
         self.memory.total()
     }
 
     /// Writes `data` to this PE's copy of an object, or to its registered buffer. Kernels launched afterwards see it.
     ///
-    /// `object` and `data` have the same number of elements. Use [`SymSlice::slice`] to write a part.
+    /// `object` and `data` must have the same length. Use [`SymSlice::slice`] to write a part.
     ///
     /// # Errors
     /// - [`Error::Misuse`] if the lengths differ, or the object has been freed.
@@ -253,8 +253,9 @@ impl Pe {
 
     /// Reads this PE's copy of an object, or its registered buffer. Use [`SymSlice::slice`] to read a part.
     ///
-    /// Puts of other PEs are visible after their `quiet` and a collective call such as [`Pe::host_sync`]. They are visible
-    /// after a kernel of this PE has seen their signal, too. A message by other means, such as MPI, proves neither.
+    /// Puts by other PEs are visible after their `quiet`, followed by a collective call such as [`Pe::host_sync`]. They
+    /// are also visible after a kernel of this PE has seen their signal. Messages by other means, such as MPI,
+    /// establish neither.
     ///
     /// # Errors
     /// - [`Error::Misuse`] if the object has been freed.
@@ -280,7 +281,7 @@ impl Pe {
         Ok(self.read(object.as_slice())?[0])
     }
 
-    /// Returns the address of this PE's copy of an object, or of its registered buffer, for kernels of this PE.
+    /// Returns the device address of this PE's copy of an object, or of its registered buffer.
     ///
     /// # Errors
     /// - [`Error::Misuse`] if the object has been freed.
@@ -297,10 +298,10 @@ impl Pe {
     /// section 9.2, `shmem_ptr`.
     ///
     /// Returns `None` if `pe` is a NIC peer, or if the PE or the object does not exist. The PE's own copy always has an
-    /// address. Natively, it is an address of this process.
+    /// address. With native kernels, the addresses are valid in this process.
     ///
-    /// No other call accepts the address in place of an object. Kernels call [`Ctx::ptr`](rushmem_device::Ctx::ptr)
-    /// instead.
+    /// The address cannot be passed to other calls in place of the object. Kernels use
+    /// [`Ctx::ptr`](rushmem_device::Ctx::ptr).
     pub fn ptr<T: Pod>(&self, object: SymSlice<T>, pe: u32) -> Option<*mut T> {
         self.wait_for_dropped();
         let (region, at) = self.memory.locate(object.handle()).ok()?;
@@ -312,9 +313,9 @@ impl Pe {
         Some(base.add(at).ptr())
     }
 
-    /// Returns the element of `object` at an address of this PE, or `None` if no element begins there.
+    /// Returns the element of `object` at an address of this PE, or `None` if no element starts there.
     ///
-    /// This is the inverse of [`Pe::address`]: an element names the same location on every PE.
+    /// This is the inverse of [`Pe::address`]. The element refers to the same location on every PE.
     ///
     /// # Errors
     /// - [`Error::Misuse`] if the object has been freed.
@@ -327,7 +328,7 @@ impl Pe {
         Ok(inside.then(|| object.at((at / size) as usize)))
     }
 
-    /// Allocates an object of `len` zeroed elements in collective call number `n`.
+    /// Allocates an object of `len` zeroed elements, in the `n`-th collective call.
     #[track_caller]
     fn allocate_object<T: Pod>(
         &self,
@@ -361,8 +362,9 @@ impl Pe {
         self.watch.alloc(object, name, site);
     }
 
-    /// Allocates memory in the heap and returns its offset. Grows the heap if necessary and allowed.
+    /// Allocates memory in the heap. Returns its offset. Grows the heap if needed and allowed.
     fn allocate(&self, call: &'static str, bytes: u64, align: u64, stamp: u64) -> Result<u64> {
+        // The allocators of all PEs are in the same state, so all PEs find the heap full and take part in `grow`.
         match self.memory.alloc(bytes, align, stamp) {
             Err(Error::HeapFull { wanted, free, largest, total, .. }) => {
                 let Some(growth) = self.memory.growth_for(bytes) else {
@@ -383,7 +385,7 @@ impl Pe {
         }
     }
 
-    /// Adds `bytes` bytes, in a segment, to the heap of every PE.
+    /// Extends the heap of every PE by `bytes` bytes, in a new segment. Collective.
     fn grow(&self, call: &'static str, bytes: u64) -> Result<()> {
         let whole = bytes.next_multiple_of(SEGMENT_ALIGN);
         let made =
@@ -400,9 +402,9 @@ impl Pe {
         Ok(())
     }
 
-    /// Ends a call that allocates an object, so that either all PEs have the object or none.
+    /// Concludes the allocation of an object: either all PEs have it or none does.
     ///
-    /// `made` is the offset of the memory, and `ready` the result of its preparation.
+    /// `made` is the offset of the memory, and `ready` the result of preparing it.
     fn conclude_allocation(
         &self,
         call: &'static str,
@@ -418,7 +420,7 @@ impl Pe {
         outcome
     }
 
-    /// Returns the region and the offset in it of a new object.
+    /// Returns the region that contains a new object, and the offset there.
     fn locate_new(&self, object: Handle) -> Result<(rushmem_machine::Region, u64)> {
         self.memory.locate(object).map_err(|why: Rejection| misuse("alloc", "the new object", why))
     }
@@ -434,7 +436,7 @@ impl Pe {
         Err(Error::Unavailable { what, why: format!("the heap of this PE has it at {address:#x}") })
     }
 
-    /// Zeroes the bytes of an object from byte `from` on.
+    /// Zeroes an object, starting at byte `from`.
     fn clear(&self, object: Handle, from: u64) -> Result<()> {
         let (region, base) = self.locate_new(object)?;
         let zeros = vec![0; STEP.min(object.bytes - from) as usize];
@@ -462,18 +464,17 @@ impl Pe {
     }
 }
 
-/// Returns an object of no bytes. It takes no memory in the heap.
+/// Returns an object of no bytes, which takes up no memory in the heap.
 fn empty_object<T: Pod>(len: usize) -> SymSlice<T> {
     // SAFETY: nothing is read or written through it.
     unsafe { SymSlice::from_raw(0, len) }
 }
 
-/// Returns whether an object has no bytes.
 fn is_empty_object(object: Handle) -> bool {
     object == Handle { offset: 0, bytes: 0, stamp: 0 }
 }
 
-/// Returns the bytes of `len` elements.
+/// Returns the size of `len` elements in bytes.
 fn bytes_of<T>(call: &'static str, len: usize) -> Result<u64> {
     (len as u64)
         .checked_mul(size_of::<T>() as u64)

@@ -1,4 +1,4 @@
-//! Outcomes of launches: which error a failed launch reports.
+//! The outcome of launches: which error a failed launch reports.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::pe::Pe;
 use crate::{Error, Result};
 
 impl Pe {
-    /// Runs an operation on the calling thread, beside all queues. It reports only its own errors.
+    /// Runs an operation on the calling thread, independently of all queues. Reports only the operation's own errors.
     ///
     /// # Errors
     /// - [`Error::Operation`] with the error of the operation.
@@ -52,10 +52,11 @@ impl Pe {
     }
 }
 
-/// Launches and streams that the program has dropped without a wait.
+/// Launches and streams that the program dropped without waiting for them.
 impl Pe {
-    /// Keeps a dropped launch or stream for [`Pe::wait_for_dropped`]. The program may return an error next, so the drop
-    /// does not wait. If the calling thread is panicking, the waits of all kernels end now.
+    /// Keeps a dropped launch or stream for [`Pe::wait_for_dropped`]. Does not wait for it: the program may be about to
+    /// return an error, for which the kernel would wait in vain. If the thread is panicking, aborts the waits of all
+    /// kernels.
     pub(crate) fn keep_dropped(&self, dropped: Dropped) {
         if std::thread::panicking() {
             self.end_kernels(format!("PE {} panicked", self.my_pe()));
@@ -63,7 +64,7 @@ impl Pe {
         self.launch_queues().dropped.add(dropped);
     }
 
-    /// Waits for the launches and streams that the program has dropped. Keeps the first error for the end of the PE.
+    /// Waits for the launches and streams that the program has dropped. Keeps the first error for the PE's shutdown.
     pub(crate) fn wait_for_dropped(&self) {
         let queues = self.launch_queues();
         queues.dropped.take_each(|dropped| {
@@ -77,8 +78,8 @@ impl Pe {
         });
     }
 
-    /// Ends the waits of this PE's kernels, because the PE has failed for the reason `cause`. The watchdog ends kernels
-    /// that run on.
+    /// Aborts the waits of this PE's kernels, because the PE has failed with the given cause. The watchdog deals with
+    /// kernels that run on.
     pub(super) fn end_kernels(&self, cause: String) {
         self.watchdog.job_failed(cause);
         set_abort_word(&*self.control.memory);
@@ -112,7 +113,7 @@ impl QueueOwner for Pe {
 
     fn captured(&self, resources: LaunchResources, entry: Option<Arc<PooledIndex>>) {
         if self.launch_queues().captured.add(resources, entry) {
-            // The graph may run at any time from now on.
+            // The application's graph may run at any time from now on.
             self.service().launched();
         }
     }
@@ -128,13 +129,13 @@ impl QueueOwner for Pe {
         }
     }
 
-    /// Returns the outcome of ended launches, without the name of the failed one.
+    /// Returns the outcome of finished launches, without the name of the failed one.
     ///
-    /// A record belongs to a failed launch. If no launch of this queue has failed, the failed launch may be in another
-    /// queue. The first wait made while nothing runs reports a record that no launch claims.
+    /// A record belongs to a failed launch. If no launch in this queue has failed, the record may belong to a failed
+    /// launch in another queue. A record that no launch claims is reported by the first wait while nothing runs.
     fn error(&self, ran: Result<()>, failed: bool) -> Result<()> {
         let ran = ran.map_err(|error| error.on_pe(self.my_pe()));
-        // Read this before the launch table: launches that have ended are in the table.
+        // Before the launch table: whatever finishes in between has left its failure in the table.
         let busy = self.service().is_busy();
         if !failed && self.launch_queues().table.any_failed()? {
             return ran;
@@ -145,7 +146,7 @@ impl QueueOwner for Pe {
         }
         let error = if failed || !busy { self.take_errors()? } else { None };
         match (error, self.lost()) {
-            // This kernel's own error may be the reason for the other PE's end.
+            // The kernel's own error may be the reason why the other PE was lost.
             (Some(error), lost) if lost.is_none() || !is_explained_by_loss(&error) => Err(error),
             (_, Some(lost)) => Err(Error::PeerLost(lost)),
             (None, None) if failed && ran.is_ok() => Err(match self.service().poisoned()? {

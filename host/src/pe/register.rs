@@ -18,12 +18,13 @@ use rushmem_memory::{GONE, Segment, misuse};
 use super::Pe;
 use crate::{Error, Result};
 
-/// The alignment of windows in bytes. Kernels may view the bytes of a window as elements of another type.
+/// Alignment of windows in bytes. Kernels may view the bytes of a window as elements of another type.
 const WINDOW_ALIGN: u64 = 16;
 
-/// A local buffer: user memory that is registered with one PE. [`Pe::register`] creates it.
+/// A local buffer: user memory registered with one PE. [`Pe::register`] creates it.
 ///
-/// [`Pe::unregister`] returns the memory. If this value is dropped, the runtime keeps the memory until the PE ends.
+/// [`Pe::unregister`] returns the memory. If this value is dropped, the runtime keeps the memory until the PE shuts
+/// down.
 #[must_use = "`Pe::unregister` gives the buffer back"]
 pub struct RegisteredBuffer<B: Buffer> {
     handle: Local<B::Element>,
@@ -31,7 +32,7 @@ pub struct RegisteredBuffer<B: Buffer> {
 }
 
 impl<B: Buffer> RegisteredBuffer<B> {
-    /// Returns the handle of the buffer, for kernels and for [`Pe::read`] and [`Pe::write`].
+    /// Returns the buffer's handle, for kernels and for [`Pe::read`] and [`Pe::write`].
     pub fn handle(&self) -> Local<B::Element> {
         self.handle
     }
@@ -40,7 +41,7 @@ impl<B: Buffer> RegisteredBuffer<B> {
 /// A window: user memory that every PE has registered as symmetric memory. [`Pe::register_symmetric`] creates it.
 ///
 /// An element has the same index on every PE. [`Pe::unregister_symmetric`] returns the memory. If this value is
-/// dropped, the runtime keeps the memory until the PE ends.
+/// dropped, the runtime keeps the memory until the PE shuts down.
 #[must_use = "`Pe::unregister_symmetric` gives the buffer back"]
 pub struct Window<B: Buffer> {
     handle: SymSlice<B::Element>,
@@ -48,13 +49,13 @@ pub struct Window<B: Buffer> {
 }
 
 impl<B: Buffer> Window<B> {
-    /// Returns the handle of the window, for kernels and for all calls that take symmetric memory.
+    /// Returns the window's handle, for kernels and for all calls that take symmetric memory.
     pub fn handle(&self) -> SymSlice<B::Element> {
         self.handle
     }
 }
 
-/// The error of a registration that could not be ended, with the registration itself. Converts to [`Error`] by `?`.
+/// Why memory could not be unregistered, with the registration itself. `?` converts it to an [`Error`].
 ///
 /// ```no_run
 /// # fn app(pe: &rushmem::Pe) -> Result<(), Box<dyn std::error::Error>> {
@@ -64,7 +65,7 @@ impl<B: Buffer> Window<B> {
 /// # }
 /// ```
 pub struct UnregisterError<R> {
-    /// The reason.
+    /// Why the call failed.
     pub error: Box<Error>,
     /// The registration, which is still valid.
     pub registration: Box<R>,
@@ -102,17 +103,17 @@ impl<R> From<UnregisterError<R>> for Error {
 
 /// # Local buffers and windows
 ///
-/// Registration of an application's own memory.
+/// Registration of the application's own memory.
 impl Pe {
     /// Registers a buffer with this PE's NICs and kernels. Not collective.
     ///
-    /// The handle can be the local side of puts, gets and puts with signals, like symmetric memory. Nothing is copied.
-    /// NVSHMEM's `nvshmemx_buffer_register`.
+    /// The handle can be the local side of puts, gets and puts with signals, as symmetric memory can. Nothing is
+    /// copied. NVSHMEM's `nvshmemx_buffer_register`.
     ///
     /// On a GPU, the call waits until no PE of this process runs a kernel.
     ///
     /// # Errors
-    /// The buffer is dropped:
+    /// The buffer is dropped if the call fails:
     /// - [`Error::Misuse`] if it is empty, or overlaps the heap or another registered buffer.
     /// - [`Error::Unavailable`] if kernels cannot access it.
     /// - [`Error::Cuda`] or [`Error::Nic`] if CUDA or a NIC refuses it.
@@ -140,14 +141,13 @@ impl Pe {
         Ok(RegisteredBuffer { handle, _buffer: PhantomData })
     }
 
-    /// Ends the registration of a buffer and returns the buffer. Not collective. NVSHMEM's
-    /// `nvshmemx_buffer_unregister`.
+    /// Unregisters a buffer and returns it. Not collective. NVSHMEM's `nvshmemx_buffer_unregister`.
     ///
-    /// Its handles are rejected from now on.
+    /// Its handles become invalid.
     ///
     /// # Errors
     /// - [`Error::Misuse`] while a launch that might use the buffer has not been waited for.
-    /// - [`Error::Misuse`] if [`Pe::unregister_all`] has ended the registration.
+    /// - [`Error::Misuse`] if [`Pe::unregister_all`] has already unregistered it.
     #[track_caller]
     pub fn unregister<B: Buffer>(
         &self,
@@ -164,8 +164,8 @@ impl Pe {
         closed.and_then(buffer_of::<B>).map_err(|error| UnregisterError::new(error, registered))
     }
 
-    /// Ends the registrations of all local buffers of this PE and drops the buffers. Returns their number. Not
-    /// collective. NVSHMEM's `nvshmemx_buffer_unregister_all`.
+    /// Unregisters and drops all local buffers of this PE. Returns how many there were. Not collective. NVSHMEM's
+    /// `nvshmemx_buffer_unregister_all`.
     ///
     /// # Errors
     /// - [`Error::Misuse`] while a launch has not been waited for.
@@ -184,28 +184,30 @@ impl Pe {
 
     /// Registers a buffer of every PE as symmetric memory. Collective.
     ///
-    /// The lengths must be equal; the addresses may differ. Nothing is copied: the puts of other PEs write to the
-    /// buffer itself. NVSHMEM's `nvshmemx_buffer_register_symmetric`, NCCL's `ncclCommWindowRegister`.
+    /// Lengths must be equal, but addresses may differ. Nothing is copied: puts by other PEs write to the buffer
+    /// itself. NVSHMEM's `nvshmemx_buffer_register_symmetric`, NCCL's `ncclCommWindowRegister`.
     ///
     /// The index of an element (`handle().at(i)`) is the same on every PE. [`Pe::address`] and [`Pe::element_at`]
-    /// convert between elements and addresses of this PE. The buffer must begin at a multiple of 16 bytes. A window of
-    /// `u64` may contain signals. Kernels that are launched afterwards can use the window.
+    /// convert between elements and addresses of this PE. The buffer must be aligned to 16 bytes. A window of `u64` may
+    /// contain signals. Kernels launched from then on can use the window.
     ///
-    /// P2P peers load and store a window if all PEs are threads of one process, and their kernels run natively or on one GPU.
-    /// Otherwise peers access the window through the NIC. GPUs with atomics on host memory may be several for such a window.
+    /// P2P peers load and store a window if all PEs are threads of one process and their kernels run natively or on one
+    /// GPU. On several GPUs, this also requires GPUs with atomics on host memory. Otherwise, peers access the window
+    /// through the NIC.
     ///
     /// # Errors
-    /// Every PE returns an error, and no buffer stays registered:
+    /// Every PE returns an error, and no buffer remains registered:
     /// - [`Error::Mismatch`] if the lengths or element sizes differ.
-    /// - [`Error::Unavailable`] with `peer_path=p2p`, if P2P peers cannot map the memory; the text names the cause. Also if
-    ///   a NIC of this PE fails, as for [`Pe::host_sync`].
-    /// - [`Error::Elsewhere`] if another PE fails, and [`Error::Bootstrap`] if a PE does not come.
+    /// - [`Error::Unavailable`] with `peer_path=p2p` if P2P peers cannot map the memory; the text says why. Also if a
+    ///   NIC of this PE fails: see [`Pe::host_sync`].
+    /// - [`Error::Elsewhere`] if another PE fails, and [`Error::Bootstrap`] if a PE never makes the call.
     /// - The errors of [`Pe::register`].
     #[track_caller]
     pub fn register_symmetric<B: Buffer>(&self, buffer: B) -> Result<Window<B>> {
         let _site = call_site::enter();
         const CALL: &str = "register_symmetric";
         let (len, size) = (buffer.len(), size_of::<B::Element>());
+        // All PEs have to agree on the length before any of them registers memory.
         let bytes = len as u64 * size as u64;
         let n = self.agree(CALL, &format!("{len} x {size} bytes"))?;
         let made = self.adopt_buffer(CALL, buffer, WINDOW_ALIGN);
@@ -214,6 +216,7 @@ impl Pe {
         let opened = self.memory.add_window(segment, bytes, stamp);
         self.watch.set_addresses(|| self.memory.addresses());
         self.trace.add_ranges(|| self.memory.wire_ranges());
+        // From here on the window exists on this PE, but maybe not on others: `conclude` decides.
         let here = opened.as_ref().ok().copied();
         let site = Location::caller();
         here.iter().for_each(|&offset| self.begin_object(Handle { offset, bytes, stamp }, "", site));
@@ -226,16 +229,16 @@ impl Pe {
         Ok(Window { handle, _buffer: PhantomData })
     }
 
-    /// Ends a window on every PE and returns this PE's buffer. Collective.
+    /// Unregisters a window on every PE, and returns this PE's buffer. Collective.
     ///
-    /// The call returns after all PEs have made it, so no PE accesses the buffer any more.
+    /// When the call returns, all PEs have made it, so no PE accesses the buffer any more.
     ///
     /// # Errors
-    /// Every PE returns an error, and the window stays valid:
+    /// Every PE returns an error, and the window remains valid:
     /// - [`Error::Misuse`] while a launch of this PE has not been waited for.
     /// - [`Error::Elsewhere`] while a launch of another PE has not been waited for.
-    /// - [`Error::Mismatch`] if the PEs name different windows, and [`Error::Bootstrap`] if a PE does not come.
-    /// - [`Error::Unavailable`] if a NIC of this PE fails, as for [`Pe::host_sync`].
+    /// - [`Error::Mismatch`] if the PEs name different windows, and [`Error::Bootstrap`] if a PE never makes the call.
+    /// - [`Error::Unavailable`] if a NIC of this PE fails: see [`Pe::host_sync`].
     #[track_caller]
     pub fn unregister_symmetric<B: Buffer>(
         &self,
@@ -245,8 +248,8 @@ impl Pe {
         const CALL: &str = "unregister_symmetric";
         let buffer = window.handle.handle();
         let closed = self.agree(CALL, &format!("the window at {:#x}", buffer.offset)).and_then(|_| {
-            // Check on all PEs first that no launch uses it: removal waits for the kernels of other PEs on the same
-            // GPU.
+            // First check on all PEs that no launch uses it. Removal waits for the kernels of other PEs on the same
+            // GPU, and they might wait for this PE.
             self.conclude(CALL, self.memory.check_removable(CALL, buffer))?;
             let (ready, segment) = match self.memory.remove(CALL, buffer) {
                 Ok(segment) => (Ok(()), Some(segment)),
@@ -255,6 +258,7 @@ impl Pe {
             let concluded = self.conclude(CALL, ready);
             match (concluded, segment) {
                 (Ok(()), Some(segment)) => Ok(segment),
+                // Some PE could not remove it, so every other PE adds it again.
                 (outcome, segment) => {
                     segment.map_or(Ok(()), |segment| self.memory.restore(segment))?;
                     outcome.and(Err(misuse(CALL, window.handle, GONE)))
@@ -264,7 +268,7 @@ impl Pe {
         if closed.is_ok() {
             self.watch.free(CALL, buffer);
         }
-        // After the barrier, no PE has the window mapped.
+        // Peers have the buffer mapped until they have dropped their segments, which all have done after this barrier.
         let closed = closed.and_then(buffer_of::<B>).and_then(|buffer| {
             self.bootstrap.barrier("the end of unregister")?;
             Ok(buffer)
@@ -300,14 +304,15 @@ impl Pe {
         Ok(Segment::new(region, keys, Some(Box::new(buffer))))
     }
 
-    /// Exchanges the memory keys of a segment that every PE has made, and maps the parts of P2P peers. Collective.
+    /// Exchanges the keys of a segment that every PE has created, and maps the parts of P2P peers. Collective.
     ///
     /// # Errors
     /// - The error of `made`, or [`Error::Elsewhere`] if another PE has failed.
     pub(super) fn share(&self, call: &'static str, made: Result<Segment>) -> Result<Segment> {
-        /// Base, key for data and strict key of each NIC.
+        /// Base, data key and strict key, by rail. Or why the PE has no segment.
         type KeyMessage = Result<Vec<(u64, u32, u32)>, String>;
         let malformed = |pe| Error::misuse(call, format!("PE {pe} sent malformed keys"));
+        // A PE that failed takes part as well: the others learn of its error instead of waiting for it.
         let message: KeyMessage = match &made {
             Ok(segment) => {
                 Ok(segment.rkeys().iter().map(|end| (end.base, end.key, end.strict_key)).collect())
@@ -337,7 +342,7 @@ impl Pe {
     }
 }
 
-/// Takes the user's buffer out of a segment, and drops the segment with its registrations.
+/// Drops a segment with its registrations, and returns the user's buffer.
 fn buffer_of<B: Buffer>(segment: Segment) -> Result<B> {
     let buffer = segment.into_owner().and_then(|owner| owner.downcast::<B>().ok());
     buffer.map(|buffer| *buffer).ok_or_else(|| misuse("unregister", "the registration", GONE))

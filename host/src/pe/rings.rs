@@ -1,4 +1,4 @@
-//! The rings of the timeline in the memory of a GPU.
+//! The rings of the timeline in GPU memory.
 #![allow(unsafe_code, reason = "reads constants of kernels at their addresses")]
 
 use std::sync::Arc;
@@ -19,7 +19,7 @@ impl MachineRings {
     /// Allocates `bytes` zeroed bytes.
     ///
     /// # Errors
-    /// - The errors of the machine, if it has no memory.
+    /// - The errors of the machine, if it has no memory left.
     pub(super) fn boxed(machine: &Arc<dyn Machine>, bytes: u64) -> Result<Box<dyn RingMemory>> {
         Ok(Box::new(Self { area: machine.local(bytes)?, machine: Arc::clone(machine) }))
     }
@@ -44,7 +44,7 @@ impl RingMemory for MachineRings {
 
     fn text(&self, address: u64, len: u8) -> Option<String> {
         let mut bytes = vec![0; len.into()];
-        // SAFETY: nothing but the copy below uses the region. A copy from a wrong address is an error of the driver.
+        // SAFETY: only the copy below uses the region. The driver reports a copy from a wrong address as an error.
         let region = unsafe { self.machine.adopt(MemoryLocation::Gpu(address), len.into()) }.ok()?;
         region.read(0, &mut bytes).ok()?;
         Some(String::from_utf8_lossy(&bytes).into_owned())

@@ -1,4 +1,4 @@
-//! Brings a PE up: its machine, its peers, its queues, its teams.
+//! Starts a PE: its machine, its links to peers, its queues and its teams.
 //!
 //! Several steps are collective. All PEs must take them in the order of [`Pe::start`].
 
@@ -34,24 +34,24 @@ use crate::teams::{Inbox, PeLocation, TeamTable, Teams, predefined};
 use crate::test_loop::TestLoop;
 use crate::{Error, Result};
 
-/// The memory that a PE allocates before it knows its peers.
+/// What a PE allocates before it knows its peers.
 struct PeMemory {
     state: Arc<StateMap>,
     heap: Region,
-    /// Bytes of the heap, with the reserved ones.
+    /// Size of the heap in bytes, including the reserved ones.
     heap_bytes: u64,
-    /// Bytes at the start of the heap that the runtime reserves for itself.
+    /// Bytes at the start of the heap that belong to the runtime.
     reserved: u64,
     shape: Shape,
 }
 
 impl Pe {
-    /// Brings a PE up. Collective.
+    /// Starts a PE. Collective.
     ///
     /// # Errors
-    /// - [`Error::Unavailable`] if too few of `nics` pass their probe, or a heap of this node cannot be mapped.
+    /// - [`Error::Unavailable`] if too few of `nics` pass their probe, or if a heap of this node cannot be mapped.
     /// - [`Error::Mismatch`] if the settings of a PE differ, [`Error::MixedNics`] if the kinds of NICs differ.
-    /// - [`Error::Bootstrap`] if a PE does not come.
+    /// - [`Error::Bootstrap`] if a PE never takes a collective step.
     /// - The errors of the machine and of the NICs.
     pub(crate) fn start(
         config: Config,
@@ -62,13 +62,14 @@ impl Pe {
         (watch, trace): (PeWatch, PeTrace),
         output: Output,
     ) -> Result<Self> {
-        // Long, so that the order of all collective steps can be read in one place.
+        // Long, so the order of all collective steps can be read in one place.
         let (me, n_pes) = (bootstrap.pe(), bootstrap.n_pes());
         let control = machine.shared(size_of::<ControlPage>() as u64)?;
         let watchdog = Watchdog::new(me, Limits::new(&config, !machine.is_gpu()));
+        // Early, to learn of PEs that are lost during start-up.
         let lost = watch_peers(&bootstrap, &control, &watchdog, &watch)?;
         let wake_nics = link_nics(&*machine, &nics);
-        // The rails drop before `opened`, so that no QP outlives the heap.
+        // `rails` drop before `opened`, so no QP outlives the heap.
         let (opened, rails) = open_machine(&config, &*machine, n_pes, nics)?;
         let shape = opened.shape;
         let nics = rails.iter().map(|rail| rail.nic().name()).collect::<Vec<_>>().join(", ");
@@ -95,6 +96,7 @@ impl Pe {
             waits: Arc::clone(&waits),
             printer,
         };
+        // This also starts to receive messages. Those for teams stay in the inbox until a team call needs them.
         let service = start_service(&config, connections, guards, &inbox, &*machine, wake_nics)?;
         let teams = make_teams(&config, &*bootstrap, &peer_map, (table, inbox), shape)?;
         let blocks = machine.grid(uses_soft_nic).blocks();
@@ -115,6 +117,7 @@ impl Pe {
             watch.add_team(team, &members);
             waits.known.add_team(team, &members);
         }
+        // No kernel may post to a peer whose service, teams or memory are not ready.
         bootstrap.barrier("the start of the job")?;
         if config.stats == Switch::On {
             waits.show(job);
@@ -154,11 +157,10 @@ struct Links {
     peer_map: PeerMap,
     connections: Connections,
     uses_soft_nic: bool,
-    /// Bits of [`ctx_flags`].
     flags: u32,
 }
 
-/// Exchanges the addresses of the NICs, maps the heaps of P2P peers, and prepares the connections to other PEs. Collective.
+/// Exchanges the addresses of the NICs, maps the heaps of P2P peers, and prepares the connections. Collective.
 fn link_peers(
     config: &Config,
     machine: &dyn Machine,
@@ -171,6 +173,7 @@ fn link_peers(
     let peer_map = PeerMap::new(config, machine, bootstrap, &opened.heap)?;
     let without_nic = peer_map.without_nic();
     let is_soft = |rail: &Rail| rail.nic().port().kind == NicKind::Software;
+    // Kernels that reach all PEs by P2P never wait for the software ConnectX.
     let uses_soft_nic = without_nic.contains(&false) && rails.iter().any(is_soft);
     if me == 0 {
         summary::log(&all_nics, bootstrap.n_pes() > 1 && !without_nic.contains(&false));
@@ -184,8 +187,9 @@ fn link_peers(
             .with_targets()?;
     let mut flags = if connections.on_gpu() { ctx_flags::GPU_QUEUES } else { 0 };
     flags |= if shape.is_dc() { ctx_flags::DC } else { 0 };
-    // Several NICs, or NICs and processors of the node, access one heap. PCIe does not order them. Or a host cannot wait
-    // for acknowledged data itself. Data through a relaxed key may be passed even by later data through the same NIC.
+    // `quiet` has to read back if writes to a heap may be reordered: if several NICs, or NICs and processors, access
+    // it, PCIe does not order them, and data through a relaxed key may be passed even by later data through the same
+    // NIC. Also if some host cannot flush acknowledged data itself.
     let is_reordered = shape.rails > 1 || peer_map.is_shared() || connections.has_relaxed_keys();
     if is_reordered || needs_read_backs {
         flags |= ctx_flags::EARLY_ACKS;
@@ -193,7 +197,7 @@ fn link_peers(
     Ok(Links { peer_map, connections, uses_soft_nic, flags })
 }
 
-/// Completes the parts of a context, and describes to kernels what they lead to. `print` is the ring of printed lines.
+/// Completes a PE's context and writes the tables it refers to. `print` is the ring of printed lines.
 fn describe(
     config: &Config,
     opened: &PeMemory,
@@ -214,10 +218,10 @@ fn describe(
     Ok(parts)
 }
 
-/// Registers a callback that handles the loss of a PE, and returns the place where it stores the first lost PE.
+/// Registers a callback for lost PEs. Returns the slot where it stores the first one.
 ///
-/// The callback sets the abort word of the control page, so that the PE's kernels end. If the lost PE ended the job
-/// with an exit code, it ends this process instead.
+/// The callback sets the abort word in the control page, which aborts the PE's kernels. If the lost PE exited the job
+/// with an exit code, the callback exits this process instead.
 fn watch_peers(
     bootstrap: &Arc<dyn Bootstrap>,
     control: &Region,
@@ -226,20 +230,21 @@ fn watch_peers(
 ) -> Result<Lost> {
     let lost = Lost::default();
     let (watchdog, watch) = (Arc::clone(watchdog), watch.clone());
-    // `Job::run` returns the error of a PE of this process.
+    // In a job of threads, `Job::run` returns the error of the PE itself.
     let is_reported = bootstrap.token().is_none();
-    // Weak references: the bootstrap's thread may keep the callback for longer than the PE keeps its memory.
+    // Weak references: the bootstrap's thread may outlive the PE and its memory, and keeps the callback.
     let (slot, page, connection) =
         (Arc::clone(&lost), Arc::downgrade(&control.memory), Arc::downgrade(bootstrap));
     bootstrap.on_peer_lost(Box::new(move |peer| {
         log_loss(&slot, &peer, is_reported);
         if let Some(code) = peer.exit {
-            // The process with the job's server must inform the other PEs before it ends.
+            // If this process has the job's server, it must inform the other PEs before it exits.
             match connection.upgrade() {
                 Some(connection) => end_job(&*connection, code),
                 None => end_process(code),
             }
         }
+        // Before the abort word is set: whoever sees the word must find the cause.
         watchdog.job_failed(peer.to_string());
         watch.end_loops();
         lock(&slot).get_or_insert(peer);
@@ -249,7 +254,7 @@ fn watch_peers(
     Ok(lost)
 }
 
-/// Ends the waits of this PE if the sanitizer finds that they cannot end.
+/// Aborts the waits of this PE if the sanitizer finds a deadlock.
 fn end_on_deadlock(
     watch: &PeWatch,
     bootstrap: &Arc<dyn Bootstrap>,
@@ -269,8 +274,8 @@ fn end_on_deadlock(
     });
 }
 
-/// Logs the loss of a PE: the first loss as a warning, once for all PEs of this process, and its consequences for debugging. A
-/// loss that the end of the job reports is no warning.
+/// Logs the loss of a PE: as a warning for the first loss, once for all PEs of this process, and at debug level for its
+/// consequences. A loss that the job reports anyway is not a warning.
 fn log_loss(first: &Lost, peer: &PeerLost, is_reported: bool) {
     static LOGGED: Mutex<Option<PeerLost>> = Mutex::new(None);
     let is_first = lock(first).is_none();
@@ -283,7 +288,7 @@ fn log_loss(first: &Lost, peer: &PeerLost, is_reported: bool) {
     }
 }
 
-/// Allocates the symmetric heap and the queues' state, and sets up the rails.
+/// Allocates the symmetric heap and the state of the queues, and sets up the rails.
 fn open_machine(
     config: &Config,
     machine: &dyn Machine,
@@ -308,10 +313,10 @@ fn open_machine(
     Ok((PeMemory { state, heap, heap_bytes, reserved, shape }, rails))
 }
 
-/// Sets up the first of `nics`, as many as the shape has rails, that pass their probe.
+/// Sets up a rail on each of the first `nics` that pass their probe, as many as the shape has.
 ///
 /// # Errors
-/// - The error of the last NIC that failed, if too few are left.
+/// - The error of the last NIC that failed, if too few remain.
 /// - [`Error::Unavailable`] if none failed, but there are too few.
 fn open_rails(nics: Vec<Box<dyn Provider>>, setup: RailSetup<'_>) -> Result<Vec<Rail>> {
     let shape = setup.shape;
@@ -337,15 +342,16 @@ fn open_rails(nics: Vec<Box<dyn Provider>>, setup: RailSetup<'_>) -> Result<Vec<
     Err(last.unwrap_or_else(|| Error::Unavailable { what: format!("{} NICs", shape.rails), why: why() }))
 }
 
-/// Exchanges the descriptions of the NICs, and returns the descriptions of every PE. Collective.
+/// Exchanges the descriptions of the NICs. Returns those of every PE. Collective.
 ///
-/// Each contribution begins with a hash of the settings that must be equal on all PEs.
+/// Each contribution starts with a hash of the settings that must be equal on all PEs.
 ///
 /// # Errors
 /// - [`Error::Mismatch`] if the settings of a PE differ, [`Error::MixedNics`] if the kinds of NICs differ.
 /// - [`Error::Misuse`] if a contribution is malformed, and the errors of the bootstrap.
 fn exchange_nics(bootstrap: &dyn Bootstrap, rails: &[Rail], config: &Config) -> Result<Vec<PeNics>> {
     let settings = common_settings(config);
+    // Not a random state: the hash must be equal in all processes.
     let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(&settings).to_le_bytes();
     let mine = PeNics { rails: rails.iter().map(Rail::info).collect() };
     let malformed = |pe: usize| {
@@ -354,7 +360,7 @@ fn exchange_nics(bootstrap: &dyn Bootstrap, rails: &[Rail], config: &Config) -> 
     };
     let all = bootstrap.allgather("the exchange of NICs", &[&hash[..], &mine.encode()].concat())?;
     if all.iter().any(|theirs| !theirs.starts_with(&hash)) {
-        // All PEs see that, so all of them make the call that finds the difference.
+        // All PEs see this, so all of them take the additional collective step that finds the difference.
         compare_settings(bootstrap, &settings)?;
     }
     let parse = |(pe, bytes): (usize, &Vec<u8>)| -> Result<PeNics> {
@@ -373,7 +379,7 @@ fn exchange_nics(bootstrap: &dyn Bootstrap, rails: &[Rail], config: &Config) -> 
     }
 }
 
-/// Returns the settings that must be equal on all PEs.
+/// Formats the settings that must be equal on all PEs.
 fn common_settings(config: &Config) -> String {
     format!(
         "heap_bytes={} heap_max={:?} sq_depth={:?} queue_memory={} nics_per_pe={} qps_per_peer={} block_qps={} \
@@ -420,7 +426,7 @@ fn compare_settings(bootstrap: &dyn Bootstrap, settings: &str) -> Result<()> {
     Ok(())
 }
 
-/// Returns the parts of a kernel's context that do not depend on the peers.
+/// Returns the parts of a kernel's context that do not depend on peers.
 fn context_parts(opened: &PeMemory, control: &Region, pe: u32, n_pes: u32) -> CtxParts {
     let PeMemory { state, heap, heap_bytes, shape, .. } = opened;
     CtxParts {
@@ -442,13 +448,13 @@ fn context_parts(opened: &PeMemory, control: &Region, pe: u32, n_pes: u32) -> Ct
     }
 }
 
-/// Connects the NICs with the wait channel of the kernels, if the machine has one.
+/// Links the NICs to the wait channel of the kernels, if the machine has one. Returns functions that wake the NICs.
 fn link_nics(machine: &dyn Machine, nics: &[Box<dyn Provider>]) -> Vec<WakeNic> {
     let Some(channel) = machine.wait_channel() else { return Vec::new() };
     nics.iter().filter_map(|nic| nic.link(channel)).collect()
 }
 
-/// Starts the service that connects QPs, and connects all of them now if `connect=eager`.
+/// Starts the service that connects QPs. With `connect=eager`, also connects all of them.
 fn start_service(
     config: &Config,
     connections: Connections,
@@ -466,6 +472,7 @@ fn start_service(
         connect_timeout: config.connect_timeout,
     };
     let service = Service::start(connections, guards, pace, keep)?;
+    // Native kernels that wait give their cores to whatever they wait for: the NICs, and the service.
     if let Some(channel) = channel {
         let look = service.looker();
         channel.on_wait(move || {
@@ -479,7 +486,7 @@ fn start_service(
     Ok(service)
 }
 
-/// Makes the predefined teams. Collective.
+/// Creates the predefined teams. Collective.
 fn make_teams(
     config: &Config,
     bootstrap: &dyn Bootstrap,
@@ -498,8 +505,8 @@ fn make_teams(
     Teams::new(table, inbox, shape.teams, (me, peer_map.nodes()), members)
 }
 
-/// Returns a random number of the job, which PE 0 has drawn, and the smallest of the `blocks` of all PEs. Compares the clocks
-/// of the machines, if that is necessary. Collective.
+/// Returns a random ID for the job, drawn by PE 0, and the minimum of `blocks` over all PEs. If necessary, also
+/// compares the clocks of the machines. Collective.
 fn job_facts(bootstrap: &dyn Bootstrap, trace: &PeTrace, blocks: u32) -> Result<(u32, u32)> {
     let mut mine = [0; 4];
     getrandom::fill(&mut mine).map_err(|error| bootstrap::Error::Random(error.to_string()))?;

@@ -1,4 +1,4 @@
-//! The summary of a job: one line about its NICs, and a warning about PEs below the best level.
+//! The summary of a job: one line about its NICs, and a warning about PEs whose rails are not at the highest level.
 
 use std::collections::BTreeMap;
 
@@ -7,9 +7,9 @@ use rushmem_fabric::queues::{PeNics, RailLevel};
 
 use crate::log::SUMMARY;
 
-/// Logs the summary. `all_p2p` says that no kernel of this PE posts to a NIC.
+/// Logs the summary. `all_p2p`: no kernel of this PE posts to a NIC.
 ///
-/// A job without RDMA devices gets its line at the level `info` only.
+/// Jobs without RDMA devices get the line only at log level `info`.
 pub(super) fn log<'a>(nics: &'a [PeNics], all_p2p: bool) {
     let of_pe = |(pe, nics): (usize, &'a PeNics)| nics.rails.iter().map(move |rail| (pe, &rail.level));
     let levels: Vec<Level<'a>> = nics.iter().enumerate().flat_map(of_pe).collect();
@@ -24,10 +24,10 @@ pub(super) fn log<'a>(nics: &'a [PeNics], all_p2p: bool) {
     }
 }
 
-/// The level of a NIC, and the number of its PE.
+/// A PE, and the level of one of its rails.
 type Level<'a> = (usize, &'a RailLevel);
 
-/// Returns the line: groups of PEs with equal levels, and their NICs.
+/// Formats the line: groups of PEs with equal levels, and their NICs.
 fn describe(levels: &[Level], all_p2p: bool) -> String {
     let mut groups = BTreeMap::<String, (Vec<usize>, Vec<&str>)>::new();
     for &(pe, level) in levels {
@@ -48,17 +48,18 @@ fn describe(levels: &[Level], all_p2p: bool) -> String {
     if all_p2p { format!("{text}; PE 0 reaches all PEs over P2P, without its NIC") } else { text }
 }
 
-/// Returns the device of a NIC's name: `mlx5_0` for `mlx5_0 (0000:3b:00.0) port 1`.
+/// Shortens the name of a NIC: `mlx5_0 (0000:3b:00.0) port 1` to `mlx5_0`.
 fn short(name: &str) -> &str {
     name.split_once(' ').map_or(name, |(device, _)| device)
 }
 
-/// Returns the warning about PEs below the best level, if there are any: each distinct step with its first PE.
+/// Formats the warning, if there is anything to warn about: each distinct fallback, with the first PE it occurred on.
 fn steps(levels: &[Level]) -> Option<String> {
     let mut found = Vec::<(&str, usize, Vec<usize>)>::new();
     for &(pe, level) in levels {
         for step in &level.steps {
-            // The cause may name a NIC, so steps of different NICs are the same up to the cause.
+            // The cause may contain the NIC's name. Fallbacks on different NICs are the same if the text before the
+            // cause is.
             let kind = step.split(", because").next().unwrap_or(step);
             match found.iter_mut().find(|(text, _, _)| text.starts_with(kind)) {
                 Some((_, _, pes)) if pes.last() == Some(&pe) => {}

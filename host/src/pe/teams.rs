@@ -1,4 +1,4 @@
-//! Host calls that make, translate and destroy teams.
+//! Host calls that create, translate and destroy teams.
 
 use rushmem_device::Team;
 use rushmem_error::call_site;
@@ -10,12 +10,12 @@ use crate::{Error, Result};
 
 /// # Teams
 ///
-/// Calls that make or destroy a team are collective over the PEs named in their docs, and over no others.
+/// Calls that create or destroy a team are collective over the PEs named in their docs only.
 impl Pe {
-    /// Makes a team of the members `start + k * stride` of `parent`, for `k` below `size`, in that order. Collective
+    /// Creates a team of the members `start + k * stride` of `parent`, for `k` in `0..size`, in that order. Collective
     /// over `parent`. OpenSHMEM 1.6 section 9.4, `shmem_team_split_strided`.
     ///
-    /// PEs outside the new team get [`Team::INVALID`]. The stride may be negative. It may be zero if `size` is 1.
+    /// PEs outside the new team get [`Team::INVALID`]. The stride may be negative, or zero if `size` is 1.
     ///
     /// ```no_run
     /// # fn main() -> Result<(), rushmem::Error> {
@@ -33,11 +33,11 @@ impl Pe {
     /// ```
     ///
     /// # Errors
-    /// - [`Error::Misuse`] on all members of `parent` if a member does not exist, or a new member is in too many teams
-    ///   (setting `teams`).
+    /// - [`Error::Misuse`] on all members of `parent` if a member does not exist, or if a new member is in too many
+    ///   teams (setting `teams`).
     /// - [`Error::Mismatch`] if a PE passes other arguments.
-    /// - [`Error::Absent`] if a PE does not call.
-    /// - [`Error::PeerLost`] if a PE died.
+    /// - [`Error::Absent`] if a PE never makes the call.
+    /// - [`Error::PeerLost`] if a PE is lost.
     #[track_caller]
     pub fn team_split_strided(
         &self,
@@ -55,14 +55,14 @@ impl Pe {
         })
     }
 
-    /// Makes teams of the rows and columns of `parent`, and returns this PE's row and column. Collective over `parent`.
-    /// OpenSHMEM 1.6 section 9.4, `shmem_team_split_2d`.
+    /// Creates teams of the rows and columns of `parent`. Returns this PE's row and its column. Collective over
+    /// `parent`. OpenSHMEM 1.6 section 9.4, `shmem_team_split_2d`.
     ///
-    /// The members fill a grid with rows of `width`, one row after another. The last row may be short.
+    /// The members are arranged row by row in a grid of width `width`. The last row may be shorter.
     ///
     /// # Errors
     /// - [`Error::Misuse`] for a width of 0, or if a member is in too many teams (setting `teams`).
-    /// - [`Error::Mismatch`], [`Error::Absent`] and [`Error::PeerLost`] from the exchange with the other members.
+    /// - [`Error::Mismatch`], [`Error::Absent`] and [`Error::PeerLost`] from the message exchange between the members.
     #[track_caller]
     pub fn team_split_2d(
         &self,
@@ -89,7 +89,7 @@ impl Pe {
             Ok(column) => Ok((row, column)),
             Err(error) => {
                 if matches!(error, Error::Misuse { .. }) {
-                    // All members fail alike.
+                    // This error is the same on all members, so all of them destroy the row.
                     self.team_destroy(row)?;
                 }
                 Err(error)
@@ -97,12 +97,12 @@ impl Pe {
         }
     }
 
-    /// Makes a team of `pes`, in this order. Collective over `pes`. NVSHMEM's `nvshmem_team_init`.
+    /// Creates a team of `pes`, in this order. Collective over `pes`. NVSHMEM's `nvshmem_team_init`.
     ///
     /// # Errors
-    /// - [`Error::Misuse`] if the list is empty, names a PE twice or a PE that does not exist, or leaves this PE out.
-    ///   Also if a member is in too many teams (setting `teams`).
-    /// - [`Error::Mismatch`], [`Error::Absent`] and [`Error::PeerLost`] from the exchange with the other members.
+    /// - [`Error::Misuse`] if the list is empty, contains a PE twice or one that does not exist, or does not contain
+    ///   this PE. Also if a member is in too many teams (setting `teams`).
+    /// - [`Error::Mismatch`], [`Error::Absent`] and [`Error::PeerLost`] from the message exchange between the members.
     #[track_caller]
     pub fn team_from_pes(&self, pes: &[u32], config: TeamConfig) -> Result<Team> {
         let _site = call_site::enter();
@@ -127,11 +127,11 @@ impl Pe {
 
     /// Destroys a team. Collective over its members. OpenSHMEM 1.6 section 9.4, `shmem_team_destroy`.
     ///
-    /// Kernels must not use the team any more. The call does nothing for [`Team::INVALID`] and the predefined teams.
+    /// Kernels must not use the team any more. Does nothing for [`Team::INVALID`] and the predefined teams.
     ///
     /// # Errors
-    /// - [`Error::Misuse`] if the team has been destroyed.
-    /// - [`Error::Mismatch`], [`Error::Absent`] and [`Error::PeerLost`] from the exchange with the other members.
+    /// - [`Error::Misuse`] if the team has already been destroyed.
+    /// - [`Error::Mismatch`], [`Error::Absent`] and [`Error::PeerLost`] from the message exchange between the members.
     #[track_caller]
     pub fn team_destroy(&self, team: Team) -> Result<()> {
         let _site = call_site::enter();
@@ -158,12 +158,12 @@ impl Pe {
         Some(self.teams.pes(team)?.len() as u32)
     }
 
-    /// Returns the PEs of the team in their order, or `None` if the team does not exist.
+    /// Returns the PEs in the team, in team order, or `None` if the team does not exist.
     pub fn team_pes(&self, team: Team) -> Option<Vec<u32>> {
         self.teams.pes(team)
     }
 
-    /// Returns the number in team `to` of member `index` of `from`.
+    /// Translates member `index` of team `from` to its number in team `to`.
     ///
     /// Returns `None` if that PE is not in `to`, or if the member or one of the teams does not exist. OpenSHMEM 1.6
     /// section 9.4, `shmem_team_translate_pe`.
@@ -183,7 +183,7 @@ impl Pe {
         Some(at as u32)
     }
 
-    /// Makes the teams into which `members_of` divides `parent`. Collective over `parent`.
+    /// Creates the teams into which `members_of` divides `parent`. Collective over `parent`.
     fn split(
         &self,
         parent: Team,
@@ -199,7 +199,7 @@ impl Pe {
         made.inspect(|team| self.watch_team(*team))
     }
 
-    /// Tells the sanitizer and the report of the waits of a new team.
+    /// Announces a new team to the sanitizer and to the report of waits.
     fn watch_team(&self, team: Team) {
         if let Some(members) = self.teams.pes(team) {
             self.watch.add_team(team, &members);
