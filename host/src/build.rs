@@ -1,10 +1,10 @@
-//! The identity of this executable. All PEs of a job must have been built alike.
+//! The identity of this executable. All PEs of a job must run the same build.
 #![allow(unsafe_code, reason = "reads ELF notes through pointers of the dynamic loader")]
 
 use std::ffi::c_void;
 use std::fmt::Write;
 
-/// Returns the linker's build id of this executable. If it has none, returns a description of the file.
+/// Returns the linker's build ID of this executable or, failing that, a description of the file.
 pub(crate) fn build_id() -> String {
     let mut id = None;
     // SAFETY: `visit` gets `id` back as its argument, and only while this call runs.
@@ -12,7 +12,7 @@ pub(crate) fn build_id() -> String {
     id.unwrap_or_else(executable)
 }
 
-/// Reads the build id of the first loaded object, which is the executable, and stops the iteration.
+/// Reads the build ID of the first loaded object, which is the executable, and stops the iteration.
 unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _: usize, out: *mut c_void) -> i32 {
     // SAFETY: the loader passes a valid description, and the headers and segments in it are mapped.
     let note = unsafe {
@@ -28,7 +28,7 @@ unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _: usize, out: *mut c_
     1
 }
 
-/// Returns the build id in a note segment, in hexadecimal.
+/// Returns the build ID in a note segment, in hexadecimal.
 fn gnu_build_id(mut notes: &[u8]) -> Option<String> {
     const NT_GNU_BUILD_ID: u32 = 3;
     loop {
@@ -47,8 +47,7 @@ fn gnu_build_id(mut notes: &[u8]) -> Option<String> {
     }
 }
 
-/// Returns the version of this crate and the length of the executable. They identify a build less reliably than a build
-/// id.
+/// Returns the version of this crate and the size of the executable, which identify a build less reliably.
 fn executable() -> String {
     let len = std::env::current_exe().and_then(std::fs::metadata).map_or(0, |m| m.len());
     format!("{} {len}", env!("CARGO_PKG_VERSION"))

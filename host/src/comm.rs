@@ -1,10 +1,10 @@
-//! Communicators of kernels: signals, barriers and contexts that one kernel owns, allocated in one call.
+//! Communicators of kernels: signals, barriers and contexts for a single kernel, allocated in one call.
 
 use rushmem_device::{ClaimableSharing, Context, Signal, SymSlice, Team};
 
 use crate::{Pe, Result, TeamConfig};
 
-/// The resources that a [`Comm`] has. NCCL's `ncclDevCommRequirements`.
+/// The resources that a [`Comm`] provides. NCCL's `ncclDevCommRequirements`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CommRequirements {
     signals: usize,
@@ -14,40 +14,40 @@ pub struct CommRequirements {
 }
 
 impl CommRequirements {
-    /// Returns requirements of no resources.
+    /// Creates requirements without any resources.
     pub const fn new() -> Self {
         Self { signals: 0, barriers: 0, contexts: 0, peers: None }
     }
 
-    /// Sets the number of signals. All signals start at 0. The number must be equal on all PEs.
+    /// Sets the number of signals, which start at 0. Must be equal on all PEs.
     pub const fn signals(mut self, signals: usize) -> Self {
         self.signals = signals;
         self
     }
 
-    /// Sets the number of barriers. Each barrier synchronises one block of every PE, and different barriers work at the
-    /// same time. The number must be equal on all PEs.
+    /// Sets the number of barriers. Each barrier synchronizes one block of every PE, independently of the others. Must
+    /// be equal on all PEs.
     pub const fn barriers(mut self, barriers: usize) -> Self {
         self.barriers = barriers;
         self
     }
 
-    /// Sets the number of contexts. Each context has its own queues.
+    /// Sets the number of contexts. Each context has its own queues. May differ between PEs.
     pub const fn contexts(mut self, contexts: usize) -> Self {
         self.contexts = contexts;
         self
     }
 
-    /// Limits the contexts to these PEs, as [`Pe::context_to`] does. NCCL's `ncclGinConnectionType_t`.
+    /// Limits the contexts to `peers`, as [`Pe::context_to`] does. NCCL's `ncclGinConnectionType_t`.
     pub fn peers(mut self, peers: &[u32]) -> Self {
         self.peers = Some(peers.to_vec());
         self
     }
 }
 
-/// A communicator: the signals, barriers and contexts that one kernel owns. [`Pe::comm`] creates it.
+/// A communicator: signals, barriers and contexts for a single kernel. [`Pe::comm`] creates it.
 ///
-/// A kernel gets the parts as arguments. `S` is the sharing of the contexts: the threads that may post to one context.
+/// A kernel gets the parts as arguments. `S` is the sharing of the contexts: which threads may post to a context.
 #[derive(Debug)]
 pub struct Comm<S> {
     signals: SymSlice<Signal>,
@@ -56,17 +56,17 @@ pub struct Comm<S> {
 }
 
 impl<S> Comm<S> {
-    /// Returns the signals.
+    /// Returns the signals, as one object.
     pub fn signals(&self) -> SymSlice<Signal> {
         self.signals
     }
 
-    /// Returns the barriers. Each one is a team of all PEs, and one block of each PE may use it at a time.
+    /// Returns the barriers. Each is a team of all PEs, which one block per PE may use at a time.
     pub fn barriers(&self) -> &[Team] {
         &self.barriers
     }
 
-    /// Returns the contexts.
+    /// Returns the contexts of this PE.
     pub fn contexts(&self) -> &[Context<S>] {
         &self.contexts
     }
@@ -74,7 +74,7 @@ impl<S> Comm<S> {
 
 /// # Communicators
 ///
-/// Teams, signals and contexts, made by one call.
+/// Teams, signals and contexts, created in one call.
 impl Pe {
     /// Creates a communicator with the resources `needs`. Collective. NCCL's `ncclDevCommCreate`.
     ///
@@ -102,7 +102,7 @@ impl Pe {
     /// ```
     ///
     /// # Errors
-    /// Every PE returns an error, and no resource stays allocated:
+    /// Every PE returns an error, and no resources remain allocated:
     /// - [`Error::Mismatch`](crate::Error::Mismatch) if the numbers of signals or barriers differ.
     /// - The errors of [`Pe::alloc`] for the signals.
     /// - The errors of [`Pe::team_split_strided`] for the barriers; the setting `teams` limits their number.
@@ -124,7 +124,7 @@ impl Pe {
         Ok(comm)
     }
 
-    /// Creates the barriers and contexts of `comm`. On an error, `comm` has the parts that were created.
+    /// Creates the barriers and contexts of `comm`. On an error, `comm` has those created so far.
     fn add_barriers_and_contexts<S: ClaimableSharing>(
         &self,
         comm: &mut Comm<S>,
@@ -139,6 +139,7 @@ impl Pe {
                 TeamConfig::new(),
             )?);
         }
+        // Contexts are not collective. A PE that fails to create one still takes part in `conclude`.
         let mut contexts = Ok(());
         while contexts.is_ok() && comm.contexts.len() < needs.contexts {
             let made = match &needs.peers {
@@ -150,10 +151,10 @@ impl Pe {
         self.conclude("comm", contexts)
     }
 
-    /// Destroys a communicator after everything posted to its contexts is complete. Collective. NCCL's
+    /// Destroys a communicator after everything posted to its contexts has completed. Collective. NCCL's
     /// `ncclDevCommDestroy`.
     ///
-    /// No kernel may use the communicator any more.
+    /// Kernels must not use the communicator any more.
     ///
     /// # Errors
     /// - The errors of [`Pe::destroy_context`], [`Pe::team_destroy`] and [`Pe::free`].

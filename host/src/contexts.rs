@@ -1,4 +1,4 @@
-//! The sets of queues for contexts that the host makes.
+//! The queue sets for contexts created by the host.
 
 use std::any::TypeId;
 use std::sync::{Mutex, MutexGuard};
@@ -10,24 +10,24 @@ use rushmem_fabric::queues::{RemoteEnd, Service, Shape};
 
 use crate::{Error, Result};
 
-/// The sets of queues for contexts, and their use.
+/// The queue sets for contexts, and which of them are in use.
 ///
-/// A set serves one sharing, and leads to the same PEs, until the job ends. Posters with less synchronisation must
-/// never meet posters with more, even through a context that was destroyed. Connections stay, too.
+/// For the rest of the job, a set serves the same sharing, and connects to the same PEs. Posters with weaker
+/// synchronization must never meet posters with stronger synchronization on a queue, not even through a context that
+/// has been destroyed. Connections are kept as well.
 pub(crate) struct Contexts {
     sets: Mutex<Vec<Set>>,
     shape: Shape,
 }
 
-/// A set of queues.
 #[derive(Clone, Default)]
 struct Set {
-    /// The purpose since it was first taken.
+    /// What the set is for, from its first use on.
     purpose: Option<Purpose>,
     in_use: bool,
 }
 
-/// The sharing of a set, and the only PEs that it leads to.
+/// The sharing of a set, and the PEs that it is limited to, if any.
 #[derive(Clone, PartialEq, Eq)]
 struct Purpose {
     sharing: TypeId,
@@ -43,14 +43,15 @@ impl Contexts {
         lock(&self.sets)
     }
 
-    /// Takes a set for a context with this sharing and these peers.
+    /// Reserves a set for a context with this sharing and these peers.
     ///
     /// # Errors
-    /// - [`Error::Unavailable`] if all sets are in use or have another purpose.
+    /// - [`Error::Unavailable`] if all sets are in use or serve another purpose.
     pub(crate) fn take(&self, sharing: TypeId, peers: Option<Vec<u32>>, service: &Service) -> Result<u32> {
         let mut sets = self.sets();
         let wanted = Purpose { sharing, peers };
         let free = |set: &Set| !set.in_use && set.purpose.is_none();
+        // Prefer a set that has served the same purpose: its QPs may be connected already.
         let index = sets
             .iter()
             .position(|set| !set.in_use && set.purpose.as_ref() == Some(&wanted))
@@ -63,6 +64,7 @@ impl Contexts {
             );
             return Err(Error::Unavailable { what: "another context".into(), why });
         };
+        // Limited once and for all: a set never changes its purpose.
         if let (None, Some(peers)) = (&sets[index].purpose, &wanted.peers) {
             service.limit(self.shape.context_qps(index as u32), peers)?;
         }
@@ -79,7 +81,7 @@ impl Contexts {
         Ok(())
     }
 
-    /// Returns the first QP set of the context, for operations that the host initiates.
+    /// Returns the context's first QP set, for operations initiated by the host.
     ///
     /// # Errors
     /// - [`Error::Misuse`] if the context has been destroyed.
@@ -88,12 +90,12 @@ impl Contexts {
         Ok(self.shape.context_set(context.index()))
     }
 
-    /// Gives a set back after everything posted to it is complete, and returns its number. `ends` returns the ends of symmetric memory beyond the
-    /// heap, by PE and rail.
+    /// Releases a set after everything posted to it has completed. Returns its index. `ends` returns what to read back
+    /// in symmetric memory other than the heap, by PE and rail.
     ///
     /// # Errors
     /// - [`Error::Misuse`] if the context has been destroyed.
-    /// - [`Error::Unavailable`] if postings are not complete at `until`.
+    /// - [`Error::Unavailable`] if operations are not complete at `until`.
     pub(crate) fn give_back(
         &self,
         sharing: TypeId,

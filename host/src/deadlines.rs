@@ -1,15 +1,16 @@
-//! Deadlines of PEs that share few cores, or that the sanitizer watches.
+//! Longer deadlines for PEs that share few cores or run under the sanitizer.
 
 use rushmem_base::{crowd_deadline, local_processes};
 
 use crate::config::{Config, Switch};
 
-/// The factor of deadlines under the sanitizer. It slows debug builds down by up to 8.
+/// Factor for deadlines under the sanitizer, which slows debug builds down by up to 8.
 const SANITIZER_FACTOR: u32 = 10;
 
-/// Extends the deadlines that nobody has set, if a core has more than eight PEs of this node, or if the sanitizer is on.
+/// Extends the deadlines that the user has not set, if a core has more than eight PEs of this node or the sanitizer is
+/// on.
 ///
-/// A PE waits there until each of its peers gets a core. With `native` kernels, that also holds for calls of kernels.
+/// In such jobs, a PE waits until each of its peers gets a core. With `native` kernels, calls of kernels do as well.
 pub(crate) fn extend(config: &mut Config, native: bool) {
     let pes = config.pes_on_node().max(local_processes());
     let factor = if config.sanitize == Switch::On { SANITIZER_FACTOR } else { 1 };

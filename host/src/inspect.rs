@@ -1,6 +1,6 @@
-//! Facts about a machine, and the choices that a job would make on it, for tools such as `rushmem doctor`.
+//! What tools such as `rushmem doctor` need to know about a machine, and about the choices of a job on it.
 //!
-//! These functions read the machine and the settings. They change nothing and start no job.
+//! These functions read the machine and the settings. They do not change anything or start a job.
 
 use std::path::PathBuf;
 
@@ -22,10 +22,10 @@ use crate::{Result, job};
 /// Whether this build can drive ConnectX NICs (feature `rdma`).
 pub const DRIVES_RDMA: bool = cfg!(feature = "rdma");
 
-/// The location of a GPU or NIC in the machine.
+/// Where a GPU or NIC is in the machine.
 #[derive(Clone, Debug, Default)]
 pub struct DeviceLocation {
-    /// Folder of the device in sysfs, with symbolic links followed.
+    /// The device's directory in sysfs, with symbolic links resolved.
     pub sysfs: PathBuf,
     /// NUMA node, if the system reports it.
     pub numa_node: Option<u32>,
@@ -34,7 +34,7 @@ pub struct DeviceLocation {
 /// A NIC that a job would assign to a PE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AssignedNic {
-    /// Index in the list of NICs.
+    /// Index in the list passed to [`assign_nics`].
     pub index: usize,
     /// Distance from the GPU, as a phrase such as "behind the same PCIe switch".
     pub distance: &'static str,
@@ -44,7 +44,7 @@ pub struct AssignedNic {
 
 /// Assigns NICs to PEs as a job does. PE `i` runs on `gpus[i]` and uses up to `nics_per_pe` NICs.
 ///
-/// Returns the NICs of each PE, in the order in which the PE uses them.
+/// Returns the NICs of each PE, in order of preference.
 ///
 /// ```
 /// use rushmem::inspect::{DeviceLocation, assign_nics};
@@ -73,17 +73,17 @@ pub fn assign_nics(
     topology::assign(&distances, nics_per_pe)
         .iter()
         .zip(&distances)
-        // The NICs after these are spares.
+        // The remaining NICs are spares.
         .map(|(assigned, row)| assigned.iter().take(nics_per_pe).map(|&index| nic(row, index)).collect())
         .collect()
 }
 
-/// The NICs that a job would use, from [`choose_nics`].
+/// The NICs that a job would use. [`choose_nics`] returns it.
 pub struct NicChoice {
     decision: Decision,
 }
 
-/// Chooses between RDMA devices and the software ConnectX, as a job with these settings does.
+/// Chooses between RDMA devices and the software ConnectX as a job with these settings does.
 ///
 /// # Errors
 /// - [`Error::Unavailable`](crate::Error::Unavailable) and other errors of NICs: a named device cannot be used.
@@ -92,17 +92,17 @@ pub fn choose_nics(config: &Config) -> Result<NicChoice> {
 }
 
 impl NicChoice {
-    /// Returns the reason for the choice.
+    /// Why, as a phrase for messages.
     pub fn reason(&self) -> &str {
         &self.decision.reason
     }
 
-    /// Returns whether there is an unused RDMA device that the user might expect to be used.
+    /// Returns whether an RDMA device is left unused although the user might expect otherwise.
     pub fn is_device_unused(&self) -> bool {
         self.decision.is_device_unused
     }
 
-    /// Returns a description of each RDMA device in use. Empty means the software ConnectX.
+    /// Describes each RDMA device in use. Empty for the software ConnectX.
     pub fn devices(&self) -> Vec<String> {
         #[cfg(feature = "rdma")]
         return self.decision.hardware.as_ref().map_or_else(Vec::new, |hardware| hardware.describe());
@@ -110,7 +110,7 @@ impl NicChoice {
         Vec::new()
     }
 
-    /// Returns the reason for each RDMA device that cannot be used.
+    /// Returns why each of the other RDMA devices cannot be used.
     pub fn refused(&self) -> Vec<String> {
         #[cfg(feature = "rdma")]
         return self.decision.hardware.as_ref().map_or_else(Vec::new, |hardware| hardware.unused().to_vec());
@@ -118,7 +118,8 @@ impl NicChoice {
         Vec::new()
     }
 
-    /// Creates and maps a UAR page for kernels as a job does, on a GPU if there is one, and describes the result.
+    /// Creates a UAR page and maps it for kernels as a job does, on a GPU if there is one. Returns a description of the
+    /// result.
     ///
     /// Returns `None` for the software ConnectX.
     #[cfg_attr(not(feature = "rdma"), expect(unused_variables, reason = "needs an RDMA device"))]
@@ -134,8 +135,8 @@ impl NicChoice {
 
     /// Sets up the queues of a PE and posts to them as a job does, on a GPU if there is one.
     ///
-    /// Returns the level of the NIC path and the steps down from the best level. The level is the memory of queues and heap,
-    /// and the writer of the doorbells.
+    /// Returns the level of the rail (where its queues and heap are, and who writes the doorbells), and what it had to
+    /// give up compared to the highest level.
     ///
     /// Returns `None` for the software ConnectX.
     #[cfg_attr(not(feature = "rdma"), expect(unused_variables, reason = "needs an RDMA device"))]
@@ -150,7 +151,7 @@ impl NicChoice {
     }
 }
 
-/// Returns the machine of the kernels: this GPU, or the CPU.
+/// Returns the machine for kernels: GPU `gpu`, or the CPU.
 #[cfg(feature = "rdma")]
 pub(crate) fn kernel_machine(config: &Config, gpu: Option<u32>) -> Result<Box<dyn Machine>> {
     let Some(ordinal) = gpu else { return Ok(Box::new(Native::new(native::Options::default()))) };
@@ -159,25 +160,25 @@ pub(crate) fn kernel_machine(config: &Config, gpu: Option<u32>) -> Result<Box<dy
     Ok(Box::new(Gpu::new(gpu, config.heap, 1, arch, job, RUNTIME)?))
 }
 
-/// Returns the root of sysfs for RDMA devices: `SYSFS_PATH` if it is set, as in libibverbs.
+/// Returns the root of sysfs for RDMA devices: `SYSFS_PATH` if set, as in libibverbs.
 pub fn sysfs_root() -> PathBuf {
     rdma_sysfs::root()
 }
 
-/// Returns the bytes of host memory that the queues and teams of one PE need, at most.
+/// Returns the maximum host memory that the queues and teams of a PE use, in bytes.
 pub fn queue_memory(config: &Config) -> u64 {
     job::queue_memory(config)
 }
 
-/// Returns the GPU of each of the `pes` PEs of this node, if `found` GPUs exist.
+/// Returns the GPU of each of the `pes` PEs of this node, given that it has `found` GPUs.
 ///
 /// # Errors
-/// - [`Error::Unavailable`](crate::Error::Unavailable): the settings name a missing GPU, or there is none.
+/// - [`Error::Unavailable`](crate::Error::Unavailable): the settings name a missing GPU, or none.
 pub fn share_gpus(config: &Config, found: u32, pes: u32) -> Result<Vec<u32>> {
     job::share_gpus(config, found, pes)
 }
 
-/// Parses `/proc/meminfo`, and returns the bytes that the system can provide without swapping.
+/// Returns the memory available without swapping, in bytes, from the content of `/proc/meminfo`.
 pub fn available_memory(meminfo: &str) -> Option<u64> {
     rushmem_machine::parse_available(meminfo)
 }

@@ -1,4 +1,4 @@
-//! The content of `rushmem info`: the devices of this machine, and the choices that a job on it would make.
+//! The content of `rushmem info`: the devices of this machine, and the choices of a job on it.
 
 use rushmem_fabric::nics::{Decision, decide};
 use rushmem_fabric::provider::sysfs;
@@ -14,55 +14,55 @@ use crate::inspect::kernel_machine;
 /// A GPU of this machine.
 #[derive(Clone, Debug, Serialize)]
 pub struct FoundGpu {
-    /// Number of the GPU in the CUDA driver.
+    /// Ordinal of the GPU in the CUDA driver.
     pub ordinal: u32,
-    /// Name of the model.
+    /// Model name.
     pub name: String,
     /// Compute capability, major and minor.
     pub compute_capability: (u32, u32),
     /// Number of streaming multiprocessors.
     pub multiprocessors: u32,
-    /// Memory in bytes, total and free.
+    /// Total and free memory, in bytes.
     pub memory: (u64, u64),
 }
 
-/// A choice that a job would make, and its reason.
+/// A choice that a job would make, and why.
 #[derive(Clone, Debug, Serialize)]
 pub struct Choice {
-    /// Description of the choice.
+    /// What the job would choose, as text for users.
     pub selected: String,
-    /// Reason for the choice, or the error that prevents it.
+    /// Why, or the error that prevents any choice.
     pub reason: String,
 }
 
-/// The devices of this machine, and the choices that a job with given settings would make. [`inventory`] creates it.
+/// The devices of this machine, and the choices of a job with given settings. [`inventory`] creates it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Inventory {
     /// Number of CPU cores available to this process.
     pub cores: usize,
     /// Available host memory in bytes, if the system reports it.
     pub memory_available: Option<u64>,
-    /// Version of the CUDA driver, or the reason why it cannot be used.
+    /// Version of the CUDA driver, or why it cannot be used.
     pub cuda: Result<String, String>,
-    /// GPUs that the CUDA driver reports.
+    /// GPUs reported by the CUDA driver.
     pub gpus: Vec<FoundGpu>,
-    /// Names of the RDMA devices that Linux reports.
+    /// Names of the RDMA devices reported by Linux.
     pub rdma_devices: Vec<String>,
-    /// Lines about RDMA devices: each port in use, each unused device with the reason, and the path of doorbells.
+    /// Lines about RDMA devices: each port in use, each unused device with the reason, and how doorbells are written.
     pub nic_details: Vec<String>,
-    /// The way PEs start and find each other.
+    /// How PEs start and find each other.
     pub pes: Choice,
-    /// The processors that run kernels.
+    /// What runs kernels.
     pub kernels: Choice,
-    /// The NIC for all traffic that does not take the P2P path.
+    /// The NIC for all traffic other than P2P.
     pub nic: Choice,
     /// Routes from PE 0 to each PE.
     pub routes: Vec<PeerRoute>,
 }
 
-/// Reads the devices of this machine, and makes the choices that a job with these settings would make.
+/// Examines the devices of this machine, and makes the choices of a job with these settings.
 ///
-/// It starts no job. With RDMA devices, it opens the first one to try its doorbells.
+/// Does not start a job. If there are RDMA devices, opens the first one to try its doorbells.
 ///
 /// ```no_run
 /// let inventory = rushmem::inventory(&rushmem::config::Config::load()?);
@@ -99,7 +99,7 @@ fn pes(config: &Config) -> Choice {
     }
 }
 
-/// Returns the choice of a job that fails with this error.
+/// The choice of a job that would fail with this error.
 fn none(error: &dyn std::fmt::Display) -> Choice {
     Choice { selected: "nothing".into(), reason: error.to_string() }
 }

@@ -1,10 +1,10 @@
-//! GPU-initiated networking: kernels put, get and signal the memory of other GPUs, and no CPU takes part.
+//! GPU-initiated networking: kernels put to, get from and signal the memory of other GPUs, without involving a CPU.
 //!
 //! This crate is the host side. It starts jobs, allocates symmetric memory, and launches kernels. Kernels are written
 //! with [`rushmem_device`].
 //!
-//! An application is a function of a [`Pe`], and a [`Job`] runs it on every PE. In this example, a kernel on every PE
-//! sends the number of its PE to the next PE:
+//! An application is a function of a [`Pe`], which a [`Job`] runs on every PE. In this example, a kernel on every PE
+//! sends its PE number to the next PE:
 //!
 //! ```no_run
 //! use rushmem::{Job, LaunchConfig};
@@ -34,39 +34,40 @@
 //! }
 //! ```
 //!
-//! The job runs its kernels natively, on the CPU. For a GPU, kernels are in a module that `build.rs` compiles, and
-//! [`Job::kernels`] takes their PTX. `rushmem new` writes such a project. `RUSHMEM_PES=4` runs four PEs as threads, and
-//! `rushmem run -n 4` runs four processes.
+//! This job runs its kernels natively, on the CPU. For a GPU, put the kernels in a module that `build.rs` compiles, and
+//! pass their PTX to [`Job::kernels`]. `rushmem new` creates such a project. `RUSHMEM_PES=4` runs four PEs as threads,
+//! and `rushmem run -n 4` runs four processes.
 //!
 //! # Tour
 //!
 //! | to | see |
 //! |---|---|
-//! | start and end a job | [`Job`]; settings: [`config`]; launchers and ids: [`bootstrap`] |
+//! | start a job | [`Job`]; settings: [`config`]; launchers and unique IDs: [`bootstrap`] |
 //! | know the PE and its peers | [`Pe::my_pe`], [`Pe::n_pes`], [`Pe::peer_routes`] |
 //! | allocate symmetric memory | [`Pe::alloc`], [`Pe::alloc_one`], [`Pe::write`], [`Pe::read`]; handles: [`SymSlice`], [`Sym`] |
-//! | use memory of your own | [`Pe::register`], [`Pe::register_symmetric`], [`Buffer`] |
+//! | use your own memory | [`Pe::register`], [`Pe::register_symmetric`], [`Buffer`] |
 //! | use tensors and streams of other libraries | [`GpuBuffer`], [`dlpack`], [`Pe::stream_from`], [`Pe::gpu`] |
 //! | launch a kernel | [`Pe::run`], [`Pe::launch`], [`Pe::launch_collective`], [`Launch`], [`LaunchConfig`] |
 //! | communicate from the host | [`Operations`] of a [`Pe`]: puts, gets, atomics, signals, barriers, collective calls |
 //! | queue work on a stream | [`Pe::stream`], and [`Operations`] of a [`Stream`]; graphs: [`Graph`] |
 //! | work in teams | [`Pe::team_split_strided`], [`Pe::team_from_pes`], [`TeamConfig`] |
-//! | use queues of your own | [`Pe::context`], [`Stream::with_context`]; with signals and barriers: [`Pe::comm`] |
+//! | use dedicated queues | [`Pe::context`], [`Stream::with_context`]; with signals and barriers: [`Pe::comm`] |
 //! | understand a failure | [`Error`], with a stable [`Status`]; errors of kernels: [`DeviceError`] |
 //!
 //! # Errors
 //!
-//! Every wait has a deadline, and every call that can fail returns a [`Result`]. The text of an [`Error`] says what
-//! failed, with values, and then the remedy. A kernel that fails ends its launch with [`Error::Device`], which names the
-//! PE, the source line, the block and the thread. If a PE ends with an error, the runtime ends the whole job.
+//! Every wait has a deadline, and every call that can fail returns a [`Result`]. The text of an [`Error`] states what
+//! failed, with values, followed by the remedy. If a kernel fails, its launch returns [`Error::Device`], which names
+//! the PE, the source line, the block and the thread. If the application fails on one PE, the runtime aborts the whole
+//! job.
 //!
 //! # Guides
 //!
 //! These are files of the repository:
 //!
-//! - `README.md`: a quick start, and a project of your own.
+//! - `README.md`: a quick start, and how to create a project.
 //! - `docs/porting.md`: the names of OpenSHMEM and NVSHMEM, and their counterparts here.
-//! - `docs/launching.md`: `rushmem run`, `mpirun`, `srun`, `torchrun`, and starts by hand.
+//! - `docs/launching.md`: `rushmem run`, `mpirun`, `srun`, `torchrun`, and launching by hand.
 //! - `docs/settings.md` and `docs/errors.md`: every setting, and every error number.
 //! - `docs/architecture.md`: the design, and the memory model.
 //!
@@ -75,7 +76,7 @@
 
 #![deny(unsafe_code)]
 
-// Rustdoc lists the methods of `Pe` in the order of these modules. Rustfmt sorts the modules between two empty lines.
+// Rustdoc lists the methods of `Pe` in the order of these modules. Rustfmt sorts modules, but not across blank lines.
 
 mod pe;
 
@@ -87,7 +88,7 @@ mod operations;
 
 mod comm;
 
-// The modules without public methods of `Pe`.
+// Modules without public methods of `Pe`.
 
 mod build;
 mod contexts;
@@ -139,7 +140,7 @@ pub use teams::TeamConfig;
 ///
 /// [`Error`] and [`Result`] are not among them, because applications have their own.
 ///
-/// A file with kernels imports the prelude of [`rushmem_device`] too. Its `Result` takes another error, as below.
+/// A file with kernels also imports the prelude of [`rushmem_device`]. The two disagree on `Result`'s error, as below.
 ///
 /// ```no_run
 /// use rushmem::prelude::*;

@@ -1,19 +1,20 @@
-//! Facts about this process: whether it is in a job, and which threads may make calls.
+//! Whether this process is in a job, and which threads may make calls.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The number of PEs of this process that are up.
+/// Number of PEs of this process that are up.
 static UP: AtomicUsize = AtomicUsize::new(0);
 
-/// Returns whether a PE of this process is up. A PE is up from the start of its application until it has left its job.
+/// Returns whether a PE of this process is up: between the start of its application and the time it has left its job.
 ///
 /// The function may be called at any time, from any thread. OpenSHMEM 1.6 section 9.1.4, `shmem_query_initialized`;
+/// NVSHMEM: `nvshmemx_init_status`.
 /// NVSHMEM: `nvshmemx_init_status`.
 pub fn is_initialized() -> bool {
     UP.load(Ordering::SeqCst) > 0
 }
 
-/// A guard that counts a PE as up while it exists.
+/// Counts a PE as up until dropped.
 pub(crate) struct Up(());
 
 impl Up {
@@ -29,7 +30,7 @@ impl Drop for Up {
     }
 }
 
-/// The threads of a PE's process that may make calls. OpenSHMEM 1.6 section 9.1.7.
+/// Which threads of a PE's process may make calls. OpenSHMEM 1.6 section 9.1.7.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ThreadLevel {
     /// The only thread of the process: `SHMEM_THREAD_SINGLE`.
@@ -42,8 +43,7 @@ pub enum ThreadLevel {
     Multiple,
 }
 
-/// The thread level of every job. It is always the highest level: a [`Pe`](crate::Pe) is `Sync`, so any thread may call
-/// it.
+/// The thread level of every job. Always the highest one: a [`Pe`](crate::Pe) is `Sync`, so any thread may call it.
 ///
 /// OpenSHMEM's `shmem_init_thread` and `shmem_query_thread` return this value.
 pub const THREAD_LEVEL: ThreadLevel = ThreadLevel::Multiple;

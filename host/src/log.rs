@@ -1,5 +1,5 @@
 //! The log of a process. The crates of the runtime emit `tracing` events. A job writes them to standard error or a
-//! file, unless the program has set a subscriber of its own.
+//! file, unless the program has set its own subscriber.
 
 use std::fs::{File, OpenOptions};
 use std::path::PathBuf;
@@ -13,20 +13,20 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::config::{Config, Error};
 
-/// Target of the line about the NICs of a job. The filter `warn` shows it.
+/// Target of the line about a job's NICs, which the filter `warn` lets through.
 pub(crate) const SUMMARY: &str = "rushmem::summary";
 
-/// Starts the log of this process before its job does: [`Job::run`](crate::Job::run) starts a log if there is none.
+/// Starts the log of this process. Otherwise [`Job::run`](crate::Job::run) does so when the job starts.
 ///
-/// The settings `log` (a filter) and `log_file` (a path) define it.
+/// The settings `log` (a filter) and `log_file` (a path) configure it.
 ///
 /// The filter is a list of levels and modules, for example `info`, or `warn,rushmem_bootstrap=debug` for one module.
-/// The modules are crates, such as `rushmem_bootstrap` (start of a job), or modules of this crate, such as
-/// `rushmem::queues` (connections), `rushmem::nics` and `rushmem::provider` (NICs). An empty path writes to standard
-/// error. In a path, `%h` is the host, `%p` the process number, and `%%` a percent sign.
+/// Modules are crates, such as `rushmem_bootstrap` (start of a job), `rushmem_memory` and `rushmem_fabric`, or their
+/// modules, such as `rushmem_fabric::queues` (connections) and `rushmem_fabric::nics`. Without a path, the log goes to
+/// standard error. In a path, `%h` is the host name, `%p` the process ID, and `%%` a percent sign.
 ///
 /// # Errors
-/// - [`Error::Invalid`] if the filter is malformed, or the file cannot be opened.
+/// - [`Error::Invalid`] if the filter is malformed or the file cannot be opened.
 /// - [`Error::LogTaken`] if the program has already set up a log.
 pub fn init_log(config: &Config) -> Result<(), Error> {
     let invalid = |key: &str, value: &str, why: String, accepts: &str| Error::Invalid {
@@ -39,11 +39,12 @@ pub fn init_log(config: &Config) -> Result<(), Error> {
         let accepts = "a level, or PART=LEVEL, or a list of them separated by commas";
         invalid("log", &config.log, format!("it is not a log filter: {why}"), accepts)
     })?;
-    // The line about the NICs of a job is no warning, but users of the default filter expect it.
+    // The line about the job's NICs is not a warning, but users of the default filter expect it.
     if config.log.trim() == "warn" {
         filter = filter.with_target(SUMMARY, LevelFilter::INFO);
     }
-    // The launcher compares lines of processes, so they have no colours, whatever other crates enable.
+    // The launcher compares lines of several processes, so never use colors, no matter which features other crates
+    // enable.
     let log = tracing_subscriber::fmt().with_max_level(LevelFilter::TRACE).with_ansi(false);
     let set = if config.log_file.is_empty() {
         log.with_writer(std::io::stderr).without_time().finish().with(filter).try_init()
@@ -63,22 +64,22 @@ pub fn init_log(config: &Config) -> Result<(), Error> {
     set.map_err(|_| Error::LogTaken)
 }
 
-/// Starts the log of this process like [`init_log`], unless the program has set a subscriber.
+/// Starts the log of this process as [`init_log`] does, unless the program has set a subscriber.
 ///
 /// # Errors
-/// - [`Error::Invalid`] if the filter is malformed, or the file cannot be opened.
+/// - [`Error::Invalid`] if the filter is malformed or the file cannot be opened.
 pub(crate) fn init_if_unset(config: &Config) -> Result<(), Error> {
     if tracing::dispatcher::has_been_set() {
         return Ok(());
     }
     match init_log(config) {
-        // Another thread was faster, or the program uses the logger of the crate `log`.
+        // Another thread came first, or the program uses a logger of the crate `log`.
         Err(Error::LogTaken) => Ok(()),
         outcome => outcome,
     }
 }
 
-/// Parses a list of levels and modules. White space around its parts means nothing.
+/// Parses a list of levels and modules. Whitespace is ignored.
 fn parse(filter: &str) -> Result<Targets, String> {
     let filter: String = filter.split_whitespace().collect();
     match filter.split(',').find(|part| part.starts_with('=') || part.ends_with('=')) {
@@ -87,12 +88,12 @@ fn parse(filter: &str) -> Result<Targets, String> {
     }
 }
 
-/// Opens the file for appending. Each line is one write, so several processes can share a file.
+/// Opens the file for appending. Each line is a single write, so several processes can share a file.
 fn open(path: &PathBuf) -> std::io::Result<File> {
     OpenOptions::new().create(true).append(true).open(path)
 }
 
-/// Returns the path that results from `pattern` in this process.
+/// Expands `pattern` to a path in this process.
 fn expand(pattern: &str) -> Result<PathBuf, String> {
     let mut path = String::new();
     let mut rest = pattern.chars();

@@ -12,13 +12,13 @@ use crate::{Error, Ptx, Result, ptx};
 pub(crate) const RUNTIME: RuntimePtx =
     RuntimePtx { operations: ptx!("rushmem_runtime_kernels"), service: ptx!("rushmem_service") };
 
-/// The text in PTX that was built with the DC transport.
+/// Occurs in PTX that was built with the DC transport.
 const DC_IN_PTX: &str = " rushmem_dc[";
 
 /// Checks that kernels can post to DC initiators.
 ///
 /// # Errors
-/// - [`Error::Unavailable`] if the PTX of a GPU was built without.
+/// - [`Error::Unavailable`] if they run on a GPU and their PTX was built without the DC transport.
 pub(crate) fn check_dc(machine: &dyn Machine, ptx: &Ptx) -> Result<()> {
     if !machine.is_gpu() || ptx.image.contains(DC_IN_PTX) {
         return Ok(());
@@ -35,18 +35,17 @@ pub(crate) fn check_dc(machine: &dyn Machine, ptx: &Ptx) -> Result<()> {
 #[derive(Default)]
 pub(crate) struct Modules(Mutex<State>);
 
-/// Loaded and unloaded modules.
 #[derive(Default)]
 struct State {
     loaded: Vec<Arc<Module>>,
-    /// Modules that were unloaded while something needed them.
+    /// Unloaded modules that were still needed at that time.
     leaving: Vec<Arc<Module>>,
-    /// The names of all kernels that were unloaded.
+    /// Names of all kernels that have been unloaded.
     unloaded: BTreeSet<String>,
 }
 
 impl Modules {
-    /// Loads the kernels of a job.
+    /// Loads the kernels of a job, and keeps them for all jobs of the process.
     ///
     /// # Errors
     /// - [`Error::Misuse`] if two kernels have the same name.
@@ -65,7 +64,7 @@ impl Modules {
         lock(&self.0)
     }
 
-    /// Loads a module beside the others.
+    /// Loads another module.
     ///
     /// # Errors
     /// - The errors of [`Modules::of_job`].
@@ -74,14 +73,14 @@ impl Modules {
         self.sweep();
         let module = Module::load(machine, ptx)?;
         let mut state = self.lock();
-        // Another thread may have loaded meanwhile.
+        // Loading waits without the lock, and another thread may have loaded a module in the meantime.
         state.admit(call, ptx.name, module.kernels())?;
         let known = Arc::downgrade(&module);
         state.loaded.push(module);
         Ok(known)
     }
 
-    /// Unloads a module, or leaves it to a later call while something needs it.
+    /// Unloads a module. If it is still needed, a later call frees it.
     pub(crate) fn unload(&self, module: &Weak<Module>) {
         let mut state = self.lock();
         if let Some(at) = state.loaded.iter().position(|known| Arc::as_ptr(known) == module.as_ptr()) {
@@ -93,13 +92,14 @@ impl Modules {
         self.sweep();
     }
 
-    /// Frees unloaded modules that nothing needs any more. It may wait for kernels, so it does not hold the lock.
+    /// Frees unloaded modules that are no longer needed. May wait for kernels, so it does not hold the lock while
+    /// freeing.
     fn sweep(&self) {
         let free: Vec<_> = self.lock().leaving.extract_if(.., |module| Module::is_free(module)).collect();
         drop(free);
     }
 
-    /// Returns the module of a kernel, or `None` for a function of the program outside any module.
+    /// Returns the module of a kernel. `None` for a function of the program that is not in any module.
     ///
     /// # Errors
     /// - [`Error::Unavailable`] if no loaded module has it.
@@ -129,7 +129,7 @@ impl Modules {
 }
 
 impl State {
-    /// Checks that kernels with these names may be loaded beside the others.
+    /// Checks that kernels with these names may be loaded in addition to the others.
     fn admit(&self, call: &'static str, name: &str, kernels: &BTreeSet<String>) -> Result<()> {
         for other in &self.loaded {
             if let Some(kernel) = kernels.intersection(other.kernels()).next() {
@@ -176,7 +176,7 @@ mod tests {
         modules.unload(&other);
         assert!(one.upgrade().is_some() && other.upgrade().is_none());
 
-        // Loads the same kernels again while the first module is still needed.
+        // The same kernels can be loaded again while the first module is still needed.
         let again = modules.load("load", &machine, &ONE).unwrap();
         drop(needed);
         assert!(one.upgrade().is_some(), "the last user would wait for kernels");

@@ -1,9 +1,9 @@
-//! Embeds the kernels of an application, as its build has compiled them.
+//! Embeds the kernels of an application, as compiled by its build script.
 
-/// Includes the [`Ptx`](crate::Ptx) of the kernels that the application's `build.rs` has built.
+/// Includes the [`Ptx`](crate::Ptx) of kernels that the application's `build.rs` has compiled.
 ///
 /// The argument is a string literal: the name of the module, or the name of the kernel crate with `_` for `-`. With
-/// `rushmem_ptx::build("src/kernels.rs")` in `build.rs`, it is `rushmem::ptx!("kernels")`. This crate builds a crate:
+/// `rushmem_ptx::build("src/kernels.rs")` in `build.rs`, that is `rushmem::ptx!("kernels")`. An example with a crate:
 ///
 /// ```
 /// let kernels: rushmem::Ptx = rushmem::ptx!("rushmem_runtime_kernels");
@@ -12,7 +12,7 @@
 #[macro_export]
 macro_rules! ptx {
     ($name:literal) => {{
-        // A static is in the program once, even if the compiler inlines the function with this macro many times.
+        // A static exists once in the program, even if the function that contains this macro is inlined in many places.
         static PTX: $crate::Ptx = $crate::Ptx::find(
             include!(env!(
                 "KERNEL_PTX_INDEX",

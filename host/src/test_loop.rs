@@ -1,4 +1,4 @@
-//! The deadline of loops of tests on the host.
+//! The deadline for loops of tests on the host.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -8,23 +8,21 @@ use rushmem_error::call_site::CallSite;
 
 use crate::{Error, Result};
 
-/// Time between two tests beyond which the host has done something else.
+/// A longer pause between two tests means that the host has done something else.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// The tests of the host that have failed one after the other. A loop of them is a wait, so it has a deadline, as in
-/// kernels.
+/// Consecutive failed tests by the host. A loop of them is a wait, so it has a deadline as waits in kernels do.
 #[derive(Default)]
 pub(crate) struct TestLoop(Mutex<Option<Failures>>);
 
 struct Failures {
-    /// Time that the tests have waited. Time for something else is subtracted.
+    /// How long the tests have waited, less the time spent on something else.
     waited: Duration,
-    /// End of the last test.
     end: Instant,
 }
 
 impl TestLoop {
-    /// Records a test with the result `passed`, which ran from `begin` to `end`.
+    /// Records a test that ran from `begin` to `end`, and whether it `passed`.
     pub(crate) fn record(
         &self,
         call: &'static str,
@@ -53,7 +51,8 @@ impl TestLoop {
 mod tests {
     use super::*;
 
-    /// Makes tests of 100 ms, `pause` apart. Number `passing` passes. Returns the number of the first error.
+    /// Runs tests of 100 ms, `pause` apart, of which only the `passing`-th passes. Returns the index of the first
+    /// error.
     fn first_error(pause: Duration, passing: usize) -> Option<usize> {
         let (test_loop, mut now) = (TestLoop::default(), Instant::now());
         (0..1000).find(|&i| {
