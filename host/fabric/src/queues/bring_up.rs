@@ -74,7 +74,7 @@ pub fn open_rail(nic: Box<dyn Provider>, setup: RailSetup<'_>) -> Result<Rail> {
 /// doorbells.
 fn open_at(nic: &Arc<dyn Provider>, setup: RailSetup<'_>, location: QueueLocation) -> Result<Rail> {
     let (rail, works) = open_probed(nic, setup, location, None)?;
-    // Without loopback there is no QP for a kernel to post to. The level stays unproven.
+    // Without loopback, a kernel has no QP to post to. The level stays unproven.
     let Some(qps) = works else { return Ok(rail) };
     let Err(error) = try_kernel(&rail, setup, qps) else { return Ok(rail) };
     // A CPU thread can help only if kernels wrote the doorbells themselves, and only the setting `auto` leaves us the

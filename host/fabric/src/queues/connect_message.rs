@@ -30,7 +30,7 @@ pub(super) enum QpStatus {
     Qp {
         address: QpAddress,
         ready: bool,
-        /// Whether the sender's end lets WRITEs land out of order. Known only once it is ready.
+        /// Whether WRITEs from or to the sender's QP may land out of order. Known only once it is ready.
         unordered: bool,
     },
     /// The sender cannot connect the QP, or has lost it.

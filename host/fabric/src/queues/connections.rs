@@ -236,6 +236,7 @@ impl Connections {
                 strict_lkey: mine.strict().lkey(),
                 strict_rkey: theirs.strict_rkey,
                 target: self.target(peer, rail).copied().unwrap_or_default(),
+                // The entry itself, or with DC the entry of the initiator that serves the peer.
                 queue: self.state.entry(first + u64::from(self.shape.qp_of(peer))),
                 reserved: [0; 6],
             }
@@ -431,6 +432,7 @@ impl Connections {
     pub fn take_wanted(&self) -> Result<Vec<usize>> {
         let mut wanted = Vec::new();
         for (i, taken) in self.taken.iter().enumerate() {
+            // Kernels never withdraw a request, so each is reported once per epoch.
             if !taken.load(Ordering::Acquire) && self.handshakes.wanted(i)? {
                 taken.store(true, Ordering::Release);
                 wanted.push(i);

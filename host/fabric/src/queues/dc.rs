@@ -154,10 +154,12 @@ pub(super) fn address_vector(
 ) -> Result<AvSeg, NicError> {
     let (path, _) = nic.path(peer)?;
     let ethernet = peer.link == LinkLayer::Ethernet;
+    // A GRH is mandatory on Ethernet, and optional within an InfiniBand subnet.
     let route = AvSeg::GRH | u32::from(path.src_addr_index) << 20 | path.flow_label;
     let av = AvSeg {
         stat_rate_sl: path.stat_rate << 4 | if ethernet { path.eth_prio << 1 } else { path.sl },
         fl_mlid: path.mlid,
+        // On Ethernet, this field has the UDP source port.
         rlid: Be16::new(if ethernet { path.udp_sport } else { path.rlid }),
         rmac: path.rmac,
         tclass: if ethernet { path.dscp << 2 | path.ecn } else { path.tclass },

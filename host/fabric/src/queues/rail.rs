@@ -433,6 +433,7 @@ impl Rail {
             },
             ..Default::default()
         };
+        // Messages of up to 1 GiB.
         let context = self.order.apply(qp::QpContext { log_msg_max: 30, ..context });
         let mut rtr = qp::Init2Rtr { qpn, ece, context, ..Default::default() };
         self.bond.apply(pair.slot, &mut rtr);
@@ -443,6 +444,7 @@ impl Rail {
                 next_send_psn: psn,
                 log_sra_max: LOG_READS,
                 retry_count,
+                // Irrelevant: WRITEs, READs and atomics need no receive WQE, so RNR NAKs do not occur.
                 rnr_retry: 7,
                 primary_address_path: AddressPath { ack_timeout, ..Default::default() },
                 ..Default::default()
@@ -570,6 +572,7 @@ impl RetryPolicy {
     /// names the cause, then precedes the kernel's.
     pub(super) fn within(deadline: Duration, retry_count: u8) -> RetryPolicy {
         let each = deadline / (2 * (u32::from(retry_count) + 1));
+        // From 1 ms to 4.3 s per try.
         RetryPolicy { retry_count, ack_timeout: power(each).floor().clamp(8.0, 20.0) as u8, is_set: false }
     }
 

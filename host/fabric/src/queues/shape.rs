@@ -175,7 +175,7 @@ impl Shape {
 
     /// Returns the size of a WQE in basic blocks, for all but the 64-bit masked compare-and-swap.
     pub(super) fn wqe_blocks(&self) -> u16 {
-        // The address vector of a DC WQE does not fit into the first block.
+        // With its address vector, a DC WQE does not fit into one block.
         if self.is_dc() { 2 } else { 1 }
     }
 
