@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn deadlines_that_nobody_set_grow_with_the_pes_of_a_core() {
+    fn default_deadlines_grow_with_pes_per_core() {
         let seconds = Duration::from_secs;
         let usual = (seconds(10), seconds(60));
         assert_eq!(deadlines(8 * cores(), true, &[]), usual);
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn deadlines_that_nobody_set_grow_under_the_sanitizer() {
+    fn default_deadlines_grow_under_the_sanitizer() {
         let seconds = Duration::from_secs;
         let sanitized = ("sanitize", "on");
         assert_eq!(deadlines(1, true, &[sanitized]), (seconds(100), seconds(600)));

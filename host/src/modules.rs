@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_module_stays_while_it_is_needed_and_is_freed_by_the_next_call() {
+    fn unloaded_module_is_freed_once_it_is_not_needed() {
         let (modules, machine) = (Modules::default(), machine());
         let one = modules.load("load", &machine, &ONE).unwrap();
         let other = modules.load("load", &machine, &OTHER).unwrap();

@@ -55,10 +55,9 @@ pub use self::register::{RegisteredBuffer, UnregisterError, Window};
 /// that move data between PEs are in the trait [`Operations`](crate::Operations).
 ///
 /// # Collective calls
-/// All PEs must make the calls marked *collective*, in the same order and with the same arguments. If a PE makes
-/// another call or passes other arguments, every PE that notices returns [`Error::Mismatch`] with its number. If a NIC
-/// of this PE fails during the call, completed puts may be missing from memory; the call then returns
-/// [`Error::Unavailable`].
+/// All PEs must make the calls marked *collective*, in the same order and with the same arguments. If they do not,
+/// every PE returns [`Error::Mismatch`], which names a PE that differs. If a NIC of this PE fails during the call,
+/// completed puts may be missing from memory; the call then returns [`Error::Unavailable`].
 ///
 /// # Threads
 /// Any thread of the process may call any method. The program must ensure the order of collective calls.
@@ -179,7 +178,7 @@ impl Pe {
 
     /// Returns whether operations can target `object` on `pe`: the PE exists, and the object is allocated.
     ///
-    /// OpenSHMEM 1.6 section 9.3.2, `shmem_addr_accessible`. Takes a handle instead of an address, since exactly the
+    /// OpenSHMEM 1.6 section 9.3.2, `shmem_addr_accessible`. Takes a handle rather than an address, since only
     /// symmetric memory has handles.
     pub fn addr_accessible<T: Pod>(&self, object: SymSlice<T>, pe: u32) -> bool {
         self.pe_accessible(pe) && self.memory.locate(object.handle()).is_ok()
@@ -321,7 +320,7 @@ impl Pe {
         &self.service
     }
 
-    /// Counts collective calls: returns 1 for the first. Equal on all PEs.
+    /// Counts a collective call, and returns its sequence number, starting at 1. Equal on all PEs.
     fn next_collective(&self) -> u64 {
         let mut n = lock(&self.collectives);
         *n += 1;

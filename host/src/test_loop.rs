@@ -63,12 +63,12 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_of_failed_tests_meets_the_deadline() {
+    fn loop_of_failed_tests_hits_the_deadline() {
         assert_eq!(first_error(Duration::ZERO, 1000), Some(101));
     }
 
     #[test]
-    fn a_test_that_passes_starts_the_time_again() {
+    fn passing_test_restarts_the_clock() {
         assert_eq!(first_error(Duration::ZERO, 50), Some(152));
     }
 

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_captured_launch_does_not_run_and_keeps_its_resources() {
+    fn captured_launch_does_not_run_and_keeps_its_resources() {
         let (machine, capturing) = (native(), Arc::new(AtomicBool::new(true)));
         let owner = Owner {
             table: LaunchTable::new(&*machine).unwrap(),

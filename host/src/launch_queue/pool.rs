@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lends_an_index_again_after_its_return() {
+    fn returned_index_is_lent_again() {
         let pool = IndexPool::new(3, 5);
         let (a, b) = (pool.take(Duration::ZERO).unwrap(), pool.take(Duration::ZERO).unwrap());
         assert_eq!((a.index, b.index), (3, 4));

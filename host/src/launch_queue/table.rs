@@ -119,7 +119,7 @@ mod tests {
     use rushmem_machine::Native;
 
     #[test]
-    fn a_launch_id_round_trips_through_its_word() {
+    fn launch_id_round_trips_through_its_word() {
         let table = LaunchTable::new(&Native::new(Default::default())).unwrap();
         let none = CallSite::default();
         let (put, get) = (table.launch_id(7, "put", none), table.launch_id(0, "get", none));

@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_cause_is_kept() {
+    fn first_cause_is_kept() {
         let unreported = Unreported::default();
         unreported.keep(Error::NotRun { kernel: "b", failed: "a" });
         unreported.keep(Error::Unrecorded);

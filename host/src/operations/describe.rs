@@ -379,7 +379,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn large_collective_calls_take_several_blocks() {
+    fn large_collective_calls_use_several_blocks() {
         assert_eq!([0, 1, 8 << 10].map(|bytes| blocks_for(bytes, 8 << 10, 66)), [1; 3]);
         assert_eq!(
             [(8 << 10) + 1, 64 << 10, 1 << 40].map(|bytes| blocks_for(bytes, 8 << 10, 66)),

@@ -36,8 +36,7 @@ use describe::one;
 /// | | on a [`Pe`] | on a [`Stream`] |
 /// |---|---|---|
 /// | returns | when the device call of the same name would return | immediately |
-/// | runs | on the calling thread, concurrently with all streams and launches | after the previous operation in the
-/// stream |
+/// | runs | on the calling thread, concurrently with streams and launches | after the stream's previous operation |
 /// | reports failures | from the call | from [`Stream::wait`] |
 ///
 /// A stream operation finishes when the device call would return: a `put` once its source may be reused, and a

@@ -63,7 +63,7 @@ mod tests {
     use rushmem_observe::trace::JobTrace;
 
     #[test]
-    fn a_pe_on_another_machine_knows_its_offset() {
+    fn pe_on_another_machine_measures_its_clock_offset() {
         let mut config = Config::default();
         config.set("trace", "never written").unwrap();
         let jobs = [0, 1, 2].map(|_| JobTrace::new(&config, true, &[]).unwrap().unwrap());
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn only_several_machines_with_timelines_are_compared() {
+    fn clocks_are_compared_only_across_machines_with_timelines() {
         let need = |parts: &[&[u8]]| ClockPart::need_comparison(parts);
         assert!(need(&[b"\x01a", b"\x01b"]));
         assert!(!need(&[b"\x01a", b"\x01a"]));

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lower_level_is_described_once() {
+    fn lower_level_is_described_once() {
         let lower = |nic: &str| RailLevel {
             cpu_rings: true,
             steps: vec![format!("a CPU thread writes the doorbells, because {nic} cannot")],

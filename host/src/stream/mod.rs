@@ -95,7 +95,7 @@ impl Pe {
     ///
     /// A GPU works on 32 streams of a process at a time. Work in a 33rd stream may not start before another stream is
     /// idle. Kernels that wait for each other must therefore use at most 32 streams, counting all PEs of the process on
-    /// that GPU. A stream holds about 1000 unfinished operations and kernels; queueing more blocks.
+    /// that GPU. A stream holds about 1000 unfinished operations and kernels; a call that queues more waits.
     ///
     /// # Errors
     /// - [`Error::Unavailable`] if there already are 511 streams and graphs.
