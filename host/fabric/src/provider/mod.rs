@@ -180,7 +180,7 @@ pub trait Object: Send + Sync {
     fn execute(&self, input: &[u8], output: &mut [u8]) -> Result<(), NicError>;
 }
 
-/// A protection domain (PD), deallocated on drop. Keys keep it alive.
+/// A protection domain (PD), deallocated on drop. Its keys must be dropped first.
 pub trait Pd: Send + Sync {
     /// Returns the PD number.
     fn number(&self) -> u32;

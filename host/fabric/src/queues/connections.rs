@@ -506,7 +506,7 @@ impl Connections {
         if connection.published {
             self.inform_peer(i, why, post);
         } else if !connection.failed {
-            // Kernels that wait for the connection learn the reason from its handshake. The caller reports the error.
+            // Kernels that wait for the connection see the failure in its handshake. The caller reports the error.
             let _ = self.fail(i, &mut connection, why, Some(post));
         }
         connection.failed = true;
@@ -526,7 +526,7 @@ impl Connections {
         if self.is_closed(i) {
             return Err(self.deny(i, "the context is limited to other PEs: see `Pe::context_to`"));
         }
-        // A message of the peer may have been first. Then `receive` carries on.
+        // A message from the peer came first, and `receive` takes care of the rest. Or the QP has failed.
         if connection.pair.is_some() || connection.failed {
             return Ok(());
         }
@@ -614,7 +614,7 @@ impl Connections {
             }
             QpStatus::Failed { why } => {
                 let why = format!("PE {from} reports: {why}");
-                // Kernels may be waiting for operations on this QP. The caller aborts them on `ConnectionLost`.
+                // Kernels may be waiting for operations on this QP. On `ConnectionLost`, the caller aborts the waits.
                 if connection.published {
                     connection.failed = true;
                     return Err(Error::ConnectionLost { pe: self.me, peer: from, why });

@@ -45,7 +45,7 @@ impl Drain<'_> {
             let first = words.reserved.word;
             let entry = self.pair.emit(&read, first, target);
             let end = post(self.rail, self.rail.memory(), self.pair, first, &entry)?;
-            // Recorded at once, not at the end: kernels that post later must not reuse the block.
+            // Recorded before waiting: even if that fails, kernels that post later must not reuse the block.
             (words.reserved.word, words.doorbell.word) = (end, end);
             self.state.count_postings(self.i, &words)?;
             self.complete(&mut words)?;

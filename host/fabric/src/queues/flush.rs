@@ -123,7 +123,7 @@ impl FlushQueue {
     fn new(rail: &Rail, qps: Loop, retries: RetryPolicy) -> Result<Self> {
         let shape = rail.shape().of_flush();
         let result = shape.rail_bytes();
-        // Not through the machine: see the type.
+        // Memory of the process, not of the machine: see the type.
         let region = Region::host(rail.shape().flush_bytes())?;
         let keys = rail.register(&region)?;
         let result = keys.strict().base() + result;

@@ -85,7 +85,7 @@ impl HostQueue {
         let word = CqeWord(u64::from_le_bytes([a, b, c, d, e, f, g, h]));
         let kind = word.op_own();
         let fresh = if collapsed {
-            // All completions of a collapsed CQ have the same place, so only the counter tells them apart.
+            // All completions of a collapsed CQ go to the same entry. Only the WQE counter tells them apart.
             kind.opcode() != CqeOpcode::INVALID && word.wqe_counter() == index
         } else {
             kind.is_ready(self.completed as u32, depth as u32)

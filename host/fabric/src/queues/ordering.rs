@@ -29,7 +29,7 @@ impl RequestedOrder {
     /// - [`Error::Unavailable`] if the setting demands out-of-order placement and the NIC cannot do it.
     /// - The errors of the NIC.
     pub(super) fn new(nic: &dyn Provider, wanted: Ordering) -> Result<Self> {
-        // Without the force bit, firmware chooses, so the capabilities do not matter.
+        // The choice is left to firmware, so no capability is needed.
         if wanted == Ordering::Auto {
             return Ok(Self { wanted, can_force: false });
         }

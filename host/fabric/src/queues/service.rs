@@ -119,7 +119,7 @@ impl Steps {
         }
     }
 
-    /// Closes: waits for the steps in progress, and lets the others do nothing.
+    /// Closes: waits for the steps in progress. Those that have not started do nothing.
     fn end(&self) {
         *self.shared.write().unwrap_or_else(PoisonError::into_inner) = None;
     }

@@ -14,8 +14,8 @@ impl Mapping {
         self.0.iter().flat_map(|pe| pe.to_le_bytes()).collect()
     }
 
-    /// Decodes the mapping of another PE. Malformed bytes yield an empty mapping, which puts that PE on a node of its
-    /// own.
+    /// Decodes the mapping of another PE. Malformed bytes yield an empty mapping, which leaves that PE alone on its
+    /// node.
     pub(super) fn decode(bytes: &[u8]) -> Self {
         let (words, rest) = bytes.as_chunks::<4>();
         if rest.is_empty() {
@@ -29,9 +29,9 @@ impl Mapping {
 /// Returns the node of each PE, named by the first PE on it. PEs share a node only if all of them have exactly the same
 /// mapping; any other PE is alone on its node.
 pub(super) fn nodes_of(all: &[Mapping]) -> Vec<u32> {
-    // Equal mappings make nodes an equivalence relation. It need not be one otherwise: mapping can fail in one
-    // direction, or for one PE only, and such a PE must not assume processor atomics. All PEs compute this from the
-    // same allgather, so they agree.
+    // "Has mapped" need not be an equivalence relation: mapping can fail in one direction, or for one PE only, and
+    // such a PE must not use processor atomics. "Has the same mapping" is one. All PEs compute it from the same
+    // allgather, so they agree on the nodes.
     let agrees = |mapping: &Mapping, pe: u32| all.get(pe as usize) == Some(mapping);
     let node = |(pe, mapping): (u32, &Mapping)| match mapping.0.first() {
         Some(&first) if mapping.0.contains(&pe) && mapping.0.iter().all(|&other| agrees(mapping, other)) => {

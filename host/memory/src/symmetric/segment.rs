@@ -53,7 +53,8 @@ fn ends(keys: &[Keys], rkeys: bool) -> Vec<SegmentEnd> {
 }
 
 impl Segment {
-    /// Creates a segment of memory that `keys` registers with this PE's NICs. [`Segment::at`] assigns its offsets.
+    /// Creates a segment of memory that `keys` registers with this PE's NICs. It gets its offsets when it is added to
+    /// the memory of the PE.
     pub fn new(region: Region, keys: Vec<Keys>, owner: Option<Box<dyn Any + Send + Sync>>) -> Self {
         let bytes = region.memory.len();
         Self { keys, region, owner, begin: 0, bytes, stamp: 0, peers: None }
