@@ -139,7 +139,7 @@ launched_perf() {
 }
 
 own_project() {
-    passed the_readme_shows_the_project the_project_passes_its_test_and_runs_with_any_launch_method
+    passed the_project_passes_its_test_and_runs_with_any_launch_method
 }
 
 structures() {
@@ -289,7 +289,7 @@ point 'RUSHMEM_LOG needs no call, and a dropped launch that fails is an error' f
 point 'a main that returns an error prints its text' error_is_text
 point 'many PEs start, and tell one cause once' many_pes
 point 'a launcher can start rushmem perf, which writes its results' launched_perf
-point 'rushmem new writes the project that README shows, and it runs' own_project
+point 'rushmem new writes a project that passes its test and runs' own_project
 point 'a refused kernel names its line and the remedy' line_is_named
 point 'structures, sizes and flags are arguments, without unsafe code' structures
 point 'kernels, hosts and streams have one order of arguments' one_order
