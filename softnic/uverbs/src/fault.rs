@@ -77,11 +77,11 @@ mod tests {
 
     #[test]
     fn the_page_lists_every_fault() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/uverbs.md");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/softnic.md");
         let page = std::fs::read_to_string(path).unwrap();
         for fault in Fault::ALL {
             let row = format!("| `{}` | {} |", fault.name(), fault.meaning());
-            assert!(page.contains(&row), "docs/uverbs.md lacks {row}");
+            assert!(page.contains(&row), "docs/softnic.md lacks {row}");
         }
     }
 }

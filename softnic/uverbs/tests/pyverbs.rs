@@ -1,7 +1,7 @@
 //! rdma-core's own tests, which Debian installs with pyverbs. Both ends live in one process.
 //!
-//! `docs/pyverbs.md` says why each test that does not pass cannot. Update it with
-//! `UPDATE_DOCS=1 cargo test -p rushmem-uverbs --test pyverbs`.
+//! `docs/softnic.md` lists what the skipped tests lack. `UPDATE_DOCS=1 cargo test -p rushmem-uverbs --test pyverbs` writes
+//! that part.
 
 mod common;
 
@@ -112,38 +112,23 @@ fn explanation(table: &'static [(&str, &str)], reason: &str) -> Option<&'static 
     table.iter().find(|(begin, _)| reason.starts_with(begin)).map(|(_, why)| *why)
 }
 
-/// Returns the page. It leaves out what depends on the machine.
-fn page(outcome: &Outcome) -> String {
-    let mut page = format!(
-        "# rdma-core's own tests on the software ConnectX
-
-rdma-core has tests in Python (pyverbs), which Debian 12 installs with the package `python3-pyverbs`. They are not changed.
-CI runs all 273 in one process, and at least {LEAST} must pass. This page explains the skipped ones. The test that runs them
-generates the page, and fails if the page is out of date:
-
-```sh
-UPDATE_DOCS=1 cargo test -p rushmem-uverbs --test pyverbs
-```
-
-No test fails.
-"
-    );
-    page += "\n## Tests of features that this device lacks\n\n| feature | class | tests |\n|---|---|---|\n";
-    let mut rows: BTreeMap<(&str, &str), Vec<String>> = BTreeMap::new();
-    for (test, reason) in &outcome.skipped {
+/// Returns the part of the page between the markers. It leaves out what depends on the machine.
+fn section(outcome: &Outcome) -> String {
+    let mut rows: BTreeMap<&str, usize> = BTreeMap::new();
+    for reason in outcome.skipped.values() {
         if let Some(why) = explanation(LACKING, reason) {
-            let (class, test) = test.rsplit_once('.').unwrap();
-            rows.entry((why, class)).or_default().push(format!("`{test}`"));
+            *rows.entry(why).or_default() += 1;
         }
     }
-    for ((why, class), tests) in rows {
-        writeln!(page, "| {why} | `{class}` | {} |", tests.join(", ")).unwrap();
+    let mut section = String::from("| feature that this device lacks | tests |\n|---|---|\n");
+    for (why, tests) in rows {
+        writeln!(section, "| {why} | {tests} |").unwrap();
     }
-    page += "\n## Tests that need other hardware or another machine\n\n| what they need | what they say without it |\n|---|---|\n";
-    for (reason, why) in ELSEWHERE {
-        writeln!(page, "| {why} | {reason} ... |").unwrap();
+    section += "\nThe other skipped tests need:\n\n";
+    for (_, what) in ELSEWHERE {
+        writeln!(section, "- {what}").unwrap();
     }
-    page
+    section
 }
 
 /// Runs the suite, if it is there.
@@ -179,11 +164,15 @@ fn the_suite_of_rdma_core() {
         let explained = explanation(LACKING, reason).or(explanation(ELSEWHERE, reason));
         assert!(explained.is_some(), "{test} is skipped for a reason that no table explains: {reason}");
     }
-    let page = page(&outcome);
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/pyverbs.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/softnic.md");
+    let found = std::fs::read_to_string(&path).unwrap();
+    let (before, rest) =
+        found.split_once("<!-- pyverbs -->\n\n").expect("docs/softnic.md has the first marker");
+    let (_, after) =
+        rest.split_once("\n<!-- end of pyverbs -->").expect("docs/softnic.md has the last marker");
+    let page = format!("{before}<!-- pyverbs -->\n\n{}\n<!-- end of pyverbs -->{after}", section(&outcome));
     if std::env::var_os("UPDATE_DOCS").is_some() {
         std::fs::write(&path, &page).unwrap();
     }
-    let found = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(found == page, "docs/pyverbs.md is out of date; write it again as the head of this file says");
+    assert!(found == page, "docs/softnic.md is out of date; update it as the head of this file says");
 }
