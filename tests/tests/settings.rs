@@ -111,34 +111,25 @@ rushmem run -n 16 rushmem doctor --job      # check all nodes of a job, under an
 rushmem explain 0x15                        # explain a number or name of an error message
 ```
 
-`rushmem doctor` checks GPUs, NICs, the paths between them and the system. Then it runs jobs of two PEs that move a few bytes and
-compare them. A job that works proves more than the state of the system; the state explains why a job fails. The checks change
-nothing and need no privileges. State that only root can read is reported as unknown. Checks that do not concern the machine are
-left out. For example, lockable memory is checked only if there is a ConnectX.
+`rushmem doctor` checks GPUs, NICs, the paths between them and the system, and then runs jobs of two PEs that move a few bytes and
+compare them. It changes nothing and needs no privileges. Checks that do not concern the machine are left out.
 
 | mark | meaning |
 |---|---|
-| `ok` | No problem. |
-| `note` | Information only. |
-| `?` | The state cannot be read. |
-| `slow` | It works, but slower than possible. |
-| `lesser` | It works by a fallback. |
+| `ok`, `note` | No problem; information only. |
+| `?` | The state cannot be read, such as state that only root can read. |
+| `slow`, `lesser` | It works, but slower than possible, or by a fallback. |
 | `risk` | It may fail. |
 | `FAIL` | It does not work. The exit code is 3. |
 
-Below each line that is worse than `?` stand the reason why it matters and, after `->`, the remedy. Errors of the probes contain their
-remedy. A failure that follows from an earlier one refers to it. The last line names the first failure.
+Lines worse than `?` are followed by the reason and, after `->`, the remedy. The last line names the first failure.
 
-Start `--job` on all PEs of a job. PE 0 then reports the location of the PEs, the differences between nodes and the problems of each
-node. Each PE puts to each other PE; in a job of more than 64 PEs, to those at distances of powers of two. If a PE cannot be reached,
-the error names the pair, the QP and the cause. Without `--job`, one PE of each node checks it, under `rushmem run` and other launchers.
+With `--job` on all PEs of a job, PE 0 reports where the PEs are, how nodes differ and what is wrong on each. Each PE puts to each
+other one, or in jobs of more than 64 PEs to those at distances of powers of two.
 
-`--json` prints JSON. `--save FILE` writes everything that was read on the machine, and `--saved FILE` checks such a file on another
-machine. Attach the file to a bug report.
-
-`--report FILE` writes a report to send back: versions, the settings that you changed, all checks, and the record of `--save`. It
-also runs the litmus tests and four benchmarks through the NIC, each by the program beside `rushmem` or in `PATH`, which takes
-some minutes. The report contains no token, id or address of a job, and the host's name is replaced by `HOST`.
+`--json` prints JSON. `--save FILE` records everything that was read, for a bug report, and `--saved FILE` checks such a record.
+`--report FILE` adds versions, changed settings, the litmus tests and four benchmarks through the NIC, which takes some minutes. It
+contains no token, ID or address, and replaces the host's name by `HOST`.
 
 | id | check | reason |
 |---|---|---|
