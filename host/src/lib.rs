@@ -66,10 +66,12 @@
 //! These are files of the repository:
 //!
 //! - `README.md`: a quick start, and how to create a project.
+//! - `docs/memory-model.md`: what orders and completes operations.
+//! - `docs/debugging.md` and `docs/tuning.md`: what to try when a kernel fails or is slow.
 //! - `docs/porting.md`: the names of OpenSHMEM and NVSHMEM, and their counterparts here.
 //! - `docs/launching.md`: `rushmem run`, `mpirun`, `srun`, `torchrun`, and launching by hand.
 //! - `docs/settings.md` and `docs/errors.md`: every setting, and every error number.
-//! - `docs/architecture.md`: the design, and the memory model.
+//! - `docs/architecture.md`: the design.
 //!
 //! [`Sym`]: rushmem_device::Sym
 //! [`SymSlice`]: rushmem_device::SymSlice
