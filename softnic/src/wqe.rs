@@ -1,6 +1,6 @@
 //! The operation of a parsed send WQE, in the adapter's own terms.
 
-use crate::dma::{KeyFault, Mkeys, Rights, Span, User, resolve};
+use crate::dma::{Dma, KeyFault, Mkeys, Rights, Span, User, resolve};
 use crate::report::{Observation, RemoteAddress};
 use crate::roce::Service;
 use rushmem_mlx5::wqe::{Atomic, Data, Malformed, View};
@@ -81,6 +81,27 @@ pub(crate) fn for_each_piece<'a, E: From<LocalError>>(
         }
     }
     Ok(())
+}
+
+/// Reads the WQE's data from byte `at` on into `buf`.
+pub(crate) fn read_data(
+    view: &View<'_>,
+    mkeys: &Mkeys,
+    dma: &mut Dma,
+    user: User,
+    at: u64,
+    buf: &mut [u8],
+) -> Result<(), LocalError> {
+    for_each_piece(view, mkeys, user, Rights::LOCAL_READ, at, buf.len() as u64, |piece, offset| {
+        let rest = &mut buf[offset as usize..];
+        match piece {
+            Piece::Inline(bytes) => rest[..bytes.len()].copy_from_slice(bytes),
+            Piece::Memory(from) => {
+                dma.read(&from, &mut rest[..from.len as usize]).map_err(|_| LocalError::Memory)?;
+            }
+        }
+        Ok(())
+    })
 }
 
 /// Checks the keys of the first `len` bytes without moving them.

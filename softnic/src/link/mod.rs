@@ -171,7 +171,15 @@ impl Fabric {
 
     /// Adds a packet without payload.
     pub(crate) fn send_empty(&mut self, way: (u32, SocketAddrV4), bth: &Bth, ext: &Ext) {
-        let Ok(()) = self.send(way, bth, ext, 0, |_| Ok::<(), std::convert::Infallible>(()));
+        self.send_bytes(way, bth, ext, &[]);
+    }
+
+    /// Adds a packet with this payload.
+    pub(crate) fn send_bytes(&mut self, way: (u32, SocketAddrV4), bth: &Bth, ext: &Ext, payload: &[u8]) {
+        let Ok(()) = self.send(way, bth, ext, payload.len(), |to| {
+            to.copy_from_slice(payload);
+            Ok::<(), std::convert::Infallible>(())
+        });
     }
 
     /// Passes waiting packets through the stages and to their carriers.

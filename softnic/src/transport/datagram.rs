@@ -7,7 +7,7 @@
 use super::datapath::Datapath;
 use super::multicast::{self, Members};
 use crate::address::lid_of;
-use crate::dma::{Dma, Mkeys, Rights, User};
+use crate::dma::{Dma, Mkeys, User};
 use crate::objects::Objects;
 use crate::objects::qp::{Qp, State};
 use crate::queues::{
@@ -15,9 +15,9 @@ use crate::queues::{
 };
 use crate::report::{Observation, Report};
 use crate::request::BadReceive;
-use crate::roce::{self, Bth, Deth, Ext, Op, Packet, Service};
+use crate::roce::{self, Bth, Deth, Ext, Op, Packet, Psn, Service};
 use crate::route::{Address, Route};
-use crate::wqe::{self, Done, LocalError, Piece, for_each_piece};
+use crate::wqe::{self, Done, LocalError};
 use rushmem_mlx5::av::AvSeg;
 use rushmem_mlx5::cqe::Reception;
 use rushmem_mlx5::wqe::View;
@@ -128,8 +128,7 @@ fn step(path: &mut Datapath, payload: &mut Vec<u8>, qpn: u32) -> Step {
     report.lookout.note(|| wqe::begins(qpn, &view, None));
     let done = Done { index, opcode: view.opcode(), byte_cnt: 0 };
     let user = User { pd: qp.pd, qpn };
-    let gathered = gather(&view, mkeys, dma, user, config.mtu, payload);
-    if let Err(refused) = gathered {
+    if let Err(refused) = gather(&view, mkeys, dma, user, config.mtu, payload) {
         let (syndrome, vendor) = refused.syndrome();
         fail(qp, cqs, report, done, syndrome, vendor);
         return Step::Failed;
@@ -142,29 +141,25 @@ fn step(path: &mut Datapath, payload: &mut Vec<u8>, qpn: u32) -> Step {
     // A WQE without an address is a NOP.
     let Some(av) = view.av() else { return Step::Sent };
     report.stats.bytes += payload.len() as u64;
-    let qkey = if av.qkey.get() & OWN_KEY == 0 { av.qkey.get() } else { qp.attrs.qkey };
-    let (psn, pkey) = (qp.send_psn, qp.attrs.pkey);
+    let psn = qp.send_psn;
     qp.send_psn = psn.plus(1);
-    let deth = Deth { qkey, source_qpn: qpn };
-    let (imm, solicited) = (view.imm(), view.flags().is_solicited());
+    let qkey = if av.qkey.get() & OWN_KEY == 0 { av.qkey.get() } else { qp.attrs.qkey };
+    let datagram = Datagram {
+        deth: Deth { qkey, source_qpn: qpn },
+        pkey: qp.attrs.pkey,
+        imm: view.imm(),
+        solicited: view.flags().is_solicited(),
+        payload,
+    };
     match (address_of(&av).route(*address), fabric) {
         (Ok(Route::Loopback), _) => {
             let (from, to, infiniband) = (*address, *address, config.infiniband);
-            let arrived = Arrived { from, to, deth, pkey, imm, solicited, payload, infiniband };
-            deliver(objects, report, av.qpn(), arrived);
+            deliver(objects, report, av.qpn(), Arrived { from, to, infiniband, datagram });
         }
         (Ok(Route::Peer(peer)), Some(fabric)) => {
-            let (op, ext) = match imm {
-                None => (Op::SendOnly, Ext::Deth(deth)),
-                Some(imm) => (Op::SendOnlyImm, Ext::DethImm(deth, imm)),
-            };
-            let (service, dest_qpn) = (Service::Ud, av.qpn());
-            let bth = Bth { service, op, solicited, pkey, ack_req: false, dest_qpn, psn, srqn: None };
-            let Ok(()) = fabric.send((qpn, peer), &bth, &ext, payload.len(), |to| {
-                to.copy_from_slice(payload);
-                Ok::<(), std::convert::Infallible>(())
-            });
-            report.note_sent(qpn, (psn, op), payload.len() as u64, false);
+            let bth = datagram.bth(av.qpn(), psn);
+            fabric.send_bytes((qpn, peer), &bth, &datagram.ext(), payload);
+            report.note_sent(qpn, (psn, bth.op), payload.len() as u64, false);
         }
         _ => report.stats.lost += 1,
     }
@@ -186,16 +181,7 @@ fn gather(
     }
     payload.clear();
     payload.resize(len as usize, 0);
-    for_each_piece(view, mkeys, user, Rights::LOCAL_READ, 0, len, |piece, at| {
-        let to = &mut payload[at as usize..];
-        match piece {
-            Piece::Inline(bytes) => to[..bytes.len()].copy_from_slice(bytes),
-            Piece::Memory(from) => {
-                dma.read(&from, &mut to[..from.len as usize]).map_err(|_| LocalError::Memory)?;
-            }
-        }
-        Ok(())
-    })
+    wqe::read_data(view, mkeys, dma, user, 0, payload)
 }
 
 fn address_of(av: &AvSeg) -> Address {
@@ -215,9 +201,32 @@ fn receive_at(path: &mut Datapath, qpn: u32, (from, to): (SocketAddrV4, SocketAd
         _ => return,
     };
     let (pkey, solicited, payload) = (packet.bth.pkey, packet.bth.solicited, packet.payload);
+    let datagram = Datagram { deth, pkey, imm, solicited, payload };
     let infiniband = path.config.infiniband;
-    let arrived = Arrived { from, to, deth, pkey, imm, solicited, payload, infiniband };
-    deliver(&mut path.objects, &mut path.report, qpn, arrived);
+    deliver(&mut path.objects, &mut path.report, qpn, Arrived { from, to, infiniband, datagram });
+}
+
+/// The contents of a datagram.
+struct Datagram<'a> {
+    deth: Deth,
+    pkey: u16,
+    imm: Option<u32>,
+    solicited: bool,
+    payload: &'a [u8],
+}
+
+impl Datagram<'_> {
+    /// Returns the header of its packet to a QP of another adapter.
+    fn bth(&self, dest_qpn: u32, psn: Psn) -> Bth {
+        let op = if self.imm.is_some() { Op::SendOnlyImm } else { Op::SendOnly };
+        let (service, solicited, pkey) = (Service::Ud, self.solicited, self.pkey);
+        Bth { service, op, solicited, pkey, ack_req: false, dest_qpn, psn, srqn: None }
+    }
+
+    /// Returns the extended header of its packet.
+    fn ext(&self) -> Ext {
+        self.imm.map_or(Ext::Deth(self.deth), |imm| Ext::DethImm(self.deth, imm))
+    }
 }
 
 /// A datagram at its destination.
@@ -225,18 +234,15 @@ struct Arrived<'a> {
     from: SocketAddrV4,
     /// Address that it was sent to.
     to: SocketAddrV4,
-    deth: Deth,
-    pkey: u16,
-    imm: Option<u32>,
-    solicited: bool,
-    payload: &'a [u8],
     /// Whether the port is InfiniBand: the completion then has a service level, and no type of packet.
     infiniband: bool,
+    datagram: Datagram<'a>,
 }
 
 fn deliver(objects: &mut Objects, report: &mut Report, qpn: u32, arrived: Arrived<'_>) {
     let Objects { qps, cqs, mkeys, dma, .. } = objects;
-    let Arrived { from, to, deth, pkey, imm, solicited, payload, infiniband } = arrived;
+    let Arrived { from, to, infiniband, datagram } = arrived;
+    let Datagram { deth, pkey, imm, solicited, payload } = datagram;
     let sl = if infiniband { 0 } else { Reception::ROCE_V2_IPV4 };
     let open = |qp: &&mut Box<Qp>| {
         let keys_fit = qp.attrs.qkey == deth.qkey && roce::pkeys_match(qp.attrs.pkey, pkey);
@@ -248,8 +254,8 @@ fn deliver(objects: &mut Objects, report: &mut Report, qpn: u32, arrived: Arrive
         report.stats.lost += 1;
         return;
     };
-    let ext = imm.map_or(Ext::Deth(deth), |imm| Ext::DethImm(deth, imm));
-    let header = header(*from.ip(), *to.ip(), roce::packet_len(roce::BTH + ext.len(), payload.len()));
+    let len = roce::packet_len(roce::BTH + datagram.ext().len(), payload.len());
+    let header = header(*from.ip(), *to.ip(), len);
     let len = GRH + payload.len();
     let parts = [(0, &header[..]), (GRH, payload)];
     let since = report.lookout.time();

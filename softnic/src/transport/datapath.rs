@@ -107,10 +107,7 @@ impl Datapath {
             _ if to == *self.address.ip() => self.mads.add(to, bytes),
             Some(fabric) if fabric.room() != 0 => {
                 let way = (management::QPN, SocketAddrV4::new(to, roce::PORT));
-                let Ok(()) = fabric.send(way, &bth, &ext, MAD, |payload| {
-                    payload.copy_from_slice(bytes);
-                    Ok::<(), std::convert::Infallible>(())
-                });
+                fabric.send_bytes(way, &bth, &ext, bytes);
                 fabric.flush(Instant::now(), &mut self.report.stats, &mut self.report.lookout);
                 true
             }
