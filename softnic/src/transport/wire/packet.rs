@@ -1,13 +1,13 @@
 //! Builds the request packets of a WQE.
 
 use super::ahead::Ahead;
-use crate::dma::{Dma, Mkeys, Rights, User};
+use crate::dma::{Dma, Mkeys, User};
 use crate::link::Fabric;
 use crate::objects::qp::{Kind, Message, Qp};
-use crate::roce::{Bth, Connect, Ext, Op, Reth, Service};
-use crate::wqe::{self, LocalError, Piece, for_each_piece};
+use crate::roce::{Bth, Connect, Ext, Op, Psn, Reth, Service};
+use crate::wqe::{self, LocalError};
 use rushmem_mlx5::AtomicOp;
-use rushmem_mlx5::wqe::Atomic;
+use rushmem_mlx5::wqe::{Atomic, View};
 use std::net::SocketAddrV4;
 
 pub(super) struct Destination {
@@ -26,6 +26,22 @@ impl Destination {
         let dct = qp.dci.as_ref().and_then(|dci| dci.request(qp.qpn, qp.attrs.mtu));
         Destination { service: qp.service, peer, qpn, pkey, mtu_shift, dct }
     }
+
+    /// Returns the headers of the packet that connects to a target of dynamic connections.
+    fn connect_request(&self, psn: Psn) -> Option<(Bth, Ext)> {
+        let (dest_qpn, connect) = self.dct?;
+        let bth = Bth {
+            service: self.service,
+            op: Op::Connect,
+            solicited: false,
+            pkey: self.pkey,
+            ack_req: true,
+            dest_qpn,
+            psn,
+            srqn: None,
+        };
+        Some((bth, Ext::Connect(connect)))
+    }
 }
 
 pub(super) struct Parts<'c> {
@@ -36,13 +52,21 @@ pub(super) struct Parts<'c> {
     pub(super) ahead: &'c mut Ahead,
 }
 
-/// Builds packet number `packet` of a message, or a READ request for `count` packets from there. Returns the packet's
-/// operation, and the bytes of its payload.
+/// The part of a message that one request packet stands for.
+#[derive(Clone, Copy)]
+pub(super) struct Portion {
+    /// Number of the first packet within the message.
+    pub(super) packet: u32,
+    /// Number of packets: one, or as many response packets as a READ request asks for.
+    pub(super) count: u32,
+    /// Whether the packet requests an acknowledgement even if it is not the last one.
+    pub(super) asks: bool,
+}
+
+/// Builds a request packet of a message. Returns the packet's operation, and the bytes of its payload.
 pub(super) fn emit(
     message: &Message,
-    packet: u32,
-    count: u32,
-    ask: bool,
+    portion: Portion,
     to: &Destination,
     parts: Parts<'_>,
     user: User,
@@ -50,72 +74,71 @@ pub(super) fn emit(
     let Parts { mkeys, dma, fabric, ahead } = parts;
     let way = (user.qpn, to.peer);
     if message.kind == Kind::Connect {
-        let Some((dctn, connect)) = to.dct else { return Err(LocalError::Operation) };
-        let (service, op, pkey, psn) = (to.service, Op::Connect, to.pkey, message.first);
-        let bth = Bth { service, op, solicited: false, pkey, ack_req: true, dest_qpn: dctn, psn, srqn: None };
-        fabric.send_empty(way, &bth, &Ext::Connect(connect));
-        return Ok((op, 0));
+        let (bth, ext) = to.connect_request(message.first).ok_or(LocalError::Operation)?;
+        fabric.send_empty(way, &bth, &ext);
+        return Ok((bth.op, 0));
     }
     let Ok(view) = message.view() else { return Err(LocalError::Memory) };
-    let skip = u64::from(packet) << to.mtu_shift;
-    let remote = view.remote();
-    let (addr, rkey) = remote.map_or((0, 0), |at| (at.addr.get(), at.rkey.get()));
-    let last = packet + count == message.packets;
-    let mut bth = Bth {
+    let skip = u64::from(portion.packet) << to.mtu_shift;
+    let (op, ext, len) = request(message, &view, portion, to)?;
+    let is_last = portion.packet + portion.count == message.packets;
+    let bth = Bth {
         service: to.service,
-        op: Op::ReadRequest,
-        solicited: last && view.flags().is_solicited(),
+        op,
+        solicited: is_last && view.flags().is_solicited(),
         pkey: to.pkey,
-        ack_req: to.service.is_reliable() && (last || ask),
+        ack_req: to.service.is_reliable() && (is_last || portion.asks),
         dest_qpn: to.qpn,
-        psn: message.first.plus(packet),
+        psn: message.first.plus(portion.packet),
         srqn: view.xrc_srqn(),
     };
+    fabric.send(way, &bth, &ext, len as usize, |payload| match ahead.take(bth.psn) {
+        Some(bytes) => {
+            payload.copy_from_slice(bytes);
+            Ok(())
+        }
+        None => wqe::read_data(&view, mkeys, dma, user, skip, payload),
+    })?;
+    Ok((op, len))
+}
+
+/// Returns the operation of a request packet, its extended header, and the bytes of its payload.
+#[inline]
+fn request(
+    message: &Message,
+    view: &View<'_>,
+    portion: Portion,
+    to: &Destination,
+) -> Result<(Op, Ext, u64), LocalError> {
+    let (addr, rkey) = view.remote().map_or((0, 0), |at| (at.addr.get(), at.rkey.get()));
+    let skip = u64::from(portion.packet) << to.mtu_shift;
     match message.kind {
-        Kind::Local | Kind::Connect => {}
+        // Neither has packets that are built from its WQE.
+        Kind::Local | Kind::Connect => Err(LocalError::Operation),
         Kind::Read => {
-            let len = (u64::from(count) << to.mtu_shift).min(message.len - skip);
+            let len = (u64::from(portion.count) << to.mtu_shift).min(message.len - skip);
             let reth = Reth { addr: addr.wrapping_add(skip), rkey, len: len as u32 };
-            fabric.send_empty(way, &bth, &Ext::Reth(reth));
+            Ok((Op::ReadRequest, Ext::Reth(reth), 0))
         }
         Kind::Atomic => {
-            let Some(atomic) = view.atomic() else { return Err(LocalError::Memory) };
+            let atomic = view.atomic().ok_or(LocalError::Memory)?;
             let (op, ext) = atomic_request(atomic, addr, rkey);
-            bth.op = op;
-            fabric.send_empty(way, &bth, &ext);
+            Ok((op, ext, 0))
         }
         Kind::Write | Kind::Send => {
-            bth.op = message.packet_op(packet);
+            let op = message.packet_op(portion.packet);
             let imm = view.imm().unwrap_or(0);
             let reth = Reth { addr, rkey, len: message.len as u32 };
-            let ext = match bth.op {
+            let ext = match op {
                 Op::WriteFirst | Op::WriteOnly => Ext::Reth(reth),
                 Op::WriteOnlyImm => Ext::RethImm(reth, imm),
                 Op::WriteLastImm | Op::SendLastImm | Op::SendOnlyImm => Ext::Imm(imm),
                 _ => Ext::None,
             };
-            let len = (message.len - skip.min(message.len)).min(1 << to.mtu_shift);
-            fabric.send(way, &bth, &ext, len as usize, |payload| {
-                if let Some(bytes) = ahead.take(bth.psn) {
-                    payload.copy_from_slice(bytes);
-                    return Ok(());
-                }
-                for_each_piece(&view, mkeys, user, Rights::LOCAL_READ, skip, len, |piece, at| {
-                    let at = at as usize;
-                    match piece {
-                        Piece::Inline(bytes) => payload[at..at + bytes.len()].copy_from_slice(bytes),
-                        Piece::Memory(from) => {
-                            let part = &mut payload[at..at + from.len as usize];
-                            dma.read(&from, part).map_err(|_| LocalError::Memory)?;
-                        }
-                    }
-                    Ok(())
-                })
-            })?;
-            return Ok((bth.op, len));
+            let len = message.len.saturating_sub(skip).min(1 << to.mtu_shift);
+            Ok((op, ext, len))
         }
     }
-    Ok((bth.op, 0))
 }
 
 /// Returns the packet of an atomic: InfiniBand's own if there is one.

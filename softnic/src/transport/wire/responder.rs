@@ -11,6 +11,7 @@ use crate::roce::{AethSyndrome, Bth, Ext, Nak, Op, Packet, Psn, Reth};
 use crate::table::Table;
 use crate::transport::datapath::Datapath;
 use rushmem_mlx5::{AtomicOp, CqeOpcode, Opcode, Width};
+use std::time::Instant;
 
 /// Atomic results kept for duplicate requests: at least as many as a peer may have in flight.
 const REPLAYS: usize = 256;
@@ -211,34 +212,12 @@ fn execute(
             _,
         ) => send(qp, cqs, mkeys, dma, report, packet)?,
         (Op::ReadRequest, Ext::Reth(reth)) => {
-            let pd = qp.pd;
-            let at = RemoteRange { pd, addr: reth.addr, rkey: reth.rkey, len: reth.len.into() };
-            access::readable(qp, mkeys, at)?;
-            if !packet.payload.is_empty() || at.len > max_message_len(qp) {
-                return Err(RemoteError::Invalid.into());
-            }
+            read = Some(execute_read(qp, mkeys, report, packet, reth)?);
             numbers = qp.attrs.packets(reth.len.into());
-            let shift = qp.attrs.mtu_shift();
-            let new = ExecutedRead { first: psn, addr: reth.addr, rkey: reth.rkey };
-            read = qp.resp.read.filter(|read| read.includes(psn, &reth, shift)).or(Some(new));
-            qp.msn = qp.msn.wrapping_add(1);
-            qp.push_response(Response::Read { psn, pd, reth, sent: 0, due: report.draw_late_answer(qp.qpn) });
         }
-        (_, ext) => {
-            let request = atomic_request(packet.bth.op, ext).ok_or(RemoteError::Invalid)?;
-            let since = report.lookout.time();
-            let old = access::atomic(qp, mkeys, dma, &request)?;
-            if let Some(since) = since {
-                let remote = Some(RemoteAddress { addr: request.addr, rkey: request.rkey });
-                let (qpn, opcode, bytes) = (qp.number(), opcode_of(packet), request.width.bytes());
-                report.lookout.note(|| Observation::Arrival { qpn, opcode, remote, bytes, since });
-            }
-            if qp.resp.replays.len() >= REPLAYS {
-                qp.resp.replays.pop_front();
-            }
-            qp.resp.replays.push_back((psn, old));
-            qp.msn = qp.msn.wrapping_add(1);
-            qp.push_response(Response::Atomic { psn, old, due: report.draw_late_answer(qp.qpn) });
+        (op, ext) => {
+            let request = atomic_request(op, ext).ok_or(RemoteError::Invalid)?;
+            execute_atomic(qp, mkeys, dma, report, packet, &request)?;
         }
     }
     qp.recv_psn = psn.plus(numbers);
@@ -248,6 +227,53 @@ fn execute(
     if asked && !(answered && is_fetch(packet.bth.op)) {
         qp.push_response(Response::Ack { psn, syndrome: AethSyndrome::Ack });
     }
+    Ok(())
+}
+
+/// Checks a READ and queues its response.
+fn execute_read(
+    qp: &mut Qp,
+    mkeys: &Mkeys,
+    report: &mut Report,
+    packet: &Packet<'_>,
+    reth: Reth,
+) -> Result<ExecutedRead, RemoteError> {
+    let (psn, pd) = (packet.bth.psn, qp.pd);
+    let at = RemoteRange { pd, addr: reth.addr, rkey: reth.rkey, len: reth.len.into() };
+    access::readable(qp, mkeys, at)?;
+    if !packet.payload.is_empty() || at.len > max_message_len(qp) {
+        return Err(RemoteError::Invalid);
+    }
+    qp.msn = qp.msn.wrapping_add(1);
+    qp.push_response(Response::Read { psn, pd, reth, sent: 0, due: report.draw_late_answer(qp.qpn) });
+    let shift = qp.attrs.mtu_shift();
+    let continued = qp.resp.read.filter(|read| read.includes(psn, &reth, shift));
+    Ok(continued.unwrap_or(ExecutedRead { first: psn, addr: reth.addr, rkey: reth.rkey }))
+}
+
+/// Executes an atomic, and queues its old value, which is also kept for repetitions of the request.
+fn execute_atomic(
+    qp: &mut Qp,
+    mkeys: &Mkeys,
+    dma: &mut Dma,
+    report: &mut Report,
+    packet: &Packet<'_>,
+    request: &AtomicRequest,
+) -> Result<(), RemoteError> {
+    let psn = packet.bth.psn;
+    let since = report.lookout.time();
+    let old = access::atomic(qp, mkeys, dma, request)?;
+    if let Some(since) = since {
+        let remote = Some(RemoteAddress { addr: request.addr, rkey: request.rkey });
+        let (qpn, opcode, bytes) = (qp.number(), opcode_of(packet), request.width.bytes());
+        report.lookout.note(|| Observation::Arrival { qpn, opcode, remote, bytes, since });
+    }
+    if qp.resp.replays.len() >= REPLAYS {
+        qp.resp.replays.pop_front();
+    }
+    qp.resp.replays.push_back((psn, old));
+    qp.msn = qp.msn.wrapping_add(1);
+    qp.push_response(Response::Atomic { psn, old, due: report.draw_late_answer(qp.qpn) });
     Ok(())
 }
 
@@ -296,60 +322,16 @@ fn write(
     packet: &Packet<'_>,
     begin: Option<Reth>,
 ) -> Result<(), RequestError> {
-    let op = packet.bth.op;
-    let last = !matches!(op, Op::WriteFirst | Op::WriteMiddle);
-    let imm = match packet.ext {
-        Ext::Imm(imm) | Ext::RethImm(_, imm) => Some(imm),
-        _ => None,
-    };
+    let imm = immediate_of(packet);
     if imm.is_some() && !qp.has_receive() {
-        return Err(if qp.has_receive_queue() {
-            RequestError::NotReady
-        } else {
-            RemoteError::Invalid.into()
-        });
+        return Err(no_receive(qp));
     }
-    let (reth, done, since) = match (begin, &qp.resp.message) {
-        (Some(reth), _) => (reth, 0, report.lookout.time()),
-        (None, Some(PartialMessage::Write { reth, done, since })) => (*reth, *done, *since),
-        _ => return Err(RemoteError::Invalid.into()),
-    };
-    let (len, part) = (u64::from(reth.len), packet.payload.len() as u64);
-    let end = done + part;
-    // Only the last packet ends the message, and exactly.
-    if (last && end != len) || (!last && end >= len) || len > max_message_len(qp) {
-        return Err(RemoteError::Invalid.into());
-    }
-    // The whole message is checked, so nothing is written if its end is out of range.
-    let place = RemoteRange { pd: qp.pd, addr: reth.addr, rkey: reth.rkey, len };
-    let arrival = since.filter(|_| last).map(|since| Observation::Arrival {
-        qpn: qp.number(),
-        opcode: opcode_of(packet),
-        remote: Some(RemoteAddress { addr: reth.addr, rkey: reth.rkey }),
-        bytes: len,
-        since,
-    });
-    let span = access::writable(qp, mkeys, place)?;
-    // An immediate value announces its data, so it is not split.
-    let is_later = span.is_some()
-        && report.injects_faults
-        && imm.is_none()
-        && (late::start_late(qp, report, packet, (place, done), arrival)
-            || late::start_split(qp, report, packet, (place, done), arrival));
-    if let Some(span) = span.filter(|_| !is_later) {
-        let at = span.part(done, part);
-        let due = if imm.is_none() && qp.service.is_reliable() { report.draw_posted(qp.qpn) } else { None };
-        match due {
-            Some(due) => dma.post(&at, packet.payload.into(), due, qp.owner),
-            None => dma.write_packet(&at, packet.payload, last).map_err(RemoteError::Failed)?,
-        }
-    }
-    if !last {
+    let part = WritePart::new(qp, report, packet, begin)?;
+    land_write(qp, mkeys, dma, report, packet, &part)?;
+    let WritePart { reth, end, since, is_last, .. } = part;
+    if !is_last {
         qp.resp.message = Some(PartialMessage::Write { reth, done: end, since });
         return Ok(());
-    }
-    if let Some(arrival) = arrival.filter(|_| !is_later) {
-        report.lookout.note_landing(dma.has_landed(), || arrival);
     }
     qp.resp.message = None;
     qp.msn = qp.msn.wrapping_add(1);
@@ -364,6 +346,99 @@ fn write(
         complete_receive(qp, cqs, report, message);
     }
     Ok(())
+}
+
+/// The position of a packet's payload in the message of a WRITE.
+struct WritePart {
+    /// Memory of the whole message.
+    reth: Reth,
+    /// Offsets of the payload's first byte and of the byte after its last one.
+    start: u64,
+    end: u64,
+    /// Time of the first packet, if there is an observer.
+    since: Option<Instant>,
+    is_last: bool,
+}
+
+impl WritePart {
+    /// Returns the position of a packet that starts a message with `begin` or continues the current one. Checks its length.
+    #[inline]
+    fn new(
+        qp: &Qp,
+        report: &Report,
+        packet: &Packet<'_>,
+        begin: Option<Reth>,
+    ) -> Result<WritePart, RemoteError> {
+        let (reth, start, since) = match (begin, &qp.resp.message) {
+            (Some(reth), _) => (reth, 0, report.lookout.time()),
+            (None, Some(PartialMessage::Write { reth, done, since })) => (*reth, *done, *since),
+            _ => return Err(RemoteError::Invalid),
+        };
+        let (len, end) = (u64::from(reth.len), start + packet.payload.len() as u64);
+        let is_last = !matches!(packet.bth.op, Op::WriteFirst | Op::WriteMiddle);
+        // Only the last packet completes the message, and exactly.
+        if (is_last && end != len) || (!is_last && end >= len) || len > max_message_len(qp) {
+            return Err(RemoteError::Invalid);
+        }
+        Ok(WritePart { reth, start, end, since, is_last })
+    }
+}
+
+/// Writes the payload of a WRITE to memory, or hands it to an injected fault that does so later.
+#[inline]
+fn land_write(
+    qp: &mut Qp,
+    mkeys: &Mkeys,
+    dma: &mut Dma,
+    report: &mut Report,
+    packet: &Packet<'_>,
+    part: &WritePart,
+) -> Result<(), RemoteError> {
+    let &WritePart { reth, start, end, since, is_last } = part;
+    // The whole message is checked, so nothing is written if its end is out of range.
+    let place = RemoteRange { pd: qp.pd, addr: reth.addr, rkey: reth.rkey, len: reth.len.into() };
+    let span = access::writable(qp, mkeys, place)?;
+    let arrival = since.filter(|_| is_last).map(|since| Observation::Arrival {
+        qpn: qp.number(),
+        opcode: opcode_of(packet),
+        remote: Some(RemoteAddress { addr: reth.addr, rkey: reth.rkey }),
+        bytes: place.len,
+        since,
+    });
+    if let Some(span) = span {
+        // An immediate value announces its data, which therefore lands at once and in order.
+        let may_be_late = immediate_of(packet).is_none();
+        if report.injects_faults
+            && may_be_late
+            && (late::start_late(qp, report, packet, (place, start), arrival)
+                || late::start_split(qp, report, packet, (place, start), arrival))
+        {
+            return Ok(());
+        }
+        let at = span.part(start, end - start);
+        let due = if may_be_late && qp.service.is_reliable() { report.draw_posted(qp.qpn) } else { None };
+        match due {
+            Some(due) => dma.post(&at, packet.payload.into(), due, qp.owner),
+            None => dma.write_packet(&at, packet.payload, is_last).map_err(RemoteError::Failed)?,
+        }
+    }
+    if let Some(arrival) = arrival {
+        report.lookout.note_landing(dma.has_landed(), || arrival);
+    }
+    Ok(())
+}
+
+/// Returns the error of a request that needs a receive where none is posted.
+fn no_receive(qp: &Qp) -> RequestError {
+    if qp.has_receive_queue() { RequestError::NotReady } else { RemoteError::Invalid.into() }
+}
+
+/// Returns the immediate value of a packet.
+fn immediate_of(packet: &Packet<'_>) -> Option<u32> {
+    match packet.ext {
+        Ext::Imm(imm) | Ext::RethImm(_, imm) => Some(imm),
+        _ => None,
+    }
 }
 
 fn send(
@@ -381,8 +456,7 @@ fn send(
         Some(PartialMessage::Write { .. }) => return Err(RemoteError::Invalid.into()),
         None => match take_receive(qp, report) {
             Some(receive) => (receive, 0, report.lookout.time()),
-            None if qp.has_receive_queue() => return Err(RequestError::NotReady),
-            None => return Err(RemoteError::Invalid.into()),
+            None => return Err(no_receive(qp)),
         },
     };
     let len = packet.payload.len() as u64;
@@ -405,9 +479,9 @@ fn send(
         report.lookout.note(|| Observation::Arrival { qpn, opcode, remote: None, bytes: end, since });
     }
     qp.msn = qp.msn.wrapping_add(1);
-    let (kind, imm) = match packet.ext {
-        Ext::Imm(imm) => (CqeOpcode::RESP_SEND_IMM, imm),
-        _ => (CqeOpcode::RESP_SEND, 0),
+    let (kind, imm) = match immediate_of(packet) {
+        Some(imm) => (CqeOpcode::RESP_SEND_IMM, imm),
+        None => (CqeOpcode::RESP_SEND, 0),
     };
     let solicited = packet.bth.solicited;
     let (index, byte_cnt, origin) = (receive.index, end as u32, Origin::default());

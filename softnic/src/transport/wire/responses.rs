@@ -1,6 +1,8 @@
 //! Sends the responder's queued responses, in order and in portions.
 
 use super::ahead::{self, Ahead};
+use crate::dma::{Dma, Mkeys};
+use crate::link::Fabric;
 use crate::objects::qp::{Qp, Response};
 use crate::objects::{Objects, access};
 use crate::report::Report;
@@ -8,6 +10,7 @@ use crate::request::{RemoteError, RemoteRange};
 use crate::roce::{Aeth, AethSyndrome, Bth, Ext, Nak, Op, Psn};
 use crate::route::Route;
 use crate::transport::datapath::Datapath;
+use std::net::SocketAddrV4;
 
 /// Packets sent in one visit.
 const BURST: usize = 64;
@@ -17,114 +20,154 @@ pub(super) fn run(path: &mut Datapath, qpn: u32) -> bool {
     let Datapath { objects: Objects { qps, mkeys, dma, .. }, fabric, report, .. } = path;
     let (Some(qp), Some(fabric)) = (qps.get_mut(qpn), fabric.as_mut()) else { return false };
     let Route::Peer(peer) = qp.route else { return false };
-    let mut ahead = Ahead::default();
+    let mut visit = Visit { qp, mkeys, dma, fabric, report, peer, ahead: Ahead::default() };
     for left in (1..=BURST).rev() {
-        let Some(answer) = qp.resp.responses.front().copied() else { return false };
-        if fabric.room_to(peer) == 0 {
+        let Some(answer) = visit.qp.resp.responses.front().copied() else { return false };
+        if visit.fabric.room_to(peer) == 0 {
             return true;
         }
-        if let Some(due) = answer.due().filter(|due| *due > report.now) {
-            report.wakeups.push((due, qpn));
+        if let Some(due) = answer.due().filter(|due| *due > visit.report.now) {
+            visit.report.wakeups.push((due, qpn));
             return false;
         }
         // Data must be in memory before its acknowledgement.
-        if let Err(error) = dma.flush() {
-            refuse(qp, report, answer.psn(), RemoteError::Failed(error));
-            continue;
+        match visit.dma.flush() {
+            Ok(()) => visit.send(answer, left),
+            Err(error) => visit.refuse(answer.psn(), RemoteError::Failed(error)),
         }
-        let mut bth = Bth {
-            service: qp.service,
-            op: Op::Ack,
-            solicited: false,
-            pkey: qp.attrs.pkey,
-            ack_req: false,
-            dest_qpn: qp.attrs.remote_qpn,
-            psn: answer.psn(),
-            srqn: None,
-        };
-        let way = (qpn, peer);
-        let aeth = |syndrome| Aeth { syndrome, msn: qp.msn };
+    }
+    !visit.qp.resp.responses.is_empty()
+}
+
+/// A visit to a QP that has responses to send.
+struct Visit<'p> {
+    qp: &'p mut Qp,
+    mkeys: &'p Mkeys,
+    dma: &'p mut Dma,
+    fabric: &'p mut Fabric,
+    report: &'p mut Report,
+    peer: SocketAddrV4,
+    ahead: Ahead,
+}
+
+impl Visit<'_> {
+    /// Sends one packet of the response at the front of the queue. The visit may send `left` packets, this one included.
+    #[inline]
+    fn send(&mut self, answer: Response, left: usize) {
         match answer {
-            Response::Ack { syndrome, .. } => {
-                fabric.send_empty(way, &bth, &Ext::Aeth(aeth(syndrome)));
-                report.note_sent(qpn, (bth.psn, bth.op), 0, false);
-                qp.resp.responses.pop_front();
+            Response::Ack { psn, syndrome } => {
+                self.send_last(Op::Ack, psn, Ext::Aeth(self.aeth(syndrome)), &[])
             }
-            Response::Selective { .. } if qp.resp.responses.iter().any(Response::has_data) => {
-                // It must not overtake data that its number covers.
-                qp.resp.responses.rotate_left(1);
+            // It must not overtake data that its number covers.
+            Response::Selective { .. } if self.qp.resp.responses.iter().any(Response::has_data) => {
+                self.qp.resp.responses.rotate_left(1);
             }
             Response::Selective { .. } => {
-                (bth.op, bth.psn) = (Op::SelectiveAck, qp.recv_psn);
-                let (ext, bits) =
-                    (Ext::Aeth(aeth(AethSyndrome::Nak(Nak::Sequence))), qp.resp.early.bits(qp.recv_psn));
-                let Ok(()) = fabric.send(way, &bth, &ext, bits.len(), |payload| {
-                    payload.copy_from_slice(&bits);
-                    Ok::<(), std::convert::Infallible>(())
-                });
-                report.note_sent(qpn, (bth.psn, bth.op), 0, false);
-                qp.resp.responses.pop_front();
+                let psn = self.qp.recv_psn;
+                let ext = Ext::Aeth(self.aeth(AethSyndrome::Nak(Nak::Sequence)));
+                let bits = self.qp.resp.early.bits(psn);
+                self.send_last(Op::SelectiveAck, psn, ext, &bits);
             }
-            Response::Atomic { old, .. } => {
-                bth.op = Op::AtomicAck;
-                fabric.send_empty(way, &bth, &Ext::AtomicAck(aeth(AethSyndrome::Ack), old));
-                report.note_sent(qpn, (bth.psn, bth.op), 0, false);
-                qp.resp.responses.pop_front();
+            Response::Atomic { psn, old, .. } => {
+                self.send_last(Op::AtomicAck, psn, Ext::AtomicAck(self.aeth(AethSyndrome::Ack), old), &[]);
             }
             Response::Read { psn, pd, reth, sent, .. } => {
-                let packets = qp.attrs.packets(reth.len.into());
-                let (first, last) = (sent == 0, sent + 1 == packets);
-                bth.psn = psn.plus(sent);
-                let ext;
-                (bth.op, ext) = match (first, last) {
-                    (true, true) => (Op::ReadOnly, Ext::Aeth(aeth(AethSyndrome::Ack))),
-                    (true, false) => (Op::ReadFirst, Ext::Aeth(aeth(AethSyndrome::Ack))),
-                    (false, true) => (Op::ReadLast, Ext::Aeth(aeth(AethSyndrome::Ack))),
-                    (false, false) => (Op::ReadMiddle, Ext::None),
-                };
-                let skip = u64::from(sent) << qp.attrs.mtu_shift();
-                let part = (u64::from(reth.len) - skip.min(reth.len.into())).min(1 << qp.attrs.mtu_shift());
                 let at = RemoteRange { pd, addr: reth.addr, rkey: reth.rkey, len: reth.len.into() };
-                if !ahead.is_at(bth.psn) {
-                    let most = left.min(fabric.room_to(peer)) as u32;
-                    ahead = ahead::responses(qp, mkeys, dma, (at, bth.psn, skip), most);
-                }
-                let built = fabric.send(way, &bth, &ext, part as usize, |payload| {
-                    match access::readable(qp, mkeys, at)? {
-                        Some(_) if ahead.is_at(bth.psn) => {
-                            payload.copy_from_slice(ahead.take(bth.psn).unwrap_or_default());
-                            Ok(())
-                        }
-                        Some(span) => dma.read(&span.part(skip, part), payload).map_err(RemoteError::Failed),
-                        None => Ok(()),
-                    }
-                });
-                if built.is_ok() {
-                    report.note_sent(qpn, (bth.psn, bth.op), part, false);
-                }
-                match built {
-                    Err(refusal) => {
-                        let refusal: RemoteError = refusal;
-                        refuse(qp, report, bth.psn, refusal);
-                    }
-                    Ok(()) if last => {
-                        qp.resp.responses.pop_front();
-                    }
-                    Ok(()) => {
-                        if let Some(Response::Read { sent, .. }) = qp.resp.responses.front_mut() {
-                            *sent += 1;
-                        }
-                    }
+                self.send_read(psn, at, sent, left);
+            }
+        }
+    }
+
+    /// Sends the last or only packet of a response, and removes the response.
+    #[inline]
+    fn send_last(&mut self, op: Op, psn: Psn, ext: Ext, payload: &[u8]) {
+        let bth = self.bth(op, psn);
+        self.fabric.send_bytes((self.qp.qpn, self.peer), &bth, &ext, payload);
+        self.report.note_sent(self.qp.qpn, (psn, op), 0, false);
+        self.qp.resp.responses.pop_front();
+    }
+
+    /// Sends packet number `sent` of the response to a READ of `at`, whose first packet is `first`.
+    #[inline]
+    fn send_read(&mut self, first: Psn, at: RemoteRange, sent: u32, left: usize) {
+        let is_last = sent + 1 == self.qp.attrs.packets(at.len);
+        let op = match (sent == 0, is_last) {
+            (true, true) => Op::ReadOnly,
+            (true, false) => Op::ReadFirst,
+            (false, true) => Op::ReadLast,
+            (false, false) => Op::ReadMiddle,
+        };
+        match self.send_read_packet(op, first.plus(sent), at, sent, left) {
+            Err(refusal) => self.refuse(first.plus(sent), refusal),
+            Ok(()) if is_last => {
+                self.qp.resp.responses.pop_front();
+            }
+            Ok(()) => {
+                if let Some(Response::Read { sent, .. }) = self.qp.resp.responses.front_mut() {
+                    *sent += 1;
                 }
             }
         }
     }
-    !qp.resp.responses.is_empty()
-}
 
-/// Ends the connection with a NAK: the memory of an accepted request is gone.
-fn refuse(qp: &mut Qp, report: &mut Report, psn: Psn, refusal: RemoteError) {
-    qp.resp.responses.clear();
-    qp.resp.responses.push_back(Response::Ack { psn, syndrome: AethSyndrome::Nak(refusal.nak()) });
-    qp.enter_error(report, refusal.syndrome().0);
+    /// Sends a packet with the data that follows the first `sent` packets of `at`. An error means that no packet was sent.
+    #[inline]
+    fn send_read_packet(
+        &mut self,
+        op: Op,
+        psn: Psn,
+        at: RemoteRange,
+        sent: u32,
+        left: usize,
+    ) -> Result<(), RemoteError> {
+        let bth = self.bth(op, psn);
+        let ext = match op {
+            Op::ReadMiddle => Ext::None,
+            _ => Ext::Aeth(self.aeth(AethSyndrome::Ack)),
+        };
+        let Visit { qp, mkeys, dma, fabric, report, peer, ahead } = self;
+        let skip = u64::from(sent) << qp.attrs.mtu_shift();
+        let len = at.len.saturating_sub(skip).min(1 << qp.attrs.mtu_shift());
+        if !ahead.is_at(psn) {
+            let most = left.min(fabric.room_to(*peer)) as u32;
+            *ahead = ahead::responses(qp, mkeys, dma, (at, psn, skip), most);
+        }
+        fabric.send((qp.qpn, *peer), &bth, &ext, len as usize, |payload| {
+            match access::readable(qp, mkeys, at)? {
+                Some(_) if ahead.is_at(psn) => {
+                    payload.copy_from_slice(ahead.take(psn).unwrap_or_default());
+                    Ok(())
+                }
+                Some(span) => dma.read(&span.part(skip, len), payload).map_err(RemoteError::Failed),
+                None => Ok(()),
+            }
+        })?;
+        report.note_sent(qp.qpn, (psn, op), len, false);
+        Ok(())
+    }
+
+    fn bth(&self, op: Op, psn: Psn) -> Bth {
+        Bth {
+            service: self.qp.service,
+            op,
+            solicited: false,
+            pkey: self.qp.attrs.pkey,
+            ack_req: false,
+            dest_qpn: self.qp.attrs.remote_qpn,
+            psn,
+            srqn: None,
+        }
+    }
+
+    fn aeth(&self, syndrome: AethSyndrome) -> Aeth {
+        Aeth { syndrome, msn: self.qp.msn }
+    }
+
+    /// Closes the connection with a NAK: the memory of an accepted request is gone.
+    fn refuse(&mut self, psn: Psn, refusal: RemoteError) {
+        let responses = &mut self.qp.resp.responses;
+        responses.clear();
+        responses.push_back(Response::Ack { psn, syndrome: AethSyndrome::Nak(refusal.nak()) });
+        self.qp.enter_error(self.report, refusal.syndrome().0);
+    }
 }

@@ -14,7 +14,7 @@
 //! and asks early after silence. It asks any peer again for just the missing response data of READs and atomics.
 
 use super::ahead::Ahead;
-use super::packet::{self, Destination, Parts};
+use super::packet::{self, Destination, Parts, Portion};
 use super::responder;
 use crate::dma::User;
 use crate::objects::Objects;
@@ -141,7 +141,8 @@ pub(super) fn repair(path: &mut Datapath, qpn: u32) -> bool {
         let number = psn.since(message.first) as u32;
         let count = if message.kind == Kind::Read { run.min(message.packets - number) } else { 1 };
         let parts = Parts { mkeys, dma, fabric, ahead: &mut Ahead::default() };
-        let Ok((op, bytes)) = packet::emit(message, number, count, true, &to, parts, user) else {
+        let portion = Portion { packet: number, count, asks: true };
+        let Ok((op, bytes)) = packet::emit(message, portion, &to, parts, user) else {
             flight.drop_due(psn);
             continue;
         };

@@ -3,13 +3,13 @@
 use crate::dma::{Dma, Mkeys, Rights, User};
 use crate::objects::Cq;
 use crate::objects::qp::{Dci, Kind, Message, Qp};
-use crate::queues::{MAX_SEGMENTS, cq_reached, fetch};
+use crate::queues::{BadWqe, MAX_SEGMENTS, cq_reached, fetch};
 use crate::report::{Report, Rule};
 use crate::route::Route;
 use crate::table::Table;
 use crate::wqe::{self, LocalError, check_keys, waits_for_all, waits_for_reads};
 use rushmem_mlx5::wqe::View;
-use rushmem_mlx5::{Opcode, Segment, Syndrome};
+use rushmem_mlx5::{Flags, Opcode, Segment, Syndrome};
 
 /// Maximum number of WQEs in flight.
 const MESSAGES: usize = 1024;
@@ -41,40 +41,21 @@ pub(super) fn start(
     if qp.req.broken || index == sq.producer || qp.req.messages.len() >= MESSAGES {
         return Start::Nothing;
     }
-    let psn = qp.send_psn;
     let view = match fetch(sq, (qp.service, qp.qpn), index, scratch, report) {
         Ok(view) => view,
         Err(bad) => {
-            report.violations.record(Rule::Wqe, qp.qpn, bad.detail);
-            let blocks = bad.blocks.min(u16::from(u8::MAX)) as u8;
-            let fault = (Syndrome::LOCAL_QP_OP_ERR, 0);
-            qp.req.messages.push_back(Message::broken(index, blocks, bad.opcode, psn, fault));
-            qp.req.broken = true;
+            start_malformed(qp, report, index, bad);
             return Start::Started;
         }
     };
-    if qp.dci.as_mut().is_some_and(|dci| !dci.serves(&view)) {
-        return Start::Nothing;
-    }
-    let unanswered = |message: &Message| message.fetches() && message.end().since(qp.req.acked()) > 0;
-    if waits_for_reads(view.flags()) && qp.req.messages.iter().any(unanswered) {
-        return Start::Nothing;
-    }
-    if waits_for_all(view.flags()) && !qp.req.messages.is_empty() {
+    if qp.dci.as_mut().is_some_and(|dci| !dci.serves(&view)) || is_fenced(qp, view.flags()) {
         return Start::Nothing;
     }
     let reached = cq_reached(&view, cqs).map_err(LocalError::syndrome);
     if reached == Ok(false) {
         return Start::Poll;
     }
-    let user = User { pd: qp.pd, qpn: qp.qpn };
-    let kind = match (view.opcode(), view.atomic()) {
-        (_, Some(_)) => Kind::Atomic,
-        (Opcode::RDMA_READ, _) => Kind::Read,
-        (Opcode::RDMA_WRITE | Opcode::RDMA_WRITE_IMM, _) => Kind::Write,
-        (Opcode::SEND | Opcode::SEND_IMM | Opcode::SEND_INVAL, _) => Kind::Send,
-        _ => Kind::Local,
-    };
+    let (kind, psn) = (kind_of(&view), qp.send_psn);
     let packets = match kind {
         Kind::Local => 0,
         Kind::Atomic => 1,
@@ -84,7 +65,7 @@ pub(super) fn start(
     if let Route::Peer(peer) = qp.route {
         report.lookout.note(|| wqe::begins(qp.qpn, &view, Some(peer)));
     }
-    let checked = reached.and_then(|_| check(&view, kind, mkeys, user, qp));
+    let checked = reached.and_then(|_| check(&view, kind, mkeys, qp));
     let checked = checked.and_then(|()| match view.opcode() {
         // The completion of a DUMP means that earlier writes are visible.
         Opcode::DUMP => dma.flush().map_err(|_| (Syndrome::LOCAL_PROT_ERR, 0)),
@@ -100,9 +81,38 @@ pub(super) fn start(
     Start::Started
 }
 
+/// Queues the error of a WQE that cannot be parsed. No later WQE starts.
+#[cold]
+fn start_malformed(qp: &mut Qp, report: &mut Report, index: u16, bad: BadWqe) {
+    report.violations.record(Rule::Wqe, qp.qpn, bad.detail);
+    let blocks = bad.blocks.min(u16::from(u8::MAX)) as u8;
+    let fault = (Syndrome::LOCAL_QP_OP_ERR, 0);
+    qp.req.messages.push_back(Message::broken(index, blocks, bad.opcode, qp.send_psn, fault));
+    qp.req.broken = true;
+}
+
+/// Returns whether a WQE with these flags must wait for earlier WQEs of the QP.
+#[inline]
+fn is_fenced(qp: &Qp, flags: Flags) -> bool {
+    let unanswered = |message: &Message| message.fetches() && message.end().since(qp.req.acked()) > 0;
+    (waits_for_reads(flags) && qp.req.messages.iter().any(unanswered))
+        || (waits_for_all(flags) && !qp.req.messages.is_empty())
+}
+
+#[inline]
+fn kind_of(view: &View<'_>) -> Kind {
+    match (view.opcode(), view.atomic()) {
+        (_, Some(_)) => Kind::Atomic,
+        (Opcode::RDMA_READ, _) => Kind::Read,
+        (Opcode::RDMA_WRITE | Opcode::RDMA_WRITE_IMM, _) => Kind::Write,
+        (Opcode::SEND | Opcode::SEND_IMM | Opcode::SEND_INVAL, _) => Kind::Send,
+        _ => Kind::Local,
+    }
+}
+
 /// Makes all checks of the requester.
-fn check(view: &View<'_>, kind: Kind, mkeys: &Mkeys, user: User, qp: &Qp) -> Result<(), (Syndrome, u8)> {
-    let len = view.data_len();
+fn check(view: &View<'_>, kind: Kind, mkeys: &Mkeys, qp: &Qp) -> Result<(), (Syndrome, u8)> {
+    let (len, user) = (view.data_len(), User { pd: qp.pd, qpn: qp.qpn });
     if !qp.service.is_reliable() && matches!(kind, Kind::Read | Kind::Atomic) {
         return Err(LocalError::Operation.syndrome());
     }
