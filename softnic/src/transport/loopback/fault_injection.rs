@@ -4,7 +4,7 @@
 //! WQEs behind a late answer continue unless they request a fence. Their completions wait, because completions of a QP
 //! are in order. A WRITE of an unordered QP may land late in the same way. Only WRITEs without strong ordering pass it.
 
-use super::{Outcome, give_old, observe, read, write};
+use super::{Outcome, give_old, move_read, move_write, observe};
 use crate::dma::User;
 use crate::objects::Objects;
 use crate::objects::qp::{Dci, Qp, State, Unanswered};
@@ -126,14 +126,14 @@ pub(super) fn answer(qpn: u32, objects: &mut Objects, report: &mut Report, all: 
                 (Opcode::RDMA_READ, Some(at)) => {
                     let target = qps.get(peer).filter(|target| target.state.receives());
                     let target = target.ok_or(Outcome::Silent)?;
-                    read(&view, user, target, mkeys, dma, at, 0..view.data_len())
+                    move_read(&view, (user, 0..view.data_len()), target, mkeys, dma, at)
                 }
                 (Opcode::RDMA_WRITE, Some(at)) => {
                     let target = qps.get(peer).filter(|target| target.state.receives());
                     let target = target.ok_or(Outcome::Silent)?;
                     report.note_change(target.owner);
                     let since = report.lookout.time();
-                    write(&view, (user, 0..view.data_len()), target, mkeys, (dma, report), at)?;
+                    move_write(&view, (user, 0..view.data_len()), target, mkeys, (dma, report), at)?;
                     observe::arrives(&view, number, since, dma, report);
                     Ok(())
                 }

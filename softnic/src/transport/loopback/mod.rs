@@ -9,6 +9,7 @@ mod observe;
 mod send;
 
 use super::datapath::Datapath;
+use super::schedule::Schedule;
 use crate::dma::{Dma, Mkeys, Rights, User};
 use crate::memory::MemoryError;
 use crate::objects::qp::{Attrs, Dci, Qp, Refusal, Stall, State, rnr_time, xrc};
@@ -100,6 +101,8 @@ struct Source {
     refusal: Option<Refusal>,
     psn: Psn,
     attrs: Attrs,
+    /// Index of the WQE.
+    index: u16,
     progress: u64,
     /// Part of the message that this step moves.
     part: Range<u64>,
@@ -109,7 +112,7 @@ struct Source {
 
 impl Source {
     #[inline]
-    fn new(qp: &Qp, part: Range<u64>) -> Source {
+    fn new(qp: &Qp, index: u16, part: Range<u64>) -> Source {
         Source {
             service: qp.service,
             user: User { pd: qp.pd, qpn: qp.qpn },
@@ -118,10 +121,16 @@ impl Source {
             refusal: qp.dci.as_deref().and_then(Dci::refusal),
             psn: qp.send_psn,
             attrs: qp.attrs,
+            index,
             progress: qp.progress,
             part,
             late: qp.faults.is_late(),
         }
+    }
+
+    /// Returns the progress of the message after this step.
+    fn end_progress(&self) -> u64 {
+        self.progress + (self.part.end - self.part.start)
     }
 
     /// Makes the target of an extended connection serve the queue `srqn`, if it is there.
@@ -239,24 +248,37 @@ impl Loopback {
         if report.lookout.is_on() {
             observe::begins(qp, &view, report);
         }
-        let source = Source::new(qp, part);
-        let done = Done { index, opcode: view.opcode(), byte_cnt: 0 };
+        let source = Source::new(qp, index, part);
         let aimed = view.xrc_srqn().map_or(Ok(()), |srqn| source.aim(&mut objects.qps, &objects.srqs, srqn));
         let outcome = aimed.and_then(|()| execute(&view, &source, objects, report));
-        let outcome = outcome.unwrap_or_else(|other| other);
+        self.conclude(outcome.unwrap_or_else(|other| other), &view, &source, objects, report, schedule)
+    }
+
+    /// Completes the WQE, fails it, or arms the timer of its next attempt.
+    #[inline]
+    fn conclude(
+        &mut self,
+        outcome: Outcome,
+        view: &View<'_>,
+        source: &Source,
+        objects: &mut Objects,
+        report: &mut Report,
+        schedule: &mut Schedule,
+    ) -> Step {
         let Objects { qps, cqs, dma, .. } = objects;
-        let Some(qp) = qps.get_mut(qpn) else { return Step::Idle };
+        let Some(qp) = qps.get_mut(source.user.qpn) else { return Step::Idle };
         if report.lookout.is_on() {
-            observe::outcome(&outcome, &view, (qp, &source), dma, report);
+            observe::outcome(&outcome, view, (qp, source), dma, report);
         }
         let outcome = outcome.on(source.service, report);
         if report.injects_faults && matches!(outcome, Outcome::Done | Outcome::Partly(_)) {
             fault_injection::moved(qp, report);
         }
+        let done = Done { index: source.index, opcode: view.opcode(), byte_cnt: 0 };
         let retry = match outcome {
             Outcome::Done => {
                 let moved = view.data_len() - qp.progress.min(view.data_len());
-                self.finish(qp, cqs, dma, report, &view, done);
+                self.finish(qp, cqs, dma, report, view, done);
                 return if qp.state == State::Error { Step::Failed } else { Step::Moved(moved) };
             }
             Outcome::Partly(progress) => {
@@ -265,9 +287,9 @@ impl Loopback {
                 (qp.stall, qp.rnr_tries) = (None, 0);
                 return Step::Moved(moved.max(BURST_BYTES));
             }
-            Outcome::Waits => Ok(now + RETRY),
-            Outcome::Silent => retry_silent(qp, now),
-            Outcome::NotReady(code) => retry_not_ready(qp, code, now),
+            Outcome::Waits => Ok(report.now + RETRY),
+            Outcome::Silent => retry_silent(qp, report.now),
+            Outcome::NotReady(code) => retry_not_ready(qp, code, report.now),
             Outcome::Local(error) => Err(error.syndrome()),
             Outcome::Remote(error) => Err(error.syndrome()),
         };
@@ -279,7 +301,7 @@ impl Loopback {
             Err(error) => {
                 let remote = matches!(outcome, Outcome::Remote(_));
                 let failed = FailedWqe { done, blocks: view.n_blocks(), error, remote };
-                self.fail_wqe(objects, report, &source, failed)
+                self.fail_wqe(objects, report, source, failed)
             }
         }
     }
@@ -410,50 +432,25 @@ fn execute(
         Opcode::WAIT => return Ok(Outcome::Waits),
         _ => {}
     }
+    check_request(view, source)?;
     let Objects { qps, cqs, mkeys, dma, .. } = objects;
     let len = view.data_len();
-    if len > 1 << source.attrs.log_msg_max {
-        return Err(LocalError::Length.into());
-    }
-    match source.refusal {
-        Some(Refusal::Local(error)) => return Err(error.into()),
-        Some(Refusal::Remote(error)) => return Err(error.into()),
-        None => {}
-    }
-    if !source.service.is_reliable() && (view.opcode() == Opcode::RDMA_READ || view.atomic().is_some()) {
-        return Err(LocalError::Operation.into());
-    }
     let target = qps.get_mut(source.peer).filter(|target| source.is_expected_by(target));
     let Some(target) = target else { return Ok(Outcome::Silent) };
     target.recv_psn = source.psn;
-    let progress = source.progress + (source.part.end - source.part.start);
-    let outcome = match (view.opcode(), view.remote()) {
-        (Opcode::RDMA_WRITE | Opcode::RDMA_WRITE_IMM, Some(at)) => {
-            if view.opcode() == Opcode::RDMA_WRITE_IMM && !target.has_receive() {
-                return no_receive(target);
+    let moved = match (view.opcode(), view.remote()) {
+        (Opcode::RDMA_WRITE, Some(at)) => write(view, source, target, mkeys, (dma, report), at)?,
+        (Opcode::RDMA_WRITE_IMM, Some(at)) => {
+            if !target.has_receive() {
+                return Err(no_receive(target));
             }
-            if source.late {
-                // The request is checked now and lands later.
-                access::writable(target, mkeys, place(target, at, len))?;
-                check_keys(view, mkeys, source.user, Rights::LOCAL_READ, len)?;
-            } else {
-                write(view, (source.user, source.part.clone()), target, mkeys, (dma, report), at)?;
-            }
-            if view.opcode() == Opcode::RDMA_WRITE_IMM && progress == len {
+            let moved = write(view, source, target, mkeys, (dma, report), at)?;
+            if moved == len {
                 immediate(view, target, cqs, dma, report)?;
             }
-            if source.late { len } else { progress }
+            moved
         }
-        (Opcode::RDMA_READ, Some(at)) if source.late => {
-            // The request is checked now and read later.
-            access::readable(target, mkeys, place(target, at, len))?;
-            check_keys(view, mkeys, source.user, Rights::LOCAL_WRITE, len)?;
-            len
-        }
-        (Opcode::RDMA_READ, Some(at)) => {
-            read(view, source.user, target, mkeys, dma, at, source.part.clone())?;
-            progress
-        }
+        (Opcode::RDMA_READ, Some(at)) => read(view, source, target, mkeys, dma, at)?,
         (Opcode::SEND | Opcode::SEND_IMM, None) => send(view, source, target, mkeys, dma, (cqs, report))?,
         (_, Some(at)) => {
             let old = atomic(view, source, target, mkeys, dma, at)?;
@@ -470,10 +467,27 @@ fn execute(
     if let Some(target) = qps.get(source.peer) {
         report.note_change(target.owner);
     }
-    if outcome < len {
-        return Ok(Outcome::Partly(outcome));
+    if moved < len {
+        return Ok(Outcome::Partly(moved));
     }
     Ok(advance_psns(qps, source, len))
+}
+
+/// Makes the checks that need no peer.
+#[inline]
+fn check_request(view: &View<'_>, source: &Source) -> Result<(), Outcome> {
+    if view.data_len() > 1 << source.attrs.log_msg_max {
+        return Err(LocalError::Length.into());
+    }
+    match source.refusal {
+        Some(Refusal::Local(error)) => return Err(error.into()),
+        Some(Refusal::Remote(error)) => return Err(error.into()),
+        None => {}
+    }
+    if !source.service.is_reliable() && (view.opcode() == Opcode::RDMA_READ || view.atomic().is_some()) {
+        return Err(LocalError::Operation.into());
+    }
+    Ok(())
 }
 
 /// Advances the packet numbers of both QPs past a message of `len` bytes.
@@ -489,21 +503,42 @@ fn advance_psns(qps: &mut Table<Box<Qp>>, source: &Source, len: u64) -> Outcome 
     Outcome::Done
 }
 
-fn no_receive(target: &Qp) -> Result<Outcome, Outcome> {
+/// Returns the outcome of a message that needs a receive where none is posted.
+fn no_receive(target: &Qp) -> Outcome {
     if target.has_receive_queue() {
-        return Ok(Outcome::NotReady(target.attrs.min_rnr_nak));
+        Outcome::NotReady(target.attrs.min_rnr_nak)
+    } else {
+        // Without a receive queue no receive will ever be posted: fail at once.
+        RemoteError::Invalid.into()
     }
-    // Without a receive queue no receive will ever be posted: fail at once.
-    Err(RemoteError::Invalid.into())
 }
 
 fn place(target: &Qp, at: RaddrSeg, len: u64) -> RemoteRange {
     RemoteRange { pd: target.pd, addr: at.addr.get(), rkey: at.rkey.get(), len }
 }
 
-/// Moves a part of a WRITE, which `user` posted.
+/// Executes a WRITE. Returns the progress of its message: all of it, if its data moves later.
 #[inline]
 fn write(
+    view: &View<'_>,
+    source: &Source,
+    target: &Qp,
+    mkeys: &Mkeys,
+    (dma, report): (&mut Dma, &mut Report),
+    at: RaddrSeg,
+) -> Result<u64, Outcome> {
+    if source.late {
+        access::writable(target, mkeys, place(target, at, view.data_len()))?;
+        check_keys(view, mkeys, source.user, Rights::LOCAL_READ, view.data_len())?;
+        return Ok(view.data_len());
+    }
+    move_write(view, (source.user, source.part.clone()), target, mkeys, (dma, report), at)?;
+    Ok(source.end_progress())
+}
+
+/// Moves a part of a WRITE, which `user` posted.
+#[inline]
+fn move_write(
     view: &View<'_>,
     (user, part): (User, Range<u64>),
     target: &Qp,
@@ -532,14 +567,33 @@ fn write(
     })
 }
 
+/// Executes a READ. Returns the progress of its message: all of it, if its data moves later.
+#[inline]
 fn read(
     view: &View<'_>,
-    user: User,
+    source: &Source,
     target: &Qp,
     mkeys: &Mkeys,
     dma: &mut Dma,
     at: RaddrSeg,
-    part: Range<u64>,
+) -> Result<u64, Outcome> {
+    if source.late {
+        access::readable(target, mkeys, place(target, at, view.data_len()))?;
+        check_keys(view, mkeys, source.user, Rights::LOCAL_WRITE, view.data_len())?;
+        return Ok(view.data_len());
+    }
+    move_read(view, (source.user, source.part.clone()), target, mkeys, dma, at)?;
+    Ok(source.end_progress())
+}
+
+/// Moves a part of a READ, which `user` posted.
+fn move_read(
+    view: &View<'_>,
+    (user, part): (User, Range<u64>),
+    target: &Qp,
+    mkeys: &Mkeys,
+    dma: &mut Dma,
+    at: RaddrSeg,
 ) -> Result<(), Outcome> {
     let Some(from) = access::readable(target, mkeys, place(target, at, view.data_len()))? else {
         return Ok(());

@@ -21,9 +21,7 @@ pub(super) fn send(
     (cqs, report): (&mut Table<Cq>, &mut Report),
 ) -> Result<u64, Outcome> {
     let Some(receive) = take_receive(target, report) else {
-        return match no_receive(target) {
-            Ok(outcome) | Err(outcome) => Err(outcome),
-        };
+        return Err(no_receive(target));
     };
     let len = view.data_len();
     let moved = receive.fits(len).map_err(SendError::Receive).and_then(|()| {
