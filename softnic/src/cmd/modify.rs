@@ -6,6 +6,7 @@ use super::caps::ECE;
 use super::qp::own;
 use super::refuse::{Reason, bad_resource, refuse};
 use super::{CmdResult, require};
+use crate::config::Config;
 use crate::engine::core::Core;
 use crate::limits::{LOG_MAX_MSG, LOG_MAX_READS};
 use crate::link::udp::path_mtu;
@@ -52,9 +53,6 @@ pub(super) fn init2init(objects: &mut Objects, context: u32, command: Init2Init)
 }
 
 pub(super) fn init2rtr(path: &mut Datapath, context: u32, command: Init2Rtr) -> Modified {
-    let (mtu_limit, address) = (path.config.mtu, path.address);
-    let (has_fabric, bond) = (path.fabric.is_some(), path.config.bond);
-    let by_itself = path.config.faults.unordered > 0.0;
     let hidden = path.report.draw_hidden_order();
     let qp = in_state(&mut path.objects, context, command.qpn, State::Init)?;
     let given = command.context;
@@ -64,32 +62,62 @@ pub(super) fn init2rtr(path: &mut Datapath, context: u32, command: Init2Rtr) -> 
         qp.state = State::Rtr;
         return Ok(ModifyQpOut::default());
     }
-    require(command.ece & !ECE == 0, Reason::Ece)?;
-    let asked = given.mtu.bytes().filter(|mtu| *mtu <= mtu_limit);
-    let asked = asked.ok_or(refuse(CmdStatus::BAD_PARAM, Reason::Mtu))?;
-    require(given.log_msg_max <= LOG_MAX_MSG, Reason::MsgMax)?;
-    require(given.log_rra_max <= LOG_MAX_READS, Reason::Retries)?;
-    require(!given.dp_ordering_1, Reason::Ordering)?;
-    let chooses_port = command.opt_param_mask & opt_param::LAG_TX_AFF != 0;
-    let lag_tx_port_affinity = if chooses_port { given.lag_tx_port_affinity } else { 0 };
-    require(!chooses_port || (1..=bond).contains(&lag_tx_port_affinity), Reason::BondPort)?;
+    check_init2rtr(&command, &path.config)?;
     let route = match qp.service {
         // Each WQE has its own address.
         Service::Dc => Route::Loopback,
-        _ => route(&given.primary_address_path, address)?,
+        _ => route(&given.primary_address_path, path.address)?,
     };
-    let mut mtu = given.mtu;
-    if let Route::Peer(peer) = route {
-        require(has_fabric, Reason::NoFabric)?;
-        let fits = path_mtu(*address.ip(), peer).ok_or(refuse(CmdStatus::BAD_PARAM, Reason::NoPath))?;
-        if fits < asked {
+    let mtu = match route {
+        Route::Peer(peer) => {
+            require(path.fabric.is_some(), Reason::NoFabric)?;
+            mtu_to(peer, path.address, &command)?
+        }
+        Route::Loopback => given.mtu,
+    };
+    // Firmware chooses, unless the driver forces an order.
+    let by_itself = path.config.faults.unordered > 0.0 && !given.dp_ordering_force;
+    let unordered = given.dp_ordering_0 || by_itself;
+    qp.route = route;
+    enter_rtr(qp, &command, mtu, unordered, unordered && !hidden);
+    Ok(ModifyQpOut { ece: qp.ece })
+}
+
+/// Checks the values of INIT2RTR that do not depend on the peer.
+fn check_init2rtr(command: &Init2Rtr, config: &Config) -> CmdResult<()> {
+    let given = &command.context;
+    require(command.ece & !ECE == 0, Reason::Ece)?;
+    require(given.mtu.bytes().is_some_and(|mtu| mtu <= config.mtu), Reason::Mtu)?;
+    require(given.log_msg_max <= LOG_MAX_MSG, Reason::MsgMax)?;
+    require(given.log_rra_max <= LOG_MAX_READS, Reason::Retries)?;
+    require(!given.dp_ordering_1, Reason::Ordering)?;
+    let port = bond_port(command);
+    require(port.is_none_or(|port| (1..=config.bond).contains(&port)), Reason::BondPort)
+}
+
+/// Returns the port of a bond that the driver chooses.
+fn bond_port(command: &Init2Rtr) -> Option<u8> {
+    let chooses = command.opt_param_mask & opt_param::LAG_TX_AFF != 0;
+    chooses.then_some(command.context.lag_tx_port_affinity)
+}
+
+/// Returns the path MTU: the command's, or less if the link to the peer carries less.
+fn mtu_to(peer: SocketAddrV4, own: SocketAddrV4, command: &Init2Rtr) -> CmdResult<Mtu> {
+    let given = command.context.mtu;
+    let fits = path_mtu(*own.ip(), peer).ok_or(refuse(CmdStatus::BAD_PARAM, Reason::NoPath))?;
+    match given.bytes() {
+        Some(asked) if fits < asked => {
             // Both ends of a link compute the same MTU. QUERY_QP returns it.
             tracing::debug!(qpn = command.qpn, %peer, asked, fits, "path MTU cut to what the link carries");
-            mtu = Mtu::within(fits);
+            Ok(Mtu::within(fits))
         }
+        _ => Ok(given),
     }
+}
 
-    qp.route = route;
+/// Puts a connected QP into RTR. The driver reads `shows_unordered` from its context.
+fn enter_rtr(qp: &mut Qp, command: &Init2Rtr, mtu: Mtu, unordered: bool, shows_unordered: bool) {
+    let given = command.context;
     qp.recv_psn = Psn::new(given.next_rcv_psn);
     qp.attrs = Attrs {
         remote_qpn: if qp.dci.is_some() { 0 } else { given.remote_qpn },
@@ -97,8 +125,7 @@ pub(super) fn init2rtr(path: &mut Datapath, context: u32, command: Init2Rtr) -> 
         log_msg_max: given.log_msg_max,
         min_rnr_nak: given.min_rnr_nak,
         log_rra_max: given.log_rra_max,
-        // Firmware chooses, unless the driver forces an order.
-        unordered: given.dp_ordering_0 || (by_itself && !given.dp_ordering_force),
+        unordered,
         ..qp.attrs
     };
     access(qp, &given, command.opt_param_mask);
@@ -109,9 +136,9 @@ pub(super) fn init2rtr(path: &mut Datapath, context: u32, command: Init2Rtr) -> 
         remote_qpn: given.remote_qpn,
         log_rra_max: given.log_rra_max,
         min_rnr_nak: given.min_rnr_nak,
-        dp_ordering_0: qp.attrs.unordered && !hidden,
+        dp_ordering_0: shows_unordered,
         dp_ordering_force: given.dp_ordering_force,
-        lag_tx_port_affinity,
+        lag_tx_port_affinity: bond_port(command).unwrap_or(0),
         primary_address_path: AddressPath {
             vhca_port_num: old.primary_address_path.vhca_port_num,
             pkey_index: old.primary_address_path.pkey_index,
@@ -121,7 +148,6 @@ pub(super) fn init2rtr(path: &mut Datapath, context: u32, command: Init2Rtr) -> 
     };
     qp.ece = command.ece;
     qp.state = State::Rtr;
-    Ok(ModifyQpOut { ece: qp.ece })
 }
 
 pub(super) fn rtr2rts(path: &mut Datapath, context: u32, command: Rtr2Rts) -> Modified {
