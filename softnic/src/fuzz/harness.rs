@@ -70,55 +70,73 @@ pub(super) fn opcodes() -> Vec<u16> {
     CmdOpcode::ALL.iter().map(|opcode| opcode.0).chain([0xfff]).collect()
 }
 
+/// Returns the service that an input selects, and the faults: stalls, splits and late answers if its top bit is set.
+fn choose(choice: u8) -> (ServiceType, Faults) {
+    let services = [ServiceType::RC, ServiceType::UC, ServiceType::UD, ServiceType::DCI, ServiceType::XRC];
+    let service = services[usize::from(choice & 0x7f) % services.len()];
+    let rate = if choice & 0x80 != 0 { 0.5 } else { 0.0 };
+    let time = Duration::from_micros(1);
+    let faults = Faults {
+        stall: rate,
+        stall_time: time,
+        split: rate,
+        late: rate,
+        late_time: time,
+        ..Faults::default()
+    };
+    (service, faults)
+}
+
+/// Registers new memory of `len` bytes. Returns it and its number.
+fn register(core: &mut Core, owner: u32, len: usize) -> (Arc<HostBuffer>, u32) {
+    let memory = Arc::new(HostBuffer::new(len));
+    let umem = Umem { owner, memory: Arc::clone(&memory) as _, offset: 0, len: len as u64, users: 0 };
+    (memory, core.path.objects.umems.insert(umem).expect("numbers are left"))
+}
+
+/// Adds a UAR page. Returns its memory and its number.
+fn add_uar_page(core: &mut Core, context: u32) -> (Arc<HostBuffer>, u32) {
+    let page = Arc::new(HostBuffer::new(PAGE));
+    let memory: Arc<dyn Memory> = Arc::clone(&page) as _;
+    let Ok(uar) = UarPage::new(context, &memory, 0) else { unreachable!("a page is a page") };
+    (page, core.path.objects.uars.insert(uar).expect("numbers are left"))
+}
+
+/// Numbers of the objects that others refer to.
+#[derive(Clone, Copy)]
+struct Base {
+    /// Memory that keys map.
+    heap: u32,
+    /// Memory of rings and records.
+    control: u32,
+    /// Memory of the shared receive queues.
+    shared: u32,
+    uar_page: u32,
+    pd: u32,
+    xrcd: u32,
+    cqn: u32,
+}
+
 impl Harness {
     /// Creates the harness. With `wire` the first QP's peer is another adapter, otherwise it is the second QP.
     ///
     /// `choice` selects the service. Its top bit enables stalls, splits and late answers.
     pub(crate) fn new(wire: bool, choice: u8) -> Harness {
-        let services =
-            [ServiceType::RC, ServiceType::UC, ServiceType::UD, ServiceType::DCI, ServiceType::XRC];
-        let service = services[usize::from(choice & 0x7f) % services.len()];
-        let rate = if choice & 0x80 != 0 { 0.5 } else { 0.0 };
-        let time = Duration::from_micros(1);
-        let faults = Faults {
-            stall: rate,
-            stall_time: time,
-            split: rate,
-            late: rate,
-            late_time: time,
-            ..Faults::default()
-        };
+        let (service, faults) = choose(choice);
         let ip = if wire { Ip::AnyLoopback } else { Ip::LoopbackOnly };
         let config = Config { ip, faults, ..Config::default() };
         let fabric = Fabric::open(&config).expect("127/8 is always there");
         let address = fabric.as_ref().map_or(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0), Fabric::local);
         let mut core = Core::new(config, address, fabric, Some(Rng::new(1)));
         let context = core.contexts.open();
-        let mut umem = |len: usize| {
-            let memory = Arc::new(HostBuffer::new(len));
-            let umem = Umem {
-                owner: context,
-                memory: Arc::clone(&memory) as _,
-                offset: 0,
-                len: len as u64,
-                users: 0,
-            };
-            (memory, core.path.objects.umems.insert(umem).expect("numbers are left"))
-        };
-        let (_, heap) = umem(HEAP as usize);
-        let (control, control_umem) = umem(CONTROL);
-        let (_, shared_umem) = umem(PAGE);
-        let page = Arc::new(HostBuffer::new(PAGE));
-        let shared: Arc<dyn Memory> = Arc::clone(&page) as _;
-        let Ok(uar) = UarPage::new(context, &shared, 0) else { unreachable!("a page is a page") };
-        let uar_page = core.path.objects.uars.insert(uar).expect("numbers are left");
-
-        let to = if wire { PEER } else { address };
-        let numbers = Vec::new();
+        let (_, heap) = register(&mut core, context, HEAP as usize);
+        let (memory, control) = register(&mut core, context, CONTROL);
+        let (_, shared) = register(&mut core, context, PAGE);
+        let (page, uar_page) = add_uar_page(&mut core, context);
         let mut harness = Harness {
             core,
             context,
-            control,
+            control: memory,
             page,
             key: 0,
             service,
@@ -126,95 +144,127 @@ impl Harness {
             peer: 0,
             dctn: 0,
             xrc_srqn: 0,
-            to,
-            numbers,
+            to: if wire { PEER } else { address },
+            numbers: Vec::new(),
         };
-        let pd = harness.call(&AllocPd::default()).pd;
-        let mkc = MkeyContext {
+        harness.create_objects(Base { heap, control, shared, uar_page, pd: 0, xrcd: 0, cqn: 0 });
+        harness
+    }
+
+    /// Creates all objects and connects the QPs.
+    fn create_objects(&mut self, mut base: Base) {
+        base.pd = self.call(&AllocPd::default()).pd;
+        let mkey_index = self.create_key(base);
+        self.key = key(mkey_index, 0);
+        base.cqn = self.create_cq(base);
+        base.xrcd = self.call(&AllocXrcd::default()).xrcd;
+        self.qpn = self.create_qp(base, RING, RECORD);
+        self.peer = self.create_qp(base, RING + (8 << 10), RECORD + 8);
+        let rmpn = self.create_rmp(base);
+        self.dctn = self.create_dct(base, rmpn);
+        self.xrc_srqn = self.create_xrc_srq(base);
+        let Base { heap, control, uar_page, pd, xrcd, cqn, .. } = base;
+        let Harness { qpn, peer, dctn, xrc_srqn, to, .. } = *self;
+        self.numbers =
+            vec![heap, control, uar_page, pd, mkey_index, cqn, qpn, peer, rmpn, dctn, xrcd, xrc_srqn];
+        self.connect(qpn, peer, to);
+        self.connect(peer, qpn, to);
+    }
+
+    fn create_key(&mut self, base: Base) -> u32 {
+        let context = MkeyContext {
             a: true,
             rw: true,
             rr: true,
             lw: true,
             lr: true,
             qpn: MkeyContext::ANY_QP,
-            pd,
+            pd: base.pd,
             len: HEAP,
             ..MkeyContext::default()
         };
         let create = CreateMkey {
             umem_valid: true,
-            umem_id: heap,
-            context: mkc.with_access_mode(AccessMode::MTT),
+            umem_id: base.heap,
+            context: context.with_access_mode(AccessMode::MTT),
             ..CreateMkey::default()
         };
-        let index = harness.call(&create).mkey_index;
-        harness.key = key(index, 0);
-        let cqc = CqContext {
+        self.call(&create).mkey_index
+    }
+
+    fn create_cq(&mut self, base: Base) -> u32 {
+        let context = CqContext {
             dbr_umem_valid: true,
-            dbr_umem_id: control_umem,
+            dbr_umem_id: base.control,
             dbr_addr: RECORD + 64,
             oi: true,
             log_cq_size: 6,
-            uar_page,
+            uar_page: base.uar_page,
             ..CqContext::default()
         };
         let create = CreateCq {
-            umem_id: control_umem,
+            umem_id: base.control,
             umem_offset: CQ,
             umem_valid: true,
-            context: cqc,
+            context,
             ..CreateCq::default()
         };
-        let cqn = harness.call(&create).cqn;
-        let xrcd = harness.call(&AllocXrcd::default()).xrcd;
-        let mut qp = |ring: u64, record: u64| {
-            // The second QP is the target of an extended connection.
-            let is_extended = service == ServiceType::XRC;
-            let context = QpContext {
-                st: service,
-                xrcd,
-                no_sq: is_extended && record != RECORD,
-                pd,
-                uar_page,
-                cqn_snd: cqn,
-                cqn_rcv: cqn,
-                log_sq_size: LOG_SQ,
-                rq_type: if is_extended { RqType::ZERO_SIZE } else { RqType::REGULAR },
-                log_rq_size: 2,
-                log_rq_stride: 2,
-                dbr_umem_valid: true,
-                dbr_umem_id: control_umem,
-                dbr_addr: record,
-                ..QpContext::default()
-            };
-            let create = CreateQp {
-                wq_umem_id: control_umem,
-                wq_umem_offset: ring + if is_extended { RECEIVES } else { 0 },
-                wq_umem_valid: true,
-                context,
-                ..CreateQp::default()
-            };
-            harness.call(&create).qpn
+        self.call(&create).cqn
+    }
+
+    fn create_qp(&mut self, base: Base, ring: u64, record: u64) -> u32 {
+        // The second QP is the target of an extended connection.
+        let is_extended = self.service == ServiceType::XRC;
+        let context = QpContext {
+            st: self.service,
+            xrcd: base.xrcd,
+            no_sq: is_extended && record != RECORD,
+            pd: base.pd,
+            uar_page: base.uar_page,
+            cqn_snd: base.cqn,
+            cqn_rcv: base.cqn,
+            log_sq_size: LOG_SQ,
+            rq_type: if is_extended { RqType::ZERO_SIZE } else { RqType::REGULAR },
+            log_rq_size: 2,
+            log_rq_stride: 2,
+            dbr_umem_valid: true,
+            dbr_umem_id: base.control,
+            dbr_addr: record,
+            ..QpContext::default()
         };
-        let (qpn, peer) = (qp(RING, RECORD), qp(RING + (8 << 10), RECORD + 8));
+        let create = CreateQp {
+            wq_umem_id: base.control,
+            wq_umem_offset: ring + if is_extended { RECEIVES } else { 0 },
+            wq_umem_valid: true,
+            context,
+            ..CreateQp::default()
+        };
+        self.call(&create).qpn
+    }
+
+    /// Creates the shared receive queue of the target of dynamic connections.
+    fn create_rmp(&mut self, base: Base) -> u32 {
         let wq = Wq {
             wq_type: WqType::CYCLIC,
-            pd,
+            pd: base.pd,
             dbr_addr: SHARED + 1024,
             log_wq_stride: 6,
             log_wq_sz: 2,
             dbr_umem_valid: true,
             wq_umem_valid: true,
-            dbr_umem_id: control_umem,
-            wq_umem_id: shared_umem,
+            dbr_umem_id: base.control,
+            wq_umem_id: base.shared,
             ..Wq::default()
         };
         let context = RmpContext { wq, basic_cyclic_rcv_wqe: true, ..RmpContext::default() };
-        let srqn_xrqn = harness.call(&CreateRmp { context, ..CreateRmp::default() }).rmpn;
+        self.call(&CreateRmp { context, ..CreateRmp::default() }).rmpn
+    }
+
+    fn create_dct(&mut self, base: Base, rmpn: u32) -> u32 {
         let context = DctContext {
-            cqn,
-            pd,
-            srqn_xrqn,
+            cqn: base.cqn,
+            pd: base.pd,
+            srqn_xrqn: rmpn,
             rre: true,
             rwe: true,
             rae: true,
@@ -223,33 +273,30 @@ impl Harness {
             mtu: Mtu::B256,
             ..DctContext::default()
         };
-        let dctn = harness.call(&CreateDct { context, ..CreateDct::default() }).dctn;
+        self.call(&CreateDct { context, ..CreateDct::default() }).dctn
+    }
+
+    fn create_xrc_srq(&mut self, base: Base) -> u32 {
         let context = XrcSrqContext {
             log_xrc_srq_size: 2,
             log_rq_stride: 2,
-            xrcd,
+            xrcd: base.xrcd,
             dbr_umem_valid: true,
-            cqn,
-            dbr_umem_id: control_umem,
+            cqn: base.cqn,
+            dbr_umem_id: base.control,
             user_index: 3,
-            pd,
+            pd: base.pd,
             dbr_addr: SHARED + 1088,
             ..XrcSrqContext::default()
         };
         let create = CreateXrcSrq {
             context,
             umem_offset: 1024,
-            umem_id: shared_umem,
+            umem_id: base.shared,
             umem_valid: true,
             ..CreateXrcSrq::default()
         };
-        let xrc_srqn = harness.call(&create).xrc_srqn;
-        harness.numbers =
-            vec![heap, control_umem, uar_page, pd, index, cqn, qpn, peer, srqn_xrqn, dctn, xrcd, xrc_srqn];
-        (harness.qpn, harness.peer, harness.dctn, harness.xrc_srqn) = (qpn, peer, dctn, xrc_srqn);
-        harness.connect(qpn, peer, to);
-        harness.connect(peer, qpn, to);
-        harness
+        self.call(&create).xrc_srqn
     }
 
     fn connect(&mut self, qpn: u32, remote_qpn: u32, to: SocketAddrV4) {

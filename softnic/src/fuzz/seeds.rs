@@ -28,6 +28,10 @@ const SRQN: u32 = 0;
 
 /// Returns inputs of `mailboxes`: one for each command.
 pub(super) fn mailboxes() -> Vec<Vec<u8>> {
+    [keys(), pools(), queues(), domains(), targets()].concat()
+}
+
+fn keys() -> Vec<Vec<u8>> {
     let mkc = MkeyContext { len: 4096, lr: true, rw: true, ..MkeyContext::default() };
     let mkey = CreateMkey {
         umem_valid: true,
@@ -39,14 +43,47 @@ pub(super) fn mailboxes() -> Vec<Vec<u8>> {
         translations_octword_actual_size: 1,
         ..CreateMkey::default()
     };
+    vec![
+        mailbox(&QueryHcaCap::current::<HcaCap>()),
+        mailbox(&AllocPd::default()),
+        mailbox(&mkey),
+        mailbox(&over_key),
+    ]
+}
+
+fn pools() -> Vec<Vec<u8>> {
     let wq =
         Wq { log_wq_stride: 6, log_wq_sz: 2, dbr_umem_valid: true, wq_umem_valid: true, ..Wq::default() };
     let pool = RmpContext { wq, ..RmpContext::default() };
+    vec![
+        mailbox(&CreateRmp { context: pool, ..CreateRmp::default() }),
+        mailbox(&ModifyRmp { rmpn: 1, lwm: true, context: pool, ..ModifyRmp::default() }),
+        mailbox(&QueryRmp { rmpn: 1, ..QueryRmp::default() }),
+        mailbox(&DestroyRmp { rmpn: 1, ..DestroyRmp::default() }),
+    ]
+}
+
+/// Returns commands of completion queues and queue pairs.
+fn queues() -> Vec<Vec<u8>> {
     let (op_mod, cqn, field_select, umem_id) = (ModifyCq::RESIZE, 5, ModifyCq::LOG_SIZE, 1);
     let context = CqContext { log_cq_size: 4, ..CqContext::default() };
     let resize =
         ModifyCq { op_mod, cqn, field_select, context, umem_id, umem_valid: true, ..ModifyCq::default() };
-    let of_domain = XrcSrqContext {
+    vec![
+        mailbox(&CreateCq { umem_valid: true, ..CreateCq::default() }),
+        mailbox(&resize),
+        mailbox(&CreateQp { wq_umem_valid: true, ..CreateQp::default() }),
+        mailbox(&Rst2Init { qpn: 6, ..Rst2Init::default() }),
+        mailbox(&Init2Rtr { qpn: 6, ..Init2Rtr::default() }),
+        mailbox(&Rtr2Rts { qpn: 6, ..Rtr2Rts::default() }),
+        mailbox(&QueryQp { qpn: 6, ..QueryQp::default() }),
+        mailbox(&ToErr { qpn: 6, ..ToErr::default() }),
+    ]
+}
+
+/// Returns commands of XRC domains and of what belongs to one.
+fn domains() -> Vec<Vec<u8>> {
+    let srq = XrcSrqContext {
         log_xrc_srq_size: 2,
         log_rq_stride: 2,
         xrcd: 10,
@@ -56,7 +93,7 @@ pub(super) fn mailboxes() -> Vec<Vec<u8>> {
         pd: 3,
         ..XrcSrqContext::default()
     };
-    let xrc_target = QpContext {
+    let target = QpContext {
         st: ServiceType::XRC,
         no_sq: true,
         pd: 3,
@@ -64,36 +101,21 @@ pub(super) fn mailboxes() -> Vec<Vec<u8>> {
         rq_type: RqType::SRQ,
         ..QpContext::default()
     };
-    let target = DctContext { cqn: 5, pd: 3, srqn_xrqn: 8, mtu: Mtu::B256, ..DctContext::default() };
     vec![
-        mailbox(&QueryHcaCap::current::<HcaCap>()),
-        mailbox(&AllocPd::default()),
-        mailbox(&mkey),
-        mailbox(&over_key),
-        mailbox(&CreateRmp { context: pool, ..CreateRmp::default() }),
-        mailbox(&ModifyRmp { rmpn: 1, lwm: true, context: pool, ..ModifyRmp::default() }),
-        mailbox(&QueryRmp { rmpn: 1, ..QueryRmp::default() }),
-        mailbox(&DestroyRmp { rmpn: 1, ..DestroyRmp::default() }),
-        mailbox(&CreateCq { umem_valid: true, ..CreateCq::default() }),
-        mailbox(&resize),
-        mailbox(&CreateQp { wq_umem_valid: true, ..CreateQp::default() }),
-        mailbox(&Rst2Init { qpn: 6, ..Rst2Init::default() }),
-        mailbox(&Init2Rtr { qpn: 6, ..Init2Rtr::default() }),
-        mailbox(&Rtr2Rts { qpn: 6, ..Rtr2Rts::default() }),
-        mailbox(&QueryQp { qpn: 6, ..QueryQp::default() }),
-        mailbox(&ToErr { qpn: 6, ..ToErr::default() }),
         mailbox(&AllocXrcd::default()),
-        mailbox(&CreateXrcSrq {
-            context: of_domain,
-            umem_id: 1,
-            umem_valid: true,
-            ..CreateXrcSrq::default()
-        }),
+        mailbox(&CreateXrcSrq { context: srq, umem_id: 1, umem_valid: true, ..CreateXrcSrq::default() }),
         mailbox(&ArmXrcSrq { op_mod: ArmXrcSrq::XRC_SRQ, xrc_srqn: 11, lwm: 1, ..ArmXrcSrq::default() }),
         mailbox(&QueryXrcSrq { xrc_srqn: 11, ..QueryXrcSrq::default() }),
         mailbox(&DestroyXrcSrq { xrc_srqn: 11, ..DestroyXrcSrq::default() }),
         mailbox(&DeallocXrcd { xrcd: 10, ..DeallocXrcd::default() }),
-        mailbox(&CreateQp { context: xrc_target, ..CreateQp::default() }),
+        mailbox(&CreateQp { context: target, ..CreateQp::default() }),
+    ]
+}
+
+/// Returns commands of targets of dynamic connections.
+fn targets() -> Vec<Vec<u8>> {
+    let target = DctContext { cqn: 5, pd: 3, srqn_xrqn: 8, mtu: Mtu::B256, ..DctContext::default() };
+    vec![
         mailbox(&CreateDct { context: target, ..CreateDct::default() }),
         mailbox(&QueryDct { dctn: 9, ..QueryDct::default() }),
         mailbox(&DrainDct { dctn: 9, ..DrainDct::default() }),

@@ -98,6 +98,78 @@ impl Setup {
     fn queue_memory(&self, memory: &Arc<HostBuffer>) -> Arc<dyn Memory> {
         if self.far_queues { Arc::new(FarBuffer(Arc::clone(memory))) } else { Arc::clone(memory) as _ }
     }
+
+    /// Creates the key of the heap, which is memory `umem`.
+    fn create_key(&self, context: &Context, pd: u32, umem: u32) -> u32 {
+        let [a, rw, rr, lw, lr] = self.rights;
+        let mkc = MkeyContext {
+            a,
+            rw,
+            rr,
+            lw,
+            lr,
+            qpn: MkeyContext::ANY_QP,
+            mkey_7_0: KEY_LOW,
+            pd,
+            start_addr: self.start,
+            len: self.heap as u64,
+            ..MkeyContext::default()
+        };
+        let create = CreateMkey {
+            umem_valid: true,
+            umem_id: umem,
+            context: mkc.with_access_mode(AccessMode::MTT),
+            ..CreateMkey::default()
+        };
+        key(call(context, &create).unwrap().mkey_index, KEY_LOW)
+    }
+
+    /// Creates a CQ with its doorbell record at `record_at` in the memory of records. Returns its number and its ring.
+    fn create_cq(
+        &self,
+        context: &Context,
+        uar_page: u32,
+        (records, record_umem): (&Arc<HostBuffer>, u32),
+        record_at: usize,
+    ) -> (u32, Ring) {
+        let slot = CQE_BYTES << self.cqe_sz;
+        let bytes = slot << self.log_cq;
+        let memory = Arc::new(HostBuffer::new(bytes));
+        memory.write(0, &vec![0xff; bytes]).unwrap();
+        let umem_id = context.umem_reg(self.queue_memory(&memory), 0, bytes as u64).unwrap();
+        let cq = CqContext {
+            dbr_umem_valid: true,
+            dbr_umem_id: record_umem,
+            dbr_addr: record_at as u64,
+            cc: self.collapsed,
+            oi: self.ignore_overrun,
+            cqe_sz: self.cqe_sz,
+            log_cq_size: self.log_cq,
+            uar_page,
+            ..CqContext::default()
+        };
+        let create = CreateCq { umem_id, umem_valid: true, context: cq, ..CreateCq::default() };
+        let cqn = call(context, &create).unwrap().cqn;
+        let record = Arc::clone(records);
+        (cqn, Ring { memory, log: self.log_cq, slot, consumer: 0, record, record_at })
+    }
+
+    /// Returns the attributes of a QP that do not depend on other objects.
+    fn qp_context(&self) -> QpContext {
+        QpContext {
+            st: self.service,
+            user_index: 0x77,
+            log_sq_size: self.log_sq,
+            rq_type: if self.log_rq.is_some() { RqType::REGULAR } else { RqType::ZERO_SIZE },
+            log_rq_size: self.log_rq.unwrap_or(0),
+            // 64 bytes.
+            log_rq_stride: 2,
+            dbr_umem_valid: true,
+            dbr_addr: SQ_RECORD as u64,
+            send_dbr_mode: if self.no_record { SEND_NO_DBR } else { SEND_DBR },
+            ..QpContext::default()
+        }
+    }
 }
 
 /// A UAR page.
@@ -196,86 +268,25 @@ impl Pe {
         let heap = setup.shared_heap.clone().unwrap_or_else(|| Arc::new(HostBuffer::new(setup.heap)));
         let pd = call(&context, &AllocPd::default()).unwrap().pd;
         let heap_umem = context.umem_reg(Arc::clone(&heap) as _, 0, setup.heap as u64).unwrap();
-        let [a, rw, rr, lw, lr] = setup.rights;
-        let mkc = MkeyContext {
-            a,
-            rw,
-            rr,
-            lw,
-            lr,
-            qpn: MkeyContext::ANY_QP,
-            mkey_7_0: KEY_LOW,
-            pd,
-            start_addr: setup.start,
-            len: setup.heap as u64,
-            ..MkeyContext::default()
-        };
-        let create = CreateMkey {
-            umem_valid: true,
-            umem_id: heap_umem,
-            context: mkc.with_access_mode(AccessMode::MTT),
-            ..CreateMkey::default()
-        };
-        let key = key(call(&context, &create).unwrap().mkey_index, KEY_LOW);
-
+        let key = setup.create_key(&context, pd, heap_umem);
         let uar_page = setup.page.unwrap_or(uar.page_id);
         let records = Arc::new(HostBuffer::new(4096));
         let record_umem = context.umem_reg(setup.queue_memory(&records), 0, 4096).unwrap();
-        let ring = |record_at: usize| {
-            let bytes = CQE_BYTES << (setup.log_cq + setup.cqe_sz);
-            let memory = Arc::new(HostBuffer::new(bytes));
-            memory.write(0, &vec![0xff; bytes]).unwrap();
-            let umem = context.umem_reg(setup.queue_memory(&memory), 0, bytes as u64).unwrap();
-            let create = CreateCq {
-                umem_id: umem,
-                umem_valid: true,
-                context: CqContext {
-                    dbr_umem_valid: true,
-                    dbr_umem_id: record_umem,
-                    dbr_addr: record_at as u64,
-                    cc: setup.collapsed,
-                    oi: setup.ignore_overrun,
-                    cqe_sz: setup.cqe_sz,
-                    log_cq_size: setup.log_cq,
-                    uar_page,
-                    ..CqContext::default()
-                },
-                ..CreateCq::default()
-            };
-            let cqn = call(&context, &create).unwrap().cqn;
-            let record = Arc::clone(&records);
-            let slot = CQE_BYTES << setup.cqe_sz;
-            (cqn, Ring { memory, log: setup.log_cq, slot, consumer: 0, record, record_at })
-        };
-        let (cqn, cq) = ring(CQ_RECORD);
-        let (recv_cqn, recv_cq) = ring(RECV_CQ_RECORD);
-
+        let (cqn, cq) = setup.create_cq(&context, uar_page, (&records, record_umem), CQ_RECORD);
+        let (recv_cqn, recv_cq) =
+            setup.create_cq(&context, uar_page, (&records, record_umem), RECV_CQ_RECORD);
         let bytes = (64 << setup.log_sq) + setup.log_rq.map_or(0, |log| 64 << log);
         let queues = Arc::new(HostBuffer::new(bytes));
-        let wq_umem = context.umem_reg(setup.queue_memory(&queues), 0, bytes as u64).unwrap();
-        let create = CreateQp {
-            wq_umem_id: wq_umem,
-            wq_umem_valid: true,
-            context: QpContext {
-                st: setup.service,
-                pd,
-                uar_page,
-                user_index: 0x77,
-                cqn_snd: cqn,
-                cqn_rcv: recv_cqn,
-                log_sq_size: setup.log_sq,
-                rq_type: if setup.log_rq.is_some() { RqType::REGULAR } else { RqType::ZERO_SIZE },
-                log_rq_size: setup.log_rq.unwrap_or(0),
-                // 64 bytes.
-                log_rq_stride: 2,
-                dbr_umem_valid: true,
-                dbr_umem_id: record_umem,
-                dbr_addr: SQ_RECORD as u64,
-                send_dbr_mode: if setup.no_record { SEND_NO_DBR } else { SEND_DBR },
-                ..QpContext::default()
-            },
-            ..CreateQp::default()
+        let wq_umem_id = context.umem_reg(setup.queue_memory(&queues), 0, bytes as u64).unwrap();
+        let qp = QpContext {
+            pd,
+            uar_page,
+            cqn_snd: cqn,
+            cqn_rcv: recv_cqn,
+            dbr_umem_id: record_umem,
+            ..setup.qp_context()
         };
+        let create = CreateQp { wq_umem_id, wq_umem_valid: true, context: qp, ..CreateQp::default() };
         let qpn = call(&context, &create).unwrap().qpn;
         Pe {
             context,
