@@ -8,7 +8,7 @@ use crate::events::{Channel, Kind};
 use crate::fault::Fault;
 use crate::handles::Handles;
 use crate::inventory::Inventory;
-use crate::memory::Region;
+use crate::memory::{self, Region};
 use crate::pages::Pages;
 use crate::sys::{self, Identity};
 use rushmem_mlx5::prm::Command;
@@ -81,6 +81,13 @@ impl OpenDevice {
     /// Registers memory with the adapter.
     pub(crate) fn umem(&self, region: Region, len: u64) -> Result<u32, Errno> {
         Ok(self.session()?.context.umem_reg(region.memory, region.offset, len)?)
+    }
+
+    /// Registers the ring of a queue and its doorbell record, which are memory of the program.
+    pub(crate) fn queue_umems(&self, ring: u64, bytes: u64, record: u64) -> Result<[u32; 2], Errno> {
+        let ring = self.umem(memory::user(ring, bytes, true)?, bytes)?;
+        let record = memory::user(record, 8, true).and_then(|region| self.umem(region, 8));
+        Ok([ring, record.inspect_err(|_| self.forget_umems(&[ring]))?])
     }
 
     /// Deregisters umems that no object uses any more.

@@ -10,6 +10,7 @@ use super::request::Request;
 use super::state::{Id, Param, Phase, Service, State, Timer};
 use super::{Cm, address};
 use crate::errno::Errno;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -62,7 +63,27 @@ pub(super) fn connect(cm: &'static Cm, request: &Request<'_>) -> Result<(), Errn
     let limit = if id.is_datagram() { mad::SIDR_REQ_PRIVATE } else { mad::REQ_PRIVATE } - header::LEN;
     let mut data = Header { from, to: to.ip() }.encode().to_vec();
     data.extend(private(&param.private_data, param.private_data_len, limit)?);
+    start(id, param, local, (&port, peer))?;
     let service_id = header::service_id(id.ps, to.port());
+    let message = match id.is_datagram() {
+        true => Message::SidrReq { id: local, pkey: Port::pkey(), service_id, private: data },
+        false => Message::Req(Box::new(req(id, param, &port, service_id, data))),
+    };
+    id.phase = if id.is_datagram() { Phase::SidrSent } else { Phase::ReqSent };
+    id.send_and_keep(message);
+    expect_answer(id);
+    state.watch(given.id, &cm.inbox);
+    cm.inbox.ring();
+    Ok(())
+}
+
+/// Sets up the connection that a program asks for, with the communication ID `local`.
+fn start(
+    id: &mut Id,
+    param: &abi::ConnParam,
+    local: u32,
+    (port, peer): (&Port, Ipv4Addr),
+) -> Result<(), Errno> {
     let connection = &mut id.connection;
     connection.peer = peer;
     connection.since = Instant::now();
@@ -75,42 +96,39 @@ pub(super) fn connect(cm: &'static Cm, request: &Request<'_>) -> Result<(), Errn
     connection.retry_count = param.retry_count.min(7);
     connection.ack_timeout = id.options.ack_timeout.unwrap_or(ACK_TIMEOUT);
     connection.mtu = port.mtu(peer);
-    let message = match id.is_datagram() {
-        true => Message::SidrReq { id: local, pkey: Port::pkey(), service_id, private: data },
-        false => Message::Req(Box::new(Req {
-            local,
-            service_id,
-            guid: port.device.guid(),
-            qpn: id.connection.qpn,
-            responder_resources: param.responder_resources,
-            initiator_depth: param.initiator_depth,
-            remote_timeout: RESPONSE_TIMEOUT,
-            flow_control: param.flow_control != 0,
-            psn: id.connection.psn,
-            local_timeout: RESPONSE_TIMEOUT,
-            retry_count: id.connection.retry_count,
-            pkey: Port::pkey(),
-            mtu: id.connection.mtu,
-            rnr_retry: param.rnr_retry_count.min(7),
-            max_retries: RETRIES as u8,
-            srq: param.srq != 0,
-            is_xrc: id.service == Service::XrcInitiator,
-            // Ethernet has no LIDs.
-            lids: [0xffff; 2],
-            local_gid: gid_of(port.ip),
-            remote_gid: gid_of(peer),
-            traffic_class: id.options.tos,
-            hop_limit: HOP_LIMIT,
-            ack_timeout: id.connection.ack_timeout,
-            private: data,
-        })),
-    };
-    id.phase = if id.is_datagram() { Phase::SidrSent } else { Phase::ReqSent };
-    id.send_and_keep(message);
-    expect_answer(id);
-    state.watch(given.id, &cm.inbox);
-    cm.inbox.ring();
     Ok(())
+}
+
+/// Returns the request for the connection of `id`.
+fn req(id: &Id, param: &abi::ConnParam, port: &Port, service_id: u64, private: Vec<u8>) -> Req {
+    let connection = &id.connection;
+    Req {
+        local: connection.ids.local,
+        service_id,
+        guid: port.device.guid(),
+        qpn: connection.qpn,
+        responder_resources: param.responder_resources,
+        initiator_depth: param.initiator_depth,
+        remote_timeout: RESPONSE_TIMEOUT,
+        flow_control: param.flow_control != 0,
+        psn: connection.psn,
+        local_timeout: RESPONSE_TIMEOUT,
+        retry_count: connection.retry_count,
+        pkey: Port::pkey(),
+        mtu: connection.mtu,
+        rnr_retry: param.rnr_retry_count.min(7),
+        max_retries: RETRIES as u8,
+        srq: param.srq != 0,
+        is_xrc: id.service == Service::XrcInitiator,
+        // Ethernet has no LIDs.
+        lids: [0xffff; 2],
+        local_gid: gid_of(port.ip),
+        remote_gid: gid_of(connection.peer),
+        traffic_class: id.options.tos,
+        hop_limit: HOP_LIMIT,
+        ack_timeout: connection.ack_timeout,
+        private,
+    }
 }
 
 /// Handles ACCEPT, of both sides: without parameters, the side that asked confirms the answer.

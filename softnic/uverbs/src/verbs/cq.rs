@@ -37,6 +37,20 @@ impl Object for Cq {
     }
 }
 
+impl Cq {
+    /// Stores it in the table, and makes it receive events. Returns its handle.
+    fn enter(self, opened: &mut OpenDevice) -> Result<u32, Errno> {
+        let registry = &opened.session()?.adapter.registry;
+        if let Some(waiter) = &self.completions {
+            registry.listen_to_completions(self.cqn, Arc::clone(waiter));
+        }
+        if let Some(waiter) = &self.failures {
+            registry.listen_to_cq(self.cqn, Arc::clone(waiter));
+        }
+        opened.handles.insert(self)
+    }
+}
+
 /// log2 of the most entries.
 const LOG_MAX: u32 = 22;
 
@@ -84,10 +98,8 @@ pub(crate) fn create(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> 
     let failures = failures.map(|channel| Waiter::of_failures(channel, user_handle));
 
     let bytes = u64::from(driver.cqe_size) << log;
-    let ring = opened.umem(memory::user(driver.buf_addr, bytes, true)?, bytes)?;
-    let record = memory::user(driver.db_addr, 8, true).and_then(|region| opened.umem(region, 8));
-    let record = record.inspect_err(|_| opened.forget_umems(&[ring]))?;
-    let umems = [ring, record];
+    let umems = opened.queue_umems(driver.buf_addr, bytes, driver.db_addr)?;
+    let [ring, record] = umems;
     let context = CqContext {
         dbr_umem_valid: true,
         dbr_umem_id: record,
@@ -100,15 +112,8 @@ pub(crate) fn create(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> 
     };
     let command = CreateCq { context, umem_id: ring, umem_valid: true, ..CreateCq::default() };
     let cqn = opened.execute(&command).inspect_err(|_| opened.forget_umems(&umems))?.cqn;
-    let registry = &opened.session()?.adapter.registry;
-    if let Some(waiter) = &completions {
-        registry.listen_to_completions(cqn, Arc::clone(waiter));
-    }
-    if let Some(waiter) = &failures {
-        registry.listen_to_cq(cqn, Arc::clone(waiter));
-    }
     let cqe_size = driver.cqe_size;
-    let handle = opened.handles.insert(Cq { cqn, umems, log, cqe_size, completions, failures })?;
+    let handle = Cq { cqn, umems, log, cqe_size, completions, failures }.enter(opened)?;
     call.return_handle(HANDLE, handle)?;
     call.output(CQE_OUT, &((1u32 << log) - 1))?;
     call.output(driver_data::OUT, &abi::DriverCreateCqResponse { cqn, reserved: 0 })

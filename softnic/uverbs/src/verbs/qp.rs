@@ -11,7 +11,6 @@ use crate::errno::Errno;
 use crate::fault::Fault;
 use crate::handles::Object;
 use crate::inventory::{Kind, Record};
-use crate::memory;
 use crate::open_device::OpenDevice;
 use crate::registry::{Registry, Waiter};
 use crate::xrc_domain::{Opening, Target, Xrcd};
@@ -121,27 +120,30 @@ impl Qp {
 /// All work requests are signalled.
 const CREATE_SIGNAL_ALL: u32 = 1 << 12;
 
+/// Attributes of QP create.
+mod attr {
+    pub(super) const HANDLE: u16 = 0;
+    pub(super) const XRCD: u16 = 1;
+    pub(super) const PD: u16 = 2;
+    pub(super) const SRQ: u16 = 3;
+    pub(super) const SEND_CQ: u16 = 4;
+    pub(super) const RECV_CQ: u16 = 5;
+    pub(super) const USER_HANDLE: u16 = 7;
+    pub(super) const CAP: u16 = 8;
+    pub(super) const TYPE: u16 = 9;
+    pub(super) const FLAGS: u16 = 10;
+    pub(super) const ASYNC: u16 = 12;
+    pub(super) const CAP_OUT: u16 = 13;
+    pub(super) const NUMBER_OUT: u16 = 14;
+}
+
 /// Handles QP create.
 pub(crate) fn create(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
-    const HANDLE: u16 = 0;
-    const XRCD: u16 = 1;
-    const PD: u16 = 2;
-    const SRQ: u16 = 3;
-    const SEND_CQ: u16 = 4;
-    const RECV_CQ: u16 = 5;
-    const USER_HANDLE: u16 = 7;
-    const CAP: u16 = 8;
-    const TYPE: u16 = 9;
-    const FLAGS: u16 = 10;
-    const ASYNC: u16 = 12;
-    const CAP_OUT: u16 = 13;
-    const NUMBER_OUT: u16 = 14;
-
     if opened.device.has(Fault::VerbsQp) {
         return Err(Errno::ENOMEM);
     }
     let driver: abi::DriverCreateQp = call.input(driver_data::IN)?;
-    let kind = call.input::<u64>(TYPE)?;
+    let kind = call.input::<u64>(attr::TYPE)?;
     let service = match kind {
         qp_type::RC => ServiceType::RC,
         qp_type::UC => ServiceType::UC,
@@ -151,53 +153,75 @@ pub(crate) fn create(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> 
         qp_type::DRIVER if driver.flags & qp_flag::TYPE_DCT != 0 => ServiceType::DCT,
         _ => return Err(Errno::EOPNOTSUPP),
     };
-    let flags: u32 = call.optional(FLAGS)?.unwrap_or(0);
+    let flags: u32 = call.optional(attr::FLAGS)?.unwrap_or(0);
     if flags & !CREATE_SIGNAL_ALL != 0 {
         return Err(Errno::EOPNOTSUPP);
     }
-    let user_handle: u64 = call.input(USER_HANDLE)?;
-    let failures = opened.asynchronous(call, ASYNC)?;
+    let user_handle: u64 = call.input(attr::USER_HANDLE)?;
+    let failures = opened.asynchronous(call, attr::ASYNC)?;
     let failures = failures.map(|channel| Waiter::of_failures(channel, user_handle));
     if kind == qp_type::XRC_TARGET {
-        let opening = Arc::clone(&opened.handles.get::<Xrcd>(call.handle(XRCD)?)?.0);
-        let target = Target::new(opened.session()?.adapter.pd, &opening.0)?;
-        let qpn = target.qpn;
-        let handle = Qp::of_target(target, opening, failures).enter(opened)?;
-        call.return_handle(HANDLE, handle)?;
-        call.output(CAP_OUT, &abi::QpCap::default())?;
-        call.output(NUMBER_OUT, &qpn)?;
-        return call.output(driver_data::OUT, &abi::DriverCreateQpResponse::default());
+        return create_xrc_target(opened, call, failures);
     }
-    let srqn = match call.has(SRQ) {
-        true => Some(opened.handles.get::<Srq>(call.handle(SRQ)?)?.srqn),
+    let srqn = match call.has(attr::SRQ) {
+        true => Some(opened.handles.get::<Srq>(call.handle(attr::SRQ)?)?.srqn),
         false => None,
     };
-    let pd = opened.handles.get::<Pd>(call.handle(PD)?)?.number;
-    let cq = |id| match call.has(id) {
-        true => Ok(opened.handles.get::<Cq>(call.handle(id)?)?.cqn),
-        false => Err(Errno::EINVAL),
-    };
-    // An initiator receives nothing.
-    let cqn_rcv = if kind == qp_type::XRC_INITIATOR { 0 } else { cq(RECV_CQ)? };
     if service == ServiceType::DCT {
-        let srqn = srqn.ok_or(Errno::EINVAL)?;
-        let cap = call.input(CAP)?;
-        let handle = opened.handles.insert(Dct::new(&driver, (pd, cqn_rcv, srqn), failures, cap))?;
-        call.return_handle(HANDLE, handle)?;
-        call.output(CAP_OUT, &cap)?;
-        // The adapter makes it later.
-        call.output(NUMBER_OUT, &0u32)?;
-        return call.output(driver_data::OUT, &abi::DriverCreateQpResponse::default());
+        return create_dct(opened, call, &driver, srqn, failures);
     }
-    let cqn_snd = cq(SEND_CQ)?;
+    let pd = pd(opened, call)?;
+    // An initiator receives nothing.
+    let cqn_rcv = if kind == qp_type::XRC_INITIATOR { 0 } else { cqn(opened, call, attr::RECV_CQ)? };
+    let cqns = [cqn(opened, call, attr::SEND_CQ)?, cqn_rcv];
     let queues = Queues::new(&driver, srqn)?;
-    let cap = queues.granted(call.input(CAP)?);
+    let cap = queues.granted(call.input(attr::CAP)?);
+    let (qpn, umems) = create_on_adapter(opened, &driver, service, (pd, cqns), &queues)?;
+    let signal_all = flags & CREATE_SIGNAL_ALL != 0;
+    let attributes = abi::ModifyQp::default();
+    let qp = Qp { qpn, service, pd, cqns, umems, failures, cap, signal_all, attributes, target: None };
+    let handle = qp.enter(opened)?;
+    answer_create(call, handle, &cap, qpn)
+}
 
-    let ring = memory::user(driver.buf_addr, queues.bytes, true)?;
-    let ring = opened.umem(ring, queues.bytes)?;
-    let record = memory::user(driver.db_addr, 8, true).and_then(|region| opened.umem(region, 8));
-    let record = record.inspect_err(|_| opened.forget_umems(&[ring]))?;
-    let umems = [ring, record];
+/// Creates the target of an extended connection.
+fn create_xrc_target(
+    opened: &mut OpenDevice,
+    call: &Call,
+    failures: Option<Arc<Waiter>>,
+) -> Result<(), Errno> {
+    let opening = Arc::clone(&opened.handles.get::<Xrcd>(call.handle(attr::XRCD)?)?.0);
+    let target = Target::new(opened.session()?.adapter.pd, &opening.0)?;
+    let qpn = target.qpn;
+    let handle = Qp::of_target(target, opening, failures).enter(opened)?;
+    answer_create(call, handle, &abi::QpCap::default(), qpn)
+}
+
+/// Creates a target of dynamic connections, which has no number until the adapter makes it.
+fn create_dct(
+    opened: &mut OpenDevice,
+    call: &Call,
+    driver: &abi::DriverCreateQp,
+    srqn: Option<u32>,
+    failures: Option<Arc<Waiter>>,
+) -> Result<(), Errno> {
+    let (pd, cqn) = (pd(opened, call)?, cqn(opened, call, attr::RECV_CQ)?);
+    let srqn = srqn.ok_or(Errno::EINVAL)?;
+    let cap = call.input(attr::CAP)?;
+    let handle = opened.handles.insert(Dct::new(driver, (pd, cqn, srqn), failures, cap))?;
+    answer_create(call, handle, &cap, 0)
+}
+
+/// Creates a queue pair with its own queues on the adapter. Returns its number, and the umems of its ring and record.
+fn create_on_adapter(
+    opened: &OpenDevice,
+    driver: &abi::DriverCreateQp,
+    service: ServiceType,
+    (pd, [cqn_snd, cqn_rcv]): (u32, [u32; 2]),
+    queues: &Queues,
+) -> Result<(u32, [u32; 2]), Errno> {
+    let umems = opened.queue_umems(driver.buf_addr, queues.bytes, driver.db_addr)?;
+    let [ring, record] = umems;
     let context = QpContext {
         st: service,
         pd,
@@ -211,14 +235,26 @@ pub(crate) fn create(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> 
     };
     let command = CreateQp { context, wq_umem_id: ring, wq_umem_valid: true, ..CreateQp::default() };
     let qpn = opened.execute(&command).inspect_err(|_| opened.forget_umems(&umems))?.qpn;
-    let signal_all = flags & CREATE_SIGNAL_ALL != 0;
-    let attributes = abi::ModifyQp::default();
-    let cqns = [cqn_snd, cqn_rcv];
-    let qp = Qp { qpn, service, pd, cqns, umems, failures, cap, signal_all, attributes, target: None };
-    let handle = qp.enter(opened)?;
-    call.return_handle(HANDLE, handle)?;
-    call.output(CAP_OUT, &cap)?;
-    call.output(NUMBER_OUT, &qpn)?;
+    Ok((qpn, umems))
+}
+
+/// Returns the number of the PD of a queue pair to create.
+fn pd(opened: &OpenDevice, call: &Call) -> Result<u32, Errno> {
+    Ok(opened.handles.get::<Pd>(call.handle(attr::PD)?)?.number)
+}
+
+/// Returns the number of the CQ in an attribute, which must be there.
+fn cqn(opened: &OpenDevice, call: &Call, id: u16) -> Result<u32, Errno> {
+    match call.has(id) {
+        true => Ok(opened.handles.get::<Cq>(call.handle(id)?)?.cqn),
+        false => Err(Errno::EINVAL),
+    }
+}
+
+fn answer_create(call: &Call, handle: u32, cap: &abi::QpCap, number: u32) -> Result<(), Errno> {
+    call.return_handle(attr::HANDLE, handle)?;
+    call.output(attr::CAP_OUT, cap)?;
+    call.output(attr::NUMBER_OUT, &number)?;
     call.output(driver_data::OUT, &abi::DriverCreateQpResponse::default())
 }
 

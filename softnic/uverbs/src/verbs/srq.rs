@@ -9,7 +9,6 @@ use crate::device::{MAX_SRQ_SGE as MAX_SGE, MAX_SRQ_WR as MAX_WR};
 use crate::errno::Errno;
 use crate::handles::Object;
 use crate::inventory::{Kind, Record};
-use crate::memory;
 use crate::open_device::OpenDevice;
 use crate::registry::{Registry, Waiter};
 use crate::xrc_domain::{Opening, Xrcd};
@@ -139,10 +138,7 @@ fn memory_of(opened: &OpenDevice, driver: &abi::DriverCreateSrq, layout: &Layout
         // Signed entries.
         return Err(Errno::EOPNOTSUPP);
     }
-    let ring = opened.umem(memory::user(driver.buf_addr, layout.bytes(), true)?, layout.bytes())?;
-    let record = memory::user(driver.db_addr, 8, true).and_then(|region| opened.umem(region, 8));
-    let record = record.inspect_err(|_| opened.forget_umems(&[ring]))?;
-    Ok([ring, record])
+    opened.queue_umems(driver.buf_addr, layout.bytes(), driver.db_addr)
 }
 
 /// Enters a new queue in the table, and returns its numbers to the program.
