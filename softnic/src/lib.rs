@@ -73,7 +73,7 @@ pub use error::Error;
 pub use fault_text::FaultError;
 pub use health::Health;
 pub use management::{MAD, Mad};
-pub use memory::{HostBuffer, HostMemory, Memory, MemoryAddr, MemoryError, MemoryKind, PAGE};
+pub use memory::{HostBuffer, HostMemory, MappedPages, Memory, MemoryAddr, MemoryError, MemoryKind, PAGE};
 pub use nic::{Context, Nic, Uar};
 pub use report::{Event, Observation, Observer, RemoteAddress, Rule, Stats, Violation};
 pub use rushmem_mlx5::{AtomicOp, Width};

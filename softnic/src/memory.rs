@@ -166,29 +166,45 @@ pub unsafe trait Memory: Send + Sync {
     }
 }
 
-/// Host memory that the caller owns.
+/// Host memory. `P` owns its pages, and is `()` if the caller keeps them mapped.
 #[derive(Debug)]
-pub struct HostMemory {
+pub struct HostMemory<P = ()> {
     base: NonNull<u8>,
     len: u64,
+    place: MemoryAddr,
+    pages: P,
 }
 
 // SAFETY: the constructor's contract makes the range valid for every thread, and all accesses are atomic.
-unsafe impl Send for HostMemory {}
+unsafe impl<P: Send> Send for HostMemory<P> {}
 // SAFETY: as for Send.
-unsafe impl Sync for HostMemory {}
+unsafe impl<P: Sync> Sync for HostMemory<P> {}
 
-impl HostMemory {
+impl<P> HostMemory<P> {
     /// Describes `len` bytes at `base`.
     ///
     /// # Safety
     ///
-    /// - The range stays mapped, readable and writable until this object is dropped.
+    /// - The range stays mapped, readable and writable until `pages` is dropped, or this object if `pages` is `()`.
     /// - No Rust reference to bytes of the range is used while the adapter may touch them; both sides use raw
     ///   pointers or atomics.
     #[must_use]
-    pub unsafe fn new(base: NonNull<u8>, len: u64) -> HostMemory {
-        HostMemory { base, len }
+    pub unsafe fn from_raw_parts(base: NonNull<u8>, len: u64, pages: P) -> HostMemory<P> {
+        let place = MemoryAddr { address: base.as_ptr() as u64, kind: MemoryKind::Host };
+        HostMemory { base, len, place, pages }
+    }
+
+    /// Makes other memories see this memory at `place`, where `registration` puts it. `registration` is dropped before the
+    /// pages.
+    #[must_use]
+    pub fn registered<R>(self, place: MemoryAddr, registration: R) -> HostMemory<(R, P)> {
+        HostMemory { base: self.base, len: self.len, place, pages: (registration, self.pages) }
+    }
+
+    /// Returns the address of the first byte.
+    #[must_use]
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.base.as_ptr()
     }
 
     fn at(&self, offset: u64, len: u64) -> Result<*mut u8, MemoryError> {
@@ -199,8 +215,8 @@ impl HostMemory {
     }
 }
 
-// SAFETY: `HostMemory::new` has the same contract as this trait.
-unsafe impl Memory for HostMemory {
+// SAFETY: `HostMemory::from_raw_parts` has the same contract as this trait, and the object owns `pages`.
+unsafe impl<P: Send + Sync> Memory for HostMemory<P> {
     fn len(&self) -> u64 {
         self.len
     }
@@ -209,16 +225,20 @@ unsafe impl Memory for HostMemory {
         Some(self.base)
     }
 
+    fn place(&self) -> Option<MemoryAddr> {
+        Some(self.place)
+    }
+
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), MemoryError> {
         let src = self.at(offset, buf.len() as u64)?;
-        // SAFETY: `at` checked the range, `new` promises that it is mapped; `buf` is exclusive.
+        // SAFETY: `at` checked the range, `from_raw_parts` promises that it is mapped; `buf` is exclusive.
         unsafe { copy::copy_bytes(buf.as_mut_ptr(), src, buf.len()) };
         Ok(())
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> Result<(), MemoryError> {
         let dst = self.at(offset, data.len() as u64)?;
-        // SAFETY: `at` checked the range, `new` promises that it is mapped.
+        // SAFETY: `at` checked the range, `from_raw_parts` promises that it is mapped.
         unsafe { copy::copy_bytes(dst, data.as_ptr(), data.len()) };
         Ok(())
     }
@@ -228,20 +248,44 @@ unsafe impl Memory for HostMemory {
         if !(at as u64).is_multiple_of(width.bytes()) {
             return Err(MemoryError::Misaligned { offset });
         }
-        // SAFETY: the range is mapped (`new`), inside (`at`) and aligned (checked above).
+        // SAFETY: the range is mapped (`from_raw_parts`), inside (`at`) and aligned (checked above).
         Ok(unsafe { copy::atomic(at, width, op) })
     }
 }
 
-/// Zeroed host memory that the adapter's side owns: page-aligned, with a length of whole pages.
+/// A mapping of this process, unmapped on drop.
 #[derive(Debug)]
-pub struct HostBuffer {
-    memory: HostMemory,
-    /// Bytes of the mapping that contains the buffer.
-    mapped: usize,
-    /// Bytes of the mapping in front of the buffer.
-    skipped: usize,
+pub struct MappedPages {
+    start: NonNull<u8>,
+    len: usize,
 }
+
+// SAFETY: an address range, which any thread may unmap.
+unsafe impl Send for MappedPages {}
+// SAFETY: there is nothing to do with a shared reference.
+unsafe impl Sync for MappedPages {}
+
+impl MappedPages {
+    /// Takes over `len` bytes at `start`, which the caller has mapped.
+    ///
+    /// # Safety
+    ///
+    /// Nothing else unmaps them, and nothing uses them after this object is dropped.
+    #[must_use]
+    pub unsafe fn new(start: NonNull<u8>, len: usize) -> MappedPages {
+        MappedPages { start, len }
+    }
+}
+
+impl Drop for MappedPages {
+    fn drop(&mut self) {
+        // SAFETY: `new` promises that the mapping is this object's. It cannot fail for a whole mapping.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
+    }
+}
+
+/// Host memory with its own pages. [`HostBuffer::new`] allocates zeroed memory, page-aligned and with a length of whole pages.
+pub type HostBuffer = HostMemory<MappedPages>;
 
 /// Size and alignment of a page of [`HostBuffer`], and of an adapter page.
 pub const PAGE: usize = 4096;
@@ -268,31 +312,25 @@ impl HostBuffer {
         // SAFETY: new pages at an address that the system chooses.
         let start = unsafe { libc::mmap(std::ptr::null_mut(), mapped, access, kind, -1, 0) };
         let start = NonNull::new(start.cast::<u8>()).filter(|at| at.as_ptr().cast() != libc::MAP_FAILED)?;
-        let skipped = start.align_offset(align);
         // SAFETY: the mapping begins at a page, and has the bytes that the alignment may need besides the buffer.
-        let base = unsafe { start.add(skipped) };
-        // SAFETY: the mapping lives until `drop`, and is handed out by raw pointer only.
-        let memory = unsafe { HostMemory::new(base, len as u64) };
-        Some(HostBuffer { memory, mapped, skipped })
-    }
-
-    /// Returns the address of the first byte.
-    #[must_use]
-    pub fn as_ptr(&self) -> *mut u8 {
-        self.memory.base.as_ptr()
+        let base = unsafe { start.add(start.align_offset(align)) };
+        // SAFETY: this function has made the mapping and gives it away.
+        let pages = unsafe { MappedPages::new(start, mapped) };
+        // SAFETY: `pages` keeps the mapping, which is handed out by raw pointer only.
+        Some(unsafe { HostMemory::from_raw_parts(base, len as u64, pages) })
     }
 
     /// Reads the 8-byte word at `offset` (aligned, in range), with acquire ordering.
     #[must_use]
     pub fn load_u64(&self, offset: usize) -> u64 {
-        assert!(offset.is_multiple_of(8) && offset as u64 + 8 <= self.memory.len);
+        assert!(offset.is_multiple_of(8) && offset as u64 + 8 <= self.len);
         // SAFETY: aligned and inside the buffer, checked above.
         unsafe { AtomicU64::from_ptr(self.as_ptr().add(offset).cast()) }.load(Ordering::Acquire)
     }
 
     /// Writes the 8-byte word at `offset` (aligned, in range), with release ordering.
     pub fn store_u64(&self, offset: usize, value: u64) {
-        assert!(offset.is_multiple_of(8) && offset as u64 + 8 <= self.memory.len);
+        assert!(offset.is_multiple_of(8) && offset as u64 + 8 <= self.len);
         // SAFETY: aligned and inside the buffer, checked above.
         unsafe { AtomicU64::from_ptr(self.as_ptr().add(offset).cast()) }.store(value, Ordering::Release);
     }
@@ -300,47 +338,16 @@ impl HostBuffer {
     /// Reads the 4-byte word at `offset` (aligned, in range), with acquire ordering.
     #[must_use]
     pub fn load_u32(&self, offset: usize) -> u32 {
-        assert!(offset.is_multiple_of(4) && offset as u64 + 4 <= self.memory.len);
+        assert!(offset.is_multiple_of(4) && offset as u64 + 4 <= self.len);
         // SAFETY: aligned and inside the buffer, checked above.
         unsafe { AtomicU32::from_ptr(self.as_ptr().add(offset).cast()) }.load(Ordering::Acquire)
     }
 
     /// Writes the 4-byte word at `offset` (aligned, in range), with release ordering.
     pub fn store_u32(&self, offset: usize, value: u32) {
-        assert!(offset.is_multiple_of(4) && offset as u64 + 4 <= self.memory.len);
+        assert!(offset.is_multiple_of(4) && offset as u64 + 4 <= self.len);
         // SAFETY: aligned and inside the buffer, checked above.
         unsafe { AtomicU32::from_ptr(self.as_ptr().add(offset).cast()) }.store(value, Ordering::Release);
-    }
-}
-
-impl Drop for HostBuffer {
-    fn drop(&mut self) {
-        let start = self.memory.base.as_ptr().wrapping_sub(self.skipped);
-        // SAFETY: `try_aligned` has made this mapping, and nothing else unmaps it. It cannot fail for a whole mapping.
-        unsafe { libc::munmap(start.cast(), self.mapped) };
-    }
-}
-
-// SAFETY: the mapping lives until drop, and only raw pointers to it are handed out.
-unsafe impl Memory for HostBuffer {
-    fn len(&self) -> u64 {
-        self.memory.len()
-    }
-
-    fn host_ptr(&self) -> Option<NonNull<u8>> {
-        self.memory.host_ptr()
-    }
-
-    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), MemoryError> {
-        self.memory.read(offset, buf)
-    }
-
-    fn write(&self, offset: u64, data: &[u8]) -> Result<(), MemoryError> {
-        self.memory.write(offset, data)
-    }
-
-    fn atomic(&self, offset: u64, width: Width, op: AtomicOp) -> Result<u64, MemoryError> {
-        self.memory.atomic(offset, width, op)
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::errno::Errno;
 use crate::user::{self, OtherProcess};
 use crate::{cuda, peer_memory};
-use rushmem_softnic::{AtomicOp, HostMemory, Memory, MemoryAddr, MemoryError, PAGE, Width};
+use rushmem_softnic::{AtomicOp, HostMemory, MappedPages, Memory, MemoryAddr, MemoryError, PAGE, Width};
 use std::os::fd::RawFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ pub(crate) fn user(start: u64, len: u64, write: bool) -> Result<Region, Errno> {
     let writable = populate(start, len, write)?;
     // SAFETY: the range is mapped (populated above), and stays so until it is given back, as the program has promised
     // by registering it. It is not memory that Rust code of this library refers to.
-    let memory = unsafe { HostMemory::new(base, len) };
+    let memory = unsafe { HostMemory::from_raw_parts(base, len, ()) };
     let memory: Arc<dyn Memory> = if writable { Arc::new(memory) } else { Arc::new(ReadOnly(memory)) };
     Ok(Region { memory, offset: 0 })
 }
@@ -226,7 +226,7 @@ pub(crate) fn dma_buf(fd: RawFd, offset: u64, len: u64, iova: Option<u64>) -> Re
         return Ok(Region { memory, offset: 0 });
     }
     let first = offset & !(PAGE as u64 - 1);
-    match Mapping::new(fd, first, (end - first).next_multiple_of(PAGE as u64)) {
+    match map(fd, first, (end - first).next_multiple_of(PAGE as u64)) {
         Ok(mapping) => Ok(Region { memory: Arc::new(mapping), offset: offset - first }),
         Err(error) => {
             tracing::debug!(
@@ -241,60 +241,22 @@ pub(crate) fn dma_buf(fd: RawFd, offset: u64, len: u64, iova: Option<u64>) -> Re
 }
 
 /// Part of a file, mapped and shared.
-pub(crate) struct Mapping {
-    memory: HostMemory,
-    base: NonNull<u8>,
-}
+pub(crate) type Mapping = HostMemory<MappedPages>;
 
-// SAFETY: an address range that any thread may access; see `HostMemory`.
-unsafe impl Send for Mapping {}
-// SAFETY: as for Send.
-unsafe impl Sync for Mapping {}
-
-impl Mapping {
-    /// Maps `len` bytes of a file from `offset`, both multiples of a page.
-    pub(crate) fn new(fd: RawFd, offset: u64, len: u64) -> Result<Mapping, Errno> {
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        let (size, offset) = (len as usize, libc::off_t::try_from(offset).map_err(|_| Errno::EINVAL)?);
-        // SAFETY: a new mapping at an address that the system chooses touches nothing that exists.
-        let at = unsafe { libc::mmap(std::ptr::null_mut(), size, protection, libc::MAP_SHARED, fd, offset) };
-        if at == libc::MAP_FAILED {
-            return Err(Errno::last());
-        }
-        let base = NonNull::new(at.cast()).ok_or(Errno::ENOMEM)?;
-        // SAFETY: the mapping lives until `drop`, and is handed out by raw pointer only.
-        Ok(Mapping { memory: unsafe { HostMemory::new(base, len) }, base })
+/// Maps `len` bytes of a file from `offset`, both multiples of a page.
+pub(crate) fn map(fd: RawFd, offset: u64, len: u64) -> Result<Mapping, Errno> {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let (size, offset) = (len as usize, libc::off_t::try_from(offset).map_err(|_| Errno::EINVAL)?);
+    // SAFETY: a new mapping at an address that the system chooses touches nothing that exists.
+    let at = unsafe { libc::mmap(std::ptr::null_mut(), size, protection, libc::MAP_SHARED, fd, offset) };
+    if at == libc::MAP_FAILED {
+        return Err(Errno::last());
     }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: this is the mapping that `new` made. Every user held this object.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), self.memory.len() as usize) };
-    }
-}
-
-// SAFETY: the mapping lives as long as the object, at one address, and only raw pointers to it are handed out.
-unsafe impl Memory for Mapping {
-    fn len(&self) -> u64 {
-        self.memory.len()
-    }
-
-    fn host_ptr(&self) -> Option<NonNull<u8>> {
-        self.memory.host_ptr()
-    }
-
-    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), MemoryError> {
-        self.memory.read(offset, buf)
-    }
-
-    fn write(&self, offset: u64, data: &[u8]) -> Result<(), MemoryError> {
-        self.memory.write(offset, data)
-    }
-
-    fn atomic(&self, offset: u64, width: Width, op: AtomicOp) -> Result<u64, MemoryError> {
-        self.memory.atomic(offset, width, op)
-    }
+    let base = NonNull::new(at.cast()).ok_or(Errno::ENOMEM)?;
+    // SAFETY: this function has made the mapping and gives it away.
+    let pages = unsafe { MappedPages::new(base, size) };
+    // SAFETY: `pages` keeps the mapping, which is handed out by raw pointer only.
+    Ok(unsafe { HostMemory::from_raw_parts(base, len, pages) })
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use crate::abi;
 use crate::errno::Errno;
-use crate::memory::Mapping;
+use crate::memory::{self, Mapping};
 use crate::sys;
 use rushmem_softnic::{Memory as _, PAGE};
 use std::collections::BTreeMap;
@@ -61,7 +61,7 @@ impl Pages {
             }
         };
         let mapping =
-            Mapping::new(self.file.as_raw_fd(), offset, page).inspect_err(|_| self.free.push(offset))?;
+            memory::map(self.file.as_raw_fd(), offset, page).inspect_err(|_| self.free.push(offset))?;
         Ok((offset, mapping))
     }
 
@@ -79,7 +79,7 @@ impl Pages {
     fn fixed(&self, number: u64) -> Result<Mapping, Errno> {
         let page = PAGE as u64;
         sys::set_len(&self.file, self.count.max(FIXED.end) * page)?;
-        Mapping::new(self.file.as_raw_fd(), number * page, page)
+        memory::map(self.file.as_raw_fd(), number * page, page)
     }
 
     /// Takes pages of device memory. Returns the first one's number and their memory, which is zero.
@@ -97,7 +97,7 @@ impl Pages {
         let (page, offset) = (PAGE as u64, (DEVICE_MEMORY + first) * PAGE as u64);
         sys::set_len(&self.file, self.count.max(FIXED.end) * page)?;
         sys::erase(&self.file, offset, pages * page)?;
-        let memory = Mapping::new(self.file.as_raw_fd(), offset, pages * page)?;
+        let memory = memory::map(self.file.as_raw_fd(), offset, pages * page)?;
         self.device_memory.insert(first, pages);
         Ok((first, memory))
     }

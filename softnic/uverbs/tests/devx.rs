@@ -67,7 +67,8 @@ impl<'a> DevxQp<'a> {
     /// Makes a QP with queues at the device address `at`. `base` is the same memory for the CPU, and stays.
     fn at(lib: &'a Mlx5, context: Handle, at: u64, base: NonNull<u8>) -> DevxQp<'a> {
         // SAFETY: promised by the caller.
-        let memory: &HostMemory = Box::leak(Box::new(unsafe { HostMemory::new(base, SIZE as u64) }));
+        let memory: &HostMemory =
+            Box::leak(Box::new(unsafe { HostMemory::from_raw_parts(base, SIZE as u64, ()) }));
         memory.write(CQ as u64, &[0xff; 0x1000]).unwrap();
         let (_, umem_id) = lib.umem(context, at, SIZE).unwrap();
         let uar = lib.alloc_uar(context, 1).unwrap();
@@ -75,24 +76,7 @@ impl<'a> DevxQp<'a> {
         let (_, pd) = lib.create(context, &AllocPd::default()).unwrap();
 
         let key = make_key(lib, context, pd.pd, umem_id, SIZE);
-        let cq_context = CqContext {
-            dbr_umem_valid: true,
-            dbr_umem_id: umem_id,
-            dbr_addr: RECORDS as u64 + 64,
-            log_cq_size: LOG_DEPTH,
-            uar_page: uar.page_id,
-            c_eqn: lib.eqn(context, 0).unwrap() as u8,
-            ..CqContext::default()
-        };
-        let create = CreateCq {
-            context: cq_context,
-            umem_offset: CQ as u64,
-            umem_id,
-            umem_valid: true,
-            ..CreateCq::default()
-        };
-        let (cq, answer) = lib.create(context, &create).unwrap();
-        let cqn = answer.cqn;
+        let (cq, cqn) = DevxQp::create_cq(lib, context, umem_id, uar.page_id);
         let qp_context = QpContext {
             pd: pd.pd,
             log_sq_size: LOG_DEPTH,
@@ -126,6 +110,28 @@ impl<'a> DevxQp<'a> {
             key,
             posted: 0,
         }
+    }
+
+    /// Makes a CQ with its ring and record in memory `umem_id`. Returns it and its number.
+    fn create_cq(lib: &Mlx5, context: Handle, umem_id: u32, uar_page: u32) -> (Handle, u32) {
+        let cq_context = CqContext {
+            dbr_umem_valid: true,
+            dbr_umem_id: umem_id,
+            dbr_addr: RECORDS as u64 + 64,
+            log_cq_size: LOG_DEPTH,
+            uar_page,
+            c_eqn: lib.eqn(context, 0).unwrap() as u8,
+            ..CqContext::default()
+        };
+        let create = CreateCq {
+            context: cq_context,
+            umem_offset: CQ as u64,
+            umem_id,
+            umem_valid: true,
+            ..CreateCq::default()
+        };
+        let (cq, answer) = lib.create(context, &create).unwrap();
+        (cq, answer.cqn)
     }
 
     fn connect(&self, remote_qpn: u32, peer: &RoceAddr) {

@@ -12,7 +12,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 use rushmem_device::abi::DevAddr;
 use rushmem_error::{Error, Result};
-use rushmem_softnic::{AtomicOp, HostMemory, Memory, MemoryError, Width};
+use rushmem_softnic::HostMemory;
 
 use super::{HEAP_ALIGN, HeapWindow, PeerHeap, Region};
 
@@ -36,16 +36,9 @@ pub(super) fn region(bytes: u64) -> Result<Region> {
     fcntl_add_seals(&file, SEALS).map_err(failed("fcntl(F_ADD_SEALS)"))?;
     let pages = NativeHeapWindow::of(&file, bytes)?;
     let addr = pages.base();
-    // SAFETY: `FileMemory` keeps the pages mapped as long as `memory`, and exposes them by address only.
-    let memory = unsafe { HostMemory::new(pages.start, bytes) };
-    Ok(Region {
-        addr,
-        memory: Arc::new(FileMemory { memory, _pages: pages }),
-        host: None,
-        gpu: None,
-        locked_for: None,
-        file: Some(Arc::new(file)),
-    })
+    // SAFETY: the window keeps the pages mapped, and exposes them by address only.
+    let memory = Arc::new(unsafe { HostMemory::from_raw_parts(pages.start, bytes, pages) });
+    Ok(Region { addr, memory, host: None, gpu: None, locked_for: None, file: Some(Arc::new(file)) })
 }
 
 /// Checks that the file of another process can never have fewer than `bytes` bytes.
@@ -155,31 +148,6 @@ impl Drop for AddressRange {
         if let Err(error) = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) } {
             tracing::warn!("{}", failed("munmap")(error));
         }
-    }
-}
-
-/// Memory of a file of this process.
-struct FileMemory {
-    memory: HostMemory,
-    _pages: NativeHeapWindow,
-}
-
-// SAFETY: `HostMemory` upholds the contract; this type keeps its pages mapped.
-unsafe impl Memory for FileMemory {
-    fn len(&self) -> u64 {
-        self.memory.len()
-    }
-    fn host_ptr(&self) -> Option<NonNull<u8>> {
-        self.memory.host_ptr()
-    }
-    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), MemoryError> {
-        self.memory.read(offset, buf)
-    }
-    fn write(&self, offset: u64, data: &[u8]) -> Result<(), MemoryError> {
-        self.memory.write(offset, data)
-    }
-    fn atomic(&self, offset: u64, width: Width, op: AtomicOp) -> Result<u64, MemoryError> {
-        self.memory.atomic(offset, width, op)
     }
 }
 

@@ -22,7 +22,7 @@ use rushmem_native::LaunchConfig;
 use rushmem_device::abi::CtxParts;
 use rushmem_device::abi::DevAddr;
 use rushmem_device::kernel::Call;
-use rushmem_softnic::{AtomicOp, HostMemory, Memory, MemoryAddr, MemoryError, MemoryKind, Width};
+use rushmem_softnic::{HostMemory, Memory, MemoryAddr, MemoryKind};
 
 use super::{
     Code, ExecGraph, HEAP_ALIGN, HeapWindow, KernelLaunch, KernelStream, Machine, Mapping, Module, PageKind,
@@ -107,25 +107,27 @@ impl Gpu {
 
     fn locked_memory(&self, bytes: u64, align: u64) -> Result<Region> {
         let buffer = super::host_buffer(bytes, align)?;
-        let (start, len) = (buffer.as_ptr(), buffer.len() as usize);
-        let mapping = register(&self.device, start, len, HostKind::Memory)?;
-        Ok(locked(PageLocked { mapping, before: 0, memory: buffer }))
+        let mapping = register(&self.device, buffer.as_ptr(), buffer.len() as usize, HostKind::Memory)?;
+        Ok(locked(buffer, 0, mapping))
     }
 
     /// Page-locks host memory of the user.
     fn host_buffer(&self, memory: HostMemory) -> Result<Region> {
-        let start = memory.host_ptr().map_or(std::ptr::null_mut(), NonNull::as_ptr);
+        let start = memory.as_ptr();
         // A GPU maps host memory by whole pages.
         let before = start.addr() % PAGE;
         let len = (before + memory.len() as usize).next_multiple_of(PAGE);
         let mapping = register(&self.device, start.wrapping_sub(before), len, HostKind::Memory)?;
-        Ok(locked(PageLocked { mapping, before: before as u64, memory }))
+        Ok(locked(memory, before as u64, mapping))
     }
 }
 
-fn locked<M: Memory + 'static>(locked: PageLocked<M>) -> Region {
-    let (addr, locked_for) = (DevAddr(locked.address()), Some(locked.mapping.device().ordinal()));
-    Region { addr, memory: Arc::new(locked), host: None, gpu: None, locked_for, file: None }
+/// Returns the region of host memory that starts `before` bytes into a mapping for the GPU.
+fn locked<P: Send + Sync + 'static>(memory: HostMemory<P>, before: u64, mapping: RegisteredHost) -> Region {
+    let (address, locked_for) = (mapping.address() + before, Some(mapping.device().ordinal()));
+    let place = MemoryAddr { address, kind: MemoryKind::PageLocked };
+    let memory = Arc::new(memory.registered(place, mapping));
+    Region { addr: DevAddr(address), memory, host: None, gpu: None, locked_for, file: None }
 }
 
 fn not_shared() -> Error {
@@ -208,14 +210,16 @@ impl Machine for Gpu {
 
     unsafe fn adopt(&self, location: MemoryLocation, bytes: u64) -> Result<Region> {
         match location {
-            // SAFETY: promised by the caller.
-            MemoryLocation::Host(start) => self.host_buffer(unsafe { HostMemory::new(start, bytes) }),
+            MemoryLocation::Host(start) => {
+                // SAFETY: promised by the caller.
+                self.host_buffer(unsafe { HostMemory::from_raw_parts(start, bytes, ()) })
+            }
             MemoryLocation::PageLocked(start) => {
                 // SAFETY: promised by the caller.
-                let memory = unsafe { HostMemory::new(start, bytes) };
+                let memory = unsafe { HostMemory::from_raw_parts(start, bytes, ()) };
                 // SAFETY: as above. The owner of the memory keeps it page-locked.
                 let mapping = unsafe { RegisteredHost::page_locked(&self.device, start, bytes as usize) }?;
-                Ok(locked(PageLocked { mapping, before: 0, memory }))
+                Ok(locked(memory, 0, mapping))
             }
             MemoryLocation::Gpu(address) => {
                 // SAFETY: promised by the caller, except for the GPU, which is checked.
@@ -448,45 +452,5 @@ struct Page(RegisteredHost);
 impl Mapping for Page {
     fn addr(&self) -> DevAddr {
         DevAddr(self.0.address())
-    }
-}
-
-/// Host memory that the GPU can access. Fields drop in order: the registration before the memory.
-struct PageLocked<M> {
-    mapping: RegisteredHost,
-    /// Bytes of the mapping before the memory.
-    before: u64,
-    memory: M,
-}
-
-impl<M> PageLocked<M> {
-    /// Returns the address of the memory for GPUs.
-    fn address(&self) -> u64 {
-        self.mapping.address() + self.before
-    }
-}
-
-// SAFETY: the inner `Memory` upholds the contract, and the registration does not affect it.
-unsafe impl<M: Memory> Memory for PageLocked<M> {
-    fn len(&self) -> u64 {
-        self.memory.len()
-    }
-    fn host_ptr(&self) -> Option<NonNull<u8>> {
-        self.memory.host_ptr()
-    }
-    fn place(&self) -> Option<MemoryAddr> {
-        Some(MemoryAddr { address: self.address(), kind: MemoryKind::PageLocked })
-    }
-    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), MemoryError> {
-        self.memory.read(offset, buf)
-    }
-    fn write(&self, offset: u64, data: &[u8]) -> Result<(), MemoryError> {
-        self.memory.write(offset, data)
-    }
-    fn atomic(&self, offset: u64, width: Width, op: AtomicOp) -> Result<u64, MemoryError> {
-        self.memory.atomic(offset, width, op)
-    }
-    fn flush(&self) -> Result<(), MemoryError> {
-        self.memory.flush()
     }
 }

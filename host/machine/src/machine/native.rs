@@ -120,7 +120,7 @@ impl Machine for Native {
         match location {
             MemoryLocation::Host(start) | MemoryLocation::PageLocked(start) => {
                 // SAFETY: promised by the caller.
-                let memory = unsafe { HostMemory::new(start, bytes) };
+                let memory = unsafe { HostMemory::from_raw_parts(start, bytes, ()) };
                 let (addr, memory) = (DevAddr(start.as_ptr() as u64), Arc::new(memory));
                 Ok(Region { addr, memory, host: None, gpu: None, locked_for: None, file: None })
             }
