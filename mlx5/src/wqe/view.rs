@@ -306,44 +306,28 @@ impl<'a> View<'a> {
             (Opcode::RDMA_WRITE, None, _) => Wqe::Write { raddr, rkey, laddr, lkey, len },
             (Opcode::RDMA_WRITE_IMM, None, _) => Wqe::WriteImm { raddr, rkey, laddr, lkey, len, imm },
             (Opcode::RDMA_READ, None, _) => Wqe::Read { raddr, rkey, laddr, lkey, len },
-            (_, None, Some(atomic)) => match atomic {
-                Atomic::FetchAdd { add } => Wqe::FetchAdd { raddr, rkey, laddr, lkey, add },
-                Atomic::CompareSwap { compare, swap } => {
-                    Wqe::CompareSwap { raddr, rkey, laddr, lkey, compare, swap }
-                }
-                Atomic::MaskedFetchAdd32 { add, boundary } => {
-                    Wqe::MaskedFetchAdd32 { raddr, rkey, laddr, lkey, add, boundary }
-                }
-                Atomic::MaskedFetchAdd64 { add, boundary } => {
-                    Wqe::MaskedFetchAdd64 { raddr, rkey, laddr, lkey, add, boundary }
-                }
-                Atomic::MaskedCompareSwap32 { compare, swap, compare_mask, swap_mask } => {
-                    Wqe::MaskedCompareSwap32 {
-                        raddr,
-                        rkey,
-                        laddr,
-                        lkey,
-                        compare,
-                        swap,
-                        compare_mask,
-                        swap_mask,
-                    }
-                }
-                Atomic::MaskedCompareSwap64 { compare, swap, compare_mask, swap_mask } => {
-                    Wqe::MaskedCompareSwap64 {
-                        raddr,
-                        rkey,
-                        laddr,
-                        lkey,
-                        compare,
-                        swap,
-                        compare_mask,
-                        swap_mask,
-                    }
-                }
-            },
+            (_, None, Some(atomic)) => atomic_wqe(atomic, raddr, rkey, laddr, lkey),
             _ => return None,
         })
+    }
+}
+
+fn atomic_wqe(atomic: Atomic, raddr: u64, rkey: u32, laddr: u64, lkey: u32) -> Wqe {
+    match atomic {
+        Atomic::FetchAdd { add } => Wqe::FetchAdd { raddr, rkey, laddr, lkey, add },
+        Atomic::CompareSwap { compare, swap } => Wqe::CompareSwap { raddr, rkey, laddr, lkey, compare, swap },
+        Atomic::MaskedFetchAdd32 { add, boundary } => {
+            Wqe::MaskedFetchAdd32 { raddr, rkey, laddr, lkey, add, boundary }
+        }
+        Atomic::MaskedFetchAdd64 { add, boundary } => {
+            Wqe::MaskedFetchAdd64 { raddr, rkey, laddr, lkey, add, boundary }
+        }
+        Atomic::MaskedCompareSwap32 { compare, swap, compare_mask, swap_mask } => {
+            Wqe::MaskedCompareSwap32 { raddr, rkey, laddr, lkey, compare, swap, compare_mask, swap_mask }
+        }
+        Atomic::MaskedCompareSwap64 { compare, swap, compare_mask, swap_mask } => {
+            Wqe::MaskedCompareSwap64 { raddr, rkey, laddr, lkey, compare, swap, compare_mask, swap_mask }
+        }
     }
 }
 

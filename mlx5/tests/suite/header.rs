@@ -158,6 +158,7 @@ fn completions() -> Vec<(String, String)> {
     ]
 }
 
+// Flat lists of the names that the C header defines.
 fn numbers() -> Vec<(String, String)> {
     let opcodes = [
         Opcode::NOP,
