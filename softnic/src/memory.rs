@@ -194,7 +194,7 @@ impl<P> HostMemory<P> {
         HostMemory { base, len, place, pages }
     }
 
-    /// Makes other memories see this memory at `place`, where `registration` puts it. `registration` is dropped before the
+    /// Returns the memory with the [`place`](Memory::place) that `registration` gives it. `registration` is dropped before the
     /// pages.
     #[must_use]
     pub fn registered<R>(self, place: MemoryAddr, registration: R) -> HostMemory<(R, P)> {
