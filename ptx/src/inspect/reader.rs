@@ -162,9 +162,7 @@ pub(super) fn callee(text: &str) -> Option<&str> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn distinguishes_heads_bodies_and_declarations() {
-        let text = "\
+    const PTX: &str = "\
 .version 8.6
 .target sm_90, debug
 .extern .func (.param .b32 r) memcmp
@@ -193,7 +191,10 @@ $L1:
 }
 \t.file\t2 \"/k/src/lib.rs\"
 ";
-        let all = statements(text);
+
+    #[test]
+    fn distinguishes_heads_bodies_and_declarations() {
+        let all = statements(PTX);
         let kinds: Vec<String> = all
             .iter()
             .map(|s| match s {
