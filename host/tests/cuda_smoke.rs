@@ -310,7 +310,7 @@ fn check_memory(gpu: &Arc<Device>, a: &CudaMemory, b: &CudaMemory) {
     b.read(16, &mut back).unwrap();
     assert!(back == data);
     let host = PinnedBuffer::new(gpu, 4096).unwrap();
-    let place = MemoryAddr { address: host.address(), kind: MemoryKind::PageLocked };
+    let place = place_of(&host);
     assert_eq!(b.copy_out(16, place, 4096), Ok(true));
     b.flush().unwrap();
     // SAFETY: the copy is complete, and nobody writes any more.
@@ -346,9 +346,13 @@ fn the_nic_moves_gpu_memory_by_copies() {
     let (_, [a, b]) = memories(&gpu, None);
     check_memory(&gpu, &a, &b);
     let result = PinnedBuffer::new(&gpu, 4096).unwrap();
-    let place = MemoryAddr { address: result.address(), kind: MemoryKind::PageLocked };
+    let place = place_of(&result);
     let add = AtomicOp::Add { add: 1, boundary: 0 };
     assert_eq!(a.atomic_to(0, Width::Eight, add, place), Ok(false));
+}
+
+fn place_of(buffer: &PinnedBuffer) -> MemoryAddr {
+    MemoryAddr { address: buffer.address(), kind: MemoryKind::PageLocked }
 }
 
 /// Starts an atomic by the service kernel, which may have to be launched first.
@@ -392,21 +396,8 @@ impl Drop for Waiting {
     }
 }
 
-#[test]
-fn the_nic_moves_gpu_memory_by_the_service_kernel() {
-    let Some(gpu) = gpu("the_nic_moves_gpu_memory_by_the_service_kernel") else { return };
-    let (engine, [a, b]) = memories(&gpu, Some(&service_image()));
-    let result = PinnedBuffer::new(&gpu, 1 << 20).unwrap();
-    let place = MemoryAddr { address: result.address(), kind: MemoryKind::PageLocked };
-    let add = AtomicOp::Add { add: 1, boundary: 0 };
-    // No kernel is running, so nothing needs the service.
-    assert_eq!(a.atomic_to(4096, Width::Eight, add, place), Ok(false));
-
-    let kernel = Waiting::launch(&gpu);
-    add_by_service(&a, 4096, place);
-    a.flush().unwrap();
-
-    // Copies of all alignments, with lengths for a thread, a warp and the block, compared with a model.
+/// Copies with all alignments, and with lengths for a thread, a warp and the block, as a model does.
+fn check_copies(a: &CudaMemory, b: &CudaMemory, result: &PinnedBuffer) {
     let mut model = vec![0; 1 << 20];
     for (i, byte) in model.iter_mut().enumerate() {
         *byte = (i * 31 + i / 255) as u8;
@@ -425,26 +416,31 @@ fn the_nic_moves_gpu_memory_by_the_service_kernel() {
         expected[at..at + len].copy_from_slice(&model[from..from + len]);
         at += len;
     }
-    assert_eq!(b.copy_out(0, place, 1 << 20), Ok(true));
+    assert_eq!(b.copy_out(0, place_of(result), 1 << 20), Ok(true));
     b.flush().unwrap();
     // SAFETY: the copy is complete, and nobody writes any more.
     assert!(unsafe { std::slice::from_raw_parts(result.as_ptr().as_ptr(), 1 << 20) } == expected);
+}
 
-    let timed = |what: &str, count: u32, work: &dyn Fn()| {
-        let begin = Instant::now();
-        work();
-        println!("{what}: {:?} each", begin.elapsed() / count);
-    };
-    timed("atomic with its result", 1000, &|| {
+/// Does `work`, and prints the time of each of its `count` steps.
+fn timed(what: &str, count: u32, work: impl FnOnce()) {
+    let begin = Instant::now();
+    work();
+    println!("{what}: {:?} each", begin.elapsed() / count);
+}
+
+fn time_atomics(a: &CudaMemory, b: &CudaMemory, place: MemoryAddr) {
+    let add = AtomicOp::Add { add: 1, boundary: 0 };
+    timed("atomic with its result", 1000, || {
         (0..1000).for_each(|_| assert!(a.atomic(4096, Width::Eight, add).is_ok()));
     });
-    timed("write of 8 bytes and flush", 1000, &|| {
+    timed("write of 8 bytes and flush", 1000, || {
         for i in 0..1000u64 {
             a.write(8 * i, &i.to_le_bytes()).unwrap();
             a.flush().unwrap();
         }
     });
-    timed("write of 8 bytes, flush after 64", 20_000, &|| {
+    timed("write of 8 bytes, flush after 64", 20_000, || {
         for i in 0..20_000u64 {
             a.write(8 * i, &i.to_le_bytes()).unwrap();
             if i % 64 == 63 {
@@ -453,45 +449,67 @@ fn the_nic_moves_gpu_memory_by_the_service_kernel() {
         }
         a.flush().unwrap();
     });
-    timed("atomic with its result in host memory, flush after 64", 20_000, &|| {
+    timed("atomic with its result in host memory, flush after 64", 20_000, || {
         for i in 0..20_000u64 {
-            add_by_service(&a, 8 * (i * 7919 % 4096), place.after(8 * (i % 64)));
+            add_by_service(a, 8 * (i * 7919 % 4096), place.after(8 * (i % 64)));
             if i % 64 == 63 {
                 a.flush().unwrap();
             }
         }
         a.flush().unwrap();
     });
-    timed("atomic with its result in GPU memory, flush after 64", 20_000, &|| {
+    timed("atomic with its result in GPU memory, flush after 64", 20_000, || {
         let place = b.place().unwrap();
         for i in 0..20_000u64 {
-            add_by_service(&a, 8 * (i * 7919 % 4096), place.after(8 * (i % 64)));
+            add_by_service(a, 8 * (i * 7919 % 4096), place.after(8 * (i % 64)));
             if i % 64 == 63 {
                 a.flush().unwrap();
             }
         }
         a.flush().unwrap();
     });
+}
+
+fn time_copies(a: &CudaMemory, b: &CudaMemory, place: MemoryAddr) {
     for len in [64, 1 << 10, 4 << 10, 64 << 10, 256 << 10, 1 << 20] {
-        timed(&format!("copy of {len} bytes within the GPU and flush"), 100, &|| {
+        timed(&format!("copy of {len} bytes within the GPU and flush"), 100, || {
             for _ in 0..100 {
                 b.copy_in(0, a.place().unwrap(), len).unwrap();
                 b.flush().unwrap();
             }
         });
-        timed(&format!("copy of {len} bytes to page-locked memory and flush"), 100, &|| {
+        timed(&format!("copy of {len} bytes to page-locked memory and flush"), 100, || {
             for _ in 0..100 {
                 b.copy_out(0, place, len).unwrap();
                 b.flush().unwrap();
             }
         });
-        timed(&format!("copy of {len} bytes from page-locked memory and flush"), 100, &|| {
+        timed(&format!("copy of {len} bytes from page-locked memory and flush"), 100, || {
             for _ in 0..100 {
                 b.copy_in(0, place, len).unwrap();
                 b.flush().unwrap();
             }
         });
     }
+}
+
+#[test]
+fn the_nic_moves_gpu_memory_by_the_service_kernel() {
+    let Some(gpu) = gpu("the_nic_moves_gpu_memory_by_the_service_kernel") else { return };
+    let (engine, [a, b]) = memories(&gpu, Some(&service_image()));
+    let result = PinnedBuffer::new(&gpu, 1 << 20).unwrap();
+    let place = place_of(&result);
+    let add = AtomicOp::Add { add: 1, boundary: 0 };
+    // No kernel needs the service.
+    assert_eq!(a.atomic_to(4096, Width::Eight, add, place), Ok(false));
+
+    let kernel = Waiting::launch(&gpu);
+    add_by_service(&a, 4096, place);
+    a.flush().unwrap();
+
+    check_copies(&a, &b, &result);
+    time_atomics(&a, &b, place);
+    time_copies(&a, &b, place);
 
     // A launch that needs the whole GPU holds the service off until it has exited.
     let bar = engine.bar().unwrap();
@@ -509,7 +527,7 @@ fn blocking_call_stops_the_service_kernel() {
     let Some(gpu) = gpu("blocking_call_stops_the_service_kernel") else { return };
     let (_engine, [a, b]) = memories(&gpu, Some(&service_image()));
     let result = PinnedBuffer::new(&gpu, 4096).unwrap();
-    let place = MemoryAddr { address: result.address(), kind: MemoryKind::PageLocked };
+    let place = place_of(&result);
     for _ in 0..20 {
         let kernel = Waiting::launch(&gpu);
         let add = AtomicOp::Add { add: 1, boundary: 0 };
