@@ -161,23 +161,7 @@ impl End {
         queues.write(shape.sq_at() as u64, &vec![UNWRITTEN; shape.depth() * WQEBB_BYTES])?;
         queues.write(shape.cq_at() as u64, &vec![0xff; shape.depth() * CQE_BYTES])?;
         let umem = context.umem_reg(Arc::clone(&queues) as _, 0, queues.len())?;
-        let create = CreateCq {
-            umem_id: umem,
-            umem_offset: shape.cq_at() as u64,
-            umem_valid: true,
-            context: CqContext {
-                dbr_umem_valid: true,
-                dbr_umem_id: umem,
-                dbr_addr: shape.cq_record_at() as u64,
-                cc: shape.collapsed,
-                oi: true,
-                log_cq_size: shape.log_depth,
-                uar_page: uar.page_id,
-                ..Default::default()
-            },
-            ..Default::default()
-        };
-        let cqn = call(&context, &create)?.cqn;
+        let cqn = create_cq(&context, shape, umem, uar.page_id)?;
         let create = CreateQp {
             wq_umem_id: umem,
             wq_umem_offset: shape.sq_at() as u64,
@@ -260,6 +244,26 @@ impl End {
     pub fn fill(&self, image: &[u8]) -> Result {
         Ok(self.heap.write(0, image)?)
     }
+}
+
+fn create_cq(context: &Context, shape: Shape, umem: u32, uar_page: u32) -> Result<u32> {
+    let create = CreateCq {
+        umem_id: umem,
+        umem_offset: shape.cq_at() as u64,
+        umem_valid: true,
+        context: CqContext {
+            dbr_umem_valid: true,
+            dbr_umem_id: umem,
+            dbr_addr: shape.cq_record_at() as u64,
+            cc: shape.collapsed,
+            oi: true,
+            log_cq_size: shape.log_depth,
+            uar_page,
+            ..Default::default()
+        },
+        ..Default::default()
+    };
+    Ok(call(context, &create)?.cqn)
 }
 
 /// Executes a command.

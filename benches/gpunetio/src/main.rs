@@ -66,24 +66,9 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> Result {
     // Before anything starts a thread: loading the driver may set variables of the environment.
     let gpu = theirs::gpu();
-    let mut own = BTreeMap::new();
-    for collapsed in [false, true] {
-        let shape = Shape { log_depth: LOG_DEPTH, collapsed };
-        println!("ours, natively, {}", kind(shape));
-        for case in CASES {
-            let entries = ours::run(case, shape)?;
-            say(case, &entries);
-            own.insert((collapsed, case.to_string()), entries);
-        }
-    }
-
+    let own = ours()?;
     // Without a GPU too: that the kernels compile is worth knowing.
-    let capability = gpu.as_ref().map_or((9, 0), |gpu| gpu.attributes().compute_capability);
-    let ptx = match (&arguments.ptx, &arguments.headers) {
-        (Some(file), _) => fs::read_to_string(file).map_err(|error| Error::File(file.clone(), error))?,
-        (None, Some(headers)) => theirs::compile(headers, &arguments.nvcc, capability)?,
-        (None, None) => return Err(Error::Missing(theirs::how_to_get_headers())),
-    };
+    let ptx = their_ptx(arguments, gpu.as_ref().map_or((9, 0), |gpu| gpu.attributes().compute_capability))?;
     println!("\nNVIDIA's, compiled: {} lines of PTX", ptx.lines().count());
     let gpu = gpu?;
     let theirs = Theirs::load(&gpu, &ptx, arguments.fence)?;
@@ -134,6 +119,29 @@ fn run(arguments: &Arguments) -> Result {
     }
     println!("PASS: {} operations, twice", CASES.len());
     Ok(())
+}
+
+/// Runs our half. Returns the entries by shape and case.
+fn ours() -> Result<BTreeMap<(bool, String), Vec<Entry>>> {
+    let mut own = BTreeMap::new();
+    for collapsed in [false, true] {
+        let shape = Shape { log_depth: LOG_DEPTH, collapsed };
+        println!("ours, natively, {}", kind(shape));
+        for case in CASES {
+            let entries = ours::run(case, shape)?;
+            say(case, &entries);
+            own.insert((collapsed, case.to_string()), entries);
+        }
+    }
+    Ok(own)
+}
+
+fn their_ptx(arguments: &Arguments, capability: (u32, u32)) -> Result<String> {
+    match (&arguments.ptx, &arguments.headers) {
+        (Some(file), _) => fs::read_to_string(file).map_err(|error| Error::File(file.clone(), error)),
+        (None, Some(headers)) => theirs::compile(headers, &arguments.nvcc, capability),
+        (None, None) => Err(Error::Missing(theirs::how_to_get_headers())),
+    }
 }
 
 /// Lets NVIDIA's code do a case, and compares with what ours did.
