@@ -69,49 +69,53 @@ fn transitions_start_from_their_state_only() {
     let nic = loopback_nic();
     let (a, peer) = (Pe::new(&nic, Setup::default()), Pe::new(&nic, Setup::default()));
     let qpn = a.qpn;
-    type Step<'s> = (&'static str, QpState, Box<dyn Fn() -> Result<(), CmdError> + 's>);
+    struct Step<'s> {
+        name: &'static str,
+        from: QpState,
+        run: &'s dyn Fn() -> Result<(), CmdError>,
+    }
     let rtr = a.init2rtr(&peer);
-    let steps: [Step; 5] = [
-        (
-            "RST2INIT",
-            QpState::RST,
-            Box::new(|| call(&a.context, &Rst2Init { qpn, ..Rst2Init::default() }).map(drop)),
-        ),
-        (
-            "INIT2INIT",
-            QpState::INIT,
-            Box::new(|| call(&a.context, &Init2Init { qpn, ..Init2Init::default() }).map(drop)),
-        ),
-        ("INIT2RTR", QpState::INIT, Box::new(|| call(&a.context, &rtr).map(drop))),
-        (
-            "RTR2RTS",
-            QpState::RTR,
-            Box::new(|| call(&a.context, &Rtr2Rts { qpn, ..Rtr2Rts::default() }).map(drop)),
-        ),
-        (
-            "RTS2RTS",
-            QpState::RTS,
-            Box::new(|| call(&a.context, &Rts2Rts { qpn, ..Rts2Rts::default() }).map(drop)),
-        ),
+    let steps = [
+        Step {
+            name: "RST2INIT",
+            from: QpState::RST,
+            run: &|| call(&a.context, &Rst2Init { qpn, ..Rst2Init::default() }).map(drop),
+        },
+        Step {
+            name: "INIT2INIT",
+            from: QpState::INIT,
+            run: &|| call(&a.context, &Init2Init { qpn, ..Init2Init::default() }).map(drop),
+        },
+        Step { name: "INIT2RTR", from: QpState::INIT, run: &|| call(&a.context, &rtr).map(drop) },
+        Step {
+            name: "RTR2RTS",
+            from: QpState::RTR,
+            run: &|| call(&a.context, &Rtr2Rts { qpn, ..Rtr2Rts::default() }).map(drop),
+        },
+        Step {
+            name: "RTS2RTS",
+            from: QpState::RTS,
+            run: &|| call(&a.context, &Rts2Rts { qpn, ..Rts2Rts::default() }).map(drop),
+        },
     ];
     // Transitions from another state are refused in every state.
     let walk: [(QpState, Option<usize>); 4] =
         [(QpState::RST, Some(0)), (QpState::INIT, Some(2)), (QpState::RTR, Some(3)), (QpState::RTS, None)];
     for (state, onward) in walk {
         assert_eq!(a.query().state, state);
-        for (name, from, run) in &steps {
+        for Step { name, from, run } in &steps {
             if *from != state {
                 assert_eq!(status(run()), CmdStatus::BAD_QP_STATE, "{name} in {state}");
                 assert_eq!(a.query().state, state);
             }
         }
         if let Some(next) = onward {
-            steps[next].2().unwrap();
+            (steps[next].run)().unwrap();
         }
     }
     call(&a.context, &ToErr { qpn, ..ToErr::default() }).unwrap();
     assert_eq!(a.query().state, QpState::ERR);
-    for (name, _, run) in &steps {
+    for Step { name, run, .. } in &steps {
         assert_eq!(status(run()), CmdStatus::BAD_QP_STATE, "{name} in ERR");
     }
     call(&a.context, &ToRst { qpn, ..ToRst::default() }).unwrap();

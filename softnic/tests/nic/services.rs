@@ -251,25 +251,41 @@ fn undeliverable_datagrams_are_lost() {
 #[test]
 fn invalid_datagrams_fail() {
     let error = |cqe: Cqe| cqe.as_error().expect("an error").syndrome;
-    type Write = fn(&mut Pe, AvSeg);
-    let bad: [(Syndrome, usize, Write); 4] = [
-        (Syndrome::LOCAL_LENGTH_ERR, 0, |a, av| {
-            write_to(a, av, &[DataSeg::new(0, a.key, 4097).to_segment()], None, Flags::NONE);
-        }),
-        (Syndrome::LOCAL_PROT_ERR, 0, |a, av| {
-            write_to(a, av, &[DataSeg::new(0, 1, 8).to_segment()], None, Flags::NONE);
-        }),
+    struct Bad {
+        syndrome: Syndrome,
+        violations: usize,
+        write: fn(&mut Pe, AvSeg),
+    }
+    let bad = [
+        Bad {
+            syndrome: Syndrome::LOCAL_LENGTH_ERR,
+            violations: 0,
+            write: |a, av| write_to(a, av, &[DataSeg::new(0, a.key, 4097).to_segment()], None, Flags::NONE),
+        },
+        Bad {
+            syndrome: Syndrome::LOCAL_PROT_ERR,
+            violations: 0,
+            write: |a, av| write_to(a, av, &[DataSeg::new(0, 1, 8).to_segment()], None, Flags::NONE),
+        },
         // Half an address.
-        (Syndrome::LOCAL_QP_OP_ERR, 1, |a, av| {
-            let ctrl = CtrlSeg::new(0, Opcode::SEND, a.producer, a.qpn, 2, Flags::NONE, 0);
-            a.write_segments(&[ctrl.to_segment(), av.to_segments()[0]]);
-        }),
-        (Syndrome::LOCAL_QP_OP_ERR, 1, |a, _| {
-            let (rkey, lkey) = (a.key, a.key);
-            a.write(&Wqe::Write { raddr: 0, rkey, laddr: 0, lkey, len: 8 }, Flags::NONE);
-        }),
+        Bad {
+            syndrome: Syndrome::LOCAL_QP_OP_ERR,
+            violations: 1,
+            write: |a, av| {
+                let ctrl = CtrlSeg::new(0, Opcode::SEND, a.producer, a.qpn, 2, Flags::NONE, 0);
+                a.write_segments(&[ctrl.to_segment(), av.to_segments()[0]]);
+            },
+        },
+        Bad {
+            syndrome: Syndrome::LOCAL_QP_OP_ERR,
+            violations: 1,
+            write: |a, _| {
+                let (rkey, lkey) = (a.key, a.key);
+                a.write(&Wqe::Write { raddr: 0, rkey, laddr: 0, lkey, len: 8 }, Flags::NONE);
+            },
+        },
     ];
-    for (expected, violations, write) in bad {
+    for Bad { syndrome: expected, violations, write } in bad {
         let nic = wire_nic(Config::default());
         let (mut a, b) = pair(&nic, &nic, ud());
         write(&mut a, by_gid(&b));
