@@ -34,13 +34,10 @@ impl TestMachine {
     fn server() -> TestMachine {
         let machine = TestMachine::laptop().with_driver();
         let (gpu, nic) = (format!("{SWITCH}/{}/{GPU}", PORTS[0]), format!("{SWITCH}/{}/{NIC}", PORTS[1]));
-        for (folder, vendor, device, class) in
-            [(&gpu, "0x10de", "0x2335", "0x030200"), (&nic, "0x15b3", "0x1021", "0x020000")]
-        {
-            machine.files(
-                folder,
-                &[("vendor", vendor), ("device", device), ("class", class), ("numa_node", "0")],
-            );
+        machine.files(&gpu, &[("vendor", "0x10de"), ("device", "0x2335"), ("class", "0x030200")]);
+        machine.files(&nic, &[("vendor", "0x15b3"), ("device", "0x1021"), ("class", "0x020000")]);
+        for folder in [&gpu, &nic] {
+            machine.files(folder, &[("numa_node", "0")]);
             machine.files(
                 folder,
                 &[("iommu_group/type", "identity"), ("resource", "0x0 0xffffff 0x0\n0x0 0x3fffffffff 0x0")],
@@ -471,18 +468,10 @@ fn a_link_is_compared_with_both_of_its_ends() {
     // A card of 8 lanes in a slot of 16, a slot of 8 lanes, and a GPU with a slow link while idle.
     let port = format!("{SWITCH}/{}", PORTS[1]);
     let machine = TestMachine::server();
-    for (folder, which, speed, width) in [
-        (&nic, "current", "16.0", "8"),
-        (&port, "max", "16.0", "8"),
-        (&port, "current", "16.0", "8"),
-        (&gpu, "current", "2.5", "16"),
-    ] {
-        let files = [
-            (&*format!("{which}_link_speed"), &*format!("{speed} GT/s PCIe")),
-            (&*format!("{which}_link_width"), width),
-        ];
-        machine.files(folder, &files);
-    }
+    machine.files(&nic, &[("current_link_speed", "16.0 GT/s PCIe"), ("current_link_width", "8")]);
+    machine.files(&port, &[("max_link_speed", "16.0 GT/s PCIe"), ("max_link_width", "8")]);
+    machine.files(&port, &[("current_link_speed", "16.0 GT/s PCIe"), ("current_link_width", "8")]);
+    machine.files(&gpu, &[("current_link_speed", "2.5 GT/s PCIe"), ("current_link_width", "16")]);
     assert_eq!(problems(&machine.checks()), []);
     let machine = machine.with(&format!("{gpu}/current_link_width"), "8\n");
     let checks = machine.checks();
