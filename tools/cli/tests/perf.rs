@@ -151,48 +151,43 @@ fn an_error_keeps_the_results_and_names_the_benchmark() {
     assert!(again.contains("benchmark `post_per_block` failed: "), "{again}");
 }
 
+/// Writes results of `program` to a file, and returns its path: two rows of `bandwidth` and one of `time`.
+fn results(folder: &Path, program: &str, bandwidth: f64, time: f64, rounds: u32) -> String {
+    let row = |bench: &str, bytes: u64, unit: &str, value: f64| {
+        serde_json::json!({
+            "bench": bench, "bytes": bytes, "blocks": 8, "threads": 256, "pes": 2, "rounds": rounds,
+            "unit": unit, "value": value, "low": value, "high": value,
+        })
+    };
+    let rows = [
+        row("put_bw", 65536, "GB/s", bandwidth),
+        row("put_bw", 1 << 20, "GB/s", bandwidth * 2.0),
+        row("sync_all", 8, "us", time),
+    ];
+    let text = serde_json::json!({ "program": program, "machine": "native paper", "rows": rows }).to_string();
+    write(folder, &format!("{program}-{rounds}.json"), &text)
+}
+
+fn write(folder: &Path, name: &str, text: &str) -> String {
+    let path = folder.join(name);
+    fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
 #[test]
-fn compares_results_with_another_program() {
+fn judges_targets_beside_another_program() {
     let folder = tempfile::tempdir().unwrap();
-    let file = |name: &str, text: &str| {
-        let path = folder.path().join(name);
-        fs::write(&path, text).unwrap();
-        path.to_str().unwrap().to_owned()
-    };
-    let results = |program: &str, bandwidth: f64, time: f64, rounds: u32| {
-        let row = |bench: &str, bytes: u64, unit: &str, value: f64| {
-            serde_json::json!({
-                "bench": bench, "bytes": bytes, "blocks": 8, "threads": 256, "pes": 2, "rounds": rounds,
-                "unit": unit, "value": value, "low": value, "high": value,
-            })
-        };
-        let rows = [
-            row("put_bw", 65536, "GB/s", bandwidth),
-            row("put_bw", 1 << 20, "GB/s", bandwidth * 2.0),
-            row("sync_all", 8, "us", time),
-        ];
-        serde_json::json!({ "program": program, "machine": "native paper", "rows": rows }).to_string()
-    };
-    let ours = file("ours.json", &results("ours", 120.0, 1.0, 10));
-    let theirs = file("theirs.json", &results("theirs", 100.0, 2.0, 10));
-    let targets = file(
-        "targets.json",
-        r#"[{"name": "put", "bench": "put_bw", "bytes": 65536, "ratio": 1.1},
-            {"name": "put more", "bench": "put_bw", "ratio": 1.3},
-            {"name": "sync", "bench": "sync_all", "pes": 2, "ratio": 0.6},
-            {"name": "sync of four", "bench": "sync_all", "pes": 4, "ratio": 0.6}]"#,
-    );
+    let ours = results(folder.path(), "ours", 120.0, 1.0, 10);
+    let theirs = results(folder.path(), "theirs", 100.0, 2.0, 10);
+    let targets = r#"[{"name": "put", "bench": "put_bw", "bytes": 65536, "ratio": 1.1},
+                      {"name": "put more", "bench": "put_bw", "ratio": 1.3},
+                      {"name": "sync", "bench": "sync_all", "pes": 2, "ratio": 0.6},
+                      {"name": "sync of four", "bench": "sync_all", "pes": 4, "ratio": 0.6}]"#;
+    let targets = write(folder.path(), "targets.json", targets);
     let svg = folder.path().join("both.svg");
-    let text = ok(perf(&[
-        "--from",
-        &ours,
-        "--compare",
-        &theirs,
-        "--targets",
-        &targets,
-        "--plot",
-        svg.to_str().unwrap(),
-    ]));
+    let args =
+        ["--from", &ours, "--compare", &theirs, "--targets", &targets, "--plot", svg.to_str().unwrap()];
+    let text = ok(perf(&args));
     assert!(text.contains("compared with theirs on native paper") && text.contains("1.20"), "{text}");
     let verdict = |target: &str| {
         let line = text.lines().find(|line| line.starts_with(&format!("{target}  "))).unwrap();
@@ -204,15 +199,21 @@ fn compares_results_with_another_program() {
     );
     assert!(text.contains("targets: 2 met, 1 missed, 1 not measured"), "{text}");
     assert_eq!(fs::read_to_string(svg).unwrap().matches("<polyline ").count(), 2);
+}
 
-    // Beside two programs, a row has the better result. A longer time and a lower bandwidth are behind.
-    let third = file("third.json", &results("third", 150.0, 3.0, 10));
+#[test]
+fn compares_with_the_better_of_two_programs() {
+    let folder = tempfile::tempdir().unwrap();
+    let ours = results(folder.path(), "ours", 120.0, 1.0, 10);
+    let theirs = results(folder.path(), "theirs", 100.0, 2.0, 10);
+    let third = results(folder.path(), "third", 150.0, 3.0, 10);
     let text = ok(perf(&["--from", &ours, "--compare", &theirs, "--compare", &third]));
     let ends_of_rows: Vec<&str> = text
         .lines()
         .filter(|line| line.contains(" 8 x 256 "))
         .map(|line| line.split(" .. ").nth(1).unwrap().trim_start().split_once(' ').unwrap().1.trim())
         .collect();
+    // A longer time and a lower bandwidth are behind.
     assert_eq!(ends_of_rows, ["150    0.80 behind", "300    0.80 behind", "2.00    2.00"], "{text}");
     for summary in [
         "3 rows beside theirs: 1.42 times as fast in the geometric mean, 0 behind",
@@ -220,9 +221,14 @@ fn compares_results_with_another_program() {
     ] {
         assert!(text.contains(summary), "{text}");
     }
+}
 
-    let other_work = file("other.json", &results("theirs", 100.0, 2.0, 11));
-    let why = refused(perf(&["--from", &ours, "--compare", &other_work]));
+#[test]
+fn refuses_to_compare_different_work() {
+    let folder = tempfile::tempdir().unwrap();
+    let ours = results(folder.path(), "ours", 120.0, 1.0, 10);
+    let theirs = results(folder.path(), "theirs", 100.0, 2.0, 11);
+    let why = refused(perf(&["--from", &ours, "--compare", &theirs]));
     assert!(why.contains("must do the same work"), "{why}");
 }
 

@@ -70,25 +70,13 @@ impl Selection {
     }
 
     fn rows(&self, bench: Bench, to: &mut Vec<Case>) {
-        let mut row = |bytes: u64, blocks: u32, threads: u32, rounds: u32| {
-            to.push(Case { bench, bytes, blocks, threads, rounds, pes: self.pes });
-        };
+        let mut row =
+            |bytes, blocks, threads, rounds| to.push(self.case(bench, bytes, blocks, threads, rounds));
         let pick = |gpu: u32, native: u32| if self.gpu { gpu } else { native };
         let threads = self.threads.first().copied().unwrap_or(1);
         let most = self.blocks.iter().copied().max().unwrap_or(1);
         match bench {
-            Bench::PutBandwidth | Bench::GetBandwidth => {
-                for bytes in self.sizes() {
-                    for &blocks in &self.blocks {
-                        // Several blocks are measured only if each moves at least 128 bytes.
-                        for &threads in
-                            self.threads.iter().filter(|_| blocks == 1 || bytes >= 128 * u64::from(blocks))
-                        {
-                            row(bytes, blocks, threads, self.rounds_of(bytes));
-                        }
-                    }
-                }
-            }
+            Bench::PutBandwidth | Bench::GetBandwidth => self.bandwidth_rows(bench, to),
             Bench::PutQuiet => {
                 for bytes in self.among([8, 1 << 10, 32 << 10]) {
                     row(bytes, 1, threads, pick(1000, 50));
@@ -124,52 +112,77 @@ impl Selection {
             | Bench::StreamFcollect
             | Bench::StreamAlltoall
             | Bench::StreamReduce
-            | Bench::StreamReduceScatter => {
-                // The runtime chooses the grid.
-                let parts = match bench {
-                    Bench::StreamBroadcast | Bench::StreamReduce => 1,
-                    _ => u64::from(self.pes).next_power_of_two(),
-                };
-                let most = pick(256 << 20, 64 << 10);
-                let sizes = (0..10).map(|i| 1024u64 << (2 * i)).filter(|&bytes| bytes <= most.into());
-                for bytes in self.among(sizes) {
-                    let (all, least, most) = if self.gpu { (1 << 30, 8, 100) } else { (1 << 20, 2, 10) };
-                    row(bytes / parts, 0, 0, (all / bytes).clamp(least, most) as u32);
-                }
-            }
-            Bench::PostExclusive => row(8, 1, 1, self.depth(JobKind::Shared).min(8192)),
-            Bench::PostShared => {
-                for threads in [1, 32, 256] {
-                    row(8, 1, threads, (self.depth(JobKind::Shared) / threads).min(8192));
-                }
-            }
-            Bench::PostWarp => {
-                for (blocks, threads) in [(1, 32), (1, 256), (self.many(), 32)] {
-                    row(8, blocks, threads, self.depth(JobKind::Shared) / (blocks * threads));
-                }
-            }
-            Bench::PostPerBlock => {
-                for threads in [1, 256] {
-                    row(8, 1, threads, self.depth(JobKind::PerBlock) / threads);
-                }
-            }
-            // Few rounds, because executing the posted WQEs takes far longer than posting them.
-            Bench::PostWarpPerBlock => row(8, self.many(), 256, (self.depth(JobKind::PerBlock) / 256).min(4)),
+            | Bench::StreamReduceScatter => self.stream_rows(bench, to),
+            Bench::PostExclusive
+            | Bench::PostShared
+            | Bench::PostWarp
+            | Bench::PostPerBlock
+            | Bench::PostWarpPerBlock => self.post_rows(bench, to),
             Bench::Init | Bench::InitMemory => {
                 let numbers: &[u32] = match (self.launched, self.gpu) {
                     (true, _) => &[self.pes],
                     (false, true) => &[1, 2, 4, 8],
                     (false, false) => &[1, 2, 4],
                 };
-                to.extend(numbers.iter().map(|&pes| Case {
-                    bench,
-                    bytes: 0,
-                    blocks: 0,
-                    threads: 0,
-                    rounds: 1,
-                    pes,
-                }));
+                to.extend(numbers.iter().map(|&pes| Case { pes, ..self.case(bench, 0, 0, 0, 1) }));
             }
+        }
+    }
+
+    fn case(&self, bench: Bench, bytes: u64, blocks: u32, threads: u32, rounds: u32) -> Case {
+        Case { bench, bytes, blocks, threads, rounds, pes: self.pes }
+    }
+
+    fn bandwidth_rows(&self, bench: Bench, to: &mut Vec<Case>) {
+        for bytes in self.sizes() {
+            // Several blocks are measured only if each moves at least 128 bytes.
+            let suits = |blocks: u32| blocks == 1 || bytes >= 128 * u64::from(blocks);
+            for &blocks in self.blocks.iter().filter(|&&blocks| suits(blocks)) {
+                let rounds = self.rounds_of(bytes);
+                to.extend(
+                    self.threads.iter().map(|&threads| self.case(bench, bytes, blocks, threads, rounds)),
+                );
+            }
+        }
+    }
+
+    /// Adds the rows of collective calls on streams, for which the runtime chooses the grid.
+    fn stream_rows(&self, bench: Bench, to: &mut Vec<Case>) {
+        let parts = match bench {
+            Bench::StreamBroadcast | Bench::StreamReduce => 1,
+            _ => u64::from(self.pes).next_power_of_two(),
+        };
+        let largest = if self.gpu { 256 << 20 } else { 64 << 10 };
+        let (all, least, most) = if self.gpu { (1 << 30, 8, 100) } else { (1 << 20, 2, 10) };
+        for bytes in self.among((0..10).map(|i| 1024 << (2 * i)).filter(|&bytes| bytes <= largest)) {
+            let rounds = (all / bytes).clamp(least, most) as u32;
+            to.push(self.case(bench, bytes / parts, 0, 0, rounds));
+        }
+    }
+
+    /// Adds the rows of posting. The rounds fit into the send queue.
+    fn post_rows(&self, bench: Bench, to: &mut Vec<Case>) {
+        let (shared, per_block) = (self.depth(JobKind::Shared), self.depth(JobKind::PerBlock));
+        let mut row = |blocks, threads, rounds| to.push(self.case(bench, 8, blocks, threads, rounds));
+        match bench {
+            Bench::PostShared => {
+                for threads in [1, 32, 256] {
+                    row(1, threads, (shared / threads).min(8192));
+                }
+            }
+            Bench::PostWarp => {
+                for (blocks, threads) in [(1, 32), (1, 256), (self.many(), 32)] {
+                    row(blocks, threads, shared / (blocks * threads));
+                }
+            }
+            Bench::PostPerBlock => {
+                for threads in [1, 256] {
+                    row(1, threads, per_block / threads);
+                }
+            }
+            // Few rounds, because executing the posted WQEs takes far longer than posting them.
+            Bench::PostWarpPerBlock => row(self.many(), 256, (per_block / 256).min(4)),
+            _ => row(1, 1, shared.min(8192)),
         }
     }
 
