@@ -51,20 +51,10 @@ fn p2p_and_nic_weak_adversary() {
     nothing_forbidden_in_weak_memory(PATHS[6].with_adversary());
 }
 
-/// Makes a test of each path with these faults.
+/// Makes a test of each path with these faults. Tests with `ignore` only run with `--ignored`.
 macro_rules! paths {
-    ($($name:ident = $i:literal, $faults:ident;)*) => {$(
-        #[test]
-        fn $name() {
-            nothing_forbidden(PATHS[$i].with(Faults::$faults));
-        }
-    )*};
-}
-
-/// Makes such tests that only run with `--ignored`.
-macro_rules! slow_paths {
-    ($($name:ident = $i:literal, $faults:ident;)*) => {$(
-        #[ignore = "slow: runs with --ignored"]
+    ($($name:ident = $i:literal, $faults:ident $(, $ignore:ident)?;)*) => {$(
+        $(#[$ignore = "slow: runs with --ignored"])?
         #[test]
         fn $name() {
             nothing_forbidden(PATHS[$i].with(Faults::$faults));
@@ -74,36 +64,33 @@ macro_rules! slow_paths {
 
 paths! {
     own_memory = 0, None;
-    p2p = 5, None;
+    own_nic = 1, None, ignore;
+    own_nic_adversary = 1, Adversary, ignore;
+    own_nic_reordering = 1, Reordering, ignore;
+    own_nic_relaxed = 1, Relaxed, ignore;
     one_queue = 2, None;
+    one_queue_adversary = 2, Adversary, ignore;
+    one_queue_reordering = 2, Reordering, ignore;
+    one_queue_relaxed = 2, Relaxed, ignore;
+    three_queues = 3, None, ignore;
+    three_queues_adversary = 3, Adversary, ignore;
+    three_queues_reordering = 3, Reordering, ignore;
+    three_queues_relaxed = 3, Relaxed, ignore;
+    collapsed = 4, None, ignore;
     collapsed_adversary = 4, Adversary;
-    two_nics_with_queues_reordering = 8, Reordering;
+    collapsed_reordering = 4, Reordering, ignore;
+    collapsed_relaxed = 4, Relaxed, ignore;
+    p2p = 5, None;
+    p2p_and_nic = 6, None, ignore;
+    p2p_and_nic_adversary = 6, Adversary, ignore;
+    p2p_and_nic_reordering = 6, Reordering, ignore;
     p2p_and_nic_relaxed = 6, Relaxed;
-}
-
-slow_paths! {
-    own_nic = 1, None;
-    own_nic_adversary = 1, Adversary;
-    own_nic_reordering = 1, Reordering;
-    own_nic_relaxed = 1, Relaxed;
-    one_queue_adversary = 2, Adversary;
-    one_queue_reordering = 2, Reordering;
-    one_queue_relaxed = 2, Relaxed;
-    three_queues = 3, None;
-    three_queues_adversary = 3, Adversary;
-    three_queues_reordering = 3, Reordering;
-    three_queues_relaxed = 3, Relaxed;
-    collapsed = 4, None;
-    collapsed_reordering = 4, Reordering;
-    collapsed_relaxed = 4, Relaxed;
-    p2p_and_nic = 6, None;
-    p2p_and_nic_adversary = 6, Adversary;
-    p2p_and_nic_reordering = 6, Reordering;
-    two_nics = 7, None;
-    two_nics_adversary = 7, Adversary;
-    two_nics_reordering = 7, Reordering;
-    two_nics_relaxed = 7, Relaxed;
-    two_nics_with_queues = 8, None;
-    two_nics_with_queues_adversary = 8, Adversary;
-    two_nics_with_queues_relaxed = 8, Relaxed;
+    two_nics = 7, None, ignore;
+    two_nics_adversary = 7, Adversary, ignore;
+    two_nics_reordering = 7, Reordering, ignore;
+    two_nics_relaxed = 7, Relaxed, ignore;
+    two_nics_with_queues = 8, None, ignore;
+    two_nics_with_queues_adversary = 8, Adversary, ignore;
+    two_nics_with_queues_reordering = 8, Reordering;
+    two_nics_with_queues_relaxed = 8, Relaxed, ignore;
 }
