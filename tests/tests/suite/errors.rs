@@ -54,6 +54,7 @@ fn do_wrong(pe: &Pe, which: Misuse) -> Result<(u32, Error), Error> {
     Ok((seen_there, error))
 }
 
+// More than 60 lines, as each misuse has its row.
 #[test]
 fn a_misuse_is_named() {
     const SITE: &str = "at errors.rs:N (block 0, thread 0)";

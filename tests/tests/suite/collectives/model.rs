@@ -82,6 +82,19 @@ impl TeamStep {
     }
 }
 
+/// Returns the lesser value, the first of equal ones, and NaN only if both are. The standard library does not define which
+/// zero it returns.
+fn least<T: PartialOrd + Copy>(a: T, b: T) -> T {
+    #[allow(clippy::eq_op)] // true for NaN
+    if b < a || a != a { b } else { a }
+}
+
+/// Returns the greater value, by the rules of [`least`].
+fn most<T: PartialOrd + Copy>(a: T, b: T) -> T {
+    #[allow(clippy::eq_op)] // true for NaN
+    if b > a || a != a { b } else { a }
+}
+
 /// Combines the sources in their order.
 fn folded(op: u64, kind: u64, sources: &[Vec<u8>]) -> Vec<u8> {
     macro_rules! by {
@@ -109,16 +122,6 @@ fn folded(op: u64, kind: u64, sources: &[Vec<u8>]) -> Vec<u8> {
                 _ => by!($t, |a: $t, b: $t| a ^ b),
             }
         };
-    }
-    // Returns the first of equal values, and NaN only if both are. The standard library does not define which zero it
-    // returns.
-    fn least<T: PartialOrd + Copy>(a: T, b: T) -> T {
-        #[allow(clippy::eq_op)] // true for NaN
-        if b < a || a != a { b } else { a }
-    }
-    fn most<T: PartialOrd + Copy>(a: T, b: T) -> T {
-        #[allow(clippy::eq_op)] // true for NaN
-        if b > a || a != a { b } else { a }
     }
     macro_rules! float {
         ($t:ty, $up:expr, $down:expr) => {
