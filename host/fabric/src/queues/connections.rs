@@ -165,16 +165,17 @@ impl Connections {
         if self.shape.is_dc() {
             return Ok(());
         }
-        let others: Vec<usize> = qps.filter(|&i| !peers.contains(&self.place(i).0)).collect();
-        if let Some(&i) = others.iter().find(|&&i| lock(&self.connections[i]).published) {
+        // All locks are held until the last QP is closed, so no QP is published after the check: kernels could already
+        // post to it, and it would decrement `missing` a second time. Other threads lock one connection at a time.
+        let others = qps.filter(|&i| !peers.contains(&self.place(i).0));
+        let others: Vec<_> = others.map(|i| (i, lock(&self.connections[i]))).collect();
+        if let Some(&(i, _)) = others.iter().find(|(_, connection)| connection.published) {
             let why =
                 format!("the QP to PE {} is already connected; set RUSHMEM_CONNECT=lazy", self.place(i).0);
             return Err(Error::Unavailable { what: "a context limited to some PEs".into(), why });
         }
-        for i in others {
-            // Under the lock, or a concurrent publication could decrement `missing` a second time.
-            let connection = lock(&self.connections[i]);
-            if !connection.published && !self.is_unused(i) {
+        for &(i, _) in &others {
+            if !self.is_unused(i) {
                 self.missing.fetch_sub(1, Ordering::AcqRel);
             }
             self.closed[i].store(true, Ordering::Release);
