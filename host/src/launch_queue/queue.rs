@@ -76,6 +76,9 @@ impl LaunchQueue {
         // The lock keeps launches in the order of their numbers, on which `wait_for` relies.
         let mut state = self.lock();
         state.launches = (state.launches + 1) % LAUNCH_NUMBERS;
+        if state.launches.is_multiple_of(LAUNCH_NUMBERS / 2) {
+            state.forget_old_ranges();
+        }
         let launch_id = table.launch_id(state.launches, name, asked);
         let ctx = for_launch(ctx, grid, table.addr(self.entry), launch_id);
         let uses_per_block = call.uses_per_block();
@@ -230,15 +233,11 @@ impl LaunchQueue {
         // Launches finish in order, so everything up to this one has.
         self.lock().ended_with(owner, number);
         // The failure that made this launch do nothing may have been reported, and the table cleared, since.
-        let skipped = |state: &QueueState| {
-            let found = state.skipped.iter().find(|(failed, last)| failed.number < number && number <= *last);
-            found.map(|(failed, _)| *failed)
-        };
-        if let Some(failed) = skipped(&self.lock()) {
+        if let Some(failed) = self.lock().skipped_after(number) {
             return Err(not_run(failed));
         }
         match self.failed(owner)? {
-            Some(failed) if failed.number < number => Err(not_run(failed)),
+            Some(failed) if self.lock().precedes(failed.number, number) => Err(not_run(failed)),
             Some(failed) if failed == launch_id => {
                 // Later launches in the queue do nothing once they see the failure. They must be gone before `restart`
                 // clears it.
@@ -289,11 +288,36 @@ impl LaunchQueue {
 impl QueueState {
     /// Records that launch `number` has finished, and with it all earlier ones. If it was the last, nothing runs.
     fn ended_with(&mut self, owner: &dyn QueueOwner, number: u32) {
-        match (self.launches.wrapping_sub(number), &self.running) {
+        match (self.launches_after(number), &self.running) {
             (0, _) => self.ended(owner),
             (left, Some(running)) => running.keep_last(left),
             _ => {}
         }
+    }
+
+    /// Returns how many launches there were after launch `number`.
+    fn launches_after(&self, number: u32) -> u32 {
+        self.launches.wrapping_sub(number) % LAUNCH_NUMBERS
+    }
+
+    /// Returns whether launch `one` came before launch `other`.
+    fn precedes(&self, one: u32, other: u32) -> bool {
+        self.launches_after(one) > self.launches_after(other)
+    }
+
+    /// Drops the ranges of skipped launches whose numbers will be used again before the next call.
+    fn forget_old_ranges(&mut self) {
+        let ranges = std::mem::take(&mut self.skipped);
+        let is_recent = |&(_, last): &(LaunchId, u32)| self.launches_after(last) < LAUNCH_NUMBERS / 2;
+        self.skipped = ranges.into_iter().filter(is_recent).collect();
+    }
+
+    /// Returns the failed launch because of which launch `number` did not run.
+    fn skipped_after(&self, number: u32) -> Option<LaunchId> {
+        let covers = |&&(failed, last): &&(LaunchId, u32)| {
+            self.precedes(failed.number, number) && !self.precedes(last, number)
+        };
+        self.skipped.iter().find(covers).map(|(failed, _)| *failed)
     }
 
     /// Records that nothing runs.
@@ -315,4 +339,28 @@ pub(crate) fn for_launch(
     let [[grid_x, grid_y, _], [block_x, block_y, _]] = [config.grid_dim(), config.block_dim()];
     let (grid_dim, block_dim) = ([grid_x, grid_y], [block_x, block_y]);
     CtxParts { status, mark: launch_id.to_word(), grid_dim, block_dim, ..ctx }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn skipped_launches_are_found_after_numbers_wrap() {
+        let id = |number: u32| LaunchId::from_word(u64::from(number) << 32 | 1).unwrap();
+        let failed = LAUNCH_NUMBERS - 2;
+        let mut state = QueueState { launches: 1, skipped: vec![(id(failed), 0)], ..QueueState::default() };
+        let skipped_after = |state: &QueueState, number| state.skipped_after(number).map(|id| id.number);
+        assert_eq!(skipped_after(&state, failed), None);
+        assert_eq!(skipped_after(&state, LAUNCH_NUMBERS - 1), Some(failed));
+        assert_eq!(skipped_after(&state, 0), Some(failed));
+        assert_eq!(skipped_after(&state, 1), None);
+        assert_eq!(state.launches_after(failed), 3);
+
+        state.forget_old_ranges();
+        assert_eq!(skipped_after(&state, 0), Some(failed));
+        state.launches = LAUNCH_NUMBERS / 2;
+        state.forget_old_ranges();
+        assert_eq!(skipped_after(&state, 0), None);
+    }
 }
