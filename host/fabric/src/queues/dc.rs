@@ -58,79 +58,11 @@ impl Target {
         let (memory, receive_memory) = (Region::host(BYTES)?, Region::host(QUEUE_ALIGN)?);
         memory.write(CQ_AT, &[0xff; CQE_BYTES as usize * (1 << LOG_ENTRIES)])?;
         let (queues, receives) = (nic.umem_reg(&memory)?, nic.umem_reg(&receive_memory)?);
-        let (cq, made_cq) = create(
-            nic,
-            &cq::CreateCq {
-                context: cq::CqContext {
-                    dbr_umem_valid: true,
-                    dbr_umem_id: queues.id(),
-                    dbr_addr: CQ_RECORD_AT,
-                    oi: true,
-                    c_eqn: eqn,
-                    log_cq_size: LOG_ENTRIES,
-                    uar_page,
-                    ..Default::default()
-                },
-                umem_offset: CQ_AT,
-                umem_id: queues.id(),
-                umem_valid: true,
-                ..Default::default()
-            },
-        )?;
-        let (rmp, made_rmp) = create(
-            nic,
-            &rmp::CreateRmp {
-                context: rmp::RmpContext {
-                    state: rmp::RmpState::RDY,
-                    basic_cyclic_rcv_wqe: true,
-                    wq: rmp::Wq {
-                        wq_type: rmp::WqType::CYCLIC,
-                        pd,
-                        dbr_addr: RECORD_AT,
-                        log_wq_stride: LOG_STRIDE,
-                        log_wq_sz: LOG_ENTRIES,
-                        dbr_umem_valid: true,
-                        dbr_umem_id: queues.id(),
-                        wq_umem_valid: true,
-                        wq_umem_id: receives.id(),
-                        ..Default::default()
-                    },
-                },
-                ..Default::default()
-            },
-        )?;
+        let (cq, cqn) = create_cq(nic, queues.id(), uar_page, eqn)?;
+        let (rmp, rmpn) = create_rmp(nic, pd, queues.id(), receives.id())?;
         // Never 0, which stands for "no target" on the wire. Random, to keep other jobs on the fabric from guessing it.
         let key = (u64::from(random()?) << 32 | u64::from(random()?)) | 1;
-        let port = nic.port();
-        let (path, mtu) = nic.path(&port)?;
-        let (dct, made) = create(
-            nic,
-            &dct::CreateDct {
-                context: dct::DctContext {
-                    cqn: made_cq.cqn,
-                    counter_set_id: nic.counter_set(),
-                    atomic_mode: qp::AtomicMode::UP_TO_8B,
-                    rre: true,
-                    rwe: true,
-                    rae: true,
-                    min_rnr_nak: 12,
-                    srqn_xrqn: made_rmp.rmpn,
-                    pd,
-                    tclass: path.tclass,
-                    dc_access_key: key,
-                    mtu,
-                    port: path.vhca_port_num,
-                    pkey_index: path.pkey_index,
-                    my_addr_index: path.src_addr_index,
-                    hop_limit: path.hop_limit,
-                    eth_prio: path.eth_prio,
-                    ecn: path.ecn,
-                    dscp: path.dscp,
-                    ..Default::default()
-                },
-                ..Default::default()
-            },
-        )?;
+        let (dct, dctn) = create_dct(nic, pd, cqn, rmpn, key)?;
         Ok(Self {
             _dct: dct,
             _rmp: rmp,
@@ -138,9 +70,91 @@ impl Target {
             _receives: receives,
             _queues: queues,
             _memory: [memory, receive_memory],
-            address: TargetAddress { dctn: made.dctn, key },
+            address: TargetAddress { dctn, key },
         })
     }
+}
+
+/// Creates the CQ of a target, in the umem of its queues.
+fn create_cq(
+    nic: &dyn Provider,
+    queues: u32,
+    uar_page: u32,
+    eqn: u8,
+) -> Result<(Box<dyn Object>, u32), NicError> {
+    let context = cq::CqContext {
+        dbr_umem_valid: true,
+        dbr_umem_id: queues,
+        dbr_addr: CQ_RECORD_AT,
+        oi: true,
+        c_eqn: eqn,
+        log_cq_size: LOG_ENTRIES,
+        uar_page,
+        ..Default::default()
+    };
+    let command =
+        cq::CreateCq { context, umem_offset: CQ_AT, umem_id: queues, umem_valid: true, ..Default::default() };
+    let (object, made) = create(nic, &command)?;
+    Ok((object, made.cqn))
+}
+
+/// Creates the RMP of a target: receives in the umem `receives`, and their doorbell record in `queues`.
+fn create_rmp(
+    nic: &dyn Provider,
+    pd: u32,
+    queues: u32,
+    receives: u32,
+) -> Result<(Box<dyn Object>, u32), NicError> {
+    let wq = rmp::Wq {
+        wq_type: rmp::WqType::CYCLIC,
+        pd,
+        dbr_addr: RECORD_AT,
+        log_wq_stride: LOG_STRIDE,
+        log_wq_sz: LOG_ENTRIES,
+        dbr_umem_valid: true,
+        dbr_umem_id: queues,
+        wq_umem_valid: true,
+        wq_umem_id: receives,
+        ..Default::default()
+    };
+    let context = rmp::RmpContext { state: rmp::RmpState::RDY, basic_cyclic_rcv_wqe: true, wq };
+    let (object, made) = create(nic, &rmp::CreateRmp { context, ..Default::default() })?;
+    Ok((object, made.rmpn))
+}
+
+/// Creates the DCT itself, on the port of `nic`.
+fn create_dct(
+    nic: &dyn Provider,
+    pd: u32,
+    cqn: u32,
+    rmpn: u32,
+    key: u64,
+) -> Result<(Box<dyn Object>, u32), NicError> {
+    let (path, mtu) = nic.path(&nic.port())?;
+    let context = dct::DctContext {
+        cqn,
+        counter_set_id: nic.counter_set(),
+        atomic_mode: qp::AtomicMode::UP_TO_8B,
+        rre: true,
+        rwe: true,
+        rae: true,
+        min_rnr_nak: 12,
+        srqn_xrqn: rmpn,
+        pd,
+        tclass: path.tclass,
+        dc_access_key: key,
+        mtu,
+        port: path.vhca_port_num,
+        pkey_index: path.pkey_index,
+        my_addr_index: path.src_addr_index,
+        hop_limit: path.hop_limit,
+        eth_prio: path.eth_prio,
+        ecn: path.ecn,
+        dscp: path.dscp,
+        ..Default::default()
+    };
+    let (object, made) = create(nic, &dct::CreateDct { context, ..Default::default() })?;
+    Ok((object, made.dctn))
 }
 
 /// Returns the address vector of a target at port `peer`, for initiators of `nic`.

@@ -157,40 +157,12 @@ fn describe(
     config: &Config,
 ) -> Result<Port, RdmaError> {
     let unusable = |why| RdmaError::Unusable { nic: context.title().into(), why };
-    let link = match attr.link_layer {
-        layer if layer == LINK_LAYERS[1] => LinkLayer::Ethernet,
-        // Old InfiniBand devices do not report a link layer.
-        layer if layer == LINK_LAYERS[0] || layer == 0 => LinkLayer::InfiniBand,
-        layer => return Err(unusable(format!("port {number} has the unknown link layer {layer}"))),
-    };
-    if link == LinkLayer::InfiniBand && attr.lid == 0 {
-        let why = format!("port {number} has no LID: start a subnet manager (opensm) on its network");
-        return Err(unusable(why));
-    }
+    let link = link_of(attr).map_err(|why| unusable(format!("port {number} has {why}")))?;
     let entries: Vec<Gid> =
         gids(context, attr, ports)?.into_iter().filter(|gid| gid.port == u32::from(number)).collect();
     let wanted = config.gid_index.0;
-    let Some(gid) = best_gid(link, wanted, &entries) else {
-        let remedy = match (wanted, link) {
-            (Some(_), _) => "change RUSHMEM_GID_INDEX, or leave it out",
-            (None, LinkLayer::Ethernet) => {
-                "a RoCE v2 address is needed: give the port's network interface an IP address (ip addr add), and \
-                 enable RoCE v2"
-            }
-            (None, LinkLayer::InfiniBand) => "start a subnet manager (opensm) on its network",
-        };
-        let at = wanted.map_or(String::new(), |index| format!(" at index {index}"));
-        let found = if entries.is_empty() { "none at all".into() } else { list(&entries) };
-        return Err(unusable(format!("port {number} has no usable GID{at} (there is {found}): {remedy}")));
-    };
-    let Ok(gid_index) = u8::try_from(gid.index) else {
-        return Err(unusable(format!(
-            "port {number} has GID {} at index {}, but a QP can use indices up to {} only; set RUSHMEM_GID_INDEX",
-            gid.gid,
-            gid.index,
-            u8::MAX
-        )));
-    };
+    let (gid, gid_index) =
+        usable_gid(link, wanted, &entries).map_err(|why| unusable(format!("port {number} has {why}")))?;
     let keys = partitions(context, number, attr)?;
     let Some((pkey_index, partition)) = best_key(config.partition.0, &keys) else {
         let keys: Vec<_> = keys.iter().map(|(_, key)| key.to_string()).collect();
@@ -218,6 +190,45 @@ fn describe(
         gbps: gbps(attr.active_width, attr.active_speed),
         ports,
     })
+}
+
+/// Returns the link layer of a port, or why it cannot be used.
+fn link_of(attr: &ibv_port_attr) -> Result<LinkLayer, String> {
+    match attr.link_layer {
+        layer if layer == LINK_LAYERS[1] => Ok(LinkLayer::Ethernet),
+        // Old InfiniBand devices do not report a link layer.
+        layer if layer == LINK_LAYERS[0] || layer == 0 => match attr.lid {
+            0 => Err("no LID: start a subnet manager (opensm) on its network".into()),
+            _ => Ok(LinkLayer::InfiniBand),
+        },
+        layer => Err(format!("the unknown link layer {layer}")),
+    }
+}
+
+/// Selects a GID, and returns it with its index, or why there is none. `wanted` is the index in the settings.
+fn usable_gid(link: LinkLayer, wanted: Option<u8>, entries: &[Gid]) -> Result<(&Gid, u8), String> {
+    let Some(gid) = best_gid(link, wanted, entries) else {
+        let remedy = match (wanted, link) {
+            (Some(_), _) => "change RUSHMEM_GID_INDEX, or leave it out",
+            (None, LinkLayer::Ethernet) => {
+                "a RoCE v2 address is needed: give the port's network interface an IP address (ip addr add), and \
+                 enable RoCE v2"
+            }
+            (None, LinkLayer::InfiniBand) => "start a subnet manager (opensm) on its network",
+        };
+        let at = wanted.map_or(String::new(), |index| format!(" at index {index}"));
+        let found = if entries.is_empty() { "none at all".into() } else { list(entries) };
+        return Err(format!("no usable GID{at} (there is {found}): {remedy}"));
+    };
+    let index = u8::try_from(gid.index).map_err(|_| {
+        format!(
+            "GID {} at index {}, but a QP can use indices up to {} only; set RUSHMEM_GID_INDEX",
+            gid.gid,
+            gid.index,
+            u8::MAX
+        )
+    })?;
+    Ok((gid, index))
 }
 
 /// An entry in a device's GID table.
