@@ -274,7 +274,7 @@ claim='\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR\0\0\xea\x60\0\0\xea\x60\x08\x02\0\0\0\x0f
 claim+='\0\0\0\x08IDAT\x78\x9c\x03\0\0\0\0\x01\x48\x06\x89\xd2\0\0\0\0IEND\xae\x42\x60\x82'
 memory_is_checked() {
     printf "$claim" >"$work/huge.png"
-    passed memory_beyond_the_address_space_is_an_error a_file_that_claims_too_many_pixels_is_an_error &&
+    passed rejects_allocations_larger_than_the_address_space a_file_that_claims_too_many_pixels_is_an_error &&
         expect 1-3 rror -- bash -c 'ulimit -v 400000; RUSHMEM_HEAP_BYTES=1GiB exec "$0"' "$release/hello" &&
         expect 1-3 'bytes of memory' -- "$release/stencil" "$work/huge.png" -o "$work/heat.png" &&
         expect 2-3 -- "$rushmem" run -n 4294967295 "$release/hello"

@@ -14,23 +14,23 @@ use rushmem_error::Error;
 use rushmem_error::Result;
 use rushmem_softnic::{HostBuffer, Memory as _};
 
-/// Location of memory.
+/// Location of user memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryLocation {
     /// Address in this process.
     Host(NonNull<u8>),
-    /// Address in this process of memory that CUDA has page-locked already, as `cudaMallocHost` does.
+    /// Address of memory that CUDA has already page-locked, as `cudaMallocHost` does.
     PageLocked(NonNull<u8>),
     /// Address in GPU memory.
     Gpu(u64),
 }
 
-/// User memory that `Pe::register` and `Pe::register_symmetric` accept. Unregistering returns it. Nothing is copied: kernels, NICs
-/// and peers use the memory itself.
+/// User memory that `Pe::register` and `Pe::register_symmetric` accept. Nothing is copied: kernels, NICs and peers use
+/// the memory in place. Unregistering returns the buffer.
 ///
 /// `Vec`, boxed slices, [`Pages`] and [`DlpackTensor`](crate::dlpack::DlpackTensor) implement it. [`HostRange`] and
-/// [`GpuBuffer`] make a buffer from an address. GPUs map host memory by pages, so only one of two buffers on the same
-/// page can be registered at a time. [`Pages`] share no page.
+/// [`GpuBuffer`] wrap an address. GPUs map host memory by whole pages, so of two buffers that share a page, only one
+/// can be registered at a time. [`Pages`] never share a page.
 ///
 /// # Safety
 /// - [`location`](Buffer::location) points to [`len`](Buffer::len) initialised elements, aligned for their type.
@@ -40,9 +40,9 @@ pub enum MemoryLocation {
 pub unsafe trait Buffer: Send + Sync + 'static {
     /// The element type.
     type Element: Pod;
-    /// Returns the location of the first element.
+    /// Returns where the first element is.
     fn location(&mut self) -> MemoryLocation;
-    /// Returns the number of elements.
+    /// Number of elements.
     fn len(&self) -> usize;
     /// Returns whether there are no elements. Empty memory cannot be registered.
     fn is_empty(&self) -> bool {
@@ -72,7 +72,7 @@ unsafe impl<T: Pod + Send + Sync> Buffer for Box<[T]> {
     }
 }
 
-/// Zeroed host memory in pages of its own, also for buffers that GPUs access. Dereferences to a slice.
+/// Zeroed host memory in dedicated pages, which GPUs can map without affecting other buffers. Dereferences to a slice.
 #[derive(Debug)]
 pub struct Pages<T> {
     memory: HostBuffer,
@@ -126,13 +126,13 @@ pub struct HostRange<T> {
     len: usize,
 }
 
-// SAFETY: an address range. Its maker promises that any thread may use it.
+// SAFETY: an address range. The caller of `new` promised that any thread may use it.
 unsafe impl<T: Send> Send for HostRange<T> {}
 // SAFETY: see `Send`.
 unsafe impl<T: Sync> Sync for HostRange<T> {}
 
 impl<T: Pod> HostRange<T> {
-    /// Makes a buffer of the `len` elements from `start` on.
+    /// Creates a buffer of the `len` elements at `start`.
     ///
     /// # Safety
     /// The rules of [`Buffer`] apply. The elements are initialised, aligned and allocated until this value is dropped.
@@ -153,8 +153,8 @@ unsafe impl<T: Pod + Send + Sync> Buffer for HostRange<T> {
     }
 }
 
-/// Elements in GPU memory of another library, and the value that keeps them allocated. This owner can be a `CudaSlice`
-/// of cudarc, a guard, or `()` if the program keeps the memory by other means.
+/// Elements in GPU memory of another library, and an owner that keeps them allocated. The owner can be a `CudaSlice` of
+/// cudarc, a guard, or `()` if the program keeps the memory alive by other means.
 #[derive(Debug)]
 pub struct GpuBuffer<T, O> {
     owner: O,
@@ -164,7 +164,7 @@ pub struct GpuBuffer<T, O> {
 }
 
 impl<T: Pod, O: Any + Send + Sync> GpuBuffer<T, O> {
-    /// Makes a buffer of the `len` elements at `address`, which `owner` keeps allocated.
+    /// Creates a buffer of the `len` elements at `address`, which `owner` keeps allocated.
     ///
     /// # Safety
     /// The rules of [`Buffer`] apply. The memory is on the GPU that runs this PE's kernels, and stays allocated until
@@ -173,17 +173,17 @@ impl<T: Pod, O: Any + Send + Sync> GpuBuffer<T, O> {
         Self { owner, address, len, _elements: PhantomData }
     }
 
-    /// Returns the value that keeps the memory allocated. A window returns the buffer when it is unregistered.
+    /// Returns the owner. Unregistering a window returns its buffer.
     pub fn into_owner(self) -> O {
         self.owner
     }
 }
 
 impl<T: Pod + Send + Sync> GpuBuffer<T, CudaSlice<T>> {
-    /// Makes a buffer of a slice of cudarc. [`into_owner`](Self::into_owner) returns the slice.
+    /// Creates a buffer of a cudarc slice. [`into_owner`](Self::into_owner) returns the slice.
     ///
-    /// The call waits until earlier work on the slice has ended, in its own stream and in all streams that cudarc's
-    /// events track. So kernels of any stream can use the window afterwards.
+    /// The call blocks until earlier work on the slice has completed, in its own stream and in all streams that
+    /// cudarc's events track. After that, kernels in any stream can use the window.
     ///
     /// ```no_run
     /// # use std::sync::Arc;

@@ -1,9 +1,9 @@
-//! Where kernels run: GPUs and the native emulator, both as a [`Machine`]; and what the host does while kernels run.
+//! Where kernels run: on GPUs or on the native emulator, each as a [`Machine`]. Also what the host does while they run.
 //!
 //! - Memory: [`Region`], and memory of the application that a job can register ([`Buffer`], [`dlpack`]).
 //! - Launches: [`KernelLaunch`], [`KernelStream`], [`Module`].
-//! - Supervision: the [`Watchdog`] for kernels that run for too long, the [waits] of a job, lines that kernels print
-//!   ([`Printer`]), and the end of the process ([`end_job`]).
+//! - Supervision: the [`Watchdog`] for kernels that run for too long, the report of the [waits] of a job, lines that
+//!   kernels print ([`Printer`]), and process termination ([`end_job`]).
 //!
 //! `rushmem` re-exports what applications need. The rest is internal to the crates of the runtime and may change at any time.
 #![deny(unsafe_code)]

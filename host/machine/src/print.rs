@@ -1,8 +1,8 @@
-//! The lines that kernels print.
+//! Lines that kernels print.
 //!
-//! A kernel writes the format string and the raw values of a line to a ring in host memory ([`rushmem_device::print`]). The
-//! service thread reads the ring while kernels run, and each wait for a launch reads it too, so the lines of a kernel precede what
-//! the host prints after the wait.
+//! A kernel writes the format string and the raw values of a line to a ring in host memory ([`rushmem_device::print`]).
+//! The service thread drains the ring while kernels run. Every wait for a launch drains it too, so the lines of a
+//! kernel precede whatever the host prints after the wait.
 
 use std::fmt;
 use std::mem::offset_of;
@@ -15,11 +15,11 @@ use rushmem_error::Result;
 
 use crate::machine::{Machine, Region};
 
-/// A line that a kernel has printed.
+/// A line printed by a kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KernelLine {
-    /// The PE.
+    /// The PE that ran the kernel.
     pub pe: u32,
     /// The block's index in its grid.
     pub block: u32,
@@ -36,12 +36,12 @@ impl fmt::Display for KernelLine {
     }
 }
 
-/// The receiver of the lines of kernels: by default, standard output.
+/// The receiver of kernel lines. The default prints them to standard output.
 #[derive(Clone)]
 pub struct Output(Arc<dyn Fn(KernelLine) + Send + Sync>);
 
 impl Output {
-    /// Creates an output that passes each line to `receive`.
+    /// Creates an output that passes each line to `receive`, in the order in which kernels reserved their slots.
     pub fn new(receive: impl Fn(KernelLine) + Send + Sync + 'static) -> Self {
         Self(Arc::new(receive))
     }
@@ -59,18 +59,19 @@ impl fmt::Debug for Output {
     }
 }
 
-/// The ring of a PE, and the receiver of its lines.
+/// The print ring of a PE, and the receiver of its lines.
 pub struct Printer {
     pe: u32,
     ring: Region,
     slots: u64,
-    /// The number of the first slot that has not been read.
+    /// Position of the first slot that has not been read. Positions count up forever; a slot's index is its position
+    /// modulo `slots`.
     next: Mutex<u64>,
     output: Output,
 }
 
 impl Printer {
-    /// Creates a ring of about `bytes` bytes; `None` for 0 bytes.
+    /// Creates a ring of about `bytes` bytes. Returns `None` if `bytes` is 0, which disables printing.
     ///
     /// # Errors
     /// The errors of the machine.
@@ -78,6 +79,7 @@ impl Printer {
         if bytes == 0 {
             return Ok(None);
         }
+        // Kernels mask positions to find a slot, so the number of slots must be a power of two.
         let slots = (bytes / size_of::<PrintSlot>() as u64).max(16).next_power_of_two();
         let ring =
             machine.shared((size_of::<PrintRing>() + slots as usize * size_of::<PrintSlot>()) as u64)?;
@@ -85,12 +87,13 @@ impl Printer {
         Ok(Some(Self { pe, ring, slots, next: Mutex::new(0), output }))
     }
 
-    /// Returns the address for kernels.
+    /// Address of the ring for kernels.
     pub fn addr(&self) -> DevAddr {
         self.ring.addr
     }
 
-    /// Passes on all lines that kernels have completed.
+    /// Passes on all lines that kernels have completed. Stops at the first incomplete line, even if later ones are
+    /// complete, to keep their order.
     ///
     /// # Errors
     /// An error if the ring cannot be read.
@@ -98,6 +101,7 @@ impl Printer {
         let mut next = lock(&self.next);
         while let Some(slots) = self.read_line(*next)? {
             *next += slots.len() as u64;
+            // Free the slots before the callback, which may be slow: kernels discard lines while the ring is full.
             self.ring.write(offset_of!(PrintRing, taken) as u64, bytemuck::bytes_of(&*next))?;
             if let Some(line) = decode(self.pe, &slots) {
                 (self.output.0)(line);
@@ -106,11 +110,11 @@ impl Printer {
         Ok(())
     }
 
-    /// Returns the slots of the line that starts at slot `first`, if all of them are ready.
+    /// Returns the slots of the line that starts at position `first`, or `None` while any of them is incomplete.
     fn read_line(&self, first: u64) -> Result<Option<Vec<PrintSlot>>> {
         let Some(slot) = self.read_slot(first)? else { return Ok(None) };
         let mut slots = vec![slot];
-        // A kernel with a wild pointer may write anything here.
+        // A kernel with a wild pointer may have written anything here, so bound the count.
         for i in 1..slot.left.min(self.slots) {
             let Some(slot) = self.read_slot(first + i)? else { return Ok(None) };
             slots.push(slot);
@@ -125,7 +129,7 @@ impl Printer {
         if ready != number + 1 {
             return Ok(None);
         }
-        // Pairs with the release of `ready` by the kernel.
+        // Pairs with the kernel's release store to `ready`.
         std::sync::atomic::fence(std::sync::atomic::Ordering::Acquire);
         let mut slot: PrintSlot = bytemuck::Zeroable::zeroed();
         self.ring.read(at, bytemuck::bytes_of_mut(&mut slot))?;
@@ -133,7 +137,7 @@ impl Printer {
     }
 }
 
-/// Returns the line in these slots. Returns `None` for slots that no kernel can have written.
+/// Decodes the line in these slots. Returns `None` for contents that no kernel can have written.
 fn decode(pe: u32, slots: &[PrintSlot]) -> Option<KernelLine> {
     let place = slots.first()?.place;
     let words: Vec<u64> = slots.iter().flat_map(|slot| slot.words).collect();
@@ -147,7 +151,8 @@ fn decode(pe: u32, slots: &[PrintSlot]) -> Option<KernelLine> {
     Some(KernelLine { pe, block: place as u32, thread: (place >> 32) as u32, text })
 }
 
-/// Formats values, each its kind and its bits, as a format string says that [`rushmem_device::kprintln!`] has accepted.
+/// Formats values, given as kind and bits, by a format string that [`rushmem_device::kprintln!`] accepted at compile
+/// time. Unlike the macro, it tolerates any string, since it may be corrupt.
 pub(crate) fn format(mut format: &str, values: &[[u64; 2]]) -> String {
     let (mut text, mut values) = (String::new(), values.iter());
     while let Some(at) = format.find(['{', '}']) {
@@ -168,7 +173,7 @@ pub(crate) fn format(mut format: &str, values: &[[u64; 2]]) -> String {
     text + format
 }
 
-/// The part of a placeholder behind the colon.
+/// The part of a placeholder after the colon.
 #[derive(Debug, Default)]
 struct Spec {
     fill: Option<char>,
@@ -210,8 +215,8 @@ impl Spec {
         this
     }
 
-    /// Appends a value.
     fn write(&self, to: &mut String, kind: u64, bits: u64) {
+        // Widths are in characters, as in `std`.
         let (sign, prefix, digits) = self.digits(kind, bits);
         let is_number = kind <= kind::SINGLE;
         let len = sign.len() + prefix.len() + digits.chars().count();
@@ -234,7 +239,7 @@ impl Spec {
         to.extend(std::iter::repeat_n(fill, missing - before));
     }
 
-    /// Returns sign, prefix and digits of a value.
+    /// Returns the sign, prefix and digits of a value.
     fn digits(&self, kind: u64, bits: u64) -> (&'static str, &'static str, String) {
         let sign = |negative: bool| {
             if negative {
@@ -291,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_read_as_std_formats_them() {
+    fn formats_like_std() {
         macro_rules! same {
             ($($format:literal $(, $value:expr)*;)*) => {$(
                 assert_eq!(show($format, [$(Value::from($value)),*]), std::format!($format $(, $value)*), "{}", $format);
@@ -309,14 +314,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn numbers_read_as_std_formats_them(a: i64, b: f64, c: f32, d: u16) {
+        fn formats_random_numbers_like_std(a: i64, b: f64, c: f32, d: u16) {
             let line = show("{:+12} {:.4} {} {:#06x}", [a.into(), b.into(), c.into(), d.into()]);
             prop_assert_eq!(line, std::format!("{a:+12} {b:.4} {c} {d:#06x}"));
         }
 
         /// A kernel with a wild pointer may write anything into the ring.
         #[test]
-        fn any_words_decode_without_a_panic(words: [u64; 29], place: u64, small in 0u64..40) {
+        fn decode_never_panics(words: [u64; 29], place: u64, small in 0u64..40) {
             let mut slot = PrintSlot { ready: 1, left: 1, place, words };
             let _ = decode(0, &[slot]);
             slot.words[0] = small | (small & 3) << 32;
@@ -324,13 +329,13 @@ mod tests {
         }
 
         #[test]
-        fn any_text_formats_without_a_panic(text in "[{}:<^>#0-9.x? é]{0,24}", bits: u64, kind in 0u64..8) {
+        fn format_never_panics(text in "[{}:<^>#0-9.x? é]{0,24}", bits: u64, kind in 0u64..8) {
             let _ = format(&text, &[[kind, bits]; 4]);
         }
     }
 
     #[test]
-    fn signed_hexadecimal_of_narrow_types_is_that_of_64_bits() {
+    fn negative_narrow_integers_print_as_64_bit_hexadecimal() {
         assert_eq!(show("{:x}", [Value::from(-1i8)]), "ffffffffffffffff");
     }
 }

@@ -1,10 +1,13 @@
-//! The watchdog of a PE: it reports kernels that run for long, and finds kernels that nothing but the end of their
-//! process can end.
+//! The watchdog of a PE. It warns about kernels that run for long, fails the job when one exceeds its limit, and
+//! terminates the process when a kernel outlives the failed job.
 //!
-//! Calls of the device API have deadlines, and so have loops of tests, but no other loop of the application. Launch queues
-//! and host operations tell the watchdog what runs, and the service thread asks it for alarms. Natively, a lane that does
-//! not suspend keeps its worker from all others, so it gets less time than a kernel. The watchdog knows when the launches of a
-//! queue began, but not which of them runs. So a queue with several launches has as many times the limit.
+//! Calls of the device API have deadlines, as do loops that poll with `test`, but other loops of an application
+//! do not. Launch queues and host operations register their work here, and the service thread polls [`Watchdog::check`]
+//! for alarms. Native lanes have a separate, shorter limit, since a lane that does not suspend starves all other lanes
+//! of its worker.
+//!
+//! The watchdog knows when a queue became busy, but not which of its launches is running. A queue with `n` outstanding
+//! launches therefore gets `n` times the limit.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -17,59 +20,59 @@ use rushmem_config::Config;
 use rushmem_error::Error;
 use rushmem_native as native;
 
-/// The smallest automatic warning, limit, lane limit and abort limit.
-const WARNING: Duration = Duration::from_secs(30);
-const LIMIT: Duration = Duration::from_secs(3600);
-const LANE_LIMIT: Duration = Duration::from_secs(5);
-const ABORT_LIMIT: Duration = Duration::from_secs(5);
+/// Lower bounds of the defaults, which otherwise scale with the configured timeout.
+const MIN_WARNING: Duration = Duration::from_secs(30);
+const MIN_LIMIT: Duration = Duration::from_secs(3600);
+const MIN_LANE_LIMIT: Duration = Duration::from_secs(5);
+const MIN_ABORT_LIMIT: Duration = Duration::from_secs(5);
 
-/// Number of launches of a queue that are remembered by name, the oldest first.
-const NAMES: usize = 64;
+/// How many outstanding launches of a queue are remembered by name. Later ones are only counted.
+const MAX_NAMED_LAUNCHES: usize = 64;
 
-/// The place of a launch in the application's source.
+/// Source location of a launch in the application.
 pub type LaunchSite = &'static Location<'static>;
 
-/// Returns whether launches of a queue may be running.
+/// Polls whether any launch of a queue may still be running. On a GPU this is a driver call.
 pub(crate) type IsBusy = Box<dyn Fn() -> bool + Send>;
 
-/// The time that kernels may run.
+/// How long kernels may run.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     warning: Option<Duration>,
     limit: Option<Duration>,
     /// Processor time that a native lane may use without suspending.
     lane: Option<Duration>,
-    /// Time from the failure of the job, or from `limit`, to the end of the process.
+    /// Time that a kernel may outlive the failure of the job before the process is terminated.
     abort: Duration,
-    /// Whether the machine itself ends kernels at `limit`.
+    /// Whether the machine terminates kernels at `limit` itself. The watchdog then reports no [`Alarm::Limit`].
     machine_ends: bool,
 }
 
 impl Limits {
-    /// Returns the limits of the settings. `machine_ends` tells whether the machine itself ends kernels at the limit.
+    /// Returns the limits of the settings. Set `machine_ends` if the machine terminates kernels at the limit itself.
     pub fn new(config: &Config, machine_ends: bool) -> Self {
-        let abort = || config.timeout.max(crowd_deadline(ABORT_LIMIT, config.pes_on_node()));
+        let abort = || config.timeout.max(crowd_deadline(MIN_ABORT_LIMIT, config.pes_on_node()));
         Self {
-            warning: config.kernel_warning.0.map_or(Some((config.timeout * 3).max(WARNING)), |set| set.0),
+            warning: config.kernel_warning.0.map_or(Some((config.timeout * 3).max(MIN_WARNING)), |set| set.0),
             limit: kernel_limit(config),
-            lane: config.lane_limit.0.map_or(Some(config.timeout.max(LANE_LIMIT)), |set| set.0),
+            lane: config.lane_limit.0.map_or(Some(config.timeout.max(MIN_LANE_LIMIT)), |set| set.0),
             abort: config.abort_limit.0.unwrap_or_else(abort),
             machine_ends,
         }
     }
 }
 
-/// Returns the time that a kernel may run, or `None` for no limit.
+/// Returns how long a kernel may run, or `None` for no limit.
 pub fn kernel_limit(config: &Config) -> Option<Duration> {
-    config.kernel_limit.0.map_or(Some((config.timeout.saturating_mul(100)).max(LIMIT)), |set| set.0)
+    config.kernel_limit.0.map_or(Some((config.timeout.saturating_mul(100)).max(MIN_LIMIT)), |set| set.0)
 }
 
-/// The name and the launch place of a kernel or an operation.
+/// Name and launch site of a kernel or a host operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Launched {
-    /// The name of the kernel.
+    /// Name of the kernel or operation.
     pub name: &'static str,
-    /// `None` for an operation of the runtime.
+    /// Launch site; `None` for an operation of the runtime.
     pub site: Option<LaunchSite>,
 }
 
@@ -82,18 +85,18 @@ impl fmt::Display for Launched {
     }
 }
 
-/// A request of the watchdog to the service thread.
+/// An alarm that the service thread must act on.
 #[derive(Debug)]
 pub enum Alarm {
-    /// Log the text as a warning.
+    /// Log this text as a warning.
     Warning(String),
-    /// Fail the job with this error, and set the abort word.
+    /// Fail the job with this error and set the abort word, which makes running kernels return.
     Limit(Error),
-    /// End the process with this text.
+    /// Terminate the process with this text: nothing else stops the kernel.
     Fatal(String),
 }
 
-/// The launches of a PE that may be running, and the end of its job.
+/// Tracks the launches of a PE that may be running, and whether its job has failed.
 pub struct Watchdog {
     pe: u32,
     limits: Limits,
@@ -104,19 +107,19 @@ pub struct Watchdog {
 struct State {
     runs: BTreeMap<u64, Launches>,
     next: u64,
-    /// Time and cause of the end of the job.
+    /// When and why the job failed.
     aborted: Option<(Instant, String)>,
 }
 
-/// Launches of one queue that may be running, or one operation of the host.
+/// Outstanding launches of one queue, or one operation of the host.
 struct Launches {
     is_busy: IsBusy,
-    /// The oldest of them.
+    /// The first launches, in order, at most [`MAX_NAMED_LAUNCHES`].
     oldest: VecDeque<Launched>,
     latest: Launched,
-    /// Number of launches; 0 once all have ended.
+    /// Number of outstanding launches; 0 once the queue was seen idle.
     count: u32,
-    /// Time when the first began, or when an earlier one was known to have ended.
+    /// When the queue became busy, or when one of its launches was last known to have completed.
     since: Instant,
     warned: bool,
 }
@@ -145,12 +148,11 @@ impl Launches {
 }
 
 impl Watchdog {
-    /// Creates the watchdog of a PE.
     pub fn new(pe: u32, limits: Limits) -> Arc<Self> {
         Arc::new(Self { pe, limits, state: Mutex::default() })
     }
 
-    /// Returns the interval at which alarms are due to be checked.
+    /// Returns how often [`Watchdog::check`] should be called: four times within the shortest limit.
     pub fn interval(&self) -> Duration {
         let Limits { warning, limit, lane, abort, .. } = self.limits;
         let least = [warning, limit, lane].into_iter().flatten().fold(abort, Duration::min);
@@ -161,7 +163,7 @@ impl Watchdog {
         lock(&self.state)
     }
 
-    /// Adds a queue with a first launch, or with a graph of `count` kernels, or an operation of the host.
+    /// Registers a queue that became busy by a launch or by a graph of `count` kernels, or an operation of the host.
     pub fn begin(self: &Arc<Self>, is_busy: IsBusy, first: Launched, count: u32) -> Run {
         let launches = Launches {
             is_busy,
@@ -178,12 +180,12 @@ impl Watchdog {
         Run { watchdog: Arc::clone(self), key }
     }
 
-    /// Notes that the job has failed, for the reason `cause`.
+    /// Records that the job has failed because of `cause`. Only the first failure counts.
     pub fn job_failed(&self, cause: String) {
         self.lock().aborted.get_or_insert((Instant::now(), cause));
     }
 
-    /// Returns the kernels and operations that run, one line each.
+    /// Describes the kernels and operations that are running, one line each.
     pub(crate) fn running(&self) -> Vec<String> {
         let now = Instant::now();
         let state = self.lock();
@@ -192,7 +194,7 @@ impl Watchdog {
         runs.map(|launches| format!("runs {} for {:?}", launches.describe(), time(launches))).collect()
     }
 
-    /// Returns the alarm for a native lane that has run too long without suspending, if there is one.
+    /// Returns an alarm if a native lane has used more than its limit of processor time without suspending.
     pub fn check_lanes(&self) -> Option<Alarm> {
         let limit = self.limits.lane?;
         let stall = native::stalled(self.pe, limit)?;
@@ -208,12 +210,13 @@ impl Watchdog {
         )))
     }
 
-    /// Returns the next alarm at the time `now`, if there is one.
+    /// Returns an alarm that is due at `now`, if any. Others follow in later calls.
     pub fn check(&self, now: Instant) -> Option<Alarm> {
         let (pe, limits) = (self.pe, self.limits);
         let mut state = self.lock();
         let State { runs, aborted, .. } = &mut *state;
         for launches in runs.values_mut().filter(|launches| launches.count > 0) {
+            // A kernel launched after the failure gets the whole grace period.
             let job_end = aborted.as_ref().map(|(at, _)| (*at).max(launches.since) + limits.abort);
             let is_late = job_end.is_some_and(|end| now >= end);
             let warns = !launches.warned && launches.exceed(limits.warning, now);
@@ -221,6 +224,7 @@ impl Watchdog {
             if !is_late && !warns && !exceeds {
                 continue;
             }
+            // Poll the queue only when an alarm is due, since that may be a driver call.
             if !(launches.is_busy)() {
                 launches.forget();
                 continue;
@@ -235,6 +239,7 @@ impl Watchdog {
             if exceeds {
                 let limit = limits.limit.unwrap_or_default();
                 let error = Error::KernelLimit { pe, kernel: launches.describe(), limit };
+                // The grace period starts here, even if the machine terminates the kernel and reports the error.
                 *aborted = Some((now, error.to_string()));
                 if limits.machine_ends {
                     continue;
@@ -260,7 +265,7 @@ fn warning(pe: u32, launches: &Launches, now: Instant, limit: Option<Duration>) 
     }
 }
 
-/// The launches of a queue, or an operation of the host, until this is dropped.
+/// Registration of a busy queue or a host operation, until it is dropped.
 pub struct Run {
     watchdog: Arc<Watchdog>,
     key: u64,
@@ -273,7 +278,8 @@ impl Run {
             if launches.count == 0 {
                 (launches.since, launches.warned) = (Instant::now(), false);
             }
-            if launches.oldest.len() as u32 == launches.count && launches.oldest.len() < NAMES {
+            // Names stay contiguous from the front: once one is skipped, later ones are skipped, too.
+            if launches.oldest.len() as u32 == launches.count && launches.oldest.len() < MAX_NAMED_LAUNCHES {
                 launches.oldest.push_back(launched);
             }
             launches.latest = launched;
@@ -281,12 +287,13 @@ impl Run {
         });
     }
 
-    /// Notes that all launches but the last `left` have ended.
+    /// Records that all launches but the last `left` have completed.
     pub fn keep_last(&self, left: u32) {
         self.with(|launches| {
             let ended = launches.count.saturating_sub(left);
             launches.oldest.drain(..(ended as usize).min(launches.oldest.len()));
             launches.count -= ended;
+            // The exact start of the next launch is unknown; it is not later than now.
             (launches.since, launches.warned) = (Instant::now(), false);
         });
     }
@@ -301,7 +308,7 @@ impl Run {
 impl Drop for Run {
     fn drop(&mut self) {
         let ended = self.watchdog.lock().runs.remove(&self.key);
-        // Its queue may end here, which must not happen under the lock.
+        // Dropping `is_busy` may drop the queue itself, which waits for its kernels. Do that without the lock.
         drop(ended);
     }
 }
@@ -335,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_kernel_is_reported_once_and_then_ends_the_job() {
+    fn long_kernel_is_reported_once_before_it_fails_the_job() {
         let watchdog = watchdog(false);
         let _run = watchdog.begin(busy(), SPIN, 1);
         let begin = Instant::now();
@@ -362,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_that_survives_the_job_is_fatal() {
+    fn kernel_that_outlives_the_failed_job_is_fatal() {
         let watchdog = watchdog(true);
         let run = watchdog.begin(busy(), SPIN, 1);
         watchdog.job_failed("PE 1 was lost".into());
@@ -379,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn ended_launches_raise_no_alarm() {
+    fn idle_queue_raises_no_alarm() {
         let (watchdog, runs) = (watchdog(false), Arc::new(AtomicBool::new(false)));
         let is_busy = Arc::clone(&runs);
         let run = watchdog.begin(Box::new(move || is_busy.load(Ordering::Acquire)), SPIN, 1);
@@ -395,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn several_launches_have_as_many_times_the_limit() {
+    fn limit_scales_with_outstanding_launches() {
         let watchdog = watchdog(false);
         let run = watchdog.begin(busy(), SPIN, 1);
         run.add(RING, 1);

@@ -1,46 +1,46 @@
-//! The C structures of DLPack 1.1, from its `dlpack.h`, with the header's names of fields.
+//! The C structures of DLPack 1.1, from `dlpack.h`, with the header's field names.
 
 use std::ffi::c_void;
 
-/// Version of the structures, of a versioned tensor.
+/// Version of a versioned tensor's structures.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version {
     /// Structures of different major versions have different layouts.
     pub major: u32,
-    /// A minor version adds values, such as types.
+    /// A new minor version only adds values, such as types.
     pub minor: u32,
 }
 
 /// The major version of the structures in this module.
 pub const MAJOR: u32 = 1;
 
-/// Kind and number of a device: `DLDevice`.
+/// A device: `DLDevice`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Device {
-    /// Kind of device, such as [`CPU`] and [`CUDA`].
+    /// Kind of device: [`CPU`], [`CUDA`], [`CUDA_HOST`], or one that is not supported.
     pub device_type: i32,
-    /// Number of the device among devices of its kind.
+    /// Index among the devices of this kind.
     pub device_id: i32,
 }
 
-/// Memory of the CPU.
+/// CPU memory.
 pub const CPU: i32 = 1;
 /// Memory of a CUDA GPU.
 pub const CUDA: i32 = 2;
-/// Memory of the CPU that CUDA has page-locked.
+/// CPU memory that CUDA has page-locked.
 pub const CUDA_HOST: i32 = 3;
 
-/// Type of the elements: `DLDataType`.
+/// Element type: `DLDataType`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DataType {
-    /// Kind of number, such as [`FLOAT`].
+    /// Kind of number: [`INT`], [`UINT`], [`FLOAT`], [`BFLOAT`], or one that is not supported.
     pub code: u8,
-    /// Bits of a number.
+    /// Size of a number in bits.
     pub bits: u8,
-    /// Numbers of an element. Vectors have more than 1.
+    /// Numbers per element; more than 1 for vectors.
     pub lanes: u16,
 }
 
@@ -67,33 +67,34 @@ pub struct Tensor {
     pub dtype: DataType,
     /// Length of each dimension, in elements.
     pub shape: *mut i64,
-    /// Distance of neighbours in each dimension, in elements. Null for a compact tensor in row-major order.
+    /// Distance of neighbouring elements in each dimension, in elements. Null for a contiguous tensor in row-major
+    /// order.
     pub strides: *mut i64,
-    /// Distance of the first element from `data`, in bytes.
+    /// Distance from `data` to the first element, in bytes.
     pub byte_offset: u64,
 }
 
-/// A tensor with its owner: `DLManagedTensor`.
+/// A tensor with the means to free it: `DLManagedTensor`.
 #[repr(C)]
 #[derive(Debug)]
 pub struct ManagedTensor {
     /// The tensor.
     pub dl_tensor: Tensor,
-    /// Data of the library that made the tensor.
+    /// Private data of the exporting library.
     pub manager_ctx: *mut c_void,
-    /// Frees the tensor and this structure.
+    /// Frees the tensor and this structure. Null if nothing needs to be freed.
     pub deleter: Option<unsafe extern "C" fn(*mut ManagedTensor)>,
 }
 
-/// A tensor with its owner, its version and flags: `DLManagedTensorVersioned`.
+/// A tensor with the means to free it, its version and flags: `DLManagedTensorVersioned`.
 #[repr(C)]
 #[derive(Debug)]
 pub struct ManagedTensorVersioned {
-    /// Version of this structure. All fields before `dl_tensor` are the same in each version.
+    /// Version of this structure. All fields before `dl_tensor` are the same in every version.
     pub version: Version,
-    /// Data of the library that made the tensor.
+    /// Private data of the exporting library.
     pub manager_ctx: *mut c_void,
-    /// Frees the tensor and this structure.
+    /// Frees the tensor and this structure. Null if nothing needs to be freed.
     pub deleter: Option<unsafe extern "C" fn(*mut ManagedTensorVersioned)>,
     /// Properties of the tensor, such as [`READ_ONLY`].
     pub flags: u64,

@@ -1,8 +1,7 @@
-//! Tensors of other libraries, which DLPack passes from one library to another.
+//! Tensors that other libraries pass through DLPack.
 //!
-//! A library such as PyTorch, JAX or CuPy exports a tensor as a `DLManagedTensor`. [`DlpackTensor`] makes it a
-//! [`Buffer`], which `Pe::register_symmetric` makes a window. Nothing is copied. [`abi`]
-//! has the structures of the header `dlpack.h`.
+//! A library such as PyTorch, JAX or CuPy exports a tensor as a `DLManagedTensor`. [`DlpackTensor`] is a [`Buffer`] of
+//! it, which `Pe::register_symmetric` accepts. Nothing is copied. [`abi`] has the structures of the header `dlpack.h`.
 #![allow(unsafe_code, reason = "reads structures of other libraries and calls their deleters")]
 
 pub mod abi;
@@ -20,20 +19,19 @@ use rushmem_error::{Error, Result};
 use self::abi::{DataType, Device, ManagedTensor, ManagedTensorVersioned, Tensor, Version};
 use crate::buffer::{Buffer, MemoryLocation};
 
-/// Type of the elements of a [`DlpackTensor`].
+/// Element type of a [`DlpackTensor`].
 ///
-/// These types implement it: the integers of 8 to 64 bits, `f32`, `f64`, [`F16`] and [`Bf16`].
+/// Implemented for the integers of 8 to 64 bits, `f32`, `f64`, [`F16`] and [`Bf16`].
 pub trait TensorElement: Pod + Send + Sync + sealed::Sealed {
-    /// The same type in DLPack.
+    /// The DLPack description of the type.
     const DATA_TYPE: DataType;
 }
 
 mod sealed {
-    /// Restricts the element types to types that DLPack describes.
+    /// Restricts [`TensorElement`](super::TensorElement) to types that DLPack can describe.
     pub trait Sealed {}
 }
 
-/// Implements [`TensorElement`] for types of one kind.
 macro_rules! elements {
     ($code:expr => $($element:ty),*) => {$(
         impl sealed::Sealed for $element {}
@@ -49,21 +47,21 @@ elements!(abi::UINT => u8, u16, u32, u64);
 elements!(abi::FLOAT => F16, f32, f64);
 elements!(abi::BFLOAT => Bf16);
 
-/// A reason why a DLPack tensor cannot be a [`Buffer`].
+/// The reason why a DLPack tensor cannot be a [`Buffer`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DlpackError {
-    /// The structure has another layout than this runtime knows.
+    /// The major version of the structure is unknown, so its layout is, too.
     #[error("the tensor has version {}.{} of DLPack, but this runtime knows version {}; export it with that version",
         .0.major, .0.minor, abi::MAJOR)]
     Version(Version),
-    /// The tensor must not be written, but peers can write to registered memory.
+    /// The tensor is read-only, but peers can write to registered memory.
     #[error("the tensor is read-only, and peers could write to it; export a copy")]
     ReadOnly,
     /// The memory belongs to a device that kernels cannot access.
     #[error("the tensor is on device {} of DLPack type {}; move it to the CPU (type 1) or a CUDA GPU (type 2)",
         .0.device_id, .0.device_type)]
     Device(Device),
-    /// The elements have another type than the program expects.
+    /// The elements are not of the type that the program expects.
     #[error("the elements of the tensor are {}, but the program expects {}", Named(.found), Named(.expected))]
     ElementType {
         /// Type of the tensor's elements.
@@ -74,7 +72,7 @@ pub enum DlpackError {
     /// The shape is null, or has a negative length or number of dimensions.
     #[error("the shape of the tensor is not valid ({0} dimensions)")]
     Shape(i32),
-    /// The elements are not next to each other in row-major order.
+    /// The elements are not contiguous in row-major order.
     #[error(
         "the tensor of shape {shape:?} is not compact in row-major order, since its strides are {strides:?}; \
         export a contiguous copy"
@@ -82,7 +80,7 @@ pub enum DlpackError {
     Strides {
         /// Length of each dimension, in elements.
         shape: Box<[usize]>,
-        /// Distance of neighbours in each dimension, in elements.
+        /// Distance of neighbouring elements in each dimension, in elements.
         strides: Box<[i64]>,
     },
     /// The tensor has no elements.
@@ -110,7 +108,6 @@ impl From<DlpackError> for Error {
     }
 }
 
-/// The name of an element type in errors, such as `f32`.
 struct Named<'a>(&'a DataType);
 
 impl fmt::Display for Named<'_> {
@@ -127,13 +124,13 @@ impl fmt::Display for Named<'_> {
     }
 }
 
-/// A compact tensor of another library, in memory of the CPU or of a CUDA GPU. Dropping it gives the tensor back to its
-/// library.
+/// A contiguous tensor of another library, in CPU memory or on a CUDA GPU. Dropping it calls the library's deleter.
 ///
-/// The tensor must be compact in row-major order. Its elements have the indices of the window: element `[i, j]` of a
-/// tensor with 10 columns is `handle().at(10 * i + j)`.
+/// The tensor must be in row-major order without gaps. Element `[i, j]` of a tensor with 10 columns has index `10 * i +
+/// j` in the window: `handle().at(10 * i + j)`.
 ///
-/// Both structures of the header `dlpack.h` are known: the one of version 1, and the older one without a version.
+/// Both structures of `dlpack.h` are supported: the versioned one with major version 1, and the older one without a
+/// version.
 ///
 /// ```no_run
 /// # fn app(pe: &rushmem::Pe, capsule: *mut std::ffi::c_void) -> Result<(), rushmem::Error> {
@@ -159,24 +156,25 @@ pub struct DlpackTensor<T> {
     _elements: PhantomData<fn() -> T>,
 }
 
-// SAFETY: the maker promises that any thread may use the memory and call the deleter.
+// SAFETY: the caller of the constructor promised that any thread may use the memory and call the deleter.
 unsafe impl<T: Send> Send for DlpackTensor<T> {}
 // SAFETY: see `Send`. A shared reference gives no access to the elements.
 unsafe impl<T: Sync> Sync for DlpackTensor<T> {}
 
 impl<T: TensorElement> DlpackTensor<T> {
-    /// Takes over a tensor without a version: `DLManagedTensor`, the content of a Python capsule `dltensor`.
+    /// Takes ownership of a tensor without a version: a `DLManagedTensor`, the content of a Python capsule named
+    /// `dltensor`.
     ///
-    /// The program renames the capsule to `used_dltensor`, as the protocol of Python demands. The tensor's deleter is
-    /// called once: when the value is dropped, or in this call if it fails.
+    /// The caller must rename the capsule to `used_dltensor`, as the Python protocol demands. The tensor's deleter is
+    /// called exactly once: when the value is dropped, or by this call if it fails.
     ///
     /// # Errors
-    /// - [`DlpackError`] if the tensor cannot be a buffer; any variant but `Version` and `ReadOnly`
+    /// - [`DlpackError`] if the tensor cannot be a buffer: any variant but `Version` and `ReadOnly`
     ///
     /// # Safety
     /// - `tensor` points to a valid structure of the header, which the caller owns.
-    /// - The rules of [`Buffer`] apply to the elements until the deleter is called. Any thread may call it.
-    /// - Work of the library on the tensor has ended, or is in a stream that the program orders before its kernels.
+    /// - The rules of [`Buffer`] hold for the elements until the deleter is called, on any thread.
+    /// - The library's work on the tensor has completed, or is in a stream that the program orders before its kernels.
     pub unsafe fn from_raw(tensor: NonNull<ManagedTensor>) -> Result<Self, DlpackError> {
         let owner = Owner::Plain(tensor);
         // SAFETY: promised by the caller.
@@ -185,18 +183,19 @@ impl<T: TensorElement> DlpackTensor<T> {
         unsafe { Self::new(tensor, owner) }
     }
 
-    /// Takes over a tensor with a version: `DLManagedTensorVersioned`, the content of a Python capsule
+    /// Takes ownership of a tensor with a version: a `DLManagedTensorVersioned`, the content of a Python capsule named
     /// `dltensor_versioned`. Otherwise like [`from_raw`](Self::from_raw).
     ///
     /// # Errors
     /// - [`DlpackError`] if the tensor cannot be a buffer
     ///
     /// # Safety
-    /// The rules of [`from_raw`](Self::from_raw) apply. Of another major version, only the fields before `dl_tensor`
-    /// need to be valid.
+    /// The rules of [`from_raw`](Self::from_raw) apply. If the major version differs, only the fields before
+    /// `dl_tensor` need to be valid.
     pub unsafe fn from_versioned(tensor: NonNull<ManagedTensorVersioned>) -> Result<Self, DlpackError> {
         let owner = Owner::Versioned(tensor);
-        // SAFETY: the version is valid in each version. A reference to the whole could cover less than it claims.
+        // SAFETY: every version has this field. Read it through the pointer: a reference to the whole structure would
+        // claim fields that another version may lack.
         let version = unsafe { (&raw const (*tensor.as_ptr()).version).read() };
         if version.major != abi::MAJOR {
             return Err(DlpackError::Version(version));
@@ -210,12 +209,12 @@ impl<T: TensorElement> DlpackTensor<T> {
         unsafe { Self::new(versioned.dl_tensor, owner) }
     }
 
-    /// Checks the tensor.
+    /// Validates the tensor. `owner` calls the deleter if that fails.
     ///
     /// # Safety
-    /// `tensor` is valid as long as `owner` lives.
+    /// `tensor` is valid while `owner` lives.
     unsafe fn new(tensor: Tensor, owner: Owner) -> Result<Self, DlpackError> {
-        // Data of other devices may have no address.
+        // Check the device first: on others, `data` may be a handle rather than an address.
         if !matches!(tensor.device.device_type, abi::CPU | abi::CUDA_HOST | abi::CUDA) {
             return Err(DlpackError::Device(tensor.device));
         }
@@ -226,7 +225,7 @@ impl<T: TensorElement> DlpackTensor<T> {
         // SAFETY: promised by the caller.
         let (shape, strides) = unsafe { (lengths(&tensor)?, numbers(tensor.strides, tensor.ndim)) };
         let len = shape.iter().try_fold(1_usize, |len, &next| len.checked_mul(next));
-        // A tensor without elements may have other lengths that overflow.
+        // With a zero among them, the other lengths may overflow, and the tensor is just empty.
         let len = if shape.contains(&0) { 0 } else { len.ok_or(DlpackError::TooLarge)? };
         if len == 0 {
             return Err(DlpackError::Empty);
@@ -250,7 +249,7 @@ impl<T: TensorElement> DlpackTensor<T> {
         &self.shape
     }
 
-    /// Returns the device of the memory. The number of a GPU is its index for CUDA.
+    /// Returns the device of the memory. For a GPU, `device_id` is its CUDA ordinal.
     pub fn device(&self) -> Device {
         self.device
     }
@@ -267,7 +266,7 @@ unsafe impl<T: TensorElement> Buffer for DlpackTensor<T> {
     }
 }
 
-/// A tensor that is given back to its library when this is dropped.
+/// Calls the tensor's deleter on drop.
 #[derive(Debug)]
 enum Owner {
     Plain(NonNull<ManagedTensor>),
@@ -284,7 +283,7 @@ impl Drop for Owner {
                     delete(tensor.as_ptr());
                 }
             },
-            // SAFETY: see above. The deleter is valid in each version.
+            // SAFETY: see above. Every version has the deleter at this offset.
             Owner::Versioned(tensor) => unsafe {
                 let delete = (&raw const (*tensor.as_ptr()).deleter).read();
                 if let Some(delete) = delete {

@@ -1,4 +1,4 @@
-//! Tests of imported tensors, with a library that counts calls of its deleter.
+//! Imports tensors from a mock library that counts how often its deleter is called.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A tensor of the test's library: its memory, and the arrays that the structure points to.
+/// A tensor of the mock library: its memory, and the arrays that the structure points to.
 struct Exported {
     data: Vec<f32>,
     shape: Vec<i64>,
@@ -21,7 +21,7 @@ impl Exported {
         Self { data: vec![1.5; 64], shape: shape.into(), strides: None, deleted: Arc::default() }
     }
 
-    /// Returns the tensor and its owner, which [`delete`] and [`delete_versioned`] free.
+    /// Returns the tensor and its owner, which [`delete`] or [`delete_versioned`] frees.
     fn tensor(self) -> (Tensor, *mut c_void) {
         let mut boxed = Box::new(self);
         let tensor = Tensor {
@@ -36,7 +36,7 @@ impl Exported {
         (tensor, Box::into_raw(boxed).cast())
     }
 
-    /// Exports the tensor after `change`, imports it, and checks that the deleter is called exactly once.
+    /// Exports the tensor after applying `change`, imports it, and checks that the deleter is called exactly once.
     fn import(self, change: impl FnOnce(&mut Tensor)) -> Result<(Vec<usize>, usize), DlpackError> {
         let deleted = Arc::clone(&self.deleted);
         let (mut dl_tensor, manager_ctx) = self.tensor();
@@ -51,7 +51,7 @@ impl Exported {
     }
 }
 
-/// Frees the owner of a tensor, and counts that.
+/// Frees the owner of a tensor and counts the call.
 ///
 /// # Safety
 /// It comes from [`Exported::tensor`].
@@ -71,7 +71,7 @@ unsafe extern "C" fn delete_versioned(tensor: *mut ManagedTensorVersioned) {
     unsafe { free(Box::from_raw(tensor).manager_ctx) };
 }
 
-/// Imports a tensor of shape 2 x 3 with a version and flags. Returns the outcome and the calls of its deleter.
+/// Imports a versioned 2 x 3 tensor with these flags. Returns the outcome and how often its deleter was called.
 fn import_versioned(major: u32, flags: u64) -> (Result<usize, DlpackError>, u32) {
     let exported = Exported::new(&[2, 3]);
     let deleted = Arc::clone(&exported.deleted);
@@ -85,14 +85,14 @@ fn import_versioned(major: u32, flags: u64) -> (Result<usize, DlpackError>, u32)
 }
 
 #[test]
-fn a_compact_tensor_is_a_buffer_with_its_shape() {
+fn compact_tensor_keeps_its_shape() {
     assert_eq!(Exported::new(&[2, 3]).import(|_| ()), Ok((vec![2, 3], 6)));
     assert_eq!(Exported::new(&[]).import(|_| ()), Ok((vec![], 1)), "a scalar");
     assert_eq!(Exported::new(&[]).import(|tensor| tensor.shape = std::ptr::null_mut()), Ok((vec![], 1)));
 }
 
 #[test]
-fn the_offset_in_bytes_counts() {
+fn byte_offset_moves_the_first_element() {
     let (mut tensor, owner) = Exported::new(&[4]).tensor();
     tensor.byte_offset = 12;
     let start = first_element::<f32>(&tensor, 4).unwrap();
@@ -102,7 +102,7 @@ fn the_offset_in_bytes_counts() {
 }
 
 #[test]
-fn devices_have_their_kind_of_location() {
+fn location_depends_on_the_device() {
     for (device_type, wanted) in [(abi::CPU, "Host"), (abi::CUDA_HOST, "PageLocked"), (abi::CUDA, "Gpu")] {
         let (mut dl_tensor, manager_ctx) = Exported::new(&[2, 2]).tensor();
         dl_tensor.device = Device { device_type, device_id: 3 };
@@ -115,7 +115,7 @@ fn devices_have_their_kind_of_location() {
 }
 
 #[test]
-fn refuses_tensors_that_are_no_buffers() {
+fn rejects_tensors_that_cannot_be_buffers() {
     let refused = |change: &dyn Fn(&mut Tensor)| Exported::new(&[2, 3]).import(change).unwrap_err();
     let managed = Device { device_type: 13, device_id: 1 };
     assert_eq!(refused(&|tensor| tensor.device = managed), DlpackError::Device(managed));
@@ -146,7 +146,7 @@ fn refuses_tensors_that_are_no_buffers() {
 }
 
 #[test]
-fn refuses_other_versions_and_read_only_tensors() {
+fn rejects_other_versions_and_read_only_tensors() {
     assert_eq!(import_versioned(1, 0), (Ok(6), 1));
     assert_eq!(import_versioned(1, 2), (Ok(6), 1), "a copy");
     let version = DlpackError::Version(Version { major: 2, minor: 7 });
@@ -155,7 +155,7 @@ fn refuses_other_versions_and_read_only_tensors() {
 }
 
 #[test]
-fn a_tensor_needs_no_deleter() {
+fn deleter_is_optional() {
     let (dl_tensor, owner) = Exported::new(&[4]).tensor();
     let mut raw = ManagedTensor { dl_tensor, manager_ctx: owner, deleter: None };
     // SAFETY: a tensor of this test.
@@ -180,7 +180,7 @@ fn errors_name_types_and_the_remedy() {
     );
 }
 
-/// Returns whether the elements lie in the order of their indices, found by visiting each.
+/// Checks by visiting every element whether they lie in the order of their indices.
 fn in_order(shape: &[usize], strides: &[i64]) -> bool {
     let mut index = vec![0; shape.len()];
     (0..shape.iter().product::<usize>() as i64).all(|expected| {
@@ -195,18 +195,17 @@ fn in_order(shape: &[usize], strides: &[i64]) -> bool {
     })
 }
 
-/// Returns the strides of a compact tensor in row-major order.
 fn row_major(shape: &[usize]) -> Vec<i64> {
     (0..shape.len()).map(|i| shape[i + 1..].iter().product::<usize>() as i64).collect()
 }
 
 proptest! {
     #[test]
-    fn strides_are_accepted_exactly_if_the_elements_are_in_order(
+    fn accepts_strides_iff_elements_are_in_order(
         dims in prop::collection::vec((1..4_usize, 0..9_i64, any::<bool>()), 0..4),
     ) {
         let shape: Vec<usize> = dims.iter().map(|dim| dim.0).collect();
-        // Many are right, so that both answers occur.
+        // Replace only some strides, so both outcomes occur.
         let right = row_major(&shape).into_iter().zip(&dims);
         let strides: Vec<i64> = right.map(|(right, dim)| if dim.2 { right } else { dim.1 }).collect();
         let exported = Exported {

@@ -1,5 +1,5 @@
-//! Host memory that other processes can map: an anonymous file of sealed size. A mapping stays valid after the process
-//! that made the file has ended.
+//! Host memory that other processes can map: an anonymous file of sealed size. Mappings stay valid after the process
+//! that created the file has exited.
 #![allow(unsafe_code, reason = "mmap has no safe interface")]
 
 use std::os::fd::OwnedFd;
@@ -25,7 +25,7 @@ fn failed(call: &'static str) -> impl Fn(Errno) -> Error {
     }
 }
 
-/// Allocates page-aligned, zeroed memory of `bytes` bytes as a file, mapped here.
+/// Allocates zeroed, page-aligned memory backed by a file that other processes can map.
 ///
 /// # Errors
 /// The errors of the operating system.
@@ -41,7 +41,8 @@ pub(super) fn region(bytes: u64) -> Result<Region> {
     Ok(Region { addr, memory, host: None, gpu: None, locked_for: None, file: Some(Arc::new(file)) })
 }
 
-/// Checks that the file of another process can never have fewer than `bytes` bytes.
+/// Checks that the file of another process has at least `bytes` bytes and can never shrink. Otherwise the peer could
+/// truncate it, and accesses of kernels would raise SIGBUS.
 ///
 /// # Errors
 /// [`Error::Unavailable`] if it can, or if the system does not report it.
@@ -55,11 +56,11 @@ fn lasting(file: &OwnedFd, bytes: u64) -> Result<()> {
     Ok(())
 }
 
-/// A window for files of equal size, each at a multiple of [`HEAP_ALIGN`].
+/// Reserved addresses for files of equal size, each at a multiple of [`HEAP_ALIGN`].
 pub(super) struct NativeHeapWindow {
     start: NonNull<u8>,
     stride: u64,
-    /// Address of slot 0.
+    /// Unmaps the reservation, with all files mapped into it, when dropped.
     _range: AddressRange,
 }
 
@@ -69,19 +70,20 @@ unsafe impl Send for NativeHeapWindow {}
 unsafe impl Sync for NativeHeapWindow {}
 
 impl NativeHeapWindow {
-    /// Reserves a window without mappings.
+    /// Reserves addresses for `slots` files of `bytes` bytes.
     ///
     /// # Errors
     /// The errors of the operating system.
     pub(super) fn new(slots: u32, bytes: u64) -> Result<Self> {
         let stride = bytes.next_multiple_of(HEAP_ALIGN);
+        // `mmap` aligns to pages only, so reserve one alignment more and skip to the first aligned address.
         let room = AddressRange::reserve((u64::from(slots) * stride + HEAP_ALIGN) as usize)?;
         let skipped = room.start.as_ptr().align_offset(HEAP_ALIGN as usize);
         let start = NonNull::new(room.start.as_ptr().wrapping_add(skipped)).unwrap_or(room.start);
         Ok(Self { start, stride, _range: room })
     }
 
-    /// Maps one file in a window of its own.
+    /// Maps a single file.
     fn of(file: &OwnedFd, bytes: u64) -> Result<Self> {
         let place = Self::new(1, bytes)?;
         place.put(0, file, bytes)?;
@@ -125,7 +127,7 @@ impl HeapWindow for NativeHeapWindow {
     }
 }
 
-/// A reserved address range.
+/// Reserved addresses, unmapped on drop.
 struct AddressRange {
     start: NonNull<u8>,
     bytes: usize,
@@ -161,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn mappings_share_bytes_and_outlive_the_owner() {
+    fn mappings_share_memory_and_outlive_the_owner() {
         let ours = [region(8192).unwrap(), region(8192).unwrap()];
         let mut theirs = NativeHeapWindow::new(3, 8192).unwrap();
         theirs.map(0, exported(&ours[0])).unwrap();
@@ -179,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn the_size_cannot_change() {
+    fn size_cannot_change() {
         let ours = region(4096).unwrap();
         let file = ours.file.as_ref().unwrap();
         for bytes in [0, 8192] {

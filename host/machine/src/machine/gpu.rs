@@ -1,4 +1,4 @@
-//! A GPU as a machine: kernels run as PTX. Queues are in page-locked host memory, the heap in host or GPU memory.
+//! A GPU as a machine: kernels run as PTX. Queues live in page-locked host memory, the heap in host or GPU memory.
 #![allow(unsafe_code, reason = "registers user memory with the driver and launches kernels")]
 
 use std::ffi::c_void;
@@ -32,27 +32,25 @@ use crate::buffer::MemoryLocation;
 
 const PAGE: usize = 4096;
 
-/// A machine that runs kernels on one GPU.
+/// Runs the kernels of one PE on a GPU.
 pub struct Gpu {
     device: Arc<Device>,
-    /// Stream for work done while no kernel runs.
+    /// For fills and copies while no kernel of this PE runs, such as zeroing new allocations.
     stream: Arc<Stream>,
     copies: Arc<CopyEngine>,
-    /// Unused streams for kernels that run concurrently with all others.
+    /// Streams of past [`Machine::run`] calls, for reuse. Each concurrent call takes its own.
     idle: Mutex<Vec<GpuStream>>,
     heap: HeapKind,
-    /// Number of PEs that share this GPU.
     sharers: u32,
-    /// The architecture for which PTX is chosen, in place of the GPU's own.
+    /// Overrides the GPU's architecture in the choice of PTX.
     arch: Option<Capability>,
     job: driver_gate::JobId,
-    /// The kernels of the runtime.
     runtime: Ptx,
 }
 
 impl Gpu {
-    /// Creates the share of `device` for one PE of the job, with the kernels `own` of the runtime. PTX is chosen for `arch`, if
-    /// given, in place of the GPU's own architecture.
+    /// Creates one PE's share of `device`, which `sharers` PEs use. `own` has the kernels of the runtime. If given,
+    /// `arch` overrides the GPU's architecture in the choice of PTX.
     ///
     /// # Errors
     /// The errors of the driver.
@@ -81,7 +79,6 @@ impl Gpu {
         })
     }
 
-    /// Returns the region of a buffer on this GPU.
     fn region(&self, addr: DevAddr, buffer: Arc<DeviceBuffer>, file: Option<Arc<OwnedFd>>) -> Region {
         let memory = CudaMemory::new(Arc::clone(&buffer), Arc::clone(&self.copies));
         let host = Arc::new(memory.for_host());
@@ -96,6 +93,7 @@ impl Gpu {
 
     fn shared_memory(&self, bytes: u64) -> Result<Region> {
         if !self.device.attributes().virtual_memory_fds {
+            // Fail here, with a remedy, since the driver's own error does not say what is missing.
             let why =
                 "its driver cannot export memory as a file descriptor; set RUSHMEM_PEER_PATH=auto".into();
             return Err(Error::Unavailable { what: format!("{} with mapped peers", self.describe()), why });
@@ -111,10 +109,9 @@ impl Gpu {
         Ok(locked(buffer, 0, mapping))
     }
 
-    /// Page-locks host memory of the user.
     fn host_buffer(&self, memory: HostMemory) -> Result<Region> {
         let start = memory.as_ptr();
-        // A GPU maps host memory by whole pages.
+        // GPUs map whole pages, so register the pages around the memory.
         let before = start.addr() % PAGE;
         let len = (before + memory.len() as usize).next_multiple_of(PAGE);
         let mapping = register(&self.device, start.wrapping_sub(before), len, HostKind::Memory)?;
@@ -135,13 +132,13 @@ fn not_shared() -> Error {
     Error::Unavailable { what: "a P2P mapping of a heap in host memory".into(), why }
 }
 
-/// Returns the error for a mapping of host memory that another GPU locks.
+/// Returns the error for a P2P mapping of host memory that is page-locked for another GPU.
 fn not_atomic() -> Error {
     let why = "several GPUs lose each other's atomic updates there; use GPU memory".into();
     Error::Unavailable { what: "a P2P mapping of host memory".into(), why }
 }
 
-/// Returns the error for a mapping of GPU memory that the runtime has not allocated to be mapped.
+/// Returns the error for a mapping of GPU memory that was not allocated as shared memory.
 fn not_allocated(buffer: &DeviceBuffer) -> Error {
     let gpu = buffer.device().ordinal();
     let why = format!("the runtime has not allocated it, so only kernels on GPU {gpu} itself can access it");
@@ -165,7 +162,8 @@ impl Machine for Gpu {
     }
 
     fn grid(&self, beside_nic: bool) -> LaunchConfig {
-        // The service kernel accesses a heap in GPU memory for the NIC.
+        // The service kernel needs a multiprocessor to access a heap in GPU memory for the NIC. If the application's
+        // kernels occupied all of them and waited for that access, both would wait forever.
         let spare = u32::from(beside_nic && self.heap != HeapKind::Host);
         let blocks = ((self.device.attributes().multiprocessors - spare) / self.sharers).max(1);
         LaunchConfig::new(blocks, 256)
@@ -197,9 +195,9 @@ impl Machine for Gpu {
     fn is_direct(&self, region: &Region) -> bool {
         let (gpu, atomics) = (self.device.ordinal(), self.device.attributes().host_native_atomics);
         match &region.gpu {
-            // Memory that can be mapped gets a part of the window.
+            // Memory that can be mapped gets a slot of the window.
             Some(buffer) => buffer.shared().is_none() && buffer.device().ordinal() == gpu,
-            // All GPUs reach page-locked memory. Without atomics of the CPU, two of them lose each other's updates.
+            // All GPUs reach page-locked memory. Without native host atomics, two GPUs would lose each other's updates.
             None => atomics || region.locked_for == Some(gpu),
         }
     }
@@ -280,6 +278,7 @@ impl Machine for Gpu {
     fn record(&self, steps: Vec<KernelLaunch>) -> Result<ExecGraph> {
         let mut nodes = Vec::with_capacity(steps.len());
         let mut fills_gpu = false;
+        // A graph counts as filling the GPU if any of its kernels does.
         for KernelLaunch { ctx, grid, call, module } in &steps {
             let function = prepare(module.as_deref(), call.name(), *grid)?;
             fills_gpu |= function.fills_gpu(*grid, self.sharers)?;
@@ -307,7 +306,7 @@ impl Gpu {
     }
 }
 
-/// Returns the kernel, prepared for launches of this shape.
+/// Looks up a kernel and checks that it can be launched with this shape.
 fn prepare<'a>(module: Option<&'a Module>, name: &str, grid: LaunchConfig) -> Result<&'a Function> {
     let kernel = module.and_then(|module| module.function(name)).ok_or_else(other_machine)?;
     let attributes = kernel.attributes();
@@ -317,27 +316,27 @@ fn prepare<'a>(module: Option<&'a Module>, name: &str, grid: LaunchConfig) -> Re
         let why = format!("it uses {} registers a thread: a block has {most} at most", attributes.registers);
         return Err(Error::Unavailable { what, why });
     }
+    // Above the default limit of 48 KiB, a kernel needs an explicit opt-in.
     if grid.shared_bytes() > 48 << 10 {
         kernel.set_dynamic_shared(grid.shared_bytes())?;
     }
     Ok(kernel)
 }
 
-/// Returns the kernel's arguments. The context comes first, which `#[kernel]` expects.
+/// Returns the bytes of the kernel's arguments. The context comes first, as `#[kernel]` expects.
 fn arguments<'a>(ctx: &'a CtxParts, call: &'a Call) -> Vec<&'a [u8]> {
     let mut arguments: Vec<&[u8]> = vec![bytemuck::bytes_of(ctx)];
     arguments.extend(call.args());
     arguments
 }
 
-/// A graph of kernels.
+/// A CUDA graph of kernels.
 pub struct GpuGraph {
     graph: GraphExec,
-    /// Whether a kernel of it needs all multiprocessors.
+    /// Whether one of its kernels occupies all multiprocessors.
     fills_gpu: bool,
 }
 
-/// A stream of kernels.
 struct GpuStream {
     stream: Arc<Stream>,
     copies: Arc<CopyEngine>,
@@ -346,7 +345,8 @@ struct GpuStream {
 }
 
 impl GpuStream {
-    /// Runs `launch` behind the driver gate. A launch that fills the GPU keeps the service kernel away until it has ended.
+    /// Runs `launch` with the driver gate held open for this job. If the launch fills the GPU, no service kernel starts
+    /// until it has completed, since the two could block each other.
     fn guarded(&self, fills_gpu: bool, launch: impl FnOnce() -> Result<(), cuda::Error>) -> Result<Queued> {
         let launching = DRIVER_GATE.begin_launch(self.job);
         let bar = if fills_gpu { self.copies.bar() } else { None };
@@ -356,8 +356,10 @@ impl GpuStream {
             }
             return Err(error.into());
         }
-        // A captured launch does not run, and a capturing stream cannot be queried.
+        // A captured launch does not run now. Querying a capturing stream is an error, so the gate must not poll it.
         if !self.stream.is_capturing()? {
+            // Register the stream before `launching` is dropped: until then, the gate counts the launch itself as
+            // running.
             launching.watch(&self.stream);
             bar.map(|bar| bar.end_after(&self.stream)).transpose()?;
             return Ok(Queued::Runs);
@@ -377,7 +379,7 @@ impl KernelStream for GpuStream {
         let kernel = prepare(module.as_deref(), call.name(), grid)?;
         let fills_gpu = kernel.fills_gpu(grid, self.sharers)?;
         // SAFETY: `#[kernel]` made the arguments from the kernel's own signature, the context first. The PE that they
-        // belong to waits for all queued launches before it ends.
+        // belong to waits for all queued launches before it is dropped.
         let launch = || unsafe { kernel.launch(&self.stream, grid, &arguments(&ctx, &call)) };
         self.guarded(fills_gpu, launch)
     }
@@ -401,7 +403,7 @@ impl KernelStream for GpuStream {
 
     fn wait(&self, event: &super::Event) -> Result<()> {
         let super::Event::Gpu(event) = event else { return Err(other_machine()) };
-        // Kernels end, or the watchdog ends their process.
+        // No deadline: kernels return, or the watchdog terminates the process.
         Ok(event.wait(Duration::MAX)?)
     }
 
@@ -416,7 +418,7 @@ impl KernelStream for GpuStream {
 
 impl Drop for GpuStream {
     fn drop(&mut self) {
-        // A wait would end a capture.
+        // Synchronizing would invalidate the user's capture.
         let captured = self.stream.is_capturing().unwrap_or(false);
         if !captured && let Err(error) = self.stream.synchronize() {
             tracing::debug!("a stream ended with an error: {error}");
@@ -446,7 +448,7 @@ impl HeapWindow for PeerMappings {
     }
 }
 
-/// A page of a NIC, mapped for the GPU.
+/// A page of a NIC, registered with the GPU.
 struct Page(RegisteredHost);
 
 impl Mapping for Page {

@@ -1,4 +1,4 @@
-//! A machine for tests that refuses some mappings.
+//! A machine for tests that refuses certain mappings.
 #![allow(unsafe_code, reason = "forwards unsafe calls to the native machine")]
 
 use std::ffi::c_void;
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::buffer::MemoryLocation;
 
-/// A native machine without some mappings.
+/// A native machine that refuses certain mappings.
 pub struct LimitedMachine {
     native: Native,
     windows: bool,
@@ -25,7 +25,7 @@ pub struct LimitedMachine {
 }
 
 impl LimitedMachine {
-    /// Creates a machine that cannot map memory of other PEs.
+    /// Cannot map the heaps of other PEs.
     pub fn without_windows() -> Self {
         Self {
             native: Native::new(Default::default()),
@@ -36,17 +36,17 @@ impl LimitedMachine {
         }
     }
 
-    /// Creates a machine that maps heaps, but accesses no memory of other PEs at its own address.
+    /// Maps heaps of other PEs into windows, but never accesses them at their own addresses.
     pub fn without_direct_memory() -> Self {
         Self { windows: true, direct: false, ..Self::without_windows() }
     }
 
-    /// Creates a machine that passes its memory off as GPU memory.
+    /// Reports itself as GPU 0, although its memory is host memory.
     pub fn like_a_gpu() -> Self {
         Self { gpu: Some(0), ..Self::without_windows() }
     }
 
-    /// Creates a machine that maps only the NIC pages that `pages` accepts.
+    /// Maps only the NIC pages that `pages` accepts.
     pub fn with_pages(pages: fn(PageKind) -> bool) -> Self {
         Self { pages, windows: true, ..Self::without_windows() }
     }

@@ -1,6 +1,6 @@
 //! Machines: the CPU or GPU that executes kernels, and the memory that kernels use.
 //!
-//! The launch path and the memory code call the [`Machine`] trait. [`Native`] and [`Gpu`] implement it.
+//! Launches and memory management go through the [`Machine`] trait, which [`Native`] and [`Gpu`] implement.
 #![allow(unsafe_code, reason = "adopting user memory and mapping NIC pages depend on promises of the caller")]
 mod file;
 mod gpu;
@@ -46,25 +46,26 @@ fn host_buffer(bytes: u64, align: u64) -> Result<HostBuffer> {
     HostBuffer::try_aligned(bytes as usize, align as usize).ok_or(Error::HostMemory { bytes })
 }
 
-/// Memory that kernels can access.
+/// Memory that kernels can access. Clones share it, and the last one frees it.
 #[derive(Clone)]
 pub struct Region {
-    /// Address for kernels.
+    /// Address of the memory for kernels.
     pub addr: DevAddr,
-    /// The memory as the software ConnectX accesses it, and the host, unless `host` is set. The last handle frees it.
+    /// How the software ConnectX accesses the memory. The host does the same unless `host` is set.
     pub memory: Arc<dyn Memory>,
-    /// The same memory as the host accesses it, if it takes another way.
+    /// How the host accesses the memory, if not through `memory`. GPU memory uses this to keep the service kernel out
+    /// of host accesses.
     pub(crate) host: Option<Arc<dyn Memory>>,
-    /// The GPU memory, if it is on a GPU. RDMA devices register it, and other GPUs map it.
+    /// The GPU allocation, for memory on a GPU. RDMA devices register it, and other GPUs map it.
     pub gpu: Option<Arc<DeviceBuffer>>,
-    /// The number of the GPU that uses it, if it is page-locked host memory.
+    /// Ordinal of the GPU that page-locked this memory. `None` for other memory.
     pub(crate) locked_for: Option<u32>,
-    /// The file of the memory, if other processes can map it.
+    /// File descriptor through which other processes can map the memory.
     pub file: Option<Arc<OwnedFd>>,
 }
 
 impl Region {
-    /// Allocates page-aligned, zeroed host memory of this process.
+    /// Allocates zeroed, page-aligned memory of this process.
     ///
     /// # Errors
     /// [`Error::HostMemory`]
@@ -72,7 +73,7 @@ impl Region {
         Self::host_aligned(bytes, PAGE as u64)
     }
 
-    /// Allocates host memory like [`Region::host`], aligned to `align`, a power of two of at least a page.
+    /// Like [`Region::host`], but aligned to `align`, a power of two of at least a page.
     ///
     /// # Errors
     /// [`Error::HostMemory`]
@@ -88,13 +89,13 @@ impl Region {
         })
     }
 
-    /// Copies bytes into the memory. They are visible when the call returns.
+    /// Copies `bytes` to the region at `offset`. They are visible to kernels when the call returns.
     pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.for_host().write(offset, bytes)?;
         Ok(self.for_host().flush()?)
     }
 
-    /// Copies bytes out of the memory.
+    /// Copies the bytes at `offset` out of the region.
     pub fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
         Ok(self.for_host().read(offset, bytes)?)
     }
@@ -104,46 +105,47 @@ impl Region {
     }
 }
 
-/// The kernels that the runtime itself needs on a GPU.
+/// Kernels that the runtime itself runs on a GPU.
 #[derive(Clone, Copy, Debug)]
 pub struct RuntimePtx {
-    /// The operations of hosts and streams, and the probe of a NIC.
+    /// Operations of hosts and streams, and the probe that tests whether kernels reach a NIC.
     pub operations: Ptx,
-    /// The kernel that accesses GPU memory for the software ConnectX.
+    /// The kernel that accesses GPU memory on behalf of the software ConnectX.
     pub service: Ptx,
 }
 
-/// The heap of another PE.
+/// The symmetric heap of another PE.
 pub enum PeerHeap {
-    /// A heap in this process.
+    /// A heap of a PE in this process.
     Local(Region),
-    /// A heap in another process.
+    /// A heap of a PE in another process.
     File {
-        /// The heap's [`Region::file`], received from that process.
+        /// [`Region::file`] of the heap, received from that process.
         file: OwnedFd,
         /// Length of the heap in bytes.
         bytes: u64,
     },
 }
 
-/// An address range in which kernels find heaps of other PEs, at a fixed stride.
+/// An address range into which heaps of other PEs are mapped, at a fixed stride. Kernels compute a peer's address as
+/// `base + slot * stride + offset`.
 pub trait HeapWindow: Send + Sync {
-    /// Returns the address of slot 0.
+    /// Address of slot 0.
     fn base(&self) -> DevAddr;
-    /// Returns the distance between two slots in bytes.
+    /// Distance between two slots, in bytes.
     fn stride(&self) -> u64;
-    /// Maps a heap at slot number `slot` for as long as the window lives. Returns whether atomics are atomic across all
+    /// Maps a heap at slot `slot` for the lifetime of the window. Returns whether atomics on it are atomic across all
     /// processors that map the heap.
     fn map(&mut self, slot: u32, heap: PeerHeap) -> Result<bool>;
 }
 
-/// Foreign memory mapped for kernels, such as a page of the NIC. The mapping ends when the value is dropped.
+/// Memory mapped for kernels, such as a page of a NIC, until the value is dropped.
 pub trait Mapping: Send + Sync {
-    /// Returns the address for kernels.
+    /// Address of the mapping for kernels.
     fn addr(&self) -> DevAddr;
 }
 
-/// The kind of memory behind a page of the NIC.
+/// What a page of a NIC consists of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageKind {
     /// Memory that a software device polls.
@@ -152,9 +154,9 @@ pub enum PageKind {
     Registers,
 }
 
-/// A stream: kernels that run in order, concurrently with kernels of other streams.
+/// A stream: its kernels run in order, concurrently with kernels of other streams.
 ///
-/// Dropping it waits until its kernels have ended.
+/// Dropping it waits for all its kernels.
 pub trait KernelStream: Send + Sync {
     /// Appends a kernel.
     fn launch(&self, step: KernelLaunch) -> Result<Queued>;
@@ -162,46 +164,47 @@ pub trait KernelStream: Send + Sync {
     fn launch_graph(&self, recording: &ExecGraph) -> Result<()>;
     /// Records an event after everything appended so far.
     fn record_event(&self) -> Result<Event>;
-    /// Makes everything appended from now on wait for `event`, which may belong to any stream.
+    /// Orders everything appended from now on after `event`, which may belong to any stream.
     fn wait_event(&self, event: &Event) -> Result<()>;
-    /// Waits until `event` of this stream is complete.
+    /// Blocks until `event`, which belongs to this stream, has passed.
     fn wait(&self, event: &Event) -> Result<()>;
-    /// Returns whether the application is capturing the stream into a graph of its own.
+    /// Returns whether the application is capturing the stream into a graph.
     fn is_capturing(&self) -> Result<bool> {
         Ok(false)
     }
-    /// Returns whether kernels run or wait to run. It does not block.
+    /// Returns whether kernels are running or queued. Never blocks.
     fn is_busy(&self) -> bool;
-    /// Returns the launch id of a launch that the machine could not run. Later launches do not run either.
+    /// Returns the launch ID of the first native launch that failed: it could not start, or a lane panicked. Kernels
+    /// after it are skipped.
     fn failed(&self) -> Option<u64> {
         None
     }
-    /// Takes the error of the failed launch. Launches appended after this call run again.
+    /// Takes the error of the failed launch. Launches appended from now on run again.
     fn take_failure(&self) -> Option<Error> {
         None
     }
 }
 
-/// The effect of a launch.
+/// Outcome of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queued {
     /// The kernel runs after earlier work of the stream.
     Runs,
-    /// The application is capturing the stream, and its graph will run the kernel.
+    /// The application is capturing the stream: the kernel becomes part of that graph and runs whenever the graph does.
     Captured,
 }
 
 /// A point in a stream.
 #[derive(Clone)]
 pub enum Event {
-    /// A point in a native stream.
+    /// An event of a native stream.
     Native(Arc<native::Completion>),
-    /// An event of CUDA.
+    /// A CUDA event.
     Gpu(Arc<cuda::Event>),
 }
 
 impl Event {
-    /// Returns whether everything before it has ended.
+    /// Returns whether all work before the event has completed.
     pub fn has_passed(&self) -> Result<bool> {
         match self {
             Event::Native(event) => Ok(event.has_passed()),
@@ -210,24 +213,24 @@ impl Event {
     }
 }
 
-/// A kernel with everything that its launch needs.
+/// A kernel with everything needed to launch it.
 pub struct KernelLaunch {
-    /// The context, with addresses that stay valid until the launch ends.
+    /// The context. The addresses in it must stay valid until the kernel has completed.
     pub ctx: CtxParts,
     /// The shape of the launch.
     pub grid: LaunchConfig,
     /// The kernel and its arguments.
     pub call: Call,
-    /// The module of the kernel. `None` for a function of the program outside any module.
+    /// Keeps the kernel's module loaded. `None` for a native kernel outside any module.
     pub module: Option<Arc<Module>>,
 }
 
-/// A graph: kernels that can be launched repeatedly.
+/// An executable graph: a chain of kernels that can be launched repeatedly.
 #[derive(Clone)]
 pub enum ExecGraph {
-    /// A list of native launches.
+    /// The launches, which the stream's thread runs one after the other.
     Native(Arc<native::NativeGraph>),
-    /// A graph of CUDA.
+    /// A CUDA graph.
     Gpu(Arc<gpu::GpuGraph>),
 }
 
@@ -236,63 +239,64 @@ fn other_machine() -> Error {
     Error::misuse("stream", "it belongs to a PE that runs on another machine")
 }
 
-/// Executes kernels for one PE.
+/// Executes the kernels of one PE.
 pub trait Machine: Send + Sync {
     /// Returns a one-line description for users.
     fn describe(&self) -> String;
-    /// Returns the device number, if the machine is a GPU.
+    /// Returns the ordinal of the GPU, or `None` if kernels run natively.
     fn gpu(&self) -> Option<u32>;
-    /// Returns whether the machine is a GPU.
+    /// Returns whether kernels run on a GPU.
     fn is_gpu(&self) -> bool {
         self.gpu().is_some()
     }
-    /// Returns the wait channel of the PE's kernels; `None` for kernels on a GPU, which never sleep.
+    /// Returns the channel through which native kernels sleep until memory changes. `None` on a GPU, whose kernels only
+    /// poll.
     fn wait_channel(&self) -> Option<&Arc<WaitChannel>> {
         None
     }
-    /// Returns a grid that fills this PE's share of the machine. All its blocks run at once. `beside_nic` says that the
-    /// software ConnectX accesses the heap meanwhile.
+    /// Returns a launch shape that fills this PE's share of the machine, with all blocks resident. With `beside_nic`,
+    /// it leaves room for the service kernel of the software ConnectX.
     fn grid(&self, beside_nic: bool) -> LaunchConfig;
-    /// Allocates zeroed, page-aligned host memory that kernels can access, for queues and the control page.
+    /// Allocates zeroed, page-aligned host memory that kernels can access. Holds queues and the control page.
     fn shared(&self, bytes: u64) -> Result<Region>;
-    /// Allocates zeroed memory with the fastest access for kernels, for counters and descriptors.
+    /// Allocates zeroed memory in the place that kernels access fastest. Holds counters and descriptors.
     fn local(&self, bytes: u64) -> Result<Region>;
-    /// Allocates a zeroed part of the symmetric heap, aligned to [`HEAP_ALIGN`] where the machine can do that. With
+    /// Allocates a zeroed part of the symmetric heap, aligned to [`HEAP_ALIGN`] where the machine supports that. With
     /// `shared`, other PEs can map it.
     fn heap(&self, bytes: u64, shared: bool) -> Result<Region>;
-    /// Returns whether kernels access this memory of another PE of the process at its own address.
+    /// Returns whether kernels can access `region`, which another PE of this process owns, at its own address.
     fn is_direct(&self, region: &Region) -> bool;
-    /// Reserves a window for `slots` heaps of other PEs, of `bytes` bytes each.
+    /// Reserves a window with `slots` slots for heaps of `bytes` bytes.
     fn window(&self, slots: u32, bytes: u64) -> Result<Box<dyn HeapWindow>>;
-    /// Makes user memory accessible to kernels and NICs without copying it.
+    /// Makes user memory accessible to kernels and NICs, without copying it.
     ///
     /// # Safety
     /// The memory belongs to a [`Buffer`](crate::buffer::Buffer) that outlives the region.
     unsafe fn adopt(&self, location: MemoryLocation, bytes: u64) -> Result<Region>;
-    /// Maps a page of the NIC for kernels.
+    /// Maps a page of a NIC for kernels.
     ///
     /// # Safety
     /// `page` points to 4096 bytes of this kind that stay mapped while the mapping lives.
     unsafe fn map_page(&self, page: *mut u8, kind: PageKind) -> Result<Box<dyn Mapping>>;
-    /// Returns the kernels of the runtime. Native machines run them as functions of the program.
+    /// Returns the kernels of the runtime, or `None` if they run as functions of the program.
     fn runtime_ptx(&self) -> Option<&Ptx> {
         None
     }
-    /// Loads kernels. The call may wait until no kernel of this process's PEs runs.
+    /// Loads kernels. The call may block until no kernel of any PE in this process is running.
     fn load(&self, ptx: &Ptx) -> Result<Code>;
-    /// Runs a kernel to its end, concurrently with all streams.
+    /// Runs a kernel to completion, concurrently with all streams.
     fn run(&self, step: KernelLaunch) -> Result<()>;
     /// Creates a stream.
     fn queue(&self) -> Result<Box<dyn KernelStream>>;
-    /// Wraps a stream of the application.
+    /// Wraps a cudarc stream of the application.
     fn queue_of(&self, stream: &Arc<CudaStream>) -> Result<Box<dyn KernelStream>>;
-    /// Wraps a stream of the application by its `CUstream`.
+    /// Wraps a stream of the application, given as a `CUstream`.
     ///
     /// # Safety
     /// The stream exists until the result is dropped.
     unsafe fn queue_of_raw(&self, stream: *mut c_void) -> Result<Box<dyn KernelStream>>;
-    /// Builds a graph that launches these kernels in this order.
+    /// Builds a graph that runs these kernels in order.
     fn record(&self, steps: Vec<KernelLaunch>) -> Result<ExecGraph>;
-    /// Returns how many blocks of this shape run at once if every PE that shares the machine has as many.
+    /// Returns how many blocks of this shape can be resident if every PE that shares the machine launches as many.
     fn room(&self, kernel: &str, module: Option<&Module>, grid: LaunchConfig) -> Result<u32>;
 }

@@ -10,22 +10,23 @@ use rushmem_error::Result;
 
 use super::Machine;
 
-/// Kernels in the form that a machine runs.
+/// Loaded kernels.
 pub enum Code {
     /// Functions of the program, which need no loading.
     Native,
-    /// Loaded kernels, by name.
+    /// Kernels loaded to a GPU, by name.
     Gpu(HashMap<String, Function>),
 }
 
-/// The loaded kernels of one PTX. Running and repeatable launches keep it.
+/// The loaded kernels of one PTX. Launches and graphs hold a reference.
 pub struct Module {
     name: &'static str,
     kernels: BTreeSet<String>,
     code: Code,
 }
 
-/// The modules that this process keeps, by GPU, and by address and length of the PTX. `None` before the first load.
+/// Modules that are never unloaded, by GPU and by address and length of the PTX. `None` while the first load is in
+/// progress.
 type Kept = HashMap<(Option<u32>, usize, usize), Arc<Mutex<Option<Arc<Module>>>>>;
 
 impl Module {
@@ -38,13 +39,13 @@ impl Module {
         Ok(Arc::new(Self { name: ptx.name, kernels, code }))
     }
 
-    /// Returns the names of the kernels of `ptx`; none if it was not built.
+    /// Returns the names of the kernels in `ptx`, or none if the build left the PTX out.
     pub fn names(ptx: &Ptx) -> BTreeSet<String> {
         cuda::ptx_kernels(ptx.image).into_keys().collect()
     }
 
-    /// Loads the kernels of `ptx` once for all PEs and jobs of this process, until the process ends. Loading may take
-    /// long, and kernels keep no state between launches.
+    /// Loads the kernels of `ptx` on first use and keeps them for all PEs and jobs until the process exits. Loading is
+    /// slow, and kernels keep no state between launches.
     ///
     /// # Errors
     /// The errors of [`Module::load`].
@@ -52,10 +53,12 @@ impl Module {
         static KEPT: Mutex<Option<Kept>> = Mutex::new(None);
         let kept = {
             let mut all = lock(&KEPT);
+            // The PTX is static, so its address identifies it without hashing the text.
             let place = (machine.gpu(), ptx.image.as_ptr().addr(), ptx.image.len());
             Arc::clone(all.get_or_insert_default().entry(place).or_default())
         };
-        // The first of several PEs on one GPU loads, while PEs on other GPUs load theirs.
+        // The lock of one entry serializes PEs that load the same module on one GPU. Loads on other GPUs proceed in
+        // parallel.
         let mut kept = lock(&kept);
         match &*kept {
             Some(module) => Ok(Arc::clone(module)),
@@ -63,17 +66,16 @@ impl Module {
         }
     }
 
-    /// Returns the name of the crate that contains the kernels.
+    /// Name of the module or crate that contains the kernels.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Returns the kernels' names; see [`Module::names`].
+    /// Names of the kernels; see [`Module::names`].
     pub fn kernels(&self) -> &BTreeSet<String> {
         &self.kernels
     }
 
-    /// Returns a kernel of the module, on a GPU.
     pub(super) fn function(&self, name: &str) -> Option<&Function> {
         match &self.code {
             Code::Native => None,
@@ -81,7 +83,7 @@ impl Module {
         }
     }
 
-    /// Returns whether only the holder of `module` needs it.
+    /// Returns whether no launch or graph uses the module: `module` is its only reference.
     pub fn is_free(module: &Arc<Self>) -> bool {
         Arc::strong_count(module) == 1
     }

@@ -1,4 +1,4 @@
-//! The CPU as a machine: kernels run as native code on this process's cores.
+//! The CPU as a machine: kernels run as native code on the cores of this process.
 #![allow(unsafe_code, reason = "adopts user memory at its own address")]
 
 mod queue;
@@ -26,21 +26,21 @@ use crate::buffer::MemoryLocation;
 use queue::NativeStream;
 pub(crate) use queue::{Completion, NativeGraph};
 
-/// The largest number of PEs on a core for which a grid has several blocks.
-const CROWD: u32 = 16;
+/// Up to this many PEs per core, the default grid has several blocks.
+const MAX_PES_PER_CORE_WITH_SEVERAL_BLOCKS: u32 = 16;
 
-/// A machine that runs kernels natively.
+/// Runs the kernels of one PE on the native GPU emulator.
 pub struct Native {
     options: Options,
     channel: Arc<WaitChannel>,
     watch: PeWatch,
     trace: PeTrace,
-    /// The launches of [`Machine::run`].
+    /// Timeline of the launches by [`Machine::run`], which use no stream.
     own: StreamTrace,
 }
 
 impl Native {
-    /// Creates a machine whose emulator has these options. Nothing watches it.
+    /// Creates a machine with these emulator options. No sanitizer or timeline observes it.
     pub fn new(options: Options) -> Self {
         let channel = Arc::<WaitChannel>::default();
         let options = Options { channel: Some(Arc::clone(&channel)), ..options };
@@ -53,18 +53,17 @@ impl Native {
         }
     }
 
-    /// Tells the sanitizer of all launches.
+    /// Reports all launches to the sanitizer.
     pub fn watched_by(self, watch: PeWatch) -> Self {
         Self { watch, ..self }
     }
 
-    /// Shows all launches on the timeline.
+    /// Records all launches on the timeline.
     pub fn traced_by(self, trace: PeTrace) -> Self {
         let own = trace.operations();
         Self { trace, own, ..self }
     }
 
-    /// Returns the number of PEs that share the cores.
     fn sharers(&self) -> u32 {
         self.options.sharers.max(1)
     }
@@ -84,9 +83,9 @@ impl Machine for Native {
     }
 
     fn grid(&self, _: bool) -> LaunchConfig {
-        // Every lane has a stack, so many PEs on a core get one block each.
+        // Every lane needs a stack, so PEs that share a core with many others get a single block.
         let blocks = match pes_per_core(self.sharers()) {
-            0..=CROWD => cores().div_ceil(self.sharers()).clamp(1, 16) * 2,
+            0..=MAX_PES_PER_CORE_WITH_SEVERAL_BLOCKS => cores().div_ceil(self.sharers()).clamp(1, 16) * 2,
             _ => 1,
         };
         LaunchConfig::new(blocks, 32)
@@ -174,7 +173,7 @@ fn no_cuda_stream() -> Error {
     Error::Unavailable { what: "a CUDA stream for kernels".into(), why }
 }
 
-/// Runs a kernel on the calling thread and others.
+/// Runs a kernel to completion. The calling thread takes part.
 fn run(
     step: &KernelLaunch,
     options: &Options,
@@ -182,6 +181,7 @@ fn run(
     trace: Option<Arc<LaunchTrace>>,
 ) -> Result<()> {
     let observer = watch.clone().map(|watch| Arc::new(LaunchObserver(watch)) as Arc<dyn Observer>);
+    // A launch has one observer. The sanitizer takes precedence over the timeline.
     let observer = observer.or_else(|| Some(Arc::new(TraceObserver(trace.clone()?)) as _));
     let (pe, kernel) = (Some(step.ctx.pe), Some(step.call.name()));
     let options = Options { pe, kernel, observer, ..options.clone() };
@@ -191,7 +191,7 @@ fn run(
     Ok(ran?)
 }
 
-/// A mapping of a page at its own address.
+/// A page that kernels access at its own address.
 struct IdentityMapping(DevAddr);
 
 impl Mapping for IdentityMapping {

@@ -1,4 +1,4 @@
-//! The waits of this PE, as it knows them.
+//! The waits of this PE, from its own state.
 
 use std::collections::BTreeMap;
 use std::panic::Location;
@@ -17,20 +17,20 @@ use super::protocol::Cause;
 use crate::machine::Region;
 use crate::watchdog::Watchdog;
 
-/// The number of words of other PEs that this PE names as changed.
-const CHANGED: usize = 64;
+/// How many recently changed words of other PEs a report lists.
+const MAX_CHANGED_WORDS: usize = 64;
 
-/// The time for which the records of an ended kernel count.
-const RECORDS_COUNT: Duration = Duration::from_secs(2);
+/// How long the records of a terminated kernel appear in reports.
+const RECORD_LIFETIME: Duration = Duration::from_secs(2);
 
-/// The collective call of the host that this PE is in.
+/// The collective host call that this PE is blocked in.
 struct HostCall {
     name: String,
     site: Option<Site>,
     begin: Instant,
 }
 
-/// The facts that tell the waits of a PE.
+/// Everything from which a PE derives what it waits for.
 pub struct Known {
     pe: u32,
     trace: PeTrace,
@@ -39,13 +39,13 @@ pub struct Known {
     names: ObjectNames,
     host: Mutex<Option<HostCall>>,
     teams: Mutex<BTreeMap<(u32, u32), Vec<u32>>>,
-    /// The waits that deadlines have ended, and the time at which the host learned of them.
+    /// Waits that exceeded their deadlines, and when the host learned of them.
     ended: Mutex<Option<(Instant, Vec<Waiting>)>>,
-    /// The waits at the time at which a kernel exceeded its limit.
+    /// Snapshot taken when a kernel exceeded its limit. By the time PE 0 asks, these waits have been aborted.
     at_limit: Mutex<Option<PeWaits>>,
 }
 
-/// A collective call of the host, until it is dropped.
+/// A collective call of the host, until this guard is dropped.
 pub struct InHostCall<'a>(&'a Known);
 
 impl Drop for InHostCall<'_> {
@@ -55,7 +55,7 @@ impl Drop for InHostCall<'_> {
 }
 
 impl Known {
-    /// Creates the waits of PE `pe`. `control` is its control page.
+    /// Creates the state of PE `pe`. `control` is its control page, where kernels record failed waits.
     pub fn new(
         pe: u32,
         trace: PeTrace,
@@ -80,19 +80,19 @@ impl Known {
         self.pe
     }
 
-    /// Notes that the host waits for the hosts of all PEs. `site` is the line of the program, if it is known.
+    /// Records that the host waits for the hosts of all PEs. `site` is the line of the program, if known.
     pub fn host_call(&self, name: &str, site: Option<&'static Location<'static>>) -> InHostCall<'_> {
         let (name, site) = (name.to_owned(), site.map(Into::into));
         *lock(&self.host) = Some(HostCall { name, site, begin: Instant::now() });
         InHostCall(self)
     }
 
-    /// Notes the members of a team.
+    /// Records the members of a team, so reports can name the PEs that a team operation waits for.
     pub fn add_team(&self, team: Team, members: &[u32]) {
         lock(&self.teams).insert((team.slot(), team.generation()), members.to_vec());
     }
 
-    /// Notes the records of passed deadlines.
+    /// Keeps the waits from the error records that kernels left when their deadlines passed.
     pub fn keep_ended(&self, errors: &[DeviceError]) {
         let waits: Vec<_> = errors.iter().filter_map(DeviceError::waiting).collect();
         if !waits.is_empty() {
@@ -100,24 +100,24 @@ impl Known {
         }
     }
 
-    /// Returns whether a deadline of a kernel has passed of late.
+    /// Returns whether a deadline of a kernel has passed recently.
     pub fn has_ended(&self) -> bool {
-        lock(&self.ended).as_ref().is_some_and(|(at, _)| at.elapsed() < RECORDS_COUNT)
+        lock(&self.ended).as_ref().is_some_and(|(at, _)| at.elapsed() < RECORD_LIFETIME)
     }
 
-    /// Keeps the present waits, because the end of the kernels follows.
+    /// Takes the snapshot that later reports use: the caller is about to abort the kernels. Only the first counts.
     pub fn keep_waits(&self, in_flight: Vec<String>) {
         let waits = self.waits(Cause::Signal, in_flight);
         lock(&self.at_limit).get_or_insert(waits);
     }
 
-    /// Returns the sums of the timeline.
+    /// Returns the totals of the timeline.
     pub(super) fn totals(&self) -> Totals {
         let totals = |recorder: &Recorder| recorder.totals(self.pe);
         self.trace.recorder().map(totals).unwrap_or_default()
     }
 
-    /// Returns the waits of this PE. `in_flight` describes its QPs with operations that are under way.
+    /// Returns the waits of this PE. `in_flight` describes the QPs with outstanding operations.
     pub(super) fn waits(&self, cause: Cause, in_flight: Vec<String>) -> PeWaits {
         if let Some(waits) = lock(&self.at_limit).clone() {
             return waits;
@@ -143,7 +143,7 @@ impl Known {
             all.add_open(&open, now_ns(), |team| self.members(team));
         }
         if let Some(recorder) = self.trace.recorder() {
-            all.changed = recorder.changed(self.pe, CHANGED);
+            all.changed = recorder.changed(self.pe, MAX_CHANGED_WORDS);
         }
         if !has_timeline {
             all.runs.extend(self.watchdog.running());
@@ -157,9 +157,10 @@ impl Known {
         all
     }
 
-    /// Adds the waits that deadlines have ended.
+    /// Adds the waits that exceeded their deadlines.
     fn add_ended(&self, all: &mut PeWaits) {
-        // The host keeps the records before it clears them, so the page comes first.
+        // The host saves the records in `timed_out` before it clears the page. Reading in the opposite order cannot
+        // miss both.
         let mut page = Box::new(ControlPage::zeroed());
         let read = self.control.read(0, bytemuck::bytes_of_mut(&mut *page));
         let mut ended: Vec<_> = recorded(&page).iter().filter_map(DeviceError::waiting).collect();
@@ -167,7 +168,7 @@ impl Known {
             tracing::debug!("the records of the kernels cannot be read: {error}");
         }
         if let Some((at, waits)) = &*lock(&self.ended)
-            && at.elapsed() < RECORDS_COUNT
+            && at.elapsed() < RECORD_LIFETIME
         {
             ended.clone_from(waits);
         }
@@ -176,16 +177,16 @@ impl Known {
         }
     }
 
-    /// Adds the call and the time of a wait that has left a record only.
+    /// Adds call and duration to a wait of which only the error record is left, from the matching span of the timeline.
     fn named(&self, wait: Waiting) -> Waiting {
         let Some(recorder) = self.trace.recorder() else { return wait };
         let is_it = |at: &Site| {
-            // A record has the end of a file name only.
+            // A record holds only the tail of the file name.
             wait.site.as_ref().is_some_and(|site| at.line == site.line && at.file.ends_with(&*site.file))
         };
         let is_wait =
             |span: &Span| span.pe == self.pe && span.is_wait() && span.track.to_string() == wait.place;
-        // The kernel of an operation of the host has the line of the operation.
+        // The kernel of a host operation carries the line of the operation, which the span may not have.
         let at_line = recorder.last(|span| is_wait(span) && span.site.as_ref().is_some_and(is_it));
         let found = at_line.or_else(|| recorder.last(is_wait));
         match found {
@@ -199,13 +200,13 @@ impl Known {
         }
     }
 
-    /// Returns the members of a team, or `None` if they are all PEs.
+    /// Returns the members of a team, or `None` for the world team.
     fn members(&self, team: (u32, u32)) -> Option<Vec<u32>> {
         if team == (Team::WORLD.slot(), Team::WORLD.generation()) {
             return None;
         }
         let members = lock(&self.teams).get(&team).cloned().unwrap_or_default();
-        // A message with more of them would be too long.
+        // A longer list would exceed the size of a message. An empty list stands for unknown members.
         Some(members).filter(|members| members.len() <= 1024).or(Some(Vec::new()))
     }
 }

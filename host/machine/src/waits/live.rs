@@ -1,13 +1,12 @@
-//! The file with which a running PE shows its state to `rushmem top`.
+//! The file through which a running PE publishes its state to `rushmem top`.
 
 use std::time::{Duration, Instant};
 
 use rushmem_trace::{Live, LiveFile, PeWaits, Totals, now_ns};
 
-/// The time between two states.
+/// Time between two updates of the file.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// The file of a PE, and the time of its next state.
 pub(super) struct LiveState {
     file: LiveFile,
     job: u32,
@@ -15,7 +14,7 @@ pub(super) struct LiveState {
 }
 
 impl LiveState {
-    /// Returns the file of `pe`; `None` if there is no folder for it.
+    /// Creates the file of `pe`. Returns `None`, and logs why, if that fails.
     pub(super) fn new(job: u32, pe: u32) -> Option<Self> {
         match LiveFile::new(job, pe) {
             Ok(file) => Some(Self { file, job, next: Instant::now() }),
@@ -26,7 +25,7 @@ impl LiveState {
         }
     }
 
-    /// Writes the state, if it is due.
+    /// Writes the state, if an update is due.
     pub(super) fn step(&mut self, now: Instant, n_pes: u32, state: impl FnOnce() -> (Totals, PeWaits)) {
         if now < self.next {
             return;

@@ -1,15 +1,16 @@
-//! The waits of a job, for a user who asks why it does not go on.
+//! Reports what every PE of a job waits for, to a user who asks why the job is stuck.
 //!
-//! A signal SIGUSR1 or a passed deadline makes a PE ask PE 0. PE 0 collects the waits of all PEs by messages, and prints them
-//! once. The service thread of each PE answers, so the hosts and the kernels may all wait.
+//! On SIGUSR1, or after a passed deadline, a PE asks PE 0 for a report. PE 0 collects the waits of all PEs by messages
+//! and prints them once. Service threads exchange these messages, so the report works while all hosts and kernels are
+//! blocked.
 //!
 //! | module | holds |
 //! |---|---|
-//! | `known` | the waits of this PE, as it knows them |
-//! | `live` | the file for `rushmem top` |
-//! | `protocol` | the messages between the PEs |
-//! | `report` | the part of a PE, driven by its service thread |
-//! | `signal` | the handler of SIGUSR1 |
+//! | `known` | the waits of this PE, from its own state |
+//! | `live` | the file that `rushmem top` reads |
+//! | `protocol` | the messages between the PEs, as a state machine |
+//! | `report` | connects `protocol` to the bootstrap; driven by the service thread |
+//! | `signal` | the SIGUSR1 handler |
 
 mod known;
 mod live;

@@ -1,6 +1,7 @@
-//! The messages by which PE 0 learns the waits of all PEs.
+//! The messages through which PE 0 collects the waits of all PEs.
 //!
-//! The state machine has no clock and no I/O, and each PE drives its own.
+//! This is a state machine without clock or I/O. Every PE drives its own instance with [`Protocol::ask`],
+//! [`Protocol::receive`] and [`Protocol::step`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -8,32 +9,33 @@ use std::time::{Duration, Instant};
 use rushmem_trace::{JobWaits, PeWaits};
 use serde::{Deserialize, Serialize};
 
-/// The time after a print in which another request gets no print of its own. All PEs of a job get a signal together.
-const TOGETHER: Duration = Duration::from_millis(300);
+/// Requests that arrive this soon after a report are part of it: a signal reaches all PEs of a job at nearly the same
+/// time.
+const REPEAT_WINDOW: Duration = Duration::from_millis(300);
 
-/// The reason for which the waits are printed.
+/// Why a report is requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Cause {
-    /// The user has asked.
+    /// The user sent a signal.
     Signal,
-    /// A deadline has passed. The job prints its waits once for this reason.
+    /// A deadline has passed. A job prints at most one report for this reason.
     Deadline,
 }
 
-/// A message between two PEs.
+/// A message between a PE and PE 0.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub(super) enum Message {
-    /// To PE 0: print the waits.
+    /// To PE 0: print a report.
     Ask(Cause),
-    /// From PE 0: tell your waits.
+    /// From PE 0: send your waits.
     Tell(Cause),
     /// To PE 0: the waits of the sender.
     Waits(PeWaits),
-    /// From PE 0: the waits are printed.
+    /// From PE 0 to the askers: the report is printed.
     Printed,
 }
 
-/// A step of a PE.
+/// What the caller must do.
 #[derive(Debug, PartialEq)]
 pub(super) enum Action {
     /// Send a message to a PE.
@@ -42,7 +44,7 @@ pub(super) enum Action {
     Print(JobWaits),
 }
 
-/// The answers of the PEs to PE 0.
+/// The answers that PE 0 has so far.
 struct Collecting {
     cause: Cause,
     askers: BTreeSet<u32>,
@@ -50,21 +52,21 @@ struct Collecting {
     until: Instant,
 }
 
-/// The state of a PE.
+/// The protocol state of one PE.
 pub(super) struct Protocol {
     pe: u32,
     n_pes: u32,
-    /// The time that PE 0 waits for answers.
+    /// How long PE 0 waits for answers.
     patience: Duration,
-    /// The request to PE 0 that it has not taken up.
+    /// When this PE asked PE 0, until PE 0 reacts.
     asked: Option<Instant>,
-    /// The request of PE 0 that this PE has not answered.
+    /// PE 0's request for waits, until this PE answers it.
     told: Option<(Instant, Cause)>,
     collecting: Option<Collecting>,
     printed: Option<Instant>,
-    /// Whether the waits were printed after a passed deadline.
+    /// Whether a report was printed because of a passed deadline.
     has_printed_deadline: bool,
-    /// The number of own requests that have ended.
+    /// How many requests of this PE are finished: printed by PE 0, part of an earlier report, or given up.
     pub(super) ended: u64,
 }
 
@@ -83,7 +85,7 @@ impl Protocol {
         }
     }
 
-    /// Asks for a print.
+    /// Requests a report.
     pub(super) fn ask(&mut self, cause: Cause, now: Instant) -> Vec<Action> {
         if self.pe == 0 {
             return self.begin(cause, 0, now);
@@ -92,7 +94,7 @@ impl Protocol {
         vec![Action::Send(0, Message::Ask(cause))]
     }
 
-    /// Takes a message of `from`.
+    /// Handles a message from PE `from`.
     pub(super) fn receive(&mut self, from: u32, message: Message, now: Instant) -> Vec<Action> {
         match message {
             Message::Ask(cause) if self.pe == 0 => return self.begin(cause, from, now),
@@ -102,7 +104,7 @@ impl Protocol {
                 }
             }
             Message::Tell(cause) if from == 0 => {
-                // The print follows, or PE 0 is lost.
+                // PE 0 has taken up the request, so this PE need not print its own waits.
                 self.asked = None;
                 self.told = Some((now, cause));
             }
@@ -115,14 +117,16 @@ impl Protocol {
         Vec::new()
     }
 
-    /// Begins to collect, on PE 0.
+    /// Starts to collect answers, on PE 0.
     fn begin(&mut self, cause: Cause, asker: u32, now: Instant) -> Vec<Action> {
+        // The asker is already served by an earlier report; confirm, so it does not wait in vain.
         let is_repeated = cause == Cause::Deadline && self.has_printed_deadline;
-        if is_repeated || self.printed.is_some_and(|at| now.duration_since(at) < TOGETHER) {
+        if is_repeated || self.printed.is_some_and(|at| now.duration_since(at) < REPEAT_WINDOW) {
             return self.confirm(asker).into_iter().collect();
         }
         if let Some(collecting) = &mut self.collecting {
             collecting.askers.insert(asker);
+            // A deadline outranks a signal: it must count as the job's one report for deadlines.
             if cause == Cause::Deadline {
                 collecting.cause = cause;
             }
@@ -130,10 +134,12 @@ impl Protocol {
         }
         let (askers, answers) = (BTreeSet::from([asker]), BTreeMap::new());
         self.collecting = Some(Collecting { cause, askers, answers, until: now + self.patience });
+        // PE 0 answers its own request in `step`, by the same path as the others.
         self.told = Some((now, cause));
         (1..self.n_pes).map(|pe| Action::Send(pe, Message::Tell(cause))).collect()
     }
 
+    /// Reports to `asker` that its request is finished; on PE 0 itself, only counts it.
     fn confirm(&mut self, asker: u32) -> Option<Action> {
         if asker == self.pe {
             self.ended += 1;
@@ -142,9 +148,10 @@ impl Protocol {
         Some(Action::Send(asker, Message::Printed))
     }
 
-    /// Performs the steps that are due. `known` returns the waits of this PE, for this cause.
+    /// Performs the steps that are due. `known` returns the waits of this PE, given the cause of the report.
     pub(super) fn step(&mut self, known: &dyn Fn(Cause) -> PeWaits, now: Instant) -> Vec<Action> {
         let mut actions = Vec::new();
+        // PE 0 has not reacted at all. Print what this PE knows, since nobody else will.
         if self.asked.is_some_and(|at| now.duration_since(at) > 2 * self.patience) {
             self.asked = None;
             self.ended += 1;
@@ -152,7 +159,8 @@ impl Protocol {
         }
         if let Some((at, cause)) = self.told {
             let mine = known(cause);
-            // A kernel without known calls may soon come to its own deadline, and its record tells more.
+            // Without a timeline, a running kernel's wait is unknown until its own deadline passes and leaves a record.
+            // Give it half of the timeout for that.
             let is_known = mine.has_timeline || mine.runs.is_empty() || !mine.waits.is_empty();
             if cause == Cause::Signal || is_known || now.duration_since(at) > self.patience / 2 {
                 self.told = None;
@@ -179,9 +187,9 @@ impl Protocol {
 mod tests {
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(1);
+    const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
-    /// Some PEs, and the prints of each.
+    /// PEs whose messages arrive immediately, and what each has printed.
     struct Pes {
         pes: Vec<Protocol>,
         prints: Vec<(u32, String)>,
@@ -190,7 +198,7 @@ mod tests {
 
     impl Pes {
         fn new(n: u32) -> Self {
-            let pes = (0..n).map(|pe| Protocol::new(pe, n, PATIENCE)).collect();
+            let pes = (0..n).map(|pe| Protocol::new(pe, n, ANSWER_TIMEOUT)).collect();
             Self { pes, prints: Vec::new(), now: Instant::now() }
         }
 
@@ -216,7 +224,7 @@ mod tests {
 
         fn pass(&mut self, time: Duration, lost: &[u32], known: &dyn Fn(u32) -> PeWaits) {
             self.now += time;
-            // PE 0 comes last, after the answers.
+            // PE 0 steps last, after the answers have arrived.
             for pe in (0..self.pes.len() as u32).rev().filter(|pe| !lost.contains(pe)) {
                 let actions = self.pes[pe as usize].step(&|_| known(pe), self.now);
                 self.perform(pe, actions, lost);
@@ -228,16 +236,16 @@ mod tests {
         PeWaits { pe, has_timeline: true, ..PeWaits::default() }
     }
 
-    const SOON: Duration = Duration::from_millis(10);
+    const SHORT_STEP: Duration = Duration::from_millis(10);
 
     #[test]
-    fn all_pes_ask_and_one_prints() {
+    fn concurrent_requests_share_one_report() {
         let mut job = Pes::new(3);
         job.ask(2, Cause::Signal, &[]);
         job.ask(0, Cause::Signal, &[]);
-        job.pass(SOON, &[], &idle);
+        job.pass(SHORT_STEP, &[], &idle);
         job.ask(1, Cause::Signal, &[]);
-        job.pass(SOON, &[], &idle);
+        job.pass(SHORT_STEP, &[], &idle);
         assert_eq!(job.prints.len(), 1);
         assert!(
             job.prints[0] == (0, "waits of the job\n  PEs 0-2: does not wait\n".into()),
@@ -246,51 +254,51 @@ mod tests {
         );
         assert_eq!(job.pes.iter().map(|pe| pe.ended).collect::<Vec<_>>(), [1, 1, 1]);
         // The user asks again.
-        job.now += TOGETHER;
+        job.now += REPEAT_WINDOW;
         job.ask(1, Cause::Signal, &[]);
-        job.pass(SOON, &[], &idle);
+        job.pass(SHORT_STEP, &[], &idle);
         assert_eq!(job.prints.len(), 2);
     }
 
     #[test]
-    fn a_job_prints_once_after_deadlines() {
+    fn deadlines_are_reported_once_per_job() {
         let mut job = Pes::new(2);
         for _ in 0..3 {
             job.ask(1, Cause::Deadline, &[]);
-            job.pass(PATIENCE, &[], &idle);
+            job.pass(ANSWER_TIMEOUT, &[], &idle);
         }
         assert_eq!((job.prints.len(), job.pes[1].ended), (1, 3));
     }
 
     #[test]
-    fn a_missing_answer_is_told() {
+    fn report_names_pes_that_did_not_answer() {
         let mut job = Pes::new(3);
         job.ask(1, Cause::Signal, &[2]);
-        job.pass(SOON, &[2], &idle);
+        job.pass(SHORT_STEP, &[2], &idle);
         assert!(job.prints.is_empty());
-        job.pass(PATIENCE, &[2], &idle);
+        job.pass(ANSWER_TIMEOUT, &[2], &idle);
         assert!(job.prints[0].1.contains("PE 2: has not answered"), "{:?}", job.prints);
     }
 
     #[test]
-    fn a_pe_prints_its_own_waits_if_pe_0_is_silent() {
+    fn pe_prints_its_own_waits_if_pe_0_is_silent() {
         let mut job = Pes::new(2);
         job.ask(1, Cause::Deadline, &[0]);
-        job.pass(PATIENCE, &[0], &idle);
+        job.pass(ANSWER_TIMEOUT, &[0], &idle);
         assert!(job.prints.is_empty());
-        job.pass(2 * PATIENCE, &[0], &idle);
+        job.pass(2 * ANSWER_TIMEOUT, &[0], &idle);
         assert_eq!((job.prints[0].0, job.pes[1].ended), (1, 1));
         assert!(job.prints[0].1.contains("PE 0: has not answered"), "{:?}", job.prints);
     }
 
     #[test]
-    fn a_kernel_without_a_timeline_may_come_to_its_deadline() {
+    fn answer_is_delayed_for_kernels_without_a_timeline() {
         let mut job = Pes::new(2);
         let runs = |pe| PeWaits { runs: vec!["runs kernel a".into()], has_timeline: false, ..idle(pe) };
         job.ask(0, Cause::Deadline, &[]);
-        job.pass(SOON, &[], &|pe| if pe == 1 { runs(pe) } else { idle(pe) });
+        job.pass(SHORT_STEP, &[], &|pe| if pe == 1 { runs(pe) } else { idle(pe) });
         assert!(job.prints.is_empty());
-        job.pass(SOON, &[], &idle);
+        job.pass(SHORT_STEP, &[], &idle);
         assert_eq!(job.prints.len(), 1);
     }
 }

@@ -1,4 +1,4 @@
-//! The part of a PE in the report of the waits, driven by its service thread.
+//! A PE's part in the report of the waits, driven by its service thread.
 
 use std::io::Write;
 use std::sync::{Arc, Condvar, Mutex};
@@ -12,20 +12,20 @@ use super::live::LiveState;
 use super::protocol::{Action, Cause, Message, Protocol};
 use super::signal;
 
-/// The first byte of every message about waits. Messages about queues and teams begin with other bytes.
+/// First byte of every message about waits. Messages about queues and teams start with other bytes.
 const WAITS_MESSAGE: u8 = b'W';
 
-/// The time that PE 0 waits for the answers of all PEs, in a job with few PEs.
-const PATIENCE: Duration = Duration::from_millis(800);
+/// How long PE 0 waits for the answers of all PEs, before scaling by the number of PEs per core.
+const ANSWER_TIMEOUT: Duration = Duration::from_millis(800);
 
 /// Returns whether a message is about waits.
 pub fn is_waits_message(mail: &PeerMessage) -> bool {
     mail.bytes.first() == Some(&WAITS_MESSAGE)
 }
 
-/// The report of the waits, as one PE takes part in it.
+/// The report of the waits, from the point of view of one PE.
 pub struct Waits {
-    /// The waits of this PE.
+    /// What this PE waits for.
     pub known: Known,
     patience: Duration,
     protocol: Mutex<Protocol>,
@@ -36,24 +36,24 @@ pub struct Waits {
 }
 
 impl Waits {
-    /// Returns the part of a PE of a job of `n_pes` PEs; `local_pes` of them share this machine.
+    /// Creates the state of one PE in a job of `n_pes` PEs, `local_pes` of which share this machine.
     pub fn new(known: Known, n_pes: u32, local_pes: u32) -> Arc<Self> {
-        let patience = crowd_deadline(PATIENCE, local_pes);
+        let patience = crowd_deadline(ANSWER_TIMEOUT, local_pes);
         let protocol = Mutex::new(Protocol::new(known.pe(), n_pes, patience));
         Arc::new(Self { known, patience, protocol, changed: Condvar::new(), n_pes, live: Mutex::new(None) })
     }
 
-    /// Shows the PE to `rushmem top` from now on.
+    /// Starts to publish the state of the PE to `rushmem top`.
     pub fn show(&self, job: u32) {
         *lock(&self.live) = LiveState::new(job, self.known.pe());
     }
 
-    /// Ends what [`Waits::show`] began.
+    /// Removes the file created by [`Waits::show`].
     pub fn hide(&self) {
         *lock(&self.live) = None;
     }
 
-    /// Performs the steps that are due. `in_flight` describes the QPs with operations that are under way.
+    /// Performs the steps that are due. `in_flight` describes the QPs with outstanding operations.
     pub fn step(&self, bootstrap: &dyn Bootstrap, in_flight: &dyn Fn() -> Vec<String>) {
         let now = Instant::now();
         let mut actions = Vec::new();
@@ -71,7 +71,7 @@ impl Waits {
         }
     }
 
-    /// Takes a message about waits.
+    /// Handles a message for which [`is_waits_message`] is true.
     pub fn receive(&self, mail: &PeerMessage, bootstrap: &dyn Bootstrap) {
         let text = mail.bytes.get(1..).unwrap_or_default();
         match serde_json::from_slice::<Message>(text) {
@@ -83,18 +83,19 @@ impl Waits {
         }
     }
 
-    /// Asks for a print after a passed deadline, without a wait for it.
+    /// Requests a report because a deadline has passed, without waiting for it.
     pub fn ask(&self, bootstrap: &dyn Bootstrap) {
         let actions = lock(&self.protocol).ask(Cause::Deadline, Instant::now());
         self.perform(actions, bootstrap);
     }
 
-    /// Lets PE 0 print the waits of the job after a passed deadline, and waits until it has. `wake` makes the service thread
-    /// look.
+    /// Requests a report because a deadline has passed, and waits until PE 0 has printed it. `wake` must make the
+    /// service thread call [`Waits::step`].
     pub fn report_deadline(&self, bootstrap: &dyn Bootstrap, wake: impl Fn()) {
         let ended = lock(&self.protocol).ended;
         self.ask(bootstrap);
         wake();
+        // A PE that gives up on PE 0 prints its own waits after two timeouts; the third leaves time for that.
         let until = Instant::now() + 3 * self.patience;
         let mut protocol = lock(&self.protocol);
         while protocol.ended == ended && Instant::now() < until {
@@ -107,7 +108,7 @@ impl Waits {
         for action in actions {
             match action {
                 Action::Print(waits) => {
-                    // Nobody reads a closed standard error.
+                    // A closed standard error is not worth reporting: nobody would read it.
                     let _ = std::io::stderr().write_all(format!("rushmem: {waits}").as_bytes());
                 }
                 Action::Send(to, message) => {

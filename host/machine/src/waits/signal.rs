@@ -1,4 +1,4 @@
-//! The handler of SIGUSR1.
+//! The SIGUSR1 handler.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -6,10 +6,10 @@ use std::sync::{Arc, OnceLock};
 use rushmem_base::has_signal;
 use signal_hook::consts::SIGUSR1;
 
-/// Whether the signal has come, once the handler is installed.
+/// Set by the handler and cleared by [`take`]. Empty until the handler is installed.
 static SIGNALLED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
-/// Installs the handler, unless the program has one or ignores the signal.
+/// Installs the handler, unless the program handles or ignores the signal itself.
 pub fn listen() {
     SIGNALLED.get_or_init(|| {
         let flag = Arc::new(AtomicBool::new(false));
@@ -23,12 +23,12 @@ pub fn listen() {
     });
 }
 
-/// Returns whether the signal has come since the last call.
+/// Returns whether the signal has arrived since the last call.
 pub(super) fn take() -> bool {
     SIGNALLED.get().is_some_and(|flag| flag.swap(false, Ordering::Relaxed))
 }
 
-/// Returns whether the status of a process says that SIGUSR1 has its default action.
+/// Returns whether SIGUSR1 has its default action, according to the text of `/proc/self/status`.
 fn is_default(status: &str) -> bool {
     let has = |set: &str| has_signal(status, set, SIGUSR1).unwrap_or(true);
     !has("SigIgn") && !has("SigCgt")
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_handler_of_the_program_is_kept() {
+    fn keeps_the_programs_own_handler() {
         let status = |ignored: u64, caught: u64| format!("SigIgn:\t{ignored:016x}\nSigCgt:\t{caught:016x}\n");
         assert!(is_default(&status(0x1000, 0x1_8000_0440)));
         assert!(!is_default(&status(0x200, 0)));

@@ -1,4 +1,4 @@
-//! A native stream: its own thread runs the kernels in order.
+//! A native stream: a dedicated thread runs its kernels in order.
 #![allow(unsafe_code, reason = "a test makes a context without a PE")]
 
 use std::collections::VecDeque;
@@ -15,12 +15,12 @@ use rushmem_observe::trace::StreamTrace;
 use super::super::{Event, ExecGraph, KernelLaunch, KernelStream, Queued, other_machine};
 use super::run;
 
-/// The kernels of a graph. Launches of one graph never overlap, like on a GPU.
+/// The kernels of a graph. As on a GPU, launches of one graph never overlap.
 pub struct NativeGraph(Mutex<Kernels>);
 
 struct Kernels {
     steps: Vec<KernelLaunch>,
-    /// The knowledge of the stream at the end of the last launch.
+    /// What the sanitizer knew to be ordered before the end of the last launch.
     seen: Seen,
 }
 
@@ -34,19 +34,19 @@ impl NativeGraph {
     }
 }
 
-/// State of an event: reached or not.
+/// An event of a native stream.
 #[derive(Default)]
 pub struct Completion {
     passed: Mutex<bool>,
     changed: Condvar,
-    /// The knowledge of the stream at the event.
+    /// What the sanitizer knew to be ordered before the event.
     seen: OnceLock<Seen>,
 }
 
 impl Completion {
-    /// Notes that the event is reached. `seen` is what the stream knows.
+    /// Marks the event as passed. `seen` is the sanitizer's knowledge of the stream.
     fn set(&self, seen: Seen) {
-        // An event is reached once.
+        // An event is recorded once, so the cell is empty.
         let _ = self.seen.set(seen);
         *lock(&self.passed) = true;
         self.changed.notify_all();
@@ -56,12 +56,12 @@ impl Completion {
         self.seen.get()?.as_ref()
     }
 
-    /// Returns whether everything before the event has ended.
+    /// Returns whether all work before the event has completed.
     pub(crate) fn has_passed(&self) -> bool {
         *lock(&self.passed)
     }
 
-    /// Waits for the event. Kernels end, or the watchdog ends their process.
+    /// Blocks until the event has passed. There is no deadline: kernels return, or the watchdog terminates the process.
     fn wait(&self) {
         let mut passed = lock(&self.passed);
         while !*passed {
@@ -86,17 +86,17 @@ struct Shared {
 #[derive(Default)]
 struct State {
     items: VecDeque<Item>,
-    /// Launch id and error of a kernel that could not run. Later kernels do not run until a caller takes it.
+    /// Launch ID and error of the first kernel that failed. Later kernels are skipped until a caller takes it.
     failure: Option<(u64, Error)>,
     closed: bool,
-    /// Whether the thread works on an item.
+    /// Whether the thread is executing an item, which is no longer in `items`.
     works: bool,
 }
 
 enum Item {
-    /// A kernel, and what the host knew at its launch.
+    /// A kernel, with the sanitizer's knowledge of the host at its launch.
     Kernel(Box<KernelLaunch>, Seen),
-    /// A graph, and what the host knew at its launch.
+    /// A graph, with the sanitizer's knowledge of the host at its launch.
     Graph(Arc<NativeGraph>, Seen),
     Event(Arc<Completion>),
     WaitEvent(Arc<Completion>),
@@ -112,11 +112,12 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Returns the next item; `None` once the stream is closed and empty.
+    /// Blocks for the next item. Returns `None` once the stream is closed and empty.
     fn next(&self) -> Option<Item> {
         let mut state = self.lock();
         loop {
             if let Some(item) = state.items.pop_front() {
+                // Set under the same lock as the removal, so `is_busy` never sees an idle stream in between.
                 state.works = true;
                 return Some(item);
             }
@@ -128,12 +129,13 @@ impl Shared {
         }
     }
 
-    /// Runs the items of the stream in order.
+    /// Executes the items of the stream in order.
     fn work(&self, options: &Options) {
         while let Some(item) = self.next() {
             match &item {
                 Item::Kernel(step, seen) => {
                     self.watch.acquire(seen.as_ref());
+                    // Hold the graph's lock for the whole launch: a launch of the graph in another stream waits here.
                     self.run(step, options);
                 }
                 Item::Graph(graph, seen) => {
@@ -144,7 +146,7 @@ impl Shared {
                     kernels.seen = self.watch.release();
                 }
                 Item::Event(event) => event.set(self.watch.release()),
-                // The event was recorded before this item.
+                // This cannot wait forever on its own stream: an event is recorded before it can be waited for.
                 Item::WaitEvent(event) => {
                     event.wait();
                     self.watch.acquire(event.seen());
@@ -154,13 +156,14 @@ impl Shared {
         }
     }
 
-    /// Runs a kernel, unless an earlier one could not run.
+    /// Runs a kernel, unless an earlier one failed.
     fn run(&self, step: &KernelLaunch, options: &Options) {
         if self.lock().failure.is_some() {
             return;
         }
         let watch = self.watch.launch(step.grid, &step.call);
         let trace = self.trace.launch(step.grid, &step.call);
+        // A panic outside the lanes must not kill the thread, since then every later event would never pass.
         let outcome = catch_unwind(AssertUnwindSafe(|| run(step, options, watch, trace)));
         let outcome = outcome.unwrap_or_else(|_| Err(Error::Panic("while launching a kernel".into())));
         if let Err(error) = outcome {
@@ -230,7 +233,7 @@ impl Drop for NativeStream {
         self.shared.lock().closed = true;
         self.shared.changed.notify_all();
         if let Some(thread) = self.thread.take() {
-            // The thread catches all panics of kernels.
+            // `run` catches all panics of kernels, so the thread cannot have panicked.
             let _ = thread.join();
         }
         self.shared.watch.end();
