@@ -175,7 +175,7 @@ native_crashes() {
 }
 
 architectures() {
-    passed older_gpus_get_stronger_fences only_hopper_and_newer_get_one_way_fences refuses_older_gpus &&
+    passed older_gpus_get_stronger_fences only_hopper_and_newer_get_one_way_fences rejects_older_gpus &&
         expect 0 '.target sm_75' -- cat host/committed/rushmem_runtime_kernels.ptx &&
         expect 0 '.target sm_75' -- cat examples/committed/rushmem_example_kernels.ptx
 }

@@ -8,7 +8,7 @@ use cudarc::driver::sys;
 use crate::error::check;
 use crate::{DeviceBuffer, Error, SharedMemory, Stream};
 
-/// Page size of GPU memory. Smaller allocations share a page.
+/// Page size of GPU memory. Smaller allocations may share a page with others.
 const GPU_PAGE: usize = 2 << 20;
 
 impl DeviceBuffer {
@@ -24,7 +24,7 @@ impl DeviceBuffer {
         Ok(buffer)
     }
 
-    /// Allocates `len` zeroed bytes in separate pages, to give a NIC access to exactly these pages.
+    /// Like [`zeroed`](Self::zeroed), but in separate pages, so a NIC can be given access to exactly this buffer.
     ///
     /// `len` must not be 0. The bytes are set to 0 by work in `stream`, and the call waits for that work.
     ///
@@ -93,7 +93,7 @@ impl DeviceBuffer {
     }
 }
 
-/// Waits for the copy even if queueing it failed, since the caller may reuse the data after this call.
+/// Waits even if queueing the copy failed: the caller may reuse the data as soon as this returns.
 fn finish_copy(stream: &Stream, queued: Result<(), Error>) -> Result<(), Error> {
     let done = stream.synchronize();
     queued.and(done)

@@ -16,7 +16,7 @@ use crate::error::{check, check_with, log_drop};
 use crate::stream_pool::StreamPool;
 use crate::{Cuda, Error};
 
-/// A GPU. Its primary context is retained while this object exists.
+/// A GPU. Retains its primary context.
 pub struct Device {
     cuda: Cuda,
     ordinal: u32,
@@ -42,23 +42,23 @@ pub struct Attributes {
     pub multiprocessors: u32,
     /// Total memory in bytes.
     pub memory: u64,
-    /// Most dynamic shared memory of a block, in bytes.
+    /// Largest dynamic shared memory of a block, in bytes.
     pub shared_bytes_per_block: u32,
     /// Whether the GPU shares one address space with the CPU.
     pub unified_addressing: bool,
     /// Whether registered host memory has the same address on the GPU as on the CPU.
     pub host_pointers_on_device: bool,
-    /// Whether atomic operations of the GPU on host memory are atomic towards the CPU.
+    /// Whether atomic operations of the GPU on host memory are atomic with respect to the CPU.
     pub host_native_atomics: bool,
     /// Whether NICs can access GPU memory (GPUDirect RDMA).
     pub gpu_direct_rdma: bool,
-    /// Observers that see a NIC's writes to GPU memory in order, without a flush (`CUGPUDirectRDMAWritesOrdering`).
+    /// Who sees a NIC's writes to GPU memory in order, without a flush (`CUGPUDirectRDMAWritesOrdering`).
     ///
     /// - 0: none
-    /// - 100: this GPU
-    /// - 200: all GPUs
+    /// - 100: kernels of this GPU
+    /// - 200: kernels of all GPUs
     pub gpu_direct_rdma_writes_ordering: u32,
-    /// Whether MPS serves this process. Without MPS, processes that share a GPU take turns.
+    /// Whether this process runs under MPS. Without MPS, processes that share a GPU are time-sliced.
     #[serde(default)]
     pub mps: bool,
     /// Whether GPU memory can be exported as a dma-buf.
@@ -74,10 +74,10 @@ impl fmt::Debug for Device {
 }
 
 impl Device {
-    /// Opens the GPU with this index and retains its primary context, which other CUDA code in this process shares.
+    /// Opens a GPU and retains its primary context, which other CUDA code in this process shares.
     ///
     /// # Errors
-    /// - [`Error::NoDevice`] if no GPU has this index
+    /// - [`Error::NoDevice`] if no GPU has this ordinal
     /// - [`Error::MpsFull`] if MPS accepts no further process on the GPU
     /// - [`Error::Call`] if the driver refuses
     pub fn open(cuda: Cuda, ordinal: u32) -> Result<Arc<Self>, Error> {
@@ -98,7 +98,7 @@ impl Device {
         Ok(Arc::new(Self { cuda, ordinal, raw, context, attributes, stream_pool }))
     }
 
-    /// Returns the driver that shows the GPU.
+    /// Returns the driver through which the GPU was opened.
     pub fn cuda(&self) -> Cuda {
         self.cuda
     }
@@ -108,7 +108,7 @@ impl Device {
         self.raw
     }
 
-    /// Returns the index of the GPU among those that the driver shows.
+    /// Returns the ordinal of the GPU among those that the driver shows.
     pub fn ordinal(&self) -> u32 {
         self.ordinal
     }
@@ -118,7 +118,7 @@ impl Device {
         &self.attributes
     }
 
-    /// Returns the free memory in bytes at this moment.
+    /// Returns how much memory is free at this moment, in bytes.
     ///
     /// # Errors
     /// - [`Error::Call`] if the context is lost
@@ -135,15 +135,17 @@ impl Device {
     }
 
     /// Passes the driver gate and makes the context current, for a driver call that may block until all kernels have
-    /// ended.
+    /// completed.
     ///
-    /// Waits until no PE of this process runs a kernel. No kernel is launched while the guard exists.
+    /// Blocks until no PE of this process runs a kernel. No kernel is launched while the guard exists. Do not nest
+    /// guards: see [`Stream::new`](crate::Stream::new).
     pub(crate) fn exclusive(&self) -> Result<ExclusiveContext, Error> {
         let call = DRIVER_GATE.begin_blocking_call();
         Ok(ExclusiveContext { _current: self.make_current()?, _call: call })
     }
 
-    /// Makes the context current on this thread. Dropping the guard restores the previous context.
+    /// Pushes the context on this thread, unless it is current already. Dropping the guard restores the previous
+    /// context.
     pub(crate) fn make_current(&self) -> Result<CurrentContext, Error> {
         let mut previous: CUcontext = ptr::null_mut();
         // SAFETY: the driver is initialized, the variable is live, and `self` retains the context.
@@ -158,7 +160,7 @@ impl Device {
     }
 }
 
-/// Turns the error of creating a context into [`Error::MpsFull`] where MPS has run out of hardware queues.
+/// Turns a failure to create the context into [`Error::MpsFull`] if MPS has run out of hardware queues.
 fn explain_mps(error: Error, ordinal: u32, mps: bool) -> Error {
     use CUresult::{
         CUDA_ERROR_MPS_MAX_CLIENTS_REACHED, CUDA_ERROR_MPS_MAX_CONNECTIONS_REACHED, CUDA_ERROR_OUT_OF_MEMORY,
@@ -178,7 +180,7 @@ fn explain_mps(error: Error, ordinal: u32, mps: bool) -> Error {
 }
 
 impl Device {
-    /// Destroys all streams. No [`Stream`](crate::Stream) is left.
+    /// Destroys all streams. No [`Stream`](crate::Stream) may be left.
     fn destroy_streams(&self) -> Result<(), Error> {
         let streams = self.stream_pool.take_all();
         if streams.is_empty() {
@@ -205,7 +207,7 @@ impl Drop for Device {
     }
 }
 
-/// A current context for a blocking driver call. While it exists, no PE of this process launches a kernel.
+/// A current context for a blocking driver call. No PE of this process launches a kernel while it exists.
 pub(crate) struct ExclusiveContext {
     _current: CurrentContext,
     _call: driver_gate::BlockingCallGuard<'static>,
@@ -213,9 +215,9 @@ pub(crate) struct ExclusiveContext {
 
 /// A context that is current on this thread until the guard is dropped.
 pub(crate) struct CurrentContext {
-    /// Whether dropping the guard restores another context.
+    /// Whether the context must be popped on drop.
     pushed: bool,
-    /// Keeps the guard on its thread: the type is not `Send`.
+    /// Makes the type `!Send`: the context must be popped on the same thread.
     _not_send: PhantomData<*const ()>,
 }
 
@@ -232,7 +234,7 @@ impl Drop for CurrentContext {
     }
 }
 
-/// Smallest `CUGPUDirectRDMAWritesOrdering` with which the GPU's own kernels see a NIC's writes in order (`OWNER`).
+/// Smallest `CUGPUDirectRDMAWritesOrdering` at which the GPU's own kernels see a NIC's writes in order (`OWNER`).
 const ORDERED_FOR_OWNER: u32 = 100;
 
 impl Attributes {
@@ -271,7 +273,7 @@ impl Attributes {
         };
         let mut name = [0 as c_char; 256];
         let mut memory = 0;
-        // SAFETY: the buffer has the given length, and the driver ends the name with a zero byte.
+        // SAFETY: the buffer has the given length, and the driver terminates the name with a zero byte.
         let name = unsafe {
             check("cuDeviceGetName", sys::cuDeviceGetName(name.as_mut_ptr(), name.len() as c_int, device))?;
             CStr::from_ptr(name.as_ptr()).to_string_lossy().into_owned()

@@ -1,12 +1,12 @@
 //! The driver gate: keeps blocking driver calls away from running kernels.
 //!
-//! Some calls of the CUDA driver block until all running kernels have ended: allocating, freeing and page-locking
-//! memory, loading modules, and at times creating or destroying streams. While such a call blocks, the driver also
-//! delays other work of the process, copies included.
+//! Some calls of the CUDA driver block until all running kernels have completed: allocating, freeing and page-locking
+//! memory, loading modules, and sometimes creating or destroying streams. While such a call blocks, the driver also
+//! delays other work of the process, including copies.
 //!
 //! This can deadlock. A kernel of one PE may wait for a kernel of another PE, or for data that the software ConnectX
-//! copies. The blocking call waits for the first kernel, and holds up the launch or the copy that would end it. The
-//! kernel then waits until its deadline and reports an error.
+//! copies. The blocking call waits for the first kernel and holds up the launch or copy that would release it. The
+//! kernel then spins until its deadline and reports an error.
 //!
 //! The gate therefore ensures that:
 //!
@@ -14,21 +14,21 @@
 //! - a kernel is launched only while no blocking call is in progress
 //!
 //! **Callers.** `Device::exclusive` passes the gate for every blocking call of this crate. The GPU machine of the
-//! crate `rushmem` passes it for every launch, with [`DriverGate::begin_launch`].
+//! runtime passes it for every launch, with [`DriverGate::begin_launch`].
 //!
-//! **Order.** Waiting launches and waiting calls are admitted in the order of their arrival, so neither kind starves.
-//! There is one exception: a job that already runs kernels may launch more at any time, ahead of waiting calls. Its
-//! running kernels may wait for the new ones.
+//! **Order.** Waiting launches and waiting calls are admitted in arrival order, so neither kind starves. There is one
+//! exception: a job that already runs kernels may launch more at any time, ahead of waiting calls, because its running
+//! kernels may wait for the new ones.
 //!
-//! **Services.** A service is a kernel of the runtime that runs while other kernels need it, and ends by itself or when
-//! asked. It starts by [`DriverGate::try_begin_service`], which never waits. A blocking call that waits for services
-//! only asks them to retire.
+//! **Services.** A service is a kernel of the runtime that runs while other kernels need it. It exits when idle or when
+//! asked to. [`DriverGate::try_begin_service`] admits a service without ever waiting. Services do not count as running
+//! kernels: a blocking call asks them to retire, but only once no other kernel runs.
 //!
-//! **Running kernels.** The gate polls the queues into which kernels were launched. It polls a queue only after the
-//! launch has returned. Before that, the queue may report that it is idle although its kernel is about to start.
+//! **Running kernels.** The gate polls the queues into which kernels were launched, but only after the launch has
+//! returned. Before that, the queue may report that it is idle although its kernel is about to start.
 //!
-//! **Limit.** A blocking call waits at most ten seconds for kernels. Then it proceeds, since kernels that follow each
-//! other without a pause would delay it forever.
+//! **Limit.** A blocking call waits at most ten seconds for kernels and then proceeds. Without the limit, kernels that
+//! follow each other without a gap would delay it forever.
 
 use rushmem_base::{lock, wait, wait_timeout};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -44,12 +44,12 @@ const POLL_INTERVAL: Duration = Duration::from_micros(100);
 /// The driver gate of this process.
 pub static DRIVER_GATE: DriverGate = DriverGate::new(MAX_WAIT);
 
-/// The number of a job within this process. Kernels of one job may wait for each other.
+/// Identifies a job within this process. Kernels of one job may wait for each other.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct JobId(u64);
 
 impl JobId {
-    /// Returns a number that no other job of this process has.
+    /// Returns an ID that no other job of this process has.
     pub fn unique() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self(NEXT.fetch_add(1, Ordering::Relaxed))
@@ -58,13 +58,13 @@ impl JobId {
 
 /// A queue of kernels that the gate can poll.
 pub trait KernelQueue: Send + Sync {
-    /// Returns whether a kernel of the queue runs, or waits in the queue to run.
+    /// Returns whether a kernel of the queue is running or waiting to run.
     fn is_busy(&self) -> bool;
 }
 
-/// A kernel that ends when it is asked to.
+/// A kernel of the runtime that exits on request.
 pub trait Service: KernelQueue {
-    /// Asks the kernel to end soon.
+    /// Asks the kernel to exit soon. Does not wait for it.
     fn retire(&self);
 }
 
@@ -76,23 +76,22 @@ pub struct DriverGate {
 }
 
 struct State {
-    /// Jobs with a launch in progress, one entry for each launch.
+    /// Jobs with launches in progress, one entry per launch.
     launching: Vec<JobId>,
-    /// Number of blocking calls in progress.
+    /// Blocking calls in progress. Launches and services start only while this is 0.
     calls: usize,
-    /// Threads that wait at the gate, in the order of their arrival.
+    /// Waiting threads, in arrival order.
     waiters: Vec<Waiter>,
-    /// Queues with kernels that may still run, and the jobs of the queues.
+    /// Queues that may still run kernels, each with its job. Idle ones are removed lazily, in `poll_idle`.
     queues: Vec<(JobId, Arc<dyn KernelQueue>)>,
-    /// Number of services that are being launched.
+    /// Services whose launch is in progress.
     starting: usize,
     /// Services that may still run.
     services: Vec<Arc<dyn Service>>,
 }
 
-/// A thread that waits at the gate.
 struct Waiter {
-    /// Position in the order of arrival.
+    /// Strictly increasing along `waiters`.
     arrival: u64,
     kind: WaiterKind,
 }
@@ -104,7 +103,7 @@ enum WaiterKind {
 }
 
 impl State {
-    /// Adds a waiter at the end of the line and returns its arrival number.
+    /// Adds a waiter at the back of the line. Returns its arrival number.
     fn enqueue(&mut self, kind: WaiterKind) -> u64 {
         let arrival = self.waiters.last().map_or(0, |last| last.arrival + 1);
         self.waiters.push(Waiter { arrival, kind });
@@ -115,24 +114,24 @@ impl State {
         self.waiters.retain(|waiter| waiter.arrival != arrival);
     }
 
-    /// Returns whether a waiter of this kind arrived before `arrival` and still waits.
+    /// Returns whether a waiter of this kind is in line ahead of `arrival`.
     fn has_earlier(&self, kind: WaiterKind, arrival: u64) -> bool {
         self.waiters.iter().any(|waiter| waiter.arrival < arrival && waiter.kind == kind)
     }
 
-    /// Returns whether the job may have kernels that wait for further kernels of the same job.
+    /// Returns whether kernels of the job may be running, which may wait for further kernels of the job.
     fn is_running(&self, job: JobId) -> bool {
         self.launching.contains(&job)
             || self.queues.iter().any(|(owner, queue)| *owner == job && queue.is_busy())
     }
 
-    /// Drops the idle queues. Returns whether no kernel runs and no launch is in progress.
+    /// Removes idle queues. Returns whether no kernel is running and no launch is in progress.
     fn poll_idle(&mut self) -> bool {
         self.queues.retain(|(_, queue)| queue.is_busy());
         self.launching.is_empty() && self.queues.is_empty()
     }
 
-    /// Asks the services to retire. Returns whether none runs and none is being launched.
+    /// Asks the services to retire. Returns whether none is running or starting.
     fn retire_services(&mut self) -> bool {
         self.services.retain(|service| service.is_busy());
         self.services.iter().for_each(|service| service.retire());
@@ -153,12 +152,15 @@ impl DriverGate {
         Self { state: Mutex::new(state), changed: Condvar::new(), max_wait }
     }
 
-    /// Waits until the job may launch a kernel, and keeps blocking calls away while the guard exists.
+    /// Blocks until the job may launch a kernel. No blocking call starts while the guard exists.
     ///
-    /// After a launch that runs, call [`LaunchGuard::watch`], so that the gate knows of the kernel.
+    /// After a successful launch, call [`LaunchGuard::watch`] to tell the gate about the running kernel. If the launch
+    /// failed or was captured, just drop the guard.
     pub fn begin_launch(&self, job: JobId) -> LaunchGuard<'_> {
         let mut state = self.lock();
         let arrival = state.enqueue(WaiterKind::Launch);
+        // An earlier call goes first, unless this job already runs kernels: they may wait for this launch, and the call
+        // waits for them. No polling is needed here, since every event that can unblock a launch notifies.
         while state.calls > 0 || state.has_earlier(WaiterKind::Call, arrival) && !state.is_running(job) {
             state = wait(&self.changed, state);
         }
@@ -167,12 +169,14 @@ impl DriverGate {
         LaunchGuard { gate: self, job }
     }
 
-    /// Begins the launch of a service, unless no kernel runs that may need it, or a blocking call is in progress. The call
-    /// does not wait.
+    /// Starts the launch of a service. Returns `None` if no running kernel can need it, or if a blocking call is in
+    /// progress. Never blocks: callers are in the middle of an access that running kernels may wait for.
     ///
-    /// After a launch that runs, call [`ServiceGuard::watch`], so that the gate knows of the service.
+    /// After a successful launch, call [`ServiceGuard::watch`] to tell the gate about the service.
     pub fn try_begin_service(&self) -> Option<ServiceGuard<'_>> {
         let mut state = self.lock();
+        // A service must not start merely because a blocking call waits for kernels: those kernels may need it to
+        // complete.
         if state.calls > 0 || state.poll_idle() {
             return None;
         }
@@ -180,13 +184,15 @@ impl DriverGate {
         Some(ServiceGuard { gate: self })
     }
 
-    /// Waits until no kernel runs, at most ten seconds, and keeps launches away while the guard exists.
+    /// Blocks until no kernel is running, for at most ten seconds. No launch starts while the guard exists.
     ///
-    /// Several blocking calls may be in progress at the same time.
+    /// Any number of blocking calls may be in progress at the same time.
     pub fn begin_blocking_call(&self) -> BlockingCallGuard<'_> {
         let begin = Instant::now();
         let mut state = self.lock();
         let arrival = state.enqueue(WaiterKind::Call);
+        // The order of the conditions matters: services retire only once all kernels are idle, since a running kernel
+        // may wait for a service.
         while state.has_earlier(WaiterKind::Launch, arrival) || !state.poll_idle() || !state.retire_services()
         {
             if begin.elapsed() >= self.max_wait {
@@ -201,13 +207,13 @@ impl DriverGate {
         BlockingCallGuard { gate: self }
     }
 
-    /// Stops polling a queue. The caller launches nothing more into it, and nothing in it runs.
+    /// Stops polling a queue. Nothing is running in it, and nothing more will be launched into it.
     pub fn forget<Q: KernelQueue + 'static>(&self, queue: &Arc<Q>) {
         let queue: Arc<dyn KernelQueue> = Arc::clone(queue) as _;
         self.lock().queues.retain(|(_, known)| !Arc::ptr_eq(known, &queue));
     }
 
-    /// Stops asking a service to retire. It does not run, and is not launched again.
+    /// Stops asking a service to retire. It is not running, and will not be launched again.
     pub fn forget_service<S: Service + 'static>(&self, service: &Arc<S>) {
         let service: Arc<dyn Service> = Arc::clone(service) as _;
         self.lock().services.retain(|known| !Arc::ptr_eq(known, &service));
@@ -224,18 +230,21 @@ impl DriverGate {
     }
 }
 
-/// A launch in progress. It ends when the guard is dropped.
+/// A launch in progress, until the guard is dropped.
 pub struct LaunchGuard<'a> {
     gate: &'a DriverGate,
     job: JobId,
 }
 
 impl LaunchGuard<'_> {
-    /// Ends the launch, which has returned, and polls `queue` from now on to find out whether its kernel runs.
+    /// Call this after the launch has returned: from now on, the gate polls `queue` to find out whether its kernel is
+    /// running.
     pub fn watch<Q: KernelQueue + 'static>(self, queue: &Arc<Q>) {
         let queue: Arc<dyn KernelQueue> = Arc::clone(queue) as _;
         let mut state = self.gate.lock();
         if !state.queues.iter().any(|(_, known)| Arc::ptr_eq(known, &queue)) {
+            // Dropping `self` at the end of this function removes the launch only now, so a blocking call cannot slip
+            // in between.
             state.queues.push((self.job, queue));
         }
     }
@@ -247,18 +256,18 @@ impl Drop for LaunchGuard<'_> {
         if let Some(ended) = state.launching.iter().position(|job| *job == self.job) {
             state.launching.swap_remove(ended);
         }
-        // The job may run now. Its other launches may then pass the waiting calls.
+        // The job may be running now, which allows its other launches to pass the waiting calls.
         self.gate.wake_waiters(&state);
     }
 }
 
-/// The launch of a service in progress. It ends when the guard is dropped.
+/// The launch of a service in progress, until the guard is dropped.
 pub struct ServiceGuard<'a> {
     gate: &'a DriverGate,
 }
 
 impl ServiceGuard<'_> {
-    /// Ends the launch, which has returned, and asks `service` to retire when a blocking call waits for it.
+    /// Call this after the launch has returned: from now on, blocking calls ask `service` to retire.
     pub fn watch<S: Service + 'static>(self, service: &Arc<S>) {
         let service: Arc<dyn Service> = Arc::clone(service) as _;
         let mut state = self.gate.lock();
@@ -276,7 +285,7 @@ impl Drop for ServiceGuard<'_> {
     }
 }
 
-/// A blocking driver call in progress. It ends when the guard is dropped.
+/// A blocking driver call in progress, until the guard is dropped.
 pub struct BlockingCallGuard<'a> {
     gate: &'a DriverGate,
 }
@@ -296,7 +305,7 @@ mod tests {
 
     use super::*;
 
-    /// A queue that stays busy until the test ends it.
+    /// A queue that is busy until the test changes that.
     struct Queue(AtomicBool);
 
     impl KernelQueue for Queue {
@@ -315,24 +324,24 @@ mod tests {
         }
     }
 
-    /// Time in which a thread that need not wait passes the gate.
-    const MOMENT: Duration = Duration::from_millis(20);
+    /// Long enough for a thread to pass the gate if nothing holds it up.
+    const SHORT_WAIT: Duration = Duration::from_millis(20);
 
     /// Time after which a test counts as stuck.
-    const LONG: Duration = Duration::from_secs(60);
+    const STUCK_AFTER: Duration = Duration::from_secs(60);
 
     /// Waits until `count` threads wait at the gate.
     fn await_waiters(gate: &DriverGate, count: usize) {
         let begin = Instant::now();
         while gate.lock().waiters.len() != count {
-            assert!(begin.elapsed() < LONG, "{} threads wait, not {count}", gate.lock().waiters.len());
+            assert!(begin.elapsed() < STUCK_AFTER, "{} threads wait, not {count}", gate.lock().waiters.len());
             thread::yield_now();
         }
     }
 
     #[test]
     fn blocking_calls_and_kernels_exclude_each_other() {
-        let gate = DriverGate::new(LONG);
+        let gate = DriverGate::new(STUCK_AFTER);
         let job = JobId::unique();
         let (one, other) = (queue(true), queue(true));
         let launch = gate.begin_launch(job);
@@ -341,10 +350,10 @@ mod tests {
             let waiting = scope.spawn(|| drop(gate.begin_blocking_call()));
             // The other launch is still in progress, so the idle queue does not open the gate.
             other.set_busy(false);
-            thread::sleep(MOMENT);
+            thread::sleep(SHORT_WAIT);
             assert!(!waiting.is_finished());
             launch.watch(&one);
-            thread::sleep(MOMENT);
+            thread::sleep(SHORT_WAIT);
             assert!(!waiting.is_finished());
             one.set_busy(false);
         });
@@ -355,7 +364,7 @@ mod tests {
         thread::scope(|scope| {
             let waiting = scope.spawn(|| drop(gate.begin_launch(job)));
             drop(first);
-            thread::sleep(MOMENT);
+            thread::sleep(SHORT_WAIT);
             assert!(!waiting.is_finished());
             drop(second);
         });
@@ -363,7 +372,7 @@ mod tests {
 
     #[test]
     fn watches_a_queue_once_and_forgets_it() {
-        let gate = DriverGate::new(LONG);
+        let gate = DriverGate::new(STUCK_AFTER);
         let (job, queue) = (JobId::unique(), queue(true));
         gate.begin_launch(job).watch(&queue);
         gate.begin_launch(job).watch(&queue);
@@ -374,7 +383,7 @@ mod tests {
 
     #[test]
     fn admits_in_arrival_order_except_for_running_jobs() {
-        let gate = DriverGate::new(LONG);
+        let gate = DriverGate::new(STUCK_AFTER);
         let (mine, theirs) = (JobId::unique(), JobId::unique());
         let (one, other) = (queue(true), queue(true));
         gate.begin_launch(mine).watch(&one);
@@ -385,18 +394,18 @@ mod tests {
             await_waiters(&gate, 2);
             let second = scope.spawn(|| drop(gate.begin_blocking_call()));
             await_waiters(&gate, 3);
-            // A running kernel may wait for a kernel of its own job, but not for one of another job.
+            // A running kernel may wait for a kernel of the same job, but not of another.
             drop(gate.begin_launch(mine));
-            thread::sleep(MOMENT);
+            thread::sleep(SHORT_WAIT);
             assert!(!first.is_finished() && !launch.is_finished() && !second.is_finished());
 
             one.set_busy(false);
             let first = first.join().unwrap();
-            thread::sleep(MOMENT);
+            thread::sleep(SHORT_WAIT);
             assert!(!launch.is_finished() && !second.is_finished());
             drop(first);
             launch.join().unwrap();
-            thread::sleep(MOMENT);
+            thread::sleep(SHORT_WAIT);
             assert!(!second.is_finished());
             other.set_busy(false);
         });
@@ -404,7 +413,7 @@ mod tests {
 
     #[test]
     fn admits_all_launches_of_a_job_after_its_first() {
-        let (gate, job) = (DriverGate::new(LONG), JobId::unique());
+        let (gate, job) = (DriverGate::new(STUCK_AFTER), JobId::unique());
         // The order in which threads wake up varies, so the test runs many times.
         for _ in 0..200 {
             let queue = queue(true);
@@ -419,7 +428,7 @@ mod tests {
                 drop(before);
                 first.join().unwrap();
                 let begin = Instant::now();
-                while !second.is_finished() && begin.elapsed() < LONG {
+                while !second.is_finished() && begin.elapsed() < STUCK_AFTER {
                     thread::yield_now();
                 }
                 let admitted = second.is_finished();
@@ -436,16 +445,16 @@ mod tests {
     }
 
     #[test]
-    fn a_blocking_call_retires_services_once_no_kernel_needs_them() {
-        let gate = DriverGate::new(LONG);
+    fn blocking_call_retires_services_once_no_kernel_needs_them() {
+        let gate = DriverGate::new(STUCK_AFTER);
         let (kernel, service) = (queue(true), queue(true));
         gate.begin_launch(JobId::unique()).watch(&kernel);
         gate.try_begin_service().unwrap().watch(&service);
         thread::scope(|scope| {
             let waiting = scope.spawn(|| gate.begin_blocking_call());
             await_waiters(&gate, 1);
-            thread::sleep(MOMENT);
-            // The kernel may wait for the service, so a new one may start as well.
+            thread::sleep(SHORT_WAIT);
+            // The kernel may wait for the service, so the service keeps running and another one may start.
             assert!(service.is_busy() && gate.try_begin_service().is_some());
             let launching = gate.try_begin_service().unwrap();
             kernel.set_busy(false);
@@ -453,7 +462,7 @@ mod tests {
                 thread::yield_now();
             }
             assert!(gate.try_begin_service().is_none());
-            thread::sleep(MOMENT);
+            thread::sleep(SHORT_WAIT);
             assert!(!waiting.is_finished());
             drop(launching);
             let call = waiting.join().unwrap();
@@ -469,22 +478,22 @@ mod tests {
     }
 
     #[test]
-    fn a_blocking_call_proceeds_after_the_longest_wait() {
-        let gate = DriverGate::new(MOMENT);
+    fn blocking_call_proceeds_after_the_time_limit() {
+        let gate = DriverGate::new(SHORT_WAIT);
         let queue = queue(true);
         gate.begin_launch(JobId::unique()).watch(&queue);
         let begin = Instant::now();
         drop(gate.begin_blocking_call());
-        assert!(begin.elapsed() >= MOMENT);
+        assert!(begin.elapsed() >= SHORT_WAIT);
     }
 
-    /// Runs jobs of two PEs each beside threads that make blocking calls. A kernel ends when both PEs of its job run
-    /// one.
+    /// Runs several jobs of two PEs next to threads that make blocking calls. Each kernel waits for the kernel of the
+    /// other PE.
     #[test]
-    fn concurrent_jobs_and_blocking_calls_all_end() {
+    fn concurrent_jobs_and_blocking_calls_make_progress() {
         const JOBS: usize = 6;
         const ROUNDS: usize = 100;
-        let gate = DriverGate::new(LONG);
+        let gate = DriverGate::new(STUCK_AFTER);
         let calls = AtomicUsize::new(0);
         let begin = Instant::now();
         thread::scope(|scope| {
@@ -501,7 +510,7 @@ mod tests {
                             launched[pe].store(round, Ordering::Release);
                             while launched[1 - pe].load(Ordering::Acquire) < round {
                                 assert!(
-                                    begin.elapsed() < LONG,
+                                    begin.elapsed() < STUCK_AFTER,
                                     "a kernel waits for one that is not launched"
                                 );
                                 assert_eq!(

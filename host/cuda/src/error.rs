@@ -1,4 +1,4 @@
-//! The errors of this crate, and the checks of driver results.
+//! Errors of this crate, and checks of driver results.
 #![allow(unsafe_code, reason = "calls the CUDA driver")]
 
 use std::ffi::{CStr, c_char};
@@ -10,10 +10,10 @@ use cudarc::driver::sys::{self, CUresult};
 
 use crate::environment::{MAX_CONNECTIONS, MPS_QUEUES};
 
-/// A compute capability, major and minor.
+/// A compute capability: major and minor version.
 pub type Capability = (u32, u32);
 
-/// An error of the CUDA layer.
+/// Errors of the CUDA layer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The driver library could not be loaded.
@@ -24,7 +24,7 @@ pub enum Error {
     NoDriver {
         /// Message of the dynamic loader.
         reason: String,
-        /// File names of the library that were tried.
+        /// File names that were tried.
         tried: String,
     },
     /// The driver is too old: it lacks a function that this crate calls.
@@ -35,7 +35,7 @@ pub enum Error {
         /// Name of the missing function.
         symbol: &'static str,
     },
-    /// No GPU has this index.
+    /// No GPU has this ordinal.
     #[error(
         "there is no GPU {ordinal}: the CUDA driver shows {count}. Choose a smaller number, or check \
          CUDA_VISIBLE_DEVICES, which selects the GPUs that the driver shows"
@@ -60,7 +60,7 @@ pub enum Error {
         /// The failed driver call.
         cause: CallError,
     },
-    /// Host memory has a page that is registered already.
+    /// A page of the host memory is already registered.
     #[error(
         "the {len} bytes of host memory at {start:#x} have a page that is registered already, and a GPU maps whole pages. \
          Give each buffer pages of its own, as `rushmem::Pages` does"
@@ -85,7 +85,7 @@ pub enum Error {
     /// A driver call failed.
     #[error("{0}")]
     Call(CallError),
-    /// The GPU is older than the PTX.
+    /// The PTX targets newer GPUs than this one.
     #[error(
         "the kernels of {module} are for GPUs of {} and newer, but this GPU is {}. Use a newer GPU, build the kernels \
          for older ones (rushmem_ptx::Builder::arch), or set RUSHMEM_DEVICE=native", arch(.wanted), arch(.found)
@@ -134,7 +134,7 @@ pub enum Error {
         /// Sizes of the arguments in bytes.
         given: Vec<usize>,
     },
-    /// The blocks of a launch cannot all run at once.
+    /// The blocks of a launch cannot all be resident together.
     #[error(
         "all {blocks} blocks of kernel {kernel} must run at once, but the GPU has room for {room} blocks of {threads} \
          threads{}. Launch fewer or smaller blocks", sharing(.sharers)
@@ -146,7 +146,7 @@ pub enum Error {
         blocks: u32,
         /// Threads of each block.
         threads: u32,
-        /// Number of blocks that can run at once.
+        /// How many blocks can be resident together.
         room: u32,
         /// Number of launches that share the GPU.
         sharers: u32,
@@ -182,7 +182,7 @@ pub enum Error {
         /// Length of the buffer in bytes.
         size: usize,
     },
-    /// Work did not end before its deadline. It continues.
+    /// Work did not complete before its deadline. It continues.
     #[error("{work} did not end within {limit:?}")]
     Deadline {
         /// Description of the work.
@@ -192,12 +192,11 @@ pub enum Error {
     },
 }
 
-/// Returns the architecture of a compute capability: `sm_75` for `(7, 5)`.
+/// Formats a compute capability: `sm_75` for `(7, 5)`.
 fn arch((major, minor): &Capability) -> String {
     format!("sm_{major}{minor}")
 }
 
-/// Returns the part of an error text about launches that share the GPU.
 fn sharing(sharers: &u32) -> String {
     match sharers {
         0 | 1 => String::new(),
@@ -210,11 +209,11 @@ fn sharing(sharers: &u32) -> String {
 pub struct CallError {
     /// Function of the driver API.
     pub call: &'static str,
-    /// Arguments or purpose of the call, in words. It may be empty.
+    /// Arguments or purpose of the call, in words. May be empty.
     pub detail: String,
     /// Value of the `CUresult`.
     pub code: u32,
-    /// The driver's name and text for the code.
+    /// Name and description of the code, from the driver.
     pub text: String,
 }
 
@@ -232,7 +231,7 @@ impl fmt::Display for CallError {
 }
 
 impl Error {
-    /// Returns the `CUresult` if a driver call caused the error.
+    /// Returns the `CUresult` of the driver call that caused the error, if any.
     pub fn code(&self) -> Option<u32> {
         match self {
             Error::Call(call) | Error::Ptx { cause: call, .. } => Some(call.code),
@@ -240,14 +239,14 @@ impl Error {
         }
     }
 
-    /// Returns whether the GPU's context is lost, for example after a fault in a kernel. Only a new process can
+    /// Returns whether the context of the GPU is lost, for example after a fault in a kernel. Only a new process can
     /// recover.
     pub fn is_sticky(&self) -> bool {
         self.code().is_some_and(loses_context)
     }
 }
 
-/// Returns whether the context is lost after a call has returned `code`.
+/// Returns whether a call that returned `code` means that the context is lost.
 fn loses_context(code: u32) -> bool {
     use CUresult::*;
     let lost = [
@@ -288,7 +287,7 @@ pub(crate) fn call_error(call: &'static str, result: CUresult, detail: String) -
     CallError { call, detail, code: result as u32, text: text(result) }
 }
 
-/// Returns the driver's name and text for a code. The driver is loaded, since it returned the code.
+/// Returns the driver's name and description of a code. The driver must be loaded.
 fn text(result: CUresult) -> String {
     let (mut name, mut text) = (ptr::null(), ptr::null());
     // SAFETY: each call only sets a live pointer variable, to a static string or to null.
@@ -300,13 +299,13 @@ fn text(result: CUresult) -> String {
         if pointer.is_null() {
             return "unknown error".to_owned();
         }
-        // SAFETY: not null, so the driver has set it to one of its own strings, which it never frees.
+        // SAFETY: not null, so the driver has set it to a static string, which it never frees.
         unsafe { CStr::from_ptr(pointer) }.to_string_lossy().into_owned()
     };
     format!("{}: {}", string(name), string(text))
 }
 
-/// Logs the error of a destructor, which cannot return it. `object` names the freed object.
+/// Logs the error of a destructor, which cannot return it. `object` describes what was to be freed.
 pub(crate) fn log_drop(object: &'static str, result: Result<(), Error>) {
     match result {
         // The process is exiting. The driver has already shut down and freed everything.

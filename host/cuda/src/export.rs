@@ -15,7 +15,8 @@ const PAGE: u64 = 4096;
 impl DeviceBuffer {
     /// Exports the buffer as a dma-buf. Its length is rounded up to whole pages of 4 KiB.
     ///
-    /// The buffer must have pages of its own, as from [`DeviceBuffer::zeroed_pages`].
+    /// The buffer must not share pages with other allocations, or the NIC could access those too. Allocate it with
+    /// [`DeviceBuffer::zeroed_pages`].
     ///
     /// # Errors
     /// - [`Error::Call`] if the GPU, the driver or the Linux kernel does not support dma-buf
@@ -33,10 +34,11 @@ impl DeviceBuffer {
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
-    /// Makes synchronous copies and fills of the buffer, such as `cudaMemcpy`, return only after they have completed.
+    /// Sets `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`: synchronous copies and fills of the buffer, such as `cudaMemcpy`, then
+    /// return only after completion.
     ///
-    /// Memory that a NIC accesses needs this (`CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`). Otherwise such a call may return
-    /// early, and the NIC accesses the memory before the copy.
+    /// Memory that a NIC accesses needs this. Otherwise such a call may return early, and the NIC could access the
+    /// memory before the copy.
     ///
     /// # Errors
     /// - [`Error::Call`] if the driver refuses

@@ -10,9 +10,9 @@ use crate::error::{check, check_with, log_drop};
 use crate::{Device, Error, Function, Stream};
 use rushmem_base::LaunchConfig;
 
-/// A chain of kernels on one GPU, launched by one call. Each kernel starts after the one before it has ended.
+/// A chain of kernels on one GPU, launched by one driver call. Each kernel starts after the previous one has completed.
 ///
-/// The graph owns the memory that its launches need. A launch allocates nothing, so it waits for no running kernel.
+/// The graph owns the memory that its launches need, so a launch allocates nothing and never waits for running kernels.
 pub struct GraphExec {
     device: Arc<Device>,
     raw: CUgraphExec,
@@ -33,7 +33,7 @@ pub struct GraphNode<'a> {
     pub arguments: Vec<&'a [u8]>,
 }
 
-/// A graph under construction. The executable graph does not need it any more.
+/// A graph under construction. An executable graph does not depend on it.
 struct Graph(CUgraph);
 
 impl Drop for Graph {
@@ -46,7 +46,8 @@ impl Drop for Graph {
 impl GraphExec {
     /// Creates a graph of the kernels in `nodes`, uploads it to the GPU of `stream` and waits for the upload.
     ///
-    /// `stream` is idle. The call passes the driver gate: it first waits until no PE of this process runs a kernel.
+    /// `stream` must be idle. The call passes the driver gate: it first blocks until no PE of this process runs a
+    /// kernel.
     ///
     /// # Errors
     /// - [`Error::WrongArguments`] if a kernel has parameters of other sizes (drivers from CUDA 12.4 on)
@@ -80,18 +81,19 @@ impl GraphExec {
         check("cuGraphInstantiate", unsafe { sys::cuGraphInstantiateWithFlags(&mut raw, graph.0, 0) })?;
         let graph = Self { device: Arc::clone(&device), raw };
         // SAFETY: a live graph and stream.
+        // Upload now, with the gate passed, so the first launch has nothing left to do.
         check("cuGraphUpload", unsafe { sys::cuGraphUpload(graph.raw, stream.raw()) })?;
         stream.synchronize()?;
         Ok(graph)
     }
 
-    /// Queues a launch of all kernels. They start after the earlier work in `stream`.
+    /// Queues a launch of all kernels, after the earlier work in `stream`.
     ///
     /// # Errors
     /// - [`Error::Call`] if the driver refuses, or if earlier work in `stream` failed
     ///
     /// # Safety
-    /// All memory that the kernels access stays valid until they have ended.
+    /// All memory that the kernels access stays valid until they have completed.
     pub unsafe fn launch(&self, stream: &Stream) -> Result<(), Error> {
         let _current = self.device.make_current()?;
         // SAFETY: a live graph and stream. The caller vouches for the memory.

@@ -10,14 +10,13 @@
 //!
 //! The kernels of this runtime wait for other kernels and for the software ConnectX. This imposes three rules:
 //!
-//! - **Blocking calls.** Some driver calls block until all running kernels have ended. They allocate, register or free
-//!   memory, load a module, or create a stream when the pool is empty. Such a call passes the
-//!   [driver gate](driver_gate), which admits it while no kernel runs. Copies and events on a [`Stream`] do not block. Launches
-//!   do not block either, since a [`Function`] reserves its local memory when it is loaded.
-//! - **Resident blocks.** All blocks of a launch must run at once: see [`Function::check_resident`].
+//! - **Blocking calls.** Some driver calls block until all running kernels have completed: calls that allocate,
+//!   register or free memory, load a module, or create a stream when the pool is empty. Such a call passes the [driver
+//!   gate](driver_gate), which admits it while no kernel runs. Copies and events on a [`Stream`] do not block. Neither
+//!   do launches, since a [`Function`] reserves its local memory when it is loaded.
+//! - **Resident blocks.** All blocks of a launch must be resident together: see [`Function::check_resident`].
 //! - **Hardware queues.** Two streams must not share a hardware queue if a kernel in one waits for a kernel in the
-//!   other. The driver has 32 hardware queues. Threads launch one at a time, so that up to 32 streams get different
-//!   queues.
+//!   other. The driver has 32 hardware queues. Launches are serialized, which gives up to 32 streams different queues.
 #![deny(unsafe_code)]
 
 mod copy;

@@ -1,4 +1,4 @@
-//! The CUDA driver: loads its library, checks its functions and initializes it.
+//! The CUDA driver: loads its library, checks that its functions exist and initializes it.
 #![allow(unsafe_code, reason = "calls the CUDA driver")]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -11,10 +11,10 @@ use crate::environment::environment;
 use crate::error::check;
 use rushmem_base::local_processes;
 
-/// File names of the driver's library: the driver's own, and the name that linkers use.
+/// File names of the driver's library: its soname, and the name that linkers use.
 const LIBRARIES: [&CStr; 2] = [c"libcuda.so.1", c"libcuda.so"];
 
-/// Names of the driver functions that every driver must have.
+/// Functions that every driver must have. Newer functions are checked by version where they are called.
 const SYMBOLS: &[&str] = &[
     "cuCtxGetCurrent",
     "cuCtxGetDevice",
@@ -99,9 +99,9 @@ pub struct Cuda {
 impl Cuda {
     /// Loads and initializes the driver (`cuInit`).
     ///
-    /// Before that, it sets the unset variables of [`environment`]. This is safe only in a process with one thread,
-    /// since another thread might read the environment. With several threads, it logs a warning instead. So
-    /// call it early in `main`.
+    /// Before that, it sets those variables of [`environment`] that are unset. This is safe only while the process has
+    /// a single thread, since another thread might read the environment. With several threads, it logs a warning
+    /// instead. So call it early in `main`.
     ///
     /// # Errors
     /// - [`Error::NoDriver`] if the machine has no driver
@@ -154,17 +154,17 @@ impl Cuda {
         Ok(count as u32)
     }
 
-    /// Returns the PCI address of the GPU with this index in the form that Linux uses, such as `0000:3b:00.0`.
+    /// Returns the PCI address of a GPU in the form that Linux uses, such as `0000:3b:00.0`.
     ///
     /// The call creates no context.
     ///
     /// # Errors
-    /// - [`Error::Call`] if no GPU has this index
+    /// - [`Error::Call`] if no GPU has this ordinal
     pub fn pci_address(self, ordinal: u32) -> Result<String, Error> {
         let mut device = 0;
         let mut text = [0 as c_char; 32];
         // SAFETY: the driver is initialized. The device is written to a live variable, and the text to a buffer of the
-        // given length. The driver ends the text with a zero byte.
+        // given length. The driver terminates the text with a zero byte.
         let text = unsafe {
             check("cuDeviceGet", sys::cuDeviceGet(&mut device, ordinal as c_int))?;
             let result = sys::cuDeviceGetPCIBusId(text.as_mut_ptr(), text.len() as c_int, device);
@@ -179,18 +179,18 @@ impl Cuda {
     }
 }
 
-/// Returns the number of threads of this process.
 fn threads() -> Option<usize> {
     Some(std::fs::read_dir("/proc/self/task").ok()?.count())
 }
 
-/// The driver's library. It stays loaded, as cudarc uses it.
+/// The driver's library. It is never unloaded, since cudarc uses it.
 struct Library(NonNull<c_void>);
 
 impl Library {
     /// Loads the library.
     ///
-    /// cudarc loads it itself, or the program is linked to it. Only the first way would offer a search for functions.
+    /// cudarc loads it by itself, or the program is linked to it. Only a handle of our own allows to check for
+    /// functions.
     ///
     /// # Errors
     /// - [`Error::NoDriver`] with the reason of the dynamic loader for the first name
@@ -209,7 +209,7 @@ impl Library {
 
     /// Returns whether the library has this function.
     fn has(&self, symbol: &str) -> bool {
-        // SAFETY: the library is loaded, and the name is a C string. The function is looked up and not called.
+        // SAFETY: the library is loaded, and the name is a C string. The function is found but not called.
         CString::new(symbol)
             .is_ok_and(|name| !unsafe { libc::dlsym(self.0.as_ptr(), name.as_ptr()) }.is_null())
     }

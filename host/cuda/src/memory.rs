@@ -1,6 +1,6 @@
 //! GPU memory, page-locked host memory and registered host memory.
 //!
-//! Allocating, registering and freeing are blocking driver calls, which pass the driver gate.
+//! Allocating, registering and freeing are blocking driver calls, so they pass the driver gate.
 #![allow(unsafe_code, reason = "calls the CUDA driver")]
 
 use std::ffi::{c_int, c_uint, c_void};
@@ -14,14 +14,14 @@ use crate::{Device, Error, SharedMemory};
 
 /// A range of GPU memory.
 ///
-/// Allocating and freeing wait until no PE of this process runs a kernel.
+/// Allocating and freeing block until no PE of this process runs a kernel.
 pub struct DeviceBuffer {
     device: Arc<Device>,
     address: CUdeviceptr,
     len: usize,
-    /// Memory that other GPUs and processes can map. It frees itself.
+    /// Set if other GPUs and processes can map the memory. It then owns the allocation.
     shared: Option<SharedMemory>,
-    /// Whether the caller allocated the memory and frees it.
+    /// Whether the memory belongs to the caller, who frees it.
     borrowed: bool,
 }
 
@@ -34,18 +34,18 @@ impl DeviceBuffer {
         Self::allocate(device, len, len)
     }
 
-    /// Returns a buffer of the first `len` bytes of memory that other GPUs and processes can map.
+    /// Returns a buffer of the first `len` bytes of `shared`.
     pub(crate) fn of_shared(device: Arc<Device>, shared: SharedMemory, len: usize) -> Self {
         Self { device, address: shared.address(), len, shared: Some(shared), borrowed: false }
     }
 
-    /// Returns the memory for other GPUs and processes to map, if the buffer comes from
+    /// Returns the memory in the form that other GPUs and processes can map, if the buffer comes from
     /// [`zeroed_shared`](Self::zeroed_shared).
     pub fn shared(&self) -> Option<&SharedMemory> {
         self.shared.as_ref()
     }
 
-    /// Allocates `allocated` bytes for a buffer of `len` bytes.
+    /// Allocates `allocated` bytes, of which the buffer exposes `len`.
     pub(crate) fn allocate(device: &Arc<Device>, len: usize, allocated: usize) -> Result<Self, Error> {
         let _exclusive = device.exclusive()?;
         let mut address: CUdeviceptr = 0;
@@ -55,7 +55,7 @@ impl DeviceBuffer {
         Ok(Self { device: Arc::clone(device), address, len, shared: None, borrowed: false })
     }
 
-    /// Borrows the `len` bytes at `address`, which the caller allocated and frees.
+    /// Wraps the `len` bytes at `address`, which the caller allocated and frees.
     ///
     /// # Errors
     /// - [`Error::WrongMemoryGpu`] if the address belongs to the memory of another GPU
@@ -100,14 +100,13 @@ impl DeviceBuffer {
         self.len == 0
     }
 
-    /// Returns the address of a range that lies in the buffer.
+    /// Returns the address of a range, after checking that it lies in the buffer.
     pub(crate) fn range_address(&self, offset: usize, len: usize) -> Result<u64, Error> {
         check_range(offset, len, self.len)?;
         Ok(self.address + offset as u64)
     }
 }
 
-/// Checks that a range lies in a buffer of `size` bytes.
 fn check_range(offset: usize, len: usize, size: usize) -> Result<(), Error> {
     match offset.checked_add(len) {
         Some(end) if end <= size => Ok(()),
@@ -129,9 +128,9 @@ impl Drop for DeviceBuffer {
     }
 }
 
-/// Page-locked host memory from the driver, accessible to every GPU of the process.
+/// Page-locked host memory allocated by the driver, accessible to every GPU of the process.
 ///
-/// The API exposes only addresses, since GPUs may access the memory at any time. Allocating and freeing wait until no
+/// The API exposes only addresses, since GPUs may access the memory at any time. Allocating and freeing block until no
 /// PE of this process runs a kernel.
 pub struct PinnedBuffer {
     device: Arc<Device>,
@@ -200,7 +199,7 @@ impl Drop for PinnedBuffer {
     }
 }
 
-/// The kind of host pages to register.
+/// Kind of host pages to register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostKind {
     /// Ordinary memory, private or shared. Registration page-locks it.
@@ -211,13 +210,13 @@ pub enum HostKind {
 
 /// Host pages of the caller that GPUs can access while this object exists.
 ///
-/// Registering and unregistering wait until no PE of this process runs a kernel.
+/// Registering and unregistering block until no PE of this process runs a kernel.
 pub struct RegisteredHost {
     device: Arc<Device>,
     start: NonNull<u8>,
     address: CUdeviceptr,
     len: usize,
-    /// Whether another library page-locked the memory, and ends that.
+    /// Whether another library page-locked the memory and will unlock it.
     borrowed: bool,
 }
 
@@ -259,7 +258,7 @@ impl RegisteredHost {
         Ok(registered)
     }
 
-    /// Borrows the `len` bytes at `start`, which another library has page-locked.
+    /// Wraps the `len` bytes at `start`, which another library has page-locked.
     ///
     /// # Errors
     /// - [`Error::Call`] if the driver does not know the memory as page-locked
@@ -311,7 +310,7 @@ impl Drop for RegisteredHost {
     }
 }
 
-/// Returns the address of page-locked memory for GPUs. The caller has made the context current.
+/// Returns the address of page-locked memory for GPUs. A context must be current.
 fn device_address(start: NonNull<u8>) -> Result<u64, Error> {
     let mut address: CUdeviceptr = 0;
     // SAFETY: the driver checks the pointer. The address is written to a live variable.

@@ -1,6 +1,6 @@
-//! Modules and kernels: loads them, checks launches and queues them.
+//! Modules and kernels: loading, checks and launches.
 //!
-//! Loading and unloading are blocking driver calls, which pass the driver gate. Launches must never block inside the
+//! Loading and unloading are blocking driver calls, so they pass the driver gate. Launches must never block inside the
 //! driver, so everything that a first launch would trigger happens at load time.
 #![allow(unsafe_code, reason = "calls the CUDA driver")]
 
@@ -22,12 +22,12 @@ use crate::{Device, Error, Stream};
 use rushmem_base::LaunchConfig;
 use rushmem_base::lock;
 
-/// Size of the buffer for the messages of the driver's compiler.
+/// Size of the buffer for messages of the driver's compiler.
 const LOG_BYTES: usize = 64 * 1024;
 
-/// A set of kernels that is loaded to a GPU.
+/// A set of kernels, loaded to a GPU.
 ///
-/// Loading and unloading wait until no PE of this process runs a kernel.
+/// Loading and unloading block until no PE of this process runs a kernel.
 pub struct Module {
     device: Arc<Device>,
     name: String,
@@ -42,7 +42,7 @@ unsafe impl Send for Module {}
 unsafe impl Sync for Module {}
 
 impl Module {
-    /// Compiles PTX for this GPU and loads it. Errors refer to the module by `name`.
+    /// Compiles PTX for this GPU and loads it. `name` refers to the module in errors.
     ///
     /// # Errors
     /// - [`Error::OldGpu`] if the PTX is for newer GPUs only
@@ -55,8 +55,8 @@ impl Module {
 
     /// Loads a module and returns all its kernels by name.
     ///
-    /// Loads the machine code if it is for this GPU, and otherwise compiles the PTX. The call passes the driver gate once
-    /// for the module and all kernels.
+    /// The machine code is used if it matches this GPU; otherwise, the driver compiles the PTX. The call passes the
+    /// driver gate once for the module and all its kernels.
     ///
     /// # Errors
     /// - [`Error::OldGpu`] if the PTX is for newer GPUs only
@@ -70,7 +70,7 @@ impl Module {
         names.map(|name| Ok((name.clone(), module.load_function(&exclusive, name)?))).collect()
     }
 
-    /// Loads the machine code or, if that is not for this GPU, the PTX.
+    /// Loads the machine code or, if it does not match this GPU, the PTX.
     fn load_image(_: &ExclusiveContext, device: &Arc<Device>, image: &Image) -> Result<Arc<Self>, Error> {
         let (name, code) = (image.name, image.code());
         let text = image.text(device.attributes().compute_capability)?;
@@ -82,7 +82,7 @@ impl Module {
         }
         if let Err((CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU, _)) = loaded {
             tracing::debug!("the driver compiles the PTX of {name}");
-            // SAFETY: the text ends with a zero byte.
+            // SAFETY: the text is zero-terminated.
             loaded = unsafe { load_data(text.as_ptr().cast()) };
         }
         let raw = loaded.map_err(|(result, log)| {
@@ -97,7 +97,7 @@ impl Module {
         }))
     }
 
-    /// Returns a kernel of the module, completely loaded to the GPU, so that no launch has to load anything.
+    /// Returns a kernel of the module, loaded completely, which leaves nothing to load for its first launch.
     ///
     /// # Errors
     /// - [`Error::NoFunction`] if the module has no kernel of this name
@@ -107,7 +107,7 @@ impl Module {
         self.load_function(&self.device.exclusive()?, name)
     }
 
-    /// Loads a kernel behind the driver gate.
+    /// Loads a kernel. The caller has passed the driver gate.
     fn load_function(self: &Arc<Self>, exclusive: &ExclusiveContext, name: &str) -> Result<Function, Error> {
         let symbol = c_string(name, || format!("the kernel name {name:?}"))?;
         let mut raw: CUfunction = ptr::null_mut();
@@ -125,6 +125,7 @@ impl Module {
                 check_with("cuFuncLoad", result, || format!("of {name}"))?;
                 Some(parameter_sizes(raw, self.kernels.get(name).copied().unwrap_or(0))?)
             }
+            // Older drivers rely on CUDA_MODULE_LOADING=EAGER, see `environment`.
             false => None,
         };
         let attributes = FunctionAttributes::of(raw)?;
@@ -133,12 +134,13 @@ impl Module {
     }
 }
 
-/// Makes the current context reserve at least `bytes` of local memory for each thread.
+/// Reserves at least `bytes` of local memory per thread in the current context.
 ///
 /// Otherwise the first launch of the kernel would reserve it, and block in the driver until all running kernels have
-/// ended.
+/// completed.
 fn reserve_local_memory(_: &ExclusiveContext, bytes: u32, kernel: &str) -> Result<(), Error> {
-    // Two loading threads must not overwrite each other's limit with a smaller one.
+    // The limit only ever grows. Without the lock, two loading threads could overwrite each other's limit with a
+    // smaller one.
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = lock(&TURN);
     let limit = CUlimit::CU_LIMIT_STACK_SIZE;
@@ -155,15 +157,15 @@ fn reserve_local_memory(_: &ExclusiveContext, bytes: u32, kernel: &str) -> Resul
     })
 }
 
-/// Loads PTX or machine code into the current context. An error comes with the messages of the driver's compiler.
+/// Loads PTX or machine code into the current context. An error includes the messages of the driver's compiler.
 ///
 /// # Safety
-/// `image` points to PTX that ends with a zero byte, or to a whole file of machine code.
+/// `image` points to zero-terminated PTX, or to a complete file of machine code.
 unsafe fn load_data(image: *const c_void) -> Result<CUmodule, (CUresult, String)> {
     let mut log = vec![0u8; LOG_BYTES];
     let mut options =
         [CUjit_option::CU_JIT_ERROR_LOG_BUFFER, CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
-    // The driver expects the second value, a number, in place of a pointer.
+    // The size is passed in place of a pointer.
     let mut values: [*mut c_void; 2] = [log.as_mut_ptr().cast(), ptr::without_provenance_mut(LOG_BYTES)];
     let (count, mut raw) = (options.len() as c_uint, ptr::null_mut());
     // SAFETY: the caller vouches for `image`. There are `count` options and values, and the log has the given length.
@@ -188,16 +190,16 @@ impl Drop for Module {
     }
 }
 
-/// The resources that a compiled kernel uses.
+/// Resources that a compiled kernel uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FunctionAttributes {
-    /// Number of registers of each thread.
+    /// Registers per thread.
     pub registers: u32,
-    /// Local memory of each thread in bytes, for spilled registers and arrays.
+    /// Local memory per thread in bytes, for spilled registers and arrays.
     pub local_bytes: u32,
-    /// Static shared memory of each block in bytes.
+    /// Static shared memory per block in bytes.
     pub shared_bytes: u32,
-    /// Largest number of threads of a block.
+    /// Largest possible number of threads per block.
     pub max_threads: u32,
 }
 
@@ -226,7 +228,7 @@ pub struct Function {
     name: String,
     raw: CUfunction,
     attributes: FunctionAttributes,
-    /// Sizes of the parameters in bytes, if the driver reports them (from CUDA 12.4 on).
+    /// Sizes of the parameters in bytes, if the driver reports them (CUDA 12.4 and newer).
     parameter_sizes: Option<Vec<usize>>,
 }
 
@@ -246,7 +248,7 @@ impl Function {
         &self.attributes
     }
 
-    /// Allows launches with up to `bytes` of dynamic shared memory for each block. The default limit is 48 KiB.
+    /// Permits launches with up to `bytes` of dynamic shared memory per block. The default limit is 48 KiB.
     ///
     /// # Errors
     /// - [`Error::Call`] if the GPU has less: see
@@ -261,9 +263,9 @@ impl Function {
         })
     }
 
-    /// Returns how many blocks the whole GPU can run at once if it runs nothing else.
+    /// Returns how many blocks can be resident on the whole GPU if it runs nothing else.
     ///
-    /// A block has `threads` threads and `shared_bytes` bytes of dynamic shared memory.
+    /// Each block has `threads` threads and `shared_bytes` bytes of dynamic shared memory.
     ///
     /// # Errors
     /// - [`Error::Call`] if the driver refuses
@@ -283,15 +285,16 @@ impl Function {
         Ok(per_multiprocessor.max(0) as u32 * self.module.device.attributes().multiprocessors)
     }
 
-    /// Returns whether a launch needs all multiprocessors of the GPU, so that none is left for another kernel.
+    /// Returns whether launches of this size occupy all multiprocessors, leaving none for another kernel.
     ///
-    /// `sharers` launches of this size share the GPU, this one included.
+    /// `sharers` launches of this size share the GPU, including this one.
     ///
     /// # Errors
     /// - [`Error::Call`] if the driver refuses
     pub fn fills_gpu(&self, grid: LaunchConfig, sharers: u32) -> Result<bool, Error> {
         let multiprocessors = self.module.device.attributes().multiprocessors;
         let (wanted, others) = (u64::from(grid.blocks()) * u64::from(sharers.max(1)), multiprocessors - 1);
+        // Cheap case without a driver call: with at most one block per multiprocessor, one multiprocessor stays free.
         if wanted <= u64::from(others) {
             return Ok(false);
         }
@@ -299,10 +302,10 @@ impl Function {
         Ok(wanted > u64::from(others) * u64::from(room))
     }
 
-    /// Checks that all blocks of a launch can run at once.
+    /// Checks that all blocks of a launch can be resident together.
     ///
-    /// This is necessary if they wait for each other or for other launches. `sharers` launches of this size share
-    /// the GPU, this one included.
+    /// This is necessary if they wait for each other or for other launches. `sharers` launches of this size share the
+    /// GPU, including this one.
     ///
     /// # Errors
     /// - [`Error::NotResident`] if the GPU has room for fewer blocks
@@ -316,18 +319,18 @@ impl Function {
         Err(Error::NotResident { kernel: self.name.clone(), blocks, threads, room, sharers })
     }
 
-    /// Queues a launch of the kernel in `stream`. `arguments` has the bytes of each argument, in the order of the
+    /// Queues a launch of the kernel in `stream`. `arguments` are the bytes of each argument, in the order of the
     /// parameters.
     ///
-    /// The call returns before the kernel has run. The stream reports errors of the kernel itself.
+    /// The call returns before the kernel has run. Errors of the kernel itself surface in later calls on the stream.
     ///
     /// # Errors
-    /// - [`Error::WrongArguments`] if the parameters have other sizes (drivers from CUDA 12.4 on)
+    /// - [`Error::WrongArguments`] if the sizes differ from the parameters' (checked from CUDA 12.4 on)
     /// - [`Error::Call`] if the driver refuses the launch, or if earlier work in `stream` failed
     ///
     /// # Safety
     /// The arguments have the types of the parameters. All memory that the kernel accesses through them stays valid
-    /// until the kernel has ended.
+    /// until it has completed.
     pub unsafe fn launch(
         &self,
         stream: &Stream,
@@ -362,7 +365,7 @@ impl Function {
 }
 
 impl Function {
-    /// Checks the sizes of the arguments, if the driver reports the sizes of the parameters.
+    /// Compares the sizes of the arguments with those of the parameters, if the driver reports them.
     fn check_arguments(&self, arguments: &[&[u8]]) -> Result<(), Error> {
         let given = || arguments.iter().map(|argument| argument.len());
         match &self.parameter_sizes {
@@ -377,7 +380,7 @@ impl Function {
     /// Returns the parameters of a graph node that launches the kernel.
     ///
     /// # Errors
-    /// - [`Error::WrongArguments`] if the parameters have other sizes (drivers from CUDA 12.4 on)
+    /// - [`Error::WrongArguments`] if the sizes differ from the parameters' (checked from CUDA 12.4 on)
     pub(crate) fn node_parameters<'a>(
         &self,
         grid: LaunchConfig,
@@ -403,7 +406,7 @@ impl Function {
     }
 }
 
-/// The input of `cuGraphAddKernelNode`, with the memory that it points to.
+/// Input of `cuGraphAddKernelNode`, with the memory that it points to.
 pub(crate) struct NodeParameters<'a> {
     raw: CUDA_KERNEL_NODE_PARAMS,
     _pointers: Vec<*mut c_void>,
@@ -411,13 +414,13 @@ pub(crate) struct NodeParameters<'a> {
 }
 
 impl NodeParameters<'_> {
-    /// Returns the pointer to pass to the driver. It is valid while `self` exists.
+    /// Returns the pointer for the driver, valid while `self` exists.
     pub(crate) fn as_driver(&self) -> *const CUDA_KERNEL_NODE_PARAMS {
         &raw const self.raw
     }
 }
 
-/// Returns the address of each argument, as `cuLaunchKernel` expects them. The driver only reads the arguments.
+/// Returns pointers to the arguments, as `cuLaunchKernel` expects them. The driver only reads through them.
 fn argument_pointers(arguments: &[&[u8]]) -> Vec<*mut c_void> {
     arguments.iter().map(|argument| argument.as_ptr().cast_mut().cast()).collect()
 }
@@ -433,7 +436,7 @@ fn parameter_sizes(function: CUfunction, count: usize) -> Result<Vec<usize>, Err
     (0..count).map(size).collect()
 }
 
-/// Converts a text for the driver. `description` names it in the error.
+/// Converts a text for the driver. `description` identifies it in the error.
 fn c_string(text: &str, description: impl FnOnce() -> String) -> Result<CString, Error> {
     CString::new(text).map_err(|_| Error::ZeroByte { text: description() })
 }

@@ -1,4 +1,4 @@
-//! The text and the machine code of kernels, in the form for one GPU.
+//! Selects the PTX or machine code of kernels that suits one GPU.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -8,24 +8,24 @@ use crate::error::{Capability, Error};
 /// The kernels of a module, before they are loaded.
 #[derive(Clone, Copy, Debug)]
 pub struct Image<'a> {
-    /// The name for errors.
+    /// Name of the module in errors.
     pub name: &'a str,
-    /// The PTX.
+    /// PTX text with Hopper replacements in comments, as `rushmem-ptx` writes it.
     pub ptx: &'a str,
-    /// Machine code of the same kernels; may be empty. Only one GPU architecture can run it.
+    /// Machine code of the same kernels, for a single architecture. May be empty.
     pub code: &'a [u8],
-    /// The architecture for which the PTX is chosen, in place of the GPU's own. It also excludes the machine code.
+    /// Overrides the GPU's architecture in the choice of PTX, and disables the machine code.
     pub arch: Option<Capability>,
 }
 
-/// The mark between an instruction for all GPUs and its replacement for Hopper and newer. `rushmem-ptx` writes it.
+/// Separates an instruction for all GPUs from its replacement for Hopper and newer.
 const HOPPER_MARK: &str = " // sm_90: ";
 
-/// Hopper.
 const HOPPER: Capability = (9, 0);
 
 impl<'a> Image<'a> {
-    /// Returns the PTX for a GPU of this capability. Hopper and newer get one-way fences, which older GPUs lack.
+    /// Returns the PTX for a GPU of this capability. For Hopper and newer, the marked lines are replaced: these GPUs
+    /// have one-way fences, which are cheaper.
     ///
     /// # Errors
     /// - [`Error::OldGpu`] if the PTX is for newer GPUs only
@@ -43,13 +43,13 @@ impl<'a> Image<'a> {
         Ok(Cow::Owned(self.ptx.lines().flat_map(|line| [newest(line), "\n"]).collect()))
     }
 
-    /// Returns the machine code, unless the PTX for another architecture is wanted.
+    /// Returns the machine code, or nothing if another architecture is forced.
     pub(crate) fn code(&self) -> &'a [u8] {
         if self.arch.is_some() { &[] } else { self.code }
     }
 }
 
-/// Returns the oldest capability that the PTX is for: `(7, 5)` for `.target sm_75`.
+/// Returns the capability that the PTX targets: `(7, 5)` for `.target sm_75`.
 fn target(ptx: &str) -> Option<Capability> {
     let line = ptx.lines().find_map(|line| line.strip_prefix(".target sm_"))?;
     let digits = line.split(|c: char| !c.is_ascii_digit()).next()?;
@@ -57,7 +57,7 @@ fn target(ptx: &str) -> Option<Capability> {
     Some((number / 10, number % 10))
 }
 
-/// Returns the number of parameters of each kernel in a PTX text, by name.
+/// Returns the number of parameters of each kernel in a PTX text.
 pub fn ptx_kernels(ptx: &str) -> HashMap<String, usize> {
     ptx.split(".visible .entry ")
         .skip(1)
@@ -90,13 +90,13 @@ mod tests {
     }
 
     #[test]
-    fn a_wanted_architecture_replaces_that_of_the_gpu() {
+    fn forced_architecture_overrides_the_gpu() {
         assert_eq!(image(Some((8, 0))).text((9, 0)).unwrap(), ALL);
         assert_eq!((image(None).code(), image(Some((8, 0))).code()), (&b"code"[..], &b""[..]));
     }
 
     #[test]
-    fn refuses_older_gpus() {
+    fn rejects_older_gpus() {
         let error = image(None).text((7, 0)).unwrap_err();
         assert_eq!(
             error.to_string(),

@@ -1,9 +1,9 @@
-//! GPU memory that other GPUs and other processes can map, by CUDA's virtual memory management.
+//! GPU memory that other GPUs and other processes can map, based on CUDA's virtual memory management.
 //!
-//! An allocation has a handle. To use it, a process reserves an address range, maps the handle there and grants access
-//! to its GPU. A file descriptor transfers a handle to another process.
+//! An allocation is represented by a handle. To use it, a process reserves an address range, maps the handle there and
+//! grants access to its GPU. A file descriptor transfers a handle to another process.
 //!
-//! Creating and dropping the objects of this module are blocking driver calls, which pass the driver gate.
+//! Creating and dropping the objects of this module are blocking driver calls, so they pass the driver gate.
 #![allow(unsafe_code, reason = "calls the CUDA driver")]
 
 use std::ffi::{c_int, c_void};
@@ -18,26 +18,27 @@ use crate::{Device, Error};
 const FILE_DESCRIPTOR: sys::CUmemAllocationHandleType =
     sys::CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 
-/// GPU memory that is mapped for the GPU's own kernels, and that other GPUs and processes can map.
+/// GPU memory that is mapped for the kernels of its own GPU, and that other GPUs and processes can map.
 pub struct SharedMemory {
-    /// Dropped before the allocation: fields drop in order.
+    /// Declared first, so the mapping is dropped before the allocation.
     addresses: ReservedAddresses,
     handle: Arc<Handle>,
 }
 
-/// An address range in which the kernels of one GPU access the shared memory of peers.
+/// Address range through which the kernels of one GPU access the shared memory of peers.
 ///
-/// The range consists of parts of equal length, one for each peer.
+/// It consists of slots of equal length, one for each peer.
 pub struct PeerMappings {
-    /// Dropped before the allocations: fields drop in order.
+    /// Declared first, so the mappings are dropped before the allocations.
     addresses: ReservedAddresses,
-    /// Length of a part in bytes.
+    /// Length of a slot in bytes.
     stride: usize,
-    /// Keeps the mapped memory allocated.
+    /// Keeps the mapped allocations alive.
     memory: Vec<Arc<Handle>>,
 }
 
-/// A reference to an allocation of this or another process. The allocation lives until all its references are gone.
+/// A reference to an allocation of this or another process. The driver frees the memory when the last reference is
+/// released.
 struct Handle {
     device: Arc<Device>,
     raw: CUmemGenericAllocationHandle,
@@ -54,7 +55,7 @@ impl Drop for Handle {
     }
 }
 
-/// A reserved address range and its mappings.
+/// A reserved address range, with the mappings in it. Dropping it removes both.
 struct ReservedAddresses {
     device: Arc<Device>,
     address: CUdeviceptr,
@@ -72,11 +73,12 @@ impl ReservedAddresses {
         Ok(Self { device: Arc::clone(device), address, len, mapped: Vec::new() })
     }
 
-    /// Maps a whole allocation of `len` bytes at `offset` in the range, for kernels of this GPU.
+    /// Maps a whole allocation of `len` bytes at `offset`, and grants access to kernels of this GPU.
     fn map(&mut self, offset: usize, len: usize, handle: &Handle) -> Result<(), Error> {
         let address = self.address + offset as CUdeviceptr;
         // SAFETY: the driver checks that the addresses are reserved and that the allocation has this length.
         check("cuMemMap", unsafe { sys::cuMemMap(address, len, 0, handle.raw, 0) })?;
+        // Recorded before the next call can fail, so `drop` unmaps it in any case.
         self.mapped.push((address, len));
         let gpu = self.device.raw();
         let access = sys::CUmemAccessDesc {
@@ -142,7 +144,7 @@ impl SharedMemory {
         Ok(Self { addresses, handle: Arc::new(handle) })
     }
 
-    /// Returns the address of the first byte.
+    /// Address of the first byte.
     pub fn address(&self) -> u64 {
         self.addresses.address
     }
@@ -181,17 +183,17 @@ impl PeerMappings {
         Ok(Self { addresses, stride, memory: Vec::new() })
     }
 
-    /// Returns the address of the first part.
+    /// Address of slot 0.
     pub fn address(&self) -> u64 {
         self.addresses.address
     }
 
-    /// Returns the length of a part in bytes.
+    /// Length of a slot in bytes.
     pub fn stride(&self) -> u64 {
         self.stride as u64
     }
 
-    /// Maps memory of another process, [exported](SharedMemory::export) as `file`, at part number `index`.
+    /// Maps memory that another process [exported](SharedMemory::export) as `file` at slot `index`.
     ///
     /// Returns whether atomic operations of this GPU on the memory are atomic towards the GPU that owns it.
     ///
@@ -201,7 +203,7 @@ impl PeerMappings {
     pub fn map_file(&mut self, index: usize, file: &OwnedFd) -> Result<bool, Error> {
         let _exclusive = self.addresses.device.exclusive()?;
         let mut raw: CUmemGenericAllocationHandle = 0;
-        // The driver expects the descriptor number in place of a pointer. It does not keep the descriptor.
+        // The driver expects the descriptor's number in the pointer argument. It does not keep the descriptor.
         let number = file.as_raw_fd() as usize as *mut c_void;
         // SAFETY: the context is current. The handle is written to a live variable and released in `drop`.
         let result = unsafe { sys::cuMemImportFromShareableHandle(&mut raw, number, FILE_DESCRIPTOR) };
@@ -212,7 +214,7 @@ impl PeerMappings {
         Ok(atomics)
     }
 
-    /// Maps memory of this process at part number `index`.
+    /// Maps memory of this process at slot `index`.
     ///
     /// Returns whether atomic operations of this GPU on the memory are atomic towards the GPU that owns it.
     ///
@@ -226,7 +228,7 @@ impl PeerMappings {
         Ok(atomics)
     }
 
-    /// Maps an allocation at part number `index`. Returns whether atomic operations on it are native.
+    /// Maps an allocation at slot `index`. Returns whether atomic operations on it are native.
     fn map(&mut self, index: usize, handle: &Handle) -> Result<bool, Error> {
         let mut properties = std::mem::MaybeUninit::<sys::CUmemAllocationProp>::zeroed();
         // SAFETY: a live handle. The properties are written to a live variable.
@@ -242,7 +244,7 @@ impl PeerMappings {
     }
 }
 
-/// Returns whether atomic operations of `device` on the memory of GPU `owner` are atomic towards that GPU.
+/// Returns whether atomic operations of `device` on the memory of GPU `owner` are atomic with respect to that GPU.
 fn native_atomics(device: &Device, owner: c_int) -> Result<bool, Error> {
     let attribute = sys::CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED;
     if owner == device.raw() {
@@ -255,7 +257,7 @@ fn native_atomics(device: &Device, owner: c_int) -> Result<bool, Error> {
     Ok(value != 0)
 }
 
-/// Returns the unit of the lengths of allocations with these properties, in bytes.
+/// Returns the granularity of allocations with these properties, in bytes.
 fn granularity(properties: &sys::CUmemAllocationProp) -> Result<usize, Error> {
     let kind = sys::CUmemAllocationGranularity_flags::CU_MEM_ALLOC_GRANULARITY_RECOMMENDED;
     let mut unit = 0;

@@ -1,4 +1,4 @@
-//! GPU memory that belongs to cudarc.
+//! GPU memory owned by cudarc.
 
 use std::sync::Arc;
 
@@ -8,9 +8,9 @@ use cudarc::driver::{CudaSlice, DevicePtrMut, DriverError};
 use crate::Error;
 use crate::error::check;
 
-/// Waits until all work on a slice of cudarc has completed, and returns the address of its first element.
+/// Blocks until all work on a cudarc slice has completed. Returns the address of its first element.
 ///
-/// That is the work in the slice's own stream, and the work of other streams that cudarc's events record.
+/// This covers the slice's own stream, and other streams as far as cudarc's events track them.
 ///
 /// # Errors
 /// - [`Error::Call`] if such work failed, or if the stream is being captured
@@ -18,7 +18,7 @@ pub fn settled_address<T>(slice: &mut CudaSlice<T>) -> Result<u64, Error> {
     let stream = Arc::clone(slice.stream());
     let (address, record) = slice.device_ptr_mut(&stream);
     drop(record);
-    // cudarc keeps the errors of the waits that it has just queued.
+    // cudarc stores errors of the event waits it has just queued in the context, instead of returning them.
     let queued = stream.context().check_err();
     let ended = stream.synchronize();
     check("cuStreamWaitEvent", code(queued))?;
@@ -26,7 +26,7 @@ pub fn settled_address<T>(slice: &mut CudaSlice<T>) -> Result<u64, Error> {
     Ok(address)
 }
 
-/// Returns the driver's result behind a result of cudarc.
+/// Returns the driver's result code.
 fn code(result: Result<(), DriverError>) -> CUresult {
     result.map_or_else(|error| error.0, |()| CUresult::CUDA_SUCCESS)
 }

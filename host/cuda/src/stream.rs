@@ -1,7 +1,7 @@
 //! Streams and events.
 //!
-//! Streams come from a [pool](crate::stream_pool) and return to it. Threads launch one at a time, so that two idle
-//! streams never get the same hardware queue.
+//! Streams come from a [pool](crate::stream_pool) and return to it. Launches into streams of a GPU are serialized,
+//! since concurrent ones might give two idle streams the same hardware queue.
 #![allow(unsafe_code, reason = "calls the CUDA driver")]
 
 use std::ffi::c_void;
@@ -21,19 +21,19 @@ use crate::error::{call_error, check, log_drop};
 use crate::{Device, DeviceBuffer, Error};
 use rushmem_base::lock;
 
-/// Number of streams that are created together.
+/// How many streams are created at a time.
 const BATCH: usize = 32;
 
-/// Launches into a stream after which it may be full. It has room for about 1000, and for half as many with other work
-/// between them.
+/// Launches into a stream after which it may be full. A stream has room for about 1000 launches, or for half as many if
+/// other work is between them.
 const FULL_AFTER: u32 = 256;
 
-/// Locks that threads hold while they launch, indexed by the number of the GPU.
+/// Locks held during launches, indexed by the ordinal of the GPU.
 static LAUNCH_LOCKS: [Mutex<()>; 64] = [const { Mutex::new(()) }; 64];
 
 /// A queue of work on one GPU, executed in order.
 ///
-/// A stream and the default stream do not wait for each other. Dropping a stream does not interrupt its work.
+/// A stream does not synchronize with the default stream. Dropping a stream does not interrupt its work.
 pub struct Stream {
     device: Arc<Device>,
     raw: CUstream,
@@ -42,13 +42,12 @@ pub struct Stream {
     launches: AtomicU32,
 }
 
-/// The owner of a stream.
 enum Owner {
-    /// The pool of the device, to which it returns.
+    /// The device's pool, to which the stream returns.
     Pool,
-    /// The user, who created it with cudarc. This object keeps it alive.
+    /// The user, who created it with cudarc.
     Cudarc(#[expect(dead_code, reason = "keeps the stream alive")] Arc<CudaStream>),
-    /// The user, who keeps it alive.
+    /// The user, who keeps it alive by other means.
     User,
 }
 
@@ -58,9 +57,10 @@ unsafe impl Send for Stream {}
 unsafe impl Sync for Stream {}
 
 impl Stream {
-    /// Takes an idle stream from the pool of the device.
+    /// Returns an idle stream from the pool of the device.
     ///
-    /// If the pool has none, the call creates 32 streams. For that, it waits until no PE of this process runs a kernel.
+    /// If the pool has none, the call creates 32 streams. Before that, it blocks until no PE of this process runs a
+    /// kernel.
     ///
     /// # Errors
     /// - [`Error::Call`] if the driver cannot create a stream
@@ -71,12 +71,15 @@ impl Stream {
         if let Some(raw) = idle {
             return Ok(Self::with_owner(device, raw, Owner::Pool));
         }
+        // Allocate before passing the gate. A blocking call within another could wait for a launch ahead of it in line,
+        // which in turn waits for the outer call.
         let word = DeviceBuffer::new(device, size_of::<u32>())?;
         let _exclusive = device.exclusive()?;
         let stream = Self::create(device)?;
         let others = (1..BATCH).map(|_| Self::create(device)).collect::<Result<Vec<_>, Error>>()?;
         for stream in others.iter().chain([&stream]) {
-            // The driver completes the creation at the first use of a stream, so this also belongs behind the gate.
+            // The driver completes the creation at the first use of a stream. That may block, too, so do it while the
+            // gate is passed.
             // SAFETY: the word is live until the work is done.
             check("cuMemsetD8Async", unsafe {
                 sys::cuMemsetD8Async(word.address(), 0, word.len(), stream.raw())
@@ -111,8 +114,8 @@ impl Stream {
         Ok(Self::with_owner(device, external.cu_stream(), Owner::Cudarc(Arc::clone(external))))
     }
 
-    /// Wraps a stream that the user created in the primary context of this GPU, by its `CUstream`. Null is the default
-    /// stream.
+    /// Wraps a stream that the user created in the primary context of this GPU, given as a `CUstream`. Null is the
+    /// default stream.
     ///
     /// # Errors
     /// - [`Error::WrongStreamGpu`] if the stream belongs to another context
@@ -132,9 +135,9 @@ impl Stream {
         Ok(Self::with_owner(device, raw, Owner::User))
     }
 
-    /// Returns whether the user is capturing the stream into a graph. Queued work then does not run.
+    /// Returns whether the user is capturing the stream into a graph. Work queued during a capture does not run.
     ///
-    /// While a stream is captured, [`query`](Self::query) must not be called.
+    /// [`query`](Self::query) must not be called on a capturing stream.
     ///
     /// # Errors
     /// - [`Error::Call`] if the driver refuses
@@ -162,13 +165,13 @@ impl Stream {
     ///
     /// The driver assigns a hardware queue to an idle stream at a launch. If two threads launch at the same moment, it
     /// may assign the same queue to two streams. A kernel in one stream then starts only after all work in the other
-    /// has ended, although that work may wait for the kernel. Launches one at a time never showed this.
+    /// has completed, although that work may wait for the kernel. Serialized launches never showed this.
     ///
-    /// Measured on an H200 with driver 580 and 160 streams: two threads that queue 20 kernels each hit it in every 30th
-    /// run, ten threads in every second run.
+    /// Measured on an H200 with driver 580 and 160 streams: with two threads that queue 20 kernels each, it happened in
+    /// every 30th run; with ten threads, in every second run.
     ///
-    /// A stream with much work already has its queue, and its launch may wait for room in the stream. Such a
-    /// launch takes no lock, so that other threads can launch meanwhile.
+    /// A stream with much work already has its queue, and a launch into it may block until there is room in the stream.
+    /// Such a launch takes no lock, or it would hold up the launches of all other threads.
     ///
     /// # Errors
     /// - [`Error::Call`] if work in the stream failed
@@ -180,9 +183,9 @@ impl Stream {
         Ok(launch())
     }
 
-    /// Returns whether a launch may run beside launches of other threads: the stream is captured, or has much work.
+    /// Returns whether a launch can skip the lock: the stream is being captured, or already has work.
     fn needs_no_lock(&self) -> Result<bool, Error> {
-        // A stream of the user may also hold launches that are not counted.
+        // Streams of the user may also hold launches that are not counted here, so they are always queried.
         if self.launches.fetch_add(1, Ordering::Relaxed) < FULL_AFTER && matches!(self.owner, Owner::Pool) {
             return Ok(false);
         }
@@ -225,7 +228,7 @@ impl Stream {
         wait("the work in a GPU stream", limit, || self.query())
     }
 
-    /// Makes later work in this stream wait until all work before `event` in its stream has completed.
+    /// Orders later work in this stream after all work before `event` in its stream.
     ///
     /// # Errors
     /// - [`Error::Call`] if the driver refuses
@@ -393,7 +396,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wait_ends_when_the_work_completes() {
+    fn wait_returns_when_the_work_completes() {
         let begin = Instant::now();
         wait("work", Duration::from_secs(60), || Ok(begin.elapsed() > Duration::from_millis(3))).unwrap();
         assert!(begin.elapsed() < Duration::from_secs(20));
@@ -401,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_ends_at_its_deadline() {
+    fn wait_fails_at_its_deadline() {
         let limit = Duration::from_millis(5);
         let begin = Instant::now();
         let error = wait("the kernel", limit, || Ok(false)).unwrap_err();
@@ -410,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_returns_errors() {
+    fn wait_returns_errors() {
         let lost = Error::NoDevice { ordinal: 1, count: 0 };
         assert_eq!(wait("work", Duration::from_secs(60), || Err(lost.clone())), Err(lost));
     }

@@ -1,8 +1,8 @@
-//! The streams of a GPU that are not in use.
+//! The unused streams of a GPU.
 //!
 //! Creating or destroying a stream may make the driver wait for running kernels. On an H200 with driver 580, the first
-//! such call is about the 35th stream of a context. So [`Stream::new`](crate::Stream::new) creates streams in batches,
-//! behind the driver gate, and a dropped stream returns to the pool. The device destroys the streams when it is
+//! such call is about the 35th stream of a context. So [`Stream::new`](crate::Stream::new) passes the driver gate once
+//! to create a batch of streams, and a dropped stream returns to the pool. The device destroys its streams when it is
 //! dropped.
 #![allow(unsafe_code, reason = "calls the CUDA driver")]
 
@@ -24,9 +24,9 @@ unsafe impl Send for StreamPool {}
 unsafe impl Sync for StreamPool {}
 
 impl StreamPool {
-    /// Takes an idle stream out of the pool. Returns `None` if all its streams still have work.
+    /// Removes an idle stream from the pool. Returns `None` if all its streams still have work.
     ///
-    /// The context of the streams is current.
+    /// The caller has made the context of the streams current.
     pub(crate) fn take(&self) -> Option<CUstream> {
         let mut idle = self.idle();
         // SAFETY: all of them are live.
@@ -35,12 +35,12 @@ impl StreamPool {
         Some(idle.swap_remove(at))
     }
 
-    /// Adds a stream to the pool. Work in the stream continues.
+    /// Returns a stream to the pool. It may still have work.
     pub(crate) fn give_back(&self, stream: CUstream) {
         self.idle().push(stream);
     }
 
-    /// Takes all streams out of the pool.
+    /// Removes all streams from the pool.
     pub(crate) fn take_all(&self) -> Vec<CUstream> {
         std::mem::take(&mut *self.idle())
     }

@@ -1,4 +1,4 @@
-//! The accesses to the memory of one GPU, by the service kernel or the copy engines, in call order.
+//! Accesses to the memory of one GPU, by the service kernel or the copy engines, in call order.
 #![allow(unsafe_code, reason = "accesses GPU memory by address")]
 
 use std::collections::HashMap;
@@ -12,20 +12,20 @@ use super::service::{Bar, Barrier, ServiceKernel};
 use super::transfer::{Copies, SCRATCH_BYTES, Staging};
 use crate::{Device, Error, Image};
 
-/// Largest copy between host and GPU by the service kernel. The copy engines have the higher rate.
+/// Largest copy between host and GPU for the service kernel. Beyond this, the copy engines are faster.
 const SERVICE_COPY: u64 = 256 << 10;
 
-/// The ways that an access may take.
+/// Which of the two ways an access may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Access {
-    /// The service kernel or the copy engines.
+    /// The service kernel if it is ready, otherwise the copy engines.
     Any,
     CopyEngines,
 }
 
 /// Executes the accesses of the software ConnectX to the memory of one GPU. All PEs of a process share it.
 ///
-/// Accesses have one common order. They run beside kernels and never wait for one.
+/// Accesses take effect in call order. They run concurrently with kernels and never wait for one.
 pub struct CopyEngine {
     ordinal: u32,
     barrier: Option<Barrier>,
@@ -33,8 +33,8 @@ pub struct CopyEngine {
 }
 
 impl CopyEngine {
-    /// Returns the engine of the GPU, and creates it if this process has none. `service` is the service kernel; without it,
-    /// only the copy engines are used. The call may wait until no PE of this process runs a kernel.
+    /// Returns the engine of the GPU, and creates it on first use. `service` is the service kernel; without it, only
+    /// the copy engines are used. The call may block until no PE of this process runs a kernel.
     ///
     /// # Errors
     /// - [`Error::Call`] if the driver refuses
@@ -51,7 +51,7 @@ impl CopyEngine {
         Ok(new)
     }
 
-    /// Creates an engine. The call may wait until no PE of this process runs a kernel.
+    /// Creates an engine. The call may block until no PE of this process runs a kernel.
     ///
     /// # Errors
     /// The errors of [`CopyEngine::shared`].
@@ -64,12 +64,11 @@ impl CopyEngine {
         Ok(Self { ordinal: device.ordinal(), barrier, queue })
     }
 
-    /// Returns the number of the GPU.
     pub(super) fn ordinal(&self) -> u32 {
         self.ordinal
     }
 
-    /// Waits until all started accesses have completed.
+    /// Blocks until all accesses that were started have completed.
     ///
     /// # Errors
     /// - [`Error::Call`] if an access failed, or if a kernel's fault lost the context
@@ -77,8 +76,8 @@ impl CopyEngine {
         self.lock().drain()
     }
 
-    /// Keeps the service kernel away from a launch that needs the whole GPU, and asks a running one to leave. Returns `None`
-    /// without a service kernel.
+    /// Keeps the service kernel from running beside a launch that needs the whole GPU, and asks a running one to exit.
+    /// Returns `None` if there is no service kernel.
     pub fn bar(&self) -> Option<Bar> {
         self.barrier.as_ref().map(Barrier::bar)
     }
@@ -90,27 +89,30 @@ impl CopyEngine {
 
 impl Drop for CopyEngine {
     fn drop(&mut self) {
-        // The staging buffer is freed after this.
+        // Pending copies use the staging buffer, which is freed next.
         if let Err(error) = self.flush() {
             tracing::warn!(%error, "accesses to GPU memory may be incomplete");
         }
     }
 }
 
-/// Accesses, some of them pending. Only one of the two ways has pending accesses at a time.
+/// Pending accesses to the memory of one GPU.
+///
+/// Only one of the two ways has pending accesses at any time: each is drained before the other is used. That is what
+/// keeps accesses in call order.
 ///
 /// # Safety
-/// The unsafe methods take addresses of the GPU, of its memory or of page-locked memory. These ranges stay valid until the
-/// next drain, and no other access of the CPU races with a pending one.
+/// The unsafe methods take addresses of this GPU's memory or of page-locked memory. The ranges must stay valid until
+/// the next drain, and no other access of the CPU may race with a pending one.
 pub(super) struct Queue {
-    /// The kernel ends before the staging buffer is freed.
+    /// Declared first: its destructor waits for the kernel, which may use the staging buffer.
     service: Option<ServiceKernel>,
     copies: Copies,
     staging: Staging,
 }
 
 impl Queue {
-    /// Waits until all started accesses have completed.
+    /// Blocks until all accesses that were started have completed.
     pub(super) fn drain(&mut self) -> Result<(), Error> {
         self.drain_service()?;
         self.copies.drain()?;
@@ -118,14 +120,15 @@ impl Queue {
         Ok(())
     }
 
-    /// Waits until the service kernel has executed all requests. The copy engines execute those that it left.
+    /// Waits until all requests to the service kernel are executed. If the kernel exited early, the copy engines
+    /// execute the rest.
     fn drain_service(&mut self) -> Result<(), Error> {
         let Some(service) = &mut self.service else { return Ok(()) };
         let left = service.settle()?;
         self.execute(&left)
     }
 
-    /// Returns the service kernel if it takes requests now. No copy is pending then.
+    /// Returns the service kernel if it accepts requests now. In that case, no copy is pending.
     fn served(&mut self) -> Result<Option<&mut ServiceKernel>, Error> {
         let Some(service) = &mut self.service else { return Ok(None) };
         if !service.is_ready()? {
@@ -135,8 +138,8 @@ impl Queue {
         Ok(Some(service))
     }
 
-    /// Lets the service kernel execute a request if it takes requests now. `make` gets the address for a result. Returns the
-    /// number of the request.
+    /// Posts a request to the service kernel if it accepts requests now, and returns the request's sequence number.
+    /// `make` receives the address for the result.
     fn request(&mut self, make: impl FnOnce(u64) -> Request) -> Result<Option<u64>, Error> {
         let Some(service) = self.served()? else { return Ok(None) };
         let (number, left) = service.post(make)?;
@@ -144,7 +147,7 @@ impl Queue {
         Ok(Some(number))
     }
 
-    /// Reserves bytes of the staging buffer, which is at least that long, and returns their offset.
+    /// Reserves `len` bytes of the staging buffer, which must be at least that long. Drains it if it is full.
     fn reserve(&mut self, len: usize) -> Result<usize, Error> {
         if let Some(at) = self.staging.reserve(len) {
             return Ok(at);
@@ -153,7 +156,7 @@ impl Queue {
         Ok(self.staging.reserve(len).unwrap_or(0))
     }
 
-    /// Starts to store `data` at address `to`.
+    /// Starts a write of `data` to address `to`.
     ///
     /// # Safety
     /// See [`Queue`].
@@ -174,7 +177,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Copies the bytes at address `from` to `data`, after all started accesses, and waits for completion.
+    /// Copies the bytes at address `from` to `data`, after all accesses that were started. Blocks until done.
     ///
     /// # Safety
     /// See [`Queue`].
@@ -205,7 +208,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Starts a copy between GPU memory and page-locked memory, in any direction.
+    /// Starts a copy between GPU memory and page-locked memory, in either direction.
     ///
     /// # Safety
     /// See [`Queue`].
@@ -227,8 +230,8 @@ impl Queue {
         unsafe { self.copies.copy(to, from, len as usize) }
     }
 
-    /// Starts a copy from or to host memory that is not page-locked, by its address for the CPU. Returns `false` if staging
-    /// the bytes takes less time.
+    /// Starts a copy from or to pageable host memory, given by its CPU address. Returns `false` if the caller should
+    /// stage the bytes instead, because that is faster.
     ///
     /// # Safety
     /// See [`Queue`]; one of the ranges is host memory.
@@ -250,6 +253,8 @@ impl Queue {
         if self.request(|_| Request::copy(to, from, len))?.is_some() {
             return Ok(());
         }
+        // A direct copy within one GPU would run on its multiprocessors and might wait for a kernel; see
+        // `Copies::copy`. Copy through all of the staging buffer instead.
         self.drain()?;
         let most = self.staging.len();
         let all = self.reserve(most)?;
@@ -257,8 +262,8 @@ impl Queue {
         unsafe { self.copies.copy_staged(self.staging.address(all), most, to, from, len) }
     }
 
-    /// Starts an atomic on the aligned word at address `at`, which writes the old value to address `result`. Returns `false`
-    /// if the service kernel does not run.
+    /// Starts an atomic operation on the aligned word at address `at`. The old value is written to address `result`.
+    /// Returns `false`, without doing anything, if the service kernel does not run.
     ///
     /// # Safety
     /// See [`Queue`].
@@ -272,10 +277,11 @@ impl Queue {
         Ok(self.request(|_| Request::atomic(at, width, op, result))?.is_some())
     }
 
-    /// Executes an atomic on the aligned word at address `at`, after all started accesses, and returns the old value.
+    /// Executes an atomic operation on the aligned word at address `at`, after all accesses that were started. Returns
+    /// the old value.
     ///
-    /// Without the service kernel it is atomic among accesses through this queue, but not towards kernels: copy engines have
-    /// no atomic operations.
+    /// Without the service kernel, the operation is atomic with respect to accesses through this queue only, not to
+    /// kernels: copy engines have no atomic operations.
     ///
     /// # Safety
     /// See [`Queue`].
@@ -290,13 +296,14 @@ impl Queue {
         if let Some(service) = &self.service {
             service.read_result(number, &mut old);
         }
+        // A 4-byte result is written big-endian, as the NIC returns it to the requester.
         Ok(match (width, old) {
             (Width::Eight, old) => u64::from_le_bytes(old),
             (Width::Four, [a, b, c, d, ..]) => u32::from_be_bytes([a, b, c, d]).into(),
         })
     }
 
-    /// Executes an atomic by a copy in each direction. No other access is pending.
+    /// Executes an atomic operation by one copy in each direction. No other access may be pending.
     ///
     /// # Safety
     /// See [`Queue`].
@@ -317,7 +324,7 @@ impl Queue {
         }
     }
 
-    /// Stores a few bytes by a copy, and waits for its completion.
+    /// Stores a few bytes by a copy, and waits for it.
     ///
     /// # Safety
     /// See [`Queue`].
@@ -329,7 +336,7 @@ impl Queue {
         self.copies.drain()
     }
 
-    /// Executes requests that the service kernel has left, by copies, and waits for their completion.
+    /// Executes requests that the service kernel left unexecuted, by copies, and waits for them.
     fn execute(&mut self, left: &[Request]) -> Result<(), Error> {
         for request in left {
             tracing::debug!(?request, "the copy engines execute a request that the service kernel has left");

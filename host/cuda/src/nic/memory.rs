@@ -1,4 +1,4 @@
-//! GPU memory as the software ConnectX sees it.
+//! GPU memory as the software ConnectX accesses it.
 #![allow(unsafe_code, reason = "accesses GPU memory by address")]
 
 use std::ptr::NonNull;
@@ -18,25 +18,23 @@ pub struct CudaMemory {
 }
 
 impl CudaMemory {
-    /// Gives the software ConnectX access to `buffer` through `engine`, which is of the same GPU.
+    /// Creates an accessor of `buffer` that uses `engine`, which must belong to the same GPU.
     ///
-    /// Several memories may share an engine. Their accesses then have one common order, and a flush of one memory waits
-    /// for all.
+    /// Memories that share an engine share its order: a flush of one waits for the accesses of all.
     pub fn new(buffer: Arc<DeviceBuffer>, engine: Arc<CopyEngine>) -> Self {
         Self { buffer, engine, access: Access::Any }
     }
 
-    /// Returns the same memory for reads and writes of the host, which keep the service kernel away.
+    /// Returns the same memory for accesses of the host, which never use the service kernel.
     ///
-    /// The host accesses memory of one PE beside kernels of others. A service kernel that runs beside them makes their
-    /// fences slower.
+    /// The host accesses memory of one PE while kernels of others run. A service kernel next to them would slow down
+    /// their fences.
     #[must_use]
     pub fn for_host(&self) -> Self {
         let (buffer, engine) = (Arc::clone(&self.buffer), Arc::clone(&self.engine));
         Self { buffer, engine, access: Access::CopyEngines }
     }
 
-    /// Returns the address of a range of the buffer.
     fn range(&self, offset: u64, len: u64) -> Result<u64, MemoryError> {
         self.buffer.range_address(offset as usize, len as usize).map_err(memory_error)
     }
@@ -51,15 +49,15 @@ impl CudaMemory {
 
 impl Drop for CudaMemory {
     fn drop(&mut self) {
-        // The buffer may be freed after this.
+        // The buffer may be freed after this, so no access may be pending.
         if let Err(error) = self.engine.flush() {
             tracing::warn!(%error, "accesses to GPU memory may be incomplete");
         }
     }
 }
 
-// SAFETY: the CPU has no pointer to the memory. The accesses below are ranges of the buffer, which outlives them: see
-// `drop`. The adapter keeps other memory alive until the next flush.
+// SAFETY: the CPU has no pointer to the memory. The accesses below stay inside the buffer, and `drop` waits for them
+// before it can be freed. The adapter keeps other memory alive until the next flush.
 unsafe impl Memory for CudaMemory {
     fn len(&self) -> u64 {
         self.buffer.len() as u64
@@ -126,7 +124,7 @@ unsafe impl Memory for CudaMemory {
 }
 
 impl CudaMemory {
-    /// Returns whether the GPU of this memory accesses `place` in all cases.
+    /// Returns whether the GPU that owns this memory can access `place` on every machine.
     fn reaches(&self, place: MemoryAddr) -> bool {
         match place.kind {
             MemoryKind::Host => false,
@@ -135,7 +133,8 @@ impl CudaMemory {
         }
     }
 
-    /// Starts a copy between a range of this memory and `other`, which is one of both addresses.
+    /// Starts a copy between this memory and `other`. One of `to` and `from` is the address of `other`. Returns `false`
+    /// if the caller has to copy another way.
     fn copy(&self, to: u64, from: u64, len: u64, other: MemoryAddr) -> Result<bool, MemoryError> {
         let mut queue = self.engine.lock();
         // SAFETY: a range of the buffer, and memory that the adapter keeps alive until the flush.
@@ -151,7 +150,7 @@ impl CudaMemory {
     }
 }
 
-/// Converts an error for the software ConnectX. It keeps only a code, so the text is logged.
+/// Converts an error for the software ConnectX. The result holds only a code, so the text is logged here.
 fn memory_error(error: Error) -> MemoryError {
     if let Error::OutOfRange { offset, len, .. } = error {
         return MemoryError::OutOfRange { offset: offset as u64, len: len as u64 };

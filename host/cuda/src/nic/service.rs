@@ -1,7 +1,7 @@
-//! The service kernel on a GPU: its launch and its end.
+//! Launching and stopping the service kernel.
 //!
-//! The kernel is launched when an access needs it, and leaves when it has nothing to do. Nothing waits for a launched kernel
-//! to begin for longer than [`START_WAIT`], because kernels of the application may fill the GPU.
+//! The kernel is launched when an access needs it, and exits when it has nothing to do. Kernels of the application may
+//! fill the GPU and keep it from starting, so an access waits at most [`START_WAIT`] for it.
 #![allow(unsafe_code, reason = "launches a kernel and shares a ring with it")]
 
 use std::sync::{Arc, Mutex, Weak};
@@ -13,22 +13,22 @@ use rushmem_service::{Client, Left, Request, Ring, State, THREADS};
 use crate::driver_gate::{DRIVER_GATE, KernelQueue, Service};
 use crate::{Device, Error, Event, Function, Image, Module, PinnedBuffer, Stream};
 
-/// Name of the kernel.
+/// Name of the kernel in its PTX.
 const KERNEL: &str = "rushmem_service";
 
-/// Time without a request after which the kernel ends.
+/// The kernel exits when it has received no request for this long.
 const IDLE: Duration = Duration::from_millis(1);
 
-/// Time after which the kernel ends once the ring is empty.
+/// Once it is this old, the kernel exits as soon as the ring is empty. The next access launches a new one.
 const LIFE: Duration = Duration::from_millis(100);
 
-/// Longest time that an access waits for a launched kernel to begin. The copy engines serve after it.
+/// How long an access waits for a launched kernel to start, before it uses the copy engines.
 const START_WAIT: Duration = Duration::from_micros(100);
 
-/// Interval at which a waiting access looks for an error of the kernel.
+/// How often a waiting access checks whether the kernel has failed.
 const CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
-/// The service kernel of a GPU, which runs or not, and its requests.
+/// The service kernel of a GPU, running or not, and its request ring.
 pub(super) struct ServiceKernel {
     function: Function,
     running: Arc<Running>,
@@ -36,12 +36,12 @@ pub(super) struct ServiceKernel {
     client: Client,
 }
 
-/// A kernel that may run.
+/// The launched kernel, with what it uses. The driver gate holds a reference while the kernel may run.
 struct Running {
     stream: Stream,
-    /// Asks the kernel to leave.
+    /// Asks the kernel to exit.
     stop: Box<dyn Fn() + Send + Sync>,
-    /// The ring, which the kernel uses.
+    /// The request ring, which the kernel accesses.
     _ring: PinnedBuffer,
 }
 
@@ -57,26 +57,26 @@ impl Service for Running {
     }
 }
 
-/// The launches that need the whole GPU.
+/// Launches that need the whole GPU. The service kernel must not start while there are any.
 #[derive(Default)]
 struct Bars {
-    /// Number of launches in progress, and of those without a known end.
+    /// Launches in progress, and launches whose completion could not be recorded.
     launching: usize,
-    /// Ends of launches.
+    /// Events that pass when such launches complete.
     ends: Vec<Event>,
 }
 
-/// Keeps the service kernel away from a launch that needs the whole GPU.
+/// Keeps the service kernel from starting beside a launch that needs the whole GPU.
 #[must_use = "end or cancel it, or it stays"]
 pub struct Bar {
     bars: Arc<Mutex<Bars>>,
 }
 
 impl Bar {
-    /// Ends the bar when all work that is now in `stream` has completed.
+    /// Lifts the bar once all work that is now in `stream` has completed.
     ///
     /// # Errors
-    /// - [`Error::Call`] if the driver cannot record the end; the bar then stays
+    /// - [`Error::Call`] if the driver cannot record an event; the bar then stays for good
     pub fn end_after(self, stream: &Stream) -> Result<(), Error> {
         let end = Event::new(stream.device())?;
         end.record(stream)?;
@@ -86,21 +86,24 @@ impl Bar {
         Ok(())
     }
 
-    /// Ends the bar, because the launch failed.
+    /// Lifts the bar immediately, because the launch failed.
     pub fn cancel(self) {
         lock(&self.bars).launching -= 1;
     }
 }
 
-/// Keeps the service kernel away from launches. It outlives the kernel.
+/// Creates bars. Independent of the service kernel's lifetime and of the queue's lock, which an access may hold for
+/// long.
 pub(super) struct Barrier {
     running: Weak<Running>,
     bars: Arc<Mutex<Bars>>,
 }
 
 impl Barrier {
-    /// Keeps the kernel away from a launch that follows, and asks a running one to leave.
+    /// Bars the service kernel from starting, and asks a running one to exit. Call this before the launch.
     pub(super) fn bar(&self) -> Bar {
+        // Count first: a service kernel that is launched concurrently checks the count before it starts, or is asked to
+        // exit below.
         lock(&self.bars).launching += 1;
         if let Some(running) = self.running.upgrade() {
             running.retire();
@@ -128,7 +131,8 @@ impl ServiceKernel {
         Barrier { running: Arc::downgrade(&self.running), bars: Arc::clone(&self.bars) }
     }
 
-    /// Returns whether the kernel takes requests now. Launches it if that is possible, and waits a moment for it to begin.
+    /// Returns whether the kernel accepts requests now. If it does not run, tries to launch it and waits briefly for it
+    /// to start.
     pub(super) fn is_ready(&mut self) -> Result<bool, Error> {
         match self.client.state() {
             State::Alive | State::Leaving => return Ok(true),
@@ -145,7 +149,7 @@ impl ServiceKernel {
         Ok(matches!(self.client.state(), State::Alive | State::Leaving))
     }
 
-    /// Launches the kernel, unless the driver gate or a bar forbids it.
+    /// Launches the kernel, unless the driver gate or a bar forbids that.
     fn start(&mut self) -> Result<bool, Error> {
         let Some(launch) = DRIVER_GATE.try_begin_service() else { return Ok(false) };
         {
@@ -154,7 +158,8 @@ impl ServiceKernel {
             if bars.launching > 0 || !bars.ends.is_empty() {
                 return Ok(false);
             }
-            // A bar that comes after this asks the new kernel to leave.
+            // Under the lock: a bar that comes later finds the launch prepared, so its request to exit reaches the new
+            // kernel.
             self.client.prepare_launch();
         }
         let grid = LaunchConfig::new(1, THREADS);
@@ -170,8 +175,8 @@ impl ServiceKernel {
         Ok(true)
     }
 
-    /// Posts a request to the kernel, which was ready. `make` gets the address for a result in the ring. Returns the number
-    /// of the request, and the requests that the kernel left if it is gone.
+    /// Posts a request to the kernel, which was ready. `make` receives the address for a result in the ring. Returns
+    /// the request's sequence number and, if the kernel has exited, the requests that it left.
     pub(super) fn post(&mut self, make: impl FnOnce(u64) -> Request) -> Result<(u64, Left), Error> {
         let mut check = watchdog(&self.running.stream);
         while self.client.is_full() && self.client.state() != State::Gone {
@@ -180,7 +185,7 @@ impl ServiceKernel {
         self.client.post(make, check)
     }
 
-    /// Waits until the kernel has executed all requests. Returns those that it left if it is gone.
+    /// Waits until the kernel has executed all requests. If it has exited, returns those that it left.
     pub(super) fn settle(&mut self) -> Result<Left, Error> {
         let mut check = watchdog(&self.running.stream);
         while !self.client.is_settled() {
@@ -192,13 +197,14 @@ impl ServiceKernel {
         Ok(Left::new())
     }
 
-    /// Reads the result of an executed request, before the ring has gone round.
+    /// Reads the result of an executed request. Results are overwritten once the ring wraps around.
     pub(super) fn read_result(&self, number: u64, to: &mut [u8]) {
         self.client.read_result(number, to);
     }
 }
 
-/// Returns a function for waiting loops. It returns an error if the kernel in `stream` has failed.
+/// Returns a check for spinning loops, which fails if the kernel in `stream` has failed. It queries the driver only
+/// rarely.
 fn watchdog(stream: &Stream) -> impl FnMut() -> Result<(), Error> {
     let (mut turns, mut checked) = (0u32, Instant::now());
     move || {

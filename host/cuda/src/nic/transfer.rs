@@ -1,4 +1,4 @@
-//! Accesses by the copy engines of the GPU, through a page-locked staging buffer.
+//! Copies by the copy engines of the GPU, through a page-locked staging buffer.
 #![allow(unsafe_code, reason = "copies between raw addresses")]
 
 use std::ptr;
@@ -6,26 +6,26 @@ use std::sync::Arc;
 
 use crate::{Device, DeviceBuffer, Error, PinnedBuffer, Stream};
 
-/// Bytes of the page-locked staging buffer for pieces.
+/// Bytes of the staging buffer that are divided into pieces.
 const STAGING_BYTES: usize = 1 << 20;
 
-/// Bytes behind them for accesses that use no piece.
+/// Bytes after the pieces, for short copies that wait for completion.
 pub(super) const SCRATCH_BYTES: usize = 64 << 10;
 
-/// Alignment of each piece in the staging buffer, which suits the copy engines.
+/// Alignment of the pieces in the staging buffer, for the copy engines.
 const STAGING_ALIGN: usize = 64;
 
-/// A stream of copies.
+/// Copies in a dedicated stream.
 pub(super) struct Copies {
     stream: Stream,
     /// Whether copies may be pending.
     pending: bool,
 }
 
-/// A page-locked buffer between host memory and GPU memory.
+/// A page-locked buffer through which bytes pass between pageable host memory and GPU memory.
 pub(super) struct Staging {
     buffer: PinnedBuffer,
-    /// Length of the part that pending accesses may use.
+    /// Bytes at the start that pending copies may use.
     used: usize,
 }
 
@@ -34,17 +34,17 @@ impl Staging {
         Ok(Self { buffer: PinnedBuffer::new(device, STAGING_BYTES + SCRATCH_BYTES)?, used: 0 })
     }
 
-    /// Returns the length of the longest piece.
+    /// Length of the longest possible piece.
     pub(super) fn len(&self) -> usize {
         STAGING_BYTES
     }
 
-    /// Returns the offset of the scratch bytes, which no piece contains.
+    /// Offset of the scratch bytes, which belong to no piece.
     pub(super) fn scratch(&self) -> usize {
         STAGING_BYTES
     }
 
-    /// Reserves `len` bytes and returns their offset, or `None` if pending accesses use too many.
+    /// Reserves `len` bytes and returns their offset, or `None` if too many are in use.
     pub(super) fn reserve(&mut self, len: usize) -> Option<usize> {
         let at = self.used;
         if at + len > STAGING_BYTES {
@@ -54,24 +54,24 @@ impl Staging {
         Some(at)
     }
 
-    /// Frees the buffer. No access is pending.
+    /// Makes the whole buffer available again. No copy may be pending.
     pub(super) fn clear(&mut self) {
         self.used = 0;
     }
 
-    /// Returns the address of a piece for the GPU.
+    /// Address of a piece for the GPU.
     pub(super) fn address(&self, at: usize) -> u64 {
         self.buffer.address() + at as u64
     }
 
-    /// Copies `data` to a reserved piece.
+    /// Copies `data` into a reserved piece.
     pub(super) fn put(&mut self, at: usize, data: &[u8]) {
         assert!(at + data.len() <= self.buffer.len());
         // SAFETY: inside of the buffer. No pending access uses the reserved bytes.
         unsafe { ptr::copy_nonoverlapping(data.as_ptr(), self.buffer.as_ptr().as_ptr().add(at), data.len()) }
     }
 
-    /// Copies a piece, which an access has filled, to `data`.
+    /// Copies a piece that a completed access has filled to `data`.
     pub(super) fn get(&self, at: usize, data: &mut [u8]) {
         assert!(at + data.len() <= self.buffer.len());
         // SAFETY: as above; the access has completed.
@@ -82,9 +82,8 @@ impl Staging {
 }
 
 impl Copies {
-    /// Creates a stream, and performs each kind of copy once, so that the driver loads what it needs while no kernel runs.
-    ///
-    /// Later, loading could wait for a kernel that waits for the copy.
+    /// Creates the stream, and performs each kind of copy once. This makes the driver load what it needs while no
+    /// kernel runs; later, that could wait for a kernel which in turn waits for the copy.
     pub(super) fn new(device: &Arc<Device>, staging: &Staging) -> Result<Self, Error> {
         let stream = Stream::new(device)?;
         let scratch = DeviceBuffer::new(device, STAGING_BYTES)?;
@@ -99,7 +98,7 @@ impl Copies {
         Ok(Self { stream, pending: false })
     }
 
-    /// Waits until all pending copies have completed.
+    /// Blocks until all pending copies have completed.
     pub(super) fn drain(&mut self) -> Result<(), Error> {
         if self.pending {
             self.stream.synchronize()?;
@@ -108,18 +107,19 @@ impl Copies {
         Ok(())
     }
 
-    /// Starts a copy, after all started copies.
+    /// Queues a copy after all earlier ones.
     ///
     /// # Safety
-    /// Both ranges are valid until the next drain, and no other access races with the copy. They are not memory of the same
-    /// GPU: such a copy would run on multiprocessors, and a kernel that fills them and waits for it would wait forever.
+    /// Both ranges stay valid until the next drain, and no other access races with the copy. They are not both memory
+    /// of the same GPU: such a copy runs on multiprocessors, and would deadlock with a kernel that fills them and waits
+    /// for it.
     pub(super) unsafe fn copy(&mut self, to: u64, from: u64, len: usize) -> Result<(), Error> {
         self.pending = true;
         // SAFETY: promised by the caller.
         unsafe { self.stream.copy(to, from, len) }
     }
 
-    /// Starts a copy through `most` page-locked bytes at address `staging`, after all started copies.
+    /// Queues a copy in pieces of up to `most` bytes, through the page-locked memory at address `staging`.
     ///
     /// # Safety
     /// All ranges are valid until the next drain, and no other access races with the copy.
