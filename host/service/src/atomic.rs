@@ -1,4 +1,4 @@
-//! Atomics by the GPU's own instructions, at system scope.
+//! Atomic operations by the GPU's own instructions, at system scope.
 #![allow(unsafe_code, reason = "atomics on raw addresses")]
 
 use crate::copy::store_words;
@@ -6,26 +6,28 @@ use crate::request::Request;
 use rushmem_device::arch::SysWord;
 use rushmem_mlx5::{AtomicOp, Width};
 
-/// Executes the atomic of a request and writes the old value to its place.
+/// Executes an atomic request and writes the old value to its result address, if it has one.
 ///
 /// # Safety
-/// The word is memory that this thread may access, and aligned. So is the place for the old value, of any alignment.
+/// The target is an aligned word that this thread may access. The result address is memory that it may write, at any
+/// alignment.
 pub(crate) unsafe fn execute(request: &Request) {
     let (at, op, result) = (request.target(), request.op(), request.other());
     // SAFETY: the request names an aligned word that this thread may access.
     let (old, len) = unsafe {
         match request.width() {
             Width::Eight => (modify_u64(at as *mut u64, op), 8),
+            // A ConnectX returns the old value of a 4-byte atomic in big-endian order.
             Width::Four => (modify_u32(at as *mut u32, op).swap_bytes().into(), 4),
         }
     };
     if result != 0 {
-        // SAFETY: the request names a place for the old value that this thread may write, at any alignment.
+        // SAFETY: the result address is memory that this thread may write, at any alignment.
         unsafe { store_words(result, [old, 0, 0, 0], len) };
     }
 }
 
-/// Executes an atomic of 8 bytes and returns the old value.
+/// Executes an 8-byte atomic and returns the old value. Uses a native instruction where there is one.
 ///
 /// # Safety
 /// `p` is an aligned word that this thread may access.
@@ -45,7 +47,7 @@ unsafe fn modify_u64(p: *mut u64, op: AtomicOp) -> u64 {
     }
 }
 
-/// Executes an atomic of 4 bytes and returns the old value.
+/// Executes a 4-byte atomic and returns the old value.
 ///
 /// # Safety
 /// `p` is an aligned word that this thread may access.
@@ -60,7 +62,8 @@ unsafe fn modify_u32(p: *mut u32, op: AtomicOp) -> u32 {
     }
 }
 
-/// Replaces the word by `change` of it until no other update comes in between.
+/// Applies `change` to the word in a compare-and-swap loop, until it returns `None` or no other update intervenes.
+/// Returns the old value.
 ///
 /// # Safety
 /// `p` is an aligned word that this thread may access.

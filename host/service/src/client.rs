@@ -1,4 +1,4 @@
-//! The host's end of a ring.
+//! The host side of a ring.
 #![allow(unsafe_code, reason = "reads results at raw addresses")]
 
 use crate::handshake::{Handshake, State, announce};
@@ -8,22 +8,22 @@ use core::ptr::NonNull;
 use rushmem_device::arch;
 use std::vec::Vec;
 
-/// The host's end of a ring. One thread at a time posts.
+/// Posts requests to a ring and tracks their execution. Only one client may use a ring.
 pub struct Client {
     end: End,
     /// Address of the ring for the GPU.
     address: u64,
-    /// Number of posted requests.
+    /// Requests posted so far.
     posted: u64,
-    /// Number of requests that were executed by the kernel or taken back.
+    /// Requests settled so far: executed by the kernel, or taken back.
     settled: u64,
 }
 
-/// The requests that a kernel left unexecuted, in order.
+/// Requests that a kernel left unexecuted, in posting order.
 pub type Left = Vec<Request>;
 
 impl Client {
-    /// Returns the host's end of `ring`. The GPU knows the ring by `address`.
+    /// Creates the client of `ring`, whose address for the GPU is `address`.
     ///
     /// # Safety
     /// The ring is zeroed, has no other client, and stays valid while the client exists.
@@ -33,7 +33,7 @@ impl Client {
         Self { end: unsafe { End::new(ring.as_ptr()) }, address, posted: 0, settled: 0 }
     }
 
-    /// Returns the address of the ring for the GPU, which is the first argument of the kernel.
+    /// Returns the GPU's address of the ring: the first argument of the kernel.
     #[must_use]
     pub fn address(&self) -> u64 {
         self.address
@@ -45,19 +45,20 @@ impl Client {
         self.end.state()
     }
 
-    /// Prepares the launch of a kernel. The previous one has ended.
+    /// Prepares the launch of a kernel. The previous kernel must be gone, and all requests settled.
     pub fn prepare_launch(&mut self) {
         debug_assert!(self.state() == State::Gone && self.is_settled());
+        // Clear the stop flag before the state leaves `Gone`: a stop requested from now on is meant for the new kernel.
         self.end.set_stop(false);
         self.end.set_state(State::Starting);
     }
 
-    /// Takes the launch back, which failed.
+    /// Undoes [`prepare_launch`](Self::prepare_launch) after a failed launch.
     pub fn cancel_launch(&mut self) {
         self.end.set_state(State::Gone);
     }
 
-    /// Returns a function that asks the kernel to leave once the ring is empty. Any thread may call it while the ring is
+    /// Returns a function that asks the kernel to exit once the ring is empty. Any thread may call it while the ring is
     /// valid.
     pub fn stopper(&self) -> impl Fn() + Send + Sync + 'static {
         let end = self.end;
@@ -70,8 +71,8 @@ impl Client {
         self.posted - self.settle() >= SLOTS as u64
     }
 
-    /// Posts a request to a kernel that has begun. `make` gets the address for a result in the ring. Returns the number of
-    /// the request, and the requests that the kernel left if it is gone, this request last.
+    /// Posts a request to a kernel that has started. `make` receives the GPU's address for a result in the ring.
+    /// Returns the request's sequence number and, if the kernel is gone, all requests that it left, this one last.
     ///
     /// # Errors
     /// - the error of `wait`, which is called repeatedly while the kernel is leaving
@@ -92,25 +93,25 @@ impl Client {
         Ok((number, left))
     }
 
-    /// Returns the number of the first request that the kernel has not executed.
+    /// Updates and returns the number of settled requests, which is the sequence number of the first unsettled one.
     pub fn settle(&mut self) -> u64 {
         self.settled = self.settled.max(self.end.executed());
         self.settled
     }
 
-    /// Returns whether all requests have been executed.
+    /// Returns whether all requests are settled.
     pub fn is_settled(&mut self) -> bool {
         self.settle() == self.posted
     }
 
-    /// Takes back the requests that a kernel left, which is gone.
+    /// Takes back all unsettled requests of a kernel that is gone.
     pub fn take_back(&mut self) -> Left {
         let left = (self.settle()..self.posted).map(|number| self.end.load_request(number)).collect();
         self.settled = self.posted;
         left
     }
 
-    /// Reads the result of an executed request, before the ring has gone round.
+    /// Copies out the result of an executed request. It is overwritten once the ring wraps around.
     pub fn read_result(&self, number: u64, to: &mut [u8]) {
         let from = self.end.result(number);
         for (i, byte) in to.iter_mut().take(INLINE).enumerate() {

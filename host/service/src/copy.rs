@@ -1,25 +1,27 @@
-//! Copies by the threads of a group.
+//! Copies by a group of threads.
 //!
-//! Every aligned piece of 8, 4 or 2 bytes of the target is stored whole. No reader sees a torn aligned word.
+//! Every aligned piece of 8, 4 or 2 bytes of the target is stored by a single instruction, so no reader sees a torn
+//! aligned word.
 #![allow(unsafe_code, reason = "copies between raw addresses")]
 
 use rushmem_device::arch::{self, Scope, Sys, SysWord};
 
-/// The share of one thread in the work of a group.
+/// One thread's position in the group that shares a copy.
 #[derive(Clone, Copy)]
 pub(crate) struct Share {
     pub(crate) thread: u32,
     pub(crate) threads: u32,
 }
 
-/// Pieces of 16 bytes that a thread has in flight.
+/// Loads of 16 bytes that a thread has in flight before it stores.
 const UNROLL: usize = 6;
 
 /// Copies this thread's share of `len` bytes from address `from` to address `to`.
 ///
 /// # Safety
-/// Both ranges are memory of the GPU, or page-locked, and this thread may access them.
+/// Both ranges are GPU memory or page-locked host memory that this thread may access.
 pub(crate) unsafe fn copy(to: u64, from: u64, len: u64, share: Share) {
+    // Split at 16-byte boundaries of the target. The source decides which loop copies the middle.
     let head = (to.wrapping_neg() & 15).min(len);
     let body = (len - head) & !15;
     let (middle, source) = (to + head, from + head);
@@ -29,7 +31,7 @@ pub(crate) unsafe fn copy(to: u64, from: u64, len: u64, share: Share) {
             0 => copy_aligned(middle, source, body, share),
             _ => copy_shifted(middle, source, body, share),
         }
-        // The last threads have the least of the middle.
+        // The last thread has the smallest share of the middle, so it also copies the unaligned head and tail.
         if share.thread == share.threads - 1 {
             copy_pieces(to, from, head);
             copy_pieces(middle + body, source + body, len - head - body);
@@ -37,7 +39,7 @@ pub(crate) unsafe fn copy(to: u64, from: u64, len: u64, share: Share) {
     }
 }
 
-/// Copies pieces of 16 bytes between aligned addresses.
+/// Copies 16-byte pieces between aligned addresses.
 ///
 /// # Safety
 /// The rules of [`copy`] hold. The addresses are aligned to 16 bytes, and `len` is a multiple of it.
@@ -62,7 +64,7 @@ unsafe fn copy_aligned(to: u64, from: u64, len: u64, share: Share) {
     }
 }
 
-/// Copies words of 8 bytes from a source of any alignment.
+/// Copies 8-byte words from a source of any alignment.
 ///
 /// # Safety
 /// The rules of [`copy`] hold. The target is aligned to 8 bytes, and `len` is a multiple of it.
@@ -75,7 +77,7 @@ unsafe fn copy_shifted(to: u64, from: u64, len: u64, share: Share) {
     }
 }
 
-/// Copies a few bytes by this thread, in the largest pieces that the alignment of the target allows.
+/// Copies a few bytes with this thread alone, in the largest pieces that the alignment of the target allows.
 ///
 /// # Safety
 /// The rules of [`copy`] hold.
@@ -102,7 +104,7 @@ pub(crate) unsafe fn store_words(mut to: u64, words: [u64; 4], len: u64) {
     }
 }
 
-/// Returns the 8 bytes of `words` from byte `at`; zeroes follow the end.
+/// Returns the 8 bytes of `words` that start at byte `at`, padded with zeros.
 fn extract(words: [u64; 4], at: u64) -> u64 {
     let [a, b, c, d] = words;
     let (low, high) = match at / 8 {
@@ -115,9 +117,12 @@ fn extract(words: [u64; 4], at: u64) -> u64 {
     if shift == 0 { low } else { low >> shift | high << (64 - shift) }
 }
 
-/// Returns the width of the largest piece that begins at `to` and has at most `left` bytes, which is not 0.
+/// Returns the width of the largest piece at address `to` that is aligned and has at most `left` bytes. `left` is not
+/// 0.
 fn piece_width(to: u64, left: u64) -> u64 {
+    // The lowest set bit of the address, at most 8.
     let aligned = 1 << (to | 8).trailing_zeros();
+    // The highest power of two that is at most `left`, at most 8.
     let fits = 1 << (63 - (left.min(8) | 1).leading_zeros());
     if aligned < fits { aligned } else { fits }
 }

@@ -1,19 +1,20 @@
-//! The end of the kernel: for each request, both sides agree whether the kernel executes it.
+//! The exit protocol of the kernel: for each request, both sides agree on whether the kernel executes it.
 //!
-//! The host stores the number of posted requests and then looks at the state. The kernel stores the state and then looks
-//! at the number. Each side makes a sequentially consistent fence in between, so at least one of them sees the other.
+//! The host stores the number of posted requests and then checks the state. The kernel stores the state and then checks
+//! the number. Each side issues a sequentially consistent fence in between (Dekker's algorithm), so at least one of
+//! them sees the other's store.
 
-/// The state of the kernel.
+/// State of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum State {
-    /// No kernel serves the ring, and none will until the host launches one.
+    /// No kernel serves the ring until the host launches one.
     Gone = 0,
-    /// A launched kernel has not begun. The host posts nothing.
+    /// A kernel was launched but has not started. The host posts nothing in this state.
     Starting = 1,
-    /// The kernel executes what is posted.
+    /// The kernel executes whatever is posted.
     Alive = 2,
-    /// The kernel looks for a last request, and becomes alive again or gone.
+    /// The kernel checks for a last request, and then becomes alive again or gone.
     Leaving = 3,
 }
 
@@ -28,23 +29,24 @@ impl State {
     }
 }
 
-/// The words of the handshake.
+/// The shared words of the handshake.
 pub trait Handshake {
     /// Loads the number of posted requests.
     fn posted(&self) -> u64;
-    /// Stores the number of posted requests, after the requests.
+    /// Publishes the number of posted requests. Has release semantics: the requests become visible first.
     fn set_posted(&self, number: u64);
-    /// Loads the state, before what was stored ahead of it.
+    /// Loads the state with acquire semantics.
     fn state(&self) -> State;
-    /// Stores the state, after everything before.
+    /// Stores the state with release semantics.
     fn set_state(&self, state: State);
-    /// Makes a sequentially consistent fence.
+    /// Issues a sequentially consistent fence.
     fn fence(&self);
 }
 
-/// Ends the kernel, which has executed `seen` requests. Returns `false` if more were posted: the kernel then continues.
+/// Tries to stop the kernel, which has executed `seen` requests. Returns `false` if more were posted, in which case the
+/// kernel must continue.
 ///
-/// With `now`, the kernel ends in any case.
+/// With `now`, the kernel stops even if requests are left. The host then takes them back.
 pub fn leave(words: &impl Handshake, seen: u64, now: bool) -> bool {
     words.set_state(State::Leaving);
     words.fence();
@@ -53,9 +55,9 @@ pub fn leave(words: &impl Handshake, seen: u64, now: bool) -> bool {
     ends
 }
 
-/// Announces that `number` requests are posted, to a kernel that has begun. Returns whether the kernel executes them.
+/// Announces that `number` requests are posted, to a kernel that has started. Returns whether the kernel executes them.
 ///
-/// If not, the kernel is gone, and the host owns all requests that it has not executed.
+/// If not, the kernel is gone, and the host owns all requests that were not executed.
 ///
 /// # Errors
 /// - the error of `wait`, which is called while the kernel is leaving

@@ -8,32 +8,33 @@ use crate::request::{Kind, Request, WORDS};
 use crate::ring::{End, Ring, SLOTS};
 use rushmem_device::arch::{self, Scope, Sys};
 
-/// Number of threads of the block.
+/// Threads of the kernel's block.
 pub const THREADS: u32 = 256;
 
-/// Most threads of a warp.
+/// Threads of a full warp. Tests also run with fewer.
 const WARP: u32 = 32;
 
-/// Bytes of a copy from which the whole block takes part.
+/// Copies of at least this many bytes are shared among all warps of the block.
 const BLOCK_COPY: u64 = 4096;
 
-/// The times after which the kernel ends.
+/// When the kernel exits.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Limits {
-    /// Time without a request, in nanoseconds.
+    /// Exit after this time without a request, in nanoseconds.
     pub idle_ns: u64,
-    /// Time since the start, in nanoseconds, after which the kernel ends as soon as the ring is empty.
+    /// Exit at this age, in nanoseconds, as soon as the ring is empty.
     pub life_ns: u64,
 }
 
-/// Number of lives after which the kernel ends although requests are left, so that it can never occupy the GPU for ever.
-const LIVES: u64 = 16;
+/// Multiple of [`Limits::life_ns`] at which the kernel exits even if requests are left. This bounds how long it can
+/// occupy the GPU under a steady stream of requests.
+const MAX_LIFETIMES: u64 = 16;
 
-/// Serves a ring, as one block of [`THREADS`] threads.
+/// Serves a ring, as a single block of [`THREADS`] threads.
 ///
 /// # Safety
-/// `ring` is a ring at an address of the GPU. All its requests name memory that the GPU may access.
+/// `ring` is a ring at its GPU address. All its requests name memory that the GPU may access.
 #[cfg(target_arch = "nvptx64")]
 #[unsafe(no_mangle)]
 pub unsafe extern "ptx-kernel" fn rushmem_service(ring: *mut Ring, idle_ns: u64, life_ns: u64) {
@@ -41,14 +42,14 @@ pub unsafe extern "ptx-kernel" fn rushmem_service(ring: *mut Ring, idle_ns: u64,
     unsafe { serve(ring, Limits { idle_ns, life_ns }) }
 }
 
-/// Lets `rushmem-ptx` limit the registers to those that a block of 512 threads has. The block thus takes half of a
-/// multiprocessor at most, and fits beside a block of the application.
+/// Makes `rushmem-ptx` limit the registers to those of a block of 512 threads. The block then takes at most half of a
+/// multiprocessor, and fits next to a block of the application.
 #[cfg(target_arch = "nvptx64")]
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals, reason = "rushmem-ptx reads the name of the kernel from it")]
 static rushmem_max_threads_512_rushmem_service: u8 = 0;
 
-/// Executes requests until the kernel ends. Every thread of one block calls it.
+/// Executes requests until the kernel exits. Called by every thread of the block.
 ///
 /// # Safety
 /// The conditions of the kernel hold: `ring` is a ring, and all its requests name memory that this thread may access.
@@ -57,13 +58,13 @@ pub unsafe fn serve(ring: *mut Ring, limits: Limits) {
     unsafe { if arch::thread() < WARP { Leader::new(End::new(ring)).run(limits) } else { follow() } }
 }
 
-/// A thread of the first warp.
+/// A thread of the first warp. All of them execute the same control flow.
 struct Leader {
     ring: End,
     lane: u32,
     lanes: u32,
     mask: u32,
-    /// Number of executed requests.
+    /// Requests executed so far.
     executed: u64,
 }
 
@@ -73,14 +74,15 @@ impl Leader {
         Self { ring, lane: arch::thread(), lanes, mask: u32::MAX >> (WARP - lanes), executed: 0 }
     }
 
-    /// Executes requests until the kernel ends.
+    /// Executes requests until the kernel exits.
     ///
     /// # Safety
     /// The rules of [`serve`] hold.
     unsafe fn run(mut self, limits: Limits) {
-        // The clocks of the lanes differ, and the warp decides as one.
+        // The lanes' clocks differ, but the warp must decide as one, so all use lane 0's.
         let begin = arch::shuffle(self.mask, arch::now_ns(), 0);
-        // The host posts nothing until it sees that the kernel is alive.
+        // All requests posted so far were settled with the previous kernel. The host posts nothing until it sees that
+        // this one is alive.
         self.executed = self.poll().0;
         if self.lane == 0 {
             self.ring.set_state(State::Alive);
@@ -90,7 +92,7 @@ impl Leader {
             let (posted, stop) = self.poll();
             let now = arch::shuffle(self.mask, arch::now_ns(), 0);
             let age = now.saturating_sub(begin);
-            let expires = age > limits.life_ns.saturating_mul(LIVES);
+            let expires = age > limits.life_ns.saturating_mul(MAX_LIFETIMES);
             if posted != self.executed && !expires {
                 // SAFETY: all requests of the ring name memory that this thread may access.
                 unsafe { self.execute_batch(posted) };
@@ -108,23 +110,25 @@ impl Leader {
         dismiss_followers();
     }
 
-    /// Returns the number of posted requests and whether the kernel must leave, the same for all lanes.
+    /// Returns the number of posted requests and the stop flag, as lane 0 sees them.
     fn poll(&self) -> (u64, bool) {
         let (posted, stop) = self.ring.load_posted();
         (arch::shuffle(self.mask, posted, 0), arch::shuffle(self.mask, stop.into(), 0) != 0)
     }
 
-    /// Executes up to one request for each lane, in order, and publishes their number.
+    /// Executes up to one request per lane, in order, and publishes their number.
     ///
     /// # Safety
     /// The rules of [`serve`] hold.
     unsafe fn execute_batch(&mut self, posted: u64) {
+        // Pairs with the host's release of the number of posted requests, which `poll` loads without ordering.
         Sys::acquire();
         let count = posted.wrapping_sub(self.executed).min(self.lanes.into()).min(SLOTS as u64) as u32;
         let mut own = Request::default();
         if self.lane < count {
             own = self.ring.load_request(self.executed + u64::from(self.lane));
         }
+        // Each lane has loaded one request. They are executed one after the other, each by all lanes.
         for i in 0..count {
             let mut request = Request::default();
             for word in 0..WORDS {
@@ -132,7 +136,8 @@ impl Leader {
             }
             // SAFETY: a request of the ring names memory that this thread may access.
             unsafe { self.execute(&request) };
-            // The barrier collects what all lanes have stored, and the fence publishes it before the next request.
+            // The barrier makes the stores of all lanes visible to lane 0, whose fence orders them, for the whole
+            // system, before those of the next request.
             arch::sync_warp(self.mask);
             if self.lane == 0 {
                 Sys::fence();
@@ -145,7 +150,7 @@ impl Leader {
         }
     }
 
-    /// Executes a request, without a fence after it.
+    /// Executes one request, without a fence after it.
     ///
     /// # Safety
     /// The rules of [`serve`] hold.
@@ -166,11 +171,12 @@ impl Leader {
     }
 }
 
-/// Copies with the help of the other warps. Every thread of the first warp calls it.
+/// Copies with the help of the other warps. Called by every thread of the first warp; the others are in [`follow`].
 ///
 /// # Safety
 /// The rules of [`copy`] hold.
 unsafe fn copy_by_block(to: u64, from: u64, len: u64) {
+    // A broadcast carries two words, so two of them pass the three parameters.
     let first = arch::thread() == 0;
     let given = |value| first.then_some(value);
     let _ = arch::block_broadcast(given(to), given(from), arch::sync_block);
@@ -181,9 +187,10 @@ unsafe fn copy_by_block(to: u64, from: u64, len: u64) {
     arch::sync_block();
 }
 
-/// Ends the other warps. Every thread of the first warp calls it.
+/// Makes the other warps exit. Called by every thread of the first warp.
 fn dismiss_followers() {
     if arch::threads() > WARP {
+        // A copy of length 0 is the signal to exit: `copy_by_block` is never called with one.
         let zero = (arch::thread() == 0).then_some(0);
         let _ = arch::block_broadcast(zero, zero, arch::sync_block);
         arch::sync_block();
@@ -191,7 +198,7 @@ fn dismiss_followers() {
     }
 }
 
-/// Takes part in the copies of the block until the first warp ends.
+/// Takes part in the copies of the block until the first warp exits.
 ///
 /// # Safety
 /// The rules of [`copy`] hold for all that the first warp copies.

@@ -1,15 +1,15 @@
 //! The service kernel: one block on a GPU that accesses GPU memory for the software ConnectX.
 //!
-//! The CPU cannot access GPU memory, and a copy by the driver takes too long for a word. So the host posts requests into a
-//! [`Ring`] in page-locked host memory. The kernel polls the ring and executes the requests in order.
+//! The CPU cannot access GPU memory, and a copy by the driver takes too long for a single word. Instead, the host posts
+//! requests to a [`Ring`] in page-locked host memory. The kernel polls the ring and executes the requests in order.
 //!
-//! - **Order.** A request begins after all effects of the one before it are visible to the whole system. The host may thus
-//!   post data and then its flag.
-//! - **Atomics** use the GPU's own atomic instructions at system scope, so they are atomic towards kernels.
-//! - **End.** The kernel leaves when it has had no request for a while, or when the host asks. The [`Handshake`] decides
-//!   for each request whether the kernel still executes it.
+//! - **Order.** Before a request starts, all effects of the previous one are visible to the whole system. The host may
+//!   thus post data and then its flag.
+//! - **Atomics** use the GPU's own atomic instructions at system scope, so they are atomic with respect to kernels.
+//! - **Exit.** The kernel exits when it has been idle for a while, or when the host asks. For each request, the
+//!   [`Handshake`] decides whether the kernel still executes it or returns it to the host.
 //!
-//! The same source runs natively, with a thread as the GPU: see the tests.
+//! The same source runs natively, with threads in the role of the GPU: see the tests.
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 #![cfg_attr(target_arch = "nvptx64", feature(abi_ptx, asm_experimental_arch))]
 #![deny(unsafe_code)]

@@ -2,24 +2,22 @@
 
 use rushmem_mlx5::{AtomicOp, Width};
 
-/// Words of a request.
 pub(crate) const WORDS: usize = 8;
 
-/// Most bytes of a store or of a result in the ring.
+/// Largest payload of a store, and largest result in the ring, in bytes.
 pub const INLINE: usize = 32;
 
-/// A request to the kernel.
+/// A request to the service kernel.
 ///
 /// | word | content |
 /// |---|---|
 /// | 0 | operation in bits 0 to 7, option in bits 8 to 15, length in bits 16 to 63 |
 /// | 1 | target address |
-/// | 2 | source address of a copy, or the address for the old value of an atomic; 0 for none |
+/// | 2 | source address of a copy, or result address of an atomic; 0 for none |
 /// | 4 to 7 | bytes of a store, or operands of an atomic |
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Request(pub(crate) [u64; WORDS]);
 
-/// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Copy,
@@ -28,7 +26,7 @@ pub(crate) enum Kind {
     CompareSwap,
 }
 
-/// The content of a request.
+/// A decoded request, for a host that executes it itself.
 #[cfg(not(target_arch = "nvptx64"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
@@ -45,7 +43,7 @@ pub enum Operation {
     Store {
         /// Target address.
         to: u64,
-        /// The first `len` of these bytes.
+        /// Bytes to store, of which the first `len` count.
         bytes: [u8; INLINE],
         /// Length in bytes.
         len: usize,
@@ -63,17 +61,17 @@ pub enum Operation {
     },
 }
 
-/// The option of an atomic of 4 bytes.
+/// Marks an atomic as 4 bytes wide.
 const NARROW: u64 = 1 << 8;
 
 impl Request {
-    /// Returns a copy of `len` bytes. Both ranges are addresses of the GPU, in GPU memory or page-locked host memory.
+    /// Creates a copy of `len` bytes. Both addresses are the GPU's, in GPU memory or page-locked host memory.
     #[must_use]
     pub fn copy(to: u64, from: u64, len: u64) -> Self {
         Self([Kind::Copy as u64 | len << 16, to, from, 0, 0, 0, 0, 0])
     }
 
-    /// Returns a store of `data`, or `None` if that is longer than [`INLINE`].
+    /// Creates a store of `data`, or returns `None` if `data` is longer than [`INLINE`].
     #[must_use]
     pub fn store(to: u64, data: &[u8]) -> Option<Self> {
         let mut bytes = [0; INLINE];
@@ -86,8 +84,8 @@ impl Request {
         Some(request)
     }
 
-    /// Returns an atomic on the word at `at`, which is aligned. The old value goes to `result`, unless that is 0: 8 bytes in
-    /// little-endian order, or 4 bytes in big-endian order, as a ConnectX returns them.
+    /// Creates an atomic on the aligned word at `at`. The old value is written to `result`, unless that is 0: 8 bytes
+    /// in little-endian order, or 4 bytes in big-endian order, as a ConnectX returns them.
     #[must_use]
     pub fn atomic(at: u64, width: Width, op: AtomicOp, result: u64) -> Self {
         let option = if width == Width::Four { NARROW } else { 0 };
@@ -102,7 +100,7 @@ impl Request {
         }
     }
 
-    /// Returns the content of the request.
+    /// Decodes the request.
     #[cfg(not(target_arch = "nvptx64"))]
     #[must_use]
     pub fn operation(&self) -> Operation {
@@ -131,17 +129,16 @@ impl Request {
         }
     }
 
-    /// Returns the length in bytes of a copy or a store.
+    /// Length of a copy or a store, in bytes.
     pub(crate) fn len(&self) -> u64 {
         self.0[0] >> 16
     }
 
-    /// Returns the target address.
     pub(crate) fn target(&self) -> u64 {
         self.0[1]
     }
 
-    /// Returns the source of a copy, or the address for the old value of an atomic.
+    /// Source of a copy, or result address of an atomic.
     pub(crate) fn other(&self) -> u64 {
         self.0[2]
     }
@@ -150,7 +147,7 @@ impl Request {
         if self.0[0] & NARROW == 0 { Width::Eight } else { Width::Four }
     }
 
-    /// Returns the words of a store.
+    /// Payload of a store, or operands of an atomic.
     pub(crate) fn words(&self) -> [u64; INLINE / 8] {
         [self.0[4], self.0[5], self.0[6], self.0[7]]
     }

@@ -1,35 +1,35 @@
-//! The ring of requests in page-locked host memory.
+//! The request ring, in page-locked host memory.
 #![allow(unsafe_code, reason = "words that the CPU and a GPU share by address")]
 
 use crate::handshake::{Handshake, State};
 use crate::request::{INLINE, Request, WORDS};
 use rushmem_device::arch::{self, Scope, Sys};
 
-/// Number of requests in the ring.
+/// Capacity of the ring in requests.
 pub const SLOTS: usize = 64;
 
-/// A cache line of its own, for words that one side writes.
+/// Words that only one side writes, in a separate cache line to avoid false sharing.
 #[derive(Clone, Copy, Default)]
 #[repr(C, align(128))]
 struct CacheLine([u64; 2]);
 
-/// The ring of requests. All words are shared, so it is accessed by address only.
+/// The request ring. The CPU and the GPU access it concurrently, so never through a reference.
 ///
-/// A ring of zeroes is empty, and no kernel serves it.
+/// A zeroed ring is empty, and no kernel serves it.
 #[repr(C, align(128))]
 pub struct Ring {
-    /// Number of posted requests, and whether the kernel must leave. The host writes it.
+    /// Number of posted requests, and the stop flag. Written by the host. One load reads both.
     posted: CacheLine,
-    /// Number of executed requests. The kernel writes it.
+    /// Number of executed requests. Written by the kernel.
     executed: CacheLine,
-    /// The [`State`]. The kernel writes it, and the host before a launch.
+    /// The [`State`]. Written by the kernel, and by the host while no kernel runs.
     state: CacheLine,
     requests: [[u64; WORDS]; SLOTS],
-    /// A place for the result of each request.
+    /// Results of copies and atomics that the host wants back, one slot per request.
     results: [[u64; INLINE / 8]; SLOTS],
 }
 
-/// One end of a ring.
+/// One side's access to a ring.
 #[derive(Clone, Copy)]
 pub(crate) struct End(*mut Ring);
 
@@ -39,10 +39,10 @@ unsafe impl Send for End {}
 unsafe impl Sync for End {}
 
 impl End {
-    /// Returns an end of `ring`.
+    /// Creates one side's access to `ring`.
     ///
     /// # Safety
-    /// `ring` points to a ring that this side may access as long as the end exists.
+    /// `ring` points to a ring that this side may access as long as the result exists.
     pub(crate) unsafe fn new(ring: *mut Ring) -> Self {
         Self(ring)
     }
@@ -72,7 +72,7 @@ impl End {
         first.wrapping_add(slot(number) * WORDS)
     }
 
-    /// Returns the number of posted requests, and whether the kernel must leave.
+    /// Returns the number of posted requests and the stop flag.
     pub(crate) fn load_posted(self) -> (u64, bool) {
         // SAFETY: the first two words of an aligned line.
         let [posted, stop] = unsafe { arch::load_two(self.posted_word().cast()) };
@@ -89,13 +89,13 @@ impl End {
         unsafe { Sys::load_acquire(self.executed_word()) }
     }
 
-    /// Publishes the number of executed requests. The caller has made a fence after their effects.
+    /// Publishes the number of executed requests. The caller has issued a fence after their effects.
     pub(crate) fn set_executed(self, number: u64) {
         // SAFETY: as above.
         unsafe { Sys::store_relaxed(self.executed_word(), number) }
     }
 
-    /// Loads a request. The caller has seen that it is posted.
+    /// Loads a request. The caller has seen that it was posted.
     pub(crate) fn load_request(self, number: u64) -> Request {
         let at = self.request_word(number);
         // SAFETY: four aligned pairs of words inside of the slot.
@@ -104,7 +104,7 @@ impl End {
         Request([a, b, c, d, e, f, g, h])
     }
 
-    /// Writes a request to a slot that no side reads.
+    /// Writes a request to a slot that no side reads now.
     #[cfg(not(target_arch = "nvptx64"))]
     pub(crate) fn store_request(self, number: u64, request: &Request) {
         for (i, word) in request.0.iter().enumerate() {
@@ -113,13 +113,13 @@ impl End {
         }
     }
 
-    /// Returns the address of the ring for this side.
+    /// Address of the ring for this side.
     #[cfg(not(target_arch = "nvptx64"))]
     pub(crate) fn base(self) -> usize {
         self.0.addr()
     }
 
-    /// Returns the address of the result of a request.
+    /// Address of a request's result for this side.
     #[cfg(not(target_arch = "nvptx64"))]
     pub(crate) fn result(self, number: u64) -> *mut u8 {
         // SAFETY: the constructor promises a ring.

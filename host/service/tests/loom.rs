@@ -1,4 +1,5 @@
-//! The handshake under loom: the kernel executes each request, or leaves it to the host, but never both and never neither.
+//! Checks the handshake with loom: a request is executed by the kernel or returned to the host, never both and never
+//! neither.
 #![allow(clippy::disallowed_methods, reason = "loom's atomics")]
 
 use loom::sync::Arc;
@@ -10,12 +11,12 @@ use rushmem_service::{Handshake, State, announce, leave};
 struct LoomRing {
     posted: AtomicU64,
     state: AtomicU64,
-    /// The request, which the kernel reads without further synchronisation.
+    /// The request, which the kernel reads without further synchronization.
     request: loom::cell::UnsafeCell<u64>,
 }
 
 impl LoomRing {
-    /// Returns an empty ring that a kernel serves.
+    /// Creates an empty ring that a kernel serves.
     fn new() -> Self {
         Self {
             posted: AtomicU64::new(0),
@@ -83,7 +84,7 @@ fn each_request_is_executed_once() {
 }
 
 #[test]
-fn the_host_learns_of_a_kernel_that_leaves_in_any_case() {
+fn host_notices_a_forced_exit() {
     loom::model(|| {
         let words = Arc::new(LoomRing::new());
         let kernel = {
@@ -96,7 +97,7 @@ fn the_host_learns_of_a_kernel_that_leaves_in_any_case() {
         };
         let executes = announce(&*words, 1, wait).unwrap();
         kernel.join().unwrap();
-        // A kernel that had not begun to leave looked alive. Its end shows in the state.
+        // The kernel had not started to leave, so it looked alive. Its exit shows in the state afterwards.
         assert!(!executes || words.state() == State::Gone);
     });
 }

@@ -1,4 +1,4 @@
-//! A block of a GPU, with a thread of the system for each of its threads.
+//! A GPU block, emulated with one operating system thread per GPU thread.
 
 use std::cell::Cell;
 use std::panic::Location;
@@ -11,7 +11,7 @@ use rushmem_service::{Limits, Ring, serve};
 
 const WARP: usize = 32;
 
-/// The threads of a block meet here.
+/// Barriers and shared state of a block.
 struct Block {
     threads: u32,
     all: Barrier,
@@ -79,7 +79,7 @@ impl Lane for Thread {
     }
 }
 
-/// Launches the kernel as one block of `threads` threads.
+/// Launches the kernel as a block of `threads` threads.
 pub(crate) fn launch(ring: u64, threads: u32, limits: Limits) -> Vec<JoinHandle<()>> {
     let warps = (threads as usize).div_ceil(WARP);
     let size = |warp: usize| (threads as usize - warp * WARP).min(WARP);
@@ -94,7 +94,7 @@ pub(crate) fn launch(ring: u64, threads: u32, limits: Limits) -> Vec<JoinHandle<
     });
     let run = |index| {
         let thread = Thread { block: Arc::clone(&block), index, failed_tests: Cell::default() };
-        // SAFETY: the tests keep the ring, and the memory that its requests name, until the kernel has ended.
+        // SAFETY: the tests keep the ring, and the memory that its requests name, until the kernel has exited.
         thread::spawn(move || arch::enter(&thread, || unsafe { serve(ring as *mut Ring, limits) }))
     };
     (0..threads).map(run).collect()

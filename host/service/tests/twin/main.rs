@@ -1,4 +1,4 @@
-//! The service kernel on threads of the CPU: what the ring promises, against a model.
+//! Runs the service kernel on CPU threads and compares its effects with a model.
 #![allow(unsafe_code, reason = "the kernel works on raw addresses")]
 #![allow(clippy::disallowed_methods, reason = "the threads here are the CPU's")]
 
@@ -13,11 +13,11 @@ use proptest::prelude::*;
 use rushmem_mlx5::{AtomicOp, Width};
 use rushmem_service::{Client, Limits, Operation, Request, Ring, State};
 
-/// A kernel that stays until it is asked to leave.
-const PATIENT: Limits = Limits { idle_ns: u64::MAX, life_ns: u64::MAX };
+/// The kernel exits only when asked to.
+const RUN_UNTIL_STOPPED: Limits = Limits { idle_ns: u64::MAX, life_ns: u64::MAX };
 
-/// A kernel that leaves whenever the ring is empty.
-const HASTY: Limits = Limits { idle_ns: 0, life_ns: u64::MAX };
+/// The kernel exits whenever the ring is empty.
+const EXIT_WHEN_EMPTY: Limits = Limits { idle_ns: 0, life_ns: u64::MAX };
 
 /// Zeroed memory that kernels use by address.
 struct Bytes(NonNull<u8>, Layout);
@@ -69,7 +69,7 @@ impl Service {
         Self { client, _ring: ring, kernel: Vec::new(), threads, limits, launches: 0 }
     }
 
-    /// Launches a kernel and waits until it has begun. It may have left already.
+    /// Launches a kernel and waits until it has started. It may have exited again already.
     fn launch(&mut self) {
         self.kernel.drain(..).for_each(|thread| thread.join().unwrap());
         self.client.prepare_launch();
@@ -80,7 +80,7 @@ impl Service {
         }
     }
 
-    /// Posts a request again and again until a kernel takes it, and returns its number.
+    /// Posts a request repeatedly until a kernel accepts it. Returns its sequence number.
     fn post(&mut self, make: impl Fn(u64) -> Request) -> u64 {
         loop {
             if self.client.state() == State::Gone {
@@ -157,7 +157,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(prop_oneof![copy, store, atomic], 1..100)
 }
 
-/// Executes a step on plain bytes.
+/// Applies a step to plain bytes.
 fn model(bytes: &mut [u8], step: &Step) {
     match step {
         Step::Copy { to, from, len } => bytes.copy_within(*from..from + len, *to),
@@ -196,7 +196,7 @@ proptest! {
         let start: Vec<u8> = (0..SIZE).map(|i| (i * 7) as u8).collect();
         let (mut memory, mut expected) = (Bytes::new(SIZE), start.clone());
         memory.fill(&start);
-        let mut service = Service::new(1, if hasty { HASTY } else { PATIENT });
+        let mut service = Service::new(1, if hasty { EXIT_WHEN_EMPTY } else { RUN_UNTIL_STOPPED });
         for step in &steps {
             model(&mut expected, step);
             service.post(|_| request(memory.address(), step));
@@ -208,9 +208,9 @@ proptest! {
 }
 
 #[test]
-fn kernels_that_come_and_go_execute_each_request_once() {
+fn successive_kernels_execute_each_request_once() {
     let word = Bytes::new(8);
-    let mut service = Service::new(1, HASTY);
+    let mut service = Service::new(1, EXIT_WHEN_EMPTY);
     const REQUESTS: u64 = 3000;
     for i in 0..REQUESTS {
         let add = AtomicOp::Add { add: 1, boundary: 0 };
@@ -229,9 +229,9 @@ fn kernels_that_come_and_go_execute_each_request_once() {
 }
 
 #[test]
-fn a_kernel_follows_one_that_executed_everything_and_left() {
+fn relaunch_after_everything_was_executed() {
     let word = Bytes::new(8);
-    let mut service = Service::new(1, PATIENT);
+    let mut service = Service::new(1, RUN_UNTIL_STOPPED);
     for i in 0..2u8 {
         service.launch();
         service.post(|_| Request::store(word.address() + u64::from(i), &[1]).unwrap());
@@ -246,13 +246,13 @@ fn a_kernel_follows_one_that_executed_everything_and_left() {
 }
 
 #[test]
-fn a_block_copies_with_all_its_warps() {
+fn large_copies_use_all_warps() {
     const LEN: usize = 20_000;
     let data: Vec<u8> = (0..LEN).map(|i| (i * 13 + i / 256) as u8).collect();
     let (mut from, to) = (Bytes::new(LEN), Bytes::new(LEN + 64));
     from.fill(&data);
-    let mut service = Service::new(33, PATIENT);
-    // Lengths around the one from which the whole block copies, aligned and not.
+    let mut service = Service::new(33, RUN_UNTIL_STOPPED);
+    // Lengths around the threshold for block copies, aligned and not.
     let copies = [(0, 0, 4095), (4112, 16, 4096), (8216, 3, 5001), (13_301, 8, 6000), (19_310, 1, 7)];
     let mut expected = vec![0; LEN + 64];
     for (at, source, len) in copies {
@@ -266,12 +266,12 @@ fn a_block_copies_with_all_its_warps() {
 }
 
 #[test]
-fn stores_longer_than_a_request_are_refused() {
+fn rejects_stores_longer_than_a_request() {
     assert!(Request::store(0, &[0; 33]).is_none() && Request::store(0, &[0; 32]).is_some());
 }
 
 #[test]
-fn a_kernel_that_has_ended_leaves_requests_to_the_host() {
+fn exited_kernel_returns_requests_to_the_host() {
     let mut service = Service::new(1, Limits { idle_ns: u64::MAX, life_ns: 0 });
     service.launch();
     while service.client.state() != State::Gone {
