@@ -1,7 +1,7 @@
-//! A block as a state machine. It decides when a waiting lane may continue.
+//! A block as a state machine that decides when a waiting lane may continue.
 //!
-//! The worker passes it the request of each suspended lane. The block stores an answer for every lane that may
-//! continue, and appends the lane to the worker's queue. Coroutines are unknown here.
+//! The worker passes in the request of each lane that suspends. The block stores an answer for every lane that may
+//! continue, and appends the lane to the worker's queue. It knows nothing about coroutines.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -12,12 +12,10 @@ use crate::Error;
 use crate::lane::{Answer, Request};
 use crate::report::{Activity, BlockReport};
 
-/// A lane in its worker's queue.
+/// A runnable lane in its worker's queue.
 #[derive(Clone, Copy)]
 pub(crate) struct Turn {
-    /// Index of the block among the worker's blocks.
     pub(crate) slot: u32,
-    /// Index of the lane in the block.
     pub(crate) thread: u32,
 }
 
@@ -27,21 +25,21 @@ type Site = &'static Location<'static>;
 
 struct LaneState {
     doing: Activity,
-    /// Contribution to the exchange that the lane waits in.
+    /// What the lane contributes to the exchange that it waits in.
     value: u64,
     answer: Answer,
 }
 
-/// Sets of lanes of one warp, as masks.
+/// The lanes of one warp, as bit masks.
 #[derive(Default)]
 struct Warp {
     live: u32,
-    /// Lanes at a block barrier or in an exchange.
+    /// Lanes that wait at a block barrier or in an exchange.
     blocked: u32,
     converging: u32,
     /// Lanes that have spun since the first of `converging` arrived.
     spun: u32,
-    /// Exchanges that some of their lanes have not entered yet.
+    /// Exchanges that not all of their lanes have entered yet, at most one for each mask.
     exchanges: Vec<Exchange>,
 }
 
@@ -56,29 +54,29 @@ pub(crate) struct Block {
     slot: u32,
     lanes: Vec<LaneState>,
     warps: Vec<Warp>,
-    /// Number of lanes at the block barrier.
+    /// Lanes that wait at the block barrier.
     arrived: u32,
-    /// OR of the votes of these lanes.
+    /// OR of their votes.
     vote: bool,
-    /// Number of lanes that run or are in the queue.
+    /// Lanes that are running or in the queue.
     runnable: u32,
     exited: u32,
-    /// Some lane waits for a lane that has returned.
+    /// Whether some lane waits for one that has returned, which can never be satisfied.
     hopeless: bool,
-    /// The lanes that have just met.
+    /// The lanes whose barrier or exchange has just completed, for the observer.
     met: Option<Met>,
 }
 
-/// Lanes that have all arrived at a barrier or an exchange.
+/// The lanes of a completed barrier or exchange.
 pub(crate) enum Met {
     /// All lanes of the block.
     Block(u32),
-    /// The lanes of a mask, behind the first lane of the warp.
+    /// First lane of a warp, and the mask of lanes relative to it.
     Warp(u32, u32),
 }
 
 impl Met {
-    /// Returns their indices in the block.
+    /// Iterates over their indices in the block.
     pub(crate) fn threads(self) -> impl Iterator<Item = u32> {
         let (first, count, mask) = match self {
             Self::Block(count) => (0, count, None),
@@ -118,12 +116,13 @@ impl Block {
         self.index
     }
 
-    /// Takes the lanes that have met since the last call.
+    /// Returns the lanes whose barrier or exchange has completed since the last call.
     pub(crate) fn take_met(&mut self) -> Option<Met> {
         self.met.take()
     }
 
-    /// Returns the lanes at barriers and exchanges, each with its place and the lanes that it waits for.
+    /// Iterates over the lanes at barriers and exchanges, each with its source location and the lanes that it is
+    /// waiting for.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = (u32, Site, Vec<u32>)> {
         let at = |lane: u32| self.lanes.get(lane as usize).map(|lane| lane.doing);
         (0..self.lanes.len() as u32).filter_map(move |thread| match at(thread)? {
@@ -141,13 +140,13 @@ impl Block {
         })
     }
 
-    /// Takes the answer for `thread`.
+    /// Takes the answer for `thread`, which is about to resume.
     pub(crate) fn answer(&mut self, thread: u32) -> Answer {
         mem::take(&mut self.lanes[thread as usize].answer)
     }
 
     /// Handles the request with which `thread` has suspended. Returns whether the lane has made progress since its last
-    /// request: a lane that spins again at the same place has not.
+    /// request, which is not the case if it spins again at the same place.
     pub(crate) fn arrive(
         &mut self,
         thread: u32,
@@ -174,6 +173,7 @@ impl Block {
         let doing = mem::replace(&mut self.lanes[index].doing, Activity::Spinning(site));
         queue.push_back(Turn { slot: self.slot, thread });
         let warp = index / 32;
+        // A converging lane may be waiting only for this one to do something else than spin.
         if self.warps[warp].converging != 0 {
             self.warps[warp].spun |= 1 << (thread % 32);
             self.settle(warp, queue);
@@ -187,6 +187,7 @@ impl Block {
         self.runnable -= 1;
         self.arrived += 1;
         self.vote |= vote;
+        // A lane that has returned can never arrive. CUDA leaves this undefined; here it is a deadlock.
         self.hopeless |= self.exited > 0;
         if self.arrived as usize == self.lanes.len() {
             let any = mem::take(&mut self.vote);
@@ -201,6 +202,7 @@ impl Block {
         }
     }
 
+    // Exchanges are matched by mask: lanes that call with the same mask, from the same place, meet.
     fn exchange(
         &mut self,
         thread: u32,
@@ -228,6 +230,7 @@ impl Block {
             }
         };
         let exchange = &mut warp.exchanges[open];
+        // Two lanes that pass the same mask at different places have diverged, which CUDA leaves undefined.
         if !same_site(exchange.site, site) {
             return Err(Error::Divergence { block, thread, mask, here: site, there: exchange.site });
         }
@@ -259,8 +262,8 @@ impl Block {
         warp.converging |= 1 << (thread % 32);
     }
 
-    /// Wakes the converging lanes of a warp once no other lane can join them soon: every other live lane is blocked, or
-    /// has had a turn and still spins.
+    /// Releases the converging lanes of a warp once no other lane can join them soon: every other live lane is blocked,
+    /// or has had a turn since and is still spinning. Lanes at the same source location form one group.
     fn settle(&mut self, warp: usize, queue: &mut Queue) {
         let sets = &mut self.warps[warp];
         if sets.converging == 0 || sets.live & !(sets.converging | sets.blocked | sets.spun) != 0 {
@@ -283,7 +286,7 @@ impl Block {
         }
     }
 
-    /// Records that `thread` has returned from the kernel.
+    /// Handles the return of `thread` from the kernel.
     pub(crate) fn exit(&mut self, thread: u32, queue: &mut Queue) {
         self.lanes[thread as usize].doing = Activity::Exited;
         self.runnable -= 1;
@@ -308,8 +311,8 @@ impl Block {
         self.exited as usize == self.lanes.len()
     }
 
-    /// Returns whether some lane can never continue. It waits for a lane that has returned, or all remaining lanes wait
-    /// for each other.
+    /// Returns whether some lane can never continue: it waits for a lane that has returned, or all remaining lanes are
+    /// blocked on each other. A spinning lane counts as runnable, since other blocks may release it.
     pub(crate) fn deadlocked(&self) -> bool {
         self.hopeless || (self.runnable == 0 && !self.ended())
     }
@@ -319,7 +322,8 @@ impl Block {
     }
 }
 
-/// Compares two places in the source. The compiler may keep several copies of one location, so addresses may differ.
+/// Compares two source locations. The compiler may emit several copies of a location, so equal addresses are only the
+/// fast path.
 fn same_site(a: Site, b: Site) -> bool {
     std::ptr::eq(a, b) || a == b
 }

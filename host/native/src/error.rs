@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::report::location;
 use crate::{LaunchConfig, MAX_BLOCKS, MAX_SHARED_BYTES, MAX_THREADS, Report};
 
-/// A reason why a native launch did not complete.
+/// The reason why a native launch failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A GPU cannot launch a grid of this size. Nothing ran.
@@ -18,27 +18,27 @@ pub enum Error {
     /// A kernel called [`launch`](super::launch). Nothing ran.
     #[error("a native kernel cannot launch another kernel: launch it from the host")]
     Nested,
-    /// The suspended lanes need more stacks than this process can have.
+    /// The waiting lanes need more stacks than this process can have.
     #[error(
         "too many lanes wait at once: all {limit} lane stacks of this process are in use. Launch fewer threads, \
          or raise the limit on memory mappings (sysctl vm.max_map_count): each stack needs four"
     )]
     TooManyLanes {
-        /// Maximum number of stacks in this process.
+        /// Limit on the number of stacks in this process.
         limit: usize,
     },
-    /// The operating system has no memory for a lane's stack.
+    /// The operating system could not provide memory for a lane's stack.
     #[error("cannot allocate {bytes} bytes for a lane's stack: {source}")]
     Stack {
-        /// Size of the stack.
+        /// Size of the stack in bytes.
         bytes: usize,
         /// Error of the operating system.
         source: io::Error,
     },
-    /// Lanes of some block can never continue.
+    /// Some lanes can never continue.
     #[error("kernel deadlock: lanes wait for others that will never arrive\n{0}")]
     Deadlock(Report),
-    /// Lanes of one warp exchange values at different places of the source.
+    /// Lanes of one warp called an exchange with the same mask at different source locations.
     #[error(
         "warp divergence in block {block}: lane {thread} at {} exchanges values with the lanes of mask \
          {mask:#010x}, but another of these lanes waits at {}",
@@ -46,39 +46,39 @@ pub enum Error {
         location(there)
     )]
     Divergence {
-        /// The block.
+        /// Index of the block in the grid.
         block: u32,
-        /// The lane, as its index in the block.
+        /// Index of the lane in its block.
         thread: u32,
         /// Mask of the lanes in the exchange.
         mask: u32,
-        /// Place of this lane.
+        /// Where this lane called the exchange.
         here: &'static Location<'static>,
-        /// Place of the other lanes.
+        /// Where the other lanes called it.
         there: &'static Location<'static>,
     },
-    /// A lane entered a warp exchange, but the mask does not contain this lane.
+    /// A lane called a warp exchange with a mask that does not contain the lane itself.
     #[error(
         "lane {thread} of block {block} at {} enters a warp exchange, but its mask {mask:#010x} does not contain \
          this lane",
         location(site)
     )]
     WarpMask {
-        /// The block.
+        /// Index of the block in the grid.
         block: u32,
-        /// The lane, as its index in the block.
+        /// Index of the lane in its block.
         thread: u32,
         /// Mask that the lane passed.
         mask: u32,
-        /// Place of the lane.
+        /// Where the lane called the exchange.
         site: &'static Location<'static>,
     },
     /// A lane panicked.
     #[error("lane {thread} of block {block} panicked: {message}")]
     Panicked {
-        /// The block.
+        /// Index of the block in the grid.
         block: u32,
-        /// The lane, as its index in the block.
+        /// Index of the lane in its block.
         thread: u32,
         /// Message of the panic.
         message: String,
@@ -91,7 +91,7 @@ pub enum Error {
     TimeLimit {
         /// The limit.
         limit: Duration,
-        /// Places of the lanes.
+        /// What the lanes were doing.
         report: Report,
     },
 }

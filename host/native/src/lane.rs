@@ -1,4 +1,4 @@
-//! A GPU thread as a coroutine. It suspends with a request and resumes with an answer.
+//! A GPU thread as a coroutine, which suspends with a request and resumes with an answer.
 #![allow(unsafe_code, reason = "shares the yielder of a coroutine with the device primitives")]
 
 use std::cell::{Cell, UnsafeCell};
@@ -17,7 +17,7 @@ use crate::LaunchConfig;
 use crate::overflow::{self, LaneStack};
 use crate::stall;
 
-/// The reason why a lane suspends.
+/// Why a lane suspends.
 pub(crate) enum Request {
     Spin,
     Barrier { vote: bool },
@@ -26,10 +26,10 @@ pub(crate) enum Request {
     Pass,
 }
 
-/// The answer with which a lane resumes.
+/// What a lane resumes with.
 #[derive(Default)]
 pub(crate) enum Answer {
-    /// Answer without a value: to a spin, and at the start.
+    /// No value: after a spin or a pass, and at the start.
     #[default]
     Turn,
     Vote(bool),
@@ -37,21 +37,21 @@ pub(crate) enum Answer {
     Mask(u32),
 }
 
-/// The kernel of a launch, called once for each lane.
+/// The kernel of a launch, called once per lane.
 pub(crate) type Kernel<'a> = &'a (dyn Fn(&dyn Lane) + Sync);
 
 type Site = &'static Location<'static>;
 type LaneYielder = Yielder<Answer, (Request, Site)>;
 
-/// The executor as the code of one lane sees it.
+/// The primitives of the device crate, as one lane calls them.
 pub(crate) struct Handle {
     thread: u32,
     block: u32,
     grid: LaunchConfig,
     shared: Rc<Shared>,
-    /// Yielder of the coroutine, which stores it when it starts.
+    /// Yielder of the coroutine. `None` until the coroutine has started.
     yielder: Cell<Option<NonNull<LaneYielder>>>,
-    /// Whether a new wait has begun since the last suspension.
+    /// Whether the lane has started another wait since it last suspended.
     made_progress: Cell<bool>,
     failed_tests: Cell<FailedTests>,
     watcher: Option<Box<dyn Watcher>>,
@@ -77,14 +77,15 @@ impl Handle {
         }
     }
 
-    /// Suspends the lane and returns the answer, or `None` if the lane is unwinding and must not wait.
+    /// Suspends the lane and returns the answer. Returns `None` without suspending if the lane is being unwound: a
+    /// destructor must not wait for lanes that will never come.
     fn suspend(&self, request: Request, site: Site) -> Option<Answer> {
         if thread::panicking() {
             return None;
         }
         let yielder = self.yielder.get()?;
-        // SAFETY: the yielder lives while the body of the coroutine runs. Only code called from that body reaches this
-        // handle, because it is the current lane only while the worker resumes this coroutine.
+        // SAFETY: the yielder lives while the body of the coroutine runs. This handle is the current lane only while the
+        // worker resumes that coroutine, so only code called from the body gets here.
         Some(unsafe { yielder.as_ref() }.suspend((request, site)))
     }
 }
@@ -164,7 +165,7 @@ impl Lane for Handle {
     }
 }
 
-/// A lane that has begun to run.
+/// A lane that has been started.
 pub(crate) struct Routine<'a> {
     coroutine: Coroutine<Answer, (Request, Site), (), DefaultStack>,
     handle: Rc<Handle>,
@@ -185,7 +186,7 @@ impl<'a> Routine<'a> {
         Self { coroutine, handle, place, borrows: PhantomData }
     }
 
-    /// Runs the lane until it suspends, or until it ends (`None`). Propagates a panic of the lane.
+    /// Runs the lane until it suspends, or returns `None` when the kernel has returned. Propagates a panic of the lane.
     pub(crate) fn resume(&mut self, answer: Answer) -> Option<(Request, Site)> {
         let resume = || arch::enter(&*self.handle, || self.coroutine.resume(answer));
         match stall::turn(self.place.pe, || overflow::enter(&self.place, resume)) {
@@ -194,19 +195,19 @@ impl<'a> Routine<'a> {
         }
     }
 
-    /// Returns whether the lane has reported progress since the last call.
+    /// Returns whether the lane has started another wait since the last call.
     pub(crate) fn made_progress(&self) -> bool {
         self.handle.made_progress.take()
     }
 
-    /// Unwinds the lane if it has not ended, and frees its stack.
+    /// Unwinds the lane if it has not returned, and recovers its stack.
     pub(crate) fn end(mut self) -> DefaultStack {
         arch::enter(&*self.handle, || self.coroutine.force_unwind());
         self.coroutine.into_stack()
     }
 }
 
-/// The shared memory of a block.
+/// Shared memory of a block.
 pub(crate) struct Shared {
     lines: Box<[UnsafeCell<SharedLine>]>,
     bytes: usize,

@@ -1,14 +1,16 @@
 //! The native GPU emulator: runs kernels on the CPU with the semantics of CUDA.
 //!
 //! Each GPU thread is a *lane*, a stackful coroutine. A lane runs until it waits in a spin, a block barrier or a warp
-//! exchange; then its worker runs the next lane. Workers are threads of the operating system, and each block stays on
-//! one worker. All blocks of a launch are live at once, like in a cooperative launch. So kernels may wait for each
+//! exchange; its worker then switches to the next lane. Workers are operating system threads, and each block stays on
+//! one worker. All blocks of a launch are resident together, as in a cooperative launch, so kernels may wait for each
 //! other, for other launches and for other processes.
 //!
-//! Some undefined behaviour of CUDA is an error here, with its source line: a barrier after some lanes have returned, a
-//! warp exchange from two places, a launch from inside a kernel. A [`Report`] shows the lanes of a deadlocked kernel.
+//! Some undefined behaviour of CUDA is an error here, reported with its source line: a barrier after some lanes have
+//! returned, a warp exchange from two places, a launch from within a kernel. A [`Report`] shows what every lane of a
+//! deadlocked kernel was doing.
 //!
-//! Limit: a lane that loops without calling a primitive blocks its worker. [`stalled`] finds it.
+//! Limitation: scheduling is cooperative, so a lane that loops without calling a primitive blocks its worker.
+//! [`stalled`] detects that.
 #![deny(unsafe_code)]
 
 mod block;
@@ -46,27 +48,27 @@ pub use wait_channel::WaitChannel;
 /// Options of a launch.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Stack size of each lane in bytes, rounded up to whole pages. Memory is used page by page. Stacks are kept for
-    /// later launches. A stack overflow hits a guard page and ends the process with a segmentation fault, after a line
-    /// that names the lane.
+    /// Stack size of each lane in bytes, rounded up to whole pages. The system allocates pages as they are touched, and
+    /// later launches reuse stacks. An overflow hits a guard page: the process writes a line that names the lane, and
+    /// dies from a segmentation fault.
     pub stack_bytes: usize,
-    /// Number of workers, including the calling thread; by default one for each core.
+    /// Number of workers, including the calling thread. Defaults to one per core.
     pub workers: Option<NonZeroUsize>,
-    /// Time after which the launch ends with [`Error::TimeLimit`]. `None` by default, because the calls of the device
-    /// API have their own deadlines.
+    /// Time after which the launch fails with [`Error::TimeLimit`]. No limit by default, since calls of the device API
+    /// have their own deadlines.
     pub time_limit: Option<Duration>,
-    /// Number of PEs that share the cores. Waiting lanes rest longer if there are more PEs than cores.
+    /// Number of PEs that share the cores. If there is more than one per core, waiting workers sleep longer.
     pub sharers: u32,
-    /// Channel of the PE. Waiting lanes otherwise find changes of memory by looking again.
+    /// Wait channel of the PE. Without one, waiting lanes only poll memory.
     pub channel: Option<Arc<WaitChannel>>,
-    /// The PE that launches the kernel, for messages.
+    /// PE that launches the kernel, for messages.
     pub pe: Option<u32>,
-    /// The name of the kernel, for messages.
+    /// Name of the kernel, for messages.
     pub kernel: Option<&'static str>,
-    /// The observer of the launch, if there is one.
+    /// Observer of the launch, such as the sanitizer.
     pub observer: Option<Arc<dyn Observer>>,
-    /// Whether plain loads and stores go through a [`WeakMemory`](rushmem_device::arch::WeakMemory), as in
-    /// [`rushmem_device::watch::ENABLED`] builds they can.
+    /// Whether plain loads and stores go through a [`WeakMemory`](rushmem_device::arch::WeakMemory). Has an effect only
+    /// in builds with [`rushmem_device::watch::ENABLED`].
     pub weak_memory: bool,
 }
 
@@ -86,25 +88,26 @@ impl Default for Options {
     }
 }
 
-/// Runs `kernel` once for each thread of `grid`, and returns when all threads have returned.
+/// Runs `kernel` once for each thread of `grid`. Returns when all of them have returned.
 ///
-/// The primitives of the device crate work inside `kernel`. Launches of several threads run concurrently.
+/// Within `kernel`, the primitives of the device crate work. Concurrent launches by several threads run concurrently.
 ///
-/// After an error the launch has ended, and the remaining lanes have been unwound. The barriers and exchanges of an
-/// unwinding lane return at once.
+/// When this returns an error, no lane is left: the remaining ones have been unwound. Barriers and exchanges that an
+/// unwinding lane calls return immediately.
 ///
 /// # Errors
 /// - [`Error::LaunchConfig`]: a GPU cannot launch a grid of this size.
-/// - [`Error::Nested`]: the caller is a kernel.
+/// - [`Error::Nested`]: the caller is itself a kernel.
 /// - [`Error::TooManyLanes`], [`Error::Stack`]: there is no stack for a lane.
-/// - [`Error::Deadlock`], [`Error::Divergence`], [`Error::WarpMask`]: the kernel waits in a wrong way.
+/// - [`Error::Deadlock`], [`Error::Divergence`], [`Error::WarpMask`]: the kernel uses a barrier or an exchange
+///   incorrectly.
 /// - [`Error::Panicked`]: a lane panicked.
 /// - [`Error::TimeLimit`]: the kernel ran longer than `options` allows.
 pub fn launch(grid: LaunchConfig, options: &Options, kernel: impl Fn() + Send + Sync) -> Result<(), Error> {
     launch_lanes(grid, options, &|_| kernel())
 }
 
-/// Returns the maximum number of lanes that can wait at once, for all launches of this process together.
+/// Returns how many lanes can wait at the same time, in all launches of this process together.
 pub fn max_lanes() -> u32 {
     u32::try_from(stack::STORE.limit()).unwrap_or(u32::MAX)
 }
@@ -128,7 +131,8 @@ fn launch_lanes(
         return Err(Error::LaunchConfig(grid));
     }
     if thread::panicking() {
-        // Lanes call `panicking` to find out whether they unwind, so they must not run on a panicking thread.
+        // Lanes use `thread::panicking` to find out whether they are being unwound, so they cannot run on a thread that
+        // is already panicking. Run the launch on a fresh thread.
         let beside = || launch_lanes(grid, options, kernel);
         return thread::scope(|scope| {
             scope.spawn(beside).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))

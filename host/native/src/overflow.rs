@@ -1,7 +1,7 @@
-//! A hint for lanes that overflow their stack: their PE, their kernel and the setting that helps.
+//! Diagnoses stack overflows of lanes: names the PE, the kernel and the setting that helps.
 //!
-//! The stack of a lane ends with a guard page, and an access to it raises SIGSEGV. A handler recognises the page, writes
-//! one line, and passes the signal to the handler before it, or to the default action.
+//! The page below a lane's stack is a guard page, and an access to it raises SIGSEGV. The handler recognises the page,
+//! writes one line, and passes the signal on to the previous handler or the default action.
 #![allow(unsafe_code, reason = "handles a signal")]
 
 use std::cell::{Cell, OnceCell};
@@ -14,18 +14,18 @@ use libc::{c_int, c_void, siginfo_t};
 
 use crate::signal;
 
-/// Bytes of an alternate signal stack.
+/// Size of an alternate signal stack in bytes.
 const ALTERNATE_STACK: usize = 64 << 10;
 
-/// A lane, as the handler names it.
+/// What the handler reports about a lane.
 pub(crate) struct LaneStack {
     pub(crate) pe: Option<u32>,
     pub(crate) kernel: Option<&'static str>,
     pub(crate) block: u32,
     pub(crate) thread: u32,
-    /// Size of the stack in bytes, as the launch asked for it.
+    /// Requested size of the stack in bytes.
     pub(crate) bytes: usize,
-    /// Lowest address of the stack: its guard page.
+    /// Address of the guard page, the lowest address of the stack.
     pub(crate) guard: usize,
 }
 
@@ -46,21 +46,21 @@ impl fmt::Display for LaneStack {
 }
 
 thread_local! {
-    /// The lane that this thread runs.
+    /// The lane that is running on this thread.
     static CURRENT: Cell<*const LaneStack> = const { Cell::new(ptr::null()) };
     static ALTERNATE: OnceCell<Option<AlternateStack>> = const { OnceCell::new() };
 }
 
-/// The action before this module's handler.
+/// The action for SIGSEGV before this module's handler was installed.
 static EARLIER: OnceLock<libc::sigaction> = OnceLock::new();
 
-/// Calls `f` with the current lane of this thread, if it runs one. A signal handler may call it.
+/// Calls `f` with the lane that is running on this thread, if any. Safe to call from a signal handler.
 pub(crate) fn with_current<R>(f: impl FnOnce(&LaneStack) -> R) -> Option<R> {
     // SAFETY: the current lane lives while it is current.
     unsafe { CURRENT.get().as_ref() }.map(f)
 }
 
-/// Runs `f` while `lane` is the current lane of this thread.
+/// Runs `f` with `lane` as the current lane of this thread.
 #[inline]
 pub(crate) fn enter<R>(lane: &LaneStack, f: impl FnOnce() -> R) -> R {
     struct Leave;
@@ -74,18 +74,19 @@ pub(crate) fn enter<R>(lane: &LaneStack, f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// Installs the handler, once for the process, and an alternate signal stack for this thread if it has none.
+/// Installs the handler once per process, and an alternate signal stack on this thread if it has none. The handler
+/// needs one: the lane's stack is exhausted when it runs.
 pub(crate) fn prepare() {
     EARLIER.get_or_init(|| signal::install(libc::SIGSEGV, on_fault, libc::SA_ONSTACK));
-    // A thread that is ending has lost its own values, and keeps the stack that it has.
+    // A thread that is exiting has already destroyed its thread-local values. It keeps the signal stack that it has.
     let _ = ALTERNATE.try_with(|stack| {
         stack.get_or_init(AlternateStack::install);
     });
 }
 
-/// Handles SIGSEGV: writes the hint if the current lane has met its guard page, and passes the signal on.
+/// Handles SIGSEGV: writes a line if the current lane hit its guard page, and passes the signal on.
 ///
-/// It only reads memory of this thread, formats into an array and calls `write`, as a handler may.
+/// It is async-signal-safe: it only reads memory of this thread, formats into an array and calls `write`.
 extern "C" fn on_fault(number: c_int, info: *mut siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel passes valid information, and the buffer is live.
     unsafe {
@@ -94,19 +95,19 @@ extern "C" fn on_fault(number: c_int, info: *mut siginfo_t, context: *mut c_void
         with_current(|lane| {
             if (lane.guard..lane.guard + page).contains(&address) {
                 let mut line = MessageBuffer { bytes: [0; 512], len: 0 };
-                // A line that does not fit is cut.
+                // A line that does not fit is truncated.
                 let _ = writeln!(line, "Error: {lane}");
                 libc::write(libc::STDERR_FILENO, line.bytes.as_ptr().cast(), line.len);
             }
         });
         if !EARLIER.get().is_some_and(|earlier| signal::call(earlier, number, info, context)) {
-            // The default action is restored, and the access is repeated.
+            // Restore the default action and return: the access is repeated and kills the process.
             libc::signal(number, libc::SIG_DFL);
         }
     }
 }
 
-/// A line of text in an array.
+/// Formats a line without allocating.
 struct MessageBuffer {
     bytes: [u8; 512],
     len: usize,
@@ -122,11 +123,11 @@ impl Write for MessageBuffer {
     }
 }
 
-/// The alternate signal stack of a thread that had none, until the thread ends.
+/// The alternate signal stack of a thread that had none, until the thread exits.
 struct AlternateStack(#[expect(dead_code, reason = "the signal stack of this thread")] Box<[u8]>);
 
 impl AlternateStack {
-    /// Returns `None` for a thread that has one already, as threads of Rust's standard library do.
+    /// Returns `None` if the thread has one already, like all threads that Rust's standard library starts.
     fn install() -> Option<Self> {
         // SAFETY: the calls read and write live values. The new stack lives until `drop` has disabled it.
         unsafe {
@@ -147,7 +148,7 @@ impl Drop for AlternateStack {
     fn drop(&mut self) {
         let none =
             libc::stack_t { ss_sp: ptr::null_mut(), ss_flags: libc::SS_DISABLE, ss_size: ALTERNATE_STACK };
-        // SAFETY: a live value; no lane runs on a thread that ends.
+        // SAFETY: a live value; no lane runs on a thread that is exiting.
         unsafe { libc::sigaltstack(&none, ptr::null_mut()) };
     }
 }

@@ -1,4 +1,4 @@
-//! Worker threads, kept between launches because starting a thread takes longer than a short kernel.
+//! Worker threads, kept between launches: starting a thread takes longer than a short kernel.
 #![allow(unsafe_code, reason = "lends a borrowed task to threads that live longer")]
 
 use rushmem_base::{lock, wait};
@@ -8,17 +8,17 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Time for which the caller polls for the end of another thread's work before it sleeps.
-const POLL: Duration = Duration::from_micros(50);
+/// How long the caller polls for another thread to finish before it sleeps.
+const POLL_TIME: Duration = Duration::from_micros(50);
 
-/// Idle threads. A launch takes threads out and puts them back when it ends.
+/// Idle threads. A launch removes those that it uses, and puts them back when it returns.
 static IDLE: Mutex<Vec<Spare>> = Mutex::new(Vec::new());
 
 struct Spare {
     orders: Sender<Arc<Order>>,
 }
 
-/// Work for one spare thread.
+/// Work for one thread of the pool.
 struct Order {
     state: Mutex<State>,
     done: Condvar,
@@ -27,7 +27,7 @@ struct Order {
 enum State {
     Open(&'static (dyn Fn() + Sync)),
     Begun,
-    /// Done, or withdrawn before it began.
+    /// Finished, or withdrawn before it started.
     Over,
 }
 
@@ -36,19 +36,19 @@ impl Order {
         lock(&self.state)
     }
 
-    /// Executes the work on the spare thread, unless the order was withdrawn.
+    /// Performs the work, on the pool's thread, unless the order was withdrawn.
     fn carry_out(&self) {
         let mut state = self.state();
         let State::Open(work) = *state else { return };
         *state = State::Begun;
         drop(state);
-        // The launching thread must always learn that the work is over. The panic hook has printed the panic.
+        // The launching thread waits for `Over`, so set it even after a panic. The panic hook has printed the message.
         let _ = catch_unwind(AssertUnwindSafe(work));
         *self.state() = State::Over;
         self.done.notify_one();
     }
 
-    /// Withdraws the order if no thread has begun it, and otherwise waits for its end.
+    /// Withdraws the order if no thread has started it. Otherwise waits until it is finished.
     fn finish(&self) {
         let begin = Instant::now();
         loop {
@@ -59,7 +59,7 @@ impl Order {
                     *state = State::Over;
                     return;
                 }
-                State::Begun if begin.elapsed() < POLL => {
+                State::Begun if begin.elapsed() < POLL_TIME => {
                     drop(state);
                     thread::yield_now();
                 }
@@ -73,7 +73,7 @@ impl Order {
 
 /// Calls `work` once on this thread and on up to `others` more. Returns when all calls have returned.
 ///
-/// A thread that has not begun when the call on this thread returns never begins.
+/// A thread that has not started by the time the call on this thread returns is not started at all.
 pub(crate) fn share_out(others: usize, work: &(dyn Fn() + Sync)) {
     struct Finish(Vec<(Spare, Arc<Order>)>);
     impl Drop for Finish {
@@ -84,15 +84,15 @@ pub(crate) fn share_out(others: usize, work: &(dyn Fn() + Sync)) {
             idle().extend(self.0.drain(..).map(|(spare, _)| spare));
         }
     }
-    // SAFETY: only the lifetime is erased. `Finish::drop` ends every order before this function returns, even by a
-    // panic. So no other thread runs or calls `work` afterwards.
+    // SAFETY: only the lifetime is erased. `Finish::drop` settles every order before this function returns, even if it
+    // unwinds. After that, no other thread runs `work` or will call it.
     let erased = unsafe { std::mem::transmute::<&(dyn Fn() + Sync), &'static (dyn Fn() + Sync)>(work) };
     let mut finish = Finish(Vec::with_capacity(others));
     for _ in 0..others {
         let kept = idle().pop();
         let Some(spare) = kept.or_else(start) else { break };
         let order = Arc::new(Order { state: Mutex::new(State::Open(erased)), done: Condvar::new() });
-        // Spare threads run until the process ends. If one is gone, its order is withdrawn.
+        // Threads of the pool run until the process exits. If one is gone, its order is just withdrawn.
         let _ = spare.orders.send(Arc::clone(&order));
         finish.0.push((spare, order));
     }
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_calls_end_before_it_returns() {
+    fn returns_after_all_calls() {
         let (begun, ended) = (AtomicU32::new(0), AtomicU32::new(0));
         for round in 1..=200 {
             share_out(3, &|| {
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_of_the_caller_waits_for_other_threads() {
+    fn waits_for_other_threads_even_if_the_caller_panics() {
         let caller = thread::current().id();
         let (begun, ended) = (AtomicU32::new(0), AtomicU32::new(0));
         let outcome = catch_unwind(AssertUnwindSafe(|| {

@@ -1,16 +1,16 @@
 use std::fmt;
 use std::panic::Location;
 
-/// Number of blocks that are listed in full; the rest is counted.
-const LISTED: usize = 16;
+/// How many blocks are listed in full. The rest is only counted.
+const MAX_LISTED_BLOCKS: usize = 16;
 
-/// Places of the lanes when their launch was ended by an error.
+/// What the lanes were doing when an error terminated their launch.
 ///
-/// The text has one line for each block, the deadlocked blocks first:
+/// The text has one line per block, deadlocked blocks first:
 /// `block 3: lanes 0-31 at kernels/ring.rs:40 (block barrier), lanes 32-63 exited`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Blocks that had not ended: first the deadlocked ones, then the others, each by index.
+    /// Blocks that had not returned: first the deadlocked ones, then the others, each sorted by index.
     pub blocks: Vec<BlockReport>,
 }
 
@@ -21,11 +21,12 @@ pub struct BlockReport {
     pub block: u32,
     /// Whether some lane of the block can never continue.
     pub deadlocked: bool,
-    /// Groups of lanes, as inclusive ranges of thread indices, with their activity.
+    /// Groups of lanes with the same activity, as inclusive ranges of thread indices, and a description of the
+    /// activity.
     pub groups: Vec<(Vec<(u32, u32)>, String)>,
 }
 
-/// The activity of a lane.
+/// What a lane is doing.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Activity {
     Running,
@@ -80,11 +81,11 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, block) in self.blocks.iter().take(LISTED).enumerate() {
+        for (i, block) in self.blocks.iter().take(MAX_LISTED_BLOCKS).enumerate() {
             let newline = if i == 0 { "" } else { "\n" };
             write!(f, "{newline}  {block}")?;
         }
-        match self.blocks.len().saturating_sub(LISTED) {
+        match self.blocks.len().saturating_sub(MAX_LISTED_BLOCKS) {
             0 => Ok(()),
             more => write!(f, "\n  and {more} more blocks"),
         }

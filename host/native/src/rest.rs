@@ -1,64 +1,71 @@
-//! Rest of a worker between rounds in which no lane made progress.
+//! How a worker rests between rounds in which no lane made progress.
 //!
-//! A worker first yields its core and then sleeps. If many launchers share the cores, short sleeps of all workers would
-//! keep the cores from the lanes that have work. So the sleeps grow with the launchers of each core, and with the time
-//! that the worker has waited. A wake of the PE's channel ends them.
+//! A worker first yields its core and then sleeps. If many launchers share the cores, frequent wake-ups of all workers
+//! would take the cores away from lanes that have work. So sleeps grow with the number of launchers per core, and with
+//! the time that the worker has waited. A wake of the PE's channel interrupts them.
 
 use std::thread;
 use std::time::Duration;
 
 use crate::WaitChannel;
 
-/// Time for which a worker yields before it sleeps, if it has a core of its own.
-const YIELD: Duration = Duration::from_millis(1);
+/// How long a worker yields before it sleeps, if no other launcher shares its core.
+const YIELD_TIME: Duration = Duration::from_millis(1);
 
-/// The shortest sleep. Linux adds about 50 us of timer slack, which gives the intended length.
-const SHORTEST: Duration = Duration::from_micros(1);
+/// Shortest sleep. Linux adds about 50 us of timer slack, which gives the intended length.
+const MIN_SLEEP: Duration = Duration::from_micros(1);
 
-/// The longest sleep for each launcher of a core that several share.
-const PER_LAUNCHER: Duration = Duration::from_micros(200);
+/// Longest sleep, per launcher that shares the core.
+const MAX_SLEEP_PER_LAUNCHER: Duration = Duration::from_micros(200);
 
-/// The shortest sleep is this part of the longest one.
-const SPAN: u32 = 64;
+/// Ratio of the longest to the shortest sleep.
+const SLEEP_RANGE: u32 = 64;
 
-/// A worker sleeps for this part of the time that it has waited, within the limits.
-const PART: u32 = 8;
+/// The time waited so far is divided by this to get the length of the next sleep, within the limits.
+const WAIT_PER_SLEEP: u32 = 8;
 
-/// The limits of the rest of a launch's workers.
+/// Limits on the rests of a launch's workers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rest<'a> {
     yields: Duration,
     shortest: Duration,
     longest: Duration,
     channel: Option<&'a WaitChannel>,
-    /// Whether sleeps are long enough for a wake by the channel.
+    /// Whether launchers share cores. Only then are sleeps long enough for a wake by the channel to pay off.
     is_shared: bool,
 }
 
 impl<'a> Rest<'a> {
-    /// Returns the limits for this number of launchers on each core.
+    /// Returns the limits for this number of launchers per core.
     pub(crate) fn new(launchers: u32, channel: Option<&'a WaitChannel>) -> Self {
         if launchers <= 1 {
-            let (shortest, longest) = (SHORTEST, SHORTEST);
-            return Self { yields: YIELD, shortest, longest, channel, is_shared: false };
+            let (shortest, longest) = (MIN_SLEEP, MIN_SLEEP);
+            return Self { yields: YIELD_TIME, shortest, longest, channel, is_shared: false };
         }
-        let longest = PER_LAUNCHER * launchers;
-        Self { yields: YIELD / launchers, shortest: longest / SPAN, longest, channel, is_shared: true }
+        let longest = MAX_SLEEP_PER_LAUNCHER * launchers;
+        Self {
+            yields: YIELD_TIME / launchers,
+            shortest: longest / SLEEP_RANGE,
+            longest,
+            channel,
+            is_shared: true,
+        }
     }
 
-    /// Tells the channel that the lanes of a worker wait or have ended.
+    /// Reports to the channel that the lanes of a worker are all waiting, or have all returned.
     pub(crate) fn begin(self) {
         if let Some(channel) = self.channel {
             channel.begin_wait();
         }
     }
 
-    /// Returns the number of wakes so far, for [`Rest::after`].
+    /// Returns the current number of wakes, to be passed to [`Rest::after`].
     pub(crate) fn wakes(self) -> u64 {
         self.channel.map_or(0, WaitChannel::wakes)
     }
 
-    /// Rests after a worker has waited for this time. A wake after the first `seen` ones ends the rest.
+    /// Rests, after the worker has waited for `waited`. Returns early if there has been a wake since [`Rest::wakes`]
+    /// returned `seen`.
     pub(crate) fn after(self, waited: Duration, seen: u64) {
         match (self.sleep(waited), self.channel.filter(|_| self.is_shared)) {
             (None, _) => thread::yield_now(),
@@ -68,7 +75,7 @@ impl<'a> Rest<'a> {
     }
 
     fn sleep(self, waited: Duration) -> Option<Duration> {
-        (waited >= self.yields).then(|| (waited / PART).clamp(self.shortest, self.longest))
+        (waited >= self.yields).then(|| (waited / WAIT_PER_SLEEP).clamp(self.shortest, self.longest))
     }
 }
 
@@ -77,13 +84,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sleeps_grow_with_the_launchers_and_the_time() {
+    fn sleeps_grow_with_launchers_and_waiting_time() {
         let (alone, shared) = (Rest::new(1, None), Rest::new(128, None));
         let ms = Duration::from_millis;
-        assert_eq!((alone.sleep(ms(0)), alone.sleep(ms(1))), (None, Some(SHORTEST)));
-        assert_eq!(alone.sleep(ms(1000)), Some(SHORTEST));
-        assert_eq!(shared.sleep(ms(1)), Some(PER_LAUNCHER * 2));
+        assert_eq!((alone.sleep(ms(0)), alone.sleep(ms(1))), (None, Some(MIN_SLEEP)));
+        assert_eq!(alone.sleep(ms(1000)), Some(MIN_SLEEP));
+        assert_eq!(shared.sleep(ms(1)), Some(MAX_SLEEP_PER_LAUNCHER * 2));
         assert_eq!(shared.sleep(ms(10)), Some(ms(10) / 8));
-        assert_eq!(shared.sleep(ms(1000)), Some(PER_LAUNCHER * 128));
+        assert_eq!(shared.sleep(ms(1000)), Some(MAX_SLEEP_PER_LAUNCHER * 128));
     }
 }

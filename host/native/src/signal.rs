@@ -1,14 +1,13 @@
-//! Signal handlers that leave other handlers of the process in force.
+//! Signal handlers that chain to the handlers that the process had before.
 #![allow(unsafe_code, reason = "installs signal handlers, and calls those of others")]
 
 use std::mem::MaybeUninit;
 
 use libc::{c_int, c_void, siginfo_t};
 
-/// A handler with three arguments.
 pub(crate) type Handler = extern "C" fn(c_int, *mut siginfo_t, *mut c_void);
 
-/// Installs `handler` for the signal `number`. Returns the action before it.
+/// Installs `handler` for signal `number`. Returns the previous action.
 pub(crate) fn install(number: c_int, handler: Handler, flags: c_int) -> libc::sigaction {
     // SAFETY: the structures are plain data, for which zero is valid. The handler is a function of the right type.
     unsafe {
@@ -22,7 +21,7 @@ pub(crate) fn install(number: c_int, handler: Handler, flags: c_int) -> libc::si
     }
 }
 
-/// Calls the handler of an earlier action. Returns false if there is none.
+/// Calls the handler of a previous action. Returns false if it has none.
 ///
 /// # Safety
 /// The system has passed the arguments to a signal handler.

@@ -1,4 +1,4 @@
-//! Stacks of lanes, kept between launches because a new stack costs two system calls and page faults.
+//! Stacks of lanes, kept between launches: a new stack costs two system calls and page faults.
 
 use std::collections::BTreeMap;
 use std::sync::{LazyLock, Mutex, MutexGuard};
@@ -8,21 +8,22 @@ use corosensei::stack::DefaultStack;
 use crate::Error;
 use rushmem_base::lock;
 
-/// Maximum number of stacks that are kept for later launches.
-const KEPT: usize = 4096;
+/// Most stacks that are kept for later launches.
+const MAX_KEPT_STACKS: usize = 4096;
 
-/// Number of stacks that a worker takes from the store at a time.
+/// How many stacks a worker takes from the store at a time.
 const BATCH: usize = 64;
 
 /// The stacks of this process.
 ///
-/// A stack and its guard page are two mappings. So all stacks use at most half of the mappings of a process.
+/// A stack and its guard page are two mappings. The limit lets all stacks together use at most half of the mappings
+/// that a process may have.
 pub(crate) static STORE: LazyLock<Store> = LazyLock::new(|| {
     let maps = std::fs::read_to_string("/proc/sys/vm/max_map_count").ok();
     Store::new(maps.and_then(|text| text.trim().parse().ok()).unwrap_or(65_530) / 4)
 });
 
-/// Free stacks, and a limit on the number of existing stacks.
+/// Free stacks, and a limit on how many stacks exist.
 pub(crate) struct Store {
     limit: usize,
     shelf: Mutex<Shelf>,
@@ -30,11 +31,10 @@ pub(crate) struct Store {
 
 #[derive(Default)]
 struct Shelf {
-    /// Free stacks by size in bytes.
+    /// Free stacks, by size in bytes.
     free: BTreeMap<usize, Vec<DefaultStack>>,
-    /// Number of stacks in `free`.
     kept: usize,
-    /// Number of all stacks, free or in use.
+    /// All stacks, free or in use.
     exist: usize,
 }
 
@@ -43,7 +43,7 @@ impl Store {
         Self { limit, shelf: Mutex::default() }
     }
 
-    /// Returns the maximum number of stacks.
+    /// Returns the limit on the number of stacks.
     pub(crate) fn limit(&self) -> usize {
         self.limit
     }
@@ -53,7 +53,7 @@ impl Store {
     }
 }
 
-/// The stacks of one worker during one launch. Drop returns them to the store.
+/// The stacks of one worker during one launch. Dropping this returns them to the store.
 pub(crate) struct Stacks<'a> {
     store: &'a Store,
     bytes: usize,
@@ -78,7 +78,7 @@ impl<'a> Stacks<'a> {
         }
         let limit = self.store.limit;
         if shelf.exist >= limit {
-            // Free stacks of all sizes make room.
+            // Free stacks of other sizes count, too. Give them up.
             shelf.free.clear();
             shelf.exist -= shelf.kept;
             shelf.kept = 0;
@@ -100,7 +100,7 @@ impl<'a> Stacks<'a> {
 impl Drop for Stacks<'_> {
     fn drop(&mut self) {
         let mut shelf = self.store.shelf();
-        let keep = self.free.len().min(KEPT.saturating_sub(shelf.kept));
+        let keep = self.free.len().min(MAX_KEPT_STACKS.saturating_sub(shelf.kept));
         let surplus = self.free.split_off(keep);
         shelf.exist -= surplus.len();
         shelf.kept += keep;
@@ -159,13 +159,13 @@ mod tests {
 
     #[test]
     fn limits_the_number_of_kept_stacks() {
-        let store = Store::new(KEPT + 50);
+        let store = Store::new(MAX_KEPT_STACKS + 50);
         let mut launch = Stacks::new(&store, 16 << 10);
-        for stack in take(&mut launch, KEPT + 50) {
+        for stack in take(&mut launch, MAX_KEPT_STACKS + 50) {
             launch.put(stack);
         }
         drop(launch);
         let shelf = store.shelf();
-        assert_eq!((shelf.exist, shelf.kept), (KEPT, KEPT));
+        assert_eq!((shelf.exist, shelf.kept), (MAX_KEPT_STACKS, MAX_KEPT_STACKS));
     }
 }

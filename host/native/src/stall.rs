@@ -1,7 +1,8 @@
-//! Lanes that run for long without suspending. Such a lane occupies its worker, so only a signal reaches it.
+//! Detects lanes that run for long without suspending. Such a lane occupies its worker, so only a signal can reach it.
 //!
-//! Each worker thread counts the turns of its lanes. A watchdog compares the counts, and the processor time that the
-//! threads have used since. It then interrupts a thread, to learn the lane and the source line where it is.
+//! Each worker thread counts the turns of its lanes. The watchdog watches for a count that stays the same while the
+//! thread keeps using processor time. It then interrupts the thread to find out which lane is running, and at which
+//! source line.
 #![allow(unsafe_code, reason = "interrupts a thread by a signal, and reads its clock")]
 
 use std::backtrace::Backtrace;
@@ -21,19 +22,19 @@ use crate::{overflow, signal};
 /// The signal that interrupts a worker. It is ignored by default, and few programs use it.
 const SIGNAL: c_int = libc::SIGURG;
 
-/// Time that a worker has to answer the signal.
-const ANSWER: Duration = Duration::from_secs(2);
+/// How long a worker may take to answer the signal.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A lane that has run for long without a barrier, a warp exchange or a wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stall {
-    /// The name of the kernel.
+    /// Name of the kernel.
     pub kernel: Option<&'static str>,
-    /// The block.
+    /// Index of the block in the grid.
     pub block: u32,
-    /// The lane, as its index in the block.
+    /// Index of the lane in its block.
     pub thread: u32,
-    /// The source line where it is, or its function if the program has no line tables.
+    /// Source line at which it was interrupted, or the function if the program has no line tables.
     pub place: Option<String>,
 }
 
@@ -44,24 +45,24 @@ impl fmt::Display for Stall {
     }
 }
 
-/// The worker threads of this process.
+/// All threads of this process that run lanes.
 static WORKERS: Mutex<Vec<Arc<Worker>>> = Mutex::new(Vec::new());
 
-/// The answer of an interrupted thread.
+/// Where the signal handler leaves its answer. At most one interruption is in progress.
 static REPLY: AtomicPtr<Reply> = AtomicPtr::new(ptr::null_mut());
 
-/// The action of [`SIGNAL`] before this module's handler.
+/// The action for [`SIGNAL`] before this module's handler was installed.
 static EARLIER: OnceLock<libc::sigaction> = OnceLock::new();
 
 /// A thread that runs lanes.
 struct Worker {
     thread: libc::pthread_t,
     clock: libc::clockid_t,
-    /// The PE of the lane that runs.
+    /// PE of the lane that is running.
     pe: AtomicU32,
-    /// Twice the number of turns, and one more while a lane runs.
+    /// Twice the number of completed turns, plus one while a lane is running.
     turns: AtomicU64,
-    /// The turn that the watchdog saw last, and the processor time of the thread when it saw it first.
+    /// The last turn that the watchdog saw, and the thread's processor time when it first saw it.
     seen: Mutex<(u64, Duration)>,
 }
 
@@ -72,7 +73,7 @@ struct Reply {
     backtrace: Backtrace,
 }
 
-/// The registration of a worker thread, until the thread exits.
+/// Registers a worker thread until the thread exits.
 struct Registration(Arc<Worker>);
 
 impl Registration {
@@ -102,7 +103,7 @@ thread_local! {
     static THIS: Registration = Registration::new();
 }
 
-/// Runs the turn `f` of a lane of `pe`.
+/// Runs `f`, which is one turn of a lane of `pe`.
 #[inline]
 pub(crate) fn turn<R>(pe: Option<u32>, f: impl FnOnce() -> R) -> R {
     struct End;
@@ -116,21 +117,21 @@ pub(crate) fn turn<R>(pe: Option<u32>, f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// Counts the start or the end of a turn. Only this thread writes the count.
+/// Counts the start or the end of a turn. Only this thread writes the counter, so it needs no read-modify-write.
 fn step(pe: Option<u32>) {
-    // A thread that is exiting has lost its own values, and is no longer watched.
+    // A thread that is exiting has already destroyed its thread-local values, and is no longer watched.
     let _ = THIS.try_with(|Registration(worker)| {
         worker.pe.store(pe.unwrap_or(u32::MAX), Ordering::Relaxed);
         worker.turns.store(worker.turns.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     });
 }
 
-/// Returns a lane of `pe` that has used `limit` of processor time, as far as earlier calls have seen, since it last
-/// suspended.
+/// Returns a lane of `pe` that has used at least `limit` of processor time since it last suspended.
 ///
-/// The lane goes on, so the caller ends the process or calls again.
+/// Time counts from the first call that saw the lane's current turn, so call this regularly. The lane is not stopped:
+/// terminate the process, or call again.
 pub fn stalled(pe: u32, limit: Duration) -> Option<Stall> {
-    // The lock keeps the threads alive, and makes this the only interruption.
+    // While the lock is held, no worker thread can exit, and no other interruption starts.
     let workers = lock(&WORKERS);
     let late =
         workers.iter().find(|worker| worker.pe.load(Ordering::Relaxed) == pe && worker.is_late(limit))?;
@@ -143,6 +144,7 @@ impl Worker {
     fn is_late(&self, limit: Duration) -> bool {
         let turn = self.turns.load(Ordering::Relaxed);
         let mut seen = lock(&self.seen);
+        // Between turns, or in another turn than before: start measuring anew.
         if turn.is_multiple_of(2) || turn != seen.0 {
             *seen = (turn, self.used());
             return false;
@@ -150,7 +152,7 @@ impl Worker {
         self.used().saturating_sub(seen.1) >= limit
     }
 
-    /// Returns the processor time that the thread has used.
+    /// Processor time that the thread has used.
     fn used(&self) -> Duration {
         // SAFETY: the thread is alive, since it unregisters under the lock that the caller holds.
         let time = unsafe {
@@ -162,14 +164,16 @@ impl Worker {
     }
 }
 
-/// Asks a thread which lane it runs, and where. Returns `None` if the lane has suspended, or if there is no answer.
+/// Asks a thread which lane it is running, and where. Returns `None` if the lane has suspended, or if the thread does
+/// not answer in time.
 fn interrupt(thread: libc::pthread_t) -> Option<Reply> {
     EARLIER.get_or_init(|| signal::install(SIGNAL, on_signal, libc::SA_RESTART));
+    // Discard the late answer of an earlier interruption that timed out.
     drop(take_reply());
     // SAFETY: the thread is alive, as above.
     unsafe { libc::pthread_kill(thread, SIGNAL) };
     let begin = Instant::now();
-    while begin.elapsed() < ANSWER {
+    while begin.elapsed() < ANSWER_TIMEOUT {
         if let Some(reply) = take_reply() {
             return Some(reply);
         }
@@ -180,14 +184,14 @@ fn interrupt(thread: libc::pthread_t) -> Option<Reply> {
 
 fn take_reply() -> Option<Reply> {
     let reply = REPLY.swap(ptr::null_mut(), Ordering::AcqRel);
-    // SAFETY: the handler leaves a pointer from a box, and the swap takes it once.
+    // SAFETY: the handler stores a pointer from `Box::into_raw`, and the swap takes it exactly once.
     (!reply.is_null()).then(|| *unsafe { Box::from_raw(reply) })
 }
 
-/// Records the lane and its backtrace.
+/// Records the current lane and its backtrace.
 ///
-/// A handler should not allocate, since it may have interrupted the allocator. But a kernel does not allocate, and if one
-/// does, the thread hangs here, which is how it would have ended anyway.
+/// Capturing a backtrace allocates, which a signal handler should not do: it may have interrupted the allocator.
+/// Kernels do not allocate, though. If one does, its thread may hang here, and it was stuck already.
 extern "C" fn on_signal(number: c_int, info: *mut siginfo_t, context: *mut c_void) {
     let reply = overflow::with_current(|lane| Reply {
         kernel: lane.kernel,
@@ -203,17 +207,17 @@ extern "C" fn on_signal(number: c_int, info: *mut siginfo_t, context: *mut c_voi
         }
     }
     if let Some(earlier) = EARLIER.get() {
-        // SAFETY: the system has passed the arguments.
+        // SAFETY: the arguments are those that the system passed to this handler.
         unsafe { signal::call(earlier, number, info, context) };
     }
 }
 
-/// Returns the innermost place of a kernel in the text of a backtrace: a source line, or a function if there is none.
+/// Returns the innermost kernel code in a backtrace: its source line, or its function if there are no line tables.
 fn place(backtrace: &str) -> Option<String> {
     let mut function: Option<&str> = None;
     let mut first = None;
     let lines: Vec<&str> = backtrace.lines().map(str::trim).collect();
-    // The handler's closure may have its own frame, above the handler's.
+    // The handler's closure may have a separate frame, above the handler's.
     let handler = lines.iter().rposition(|line| line.contains("on_signal")).map_or(0, |at| at + 1);
     for line in &lines[handler..] {
         match line.strip_prefix("at ") {
@@ -234,11 +238,11 @@ fn place(backtrace: &str) -> Option<String> {
     first.map(str::to_owned)
 }
 
-/// Returns whether a file is one of Rust's libraries or of the runtime. In a program with line tables only, the names of inlined
-/// functions lack their crates.
+/// Returns whether a file belongs to Rust's libraries or to the runtime. The path is checked because inlined functions
+/// lack their crate names in programs with line tables only.
 fn is_library(file: &str) -> bool {
     let is_own = match file!().strip_suffix("host/native/src/stall.rs") {
-        // The compiler may give the path from the root of the workspace, and a backtrace the whole path.
+        // The compiler may record paths relative to the workspace, while a backtrace shows absolute ones.
         Some(root) => ["host/native/src/", "device/src/"].iter().any(|folder| {
             let folder = ["/", root.trim_start_matches('/'), folder].concat();
             ["/", file.trim_start_matches("./")].concat().contains(&folder)
@@ -248,7 +252,7 @@ fn is_library(file: &str) -> bool {
     is_own || file.starts_with("/rustc/") || file.contains("/rustlib/src/rust/library/")
 }
 
-/// Returns whether a function is neither of Rust's libraries nor of the runtime.
+/// Returns whether a function belongs neither to Rust's libraries nor to the runtime.
 fn is_of_kernel(name: &str) -> bool {
     const OTHERS: [&str; 7] =
         ["core::", "std::", "alloc::", "rushmem_device::", "rushmem_native::", "__restore_rt", "<unknown>"];
@@ -265,7 +269,7 @@ mod tests {
 
     const GRID: LaunchConfig = LaunchConfig::new(1, 2);
 
-    /// Runs a kernel of PE `pe` while `watch` looks at it.
+    /// Runs a kernel of PE `pe` on another thread while `watch` runs on this one.
     fn watched(pe: u32, kernel: impl Fn() + Send + Sync, watch: impl FnOnce()) {
         let options = Options { pe: Some(pe), kernel: Some("spins"), ..Options::default() };
         thread::scope(|scope| {
@@ -275,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_that_never_suspends_is_found_with_its_source_line() {
+    fn finds_the_source_line_of_a_stalled_lane() {
         let (stop, limit) = (AtomicBool::new(false), Duration::from_millis(20));
         let mut found = None;
         let kernel = || {
@@ -303,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_that_suspends_is_never_late() {
+    fn suspending_lane_is_never_stalled() {
         let (stop, limit) = (AtomicBool::new(false), Duration::from_millis(1));
         let kernel = || {
             while !stop.load(Ordering::Relaxed) {
@@ -320,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn the_place_is_the_innermost_line_of_the_application() {
+    fn place_is_the_innermost_line_of_the_application() {
         let text = "   0: rushmem_native::stall::on_signal::{{closure}}
              at ./host/native/src/stall.rs:9:1
    1: rushmem_native::stall::on_signal

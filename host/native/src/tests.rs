@@ -12,7 +12,7 @@ fn run(grid: LaunchConfig, kernel: impl Fn(&dyn Lane) + Sync) -> Result<(), Erro
     launch_lanes(grid, &Options::default(), &kernel)
 }
 
-/// Runs a kernel with a time limit, so that a defect of the emulator cannot block the test.
+/// Runs a kernel with a time limit, in case a bug in the emulator makes it hang.
 fn run_briefly(grid: LaunchConfig, kernel: impl Fn(&dyn Lane) + Sync) -> Result<(), Error> {
     let options = Options { time_limit: Some(Duration::from_secs(20)), ..Options::default() };
     launch_lanes(grid, &options, &kernel)
@@ -47,7 +47,7 @@ fn spin_until(lane: &dyn Lane, mut met: impl FnMut() -> bool) {
     }
 }
 
-/// Returns the text of an error. `HERE` replaces the name of this file and the line numbers.
+/// Formats an error, with this file's name and line numbers replaced by `HERE`.
 fn text(error: &Error) -> String {
     let text = error.to_string();
     let mut parts = text.split(file!());
@@ -71,7 +71,7 @@ fn each_thread_of_the_grid_runs_once() {
 }
 
 #[test]
-fn the_public_launch_calls_the_kernel_for_each_thread() {
+fn launch_calls_the_kernel_for_each_thread() {
     let calls = AtomicU32::new(0);
     launch(LaunchConfig::new(3, 33), &Options::default(), || {
         calls.fetch_add(1, Relaxed);
@@ -94,7 +94,7 @@ fn lanes_that_pass_run_in_turn() {
 }
 
 #[test]
-fn a_barrier_orders_accesses_before_and_after_it() {
+fn barrier_orders_accesses() {
     for threads in [1, 32, 33, 256, 1024] {
         let before = AtomicU32::new(0);
         run(LaunchConfig::new(1, threads), |lane| {
@@ -117,7 +117,7 @@ fn lanes_may_enter_a_barrier_at_different_places() {
 }
 
 #[test]
-fn a_barrier_returns_the_or_of_all_votes() {
+fn barrier_returns_the_or_of_all_votes() {
     run(LaunchConfig::new(2, 96), |lane| {
         let site = Location::caller();
         assert!(!lane.block_any(false, site));
@@ -135,7 +135,7 @@ fn blocks_sum_through_their_own_zeroed_shared_memory() {
     run(shape, |lane| {
         let (start, bytes) = lane.shared();
         assert_eq!((bytes, start as usize % 16), (1024, 0));
-        // SAFETY: the allocation holds 128 words, lives as long as the launch, and is shared by atomics only.
+        // SAFETY: the allocation holds 128 words, lives as long as the launch, and is accessed by atomics only.
         let words = unsafe { std::slice::from_raw_parts(start.cast::<AtomicU64>(), 128) };
         let me = lane.thread() as usize;
         assert_eq!(words[me].load(Relaxed), 0);
@@ -160,7 +160,7 @@ fn blocks_sum_through_their_own_zeroed_shared_memory() {
 }
 
 #[test]
-fn an_exchange_gives_each_lane_the_values_of_the_mask() {
+fn exchange_returns_the_values_of_all_lanes_in_the_mask() {
     run(LaunchConfig::new(2, 64), |lane| {
         let me = lane.thread() % 32;
         let tag = u64::from(lane.block() * 1000 + lane.thread() / 32 * 100);
@@ -174,7 +174,7 @@ fn an_exchange_gives_each_lane_the_values_of_the_mask() {
 }
 
 #[test]
-fn a_faster_lane_does_not_change_the_values_of_others() {
+fn faster_lane_does_not_change_the_values_of_others() {
     run(LaunchConfig::new(1, 32), |lane| {
         let me = lane.thread();
         for round in 0..10 {
@@ -187,7 +187,7 @@ fn a_faster_lane_does_not_change_the_values_of_others() {
 }
 
 #[test]
-fn masks_that_overlap_are_served_one_after_the_other() {
+fn overlapping_masks_are_exchanged_in_turn() {
     run_briefly(LaunchConfig::new(1, 3), |lane| {
         // Lane 0 waits for lane 1, and lane 1 first exchanges with lane 2.
         let masks: &[u32] = match lane.thread() {
@@ -217,7 +217,7 @@ fn lanes_that_call_together_converge_with_a_full_mask() {
 }
 
 #[test]
-fn lanes_that_leave_a_waiting_loop_in_one_round_converge_together() {
+fn lanes_that_leave_a_spin_loop_together_converge_together() {
     let flag = AtomicBool::new(false);
     run_briefly(LaunchConfig::new(2, 32), |lane| {
         if lane.block() == 1 {
@@ -234,12 +234,12 @@ fn lanes_that_leave_a_waiting_loop_in_one_round_converge_together() {
 
 #[test]
 #[expect(clippy::if_same_then_else, reason = "two places are the point")]
-fn divergent_lanes_converge_by_place() {
+fn divergent_lanes_converge_by_location() {
     run(LaunchConfig::new(1, 32), |lane| {
         let me = lane.thread();
         let mask = if me < 8 { converged(lane) } else { converged(lane) };
         assert_eq!(mask, if me < 8 { 0xff } else { !0xff });
-        // Convergence does not wait for exited lanes.
+        // Convergence does not wait for lanes that have returned.
         if me < 16 {
             assert_eq!(converged(lane), 0xffff);
         }
@@ -265,8 +265,8 @@ fn convergence_waits_neither_for_blocked_nor_for_spinning_lanes() {
 }
 
 #[test]
-fn a_block_may_wait_for_any_other() {
-    // There are more blocks than workers, and each waits for the next: all must be live and run.
+fn blocks_may_wait_for_each_other() {
+    // There are more blocks than workers, and each waits for the next one, so all must be live.
     let flags: Vec<AtomicBool> = (0..101).map(|i| AtomicBool::new(i == 100)).collect();
     run_briefly(LaunchConfig::new(100, 2), |lane| {
         let block = lane.block() as usize;
@@ -279,7 +279,7 @@ fn a_block_may_wait_for_any_other() {
 }
 
 #[test]
-fn a_spinning_block_does_not_starve_the_one_it_waits_for() {
+fn spinning_block_does_not_starve_the_one_it_waits_for() {
     let flag = AtomicU32::new(0);
     let options = Options {
         workers: NonZeroUsize::new(1),
@@ -323,7 +323,7 @@ fn launches_of_several_threads_wait_for_each_other() {
 }
 
 #[test]
-fn many_blocks_of_many_threads_need_stacks_only_for_lanes_that_wait() {
+fn only_waiting_lanes_need_stacks() {
     let calls = AtomicU32::new(0);
     run(LaunchConfig::new(64, 1024), |_| {
         calls.fetch_add(1, Relaxed);
@@ -350,18 +350,18 @@ fn blocks_that_wait_for_a_large_grid_take_few_turns_each() {
 }
 
 #[test]
-fn thousands_of_launches_leave_nothing_behind() {
+fn launches_do_not_leak_mappings() {
     let mappings = || std::fs::read_to_string("/proc/self/maps").unwrap().lines().count();
     let run_some = || (0..1000).for_each(|_| run(LaunchConfig::new(2, 32), barrier).unwrap());
     run_some();
     let before = mappings();
     run_some();
-    // Concurrent tests keep some thousand stacks of two mappings each. A leak would leave 128000.
+    // Concurrent tests keep a few thousand stacks of two mappings each. A leak would leave 128000.
     assert!(mappings() < before + 20_000, "{before} mappings before, {} after", mappings());
 }
 
 #[test]
-fn lanes_that_exit_before_a_barrier_cause_a_reported_deadlock() {
+fn exit_before_a_barrier_is_reported_as_a_deadlock() {
     let error = run(LaunchConfig::new(4, 64), |lane| {
         if lane.block() == 3 && lane.thread() < 32 {
             barrier(lane);
@@ -375,7 +375,7 @@ fn lanes_that_exit_before_a_barrier_cause_a_reported_deadlock() {
 }
 
 #[test]
-fn lanes_that_wait_for_each_other_cause_a_reported_deadlock() {
+fn mutual_waits_are_reported_as_a_deadlock() {
     let error = run(LaunchConfig::new(1, 34), |lane| match lane.thread() {
         1 => {
             gather(lane, 0b11, 0);
@@ -390,7 +390,7 @@ fn lanes_that_wait_for_each_other_cause_a_reported_deadlock() {
 }
 
 #[test]
-fn a_missing_lane_of_an_exchange_causes_a_reported_deadlock() {
+fn missing_lane_of_an_exchange_is_reported_as_a_deadlock() {
     let error = run(LaunchConfig::new(1, 16), |lane| {
         gather(lane, u32::MAX, 0);
     });
@@ -402,7 +402,7 @@ fn a_missing_lane_of_an_exchange_causes_a_reported_deadlock() {
 }
 
 #[test]
-fn a_deadlock_report_lists_other_blocks() {
+fn deadlock_report_lists_other_blocks() {
     let waiting = AtomicU32::new(0);
     let error = run_briefly(LaunchConfig::new(3, 4), |lane| match (lane.block(), lane.thread()) {
         (2, thread) => {
@@ -426,7 +426,7 @@ fn a_deadlock_report_lists_other_blocks() {
 }
 
 #[test]
-fn an_exchange_from_two_places_is_a_reported_divergence() {
+fn exchange_from_two_places_is_reported_as_divergence() {
     let error = run(LaunchConfig::new(1, 32), |lane| {
         if lane.thread() < 16 {
             gather(lane, u32::MAX, 1)
@@ -442,7 +442,7 @@ fn an_exchange_from_two_places_is_a_reported_divergence() {
 }
 
 #[test]
-fn a_mask_without_the_caller_is_an_error() {
+fn rejects_masks_without_the_caller() {
     let error = run(LaunchConfig::new(1, 32), |lane| {
         gather(lane, 2, 0);
     });
@@ -453,7 +453,7 @@ fn a_mask_without_the_caller_is_an_error() {
 }
 
 #[test]
-fn a_panic_names_the_lane_and_the_others_are_dropped() {
+fn panic_names_the_lane_and_unwinds_the_others() {
     struct Count<'a>(&'a AtomicU32);
     impl Drop for Count<'_> {
         fn drop(&mut self) {
@@ -476,7 +476,7 @@ fn a_panic_names_the_lane_and_the_others_are_dropped() {
 }
 
 #[test]
-fn a_lane_that_unwinds_does_not_wait() {
+fn unwinding_lane_does_not_wait() {
     struct Waits<'a>(&'a dyn Lane);
     impl Drop for Waits<'_> {
         fn drop(&mut self) {
@@ -496,7 +496,7 @@ fn a_lane_that_unwinds_does_not_wait() {
 }
 
 #[test]
-fn a_launch_during_a_panic_works() {
+fn launch_works_during_a_panic() {
     struct Launches<'a>(&'a AtomicU32);
     impl Drop for Launches<'_> {
         fn drop(&mut self) {
@@ -518,7 +518,7 @@ fn a_launch_during_a_panic_works() {
 }
 
 #[test]
-fn the_time_limit_ends_a_launch_with_a_report() {
+fn time_limit_fails_the_launch_with_a_report() {
     let options = Options { time_limit: Some(Duration::from_millis(30)), ..Options::default() };
     let begin = Instant::now();
     let error = launch_lanes(LaunchConfig::new(2, 64), &options, &|lane| {
@@ -537,13 +537,13 @@ fn the_time_limit_ends_a_launch_with_a_report() {
 }
 
 #[test]
-fn workers_that_share_a_core_tell_when_they_wait_and_sleep_until_a_wake() {
+fn workers_on_shared_cores_report_waits_and_sleep_until_a_wake() {
     let (channel, word, waits) = (Arc::new(WaitChannel::default()), AtomicU32::new(0), Arc::default());
     let counted: Arc<AtomicU32> = Arc::clone(&waits);
     channel.on_wait(move || {
         counted.fetch_add(1, Release);
     });
-    // The sleeps of so many PEs would last for hours.
+    // With so many sharers, a sleep without a wake would last for hours.
     let sharers = 1 << 30;
     let options = Options { sharers, channel: Some(Arc::clone(&channel)), ..Options::default() };
     std::thread::scope(|scope| {
@@ -560,12 +560,12 @@ fn workers_that_share_a_core_tell_when_they_wait_and_sleep_until_a_wake() {
         })
         .unwrap();
     });
-    // The wait and the end.
+    // One report for the wait, one for the return.
     assert!(waits.load(Acquire) >= 2);
 }
 
 #[test]
-fn a_kernel_cannot_launch() {
+fn kernels_cannot_launch() {
     let errors = Mutex::new(Vec::new());
     run(LaunchConfig::new(2, 1), |_| errors.lock().unwrap().push(run(LaunchConfig::new(1, 1), |_| {})))
         .unwrap();

@@ -1,4 +1,4 @@
-//! The wait channel of a PE, between its waiting lanes and the NIC and threads that they wait for.
+//! The wait channel of a PE: connects its waiting lanes with the NIC and the threads that they wait for.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -7,13 +7,19 @@ use std::time::Duration;
 
 use rushmem_base::{lock, wait_timeout};
 
-/// Ends sleeps of the workers of a PE, and tells others when its lanes begin to wait.
+/// Wakes the sleeping workers of a PE, and reports when its lanes start to wait.
 ///
-/// Without a channel, workers look again after sleeps that grow with their wait. With one, a NIC ends the sleep when it
-/// has changed memory of the PE. Only workers that share their core sleep on the channel.
+/// Without a channel, waiting workers poll memory between sleeps of growing length. With one, a NIC that has written to
+/// memory of the PE interrupts the sleep. Only workers that share their core sleep on the channel.
+///
+/// # Ordering
+/// A wake is never lost. A sleeper increments `sleepers` and then compares `wakes`; [`wake`](Self::wake) increments
+/// `wakes` and then checks `sleepers`. All four accesses are sequentially consistent, so either the sleeper sees the
+/// wake, or the waker sees the sleeper.
 #[derive(Default)]
 pub struct WaitChannel {
-    /// Number of calls of [`wake`](Self::wake).
+    /// Number of wakes so far. A worker reads it before it polls memory, so a wake between the poll and the sleep is
+    /// noticed.
     wakes: AtomicU64,
     sleepers: AtomicU32,
     lock: Mutex<()>,
@@ -28,24 +34,26 @@ impl fmt::Debug for WaitChannel {
 }
 
 impl WaitChannel {
-    /// Sets the function that workers call when all their lanes have begun to wait, and at their end. Only the first call
-    /// has an effect.
+    /// Sets the function that a worker calls when all its lanes are waiting, and when they have all returned. Only the
+    /// first call has an effect.
     pub fn on_wait(&self, hook: impl Fn() + Send + Sync + 'static) {
-        // The channel of a PE has one owner.
+        // A channel belongs to one PE, so a second call is not expected.
         let _ = self.on_wait.set(Box::new(hook));
     }
 
-    /// Ends the sleeps of the workers, because memory has changed.
+    /// Wakes all sleeping workers, because memory has changed.
     pub fn wake(&self) {
         self.wakes.fetch_add(1, Ordering::SeqCst);
         if self.sleepers.load(Ordering::SeqCst) != 0 {
-            // A worker that counts as a sleeper holds the lock until it sleeps.
+            // A sleeper holds the lock from before it is counted until it waits on the condition variable. Once we get
+            // the lock, the notification reaches it.
             drop(lock(&self.lock));
             self.woken.notify_all();
         }
     }
 
-    /// Tells others that the lanes of a worker wait, or have ended. Other workers may wait for their stores.
+    /// Reports that the lanes of a worker are waiting or have returned. Also wakes the other workers of the PE, whose
+    /// lanes may have been waiting for stores of these.
     pub(crate) fn begin_wait(&self) {
         self.wake();
         if let Some(hook) = self.on_wait.get() {
@@ -53,12 +61,13 @@ impl WaitChannel {
         }
     }
 
-    /// Returns the number of wakes. A worker reads it before it looks at memory.
+    /// Returns the number of wakes so far. Read it before polling memory.
     pub(crate) fn wakes(&self) -> u64 {
         self.wakes.load(Ordering::Acquire)
     }
 
-    /// Sleeps for `time`, or until a wake after the first `seen` ones.
+    /// Sleeps for at most `time`. Returns early, or immediately, if there has been a wake since [`wakes`](Self::wakes)
+    /// returned `seen`. May also return spuriously.
     pub(crate) fn sleep(&self, seen: u64, time: Duration) {
         let guard = lock(&self.lock);
         self.sleepers.fetch_add(1, Ordering::SeqCst);
@@ -76,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wake_ends_or_prevents_a_sleep() {
+    fn wake_interrupts_or_prevents_a_sleep() {
         let (channel, long) = (WaitChannel::default(), Duration::from_secs(60));
         let begin = Instant::now();
         let seen = channel.wakes();

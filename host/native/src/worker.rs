@@ -1,4 +1,4 @@
-//! A worker: a thread of the operating system that runs the lanes of its blocks in turn.
+//! A worker: an operating system thread that schedules the lanes of its blocks round-robin.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
@@ -17,30 +17,30 @@ use crate::{Error, LaunchConfig, Observer, Options, Report};
 use rushmem_base::{lock, pes_per_core};
 use rushmem_device::arch::WeakMemory;
 
-/// Time after which a worker with only spinning lanes takes further blocks beyond its share.
-const TAKE_OVER: Duration = Duration::from_micros(200);
+/// After this time with only spinning lanes, a worker takes blocks beyond its share: they may be what its lanes wait
+/// for.
+const TAKE_OVER_AFTER: Duration = Duration::from_micros(200);
 
-/// Number of rounds between two checks of the time limit while lanes make progress.
-const CLOCK_EVERY: u32 = 256;
+/// While lanes make progress, the time limit is checked once in this many rounds.
+const ROUNDS_PER_CLOCK_CHECK: u32 = 256;
 
-/// State that the workers of one launch share.
+/// State shared by the workers of one launch.
 pub(crate) struct Launch<'a> {
     grid: LaunchConfig,
-    /// The PE and the kernel, for messages.
+    /// PE and kernel, for messages.
     name: (Option<u32>, Option<&'static str>),
     stack_bytes: usize,
     deadline: Option<(Duration, Instant)>,
     rest: Rest<'a>,
     observer: Option<&'a dyn Observer>,
     kernel: Kernel<'a>,
-    /// Index of the first block that has not begun.
+    /// Index of the first block that no worker has taken.
     next: AtomicU32,
-    /// Number of blocks that each worker takes at first. A worker that has finished its blocks takes more. So a kernel
-    /// that does not wait may end before the other workers have woken up.
+    /// How many blocks each worker takes eagerly. A worker that has finished its blocks takes more. So a kernel that
+    /// does not wait may complete before the other workers have even woken up.
     share: u32,
     stop: AtomicBool,
     failure: Mutex<Option<Error>>,
-    /// Whether plain accesses go through a weak memory.
     is_weak: bool,
 }
 
@@ -87,14 +87,14 @@ impl<'a> Launch<'a> {
         failure.map_or(Ok(()), Err)
     }
 
-    /// Creates the weak memory of a block, if the launch has one. No two blocks make the same choices.
+    /// Creates the weak memory of a block, if the launch has one. Each block gets a different seed.
     fn weak_memory(&self) -> Option<WeakMemory> {
         static SEED: AtomicU64 = AtomicU64::new(0);
         let seed = || SEED.fetch_add(1 << 32, Ordering::Relaxed);
         self.is_weak.then(|| WeakMemory::new(self.grid.threads(), seed()))
     }
 
-    /// Locks the error that ended the launch: the first of several.
+    /// Locks the error that failed the launch: the first one.
     fn failure(&self) -> MutexGuard<'_, Option<Error>> {
         lock(&self.failure)
     }
@@ -102,24 +102,24 @@ impl<'a> Launch<'a> {
 
 struct Worker<'a> {
     launch: &'a Launch<'a>,
-    /// The blocks that have started, by slot. A slot is reused once its block has returned, so this has as many entries
-    /// as blocks were live together.
+    /// Blocks by slot. The slot of a block that has returned is reused, so there are only as many slots as blocks were
+    /// live at the same time.
     blocks: Vec<Running<'a>>,
     /// Slots of blocks that have returned.
     free: Vec<u32>,
-    /// Number of blocks that this worker has started.
+    /// Blocks that this worker has started.
     taken: u32,
-    /// Whether some lane can never continue. That is permanent.
+    /// Whether some lane can never continue. Never reset.
     deadlocked: bool,
     queue: Queue,
     stacks: Stacks<'a>,
 }
 
-/// A block that a worker runs.
 struct Running<'a> {
     block: Block,
     shared: Rc<Shared>,
-    /// Lanes, each `None` before its first turn and after its last.
+    /// Coroutines by lane. `None` before a lane's first turn and after it has returned: only lanes in between need a
+    /// stack.
     routines: Vec<Option<Routine<'a>>>,
 }
 
@@ -136,7 +136,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Runs the lanes in turn until all have ended, one fails, or another worker has failed.
+    /// Runs the lanes round-robin until all have returned, one fails, or another worker has failed.
     fn work(&mut self) -> Result<(), Error> {
         let mut idle = Idle::default();
         let mut rounds = 0u32;
@@ -146,8 +146,9 @@ impl<'a> Worker<'a> {
             if self.queue.is_empty() || self.launch.stop.load(Ordering::Relaxed) {
                 return Ok(());
             }
+            // Read before any lane polls memory; see `WaitChannel`.
             let wakes = self.launch.rest.wakes();
-            // In a whole round each lane reaches its next wait, so that a report is complete.
+            // Run whole rounds: each lane then reaches its next wait, which makes reports complete.
             let mut progress = false;
             for _ in 0..self.queue.len() {
                 let Some(turn) = self.queue.pop_front() else { break };
@@ -157,14 +158,17 @@ impl<'a> Worker<'a> {
                 if doomed || self.queue.is_empty() {
                     return Err(Error::Deadlock(Report::default()));
                 }
-                // Some lanes had their turn before the deadlock. One more round lets them reach their places.
+                // Some lanes had their turn before the deadlock occurred. One more round takes them to where they will
+                // be stuck.
                 doomed = true;
             }
             rounds = rounds.wrapping_add(1);
-            let is_due = rounds.is_multiple_of(CLOCK_EVERY);
+            let is_due = rounds.is_multiple_of(ROUNDS_PER_CLOCK_CHECK);
+            // Without progress, the round was short and the worker is about to rest, so reading the clock costs little.
             if !progress || is_due {
                 self.check_time()?;
             }
+            // Report once per wait, and now and then while lanes are busy: others may wait for their stores.
             if is_due || (!progress && !idle.has_begun()) {
                 self.launch.rest.begin();
             }
@@ -178,7 +182,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Tells the observer which lanes wait for each other.
+    /// Reports to the observer which lanes wait for which.
     fn report_waits(&self) {
         let Some(observer) = self.launch.observer else { return };
         for block in self.blocks.iter().map(|running| &running.block) {
@@ -188,12 +192,13 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Starts blocks, if some are left and this worker wants more: as many as are live already, at least one. So blocks
-    /// that return at once follow each other, and a large grid of blocks that wait is complete after few rounds.
+    /// Starts further blocks, if any are left and this worker wants more. It starts as many as are live already, at
+    /// least one: blocks that return immediately then run one after the other on a single slot, while a large grid of
+    /// blocks that wait is complete after few rounds.
     fn start_blocks(&mut self, idle: Duration) {
         let live = (self.blocks.len() - self.free.len()).max(1);
         for _ in 0..live {
-            let wants = self.taken < self.launch.share || idle > TAKE_OVER;
+            let wants = self.taken < self.launch.share || idle > TAKE_OVER_AFTER;
             if !(self.queue.is_empty() || wants) || !self.start_block() {
                 return;
             }
@@ -203,6 +208,7 @@ impl<'a> Worker<'a> {
     /// Starts the next block. Returns false if none is left.
     fn start_block(&mut self) -> bool {
         let Launch { grid, next, observer, .. } = self.launch;
+        // Check before incrementing, or many calls after the last block could overflow the counter.
         if next.load(Ordering::Relaxed) >= grid.blocks() {
             return false;
         }
@@ -286,8 +292,9 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Unwinds the remaining lanes. Adds their places to the error of the launch, if it has a report.
+    /// Unwinds the remaining lanes. Adds their positions to the error of the launch, if that has a report.
     fn end(mut self) {
+        // A block is removed from `blocks` only by reuse of its slot, so skip those that have returned.
         let left = self.blocks.iter().map(|running| &running.block).filter(|block| !block.ended());
         let mut failure = self.launch.failure();
         if let Some(report) = failure.as_mut().and_then(Error::report_mut) {
@@ -295,7 +302,7 @@ impl<'a> Worker<'a> {
         }
         drop(failure);
         for routine in self.blocks.iter_mut().flat_map(|running| running.routines.drain(..)).flatten() {
-            // The kernel may catch the unwinding and panic again. The launch has failed already.
+            // The kernel may catch the unwinding and panic again. The launch has failed already, so ignore that.
             if let Ok(stack) = catch_unwind(AssertUnwindSafe(|| routine.end())) {
                 self.stacks.put(stack);
             }
@@ -303,7 +310,7 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// The time for which all lanes of a worker have been spinning.
+/// How long all lanes of a worker have been spinning.
 #[derive(Default)]
 struct Idle {
     since: Option<Instant>,
@@ -318,7 +325,7 @@ impl Idle {
         self.since.is_some()
     }
 
-    /// Notes a round without progress. Returns the time since the first of them.
+    /// Records a round without progress. Returns the time since the first one in a row.
     fn begin(&mut self) -> Duration {
         self.since.get_or_insert_with(Instant::now).elapsed()
     }
@@ -329,7 +336,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_block_that_has_returned_leaves_its_slot_to_the_next() {
+    fn blocks_reuse_slots() {
         let (options, kernel) = (Options::default(), |_: &dyn rushmem_device::arch::Lane| {});
         let launch = Launch::new(LaunchConfig::new(65_535, 1), 1, &options, &kernel);
         let mut worker = Worker::new(&launch);
