@@ -1,4 +1,4 @@
-//! The cores of this machine, and the share of a PE in them.
+//! The cores of this machine, and how many PEs share each.
 
 use std::sync::OnceLock;
 use std::thread::available_parallelism;
@@ -6,29 +6,28 @@ use std::time::Duration;
 
 /// Returns the number of cores that this process may use.
 ///
-/// The first call asks the system, which reads several files for the answer.
+/// The result is cached: the first call reads several files of the system.
 pub fn cores() -> u32 {
     static CORES: OnceLock<u32> = OnceLock::new();
     *CORES.get_or_init(|| available_parallelism().map_or(1, |cores| cores.get() as u32))
 }
 
-/// Returns the number of PEs on each core, at least 1, if `pes` PEs share the cores.
+/// Returns how many PEs share each core, at least 1, if there are `pes` PEs.
 pub fn pes_per_core(pes: u32) -> u32 {
     pes.div_ceil(cores()).max(1)
 }
 
-/// Returns the deadline of work for which `alone` suffices on an idle machine, while `pes` PEs share its cores.
+/// Scales `alone`, the deadline of some computation on an idle machine, to `pes` PEs that share the cores.
 pub fn shared_deadline(alone: Duration, pes: u32) -> Duration {
     alone * pes_per_core(pes)
 }
 
-/// Number of PEs on a core up to which the built-in deadlines suffice.
-const CROWD: u32 = 8;
+/// Up to this many PEs per core, the built-in deadlines suffice.
+const UNCROWDED_PES_PER_CORE: u32 = 8;
 
-/// Returns the deadline of work that waits for other PEs, for which `usual` suffices unless a core has more than eight
-/// PEs.
+/// Returns the deadline of work that waits for other PEs: `usual`, or more if a core is shared by more than eight PEs.
 pub fn crowd_deadline(usual: Duration, pes: u32) -> Duration {
-    shared_deadline(usual, pes / CROWD)
+    shared_deadline(usual, pes / UNCROWDED_PES_PER_CORE)
 }
 
 #[cfg(test)]
@@ -36,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_deadline_grows_with_the_pes_of_each_core() {
+    fn deadline_grows_with_the_pes_per_core() {
         let second = Duration::from_secs(1);
         let cores = available_parallelism().map_or(1, |cores| cores.get() as u32);
         assert_eq!(shared_deadline(second, 0), second);

@@ -1,4 +1,4 @@
-/// Variables in which launchers tell how many processes they started on a node; `rushmem run` comes first.
+/// Variables in which launchers pass the number of processes on this node. `rushmem run` takes precedence.
 const LOCAL_SIZES: [&str; 6] = [
     "RUSHMEM_LOCAL_PES",
     "LOCAL_WORLD_SIZE",
@@ -8,7 +8,7 @@ const LOCAL_SIZES: [&str; 6] = [
     "SLURM_NTASKS_PER_NODE",
 ];
 
-/// Returns how many processes a launcher started on this node according to its variables; 1 if it set none.
+/// Returns how many processes a launcher started on this node, or 1 without a launcher.
 pub fn local_processes() -> u32 {
     first_size(|name| std::env::var(name).ok())
 }
@@ -17,13 +17,13 @@ fn first_size(variable: impl Fn(&str) -> Option<String>) -> u32 {
     LOCAL_SIZES.iter().find_map(|name| variable(name)?.parse().ok()).unwrap_or(1)
 }
 
-/// Returns the random name that this machine has until its next start; `None` if the system does not tell.
+/// Returns the boot ID: random, and constant until this machine is rebooted. `None` if the system does not provide it.
 pub fn boot_id() -> Option<String> {
     let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     Some(id.trim().into())
 }
 
-/// Returns the name of this machine.
+/// Returns the host name.
 pub fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     if name.trim().is_empty() { "an-unnamed-host".into() } else { name.trim().into() }

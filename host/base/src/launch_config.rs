@@ -1,16 +1,16 @@
-/// Largest number of blocks in a launch, on every CUDA GPU and in the native GPU emulator.
+/// Most blocks in a launch, on every CUDA GPU and in the native GPU emulator.
 pub const MAX_BLOCKS: u32 = i32::MAX as u32;
 
-/// Largest number of threads in a block, on every CUDA GPU and in the native GPU emulator.
+/// Most threads in a block, on every CUDA GPU and in the native GPU emulator.
 pub const MAX_THREADS: u32 = 1024;
 
-/// Largest shared memory of a block in bytes in the native GPU emulator: the same as on Hopper GPUs.
+/// Most shared memory of a block in the native GPU emulator, in bytes. The same as on Hopper GPUs.
 pub const MAX_SHARED_BYTES: u32 = 227 * 1024;
 
 /// The shape of a launch: blocks, threads, and dynamic shared memory.
 ///
 /// Blocks and threads have up to three dimensions. `x` varies fastest, as in CUDA: in a block of 16 x 8 threads, thread
-/// `(x, y)` has the rank `x + 16 * y`. Kernels read their position by `Ctx::block_idx` and `Ctx::thread_idx`.
+/// `(x, y)` has rank `x + 16 * y`. Kernels obtain their position from `Ctx::block_idx` and `Ctx::thread_idx`.
 ///
 /// ```
 /// use rushmem_base::LaunchConfig;
@@ -30,69 +30,69 @@ pub struct LaunchConfig {
 }
 
 impl LaunchConfig {
-    /// Returns a launch of `blocks` blocks with `threads` threads each, without dynamic shared memory.
+    /// Creates a one-dimensional launch of `blocks` blocks with `threads` threads each, without dynamic shared memory.
     ///
-    /// A launch needs 1 to [`MAX_BLOCKS`] blocks, and 1 to [`MAX_THREADS`] threads in each.
+    /// Valid are 1 to [`MAX_BLOCKS`] blocks and 1 to [`MAX_THREADS`] threads per block. The launch itself checks that.
     pub const fn new(blocks: u32, threads: u32) -> Self {
         Self::new_3d([blocks, 1, 1], [threads, 1, 1])
     }
 
-    /// Returns a launch in two dimensions: blocks in `x` and `y`, and threads of each block in `x` and `y`.
+    /// Creates a two-dimensional launch, from the sizes of the grid and of each block in `x` and `y`.
     pub const fn new_2d(grid_dim: [u32; 2], block_dim: [u32; 2]) -> Self {
         let ([blocks_x, blocks_y], [threads_x, threads_y]) = (grid_dim, block_dim);
         Self::new_3d([blocks_x, blocks_y, 1], [threads_x, threads_y, 1])
     }
 
-    /// Returns a launch in three dimensions: blocks in `x`, `y` and `z`, and threads of each block likewise.
+    /// Creates a three-dimensional launch, from the sizes of the grid and of each block in `x`, `y` and `z`.
     pub const fn new_3d(grid_dim: [u32; 3], block_dim: [u32; 3]) -> Self {
         Self { grid_dim, block_dim, shared_bytes: 0 }
     }
 
-    /// Returns the same launch with `blocks` blocks in one dimension.
+    /// Returns the same launch with a one-dimensional grid of `blocks` blocks.
     #[must_use]
     pub const fn with_blocks(self, blocks: u32) -> Self {
         Self { grid_dim: [blocks, 1, 1], ..self }
     }
 
-    /// Returns the same launch with `threads` threads in one dimension in each block.
+    /// Returns the same launch with one-dimensional blocks of `threads` threads.
     #[must_use]
     pub const fn with_threads(self, threads: u32) -> Self {
         Self { block_dim: [threads, 1, 1], ..self }
     }
 
-    /// Returns the same launch with `bytes` bytes of dynamic shared memory in each block, at most [`MAX_SHARED_BYTES`].
+    /// Returns the same launch with `bytes` bytes of dynamic shared memory per block, at most [`MAX_SHARED_BYTES`].
     #[must_use]
     pub const fn with_shared_bytes(self, bytes: u32) -> Self {
         Self { shared_bytes: bytes, ..self }
     }
 
-    /// Returns the number of blocks in all dimensions; `u32::MAX` if there are more.
+    /// Total number of blocks. Saturates at `u32::MAX`.
     pub const fn blocks(self) -> u32 {
         volume(self.grid_dim)
     }
 
-    /// Returns the number of threads of a block in all dimensions; `u32::MAX` if there are more.
+    /// Total number of threads per block. Saturates at `u32::MAX`.
     pub const fn threads(self) -> u32 {
         volume(self.block_dim)
     }
 
-    /// Returns the dynamic shared memory of each block in bytes.
+    /// Dynamic shared memory per block, in bytes.
     pub const fn shared_bytes(self) -> u32 {
         self.shared_bytes
     }
 
-    /// Returns the number of blocks in `x`, `y` and `z`.
+    /// Number of blocks in `x`, `y` and `z`.
     pub const fn grid_dim(self) -> [u32; 3] {
         self.grid_dim
     }
 
-    /// Returns the number of threads of a block in `x`, `y` and `z`.
+    /// Number of threads per block in `x`, `y` and `z`.
     pub const fn block_dim(self) -> [u32; 3] {
         self.block_dim
     }
 }
 
-/// Returns the product, saturated: a launch of `u32::MAX` blocks or threads is refused.
+/// Multiplies with saturation. Launches of `u32::MAX` blocks or threads are rejected anyway.
 const fn volume([x, y, z]: [u32; 3]) -> u32 {
     x.saturating_mul(y).saturating_mul(z)
 }

@@ -1,8 +1,8 @@
-//! Items that every host crate shares: the [shape of a launch](LaunchConfig), [lists of PEs](Pes), [locks](lock) that ignore poisoning,
-//! [compiled kernels](Ptx), and facts about the [machine and the launcher](host_name).
+//! Items shared by all host crates: the [shape of a launch](LaunchConfig), [lists of PEs](Pes), [locks](lock) that
+//! ignore poisoning, [compiled kernels](Ptx), and facts about the [machine and the launcher](host_name).
 //!
-//! This crate depends on nothing, so every other crate of the host may use it. Code that belongs to one subsystem
-//! has its place in the crate of that subsystem.
+//! This crate depends on nothing, so every other host crate may use it. Code that belongs to one subsystem goes into
+//! the crate of that subsystem instead.
 #![deny(unsafe_code)]
 
 mod cores;
@@ -23,7 +23,7 @@ pub use pes::Pes;
 pub use ports::{free_port, loopback};
 pub use process::{has_signal, stat_field, status_bytes};
 pub use ptx::Ptx;
-/// The remedy for a thread that the system does not start, for messages.
+/// Advice for error messages when the system refuses to start a thread.
 pub const THREAD_ADVICE: &str =
     "raise the limits on processes and threads (`ulimit -u`) and on memory (`ulimit -v`), or run fewer PEs";
 

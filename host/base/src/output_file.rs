@@ -1,20 +1,20 @@
-//! A check of files that are written at the end of a job.
+//! Early checks of files that are written only when a job finishes.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
-/// Checks that a file can be written, and leaves no trace of the check.
+/// Checks that a file can be written, without changing anything.
 ///
 /// # Errors
 /// The reason why a later write would fail.
 pub fn check_writable(path: &Path) -> io::Result<()> {
     match File::create_new(path) {
         Ok(_) => std::fs::remove_file(path),
-        // Opening a FIFO would wait for a reader, and a device may react to it.
+        // Opening a FIFO would wait for a reader, and a device may react to being opened.
         Err(error) if error.kind() == ErrorKind::AlreadyExists => match path.metadata() {
             Ok(meta) if meta.is_file() || meta.is_dir() => match OpenOptions::new().append(true).open(path) {
-                // Another process has just made the same check.
+                // Another process that made the same check has just removed its file again.
                 Err(gone) if gone.kind() == ErrorKind::NotFound => Ok(()),
                 other => other.map(drop),
             },
@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_check_changes_nothing() {
+    fn check_changes_nothing() {
         let folder = std::env::temp_dir().join(format!("rushmem-check-{}", std::process::id()));
         std::fs::create_dir(&folder).unwrap();
         let file = folder.join("t.json");

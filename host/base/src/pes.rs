@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_of_pes_are_shown_as_ranges() {
+    fn displays_lists_of_pes_as_ranges() {
         assert_eq!(Pes(vec![3]).to_string(), "PE 3");
         assert_eq!(Pes(vec![0, 1, 2, 5, 7, 8]).to_string(), "PEs 0-2, 5, 7-8");
         assert_eq!(Pes(vec![u32::MAX, 0]).to_string(), "PEs 4294967295, 0");

@@ -4,11 +4,11 @@ use std::io::{Error, ErrorKind, Result};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::ops::RangeInclusive;
 
-/// The first port that [`free_port`] returns.
+/// Lowest port that [`free_port`] returns.
 const FIRST_PORT: u16 = 10_000;
 
-/// The range of Linux if the system does not tell its own.
-const USUAL_EPHEMERAL: RangeInclusive<u16> = 32_768..=60_999;
+/// Default ephemeral range of Linux, in case the system does not report its own.
+const DEFAULT_EPHEMERAL_PORTS: RangeInclusive<u16> = 32_768..=60_999;
 
 /// Returns the address of the loopback interface: `127.0.0.1`, or `::1` on a machine without IPv4.
 pub fn loopback() -> IpAddr {
@@ -18,14 +18,14 @@ pub fn loopback() -> IpAddr {
     }
 }
 
-/// Returns an address at `ip` with a random TCP port on which nobody listens now.
+/// Returns an address at `ip` with a random TCP port on which nobody listens at the moment.
 ///
-/// The system takes the ports of outgoing connections from its ephemeral range, so a port of that range may be in use a
-/// moment later. The port of this function lies outside of it.
+/// The system assigns ports of its ephemeral range to outgoing connections, so such a port may be taken before the
+/// caller gets to use it. The returned port lies outside that range.
 ///
 /// # Errors
 ///
-/// Every port that the function tried is in use, or the system refuses to listen at `ip`.
+/// Fails if every port that was tried is in use, or if the system refuses to listen at `ip`.
 pub fn free_port(ip: IpAddr) -> Result<SocketAddr> {
     let ports = outside(&ephemeral_ports());
     let mut last = Error::from(ErrorKind::AddrInUse);
@@ -40,17 +40,17 @@ pub fn free_port(ip: IpAddr) -> Result<SocketAddr> {
     Err(last)
 }
 
-/// Returns the range from which the system takes ports of outgoing connections.
+/// Returns the range from which the system assigns ports to outgoing connections.
 fn ephemeral_ports() -> RangeInclusive<u16> {
     let text = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
     let mut ports = text.split_whitespace().map_while(|port| port.parse().ok());
     match (ports.next(), ports.next()) {
         (Some(first), Some(last)) => first..=last,
-        _ => USUAL_EPHEMERAL,
+        _ => DEFAULT_EPHEMERAL_PORTS,
     }
 }
 
-/// Returns the ports from [`FIRST_PORT`] on that `ephemeral` does not contain; all of them if it contains all.
+/// Returns the ports from [`FIRST_PORT`] that are not in `ephemeral`, or all of them if none is left.
 fn outside(ephemeral: &RangeInclusive<u16>) -> Vec<u16> {
     let all = FIRST_PORT..=u16::MAX;
     let outside: Vec<u16> = all.clone().filter(|port| !ephemeral.contains(port)).collect();
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finds_ports_outside_of_the_ephemeral_range() {
+    fn finds_ports_outside_the_ephemeral_range() {
         let ephemeral = ephemeral_ports();
         for _ in 0..20 {
             let found = free_port(Ipv4Addr::LOCALHOST.into()).unwrap();
@@ -74,7 +74,7 @@ mod tests {
     #[test]
     fn takes_any_port_if_all_are_ephemeral() {
         assert_eq!(outside(&(1..=u16::MAX)).len(), 55_536);
-        assert_eq!(outside(&USUAL_EPHEMERAL).first(), Some(&FIRST_PORT));
-        assert!(!outside(&USUAL_EPHEMERAL).contains(&40_000));
+        assert_eq!(outside(&DEFAULT_EPHEMERAL_PORTS).first(), Some(&FIRST_PORT));
+        assert!(!outside(&DEFAULT_EPHEMERAL_PORTS).contains(&40_000));
     }
 }

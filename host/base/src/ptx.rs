@@ -1,27 +1,28 @@
-//! Kernels of an application, as its build has compiled them.
+//! Kernels of an application, as compiled by its build script.
 
 /// The PTX of a kernel module or kernel crate, built by `rushmem-ptx`. The macro `rushmem::ptx!` creates it.
 #[derive(Clone, Copy, Debug)]
 pub struct Ptx {
-    /// The name of the module or crate.
+    /// Name of the module or crate.
     pub name: &'static str,
-    /// PTX text for the oldest GPUs; empty if the build left it out. Comments in it have instructions for Hopper and newer.
+    /// PTX text for the oldest supported GPUs, with replacement instructions for Hopper and newer in comments. Empty if
+    /// the build left it out.
     pub image: &'static str,
-    /// The reason why the build left the PTX out, with the remedy; empty if there is PTX.
+    /// Why the build left the PTX out, and the remedy. Empty if there is PTX.
     pub omitted: &'static str,
-    /// Machine code of the same kernels; empty unless built with `RUSHMEM_PTX_CUBIN`. GPUs of other architectures use
+    /// Machine code of the same kernels. Empty unless built with `RUSHMEM_PTX_CUBIN`. GPUs of other architectures use
     /// the PTX.
     pub code: &'static [u8],
 }
 
-/// An entry of the index that `rushmem-ptx` writes: name, PTX, machine code, and reason for missing PTX.
+/// An entry of the index that `rushmem-ptx` writes: name, PTX, machine code, and why the PTX is missing.
 type Entry = (&'static str, &'static str, &'static [u8], &'static str);
 
 impl Ptx {
-    /// Returns the PTX of the module or crate `name`. The macro `rushmem::ptx!` calls this at compile time.
+    /// Returns the PTX of the module or crate `name`. Called by the macro `rushmem::ptx!` at compile time.
     ///
     /// # Panics
-    /// If the index has no such name. This is then an error of the compiler.
+    /// If the index has no such name. At compile time, this is a compiler error.
     #[doc(hidden)]
     pub const fn find(index: &[Entry], name: &'static str) -> Self {
         let mut rest = index;

@@ -1,13 +1,13 @@
 //! Locks that ignore poisoning.
 //!
-//! A panic poisons the mutexes that its thread holds. The states behind the mutexes of the runtime are consistent
-//! after every statement, so the other threads use them on: one panicked thread must not take the job down with it.
-//! Use these functions instead of `unwrap_or_else(PoisonError::into_inner)` at each call.
+//! A panic poisons the mutexes that its thread holds. The data in the runtime's mutexes is consistent after every
+//! statement, so other threads keep using it: a single panicked thread must not take the job down. Use these functions
+//! instead of repeating `unwrap_or_else(PoisonError::into_inner)`.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Locks `mutex`, even if a thread panicked while it held the lock.
+/// Locks `mutex`, even if a thread has panicked while holding the lock.
 ///
 /// ```
 /// use std::sync::Mutex;
@@ -19,14 +19,14 @@ pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Waits for a notification of `changed`, and locks the mutex of `guard` again. Spurious returns are possible.
+/// Waits until `changed` is notified, and locks the mutex of `guard` again. May return spuriously.
 pub fn wait<'a, T>(changed: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
     changed.wait(guard).unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Waits for a notification of `changed`, but at most `timeout`, and locks the mutex of `guard` again.
+/// Like [`wait`], but for at most `timeout`.
 ///
-/// Callers check their condition and their deadline again: the return does not tell what ended the wait.
+/// The result does not say whether the wait timed out, so callers must check both their condition and their deadline.
 pub fn wait_timeout<'a, T>(
     changed: &Condvar,
     guard: MutexGuard<'a, T>,
@@ -35,7 +35,7 @@ pub fn wait_timeout<'a, T>(
     changed.wait_timeout(guard, timeout).unwrap_or_else(PoisonError::into_inner).0
 }
 
-/// Returns the value of `mutex`, even if a thread panicked while it held the lock.
+/// Returns the value of `mutex`, even if a thread has panicked while holding the lock.
 pub fn into_inner<T>(mutex: Mutex<T>) -> T {
     mutex.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timed_wait_ends_without_a_notification() {
+    fn timed_wait_returns_without_a_notification() {
         let (mutex, changed) = (Mutex::new(7), Condvar::new());
         assert_eq!(*wait_timeout(&changed, lock(&mutex), Duration::from_millis(1)), 7);
     }
