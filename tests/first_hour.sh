@@ -261,7 +261,7 @@ death_of_pe_0() {
     kill -9 "$first"
     wait "$second"
     code=$?
-    ((code == 1)) && expect 0 'PE 0 was lost' -- cat "$work/death.1" && passed the_loss_of_the_server_names_its_pe
+    ((code == 1)) && expect 0 'PE 0 was lost' -- cat "$work/death.1" && passed loss_of_the_server_names_its_pe
 }
 
 lost_network() {

@@ -1,8 +1,8 @@
-//! The job's token, and the proof of knowing it.
+//! The job's token, and proofs of knowing it.
 //!
-//! Both sides of a connection send a fresh challenge. Each then sends an HMAC-SHA-256 (RFC 2104) with the token as key,
-//! over both challenges and its own role. The token itself never crosses the network, a recorded proof is useless
-//! later, and proofs are compared in constant time. The data after the handshake is neither encrypted nor signed: use a
+//! Both sides of a connection send a fresh challenge. Each then sends an HMAC-SHA-256 (RFC 2104) over both challenges
+//! and its role, with the token as the key. The token itself never crosses the network, a recorded proof cannot be
+//! replayed, and proofs are compared in constant time. Data after the handshake is neither encrypted nor signed: use a
 //! trusted network.
 
 use std::fmt;
@@ -17,14 +17,14 @@ use crate::wire::PROOF_BYTES;
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token([u8; PROOF_BYTES]);
 
-/// The role of the side that sends a proof. A proof for one role is invalid for another.
+/// Role of the side that sends a proof. A proof for one role is invalid for the others, so it cannot be reflected.
 #[derive(Clone, Copy)]
 pub enum Role {
     /// The job's server.
     Launcher,
     /// A PE or observer that connects to the server.
     Pe,
-    /// A PE that exports its heap. It takes the place of the launcher in the handshake.
+    /// A PE that exports its heap. In this handshake, it acts as the launcher does.
     HeapOwner,
     /// A PE that imports the heap of another PE.
     HeapUser,
@@ -40,7 +40,7 @@ impl Token {
         nonce().map(Token)
     }
 
-    /// Decodes 64 hexadecimal digits. White space around them is ignored.
+    /// Decodes 64 hexadecimal digits. Surrounding white space is ignored.
     ///
     /// # Errors
     ///
@@ -58,7 +58,7 @@ impl Token {
         Ok(Token(token))
     }
 
-    /// Returns the token as 64 hexadecimal digits, for the environment of a PE. Do not log it.
+    /// Returns the token as 64 hexadecimal digits, for the environment of a PE. Never log them.
     pub fn to_hex(&self) -> String {
         self.0.iter().map(|byte| format!("{byte:02x}")).collect()
     }
@@ -71,7 +71,7 @@ impl Token {
         Token(bytes)
     }
 
-    /// Returns the proof that `role` sends, for the challenges of the launcher's side and of the PE's side.
+    /// Returns the proof that `role` sends, given the challenges of the launcher's side and of the PE's side.
     pub fn proof(
         &self,
         role: Role,
@@ -81,7 +81,7 @@ impl Token {
         self.mac(role, launcher, pe).finalize().into_bytes().into()
     }
 
-    /// Returns whether `proof` is the proof of `role` for these challenges. The comparison takes constant time.
+    /// Checks in constant time whether `proof` is what `role` must send for these challenges.
     pub fn verify(
         &self,
         role: Role,
@@ -113,7 +113,7 @@ impl fmt::Debug for Token {
     }
 }
 
-/// Returns fresh random bytes of the system.
+/// Returns fresh random bytes from the system.
 ///
 /// # Errors
 ///
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proof_is_valid_for_one_token_role_and_challenge() {
+    fn proof_is_valid_for_one_token_role_and_challenge() {
         let (ours, other) = (Token([1; 32]), Token([2; 32]));
         let (a, b) = ([3; 32], [4; 32]);
         let proof = ours.proof(Role::Pe, &a, &b);
@@ -150,9 +150,9 @@ mod tests {
         assert!(!ours.verify(Role::Pe, &b, &a, &proof));
     }
 
-    // The expected value was computed with Python's `hmac` module.
+    // The expected value was computed by Python's `hmac` module.
     #[test]
-    fn the_proof_is_hmac_sha256() {
+    fn proof_is_hmac_sha256() {
         let proof = Token([0x0b; 32]).proof(Role::Pe, &[1; 32], &[2; 32]);
         let hex: String = proof.iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(hex, "68bcf9918ceda83dea290c7547f3b8a7d912f7b7be36d765770dfc8cbfd6b066");

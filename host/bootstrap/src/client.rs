@@ -1,7 +1,7 @@
 //! A PE that is a process, and its connection to the job's server.
 //!
-//! The server is part of the launcher, or lives in the process of a PE. A thread per connection receives all replies;
-//! callers wait for their reply under a lock.
+//! The server is part of the launcher, or runs in the process of a PE. One thread receives all messages; callers wait
+//! for their reply under a lock.
 
 use std::io::{BufReader, Write};
 use std::net::{Shutdown, TcpStream};
@@ -20,36 +20,37 @@ use crate::wire::{MESSAGE_LIMIT, Message, client_limit, frame, part_limit, read_
 use crate::{Bootstrap, Gathered, OnPeerLost};
 use rushmem_base::{crowd_deadline, lock, wait_timeout};
 
-/// The extra time that the launcher has after a PE's deadline, to report the missing PEs.
-const GRACE: Duration = Duration::from_secs(5);
+/// Extra time, after a PE's deadline, for the launcher to report which PEs are missing.
+const REPLY_GRACE: Duration = Duration::from_secs(5);
 
-/// The time that the process with the job's server keeps serving the other PEs after a failure.
+/// After a failure, how long the process with the job's server keeps serving the other PEs.
 pub(crate) const LINGER: Duration = Duration::from_secs(5);
 
-/// The identity of this process in its job, and the address of the job's server.
+/// Identity of this process in its job, and how to reach the job's server.
 #[derive(Clone, Debug)]
 pub struct Member {
     /// The server's `host:port`.
     pub server: String,
     /// The job's secret.
     pub token: Token,
-    /// The number of this PE.
+    /// PE number of this process.
     pub pe: u32,
-    /// The number of PEs in the job.
+    /// Number of PEs in the job.
     pub n_pes: u32,
-    /// The build of this process. All PEs must have the same.
+    /// Build ID of this process. All PEs must have the same.
     pub build_id: String,
-    /// The deadline of calls without a deadline of their own.
+    /// Default deadline of calls.
     pub timeout: Duration,
-    /// Whether to wait for a server that does not listen yet. A server on another node may start later.
+    /// Whether to retry while the server is not listening yet. A server on another node may start later.
     pub retry: bool,
 }
 
 /// One PE of a job with one process per PE.
 ///
-/// A connection that is dropped without [`Bootstrap::finish`] counts as the loss of its PE.
+/// Dropping the connection without [`Bootstrap::finish`] counts as the loss of the PE.
 pub struct Tcp {
-    /// The process that joined the job. A forked child has a copy of this value and of the connection, but no part in it.
+    /// PID of the process that joined the job. A forked child inherits this value and the connection, but must not use
+    /// them.
     process: u32,
     pe: u32,
     n_pes: u32,
@@ -58,11 +59,11 @@ pub struct Tcp {
     token: Token,
     stream: Mutex<TcpStream>,
     shared: Arc<Shared>,
-    /// Held during a collective call: a PE makes one at a time.
+    /// Held during a collective call, so a PE makes one at a time.
     calls: Mutex<()>,
     meter: Meter,
-    /// The job's server, if it lives in this process, with the index of this job. The server must outlive the other
-    /// PEs.
+    /// The job's server, if it runs in this process, and the index of this job. The server must outlive all other PEs'
+    /// connections.
     hosted: Option<(Arc<Server>, u64)>,
 }
 
@@ -73,21 +74,21 @@ struct Shared {
     inbox: Inbox,
 }
 
-/// Replies of the launcher that no caller has taken yet.
+/// Messages of the launcher that no caller has consumed yet.
 #[derive(Default)]
 struct Replies {
     gathered: Option<Vec<Vec<u8>>>,
     left: bool,
     refused: Option<String>,
     failure: Option<Failure>,
-    /// Whether the connection to the server has ended.
+    /// Whether the connection to the server is closed.
     server_lost: bool,
-    /// Whether this PE has left the job by `finish`, `abort` or `exit`.
+    /// Whether this PE has called `finish`, `abort` or `exit`.
     leaving: bool,
 }
 
 impl Tcp {
-    /// Joins the job. Collective: returns when all PEs have joined.
+    /// Joins the job. Collective: returns once all PEs have joined.
     ///
     /// # Errors
     ///
@@ -136,14 +137,14 @@ impl Tcp {
         &self.server
     }
 
-    /// Keeps `server` with this PE, so that it waits for the other PEs before it leaves.
+    /// Attaches the server that runs in this process, so this PE waits for the other PEs before it leaves.
     pub(crate) fn hosting(mut self, server: Arc<Server>) -> Tcp {
         let job = server.job();
         self.hosted = Some((server, job));
         self
     }
 
-    /// Waits until all PEs have left the job, if its server lives in this process.
+    /// If the job's server runs in this process, waits until all PEs have left the job.
     fn linger(&self, within: Duration) {
         let Some((server, job)) = &self.hosted else { return };
         let present = server.wait_for_pes(*job, within);
@@ -152,8 +153,9 @@ impl Tcp {
         }
     }
 
-    /// Kills the processes of a failed job that a signal has stopped, if they run on this machine. The server of the job
-    /// lives in this process. Launchers such as mpiexec.hydra wait for all processes and leave stopped ones alone.
+    /// Kills those processes of a failed job that are stopped by a signal and run on this machine, if the job's server
+    /// runs in this process. Launchers such as mpiexec.hydra wait for all processes but do not continue or kill stopped
+    /// ones.
     fn kill_stopped_pes(&self) {
         let Some((server, job)) = &self.hosted else { return };
         let here = origin_host();
@@ -165,13 +167,13 @@ impl Tcp {
         }
     }
 
-    /// Leaves the job as a lost PE. Sends the reason to the launcher, and the exit code for the other PEs, if any.
+    /// Leaves the job as a lost PE, for `reason`. With an exit code, the other PEs exit with it.
     fn give_up(&self, reason: &str, exit: Option<u8>) {
         if self.is_copy() {
             return;
         }
         let message = Message::Abort { reason: reason.into(), exit };
-        // If the message is lost, the launcher still sees the connection close.
+        // If the message gets lost, the launcher still notices that the connection is closed.
         if let Err(error) = self.leave(&message, "abort", Duration::from_secs(1)) {
             tracing::debug!(%error, "abort was not confirmed");
         }
@@ -198,7 +200,7 @@ impl Tcp {
         self.await_gathered(&call, within)
     }
 
-    /// Waits for the end of the collective call that this PE has just entered.
+    /// Waits for the outcome of the collective call that this PE has just entered.
     fn await_gathered(&self, call: &str, within: Duration) -> Result<Vec<Vec<u8>>, Error> {
         let answer = |replies: &mut Replies| {
             if let Some(parts) = replies.gathered.take() {
@@ -212,23 +214,23 @@ impl Tcp {
         if let Some(answer) = self.shared.wait(within, answer) {
             return answer;
         }
-        // The launcher knows the missing PEs, and replies with their numbers.
+        // The launcher knows which PEs are missing, and replies with their numbers.
         self.send_message(&Message::GiveUp { waited_ms: within.as_millis() as u64 });
-        let grace = crowd_deadline(GRACE, self.n_pes);
+        let grace = crowd_deadline(REPLY_GRACE, self.n_pes);
         let no_answer = || {
             Err(Error::NoAnswer { server: self.server.clone(), call: call.into(), waited: within + grace })
         };
         self.shared.wait(grace, answer).unwrap_or_else(no_answer)
     }
 
-    /// Sends a message, and ignores a broken connection. The listener reports it with a better reason.
+    /// Sends a message. A broken connection is not an error here: the listener reports it, with a better reason.
     fn send_message(&self, message: &Message) {
         if self.is_copy() {
             return;
         }
         let mut stream = lock(&self.stream);
         if stream.write_all(&frame(message)).is_err() {
-            // Ends the listener, if it still runs.
+            // This makes the listener return, if it is still running.
             let _ = stream.shutdown(Shutdown::Both);
         }
     }
@@ -238,7 +240,7 @@ impl Tcp {
         std::process::id() != self.process
     }
 
-    /// Sends the last message of this PE, and waits for its confirmation.
+    /// Sends the last message of this PE and waits for the confirmation. Repeated calls do nothing.
     fn leave(&self, message: &Message, call: &str, within: Duration) -> Result<(), Error> {
         if self.is_copy() {
             return Err(Error::Left { call: call.into() });
@@ -257,7 +259,7 @@ impl Tcp {
                 return Some(Ok(()));
             }
             match &replies.failure {
-                // Without a launcher, no confirmation comes.
+                // Without a server, no confirmation will come.
                 Some(failure) if replies.server_lost => Some(Err(failure.clone().into())),
                 _ => None,
             }
@@ -269,7 +271,7 @@ impl Tcp {
 }
 
 impl Shared {
-    /// Waits until `look` returns a value, at most `within`.
+    /// Waits until `look` returns a value, for at most `within`.
     fn wait<T>(&self, within: Duration, mut look: impl FnMut(&mut Replies) -> Option<T>) -> Option<T> {
         let begin = Instant::now();
         let mut replies = lock(&self.replies);
@@ -285,10 +287,11 @@ impl Shared {
         }
     }
 
-    /// Receives messages of the launcher until the connection ends.
+    /// Handles the launcher's messages until the connection is closed.
     fn listen(&self, stream: TcpStream, n_pes: u32) {
         let mut from = BufReader::new(stream);
-        // The PE that runs the job's server, if a PE does. The reply to `Join` marks it.
+        // The PE that runs the job's server, unless the launcher does. The reply to `Join` marks it by a non-empty
+        // contribution.
         let mut host = None;
         let reason = loop {
             let message = match read_frame(&mut from, client_limit(n_pes)) {
@@ -326,7 +329,7 @@ impl Shared {
         self.arrived.notify_all();
     }
 
-    /// Handles the loss of a PE or launcher. With `is_server`, the job's server is lost as well.
+    /// Handles the loss of a PE or of the launcher. With `is_server`, the job's server is gone as well.
     fn lost(&self, lost: PeerLost, is_server: bool) {
         let failure = Failure::Lost(lost.clone());
         let mut leaving = false;
@@ -334,7 +337,8 @@ impl Shared {
             leaving = replies.leaving;
             replies.server_lost |= is_server;
             match &replies.failure {
-                // The first failure counts. Only the loss of the server replaces it, while this PE leaves.
+                // The first failure counts, except while this PE is leaving: then it waits for the server, so the loss
+                // of the server replaces any earlier failure.
                 Some(_) if !(leaving && is_server) => {}
                 _ => replies.failure = Some(failure),
             }
@@ -427,7 +431,7 @@ impl Drop for Tcp {
         if std::thread::panicking() {
             self.abort("its thread panicked");
         }
-        // This closes the connection. The launcher sees that; this PE need not report it.
+        // This closes the connection. The launcher notices that; this PE itself has nothing to report.
         lock(&self.shared.replies).leaving = true;
         self.shared.watch.close();
         self.shared.inbox.close();
@@ -435,20 +439,20 @@ impl Drop for Tcp {
     }
 }
 
-/// Returns the reason for the loss of a PE that ends the whole job.
+/// Returns the reason for which other PEs see a PE lost that exits the whole job.
 pub(crate) fn exit_reason(code: u8) -> String {
     format!("ended the job with code {code}")
 }
 
-/// Returns the process id and host name of this process, for error messages.
+/// Returns the PID and host name of this process, for messages.
 fn origin() -> String {
     format!("{ORIGIN}{}{}", std::process::id(), origin_host())
 }
 
-/// The text before the process id in [`origin`].
+/// Prefix of [`origin`], before the PID.
 const ORIGIN: &str = "process ";
 
-/// Returns the text after the process id in [`origin`].
+/// Suffix of [`origin`], after the PID.
 fn origin_host() -> String {
     format!(" on {}", rushmem_base::host_name())
 }

@@ -1,4 +1,4 @@
-//! Connects this process to its job, by the launch method that `discover` chose.
+//! Connects this process to its job, by the launch method that `discover` has chosen.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -16,31 +16,31 @@ use rushmem_config::Config;
 
 /// The PEs of a job that run in this process.
 pub enum LocalPes {
-    /// This process is one PE.
+    /// This process is a single PE.
     Process(Tcp),
-    /// This process is the whole job, with one connection per thread.
+    /// This process is the whole job, with one connection for each thread.
     Threads(Vec<Threads>),
 }
 
 /// A job that this process has joined.
 pub struct JoinedJob {
-    /// The connections of the PEs in this process.
+    /// Connections of the PEs in this process.
     pub pes: LocalPes,
-    /// The reason for the launch method.
+    /// Why this launch method was chosen, for messages.
     pub why: String,
-    /// A line for the user, if a launcher started several processes and gives them no way to connect. Each of them is
-    /// then a job of its own. Only rank 0 has the warning.
+    /// A warning for the user, if a launcher started several processes but gives them no way to connect. Each is then a
+    /// separate job. Only rank 0 has the warning.
     pub warning: Option<String>,
-    /// The number of the PE on its node and the number of PEs on that node, if the launcher provides them.
+    /// Rank of the PE on its node, and number of PEs on that node, if the launcher provides them.
     pub local: Option<(u32, u32)>,
 }
 
-/// The result of the exchange with a launcher. It is kept, since a process can exchange only once but may run several
-/// jobs.
+/// The outcome of the exchange with a launcher. It is cached, since a process can exchange only once but may run
+/// several jobs.
 struct Session {
     position: PePosition,
     id: UniqueId,
-    /// The server of all these jobs, if this process runs it.
+    /// The server of all these jobs, if it runs in this process.
     server: Option<Arc<Server>>,
 }
 
@@ -48,7 +48,7 @@ static SESSIONS: Mutex<BTreeMap<String, Session>> = Mutex::new(BTreeMap::new());
 
 /// Joins the job for which a launcher started this process. Without a launcher, starts a job of `config.pes` threads.
 ///
-/// `build_id` identifies the build of this process; all PEs of a job must have the same.
+/// `build_id` identifies the build of this process. All PEs of a job must have the same.
 ///
 /// # Errors
 ///
@@ -57,7 +57,7 @@ static SESSIONS: Mutex<BTreeMap<String, Session>> = Mutex::new(BTreeMap::new());
 /// - [`Error::TooManyPes`]: the job has more than [`MAX_PES`] PEs.
 /// - [`Error::Exchange`]: the exchange through the launcher failed.
 /// - [`Error::Id`], [`Error::Token`]: the id or token is invalid.
-/// - [`Error::Loopback`], [`Error::Interface`], [`Error::Listen`]: the server's address cannot be used.
+/// - [`Error::Loopback`], [`Error::Interface`], [`Error::Listen`]: the server's address is unusable.
 /// - Any error of [`Tcp::join`].
 pub fn from_env(config: &Config, build_id: String) -> Result<JoinedJob, Error> {
     let Decision { method, why, warning } = decide(config, &build_id, &|name| std::env::var(name).ok())?;
@@ -91,7 +91,7 @@ pub fn from_env(config: &Config, build_id: String) -> Result<JoinedJob, Error> {
     }
 }
 
-/// Returns the launch method of this process and the reason for it, for `rushmem info`. Does not join a job.
+/// Returns the launch method of this process and why it was chosen, for `rushmem info`. Does not join a job.
 ///
 /// # Errors
 ///
@@ -103,7 +103,8 @@ pub fn launch_method(config: &Config) -> Result<(&'static str, String), Error> {
     Ok((name(&decision.method), decision.why))
 }
 
-/// Returns whether a launcher or an id makes this process one PE of a job of several processes. Does not join the job.
+/// Returns whether a launcher or an ID makes this process one PE of a job with several processes. Does not join the
+/// job.
 ///
 /// # Errors
 ///
@@ -117,8 +118,8 @@ pub fn is_launched(config: &Config) -> Result<bool, Error> {
 
 /// Returns the number of PEs of the job. Does not join the job.
 ///
-/// A program can use it to choose the size of the heap. `None` means that only the launcher's server knows the number: a
-/// launcher speaks PMIx, and is neither Open MPI nor Slurm.
+/// Programs can use it to choose the size of the heap. `None` means that only the launcher's server knows the number:
+/// the launcher speaks PMIx and is neither Open MPI nor Slurm.
 ///
 /// ```
 /// # use rushmem_bootstrap::n_pes;
@@ -140,9 +141,8 @@ pub fn n_pes(config: &Config) -> Result<Option<u32>, Error> {
 
 /// Returns whether this process is the first one of its job on this node.
 ///
-/// A program can use it to print something once per node. The answer comes from `RUSHMEM_LOCAL_PE`, or from the
-/// variables of torchrun, Open MPI, Hydra, MVAPICH and Slurm. Without any of them, the answer is `true`. Does not join
-/// a job.
+/// Programs can use it to print something once per node. The answer is derived from `RUSHMEM_LOCAL_PE`, or from the
+/// variables of torchrun, Open MPI, Hydra, MVAPICH and Slurm. Without any of them, it is `true`. Does not join a job.
 ///
 /// ```
 /// # use rushmem_bootstrap::is_first_on_node;
@@ -155,7 +155,8 @@ pub fn is_first_on_node(config: &Config) -> bool {
     discover::is_first_on_node(config, &|name| std::env::var(name).ok())
 }
 
-/// Joins the job of `id` as PE `pe` of `n_pes`. Runs the job's server, if the id names this process.
+/// Joins the job of `id` as PE `pe` of `n_pes`. Also runs the job's server if this process is to listen at the ID's
+/// address.
 ///
 /// # Errors
 ///
@@ -187,7 +188,7 @@ fn name(method: &LaunchMethod) -> &'static str {
     }
 }
 
-/// Gets the position of this process and the unique id of its job, through the launcher if needed.
+/// Determines the position of this process and the unique ID of its job, through the launcher if necessary.
 fn exchange_id(method: LaunchMethod, config: &Config) -> Result<(PePosition, UniqueId), Error> {
     match method {
         LaunchMethod::Id { id, pe, n_pes } => Ok((PePosition { pe, n_pes, local: None }, id)),
@@ -201,7 +202,7 @@ fn exchange_id(method: LaunchMethod, config: &Config) -> Result<(PePosition, Uni
     }
 }
 
-/// Refuses a number of PEs above [`MAX_PES`], for which the state of the job alone could fill the memory.
+/// Rejects more than [`MAX_PES`] PEs: the job's state alone could then exhaust the memory.
 fn check_number(n_pes: u32) -> Result<(), Error> {
     if n_pes <= MAX_PES { Ok(()) } else { Err(Error::TooManyPes { n_pes }) }
 }
@@ -231,7 +232,7 @@ fn join(member: Member, server: Option<Arc<Server>>) -> Result<Tcp, Error> {
     match (Tcp::join(member), server) {
         (Ok(tcp), Some(server)) => Ok(tcp.hosting(server)),
         (Err(error), Some(server)) => {
-            // The server runs until the other PEs have received the reason.
+            // Keep the server running until the other PEs have received the reason.
             server.wait_for_pes(server.job(), LINGER);
             Err(error)
         }

@@ -1,27 +1,28 @@
-//! A socket with one deadline for a whole handshake. Bytes that arrive slowly do not extend it.
+//! A socket with a single deadline for a whole handshake, which slowly arriving bytes do not extend.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// A socket with one deadline for all reads and writes.
+/// A socket with a single deadline for all reads and writes.
 pub(crate) struct UntilDeadline<'a> {
     stream: &'a TcpStream,
     end: Instant,
 }
 
 impl<'a> UntilDeadline<'a> {
-    /// Limits reads and writes of `stream` to the time before `end`. [`UntilDeadline::release`] removes the limit.
+    /// Limits all reads and writes of `stream` to the time before `end`, until [`UntilDeadline::release`].
     pub(crate) fn new(stream: &'a TcpStream, end: Instant) -> UntilDeadline<'a> {
         UntilDeadline { stream, end }
     }
 
-    /// Removes the deadline. Each later write may take `write`, and reads have no limit.
+    /// Removes the deadline. From now on, each write may take `write`, and reads have no limit.
     pub(crate) fn release(self, write: Duration) -> io::Result<()> {
         self.stream.set_read_timeout(None)?;
         self.stream.set_write_timeout(Some(write))
     }
 
+    // Read and write timeouts of a socket apply per call, so they are set to the remaining time before each call.
     fn remaining(&self) -> io::Result<Option<Duration>> {
         match self.end.saturating_duration_since(Instant::now()) {
             remaining if remaining.is_zero() => Err(ErrorKind::TimedOut.into()),

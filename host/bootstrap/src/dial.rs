@@ -1,4 +1,4 @@
-//! Opens a connection to a job's server, and authenticates both sides.
+//! Connects to a job's server and performs mutual authentication.
 
 use std::io::{self, ErrorKind};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -12,47 +12,46 @@ use crate::deadline::UntilDeadline;
 use crate::error::Error;
 use crate::wire::{HANDSHAKE_LIMIT, Message, PROTOCOL, read_frame, write_frame};
 
-/// The pause between two attempts to connect.
-const RETRY: Duration = Duration::from_millis(100);
+/// Pause between two attempts to connect.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
-/// The longest time of one write after the handshake, in a job with few PEs.
+/// Timeout of one write after the handshake, before scaling by the number of PEs.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Returns the longest time of one write in a job of `n_pes`: the reader may wait for a core.
+/// Returns the timeout of one write in a job of `n_pes` PEs. With many of them, the reader may have to wait for a core.
 pub(crate) fn write_timeout(n_pes: u32) -> Duration {
     crowd_deadline(WRITE_TIMEOUT, n_pes)
 }
 
-/// The parameters of a connection to a job's server.
+/// Parameters of a connection to a job's server.
 pub(crate) struct Dial<'a> {
     /// `host:port`.
     pub(crate) server: &'a str,
     pub(crate) token: &'a Token,
-    /// Number of PEs of the job.
     pub(crate) n_pes: u32,
     pub(crate) within: Duration,
-    /// Whether to retry while the server does not listen yet.
+    /// Whether to retry while the server is not listening yet.
     pub(crate) retry: bool,
 }
 
 impl Dial<'_> {
-    /// Connects, and returns when both sides have proved that they know the token.
+    /// Connects, and returns once both sides have proved that they know the token.
     pub(crate) fn open(&self) -> Result<TcpStream, Error> {
         let begin = Instant::now();
         loop {
             let stream = self.connect(begin)?;
             match self.handshake(&stream, begin) {
                 Ok(()) => return Ok(stream),
-                // A server closes its oldest unauthenticated connection when it has too many.
-                Err(Error::Closed { .. }) if begin.elapsed() + RETRY < self.within => {
-                    std::thread::sleep(RETRY)
+                // A server with too many unauthenticated connections closes the oldest, which may be this one.
+                Err(Error::Closed { .. }) if begin.elapsed() + RETRY_PAUSE < self.within => {
+                    std::thread::sleep(RETRY_PAUSE)
                 }
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Authenticates both sides to each other.
+    /// Performs mutual authentication.
     fn handshake(&self, stream: &TcpStream, begin: Instant) -> Result<(), Error> {
         tune(stream, self.n_pes).map_err(|source| self.unreachable(begin, source))?;
         let mut socket = UntilDeadline::new(stream, begin + self.within);
@@ -86,10 +85,10 @@ impl Dial<'_> {
                 Ok(stream) => return Ok(stream),
                 Err(error) => error,
             };
-            if !self.retry || begin.elapsed() + RETRY >= self.within {
+            if !self.retry || begin.elapsed() + RETRY_PAUSE >= self.within {
                 return Err(self.unreachable(begin, error));
             }
-            std::thread::sleep(RETRY);
+            std::thread::sleep(RETRY_PAUSE);
         }
     }
 
@@ -101,7 +100,7 @@ impl Dial<'_> {
         }
     }
 
-    /// Returns the error of a failed read or write.
+    /// Converts the error of a failed read or write.
     fn failed(&self, error: io::Error) -> Error {
         let server = self.server.into();
         match error.kind() {
@@ -125,6 +124,7 @@ impl Dial<'_> {
     }
 }
 
+/// Tries all addresses of the name, since a host may listen on IPv4 or IPv6 only.
 fn connect_to_any_address(server: &str, within: Duration) -> io::Result<TcpStream> {
     let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
     for addr in server.to_socket_addrs()? {
@@ -140,7 +140,7 @@ pub(crate) fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
 
-/// Sets the options of a connection: small messages are sent at once, and the loss of a host is detected.
+/// Sets the options of a connection: small messages are sent immediately, and keep-alive detects the loss of a host.
 pub(crate) fn tune(stream: &TcpStream, n_pes: u32) -> io::Result<()> {
     stream.set_nodelay(true)?;
     stream.set_write_timeout(Some(write_timeout(n_pes)))?;
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn writes_may_take_longer_in_a_crowd() {
+    fn write_timeout_grows_with_pes_per_core() {
         assert_eq!(write_timeout(2), WRITE_TIMEOUT);
         assert_eq!(write_timeout(64 * cores()), 8 * WRITE_TIMEOUT);
     }

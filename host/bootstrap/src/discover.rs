@@ -1,4 +1,4 @@
-//! Decides how this process was started, from the settings and the environment variables. It opens no connection.
+//! Decides how this process was started, from the settings and the environment variables. Opens no connection.
 //!
 //! `connect` calls [`decide`] once and acts on the decision.
 
@@ -17,7 +17,7 @@ pub(crate) enum LaunchMethod {
     Threads,
     /// `rushmem run` started the processes.
     Rushmem(Box<Member>),
-    /// The user gave each process a unique id and a number.
+    /// The user gave each process a unique ID and a PE number.
     Id { id: UniqueId, pe: u32, n_pes: u32 },
     /// A launcher that speaks PMI-1 or PMI-2.
     Pmi(Pmi),
@@ -27,20 +27,20 @@ pub(crate) enum LaunchMethod {
     Torchrun(Torchrun),
 }
 
-/// The launch method with the reason for its choice.
+/// The launch method, and why it was chosen.
 #[derive(Debug)]
 pub(crate) struct Decision {
     pub(crate) method: LaunchMethod,
     pub(crate) why: String,
-    /// A line for the user, if a launcher started this process and gives it no means to join the others.
+    /// A warning for the user, if a launcher started this process but gives it no way to find the others.
     pub(crate) warning: Option<String>,
 }
 
-/// A lookup of environment variables by name.
+/// Looks up an environment variable by name.
 type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// Launchers that give their processes no means of exchange: name, variable of the rank, variable of the number of
-/// ranks, remedy.
+/// Launchers that provide no means of exchange: name, variable with the rank, variable with the number of ranks,
+/// remedy.
 const UNSUPPORTED: &[(&str, &str, &str, &str)] = &[
     ("mpirun (MVAPICH)", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "use `mpiexec` of its Hydra"),
     ("srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "use `srun --mpi=pmi2` or `srun --mpi=pmix`"),
@@ -50,7 +50,7 @@ const UNSUPPORTED: &[(&str, &str, &str, &str)] = &[
 const TORCHRUN: [&str; 6] =
     ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"];
 
-/// The environment variables with the local rank of a process: of torchrun, Open MPI, Hydra, MVAPICH and Slurm.
+/// Variables with the local rank of a process, as set by torchrun, Open MPI, Hydra, MVAPICH and Slurm.
 const LOCAL_RANKS: [&str; 5] = [
     "LOCAL_RANK",
     "OMPI_COMM_WORLD_LOCAL_RANK",
@@ -68,10 +68,10 @@ pub(crate) fn is_first_on_node(config: &Config, variables: Variables) -> bool {
     LOCAL_RANKS.iter().filter_map(number).all(|local: u32| local == 0)
 }
 
-/// The environment variables with the number of processes under a launcher that speaks PMIx: Open MPI and Slurm.
+/// Variables with the number of processes under a launcher that speaks PMIx: Open MPI and Slurm.
 const PMIX_SIZES: [&str; 2] = ["OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"];
 
-/// Returns the number of PEs of the job, or `None` if no variable has it.
+/// Returns the number of PEs of the job, or `None` if no variable tells.
 ///
 /// # Errors
 ///
@@ -129,8 +129,8 @@ pub(crate) fn decide(config: &Config, build_id: &str, variables: Variables) -> R
     }
 }
 
-/// Decides by the variables that are set. The variables of Rushmem come first, since somebody set them on purpose.
-/// Of the other launchers, only one may have set variables.
+/// Decides by the variables that are set. Rushmem's own variables take precedence, since somebody set them
+/// deliberately. Of the other launchers, only one may have set variables.
 fn auto(config: &Config, build_id: &str, variables: Variables) -> Result<Decision, Error> {
     if let Some((method, why)) = from_settings(config, build_id)? {
         return Ok(Decision { method, why, warning: None });
@@ -162,7 +162,7 @@ fn auto(config: &Config, build_id: &str, variables: Variables) -> Result<Decisio
     }
 }
 
-/// Returns the launch method that the variables of Rushmem select, if any of them is set.
+/// Returns the launch method selected by Rushmem's own variables, if any of them is set.
 fn from_settings(config: &Config, build_id: &str) -> Result<Option<(LaunchMethod, String)>, Error> {
     let fail = |why: String| Err(Error::Launch { why });
     let set = |name: &'static str, set: bool| if set { Some(name) } else { None };
@@ -172,7 +172,7 @@ fn from_settings(config: &Config, build_id: &str) -> Result<Option<(LaunchMethod
         ("RUSHMEM_SERVER", config.server.is_some()),
         ("RUSHMEM_TOKEN", config.token.is_some()),
     ];
-    // A user exports the token alone for a launcher of several nodes.
+    // The token does not count: users export it alone for launchers that run several nodes.
     let started = variables[..3].iter().any(|(_, is_set)| *is_set) || config.id.is_some();
     if !started {
         return Ok(None);
@@ -245,7 +245,7 @@ fn pmix(variables: Variables) -> Result<Option<(LaunchMethod, String)>, Error> {
 }
 
 fn torchrun(variables: Variables) -> Result<Option<(LaunchMethod, String)>, Error> {
-    // A user may export the address variables alone, for all jobs.
+    // The address variables do not count: users may export them alone, for all their jobs.
     let Some(values) = all_values(variables, &TORCHRUN[..2], &TORCHRUN)? else { return Ok(None) };
     let at = |i: usize| number(TORCHRUN[i], &values[i]);
     let (pe, n_pes, local_pe, local_pes) = (at(0)?, at(1)?, at(2)?, at(3)?);
@@ -259,7 +259,7 @@ fn torchrun(variables: Variables) -> Result<Option<(LaunchMethod, String)>, Erro
     Ok(Some((method, "RANK is set: torchrun started this process".into())))
 }
 
-/// Returns the values of all of `names`, if one of `signs` is set. A missing value is then an error.
+/// If any of `signs` is set, returns the values of all `names`; it is then an error if one is missing.
 fn all_values(variables: Variables, signs: &[&str], names: &[&str]) -> Result<Option<Vec<String>>, Error> {
     let Some(sign) = signs.iter().find(|name| variables(name).is_some()) else { return Ok(None) };
     let missing: Vec<_> = names.iter().filter(|name| variables(name).is_none()).copied().collect();
@@ -288,7 +288,7 @@ fn check_position((pe_name, pe): (&str, u32), (size_name, size): (&str, u32)) ->
     }
 }
 
-/// Returns a warning if a launcher without means of exchange started this process. Only rank 0 warns.
+/// Returns a warning if this process was started by a launcher without means of exchange. Only rank 0 warns.
 fn unsupported_launcher(variables: Variables) -> Option<String> {
     UNSUPPORTED.iter().find_map(|(launcher, rank, size, advice)| {
         let rank: u64 = variables(rank)?.parse().ok()?;
@@ -334,11 +334,11 @@ mod tests {
     }
 
     #[test]
-    fn local_rank_0_is_the_first_on_its_node() {
+    fn local_rank_0_is_first_on_its_node() {
         let first = |variables: &[(&str, &str)]| with(variables, is_first_on_node);
         assert!(first(&[]));
         assert!(first(&[("SLURM_LOCALID", "0")]));
-        // Another launcher runs within a script of Slurm.
+        // Another launcher runs inside a Slurm script.
         assert!(!first(&[("SLURM_LOCALID", "0"), ("OMPI_COMM_WORLD_LOCAL_RANK", "1")]));
         for name in LOCAL_RANKS {
             assert!(!first(&[(name, "2")]), "{name}");
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn launchers_tell_the_number_of_pes() {
+    fn reads_the_number_of_pes_from_launchers() {
         let told = |variables: &[(&str, &str)]| with(variables, |config, look| n_pes(config, look).unwrap());
         assert_eq!((told(&[]), told(&[("RUSHMEM_PES", "3")])), (Some(1), Some(3)));
         assert_eq!((told(&PMI), told(&TORCH), told(&PMIX)), (Some(2), Some(4), None));
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_needs_a_pe_number() {
+    fn id_requires_a_pe_number() {
         let id = UniqueId::at("127.0.0.1:9".parse().unwrap()).unwrap();
         let text = id.to_hex();
         let all = [("RUSHMEM_ID", text.as_str()), ("RUSHMEM_PE", "1"), ("RUSHMEM_N_PES", "2")];

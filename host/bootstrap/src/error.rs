@@ -4,20 +4,20 @@ use std::fmt;
 use std::io::ErrorKind;
 use std::time::Duration;
 
-/// The largest number of PEs in a job.
+/// Largest number of PEs in a job.
 pub const MAX_PES: u32 = 1 << 16;
 
 use rushmem_base::{Pes, THREAD_ADVICE};
 use rushmem_config::BootstrapKind;
 
-/// A PE, or the launcher, that left the job before its end.
+/// A PE, or the launcher, that left the job without finishing it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerLost {
-    /// The PE; `None` for the launcher. Without the launcher, no PE learns of the loss of another.
+    /// The PE, or `None` for the launcher. Once the launcher is lost, PEs no longer learn about the losses of others.
     pub pe: Option<u32>,
-    /// The reason, as part of a sentence: `killed by SIGKILL`, `aborted: out of memory`.
+    /// Reason, as part of a sentence: `killed by SIGKILL`, `aborted: out of memory`.
     pub reason: String,
-    /// The exit code, if the PE ended the whole job with [`Bootstrap::exit`](super::Bootstrap::exit).
+    /// Exit code, if the PE exited the whole job with [`Bootstrap::exit`](super::Bootstrap::exit).
     pub exit: Option<u8>,
 }
 
@@ -30,18 +30,18 @@ impl fmt::Display for PeerLost {
     }
 }
 
-/// The name of the last collective call of a job. The texts of errors say that a PE in this call has ended.
+/// Name of the last collective call of a job. Error messages say "has ended" for a PE in this call.
 pub const END: &str = "the end of the job";
 
-/// The last words of the loss of a PE that ended before it joined the job, after a comma. Launchers repeat them.
+/// Suffix of the reason for losing a PE that exited before it joined the job. Launchers use the same text.
 pub const BEFORE_JOINING: &str = " before it joined the job";
 
-/// Returns the time of several attempts to connect, as part of a sentence.
+/// Formats the time spent on attempts to connect, as part of a sentence.
 fn tried(waited: Duration) -> String {
     if waited.is_zero() { String::new() } else { format!(" (tried for {waited:?})") }
 }
 
-/// Returns the remedy for a launcher that cannot be reached.
+/// Returns advice for a launcher that cannot be reached.
 fn reach_advice(error: &std::io::Error) -> &'static str {
     match error.kind() {
         ErrorKind::NetworkUnreachable | ErrorKind::AddrNotAvailable => {
@@ -53,12 +53,12 @@ fn reach_advice(error: &std::io::Error) -> &'static str {
     }
 }
 
-/// Returns the name of a call for users: without the kind, which stands before a name in backticks.
+/// Strips the kind of a call, which precedes the name in backticks: users know the name only.
 fn shown(call: &str) -> &str {
     call.split('`').nth(1).unwrap_or(call)
 }
 
-/// Writes the calls of the PEs, as parts of a sentence.
+/// Formats which PEs are in which call, as part of a sentence.
 fn calls_of_pes(calls: &[(String, Pes)]) -> String {
     let one = |(call, pes): &(String, Pes)| match (shown(call), pes.0.len()) {
         (END, 1) => format!("{pes} has already ended"),
@@ -68,7 +68,7 @@ fn calls_of_pes(calls: &[(String, Pes)]) -> String {
     calls.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// The failure that ended the collective calls of a job. All PEs get the same failure.
+/// The failure of a job's collective calls. All PEs get the same one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
     /// A PE or the launcher was lost.
@@ -90,21 +90,21 @@ pub enum Failure {
         shown(call)
     )]
     Missing {
-        /// The call.
+        /// Kind and tag of the call.
         call: String,
-        /// The time that the other PEs waited.
+        /// How long the other PEs waited.
         waited: Duration,
-        /// The PEs that did not arrive.
+        /// PEs that did not arrive.
         missing: Pes,
-        /// The number of PEs in the job.
+        /// Number of PEs in the job.
         n_pes: u32,
     },
-    /// A PE called `finish` while another PE still makes collective calls.
+    /// A PE called `finish` while another PE is still making collective calls.
     #[error("{pes} called finish() before {}; every PE must take part in this call", shown(call))]
     Left {
-        /// The call.
+        /// Kind and tag of the call.
         call: String,
-        /// The PEs that have left.
+        /// PEs that have finished.
         pes: Pes,
     },
     /// The processes of one job run different builds.
@@ -113,143 +113,143 @@ pub enum Failure {
          start the same program everywhere"
     )]
     Builds {
-        /// The PE that joined first.
+        /// PE that joined first.
         first_pe: u32,
-        /// The build of that PE.
+        /// Build of that PE.
         first_build: String,
-        /// The first PE with a different build.
+        /// First PE with a different build.
         pe: u32,
-        /// The build of this PE.
+        /// Build of this PE.
         build: String,
     },
 }
 
-/// An error of this crate.
+/// Errors of this crate.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The collective calls of the job have failed.
     #[error(transparent)]
     Failed(#[from] Failure),
-    /// A call of a PE that has already left the job.
+    /// A call by a PE that has already left the job.
     #[error("{call}: this PE has already left the job")]
     Left {
-        /// The call.
+        /// Kind and tag of the call.
         call: String,
     },
-    /// A second callback for lost peers, or for messages.
+    /// The callback for lost PEs, or for messages, is already set.
     #[error("this callback is already set")]
     CallbackExists,
-    /// A job with more PEs than are possible.
+    /// A job with more than [`MAX_PES`] PEs.
     #[error("a job has at most {} PEs, and this one asks for {n_pes}; lower the number of PEs", MAX_PES)]
     TooManyPes {
-        /// The number of PEs.
+        /// Requested number of PEs.
         n_pes: u32,
     },
     /// A PE number that is not in the job.
     #[error("there is no PE {pe}: the job has {n_pes}, numbered from 0")]
     NoPe {
-        /// The number.
+        /// Requested PE number.
         pe: u32,
-        /// The number of PEs in the job.
+        /// Number of PEs in the job.
         n_pes: u32,
     },
     /// More bytes than one call may carry.
     #[error("{call}: {bytes} bytes exceed the limit of {limit} bytes per PE; exchange a handle instead")]
     TooLarge {
-        /// The call.
+        /// Kind and tag of the call.
         call: String,
-        /// The number of bytes.
+        /// Size of the contribution or message, in bytes.
         bytes: usize,
-        /// The largest number of bytes.
+        /// Limit, in bytes.
         limit: usize,
     },
     /// The launcher cannot be reached.
     #[error("cannot reach the job's launcher at {server}{}: {source}; {}", tried(*.waited), reach_advice(.source))]
     Connect {
-        /// The address of the launcher.
+        /// Address of the launcher.
         server: String,
-        /// The time spent on attempts.
+        /// Time spent on attempts.
         waited: Duration,
-        /// The last error of the system.
+        /// Last error of the system.
         source: std::io::Error,
     },
     /// The launcher refused this process.
     #[error("the job's launcher at {server} refused this process: {reason}")]
     Refused {
-        /// The address of the launcher.
+        /// Address of the launcher.
         server: String,
-        /// The reason and the remedy.
+        /// Reason and remedy.
         reason: String,
     },
     /// The process at the launcher's address is another program, or speaks another version of the protocol.
     #[error("the process at {server} is not this job's launcher: {why}")]
     NotLauncher {
-        /// The address.
+        /// Address of the process.
         server: String,
-        /// The observed difference.
+        /// How it differs from the launcher.
         why: String,
     },
     /// The other side closed the connection during the handshake.
     #[error("the process at {server} closed the connection before it proved to be this job's launcher")]
     Closed {
-        /// The address.
+        /// Address of the process.
         server: String,
     },
     /// The launcher did not answer before the deadline.
     #[error("the job's launcher at {server} did not answer {call} within {waited:?}")]
     NoAnswer {
-        /// The address of the launcher.
+        /// Address of the launcher.
         server: String,
-        /// The call.
+        /// Kind and tag of the call.
         call: String,
-        /// The time spent waiting.
+        /// How long this process has waited.
         waited: Duration,
     },
     /// A server cannot listen on its address.
     #[error("cannot listen on {addr}: {source}; give another address or port")]
     Listen {
-        /// The address.
+        /// Address that cannot be used.
         addr: String,
-        /// The error of the system.
+        /// Error of the system.
         source: std::io::Error,
     },
     /// The environment variables of launchers are incomplete or contradict each other.
     #[error("cannot tell how this process was started: {why}")]
     Launch {
-        /// The variables at fault and the remedy.
+        /// Offending variables, and the remedy.
         why: String,
     },
     /// The setting `bootstrap` names a launcher that did not start this process.
     #[error("RUSHMEM_BOOTSTRAP={kind}, but {why}")]
     NotStarted {
-        /// The value of the setting.
+        /// Value of the setting.
         kind: BootstrapKind,
-        /// The missing variable and the remedy.
+        /// Missing variable, and the remedy.
         why: String,
     },
     /// Bytes or text that are not a valid unique id.
     #[error("not a valid unique id: {why}")]
     Id {
-        /// The reason.
+        /// What is wrong with it.
         why: String,
     },
-    /// The address in an id is a loopback address of another machine.
+    /// The address in an ID is a loopback address of another machine.
     #[error(
         "the job's server listens at {addr}, and other machines cannot reach this loopback address; set \
          RUSHMEM_BOOTSTRAP_INTERFACE to an interface on a network that all machines share"
     )]
     Loopback {
-        /// The address.
+        /// Address in the ID.
         addr: String,
     },
     /// The requested network interface does not exist.
     #[error("RUSHMEM_BOOTSTRAP_INTERFACE: there is no `{wanted}`{family}; there are {there}")]
     Interface {
-        /// The requested name or address.
+        /// Requested name or address.
         wanted: String,
-        /// The requested kind of address, as part of a sentence; empty for any kind.
+        /// Requested address family, as part of a sentence. Empty for any family.
         family: &'static str,
-        /// The existing interfaces with their addresses.
+        /// Existing interfaces with their addresses.
         there: String,
     },
     /// The system does not list its network interfaces.
@@ -258,9 +258,9 @@ pub enum Error {
     /// The exchange of the unique id through the launcher or the application failed.
     #[error("{by}: {why}")]
     Exchange {
-        /// The means of exchange.
+        /// Means of exchange.
         by: String,
-        /// The reason and the remedy.
+        /// Reason and remedy.
         why: String,
     },
     /// A setting in the file or the environment is invalid.
@@ -275,15 +275,15 @@ pub enum Error {
     /// The system cannot start a thread.
     #[error("cannot start the thread `{name}`: {source}; {THREAD_ADVICE}")]
     Thread {
-        /// The name of the thread.
+        /// Name of the thread.
         name: &'static str,
-        /// The error of the system.
+        /// Error of the system.
         source: std::io::Error,
     },
 }
 
 impl Error {
-    /// Replaces the name of the call `from` by `to`, which users know.
+    /// Renames the call `from` to `to`, for callers whose users know another name.
     #[must_use]
     pub fn with_call(mut self, from: &str, to: &str) -> Self {
         let rename = |call: &mut String| {
@@ -308,7 +308,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_have_names_that_users_know() {
+    fn calls_are_shown_by_user_visible_names() {
         let calls = [("allgather `collective call 9`".into(), 0), (format!("barrier `{END}`"), 1)];
         let calls = calls.map(|(call, pe)| (call, Pes(vec![pe]))).to_vec();
         let error = Error::Failed(Failure::Mismatch { calls }).with_call("collective call 9", "alloc");
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unreachable_launcher_has_a_remedy() {
+    fn unreachable_launcher_comes_with_advice() {
         let connect = |waited, source: std::io::Error| Error::Connect {
             server: "127.0.0.1:9".into(),
             waited: Duration::from_secs(waited),

@@ -1,39 +1,38 @@
-//! Agreement on a unique id through the application's own means of communication.
+//! Agreement on a unique ID through the application's own means of communication.
 
 use crate::error::Error;
 use crate::id::UniqueId;
 use rushmem_config::Config;
 
-/// An error of an [`Exchange`].
+/// The error of an [`Exchange`].
 pub type ExchangeError = Box<dyn std::error::Error + Send + Sync>;
 
-/// An existing means of communication between the processes of an application: an MPI communicator, shared files, a
-/// key-value store.
+/// The application's own means of communication between its processes: an MPI communicator, shared files, a key-value
+/// store.
 ///
-/// `Job::with_exchange` joins these processes into one job, with the PE numbers of the exchange. For an MPI
+/// `Job::with_exchange` joins these processes into one job, in which PE numbers are those of the exchange. For an MPI
 /// communicator, [`Exchange::allgather`] is `MPI_Allgather`, and the PE number is the rank in that communicator.
 ///
-/// The exchange is used once, when the job starts. Later calls of both libraries may interleave in any way. The
+/// The exchange is used only once, when the job starts. Later calls of both libraries may interleave freely. The
 /// equivalents in NVSHMEM are `nvshmemx_set_attr_mpi_comm_args` and the plug-in of `NVSHMEM_BOOTSTRAP=plugin`.
 pub trait Exchange {
-    /// Returns the number of this process, from 0.
+    /// Returns the rank of this process, from 0.
     fn pe(&self) -> u32;
 
     /// Returns the number of processes.
     fn n_pes(&self) -> u32;
 
-    /// Sends `mine` to every process, and returns the contributions of all processes in the order of their numbers.
+    /// Sends `mine` to every process, and returns the contributions of all processes in rank order.
     ///
     /// Collective. All contributions have the same length.
     ///
     /// # Errors
     ///
-    /// - Any [`ExchangeError`]: the exchange failed, or did not complete in time. An implementation must not wait
-    ///   forever.
+    /// - Any [`ExchangeError`]: the exchange failed or timed out. An implementation must not block forever.
     fn allgather(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>, ExchangeError>;
 }
 
-/// Agrees on the unique id of a new job of these processes. Collective: PE 0 creates the id, and the others receive it.
+/// Agrees on the unique ID of a new job of these processes. Collective: PE 0 creates the ID, and the others receive it.
 ///
 /// # Errors
 ///
@@ -47,7 +46,7 @@ pub fn agree_on_id(exchange: &dyn Exchange, config: &Config) -> Result<UniqueId,
             "its number for this process is {pe}, and must be below its number of processes, {n_pes}"
         )));
     }
-    // PE 0 takes part in the exchange even if it has no id, so that the others do not wait for it.
+    // Even if PE 0 fails to create an ID, it takes part in the exchange with zeros, or the others would wait for it.
     let made = if pe == 0 { Some(UniqueId::with_config(config)) } else { None };
     let mut mine = [pe.to_le_bytes(), n_pes.to_le_bytes()].concat();
     let id =
@@ -79,7 +78,7 @@ mod tests {
 
     type Gathered = Result<Vec<Vec<u8>>, ExchangeError>;
 
-    /// An exchange with a given result.
+    /// An exchange with a canned result.
     struct FakeExchange {
         pe: u32,
         n_pes: u32,
@@ -117,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_interface_is_an_error_of_pe_0() {
+    fn missing_interface_is_reported_by_pe_0() {
         let mut config = Config::default();
         config.bootstrap_interface = "no0".into();
         let exchange = FakeExchange { pe: 0, n_pes: 1, gather: |mine| Ok(vec![mine.to_vec()]) };

@@ -1,4 +1,4 @@
-//! The unique id of a job: 64 bytes with all that a process needs to join.
+//! The unique ID of a job: 64 bytes with everything that a process needs to join.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,36 +13,36 @@ use crate::interface::listen_ip;
 use rushmem_base::{boot_id, lock};
 use rushmem_config::{Config, EncodedId, IdFields, Listener};
 
-/// The unique id of a job: the address of its server, and the job's secret.
+/// The unique ID of a job: the address of its server, and the job's secret.
 ///
-/// One process creates the id and gives it to the others by any means: a file, a message, an environment variable. All
-/// join with `Job::with_id`. The creator listens for the others, so it must be one of the PEs. An id [for an
-/// address](UniqueId::at) can be created by any process; PE 0 then listens.
+/// One process creates the ID and passes it to the others by any means: a file, a message, an environment variable. All
+/// of them join with `Job::with_id`. The creator listens for the others, so it must be one of the PEs. By contrast, an
+/// ID [for an address](UniqueId::at) can be created by any process; PE 0 then listens.
 ///
-/// An id is for one job. It lets any process join: keep it secret. The equivalents are `nvshmemx_get_uniqueid`
-/// (NVSHMEM) and `ncclGetUniqueId` (NCCL).
+/// An ID is for a single job. Any process that has it can join, so keep it secret. The equivalents are
+/// `nvshmemx_get_uniqueid` (NVSHMEM) and `ncclGetUniqueId` (NCCL).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct UniqueId(EncodedId);
 
-/// The listening sockets of the ids that this process created, until their jobs begin.
+/// Listening sockets of the IDs that this process has created, until their jobs start.
 static LISTENERS: Mutex<BTreeMap<UniqueId, TcpListener>> = Mutex::new(BTreeMap::new());
 
-/// The part of a process in the connection of a job with an id.
+/// What a process does to connect the job of an ID.
 pub(crate) enum Side {
-    /// The process runs the job's server on this socket.
+    /// It runs the job's server on this socket.
     Serves(TcpListener),
-    /// The process connects to the server.
+    /// It connects to the server.
     Joins,
 }
 
 impl UniqueId {
-    /// The size of an id, in bytes.
+    /// Size of an ID, in bytes.
     pub const BYTES: usize = EncodedId::BYTES;
 
-    /// Creates an id and listens on the address of the settings `bootstrap_interface`, `bootstrap_family` and
+    /// Creates an ID, and listens on the address given by the settings `bootstrap_interface`, `bootstrap_family` and
     /// `bootstrap_port`.
     ///
-    /// By default, only processes of this machine can connect.
+    /// By default, only processes on this machine can connect.
     ///
     /// # Errors
     ///
@@ -54,7 +54,7 @@ impl UniqueId {
         UniqueId::with_config(&Config::load().map_err(Box::new)?)
     }
 
-    /// Creates an id like [`UniqueId::new`], with the given settings.
+    /// Like [`UniqueId::new`], with the given settings.
     ///
     /// # Errors
     ///
@@ -70,7 +70,7 @@ impl UniqueId {
         Ok(id)
     }
 
-    /// Creates an id for a job in which PE 0 will listen at `addr`. This process need not be on that machine.
+    /// Creates an ID for a job in which PE 0 will listen at `addr`. This process need not be on that machine.
     ///
     /// # Errors
     ///
@@ -79,7 +79,7 @@ impl UniqueId {
         Ok(UniqueId::with_token(addr, &Token::generate()?))
     }
 
-    /// Creates an id like [`UniqueId::at`], with a secret that all processes already have.
+    /// Like [`UniqueId::at`], with a secret that all processes already have.
     pub(crate) fn with_token(addr: SocketAddr, token: &Token) -> UniqueId {
         UniqueId::make(addr, Listener::Pe0, token)
     }
@@ -89,32 +89,32 @@ impl UniqueId {
         UniqueId(EncodedId::new(&fields))
     }
 
-    /// Returns the id as bytes, for a message or a file.
+    /// Returns the ID as bytes, for a message or a file.
     pub fn to_bytes(&self) -> [u8; UniqueId::BYTES] {
         self.0.to_bytes()
     }
 
-    /// Decodes the bytes of [`UniqueId::to_bytes`].
+    /// Decodes the bytes returned by [`UniqueId::to_bytes`].
     ///
     /// # Errors
     ///
-    /// - [`Error::Id`]: the bytes are not an id, or were damaged.
+    /// - [`Error::Id`]: the bytes are not an ID, or were corrupted.
     pub fn from_bytes(bytes: &[u8]) -> Result<UniqueId, Error> {
         EncodedId::from_bytes(bytes).map(UniqueId).map_err(|why| Error::Id { why })
     }
 
-    /// Returns the id as 128 hexadecimal digits, for an environment variable or a file.
+    /// Returns the ID as 128 hexadecimal digits, for an environment variable or a file.
     ///
-    /// The text contains the job's secret: do not log it.
+    /// The text contains the job's secret, so do not log it.
     pub fn to_hex(&self) -> String {
         self.0.to_hex()
     }
 
-    /// Decodes the text of [`UniqueId::to_hex`]. White space around it is ignored.
+    /// Decodes the text returned by [`UniqueId::to_hex`]. Surrounding white space is ignored.
     ///
     /// # Errors
     ///
-    /// - [`Error::Id`]: the text is not an id, or was damaged.
+    /// - [`Error::Id`]: the text is not an ID, or was corrupted.
     pub fn from_hex(text: &str) -> Result<UniqueId, Error> {
         EncodedId::from_hex(text).map(UniqueId).map_err(|why| Error::Id { why })
     }
@@ -128,12 +128,12 @@ impl UniqueId {
         Token::from_bytes(self.0.fields().token)
     }
 
-    /// Returns whether the server may start to listen after other PEs try to connect.
+    /// Returns whether PEs must expect that the server starts to listen only after they try to connect.
     pub(crate) fn may_listen_later(&self) -> bool {
         self.0.fields().listener == Listener::Pe0
     }
 
-    /// Returns the part of this process, as PE `pe`. An id is served only once.
+    /// Returns what this process does as PE `pe`. Only the first call for an ID returns its listening socket.
     pub(crate) fn side(&self, pe: u32) -> Result<Side, Error> {
         let addr = self.addr();
         if let Some(listener) = lock(&LISTENERS).remove(self) {
@@ -168,7 +168,7 @@ impl fmt::Debug for UniqueId {
     }
 }
 
-/// Returns a hash of the boot id and the network namespace. Loopback addresses are the same network where it is equal.
+/// Returns a hash of the boot ID and the network namespace. Processes with equal hashes share their loopback interface.
 fn this_machine() -> [u8; 4] {
     let boot = boot_id().unwrap_or_default();
     let network = std::fs::read_link("/proc/self/ns/net").unwrap_or_default();
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_is_served_once_and_by_the_right_process() {
+    fn id_is_served_once_and_by_the_right_process() {
         let config = Config::default();
         let id = UniqueId::with_config(&config).unwrap();
         assert!(id.addr().ip().is_loopback());
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn rejects_a_loopback_address_of_another_machine() {
+    fn rejects_loopback_address_of_another_machine() {
         let UniqueId(id) = UniqueId::at("127.0.0.1:4000".parse().unwrap()).unwrap();
         let mut fields = id.fields();
         fields.machine[0] ^= 1;

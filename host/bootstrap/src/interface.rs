@@ -1,4 +1,4 @@
-//! The network interfaces of this machine, and the choice of a listening address among them.
+//! Network interfaces of this machine, and the choice of the address to listen on.
 #![allow(unsafe_code, reason = "calls getifaddrs")]
 
 use std::ffi::CStr;
@@ -8,14 +8,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use crate::error::Error;
 use rushmem_config::{AddressFamily, Config};
 
-/// An interface's name and one of its addresses.
+/// The name of an interface and one of its addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Interface {
     pub(crate) name: String,
     pub(crate) ip: IpAddr,
 }
 
-/// Returns the listening address of PE 0: on the interface in the settings, or else a loopback address.
+/// Returns the address on which PE 0 listens: on the interface in the settings, or else a loopback address.
 ///
 /// # Errors
 ///
@@ -32,7 +32,7 @@ pub(crate) fn listen_ip(config: &Config) -> Result<IpAddr, Error> {
     choose(&all, &config.bootstrap_interface, config.bootstrap_family)
 }
 
-/// Returns an address of the interface `wanted`, which is a name or an address. IPv4 comes first.
+/// Returns an address of the interface `wanted`, which is a name or an address. Prefers IPv4.
 fn choose(all: &[Interface], wanted: &str, family: AddressFamily) -> Result<IpAddr, Error> {
     let fits = |ip: &IpAddr| match family {
         AddressFamily::Auto => true,
@@ -57,8 +57,7 @@ fn family_name(family: AddressFamily) -> &'static str {
     }
 }
 
-/// Returns all addresses of all interfaces that are up. Link-local IPv6 addresses are left out, since they need a
-/// scope.
+/// Returns the addresses of all interfaces that are up, except link-local IPv6 addresses, which would need a scope.
 fn interfaces() -> io::Result<Vec<Interface>> {
     let mut first = std::ptr::null_mut();
     // SAFETY: `first` is a live variable, to which the call writes the list.
@@ -67,13 +66,13 @@ fn interfaces() -> io::Result<Vec<Interface>> {
     }
     let mut found = Vec::new();
     let mut next = first.cast_const();
-    // SAFETY: the list is valid until it is freed below; the last entry has a null `next`.
+    // SAFETY: the list is valid until it is freed below; the `next` of the last entry is null.
     while let Some(entry) = unsafe { next.as_ref() } {
         next = entry.ifa_next;
         if entry.ifa_flags & libc::IFF_UP as u32 == 0 {
             continue;
         }
-        // SAFETY: the entry is in the list, which is not freed yet.
+        // SAFETY: the entry is in the list, which has not been freed yet.
         let Some(ip) = (unsafe { address_of(entry) }) else { continue };
         // SAFETY: the name is a C string in the list.
         let name = unsafe { CStr::from_ptr(entry.ifa_name) }.to_string_lossy().into_owned();
@@ -88,7 +87,7 @@ fn interfaces() -> io::Result<Vec<Interface>> {
 ///
 /// # Safety
 ///
-/// The entry must be in a list that is not freed.
+/// The entry must be in a list that has not been freed.
 unsafe fn address_of(entry: &libc::ifaddrs) -> Option<IpAddr> {
     // SAFETY: the address is null or valid, since the caller keeps the list.
     let family = unsafe { entry.ifa_addr.as_ref() }?.sa_family;

@@ -1,7 +1,7 @@
 //! The state machine of a job: which PEs have joined, are in a collective call, or have left.
 //!
 //! It has no clock and no I/O. [`Threads`](crate::Threads) and [`Server`](crate::Server) drive the same machine, so PEs
-//! as threads and PEs as processes behave alike.
+//! in threads and PEs in processes behave alike.
 
 use std::time::Duration;
 
@@ -9,7 +9,6 @@ use rushmem_base::Pes;
 
 use crate::error::{Failure, PeerLost};
 
-/// The state of one PE in the job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum MemberState {
     Absent,
@@ -18,18 +17,18 @@ enum MemberState {
     Lost,
 }
 
-/// The contribution of one PE to its current collective call.
+/// What one PE has contributed to its current collective call.
 struct Contribution {
     call: String,
     bytes: Vec<u8>,
 }
 
-/// The state of a collective call after a contribution.
+/// Outcome of a contribution to a collective call.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
-    /// Other PEs are still missing.
+    /// Other PEs have not contributed yet.
     Waiting,
-    /// The call is complete. The contributions are in the order of the PEs.
+    /// The call is complete. Contributions are in PE order.
     Done(Vec<Vec<u8>>),
     /// The job has failed, now or earlier.
     Failed(Failure),
@@ -38,7 +37,7 @@ pub(crate) enum Progress {
 /// The reason why a process may not join.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// The process is at fault; the job is not affected.
+    /// The process is at fault, and the job is not affected.
     Reason(String),
     /// The job has failed, now or earlier.
     Failed(Failure),
@@ -67,7 +66,7 @@ impl JobState {
         self.failure.as_ref()
     }
 
-    /// Adds a PE to the job. It expects `n_pes` PEs; `origin` names its process in error messages.
+    /// Adds a PE that expects `n_pes` PEs to the job. `origin` describes its process in error messages.
     pub(crate) fn join(&mut self, pe: u32, n_pes: u32, build: &str, origin: &str) -> Result<(), Refusal> {
         if n_pes != self.n_pes() {
             let ours = self.n_pes();
@@ -120,24 +119,24 @@ impl JobState {
         matches!(self.members[pe as usize], MemberState::Joined { .. })
     }
 
-    /// Returns whether this PE has neither joined nor been lost.
+    /// Returns whether this PE has not joined yet and has not been lost.
     pub(crate) fn is_absent(&self, pe: u32) -> bool {
         self.members[pe as usize] == MemberState::Absent
     }
 
-    /// Returns whether this PE has finished while other PEs have not. It must wait before it joins the next job.
+    /// Returns whether this PE has finished while others have not. It must wait until it may join the next job.
     pub(crate) fn is_early(&self, pe: u32) -> bool {
         let finished = self.members.get(pe as usize) == Some(&MemberState::Finished);
         finished && self.failure.is_none() && !self.is_over()
     }
 
-    /// Returns whether all PEs have finished. Then the same processes may begin another job.
+    /// Returns whether all PEs have finished, so the same processes may start another job.
     pub(crate) fn is_over(&self) -> bool {
         self.members.iter().all(|member| *member == MemberState::Finished)
     }
 
-    /// Returns the PEs that still need the job: neither finished nor lost. PEs that have not joined count until a
-    /// failure.
+    /// Returns the PEs that still need the job's server: all that are neither finished nor lost. After a failure, PEs
+    /// that have not joined are not expected any more.
     pub(crate) fn present(&self) -> Pes {
         let expected = self.failure.is_none();
         self.pes_where(|member| match member {
@@ -147,7 +146,7 @@ impl JobState {
         })
     }
 
-    /// Returns the PEs that have joined and not left, with the origin of each.
+    /// Returns the PEs that have joined and not left, each with the origin of its process.
     pub(crate) fn origins(&self) -> Vec<(u32, String)> {
         let origin = |(pe, member): (u32, &MemberState)| match member {
             MemberState::Joined { origin, .. } => Some((pe, origin.clone())),
@@ -156,7 +155,7 @@ impl JobState {
         (0..).zip(&self.members).filter_map(origin).collect()
     }
 
-    /// Enters a collective call for a PE that is in none.
+    /// Enters a PE, which must not be in a call already, into a collective call.
     pub(crate) fn contribute(&mut self, pe: u32, call: &str, bytes: Vec<u8>) -> Progress {
         if let Some(failure) = &self.failure {
             return Progress::Failed(failure.clone());
@@ -179,7 +178,7 @@ impl JobState {
         Progress::Waiting
     }
 
-    /// Fails the call of a PE at its deadline. Returns `None` if the call has just completed.
+    /// Fails the call of a PE whose deadline has passed. Returns `None` if the call has just completed.
     pub(crate) fn give_up(&mut self, pe: u32, waited: Duration) -> Option<Failure> {
         if self.failure.is_some() {
             return self.failure.clone();
@@ -190,7 +189,7 @@ impl JobState {
         Some(self.fail(failure))
     }
 
-    /// Marks a PE as lost. Returns `None` if it has already finished or been lost.
+    /// Marks a PE as lost, which fails the job. Returns `None` if it has already finished or been lost.
     pub(crate) fn lose(&mut self, pe: u32, reason: &str, exit: Option<u8>) -> Option<PeerLost> {
         let member = &mut self.members[pe as usize];
         if matches!(member, MemberState::Finished | MemberState::Lost) {
@@ -202,7 +201,7 @@ impl JobState {
         Some(lost)
     }
 
-    /// Marks a PE as finished. Returns a failure if another PE is in a call, which now cannot complete.
+    /// Marks a PE as finished. Returns a failure if another PE is in a call, which can no longer complete.
     pub(crate) fn finish(&mut self, pe: u32) -> Option<Failure> {
         let member = &mut self.members[pe as usize];
         if !matches!(member, MemberState::Joined { .. }) {
@@ -213,7 +212,7 @@ impl JobState {
         Some(self.fail(Failure::Left { call, pes: Pes(vec![pe]) }))
     }
 
-    /// Keeps the first failure of the job, and returns it.
+    /// Records the failure of the job, unless it has failed before. Returns the first failure.
     fn fail(&mut self, failure: Failure) -> Failure {
         self.failure.get_or_insert(failure).clone()
     }
@@ -248,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_contribution_completes_a_call() {
+    fn last_contribution_completes_the_call() {
         let mut job = joined(3);
         assert_eq!(job.contribute(2, "a", vec![2]), Progress::Waiting);
         assert_eq!(job.contribute(0, "a", vec![0]), Progress::Waiting);
@@ -268,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_passed_deadline_names_the_missing_pes() {
+    fn passed_deadline_names_the_missing_pes() {
         let mut job = joined(4);
         job.contribute(1, "a", vec![]);
         let failure = job.give_up(1, Duration::from_secs(2)).unwrap();
@@ -279,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_loss_is_the_failure() {
+    fn first_loss_is_the_failure() {
         let mut job = joined(3);
         job.contribute(0, "a", vec![]);
         assert!(job.lose(1, "killed", None).is_some());
@@ -290,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_finished_pe_cannot_be_lost_nor_waited_for() {
+    fn finished_pe_can_neither_be_lost_nor_awaited() {
         let mut job = joined(2);
         assert_eq!(job.finish(1), None);
         assert_eq!(job.lose(1, "closed", None), None);
@@ -303,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_processes_may_begin_another_job_when_all_have_finished() {
+    fn processes_may_start_another_job_once_all_have_finished() {
         let mut job = joined(2);
         assert_eq!(job.present(), Pes(vec![0, 1]));
         job.finish(1);
@@ -323,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_wrong_numbers_and_builds() {
+    fn rejects_wrong_numbers_and_builds() {
         let mut job = JobState::new(2);
         job.join(0, 2, "b1", "here").unwrap();
         let reason = |refusal| match refusal {

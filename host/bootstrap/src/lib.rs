@@ -1,12 +1,12 @@
 //! Bootstrap of a job: its PEs find each other, exchange addresses and keys, and learn of lost PEs.
 //!
 //! The PEs of a job are threads of one process ([`Threads`]), or processes that are connected to a [`Server`]
-//! ([`Tcp`]). [`from_env`] decides which, from the settings and the variables of launchers. `rushmem run` has a server
-//! of its own. Other jobs run it in the process of a PE. Their PEs find it with a [`UniqueId`], which a launcher or an
-//! [`Exchange`] of the application carries to them.
+//! ([`Tcp`]). [`from_env`] decides which, from the settings and the variables of launchers. `rushmem run` hosts the
+//! server itself. Other jobs run it in the process of a PE; the other PEs find it with a [`UniqueId`], which they
+//! receive through a launcher or an [`Exchange`] of the application.
 //!
-//! The runtime uses all of them through [`Bootstrap`]. All follow one state machine, so that they behave and fail
-//! alike. Every call has a deadline, and its error names the missing PEs.
+//! The runtime uses all of them through [`Bootstrap`]. All are driven by the same state machine, so they behave and
+//! fail alike. Every call has a deadline, and its error names the missing PEs.
 #![deny(unsafe_code)]
 
 mod auth;
@@ -51,17 +51,17 @@ pub use self::traffic::Traffic;
 pub use self::user::check_same_user;
 pub use rushmem_base::Pes;
 
-/// A callback for lost PEs. It is called on a thread of its own.
+/// A callback for lost PEs, which runs on a dedicated thread.
 pub type OnPeerLost = Box<dyn FnMut(PeerLost) + Send>;
 
-/// The contributions of all PEs to an allgather, in the order of their numbers. PEs of one process share them.
+/// The contributions of all PEs to an allgather, in PE order. PEs in one process share them.
 pub type Gathered = Arc<Vec<Vec<u8>>>;
 
 /// A PE's connection to the other PEs of its job.
 ///
 /// All PEs must make the same collective calls in the same order. The tags of the calls are compared to check this. The
-/// first failure of a job (a lost PE, a mismatch, a passed deadline) is final: every later collective call returns it
-/// again.
+/// first failure of a job (a lost PE, a mismatch, a passed deadline) is final: every later collective call returns the
+/// same failure.
 pub trait Bootstrap: Send + Sync {
     /// Returns the number of this PE, from 0.
     fn pe(&self) -> u32;
@@ -69,10 +69,10 @@ pub trait Bootstrap: Send + Sync {
     /// Returns the number of PEs in the job.
     fn n_pes(&self) -> u32;
 
-    /// Returns the deadline of calls without a deadline of their own.
+    /// Returns the default deadline of calls.
     fn timeout(&self) -> Duration;
 
-    /// Returns the numbers of calls and bytes that this PE has exchanged so far.
+    /// Returns how many calls and bytes this PE has exchanged so far.
     fn traffic(&self) -> Traffic;
 
     /// Returns the job's secret, with which its processes authenticate each other. Jobs of threads have none.
@@ -80,7 +80,7 @@ pub trait Bootstrap: Send + Sync {
         None
     }
 
-    /// Sends `mine` to every PE, and returns the contributions of all PEs in the order of their numbers. Collective.
+    /// Sends `mine` to every PE, and returns the contributions of all PEs in PE order. Collective.
     ///
     /// # Errors
     ///
@@ -90,7 +90,7 @@ pub trait Bootstrap: Send + Sync {
     /// - [`Error::NoAnswer`]: the server did not answer.
     fn allgather_within(&self, tag: &str, mine: &[u8], within: Duration) -> Result<Gathered, Error>;
 
-    /// Waits until every PE has called this with the same tag. Collective.
+    /// Blocks until every PE has called this with the same tag. Collective.
     ///
     /// # Errors
     ///
@@ -99,7 +99,7 @@ pub trait Bootstrap: Send + Sync {
     /// - [`Error::NoAnswer`]: the server did not answer.
     fn barrier_within(&self, tag: &str, within: Duration) -> Result<(), Error>;
 
-    /// Calls [`Bootstrap::allgather_within`] with the deadline of the configuration.
+    /// Calls [`Bootstrap::allgather_within`] with the default deadline.
     ///
     /// # Errors
     ///
@@ -111,7 +111,7 @@ pub trait Bootstrap: Send + Sync {
         self.allgather_within(tag, mine, self.timeout())
     }
 
-    /// Calls [`Bootstrap::barrier_within`] with the deadline of the configuration.
+    /// Calls [`Bootstrap::barrier_within`] with the default deadline.
     ///
     /// # Errors
     ///
@@ -122,16 +122,16 @@ pub trait Bootstrap: Send + Sync {
         self.barrier_within(tag, self.timeout())
     }
 
-    /// Leaves the job with an error. The other PEs see this PE as lost, with `reason`.
+    /// Leaves the job with an error. The other PEs see this PE as lost, for the given reason.
     fn abort(&self, reason: &str);
 
-    /// Ends the whole job with the exit code `code`. The other PEs and the launcher see this PE as lost, with the code.
-    /// The runtime of each PE then exits with this code.
+    /// Exits the whole job with `code`. The other PEs and the launcher see this PE as lost, with that code. The runtime
+    /// of each PE then exits with it.
     fn exit(&self, code: u8);
 
     /// Sets the callback for lost PEs: those that die, abort, or leave without [`Bootstrap::finish`].
     ///
-    /// The callback is also called for PEs that were lost before this call. It runs on a thread of its own, and is not
+    /// PEs that were lost before this call are reported, too. The callback runs on a dedicated thread, and is not
     /// called after this PE has left the job.
     ///
     /// # Errors
@@ -140,9 +140,9 @@ pub trait Bootstrap: Send + Sync {
     /// - [`Error::Thread`]: the system cannot start a thread.
     fn on_peer_lost(&self, callback: OnPeerLost) -> Result<(), Error>;
 
-    /// Sends a message to another PE. Not collective, and possible during a collective call.
+    /// Sends a message to another PE. Not collective, and allowed during a collective call.
     ///
-    /// Messages between two PEs arrive in order. A message to a PE that has left or was lost is dropped.
+    /// Messages from one PE to another arrive in order. A message to a PE that has left or was lost is dropped.
     ///
     /// # Errors
     ///
@@ -151,7 +151,7 @@ pub trait Bootstrap: Send + Sync {
     /// - [`Error::Left`]: this PE has already left the job.
     fn send(&self, to: u32, bytes: &[u8]) -> Result<(), Error>;
 
-    /// Sets the callback for messages to this PE. Messages that arrived before this call come first.
+    /// Sets the callback for messages to this PE. Messages that have already arrived are delivered first.
     ///
     /// The callback is not called after this PE has left the job.
     ///
@@ -160,9 +160,9 @@ pub trait Bootstrap: Send + Sync {
     /// - [`Error::CallbackExists`]: the callback is already set.
     fn on_message(&self, callback: OnMessage) -> Result<(), Error>;
 
-    /// Leaves the job without error. Every PE must call it before it drops its connection; otherwise it counts as lost.
+    /// Leaves the job without an error. Every PE must call this before it drops its connection, or it counts as lost.
     ///
-    /// This does not wait for the other PEs, except in the process that runs the job's server.
+    /// Does not wait for the other PEs, except in the process that runs the job's server.
     ///
     /// # Errors
     ///

@@ -17,7 +17,7 @@ pub struct PeerMessage {
 /// A callback for messages. It runs on the receiving thread, so it must not block.
 pub type OnMessage = Box<dyn FnMut(PeerMessage) + Send>;
 
-/// The inbox of a PE. Messages wait in it until a callback is set.
+/// The inbox of a PE. Buffers messages until a callback is set.
 pub(crate) struct Inbox(Mutex<State>);
 
 enum State {
@@ -52,7 +52,7 @@ impl Inbox {
         }
     }
 
-    /// Closes the inbox and drops the callback. No callback begins after this.
+    /// Closes the inbox and drops the callback, which will not be called again.
     pub(crate) fn close(&self) {
         *lock(&self.0) = State::Closed;
     }

@@ -1,4 +1,5 @@
-//! The connection of a node's launcher to the job's server. It receives lost PEs and reports how its own processes end.
+//! The connection of a node's launcher to the job's server, which receives losses and reports how the node's own
+//! processes exit.
 
 use std::io::{BufReader, Write};
 use std::net::{Shutdown, TcpStream};
@@ -12,18 +13,18 @@ use crate::error::{Error, PeerLost};
 use crate::wire::{Message, client_limit, frame, read_frame};
 use rushmem_base::lock;
 
-/// An event that an observer receives from the job's server.
+/// What an observer receives from the job's server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerEvent {
-    /// A PE of any node, or the server, was lost.
+    /// A PE on any node, or the server itself, was lost.
     Lost(PeerLost),
-    /// The server confirms the end of this PE's process. The events of all earlier losses have come before.
+    /// The server confirms [`Observer::exited`] for this PE. All earlier losses have been delivered before this.
     Noted(u32),
-    /// The server refuses this observer, for the given reason.
+    /// The server refuses this observer, for this reason.
     Refused(String),
 }
 
-/// A launcher's connection to the server of its job.
+/// The connection of a launcher to the server of its job.
 pub struct Observer {
     server: String,
     stream: Mutex<TcpStream>,
@@ -31,9 +32,9 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// Connects as the launcher of `node`, in a job of `n_pes`, and waits at most `within` for the connection.
+    /// Connects as the launcher of node `node` in a job of `n_pes` PEs. Waits at most `within` for the connection.
     ///
-    /// With `retry`, waits for a server that does not listen yet. A thread of the observer calls `on_event` with each
+    /// With `retry`, waits for a server that is not listening yet. A thread of the observer calls `on_event` for each
     /// event.
     ///
     /// # Errors
@@ -63,7 +64,7 @@ impl Observer {
                     Ok(Some(Message::Noted { pe })) => on_event(ServerEvent::Noted(pe)),
                     Ok(Some(Message::Refused { reason })) => return on_event(ServerEvent::Refused(reason)),
                     Ok(Some(Message::Left)) => {
-                        // This fails if the observer was dropped meanwhile.
+                        // This fails if the observer has been dropped in the meantime.
                         let _ = tell_left.send(());
                         return;
                     }
@@ -82,17 +83,17 @@ impl Observer {
         Ok(observer)
     }
 
-    /// Reports that the process of `pe` has ended. `how` is part of a sentence: `exited with code 3`.
+    /// Reports that the process of `pe` has exited. `how` is part of a sentence: `exited with code 3`.
     ///
-    /// [`ServerEvent::Noted`] follows. The server treats the end as a loss unless the PE has finished. A failed report
-    /// is not an error, since the loss of the server is an event of its own.
+    /// The server confirms with [`ServerEvent::Noted`]. It treats the exit as a loss unless the PE has finished. A
+    /// failed report is not an error, since the loss of the server is a separate event.
     pub fn exited(&self, pe: u32, how: &str) {
         if let Err(error) = self.send(&Message::Exited { pe, how: how.into() }) {
             tracing::debug!(%error, pe, "the exit of a PE could not be reported");
         }
     }
 
-    /// Disconnects, after all events of the server for this observer have been handled.
+    /// Disconnects, after all events that the server has sent to this observer are handled.
     ///
     /// # Errors
     ///
@@ -104,7 +105,7 @@ impl Observer {
             tracing::debug!(%error, "finish could not be sent");
         }
         match lock(&self.left).recv_timeout(within) {
-            // The listening thread has handled all events.
+            // The listening thread has returned, so all events are handled.
             Ok(()) | Err(RecvTimeoutError::Disconnected) => {
                 self.close();
                 Ok(())
@@ -125,7 +126,7 @@ impl Observer {
 
 impl Drop for Observer {
     fn drop(&mut self) {
-        // Ends the listening thread.
+        // This makes the listening thread return.
         self.close();
     }
 }

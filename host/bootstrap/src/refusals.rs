@@ -1,11 +1,11 @@
-//! Log lines about refused connections. The number of lines is limited; further refusals are counted.
+//! Rate-limited log lines about refused connections.
 
 use std::time::{Duration, Instant};
 
-/// The shortest time between two log lines.
-const INTERVAL: Duration = Duration::from_secs(10);
+/// Minimum time between two log lines.
+const MIN_LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The refused connections that are not in the log yet.
+/// Refused connections that are not in the log yet.
 #[derive(Default)]
 pub(crate) struct Refusals {
     unlogged: u64,
@@ -13,7 +13,7 @@ pub(crate) struct Refusals {
 }
 
 impl Refusals {
-    /// Counts a refused connection. Logs it unless the last log line is too recent.
+    /// Counts a refused connection. Logs it, unless the last log line is too recent.
     pub(crate) fn add(&mut self, reason: &str) {
         if let Some(more) = self.due(Instant::now()) {
             let others =
@@ -22,16 +22,16 @@ impl Refusals {
         }
     }
 
-    /// Logs the number of refusals that are not in the log yet.
+    /// Logs how many refusals are not in the log yet.
     pub(crate) fn log_rest(&mut self) {
         if self.unlogged > 0 {
             tracing::warn!("refused {} more connections", std::mem::take(&mut self.unlogged));
         }
     }
 
-    /// Counts a refusal at `now`. If it is due for a log line, returns the number of earlier refusals without one.
+    /// Counts a refusal at time `now`. If a log line is due, returns the number of earlier refusals without one.
     fn due(&mut self, now: Instant) -> Option<u64> {
-        if self.last.is_some_and(|last| now.duration_since(last) < INTERVAL) {
+        if self.last.is_some_and(|last| now.duration_since(last) < MIN_LOG_INTERVAL) {
             self.unlogged += 1;
             return None;
         }
@@ -51,7 +51,7 @@ mod tests {
         for i in 0..5000 {
             assert_eq!(refusals.due(start + Duration::from_millis(i)), None);
         }
-        assert_eq!(refusals.due(start + INTERVAL), Some(5000));
-        assert_eq!((refusals.due(start + INTERVAL), refusals.unlogged), (None, 1));
+        assert_eq!(refusals.due(start + MIN_LOG_INTERVAL), Some(5000));
+        assert_eq!((refusals.due(start + MIN_LOG_INTERVAL), refusals.unlogged), (None, 1));
     }
 }

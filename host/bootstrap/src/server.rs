@@ -1,6 +1,6 @@
 //! The server of a job: authenticates PEs, completes their collective calls, relays messages and reports lost PEs.
 //!
-//! Each connection has a thread that reads and a thread that writes. All readers share one `State` under a lock.
+//! Each connection has a reader thread and a writer thread. All readers share one `State` under a lock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufReader, ErrorKind, Write};
@@ -26,30 +26,31 @@ use crate::wire::{
 };
 use rushmem_base::{Pes, crowd_deadline, lock, wait_timeout};
 
-/// The time that a new connection has for its handshake, unless many PEs share the cores.
+/// Time limit for the handshake of a new connection, unless many PEs share the cores.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The interval at which a connection that waits for the next job is checked for its end.
+/// How often a PE that waits for its next job is checked for a closed connection.
 const REJOIN_POLL: Duration = Duration::from_millis(100);
 
-/// The largest number of simultaneous connections in the handshake, in addition to one per PE.
+/// Most connections that may be in the handshake at the same time, in addition to one per PE.
 const MAX_UNAUTHENTICATED: usize = 64;
 
-/// The stack size of a connection's threads, in bytes.
-const STACK: usize = 256 << 10;
+/// Stack size of a connection's threads, in bytes.
+const STACK_BYTES: usize = 256 << 10;
 
-/// The options of a server.
+/// Options of a server.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
-    /// The number of PEs in the job.
+    /// Number of PEs in the job.
     pub n_pes: u32,
-    /// The PE that runs this server in its process; `None` for a server in a launcher.
+    /// The PE whose process runs this server. `None` for a server in a launcher.
     pub host: Option<u32>,
     /// The job's secret.
     pub token: Token,
-    /// The address to listen on. Jobs of one node use `127.0.0.1:0`.
+    /// Address to listen on. Jobs on a single node use `127.0.0.1:0`.
     pub listen: SocketAddr,
-    /// The time to wait, after a connection closed, for the launcher's report on the process. It has the better reason.
+    /// How long to wait, after a PE's connection was closed, for the launcher's report on its process. That report has
+    /// the better reason.
     pub exit_wait: Duration,
 }
 
@@ -71,19 +72,19 @@ type Outbox = Sender<Arc<Vec<u8>>>;
 
 struct State {
     job: JobState,
-    /// The number of earlier jobs of these processes.
+    /// How many earlier jobs these processes have had.
     jobs_before: u64,
-    /// Whether any PE ever joined. Until then, no loss is reported.
+    /// Whether any PE has ever joined. Until then, no loss is reported.
     any_joined: bool,
     pes: Vec<Option<Outbox>>,
     exits: Vec<Option<String>>,
     observers: BTreeMap<u32, Option<Outbox>>,
-    /// The number of writer threads of PEs that still run.
+    /// Running writer threads of PEs.
     writers: usize,
-    /// All open connections, for closing them at the end.
+    /// All open connections, to close them when the server is dropped.
     streams: BTreeMap<u64, TcpStream>,
     next_stream: u64,
-    /// The connections in the handshake.
+    /// Connections in the handshake. IDs count up, so the first one is the oldest.
     unauthenticated: BTreeSet<u64>,
     refusals: Refusals,
 }
@@ -135,18 +136,18 @@ impl Server {
         Ok(Server { addr, shared, accept: Some(accept) })
     }
 
-    /// Returns the address of the server, with its actual port.
+    /// Returns the server's address, with the port that was actually bound.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// Returns the index of the current job of these processes.
+    /// Index of the current job of these processes.
     pub(crate) fn job(&self) -> u64 {
         lock(&self.shared.state).jobs_before
     }
 
-    /// Waits until every PE has left this job and all messages to PEs are written, at most `within`. Returns the PEs
-    /// that have not left. Some PEs may already be in the next job.
+    /// Waits, for at most `within`, until every PE has left this job and all messages to PEs are written. Returns the
+    /// PEs that have not left. Some PEs may already be in the next job.
     pub(crate) fn wait_for_pes(&self, job: u64, within: Duration) -> Pes {
         let begin = Instant::now();
         let mut state = lock(&self.shared.state);
@@ -163,15 +164,14 @@ impl Server {
         }
     }
 
-    /// Returns the PEs of this job that have joined and not left, with the origin of each.
+    /// Returns the PEs of this job that have joined and not left, each with the origin of its process.
     pub(crate) fn origins(&self, job: u64) -> Vec<(u32, String)> {
         let state = lock(&self.shared.state);
         if state.jobs_before == job { state.job.origins() } else { Vec::new() }
     }
 
-    /// Waits until the observers of all of `nodes` nodes have connected and disconnected.
-    ///
-    /// With `within`, waits at most that long. Returns the nodes without a disconnected observer.
+    /// Waits until the observers of all `nodes` nodes have connected and disconnected again, for at most `within` if
+    /// given. Returns the nodes for which this has not happened.
     pub fn wait_for_observers(&self, nodes: u32, within: Option<Duration>) -> Vec<u32> {
         let begin = Instant::now();
         let mut state = lock(&self.shared.state);
@@ -194,7 +194,7 @@ impl Drop for Server {
         if own.ip().is_unspecified() {
             own.set_ip(if own.is_ipv4() { [127, 0, 0, 1].into() } else { [0, 0, 0, 0, 0, 0, 0, 1].into() });
         }
-        // A connection wakes the accepting thread. If it fails, the thread runs until the process ends.
+        // A connection wakes the accepting thread. If it fails, the thread keeps running until the process exits.
         if TcpStream::connect_timeout(&own, Duration::from_secs(1)).is_ok()
             && let Some(accept) = self.accept.take()
         {
@@ -203,14 +203,14 @@ impl Drop for Server {
         let mut state = lock(&self.shared.state);
         state.refusals.log_rest();
         for stream in state.streams.values() {
-            // This fails for a connection that the other side has closed.
+            // This fails if the other side has already closed the connection.
             let _ = stream.shutdown(Shutdown::Both);
         }
     }
 }
 
 fn spawn(name: &'static str, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Error> {
-    let thread = std::thread::Builder::new().name(name.into()).stack_size(STACK).spawn(body);
+    let thread = std::thread::Builder::new().name(name.into()).stack_size(STACK_BYTES).spawn(body);
     thread.map_err(|source| Error::Thread { name, source })
 }
 
@@ -226,6 +226,7 @@ impl Shared {
             }
             let stream = match stream {
                 Ok(stream) => stream,
+                // Typically the process is out of file descriptors. Pause, so the loop does not spin.
                 Err(error) => {
                     lock(&self.state).refusals.add(&format!("cannot accept it: {error}"));
                     std::thread::sleep(Duration::from_millis(50));
@@ -244,10 +245,11 @@ impl Shared {
         }
     }
 
-    /// Serves one connection until it ends.
+    /// Serves one connection until it is closed.
     fn serve(self: &Arc<Self>, id: u64, mut stream: TcpStream) {
         let first_message = self.handshake(&stream);
         let evicted = !lock(&self.state).unauthenticated.remove(&id);
+        // Check for eviction first: `register` closed the connection, so the handshake's own error would be misleading.
         match first_message {
             _ if evicted => lock(&self.state).refusals.add("too many others are in the handshake"),
             Ok(Message::Join { pe, n_pes, build, origin }) => {
@@ -263,9 +265,10 @@ impl Shared {
         lock(&self.state).streams.remove(&id);
     }
 
-    /// Registers a new connection, so that the server can close it. Returns `None` while the server stops.
+    /// Registers a new connection, so it can be closed by the server. Returns `None` if the server is stopping.
     ///
-    /// Closes the oldest connection in the handshake if there are too many.
+    /// If too many connections are in the handshake, the oldest is closed. Idle connections can thus never keep PEs
+    /// out.
     fn register(&self, stream: &TcpStream) -> Option<u64> {
         let copy = stream.try_clone().ok()?;
         let mut state = lock(&self.state);
@@ -280,13 +283,14 @@ impl Shared {
             && let Some(oldest) = state.unauthenticated.pop_first()
             && let Some(stream) = state.streams.get(&oldest)
         {
-            // The thread of that connection then ends. This fails if the connection is already closed.
+            // The thread of that connection notices and returns. This fails if the connection is already closed.
             let _ = stream.shutdown(Shutdown::Both);
         }
         Some(id)
     }
 
-    /// Authenticates both sides, and returns the first message of the other side: `Join` or `Observe`.
+    /// Performs mutual authentication. Returns the first message of the other side, which should be `Join` or
+    /// `Observe`.
     fn handshake(&self, stream: &TcpStream) -> Result<Message, String> {
         let io = |error: std::io::Error| error.to_string();
         tune(stream, self.options.n_pes).map_err(io)?;
@@ -301,6 +305,7 @@ impl Shared {
                 ));
             }
             Some(Message::Auth { nonce: theirs, proof, .. }) => {
+                // Verify before sending our own proof: a stranger learns nothing that depends on the token.
                 if !self.options.token.verify(Role::Pe, &ours, &theirs, &proof) {
                     return Err(
                         "its token is not this job's; RUSHMEM_ID, or else RUSHMEM_TOKEN, must be the same for all PEs".into()
@@ -324,14 +329,14 @@ impl Shared {
         };
         {
             let mut state = lock(&self.state);
-            // A PE may come for the next job before another PE has left the last one. It waits until it gives up or
-            // disconnects.
+            // A PE may arrive for the next job before another PE has left the last one. Let it wait until that happens,
+            // or until it gives up or disconnects.
             while state.job.is_early(pe) && !has_more(&stream) {
                 state = self.wait(state, REJOIN_POLL);
             }
             if state.job.is_over() {
                 state.begin_next_job();
-                // Wakes `wait_for_pes`: the end of the last job does not depend on the writer of this connection.
+                // Wake `wait_for_pes`: the last job has finished, although the writer of this connection is running.
                 self.changed.notify_all();
             }
             match state.job.join(pe, n_pes, build, origin) {
@@ -349,7 +354,7 @@ impl Shared {
             tracing::debug!(pe, origin, "joined");
             state.any_joined = true;
             state.pes[pe as usize] = Some(outbox);
-            // The contribution marks the PE that runs the server, for all PEs.
+            // All PEs see this contribution and learn from it which PE runs the server.
             let is_host = self.options.host == Some(pe);
             state.enter(pe, "joining the job", if is_host { vec![1] } else { Vec::new() });
         }
@@ -358,7 +363,7 @@ impl Shared {
         }
     }
 
-    /// Receives the messages of a PE until it finishes. An error is the reason why the connection ended before that.
+    /// Handles the messages of a PE until it finishes. Returns the reason if the connection is closed before that.
     fn listen_to_pe(&self, stream: TcpStream, pe: u32) -> Result<(), String> {
         let mut from = BufReader::new(stream);
         loop {
@@ -406,7 +411,8 @@ impl Shared {
         }
     }
 
-    /// Handles the end of a PE's connection. An unfinished PE is lost, once its launcher had time to report the reason.
+    /// Handles a closed connection. Unless the PE had finished, it is lost, but first its launcher gets time to report
+    /// the reason.
     fn pe_closed(&self, pe: u32, reason: &str) {
         let begin = Instant::now();
         let mut state = lock(&self.state);
@@ -454,7 +460,7 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Handles the launcher's report that the process of a PE has ended.
+    /// Handles the launcher's report that the process of a PE has exited.
     fn exited(&self, pe: u32, how: String) {
         let mut state = lock(&self.state);
         if state.job.is_absent(pe) {
@@ -467,7 +473,7 @@ impl Shared {
     }
 }
 
-/// A count of one running writer thread of a PE.
+/// Counts one running writer thread of a PE.
 struct WriterGuard(Arc<Shared>);
 
 impl WriterGuard {
@@ -485,18 +491,19 @@ impl Drop for WriterGuard {
 }
 
 impl State {
-    /// Enters a collective call for a PE, and sends the outcome when there is one.
+    /// Enters a PE into a collective call. Sends the outcome if the call completes or fails.
     fn enter(&mut self, pe: u32, call: &str, bytes: Vec<u8>) {
         let failed_before = self.job.failure().is_some();
         match self.job.contribute(pe, call, bytes) {
             Progress::Waiting => {}
             Progress::Done(parts) => self.tell_pes(&Message::Gathered { parts }),
+            // Everyone else has already been told about an earlier failure.
             Progress::Failed(failure) if failed_before => self.tell_pe(pe, &Message::Failed(failure)),
             Progress::Failed(failure) => self.tell_pes(&Message::Failed(failure)),
         }
     }
 
-    /// Begins the next job of the same processes. Processes that have ended are lost in it.
+    /// Starts the next job of the same processes. PEs whose processes have exited are lost in it from the start.
     fn begin_next_job(&mut self) {
         self.job = JobState::new(self.job.n_pes());
         self.jobs_before += 1;
@@ -543,12 +550,12 @@ fn send(to: &Outbox, message: &Message) {
 fn send_all<'a>(to: impl Iterator<Item = &'a Outbox>, message: &Message) {
     let frame = Arc::new(frame(message));
     for outbox in to {
-        // This fails if the connection has just ended. Its reader handles that.
+        // This fails if the connection has just been closed. Its reader handles that.
         let _ = outbox.send(frame.clone());
     }
 }
 
-/// Starts a thread that writes to one connection, so that a slow receiver does not delay the others.
+/// Starts a thread that writes to one connection, so a slow receiver does not delay the others.
 ///
 /// The thread drops `end` when it has written everything.
 fn outbox(stream: &TcpStream, end: impl Send + 'static) -> Result<Outbox, Error> {
@@ -561,14 +568,14 @@ fn outbox(stream: &TcpStream, end: impl Send + 'static) -> Result<Outbox, Error>
                 break;
             }
         }
-        // Everything is written, or the other side is gone. The connection ends when the other side has read the rest.
+        // Everything is written, or the other side is gone. Closing only this direction lets it read the rest.
         let _ = stream.shutdown(Shutdown::Write);
         drop(end);
     };
     spawn(name, write).map(|_| outbox)
 }
 
-/// Returns whether the connection has unread bytes, or has ended.
+/// Returns whether the connection has unread bytes or was closed.
 fn has_more(stream: &TcpStream) -> bool {
     let mut byte = [MaybeUninit::uninit()];
     let found = SockRef::from(stream).recv_with_flags(&mut byte, libc::MSG_PEEK | libc::MSG_DONTWAIT);

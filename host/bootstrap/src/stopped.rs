@@ -1,5 +1,5 @@
-//! Processes that a signal has stopped. They keep the launcher of a failed job waiting, because they handle no other
-//! signal than SIGKILL.
+//! Processes that are stopped by a signal. They handle no signal but SIGKILL, so they keep the launcher of a failed job
+//! waiting.
 #![allow(unsafe_code, reason = "sends a signal")]
 
 use std::path::PathBuf;
@@ -10,17 +10,17 @@ use crate::user::uid;
 /// user. Returns whether it was killed.
 pub(crate) fn kill_if_stopped(pid: u32) -> bool {
     let Ok(target) = libc::pid_t::try_from(pid) else { return false };
-    // A process that a debugger stops has the state `t`.
+    // Capital T: a process that is stopped by a debugger has state `t`, and is left alone.
     let is_ours = state(pid) == Some('T') && user(pid) == Some(uid());
     let program = |pid: &str| -> Option<PathBuf> { std::fs::read_link(format!("/proc/{pid}/exe")).ok() };
     if !is_ours || target <= 1 || program(&pid.to_string()) != program("self") {
         return false;
     }
-    // SAFETY: the call takes two numbers.
+    // SAFETY: the call takes two numbers. A race with reuse of the PID could only hit another process of this user.
     unsafe { libc::kill(target, libc::SIGKILL) == 0 }
 }
 
-/// Returns the state of a process, as /proc names it.
+/// Returns the state of a process as a letter, as in `/proc`.
 fn state(pid: u32) -> Option<char> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit(") ").next()?.chars().next()
@@ -39,7 +39,7 @@ mod tests {
 
     use super::*;
 
-    /// A variable of the process that sleeps.
+    /// Set for the child process that sleeps.
     const SLEEPS: &str = "STOPPED_TEST_SLEEPS";
 
     fn stop(pid: u32) {

@@ -1,4 +1,4 @@
-//! Tests of jobs, as threads and over TCP; and tests of cases that only TCP has.
+//! Jobs of threads and over TCP, and cases that only TCP has.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -74,7 +74,7 @@ fn messages_arrive_in_order_even_before_a_callback_is_set() {
             pe.send(to, &[me as u8, 2]).unwrap();
         }
         let mut got: Vec<PeerMessage> = (0..2 * n).map(|_| messages.recv_timeout(LONG).unwrap()).collect();
-        // The sort is stable: it keeps the order of the messages from each sender.
+        // The sort is stable, so it keeps the order of each sender's messages.
         got.sort_by_key(|message| message.from);
         let wanted = (0..n).flat_map(|from| [1, 2].map(|i| PeerMessage { from, bytes: vec![from as u8, i] }));
         assert_eq!(got, wanted.collect::<Vec<_>>());
@@ -85,7 +85,7 @@ fn messages_arrive_in_order_even_before_a_callback_is_set() {
 }
 
 #[test]
-fn rejects_messages_to_missing_pes_and_too_long_messages() {
+fn rejects_messages_to_missing_pes_and_oversized_messages() {
     both_ways(2, LONG, |pe| {
         let error = pe.send(2, &[]).unwrap_err();
         assert!(matches!(error, Error::NoPe { pe: 2, n_pes: 2 }), "{error}");
@@ -112,7 +112,7 @@ fn allgather_keeps_order_and_content() {
 }
 
 #[test]
-fn a_job_may_have_one_pe() {
+fn job_may_have_a_single_pe() {
     both_ways(1, LONG, |pe| {
         assert_eq!(*pe.allgather("a", b"x").unwrap(), vec![b"x".to_vec()]);
         pe.barrier("b").unwrap();
@@ -122,7 +122,7 @@ fn a_job_may_have_one_pe() {
 }
 
 #[test]
-fn the_end_of_a_job_does_not_wait_for_pes_of_the_next_job() {
+fn finishing_does_not_wait_for_pes_of_the_next_job() {
     let (server, token) = server(2, Duration::ZERO);
     let join = |pe| Tcp::join(member(&server, &token, pe, 2, LONG)).unwrap();
     let (mut first, mut second) = thread::scope(|scope| {
@@ -138,7 +138,7 @@ fn the_end_of_a_job_does_not_wait_for_pes_of_the_next_job() {
                 assert!(server.wait_for_pes(job, LONG).0.is_empty());
                 begin.elapsed()
             });
-            // Both threads probably wait by now. The test does not depend on it.
+            // By now, both threads are probably waiting. The test does not depend on it.
             thread::sleep(Duration::from_millis(5));
             first.finish().unwrap();
             let waited = waited.join().unwrap();
@@ -149,7 +149,7 @@ fn the_end_of_a_job_does_not_wait_for_pes_of_the_next_job() {
 }
 
 #[test]
-fn joining_the_next_job_fails_with_the_unfinished_pes() {
+fn joining_the_next_job_names_unfinished_pes() {
     let (server, token) = server(2, Duration::ZERO);
     let join = |pe, timeout| Tcp::join(member(&server, &token, pe, 2, timeout));
     thread::scope(|scope| {
@@ -189,7 +189,7 @@ fn different_calls_with_the_same_tag_fail() {
 }
 
 #[test]
-fn a_missed_deadline_names_the_missing_pe() {
+fn missed_deadline_names_the_missing_pe() {
     let (done, wait) = (std::sync::Barrier::new(3), Duration::from_millis(100));
     both_ways(3, LONG, |pe| {
         if pe.pe() != 2 {
@@ -205,7 +205,7 @@ fn a_missed_deadline_names_the_missing_pe() {
 }
 
 #[test]
-fn an_abort_is_reported_to_calls_and_callbacks() {
+fn abort_is_reported_to_calls_and_callbacks() {
     both_ways(3, LONG, |pe| {
         if pe.pe() == 1 {
             pe.barrier("begin").unwrap();
@@ -222,7 +222,7 @@ fn an_abort_is_reported_to_calls_and_callbacks() {
 }
 
 #[test]
-fn an_exit_is_reported_to_all_pes_with_its_code() {
+fn exit_is_reported_to_all_pes_with_its_code() {
     both_ways(3, LONG, |pe| {
         if pe.pe() == 1 {
             return pe.exit(7);
@@ -237,7 +237,7 @@ fn an_exit_is_reported_to_all_pes_with_its_code() {
 }
 
 #[test]
-fn the_same_processes_make_several_jobs() {
+fn processes_can_run_several_jobs() {
     let (server, token) = server(3, Duration::ZERO);
     thread::scope(|scope| {
         for pe in 0..3 {
@@ -256,10 +256,10 @@ fn the_same_processes_make_several_jobs() {
     });
 }
 
-/// Joins the job of `id` as each PE, and runs `body` as each.
+/// Joins the job of `id` as each of `n` PEs, and runs `body` as each.
 fn with_an_id(id: UniqueId, n: u32, config: &Config, body: impl Fn(&Tcp) + Sync) {
     thread::scope(|scope| {
-        // The PE that serves the id is any of them, and need not join first.
+        // Any PE may serve the ID, and it need not be the first to join.
         for pe in (0..n).rev() {
             let body = &body;
             scope.spawn(move || {
@@ -289,7 +289,7 @@ fn jobs_of_different_ids_do_not_mix() {
             });
         }
     });
-    // Each id was for one job.
+    // Each ID was for one job.
     assert!(with_id(ids[0], 1, 3, &config, "b".into()).is_err());
 }
 
@@ -309,7 +309,7 @@ fn ids_work_over_ipv6() {
 }
 
 #[test]
-fn a_pe_that_never_joins_with_an_id_is_named_at_the_deadline() {
+fn pe_that_never_joins_is_named_at_the_deadline() {
     let mut config = Config::default();
     config.set("bootstrap_timeout", "500ms").unwrap();
     let id = UniqueId::with_config(&config).unwrap();
@@ -336,7 +336,7 @@ fn a_pe_that_never_joins_with_an_id_is_named_at_the_deadline() {
 }
 
 #[test]
-fn the_process_with_the_server_leaves_last() {
+fn process_with_the_server_leaves_last() {
     let config = Config::default();
     let id = UniqueId::with_config(&config).unwrap();
     with_an_id(id, 3, &config, |tcp| {
@@ -375,7 +375,7 @@ fn leaving_without_finish_is_a_loss_even_for_late_callbacks() {
 }
 
 #[test]
-fn a_panic_is_a_loss() {
+fn panic_is_a_loss() {
     let panics = |pe: Pe| {
         let _pe = pe;
         std::panic::resume_unwind(Box::new("on purpose"));
@@ -391,7 +391,7 @@ fn a_panic_is_a_loss() {
 }
 
 #[test]
-fn a_finished_pe_gets_no_losses() {
+fn finished_pe_receives_no_losses() {
     both_ways(2, LONG, |pe| {
         let losses = losses(&*pe);
         pe.barrier("end").unwrap();
@@ -402,7 +402,7 @@ fn a_finished_pe_gets_no_losses() {
 }
 
 #[test]
-fn a_call_after_the_finish_of_another_pe_fails() {
+fn call_after_another_pe_finished_fails() {
     both_ways(2, LONG, |pe| {
         if pe.pe() == 1 {
             return pe.finish().unwrap();
@@ -414,7 +414,7 @@ fn a_call_after_the_finish_of_another_pe_fails() {
 }
 
 #[test]
-fn rejects_too_large_contributions() {
+fn rejects_oversized_contributions() {
     both_ways(1, LONG, |pe| {
         let most = wire::part_limit(1);
         assert_eq!(pe.allgather("a", &vec![1; most]).unwrap()[0].len(), most);
@@ -424,7 +424,7 @@ fn rejects_too_large_contributions() {
 }
 
 #[test]
-fn a_wrong_token_is_refused_and_does_not_affect_the_job() {
+fn wrong_token_is_rejected_without_affecting_the_job() {
     let (server, token) = server(1, Duration::ZERO);
     let wrong = member(&server, &Token::generate().unwrap(), 0, 1, LONG);
     let message = Tcp::join(wrong).err().unwrap().to_string();
@@ -433,7 +433,7 @@ fn a_wrong_token_is_refused_and_does_not_affect_the_job() {
 }
 
 #[test]
-fn detects_a_false_launcher() {
+fn detects_a_fake_launcher() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let server = listener.local_addr().unwrap().to_string();
     let fake = thread::spawn(move || {
@@ -459,7 +459,7 @@ fn detects_a_false_launcher() {
 }
 
 #[test]
-fn refuses_two_builds_in_one_job() {
+fn rejects_two_builds_in_one_job() {
     let (server, token) = server(3, Duration::ZERO);
     thread::scope(|scope| {
         let threads: Vec<_> = (0..3)
@@ -480,7 +480,7 @@ fn refuses_two_builds_in_one_job() {
 }
 
 #[test]
-fn refuses_wrong_pe_numbers() {
+fn rejects_wrong_pe_numbers() {
     let (server, token) = server(2, Duration::ZERO);
     let join = |pe, n_pes| Tcp::join(member(&server, &token, pe, n_pes, LONG)).err().unwrap().to_string();
     assert!(join(0, 3).contains("this job has 2 PEs, and the process that joins as PE 0 expects 3"));
@@ -496,14 +496,14 @@ fn refuses_wrong_pe_numbers() {
 }
 
 #[test]
-fn a_missed_deadline_of_joining_names_the_missing_pes() {
+fn missed_join_deadline_names_the_missing_pes() {
     let (server, token) = server(4, Duration::ZERO);
     let error = Tcp::join(member(&server, &token, 1, 4, Duration::from_secs(1))).err().unwrap();
     assert!(error.to_string().contains("PEs 0, 2-3 of 4 did not arrive at joining the job"), "{error}");
 }
 
 #[test]
-fn a_missing_launcher_is_an_error_before_the_deadline() {
+fn missing_launcher_is_an_error_before_the_deadline() {
     let (server, token) = server(1, Duration::ZERO);
     let mut member = member(&server, &token, 0, 1, LONG);
     drop(server);
@@ -518,7 +518,7 @@ fn a_missing_launcher_is_an_error_before_the_deadline() {
 }
 
 #[test]
-fn a_lost_launcher_is_a_loss() {
+fn lost_launcher_is_a_loss() {
     let (server, token) = server(1, Duration::ZERO);
     let pe = Tcp::join(member(&server, &token, 0, 1, LONG)).unwrap();
     let losses = losses(&pe);
@@ -529,7 +529,7 @@ fn a_lost_launcher_is_a_loss() {
 }
 
 #[test]
-fn the_loss_of_the_server_names_its_pe() {
+fn loss_of_the_server_names_its_pe() {
     let token = Token::generate().unwrap();
     let listen = "127.0.0.1:0".parse().unwrap();
     let (host, exit_wait) = (Some(0), Duration::ZERO);
@@ -549,7 +549,7 @@ fn the_loss_of_the_server_names_its_pe() {
 }
 
 #[test]
-fn an_observer_reports_exits_and_receives_losses() {
+fn observer_reports_exits_and_receives_losses() {
     let (server, token) = server(2, LONG);
     let (tell, events) = channel();
     let observer = Observer::connect(&server.addr().to_string(), &token, 0, 2, LONG, false, move |event| {
@@ -583,7 +583,7 @@ fn an_observer_reports_exits_and_receives_losses() {
 }
 
 #[test]
-fn the_end_of_a_process_before_joining_is_a_loss() {
+fn exit_before_joining_is_a_loss() {
     let (server, token) = server(2, LONG);
     let observer = Observer::connect(&server.addr().to_string(), &token, 0, 2, LONG, false, |_| ()).unwrap();
     thread::scope(|scope| {
@@ -614,7 +614,7 @@ fn idle_connections_do_not_stop_a_job() {
 }
 
 #[test]
-fn a_pe_retries_after_a_closed_handshake() {
+fn pe_retries_after_a_closed_handshake() {
     let token = Token::generate().unwrap();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let listen = listener.local_addr().unwrap();
@@ -638,7 +638,7 @@ fn a_pe_retries_after_a_closed_handshake() {
 }
 
 #[test]
-fn invalid_bytes_from_other_programs_do_not_affect_the_job() {
+fn garbage_from_other_programs_does_not_affect_the_job() {
     let (server, token) = server(1, Duration::ZERO);
     let mut strangers = Vec::new();
     for noise in [&b""[..], b"GET / HTTP/1.1\r\n\r\n", &[0xff; 64], &[1, 0, 0, 0, 99], &[0; 4096]] {

@@ -16,15 +16,15 @@ use rushmem_base::{lock, wait_timeout};
 
 /// One PE of a job with one thread of this process per PE.
 ///
-/// A connection that is dropped without [`Bootstrap::finish`] counts as the loss of its PE. The other PEs therefore
-/// learn when a thread panics.
+/// Dropping the connection without [`Bootstrap::finish`] counts as the loss of the PE. That is how other PEs learn that
+/// a thread has panicked.
 pub struct Threads {
     pe: u32,
     n_pes: u32,
     timeout: Duration,
     shared: Arc<Shared>,
     watch: Watch,
-    /// Held during a collective call: a PE makes one at a time.
+    /// Held during a collective call, so a PE makes one at a time.
     calls: Mutex<()>,
     meter: Meter,
 }
@@ -37,18 +37,18 @@ struct Shared {
 
 struct State {
     job: JobState,
-    /// The number of completed calls. No PE can be more than one behind, since the next call needs all PEs.
+    /// Completed collective calls. A PE lags behind by at most one, since the next call needs all PEs.
     completed: u64,
-    /// The contributions to the last completed call.
+    /// Contributions to the last completed call.
     gathered: Gathered,
-    /// A sender of lost PEs to each PE that has not left.
+    /// Reports losses to each PE. `None` for a PE that has left.
     watchers: Vec<Option<Sender<PeerLost>>>,
 }
 
 impl Threads {
-    /// Creates a job, and returns the connections of its PEs in the order of their numbers. Each belongs to one thread.
+    /// Creates a job. Returns the connections of its PEs in PE order, one for each thread.
     ///
-    /// `timeout` is the deadline of calls without a deadline of their own.
+    /// `timeout` is the default deadline of calls.
     pub fn job(n_pes: u32, timeout: Duration) -> Vec<Threads> {
         let mut job = JobState::new(n_pes);
         for pe in 0..n_pes {
@@ -99,6 +99,7 @@ impl Threads {
                 return Err(failure.into());
             }
         }
+        // `gathered` cannot be overwritten before this PE has read it: the next call cannot complete without this PE.
         let (mine, begin) = (state.completed, Instant::now());
         loop {
             if state.completed != mine {
@@ -108,6 +109,7 @@ impl Threads {
                 return Err(failure.clone().into());
             }
             let left = within.saturating_sub(begin.elapsed());
+            // `give_up` returns `None` if the call has completed just now; the loop then returns its result.
             if left.is_zero()
                 && let Some(failure) = state.job.give_up(self.pe, within)
             {
@@ -118,7 +120,7 @@ impl Threads {
         }
     }
 
-    /// Leaves the job. With a reason, the PE counts as lost.
+    /// Leaves the job. If there is a reason, the PE counts as lost.
     fn leave(&self, reason: Option<&str>, exit: Option<u8>) {
         self.watch.close();
         self.shared.inboxes[self.pe as usize].close();
@@ -131,7 +133,7 @@ impl Threads {
             Some(reason) => {
                 if let Some(lost) = state.job.lose(self.pe, reason, exit) {
                     for watcher in state.watchers.iter().flatten() {
-                        // This fails if the PE has dropped its receiver meanwhile.
+                        // This fails if the PE has dropped its receiver in the meantime.
                         let _ = watcher.send(lost.clone());
                     }
                 }

@@ -2,20 +2,20 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The numbers of calls and bytes that a PE has exchanged through the bootstrap.
+/// What a PE has exchanged through the bootstrap so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Messages that the PE has sent to other PEs.
+    /// Messages sent to other PEs.
     pub messages: u64,
     /// Bytes of these messages.
     pub message_bytes: u64,
-    /// Collective calls of the PE.
+    /// Collective calls made.
     pub calls: u64,
-    /// Bytes that the PE has received in collective calls: the contributions of all PEs.
+    /// Bytes received in collective calls: the contributions of all PEs, including its own.
     pub call_bytes: u64,
 }
 
-/// The counters behind a [`Traffic`].
+/// Counters from which [`Traffic`] is read.
 #[derive(Debug, Default)]
 pub(crate) struct Meter {
     messages: AtomicU64,
@@ -25,20 +25,18 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    /// Counts a message.
     pub(crate) fn message(&self, bytes: &[u8]) {
         self.messages.fetch_add(1, Ordering::Relaxed);
         self.message_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
     }
 
-    /// Counts a collective call with these contributions.
+    /// Counts a collective call that returned these contributions.
     pub(crate) fn call(&self, parts: &[Vec<u8>]) {
         let bytes = parts.iter().map(|part| part.len() as u64).sum();
         self.calls.fetch_add(1, Ordering::Relaxed);
         self.call_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Returns the numbers so far.
     pub(crate) fn read(&self) -> Traffic {
         let [messages, message_bytes, calls, call_bytes] =
             [&self.messages, &self.message_bytes, &self.calls, &self.call_bytes]

@@ -1,15 +1,15 @@
-//! The users at both ends of a Unix socket.
+//! The users at the two ends of a Unix socket.
 #![allow(unsafe_code, reason = "asks the system for users")]
 
 use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 
-/// Fails unless the other end of the socket is a process of the same user.
+/// Checks that the other end of the socket is a process of the same user.
 ///
 /// # Errors
 ///
-/// `PermissionDenied` names the other process and its user.
+/// `PermissionDenied` with a message that names the other process and its user.
 pub fn check_same_user(stream: &UnixStream) -> io::Result<()> {
     check_user(stream, uid())
 }
@@ -37,7 +37,7 @@ fn check_user(stream: &UnixStream, user: u32) -> io::Result<()> {
     }
 }
 
-/// Returns the user of this process.
+/// Returns the real user ID of this process.
 pub(crate) fn uid() -> u32 {
     // SAFETY: the call has no preconditions.
     unsafe { libc::getuid() }

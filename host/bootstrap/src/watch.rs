@@ -1,4 +1,4 @@
-//! Delivery of lost PEs to the callback of a PE, on a thread of its own.
+//! Delivers lost PEs to the callback of a PE, on a dedicated thread.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -9,22 +9,22 @@ use crate::OnPeerLost;
 use crate::error::{Error, Failure, PeerLost};
 use rushmem_base::{crowd_deadline, lock};
 
-/// The longest time that a failed call waits for the callback to end the process, in a job with few PEs.
+/// How long a failed call waits for the callback to exit the process, before scaling by the number of PEs.
 const CALLBACK_WAIT: Duration = Duration::from_secs(10);
 
-/// The queue of lost PEs for one callback.
+/// Queue of lost PEs for one callback.
 pub(crate) struct Watch {
     sender: Sender<PeerLost>,
     receiver: Mutex<Option<Receiver<PeerLost>>>,
     closed: Arc<AtomicBool>,
-    /// Whether the callback has returned from the end of the whole job.
+    /// Whether the callback has returned from the report of an exit of the whole job.
     exit_reported: Arc<(Mutex<bool>, Condvar)>,
-    /// The longest time that a failed call waits for it.
+    /// How long a failed call waits for that.
     wait: Duration,
 }
 
 impl Watch {
-    /// Creates the queue of a PE of a job of `n_pes`.
+    /// Creates the queue of a PE in a job of `n_pes` PEs.
     pub(crate) fn new(n_pes: u32) -> Watch {
         let (sender, receiver) = channel();
         let receiver = Mutex::new(Some(receiver));
@@ -43,25 +43,25 @@ impl Watch {
     }
 
     pub(crate) fn report(&self, lost: PeerLost) {
-        // This fails once the callback's thread has seen `closed`.
+        // This fails if the callback's thread has seen `closed` and returned.
         let _ = self.sender.send(lost);
     }
 
-    /// Stops the callbacks. None begins after this.
+    /// Stops the callbacks: none starts after this. One may still be running.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
     }
 
-    /// Waits for the callback, if `outcome` says that a PE ended the whole job.
+    /// If `outcome` says that a PE exits the whole job, waits for the callback.
     ///
-    /// The callback ends this process with the code of that PE. Without the wait, the caller of the failed call could
-    /// end the process with another code.
+    /// The callback exits this process with the code of that PE. Without the wait, the caller of the failed call could
+    /// exit with another code first.
     pub(crate) fn wait_for_exit_callback(&self, outcome: &Error) {
         let Error::Failed(Failure::Lost(PeerLost { exit: Some(_), .. })) = outcome else { return };
         let watched = lock(&self.receiver).is_none();
         if watched && !self.closed.load(Ordering::SeqCst) {
             let (reported, changed) = &*self.exit_reported;
-            // The call returns in either case, so the result is unused.
+            // The call fails either way, so it does not matter whether the wait timed out.
             let _ = changed.wait_timeout_while(lock(reported), self.wait, |reported| !*reported);
         }
     }

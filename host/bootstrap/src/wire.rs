@@ -1,8 +1,9 @@
 //! The protocol between a job's server, its PEs and its launchers, over TCP.
 //!
-//! A frame is a length (4 bytes) followed by a message of that length. A message is a kind (1 byte) and its fields in
-//! order. Numbers are little-endian; text and bytes carry their length (4 bytes). Received bytes are never trusted:
-//! [`Message::decode`] accepts any bytes, and [`read_frame`] allocates no more memory than bytes have arrived.
+//! A frame is a 4-byte length, followed by a message of that length. A message is a 1-byte kind, followed by its fields
+//! in order. Numbers are little-endian; text and byte strings are preceded by a 4-byte length. Received bytes are never
+//! trusted: [`Message::decode`] accepts arbitrary input, and [`read_frame`] allocates no more memory than bytes have
+//! arrived.
 
 use std::io::{self, Read, Write};
 use std::time::Duration;
@@ -12,25 +13,25 @@ use rushmem_base::Pes;
 use crate::error::{Failure, PeerLost};
 use crate::messages::PeerMessage;
 
-/// The version of this protocol. Peers with different versions refuse each other.
+/// Protocol version. Peers with different versions refuse each other.
 pub const PROTOCOL: u32 = 3;
 
-/// The size of a nonce and of a proof, in bytes.
+/// Size of a nonce and of a proof, in bytes.
 pub const PROOF_BYTES: usize = 32;
 
-/// The largest message that is accepted before the other side has proved that it knows the job's token, in bytes.
+/// Largest message that is accepted before the other side has proved that it knows the job's token, in bytes.
 pub const HANDSHAKE_LIMIT: usize = 256;
 
-/// The largest text in a message (call, build, reason), in bytes. Longer text is cut.
+/// Largest text in a message, in bytes. Longer text is truncated.
 const TEXT_LIMIT: usize = 4096;
 
-/// The largest message from one PE to another, in bytes.
+/// Largest message from one PE to another, in bytes.
 pub const MESSAGE_LIMIT: usize = 64 << 10;
 
-/// The largest sum of the contributions of all PEs to one allgather, in bytes.
+/// Largest total of all contributions to one allgather, in bytes.
 const GATHER_LIMIT: usize = 256 << 20;
 
-/// Returns the largest contribution of one of `n_pes` PEs to one allgather, in bytes.
+/// Returns the largest contribution of one of `n_pes` PEs to an allgather, in bytes.
 pub const fn part_limit(n_pes: u32) -> usize {
     let share = GATHER_LIMIT / if n_pes == 0 { 1 } else { n_pes as usize };
     if share < 16 << 20 { share } else { 16 << 20 }
@@ -41,112 +42,113 @@ pub const fn server_limit(n_pes: u32) -> usize {
     part_limit(n_pes) + TEXT_LIMIT + 64
 }
 
-/// Returns the largest message that a PE of a job of `n_pes` accepts from its server, in bytes.
+/// Returns the largest message that a PE of a job of `n_pes` PEs accepts from its server, in bytes.
 pub const fn client_limit(n_pes: u32) -> usize {
     GATHER_LIMIT + 64 + 8 * n_pes as usize + 64 * TEXT_LIMIT
 }
 
-/// A message of the protocol. The docs of the variants begin with the sender; "launcher" is the job's server.
+/// A message of the protocol. Each variant's description starts with its sender, where "launcher" means the job's
+/// server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// Launcher: the first message, with its protocol version and a challenge.
+    /// Launcher: opens the conversation with its protocol version and a challenge.
     Hello {
         /// [`PROTOCOL`].
         protocol: u32,
-        /// Fresh random bytes.
+        /// Challenge: fresh random bytes.
         nonce: [u8; PROOF_BYTES],
     },
-    /// PE or observer: its own challenge, and the proof that it knows the token.
+    /// PE or observer: answers the challenge, and sends another.
     Auth {
         /// [`PROTOCOL`].
         protocol: u32,
-        /// Fresh random bytes.
+        /// Challenge: fresh random bytes.
         nonce: [u8; PROOF_BYTES],
-        /// HMAC over both challenges.
+        /// HMAC over both challenges; see [`Token::proof`](crate::Token::proof).
         proof: [u8; PROOF_BYTES],
     },
-    /// Launcher: the proof that it knows the token.
+    /// Launcher: answers the challenge of the other side.
     Proof {
-        /// HMAC over both challenges.
+        /// HMAC over both challenges; see [`Token::proof`](crate::Token::proof).
         proof: [u8; PROOF_BYTES],
     },
-    /// Launcher: refuses the other side and ends the connection.
+    /// Launcher: refuses the other side and closes the connection.
     Refused {
-        /// The reason and the remedy.
+        /// Reason and remedy.
         reason: String,
     },
-    /// PE: joins the job. The reply is `Gathered` when all have joined.
+    /// PE: joins the job. The reply is `Gathered` once all PEs have joined.
     Join {
-        /// The number of the PE.
+        /// PE number.
         pe: u32,
-        /// The number of PEs that it expects.
+        /// Number of PEs that this process expects.
         n_pes: u32,
-        /// The build of its process.
+        /// Build ID of the process. All PEs must have the same.
         build: String,
-        /// Its process id and host.
+        /// PID and host name of the process, for messages.
         origin: String,
     },
-    /// Observer: asks for reports on lost PEs. It reports how the processes of its node end.
+    /// Observer: requests reports of lost PEs. In return, it reports how the processes of its node exit.
     Observe {
-        /// The number of the node.
+        /// Rank of the node.
         node: u32,
     },
     /// PE: enters a collective call. The reply is `Gathered` or `Failed`.
     Gather {
-        /// The kind and tag of the call.
+        /// Kind and tag of the call, which must be equal on all PEs.
         call: String,
-        /// The contribution of the PE.
+        /// The PE's contribution.
         bytes: Vec<u8>,
     },
     /// PE: its deadline has passed. The reply is `Failed`, unless the call has just completed.
     GiveUp {
-        /// The time that the PE waited, in milliseconds.
+        /// How long the PE has waited, in milliseconds.
         waited_ms: u64,
     },
-    /// PE: gives up the job. The reply is `Left`.
+    /// PE: leaves the job with an error. The reply is `Left`.
     Abort {
         /// The reason.
         reason: String,
-        /// The exit code for all other PEs, if the PE ends the whole job.
+        /// Exit code for all other PEs, if the PE exits the whole job.
         exit: Option<u8>,
     },
-    /// PE or observer: leaves the job without error. The reply is `Left`.
+    /// PE or observer: leaves the job without an error. The reply is `Left`.
     Finish,
-    /// Observer: the process of a PE has ended. The reply is `Noted`, after the reports of all earlier losses.
+    /// Observer: the process of a PE has exited. The reply is `Noted`, which follows the reports of all earlier losses.
     Exited {
         /// The PE.
         pe: u32,
-        /// The way it ended, as part of a sentence: `exited with code 3`.
+        /// How it exited, as part of a sentence: `exited with code 3`.
         how: String,
     },
-    /// PE: a message to another PE. There is no reply.
+    /// PE: sends a message to another PE. There is no reply.
     Send {
-        /// The receiving PE.
+        /// PE number of the receiver.
         to: u32,
-        /// The content, at most [`MESSAGE_LIMIT`] bytes.
+        /// At most [`MESSAGE_LIMIT`] bytes.
         bytes: Vec<u8>,
     },
-    /// Launcher: a message from another PE.
+    /// Launcher: relays a message from another PE.
     FromPeer(PeerMessage),
     /// Launcher: the collective call has completed.
     Gathered {
-        /// The contributions, in the order of the PEs.
+        /// Contributions, in PE order.
         parts: Vec<Vec<u8>>,
     },
-    /// Launcher: the job's collective calls have failed for good.
+    /// Launcher: the job's collective calls have failed, permanently.
     Failed(Failure),
     /// Launcher: a PE was lost.
     Lost(PeerLost),
-    /// Launcher: confirms that the other side leaves.
+    /// Launcher: confirms that the other side has left.
     Left,
-    /// Launcher: confirms an `Exited` message.
+    /// Launcher: confirms `Exited`.
     Noted {
         /// The PE.
         pe: u32,
     },
 }
 
-/// The reason why bytes are not a message.
+/// The reason why bytes do not decode to a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// A field extends past the end.
@@ -158,13 +160,13 @@ pub enum Malformed {
     /// An unknown kind.
     #[error("unknown kind {0} of message")]
     Kind(u8),
-    /// Text that is not UTF-8, or too long.
+    /// Text is not valid UTF-8, or too long.
     #[error("the text is too long or not UTF-8")]
     Text,
 }
 
 impl Message {
-    /// Returns the bytes of this message, without the length of its frame.
+    /// Encodes this message, without the length of its frame.
     pub fn encode(&self) -> Vec<u8> {
         let mut to = Writer(Vec::new());
         match self {
@@ -206,13 +208,13 @@ impl Message {
         to.0
     }
 
-    /// Decodes the bytes of one message, as [`Message::encode`] returns them.
+    /// Decodes one message, as encoded by [`Message::encode`].
     ///
     /// # Errors
     ///
-    /// - [`Malformed::Short`], [`Malformed::Long`]: the length does not fit the kind of message.
+    /// - [`Malformed::Short`], [`Malformed::Long`]: the length does not match the kind of message.
     /// - [`Malformed::Kind`]: the kind is unknown.
-    /// - [`Malformed::Text`]: a text is not UTF-8, or too long.
+    /// - [`Malformed::Text`]: a text is not UTF-8 or too long.
     pub fn decode(bytes: &[u8]) -> Result<Message, Malformed> {
         let mut from = Reader(bytes);
         let message = match from.u8()? {
@@ -289,6 +291,7 @@ impl Writer {
 
     fn text(&mut self, text: &str) -> &mut Self {
         let mut end = text.len().min(TEXT_LIMIT);
+        // Truncate at a character boundary, so the text remains valid UTF-8.
         while !text.is_char_boundary(end) {
             end -= 1;
         }
@@ -354,7 +357,8 @@ impl<'a> Reader<'a> {
         std::str::from_utf8(bytes).map(String::from).map_err(|_| Malformed::Text)
     }
 
-    /// Reads a list with its length. Memory grows with the bytes that have arrived, not with the claimed length.
+    /// Reads a list, preceded by its length. Does not preallocate: memory grows with the bytes that have arrived, not
+    /// with the claimed length.
     fn list<T>(
         &mut self,
         mut one: impl FnMut(&mut Self) -> Result<T, Malformed>,
@@ -389,7 +393,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Writes one message as one frame, in one write.
+/// Writes one message as a frame, in a single write.
 ///
 /// # Errors
 ///
@@ -398,7 +402,7 @@ pub fn write_frame(to: &mut impl Write, message: &Message) -> io::Result<()> {
     to.write_all(&frame(message))
 }
 
-/// Returns the frame of a message.
+/// Encodes a message as a frame.
 pub(crate) fn frame(message: &Message) -> Vec<u8> {
     let body = message.encode();
     let mut frame = Vec::with_capacity(4 + body.len());
@@ -407,15 +411,16 @@ pub(crate) fn frame(message: &Message) -> Vec<u8> {
     frame
 }
 
-/// Reads one frame with a message of at most `limit` bytes. Returns `None` if the stream ends between two frames.
+/// Reads one frame with a message of at most `limit` bytes. Returns `None` if the stream is closed between two frames.
 ///
 /// # Errors
 ///
-/// - [`io::ErrorKind::InvalidData`]: the frame is too long or not a message.
-/// - [`io::ErrorKind::UnexpectedEof`]: the stream ends within a frame.
+/// - [`io::ErrorKind::InvalidData`]: the frame is too long or does not decode.
+/// - [`io::ErrorKind::UnexpectedEof`]: the stream is closed within a frame.
 /// - Any other [`io::Error`]: the reader failed.
 pub fn read_frame(from: &mut impl Read, limit: usize) -> io::Result<Option<Message>> {
     let mut length = [0; 4];
+    // The first byte alone, to tell a stream that was closed between frames from one that broke within a length.
     match from.read(&mut length[..1]) {
         Ok(0) => return Ok(None),
         Ok(_) => {}
@@ -428,6 +433,7 @@ pub fn read_frame(from: &mut impl Read, limit: usize) -> io::Result<Option<Messa
         let message = format!("a frame of {length} bytes exceeds the limit of {limit} bytes");
         return Err(io::Error::new(io::ErrorKind::InvalidData, message));
     }
+    // Read through `take` instead of allocating `length` bytes: the other side may claim any length up to the limit.
     let mut body = Vec::new();
     if from.by_ref().take(length.into()).read_to_end(&mut body)? < length as usize {
         return Err(io::ErrorKind::UnexpectedEof.into());
@@ -435,10 +441,10 @@ pub fn read_frame(from: &mut impl Read, limit: usize) -> io::Result<Option<Messa
     Message::decode(&body).map(Some).map_err(|why| io::Error::new(io::ErrorKind::InvalidData, why))
 }
 
-/// Checks that `bytes` are an error, or a message that encodes to the same bytes. Then reads them as a stream of
-/// frames.
+/// Checks that `bytes` either fail to decode, or decode to a message that encodes to the same bytes. Then reads them as
+/// a stream of frames.
 ///
-/// This is the body of the fuzz target `wire` and of a test.
+/// The body of the fuzz target `wire` and of a test.
 ///
 /// # Panics
 ///

@@ -1,11 +1,11 @@
 //! PMI-1 and PMI-2, the protocols of MPICH's `mpiexec` (Hydra) and of Slurm's `srun --mpi=pmi2`.
 //!
-//! The launcher opens a socket for each process, at the descriptor `PMI_FD`. A conversation begins with the version, as
-//! a line. In version 1, each later message is a line of `key=value` pairs. In version 2, it is a length of six
-//! characters, followed by pairs of the form `key=value;`.
+//! The launcher opens a socket for each process and passes it as descriptor `PMI_FD`. A session starts with a line in
+//! which both sides agree on the version. In version 1, each later message is also a line, of `key=value` pairs. In
+//! version 2, it is a six-character length, followed by pairs of the form `key=value;`.
 //!
-//! PE 0 puts the id into the launcher's key-value space, and the others get it after a barrier. Then the conversation
-//! ends. A process can have only one.
+//! PE 0 puts the ID into the launcher's key-value space, and the others get it after a barrier. Then the session is
+//! finalized. A process can have only one.
 #![allow(unsafe_code, reason = "borrows a file descriptor of the launcher")]
 
 use std::io::{ErrorKind, Read, Write};
@@ -13,33 +13,33 @@ use std::os::fd::{BorrowedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use super::{KEY, PePosition};
+use super::{ID_KEY, PePosition};
 use crate::error::Error;
 use crate::id::UniqueId;
 
-/// The longest accepted message, in bytes.
+/// Longest accepted message, in bytes.
 const MESSAGE_LIMIT: usize = 64 << 10;
 
-/// The version of PMI that the launcher speaks.
+/// Version of PMI that the launcher speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Version {
     One,
     Two,
 }
 
-/// The values of the launcher's environment variables.
+/// What the launcher passes in environment variables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Pmi {
     pub(crate) version: Version,
     pub(crate) fd: RawFd,
     pub(crate) pe: u32,
     pub(crate) n_pes: u32,
-    /// The launcher's name for the job. Some launchers require it in PMI-2.
+    /// The launcher's name of the job. Some launchers require it in PMI-2.
     pub(crate) job: Option<String>,
 }
 
 impl Pmi {
-    /// Returns the position of this process, and the id that PE 0 creates with `make`. Collective.
+    /// Returns the position of this process, and the ID that PE 0 creates with `make`. Collective.
     pub(crate) fn exchange_id(
         &self,
         within: Duration,
@@ -56,8 +56,8 @@ impl Pmi {
     }
 
     fn stream(&self) -> std::io::Result<UnixStream> {
-        // SAFETY: the launcher opened this descriptor for this process. Only the duplicate is kept; if the descriptor
-        // is closed, `try_clone_to_owned` fails.
+        // SAFETY: the launcher opened this descriptor for this process. It is borrowed only to duplicate it; if it is
+        // closed, `try_clone_to_owned` fails.
         let theirs = unsafe { BorrowedFd::borrow_raw(self.fd) };
         Ok(theirs.try_clone_to_owned()?.into())
     }
@@ -86,7 +86,7 @@ fn fail(why: String) -> Error {
     Error::Exchange { by: "the launcher's process-management interface (PMI)".into(), why }
 }
 
-/// A conversation with the launcher.
+/// A session with the launcher.
 struct Conversation<S> {
     stream: S,
     version: Version,
@@ -94,13 +94,14 @@ struct Conversation<S> {
 }
 
 impl<S: Read + Write> Conversation<S> {
-    /// Agrees on the version and checks the position. Returns the name of the key-value space, which is empty in PMI-2.
+    /// Agrees on the version and checks the position. Returns the name of the key-value space, which PMI-2 does not
+    /// need.
     fn begin(&mut self, pmi: &Pmi) -> Result<String, Error> {
         let (version, subversion) = match self.version {
             Version::One => (1, 1),
             Version::Two => (2, 0),
         };
-        // The first message is a line in both versions.
+        // This first message is a line in both versions.
         self.write(format!("cmd=init pmi_version={version} pmi_subversion={subversion}\n").as_bytes())?;
         let answer = Answer::of_line(self.read_line()?);
         answer.expect("response_to_init")?;
@@ -109,12 +110,14 @@ impl<S: Read + Write> Conversation<S> {
             return Err(fail(why));
         }
         match self.version {
+            // In PMI-1, the name of the key-value space is needed for put and get.
             Version::One => {
                 let answer = self.ask("cmd=get_my_kvsname\n")?;
                 answer.expect("my_kvsname")?;
                 answer.value("kvsname").map(str::to_owned)
             }
             Version::Two => {
+                // The reply tells rank and size again. A mismatch means that the variables belong to another launcher.
                 let job = pmi.job.as_ref().map(|job| format!("pmijobid={job};")).unwrap_or_default();
                 let answer = self.ask(&format!("cmd=fullinit;{job}pmirank={};threaded=FALSE;", pmi.pe))?;
                 answer.expect("fullinit-response")?;
@@ -133,11 +136,11 @@ impl<S: Read + Write> Conversation<S> {
 
     fn put(&mut self, space: &str, value: &str) -> Result<(), Error> {
         match self.version {
-            Version::One => {
-                self.ask(&format!("cmd=put kvsname={space} key={KEY} value={value}\n"))?.expect("put_result")
-            }
+            Version::One => self
+                .ask(&format!("cmd=put kvsname={space} key={ID_KEY} value={value}\n"))?
+                .expect("put_result"),
             Version::Two => {
-                self.ask(&format!("cmd=kvs-put;key={KEY};value={value};"))?.expect("kvs-put-response")
+                self.ask(&format!("cmd=kvs-put;key={ID_KEY};value={value};"))?.expect("kvs-put-response")
             }
         }
     }
@@ -152,12 +155,12 @@ impl<S: Read + Write> Conversation<S> {
     fn get(&mut self, space: &str) -> Result<String, Error> {
         let answer = match self.version {
             Version::One => {
-                let answer = self.ask(&format!("cmd=get kvsname={space} key={KEY}\n"))?;
+                let answer = self.ask(&format!("cmd=get kvsname={space} key={ID_KEY}\n"))?;
                 answer.expect("get_result")?;
                 answer
             }
             Version::Two => {
-                let answer = self.ask(&format!("cmd=kvs-get;jobid=;srcid=-1;key={KEY};"))?;
+                let answer = self.ask(&format!("cmd=kvs-get;jobid=;srcid=-1;key={ID_KEY};"))?;
                 answer.expect("kvs-get-response")?;
                 answer
             }
@@ -179,6 +182,7 @@ impl<S: Read + Write> Conversation<S> {
                 self.read_line().map(Answer::of_line)
             }
             Version::Two => {
+                // The length is padded with spaces to six characters.
                 self.write(format!("{:<6}{question}", question.len()).as_bytes())?;
                 self.read_frame().map(Answer::of_frame)
             }
@@ -189,7 +193,7 @@ impl<S: Read + Write> Conversation<S> {
         self.stream.write_all(bytes).map_err(|error| self.broken(&error))
     }
 
-    /// Reads a line byte by byte, so that no byte of the next message is consumed. Lines are short and few.
+    /// Reads a line byte by byte, or it would consume bytes of the next message. Lines are short and few.
     fn read_line(&mut self) -> Result<String, Error> {
         let mut line = Vec::new();
         loop {
@@ -230,7 +234,7 @@ impl<S: Read + Write> Conversation<S> {
     }
 }
 
-/// An answer of the launcher: `key=value` pairs.
+/// A reply of the launcher, split into `key=value` pairs.
 struct Answer {
     text: String,
     pairs: Vec<(String, String)>,
@@ -263,9 +267,10 @@ impl Answer {
         value.parse().map_err(|_| fail(format!("`{key}` is not a number: {}", self.text)))
     }
 
-    /// Checks that this is a successful answer to `command`.
+    /// Checks that this is the reply to `command`, and that it reports success.
     fn expect(&self, command: &str) -> Result<(), Error> {
         let right = self.find("cmd") == Some(command);
+        // PMI-1 reports failures by `rc`. PMI-2 also answers a get of an unknown key by `flag=FALSE`.
         match right && self.find("rc").is_none_or(|rc| rc == "0") && self.find("flag") != Some("FALSE") {
             true => Ok(()),
             false => {
@@ -282,20 +287,20 @@ mod tests {
 
     use super::*;
 
-    const SOON: Duration = Duration::from_secs(20);
+    const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
     fn id() -> UniqueId {
         UniqueId::at("10.0.0.7:4000".parse().unwrap()).unwrap()
     }
 
-    /// Runs PE `pe` of two against a launcher with these answers. Returns its result and its questions.
+    /// Runs PE `pe` of two against a launcher that gives these replies. Returns the outcome, and what the PE asked.
     fn converse_with(
         version: Version,
         pe: u32,
         answers: &[&str],
     ) -> (Result<(PePosition, UniqueId), Error>, Vec<String>) {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        theirs.set_read_timeout(Some(SOON)).unwrap();
+        theirs.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
         ours.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
         let answers: Vec<String> = answers.iter().map(|answer| (*answer).into()).collect();
         let launcher = thread::spawn(move || {
@@ -315,7 +320,7 @@ mod tests {
                 }
                 asked.push(question.trim().to_owned());
             }
-            // The socket stays open until the other side has read everything.
+            // Keep the socket open until the other side has read everything.
             let mut rest = String::new();
             let _ = from.read_to_string(&mut rest);
             asked
@@ -326,14 +331,14 @@ mod tests {
         (outcome, launcher.join().unwrap())
     }
 
-    /// Has a launcher send `bytes` to both PEs of a job, in both versions of the protocol.
+    /// Makes a launcher send `bytes` to either PE of a job, in both versions of the protocol.
     fn converse_with_bytes(bytes: &[u8]) {
         for (version, pe) in [(Version::One, 0), (Version::One, 1), (Version::Two, 0), (Version::Two, 1)] {
             let (ours, mut launcher) = UnixStream::pair().unwrap();
             launcher.write_all(bytes).unwrap();
             launcher.shutdown(std::net::Shutdown::Write).unwrap();
-            let conversation = Conversation { stream: ours, version, within: SOON };
-            // Any result is right.
+            let conversation = Conversation { stream: ours, version, within: TEST_TIMEOUT };
+            // Any outcome is fine, as long as it does not panic.
             let _ = Pmi { version, fd: -1, pe, n_pes: 2, job: Some("7.0".into()) }
                 .converse(conversation, || Ok(id()));
         }
@@ -419,7 +424,7 @@ mod tests {
         assert!(why(Version::One, &["what?"]).contains("what?"));
         assert!(why(Version::One, &[]).contains("no answer within"));
         let fd = Pmi { version: Version::One, fd: 12345, pe: 0, n_pes: 1, job: None };
-        let closed = fd.exchange_id(SOON, || Ok(id())).unwrap_err().to_string();
+        let closed = fd.exchange_id(TEST_TIMEOUT, || Ok(id())).unwrap_err().to_string();
         assert!(closed.contains("PMI_FD=12345: Bad file descriptor"), "{closed}");
     }
 }

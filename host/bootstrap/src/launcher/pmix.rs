@@ -1,8 +1,8 @@
 //! PMIx, the interface of Open MPI's `mpirun`, PRRTE's `prterun` and `srun --mpi=pmix`, through the system's `libpmix`.
 //!
 //! The library is loaded on demand. This module declares the few functions it uses, after the PMIx standard 4.1
-//! (sections 3.2, 6.1, 6.2 and 7.1). The calls have no deadline of their own. A separate thread makes them, and is left
-//! behind if they take too long.
+//! (sections 3.2, 6.1, 6.2 and 7.1). Its calls have no timeout, so a separate thread makes them, and is abandoned if
+//! they take too long.
 #![allow(unsafe_code, reason = "calls libpmix")]
 
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -12,11 +12,11 @@ use std::time::Duration;
 
 use libloading::Library;
 
-use super::{KEY, PePosition};
+use super::{ID_KEY, PePosition};
 use crate::error::Error;
 use crate::id::UniqueId;
 
-/// The possible names of the library.
+/// File names of the library, preferred first.
 const LIBRARIES: [&str; 2] = ["libpmix.so.2", "libpmix.so"];
 
 /// `pmix_proc_t`.
@@ -27,7 +27,7 @@ struct Proc {
     rank: u32,
 }
 
-/// `pmix_value_t`: a type and a union of 24 bytes. Only its smallest members are used here.
+/// `pmix_value_t`: a type, and a union of 24 bytes. Only the union's smallest members are used here.
 #[repr(C)]
 struct Value {
     kind: u16,
@@ -51,20 +51,20 @@ type Fence = unsafe extern "C" fn(*const Proc, usize, *const c_void, usize) -> c
 type Get = unsafe extern "C" fn(*const Proc, *const c_char, *const c_void, usize, *mut *mut Value) -> c_int;
 type ErrorString = unsafe extern "C" fn(c_int) -> *const c_char;
 
-/// Returns the position of this process, and the id that PE 0 creates with `make`. Collective.
+/// Returns the position of this process, and the ID that PE 0 creates with `make`. Collective.
 pub(crate) fn exchange_id(
     within: Duration,
     make: impl FnOnce() -> Result<UniqueId, Error> + Send + 'static,
 ) -> Result<(PePosition, UniqueId), Error> {
     let (sender, receiver) = channel();
     let name = "rushmem-pmix";
-    // Sending fails after the deadline, when the receiver is gone.
+    // Sending fails if the deadline has passed and the receiver is gone.
     let body = move || drop(sender.send(exchange_with_library(make)));
     let thread = std::thread::Builder::new().name(name.into()).spawn(body);
     let thread = thread.map_err(|source| Error::Thread { name, source })?;
     match receiver.recv_timeout(within) {
         Ok(outcome) => {
-            // The thread ends after it has sent its result.
+            // The thread returns right after it has sent its result.
             let _ = thread.join();
             outcome
         }
@@ -109,7 +109,7 @@ impl Pmix {
             );
             return Err(fail(why));
         };
-        // The library starts threads, so it is never unloaded.
+        // The library starts threads, so it must never be unloaded.
         let library: &'static Library = Box::leak(Box::new(library));
         let mut me = Proc { nspace: [0; 256], rank: 0 };
         let pmix = Pmix { library, me };
@@ -126,10 +126,10 @@ impl Pmix {
     ) -> Result<(PePosition, UniqueId), Error> {
         let all = Proc { rank: RANK_WILDCARD, ..self.me };
         let n_pes = self.number(&all, c"pmix.job.size")?;
-        // Some launchers do not provide these values. The runtime then finds them itself.
+        // Some launchers do not provide these values. The runtime then finds them by itself.
         let local = self.number(&self.me, c"pmix.lrank").ok().zip(self.number(&all, c"pmix.local.size").ok());
         let position = PePosition { pe: self.me.rank, n_pes, local };
-        let key = std::ffi::CString::new(KEY).map_err(|error| fail(error.to_string()))?;
+        let key = std::ffi::CString::new(ID_KEY).map_err(|error| fail(error.to_string()))?;
         if position.pe == 0 {
             let id = make()?;
             self.put(&key, &id.to_hex())?;

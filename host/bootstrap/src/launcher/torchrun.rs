@@ -1,8 +1,8 @@
 //! `torchrun`, which gives each process its position in environment variables, but no secret.
 //!
-//! On one node, PE 0 sends the id to the others over a Unix socket. The kernel reports the user at both ends, so only
-//! processes of the same user connect. On several nodes, all processes must have the same token, and PE 0 listens at
-//! `MASTER_ADDR`.
+//! On a single node, PE 0 sends the ID to the others over a Unix socket. The kernel reports the user at either end, so
+//! only processes of the same user can connect. On several nodes, all processes must be given the same token, and PE 0
+//! listens at `MASTER_ADDR`.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::ToSocketAddrs;
@@ -19,14 +19,14 @@ use crate::id::UniqueId;
 use crate::user::{check_same_user, uid};
 use rushmem_config::Config;
 
-/// The pause between two attempts.
-const RETRY: Duration = Duration::from_millis(10);
+/// Pause between two attempts.
+const RETRY_PAUSE: Duration = Duration::from_millis(10);
 
-/// The deadline for reading or writing the id on a connection. It needs not grow with the load of the machine: a process
-/// that gets no id in this time connects again, and the buffer of a new connection has room for the id.
+/// Timeout for reading or writing the ID on a connection. It need not grow with the load of the machine: a process that
+/// gets no ID in time connects again, and the ID fits into the send buffer of the new connection.
 const IO_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The values of torchrun's environment variables.
+/// What torchrun passes in environment variables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Torchrun {
     pub(crate) pe: u32,
@@ -35,12 +35,12 @@ pub(crate) struct Torchrun {
     pub(crate) local_pes: u32,
     pub(crate) addr: String,
     pub(crate) port: u16,
-    /// The run id and restart count. They distinguish consecutive jobs on the same port.
+    /// Run ID and restart count, which distinguish consecutive jobs on the same port.
     pub(crate) run: String,
 }
 
 impl Torchrun {
-    /// Returns the position of this process, and the id of its job. Collective.
+    /// Returns the position of this process, and the ID of its job. Collective.
     pub(crate) fn exchange_id(&self, config: &Config) -> Result<(PePosition, UniqueId), Error> {
         let position =
             PePosition { pe: self.pe, n_pes: self.n_pes, local: Some((self.local_pe, self.local_pes)) };
@@ -52,7 +52,7 @@ impl Torchrun {
         Ok((position, id))
     }
 
-    /// Returns the id of a job of several nodes, from the address and the token that all processes have.
+    /// Returns the ID of a job on several nodes, derived from the address and the token that all processes know.
     fn id_at_master(&self, config: &Config) -> Result<UniqueId, Error> {
         let Some(token) = &config.token else {
             return Err(fail(format!(
@@ -71,7 +71,7 @@ impl Torchrun {
         Ok(UniqueId::with_token(addr, &Token::from_hex(token.reveal())?))
     }
 
-    /// Exchanges the id over a Unix socket.
+    /// Sends or receives the ID over a Unix socket.
     fn exchange_on_node(&self, config: &Config) -> Result<UniqueId, Error> {
         let (name, within) = (self.socket_name(), config.bootstrap_timeout);
         if self.pe != 0 {
@@ -86,7 +86,7 @@ impl Torchrun {
             ))
         })?;
         let others = self.n_pes - 1;
-        // A thread serves the id, while this process starts the job's server.
+        // A thread serves the ID, since this process must go on to start the job's server.
         let thread = "rushmem-torchrun";
         let body = move || serve_id(&listener, &id, others, within);
         let spawned = std::thread::Builder::new().name(thread.into()).spawn(body);
@@ -94,7 +94,7 @@ impl Torchrun {
         Ok(id)
     }
 
-    /// Returns the abstract name of the socket. It is unique to this user and job.
+    /// Returns the abstract name of the socket, which is unique to this user and job.
     fn socket_name(&self) -> Vec<u8> {
         let job = format!("{} {} {} {} {}", uid(), self.addr, self.port, self.n_pes, self.run);
         let digest: String = Sha256::digest(job).iter().map(|byte| format!("{byte:02x}")).collect();
@@ -106,7 +106,7 @@ fn fail(why: String) -> Error {
     Error::Exchange { by: "torchrun".into(), why }
 }
 
-/// Sends the id to `others` processes of this user.
+/// Sends the ID to `others` processes of this user.
 fn serve_id(listener: &UnixListener, id: &UniqueId, mut others: u32, within: Duration) {
     let begin = Instant::now();
     if let Err(error) = listener.set_nonblocking(true) {
@@ -116,7 +116,7 @@ fn serve_id(listener: &UnixListener, id: &UniqueId, mut others: u32, within: Dur
         let given = listener.accept().and_then(|(stream, _)| send_id(stream, id));
         match given {
             Ok(()) => others -= 1,
-            Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::sleep(RETRY),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::sleep(RETRY_PAUSE),
             Err(error) => tracing::warn!("cannot send the job's id to a process: {error}"),
         }
     }
@@ -129,7 +129,7 @@ fn send_id(mut stream: UnixStream, id: &UniqueId) -> io::Result<()> {
     stream.write_all(&id.to_bytes())
 }
 
-/// Receives the id from PE 0, which may start later.
+/// Receives the ID from PE 0, which may start later than this process.
 fn receive_id(name: &[u8], within: Duration) -> Result<UniqueId, Error> {
     let begin = Instant::now();
     let once = || -> io::Result<[u8; UniqueId::BYTES]> {
@@ -144,11 +144,11 @@ fn receive_id(name: &[u8], within: Duration) -> Result<UniqueId, Error> {
         match once() {
             Ok(id) => return UniqueId::from_bytes(&id),
             Err(error)
-                if begin.elapsed() + RETRY >= within || error.kind() == ErrorKind::PermissionDenied =>
+                if begin.elapsed() + RETRY_PAUSE >= within || error.kind() == ErrorKind::PermissionDenied =>
             {
                 return Err(fail(format!("PE 0 did not send the job's id within {within:?}: {error}")));
             }
-            Err(_) => std::thread::sleep(RETRY),
+            Err(_) => std::thread::sleep(RETRY_PAUSE),
         }
     }
 }
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_pe_0_is_an_error_at_the_deadline() {
+    fn missing_pe_0_is_an_error_at_the_deadline() {
         let mut config = Config::default();
         config.set("bootstrap_timeout", "200ms").unwrap();
         let error = torchrun(1, 3, "missed").exchange_id(&config).unwrap_err().to_string();

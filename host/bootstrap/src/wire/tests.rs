@@ -37,7 +37,7 @@ fn samples() -> Vec<Message> {
 }
 
 #[test]
-fn every_kind_is_decoded_as_it_was_encoded() {
+fn every_message_kind_round_trips() {
     let mut stream = Vec::new();
     for message in samples() {
         assert_eq!(Message::decode(&message.encode()), Ok(message.clone()));
@@ -51,7 +51,7 @@ fn every_kind_is_decoded_as_it_was_encoded() {
 }
 
 #[test]
-fn every_kind_is_among_the_samples() {
+fn samples_cover_every_message_kind() {
     let kinds: Vec<u8> = samples().iter().map(|message| message.encode()[0]).collect();
     assert_eq!(kinds, (1..=22).collect::<Vec<u8>>());
 }
@@ -69,7 +69,7 @@ fn rejects_shortened_and_lengthened_messages() {
 }
 
 #[test]
-fn a_claimed_length_allocates_no_memory() {
+fn claimed_length_allocates_no_memory() {
     let mut list = vec![12];
     list.extend_from_slice(&u32::MAX.to_le_bytes());
     assert_eq!(Message::decode(&list), Err(Malformed::Short));
@@ -82,14 +82,14 @@ fn a_claimed_length_allocates_no_memory() {
 }
 
 #[test]
-fn long_text_is_cut_between_characters() {
+fn long_text_is_truncated_at_a_character_boundary() {
     let message = Message::Abort { reason: "é".repeat(TEXT_LIMIT), exit: None };
     let Ok(Message::Abort { reason, .. }) = Message::decode(&message.encode()) else { panic!("not decoded") };
     assert_eq!(reason, "é".repeat(TEXT_LIMIT / 2));
 }
 
 #[test]
-fn the_largest_contributions_fit_the_message_limits() {
+fn largest_contributions_fit_the_message_limits() {
     for n_pes in [1, 2, 16, 1000, 1 << 20] {
         let bytes = vec![0; part_limit(n_pes)];
         let gather = Message::Gather { call: "x".repeat(TEXT_LIMIT), bytes };
@@ -100,7 +100,7 @@ fn the_largest_contributions_fit_the_message_limits() {
 
 proptest! {
     #[test]
-    fn any_bytes_are_a_message_or_an_error(mut bytes: Vec<u8>, kind in 0u8..24) {
+    fn arbitrary_bytes_decode_or_fail(mut bytes: Vec<u8>, kind in 0u8..24) {
         check_any_bytes(&bytes);
         if let Some(first) = bytes.first_mut() {
             *first = kind;
@@ -109,7 +109,7 @@ proptest! {
     }
 
     #[test]
-    fn a_changed_byte_never_panics(which in 0usize..20, at: usize, to: u8) {
+    fn changed_byte_never_panics(which in 0usize..20, at: usize, to: u8) {
         let mut bytes = frame(&samples()[which]);
         let at = at % bytes.len();
         bytes[at] = to;
