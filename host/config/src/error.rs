@@ -2,21 +2,21 @@
 
 use std::path::PathBuf;
 
-/// Returns the suggestion of a name, as part of a sentence.
+/// Suggests a name, as part of a sentence.
 fn meant(nearest: Option<&str>) -> String {
     nearest.map_or_else(String::new, |nearest| format!("; did you mean `{nearest}`?"))
 }
 
-/// An error of a configuration. Every message names the source, the value and the accepted values.
+/// Errors in a configuration. Messages name the place, the value and what is accepted.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// An environment variable with the prefix `RUSHMEM_` that nothing reads, most often a misspelt name.
+    /// An environment variable with the prefix `RUSHMEM_` that nothing reads, most likely misspelt.
     #[error("unknown environment variable {name}{} (`rushmem info --all` lists all)", meant(*.nearest))]
     UnknownVariable {
         /// The variable as found.
         name: String,
-        /// The known name that it most likely means.
+        /// The known name that was most likely meant.
         nearest: Option<&'static str>,
     },
     /// An unknown key in a file, an option or the program.
@@ -26,7 +26,7 @@ pub enum Error {
         place: String,
         /// The key as found.
         key: String,
-        /// The known key that it most likely means.
+        /// The known key that was most likely meant.
         nearest: Option<&'static str>,
     },
     /// A setting that only the launcher may set, found in a file, an option or the program.
@@ -37,7 +37,7 @@ pub enum Error {
         /// The key as found.
         key: String,
     },
-    /// A setting does not accept its value.
+    /// A value that its setting does not accept.
     #[error("{place}: `{value}` is not valid: {why}; accepted: {accepts}")]
     Invalid {
         /// The variable, option or key that holds the value.
@@ -49,7 +49,7 @@ pub enum Error {
         /// The accepted values.
         accepts: String,
     },
-    /// An environment variable with the prefix `RUSHMEM_` and a value that is not UTF-8.
+    /// A variable with the prefix `RUSHMEM_` whose value is not UTF-8.
     #[error("environment variable {name} is not valid UTF-8 (found {value:?}); set it to plain text")]
     NotUnicode {
         /// The variable.
@@ -65,7 +65,7 @@ pub enum Error {
         /// The error of the operating system.
         source: std::io::Error,
     },
-    /// The configuration file is not TOML, or has a value that the setting does not accept.
+    /// The configuration file is not TOML, or contains a value that its setting does not accept.
     #[error("configuration file {path}: {message}")]
     File {
         /// The file.
@@ -80,16 +80,16 @@ pub enum Error {
         first: String,
         /// The second setting, with its value and source.
         second: String,
-        /// The cause and the remedy.
+        /// Why they contradict, and the remedy.
         why: String,
     },
-    /// The log was set up twice.
+    /// A log was already set up in this process.
     #[error("this process has a log already; call `init_log` only in programs that set up no other log")]
     LogTaken,
-    /// A value that needs a feature that this build lacks.
+    /// A value that requires a feature that this build lacks.
     #[error("{setting} is not possible in this build: {needs}")]
     NotInThisBuild {
-        /// The setting with its value and source.
+        /// The setting, with its value and source.
         setting: String,
         /// The missing feature, and the alternatives.
         needs: String,

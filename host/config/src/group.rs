@@ -1,6 +1,6 @@
 //! Groups of settings.
 
-/// A group of settings.
+/// A group of related settings, for the documentation and `rushmem info`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Group {
     /// PEs of a job, and their bootstrap.

@@ -1,4 +1,4 @@
-//! The encoded form of a job's unique id.
+//! The encoded form of a job's unique ID.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -7,43 +7,43 @@ use sha2::{Digest, Sha256};
 
 use crate::value::Value;
 
-/// First bytes of every id: the version of the encoding.
+/// First bytes of every ID: the version of the encoding.
 const MAGIC: [u8; 4] = *b"RSH1";
 
-/// A job's unique id as 64 bytes: an address, its listener, a fingerprint of a machine and the job's token.
+/// A job's unique ID as 64 bytes: an address, who listens there, a fingerprint of a machine, and the job's token.
 ///
-/// [`UniqueId::to_hex`](../rushmem_bootstrap/struct.UniqueId.html) and the setting `id` carry it from process to
-/// process. It contains the job's secret, so no text form of this type shows it.
+/// [`UniqueId::to_hex`](../rushmem_bootstrap/struct.UniqueId.html) and the setting `id` pass it from process to
+/// process. It contains the job's secret, which neither `Debug` nor a list of settings shows.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct EncodedId([u8; EncodedId::BYTES]);
 
-/// The process that listens at the address of an id.
+/// The process that listens at the address of an ID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listener {
-    /// The process that made the id.
+    /// The process that created the ID.
     Maker,
     /// PE 0.
     Pe0,
 }
 
-/// The contents of an [`EncodedId`].
+/// The decoded contents of an [`EncodedId`].
 #[derive(Clone, Copy)]
 pub struct IdFields {
     /// Address where the PEs meet.
     pub addr: SocketAddr,
     /// The process that listens there.
     pub listener: Listener,
-    /// Fingerprint of the machine that made the id.
+    /// Fingerprint of the machine on which the ID was created. It detects loopback addresses of another machine.
     pub machine: [u8; 4],
     /// The job's token.
     pub token: [u8; 32],
 }
 
 impl EncodedId {
-    /// Bytes of an id.
+    /// Size of an ID, in bytes.
     pub const BYTES: usize = 64;
 
-    /// Encodes an id.
+    /// Encodes an ID.
     pub fn new(fields: &IdFields) -> Self {
         let ip = match fields.addr.ip() {
             IpAddr::V4(ip) => ip.to_ipv6_mapped(),
@@ -61,7 +61,7 @@ impl EncodedId {
         Self(id)
     }
 
-    /// Returns the contents of the id.
+    /// Decodes the ID.
     pub fn fields(&self) -> IdFields {
         let mut ip = [0; 16];
         ip.copy_from_slice(&self.0[12..28]);
@@ -77,16 +77,16 @@ impl EncodedId {
         }
     }
 
-    /// Returns the bytes of the id, for a message or a file.
+    /// Returns the ID as bytes, for a message or a file.
     pub fn to_bytes(&self) -> [u8; Self::BYTES] {
         self.0
     }
 
-    /// Reads the bytes that [`EncodedId::to_bytes`] returned.
+    /// Validates bytes that were returned by [`EncodedId::to_bytes`].
     ///
     /// # Errors
     ///
-    /// - A text that describes the mistake: the length, the version, the checksum or the listener.
+    /// - A text that says what is wrong: the length, the version, the checksum or the listener.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, String> {
         let id: [u8; Self::BYTES] =
             bytes.try_into().map_err(|_| format!("it has {} bytes instead of 64 bytes", bytes.len()))?;
@@ -99,12 +99,12 @@ impl EncodedId {
         }
     }
 
-    /// Returns the id as 128 hexadecimal digits. They contain the secret: write them to no log.
+    /// Returns the ID as 128 hexadecimal digits. They contain the secret, so never log them.
     pub fn to_hex(&self) -> String {
         self.0.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Reads the digits that [`EncodedId::to_hex`] returned, and ignores white space around them.
+    /// Parses digits that were returned by [`EncodedId::to_hex`]. Surrounding white space is ignored.
     ///
     /// # Errors
     ///

@@ -1,13 +1,13 @@
-//! The settings of a job. One [table](SETTINGS) defines them all, and [`Config`] holds their values.
+//! The settings of a job. A single [table](SETTINGS) defines them all, and [`Config`] holds their values.
 //!
-//! Settings come from four layers, and each layer overrides the one before:
+//! Settings come from four layers. Each overrides the ones before it:
 //!
 //! 1. The built-in default.
 //! 2. The file `RUSHMEM_CONFIG=path.toml`, with the keys of the table.
-//! 3. The environment: `RUSHMEM_` and the key in capitals.
+//! 3. The environment: `RUSHMEM_` followed by the key in capitals.
 //! 4. The program, or a command-line option.
 //!
-//! An unknown name in any layer is an error that suggests the nearest name.
+//! An unknown name in any layer is an error, which suggests the nearest known name.
 #![deny(unsafe_code)]
 
 mod error;
@@ -46,26 +46,26 @@ pub use self::value::{
     RelaxedOrdering, Retries, Secret, SqDepth,
 };
 
-/// The prefix of all environment variables of Rushmem.
+/// Prefix of all environment variables of Rushmem.
 pub const PREFIX: &str = "RUSHMEM_";
 
-/// One row of the table of settings.
+/// A row of the table of settings.
 pub struct Setting {
     /// Key in a file and on the command line.
     pub key: &'static str,
     /// Environment variable.
     pub env: &'static str,
-    /// Default as text; empty for none.
+    /// Default value as text. Empty if there is none.
     pub default: &'static str,
-    /// Unit of the value; empty if it has none.
+    /// Unit of the value. Empty if it has none.
     pub unit: &'static str,
     /// Description.
     pub doc: &'static str,
     /// Group of related settings.
     pub group: Group,
-    /// Whether normal users never change it.
+    /// Whether only experts need to change it.
     pub expert: bool,
-    /// Whether only the launcher sets it, for each PE.
+    /// Whether only the launcher may set it, separately for each PE.
     pub launch: bool,
     accepts: fn() -> String,
     set: fn(&mut Config, &str) -> Result<(), String>,
@@ -78,13 +78,13 @@ impl Setting {
         SETTINGS.iter().find(|setting| setting.key == key)
     }
 
-    /// Returns the setting with this key or environment variable, in any case.
+    /// Returns the setting with this key or environment variable, ignoring case.
     pub fn find_by_name(name: &str) -> Option<&'static Setting> {
         let is = |known: &str| known.eq_ignore_ascii_case(name);
         SETTINGS.iter().find(|setting| is(setting.key) || is(setting.env))
     }
 
-    /// Describes the accepted values, for messages.
+    /// Describes the accepted values, for error messages.
     pub fn accepts(&self) -> String {
         (self.accepts)()
     }
@@ -104,12 +104,12 @@ impl Setting {
     }
 }
 
-/// The source of a setting's value.
+/// Where the value of a setting comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// Built in.
     Default,
-    /// The configuration file with this path.
+    /// The configuration file at this path.
     File(PathBuf),
     /// The setting's environment variable.
     Variable,
@@ -128,7 +128,7 @@ impl fmt::Display for Origin {
     }
 }
 
-/// A setting with its current value as text.
+/// A setting with its current value.
 #[derive(Clone, Debug)]
 pub struct Row {
     /// Key of the setting.
@@ -140,23 +140,25 @@ pub struct Row {
 }
 
 impl Config {
-    /// Reads all layers, with the environment of this process.
+    /// Reads all layers, using the environment of this process.
     ///
     /// # Errors
-    /// - [`Error::UnknownVariable`], [`Error::UnknownKey`]: there is no setting with a name.
-    /// - [`Error::Invalid`], [`Error::NotUnicode`], [`Error::LaunchOnly`]: a setting has a wrong value or source.
-    /// - [`Error::Read`], [`Error::File`]: the configuration file is unreadable or wrong.
+    /// - [`Error::UnknownVariable`], [`Error::UnknownKey`]: a name is not that of a setting.
+    /// - [`Error::Invalid`], [`Error::NotUnicode`], [`Error::LaunchOnly`]: a setting has an invalid value, or may not
+    ///   be set in this place.
+    /// - [`Error::Read`], [`Error::File`]: the configuration file cannot be read or parsed.
     /// - The errors of [`Config::check`].
     pub fn load() -> Result<Config, Error> {
         Config::load_from(std::env::vars_os())
     }
 
-    /// Returns the number of PEs on this node. A launcher states it; without one, all PEs are threads of this process.
+    /// Returns the number of PEs on this node. Launchers pass it; without a launcher, all PEs are threads of this
+    /// process.
     pub fn pes_on_node(&self) -> u32 {
         self.local_pes.unwrap_or(self.pes).get()
     }
 
-    /// Reads all layers, with the given environment.
+    /// Reads all layers, using the given environment.
     ///
     /// # Errors
     /// - The errors of [`Config::load`].
@@ -175,17 +177,17 @@ impl Config {
         Ok(config)
     }
 
-    /// Sets one setting from text, like a command-line option. Call [`Config::check`] after the last one.
+    /// Sets a setting from text, like a command-line option. Call [`Config::check`] after the last one.
     ///
     /// # Errors
-    /// - [`Error::UnknownKey`]: there is no setting with this key.
+    /// - [`Error::UnknownKey`]: the key is not that of a setting.
     /// - [`Error::LaunchOnly`]: only the launcher may set it.
     /// - [`Error::Invalid`]: the setting does not accept the value.
     pub fn set(&mut self, key: &str, value: &str) -> Result<(), Error> {
         find_for_user(key, "program")?.apply(self, value, Origin::Program)
     }
 
-    /// Checks that the settings do not contradict each other, and that this build supports them.
+    /// Checks that the settings are consistent, and that this build supports them.
     ///
     /// # Errors
     /// - [`Error::Conflict`]: two settings contradict each other.
@@ -250,7 +252,7 @@ impl Config {
         Ok(())
     }
 
-    /// Returns every setting with its value and source, in the order of the table.
+    /// Returns all settings with their values and origins, in the order of the table.
     pub fn describe(&self) -> Vec<Row> {
         SETTINGS
             .iter()
@@ -262,7 +264,7 @@ impl Config {
             .collect()
     }
 
-    /// Returns whether the setting with this key has its built-in default because no layer has set it.
+    /// Returns whether the setting with this key has its built-in default, because no layer has set it.
     pub fn is_default(&self, key: &str) -> bool {
         Setting::find(key).is_some_and(|setting| self.origin(setting) == Origin::Default)
     }
@@ -271,7 +273,7 @@ impl Config {
         match self.origins.get(setting.key) {
             Some(origin) => origin.clone(),
             None if (setting.show)(self) == setting.default => Origin::Default,
-            // The program changed the field directly.
+            // No layer set it, so the program must have assigned the field directly.
             None => Origin::Program,
         }
     }
@@ -285,9 +287,9 @@ impl Config {
     }
 }
 
-/// Checks `key = value` like [`Config::set`], and returns the variable that passes it to another process.
+/// Validates `key = value` like [`Config::set`], and returns the variable that passes it to another process.
 ///
-/// `place` is the source of the key, for messages.
+/// `place` says where the key comes from, for messages.
 ///
 /// # Errors
 /// - The errors of [`Config::set`].
@@ -297,7 +299,7 @@ pub fn variable_for(key: &str, value: &str, place: &str) -> Result<&'static str,
     Ok(setting.env)
 }
 
-/// Reads a duration in the form of settings: `250ms`, `5s`, `2m`.
+/// Parses a duration as settings do: `250ms`, `5s`, `2m`.
 ///
 /// # Errors
 /// - A text with the cause and the accepted values.
@@ -317,7 +319,7 @@ fn find_for_user(key: &str, place: &str) -> Result<&'static Setting, Error> {
     }
 }
 
-/// Returns the variables with the prefix `RUSHMEM_`, or an error if one of them is unknown.
+/// Returns the variables with the prefix `RUSHMEM_`. It is an error if one of them is unknown.
 fn ours(
     variables: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> Result<BTreeMap<String, String>, Error> {
@@ -346,27 +348,27 @@ fn from_file(path: &Path) -> Result<Config, Error> {
     parse_file(path, &text)
 }
 
-/// Maximum bytes of a configuration file.
-const MAX_FILE: u64 = 1 << 20;
+/// Largest configuration file, in bytes.
+const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// Returns the text of a regular file of moderate size. Others might block, or never end.
+/// Reads a regular file of moderate size. Reads of other files may block or never finish.
 fn read_file(path: &Path) -> io::Result<String> {
-    // The check comes first, since opening a FIFO waits for a writer.
+    // Check before opening, since opening a FIFO waits for a writer.
     if !path.metadata()?.is_file() {
         return Err(io::Error::other("it is not a regular file"));
     }
     let mut text = String::new();
-    File::open(path)?.take(MAX_FILE + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > MAX_FILE {
+    File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > MAX_FILE_BYTES {
         return Err(io::Error::other("it is larger than 1 MiB"));
     }
     Ok(text)
 }
 
-/// Reads the text of a configuration file.
+/// Parses the text of a configuration file.
 fn parse_file(path: &Path, text: &str) -> Result<Config, Error> {
     let in_file = |error: toml::de::Error| Error::File { path: path.into(), message: error.to_string() };
-    // Names come first, since their error suggests the nearest name. Errors of values have line and column.
+    // Check names first, since that error suggests the nearest name. Errors in values come with line and column.
     let table: toml::Table = text.parse().map_err(in_file)?;
     let place = format!("configuration file {}", path.display());
     let found = table.keys().map(|key| find_for_user(key, &place)).collect::<Result<Vec<_>, _>>()?;

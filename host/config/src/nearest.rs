@@ -2,8 +2,8 @@
 
 use strsim::osa_distance;
 
-/// Returns the name in `known` that `name` most likely means, if one is close: it differs in a third of its characters at
-/// most. Of several such names, returns the first one.
+/// Returns the name in `known` that `name` was most likely meant to be, if any differs in at most a third of its
+/// characters. The first one wins a tie.
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let lower = name.to_ascii_lowercase();
     let distances = known.into_iter().map(|known| (osa_distance(&lower, &known.to_ascii_lowercase()), known));

@@ -4,10 +4,10 @@ use std::fmt;
 
 use crate::value::Value;
 
-/// The NICs of a job.
+/// The NICs that a job uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Nic {
-    /// ConnectX NICs if the machine has any and this build can drive them, otherwise the software ConnectX.
+    /// ConnectX NICs if the machine has any that this build can drive, otherwise the software ConnectX.
     Auto,
     /// The software ConnectX.
     Soft,
@@ -18,9 +18,9 @@ pub enum Nic {
 /// An RDMA device, optionally with a port: `mlx5_0`, `mlx5_0:2`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NicPort {
-    /// The device's name in the system.
+    /// Name of the device in the system.
     pub device: String,
-    /// The port's number, from 1. `None` selects the first active port.
+    /// Port, counting from 1. `None` selects the first active port.
     pub port: Option<u8>,
 }
 
@@ -41,7 +41,7 @@ fn parse_port(text: &str) -> Result<NicPort, String> {
             _ => return Err(format!("`{port}` is not a port number; ports are numbered from 1")),
         },
     };
-    // udev rules rename devices, for example to mlx5_bond_0 or rocep59s0.
+    // Accept any name, not just `mlx5_*`: udev rules rename devices, for example to mlx5_bond_0 or rocep59s0.
     let named = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
     let has_digit = device.contains(|c: char| c.is_ascii_digit());
     match !device.is_empty() && has_digit && device.chars().all(named) {

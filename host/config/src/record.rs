@@ -1,11 +1,11 @@
-//! The use of doorbell records.
+//! Whether send queues use doorbell records.
 
 use crate::value::Choice;
 
-/// The use of doorbell records by the send queues that kernels post to.
+/// Whether the send queues that kernels post to use doorbell records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DoorbellRecord {
-    /// Unless an RDMA device does without.
+    /// Unless an RDMA device works without them.
     Auto,
     /// Always.
     On,

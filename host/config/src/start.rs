@@ -4,16 +4,16 @@ use std::fmt;
 
 use crate::value::{Choice, Value};
 
-/// The launcher or method that starts a job.
+/// Launcher or method that starts a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BootstrapKind {
-    /// The method that the environment shows. Several methods, or an incomplete one, are an error.
+    /// Whatever the environment indicates. It is an error if it indicates several methods, or one incompletely.
     Auto,
-    /// PEs are threads of this process. Variables of launchers are ignored.
+    /// The PEs are threads of this process. Variables of launchers are ignored.
     Threads,
     /// `rushmem run`.
     Rushmem,
-    /// A unique id: `RUSHMEM_ID`, with `RUSHMEM_PE` and `RUSHMEM_N_PES`.
+    /// A unique ID: `RUSHMEM_ID`, with `RUSHMEM_PE` and `RUSHMEM_N_PES`.
     Id,
     /// A launcher that speaks PMI-1, such as MPICH's `mpiexec`.
     Pmi1,
@@ -44,7 +44,7 @@ impl fmt::Display for BootstrapKind {
     }
 }
 
-/// The kind of address to use on a network interface.
+/// Which kind of address to use on a network interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AddressFamily {
     /// An IPv4 address if there is one, otherwise an IPv6 address.

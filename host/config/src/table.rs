@@ -19,7 +19,7 @@ use crate::value::{
 };
 use crate::{Group, Origin, Setting};
 
-/// Returns whether a row of the table is an expert setting.
+/// Converts the audience of a row to [`Setting::expert`].
 macro_rules! audience {
     (common) => {
         false
@@ -29,7 +29,7 @@ macro_rules! audience {
     };
 }
 
-/// Generates the struct [`Config`], its defaults and [`SETTINGS`] from one list of rows.
+/// Generates the struct [`Config`], its defaults, and [`SETTINGS`] from a single list of rows.
 macro_rules! settings {
     (
         user {
@@ -40,9 +40,9 @@ macro_rules! settings {
         }
         launch { $($lkey:ident: $ltype:ty, $lenv:literal, $lunit:literal, $ldoc:literal;)* }
     ) => {
-        /// Every setting of a job, typed.
+        /// All settings of a job, typed.
         ///
-        /// [`Config::load`] creates it. A program may then change fields, or call [`Config::set`] with text.
+        /// Created by [`Config::load`]. Programs may then assign fields, or call [`Config::set`] with text.
         #[derive(Clone, Debug, Deserialize)]
         #[serde(deny_unknown_fields, default)]
         pub struct Config {
@@ -57,7 +57,7 @@ macro_rules! settings {
                 #[serde(skip)]
                 pub $lkey: Option<$ltype>,
             )*
-            /// The source of each setting that was set. The others have their defaults.
+            /// Where each setting comes from that a layer has set. All others have their defaults.
             #[serde(skip)]
             pub(crate) origins: BTreeMap<&'static str, Origin>,
         }
@@ -72,7 +72,7 @@ macro_rules! settings {
             }
         }
 
-        /// The table of all settings, ordered by group.
+        /// The table of all settings, sorted by group.
         pub static SETTINGS: &[Setting] = &[
             $(Setting {
                 key: stringify!($key),
@@ -338,7 +338,7 @@ pub static OTHER_VARIABLES: &[(&str, &str)] = &[
     ("RUSHMEM_LITMUS_ROUNDS", "Litmus tests: number of rounds of each test on each path."),
 ];
 
-/// Parses a default from the table. A test parses all of them.
+/// Parses a default from the table. A test covers all of them.
 fn built_in<T: Value>(text: &str) -> T {
     match T::parse(text) {
         Ok(value) => value,

@@ -13,7 +13,7 @@ fn file(text: &str) -> tempfile::NamedTempFile {
     file
 }
 
-/// Returns a value of this setting that is not the default.
+/// Returns a value for this setting other than the default.
 fn another(key: &str) -> &'static str {
     match key {
         "pes" | "qps_per_peer" | "block_qps" | "exclusive_qps" | "context_qps" | "native_workers"
@@ -102,7 +102,7 @@ fn finds_settings_by_key_and_variable() {
 }
 
 #[test]
-fn the_table_is_ordered_by_group() {
+fn table_is_sorted_by_group() {
     let mut groups: Vec<Group> = SETTINGS.iter().map(|setting| setting.group).collect();
     groups.dedup();
     assert_eq!(groups, Group::ALL);
@@ -157,13 +157,13 @@ fn later_layers_override_earlier_ones() {
 }
 
 #[test]
-fn an_unknown_variable_gets_a_suggestion() {
+fn unknown_variable_gets_a_suggestion() {
     let message = load(&[("RUSHMEM_HEAPBYTES", "1")]).unwrap_err().to_string();
     assert!(message.contains("RUSHMEM_HEAPBYTES") && message.contains("RUSHMEM_HEAP_BYTES"), "{message}");
 }
 
 #[test]
-fn an_invalid_value_names_variable_value_and_choices() {
+fn invalid_value_error_names_variable_value_and_choices() {
     for (name, value, accepts) in [
         ("RUSHMEM_SQ_DEPTH", "100", "power of two from 2 to 16384"),
         ("RUSHMEM_CQ", "square", "ring, collapsed"),
@@ -192,7 +192,7 @@ fn errors_hide_ids() {
 }
 
 #[test]
-fn errors_of_files_have_a_line() {
+fn file_errors_have_a_line_number() {
     let unknown = file("sq_dept = 64\n");
     let message = load(&[("RUSHMEM_CONFIG", unknown.path().to_str().unwrap())]).unwrap_err().to_string();
     assert!(message.contains("`sq_dept`") && message.contains("`sq_depth`"), "{message}");
@@ -243,7 +243,7 @@ fn checks_settings_for_other_processes() {
     assert!(matches!(variable_for("token", "x", "--set"), Err(Error::LaunchOnly { .. })));
 }
 
-/// Reads `bytes` as a line `key=value` of a setting, and as a configuration file. An accepted value must read back.
+/// Parses `bytes` as a line `key=value` of a setting, and as a configuration file. Accepted values must round-trip.
 fn check_any_text(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let mut config = Config::default();

@@ -1,4 +1,4 @@
-//! The types of settings and their text form. Each type can read the text that it shows, except for secrets.
+//! The types of settings and their text form. Each type can parse the text that it shows, except for secrets.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -8,19 +8,19 @@ use std::time::Duration;
 use rushmem_device::sq::MAX_DEPTH;
 use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
 
-/// A type of setting: read from text, shown as text.
+/// A type of setting: parsed from text, shown as text.
 pub(crate) trait Value: Sized {
-    /// Describes the accepted values, for messages.
+    /// Describes the accepted values, for error messages.
     fn accepts() -> String;
 
-    /// Reads a value. The error states the cause and does not repeat the text.
+    /// Parses a value. The error states the cause and does not repeat the text.
     fn parse(text: &str) -> Result<Self, String>;
 
-    /// Writes a value in the form that [`Value::parse`] reads. Secrets show only that they are set.
+    /// Formats the value in the form that [`Value::parse`] accepts. Secrets only show that they are set.
     fn show(&self) -> String;
 }
 
-/// A number of bytes. Text: `4096`, `64KiB`, `64MiB`, `1g`; all units are powers of 1024.
+/// A number of bytes. Text: `4096`, `64KiB`, `64MiB`, `1g`. All units are powers of 1024.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Bytes(pub u64);
 
@@ -28,15 +28,15 @@ pub struct Bytes(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OptionalBytes(pub Option<Bytes>);
 
-/// A limit on a time, or `None` for no limit. Text: `none`, or a duration.
+/// A time limit, or `None` for no limit. Text: `none`, or a duration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limit(pub Option<Duration>);
 
-/// A value that the runtime chooses if it is `None`. Text: `auto`, or the value.
+/// A value that the runtime chooses if this is `None`. Text: `auto`, or the value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Auto<T>(pub Option<T>);
 
-/// The key of a partition (P_Key): 15 bits of number, and one bit for full membership. Text: `0x8001`.
+/// A partition key (P_Key): 15 bits that identify the partition, and a bit for full membership. Text: `0x8001`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(transparent)]
 pub struct Partition(pub u16);
@@ -44,10 +44,10 @@ pub struct Partition(pub u16);
 impl Partition {
     /// Default partition, with full membership.
     pub const DEFAULT: Partition = Partition(0xffff);
-    /// The bit of a full member. Full members may talk to all members, limited members only to full ones.
+    /// Set for full members. These may talk to all members, limited members only to full ones.
     const FULL: u16 = 1 << 15;
 
-    /// Returns the partition's number. No partition has the number 0.
+    /// Returns the 15 bits that identify the partition. They are never 0.
     pub fn number(self) -> u16 {
         self.0 & !Self::FULL
     }
@@ -71,40 +71,40 @@ impl fmt::Display for Partition {
     }
 }
 
-/// A number of retransmissions of a packet: 0 to 7.
+/// How often a packet is retransmitted: 0 to 7.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retries(u8);
 
 impl Retries {
-    /// Returns the number.
+    /// Returns the number of retransmissions.
     pub fn get(self) -> u8 {
         self.0
     }
 }
 
-/// A power of two from `LEAST` to `MOST`.
+/// A power of two, from `MIN` to `MAX`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct PowerOfTwo<const LEAST: u32, const MOST: u32>(u32);
+pub struct PowerOfTwo<const MIN: u32, const MAX: u32>(u32);
 
-/// The depth of a send queue in WQEs.
+/// Depth of a send queue, in WQEs.
 pub type SqDepth = PowerOfTwo<2, { MAX_DEPTH as u32 }>;
 
-/// A number of DC initiators.
+/// Number of DC initiators.
 pub type Dcis = PowerOfTwo<1, 256>;
 
-impl<const LEAST: u32, const MOST: u32> PowerOfTwo<LEAST, MOST> {
-    /// Returns the number.
+impl<const MIN: u32, const MAX: u32> PowerOfTwo<MIN, MAX> {
+    /// Returns the value.
     pub fn get(self) -> u32 {
         self.0
     }
 }
 
-/// A job's secret: 64 hexadecimal digits that no text shows.
+/// A job's secret: 64 hexadecimal digits, which are never shown.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
 impl Secret {
-    /// Returns the digits, for authentication only.
+    /// Returns the digits. Use them for authentication only.
     pub fn reveal(&self) -> &str {
         &self.0
     }
@@ -116,7 +116,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// The memory of the symmetric heap.
+/// Where the symmetric heap is allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeapKind {
     /// GPU memory if kernels run on a GPU, otherwise host memory.
@@ -127,10 +127,10 @@ pub enum HeapKind {
     Device,
 }
 
-/// The processor that runs kernels.
+/// Which processor runs kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceKind {
-    /// GPU if one is found, otherwise the native GPU emulator.
+    /// A GPU if there is one, otherwise the native GPU emulator.
     Auto,
     /// Native GPU emulator on the cores of this machine.
     Native,
@@ -138,39 +138,39 @@ pub enum DeviceKind {
     Gpu,
 }
 
-/// The form of a completion queue.
+/// Layout of a completion queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CqKind {
-    /// Ring with one CQE for each completion.
+    /// A ring with one CQE per completion.
     Ring,
-    /// Single CQE that each completion overwrites, so that only the newest counter is visible.
+    /// A single CQE, which each completion overwrites: only the newest counter is visible.
     Collapsed,
 }
 
-/// The time at which QPs are created.
+/// When QPs are created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectKind {
-    /// First posting of a kernel to the peer.
+    /// When a kernel first posts to the peer.
     Lazy,
-    /// Start of the job, for all QPs.
+    /// When the job starts, for all peers.
     Eager,
 }
 
-/// The order in which the WRITEs of a QP land.
+/// Order in which the WRITEs of a QP take effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ordering {
-    /// The choice of the firmware.
+    /// Whatever the firmware chooses.
     Auto,
-    /// The order of posting, as the InfiniBand specification requires.
+    /// Posting order, as the InfiniBand specification requires.
     Ibta,
     /// Any order, as adaptive routing delivers packets.
     OutOfOrder,
 }
 
-/// The use of relaxed memory keys for the data of puts and gets.
+/// Whether the data of puts and gets uses memory keys with relaxed ordering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RelaxedOrdering {
-    /// Where it delays no `quiet`.
+    /// Where that delays no `quiet`.
     Auto,
     /// Always.
     On,
@@ -178,39 +178,39 @@ pub enum RelaxedOrdering {
     Off,
 }
 
-/// The path to a peer.
+/// How a PE accesses its peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerPath {
-    /// P2P between GPUs that can map each other's memory; the NIC for native kernels.
+    /// P2P between GPUs that can map each other's memory. Native kernels use the NIC.
     Auto,
-    /// Loads and stores to the mapped heaps of the same node. A heap that cannot be mapped is an error. PEs of other
-    /// nodes use the NIC.
+    /// Loads and stores to the mapped heaps of peers on the same node; it is an error if a heap cannot be mapped. Peers
+    /// on other nodes are reached through the NIC.
     P2p,
-    /// The NIC for every peer, including peers of the same node.
+    /// The NIC for every peer, including those on the same node.
     Nic,
 }
 
-/// The words that processor atomics update in a job with P2P peers and NIC peers.
+/// Which words processor atomics update in a job with both P2P peers and NIC peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum P2pAtomics {
-    /// Words of kernels that promise it, by `Ctx::for_node_words`.
+    /// Words for which a kernel promises that, with `Ctx::for_node_words`.
     Promised,
-    /// All words of P2P peers: the program promises that NIC peers update other words than P2P peers.
+    /// All words of P2P peers. The program promises that NIC peers never update these words.
     Node,
 }
 
-/// The condition for progress bars.
+/// When to show progress bars.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// If standard error is a terminal.
     Auto,
-    /// Always: the reader of standard error must support `\r`.
+    /// Always. The reader of standard error must support `\r`.
     Always,
     /// Never.
     Never,
 }
 
-/// The GPUs of a job. Local PE `i` takes entry `i` modulo their number.
+/// The GPUs of a job. Local PE `i` uses entry `i` modulo their number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Gpus {
     /// All GPUs of the machine.
@@ -220,7 +220,7 @@ pub enum Gpus {
 }
 
 impl Gpus {
-    /// Returns the GPU of local PE `local_pe` on a node with `found` GPUs, or `None` if there is no GPU.
+    /// Returns the GPU of local PE `local_pe` on a node with `found` GPUs, or `None` if it has none.
     pub fn of(&self, local_pe: u32, found: u32) -> Option<u32> {
         match self {
             Gpus::Auto => local_pe.checked_rem(found),
@@ -229,35 +229,35 @@ impl Gpus {
     }
 }
 
-/// A GPU architecture: a compute capability, major and minor. `None` is the GPU's own.
+/// A GPU architecture, as major and minor compute capability. `None` means that of the GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GpuArch(pub Option<(u32, u32)>);
 
-/// The memory of the queues that kernels and an RDMA device share.
+/// Memory of the queues that kernels share with an RDMA device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueMemory {
-    /// The same as `PreferDevice` for kernels on a GPU, and as `Host` for native kernels.
+    /// Like `PreferDevice` for kernels on a GPU, and like `Host` for native kernels.
     Auto,
     /// Host memory; page-locked where kernels run on a GPU.
     Host,
     /// GPU memory. It is an error if the NIC cannot access it.
     Device,
-    /// GPU memory if the NIC can access it, otherwise host memory. Native kernels take the steps of a GPU.
+    /// GPU memory if the NIC can access it, otherwise host memory. Native kernels follow the code path of a GPU.
     PreferDevice,
 }
 
-/// The writer of an RDMA device's doorbell register.
+/// Who writes an RDMA device's doorbell register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DoorbellKind {
-    /// Kernel if the GPU can write the register, otherwise a CPU thread.
+    /// The kernel if the GPU can write the register, otherwise a CPU thread.
     Auto,
-    /// Kernel. It is an error if the GPU cannot write the register.
+    /// The kernel. It is an error if the GPU cannot write the register.
     Gpu,
-    /// CPU thread, on behalf of the kernel.
+    /// A CPU thread, on behalf of the kernel.
     Cpu,
 }
 
-/// A type with one name for each of its values.
+/// A type with a name for each of its values.
 pub(crate) trait Choice: Copy + PartialEq + 'static {
     const NAMES: &'static [(&'static str, Self)];
 }
@@ -404,13 +404,13 @@ impl Value for NonZeroU32 {
     }
 }
 
-impl<const LEAST: u32, const MOST: u32> Value for PowerOfTwo<LEAST, MOST> {
+impl<const MIN: u32, const MAX: u32> Value for PowerOfTwo<MIN, MAX> {
     fn accepts() -> String {
-        format!("a power of two from {LEAST} to {MOST}")
+        format!("a power of two from {MIN} to {MAX}")
     }
 
     fn parse(text: &str) -> Result<Self, String> {
-        let number = whole(text, LEAST.into(), MOST.into())? as u32;
+        let number = whole(text, MIN.into(), MAX.into())? as u32;
         if number.is_power_of_two() { Ok(Self(number)) } else { Err("not a power of two".into()) }
     }
 
@@ -545,7 +545,7 @@ impl Value for Duration {
             _ => return Err("not a number with a unit of time".into()),
         };
         let number: f64 = number.parse().map_err(|_| "not a number".to_string())?;
-        // Rounded to nanoseconds so that decimal text comes back as it went in.
+        // Round to nanoseconds, so decimal text round-trips.
         let nanos = (number * unit_seconds * 1e9).round();
         if nanos < 1.0 {
             return Err("too small".into());
@@ -667,7 +667,7 @@ impl<T: Value> Value for Option<T> {
     }
 }
 
-/// Reads a setting from a text, a number or a list of numbers in a file. [`Value::parse`] checks it.
+/// Parses a setting given as text, a number or a list of numbers in a file. [`Value::parse`] validates it.
 pub(crate) fn from_file<'de, D: Deserializer<'de>, T: Value>(from: D) -> Result<T, D::Error> {
     let text = from.deserialize_any(Text)?;
     T::parse(&text)
