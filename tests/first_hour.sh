@@ -265,8 +265,8 @@ death_of_pe_0() {
 }
 
 lost_network() {
-    passed a_wait_that_times_out_names_the_failed_qp a_deadline_names_the_kernel_and_the_failed_qp \
-        a_dead_link_is_an_error_that_names_the_peer a_packet_that_was_too_long_is_named_and_no_lost_pe
+    passed a_wait_that_times_out_names_the_failed_qp deadline_names_the_kernel_and_the_failed_qp \
+        a_dead_link_is_an_error_that_names_the_peer oversized_packet_is_reported_instead_of_a_lost_pe
 }
 
 # A picture that claims 60000 x 60000 pixels.

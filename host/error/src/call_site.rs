@@ -1,7 +1,7 @@
-//! The application's line of the current call of this crate, for errors.
+//! Tracks which line of the application the current call of this crate comes from, for error messages.
 //!
-//! Public calls enter their caller's line, and errors that are made below take it from here. So the functions between need
-//! not pass it on.
+//! Public calls record their caller's line for the thread, and errors that are created below take it from there. No
+//! function in between needs to pass it on.
 
 use std::cell::Cell;
 use std::fmt;
@@ -11,19 +11,19 @@ thread_local! {
     static CURRENT: Cell<CallSite> = const { Cell::new(CallSite(None)) };
 }
 
-/// The line of the application that made a call; none for calls of the runtime itself.
+/// The line of the application that made a call. Empty for calls made by the runtime itself.
 ///
-/// Displays as a suffix for an error message: `, at src/main.rs:12`.
+/// Displays as a suffix of an error message: `, at src/main.rs:12`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallSite(Option<&'static Location<'static>>);
 
 impl CallSite {
-    /// Returns the line, if it is known.
+    /// Returns the line, if known.
     pub fn location(self) -> Option<&'static Location<'static>> {
         self.0
     }
 
-    /// Returns the line of the call that this thread is in.
+    /// Returns the line of the call that this thread is currently in.
     #[doc(hidden)]
     pub fn current() -> Self {
         CURRENT.get()
@@ -36,11 +36,11 @@ impl fmt::Display for CallSite {
     }
 }
 
-/// A call of the application, until this is dropped.
+/// Marks a call of the application, until it is dropped.
 #[must_use]
 pub struct Entered(CallSite);
 
-/// Enters a call with the caller's line. A call that is made by another one keeps the line of the outer one.
+/// Enters a call, with the caller's line. A nested call keeps the line of the outermost one.
 #[track_caller]
 pub fn enter() -> Entered {
     let before = CURRENT.get();
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_outermost_call_counts_until_it_returns() {
+    fn outermost_call_counts_until_it_returns() {
         assert_eq!(CallSite::current().to_string(), "");
         let line = line!() + 1;
         let outer = enter();

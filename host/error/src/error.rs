@@ -1,4 +1,4 @@
-//! The errors of the host. Each text says what failed, with values, and then the remedy.
+//! Errors of the host. Each message says what failed, with values, and then the remedy.
 
 use std::error::Error as _;
 use std::fmt;
@@ -9,44 +9,44 @@ use rushmem_bootstrap::{self as bootstrap, Failure, PeerLost};
 use crate::call_site::CallSite;
 use crate::report::DeviceError;
 
-/// The result of a call of this crate.
+/// The result of calls of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// The reason why a call of the runtime failed.
 ///
-/// The text is for people and may change. [`Error::status`] returns a stable number and name for programs. The `Debug`
-/// form is the text too, so that a `main` which returns this error prints a readable message.
+/// The message is for people and may change. For programs, [`Error::status`] returns a stable code and name. `Debug`
+/// prints the message, too, which keeps the output of a `main` that returns this error readable.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A setting is unknown or invalid.
     #[error(transparent)]
     Config(#[from] rushmem_config::Error),
-    /// The PEs of the job did not find each other, or lost each other in a collective call.
+    /// The PEs of the job did not find each other, or a collective call between them failed.
     #[error(transparent)]
     Bootstrap(#[from] rushmem_bootstrap::Error),
-    /// A PE died or ended with an error, and this PE needed it.
+    /// A PE that this PE needed died or failed.
     #[error("{0}")]
     PeerLost(PeerLost),
     /// A kernel recorded errors.
     #[error("{first}{}", more(*.others))]
     Device {
-        /// The first error that is a cause; an abort only if there is no other error.
+        /// The first error that is a cause. An abort only if there is no other error.
         first: Box<DeviceError>,
-        /// The number of further errors.
+        /// How many more errors were recorded.
         others: u64,
     },
     /// An operation of the host, or a kernel on a stream, failed.
     #[error("{what}: {cause}{}", unless_in_text(.cause, *.site))]
     Operation {
-        /// The name of the operation or the kernel.
+        /// Name of the operation or the kernel.
         what: &'static str,
         /// The reason for the failure.
         cause: Box<Error>,
-        /// The line of the application that made the call, if it is an operation.
+        /// Line of the application that made the call, for an operation.
         site: CallSite,
     },
-    /// A kernel did not run because a kernel before it in the queue failed.
+    /// A kernel was skipped because an earlier kernel in its queue failed.
     #[error("{kernel} did not run, because {failed}, launched before it, failed")]
     NotRun {
         /// The name of the kernel.
@@ -54,25 +54,25 @@ pub enum Error {
         /// The name of the kernel that failed.
         failed: &'static str,
     },
-    /// A kernel returned an error that has no record.
+    /// A kernel returned an error of which there is no record.
     #[error(
         "the kernel returned an error without a record: the kernel made the error itself, or another wait of this PE \
          has reported the record"
     )]
     Unrecorded,
-    /// A kernel returned an error that has no record, and a QP of this PE is poisoned. Calls that use a poisoned QP
-    /// fail without a new record.
+    /// A kernel returned an error of which there is no record, and a QP of this PE is poisoned. Calls that use a
+    /// poisoned QP fail without recording anything.
     #[error(
         "the kernel returned an error without a record, and QP {qpn:#x} towards PE {peer} was ended by an earlier \
          error, which was reported then; call Pe::reset_queues on all PEs to get new QPs"
     )]
     Poisoned {
-        /// The PE at the other end of the QP.
+        /// PE at the other end of the QP.
         peer: u32,
-        /// The number of the QP.
+        /// QPN of the QP.
         qpn: u32,
     },
-    /// Not all blocks of a grid can run at once.
+    /// Not all blocks of a grid can be resident together.
     #[error(
         "all blocks of {kernel} must run at once, because it is launched on all PEs together: PE {pe} has room for \
          {room} such blocks, but its grid has {blocks}; Pe::max_grid returns the largest grid for all PEs"
@@ -80,11 +80,11 @@ pub enum Error {
     GridTooLarge {
         /// The name of the kernel.
         kernel: &'static str,
-        /// The PE with the least room.
+        /// The PE with room for the fewest blocks.
         pe: u32,
-        /// The number of blocks in the grid of that PE.
+        /// Number of blocks in the grid of that PE.
         blocks: u32,
-        /// The number of blocks that can run at once there.
+        /// How many blocks can be resident there.
         room: u32,
     },
     /// A kernel ran for longer than the setting `kernel_limit`.
@@ -95,12 +95,12 @@ pub enum Error {
     KernelLimit {
         /// The PE that ran the kernel.
         pe: u32,
-        /// The name of the kernel, and the place of its launch.
+        /// Name of the kernel, and where it was launched.
         kernel: String,
         /// The limit.
         limit: std::time::Duration,
     },
-    /// The tests of a loop on the host have failed for as long as the setting `timeout`.
+    /// A host loop that polls with `test` has failed for as long as the setting `timeout`.
     #[error(
         "{call}: the tests of this PE have failed for {deadline:?}; check that the PEs that update the words still run, or \
          raise RUSHMEM_TIMEOUT{site}"
@@ -110,7 +110,7 @@ pub enum Error {
         call: &'static str,
         /// The setting `timeout`.
         deadline: std::time::Duration,
-        /// The line of the application that made the call.
+        /// Line of the application that made the call.
         site: CallSite,
     },
     /// A call of CUDA failed.
@@ -119,17 +119,17 @@ pub enum Error {
     /// A kernel could not run natively.
     #[error(transparent)]
     Native(#[from] rushmem_native::Error),
-    /// A native kernel failed: a lane panicked, for example.
+    /// A native kernel failed, for example because a lane panicked.
     #[error("PE {pe}: {}{cause}", kernel_prefix(*.kernel))]
     NativeKernel {
         /// The PE that ran the kernel.
         pe: u32,
-        /// The name of the kernel, if a wait for one launch found the error.
+        /// Name of the kernel, if the error was found by waiting for a single launch.
         kernel: Option<&'static str>,
         /// The reason for the failure.
         cause: rushmem_native::Error,
     },
-    /// A NIC refused a request, or did not complete it.
+    /// A NIC refused a request or did not complete it.
     #[error(transparent)]
     Nic(#[from] crate::nic_error::NicError),
     /// The software ConnectX could not start.
@@ -144,17 +144,17 @@ pub enum Error {
          one piece; {}{site}", heap_advice(*.max)
     )]
     HeapFull {
-        /// The requested bytes.
+        /// Requested size, in bytes.
         wanted: u64,
-        /// The free bytes.
+        /// Free bytes.
         free: u64,
-        /// The bytes of the largest free piece.
+        /// Size of the largest free piece, in bytes.
         largest: u64,
-        /// The bytes that the heap has for objects.
+        /// Size of the heap's part for objects, in bytes.
         total: u64,
         /// The setting `heap_max`, if it allows the heap to grow.
         max: Option<u64>,
-        /// The line of the application that made the call.
+        /// Line of the application that made the call.
         site: CallSite,
     },
     /// The heaps and queues of the PEs do not fit into the memory of the machine.
@@ -163,25 +163,25 @@ pub enum Error {
          bytes available; lower RUSHMEM_HEAP_BYTES or RUSHMEM_SQ_DEPTH, or run fewer PEs"
     )]
     HeapTooLarge {
-        /// The bytes that each PE needs.
+        /// How much each PE needs, in bytes.
         wanted: u64,
-        /// The number of PEs that share the memory.
+        /// How many PEs share the memory.
         pes: u32,
-        /// The memory, for example "this machine's memory".
+        /// Which memory, such as "this machine's memory".
         memory: String,
-        /// The available bytes.
+        /// Available bytes.
         available: u64,
     },
-    /// The system gave this process no more host memory.
+    /// The system refused to allocate more host memory to this process.
     #[error(
         "cannot allocate {bytes} bytes of host memory; lower RUSHMEM_HEAP_BYTES or RUSHMEM_SQ_DEPTH, run fewer PEs, \
          or raise the limit of this process (`ulimit -v`)"
     )]
     HostMemory {
-        /// Bytes of the allocation.
+        /// Size of the allocation, in bytes.
         bytes: u64,
     },
-    /// The PEs made different collective calls, or gave different arguments.
+    /// The PEs made different collective calls, or passed different arguments.
     #[error(
         "PE {pe} called {call} with {theirs}, this PE with {mine}: all PEs must make the same collective calls in \
          the same order{site}"
@@ -189,13 +189,13 @@ pub enum Error {
     Mismatch {
         /// The PE that differs.
         pe: u32,
-        /// The call of this PE.
+        /// Name of this PE's call.
         call: String,
-        /// The call of the other PE, with its arguments.
+        /// The other PE's call, with its arguments.
         theirs: String,
-        /// The call of this PE, with its arguments.
+        /// This PE's call, with its arguments.
         mine: String,
-        /// The line of the application that made the call.
+        /// Line of the application that made the call.
         site: CallSite,
     },
     /// A collective call failed on another PE. This PE has undone its part.
@@ -205,24 +205,24 @@ pub enum Error {
         pe: u32,
         /// The name of the call.
         call: &'static str,
-        /// The error of that PE, as text.
+        /// Message of that PE's error.
         why: String,
-        /// The line of the application that made the call.
+        /// Line of the application that made the call.
         site: CallSite,
     },
-    /// PEs are missing in a call that some PEs make together.
+    /// Some PEs did not make a call that all must make together.
     #[error("PEs {pes:?} did not call {call} within {waited:?}{site}")]
     Absent {
         /// The call, with its arguments.
         call: String,
         /// The missing PEs.
         pes: Vec<u32>,
-        /// The time that the other PEs waited.
+        /// How long the other PEs waited.
         waited: std::time::Duration,
-        /// The line of the application that made the call.
+        /// Line of the application that made the call.
         site: CallSite,
     },
-    /// The PEs have NICs of different kinds, which cannot communicate.
+    /// The PEs have NICs of different kinds, which cannot talk to each other.
     #[error(
         "PE {pe} has {theirs}, and this PE has {mine}, which cannot communicate; set RUSHMEM_NIC to the same kind on \
          all nodes: soft everywhere, or RDMA devices everywhere"
@@ -235,7 +235,7 @@ pub enum Error {
         /// The kind of NIC of this PE.
         mine: String,
     },
-    /// A NIC failed the probe that the runtime makes before it uses a NIC.
+    /// A NIC failed the probe that the runtime runs before it uses a NIC.
     #[error("{nic} failed its loopback probe: {why}")]
     Probe {
         /// The name of the NIC.
@@ -243,7 +243,7 @@ pub enum Error {
         /// The reason for the failure.
         why: String,
     },
-    /// A QP towards a peer could not be created or connected.
+    /// A QP to a peer could not be created or connected.
     #[error("PE {pe} cannot be connected to PE {peer}: {why}")]
     NoConnection {
         /// This PE.
@@ -253,49 +253,49 @@ pub enum Error {
         /// The reason for the failure.
         why: String,
     },
-    /// A NIC failed while the job ran, and QPs of this PE used it. All waits of the PE's kernels end.
+    /// A NIC failed during the job, and QPs of this PE used it. All waits in the PE's kernels fail.
     #[error("PE {pe}: {nic} failed: {why}")]
     NicFailed {
         /// This PE.
         pe: u32,
-        /// The name of the NIC and the number of its port.
+        /// Name of the NIC, and its port.
         nic: String,
         /// The reason for the failure.
         why: String,
     },
-    /// A connected QP lost its peer. All waits of the PE's kernels end.
+    /// A connected QP lost its peer. All waits in the PE's kernels fail.
     #[error("PE {pe} lost its connection to PE {peer}: {why}")]
     ConnectionLost {
         /// This PE.
         pe: u32,
         /// The PE at the other end of the QP.
         peer: u32,
-        /// The reason of that PE.
+        /// The reason given by that PE.
         why: String,
     },
-    /// The setting `queue_memory` allows less memory than the queues need for all the QPs that kernels may use.
+    /// The queues of all QPs that kernels may use need more memory than the setting `queue_memory` allows.
     #[error(
         "the queues of {qps} QPs of {depth} WQEs need {needed} bytes, and may take {limit}; raise RUSHMEM_QUEUE_MEMORY, \
          remove RUSHMEM_SQ_DEPTH, or use fewer QPs to each peer"
     )]
     QueueMemory {
-        /// The number of QPs that kernels may use, on all NICs of the PE.
+        /// How many QPs kernels may use, on all NICs of the PE.
         qps: u64,
-        /// The depth of each send queue.
+        /// Depth of each send queue, in WQEs.
         depth: u64,
-        /// The bytes that all of them need.
+        /// Memory that all of them need, in bytes.
         needed: u64,
-        /// The setting `queue_memory`.
+        /// Value of the setting `queue_memory`, in bytes.
         limit: u64,
     },
-    /// The program made an invalid call: a wrong argument, a wrong handle, or a call at the wrong time.
+    /// The program made an invalid call: a wrong argument, a stale handle, or a call at the wrong time.
     #[error("{call}: {what}{site}")]
     Misuse {
         /// The name of the call.
         call: &'static str,
-        /// The mistake.
+        /// What is wrong with the call.
         what: String,
-        /// The line of the application that made the call.
+        /// Line of the application that made the call.
         site: CallSite,
     },
     /// A requested feature or resource is not available.
@@ -320,12 +320,12 @@ pub enum Error {
     Panic(String),
 }
 
-/// Returns the line of an operation, unless its cause names it.
+/// Returns the line of an operation, unless the message of its cause contains a line.
 fn unless_in_text(cause: &Error, site: CallSite) -> CallSite {
     if matches!(cause, Error::Device { .. }) { CallSite::default() } else { site }
 }
 
-/// Returns the remedy for a full heap, which may grow to `max` bytes.
+/// Returns advice for a full heap, which may grow to `max` bytes.
 fn heap_advice(max: Option<u64>) -> String {
     max.map_or_else(
         || "raise RUSHMEM_HEAP_BYTES on all PEs, or let the heap grow with RUSHMEM_HEAP_MAX".into(),
@@ -341,7 +341,7 @@ fn more(others: u64) -> String {
 }
 
 impl fmt::Debug for Error {
-    /// Writes the text, and the causes that the text does not contain.
+    /// Formats the message, followed by those causes that it does not include.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = self.to_string();
         let mut cause = self.source();
@@ -361,9 +361,9 @@ fn kernel_prefix(kernel: Option<&'static str>) -> String {
 }
 
 impl Error {
-    /// Returns the error for an invalid call. Libraries on top of this one may return it for their own calls.
+    /// Creates the error for an invalid call. Libraries on top of this one may return it for their own calls.
     ///
-    /// It has the line of the application, if a call of this crate is in progress on this thread.
+    /// It contains the line of the application if this thread is inside a call of this crate.
     pub fn misuse(call: &'static str, what: impl Into<String>) -> Self {
         Self::Misuse { call, what: what.into(), site: CallSite::current() }
     }
@@ -377,7 +377,7 @@ impl Error {
         }
     }
 
-    /// Adds the name of the kernel to an error that a kernel has met.
+    /// Adds the name of the kernel to an error that came from one.
     #[doc(hidden)]
     pub fn in_kernel(mut self, name: &'static str) -> Self {
         match &mut self {
@@ -388,7 +388,8 @@ impl Error {
         self
     }
 
-    /// Replaces the lines of the runtime's kernels by the line `site` of the application, which asked for an operation.
+    /// Replaces the lines of the runtime's own kernels by `site`, the line of the application that requested the
+    /// operation.
     #[doc(hidden)]
     pub fn of_operation(mut self, site: CallSite) -> Self {
         if let Self::Device { first, .. } = &mut self {
@@ -397,11 +398,12 @@ impl Error {
         self
     }
 
-    /// Returns the distance of this error from the cause of a job's end, to select the error to report.
+    /// Returns how far this error is from the root cause of a job's failure. The error with the smallest distance is
+    /// reported.
     ///
     /// - 0: a possible cause.
     /// - 1: another PE failed, in a collective call or at the other end of a QP.
-    /// - 2: this PE was only informed of a lost PE.
+    /// - 2: this PE was merely informed of a lost PE.
     #[doc(hidden)]
     pub fn distance(&self) -> u8 {
         match self {
@@ -413,7 +415,7 @@ impl Error {
         }
     }
 
-    /// Returns whether a kernel ended because its job or its PE had failed.
+    /// Returns whether a kernel failed only because its job or its PE had already failed.
     #[doc(hidden)]
     pub fn is_aborted(&self) -> bool {
         match self {
@@ -435,7 +437,8 @@ impl Error {
         }
     }
 
-    /// Returns the reason that the other PEs get when this error ends the PE. They know a lost PE already.
+    /// Returns the reason that other PEs see when this error makes the PE fail. A lost PE is only named, since they
+    /// were told the details themselves.
     #[doc(hidden)]
     pub fn abort_reason(&self) -> String {
         match (self, self.lost_peer()) {
@@ -446,7 +449,7 @@ impl Error {
         }
     }
 
-    /// Returns the lost PE or launcher, if this error only informs of it.
+    /// Returns the lost PE or launcher, if this error merely reports it.
     fn lost_peer(&self) -> Option<&PeerLost> {
         match self {
             Self::PeerLost(lost) | Self::Bootstrap(bootstrap::Error::Failed(Failure::Lost(lost))) => {

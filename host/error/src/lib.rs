@@ -1,8 +1,9 @@
-//! The errors of the runtime: [`Error`] with its stable [`Status`], errors of NICs ([`NicError`]), and errors that kernels
-//! recorded ([`DeviceError`]) with the names of objects ([`ObjectNames`]) and the line of the application ([`call_site`]).
+//! Errors of the runtime: [`Error`] with its stable [`Status`], errors of NICs ([`NicError`]), and errors that kernels
+//! recorded ([`DeviceError`]), with the names of objects ([`ObjectNames`]) and the line of the application
+//! ([`call_site`]).
 //!
-//! `rushmem` re-exports what applications need. The rest, and what is hidden from the documentation, is internal to the crates of
-//! the runtime and may change at any time.
+//! `rushmem` re-exports what applications need. The rest, and everything hidden from the documentation, is internal to
+//! the crates of the runtime and may change at any time.
 #![deny(unsafe_code)]
 
 pub mod call_site;

@@ -1,4 +1,4 @@
-//! Names of the objects of the symmetric heap, for messages.
+//! Names of objects in the symmetric heap, for messages.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,20 +9,20 @@ use rushmem_base::lock;
 use rushmem_device::Handle;
 use rushmem_sanitizer::interned;
 
-/// The names of all objects and registered buffers. A freed object keeps its name until its memory is reused, because an error may
-/// report an access after the free.
+/// Names of all objects and registered buffers. A freed object keeps its name until its memory is reused, because an
+/// error may report a use after free.
 #[derive(Clone, Debug, Default)]
 pub struct ObjectNames(Arc<Mutex<BTreeMap<u64, Object>>>);
 
 #[derive(Clone, Copy, Debug)]
 struct Object {
     end: u64,
-    /// Empty if the program has given none.
+    /// Empty if the program did not name the object.
     name: &'static str,
     site: &'static Location<'static>,
 }
 
-/// A position in an object.
+/// A position inside an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InObject {
     name: &'static str,
@@ -41,11 +41,11 @@ impl fmt::Display for InObject {
 }
 
 impl ObjectNames {
-    /// Adds an object, by its name, which may be empty, and the call that allocated it.
+    /// Adds an object with its name, which may be empty, and the call that allocated it.
     pub fn add(&self, Handle { offset, bytes, .. }: Handle, name: &str, site: &'static Location<'static>) {
         let end = offset.saturating_add(bytes);
         let mut objects = lock(&self.0);
-        // Objects do not overlap, so at most one that starts earlier reaches into these bytes.
+        // Objects never overlap, so of those that start earlier, only the last can reach into these bytes.
         let earlier = objects.range(..offset).next_back().filter(|(_, object)| object.end > offset);
         let inside = objects.range(offset..end.max(offset));
         let replaced: Vec<u64> = earlier.into_iter().chain(inside).map(|(&start, _)| start).collect();
@@ -55,14 +55,14 @@ impl ObjectNames {
         objects.insert(offset, Object { end, name: interned(name), site });
     }
 
-    /// Returns the position of an offset in its object.
+    /// Returns the object at an offset, and the position in it.
     pub fn at(&self, offset: u64) -> Option<InObject> {
         let objects = lock(&self.0);
         let (start, Object { end, name, site }) = objects.range(..=offset).next_back()?;
         (offset < *end).then_some(InObject { name, site, byte: offset - start })
     }
 
-    /// Returns the name of the object that starts at an offset, or an empty string if it has none.
+    /// Returns the name of the object that starts at an offset. Empty if it has none.
     pub fn name_of(&self, offset: u64) -> &'static str {
         lock(&self.0).get(&offset).map_or("", |object| object.name)
     }

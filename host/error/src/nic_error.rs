@@ -1,4 +1,4 @@
-//! Errors of NICs. They are below all other modules, so that every module can return them.
+//! Errors of NICs. This module depends on no other one, so all of them can return these errors.
 
 #[cfg(feature = "rdma")]
 mod rdma;
@@ -10,7 +10,7 @@ pub use self::rdma::RdmaError;
 #[cfg(feature = "rdma")]
 pub use self::rdma::errno_text;
 
-/// An error of a NIC or of a path between NICs.
+/// Errors of a NIC, or of a path between NICs.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NicError {
@@ -31,7 +31,7 @@ pub enum NicError {
         nic: String,
         /// Opcode of the command.
         command: CmdOpcode,
-        /// The first defect of the mailbox.
+        /// The first thing that is wrong with the mailbox.
         error: DecodeError,
     },
     /// A call of the software ConnectX other than a PRM command failed.
@@ -54,17 +54,17 @@ pub enum NicError {
         /// Cause and remedy.
         why: String,
     },
-    /// The firmware chose an order of messages that kernels cannot work with, or that the settings exclude.
+    /// The firmware chose an ordering of messages that kernels cannot work with, or that the settings exclude.
     #[error("{nic} keeps {kept} of a QP in order; set RUSHMEM_ORDERING={remedy}")]
     Order {
         /// Name of the NIC.
         nic: String,
-        /// The messages that it keeps in order.
+        /// Which messages it keeps in order.
         kept: &'static str,
         /// The setting that helps.
         remedy: &'static str,
     },
-    /// The operating system has no random numbers.
+    /// The operating system provides no random numbers.
     #[error("cannot choose keys and packet numbers: the operating system has no random numbers: {0}")]
     Random(String),
     /// An RDMA device cannot be used, or a call of libibverbs or libmlx5 failed.
@@ -73,7 +73,7 @@ pub enum NicError {
     Rdma(#[from] RdmaError),
 }
 
-/// Returns the explanation of a syndrome of the software ConnectX, in parentheses. It is empty for syndromes of firmware.
+/// Explains a syndrome of the software ConnectX, in parentheses. Empty for syndromes of real firmware.
 fn soft_reason(error: &CmdError) -> String {
     rushmem_softnic::reason(error.syndrome).map(|why| format!(" ({why})")).unwrap_or_default()
 }

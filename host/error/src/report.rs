@@ -1,4 +1,4 @@
-//! Errors that kernels recorded, as text for people.
+//! Errors that kernels recorded, formatted for people.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,27 +12,27 @@ use rushmem_trace::{Site, Until, Waiting};
 use crate::call_site::CallSite;
 use crate::names::{InObject, ObjectNames};
 
-/// An error that a call in a kernel met and recorded.
+/// An error recorded by a call in a kernel.
 ///
-/// Its text says what failed on which PE, the source line of the call, and the remedy.
+/// Its message says what failed on which PE, at which source line, and the remedy.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceError {
     record: ErrorRecord,
-    /// The name of the kernel, if the wait for one launch found the error.
+    /// Name of the kernel, if the error was found by waiting for a single launch.
     kernel: Option<&'static str>,
-    /// The peer and the number of a QP that has failed, if this error may be a consequence.
+    /// Peer and QPN of a failed QP of which this error may be a consequence.
     failed_qp: Option<(u32, u32)>,
-    /// The objects at the offsets of the record: the one that the call used, and the one that overlaps it.
+    /// Objects at the offsets in the record: the one that the call used, and the one that overlaps it.
     objects: [Option<InObject>; 2],
-    /// The line of the application that asked for an operation. The kernel of an operation is the runtime's.
+    /// Line of the application that requested an operation. The record only has a line of the runtime's own kernel.
     asked: CallSite,
 }
 
-/// Names of [`Reduce`], by their codes.
+/// Names of [`Reduce`] by code.
 const REDUCTIONS: [&str; 7] = ["Sum", "Prod", "Min", "Max", "And", "Or", "Xor"];
 const _: () = assert!(Reduce::Xor as usize == REDUCTIONS.len() - 1);
 
-/// Names of [`ElementKind`], by their codes.
+/// Names of [`ElementKind`] by code.
 const ELEMENTS: [&str; 13] =
     ["u8", "i8", "u16", "i16", "u32", "i32", "u64", "i64", "F16", "Bf16", "f32", "f64", "ValueIndex"];
 const _: () = assert!(ElementKind::ValueIndex as usize == ELEMENTS.len() - 1);
@@ -49,7 +49,8 @@ impl DeviceError {
         &self.record
     }
 
-    /// Returns the name of the kernel, if a wait for one launch found the error. The error of a stream has the name in
+    /// Returns the name of the kernel, if the error was found by waiting for a single launch. For an error of a stream,
+    /// the name is in
     /// [`Error::Operation`](crate::Error::Operation).
     pub fn kernel(&self) -> Option<&'static str> {
         self.kernel
@@ -59,12 +60,12 @@ impl DeviceError {
         self.kernel = Some(name);
     }
 
-    /// Notes the line of the application that asked for the operation.
+    /// Sets the line of the application that requested the operation.
     pub(crate) fn set_call_site(&mut self, asked: CallSite) {
         self.asked = asked;
     }
 
-    /// Names the objects at the offsets of the record.
+    /// Looks up the objects at the offsets in the record.
     #[doc(hidden)]
     pub fn set_objects(&mut self, names: &ObjectNames) {
         let r = &self.record;
@@ -77,14 +78,15 @@ impl DeviceError {
         self.objects = offsets.map(|offset| names.at(offset?));
     }
 
-    /// Adds the peer and the number of a QP that has failed.
+    /// Sets peer and QPN of a failed QP of which this error may be a consequence.
     #[doc(hidden)]
     pub fn set_failed_qp(&mut self, failed: Option<(u32, u32)>) {
         self.failed_qp = failed;
     }
 
-    /// Returns the number of the QP that failed or was late, and the block of the WQE that failed. Without that, it is the
-    /// oldest WQE that is not known to be complete.
+    /// Returns the QPN of the QP that failed or was late, and the block that posted the failed WQE. If that is unknown,
+    /// the culprit is the
+    /// oldest WQE not known to be complete.
     #[doc(hidden)]
     pub fn failed_wqe(&self) -> Option<(u32, Option<u16>)> {
         let r = &self.record;
@@ -95,7 +97,7 @@ impl DeviceError {
         }
     }
 
-    /// Names the peer, where the kernel could not know it.
+    /// Sets the peer, where the kernel could not know it.
     #[doc(hidden)]
     pub fn set_peer(&mut self, pe: u32) {
         self.record.peer = pe;
@@ -107,13 +109,14 @@ impl DeviceError {
         matches!(self.code(), Some(Code::Timeout | Code::WaitTimeout))
     }
 
-    /// Returns the distance of this error from the cause: of several errors, the smallest is reported.
+    /// Returns how far this error is from the root cause. Of several errors, the one with the smallest distance is
+    /// reported.
     ///
     /// - 0: a failed QP, or a wrong argument.
     /// - 1: a QP that does not answer.
-    /// - 2: a QP that ended with another one.
-    /// - 3: a wait for something that did not come.
-    /// - 4: the end of the job.
+    /// - 2: a QP that was flushed because another one failed.
+    /// - 3: a wait for something that did not happen.
+    /// - 4: an abort, because the job had failed.
     #[doc(hidden)]
     pub fn distance(&self) -> u8 {
         match self.code() {
@@ -127,33 +130,33 @@ impl DeviceError {
         }
     }
 
-    /// Returns whether the call ended because the job or the PE had failed.
+    /// Returns whether the call was aborted because the job or the PE had failed.
     pub(crate) fn is_aborted(&self) -> bool {
         self.code() == Some(Code::Aborted)
     }
 
-    /// Returns whether a kernel called `per_block` without the attribute: the job has enough queues.
+    /// Returns whether a kernel called `per_block` without the attribute: there were enough queues, but it had none.
     fn lacks_per_block(&self) -> bool {
         self.code() == Some(Code::NoQp) && self.record.found >= self.record.wanted
     }
 
-    /// Returns the syndrome of the completion that ended the QP, if a completion did.
+    /// Returns the syndrome of the completion that put the QP into the error state, if one did.
     pub fn syndrome(&self) -> Option<Syndrome> {
         (self.code() == Some(Code::Completion)).then_some(Syndrome(self.record.syndrome as u8))
     }
 
-    /// Returns whether the QP ended because its other end has ended.
+    /// Returns whether the QP was flushed because the QP at its other end had failed.
     pub(crate) fn is_flush(&self) -> bool {
         self.syndrome() == Some(Syndrome::WR_FLUSH_ERR)
     }
 
-    /// Returns whether the software ConnectX could not send a packet because it was too long for the link.
+    /// Returns whether the software ConnectX failed to send a packet that was too long for the link.
     fn is_too_long(&self) -> bool {
         self.syndrome() == Some(Syndrome::TRANSPORT_RETRY_EXC_ERR)
             && self.record.vendor == u32::from(PACKET_TOO_LONG)
     }
 
-    /// Returns whether a kernel meets this error when a peer has died.
+    /// Returns whether the death of a peer can cause this error.
     #[doc(hidden)]
     pub fn is_explained_by_loss(&self) -> bool {
         match self.code() {
@@ -163,7 +166,7 @@ impl DeviceError {
         }
     }
 
-    /// Returns the wait that a deadline has ended, if this error is one of a deadline.
+    /// Returns the wait whose deadline passed, if this is such an error.
     #[doc(hidden)]
     pub fn waiting(&self) -> Option<Waiting> {
         let r = &self.record;
@@ -190,13 +193,13 @@ impl DeviceError {
         })
     }
 
-    /// Returns the end of the file name of the call.
+    /// Returns the file name of the call, or the tail of a long one.
     fn file(&self) -> Cow<'_, str> {
         let r = &self.record;
         String::from_utf8_lossy(r.file.get(..r.file_len as usize).unwrap_or_default())
     }
 
-    /// Returns the source line and the thread of the call.
+    /// Formats the source line and the thread of the call.
     fn site(&self) -> String {
         let (r, file) = (&self.record, self.file());
         let kernel = self.kernel.map(|name| format!("kernel {name}, ")).unwrap_or_default();
@@ -255,22 +258,22 @@ impl DeviceError {
         }
     }
 
-    /// Returns whether the record has the number of a PE.
+    /// Returns whether the record names a PE.
     fn names_peer(&self) -> bool {
         self.record.peer != u32::MAX
     }
 
-    /// Returns whether a timeout is the timeout of a grid barrier. Otherwise the record has a QP.
+    /// Returns whether a timeout was in a grid barrier. Otherwise the record names a QP.
     fn is_grid_barrier(&self) -> bool {
         self.record.qpn == 0
     }
 
-    /// Returns the part that the call used, if it is not inside its object.
+    /// Returns the range that the call used, if it is not inside its object.
     fn invalid_range(&self) -> Option<InvalidRange> {
         InvalidRange::of_offset(self.record.offset)
     }
 
-    /// Describes an offset of the heap, with its object if that is known.
+    /// Formats a heap offset, with its object if known.
     fn offset(&self, offset: u64, object: usize) -> String {
         match self.objects[object] {
             Some(object) => format!("heap offset {offset:#x} ({object})"),
@@ -278,7 +281,7 @@ impl DeviceError {
         }
     }
 
-    /// Writes an error of a QP, or of the set of QPs that the kernel has chosen.
+    /// Formats an error of a QP, or of the set of QPs that the kernel chose.
     fn fmt_queue(&self, code: Code, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let r = &self.record;
         match code {
@@ -313,7 +316,7 @@ impl DeviceError {
         }
     }
 
-    /// Writes an error of a wait.
+    /// Formats an error of a wait.
     fn fmt_wait(&self, code: Code, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let r = &self.record;
         match code {
@@ -339,7 +342,7 @@ impl DeviceError {
         }
     }
 
-    /// Writes an error of an argument.
+    /// Formats an error about an argument.
     fn fmt_argument(&self, code: Code, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let r = &self.record;
         match code {
@@ -370,7 +373,7 @@ impl DeviceError {
         }
     }
 
-    /// Writes an access outside an object or outside the heap. The kernel marks the kind of access by values that no
+    /// Formats an access outside an object or outside the heap. The kernel encodes the kind of access in values that no
     /// valid access has, so the order of the checks matters.
     fn fmt_range(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let r = &self.record;
@@ -396,7 +399,7 @@ impl DeviceError {
         }
     }
 
-    /// Writes how the collective calls of two PEs differ, from their call hashes.
+    /// Formats how the collective calls of two PEs differ, given their call hashes.
     fn fmt_mismatch(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (one, other) = (self.record.peer, self.record.found);
         let [their_kind, my_kind] = [self.record.wanted as u32, (self.record.wanted >> 32) as u32]
@@ -420,7 +423,7 @@ impl DeviceError {
         }
     }
 
-    /// Writes an error of a team.
+    /// Formats an error about a team.
     fn fmt_team(&self, code: Code, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let r = &self.record;
         match code {
@@ -508,7 +511,7 @@ impl fmt::Display for DeviceError {
     }
 }
 
-/// Returns the errors that are recorded in a control page, in the order of their slots.
+/// Returns the errors recorded in a control page, in slot order.
 pub fn recorded(page: &ControlPage) -> Vec<DeviceError> {
     let records: &[ErrorRecord; RECORDS] = &page.records;
     let written = records.iter().filter(|r| r.code != 0);
@@ -529,7 +532,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the error of a record with these fields.
+    /// Creates an error with these fields in its record.
     fn error(code: Code, qpn: u32, syndrome: Syndrome) -> DeviceError {
         let syndrome = syndrome.0.into();
         let record = ErrorRecord { code: code as u32, qpn, syndrome, peer: u32::MAX, ..Zeroable::zeroed() };
@@ -552,7 +555,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_that_was_too_long_is_named_and_no_lost_pe() {
+    fn oversized_packet_is_reported_instead_of_a_lost_pe() {
         let mut lost = error(Code::Completion, 7, Syndrome::TRANSPORT_RETRY_EXC_ERR);
         assert!(lost.is_explained_by_loss());
         lost.record.vendor = PACKET_TOO_LONG.into();
@@ -560,7 +563,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_outside_of_its_object_has_a_remedy() {
+    fn range_outside_its_object_comes_with_a_remedy() {
         let mut outside = error(Code::OutOfRange, 0, Syndrome(0));
         outside.record.offset = 3 << 62 | 6 << 40 | 9 << 20 | 8;
         let text = outside.to_string();
@@ -575,7 +578,7 @@ mod tests {
     }
 
     #[test]
-    fn deadlines_are_waits() {
+    fn deadlines_are_reported_as_waits() {
         let mut late = error(Code::WaitTimeout, 0, Syndrome(0));
         (late.record.found, late.record.wanted, late.record.offset) = (3, 4, 64);
         let until = |error: &DeviceError| error.waiting().map(|wait| wait.until);
@@ -590,7 +593,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deadline_names_the_kernel_and_the_failed_qp() {
+    fn deadline_names_the_kernel_and_the_failed_qp() {
         let mut late = error(Code::Timeout, 0, Syndrome(0));
         assert!(late.to_string().ends_with(
             "(block 0, thread 0); every block of the grid must call the barrier the same \

@@ -1,4 +1,4 @@
-//! Stable numbers and names of all errors, for programs and scripts. `docs/errors.md` is generated from this file.
+//! Stable codes and names of all errors, for programs and scripts. `docs/errors.md` is generated from this file.
 
 use rushmem_bootstrap::{Error as Bootstrap, Failure};
 use rushmem_cuda as cuda;
@@ -10,9 +10,9 @@ use crate::Error;
 /// `CUDA_ERROR_OUT_OF_MEMORY`.
 const CUDA_OUT_OF_MEMORY: u32 = 2;
 
-/// A class of [`Error`]s, with a stable number and name. The texts of errors may change between versions.
+/// A class of [`Error`]s with a stable code and name. Messages, by contrast, may change between versions.
 ///
-/// The numbers 1 to 7 have the meanings of NVSHMEM's `nvshmemx_status`.
+/// Codes 1 to 7 have the same meaning as in NVSHMEM's `nvshmemx_status`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 #[repr(i32)]
@@ -27,15 +27,15 @@ pub enum Status {
     Asymmetric = 4,
     /// There is no GPU, or not the requested one.
     NoGpu = 5,
-    /// A kernel could not be launched, or was ended from outside.
+    /// A kernel could not be launched, or was terminated from outside.
     LaunchFailed = 6,
     /// This library broke one of its own guarantees.
     Internal = 7,
-    /// A call in a kernel failed; the kernel's error code gives the reason.
+    /// A call in a kernel failed. The kernel's error code says why.
     Kernel = 8,
     /// A NIC refused a request, or did not complete it.
     Nic = 9,
-    /// Other PEs did not come in time.
+    /// Other PEs did not arrive in time.
     Timeout = 10,
     /// A PE or the job's server was lost.
     PeerLost = 11,
@@ -48,7 +48,7 @@ pub enum Status {
 }
 
 impl Status {
-    /// All statuses, in the order of their numbers.
+    /// All statuses, sorted by code.
     pub const ALL: [Status; 14] = [
         Status::InvalidValue,
         Status::OutOfMemory,
@@ -66,12 +66,12 @@ impl Status {
         Status::Application,
     ];
 
-    /// Returns the number of the status, from 1. The number 0 means success.
+    /// Returns the code of the status, from 1. Code 0 means success.
     pub fn code(self) -> i32 {
         self as i32
     }
 
-    /// Returns the status with this number, if there is one.
+    /// Returns the status with this code, if there is one.
     pub fn from_code(code: i32) -> Option<Status> {
         Status::ALL.into_iter().find(|status| status.code() == code)
     }
@@ -120,7 +120,7 @@ impl Status {
 }
 
 impl Error {
-    /// Returns the status of this error: its class, with a stable number and name.
+    /// Returns the class of this error, with a stable code and name.
     ///
     /// ```no_run
     /// # use rushmem_error as rushmem;

@@ -2,7 +2,7 @@
 
 use std::io;
 
-/// An error of an RDMA device. Each message has the name of the device, the failed call and the remedy.
+/// Errors of RDMA devices. Each message contains the device, the failed call and the remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RdmaError {
@@ -11,7 +11,7 @@ pub enum RdmaError {
     NoDevice {
         /// Name of the missing device.
         wanted: String,
-        /// Devices of this system, and remedy.
+        /// Devices that this system has, and the remedy.
         found: String,
     },
     /// A call of libibverbs or libmlx5 failed.
@@ -19,14 +19,14 @@ pub enum RdmaError {
     Call {
         /// Name of the device.
         nic: String,
-        /// Name of the call, with its subject.
+        /// Name of the call, and what it was about.
         call: String,
-        /// Error number of the C library.
+        /// `errno` after the call.
         errno: i32,
         /// Remedy.
         remedy: String,
     },
-    /// An action failed with every method that this device and system might support.
+    /// An action failed with each of the methods that the device and the system might support.
     #[error("{nic}: {action} failed with every method: {}. {remedy}", attempts.join("; "))]
     Attempts {
         /// Name of the device.
@@ -48,7 +48,7 @@ pub enum RdmaError {
     },
 }
 
-/// Returns name and description of an error number of the C library, such as `ENOMEM (Cannot allocate memory)`.
+/// Formats an `errno` with its name, such as `ENOMEM (Cannot allocate memory)`.
 pub fn errno_text(errno: i32) -> String {
     let text = io::Error::from_raw_os_error(errno).to_string();
     let text = text.split(" (os error").next().unwrap_or_default();
