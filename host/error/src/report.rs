@@ -84,9 +84,8 @@ impl DeviceError {
         self.failed_qp = failed;
     }
 
-    /// Returns the QPN of the QP that failed or was late, and the block that posted the failed WQE. If that is unknown,
-    /// the culprit is the
-    /// oldest WQE not known to be complete.
+    /// Returns the QPN of the QP that failed or was late, and the index of the failed WQE's first building block. If that
+    /// is unknown, the culprit is the oldest WQE not known to be complete.
     #[doc(hidden)]
     pub fn failed_wqe(&self) -> Option<(u32, Option<u16>)> {
         let r = &self.record;
@@ -135,7 +134,7 @@ impl DeviceError {
         self.code() == Some(Code::Aborted)
     }
 
-    /// Returns whether a kernel called `per_block` without the attribute: there were enough queues, but it had none.
+    /// Returns whether a kernel called `per_block` without the attribute, although the job has enough queues.
     fn lacks_per_block(&self) -> bool {
         self.code() == Some(Code::NoQp) && self.record.found >= self.record.wanted
     }
