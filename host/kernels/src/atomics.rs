@@ -1,11 +1,11 @@
-//! Atomics.
+//! Atomic operations.
 
 use rushmem_device::prelude::*;
 
 use crate::code::Atomic;
 
-/// Performs `what`, an [`Atomic`], on `word` of `pe`, which has 4 or 8 bytes. The old value goes to `result`, which has the
-/// length of the word or is empty.
+/// Performs `what`, an [`Atomic`], on `word` of `pe`, which has 4 or 8 bytes. The old value is written to `result`,
+/// which is as long as the word or empty.
 ///
 /// # Errors
 /// - The errors of [`Ctx::atomic_fetch`].
@@ -22,7 +22,8 @@ pub fn rushmem_atomic(
     if Thread::index() != 0 {
         return Ok(());
     }
-    // Publishes the stores of earlier kernels of the stream, and of the host.
+    // Earlier kernels of the stream and the host may have written data that this atomic announces. Publish their
+    // stores.
     ctx.fence_system();
     let float = what == Atomic::AddFloat as u32;
     match (word.len(), float) {

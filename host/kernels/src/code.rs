@@ -1,4 +1,4 @@
-//! Operation codes: kernels take them as plain integer arguments.
+//! Operation codes, which kernels take as plain integers.
 
 use rushmem_device::Cmp;
 
@@ -16,7 +16,7 @@ pub enum Transfer {
     GetNbi,
 }
 
-/// An operation of [`rushmem_atomic`](crate::rushmem_atomic). The first ones have the numbers of the device API.
+/// An operation of [`rushmem_atomic`](crate::rushmem_atomic). All but the last have the codes of the device API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Atomic {
@@ -30,9 +30,9 @@ pub enum Atomic {
     Xor = 3,
     /// Sets the word.
     Set = 4,
-    /// Sets the word if it holds the value to compare with.
+    /// Sets the word if it equals the comparand.
     CompareSwap = 5,
-    /// Adds to a float.
+    /// Adds to a floating-point word.
     AddFloat = 6,
 }
 
@@ -96,7 +96,7 @@ pub enum Collective {
     Scan,
 }
 
-/// The type of a word that [`rushmem_wait`](crate::rushmem_wait) and similar kernels compare.
+/// Type of the words that [`rushmem_wait`](crate::rushmem_wait) and similar kernels compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum WordKind {
@@ -110,12 +110,12 @@ pub enum WordKind {
     I64,
 }
 
-/// Returns the code of a comparison.
+/// Encodes a comparison.
 pub const fn cmp(cmp: Cmp) -> u32 {
     cmp as u32
 }
 
-/// Returns the comparison with this code.
+/// Decodes a comparison. Unknown codes are taken for the last one, since only the host passes them.
 #[inline(always)]
 pub(crate) fn cmp_of(number: u32) -> Cmp {
     match number {
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn comparisons_keep_their_numbers() {
+    fn comparison_codes_round_trip() {
         for c in [Cmp::Eq, Cmp::Ne, Cmp::Gt, Cmp::Ge, Cmp::Lt, Cmp::Le, Cmp::Reached] {
             assert_eq!(cmp_of(cmp(c)), c);
         }

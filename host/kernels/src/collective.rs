@@ -4,8 +4,7 @@ use rushmem_device::prelude::*;
 
 use crate::code::Collective;
 
-/// Performs `what`, a [`Collective`] that a grid can perform, with all blocks. The arguments are the same as of
-/// [`rushmem_collective`].
+/// Performs `what`, a [`Collective`] that a whole grid can perform. The arguments are those of [`rushmem_collective`].
 ///
 /// # Errors
 /// - The errors of the collective call, such as [`Ctx::broadcast`].
@@ -21,12 +20,12 @@ pub fn rushmem_grid_collective(
     src: SymSlice<u8>,
     extra: u32,
 ) -> Result {
-    // The other kernels of the stream have ended.
+    // Earlier kernels of the stream have completed, so the grid needs no barrier first.
     let grid = WholeGrid::current().without_barrier();
     by_callers(ctx, grid, what, team, op, kind, dst, src, extra)
 }
 
-/// Performs a call that blocks and grids can make.
+/// Performs a call that both blocks and grids can make.
 #[inline(always)]
 #[allow(clippy::too_many_arguments)] // the union of all their arguments
 fn by_callers<C: CollectiveGroup>(
@@ -53,7 +52,7 @@ fn by_callers<C: CollectiveGroup>(
     }
 }
 
-/// Exchanges elements of `size` bytes: the members compare their size.
+/// Exchanges elements of `size` bytes. The members compare their element sizes, so the type must have the right one.
 #[inline(always)]
 fn alltoall<C: CollectiveGroup>(
     ctx: &Ctx,
@@ -71,8 +70,8 @@ fn alltoall<C: CollectiveGroup>(
     }
 }
 
-/// Performs `what`, a [`Collective`], with the other members of `team`. `op` is a `Reduce` or a `Scan`, and `kind` an
-/// `ElementKind`. `extra` is the root of a broadcast, or the element size of an all-to-all in bytes.
+/// Performs `what`, a [`Collective`], together with the other members of `team`. `op` is a `Reduce` or a `Scan`, and
+/// `kind` an `ElementKind`. `extra` is the root of a broadcast, or the element size of an all-to-all in bytes.
 ///
 /// # Errors
 /// - The errors of the collective call, such as [`Ctx::broadcast`].

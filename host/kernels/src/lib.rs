@@ -1,7 +1,7 @@
 //! Kernels for the operations that the host initiates or queues on a stream.
 //!
-//! They make the same device calls as a user's kernel, so they post the same WQEs. Objects come as bytes and operations as
-//! numbers of [`code`]: one kernel serves all types, and the PTX stays small.
+//! They make the same device calls as a user's kernel, so they post the same WQEs. To keep the PTX small, one kernel
+//! serves all types: objects are passed as bytes, and operations as the integers of [`code`].
 #![cfg_attr(target_arch = "nvptx64", no_std, feature(abi_ptx))]
 #![forbid(unsafe_code)]
 

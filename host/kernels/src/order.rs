@@ -1,4 +1,4 @@
-//! Ordering, completion and barriers of all PEs.
+//! Memory ordering, completion, and barriers of all PEs.
 
 use rushmem_device::prelude::*;
 

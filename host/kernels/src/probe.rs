@@ -1,10 +1,11 @@
-//! The probe of a NIC.
+//! The kernel that probes a NIC.
 
 use rushmem_device::prelude::*;
 
-/// Performs one put, one fetching atomic and one atomic without result on `pe`, and completes them.
+/// Performs a put, a fetching atomic and a non-fetching atomic on `pe`, and completes them.
 ///
-/// Word 0 goes to word 1, to which the atomic then adds `value`; its result goes to word 2. Word 3 becomes `value`.
+/// Word 0 is put to word 1, to which the fetching atomic then adds `value`; its result is stored in word 2. Word 3 is
+/// set to `value`.
 ///
 /// # Errors
 /// - The errors of [`Ctx::put`], [`Ctx::atomic_fetch_add`] and [`Ctx::quiet`].

@@ -4,10 +4,10 @@ use rushmem_device::prelude::*;
 
 use crate::code::Transfer;
 
-/// The alignment of each block's share of a transfer, in bytes: whole cache lines.
-const LINE: usize = 128;
+/// Alignment of each block's share of a transfer, in bytes: blocks transfer whole cache lines.
+const LINE_BYTES: usize = 128;
 
-/// Performs `what`, a [`Transfer`], between `remote` of `pe` and `local` of this PE. Each block moves its share.
+/// Performs `what`, a [`Transfer`], between `remote` on `pe` and `local` on this PE. The blocks share the work.
 ///
 /// # Errors
 /// - The errors of [`Ctx::put`] or [`Ctx::get`].
@@ -15,8 +15,8 @@ const LINE: usize = 128;
 pub fn rushmem_transfer(ctx: &Ctx, what: u32, remote: SymSlice<u8>, local: SymSlice<u8>, pe: u32) -> Result {
     let block = Block::current();
     let (remote, local) = if block.count() > 1 {
-        let lines = block.share(local.len().div_ceil(LINE));
-        let part = (lines.start * LINE).min(local.len())..(lines.end * LINE).min(local.len());
+        let lines = block.share(local.len().div_ceil(LINE_BYTES));
+        let part = (lines.start * LINE_BYTES).min(local.len())..(lines.end * LINE_BYTES).min(local.len());
         (remote.slice(part.clone()), local.slice(part))
     } else {
         (remote, local)
@@ -32,8 +32,8 @@ pub fn rushmem_transfer(ctx: &Ctx, what: u32, remote: SymSlice<u8>, local: SymSl
     }
 }
 
-/// Performs `what`, a [`Transfer`], on `count` blocks of `block` bytes between `remote` of `pe` and `local` of this PE. The
-/// strides are in bytes.
+/// Performs `what`, a [`Transfer`], on `count` blocks of `block` bytes between `remote` on `pe` and `local` on this PE.
+/// Strides are in bytes.
 ///
 /// # Errors
 /// - The errors of [`Ctx::iput`] or [`Ctx::iget`].
@@ -64,7 +64,7 @@ pub fn rushmem_strided(
     }
 }
 
-/// Writes the low bytes of `value` to `dst` of `pe`, which has 1, 2, 4 or 8 bytes.
+/// Writes the low bytes of `value` to `dst` on `pe`, which has 1, 2, 4 or 8 bytes.
 ///
 /// # Errors
 /// - The errors of [`Ctx::p`].
@@ -73,7 +73,7 @@ pub fn rushmem_p(ctx: &Ctx, dst: SymSlice<u8>, value: u64, pe: u32) -> Result {
     if Thread::index() != 0 {
         return Ok(());
     }
-    // Publishes the stores of earlier kernels of the stream, and of the host.
+    // Earlier kernels of the stream and the host may have written data that this put announces. Publish their stores.
     ctx.fence_system();
     match dst.len() {
         1 => ctx.p(dst.at(0), value as u8, pe),
@@ -83,7 +83,8 @@ pub fn rushmem_p(ctx: &Ctx, dst: SymSlice<u8>, value: u64, pe: u32) -> Result {
     }
 }
 
-/// Performs `put_signal`, or `put_signal_nbi` if `nbi` is not 0. Sets the signal if `set` is not 0, and adds to it if it is.
+/// Performs `put_signal`, or `put_signal_nbi` if `nbi` is nonzero. Sets the signal if `set` is nonzero, and otherwise
+/// adds to it.
 ///
 /// # Errors
 /// - The errors of [`Ctx::put_signal`].

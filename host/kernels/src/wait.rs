@@ -1,11 +1,11 @@
-//! Waits for, and tests of, words of this PE.
+//! Waiting for, and testing, words of this PE.
 
 use rushmem_device::prelude::*;
 
 use crate::code::{self, WaitSetOp, WordKind};
 
-/// Waits until `word`, of a [`WordKind`], compares with `value` as `cmp` says. `seen` may be empty; otherwise the word is a
-/// signal and `seen` receives its value.
+/// Blocks until `word`, of a [`WordKind`], satisfies the comparison `cmp` with `value`. If `seen` is not empty, the
+/// word is a signal, and its value is stored in `seen`.
 ///
 /// # Errors
 /// - The errors of [`Ctx::wait_until`] or [`Ctx::signal_wait_until`].
@@ -37,11 +37,12 @@ pub fn rushmem_wait(
     }
 }
 
-/// Performs `what`, a [`WaitSetOp`], on `words` of a [`WordKind`], and looks at word `first` first. Each word is compared with
-/// `value`, or with its element of `values` if that is not empty. Words with a nonzero element in `except` do not count.
+/// Performs `what`, a [`WaitSetOp`], on `words` of a [`WordKind`], starting the search at word `first`. Each word is
+/// compared with `value`, or with its element of `values` if that is not empty. Words with a nonzero element in
+/// `except` are ignored.
 ///
-/// `found` receives 1 or 0 for a test of all. For any, it receives the index, or all ones if there is none. For some, it
-/// receives the number of indices and then the indices.
+/// `found` receives the outcome: 1 or 0 for `TestAll`; an index, or all ones for none, for the `Any` operations; the
+/// number of indices followed by the indices for the `Some` operations.
 ///
 /// # Errors
 /// - The errors of the call that `what` names, such as [`Ctx::wait_until_all`].
@@ -74,7 +75,7 @@ pub fn rushmem_wait_set(
     }
 }
 
-/// The conditions of a set of words, and where the search starts.
+/// What each word of a set is compared with, and where the search starts.
 struct Conditions {
     cmp: Cmp,
     except: SymSlice<i32>,
@@ -121,7 +122,8 @@ fn wait_set<T: Amo + PartialOrd>(
     Ok(())
 }
 
-/// Writes 1 to `holds` if `word`, of a [`WordKind`], compares with `value` as `cmp` says now, and 0 if not.
+/// Stores 1 in `holds` if `word`, of a [`WordKind`], currently satisfies the comparison `cmp` with `value`, and 0
+/// otherwise.
 ///
 /// # Errors
 /// - The errors of [`Ctx::test`].
