@@ -1,23 +1,24 @@
-//! Arrows from an operation to the wait that it ended, and from the last member of a collective call to the others.
+//! Arrows from an operation to the wait that it satisfied, and from the last member of a collective call to the others.
 
 use std::collections::{BTreeMap, HashMap};
 
 use crate::span::{Category, Span, Track, Word};
 use crate::trace::Trace;
 
-/// The error of the clocks of two PEs of a machine, in nanoseconds. A wait may seem to end that much before the operation begins.
+/// Tolerance for the clocks of two PEs on one machine, in nanoseconds. A wait may appear to end this much before the
+/// operation that satisfied it starts.
 const CLOCK_ERROR_NS: u64 = 5_000;
 
-/// An arrow through spans.
+/// An arrow through several spans.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arrow {
-    /// Its kind: `put`, `signal` or `last member`.
+    /// Kind of arrow: `put`, `signal` or `last member`.
     pub name: &'static str,
-    /// The indices of its spans, and a time in each of them.
+    /// Index of each span it passes, and the time at which it does.
     pub points: Vec<(usize, u64)>,
 }
 
-/// Returns the arrows of a trace.
+/// Finds all arrows of a trace.
 pub fn arrows(trace: &Trace) -> Vec<Arrow> {
     let spans = &trace.spans;
     let error_ns = CLOCK_ERROR_NS.max(2 * trace.clock_error_ns.min(u64::MAX / 4));
@@ -26,17 +27,18 @@ pub fn arrows(trace: &Trace) -> Vec<Arrow> {
     all
 }
 
-/// The spans of operations, by the word that they change or by the PE that posted them.
+/// Spans of operations, by the word that they change or by the PE that posted them. All index lists are sorted by start
+/// time.
 struct Operations {
-    /// Indices of the spans that change a word, by their begin.
+    /// Spans that change a word.
     changes: HashMap<Word, Vec<usize>>,
-    /// Indices of the WQEs of each PE and peer that write to an offset, by their begin.
+    /// WQEs by PE, peer, and remote offset.
     wqes: HashMap<(u32, u32, u64), Vec<usize>>,
-    /// Indices of the arrivals of each PE at an offset, by their begin.
+    /// Arrivals by PE and offset.
     arrivals: HashMap<(u32, u64), Vec<usize>>,
-    /// Indices of the doorbells of each QP of a PE, by their begin.
+    /// Doorbells by PE and QPN.
     doorbells: HashMap<(u32, u32), Vec<usize>>,
-    /// Indices of the puts without a signal of each lane to each peer, by their begin.
+    /// Puts without a signal, by PE, lane and peer.
     puts: HashMap<(u32, Track, u32), Vec<usize>>,
 }
 
@@ -85,30 +87,33 @@ impl Operations {
     }
 }
 
-/// Returns the last of `indices`, which are ordered by begin, that begins at `time` at the latest.
+/// Returns the last of `indices`, which are sorted by start time, that starts at or before `time`.
 fn last_before(spans: &[Span], indices: &[usize], time: u64) -> Option<usize> {
     let after = indices.partition_point(|&i| spans[i].begin <= time);
     indices[..after].last().copied()
 }
 
-/// Returns the first of `indices` that begins at `time` at the earliest.
+/// Returns the first of `indices` that starts at or after `time`.
 fn first_after(spans: &[Span], indices: &[usize], time: u64) -> Option<usize> {
     let before = indices.partition_point(|&i| spans[i].begin < time);
     indices.get(before).copied()
 }
 
-/// Returns the arrows to waits for words. The clocks of two PEs differ by `error_ns`.
+/// Returns the arrows to waits for words. `error_ns` bounds the difference between the clocks of two PEs.
 fn of_words(spans: &[Span], error_ns: u64) -> Vec<Arrow> {
     let operations = Operations::new(spans);
     let mut all = Vec::new();
     for (wait, span) in spans.iter().enumerate() {
+        // A wait that is still open has not been satisfied.
         let (Some(word), Some(end)) = (span.detail.awaits, span.end) else { continue };
         let Some(changes) = operations.changes.get(&word) else { continue };
+        // The last change before the end of the wait is taken for the one that satisfied it.
         let Some(change) = last_before(spans, changes, end.saturating_add(error_ns)) else { continue };
         let to = (wait, end);
         all.push(Arrow { name: "signal", points: path(spans, &operations, change, to) });
         let from = &spans[change];
         let key = (from.pe, from.track.clone(), word.pe);
+        // The wait also announces the last put of the same lane to that peer: typically data followed by its flag.
         let put = operations.puts.get(&key).and_then(|puts| last_before(spans, puts, from.begin));
         if let Some(put) = put {
             all.push(Arrow { name: "put", points: path(spans, &operations, put, to) });
@@ -117,7 +122,7 @@ fn of_words(spans: &[Span], error_ns: u64) -> Vec<Arrow> {
     all
 }
 
-/// Returns the way of an operation: its call, its doorbell, its WQEs, their arrivals and the wait.
+/// Returns the path of an operation: its call, its doorbell, its WQEs, their arrivals, and the wait.
 fn path(spans: &[Span], operations: &Operations, call: usize, to: (usize, u64)) -> Vec<(usize, u64)> {
     let detail = &spans[call].detail;
     let mut points = vec![call];
@@ -127,13 +132,14 @@ fn path(spans: &[Span], operations: &Operations, call: usize, to: (usize, u64)) 
             points.extend(way_through_nics(spans, operations, call, (peer, remote)));
         }
     }
+    // Drop what starts after the wait has ended: it belongs to a later operation on the same memory.
     points.retain(|&i| spans[i].begin <= to.1);
     points.sort_by_key(|&i| (spans[i].begin, i));
     points.dedup();
     points.into_iter().map(|i| (i, spans[i].begin)).chain([to]).collect()
 }
 
-/// Returns the doorbell, the WQE and the arrival of a call that writes to an offset of a peer, if they are known.
+/// Returns doorbell, WQE and arrival of a call that writes to an offset of a peer, as far as they are known.
 fn way_through_nics(
     spans: &[Span],
     operations: &Operations,
@@ -151,14 +157,14 @@ fn way_through_nics(
     doorbell.filter(|&i| spans[i].begin >= begin).into_iter().chain([wqe]).chain(arrival).collect()
 }
 
-/// A collective call of several members, by the indices of their spans.
+/// A collective call, with the indices of its members' spans.
 pub(crate) struct Meeting {
-    /// The member that came last.
+    /// The member that arrived last.
     pub(crate) last: usize,
     pub(crate) members: Vec<usize>,
 }
 
-/// Returns the collective calls of a trace.
+/// Finds the collective calls of a trace.
 pub(crate) fn collectives(spans: &[Span]) -> Vec<Meeting> {
     let mut of_pe: BTreeMap<((u32, u32), u32), Vec<usize>> = BTreeMap::new();
     for (i, span) in spans.iter().enumerate() {
@@ -166,6 +172,7 @@ pub(crate) fn collectives(spans: &[Span]) -> Vec<Meeting> {
             of_pe.entry((team, span.pe)).or_default().push(i);
         }
     }
+    // The members of a team make the same collective calls in the same order, so their n-th calls belong together.
     let mut calls: BTreeMap<((u32, u32), usize), Vec<usize>> = BTreeMap::new();
     for ((team, _), mut of_member) in of_pe {
         of_member.sort_by_key(|&i| spans[i].begin);
@@ -180,7 +187,7 @@ pub(crate) fn collectives(spans: &[Span]) -> Vec<Meeting> {
     calls.into_values().filter_map(meeting).collect()
 }
 
-/// Returns the arrows from the last member of each collective call to the others.
+/// Returns arrows from the last member of each collective call to the others.
 fn of_collectives(spans: &[Span]) -> Vec<Arrow> {
     let mut all = Vec::new();
     for Meeting { last, members } in collectives(spans) {
@@ -211,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_put_and_its_flag_lead_to_the_wait() {
+    fn put_and_its_flag_lead_to_the_wait() {
         let put = Detail { peer: Some(1), remote: Some(0), bytes: Some(8), ..Detail::default() };
         let flag = Detail { changes: Some(WORD), ..Detail::default() };
         let wqe = Detail { peer: Some(1), qpn: Some(5), remote: Some(64), ..Detail::default() };
@@ -223,7 +230,7 @@ mod tests {
             span(0, Track::Queue { qpn: 5 }, Category::Nic, (35, 60), wqe),
             span(1, Track::Arrivals, Category::Nic, (50, 50), arrival),
             span(1, LANE, Category::Wait, (0, 55), wait),
-            // A later change of the word has not ended the wait.
+            // This change is later, so it cannot have satisfied the wait.
             span(0, LANE, Category::Call, (100_000, 100_010), flag),
         ];
         let trace = Trace { spans, ..Trace::default() };
@@ -231,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn an_arrow_passes_through_the_nics() {
+    fn arrow_passes_through_the_nics() {
         let call = Detail { peer: Some(1), remote: Some(0), changes: Some(WORD), ..Detail::default() };
         let wqe = |remote| Detail { peer: Some(1), qpn: Some(5), remote: Some(remote), ..Detail::default() };
         let queue = || Track::Queue { qpn: 5 };
@@ -250,7 +257,7 @@ mod tests {
             span(0, queue(), Category::Nic, (32, 70), wqe(64)),
             span(1, Track::Arrivals, Category::Nic, (50, 52), arrival(64)),
             span(1, LANE, Category::Wait, (0, 55), wait),
-            // Another WQE to the same place is later.
+            // A later WQE to the same offset is not part of the path.
             span(0, queue(), Category::Nic, (80, 90), wqe(64)),
         ];
         let trace = Trace { spans, dropped: 0, ..Trace::default() };
@@ -258,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_member_holds_up_the_others() {
+    fn last_member_holds_up_the_others() {
         let team = Detail { team: Some((1, 1)), ..Detail::default() };
         let call = |pe, begin| span(pe, LANE, Category::Collective, (begin, 100), team.clone());
         let trace = Trace { spans: vec![call(0, 10), call(1, 90), call(2, 20)], ..Trace::default() };

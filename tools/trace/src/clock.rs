@@ -5,16 +5,17 @@ use std::time::{Duration, Instant, SystemTime};
 
 /// Returns the time in nanoseconds since 1970.
 ///
-/// It never goes back: the clock of the machine is read once, and a monotonic clock gives the time since then.
+/// It never goes backwards: the wall clock is read once, and a monotonic clock measures the time since then.
 pub fn now_ns() -> u64 {
     ns_at(Instant::now())
 }
 
-/// Returns a time in nanoseconds since 1970, on the clock of [`now_ns`].
+/// Converts a time to nanoseconds since 1970, by the clock of [`now_ns`].
 pub fn ns_at(time: Instant) -> u64 {
     static ORIGIN: OnceLock<(Instant, u64)> = OnceLock::new();
     let (instant, unix_ns) = ORIGIN.get_or_init(|| {
-        // The thread may lose its core between the two clocks, so the closest of some readings counts.
+        // The thread may be preempted between reading the two clocks. Of several readings, use the one that took the
+        // shortest.
         let (_, instant, unix) =
             (0..8).map(|_| read_both()).min_by_key(|(error, ..)| *error).unwrap_or_else(read_both);
         (instant, unix.as_nanos() as u64)
@@ -23,7 +24,7 @@ pub fn ns_at(time: Instant) -> u64 {
     unix_ns + time.saturating_duration_since(*instant).as_nanos() as u64 - before
 }
 
-/// Returns how far apart both clocks were read, and their times.
+/// Reads both clocks. Also returns how long that took, which bounds the error.
 fn read_both() -> (Duration, Instant, Duration) {
     let before = Instant::now();
     let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -36,14 +37,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_goes_on() {
+    fn clock_advances() {
         let before = now_ns();
         std::thread::sleep(std::time::Duration::from_millis(2));
         assert!(now_ns() - before >= 2_000_000);
     }
 
     #[test]
-    fn a_time_may_be_before_the_first_call() {
+    fn times_before_the_first_call_are_valid() {
         let (time, second) = (Instant::now(), std::time::Duration::from_secs(1));
         assert_eq!(ns_at(time + second) - ns_at(time), 1_000_000_000);
         assert_eq!(ns_at(time) - ns_at(time - second), 1_000_000_000);

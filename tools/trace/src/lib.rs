@@ -1,25 +1,25 @@
 //! The timeline of a job.
 //!
-//! A [`Recorder`] collects [`Span`]s: calls of kernels and hosts, waits, launches, and the work of NICs. [`Trace`] holds the
-//! spans of some PEs. It is written as a file in Perfetto's JSON format, and such a file can be read again. So the files of
-//! several processes can become one.
+//! A [`Recorder`] collects [`Span`]s: calls of kernels and hosts, waits, launches, and the work of NICs. A [`Trace`]
+//! holds the spans of some PEs. It is written in Perfetto's JSON format and can be read back, which allows to merge the
+//! files of several processes.
 //!
-//! Times are nanoseconds since 1970, from the clock of the machine. The host converts the times of a GPU before it records them.
-//! The file has times of the clock of PE 0.
+//! Times are in nanoseconds since 1970, by the clock of the machine. The host converts the times of a GPU before it
+//! records them. In a file, all times are by the clock of PE 0.
 //!
 //! # Modules
 //!
 //! | module | holds |
 //! |---|---|
-//! | `clock` | the clock |
-//! | `span` | spans, and the tracks that they are drawn on |
+//! | `clock` | the clock of all spans |
+//! | `span` | spans, and the tracks on which they are drawn |
 //! | `offset` | the offset between the clocks of two machines |
-//! | `recorder` | the collection of spans while a job runs |
-//! | `time` | times as text |
-//! | `totals` | sums over all spans, while the job runs |
+//! | `recorder` | collects spans while a job runs |
+//! | `time` | formatting of times |
+//! | `totals` | running totals of a PE |
 //! | `live` | the files of running PEs, for `rushmem top` |
 //! | `trace` | the spans of a file |
-//! | `arrows` | arrows from an operation to the wait that it ended |
+//! | `arrows` | arrows from an operation to the wait that it satisfied |
 //! | `perfetto` | the file format |
 //! | `summary` | tables of waits, traffic and late PEs |
 //! | `waits` | which PE waits for which |

@@ -1,6 +1,6 @@
-//! The files in which running PEs show their state to their user.
+//! Files in which running PEs publish their state to their user.
 //!
-//! Each PE replaces its file about once a second, and removes it at its end. A reader takes nothing in a file for granted.
+//! Each PE replaces its file about once a second, and removes it when it finishes. Readers do not trust the contents.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Read, Write};
@@ -13,41 +13,41 @@ use serde::{Deserialize, Serialize};
 use crate::totals::Totals;
 use crate::waits::PeWaits;
 
-/// The version of the files.
+/// Version of the file format.
 const VERSION: u32 = 1;
-/// The largest file that is read.
+/// Most bytes that are read of a file.
 const MAX_BYTES: u64 = 1 << 20;
-/// The largest number of files that are read.
+/// Most files that are read.
 const MAX_FILES: usize = 4096;
-/// The end of the names.
-const END: &str = ".live";
+/// File name extension.
+const EXTENSION: &str = ".live";
 
-/// The state of a running PE.
+/// Published state of a running PE.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Live {
     version: u32,
-    /// The process.
+    /// PID of the process.
     pub pid: u32,
-    /// The time at which the process began, in the unit of the system. Another process may get its number later.
+    /// Start time of the process, in the kernel's unit. Distinguishes it from a later process with the same PID.
     start: u64,
-    /// The program.
+    /// Name of the program.
     pub program: String,
-    /// A random number of the job.
+    /// A random number that identifies the job.
     pub job: u32,
     /// The PE.
     pub pe: u32,
-    /// The number of PEs.
+    /// Number of PEs in the job.
     pub n_pes: u32,
-    /// The time of the state, in nanoseconds since 1970.
+    /// When this state was published, in nanoseconds since 1970.
     pub time_ns: u64,
-    /// The sums since the begin of the job.
+    /// Totals since the job started.
     pub totals: Totals,
-    /// The present waits.
+    /// Current waits.
     pub waits: PeWaits,
 }
 
 impl Live {
-    /// Returns the state of PE `pe` of `n_pes` in this process.
+    /// Creates the state of PE `pe` of `n_pes`, which runs in this process.
     pub fn new(job: u32, (pe, n_pes): (u32, u32), time_ns: u64, totals: Totals, waits: PeWaits) -> Self {
         let pid = std::process::id();
         let program = std::env::args_os().next().unwrap_or_default().to_string_lossy().into_owned();
@@ -55,20 +55,20 @@ impl Live {
         Self { version: VERSION, pid, start, program, job, pe, n_pes, time_ns, totals, waits }
     }
 
-    /// Returns whether the process of the file runs.
+    /// Returns whether the process that wrote the file is still running.
     fn is_alive(&self) -> bool {
         start_of(self.pid) == Some(self.start)
     }
 }
 
-/// Returns the time at which a process began; `None` if it does not run.
+/// Returns the start time of a process, or `None` if it is not running.
 fn start_of(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let is_dead = matches!(stat_field(&stat, 0)?, "Z" | "X");
     stat_field(&stat, 19)?.parse().ok().filter(|_| !is_dead)
 }
 
-/// The file of a PE. It is removed when this is dropped.
+/// The file of a PE, which is removed on drop.
 #[derive(Debug)]
 pub struct LiveFile {
     file: PathBuf,
@@ -76,7 +76,7 @@ pub struct LiveFile {
 }
 
 impl LiveFile {
-    /// Returns the file of PE `pe` of a job in this process.
+    /// Returns the file of PE `pe` in this process. It is created by the first [`LiveFile::write`].
     ///
     /// # Errors
     /// - The errors of [`live_folder`].
@@ -86,14 +86,15 @@ impl LiveFile {
 
     fn in_folder(folder: &Path, job: u32, pe: u32) -> Self {
         let name = format!("{}.{job}.{pe}", std::process::id());
-        Self { file: folder.join(format!("{name}{END}")), draft: folder.join(format!("{name}.draft")) }
+        Self { file: folder.join(format!("{name}{EXTENSION}")), draft: folder.join(format!("{name}.draft")) }
     }
 
-    /// Replaces the content of the file. Only the user may read it.
+    /// Replaces the contents of the file atomically. Only the user may read it.
     ///
     /// # Errors
     /// - The error of the file system.
     pub fn write(&self, live: &Live) -> io::Result<()> {
+        // A stale draft would make `create_new` fail, which in turn protects against a link planted by someone else.
         let _ = fs::remove_file(&self.draft);
         let mut to = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&self.draft)?;
         to.write_all(&serde_json::to_vec(live)?)?;
@@ -103,17 +104,17 @@ impl LiveFile {
 
 impl Drop for LiveFile {
     fn drop(&mut self) {
-        // A file that stays is removed by the next reader.
+        // If this fails, the next reader removes the files.
         let _ = fs::remove_file(&self.draft);
         let _ = fs::remove_file(&self.file);
     }
 }
 
-/// Returns the folder of this user's files, which it creates: `rushmem` in `XDG_RUNTIME_DIR`, or else one in the folder for
-/// temporary files.
+/// Returns the folder of this user's files, and creates it if necessary: `rushmem` in `XDG_RUNTIME_DIR`, or else
+/// `rushmem-UID` in the folder for temporary files.
 ///
 /// # Errors
-/// - An error if the folder cannot be made, or if another user could write to it.
+/// - An error if the folder cannot be created, or if other users can write to it.
 pub fn live_folder() -> io::Result<PathBuf> {
     let user = fs::metadata("/proc/self")?.uid();
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_dir());
@@ -137,7 +138,7 @@ fn checked(folder: PathBuf, user: u32) -> io::Result<PathBuf> {
     Ok(folder)
 }
 
-/// Returns the states of all running PEs of this user, and removes the files of dead processes.
+/// Returns the states of all running PEs of this user. Removes the files of processes that have exited.
 ///
 /// # Errors
 /// - The errors of [`live_folder`], or the error of reading it.
@@ -150,14 +151,14 @@ fn all_in(folder: &Path) -> io::Result<Vec<Live>> {
     for entry in fs::read_dir(folder)?.take(MAX_FILES) {
         let path = entry?.path();
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        let Some((pid, job, pe)) = name.strip_suffix(END).and_then(numbers) else { continue };
+        let Some((pid, job, pe)) = name.strip_suffix(EXTENSION).and_then(numbers) else { continue };
         match read(&path) {
             Some(live) if (live.pid, live.job, live.pe) == (pid, job, pe) && live.is_alive() => {
                 all.push(live)
             }
-            // Another version may have written it, and its process may run.
+            // It may have another version of the format, and its process may be running: leave it alone.
             None if start_of(pid).is_some() => {}
-            // It may have been removed meanwhile.
+            // It may have been removed in the meantime.
             _ => drop(fs::remove_file(&path)),
         }
     }
@@ -165,15 +166,16 @@ fn all_in(folder: &Path) -> io::Result<Vec<Live>> {
     Ok(all)
 }
 
-/// Returns the process, the job and the PE of a name.
+/// Parses PID, job and PE from a file name.
 fn numbers(name: &str) -> Option<(u32, u32, u32)> {
     let (pid, rest) = name.split_once('.')?;
     let (job, pe) = rest.split_once('.')?;
     Some((pid.parse().ok()?, job.parse().ok()?, pe.parse().ok()?))
 }
 
-/// Reads a file; `None` if it is not one of this version.
+/// Reads a file. Returns `None` if it is not valid or has another version.
 fn read(path: &Path) -> Option<Live> {
+    // Check before opening: a FIFO would block, and a link may lead to anything.
     if !fs::symlink_metadata(path).ok()?.is_file() {
         return None;
     }
@@ -206,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn files_live_as_long_as_their_pe() {
+    fn file_is_removed_with_its_pe() {
         let folder = folder("pe");
         let file = LiveFile::in_folder(&folder, JOB, 3);
         (0..2).for_each(|_| file.write(&live(3)).unwrap());
@@ -218,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_of_one_process_have_files_of_their_own() {
+    fn jobs_of_one_process_have_separate_files() {
         let folder = folder("jobs");
         let files = [JOB, JOB + 1].map(|job| (LiveFile::in_folder(&folder, job, 0), live_of(job, 0)));
         files.iter().for_each(|(file, live)| file.write(live).unwrap());
@@ -232,24 +234,25 @@ mod tests {
         let folder = folder("dead");
         let mut dead = live(0);
         dead.start += 1;
-        let own = format!("{}.{JOB}.0{END}", dead.pid);
+        let own = format!("{}.{JOB}.0{EXTENSION}", dead.pid);
         fs::write(folder.join(&own), serde_json::to_vec(&dead).unwrap()).unwrap();
-        fs::write(folder.join(format!("{}.{JOB}.0{END}", u32::MAX)), "{}").unwrap();
+        fs::write(folder.join(format!("{}.{JOB}.0{EXTENSION}", u32::MAX)), "{}").unwrap();
         assert!(all_in(&folder).unwrap().is_empty());
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
         fs::remove_dir(&folder).unwrap();
     }
 
     #[test]
-    fn other_files_are_skipped() {
+    fn ignores_other_files() {
         let folder = folder("other");
         let pid = std::process::id();
         let mut strange = live(1);
         strange.n_pes = 1;
         let long = format!("{}{}", " ".repeat(MAX_BYTES as usize), serde_json::to_string(&live(2)).unwrap());
-        fs::write(folder.join(format!("{pid}.{JOB}.1{END}")), serde_json::to_vec(&strange).unwrap()).unwrap();
-        fs::write(folder.join(format!("{pid}.{JOB}.2{END}")), long).unwrap();
-        symlink("/dev/zero", folder.join(format!("{pid}.{JOB}.3{END}"))).unwrap();
+        fs::write(folder.join(format!("{pid}.{JOB}.1{EXTENSION}")), serde_json::to_vec(&strange).unwrap())
+            .unwrap();
+        fs::write(folder.join(format!("{pid}.{JOB}.2{EXTENSION}")), long).unwrap();
+        symlink("/dev/zero", folder.join(format!("{pid}.{JOB}.3{EXTENSION}"))).unwrap();
         fs::write(folder.join("notes"), "a file of the user").unwrap();
         assert!(all_in(&folder).unwrap().is_empty());
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 4);
@@ -257,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_of_others_is_refused() {
+    fn rejects_folders_that_others_can_write_to() {
         let folder = folder("open");
         let user = fs::metadata(&folder).unwrap().uid();
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();

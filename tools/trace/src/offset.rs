@@ -1,21 +1,22 @@
-//! The offset of a machine's clock to the clock of PE 0.
+//! Offset between the clock of a machine and the clock of PE 0.
 //!
-//! The PEs meet several times. Nobody leaves a meeting before all have come, so the times of each meeting bound the offset: this
-//! PE leaves after PE 0 has come, and PE 0 leaves after this PE has come. The tightest bounds of all meetings count.
+//! The PEs meet several times. Nobody leaves a meeting before all have arrived, so each meeting bounds the offset: this
+//! PE leaves after PE 0 has arrived, and PE 0 leaves after this PE has arrived. The tightest bounds of all meetings are
+//! used.
 
-/// The bytes of a message.
+/// Size of a message.
 const BYTES: usize = 16;
 
-/// The difference between two clocks.
+/// Offset between two clocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClockOffset {
-    /// The nanoseconds to add to a time of this PE, for the clock of PE 0.
+    /// Nanoseconds to add to this PE's time to get PE 0's time.
     pub ns: i64,
-    /// The largest error of the offset, in nanoseconds.
+    /// Upper bound on the error of the offset, in nanoseconds.
     pub error_ns: u64,
 }
 
-/// The times of a meeting, on one clock.
+/// When a PE arrived at and left a meeting, by its clock.
 #[derive(Clone, Copy, Debug)]
 struct Meeting {
     come: u64,
@@ -25,9 +26,9 @@ struct Meeting {
 /// The meetings of this PE with PE 0.
 #[derive(Clone, Debug, Default)]
 pub struct ClockMeetings {
-    /// The last meeting of this PE. Its end on PE 0 comes with the next message.
+    /// This PE's last meeting. When PE 0 left it is known only from the next message.
     mine: Option<Meeting>,
-    /// The time at which PE 0 came to that meeting.
+    /// When PE 0 arrived at that meeting.
     reference_come: u64,
     come: u64,
     lower: Option<i64>,
@@ -35,7 +36,7 @@ pub struct ClockMeetings {
 }
 
 impl ClockMeetings {
-    /// Begins a meeting at the time `now`, and returns the message of this PE.
+    /// Starts a meeting at time `now`. Returns the message that this PE sends.
     pub fn arrive(&mut self, now: u64) -> [u8; BYTES] {
         self.come = now;
         let leave = self.mine.map_or(0, |meeting| meeting.leave);
@@ -45,12 +46,13 @@ impl ClockMeetings {
         message
     }
 
-    /// Ends a meeting at the time `now`. `reference` is the message of PE 0. Returns whether it is well-formed.
+    /// Concludes a meeting at time `now`, given the message of PE 0. Returns whether the message is well-formed.
     pub fn leave(&mut self, reference: &[u8], now: u64) -> bool {
         let Ok(message) = <[u8; BYTES]>::try_from(reference) else { return false };
         let word =
             |at: usize| message[at..].iter().take(8).rev().fold(0, |word, &byte| word << 8 | u64::from(byte));
         let (come, last_leave) = (word(0), word(8));
+        // Only now is it known when PE 0 left the previous meeting.
         if let Some(mine) = self.mine.take() {
             self.add(Meeting { come: self.reference_come, leave: last_leave }, mine);
         }
@@ -67,10 +69,10 @@ impl ClockMeetings {
         self.upper = Some(self.upper.map_or(upper, |before| before.min(upper)));
     }
 
-    /// Returns the offset, after two meetings or more.
+    /// Returns the offset, once there have been two meetings.
     pub fn offset(&self) -> Option<ClockOffset> {
         let (lower, upper) = (self.lower?, self.upper?);
-        // The bounds cross if a clock has been set meanwhile.
+        // The bounds cross if a clock was set in between. The error then covers both.
         let width = lower.abs_diff(upper);
         Some(ClockOffset {
             ns: lower.min(upper).saturating_add_unsigned(width / 2),
@@ -83,7 +85,7 @@ impl ClockMeetings {
 mod tests {
     use super::*;
 
-    /// Numbers that look random.
+    /// A linear congruential generator.
     struct Random(u64);
 
     impl Random {
@@ -94,10 +96,10 @@ mod tests {
     }
 
     #[test]
-    fn clocks_with_delays_are_compared_within_the_bound() {
+    fn offset_error_stays_within_the_bound() {
         let mut random = Random(7);
         for offset in [0, 1_000, -3_000_000_000, 86_400_000_000_000, -5] {
-            // The clock of PE 1 shows less if the offset is positive.
+            // The clock of PE 1 is behind if the offset is positive.
             let start = 1_700_000_000_000_000_000_u64;
             let clock = |pe: usize, time: u64| if pe == 0 { time } else { time.wrapping_add_signed(-offset) };
             let mut pes = [ClockMeetings::default(), ClockMeetings::default()];
@@ -119,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn one_meeting_and_bad_messages_tell_nothing() {
+    fn one_meeting_or_a_malformed_message_gives_no_offset() {
         let mut meetings = ClockMeetings::default();
         let message = meetings.arrive(5);
         assert!(meetings.leave(&message, 9) && meetings.offset().is_none());
@@ -128,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_that_cross_have_a_positive_error() {
+    fn crossed_bounds_have_a_positive_error() {
         let meetings = ClockMeetings { lower: Some(50), upper: Some(-51), ..ClockMeetings::default() };
         assert_eq!(meetings.offset(), Some(ClockOffset { ns: -1, error_ns: 51 }));
     }

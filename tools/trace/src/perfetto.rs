@@ -1,7 +1,8 @@
-//! The file format: JSON with trace events, as Perfetto and Chromium read it.
+//! The file format: JSON with trace events, as read by Perfetto and Chromium.
 //!
-//! A PE is a process of the format, and a track is a thread. Spans are complete events (`X`), and arrows are flow events. The
-//! properties of a span are its arguments, so a file can be read again. Times in the file are microseconds after `base_ns`.
+//! A PE is a process of the format, and a track is a thread. Spans are complete events (`X`), and arrows are flow
+//! events. The properties of a span are stored as arguments, so a file can be read back. Times in the file are
+//! microseconds since `base_ns`.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -14,16 +15,16 @@ use crate::arrows::{Arrow, arrows};
 use crate::span::{Category, Detail, Site, Span, Track};
 use crate::trace::Trace;
 
-/// The version of the arguments.
+/// Version of the arguments.
 const VERSION: u32 = 1;
 
-/// An error with a trace file.
+/// Errors of trace files.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// It cannot be read or written.
+    /// The file cannot be read or written.
     Io(io::Error),
-    /// It is not a trace of Rushmem.
+    /// The file is not a trace of Rushmem.
     Format(String),
 }
 
@@ -47,18 +48,17 @@ impl From<serde_json::Error> for Error {
     }
 }
 
-/// The properties of the whole file.
+/// Properties of the whole file.
 #[derive(Serialize, Deserialize)]
 struct About {
     version: u32,
     base_ns: u64,
     dropped: u64,
-    /// The largest error of a time between machines.
+    /// Upper bound on the difference between the clocks of machines.
     #[serde(default)]
     clock_error_ns: u64,
 }
 
-/// The file.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct File<'a> {
@@ -67,7 +67,7 @@ struct File<'a> {
     trace_events: Vec<Event<'a>>,
 }
 
-/// An event of the file. Other kinds of events have other fields, which reading skips.
+/// An event of the file. Reading ignores unknown fields, which other kinds of events have.
 #[derive(Serialize, Deserialize, Default)]
 #[serde(default)]
 struct Event<'a> {
@@ -89,26 +89,26 @@ struct Event<'a> {
     args: Option<Arguments<'a>>,
 }
 
-/// The arguments of an event.
+/// Arguments of an event.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 enum Arguments<'a> {
     /// A span.
     Span(Box<SpanArguments>),
-    /// The name of a PE or of a track.
+    /// Name of a PE or a track.
     Name { name: Cow<'a, str> },
-    /// The position of a PE or of a track.
+    /// Position of a PE or a track among the others.
     Position { sort_index: u32 },
 }
 
-/// The arguments of a span.
+/// Arguments of a span.
 #[derive(Serialize, Deserialize)]
 struct SpanArguments {
     kind: Category,
     track: Track,
     #[serde(skip_serializing_if = "Option::is_none")]
     line: Option<Site>,
-    /// Whether the span had not ended when the file was written.
+    /// Whether the span was still open when the file was written.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     has_not_ended: bool,
     #[serde(flatten)]
@@ -116,7 +116,7 @@ struct SpanArguments {
 }
 
 impl Trace {
-    /// Writes the file.
+    /// Writes the trace as a file.
     ///
     /// # Errors
     /// - [`Error::Io`]
@@ -153,8 +153,9 @@ impl Trace {
                 };
                 let mut ts = us(ns);
                 if number == last {
-                    // Perfetto draws an arrow to the begin of a span. So the end of the wait is a span of its own.
-                    let seen = (length(span, last_ns) / 4).clamp(1, SEEN_NS);
+                    // Perfetto draws an arrow to the start of a span, but this one should point to the end of the wait.
+                    // So mark the end by a short span.
+                    let seen = (length(span, last_ns) / 4).clamp(1, MAX_SEEN_NS);
                     ts = us(ns.saturating_sub(seen));
                     let (ph, name) = ("X".into(), format!("{name} is seen").into());
                     let (cat, dur) = (Some("flow".into()), us(base_ns + seen));
@@ -179,11 +180,11 @@ impl Trace {
         to.flush().map_err(Error::Io)
     }
 
-    /// Reads a file.
+    /// Reads a file written by [`Trace::write`].
     ///
     /// # Errors
     /// - [`Error::Io`]
-    /// - [`Error::Format`] if this version of Rushmem has not written it.
+    /// - [`Error::Format`] if it was not written by this version of Rushmem
     pub fn read(mut from: impl Read) -> Result<Self, Error> {
         let mut text = String::new();
         from.read_to_string(&mut text).map_err(Error::Io)?;
@@ -197,7 +198,7 @@ impl Trace {
     }
 }
 
-/// Returns the span of an event, if it is one.
+/// Converts an event back to a span, if it is one.
 fn span_of(event: Event<'_>, base_ns: u64) -> Option<Span> {
     let Arguments::Span(arguments) = event.args? else { return None };
     let SpanArguments { kind, track, line, has_not_ended, detail } = *arguments;
@@ -216,21 +217,22 @@ fn span_of(event: Event<'_>, base_ns: u64) -> Option<Span> {
     })
 }
 
-/// The longest span for the end of a wait, in nanoseconds.
-const SEEN_NS: u64 = 500;
+/// Longest span that marks the end of a wait, in nanoseconds.
+const MAX_SEEN_NS: u64 = 500;
 
-/// Returns the length of a span in nanoseconds. Perfetto binds no arrow to a span without length.
+/// Returns the length of a span in nanoseconds, at least 1: Perfetto attaches no arrow to an empty span.
 fn length(span: &Span, last_ns: u64) -> u64 {
     span.ns(last_ns).max(1)
 }
 
-/// The rows of the picture. Spans of a row nest, so a track with spans that overlap has several rows.
+/// The rows of the picture. Spans in a row must nest, so a track whose spans overlap gets several rows.
 struct Rows<'a> {
-    /// The PE, the track and the number of each row.
+    /// PE, track, and index within the track, for each row.
     rows: Vec<(u32, &'a Track, usize)>,
-    /// The row of each span.
+    /// Row of each span.
     of_span: Vec<usize>,
-    /// The number of the first row. Perfetto takes a row with the number of a PE for the main thread of the PE.
+    /// Thread ID of the first row. It is above all PEs: Perfetto takes a thread whose ID equals that of its process for
+    /// the main thread.
     first: u32,
 }
 
@@ -250,12 +252,12 @@ impl<'a> Rows<'a> {
         all
     }
 
-    /// Adds the rows of a track.
+    /// Assigns the spans of a track to rows.
     fn add(&mut self, trace: &Trace, (pe, track): (u32, &'a Track), mut spans: Vec<usize>, last_ns: u64) {
         let end = |i: usize| trace.spans[i].begin + length(&trace.spans[i], last_ns);
         spans.sort_by_key(|&i| (trace.spans[i].begin, std::cmp::Reverse(end(i))));
         let first = self.rows.len();
-        // The ends of the spans that contain the present time, for each row.
+        // For each row, the ends of the spans that are open at the start of the current one, outermost first.
         let mut open: Vec<Vec<u64>> = Vec::new();
         for i in spans {
             let begin = trace.spans[i].begin;
@@ -275,12 +277,12 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Returns an event on the row of span `i`, which is of `pe`.
+    /// Creates an event in the row of span `i`, which belongs to `pe`.
     fn at<'e>(&self, i: usize, pe: u32) -> Event<'e> {
         Event { pid: pe, tid: self.first.saturating_add(self.of_span[i] as u32), ..Event::default() }
     }
 
-    /// Returns the events that name PEs and rows.
+    /// Creates the events that name PEs and rows.
     fn names<'e>(&self) -> Vec<Event<'e>> {
         let about = |name: &'static str, pid, tid, args| Event {
             ph: "M".into(),
@@ -294,7 +296,7 @@ impl<'a> Rows<'a> {
         let mut last = None;
         for (&(pe, track, number), tid) in self.rows.iter().zip(self.first..) {
             if last.replace(pe) != Some(pe) {
-                // Perfetto adds the number.
+                // Perfetto appends the process ID, which is the PE.
                 events.push(about("process_name", pe, 0, Arguments::Name { name: "PE".into() }));
                 events.push(about("process_sort_index", pe, 0, Arguments::Position { sort_index: pe }));
             }
@@ -343,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_can_be_read_again() {
+    fn file_round_trips() {
         let trace = trace();
         let mut file = Vec::new();
         trace.write(&mut file).unwrap();
@@ -351,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_has_names_spans_and_arrows() {
+    fn file_has_names_spans_and_arrows() {
         let mut file = Vec::new();
         trace().write(&mut file).unwrap();
         let file: serde_json::Value = serde_json::from_slice(&file).unwrap();
@@ -365,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_that_overlap_have_rows_of_their_own() {
+    fn overlapping_spans_get_separate_rows() {
         let mut trace = trace();
         trace.spans.truncate(1);
         let first = trace.spans[0].clone();
@@ -374,7 +376,7 @@ mod tests {
             end: Some(first.begin + end),
             ..first.clone()
         };
-        // The second is inside of the first. The third overlaps both, and the fourth has room behind the first.
+        // The second span is inside the first. The third overlaps both, and the fourth fits into the first again.
         trace.spans.extend([at(10, 20), at(15, 5000), at(1000, 2000)]);
         assert_eq!(Rows::new(&trace).of_span, [0, 0, 1, 0]);
         let names: Vec<_> = Rows::new(&trace).rows.iter().map(|row| (row.0, row.2)).collect();
@@ -382,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn other_files_are_refused() {
+    fn rejects_other_files() {
         let refused = |text: &str| Trace::read(text.as_bytes()).unwrap_err().to_string();
         assert!(refused("{}").contains("missing field"));
         let other =

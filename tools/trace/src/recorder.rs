@@ -1,4 +1,4 @@
-//! The collection of spans while a job runs.
+//! Collects spans while a job runs.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use crate::span::{Category, Detail, Site, Span, Track, Word};
 use crate::totals::Totals;
 use crate::trace::Trace;
 
-/// The number of a span that has begun.
+/// Identifies an open span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpanId(u64);
 
@@ -22,7 +22,7 @@ pub struct SpanId(u64);
 pub struct Recorder {
     state: Mutex<State>,
     next: AtomicU64,
-    /// The largest number of spans.
+    /// Most spans that are kept.
     limit: usize,
 }
 
@@ -47,7 +47,7 @@ impl State {
 }
 
 impl Recorder {
-    /// Creates a recorder that keeps the first `limit` spans.
+    /// Creates a recorder that keeps the first `limit` spans and counts the others.
     pub fn new(limit: usize) -> Self {
         Self { state: Mutex::default(), next: AtomicU64::new(0), limit }
     }
@@ -56,7 +56,7 @@ impl Recorder {
         lock(&self.state)
     }
 
-    /// Begins a span now. Its `end` is set when it ends.
+    /// Opens a span. Its `end` is ignored and set later.
     pub fn begin(&self, span: Span) -> SpanId {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let mut state = self.lock();
@@ -65,12 +65,12 @@ impl Recorder {
         SpanId(id)
     }
 
-    /// Ends a span now.
+    /// Closes a span now.
     pub fn end(&self, id: SpanId) {
         self.end_at(id, now_ns(), None);
     }
 
-    /// Ends a span at `ns`, in nanoseconds. A `note` replaces the note of its begin.
+    /// Closes a span at time `ns`, in nanoseconds. A `note` replaces the one that the span was opened with.
     pub fn end_at(&self, SpanId(id): SpanId, ns: u64, note: Option<Cow<'static, str>>) {
         let mut state = self.lock();
         if let Some(mut span) = state.open.remove(&id) {
@@ -80,36 +80,36 @@ impl Recorder {
         }
     }
 
-    /// Adds a span that has ended.
+    /// Adds a span that is already closed.
     pub fn add(&self, span: Span) {
         let mut state = self.lock();
         state.totals.entry(span.pe).or_default().begin(&span);
         state.add(span, self.limit);
     }
 
-    /// Notes spans that were lost before they came here.
+    /// Counts spans that were lost before they reached the recorder.
     pub fn add_dropped(&self, count: u64) {
         self.lock().dropped += count;
     }
 
-    /// Begins a call of the host of `pe`. It ends when the result is dropped.
+    /// Opens a span for a call of the host of `pe`. It is closed when the result is dropped.
     pub fn host_call(&self, pe: u32, name: &'static str, site: Option<Site>, detail: Detail) -> OpenSpan<'_> {
         let (track, category, begin) = (Track::Host, Category::Host, now_ns());
         let span = Span { pe, track, name: name.into(), category, site, begin, end: None, detail };
         OpenSpan { recorder: self, id: self.begin(span) }
     }
 
-    /// Returns the spans that have begun and not ended, in the order of their begin.
+    /// Returns the open spans, in the order in which they were opened.
     pub fn open(&self) -> Vec<Span> {
         self.lock().open.values().cloned().collect()
     }
 
-    /// Returns the last span that has ended and that `is_wanted`.
+    /// Returns the most recently closed span for which `is_wanted` returns true.
     pub fn last(&self, is_wanted: impl Fn(&Span) -> bool) -> Option<Span> {
         self.lock().ended.iter().rev().find(|span| is_wanted(span)).cloned()
     }
 
-    /// Returns the last `limit` words that `pe` has changed.
+    /// Returns the `limit` words that `pe` changed last, without repetition, newest first.
     pub fn changed(&self, pe: u32, limit: usize) -> Vec<Word> {
         let state = self.lock();
         let spans = state.open.values().rev().chain(state.ended.iter().rev());
@@ -125,7 +125,7 @@ impl Recorder {
         words
     }
 
-    /// Returns the sums of a PE so far. They count spans that are not kept, and the waits that have not ended.
+    /// Returns the totals of a PE so far. They include spans that were discarded, and waits that are still open.
     pub fn totals(&self, pe: u32) -> Totals {
         let now = now_ns();
         let state = self.lock();
@@ -135,12 +135,12 @@ impl Recorder {
         totals
     }
 
-    /// Sets the offset of the clock, which [`Recorder::trace`] applies.
+    /// Sets the offset to the clock of PE 0, which [`Recorder::trace`] applies.
     pub fn set_clock(&self, offset: ClockOffset) {
         self.lock().clock = offset;
     }
 
-    /// Returns everything so far, with times of the clock of PE 0.
+    /// Returns all spans so far, open ones included, with times by the clock of PE 0.
     pub fn trace(&self) -> Trace {
         let state = self.lock();
         let spans = state.ended.iter().chain(state.open.values()).cloned().collect();
@@ -150,7 +150,7 @@ impl Recorder {
     }
 }
 
-/// A span that ends when it is dropped.
+/// Closes its span when dropped.
 #[derive(Debug)]
 pub struct OpenSpan<'a> {
     recorder: &'a Recorder,
@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_words_are_known() {
+    fn changed_returns_the_newest_words() {
         let recorder = Recorder::new(10);
         let word = |offset| Word { pe: 1, offset };
         for offset in [8, 16, 8, 24] {
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_span_is_open_until_it_ends() {
+    fn span_is_open_until_it_is_closed() {
         let recorder = Recorder::new(1);
         let outer = recorder.host_call(3, "outer", None, Detail::default());
         assert_eq!(recorder.open()[0].name, "outer");
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_span_ends_at_a_given_time() {
+    fn span_can_be_closed_at_a_given_time() {
         let recorder = Recorder::new(1);
         let (track, name, category) = (Track::Packets, "NAK".into(), Category::Packet);
         let detail = Detail { note: Some("first".into()), ..Detail::default() };

@@ -1,4 +1,4 @@
-//! Spans, and the tracks that they are drawn on.
+//! Spans, and the tracks on which they are drawn.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,30 +9,30 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Track {
-    /// The host.
+    /// Calls of the host.
     Host,
-    /// The operations that the host performs by kernels, beside all streams.
+    /// Kernels with which the host performs operations, outside of all streams.
     Operations,
-    /// A stream of launches. The PE's own stream has the number 0.
+    /// Launches in a stream. Stream 0 is the PE's own.
     Stream {
-        /// Its number.
+        /// Index of the stream.
         number: u32,
     },
     /// A thread of a kernel.
     Lane {
-        /// The block.
+        /// Index of the block in its grid.
         block: u32,
-        /// The thread in the block.
+        /// Index of the thread in its block.
         thread: u32,
     },
-    /// A send queue: its doorbells, and its WQEs from their execution to their completion.
+    /// A send queue: its doorbells, and its WQEs from execution to completion.
     Queue {
-        /// The QP number.
+        /// QPN of the queue.
         qpn: u32,
     },
-    /// The arrivals at a NIC.
+    /// Data that arrives at a NIC.
     Arrivals,
-    /// The packets of a NIC.
+    /// Packets that a NIC sends and receives.
     Packets,
 }
 
@@ -51,7 +51,7 @@ impl fmt::Display for Track {
     }
 }
 
-/// The kind of a span.
+/// Kind of a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Category {
@@ -59,9 +59,9 @@ pub enum Category {
     Host,
     /// A launch of a kernel.
     Launch,
-    /// A kernel in one of its threads.
+    /// A kernel, as executed by one of its threads.
     Kernel,
-    /// A call of a kernel.
+    /// A call made by a kernel.
     Call,
     /// A call that waits for a word or for completions.
     Wait,
@@ -74,7 +74,7 @@ pub enum Category {
 }
 
 impl Category {
-    /// Returns its name in files.
+    /// Returns the name used in files.
     pub fn name(self) -> &'static str {
         match self {
             Self::Host => "host",
@@ -89,17 +89,17 @@ impl Category {
     }
 }
 
-/// A line of the program.
+/// A source line of the program.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Site {
-    /// The file.
+    /// File name.
     pub file: Cow<'static, str>,
-    /// The line.
+    /// Line number.
     pub line: u32,
 }
 
 impl Site {
-    /// Returns ` at FILE:LINE`, or nothing without a line.
+    /// Formats ` at FILE:LINE`, or nothing if there is no line.
     pub fn at(site: Option<&Self>) -> String {
         site.map_or_else(String::new, |site| format!(" at {site}"))
     }
@@ -117,90 +117,90 @@ impl From<&'static std::panic::Location<'static>> for Site {
     }
 }
 
-/// A word of the symmetric memory of a PE.
+/// A word in the symmetric memory of a PE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Word {
-    /// The PE.
+    /// PE that owns the memory.
     pub pe: u32,
-    /// The offset.
+    /// Offset in the symmetric memory, in bytes.
     pub offset: u64,
 }
 
-/// The properties of a span. Each kind of span has some of them.
+/// Properties of a span. Which of them are set depends on the kind of span.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Detail {
-    /// The other PE.
+    /// The other PE of a transfer, or the PE that is waited for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peer: Option<u32>,
-    /// The bytes that it moves.
+    /// Bytes moved.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
-    /// The offset that it reads or writes at the peer.
+    /// Offset that is read or written on the peer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remote: Option<u64>,
-    /// The word that it changes.
+    /// Word that the call changes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub changes: Option<Word>,
-    /// The word that it waits for.
+    /// Word that the call waits for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub awaits: Option<Word>,
-    /// The object that this memory belongs to and the byte in it, as text.
+    /// Object that contains this memory and the position in it, as text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub object: Option<String>,
-    /// The slot and the generation of the team of a collective call.
+    /// Slot and generation of the team that makes a collective call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub team: Option<(u32, u32)>,
-    /// The QP number.
+    /// QPN of the queue.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub qpn: Option<u32>,
-    /// The index of a WQE, or the sequence number of a packet.
+    /// Index of a WQE, or sequence number of a packet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub index: Option<u64>,
-    /// Anything else, as text.
+    /// Additional text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<Cow<'static, str>>,
 }
 
-/// Something that took time, or happened at one time.
+/// Something that took time, or happened at a point in time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Span {
-    /// The PE.
+    /// PE that it belongs to.
     pub pe: u32,
-    /// The row that it is drawn on.
+    /// Track on which it is drawn.
     pub track: Track,
-    /// Its name.
+    /// Name, such as that of the call.
     pub name: Cow<'static, str>,
     /// Its kind.
     pub category: Category,
-    /// The line of the program, if there is one.
+    /// Source line, if any.
     pub site: Option<Site>,
-    /// The time at which it began, in nanoseconds.
+    /// Start time, in nanoseconds.
     pub begin: u64,
-    /// The time at which it ended, in nanoseconds; `None` if it has not ended.
+    /// End time, in nanoseconds. `None` while the span is open.
     pub end: Option<u64>,
     /// Its properties.
     pub detail: Detail,
 }
 
 impl Span {
-    /// Returns whether it is a call that waits.
+    /// Returns whether this is a call that waits.
     pub fn is_wait(&self) -> bool {
         matches!(self.category, Category::Wait | Category::Collective)
     }
 
-    /// Returns whether it is a doorbell of a send queue.
+    /// Returns whether this is a doorbell of a send queue.
     pub(crate) fn is_doorbell(&self) -> bool {
         self.category == Category::Nic && self.name == "doorbell"
     }
 
-    /// Returns whether it is a WQE.
+    /// Returns whether this is a WQE.
     pub(crate) fn is_wqe(&self) -> bool {
         let is_in_queue = self.category == Category::Nic && matches!(self.track, Track::Queue { .. });
         is_in_queue && self.detail.index.is_some()
     }
 
-    /// Returns its length in nanoseconds, up to `now` if it has not ended.
+    /// Returns the duration in nanoseconds, up to `now` for an open span.
     pub fn ns(&self, now: u64) -> u64 {
         self.end.unwrap_or(now).saturating_sub(self.begin)
     }

@@ -1,4 +1,4 @@
-//! Tables of a trace: waits by line, traffic by peer, and the PEs that came last.
+//! Summary tables of a trace: waits by line, traffic by peer, and the PEs that arrived last.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,68 +10,68 @@ use crate::span::{Category, Site, Span};
 use crate::time::Time;
 use crate::trace::Trace;
 
-/// The number of lines of the table of waits.
-const LINES: usize = 12;
+/// Most rows in the table of waits.
+const MAX_WAIT_ROWS: usize = 12;
 
-/// The tables of a trace.
+/// Summary tables of a trace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Summary {
-    /// The time from the first begin to the last end, in nanoseconds.
+    /// Time from the first start to the last end, in nanoseconds.
     pub ns: u64,
-    /// The number of spans.
+    /// Number of spans.
     pub spans: usize,
-    /// The number of spans that were not kept.
+    /// How many spans were discarded.
     pub dropped: u64,
-    /// The largest error of a time between machines, in nanoseconds.
+    /// Upper bound on the difference between the clocks of machines, in nanoseconds.
     pub clock_error_ns: u64,
-    /// The calls that wait, by line, the longest first.
+    /// Waits by line, the longest total first.
     pub waits: Vec<WaitLine>,
-    /// The traffic from each PE to each peer.
+    /// Traffic from each PE to each peer.
     pub traffic: Vec<Traffic>,
-    /// The number of collective calls that each PE was the last to come to.
+    /// PEs that were the last to arrive at collective calls, the worst first.
     pub last: Vec<Last>,
-    /// The calls that had not ended.
+    /// Descriptions of the calls that had not returned.
     pub open: Vec<String>,
 }
 
-/// The waits at one line.
+/// All waits at one line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct WaitLine {
-    /// The call.
+    /// Name of the call.
     pub call: String,
-    /// The line of the program.
+    /// Source line.
     pub line: String,
-    /// The number of waits.
+    /// Number of waits.
     pub count: u64,
-    /// Their time, in nanoseconds.
+    /// Total time, in nanoseconds.
     pub total_ns: u64,
-    /// The longest, in nanoseconds.
+    /// Longest wait, in nanoseconds.
     pub longest_ns: u64,
-    /// The PE that waited longest in total.
+    /// PE with the longest total time.
     pub pe: u32,
 }
 
-/// The traffic from a PE to a peer.
+/// Traffic from a PE to one peer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Traffic {
     /// The PE.
     pub pe: u32,
     /// The peer.
     pub peer: u32,
-    /// The number of calls.
+    /// Number of calls.
     pub calls: u64,
-    /// Their bytes.
+    /// Bytes moved by these calls.
     pub bytes: u64,
-    /// The number of WQEs.
+    /// Number of WQEs.
     pub wqes: u64,
-    /// The number of doorbells.
+    /// Number of doorbells.
     pub doorbells: u64,
-    /// The number of packets that were sent again.
+    /// Number of retransmitted packets.
     pub retransmissions: u64,
 }
 
 impl Traffic {
-    /// Adds a span between the PE and the peer. Arrivals are traffic of the peer.
+    /// Adds a span. Arrivals and received packets are not counted, since they belong to the peer's traffic.
     pub(crate) fn add(&mut self, span: &Span) {
         match span.category {
             Category::Nic if span.is_doorbell() => self.doorbells += 1,
@@ -91,19 +91,19 @@ impl Traffic {
     }
 }
 
-/// The collective calls that a PE was the last to come to.
+/// Collective calls at which a PE was the last to arrive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Last {
     /// The PE.
     pub pe: u32,
-    /// The number of calls.
+    /// Number of such calls.
     pub calls: u64,
-    /// The time that the others waited for it, in nanoseconds.
+    /// Total time that the other members waited for it, in nanoseconds.
     pub held_up_ns: u64,
 }
 
 impl Summary {
-    /// Returns the tables of a trace.
+    /// Summarizes a trace.
     pub fn new(trace: &Trace) -> Self {
         let now = trace.last_ns();
         Self {
@@ -119,7 +119,7 @@ impl Summary {
     }
 }
 
-/// Describes a call that has not ended.
+/// Describes a call that has not returned.
 fn open(span: &Span, now: u64) -> String {
     let Span { pe, track, name, .. } = span;
     let (at, time) = (Site::at(span.site.as_ref()), Time(span.ns(now)));
@@ -136,7 +136,6 @@ fn open(span: &Span, now: u64) -> String {
     text
 }
 
-/// The waits of a PE at one line.
 #[derive(Clone, Copy, Default)]
 struct Waits {
     count: u64,
@@ -166,7 +165,7 @@ fn waits(trace: &Trace, now: u64) -> Vec<WaitLine> {
         })
         .collect();
     waits.sort_by_key(|wait| std::cmp::Reverse(wait.total_ns));
-    waits.truncate(LINES);
+    waits.truncate(MAX_WAIT_ROWS);
     waits
 }
 

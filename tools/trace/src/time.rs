@@ -1,8 +1,8 @@
-//! Times as text.
+//! Formatting of times.
 
 use std::fmt;
 
-/// A time in nanoseconds, as text with its unit.
+/// A time in nanoseconds, displayed with a suitable unit.
 #[derive(Clone, Copy, Debug)]
 pub struct Time(pub u64);
 

@@ -1,4 +1,4 @@
-//! Sums over all spans of a PE, which a job shows while it runs.
+//! Running totals of a PE, over all its spans.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,44 +7,44 @@ use serde::{Deserialize, Serialize};
 use crate::span::{Category, Span};
 use crate::summary::Traffic;
 
-/// The number of collective calls of a team that are remembered.
-const CALLS: usize = 64;
+/// How many recent collective calls of a team are kept.
+const MAX_KEPT_CALLS: usize = 64;
 
-/// The sums of a PE.
+/// Running totals of a PE.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Totals {
-    /// The traffic to each peer.
+    /// Traffic to each peer.
     pub traffic: BTreeMap<u32, Traffic>,
-    /// The time of all waits that have ended, in nanoseconds. Waits of several threads count several times.
+    /// Total time of all completed waits, in nanoseconds. Waits of concurrent threads add up.
     pub wait_ns: u64,
-    /// The collective calls of each team, by slot and generation.
+    /// Recent collective calls of each team, by slot and generation.
     #[serde(with = "as_list")]
     pub teams: BTreeMap<(u32, u32), TeamCalls>,
 }
 
-/// The last collective calls of a team.
+/// The most recent collective calls of a team.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TeamCalls {
-    /// The number of calls before them.
+    /// How many calls came before these.
     pub before: u64,
-    /// Their begins, in nanoseconds since 1970.
+    /// When they started, in nanoseconds since 1970.
     pub begins: VecDeque<u64>,
 }
 
 impl Totals {
-    /// Counts a span that begins.
+    /// Counts a span that starts.
     pub(crate) fn begin(&mut self, span: &Span) {
         if let (Category::Collective, Some(team)) = (span.category, span.detail.team) {
             let calls = self.teams.entry(team).or_default();
             calls.begins.push_back(span.begin);
-            if calls.begins.len() > CALLS {
+            if calls.begins.len() > MAX_KEPT_CALLS {
                 calls.begins.pop_front();
                 calls.before += 1;
             }
         }
     }
 
-    /// Counts a span that has ended.
+    /// Counts a span that is closed.
     pub(crate) fn end(&mut self, span: &Span) {
         if let Some(peer) = span.detail.peer {
             let pe = span.pe;
@@ -56,7 +56,7 @@ impl Totals {
     }
 }
 
-/// Teams as a list, because a key of JSON is a text.
+/// Teams as a list, because JSON keys must be strings.
 mod as_list {
     use std::collections::BTreeMap;
 
@@ -84,7 +84,7 @@ mod tests {
     use crate::span::{Detail, Track};
 
     #[test]
-    fn spans_are_counted() {
+    fn totals_count_spans() {
         let span = |category, begin, end, detail| Span {
             pe: 1,
             track: Track::Host,
@@ -98,15 +98,16 @@ mod tests {
         let put = Detail { peer: Some(2), bytes: Some(8), ..Detail::default() };
         let team = Detail { team: Some((0, 1)), ..Detail::default() };
         let mut totals = Totals::default();
-        let calls = (0..=CALLS as u64).map(|i| span(Category::Collective, 10 * i, 10 * i + 3, team.clone()));
+        let calls =
+            (0..=MAX_KEPT_CALLS as u64).map(|i| span(Category::Collective, 10 * i, 10 * i + 3, team.clone()));
         for span in calls.chain([span(Category::Call, 5, 9, put)]) {
             totals.begin(&span);
             totals.end(&span);
         }
         assert_eq!((totals.traffic[&2].calls, totals.traffic[&2].bytes), (1, 8));
-        assert_eq!(totals.wait_ns, 3 * (CALLS as u64 + 1));
+        assert_eq!(totals.wait_ns, 3 * (MAX_KEPT_CALLS as u64 + 1));
         let calls = &totals.teams[&(0, 1)];
-        assert_eq!((calls.before, calls.begins.len(), calls.begins[0]), (1, CALLS, 10));
+        assert_eq!((calls.before, calls.begins.len(), calls.begins[0]), (1, MAX_KEPT_CALLS, 10));
         let text = serde_json::to_string(&totals).unwrap();
         assert_eq!(serde_json::from_str::<Totals>(&text).unwrap(), totals);
     }

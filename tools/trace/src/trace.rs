@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use crate::offset::ClockOffset;
 use crate::span::Span;
 
-/// The text between the name of a timeline and the number of a PE.
+/// Infix between the name of a timeline and a PE number.
 pub const PART: &str = ".pe";
 
-/// Returns the file in which PE `pe` writes its part of the timeline `file`.
+/// Returns the file to which PE `pe` writes its part of the timeline `file`.
 pub fn part_of(file: &Path, pe: u32) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
     name.push(format!("{PART}{pe}"));
@@ -18,11 +18,12 @@ pub fn part_of(file: &Path, pe: u32) -> PathBuf {
 /// The spans of some PEs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Trace {
-    /// The spans, in any order.
+    /// Spans, in any order.
     pub spans: Vec<Span>,
-    /// The number of spans that were not kept.
+    /// How many spans were discarded.
     pub dropped: u64,
-    /// The largest error of a time, in nanoseconds, because the clocks of several machines differ. 0 for one machine.
+    /// Upper bound on the error of times, in nanoseconds, because machines have different clocks. 0 for a single
+    /// machine.
     pub clock_error_ns: u64,
 }
 
@@ -34,7 +35,7 @@ impl Trace {
         self.clock_error_ns = self.clock_error_ns.max(other.clock_error_ns);
     }
 
-    /// Names the objects of the symmetric memory that the spans use, by their offsets.
+    /// Sets the names of objects in symmetric memory that the spans use. `name` looks them up by offset.
     pub fn name_objects(&mut self, name: impl Fn(u64) -> Option<String>) {
         for Span { detail, .. } in &mut self.spans {
             let word = detail.awaits.or(detail.changes).map(|word| word.offset);
@@ -44,7 +45,7 @@ impl Trace {
         }
     }
 
-    /// Changes all times to the times of another clock.
+    /// Converts all times to another clock.
     pub(crate) fn correct(&mut self, ClockOffset { ns, error_ns }: ClockOffset) {
         for span in &mut self.spans {
             span.begin = span.begin.saturating_add_signed(ns);
@@ -53,12 +54,12 @@ impl Trace {
         self.clock_error_ns = self.clock_error_ns.max(error_ns);
     }
 
-    /// Returns the time of the last begin or end.
+    /// Returns the latest start or end of any span.
     pub fn last_ns(&self) -> u64 {
         self.spans.iter().map(|span| span.end.unwrap_or(span.begin)).max().unwrap_or(0)
     }
 
-    /// Returns the time of the first begin.
+    /// Returns the earliest start of any span.
     pub fn first_ns(&self) -> u64 {
         self.spans.iter().map(|span| span.begin).min().unwrap_or(0)
     }

@@ -1,4 +1,4 @@
-//! The waits of a job: which PE waits for which.
+//! Which PE of a job waits for which.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -9,39 +9,39 @@ use serde::{Deserialize, Serialize};
 use crate::span::{Category, Site, Span, Track, Word};
 use crate::time::Time;
 
-/// The largest number of different waits that a PE tells. So its message stays small.
-const WAITS: usize = 32;
-/// The largest number of cycles that are shown.
-const CYCLES: usize = 4;
-/// The largest number of lines of a PE about anything else.
-const LINES: usize = 8;
+/// Most different waits in the message of a PE, to bound its size.
+const MAX_WAITS: usize = 32;
+/// Most cycles that are shown.
+const MAX_CYCLES: usize = 4;
+/// Most lines about other things that a PE is running.
+const MAX_OTHER_LINES: usize = 8;
 
-/// The event that ends a wait.
+/// What a wait is waiting for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Until {
     /// A change of a word.
     Word {
-        /// The PE of the word.
+        /// PE that owns the word.
         pe: u32,
-        /// The offset of the word.
+        /// Offset of the word in the symmetric memory, in bytes.
         offset: u64,
-        /// The object that the word belongs to and the byte in it, as text, if known.
+        /// Object that the word belongs to and the position in it, as text, if known.
         #[serde(default)]
         object: Option<String>,
         /// The condition or the values, as text.
         note: String,
     },
-    /// A step of a PE.
+    /// Some progress of a PE.
     Peer(u32),
-    /// The other members of a collective call of a kernel.
+    /// The other members in a collective call of kernels.
     Team {
-        /// The slot and the generation of the team.
+        /// Slot and generation of the team.
         team: (u32, u32),
-        /// The members, if the team is not the whole job; empty if they are not known.
+        /// Members, if the team is not the whole job. Empty if they are unknown.
         members: Option<Vec<u32>>,
     },
-    /// The hosts of the other PEs.
+    /// The hosts of all other PEs.
     Hosts,
     /// Anything else, as text.
     Other(String),
@@ -50,41 +50,41 @@ pub enum Until {
 /// A call that waits, in one or more threads.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Waiting {
-    /// The first thread, as text.
+    /// The first of the threads, as text.
     pub place: String,
-    /// The number of other threads.
+    /// Number of further threads.
     pub others: u64,
-    /// The call.
+    /// Name of the call.
     pub call: String,
-    /// The line of the program.
+    /// Source line of the call.
     pub site: Option<Site>,
-    /// The time of the longest wait in nanoseconds, if it is known.
+    /// Longest time that a thread has waited, in nanoseconds, if known.
     pub ns: Option<u64>,
-    /// The event that ends it.
+    /// What it is waiting for.
     pub until: Until,
-    /// Whether its deadline has ended it.
+    /// Whether the wait is over because its deadline has passed.
     pub has_ended: bool,
 }
 
-/// The waits of a PE, as the PE knows them.
+/// The waits of a PE, according to itself.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PeWaits {
     /// The PE.
     pub pe: u32,
     /// Its waits.
     pub waits: Vec<Waiting>,
-    /// The number of other waits.
+    /// How many waits are left out.
     pub left_out: u64,
-    /// Anything else that runs, one line each, such as `runs kernel a`.
+    /// What else it is running, one line each, such as `runs kernel a`.
     pub runs: Vec<String>,
-    /// The words that it has changed last.
+    /// The words that it changed most recently.
     pub changed: Vec<Word>,
-    /// Whether it knows the calls of its kernels.
+    /// Whether it knows the calls that its kernels make.
     pub has_timeline: bool,
 }
 
 impl PeWaits {
-    /// Adds a wait. Waits of several threads at one line become one.
+    /// Adds a wait. Waits of several threads at the same line are merged.
     pub fn add(&mut self, wait: Waiting) {
         let is_same = |other: &Waiting| {
             (&other.call, &other.site, &other.until, other.has_ended)
@@ -96,12 +96,12 @@ impl PeWaits {
                 other.others += wait.others + 1;
                 other.ns = other.ns.max(wait.ns);
             }
-            None if self.waits.len() < WAITS => self.waits.push(wait),
+            None if self.waits.len() < MAX_WAITS => self.waits.push(wait),
             None => self.left_out += wait.others + 1,
         }
     }
 
-    /// Adds the spans of this PE that have not ended. `members` returns the members of a team.
+    /// Adds the open spans of this PE. `members` looks up the members of a team.
     pub fn add_open(&mut self, spans: &[Span], now: u64, members: impl Fn((u32, u32)) -> Option<Vec<u32>>) {
         let (mut runs, pe) = (Vec::new(), self.pe);
         for span in spans.iter().filter(|span| span.pe == pe) {
@@ -128,14 +128,15 @@ impl PeWaits {
                 has_ended: false,
             });
         }
+        // What else is running matters only if nothing waits.
         if self.waits.is_empty() {
-            runs.truncate(LINES);
+            runs.truncate(MAX_OTHER_LINES);
             self.runs.extend(runs);
         }
     }
 }
 
-/// Describes a span that does not wait.
+/// Describes an open span that is not a wait.
 fn running(span: &Span, ns: u64) -> String {
     let at = Site::at(span.site.as_ref());
     let time = Time(ns);
@@ -148,7 +149,7 @@ fn running(span: &Span, ns: u64) -> String {
     }
 }
 
-/// The waits of all PEs of a job that have told them.
+/// The waits of those PEs of a job that have reported them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobWaits {
     n_pes: u32,
@@ -156,13 +157,13 @@ pub struct JobWaits {
 }
 
 impl JobWaits {
-    /// Returns the waits of a job of `n_pes` PEs.
+    /// Combines the waits of the PEs of a job. `n_pes` is the size of the job.
     pub fn new(n_pes: u32, all: impl IntoIterator<Item = PeWaits>) -> Self {
         let of_pe = all.into_iter().filter(|waits| waits.pe < n_pes).map(|waits| (waits.pe, waits));
         Self { n_pes, of_pe: of_pe.collect() }
     }
 
-    /// Returns the PEs that have not come to the collective call that `wait` is in.
+    /// Returns the PEs that have not entered the collective call that `until` waits for.
     fn missing(&self, until: &Until) -> Vec<u32> {
         let all = || (0..self.n_pes).collect::<Vec<_>>();
         let members = match until {
@@ -181,13 +182,13 @@ impl JobWaits {
         members.into_iter().filter(is_missing).collect()
     }
 
-    /// Returns the PEs that have changed this word before.
+    /// Returns the PEs that have recently changed this word, and so may be expected to do it again.
     fn writers(&self, word: Word) -> Vec<u32> {
         let has_changed = |of: &&PeWaits| of.changed.contains(&word);
         self.of_pe.values().filter(has_changed).map(|of| of.pe).collect()
     }
 
-    /// Returns the PEs that a wait waits for.
+    /// Returns the PEs that a wait is waiting for.
     fn awaited(&self, until: &Until) -> Vec<u32> {
         match until {
             Until::Word { pe, offset, .. } => self.writers(Word { pe: *pe, offset: *offset }),
@@ -197,7 +198,7 @@ impl JobWaits {
         }
     }
 
-    /// Returns the PE that most calls wait for, and their number.
+    /// Returns the PE that most calls are waiting for, and how many those are.
     pub fn most_awaited(&self) -> Option<(u32, u64)> {
         let mut calls: BTreeMap<u32, u64> = BTreeMap::new();
         for (pe, of) in &self.of_pe {
@@ -211,12 +212,14 @@ impl JobWaits {
         calls.into_iter().max_by_key(|&(pe, calls)| (calls, std::cmp::Reverse(pe)))
     }
 
-    /// Returns cycles of PEs that wait for each other, each without its first PE at the end.
+    /// Returns cycles of PEs that wait for each other, without repeating the first PE at the end.
     pub fn cycles(&self) -> Vec<Vec<u32>> {
         let edges = |pe: u32| -> BTreeSet<u32> {
             let waits = self.of_pe.get(&pe).map_or(&[][..], |of| &of.waits);
             waits.iter().flat_map(|wait| self.awaited(&wait.until)).filter(|&other| other != pe).collect()
         };
+        // Depth-first search. `path` holds the PEs on the current path, each with its edges left to follow. `done`
+        // holds those that were ever on it, so each is expanded once.
         let (mut done, mut cycles) = (BTreeSet::new(), Vec::new());
         for &first in self.of_pe.keys() {
             let mut path: Vec<(u32, Vec<u32>)> = Vec::new();
@@ -227,7 +230,7 @@ impl JobWaits {
                     None if done.insert(pe) => path.push((pe, edges(pe).into_iter().rev().collect())),
                     None => {}
                 }
-                if cycles.len() == CYCLES {
+                if cycles.len() == MAX_CYCLES {
                     return cycles;
                 }
                 while path.last().is_some_and(|(_, left)| left.is_empty()) {
@@ -238,7 +241,7 @@ impl JobWaits {
         cycles
     }
 
-    /// Describes the event that ends a wait.
+    /// Describes what a wait is waiting for.
     pub fn describe(&self, until: &Until) -> String {
         let missing = || match &*self.missing(until) {
             [] => "all members have come".into(),
@@ -270,7 +273,7 @@ impl JobWaits {
 
 impl fmt::Display for JobWaits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // PEs with equal waits share a line, which has the longest time.
+        // PEs with equal waits share a line, which shows the longest time.
         let mut lines: Vec<(String, Vec<u32>, Option<u64>)> = Vec::new();
         let mut add = |text: String, pe: u32, ns: Option<u64>| match lines
             .iter_mut()
@@ -359,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cycle_through_words_is_marked() {
+    fn cycle_through_words_is_reported() {
         let all =
             [0, 1].map(|pe| PeWaits { changed: vec![Word { pe: 1 - pe, offset: 64 }], ..of(pe, [word(pe)]) });
         let text = JobWaits::new(2, all).to_string();
@@ -392,13 +395,13 @@ mod tests {
     }
 
     #[test]
-    fn ranges_of_pes_are_short() {
+    fn pes_are_displayed_as_ranges() {
         assert_eq!(Pes(vec![3]).to_string(), "PE 3");
         assert_eq!(Pes(vec![0, 1, 2, 5, u32::MAX, 0]).to_string(), format!("PEs 0-2, 5, {}, 0", u32::MAX));
     }
 
     #[test]
-    fn cycles_of_several_pes_are_found() {
+    fn finds_cycles_of_several_pes() {
         let peers = |all: &[(u32, &[u32])]| {
             let all: Vec<_> =
                 all.iter().map(|(pe, peers)| of(*pe, peers.iter().map(|&peer| Until::Peer(peer)))).collect();
@@ -417,7 +420,7 @@ mod tests {
         let mut waits = of(0, (0..3).map(|_| word(0)));
         assert_eq!((waits.waits.len(), waits.waits[0].others), (1, 2));
         (0..100).for_each(|peer| waits.add(wait(Until::Peer(peer))));
-        assert_eq!((waits.waits.len(), waits.left_out), (WAITS, 100 - WAITS as u64 + 1));
+        assert_eq!((waits.waits.len(), waits.left_out), (MAX_WAITS, 100 - MAX_WAITS as u64 + 1));
     }
 
     #[test]
