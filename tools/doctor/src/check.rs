@@ -5,15 +5,15 @@ use serde::{Deserialize, Serialize};
 /// A check of a machine.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Check {
-    /// Identifier, such as `N3`. It does not change between versions.
+    /// Identifier, such as `N3`. Stable across versions.
     pub id: &'static str,
-    /// Subject of the check.
+    /// What is checked.
     pub about: &'static str,
-    /// Reason why it matters.
+    /// Why it matters.
     pub why: &'static str,
 }
 
-/// The result of a check. Worse results are greater.
+/// The result of a check. Worse results compare greater.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -21,11 +21,11 @@ pub enum Verdict {
     Good,
     /// Information only.
     Note,
-    /// The state cannot be read from here.
+    /// The state cannot be determined without further privileges or hardware.
     Unknown,
     /// It works, but slower than possible.
     Slow,
-    /// It works by a fallback.
+    /// It works, but only through a fallback.
     Lesser,
     /// It may fail.
     Risk,
@@ -33,18 +33,18 @@ pub enum Verdict {
     Blocks,
 }
 
-/// The finding of one check.
+/// What a check found.
 #[derive(Clone, Debug)]
 pub struct Finding {
     /// The check.
     pub check: &'static Check,
-    /// Name of the checked device, or empty if there is only one.
+    /// Name of the checked device. Empty if there is only one.
     pub of: String,
     /// Result.
     pub verdict: Verdict,
-    /// State that was found.
+    /// The observed state.
     pub found: String,
-    /// Remedy, if there is one.
+    /// What to do about it, if anything.
     pub remedy: Option<String>,
 }
 
@@ -54,12 +54,12 @@ impl Check {
         self.check(of, Verdict::Good, found, None)
     }
 
-    /// Reports information.
+    /// Reports information that is not a problem.
     pub(super) fn note(&'static self, of: impl Into<String>, found: impl Into<String>) -> Finding {
         self.check(of, Verdict::Note, found, None)
     }
 
-    /// Reports that the state cannot be read, with the reason.
+    /// Reports that the state cannot be read, and why.
     pub(super) fn unknown(&'static self, of: impl Into<String>, why: impl Into<String>) -> Finding {
         self.check(of, Verdict::Unknown, why, None)
     }
@@ -75,7 +75,7 @@ impl Check {
         self.check(of, verdict, found, Some(remedy.into()))
     }
 
-    /// Reports a problem with an error text that contains the remedy.
+    /// Reports a problem by an error message that already contains the remedy.
     pub(super) fn fails(
         &'static self,
         of: impl Into<String>,

@@ -1,4 +1,4 @@
-//! Meaning of the numbers and names in error messages, for `rushmem explain`.
+//! Explains codes and names that occur in error messages, for `rushmem explain`.
 
 use rushmem_device::Error as Code;
 use rushmem_mlx5::Syndrome;
@@ -7,7 +7,7 @@ use super::CHECKS;
 use rushmem::config::{SETTINGS, Setting, nearest};
 use rushmem::{Status, meaning_of};
 
-/// Syndromes of mlx5, with number and name in `enum ibv_wc_status` of libibverbs.
+/// Syndromes of mlx5, with value and name in `enum ibv_wc_status` of libibverbs.
 const SYNDROMES: [(Syndrome, u32, &str); 13] = [
     (Syndrome::LOCAL_LENGTH_ERR, 1, "LOC_LEN_ERR"),
     (Syndrome::LOCAL_QP_OP_ERR, 2, "LOC_QP_OP_ERR"),
@@ -24,10 +24,10 @@ const SYNDROMES: [(Syndrome, u32, &str); 13] = [
     (Syndrome::REMOTE_ABORTED_ERR, 16, "REM_ABORT_ERR"),
 ];
 
-/// Explains a number or name of an error message. Returns one line for each meaning.
+/// Explains a code or name from an error message. Returns one line per meaning.
 ///
-/// Accepts a syndrome in hexadecimal, such as `0x15`, or the number of a status: of libibverbs, of this library, or of a
-/// kernel's call. Also accepts the names of these, checks of `rushmem doctor`, and settings with or without
+/// Accepts a syndrome in hexadecimal, such as `0x15`, or a status code: of libibverbs, of this library, or of a
+/// kernel's call. Also accepts their names, checks of `rushmem doctor`, and settings with or without
 /// the prefix `RUSHMEM_`.
 ///
 /// ```
@@ -68,7 +68,7 @@ pub fn explain(word: &str) -> Vec<String> {
     lines
 }
 
-/// Returns the name that `word` most likely means, if [`explain`] does not know it.
+/// Suggests a name that [`explain`] knows and that `word` was most likely meant to be.
 pub fn suggest(word: &str) -> Option<String> {
     let codes: Vec<String> = (1..).map_while(Code::from_code).map(|code| format!("{code:?}")).collect();
     let syndromes = SYNDROMES.iter().flat_map(|(syndrome, _, name)| [syndrome.name().unwrap_or(name), name]);

@@ -1,4 +1,4 @@
-//! Checks of GPUs: the driver, and the access of kernels and NICs to GPU memory.
+//! Checks of GPUs: the driver, and how kernels and NICs access GPU memory.
 
 use std::collections::BTreeSet;
 
@@ -46,7 +46,7 @@ pub(super) static TURNS: Check = Check {
           lose that time.",
 };
 
-/// Minimum compute capability of the committed PTX.
+/// Lowest compute capability that the committed PTX supports.
 const COMMITTED: (u32, u32) = (7, 5);
 
 pub(super) fn check(host: &Host, needs: &Needs) -> Vec<Finding> {
@@ -66,7 +66,7 @@ pub(super) fn check(host: &Host, needs: &Needs) -> Vec<Finding> {
     checks
 }
 
-/// Checks whether processes share a GPU, and whether MPS serves them. Process `i` uses the GPU `of_processes[i]`.
+/// Checks whether processes share a GPU, and if so, whether they run under MPS. Process `i` uses GPU `of_processes[i]`.
 fn processes(gpus: &[Gpu], of_processes: &[u32]) -> Option<Finding> {
     if gpus.first()?.attributes.mps {
         return Some(TURNS.good("", "MPS serves them, so they run concurrently"));

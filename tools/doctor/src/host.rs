@@ -1,6 +1,6 @@
-//! Access to the state of a host: files, folders, links and the CUDA driver.
+//! Reads the state of a host: files, folders, links and the CUDA driver.
 //!
-//! Every answer is recorded. A saved record can be checked on another machine.
+//! Every answer is recorded, so a saved record can be checked on another machine.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -13,12 +13,12 @@ use serde::{Deserialize, Serialize};
 use rushmem::cuda::{self, Attributes, Cuda, Device};
 use rushmem::inspect;
 
-/// A host, or the saved record of one.
+/// A live host, or the saved record of one.
 pub struct Host {
     source: Source,
     /// Questions so far, with their answers.
     seen: RefCell<Answers>,
-    /// The driver's version and GPUs, or the reason why there is none.
+    /// Version and GPUs of the driver, or why there is none.
     pub(super) cuda: Result<Driver, String>,
 }
 
@@ -31,7 +31,7 @@ enum Source {
     Saved(Answers),
 }
 
-/// By question: lines, or an error of the operating system.
+/// The answer to each question: lines, or an `errno`.
 type Answers = BTreeMap<String, Result<Vec<String>, i32>>;
 
 /// The saved record of a host.
@@ -60,7 +60,7 @@ pub(super) struct Gpu {
     pub(super) attributes: Attributes,
 }
 
-/// The reason why there is no answer: an errno.
+/// The `errno` of a question without an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Refused(pub(super) i32);
 
@@ -81,13 +81,13 @@ impl fmt::Display for Refused {
 }
 
 impl Host {
-    /// Returns this machine. Reading it changes nothing.
+    /// Returns this machine. Reading its state changes nothing.
     pub fn here() -> Host {
         let source = Source::Live { root: "/".into(), sysfs: inspect::sysfs_root() };
         Host { source, seen: RefCell::default(), cuda: driver().map_err(|error| error.to_string()) }
     }
 
-    /// Returns a machine for tests, with its files below `root`.
+    /// Returns a machine for tests whose root folder is `root`.
     #[cfg(test)]
     pub(super) fn below(root: &Path, cuda: Result<Driver, String>) -> Host {
         let source = Source::Live { root: root.into(), sysfs: root.join("sys") };
@@ -99,13 +99,13 @@ impl Host {
         Host { source: Source::Saved(saved.answers), seen: RefCell::default(), cuda: saved.cuda }
     }
 
-    /// Returns the record of all questions and answers so far.
+    /// Returns a record of all questions and answers so far.
     pub fn save(&self) -> Saved {
         let version = env!("CARGO_PKG_VERSION").into();
         Saved { version, cuda: self.cuda.clone(), answers: self.seen.borrow().clone() }
     }
 
-    /// Returns whether this is the machine itself.
+    /// Returns whether this is the live machine.
     pub(super) fn is_live(&self) -> bool {
         matches!(self.source, Source::Live { .. })
     }
@@ -115,14 +115,14 @@ impl Host {
         self.cuda.as_ref().map_or(0, |driver| driver.gpus.len())
     }
 
-    /// Returns the content of a file, without surrounding blanks.
+    /// Returns the contents of a file, without surrounding white space.
     pub(super) fn text(&self, path: &str) -> Result<String, Refused> {
         let lines =
             self.ask("read", path, |path| Ok(vec![std::fs::read_to_string(path)?.trim().to_owned()]))?;
         Ok(lines.into_iter().next().unwrap_or_default())
     }
 
-    /// Returns the number in a file. A hexadecimal number begins with `0x`.
+    /// Parses the number in a file, which is hexadecimal if it starts with `0x`.
     pub(super) fn number(&self, path: &str) -> Option<u64> {
         let text = self.text(path).ok()?;
         match text.strip_prefix("0x") {
@@ -177,7 +177,7 @@ impl Host {
         let answer = match &self.source {
             Source::Saved(answers) => answers.get(&question).cloned().unwrap_or(Err(libc::ENODATA)),
             Source::Live { root, sysfs } => {
-                // `SYSFS_PATH` moves the RDMA devices below another root, as in libibverbs.
+                // Like libibverbs, take the RDMA devices from `SYSFS_PATH` if that is set.
                 let moved = path.strip_prefix("/sys/").filter(|rest| rest.starts_with("class/infiniband"));
                 let real =
                     moved.map_or_else(|| root.join(path.trim_start_matches('/')), |rest| sysfs.join(rest));

@@ -27,15 +27,15 @@ pub(super) static PAIRS: Check = Check {
     why: "Each PE puts to each other PE (in a large job, to some) with a signal, and every byte is compared.",
 };
 
-/// Maximum number of PEs of a job in which each PE puts to each other PE.
+/// Up to this many PEs, each PE puts to every other PE.
 const ALL_PAIRS: u32 = 64;
 
-/// The report of a PE about its node.
+/// What a PE reports about its node.
 #[derive(Clone, Serialize, Deserialize)]
 struct NodeReport {
     node: String,
     facts: BTreeMap<String, String>,
-    /// Problems of the node. Only the first PE of a node reports them.
+    /// Problems of the node. Empty except on the first PE of a node.
     rows: Vec<Row>,
 }
 
@@ -51,7 +51,7 @@ impl NodeReport {
     }
 }
 
-/// A finding in the form in which PEs exchange it.
+/// A finding, as exchanged between PEs.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 struct Row {
     id: String,
@@ -63,7 +63,7 @@ struct Row {
 
 /// Checks all PEs of the job of this process. Collective among its processes.
 ///
-/// Returns the findings on PE 0, and nothing on other PEs. If the job cannot start, each process returns its own findings.
+/// Returns all findings on PE 0, and none on other PEs. If the job cannot start, each process returns its own findings.
 pub(super) fn check(host: &Host, config: &Config) -> Vec<Finding> {
     let config = with_short_deadline(config, host.gpus());
     let here = examine(host, &config).into_iter().filter(|check| check.verdict >= Verdict::Slow);
@@ -87,7 +87,7 @@ pub(super) fn check(host: &Host, config: &Config) -> Vec<Finding> {
         Ok::<_, Error>(())
     });
     let findings = findings.into_inner().unwrap_or_else(PoisonError::into_inner);
-    // A PE that has joined the others leaves the report to PE 0.
+    // Once a PE has joined the others, PE 0 reports for it.
     let is_reported_by_pe_0 = findings.as_ref().is_some_and(Vec::is_empty);
     let mut checks = findings.unwrap_or(here);
     if let Err(error) = done
@@ -109,7 +109,7 @@ impl Row {
     }
 }
 
-/// Returns the facts that should be the same on all nodes.
+/// Returns facts that should be equal on all nodes.
 fn facts(host: &Host) -> BTreeMap<String, String> {
     let text = |path: &str| host.text(path).unwrap_or_else(|_| "unknown".into());
     let driver = match &host.cuda {
@@ -140,7 +140,7 @@ fn compare(all: &[NodeReport]) -> Vec<Finding> {
             by_value.entry(value).or_default().push(pe.to_string());
         }
         let mut values: Vec<_> = by_value.into_iter().collect();
-        // The most frequent value comes first.
+        // The most frequent value comes first: the others are the likely mistakes.
         values.sort_by_key(|(_, pes)| std::cmp::Reverse(pes.len()));
         if let [(value, _)] = &values[..] {
             checks.push(ALIKE.good(name, *value));
@@ -166,7 +166,7 @@ fn locations(all: &[NodeReport]) -> Finding {
     LOCATIONS.note("", list.join(", "))
 }
 
-/// Returns each problem once, with its nodes.
+/// Merges equal problems, and lists the nodes that have them.
 fn of_nodes(all: &[NodeReport]) -> Vec<Finding> {
     let mut by_row: BTreeMap<&Row, Vec<&str>> = BTreeMap::new();
     for report in all {
@@ -175,7 +175,7 @@ fn of_nodes(all: &[NodeReport]) -> Vec<Finding> {
         }
     }
     let check = |(row, nodes): (&Row, Vec<&str>)| {
-        // All PEs have the same build, so each knows the checks of the others.
+        // All PEs have the same build, so they know the same checks.
         let check = CHECKS.into_iter().find(|check| check.id == row.id)?;
         let of =
             if row.of.is_empty() { nodes.join(", ") } else { format!("{} {}", nodes.join(", "), row.of) };
@@ -190,7 +190,7 @@ fn of_nodes(all: &[NodeReport]) -> Vec<Finding> {
     by_row.into_iter().filter_map(check).collect()
 }
 
-/// Returns the distances around the ring of PEs over which each PE puts.
+/// Returns the distances, around the ring of PEs, over which each PE puts.
 fn distances(n_pes: u32) -> Vec<u32> {
     match n_pes <= ALL_PAIRS {
         true => (1..n_pes).collect(),
@@ -198,7 +198,7 @@ fn distances(n_pes: u32) -> Vec<u32> {
     }
 }
 
-/// Puts to each other PE in turn, while another PE puts to this one. Returns the nanoseconds of each put.
+/// Puts to each other PE in turn, while another PE puts to this one. Returns the duration of each put in nanoseconds.
 fn put_to_all(pe: &Pe) -> Result<Vec<u64>> {
     let (me, n) = (pe.my_pe(), pe.n_pes());
     let (sent, there) = (pe.alloc::<u64>(WORDS)?, pe.alloc::<u64>(WORDS)?);
@@ -210,7 +210,7 @@ fn put_to_all(pe: &Pe) -> Result<Vec<u64>> {
     for (turn, far) in distances(n).into_iter().enumerate() {
         let (to, from) = ((me + far) % n, (me + n - far) % n);
         pe.write(sent, &of(me, far))?;
-        // The first put to a peer connects.
+        // The first put to a peer also connects to it, so do not measure that one.
         pe.put(there, sent, to)?;
         pe.host_sync()?;
         let begin = Instant::now();

@@ -1,6 +1,7 @@
-//! Checks of machines and jobs, with remedies: the content of `rushmem doctor`, and the texts of `rushmem explain`.
+//! Checks of machines and jobs, with remedies. Implements `rushmem doctor` and `rushmem explain`.
 //!
-//! [`examine`] reads the state of the system. [`probe`] runs jobs of two PEs that move a few bytes and compare them. [`job`]
+//! [`examine`] reads the state of the system. [`probe`] runs jobs of two PEs that transfer a few bytes and verify them.
+//! [`job`]
 //! checks all nodes of a job together. Checks change nothing and need no privileges. State that only root can read is
 //! reported as unknown.
 
@@ -61,20 +62,20 @@ pub static CHECKS: [&Check; 33] = [
     &probe::LEVEL,
 ];
 
-/// The requirements of jobs with given settings.
+/// What jobs with given settings require.
 struct Needs {
     /// Whether kernels must run on GPUs.
     gpu: bool,
     /// Whether there is a ConnectX and the settings allow it.
     rdma: bool,
-    /// GPU of each PE of this node, if PEs are processes.
+    /// The GPU of each PE on this node, if PEs are processes.
     gpus_of_processes: Vec<u32>,
-    /// Bytes of each heap.
+    /// Size of each heap, in bytes.
     heap: u64,
     nics_per_pe: usize,
-    /// Bytes of host memory for all PEs of this node.
+    /// Host memory for all PEs on this node, in bytes.
     host_memory: u64,
-    /// Bytes that the NICs lock for all PEs of this node. Linux counts memory once for each key.
+    /// Memory that NICs lock for all PEs on this node, in bytes. Linux counts it once per key.
     locked_memory: u64,
 }
 
@@ -85,7 +86,7 @@ impl Needs {
             && host.cuda.as_ref().is_ok_and(|driver| !driver.gpus.is_empty());
         let heap = config.heap_bytes.0;
         let in_host = if on_gpu && config.heap != HeapKind::Host { 0 } else { heap };
-        // The job itself refuses a list with missing GPUs.
+        // The job itself rejects a list with missing GPUs.
         let gpus_of_processes = match (config.local_pes, &host.cuda) {
             (Some(pes), Ok(driver)) if on_gpu => {
                 share_gpus(config, driver.gpus.len() as u32, pes.get()).unwrap_or_default()
@@ -134,7 +135,7 @@ pub fn examine(host: &Host, config: &Config) -> Vec<Finding> {
     .concat()
 }
 
-/// Runs two jobs of two PEs on this machine, one through the NIC and one over P2P, and compares every byte.
+/// Runs two jobs of two PEs on this machine, one through the NIC and one over P2P, and verifies every byte.
 ///
 /// Returns nothing for a saved host.
 pub fn probe(host: &Host, config: &Config) -> Vec<Finding> {
@@ -147,7 +148,7 @@ pub fn probe(host: &Host, config: &Config) -> Vec<Finding> {
 /// Compares the nodes of the job of this process, and puts from each PE to each other PE. Collective among the processes of
 /// the job.
 ///
-/// Returns the findings on PE 0, and nothing on other PEs. If the job cannot start, each process returns its own findings.
+/// Returns all findings on PE 0, and none on other PEs. If the job cannot start, each process returns its own findings.
 pub fn job(host: &Host, config: &Config) -> Vec<Finding> {
     job::check(host, config)
 }

@@ -46,7 +46,7 @@ pub(super) static COUNTERS: Check = Check {
 /// Folder of RDMA devices in sysfs.
 const DEVICES: &str = "/sys/class/infiniband";
 
-/// Device ids of vendor 15b3. From ConnectX-4 to -6, each is followed by the id of its virtual function.
+/// Device IDs of vendor 15b3. From ConnectX-4 to -6, each is followed by that of its virtual function.
 const MODELS: [(u64, &str); 23] = [
     (0x1013, "ConnectX-4"),
     (0x1014, "ConnectX-4, virtual function"),
@@ -73,10 +73,10 @@ const MODELS: [(u64, &str); 23] = [
     (0x2101, "ConnectX-10 (NVLink-C2C)"),
 ];
 
-/// ConnectX-4 models, which lack atomics that kernels use.
+/// ConnectX-4 models, which lack atomic operations that kernels use.
 const TOO_OLD: std::ops::RangeInclusive<u64> = 0x1013..=0x1016;
 
-/// Error counters of a port, below `ports/N`.
+/// Error counters of a port, relative to `ports/N`.
 const ERRORS: [&str; 7] = [
     "hw_counters/out_of_sequence",
     "hw_counters/packet_seq_err",
@@ -92,7 +92,7 @@ const ERRORS: [&str; 7] = [
 pub(super) struct Device {
     /// `mlx5_0`
     pub(super) name: String,
-    /// Its PCI address, if it is on PCIe.
+    /// PCI address, if it is on PCIe.
     pub(super) address: Option<String>,
     vendor: Option<u64>,
     model: Option<u64>,
@@ -117,7 +117,7 @@ impl Device {
     }
 }
 
-/// Returns the RDMA devices of the kernel.
+/// Returns the RDMA devices that the kernel knows.
 pub(super) fn devices(host: &Host) -> Vec<Device> {
     let look = |name: String| {
         let file = |rest: &str| format!("{DEVICES}/{name}/device/{rest}");
@@ -250,7 +250,7 @@ impl Port<'_> {
         self.host.text(&format!("{}/{name}", self.path)).ok()
     }
 
-    /// Returns the word of a state file: `ACTIVE` for `4: ACTIVE`.
+    /// Returns the name in a state file: `ACTIVE` for `4: ACTIVE`.
     fn word(&self, name: &str) -> Option<String> {
         let text = self.text(name)?;
         Some(text.split_once(": ").map_or(text.as_str(), |(_, word)| word).to_owned())
@@ -310,7 +310,7 @@ impl Port<'_> {
     fn gids(&self) -> Vec<Gid> {
         let look = |index: String| {
             let address: Ipv6Addr = self.text(&format!("gids/{index}"))?.parse().ok()?;
-            // Empty entries of the table have no type.
+            // Reading the type of an empty table entry fails.
             let kind = self.text(&format!("gid_attrs/types/{index}"))?;
             let interface = self.text(&format!("gid_attrs/ndevs/{index}")).unwrap_or_default();
             let gid = Gid { index, address, is_v2: kind.contains("v2"), interface };
@@ -350,7 +350,7 @@ impl Port<'_> {
             .collect();
         match counts.is_empty() {
             true => COUNTERS.good(&self.of, "none counted"),
-            // The counters run since the machine was started.
+            // The counters have been running since boot, so errors may be old: this is just information.
             false => COUNTERS.note(
                 &self.of,
                 format!("{}; if they grow during a job, the fabric loses packets", counts.join(", ")),
@@ -359,7 +359,7 @@ impl Port<'_> {
     }
 }
 
-/// An address of a port.
+/// An entry in the GID table of a port.
 struct Gid {
     index: String,
     address: Ipv6Addr,

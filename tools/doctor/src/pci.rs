@@ -1,4 +1,4 @@
-//! Functions on PCIe, and the bridges above them.
+//! PCIe functions, and the bridges above them.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,22 +7,23 @@ use super::host::{Host, Refused};
 
 /// Folder of PCI functions in sysfs.
 const DEVICES: &str = "/sys/bus/pci/devices";
-/// Vendors.
+/// Vendor IDs.
 pub(super) const NVIDIA: u64 = 0x10de;
 pub(super) const MELLANOX: u64 = 0x15b3;
-/// Classes, without the programming interface: VGA and 3D controllers, Ethernet and InfiniBand.
+/// Class codes without the programming interface: VGA and 3D controllers, Ethernet and InfiniBand.
 const DISPLAYS: [u64; 2] = [0x0300, 0x0302];
 const NETWORKS: [u64; 2] = [0x0200, 0x0207];
 
-/// The extended capability Access Control Services. Its control word has bits that send requests and completions between
-/// peers up to the root.
+/// The extended capability Access Control Services. Its control word has bits that redirect requests and completions
+/// between
+/// peers to the root complex.
 const ACS: u16 = 0x000d;
 const ACS_CONTROL: usize = 6;
 const ACS_REDIRECTS: u16 = 0x4 | 0x8;
-/// Offset of the extended capabilities. Only root can read from here on.
+/// Offset of the extended capabilities. From here on, only root can read the configuration space.
 const EXTENDED: usize = 0x100;
 
-/// A function: `0000:3b:00.0`.
+/// A PCIe function, such as `0000:3b:00.0`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Function {
     pub(super) address: String,
@@ -51,12 +52,12 @@ fn functions(host: &Host, vendor: u64, classes: &[u64]) -> Vec<Function> {
     host.names(DEVICES).unwrap_or_default().into_iter().filter_map(look).collect()
 }
 
-/// Returns the folder of the function with this address.
+/// Returns the sysfs folder of the function with this address.
 pub(super) fn folder(address: &str) -> String {
     format!("{DEVICES}/{address}")
 }
 
-/// Returns the addresses of the function and the bridges above it, up to the root.
+/// Returns the addresses of the function and of the bridges above it, up to the root.
 pub(super) fn route(host: &Host, address: &str) -> Result<Vec<String>, Refused> {
     let place: PathBuf = host.follow(&folder(address))?;
     let parts = place.iter().filter_map(|part| part.to_str());
@@ -81,11 +82,11 @@ fn is_address(text: &str) -> bool {
 pub(super) struct Link {
     address: String,
     is: Lanes,
-    /// Maximum of both ends.
+    /// The best that both sides support.
     could: Lanes,
 }
 
-/// Speed in GT/s and number of lanes.
+/// Transfer rate per lane in GT/s, and number of lanes.
 #[derive(Clone, Copy, Debug)]
 struct Lanes {
     speed: f64,
@@ -102,7 +103,7 @@ impl Lanes {
     }
 }
 
-/// Returns the link with these ends. The first is the lower end, and the second, if present, the upper end.
+/// Returns the link between these functions: first the lower one and then, if present, the port above it.
 pub(super) fn link(host: &Host, ends: &[String]) -> Option<Link> {
     let (lower, upper) = (ends.first()?, ends.get(1));
     let mut could = Lanes::of(host, lower, "max")?;
@@ -113,7 +114,7 @@ pub(super) fn link(host: &Host, ends: &[String]) -> Option<Link> {
 }
 
 impl Link {
-    /// Returns whether the link is narrower than its ends allow, or slower. A link that `idles` may be slower.
+    /// Returns whether the link is narrower or slower than both sides support. A link that `idles` may be slower.
     pub(super) fn is_degraded(&self, idles: bool) -> bool {
         self.is.width < self.could.width || (self.is.speed < self.could.speed && !idles)
     }
@@ -130,7 +131,7 @@ impl fmt::Display for Link {
     }
 }
 
-/// Returns the bytes of a function's memory region.
+/// Returns the size of a function's memory region (BAR), in bytes.
 pub(super) fn region(host: &Host, address: &str, index: usize) -> Option<u64> {
     let text = host.text(&format!("{}/resource", folder(address))).ok()?;
     let mut words = text.lines().nth(index)?.split_whitespace();
@@ -139,7 +140,8 @@ pub(super) fn region(host: &Host, address: &str, index: usize) -> Option<u64> {
     last.checked_sub(first)?.checked_add(1)
 }
 
-/// Returns whether a bridge sends requests between the devices below it up to the root, or `None` if only root can read it.
+/// Returns whether a bridge redirects requests between devices below it to the root complex. `None` if only root can
+/// tell.
 pub(super) fn redirects(host: &Host, address: &str) -> Option<bool> {
     let config = host.bytes(&format!("{}/config", folder(address))).ok()?;
     (config.len() > EXTENDED)
@@ -150,7 +152,7 @@ pub(super) fn redirects(host: &Host, address: &str) -> Option<bool> {
 fn acs_control(config: &[u8]) -> Option<u16> {
     let word = |at: usize| Some(u16::from_le_bytes(config.get(at..at + 2)?.try_into().ok()?));
     let mut at = EXTENDED;
-    // Each capability takes at least 8 bytes. More capabilities than fit are a loop.
+    // Each capability takes at least 8 bytes, so a longer chain must contain a loop.
     for _ in 0..config.len() / 8 {
         let (id, next) = (word(at)?, usize::from(word(at + 2)? >> 4));
         if id == ACS {
@@ -178,7 +180,7 @@ mod tests {
         }
     }
 
-    /// Returns a configuration space with these extended capabilities: (offset, id, next).
+    /// Creates a configuration space with these extended capabilities: (offset, ID, next).
     fn config(capabilities: &[(usize, u16, usize)]) -> Vec<u8> {
         let mut config = vec![0; 4096];
         for &(at, id, next) in capabilities {
@@ -189,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_access_control_behind_other_capabilities() {
+    fn finds_access_control_after_other_capabilities() {
         let mut space = config(&[(0x100, 1, 0x148), (0x148, 3, 0x220), (0x220, ACS, 0)]);
         assert_eq!(acs_control(&space), Some(0));
         space[0x226] = 0x1d;
@@ -202,7 +204,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn any_bytes_are_parsed(config in proptest::collection::vec(proptest::num::u8::ANY, 0..600)) {
+        fn parses_arbitrary_bytes(config in proptest::collection::vec(proptest::num::u8::ANY, 0..600)) {
             acs_control(&config);
         }
     }

@@ -1,4 +1,4 @@
-//! Probes: jobs of two PEs that move a few bytes. A job that works proves more than the state of the system.
+//! Probes: jobs of two PEs that transfer a few bytes. A working job proves more than the state of the system.
 
 use std::time::{Duration, Instant};
 
@@ -36,13 +36,13 @@ pub(super) static P2P: Check = Check {
 };
 
 /// Deadline of each operation of a probe.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// Words of each put and get.
+const OPERATION_TIMEOUT: Duration = Duration::from_secs(5);
+/// Length of each put and get, in words.
 pub(super) const WORDS: usize = 512;
-/// Repetitions of each operation. The fastest is reported.
+/// How often each operation is repeated. The fastest repetition is reported.
 const ROUNDS: usize = 16;
 
-/// Checks the NICs that a job would use, and runs two PEs as threads of this process, through the NIC and over P2P.
+/// Checks the NICs that a job would use, then runs two PEs as threads of this process: through the NIC and over P2P.
 pub(super) fn check(config: &Config, gpus: usize) -> Vec<Finding> {
     let mut checks = nics(config, gpus);
     for (check, path) in [(&NIC, PeerPath::Nic), (&P2P, PeerPath::P2p)] {
@@ -79,7 +79,7 @@ fn nics(config: &Config, gpus: usize) -> Vec<Finding> {
     }
 }
 
-/// Returns the finding about the level that a job would have.
+/// Returns the finding about the level of features that a job would use.
 fn level(outcome: Result<(String, Vec<String>)>) -> Finding {
     match outcome {
         Ok((level, steps)) if steps.is_empty() => LEVEL.good("", level),
@@ -88,10 +88,11 @@ fn level(outcome: Result<(String, Vec<String>)>) -> Finding {
     }
 }
 
-/// Returns the settings with a short deadline. Uses GPUs if there are any, although the job has no kernels of its own.
+/// Returns the settings with a short deadline. Selects GPUs if there are any: the job has no kernels, so `auto` might
+/// not.
 pub(super) fn with_short_deadline(config: &Config, gpus: usize) -> Config {
     let mut config = config.clone();
-    config.timeout = config.timeout.min(PATIENCE);
+    config.timeout = config.timeout.min(OPERATION_TIMEOUT);
     if config.device == DeviceKind::Auto && gpus > 0 {
         config.device = DeviceKind::Gpu;
     }

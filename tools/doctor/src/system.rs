@@ -31,10 +31,10 @@ pub(super) static CGROUP: Check = Check {
     why: "Queue pairs, memory keys and doorbell pages count against the limit of the control group rdma.",
 };
 
-/// The capability to lock memory beyond the limit.
+/// Capability to lock memory beyond the limit.
 const CAP_IPC_LOCK: u32 = 14;
-/// Minimum limit of open files. A smaller limit allows only a few dozen PEs.
-const FEW_FILES: u64 = 1024;
+/// Limits of open files below this are reported, since they allow only a few dozen PEs.
+const MIN_OPEN_FILES: u64 = 1024;
 
 pub(super) fn check(host: &Host, needs: &Needs) -> Vec<Finding> {
     let mut checks = vec![kernel(host, needs), memory(host, needs)];
@@ -117,7 +117,7 @@ fn locked(host: &Host, needs: &Needs) -> Finding {
 
 fn files(host: &Host) -> Finding {
     match limit(host, "Max open files") {
-        Ok((Some(few), _)) if few < FEW_FILES => {
+        Ok((Some(few), _)) if few < MIN_OPEN_FILES => {
             FILES.bad("", Verdict::Risk, format!("limit {few}"), "run ulimit -n 65536")
         }
         Ok((Some(most), _)) => FILES.good("", format!("limit {most}")),
@@ -126,7 +126,7 @@ fn files(host: &Host) -> Finding {
     }
 }
 
-/// Returns soft and hard limit of this process. `None` is unlimited.
+/// Returns the soft and the hard limit of this process. `None` means unlimited.
 fn limit(host: &Host, name: &str) -> Result<(Option<u64>, Option<u64>), String> {
     let text = host.text("/proc/self/limits").map_err(|why| why.to_string())?;
     let numbers = text.lines().find_map(|line| line.strip_prefix(name));
@@ -149,7 +149,7 @@ fn may(host: &Host, capability: u32) -> bool {
     set.is_some_and(|set| set >> capability & 1 != 0)
 }
 
-/// Checks the limits of the control group rdma, if there is one.
+/// Checks the limits of the cgroup controller `rdma`, if it is in use.
 fn cgroup(host: &Host) -> Option<Finding> {
     let groups = host.text("/proc/self/cgroup").ok()?;
     let group = groups.lines().find_map(|line| line.strip_prefix("0::"))?.trim_end_matches('/');

@@ -1,4 +1,4 @@
-//! Findings for a healthy test machine, and for the same machine with one defect at a time.
+//! Checks a healthy test machine, and the same machine with one defect at a time.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
@@ -18,11 +18,11 @@ use rushmem::cuda::Attributes;
 
 const GPU: &str = "0000:18:00.0";
 const NIC: &str = "0000:19:00.0";
-/// Two ports of a switch. The GPU is below the first, and the NIC below the second.
+/// A switch with two ports. The GPU is below the first, and the NIC below the second.
 const SWITCH: &str = "sys/devices/pci0000:15/0000:15:01.0/0000:16:00.0";
 const PORTS: [&str; 2] = ["0000:17:00.0", "0000:17:01.0"];
 
-/// A test machine: a folder that looks like `/`, and the answers of the CUDA driver.
+/// A test machine: a folder laid out like `/`, and canned answers of the CUDA driver.
 struct TestMachine {
     root: TempDir,
     cuda: Result<Driver, String>,
@@ -30,7 +30,7 @@ struct TestMachine {
 }
 
 impl TestMachine {
-    /// Creates a healthy machine with one GPU and one ConnectX-7 behind a switch.
+    /// Creates a healthy machine with a GPU and a ConnectX-7 below one switch.
     fn server() -> TestMachine {
         let machine = TestMachine::laptop().with_driver();
         let (gpu, nic) = (format!("{SWITCH}/{}/{GPU}", PORTS[0]), format!("{SWITCH}/{}/{NIC}", PORTS[1]));
@@ -75,7 +75,7 @@ impl TestMachine {
         machine
     }
 
-    /// Creates a machine without GPU and NIC.
+    /// Creates a machine without a GPU or a NIC.
     fn laptop() -> TestMachine {
         let root = tempfile::tempdir().unwrap();
         let machine =
@@ -127,7 +127,7 @@ impl TestMachine {
         self.files(port, &[(&format!("gids/{index}"), gid), (&format!("gid_attrs/types/{index}"), kind)]);
     }
 
-    /// Replaces the content of a file.
+    /// Replaces the contents of a file.
     fn with(self, path: &str, content: impl AsRef<[u8]>) -> TestMachine {
         self.file(path, content);
         self
@@ -145,7 +145,7 @@ impl TestMachine {
     }
 }
 
-/// Returns a configuration space with this control word of Access Control Services.
+/// Creates a configuration space with this Access Control Services control word.
 fn acs(control: u8) -> Vec<u8> {
     let mut config = vec![0; 4096];
     config[0x100] = 0x0d;
@@ -153,14 +153,14 @@ fn acs(control: u8) -> Vec<u8> {
     config
 }
 
-/// Returns the findings that are worse than good, except for the check of the build (N2), which depends on features.
+/// Returns the findings worse than good, except that of the build (N2), which depends on features.
 fn problems(checks: &[Finding]) -> Vec<(&'static str, Verdict)> {
     let rows = checks.iter().filter(|check| check.verdict > Verdict::Good && check.check.id != "N2");
     rows.map(|check| (check.check.id, check.verdict)).collect()
 }
 
 #[test]
-fn a_healthy_machine_has_no_problems() {
+fn healthy_machine_has_no_problems() {
     let checks = TestMachine::server().checks();
     assert_eq!(problems(&checks), [], "{checks:#?}");
     let all: BTreeSet<_> = checks.iter().map(|check| check.check.id).collect();
@@ -180,19 +180,19 @@ fn processes_may_share_a_gpu_under_mps() {
 }
 
 #[test]
-fn native_kernels_share_no_gpu() {
+fn native_kernels_do_not_share_a_gpu() {
     let mut machine = crowded(false);
     machine.config.device = DeviceKind::Native;
     assert!(!machine.checks().iter().any(|check| check.check.id == "G8"));
 }
 
 #[test]
-fn a_machine_without_gpu_and_nic_has_no_problems() {
+fn machine_without_gpu_or_nic_has_no_problems() {
     let checks = TestMachine::laptop().checks();
     assert_eq!(problems(&checks), [("G1", Verdict::Note), ("N1", Verdict::Note)], "{checks:#?}");
 }
 
-/// Returns a machine with more processes than GPUs.
+/// Creates a machine with more processes than GPUs.
 fn crowded(mps: bool) -> TestMachine {
     let mut machine = TestMachine::server().attributes(|a| a.mps = mps);
     machine.config.local_pes = std::num::NonZeroU32::new(9);
@@ -204,7 +204,7 @@ struct Case {
     defect: &'static str,
     machine: TestMachine,
     problems: &'static [(&'static str, Verdict)],
-    /// Words of the remedy.
+    /// Must occur in the remedy.
     remedy: &'static str,
 }
 
@@ -219,7 +219,7 @@ impl Case {
     }
 }
 
-/// Creates a healthy server with other attributes of its GPU.
+/// Creates a healthy server whose GPU has other attributes.
 fn gpu_with(change: impl Fn(&mut Attributes)) -> TestMachine {
     TestMachine::server().attributes(change)
 }
@@ -463,9 +463,9 @@ fn reports_exactly_the_defect() {
 }
 
 #[test]
-fn a_link_is_compared_with_both_of_its_ends() {
+fn link_is_compared_with_both_sides() {
     let (gpu, nic) = (format!("{SWITCH}/{}/{GPU}", PORTS[0]), format!("{SWITCH}/{}/{NIC}", PORTS[1]));
-    // A card of 8 lanes in a slot of 16, a slot of 8 lanes, and a GPU with a slow link while idle.
+    // A card with 8 lanes in a slot with 16, a slot with 8 lanes, and a GPU whose idle link is slow.
     let port = format!("{SWITCH}/{}", PORTS[1]);
     let machine = TestMachine::server();
     machine.files(&nic, &[("current_link_speed", "16.0 GT/s PCIe"), ("current_link_width", "8")]);
@@ -487,7 +487,7 @@ fn bridges_above_a_common_switch_are_ignored() {
 }
 
 #[test]
-fn a_far_nic_is_slow() {
+fn distant_nic_is_slow() {
     let machine = TestMachine::server();
     let far = "sys/devices/pci0000:90/0000:90:00.0";
     machine.files(
@@ -502,7 +502,7 @@ fn a_far_nic_is_slow() {
 }
 
 #[test]
-fn a_process_with_cap_ipc_lock_needs_no_limit() {
+fn cap_ipc_lock_makes_the_limit_irrelevant() {
     let machine = TestMachine::server().with(
         "proc/self/limits",
         "Max open files 1048576 1048576 files\nMax locked memory 65536 65536 bytes\n",
@@ -512,7 +512,7 @@ fn a_process_with_cap_ipc_lock_needs_no_limit() {
 }
 
 #[test]
-fn each_key_locks_the_heap_once_more() {
+fn each_key_counts_the_heap_again() {
     let mut machine = TestMachine::server().with(
         "proc/self/limits",
         "Max open files 1048576 1048576 files\nMax locked memory 65536 65536 bytes\n",
@@ -568,7 +568,7 @@ fn distinguishes_forbidden_from_missing_device_nodes() {
 }
 
 #[test]
-fn a_saved_machine_has_the_same_findings() {
+fn saved_machine_has_the_same_findings() {
     for Case { defect, machine, .. } in cases() {
         let host = Host::below(machine.root.path(), machine.cuda.clone());
         let there = examine(&host, &machine.config);
@@ -588,14 +588,14 @@ fn every_check_is_listed_and_tested() {
             left.remove(check.check.id);
         }
     }
-    // Checks of jobs need a running job. The check of the build needs a build without the feature.
+    // The checks of jobs need a running job, and that of the build a build without the feature.
     assert!(
         left.iter().all(|id| ["P1", "P2", "P3", "P4", "P5", "J1", "J2", "J3", "N2"].contains(id)),
         "no test machine reports {left:?}"
     );
 }
 
-/// Returns an answer that a machine might give, or that a saved file might contain.
+/// Generates an answer that a machine might give, or that a saved file might contain.
 fn answer() -> impl Strategy<Value = Result<Vec<String>, i32>> {
     let line = prop_oneof![
         "[ -~]{0,40}",
@@ -610,7 +610,7 @@ fn answer() -> impl Strategy<Value = Result<Vec<String>, i32>> {
 
 proptest! {
     #[test]
-    fn any_machine_can_be_checked(answers in vec((any::<Index>(), answer()), 1..12), heap: u64) {
+    fn arbitrary_machines_can_be_checked(answers in vec((any::<Index>(), answer()), 1..12), heap: u64) {
         let mut machine = TestMachine::server();
         let host = Host::below(machine.root.path(), machine.cuda.clone());
         examine(&host, &machine.config);

@@ -1,4 +1,4 @@
-//! Checks of the path between GPUs and NICs: PCIe and the IOMMU.
+//! Checks of the paths between GPUs and NICs: PCIe and the IOMMU.
 
 use super::check::{Check, Finding, Verdict};
 use super::host::Host;
@@ -26,13 +26,13 @@ pub(super) static ACS: Check = Check {
     why: "A PCIe switch that redirects requests sends the traffic between its devices through the processor.",
 };
 
-/// A GPU or a NIC, with its location.
+/// A GPU or a NIC, and where it is connected.
 struct End {
     name: String,
     location: DeviceLocation,
-    /// Its PCI address, and the addresses of the bridges above it, up to the root.
+    /// PCI address, followed by those of the bridges above it, up to the root.
     route: Vec<String>,
-    /// Whether its link may slow down while it is idle.
+    /// Whether its link slows down when idle.
     idles: bool,
 }
 
@@ -94,9 +94,9 @@ fn nearest(needs: &Needs, gpus: &[End], nics: &[End]) -> Vec<Finding> {
     gpus.iter().zip(&assigned).filter(|(_, mine)| !mine.is_empty()).map(judge).collect()
 }
 
-/// Checks the links from a device to the root, except for links that were checked before.
+/// Checks the links from a device to the root, skipping those that were checked before.
 fn links(host: &Host, end: &End, seen: &mut Vec<String>) -> Option<Finding> {
-    // A function and the port above it are the two ends of a link. The next two bridges are the ends of the next link.
+    // A function and the port above it share a link, and so do the next two bridges.
     let new: Vec<_> = end.route.chunks(2).filter(|ends| !seen.contains(&ends[0])).collect();
     seen.extend(new.iter().map(|ends| ends[0].clone()));
     let links: Vec<_> = new.iter().filter_map(|ends| pci::link(host, ends)).collect();
@@ -125,9 +125,9 @@ fn iommu(host: &Host, end: &End) -> Finding {
     }
 }
 
-/// Checks whether bridges redirect requests between a GPU and a NIC below one switch.
+/// Checks whether bridges redirect requests between a GPU and a NIC below the same switch.
 ///
-/// Only bridges above one of the two devices matter. Requests do not reach the bridges above both.
+/// Only bridges above just one of the two devices matter, since requests do not reach those above both.
 fn redirections(host: &Host, gpus: &[End], nics: &[End]) -> Option<Finding> {
     let mut between: Vec<&String> = Vec::new();
     for (gpu, nic) in gpus.iter().flat_map(|gpu| nics.iter().map(move |nic| (gpu, nic))) {
