@@ -133,13 +133,13 @@ many_pes() {
 }
 
 launched_perf() {
-    passed a_launcher_can_start_the_pes_of_every_benchmark an_error_keeps_the_results_and_names_the_benchmark &&
+    passed launcher_can_start_the_pes_of_every_benchmark error_keeps_the_results_and_names_the_benchmark &&
         expect 0 -- "$rushmem" run -n 2 "$rushmem" perf signal init --rounds 2 --json "$work/perf.json" &&
         expect 0 '"signal"' '"init"' -- cat "$work/perf.json"
 }
 
 own_project() {
-    passed the_project_passes_its_test_and_runs_with_any_launch_method
+    passed project_passes_its_test_and_runs_with_every_launch_method
 }
 
 structures() {
@@ -182,7 +182,7 @@ architectures() {
 
 messages() {
     passed different_collective_calls_are_named a_pe_that_ended_early_is_named mistakes_with_ptx_are_one_clear_error \
-        a_cause_that_the_pe_has_printed_is_not_repeated failed_connections_at_the_start_are_told_once &&
+        cause_printed_by_the_pe_is_not_repeated failed_connections_at_the_start_are_told_once &&
         RUSHMEM_TIMEOUT=300ms app 1 'kernel wait_in_vain' wait &&
         app 1 'kernel use_missing_words' 'elements 2..99 of an object of ' slice
 }
@@ -246,7 +246,7 @@ random_keys() {
 }
 
 launcher_listens() {
-    passed a_failing_pe_ends_the_start_of_the_others a_signal_ends_the_start_of_pes &&
+    passed failing_pe_stops_the_start_of_the_others signal_stops_the_start_of_pes &&
         expect 3 'cannot start 100000 PEs' -- bash -c 'ulimit -n 256; exec "$0" run -n 100000 true' "$rushmem"
 }
 

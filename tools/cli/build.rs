@@ -1,11 +1,11 @@
-//! Builds the PTX of the benchmark kernels for `rushmem perf`, and has the program `rushmem-preload` linked as a library.
+//! Builds the PTX of the benchmark kernels for `rushmem perf`, and links the program `rushmem-preload` as a library.
 
 use std::env;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
 
-/// The functions that the library exports. The crate `rushmem-uverbs-preload` defines them.
+/// Functions that the library exports, as defined by the crate `rushmem-uverbs-preload`.
 const EXPORTS: [&str; 60] = [
     "open",
     "open64",
@@ -69,8 +69,8 @@ const EXPORTS: [&str; 60] = [
     "rushmem_uverbs_register_peer_memory",
 ];
 
-/// The functions of the C library that the library's own code gets as direct system calls. The crate `rushmem-uverbs-preload`
-/// defines them.
+/// C library functions that the library's own code replaces by direct system calls, as defined by the crate
+/// `rushmem-uverbs-preload`.
 const DIRECT: [&str; 6] = ["close", "madvise", "mmap", "mmap64", "munmap", "socket"];
 
 fn main() -> io::Result<()> {
@@ -80,7 +80,7 @@ fn main() -> io::Result<()> {
     let script = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default()).join("exports");
     fs::write(&script, format!("{{ global: {}; local: *; }};\n", EXPORTS.join("; ")))?;
     println!("cargo::rustc-link-arg-bin=rushmem-preload=-shared");
-    // Without an entry, running the library would be a segmentation fault.
+    // Without an entry point, running the library would cause a segmentation fault.
     println!("cargo::rustc-link-arg-bin=rushmem-preload=-Wl,--entry=rushmem_preload_start");
     println!("cargo::rustc-link-arg-bin=rushmem-preload=-Wl,--version-script={}", script.display());
     for name in DIRECT {

@@ -1,4 +1,4 @@
-//! A test program for the launcher: its PEs join the job, call one collective and leave. One PE can misbehave.
+//! A test program for the launcher: its PEs join the job, make a collective call and leave. One PE can misbehave.
 //!
 //! `pe ACTION [PE]`: the given PE (default 1) performs ACTION, and the others wait for it.
 
@@ -58,7 +58,7 @@ fn act(pe: &dyn Bootstrap, action: &str, special: bool) -> Result<ExitCode, Box<
     let (sender, lost_peers) = std::sync::mpsc::channel();
     pe.on_peer_lost(Box::new(move |lost| {
         println!("notified: {lost}");
-        // Sending fails only after this PE is done.
+        // Sending fails only once this PE is done.
         let _ = sender.send(());
     }))?;
     let all = pe.allgather("numbers", format!("{}", pe.pe()).as_bytes())?;

@@ -45,7 +45,7 @@ pub(crate) struct Args {
 
 pub(crate) fn execute(args: &Args, config: &Config) -> Result<ExitCode, Error> {
     if !args.job && !is_first_on_node(config) {
-        // The first PE of the node reports.
+        // The first PE of the node reports for all.
         return Ok(ExitCode::SUCCESS);
     }
     let host = match &args.saved {
@@ -58,7 +58,7 @@ pub(crate) fn execute(args: &Args, config: &Config) -> Result<ExitCode, Error> {
         (false, false) => [examine(&host, config), probe(&host, config)].concat(),
     };
     if findings.is_empty() {
-        // PE 0 reports.
+        // PE 0 reports for the whole job.
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(file) = &args.save {
@@ -86,7 +86,7 @@ fn save(host: &Host, file: &Path) -> Result<(), Error> {
         .map_err(|error| Error::Environment(format!("cannot write {}: {error}", file.display())))
 }
 
-/// Returns the first check that failed. Later failures may follow from it.
+/// Returns the first check that failed. Later failures may be consequences.
 fn blocked(findings: &[Finding]) -> Option<&Finding> {
     findings.iter().find(|finding| finding.verdict == Verdict::Blocks)
 }
@@ -111,7 +111,7 @@ fn as_json(findings: &[Finding]) -> String {
     format!("{all:#}\n")
 }
 
-/// Formats one line per check, with reason and remedy below each problem, and a summary at the end.
+/// Formats one line per check, with reason and remedy below each problem, followed by a summary.
 fn as_text(findings: &[Finding]) -> String {
     let mut text = format!("rushmem {} doctor\n", env!("CARGO_PKG_VERSION"));
     let mut section = "";

@@ -1,8 +1,8 @@
-//! Errors that end the command, with their exit codes.
+//! Errors of the command, with their exit codes.
 
 use rushmem::{bootstrap, config};
 
-/// An error of the command itself. A failing program that the command runs is not an error here.
+/// An error of the command itself, as opposed to a failure of a program that it runs.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     /// The command line is invalid.
@@ -11,7 +11,7 @@ pub(crate) enum Error {
     /// A setting is invalid.
     #[error(transparent)]
     Config(#[from] config::Error),
-    /// A requirement is missing on this machine.
+    /// This machine does not meet a requirement.
     #[error("{0}")]
     Environment(String),
     /// The job's server or its connection failed.
@@ -23,7 +23,7 @@ pub(crate) enum Error {
     /// A benchmark failed.
     #[error("benchmark `{bench}` failed: {error}")]
     Benchmark { bench: &'static str, error: Box<Error> },
-    /// A defect of this program.
+    /// A bug in this program.
     #[error("internal error: {0}; please report it")]
     Internal(String),
 }

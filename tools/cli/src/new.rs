@@ -21,7 +21,7 @@ pub(crate) struct Args {
     path: Option<PathBuf>,
 }
 
-/// The files of a project named `my-app` beside a repository `rushmem`.
+/// The template: a project named `my-app` next to a repository `rushmem`.
 const FILES: [(&str, &str); 5] = [
     ("Cargo.toml", include_str!("../project/app.toml")),
     ("build.rs", include_str!("../project/build.rs")),
@@ -30,7 +30,7 @@ const FILES: [(&str, &str); 5] = [
     ("README.md", include_str!("../project/README.md")),
 ];
 
-/// Names that cargo or Rust gives another meaning.
+/// Names that have a special meaning to Cargo or Rust.
 const RESERVED: [&str; 62] = [
     "abstract",
     "alloc",
@@ -108,7 +108,7 @@ pub(crate) fn execute(args: &Args) -> Result<ExitCode, Error> {
         write(&folder.join(path), &fill_in(template, name, &repository))?;
     }
     write(&folder.join(".gitignore"), "/target\n")?;
-    // The same versions of dependencies as the repository, which may be downloaded already.
+    // Use the same versions of dependencies as the repository: they have probably been downloaded already.
     if let Ok(lock) = fs::read_to_string(Path::new(&repository).join("Cargo.lock")) {
         write(&folder.join("Cargo.lock"), &lock)?;
     }
@@ -128,7 +128,7 @@ fn this_command() -> String {
     env::current_exe().map_or_else(|_| "rushmem".into(), |path| path.display().to_string())
 }
 
-/// Returns the reason why `name` cannot name a project.
+/// Checks that `name` can name a project. Otherwise returns why not.
 fn check_name(name: &str) -> Result<(), String> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     if name.contains(['/', '\\']) {
@@ -208,7 +208,7 @@ fn write(path: &Path, text: &str) -> Result<(), Error> {
         .map_err(|error| Error::Environment(format!("cannot write {}: {error}", path.display())))
 }
 
-/// Replaces the name `my-app` and the path `../rushmem` of a template.
+/// Replaces the name `my-app` and the path `../rushmem` in a template.
 fn fill_in(template: &str, name: &str, repository: &str) -> String {
     let quoted = format!("{repository:?}");
     let repository = &quoted[1..quoted.len() - 1];

@@ -1,7 +1,8 @@
-//! The library that programs preload to find a software ConnectX as `mlx5_0`.
+//! The library that programs preload to see a software ConnectX as `mlx5_0`.
 //!
-//! `build.rs` has this program linked as a shared object, because `cargo install` installs programs and no libraries.
-//! All code is in another crate: the compiler may use the thread-local storage of a program here.
+//! `build.rs` links this program as a shared object, because `cargo install` installs programs but no libraries.
+//! All code is in another crate: for a program, the compiler may choose a thread-local storage model that libraries
+//! must not use.
 #![no_main]
 
 extern crate rushmem_uverbs_preload as _;

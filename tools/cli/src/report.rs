@@ -1,7 +1,8 @@
-//! `rushmem doctor --report`: everything that an owner of a NIC can send back, in one file.
+//! `rushmem doctor --report`: everything that helps to diagnose a problem with a NIC, in a single file.
 //!
-//! The file holds versions, settings, and the findings and the record of the doctor. It also holds the outputs of the litmus
-//! tests and of some benchmarks through the NIC. Secrets are left out, and the name of the host is replaced.
+//! The file contains versions, settings, and the findings and the record of the doctor, as well as the output of the
+//! litmus
+//! tests and of some benchmarks through the NIC. Secrets are omitted, and the host name is replaced.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -12,11 +13,11 @@ use serde_json::{Value, json};
 
 use crate::error::Error;
 
-/// Settings that let others join a job, or say where it runs.
+/// Settings that would allow others to join a job, or reveal where it runs.
 const PRIVATE: [&str; 4] = ["token", "id", "server", "log_file"];
-/// Replaces the name of the host.
+/// Replacement for the host name.
 const HOST: &str = "HOST";
-/// Benchmarks that show latency, rate and bandwidth of the NIC.
+/// Benchmarks of the NIC's latency, message rate and bandwidth.
 const BENCHMARKS: [&str; 4] = ["put_quiet", "fetch_add", "put_signal", "put_bw"];
 
 /// Runs the litmus tests and benchmarks, and writes the report to `file`. `findings` is the doctor's JSON.
@@ -49,13 +50,13 @@ fn settings(config: &Config) -> Value {
     shown.map(|row| (row.key.to_owned(), Value::from(row.value))).collect::<serde_json::Map<_, _>>().into()
 }
 
-/// Returns the program of this name beside the one that runs, or else the one in `PATH`.
+/// Returns the program of this name in the directory of this one, or else the one in `PATH`.
 fn beside(name: &str) -> PathBuf {
     let own = std::env::current_exe().ok().map(|own| own.with_file_name(name));
     own.filter(|path| path.is_file()).unwrap_or_else(|| name.into())
 }
 
-/// Runs a program with all traffic through the NIC, and returns its status and outputs, or the reason why it did not start.
+/// Runs a program with all traffic through the NIC. Returns its status and output, or why it did not start.
 fn run(program: &Path, arguments: &[&str]) -> Value {
     let name = program.file_name().unwrap_or_default().to_string_lossy();
     let command = format!("RUSHMEM_PEER_PATH=nic {name} {}", arguments.join(" "));
@@ -75,10 +76,10 @@ fn run(program: &Path, arguments: &[&str]) -> Value {
     }
 }
 
-/// Replaces the name of the host, with and without its domain.
+/// Replaces the host name, with and without its domain.
 fn without_host(text: &str, host: &str) -> String {
     let short = host.split('.').next().unwrap_or(host);
-    // A name such as `a` would match parts of words.
+    // A very short name would match parts of words.
     if short.len() < 3 { text.to_owned() } else { text.replace(host, HOST).replace(short, HOST) }
 }
 
@@ -96,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_program_is_reported() {
+    fn missing_program_is_reported() {
         let missing = run(Path::new("/absent/litmus"), &["--rounds", "1"]);
         assert!(missing["status"].as_str().unwrap().starts_with("not started: "), "{missing}");
         let echo = run(Path::new("echo"), &["hello"]);

@@ -31,8 +31,8 @@ pub(crate) struct Args {
     threads: u32,
 }
 
-/// Bytes of heap of each PE, unless the settings name others.
-const HEAP: u64 = 1 << 20;
+/// Heap size of each PE, in bytes, unless it is set.
+const HEAP_BYTES: u64 = 1 << 20;
 
 pub(crate) fn execute(args: &Args, mut config: Config) -> Result<ExitCode, Error> {
     if bootstrap::is_launched(&config)? {
@@ -42,7 +42,7 @@ pub(crate) fn execute(args: &Args, mut config: Config) -> Result<ExitCode, Error
         config.set(key, value)?;
     }
     if config.is_default("heap_bytes") {
-        config.heap_bytes.0 = HEAP;
+        config.heap_bytes.0 = HEAP_BYTES;
     }
     print(HEAD)?;
     for &pes in &args.pes {
@@ -60,27 +60,27 @@ MiB touched at start | MiB touched |
 |---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|
 ";
 
-/// The times and costs that a PE has seen.
+/// Times and costs measured by one PE.
 struct Seen {
     up: Duration,
     contact: Duration,
-    /// When the PEs began to end.
+    /// When the PEs started to shut down.
     end: Instant,
     started: ControlCosts,
     costs: ControlCosts,
     qps: u64,
-    /// Bytes of memory that the process has touched: at the start of the PEs, and after the first contact.
+    /// Resident memory of the process, in bytes: when the PEs start, and after the first contact.
     touched: [u64; 2],
 }
 
-/// The costs of a job.
+/// Costs of a whole job.
 struct Costs {
     pes: u32,
     peers: u32,
-    /// By PE.
+    /// Indexed by PE.
     all: Vec<Seen>,
     teardown: Duration,
-    /// Bytes that the process had touched before.
+    /// Resident memory of the process before the job, in bytes.
     before: u64,
 }
 
@@ -91,7 +91,7 @@ fn measure(config: &Config, (pes, peers): (u32, u32), threads: u32) -> Result<Co
     Ok(Costs { pes, peers, all, teardown, before })
 }
 
-/// Contacts the peers of a PE, and checks that its peers have contacted it.
+/// Contacts the peers of a PE, and verifies that its peers have contacted it.
 fn contact(
     pe: &Pe,
     peers: u32,
@@ -156,7 +156,7 @@ impl Costs {
     }
 }
 
-/// Returns the bytes of memory that this process has touched, without files, or 0 if the system does not report them.
+/// Returns the resident anonymous memory of this process, in bytes, or 0 if the system does not report it.
 fn touched() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     ["RssAnon", "RssShmem"].iter().filter_map(|name| status_bytes(&status, name)).sum()

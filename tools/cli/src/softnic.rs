@@ -95,7 +95,7 @@ pub(crate) fn execute(args: Args) -> Result<std::convert::Infallible, Error> {
     let (program, arguments) =
         args.command.split_first().ok_or(Error::Usage("no program is given".into()))?;
     let mut command = Command::new(program);
-    // The tree is in the place of `/sys`.
+    // The tree replaces `/sys`.
     command
         .env_remove("SYSFS_PATH")
         .args(arguments)
@@ -106,13 +106,13 @@ pub(crate) fn execute(args: Args) -> Result<std::convert::Infallible, Error> {
     Err(Error::Usage(format!("cannot run `{}`: {error}", program.display())))
 }
 
-/// The variable of the dynamic linker.
+/// Tells the dynamic linker which libraries to preload.
 const PRELOAD: &str = "LD_PRELOAD";
 
 /// The library's file name.
 const LIBRARY: &str = "rushmem-preload";
 
-/// Finds the library: the path in its variable, else the folder of this command.
+/// Finds the library: at the path in its variable, or else in the folder of this command.
 fn library() -> Result<PathBuf, Error> {
     if let Some(path) = std::env::var_os(variable::LIBRARY).filter(|path| !path.is_empty()) {
         return match PathBuf::from(&path).canonicalize() {
@@ -134,9 +134,9 @@ fn library() -> Result<PathBuf, Error> {
     )))
 }
 
-/// Writes the sysfs files in which libibverbs looks for devices, and returns their root.
+/// Writes the sysfs files through which libibverbs finds devices. Returns their root.
 ///
-/// The files stay after the program ends, because its children may look for devices at any time.
+/// The files are never removed, because children of the program may enumerate devices at any time.
 fn tree(settings: &Settings) -> Result<PathBuf, Error> {
     let base = std::env::var_os("XDG_RUNTIME_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
     let folder = private(&base)?;
@@ -144,7 +144,7 @@ fn tree(settings: &Settings) -> Result<PathBuf, Error> {
         .map_err(|error| Error::Environment(format!("cannot write to {}: {error}", folder.display())))
 }
 
-/// Creates a folder that only this user can write to, or checks an existing one.
+/// Creates a folder that only this user can write to, or checks that an existing one is like that.
 fn private(base: &Path) -> Result<PathBuf, Error> {
     let own = std::fs::metadata("/proc/self").map(|meta: Metadata| meta.uid());
     let user =

@@ -1,24 +1,24 @@
-//! The layout of text on standard output: wrapped rows, and headings that stand out on a terminal.
+//! Layout of text on standard output: wrapped rows, and headings that stand out on a terminal.
 
 use std::io::IsTerminal;
 
-/// Number of columns of a terminal that does not tell it.
+/// Assumed width of a terminal that does not report its own.
 const COLUMNS: usize = 100;
-/// Minimum number of columns for the wrapped text of a row.
+/// Minimum width of the wrapped text of a row.
 const MIN_TEXT: usize = 30;
-/// Indentation of text that has too few columns beside the head of its row.
+/// Indentation of text that does not fit next to the head of its row.
 const INDENT: usize = 6;
 
 /// The layout of text.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
-    /// Number of columns. `None` leaves rows whole, so that other programs can search them.
+    /// Width in columns. `None` leaves rows unwrapped, for programs that search them.
     width: Option<usize>,
     has_colour: bool,
 }
 
 impl Layout {
-    /// A layout for other programs: whole rows without colour.
+    /// For other programs: unwrapped rows without colour.
     #[cfg(test)]
     pub(crate) const PLAIN: Self = Self { width: None, has_colour: false };
 
@@ -34,12 +34,12 @@ impl Layout {
         }
     }
 
-    /// Formats a line that begins a section: bold where colour is possible.
+    /// Formats the heading of a section: bold if colours are enabled.
     pub(crate) fn heading(self, text: &str) -> String {
         if self.has_colour { format!("\x1b[1m{text}\x1b[0m\n") } else { format!("{text}\n") }
     }
 
-    /// Formats a row: its head, and a text that wraps in the columns beside it.
+    /// Formats a row: its head, and next to it a text that wraps in its own columns.
     pub(crate) fn row(self, head: &str, text: &str) -> String {
         let Some(width) = self.width else { return format!("{head}{text}\n") };
         let mut column = head.chars().count();

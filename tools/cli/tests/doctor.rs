@@ -59,7 +59,7 @@ fn one_pe_of_a_node_reports() {
 }
 
 #[test]
-fn a_failed_check_sets_the_exit_code() {
+fn failed_check_sets_the_exit_code() {
     let output = with(&[("RUSHMEM_HEAP_BYTES", "900000GiB")], &["doctor", "--no-probe"]);
     assert_eq!(output.status.code(), Some(3), "{}", out(&output));
     let text = out(&output);
@@ -102,7 +102,7 @@ fn checks_all_pes_of_a_job() {
 
 #[test]
 fn reports_a_job_that_cannot_start() {
-    // PEs with different queue depths are refused when they join.
+    // PEs with different queue depths are rejected when they join.
     let script = format!("RUSHMEM_SQ_DEPTH=$((64 << RUSHMEM_PE)) exec {RUSHMEM} doctor --job");
     let output = rushmem(&["run", "-n", "2", "sh", "-c", &script]);
     assert!(!output.status.success());

@@ -45,7 +45,7 @@ fn prints_json() {
 }
 
 #[test]
-fn a_wrong_setting_is_a_usage_error() {
+fn invalid_setting_is_a_usage_error() {
     let (code, text) = info(&[], &[("RUSHMEM_CQ", "square")]);
     assert_eq!(code, Some(2));
     assert!(text.contains("RUSHMEM_CQ") && text.contains("ring, collapsed"), "{text}");

@@ -1,4 +1,4 @@
-//! `rushmem new`: the project that it writes builds, passes its test and runs.
+//! `rushmem new`: the created project builds, passes its test and runs.
 
 mod common;
 
@@ -20,7 +20,7 @@ fn created(folder: &Path, args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Returns the error of a command that fails with code 2.
+/// Returns the error message of a command that fails with code 2.
 #[track_caller]
 fn refused(folder: &Path, args: &[&str]) -> String {
     let output = new(folder, args);
@@ -34,7 +34,7 @@ fn repository() -> String {
     root.to_str().unwrap().to_owned()
 }
 
-/// Runs cargo in the project, with the target folder of this build. It compiles nothing for GPUs.
+/// Runs Cargo in the project, with this build's target folder. Compiles nothing for GPUs.
 #[track_caller]
 fn cargo(project: &Path, args: &[&str]) -> String {
     let output = cargo_output(project, args);
@@ -46,14 +46,14 @@ fn cargo(project: &Path, args: &[&str]) -> String {
 fn cargo_output(project: &Path, args: &[&str]) -> Output {
     let mut cargo = without_settings(Command::new(env!("CARGO")));
     cargo.args(args).arg("--offline").current_dir(project).env("RUSHMEM_PTX", "none");
-    // Cargo has set it for this test, because the build script of this crate builds kernels.
+    // Cargo has set this for the test, because this crate's build script builds kernels.
     cargo.env_remove("KERNEL_PTX_INDEX");
     cargo.env("RUSHMEM_DEVICE", "native").env("RUSHMEM_PES", "3");
     cargo.env("CARGO_TARGET_DIR", Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap());
     cargo.output().unwrap()
 }
 
-/// Returns the messages of a build with exactly one error of the compiler.
+/// Returns the messages of a build that must fail with exactly one compiler error.
 #[track_caller]
 fn error_of_build(project: &Path) -> String {
     let output = cargo_output(project, &["build", "--quiet"]);
@@ -64,7 +64,7 @@ fn error_of_build(project: &Path) -> String {
 }
 
 #[test]
-fn a_project_below_another_workspace_is_on_its_own() {
+fn project_inside_another_workspace_is_independent() {
     let folder = TempDir::new().unwrap();
     fs::write(folder.path().join("Cargo.toml"), "[workspace]\nmembers = []\n").unwrap();
     created(folder.path(), &["my-app"]);
@@ -73,7 +73,7 @@ fn a_project_below_another_workspace_is_on_its_own() {
 
 #[test]
 #[ignore = "slow: runs with --ignored"]
-fn the_project_passes_its_test_and_runs_with_any_launch_method() {
+fn project_passes_its_test_and_runs_with_every_launch_method() {
     let tmp = TempDir::new().unwrap();
     let said = created(tmp.path(), &["new-project-test"]);
     assert!(said.contains(&format!("which uses the Rushmem repository {}", repository())), "{said}");

@@ -1,4 +1,4 @@
-//! Output and files of `rushmem perf`, with native kernels and little work. No test checks a speed.
+//! Output and files of `rushmem perf`, with native kernels and little work. No test checks performance.
 
 mod common;
 
@@ -88,7 +88,7 @@ fn pes_may_be_processes() {
 
 #[test]
 #[ignore = "slow: runs with --ignored"]
-fn a_launcher_can_start_the_pes_of_every_benchmark() {
+fn launcher_can_start_the_pes_of_every_benchmark() {
     let folder = tempfile::tempdir().unwrap();
     let json = folder.path().join("out.json");
     let perf =
@@ -123,12 +123,12 @@ fn mpirun_can_start_the_pes() {
 }
 
 #[test]
-fn an_error_keeps_the_results_and_names_the_benchmark() {
+fn error_keeps_the_results_and_names_the_benchmark() {
     let folder = tempfile::tempdir().unwrap();
     let json = folder.path().join("out.json");
     let mut command = common::rushmem();
     command.env("RUSHMEM_DEVICE", "native").env("RUSHMEM_TIMEOUT", "60s");
-    // Posting has queues for each block, and this is too little memory for them.
+    // Posting needs queues for each block, and this is too little memory for them.
     command.env("RUSHMEM_QUEUE_MEMORY", "512KiB");
     command.args(["perf", "--rounds", "2", "--json", json.to_str().unwrap(), "signal", "post_per_block"]);
     let output = command.output().unwrap();

@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 
 use common::{rushmem, without_settings};
 
-/// Longest wait on a busy machine. Only failing tests wait this long.
-const LONG: Duration = Duration::from_secs(20);
+/// Timeout, generous for a busy machine. Only failing tests wait this long.
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Returns the command with default signal actions. A shell cannot trap a signal that was ignored when the shell started.
+/// Returns the command with default signal actions: a shell cannot trap a signal that was ignored when it started.
 fn with_default_signals() -> Command {
     let mut command = without_settings(Command::new("env"));
     command.args(["--default-signal", env!("CARGO_BIN_EXE_rushmem")]);
@@ -65,7 +65,7 @@ fn lives(pid: &str) -> bool {
 fn wait_until(what: &str, mut test: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !test() {
-        assert!(begin.elapsed() < LONG, "{what}");
+        assert!(begin.elapsed() < TEST_TIMEOUT, "{what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -78,7 +78,7 @@ fn kill(pid: &str, signal: &str) {
     assert!(Command::new("sh").args(["-c", &format!("kill -{signal} {pid}")]).status().unwrap().success());
 }
 
-/// A launcher after all PEs wrote a line with `ready`, and its output until then.
+/// A launcher all of whose PEs have written a line with `ready`, and its output so far.
 struct Ready {
     launcher: Child,
     out: BufReader<std::process::ChildStdout>,
@@ -98,7 +98,7 @@ fn start(n: usize, command: &mut Command) -> Ready {
 }
 
 impl Ready {
-    /// Returns the process ids that PEs wrote after `ready`.
+    /// Returns the PIDs that the PEs wrote after `ready`.
     fn pids(&self) -> Vec<String> {
         self.lines.iter().filter_map(|line| line.split("ready ").nth(1)).map(String::from).collect()
     }
@@ -239,7 +239,7 @@ fn pes_that_ignore_sigterm_are_killed_with_their_children() {
 }
 
 #[test]
-fn signals_are_passed_on_and_the_second_kills() {
+fn signals_are_forwarded_and_the_second_kills() {
     for (name, number) in [("INT", 2), ("TERM", 15), ("HUP", 1)] {
         let script =
             format!("trap 'echo got {name}; exit 0' {name}; echo ready; while :; do sleep 0.01; done");
@@ -284,7 +284,7 @@ fn abort_ends_the_job_with_the_exit_code_of_the_pe() {
 }
 
 #[test]
-fn a_cause_that_the_pe_has_printed_is_not_repeated() {
+fn cause_printed_by_the_pe_is_not_repeated() {
     let output = run(&["-n", "3", "pe", "report"]);
     assert_eq!(code(&output), Some(6));
     let text = err(&output);
@@ -301,14 +301,14 @@ fn leaving_without_finish_is_a_failure() {
 }
 
 #[test]
-fn a_pe_that_exits_before_joining_ends_the_others() {
+fn pe_that_exits_before_joining_terminates_the_others() {
     let begin = Instant::now();
     let output = run(&["-n", "2", "pe", "early"]);
     assert_eq!(code(&output), Some(7));
     let text = err(&output);
     assert!(text.contains("rushmem: PE 1 exited with code 7"), "{text}");
     assert!(text.contains("rushmem: PE 0 reported that PE 1 was lost before it joined the job\n"), "{text}");
-    assert!(begin.elapsed() < LONG);
+    assert!(begin.elapsed() < TEST_TIMEOUT);
 }
 
 #[test]
@@ -347,7 +347,7 @@ fn timeout_ends_the_job() {
     let output = run(&["-n", "2", "--timeout", "200ms", "sleep", "60"]);
     assert_eq!(code(&output), Some(124));
     assert!(err(&output).contains("its --timeout of 200ms; ending PEs 0-1"), "{}", err(&output));
-    assert!(begin.elapsed() < LONG);
+    assert!(begin.elapsed() < TEST_TIMEOUT);
 }
 
 #[test]
@@ -364,7 +364,7 @@ fn closed_output_ends_the_job() {
     assert_eq!(launcher.wait().unwrap().code(), Some(128 + 13));
 }
 
-/// Returns both ends of a new terminal: the controlling end, and the end for a program.
+/// Opens a pseudoterminal. Returns the controlling side, and the side for a program.
 fn terminal() -> (OwnedFd, OwnedFd) {
     let (mut ours, mut theirs) = (0, 0);
     let null = std::ptr::null_mut();
@@ -382,7 +382,8 @@ fn pe_0_draws_its_progress_bar_on_a_terminal() {
     let mut command = rushmem();
     command.args(["run", "-n", "2", "sh", "-c", script]).stderr(theirs).stdout(Stdio::piped());
     let launcher = command.spawn().unwrap();
-    // The program's end of the terminal is open here, too, until `command` goes; then reading ends with an error.
+    // The program's side is open in this process, too, until `command` is dropped. Only then does reading fail at the
+    // end.
     drop(command);
     let output = launcher.wait_with_output().unwrap();
     assert_eq!(sorted(&out(&output)), ["[0] 0 always", "[1] 1"]);
@@ -436,7 +437,7 @@ fn output_without_labels_into_a_pipe_keeps_every_byte() {
 }
 
 #[test]
-fn an_unwritable_timeline_is_refused_before_the_program_starts() {
+fn unwritable_timeline_is_rejected_before_the_program_starts() {
     let output = rushmem()
         .args(["run", "-n", "1", "echo", "started"])
         .env("RUSHMEM_TRACE", "/no/such/t.json")
@@ -447,7 +448,7 @@ fn an_unwritable_timeline_is_refused_before_the_program_starts() {
 }
 
 #[test]
-fn a_program_beside_the_command_comes_before_one_on_path() {
+fn program_next_to_the_command_precedes_one_on_path() {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("pe");
     fs::write(&program, "#!/bin/sh\nexit 9\n").unwrap();
@@ -461,7 +462,7 @@ fn a_program_beside_the_command_comes_before_one_on_path() {
 
 /// Runs the launchers of a job of several nodes, all on this machine.
 fn nodes(n: &str, nodes: u32, rest: &[&str]) -> Vec<Output> {
-    // No other program uses such an address, so the port is free.
+    // No other program listens at such an address, so the port is free.
     let rendezvous = format!("127.77.{}.{n}:7000", std::process::id() % 250);
     let launchers: Vec<_> = (0..nodes)
         .rev()
@@ -494,13 +495,13 @@ fn nodes_form_one_job() {
 }
 
 #[test]
-fn a_death_on_one_node_ends_the_others() {
+fn death_on_one_node_terminates_the_others() {
     let begin = Instant::now();
-    // PE 3, on node 1, fails without notifying the bootstrap. Node 0 would sleep on.
+    // PE 3, on node 1, fails without notifying the bootstrap. Without a report, node 0 would keep sleeping.
     let script = "if [ $RUSHMEM_PE = 3 ]; then exec \"$0\" exit 3; elif [ $RUSHMEM_PE = 0 ]; then exec \"$0\"; fi; \
                   exec \"$0\" hang $RUSHMEM_PE";
     let outputs = nodes("4", 2, &["sh", "-c", script, pe().to_str().unwrap()]);
-    assert!(begin.elapsed() < LONG, "{outputs:?}");
+    assert!(begin.elapsed() < TEST_TIMEOUT, "{outputs:?}");
     assert_eq!(code(&outputs[1]), Some(3));
     assert!(err(&outputs[1]).contains("rushmem: PE 3 exited with code 3"), "{}", err(&outputs[1]));
     assert_eq!(code(&outputs[0]), Some(1));
@@ -549,7 +550,7 @@ fn pes_meet_by_ipv6_on_a_machine_without_ipv4() {
 }
 
 #[test]
-fn refuses_more_pes_than_the_machine_can_start() {
+fn rejects_more_pes_than_the_machine_can_start() {
     let rushmem = env!("CARGO_BIN_EXE_rushmem");
     let script = format!("ulimit -n 256; exec {rushmem} run -n 100 true");
     let output = without_settings(Command::new("sh")).args(["-c", &script]).output().unwrap();
@@ -563,14 +564,14 @@ fn refuses_more_pes_than_the_machine_can_start() {
 }
 
 #[test]
-fn a_failing_pe_ends_the_start_of_the_others() {
+fn failing_pe_stops_the_start_of_the_others() {
     let output = sh("300", "exit 7");
     assert_eq!(code(&output), Some(7), "{}", err(&output));
     assert!(err(&output).contains(" of 300 PEs were not started"), "{}", err(&output));
 }
 
 #[test]
-fn a_signal_ends_the_start_of_pes() {
+fn signal_stops_the_start_of_pes() {
     let mut command = with_default_signals();
     command.args(["run", "-n", "300", "sh", "-c", "echo ready $$; exec sleep 60"]);
     let launcher = start(1, &mut command);

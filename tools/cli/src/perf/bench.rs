@@ -1,8 +1,8 @@
-//! The benchmarks: name, unit, description and kind of job of each.
+//! The benchmarks, with name, unit, description and kind of job.
 
 use serde::{Deserialize, Serialize};
 
-/// One of the benchmarks.
+/// A benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bench {
     PutBandwidth,
@@ -76,7 +76,7 @@ impl Unit {
         if self.more_is_better() { a.max(b) } else { a.min(b) }
     }
 
-    /// Returns how many times as good `ours` is as `theirs`.
+    /// Returns by which factor `ours` is better than `theirs`.
     pub(super) fn gain(self, ours: f64, theirs: f64) -> f64 {
         if self.more_is_better() { ours / theirs } else { theirs / ours }
     }
@@ -184,7 +184,7 @@ impl Bench {
         }
     }
 
-    /// Returns whether single words are accessed, so that the time depends on their places.
+    /// Returns whether the benchmark accesses single words, whose location affects the time.
     pub(super) fn is_on_words(self) -> bool {
         matches!(
             self,
@@ -211,16 +211,16 @@ impl Bench {
     }
 }
 
-/// A kind of job. The kinds differ in their settings.
+/// Kind of job, which determines settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum JobKind {
-    /// Job with the user's settings.
+    /// A job with the user's settings.
     Main,
     /// Posting to a deep queue that all threads share or one thread owns.
     Shared,
-    /// Posting to a queue of each block.
+    /// Posting to a separate queue per block.
     PerBlock,
-    /// Start and end of a job, without benchmarks in it.
+    /// Start-up and shutdown of a job that does nothing.
     Init,
 }
 

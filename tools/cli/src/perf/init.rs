@@ -12,9 +12,9 @@ use super::recorder::Recorder;
 use super::results::Row;
 use crate::error::Error;
 
-/// Starts jobs repeatedly, and records the costs for each number of PEs.
+/// Starts jobs repeatedly, and records the cost for each number of PEs.
 ///
-/// PEs that a launcher started keep their number. All their processes start the same jobs.
+/// Under a launcher, the number of PEs is fixed, and all processes start the same jobs.
 pub(super) fn measure(
     config: &Config,
     ptx: Ptx,
@@ -30,7 +30,7 @@ pub(super) fn measure(
         if !bootstrap::is_launched(&config)? {
             config.set("pes", &pes.to_string())?;
         }
-        // The first start is not counted.
+        // The first start is a warm-up.
         let first = start(&config, ptx)?;
         let starts: Vec<Start> = (0..runs).map(|_| start(&config, ptx)).collect::<Result<_, _>>()?;
         for case in cases.iter().filter(|case| case.pes == pes) {
@@ -41,11 +41,11 @@ pub(super) fn measure(
     Ok(())
 }
 
-/// The cost of one start.
+/// Cost of one start.
 struct Start {
-    /// Milliseconds until the last PE of this process began its work.
+    /// Milliseconds until the last PE of this process started its work.
     ms: f64,
-    /// Growth of the process by then, in MiB for each of its PEs.
+    /// Growth of the process by then, in MiB per PE.
     mib: f64,
     machine: String,
 }

@@ -12,18 +12,18 @@ use super::results::Row;
 
 type AnyError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Bytes of the heap besides the two data buffers.
+/// Heap bytes in addition to the two data buffers.
 pub(super) const OTHER_BYTES: u64 = 8 << 20;
-/// Maximum number of timed blocks.
+/// Most blocks that are timed.
 const MAX_BLOCKS: usize = 1 << 12;
-/// Maximum number of floats in a reduction.
+/// Most floats in a reduction.
 const MAX_FLOATS: usize = 1 << 18;
-/// Rounds of the verified barriers.
+/// Rounds in the verification of barriers.
 const CHECKED_ROUNDS: u32 = 10;
 
 /// Runs a job that measures `cases`, each `runs` times. PE 0 records the results.
 ///
-/// The data of a case is spread over `window` bytes of each PE.
+/// Each PE spreads the data of a case over `window` bytes.
 pub(super) fn measure(
     job: Job,
     cases: &[Case],
@@ -39,7 +39,7 @@ pub(super) fn measure(
         for case in cases {
             recorder.start(case.bench);
             let values = bed.row(case, runs)?;
-            // A result counts only after all PEs have verified it.
+            // Record a result only after all PEs have verified it.
             pe.host_sync()?;
             if pe.my_pe() == 0 {
                 recorder.add(&machine, Row::new(case, values))?;
@@ -51,7 +51,7 @@ pub(super) fn measure(
     Ok(())
 }
 
-/// Checks that the cases are for the number of PEs of this job.
+/// Checks that the cases match the number of PEs of this job.
 fn check_n_pes(pe: &Pe, cases: &[Case]) -> Result<(), AnyError> {
     match cases.iter().find(|case| case.pes != pe.n_pes()) {
         None => Ok(()),
@@ -68,27 +68,27 @@ struct TestBed<'a> {
     src: SymSlice<u64>,
     /// Destination of transfers.
     dst: SymSlice<u64>,
-    /// One word for each thread of a peer, at [`WORD_LOCATIONS`] offsets.
+    /// At each of [`WORD_LOCATIONS`] offsets, one word per thread of a peer.
     words: SymSlice<u64>,
-    /// One word for each thread: the result of its gets or fetches.
+    /// One word per thread: the result of its gets or fetches.
     sums: SymSlice<u64>,
-    /// Begin and end time of each block.
+    /// Start and end time of each block.
     spans: SymSlice<u64>,
-    /// One signal at each of [`WORD_LOCATIONS`] offsets.
+    /// A signal at each of [`WORD_LOCATIONS`] offsets.
     signals: SymSlice<Signal>,
     /// Destination and source of reductions.
     floats: [SymSlice<f32>; 2],
-    /// Number of failed checks of a kernel.
+    /// How many checks failed in a kernel.
     wrong: Sym<u64>,
 }
 
 /// Number of offsets of words and signals. The latency of a word depends on its cache line in GPU memory: the near lines of
 /// an H200 take 0.6 of the time of the far ones. So each run visits several lines.
 const WORD_LOCATIONS: usize = 64;
-/// Words from one offset to the next: 37 lines of 128 bytes.
+/// Distance between two offsets, in words: 37 lines of 128 bytes.
 const LOCATION_STRIDE: usize = 37 * 16;
 
-/// Returns the index of the first word of a launch.
+/// Index of the first word that a launch uses.
 fn word_offset(run: u64) -> usize {
     run as usize % WORD_LOCATIONS * LOCATION_STRIDE
 }
@@ -109,7 +109,7 @@ impl<'a> TestBed<'a> {
         })
     }
 
-    /// Returns the results of `runs` runs. A first run is not counted.
+    /// Returns the results of `runs` runs, after a warm-up run.
     fn row(&self, case: &Case, runs: usize) -> Result<Vec<f64>, AnyError> {
         let launches = if case.bench.is_on_words() { WORD_LOCATIONS as u64 } else { 1 };
         let mut values = Vec::new();
@@ -134,8 +134,9 @@ impl<'a> TestBed<'a> {
         Ok(values)
     }
 
-    /// Prepares, launches and verifies the kernel of one run, or its part for one location. Returns the nanoseconds on this
-    /// PE.
+    /// Prepares, launches and verifies the kernel of one run, or its part for one location. Returns the time on this PE
+    /// in
+    /// nanoseconds.
     fn launch(&self, case: &Case, run: u64) -> Result<f64, AnyError> {
         let rounds = case.rounds;
         let n = (case.blocks * case.threads) as usize;
@@ -202,7 +203,7 @@ impl<'a> TestBed<'a> {
         let len = case.bytes / 8;
         let places = (self.src.len() as u64 / len).clamp(1, case.rounds.into());
         let touched = (places * len) as usize;
-        // Each PE sends different data.
+        // Each PE sends different data, so a mix-up is detected.
         let seed = |pe: u32| 2 * run + 1 + u64::from(pe);
         self.fill(self.src.slice(0..touched), seed(self.pe.my_pe()))?;
         let (dst, src) = (self.dst.slice(0..touched), self.src.slice(0..touched));
@@ -290,7 +291,7 @@ impl<'a> TestBed<'a> {
     fn reduce(&self, case: &Case, run: u64) -> Result<f64, AnyError> {
         let len = case.bytes as usize / 4;
         let (dst, src) = (self.floats[0].slice(0..len), self.floats[1].slice(0..len));
-        // Sums of small whole numbers are exact.
+        // Small whole numbers, because their sums are exact.
         let value = |pe: u32, i: usize| (i % 97) as f32 + pe as f32 * (run + 1) as f32;
         let mine: Vec<f32> = (0..len).map(|i| value(self.pe.my_pe(), i)).collect();
         self.pe.write(src, &mine)?;
@@ -317,7 +318,8 @@ impl<'a> TestBed<'a> {
         Ok(ns)
     }
 
-    /// Runs `rounds` operations on a stream, after one warm-up operation, by a graph. Returns their nanoseconds on this PE.
+    /// Runs `rounds` operations on a stream, as a graph, after a warm-up operation. Returns their time on this PE in
+    /// nanoseconds.
     fn timed_on_stream(
         &self,
         case: &Case,
@@ -354,23 +356,23 @@ impl<'a> TestBed<'a> {
         Ok(ns)
     }
 
-    /// Runs a kernel on all PEs. Returns the nanoseconds from the begin of the first block to the end of the last, on this PE.
+    /// Runs a kernel on all PEs. Returns the nanoseconds from the first block's start to the last block's end on this PE.
     fn timed(&self, case: &Case, call: Call) -> Result<f64, AnyError> {
         self.together(case, call)?;
         self.pe.host_sync()?;
         self.span(case.blocks)
     }
 
-    /// Returns the nanoseconds from the begin of the first of `blocks` to the end of the last, on this PE.
+    /// Returns the nanoseconds from the first block's start to the last block's end on this PE.
     fn span(&self, blocks: u32) -> Result<f64, AnyError> {
         let spans = self.pe.read(self.spans.slice(0..2 * blocks as usize))?;
         let (begin, end) = (spans.iter().step_by(2).min(), spans.iter().skip(1).step_by(2).max());
         let ns = end.zip(begin).map_or(0, |(end, begin)| end.saturating_sub(*begin));
-        // A GPU clock with a coarse resolution may show no difference.
+        // With a coarse GPU clock, the difference may be 0.
         Ok(ns.max(1) as f64)
     }
 
-    /// Runs a kernel after a barrier of all PEs.
+    /// Runs a kernel on all PEs at about the same time, after a barrier.
     fn together(&self, case: &Case, call: Call) -> Result<(), AnyError> {
         self.pe.host_sync()?;
         Ok(self.pe.run(LaunchConfig::new(case.blocks, case.threads), call)?)
@@ -389,11 +391,11 @@ impl<'a> TestBed<'a> {
         self.check_with(data.len(), |counts| kernels::check(data, seed, counts))
     }
 
-    /// Runs a kernel that counts the wrong ones among `len` elements, in each thread.
+    /// Runs a kernel in which each thread counts wrong elements, and checks that there are none among `len`.
     fn check_with(&self, len: usize, kernel: impl FnOnce(SymSlice<u64>) -> Call) -> Result<(), AnyError> {
         let grid = self.pe.grid();
         let threads = (grid.blocks() * grid.threads()) as usize;
-        // The counts use `sums`, which no other kernel reads now.
+        // Reuse `sums` for the counts: no other kernel reads it now.
         let counts = self.sums.slice(0..threads);
         self.pe.run(grid, kernel(counts))?;
         match self.pe.read(counts)?.iter().sum::<u64>() {
@@ -422,12 +424,12 @@ impl<'a> TestBed<'a> {
     }
 }
 
-/// A difference between found and expected data.
+/// Data differ from what is expected.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct Mismatch(String);
 
-/// Returns the result of a run that took `ns` nanoseconds.
+/// Computes the result of a run that took `ns` nanoseconds.
 fn value(case: &Case, ns: f64) -> f64 {
     use super::bench::Unit;
     let rounds = f64::from(case.rounds);
@@ -486,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_word_is_reported_with_its_index() {
+    fn wrong_word_is_reported_with_its_index() {
         let errors = errors_of(|bed| {
             bed.pe.write(bed.words.slice(0..2), &[5, 6])?;
             bed.expect(bed.words, 2, |_| 5)

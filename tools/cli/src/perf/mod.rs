@@ -118,7 +118,7 @@ fn message(text: &str) -> Result<u64, String> {
 }
 
 pub(crate) fn execute(args: &Args, config: Config) -> Result<ExitCode, Error> {
-    // Read all input files first, to report errors before measuring.
+    // Read all input files first: report errors in them before measuring.
     let others: Vec<Results> =
         args.compare.iter().map(|path| Results::read(path)).collect::<Result<_, _>>()?;
     let targets = args.targets.as_deref().map(Targets::read).transpose()?;
@@ -148,7 +148,7 @@ pub(crate) fn execute(args: &Args, config: Config) -> Result<ExitCode, Error> {
     failed.map_or(Ok(ExitCode::SUCCESS), Err)
 }
 
-/// Measures. Returns `None` if PE 0, which has the results, is another process, or after `--list`.
+/// Runs the measurements. Returns `None` after `--list`, or if PE 0, which has the results, is in another process.
 fn run(args: &Args, mut config: Config) -> Result<Option<(Results, Option<Error>)>, Error> {
     let ptx = rushmem::ptx!("rushmem_bench_kernels");
     let gpu = has_gpu(&config, ptx)?;
@@ -199,7 +199,7 @@ fn run(args: &Args, mut config: Config) -> Result<Option<(Results, Option<Error>
     }
 }
 
-/// Returns the settings for a kind of job. Posting is always measured on queues, also where transfers use P2P.
+/// Returns the settings for a kind of job. Posting is always measured on queues, even if transfers use P2P.
 fn settings(selection: &Selection, kind: JobKind, config: &Config) -> Result<Config, Error> {
     let mut config = config.clone();
     if kind != JobKind::Main {
@@ -215,7 +215,7 @@ fn settings(selection: &Selection, kind: JobKind, config: &Config) -> Result<Con
 /// Returns whether the job will run on GPUs.
 ///
 /// # Errors
-/// [`Error::Usage`] if there is a GPU and no PTX for it: native figures could be mistaken for GPU figures.
+/// [`Error::Usage`] if there is a GPU but no PTX for it: native results could be mistaken for those of the GPU.
 fn has_gpu(config: &Config, ptx: Ptx) -> Result<bool, Error> {
     if config.device == DeviceKind::Native || rushmem::inventory(config).gpus.is_empty() {
         return Ok(false);
@@ -229,12 +229,12 @@ fn has_gpu(config: &Config, ptx: Ptx) -> Result<bool, Error> {
     Ok(true)
 }
 
-/// The sizes that follow from the largest message.
+/// Sizes derived from the largest message.
 struct Bounds {
     max_bytes: u64,
-    /// Bytes over which data is spread. On GPUs this exceeds the caches.
+    /// Bytes over which data is spread. Exceeds the caches on GPUs.
     window: u64,
-    /// Heap bytes: large enough, or the user's setting.
+    /// Heap size: as set by the user, or else large enough.
     heap_bytes: u64,
 }
 

@@ -14,16 +14,17 @@ pub(super) struct Pes {
     pub(super) n: u32,
     /// Whether a launcher started them, which fixes their number.
     pub(super) is_launched: bool,
-    /// Whether PE 0, which has the results, is in this process.
+    /// Whether PE 0, which has the results, runs in this process.
     pub(super) has_pe_0: bool,
 }
 
 impl Pes {
-    /// Finds the PEs of the launcher, or sets `asked` PEs in the settings of a process that no launcher started.
+    /// Determines the PEs of the launcher. Without a launcher, configures `asked` PEs.
     ///
     /// # Errors
-    /// - [`Error::Usage`] if there are fewer than two PEs, or a number is asked for under a launcher.
-    /// - [`Error::Bootstrap`], [`Error::Job`] if the variables of the launcher are wrong, or the PEs find no job.
+    /// - [`Error::Usage`] if there are fewer than two PEs, or a number is given although a launcher fixes it.
+    /// - [`Error::Bootstrap`], [`Error::Job`] if the variables of the launcher are invalid, or the job cannot be
+    ///   joined.
     pub(super) fn find(asked: Option<u32>, config: &mut Config) -> Result<Self, Error> {
         if !bootstrap::is_launched(config)? {
             let n = asked.unwrap_or(2);
@@ -44,7 +45,8 @@ impl Pes {
     }
 }
 
-/// Returns the number of this process's PE and the number of PEs. Launchers of MPI and torchrun tell them only to a job.
+/// Returns this process's PE and the number of PEs, by running a job. MPI launchers and torchrun reveal them only to a
+/// job.
 fn in_first_job(config: &Config) -> Result<(u32, u32), Error> {
     let job = Job::with_config(config.clone());
     let found = job.run(|pe| Ok::<_, rushmem::Error>((pe.my_pe(), pe.n_pes())))?;

@@ -4,11 +4,11 @@ use std::fmt::Write;
 
 use super::bench::{Bench, JobKind};
 
-/// The work of one row. Other programs that do the same work read it from `--list`.
+/// The work behind one row of results. Other programs can read it from `--list` to do the same work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Case {
     pub(super) bench: Bench,
-    /// Bytes of each message, at least 8.
+    /// Message size in bytes, at least 8.
     pub(super) bytes: u64,
     pub(super) blocks: u32,
     pub(super) threads: u32,
@@ -18,11 +18,11 @@ pub(super) struct Case {
     pub(super) pes: u32,
 }
 
-/// The selection of cases, from the command line and the machine.
+/// Selects cases, according to the command line and the machine.
 #[derive(Clone, Debug)]
 pub(super) struct Selection {
     pub(super) gpu: bool,
-    /// Prefixes of names. Empty selects all.
+    /// Prefixes of benchmark names. Empty selects all.
     pub(super) names: Vec<String>,
     pub(super) sizes: Option<Vec<u64>>,
     pub(super) max_bytes: u64,
@@ -30,11 +30,11 @@ pub(super) struct Selection {
     pub(super) threads: Vec<u32>,
     pub(super) max_rounds: u32,
     pub(super) pes: u32,
-    /// Whether a launcher has fixed the number of PEs.
+    /// Whether a launcher fixes the number of PEs.
     pub(super) launched: bool,
 }
 
-/// Maximum number of threads of a grid. Each thread has a word.
+/// Most threads in a grid. Each thread has a word.
 pub(super) const MAX_THREADS: u32 = 1 << 18;
 
 impl Selection {
@@ -186,7 +186,7 @@ impl Selection {
         }
     }
 
-    /// Returns the depth of the send queues for posting. The queue has room for all postings of a run.
+    /// Returns the depth of send queues that has room for all postings of a run.
     pub(super) fn depth(&self, kind: JobKind) -> u32 {
         match (self.gpu, kind) {
             (true, JobKind::Shared) => 16384,
@@ -211,7 +211,7 @@ impl Selection {
         sizes.into_iter().filter(|&bytes| bytes <= self.max_bytes).collect()
     }
 
-    /// Returns the messages of a bandwidth case: enough bytes to hide the resolution of the clock.
+    /// Returns how many messages a bandwidth case sends: enough to hide the resolution of the clock.
     fn rounds_of(&self, bytes: u64) -> u32 {
         let (all, least, most) = if self.gpu { (4 << 30, 8, 2000) } else { (8 << 20, 4, 64) };
         (all / bytes).clamp(least, most) as u32

@@ -1,4 +1,4 @@
-//! The results so far. They are written after each row, so that a later failure loses none of them.
+//! Results so far. They are written after each row, so a later failure loses none of them.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -20,21 +20,21 @@ struct State {
 }
 
 impl Recorder {
-    /// Creates a recorder without rows. `file` is for the results, if they are wanted in a file.
+    /// Creates an empty recorder, which writes results to `file`, if given.
     pub(super) fn new(file: Option<&Path>) -> Self {
         let program = format!("rushmem {}", env!("CARGO_PKG_VERSION"));
         let results = Results { program, machine: String::new(), rows: Vec::new(), failures: Vec::new() };
-        // A pipe would get a copy for each row.
+        // Never write to a pipe repeatedly: it would receive all results again after each row.
         let file = file.filter(|path| results::is_replaceable(path)).map(Into::into);
         Self { file, state: Mutex::new(State { results, bench: None }) }
     }
 
-    /// Names the benchmark that the PEs measure from now on. All PEs must have completed the previous one.
+    /// Sets the benchmark that the PEs measure from now on. All PEs must have completed the previous one.
     pub(super) fn start(&self, bench: Bench) {
         self.state().bench = Some(bench);
     }
 
-    /// Adds a row, in the order of the benchmarks, and writes the file. The first call sets the machine.
+    /// Inserts a row in benchmark order, and writes the file. The first call sets the machine.
     pub(super) fn add(&self, machine: &str, row: Row) -> Result<(), Error> {
         let results = &mut self.state().results;
         if results.machine.is_empty() {
@@ -48,7 +48,7 @@ impl Recorder {
         }
     }
 
-    /// Returns the results, and the error that ended the measurement with the name of its benchmark.
+    /// Returns the results and, if the measurement failed, the error with the name of the benchmark.
     pub(super) fn finish(self, end: Result<(), Error>) -> (Results, Option<Error>) {
         let State { mut results, bench } = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
         let Err(error) = end else { return (results, None) };
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_keeps_the_rows_and_names_the_benchmark() {
+    fn failure_keeps_the_rows_and_names_the_benchmark() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("out.json");
         let recorder = Recorder::new(Some(&file));
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_in_the_order_of_the_benchmarks() {
+    fn rows_are_in_benchmark_order() {
         let recorder = Recorder::new(None);
         for bench in [Bench::Init, Bench::InitMemory, Bench::Init] {
             recorder.add("a laptop", row(bench)).unwrap();

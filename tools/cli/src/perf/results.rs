@@ -9,7 +9,7 @@ use super::bench::{Bench, Unit};
 use super::plan::Case;
 use crate::error::Error;
 
-/// The measurements of a program. Other programs write the same format.
+/// Results of a program. Other programs can write the same format.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Results {
     /// Name and version of the program.
@@ -17,12 +17,12 @@ pub(super) struct Results {
     /// Description of the machine.
     pub(super) machine: String,
     pub(super) rows: Vec<Row>,
-    /// The benchmark that ended the measurement by an error.
+    /// The benchmark that failed and so ended the measurement.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) failures: Vec<Failure>,
 }
 
-/// A failed benchmark. The benchmarks after it were not measured.
+/// A failed benchmark. Those after it were not measured.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Failure {
     pub(super) bench: String,
@@ -38,7 +38,7 @@ pub(super) struct Row {
     pub(super) threads: u32,
     pub(super) pes: u32,
     pub(super) rounds: u32,
-    /// Unit of the values that follow.
+    /// Unit of the following values.
     pub(super) unit: Unit,
     /// Median of the runs.
     pub(super) value: f64,
@@ -75,7 +75,7 @@ impl Row {
         }
     }
 
-    /// Returns whether both rows measure the same case, apart from rounds.
+    /// Returns whether both rows measure the same case, ignoring rounds.
     pub(super) fn is_same_case(&self, other: &Self) -> bool {
         let key = |row: &Self| (row.bytes, row.blocks, row.threads, row.pes);
         self.bench == other.bench && key(self) == key(other)
@@ -114,7 +114,7 @@ impl Results {
         }
     }
 
-    /// Appends the rows and failures of another file of the same program.
+    /// Appends the rows and failures of another file by the same program.
     pub(super) fn add(&mut self, other: Self) {
         self.rows.extend(other.rows);
         self.failures.extend(other.failures);
@@ -141,20 +141,20 @@ impl Results {
     }
 }
 
-/// Writes a file. A reader finds the old or the new text, and never a part.
+/// Writes a file atomically: readers see either the old or the new text.
 pub(super) fn write(path: &Path, text: &str) -> Result<(), Error> {
     let written = if is_replaceable(path) { replace(path, text) } else { fs::write(path, text) };
     written.map_err(|error| Error::Environment(format!("cannot write {}: {error}", path.display())))
 }
 
-/// Returns whether the path is free or names a regular file, and not a pipe or a device.
+/// Returns whether the path does not exist or is a regular file, as opposed to a pipe or a device.
 pub(super) fn is_replaceable(path: &Path) -> bool {
     fs::metadata(path).map_or(true, |found| found.is_file())
 }
 
-/// Writes a temporary file beside `path`, and renames it.
+/// Writes a temporary file next to `path`, and renames it.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
-    // The file behind a link is replaced, and not the link.
+    // Replace the target of a link, not the link itself.
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.into());
     let mut name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
     name.push(format!(".{}.tmp", std::process::id()));

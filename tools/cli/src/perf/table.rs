@@ -5,10 +5,11 @@ use std::fmt::Write;
 use super::results::{Results, Row};
 use crate::error::Error;
 
-/// Formats the rows, together with the best rows of other programs for the same cases.
+/// Formats the rows, each next to the best result of the other programs for the same case.
 ///
-/// A row has how many times as fast it is, and a mark if it is behind. A line for each other program has the geometric mean of
-/// that, and the number of rows behind.
+/// Each row shows the factor by which it is faster, and a mark if it is slower. A line per other program shows the
+/// geometric mean of
+/// these factors, and how many rows are slower.
 pub(super) fn table(ours: &Results, others: &[Results]) -> Result<String, Error> {
     let mut text = format!("{} on {}\n", ours.program, ours.machine);
     for other in others {
@@ -64,7 +65,7 @@ fn best_counterpart(row: &Row, others: &[Results]) -> Result<Option<f64>, Error>
     Ok(best)
 }
 
-/// Formats the geometric mean of the gains beside another program; nothing if it has no row for the same case.
+/// Formats the geometric mean of the gains over another program. Empty if they have no case in common.
 fn summary(ours: &Results, other: &Results) -> Result<String, Error> {
     let mut gains = Vec::new();
     for row in &ours.rows {

@@ -1,4 +1,4 @@
-//! Targets: required ratios to the results of another program.
+//! Performance targets: required ratios to the results of another program.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -10,18 +10,18 @@ use super::results::{Results, Row};
 use super::table::number;
 use crate::error::Error;
 
-/// One target. It selects rows, and compares the best selected row of each program.
+/// A target selects rows, and compares the best selected row of each program.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Target {
-    /// Name for the report.
+    /// Name shown in the report.
     name: String,
     bench: String,
     bytes: Option<u64>,
     blocks: Option<u32>,
     threads: Option<u32>,
     pes: Option<u32>,
-    /// Required ratio of our value to the other: a minimum if larger values are better, else a maximum.
+    /// Required ratio of our value to the other: a minimum if larger is better, otherwise a maximum.
     ratio: f64,
 }
 
@@ -47,7 +47,7 @@ impl Targets {
         Ok(Self(targets.into_iter().map(known).collect::<Result<_, _>>()?))
     }
 
-    /// Formats one line for each target, and the numbers of met, missed and unmeasured targets.
+    /// Formats one line per target, and how many targets are met, missed and unmeasured.
     pub(super) fn judge(&self, ours: &Results, others: &[Results]) -> String {
         let mut text = format!(
             "\n{:<52} {:>10} {:>10} {:<5} {:>7} {:>8}\n",

@@ -1,4 +1,4 @@
-//! What a supervisor waits for.
+//! Events that a supervisor waits for.
 
 use std::io;
 
@@ -12,8 +12,8 @@ pub(super) enum Event {
     Exited(u32, io::Result<Exit>),
     /// This launcher received a signal.
     Signal(i32),
-    /// The job's server sent an event.
+    /// The job's server reported something.
     Server(bootstrap::ServerEvent),
-    /// The launcher's output has been closed by its reader.
+    /// The reader of the launcher's output has closed it.
     OutputClosed,
 }

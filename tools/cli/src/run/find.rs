@@ -1,4 +1,4 @@
-//! Search for the program to start.
+//! Finds the program to start.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::PermissionsExt;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::Error;
 
-/// A program, and the others of its name that were not chosen.
+/// The chosen program, and others of the same name.
 #[derive(Debug)]
 pub(super) struct Choice {
     pub(super) program: PathBuf,
@@ -18,7 +18,7 @@ impl Choice {
         Self { program, others: Vec::new() }
     }
 
-    /// Returns the sentence for the user, if another program has the name.
+    /// Returns a sentence for the user, if there are others.
     pub(super) fn ambiguity(&self) -> Option<String> {
         let other = self.others.first()?;
         let (program, other) = (self.program.display(), other.display());
@@ -28,8 +28,9 @@ impl Choice {
 
 /// Finds the program.
 ///
-/// A name with a slash is used as given. Other names are looked up in `beside`, the directory of this command, and in its
-/// subdirectory `examples`. Last come the directories of `path` (the variable PATH).
+/// A name with a slash is used as given. Other names are searched in `beside`, the directory of this command, then in
+/// its
+/// subdirectory `examples`, and finally in the directories of `path` (the variable PATH).
 pub(super) fn find(program: &OsStr, path: Option<OsString>, beside: Option<&Path>) -> Result<Choice, Error> {
     let name = program.display();
     if program.is_empty() {
@@ -73,7 +74,7 @@ pub(super) fn find(program: &OsStr, path: Option<OsString>, beside: Option<&Path
     )))
 }
 
-/// Returns whether two paths lead to one file.
+/// Returns whether two paths refer to the same file.
 fn is_same(one: &Path, other: &Path) -> bool {
     matches!((one.canonicalize(), other.canonicalize()), (Ok(one), Ok(other)) if one == other)
 }
@@ -119,7 +120,7 @@ mod tests {
         assert_eq!((&both.program, &both.others), (&at(&beside, "a"), &vec![at(&path, "a")]));
         let told = both.ambiguity().unwrap();
         assert!(told.ends_with("/a has the same name: write a path to choose"), "{told}");
-        // One file by two names is no ambiguity.
+        // A link to the same file does not make the name ambiguous.
         std::fs::remove_file(at(&path, "a")).unwrap();
         std::os::unix::fs::symlink(at(&beside, "a"), at(&path, "a")).unwrap();
         assert_eq!(look_for("a").unwrap().ambiguity(), None);

@@ -1,42 +1,43 @@
-//! Errors that several PEs print. The launcher folds them, so that it prints one cause once.
+//! Folds errors that several PEs print, so each cause is printed only once.
 
 use std::collections::BTreeMap;
 
 use rushmem::bootstrap::{BEFORE_JOINING, Pes};
 
-/// Begin of the log line of a PE that learns of a lost PE.
+/// Start of the log line of a PE that learns about a lost PE.
 const WARNING: &str = "WARN rushmem::pe::start: ";
 
-/// Begins of lines of the log, which aligns its levels: these are no further lines of an error.
+/// Starts of log lines, which are not continuation lines of an error. The log pads its levels with spaces.
 const LOG: [&[u8]; 2] = [b" WARN ", b" INFO "];
 
-/// Maximum number of different errors that are remembered.
-const ERRORS: usize = 64;
+/// Most different errors that are remembered.
+const MAX_ERRORS: usize = 64;
 
-/// The errors so far that were not printed, and those that were printed once.
+/// Errors that were suppressed so far, and errors that were printed once.
 #[derive(Default)]
 pub(super) struct FoldedErrors {
-    /// PEs that only know of another lost PE, by that PE and the text.
+    /// PEs that merely report the loss of another PE, by that PE and the text.
     losses: BTreeMap<(u32, String), Vec<u32>>,
-    /// The first PE that printed an error, and the other PEs with the same error.
+    /// By error: the first PE that printed it, and the other PEs with the same error.
     same: BTreeMap<String, (u32, Vec<u32>)>,
-    /// The last line of each PE, if it was folded and further lines of its error may follow.
+    /// The last line of each PE, if it was suppressed and continuation lines may follow.
     last: BTreeMap<u32, Folded>,
 }
 
-/// A line that was not printed.
+/// A suppressed line.
 enum Folded {
-    /// The PE only knows of a lost PE, which prints the error itself.
+    /// The PE merely reports a lost PE, which prints the error itself.
     Loss,
-    /// The first line of an error that another PE has printed.
+    /// The first line of an error that another PE has already printed.
     Same { error: String, line: Vec<u8> },
 }
 
 impl FoldedErrors {
-    /// Takes a line of the standard error of `pe`. Returns the lines to print now.
+    /// Handles a line of the standard error of `pe`. Returns the lines to print now.
     ///
-    /// There are none if the PE only knows of another lost PE, or if another PE has printed the same error. A further line
-    /// of such an error begins with a space. It may differ between the PEs, so it is printed with the first line.
+    /// There are none if the PE merely reports another lost PE, or if another PE has printed the same error. A
+    /// continuation line
+    /// of such an error starts with a space. It may differ between PEs, so it is printed, together with the first line.
     pub(super) fn take(&mut self, pe: u32, line: &[u8]) -> Vec<Vec<u8>> {
         let before = self.last.remove(&pe);
         if line.starts_with(b" ") && !LOG.iter().any(|level| line.starts_with(level)) {
@@ -83,14 +84,15 @@ impl FoldedErrors {
             others.push(pe);
             return Some(Folded::Same { error: error.to_owned(), line: line.to_vec() });
         }
-        if self.same.len() < ERRORS {
+        if self.same.len() < MAX_ERRORS {
             self.same.insert(error.to_owned(), (pe, Vec::new()));
         }
         None
     }
 
-    /// Returns one sentence for each folded error. The launcher has told the failure of PE `told`, so the reports of its
-    /// loss only say whether it had joined the job.
+    /// Returns a sentence for each suppressed error. The launcher has reported the failure of PE `told`, so for reports
+    /// of its
+    /// loss, the sentence only says whether it had joined the job.
     pub(super) fn sentences(self, told: Option<u32>) -> Vec<String> {
         let mut sentences = BTreeMap::<String, Vec<u32>>::new();
         for ((lost, text), pes) in self.losses {
@@ -103,7 +105,7 @@ impl FoldedErrors {
             sentences.entry(what).or_default().extend(pes);
         }
         for (first, pes) in self.same.into_values() {
-            // The launcher has told the error of this one.
+            // The launcher has reported the error of this one.
             let pes: Vec<u32> = pes.into_iter().filter(|pe| told != Some(*pe)).collect();
             if !pes.is_empty() {
                 sentences.entry(format!(" had the same error as PE {first}")).or_default().extend(pes);
@@ -123,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reports_of_a_lost_pe_are_one_sentence() {
+    fn reports_of_a_lost_pe_become_one_sentence() {
         let sentences = |told| {
             let mut errors = FoldedErrors::default();
             for pe in [3, 0, 1, 6] {
@@ -159,17 +161,17 @@ mod tests {
     }
 
     #[test]
-    fn the_first_of_equal_errors_is_printed() {
+    fn first_of_equal_errors_is_printed() {
         let mut errors = FoldedErrors::default();
         assert!(!errors.take(2, b"Error: PE 2: out of cheese").is_empty());
         for pe in [0, 1, 3] {
             assert!(errors.take(pe, format!("Error: PE {pe}: out of cheese").as_bytes()).is_empty());
         }
-        // A PE may print an error repeatedly.
+        // The same PE may print an error repeatedly.
         assert!(!errors.take(2, b"Error: PE 2: out of cheese").is_empty());
         assert!(!errors.take(1, b"Error: PE 1: out of bread").is_empty());
         assert_eq!(errors.sentences(Some(2)), ["PEs 0-1, 3 had the same error as PE 2"]);
-        // The launcher tells the error of PE 1, which is the one that PE 0 has printed.
+        // The launcher reports the error of PE 1, which PE 0 has printed as well.
         let mut errors = FoldedErrors::default();
         errors.take(0, b"Error: out of cheese");
         errors.take(1, b"Error: out of cheese");
@@ -177,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_of_several_lines_keeps_its_first_line() {
+    fn multi_line_error_keeps_its_first_line() {
         let mut errors = FoldedErrors::default();
         let first = b"Error: PE 0: kernel deadlock".to_vec();
         assert_eq!(errors.take(0, &first), std::slice::from_ref(&first));
@@ -186,7 +188,7 @@ mod tests {
         assert!(errors.take(1, &second).is_empty());
         assert_eq!(errors.take(1, b"  block 0: lane 5"), [second, b"  block 0: lane 5".to_vec()]);
         assert_eq!(errors.take(1, b"  block 1: lane 7"), [b"  block 1: lane 7"]);
-        // The lines of a lost PE's error come from that PE.
+        // A lost PE prints the lines of its error itself.
         assert!(errors.take(2, b"Error: PE 0 was lost: aborted: kernel deadlock").is_empty());
         assert!(errors.take(2, b"  block 0: lane 3").is_empty());
         assert_eq!(errors.sentences(Some(0)), ["PE 2 reported that PE 0 was lost"]);

@@ -1,4 +1,4 @@
-//! Supervisor of the PEs of one node: starts them, forwards signals, reports the first failure and returns the exit code.
+//! Supervises the PEs of one node: starts them, forwards signals, reports the first failure and returns the exit code.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
@@ -18,45 +18,45 @@ use super::sys::{self, Exit};
 use super::timeline::Timeline;
 use crate::error::Error;
 
-/// Time for the other PEs to report a failed PE before they are asked to end.
+/// Time for the other PEs to report a failed PE, before they receive SIGTERM.
 const REPORT_TIME: Duration = Duration::from_secs(1);
 
-/// The same time in a job with the sanitizer, which writes its report at the end of all PEs.
+/// The same for a job with the sanitizer, which writes its report when all PEs exit.
 const SANITIZER_TIME: Duration = Duration::from_secs(10);
 
-/// Time for a PE that has failed to print its error.
+/// Time for a failed PE to print its error.
 const PRINT_TIME: Duration = Duration::from_millis(200);
 
 /// Time between SIGTERM and SIGKILL.
 const TERM_TIME: Duration = Duration::from_secs(2);
 
-/// Time that the server waits for a launcher's report when a connection closes.
+/// When a connection is closed, how long the server waits for the launcher's report.
 const EXIT_WAIT: Duration = Duration::from_millis(300);
 
-/// Exit code of a job that exceeded `--timeout`, like the command `timeout`.
+/// Exit code of a job that exceeded `--timeout`. The same as that of the command `timeout`.
 const TIMED_OUT: u8 = 124;
 
-/// Exit code of a failed job without another code.
+/// Exit code of a failed job if there is no better one.
 const FAILED: u8 = 1;
 
-/// The failure of a job. Only the first failure is kept.
+/// The first failure of a job. Later ones are ignored.
 struct Failure {
-    /// PE that failed, if the failure is one of a PE.
+    /// The PE that failed, unless it is a failure of the whole job.
     pe: Option<u32>,
-    /// Exit code of the job, if it is known. If not, the job gets the exit code of the PE.
+    /// Exit code of the job. If `None`, it is the exit code of the PE.
     code: Option<u8>,
 }
 
-/// Progress of ending the PEs.
+/// How far the PEs have been shut down.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Shutdown {
-    /// No PE is being ended.
+    /// Not at all.
     Running,
-    /// A PE failed. The others may report this until the given time.
+    /// A PE failed. Until the given time, the others may report that.
     Reporting(Instant),
-    /// The PEs got SIGTERM, and get SIGKILL at the given time.
+    /// The PEs received SIGTERM, and will receive SIGKILL at the given time.
     Terminating(Instant),
-    /// The PEs got SIGKILL.
+    /// The PEs received SIGKILL.
     Killed,
 }
 
@@ -69,9 +69,9 @@ struct Supervisor<'a> {
     pes: Vec<Pe>,
     failure: Option<Failure>,
     shutdown: Shutdown,
-    /// Signals passed on so far.
+    /// Signals received so far, other than SIGUSR1.
     signals: Vec<i32>,
-    /// End of `--timeout`.
+    /// When `--timeout` expires.
     limit: Option<Instant>,
 }
 
@@ -98,7 +98,7 @@ pub(super) fn supervise(plan: &Plan, share: &NodeShare) -> Result<u8, Error> {
         share.n_pes,
         plan.bootstrap_timeout,
         share.node != 0,
-        // Sending fails only after the job has ended.
+        // Sending fails only after the supervisor is gone.
         move |event| drop(server_events.send(Event::Server(event))),
     )?;
     let mut supervisor = Supervisor {
@@ -163,7 +163,7 @@ fn start_server(share: &NodeShare) -> Result<Server, Error> {
 }
 
 impl Supervisor<'_> {
-    /// Starts the PEs of this node one after another, until the job fails or is ended.
+    /// Starts the PEs of this node one after another. Stops early if the job fails or receives a signal.
     fn start_pes(&mut self, server: &str, events: &Sender<Event>) -> Result<(), Error> {
         let cannot = |error| Error::Internal(format!("cannot raise the limit of open files: {error}"));
         let open_files = sys::raise_open_files().map_err(cannot)?;
@@ -187,7 +187,8 @@ impl Supervisor<'_> {
         Ok(())
     }
 
-    /// Ends the PEs that run, because `left` others will not be started. A job without them cannot go on.
+    /// Terminates the PEs that are running, because the job cannot proceed without the `left` PEs that will not be
+    /// started.
     fn stop_starting(&mut self, left: u32) {
         self.printer.note(&format!("{left} of {} PEs were not started", self.share.count));
         if let Some(signal) = self.signals.first() {
@@ -204,14 +205,14 @@ impl Supervisor<'_> {
         }
         let drained_by = Instant::now() + Duration::from_secs(1);
         for pe in &mut self.pes {
-            // Remaining processes of its group would keep its output open.
+            // This kills remaining processes of its group, which would keep its output open.
             pe.reap();
         }
         let drained = self.pes.iter().filter(|pe| pe.drain(drained_by)).count();
         if drained < self.pes.len() {
             tracing::warn!("a process outside of its PE's process group keeps the PE's output open");
         }
-        // The server may know of failures without an exit code. The launcher tells them before the reports of the PEs.
+        // The server may know of failures that have no exit code. Report them before the suppressed errors of the PEs.
         let finished = self.observer.finish(self.shared(TERM_TIME));
         let handled = self.wait(Some(Instant::now()));
         self.printer.note_folded(self.failure.as_ref().and_then(|failure| failure.pe));
@@ -221,9 +222,9 @@ impl Supervisor<'_> {
         Ok(self.code())
     }
 
-    /// Waits for one event, at most until `deadline`, and handles it and all other pending events.
+    /// Waits for an event until `deadline`. Handles it, and all others that are pending.
     ///
-    /// A deadline in the past handles only pending events.
+    /// With a deadline in the past, only handles pending events.
     fn wait(&mut self, deadline: Option<Instant>) -> Result<(), Error> {
         let first = match deadline {
             None => self.events.recv().map_err(|_| RecvTimeoutError::Disconnected),
@@ -271,11 +272,12 @@ impl Supervisor<'_> {
     fn exited(&mut self, local: usize, exit: Exit) {
         let Some(pe) = self.pes.get_mut(local) else { return };
         pe.exit = Some(exit);
-        // Another PE may have failed first. The server knows the order, so the next step waits for its answer.
+        // Another PE may have failed first. The server knows the order, so wait for its confirmation before reporting
+        // anything.
         self.observer.exited(pe.pe, &exit.to_string());
     }
 
-    /// Handles the server's confirmation of a PE's exit status. The server has already sent all earlier events.
+    /// Handles the server's confirmation of a PE's exit. All earlier events have been received before this one.
     fn noted(&mut self, number: u32) {
         let Some(pe) = self.pes.iter().find(|pe| pe.pe == number) else { return };
         let Some(exit) = pe.exit.filter(|exit| *exit != Exit::Code(0)) else { return };
@@ -283,7 +285,7 @@ impl Supervisor<'_> {
             tracing::debug!(pe = number, "{exit}");
             return;
         }
-        // The last line is most likely in the pipe already.
+        // By now, the last line is most likely in the pipe.
         pe.drain(Instant::now() + Duration::from_millis(100));
         let last = match pe.last_line() {
             last if last.is_empty() => last,
@@ -301,11 +303,11 @@ impl Supervisor<'_> {
         if let (Some(pe), Some(exit)) = (lost.pe, exit)
             && lost.reason.starts_with(&exit.to_string())
         {
-            // This launcher reported the exit status to the server, and also knows the last line.
+            // This loss is the exit that this launcher itself reported to the server. It also knows the PE's last line.
             self.noted(pe);
         }
         if self.signals.is_empty() && self.failure.is_none() {
-            // A PE that called `global_exit` was not lost.
+            // A PE that called `global_exit` was not lost, so do not say so.
             let what = match (lost.pe, lost.exit) {
                 (Some(pe), Some(_)) => format!("PE {pe} {}", lost.reason),
                 (Some(pe), None) if self.has_printed(pe, &lost.reason) => format!("PE {pe} failed"),
@@ -315,14 +317,15 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Returns whether a PE of this node has printed why it failed. The PE prints that at its end, so the call waits.
+    /// Returns whether a PE of this node has printed why it failed. It does so just before it exits, so wait a moment
+    /// for that.
     fn has_printed(&self, number: u32, reason: &str) -> bool {
         let Some(pe) = self.pes.iter().find(|pe| pe.pe == number) else { return false };
         let Some(cause) = reason.strip_prefix("aborted: ") else { return false };
         pe.prints(cause, Instant::now() + self.shared(PRINT_TIME))
     }
 
-    /// Reports the first failure and starts ending the job. Ignores later failures.
+    /// Reports the first failure and starts to shut down the job. Ignores later failures.
     fn fail(&mut self, failure: Failure, what: &str) {
         if self.failure.is_some() {
             return;
@@ -357,7 +360,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Passes SIGUSR1 on to the PEs that listen for it. Other processes of a PE would die of it.
+    /// Forwards SIGUSR1 to those processes of PEs that handle it. It would kill the others.
     fn ask_for_waits(&self) {
         let groups: Vec<Group> = self.living().map(Pe::group).collect();
         match &*listeners(&groups) {
@@ -366,7 +369,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Performs the steps of ending the job that are due.
+    /// Performs those steps of the shutdown that are due.
     fn advance(&mut self) {
         let now = Instant::now();
         if self.limit.is_some_and(|limit| now >= limit) {
@@ -409,7 +412,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Returns the time of a step that takes `usual`, while the PEs of this node share its cores.
+    /// Scales the duration of a step by the number of this node's PEs that share a core.
     fn shared(&self, usual: Duration) -> Duration {
         crowd_deadline(usual, self.share.count)
     }
@@ -422,7 +425,7 @@ impl Supervisor<'_> {
         step.into_iter().chain(self.limit).min()
     }
 
-    /// Keeps the server on node 0 running until the other nodes are done.
+    /// Keeps the server, which runs on node 0, alive until the other nodes are done.
     fn wait_for_other_nodes(&mut self, server: Option<&Server>) -> Result<(), Error> {
         let Some(server) = server else { return Ok(()) };
         let slice = Duration::from_millis(100);
@@ -451,7 +454,7 @@ impl Supervisor<'_> {
         };
         match &self.failure {
             Some(failure) => failure.code.or_else(|| failure.pe.and_then(own)).unwrap_or(FAILED),
-            // After a signal, the PEs decide the exit code.
+            // After a signal, the PEs determine the exit code.
             None => {
                 self.pes.iter().filter_map(|pe| pe.exit).map(Exit::code).find(|code| *code != 0).unwrap_or(0)
             }

@@ -1,29 +1,29 @@
-//! Limits of the machine on the number of PEs that a launcher can start.
+//! Checks how many PEs a launcher can start within the limits of the machine.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
 use crate::error::Error;
 
-/// File descriptors that the launcher itself needs.
+/// File descriptors that the launcher needs for itself.
 const OWN_FILES: u64 = 32;
 
-/// File descriptors per PE of this node: a pipe each for output and errors.
+/// File descriptors per PE of this node: one pipe for output and one for errors.
 const FILES: u64 = 2;
 
-/// File descriptors per PE of the job in the launcher with the job's server: its handles of the connection.
+/// File descriptors per PE of the whole job, in the launcher that runs the server: its handles of the connection.
 const SERVER_FILES: u64 = 3;
 
 /// Processes and threads per PE of this node: the process, and the threads that wait for it and read its output.
 const TASKS: u64 = 4;
 
-/// Threads per PE of the job in the launcher with the job's server.
+/// Threads per PE of the whole job, in the launcher that runs the server.
 const SERVER_TASKS: u64 = 2;
 
-/// Bytes of memory that any process needs at least, with the threads that serve it.
+/// Least memory per process, including the threads that serve it, in bytes.
 const MEMORY: u64 = 2 << 20;
 
-/// A limit of the machine, and what the job needs of it.
+/// A limit of the machine, and how much of it the job needs.
 #[derive(Debug)]
 pub(super) struct Limit {
     what: &'static str,
@@ -32,8 +32,9 @@ pub(super) struct Limit {
     needed: u64,
 }
 
-/// Refuses a number of PEs that this machine cannot start. `count` PEs run on this node. If this launcher has the job's
-/// server, `served` is the number of PEs in the job, and 0 otherwise.
+/// Rejects a number of PEs that this machine cannot start. `count` is the number of PEs on this node. If this launcher
+/// runs the job's
+/// server, `served` is the number of PEs in the job, otherwise 0.
 pub(super) fn check(count: u32, served: u32) -> Result<(), Error> {
     match limits(count.into(), served.into()).into_iter().find(|limit| limit.needed > limit.value) {
         None => Ok(()),
@@ -57,7 +58,7 @@ fn limits(count: u64, served: u64) -> Vec<Limit> {
     add("open files", files, hard_limit(&own, "Max open files").map(|value| (value, "`ulimit -Hn`")));
     let tasks = TASKS * count + SERVER_TASKS * served;
     let what = "processes and threads";
-    // The limit of a user does not hold for root. It counts what the user runs already.
+    // The limit per user does not apply to root. It includes what the user is already running.
     if let Some(user) = fs::metadata("/proc/self").ok().map(|own| own.uid()).filter(|&user| user != 0) {
         let limit = soft_limit(&own, "Max processes").map(|value| (value, "`ulimit -u`"));
         add("processes and threads, with those of this user now", tasks + tasks_of(user), limit);
@@ -79,7 +80,7 @@ fn tasks_of(user: u32) -> u64 {
     own.filter_map(|process| Some(fs::read_dir(process.path().join("task")).ok()?.count() as u64)).sum()
 }
 
-/// Returns the file with the limit of processes, of a line of `/proc/self/cgroup`.
+/// Returns the file with the process limit, given a line of `/proc/self/cgroup`.
 fn pids_file(line: &str) -> Option<String> {
     let (_, rest) = line.split_once(':')?;
     match rest.split_once(':')? {
@@ -99,7 +100,7 @@ fn hard_limit(limits: &str, name: &str) -> Option<u64> {
     fields(limits, name)?.nth(1)?.parse().ok()
 }
 
-/// Returns the columns after the name of a limit in `/proc/self/limits`.
+/// Splits the columns that follow the name of a limit in `/proc/self/limits`.
 fn fields<'a>(limits: &'a str, name: &str) -> Option<std::str::SplitWhitespace<'a>> {
     limits.lines().find_map(|line| line.strip_prefix(name)).map(str::split_whitespace)
 }
@@ -109,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refuses_numbers_of_pes_with_the_reason() {
+    fn rejects_numbers_of_pes_with_the_reason() {
         check(2, 2).unwrap();
         let error = check(u32::MAX, u32::MAX).unwrap_err().to_string();
         assert!(

@@ -1,19 +1,20 @@
-//! The processes of PEs that listen for SIGUSR1.
+//! Finds the processes of PEs that handle SIGUSR1.
 //!
-//! A PE may be a script that has started the program. SIGUSR1 would end the script, so only processes with a handler get it.
+//! A PE may be a script that has started the program. SIGUSR1 would kill the script, so only processes with a handler
+//! get it.
 
 use std::path::Path;
 
 use rushmem_base::{has_signal, stat_field};
 
-/// The field of the process group.
+/// Index of the process group among the fields of `stat`.
 const GROUP: usize = 2;
 
 /// A process group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Group(pub(super) u32);
 
-/// Returns the processes of these groups that have a handler of SIGUSR1.
+/// Returns the processes of these groups that have a handler for SIGUSR1.
 pub(super) fn listeners(groups: &[Group]) -> Vec<u32> {
     listeners_in(Path::new("/proc"), groups)
 }

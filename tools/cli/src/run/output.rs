@@ -1,17 +1,17 @@
-//! Output of the PEs: whole lines, labelled with the PE number.
+//! Prints the output of the PEs as whole lines, labelled with the PE number.
 //!
 //! A progress bar redraws its line with carriage returns. On a terminal, the bar of PE 0 is shown live below the other lines.
-//! In all other cases only the last state of such a line is printed.
+//! In all other cases, only the final state of such a line is printed.
 //!
-//! Without labels, standard output that is no terminal gets the bytes of the PEs unchanged.
+//! Without labels, the bytes of the PEs go to standard output unchanged, unless it is a terminal.
 
 use std::io::{self, IsTerminal, Read, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::folded::FoldedErrors;
 
-/// Maximum bytes of a line. Longer lines are split, so that no PE can fill the launcher's memory.
-const MAX_LINE: usize = 64 << 10;
+/// Longest line, in bytes. Longer ones are split, so no PE can exhaust the launcher's memory.
+const MAX_LINE_BYTES: usize = 64 << 10;
 
 /// Sequence that clears the current line of a terminal.
 const CLEAR: &[u8] = b"\r\x1b[K";
@@ -26,22 +26,22 @@ pub(super) enum Stream {
 /// A piece of a PE's output.
 #[derive(Debug, PartialEq, Eq)]
 enum Piece {
-    /// A line, without its end.
+    /// A line, without its line break.
     Line(Vec<u8>),
     /// The current state of a line that is being redrawn.
     Live(Vec<u8>),
-    /// Bytes to copy unchanged: complete lines with their line breaks, a part of a long line, or the rest of the stream.
+    /// Bytes to copy unchanged: complete lines with their line breaks, part of a long line, or the rest of the stream.
     Raw(Vec<u8>),
 }
 
-/// A splitter of a byte stream into pieces.
+/// Splits a byte stream into pieces.
 #[derive(Default)]
 struct Splitter {
-    /// The line that has not ended.
+    /// The incomplete last line.
     rest: Vec<u8>,
     /// Whether that line is being redrawn.
     live: bool,
-    /// Whether the pieces are to have all bytes of the stream.
+    /// Whether the pieces must contain every byte of the stream.
     is_raw: bool,
 }
 
@@ -64,7 +64,7 @@ impl Splitter {
         self.rest.extend_from_slice(last);
         self.live |= self.rest.contains(&b'\r');
         if self.live {
-            // Only the current state is kept, and a trailing carriage return.
+            // Keep only the current state, and a trailing carriage return.
             let open = self.rest.ends_with(b"\r");
             self.rest = visible(&self.rest).to_vec();
             emit(Piece::Live(self.rest.clone()));
@@ -72,12 +72,12 @@ impl Splitter {
                 self.rest.push(b'\r');
             }
         }
-        if self.rest.len() > MAX_LINE {
+        if self.rest.len() > MAX_LINE_BYTES {
             emit(Piece::Line(std::mem::take(&mut self.rest)));
         }
     }
 
-    /// Emits whole lines, so that PEs do not mix theirs. Longer bytes without a line end go in parts.
+    /// Emits whole lines, so lines of different PEs do not mix. Very long lines are emitted in parts.
     fn feed_raw(&mut self, bytes: &[u8], mut emit: impl FnMut(Piece)) {
         let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
         let (whole, rest) = bytes.split_at(whole);
@@ -86,12 +86,12 @@ impl Splitter {
             emit(Piece::Raw(std::mem::take(&mut self.rest)));
         }
         self.rest.extend_from_slice(rest);
-        if self.rest.len() > MAX_LINE {
+        if self.rest.len() > MAX_LINE_BYTES {
             emit(Piece::Raw(std::mem::take(&mut self.rest)));
         }
     }
 
-    /// Ends the stream and emits the remaining bytes as a line.
+    /// Emits the remaining bytes as a line, at the end of the stream.
     fn end(&mut self, mut emit: impl FnMut(Piece)) {
         let rest = std::mem::take(&mut self.rest);
         match () {
@@ -102,15 +102,15 @@ impl Splitter {
     }
 }
 
-/// Returns the part of a line with carriage returns that a terminal would show: the last part that is not empty.
+/// Returns what a terminal would show of a line with carriage returns: the last part that is not empty.
 fn visible(line: &[u8]) -> &[u8] {
     line.rsplit(|byte| *byte == b'\r').find(|part| !part.is_empty()).unwrap_or_default()
 }
 
-/// The printer of all output.
+/// Prints the output of all PEs, and messages of the launcher.
 pub(super) struct Printer {
     label: bool,
-    /// Whether standard output gets the bytes of the PEs unchanged.
+    /// Whether the bytes of the PEs go to standard output unchanged.
     is_raw: bool,
     /// Whether live lines are shown.
     terminal: bool,
@@ -122,13 +122,13 @@ struct State {
     err: Box<dyn Write + Send>,
     /// The live line on the terminal, with its stream.
     live: Option<(Stream, Vec<u8>)>,
-    /// Whether a reader of our output has gone.
+    /// Whether the reader of our output is gone.
     closed: bool,
     folded: FoldedErrors,
 }
 
 impl Printer {
-    /// Prints on this process's standard output and error.
+    /// Creates a printer to this process's standard output and error.
     pub(super) fn new(label: bool) -> Printer {
         let terminal = io::stderr().is_terminal();
         let is_raw = !label && !io::stdout().is_terminal();
@@ -152,11 +152,11 @@ impl Printer {
     /// Prints a message of the launcher itself, on standard error.
     pub(super) fn note(&self, text: &str) {
         let line = format!("rushmem: {text}\n");
-        // If standard error is closed, the failure cannot be reported anywhere.
+        // If standard error is closed, there is nowhere to report that.
         let _ = self.lock().line(Stream::Err, line.as_bytes());
     }
 
-    /// Notes the errors that were not printed. The launcher has told the failure of PE `told`.
+    /// Prints a summary of the suppressed errors. The launcher has reported the failure of PE `told`.
     pub(super) fn note_folded(&self, told: Option<u32>) {
         let folded = std::mem::take(&mut self.lock().folded);
         for sentence in folded.sentences(told) {
@@ -166,8 +166,9 @@ impl Printer {
 
     /// Copies the output of a PE until the PE closes the stream. Calls `on_line` with each line.
     ///
-    /// Calls `on_closed` if this call finds that the launcher's own output is closed. Further output of PEs is then read and
-    /// dropped, so that the PEs can end.
+    /// Calls `on_closed` when it finds that the launcher's own output is closed. From then on, output of PEs is still
+    /// read but
+    /// discarded: a PE that blocks on a full pipe could not exit.
     pub(super) fn copy(
         &self,
         pe: u32,
@@ -233,7 +234,7 @@ impl Printer {
 }
 
 impl State {
-    /// Prints a line, in one write, above the live line.
+    /// Prints a line above the live line, in a single write.
     fn line(&mut self, stream: Stream, line: &[u8]) -> io::Result<()> {
         let live = self.live.take();
         if let Some((stream, _)) = &live {
@@ -252,11 +253,11 @@ impl State {
         Ok(())
     }
 
-    /// Removes the live line of this stream. The caller prints an ordinary line in its place.
+    /// Removes the live line of this stream. The caller replaces it by an ordinary line.
     fn drop_live(&mut self, stream: Stream) {
         if self.live.as_ref().is_some_and(|(live, _)| *live == stream) {
             self.live = None;
-            // If the terminal is gone, the next write fails.
+            // If the terminal is gone, the next write reports that.
             let _ = self.write(stream, CLEAR);
         }
     }
@@ -333,13 +334,13 @@ mod tests {
 
     #[test]
     fn splits_long_lines() {
-        let long = "x".repeat(MAX_LINE);
+        let long = "x".repeat(MAX_LINE_BYTES);
         assert_eq!(pieces(&[&long, "y", "z\n"]), [format!("{long}y$"), "z$".into()]);
     }
 
     #[test]
     fn raw_output_keeps_every_byte() {
-        let long = [b'x'; MAX_LINE + 3];
+        let long = [b'x'; MAX_LINE_BYTES + 3];
         let outputs: [&[u8]; 5] = [b"", b"a\r\nb\rc\n\n", b"no end", b"\0\xff\r\n\x80", &long];
         for bytes in outputs {
             for chunk in [1, 5, 1 << 20] {

@@ -18,25 +18,26 @@ use super::spawn::spawn;
 use super::sys::{self, Exit};
 use crate::error::Error;
 
-/// Stack bytes of the threads that watch a PE.
-const STACK: usize = 128 << 10;
+/// Stack size of the threads that watch a PE, in bytes.
+const STACK_BYTES: usize = 128 << 10;
 
-/// Maximum bytes of a PE's last line that the launcher repeats when the PE fails.
-const LAST_LINE: usize = 400;
+/// How much of a failed PE's last line the launcher repeats, in bytes.
+const MAX_LAST_LINE_BYTES: usize = 400;
 
 /// The process of a PE, with its exit status and last line.
 pub(super) struct Pe {
     pub(super) pe: u32,
     pid: u32,
-    /// Exit status, once the process has ended.
+    /// Exit status, once the process has exited.
     pub(super) exit: Option<Exit>,
     last_line: Arc<Mutex<String>>,
-    /// Flags of the output streams: true while the stream is open.
+    /// For each output stream, whether it is still open.
     open: Vec<Arc<AtomicBool>>,
 }
 
 impl Pe {
-    /// Starts PE `local` of this node, with the limits `open_files`. Must be called from the main thread.
+    /// Starts PE `local` of this node, with `open_files` as its limits of open files. Call this on the main thread
+    /// only.
     pub(super) fn start(
         plan: &Plan,
         share: &NodeShare,
@@ -47,10 +48,10 @@ impl Pe {
         open_files: libc::rlimit,
     ) -> Result<Pe, Error> {
         let mut command = Command::new(&plan.program);
-        // CUDA reads these variables once, so they are set before the PE starts.
+        // CUDA reads these variables only once, so set them before the PE starts.
         let missing = |(name, _): &(&str, String)| std::env::var_os(name).is_none();
         command.envs(rushmem::cuda::environment(share.count).into_iter().filter(missing));
-        // Variables of an outer launcher do not describe this job.
+        // Remove the variables of an outer launcher, which do not describe this job.
         for name in launch_variables() {
             command.env_remove(name);
         }
@@ -68,7 +69,7 @@ impl Pe {
         pe.copy(Stream::Err, process.err, printer, events)?;
         let (pid, events) = (pe.pid, events.clone());
         thread("rushmem-wait", move || {
-            // Sending fails only after the supervisor has given up.
+            // Sending fails only after the supervisor is gone.
             let _ = events.send(Event::Exited(local, sys::wait_for_exit(pid)));
         })?;
         Ok(pe)
@@ -86,12 +87,12 @@ impl Pe {
         let (pe, printer, events, last) = (self.pe, printer.clone(), events.clone(), self.last_line.clone());
         thread("rushmem-output", move || {
             let keep = |line: &[u8]| {
-                let text = String::from_utf8_lossy(&line[..line.len().min(LAST_LINE)]);
+                let text = String::from_utf8_lossy(&line[..line.len().min(MAX_LAST_LINE_BYTES)]);
                 if stream == Stream::Err && !text.trim().is_empty() {
                     *last.lock().unwrap_or_else(PoisonError::into_inner) = text.trim().into();
                 }
             };
-            // Sending fails only after the supervisor has given up.
+            // Sending fails only after the supervisor is gone.
             let closed = || drop(events.send(Event::OutputClosed));
             if let Err(error) = printer.copy(pe, stream, from, keep, closed) {
                 tracing::warn!(%error, pe, "cannot read the output of a PE");
@@ -105,12 +106,12 @@ impl Pe {
         Group(self.pid)
     }
 
-    /// Sends a signal to the process group of the PE. Processes that have ended are skipped.
+    /// Sends a signal to the process group of the PE, unless the PE has exited.
     pub(super) fn signal(&self, signal: i32) {
         sys::signal_group(self.pid, signal);
     }
 
-    /// Waits until all output has been read, or until `deadline`. Returns whether all output has been read.
+    /// Waits until all output has been read, or until `deadline`. Returns whether it has been read.
     pub(super) fn drain(&self, deadline: Instant) -> bool {
         while self.open.iter().any(|open| open.load(Ordering::SeqCst)) {
             if Instant::now() >= deadline {
@@ -121,9 +122,11 @@ impl Pe {
         true
     }
 
-    /// Waits up to `deadline` until the last line on standard error has the last line of `text`. Returns whether it has.
+    /// Waits until the last line on standard error contains the last line of `text`, or until `deadline`. Returns
+    /// whether it does.
     pub(super) fn prints(&self, text: &str, deadline: Instant) -> bool {
-        let wanted: String = text.lines().last().unwrap_or_default().chars().take(LAST_LINE / 4).collect();
+        let wanted: String =
+            text.lines().last().unwrap_or_default().chars().take(MAX_LAST_LINE_BYTES / 4).collect();
         while !self.last_line().contains(&wanted) {
             if Instant::now() >= deadline {
                 return false;
@@ -138,7 +141,7 @@ impl Pe {
         self.last_line.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Kills remaining processes of the group, and reaps the PE. The PE must have ended or been killed.
+    /// Kills remaining processes of the group, and reaps the PE, which must have exited or been killed.
     pub(super) fn reap(&mut self) {
         self.signal(libc::SIGKILL);
         if let Err(error) = sys::reap(self.pid) {
@@ -148,7 +151,7 @@ impl Pe {
 }
 
 fn thread(name: &'static str, body: impl FnOnce() + Send + 'static) -> Result<(), Error> {
-    let thread = std::thread::Builder::new().name(name.into()).stack_size(STACK).spawn(body);
+    let thread = std::thread::Builder::new().name(name.into()).stack_size(STACK_BYTES).spawn(body);
     thread.map(drop).map_err(|error| {
         Error::Environment(format!("cannot start the thread `{name}`: {error}; {THREAD_ADVICE}"))
     })

@@ -1,4 +1,4 @@
-//! Launch plan: the program, the PEs of this node and their variables, from the command line and the settings.
+//! The launch plan, derived from command line and settings: the program, the PEs of this node, and their variables.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -11,27 +11,27 @@ use rushmem::config::{self, Config, SETTINGS, Switch};
 use super::{Args, find};
 use crate::error::Error;
 
-/// The plan of a launch.
+/// The plan for a launch.
 pub(super) struct Plan {
     pub(super) program: PathBuf,
     pub(super) args: Vec<OsString>,
-    /// Settings for all PEs, as variables.
+    /// Settings for all PEs, as environment variables.
     pub(super) variables: BTreeMap<&'static str, String>,
     /// Threads or processes.
     pub(super) mode: LaunchMode,
     pub(super) label: bool,
     /// Whether the sanitizer watches the PEs.
     pub(super) is_sanitized: bool,
-    /// Whether the user has set `progress`.
+    /// Whether the user has set `progress` explicitly.
     pub(super) progress_is_set: bool,
     pub(super) timeout: Option<Duration>,
     /// File for the timeline.
     pub(super) trace: Option<PathBuf>,
-    /// Maximum wait for other nodes.
+    /// How long to wait for other nodes.
     pub(super) bootstrap_timeout: Duration,
 }
 
-/// The kind of PEs: threads or processes.
+/// Whether PEs are threads or processes.
 pub(super) enum LaunchMode {
     /// PEs are threads of one process.
     Threads,
@@ -39,7 +39,7 @@ pub(super) enum LaunchMode {
     Processes(NodeShare),
 }
 
-/// This node's part of a job.
+/// This node's share of a job.
 #[derive(Clone)]
 pub(super) struct NodeShare {
     pub(super) n_pes: u32,
@@ -49,7 +49,7 @@ pub(super) struct NodeShare {
     pub(super) count: u32,
     pub(super) node: u32,
     pub(super) nodes: u32,
-    /// Address of the job's server, if there are several nodes.
+    /// Address of the job's server, for a job with several nodes.
     pub(super) rendezvous: Option<String>,
     pub(super) token: Token,
 }
@@ -98,7 +98,7 @@ fn has_threads(args: &Args) -> bool {
     args.threads || (args.sanitize && !args.processes)
 }
 
-/// Applies the settings of the command line to `config`, and returns them as variables.
+/// Applies the settings on the command line to `config`, and returns them as environment variables.
 fn variables(args: &Args, config: &mut Config) -> Result<BTreeMap<&'static str, String>, Error> {
     let mut settings: Vec<(&str, &str, &str)> = Vec::new();
     let pes = args.pes.to_string();
@@ -168,7 +168,7 @@ fn share(args: &Args, config: &Config) -> Result<NodeShare, Error> {
 }
 
 impl NodeShare {
-    /// Returns the launcher's variables for a PE. `local` is its number on this node.
+    /// Returns the variables that the launcher sets for a PE. `local` is its rank on this node.
     pub(super) fn variables_of(&self, local: u32, server: &str) -> [(&'static str, String); 8] {
         [
             ("RUSHMEM_PE", (self.first + local).to_string()),
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sanitizer_watches_threads_or_processes() {
+    fn sanitizer_observes_threads_or_processes() {
         let threads = plan("-n 3 --sanitize sh").unwrap();
         assert!(matches!(threads.mode, LaunchMode::Threads) && threads.is_sanitized);
         assert_eq!(threads.variables["RUSHMEM_PES"], "3");
@@ -299,7 +299,7 @@ mod tests {
     fn sets_every_launcher_variable() {
         let names: Vec<_> =
             share_of("-n 2 sh").variables_of(1, "h:1").into_iter().map(|(name, _)| name).collect();
-        // An id is for PEs without a launcher.
+        // An ID is only for PEs without a launcher.
         let all = launch_variables().filter(|name| *name != "RUSHMEM_ID");
         assert_eq!(names, all.collect::<Vec<_>>());
     }

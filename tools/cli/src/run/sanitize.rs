@@ -1,4 +1,4 @@
-//! A program under the communication sanitizer.
+//! Runs a program under the communication sanitizer.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -13,10 +13,10 @@ use super::plan::{LaunchMode, Plan};
 use crate::error::Error;
 use crate::print;
 
-/// The exit code if there are findings.
+/// Exit code if there are findings.
 const FOUND: u8 = 5;
 
-/// Runs the program. Returns [`FOUND`] if the sanitizer has findings, otherwise the exit code of the program.
+/// Runs the program. Returns [`FOUND`] if there are findings, otherwise the exit code of the program.
 pub(super) fn run(mut plan: Plan, json: bool) -> Result<ExitCode, Error> {
     let report = Report::new(&plan)?;
     plan.variables.insert(report.variable, report.file.display().to_string());
@@ -42,7 +42,7 @@ pub(super) fn run(mut plan: Plan, json: bool) -> Result<ExitCode, Error> {
     Ok(ExitCode::from(code))
 }
 
-/// Returns the last line of the output, and the exit code, for the number of findings and the exit code of the program.
+/// Returns the final line of output and the exit code, given the number of findings and the exit code of the program.
 fn verdict(findings: usize, code: u8) -> (String, u8) {
     let why = match code {
         _ if findings > 0 => {
@@ -56,7 +56,7 @@ fn verdict(findings: usize, code: u8) -> (String, u8) {
     (text, code)
 }
 
-/// Returns the exit code of a program: 128 plus the number of the signal if one has killed it.
+/// Returns the exit code of a program. If a signal killed it, that is 128 plus the signal number.
 fn code_of(status: ExitStatus) -> u8 {
     let code = status.code().or_else(|| Some(128 + status.signal()?));
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
@@ -66,16 +66,16 @@ fn cannot(command: &Command, error: &std::io::Error) -> Error {
     Error::Environment(format!("cannot start {}: {error}", command.get_program().display()))
 }
 
-/// The file with the findings.
+/// The file to which the runtime writes the findings.
 struct Report {
     variable: &'static str,
     file: PathBuf,
-    /// Whether the user wants to keep it.
+    /// Whether the user asked for it, so it must be kept.
     is_kept: bool,
 }
 
 impl Report {
-    /// Returns the file that the user has named, or a temporary one.
+    /// Returns the file that the user asked for, or a temporary one.
     fn new(plan: &Plan) -> Result<Self, Error> {
         let setting = Setting::find("sanitize_report");
         let setting =
@@ -89,7 +89,7 @@ impl Report {
         Ok(Self { variable: setting.env, file, is_kept })
     }
 
-    /// Returns the findings, if a job has ended.
+    /// Returns the findings, or `None` if no job has finished.
     fn read(&self) -> Result<Option<Vec<Value>>, Error> {
         let Ok(text) = std::fs::read(&self.file) else { return Ok(None) };
         if !self.is_kept {
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failed_program_is_not_clean() {
+    fn failed_program_is_not_clean() {
         assert_eq!(verdict(0, 0), ("the sanitizer has found nothing".into(), 0));
         assert_eq!(verdict(2, 1), ("the sanitizer has found 2 races or deadlocks".into(), FOUND));
         for (code, why) in [(101, "failed with exit code 101"), (137, "was killed by signal 9")] {

@@ -1,7 +1,7 @@
-//! Start of a process that shares the memory of this one until its program begins. Unsafe code, like `sys`.
+//! Starts a process that shares the memory of this one until it executes its program. Unsafe code, like `sys`.
 //!
 //! `fork` copies the page tables of the launcher, which grow with each PE. `posix_spawn` copies nothing, but it cannot set the
-//! limit of open files, nor let the process die with the launcher.
+//! limit of open files, nor make the process die with the launcher.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, OsStr, OsString};
@@ -16,17 +16,18 @@ use libc::{c_char, c_int, c_void, pid_t};
 
 use super::sys;
 
-/// Stack bytes of the process until its program begins. The C library puts the arguments of a script on it.
-const STACK: usize = 64 << 10;
+/// Stack size of the process until it executes its program, in bytes. The C library puts the arguments of a script on
+/// it.
+const STACK_BYTES: usize = 64 << 10;
 
-/// A started process, and the ends of the pipes from its output streams.
+/// A started process, and the read ends of the pipes from its output streams.
 pub(super) struct Spawned {
     pub(super) pid: u32,
     pub(super) out: PipeReader,
     pub(super) err: PipeReader,
 }
 
-/// The parts of a new process. It must not allocate, so it gets everything ready.
+/// Everything that the new process needs. It must not allocate, so all of this is prepared for it.
 struct Start {
     program: *const c_char,
     args: *const *const c_char,
@@ -34,17 +35,19 @@ struct Start {
     streams: [c_int; 3],
     open_files: libc::rlimit,
     launcher: pid_t,
-    /// The error number, if the program has not begun.
+    /// `errno`, if the program could not be executed.
     error: c_int,
 }
 
-/// Starts the program of `command` with its arguments and variables. Its standard input is empty, unless it `reads` the
+/// Starts the program of `command` with its arguments and variables. Its standard input is empty, unless `reads` gives
+/// it the
 /// launcher's. It has its own process group, no blocked signals, and `open_files` as its limits of open files.
 ///
-/// The process dies with this launcher. Linux kills it when the starting thread ends, so only the main thread may call this.
+/// The process dies with this launcher. Linux kills it when the thread that started it exits, so call this on the main
+/// thread only.
 ///
 /// # Errors
-/// The error of the first system call that fails, also in the new process.
+/// The error of the first system call that fails, even if it fails in the new process.
 pub(super) fn spawn(command: &Command, reads: bool, open_files: libc::rlimit) -> io::Result<Spawned> {
     let empty = File::open("/dev/null")?;
     let ((out, to_out), (err, to_err)) = (io::pipe()?, io::pipe()?);
@@ -63,7 +66,7 @@ pub(super) fn spawn(command: &Command, reads: bool, open_files: libc::rlimit) ->
         launcher: std::process::id() as pid_t,
         error: 0,
     };
-    let pid = clone(&mut start, STACK + size_of_val(&*args))?;
+    let pid = clone(&mut start, STACK_BYTES + size_of_val(&*args))?;
     if start.error != 0 {
         sys::reap(pid)?;
         return Err(io::Error::from_raw_os_error(start.error));
@@ -71,7 +74,7 @@ pub(super) fn spawn(command: &Command, reads: bool, open_files: libc::rlimit) ->
     Ok(Spawned { pid, out, err })
 }
 
-/// Returns the variables of this process with the changes of `command`, as `NAME=value`.
+/// Returns the environment of this process with the changes of `command`, as `NAME=value`.
 fn variables(command: &Command) -> io::Result<Vec<CString>> {
     let mut all: BTreeMap<OsString, OsString> = std::env::vars_os().collect();
     for (name, value) in command.get_envs() {
@@ -91,26 +94,26 @@ fn c_string(text: &OsStr) -> io::Result<CString> {
     Ok(CString::new(text.as_bytes())?)
 }
 
-/// Returns the addresses of the strings, and a null pointer as the end.
+/// Returns the addresses of the strings, terminated by a null pointer.
 fn pointers(strings: &[CString]) -> Vec<*const c_char> {
     strings.iter().map(|text| CStr::as_ptr(text)).chain([ptr::null()]).collect()
 }
 
-/// Runs `begin` in a new process, with a stack of `bytes`, until it begins a program or ends. Returns its process id.
+/// Runs `begin` in a new process on a stack of `bytes`. Returns its PID once it has executed a program or exited.
 fn clone(start: &mut Start, bytes: usize) -> io::Result<u32> {
     let mut stack = vec![0u128; bytes / 16];
     let top = stack.as_mut_ptr_range().end.cast::<c_void>();
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
-    // SAFETY: the stack and `start` outlive the new process's use of them: CLONE_VFORK suspends this thread until then.
+    // SAFETY: CLONE_VFORK suspends this thread until the new process no longer uses the stack and `start`.
     match unsafe { libc::clone(begin, top, flags, ptr::from_mut(start).cast()) } {
         -1 => Err(io::Error::last_os_error()),
         pid => Ok(pid as u32),
     }
 }
 
-/// Prepares the new process and begins its program.
+/// Prepares the new process and executes its program.
 extern "C" fn begin(start: *mut c_void) -> c_int {
-    // SAFETY: the pointer is to the `Start` of `clone`, and the thread in that call is suspended meanwhile.
+    // SAFETY: the pointer is to the `Start` of `clone`, and the thread in that call is suspended in the meantime.
     let start = unsafe { &mut *start.cast::<Start>() };
     let error = match prepare(start) {
         // SAFETY: the strings are null-terminated, and so are the lists; all outlive the call.
@@ -121,11 +124,11 @@ extern "C" fn begin(start: *mut c_void) -> c_int {
         Err(error) => error,
     };
     start.error = error.raw_os_error().unwrap_or(libc::EINVAL);
-    // SAFETY: ends this process only, and leaves the launcher's memory as it is.
+    // SAFETY: exits only this process, and leaves the launcher's memory unchanged.
     unsafe { libc::_exit(127) }
 }
 
-/// Makes system calls only, because the memory and the locks are the launcher's.
+/// Uses nothing but system calls: memory and locks belong to the launcher.
 fn prepare(start: &Start) -> io::Result<()> {
     let check = |result: c_int| if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) };
     // SAFETY: the call touches no memory.

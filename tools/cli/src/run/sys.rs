@@ -1,11 +1,11 @@
-//! System calls that std does not offer. Only this module and `spawn` have `unsafe` code.
+//! System calls that std does not offer. Only this module and `spawn` contain `unsafe` code.
 
 use std::io;
 use std::mem::MaybeUninit;
 
 use libc::{SIGHUP, SIGINT, SIGKILL, SIGTERM, SIGUSR1, c_int, pid_t};
 
-/// Signals that a launcher passes on to its PEs. SIGUSR1 asks for the waits of the job, and the others end it.
+/// Signals that a launcher forwards to its PEs. SIGUSR1 requests the waits of the job; the others terminate it.
 pub(super) const PASSED_ON: [c_int; 4] = [SIGINT, SIGTERM, SIGHUP, SIGUSR1];
 
 /// The exit status of a process.
@@ -62,7 +62,7 @@ pub(super) fn signal_name(signal: c_int) -> String {
     name.into()
 }
 
-/// Masks the signals of [`wait_for_signal`] in this thread and in all threads that it starts later.
+/// Blocks the signals of [`wait_for_signal`] in this thread and in all threads that it starts from now on.
 pub(super) fn block_signals() -> io::Result<()> {
     let set = signal_set(&PASSED_ON);
     // SAFETY: `set` was initialised by `signal_set`; a null old set is allowed.
@@ -72,7 +72,7 @@ pub(super) fn block_signals() -> io::Result<()> {
     }
 }
 
-/// Waits for a signal. [`block_signals`] must have been called before this thread started.
+/// Waits for a signal. [`block_signals`] must have been called before this thread was started.
 pub(super) fn wait_for_signal() -> io::Result<c_int> {
     let set = signal_set(&PASSED_ON);
     let mut signal = 0;
@@ -95,7 +95,7 @@ fn signal_set(signals: &[c_int]) -> libc::sigset_t {
     }
 }
 
-/// Raises the soft limit of open files to the hard limit, and returns the old limits.
+/// Raises the soft limit of open files to the hard limit. Returns the previous limits.
 pub(super) fn raise_open_files() -> io::Result<libc::rlimit> {
     let mut old = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the pointer is to a live local variable.
@@ -106,7 +106,7 @@ pub(super) fn raise_open_files() -> io::Result<libc::rlimit> {
     Ok(old)
 }
 
-/// Sets the limits of open files. Also for a new process before its program.
+/// Sets the limits of open files. May be called in a new process before `exec`.
 ///
 /// # Errors
 /// The error of the system call.
@@ -118,7 +118,8 @@ pub(super) fn set_open_files(limits: &libc::rlimit) -> io::Result<()> {
     }
 }
 
-/// Gives SIGPIPE its default action, which std has replaced, and unblocks all signals. For a new process before its program.
+/// Restores the default action of SIGPIPE, which std has replaced, and unblocks all signals. For a new process before
+/// `exec`.
 pub(super) fn reset_signals() {
     let set = signal_set(&[]);
     // SAFETY: the default action runs no code of this process.
@@ -127,7 +128,7 @@ pub(super) fn reset_signals() {
     unsafe { libc::sigprocmask(libc::SIG_SETMASK, &set, std::ptr::null_mut()) };
 }
 
-/// Makes this new process, before its program, die with its parent `parent`.
+/// Requests that this new process dies with its parent `parent`. For a new process before `exec`.
 ///
 /// # Errors
 /// ESRCH if the parent has died.
@@ -138,13 +139,13 @@ pub(super) fn die_with(parent: pid_t) -> io::Result<()> {
     }
     // SAFETY: has no preconditions; allowed between fork and exec.
     let now = unsafe { libc::getppid() };
-    // The launcher may have died before the line above.
+    // The launcher may have died before `prctl` took effect.
     if now == parent { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::ESRCH)) }
 }
 
-/// Waits until the child process `pid` has ended, without reaping it.
+/// Waits until the child process `pid` has exited, without reaping it.
 ///
-/// Until the process is reaped, the system does not reuse its process id and group id.
+/// Until the process is reaped, the system does not reuse its PID and process group ID.
 pub(super) fn wait_for_exit(pid: u32) -> io::Result<Exit> {
     let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
     loop {
@@ -158,7 +159,7 @@ pub(super) fn wait_for_exit(pid: u32) -> io::Result<Exit> {
             return Err(error);
         }
     }
-    // SAFETY: zeroed above and filled by waitid, which for WEXITED sets the fields of a child's end.
+    // SAFETY: zeroed above and filled by waitid, which for WEXITED sets the fields of an exited child.
     let (code, status) = unsafe {
         let info = info.assume_init();
         (info.si_code, info.si_status())
@@ -166,10 +167,10 @@ pub(super) fn wait_for_exit(pid: u32) -> io::Result<Exit> {
     Ok(if code == libc::CLD_EXITED { Exit::Code(status) } else { Exit::Signal(status) })
 }
 
-/// Waits until the child process `pid` has ended, and reaps it.
+/// Waits until the child process `pid` has exited, and reaps it.
 ///
 /// # Errors
-/// ECHILD if it has been reaped.
+/// ECHILD if it has already been reaped.
 pub(super) fn reap(pid: u32) -> io::Result<()> {
     // SAFETY: a null status is allowed.
     while unsafe { libc::waitpid(pid as pid_t, std::ptr::null_mut(), 0) } == -1 {
@@ -183,7 +184,7 @@ pub(super) fn reap(pid: u32) -> io::Result<()> {
 
 /// Sends a signal to the process group of the child `leader`. The child must not have been reaped.
 ///
-/// A group that has already ended is not an error.
+/// It is not an error if all its processes have exited.
 pub(super) fn signal_group(leader: u32, signal: c_int) {
     // SAFETY: touches no memory; the group is the child's own, as it is not reaped (see `wait_for_exit`).
     unsafe { libc::kill(-(leader as pid_t), signal) };
@@ -191,7 +192,7 @@ pub(super) fn signal_group(leader: u32, signal: c_int) {
 
 /// Sends a signal to a process.
 ///
-/// A process that has already ended is not an error.
+/// It is not an error if the process has exited.
 pub(super) fn signal_process(pid: u32, signal: c_int) {
     // SAFETY: touches no memory.
     unsafe { libc::kill(pid as pid_t, signal) };

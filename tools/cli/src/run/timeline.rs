@@ -1,4 +1,4 @@
-//! The timeline of a job: at its end, the parts of this node's PEs become one file.
+//! The timeline of a job: when it finishes, the parts of this node's PEs are joined into one file.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ pub(super) struct Timeline {
 }
 
 impl Timeline {
-    /// Removes the parts of earlier jobs, so that they are not joined with the new ones.
+    /// Removes the parts of earlier jobs, or they would be joined with the new ones.
     ///
     /// # Errors
     /// - [`Error::Environment`]: a part cannot be removed, or the file cannot be written.
@@ -44,7 +44,7 @@ impl Timeline {
         Ok(timeline)
     }
 
-    /// Joins the parts, and returns the sentence for the user. Nodes other than 0 keep theirs.
+    /// Joins the parts, and returns a sentence for the user. Nodes other than 0 keep theirs.
     ///
     /// # Errors
     /// The errors of [`join`].
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_without_parts_has_no_file() {
+    fn job_without_parts_writes_no_file() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("t");
         let said = Timeline::begin(file.clone(), &share(0, 1)).unwrap().end().unwrap();

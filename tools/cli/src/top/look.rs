@@ -1,6 +1,6 @@
-//! One look at the running jobs, and the changes since the look before.
+//! A snapshot of the running jobs, and the changes since the previous one.
 //!
-//! The files come from other processes. So sums saturate, and texts are made harmless.
+//! The files come from other processes and are not trusted: sums saturate, and texts are sanitized.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use rushmem_trace::{JobWaits, Live, Site, TeamCalls, Time, Traffic, Waiting};
 
 use super::text::harmless;
 
-/// The largest number of waits and peers that are shown for a PE.
-const LINES: usize = 4;
+/// Most waits and peers that are shown for a PE.
+const MAX_ROWS: usize = 4;
 
-/// The states of all running PEs, by job, number of PEs and PE.
+/// States of all running PEs, by job and number of PEs, then by PE.
 #[derive(Default)]
 pub(super) struct Look(BTreeMap<(u32, u32), BTreeMap<u32, Live>>);
 
@@ -24,7 +24,7 @@ impl Look {
         Self(jobs)
     }
 
-    /// Describes the jobs, with the changes since `before`.
+    /// Formats all jobs, with the changes since `before`.
     pub(super) fn to_text(&self, before: &Self) -> String {
         if self.0.is_empty() {
             return "no job of this user shows itself here; start one with RUSHMEM_STATS=1\n".into();
@@ -37,21 +37,21 @@ impl Look {
     }
 }
 
-/// Describes a job.
+/// Formats one job.
 fn job_text((job, n_pes): (u32, u32), pes: &BTreeMap<u32, Live>, before: &BTreeMap<u32, Live>) -> String {
     let program = pes.values().next().map_or_else(String::new, |live| harmless(&live.program));
     let mut text = format!("job {job:08x}: {program}, {} of {n_pes} PEs are here\n", pes.len());
-    // A list of all members needs that number of PEs, which a file may exaggerate.
+    // Listing all members takes memory for `n_pes` PEs, which a file may exaggerate.
     let is_whole = pes.len() == n_pes as usize;
     let waits = JobWaits::new(n_pes, pes.values().map(|live| live.waits.clone()));
     for (pe, live) in pes {
         let earlier = before.get(pe).filter(|earlier| earlier.pid == live.pid);
         text += &pe_text(live, earlier);
-        for wait in live.waits.waits.iter().take(LINES) {
+        for wait in live.waits.waits.iter().take(MAX_ROWS) {
             let until = if is_whole { waits.describe(&wait.until) } else { String::new() };
             text += &wait_text(wait, &until);
         }
-        for line in live.waits.runs.iter().take(LINES) {
+        for line in live.waits.runs.iter().take(MAX_ROWS) {
             text += &format!("        {}\n", harmless(line));
         }
     }
@@ -70,7 +70,7 @@ fn job_text((job, n_pes): (u32, u32), pes: &BTreeMap<u32, Live>, before: &BTreeM
     text
 }
 
-/// Describes the traffic of a PE and the time of its waits, since `before` or since its start.
+/// Formats the traffic and waiting time of a PE, since `before` or since it started.
 fn pe_text(live: &Live, before: Option<&Live>) -> String {
     let since = |now: u64, before: Option<u64>| now.saturating_sub(before.unwrap_or(0));
     let waited = since(live.totals.wait_ns, before.map(|before| before.totals.wait_ns));
@@ -93,7 +93,7 @@ fn pe_text(live: &Live, before: Option<&Live>) -> String {
         }
     }
     peers.sort_by_key(|of| std::cmp::Reverse((of.bytes, of.calls)));
-    for Traffic { peer, calls, bytes, wqes, doorbells, retransmissions, .. } in peers.iter().take(LINES) {
+    for Traffic { peer, calls, bytes, wqes, doorbells, retransmissions, .. } in peers.iter().take(MAX_ROWS) {
         text += &format!("        to PE {peer}: {calls} calls, {bytes} bytes");
         if *doorbells > 0 {
             text += &format!(", {:.1} WQEs per doorbell", *wqes as f64 / *doorbells as f64);
@@ -103,8 +103,8 @@ fn pe_text(live: &Live, before: Option<&Live>) -> String {
         }
         text += "\n";
     }
-    if peers.len() > LINES {
-        text += &format!("        and {} more peers\n", peers.len() - LINES);
+    if peers.len() > MAX_ROWS {
+        text += &format!("        and {} more peers\n", peers.len() - MAX_ROWS);
     }
     text
 }
@@ -118,11 +118,11 @@ fn wait_text(wait: &Waiting, until: &str) -> String {
     format!("        {}\n", harmless(text.trim_end()))
 }
 
-/// The team and the number of a collective call.
+/// Team of a collective call, and the call's index in it.
 type CallKey = ((u32, u32), u64);
 
-/// Returns the PE that held up the others most in collective calls since `before`: the number of calls that it was the last
-/// to come to, and the time that the others waited.
+/// Returns the PE that held up the others most in collective calls since `before`, in how many calls it was the last
+/// to arrive, and how long the others waited for it.
 fn slowest(pes: &BTreeMap<u32, Live>, before: &BTreeMap<u32, Live>) -> Option<(u32, u64, u64)> {
     let mut calls: BTreeMap<CallKey, Vec<(u64, u32)>> = BTreeMap::new();
     for (&pe, live) in pes {
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_shows_changes() {
+    fn snapshot_shows_changes() {
         let first = Look::new(vec![live(0, 100, &[10]), live(1, 100, &[40])]);
         let text = first.to_text(&Look::default());
         let id = std::process::id();
@@ -184,7 +184,7 @@ mod tests {
         assert!(text.contains("        to PE 1: 0 calls, 30 bytes\n"), "{text}");
         assert!(!text.contains("to PE 0:"), "{text}");
         assert!(text.contains("slowest: PE 0, the last to 2 collective calls"), "{text}");
-        // Numbers go back in a file that lies.
+        // A file may lie, so totals can decrease.
         let text = first.to_text(&second);
         assert!(text.contains("PE 0, process") && text.contains("waited 0 ns"), "{text}");
     }
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn files_with_any_numbers_are_shown() {
+    fn shows_files_with_arbitrary_numbers() {
         let other = || live(1, 7, &[30]);
         let mut waiting = live(0, 100, &[10, 20]);
         let until = Until::Team { team: (0, 1), members: Some(vec![0, 1]) };
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn no_job_is_told() {
+    fn absence_of_jobs_is_reported() {
         assert!(Look::default().to_text(&Look::default()).contains("RUSHMEM_STATS=1"));
     }
 }

@@ -13,7 +13,7 @@ use self::look::Look;
 use crate::error::Error;
 use crate::print;
 
-/// Time between two looks.
+/// Time between two snapshots.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// The sequence that clears a terminal.

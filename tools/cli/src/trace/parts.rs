@@ -1,4 +1,4 @@
-//! The parts of a timeline: the files that PEs as processes have written.
+//! The parts of a timeline: one file for each PE that is a process.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -11,7 +11,7 @@ use rushmem_trace::{PART, Trace, part_of};
 
 use crate::error::Error;
 
-/// Returns the timeline and the PE of a part; `None` if the name is not one of a part.
+/// Parses timeline and PE from the name of a part. `None` if it is not the name of a part.
 fn whole_of(part: &Path) -> Option<(PathBuf, u32)> {
     let (name, pe) = part.file_name()?.to_str()?.rsplit_once(PART)?;
     let is_number = !pe.is_empty() && pe.bytes().all(|digit| digit.is_ascii_digit());
@@ -19,7 +19,7 @@ fn whole_of(part: &Path) -> Option<(PathBuf, u32)> {
     (!name.is_empty()).then(|| (part.with_file_name(name), pe))
 }
 
-/// Returns the parts of the timeline `file` that exist, by PE.
+/// Finds the existing parts of the timeline `file`, sorted by PE.
 ///
 /// # Errors
 /// - [`Error::Environment`]: the folder cannot be read.
@@ -47,7 +47,7 @@ pub(crate) fn all_parts(file: &Path) -> Result<Vec<(u32, PathBuf)>, Error> {
 ///
 /// # Errors
 /// - [`Error::Environment`]: the file cannot be read.
-/// - [`Error::Usage`]: it is no timeline.
+/// - [`Error::Usage`]: it is not a timeline.
 pub(super) fn read(file: &Path) -> Result<Trace, Error> {
     let name = file.display();
     let unreadable = |error: std::io::Error| Error::Environment(format!("cannot read {name}: {error}"));
@@ -73,15 +73,15 @@ pub(super) fn write(trace: &Trace, file: &Path) -> Result<(), Error> {
     trace.write(to).map_err(unwritten)
 }
 
-/// Returns the PEs of a timeline.
+/// Returns the PEs that occur in a timeline.
 pub(super) fn pes_of(trace: &Trace) -> Pes {
     Pes(trace.spans.iter().map(|span| span.pe).collect::<BTreeSet<_>>().into_iter().collect())
 }
 
-/// Returns the files to read for `files`, and the file to write, if there is one.
+/// Returns which files to read for `files`, and which file to write, if any.
 ///
 /// # Errors
-/// - [`Error::Usage`]: a file is missing, or the file to write is not known.
+/// - [`Error::Usage`]: a file is missing, or it is unclear which file to write.
 pub(super) fn resolve(
     files: &[PathBuf],
     out: Option<&Path>,
@@ -118,19 +118,19 @@ pub(super) fn resolve(
     }
 }
 
-/// Returns the parts of `file`, unless it has been written after them.
+/// Returns the parts of `file`, unless `file` itself is newer.
 fn newer_parts(file: &Path) -> Result<Vec<PathBuf>, Error> {
     let parts: Vec<_> = all_parts(file)?.into_iter().map(|(_, part)| part).collect();
     let newest = parts.iter().filter_map(|part| modified(part)).max();
     Ok(if newest > modified(file) { parts } else { Vec::new() })
 }
 
-/// Returns the time of the last change of a file; `None` if there is no such file.
+/// Returns when a file was last modified, or `None` if it does not exist.
 fn modified(file: &Path) -> Option<SystemTime> {
     std::fs::metadata(file).and_then(|about| about.modified()).ok()
 }
 
-/// The outcome of joining the parts of some PEs.
+/// Outcome of joining the parts of some PEs.
 pub(crate) struct Joined {
     /// The PEs with a part.
     pub(crate) pes: Pes,
@@ -138,11 +138,11 @@ pub(crate) struct Joined {
     pub(crate) missing: Pes,
 }
 
-/// Joins the parts of `pes` of the timeline `file`, and removes them. Writes no file if there is no part.
+/// Joins the parts of `pes` into the timeline `file`, and removes them. Writes nothing if no part exists.
 ///
 /// # Errors
 /// - [`Error::Environment`]: a part cannot be read or removed, or the file cannot be written.
-/// - [`Error::Usage`]: a part is no timeline.
+/// - [`Error::Usage`]: a part is not a timeline.
 pub(crate) fn join(file: &Path, pes: impl Iterator<Item = u32>) -> Result<Joined, Error> {
     let (mut trace, mut parts) = (Trace::default(), Vec::new());
     let mut joined = Joined { pes: Pes(Vec::new()), missing: Pes(Vec::new()) };
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_resolved() {
+    fn resolves_files() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         let resolved = |names: &[&str], out: Option<&str>| {
@@ -204,7 +204,7 @@ mod tests {
         assert_eq!(resolved(&["t.pe0", "t.pe2", "t.pe10"], None), Ok((parts, Some(at("t")))));
         assert_eq!(resolved(&["t.pe2"], Some("o")), Ok((vec![at("t.pe2")], Some("o".into()))));
         assert!(resolved(&["absent"], None).unwrap_err().contains("RUSHMEM_TRACE="));
-        // A whole file that is newer than its parts is read itself.
+        // A joined file that is newer than its parts is read instead of them.
         std::thread::sleep(std::time::Duration::from_millis(20));
         write(&trace(0), &at("t")).unwrap();
         assert_eq!(resolved(&["t"], None), Ok((vec![at("t")], None)));
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_become_one_file() {
+    fn parts_are_joined_into_one_file() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("t");
         write(&trace(1), &part_of(&file, 1)).unwrap();

@@ -1,13 +1,13 @@
 //! Logarithmic axes with round ticks.
 
-/// Maximum number of intervals between the ticks of sizes.
+/// Most intervals between the ticks of sizes.
 const MAX_STEPS: u32 = 6;
-/// Maximum number of ticks at 1, 2 and 5. An axis with more of them has ticks at powers of ten only.
+/// Most ticks at 1, 2 and 5. If there were more, there are ticks at powers of ten only.
 const MAX_TICKS: usize = 10;
 
-/// An axis from its first to its last round value.
+/// A logarithmic axis, which starts and ends at a round value.
 pub(super) struct Axis {
-    /// Decimal logarithms of the ends.
+    /// Decimal logarithms of the smallest and the largest value.
     low: f64,
     high: f64,
     pub(super) ticks: Vec<Tick>,
@@ -67,7 +67,7 @@ fn log_of_power(power: u32) -> f64 {
     f64::from(power) * 2f64.log10()
 }
 
-/// A round value: number `i` of the sequence ..., 0.5, 1, 2, 5, 10, ..., in which 1 has number 0.
+/// A round value: element `i` of the sequence ..., 0.5, 1, 2, 5, 10, ..., in which 1 is element 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Round(i32);
 
@@ -75,7 +75,7 @@ impl Round {
     /// Returns the largest round value with a logarithm of at most `log`.
     fn at_most(log: f64) -> Self {
         let decade = log.floor() as i32 * 3;
-        // Logarithms of round values may be inexact.
+        // Tolerate rounding errors in the logarithms.
         (decade..decade + 3).rev().map(Round).find(|round| round.log() <= log + 1e-9).unwrap_or(Round(decade))
     }
 

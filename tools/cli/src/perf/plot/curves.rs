@@ -8,12 +8,12 @@ use crate::perf::results::{Results, Row};
 /// The curves of one benchmark.
 pub(super) struct Panel {
     pub(super) bench: Bench,
-    /// Whether points are placed by the number of PEs, instead of the message size.
+    /// Whether the x axis is the number of PEs, instead of the message size.
     pub(super) is_by_pes: bool,
     pub(super) curves: Vec<Curve>,
 }
 
-/// The results of one program with one grid.
+/// Results of one program with one grid.
 pub(super) struct Curve {
     /// Index of the program.
     pub(super) program: usize,
@@ -22,7 +22,7 @@ pub(super) struct Curve {
     pub(super) points: BTreeMap<u64, Point>,
 }
 
-/// The parameters that all points of a curve share. The number of PEs is 0 if points are placed by it.
+/// The parameters that all points of a curve share. The number of PEs is 0 if that is the x axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Setup {
     pub(super) pes: u32,
@@ -30,7 +30,7 @@ pub(super) struct Setup {
     pub(super) threads: u32,
 }
 
-/// A median with its spread: the quartiles, or the lowest and the highest value.
+/// A median with its spread: the quartiles if known, otherwise minimum and maximum.
 pub(super) struct Point {
     pub(super) value: f64,
     pub(super) spread: (f64, f64),
@@ -43,7 +43,7 @@ impl Setup {
     }
 }
 
-/// Returns a panel for each benchmark with a curve of several points of the first program.
+/// Returns a panel for each benchmark for which the first program has a curve of several points.
 pub(super) fn panels(programs: &[&Results]) -> Vec<Panel> {
     let panel = |bench: Bench| {
         let is_by_pes = matches!(bench, Bench::Init | Bench::InitMemory);
@@ -61,7 +61,7 @@ fn curves(program: usize, results: &Results, bench: Bench, is_by_pes: bool) -> V
     for row in results.rows.iter().filter(|row| row.bench == bench.name() && row.value > 0.0) {
         let &Row { blocks, threads, pes, bytes, .. } = row;
         let (x, pes) = if is_by_pes { (pes.into(), 0) } else { (bytes, pes) };
-        // A logarithmic axis has no place for 0.
+        // A logarithmic axis cannot show 0.
         if x > 0 {
             curves.entry(Setup { pes, blocks, threads }).or_default().insert(x, point(row));
         }

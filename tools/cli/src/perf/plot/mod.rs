@@ -1,6 +1,7 @@
 //! SVG plots: one panel for each benchmark with several sizes or numbers of PEs.
 //!
-//! A curve shows one grid of one program. Its colour tells the grid, its line style the program. Bars show the spread.
+//! A curve shows one grid of one program. Its colour identifies the grid, its line style the program. Bars show the
+//! spread.
 
 mod axis;
 mod curves;
@@ -17,17 +18,17 @@ use super::table::size;
 /// Size of a panel in pixels, with its margins.
 const PANEL: (f64, f64) = (560.0, 310.0);
 const LEFT: f64 = 60.0;
-/// The legend is in the right margin.
+/// Width of the right margin, which holds the legend.
 const RIGHT: f64 = 110.0;
 const TOP: f64 = 36.0;
 const BOTTOM: f64 = 52.0;
 /// Height of a line of text.
 const LINE: f64 = 16.0;
 
-/// One colour for each grid: the palette of Okabe and Ito, which colour-blind readers can distinguish.
+/// Colours of grids: the palette of Okabe and Ito, which is safe for colour-blind readers.
 const COLOURS: [&str; 8] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8c6d1f"];
-/// One line style for each program, as lengths of dashes and gaps.
+/// Line styles of programs, as lengths of dashes and gaps.
 const DASHES: [&str; 4] = ["none", "6 4", "2 3", "9 3 2 3"];
 
 /// Plots the results, together with the results of other programs.
@@ -57,7 +58,7 @@ fn stroke(dashes: &str) -> String {
     format!("stroke-width=\"2\" stroke-dasharray=\"{dashes}\"")
 }
 
-/// The axes of a panel, and its place in the plot.
+/// Axes of a panel, and its position in the plot.
 struct Frame {
     x: Axis,
     y: Axis,
@@ -134,7 +135,7 @@ impl Frame {
         }
     }
 
-    /// Names the grids, if there are several; and the numbers of PEs, if they differ.
+    /// Labels the grids, if there are several, and the numbers of PEs, if they differ.
     fn legend(&self, svg: &mut Svg, colours: &BTreeMap<Setup, &str>) {
         if colours.len() < 2 {
             return;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-/// A point in pixels, from the upper left corner.
+/// A point in pixels, relative to the upper left corner.
 type Point = (f64, f64);
 
 /// The text of an SVG file.
