@@ -1,9 +1,10 @@
-//! The most threads that a block of a kernel has: `#[kernel(max_threads = ..)]`, written as a PTX directive.
+//! Bounds on the threads of a kernel's blocks: `#[kernel(max_threads = ..)]`, translated to a PTX directive.
 //!
-//! Rust has no attribute for it. The macro defines a variable with the bound in its name. This module replaces that
-//! variable by a directive of the entry.
+//! Rust has no attribute for this. The macro defines a variable with the bound in its name, and this module replaces
+//! the
+//! variable by a directive on the entry.
 
-/// The prefix of such a variable's name. The number, `_` and the kernel's name follow. The macro `#[kernel]` writes it.
+/// Prefix of such a variable's name, as the macro `#[kernel]` writes it. The bound, `_` and the kernel's name follow.
 const VARIABLE: &str = " rushmem_max_threads_";
 
 /// Replaces the variables with directives.
@@ -20,9 +21,9 @@ pub(crate) fn apply(text: &str) -> String {
         if let Some(name) = entry {
             bound = bounds.iter().find(|(of, _)| of == name).map(|&(_, threads)| threads);
         }
-        // The body begins at the first line that is a brace only.
+        // The body starts at the first line that is just a brace.
         if let (Some(threads), "{") = (bound, line) {
-            // One block per multiprocessor is enough. Without this line, ptxas saves registers for more blocks.
+            // One block per multiprocessor is enough. Without this line, ptxas uses fewer registers to fit more blocks.
             out += &format!(".maxntid {threads}\n.minnctapersm 1\n");
             bound = None;
         }

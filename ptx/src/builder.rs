@@ -1,4 +1,4 @@
-//! The builder that a `build.rs` calls.
+//! The builder for use in a `build.rs`.
 
 use std::env;
 use std::ffi::OsString;
@@ -17,7 +17,7 @@ use crate::source::{self, Source};
 use crate::target::Target;
 use crate::toolchain::{CARGO, RUSTC, Search};
 
-/// Builds the kernels of a module or of a crate into `$OUT_DIR/<name>.ptx`.
+/// Builds the kernels of a module or a crate into `$OUT_DIR/<name>.ptx`.
 ///
 /// `kernels` is the file of a module, such as `src/kernels.rs`, or the folder of a kernel crate, relative to the package
 /// that is being built. On failure, the build fails with a message that names the remedy. [`Builder`] has options for
@@ -42,33 +42,34 @@ pub struct Builder {
     target: Target,
 }
 
-/// The result of a build.
+/// Result of a build.
 #[derive(Debug)]
 pub struct Built {
-    /// The PTX file.
+    /// Path of the PTX file.
     pub path: PathBuf,
-    /// Its origin.
+    /// Where the PTX comes from.
     pub origin: Origin,
-    /// Its contents.
+    /// What the PTX contains.
     pub report: Report,
 }
 
-/// The origin of PTX.
+/// Where PTX comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Committed PTX that was made from this source.
+    /// Committed PTX that was compiled from this source.
     Committed,
     /// PTX that this build compiled.
     Compiled,
     /// No PTX: the file is empty, and the kernels run natively only.
     Omitted {
-        /// The reason, with the remedy. `rushmem::Ptx` carries it to the error of a program that needs the PTX.
+        /// Reason and remedy. `rushmem::Ptx` passes them to the error message of a program that needs the PTX.
         reason: String,
     },
 }
 
 impl Builder {
-    /// Returns a build of a kernel module, such as `src/kernels.rs`, or of the kernel crate in a folder. The path is relative
+    /// Creates a build of a kernel module, such as `src/kernels.rs`, or of the kernel crate in a folder. The path is
+    /// relative
     /// to the package that is being built.
     pub fn new(kernels: impl AsRef<Path>) -> Self {
         Self {
@@ -81,7 +82,7 @@ impl Builder {
         }
     }
 
-    /// Adds a dependency of the package to a kernel module, which otherwise has `rushmem-device` only.
+    /// Makes a dependency of the package available to a kernel module, which otherwise has only `rushmem-device`.
     ///
     /// The dependency must support `no_std`. A kernel crate names its dependencies in its own manifest.
     ///
@@ -95,7 +96,8 @@ impl Builder {
 
     /// Sets the path of committed PTX, relative to the package that is being built.
     ///
-    /// It is used if it was made from the current source. Then no PTX compiler is needed. To write it, copy
+    /// It is used if it was compiled from the current source; no PTX compiler is needed in that case. To create it,
+    /// copy
     /// `$OUT_DIR/<name>.ptx`.
     pub fn fallback(mut self, path: impl AsRef<Path>) -> Self {
         self.fallback = Some(path.as_ref().into());
@@ -104,9 +106,10 @@ impl Builder {
 
     /// Sets the path of committed PTX that belongs to this package, as [`fallback`](Self::fallback) does.
     ///
-    /// If it was made from the current source, it is used with every value of `RUSHMEM_PTX`. A change of this variable
-    /// then rebuilds neither this package nor those that depend on it. A package of a registry, without the folder of
-    /// the kernel crate, uses it too. This suits libraries with kernels.
+    /// If it was compiled from the current source, it is used with every value of `RUSHMEM_PTX`. Changing this variable
+    /// then rebuilds neither this package nor those that depend on it. It is also used by a package from a registry,
+    /// which lacks the folder of
+    /// the kernel crate. This suits libraries that contain kernels.
     pub fn bundled(mut self, path: impl AsRef<Path>) -> Self {
         self.bundled = true;
         self.fallback(path)
@@ -115,8 +118,8 @@ impl Builder {
     /// Marks the PTX as optional: it is compiled only with `RUSHMEM_PTX=all` or `RUSHMEM_PTX=build`.
     ///
     /// This suits kernels of tests and benchmarks, which take long to compile and need no PTX on a machine without a
-    /// GPU. Committed PTX that matches the source is used all the same. Without PTX the file is empty and the kernels
-    /// run natively. A program that asks for a GPU then gets an error that says how to build the PTX.
+    /// GPU. Committed PTX that matches the source is used regardless. Without PTX, the file is empty and the kernels
+    /// run natively. A program that requests a GPU then gets an error that says how to build the PTX.
     ///
     /// ```no_run
     /// rushmem_ptx::Builder::new("src/kernels.rs").optional().build();
@@ -126,9 +129,9 @@ impl Builder {
         self
     }
 
-    /// Lets the kernels run natively only, with a warning, if no PTX compiler is found.
+    /// Omits the PTX with a warning if no PTX compiler is found. The kernels then run natively only.
     ///
-    /// This suits applications that are also built on machines without a GPU. A program that asks for a GPU then gets
+    /// This suits applications that are also built on machines without a GPU. A program that requests a GPU then gets
     /// an error that says how to build the PTX.
     ///
     /// ```no_run
@@ -153,7 +156,7 @@ impl Builder {
         self
     }
 
-    /// Builds the PTX. On failure the build of the package ends with a message that names the remedy.
+    /// Builds the PTX. If that fails, so does the build of the package, with a message that contains the remedy.
     pub fn build(self) -> Built {
         match self.try_build() {
             Ok(built) => built,
@@ -162,7 +165,7 @@ impl Builder {
                 process::exit(1)
             }
             Err(error) => {
-                // Cargo shows these lines as its own errors, and fails the build.
+                // Cargo prints these lines as errors and fails the build.
                 for line in error.to_string().lines() {
                     println!("cargo::error={line}");
                 }
@@ -266,7 +269,8 @@ struct Made {
     report: Report,
 }
 
-/// Uses the bundled PTX at `path`. A package of a registry has no folder of the kernel crate, so there is no source to
+/// Uses the bundled PTX at `path`. A package from a registry lacks the folder of the kernel crate, so there is no
+/// source to
 /// compare.
 fn from_package(path: &Path, target: &Target) -> Result<Made> {
     println!("cargo::rerun-if-changed={}", path.display());
@@ -289,15 +293,16 @@ fn checked(krate: String, text: String, path: &Path, target: &Target) -> Result<
     }
 }
 
-/// Writes machine code beside the PTX file, for the GPU that `RUSHMEM_PTX_CUBIN` names. With `sm_80:sm_90` it is made for
-/// the second GPU, of the text for the first. The file is empty if the variable names no GPU, or if there is no PTX.
+/// Writes machine code next to the PTX file, for the GPU named by `RUSHMEM_PTX_CUBIN`. With `sm_80:sm_90`, it is
+/// generated for
+/// the second GPU, from the text for the first. The file is empty if the variable is not set, or without PTX.
 fn assemble(ptx: &Path, text: &str) -> Result<()> {
     let cubin = ptx.with_extension("cubin");
     let arch = env::var(CUBIN).unwrap_or_default();
     if arch.is_empty() || text.is_empty() {
         return files::write_if_changed(&cubin, "");
     }
-    // ptxas takes long, so it runs only after a change.
+    // ptxas is slow, so run it only if its input has changed.
     let made = ptx.with_extension("cubin.made-of");
     let now = format!("{arch} {}", source::hash(text));
     if cubin.exists() && files::read(&made).is_ok_and(|before| before == now) {
@@ -308,17 +313,17 @@ fn assemble(ptx: &Path, text: &str) -> Result<()> {
     files::write_if_changed(&made, &now)
 }
 
-/// The variable that names the GPU of the machine code.
+/// Names the GPU for which machine code is generated.
 const CUBIN: &str = "RUSHMEM_PTX_CUBIN";
 
-/// The variable that asks for kernels with a timeline.
+/// Requests kernels that write a timeline.
 const TRACE: &str = "RUSHMEM_PTX_TRACE";
 
-/// The variable that asks for kernels that can post to DC initiators.
+/// Requests kernels that can post to DC initiators.
 const DC: &str = "RUSHMEM_PTX_DC";
 
 impl Extras {
-    /// Reads the variables. Bundled kernels have no timeline.
+    /// Reads the variables. Bundled kernels never have a timeline.
     fn from_env(bundled: bool) -> Result<Self> {
         Ok(Self { timeline: !bundled && is_set(TRACE)?, dc: is_set(DC)? })
     }
@@ -336,7 +341,7 @@ fn is_set(name: &'static str) -> Result<bool> {
 /// All variables of this crate.
 const VARIABLES: [&str; 7] = [MODE, RUSTC, CARGO, PTXAS, CUBIN, TRACE, DC];
 
-/// Returns the variables that the result depends on.
+/// Returns the variables on which the result depends.
 fn watched(bundled: bool, committed: &Committed) -> &'static [&'static str] {
     let is_settled = bundled && matches!(committed, Committed::Matches(_));
     if is_settled { &[PTXAS, CUBIN, DC] } else { &VARIABLES }
@@ -357,7 +362,7 @@ fn folder(name: &'static str) -> Result<PathBuf> {
     env::var_os(name).map(PathBuf::from).ok_or(Error::NotABuildScript(name))
 }
 
-/// Returns a folder that all build scripts of one target folder share, so that `core` is compiled once for all of them.
+/// Returns a folder shared by all build scripts of a target folder: `core` is compiled only once for all of them.
 /// Cargo marks target folders with a tag.
 fn cache_for(out: &Path) -> PathBuf {
     let target = out.ancestors().find(|dir| dir.join("CACHEDIR.TAG").exists());

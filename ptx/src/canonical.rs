@@ -1,8 +1,8 @@
-//! One spelling for each TOML value, so that a hash depends on the content of a manifest and not on its layout.
+//! A canonical spelling of TOML values: a hash of it depends on the contents of a manifest but not on its layout.
 
 use toml::{Table, Value};
 
-/// Returns `table` with sorted keys and no layout.
+/// Formats `table` with sorted keys and without any optional layout.
 pub(crate) fn canonical_table(table: &Table) -> String {
     let mut out = String::new();
     write_table(table, &mut out);

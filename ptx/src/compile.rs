@@ -1,4 +1,4 @@
-//! From a kernel crate to PTX text.
+//! Compiles a kernel crate to PTX.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -19,23 +19,23 @@ use crate::toolchain::{CARGO, Toolchain};
 /// Checked PTX of a kernel crate.
 #[derive(Debug)]
 pub struct Artifact {
-    /// The PTX, with its [`Header`].
+    /// PTX text, with its [`Header`].
     pub text: String,
-    /// Its contents.
+    /// What the PTX contains.
     pub report: Report,
 }
 
-/// Parts of the device crate that kernels have on request only, since they take instructions or registers of all kernels.
+/// Parts of the device crate that are optional, since they cost all kernels instructions or registers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extras {
-    /// Kernels write their calls to a timeline, if the job asks for it.
+    /// Kernels write their calls to a timeline, if the job requests that.
     pub timeline: bool,
     /// Kernels can post to DC initiators.
     pub dc: bool,
 }
 
 impl Extras {
-    /// Returns the names of the features of the device crate.
+    /// Returns the names of the device crate's features.
     fn features(self) -> Vec<&'static str> {
         let all = [(self.timeline, "trace"), (self.dc, "dc")];
         all.into_iter().filter(|(is_wanted, _)| *is_wanted).map(|(_, name)| name).collect()
@@ -45,7 +45,7 @@ impl Extras {
 /// Compiles `source` for `target` with `toolchain`, and checks the result.
 ///
 /// `cache` is a folder for intermediate files of several builds. It must not be the target folder of a running cargo,
-/// because that cargo would wait for itself. The text depends on source, target and compiler only. It is the same on
+/// or that cargo would wait for itself. The text depends only on source, target and compiler. It is the same on
 /// every machine and in every folder.
 ///
 /// # Errors
@@ -79,11 +79,11 @@ pub fn compile(
     }
 }
 
-/// The lines of source in PTX.
+/// Whether PTX contains source lines.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Lines {
     None,
-    /// PTX has `.loc` and `.file`. Its paths depend on the machine.
+    /// PTX has `.loc` and `.file`, with paths that depend on the machine.
     All,
 }
 
@@ -96,17 +96,18 @@ struct Build<'a> {
 }
 
 impl Build<'_> {
-    /// Compiles the crate again, with lines of source, and returns the violations with these lines.
+    /// Compiles the crate again, with source lines, to locate the violations.
     fn located(&self) -> Option<(PathBuf, Vec<Violation>)> {
         let asm = self.run(Lines::All).ok()?;
         let text = files::read(&asm).ok()?;
         Some((asm, inspect::check(&self.target.apply(&text), self.target).err()?))
     }
 
-    /// Returns the target folder of cargo. Builds with and without lines share it, and so the macros, which take longer to
+    /// Returns Cargo's target folder. Builds with and without lines share it, and so they share the macros, which take
+    /// longer to
     /// compile than the kernels.
     fn target_dir(&self) -> PathBuf {
-        // In a shared target folder, cargo confuses packages of the same name from two workspaces.
+        // Cargo confuses packages of the same name from different workspaces, so each source gets its own folder.
         let Source { dir, workspace, crate_name, module, .. } = self.source;
         let workspace = if module.is_some() { dir.join(crate_name) } else { workspace.clone() };
         let workspace = hex(&Sha256::digest(workspace.as_os_str().as_encoded_bytes()));
@@ -114,7 +115,7 @@ impl Build<'_> {
         self.sysroot.cache.join(format!("build-{}{extra}", &workspace[..8]))
     }
 
-    /// Compiles the crate. Returns the path of the PTX.
+    /// Compiles the crate. Returns the path of its PTX.
     fn run(&self, lines: Lines) -> Result<PathBuf> {
         let Self { source, toolchain, target, extras, sysroot } = self;
         let build = self.target_dir();
@@ -157,8 +158,8 @@ impl Build<'_> {
     }
 }
 
-/// Replaces the compiler's messages about a missing standard library by one with the remedy, and adds what a module has to
-/// those about a missing crate.
+/// Replaces compiler messages about a missing standard library by one with the remedy. Adds to
+/// messages about a missing crate which crates a module has.
 fn explain(error: Error, crate_name: &str, is_module: bool) -> Error {
     let Error::Compile { step, output } = &error else { return error };
     let is_about_std = output.contains("can't find crate for `std`");
@@ -180,7 +181,7 @@ fn explain(error: Error, crate_name: &str, is_module: bool) -> Error {
     }
 }
 
-/// The release profile of the GPU side, independent of the host's profile. All crates become one PTX module.
+/// The release profile for GPU code, independent of the host's profile. All crates become a single PTX module.
 const PROFILE: [(&str, &str); 8] = [
     ("OPT_LEVEL", "3"),
     ("LTO", "fat"),
@@ -195,13 +196,13 @@ const PROFILE: [(&str, &str); 8] = [
 fn flags(source: &Source, target: &Target, sysroot: &Path) -> Vec<String> {
     let mut flags: Vec<String> = COMMON_FLAGS.map(str::to_owned).into();
     flags.extend(target.flags());
-    // Shows errors only. The host's build of the same crates shows the warnings.
+    // Show errors only. The host's build of the same crates shows the warnings.
     flags.push("-Awarnings".into());
-    // Nothing is linked: the assembly of the last crate is the module.
+    // Do not link anything: the assembly of the last crate is the module.
     flags.push("-Clinker=true".into());
     flags.push("--sysroot".into());
     flags.push(sysroot.display().to_string());
-    // `Location`s hold paths, and error records of kernels hold `Location`s. Messages of the compiler keep the real
+    // Error records of kernels contain `Location`s, and these contain paths. Compiler messages keep the real
     // paths. The last matching prefix applies.
     flags.push("--remap-path-scope=macro".into());
     let packages = source.packages.iter().map(|(dir, name)| (dir.clone(), name.as_str()));
@@ -217,12 +218,12 @@ fn cargo_home() -> Option<PathBuf> {
     env::var_os("CARGO_HOME").map(PathBuf::from).or_else(home)
 }
 
-/// Returns the cargo for the build: the user's choice, or the cargo that runs this build script.
+/// Returns the `cargo` to use: the user's choice, or the one that runs this build script.
 fn cargo() -> PathBuf {
     env::var_os(CARGO).or_else(|| env::var_os("CARGO")).unwrap_or_else(|| "cargo".into()).into()
 }
 
-/// Removes the variables that the outer cargo set for its own build.
+/// Removes variables that the outer Cargo has set for its own build.
 fn scrub(command: &mut Command) {
     const KEPT: [&str; 5] =
         ["CARGO_HOME", "CARGO_HTTP_", "CARGO_NET_", "CARGO_REGISTRIES_", "CARGO_REGISTRY_"];
@@ -259,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_crate_of_a_module_has_a_remedy() {
+    fn missing_crate_of_a_module_comes_with_a_remedy() {
         let output = "error[E0432]: unresolved import `libm`\nerror: could not compile `kernels`";
         let explained = |is_module| {
             let error = Error::Compile { step: "step".into(), output: output.into() };

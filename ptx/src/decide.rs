@@ -1,4 +1,4 @@
-//! Decides whether to compile a kernel crate, to use its committed PTX, or to do without PTX.
+//! Decides whether to compile a kernel crate, to use its committed PTX, or to omit the PTX.
 
 use std::path::Path;
 
@@ -9,23 +9,23 @@ use crate::source::Source;
 use crate::target::Target;
 use crate::toolchain::{Search, Toolchain};
 
-/// The variable that overrides the choice.
+/// Overrides the choice.
 pub(crate) const MODE: &str = "RUSHMEM_PTX";
 
 /// The value of `RUSHMEM_PTX`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// Use committed PTX that matches the source; otherwise compile. Leave out [optional](crate::Builder::optional)
+    /// Use committed PTX that matches the source; otherwise compile. Omit [optional](crate::Builder::optional)
     /// PTX.
     #[default]
     Auto,
-    /// Same as `Auto`, with optional PTX.
+    /// Like `Auto`, but including optional PTX.
     All,
     /// Compile everything, even if the committed PTX matches the source.
     Build,
-    /// Use committed PTX only, and never compile.
+    /// Only use committed PTX; never compile.
     Committed,
-    /// Build no PTX: kernels run natively only.
+    /// Omit all PTX: kernels run natively only.
     None,
 }
 
@@ -53,12 +53,12 @@ impl Mode {
     }
 }
 
-/// State of the committed PTX of a kernel crate.
+/// Whether a kernel crate has usable committed PTX.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Committed {
-    /// PTX of this source for this target.
+    /// PTX for this source and target.
     Matches(String),
-    /// No usable PTX, with the reason.
+    /// No usable PTX, for this reason.
     Unusable(String),
 }
 
@@ -71,7 +71,7 @@ impl Committed {
         if !path.exists() {
             return Ok(Self::Unusable(format!("{} does not exist", path.display())));
         }
-        // A checkout may have changed the line ends. The driver gets the same bytes everywhere.
+        // A checkout may have converted line breaks. Undo that: the driver should get the same bytes everywhere.
         let text = files::read(path)?.replace("\r\n", "\n");
         Ok(match Header::parse(&text) {
             None => Self::Unusable(format!("{} was not written by rushmem-ptx", path.display())),
@@ -86,26 +86,26 @@ impl Committed {
     }
 }
 
-/// The way to get the PTX.
+/// How to obtain the PTX.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Plan {
     /// Use this text.
     Use(String),
     /// Compile with this toolchain.
     Compile(Toolchain),
-    /// Make an empty file, for this reason.
+    /// Write an empty file, for this reason.
     Omit(String),
 }
 
-/// The need of a program for its PTX.
+/// How much a program needs its PTX.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Need {
-    /// A build without PTX fails.
+    /// Without PTX, the build fails.
     #[default]
     Required,
-    /// A build without PTX compiler omits PTX that would have to be compiled.
+    /// Without a PTX compiler, PTX that would have to be compiled is omitted.
     IfPossible,
-    /// A build omits PTX that would have to be compiled, unless it is requested.
+    /// PTX that would have to be compiled is omitted unless it is requested.
     OnRequest,
 }
 
@@ -114,15 +114,15 @@ pub(crate) enum Need {
 pub(crate) struct Request<'a> {
     /// Name of the kernel crate.
     pub(crate) krate: &'a str,
-    /// Whether its committed PTX is used with every mode.
+    /// Whether its committed PTX is used in every mode.
     pub(crate) bundled: bool,
-    /// The program's need for the PTX.
+    /// How much the program needs the PTX.
     pub(crate) need: Need,
     /// Its committed PTX.
     pub(crate) committed: Committed,
 }
 
-/// Decides how to get the PTX. Calls `search` only if a compiler is needed.
+/// Decides how to obtain the PTX. Calls `search` only if a compiler is needed.
 pub(crate) fn decide(
     mode: Mode,
     request: Request<'_>,
@@ -152,7 +152,7 @@ pub(crate) fn decide(
     search.found.map(Plan::Compile).ok_or(Error::NoToolchain { krate, committed, looked })
 }
 
-/// Returns the reason why PTX was left out of a build without compiler, with the rejected compilers and the remedy.
+/// Explains why a build without a compiler omitted PTX, with the rejected compilers and the remedy.
 fn no_compiler(looked: &str) -> String {
     format!(
         "no PTX compiler was found when it was built ({}); install one ({}), touch build.rs and build again",
@@ -161,7 +161,7 @@ fn no_compiler(looked: &str) -> String {
     )
 }
 
-/// Returns the reason why optional PTX was left out, with the remedy.
+/// Explains why optional PTX was omitted, with the remedy.
 fn not_requested() -> String {
     format!(
         "it is built only with {MODE}=all; build again with that, and with a PTX compiler ({})",
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn optional_ptx_is_left_out_unless_requested() {
+    fn optional_ptx_is_omitted_unless_requested() {
         for mode in [Mode::Auto, Mode::Committed] {
             let Plan::Omit(why) = decide(mode, optional(stale()), never).unwrap() else {
                 panic!("{mode:?} does not leave it out")
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_compiler_is_reported_with_the_remedy() {
+    fn missing_compiler_is_reported_with_the_remedy() {
         let message = decide(Mode::Auto, required(stale()), none).unwrap_err().to_string();
         assert_eq!(
             message,

@@ -4,33 +4,33 @@ use std::path::{Path, PathBuf};
 
 use crate::inspect::Violation;
 
-/// The result of this crate's functions.
+/// Result of this crate's functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// The commands that install a PTX compiler.
 pub(crate) const TOOLCHAIN_REMEDY: [&str; 2] =
     ["rustup toolchain install nightly --component rust-src", "apt-get install rustc-web rust-web-src"];
 
-/// The reason why there is no PTX. The message names what was tried, and the remedy.
+/// The reason why PTX could not be built. The message says what was tried, and the remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A missing environment variable that cargo sets for build scripts only.
+    /// An environment variable is missing that Cargo sets for build scripts only.
     #[error("{0} is not set: call rushmem_ptx from a build script (build.rs)")]
     NotABuildScript(&'static str),
 
-    /// A variable with an unknown value.
+    /// A variable has an invalid value.
     #[error("{name}={value}: expected {expected}")]
     Variable {
         /// The variable.
         name: &'static str,
         /// Its value.
         value: String,
-        /// The accepted values.
+        /// Accepted values.
         expected: &'static str,
     },
 
-    /// A variable with this crate's prefix and an unknown name.
+    /// A variable with this crate's prefix is unknown.
     #[error("unknown variable {name}; known are {known}")]
     UnknownVariable {
         /// The variable.
@@ -39,10 +39,10 @@ pub enum Error {
         known: String,
     },
 
-    /// A file that could not be read or written.
+    /// A file could not be read or written.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// The failed action, such as `read`.
+        /// What failed, such as `read`.
         action: &'static str,
         /// The file.
         path: PathBuf,
@@ -50,27 +50,27 @@ pub enum Error {
         source: std::io::Error,
     },
 
-    /// A manifest or lock file with invalid content.
+    /// A manifest or lock file has invalid contents.
     #[error("{}: {problem}", path.display())]
     Manifest {
         /// The file.
         path: PathBuf,
-        /// The problem in it.
+        /// What is wrong with it.
         problem: String,
     },
 
-    /// An unusable compiler that the user named.
+    /// The compiler chosen by the user is unusable.
     #[error("{name}={}: {problem}", path.display())]
     Override {
         /// The variable that names the compiler.
         name: &'static str,
-        /// The path in it.
+        /// Its value.
         path: PathBuf,
-        /// The reason why the compiler is unusable.
+        /// Why the compiler is unusable.
         problem: String,
     },
 
-    /// Neither a compiler nor usable committed PTX.
+    /// There is neither a compiler nor usable committed PTX.
     #[error(
         "no PTX for the kernels `{krate}`: {committed}, and no PTX compiler was found\n\
          {looked}install one of these and build again:\n  {}\n  {}    (Debian 12)",
@@ -80,22 +80,22 @@ pub enum Error {
     NoToolchain {
         /// The kernel crate.
         krate: String,
-        /// The reason why its committed PTX is unusable.
+        /// Why its committed PTX is unusable.
         committed: String,
-        /// The rejected compilers, one per line.
+        /// Rejected compilers, one per line.
         looked: String,
     },
 
-    /// Unusable committed PTX with `RUSHMEM_PTX=committed`.
+    /// The committed PTX is unusable, but `RUSHMEM_PTX=committed` forbids compiling.
     #[error("no PTX for the kernels `{krate}`: {committed}, and RUSHMEM_PTX=committed forbids compiling it")]
     NotCommitted {
         /// The kernel crate.
         krate: String,
-        /// The reason why its committed PTX is unusable.
+        /// Why its committed PTX is unusable.
         committed: String,
     },
 
-    /// A compiler or `cargo` that could not be started.
+    /// A compiler or `cargo` could not be started.
     #[error("cannot run {}: {source}", program.display())]
     Spawn {
         /// The program.
@@ -104,16 +104,16 @@ pub enum Error {
         source: std::io::Error,
     },
 
-    /// A failed compilation.
+    /// Compilation failed.
     #[error("{step} failed for the GPU\n{output}")]
     Compile {
         /// The failed step.
         step: String,
-        /// The output of the compiler.
+        /// Output of the compiler.
         output: String,
     },
 
-    /// A kernel crate that is not `no_std` on GPUs.
+    /// A kernel crate is not `no_std` on GPUs.
     #[error(
         "the kernels `{krate}` use the standard library, which GPUs do not have: begin the src/lib.rs of their crate with\n\
          #![cfg_attr(target_arch = \"nvptx64\", no_std, feature(abi_ptx))]"
@@ -123,7 +123,7 @@ pub enum Error {
         krate: String,
     },
 
-    /// A dependency of a kernel crate that uses the standard library.
+    /// A dependency of a kernel crate uses the standard library.
     #[error(
         "`{dependency}`, a dependency of the kernels `{krate}`, uses the standard library, which GPUs do not have: \
          switch its default features off, or let only the host depend on it; in a kernel crate, under\n\
@@ -136,7 +136,7 @@ pub enum Error {
         dependency: String,
     },
 
-    /// PTX that breaks rules of [`inspect`](crate::inspect).
+    /// The PTX violates rules of [`inspect`](crate::inspect).
     #[error("the PTX of the kernels `{krate}` cannot be used:{}\n  the PTX is {}", listed(violations), ptx.display())]
     Refused {
         /// The kernel crate.
@@ -147,13 +147,13 @@ pub enum Error {
         violations: Vec<Violation>,
     },
 
-    /// A missing `ptxas`, or an error that it reported.
+    /// `ptxas` is missing or reported an error.
     #[error("{0}")]
     Ptxas(String),
 }
 
 impl Error {
-    /// Returns a function for `map_err` that names the file and the failed action.
+    /// Returns a function for `map_err` that adds the file and what failed.
     pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         move |source| Self::Io { action, path: path.into(), source }
     }

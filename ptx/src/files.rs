@@ -1,4 +1,4 @@
-//! Files, with errors that name them.
+//! File access, with errors that name the file.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +15,7 @@ pub(crate) fn create_dir(path: &Path) -> Result<()> {
     fs::create_dir_all(path).map_err(Error::io("create", path))
 }
 
-/// Writes a file unless it has this content already. Its modification time then stays, and cargo rebuilds nothing.
+/// Writes a file unless it already has these contents: keeping its modification time avoids a rebuild by Cargo.
 pub(crate) fn write_if_changed(path: &Path, text: &str) -> Result<()> {
     if fs::read(path).is_ok_and(|old| old == text.as_bytes()) {
         return Ok(());

@@ -1,15 +1,15 @@
-//! The first lines of a PTX file that this crate wrote: its crate, compiler, target and source hash.
+//! The header of PTX files written by this crate: crate, compiler, target and source hash.
 
 use std::fmt;
 
-/// The fields of the header.
+/// Header of a PTX file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// The kernel crate.
+    /// Name of the kernel crate.
     pub krate: String,
     /// Versions of the compiler and of LLVM.
     pub compiler: String,
-    /// The [`Target`](crate::Target), printed.
+    /// The [`Target`](crate::Target), as displayed.
     pub target: String,
     /// The [hash of the source](crate::Source).
     pub source: String,
@@ -21,7 +21,7 @@ const TARGET: &str = "// target: ";
 const SOURCE: &str = "// source: sha256 ";
 
 impl Header {
-    /// Returns the header of `ptx`, if this crate wrote it.
+    /// Parses the header of `ptx`. Returns `None` if this crate did not write it.
     pub fn parse(ptx: &str) -> Option<Self> {
         let mut lines = ptx.lines();
         let mut next = |prefix| Some(lines.next()?.strip_prefix(prefix)?.to_owned());
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn written_headers_are_read() {
+    fn headers_round_trip() {
         let header = Header {
             krate: "my_kernels".into(),
             compiler: "rustc 1.96.0 (abc 2026-01-01), LLVM 22.1.8".into(),

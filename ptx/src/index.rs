@@ -1,4 +1,4 @@
-//! The index of the kernel modules and kernel crates that a build script has built, for the macro `rushmem::ptx!`.
+//! The index of kernel modules and crates that a build script has built, for the macro `rushmem::ptx!`.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -7,13 +7,13 @@ use std::sync::{Mutex, PoisonError};
 use crate::error::Result;
 use crate::files;
 
-/// The variable with the path of the index, which the macro reads at compile time.
+/// Variable with the path of the index, which the macro reads at compile time.
 ///
-/// Cargo also sets it for programs that it runs. A job refuses unknown variables with the prefix `RUSHMEM_`, so the
+/// Cargo also sets it for programs that it runs. Jobs reject unknown variables with the prefix `RUSHMEM_`, so the
 /// name has another prefix.
-const VARIABLE: &str = "KERNEL_PTX_INDEX";
+const INDEX_VARIABLE: &str = "KERNEL_PTX_INDEX";
 
-/// The names of what this build script has built.
+/// Names of everything that this build script has built.
 static BUILT: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
 /// Adds a module or crate to the index in the folder `out`, where its PTX is.
@@ -22,11 +22,11 @@ pub(crate) fn add(out: &Path, crate_name: &str) -> Result<()> {
     built.insert(crate_name.to_owned());
     let path = out.join("kernel_ptx_index.rs");
     files::write_if_changed(&path, &text(&built))?;
-    println!("cargo::rustc-env={VARIABLE}={}", path.display());
+    println!("cargo::rustc-env={INDEX_VARIABLE}={}", path.display());
     Ok(())
 }
 
-/// Returns an array of name, PTX, machine code, and reason for missing PTX.
+/// Formats an array of tuples: name, PTX, machine code, and why the PTX is missing.
 fn text(crates: &BTreeSet<String>) -> String {
     let entry = |name: &String| {
         format!(

@@ -1,8 +1,8 @@
 //! Checks of PTX modules.
 //!
-//! Some mistakes show in PTX only: an atomic without ordering or scope because the compiler dropped them, a panic path,
-//! a call of a function that no GPU has. Another one is a call that ptxas takes for converged. [`check`] refuses them. The
-//! [`Report`] counts local memory and barriers, which are merely suspicious.
+//! Some mistakes are visible only in PTX: an atomic that lost its ordering or scope in the compiler, a panic path,
+//! a call to a function that no GPU has, a call that ptxas wrongly assumes to be converged. [`check`] rejects them. The
+//! [`Report`] lists local memory and barriers, which are merely suspicious.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,41 +24,41 @@ pub struct Report {
     pub isa: (u32, u32),
     /// `.target`.
     pub arch: String,
-    /// The kernels, by name.
+    /// Kernels, by name.
     pub entries: BTreeMap<String, Function>,
-    /// The functions that were not inlined, by their mangled names.
+    /// Functions that were not inlined, by mangled name.
     pub functions: BTreeMap<String, Function>,
 }
 
-/// A kernel or a function that was not inlined.
+/// A kernel, or a function that was not inlined.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Function {
-    /// Line of its head in the PTX, from 1.
+    /// Line of its head in the PTX, counting from 1.
     pub line: usize,
-    /// Number of block-wide barriers in the text. It exceeds the number in the source if the compiler duplicated some.
+    /// Block-wide barriers in the text. More than in the source if the compiler has duplicated some.
     pub barriers: usize,
     /// Bytes of local memory: arrays with a computed index, and values with their address taken.
     pub local_bytes: u64,
-    /// The functions that it calls.
+    /// Functions that it calls.
     pub calls: Vec<String>,
 }
 
-/// A broken rule.
+/// A violation of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Line in the PTX, from 1; 0 for the whole module.
+    /// Line in the PTX, counting from 1. 0 stands for the whole module.
     pub line: usize,
-    /// File, line and column of the source, if the PTX has lines of `.loc` and `.file`.
+    /// File, line and column in the source, if the PTX has `.loc` and `.file`.
     pub source: Option<String>,
     /// Name of the kernel, or Rust path of the function.
     pub function: Option<String>,
-    /// The kernels that call the function, if it is no kernel itself.
+    /// The kernels that call the function, if it is not a kernel itself.
     pub kernels: Vec<String>,
     /// The rule.
     pub rule: Rule,
 }
 
-/// A rule that a module broke, with the offending text.
+/// A rule that a module violates, with the offending text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Rule {
@@ -66,28 +66,30 @@ pub enum Rule {
     Arch(String),
     /// A `.version` older than requested, or too old for doorbells.
     Isa(u32, u32),
-    /// No kernel.
+    /// The module has no kernel.
     NoEntry,
     /// An atomic without `.sem` or `.scope`.
     UnscopedAtomic(String),
     /// A fence that only Hopper and newer GPUs have, in PTX for older ones.
     OneWayFence(String),
-    /// A call that panics, with the Rust path of the called function.
+    /// A call that panics. Contains the Rust path of the callee.
     Panic(String),
-    /// A function that neither the module nor the driver has.
+    /// A function that neither the module nor the driver provides.
     UndefinedFunction(String),
-    /// A call between two barriers of a block, in one basic block, with the Rust path of the called function.
+    /// A call between two block-wide barriers in the same basic block. Contains the Rust path of the callee.
     ///
-    /// ptxas knows that the lanes of a warp are converged at the first barrier. It takes them as converged at the second one
-    /// too, and leaves out the code for diverged lanes. If the function returns to them at different times, the second barrier
-    /// is an illegal instruction. Seen with ptxas 13.0 on an H100.
+    /// ptxas knows that the lanes of a warp are converged at the first barrier. It assumes that they are converged at
+    /// the second one
+    /// too, and omits the code for diverged lanes. If the function returns to them at different times, the second
+    /// barrier
+    /// is an illegal instruction. Observed with ptxas 13.0 on an H100.
     CallBetweenBarriers(String),
 }
 
-/// Reads a module and checks it against every rule.
+/// Parses a module and checks it against all rules.
 ///
 /// # Errors
-/// All violations, in the order of their lines.
+/// All violations, sorted by line.
 pub fn check(ptx: &str, target: &Target) -> Result<Report, Vec<Violation>> {
     let mut reading = Reading::new(target);
     for statement in statements(ptx) {

@@ -6,19 +6,24 @@
 //! rushmem_ptx::build("src/kernels.rs");
 //! ```
 //!
-//! The build writes the PTX of all kernels in the module to `$OUT_DIR/kernels.ptx`, and `rushmem::ptx!("kernels")` embeds
-//! it. The application has the same module natively, by `mod kernels;` in its root.
+//! The build writes the PTX of all kernels in the module to `$OUT_DIR/kernels.ptx`, which `rushmem::ptx!("kernels")`
+//! embeds.
+//! The application includes the same module natively, by `mod kernels;` in its root.
 //!
 //! # Modules and crates
 //!
-//! A module is compiled for GPUs as a `no_std` crate. It consists of its file and of the folder with its name, such as
-//! `src/kernels/`. So it refers to itself by `self`, `super` and `crate::kernels`, and to no other module of the
-//! application. Of the application's dependencies, it has `rushmem-device` and those that [`Builder::dependency`] names. The
-//! application's features are off there. A file elsewhere that the module includes, as by `include!` or `#[path]`, is compiled,
-//! but a change of it alone does not compile the kernels again.
+//! For GPUs, a module is compiled as a `no_std` crate. It consists of its file and the folder of the same name, such as
+//! `src/kernels/`. It can refer to itself as `self`, `super` and `crate::kernels`, but to no other module of the
+//! application. Of the application's dependencies, it can use `rushmem-device` and those named by
+//! [`Builder::dependency`]. The
+//! application's features are off. A file elsewhere that the module includes, for example by `include!` or `#[path]`,
+//! is compiled,
+//! but changing it alone does not recompile the kernels.
 //!
-//! Kernels that several packages share are a crate, and `build` gets its folder: `rushmem_ptx::build("kernels")`. The
-//! crate begins with `#![cfg_attr(target_arch = "nvptx64", no_std, feature(abi_ptx))]`. Its PTX has the name of the crate,
+//! Kernels that several packages share go into a crate, whose folder is passed to `build`:
+//! `rushmem_ptx::build("kernels")`. The
+//! crate starts with `#![cfg_attr(target_arch = "nvptx64", no_std, feature(abi_ptx))]`. Its PTX is named like the
+//! crate,
 //! with `_` for `-`.
 //!
 //! # Compiler
@@ -30,7 +35,8 @@
 //! 3. Debian's compiler: `apt-get install rustc-web rust-web-src`;
 //! 4. another toolchain of rustup with `rust-src`, such as stable: `rustup component add rust-src`.
 //!
-//! The `cargo` that runs `build.rs` drives it, or the one at `RUSHMEM_PTX_CARGO`. The build needs no more network than
+//! It is driven by the `cargo` that runs `build.rs`, or by the one at `RUSHMEM_PTX_CARGO`. The build needs no more
+//! network access than
 //! the host's build of the same crates. It compiles `core` from the installed source, once for each compiler.
 //!
 //! PTX can also be committed next to the kernels ([`Builder::fallback`]). If its source has not changed since, the
@@ -47,37 +53,38 @@
 //!
 //! # GPUs
 //!
-//! PTX is for Turing (`sm_75`) and newer, or for the GPUs that [`Builder::arch`] names. Turing, Ampere and Ada have
+//! PTX targets Turing (`sm_75`) and newer GPUs, unless [`Builder::arch`] says otherwise. Turing, Ampere and Ada have
 //! two-way fences only. Hopper also has one-way fences, which are faster: an acquire fence costs one instruction there.
-//! So the build writes both on one line, and the second one is a comment:
+//! So the build writes both on one line, the second one in a comment:
 //!
 //! ```text
 //! fence.acq_rel.sys; // sm_90: fence.acquire.sys;
 //! ```
 //!
-//! The runtime chooses when it loads the PTX, by the GPU's compute capability.
+//! When the runtime loads the PTX, it chooses by the GPU's compute capability.
 //!
 //! # Machine code
 //!
 //! The driver compiles PTX when a program first loads it, which may take seconds, and caches the result.
-//! `RUSHMEM_PTX_CUBIN=sm_90` also embeds machine code for these GPUs. Other GPUs get the PTX. `ptxas` makes the machine
-//! code: the one at `RUSHMEM_PTXAS`, of a CUDA toolkit, or of the Python package `nvidia-cuda-nvcc`.
-//! `RUSHMEM_PTX_CUBIN=sm_80:sm_90` makes it of the text for sm_80, to test that text on the newer GPUs.
+//! `RUSHMEM_PTX_CUBIN=sm_90` also embeds machine code for these GPUs. Other GPUs use the PTX. `ptxas` generates the
+//! machine
+//! code: the one at `RUSHMEM_PTXAS`, or that of a CUDA toolkit or the Python package `nvidia-cuda-nvcc`.
+//! `RUSHMEM_PTX_CUBIN=sm_80:sm_90` generates it from the text for sm_80, to test that text on newer GPUs.
 //!
 //! # Timeline
 //!
 //! `RUSHMEM_PTX_TRACE=1` compiles kernels that write their calls to a timeline (`RUSHMEM_TRACE` of a job). Other kernels have
-//! no instruction for it. Bundled PTX stays as it is.
+//! no instructions for it. Bundled PTX is not affected.
 //!
 //! # DC transport
 //!
 //! `RUSHMEM_PTX_DC=1` compiles kernels that can post to DC initiators (`RUSHMEM_DC_ABOVE` of a job), bundled ones too. Other
-//! kernels have no instruction for it: its paths would take registers of all kernels.
+//! kernels have no instructions for it, since these code paths would cost every kernel registers.
 //!
 //! # Checks
 //!
-//! The build fails for atomics without scope or ordering, panic paths, and calls of functions that no GPU has.
-//! [`inspect`] has all checks.
+//! The build fails for atomics without scope or ordering, panic paths, and calls to functions that no GPU has.
+//! See [`inspect`] for all checks.
 
 mod bounds;
 mod builder;

@@ -1,4 +1,4 @@
-//! `Cargo.lock`: the versions of the registry packages in a kernel crate.
+//! `Cargo.lock`: versions of the registry packages in a kernel crate.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,15 +17,15 @@ pub(crate) struct Lock {
 struct Locked {
     name: String,
     version: String,
-    /// The registry or repository; path packages have none.
+    /// The registry or repository. `None` for path packages.
     source: Option<String>,
     checksum: Option<String>,
-    /// The entries of the file: `name`, or `name version` or `name version (source)` if the name is ambiguous.
+    /// Entries of the file: `name`, or `name version` or `name version (source)` if the name is ambiguous.
     dependencies: Vec<String>,
 }
 
 impl Lock {
-    /// Reads the lock file at `path`; an absent one has no packages.
+    /// Reads the lock file at `path`. A missing file has no packages.
     pub(crate) fn read(path: &Path) -> Result<Self> {
         if !path.exists() {
             return Ok(Self::default());
@@ -43,8 +43,8 @@ impl Lock {
         Ok(Self { packages })
     }
 
-    /// Returns the registry and git packages that the path package `name` needs through its direct dependencies
-    /// `direct`. Each is a line with name, version, and checksum or source.
+    /// Returns the registry and Git packages that the path package `name` needs through its direct dependencies
+    /// `direct`, each as a line with name, version, and checksum or source.
     pub(crate) fn closure(&self, name: &str, direct: &[String]) -> Vec<String> {
         let Some(from) = self.packages.iter().find(|p| p.name == name && p.source.is_none()) else {
             return Vec::new();

@@ -1,4 +1,4 @@
-//! Compiles the project's own kernels: writes and checks their committed PTX, and reports their use of registers.
+//! Compiles the project's own kernels: updates and checks their committed PTX, and reports their register usage.
 
 use std::cmp::Reverse;
 use std::env;
@@ -14,9 +14,9 @@ use rushmem_ptx::{Error, Extras, Header, Search, Source, Target, Toolchain, comp
 
 /// A kernel crate of the project.
 struct KernelCrate {
-    /// Its folder, relative to the root of the project.
+    /// Folder, relative to the root of the project.
     dir: &'static str,
-    /// The folder of its committed PTX, inside of the package that embeds it. Tests and benchmarks build theirs on
+    /// Folder of its committed PTX, inside the package that embeds it. Tests and benchmarks build theirs on
     /// demand.
     committed: Option<&'static str>,
     /// Whether its kernels may spill registers.
@@ -24,7 +24,7 @@ struct KernelCrate {
 }
 
 impl KernelCrate {
-    /// Returns the path of the committed PTX of the crate, which has this name in Rust.
+    /// Returns the path of the crate's committed PTX. `name` is the crate's name in Rust.
     fn committed_path(&self, name: &str) -> Option<PathBuf> {
         self.committed.map(|dir| root().join(dir).join(format!("{name}.ptx")))
     }
@@ -75,7 +75,8 @@ fn root() -> PathBuf {
     ptx.parent().unwrap_or(ptx).to_owned()
 }
 
-/// Compiles `kernel_crates` with `extras`, and calls `with` with each one, its name in Rust, the compiler and the PTX.
+/// Compiles `kernel_crates` with `extras`. For each, calls `with` with the crate, its name in Rust, the compiler and
+/// the PTX.
 fn compile_each<'a>(
     kernel_crates: impl Iterator<Item = &'a KernelCrate>,
     extras: Extras,
@@ -139,7 +140,7 @@ fn check() -> Result<(), Failure> {
     })
 }
 
-/// Returns the cause of a difference between committed and compiled PTX.
+/// Explains why committed and compiled PTX differ.
 fn difference(old: &str, new: &str) -> Option<String> {
     if old == new {
         return None;
@@ -181,9 +182,9 @@ fn report(args: &[&str]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// PTX to report.
+/// PTX to report on.
 struct Text {
-    /// The file or the crate.
+    /// File or crate that it comes from.
     title: PathBuf,
     ptx: String,
     may_spill: bool,
@@ -199,7 +200,7 @@ fn compiled() -> Result<Vec<Text>, Failure> {
         texts.push(Text { title: name.into(), ptx, may_spill, for_all });
         Ok(())
     })?;
-    // The DC transport takes registers, so that kernels with it may spill.
+    // The DC transport costs registers, so kernels that support it may spill.
     let benchmarks = KERNEL_CRATES.iter().filter(|kernels| kernels.dir == "benches/kernels");
     compile_each(benchmarks, Extras { dc: true, timeline: false }, |_, name, _, ptx| {
         let title = format!("{name}, RUSHMEM_PTX_DC=1").into();
@@ -223,15 +224,15 @@ fn crate_name(file: &Path) -> String {
     file.file_stem().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// The architecture for which registers and spills are reported.
+/// Architecture for which registers and spills are reported.
 const REPORTED: &str = "sm_90";
 
-/// Returns the bytes that a thread of a kernel stores and loads because it lacks registers.
+/// Returns how many bytes a thread of a kernel spills: stores plus loads.
 fn spilled_bytes(usage: &Usage) -> u32 {
     usage.spill_stores + usage.spill_loads
 }
 
-/// Checks PTX, and prints a line for each kernel.
+/// Checks PTX, and prints a line per kernel.
 fn print_kernels(text: &Text, usages: &[Usage]) -> Result<(), Failure> {
     let Text { title, ptx, for_all, .. } = text;
     let contents = inspect::check(ptx, &Target::default()).map_err(|violations| Error::Refused {
@@ -260,7 +261,7 @@ fn print_kernels(text: &Text, usages: &[Usage]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Assembles all texts, on all cores. Returns the kernels of each for [`REPORTED`].
+/// Assembles all texts, on all cores. Returns the kernels of each as assembled for [`REPORTED`].
 fn assemble(ptxas: &Path, texts: &[Text]) -> Result<Vec<Vec<Usage>>, Failure> {
     let arches = |text: &Text| {
         let for_all = text.for_all;
@@ -268,7 +269,7 @@ fn assemble(ptxas: &Path, texts: &[Text]) -> Result<Vec<Vec<Usage>>, Failure> {
     };
     let mut jobs: Vec<_> =
         (0..).zip(texts).flat_map(|(i, text)| arches(text).map(move |arch| (i, arch))).collect();
-    // The longest first, so that no core works alone in the end.
+    // Start with the longest, or a single core might still be busy when all others are done.
     jobs.sort_by_key(|(i, _)| Reverse(texts[*i].ptx.len()));
     let (jobs, found) = (Mutex::new(jobs.into_iter()), Mutex::new(vec![Vec::new(); texts.len()]));
     let work = || -> Result<(), Error> {

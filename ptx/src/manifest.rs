@@ -8,39 +8,39 @@ use crate::canonical::canonical_table;
 use crate::error::{Error, Result};
 use crate::files;
 
-/// The manifest of a package, with all values that it inherits from its workspace.
+/// The manifest of a package, including the values inherited from its workspace.
 #[derive(Debug)]
 pub(crate) struct Manifest {
     /// The package's name.
     pub(crate) name: String,
-    /// The library's name in Rust, and the name of the PTX file.
+    /// The library's name in Rust, which is also the name of the PTX file.
     pub(crate) crate_name: String,
     /// Its version.
     pub(crate) version: String,
     /// Its edition.
     pub(crate) edition: String,
-    /// The library's source file, if it is not `src/lib.rs`.
+    /// Source file of the library, if it is not `src/lib.rs`.
     pub(crate) lib: Option<PathBuf>,
-    /// The folder of the workspace, where `Cargo.lock` lies.
+    /// Folder of the workspace, which contains `Cargo.lock`.
     pub(crate) root: PathBuf,
     /// Folders of its path dependencies.
     pub(crate) paths: Vec<PathBuf>,
     /// Names of its other dependencies.
     pub(crate) registry: Vec<String>,
-    /// Its dependencies as any manifest can name them: without inheritance, and with absolute paths.
+    /// Its dependencies in a form that is valid in any manifest: without inheritance, and with absolute paths.
     pub(crate) dependencies: Table,
     /// The `[patch]` of its workspace, with absolute paths.
     pub(crate) patch: Table,
-    /// All values that change the build, in one spelling.
+    /// Canonical spelling of all values that affect the build.
     pub(crate) canonical: String,
     /// The manifests that it was read from.
     pub(crate) read: Vec<PathBuf>,
 }
 
-/// The condition of dependencies that the GPU side never has.
+/// Condition of dependencies that never apply to GPU code.
 const HOST_ONLY: &str = r#"cfg(not(target_arch="nvptx64"))"#;
 
-/// Tables of a manifest that do not change what is compiled for the GPU.
+/// Tables of a manifest that do not affect what is compiled for the GPU.
 const IRRELEVANT: [&str; 10] = [
     "dev-dependencies",
     "lints",
@@ -54,7 +54,7 @@ const IRRELEVANT: [&str; 10] = [
     "patch",
 ];
 
-/// Keys of `[package]` that change the build.
+/// Keys of `[package]` that affect the build.
 const PACKAGE_KEYS: [&str; 5] = ["name", "version", "edition", "build", "links"];
 
 impl Manifest {
@@ -63,7 +63,7 @@ impl Manifest {
         Self::read_part(dir, |table| Ok(table.clone()))
     }
 
-    /// Reads what the manifest of the package in `dir` says about a kernel module, which has the dependencies `used` only.
+    /// Reads those parts of the manifest in `dir` that concern a kernel module, which has only the dependencies `used`.
     pub(crate) fn of_module(dir: &Path, used: &[String]) -> Result<Self> {
         Self::read_part(dir, |table| for_module(table, used))
     }
@@ -128,7 +128,7 @@ impl Manifest {
     }
 }
 
-/// Returns the part of a package's manifest that is about a kernel module with the dependencies `used`.
+/// Returns the part of a package's manifest that concerns a kernel module with the dependencies `used`.
 fn for_module(table: &Table, used: &[String]) -> Result<Table, String> {
     let package = table.get("package").ok_or("it has no [package]")?;
     let all = table.get("dependencies").and_then(Value::as_table);
@@ -144,7 +144,7 @@ fn for_module(table: &Table, used: &[String]) -> Result<Table, String> {
     ]))
 }
 
-/// The dependencies of one package, collected during the walk through its manifest.
+/// Dependencies of a package, collected while walking through its manifest.
 struct Dependencies<'a> {
     dir: &'a Path,
     workspace: &'a Workspace,
@@ -155,7 +155,7 @@ struct Dependencies<'a> {
 
 impl Dependencies<'_> {
     /// Collects the dependencies in `table` and resolves what they inherit. Removes their paths, because the location
-    /// of a package does not change the build.
+    /// of a package does not affect the build.
     fn resolve_in(&mut self, table: &mut Table) -> Result<(), String> {
         for kind in ["dependencies", "build-dependencies"] {
             let Some(Value::Table(dependencies)) = table.get_mut(kind) else { continue };
@@ -205,7 +205,7 @@ impl Dependencies<'_> {
     }
 }
 
-/// Returns a dependency of a manifest in `dir` with an absolute path.
+/// Makes the path of a dependency in the manifest in `dir` absolute.
 fn placed(spec: &Table, dir: &Path) -> Value {
     let mut spec = spec.clone();
     if let Some(Value::String(path)) = spec.get_mut("path") {
@@ -214,7 +214,7 @@ fn placed(spec: &Table, dir: &Path) -> Value {
     Value::Table(spec)
 }
 
-/// Returns the `[patch]` of the manifest in `dir`, with absolute paths.
+/// Returns the `[patch]` section of the manifest in `dir`, with absolute paths.
 fn patch(manifest: &Table, dir: &Path) -> Table {
     let Some(Value::Table(registries)) = manifest.get("patch") else { return Table::new() };
     let placed_all = |patches: &Value| match patches {
@@ -260,7 +260,7 @@ impl Workspace {
         Ok(Self { dir: dir.into(), path: None, table: Table::new(), patch: patch(package, dir) })
     }
 
-    /// Returns `value`, or the value of the workspace for `key.workspace = true`.
+    /// Returns `value`, or for `key.workspace = true`, the value from the workspace.
     fn inherited(&self, section: &str, key: &str, value: &Value) -> Result<Value, String> {
         if value.get("workspace").is_none() {
             return Ok(value.clone());
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn resolves_inheritance_and_leaves_paths_out() {
+    fn resolves_inheritance_and_omits_paths() {
         let tmp = tempfile::tempdir().unwrap();
         write(
             tmp.path(),
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_package_alone_is_its_own_workspace() {
+    fn standalone_package_is_its_own_workspace() {
         let tmp = tempfile::tempdir().unwrap();
         write(tmp.path(), "[package]\nname = 'k'\n[lib]\nname = 'other'\npath = 'k.rs'\n");
         let m = Manifest::read(tmp.path()).unwrap();
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_module_has_the_named_dependencies_only() {
+    fn module_has_only_the_named_dependencies() {
         let tmp = tempfile::tempdir().unwrap();
         write(
             tmp.path(),

@@ -1,4 +1,4 @@
-//! A kernel module: a file of the application's own crate, which is compiled for GPUs as a crate.
+//! A kernel module: a file of the application's own crate that is compiled for GPUs as a separate crate.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::files;
 use crate::manifest::Manifest;
 
-/// The dependency that all kernels have.
+/// The dependency of all kernels.
 pub(crate) const DEVICE: &str = "rushmem-device";
 
 /// The crate that consists of a kernel module.
@@ -19,12 +19,12 @@ pub(crate) struct Module {
     manifest: String,
     /// Its `lib.rs`.
     root: String,
-    /// The lock file of the application, for the same versions of dependencies.
+    /// The lock file of the application, to get the same versions of dependencies.
     lock: PathBuf,
 }
 
 impl Module {
-    /// Returns the crate of the module `name` in `folder`, for a package with this manifest.
+    /// Creates the crate of the module `name` in `folder`, for a package with this manifest.
     pub(crate) fn new(name: &str, folder: &Path, manifest: &Manifest) -> Self {
         Self {
             manifest: manifest_of(name, manifest),
@@ -33,7 +33,7 @@ impl Module {
         }
     }
 
-    /// Writes the crate to `dir`. Several builds may do so at the same time.
+    /// Writes the crate to `dir`. Concurrent builds may do the same.
     pub(crate) fn write(&self, dir: &Path) -> Result<()> {
         files::create_dir(dir)?;
         files::write_if_changed(&dir.join("Cargo.toml"), &self.manifest)?;
@@ -41,9 +41,10 @@ impl Module {
         if !self.lock.exists() {
             return Ok(());
         }
-        // Cargo removes what this crate does not need, and keeps the other versions. It must not see half a file.
+        // Cargo removes what this crate does not need, and keeps the other versions. Rename the file, so Cargo never
+        // sees half of it.
         let copy = dir.join(format!("Cargo.lock.{}", std::process::id()));
-        // A copy of the file would keep its permissions, and cargo must write it.
+        // Do not copy the file with its permissions: Cargo must be able to write it.
         let lock = fs::read(&self.lock).map_err(Error::io("read", &self.lock))?;
         fs::write(&copy, lock).map_err(Error::io("write", &copy))?;
         fs::rename(&copy, dir.join("Cargo.lock")).map_err(Error::io("rename", &copy))
@@ -69,7 +70,7 @@ fn manifest_of(name: &str, of_package: &Manifest) -> String {
         ("lib", table(&[("path", text("lib.rs"))])),
         ("dependencies", Value::Table(dependencies)),
         ("patch", Value::Table(of_package.patch.clone())),
-        // It is in the target folder, and no member of the application's workspace.
+        // It lies in the target folder, but is not a member of the application's workspace.
         ("workspace", table(&[])),
     ]
     .into_iter()
@@ -78,7 +79,8 @@ fn manifest_of(name: &str, of_package: &Manifest) -> String {
     manifest.to_string()
 }
 
-/// Returns a root with the module `name`, whose file is in `folder`. An attribute `path` of the module itself would
+/// Returns a crate root with the module `name`, whose file is in `folder`. A `path` attribute on the module itself
+/// would
 /// change the folder of its submodules.
 fn root_of(name: &str, folder: &Path) -> String {
     format!(

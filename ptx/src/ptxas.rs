@@ -1,4 +1,4 @@
-//! Runs `ptxas`, and reads the registers, stack and spills of each kernel from its output.
+//! Runs `ptxas`, and parses the registers, stack and spills of each kernel from its output.
 
 use std::env;
 use std::io::Write;
@@ -9,28 +9,28 @@ use crate::error::{Error, Result};
 use crate::header::Header;
 use crate::target::for_arch;
 
-/// The variable that names `ptxas`.
+/// Path of `ptxas`.
 pub(crate) const PTXAS: &str = "RUSHMEM_PTXAS";
 
-/// The architectures that committed PTX must assemble for: Turing, Ampere, Ada, Hopper and Blackwell.
+/// Architectures for which committed PTX must assemble: Turing, Ampere, Ada, Hopper and Blackwell.
 pub const ARCHES: [&str; 7] = ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"];
 
-/// Resources of one kernel.
+/// Resources used by a kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// The kernel.
     pub entry: String,
-    /// Registers of a thread.
+    /// Registers per thread.
     pub registers: u32,
-    /// Barriers of a block.
+    /// Barriers per block.
     pub barriers: u32,
-    /// Bytes of stack of a thread, called functions included.
+    /// Stack per thread in bytes, including called functions.
     pub stack: u32,
-    /// Bytes that a thread stores to spill registers, called functions included.
+    /// Bytes that a thread stores to spill registers, including called functions.
     pub spill_stores: u32,
-    /// Bytes that a thread loads from spilled registers.
+    /// Bytes that a thread loads to restore spilled registers.
     pub spill_loads: u32,
-    /// Bytes of static shared memory of a block.
+    /// Static shared memory per block, in bytes.
     pub shared: u32,
 }
 
@@ -64,11 +64,12 @@ fn python_packages() -> Option<PathBuf> {
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().into())
 }
 
-/// Assembles for `arch` the text of `ptx` that GPUs of `text_arch` get, into the file at `to`. Returns the output of ptxas.
+/// Assembles the form of `ptx` for GPUs of `text_arch` to machine code for `arch`, in the file at `to`. Returns the
+/// output of ptxas.
 ///
 /// # Errors
 /// - [`Error::Spawn`] if ptxas does not start.
-/// - [`Error::Ptxas`] if it refuses the text.
+/// - [`Error::Ptxas`] if it rejects the text.
 pub(crate) fn assemble(ptxas: &Path, ptx: &str, text_arch: &str, arch: &str, to: &Path) -> Result<String> {
     let failed = |source| Error::Spawn { program: ptxas.into(), source };
     let mut child = Command::new(ptxas)
@@ -80,11 +81,11 @@ pub(crate) fn assemble(ptxas: &Path, ptx: &str, text_arch: &str, arch: &str, to:
         .spawn()
         .map_err(failed)?;
     if let Some(mut input) = child.stdin.take() {
-        // Without its input, ptxas fails and says why.
+        // If writing fails, ptxas has exited and says why.
         let _ = input.write_all(for_arch(ptx, text_arch).as_bytes());
     }
     let output = child.wait_with_output().map_err(failed)?;
-    // Its version decides which stream it writes to.
+    // Which stream it writes to depends on its version.
     let text = [output.stdout, output.stderr].map(|b| String::from_utf8_lossy(&b).into_owned()).join("\n");
     if !output.status.success() {
         let krate =
@@ -98,7 +99,7 @@ pub(crate) fn assemble(ptxas: &Path, ptx: &str, text_arch: &str, arch: &str, to:
 ///
 /// # Errors
 /// - [`Error::Spawn`] if ptxas does not start.
-/// - [`Error::Ptxas`] if it refuses the text.
+/// - [`Error::Ptxas`] if it rejects the text.
 pub fn usage(ptxas: &Path, ptx: &str, arch: &str) -> Result<Vec<Usage>> {
     let mut found = parse(&assemble(ptxas, ptx, arch, arch, Path::new("/dev/null"))?);
     found.sort_by(|a, b| a.entry.cmp(&b.entry));
@@ -112,7 +113,7 @@ fn parse(text: &str) -> Vec<Usage> {
             let entry = rest.split('\'').next().unwrap_or("").to_owned();
             found.push(Usage { entry, ..Usage::default() });
         }
-        // Called functions follow their kernel.
+        // The lines of called functions follow those of their kernel.
         let Some(usage) = found.last_mut() else { continue };
         for part in line.rsplit_once(" : ").map_or(line, |(_, part)| part).split(',') {
             let mut words =
@@ -138,12 +139,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_text_for_older_gpus_can_be_assembled_for_newer_ones() {
+    fn text_for_older_gpus_can_be_assembled_for_newer_ones() {
         use std::os::unix::fs::PermissionsExt;
 
         let folder = tempfile::tempdir().unwrap();
         let [ptxas, to] = ["ptxas", "to"].map(|name| folder.path().join(name));
-        // It writes its architecture and its input, in place of machine code.
+        // This fake writes its architecture and its input instead of machine code.
         std::fs::write(&ptxas, "#!/bin/sh\n{ echo \"$2\"; cat; } >\"$4\"\n").unwrap();
         std::fs::set_permissions(&ptxas, PermissionsExt::from_mode(0o755)).unwrap();
         let ptx = "\tfence.acq_rel.gpu; // sm_90: fence.release.gpu;\n";

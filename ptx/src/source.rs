@@ -1,4 +1,4 @@
-//! The source of kernels: all files that determine their PTX, and the hash of these files.
+//! The source of kernels: all files that determine their PTX, and a hash of them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,10 +11,10 @@ use crate::lock::Lock;
 use crate::manifest::Manifest;
 use crate::module::{DEVICE, Module};
 
-/// The version of the way from source to PTX. Increasing it makes all committed PTX stale.
+/// Version of the compilation process. Incrementing it makes all committed PTX stale.
 const RECIPE: u32 = 2;
 
-/// Folders of a package that are no part of its library.
+/// Folders of a package that are not part of its library.
 const NOT_LIBRARY: [&str; 5] = ["target", "tests", "benches", "examples", "fuzz"];
 
 /// A kernel crate or a kernel module, with its path dependencies.
@@ -26,15 +26,16 @@ pub struct Source {
     pub crate_name: String,
     /// The folder of its workspace.
     pub workspace: PathBuf,
-    /// SHA-256 of everything that determines its PTX, except for compiler and target. It covers names, versions,
-    /// manifests and sources of path packages, and versions and checksums of other packages. Locations of files and
-    /// forms of line ends do not change it.
+    /// SHA-256 of everything that determines the PTX, except for compiler and target. It covers names, versions,
+    /// manifests and sources of path packages, and versions and checksums of other packages. It does not depend on the
+    /// location of
+    /// files or on the kind of line breaks.
     pub hash: String,
-    /// All files that the hash covers.
+    /// All files covered by the hash.
     pub files: Vec<PathBuf>,
     /// Folder and `name-version` of every path package.
     pub(crate) packages: Vec<(PathBuf, String)>,
-    /// The crate of a kernel module.
+    /// The generated crate, for a kernel module.
     pub(crate) module: Option<Module>,
 }
 
@@ -52,12 +53,13 @@ impl Source {
         Self::gather(dir, kernels, files, crate_name, None)
     }
 
-    /// Reads the module in `file` of the package in `dir`. Its submodules are in the folder with its name. It has the
+    /// Reads the module in `file` of the package in `dir`. Its submodules are in the folder of the same name. It has
+    /// the
     /// dependencies `used` of the package, and `rushmem-device`.
     ///
     /// # Errors
     /// - [`Error::Io`] if a file cannot be read.
-    /// - [`Error::Manifest`] for an invalid manifest or lock file, or if the manifest lacks a dependency.
+    /// - [`Error::Manifest`] if the manifest or lock file is invalid, or if the manifest lacks a dependency.
     pub fn read_module(file: &Path, dir: &Path, used: &[String]) -> Result<Self> {
         let dir = dir.canonicalize().map_err(Error::io("find package", dir))?;
         let file = file.canonicalize().map_err(Error::io("find kernel module", file))?;
@@ -76,7 +78,7 @@ impl Source {
         Self::gather(dir, manifest, files, name, Some(krate))
     }
 
-    /// Adds the path dependencies to a package, whose own source is in `own`.
+    /// Adds the path dependencies to a package whose own source is in `own`.
     fn gather(
         dir: PathBuf,
         kernels: Manifest,
@@ -109,7 +111,7 @@ impl Source {
             let registry = lock.closure(&manifest.name, &manifest.registry);
             lines.extend(registry.into_iter().map(|r| format!("registry {r}")));
         }
-        // Sorts by name, not by path.
+        // The order must not depend on paths: sort by name.
         lines.sort();
         lines.dedup();
         if lock_path.exists() {
@@ -137,7 +139,7 @@ fn package_files(dir: &Path, manifest: &Manifest) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Returns the line of one package with these files.
+/// Returns the line that is hashed for a package with these files.
 fn package_line(dir: &Path, manifest: &Manifest, files: &[PathBuf]) -> Result<String> {
     let mut named = BTreeMap::new();
     for path in files {
@@ -150,7 +152,7 @@ fn package_line(dir: &Path, manifest: &Manifest, files: &[PathBuf]) -> Result<St
     Ok(format!("package {} {}{files}", manifest.name, hex(&Sha256::digest(&manifest.canonical))))
 }
 
-/// Adds the files below `dir` of the package at `root` to `found`: all of `src`, and other Rust files such as
+/// Adds the files below `dir`, in the package at `root`, to `found`: everything in `src`, and other Rust files such as
 /// `build.rs`.
 fn collect(root: &Path, dir: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
     for entry in fs::read_dir(dir).map_err(Error::io("list", dir))? {
@@ -193,7 +195,8 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    /// Writes a kernel crate `k`. It has a path dependency `d` with a nested package, and a locked registry dependency.
+    /// Writes a kernel crate `k` that has a path dependency `d` with a nested package, and a locked registry
+    /// dependency.
     fn tree(root: &Path) -> PathBuf {
         let put = |name: &str, text: &str| {
             let path = root.join(name);
@@ -290,7 +293,8 @@ mod tests {
         }
     }
 
-    /// Writes the package `d` of [`tree`] as an application with a kernel module, and returns its hash and its file names.
+    /// Writes the package `d` of [`tree`] as an application with a kernel module. Returns the module's hash and file
+    /// names.
     fn module(root: &Path) -> (String, Vec<String>) {
         let app = tree(root).with_file_name("d");
         let manifest = "[package]\nname = 'd'\nversion = '0.1.0'\n[dependencies]\nrushmem-device = { path = '../k' }\n\
@@ -316,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_module_consists_of_its_file_and_its_folder() {
+    fn module_consists_of_its_file_and_its_folder() {
         let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let (hash, files) = module(one.path());
         let expected = [
@@ -340,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn names_an_absent_crate() {
+    fn reports_a_missing_crate() {
         let error = Source::read(Path::new("/nowhere/kernels")).unwrap_err().to_string();
         assert!(error.starts_with("cannot find kernel crate /nowhere/kernels: "), "{error}");
     }

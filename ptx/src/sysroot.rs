@@ -1,8 +1,9 @@
 //! Compiles `core` for the GPU from a toolchain's library source.
 //!
-//! Device code needs only `core` of the standard library. `core` has no dependencies, so one call of the compiler
-//! builds it, without network and lock file. `compiler_builtins` is empty: a GPU has instructions for its functions.
-//! The PTX check reports the others.
+//! Of the standard library, device code needs only `core`, which has no dependencies. So a single call of the compiler
+//! builds it, without network access or a lock file. `compiler_builtins` is left empty: GPUs have instructions for most
+//! of its functions.
+//! The PTX check reports calls to the others.
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -17,7 +18,7 @@ use crate::source::hex;
 use crate::target::Target;
 use crate::toolchain::Toolchain;
 
-/// The target's name in Rust.
+/// Target triple.
 pub(crate) const TRIPLE: &str = "nvptx64-nvidia-cuda";
 
 const COMPILER_BUILTINS: &str = "\
@@ -27,10 +28,10 @@ const COMPILER_BUILTINS: &str = "\
 #![compiler_builtins]
 ";
 
-/// A wrapper of the compiler that makes symbol names the same everywhere.
+/// A compiler wrapper that makes symbol names reproducible.
 ///
-/// The compiler derives symbol names from `-C metadata`, and cargo derives that from absolute paths and its own
-/// version. The wrapper replaces it by the package's name and version.
+/// The compiler derives symbol names from `-C metadata`, which Cargo derives from absolute paths and its own
+/// version. The wrapper replaces that by the package's name and version.
 const WRAPPER: &str = r#"#!/bin/sh
 # Written by rushmem-ptx. Gives the crates of a GPU build names that do not depend on where they lie.
 rustc=$1
@@ -53,12 +54,12 @@ exec "$rustc" "$@"
 pub(crate) struct Sysroot {
     /// Its folder.
     pub(crate) path: PathBuf,
-    /// The folder for everything that is built with it.
+    /// Folder for everything that is built with it.
     pub(crate) cache: PathBuf,
 }
 
 impl Sysroot {
-    /// Returns the sysroot for this compiler and target. The first process builds it in `caches`, and others wait for
+    /// Returns the sysroot for this compiler and target. The first process builds it in `caches`, while others wait for
     /// that.
     pub(crate) fn open(toolchain: &Toolchain, target: &Target, caches: &Path) -> Result<Self> {
         let cache = caches.join(key(toolchain, target));
@@ -81,7 +82,7 @@ impl Sysroot {
         self.path.join("rustc-wrapper")
     }
 
-    /// Builds the sysroot under another name and renames it, so that a sysroot with the final name is complete.
+    /// Builds the sysroot under a temporary name and renames it: whatever has the final name is complete.
     fn make(&self, toolchain: &Toolchain, target: &Target) -> Result<()> {
         let unfinished = self.cache.join("sysroot.unfinished");
         if unfinished.exists() {
@@ -110,7 +111,7 @@ impl Sysroot {
     }
 }
 
-/// Returns a folder name that depends on compiler, target and the constants of this file.
+/// Returns a folder name derived from compiler, target and the constants in this file.
 fn key(toolchain: &Toolchain, target: &Target) -> String {
     let Toolchain { rustc, library, version } = toolchain;
     let places = format!("{} {}", rustc.display(), library.display());
@@ -134,7 +135,7 @@ fn rustc(toolchain: &Toolchain, target: &Target, name: &str, edition: &str, lib:
     rustc
 }
 
-/// Flags of all GPU builds. Jump threading in MIR would duplicate barriers, because it ignores that they are
+/// Flags for all GPU builds. Jump threading on MIR would duplicate barriers, because it ignores that they are
 /// convergent.
 pub(crate) const COMMON_FLAGS: [&str; 1] = ["-Zmir-enable-passes=-JumpThreading"];
 

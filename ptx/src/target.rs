@@ -1,9 +1,9 @@
-//! The GPUs that PTX is compiled for.
+//! The GPUs for which PTX is compiled.
 
 use std::borrow::Cow;
 use std::fmt;
 
-/// A GPU architecture and a version of PTX.
+/// A GPU architecture and a PTX version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// The operand of `.target`, such as `sm_75`. The driver translates the PTX for newer GPUs.
@@ -12,14 +12,14 @@ pub struct Target {
     pub isa: (u32, u32),
 }
 
-/// Turing, with the PTX version of CUDA 12.7. Drivers of release 565 and later load it.
+/// Turing, with the PTX version of CUDA 12.7, which drivers from release 565 on can load.
 pub const DEFAULT_TARGET: (&str, (u32, u32)) = ("sm_75", (8, 6));
 
-/// The oldest PTX version with `fence.release`, which precedes doorbells on Hopper and newer GPUs.
+/// The first PTX version with `fence.release`, which precedes doorbells on Hopper and newer GPUs.
 pub(crate) const OLDEST_ISA: (u32, u32) = (8, 6);
 
-/// The mark between an instruction for all GPUs and its replacement for Hopper and newer. PTX sees a comment.
-/// `rushmem-cuda` has the same mark, and reads it when it loads a module.
+/// Separates an instruction for all GPUs from its replacement for Hopper and newer. To PTX, it starts a comment.
+/// `rushmem-cuda` uses the same mark when it loads a module.
 const HOPPER: &str = " // sm_90: ";
 
 impl Default for Target {
@@ -30,19 +30,20 @@ impl Default for Target {
 }
 
 impl Target {
-    /// Returns the compiler's options for this target.
+    /// Returns the compiler options for this target.
     pub(crate) fn flags(&self) -> [String; 2] {
         let (major, minor) = self.isa;
         [format!("-Ctarget-cpu={}", self.arch), format!("-Ctarget-feature=+ptx{major}{minor}")]
     }
 
-    /// Returns whether only Hopper and newer GPUs run the PTX.
+    /// Returns whether only Hopper and newer GPUs can run the PTX.
     pub(crate) fn is_hopper(&self) -> bool {
         is_hopper(&self.arch)
     }
 
-    /// Replaces the fences in `ptx` that need Hopper by stronger ones that all GPUs have. A mark keeps the fence for
-    /// Hopper. PTX for Hopper stays the same.
+    /// Replaces fences in `ptx` that require Hopper by stronger ones that all GPUs have. After a mark, it keeps the
+    /// fence for
+    /// Hopper. PTX for Hopper is not changed.
     pub(crate) fn apply<'a>(&self, ptx: &'a str) -> Cow<'a, str> {
         if self.is_hopper() {
             return Cow::Borrowed(ptx);
@@ -73,7 +74,7 @@ fn is_hopper(arch: &str) -> bool {
     digits.parse::<u32>().is_ok_and(|number| number >= 90)
 }
 
-/// Returns `ptx` in the form for GPUs of this architecture, such as `sm_90`.
+/// Returns the form of `ptx` that GPUs of this architecture, such as `sm_90`, get to see.
 pub(crate) fn for_arch<'a>(ptx: &'a str, arch: &str) -> Cow<'a, str> {
     if !is_hopper(arch) || !ptx.contains(HOPPER) {
         return Cow::Borrowed(ptx);
@@ -82,7 +83,7 @@ pub(crate) fn for_arch<'a>(ptx: &'a str, arch: &str) -> Cow<'a, str> {
     Cow::Owned(lines.flat_map(|line| [line, "\n"]).collect())
 }
 
-/// Writes the target in the form that [`Header`](crate::Header) has.
+/// Formats the target as in a [`Header`](crate::Header).
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}, PTX {}.{}", self.arch, self.isa.0, self.isa.1)

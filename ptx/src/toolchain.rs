@@ -1,4 +1,4 @@
-//! Search for a compiler that has the standard library's source.
+//! Finds a compiler with the standard library's source.
 
 use std::env;
 use std::ffi::OsString;
@@ -8,21 +8,21 @@ use std::process::Command;
 
 use crate::error::{Error, Result};
 
-/// The variable that names the compiler for the GPU side.
+/// Path of the compiler for GPU code.
 pub(crate) const RUSTC: &str = "RUSHMEM_PTX_RUSTC";
-/// The variable that names the `cargo` that drives it.
+/// Path of the `cargo` that drives it.
 pub(crate) const CARGO: &str = "RUSHMEM_PTX_CARGO";
 
-/// The oldest compiler that builds correct PTX. It marks every GPU function convergent, so no pass duplicates a call
+/// The oldest compiler that generates correct PTX. It marks every GPU function convergent, so no pass duplicates a call
 /// that contains a barrier.
 const OLDEST: (u32, u32) = (1, 96);
 
-/// A compiler with its library source.
+/// A compiler with the library's source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Toolchain {
     /// The compiler.
     pub rustc: PathBuf,
-    /// The folder `library` of its source, with `core` in it.
+    /// The folder `library` of its source, which contains `core`.
     pub library: PathBuf,
     /// The version that it reports.
     pub version: Version,
@@ -38,7 +38,7 @@ pub struct Version {
     release: (u32, u32),
 }
 
-/// Writes the version in the form that [`Header`](crate::Header) has.
+/// Formats the version as in a [`Header`](crate::Header).
 impl std::fmt::Display for Version {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}, LLVM {}", self.line, self.llvm)
@@ -48,15 +48,15 @@ impl std::fmt::Display for Version {
 /// Result of a search.
 #[derive(Debug, Default)]
 pub struct Search {
-    /// The first compiler that can be used.
+    /// The first usable compiler.
     pub found: Option<Toolchain>,
-    /// The rejected compilers, each with the reason.
+    /// Rejected compilers, each with the reason.
     pub rejected: Vec<(PathBuf, String)>,
 }
 
-/// Paths of compilers, in the order of the search.
+/// Paths of compilers, in search order.
 pub(crate) struct Candidates {
-    /// The user's choice. If it is unusable, the search ends with an error.
+    /// The user's choice. If it is unusable, the search fails.
     pub(crate) chosen: Option<PathBuf>,
     /// rustup's folder of toolchains.
     pub(crate) rustup: Option<PathBuf>,
@@ -77,7 +77,7 @@ impl Candidates {
 
 impl Search {
     /// Searches this machine: `RUSHMEM_PTX_RUSTC`, then nightlies of rustup, then Debian's compiler, then other toolchains of
-    /// rustup. `RUSTC_BOOTSTRAP` makes those that are no nightlies accept unstable features.
+    /// rustup. `RUSTC_BOOTSTRAP` makes those that are not nightlies accept unstable features.
     ///
     /// # Errors
     /// - [`Error::Override`] if `RUSHMEM_PTX_RUSTC` names an unusable compiler.
@@ -109,14 +109,14 @@ impl Search {
         Ok(search)
     }
 
-    /// Returns the rejected compilers, one on each line.
+    /// Formats the rejected compilers, one per line.
     pub(crate) fn looked(&self) -> String {
         self.rejected.iter().map(|(path, why)| format!("{}: {why}\n", path.display())).collect()
     }
 }
 
-/// Returns the compilers of rustup: its nightlies, and the others. In both lists, undated or unnumbered toolchains come first,
-/// then the others from the newest on.
+/// Returns the compilers of rustup: nightlies, and others. In both lists, undated or unnumbered toolchains come first,
+/// followed by the others, newest first.
 fn of_rustup(toolchains: &Path) -> (Vec<PathBuf>, Vec<PathBuf>) {
     let mut names: Vec<OsString> = fs::read_dir(toolchains)
         .into_iter()
@@ -136,7 +136,7 @@ fn of_rustup(toolchains: &Path) -> (Vec<PathBuf>, Vec<PathBuf>) {
 }
 
 impl Toolchain {
-    /// Returns the toolchain of the compiler at `rustc`, or the reason why it cannot build for the GPU.
+    /// Returns the toolchain of the compiler at `rustc`, or why it cannot build for GPUs.
     pub(crate) fn at(rustc: &Path) -> Result<Self, String> {
         if !rustc.exists() {
             return Err("does not exist".into());
@@ -150,13 +150,13 @@ impl Toolchain {
         let sysroot = ask(rustc, &["--print", "sysroot"])?;
         let sysroot = Path::new(sysroot.trim());
         let source = sysroot.join("lib/rustlib/src/rust");
-        // In Debian this is a link. Its folder may remain, without files, after removal of the package.
+        // On Debian, this is a link. Its target may remain, as an empty folder, after the package is removed.
         let library = source.join("library");
         if !library.join("core/src/lib.rs").exists() {
             return Err(format!("no library source at {}", source.display()));
         }
         let library = library.canonicalize().map_err(|e| e.to_string())?;
-        // `rustc` may be the proxy of rustup, which runs a compiler in another folder.
+        // `rustc` may be rustup's proxy, which runs a compiler in another folder.
         let own = Some(sysroot.join("bin/rustc")).filter(|path| path.exists());
         Ok(Self { rustc: own.unwrap_or_else(|| rustc.into()), library, version })
     }
@@ -204,8 +204,9 @@ pub(crate) mod tests {
              --print) echo '{}';;\nesac\n",
             dir.display()
         );
-        // Another process writes the script. A test that starts a program could inherit a file that this process has
-        // open for writing, and then nothing can run the script.
+        // Let another process write the script. If this process had it open for writing while a concurrent test starts
+        // a program, the child
+        // would inherit the descriptor, and executing the script would fail as busy.
         let mut shell = Command::new("sh");
         shell.args(["-c", "printf %s \"$1\" >\"$2\" && chmod +x \"$2\"", "sh", &script]).arg(&rustc);
         assert!(shell.status().unwrap().success());
@@ -251,7 +252,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_stable_toolchain_with_source_is_the_last_resort() {
+    fn stable_toolchain_with_source_is_the_last_resort() {
         let tmp = tempfile::tempdir().unwrap();
         fake(&tmp.path().join("toolchains/1.95.0-x"), "1.95.0", true);
         let numbered = fake(&tmp.path().join("toolchains/1.97.0-x"), "1.97.0", true);
@@ -274,7 +275,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn never_recandidates_the_choice_of_the_user() {
+    fn user_choice_is_never_overridden() {
         let tmp = tempfile::tempdir().unwrap();
         fake(&tmp.path().join("usr"), "1.96.0", true);
         let mine = fake(&tmp.path().join("mine"), "1.99.0", true);
@@ -290,7 +291,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn recandidates_a_proxy_by_its_compiler() {
+    fn resolves_a_proxy_to_its_compiler() {
         let tmp = tempfile::tempdir().unwrap();
         let real = fake(&tmp.path().join("real"), "1.96.0", true);
         let proxy = tmp.path().join("proxy");

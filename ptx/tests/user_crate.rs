@@ -1,6 +1,7 @@
-//! An application outside of this repository builds its own kernels, with one line of `build.rs`.
+//! An application outside this repository builds its own kernels with one line in `build.rs`.
 //!
-//! The test compiles for the GPU. Without a PTX compiler it reports that it was skipped, or fails if `CI_REQUIRE_ALL` is
+//! The tests compile for GPUs. Without a PTX compiler, they report that they were skipped, or fail if `CI_REQUIRE_ALL`
+//! is
 //! set.
 
 use std::fs;
@@ -50,15 +51,16 @@ const MAIN: &str = r#"fn main() {
 }
 "#;
 
-/// An application in a folder of its own.
+/// An application in a separate folder.
 struct App {
     dir: TempDir,
     name: &'static str,
 }
 
 impl App {
-    /// Writes the application, with `build` in the `main` of its `build.rs`. All tests share a target folder, so each needs
-    /// a name of its own.
+    /// Writes the application, with `build` in the `main` of its `build.rs`. All tests share a target folder, so each
+    /// must
+    /// choose a unique name.
     fn new(name: &'static str, build: &str) -> Self {
         let app = Self { dir: TempDir::new().unwrap(), name };
         let project = project();
@@ -79,7 +81,7 @@ impl App {
                 project.join("device").display()
             ),
         );
-        // These versions are downloaded already, so the test needs no network.
+        // These versions have already been downloaded, so the test needs no network access.
         fs::copy(project.join("Cargo.lock"), app.path("Cargo.lock")).unwrap();
         app.write("build.rs", &format!("fn main() {{\n    {build}\n}}\n"));
         app.write("src/main.rs", MAIN);
@@ -135,7 +137,7 @@ impl App {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Returns the messages of a build that fails.
+    /// Returns the messages of a build that must fail.
     fn failure(&self, env: &[(&str, &str)]) -> String {
         let output = self.run(env);
         assert!(!output.status.success(), "{} built", self.name);
@@ -158,7 +160,7 @@ fn skip(test: &str, reason: &str) {
     println!("SKIPPED {test}: {reason}");
 }
 
-/// Whether this machine can compile for GPUs. Otherwise the test is skipped.
+/// Returns whether this machine can compile for GPUs. If not, reports that the test is skipped.
 fn has_compiler(test: &str) -> bool {
     let search = Search::run().unwrap();
     if search.found.is_none() {
@@ -172,8 +174,8 @@ fn app_here() -> App {
 }
 
 #[test]
-fn an_application_outside_of_the_repository_embeds_its_kernels() {
-    let name = "an_application_outside_of_the_repository_embeds_its_kernels";
+fn application_outside_the_repository_embeds_its_kernels() {
+    let name = "application_outside_the_repository_embeds_its_kernels";
     if !has_compiler(name) {
         return;
     }
@@ -184,7 +186,8 @@ fn an_application_outside_of_the_repository_embeds_its_kernels() {
     }
 }
 
-/// Builds applications after mistakes and changes. It is a single test because each application costs a full GPU build.
+/// Builds applications after mistakes and changes. This is a single test because each application costs a full GPU
+/// build.
 #[test]
 #[ignore = "slow: runs with --ignored"]
 fn builds_follow_changes_and_name_mistakes() {
@@ -218,7 +221,7 @@ fn keeps_bundled_ptx_in_every_mode(app: &App, ptx: &str) {
     for mode in ["none", "committed", "all"] {
         assert_eq!(app.ptx(&[("RUSHMEM_PTX", mode)]), ptx, "{mode}");
     }
-    // Cargo runs the build script again only if it depends on the variable.
+    // Cargo would rerun the build script only if it depends on the variable.
     let script = fs::read_dir(target().join("debug/build")).unwrap().map(|entry| entry.unwrap().path());
     let mut outputs =
         script.filter(|path| path.to_string_lossy().contains("app-there")).map(|path| path.join("output"));
@@ -272,7 +275,7 @@ fn names_lines_of_its_module(app: &App) {
     let message = app.failure(&[]);
     assert!(message.contains("src/kernels/more.rs:7:38: in `second`: a path that panics"), "{message}");
 
-    // The build for GPUs comes first, so this error is its error.
+    // The GPU build comes first, so the error is from there.
     app.write("src/kernels/more.rs", &format!("{right}\nuse std::fs::File;\n"));
     let message = app.failure(&[]);
     let step = "compiling the kernels `kernels` failed for the GPU";
@@ -341,8 +344,9 @@ fn asks_for_no_std(app: &App) {
     }
 }
 
-/// Checks that the folder does not change the PTX. A function that is not inlined has the crate's hash in its symbol, and
-/// a `Location` has the path of a source file.
+/// Checks that the PTX does not depend on the folder. A function that is not inlined has the crate's hash in its
+/// symbol, and
+/// a `Location` contains the path of a source file.
 fn gets_the_same_ptx_in_every_folder(app: &App, other: &str) {
     assert!(other.contains("5place"), "a function that is not inlined:\n{other}");
     assert_eq!(app.ptx(&[]), other);

@@ -1,8 +1,8 @@
-//! Recognizes calls that panic.
+//! Identifies calls that panic.
 //!
 //! All panics of Rust end in the module `core::panicking`. Code rarely calls it directly: `unwrap` calls
 //! `core::option::unwrap_failed`, and a range calls a function of `core::slice::index`. Such functions of `core` never
-//! return. They count as panic machinery too, so that a report names the function that has the `unwrap`.
+//! return. They count as panic machinery, too, which makes a report name the function that contains the `unwrap`.
 
 use std::collections::BTreeSet;
 
@@ -10,14 +10,14 @@ use super::symbol::rust_path;
 
 /// A call in the body of a function.
 pub(super) struct Call<'a> {
-    /// The function with the call. A kernel has no Rust path.
+    /// The calling function. A kernel has no Rust path.
     pub(super) caller: &'a str,
     pub(super) callee: &'a str,
 }
 
 /// Returns the functions that always panic.
 ///
-/// `returns` tells whether a function has a return instruction.
+/// `returns` says whether a function has a return instruction.
 pub(super) fn machinery<'a>(calls: &[Call<'a>], returns: impl Fn(&str) -> bool) -> BTreeSet<&'a str> {
     let names = calls.iter().flat_map(|call| [call.caller, call.callee]);
     let mut found: BTreeSet<&str> = names.filter(|name| is_panicking(name)).collect();
@@ -45,7 +45,7 @@ fn is_in_core(symbol: &str) -> bool {
     rust_path(symbol).is_some_and(|path| path.starts_with("core::"))
 }
 
-/// Returns the cause of a panic in the source, with the remedy. `callee` is the Rust path of the called function.
+/// Explains what causes a panic in the source, with the remedy. `callee` is the Rust path of the called function.
 pub(super) fn cause(callee: &str) -> &'static str {
     const CAUSES: [(&str, &str); 11] = [
         ("bounds_check", "an index that may be out of bounds: use `get`"),

@@ -1,6 +1,6 @@
 //! Splits PTX text into the statements that the checks need.
 //!
-//! It reads the output of LLVM and inline assembly in it, where several instructions may share a line. It is not a
+//! It handles the output of LLVM, including inline assembly, where several instructions may share a line. It is not a
 //! complete PTX parser.
 
 /// A statement.
@@ -22,7 +22,7 @@ pub(super) enum Statement<'a> {
     Location { file: u32, line: u32, column: u32 },
     /// A `.local` variable.
     Local { bytes: u64 },
-    /// A label, which begins a basic block.
+    /// A label, which starts a basic block.
     Label,
     /// An instruction, without its predicate.
     Instruction { line: usize, opcode: &'a str, text: &'a str },
@@ -39,7 +39,7 @@ pub(super) fn statements(ptx: &str) -> Vec<Statement<'_>> {
         if depth == 0 {
             outer(line_number, code, &mut head, &mut out);
         }
-        // Operand lists have braces too, so a body ends where all braces are closed.
+        // Operand lists use braces, too, so count them to find the end of the body.
         let mut rest = code;
         while let Some(at) = rest.find(['{', '}']) {
             let open = rest[at..].starts_with('{');
@@ -62,7 +62,7 @@ pub(super) fn statements(ptx: &str) -> Vec<Statement<'_>> {
     out
 }
 
-/// Reads a line outside of bodies. A function's head may take several lines; its name is on the first.
+/// Parses a line outside of bodies. A function's head may span several lines; its name is on the first.
 fn outer<'a>(line: usize, code: &'a str, head: &mut Option<(usize, &'a str)>, out: &mut Vec<Statement<'a>>) {
     let mut words = code.split_whitespace();
     match words.next() {
@@ -80,19 +80,19 @@ fn outer<'a>(line: usize, code: &'a str, head: &mut Option<(usize, &'a str)>, ou
             }
         }
         Some(_) if code.contains(".func") || code.contains(".entry") => *head = Some((line, code)),
-        // A declaration ends here, without a body.
+        // This completes a declaration, which has no body.
         Some(_) if head.is_some() && code.ends_with(';') => *head = None,
         _ => {}
     }
 }
 
-/// Reads `.file 1 "path"`.
+/// Parses `.file 1 "path"`.
 fn file(code: &str) -> Option<Statement<'_>> {
     let number = code.split_whitespace().nth(1)?.parse().ok()?;
     Some(Statement::File { number, path: code.split('"').nth(1)? })
 }
 
-/// Reads `1 10 38`, the operands of `.loc`.
+/// Parses `1 10 38`, the operands of `.loc`.
 fn location(operands: &str) -> Option<Statement<'_>> {
     let mut numbers =
         operands.split([' ', '\t', ',']).filter(|word| !word.is_empty()).map_while(|word| word.parse().ok());
@@ -115,7 +115,7 @@ fn function_name(head: &str) -> Option<&str> {
     (end > 0).then(|| &after[..end])
 }
 
-/// Reads one statement of a body.
+/// Parses one statement of a body.
 fn inner(line: usize, part: &str) -> Option<Statement<'_>> {
     let text = part.trim().trim_start_matches(['{', '}']).trim_start();
     let text = match text.strip_prefix('@') {
@@ -136,7 +136,7 @@ fn inner(line: usize, part: &str) -> Option<Statement<'_>> {
     starts_well.then_some(Statement::Instruction { line, opcode, text })
 }
 
-/// Returns the bytes of ` .align 8 .b8 __local_depot4[128]`.
+/// Returns the size of ` .align 8 .b8 __local_depot4[128]`, in bytes.
 fn declared_bytes(declaration: &str) -> u64 {
     let bits = declaration
         .split_whitespace()
@@ -147,7 +147,7 @@ fn declared_bytes(declaration: &str) -> u64 {
     count.map_or(1, |n| n.trim().parse().unwrap_or(0)) * bits / 8
 }
 
-/// Returns the function that `call.uni (retval0), name, (param0)` calls. A call through a register has none.
+/// Returns the function called by `call.uni (retval0), name, (param0)`. `None` for a call through a register.
 pub(super) fn callee(text: &str) -> Option<&str> {
     let after = text.split_once(char::is_whitespace)?.1.trim_start();
     let after = match after.strip_prefix('(') {

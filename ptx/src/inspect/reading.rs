@@ -1,4 +1,4 @@
-//! One pass over the statements of a module.
+//! A single pass over the statements of a module.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,31 +14,31 @@ const DRIVER_FUNCTIONS: [&str; 4] = ["vprintf", "malloc", "free", "__assertfail"
 const SEMANTICS: [&str; 4] = ["relaxed", "acquire", "release", "acq_rel"];
 const SCOPES: [&str; 4] = ["cta", "cluster", "gpu", "sys"];
 
-/// A position of the source: number of the file, line and column.
+/// A source position: index of the file, line and column.
 type Position = (u32, u32, u32);
 
-/// The state of a read through a module.
+/// State of the pass.
 #[derive(Default)]
 pub(super) struct Reading {
     pub(super) report: Report,
-    /// Whether only Hopper and newer GPUs run the module.
+    /// Whether only Hopper and newer GPUs can run the module.
     is_hopper: bool,
     bodies: Vec<Body>,
-    /// Whether the current line belongs to the last body.
+    /// Whether the pass is inside the last body.
     is_inside: bool,
-    /// The last position in that body.
+    /// Most recent source position in that body.
     at: Option<Position>,
     calls: Vec<CallSite>,
-    /// Lines and names of declared functions that neither the module nor the driver has.
+    /// Lines and names of declared functions that neither the module nor the driver provides.
     undefined: Vec<(usize, String)>,
-    /// Paths of source files, by number.
+    /// Paths of source files, by index.
     files: BTreeMap<u32, String>,
     found: Vec<Found>,
-    /// The last barrier or call behind a barrier, in the current basic block.
+    /// The last barrier in the current basic block, or the last call after a barrier.
     in_block: InBlock,
 }
 
-/// The contents of a basic block so far, as far as they matter for [`Rule::CallBetweenBarriers`].
+/// What the current basic block contains so far, as far as it matters for [`Rule::CallBetweenBarriers`].
 #[derive(Default)]
 enum InBlock {
     #[default]
@@ -53,7 +53,7 @@ struct Body {
     name: String,
     is_entry: bool,
     returns: bool,
-    /// The position of its head.
+    /// Source position of its head.
     head: Option<Position>,
 }
 
@@ -65,7 +65,7 @@ struct CallSite {
     callee: String,
 }
 
-/// A violation before all names and files are known. One without a body is about a declaration.
+/// A violation, recorded before all names and files are known. Without a body, it concerns a declaration.
 struct Found {
     line: usize,
     body: Option<usize>,
@@ -74,12 +74,12 @@ struct Found {
 }
 
 impl Reading {
-    /// Returns the state before the first statement of a module for `target`.
+    /// Returns the initial state for a module for `target`.
     pub(super) fn new(target: &Target) -> Self {
         Self { is_hopper: target.is_hopper(), ..Self::default() }
     }
 
-    /// Reads the next statement.
+    /// Processes the next statement.
     pub(super) fn take(&mut self, statement: &Statement<'_>) {
         match statement {
             Statement::Version(major, minor) => self.report.isa = (*major, *minor),
@@ -178,7 +178,7 @@ impl Reading {
         self.found.push(Found { line, body: self.current(), at: self.at, rule });
     }
 
-    /// Refuses undefined functions: the first call in each body, or the declaration if there is no call.
+    /// Reports undefined functions: the first call in each body, or the declaration if there is no call.
     pub(super) fn refuse_undefined(&mut self) {
         for (line, name) in &self.undefined {
             let rule = || Rule::UndefinedFunction(name.clone());
@@ -195,7 +195,7 @@ impl Reading {
         }
     }
 
-    /// Refuses calls of the panic machinery, except for those inside of it.
+    /// Reports calls to the panic machinery, except those from inside it.
     pub(super) fn refuse_panics(&mut self) {
         let calls: Vec<Call<'_>> = self
             .calls
@@ -218,7 +218,7 @@ impl Reading {
         }));
     }
 
-    /// Returns the violations, in the order of their lines.
+    /// Returns the violations, sorted by line.
     pub(super) fn violations(&self) -> Vec<Violation> {
         let violation = |found: &Found| {
             let body = found.body.map(|index| &self.bodies[index]);
@@ -238,7 +238,7 @@ impl Reading {
         violations
     }
 
-    /// Returns the position of the source, or of the function's head if the position is in inlined code of `core`.
+    /// Formats a source position, or that of the function's head if the position is in inlined code of `core`.
     fn source(&self, at: Option<Position>, head: Option<Position>) -> Option<String> {
         let file = |position: Position| Some((self.files.get(&position.0)?, position));
         let own = |position| file(position).filter(|(path, _)| !path.contains("/library/core/"));
@@ -248,7 +248,7 @@ impl Reading {
         Some(if column == 0 { format!("{path}:{line}") } else { format!("{path}:{line}:{column}") })
     }
 
-    /// Returns the kernels that call the function `name`, directly or through others.
+    /// Returns the kernels that call the function `name`, directly or indirectly.
     fn callers(&self, name: &str) -> Vec<String> {
         let reaches = |entry: &Function| {
             let mut seen = BTreeSet::new();

@@ -1,9 +1,9 @@
 //! Readable names of functions in PTX.
 
-/// Returns the Rust path of a mangled function without hashes, such as `core::option::unwrap_failed`. Other names have
+/// Returns the Rust path of a mangled name without hashes, such as `core::option::unwrap_failed`. Other names have
 /// none, for example names of kernels.
 ///
-/// PTX names have no dots, so LLVM writes `_$_` for them.
+/// PTX names cannot contain dots, so LLVM writes `_$_` instead.
 pub(super) fn rust_path(symbol: &str) -> Option<String> {
     let name = symbol.replace("_$_", ".");
     rustc_demangle::try_demangle(&name).ok().map(|path| format!("{path:#}"))

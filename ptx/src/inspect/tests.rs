@@ -1,8 +1,8 @@
-//! Modules with and without faults.
+//! Checks modules with and without violations.
 
 use super::*;
 
-/// Returns a module with one kernel `k` and this body.
+/// Returns a module with a single kernel `k` with this body.
 fn module(body: &str) -> String {
     format!(
         ".version 8.6\n.target sm_75\n.address_size 64\n.visible .entry k(\n\t.param .u64 p\n)\n{{\n{body}\n\tret;\n}}\n"
@@ -46,7 +46,7 @@ fn one_way_fences_need_hopper() {
 }
 
 #[test]
-fn a_call_between_barriers_needs_a_branch() {
+fn call_between_barriers_requires_a_branch() {
     const BARRIER: &str = "\tbarrier.sync \t0;\n";
     const CALL: &str = "\tcall.uni (retval0), helper, (param0);\n";
     let module = |body: String| format!("{}.func helper()\n{{\n\tret;\n}}\n", module(&body));
@@ -123,7 +123,7 @@ fn names_the_function_that_unwraps() {
     );
 }
 
-// A function of `core` that returns is no panic machinery. The report names it, as the only place of the panic.
+// A function of `core` that may return is not panic machinery. The report names it as the place of the panic.
 #[test]
 fn names_functions_of_core_that_may_panic() {
     let sort = function("_RNvNtCs2_4core5slice4sort", &(call(PANIC_FMT) + "\n\tret;"));
@@ -161,7 +161,7 @@ fn names_the_line_of_the_source() {
 }
 
 #[test]
-fn refuses_functions_that_no_gpu_has() {
+fn rejects_functions_that_no_gpu_has() {
     let with = |declaration: &str| format!("{declaration}\n;\n{}", module(""));
     assert_eq!(
         message(&with(".extern .func (.param .b32 r) memcmp\n(.param .b64 a)")),
