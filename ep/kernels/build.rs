@@ -1,4 +1,4 @@
-//! Tells the build script of `rushmem-ep` where these kernels are: in the repository or in cargo's registry.
+//! Passes the location of these kernels, in the repository or in Cargo's registry, to the build script of `rushmem-ep`.
 
 fn main() {
     println!("cargo::metadata=dir={}", env!("CARGO_MANIFEST_DIR"));

@@ -1,4 +1,4 @@
-//! The type [`Dispatcher`]: buffers, checks and launches.
+//! [`Dispatcher`]: allocates buffers, checks arguments and launches kernels.
 
 use std::cell::Cell;
 
@@ -9,30 +9,30 @@ use rushmem_ep_kernels::{Batch, Buffers, Fault, Table, state};
 
 use crate::{Dtype, Error, Form, Result, Shape};
 
-/// The input of a call.
+/// Input of a call.
 #[derive(Clone, Copy, Debug)]
 pub struct Input {
-    /// The tokens, `[token][hidden]`.
+    /// Tokens, `[token][hidden]`.
     pub tokens: SymSlice<Bf16>,
-    /// The experts of each token, `[token][choice]`; -1 for none.
+    /// Experts of each token, `[token][choice]`; -1 for none.
     pub choices: SymSlice<i32>,
-    /// The weight of each choice, `[token][choice]`. Combine reads them.
+    /// Weight of each choice, `[token][choice]`. Read by combine.
     pub weights: SymSlice<f32>,
     /// Number of tokens, from 0 to the shape's `tokens`.
     pub count: usize,
 }
 
-/// A call with rows on their way to the experts. [`Dispatcher::dispatch_receive`] takes it.
+/// A call whose rows are on their way to the experts. Pass it to [`Dispatcher::dispatch_receive`].
 #[derive(Debug)]
 #[must_use = "the call goes on with `dispatch_receive`"]
 pub struct Sent(Batch);
 
-/// A call with rows at the experts: the handle that combine takes.
+/// A call whose rows have reached the experts. Pass it to combine.
 #[derive(Debug)]
 #[must_use = "the call ends with `combine`"]
 pub struct Received(Batch);
 
-/// A call with rows on their way back. [`Dispatcher::combine_receive`] takes it.
+/// A call whose rows are on their way back. Pass it to [`Dispatcher::combine_receive`].
 #[derive(Debug)]
 #[must_use = "the call ends with `combine_receive`"]
 pub struct Returning {
@@ -42,12 +42,12 @@ pub struct Returning {
 
 /// An exchange between tokens and experts: its buffers, and the launches of its kernels.
 ///
-/// The [crate](crate) describes calls, layouts and errors.
+/// See the [crate](crate) for calls, layouts and errors.
 pub struct Dispatcher<'a> {
     pe: &'a Pe,
     shape: Shape,
     buffers: Buffers,
-    /// Whether a call has begun and its combine has not been queued.
+    /// Whether a call has been started and its combine has not been queued yet.
     is_busy: Cell<bool>,
 }
 
@@ -56,7 +56,7 @@ impl<'a> Dispatcher<'a> {
     ///
     /// # Errors
     /// - [`Error::Shape`] if the shape does not fit the job.
-    /// - [`Error::Runtime`] if the heap is too small or PEs differ in the shape: see [`Shape::heap_bytes`].
+    /// - [`Error::Runtime`] if the heap is too small or the shapes of the PEs differ: see [`Shape::heap_bytes`].
     pub fn new(pe: &'a Pe, shape: Shape) -> Result<Self> {
         shape.check(pe.n_pes())?;
         let buffers = allocate(pe, &shape)?;
@@ -71,12 +71,12 @@ impl<'a> Dispatcher<'a> {
         &self.shape
     }
 
-    /// Returns the number of rows in [`Dispatcher::rows`]. The results of the experts have as many.
+    /// Returns the number of rows in [`Dispatcher::rows`], and in the results of the experts.
     pub fn row_count(&self) -> usize {
         self.shape.rows(self.pe.n_pes())
     }
 
-    /// Returns the bytes from one row of [`Dispatcher::rows`] to the next.
+    /// Returns the size of a row of [`Dispatcher::rows`], in bytes.
     pub fn row_bytes(&self) -> usize {
         self.shape.row_bytes()
     }
@@ -101,10 +101,12 @@ impl<'a> Dispatcher<'a> {
         self.table(Table::From, self.buffers.experts)
     }
 
-    /// Returns the words that count the rows of each (local expert, source PE) as they arrive.
+    /// Returns the words that announce the rows of each (local expert, source PE).
     ///
-    /// A kernel may wait for one of them, to start before all rows are here. The word is at least `call << 24` once the
-    /// rows of that call have arrived. Its lower 23 bits are their number. Bit 23 refuses the call.
+    /// A kernel may wait for one of them, to start before all rows have arrived. The word is at least `call << 24` once
+    /// the
+    /// rows of that call have arrived. Its lower 23 bits are their number. Bit 23 is set if the source rejects the
+    /// call.
     pub fn counters(&self) -> SymSlice<Signal> {
         let first = self.buffers.arrived(0);
         self.buffers.words.slice(first..first + self.shape.experts)
@@ -115,19 +117,19 @@ impl<'a> Dispatcher<'a> {
         self.buffers
     }
 
-    /// Returns the grid of the kernels.
+    /// Returns the launch shape of the kernels.
     pub fn grid(&self) -> LaunchConfig {
         let threads = self.shape.threads.unwrap_or(if self.pe.is_gpu() { 512 } else { 64 });
         let blocks = self.shape.blocks.unwrap_or(self.pe.grid().blocks());
         LaunchConfig::new(blocks, threads)
     }
 
-    /// Queues the first half of dispatch: rows leave, and nobody waits in the low-latency form.
+    /// Queues the first half of dispatch, which sends the rows. In the low-latency form, it waits for nobody.
     ///
-    /// The input must not change before the end of the call.
+    /// The input must not change until the call has completed.
     ///
     /// # Errors
-    /// - [`Error::Misuse`] if the input does not fit the shape, or the last call has no combine.
+    /// - [`Error::Misuse`] if the input does not match the shape, or the last call has no combine yet.
     /// - [`Error::Runtime`] if the runtime refuses the launch.
     pub fn dispatch_send(&self, stream: &Stream<'_>, input: Input) -> Result<Sent> {
         let batch = self.batch(input)?;
@@ -146,12 +148,13 @@ impl<'a> Dispatcher<'a> {
         Ok(Sent(batch))
     }
 
-    /// Queues the second half of dispatch: waits for the rows of all PEs. Afterwards [`Dispatcher::rows`] has them.
+    /// Queues the second half of dispatch, which waits for the rows of all PEs. Afterwards they are in
+    /// [`Dispatcher::rows`].
     ///
     /// # Errors
     /// - [`Error::Runtime`] if the runtime refuses the launch.
     pub fn dispatch_receive(&self, stream: &Stream<'_>, sent: Sent) -> Result<Received> {
-        // One block suffices to wait.
+        // To just wait, one block suffices.
         let blocks = if self.compacts() { self.grid().blocks() } else { 1 };
         let grid = self.grid().with_blocks(blocks);
         stream.launch(grid, kernels::ep_receive(self.buffers, self.compacts()))?;
@@ -167,11 +170,12 @@ impl<'a> Dispatcher<'a> {
         self.dispatch_receive(stream, sent)
     }
 
-    /// Queues the first half of combine: tells the PEs of the tokens that the rows `results` are ready.
+    /// Queues the first half of combine, which signals to the PEs of the tokens that the rows in `results` are ready.
     ///
-    /// `results` has [`Dispatcher::row_count`] rows in bf16, in the places of the rows of [`Dispatcher::rows`], and is the
+    /// `results` has [`Dispatcher::row_count`] rows in bf16, at the same positions as in [`Dispatcher::rows`], and is
+    /// the
     /// same object on all PEs. Peers read it, so it must not change before [`Dispatcher::dispatch_receive`] of the next
-    /// call, or before a barrier behind the end of this one.
+    /// call, or before a barrier after this one.
     ///
     /// # Errors
     /// - [`Error::Misuse`] if `results` is too short, or a P2P peer cannot map it.
@@ -195,7 +199,8 @@ impl<'a> Dispatcher<'a> {
         Ok(Returning { batch: received.0, results })
     }
 
-    /// Queues the second half of combine: waits for the rows of all experts, and sums the rows of each token in `sums`.
+    /// Queues the second half of combine, which waits for the rows of all experts and stores the sum of each token's
+    /// rows in `sums`.
     ///
     /// # Errors
     /// - [`Error::Misuse`] if `sums` is shorter than the tokens.
@@ -209,7 +214,7 @@ impl<'a> Dispatcher<'a> {
         let Returning { batch, results } = returning;
         let sums = chunks("combine_receive", "sums", sums, batch.count as usize * self.shape.hidden)?;
         let call = kernels::ep_reduce(self.buffers, batch, results, sums, self.compacts());
-        // The most threads of this kernel, which keeps many rows in registers.
+        // The maximum for this kernel, which keeps many rows in registers.
         let threads = self.grid().threads().min(256);
         stream.launch(self.grid().with_threads(threads), call)?;
         self.is_busy.set(false);
@@ -231,11 +236,11 @@ impl<'a> Dispatcher<'a> {
         self.combine_receive(stream, returning, sums)
     }
 
-    /// Waits until everything in the stream has ended, like [`Stream::wait`], and explains a refused call.
+    /// Blocks until everything in the stream has completed, like [`Stream::wait`]. If a call was rejected, says why.
     ///
     /// # Errors
     /// - [`Error::BadChoice`], [`Error::FullExpert`] or [`Error::FullPe`] if a call does not fit, and
-    ///   [`Error::Refused`] if it does not fit on another PE. Call [`Dispatcher::reset`] then.
+    ///   [`Error::Refused`] if it does not fit on another PE. Call [`Dispatcher::reset`] after these.
     /// - [`Error::Runtime`] for other errors.
     pub fn wait(&self, stream: &Stream<'_>) -> Result<()> {
         let Err(error) = stream.wait() else { return Ok(()) };
@@ -245,10 +250,10 @@ impl<'a> Dispatcher<'a> {
         }
     }
 
-    /// Makes the exchange usable after a failed call. Collective. No kernel of it may run or be queued.
+    /// Resets the exchange after a failed call. Collective. None of its kernels may be running or queued.
     ///
     /// # Errors
-    /// - [`Error::Runtime`] if a PE does not come, or memory cannot be written.
+    /// - [`Error::Runtime`] if a PE does not arrive, or memory cannot be written.
     pub fn reset(&self) -> Result<()> {
         self.pe.quiet()?;
         self.pe.host_sync()?;
@@ -261,10 +266,10 @@ impl<'a> Dispatcher<'a> {
         Ok(())
     }
 
-    /// Frees the buffers. Collective. No kernel may use them any more.
+    /// Frees the buffers. Collective. No kernel may be using them.
     ///
     /// # Errors
-    /// - [`Error::Runtime`] if a PE does not come.
+    /// - [`Error::Runtime`] if a PE does not arrive.
     pub fn free(self) -> Result<()> {
         let (pe, b) = (self.pe, self.buffers);
         if self.shape.form == Form::LowLatency {
@@ -276,12 +281,12 @@ impl<'a> Dispatcher<'a> {
         Ok(())
     }
 
-    /// Returns whether `receive` copies rows together.
+    /// Returns whether `receive` compacts the rows of each expert.
     fn compacts(&self) -> bool {
         self.shape.form == Form::LowLatency
     }
 
-    /// Returns the grid of kernels in which a thread serves an expert.
+    /// Returns the launch shape of kernels in which each thread serves an expert.
     fn one_thread_each(&self) -> LaunchConfig {
         let grid = self.grid();
         let threads = grid.threads().min(128);
@@ -294,7 +299,7 @@ impl<'a> Dispatcher<'a> {
         self.buffers.tables.slice(first..first + len as usize)
     }
 
-    /// Checks the input and returns it as kernels take it.
+    /// Checks the input, and converts it for kernels.
     fn batch(&self, input: Input) -> Result<Batch> {
         const CALL: &str = "dispatch_send";
         let Shape { tokens, hidden, top_k, .. } = self.shape;
@@ -335,7 +340,7 @@ impl<'a> Dispatcher<'a> {
         Ok(self.pe.write(object, &vec![T::zeroed(); object.len()])?)
     }
 
-    /// Writes the tables of the low-latency form, in which each (expert, source) has slots of its own.
+    /// Writes the tables of the low-latency form, which are constant since each (expert, source) has fixed slots.
     fn write_tables(&self) -> Result<()> {
         if self.shape.form == Form::Throughput {
             return Ok(());
@@ -370,7 +375,7 @@ fn allocate(pe: &Pe, shape: &Shape) -> Result<Buffers> {
     let uses_nic = pe.allgather(&[uses_nic.into()])?.concat().contains(&1);
     let back_rows = if uses_nic { shape.back_rows() } else { 0 };
     let warps = 16 * shape.blocks.unwrap_or(pe.grid().blocks());
-    // All PEs must allocate the same.
+    // All PEs must allocate the same sizes, so use the largest of all.
     let warps = pe.allgather(&warps.to_le_bytes())?.into_iter().filter_map(|bytes| bytes.try_into().ok());
     let warps = warps.map(u32::from_le_bytes).max().unwrap_or(0);
     let number = |n: usize| {
@@ -409,7 +414,7 @@ fn first<T: Pod>(call: &'static str, name: &str, object: SymSlice<T>, len: usize
     Ok(object.slice(0..len))
 }
 
-/// Returns the first `len` elements of an operand in bf16, in chunks.
+/// Returns the first `len` bf16 elements of an operand, as chunks of 16 bytes.
 fn chunks(call: &'static str, name: &str, object: SymSlice<Bf16>, len: usize) -> Result<SymSlice<u128>> {
     let chunks = first(call, name, object, len)?.cast::<u128>();
     if chunks.len() * 8 != len {

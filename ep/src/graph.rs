@@ -4,7 +4,7 @@ use rushmem::{Graph, Stream};
 
 use crate::Result;
 
-/// Records the operations that `queue` queues, like [`Stream::capture`], and passes errors of this crate on.
+/// Records the operations that `queue` queues, like [`Stream::capture`], but for functions with errors of this crate.
 ///
 /// # Errors
 /// - The error of `queue`.

@@ -1,8 +1,9 @@
-//! Expert parallelism: dispatch and combine of a mixture of experts, on the public interface of Rushmem alone.
+//! Expert parallelism: dispatch and combine for a mixture of experts, built solely on Rushmem's public interface.
 //!
-//! Each PE has tokens, and an equal share of the experts: expert `e` is on PE `e / (experts / n_pes)`. A router chooses
-//! up to eight experts for each token. *Dispatch* sends each token to the PEs of its experts. *Combine* sends the rows
-//! that the experts computed back, and sums them for each token. Kernels do both, so the CPU never learns the counts.
+//! Each PE has tokens and an equal share of the experts: expert `e` is on PE `e / (experts / n_pes)`. A router chooses
+//! up to eight experts per token. *Dispatch* sends each token to the PEs of its experts. *Combine* sends the rows
+//! that the experts computed back, and sums them per token. Both run in kernels, so the CPU never needs to know the
+//! counts.
 //!
 //! ```no_run
 //! use rushmem::Job;
@@ -37,33 +38,40 @@
 //! | | [`Form::LowLatency`] | [`Form::Throughput`] |
 //! |---|---|---|
 //! | suits | decode: 1 to 512 tokens a PE | prefill: 4,096 tokens a PE and more |
-//! | rows travel | at once, to slots for (expert, source) | after an exchange of counts, to their final place |
-//! | receive | copies the rows of an expert together | copies nothing |
-//! | rows of a local expert | begin at multiples of `n_pes * capacity` | begin behind the last expert's rows |
-//! | a buffer is full if | an expert gets more than `capacity` rows from a PE | a PE gets more than `max_rows` rows |
+//! | rows are sent | immediately, to slots for (expert, source) | after an exchange of counts, to their final place |
+//! | receive | compacts the rows of each expert | copies nothing |
+//! | rows of a local expert | start at multiples of `n_pes * capacity` | follow those of the previous expert |
+//! | a buffer overflows if | an expert gets more than `capacity` rows from a PE | a PE gets more than `max_rows` rows |
 //!
 //! In both forms the rows of local expert `i` are rows `offsets[i] .. offsets[i] + totals[i]` of
-//! [`Dispatcher::rows`]. They are in order of source PE, then of token. Both arrays are in memory of the device. A row
-//! has [`Dispatcher::row_bytes`] bytes: the elements and, for [`Dtype::E4m3`], a binary32 scale for each 128 of them.
+//! [`Dispatcher::rows`], sorted by source PE, then by token. Both arrays are in device memory. A row
+//! has [`Dispatcher::row_bytes`] bytes: the elements and, for [`Dtype::E4m3`], a binary32 scale for every 128 of them.
 //!
 //! # Paths
-//! To a P2P peer, kernels store rows straight into their place. Combine reads the results of a P2P peer where they are. A
-//! NIC peer gets one put with signal for each expert, in dispatch and in combine.
+//! For a P2P peer, kernels store rows directly in their final place, and combine reads the peer's results where they
+//! are. A
+//! NIC peer gets one put with signal per expert, in dispatch and in combine.
 //!
 //! # One call at a time
-//! A call is a dispatch and its combine. Their kernels must run in this order, on one stream or on streams that follow
-//! each other. All PEs make the same calls. A call needs no barrier, because its combine hears from every expert. To
-//! overlap two calls, use two dispatchers. [`capture`] records steps in a graph: kernels count the calls. A graph has a fixed
-//! number of tokens, so give unused tokens no expert.
+//! A call is a dispatch and its combine. Their kernels must run in this order, on one stream or on streams that wait
+//! for
+//! each other. All PEs make the same calls. No barrier is needed between calls, because combine receives a signal from
+//! every expert. To
+//! overlap two calls, use two dispatchers. [`capture`] records steps in a graph, which works because kernels count the
+//! calls. A graph has a fixed
+//! number of tokens, so assign no expert to unused tokens.
 //!
 //! # A full buffer
-//! A call that does not fit is an error on all PEs, and so is a choice of an unknown expert. No row of an earlier call is
-//! overwritten, and the input is unchanged. In the throughput form no row has been sent. In the low-latency form,
-//! [`Dispatcher::rows`] still has the rows of the last call. After the error, all PEs call [`Dispatcher::reset`], and
-//! may then repeat the call with less.
+//! A call that does not fit is an error on all PEs, and so is the choice of an unknown expert. No row of an earlier
+//! call is
+//! overwritten, and the input is unchanged. In the throughput form, no row has been sent. In the low-latency form,
+//! [`Dispatcher::rows`] still has the rows of the last call. After the error, all PEs must call [`Dispatcher::reset`],
+//! and
+//! may then repeat the call with fewer tokens.
 //!
 //! # Determinism
-//! The place of a row depends on the choices only, and sums have a fixed order. So equal inputs give equal bits.
+//! The place of a row depends only on the choices, and sums have a fixed order. So equal inputs give bit-identical
+//! results.
 #![forbid(unsafe_code)]
 
 mod dispatcher;

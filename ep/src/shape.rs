@@ -1,61 +1,62 @@
-//! The shape of an exchange, and the memory that it needs.
+//! The shape of an exchange, and how much memory it needs.
 
 use crate::{Error, Result, kernels};
 
-/// Most rows of one expert from one PE: a signal word counts them, and its highest bit refuses a call.
+/// Most rows that an expert can get from one PE: a signal word holds their number, and a bit that rejects the call.
 const MOST_ROWS: usize = (1 << (kernels::WORD_COUNT_BITS - 1)) - 1;
 
-/// Elements that share a scale.
+/// How many elements share a scale.
 const SCALED: usize = kernels::SCALED as usize;
 
-/// The form of an exchange.
+/// How an exchange sends rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// Rows travel at once, to slots that are large enough for every routing.
+    /// Rows are sent immediately, to slots that are large enough for every routing.
     LowLatency,
-    /// PEs exchange counts first. Then rows travel to their final place.
+    /// PEs first exchange counts, and then send rows to their final place.
     Throughput,
 }
 
-/// The elements of dispatched rows. Combine always uses bf16.
+/// Element type of dispatched rows. Combine always uses bf16.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dtype {
-    /// The tokens as they are.
+    /// bf16: the tokens, unchanged.
     Bf16,
     /// e4m3, with a binary32 scale for each 128 elements: their largest magnitude divided by 448.
     ///
-    /// If one of these elements is infinite or NaN, all of them become NaN.
+    /// If any of these elements is infinite or NaN, all of them become NaN.
     E4m3,
 }
 
-/// The sizes of an exchange, the same on all PEs.
+/// Sizes of an exchange. They must be the same on all PEs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// The form.
     pub form: Form,
-    /// The elements of dispatched rows.
+    /// Element type of dispatched rows.
     pub dtype: Dtype,
-    /// Most tokens of a PE in a call.
+    /// Most tokens per PE in a call.
     pub tokens: usize,
-    /// Elements of a token: a multiple of 128.
+    /// Elements per token: a multiple of 128.
     pub hidden: usize,
     /// Number of experts: a multiple of the number of PEs.
     pub experts: usize,
-    /// Choices of a token: 1 to 8.
+    /// Choices per token: 1 to 8.
     pub top_k: usize,
-    /// Low latency: most rows of one expert from one PE. The default is `tokens`, enough if a token chooses no expert
+    /// Low latency: most rows that an expert can get from one PE. The default, `tokens`, is enough if no token chooses
+    /// an expert
     /// twice.
     pub capacity: usize,
-    /// Throughput: most rows of a PE. The default, `None`, is enough if no token chooses an expert twice.
+    /// Throughput: most rows that a PE can get. The default, `None`, is enough if no token chooses an expert twice.
     pub max_rows: Option<usize>,
-    /// Blocks of a kernel. The default, `None`, is the PE's share of the machine.
+    /// Blocks per kernel. The default, `None`, is the PE's share of the machine.
     pub blocks: Option<u32>,
-    /// Threads of a block: a multiple of 32, at most 512. The default is 512 on a GPU, and 64 natively.
+    /// Threads per block: a multiple of 32, at most 512. The default is 512 on a GPU, and 64 natively.
     pub threads: Option<u32>,
 }
 
 impl Shape {
-    /// Returns a shape of the low-latency form, in bf16.
+    /// Creates a shape for the low-latency form, in bf16.
     pub fn low_latency(tokens: usize, hidden: usize, experts: usize, top_k: usize) -> Self {
         Self {
             form: Form::LowLatency,
@@ -71,12 +72,12 @@ impl Shape {
         }
     }
 
-    /// Returns a shape of the throughput form, in bf16.
+    /// Creates a shape for the throughput form, in bf16.
     pub fn throughput(tokens: usize, hidden: usize, experts: usize, top_k: usize) -> Self {
         Self { form: Form::Throughput, ..Self::low_latency(tokens, hidden, experts, top_k) }
     }
 
-    /// Returns the bytes of a dispatched row, a multiple of 16.
+    /// Returns the size of a dispatched row in bytes, a multiple of 16.
     pub fn row_bytes(&self) -> usize {
         match self.dtype {
             Dtype::Bf16 => 2 * self.hidden,
@@ -84,7 +85,7 @@ impl Shape {
         }
     }
 
-    /// Returns the rows of a PE's buffer in a job of `n_pes` PEs.
+    /// Returns how many rows a PE's buffer has in a job of `n_pes` PEs.
     pub fn rows(&self, n_pes: u32) -> usize {
         let n_pes = n_pes as usize;
         match self.form {
@@ -96,7 +97,7 @@ impl Shape {
         }
     }
 
-    /// Returns the rows that NIC peers can give back to a PE.
+    /// Returns how many rows NIC peers can send back to a PE.
     pub(crate) fn back_rows(&self) -> usize {
         match self.form {
             Form::LowLatency => self.experts * self.capacity,
@@ -104,9 +105,10 @@ impl Shape {
         }
     }
 
-    /// Returns an upper bound of the symmetric memory that a [`Dispatcher`](crate::Dispatcher) allocates on each PE.
+    /// Returns an upper bound on the symmetric memory that a [`Dispatcher`](crate::Dispatcher) allocates on each PE, in
+    /// bytes.
     ///
-    /// Without NIC peers it allocates less. The application's own tokens, results and sums are not included.
+    /// Without NIC peers, it allocates less. The application's tokens, results and sums are not included.
     pub fn heap_bytes(&self, n_pes: u32) -> u64 {
         let (row, copies) = (self.row_bytes(), if self.form == Form::LowLatency { 2 } else { 1 });
         let rows = copies * self.rows(n_pes) * row + self.back_rows() * (row + 2 * self.hidden);
@@ -118,7 +120,7 @@ impl Shape {
     /// Checks the shape for a job of `n_pes` PEs.
     ///
     /// # Errors
-    /// - [`Error::Shape`] with the number that is wrong, and its limits.
+    /// - [`Error::Shape`] with the invalid number and its limits.
     pub fn check(&self, n_pes: u32) -> Result<()> {
         let Self { tokens, hidden, experts, top_k, capacity, .. } = *self;
         let refuse = |what: String| Err(Error::Shape(what));
@@ -137,7 +139,7 @@ impl Shape {
         if self.form == Form::LowLatency && !(1..=MOST_ROWS).contains(&capacity) {
             return refuse(format!("a capacity of {capacity} rows: use 1 to {MOST_ROWS}"));
         }
-        // Kernels number the rows of all experts by 32 bits, as if each expert had as many as any.
+        // Kernels use 32-bit row indices over all experts, as if each had the maximum number of rows.
         let most = if self.form == Form::LowLatency { capacity } else { tokens * top_k };
         if most.saturating_mul(experts) > i32::MAX as usize {
             return refuse(format!("{experts} experts with {most} rows each: use fewer than 2^31 in all"));

@@ -1,4 +1,4 @@
-//! The benchmark, with small shapes.
+//! Runs the benchmark with small shapes.
 
 use std::net::Ipv4Addr;
 use std::process::{Command, Output, Stdio};
@@ -25,7 +25,7 @@ fn run(args: &str) -> (bool, String) {
     result(command(args).output().unwrap())
 }
 
-/// Runs two PEs as processes, with these settings.
+/// Runs two PEs in separate processes, with these settings.
 fn run_processes(args: &str, settings: &[(&str, &str)]) -> (bool, String) {
     let address = free_port(Ipv4Addr::LOCALHOST.into()).unwrap();
     let id = UniqueId::at(address).unwrap().to_hex();
@@ -40,7 +40,7 @@ fn run_processes(args: &str, settings: &[(&str, &str)]) -> (bool, String) {
 }
 
 #[test]
-fn lost_packets_change_nothing() {
+fn results_survive_packet_loss() {
     let loss = ("RUSHMEM_SOFTNIC_FAULT", "drop=0.05,duplicate=0.05,reorder=0.05,seed=5");
     for args in ["--tokens 8", "--tokens 16 --form throughput --dtype fp8"] {
         let (is_success, text) = run_processes(args, &[loss, ("RUSHMEM_PEER_PATH", "nic")]);
@@ -71,7 +71,7 @@ fn verifies_and_measures_each_form() {
 }
 
 #[test]
-fn names_a_wrong_shape() {
+fn reports_an_invalid_shape() {
     let (is_success, text) = run("--pes 3 --tokens 8");
     assert!(!is_success && text.contains("8 experts on 3 PEs"), "{text}");
 }

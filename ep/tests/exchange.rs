@@ -1,4 +1,4 @@
-//! Dispatch and combine on several PEs, bit by bit against the serial reference.
+//! Compares dispatch and combine on several PEs with the serial reference, bit by bit.
 
 use std::cell::RefCell;
 
@@ -13,7 +13,7 @@ use rushmem_ep::{Dispatcher, Dtype, Error, Form, Input, KERNELS, Shape, capture,
 
 const HIDDEN: usize = 256;
 
-/// The paths of a job: its name, and the settings.
+/// A kind of path between PEs: its name, and the settings.
 type Path = (&'static str, &'static [(&'static str, &'static str)]);
 
 const P2P: Path = ("p2p", &[("peer_path", "p2p")]);
@@ -35,7 +35,7 @@ fn job(pes: u32, path: Path) -> Job {
     Job::with_config(config).kernels(KERNELS)
 }
 
-/// A call: the choices of each PE, and a seed of tokens and weights.
+/// A call: the choices of each PE, and a seed for tokens and weights.
 #[derive(Clone, Debug)]
 struct Routing {
     choices: Vec<Vec<i32>>,
@@ -43,7 +43,7 @@ struct Routing {
 }
 
 impl Routing {
-    /// Returns a number for each index, from the seed.
+    /// Returns a pseudo-random number for each index, derived from the seed.
     fn number(&self, kind: u64, pe: usize, i: usize) -> u64 {
         let x = self.seed ^ kind << 56 ^ (pe as u64) << 40 ^ i as u64;
         let x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -116,7 +116,7 @@ impl<'a> Bed<'a> {
         self.dispatcher.combine(stream, received, self.results, sums)
     }
 
-    /// Makes a call and compares all rows and sums with the reference.
+    /// Performs a call and compares all rows and sums with the reference.
     fn check(&self, routing: &Routing) -> Result<(), Error> {
         let (stream, input) = (self.pe.stream()?, self.prepare(routing)?);
         let dispatcher = &self.dispatcher;
@@ -126,7 +126,8 @@ impl<'a> Bed<'a> {
         stream.launch(dispatcher.grid(), ep_experts(dispatcher.buffers(), self.results.cast()))?;
         dispatcher.combine(&stream, received, self.results, self.sums)?;
         dispatcher.wait(&stream)?;
-        // The call has ended on all PEs, so nothing may read the results or the input any more.
+        // After this, the call has completed on all PEs, so nothing may read its results or input any more. Overwrite
+        // them.
         self.pe.host_sync()?;
         self.pe.write(self.results, &vec![Bf16(0x7fff); self.results.len()])?;
         self.pe.write(self.input.tokens, &vec![Bf16(0x7fff); self.input.tokens.len()])?;
@@ -182,7 +183,7 @@ fn shape(form: Form, dtype: Dtype, experts: usize, top_k: usize) -> Shape {
     Shape { form, dtype, capacity: tokens * top_k, ..Shape::low_latency(tokens, HIDDEN, experts, top_k) }
 }
 
-/// Returns routings of each kind: uniform, all to one expert, none, or any choices, and with any number of tokens.
+/// Generates all kinds of routings: uniform, all to one expert, none, or arbitrary; with any number of tokens.
 fn routing(pes: usize, experts: usize, top_k: usize, tokens: usize) -> impl Strategy<Value = Routing> {
     let last = experts as i32;
     let choice = prop_oneof![Just(0..last), Just(-1..last), Just(0..1), Just(last - 1..last), Just(-1..0)];
@@ -218,7 +219,7 @@ fn run(pes: u32, path: Path, shape: Shape, calls: u32) {
     outcome.unwrap_or_else(|error| panic!("{shape:?} on {pes} PEs, {}: {error}", path.0));
 }
 
-/// Queues all calls at once. So a PE may be ahead of its peers by as much as the calls themselves allow.
+/// Queues all calls up front. A PE may thus run ahead of its peers by as much as the calls themselves allow.
 fn run_queued(pes: u32, path: Path, shape: Shape, calls: u32) {
     let routings = routings(pes, shape, calls);
     let outcome = job(pes, path).run(|pe| {
@@ -246,7 +247,7 @@ fn calls_that_follow_each_other_need_no_barrier() {
 }
 
 #[test]
-fn rows_and_sums_are_those_of_the_reference_in_low_latency() {
+fn low_latency_matches_the_reference() {
     run(2, P2P, shape(Form::LowLatency, Dtype::Bf16, 8, 4), 6);
     run(2, NIC, shape(Form::LowLatency, Dtype::E4m3, 4, 2), 6);
     run(4, MIXED, shape(Form::LowLatency, Dtype::Bf16, 8, 8), 4);
@@ -254,7 +255,7 @@ fn rows_and_sums_are_those_of_the_reference_in_low_latency() {
 }
 
 #[test]
-fn rows_and_sums_are_those_of_the_reference_in_throughput() {
+fn throughput_matches_the_reference() {
     run(2, P2P, shape(Form::Throughput, Dtype::E4m3, 8, 4), 6);
     run(2, NIC, shape(Form::Throughput, Dtype::Bf16, 4, 2), 6);
     run(4, MIXED, shape(Form::Throughput, Dtype::E4m3, 8, 8), 4);
@@ -262,19 +263,19 @@ fn rows_and_sums_are_those_of_the_reference_in_throughput() {
 }
 
 #[test]
-fn buffers_may_be_overwritten_when_a_call_has_ended() {
+fn buffers_may_be_overwritten_after_a_call() {
     run(3, SLOW, shape(Form::LowLatency, Dtype::Bf16, 6, 3), 8);
     run(3, SLOW, shape(Form::Throughput, Dtype::E4m3, 6, 3), 8);
 }
 
 #[test]
-fn short_queues_and_weak_order_change_nothing() {
+fn short_queues_and_weak_ordering_do_not_change_results() {
     run(3, SHORT, shape(Form::LowLatency, Dtype::Bf16, 6, 3), 4);
     run(3, SHORT, shape(Form::Throughput, Dtype::E4m3, 6, 3), 4);
 }
 
 #[test]
-fn more_warps_and_blocks_change_nothing() {
+fn more_warps_and_blocks_do_not_change_results() {
     for form in [Form::LowLatency, Form::Throughput] {
         let shape = shape(form, Dtype::Bf16, 4, 4);
         run(2, P2P, Shape { blocks: Some(5), threads: Some(96), ..shape }, 2);
@@ -282,7 +283,7 @@ fn more_warps_and_blocks_change_nothing() {
     }
 }
 
-/// Makes a call that fails, and returns the error of each PE. Then makes a call that works.
+/// Performs a call that fails, and returns the error of each PE. Then performs a call that succeeds.
 fn refused(shape: Shape, bad: Vec<i32>) -> Vec<String> {
     let good = Routing { choices: vec![vec![0, 1], vec![3, -1]], seed: 5 };
     let bad = Routing { choices: vec![bad, vec![2, 0]], seed: 6 };
@@ -293,7 +294,7 @@ fn refused(shape: Shape, bad: Vec<i32>) -> Vec<String> {
         let received = bed.dispatcher.dispatch(&stream, bed.prepare(&bad)?)?;
         let error = bed.dispatcher.wait(&stream).unwrap_err().to_string();
         drop(received);
-        // Nothing has been lost: the rows of the last call are still there.
+        // Nothing is lost: the rows of the last call are still there.
         bed.check_rows(&good)?;
         bed.dispatcher.reset()?;
         bed.check(&good)?;
@@ -303,7 +304,7 @@ fn refused(shape: Shape, bad: Vec<i32>) -> Vec<String> {
 }
 
 #[test]
-fn a_full_expert_is_an_error_of_all_pes_and_loses_nothing() {
+fn full_expert_is_an_error_on_all_pes_and_loses_nothing() {
     let shape = Shape { capacity: 3, ..shape(Form::LowLatency, Dtype::Bf16, 4, 2) };
     let errors = refused(shape, vec![1, 1, 1, 1]);
     assert!(
@@ -314,7 +315,7 @@ fn a_full_expert_is_an_error_of_all_pes_and_loses_nothing() {
 }
 
 #[test]
-fn a_full_pe_is_an_error_of_all_pes_and_loses_nothing() {
+fn full_pe_is_an_error_on_all_pes_and_loses_nothing() {
     let shape = Shape { max_rows: Some(4), ..shape(Form::Throughput, Dtype::Bf16, 4, 2) };
     let errors = refused(shape, vec![3, 3, 3, 2]);
     let wanted = "PE 1 gets 5 rows and has room for 4: raise `max_rows`, or send fewer tokens";
@@ -322,7 +323,7 @@ fn a_full_pe_is_an_error_of_all_pes_and_loses_nothing() {
 }
 
 #[test]
-fn an_unknown_expert_is_an_error_of_all_pes() {
+fn unknown_expert_is_an_error_on_all_pes() {
     for form in [Form::LowLatency, Form::Throughput] {
         for expert in [4, -2, i32::MAX] {
             let errors = refused(shape(form, Dtype::Bf16, 4, 2), vec![0, expert]);
@@ -334,7 +335,7 @@ fn an_unknown_expert_is_an_error_of_all_pes() {
 }
 
 #[test]
-fn a_graph_repeats_a_call_and_work_fits_between_its_halves() {
+fn graph_repeats_a_call_with_work_between_its_halves() {
     let first = Routing { choices: vec![vec![0, 1, 3, 2], vec![3, -1]], seed: 1 };
     let second = Routing { choices: vec![vec![3, 3, 0, -1], vec![1, 0]], seed: 2 };
     for form in [Form::LowLatency, Form::Throughput] {
@@ -366,7 +367,7 @@ fn a_graph_repeats_a_call_and_work_fits_between_its_halves() {
 }
 
 #[test]
-fn refuses_wrong_arguments() {
+fn rejects_wrong_arguments() {
     let app = |pe: &Pe| {
         let shape = shape(Form::LowLatency, Dtype::Bf16, 4, 2);
         assert!(matches!(Dispatcher::new(pe, Shape { top_k: 9, ..shape }), Err(Error::Shape(_))));

@@ -107,7 +107,7 @@ impl Build<'_> {
     /// longer to
     /// compile than the kernels.
     fn target_dir(&self) -> PathBuf {
-        // Cargo confuses packages of the same name from different workspaces, so each source gets its own folder.
+        // Cargo confuses packages of the same name from different workspaces, so each workspace gets its own folder.
         let Source { dir, workspace, crate_name, module, .. } = self.source;
         let workspace = if module.is_some() { dir.join(crate_name) } else { workspace.clone() };
         let workspace = hex(&Sha256::digest(workspace.as_os_str().as_encoded_bytes()));

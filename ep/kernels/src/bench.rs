@@ -1,4 +1,4 @@
-//! Kernels for tests and measurements: experts that multiply, a copy, and a clock.
+//! Kernels for tests and measurements: experts that multiply, a copy, and a time stamp.
 
 use rushmem_device::Bf16;
 use rushmem_device::arch::now_ns;
@@ -8,7 +8,8 @@ use crate::buffers::{Buffers, Exchange, Table, get, put, put_remote};
 use crate::numbers::{SCALED, dequantized};
 use crate::warp::{LANES, copy_row, each_row, lane, warp_of_grid};
 
-/// Runs the experts: expert `e` multiplies its rows by `1 + e % 8` and rounds them to bf16. A warp takes a row.
+/// Runs the experts: expert `e` multiplies its rows by `1 + e % 8` and rounds them to bf16. Each warp processes whole
+/// rows.
 #[kernel(max_threads = 512)]
 pub fn ep_experts(ctx: &Ctx, buffers: Buffers, results: SymSlice<u128>) -> Result {
     let x = Exchange::new(ctx, &buffers);
@@ -34,8 +35,9 @@ pub fn ep_experts(ctx: &Ctx, buffers: Buffers, results: SymSlice<u128>) -> Resul
     Ok(())
 }
 
-/// Copies `src` to `dst` on all PEs, an equal share to each: the yardstick of a dispatch of as many bytes. The shares of PEs that
-/// are not P2P peers stay in this PE.
+/// Copies `src` to `dst` on all PEs, an equal share to each: the yardstick for a dispatch of as many bytes. The shares
+/// of PEs that
+/// are not P2P peers stay on this PE.
 #[kernel(max_threads = 512)]
 pub fn ep_copy(ctx: &Ctx, dst: SymSlice<u128>, src: SymSlice<u128>) -> Result {
     const PART: usize = 8 * LANES as usize;
@@ -44,7 +46,7 @@ pub fn ep_copy(ctx: &Ctx, dst: SymSlice<u128>, src: SymSlice<u128>) -> Result {
     let mut part = first as usize;
     while part * PART < len {
         let at = part * PART;
-        // The PEs write a part to different PEs, so no two of them write the same memory.
+        // For each part, PEs write to different PEs, so no two write the same memory.
         let pe = (ctx.my_pe() + part as u32).checked_rem(ctx.n_pes()).unwrap_or(0);
         let Some(to) = ctx.ptr(dst, pe).or_else(|| ctx.ptr(dst, ctx.my_pe())) else {
             return Err(Error::OutOfRange);
@@ -55,7 +57,7 @@ pub fn ep_copy(ctx: &Ctx, dst: SymSlice<u128>, src: SymSlice<u128>) -> Result {
     Ok(())
 }
 
-/// Stores the time in element `index` of `times`, in nanoseconds.
+/// Stores the current time in element `index` of `times`, in nanoseconds.
 #[kernel]
 pub fn ep_stamp(ctx: &Ctx, times: SymSlice<u64>, index: u64) {
     if Thread::index() == 0 {

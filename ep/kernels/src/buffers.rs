@@ -1,29 +1,29 @@
-//! The memory of an exchange, as kernels see it.
+//! Memory of an exchange, as kernels see it.
 
 use rushmem_device::prelude::*;
 
-/// Bits of a signal word that hold the number of rows. The bits above hold the number of the call.
+/// Low bits of a signal word, which hold the number of rows. The higher bits hold the index of the call.
 pub const WORD_COUNT_BITS: u32 = 24;
 
-/// The bit of a signal word that refuses a call.
+/// The bit of a signal word that rejects a call.
 const REFUSED: u64 = 1 << (WORD_COUNT_BITS - 1);
 
-/// The rank of a pair without an expert.
+/// Rank of a pair without an expert.
 pub(crate) const NO_RANK: u32 = u32::MAX;
 
-/// The PE of a lane without a row.
+/// PE of a lane without a row.
 pub(crate) const NO_PE: u32 = u32::MAX;
 
-/// Stands for any NIC peer as the PE of a row, because the row is in a buffer of this PE.
+/// PE of a row for any NIC peer: such rows are in a buffer of this PE.
 pub(crate) const NIC_PE: u32 = u32::MAX - 1;
 
-/// The indices of the words that [`Buffers::words`] begins with.
+/// Indices of the first words in [`Buffers::words`].
 pub mod state {
-    /// Number of calls begun.
+    /// Calls that were started.
     pub const BEGUN: usize = 0;
-    /// Number of calls received.
+    /// Calls that were received.
     pub const RECEIVED: usize = 1;
-    /// Number of the call that a fault belongs to.
+    /// Index of the call to which the fault belongs.
     pub const FAULT_CALL: usize = 2;
     /// The fault: see [`Fault`](super::Fault).
     pub const FAULT: usize = 3;
@@ -31,37 +31,37 @@ pub mod state {
     pub const WORDS: usize = 4;
 }
 
-/// The memory of an exchange, and its numbers. All rows are counted in chunks of 16 bytes.
+/// Memory and sizes of an exchange. All rows consist of chunks of 16 bytes.
 #[repr(C)]
 #[derive(Clone, Copy, KernelArg)]
 pub struct Buffers {
-    /// The state of this PE, then the signals of dispatch, of combine, and of counts: see [`Buffers::arrived`].
+    /// State of this PE, followed by the signals of dispatch, of combine, and of counts: see [`Buffers::arrived`].
     pub words: SymSlice<u64>,
-    /// The tables: see [`Table`]. Then the scratch of [`ep_place`](crate::ep_place), a word for each warp.
+    /// Tables (see [`Table`]) and ranks, followed by scratch for [`ep_place`](crate::ep_place), a word per warp.
     pub tables: SymSlice<u32>,
     /// Rows as sources store them.
     pub inbox: SymSlice<u128>,
-    /// Rows as experts read them. In the throughput form it is the inbox.
+    /// Rows as experts read them. In the throughput form, this is the inbox.
     pub rows: SymSlice<u128>,
-    /// Rows on their way to NIC peers, in the order of `back`. Without NIC peers it is one chunk.
+    /// Rows on their way to NIC peers, in the order of `back`. Without NIC peers, a single chunk.
     pub outbox: SymSlice<u128>,
-    /// Rows that the experts of NIC peers gave back. Without NIC peers it is one chunk.
+    /// Rows that the experts of NIC peers sent back. Without NIC peers, a single chunk.
     pub back: SymSlice<u128>,
-    /// Largest number of rows of one expert from one source.
+    /// Most rows that an expert can get from one source.
     pub capacity: u32,
-    /// Largest number of rows of one PE.
+    /// Most rows that a PE can get.
     pub max_rows: u32,
     /// Number of experts.
     pub experts: u32,
-    /// Number of experts of a PE.
+    /// Number of experts per PE.
     pub local_experts: u32,
-    /// Elements of a token.
+    /// Elements per token.
     pub hidden: u32,
-    /// Choices of a token.
+    /// Choices per token.
     pub top_k: u32,
-    /// Largest number of pairs of a PE.
+    /// Most pairs per PE.
     pub pairs: u32,
-    /// Chunks of a dispatched row.
+    /// Chunks per dispatched row.
     pub row_chunks: u32,
     /// 1 if dispatch quantizes to e4m3, otherwise 0.
     pub quantizes: u32,
@@ -73,9 +73,9 @@ pub struct Buffers {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Table {
-    /// Number of this PE's rows for each expert, and a mark of refusal behind them.
+    /// This PE's row count for each expert, followed by a word that marks a rejected call.
     Counts,
-    /// First row of this PE in the inbox of each expert's PE, `[expert]`.
+    /// This PE's first row in the inbox of each expert's PE, `[expert]`.
     To,
     /// First row of each expert in `back`, `[expert]`.
     BackFrom,
@@ -92,7 +92,7 @@ pub enum Table {
 }
 
 impl Buffers {
-    /// Returns the number of elements of a table. Only `Matrix` is as many times longer as there are PEs.
+    /// Returns the length of a table. Only `Matrix` is longer: it has one such table per PE.
     pub const fn table_len(experts: u32) -> u32 {
         (experts + 1).next_multiple_of(4)
     }
@@ -109,19 +109,19 @@ impl Buffers {
         self.at(Table::Matrix, self.n_pes * Self::table_len(self.experts) + pair)
     }
 
-    /// Returns the index of a word of the scratch.
+    /// Returns the index of a scratch word.
     #[inline(always)]
     pub const fn scratch_at(&self, i: u32) -> usize {
         self.rank_at(self.pairs + i)
     }
 
-    /// Returns the index of the signal of dispatch of a (local expert, source), `word = local * n_pes + source`.
+    /// Returns the index of the dispatch signal of a (local expert, source), where `word = local * n_pes + source`.
     #[inline(always)]
     pub const fn arrived(&self, word: u32) -> usize {
         state::WORDS + word as usize
     }
 
-    /// Returns the index of the signal of combine of an expert.
+    /// Returns the index of the combine signal of an expert.
     #[inline(always)]
     pub const fn returned(&self, expert: u32) -> usize {
         self.arrived(self.experts + expert)
@@ -134,31 +134,31 @@ impl Buffers {
     }
 }
 
-/// The input of an exchange.
+/// Input of a call.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, KernelArg)]
 pub struct Batch {
-    /// The tokens in bf16, `[token][hidden]`.
+    /// Tokens in bf16, `[token][hidden]`.
     pub tokens: SymSlice<u128>,
-    /// The expert of each pair, `[token][choice]`; -1 for none.
+    /// Expert of each pair, `[token][choice]`; -1 for none.
     pub choices: SymSlice<i32>,
-    /// The weight of each pair, `[token][choice]`.
+    /// Weight of each pair, `[token][choice]`.
     pub weights: SymSlice<f32>,
     /// Number of tokens.
     pub count: u64,
 }
 
-/// The reason why a call was refused, as kernels record it.
+/// The reason why a call was rejected, as recorded by kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// A pair chose an expert that does not exist.
     BadChoice {
-        /// The number of the pair.
+        /// Index of the pair.
         pair: u32,
         /// The expert.
         expert: i32,
     },
-    /// A pair of this PE has no room at its expert.
+    /// There is no room for a pair of this PE at its expert.
     FullExpert {
         /// The expert.
         expert: u32,
@@ -167,10 +167,10 @@ pub enum Fault {
     FullPe {
         /// The PE.
         pe: u32,
-        /// The number of its rows.
+        /// How many rows it would get.
         rows: u32,
     },
-    /// Another PE refused the call.
+    /// Another PE rejected the call.
     Refused {
         /// That PE.
         pe: u32,
@@ -178,9 +178,9 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Returns the fault as a word.
+    /// Encodes the fault in a word.
     pub fn word(self) -> u64 {
-        // A pair has 23 bits, and so has a PE. Only a bad choice needs all bits of the value.
+        // Pair and PE have 23 bits each. Only a bad choice needs all bits of the value.
         let (kind, number, value) = match self {
             Self::BadChoice { pair, expert } => (1, pair, expert as u32),
             Self::FullExpert { expert } => (2, 0, expert),
@@ -190,7 +190,7 @@ impl Fault {
         kind << 56 | (number as u64 & 0xff_ffff) << 32 | value as u64
     }
 
-    /// Returns the fault of a word, if there is one.
+    /// Decodes the fault in a word, if there is one.
     pub fn from_word(word: u64) -> Option<Self> {
         let (number, value) = ((word >> 32) as u32 & 0xff_ffff, word as u32);
         let pe = number;
@@ -204,7 +204,7 @@ impl Fault {
     }
 }
 
-/// The buffers with the context of a kernel.
+/// The buffers, together with the context of a kernel.
 #[derive(Clone, Copy)]
 pub(crate) struct Exchange<'a, 'k> {
     pub(crate) ctx: &'a Ctx<'k>,
@@ -255,37 +255,37 @@ impl<'a, 'k> Exchange<'a, 'k> {
         put(self.tables, self.b.rank_at(pair), rank);
     }
 
-    /// Returns the number of words of dispatch: one for each (local expert, source).
+    /// Returns the number of dispatch signals: one per (local expert, source).
     #[inline(always)]
     pub(crate) fn n_words(self) -> u32 {
         self.b.experts
     }
 
-    /// Returns a signal word of dispatch.
+    /// Returns the word of a dispatch signal.
     #[inline(always)]
     pub(crate) fn arrived(self, word: u32) -> u64 {
         get(self.words, self.b.arrived(word))
     }
 
-    /// Returns a signal word of combine.
+    /// Returns the word of a combine signal.
     #[inline(always)]
     pub(crate) fn returned(self, expert: u32) -> u64 {
         get(self.words, self.b.returned(expert))
     }
 
-    /// Returns the number of rows that a signal word of dispatch announces.
+    /// Returns how many rows a dispatch signal announces.
     #[inline(always)]
     pub(crate) fn rows(self, word: u32) -> u32 {
         count_of(self.arrived(word))
     }
 
-    /// Returns the signal words of this PE from index `at` on.
+    /// Returns `count` signals of this PE, starting at index `at`.
     #[inline(always)]
     pub(crate) fn signals(self, at: usize, count: u32) -> SymSlice<Signal> {
         self.b.words.slice(at..at + count as usize)
     }
 
-    /// Begins a call in the first kernel of a call, and returns its number.
+    /// Starts a call, in its first kernel. Returns the index of the call.
     #[inline(always)]
     pub(crate) fn begin(self) -> u64 {
         let call = self.state(state::RECEIVED) + 1;
@@ -295,7 +295,7 @@ impl<'a, 'k> Exchange<'a, 'k> {
         call
     }
 
-    /// Returns the number of the call, in later kernels.
+    /// Returns the index of the call, in later kernels.
     #[inline(always)]
     pub(crate) fn call(self) -> u64 {
         self.state(state::BEGUN)
@@ -308,25 +308,25 @@ impl<'a, 'k> Exchange<'a, 'k> {
         self.set_state(state::FAULT_CALL, call);
     }
 
-    /// Returns the PE of an expert, and the number of the expert there.
+    /// Returns the PE of an expert, and the index of the expert there.
     #[inline(always)]
     pub(crate) fn owner(self, expert: u32) -> (u32, u32) {
         divided(expert, self.b.local_experts)
     }
 
-    /// Returns the local expert and the source of a word of dispatch.
+    /// Returns local expert and source of a dispatch signal.
     #[inline(always)]
     pub(crate) fn expert_and_source(self, word: u32) -> (u32, u32) {
         divided(word, self.b.n_pes)
     }
 
-    /// Returns the word of dispatch for a local expert and a source.
+    /// Returns the dispatch signal of a local expert and a source.
     #[inline(always)]
     pub(crate) fn word(self, local: u32, source: u32) -> u32 {
         local * self.b.n_pes + source
     }
 
-    /// Returns the chunks of a row in bf16.
+    /// Returns the number of chunks in a bf16 row.
     #[inline(always)]
     pub(crate) fn bf16_chunks(self) -> usize {
         self.b.hidden as usize / 8
@@ -340,7 +340,7 @@ pub(crate) fn divided(a: u32, b: u32) -> (u32, u32) {
     (quotient, a - quotient * b)
 }
 
-/// Returns `count` rows of `chunks` chunks, from row `first` on.
+/// Returns `count` rows of `chunks` chunks each, starting at row `first`.
 #[inline(always)]
 pub(crate) fn rows_of(all: SymSlice<u128>, chunks: usize, first: u32, count: u32) -> SymSlice<u128> {
     let first = first as usize * chunks;
@@ -349,7 +349,8 @@ pub(crate) fn rows_of(all: SymSlice<u128>, chunks: usize, first: u32, count: u32
 
 /// Returns an element, or zero if there is none.
 ///
-/// The check before [`View::load`] makes its own check vanish, with the call that reports the index. Kernels with many
+/// This check lets the compiler remove the one in [`View::load`], with the call that reports the index. Kernels with
+/// many
 /// such calls spill registers.
 #[inline(always)]
 pub(crate) fn get<T: Pod>(view: View<T>, i: usize) -> T {
@@ -364,7 +365,7 @@ pub(crate) fn put<T: Pod>(view: View<T>, i: usize, value: T) {
     }
 }
 
-/// Stores an element of another PE if there is one: see [`get`].
+/// Stores an element on another PE if there is one: see [`get`].
 #[inline(always)]
 pub(crate) fn put_remote<T: Pod>(view: RemoteView<T>, i: usize, value: T) {
     if i < view.len() {
@@ -372,25 +373,25 @@ pub(crate) fn put_remote<T: Pod>(view: RemoteView<T>, i: usize, value: T) {
     }
 }
 
-/// Returns the least value of a signal word in a call.
+/// Returns the smallest value that a signal word has in a call.
 #[inline(always)]
 pub(crate) fn word_of(call: u64) -> u64 {
     call << WORD_COUNT_BITS
 }
 
-/// Returns the word of a call that is refused.
+/// Returns the signal word that rejects a call.
 #[inline(always)]
 pub(crate) fn refusal(call: u64) -> u64 {
     word_of(call) | REFUSED
 }
 
-/// Returns whether a word refuses its call.
+/// Returns whether a signal word rejects its call.
 #[inline(always)]
 pub(crate) fn is_refusal(word: u64) -> bool {
     word & REFUSED != 0
 }
 
-/// Returns the number in a signal word: of rows in dispatch, of the first row in combine.
+/// Returns the payload of a signal word: the number of rows in dispatch, the index of the first row in combine.
 #[inline(always)]
 pub(crate) fn count_of(word: u64) -> u32 {
     word as u32 & ((1 << WORD_COUNT_BITS) - 1)

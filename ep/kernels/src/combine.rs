@@ -1,4 +1,4 @@
-//! Combine: rows go back to the PEs of their tokens, which sum them.
+//! Combine: sends rows back to the PEs of their tokens, which sum them.
 
 use rushmem_device::arch;
 use rushmem_device::prelude::*;
@@ -10,10 +10,12 @@ use crate::numbers::{chunk, elements};
 use crate::post::{Announcement, announce_to};
 use crate::warp::{Crew, lane};
 
-/// Tells each source that the rows of its tokens are ready. They are in `results`, which is like the rows that experts
-/// got. A NIC peer gets the rows too, straight from `results`: one put with signal for each expert.
+/// Signals to each source that the rows of its tokens are ready. They are in `results`, at the same positions as the
+/// rows that experts
+/// received. A NIC peer also gets the rows, directly from `results`: one put with signal per expert.
 ///
-/// The word carries the first row of the source, behind the first row of the expert. So a P2P peer can read the rows.
+/// The signal word carries the source's first row, relative to the expert's first row, which a P2P peer needs to read
+/// the rows.
 #[kernel(max_threads = 128)]
 pub fn ep_announce_back(ctx: &Ctx, buffers: Buffers, results: SymSlice<u128>) -> Result {
     let x = Exchange::new(ctx, &buffers);
@@ -37,11 +39,11 @@ pub fn ep_announce_back(ctx: &Ctx, buffers: Buffers, results: SymSlice<u128>) ->
     Ok(())
 }
 
-/// Waits for all experts. Then sums the rows of each token with their weights, in order of choice, in binary32, and
+/// Waits for all experts. Then computes the weighted sum of each token's rows, in order of choice, in binary32, and
 /// rounds the sum once to bf16.
 ///
-/// It reads the rows of P2P peers from their `results`, and the rows of NIC peers from `back`. `compacted` is the
-/// argument of [`ep_receive`](crate::ep_receive). All puts of this PE are complete at the end.
+/// Reads rows of P2P peers from their `results`, and rows of NIC peers from `back`. `compacted` is the
+/// argument of [`ep_receive`](crate::ep_receive). When the kernel returns, all puts of this PE are complete.
 #[kernel(max_threads = 256)]
 pub fn ep_reduce(
     ctx: &Ctx,
@@ -74,20 +76,20 @@ pub fn ep_reduce(
     Ok(())
 }
 
-/// Most choices of a token.
+/// Most choices per token.
 const CHOICES: usize = 8;
 
-/// A row of a token. A choice without an expert has any row, and `is_there` is false.
+/// A row of a token. For a choice without an expert, it is an arbitrary row, and `is_there` is false.
 #[derive(Clone, Copy)]
 struct Row<'k> {
     buffer: RemoteView<'k, u128>,
-    /// The chunk where the row begins.
+    /// First chunk of the row.
     first: usize,
     weight: f32,
     is_there: bool,
 }
 
-/// A choice of a token: the PE and the number of its row, and its weight. The PE is [`NIC_PE`] if the row is in `back`.
+/// A choice of a token: PE and index of its row, and its weight. The PE is [`NIC_PE`] if the row is in `back`.
 #[derive(Clone, Copy)]
 struct Choice {
     pe: u32,
@@ -95,7 +97,7 @@ struct Choice {
     weight: f32,
 }
 
-/// The operands of the sums.
+/// Operands of the sums.
 #[derive(Clone, Copy)]
 struct Summer<'a, 'k> {
     x: Exchange<'a, 'k>,
@@ -106,18 +108,18 @@ struct Summer<'a, 'k> {
 }
 
 impl<'k> Summer<'_, 'k> {
-    /// Returns the rows of a token, in order of choice. All lanes of a warp have the same token.
+    /// Returns the rows of a token, in order of choice. All lanes of a warp must pass the same token.
     #[inline(always)]
     fn rows(self, token: u32) -> [Row<'k>; CHOICES] {
         let choice = self.choice(token);
         let there = arch::ballot(u32::MAX, choice.is_some());
-        // Any row that exists stands for one that does not.
+        // Substitute a row that exists, so loads need no branch.
         let choice = choice.unwrap_or(Choice { pe: self.x.ctx.my_pe(), row: 0, weight: 0.0 });
         let row = |lane| self.row(choice, there, lane);
         [row(0), row(1), row(2), row(3), row(4), row(5), row(6), row(7)]
     }
 
-    /// Returns the choice of this lane, if it has one with an expert.
+    /// Returns this lane's choice, if it has one with an expert.
     #[inline(always)]
     fn choice(self, token: u32) -> Option<Choice> {
         let (x, lane) = (self.x, lane());
@@ -139,7 +141,7 @@ impl<'k> Summer<'_, 'k> {
         Some(Choice { pe, row: first + rank, weight })
     }
 
-    /// Returns the row of the choice of `lane`. Bit `lane` of `there` tells whether it has an expert.
+    /// Returns the row of the choice held by `lane`. Bit `lane` of `there` says whether it has an expert.
     #[inline(always)]
     fn row(self, choice: Choice, there: u32, lane: u32) -> Row<'k> {
         let of_lane = |value: u64| arch::shuffle(u32::MAX, value, lane);
@@ -155,7 +157,7 @@ impl<'k> Summer<'_, 'k> {
     }
 }
 
-/// Returns chunk `i` of the sum of the rows.
+/// Computes chunk `i` of the sum of the rows.
 #[inline(always)]
 fn sum(rows: &[Row; CHOICES], i: usize) -> u128 {
     let [a, b, c, d, e, f, g, h] = *rows;
@@ -166,7 +168,7 @@ fn sum(rows: &[Row; CHOICES], i: usize) -> u128 {
 
 /// Loads chunk `i` of all rows.
 ///
-/// One check comes before all loads. With a check for each, the compiler would wait for each load before the next.
+/// Checks all bounds before the first load. With a check before each, the compiler would not overlap the loads.
 #[inline(always)]
 fn load(rows: &[Row; CHOICES], i: usize) -> [u128; CHOICES] {
     let has = |row: Row| row.first + i < row.buffer.len();

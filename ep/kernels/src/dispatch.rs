@@ -1,4 +1,4 @@
-//! The start of dispatch: ranks, rows and signals.
+//! First half of dispatch: ranks, rows and signals.
 
 use rushmem_device::arch;
 use rushmem_device::prelude::*;
@@ -11,9 +11,9 @@ use crate::numbers::{SCALED, amax_bits, inverse_scale, quantized, scale_of};
 use crate::post::{Announcement, announce_to};
 use crate::warp::{Crew, LANES, count, lane, warps_of_block};
 
-/// Stores each token at the experts of its choices. A block, or a warp, takes one token at a time and loads it once.
+/// Stores each token at the experts that it chose. A block, or a warp, processes one token at a time and loads it once.
 ///
-/// If no [`ep_place`](crate::ep_place) came before (`placed` is false), it also ranks the pairs and counts the rows of each
+/// If no [`ep_place`](crate::ep_place) ran before (`placed` is false), also ranks the pairs and counts the rows of each
 /// expert. Rows for NIC peers go to the outbox.
 #[kernel(max_threads = 512)]
 pub fn ep_send(ctx: &Ctx, buffers: Buffers, batch: Batch, placed: bool) -> Result {
@@ -43,26 +43,26 @@ pub fn ep_send(ctx: &Ctx, buffers: Buffers, batch: Batch, placed: bool) -> Resul
     Ok(())
 }
 
-/// The PE of a row, with the numbers of the row there and in the outbox. The PE is [`NIC_PE`] if the row goes to the outbox.
+/// Where a row goes. The PE is [`NIC_PE`] if the row goes to the outbox.
 #[derive(Clone, Copy)]
 struct Route {
     pe: u32,
-    /// The number there, and in the upper half the number here.
+    /// Low half: index of the row in the inbox of the PE. High half: index of the row in the outbox.
     rows: u64,
 }
 
-/// The input of a call on its way to the experts.
+/// Operands of sending the tokens of a call.
 #[derive(Clone, Copy)]
 struct Sender<'a, 'k> {
     x: Exchange<'a, 'k>,
     tokens: View<'k, u128>,
     choices: View<'k, i32>,
-    /// This PE's outbox.
+    /// Outbox of this PE.
     outbox: RemoteView<'k, u128>,
 }
 
 impl<'k> Sender<'_, 'k> {
-    /// Counts the rows of the block's share of the experts, a warp for each.
+    /// Counts the rows for the block's share of the experts, with one warp per expert.
     #[inline(always)]
     fn count_rows(self, pairs: u32) {
         let warp = Warp::current();
@@ -77,7 +77,7 @@ impl<'k> Sender<'_, 'k> {
         }
     }
 
-    /// Ranks the pairs of a token, a warp for each.
+    /// Ranks the pairs of a token, with one warp per pair.
     #[inline(always)]
     fn rank(self, token: u32, call: u64) {
         let (x, warp, top_k) = (self.x, Warp::current(), self.x.b.top_k);
@@ -104,7 +104,7 @@ impl<'k> Sender<'_, 'k> {
         }
     }
 
-    /// Returns the routes of a token's rows: lane `i` has the route of choice `i`.
+    /// Returns the routes of a token's rows: lane `i` gets that of choice `i`.
     #[inline(always)]
     fn routes(self, token: u32) -> Route {
         let (x, lane) = (self.x, lane());
@@ -120,8 +120,8 @@ impl<'k> Sender<'_, 'k> {
         Route { pe, rows: there as u64 | (here as u64) << 32 }
     }
 
-    /// Calls `f` with the place of each row of a token: a buffer, and the chunk where the row begins. The buffer is the
-    /// inbox of the PE of the expert, or this PE's outbox for a NIC peer.
+    /// Calls `f` with the place of each row of a token: a buffer, and the row's first chunk in it. The buffer is the
+    /// inbox of the expert's PE, or for a NIC peer, this PE's outbox.
     #[inline(always)]
     fn each_place(self, routes: Route, f: impl Fn(RemoteView<'k, u128>, usize)) {
         let (x, mut choice) = (self.x, 0);
@@ -146,7 +146,7 @@ impl<'k> Sender<'_, 'k> {
         let (len, step) = (self.x.b.row_chunks as usize, crew.size as usize);
         let (first, mut i) = (token as usize * len, crew.rank as usize);
         let lane = lane() as usize;
-        // All lanes of a warp stay together.
+        // Keep all lanes of a warp in the loop: `each_place` shuffles.
         while i - lane < len {
             let load = |i: usize| if i < len { get(self.tokens, first + i) } else { 0 };
             let (a, b, c, d) = (load(i), load(i + step), load(i + 2 * step), load(i + 3 * step));
@@ -165,17 +165,17 @@ impl<'k> Sender<'_, 'k> {
         }
     }
 
-    /// Stores a token in e4m3 at all its experts, with its scales behind it.
+    /// Stores a token in e4m3 at all its experts, followed by its scales.
     ///
-    /// A thread converts 16 elements. The 8 threads with the elements of a scale are neighbours. The 4 scales of a warp are
-    /// a chunk, which lane 0 stores.
+    /// Each thread converts 16 elements. The 8 threads that share a scale are neighbours. The 4 scales of a warp form
+    /// one chunk, which lane 0 stores.
     #[inline(always)]
     fn store_quantized(self, token: u32, crew: Crew, routes: Route) {
         const LANES_OF_SCALE: u32 = SCALED / 16;
         let (len, lane) = (self.x.b.hidden / 16, lane());
         let first = token as usize * self.x.bf16_chunks();
         let mut i = crew.rank;
-        // All lanes of a warp stay together.
+        // Keep all lanes of a warp in the loop: `each_place` shuffles.
         while i - lane < len {
             let load = |at: u32| if i < len { get(self.tokens, first + at as usize) } else { 0 };
             let (a, b) = (load(2 * i), load(2 * i + 1));
@@ -205,9 +205,10 @@ impl<'k> Sender<'_, 'k> {
     }
 }
 
-/// Tells the PE of each expert how many rows it gets. A NIC peer gets the rows too: one put with signal for each expert.
+/// Signals to the PE of each expert how many rows it gets. A NIC peer also gets the rows: one put with signal per
+/// expert.
 ///
-/// A thread serves an expert. If the call has a fault, every expert gets a refusal instead.
+/// Each thread serves one expert. If the call has a fault, all experts get a rejection instead.
 #[kernel(max_threads = 128)]
 pub fn ep_announce(ctx: &Ctx, buffers: Buffers) -> Result {
     let x = Exchange::new(ctx, &buffers);

@@ -1,8 +1,8 @@
 //! The kernels of `rushmem-ep`: dispatch and combine of a mixture of experts.
 //!
 //! A *pair* is a token with one of its choices. Pair `token * top_k + choice` chooses an expert, or -1 for none. The
-//! *rank* of a pair is its number among the pairs of this PE with the same expert, in order of token and choice. Ranks
-//! depend on the choices only, so every run puts every row into the same place.
+//! *rank* of a pair is its index among the pairs of this PE with the same expert, sorted by token and choice. Ranks
+//! depend only on the choices, so every run puts every row in the same place.
 //!
 //! A call of an exchange is a sequence of kernels on one stream:
 //!
@@ -13,16 +13,19 @@
 //! | start of combine | [`ep_announce_back`] signals | the same |
 //! | end of combine | [`ep_reduce`] waits, reads the rows of each token, and sums them | the same |
 //!
-//! Between two kernels all stores of the first are visible to the second, so no block waits for another block. Hence
-//! the kernels are correct with any number of blocks.
+//! All stores of a kernel are visible to the next one, so no block ever waits for another block. Hence
+//! the kernels are correct with any number of blocks, resident or not.
 //!
-//! The names of kernels begin with `ep_`, because a launch finds its kernel by name among all modules of a job.
+//! The names of kernels start with `ep_`, because a launch looks up its kernel by name among all modules of a job.
 //!
 //! # Reuse of buffers
-//! A PE starts call `n + 1` after its [`ep_reduce`] of call `n` has seen a signal of each expert. Each peer has then read
-//! all that the PE sent in call `n`. And a PE changes the results of its experts after its [`ep_receive`] of call `n + 1`, which
-//! has seen a signal of each source. By then each peer has read the results of call `n`. So no call needs a barrier or a
-//! second set of buffers. Signals carry the number of the call, so no word needs a reset.
+//! A PE starts call `n + 1` after its [`ep_reduce`] of call `n` has seen a signal from each expert. By then, each peer
+//! has read
+//! everything that the PE sent in call `n`. A PE changes the results of its experts after its [`ep_receive`] of call `n
+//! + 1`, which
+//! has seen a signal from each source. By then, each peer has read the results of call `n`. So calls need neither a
+//! barrier nor a
+//! second set of buffers. Signals carry the index of the call, so no word needs to be reset.
 #![cfg_attr(target_arch = "nvptx64", no_std, feature(abi_ptx))]
 #![forbid(unsafe_code)]
 

@@ -1,17 +1,17 @@
-//! Numbers of 16 and 8 bits, by operations on their bits.
+//! Floating-point numbers of 16 and 8 bits, implemented by bit operations.
 
 use rushmem_device::Bf16;
 
-/// The largest e4m3 number.
+/// Largest e4m3 number.
 const LARGEST: f32 = 448.0;
 
-/// The smallest `amax` of a scale, 2^-100. The inverse of a smaller scale would be infinite.
+/// Smallest `amax` of a scale, 2^-100. The inverse of a smaller scale would be infinite.
 const SMALLEST: f32 = f32::from_bits(27 << 23);
 
 /// Elements that share a scale.
 pub const SCALED: u32 = 128;
 
-/// Converts to the nearest e4m3 number, and ties to even. Larger numbers become the largest one.
+/// Converts to the nearest e4m3 number, with ties to even. Saturates at the largest one.
 #[inline(always)]
 pub fn e4m3_from_f32(value: f32) -> u8 {
     let bits = value.to_bits();
@@ -21,18 +21,18 @@ pub fn e4m3_from_f32(value: f32) -> u8 {
     } else if magnitude >= LARGEST.to_bits() {
         0x7e
     } else if magnitude >= 0x3c80_0000 {
-        // A normal number: the exponent bias changes by 120, and the mantissa loses 20 bits.
+        // Normal: rebias the exponent by 120, and round the mantissa to 3 bits.
         let shifted = magnitude - (120 << 23);
         ((shifted + 0x7_ffff + (shifted >> 20 & 1)) >> 20) as u8
     } else {
-        // A multiple of 2^-9. The sum with 2^14 has this precision, so the addition rounds.
+        // Subnormal: a multiple of 2^-9. A sum near 2^14 has exactly this precision, so the addition rounds.
         let unit = 16384f32;
         (f32::from_bits(magnitude) + unit).to_bits().wrapping_sub(unit.to_bits()) as u8
     };
     sign | number
 }
 
-/// Converts an e4m3 number without loss.
+/// Converts an e4m3 number exactly.
 #[inline(always)]
 pub fn e4m3_to_f32(number: u8) -> f32 {
     let (sign, exponent, mantissa) =
@@ -47,60 +47,60 @@ pub fn e4m3_to_f32(number: u8) -> f32 {
     f32::from_bits(sign | magnitude)
 }
 
-/// Returns the scale of elements with this largest magnitude.
+/// Returns the scale for elements of which this is the largest magnitude.
 #[inline(always)]
 pub fn scale_of(amax: f32) -> f32 {
     floor(amax) / LARGEST
 }
 
-/// Returns the factor that brings elements with this largest magnitude into the range of e4m3.
+/// Returns the factor that maps elements of which this is the largest magnitude to the range of e4m3.
 #[inline(always)]
 pub fn inverse_scale(amax: f32) -> f32 {
     LARGEST / floor(amax)
 }
 
-/// Replaces magnitudes that are too small for a scale. A NaN stays.
+/// Raises magnitudes that are too small for a scale. NaN is preserved.
 #[inline(always)]
 fn floor(amax: f32) -> f32 {
     if amax < SMALLEST { SMALLEST } else { amax }
 }
 
-/// Returns the bf16 number that an e4m3 number and its scale stand for.
+/// Returns the bf16 number represented by an e4m3 number and its scale.
 #[inline(always)]
 pub fn dequantized(number: u8, scale: f32) -> Bf16 {
     Bf16::from_f32(e4m3_to_f32(number) * scale)
 }
 
-/// Returns the 8 elements of a chunk, in order.
+/// Unpacks the 8 elements of a chunk.
 #[inline(always)]
 pub(crate) fn elements(chunk: u128) -> [f32; 8] {
     let at = |i: u32| Bf16((chunk >> (16 * i)) as u16).to_f32();
     [at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7)]
 }
 
-/// Returns the chunk of 8 elements, each rounded once.
+/// Packs 8 elements into a chunk, each rounded once.
 #[inline(always)]
 pub(crate) fn chunk([a, b, c, d, e, f, g, h]: [f32; 8]) -> u128 {
     let word = |low: f32, high: f32| Bf16::from_f32(low).0 as u32 | (Bf16::from_f32(high).0 as u32) << 16;
     join([word(a, b), word(c, d), word(e, f), word(g, h)])
 }
 
-/// Returns the chunk of four words.
+/// Packs four words into a chunk.
 #[inline(always)]
 pub(crate) fn join([a, b, c, d]: [u32; 4]) -> u128 {
     a as u128 | (b as u128) << 32 | (c as u128) << 64 | (d as u128) << 96
 }
 
-/// Returns the largest magnitude among the elements of a chunk, as the bits of a binary32 number.
+/// Returns the largest magnitude in a chunk, as the bits of a binary32 number.
 ///
-/// Magnitudes without a sign order like their bits. A NaN is larger than all numbers.
+/// Magnitudes compare like their bits. NaN is larger than all numbers.
 #[inline(always)]
 pub(crate) fn amax_bits(chunk: u128) -> u32 {
     let at = |i: u32| ((chunk >> (16 * i)) as u32 & 0x7fff) << 16;
     at(0).max(at(1)).max(at(2).max(at(3))).max(at(4).max(at(5)).max(at(6).max(at(7))))
 }
 
-/// Returns the 8 elements of a chunk as e4m3 numbers, multiplied by `factor`.
+/// Multiplies the 8 elements of a chunk by `factor`, and converts them to e4m3.
 #[inline(always)]
 pub(crate) fn quantized(chunk: u128, factor: f32) -> u64 {
     let [a, b, c, d, e, f, g, h] = elements(chunk).map(|x| e4m3_from_f32(x * factor) as u64);
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn conversion_takes_the_nearest_number_and_ties_to_even() {
+    fn conversion_rounds_to_nearest_with_ties_to_even() {
         for number in 0..0x7e_u8 {
             let (low, high) = (e4m3_to_f32(number), e4m3_to_f32(number + 1));
             let middle = (low + high) / 2.0;
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scale_of_nothing_is_finite() {
+    fn scale_of_zeros_is_finite() {
         assert!(inverse_scale(0.0).is_finite() && scale_of(0.0) > 0.0);
         assert_eq!(scale_of(448.0), 1.0);
         assert!(scale_of(f32::NAN).is_nan());

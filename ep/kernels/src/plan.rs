@@ -1,4 +1,4 @@
-//! The start of dispatch in the throughput form: all PEs exchange counts, so that each row has its final place.
+//! First steps of dispatch in the throughput form: PEs exchange counts, which determine the final place of each row.
 
 use rushmem_device::arch;
 use rushmem_device::prelude::*;
@@ -6,7 +6,7 @@ use rushmem_device::prelude::*;
 use crate::buffers::{Batch, Buffers, Exchange, Fault, NO_RANK, Table, get, put};
 use crate::warp::{LANES, count, lane, sum, sum_before, warps_of_block};
 
-/// Ranks all pairs and counts the rows of each expert. A block takes one expert at a time.
+/// Ranks all pairs and counts the rows of each expert. Each block processes one expert at a time.
 #[kernel(max_threads = 512)]
 pub fn ep_place(ctx: &Ctx, buffers: Buffers, batch: Batch) -> Result {
     let (x, block) = (Exchange::new(ctx, &buffers), Block::current());
@@ -33,7 +33,7 @@ pub fn ep_place(ctx: &Ctx, buffers: Buffers, batch: Batch) -> Result {
     Ok(())
 }
 
-/// Ranks the pairs of an expert. Each warp of the block takes a range of the pairs.
+/// Ranks the pairs of an expert. Each warp of the block processes a range of the pairs.
 #[inline(always)]
 fn rank_pairs(x: Exchange, choices: View<i32>, pairs: u32, expert: u32) {
     let (block, warp, warps) = (Block::current(), Warp::current(), warps_of_block());
@@ -55,7 +55,7 @@ fn rank_pairs(x: Exchange, choices: View<i32>, pairs: u32, expert: u32) {
     }
     let mut at = start;
     while at < end {
-        // All loads come before the first ballot, which waits for one.
+        // Issue all loads before the first ballot, which waits for its operand.
         let is_hit = |pair: u32| pair < end && get(choices, pair as usize) == expert as i32;
         let pair = at + lane();
         let (a, b) = (is_hit(pair), is_hit(pair + LANES));
@@ -66,11 +66,11 @@ fn rank_pairs(x: Exchange, choices: View<i32>, pairs: u32, expert: u32) {
         rank = rank_hits(x, pair + 3 * LANES, d, rank);
         at += 4 * LANES;
     }
-    // No warp may write the scratch again before all have read it.
+    // All warps must have read the scratch before any writes it again.
     block.sync();
 }
 
-/// Ranks the pairs of the lanes with `is_hit`, from `rank` on. Returns the next rank.
+/// Ranks the pairs of those lanes for which `is_hit`, starting at `rank`. Returns the next rank.
 #[inline(always)]
 fn rank_hits(x: Exchange, pair: u32, is_hit: bool, rank: u32) -> u32 {
     let lanes = arch::ballot(u32::MAX, is_hit);
@@ -80,9 +80,10 @@ fn rank_hits(x: Exchange, pair: u32, is_hit: bool, rank: u32) -> u32 {
     rank + lanes.count_ones()
 }
 
-/// Sends this PE's counts to all PEs, waits for theirs, and computes the place of every row. One block runs it.
+/// Sends this PE's counts to all PEs, waits for theirs, and computes the place of every row. Runs as a single block.
 ///
-/// All PEs see the same counts. So all of them refuse a call that does not fit. By then nobody has sent a row or changed
+/// All PEs see the same counts, so all of them reject a call that does not fit. At that point, nobody has sent a row or
+/// changed
 /// a table of received rows.
 #[kernel(max_threads = 256)]
 pub fn ep_plan(ctx: &Ctx, buffers: Buffers) -> Result {
@@ -92,7 +93,7 @@ pub fn ep_plan(ctx: &Ctx, buffers: Buffers) -> Result {
     let met = x.signals(buffers.met(0), buffers.n_pes);
     ctx.wait_until_all(block, &WaitWords::new(met, Cmp::Ge, call))?;
     let fault = each_pe(x, None, |fault, pe| fault.or(fault_of(x, pe, call)));
-    // A PE with a mark has recorded the reason of its own.
+    // A PE that marked the call has already recorded its own reason.
     let is_mine = is_marked(x, ctx.my_pe(), call);
     if let Some(fault) = fault
         && !is_mine
@@ -110,7 +111,7 @@ pub fn ep_plan(ctx: &Ctx, buffers: Buffers) -> Result {
     Ok(())
 }
 
-/// Calls `f` for each PE, a warp for each.
+/// Calls `f` for each PE, with one warp per PE.
 #[inline(always)]
 fn each_pe<R>(x: Exchange, mut value: R, f: impl Fn(R, u32) -> R) -> R {
     let mut pe = Warp::current().id();
@@ -121,7 +122,7 @@ fn each_pe<R>(x: Exchange, mut value: R, f: impl Fn(R, u32) -> R) -> R {
     value
 }
 
-/// Returns the reason why the call must be refused, if it concerns `pe`.
+/// Returns the reason why the call must be rejected, as far as it concerns `pe`.
 #[inline(always)]
 fn fault_of(x: Exchange, pe: u32, call: u64) -> Option<Fault> {
     if is_marked(x, pe, call) {
@@ -136,13 +137,13 @@ fn fault_of(x: Exchange, pe: u32, call: u64) -> Option<Fault> {
         }
         local += LANES;
     }
-    // Sums of halves cannot overflow. A lane has fewer than 2^48 rows.
+    // Sum 24-bit halves, which cannot overflow: a lane has fewer than 2^48 rows.
     let rows = ((sum((rows >> 24) as u32) as u64) << 24) + sum(rows as u32 & 0xff_ffff) as u64;
     let fits = rows <= x.b.max_rows as u64;
     if fits { None } else { Some(Fault::FullPe { pe, rows: rows.min(u32::MAX as u64) as u32 }) }
 }
 
-/// Returns whether a PE has refused the call.
+/// Returns whether a PE has rejected the call.
 #[inline(always)]
 fn is_marked(x: Exchange, pe: u32, call: u64) -> bool {
     count_at(x, pe, x.b.experts) == call as u32
@@ -154,7 +155,7 @@ fn count_at(x: Exchange, source: u32, expert: u32) -> u32 {
     x.table(Table::Matrix, source * Buffers::table_len(x.b.experts) + expert)
 }
 
-/// Sends this PE's counts to all PEs, a warp for each.
+/// Sends this PE's counts to all PEs, with one warp per PE.
 #[inline(always)]
 fn send_counts(x: Exchange, call: u64) -> Result {
     let (ctx, b, warp, me) = (x.ctx, x.b, Warp::current(), x.ctx.my_pe());
@@ -183,7 +184,8 @@ fn send_counts(x: Exchange, call: u64) -> Result {
     Ok(())
 }
 
-/// Computes where rows of a source lie in its `back`: for this PE's experts, or for all experts if it is this PE.
+/// Computes where rows of a source lie in its `back`: for this PE's experts or, if the source is this PE, for all
+/// experts.
 #[inline(always)]
 fn place_sources(x: Exchange, source: u32) {
     let (experts, me) = (x.b.experts, x.ctx.my_pe());
@@ -206,7 +208,8 @@ fn place_sources(x: Exchange, source: u32) {
     }
 }
 
-/// Computes where rows lie in the packed buffer of `owner`: of this PE, or of all sources if it is this PE.
+/// Computes where rows lie in the packed buffer of `owner`: those of this PE or, if the owner is this PE, those of all
+/// sources.
 #[inline(always)]
 fn place_owner(x: Exchange, owner: u32) {
     let (experts, me, n_pes) = (x.b.local_experts, x.ctx.my_pe(), x.b.n_pes);
@@ -234,7 +237,7 @@ fn place_owner(x: Exchange, owner: u32) {
     }
 }
 
-/// Stores where the rows of a local expert begin, in all and from each source.
+/// Stores the first row of a local expert, and its first row from each source.
 #[inline(always)]
 fn store_local(x: Exchange, local: u32, first: u32, total: u32) {
     x.set_table(Table::Offsets, local, first);

@@ -1,15 +1,15 @@
-//! Announcements of rows.
+//! Announces rows to peers.
 
 use rushmem_device::prelude::*;
 
-/// Rows that a signal announces, and the signal.
+/// Rows, and the signal that announces them.
 #[derive(Clone, Copy)]
 pub(crate) struct Announcement {
-    /// The place of the rows at the peer.
+    /// Where the rows go on the peer.
     pub(crate) dst: SymSlice<u128>,
-    /// The buffer of the rows here, for NIC peers.
+    /// Buffer with the rows on this PE, for NIC peers.
     pub(crate) src: SymSlice<u128>,
-    /// The chunk of that buffer where they begin.
+    /// First chunk of the rows in that buffer.
     pub(crate) first: usize,
     /// Whether the peer can load and store the rows by P2P.
     pub(crate) is_p2p: bool,
@@ -17,7 +17,7 @@ pub(crate) struct Announcement {
     pub(crate) value: u64,
 }
 
-/// Announces rows to `pe`. Earlier kernels have stored the rows for P2P peers. A NIC peer gets them now.
+/// Announces rows to `pe`. For P2P peers, earlier kernels have stored the rows. A NIC peer gets them now.
 ///
 /// The lanes of a warp that post to one peer share a doorbell.
 #[inline(always)]

@@ -1,14 +1,14 @@
-//! The end of dispatch: waits, and copies rows together.
+//! Second half of dispatch: waits for rows, and compacts them.
 
 use rushmem_device::prelude::*;
 
 use crate::buffers::{Buffers, Exchange, Fault, Table, get, is_refusal, put, state, word_of};
 use crate::warp::{copy_row, each_row};
 
-/// Waits until the rows of all sources are here. Then the rows of each local expert lie one after the other.
+/// Waits until the rows of all sources have arrived. Afterwards, the rows of each local expert are contiguous.
 ///
-/// If `compacts`, rows are in the inbox, at the place of their source, and the kernel copies them to `rows`. It also
-/// stores the numbers of rows. Otherwise [`ep_plan`](crate::ep_plan) has done both.
+/// If `compacts`, rows are in the inbox, in the slots of their source, and the kernel copies them to `rows`. It also
+/// stores the row counts. Otherwise, [`ep_plan`](crate::ep_plan) has taken care of both.
 #[kernel(max_threads = 512)]
 pub fn ep_receive(ctx: &Ctx, buffers: Buffers, compacts: bool) -> Result {
     let (x, block) = (Exchange::new(ctx, &buffers), Block::current());
@@ -61,7 +61,7 @@ fn store_places(x: Exchange) {
     }
 }
 
-/// Returns the first row of a source among the rows of a local expert. Experts are as far apart as all sources need.
+/// Returns the first row of a source among those of a local expert. Each expert has room for the rows of all sources.
 #[inline(always)]
 fn first_row(x: Exchange, local: u32, source: u32) -> u32 {
     let mut row = local * x.b.n_pes * x.b.capacity;

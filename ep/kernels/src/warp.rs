@@ -1,11 +1,11 @@
-//! Steps that the lanes of a warp make together. All warps are whole.
+//! Operations that the lanes of a warp perform together. All warps are full.
 
 use rushmem_device::arch;
 use rushmem_device::prelude::*;
 
 use crate::buffers::{Exchange, divided, get};
 
-/// Lanes of a warp.
+/// Lanes per warp.
 pub(crate) const LANES: u32 = 32;
 
 /// Returns the index of this lane.
@@ -27,7 +27,7 @@ pub(crate) fn warp_of_grid() -> (u32, u32) {
     (block.id() * warps + Warp::current().id(), block.count() * warps)
 }
 
-/// Combines the values of all lanes pair by pair; `fold` is associative and commutative.
+/// Reduces the values of all lanes by a butterfly exchange. `fold` must be associative and commutative.
 #[inline(always)]
 fn fold(mut value: u32, fold: impl Fn(u32, u32) -> u32) -> u32 {
     let mut distance = LANES / 2;
@@ -39,13 +39,13 @@ fn fold(mut value: u32, fold: impl Fn(u32, u32) -> u32) -> u32 {
     value
 }
 
-/// Returns the sum over the lanes.
+/// Returns the sum over all lanes.
 #[inline(always)]
 pub(crate) fn sum(value: u32) -> u32 {
     fold(value, |a, b| a.wrapping_add(b))
 }
 
-/// Returns the sum over earlier lanes, and over all lanes.
+/// Returns the sum over lower lanes, and the sum over all lanes.
 #[inline(always)]
 pub(crate) fn sum_before(value: u32) -> (u32, u32) {
     let (lane, mut through) = (Warp::current().rank(), value);
@@ -62,7 +62,7 @@ pub(crate) fn sum_before(value: u32) -> (u32, u32) {
     (through.wrapping_sub(value), all)
 }
 
-/// Returns the number of elements `range` of `choices` that are `expert`.
+/// Counts the elements in `range` of `choices` that equal `expert`.
 #[inline(always)]
 pub(crate) fn count(choices: View<i32>, range: core::ops::Range<u32>, expert: u32) -> u32 {
     let (mut found, mut i, end) = (0, range.start + lane(), range.end);
@@ -74,10 +74,10 @@ pub(crate) fn count(choices: View<i32>, range: core::ops::Range<u32>, expert: u3
     sum(found)
 }
 
-/// Calls `f` with each row that has arrived: the index of its signal word, and its number behind it. The warps of the
-/// grid divide the rows.
+/// Calls `f` for each row that has arrived, with the index of its signal word and the row's index among those announced
+/// by the word. The warps of the grid divide the rows.
 ///
-/// Neighbouring warps take rows of different words. So they share the work equally if one word announces most rows.
+/// Consecutive warps process rows of different words, which balances the work even if one word announces most rows.
 #[inline(always)]
 pub(crate) fn each_row(x: Exchange, f: impl Fn(u32, u32)) {
     let (lane, (first, step), words) = (lane(), warp_of_grid(), x.n_words());
@@ -86,6 +86,7 @@ pub(crate) fn each_row(x: Exchange, f: impl Fn(u32, u32)) {
         most = x.rows(i).max(most);
         i += LANES;
     }
+    // Enumerate all (row, word) up to the largest count, and let each lane test one candidate at a time.
     let all = fold(most, |a, b| a.max(b)) * words;
     let split = |at: u32| {
         let (row, word) = divided(at, words);
@@ -105,7 +106,7 @@ pub(crate) fn each_row(x: Exchange, f: impl Fn(u32, u32)) {
     }
 }
 
-/// Copies the chunks of a row. Each lane has 8 loads in flight, because memory is far away.
+/// Copies the chunks of a row. Each lane keeps 8 loads in flight, to hide the latency of memory.
 #[inline(always)]
 pub(crate) fn copy_row(len: usize, load: impl Fn(usize) -> u128, store: impl Fn(usize, u128)) {
     const STEP: usize = LANES as usize;
@@ -132,16 +133,16 @@ pub(crate) fn copy_row(len: usize, load: impl Fn(usize) -> u128, store: impl Fn(
     }
 }
 
-/// The part of a grid that serves one token at a time: a warp if there are enough tokens for all warps, or a block.
+/// The threads that process one token at a time: a warp if there are enough tokens for all warps, otherwise a block.
 #[derive(Clone, Copy)]
 pub(crate) struct Crew {
-    /// The number of this crew.
+    /// Index of this crew.
     pub(crate) id: u32,
     /// Number of crews.
     pub(crate) count: u32,
-    /// The number of this thread in its crew.
+    /// Rank of this thread in its crew.
     pub(crate) rank: u32,
-    /// Threads of a crew.
+    /// Threads per crew.
     pub(crate) size: u32,
 }
 
@@ -153,7 +154,7 @@ impl Crew {
         Self { id: block.id(), count: block.count(), rank: block.rank(), size: block.size() }
     }
 
-    /// Returns the crew for this many tokens.
+    /// Returns the crew of this thread, given the number of tokens.
     #[inline(always)]
     pub(crate) fn of(tokens: u32) -> Self {
         let (id, count) = warp_of_grid();

@@ -1,4 +1,4 @@
-//! The measurements on a PE, and their report by PE 0.
+//! Runs the measurements on a PE. PE 0 reports them.
 
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use rushmem_ep::{Error, Result, capture};
 use crate::args::{AnyError, Args};
 use crate::bed::Bed;
 
-/// Stamps of a graph: at its begin, and after each step.
+/// Time stamps in a graph: at its start, and after each step.
 const STAMPS: usize = 5;
 
 /// The steps of a call.
@@ -58,7 +58,7 @@ pub(crate) fn run(pe: &Pe, args: &Args) -> Result<(), AnyError> {
     Ok(())
 }
 
-/// Prints what is measured.
+/// Prints what will be measured.
 fn print_head(pe: &Pe, args: &Args, grid: LaunchConfig) {
     let shape = args.shape();
     let path = pe.peer_routes().into_iter().find(|route| route.pe == 1).map(|route| route.via);
@@ -76,7 +76,7 @@ fn print_head(pe: &Pe, args: &Args, grid: LaunchConfig) {
     );
 }
 
-/// Queues a call without experts, with stamps into `times` if there are any.
+/// Queues a call without experts. If given, `times` receives time stamps.
 fn queue_call(bed: &Bed, stream: &Stream<'_>, times: Option<SymSlice<u64>>) -> Result<()> {
     let stamp_at = |index| times.map_or(Ok(()), |times| stream.launch(one_warp(), ep_stamp(times, index)));
     if times.is_some() {
@@ -97,19 +97,19 @@ fn one_warp() -> LaunchConfig {
     LaunchConfig::new(1, 32)
 }
 
-/// Returns the blocks of 64 bytes that this PE's queues execute in a call.
+/// Returns how many 64-byte WQE building blocks this PE's queues execute per call.
 fn wqe_blocks(bed: &Bed, stream: &Stream<'_>) -> Result<f64> {
     let executed = || -> Result<Vec<u16>> { Ok(bed.pe.qps()?.iter().map(|qp| qp.executed).collect()) };
     let before = executed()?;
     queue_call(bed, stream, None)?;
     bed.dispatcher.wait(stream)?;
     let after = executed()?;
-    // All queues of the call exist since the verification.
+    // The verification has already created all queues of the call.
     let differences = before.iter().zip(&after).map(|(before, after)| f64::from(after.wrapping_sub(*before)));
     Ok(differences.sum())
 }
 
-/// Returns the median microseconds of each step, on the slowest PE.
+/// Returns the median time of each step on the slowest PE, in microseconds.
 fn measure_steps(bed: &Bed, stream: &Stream<'_>, times: SymSlice<u64>, runs: u32) -> Result<Vec<f64>> {
     let graph = capture(stream, |stream| queue_call(bed, stream, Some(times)))?;
     let runs = repeat(bed, stream, &graph, times, runs)?;
@@ -117,7 +117,7 @@ fn measure_steps(bed: &Bed, stream: &Stream<'_>, times: SymSlice<u64>, runs: u32
     slowest(bed.pe, &(0..STEPS.len()).map(step).collect::<Vec<_>>())
 }
 
-/// Returns the median microseconds of a copy of `bytes` bytes on all PEs at once, on the slowest PE.
+/// Returns the median time to copy `bytes` bytes on all PEs concurrently, on the slowest PE, in microseconds.
 fn measure_copy(
     bed: &Bed,
     stream: &Stream<'_>,
@@ -134,13 +134,13 @@ fn measure_copy(
         Ok(stream.launch(one_warp(), ep_stamp(times, 1))?)
     })?;
     let runs = repeat(bed, stream, &graph, times, runs)?;
-    // A smaller buffer is copied in less time.
+    // If the buffer is smaller, extrapolate.
     let scale = bytes as f64 / (chunks * 16) as f64;
     let us = median(runs.iter().map(|times| span(times, 0) * scale).collect());
     Ok(slowest(bed.pe, &[us])?[0])
 }
 
-/// Launches a graph `runs` times, after a first one that does not count. Returns the stamps of each time.
+/// Launches a graph `runs` times, after a warm-up launch. Returns the time stamps of each launch.
 fn repeat(
     bed: &Bed,
     stream: &Stream<'_>,
@@ -149,7 +149,7 @@ fn repeat(
     runs: u32,
 ) -> Result<Vec<Vec<u64>>> {
     let mut all = Vec::new();
-    // A PE that makes its graph waits for the kernels of the others.
+    // Building a graph waits for the kernels of other PEs in this process, so let all build theirs first.
     bed.pe.host_sync()?;
     for _ in 0..=runs {
         graph.launch(stream)?;
@@ -159,7 +159,7 @@ fn repeat(
     Ok(all.split_off(1))
 }
 
-/// Returns the microseconds of a call among many that follow each other, by the clock of the host.
+/// Returns the time per call in a sequence of back-to-back calls, by the host's clock, in microseconds.
 fn measure_cycle(bed: &Bed, stream: &Stream<'_>, runs: u32) -> Result<f64> {
     let graph = capture(stream, |stream| queue_call(bed, stream, None))?;
     bed.pe.host_sync()?;
@@ -175,9 +175,9 @@ fn measure_cycle(bed: &Bed, stream: &Stream<'_>, runs: u32) -> Result<f64> {
     Ok(slowest(bed.pe, &[us])?[0])
 }
 
-/// Returns the microseconds from one stamp to the next.
+/// Returns the time from one stamp to the next, in microseconds.
 fn span(times: &[u64], step: usize) -> f64 {
-    // A clock with a coarse resolution may show no difference.
+    // With a coarse clock, the difference may be 0.
     times[step + 1].saturating_sub(times[step]).max(1) as f64 / 1e3
 }
 
@@ -186,7 +186,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Returns the largest of each value among all PEs.
+/// Returns the elementwise maximum over all PEs.
 fn slowest(pe: &Pe, mine: &[f64]) -> Result<Vec<f64>> {
     let bytes: Vec<u8> = mine.iter().flat_map(|value| value.to_le_bytes()).collect();
     let all = pe.allgather(&bytes).map_err(Error::from)?;

@@ -1,4 +1,4 @@
-//! The options, and the settings that they need.
+//! Command-line options, and the settings that they require.
 
 use std::num::NonZeroU32;
 
@@ -65,7 +65,7 @@ enum DtypeArg {
     Fp8,
 }
 
-/// A routing of tokens.
+/// How tokens are routed.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RoutingArg {
     /// Different experts at random.
@@ -90,7 +90,7 @@ impl Args {
         Shape { form, dtype, max_rows, blocks, threads, ..shape }
     }
 
-    /// Loads the settings, with a heap that is large enough unless the user has chosen its size.
+    /// Loads the settings. Unless the user has set the heap size, makes the heap large enough.
     pub(crate) fn config(&self) -> Result<Config, AnyError> {
         let mut config = Config::load()?;
         if let Some(pes) = self.pes {

@@ -1,4 +1,4 @@
-//! A PE with an exchange, its input and the check of its sums.
+//! A PE with an exchange and its input, and the verification of sums.
 
 use rushmem::{Pe, Stream};
 use rushmem_device::{Bf16, SymSlice};
@@ -7,7 +7,7 @@ use rushmem_ep::{Dispatcher, Dtype, Input, reference};
 
 use crate::args::{AnyError, Args, RoutingArg};
 
-/// The memory of the benchmark on a PE.
+/// Memory of the benchmark on a PE.
 pub(crate) struct Bed<'a> {
     pub(crate) pe: &'a Pe,
     pub(crate) dispatcher: Dispatcher<'a>,
@@ -30,7 +30,7 @@ impl Random {
         (x ^ x >> 31) as u32
     }
 
-    /// Returns a number from -1 to 1.
+    /// Returns a number between -1 and 1.
     fn number(&mut self) -> f32 {
         (self.next() >> 8) as f32 / (1 << 23) as f32 - 1.0
     }
@@ -59,7 +59,7 @@ impl<'a> Bed<'a> {
         Ok(Self { pe, dispatcher, input, results, sums, tokens, choices, weights })
     }
 
-    /// Makes a call with experts, and compares each sum with the serial reference.
+    /// Performs a call with experts, and compares each sum with the serial reference.
     pub(crate) fn verify(&self, stream: &Stream<'_>) -> Result<(), AnyError> {
         let dispatcher = &self.dispatcher;
         let received = dispatcher.dispatch(stream, self.input)?;
@@ -88,7 +88,7 @@ impl<'a> Bed<'a> {
     }
 }
 
-/// Returns the choices of a token: different experts.
+/// Chooses different experts for a token.
 fn choose(args: &Args, random: &mut Random) -> Vec<i32> {
     if args.routing == RoutingArg::Skewed {
         return (0..args.top_k as i32).collect();

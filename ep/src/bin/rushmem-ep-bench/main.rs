@@ -1,4 +1,4 @@
-//! Measures dispatch and combine, after it has verified them.
+//! Measures dispatch and combine, after verifying them.
 
 mod app;
 mod args;
