@@ -104,8 +104,7 @@ impl<'a> Dispatcher<'a> {
     /// Returns the words that announce the rows of each (local expert, source PE).
     ///
     /// A kernel may wait for one of them, to start before all rows have arrived. The word is at least `call << 24` once
-    /// the
-    /// rows of that call have arrived. Its lower 23 bits are their number. Bit 23 is set if the source rejects the
+    /// the rows of that call have arrived. Its lower 23 bits are their number. Bit 23 is set if the source rejects the
     /// call.
     pub fn counters(&self) -> SymSlice<Signal> {
         let first = self.buffers.arrived(0);
@@ -173,9 +172,8 @@ impl<'a> Dispatcher<'a> {
     /// Queues the first half of combine, which signals to the PEs of the tokens that the rows in `results` are ready.
     ///
     /// `results` has [`Dispatcher::row_count`] rows in bf16, at the same positions as in [`Dispatcher::rows`], and is
-    /// the
-    /// same object on all PEs. Peers read it, so it must not change before [`Dispatcher::dispatch_receive`] of the next
-    /// call, or before a barrier after this one.
+    /// the same object on all PEs. Peers read it, so it must not change before [`Dispatcher::dispatch_receive`] of the
+    /// next call, or before a barrier after this one.
     ///
     /// # Errors
     /// - [`Error::Misuse`] if `results` is too short, or a P2P peer cannot map it.
@@ -361,7 +359,6 @@ impl<'a> Dispatcher<'a> {
     }
 }
 
-/// Allocates all buffers.
 fn allocate(pe: &Pe, shape: &Shape) -> Result<Buffers> {
     const PROBE: &str = "Dispatcher::new";
     let (n_pes, experts) = (pe.n_pes(), shape.experts);

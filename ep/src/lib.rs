@@ -43,31 +43,25 @@
 //! | rows of a local expert | start at multiples of `n_pes * capacity` | follow those of the previous expert |
 //! | a buffer overflows if | an expert gets more than `capacity` rows from a PE | a PE gets more than `max_rows` rows |
 //!
-//! In both forms the rows of local expert `i` are rows `offsets[i] .. offsets[i] + totals[i]` of
-//! [`Dispatcher::rows`], sorted by source PE, then by token. Both arrays are in device memory. A row
-//! has [`Dispatcher::row_bytes`] bytes: the elements and, for [`Dtype::E4m3`], a binary32 scale for every 128 of them.
+//! In both forms the rows of local expert `i` are rows `offsets[i] .. offsets[i] + totals[i]` of [`Dispatcher::rows`],
+//! sorted by source PE, then by token. Both arrays are in device memory. A row has [`Dispatcher::row_bytes`] bytes: the
+//! elements and, for [`Dtype::E4m3`], a binary32 scale for every 128 of them.
 //!
 //! # Paths
 //! For a P2P peer, kernels store rows directly in their final place, and combine reads the peer's results where they
-//! are. A
-//! NIC peer gets one put with signal per expert, in dispatch and in combine.
+//! are. A NIC peer gets one put with signal per expert, in dispatch and in combine.
 //!
 //! # One call at a time
 //! A call is a dispatch and its combine. Their kernels must run in this order, on one stream or on streams that wait
-//! for
-//! each other. All PEs make the same calls. No barrier is needed between calls, because combine receives a signal from
-//! every expert. To
-//! overlap two calls, use two dispatchers. [`capture`] records steps in a graph, which works because kernels count the
-//! calls. A graph has a fixed
-//! number of tokens, so assign no expert to unused tokens.
+//! for each other. All PEs make the same calls. No barrier is needed between calls, because combine receives a signal
+//! from every expert. To overlap two calls, use two dispatchers. [`capture`] records steps in a graph, which works
+//! because kernels count the calls. A graph has a fixed number of tokens, so assign no expert to unused tokens.
 //!
 //! # A full buffer
 //! A call that does not fit is an error on all PEs, and so is the choice of an unknown expert. No row of an earlier
-//! call is
-//! overwritten, and the input is unchanged. In the throughput form, no row has been sent. In the low-latency form,
-//! [`Dispatcher::rows`] still has the rows of the last call. After the error, all PEs must call [`Dispatcher::reset`],
-//! and
-//! may then repeat the call with fewer tokens.
+//! call is overwritten, and the input is unchanged. In the throughput form, no row has been sent. In the low-latency
+//! form, [`Dispatcher::rows`] still has the rows of the last call. After the error, all PEs must call
+//! [`Dispatcher::reset`], and may then repeat the call with fewer tokens.
 //!
 //! # Determinism
 //! The place of a row depends only on the choices, and sums have a fixed order. So equal inputs give bit-identical

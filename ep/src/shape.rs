@@ -44,8 +44,7 @@ pub struct Shape {
     /// Choices per token: 1 to 8.
     pub top_k: usize,
     /// Low latency: most rows that an expert can get from one PE. The default, `tokens`, is enough if no token chooses
-    /// an expert
-    /// twice.
+    /// an expert twice.
     pub capacity: usize,
     /// Throughput: most rows that a PE can get. The default, `None`, is enough if no token chooses an expert twice.
     pub max_rows: Option<usize>,

@@ -79,14 +79,12 @@ struct Bed<'a> {
     sums: SymSlice<Bf16>,
 }
 
-/// Allocates the input of a call.
 fn allocate_input(pe: &Pe, shape: Shape) -> Result<Input, Error> {
     let pairs = shape.tokens * shape.top_k;
     let tokens = pe.alloc(shape.tokens * HIDDEN)?;
     Ok(Input { tokens, choices: pe.alloc(pairs)?, weights: pe.alloc(pairs)?, count: 0 })
 }
 
-/// Writes the input of a call.
 fn write_input(pe: &Pe, input: Input, routing: &Routing, top_k: usize) -> Result<Input, Error> {
     let me = pe.my_pe() as usize;
     let pairs = routing.choices[me].len();
@@ -191,7 +189,6 @@ fn routing(pes: usize, experts: usize, top_k: usize, tokens: usize) -> impl Stra
     (vec(of_pe, pes), any::<u64>()).prop_map(|(choices, seed)| Routing { choices, seed })
 }
 
-/// Returns random routings.
 fn routings(pes: u32, shape: Shape, count: u32) -> Vec<Routing> {
     let found = RefCell::new(Vec::new());
     let mut runner = TestRunner::new(Cases::with_cases(count));

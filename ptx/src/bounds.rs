@@ -1,8 +1,7 @@
 //! Bounds on the threads of a kernel's blocks: `#[kernel(max_threads = ..)]`, translated to a PTX directive.
 //!
 //! Rust has no attribute for this. The macro defines a variable with the bound in its name, and this module replaces
-//! the
-//! variable by a directive on the entry.
+//! the variable by a directive on the entry.
 
 /// Prefix of such a variable's name, as the macro `#[kernel]` writes it. The bound, `_` and the kernel's name follow.
 const VARIABLE: &str = " rushmem_max_threads_";

@@ -19,9 +19,9 @@ use crate::toolchain::{CARGO, RUSTC, Search};
 
 /// Builds the kernels of a module or a crate into `$OUT_DIR/<name>.ptx`.
 ///
-/// `kernels` is the file of a module, such as `src/kernels.rs`, or the folder of a kernel crate, relative to the package
-/// that is being built. On failure, the build fails with a message that names the remedy. [`Builder`] has options for
-/// other targets, for committed PTX and for optional PTX.
+/// `kernels` is the file of a module, such as `src/kernels.rs`, or the folder of a kernel crate, relative to the
+/// package that is being built. On failure, the build fails with a message that names the remedy. [`Builder`] has
+/// options for other targets, for committed PTX and for optional PTX.
 pub fn build(kernels: impl AsRef<Path>) {
     Builder::new(kernels).build();
 }
@@ -69,8 +69,7 @@ pub enum Origin {
 
 impl Builder {
     /// Creates a build of a kernel module, such as `src/kernels.rs`, or of the kernel crate in a folder. The path is
-    /// relative
-    /// to the package that is being built.
+    /// relative to the package that is being built.
     pub fn new(kernels: impl AsRef<Path>) -> Self {
         Self {
             kernels: kernels.as_ref().into(),
@@ -97,8 +96,7 @@ impl Builder {
     /// Sets the path of committed PTX, relative to the package that is being built.
     ///
     /// It is used if it was compiled from the current source; no PTX compiler is needed in that case. To create it,
-    /// copy
-    /// `$OUT_DIR/<name>.ptx`.
+    /// copy `$OUT_DIR/<name>.ptx`.
     pub fn fallback(mut self, path: impl AsRef<Path>) -> Self {
         self.fallback = Some(path.as_ref().into());
         self
@@ -108,8 +106,7 @@ impl Builder {
     ///
     /// If it was compiled from the current source, it is used with every value of `RUSHMEM_PTX`. Changing this variable
     /// then rebuilds neither this package nor those that depend on it. It is also used by a package from a registry,
-    /// which lacks the folder of
-    /// the kernel crate. This suits libraries that contain kernels.
+    /// which lacks the folder of the kernel crate. This suits libraries that contain kernels.
     pub fn bundled(mut self, path: impl AsRef<Path>) -> Self {
         self.bundled = true;
         self.fallback(path)
@@ -270,8 +267,7 @@ struct Made {
 }
 
 /// Uses the bundled PTX at `path`. A package from a registry lacks the folder of the kernel crate, so there is no
-/// source to
-/// compare.
+/// source to compare.
 fn from_package(path: &Path, target: &Target) -> Result<Made> {
     println!("cargo::rerun-if-changed={}", path.display());
     for name in [PTXAS, CUBIN] {
@@ -294,8 +290,8 @@ fn checked(krate: String, text: String, path: &Path, target: &Target) -> Result<
 }
 
 /// Writes machine code next to the PTX file, for the GPU named by `RUSHMEM_PTX_CUBIN`. With `sm_80:sm_90`, it is
-/// generated for
-/// the second GPU, from the text for the first. The file is empty if the variable is not set, or without PTX.
+/// generated for the second GPU, from the text for the first. The file is empty if the variable is not set, or without
+/// PTX.
 fn assemble(ptx: &Path, text: &str) -> Result<()> {
     let cubin = ptx.with_extension("cubin");
     let arch = env::var(CUBIN).unwrap_or_default();

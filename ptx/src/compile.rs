@@ -104,8 +104,7 @@ impl Build<'_> {
     }
 
     /// Returns Cargo's target folder. Builds with and without lines share it, and so they share the macros, which take
-    /// longer to
-    /// compile than the kernels.
+    /// longer to compile than the kernels.
     fn target_dir(&self) -> PathBuf {
         // Cargo confuses packages of the same name from different workspaces, so each workspace gets its own folder.
         let Source { dir, workspace, crate_name, module, .. } = self.source;
@@ -158,8 +157,8 @@ impl Build<'_> {
     }
 }
 
-/// Replaces compiler messages about a missing standard library by one with the remedy. Adds to
-/// messages about a missing crate which crates a module has.
+/// Replaces compiler messages about a missing standard library by one with the remedy. Adds to messages about a missing
+/// crate which crates a module has.
 fn explain(error: Error, crate_name: &str, is_module: bool) -> Error {
     let Error::Compile { step, output } = &error else { return error };
     let is_about_std = output.contains("can't find crate for `std`");

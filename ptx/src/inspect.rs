@@ -79,10 +79,8 @@ pub enum Rule {
     /// A call between two block-wide barriers in the same basic block. Contains the Rust path of the callee.
     ///
     /// ptxas knows that the lanes of a warp are converged at the first barrier. It assumes that they are converged at
-    /// the second one
-    /// too, and omits the code for diverged lanes. If the function returns to them at different times, the second
-    /// barrier
-    /// is an illegal instruction. Observed with ptxas 13.0 on an H100.
+    /// the second one too, and omits the code for diverged lanes. If the function returns to them at different times,
+    /// the second barrier is an illegal instruction. Observed with ptxas 13.0 on an H100.
     CallBetweenBarriers(String),
 }
 

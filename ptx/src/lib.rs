@@ -7,24 +7,19 @@
 //! ```
 //!
 //! The build writes the PTX of all kernels in the module to `$OUT_DIR/kernels.ptx`, which `rushmem::ptx!("kernels")`
-//! embeds.
-//! The application includes the same module natively, by `mod kernels;` in its root.
+//! embeds. The application includes the same module natively, by `mod kernels;` in its root.
 //!
 //! # Modules and crates
 //!
 //! For GPUs, a module is compiled as a `no_std` crate. It consists of its file and the folder of the same name, such as
 //! `src/kernels/`. It can refer to itself as `self`, `super` and `crate::kernels`, but to no other module of the
 //! application. Of the application's dependencies, it can use `rushmem-device` and those named by
-//! [`Builder::dependency`]. The
-//! application's features are off. A file elsewhere that the module includes, for example by `include!` or `#[path]`,
-//! is compiled,
-//! but changing it alone does not recompile the kernels.
+//! [`Builder::dependency`]. The application's features are off. A file elsewhere that the module includes, for example
+//! by `include!` or `#[path]`, is compiled, but changing it alone does not recompile the kernels.
 //!
 //! Kernels that several packages share go into a crate, whose folder is passed to `build`:
-//! `rushmem_ptx::build("kernels")`. The
-//! crate starts with `#![cfg_attr(target_arch = "nvptx64", no_std, feature(abi_ptx))]`. Its PTX is named like the
-//! crate,
-//! with `_` for `-`.
+//! `rushmem_ptx::build("kernels")`. The crate starts with `#![cfg_attr(target_arch = "nvptx64", no_std,
+//! feature(abi_ptx))]`. Its PTX is named like the crate, with `_` for `-`.
 //!
 //! # Compiler
 //!
@@ -36,8 +31,8 @@
 //! 4. another toolchain of rustup with `rust-src`, such as stable: `rustup component add rust-src`.
 //!
 //! It is driven by the `cargo` that runs `build.rs`, or by the one at `RUSHMEM_PTX_CARGO`. The build needs no more
-//! network access than
-//! the host's build of the same crates. It compiles `core` from the installed source, once for each compiler.
+//! network access than the host's build of the same crates. It compiles `core` from the installed source, once for each
+//! compiler.
 //!
 //! PTX can also be committed next to the kernels ([`Builder::fallback`]). If its source has not changed since, the
 //! build uses it. A fresh clone then builds quickly and without that compiler. `RUSHMEM_PTX` overrides this choice,
@@ -67,19 +62,18 @@
 //!
 //! The driver compiles PTX when a program first loads it, which may take seconds, and caches the result.
 //! `RUSHMEM_PTX_CUBIN=sm_90` also embeds machine code for these GPUs. Other GPUs use the PTX. `ptxas` generates the
-//! machine
-//! code: the one at `RUSHMEM_PTXAS`, or that of a CUDA toolkit or the Python package `nvidia-cuda-nvcc`.
+//! machine code: the one at `RUSHMEM_PTXAS`, or that of a CUDA toolkit or the Python package `nvidia-cuda-nvcc`.
 //! `RUSHMEM_PTX_CUBIN=sm_80:sm_90` generates it from the text for sm_80, to test that text on newer GPUs.
 //!
 //! # Timeline
 //!
-//! `RUSHMEM_PTX_TRACE=1` compiles kernels that write their calls to a timeline (`RUSHMEM_TRACE` of a job). Other kernels have
-//! no instructions for it. Bundled PTX is not affected.
+//! `RUSHMEM_PTX_TRACE=1` compiles kernels that write their calls to a timeline (`RUSHMEM_TRACE` of a job). Other
+//! kernels have no instructions for it. Bundled PTX is not affected.
 //!
 //! # DC transport
 //!
-//! `RUSHMEM_PTX_DC=1` compiles kernels that can post to DC initiators (`RUSHMEM_DC_ABOVE` of a job), bundled ones too. Other
-//! kernels have no instructions for it, since these code paths would cost every kernel registers.
+//! `RUSHMEM_PTX_DC=1` compiles kernels that can post to DC initiators (`RUSHMEM_DC_ABOVE` of a job), bundled ones too.
+//! Other kernels have no instructions for it, since these code paths would cost every kernel registers.
 //!
 //! # Checks
 //!

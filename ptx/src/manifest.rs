@@ -15,9 +15,7 @@ pub(crate) struct Manifest {
     pub(crate) name: String,
     /// The library's name in Rust, which is also the name of the PTX file.
     pub(crate) crate_name: String,
-    /// Its version.
     pub(crate) version: String,
-    /// Its edition.
     pub(crate) edition: String,
     /// Source file of the library, if it is not `src/lib.rs`.
     pub(crate) lib: Option<PathBuf>,

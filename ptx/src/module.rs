@@ -80,8 +80,7 @@ fn manifest_of(name: &str, of_package: &Manifest) -> String {
 }
 
 /// Returns a crate root with the module `name`, whose file is in `folder`. A `path` attribute on the module itself
-/// would
-/// change the folder of its submodules.
+/// would change the folder of its submodules.
 fn root_of(name: &str, folder: &Path) -> String {
     format!(
         "#![no_std]\n#![feature(abi_ptx)]\n\n#[path = {:?}]\nmod folder {{\n    pub mod {name};\n}}\npub use folder::{name};\n",

@@ -64,8 +64,8 @@ fn python_packages() -> Option<PathBuf> {
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().into())
 }
 
-/// Assembles the form of `ptx` for GPUs of `text_arch` to machine code for `arch`, in the file at `to`. Returns the
-/// output of ptxas.
+/// Assembles `ptx`, as GPUs of `text_arch` load it, to machine code for `arch`, in the file at `to`. Returns the output
+/// of ptxas.
 ///
 /// # Errors
 /// - [`Error::Spawn`] if ptxas does not start.

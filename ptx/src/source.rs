@@ -28,8 +28,7 @@ pub struct Source {
     pub workspace: PathBuf,
     /// SHA-256 of everything that determines the PTX, except for compiler and target. It covers names, versions,
     /// manifests and sources of path packages, and versions and checksums of other packages. It does not depend on the
-    /// location of
-    /// files or on the kind of line breaks.
+    /// location of files or on the kind of line breaks.
     pub hash: String,
     /// All files covered by the hash.
     pub files: Vec<PathBuf>,
@@ -54,8 +53,7 @@ impl Source {
     }
 
     /// Reads the module in `file` of the package in `dir`. Its submodules are in the folder of the same name. It has
-    /// the
-    /// dependencies `used` of the package, and `rushmem-device`.
+    /// the dependencies `used` of the package, and `rushmem-device`.
     ///
     /// # Errors
     /// - [`Error::Io`] if a file cannot be read.
@@ -131,7 +129,6 @@ impl Source {
     }
 }
 
-/// Returns the source files of a package.
 fn package_files(dir: &Path, manifest: &Manifest) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     collect(dir, dir, &mut found)?;
@@ -182,7 +179,6 @@ fn hash_file(path: &Path) -> Result<String> {
     Ok(hex(&digest))
 }
 
-/// Returns the hash of a text.
 pub(crate) fn hash(text: &str) -> String {
     hex(&Sha256::digest(text))
 }

@@ -2,8 +2,7 @@
 //!
 //! Of the standard library, device code needs only `core`, which has no dependencies. So a single call of the compiler
 //! builds it, without network access or a lock file. `compiler_builtins` is left empty: GPUs have instructions for most
-//! of its functions.
-//! The PTX check reports calls to the others.
+//! of its functions. The PTX check reports calls to the others.
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -50,9 +49,7 @@ esac
 exec "$rustc" "$@"
 "#;
 
-/// A sysroot for the GPU.
 pub(crate) struct Sysroot {
-    /// Its folder.
     pub(crate) path: PathBuf,
     /// Folder for everything that is built with it.
     pub(crate) cache: PathBuf,

@@ -42,8 +42,7 @@ impl Target {
     }
 
     /// Replaces fences in `ptx` that require Hopper by stronger ones that all GPUs have. After a mark, it keeps the
-    /// fence for
-    /// Hopper. PTX for Hopper is not changed.
+    /// fence for Hopper. PTX for Hopper is not changed.
     pub(crate) fn apply<'a>(&self, ptx: &'a str) -> Cow<'a, str> {
         if self.is_hopper() {
             return Cow::Borrowed(ptx);
@@ -74,7 +73,7 @@ fn is_hopper(arch: &str) -> bool {
     digits.parse::<u32>().is_ok_and(|number| number >= 90)
 }
 
-/// Returns the form of `ptx` that GPUs of this architecture, such as `sm_90`, get to see.
+/// Returns `ptx` as it is loaded on GPUs of architecture `arch`, such as `sm_90`.
 pub(crate) fn for_arch<'a>(ptx: &'a str, arch: &str) -> Cow<'a, str> {
     if !is_hopper(arch) || !ptx.contains(HOPPER) {
         return Cow::Borrowed(ptx);

@@ -76,8 +76,8 @@ impl Candidates {
 }
 
 impl Search {
-    /// Searches this machine: `RUSHMEM_PTX_RUSTC`, then nightlies of rustup, then Debian's compiler, then other toolchains of
-    /// rustup. `RUSTC_BOOTSTRAP` makes those that are not nightlies accept unstable features.
+    /// Searches this machine: `RUSHMEM_PTX_RUSTC`, then nightlies of rustup, then Debian's compiler, then other
+    /// toolchains of rustup. `RUSTC_BOOTSTRAP` makes those that are not nightlies accept unstable features.
     ///
     /// # Errors
     /// - [`Error::Override`] if `RUSHMEM_PTX_RUSTC` names an unusable compiler.
@@ -205,8 +205,7 @@ pub(crate) mod tests {
             dir.display()
         );
         // Let another process write the script. If this process had it open for writing while a concurrent test starts
-        // a program, the child
-        // would inherit the descriptor, and executing the script would fail as busy.
+        // a program, the child would inherit the descriptor, and executing the script would fail as busy.
         let mut shell = Command::new("sh");
         shell.args(["-c", "printf %s \"$1\" >\"$2\" && chmod +x \"$2\"", "sh", &script]).arg(&rustc);
         assert!(shell.status().unwrap().success());

@@ -1,8 +1,7 @@
 //! An application outside this repository builds its own kernels with one line in `build.rs`.
 //!
 //! The tests compile for GPUs. Without a PTX compiler, they report that they were skipped, or fail if `CI_REQUIRE_ALL`
-//! is
-//! set.
+//! is set.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -59,8 +58,7 @@ struct App {
 
 impl App {
     /// Writes the application, with `build` in the `main` of its `build.rs`. All tests share a target folder, so each
-    /// must
-    /// choose a unique name.
+    /// must choose a unique name.
     fn new(name: &'static str, build: &str) -> Self {
         let app = Self { dir: TempDir::new().unwrap(), name };
         let project = project();
@@ -345,8 +343,7 @@ fn asks_for_no_std(app: &App) {
 }
 
 /// Checks that the PTX does not depend on the folder. A function that is not inlined has the crate's hash in its
-/// symbol, and
-/// a `Location` contains the path of a source file.
+/// symbol, and a `Location` contains the path of a source file.
 fn gets_the_same_ptx_in_every_folder(app: &App, other: &str) {
     assert!(other.contains("5place"), "a function that is not inlined:\n{other}");
     assert_eq!(app.ptx(&[]), other);

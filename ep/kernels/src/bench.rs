@@ -36,8 +36,7 @@ pub fn ep_experts(ctx: &Ctx, buffers: Buffers, results: SymSlice<u128>) -> Resul
 }
 
 /// Copies `src` to `dst` on all PEs, an equal share to each: the yardstick for a dispatch of as many bytes. The shares
-/// of PEs that
-/// are not P2P peers stay on this PE.
+/// of PEs that are not P2P peers stay on this PE.
 #[kernel(max_threads = 512)]
 pub fn ep_copy(ctx: &Ctx, dst: SymSlice<u128>, src: SymSlice<u128>) -> Result {
     const PART: usize = 8 * LANES as usize;

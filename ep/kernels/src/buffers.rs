@@ -219,7 +219,6 @@ impl<'a, 'k> Exchange<'a, 'k> {
         Self { ctx, b, words: ctx.local(b.words), tables: ctx.local(b.tables) }
     }
 
-    /// Returns a word of the state.
     #[inline(always)]
     pub(crate) fn state(self, word: usize) -> u64 {
         get(self.words, word)
@@ -231,7 +230,6 @@ impl<'a, 'k> Exchange<'a, 'k> {
         put(self.words, word, value);
     }
 
-    /// Returns an element of a table.
     #[inline(always)]
     pub(crate) fn table(self, table: Table, i: u32) -> u32 {
         get(self.tables, self.b.at(table, i))
@@ -243,7 +241,6 @@ impl<'a, 'k> Exchange<'a, 'k> {
         put(self.tables, self.b.at(table, i), value);
     }
 
-    /// Returns the rank of a pair.
     #[inline(always)]
     pub(crate) fn rank(self, pair: u32) -> u32 {
         get(self.tables, self.b.rank_at(pair))
@@ -326,7 +323,6 @@ impl<'a, 'k> Exchange<'a, 'k> {
         local * self.b.n_pes + source
     }
 
-    /// Returns the number of chunks in a bf16 row.
     #[inline(always)]
     pub(crate) fn bf16_chunks(self) -> usize {
         self.b.hidden as usize / 8
@@ -350,8 +346,7 @@ pub(crate) fn rows_of(all: SymSlice<u128>, chunks: usize, first: u32, count: u32
 /// Returns an element, or zero if there is none.
 ///
 /// This check lets the compiler remove the one in [`View::load`], with the call that reports the index. Kernels with
-/// many
-/// such calls spill registers.
+/// many such calls spill registers.
 #[inline(always)]
 pub(crate) fn get<T: Pod>(view: View<T>, i: usize) -> T {
     if i < view.len() { view.load(i) } else { T::zeroed() }

@@ -11,8 +11,7 @@ use crate::post::{Announcement, announce_to};
 use crate::warp::{Crew, lane};
 
 /// Signals to each source that the rows of its tokens are ready. They are in `results`, at the same positions as the
-/// rows that experts
-/// received. A NIC peer also gets the rows, directly from `results`: one put with signal per expert.
+/// rows that experts received. A NIC peer also gets the rows, directly from `results`: one put with signal per expert.
 ///
 /// The signal word carries the source's first row, relative to the expert's first row, which a P2P peer needs to read
 /// the rows.

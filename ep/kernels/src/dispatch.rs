@@ -57,7 +57,6 @@ struct Sender<'a, 'k> {
     x: Exchange<'a, 'k>,
     tokens: View<'k, u128>,
     choices: View<'k, i32>,
-    /// Outbox of this PE.
     outbox: RemoteView<'k, u128>,
 }
 

@@ -13,19 +13,17 @@
 //! | start of combine | [`ep_announce_back`] signals | the same |
 //! | end of combine | [`ep_reduce`] waits, reads the rows of each token, and sums them | the same |
 //!
-//! All stores of a kernel are visible to the next one, so no block ever waits for another block. Hence
-//! the kernels are correct with any number of blocks, resident or not.
+//! All stores of a kernel are visible to the next one, so no block ever waits for another block. Hence the kernels are
+//! correct with any number of blocks, resident or not.
 //!
 //! The names of kernels start with `ep_`, because a launch looks up its kernel by name among all modules of a job.
 //!
 //! # Reuse of buffers
 //! A PE starts call `n + 1` after its [`ep_reduce`] of call `n` has seen a signal from each expert. By then, each peer
-//! has read
-//! everything that the PE sent in call `n`. A PE changes the results of its experts after its [`ep_receive`] of call `n
-//! + 1`, which
-//! has seen a signal from each source. By then, each peer has read the results of call `n`. So calls need neither a
-//! barrier nor a
-//! second set of buffers. Signals carry the index of the call, so no word needs to be reset.
+//! has read everything that the PE sent in call `n`. A PE changes the results of its experts after its [`ep_receive`]
+//! of call `n + 1`, which has seen a signal from each source. By then, each peer has read the results of call `n`. So
+//! calls need neither a barrier nor a second set of buffers. Signals carry the index of the call, so no word needs to
+//! be reset.
 #![cfg_attr(target_arch = "nvptx64", no_std, feature(abi_ptx))]
 #![forbid(unsafe_code)]
 

@@ -83,8 +83,7 @@ fn rank_hits(x: Exchange, pair: u32, is_hit: bool, rank: u32) -> u32 {
 /// Sends this PE's counts to all PEs, waits for theirs, and computes the place of every row. Runs as a single block.
 ///
 /// All PEs see the same counts, so all of them reject a call that does not fit. At that point, nobody has sent a row or
-/// changed
-/// a table of received rows.
+/// changed a table of received rows.
 #[kernel(max_threads = 256)]
 pub fn ep_plan(ctx: &Ctx, buffers: Buffers) -> Result {
     let (x, block) = (Exchange::new(ctx, &buffers), Block::current());

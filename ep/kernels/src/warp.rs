@@ -8,13 +8,11 @@ use crate::buffers::{Exchange, divided, get};
 /// Lanes per warp.
 pub(crate) const LANES: u32 = 32;
 
-/// Returns the index of this lane.
 #[inline(always)]
 pub(crate) fn lane() -> u32 {
     Warp::current().rank()
 }
 
-/// Returns the number of warps in a block.
 #[inline(always)]
 pub(crate) fn warps_of_block() -> u32 {
     Block::current().size() / LANES
@@ -138,7 +136,6 @@ pub(crate) fn copy_row(len: usize, load: impl Fn(usize) -> u128, store: impl Fn(
 pub(crate) struct Crew {
     /// Index of this crew.
     pub(crate) id: u32,
-    /// Number of crews.
     pub(crate) count: u32,
     /// Rank of this thread in its crew.
     pub(crate) rank: u32,
@@ -147,7 +144,6 @@ pub(crate) struct Crew {
 }
 
 impl Crew {
-    /// Returns the block as a crew.
     #[inline(always)]
     pub(crate) fn block() -> Self {
         let block = Block::current();

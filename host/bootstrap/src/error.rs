@@ -30,7 +30,7 @@ impl fmt::Display for PeerLost {
     }
 }
 
-/// Name of the last collective call of a job. Error messages say "has ended" for a PE in this call.
+/// Name of the last collective call of a job. Error messages describe a PE in this call as finished.
 pub const END: &str = "the end of the job";
 
 /// Suffix of the reason for losing a PE that exited before it joined the job. Launchers use the same text.

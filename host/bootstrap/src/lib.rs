@@ -63,7 +63,7 @@ pub type Gathered = Arc<Vec<Vec<u8>>>;
 /// first failure of a job (a lost PE, a mismatch, a passed deadline) is final: every later collective call returns the
 /// same failure.
 pub trait Bootstrap: Send + Sync {
-    /// Returns the number of this PE, from 0.
+    /// Returns the index of this PE in its job, from 0.
     fn pe(&self) -> u32;
 
     /// Returns the number of PEs in the job.

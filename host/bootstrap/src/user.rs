@@ -1,4 +1,4 @@
-//! The users at the two ends of a Unix socket.
+//! Checks which user a Unix socket is connected to.
 #![allow(unsafe_code, reason = "asks the system for users")]
 
 use std::io::{self, ErrorKind};

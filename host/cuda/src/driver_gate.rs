@@ -243,8 +243,7 @@ impl LaunchGuard<'_> {
         let queue: Arc<dyn KernelQueue> = Arc::clone(queue) as _;
         let mut state = self.gate.lock();
         if !state.queues.iter().any(|(_, known)| Arc::ptr_eq(known, &queue)) {
-            // Dropping `self` at the end of this function removes the launch only now, so a blocking call cannot slip
-            // in between.
+            // `self` is dropped after this, and with it the launch: the gate never takes the job for idle in between.
             state.queues.push((self.job, queue));
         }
     }

@@ -80,8 +80,8 @@ impl GraphExec {
         // SAFETY: a live graph, and a live variable. Destroyed in `drop`.
         check("cuGraphInstantiate", unsafe { sys::cuGraphInstantiateWithFlags(&mut raw, graph.0, 0) })?;
         let graph = Self { device: Arc::clone(&device), raw };
-        // SAFETY: a live graph and stream.
         // Upload now, with the gate passed, so the first launch has nothing left to do.
+        // SAFETY: a live graph and stream.
         check("cuGraphUpload", unsafe { sys::cuGraphUpload(graph.raw, stream.raw()) })?;
         stream.synchronize()?;
         Ok(graph)

@@ -189,8 +189,7 @@ struct Library(NonNull<c_void>);
 impl Library {
     /// Loads the library.
     ///
-    /// cudarc loads it by itself, or the program is linked to it. Only a handle of our own allows to check for
-    /// functions.
+    /// cudarc loads it by itself, or the program is linked to it. A separate handle is needed to check for functions.
     ///
     /// # Errors
     /// - [`Error::NoDriver`] with the reason of the dynamic loader for the first name

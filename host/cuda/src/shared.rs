@@ -18,7 +18,7 @@ use crate::{Device, Error};
 const FILE_DESCRIPTOR: sys::CUmemAllocationHandleType =
     sys::CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 
-/// GPU memory that is mapped for the kernels of its own GPU, and that other GPUs and processes can map.
+/// GPU memory that is mapped for the GPU that owns it, and that other GPUs and processes can map.
 pub struct SharedMemory {
     /// Declared first, so the mapping is dropped before the allocation.
     addresses: ReservedAddresses,

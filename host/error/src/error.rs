@@ -54,14 +54,14 @@ pub enum Error {
         /// The name of the kernel that failed.
         failed: &'static str,
     },
-    /// A kernel returned an error of which there is no record.
+    /// A kernel returned an error without a record.
     #[error(
         "the kernel returned an error without a record: the kernel made the error itself, or another wait of this PE \
          has reported the record"
     )]
     Unrecorded,
-    /// A kernel returned an error of which there is no record, and a QP of this PE is poisoned. Calls that use a
-    /// poisoned QP fail without recording anything.
+    /// A kernel returned an error without a record, and a QP of this PE is poisoned. Calls that use a poisoned QP
+    /// fail without recording anything.
     #[error(
         "the kernel returned an error without a record, and QP {qpn:#x} towards PE {peer} was ended by an earlier \
          error, which was reported then; call Pe::reset_queues on all PEs to get new QPs"

@@ -50,8 +50,7 @@ impl DeviceError {
     }
 
     /// Returns the name of the kernel, if the error was found by waiting for a single launch. For an error of a stream,
-    /// the name is in
-    /// [`Error::Operation`](crate::Error::Operation).
+    /// the name is in [`Error::Operation`](crate::Error::Operation).
     pub fn kernel(&self) -> Option<&'static str> {
         self.kernel
     }
@@ -65,7 +64,7 @@ impl DeviceError {
         self.asked = asked;
     }
 
-    /// Looks up the objects at the offsets in the record.
+    /// Resolves the offsets in the record to objects.
     #[doc(hidden)]
     pub fn set_objects(&mut self, names: &ObjectNames) {
         let r = &self.record;
@@ -84,8 +83,8 @@ impl DeviceError {
         self.failed_qp = failed;
     }
 
-    /// Returns the QPN of the QP that failed or was late, and the index of the failed WQE's first building block. If that
-    /// is unknown, the culprit is the oldest WQE not known to be complete.
+    /// Returns the QPN of the QP that failed or was late, and the index of the failed WQE's first building block. If
+    /// that is unknown, the culprit is the oldest WQE not known to be complete.
     #[doc(hidden)]
     pub fn failed_wqe(&self) -> Option<(u32, Option<u16>)> {
         let r = &self.record;

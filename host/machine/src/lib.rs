@@ -5,7 +5,8 @@
 //! - Supervision: the [`Watchdog`] for kernels that run for too long, the report of the [waits] of a job, lines that
 //!   kernels print ([`Printer`]), and process termination ([`end_job`]).
 //!
-//! `rushmem` re-exports what applications need. The rest is internal to the crates of the runtime and may change at any time.
+//! `rushmem` re-exports what applications need. The rest is internal to the crates of the runtime and may change at any
+//! time.
 #![deny(unsafe_code)]
 
 mod buffer;

@@ -173,7 +173,7 @@ impl Block {
         let doing = mem::replace(&mut self.lanes[index].doing, Activity::Spinning(site));
         queue.push_back(Turn { slot: self.slot, thread });
         let warp = index / 32;
-        // A converging lane may be waiting only for this one to do something else than spin.
+        // This lane has had a turn and is still spinning, so converging lanes need not wait for it any longer.
         if self.warps[warp].converging != 0 {
             self.warps[warp].spun |= 1 << (thread % 32);
             self.settle(warp, queue);

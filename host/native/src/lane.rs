@@ -84,8 +84,8 @@ impl Handle {
             return None;
         }
         let yielder = self.yielder.get()?;
-        // SAFETY: the yielder lives while the body of the coroutine runs. This handle is the current lane only while the
-        // worker resumes that coroutine, so only code called from the body gets here.
+        // SAFETY: the yielder lives while the body of the coroutine runs. This handle is the current lane only while
+        // the worker resumes that coroutine, so only code called from the body gets here.
         Some(unsafe { yielder.as_ref() }.suspend((request, site)))
     }
 }

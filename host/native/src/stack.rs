@@ -43,7 +43,6 @@ impl Store {
         Self { limit, shelf: Mutex::default() }
     }
 
-    /// Returns the limit on the number of stacks.
     pub(crate) fn limit(&self) -> usize {
         self.limit
     }

@@ -93,7 +93,7 @@ impl Client {
         Ok((number, left))
     }
 
-    /// Updates and returns the number of settled requests, which is the sequence number of the first unsettled one.
+    /// Updates and returns how many requests are settled. This is also the sequence number of the first unsettled one.
     pub fn settle(&mut self) -> u64 {
         self.settled = self.settled.max(self.end.executed());
         self.settled

@@ -3,7 +3,6 @@
 //! It handles the output of LLVM, including inline assembly, where several instructions may share a line. It is not a
 //! complete PTX parser.
 
-/// A statement.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Statement<'a> {
     /// `.version`
@@ -28,7 +27,6 @@ pub(super) enum Statement<'a> {
     Instruction { line: usize, opcode: &'a str, text: &'a str },
 }
 
-/// Returns the statements of `ptx`.
 pub(super) fn statements(ptx: &str) -> Vec<Statement<'_>> {
     let mut out = Vec::new();
     let mut depth = 0;

@@ -14,8 +14,8 @@ use crate::{print, report};
 
 /// Check whether this machine can run jobs at full speed, and print remedies
 ///
-/// Checks GPUs, NICs, the PCIe paths between them and the system. Then runs two jobs of two PEs, one through the NIC and one
-/// over P2P, and compares every byte. Changes nothing and needs no privileges. Exit code 3 if a check fails.
+/// Checks GPUs, NICs, the PCIe paths between them and the system. Then runs two jobs of two PEs, one through the NIC
+/// and one over P2P, and compares every byte. Changes nothing and needs no privileges. Exit code 3 if a check fails.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Check the machine only; run no jobs

@@ -10,8 +10,8 @@ use crate::error::Error;
 
 /// Print a new unique id for a job that is started by hand
 ///
-/// Start each PE with the id in RUSHMEM_ID, its number in RUSHMEM_PE and the number of PEs in RUSHMEM_N_PES. An id is valid for
-/// one run of the job. Keep it secret: every process that has the id can join the job.
+/// Start each PE with the id in RUSHMEM_ID, its number in RUSHMEM_PE and the number of PEs in RUSHMEM_N_PES. An id is
+/// valid for one run of the job. Keep it secret: every process that has the id can join the job.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Address on which PE 0 listens, for PEs on several machines [default: a free port of the loopback interface]

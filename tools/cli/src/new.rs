@@ -11,7 +11,7 @@ use crate::print;
 
 /// Create a project with an application, a kernel and a test
 ///
-/// The project is a new folder with this name. It builds and runs at once, on a machine without a GPU too.
+/// The project is a new folder with this name. It builds and runs as it is, even on a machine without a GPU.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Name of the project: letters, digits, `-` and `_`

@@ -1,8 +1,7 @@
 //! `rushmem doctor --report`: everything that helps to diagnose a problem with a NIC, in a single file.
 //!
 //! The file contains versions, settings, and the findings and the record of the doctor, as well as the output of the
-//! litmus
-//! tests and of some benchmarks through the NIC. Secrets are omitted, and the host name is replaced.
+//! litmus tests and of some benchmarks through the NIC. Secrets are omitted, and the host name is replaced.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -13,8 +13,8 @@ use crate::print;
 
 /// Print the cost of jobs with many PEs: time, commands, bootstrap messages and memory of each PE
 ///
-/// Each job runs its PEs as threads of this process, with native kernels and the software ConnectX. Each PE puts one word to
-/// its peers, which connects the QPs. Times depend on this machine. Counts are the same on every machine.
+/// Each job runs its PEs as threads of this process, with native kernels and the software ConnectX. Each PE puts one
+/// word to its peers, which connects the QPs. Times depend on this machine. Counts are the same on every machine.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Numbers of PEs
@@ -120,7 +120,6 @@ fn contact(
 }
 
 impl Costs {
-    /// Returns the row of the table.
     fn row(&self) -> String {
         let Some(first) = self.all.first() else { return String::new() };
         let n = self.all.len() as f64;

@@ -16,9 +16,9 @@ use crate::error::Error;
 
 /// Run a program with the software ConnectX as its RDMA device
 ///
-/// The unmodified program finds `mlx5_0` through its own libibverbs and libmlx5. Each process that opens the device gets its own
-/// adapter. Adapters exchange packets through shared memory on this machine and, with --ip, by UDP between machines. No privileges
-/// are needed. Child processes inherit the device.
+/// The unmodified program finds `mlx5_0` through its own libibverbs and libmlx5. Each process that opens the device
+/// gets its own adapter. Adapters exchange packets through shared memory on this machine and, with --ip, by UDP between
+/// machines. No privileges are needed. Child processes inherit the device.
 #[derive(clap::Args)]
 #[command(after_help = faults())]
 pub(crate) struct Args {
@@ -39,7 +39,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SWITCH", default_value = "on", value_parser = ["on", "off"])]
     shared_memory: String,
 
-    /// Faults to inject: names from the list below, or `name=value` of the adapter (drop=0.01, black_hole=127.64.1.2, ...)
+    /// Faults to inject: names from the list below, or `name=value` of the adapter (drop=0.01, black_hole=127.64.1.2,
+    /// ...)
     #[arg(long, value_name = "FAULT", value_delimiter = ',')]
     fault: Vec<String>,
 

@@ -9,7 +9,6 @@ const MIN_TEXT: usize = 30;
 /// Indentation of text that does not fit next to the head of its row.
 const INDENT: usize = 6;
 
-/// The layout of text.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
     /// Width in columns. `None` leaves rows unwrapped, for programs that search them.

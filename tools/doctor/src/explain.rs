@@ -27,8 +27,8 @@ const SYNDROMES: [(Syndrome, u32, &str); 13] = [
 /// Explains a code or name from an error message. Returns one line per meaning.
 ///
 /// Accepts a syndrome in hexadecimal, such as `0x15`, or a status code: of libibverbs, of this library, or of a
-/// kernel's call. Also accepts their names, checks of `rushmem doctor`, and settings with or without
-/// the prefix `RUSHMEM_`.
+/// kernel's call. Also accepts their names, checks of `rushmem doctor`, and settings with or without the prefix
+/// `RUSHMEM_`.
 ///
 /// ```
 /// let lines = rushmem_doctor::explain("0x15");

@@ -1,9 +1,8 @@
 //! Checks of machines and jobs, with remedies. Implements `rushmem doctor` and `rushmem explain`.
 //!
 //! [`examine`] reads the state of the system. [`probe`] runs jobs of two PEs that transfer a few bytes and verify them.
-//! [`job`]
-//! checks all nodes of a job together. Checks change nothing and need no privileges. State that only root can read is
-//! reported as unknown.
+//! [`job`] checks all nodes of a job together. Checks change nothing and need no privileges. State that only root can
+//! read is reported as unknown.
 
 mod check;
 mod explain;
@@ -145,8 +144,8 @@ pub fn probe(host: &Host, config: &Config) -> Vec<Finding> {
     }
 }
 
-/// Compares the nodes of the job of this process, and puts from each PE to each other PE. Collective among the processes of
-/// the job.
+/// Compares the nodes of the job of this process, and puts from each PE to each other PE. Collective among the
+/// processes of the job.
 ///
 /// Returns all findings on PE 0, and none on other PEs. If the job cannot start, each process returns its own findings.
 pub fn job(host: &Host, config: &Config) -> Vec<Finding> {

@@ -87,7 +87,6 @@ const ERRORS: [&str; 7] = [
     "counters/link_downed",
 ];
 
-/// An RDMA device.
 #[derive(Debug)]
 pub(super) struct Device {
     /// `mlx5_0`
@@ -237,7 +236,6 @@ fn function(host: &Host, device: &Device) -> Option<Finding> {
     })
 }
 
-/// A port of a device.
 struct Port<'a> {
     host: &'a Host,
     /// `mlx5_0 port 1`

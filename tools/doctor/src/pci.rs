@@ -15,8 +15,7 @@ const DISPLAYS: [u64; 2] = [0x0300, 0x0302];
 const NETWORKS: [u64; 2] = [0x0200, 0x0207];
 
 /// The extended capability Access Control Services. Its control word has bits that redirect requests and completions
-/// between
-/// peers to the root complex.
+/// between peers to the root complex.
 const ACS: u16 = 0x000d;
 const ACS_CONTROL: usize = 6;
 const ACS_REDIRECTS: u16 = 0x4 | 0x8;

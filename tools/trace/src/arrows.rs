@@ -132,7 +132,7 @@ fn path(spans: &[Span], operations: &Operations, call: usize, to: (usize, u64)) 
             points.extend(way_through_nics(spans, operations, call, (peer, remote)));
         }
     }
-    // Drop what starts after the wait has ended: it belongs to a later operation on the same memory.
+    // Drop what starts after the wait is over: it belongs to a later operation on the same memory.
     points.retain(|&i| spans[i].begin <= to.1);
     points.sort_by_key(|&i| (spans[i].begin, i));
     points.dedup();

@@ -89,7 +89,6 @@ struct Event<'a> {
     args: Option<Arguments<'a>>,
 }
 
-/// Arguments of an event.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 enum Arguments<'a> {
@@ -101,7 +100,6 @@ enum Arguments<'a> {
     Position { sort_index: u32 },
 }
 
-/// Arguments of a span.
 #[derive(Serialize, Deserialize)]
 struct SpanArguments {
     kind: Category,

@@ -194,7 +194,6 @@ impl Span {
         self.category == Category::Nic && self.name == "doorbell"
     }
 
-    /// Returns whether this is a WQE.
     pub(crate) fn is_wqe(&self) -> bool {
         let is_in_queue = self.category == Category::Nic && matches!(self.track, Track::Queue { .. });
         is_in_queue && self.detail.index.is_some()

@@ -35,7 +35,8 @@ impl Trace {
         self.clock_error_ns = self.clock_error_ns.max(other.clock_error_ns);
     }
 
-    /// Sets the names of objects in symmetric memory that the spans use. `name` looks them up by offset.
+    /// Sets the names of objects in symmetric memory that the spans use. `name` returns the name of the object at an
+    /// offset.
     pub fn name_objects(&mut self, name: impl Fn(u64) -> Option<String>) {
         for Span { detail, .. } in &mut self.spans {
             let word = detail.awaits.or(detail.changes).map(|word| word.offset);

@@ -101,7 +101,7 @@ impl PeWaits {
         }
     }
 
-    /// Adds the open spans of this PE. `members` looks up the members of a team.
+    /// Adds the open spans of this PE. `members` returns the members of a team.
     pub fn add_open(&mut self, spans: &[Span], now: u64, members: impl Fn((u32, u32)) -> Option<Vec<u32>>) {
         let (mut runs, pe) = (Vec::new(), self.pe);
         for span in spans.iter().filter(|span| span.pe == pe) {

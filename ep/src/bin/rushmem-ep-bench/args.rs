@@ -6,7 +6,6 @@ use clap::{Parser, ValueEnum};
 use rushmem::config::{Bytes, Config};
 use rushmem_ep::{Dtype, Form, Shape};
 
-/// Any error.
 pub(crate) type AnyError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Measures dispatch and combine of a mixture of experts, and verifies every sum first.
@@ -75,7 +74,6 @@ pub(crate) enum RoutingArg {
 }
 
 impl Args {
-    /// Returns the shape of the exchange.
     pub(crate) fn shape(&self) -> Shape {
         let shape = Shape::low_latency(self.tokens, self.hidden, self.experts, self.top_k);
         let form = match self.form {

@@ -1,11 +1,11 @@
 //! GPU memory for the software ConnectX.
 //!
-//! The CPU cannot access GPU memory directly. There are two ways:
+//! The CPU cannot access GPU memory directly. Instead, there are two ways:
 //!
-//! - **The service kernel** (`service`) executes small accesses and all copies within a GPU, each in microseconds. It runs
-//!   only beside other kernels, and only where it takes no room from them.
-//! - **The copy engines** of the GPU move large messages, and everything while no service kernel runs. The bytes pass
-//!   through a page-locked staging buffer.
+//! - **The service kernel** (`service`) executes small accesses and all copies within a GPU, each in microseconds. It
+//!   runs only next to kernels of the application, and only if it does not occupy room that they need.
+//! - **The copy engines** of the GPU move large messages, and everything else while no service kernel runs. The bytes
+//!   pass through a page-locked staging buffer.
 //!
 //! Neither way waits for a kernel of the application, since that kernel may wait for the access.
 

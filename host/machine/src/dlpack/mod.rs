@@ -126,8 +126,8 @@ impl fmt::Display for Named<'_> {
 
 /// A contiguous tensor of another library, in CPU memory or on a CUDA GPU. Dropping it calls the library's deleter.
 ///
-/// The tensor must be in row-major order without gaps. Element `[i, j]` of a tensor with 10 columns has index `10 * i +
-/// j` in the window: `handle().at(10 * i + j)`.
+/// The tensor must be in row-major order without gaps. In the window, element `[i, j]` of a tensor with 10
+/// columns is `handle().at(10 * i + j)`.
 ///
 /// Both structures of `dlpack.h` are supported: the versioned one with major version 1, and the older one without a
 /// version.

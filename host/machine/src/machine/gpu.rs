@@ -306,7 +306,7 @@ impl Gpu {
     }
 }
 
-/// Looks up a kernel and checks that it can be launched with this shape.
+/// Finds a kernel and checks that it can be launched with this shape.
 fn prepare<'a>(module: Option<&'a Module>, name: &str, grid: LaunchConfig) -> Result<&'a Function> {
     let kernel = module.and_then(|module| module.function(name)).ok_or_else(other_machine)?;
     let attributes = kernel.attributes();

@@ -111,7 +111,6 @@ impl Known {
         lock(&self.at_limit).get_or_insert(waits);
     }
 
-    /// Returns the totals of the timeline.
     pub(super) fn totals(&self) -> Totals {
         let totals = |recorder: &Recorder| recorder.totals(self.pe);
         self.trace.recorder().map(totals).unwrap_or_default()
@@ -159,8 +158,8 @@ impl Known {
 
     /// Adds the waits that exceeded their deadlines.
     fn add_ended(&self, all: &mut PeWaits) {
-        // The host saves the records in `timed_out` before it clears the page. Reading in the opposite order cannot
-        // miss both.
+        // The host saves the records with `keep_ended` before it clears the page, so reading the page first cannot miss
+        // both.
         let mut page = Box::new(ControlPage::zeroed());
         let read = self.control.read(0, bytemuck::bytes_of_mut(&mut *page));
         let mut ended: Vec<_> = recorded(&page).iter().filter_map(DeviceError::waiting).collect();
@@ -186,7 +185,8 @@ impl Known {
         };
         let is_wait =
             |span: &Span| span.pe == self.pe && span.is_wait() && span.track.to_string() == wait.place;
-        // The kernel of a host operation carries the line of the operation, which the span may not have.
+        // For an operation of the host, the record has a line of the runtime's kernel, but the span has the line of the
+        // operation. Fall back to the last wait of the thread.
         let at_line = recorder.last(|span| is_wait(span) && span.site.as_ref().is_some_and(is_it));
         let found = at_line.or_else(|| recorder.last(is_wait));
         match found {

@@ -2,7 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bench {
     PutBandwidth,
@@ -40,7 +39,6 @@ pub(super) enum Bench {
     InitMemory,
 }
 
-/// The unit of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Unit {
     #[serde(rename = "GB/s")]

@@ -82,8 +82,8 @@ struct TestBed<'a> {
     wrong: Sym<u64>,
 }
 
-/// Number of offsets of words and signals. The latency of a word depends on its cache line in GPU memory: the near lines of
-/// an H200 take 0.6 of the time of the far ones. So each run visits several lines.
+/// Number of offsets of words and signals. The latency of a word depends on its cache line in GPU memory: the near
+/// lines of an H200 take 0.6 of the time of the far ones. So each run visits several lines.
 const WORD_LOCATIONS: usize = 64;
 /// Distance between two offsets, in words: 37 lines of 128 bytes.
 const LOCATION_STRIDE: usize = 37 * 16;
@@ -135,8 +135,7 @@ impl<'a> TestBed<'a> {
     }
 
     /// Prepares, launches and verifies the kernel of one run, or its part for one location. Returns the time on this PE
-    /// in
-    /// nanoseconds.
+    /// in nanoseconds.
     fn launch(&self, case: &Case, run: u64) -> Result<f64, AnyError> {
         let rounds = case.rounds;
         let n = (case.blocks * case.threads) as usize;
@@ -356,7 +355,8 @@ impl<'a> TestBed<'a> {
         Ok(ns)
     }
 
-    /// Runs a kernel on all PEs. Returns the nanoseconds from the first block's start to the last block's end on this PE.
+    /// Runs a kernel on all PEs. Returns the nanoseconds from the first block's start to the last block's end on this
+    /// PE.
     fn timed(&self, case: &Case, call: Call) -> Result<f64, AnyError> {
         self.together(case, call)?;
         self.pe.host_sync()?;

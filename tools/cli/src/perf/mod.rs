@@ -28,9 +28,9 @@ use crate::print;
 
 /// Measure bandwidth, latency, rates and start-up time, and verify the data
 ///
-/// Prints the median of several runs; a first run is not counted. PE 0 acts on PE 1, and all PEs take part in barriers. PEs are
-/// threads of this process or, under `rushmem run`, processes. Without a GPU, kernels run natively and use the software
-/// ConnectX. Such results measure this CPU, not a network.
+/// Prints the median of several runs; a first run is not counted. PE 0 acts on PE 1, and all PEs take part in barriers.
+/// PEs are threads of this process or, under `rushmem run`, processes. Without a GPU, kernels run natively and use the
+/// software ConnectX. Such results measure this CPU, not a network.
 #[derive(clap::Args)]
 #[command(after_help = names())]
 pub(crate) struct Args {

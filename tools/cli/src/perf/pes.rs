@@ -10,7 +10,6 @@ use crate::error::Error;
 /// The PEs of the measured jobs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pes {
-    /// Number of PEs.
     pub(super) n: u32,
     /// Whether a launcher started them, which fixes their number.
     pub(super) is_launched: bool,

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::bench::{Bench, JobKind};
 
-/// The work behind one row of results. Other programs can read it from `--list` to do the same work.
+/// A benchmark run that produces one row of results. Other programs can read it from `--list` to do the same work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Case {
     pub(super) bench: Bench,
@@ -14,7 +14,6 @@ pub(super) struct Case {
     pub(super) threads: u32,
     /// Number of repetitions in one run.
     pub(super) rounds: u32,
-    /// Number of PEs of the job.
     pub(super) pes: u32,
 }
 

@@ -14,10 +14,9 @@ use crate::error::Error;
 pub(super) struct Results {
     /// Name and version of the program.
     pub(super) program: String,
-    /// Description of the machine.
     pub(super) machine: String,
     pub(super) rows: Vec<Row>,
-    /// The benchmark that failed and so ended the measurement.
+    /// The benchmark that failed. No further ones were measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) failures: Vec<Failure>,
 }
@@ -81,7 +80,6 @@ impl Row {
         self.bench == other.bench && key(self) == key(other)
     }
 
-    /// Returns the description of the benchmark.
     pub(super) fn description(&self) -> &str {
         match Bench::named(&self.bench) {
             Some(bench) => bench.description(),

@@ -8,8 +8,7 @@ use crate::error::Error;
 /// Formats the rows, each next to the best result of the other programs for the same case.
 ///
 /// Each row shows the factor by which it is faster, and a mark if it is slower. A line per other program shows the
-/// geometric mean of
-/// these factors, and how many rows are slower.
+/// geometric mean of these factors, and how many rows are slower.
 pub(super) fn table(ours: &Results, others: &[Results]) -> Result<String, Error> {
     let mut text = format!("{} on {}\n", ours.program, ours.machine);
     for other in others {

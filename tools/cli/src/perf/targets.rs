@@ -25,7 +25,6 @@ struct Target {
     ratio: f64,
 }
 
-/// The targets of a file.
 #[derive(Debug)]
 pub(super) struct Targets(Vec<(Target, Bench)>);
 

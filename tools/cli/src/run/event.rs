@@ -6,7 +6,6 @@ use rushmem::bootstrap;
 
 use super::sys::Exit;
 
-/// An event of a job.
 pub(super) enum Event {
     /// The process of PE `.0` of this node has exited.
     Exited(u32, io::Result<Exit>),

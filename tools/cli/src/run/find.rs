@@ -29,8 +29,7 @@ impl Choice {
 /// Finds the program.
 ///
 /// A name with a slash is used as given. Other names are searched in `beside`, the directory of this command, then in
-/// its
-/// subdirectory `examples`, and finally in the directories of `path` (the variable PATH).
+/// its subdirectory `examples`, and finally in the directories of `path` (the variable PATH).
 pub(super) fn find(program: &OsStr, path: Option<OsString>, beside: Option<&Path>) -> Result<Choice, Error> {
     let name = program.display();
     if program.is_empty() {

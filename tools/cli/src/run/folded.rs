@@ -36,8 +36,8 @@ impl FoldedErrors {
     /// Handles a line of the standard error of `pe`. Returns the lines to print now.
     ///
     /// There are none if the PE merely reports another lost PE, or if another PE has printed the same error. A
-    /// continuation line
-    /// of such an error starts with a space. It may differ between PEs, so it is printed, together with the first line.
+    /// continuation line of such an error starts with a space. It may differ between PEs, so it is printed, together
+    /// with the first line.
     pub(super) fn take(&mut self, pe: u32, line: &[u8]) -> Vec<Vec<u8>> {
         let before = self.last.remove(&pe);
         if line.starts_with(b" ") && !LOG.iter().any(|level| line.starts_with(level)) {
@@ -91,8 +91,7 @@ impl FoldedErrors {
     }
 
     /// Returns a sentence for each suppressed error. The launcher has reported the failure of PE `told`, so for reports
-    /// of its
-    /// loss, the sentence only says whether it had joined the job.
+    /// of its loss, the sentence only says whether it had joined the job.
     pub(super) fn sentences(self, told: Option<u32>) -> Vec<String> {
         let mut sentences = BTreeMap::<String, Vec<u32>>::new();
         for ((lost, text), pes) in self.losses {

@@ -412,7 +412,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Scales the duration of a step by the number of this node's PEs that share a core.
+    /// Scales the duration of a step if many PEs of this node share each core.
     fn shared(&self, usual: Duration) -> Duration {
         crowd_deadline(usual, self.share.count)
     }

@@ -33,8 +33,7 @@ pub(super) struct Limit {
 }
 
 /// Rejects a number of PEs that this machine cannot start. `count` is the number of PEs on this node. If this launcher
-/// runs the job's
-/// server, `served` is the number of PEs in the job, otherwise 0.
+/// runs the job's server, `served` is the number of PEs in the job, otherwise 0.
 pub(super) fn check(count: u32, served: u32) -> Result<(), Error> {
     match limits(count.into(), served.into()).into_iter().find(|limit| limit.needed > limit.value) {
         None => Ok(()),

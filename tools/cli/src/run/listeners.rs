@@ -10,7 +10,6 @@ use rushmem_base::{has_signal, stat_field};
 /// Index of the process group among the fields of `stat`.
 const GROUP: usize = 2;
 
-/// A process group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Group(pub(super) u32);
 

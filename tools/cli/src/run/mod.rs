@@ -27,10 +27,11 @@ use self::plan::{LaunchMode, Plan};
 
 /// Start a program as the PEs of one job
 ///
-/// Looks up the program as a path, in the directory of this command and on PATH, and says so if several have its name. Labels each output line with the number of its
-/// PE. When a PE fails, reports it, ends the other PEs and returns the exit code of the failed PE. That code is 128 plus the
-/// signal number if a signal killed the PE. Passes SIGINT, SIGTERM and SIGHUP on to all PEs; a second signal kills them.
-/// SIGUSR1 makes the job print which PE waits for which. Standard input goes to PE 0, unless it is a terminal.
+/// The program is a path, or a name that is searched in the directory of this command and on PATH; if several programs
+/// have the name, says which one is used. Labels each output line with its PE. When a PE fails, reports that,
+/// terminates the other PEs and returns the exit code of the failed PE, which is 128 plus the signal number if a signal
+/// killed it. Forwards SIGINT, SIGTERM and SIGHUP to all PEs; a second signal kills them. SIGUSR1 makes the job print
+/// which PE waits for which. Standard input goes to PE 0, unless it is a terminal.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Number of PEs in the job
@@ -41,9 +42,11 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with_all = ["nodes", "node", "rendezvous", "token_file", "timeout", "no_label"])]
     threads: bool,
 
-    /// Find races and deadlocks: run the PEs as threads of one process, and report what the communication sanitizer finds
+    /// Find races and deadlocks: run the PEs as threads of one process, and report what the communication sanitizer
+    /// finds
     ///
-    /// Kernels run natively. The exit code is 5 if there are findings. A release build needs the feature `rushmem/sanitize`.
+    /// Kernels run natively. The exit code is 5 if there are findings. A release build needs the feature
+    /// `rushmem/sanitize`.
     #[arg(long, conflicts_with_all = ["nodes", "node", "rendezvous", "token_file", "gpus"])]
     sanitize: bool,
 
@@ -65,8 +68,8 @@ pub(crate) struct Args {
 
     /// Number of nodes; start this command once on each node
     ///
-    /// Node K starts its share of the N PEs, in order. All nodes need the same token of 64 hexadecimal digits, in RUSHMEM_TOKEN
-    /// or in the file of --token-file.
+    /// Node K starts its share of the N PEs, in order. All nodes need the same token of 64 hexadecimal digits, in
+    /// RUSHMEM_TOKEN or in the file of --token-file.
     #[arg(long, value_name = "M", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..),
           requires_all = ["node", "rendezvous"])]
     nodes: u32,

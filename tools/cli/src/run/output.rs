@@ -1,7 +1,7 @@
 //! Prints the output of the PEs as whole lines, labelled with the PE number.
 //!
-//! A progress bar redraws its line with carriage returns. On a terminal, the bar of PE 0 is shown live below the other lines.
-//! In all other cases, only the final state of such a line is printed.
+//! A progress bar redraws its line with carriage returns. On a terminal, the bar of PE 0 is shown live below the other
+//! lines. In all other cases, only the final state of such a line is printed.
 //!
 //! Without labels, the bytes of the PEs go to standard output unchanged, unless it is a terminal.
 
@@ -167,8 +167,7 @@ impl Printer {
     /// Copies the output of a PE until the PE closes the stream. Calls `on_line` with each line.
     ///
     /// Calls `on_closed` when it finds that the launcher's own output is closed. From then on, output of PEs is still
-    /// read but
-    /// discarded: a PE that blocks on a full pipe could not exit.
+    /// read but discarded: a PE that blocks on a full pipe could not exit.
     pub(super) fn copy(
         &self,
         pe: u32,

@@ -11,7 +11,6 @@ use rushmem::config::{self, Config, SETTINGS, Switch};
 use super::{Args, find};
 use crate::error::Error;
 
-/// The plan for a launch.
 pub(super) struct Plan {
     pub(super) program: PathBuf,
     pub(super) args: Vec<OsString>,

@@ -1,7 +1,7 @@
 //! Starts a process that shares the memory of this one until it executes its program. Unsafe code, like `sys`.
 //!
-//! `fork` copies the page tables of the launcher, which grow with each PE. `posix_spawn` copies nothing, but it cannot set the
-//! limit of open files, nor make the process die with the launcher.
+//! `fork` copies the page tables of the launcher, which grow with each PE. `posix_spawn` copies nothing, but it cannot
+//! set the limit of open files, nor make the process die with the launcher.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, OsStr, OsString};
@@ -20,7 +20,7 @@ use super::sys;
 /// it.
 const STACK_BYTES: usize = 64 << 10;
 
-/// A started process, and the read ends of the pipes from its output streams.
+/// A started process, and the pipes from its output streams, to read from.
 pub(super) struct Spawned {
     pub(super) pid: u32,
     pub(super) out: PipeReader,
@@ -40,8 +40,7 @@ struct Start {
 }
 
 /// Starts the program of `command` with its arguments and variables. Its standard input is empty, unless `reads` gives
-/// it the
-/// launcher's. It has its own process group, no blocked signals, and `open_files` as its limits of open files.
+/// it the launcher's. It has its own process group, no blocked signals, and `open_files` as its limits of open files.
 ///
 /// The process dies with this launcher. Linux kills it when the thread that started it exits, so call this on the main
 /// thread only.

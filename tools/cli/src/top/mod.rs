@@ -21,11 +21,11 @@ const CLEAR: &str = "\x1b[H\x1b[J";
 
 /// Show the running jobs of this user on this machine: traffic, waits and the slowest PE
 ///
-/// A job shows itself if RUSHMEM_STATS=1 is set for it. Traffic and times are those since the last look, and since the start of
-/// the job in the first look. Each number of a wait counts all threads that wait.
+/// Only jobs that run with RUSHMEM_STATS=1 are visible. Traffic and times count from the previous refresh or, in the
+/// first one, from the start of the job. Waits of several threads add up.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Look once
+    /// Print the current state and exit
     #[arg(long)]
     once: bool,
 }

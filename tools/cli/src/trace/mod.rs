@@ -14,9 +14,9 @@ pub(crate) use self::parts::{Joined, all_parts, join};
 
 /// Join the timelines of PEs, and print tables of waits, traffic and late PEs
 ///
-/// RUSHMEM_TRACE=FILE makes a job write its timeline. PEs that are processes write FILE.pe0, FILE.pe1 and so on. `rushmem run`
-/// joins these files at the end of the job, and this command joins them after other launchers. Open the joined file at
-/// https://ui.perfetto.dev.
+/// RUSHMEM_TRACE=FILE makes a job write its timeline. PEs that are processes write FILE.pe0, FILE.pe1 and so on.
+/// `rushmem run` joins these files at the end of the job, and this command joins them after other launchers. Open the
+/// joined file at https://ui.perfetto.dev.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// FILE of RUSHMEM_TRACE, or some of its parts

@@ -5,7 +5,7 @@ const MAX_STEPS: u32 = 6;
 /// Most ticks at 1, 2 and 5. If there were more, there are ticks at powers of ten only.
 const MAX_TICKS: usize = 10;
 
-/// A logarithmic axis, which starts and ends at a round value.
+/// A logarithmic axis between two round values.
 pub(super) struct Axis {
     /// Decimal logarithms of the smallest and the largest value.
     low: f64,

@@ -15,7 +15,6 @@ pub(super) struct Panel {
 
 /// Results of one program with one grid.
 pub(super) struct Curve {
-    /// Index of the program.
     pub(super) program: usize,
     pub(super) setup: Setup,
     /// Points by message size or number of PEs.
