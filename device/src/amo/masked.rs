@@ -185,17 +185,16 @@ outlined! {
 /// Applies the masked atomic by processor atomics; returns the old value.
 ///
 /// # Safety
-/// `p` is aligned and valid for reads and writes. Others access the word only atomically meanwhile.
+/// `p` is aligned and valid for reads and writes. Concurrent accesses to the word are atomic.
 #[inline(always)]
 unsafe fn apply_fetch<T: Amo>(p: *mut T, kind: Masked, o: Operands) -> T {
     let p = p.cast::<T::Word>();
-    // SAFETY: `p` is an aligned word, valid for reads and only accessed atomically, by this function's contract.
+    // SAFETY: `p` is an aligned, readable word with atomic accesses only, by this function's contract.
     let mut old = unsafe { T::Word::load_acquire(p) };
     // A turn fails only if another thread's has succeeded.
     loop {
         let new = kind.of(T::from_word(old).bits(), o);
-        // SAFETY: `p` is an aligned word, valid for reads and writes and only accessed atomically, by this function's
-        // contract.
+        // SAFETY: `p` is an aligned, writable word with atomic accesses only, by this function's contract.
         let found = unsafe { T::Word::compare_swap(p, old, T::word(new)) };
         if found == old {
             return T::from_word(old);

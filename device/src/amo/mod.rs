@@ -260,13 +260,12 @@ impl<const WIDTH: usize> Op<WIDTH> {
     /// Applies the atomic by processor atomics; returns the old value.
     ///
     /// # Safety
-    /// `p` is aligned to its `WIDTH` bytes and valid for reads and writes, and `T` has that size. Others access the word only
-    /// atomically meanwhile.
+    /// `p` is aligned to its `WIDTH` bytes and valid for reads and writes, and `T` has that size. Concurrent accesses to the
+    /// word are atomic.
     #[inline(always)]
     unsafe fn apply_fetch<T: AmoWord>(self, p: *mut T) -> T {
         let (p, value) = (p.cast::<T::Word>(), T::word(self.value));
-        // SAFETY: `p` is an aligned word of this size, valid for reads and writes, and others access it only
-        // atomically, by this function's contract.
+        // SAFETY: `p` is an aligned, writable word of this size with atomic accesses only, by this function's contract.
         let old = unsafe {
             match self.kind {
                 Kind::Add => T::Word::fetch_add(p, value),
@@ -304,9 +303,8 @@ impl<const WIDTH: usize> Op<WIDTH> {
     #[inline(always)]
     unsafe fn apply<T: AmoWord>(self, p: *mut T) {
         let (word, value) = (p.cast::<T::Word>(), T::word(self.value));
-        // SAFETY: `p` is an aligned word of this size, valid for reads and writes, and others access it only
-        // atomically, by this function's contract. A strong store is atomic with the processor's atomics, and with
-        // sets by NICs.
+        // SAFETY: `p` is an aligned, writable word of this size with atomic accesses only, by this function's contract.
+        // A strong store is atomic with the processor's atomics, and with sets by NICs.
         unsafe {
             match self.kind {
                 Kind::Add => T::Word::add(word, value),

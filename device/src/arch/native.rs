@@ -311,7 +311,7 @@ pub unsafe fn load16(p: *const [u32; 4]) -> [u32; 4] {
 /// Loads a word that only this thread uses.
 ///
 /// # Safety
-/// `p` is an aligned word, valid for reads and writes. No other thread accesses it during the kernel.
+/// `p` is an aligned word, valid for reads and writes. No other thread accesses it at the same time.
 pub unsafe fn load_own(p: *const u64) -> u64 {
     // SAFETY: `p` is an aligned, readable word, by this function's contract.
     unsafe { <u64 as SysWord>::load_relaxed(p) }
@@ -389,7 +389,7 @@ pub unsafe fn read<T: Copy>(p: *const T) -> T {
     let mut v = core::mem::MaybeUninit::<T>::zeroed();
     let out = v.as_mut_ptr();
     let held = weakly(|memory, thread| {
-        // SAFETY: the bytes of `v`, which is zeroed. Nothing else uses it meanwhile.
+        // SAFETY: the bytes of `v`, which is zeroed. No other reference to it exists.
         let out = unsafe { core::slice::from_raw_parts_mut(out.cast(), size_of::<T>()) };
         // SAFETY: `p` and the words around its ends are readable, by this function's contract.
         unsafe { memory.load(thread, p.cast(), out) }

@@ -399,12 +399,12 @@ pub unsafe fn load16_gated(p: *const [u32; 4]) -> [u32; 4] {
 /// instruction that yields to other threads and takes 55 cycles.
 ///
 /// # Safety
-/// `p` is an aligned word of global memory, valid for reads and writes. No other thread accesses it during the kernel.
+/// `p` is an aligned word of global memory, valid for reads and writes. No other thread accesses it at the same time.
 #[inline(always)]
 pub unsafe fn load_own(p: *const u64) -> u64 {
     let v;
-    // SAFETY: reads the word at `p`, which is aligned global memory that no other thread uses, by this function's
-    // contract.
+    // SAFETY: reads the word at `p`, which is aligned, readable global memory by this function's contract. No other
+    // thread writes it at the same time.
     unsafe { asm!("ld.global.b64 {v}, [{p}];", p = in(reg64) p, v = out(reg64) v) };
     v
 }
@@ -415,8 +415,8 @@ pub unsafe fn load_own(p: *const u64) -> u64 {
 /// The same as for [`load_own`].
 #[inline(always)]
 pub unsafe fn store_own(p: *mut u64, v: u64) {
-    // SAFETY: writes the word at `p`, which is aligned global memory that no other thread uses, by the contract of
-    // `load_own`.
+    // SAFETY: writes the word at `p`, which is aligned, writable global memory by the contract of `load_own`. No other
+    // thread accesses it at the same time.
     unsafe { asm!("st.global.b64 [{p}], {v};", p = in(reg64) p, v = in(reg64) v) }
 }
 
@@ -498,7 +498,7 @@ macro_rules! access {
         #[inline(always)]
         unsafe fn $name(p: *const $t) -> $t {
             let r;
-            // SAFETY: reads the word at `p`, which is aligned and valid for reads, by the trait's contract.
+            // SAFETY: reads the word at `p`, which is aligned, readable global memory by the trait's contract.
             unsafe { asm!($asm, p = in(reg64) p, r = out($reg) r) };
             r
         }
@@ -506,7 +506,7 @@ macro_rules! access {
     (store $t:ty, $reg:ident, $name:ident, $asm:expr) => {
         #[inline(always)]
         unsafe fn $name(p: *mut $t, v: $t) {
-            // SAFETY: writes the word at `p`, which is aligned and valid for writes, by the trait's contract.
+            // SAFETY: writes the word at `p`, which is aligned, writable global memory by the trait's contract.
             unsafe { asm!($asm, p = in(reg64) p, v = in($reg) v) }
         }
     };
@@ -514,8 +514,7 @@ macro_rules! access {
         #[inline(always)]
         unsafe fn $name(p: *mut $t, v: $t) -> $t {
             let r;
-            // SAFETY: updates the word at `p`, which is aligned and valid for reads and writes, by the trait's
-            // contract.
+            // SAFETY: updates the word at `p`, which is aligned, writable global memory by the trait's contract.
             unsafe { asm!($asm, p = in(reg64) p, v = in($reg) v, r = out($reg) r) };
             r
         }
@@ -524,8 +523,7 @@ macro_rules! access {
         #[inline(always)]
         unsafe fn $name(p: *mut $t, old: $t, new: $t) -> $t {
             let r;
-            // SAFETY: updates the word at `p`, which is aligned and valid for reads and writes, by the trait's
-            // contract.
+            // SAFETY: updates the word at `p`, which is aligned, writable global memory by the trait's contract.
             unsafe { asm!($asm, p = in(reg64) p, o = in($reg) old, n = in($reg) new, r = out($reg) r) };
             r
         }
