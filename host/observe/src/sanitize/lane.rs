@@ -236,10 +236,15 @@ impl LaneWatch {
         self.launch.addresses.span(range)
     }
 
+    /// Returns the word at an address of the lane, if it is in a symmetric heap.
+    fn word(&self, address: u64, bytes: u64) -> Option<Span> {
+        self.launch.addresses.regions().at(address, bytes)
+    }
+
     /// Notes that an event reads a word, or that it does something else.
     fn note_poll(&self, event: &Event, call: Call) {
         let word = match *event {
-            Event::StrongLoad { address, bytes } => self.launch.addresses.regions().at(address, bytes),
+            Event::StrongLoad { address, bytes } => self.word(address, bytes),
             Event::Look { word, .. } => self.span(word),
             Event::Post(Posting { operation: Operation::Fetch { word, is_read: true, .. }, .. }) => {
                 self.span(word)
@@ -254,7 +259,7 @@ impl LaneWatch {
 
     /// Records a plain load of an address that the lane has loaded many times in a row.
     fn poll_plainly(&self, address: u64, bytes: u64, call: Call) {
-        if let Some(word) = self.launch.addresses.regions().at(address, bytes) {
+        if let Some(word) = self.word(address, bytes) {
             (0..=MIN_READS).for_each(|_| self.polls.read(word, call));
             self.value.set(None);
             self.tell_all(self.poll());
@@ -287,17 +292,8 @@ impl LaneWatch {
         self.note_poll(&event, call);
         self.value.set(if let Event::Look { value, .. } = event { value } else { None });
         match event {
-            Event::StrongLoad { address, bytes } => {
-                if let Some(word) = self.launch.addresses.regions().at(address, bytes) {
-                    let (actor, acquire) = (self.actor, Acquire::AtFence);
-                    self.tell_read(Request::Observe { actor, word, value: None, acquire, call });
-                }
-            }
-            Event::StrongStore { address, bytes } => {
-                if let Some(word) = self.launch.addresses.regions().at(address, bytes) {
-                    self.store_strongly(word, call);
-                }
-            }
+            Event::StrongLoad { address, bytes } => self.load_strongly(address, bytes, call),
+            Event::StrongStore { address, bytes } => self.store_strongly(address, bytes, call),
             Event::MemoryFence { releases, acquires, scope } => {
                 let scope = scope_of(scope);
                 let release = releases.then_some(Request::FenceRelease(self.actor, scope));
@@ -315,54 +311,56 @@ impl LaneWatch {
                 let end = if acquires { AtEnd::Fence(scope) } else { AtEnd::Release(scope) };
                 self.at_end.replace(Some(end));
             }
-            Event::Look { word, is_seen, value } => {
-                if let Some(word) = self.span(word) {
-                    let actor = self.actor;
-                    self.tell_read(match is_seen {
-                        true => Request::Observe { actor, word, value, acquire: Acquire::Now, call },
-                        false => Request::Look { actor, word, call },
-                    });
-                }
-            }
+            Event::Look { word, is_seen, value } => self.look(word, is_seen, value, call),
             Event::Wait { word, cmp, value } => {
                 let until =
                     self.span(word).map(|word| AwaitedEvent::Word { word, wanted: format!("{cmp} {value}") });
-                self.awaited.replace(until.map(|until| Awaited::new(call, until)));
+                self.wait_for(until, call);
             }
-            Event::Lock { lock, is_held } => {
-                if let Some(lock) = self.span(lock) {
-                    let actor = self.actor;
-                    self.tell(if is_held {
-                        Request::Hold { actor, lock, call }
-                    } else {
-                        Request::LetGo(lock)
-                    });
-                }
-            }
+            Event::Lock { lock, is_held } => self.lock(lock, is_held, call),
             Event::Member(Collective { team, meeting, moves, .. }) => {
                 if meeting == Meeting::Whole {
                     let whole = self.launch.watched.team(team).map(|team| team.whole);
-                    let until = whole.map(AwaitedEvent::Members);
-                    self.awaited.replace(until.map(|until| Awaited::new(call, until)));
+                    self.wait_for(whole.map(AwaitedEvent::Members), call);
                 }
                 self.at_end.replace((!moves).then_some(AtEnd::Fence(Scope::System)));
             }
             Event::Collective(collective) => self.arrive(collective, call),
-            Event::Grid => {
-                let (meeting, member) = (self.launch.grid, self.block);
-                self.tell(Request::Arrive { actor: self.actor, meeting, member });
-                self.awaited.replace(Some(Awaited::new(call, AwaitedEvent::Blocks)));
-                self.at_end.replace(Some(AtEnd::Leave {
-                    meeting,
-                    member,
-                    buffers: Buffers::default(),
-                    fence: Some(Scope::Gpu),
-                    call,
-                }));
-            }
+            Event::Grid => self.arrive_at_grid(call),
             Event::Complete(ticket) => self.complete(ticket),
             Event::Part(_) | Event::Silent => {}
         }
+    }
+
+    /// Records the event for which the current call waits, if it is one that the engine follows.
+    fn wait_for(&self, until: Option<AwaitedEvent>, call: Call) {
+        self.awaited.replace(until.map(|until| Awaited::new(call, until)));
+    }
+
+    fn look(&self, word: PeRange, is_seen: bool, value: Option<u64>, call: Call) {
+        let Some(word) = self.span(word) else { return };
+        let actor = self.actor;
+        self.tell_read(match is_seen {
+            true => Request::Observe { actor, word, value, acquire: Acquire::Now, call },
+            false => Request::Look { actor, word, call },
+        });
+    }
+
+    fn lock(&self, lock: PeRange, is_held: bool, call: Call) {
+        let Some(lock) = self.span(lock) else { return };
+        self.tell(match is_held {
+            true => Request::Hold { actor: self.actor, lock, call },
+            false => Request::LetGo(lock),
+        });
+    }
+
+    /// Arrives at the barrier of the grid.
+    fn arrive_at_grid(&self, call: Call) {
+        let (meeting, member) = (self.launch.grid, self.block);
+        self.tell(Request::Arrive { actor: self.actor, meeting, member });
+        self.wait_for(Some(AwaitedEvent::Blocks), call);
+        let (buffers, fence) = (Buffers::default(), Some(Scope::Gpu));
+        self.at_end.replace(Some(AtEnd::Leave { meeting, member, buffers, fence, call }));
     }
 
     fn tell_end(&self, step: AtEnd) {
@@ -385,8 +383,16 @@ impl LaneWatch {
         }
     }
 
+    fn load_strongly(&self, address: u64, bytes: u64, call: Call) {
+        if let Some(word) = self.word(address, bytes) {
+            let (actor, acquire) = (self.actor, Acquire::AtFence);
+            self.tell_read(Request::Observe { actor, word, value: None, acquire, call });
+        }
+    }
+
     /// Stores a word. A store to a peer is in flight like a put.
-    fn store_strongly(&self, word: Span, call: Call) {
+    fn store_strongly(&self, address: u64, bytes: u64, call: Call) {
+        let Some(word) = self.word(address, bytes) else { return };
         let actor = self.actor;
         let is_remote = word.memory.pe != self.pe();
         self.tell(match is_remote {
@@ -414,25 +420,7 @@ impl LaneWatch {
             // The call fails.
             Operation::Put { src: Some(src), dst, .. } | Operation::Get { src, dst: Some(dst) }
                 if src.bytes != dst.bytes => {}
-            Operation::Put { src, dst, signal } => {
-                let signal = signal.and_then(|(word, change)| Some((self.span(word)?, kind_of(change))));
-                let src_span = src.and_then(|src| self.span(src));
-                let is_whole = src.is_none() || src_span.is_some();
-                match (self.span(dst).filter(|_| is_whole), signal) {
-                    (Some(dst), Some((word, kind))) => {
-                        let put = Post::put(queues, src_span, dst, call);
-                        self.issue(put.with_signal(word, kind), posting);
-                    }
-                    (Some(dst), None) => {
-                        self.issue(Post::put(queues, src_span, dst, call), posting);
-                    }
-                    // Without data, the signal remains.
-                    (None, Some((word, kind))) if dst.bytes == 0 => {
-                        self.issue(Post::signal(queues, word, kind, call).releasing(), posting);
-                    }
-                    _ => {}
-                }
-            }
+            Operation::Put { src, dst, signal } => self.put(posting, (src, dst), signal, call),
             Operation::Get { src, dst } => {
                 let dst_span = dst.and_then(|dst| self.span(dst));
                 if let Some(src) = self.span(src).filter(|_| dst.is_none() || dst_span.is_some()) {
@@ -470,6 +458,33 @@ impl LaneWatch {
                 };
                 self.issue(Post::fetch_nbi(queues, word, kind, self.span(result), call), posting);
             }
+        }
+    }
+
+    fn put(
+        &self,
+        posting: Posting,
+        (src, dst): (Option<PeRange>, PeRange),
+        signal: Option<(PeRange, Change)>,
+        call: Call,
+    ) {
+        let queues = self.queues(posting.context);
+        let signal = signal.and_then(|(word, change)| Some((self.span(word)?, kind_of(change))));
+        let src_span = src.and_then(|src| self.span(src));
+        let is_whole = src.is_none() || src_span.is_some();
+        match (self.span(dst).filter(|_| is_whole), signal) {
+            (Some(dst), Some((word, kind))) => {
+                let put = Post::put(queues, src_span, dst, call);
+                self.issue(put.with_signal(word, kind), posting);
+            }
+            (Some(dst), None) => {
+                self.issue(Post::put(queues, src_span, dst, call), posting);
+            }
+            // Without data, the signal remains.
+            (None, Some((word, kind))) if dst.bytes == 0 => {
+                self.issue(Post::signal(queues, word, kind, call).releasing(), posting);
+            }
+            _ => {}
         }
     }
 
@@ -534,7 +549,7 @@ impl LaneWatch {
             let (writes, moves) = (own(collective.writes).into_iter().collect(), collective.moves);
             let buffers = Buffers { reads, writes, root, moves };
             self.at_end.replace(Some(AtEnd::Leave { meeting, member: pe, buffers, fence, call }));
-            self.awaited.replace(Some(Awaited::new(call, AwaitedEvent::Members(meeting))));
+            self.wait_for(Some(AwaitedEvent::Members(meeting)), call);
         }
     }
 }
