@@ -46,6 +46,7 @@ impl JobState {
     }
 
     /// Applies a request.
+    // One arm per request, each a call of the engine: dividing the match would hide which requests are missing.
     pub fn apply(&mut self, request: Request) -> Reply {
         let engine = &mut self.engine;
         match request {
