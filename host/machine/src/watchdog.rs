@@ -148,6 +148,7 @@ impl Launches {
 }
 
 impl Watchdog {
+    /// Creates the watchdog of PE `pe`.
     pub fn new(pe: u32, limits: Limits) -> Arc<Self> {
         Arc::new(Self { pe, limits, state: Mutex::default() })
     }
