@@ -131,6 +131,8 @@ impl SharedMemory {
     /// # Errors
     /// - [`Error::Call`] if the GPU has too little free memory, or cannot export memory as a file descriptor
     pub fn new(device: &Arc<Device>, len: usize) -> Result<Self, Error> {
+        // Declared before the guard. If a call fails, their destructors run after it, as they take it themselves.
+        let (handle, mut addresses);
         let _exclusive = device.exclusive()?;
         let properties = properties(device);
         let len = len.next_multiple_of(granularity(&properties)?);
@@ -138,8 +140,8 @@ impl SharedMemory {
         // SAFETY: the context is current. The handle is written to a live variable and released in `drop`.
         let result = unsafe { sys::cuMemCreate(&mut raw, len, &properties, 0) };
         check_with("cuMemCreate", result, || format!("of {len} bytes on GPU {}", device.ordinal()))?;
-        let handle = Handle { device: Arc::clone(device), raw };
-        let mut addresses = ReservedAddresses::reserve(device, len)?;
+        handle = Handle { device: Arc::clone(device), raw };
+        addresses = ReservedAddresses::reserve(device, len)?;
         addresses.map(0, len, &handle)?;
         Ok(Self { addresses, handle: Arc::new(handle) })
     }
@@ -201,6 +203,8 @@ impl PeerMappings {
     /// - [`Error::NoPeerAccess`] if this GPU cannot access the memory of the owning GPU
     /// - [`Error::Call`] if the driver refuses, for example because the memory has another length
     pub fn map_file(&mut self, index: usize, file: &OwnedFd) -> Result<bool, Error> {
+        // Declared before the guard, as in `SharedMemory::new`.
+        let handle;
         let _exclusive = self.addresses.device.exclusive()?;
         let mut raw: CUmemGenericAllocationHandle = 0;
         // The driver expects the descriptor's number in the pointer argument. It does not keep the descriptor.
@@ -208,7 +212,7 @@ impl PeerMappings {
         // SAFETY: the context is current. The handle is written to a live variable and released in `drop`.
         let result = unsafe { sys::cuMemImportFromShareableHandle(&mut raw, number, FILE_DESCRIPTOR) };
         check("cuMemImportFromShareableHandle", result)?;
-        let handle = Handle { device: Arc::clone(&self.addresses.device), raw };
+        handle = Handle { device: Arc::clone(&self.addresses.device), raw };
         let atomics = self.map(index, &handle)?;
         self.memory.push(Arc::new(handle));
         Ok(atomics)
