@@ -349,6 +349,8 @@ impl GpuStream {
     /// until it has completed, since the two could block each other.
     fn guarded(&self, fills_gpu: bool, launch: impl FnOnce() -> Result<(), cuda::Error>) -> Result<Queued> {
         let launching = DRIVER_GATE.begin_launch(self.job);
+        // Before the launch: once it runs, nothing may fail until the gate knows of it.
+        let is_captured = self.stream.is_capturing()?;
         let bar = if fills_gpu { self.copies.bar() } else { None };
         if let Err(error) = launch() {
             if let Some(bar) = bar {
@@ -357,7 +359,7 @@ impl GpuStream {
             return Err(error.into());
         }
         // A captured launch does not run now. Querying a capturing stream is an error, so the gate must not poll it.
-        if !self.stream.is_capturing()? {
+        if !is_captured {
             // Register the stream before `launching` is dropped: until then, the gate counts the launch itself as
             // running.
             launching.watch(&self.stream);
